@@ -39,6 +39,8 @@ def check_patch(path):
         lines = part.split("\n@@", 1)[1].split("\n")[1:]
         if any(line.startswith("-") for line in lines):
             sys.exit(f"{path.name} takes lines away")
+        if not part.startswith("a/src/am/"):
+            sys.exit(f"{path.name} is about {part.split()[0]}")
         if not is_new:
             old.add(part.split()[0])
             added += sum(line.startswith("+") for line in lines)

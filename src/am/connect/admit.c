@@ -21,6 +21,7 @@
 #include "am/connect/handshake.h"
 #include "am/connect/link.h"
 #include "am/endpoint/conn.h"
+#include "am/endpoint/scheme.h"
 #include "am/net/sock.h"
 #include "core/error.h"
 #include "serialize/header.h"
@@ -74,7 +75,7 @@ static void tell_ends(const tmsg_endpoint_t *endpoint, tmsg_hello_t *hello)
 {
     tmsg_address_t local;
 
-    if (endpoint->link.url.kind != TMSG_URL_TCP ||
+    if (!tmsg_schemes[endpoint->link.url.kind]->network ||
         tmsg_sock_local(endpoint->link.fd, &local) != TMSG_OK) {
         return;
     }

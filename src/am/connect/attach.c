@@ -351,7 +351,6 @@ tmsg_status_t tmsg_attach_advance(tmsg_endpoint_t *endpoint)
                               : advance_dialled(endpoint);
 }
 
-/* Knows the peer's endpoint now. */
 bool tmsg_attach_keep_ep(tmsg_endpoint_t *endpoint)
 {
     bool keeps = !endpoint->dialling && endpoint->reply_ep == NULL;

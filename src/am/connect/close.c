@@ -13,6 +13,7 @@
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
+#include "am/endpoint/scheme.h"
 #include "am/send/consumer.h"
 #include "am/worker/engine.h"
 #include "core/bytes.h"
@@ -237,13 +238,13 @@ void tmsg_close_fin(tmsg_endpoint_t *endpoint)
  * was said before it. */
 static bool ends_by_message(tmsg_endpoint_t *endpoint)
 {
-    bool by_blob = endpoint->link.url.kind == TMSG_URL_BLOB;
+    bool by_socket = tmsg_schemes[endpoint->link.url.kind]->socket;
 
-    if (!by_blob) {
+    if (by_socket) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "an end by message where there is a socket");
     }
-    return by_blob;
+    return !by_socket;
 }
 
 tmsg_ucx_status_t tmsg_bye_arrived(const tmsg_arrival_t *arrival)

@@ -24,6 +24,7 @@
 #include "am/connect/ucx_for.h"
 #include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/scheme.h"
 #include "am/endpoint/session.h"
 #include "am/endpoint/session_ops.h"
 #include "am/net/sock.h"
@@ -140,11 +141,16 @@ static size_t count_beside(const tmsg_endpoint_t *endpoint)
     return count;
 }
 
+static bool is_by_network(const tmsg_endpoint_t *endpoint)
+{
+    return tmsg_schemes[endpoint->link.url.kind]->network;
+}
+
 /* What UCX needs for this connection, and for those beside it that have come
  * so far. */
 static tmsg_status_t check_descriptors(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->link.url.kind != TMSG_URL_TCP
+    return !is_by_network(endpoint)
                ? TMSG_OK
                : tmsg_ucx_check_descriptors(endpoint->worker->loop.epoll_fd,
                                             4 + 3 * count_beside(endpoint));
@@ -160,12 +166,12 @@ static tmsg_status_t judge_memory(tmsg_endpoint_t *endpoint)
     tmsg_link_t *link = &endpoint->link;
 
     link->apart = NULL;
-    if (link->url.kind == TMSG_URL_TCP && !tmsg_sock_is_local(link->fd)) {
+    if (is_by_network(endpoint) && !tmsg_sock_is_local(link->fd)) {
         link->apart = "other host";
     } else if (tmsg_park_is_full(endpoint->worker->ucx)) {
         link->apart = full;
     }
-    return link->apart == NULL || link->url.kind == TMSG_URL_TCP
+    return link->apart == NULL || is_by_network(endpoint)
                ? TMSG_OK
                : tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED, "%s", full);
 }
@@ -180,7 +186,7 @@ static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
     if (status != TMSG_OK) {
         return status;
     }
-    if (endpoint->link.url.kind == TMSG_URL_TCP) {
+    if (is_by_network(endpoint)) {
         status = tmsg_sock_local(endpoint->link.fd, &local);
         if (status == TMSG_OK) {
             status = tmsg_scope_of_address(&local.sa.any, &scope);
@@ -206,7 +212,7 @@ static void name_peer(tmsg_endpoint_t *endpoint)
 {
     char url[TMSG_URL_TEXT_BYTES];
 
-    if (endpoint->link.url.kind == TMSG_URL_UNIX) {
+    if (tmsg_url_has_path(&endpoint->link.url)) {
         tmsg_url_format(&endpoint->link.url, url, sizeof(url));
     } else {
         tmsg_sock_peer_name(endpoint->link.fd, url, sizeof(url));
@@ -257,8 +263,7 @@ static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
             return status;
         }
     }
-    return tmsg_attach_judge(endpoint, &theirs,
-                             endpoint->link.url.kind == TMSG_URL_UNIX);
+    return tmsg_attach_judge(endpoint, &theirs, !is_by_network(endpoint));
 }
 
 /* Unless the peer has been told already, in fewer words. */

@@ -169,7 +169,7 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
     case TMSG_FRAME_ADDRESS:
         return tmsg_handshake_address(endpoint, data, bytes);
     case TMSG_FRAME_LANE:
-        return tmsg_lane_claim(endpoint, data, bytes);
+        return tmsg_lane_tcp_claim(endpoint, data, bytes);
     case TMSG_FRAME_RESUME:
         return tmsg_session_ops.asked(endpoint, data, bytes);
     case TMSG_FRAME_RESUMED:

@@ -92,8 +92,8 @@ void tmsg_carrier_list(const tmsg_endpoint_t *endpoint, char *text,
 {
     size_t used;
 
+    snprintf(text, bytes, "%s", endpoint->carried.transports);
     if (endpoint->ep == NULL) {
-        snprintf(text, bytes, "%s", endpoint->carried.transports);
         return;
     }
     tmsg_ucx_transports(endpoint->ep, text, bytes);

@@ -21,10 +21,13 @@ bool tmsg_carrier_shares(const char *transports);
 /* Whose thresholds hold where these of tmsg_ucx_transports() are. */
 tmsg_carrier_t tmsg_carrier_of(const char *transports);
 
-/* What carries an open endpoint is to be found out, once UCX has one for it; it
- * is to be now; and it is not known any more. */
+/* The endpoint is open: tmsg_carrier_explain() is to be called for it. */
 void tmsg_carrier_ask(tmsg_endpoint_t *endpoint);
+
+/* Whether it is to be called, and UCX has an endpoint that it can ask about. */
 bool tmsg_carrier_is_asked(const tmsg_endpoint_t *endpoint);
+
+/* The connection is gone, and what carried it is not known any more. */
 void tmsg_carrier_forget(tmsg_endpoint_t *endpoint);
 
 /* Asks UCX, outside it, and fills in the endpoint's transports and why. */

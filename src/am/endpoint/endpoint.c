@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "am/endpoint/measures.h"
+#include "am/endpoint/scheme.h"
 #include "core/error.h"
 #include "core/map.h"
 
@@ -144,8 +145,7 @@ bool tmsg_link_alive(const tmsg_endpoint_t *endpoint)
     struct pollfd socket = {endpoint->link.fd, POLLRDHUP, 0};
 
     if (socket.fd < 0) {
-        return endpoint->link.url.kind == TMSG_URL_BLOB ||
-               endpoint->link.url.kind == TMSG_URL_UCX;
+        return !tmsg_schemes[endpoint->link.url.kind]->socket;
     }
     return poll(&socket, 1, 0) <= 0;
 }

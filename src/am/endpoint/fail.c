@@ -83,7 +83,7 @@ void tmsg_endpoint_unsent(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs)
     }
 }
 
-void tmsg_endpoint_fail_end(tmsg_endpoint_t *endpoint)
+void tmsg_endpoint_forget_loss(tmsg_endpoint_t *endpoint)
 {
     tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->lost.timer);
 }

@@ -22,6 +22,6 @@ void tmsg_endpoint_lose_lane(tmsg_endpoint_t *endpoint, const char *why);
 void tmsg_endpoint_unsent(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs);
 
 /* The connection is cut: nobody waits for the peer's last words. */
-void tmsg_endpoint_fail_end(tmsg_endpoint_t *endpoint);
+void tmsg_endpoint_forget_loss(tmsg_endpoint_t *endpoint);
 
 #endif

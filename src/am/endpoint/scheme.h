@@ -16,14 +16,20 @@
 #include "am/net/sock.h"
 #include "am/ucx/ucx_config.h"
 
-/* Functions that may be NULL say what that stands for. */
+/* Functions that may be NULL say what that stands for; `bind` and `listen` may
+ * not. */
 typedef struct tmsg_scheme {
     /* What may be asked for with such a URL. */
     bool keys;       /* that a peer proves a key */
     bool devices;    /* that UCX uses some devices alone */
-    bool sessions;   /* that a broken connection is made anew */
+    bool sessions;   /* that a broken connection is made anew, by `dial` */
     bool advertises; /* that peers are told another host and port */
     bool ipv4_first; /* of the addresses of a name */
+    bool socket;     /* a connection begins with our handshake on a socket,
+                      * which stays: its end is the peer's */
+    bool network;    /* that socket is the network's, which UCX may use, too;
+                      * else the peer is on this host, and UCX uses shared
+                      * memory alone */
 
     /* With the worker's lock. Makes a new endpoint one of this scheme. Errors:
      * NO_MEMORY. NULL: nothing is to be done. */
@@ -42,12 +48,12 @@ typedef struct tmsg_scheme {
      * NOT_FOUND, INTERNAL. */
     tmsg_status_t (*listen)(tmsg_listener_t *listener,
                             const tmsg_ucx_scope_t *scope);
-    /* With the lock, once the listener has let go of its UCX worker. NULL:
-     * nothing is to be done. */
+    /* With the lock. The listener does not count any more among the users of
+     * listener->ucx, which may be NULL. NULL: nothing is to be done. */
     void (*unlisten)(tmsg_listener_t *listener);
 
-    /* Inside UCX: a message came on a UCX worker that is opened for this scheme
-     * alone. NULL: there are none. */
+    /* Inside UCX: a message came on a UCX worker that is opened for ucx://
+     * alone. NULL for all others. */
     tmsg_ucx_arrived_t arrived;
 } tmsg_scheme_t;
 

@@ -143,7 +143,8 @@ __attribute__((noinline)) static void came_by_box(tmsg_endpoint_t *endpoint,
     (void)handle(&arrival, boxed->header, boxed->header_bytes);
 }
 
-/* Takes at most so many out of the peer's box, which is there. */
+/* Takes at most so many out of the peer's box, which is there; worker->inside
+ * is set. */
 static unsigned empty(tmsg_endpoint_t *endpoint, unsigned most)
 {
     tmsg_boxed_t boxed;
@@ -156,7 +157,7 @@ static unsigned empty(tmsg_endpoint_t *endpoint, unsigned most)
                                  boxed.payload_bytes)) {
             came_by_box(endpoint, &boxed);
         }
-        tmsg_box_take(endpoint->boxes.in);
+        tmsg_boxes_take(endpoint);
     }
     if (count > 0) {
         tmsg_boxes_note_core(endpoint);
@@ -180,15 +181,14 @@ unsigned tmsg_kinds_poll(tmsg_worker_t *worker)
  * comes first. */
 static void hear_box_first(tmsg_ucx_t *ucx, const void *header, size_t bytes)
 {
-    tmsg_endpoint_t *endpoint = tmsg_boxes_before(ucx, header, bytes);
+    tmsg_endpoint_t *endpoint = tmsg_boxes_receiver(ucx, header, bytes);
 
-    if (endpoint == NULL) {
-        return;
-    }
-    if (endpoint->boxes.in != NULL) {
+    if (endpoint != NULL && endpoint->boxes.in != NULL) {
         (void)empty(endpoint, TMSG_BOX_PLACES);
     }
-    endpoint->boxes.came++;
+    if (endpoint != NULL) {
+        tmsg_boxes_count(endpoint);
+    }
 }
 
 tmsg_ucx_status_t tmsg_kinds_arrived(void *arg, const void *header,

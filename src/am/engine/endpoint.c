@@ -14,7 +14,6 @@
 #include "am/endpoint/carrier.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
-#include "am/endpoint/repeat.h"
 #include "am/endpoint/scheme.h"
 #include "am/endpoint/session.h"
 #include "am/engine/endpoint_end.h"
@@ -165,12 +164,13 @@ typedef struct {
 static tmsg_status_t check_scheme(const tmsg_endpoint_t *endpoint,
                                   const target_t *target, bool again)
 {
-    const tmsg_scheme_t *scheme = tmsg_schemes[endpoint->link.url.kind];
+    tmsg_url_kind_t kind = endpoint->link.url.kind;
+    const tmsg_scheme_t *scheme = tmsg_schemes[kind];
 
     if (again && !scheme->sessions) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "reconnect: only tcp:// and unix:// peers can be "
-                              "found again");
+                              "reconnect: a %s:// peer cannot be found again",
+                              tmsg_url_scheme(kind));
     }
     if (scheme->dial == NULL && !target->by_blob) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
@@ -179,12 +179,14 @@ static tmsg_status_t check_scheme(const tmsg_endpoint_t *endpoint,
     }
     if (endpoint->devices[0] != '\0' && !scheme->devices) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "endpoint: devices are for tcp:// and blobs");
+                              "endpoint: devices cannot be named for %s://",
+                              tmsg_url_scheme(kind));
     }
     if (endpoint->admit.keyring != NULL && !scheme->keys) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "a ucx:// peer cannot prove a key: connect to "
-                              "it with a NULL keyring, or not at all");
+                              "a %s:// peer cannot prove a key: connect to it "
+                              "with a NULL keyring, or not at all",
+                              tmsg_url_scheme(kind));
     }
     return TMSG_OK;
 }

@@ -145,7 +145,7 @@ static void cut(tmsg_endpoint_t *endpoint, tmsg_status_t status, bool alive)
     bool writes = status != TMSG_ERR_CLOSED && tmsg_carrier_is_shared(endpoint);
 
     tmsg_lease_withdraw(endpoint);
-    tmsg_endpoint_fail_end(endpoint);
+    tmsg_endpoint_forget_loss(endpoint);
     tmsg_link_close(endpoint, writes);
     endpoint->dialect->end(endpoint);
     if (status == TMSG_ERR_PEER_LOST && writes && !alive) {

@@ -346,11 +346,8 @@ static bool drain(tmsg_worker_t *worker)
 /* Nobody is left to do them. */
 static void drop_chores(tmsg_worker_t *worker)
 {
-    tmsg_node_t *node;
-
-    while ((node = tmsg_list_pop(&worker->chores)) != NULL) {
-        tmsg_endpoint_drop(
-            TMSG_CONTAINER_OF(node, tmsg_endpoint_t, chores.node));
+    while (worker->chores.count > 0) {
+        tmsg_endpoint_drop(tmsg_worker_next_chore(worker));
     }
 }
 

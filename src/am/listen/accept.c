@@ -11,6 +11,7 @@
 #include "am/connect/ucx_for.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
+#include "am/endpoint/scheme.h"
 #include "am/listen/knocks.h"
 #include "am/path/lane.h"
 #include "am/worker/engine.h"
@@ -194,7 +195,7 @@ static void displace(tmsg_endpoint_t *stranger)
                               "connections without a proof";
 
     stranger->admit.turned = TMSG_TURNED_TOO_MANY;
-    if (stranger->link.url.kind == TMSG_URL_BLOB) {
+    if (!tmsg_schemes[stranger->link.url.kind]->socket) {
         tmsg_endpoint_break(stranger, TMSG_ERR_BUSY, why); /* UCX calls us */
         return;
     }

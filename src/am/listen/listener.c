@@ -2,29 +2,26 @@
 #include "am/listen/listener.h"
 
 #include <sodium.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 
 #include "am/connect/admit_blob.h"
-#include "am/connect/attach.h"
-#include "am/connect/ucx_for.h"
 #include "am/endpoint/scheme.h"
-#include "am/listen/accept.h"
 #include "am/listen/knocks.h"
 #include "am/net/netif.h"
 #include "am/worker/engine.h"
 #include "am/worker/lead.h"
 #include "am/worker/reach.h"
 
-/* Hearing strangers has to be asked for. */
+/* Hearing strangers has to be asked for; the file of a path keeps them out. */
 static tmsg_status_t check_secure(const tmsg_listener_t *listener,
                                   const tmsg_listener_params_t *params,
                                   const char *url,
-                                  const struct sockaddr *address)
+                                  const tmsg_address_t *address)
 {
-    if (tmsg_listener_is_open(listener, params) ||
-        tmsg_netif_is_loopback(address)) {
+    bool is_safe = address == NULL ? !listener->scheme->network
+                                   : tmsg_netif_is_loopback(&address->sa.any);
+
+    if (is_safe || tmsg_listener_is_open(listener, params)) {
         return TMSG_OK;
     }
     return tmsg_error_set(TMSG_ERR_INSECURE,
@@ -62,19 +59,19 @@ static tmsg_status_t look_up(const tmsg_worker_t *worker, const tmsg_url_t *url,
 
 /* Whether what is asked for can be had with such a URL. */
 static tmsg_status_t check_scheme(const tmsg_listener_t *listener,
-                                  const char *url)
+                                  const char *url, tmsg_url_kind_t kind)
 {
     if (listener->resume_ms != 0 && !listener->scheme->sessions) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "%s: resume_ms is for tcp:// and unix:// alone",
-                              url);
+                              "%s: resume_ms: a %s:// peer cannot be found "
+                              "again",
+                              url, tmsg_url_scheme(kind));
     }
     if (listener->keyring != NULL && !listener->scheme->keys) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "%s: a peer that speaks UCXX cannot prove a key; "
-                              "if they may come without, give it a NULL "
-                              "keyring",
-                              url);
+                              "%s: a %s:// peer cannot prove a key; if they "
+                              "may come without, give it a NULL keyring",
+                              url, tmsg_url_scheme(kind));
     }
     return TMSG_OK;
 }
@@ -86,7 +83,7 @@ static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
                              tmsg_url_t *url, tmsg_ucx_scope_t *scope)
 {
     tmsg_resolve_t *resolve = NULL;
-    const tmsg_address_t *address;
+    const tmsg_address_t *address = NULL; /* of a path */
     tmsg_status_t status = tmsg_listener_read_params(params, listener);
 
     if (status == TMSG_OK) {
@@ -94,7 +91,7 @@ static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
     }
     if (status == TMSG_OK) {
         listener->scheme = tmsg_schemes[url->kind];
-        status = check_scheme(listener, text);
+        status = check_scheme(listener, text, url->kind);
     }
     if (status == TMSG_OK) {
         status = tmsg_listener_name_devices(params, url->kind, listener);
@@ -102,12 +99,11 @@ static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
     if (status != TMSG_OK) {
         return status;
     }
-    if (tmsg_url_has_path(url)) {
-        return listener->scheme->bind(listener, url, NULL, scope);
+    if (!tmsg_url_has_path(url)) {
+        status = look_up(listener->worker, url, &resolve, &address);
     }
-    status = look_up(listener->worker, url, &resolve, &address);
     if (status == TMSG_OK) {
-        status = check_secure(listener, params, text, &address->sa.any);
+        status = check_secure(listener, params, text, address);
     }
     if (status == TMSG_OK) {
         status = listener->scheme->bind(listener, url, address, scope);

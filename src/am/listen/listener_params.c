@@ -142,7 +142,8 @@ tmsg_status_t tmsg_listener_name_devices(const tmsg_listener_params_t *params,
     }
     if (!tmsg_schemes[kind]->devices) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "listener: devices are for tcp:// and blob://");
+                              "listener: devices cannot be named for %s://",
+                              tmsg_url_scheme(kind));
     }
     status = tmsg_devices_read(params->devices, listener->devices);
     if (status == TMSG_OK && strcmp(listener->devices, "lo") != 0 &&

@@ -16,6 +16,7 @@ static tmsg_status_t bind_unix(tmsg_listener_t *listener, const tmsg_url_t *url,
 const tmsg_scheme_t tmsg_scheme_unix = {
     .keys = true,
     .sessions = true,
+    .socket = true,
     .dial = tmsg_link_dial_address,
     .bind = bind_unix,
     .listen = tmsg_accept_begin,

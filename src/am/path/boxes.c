@@ -268,8 +268,15 @@ tmsg_endpoint_t *tmsg_boxes_endpoint(tmsg_node_t *node)
     return endpoint_of(tmsg_boxes_at(node));
 }
 
-tmsg_endpoint_t *tmsg_boxes_before(tmsg_ucx_t *ucx, const void *header,
-                                   size_t bytes)
+void tmsg_boxes_take(tmsg_endpoint_t *endpoint)
+{
+    tmsg_box_take(endpoint->boxes.in);
+}
+
+void tmsg_boxes_count(tmsg_endpoint_t *endpoint) { endpoint->boxes.came++; }
+
+tmsg_endpoint_t *tmsg_boxes_receiver(tmsg_ucx_t *ucx, const void *header,
+                                     size_t bytes)
 {
     uint32_t id;
     uint16_t channel;

@@ -46,8 +46,9 @@ void tmsg_boxes_offered(tmsg_endpoint_t *endpoint, const uint8_t *offer);
 void tmsg_boxes_answered(tmsg_endpoint_t *endpoint, bool taken);
 
 /* The next message in the peer's box, if one is there and nothing of UCX's is
- * missing before it. */
+ * missing before it. It stays there until it is taken. */
 bool tmsg_boxes_next(tmsg_endpoint_t *endpoint, tmsg_boxed_t *boxed);
+void tmsg_boxes_take(tmsg_endpoint_t *endpoint);
 
 /* Whether that is for the endpoint, which ends if it is not. */
 bool tmsg_boxes_check(tmsg_endpoint_t *endpoint, const tmsg_boxed_t *boxed);
@@ -61,10 +62,12 @@ void tmsg_boxes_wake(tmsg_worker_t *worker);
 /* Of a node of worker->boxes. */
 tmsg_endpoint_t *tmsg_boxes_endpoint(tmsg_node_t *node);
 
-/* UCX brings an active message: whose it is, before which what was put into the
- * box comes first. Inside UCX. NULL: nobody's here. */
-tmsg_endpoint_t *tmsg_boxes_before(tmsg_ucx_t *ucx, const void *header,
-                                   size_t bytes);
+/* Inside UCX, which brings an active message. The endpoint that it is for,
+ * whose box comes first; NULL: there is none here. Then it is counted, for the
+ * peer's next message in the box says how many came before it. */
+tmsg_endpoint_t *tmsg_boxes_receiver(tmsg_ucx_t *ucx, const void *header,
+                                     size_t bytes);
+void tmsg_boxes_count(tmsg_endpoint_t *endpoint);
 
 /* Before the worker sleeps: it is woken for what comes. False: something is
  * there. */

@@ -10,7 +10,6 @@
 
 #define QUIET_MOST 256  /* turns, before the loop alone looks */
 #define LISTEN_EVERY 16 /* of those that write, where nothing is heard */
-#define AHEAD_MOST ((uint64_t)64 * 1024 * 1024)
 #define TURNS_BYTES ((size_t)1024 * 1024) /* of all lanes at a time */
 
 #define MOVER_ADDRESS(name) &tmsg_mover_##name,
@@ -43,7 +42,7 @@ uint64_t tmsg_lane_ahead(const tmsg_endpoint_t *endpoint)
     const tmsg_lane_t *lane = endpoint->paths.lane;
     uint64_t ahead = lane == NULL ? 0 : lane->mover->ahead(lane);
 
-    return ahead > 0 ? ahead : AHEAD_MOST;
+    return ahead > 0 ? ahead : TMSG_LANE_AHEAD_MOST;
 }
 
 /* The mover that a large message may be meant for; NULL: there is none. */

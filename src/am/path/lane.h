@@ -20,6 +20,7 @@
 #include "core/list.h"
 
 #define TMSG_LANE_HEADER_BYTES 24 /* before the bytes of each part */
+#define TMSG_LANE_AHEAD_MOST ((uint64_t)64 * 1024 * 1024)
 
 /* Bytes that are written or read: of a list, or of one piece. */
 typedef struct {
@@ -54,8 +55,8 @@ typedef struct {
 
 /* Of an endpoint. The room path alone changes it. */
 struct tmsg_lane {
-    const tmsg_mover_t *mover; /* which may pass on to another, */
-    const tmsg_mover_t *maker; /* this one, whose lane it is */
+    const tmsg_mover_t *mover; /* moves its bytes, and may wrap the maker */
+    const tmsg_mover_t *maker; /* has allocated it */
     tmsg_endpoint_t *endpoint;
     bool stands;      /* it can be told to move parts */
     bool used;        /* bytes went or came by it */
@@ -102,7 +103,7 @@ unsigned tmsg_lanes_turn(tmsg_worker_t *worker);
 bool tmsg_lanes_arm(tmsg_worker_t *worker);
 
 /* tmsg_unacked_look() at its socket, which is given; < 0: it has none, or does
- * not stand. A lane whose word was lost goes on. */
+ * not stand. A lane whose wake-up was lost goes on. */
 int tmsg_lane_look(tmsg_endpoint_t *endpoint, const tmsg_unacked_t **unacked_p);
 
 /* The same, but nothing is changed: *unacked is what a look would find. */

@@ -153,6 +153,16 @@ static void fill_up(tmsg_lane_t *lane, const struct iovec *places, size_t count)
     }
 }
 
+static void give_up_piece(tmsg_lane_t *lane, const struct iovec *places,
+                          size_t count)
+{
+    if (lane->out.fills) {
+        tmsg_lane_lose(lane, TMSG_ERR_PEER_LOST, "its own memory is gone");
+    } else {
+        fill_up(lane, places, count);
+    }
+}
+
 /* Whether the peer has the ABORT: it has answered a ping that was behind it. */
 static bool may_fill(tmsg_lane_t *lane)
 {
@@ -235,9 +245,10 @@ size_t tmsg_lane_write(tmsg_lane_t *lane, size_t most)
         count = list_out(&lane->out, some, places);
         moved = mover->write(lane, places, count);
         if (moved == TMSG_MOVER_UNREADABLE) {
-            fill_up(lane, places, count);
+            give_up_piece(lane, places, count);
+            break;
         }
-        if (moved == TMSG_MOVER_UNREADABLE || moved == 0) {
+        if (moved == 0) {
             break;
         }
         lane->used = true;

@@ -12,7 +12,7 @@
 
 /* lane_ring.c alone changes it. */
 typedef struct {
-    tmsg_lane_t lane;
+    tmsg_lane_t lane;      /* first: the lane's address is this one's */
     tmsg_ring_t *out, *in; /* each where it is */
 } tmsg_lane_ring_t;
 

@@ -25,7 +25,6 @@
 #define CLAIM_BYTES (ID_BYTES + TMSG_PROOF_BYTES)
 #define SPARED 16 /* descriptors that are left to connections before lanes */
 #define AHEAD_LEAST ((uint64_t)4 * 1024 * 1024)
-#define AHEAD_MOST ((uint64_t)64 * 1024 * 1024)
 #define AHEAD_PER_US ((uint64_t)12500) /* which 100 Gb/s carry */
 /* What else has come waits while the kernel copies the bytes of a turn. */
 #define TURN_BYTES ((size_t)128 * 1024)
@@ -48,8 +47,8 @@ static void measure_ahead(tmsg_lane_tcp_t *tcp)
         return;
     }
     tcp->ahead = AHEAD_LEAST + info.tcpi_rtt * AHEAD_PER_US;
-    if (tcp->ahead > AHEAD_MOST) {
-        tcp->ahead = AHEAD_MOST;
+    if (tcp->ahead > TMSG_LANE_AHEAD_MOST) {
+        tcp->ahead = TMSG_LANE_AHEAD_MOST;
     }
 }
 
@@ -101,6 +100,7 @@ static tmsg_status_t adopt(tmsg_endpoint_t *endpoint, int fd, uint32_t events)
         return tmsg_error_memory("a lane");
     }
     tcp->fd = fd;
+    tcp->measured = UINT64_MAX;
     tcp->source.ready = ready;
     tcp->writes = (events & EPOLLOUT) != 0;
     status = tmsg_loop_add(&endpoint->worker->loop, &tcp->source, fd, events);
@@ -290,8 +290,8 @@ static tmsg_endpoint_t *find(const tmsg_endpoint_t *connection,
                                                                      : NULL;
 }
 
-tmsg_status_t tmsg_lane_claim(tmsg_endpoint_t *connection, const uint8_t *data,
-                              size_t bytes)
+tmsg_status_t tmsg_lane_tcp_claim(tmsg_endpoint_t *connection,
+                                  const uint8_t *data, size_t bytes)
 {
     tmsg_link_t *link = &connection->link;
     tmsg_endpoint_t *endpoint;
@@ -364,8 +364,10 @@ static size_t trim(tmsg_lane_t *lane, size_t most, bool first)
     const tmsg_lane_out_t *out = &lane->out;
     size_t beyond;
 
-    if (out->header_left == sizeof(out->header)) { /* a part begins */
+    if (out->header_left == sizeof(out->header) &&
+        tcp->measured != lane->written) { /* a part begins */
         tcp->segment = segment_bytes(tcp->fd);
+        tcp->measured = lane->written;
     }
     if (tcp->segment == 0 || out->header_left + out->bytes.left <= most) {
         return most;

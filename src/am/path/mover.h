@@ -27,14 +27,15 @@ typedef struct tmsg_lane tmsg_lane_t;
 
 /* The worker's lock is held in all of them. Those that may be NULL say what
  * that stands for. A mover allocates its lanes itself, with a tmsg_lane_t as
- * their first member. */
+ * their first member. One that wraps another forwards all of them. */
 typedef struct tmsg_mover {
     const char *ready;   /* what describe() says of a lane that moves parts, */
     const char *unready; /* and of one that is still being made */
     size_t turn_bytes;   /* of a turn, while small messages pass, too */
 
     /* Outside UCX: what carries an open endpoint without a lane is known, so
-     * that a lane may be prepared. NULL: nothing is. */
+     * that a lane may be prepared. Called once a connection; if that lane fails
+     * later, no other mover is asked. NULL: nothing is prepared. */
     void (*begin)(tmsg_endpoint_t *endpoint);
     /* Whether a large message may be meant for a lane of this mover, which
      * make() then makes, if there is none. Inside UCX, too. */
@@ -49,7 +50,9 @@ typedef struct tmsg_mover {
      * turn. 0: the turn ends. NULL: all of them. */
     size_t (*trim)(tmsg_lane_t *lane, size_t most, bool first);
     /* The number of bytes that were moved; 0: none can be, for now or for
-     * ever. A lane that has ended is lost: tmsg_lane_lose(). */
+     * ever. Memory that was counted belongs to the application again: a mover
+     * that may send it again copies it first. A lane that has ended is lost:
+     * tmsg_lane_lose(). */
     size_t (*write)(tmsg_lane_t *lane, struct iovec *from, size_t count);
     /* With count 0 up to `most` bytes are thrown away. */
     size_t (*read)(tmsg_lane_t *lane, struct iovec *into, size_t count,
@@ -62,12 +65,12 @@ typedef struct tmsg_mover {
     /* This side sleeps next: whether it is woken for all that the lane waits
      * for; false: there is something to be done. */
     bool (*await)(tmsg_lane_t *lane);
-    /* From time to time. Stirs a lane whose word was lost. NULL: none can be.
-     */
+    /* From time to time. Stirs a lane whose wake-up was lost. NULL: none can
+     * be. */
     void (*look)(tmsg_lane_t *lane);
 
-    /* The socket that tells by what it has sent whether the peer takes it;
-     * NULL: there is none. */
+    /* The TCP socket whose unacknowledged bytes tell that the peer is silent.
+     * NULL: there is none, and the mover itself calls tmsg_lane_lose(). */
     int (*socket)(const tmsg_lane_t *lane);
     /* So many bytes may be on their way to a receiver when it asks for the next
      * message: what a network has under way while it does, and a little; 0: not

@@ -15,8 +15,8 @@ typedef struct {
 } tmsg_ucx_survey_t;
 
 /* Opens UCX with these keys, only to see what it finds. *survey_p is set even
- * where that fails. Errors: INTERNAL (it does not open), INVALID_PARAM (a key
- * that this UCX does not have), NO_MEMORY, UNSUPPORTED. */
+ * where that fails, without transports. Errors: INTERNAL (it does not open),
+ * INVALID_PARAM (a key that this UCX does not have), NO_MEMORY, UNSUPPORTED. */
 tmsg_status_t tmsg_ucx_survey(const tmsg_ucx_keys_t *keys,
                               tmsg_ucx_survey_t *survey_p);
 

@@ -10,7 +10,6 @@
 
 #include <tensormsg/endpoint.h>
 
-#include "am/shm/box.h"
 #include "am/ucx/ucx.h"
 
 /* The worker's lock is held, but where it says else. */
