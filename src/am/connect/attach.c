@@ -273,7 +273,8 @@ static int *list_sockets(const tmsg_ucx_t *ucx, size_t *count_p)
     uint32_t at = 0;
 
     *count_p = 0;
-    while (fds != NULL && (endpoint = tmsg_endpoint_next(ucx, &at)) != NULL) {
+    while (fds != NULL &&
+           (endpoint = tmsg_endpoint_next(ucx->worker, ucx, &at)) != NULL) {
         for (unsigned i = 0; i < endpoint->conn.sockets.count; i++) {
             fds[(*count_p)++] = endpoint->conn.sockets.of[i].fd;
         }

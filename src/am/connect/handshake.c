@@ -123,7 +123,8 @@ tmsg_status_t tmsg_handshake_refuse(tmsg_endpoint_t *endpoint,
 static size_t count_beside(const tmsg_endpoint_t *endpoint)
 {
     const tmsg_listener_t *listener = endpoint->link.listener;
-    const tmsg_worker_t *worker = endpoint->worker;
+    const tmsg_endpoint_t *other;
+    uint32_t i = 0;
     size_t count = 0;
 
     if (listener == NULL || endpoint->link.handshakes == NULL) {
@@ -132,11 +133,9 @@ static size_t count_beside(const tmsg_endpoint_t *endpoint)
     if (endpoint->admit.keyring == NULL) {
         return *endpoint->link.handshakes - 1;
     }
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        const tmsg_endpoint_t *other = worker->endpoints[i];
-
-        count += other != NULL && other != endpoint &&
-                 other->link.listener == listener && other->admit.admitted;
+    while ((other = tmsg_endpoint_next(endpoint->worker, NULL, &i)) != NULL) {
+        count += other != endpoint && other->link.listener == listener &&
+                 other->admit.admitted;
     }
     return count;
 }

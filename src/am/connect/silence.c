@@ -108,15 +108,15 @@ static void look(tmsg_timer_t *timer)
     tmsg_worker_t *worker = TMSG_CONTAINER_OF(timer, tmsg_worker_t, silence);
     uint64_t most = patience(worker), least = most / 15;
     uint64_t next = UINT64_MAX;
+    tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
 
     if (tmsg_heart_is_late(&worker->context->heart)) {
         set_timer(worker, least);
         return;
     }
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        tmsg_endpoint_t *endpoint = worker->endpoints[i];
-
-        if (endpoint != NULL && is_watched(endpoint)) {
+    while ((endpoint = tmsg_endpoint_next(worker, NULL, &i)) != NULL) {
+        if (is_watched(endpoint)) {
             uint64_t left;
 
             tmsg_endpoint_hold(endpoint);

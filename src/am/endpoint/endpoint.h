@@ -297,9 +297,11 @@ void tmsg_endpoint_unlist(tmsg_endpoint_t *endpoint);
 /* The endpoint that an id of ours names, or NULL. */
 tmsg_endpoint_t *tmsg_endpoint_by_id(tmsg_worker_t *worker, uint32_t id);
 
-/* Lock held: the next one of the table that uses a UCX worker, from *i on;
- * NULL: no more do. */
-tmsg_endpoint_t *tmsg_endpoint_next(const tmsg_ucx_t *ucx, uint32_t *i);
+/* Lock held: the next endpoint of a worker's table, from slot *i on, which
+ * moves past it; with `ucx`, of those that use that UCX worker. NULL: there is
+ * no other. Endpoints may leave the table between two calls. */
+tmsg_endpoint_t *tmsg_endpoint_next(const tmsg_worker_t *worker,
+                                    const tmsg_ucx_t *ucx, uint32_t *i);
 
 /* Whether it has no connection (any more, or for the time being). */
 static inline bool tmsg_endpoint_is_down(const tmsg_endpoint_t *endpoint)

@@ -51,14 +51,13 @@ void tmsg_endpoint_return(tmsg_endpoint_t *endpoint)
     }
 }
 
-tmsg_endpoint_t *tmsg_endpoint_next(const tmsg_ucx_t *ucx, uint32_t *i)
+tmsg_endpoint_t *tmsg_endpoint_next(const tmsg_worker_t *worker,
+                                    const tmsg_ucx_t *ucx, uint32_t *i)
 {
-    const tmsg_worker_t *worker = ucx->worker;
-
     while (*i < worker->endpoint_slots) {
         tmsg_endpoint_t *endpoint = worker->endpoints[(*i)++];
 
-        if (endpoint != NULL && endpoint->ucx == ucx) {
+        if (endpoint != NULL && (ucx == NULL || endpoint->ucx == ucx)) {
             return endpoint;
         }
     }

@@ -364,13 +364,10 @@ static bool count_endpoints(cJSON *object, const tmsg_worker_t *worker,
 {
     uint64_t connecting = 0, open = 0, ended = worker->past.endpoints;
     uint64_t waiting = 0;
+    const tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
 
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        const tmsg_endpoint_t *endpoint = worker->endpoints[i];
-
-        if (endpoint == NULL) {
-            continue;
-        }
+    while ((endpoint = tmsg_endpoint_next(worker, NULL, &i)) != NULL) {
         connecting += endpoint->state == TMSG_EP_CONNECTING ||
                       endpoint->state == TMSG_EP_AWAY;
         ended += endpoint->state == TMSG_EP_ENDED;

@@ -33,7 +33,7 @@ static void lost(tmsg_ucx_t *ucx, tmsg_ucx_ep_t ep, tmsg_ucx_status_t status)
     tmsg_endpoint_t *endpoint;
     uint32_t i = 0;
 
-    while ((endpoint = tmsg_endpoint_next(ucx, &i)) != NULL) {
+    while ((endpoint = tmsg_endpoint_next(ucx->worker, ucx, &i)) != NULL) {
         if (endpoint->ep == ep) {
             tmsg_endpoint_lose(endpoint, status);
         }

@@ -12,7 +12,7 @@ static bool deals_with(const tmsg_ucx_t *ucx, uint64_t peer)
     const tmsg_endpoint_t *endpoint;
     uint32_t i = 0;
 
-    while ((endpoint = tmsg_endpoint_next(ucx, &i)) != NULL) {
+    while ((endpoint = tmsg_endpoint_next(ucx->worker, ucx, &i)) != NULL) {
         if (endpoint->peer_hello.ucx_id == peer &&
             (endpoint->ep != NULL || endpoint->in_ucx > 0)) {
             return true;
@@ -31,10 +31,10 @@ static bool is_forlorn(const tmsg_endpoint_t *endpoint)
 /* The next such endpoint, from *i on. */
 static tmsg_endpoint_t *next_forlorn(const tmsg_ucx_t *ucx, uint32_t *i)
 {
-    tmsg_endpoint_t *endpoint = tmsg_endpoint_next(ucx, i);
+    tmsg_endpoint_t *endpoint = tmsg_endpoint_next(ucx->worker, ucx, i);
 
     while (endpoint != NULL && !is_forlorn(endpoint)) {
-        endpoint = tmsg_endpoint_next(ucx, i);
+        endpoint = tmsg_endpoint_next(ucx->worker, ucx, i);
     }
     return endpoint;
 }

@@ -220,11 +220,11 @@ static unsigned looks_needed(const tmsg_worker_t *worker)
 /* The next endpoint that lives on shared memory through it, from *i on. */
 static tmsg_endpoint_t *next_live(const tmsg_ucx_t *ucx, uint32_t *i)
 {
-    tmsg_endpoint_t *endpoint = tmsg_endpoint_next(ucx, i);
+    tmsg_endpoint_t *endpoint = tmsg_endpoint_next(ucx->worker, ucx, i);
 
     while (endpoint != NULL &&
            (tmsg_endpoint_is_down(endpoint) || endpoint->link.net_only)) {
-        endpoint = tmsg_endpoint_next(ucx, i);
+        endpoint = tmsg_endpoint_next(ucx->worker, ucx, i);
     }
     return endpoint;
 }
@@ -323,7 +323,7 @@ static bool owes(const tmsg_ucx_t *ucx)
     uint32_t i = 0;
 
     do {
-        endpoint = tmsg_endpoint_next(ucx, &i);
+        endpoint = tmsg_endpoint_next(ucx->worker, ucx, &i);
     } while (endpoint != NULL && endpoint->in_ucx == 0);
     return endpoint != NULL;
 }
@@ -335,7 +335,7 @@ static bool is_deserted(const tmsg_ucx_t *ucx)
     const tmsg_endpoint_t *endpoint;
     uint32_t i = 0;
 
-    while ((endpoint = tmsg_endpoint_next(ucx, &i)) != NULL) {
+    while ((endpoint = tmsg_endpoint_next(ucx->worker, ucx, &i)) != NULL) {
         if (!tmsg_endpoint_is_down(endpoint)) {
             return false;
         }
@@ -350,6 +350,8 @@ static bool is_deserted(const tmsg_ucx_t *ucx)
 static bool give_up(tmsg_ucx_t *ucx)
 {
     tmsg_worker_t *worker = ucx->worker;
+    tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
 
     if (!is_deserted(ucx)) {
         return true; /* until the next one ends */
@@ -363,13 +365,9 @@ static bool give_up(tmsg_ucx_t *ucx)
     end_listeners(ucx, "UCX does not report the end of a peer");
     ucx->owes = owes(ucx);
     close_ucx(worker, ucx);
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        tmsg_endpoint_t *endpoint = worker->endpoints[i];
-
-        if (endpoint != NULL && endpoint->ucx == ucx) {
-            endpoint->ucx = NULL;
-            tmsg_ops_forsake(endpoint);
-        }
+    while ((endpoint = tmsg_endpoint_next(worker, ucx, &i)) != NULL) {
+        endpoint->ucx = NULL;
+        tmsg_ops_forsake(endpoint);
     }
     return true;
 }

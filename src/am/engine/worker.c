@@ -293,17 +293,17 @@ tmsg_status_t tmsg_worker_recv(tmsg_worker_t *worker, int timeout_ms,
 
 static bool all_reported(const tmsg_worker_t *worker)
 {
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        if (worker->endpoints[i] != NULL) {
-            return false;
-        }
-    }
-    return true;
+    uint32_t i = 0;
+
+    return tmsg_endpoint_next(worker, NULL, &i) == NULL;
 }
 
 /* Ends every endpoint and listener. Lock held. */
 static void end_all(tmsg_worker_t *worker)
 {
+    tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
+
     while (worker->listeners != NULL) {
         tmsg_listener_release(worker->listeners);
     }
@@ -313,12 +313,7 @@ static void end_all(tmsg_worker_t *worker)
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
         tmsg_ucx_retire(ucx);
     }
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        tmsg_endpoint_t *endpoint = worker->endpoints[i];
-
-        if (endpoint == NULL) {
-            continue;
-        }
+    while ((endpoint = tmsg_endpoint_next(worker, NULL, &i)) != NULL) {
         tmsg_endpoint_hold(endpoint);
         if (endpoint->handle) {
             tmsg_endpoint_release(endpoint);

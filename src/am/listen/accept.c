@@ -171,13 +171,12 @@ static void accept_one(tmsg_listener_t *listener, int fd)
 /* The one that is longest in its handshake without a proof; NULL: none is. */
 static tmsg_endpoint_t *oldest_stranger(const tmsg_listener_t *listener)
 {
-    const tmsg_worker_t *worker = listener->worker;
-    tmsg_endpoint_t *oldest = NULL;
+    tmsg_endpoint_t *endpoint, *oldest = NULL;
+    uint32_t i = 0;
 
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        tmsg_endpoint_t *endpoint = worker->endpoints[i];
-
-        if (endpoint != NULL && endpoint->link.listener == listener &&
+    while ((endpoint = tmsg_endpoint_next(listener->worker, NULL, &i)) !=
+           NULL) {
+        if (endpoint->link.listener == listener &&
             !tmsg_admit_is_over(endpoint) && endpoint->broken == TMSG_OK &&
             (oldest == NULL ||
              endpoint->link.since_ns < oldest->link.since_ns)) {

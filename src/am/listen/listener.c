@@ -227,12 +227,12 @@ tmsg_listener_t *tmsg_listener_by_token(tmsg_worker_t *worker,
 /* Ends what the listener still owns: its endpoints and handshakes. */
 static void release_kept(tmsg_listener_t *listener)
 {
-    tmsg_worker_t *worker = listener->worker;
+    tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
 
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        tmsg_endpoint_t *endpoint = worker->endpoints[i];
-
-        if (endpoint != NULL && endpoint->keeper == listener) {
+    while ((endpoint = tmsg_endpoint_next(listener->worker, NULL, &i)) !=
+           NULL) {
+        if (endpoint->keeper == listener) {
             endpoint->link.listener = NULL;
             endpoint->link.handshakes = NULL;
             tmsg_engine.release(endpoint);

@@ -282,11 +282,11 @@ static uint64_t backoff_ms(const tmsg_resume_t *resume)
 /* Connections that wait for this session, or for its end. */
 static void call_waiting(const tmsg_worker_t *worker)
 {
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        tmsg_endpoint_t *endpoint = worker->endpoints[i];
+    tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
 
-        if (endpoint != NULL && endpoint->resume != NULL &&
-            endpoint->resume->asked != NULL) {
+    while ((endpoint = tmsg_endpoint_next(worker, NULL, &i)) != NULL) {
+        if (endpoint->resume != NULL && endpoint->resume->asked != NULL) {
             tmsg_worker_chore(endpoint->worker, endpoint);
         }
     }

@@ -83,14 +83,13 @@ tmsg_status_t tmsg_resume_granted(tmsg_endpoint_t *endpoint,
 
 static tmsg_endpoint_t *find_session(const tmsg_endpoint_t *connection)
 {
-    const tmsg_worker_t *worker = connection->worker;
     const uint8_t *peer = connection->peer_hello.instance_id;
+    tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
 
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        tmsg_endpoint_t *endpoint = worker->endpoints[i];
-
-        if (endpoint != NULL && !endpoint->dialling &&
-            tmsg_resume_keeps(endpoint) &&
+    while ((endpoint = tmsg_endpoint_next(connection->worker, NULL, &i)) !=
+           NULL) {
+        if (!endpoint->dialling && tmsg_resume_keeps(endpoint) &&
             tmsg_admit_same(endpoint, connection) &&
             sodium_memcmp(endpoint->resume->id, connection->resume->asked,
                           TMSG_TOKEN_BYTES) == 0 &&

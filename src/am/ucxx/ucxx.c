@@ -96,16 +96,15 @@ void tmsg_ucxx_credit(tmsg_channel_t *channel) { (void)channel; }
 static tmsg_endpoint_t *sender(const tmsg_ucx_t *ucx,
                                const tmsg_ucx_am_info_t *info)
 {
-    const tmsg_worker_t *worker = ucx->worker;
     tmsg_ucx_ep_t ep = tmsg_ucx_am_reply_ep(info);
+    tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
 
     if (ep == NULL) {
         return NULL;
     }
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        tmsg_endpoint_t *endpoint = worker->endpoints[i];
-
-        if (endpoint != NULL && endpoint->ep == ep && endpoint->ucx == ucx) {
+    while ((endpoint = tmsg_endpoint_next(ucx->worker, ucx, &i)) != NULL) {
+        if (endpoint->ep == ep) {
             return endpoint->state == TMSG_EP_ENDED ? NULL : endpoint;
         }
     }
@@ -169,14 +168,11 @@ static tmsg_status_t file(tmsg_endpoint_t *endpoint, size_t data_bytes,
 static bool is_ahead(const tmsg_ucx_t *ucx)
 {
     const tmsg_worker_t *worker = ucx->worker;
+    const tmsg_endpoint_t *endpoint;
     bool ahead = false;
+    uint32_t i = 0;
 
-    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
-        const tmsg_endpoint_t *endpoint = worker->endpoints[i];
-
-        if (endpoint == NULL || endpoint->ucx != ucx) {
-            continue;
-        }
+    while ((endpoint = tmsg_endpoint_next(worker, ucx, &i)) != NULL) {
         if (endpoint->ops.count > endpoint->ucxx->hearing) {
             return false;
         }
