@@ -20,7 +20,7 @@ tmsg_status_t tmsg_map_create(tmsg_map_t **map_p)
     if (map == NULL) {
         return tmsg_error_memory("a map");
     }
-    *map = (tmsg_map_t){.refs = 1};
+    *map = (tmsg_map_t){.refs = {1}};
     *map_p = map;
     return TMSG_OK;
 }
@@ -50,10 +50,7 @@ static tmsg_map_t *writable(const tmsg_map_t *map)
 
 bool tmsg_map_unhold(const tmsg_map_t *map)
 {
-    /* Who has the last one has no rival. */
-    return tmsg_map_is_idle(map) ||
-           atomic_fetch_sub_explicit(&writable(map)->refs, 1,
-                                     memory_order_acq_rel) == 1;
+    return tmsg_refs_drop(&writable(map)->refs);
 }
 
 /* Of a map without tensors. */
@@ -86,7 +83,7 @@ void tmsg_map_shed(tmsg_map_t *map)
 {
     release_all(map);
     free_rooms(map);
-    *map = (tmsg_map_t){.refs = 1};
+    *map = (tmsg_map_t){.refs = {1}};
 }
 
 void tmsg_map_free(const tmsg_map_t *unused)
@@ -103,7 +100,7 @@ void tmsg_map_free(const tmsg_map_t *unused)
             reset(map);
         }
         map->laid = false;
-        atomic_store_explicit(&map->refs, 1, memory_order_relaxed);
+        tmsg_refs_init(&map->refs, 1);
         recycle(map->recycle_arg);
         return;
     }
@@ -120,7 +117,7 @@ void tmsg_map_destroy(tmsg_map_t *map)
 
 void tmsg_map_hold(const tmsg_map_t *map)
 {
-    atomic_fetch_add_explicit(&writable(map)->refs, 1, memory_order_relaxed);
+    tmsg_refs_take(&writable(map)->refs);
 }
 
 bool tmsg_map_borrows(const tmsg_map_t *map)
@@ -178,7 +175,7 @@ tmsg_status_t tmsg_map_check_given(const tmsg_map_t *map)
 
 bool tmsg_map_is_idle(const tmsg_map_t *map)
 {
-    return atomic_load_explicit(&map->refs, memory_order_acquire) == 1;
+    return tmsg_refs_are(&map->refs, 1);
 }
 
 tmsg_status_t tmsg_map_check_idle(const tmsg_map_t *map)

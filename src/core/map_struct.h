@@ -9,9 +9,10 @@
 #include "core/arena.h"
 #include "core/index.h"
 #include "core/map.h"
+#include "core/refs.h"
 
 struct tmsg_map {
-    atomic_uint refs; /* the application's and one for each send in flight */
+    tmsg_refs_t refs; /* the application's and one for each send in flight */
 
     tmsg_map_entry_t *entries;
     size_t size;

@@ -117,7 +117,7 @@ static tmsg_call_t *new_record(tmsg_hub_t *hub)
     if (call != NULL) {
         tmsg_zero(call, offsetof(tmsg_call_t, method_bytes));
         call->error[0] = '\0';
-        atomic_init(&call->refs, 2);
+        tmsg_refs_init(&call->refs, 2);
         atomic_init(&call->status, TMSG_IN_PROGRESS);
         atomic_init(&call->attempts, 1);
         tmsg_call_init(call);

@@ -15,10 +15,7 @@
 #include "rpc/metrics.h"
 #include "rpc/stream.h"
 
-void tmsg_call_hold(tmsg_call_t *call)
-{
-    atomic_fetch_add_explicit(&call->refs, 1, memory_order_relaxed);
-}
+void tmsg_call_hold(tmsg_call_t *call) { tmsg_refs_take(&call->refs); }
 
 /* Of a worker that is not shared nobody else has one that goes on. */
 TMSG_RPC_STEP void hold_live(tmsg_call_t *call)
@@ -26,7 +23,7 @@ TMSG_RPC_STEP void hold_live(tmsg_call_t *call)
     if (call->peer->hub->shared) {
         tmsg_call_hold(call);
     } else {
-        tmsg_refs_hold_alone(&call->refs);
+        tmsg_refs_take_alone(&call->refs);
     }
 }
 
@@ -76,21 +73,21 @@ static void destroy(tmsg_call_t *call, bool own)
 
 void tmsg_call_drop(tmsg_call_t *call)
 {
-    if (tmsg_refs_drop(&call->refs, 1)) {
+    if (tmsg_refs_drop(&call->refs)) {
         destroy(call, false);
     }
 }
 
 void tmsg_call_drop_own(tmsg_call_t *call, unsigned count)
 {
-    if (tmsg_refs_drop(&call->refs, count)) {
+    if (tmsg_refs_drop_some(&call->refs, count)) {
         destroy(call, true);
     }
 }
 
 void tmsg_call_drop_unseen(tmsg_call_t *call)
 {
-    bool last = call->peer->hub->shared ? tmsg_refs_drop(&call->refs, 1)
+    bool last = call->peer->hub->shared ? tmsg_refs_drop(&call->refs)
                                         : tmsg_refs_drop_alone(&call->refs);
 
     if (last) {
@@ -409,7 +406,7 @@ TMSG_RPC_STEP void drop_later(tmsg_call_t *call)
 {
     tmsg_hub_t *hub = call->peer->hub;
 
-    if (hub->shared || call->extras || atomic_load(&call->refs) != 2 ||
+    if (hub->shared || call->extras || !tmsg_refs_are(&call->refs, 2) ||
         atomic_load(&hub->over)) {
         tmsg_call_drop_own(call, 2);
         return;

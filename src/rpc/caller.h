@@ -3,13 +3,14 @@
 #ifndef TMSG_RPC_CALLER_H
 #define TMSG_RPC_CALLER_H
 
+#include "core/refs.h"
 #include "rpc/hub.h"
 
 #define TMSG_CALL_ERROR_BYTES 400
 #define TMSG_CALL_NO_NUMBER UINT64_MAX
 
 struct tmsg_call {
-    atomic_uint refs; /* handle, list, event, reply on its way */
+    tmsg_refs_t refs; /* handle, list, event, reply on its way */
     atomic_int status;
     tmsg_endpoint_t *endpoint; /* held, and with it peer and hub */
     tmsg_rpc_peer_t *peer;

@@ -101,14 +101,11 @@ static void free_records(tmsg_records_t *records)
     }
 }
 
-void tmsg_hub_hold(tmsg_hub_t *hub)
-{
-    atomic_fetch_add_explicit(&hub->refs, 1, memory_order_relaxed);
-}
+void tmsg_hub_hold(tmsg_hub_t *hub) { tmsg_refs_take(&hub->refs); }
 
 void tmsg_hub_drop(tmsg_hub_t *hub)
 {
-    if (atomic_fetch_sub_explicit(&hub->refs, 1, memory_order_acq_rel) == 1) {
+    if (tmsg_refs_drop(&hub->refs)) {
         pthread_mutex_destroy(&hub->lock);
         free(hub->call_ready);
         free_records(&hub->calls_kept);
@@ -130,7 +127,7 @@ static void *create(tmsg_calls_t *calls)
         tmsg_error_memory("what calls need");
         return NULL;
     }
-    atomic_init(&hub->refs, 1);
+    tmsg_refs_init(&hub->refs, 1);
     pthread_mutex_init(&hub->lock, NULL);
     hub->shared = tmsg_calls_are_shared(calls);
     hub->calls = calls;

@@ -18,6 +18,7 @@
 #include "am/calls/calls.h"
 #include "core/error.h"
 #include "core/list.h"
+#include "core/refs.h"
 #include "rpc/table.h"
 
 #define TMSG_RPC_EARLY 32 /* calls that were canceled before they came */
@@ -62,7 +63,7 @@ typedef struct {
 } tmsg_records_t;
 
 struct tmsg_hub {
-    atomic_uint refs;     /* of the worker, its peers, its server */
+    tmsg_refs_t refs;     /* of the worker, its peers, its server */
     bool shared;          /* the worker is */
     pthread_mutex_t lock; /* then; else */
     atomic_bool locked;   /* this is its lock */
@@ -133,32 +134,6 @@ typedef struct {
 } tmsg_rpc_peer_t;
 
 extern const tmsg_calls_ops_t tmsg_hub_ops;
-
-/* Gives back so many of the references that the caller has. True: they were the
- * last, which is seen without a locked operation, as nobody else can make more
- * of none. */
-static inline bool tmsg_refs_drop(atomic_uint *refs, unsigned count)
-{
-    return atomic_load_explicit(refs, memory_order_acquire) == count ||
-           atomic_fetch_sub_explicit(refs, count, memory_order_acq_rel) ==
-               count;
-}
-
-/* One more, or less, while nobody else has any. */
-static inline void tmsg_refs_hold_alone(atomic_uint *refs)
-{
-    unsigned count = atomic_load_explicit(refs, memory_order_relaxed);
-
-    atomic_store_explicit(refs, count + 1, memory_order_relaxed);
-}
-
-static inline bool tmsg_refs_drop_alone(atomic_uint *refs)
-{
-    unsigned count = atomic_load_explicit(refs, memory_order_relaxed);
-
-    atomic_store_explicit(refs, count - 1, memory_order_relaxed);
-    return count == 1;
-}
 
 void tmsg_hub_hold(tmsg_hub_t *hub);
 void tmsg_hub_drop(tmsg_hub_t *hub);

@@ -38,7 +38,7 @@ static void drop(tmsg_hooks_t *hooks)
     tmsg_hub_t *hub = hooks->hub;
     bool full;
 
-    if (atomic_fetch_sub_explicit(&hooks->refs, 1, memory_order_acq_rel) != 1) {
+    if (!tmsg_refs_drop(&hooks->refs)) {
         return;
     }
     tmsg_hub_lock(hub);
@@ -82,7 +82,7 @@ static tmsg_hooks_t *create(tmsg_hub_t *hub)
         return NULL;
     }
     memset((char *)hooks + kept, 0, sizeof(*hooks) - kept);
-    atomic_init(&hooks->refs, 1);
+    tmsg_refs_init(&hooks->refs, 1);
     hooks->hub = hub;
     hooks->begun_ns = tmsg_calls_now_ns();
     hooks->error = hooks->words;
@@ -429,7 +429,7 @@ tmsg_status_t tmsg_hooks_give(tmsg_hooks_t *hooks, const char *key,
     }
     if (status == TMSG_OK && !hooks->has_more) {
         tmsg_map_recycle(hooks->more, recycle, hooks);
-        atomic_fetch_add_explicit(&hooks->refs, 1, memory_order_relaxed);
+        tmsg_refs_take(&hooks->refs);
         hooks->has_more = true;
     }
     return status == TMSG_OK ? tmsg_map_set_meta(hooks->more, key, value)

@@ -9,6 +9,7 @@
 
 #include <tensormsg/span.h>
 
+#include "core/refs.h"
 #include "rpc/caller.h"
 #include "rpc/server.h"
 
@@ -35,7 +36,7 @@ typedef struct {
 
 typedef struct tmsg_hooks {
     tmsg_node_t node; /* of the hub's spares */
-    atomic_uint refs; /* the call's, or task's, and `more`'s */
+    tmsg_refs_t refs; /* the call's, or task's, and `more`'s */
     tmsg_hub_t *hub;
     tmsg_map_t *more; /* NULL: none was made */
     /* The rest is zeroed for each call. */

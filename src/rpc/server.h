@@ -10,6 +10,7 @@
 #include <tensormsg/reflect.h>
 #include <tensormsg/signature.h>
 
+#include "core/refs.h"
 #include "rpc/hub.h"
 
 typedef struct {
@@ -66,7 +67,7 @@ static inline tmsg_status_t tmsg_task_told(tmsg_status_t status)
 }
 
 struct tmsg_task {
-    atomic_uint refs; /* its message on the way, then its turn, then the
+    tmsg_refs_t refs; /* its message on the way, then its turn, then the
                        * handler; list, other handles, event */
     atomic_int status;
     tmsg_server_t *server; /* held */

@@ -18,7 +18,7 @@ tmsg_status_t tmsg_signature_create(tmsg_signature_t **signature_p)
     if (signature == NULL) {
         return tmsg_error_memory("a signature");
     }
-    atomic_init(&signature->refs, 1);
+    tmsg_refs_init(&signature->refs, 1);
     for (int i = 0; i < 2; i++) {
         signature->sides[i].tensor_names.stride = sizeof(tmsg_want_tensor_t);
         signature->sides[i].meta_names.stride = sizeof(tmsg_want_meta_t);
@@ -32,16 +32,14 @@ tmsg_signature_t *tmsg_signature_hold(const tmsg_signature_t *signature)
     tmsg_signature_t *held = (tmsg_signature_t *)(uintptr_t)signature;
 
     if (held != NULL) {
-        atomic_fetch_add_explicit(&held->refs, 1, memory_order_relaxed);
+        tmsg_refs_take(&held->refs);
     }
     return held;
 }
 
 void tmsg_signature_destroy(tmsg_signature_t *signature)
 {
-    if (signature == NULL ||
-        atomic_fetch_sub_explicit(&signature->refs, 1, memory_order_acq_rel) !=
-            1) {
+    if (signature == NULL || !tmsg_refs_drop(&signature->refs)) {
         return;
     }
     for (int i = 0; i < 2; i++) {
@@ -229,7 +227,7 @@ static tmsg_status_t check_given(const tmsg_signature_t *signature,
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "signature: a pointer is NULL");
     }
-    if (atomic_load_explicit(&signature->refs, memory_order_acquire) != 1) {
+    if (!tmsg_refs_are(&signature->refs, 1)) {
         return tmsg_error_set(TMSG_ERR_BUSY,
                               "signature: a stream has it; change it when that "
                               "was let go of");

@@ -11,6 +11,7 @@
 
 #include "core/arena.h"
 #include "core/index.h"
+#include "core/refs.h"
 
 /* An extent that is no number: */
 #define TMSG_EXTENT_ANY INT64_C(-1)    /* one of any size */
@@ -48,7 +49,7 @@ typedef struct {
 } tmsg_want_side_t;
 
 struct tmsg_signature {
-    atomic_uint refs; /* the handle's, and those of streams */
+    tmsg_refs_t refs; /* the handle's, and those of streams */
     tmsg_want_side_t sides[2];
     tmsg_arena_t arena; /* names, extents, symbols */
     const char *symbols[TMSG_SIGNATURE_SYMBOLS_MAX];

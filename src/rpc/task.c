@@ -15,15 +15,9 @@
 /* What a peer says is left of a call's time is no more than this. */
 #define LEFT_US_MOST (UINT64_C(1) << 50)
 
-void tmsg_task_hold(tmsg_task_t *task)
-{
-    atomic_fetch_add_explicit(&task->refs, 1, memory_order_relaxed);
-}
+void tmsg_task_hold(tmsg_task_t *task) { tmsg_refs_take(&task->refs); }
 
-static bool is_last(tmsg_task_t *task)
-{
-    return tmsg_refs_drop(&task->refs, 1);
-}
+static bool is_last(tmsg_task_t *task) { return tmsg_refs_drop(&task->refs); }
 
 /* What a task had, when its record is another's; each may be NULL. */
 typedef struct {
@@ -313,7 +307,7 @@ TMSG_RPC_STEP tmsg_task_t *create(tmsg_rpc_peer_t *peer, tmsg_method_t *method,
         return NULL;
     }
     /* All but what its place in the list has had is as prepare() left it. */
-    atomic_init(&task->refs, 2); /* the message's, and the list's */
+    tmsg_refs_init(&task->refs, 2); /* the message's, and the list's */
     atomic_init(&task->status, TMSG_IN_PROGRESS);
     task->server = server;
     server->refs++;

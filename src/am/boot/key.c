@@ -9,9 +9,10 @@
 #include <sys/random.h>
 
 #include "core/error.h"
+#include "core/refs.h"
 
 struct tmsg_keyring {
-    atomic_uint refs;
+    tmsg_refs_t refs;
     pthread_mutex_t lock; /* of the keys */
     tmsg_keys_t keys;
 };
@@ -37,7 +38,7 @@ tmsg_status_t tmsg_keyring_create(tmsg_keyring_t **keyring_p)
     if (keyring == NULL) {
         return tmsg_error_memory("a keyring");
     }
-    atomic_init(&keyring->refs, 1);
+    tmsg_refs_init(&keyring->refs, 1);
     pthread_mutex_init(&keyring->lock, NULL);
     *keyring_p = keyring;
     return TMSG_OK;
@@ -45,13 +46,12 @@ tmsg_status_t tmsg_keyring_create(tmsg_keyring_t **keyring_p)
 
 void tmsg_keyring_hold(tmsg_keyring_t *keyring)
 {
-    atomic_fetch_add_explicit(&keyring->refs, 1, memory_order_relaxed);
+    tmsg_refs_take(&keyring->refs);
 }
 
 void tmsg_keyring_destroy(tmsg_keyring_t *keyring)
 {
-    if (keyring != NULL && atomic_fetch_sub_explicit(
-                               &keyring->refs, 1, memory_order_acq_rel) == 1) {
+    if (keyring != NULL && tmsg_refs_drop(&keyring->refs)) {
         pthread_mutex_destroy(&keyring->lock);
         tmsg_keys_wipe(&keyring->keys);
         free(keyring);

@@ -25,6 +25,7 @@
 #include "am/worker/request.h"
 #include "am/worker/stats.h"
 #include "core/error.h"
+#include "core/refs.h"
 
 typedef enum {
     TMSG_EP_CONNECTING = 0,
@@ -130,7 +131,7 @@ typedef struct {
 /* This room's own parts. Who holds it: the table, the handle, messages, sends.
  */
 typedef struct {
-    atomic_uint count;
+    tmsg_refs_t count;
     unsigned ahead; /* of these, had for what is still to come */
     bool listed;    /* in the table: it may have some ahead */
 } tmsg_endpoint_refs_t;

@@ -9,21 +9,19 @@
 
 void tmsg_endpoint_hold(tmsg_endpoint_t *endpoint)
 {
-    atomic_fetch_add_explicit(&endpoint->refs.count, 1, memory_order_relaxed);
+    tmsg_refs_take(&endpoint->refs.count);
 }
 
 void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint)
 {
-    if (atomic_fetch_sub_explicit(&endpoint->refs.count, 1,
-                                  memory_order_acq_rel) == 1) {
+    if (tmsg_refs_drop(&endpoint->refs.count)) {
         tmsg_engine.free(endpoint);
     }
 }
 
 void tmsg_endpoint_unlist(tmsg_endpoint_t *endpoint)
 {
-    atomic_fetch_sub_explicit(&endpoint->refs.count, endpoint->refs.ahead,
-                              memory_order_relaxed);
+    (void)tmsg_refs_drop_some(&endpoint->refs.count, endpoint->refs.ahead);
     endpoint->refs.ahead = 0;
     endpoint->refs.listed = false;
 }
@@ -35,8 +33,7 @@ void tmsg_endpoint_borrow(tmsg_endpoint_t *endpoint)
         return;
     }
     if (endpoint->refs.ahead == 0) {
-        atomic_fetch_add_explicit(&endpoint->refs.count, REFS_AHEAD,
-                                  memory_order_relaxed);
+        tmsg_refs_take_some(&endpoint->refs.count, REFS_AHEAD);
         endpoint->refs.ahead = REFS_AHEAD;
     }
     endpoint->refs.ahead--;
@@ -108,7 +105,7 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
     if (endpoint == NULL) {
         return tmsg_error_memory("an endpoint");
     }
-    atomic_init(&endpoint->refs.count, 2);
+    tmsg_refs_init(&endpoint->refs.count, 2);
     endpoint->dialect = dialect;
     endpoint->worker = worker;
     endpoint->queue.bounds = worker->send_queue;

@@ -227,7 +227,7 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
         status = tmsg_error_memory("a worker");
         goto err_free;
     }
-    atomic_init(&worker->life->refs, 1);
+    tmsg_refs_init(&worker->life->refs, 1);
     worker->life->schemas.limit = TMSG_SCHEMA_WORKER_BYTES;
     status = open_loop(worker);
     if (status != TMSG_OK) {

@@ -288,7 +288,7 @@ tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
     if (context == NULL) {
         return tmsg_error_memory("a context");
     }
-    atomic_init(&context->refs, 1);
+    tmsg_refs_init(&context->refs, 1);
     context->limits = tmsg_limits_usual();
     context->peer_timeout_ms = PEER_TIMEOUT_MS;
     status = read_params(params == NULL ? &defaults : params, context);
@@ -311,13 +311,12 @@ tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
 
 void tmsg_context_hold(tmsg_context_t *context)
 {
-    atomic_fetch_add_explicit(&context->refs, 1, memory_order_relaxed);
+    tmsg_refs_take(&context->refs);
 }
 
 void tmsg_context_destroy(tmsg_context_t *context)
 {
-    if (context != NULL && atomic_fetch_sub_explicit(
-                               &context->refs, 1, memory_order_acq_rel) == 1) {
+    if (context != NULL && tmsg_refs_drop(&context->refs)) {
         tmsg_heart_close(&context->heart);
         free(context->ucx_config);
         tmsg_settings_free(&context->settings);

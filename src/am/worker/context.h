@@ -14,9 +14,10 @@
 #include "am/ucx/ucx_config.h"
 #include "am/worker/settings.h"
 #include "am/worker/way.h"
+#include "core/refs.h"
 
 struct tmsg_context {
-    atomic_uint refs; /* the application's and one a worker */
+    tmsg_refs_t refs; /* the application's and one a worker */
     tmsg_limits_t limits;
     char *ucx_config; /* NULL: none */
     tmsg_settings_t settings;

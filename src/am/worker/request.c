@@ -11,7 +11,7 @@ void tmsg_request_init(tmsg_request_t *request, tmsg_worker_t *worker,
                        void (*destroy)(tmsg_request_t *request),
                        void (*cancel)(tmsg_request_t *request))
 {
-    atomic_init(&request->refs, 1);
+    tmsg_refs_init(&request->refs, 1);
     atomic_init(&request->status, TMSG_IN_PROGRESS);
     request->worker = worker;
     request->error = NULL;
@@ -23,7 +23,7 @@ void tmsg_request_init(tmsg_request_t *request, tmsg_worker_t *worker,
 
 void tmsg_request_hold(tmsg_request_t *request)
 {
-    atomic_fetch_add_explicit(&request->refs, 1, memory_order_relaxed);
+    tmsg_refs_take(&request->refs);
 }
 
 static void end_record(tmsg_request_t *request)
@@ -34,29 +34,20 @@ static void end_record(tmsg_request_t *request)
 
 void tmsg_request_drop(tmsg_request_t *request)
 {
-    /* Who has the last one has no rival. */
-    if (atomic_load_explicit(&request->refs, memory_order_acquire) == 1 ||
-        atomic_fetch_sub_explicit(&request->refs, 1, memory_order_acq_rel) ==
-            1) {
+    if (tmsg_refs_drop(&request->refs)) {
         end_record(request);
     }
 }
 
 void tmsg_request_hold_hidden(tmsg_request_t *request)
 {
-    unsigned refs = atomic_load_explicit(&request->refs, memory_order_relaxed);
-
-    atomic_store_explicit(&request->refs, refs + 1, memory_order_relaxed);
+    tmsg_refs_take_alone(&request->refs);
 }
 
 void tmsg_request_drop_hidden(tmsg_request_t *request)
 {
-    unsigned refs = atomic_load_explicit(&request->refs, memory_order_relaxed);
-
-    if (refs == 1) {
+    if (tmsg_refs_drop_alone(&request->refs)) {
         end_record(request);
-    } else {
-        atomic_store_explicit(&request->refs, refs - 1, memory_order_relaxed);
     }
 }
 

@@ -8,13 +8,14 @@
 #include <tensormsg/request.h>
 
 #include "am/worker/worker.h"
+#include "core/refs.h"
 
 /* Heads every record of an operation. Counted: the application's handle, and
  * the library for as long as the operation goes on, so that the record
  * outlives its handle. */
 struct tmsg_request {
     tmsg_due_t due; /* the callback */
-    atomic_uint refs;
+    tmsg_refs_t refs;
     atomic_int status;
     tmsg_worker_t *worker; /* not to be touched once the status is final */
     char *error;           /* NULL: none, or no memory for it */

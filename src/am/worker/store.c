@@ -9,6 +9,7 @@
 
 #include "am/net/loop.h"
 #include "core/error.h"
+#include "core/refs.h"
 #include "serialize/header.h"
 
 #define POOL_BYTES (256ULL << 20) /* kept though nobody uses it */
@@ -17,7 +18,7 @@
 #define SPARE_CONTROL_BYTES ((size_t)64 << 10)
 
 struct tmsg_store {
-    atomic_uint refs;
+    tmsg_refs_t refs;
     tmsg_allocator_t allocator; /* alloc NULL: our own memory */
     uint64_t budget;
     atomic_ullong held; /* with held_inside: neither means anything alone */
@@ -52,7 +53,7 @@ tmsg_status_t tmsg_store_create(const tmsg_allocator_t *allocator,
         free(store);
         return tmsg_error_errno(TMSG_ERR_LIMIT_EXCEEDED, "dup");
     }
-    atomic_init(&store->refs, 1);
+    tmsg_refs_init(&store->refs, 1);
     store->budget = budget;
     tmsg_pool_init(&store->pool, budget, lasting);
     tmsg_device_pool_init(&store->device_pool, lasting);
@@ -66,14 +67,11 @@ tmsg_status_t tmsg_store_create(const tmsg_allocator_t *allocator,
     return TMSG_OK;
 }
 
-void tmsg_store_hold(tmsg_store_t *store)
-{
-    atomic_fetch_add_explicit(&store->refs, 1, memory_order_relaxed);
-}
+void tmsg_store_hold(tmsg_store_t *store) { tmsg_refs_take(&store->refs); }
 
 void tmsg_store_drop(tmsg_store_t *store)
 {
-    if (atomic_fetch_sub_explicit(&store->refs, 1, memory_order_acq_rel) == 1) {
+    if (tmsg_refs_drop(&store->refs)) {
         close(store->event_fd);
         tmsg_pool_free(&store->pool);
         tmsg_device_pool_free(&store->device_pool);

@@ -35,14 +35,11 @@ tmsg_status_t tmsg_worker_check(const tmsg_worker_t *worker)
                           : TMSG_OK;
 }
 
-void tmsg_life_hold(tmsg_life_t *life)
-{
-    atomic_fetch_add_explicit(&life->refs, 1, memory_order_relaxed);
-}
+void tmsg_life_hold(tmsg_life_t *life) { tmsg_refs_take(&life->refs); }
 
 void tmsg_life_drop(tmsg_life_t *life)
 {
-    if (atomic_fetch_sub_explicit(&life->refs, 1, memory_order_acq_rel) == 1) {
+    if (tmsg_refs_drop(&life->refs)) {
         free(life);
     }
 }

@@ -24,6 +24,7 @@
 #include "am/worker/stats.h"
 #include "am/worker/store.h"
 #include "core/list.h"
+#include "core/refs.h"
 #include "serialize/schema.h"
 
 /* Channels for which the record of the next repeat may be ready; repeat.h. */
@@ -38,7 +39,7 @@ typedef struct tmsg_due {
 /* Outlives the worker for those who may ask whether it is over, and for what
  * else they share. */
 typedef struct {
-    atomic_uint refs;
+    tmsg_refs_t refs;
     atomic_bool over;
     tmsg_schema_total_t schemas; /* of peers that are kept for them */
 } tmsg_life_t;
