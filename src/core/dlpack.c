@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "core/dlpack.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/device.h"
+#include "core/dlpack.h"
 #include "core/error.h"
+#include "core/params.h"
 #include "core/tensor.h"
 
 #define FLAGS_KNOWN                                                            \
@@ -313,9 +313,8 @@ static tmsg_status_t read_params(const tmsg_dlpack_params_t *params,
                                  source_t *source)
 {
     if (params->field_mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "dlpack: unknown field_mask bits 0x%" PRIx64,
-                              params->field_mask & ~PARAMS_KNOWN);
+        return tmsg_params_unknown("dlpack",
+                                   params->field_mask & ~PARAMS_KNOWN);
     }
     if (params->field_mask & TMSG_DLPACK_PARAM_FLAGS) {
         source->flags = params->flags;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "core/limits.h"
-
 #include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/limits.h"
 #include "core/map.h"
+#include "core/params.h"
 #include "core/tensor.h"
 
 #define MIB (1ULL << 20)
@@ -70,9 +70,7 @@ static uint64_t *field_of(tmsg_limits_t *limits, size_t i)
 static tmsg_status_t check_mask(uint64_t mask)
 {
     if (mask & ~KNOWN) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "limits: unknown field_mask bits 0x%llx",
-                              (unsigned long long)(mask & ~KNOWN));
+        return tmsg_params_unknown("limits", mask & ~KNOWN);
     }
     return TMSG_OK;
 }

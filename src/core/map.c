@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <tensormsg/map.h>
-
 #include <stdlib.h>
 #include <string.h>
 
+#include <tensormsg/map.h>
+
 #include "core/error.h"
 #include "core/map_struct.h"
+#include "core/params.h"
 #include "core/tensor.h"
 #include "core/utf8.h"
 
@@ -441,9 +442,8 @@ static tmsg_status_t read_params(const tmsg_map_add_params_t *params,
                                  tmsg_map_entry_t *entry)
 {
     if (params->field_mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(
-            TMSG_ERR_INVALID_PARAM, "map add: unknown field_mask bits 0x%llx",
-            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
+        return tmsg_params_unknown("map add",
+                                   params->field_mask & ~PARAMS_KNOWN);
     }
     if (params->field_mask & TMSG_MAP_ADD_PARAM_RELEASE) {
         entry->release = params->release;

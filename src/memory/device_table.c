@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "memory/device_table.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +6,8 @@
 
 #include "core/error.h"
 #include "core/json_read.h"
+#include "core/params.h"
+#include "memory/device_table.h"
 
 #define VERSION 1
 #define PARAMS_KNOWN                                                           \
@@ -305,9 +305,8 @@ static tmsg_status_t check(const tmsg_devices_params_t *params,
                            uint32_t *flags_p)
 {
     if (params->field_mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(
-            TMSG_ERR_INVALID_PARAM, "devices: unknown field_mask bits 0x%llx",
-            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
+        return tmsg_params_unknown("devices",
+                                   params->field_mask & ~PARAMS_KNOWN);
     }
     *flags_p =
         params->field_mask & TMSG_DEVICES_PARAM_FLAGS ? params->flags : 0;

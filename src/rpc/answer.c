@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/bytes.h"
+#include "core/params.h"
 #include "core/utf8.h"
 #include "rpc/intercept.h"
 #include "rpc/method.h"
@@ -243,9 +244,7 @@ static tmsg_status_t answer(tmsg_task_t *task, const tmsg_call_head_t *head,
     tmsg_status_t status, claimed = TMSG_OK;
 
     if (mask & ~REPLY_PARAMS_KNOWN) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "reply: unknown field_mask bits 0x%llx",
-                              (unsigned long long)(mask & ~REPLY_PARAMS_KNOWN));
+        return tmsg_params_unknown("reply", mask & ~REPLY_PARAMS_KNOWN);
     }
     status = check(task, head, map);
     if (inside) {

@@ -7,6 +7,7 @@
 
 #include "core/bytes.h"
 #include "core/map.h"
+#include "core/params.h"
 #include "rpc/caller.h"
 #include "rpc/intercept.h"
 #include "rpc/metrics.h"
@@ -46,9 +47,7 @@ TMSG_RPC_RARE tmsg_status_t take_extras(tmsg_call_t *call,
     tmsg_status_t status;
 
     if (mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "call: unknown field_mask bits 0x%llx",
-                              (unsigned long long)(mask & ~PARAMS_KNOWN));
+        return tmsg_params_unknown("call", mask & ~PARAMS_KNOWN);
     }
     call->extras = true;
     status = tmsg_retry_read(params, call);

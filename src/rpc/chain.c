@@ -2,11 +2,8 @@
 /* The interceptors of a worker. */
 #include <stdlib.h>
 
+#include "core/params.h"
 #include "rpc/intercept.h"
-
-#define HOOKS_KNOWN                                                            \
-    ((uint64_t)(TMSG_INTERCEPTOR_BEGIN | TMSG_INTERCEPTOR_MESSAGE |            \
-                TMSG_INTERCEPTOR_END | TMSG_INTERCEPTOR_REFUSED))
 
 /* Lock held: the chain of a side, which may be this; NULL: it is full. */
 static tmsg_chain_t *room(const tmsg_hub_t *hub, tmsg_side_t side,
@@ -68,27 +65,16 @@ tmsg_status_t tmsg_chains_add(tmsg_hub_t *hub, unsigned sides,
 static tmsg_status_t read_hooks(const tmsg_interceptor_t *interceptor,
                                 tmsg_interceptor_t *read)
 {
+    static const tmsg_param_t rows[] = {
+        TMSG_PARAM(tmsg_interceptor_t, TMSG_INTERCEPTOR_BEGIN, begin),
+        TMSG_PARAM(tmsg_interceptor_t, TMSG_INTERCEPTOR_MESSAGE, message),
+        TMSG_PARAM(tmsg_interceptor_t, TMSG_INTERCEPTOR_END, end),
+        TMSG_PARAM(tmsg_interceptor_t, TMSG_INTERCEPTOR_REFUSED, refused)};
     uint64_t mask = interceptor->field_mask;
 
-    if (mask & ~HOOKS_KNOWN) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "interceptor: unknown field_mask bits 0x%llx",
-                              (unsigned long long)(mask & ~HOOKS_KNOWN));
-    }
     *read = (tmsg_interceptor_t){.field_mask = mask, .arg = interceptor->arg};
-    if (mask & TMSG_INTERCEPTOR_BEGIN) {
-        read->begin = interceptor->begin;
-    }
-    if (mask & TMSG_INTERCEPTOR_MESSAGE) {
-        read->message = interceptor->message;
-    }
-    if (mask & TMSG_INTERCEPTOR_END) {
-        read->end = interceptor->end;
-    }
-    if (mask & TMSG_INTERCEPTOR_REFUSED) {
-        read->refused = interceptor->refused;
-    }
-    return TMSG_OK;
+    return tmsg_params_read("interceptor", interceptor, mask, rows,
+                            sizeof(rows) / sizeof(rows[0]), read);
 }
 
 tmsg_status_t tmsg_worker_intercept(tmsg_worker_t *worker, tmsg_side_t side,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "rpc/server.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/bytes.h"
+#include "core/params.h"
 #include "rpc/method.h"
 #include "rpc/pool.h"
 #include "rpc/reflect.h"
+#include "rpc/server.h"
 
 #define CONCURRENCY_DEFAULT 1024
 #define QUEUE_DEFAULT 1024
@@ -30,9 +30,7 @@ static tmsg_status_t read_params(const tmsg_server_params_t *params,
     uint64_t mask = params == NULL ? 0 : params->field_mask;
 
     if (mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "server: unknown field_mask bits 0x%llx",
-                              (unsigned long long)(mask & ~PARAMS_KNOWN));
+        return tmsg_params_unknown("server", mask & ~PARAMS_KNOWN);
     }
     server->load.concurrency = mask & TMSG_SERVER_PARAM_CONCURRENCY
                                    ? params->concurrency
@@ -168,9 +166,7 @@ static tmsg_status_t read_method(const tmsg_method_params_t *params,
     uint64_t mask = params == NULL ? 0 : params->field_mask;
 
     if (mask & ~METHOD_PARAMS_KNOWN) {
-        return tmsg_error_set(
-            TMSG_ERR_INVALID_PARAM, "method: unknown field_mask bits 0x%llx",
-            (unsigned long long)(mask & ~METHOD_PARAMS_KNOWN));
+        return tmsg_params_unknown("method", mask & ~METHOD_PARAMS_KNOWN);
     }
     load->concurrency = mask & TMSG_METHOD_PARAM_CONCURRENCY
                             ? params->concurrency

@@ -8,11 +8,10 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "core/params.h"
 #include "rpc/intercept.h"
 #include "rpc/stream.h"
 
-#define PARAMS_KNOWN                                                           \
-    ((uint64_t)(TMSG_TRACER_PARAM_ON_SPAN | TMSG_TRACER_PARAM_SAMPLE))
 #define MILLION 1000000u
 #define RANDOM_BYTES 240 /* as many as getrandom() gives whole */
 
@@ -200,20 +199,18 @@ static void end(void *arg, const tmsg_intercepted_t *call)
 static tmsg_status_t read_params(const tmsg_tracer_params_t *params,
                                  tmsg_tracer_params_t *read)
 {
+    static const tmsg_param_t rows[] = {
+        TMSG_PARAMS(tmsg_tracer_params_t, TMSG_TRACER_PARAM_ON_SPAN, on_span,
+                    on_span_arg),
+        TMSG_PARAM(tmsg_tracer_params_t, TMSG_TRACER_PARAM_SAMPLE, millionths)};
     uint64_t mask = params == NULL ? 0 : params->field_mask;
+    tmsg_status_t status;
 
     *read = (tmsg_tracer_params_t){.millionths = MILLION};
-    if (mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "tracer: unknown field_mask bits 0x%llx",
-                              (unsigned long long)(mask & ~PARAMS_KNOWN));
-    }
-    if (mask & TMSG_TRACER_PARAM_ON_SPAN) {
-        read->on_span = params->on_span;
-        read->on_span_arg = params->on_span_arg;
-    }
-    if (mask & TMSG_TRACER_PARAM_SAMPLE) {
-        read->millionths = params->millionths;
+    status = tmsg_params_read("tracer", params, mask, rows,
+                              sizeof(rows) / sizeof(rows[0]), read);
+    if (status != TMSG_OK) {
+        return status;
     }
     return read->millionths <= MILLION
                ? TMSG_OK

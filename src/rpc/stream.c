@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What both sides of a stream do with it. */
-#include "rpc/stream.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/map.h"
+#include "core/params.h"
 #include "rpc/intercept.h"
+#include "rpc/stream.h"
 
 #define MS_NS 1000000u
 #define EVENTS_KNOWN                                                           \
@@ -166,9 +166,7 @@ tmsg_call_stream_set_events(tmsg_call_stream_t *stream,
     tmsg_call_stream_events_t read = {.field_mask = mask};
 
     if (mask & ~EVENTS_KNOWN) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "events: unknown field_mask bits 0x%llx",
-                              (unsigned long long)(mask & ~EVENTS_KNOWN));
+        return tmsg_params_unknown("events", mask & ~EVENTS_KNOWN);
     }
     if (mask & TMSG_CALL_STREAM_EVENT_READABLE) {
         read.on_readable = events->on_readable;

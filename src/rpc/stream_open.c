@@ -3,42 +3,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/params.h"
 #include "rpc/intercept.h"
 #include "rpc/signature.h"
 #include "rpc/stream.h"
 
 #define QUEUE_DEFAULT 64
 
-#define PARAMS_KNOWN                                                           \
-    ((uint64_t)(TMSG_CALL_STREAM_PARAM_TIMEOUT |                               \
-                TMSG_CALL_STREAM_PARAM_QUEUE |                                 \
-                TMSG_CALL_STREAM_PARAM_ON_RELEASE |                            \
-                TMSG_CALL_STREAM_PARAM_SIGNATURE))
-
 static tmsg_status_t read_params(const tmsg_call_stream_params_t *params,
                                  tmsg_call_stream_params_t *read)
 {
+    static const tmsg_param_t rows[] = {
+        TMSG_PARAM(tmsg_call_stream_params_t, TMSG_CALL_STREAM_PARAM_TIMEOUT,
+                   timeout_ms),
+        TMSG_PARAM(tmsg_call_stream_params_t, TMSG_CALL_STREAM_PARAM_QUEUE,
+                   queue),
+        TMSG_PARAMS(tmsg_call_stream_params_t,
+                    TMSG_CALL_STREAM_PARAM_ON_RELEASE, on_release,
+                    on_release_arg),
+        TMSG_PARAM(tmsg_call_stream_params_t, TMSG_CALL_STREAM_PARAM_SIGNATURE,
+                   signature)};
     uint64_t mask = params == NULL ? 0 : params->field_mask;
+    tmsg_status_t status;
 
     *read =
         (tmsg_call_stream_params_t){.timeout_ms = -1, .queue = QUEUE_DEFAULT};
-    if (mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "stream: unknown field_mask bits 0x%llx",
-                              (unsigned long long)(mask & ~PARAMS_KNOWN));
-    }
-    if (mask & TMSG_CALL_STREAM_PARAM_TIMEOUT) {
-        read->timeout_ms = params->timeout_ms;
-    }
-    if (mask & TMSG_CALL_STREAM_PARAM_QUEUE) {
-        read->queue = params->queue;
-    }
-    if (mask & TMSG_CALL_STREAM_PARAM_ON_RELEASE) {
-        read->on_release = params->on_release;
-        read->on_release_arg = params->on_release_arg;
-    }
-    if (mask & TMSG_CALL_STREAM_PARAM_SIGNATURE) {
-        read->signature = params->signature;
+    status = tmsg_params_read("stream", params, mask, rows,
+                              sizeof(rows) / sizeof(rows[0]), read);
+    if (status != TMSG_OK) {
+        return status;
     }
     if (read->timeout_ms == 0 || read->timeout_ms < -1 || read->queue == 0) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "serialize/file.h"
-
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,8 +12,10 @@
 #include "core/limits.h"
 #include "core/log.h"
 #include "core/map.h"
+#include "core/params.h"
 #include "core/tensor.h"
 #include "core/utf8.h"
+#include "serialize/file.h"
 
 #define PATH_SHOWN 160 /* bytes of a path that an error shows, from its end */
 
@@ -131,9 +131,7 @@ tmsg_status_t tmsg_file_decode(tmsg_file_input_t *input,
 static tmsg_status_t check_mask(const char *what, uint64_t mask, uint64_t known)
 {
     if (mask & ~known) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "%s: unknown field_mask bits 0x%llx", what,
-                              (unsigned long long)(mask & ~known));
+        return tmsg_params_unknown(what, mask & ~known);
     }
     return TMSG_OK;
 }

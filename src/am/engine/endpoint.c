@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/engine/endpoint.h"
-
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -16,6 +14,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/scheme.h"
 #include "am/endpoint/session.h"
+#include "am/engine/endpoint.h"
 #include "am/engine/endpoint_end.h"
 #include "am/listen/accept.h"
 #include "am/path/boxes.h"
@@ -30,13 +29,9 @@
 #include "am/worker/reach.h"
 #include "am/worker/worker.h"
 #include "core/error.h"
+#include "core/params.h"
 
 #define CONNECT_TIMEOUT_MS 10000
-
-#define PARAMS_KNOWN                                                           \
-    ((uint64_t)(TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT |                          \
-                TMSG_ENDPOINT_PARAM_DEVICES | TMSG_ENDPOINT_PARAM_SUBSCRIBE |  \
-                TMSG_ENDPOINT_PARAM_RECONNECT | TMSG_ENDPOINT_PARAM_KEYRING))
 
 void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
 {
@@ -117,26 +112,26 @@ static tmsg_status_t read_params(const tmsg_worker_t *worker,
                                  const tmsg_endpoint_params_t *params,
                                  tmsg_endpoint_params_t *read)
 {
+    static const tmsg_param_t rows[] = {
+        TMSG_PARAM(tmsg_endpoint_params_t, TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
+                   connect_timeout_ms),
+        TMSG_PARAM(tmsg_endpoint_params_t, TMSG_ENDPOINT_PARAM_RECONNECT,
+                   reconnect),
+        TMSG_PARAM(tmsg_endpoint_params_t, TMSG_ENDPOINT_PARAM_DEVICES,
+                   devices),
+        TMSG_PARAM(tmsg_endpoint_params_t, TMSG_ENDPOINT_PARAM_SUBSCRIBE,
+                   subscribe),
+        TMSG_PARAM(tmsg_endpoint_params_t, TMSG_ENDPOINT_PARAM_KEYRING,
+                   keyring)};
     uint64_t mask = params == NULL ? 0 : params->field_mask;
+    tmsg_status_t status;
 
     *read = (tmsg_endpoint_params_t){.connect_timeout_ms = CONNECT_TIMEOUT_MS,
                                      .keyring = worker->context->keyring};
-    if (mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "endpoint: unknown field_mask bits 0x%llx",
-                              (unsigned long long)(mask & ~PARAMS_KNOWN));
-    }
-    if (mask & TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT) {
-        read->connect_timeout_ms = params->connect_timeout_ms;
-    }
-    if (mask & TMSG_ENDPOINT_PARAM_SUBSCRIBE) {
-        read->subscribe = params->subscribe;
-    }
-    if (mask & TMSG_ENDPOINT_PARAM_DEVICES) {
-        read->devices = params->devices;
-    }
-    if (mask & TMSG_ENDPOINT_PARAM_KEYRING) {
-        read->keyring = params->keyring;
+    status = tmsg_params_read("endpoint", params, mask, rows,
+                              sizeof(rows) / sizeof(rows[0]), read);
+    if (status != TMSG_OK) {
+        return status;
     }
     if (read->connect_timeout_ms <= 0) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,

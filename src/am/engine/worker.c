@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/engine/worker.h"
-
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,6 +12,7 @@
 #include "am/engine/endpoint_end.h"
 #include "am/engine/progress.h"
 #include "am/engine/retire.h"
+#include "am/engine/worker.h"
 #include "am/listen/listener.h"
 #include "am/path/boxes.h"
 #include "am/publish/publisher.h"
@@ -29,6 +28,7 @@
 #include "am/worker/worker.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/params.h"
 
 #define QUEUE_DEPTH_DEFAULT 256
 
@@ -93,9 +93,8 @@ static tmsg_status_t read_params(const tmsg_worker_params_t *params,
     tmsg_status_t status;
 
     if (params->field_mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(
-            TMSG_ERR_INVALID_PARAM, "worker: unknown field_mask bits 0x%llx",
-            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
+        return tmsg_params_unknown("worker",
+                                   params->field_mask & ~PARAMS_KNOWN);
     }
     if (params->field_mask & TMSG_WORKER_PARAM_FLAGS) {
         worker->flags = params->flags;

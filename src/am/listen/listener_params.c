@@ -8,6 +8,7 @@
 #include "am/net/url.h"
 #include "am/worker/reach.h"
 #include "core/error.h"
+#include "core/params.h"
 
 #define HANDSHAKE_TIMEOUT_MS 5000
 #define MAX_HANDSHAKES 128
@@ -65,9 +66,8 @@ tmsg_status_t tmsg_listener_read_params(const tmsg_listener_params_t *params,
         return TMSG_OK;
     }
     if (params->field_mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(
-            TMSG_ERR_INVALID_PARAM, "listener: unknown field_mask bits 0x%llx",
-            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
+        return tmsg_params_unknown("listener",
+                                   params->field_mask & ~PARAMS_KNOWN);
     }
     if (params->field_mask & TMSG_LISTENER_PARAM_ON_ACCEPT) {
         listener->on_accept = params->on_accept;

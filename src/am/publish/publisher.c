@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/publish/publisher.h"
-
 #include <stdlib.h>
 
 #include <cjson/cJSON.h>
 
+#include "am/publish/publisher.h"
 #include "am/worker/engine.h"
 #include "core/log.h"
 #include "core/map.h"
+#include "core/params.h"
 #include "serialize/json.h"
 
 #define PARAMS_KNOWN                                                           \
@@ -93,9 +93,7 @@ static tmsg_status_t read_send_params(const tmsg_send_params_t *params,
     uint64_t mask = params == NULL ? 0 : params->field_mask;
 
     if (mask & ~PUBLISH_KNOWN) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "publish: unknown field_mask bits 0x%llx",
-                              (unsigned long long)(mask & ~PUBLISH_KNOWN));
+        return tmsg_params_unknown("publish", mask & ~PUBLISH_KNOWN);
     }
     copy_send_params(params, publication);
     if (publication->flags & ~FLAGS_KNOWN) {
@@ -285,9 +283,7 @@ tmsg_status_t tmsg_publisher_create(tmsg_worker_t *worker,
     tmsg_status_t status;
 
     if (mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "publisher: unknown field_mask bits 0x%llx",
-                              (unsigned long long)(mask & ~PARAMS_KNOWN));
+        return tmsg_params_unknown("publisher", mask & ~PARAMS_KNOWN);
     }
     if (mask & TMSG_PUBLISHER_PARAM_SUBSCRIBER) {
         defaults = params->subscriber;

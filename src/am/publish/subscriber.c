@@ -10,16 +10,12 @@
 #include "am/worker/engine.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/params.h"
 
 #define MESSAGES_DEFAULT 16
 #define WINDOW_DEFAULT 32
 
 #define FLAGS_KNOWN ((uint32_t)(TMSG_SUBSCRIBER_NEWEST | TMSG_SUBSCRIBER_OWNED))
-
-#define PARAMS_KNOWN                                                           \
-    ((uint64_t)(TMSG_SUBSCRIBER_PARAM_FLAGS | TMSG_SUBSCRIBER_PARAM_MESSAGES | \
-                TMSG_SUBSCRIBER_PARAM_BYTES | TMSG_SUBSCRIBER_PARAM_WINDOW |   \
-                TMSG_SUBSCRIBER_PARAM_SLOW))
 
 /* One publication on its way to one subscriber. */
 typedef struct {
@@ -54,32 +50,25 @@ static tmsg_status_t check(const tmsg_subscriber_params_t *read)
 tmsg_status_t tmsg_subscriber_read(const tmsg_subscriber_params_t *params,
                                    tmsg_subscriber_params_t *read)
 {
+    static const tmsg_param_t rows[] = {
+        TMSG_PARAM(tmsg_subscriber_params_t, TMSG_SUBSCRIBER_PARAM_FLAGS,
+                   flags),
+        TMSG_PARAM(tmsg_subscriber_params_t, TMSG_SUBSCRIBER_PARAM_MESSAGES,
+                   messages),
+        TMSG_PARAM(tmsg_subscriber_params_t, TMSG_SUBSCRIBER_PARAM_BYTES,
+                   bytes),
+        TMSG_PARAM(tmsg_subscriber_params_t, TMSG_SUBSCRIBER_PARAM_WINDOW,
+                   window),
+        TMSG_PARAM(tmsg_subscriber_params_t, TMSG_SUBSCRIBER_PARAM_SLOW, slow)};
     uint64_t mask = params == NULL ? 0 : params->field_mask;
+    tmsg_status_t status;
 
     *read = (tmsg_subscriber_params_t){.messages = MESSAGES_DEFAULT,
                                        .bytes = UINT64_MAX,
                                        .window = WINDOW_DEFAULT};
-    if (mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "subscriber: unknown field_mask bits 0x%llx",
-                              (unsigned long long)(mask & ~PARAMS_KNOWN));
-    }
-    if (mask & TMSG_SUBSCRIBER_PARAM_FLAGS) {
-        read->flags = params->flags;
-    }
-    if (mask & TMSG_SUBSCRIBER_PARAM_MESSAGES) {
-        read->messages = params->messages;
-    }
-    if (mask & TMSG_SUBSCRIBER_PARAM_BYTES) {
-        read->bytes = params->bytes;
-    }
-    if (mask & TMSG_SUBSCRIBER_PARAM_WINDOW) {
-        read->window = params->window;
-    }
-    if (mask & TMSG_SUBSCRIBER_PARAM_SLOW) {
-        read->slow = params->slow;
-    }
-    return check(read);
+    status = tmsg_params_read("subscriber", params, mask, rows,
+                              sizeof(rows) / sizeof(rows[0]), read);
+    return status == TMSG_OK ? check(read) : status;
 }
 
 static void note(tmsg_subscriber_t *subscriber, tmsg_fate_t fate)

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/send/send.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,12 +13,14 @@
 #include "am/send/consumer.h"
 #include "am/send/parts.h"
 #include "am/send/repeat_out.h"
+#include "am/send/send.h"
 #include "am/send/send_queue.h"
 #include "am/send/stage_out.h"
 #include "am/send/trace.h"
 #include "am/worker/lead.h"
 #include "core/bytes.h"
 #include "core/map.h"
+#include "core/params.h"
 #include "core/tensor.h"
 #include "memory/domain.h"
 
@@ -265,9 +265,7 @@ static tmsg_status_t read_params(const tmsg_send_params_t *params,
         return TMSG_OK;
     }
     if (params->field_mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(
-            TMSG_ERR_INVALID_PARAM, "send: unknown field_mask bits 0x%llx",
-            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
+        return tmsg_params_unknown("send", params->field_mask & ~PARAMS_KNOWN);
     }
     copy_params(params, send);
     if (send->flags & ~FLAGS_KNOWN) {

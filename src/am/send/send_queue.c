@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/send/send_queue.h"
-
 #include <stdio.h>
 
 #include "am/endpoint/consumer.h"
 #include "am/endpoint/dialect.h"
 #include "am/send/again.h"
 #include "am/send/cancel.h"
+#include "am/send/send_queue.h"
 #include "am/worker/lead.h"
 #include "core/map.h"
+#include "core/params.h"
 #include "serialize/json.h"
-
-#define PARAMS_KNOWN                                                           \
-    ((uint64_t)(TMSG_QUEUE_PARAM_MESSAGES | TMSG_QUEUE_PARAM_BYTES |           \
-                TMSG_QUEUE_PARAM_POLICY))
 
 const tmsg_queue_params_t tmsg_queue_usual = {
     .messages = 65536, .policy = TMSG_QUEUE_REJECT, .bytes = UINT64_MAX};
@@ -24,21 +20,17 @@ static const char *const policy_names[] = {"reject", "block", "drop oldest",
 tmsg_status_t tmsg_queue_read(const tmsg_queue_params_t *params,
                               tmsg_queue_params_t *queue)
 {
+    static const tmsg_param_t rows[] = {
+        TMSG_PARAM(tmsg_queue_params_t, TMSG_QUEUE_PARAM_MESSAGES, messages),
+        TMSG_PARAM(tmsg_queue_params_t, TMSG_QUEUE_PARAM_BYTES, bytes),
+        TMSG_PARAM(tmsg_queue_params_t, TMSG_QUEUE_PARAM_POLICY, policy)};
     tmsg_queue_params_t read = *queue;
+    tmsg_status_t status;
 
-    if (params->field_mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(
-            TMSG_ERR_INVALID_PARAM, "queue: unknown field_mask bits 0x%llx",
-            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
-    }
-    if (params->field_mask & TMSG_QUEUE_PARAM_MESSAGES) {
-        read.messages = params->messages;
-    }
-    if (params->field_mask & TMSG_QUEUE_PARAM_BYTES) {
-        read.bytes = params->bytes;
-    }
-    if (params->field_mask & TMSG_QUEUE_PARAM_POLICY) {
-        read.policy = params->policy;
+    status = tmsg_params_read("queue", params, params->field_mask, rows,
+                              sizeof(rows) / sizeof(rows[0]), &read);
+    if (status != TMSG_OK) {
+        return status;
     }
     if (read.messages == 0 || read.bytes == 0) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "queue: %s 0 is no bound",

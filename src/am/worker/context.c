@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/worker/context.h"
-
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -8,8 +6,10 @@
 #include <sys/random.h>
 
 #include "am/ucx/ucx_known.h"
+#include "am/worker/context.h"
 #include "core/error.h"
 #include "core/limits.h"
+#include "core/params.h"
 #include "memory/domain.h"
 
 #define PARAMS_KNOWN                                                           \
@@ -245,9 +245,8 @@ static tmsg_status_t read_params(const tmsg_context_params_t *params,
     tmsg_status_t status;
 
     if (params->field_mask & ~PARAMS_KNOWN) {
-        return tmsg_error_set(
-            TMSG_ERR_INVALID_PARAM, "context: unknown field_mask bits 0x%llx",
-            (unsigned long long)(params->field_mask & ~PARAMS_KNOWN));
+        return tmsg_params_unknown("context",
+                                   params->field_mask & ~PARAMS_KNOWN);
     }
     if (params->field_mask & TMSG_CONTEXT_PARAM_ON_TRACE) {
         context->on_trace = params->on_trace;
