@@ -8,25 +8,30 @@
 
 typedef struct tmsg_send tmsg_send_t;
 
-/* All with the worker's lock held. */
+/* The rooms endpoint, recv, send and engine call these, with the worker's lock
+ * held and, unless an entry says otherwise, outside UCX. No entry calls a
+ * function of the application. */
 struct tmsg_dialect {
     bool answers;        /* peers say what became of a message */
     uint32_t send_flags; /* of every map: TMSG_UCX_SEND_* */
-    /* Makes send->header and send->plan. IN_PROGRESS: the peer has to tell of
-     * room first; nothing has changed. */
+    /* A send is to go next: fills in send->header and send->plan. IN_PROGRESS:
+     * the peer has to tell of room first, and nothing has changed. */
     tmsg_status_t (*prepare)(tmsg_send_t *send);
-    /* UCX gave up a send; NULL: the peer's words are to come, or its end. */
+    /* UCX gave up a send: inside UCX, too. NULL: the peer's answer, or the end
+     * of the connection, is to come. */
     void (*failed)(tmsg_send_t *send, tmsg_ucx_status_t ucs);
-    /* Tells what became of a message of the peer's; inside UCX as well. */
+    /* Tells the peer what became of its message: inside UCX, too. */
     void (*answer)(tmsg_endpoint_t *endpoint, uint32_t message_id,
                    tmsg_status_t status, const char *error);
-    /* Tells what was consumed; inside UCX as well. */
+    /* Tells the peer what was consumed: inside UCX, too. */
     void (*credit)(tmsg_channel_t *channel);
-    /* While it connects: the step that what has come allows; IN_PROGRESS. */
+    /* While the endpoint connects: takes the step that is possible.
+     * IN_PROGRESS: none is. */
     tmsg_status_t (*advance)(tmsg_endpoint_t *endpoint);
-    /* Every step of the orderly end that can be taken. */
+    /* While the endpoint closes: takes every step that is possible. May end the
+     * endpoint. */
     void (*close)(tmsg_endpoint_t *endpoint);
-    /* The endpoint ends, before its UCX endpoint is closed. */
+    /* The endpoint has ended; its UCX endpoint is closed next. */
     void (*end)(tmsg_endpoint_t *endpoint);
 };
 

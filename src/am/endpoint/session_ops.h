@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/endpoint/session_ops.h - what a handshake asks of the room of sessions,
- * which comes later: a table, filled by session/resume.c. Lock held, outside
- * UCX. */
+/* am/endpoint/session_ops.h - what a handshake asks of the room session, which
+ * comes later. session/resume.c fills the table. */
 #ifndef TMSG_AM_ENDPOINT_SESSION_OPS_H
 #define TMSG_AM_ENDPOINT_SESSION_OPS_H
 
@@ -10,21 +9,26 @@
 
 #include "am/endpoint/endpoint.h"
 
+/* The room connect calls these, with the worker's lock held and outside UCX. A
+ * status other than OK and IN_PROGRESS refuses the connection, with the
+ * thread's error message. Entries may end the endpoint by tmsg_engine.end(). */
 typedef struct {
-    /* Writes what our hello says of the session, if there is one. */
+    /* Before our hello is sent: writes into it what the endpoint's session
+     * needs, if there is a session. */
     void (*hello)(const tmsg_endpoint_t *endpoint, tmsg_hello_t *hello);
-    /* Judges by the peer's hello whether it is the one that the session is
-     * with. */
+    /* The peer's hello has come: is it the peer that the session is with?
+     * Errors: PEER_LOST (it is another process). */
     tmsg_status_t (*recognize)(tmsg_endpoint_t *endpoint,
                                const tmsg_hello_t *theirs);
-    /* The dialling side asks to go on. */
+    /* The dialling side, after both hellos: sends RESUME. */
     tmsg_status_t (*ask)(tmsg_endpoint_t *endpoint);
-    /* Frames: the peer asks, or has granted it. */
+    /* A frame RESUME, or RESUMED, has come. */
     tmsg_status_t (*asked)(tmsg_endpoint_t *endpoint, const uint8_t *data,
                            size_t bytes);
     tmsg_status_t (*granted)(tmsg_endpoint_t *endpoint, const uint8_t *data,
                              size_t bytes);
-    /* The peer, which has proved who it is, refused the connection. */
+    /* The peer, which has proved who it is, has refused the connection with
+     * this status: the session may have to end. */
     void (*refused)(tmsg_endpoint_t *endpoint, tmsg_status_t status);
 } tmsg_session_ops_t;
 

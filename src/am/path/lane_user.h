@@ -32,21 +32,24 @@ typedef struct {
     struct iovec *list; /* to be freed when it has landed */
 } tmsg_lane_place_t;
 
+/* The room path calls these, with the worker's lock held and outside UCX. No
+ * entry calls a function of the application. */
 typedef struct {
-    /* The next piece that an endpoint sends; it is the lane's until it is
-     * handed over. False: there is none. */
+    /* The lane can take another piece: which one is next? The piece is the
+     * lane's until it is handed over. False: there is none. */
     bool (*next)(tmsg_endpoint_t *endpoint, tmsg_parts_piece_t *piece);
+    /* The lane does not read the piece's memory any more. May end its send. */
     void (*handed)(const tmsg_parts_piece_t *piece, tmsg_ucx_status_t ucs);
-    /* Its memory at `at` cannot be read: its message fails, with the name of
-     * the tensor, and the piece is handed over. */
+    /* The piece's memory at `at` cannot be read: its message fails, with the
+     * name of the tensor, and the piece is handed over. */
     void (*unreadable)(const tmsg_parts_piece_t *piece, const void *at);
 
-    /* Where a part is to go that comes. Gives what is wrong with it; NULL if
-     * nothing is. */
+    /* The header of a part has come: fills in where its bytes go. Returns what
+     * is wrong with it; NULL: nothing is. */
     const char *(*place)(tmsg_endpoint_t *endpoint,
                          const tmsg_lane_head_t *head,
                          tmsg_lane_place_t *place);
-    /* It is there, or will never be whole. */
+    /* The part is there, or will never be whole. */
     void (*landed)(tmsg_message_t *message, tmsg_ucx_status_t ucs);
 } tmsg_lane_user_t;
 

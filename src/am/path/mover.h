@@ -25,9 +25,11 @@
 typedef struct tmsg_endpoint tmsg_endpoint_t;
 typedef struct tmsg_lane tmsg_lane_t;
 
-/* The worker's lock is held in all of them. Those that may be NULL say what
- * that stands for. A mover allocates its lanes itself, with a tmsg_lane_t as
- * their first member. One that wraps another forwards all of them. */
+/* lane.c and lane_io.c call these, with the worker's lock held; outside UCX,
+ * but for may_send(), make(), look() and ahead(). Functions that may be NULL
+ * say what that stands for. A mover allocates its lanes itself, with a
+ * tmsg_lane_t as their first member. One that wraps another forwards all of
+ * them. */
 typedef struct tmsg_mover {
     const char *ready;   /* what describe() says of a lane that moves parts, */
     const char *unready; /* and of one that is still being made */

@@ -9,22 +9,25 @@
 
 #include "am/ucx/ucx.h"
 
+/* The rooms ucx and connect call these with the worker's lock held. No entry
+ * calls a function of the application. */
 typedef struct {
-    /* Inside UCX: it has lost a UCX endpoint. */
+    /* UCX reports, inside UCX, that it has lost an endpoint. Only notes it. */
     void (*lost)(tmsg_ucx_t *ucx, tmsg_ucx_ep_t ep, tmsg_ucx_status_t status);
-    /* Outside UCX: hears what UCX has received and not told yet. False: it had
-     * not fallen silent within a bound. */
+    /* Outside UCX: handles everything that UCX has received and not reported
+     * yet. False: it did not become silent within a bound. */
     bool (*drain)(tmsg_ucx_t *ucx);
-    /* A peer that was killed while it wrote to shared memory may have left our
-     * queue blocked for everybody: it takes no new connections, but for those
-     * that come by a blob, whose address stays; and if it is blocked those that
-     * do end, and its blobs with them. Outside UCX. */
+    /* Outside UCX: a peer that was killed while it wrote to shared memory may
+     * have left our queue blocked for everybody. The UCX worker takes no new
+     * connections, except by a blob, whose address stays. If it is blocked, its
+     * connections and its blobs end. */
     void (*retire)(tmsg_ucx_t *ucx);
-    /* Another takes the new connections of this one, which has no shared
-     * memory. It stays open for those that it has, and for a blob. */
+    /* Outside UCX: another UCX worker takes the new connections of this one,
+     * which has no shared memory. This one stays open for those that it has,
+     * and for a blob. */
     void (*supersede)(tmsg_ucx_t *ucx);
-    /* Closes those of a worker's that are retired and that nobody uses. Outside
-     * UCX. */
+    /* Outside UCX: closes the retired UCX workers of a worker that nobody
+     * uses. */
     void (*sweep)(tmsg_worker_t *worker);
 } tmsg_ucx_events_t;
 

@@ -12,38 +12,45 @@
 
 #include "am/ucx/ucx.h"
 
-/* The worker's lock is held, but where it says else. */
+/* The rooms below the engine call these. Unless an entry says otherwise, the
+ * caller holds the worker's lock and is outside UCX. No entry calls a function
+ * of the application: it queues the call (tmsg_worker_due()), and
+ * tmsg_worker_dispatch() makes it without the lock. */
 typedef struct {
-    /* One round of progress, without callbacks of the application. Gives how
-     * much was done. */
+    /* One round of progress. The leading thread calls it (lead.c). Returns how
+     * many things were done. */
     unsigned (*step)(tmsg_worker_t *worker);
-    /* The worker's descriptor is signalled when there is something to do.
-     * Errors: BUSY (there is now), INTERNAL. */
+    /* The leading thread calls it before it sleeps. The worker's descriptor is
+     * signalled from then on when there is something to do. Errors: BUSY (there
+     * is now), INTERNAL. */
     tmsg_status_t (*arm)(tmsg_worker_t *worker);
-    /* Whether nothing is to be done, or to be expected, but by a box. */
+    /* Whether nothing is to be done, and only boxes can bring something. */
     bool (*idle)(tmsg_worker_t *worker);
-    /* Without the lock: ends everything and frees the worker, which no call is
-     * in any more. */
+    /* The last call that leaves a destroyed worker makes it, without the lock.
+     * Ends everything and frees the worker. */
     void (*finish)(tmsg_worker_t *worker);
 
-    /* Inside UCX: a message came. */
+    /* UCX calls it for every active message: inside UCX. */
     tmsg_ucx_arrived_t arrived;
 
-    /* The connection stands. */
+    /* The handshake calls it when the connection stands. */
     void (*opened)(tmsg_endpoint_t *endpoint);
-    /* Outside UCX: ends it now. Whatever is pending ends with this status;
-     * `error` names the cause, the peer is put in front. */
+    /* Ends the endpoint at once: pending requests end with `status`, and with
+     * `error`, which names the cause; the peer's name is put in front. A caller
+     * inside UCX uses tmsg_endpoint_break() instead. */
     void (*end)(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                 const char *error);
-    /* Outside UCX: takes the connection away from an endpoint that lives on. In
-     * order; UCX still has to report. `alive`: the peer is there yet. */
+    /* Takes the connection away from an endpoint that lives on; UCX still has
+     * to report. `alive`: the peer's process is known to live. */
     void (*part)(tmsg_endpoint_t *endpoint, bool alive);
-    /* Frees the handle, for the application or a listener. */
+    /* Gives back the handle of the application or of a listener, and ends the
+     * endpoint. For an endpoint without a connection also inside UCX. */
     void (*release)(tmsg_endpoint_t *endpoint);
-    /* Takes an endpoint out of the table that has ended, has nothing in UCX and
-     * is nobody's any more: until then its worker's end finds it there. */
+    /* Removes the endpoint from the table if it has ended, UCX has nothing of
+     * it, and nobody holds its handle; else does nothing. Inside UCX, too. */
     void (*forget)(tmsg_endpoint_t *endpoint);
-    /* Its last reference is gone; from any thread, without the lock. */
+    /* The last reference was dropped: by any thread, with or without the lock.
+     * Frees memory, and does nothing else. */
     void (*free)(tmsg_endpoint_t *endpoint);
 } tmsg_engine_t;
 
