@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/send/cancel.h - sends that are given up, by the application or by the
- * clock. */
+/* am/send/cancel.h - gives sends up, for the application or at a deadline. */
 #ifndef TMSG_AM_SEND_CANCEL_H
 #define TMSG_AM_SEND_CANCEL_H
 
 #include "am/send/send.h"
 
-/* Of a request that is a send: the application gives it up. Lock held. */
+/* Cancels a request that is a send: the application gives it up. Lock held. */
 void tmsg_send_cancel(tmsg_request_t *request);
 
-/* Gives it up for another reason, of which the peer is told as of the others.
- * Lock held, outside UCX and in the midst of nothing. */
+/* Gives a send up for another reason. The peer is told of it as of a canceled
+ * send; a posted send to a peer that knows no ABORT ends the endpoint. Lock
+ * held, outside UCX, and never called in the middle of other work on the
+ * endpoint. */
 void tmsg_send_fail(tmsg_send_t *send, tmsg_status_t status, const char *why);
 
-/* Has a send that has begun given up at its deadline, if it has one and still
- * goes on. */
+/* Sets the timer that gives a send up at its deadline. Does nothing for a send
+ * that has no deadline or has ended. */
 void tmsg_send_set_timer(tmsg_send_t *send);
 
-/* What is left of its time, rounded up; -1: it has no end. */
+/* Returns the milliseconds until the send's deadline, rounded up, and 0 once it
+ * has passed; -1 if the send has none. */
 int32_t tmsg_send_ms_left(const tmsg_send_t *send);
 
 #endif

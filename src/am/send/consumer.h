@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/send/consumer.h - calls and streams whose messages do not get there. */
+/* am/send/consumer.h - tells the calls and streams of messages that do not
+ * reach their receiver. */
 #ifndef TMSG_AM_SEND_CONSUMER_H
 #define TMSG_AM_SEND_CONSUMER_H
 
@@ -8,26 +9,30 @@
 #include "am/send/send.h"
 #include "serialize/call.h"
 
-/* A message of a stream of ours has ended unsent; so does what waits behind it
- * there, but for the END, which then says that. */
+/* Tells a stream of this side that a message of it ended unsent. The sends of
+ * the stream that wait behind it on the channel fail, too. Only an END still
+ * goes, and tells the reader `status` and `error`. Nothing is told of an OPEN,
+ * nor of a message that was canceled or timed out. */
 void tmsg_stream_unsent(tmsg_channel_t *channel, const tmsg_call_head_t *head,
                         tmsg_status_t status, const char *error);
 
-/* The endpoint is to end in order: what waits for a reader does not hold that
- * up. */
+/* Fails, with CLOSED, the messages of streams that wait for a reader's credit,
+ * so that they do not hold up an endpoint that is to end in order. */
 void tmsg_calls_closing(tmsg_endpoint_t *endpoint);
 
-/* A message of ours on that endpoint did not reach its receiver; `head` as of
- * `bounced`. False: it is no call's. */
+/* Tells the room above that a message of this side did not reach its receiver
+ * on that endpoint. `head` and `sent` are those of tmsg_calls_ops_t.bounced.
+ * Returns false if the message is no call's. Lock held. */
 bool tmsg_call_bounced(tmsg_endpoint_t *endpoint, const tmsg_call_head_t *head,
                        uint32_t message_id, bool sent, tmsg_status_t status,
                        const char *error);
 
-/* Lock held: the first send that waits there of that stream; 0: of any. */
+/* Returns the first send of stream `id` that waits on the channel, or NULL; id
+ * 0: of any stream. An END counts only with `or_end`. Lock held. */
 tmsg_send_t *tmsg_stream_waits(const tmsg_channel_t *channel, uint64_t id,
                                bool or_end);
 
-/* Lock held: a message that is sent so gets that number. */
+/* Tells a call the number of the message that it is sent in. Lock held. */
 static inline void tmsg_call_number(const tmsg_call_send_t *call,
                                     uint32_t message_id)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/send/parts_out_struct.h - the record of a message's parts on their way
- * out, for parts_out.c, which has UCX move them, and parts_pulled.c, where the
- * peer has a say in it. */
+ * out. parts_out.c has UCX move them; parts_pulled.c serves peers that ask for
+ * them. */
 #ifndef TMSG_AM_SEND_PARTS_OUT_STRUCT_H
 #define TMSG_AM_SEND_PARTS_OUT_STRUCT_H
 
@@ -12,61 +12,64 @@
 
 #define TMSG_PART_NUMBER_BYTES 4
 
-/* One that is being moved. */
+/* A part that is being moved. */
 typedef struct {
     tmsg_op_t op;
     tmsg_send_t *send;
     bool busy;
-    tmsg_fill_t *fill;     /* that it was copied to, or NULL */
-    tmsg_pool_block_t own; /* the same, of the host's memory */
+    tmsg_fill_t *fill;     /* what its device memory was copied to, or NULL */
+    tmsg_pool_block_t own; /* host memory that it was copied to */
     tmsg_cma_out_t read;
-    /* UCX reads it until it reports. */
+    /* The part's preamble and number, which UCX reads until it reports. */
     uint8_t header[TMSG_PREAMBLE_BYTES + TMSG_PART_NUMBER_BYTES];
 } tmsg_parts_slot_t;
 
 /* Where the next part begins. */
 typedef struct {
-    const uint8_t *packed; /* its tensor's bytes, or those of what follows */
+    const uint8_t *packed; /* bytes of the next tensor that was packed */
     size_t tensor;
-    uint64_t offset;         /* in that */
-    const struct iovec *iov; /* the next slice; NULL: all are one piece */
-    const uint8_t *at;       /* which begins here */
-    uint64_t left_bytes;     /* of slices */
+    uint64_t offset;         /* in the tensor */
+    const struct iovec *iov; /* list of the next slice; NULL: one piece */
+    const uint8_t *at;       /* where the next slice begins, if iov is NULL */
+    uint64_t left_bytes;     /* of the slices */
     uint32_t number;
 } tmsg_parts_next_t;
 
 struct tmsg_parts_out {
-    tmsg_node_t node;   /* in this list, while some are to be handed over: */
+    tmsg_node_t node;   /* in `queue` */
     tmsg_list_t *queue; /* endpoint's parting or pulled; NULL: in none */
-    bool awaited;       /* the peer is to say how they go, and when */
-    bool granted;       /* it did: by UCX, and it has memory for them */
+    bool awaited;       /* the peer has yet to say how and when they go */
+    bool granted;       /* the peer has memory for them and takes them by UCX */
     tmsg_send_t *send;
-    const tmsg_map_t *map; /* that travels */
+    const tmsg_map_t *map; /* the map that travels */
     tmsg_split_t split;
-    uint64_t bytes; /* of all, with the gaps that are between tensors */
-    tmsg_pool_block_t staging; /* tensors that were packed */
-    tmsg_plan_t left;          /* what goes in slices, behind the head */
-    tmsg_pool_block_t list;    /* of these, where they are cut */
+    uint64_t bytes;            /* of all, with the gaps between tensors */
+    tmsg_pool_block_t staging; /* the tensors that were packed */
+    tmsg_plan_t left;          /* plan of what goes in slices behind the head */
+    tmsg_pool_block_t list;    /* list of the slices, where they were cut */
     tmsg_parts_next_t next;
     unsigned in_ucx;
-    const void *unreadable;      /* there; NULL: nowhere */
-    tmsg_parts_slot_t *uncopied; /* for that, or as there was no memory */
-    tmsg_soon_t call;            /* to fail for that */
+    const void *unreadable;      /* address that could not be read, or NULL */
+    tmsg_parts_slot_t *uncopied; /* slot whose part could not be copied */
+    tmsg_soon_t call;            /* fails the message of such a slot */
     tmsg_parts_slot_t slots[TMSG_PARTS_SENT];
-    uint8_t others[]; /* the split's */
+    uint8_t others[]; /* what split.others points to */
 };
 
 /* Whether nothing is left to be handed over. */
 bool tmsg_parts_out_is_over(const tmsg_parts_out_t *parts);
 
-/* The bytes of the next part, and where they are; goes on to the one behind it.
- * With *count_p set they are a list of so many. */
+/* tmsg_parts_out_next_bytes() returns the bytes of the next part.
+ * tmsg_parts_out_step() returns where these bytes are, and goes on to the part
+ * behind it. If it sets *count_p above 1, it returns a list of that many struct
+ * iovec. */
 uint64_t tmsg_parts_out_next_bytes(const tmsg_parts_out_t *parts);
 const void *tmsg_parts_out_step(tmsg_parts_out_t *parts, uint64_t bytes,
                                 tmsg_fill_t **fill_p, int *memory_type_p,
                                 size_t *count_p);
 
-/* One that is free, and then not; whoever moved it has done with it. */
+/* tmsg_parts_out_take_slot() takes a free slot. tmsg_parts_out_give_slot()
+ * frees it when whoever moved the part has done with it. */
 tmsg_parts_slot_t *tmsg_parts_out_take_slot(tmsg_parts_out_t *parts);
 void tmsg_parts_out_give_slot(tmsg_parts_slot_t *slot);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/send/repeat_out.h - messages that are sent and are like the last one. */
+/* am/send/repeat_out.h - sends messages that are like the last one. */
 #ifndef TMSG_AM_SEND_REPEAT_OUT_H
 #define TMSG_AM_SEND_REPEAT_OUT_H
 
@@ -10,28 +10,32 @@
 #include "am/endpoint/repeat.h"
 #include "am/send/send.h"
 
-/* A message is prepared, and sure to be sent: may it be repeated? What
- * was chosen for it is in *payload. */
+/* Notes a message that is prepared and sure to be sent, if the next ones may
+ * repeat it. *payload says what was chosen for it. */
 void tmsg_repeat_note_out(const tmsg_send_t *send,
                           const tmsg_payload_t *payload);
 
-/* Sends a map, if that repeats a message and can be sent at once: as
- * tmsg_send_begin(), of which nothing has failed then; `params` are not looked
- * at where it is a call. False: nothing has happened. Lock held. */
+/* Sends a map at once if it repeats a message and may go now. The effects are
+ * those of a tmsg_send_begin() that succeeds. For a call `params` are not
+ * looked at. Returns false if nothing has happened. Lock held. */
 bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                       const tmsg_send_params_t *params,
                       const tmsg_call_send_t *call, tmsg_request_t **request_p);
 
-/* A schema of the channel is about to be another, or the connection is gone. */
+/* Forgets the message that may be repeated. Called when a schema of the channel
+ * is about to change, and when the connection is gone. */
 void tmsg_repeat_forget_out(tmsg_channel_t *channel);
 
-/* An endpoint leaves its worker, after its last message. Lock held. */
+/* Forgets the channels of an endpoint that leaves its worker, after its last
+ * message. Lock held. */
 void tmsg_repeat_leave(const tmsg_endpoint_t *endpoint);
 
-/* The worker ends, before its store. */
+/* Frees what the worker keeps for repeats. Called when the worker ends, before
+ * its store. */
 void tmsg_repeat_close(tmsg_worker_t *worker);
 
-/* The channel ends, its worker may have before. */
+/* Frees what a channel that ends keeps for repeats, in both directions. Its
+ * worker may have ended before. */
 void tmsg_repeat_free(tmsg_channel_t *channel);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/send/send.h - a map on its way out. */
+/* am/send/send.h - the record of a map that is sent, and the steps of a
+ * send. */
 #ifndef TMSG_AM_SEND_SEND_H
 #define TMSG_AM_SEND_SEND_H
 
@@ -11,7 +12,7 @@
 #include "am/send/share.h"
 #include "am/send/write_out.h"
 
-/* As much as makes the record one that malloc() keeps at hand. */
+/* With these sizes malloc() still keeps a freed record at hand. */
 #define TMSG_SEND_SMALL_HEADER 104
 #define TMSG_SEND_SMALL_PAYLOAD 576
 
@@ -21,136 +22,144 @@ typedef struct tmsg_stage_out tmsg_stage_out_t;
 typedef struct tmsg_send {
     tmsg_request_t request; /* outlives its handle */
     tmsg_spare_t spare;
-    tmsg_node_t node;       /* channel's queue, then endpoint's posted */
-    tmsg_due_t map_due;     /* the end of a map that is nobody's */
-    tmsg_due_t release_due; /* on_release */
-    tmsg_timer_t timer;     /* of the whole operation; clear: it has no limit */
+    tmsg_node_t node;       /* in the queue of its channel, then in posted */
+    tmsg_due_t map_due;     /* frees a map that nobody holds any more */
+    tmsg_due_t release_due; /* calls on_release */
+    tmsg_timer_t timer;     /* of the whole operation; clear: no limit */
     tmsg_endpoint_t *endpoint;
     tmsg_channel_t *channel;
     const tmsg_map_t *map;
     uint32_t flags;
     int32_t policy;
-    tmsg_wish_t wish;           /* how it is to travel */
+    tmsg_wish_t wish;           /* how the message is to travel */
     int32_t timeout_ms;         /* -1: none */
-    uint64_t deadline_ns;       /* of the operation, with a timeout */
-    tmsg_release_fn on_release; /* NULL: none, or it was called */
+    uint64_t deadline_ns;       /* of the operation; 0: none */
+    tmsg_release_fn on_release; /* NULL: none */
     void *on_release_arg;
-    uint64_t queued_bytes; /* while it waits */
+    uint64_t queued_bytes; /* counted in the queue while it waits */
     uint32_t message_id;
-    uint32_t sequence; /* once it is posted */
+    uint32_t sequence; /* valid once it is posted */
     bool again;        /* posted, and to go to UCX once more */
-    uint64_t bytes;    /* of the payload, likewise */
+    uint64_t bytes;    /* of the payload; valid once it is posted */
     uint64_t begun_ns; /* 0: its time is not taken */
     bool told_done;
     uint8_t *header; /* UCX reads it until the send has ended */
     size_t header_bytes;
-    tmsg_call_head_t call;     /* of a CALL; type 0: it is none */
-    uint64_t call_deadline_ns; /* not 0: what its time left is counted from */
-    bool queues;               /* beyond the bounds of its queue */
-    bool last;                 /* nobody is told that it failed */
-    char *call_text;           /* its text, where it is needed for longer */
+    tmsg_call_head_t call;     /* of a call or stream; type 0: it is neither */
+    uint64_t call_deadline_ns; /* when the call's time is over; 0: no limit */
+    bool queues;               /* may exceed the bounds of its queue */
+    bool last;                 /* nobody is told if it fails */
+    char *call_text;           /* own copy of the call's text, or NULL */
     const tmsg_map_t *more;    /* metadata beside the map's, held; or NULL */
-    bool spares_more;          /* it goes without, rather than not */
+    bool spares_more;          /* goes without `more` rather than fail */
     tmsg_share_t *share;       /* with the other sends of the map, or NULL */
     tmsg_plan_t plan;
-    tmsg_written_t written;  /* where that is of no map of the caller's */
-    tmsg_map_t *kept;        /* its map with spans, that goes; NULL: none */
-    uint64_t charge;         /* against the peer's window; see credit.h */
-    tmsg_parts_out_t *parts; /* of large tensors; NULL: none */
-    bool pulled;             /* these wait until the peer asks for them, */
-    bool by_lane;            /* and are counted as going by the lane */
+    tmsg_written_t written; /* the map of the plan, where it was written out */
+    tmsg_map_t *kept; /* its map with spans, which goes instead; or NULL */
+    uint64_t charge;  /* against the peer's window; see credit.h */
+    tmsg_parts_out_t *parts; /* of large tensors, and slices; NULL: none */
+    bool pulled;             /* the parts wait until the peer asks for them */
+    bool by_lane;            /* the send is counted as going by the lane */
     tmsg_stage_out_t *stage; /* of device memory; NULL: none */
-    uint32_t am_flags;       /* that the plan wants: TMSG_UCX_SEND_* */
+    uint32_t am_flags;       /* TMSG_UCX_SEND_* that the plan wants */
     bool is_read;            /* the peer reads the plan's bytes itself */
     tmsg_cma_out_t read;
     tmsg_op_t op;
-    bool holds_map; /* until its buffers are free */
-    bool posted;    /* it has its number */
+    bool holds_map; /* the map is held until its buffers are free */
+    bool posted;    /* it has its sequence number */
     bool answered;  /* the peer took it, or refused it */
     bool in_ucx;
-    bool given_up; /* and `answer` is what it ends with, whatever comes */
-    bool detached; /* its request has ended, UCX has not */
-    bool unsure;   /* UCX failed at it, and the peer may still be reading */
+    bool given_up; /* the send ends with `answer`, whatever comes */
+    bool detached; /* its request has ended, UCX has not reported */
+    bool unsure;   /* UCX failed, and the peer may still be reading */
     tmsg_ucx_status_t ucx_status;
     tmsg_status_t answer;
-    char *answer_text; /* to a refusal; NULL: none, or no memory for it */
-    /* The rest is zeroed with the record, these are not: which keeps it for the
-     * next send, and header and payload of a small message. */
+    char *answer_text; /* of a refusal; NULL: none, or no memory for it */
+    /* tmsg_send_clear() zeroes the fields from `spare` to here. The rest lives
+     * on with the record, which the store keeps for the next send. */
     tmsg_store_t *store;
-    tmsg_parts_out_t *parts_kept; /* a record for the next one's parts */
+    tmsg_parts_out_t *parts_kept; /* for the next send, or NULL */
     uint8_t small_header[TMSG_SEND_SMALL_HEADER];
     uint8_t small_payload[TMSG_SEND_SMALL_PAYLOAD];
 } tmsg_send_t;
 
-/* Ends a record that is kept. */
+/* Frees a record that the store keeps. */
 void tmsg_send_free_spare(tmsg_spare_t *spare);
 
-/* What repeat_out.c needs of a send's beginning, each a step of it: a record
- * with nothing but its store set, NULL without memory; */
+/* repeat_out.c begins a send by these steps. tmsg_send_record() returns a
+ * record of which only the store is set; NULL without memory. */
 tmsg_send_t *tmsg_send_record(tmsg_store_t *store);
 
-/* with a request that goes on; */
+/* Gives the record a request that has not ended. */
 void tmsg_send_init_request(tmsg_send_t *send, tmsg_worker_t *worker);
 
-/* zeroed, but for request, store and small memory; */
+/* Zeroes the record, but for its request, its store and what follows that. */
 void tmsg_send_clear(tmsg_send_t *send);
 
-/* holding endpoint and map, with a message id; */
+/* Makes the send hold endpoint and map, and gives it a message id. */
 void tmsg_send_take(tmsg_send_t *send, tmsg_endpoint_t *endpoint,
                     const tmsg_map_t *map);
 
-/* with the channel's next number, and counted; */
+/* Counts a message of `bytes`, and moves the channel on to its next sequence
+ * number. */
 void tmsg_send_count(tmsg_channel_t *channel, uint64_t bytes);
 
-/* What is left of a call's time, which is never nothing; 0: it has no limit. */
+/* Returns the microseconds that are left of a call's time, at least 1; 0 if it
+ * has no limit. */
 uint64_t tmsg_send_left_us(uint64_t deadline_ns);
 
-/* UCX's, which calls this when it has done with it. */
+/* tmsg_send_hand_over() makes the send UCX's. UCX calls
+ * tmsg_send_ucx_reported() when it has done with the send. */
 void tmsg_send_hand_over(tmsg_send_t *send);
 void tmsg_send_ucx_reported(void *request, tmsg_ucx_status_t ucs, void *arg);
 
-/* Lock held: tmsg_endpoint_send(), with what it shares with others, or NULL, or
- * what makes it a call, or NULL. */
+/* Begins a send, as tmsg_endpoint_send() does. `share` is what the send has in
+ * common with others, or NULL. `call` makes it a call, or is NULL. Lock held;
+ * it is let go while the queue blocks. */
 tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                               const tmsg_send_params_t *params,
                               tmsg_share_t *share, const tmsg_call_send_t *call,
                               tmsg_request_t **request_p);
 
-/* The map that goes, as far as it is not written out. */
+/* Returns the map that goes: the one with spans, if there is one, else the
+ * caller's. A map that was written out for the peer is not considered. */
 const tmsg_map_t *tmsg_send_map(const tmsg_send_t *send);
 
-/* Of one that has to wait, to an endpoint that is open: whether it is beyond a
- * limit of the peer's, as far as that is known before the header is made.
- * Errors: LIMIT_EXCEEDED. */
+/* Checks a send that has to wait, on an open endpoint, against the peer's
+ * limits, as far as they can be checked before the header is made. Errors:
+ * LIMIT_EXCEEDED. */
 tmsg_status_t tmsg_send_foresee(const tmsg_send_t *send);
 
-/* Turns the map into a header of ours and a plan for the payload. */
+/* Turns the map into a header of our wire format and a plan for the payload.
+ * Returns IN_PROGRESS if the send has to wait and be prepared again. */
 tmsg_status_t tmsg_send_prepare(tmsg_send_t *send);
 
-/* Whether a prepared one is for a box, if there is one: what is asked for goes
- * as it is asked for. */
+/* Whether a prepared send is for a box, if there is one. Sends for which a way
+ * or protocol was asked go by that instead. */
 bool tmsg_send_is_for_box(const tmsg_send_t *send);
 
-/* Hands a prepared send to UCX, or puts it into the box; from here on it has
- * its number. */
+/* Hands a prepared send to UCX, or puts it into the box. From here on the send
+ * has its sequence number. */
 void tmsg_send_post(tmsg_send_t *send);
 
-/* Counts one among those that go by the lane, or not. */
+/* Counts the send among those that go by the lane, or takes it out of that
+ * count. */
 void tmsg_send_count_lane(tmsg_send_t *send, bool by_lane);
 
-/* UCX has done with a posted send, or will never be. */
+/* Notes that UCX has done with a posted send, or will never report it. */
 void tmsg_send_reported(tmsg_send_t *send, tmsg_ucx_status_t ucs);
 
-/* The same of one of its parts. */
+/* Notes that UCX or the lane has done with one of the send's parts. */
 void tmsg_send_part_reported(tmsg_send_t *send, tmsg_ucx_status_t ucs);
 
-/* What is written of it, and what goes beside the map, is not needed. */
+/* tmsg_send_drop_header() frees the header. tmsg_send_drop_more() drops the
+ * metadata that goes beside the map. */
 void tmsg_send_drop_header(tmsg_send_t *send);
 void tmsg_send_drop_more(tmsg_send_t *send);
 
-/* The buffers are the caller's again: nothing that the peer reads of them from
- * now on counts, here or with it. A map that is nobody's any more goes
- * where the application's release functions may be called. */
+/* Gives the buffers back to the caller. Whatever the peer reads of them from
+ * now on does not count, here or at the peer. A map that nobody holds any more
+ * is freed where the application's release functions may be called. */
 void tmsg_send_give_back(tmsg_send_t *send);
 
 /* Has on_release called, if there is one: nothing that the map borrows is read
@@ -160,22 +169,23 @@ void tmsg_send_released(tmsg_send_t *send);
 /* Ends a send that is in no list any more. */
 void tmsg_send_end(tmsg_send_t *send, tmsg_status_t status, const char *error);
 
-/* What became of a posted send is known, or is not to be known any more. */
+/* Ends a posted send if its outcome is known, or can no longer become known. */
 void tmsg_send_settle(tmsg_send_t *send);
 
-/* The endpoint has ended, and with it all that UCX does not hold. */
+/* Ends the sends of an endpoint that has ended, but for those that UCX still
+ * holds. */
 void tmsg_sends_end(tmsg_endpoint_t *endpoint);
 
-/* Notes what became of a message; its send ends when it is settled. */
+/* Notes what became of a message. Its send ends when it is settled. */
 void tmsg_send_answer(tmsg_send_t *send, tmsg_status_t status,
                       const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A posted one by its message's id; or NULL. */
+/* Returns the posted send of a message id, or NULL. */
 tmsg_send_t *tmsg_send_find(const tmsg_endpoint_t *endpoint,
                             uint32_t message_id);
 
-/* The peer took a message, or refused it. */
+/* Notes that the peer took a message, or refused it. */
 void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
                             tmsg_status_t status, const char *error);
 

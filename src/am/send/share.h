@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/send/share.h - what the sends of one map to several peers have in common.
  *
- * The payload (gathered, packed or listed) and its checksums are made by the
- * first of them, and so is what the bodies say of tensors and metadata. What
- * is left of the header is each peer's own: it has that peer's numbers. */
+ * The first of these sends makes the payload (gathered, packed or listed), its
+ * checksums, and what the bodies say of tensors and metadata. The rest of a
+ * header is each peer's own, because it has that peer's numbers. */
 #ifndef TMSG_AM_SEND_SHARE_H
 #define TMSG_AM_SEND_SHARE_H
 
@@ -13,28 +13,28 @@
 
 #define TMSG_SHARE_SMALL 576
 
-/* Its references are counted under the worker's lock. */
+/* What the sends share. References are counted under the worker's lock. */
 typedef struct {
     unsigned refs;
-    const tmsg_map_t *made; /* what the plan is of; NULL: there is none */
-    tmsg_way_t way;         /* of these: */
+    const tmsg_map_t *made; /* the map that the plan is of; NULL: no plan yet */
+    tmsg_way_t way;         /* the plan's, as are `large` and `owned` */
     uint64_t large;
     bool owned;
     tmsg_plan_t plan;
     uint8_t *checksums; /* NULL: nobody wanted any */
     tmsg_body_shared_t body;
-    tmsg_written_t written; /* for peers that take nothing broadcast */
-    tmsg_map_t *kept;       /* for those that take spans, if that is asked */
+    tmsg_written_t written; /* for peers that take no broadcast tensors */
+    tmsg_map_t *kept;       /* for peers that take spans, if that is asked */
     uint8_t small[TMSG_SHARE_SMALL];
 } tmsg_share_t;
 
-/* With one reference, or NULL without memory. */
+/* Creates a share with one reference; NULL without memory. */
 tmsg_share_t *tmsg_share_create(void);
 void tmsg_share_hold(tmsg_share_t *share);
 void tmsg_share_drop(tmsg_share_t *share, tmsg_pool_t *pool);
 
-/* As tmsg_plan_make(); what *plan points to is the share's, unless this send
- * goes another way than the first. */
+/* Plans a payload as tmsg_plan_make() does. What *plan points to is the
+ * share's, unless this send goes another way than the first. */
 tmsg_status_t tmsg_share_plan(tmsg_share_t *share, tmsg_payload_t *payload,
                               tmsg_pool_t *pool, tmsg_plan_t *plan);
 

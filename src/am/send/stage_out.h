@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/send/stage_out.h - tensors of device memory on their way out.
  *
- * What the application's streams hold when a map is sent is waited for first.
- * Then UCX reads the memory itself, or it is copied, chunk by chunk, as parts:
- * while UCX has one the next is being copied. A send of host memory alone has
- * none of this: send->stage is NULL. */
+ * A send first waits for what the application's streams hold when it begins.
+ * Then UCX reads the memory itself, or the library copies it to the host, chunk
+ * by chunk, as parts: while UCX has one chunk the next is being copied. A send
+ * of host memory alone has none of this: send->stage is NULL. */
 #ifndef TMSG_AM_SEND_STAGE_OUT_H
 #define TMSG_AM_SEND_STAGE_OUT_H
 
@@ -12,51 +12,53 @@
 #include "am/send/send.h"
 #include "serialize/split.h"
 
-/* Lock held, all of these. */
+/* The lock is held in all of these functions. */
 
-/* In the send call, on its thread: records an event on each stream of the
- * map's. On error send->stage is NULL. Errors: NO_MEMORY, the drivers'. */
+/* Records an event on each stream of the map's. Called in the send call, on its
+ * thread. On error send->stage is NULL. Errors: NO_MEMORY, the drivers'. */
 tmsg_status_t tmsg_stage_out_create(tmsg_send_t *send);
 void tmsg_stage_out_free(tmsg_send_t *send); /* with nothing under way */
 
-/* The endpoint stands: says which tensors UCX reads. Errors: UNSUPPORTED (what
- * only the CPU could do; a path that is required). */
+/* Finds out which tensors UCX reads, once the endpoint stands. Errors:
+ * UNSUPPORTED (work that only the CPU could do; or a path is required). */
 tmsg_status_t tmsg_stage_out_check(tmsg_send_t *send);
 
-/* Of one with checksums: those of device memory, which is read before it is
- * sent, go to payload->checksums. Errors: IN_PROGRESS (it is worth another try
- * when the endpoint has a chore), NO_MEMORY. */
+/* Writes the checksums of device memory into payload->checksums, for a send
+ * with checksums. That memory is read before the message is sent. Errors:
+ * IN_PROGRESS (worth another try when the endpoint has a chore), NO_MEMORY. */
 tmsg_status_t tmsg_stage_out_sum(const tmsg_send_t *send,
                                  const tmsg_payload_t *payload);
 
-/* Whether they are not known yet. */
+/* Whether the send waits for checksums that are not known yet. */
 bool tmsg_stage_out_sums(const tmsg_send_t *send);
 
-/* The largest part of a message, if its chunk would be `chunk`. */
+/* Returns the largest part of a message whose chunk would be `chunk`
+ * otherwise. */
 uint64_t tmsg_stage_out_chunk(const tmsg_send_t *send, uint64_t chunk);
 
-/* The parts begin, or begin anew; `split` lives as long as they do. */
+/* Begins the parts, or begins them anew. `split` lives as long as they do. */
 void tmsg_stage_out_begin(tmsg_send_t *send, const tmsg_split_t *split);
 
-/* Copies what there is room for; `must`: the others may wait for it, so that
- * there is always room for a chunk. */
+/* Copies the parts that there is room for. `must`: other messages may wait for
+ * this one, so that there is always room for one chunk of it. */
 void tmsg_stage_out_pump(tmsg_send_t *send, bool must);
 
 /* Whether a part of tensor `index`, the next in order, can go to UCX. */
 bool tmsg_stage_out_ready(const tmsg_send_t *send, size_t index);
 
-/* Where that part is, and what UCX is to take it for. What it is in is held
- * (NULL: nothing is) until tmsg_stage_out_reported(). */
+/* Returns where that part is, and sets *memory_type_p if it is no host tensor.
+ * *fill_p is the copy that the part lies in, or NULL. The copy is held until
+ * tmsg_stage_out_reported(). */
 typedef struct tmsg_fill tmsg_fill_t;
 const uint8_t *tmsg_stage_out_take(tmsg_send_t *send, size_t index,
                                    uint64_t offset, uint64_t bytes,
                                    int *memory_type_p, tmsg_fill_t **fill_p);
 void tmsg_stage_out_reported(tmsg_send_t *send, tmsg_fill_t *fill);
 
-/* No more is sent. */
+/* Stops the copies: no more of the message is sent. */
 void tmsg_stage_out_stop(tmsg_send_t *send);
 
-/* Whether something is being copied still: the map's memory is read. */
+/* Whether a copy is still under way, so that the map's memory is read. */
 bool tmsg_stage_out_copies(const tmsg_send_t *send);
 
 #endif

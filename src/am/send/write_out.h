@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/send/write_out.h - maps for peers that take no tensor broadcast. */
+/* am/send/write_out.h - writes maps out for peers that take no broadcast
+ * tensors. */
 #ifndef TMSG_AM_SEND_WRITE_OUT_H
 #define TMSG_AM_SEND_WRITE_OUT_H
 
 #include "core/map.h"
 #include "memory/pool.h"
 
-/* A map whose broadcast tensors are in C order, and what these lie in. The
- * others' data are those of the map that it was made of. All zero bits: none.
- */
+/* A map whose broadcast tensors are in C order, and the block that these lie
+ * in. The data of its other tensors are those of the original map. All zero
+ * bits: none. */
 typedef struct {
     tmsg_map_t *map;
     tmsg_pool_block_t block;
 } tmsg_written_t;
 
-/* Errors: NO_MEMORY, UNSUPPORTED (memory that the CPU cannot read). On error
- * *written is untouched. */
+/* Makes the written-out map of `map`. On error *written is untouched. Errors:
+ * NO_MEMORY, UNSUPPORTED (memory that the CPU cannot read). */
 tmsg_status_t tmsg_write_out(const tmsg_map_t *map, tmsg_pool_t *pool,
                              tmsg_written_t *written);
 
