@@ -7,7 +7,7 @@
 #include <sys/statvfs.h>
 
 #define POSIX "posix,mm,sm,shm"
-/* UCX's defaults, 1.13 to 1.22. */
+/* UCX's defaults in 1.13 to 1.22. */
 #define SEGMENTS 512
 #define SEGMENT_BYTES 8256
 #define QUEUED 256
@@ -15,7 +15,7 @@
 #define SEGMENT_HEAD 192 /* at most */
 #define QUEUED_BYTES 128
 #define MORE_BYTES 32768
-/* Beyond all memory there is, and their product is no more than 64 bits. */
+/* Bounds beyond any memory there is, whose product still has 64 bits. */
 #define NUMBER_MOST (1u << 24)
 #define SEGMENT_MOST UINT32_MAX
 
@@ -26,9 +26,9 @@ const char *tmsg_backing_path(const tmsg_ucx_keys_t *keys)
     return key == NULL ? "/dev/shm" : key->value;
 }
 
-/* A number of the environment's or the application's, for posix or its family;
- * 0: none. At most NUMBER_MOST. */
-static uint64_t number(const tmsg_ucx_keys_t *keys, const char *name)
+/* Returns a number of the environment's or the application's, for posix or its
+ * family, at most NUMBER_MOST. 0: it is not set. */
+static uint64_t read_pool_number(const tmsg_ucx_keys_t *keys, const char *name)
 {
     static const char *const heads[] = {"UCX_POSIX_", "UCX_MM_"};
     uint64_t value = 0;
@@ -48,8 +48,8 @@ static uint64_t number(const tmsg_ucx_keys_t *keys, const char *name)
 
 tmsg_backing_pool_t tmsg_backing_pool(const tmsg_ucx_keys_t *keys)
 {
-    uint64_t queued = number(keys, "FIFO_SIZE");
-    uint64_t grows = number(keys, "RX_BUFS_GROW");
+    uint64_t queued = read_pool_number(keys, "FIFO_SIZE");
+    uint64_t grows = read_pool_number(keys, "RX_BUFS_GROW");
 
     return (tmsg_backing_pool_t){
         .queued = 1 + (queued == 0 ? QUEUED : queued),
@@ -75,7 +75,7 @@ uint64_t tmsg_backing_needs(const tmsg_ucx_keys_t *keys)
            MORE_BYTES + (least < UINT64_MAX / 2 ? least : UINT64_MAX / 2);
 }
 
-/* UINT64_MAX: not known. */
+/* Returns how many bytes are free in the folder. UINT64_MAX: not known. */
 static uint64_t free_bytes(const tmsg_ucx_keys_t *keys)
 {
     struct statvfs room;
@@ -90,8 +90,9 @@ bool tmsg_backing_suffices(const tmsg_ucx_keys_t *keys)
     return free_bytes(keys) >= tmsg_backing_needs(keys);
 }
 
-/* The variable in force that has UCX take its shared memory from elsewhere than
- * its file system; NULL: none does. A value that begins with "md" does not. */
+/* Returns the variable in force that makes UCX take its shared memory from
+ * elsewhere than its file system. NULL: none does. A value that begins with
+ * "md" does not. */
 static const char *alloc_variable(void)
 {
     static const char *const names[] = {"UCX_POSIX_ALLOC", "UCX_MM_ALLOC",
@@ -107,7 +108,7 @@ static const char *alloc_variable(void)
     return NULL;
 }
 
-/* Where enough is free it is something else that UCX lacks. */
+/* If enough bytes are free, UCX lacks something else. */
 tmsg_lack_t tmsg_backing_lack(const tmsg_ucx_keys_t *keys)
 {
     return !tmsg_backing_suffices(keys) ? TMSG_LACK_BYTES

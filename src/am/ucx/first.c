@@ -13,25 +13,27 @@
 
 typedef int (*getifaddrs_fn)(struct ifaddrs **list_p);
 
-/* What the thread that opens UCX asks for; "": nothing. */
+/* What the thread that opens UCX asks for. An empty device means nothing. */
 static _Thread_local struct {
     char device[IFNAMSIZ];
     struct in6_addr address;
 } wanted;
 
-/* Where libucs has the address of getifaddrs(3). */
+/* The place where libucs has the address of getifaddrs(3). */
 typedef struct {
-    getifaddrs_fn *slot;          /* NULL: not found */
-    uintptr_t inside;             /* an address in the library, to find it by */
-    uintptr_t sealed, sealed_end; /* what is read-only once it is relocated */
+    getifaddrs_fn *slot; /* NULL: not found */
+    uintptr_t inside;    /* an address in the library, to find it by */
+    /* the part that is read-only once it is relocated */
+    uintptr_t sealed, sealed_end;
 } place_t;
 
-/* As long as ours is there. */
+/* `users` counts the threads that open UCX; while there are any, `place` is
+ * where our function is. `lock` protects both. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned users;
 static place_t place;
 
-static bool address_of(const struct ifaddrs *entry, struct in6_addr *address)
+static bool entry_address(const struct ifaddrs *entry, struct in6_addr *address)
 {
     return entry->ifa_addr != NULL &&
            tmsg_netif_ip(entry->ifa_addr, address, NULL);
@@ -56,7 +58,7 @@ bool tmsg_first_is(const char *device, const struct in6_addr *address)
          at = at->ifa_next) {
         struct in6_addr its;
 
-        if (strcmp(at->ifa_name, device) == 0 && address_of(at, &its) &&
+        if (strcmp(at->ifa_name, device) == 0 && entry_address(at, &its) &&
             is_of_family(&its, address) && !tmsg_netif_is_link_local(&its)) {
             found = true;
             first = memcmp(&its, address, sizeof(its)) == 0;
@@ -66,8 +68,8 @@ bool tmsg_first_is(const char *device, const struct in6_addr *address)
     return first;
 }
 
-/* Swaps all but the names and the links, which own nothing. */
-static void swap(struct ifaddrs *one, struct ifaddrs *other)
+/* Swaps two entries, except their names and links, which they do not own. */
+static void swap_entries(struct ifaddrs *one, struct ifaddrs *other)
 {
     struct ifaddrs kept = *one;
 
@@ -87,7 +89,7 @@ void tmsg_first_sort(struct ifaddrs *list, const char *device,
     for (struct ifaddrs *at = list; at != NULL; at = at->ifa_next) {
         struct in6_addr its;
 
-        if (!tmsg_netif_is_of(at, device) || !address_of(at, &its) ||
+        if (!tmsg_netif_is_of(at, device) || !entry_address(at, &its) ||
             !is_of_family(&its, address)) {
             continue;
         }
@@ -99,7 +101,7 @@ void tmsg_first_sort(struct ifaddrs *list, const char *device,
         }
     }
     if (first != NULL && found != NULL && first != found) {
-        swap(first, found);
+        swap_entries(first, found);
     }
 }
 
@@ -123,8 +125,9 @@ typedef struct {
     size_t bytes[2];
 } dynamic_t;
 
-/* glibc has relocated these pointers, other loaders have not. */
-static uintptr_t pointer(uintptr_t base, uintptr_t value)
+/* Returns the address that an entry of the dynamic section means. glibc has
+ * relocated these pointers, other loaders have not. */
+static uintptr_t loaded_pointer(uintptr_t base, uintptr_t value)
 {
     return value < base ? base + value : value;
 }
@@ -134,7 +137,7 @@ static void read_dynamic(uintptr_t base, const ElfW(Dyn) * entry,
 {
     *dynamic = (dynamic_t){.base = base};
     for (; entry->d_tag != DT_NULL; entry++) {
-        const void *at = (const void *)pointer(base, entry->d_un.d_ptr);
+        const void *at = (const void *)loaded_pointer(base, entry->d_un.d_ptr);
 
         switch (entry->d_tag) {
         case DT_SYMTAB:
@@ -161,7 +164,7 @@ static void read_dynamic(uintptr_t base, const ElfW(Dyn) * entry,
     }
 }
 
-static getifaddrs_fn *find_slot(const dynamic_t *dynamic)
+static getifaddrs_fn *find_getifaddrs_slot(const dynamic_t *dynamic)
 {
     for (int i = 0; i < 2; i++) {
         const ElfW(Rela) *at = dynamic->tables[i];
@@ -181,7 +184,7 @@ static getifaddrs_fn *find_slot(const dynamic_t *dynamic)
     return NULL;
 }
 
-static int look_at(struct dl_phdr_info *info, size_t bytes, void *arg)
+static int look_into_library(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
     place_t *search = arg;
     const ElfW(Dyn) *entries = NULL;
@@ -209,18 +212,18 @@ static int look_at(struct dl_phdr_info *info, size_t bytes, void *arg)
     if (entries != NULL) {
         read_dynamic(info->dlpi_addr, entries, &dynamic);
         if (dynamic.symbols != NULL && dynamic.strings != NULL) {
-            search->slot = find_slot(&dynamic);
+            search->slot = find_getifaddrs_slot(&dynamic);
         }
     }
     return 1;
 }
 
-static bool put(const place_t *where, getifaddrs_fn function)
+static bool put_function(const place_t *where, getifaddrs_fn function)
 {
     uintptr_t at = (uintptr_t)where->slot;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     void *begin = (void *)(at & ~(page - 1));
-    /* The loader seals whole pages; what ends within one stays writable. */
+    /* The loader seals whole pages: what ends within a page stays writable. */
     bool sealed = at >= (where->sealed & ~(page - 1)) &&
                   at < (where->sealed_end & ~(page - 1));
 
@@ -234,27 +237,27 @@ static bool put(const place_t *where, getifaddrs_fn function)
     return true;
 }
 
-static place_t find_place(void)
+static place_t find_getifaddrs(void)
 {
     place_t found = {.inside =
                          (uintptr_t)dlsym(RTLD_DEFAULT, "ucs_netif_get_addr")};
 
     if (found.inside != 0) {
-        dl_iterate_phdr(look_at, &found);
+        dl_iterate_phdr(look_into_library, &found);
     }
     return found;
 }
 
 #else
 
-static bool put(const place_t *where, getifaddrs_fn function)
+static bool put_function(const place_t *where, getifaddrs_fn function)
 {
     (void)where;
     (void)function;
     return false;
 }
 
-static place_t find_place(void) { return (place_t){.slot = NULL}; }
+static place_t find_getifaddrs(void) { return (place_t){.slot = NULL}; }
 
 #endif
 
@@ -267,8 +270,8 @@ bool tmsg_first_begin(const char *device, const struct in6_addr *address)
     wanted.address = *address;
     pthread_mutex_lock(&lock);
     if (users++ == 0) {
-        place = find_place();
-        if (place.slot != NULL && !put(&place, list_wanted_first)) {
+        place = find_getifaddrs();
+        if (place.slot != NULL && !put_function(&place, list_wanted_first)) {
             place.slot = NULL;
         }
     }
@@ -277,9 +280,10 @@ bool tmsg_first_begin(const char *device, const struct in6_addr *address)
     return is_there;
 }
 
-/* What the loader would put there. What was there before may be a function of
- * another copy of this library, which may have been unloaded meanwhile. */
-static getifaddrs_fn plain(void)
+/* Returns the function that the loader would put there. The one that was there
+ * before may belong to another copy of this library, which may have been
+ * unloaded meanwhile. */
+static getifaddrs_fn plain_getifaddrs(void)
 {
     getifaddrs_fn function = getifaddrs;
     void *symbol = dlsym(RTLD_DEFAULT, "getifaddrs");
@@ -290,14 +294,15 @@ static getifaddrs_fn plain(void)
     return function;
 }
 
-/* Ours does not stay: it may be unloaded before libucs is. */
+/* Our function does not stay there: its library may be unloaded before libucs
+ * is. */
 void tmsg_first_end(void)
 {
     wanted.device[0] = '\0';
     pthread_mutex_lock(&lock);
     if (--users == 0 && place.slot != NULL) {
         if (*place.slot == list_wanted_first) {
-            put(&place, plain());
+            put_function(&place, plain_getifaddrs());
         }
         place.slot = NULL;
     }

@@ -15,7 +15,7 @@ static void in_child(void)
     without_thread = without_thread || atomic_load(&open) > 0;
 }
 
-static void watch(void) { pthread_atfork(NULL, NULL, in_child); }
+static void set_fork_handler(void) { pthread_atfork(NULL, NULL, in_child); }
 
 tmsg_status_t tmsg_forked_check(void)
 {
@@ -33,7 +33,7 @@ tmsg_status_t tmsg_forked_enter(void)
     tmsg_status_t status = tmsg_forked_check();
 
     if (status == TMSG_OK) {
-        pthread_once(&once, watch);
+        pthread_once(&once, set_fork_handler);
         atomic_fetch_add(&open, 1);
     }
     return status;

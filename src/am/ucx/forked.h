@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/ucx/forked.h - whether UCX works in this process.
  *
- * UCX's own thread hears a worker's first message by shared memory, and
- * connections by TCP. The child of a fork() does not have that thread but,
- * where a UCX worker was open, UCX takes it for running: what the child's
- * workers have to wait for joins what the parent's thread waits for, which
- * spins on it, and the child never hears. A child whose parent had closed them
- * all is well.
- */
+ * UCX's own thread receives a worker's first message by shared memory, and
+ * connections by TCP. The child of a fork() does not have that thread. But if a
+ * UCX worker was open in the parent, UCX takes the thread for running in the
+ * child. The descriptors of the child's workers then join those that the
+ * parent's thread waits for: that thread spins, and the child receives nothing.
+ * UCX works in a child whose parent had closed all UCX workers. */
 #ifndef TMSG_AM_UCX_FORKED_H
 #define TMSG_AM_UCX_FORKED_H
 
 #include <tensormsg/status.h>
 
-/* Errors: UNSUPPORTED. */
+/* Checks that UCX works in this process. Errors: UNSUPPORTED. */
 tmsg_status_t tmsg_forked_check(void);
 
-/* The same, before a UCX worker is opened, which counts as open until it is
- * destroyed, or was not to be had. */
+/* Does tmsg_forked_check() before a UCX worker is opened. On OK one more UCX
+ * worker counts as open, until tmsg_forked_leave(). The caller calls that when
+ * the UCX worker is destroyed, or could not be opened. */
 tmsg_status_t tmsg_forked_enter(void);
 void tmsg_forked_leave(void);
 

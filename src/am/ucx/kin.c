@@ -14,25 +14,26 @@
 const char tmsg_kin_gone[] =
     "the peer's worker, which was in this process, is gone";
 
-/* Two that know each other. One of them may have left: it is held for the
- * other. */
+/* Two UCX workers that know each other. If one of them has left, it is held for
+ * the other. */
 typedef struct {
     tmsg_node_t node;
     tmsg_ucx_t *of[2];
-    int gone;     /* which of them; -1: neither */
-    bool is_over; /* the other is through with it */
+    int gone;     /* index of the one that has left; -1: neither has */
+    bool is_over; /* the other one does not need it any more */
 } pair_t;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static tmsg_ucx_t *known; /* that have not left */
+static tmsg_ucx_t *known; /* list of those that have not left */
 static tmsg_list_t pairs;
-static uint32_t number; /* of the latest */
+static uint32_t number; /* number of the latest one; 0: there was none yet */
 static uint8_t secret[crypto_shorthash_KEYBYTES];
 
-/* A ucx_id is a number, random at first, and what only this process, or rather
- * this copy of the library, can make of it: one that has left is known for
- * ours, where that of another copy is not. */
-static uint64_t name(uint32_t of)
+/* Returns the ucx_id of a number: the number, and its hash with a secret. The
+ * numbers count up from a random one. Only this copy of the library in this
+ * process has the secret. So it recognizes its own ids, even of UCX workers
+ * that have left, and not the ids of another copy. */
+static uint64_t id_of_number(uint32_t of)
 {
     uint8_t bytes[4], mark[crypto_shorthash_BYTES];
 
@@ -41,10 +42,14 @@ static uint64_t name(uint32_t of)
     return (uint64_t)of << 32 | tmsg_get_le(mark, 4);
 }
 
-static bool is_ours(uint64_t id) { return id == name((uint32_t)(id >> 32)); }
+static bool is_ours(uint64_t id)
+{
+    return id == id_of_number((uint32_t)(id >> 32));
+}
 
-/* Whoever holds the lock is not there, nor are those that it knows. Leak
- * checkers are to find the parent's. */
+/* Begins with empty tables in the child of a fork(). The thread that may have
+ * held the lock is not there, nor are the UCX workers in the tables.
+ * `of_parent` keeps the parent's pairs reachable for leak checkers. */
 static void begin_anew(void)
 {
     static tmsg_list_t of_parent;
@@ -70,13 +75,13 @@ void tmsg_kin_enter(tmsg_ucx_t *ucx)
         number = randombytes_random();
     }
     number += number == UINT32_MAX ? 2 : 1;
-    ucx->hello.ucx_id = name(number);
+    ucx->hello.ucx_id = id_of_number(number);
     ucx->next_known = known;
     known = ucx;
     pthread_mutex_unlock(&lock);
 }
 
-static tmsg_ucx_t *find(uint64_t id)
+static tmsg_ucx_t *find_known(uint64_t id)
 {
     tmsg_ucx_t *ucx = known;
 
@@ -104,7 +109,7 @@ static bool have_met(const tmsg_ucx_t *a, const tmsg_ucx_t *b)
     return false;
 }
 
-static tmsg_status_t introduce(tmsg_ucx_t *a, tmsg_ucx_t *b)
+static tmsg_status_t introduce_kin(tmsg_ucx_t *a, tmsg_ucx_t *b)
 {
     pair_t *pair;
 
@@ -129,12 +134,12 @@ tmsg_status_t tmsg_kin_meet(tmsg_ucx_t *ucx, const tmsg_hello_t *peer)
         return TMSG_OK;
     }
     pthread_mutex_lock(&lock);
-    other = find(peer->ucx_id);
+    other = find_known(peer->ucx_id);
     if (other == ucx) {
         status = tmsg_error_set(TMSG_ERR_MALFORMED,
                                 "the peer says that it is this side");
     } else if (other != NULL) {
-        status = introduce(ucx, other);
+        status = introduce_kin(ucx, other);
     } else if (is_ours(peer->ucx_id)) {
         status = tmsg_error_set(TMSG_ERR_PEER_LOST, "%s", tmsg_kin_gone);
     }
@@ -142,21 +147,22 @@ tmsg_status_t tmsg_kin_meet(tmsg_ucx_t *ucx, const tmsg_hello_t *peer)
     return status;
 }
 
-static void forget(const tmsg_ucx_t *ucx)
+static void forget_known(const tmsg_ucx_t *ucx)
 {
     tmsg_ucx_t **place = &known;
 
     while (*place != NULL && *place != ucx) {
         place = &(*place)->next_known;
     }
-    if (*place != NULL) { /* else it is the parent's, before a fork() */
+    if (*place != NULL) { /* false: the parent's, before fork() */
         *place = ucx->next_known;
     }
 }
 
-/* Takes out the pairs whose other side has left and that are over for `ucx`, as
- * they all are where it leaves as well. Locked. */
-static void take_over(const tmsg_ucx_t *ucx, bool leaves, tmsg_list_t *over)
+/* Takes out the pairs whose other side has left and that are over for `ucx`. If
+ * `ucx` leaves as well, all such pairs are over. `lock` held. */
+static void take_pairs_over(const tmsg_ucx_t *ucx, bool leaves,
+                            tmsg_list_t *over)
 {
     tmsg_node_t *next;
 
@@ -171,8 +177,9 @@ static void take_over(const tmsg_ucx_t *ucx, bool leaves, tmsg_list_t *over)
     }
 }
 
-/* Unlocked: this may close a UCX worker. */
-static void let_go(tmsg_list_t *over)
+/* Lets go of the UCX workers that have left, which may close them. `lock` not
+ * held. */
+static void let_go_pairs(tmsg_list_t *over)
 {
     tmsg_node_t *node;
 
@@ -184,7 +191,8 @@ static void let_go(tmsg_list_t *over)
     }
 }
 
-/* It may sleep. */
+/* Tells a UCX worker that one of its kin has left. Its thread may sleep, so it
+ * is woken. */
 static void bereave(tmsg_ucx_t *ucx)
 {
     atomic_store(&ucx->bereaved, true);
@@ -196,8 +204,8 @@ void tmsg_kin_leave(tmsg_ucx_t *ucx)
     tmsg_list_t over = {0};
 
     pthread_mutex_lock(&lock);
-    forget(ucx);
-    take_over(ucx, true, &over);
+    forget_known(ucx);
+    take_pairs_over(ucx, true, &over);
     for (tmsg_node_t *node = pairs.head; node != NULL; node = node->next) {
         pair_t *pair = TMSG_CONTAINER_OF(node, pair_t, node);
 
@@ -210,7 +218,7 @@ void tmsg_kin_leave(tmsg_ucx_t *ucx)
         }
     }
     pthread_mutex_unlock(&lock);
-    let_go(&over);
+    let_go_pairs(&over);
 }
 
 bool tmsg_kin_look(tmsg_ucx_t *ucx,
@@ -256,7 +264,7 @@ void tmsg_kin_let_go(tmsg_ucx_t *ucx)
     tmsg_list_t over = {0};
 
     pthread_mutex_lock(&lock);
-    take_over(ucx, false, &over);
+    take_pairs_over(ucx, false, &over);
     pthread_mutex_unlock(&lock);
-    let_go(&over);
+    let_go_pairs(&over);
 }

@@ -1,32 +1,37 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/ucx/kin.h - UCX workers of one process that know each other.
  *
- * UCX opens a peer's shared memory by /proc/<pid>/fd/<number>, when it first
+ * UCX opens a peer's shared memory by /proc/<pid>/fd/<number> when it first
  * needs it: to write, and to answer what the peer's UCX has asked. Within one
- * process the numbers of a UCX worker that was closed are in use again at once,
- * by the next one's shared memory as like as not, and a peer in another thread
- * would write into that. Nor can the one who ends wait for the peer, as it does
- * for one of another process (linger.h): that may be waiting for this very
- * thread. So a UCX worker that is closed is kept until each that it knew in
- * this process has no connection to it any more, and has read whatever it was
- * sent. Another copy of the library in the process is another process in this.
- */
+ * process the descriptor numbers of a closed UCX worker are reused at once,
+ * often by the shared memory of the next UCX worker. A peer in another thread
+ * would then write into that. The side that ends cannot wait for the peer, as
+ * it does for a peer in another process (linger.h): that peer may be waiting
+ * for this very thread.
+ *
+ * So a closed UCX worker is kept for each UCX worker of this process that it
+ * knew. It is freed when each of them has no connection to it any more, and has
+ * read whatever was sent to it. Another copy of the library in the same process
+ * counts as another process here. */
 #ifndef TMSG_AM_UCX_KIN_H
 #define TMSG_AM_UCX_KIN_H
 
 #include "am/ucx/ucx.h"
 
-/* What is said of a peer that has left. */
+/* The error text for a peer that has left. */
 extern const char tmsg_kin_gone[];
 
-/* Gives a UCX worker that was opened its ucx_id, and makes it known. */
+/* Gives an opened UCX worker its ucx_id, and makes it known. */
 void tmsg_kin_enter(tmsg_ucx_t *ucx);
 
-/* Before a UCX endpoint to a peer is made: if that is of this process, the two
- * know each other from now on. Errors: PEER_LOST (it was closed), NO_MEMORY. */
+/* Introduces two UCX workers, before a UCX endpoint to a peer is made. If the
+ * peer is of this process, the two know each other from now on. Errors:
+ * PEER_LOST (the peer's UCX worker was closed), MALFORMED (the peer claims to
+ * be this side), NO_MEMORY. */
 tmsg_status_t tmsg_kin_meet(tmsg_ucx_t *ucx, const tmsg_hello_t *peer);
 
-/* Nobody works with it any more: before its own holder lets go. */
+/* Makes a UCX worker leave, because nobody works with it any more. Called
+ * before its own holder lets go. */
 void tmsg_kin_leave(tmsg_ucx_t *ucx);
 
 static inline bool tmsg_kin_is_to_tend(const tmsg_ucx_t *ucx)
@@ -35,12 +40,14 @@ static inline bool tmsg_kin_is_to_tend(const tmsg_ucx_t *ucx)
            atomic_load_explicit(&ucx->bereaved, memory_order_relaxed);
 }
 
-/* Lock held, outside UCX: looks which of those that have left nothing of this
- * one deals with any more. Whether there are any; ucx->waits for the others. */
+/* Looks which kin of `ucx` have left and are not needed by it any more: those
+ * for which `deals_with` returns false. Returns whether there are any. Sets
+ * ucx->waits if others that have left are still needed. Lock held, outside
+ * UCX. */
 bool tmsg_kin_look(tmsg_ucx_t *ucx,
                    bool (*deals_with)(const tmsg_ucx_t *ucx, uint64_t peer));
 
-/* Whether the one with that ucx_id has left. */
+/* Returns whether the kin of `ucx` with the ucx_id `peer` has left. */
 bool tmsg_kin_has_gone(const tmsg_ucx_t *ucx, uint64_t peer);
 
 /* Lets go of those that tmsg_kin_look() found. */

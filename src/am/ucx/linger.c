@@ -12,10 +12,10 @@
 #include "am/ucx/ucx_events.h"
 
 #define LINGER_NS 250000000ULL
-#define LOOK_MS 1     /* between two looks at those that have time left */
-#define LATE_MS 500   /* and at those that have none */
-#define READS_MOST 64 /* of what one of them still says, in a look */
-#define YIELDS 100    /* looks in a row, before it sleeps between them */
+#define LOOK_MS 1     /* between two looks, if some have time left */
+#define LATE_MS 500   /* between two looks, if none has time left */
+#define READS_MOST 64 /* most reads from one socket in a look */
+#define YIELDS 100    /* looks in a row before it sleeps between looks */
 
 typedef struct {
     tmsg_node_t node;
@@ -24,9 +24,10 @@ typedef struct {
     uint64_t deadline_ns;
 } socket_t;
 
-static atomic_uint late; /* of all UCX workers */
+static atomic_uint late; /* number of late ones of all UCX workers */
 
-/* Throws away what the peer still says. */
+/* Returns whether the peer has hung up. Throws away what the peer still
+ * says. */
 static bool has_hung_up(int fd)
 {
     char words[4096];
@@ -55,8 +56,9 @@ static void close_late(tmsg_ucx_t *ucx)
     }
 }
 
-/* Closes the sockets of those who have hung up. */
-static void look(tmsg_ucx_t *ucx)
+/* Moves sockets that have hung up or had their time to `late`, and closes those
+ * of peers that have hung up. */
+static void look_at_lingering(tmsg_ucx_t *ucx)
 {
     uint64_t now = tmsg_now_ns();
     tmsg_node_t *next;
@@ -80,7 +82,7 @@ static void look_again(tmsg_timer_t *timer)
 {
     tmsg_ucx_t *ucx = TMSG_CONTAINER_OF(timer, tmsg_ucx_t, linger);
 
-    look(ucx);
+    look_at_lingering(ucx);
     if (ucx->lingering.count + ucx->late.count > 0) {
         tmsg_loop_set_timer(ucx->loop, timer,
                             ucx->lingering.count > 0 ? LOOK_MS : LATE_MS);
@@ -122,10 +124,10 @@ void tmsg_linger_await(tmsg_ucx_t *ucx)
 {
     for (unsigned i = 0; ucx->lingering.count > 0; i++) {
         tmsg_ucx_events.drain(ucx);
-        look(ucx);
+        look_at_lingering(ucx);
         if (i < YIELDS) {
             sched_yield();
-        } else { /* those who are to hang up may wait for this core */
+        } else { /* the peers that are to hang up may wait for this core */
             poll(NULL, 0, 1);
         }
     }

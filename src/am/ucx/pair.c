@@ -13,7 +13,7 @@ static void ucx_failed(void *arg, tmsg_ucx_ep_t ep, ucs_status_t ucs)
 {
     tmsg_ucx_t *ucx = arg;
 
-    if (ucx->worker != NULL) { /* else it is being closed */
+    if (ucx->worker != NULL) { /* otherwise it is being closed */
         tmsg_ucx_events.lost(ucx, ep, ucs);
     }
 }
@@ -36,7 +36,7 @@ static tmsg_status_t create_ep(tmsg_ucx_t *ucx, const void *address,
     if (ucs == UCS_OK) {
         return TMSG_OK;
     }
-    /* A TCP port that nobody listens at is told as a loss. */
+    /* UCX tells a TCP port at which nobody listens as a loss. */
     if (ucs == UCS_ERR_UNREACHABLE || tmsg_ucx_is_loss(ucs)) {
         return tmsg_error_set(TMSG_ERR_UNREACHABLE,
                               "no transport of UCX's leads there (UCX_TLS, "
@@ -77,7 +77,7 @@ static tmsg_ucx_peer_t *find_peer(tmsg_ucx_t *ucx, uint64_t id)
     return &ucx->peers[ucx->peer_count++];
 }
 
-/* UCX counts those that it fails to make, too. */
+/* UCX also counts endpoints that it fails to make. */
 tmsg_status_t tmsg_pair_make(tmsg_ucx_t *ucx, uint64_t peer_id,
                              const void *address, tmsg_ucx_ep_t *ep_p,
                              tmsg_sockets_t *sockets, uint32_t *number_p)

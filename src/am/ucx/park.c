@@ -7,12 +7,12 @@
 #include "am/ucx/linger.h"
 
 #define UCX_MOST 16
-#define PEERS_MOST 64 /* that do not hang up: a socket each */
+#define PEERS_MOST 64 /* peers that do not hang up: each has a socket */
 
 static _Atomic(tmsg_ucx_t *) parked;
 static atomic_uint count;
 
-static void push(tmsg_ucx_t *ucx)
+static void push_parked(tmsg_ucx_t *ucx)
 {
     ucx->next = atomic_load(&parked);
     while (!atomic_compare_exchange_weak(&parked, &ucx->next, ucx)) {
@@ -22,10 +22,10 @@ static void push(tmsg_ucx_t *ucx)
 void tmsg_park(tmsg_ucx_t *ucx)
 {
     atomic_fetch_add(&count, 1);
-    push(ucx);
+    push_parked(ucx);
 }
 
-/* Those of a parent are not the child's to close. */
+/* UCX workers of the parent are not closed in the child of a fork(). */
 void tmsg_park_sweep(void)
 {
     tmsg_ucx_t *ucx, *next;
@@ -36,7 +36,7 @@ void tmsg_park_sweep(void)
     for (ucx = atomic_exchange(&parked, NULL); ucx != NULL; ucx = next) {
         next = ucx->next;
         if (tmsg_linger_is_late(ucx)) {
-            push(ucx);
+            push_parked(ucx);
         } else {
             atomic_fetch_sub(&count, 1);
             tmsg_ucx_let_go(ucx);

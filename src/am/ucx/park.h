@@ -2,24 +2,25 @@
 /* am/ucx/park.h - UCX workers that nobody works with any more, and that cannot
  * be closed yet: a peer that does not hang up may still write to their memory.
  *
- * Each holds 9 to 20 descriptors, whoever made it, and a peer alone decides how
- * long. So there are bounds, of the whole process, and while one of them is
- * reached no peer is given shared memory that has none yet. They are closed, in
- * any thread that opens or closes another one, when their peers have hung up.
- */
+ * Each parked UCX worker holds 9 to 20 descriptors, and the peer alone decides
+ * how long. So the whole process has bounds for them. While a bound is reached,
+ * no peer that has no shared memory yet is given any. Parked UCX workers are
+ * closed when their peers have hung up, by any thread that opens or closes
+ * another UCX worker. */
 #ifndef TMSG_AM_UCX_PARK_H
 #define TMSG_AM_UCX_PARK_H
 
 #include "am/ucx/ucx.h"
 
-/* Takes over what its worker held. */
+/* Parks a UCX worker. Takes over the hold that its worker had. */
 void tmsg_park(tmsg_ucx_t *ucx);
 
-/* Outside UCX: closes those that can be. */
+/* Closes the parked UCX workers whose peers have hung up. Outside UCX. */
 void tmsg_park_sweep(void);
 
-/* Lock held, outside UCX: whether no more can be taken, with those of this
- * worker, whose first is `first`, that are on their way here. */
+/* Returns whether no more can be parked. Also counts the UCX workers of this
+ * worker, whose first is `first`, that will have to be parked. Lock held,
+ * outside UCX. */
 bool tmsg_park_is_full(const tmsg_ucx_t *first);
 
 #endif

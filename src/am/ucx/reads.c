@@ -20,7 +20,7 @@ bool tmsg_cma_is_possible(void)
     return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1;
 }
 
-static void let_in(void)
+static void let_readers_in(void)
 {
     char scope = '0';
     int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
@@ -33,14 +33,15 @@ static void let_in(void)
     }
 }
 
-/* A child does not inherit it. */
+/* The child of a fork() does not inherit the setting, so the process is
+ * compared. */
 void tmsg_cma_let_in(void)
 {
     static _Atomic pid_t done;
     pid_t pid = getpid();
 
     if (atomic_load(&done) != pid) {
-        let_in();
+        let_readers_in();
         atomic_store(&done, pid);
     }
 }

@@ -8,15 +8,16 @@
 
 #include "am/ucx/ucx_config.h"
 
-/* Whether this side's user lets memory be read: UCX_TLS does not rule it out.
- */
+/* Returns whether this side's user lets memory be read: UCX_TLS does not rule
+ * it out. */
 bool tmsg_cma_is_wanted(const tmsg_ucx_keys_t *keys);
 
-/* Whether the system lets this process call process_vm_readv(). */
+/* Returns whether the system lets this process call process_vm_readv(). */
 bool tmsg_cma_is_possible(void);
 
-/* Lets other processes of this user read this one's memory, where Yama
- * (kernel.yama.ptrace_scope 1) would let a parent alone. UCX's cma does so. */
+/* Lets other processes of this user read this one's memory, if Yama
+ * (kernel.yama.ptrace_scope 1) lets only a parent do so. UCX's cma does the
+ * same. */
 void tmsg_cma_let_in(void);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "am/ucx/ucx_am.h"
 
-/* Written over a payload that nobody looks at any more. */
+/* This is written over a payload that nobody looks at any more. */
 struct tmsg_lifted {
     struct tmsg_lifted *next;
 };

@@ -4,7 +4,8 @@
 #include "am/ucx/backing.h"
 #include "core/error.h"
 
-/* UCX has as many as it needed for the most that were kept. */
+/* Returns how many kept segments UCX has room for: it still has the memory that
+ * it needed for the most that were ever kept. */
 static uint64_t kept_at_most(const tmsg_ucx_t *ucx)
 {
     const tmsg_backing_pool_t *pool = &ucx->pool;

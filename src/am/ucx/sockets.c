@@ -16,7 +16,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A descriptor; in an epoll set, with the word that its owner gave. */
+/* A descriptor and a number. In an epoll set the number is the word that its
+ * owner gave; before a send it is how many bytes went by the socket. */
 typedef struct {
     int fd;
     uint64_t data;
@@ -62,17 +63,19 @@ static bool has_fd(const tmsg_watched_t *watched, int fd)
     return false;
 }
 
-/* Asked to take out what it cannot have, a set says so, and whatever else that
- * it is none. Nothing is changed, and no file system asked, which may hang. By
- * the system call: another thread may close the descriptor or have opened it
- * just now, which ThreadSanitizer takes for a race where its own is called. */
+/* Returns whether a descriptor is an epoll set. An epoll set that is asked to
+ * remove `stranger`, a descriptor that is in no set, answers ENOENT; any other
+ * descriptor answers another error. Nothing is changed, and no file system is
+ * asked, which may hang. The system call is made directly because another
+ * thread may open or close the descriptor just now: ThreadSanitizer takes that
+ * for a race if epoll_ctl() is called. */
 static bool is_epoll(int fd, int stranger)
 {
     return syscall(SYS_epoll_ctl, fd, EPOLL_CTL_DEL, stranger, NULL) < 0 &&
            errno == ENOENT;
 }
 
-static bool listens(int fd)
+static bool is_listening(int fd)
 {
     socklen_t bytes = sizeof(int);
     int listening = 0;
@@ -81,7 +84,7 @@ static bool listens(int fd)
            listening != 0;
 }
 
-/* 0: none. */
+/* Returns the port of a socket, in network byte order. 0: it has none. */
 static uint16_t port_of(int fd)
 {
     struct sockaddr_storage address;
@@ -100,7 +103,7 @@ static uint16_t port_of(int fd)
 tmsg_watched_t *tmsg_socket_sets_before(void)
 {
     DIR *directory = opendir("/proc/self/fd");
-    int stranger = eventfd(0, EFD_CLOEXEC); /* which is in no set */
+    int stranger = eventfd(0, EFD_CLOEXEC); /* a descriptor in no epoll set */
     tmsg_watched_t *found = NULL;
     struct dirent *entry;
     bool whole = true;
@@ -111,7 +114,7 @@ tmsg_watched_t *tmsg_socket_sets_before(void)
     while (found != NULL && whole && (entry = readdir(directory)) != NULL) {
         int fd = atoi(entry->d_name);
 
-        whole = (!is_epoll(fd, stranger) && !listens(fd)) ||
+        whole = (!is_epoll(fd, stranger) && !is_listening(fd)) ||
                 add_watch(found, (watch_t){.fd = fd});
     }
     if (directory != NULL) {
@@ -127,9 +130,9 @@ tmsg_watched_t *tmsg_socket_sets_before(void)
     return found;
 }
 
-static void add_to(tmsg_socket_sets_t *sets, int fd)
+static void add_to_sets(tmsg_socket_sets_t *sets, int fd)
 {
-    if (!listens(fd)) {
+    if (!is_listening(fd)) {
         if (sets->count < TMSG_SOCKET_SETS_MOST) {
             sets->fds[sets->count++] = fd;
         }
@@ -147,15 +150,15 @@ void tmsg_socket_sets_find(tmsg_watched_t *before, tmsg_socket_sets_t *sets)
         int fd = after->of[i].fd;
 
         if (!has_fd(before, fd)) {
-            add_to(sets, fd);
+            add_to_sets(sets, fd);
         }
     }
     free_watched(after);
     free_watched(before);
 }
 
-/* "tfd: 5 events: 19 data: 55d0c0 ...", for which sscanf() takes ten times as
- * long; of a thousand endpoints there are as many lines each time. */
+/* Reads a line such as "tfd: 5 events: 19 data: 55d0c0 ...". sscanf() takes ten
+ * times as long, and a thousand endpoints have as many lines each time. */
 static bool parse_watch(const char *line, watch_t *watch_p)
 {
     const char *data = strstr(line, " data:");
@@ -189,7 +192,7 @@ static bool read_set(int set, tmsg_watched_t *watched)
     return whole;
 }
 
-static int compare(const void *left, const void *right)
+static int compare_watches(const void *left, const void *right)
 {
     const watch_t *a = left, *b = right;
 
@@ -199,8 +202,8 @@ static int compare(const void *left, const void *right)
     return a->data == b->data ? 0 : a->data < b->data ? -1 : 1;
 }
 
-static const watch_t *find(const tmsg_watched_t *watched, watch_t watch,
-                           int (*by)(const void *left, const void *right))
+static const watch_t *find_watch(const tmsg_watched_t *watched, watch_t watch,
+                                 int (*by)(const void *left, const void *right))
 {
     return watched->count == 0 ? NULL
                                : bsearch(&watch, watched->of, watched->count,
@@ -226,12 +229,14 @@ static bool is_accepted(const tmsg_socket_sets_t *sets, int fd)
     return false;
 }
 
-/* Its own it has opened, or taken over from where it was accepted before. */
-static bool is_its(const tmsg_watched_t *before, const tmsg_socket_sets_t *sets,
-                   watch_t watch)
+/* Returns whether a new entry of a set belongs to the new endpoint. The
+ * endpoint opened the socket, or took it over after it had been accepted
+ * before. */
+static bool is_of_endpoint(const tmsg_watched_t *before,
+                           const tmsg_socket_sets_t *sets, watch_t watch)
 {
-    return find(before, watch, compare) == NULL &&
-           (find(before, watch, compare_fds) != NULL ||
+    return find_watch(before, watch, compare_watches) == NULL &&
+           (find_watch(before, watch, compare_fds) != NULL ||
             !is_accepted(sets, watch.fd));
 }
 
@@ -247,12 +252,13 @@ tmsg_watched_t *tmsg_sockets_before(const tmsg_socket_sets_t *sets)
         }
     }
     if (watched != NULL && watched->count > 0) {
-        qsort(watched->of, watched->count, sizeof(watched->of[0]), compare);
+        qsort(watched->of, watched->count, sizeof(watched->of[0]),
+              compare_watches);
     }
     return watched;
 }
 
-static void claim(tmsg_sockets_t *sockets, int fd)
+static void claim_socket(tmsg_sockets_t *sockets, int fd)
 {
     struct stat stat;
 
@@ -265,7 +271,8 @@ static void claim(tmsg_sockets_t *sockets, int fd)
     }
 }
 
-/* What is in the sets of a UCX worker that count, as far as it can be read. */
+/* Reads those epoll sets that are in the UCX worker's own set, as far as they
+ * can be read. */
 static void read_own_sets(const tmsg_socket_sets_t *sets, int worker_fd,
                           tmsg_watched_t *watched)
 {
@@ -290,8 +297,8 @@ void tmsg_sockets_find(tmsg_watched_t *before, const tmsg_socket_sets_t *sets,
     if (before != NULL) {
         read_own_sets(sets, worker_fd, &now);
         for (size_t i = 0; i < now.count; i++) {
-            if (is_its(before, sets, now.of[i])) {
-                claim(sockets, now.of[i].fd);
+            if (is_of_endpoint(before, sets, now.of[i])) {
+                claim_socket(sockets, now.of[i].fd);
             }
         }
     }
@@ -299,8 +306,9 @@ void tmsg_sockets_find(tmsg_watched_t *before, const tmsg_socket_sets_t *sets,
     free_watched(before);
 }
 
-/* Bytes that went by a TCP connection, each counted once. 0: it is none, or
- * Linux (before 4.19) does not count them. */
+/* Returns how many bytes went by a TCP connection, each counted once. 0: the
+ * descriptor is no such connection, or Linux (before 4.19) does not count
+ * them. */
 static uint64_t sent_bytes(int fd)
 {
     struct tcp_info info = {0};
@@ -352,12 +360,12 @@ void tmsg_sockets_find_sent(tmsg_watched_t *before, tmsg_sockets_t *sockets)
         }
     }
     if (count == 1) {
-        claim(sockets, found);
+        claim_socket(sockets, found);
     }
     free_watched(before);
 }
 
-/* Whether UCX has it yet. */
+/* Returns whether UCX still has the socket. */
 static bool is_there(const tmsg_sockets_t *sockets, unsigned i)
 {
     struct stat stat;
@@ -383,8 +391,8 @@ void tmsg_sockets_hasten(const tmsg_sockets_t *sockets, uint32_t timeout_ms)
     }
 }
 
-/* What comes after the shutdown is refused by the kernel, so that UCX finds
- * nothing more to read but the end. */
+/* The kernel refuses what comes after the shutdown, so that UCX finds nothing
+ * more to read but the end. */
 void tmsg_sockets_cut(tmsg_sockets_t *sockets)
 {
     const size_t any = (size_t)1 << 30;

@@ -2,17 +2,19 @@
 /* am/ucx/sockets.h - the TCP sockets below a UCX endpoint, to watch and to cut
  * them.
  *
- * UCX's TCP leaves the socket of an endpoint that was closed by force in its
- * epoll set until the peer has said farewell on it. Where something was still
- * to be sent then, the farewell finds the socket writable too, and UCX (1.13 to
- * 1.22) frees the endpoint for the first event and uses it for the second. A
- * peer that was stopped and wakes after it was given up does just that. So a
- * socket is cut before: a socket without a connection is closed in order.
+ * If an endpoint is closed by force, UCX's TCP leaves its socket in the epoll
+ * set until the peer has said farewell on it. If something was still to be sent
+ * then, the farewell finds the socket writable too. UCX (1.13 to 1.22) then
+ * frees the endpoint for the first event and uses it for the second. A peer
+ * that was stopped, and wakes after it was given up, causes this. So we cut a
+ * socket before its endpoint is closed: UCX closes a socket without a
+ * connection in order.
  *
- * UCX does not say which sockets are whose; its epoll sets do, by what is in
- * them before and after an endpoint is made (/proc/self/fdinfo). What another
- * thread of UCX's accepts meanwhile has the port of one that listens. Where
- * /proc cannot be read nothing is known, and nothing watched or cut. */
+ * UCX does not say which sockets belong to which endpoint. Its epoll sets do,
+ * by what is in them before and after an endpoint is made (/proc/self/fdinfo).
+ * A socket that another thread of UCX accepts meanwhile has the port of a
+ * listening one, by which it is told apart. If /proc cannot be read, no socket
+ * is known, watched or cut. */
 #ifndef TMSG_AM_UCX_SOCKETS_H
 #define TMSG_AM_UCX_SOCKETS_H
 
@@ -24,7 +26,8 @@
 #define TMSG_SOCKETS_MOST 4
 #define TMSG_SOCKET_SETS_MOST 8
 
-/* Sockets are known again by their inodes: UCX may have closed one since. */
+/* The sockets below one UCX endpoint. The inode tells whether a descriptor is
+ * still the same socket: UCX may have closed it since. */
 typedef struct {
     unsigned count;
     struct {
@@ -42,36 +45,43 @@ typedef struct {
     uint16_t port[TMSG_SOCKET_SETS_MOST];
 } tmsg_socket_sets_t;
 
-/* What there was before. */
+/* The descriptors that there were before a step of UCX. */
 typedef struct tmsg_watched tmsg_watched_t;
 
-/* Around ucp_worker_create(): finds what came meanwhile, something of another
- * library's too where it makes one just then. */
+/* Find the epoll sets and ports that ucp_worker_create() opens: the first is
+ * called before it, the second after it. The second frees `before`, which may
+ * be NULL. If another library opens such a descriptor at the same time, it is
+ * found, too. */
 tmsg_watched_t *tmsg_socket_sets_before(void);
 void tmsg_socket_sets_find(tmsg_watched_t *before, tmsg_socket_sets_t *sets);
 
-/* Around ucp_ep_create(): finds the sockets that it opened or took over.
- * `worker_fd` is the UCX worker's own set, in which those that count are. */
+/* Find the sockets that ucp_ep_create() opens or takes over: the first is
+ * called before it, the second after it. `worker_fd` is the UCX worker's own
+ * epoll set; only sets in it count. The second frees `before`, which may be
+ * NULL. */
 tmsg_watched_t *tmsg_sockets_before(const tmsg_socket_sets_t *sets);
 void tmsg_sockets_find(tmsg_watched_t *before, const tmsg_socket_sets_t *sets,
                        int worker_fd, tmsg_sockets_t *sockets);
 
-/* Around a message by a UCX endpoint that took over a socket which had been
- * accepted before, so that the sets do not tell (UCX 1.22): finds the one by
- * which new bytes went meanwhile. `others` are descriptors that are known to be
- * somebody else's; they are sorted here. */
+/* Find the socket that a UCX endpoint took over after it had been accepted,
+ * which the epoll sets do not tell (UCX 1.22). The first is called before a
+ * message is sent by the endpoint, the second after it: the socket is the one
+ * that has sent new bytes. `others` are descriptors that are known to belong to
+ * other endpoints; the first function sorts them. The second frees `before`,
+ * which may be NULL. */
 tmsg_watched_t *tmsg_sockets_before_send(const tmsg_socket_sets_t *sets,
                                          int worker_fd, int *others,
                                          size_t count);
 void tmsg_sockets_find_sent(tmsg_watched_t *before, tmsg_sockets_t *sockets);
 
-/* tmsg_unacked_look() at each that UCX has yet. */
+/* Calls tmsg_unacked_look() for each socket; for one that UCX has closed, with
+ * -1. */
 void tmsg_sockets_look(tmsg_sockets_t *sockets);
 
-/* tmsg_unacked_hasten() of each. */
+/* Calls tmsg_unacked_hasten() for each socket that UCX still has. */
 void tmsg_sockets_hasten(const tmsg_sockets_t *sockets, uint32_t timeout_ms);
 
-/* Shuts them down and discards what they hold. */
+/* Shuts the sockets down, discards what they hold, and forgets them. */
 void tmsg_sockets_cut(tmsg_sockets_t *sockets);
 
 #endif

@@ -10,9 +10,12 @@
 #include "am/ucx/ucx_known.h"
 #include "core/error.h"
 
-/* ucp_context_print_info() has lines such as
+/* Keeps only the transports of what ucp_context_print_info() says, a line each.
+ * The report has lines such as
+ *
  *   resource 3 : md 3 dev 2 flags --sa posix/memory
- * The last word of each is a transport on a device. */
+ *
+ * whose last word is a transport on a device. */
 static void keep_transports(char *report)
 {
     char *line, *rest, *to = report;

@@ -26,11 +26,13 @@
 
 #define BLAME_BYTES 240
 #define DESCRIPTORS 40       /* more than a UCX worker takes */
-#define DESCRIPTORS_MOST 256 /* that are tried out */
+#define DESCRIPTORS_MOST 256 /* descriptors that are tried at most */
 #define RETRY_NS 10000000000ULL
 
-/* The settings that leave UCX nothing to work with, if there are any. */
-static const char *blame(const tmsg_ucx_t *ucx, char *text, size_t bytes)
+/* Writes the settings of the user or application that may leave UCX nothing to
+ * work with, if there are any. */
+static const char *blame_settings(const tmsg_ucx_t *ucx, char *text,
+                                  size_t bytes)
 {
     static const char *const names[] = {"UCX_TLS", "UCX_NET_DEVICES"};
     size_t used = 0;
@@ -87,7 +89,8 @@ static tmsg_status_t open_context(tmsg_ucx_t *ucx)
         return tmsg_error_set(
             TMSG_ERR_INTERNAL, "UCX does not start on %s: %s%s",
             ucx->scope.device[0] == '\0' ? "shared memory" : ucx->scope.device,
-            ucs_status_string(ucs), blame(ucx, settings, sizeof(settings)));
+            ucs_status_string(ucs),
+            blame_settings(ucx, settings, sizeof(settings)));
     }
     status = tmsg_ucx_known(&ucx->keys);
     if (status != TMSG_OK) {
@@ -97,8 +100,9 @@ static tmsg_status_t open_context(tmsg_ucx_t *ucx)
     return status;
 }
 
-/* What UCX says it takes, less what it would overrun: with a zero-copy payload
- * a header goes through a buffer of UCX_SEG_SIZE. */
+/* Returns the longest header that UCX takes. This may be less than UCX claims:
+ * with a zero-copy payload UCX copies a header into a buffer of UCX_SEG_SIZE,
+ * unchecked. */
 static size_t longest_header(const tmsg_ucx_t *ucx, size_t claimed)
 {
     uint64_t segment = tmsg_ucx_config_bytes(&ucx->keys, "UCX_SEG_SIZE");
@@ -108,7 +112,7 @@ static size_t longest_header(const tmsg_ucx_t *ucx, size_t claimed)
 
 #define SHARED "posix,sysv,xpmem,mm,sm,shm"
 
-/* What UCX says where it gets no shared memory. */
+/* Returns whether a status means that UCX gets no shared memory. */
 static bool is_for_want_of_room(const tmsg_ucx_t *ucx, ucs_status_t ucs)
 {
     return (ucs == UCS_ERR_NO_MEMORY || ucs == UCS_ERR_NO_RESOURCE ||
@@ -116,13 +120,13 @@ static bool is_for_want_of_room(const tmsg_ucx_t *ucx, ucs_status_t ucs)
            tmsg_ucx_config_takes(&ucx->keys, SHARED);
 }
 
-static tmsg_status_t no_room(const tmsg_ucx_t *ucx)
+static tmsg_status_t no_room_for_ucx(const tmsg_ucx_t *ucx)
 {
     char settings[BLAME_BYTES], text[TMSG_BACKING_BYTES];
 
     return tmsg_error_set(TMSG_ERR_NO_MEMORY, "%s%s",
                           tmsg_backing_text(&ucx->keys, text, sizeof(text)),
-                          blame(ucx, settings, sizeof(settings)));
+                          blame_settings(ucx, settings, sizeof(settings)));
 }
 
 static tmsg_status_t open_worker(tmsg_ucx_t *ucx, tmsg_ucx_arrived_t handler)
@@ -131,7 +135,7 @@ static tmsg_status_t open_worker(tmsg_ucx_t *ucx, tmsg_ucx_arrived_t handler)
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE |
                       UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT,
         .thread_mode = UCS_THREAD_MODE_SERIALIZED,
-        .am_alignment = TMSG_PAYLOAD_ALIGNMENT, /* see lying.h */
+        .am_alignment = TMSG_PAYLOAD_ALIGNMENT, /* lying.h says why */
     };
     ucp_worker_attr_t attr = {.field_mask =
                                   UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER};
@@ -167,18 +171,18 @@ static tmsg_status_t open_worker(tmsg_ucx_t *ucx, tmsg_ucx_arrived_t handler)
                               ucx->max_am_header, TMSG_AM_HEADER_LEAST);
     }
     if (is_for_want_of_room(ucx, ucs)) {
-        return no_room(ucx);
+        return no_room_for_ucx(ucx);
     }
     if (ucs != UCS_OK) {
         return tmsg_error_set(TMSG_ERR_INTERNAL, "a UCX worker: %s%s",
                               ucs_status_string(ucs),
-                              blame(ucx, settings, sizeof(settings)));
+                              blame_settings(ucx, settings, sizeof(settings)));
     }
     return TMSG_OK;
 }
 
-/* A segment size in force; `standard` is UCX's own, the same in 1.13 to 1.22.
- */
+/* Returns a segment size in force. `standard` is UCX's default, the same in
+ * 1.13 to 1.22. */
 static uint64_t key_bytes(const tmsg_ucx_t *ucx, const char *name,
                           uint64_t standard)
 {
@@ -187,8 +191,9 @@ static uint64_t key_bytes(const tmsg_ucx_t *ucx, const char *name,
     return bytes == 0 ? standard : bytes;
 }
 
-/* Whether UCX may get at a peer's memory by /proc, or read it there: System V's
- * shared memory asks for the user alone, and so is not to be judged by more. */
+/* Returns whether UCX may open a peer's memory by /proc, or read it directly.
+ * System V's shared memory needs only the same user, so no more is asked of the
+ * peer for it. */
 static bool opens_memory(const tmsg_ucx_t *ucx)
 {
     static const char *const ways[] = {"posix,mm,sm,shm", "cma,sm,shm",
@@ -241,8 +246,8 @@ tmsg_status_t tmsg_ucx_check_descriptors(int fd, size_t needed)
     return status;
 }
 
-/* Whether a peer that has its address could write to memory of ours: by UCX's
- * word, in what the address holds beside that of the network. */
+/* Returns whether a peer that has this side's address could write to its
+ * memory: whether the address holds more than that of the network. */
 static bool shares_memory(const tmsg_ucx_t *ucx)
 {
     void *whole = NULL, *net = NULL;
@@ -259,15 +264,15 @@ static bool shares_memory(const tmsg_ucx_t *ucx)
     return shares;
 }
 
-/* UCX's context and worker, for the scope as it is. What is short of room is
- * told before UCX tries, which complains on standard output. */
+/* Opens UCX's context and worker for the scope as it is. A lack of room is
+ * found before UCX tries: UCX would complain on standard output. */
 static tmsg_status_t open_scope(tmsg_ucx_t *ucx, tmsg_ucx_arrived_t handler)
 {
     tmsg_status_t status =
         tmsg_ucx_config_resolve(&ucx->given, &ucx->scope, &ucx->keys);
 
     if (status == TMSG_OK && !tmsg_backing_suffices(&ucx->keys)) {
-        status = no_room(ucx);
+        status = no_room_for_ucx(ucx);
     }
     if (status == TMSG_OK) {
         status = open_context(ucx);
@@ -286,7 +291,8 @@ static tmsg_status_t open_scope(tmsg_ucx_t *ucx, tmsg_ucx_arrived_t handler)
     return status;
 }
 
-/* Without shared memory where there is no room for it, and a network. */
+/* Opens UCX without shared memory if there is no room for it, and the scope has
+ * a network. */
 static tmsg_status_t open_what_can_be(tmsg_ucx_t *ucx,
                                       tmsg_ucx_arrived_t handler)
 {
@@ -309,8 +315,8 @@ static tmsg_status_t open_what_can_be(tmsg_ucx_t *ucx,
     return status;
 }
 
-/* Whether UCX's listener is at the address of the scope: it is in what peers
- * are told. */
+/* Returns whether UCX listens at the scope's address: whether the address that
+ * peers are told contains it. */
 static bool has_its_address(const tmsg_ucx_t *ucx)
 {
     const struct in6_addr *ip = &ucx->scope.address;
@@ -328,7 +334,8 @@ static bool has_its_address(const tmsg_ucx_t *ucx)
     return found;
 }
 
-/* Peers on this machine are met by shared memory all the same. */
+/* Notes that UCX can use no address of the device. This is no error: peers on
+ * this machine are still reached by shared memory. */
 static void check_numbers(tmsg_ucx_t *ucx)
 {
     if (strcmp(ucx->scope.device, "lo") != 0 &&
@@ -358,7 +365,8 @@ static void check_address(tmsg_ucx_t *ucx)
     tmsg_log(TMSG_LOG_WARN, "%s", ucx->elsewhere);
 }
 
-/* UCX takes the first address of a device, and is to take the scope's. */
+/* Opens UCX so that it takes the scope's address. By itself UCX takes the first
+ * address of a device. */
 static tmsg_status_t open_at_address(tmsg_ucx_t *ucx,
                                      tmsg_ucx_arrived_t handler)
 {
@@ -376,7 +384,8 @@ static tmsg_status_t open_at_address(tmsg_ucx_t *ucx,
     if (tmsg_first_is(device, &ucx->scope.address)) {
         status = open_what_can_be(ucx, handler);
     } else {
-        (void)tmsg_first_begin(device, &ucx->scope.address); /* it is checked */
+        /* check_address() finds out */
+        (void)tmsg_first_begin(device, &ucx->scope.address);
         status = open_what_can_be(ucx, handler);
         tmsg_first_end();
     }
@@ -433,7 +442,8 @@ err:
     return status;
 }
 
-/* The keys that one without shared memory would have with it. */
+/* Works out the keys that a UCX worker without shared memory would have with
+ * it. */
 static tmsg_status_t resolve_shared(const tmsg_ucx_t *ucx,
                                     tmsg_ucx_keys_t *keys)
 {
@@ -464,10 +474,12 @@ void tmsg_ucx_stays_apart(tmsg_ucx_t *ucx)
     ucx->apart_ns = tmsg_now_ns();
 }
 
-/* What must not be closed, for leak checkers to find. */
+/* UCX workers that must not be closed, so that leak checkers find them. */
 static _Atomic(tmsg_ucx_t *) left_behind;
 
-/* What UCX still reports while it is closed has to be heard at once. */
+/* UCX makes the reports that it owes while its worker is destroyed, and they
+ * can be handled only during this call. So a UCX worker that owes reports and
+ * cannot be destroyed now is left behind. */
 void tmsg_ucx_close(tmsg_ucx_t *ucx)
 {
     bool late;

@@ -21,13 +21,15 @@ _Static_assert((int)TMSG_UCX_SEND_REPLY == (int)UCP_AM_SEND_FLAG_REPLY &&
 _Static_assert(TMSG_UCX_MEMORY_HOST == (int)UCS_MEMORY_TYPE_HOST,
                "likewise a type of memory");
 
-/* Of a list, or of bytes, which UCX does better with where they are one. */
+/* Names the datatype field only for a list: UCX is faster with contiguous bytes
+ * if the field is not there. */
 static inline uint32_t datatype_field(size_t pieces)
 {
     return pieces > 0 ? UCP_OP_ATTR_FIELD_DATATYPE : 0;
 }
 
-/* Inline for the link-time optimizer: what a caller leaves 0 costs nothing. */
+/* This is inline for the link-time optimizer: fields that a caller leaves 0
+ * cost nothing. */
 inline tmsg_ucx_status_t tmsg_ucx_am_send(tmsg_ucx_ep_t ep,
                                           const tmsg_ucx_send_t *send,
                                           tmsg_ucx_sent_t sent, void *arg)
@@ -49,8 +51,8 @@ inline tmsg_ucx_status_t tmsg_ucx_am_send(tmsg_ucx_ep_t ep,
         send->pieces > 0 ? send->pieces : send->bytes, &param));
 }
 
-/* What UCX has not been told to be the host's memory it may never send at once,
- * where it knows of other memory. */
+/* If UCX knows other types of memory, it may never send at once what it has not
+ * been told to be host memory. */
 tmsg_ucx_status_t tmsg_ucx_am_send_now(tmsg_ucx_ep_t ep, const void *header,
                                        size_t header_bytes, const void *payload,
                                        size_t payload_bytes)

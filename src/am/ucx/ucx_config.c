@@ -17,14 +17,14 @@
 #include "core/log.h"
 #include "memory/domain.h"
 
-/* The keys we set, and those that we must know of. Up to UCX 1.16
- * ucp_config_modify() takes a transport's key without its prefix, later with
- * it; the environment's has it in all. */
+/* The keys that we set, and those whose value we must know. ucp_config_modify()
+ * takes a transport's key without the transport's prefix up to UCX 1.16, and
+ * with it later. The environment has the prefix in all versions. */
 static const struct {
-    const char *name;    /* prefixed, without UCX_ */
-    const char *plain;   /* as 1.16 and older take it; NULL: the same */
-    const char *inherit; /* what UCX reads where `name` is not set, or NULL */
-    const char *value;   /* our default; NULL: not ours to set */
+    const char *name;    /* with the transport's prefix, without UCX_ */
+    const char *plain;   /* as UCX 1.16 and older take it; NULL: as `name` */
+    const char *inherit; /* what UCX reads if `name` is not set, or NULL */
+    const char *value;   /* our default; NULL: we set none */
     const char *users;   /* transports that know the key; NULL: UCX itself */
     const char *why;
 } defaults[] = {
@@ -39,20 +39,20 @@ static const struct {
      "UCX copies headers into buffers of this size, unchecked"},
     {"TCP_CONN_NB", "CONN_NB", NULL, "y", "tcp",
      "a firewall before UCX's port does not hold up the process"},
-    /* A listener of another family overflows UCX's heap. */
+    /* UCX's heap overflows if its listener has another family. */
     {"TCP_AF_PRIO", "AF_PRIO", NULL, NULL, NULL, NULL},
-    /* Both ends must agree on it. */
+    /* Both ends must agree on this size. */
     {"POSIX_SEG_SIZE", NULL, "MM_SEG_SIZE", NULL, NULL, NULL},
-    /* What must be free there (backing.h). */
+    /* The folder is needed to tell what is free there (backing.h). */
     {"POSIX_DIR", "DIR", NULL, NULL, NULL, NULL},
-    /* Some values of these are deadly. */
+    /* check_dangerous() refuses some values of these. */
     {"TCP_MAX_IOV", "MAX_IOV", NULL, NULL, NULL, NULL},
     {"PROTO_ENABLE", NULL, NULL, NULL, NULL, NULL},
 };
 
 #define DEFAULT_COUNT (sizeof(defaults) / sizeof(defaults[0]))
 
-/* Keys that the application may set: all others must have room, too. */
+/* Most keys that the application may set. Room must be left for all others. */
 #define GIVEN_MOST 40
 
 #define PRINTED_MOST 127 /* bytes of a value that UCX prints */
@@ -60,9 +60,9 @@ static const struct {
 static const char *const origin_names[] = {"default", "environment", "code",
                                            "file"};
 
-/* UCX 1.13 takes SIGSEGV and its kin when it is loaded. They are given back
- * here, before main(), unless the user configured that handling; later would
- * undo what the application set up since. */
+/* UCX 1.13 sets signal handlers for SIGSEGV and similar signals when it is
+ * loaded. This takes them away again, before main(), unless the user configured
+ * UCX's handling. Later it would undo what the application has set up since. */
 __attribute__((constructor)) static void give_signals_back(void)
 {
     union {
@@ -129,8 +129,8 @@ const tmsg_ucx_key_t *tmsg_ucx_config_key(const tmsg_ucx_keys_t *keys,
     return NULL;
 }
 
-static void put(tmsg_ucx_keys_t *keys, const char *name, const char *value,
-                tmsg_ucx_origin_t origin, const char *why)
+static void put_key(tmsg_ucx_keys_t *keys, const char *name, const char *value,
+                    tmsg_ucx_origin_t origin, const char *why)
 {
     tmsg_ucx_key_t *key = keys->keys;
     const tmsg_ucx_key_t *end = key + keys->count;
@@ -150,8 +150,8 @@ static void put(tmsg_ucx_keys_t *keys, const char *name, const char *value,
     key->why = why;
 }
 
-/* What the user's environment says of a key: by its full name, or by the one
- * that UCX inherits it from. */
+/* Returns what the user's environment says of a key: by its full name, or by
+ * the one that UCX inherits it from. */
 static const char *from_environment(const char *name, const char *inherit)
 {
     char variable[64];
@@ -164,8 +164,8 @@ static const char *from_environment(const char *name, const char *inherit)
     return value;
 }
 
-/* What the environment says; else `value`, unless it is NULL. A key that is
- * set already stays. */
+/* Sets a key to what the environment says, else to `value`, unless that is
+ * NULL. A key that is set already stays. */
 static void put_behind(tmsg_ucx_keys_t *keys, const char *full,
                        const char *inherit, const char *value,
                        tmsg_ucx_origin_t origin, const char *why)
@@ -176,9 +176,9 @@ static void put_behind(tmsg_ucx_keys_t *keys, const char *full,
         return;
     }
     if (environment != NULL) {
-        put(keys, full, environment, TMSG_ORIGIN_ENVIRONMENT, NULL);
+        put_key(keys, full, environment, TMSG_ORIGIN_ENVIRONMENT, NULL);
     } else if (value != NULL) {
-        put(keys, full, value, origin, why);
+        put_key(keys, full, value, origin, why);
     }
 }
 
@@ -237,8 +237,8 @@ static bool is_transport(const char *text, size_t length, const char *word)
     return strlen(word) == length && memcmp(text, word, length) == 0;
 }
 
-/* Whether a comma-separated list has a word. */
-static bool lists(const char *list, const char *word, size_t length)
+/* Returns whether a comma-separated list has a word. */
+static bool has_word(const char *list, const char *word, size_t length)
 {
     for (; list != NULL; list = strchr(list, ',')) {
         list += *list == ',';
@@ -250,7 +250,8 @@ static bool lists(const char *list, const char *word, size_t length)
     return false;
 }
 
-/* UCX_TLS in force, in full where a key holds a part of it. */
+/* Returns UCX_TLS in force. If the key holds only a part of it, returns all of
+ * it from the environment. */
 static const char *transports_of(const tmsg_ucx_keys_t *keys)
 {
     const tmsg_ucx_key_t *key = tmsg_ucx_config_key(keys, "UCX_TLS");
@@ -272,22 +273,22 @@ bool tmsg_ucx_config_takes(const tmsg_ucx_keys_t *keys, const char *users)
     bool except = tls[0] == '^';
     bool named = false;
 
-    if (keys->net_only && users != NULL && lists(users, "sm", 2)) {
+    if (keys->net_only && users != NULL && has_word(users, "sm", 2)) {
         return false;
     }
-    if (users == NULL || lists(tls, "all", 3)) {
+    if (users == NULL || has_word(tls, "all", 3)) {
         return true;
     }
     while (*users != '\0' && !named) {
         size_t length = strcspn(users, ",");
 
-        named = lists(tls + except, users, length);
+        named = has_word(tls + except, users, length);
         users += length + (users[length] == ',');
     }
     return named != except;
 }
 
-/* Whether UCX_NET_DEVICES names a device of the kernel's that is here, which
+/* Returns whether UCX_NET_DEVICES names a kernel device of this machine, which
  * tcp needs. */
 static bool has_device(const tmsg_ucx_keys_t *keys)
 {
@@ -295,7 +296,7 @@ static bool has_device(const tmsg_ucx_keys_t *keys)
     const char *list = key == NULL ? "all" : key->value;
     char name[IFNAMSIZ];
 
-    if (list[0] == '^' || lists(list, "all", 3)) {
+    if (list[0] == '^' || has_word(list, "all", 3)) {
         return true;
     }
     for (; *list != '\0'; list += *list == ',') {
@@ -310,8 +311,9 @@ static bool has_device(const tmsg_ucx_keys_t *keys)
     return false;
 }
 
-/* The application may write a transport's key with its prefix, without, or as
- * that of its family: it is one key all the same. */
+/* Returns the full name of a key. The application may write a transport's key
+ * with its prefix, without it, or as that of its family; all of these are one
+ * key. */
 static const char *full_name(const char *name, char *full, size_t bytes)
 {
     const char *plain = name + strlen("UCX_");
@@ -348,8 +350,8 @@ static tmsg_status_t put_given(const tmsg_ucx_given_t *given,
 
     while (code != NULL && next_pair(&code, key.name, sizeof(key.name),
                                      key.value, sizeof(key.value), &status)) {
-        put(keys, full_name(key.name, full, sizeof(full)), key.value,
-            TMSG_ORIGIN_CODE, NULL);
+        put_key(keys, full_name(key.name, full, sizeof(full)), key.value,
+                TMSG_ORIGIN_CODE, NULL);
     }
     while (status == TMSG_OK && file != NULL &&
            next_pair(&file, key.name, sizeof(key.name), key.value,
@@ -373,8 +375,8 @@ tmsg_status_t tmsg_ucx_config_check(const tmsg_ucx_given_t *given)
     return put_given(given, &keys);
 }
 
-/* A UCX that was built with CUDA has a plug-in for it, in the folder "ucx"
- * beside itself. */
+/* Returns whether UCX has a plug-in for CUDA, in the folder "ucx" beside its
+ * library. A UCX that was built with CUDA has one. */
 static bool has_plugin(const char *library)
 {
     const char *end = strrchr(library, '/');
@@ -386,9 +388,10 @@ static bool has_plugin(const char *library)
            access(path, R_OK) == 0;
 }
 
-/* Lists of transports have those of CUDA where a process that uses it has a UCX
- * that knows it; another UCX would complain of them. */
-static const char *list(const char *without, const char *with)
+/* Returns the list with CUDA's transports if this process uses CUDA and its UCX
+ * knows CUDA, else the list without. Another UCX would complain of these
+ * transports. */
+static const char *choose_for_cuda(const char *without, const char *with)
 {
     Dl_info info;
     void *symbol = dlsym(RTLD_DEFAULT, "ucp_worker_progress");
@@ -400,7 +403,8 @@ static const char *list(const char *without, const char *with)
                : without;
 }
 
-/* What dies amid a write to shared memory blocks it, and UCXX's peers give no
+/* Sets the transports. A ucx:// scope gets no shared memory: a process that
+ * dies while it writes to shared memory blocks it, and UCXX's peers give no
  * sign of life by which that is found out. */
 static void put_transports(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
 {
@@ -414,14 +418,15 @@ static void put_transports(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
                     "UCX's listener must be of the family of its address");
     } else {
         put_default(keys, "TLS", NULL,
-                    loopback
-                        ? list("posix,cma,self,tcp", "posix,cma,self,tcp,cuda")
-                        : NULL,
+                    loopback ? choose_for_cuda("posix,cma,self,tcp",
+                                               "posix,cma,self,tcp,cuda")
+                             : NULL,
                     "what works on this machine");
     }
 }
 
-/* The other family stays for devices that are named and have that alone. */
+/* Prefers IPv6 if the address in use is an IPv6 one. IPv4 stays for devices
+ * that are named and have only that. */
 static void put_family(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
 {
     if (scope->family == 0 && tmsg_ucx_scope_has_address(scope) &&
@@ -432,7 +437,7 @@ static void put_family(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
     }
 }
 
-/* Whether a transport reaches other processes, by the network. */
+/* Returns whether a transport reaches other processes by the network. */
 static bool is_network(const char *word, size_t length)
 {
     static const char *const within[] = {"self", "cuda", "gdr", "rocm"};
@@ -448,23 +453,24 @@ static bool is_network(const char *word, size_t length)
 
 static const char memory[] = "posix,sysv,xpmem,mm,sm,shm,cma,knem";
 
-/* Whether UCX_TLS leaves a network when shared memory is left out. */
+/* Returns whether UCX_TLS leaves a network when shared memory is left out. */
 static bool has_network(const char *tls)
 {
-    bool network = tls[0] == '^' || lists(tls, "all", 3);
+    bool network = tls[0] == '^' || has_word(tls, "all", 3);
 
     while (*tls != '\0' && !network) {
         size_t length = strcspn(tls, ",");
 
-        network = !lists(memory, tls, length) && is_network(tls, length);
+        network = !has_word(memory, tls, length) && is_network(tls, length);
         tls += length + (tls[length] == ',');
     }
     return network;
 }
 
-/* UCX's pools of shared memory take theirs from wherever ALLOC says, the
- * backing file system first; and 1.19 and later crash where that is another.
- * They do not look there below SHM_MIN_SIZE of free memory. */
+/* Makes UCX's pools take their shared memory from the backing file system
+ * alone. By itself UCX takes it from wherever ALLOC says: first the file
+ * system, unless less than SHM_MIN_SIZE is free there, then elsewhere. UCX 1.19
+ * and later crash if it comes from elsewhere. */
 static void put_backing(tmsg_ucx_keys_t *keys)
 {
     static const char *const general[] = {"MM_ALLOC", "SM_ALLOC", "ALLOC"};
@@ -479,7 +485,8 @@ static void put_backing(tmsg_ucx_keys_t *keys)
     }
     put_default(keys, "POSIX_ALLOC", general[i], "md", why);
     put_default(keys, "POSIX_SHM_MIN_SIZE", NULL, "0", why);
-    put_default(keys, "ALLOC_PRIO", NULL, list("thp,mmap,heap,md:*", NULL),
+    put_default(keys, "ALLOC_PRIO", NULL,
+                choose_for_cuda("thp,mmap,heap,md:*", NULL),
                 "UCX's own buffers, 8 MiB, are no shared memory");
 }
 
@@ -489,13 +496,13 @@ static void put_scope(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
 
     if (scope->device[0] == '\0') {
         put_default(keys, "TLS", NULL,
-                    list("posix,cma,self", "posix,cma,self,cuda"),
+                    choose_for_cuda("posix,cma,self", "posix,cma,self,cuda"),
                     "shared memory alone, so that UCX opens no port");
         return;
     }
     if (scope->named) {
-        put(keys, "UCX_NET_DEVICES", scope->device, TMSG_ORIGIN_CODE,
-            "the application named the devices");
+        put_key(keys, "UCX_NET_DEVICES", scope->device, TMSG_ORIGIN_CODE,
+                "the application named the devices");
     } else if (strcmp(scope->device, "all") != 0) {
         snprintf(devices, sizeof(devices), "%s%s", scope->device,
                  tmsg_netif_rdma("/sys", scope->device, rdma, sizeof(rdma)));
@@ -507,7 +514,7 @@ static void put_scope(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
     put_family(scope, keys);
 }
 
-/* Values that some UCX aborts or corrupts memory on are refused by name. */
+/* Refuses, by name, values on which some UCX aborts or corrupts memory. */
 static tmsg_status_t check_dangerous(const tmsg_ucx_keys_t *keys)
 {
     static const struct {
@@ -556,7 +563,8 @@ static tmsg_status_t check_dangerous(const tmsg_ucx_keys_t *keys)
     return TMSG_OK;
 }
 
-/* UCX does not start with a TCP_TX_SEG_SIZE above the TCP_RX_SEG_SIZE. */
+/* Returns whether a key's default is too large: UCX does not start if
+ * TCP_TX_SEG_SIZE is above TCP_RX_SEG_SIZE. */
 static bool is_too_large(const char *name, const tmsg_ucx_keys_t *keys)
 {
     uint64_t taken = tmsg_ucx_config_bytes(keys, "UCX_TCP_RX_SEG_SIZE");
@@ -583,9 +591,10 @@ tmsg_status_t tmsg_ucx_config_resolve(const tmsg_ucx_given_t *given,
     for (size_t i = 0; i < DEFAULT_COUNT; i++) {
         const char *users = defaults[i].users;
 
-        /* UCX complains on standard output of keys that nobody uses. */
+        /* UCX complains on standard output of keys that no transport in use
+         * knows. */
         if (!tmsg_ucx_config_takes(keys, users) ||
-            (users != NULL && lists(users, "tcp", 3) && !has_device(keys))) {
+            (users != NULL && has_word(users, "tcp", 3) && !has_device(keys))) {
             continue;
         }
         put_default(keys, defaults[i].name, defaults[i].inherit,
@@ -596,7 +605,7 @@ tmsg_status_t tmsg_ucx_config_resolve(const tmsg_ucx_given_t *given,
     return check_dangerous(keys);
 }
 
-/* The name by which this UCX takes a key in ucp_config_modify(). */
+/* Returns the name by which this UCX takes a key in ucp_config_modify(). */
 static const char *modify_name(const char *name)
 {
     name += strlen("UCX_");
@@ -614,8 +623,9 @@ bool tmsg_ucx_config_is_translated(const tmsg_ucx_key_t *key)
     return modify_name(key->name) != key->name + strlen("UCX_");
 }
 
-/* The next word of a list of transports, and what UCX is given for it: "sm" and
- * "shm" are all of shared memory, "mm" is what is left of it. */
+/* Returns the next word of a list of transports, as UCX is to be given it. "sm"
+ * and "shm" become "mm": they stand for all shared memory, and "mm" is what is
+ * left of it without cma. */
 static const char *next_transport(const char **list, size_t *length_p)
 {
     const char *word = *list + (**list == ',');
@@ -630,7 +640,7 @@ static const char *next_transport(const char **list, size_t *length_p)
     return word;
 }
 
-/* The words of a list that are none of some unwanted. */
+/* Writes the words of a list that are not in `unwanted`. */
 static void list_without(const char *tls, const char *unwanted, char *text,
                          size_t bytes)
 {
@@ -640,18 +650,18 @@ static void list_without(const char *tls, const char *unwanted, char *text,
     while (*tls != '\0' && used < bytes) {
         const char *word = next_transport(&tls, &length);
 
-        if (!lists(unwanted, word, length)) {
+        if (!has_word(unwanted, word, length)) {
             used += (size_t)snprintf(text + used, bytes - used, "%s%.*s",
                                      used > 0 ? "," : "", (int)length, word);
         }
     }
 }
 
-/* UCX_TLS as it is without cma, which is left to cma.h: UCX's takes a read that
- * ended early for the whole. */
+/* Writes UCX_TLS without cma, which cma.h does instead: UCX's cma takes a read
+ * that ended early for a complete one. */
 static void leave_out_cma(const char *tls, char *text, size_t bytes)
 {
-    if (lists(tls, "all", 3)) {
+    if (has_word(tls, "all", 3)) {
         snprintf(text, bytes, "^cma");
     } else if (tls[0] == '^') {
         snprintf(text, bytes, "%s,cma", tls);
@@ -660,7 +670,8 @@ static void leave_out_cma(const char *tls, char *text, size_t bytes)
     }
 }
 
-/* What UCX has read of its own files. Freed by the caller; NULL: no memory. */
+/* Returns UCX_TLS as UCX has read it from its own files, "all" if it is not
+ * there. The caller frees it. NULL: no memory. */
 static char *read_transports(const ucp_config_t *config)
 {
     static const char name[] = "UCX_TLS=";
@@ -687,21 +698,22 @@ static char *read_transports(const ucp_config_t *config)
     return text;
 }
 
-/* UCX_TLS as it is without shared memory; of a list of UCX's own files that has
- * nothing else, all that there is. */
+/* Writes UCX_TLS without shared memory. A list of UCX's own files may name
+ * nothing else; it becomes "^sm". */
 static void leave_out_memory(const char *tls, char *text, size_t bytes)
 {
     if (tls[0] == '^') {
         snprintf(text, bytes, "%s,sm", tls);
-    } else if (lists(tls, "all", 3) || !has_network(tls)) {
+    } else if (has_word(tls, "all", 3) || !has_network(tls)) {
         snprintf(text, bytes, "^sm");
     } else {
         list_without(tls, memory, text, bytes);
     }
 }
 
-/* As it is in force, before anything is left out. Only what is of UCX's own
- * files is not known in full. */
+/* Finds UCX_TLS in force, before anything is left out, in memory that the
+ * caller frees. A value of UCX's own files is known only as far as UCX prints
+ * it. */
 static tmsg_status_t find_transports(const tmsg_ucx_keys_t *keys,
                                      const ucp_config_t *config, char **tls_p)
 {
@@ -745,7 +757,8 @@ static tmsg_status_t apply_transports(const tmsg_ucx_keys_t *keys,
         snprintf(net, bytes, "%s", tls);
     }
     leave_out_cma(net, text, bytes);
-    if (text[0] != '\0') { /* else UCX says that cma alone carries nothing */
+    if (text[0] !=
+        '\0') { /* otherwise UCX says that cma alone carries nothing */
         (void)ucp_config_modify(config, "TLS", text);
     }
 out:
@@ -795,7 +808,7 @@ tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
     return TMSG_OK;
 }
 
-/* The power of two that a unit of UCX's means; -1 if it is none. */
+/* Returns the power of two that a unit of UCX means; -1: it is no unit. */
 static int shift_of(const char *unit)
 {
     static const char letters[] = "bkmgt";
@@ -826,10 +839,11 @@ uint64_t tmsg_ucx_config_bytes(const tmsg_ucx_keys_t *keys, const char *name)
         strcasecmp(key->value, "auto") == 0) {
         return UINT64_MAX;
     }
-    number = strtoll(key->value, &unit, 10); /* at its end where it exceeds */
+    /* strtoll() returns its limit if the number exceeds it */
+    number = strtoll(key->value, &unit, 10);
     shift = unit == key->value ? -1 : shift_of(unit);
     if (shift < 0) {
-        return 0; /* UCX takes none of these */
+        return 0; /* UCX refuses such a value */
     }
     if (number < 0 || (uint64_t)number > UINT64_MAX >> shift) {
         return UINT64_MAX;

@@ -14,20 +14,22 @@
 
 #define TMSG_DEVICES_BYTES 64
 
-/* How far traffic may go: it decides which doors UCX opens. */
+/* The scope of connections: how far their traffic may go. It decides which
+ * ports UCX opens. */
 typedef struct {
-    char device[TMSG_DEVICES_BYTES]; /* network device; "" is shared memory
-                                        alone */
-    bool named;    /* by the application, which may name several */
-    int family;    /* AF_* of a ucx:// address; 0: ours find their own */
-    bool net_only; /* without shared memory, which UCX does not get */
-    bool or_not;   /* not at all rather than so */
-    struct in6_addr address; /* of the device, that UCX is to use (first.h); all
-                                zero: any. IPv4 is IPv4-mapped */
+    /* network device; "": shared memory alone */
+    char device[TMSG_DEVICES_BYTES];
+    bool named;    /* the application named the device, or several */
+    int family;    /* AF_* of a ucx:// address; 0: not a ucx:// one */
+    bool net_only; /* without shared memory, because UCX gets none */
+    bool or_not;   /* rather an error than net_only */
+    /* the device's address that UCX is to use (first.h); all zero: any. IPv4 is
+     * IPv4-mapped */
+    struct in6_addr address;
 } tmsg_ucx_scope_t;
 
 typedef enum {
-    TMSG_ORIGIN_DEFAULT = 0, /* ours */
+    TMSG_ORIGIN_DEFAULT = 0, /* our default */
     TMSG_ORIGIN_ENVIRONMENT = 1,
     TMSG_ORIGIN_CODE = 2,
     TMSG_ORIGIN_FILE = 3
@@ -35,9 +37,11 @@ typedef enum {
 
 typedef struct {
     char name[48];   /* with the UCX_ prefix */
-    char value[208]; /* in force; one of the environment's may be cut */
+    char value[208]; /* in force; a value of the environment may be cut */
     tmsg_ucx_origin_t origin;
-    const char *why; /* for a default of ours; of a file's, its path; or NULL */
+    /* the reason for a value that the library set, the path for a file's, or
+     * NULL */
+    const char *why;
 } tmsg_ucx_key_t;
 
 #define TMSG_UCX_KEYS_MAX 64
@@ -45,59 +49,65 @@ typedef struct {
 typedef struct {
     tmsg_ucx_key_t keys[TMSG_UCX_KEYS_MAX];
     size_t count;
-    bool net_only; /* UCX_TLS is to be taken without shared memory */
+    bool net_only; /* UCX_TLS is to be used without shared memory */
 } tmsg_ucx_keys_t;
 
-/* What the application says, "KEY=VALUE;KEY=VALUE" each. All zero bits: no
- * word. */
+/* What the application says: each text is "KEY=VALUE;KEY=VALUE", or NULL. */
 typedef struct {
     const char *code;
     const char *file;
-    const char *path; /* of the file */
+    const char *path; /* of the file that `file` was read from */
 } tmsg_ucx_given_t;
 
 bool tmsg_ucx_scope_has_address(const tmsg_ucx_scope_t *scope);
 
-/* Whether traffic goes as far, with shared memory or without. */
+/* Returns whether two scopes reach equally far. Whether shared memory is used
+ * is not compared. */
 bool tmsg_ucx_scope_equal(const tmsg_ucx_scope_t *one,
                           const tmsg_ucx_scope_t *other);
 
-/* Whether these are pairs, none too long, nor too many. Errors: INVALID_PARAM.
- */
+/* Checks that both texts are pairs, that none is too long, and that they are
+ * not too many. Errors: INVALID_PARAM. */
 tmsg_status_t tmsg_ucx_config_check(const tmsg_ucx_given_t *given);
 
-/* Works out every key we care about for a scope: code, then the user's UCX_*
- * variables, then the file, then our defaults. What `given` points to is to
- * outlive *keys. In a scope without shared memory UCX_TLS counts without that,
- * whoever set it, unless nothing would be left. */
+/* Works out every key we care about for a scope: code first, then the user's
+ * UCX_* variables, then the file, then our defaults. What `given` points to
+ * must outlive *keys. In a net_only scope, shared memory is left out of
+ * UCX_TLS, whoever set it, unless nothing would be left. Errors: INVALID_PARAM,
+ * UNSUPPORTED (a value on which this UCX aborts, crashes or corrupts memory, or
+ * that it takes from the environment alone). */
 tmsg_status_t tmsg_ucx_config_resolve(const tmsg_ucx_given_t *given,
                                       const tmsg_ucx_scope_t *scope,
                                       tmsg_ucx_keys_t *keys);
 
-/* Reads UCX's configuration and puts the keys into it. Released with
+/* Reads UCX's configuration and puts the keys into it. It is released with
  * ucp_config_release(). Errors: INTERNAL, NO_MEMORY, INVALID_PARAM (a key of
- * the application's that this UCX does not know). */
+ * the application that this UCX does not know), UNSUPPORTED (UCX_TLS of UCX's
+ * own file is too long to be read). */
 tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
                                     tmsg_ucx_config_t **config_p);
 
-/* Whether this UCX takes the key by another name, which it is given by. */
+/* Returns whether this UCX knows the key by another name, by which it is
+ * set. */
 bool tmsg_ucx_config_is_translated(const tmsg_ucx_key_t *key);
 
-/* Whether UCX_TLS lets any of these transports take part, or them all where it
- * excepts some; true for NULL. */
+/* Returns whether UCX_TLS allows the comma-separated transports `users`. If
+ * UCX_TLS lists transports, one of `users` in it suffices. If it excludes some
+ * (^), none of `users` may be excluded. False for shared memory ("sm") if
+ * keys->net_only; true for NULL. */
 bool tmsg_ucx_config_takes(const tmsg_ucx_keys_t *keys, const char *users);
 
-/* A key in force, by its full name, or NULL. */
+/* Returns a key in force, by its full name, or NULL. */
 const tmsg_ucx_key_t *tmsg_ucx_config_key(const tmsg_ucx_keys_t *keys,
                                           const char *name);
 
-/* The value in force of a memory-size key ("60k"), in bytes, as UCX reads it; 0
- * if it is unset or no size, UINT64_MAX for "inf", "auto" and what exceeds it.
- */
+/* Returns the value in force of a memory-size key ("60k") in bytes, as UCX
+ * reads it. 0: the key is unset or no size. UINT64_MAX stands for "inf", "auto"
+ * and values that exceed it. */
 uint64_t tmsg_ucx_config_bytes(const tmsg_ucx_keys_t *keys, const char *name);
 
-/* The version of the UCX that runs, which need not be the one of the headers.
- */
+/* The version of the UCX that runs, which may differ from that of the
+ * headers. */
 typedef struct {
     unsigned major, minor, patch;
 } tmsg_ucx_version_t;
@@ -105,8 +115,9 @@ tmsg_ucx_version_t tmsg_ucx_version(void);
 
 const char *tmsg_ucx_origin_name(tmsg_ucx_origin_t origin);
 
-/* Whether the application asked for a key, so that it must be one of UCX's; and
- * by what, for the words of an error. */
+/* tmsg_ucx_key_is_given() returns whether the application asked for a key,
+ * which must then be one of UCX's. tmsg_ucx_key_source() returns by what it
+ * asked, for the text of an error. */
 bool tmsg_ucx_key_is_given(const tmsg_ucx_key_t *key);
 const char *tmsg_ucx_key_source(const tmsg_ucx_key_t *key);
 

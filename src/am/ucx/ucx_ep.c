@@ -21,7 +21,7 @@ tmsg_ucx_status_t tmsg_ucx_ep_create(const tmsg_ucx_t *ucx, const void *address,
     return ucp_ep_create(ucx->ucp, &params, ep_p);
 }
 
-/* With whatever `params` says of the other end. */
+/* Makes a UCX endpoint to the other end that `params` names. */
 static tmsg_status_t connect_ep(const tmsg_ucx_t *ucx, ucp_ep_params_t *params,
                                 tmsg_ucx_failed_t failed, void *arg,
                                 tmsg_ucx_ep_t *ep_p)
@@ -102,12 +102,13 @@ void tmsg_ucx_ep_abandon(tmsg_ucx_ep_t ep)
     ucs_status_ptr_t request = ucp_ep_close_nbx(ep, &param);
 
     if (UCS_PTR_IS_PTR(request)) {
-        ucp_request_free(request); /* UCX frees it when it is done */
+        /* UCX frees the request when the close is done */
+        ucp_request_free(request);
     }
 }
 
-/* ucp_ep_print_info() names each lane as "lane[0]: 2:posix/memory md[1] ...";
- * no version of UCX that we support has a call that says it. */
+/* ucp_ep_print_info() names each lane as "lane[0]: 2:posix/memory md[1] ...".
+ * No version of UCX that we support has a call that returns it. */
 void tmsg_ucx_transports(tmsg_ucx_ep_t ep, char *text, size_t size)
 {
     char *report = NULL, *line, *rest;
@@ -115,7 +116,7 @@ void tmsg_ucx_transports(tmsg_ucx_ep_t ep, char *text, size_t size)
     FILE *stream = open_memstream(&report, &length);
 
     if (stream == NULL) {
-        return; /* what was known before still is */
+        return; /* the text that was known before stays */
     }
     text[0] = '\0';
     ucp_ep_print_info(ep, stream);

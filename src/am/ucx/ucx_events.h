@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/ucx/ucx_events.h - what this room tells the worker that has the UCX
- * worker, and asks of it: a table, which engine/engine.c fills. The worker's
- * lock is held in all of them. */
+/* am/ucx/ucx_events.h - the table by which this room tells the worker of the
+ * UCX worker what happened, and asks it for help. engine/engine.c fills the
+ * table. */
 #ifndef TMSG_AM_UCX_UCX_EVENTS_H
 #define TMSG_AM_UCX_UCX_EVENTS_H
 
@@ -12,22 +12,23 @@
 /* The rooms ucx and connect call these with the worker's lock held. No entry
  * calls a function of the application. */
 typedef struct {
-    /* UCX reports, inside UCX, that it has lost an endpoint. Only notes it. */
+    /* UCX reports, inside UCX, that it has lost an endpoint. The entry only
+     * notes it. */
     void (*lost)(tmsg_ucx_t *ucx, tmsg_ucx_ep_t ep, tmsg_ucx_status_t status);
-    /* Outside UCX: handles everything that UCX has received and not reported
-     * yet. False: it did not become silent within a bound. */
+    /* Handles everything that UCX has received and not reported yet. Outside
+     * UCX. False: UCX did not become silent within a bound. */
     bool (*drain)(tmsg_ucx_t *ucx);
-    /* Outside UCX: a peer that was killed while it wrote to shared memory may
-     * have left our queue blocked for everybody. The UCX worker takes no new
-     * connections, except by a blob, whose address stays. If it is blocked, its
-     * connections and its blobs end. */
+    /* Retires a UCX worker, because a peer that was killed while it wrote to
+     * shared memory may have left our queue blocked for everybody. Outside UCX.
+     * The UCX worker takes no new connections, except by a blob, whose address
+     * stays. If it is blocked, its connections and its blobs end. */
     void (*retire)(tmsg_ucx_t *ucx);
-    /* Outside UCX: another UCX worker takes the new connections of this one,
-     * which has no shared memory. This one stays open for those that it has,
-     * and for a blob. */
+    /* Makes another UCX worker take the new connections of this one, which has
+     * no shared memory. Outside UCX. This one stays open for the connections
+     * that it has, and for a blob. */
     void (*supersede)(tmsg_ucx_t *ucx);
-    /* Outside UCX: closes the retired UCX workers of a worker that nobody
-     * uses. */
+    /* Closes the retired UCX workers of a worker that nobody uses. Outside
+     * UCX. */
     void (*sweep)(tmsg_worker_t *worker);
 } tmsg_ucx_events_t;
 

@@ -10,10 +10,11 @@
 
 #include "core/error.h"
 
-#define PRINT_CONFIG_AND_HIDDEN (1 | 8) /* of ucs_config_print_flags_t */
+#define PRINT_CONFIG_AND_HIDDEN (1 | 8) /* bits of ucs_config_print_flags_t */
 
-/* All that ucx_info -c -f prints, a NAME=VALUE a line. No call that UCX
- * documents gives it; NULL where this UCX does not either. */
+/* Returns all that ucx_info -c -f prints, a NAME=VALUE a line, in memory that
+ * the caller frees. UCX documents no call for this. NULL: this UCX lacks the
+ * undocumented one. */
 static char *list_keys(void)
 {
     union {
@@ -37,8 +38,9 @@ static char *list_keys(void)
     return text;
 }
 
-/* What ucp_config_modify() knows by its full name: the keys of no transport, of
- * UCP and of UCS beneath it. NULL where this UCX does not say. */
+/* Returns what ucp_config_modify() knows by its full name: the keys of UCP and
+ * of UCS beneath it, and of no transport. The caller frees the text. NULL: this
+ * UCX does not say. */
 static char *list_own_keys(void)
 {
     union {
@@ -65,7 +67,7 @@ static char *list_own_keys(void)
     return text;
 }
 
-/* Whether a list has the line "UCX_<name>=...". */
+/* Returns whether a list has the line "UCX_<name>=...". */
 static bool has_name(const char *list, const char *name)
 {
     size_t length = strlen(name);
@@ -80,8 +82,8 @@ static bool has_name(const char *list, const char *name)
     return false;
 }
 
-/* Whether a line of the list is "UCX_<name>=" or "UCX_..._<name>=": keys of
- * transports are written without their prefix. */
+/* Returns whether a line of the list begins with "UCX_<name>=" or
+ * "UCX_..._<name>=": keys of transports are written without their prefix. */
 static bool ends_a_name(const char *list, const char *name)
 {
     size_t length = strlen(name);
@@ -96,8 +98,9 @@ static bool ends_a_name(const char *list, const char *name)
     return false;
 }
 
-/* MM_FIFO_SIZE is what posix and sysv have in common: UCX lists it as
- * UCX_POSIX_FIFO_SIZE and UCX_SYSV_FIFO_SIZE. */
+/* Returns whether a list has a key, or the keys of a family's members. UCX
+ * lists MM_FIFO_SIZE, which posix and sysv share, as UCX_POSIX_FIFO_SIZE and
+ * UCX_SYSV_FIFO_SIZE. */
 static bool is_listed(const char *list, const char *name)
 {
     const char *rest = strchr(name, '_');
@@ -106,10 +109,10 @@ static bool is_listed(const char *list, const char *name)
            (rest != NULL && ends_a_name(list, rest + 1));
 }
 
-/* A key of the application's, in either list. A transport's by its full name
- * would be taken without a word and without effect. */
-static tmsg_status_t check(const tmsg_ucx_key_t *key, const char *list,
-                           const char *own)
+/* Looks for a key of the application in both lists. A transport's key by its
+ * full name would be accepted silently and without effect. */
+static tmsg_status_t check_known(const tmsg_ucx_key_t *key, const char *list,
+                                 const char *own)
 {
     const char *name = key->name + strlen("UCX_");
 
@@ -135,7 +138,7 @@ tmsg_status_t tmsg_ucx_known(const tmsg_ucx_keys_t *keys)
     tmsg_status_t status = TMSG_OK;
 
     if (version.major > 1 || version.minor >= 17) {
-        return TMSG_OK; /* it has said so itself */
+        return TMSG_OK; /* ucp_config_modify() has checked the key */
     }
     for (size_t i = 0; i < keys->count && status == TMSG_OK; i++) {
         if (!tmsg_ucx_key_is_given(&keys->keys[i])) {
@@ -148,7 +151,7 @@ tmsg_status_t tmsg_ucx_known(const tmsg_ucx_keys_t *keys)
         if (list == NULL) {
             break;
         }
-        status = check(&keys->keys[i], list, own);
+        status = check_known(&keys->keys[i], list, own);
     }
     free(list);
     free(own);
@@ -168,6 +171,6 @@ tmsg_status_t tmsg_ucx_known_early(const tmsg_ucx_given_t *given)
     if (status == TMSG_OK) {
         ucp_config_release(config);
     }
-    /* All else may be otherwise in the scope of a connection. */
+    /* Other errors may not happen in the scope of a connection. */
     return status == TMSG_ERR_INVALID_PARAM ? status : TMSG_OK;
 }

@@ -7,14 +7,15 @@
 
 #include "am/ucx/ucx.h"
 
-/* Sets ucx->door; *bound_p is its address. Who connects is given to `came`
- * with *ucx. */
+/* Opens UCX's listener at an address, as ucx->door. *bound_p gets the address
+ * that it has. UCX calls `came` with `ucx` for each caller. On error ucx->door
+ * may be set all the same. */
 tmsg_ucx_status_t tmsg_ucx_listen(tmsg_ucx_t *ucx,
                                   const struct sockaddr *address,
                                   socklen_t bytes, tmsg_ucx_came_t came,
                                   struct sockaddr_storage *bound_p);
 
-/* Where one who connects comes from. False: UCX does not say. */
+/* Returns the address that a caller comes from. False: UCX does not say. */
 bool tmsg_ucx_caller_address(tmsg_ucx_caller_t caller,
                              struct sockaddr_storage *address_p);
 

@@ -33,7 +33,8 @@ bool tmsg_ucx_is_loss(tmsg_ucx_status_t status)
            status == UCS_ERR_NOT_CONNECTED || status == UCS_ERR_CANCELED;
 }
 
-/* Inline, and its most frequent case first, for the link-time optimizer. */
+/* This is inline for the link-time optimizer, with the most frequent case
+ * first. */
 inline tmsg_ucx_status_t tmsg_ucx_request_status(const void *given)
 {
     return given == NULL ? UCS_OK : UCS_PTR_STATUS(given);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/ucx/ucx_status.h - how UCX says what became of an operation. */
+/* am/ucx/ucx_status.h - the statuses by which UCX says how an operation
+ * ended. */
 #ifndef TMSG_AM_UCX_UCX_STATUS_H
 #define TMSG_AM_UCX_UCX_STATUS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A status of UCX's, which may have other values than those below. The type is
- * the one that UCX's enumeration is compatible with (ucx_status.c asserts it):
- * UCX calls a function that takes or returns it as it is. */
+/* A status of UCX, which may also have values that are not below. The type is
+ * compatible with UCX's enumeration (ucx_status.c asserts it), so that UCX can
+ * call a function that takes or returns it. */
 typedef int8_t tmsg_ucx_status_t;
 
 enum {
@@ -33,14 +34,15 @@ static inline bool tmsg_ucx_is_error(tmsg_ucx_status_t status)
     return status < 0;
 }
 
-/* Whether a status is of the connection, not of some memory. */
+/* Returns whether a status means that the connection is lost, rather than a
+ * failure of some memory. */
 bool tmsg_ucx_is_loss(tmsg_ucx_status_t status);
 
-/* Of what UCX gives when it is asked for something: IN_PROGRESS if that is a
- * request, of whose end UCX tells. For this room alone. */
+/* Returns the status of what UCX returns for an operation. IN_PROGRESS: UCX
+ * returned a request, whose end it reports. For this room alone. */
 tmsg_ucx_status_t tmsg_ucx_request_status(const void *given);
 
-/* UCX's words for a status. */
+/* Returns UCX's words for a status. */
 const char *tmsg_ucx_status_words(tmsg_ucx_status_t status);
 
 #endif
