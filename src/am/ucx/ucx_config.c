@@ -757,8 +757,7 @@ static tmsg_status_t apply_transports(const tmsg_ucx_keys_t *keys,
         snprintf(net, bytes, "%s", tls);
     }
     leave_out_cma(net, text, bytes);
-    if (text[0] !=
-        '\0') { /* otherwise UCX says that cma alone carries nothing */
+    if (text[0] != '\0') { /* else UCX says that cma alone carries nothing */
         (void)ucp_config_modify(config, "TLS", text);
     }
 out:
