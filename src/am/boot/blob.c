@@ -13,8 +13,9 @@
 #define MAGIC "TMSGBLOB"
 #define MAGIC_BYTES 8
 #define PLAIN_VERSION 0
-#define PROVED_VERSION 1 /* for who has a key */
-/* Two addresses, a hello and proofs; none has to be hashed that is longer. */
+#define PROVED_VERSION 1 /* of a side that has keys */
+/* Limit of two addresses, a hello and proofs. A longer blob is refused before
+ * it is hashed. */
 #define BLOB_BYTES_MOST (192u * 1024u)
 #define BLOB_HEADER_BYTES 14 /* magic, u16 version, u32 hello length */
 #define CHECKSUM_BYTES TMSG_BLOB_SEAL_BYTES
@@ -27,7 +28,7 @@ static void put_checksum(uint8_t *data, size_t bytes)
     tmsg_put_le(data + bytes, XXH3_64bits(data, bytes), CHECKSUM_BYTES);
 }
 
-/* Whether the last 8 of so many bytes are the checksum of the others. */
+/* Returns whether the last 8 of `bytes` are the checksum of the others. */
 static bool has_checksum(const uint8_t *data, size_t bytes)
 {
     return bytes >= CHECKSUM_BYTES &&
@@ -155,7 +156,7 @@ tmsg_status_t tmsg_blob_prove(const void *blob, size_t proved_bytes,
     return TMSG_OK;
 }
 
-/* The part that every blob version begins and ends with. */
+/* Checks the part that every blob version begins and ends with. */
 static tmsg_status_t check_frame(const uint8_t *data, size_t bytes)
 {
     unsigned version;
@@ -184,8 +185,8 @@ static tmsg_status_t check_frame(const uint8_t *data, size_t bytes)
     return TMSG_OK;
 }
 
-/* How long the sealed address is that begins there, by its own word; more than
- * `bytes` if that is a lie. */
+/* Returns the length of the sealed address that begins at `from`, as it says
+ * itself; this may be more than `bytes`. */
 static uint64_t sealed_bytes(const uint8_t *from, size_t bytes)
 {
     return bytes < TMSG_SEALED_EXTRA_BYTES
@@ -194,7 +195,7 @@ static uint64_t sealed_bytes(const uint8_t *from, size_t bytes)
                      tmsg_get_le(from + TMSG_TOKEN_BYTES, 4);
 }
 
-static tmsg_status_t too_short(uint64_t address_bytes, size_t left)
+static tmsg_status_t address_too_long(uint64_t address_bytes, size_t left)
 {
     return tmsg_error_set(TMSG_ERR_MALFORMED,
                           "worker blob: an address of %llu bytes, %zu are "
@@ -202,7 +203,7 @@ static tmsg_status_t too_short(uint64_t address_bytes, size_t left)
                           (unsigned long long)address_bytes, left);
 }
 
-/* What is behind the addresses. */
+/* Decodes the proofs, which are behind the addresses. */
 static tmsg_status_t decode_proofs(const uint8_t *from, size_t bytes,
                                    tmsg_blob_t *blob)
 {
@@ -222,8 +223,8 @@ static tmsg_status_t decode_proofs(const uint8_t *from, size_t bytes,
     return TMSG_OK;
 }
 
-/* Both addresses, each of which says how long it is, and without proofs behind
- * them fill `bytes`. */
+/* Decodes both addresses. Each says its own length. Without proofs behind them
+ * they fill `bytes`. */
 static tmsg_status_t decode_addresses(const uint8_t *from, size_t bytes,
                                       tmsg_blob_t *blob)
 {
@@ -232,13 +233,13 @@ static tmsg_status_t decode_addresses(const uint8_t *from, size_t bytes,
     tmsg_status_t status;
 
     if (whole_bytes > bytes) {
-        return too_short(whole_bytes, bytes);
+        return address_too_long(whole_bytes, bytes);
     }
     left = bytes - (size_t)whole_bytes;
     from += whole_bytes;
     net_bytes = blob->asks_for_key ? sealed_bytes(from, left) : left;
     if (net_bytes > left) {
-        return too_short(net_bytes, left);
+        return address_too_long(net_bytes, left);
     }
     status = tmsg_sealed_decode(from - whole_bytes, (size_t)whole_bytes,
                                 &blob->whole);

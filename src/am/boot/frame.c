@@ -11,10 +11,10 @@
 #include "core/bytes.h"
 #include "core/error.h"
 
-#define READ_BYTES ((size_t)16 * 1024) /* at most, by one call */
-#define FIRST_BYTES ((size_t)1024)     /* of a buffer */
-#define LISTEN_FRAMES 16               /* thrown away by one look */
-#define LISTEN_LOOKS 16                /* at most, by one call */
+#define READ_BYTES ((size_t)16 * 1024) /* most bytes that one call reads */
+#define FIRST_BYTES ((size_t)1024)     /* smallest capacity of a buffer */
+#define LISTEN_FRAMES 16 /* most frames that one look throws away */
+#define LISTEN_LOOKS 16  /* most looks in one call */
 
 void tmsg_frame_init(tmsg_frame_stream_t *stream, int fd, size_t max_bytes)
 {
@@ -77,7 +77,7 @@ static size_t mac_bytes(const tmsg_frame_macs_t *macs)
 
 #define BEAT_BYTES_MOST (TMSG_FRAME_HEADER_BYTES + TMSG_MAC_BYTES)
 
-/* Writes the frame without payload of that number. Gives its length. */
+/* Writes the frame without payload of that number. Returns its length. */
 static size_t put_beat(const tmsg_frame_macs_t *macs, uint64_t number,
                        uint8_t type, uint8_t *frame)
 {
@@ -91,19 +91,19 @@ static size_t put_beat(const tmsg_frame_macs_t *macs, uint64_t number,
     return TMSG_FRAME_HEADER_BYTES + bytes;
 }
 
-static size_t used(const tmsg_frame_buffer_t *buffer)
+static size_t used_bytes(const tmsg_frame_buffer_t *buffer)
 {
     return buffer->end - buffer->begin;
 }
 
-/* Makes room for `bytes` behind what is used, which may move. */
-static tmsg_status_t make_room(tmsg_frame_buffer_t *buffer, size_t bytes)
+/* Makes room for `bytes` behind what is used, which it may move. */
+static tmsg_status_t grow_buffer(tmsg_frame_buffer_t *buffer, size_t bytes)
 {
     size_t capacity = buffer->capacity > 0 ? buffer->capacity : FIRST_BYTES;
     uint8_t *data;
 
     if (buffer->begin > 0) {
-        memmove(buffer->data, buffer->data + buffer->begin, used(buffer));
+        memmove(buffer->data, buffer->data + buffer->begin, used_bytes(buffer));
         buffer->end -= buffer->begin;
         buffer->begin = 0;
     }
@@ -122,7 +122,7 @@ static tmsg_status_t make_room(tmsg_frame_buffer_t *buffer, size_t bytes)
     return TMSG_OK;
 }
 
-static tmsg_status_t ended(tmsg_status_t status)
+static tmsg_status_t has_ended(tmsg_status_t status)
 {
     return tmsg_error_set(status, "the connection has ended before");
 }
@@ -136,8 +136,8 @@ static tmsg_status_t socket_failed(const char *what)
     return tmsg_error_errno(TMSG_ERR_IO, "%s the peer", what);
 }
 
-/* An idle connection keeps no more than a small buffer. */
-static void reset(tmsg_frame_buffer_t *buffer)
+/* Empties a buffer. An idle connection keeps no more than a small one. */
+static void reset_buffer(tmsg_frame_buffer_t *buffer)
 {
     buffer->begin = 0;
     buffer->end = 0;
@@ -148,7 +148,8 @@ static void reset(tmsg_frame_buffer_t *buffer)
     }
 }
 
-static void append(tmsg_frame_buffer_t *buffer, const void *data, size_t bytes)
+static void append_to_buffer(tmsg_frame_buffer_t *buffer, const void *data,
+                             size_t bytes)
 {
     if (bytes > 0) {
         memcpy(buffer->data + buffer->end, data, bytes);
@@ -157,31 +158,31 @@ static void append(tmsg_frame_buffer_t *buffer, const void *data, size_t bytes)
 }
 
 /* Queues our magic before anything else, and makes room for what follows. */
-static tmsg_status_t introduce(tmsg_frame_stream_t *stream, size_t bytes)
+static tmsg_status_t queue_magic(tmsg_frame_stream_t *stream, size_t bytes)
 {
     size_t magic_bytes = stream->introduced ? 0 : TMSG_FRAME_MAGIC_BYTES;
-    tmsg_status_t status = make_room(&stream->out, magic_bytes + bytes);
+    tmsg_status_t status = grow_buffer(&stream->out, magic_bytes + bytes);
 
     if (status == TMSG_OK) {
-        append(&stream->out, TMSG_FRAME_MAGIC, magic_bytes);
+        append_to_buffer(&stream->out, TMSG_FRAME_MAGIC, magic_bytes);
         stream->introduced = true;
     }
     return status;
 }
 
-static tmsg_status_t flush(tmsg_frame_stream_t *stream)
+static tmsg_status_t flush_stream(tmsg_frame_stream_t *stream)
 {
     tmsg_frame_buffer_t *out = &stream->out;
     tmsg_status_t status = TMSG_OK;
 
     if (stream->write_error != TMSG_OK) {
-        return ended(stream->write_error);
+        return has_ended(stream->write_error);
     }
     if (!stream->introduced) {
-        status = introduce(stream, 0);
+        status = queue_magic(stream, 0);
     }
-    while (status == TMSG_OK && used(out) > 0) {
-        ssize_t n = send(stream->fd, out->data + out->begin, used(out),
+    while (status == TMSG_OK && used_bytes(out) > 0) {
+        ssize_t n = send(stream->fd, out->data + out->begin, used_bytes(out),
                          MSG_NOSIGNAL | MSG_DONTWAIT);
 
         if (n >= 0) {
@@ -193,13 +194,13 @@ static tmsg_status_t flush(tmsg_frame_stream_t *stream)
         }
     }
     if (status != TMSG_ERR_NO_MEMORY) {
-        reset(out);
+        reset_buffer(out);
     }
     return status;
 }
 
-static tmsg_status_t queue(tmsg_frame_stream_t *stream, uint8_t type,
-                           const void *data, size_t bytes)
+static tmsg_status_t queue_frame(tmsg_frame_stream_t *stream, uint8_t type,
+                                 const void *data, size_t bytes)
 {
     uint8_t header[TMSG_FRAME_HEADER_BYTES];
     uint8_t mac[TMSG_MAC_BYTES];
@@ -211,12 +212,12 @@ static tmsg_status_t queue(tmsg_frame_stream_t *stream, uint8_t type,
                               "a frame of %zu bytes, of type %u, exceeds %zu",
                               bytes, type, stream->max_bytes);
     }
-    if (used(&stream->out) > stream->max_bytes) {
+    if (used_bytes(&stream->out) > stream->max_bytes) {
         return tmsg_error_set(TMSG_ERR_BUSY,
                               "the peer does not read: %zu bytes wait for it",
-                              used(&stream->out));
+                              used_bytes(&stream->out));
     }
-    status = introduce(stream, sizeof(header) + bytes + extra);
+    status = queue_magic(stream, sizeof(header) + bytes + extra);
     if (status != TMSG_OK) {
         return status;
     }
@@ -225,10 +226,10 @@ static tmsg_status_t queue(tmsg_frame_stream_t *stream, uint8_t type,
                        mac);
     }
     *tmsg_put_le(header, bytes + extra, 4) = type;
-    append(&stream->out, header, sizeof(header));
-    append(&stream->out, data, bytes);
-    append(&stream->out, mac, extra);
-    status = flush(stream);
+    append_to_buffer(&stream->out, header, sizeof(header));
+    append_to_buffer(&stream->out, data, bytes);
+    append_to_buffer(&stream->out, mac, extra);
+    status = flush_stream(stream);
     return status == TMSG_IN_PROGRESS ? TMSG_OK : status;
 }
 
@@ -238,7 +239,7 @@ tmsg_status_t tmsg_frame_queue(tmsg_frame_stream_t *stream, uint8_t type,
     tmsg_status_t status;
 
     pthread_mutex_lock(&stream->lock);
-    status = queue(stream, type, data, bytes);
+    status = queue_frame(stream, type, data, bytes);
     pthread_mutex_unlock(&stream->lock);
     return status;
 }
@@ -248,7 +249,7 @@ tmsg_status_t tmsg_frame_flush(tmsg_frame_stream_t *stream)
     tmsg_status_t status;
 
     pthread_mutex_lock(&stream->lock);
-    status = flush(stream);
+    status = flush_stream(stream);
     pthread_mutex_unlock(&stream->lock);
     return status;
 }
@@ -258,18 +259,18 @@ size_t tmsg_frame_pending(tmsg_frame_stream_t *stream)
     size_t pending;
 
     pthread_mutex_lock(&stream->lock);
-    pending =
-        used(&stream->out) + (stream->introduced ? 0 : TMSG_FRAME_MAGIC_BYTES);
+    pending = used_bytes(&stream->out) +
+              (stream->introduced ? 0 : TMSG_FRAME_MAGIC_BYTES);
     pthread_mutex_unlock(&stream->lock);
     return pending;
 }
 
-/* Compares as much of the magic as has come: garbage shows at once. */
-static tmsg_status_t greet(tmsg_frame_stream_t *stream)
+/* Compares as much of the magic as has come, so that garbage shows at once. */
+static tmsg_status_t check_magic(tmsg_frame_stream_t *stream)
 {
     const uint8_t *came = stream->in.data + stream->in.begin;
     char shown[TMSG_FRAME_MAGIC_BYTES + 1] = "";
-    size_t bytes = used(&stream->in);
+    size_t bytes = used_bytes(&stream->in);
 
     if (bytes > TMSG_FRAME_MAGIC_BYTES) {
         bytes = TMSG_FRAME_MAGIC_BYTES;
@@ -291,7 +292,7 @@ static tmsg_status_t greet(tmsg_frame_stream_t *stream)
     return TMSG_OK;
 }
 
-/* Whether a frame is the next one that the peer made. */
+/* Checks that a frame is the next one that the peer made. */
 static tmsg_status_t check_mac(tmsg_frame_macs_t *macs, uint8_t type,
                                const uint8_t *data, size_t bytes)
 {
@@ -316,10 +317,11 @@ static tmsg_status_t check_mac(tmsg_frame_macs_t *macs, uint8_t type,
     return TMSG_OK;
 }
 
-/* Who stands between the peers can change a length like anything else, and no
- * peer that was admitted sends one beyond the limit. */
-static tmsg_status_t too_long(const tmsg_frame_stream_t *stream, size_t bytes,
-                              uint8_t type)
+/* Sets the error of a frame that is too long. CORRUPT with MACs: an admitted
+ * peer sends no such frame, so somebody between the peers changed its
+ * length. */
+static tmsg_status_t frame_too_long(const tmsg_frame_stream_t *stream,
+                                    size_t bytes, uint8_t type)
 {
     return tmsg_error_set(stream->rx.on ? TMSG_ERR_CORRUPT
                                         : TMSG_ERR_LIMIT_EXCEEDED,
@@ -329,31 +331,31 @@ static tmsg_status_t too_long(const tmsg_frame_stream_t *stream, size_t bytes,
 }
 
 /* Takes a frame out of what has come. */
-static tmsg_status_t parse(tmsg_frame_stream_t *stream, uint8_t *type_p,
-                           const uint8_t **data_p, size_t *bytes_p)
+static tmsg_status_t take_frame(tmsg_frame_stream_t *stream, uint8_t *type_p,
+                                const uint8_t **data_p, size_t *bytes_p)
 {
     tmsg_status_t status = TMSG_OK;
     const uint8_t *header;
     size_t bytes;
 
-    if (used(&stream->in) == 0) {
+    if (used_bytes(&stream->in) == 0) {
         return TMSG_IN_PROGRESS;
     }
     if (!stream->greeted) {
-        status = greet(stream);
+        status = check_magic(stream);
     }
     if (status != TMSG_OK) {
         return status;
     }
-    if (used(&stream->in) < TMSG_FRAME_HEADER_BYTES) {
+    if (used_bytes(&stream->in) < TMSG_FRAME_HEADER_BYTES) {
         return TMSG_IN_PROGRESS;
     }
     header = stream->in.data + stream->in.begin;
     bytes = (size_t)tmsg_get_le(header, 4);
     if (bytes > stream->max_bytes + mac_bytes(&stream->rx)) {
-        return too_long(stream, bytes, header[4]);
+        return frame_too_long(stream, bytes, header[4]);
     }
-    if (used(&stream->in) - TMSG_FRAME_HEADER_BYTES < bytes) {
+    if (used_bytes(&stream->in) - TMSG_FRAME_HEADER_BYTES < bytes) {
         return TMSG_IN_PROGRESS;
     }
     if (stream->rx.on) {
@@ -370,9 +372,9 @@ static tmsg_status_t parse(tmsg_frame_stream_t *stream, uint8_t *type_p,
     return TMSG_OK;
 }
 
-static tmsg_status_t closed(const tmsg_frame_stream_t *stream)
+static tmsg_status_t peer_closed(const tmsg_frame_stream_t *stream)
 {
-    if (used(&stream->in) > 0) {
+    if (used_bytes(&stream->in) > 0) {
         return tmsg_error_set(TMSG_ERR_CLOSED,
                               "the peer closed the connection inside a frame");
     }
@@ -384,17 +386,17 @@ static tmsg_status_t closed(const tmsg_frame_stream_t *stream)
 }
 
 /* Reads once. OK: something came. */
-static tmsg_status_t receive(tmsg_frame_stream_t *stream)
+static tmsg_status_t receive_bytes(tmsg_frame_stream_t *stream)
 {
     tmsg_frame_buffer_t *in = &stream->in;
     tmsg_status_t status;
     size_t room;
     ssize_t n;
 
-    if (used(in) == 0) {
-        reset(in);
+    if (used_bytes(in) == 0) {
+        reset_buffer(in);
     }
-    status = make_room(in, 1);
+    status = grow_buffer(in, 1);
     if (status != TMSG_OK) {
         return status;
     }
@@ -409,7 +411,7 @@ static tmsg_status_t receive(tmsg_frame_stream_t *stream)
         return TMSG_OK;
     }
     if (n == 0) {
-        return closed(stream);
+        return peer_closed(stream);
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) {
         return TMSG_IN_PROGRESS;
@@ -423,13 +425,13 @@ static tmsg_status_t read_one(tmsg_frame_stream_t *stream, uint8_t *type_p,
     tmsg_status_t status;
 
     if (stream->read_error != TMSG_OK) {
-        return ended(stream->read_error);
+        return has_ended(stream->read_error);
     }
-    status = parse(stream, type_p, data_p, bytes_p);
+    status = take_frame(stream, type_p, data_p, bytes_p);
     if (status == TMSG_IN_PROGRESS) {
-        status = receive(stream);
+        status = receive_bytes(stream);
         if (status == TMSG_OK) {
-            status = parse(stream, type_p, data_p, bytes_p);
+            status = take_frame(stream, type_p, data_p, bytes_p);
         }
     }
     if (status < 0 && status != TMSG_ERR_NO_MEMORY) {
@@ -449,13 +451,13 @@ tmsg_status_t tmsg_frame_read(tmsg_frame_stream_t *stream, uint8_t *type_p,
     return status;
 }
 
-/* Keeps what the socket did not take of a frame: without it the stream would
- * be torn. */
+/* Keeps what the socket did not take of a frame: without it the stream would be
+ * torn. */
 static void keep_rest(tmsg_frame_stream_t *stream, const uint8_t *rest,
                       size_t bytes)
 {
-    if (make_room(&stream->out, bytes) == TMSG_OK) {
-        append(&stream->out, rest, bytes);
+    if (grow_buffer(&stream->out, bytes) == TMSG_OK) {
+        append_to_buffer(&stream->out, rest, bytes);
     } else {
         stream->write_error = TMSG_ERR_NO_MEMORY;
     }
@@ -468,8 +470,8 @@ void tmsg_frame_beat(tmsg_frame_stream_t *stream, uint8_t type)
     ssize_t n;
 
     pthread_mutex_lock(&stream->lock);
-    if (!stream->introduced || used(&stream->out) > 0) {
-        flush(stream);
+    if (!stream->introduced || used_bytes(&stream->out) > 0) {
+        flush_stream(stream);
     } else if (stream->write_error == TMSG_OK) {
         bytes = put_beat(&stream->tx, stream->tx.number, type, frame);
         n = send(stream->fd, frame, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -483,7 +485,7 @@ void tmsg_frame_beat(tmsg_frame_stream_t *stream, uint8_t type)
     pthread_mutex_unlock(&stream->lock);
 }
 
-/* Looks once; whether there may be more to throw away. */
+/* Looks once. Returns whether there may be more to throw away. */
 static bool listen_once(tmsg_frame_stream_t *stream, uint8_t type)
 {
     uint8_t frame[BEAT_BYTES_MOST];
@@ -498,7 +500,7 @@ static bool listen_once(tmsg_frame_stream_t *stream, uint8_t type)
     }
     stream->heard_ns = tmsg_now_ns();
     came = (size_t)n;
-    if (!stream->greeted || used(&stream->in) > 0) {
+    if (!stream->greeted || used_bytes(&stream->in) > 0) {
         return false; /* a frame has begun */
     }
     while (came - known >= each &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/boot/frame.h - whole frames over a nonblocking stream socket. The format
- * is docs/bootstrap.md. */
+/* am/boot/frame.h - whole frames over a nonblocking stream socket.
+ * docs/bootstrap.md has the format. */
 #ifndef TMSG_AM_BOOT_FRAME_H
 #define TMSG_AM_BOOT_FRAME_H
 
@@ -17,61 +17,62 @@
 #define TMSG_FRAME_MAGIC "TMSGBOOT" /* the first bytes of either side */
 #define TMSG_FRAME_MAGIC_BYTES 8
 #define TMSG_FRAME_HEADER_BYTES 5
-#define TMSG_FRAME_MAX_BYTES (64u * 1024u) /* payload, until admission */
+#define TMSG_FRAME_MAX_BYTES (64u * 1024u) /* of a payload, until admission */
 
 typedef struct {
     uint8_t *data;
     size_t capacity;
-    size_t begin; /* first byte not yet used */
+    size_t begin; /* first byte that is not used yet */
     size_t end;
 } tmsg_frame_buffer_t;
 
-/* The MACs of the frames that go one way, once they have some. */
+/* The MACs of the frames that go in one direction, once the frames have
+ * MACs. */
 typedef struct {
     bool on;
     uint8_t key[TMSG_KEY_BYTES];
-    uint64_t number; /* of the next frame */
+    uint64_t number; /* number of the next frame */
 } tmsg_frame_macs_t;
 
 /* One side of a connection. It borrows the descriptor. One thread at a time
- * uses it; beside that another may call tmsg_frame_beat() and
+ * uses it; at the same time another thread may call tmsg_frame_beat() and
  * tmsg_frame_listen(). */
 typedef struct {
     int fd;
-    pthread_mutex_t lock;      /* of what follows */
+    pthread_mutex_t lock;      /* protects all fields below */
     _Atomic uint64_t heard_ns; /* when the latest byte came; 0: none yet */
-    size_t max_bytes;          /* of a payload, in either direction */
-    bool introduced;           /* our magic is queued, or gone out */
+    size_t max_bytes;          /* limit of a payload, in either direction */
+    bool introduced;           /* our magic is queued, or has gone out */
     bool greeted;              /* the peer's magic has come */
-    tmsg_status_t read_error;  /* the first one; reading stays there */
+    tmsg_status_t read_error;  /* the first error of reading: it stays */
     tmsg_status_t write_error;
     tmsg_frame_buffer_t in;
     tmsg_frame_buffer_t out;
     tmsg_frame_macs_t tx, rx;
 } tmsg_frame_stream_t;
 
-/* Begins a stream on a connected or connecting socket; our magic goes out with
+/* Begins a stream on a connected or connecting socket. Our magic goes out with
  * the first frame, or with tmsg_frame_flush(). Allocates nothing. */
 void tmsg_frame_init(tmsg_frame_stream_t *stream, int fd, size_t max_bytes);
 
-/* From here on every frame has a MAC behind its payload: those that are queued,
- * by the one key, and those that are read, by the other. Payloads are
- * `max_bytes` at most, without it. */
+/* From now on every frame has a MAC behind its payload: frames that are queued
+ * by `tx_key`, and frames that are read by `rx_key`. A payload has at most
+ * `max_bytes`, without its MAC. */
 void tmsg_frame_protect(tmsg_frame_stream_t *stream,
                         const uint8_t tx_key[TMSG_KEY_BYTES],
                         const uint8_t rx_key[TMSG_KEY_BYTES], size_t max_bytes);
 
-/* Moves all that a stream has read and queued, its descriptor included, to one
- * that is not in use; nobody else uses either. */
+/* Moves all that a stream has read and queued, and its descriptor, to a stream
+ * that is not in use. Nobody else uses either stream meanwhile. */
 void tmsg_frame_move(tmsg_frame_stream_t *to, tmsg_frame_stream_t *from);
 
-/* Frees its buffers and forgets what was queued; the descriptor stays open. */
+/* Frees the buffers and forgets what was queued. The descriptor stays open. */
 void tmsg_frame_free(tmsg_frame_stream_t *stream);
 
-/* Sends a frame: what the socket does not take at once waits in a buffer and
- * goes out by tmsg_frame_flush(). Errors: LIMIT_EXCEEDED (payload over
- * max_bytes), BUSY (max_bytes of older frames still wait: the peer does not
- * read), NO_MEMORY (these three leave the stream as it was), PEER_LOST, IO. */
+/* Sends a frame. What the socket does not take at once waits in a buffer, and
+ * tmsg_frame_flush() sends it. Errors: LIMIT_EXCEEDED (payload over max_bytes),
+ * BUSY (max_bytes of older frames still wait: the peer does not read),
+ * NO_MEMORY (these three leave the stream as it was), PEER_LOST, IO. */
 tmsg_status_t tmsg_frame_queue(tmsg_frame_stream_t *stream, uint8_t type,
                                const void *data, size_t bytes);
 
@@ -79,29 +80,33 @@ tmsg_status_t tmsg_frame_queue(tmsg_frame_stream_t *stream, uint8_t type,
  * writable), PEER_LOST, NO_MEMORY, IO. */
 tmsg_status_t tmsg_frame_flush(tmsg_frame_stream_t *stream);
 
-/* Bytes that still wait to be written. */
+/* Returns how many bytes wait to be written. */
 size_t tmsg_frame_pending(tmsg_frame_stream_t *stream);
 
-/* Gives the next whole frame; *data_p is valid until the next call on the
- * stream. Reads from the socket once at most, and only a bounded amount, so a
- * peer that never stops does not either; but a frame may lie here already, so
- * call until IN_PROGRESS (then poll for input, level-triggered). Memory grows
- * with the bytes that came, not with the length that was announced. Errors:
- * IN_PROGRESS, CLOSED (the peer ended it; the message says if inside a frame),
- * MALFORMED (not our magic), LIMIT_EXCEEDED (a length over max_bytes, of who
- * was not admitted), CORRUPT (its MAC is not that of this frame, here and now,
- * or its length is over max_bytes), PEER_LOST (reset), NO_MEMORY, IO. All but
- * IN_PROGRESS and NO_MEMORY are final. */
+/* Returns the next whole frame; *data_p is valid until the next call on the
+ * stream. One call reads from the socket at most once, and only a bounded
+ * amount, so a peer that never stops does not keep the caller here. A frame may
+ * be in the buffer already: call until IN_PROGRESS, then poll for input,
+ * level-triggered. Memory grows with the bytes that came, not with the length
+ * that was announced.
+ *
+ * Errors: IN_PROGRESS, CLOSED (the peer ended the connection; the message tells
+ * if it was inside a frame), MALFORMED (not our magic), LIMIT_EXCEEDED (a
+ * length over max_bytes, of a peer that was not admitted), CORRUPT (the frame's
+ * MAC is not that of the next frame, or its length is over max_bytes),
+ * PEER_LOST (reset), NO_MEMORY, IO. All but IN_PROGRESS and NO_MEMORY are
+ * final. */
 tmsg_status_t tmsg_frame_read(tmsg_frame_stream_t *stream, uint8_t *type_p,
                               const uint8_t **data_p, size_t *bytes_p);
 
-/* Sends a frame without payload, unless something waits to be written, which
- * says as much and is tried again. Errors show in reading. */
+/* Sends a frame without payload. If something waits to be written, it tries to
+ * write that instead, which is as good a sign of life. Errors are reported by
+ * reading. */
 void tmsg_frame_beat(tmsg_frame_stream_t *stream, uint8_t type);
 
-/* Looks whether bytes lie at the socket, which counts as hearing them, and
- * throws away frames of that type without payload, up to the first other one:
- * that, and what is behind it, stays for tmsg_frame_read(). */
+/* Looks whether bytes are at the socket, which counts as hearing from the peer.
+ * Throws away frames of that type without payload, up to the first other frame.
+ * That frame, and what is behind it, stays for tmsg_frame_read(). */
 void tmsg_frame_listen(tmsg_frame_stream_t *stream, uint8_t type);
 
 #endif

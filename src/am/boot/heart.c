@@ -36,8 +36,9 @@ bool tmsg_heart_is_late(const tmsg_heart_t *heart)
     return due != UINT64_MAX && tmsg_now_ns() > due + heart->listen_ns;
 }
 
-/* The time from one round to the next that a pulse asks for. */
-static uint64_t interval(const tmsg_heart_t *heart, const tmsg_pulse_t *pulse)
+/* Returns the time from one round to the next that a pulse asks for. */
+static uint64_t pulse_interval(const tmsg_heart_t *heart,
+                               const tmsg_pulse_t *pulse)
 {
     uint64_t listen_ns = heart->listen_ns == 0 ? UINT64_MAX : heart->listen_ns;
 
@@ -45,9 +46,10 @@ static uint64_t interval(const tmsg_heart_t *heart, const tmsg_pulse_t *pulse)
                                                              : listen_ns;
 }
 
-/* `late`: this process slept, and the peer is given the benefit of that. */
-static void visit(const tmsg_heart_t *heart, tmsg_pulse_t *pulse,
-                  uint64_t round_ns, bool late)
+/* Hears and beats for one pulse. `late`: this process slept, so the peer counts
+ * as heard now. */
+static void visit_pulse(const tmsg_heart_t *heart, tmsg_pulse_t *pulse,
+                        uint64_t round_ns, bool late)
 {
     uint64_t now = tmsg_now_ns();
 
@@ -57,7 +59,7 @@ static void visit(const tmsg_heart_t *heart, tmsg_pulse_t *pulse,
         }
         tmsg_frame_listen(pulse->stream, TMSG_FRAME_HEARTBEAT);
     }
-    /* The round that is nearest to the time. */
+    /* The heartbeat goes in the round that is nearest to its time. */
     if (pulse->beat_ns != 0 && now + round_ns / 2 >= pulse->next_ns) {
         tmsg_frame_beat(pulse->stream, TMSG_FRAME_HEARTBEAT);
         pulse->next_ns = now + pulse->beat_ns;
@@ -71,14 +73,14 @@ static uint64_t shortest_interval(const tmsg_heart_t *heart)
     for (tmsg_node_t *node = heart->pulses.head; node != NULL;
          node = node->next) {
         uint64_t asked =
-            interval(heart, TMSG_CONTAINER_OF(node, tmsg_pulse_t, node));
+            pulse_interval(heart, TMSG_CONTAINER_OF(node, tmsg_pulse_t, node));
 
         shortest = asked < shortest ? asked : shortest;
     }
     return shortest;
 }
 
-/* Visits all. Lock held, but let go for each visit. */
+/* Visits all pulses. Lock held, but released during each visit. */
 static void go_round(tmsg_heart_t *heart)
 {
     uint64_t round_ns = shortest_interval(heart);
@@ -92,7 +94,7 @@ static void go_round(tmsg_heart_t *heart)
         heart->next = heart->next->next;
         heart->visiting = pulse;
         pthread_mutex_unlock(&heart->lock);
-        visit(heart, pulse, round_ns, late);
+        visit_pulse(heart, pulse, round_ns, late);
         pthread_mutex_lock(&heart->lock);
         heart->visiting = NULL;
         pthread_cond_broadcast(&heart->visited);
@@ -115,7 +117,7 @@ static void await_round(tmsg_heart_t *heart)
     }
 }
 
-static void *run(void *arg)
+static void *run_heart(void *arg)
 {
     tmsg_heart_t *heart = arg;
 
@@ -131,21 +133,21 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Whether the thread is of another process, which forked this one: what it
- * left locked stays so. */
+/* Returns whether the thread belongs to the process that forked this one. What
+ * that thread held locked stays locked here. */
 static bool is_forked(const tmsg_heart_t *heart)
 {
     return heart->owner != 0 && heart->owner != getpid();
 }
 
-static tmsg_status_t start(tmsg_heart_t *heart)
+static tmsg_status_t start_heart(tmsg_heart_t *heart)
 {
     sigset_t all, before;
     int error;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&heart->thread, NULL, run, heart);
+    error = pthread_create(&heart->thread, NULL, run_heart, heart);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
         errno = error;
@@ -171,7 +173,7 @@ tmsg_status_t tmsg_heart_add(tmsg_heart_t *heart, tmsg_pulse_t *pulse,
     }
     pthread_mutex_lock(&heart->lock);
     if (heart->owner == 0) {
-        status = start(heart);
+        status = start_heart(heart);
     }
     if (status == TMSG_OK) {
         stream->heard_ns = tmsg_now_ns();
@@ -180,7 +182,7 @@ tmsg_status_t tmsg_heart_add(tmsg_heart_t *heart, tmsg_pulse_t *pulse,
             beat_ms == TMSG_HEARTBEAT_NEVER ? 0 : beat_ms * NS_PER_MS;
         pulse->next_ns = 0;
         tmsg_list_push(&heart->pulses, &pulse->node);
-        first = interval(heart, pulse);
+        first = pulse_interval(heart, pulse);
         first += first == UINT64_MAX ? 0 : stream->heard_ns;
         if (first < heart->due_ns) {
             heart->due_ns = first;
@@ -208,7 +210,7 @@ void tmsg_heart_remove(tmsg_heart_t *heart, tmsg_pulse_t *pulse)
     pthread_mutex_unlock(&heart->lock);
 }
 
-/* A round may be half an interval early. */
+/* The half interval is added because a round may be half an interval early. */
 void tmsg_heart_put_off(tmsg_pulse_t *pulse)
 {
     pulse->next_ns = tmsg_now_ns() + pulse->beat_ns + pulse->beat_ns / 2;

@@ -22,7 +22,7 @@ typedef struct {
     form_t form;
     bool required;
     size_t offset;
-    size_t bytes; /* in the struct */
+    size_t bytes; /* size of the member in the struct */
     const char *name;
 } field_t;
 
@@ -32,7 +32,7 @@ typedef struct {
             sizeof(((tmsg_hello_t *)NULL)->member), #member                    \
     }
 
-/* In the order of the wire: types ascend. */
+/* The fields in the order of the wire: types ascend. */
 static const field_t fields[] = {
     FIELD(1, UINT, true, wire_version),
     FIELD(2, UINT, true, ucx_major),
@@ -84,7 +84,7 @@ static const field_t fields[] = {
     FIELD(49, UINT, false, caps_used),
 };
 
-#define SPARED 42 /* from here on, what is empty is left out */
+#define SPARED 42 /* first type that is left out if it is empty */
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 _Static_assert(FIELDS <= 64, "decoder_t.seen has a bit for each");
 
@@ -178,19 +178,19 @@ tmsg_status_t tmsg_hello_encode(const tmsg_hello_t *hello, void *buffer,
 typedef struct {
     const uint8_t *data; /* the next field */
     size_t left;
-    uint16_t type; /* of the latest field, 0 before the first */
-    uint64_t seen; /* bit i: fields[i] */
+    uint16_t type; /* type of the latest field, 0 before the first */
+    uint64_t seen; /* bit i: fields[i] has come */
     tmsg_hello_t hello;
 } decoder_t;
 
-static bool is_foreign(const decoder_t *decoder)
+static bool has_other_wire(const decoder_t *decoder)
 {
     return decoder->hello.wire_version != TMSG_WIRE_VERSION;
 }
 
-/* Stores a value; false if it is not of the field's form. */
-static bool store(const field_t *field, const uint8_t *value, size_t bytes,
-                  tmsg_hello_t *hello)
+/* Stores a value. False: the value does not have the field's form. */
+static bool store_field(const field_t *field, const uint8_t *value,
+                        size_t bytes, tmsg_hello_t *hello)
 {
     uint8_t *member = (uint8_t *)hello + field->offset;
 
@@ -217,9 +217,9 @@ static tmsg_status_t take_value(decoder_t *decoder, const uint8_t *value,
         if (fields[i].type != decoder->type) {
             continue;
         }
-        if (store(&fields[i], value, bytes, &decoder->hello)) {
+        if (store_field(&fields[i], value, bytes, &decoder->hello)) {
             decoder->seen |= UINT64_C(1) << i;
-        } else if (decoder->type == 1 || !is_foreign(decoder)) {
+        } else if (decoder->type == 1 || !has_other_wire(decoder)) {
             return tmsg_error_set(TMSG_ERR_MALFORMED,
                                   "hello: %s has a value of %zu bytes that is "
                                   "none",
@@ -265,8 +265,8 @@ static tmsg_status_t take_field(decoder_t *decoder)
     return take_value(decoder, value, bytes);
 }
 
-/* Without credit nothing could be sent; beyond half their range sequence
- * numbers have no order. */
+/* Checks the peer's credits. Without credit nothing could be sent; beyond half
+ * of their range sequence numbers have no order. */
 static tmsg_status_t check_depth(uint32_t queue_depth)
 {
     if (queue_depth == 0 || queue_depth > INT32_MAX) {
@@ -277,8 +277,9 @@ static tmsg_status_t check_depth(uint32_t queue_depth)
     return TMSG_OK;
 }
 
-/* A peer has one channel at least, and the numbers of as many as we offer. */
-static uint16_t within(uint16_t channels)
+/* Returns how many channels both sides can use: a peer has at least one, and no
+ * more than we offer. */
+static uint16_t usable_channels(uint16_t channels)
 {
     return channels == 0                   ? 1
            : channels > TMSG_CHANNELS_MOST ? TMSG_CHANNELS_MOST
@@ -303,17 +304,17 @@ tmsg_status_t tmsg_hello_decode(const void *data, size_t bytes,
     while (status == TMSG_OK && decoder.left > 0) {
         status = take_field(&decoder);
     }
-    for (size_t i = 0; status == TMSG_OK && !is_foreign(&decoder) && i < FIELDS;
-         i++) {
+    for (size_t i = 0;
+         status == TMSG_OK && !has_other_wire(&decoder) && i < FIELDS; i++) {
         if (fields[i].required && !(decoder.seen & UINT64_C(1) << i)) {
             status = tmsg_error_set(TMSG_ERR_MALFORMED, "hello: no %s",
                                     fields[i].name);
         }
     }
-    if (status == TMSG_OK && !is_foreign(&decoder)) {
+    if (status == TMSG_OK && !has_other_wire(&decoder)) {
         status = check_depth(decoder.hello.queue_depth);
     }
-    decoder.hello.channels = within(decoder.hello.channels);
+    decoder.hello.channels = usable_channels(decoder.hello.channels);
     if (status == TMSG_OK) {
         *hello_p = decoder.hello;
     }
@@ -340,7 +341,7 @@ static tmsg_status_t check_versions(const tmsg_hello_t *mine,
     return TMSG_OK;
 }
 
-/* What one side's TCP sends must fit in what the other's takes. */
+/* Checks that what one side's TCP sends fits in what the other's accepts. */
 static tmsg_status_t check_tcp(const tmsg_hello_t *mine,
                                const tmsg_hello_t *theirs)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the machine says of this process, and whether two share one. */
+/* What the machine says of this process, and whether two processes share a
+ * machine. */
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <stdio.h>
@@ -61,8 +62,9 @@ static bool get_caps(pid_t thread, uint64_t *permitted_p, uint64_t *effective_p)
     return true;
 }
 
-/* Whether Linux lets others of this user open this process's memory at all. */
-static bool is_open(void)
+/* Returns whether Linux lets other processes of this user open this process's
+ * memory at all. */
+static bool is_memory_open(void)
 {
     uid_t real, effective, saved;
     gid_t real_group, group, saved_group;
@@ -70,14 +72,14 @@ static bool is_open(void)
     return prctl(PR_GET_DUMPABLE) == 1 &&
            getresuid(&real, &effective, &saved) == 0 && real == effective &&
            saved == effective &&
-           (uid_t)setfsuid((uid_t)-1) == effective && /* which asks only */
+           (uid_t)setfsuid((uid_t)-1) == effective && /* only asks */
            getresgid(&real_group, &group, &saved_group) == 0 &&
            real_group == group && saved_group == group &&
            (gid_t)setfsgid((gid_t)-1) == group;
 }
 
-/* Who is opened is judged by its first thread, who opens by the one that does.
- */
+/* Fills in who may open the memory. Linux judges a process that is opened by
+ * its first thread, and one that opens another by the thread that does so. */
 static void fill_memory(tmsg_hello_t *hello)
 {
     uint64_t other;
@@ -87,7 +89,8 @@ static void fill_memory(tmsg_hello_t *hello)
         tmsg_hello_untell_memory(hello);
         return;
     }
-    hello->memory = is_open() ? TMSG_HELLO_MEMORY_OPEN : TMSG_HELLO_MEMORY_SHUT;
+    hello->memory =
+        is_memory_open() ? TMSG_HELLO_MEMORY_OPEN : TMSG_HELLO_MEMORY_SHUT;
     hello->gid = (uint32_t)getegid();
 }
 
@@ -117,8 +120,9 @@ void tmsg_hello_fill_local(const uint8_t instance_id[TMSG_INSTANCE_BYTES],
     fill_memory(hello);
 }
 
-/* Which namespace keeps them apart; NULL if none does. That of the network does
- * because UCX wakes a peer of shared memory by an abstract Unix socket. */
+/* Returns the namespace that keeps the two apart, or NULL. The network
+ * namespace counts because UCX wakes a peer of shared memory by an abstract
+ * Unix socket. */
 static const char *other_namespace(const tmsg_hello_t *mine,
                                    const tmsg_hello_t *theirs)
 {
@@ -139,8 +143,8 @@ static const char *other_namespace(const tmsg_hello_t *mine,
     return NULL;
 }
 
-/* What keeps one of a user's processes from another's memory; the first of
- * several is told. */
+/* What keeps one process of a user from another's memory. The first of several
+ * reasons is told. */
 typedef enum { APART_GROUP, APART_SHUT, APART_CAPABILITIES, TOGETHER } apart_t;
 
 static const char *const apart_words[] = {
@@ -156,8 +160,9 @@ static const char *const apart_words[] = {
 /* The inode of the user namespace that a machine begins with. */
 #define INITIAL_USER_SPACE UINT64_C(0xeffffffd)
 
-/* As Linux judges it. Whose memory is shut, his files in /proc are root's: of
- * the root of all, whom a user namespace may not know. */
+/* Returns whether a reader may open an owner's memory, as Linux judges it. If
+ * the memory is shut, the owner's files in /proc belong to root of the initial
+ * user namespace, which other user namespaces may not know. */
 static apart_t judge_opening(const tmsg_hello_t *reader,
                              const tmsg_hello_t *owner)
 {
@@ -179,8 +184,9 @@ static apart_t judge_opening(const tmsg_hello_t *reader,
     return TOGETHER;
 }
 
-/* Of both ways, so that both sides say the same. NULL: nothing does, for it is
- * the same process, or one is of an older version and tells nothing. */
+/* Returns what keeps the two from each other's memory. Both directions are
+ * judged, so that both sides say the same. NULL: nothing does, it is one and
+ * the same process, or one side is of an older version and tells nothing. */
 static const char *shut_memory(const tmsg_hello_t *mine,
                                const tmsg_hello_t *theirs)
 {

@@ -13,7 +13,7 @@
 
 struct tmsg_keyring {
     tmsg_refs_t refs;
-    pthread_mutex_t lock; /* of the keys */
+    pthread_mutex_t lock; /* protects `keys` */
     tmsg_keys_t keys;
 };
 
@@ -85,9 +85,9 @@ tmsg_status_t tmsg_principal_check(const char *principal)
                                 bytes, TMSG_PRINCIPAL_MOST);
 }
 
-/* Lock held. */
-static tmsg_status_t add(tmsg_keys_t *keys, const char *principal,
-                         const uint8_t *key)
+/* Adds a key. Lock held. */
+static tmsg_status_t add_key(tmsg_keys_t *keys, const char *principal,
+                             const uint8_t *key)
 {
     for (unsigned i = 0; i < keys->count; i++) {
         if (sodium_memcmp(keys->keys[i].bytes, key, TMSG_KEY_BYTES) == 0) {
@@ -119,13 +119,14 @@ tmsg_status_t tmsg_keyring_add(tmsg_keyring_t *keyring, const char *principal,
                               "the key of '%s' is all zeros", principal);
     }
     pthread_mutex_lock(&keyring->lock);
-    status = add(&keyring->keys, principal, key);
+    status = add_key(&keyring->keys, principal, key);
     pthread_mutex_unlock(&keyring->lock);
     return status;
 }
 
-/* Lock held. Gives how many went. */
-static unsigned take_away(tmsg_keys_t *keys, const char *principal)
+/* Removes all keys of a principal, and returns how many there were. Lock
+ * held. */
+static unsigned remove_keys(tmsg_keys_t *keys, const char *principal)
 {
     unsigned kept = 0, before = keys->count;
 
@@ -149,7 +150,7 @@ tmsg_status_t tmsg_keyring_remove(tmsg_keyring_t *keyring,
         return status;
     }
     pthread_mutex_lock(&keyring->lock);
-    gone = take_away(&keyring->keys, principal);
+    gone = remove_keys(&keyring->keys, principal);
     pthread_mutex_unlock(&keyring->lock);
     return gone > 0
                ? TMSG_OK

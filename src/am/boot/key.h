@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/boot/key.h - keyrings as the room sees them. */
+/* am/boot/key.h - keyrings as this library's rooms see them. */
 #ifndef TMSG_AM_BOOT_KEY_H
 #define TMSG_AM_BOOT_KEY_H
 
@@ -12,13 +12,13 @@ typedef struct {
     uint8_t bytes[TMSG_KEY_BYTES];
 } tmsg_key_t;
 
-/* What a keyring holds at one time; to be wiped. */
+/* The keys that a keyring holds at one time. The owner of a copy wipes it. */
 typedef struct {
     unsigned count;
     tmsg_key_t keys[TMSG_KEYS_MOST];
 } tmsg_keys_t;
 
-/* Errors: INVALID_PARAM (a name that is none). */
+/* Checks the name of a principal. Errors: INVALID_PARAM. */
 tmsg_status_t tmsg_principal_check(const char *principal);
 
 void tmsg_keyring_hold(tmsg_keyring_t *keyring);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Files of keys. They are read by read() into memory of ours: a FILE would
- * leave copies behind. */
+/* Files of keys. read() puts them into memory of ours: a FILE would leave
+ * copies behind. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
@@ -20,12 +20,13 @@
 
 typedef struct {
     const char *path;
-    char *text; /* FILE_BYTES_MOST + 1 */
+    char *text; /* FILE_BYTES_MOST + 1 bytes */
     size_t bytes;
 } file_t;
 
-/* What is no file, as the pipe of a shell, has no one else to read it. Whoever
- * owns a file may write it, whatever its mode. */
+/* Checks who may read and write a key file. What is no regular file, such as a
+ * pipe of the shell, is not checked: nobody else can read it. The owner of a
+ * file may always write it, whatever its mode. */
 static tmsg_status_t check_mode(const char *path, int fd)
 {
     struct stat stat;
@@ -51,7 +52,7 @@ static tmsg_status_t check_mode(const char *path, int fd)
                                 path, (unsigned)stat.st_mode & 0777);
 }
 
-static tmsg_status_t read_all(file_t *file, int fd)
+static tmsg_status_t read_key_file(file_t *file, int fd)
 {
     size_t room = FILE_BYTES_MOST + 1;
 
@@ -76,7 +77,7 @@ static tmsg_status_t read_all(file_t *file, int fd)
     }
 }
 
-static tmsg_status_t open_file(file_t *file)
+static tmsg_status_t open_key_file(file_t *file)
 {
     int fd = open(file->path, O_RDONLY | O_CLOEXEC);
     tmsg_status_t status;
@@ -88,14 +89,14 @@ static tmsg_status_t open_file(file_t *file)
     }
     status = check_mode(file->path, fd);
     if (status == TMSG_OK) {
-        status = read_all(file, fd);
+        status = read_key_file(file, fd);
     }
     close(fd);
     return status;
 }
 
-/* A line without its end, "NAME DIGITS" or "DIGITS". Nothing of it is shown:
- * it may be most of a key. */
+/* Takes a line without its end, "NAME DIGITS" or "DIGITS". An error shows
+ * nothing of it: it may be most of a key. */
 static tmsg_status_t take_line(const file_t *file, unsigned number,
                                const char *line, size_t bytes,
                                tmsg_keyring_t *keyring)
@@ -132,7 +133,7 @@ static tmsg_status_t take_line(const file_t *file, unsigned number,
                                 number, tmsg_error_message());
 }
 
-static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+static bool ends_key_line(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
 static tmsg_status_t take_lines(void *arg, tmsg_keyring_t *keyring)
 {
@@ -145,7 +146,7 @@ static tmsg_status_t take_lines(void *arg, tmsg_keyring_t *keyring)
         size_t bytes = (size_t)((next == NULL ? end : next) - line);
         size_t used = bytes;
 
-        while (used > 0 && is_blank(line[used - 1])) {
+        while (used > 0 && ends_key_line(line[used - 1])) {
             used--;
         }
         if (used > 0 && *line != '#') {
@@ -164,7 +165,7 @@ tmsg_status_t tmsg_keyring_load(tmsg_keyring_t *keyring, const char *path)
     if (file.text == NULL) {
         return tmsg_error_memory("a file of keys");
     }
-    status = open_file(&file);
+    status = open_key_file(&file);
     if (status == TMSG_OK) {
         status = tmsg_keyring_fill(keyring, take_lines, &file);
     }
@@ -173,7 +174,7 @@ tmsg_status_t tmsg_keyring_load(tmsg_keyring_t *keyring, const char *path)
     return status;
 }
 
-/* False, with errno: not all of it. */
+/* Writes all bytes. False, with errno: not all of them were written. */
 static bool write_all(int fd, const char *text, size_t bytes)
 {
     while (bytes > 0) {
@@ -188,7 +189,8 @@ static bool write_all(int fd, const char *text, size_t bytes)
     return true;
 }
 
-/* A file that is cut short is worse than none. */
+/* Writes the line of a key file. A file that is cut short is worse than none,
+ * so it is removed on error. */
 static tmsg_status_t write_line(int fd, const char *path, const char *line)
 {
     tmsg_status_t status = TMSG_OK;

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The host needs no number: its tensors are of the host everywhere. */
+/* Returns whether a device is told to the peer. The host needs no number: its
+ * tensors belong to the host everywhere. */
 static bool is_told(const tmsg_device_info_t *info)
 {
     return info->index >= 0 && info->device.id >= 0 &&
@@ -34,9 +35,10 @@ void tmsg_numbers_tell(const tmsg_devices_t *devices, char *text, size_t bytes)
     }
 }
 
-/* A decimal number, and what stands behind it, which is the end, too, where
- * that is a comma. */
-static bool read_number(const char **text, char behind, int32_t *number_p)
+/* Reads a decimal number and the character behind it. A number that a comma may
+ * follow may also end the text. */
+static bool read_device_number(const char **text, char behind,
+                               int32_t *number_p)
 {
     const char *at = *text;
     int64_t number = 0;
@@ -59,9 +61,9 @@ bool tmsg_numbers_find(const char *text, tmsg_device_t device,
     int32_t number, type, ordinal;
 
     while (*text != '\0') {
-        if (!read_number(&text, '=', &number) ||
-            !read_number(&text, ':', &type) ||
-            !read_number(&text, ',', &ordinal)) {
+        if (!read_device_number(&text, '=', &number) ||
+            !read_device_number(&text, ':', &type) ||
+            !read_device_number(&text, ',', &ordinal)) {
             return false;
         }
         if (type == device.type && ordinal == device.id) {

@@ -5,7 +5,7 @@
 
 #include "core/bytes.h"
 
-/* Each begins what is hashed for one purpose, and no other. */
+/* The labels. Each begins what is hashed for one purpose, and for no other. */
 #define LABEL_BYTES 16
 static const char hellos[] = "tensormsg hellos";
 static const char lists[] = "tensormsg proofs";
@@ -18,8 +18,8 @@ static const char *const proofs[TMSG_ROLE_COUNT] = {
     "tensormsg joins<"};
 static const char *const frames[] = {"tensormsg frame>", "tensormsg frame<"};
 
-static void update(crypto_generichash_state *state, const void *data,
-                   size_t bytes)
+static void update_hash(crypto_generichash_state *state, const void *data,
+                        size_t bytes)
 {
     crypto_generichash_update(state, data, bytes);
 }
@@ -30,18 +30,19 @@ void tmsg_proof_hash(const void *data, size_t bytes,
     crypto_generichash(hash, TMSG_HASH_BYTES, data, bytes, NULL, 0);
 }
 
-/* Of a label and three things behind it, of which the last may be nothing. */
-static void hash_of(const char *label, const uint8_t first[TMSG_HASH_BYTES],
-                    const void *second, size_t second_bytes, const void *third,
-                    size_t third_bytes, uint8_t hash[TMSG_HASH_BYTES])
+/* Hashes a label and three things behind it. The last of them may be empty. */
+static void hash_parts(const char *label, const uint8_t first[TMSG_HASH_BYTES],
+                       const void *second, size_t second_bytes,
+                       const void *third, size_t third_bytes,
+                       uint8_t hash[TMSG_HASH_BYTES])
 {
     crypto_generichash_state state;
 
     crypto_generichash_init(&state, NULL, 0, TMSG_HASH_BYTES);
-    update(&state, label, LABEL_BYTES);
-    update(&state, first, TMSG_HASH_BYTES);
-    update(&state, second, second_bytes);
-    update(&state, third, third_bytes);
+    update_hash(&state, label, LABEL_BYTES);
+    update_hash(&state, first, TMSG_HASH_BYTES);
+    update_hash(&state, second, second_bytes);
+    update_hash(&state, third, third_bytes);
     crypto_generichash_final(&state, hash, TMSG_HASH_BYTES);
 }
 
@@ -49,7 +50,7 @@ void tmsg_proof_transcript(const uint8_t dialling[TMSG_HASH_BYTES],
                            const uint8_t dialled[TMSG_HASH_BYTES],
                            uint8_t transcript[TMSG_HASH_BYTES])
 {
-    hash_of(hellos, dialling, dialled, TMSG_HASH_BYTES, "", 0, transcript);
+    hash_parts(hellos, dialling, dialled, TMSG_HASH_BYTES, "", 0, transcript);
 }
 
 void tmsg_proof_bind(const uint8_t transcript[TMSG_HASH_BYTES],
@@ -59,32 +60,33 @@ void tmsg_proof_bind(const uint8_t transcript[TMSG_HASH_BYTES],
     uint8_t hash[TMSG_HASH_BYTES];
 
     tmsg_proof_hash(list, bytes, hash);
-    hash_of(lists, transcript, hash, TMSG_HASH_BYTES, "", 0, bound);
+    hash_parts(lists, transcript, hash, TMSG_HASH_BYTES, "", 0, bound);
 }
 
 void tmsg_proof_knock(const uint8_t dialled[TMSG_HASH_BYTES],
                       const uint8_t dialling[TMSG_HASH_BYTES], const void *body,
                       size_t bytes, uint8_t transcript[TMSG_HASH_BYTES])
 {
-    hash_of(knocks, dialled, dialling, TMSG_HASH_BYTES, body, bytes,
-            transcript);
+    hash_parts(knocks, dialled, dialling, TMSG_HASH_BYTES, body, bytes,
+               transcript);
 }
 
 void tmsg_proof_answer(const uint8_t bound[TMSG_HASH_BYTES], const void *body,
                        size_t bytes, const uint8_t nonce[TMSG_HASH_BYTES],
                        uint8_t transcript[TMSG_HASH_BYTES])
 {
-    hash_of(answers, bound, body, bytes, nonce, TMSG_HASH_BYTES, transcript);
+    hash_parts(answers, bound, body, bytes, nonce, TMSG_HASH_BYTES, transcript);
 }
 
-static void derive(const uint8_t key[TMSG_KEY_BYTES], const char *label,
-                   const uint8_t transcript[TMSG_HASH_BYTES], uint8_t *out)
+static void derive_secret(const uint8_t key[TMSG_KEY_BYTES], const char *label,
+                          const uint8_t transcript[TMSG_HASH_BYTES],
+                          uint8_t *out)
 {
     crypto_generichash_state state;
 
     crypto_generichash_init(&state, key, TMSG_KEY_BYTES, TMSG_HASH_BYTES);
-    update(&state, label, LABEL_BYTES);
-    update(&state, transcript, TMSG_HASH_BYTES);
+    update_hash(&state, label, LABEL_BYTES);
+    update_hash(&state, transcript, TMSG_HASH_BYTES);
     crypto_generichash_final(&state, out, TMSG_HASH_BYTES);
     sodium_memzero(&state, sizeof(state));
 }
@@ -93,14 +95,14 @@ void tmsg_proof_make(const uint8_t key[TMSG_KEY_BYTES], tmsg_role_t role,
                      const uint8_t transcript[TMSG_HASH_BYTES],
                      uint8_t proof[TMSG_PROOF_BYTES])
 {
-    derive(key, proofs[role], transcript, proof);
+    derive_secret(key, proofs[role], transcript, proof);
 }
 
 void tmsg_proof_frame_key(const uint8_t key[TMSG_KEY_BYTES], tmsg_role_t role,
                           const uint8_t transcript[TMSG_HASH_BYTES],
                           uint8_t frame_key[TMSG_KEY_BYTES])
 {
-    derive(key, frames[role], transcript, frame_key);
+    derive_secret(key, frames[role], transcript, frame_key);
 }
 
 void tmsg_proof_said(const uint8_t unsent[TMSG_PROOF_BYTES], const void *said,
@@ -118,8 +120,8 @@ void tmsg_proof_lane(const uint8_t *frame_key, const void *said, size_t bytes,
     crypto_generichash_init(&state, frame_key,
                             frame_key == NULL ? 0 : TMSG_KEY_BYTES,
                             TMSG_PROOF_BYTES);
-    update(&state, lanes, LABEL_BYTES);
-    update(&state, said, bytes);
+    update_hash(&state, lanes, LABEL_BYTES);
+    update_hash(&state, said, bytes);
     crypto_generichash_final(&state, proof, TMSG_PROOF_BYTES);
     sodium_memzero(&state, sizeof(state));
 }
@@ -133,8 +135,8 @@ void tmsg_proof_mac(const uint8_t frame_key[TMSG_KEY_BYTES], uint64_t number,
 
     *tmsg_put_le(head, number, 8) = type;
     crypto_generichash_init(&state, frame_key, TMSG_KEY_BYTES, TMSG_MAC_BYTES);
-    update(&state, head, sizeof(head));
-    update(&state, payload, bytes);
+    update_hash(&state, head, sizeof(head));
+    update_hash(&state, payload, bytes);
     crypto_generichash_final(&state, mac, TMSG_MAC_BYTES);
     sodium_memzero(&state, sizeof(state));
 }

@@ -8,8 +8,8 @@ tmsg_status_t tmsg_control_failure(int32_t status)
 {
     bool known = status < 0 && status >= TMSG_ERR_APPLICATION;
 
-    /* CLOSED means the orderly end, which is said in another way; what is
-     * DROPPED nobody else hears of. */
+    /* CLOSED means the orderly end, which is told in another way. DROPPED is
+     * told to nobody else. */
     known = known && status != TMSG_ERR_CLOSED && status != TMSG_ERR_DROPPED;
     return known ? (tmsg_status_t)status : TMSG_ERR_REFUSED;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/boot/refusal.h - what one side tells the other when it refuses it. */
+/* am/boot/refusal.h - what one side tells the other when it refuses the
+ * connection. */
 #ifndef TMSG_AM_BOOT_REFUSAL_H
 #define TMSG_AM_BOOT_REFUSAL_H
 
@@ -8,11 +9,12 @@
 
 #include <tensormsg/status.h>
 
-/* A failure that a peer names: one that we know and that it can mean, else
- * REFUSED. */
+/* Returns the failure that a peer names, if this side knows it and the peer can
+ * mean it; otherwise REFUSED. */
 tmsg_status_t tmsg_control_failure(int32_t status);
 
-/* The peer's refusal, as an error of this side. */
+/* Sets and returns the peer's refusal as an error of this side. `data` is the
+ * payload of REFUSE. */
 tmsg_status_t tmsg_handshake_refused(const uint8_t *data, size_t bytes);
 
 #endif
