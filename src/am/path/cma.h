@@ -3,13 +3,13 @@
  * reads a payload straight out of the sender's memory (cross-memory attach,
  * process_vm_readv(2)). The rules are docs/connection.md, "Reading".
  *
- * UCX has the same and is not given it: its transport takes a read that ended
- * early for the whole, so that a payload whose memory is gone at its end was
+ * UCX has the same, but is not given it: its transport takes a read that ended
+ * early for the whole. A payload whose memory is gone at its end would be
  * delivered with whatever lay in the receiver's buffer. Here a short read is an
  * error of that message.
  *
  * An active message with TMSG_HEADER_READ brings the address in place of the
- * payload; the answer is a READ message. */
+ * payload. The receiver answers with a READ message. */
 #ifndef TMSG_AM_PATH_CMA_H
 #define TMSG_AM_PATH_CMA_H
 
@@ -22,67 +22,74 @@
 #include "am/endpoint/paths.h"
 #include "core/list.h"
 
-/* A payload that the peer is to read; embedded in what is sent. */
+/* Describes a payload that the peer is to read. Embed this in what is sent. */
 typedef struct tmsg_cma_out {
-    tmsg_node_t node;  /* endpoint's lent or ended */
-    tmsg_list_t *list; /* which of these; NULL: the peer has answered */
+    tmsg_node_t node;  /* in the endpoint's lent or ended */
+    tmsg_list_t *list; /* lent or ended; NULL: the peer has answered */
     tmsg_endpoint_t *endpoint;
     void (*over)(struct tmsg_cma_out *out, tmsg_ucx_status_t ucs);
     uint64_t token;
-    bool in_ucx; /* the active message is */
+    bool in_ucx; /* UCX has the active message */
     tmsg_ucx_status_t status;
-    uint8_t payload[TMSG_CMA_BYTES]; /* UCX reads it while it is */
+    uint8_t payload[TMSG_CMA_BYTES]; /* UCX reads it while in_ucx is set */
 } tmsg_cma_out_t;
 
-/* A payload that is to be read. */
+/* Describes a payload that this side is to read. */
 struct tmsg_cma_in {
     uint64_t address;
     uint64_t token;
 };
 
-/* Lock held, outside UCX: what carries the endpoint is known. Finds out whether
- * this side can read the peer's memory, and tells it. */
+/* Finds out whether this side can read the peer's memory, and tells the peer if
+ * so. Called when it is known what carries the endpoint. Lock held, outside
+ * UCX. */
 void tmsg_cma_begin(tmsg_endpoint_t *endpoint);
 
-/* Hands the active message to UCX. `header` has TMSG_HEADER_READ; it and the
- * `bytes` at `data` stay as they are until out->over() is called: once, with
- * TMSG_UCX_OK when the peer has read them, TMSG_UCX_REJECTED when it will not,
- * or what became of the active message. Gives UCX's own status. */
+/* Hands the active message to UCX, and returns UCX's status. `header` has
+ * TMSG_HEADER_READ. The header and the bytes at `data` stay as they are until
+ * out->over() is called. That happens once: with TMSG_UCX_OK when the peer has
+ * read the bytes, with TMSG_UCX_REJECTED when it will not, or with what became
+ * of the active message. */
 tmsg_ucx_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
                                 size_t header_bytes, const void *data,
                                 uint32_t am_flags, tmsg_cma_out_t *out);
 
-/* UCX is gone and will not report `out`, whose over() is not called. */
+/* Takes `out` off its list when UCX is gone and will not report it. out->over()
+ * is not called. */
 void tmsg_cma_forsake(tmsg_cma_out_t *out);
 
-/* Lock held: the connection is over, and its lease withdrawn: the peer believes
- * nothing more that it reads. What is lent ends with the next chores. */
+/* tmsg_cma_end() stops reading in both directions when the connection is over.
+ * The lease is withdrawn before, so that the peer believes nothing more that it
+ * reads. tmsg_cma_chores() ends, with the next chores, what was lent. Lock
+ * held. */
 void tmsg_cma_end(tmsg_endpoint_t *endpoint);
 void tmsg_cma_chores(tmsg_endpoint_t *endpoint);
 
-/* What an active message with TMSG_HEADER_READ brings. False: it may not be,
- * and the endpoint ends. */
+/* Decodes what an active message with TMSG_HEADER_READ brings. Returns false if
+ * the message is not allowed, and ends the endpoint. */
 bool tmsg_cma_arrival(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival,
                       tmsg_cma_in_t *in_p);
 
-/* Reads the payload into these pieces; tells the peer that it is read, or that
- * it will not be. *read_p says how many bytes came. TMSG_UCX_INVALID_ADDR:
- * there was memory that could not be read, or written here (tmsg_cma_blame()),
- * of a peer that is alive. TMSG_UCX_CANCELED: the peer is gone, or has given
- * the connection up. */
+/* Reads the payload into these pieces, and tells the peer that it was read, or
+ * that it will not be. *read_p is the number of bytes that came. Returns
+ * TMSG_UCX_INVALID_ADDR if memory could not be read there, or written here (see
+ * tmsg_cma_blame()), and the peer is alive; TMSG_UCX_CANCELED if the peer is
+ * gone, or has given the connection up; TMSG_UCX_IO_ERROR if the system call
+ * failed otherwise. */
 tmsg_ucx_status_t tmsg_cma_read(tmsg_endpoint_t *endpoint,
                                 const tmsg_cma_in_t *in,
                                 const struct iovec *pieces, size_t count,
                                 size_t *read_p);
 
-/* What is wrong with the memory at which a read stopped, in words. */
+/* Returns in words what is wrong with the memory at which a read stopped. */
 const char *tmsg_cma_blame(const tmsg_endpoint_t *endpoint,
                            const tmsg_cma_in_t *in, size_t read);
 
-/* Where in the pieces it stopped. */
+/* Returns the address in the pieces at which a read stopped. */
 const void *tmsg_cma_place(const struct iovec *pieces, size_t read);
 
-/* The payload will not be read (any more). */
+/* Tells the peer that its payload is not read any more. `rejected`: it was not
+ * read to its end. */
 void tmsg_cma_drop(tmsg_endpoint_t *endpoint, const tmsg_cma_in_t *in,
                    bool rejected);
 
