@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/shm/shared.h - memory that two processes have. The one that makes it tells
- * the other a descriptor and a mark, by which that one knows that it has found
- * the right one. It begins with the mark; the rest is zero at first, and
- * whatever stands there later is what the other side likes. */
+/* am/shm/shared.h - memory that two processes share. The process that makes it
+ * tells the other a descriptor and a mark. By the mark the other knows that it
+ * has found the right memory. The memory begins with the mark; the rest is zero
+ * at first, and later the other side may write anything there. */
 #ifndef TMSG_AM_SHM_SHARED_H
 #define TMSG_AM_SHM_SHARED_H
 
@@ -18,21 +18,23 @@ typedef struct {
     uint8_t *memory; /* NULL: none */
     size_t bytes;
     int fd;    /* < 0: closed */
-    pid_t pid; /* in a child of ours there is something else */
+    pid_t pid; /* that mapped it; a child may have something else there */
 } tmsg_shared_t;
 
-/* Errors: IO. */
+/* Creates the memory. Errors: IO. */
 tmsg_status_t tmsg_shared_create(tmsg_shared_t *shared, size_t bytes);
 
-/* That of another process, by its descriptor. Errors: IO (it cannot be opened,
- * or is no such memory). */
+/* Opens the memory of another process, by its descriptor there. Errors: IO (it
+ * cannot be opened, or is no such memory). */
 tmsg_status_t tmsg_shared_open(tmsg_shared_t *shared, size_t bytes, pid_t pid,
                                int fd, const uint8_t *mark);
 
-/* The descriptor is open until the other side has it. */
+/* Closes the descriptor, which stays open until the other side has the
+ * memory. */
 void tmsg_shared_close_fd(tmsg_shared_t *shared);
 
-/* What neither of the two has made is nothing to be freed. */
+/* Frees memory that tmsg_shared_create() or tmsg_shared_open() has made. Not to
+ * be called for any other. */
 void tmsg_shared_free(tmsg_shared_t *shared);
 
 #endif
