@@ -20,9 +20,9 @@ tmsg_status_t tmsg_parts_make(tmsg_send_t *send, const tmsg_payload_t *payload);
 tmsg_status_t tmsg_parts_slice(tmsg_send_t *send,
                                const tmsg_payload_t *payload);
 
-/* Whether the peer keeps so many parts that it may ask for some: a part of a
- * message that it asks for then has a place beside those that it has no memory
- * for. */
+/* Returns whether the peer keeps so many parts that it may ask for some: a part
+ * of a message that it asks for then has a place beside those that it has no
+ * memory for. */
 bool tmsg_parts_may_be_asked(const tmsg_endpoint_t *endpoint);
 
 /* Begins the parts of a send whose head goes to UCX now. Returns how many bytes
@@ -43,8 +43,8 @@ void tmsg_parts_handed(const tmsg_parts_piece_t *piece, tmsg_ucx_status_t ucs);
  * of other work on the endpoint. */
 void tmsg_parts_unreadable(const tmsg_parts_piece_t *piece, const void *at);
 
-/* Whether some parts are with UCX, are being copied from a device, or are to be
- * handed over. */
+/* Returns whether some parts are with UCX, are being copied from a device, or
+ * are to be handed over. */
 bool tmsg_parts_pending(const tmsg_send_t *send);
 
 /* Stops the parts of a send: no more of them are handed over. */

@@ -12,7 +12,7 @@
 
 #define TMSG_PART_NUMBER_BYTES 4
 
-/* A part that is being moved. */
+/* Describes a part that is being moved. */
 typedef struct {
     tmsg_op_t op;
     tmsg_send_t *send;
@@ -20,11 +20,11 @@ typedef struct {
     tmsg_fill_t *fill;     /* what its device memory was copied to, or NULL */
     tmsg_pool_block_t own; /* host memory that it was copied to */
     tmsg_cma_out_t read;
-    /* The part's preamble and number, which UCX reads until it reports. */
+    /* UCX reads the part's preamble and number here until it reports. */
     uint8_t header[TMSG_PREAMBLE_BYTES + TMSG_PART_NUMBER_BYTES];
 } tmsg_parts_slot_t;
 
-/* Where the next part begins. */
+/* Says where the next part begins. */
 typedef struct {
     const uint8_t *packed; /* bytes of the next tensor that was packed */
     size_t tensor;
@@ -56,7 +56,7 @@ struct tmsg_parts_out {
     uint8_t others[]; /* what split.others points to */
 };
 
-/* Whether nothing is left to be handed over. */
+/* Returns whether nothing is left to be handed over. */
 bool tmsg_parts_out_is_over(const tmsg_parts_out_t *parts);
 
 /* tmsg_parts_out_next_bytes() returns the bytes of the next part.

@@ -134,8 +134,8 @@ tmsg_status_t tmsg_send_foresee(const tmsg_send_t *send);
  * Returns IN_PROGRESS if the send has to wait and be prepared again. */
 tmsg_status_t tmsg_send_prepare(tmsg_send_t *send);
 
-/* Whether a prepared send is for a box, if there is one. Sends for which a way
- * or protocol was asked go by that instead. */
+/* Returns whether a prepared send is for a box, if there is one. Sends for
+ * which a way or protocol was asked go by that instead. */
 bool tmsg_send_is_for_box(const tmsg_send_t *send);
 
 /* Hands a prepared send to UCX, or puts it into the box. From here on the send

@@ -12,7 +12,7 @@
 tmsg_status_t tmsg_queue_read(const tmsg_queue_params_t *params,
                               tmsg_queue_params_t *queue);
 
-/* The bounds of queues for which nobody sets any. */
+/* These bounds hold for queues for which nobody sets any. */
 extern const tmsg_queue_params_t tmsg_queue_usual;
 
 /* Queues a send that cannot go at once. If there is no room, the queue's policy

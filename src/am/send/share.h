@@ -13,7 +13,8 @@
 
 #define TMSG_SHARE_SMALL 576
 
-/* What the sends share. References are counted under the worker's lock. */
+/* Holds what the sends share. References are counted under the worker's
+ * lock. */
 typedef struct {
     unsigned refs;
     const tmsg_map_t *made; /* the map that the plan is of; NULL: no plan yet */

@@ -29,7 +29,7 @@ tmsg_status_t tmsg_stage_out_check(tmsg_send_t *send);
 tmsg_status_t tmsg_stage_out_sum(const tmsg_send_t *send,
                                  const tmsg_payload_t *payload);
 
-/* Whether the send waits for checksums that are not known yet. */
+/* Returns whether the send waits for checksums that are not known yet. */
 bool tmsg_stage_out_sums(const tmsg_send_t *send);
 
 /* Returns the largest part of a message whose chunk would be `chunk`
@@ -43,7 +43,8 @@ void tmsg_stage_out_begin(tmsg_send_t *send, const tmsg_split_t *split);
  * this one, so that there is always room for one chunk of it. */
 void tmsg_stage_out_pump(tmsg_send_t *send, bool must);
 
-/* Whether a part of tensor `index`, the next in order, can go to UCX. */
+/* Returns whether a part of tensor `index`, the next in order, can go to
+ * UCX. */
 bool tmsg_stage_out_ready(const tmsg_send_t *send, size_t index);
 
 /* Returns where that part is, and sets *memory_type_p if it is no host tensor.
@@ -58,7 +59,8 @@ void tmsg_stage_out_reported(tmsg_send_t *send, tmsg_fill_t *fill);
 /* Stops the copies: no more of the message is sent. */
 void tmsg_stage_out_stop(tmsg_send_t *send);
 
-/* Whether a copy is still under way, so that the map's memory is read. */
+/* Returns whether a copy is still under way, so that the map's memory is
+ * read. */
 bool tmsg_stage_out_copies(const tmsg_send_t *send);
 
 #endif

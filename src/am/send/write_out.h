@@ -7,8 +7,8 @@
 #include "core/map.h"
 #include "memory/pool.h"
 
-/* A map whose broadcast tensors are in C order, and the block that these lie
- * in. The data of its other tensors are those of the original map. All zero
+/* Holds a map whose broadcast tensors are in C order, and the block that these
+ * lie in. The data of its other tensors are those of the original map. All zero
  * bits: none. */
 typedef struct {
     tmsg_map_t *map;
