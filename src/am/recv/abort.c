@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* UCX cannot take an active message back, so one that is given up comes all the
- * same, before its ABORT or after it: its number is accounted for in any case,
- * and nothing stalls behind it. */
+/* UCX cannot take an active message back. So a message that is given up comes
+ * all the same, before its ABORT or after it. Its number is accounted for in
+ * either case, and nothing stalls behind it. */
 #include "am/recv/abort.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "core/bytes.h"
 #include "core/utf8.h"
 
-/* An ABORT that was faster than its message. */
+/* This record keeps an ABORT that came before its message. */
 typedef struct {
     tmsg_node_t node;
     uint16_t channel;
@@ -38,9 +38,9 @@ static note_t *find_note(const tmsg_endpoint_t *endpoint, uint16_t channel,
     return NULL;
 }
 
-/* Without memory for it the message is delivered: nobody promised it would not
- * be. */
-static void keep(tmsg_endpoint_t *endpoint, const note_t *abort)
+/* Keeps an ABORT until its message comes. Without memory the message is
+ * delivered, since nobody promised that it would not be. */
+static void keep_abort(tmsg_endpoint_t *endpoint, const note_t *abort)
 {
     note_t *kept;
 
@@ -66,7 +66,9 @@ void tmsg_abort_recall(tmsg_message_t *message)
         find_note(endpoint, message->channel->number, message->head.sequence);
     if (found != NULL) {
         tmsg_list_remove(&endpoint->rx.aborts, &found->node);
-        message->state = TMSG_RX_FETCHING; /* it is in no list to fetch */
+        /* The message is in no fetch list yet, so its state must not be
+         * WAITING. */
+        message->state = TMSG_RX_FETCHING;
         tmsg_message_abort(message, found->status, found->why);
         free(found);
     }
@@ -81,8 +83,8 @@ void tmsg_aborts_free(tmsg_endpoint_t *endpoint)
     }
 }
 
-/* One whose turn has not come. */
-static void apply(tmsg_channel_t *channel, const note_t *abort)
+/* Applies an ABORT to a message whose turn has not come. */
+static void apply_abort(tmsg_channel_t *channel, const note_t *abort)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
     tmsg_message_t *message;
@@ -95,7 +97,7 @@ static void apply(tmsg_channel_t *channel, const note_t *abort)
     }
     message = tmsg_message_find(channel, abort->sequence);
     if (message == NULL) {
-        keep(endpoint, abort);
+        keep_abort(endpoint, abort);
         return;
     }
     tmsg_message_abort(message, abort->status, abort->why);
@@ -120,7 +122,7 @@ tmsg_ucx_status_t tmsg_abort_arrived(const tmsg_arrival_t *arrival)
     tmsg_utf8_scrub(abort.why);
     if ((int32_t)(head->sequence - channel->rx_sequence) >= 0 &&
         !tmsg_channel_overtook(channel, head->sequence)) {
-        apply(channel, &abort);
+        apply_abort(channel, &abort);
         return TMSG_UCX_OK;
     }
     message = tmsg_message_withdraw(channel, head->sequence);

@@ -40,8 +40,9 @@ tmsg_stream_key_t tmsg_stream_key(const tmsg_endpoint_t *endpoint,
                                .index = (uint16_t)(at / 2)};
 }
 
-/* Of either kind: 0 where it is of no stream's. */
-static uint16_t channel_of(const tmsg_message_t *message)
+/* Returns the stream's channel for either kind of stream message, or 0 if the
+ * message belongs to no stream. */
+static uint16_t stream_channel_of(const tmsg_message_t *message)
 {
     uint16_t channel = message->head.kind == TMSG_KIND_STREAM
                            ? message->channel->number
@@ -54,7 +55,7 @@ static uint16_t channel_of(const tmsg_message_t *message)
 void tmsg_stream_arrived(tmsg_message_t *message)
 {
     const tmsg_endpoint_t *endpoint = message->endpoint;
-    uint16_t channel = channel_of(message);
+    uint16_t channel = stream_channel_of(message);
 
     if (channel == 0) {
         tmsg_stream_take(message);
@@ -69,11 +70,11 @@ void tmsg_stream_arrived(tmsg_message_t *message)
 void tmsg_stream_failed(tmsg_message_t *message, const char *why)
 {
     const tmsg_endpoint_t *endpoint = message->endpoint;
-    uint16_t channel = channel_of(message);
+    uint16_t channel = stream_channel_of(message);
 
     if (message->head.kind == TMSG_KIND_STREAM_OVER &&
         message->stream == NULL && message->refusal == TMSG_ERR_NO_MEMORY) {
-        /* Whose stream it ends nobody knows. */
+        /* Nobody knows which stream this message ends. */
         tmsg_stream_break(message->endpoint, message->refusal, why);
     } else if (endpoint->calls_peer != NULL && channel != 0) {
         endpoint->calls_ops->streamed(endpoint->calls_peer,
@@ -94,8 +95,9 @@ static tmsg_status_t check_type(uint8_t kind, uint8_t type)
                                 "call: type %u is not of kind %u", type, kind);
 }
 
-/* Whether it comes once more, with the next connection of its session: only
- * then is it taken or refused, of which others are told and counts are made. */
+/* Returns whether the message comes again with the next connection of its
+ * session. It is taken or refused only then, because others are told of that
+ * and counts are made. */
 static bool comes_again(const tmsg_endpoint_t *endpoint,
                         const tmsg_call_head_t *call)
 {
@@ -209,7 +211,8 @@ tmsg_ucx_status_t tmsg_uncall_arrived(const tmsg_arrival_t *arrival)
     if (endpoint != NULL && endpoint->worker->calls != NULL &&
         arrival->head.body_bytes >= TMSG_UNCALL_BYTES &&
         tmsg_calls_meet(endpoint) == TMSG_OK) {
-        /* The call may come behind it, as the first. */
+        /* The cancellation may come before its call, as the first message for
+         * calls. */
         endpoint->calls_ops->canceled(
             endpoint->calls_peer,
             tmsg_get_le(arrival->body, TMSG_UNCALL_BYTES));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From a whole message to the application, each in its turn. */
+/* Delivers whole messages to the application, in their order. */
 #include "am/recv/deliver.h"
 
 #include "am/endpoint/channel.h"
@@ -12,8 +12,9 @@
 #include "am/recv/schemas.h"
 #include "am/recv/trace.h"
 
-/* Messages of a stream are taken in another order than they came in: its end
- * at once, what is before that when it is read. */
+/* Notes the number below which all messages were taken. A stream's messages are
+ * taken in another order than they came in: its end at once, earlier ones when
+ * they are read. */
 static void note_taken(tmsg_message_t *message)
 {
     tmsg_channel_t *channel = message->channel;
@@ -30,8 +31,8 @@ static void note_taken(tmsg_message_t *message)
                                   ->head.sequence;
 }
 
-/* One that repeats another has given its bytes back when it came; what is left
- * is its number. */
+/* Returns whether the message may owe the peer credit. A repeat's message
+ * returned its bytes when it came, so only its number is left. */
 static bool may_owe_credit(const tmsg_message_t *message)
 {
     const tmsg_channel_t *channel = message->channel;
@@ -60,8 +61,9 @@ void tmsg_message_taken(tmsg_message_t *message)
     }
 }
 
-/* Takes it, unless nobody has the endpoint any more. */
-static bool take(tmsg_message_t *message)
+/* Notes that the application has the message. Returns false if nobody has the
+ * endpoint any more. */
+static bool take_wanted(tmsg_message_t *message)
 {
     const tmsg_endpoint_t *endpoint = message->endpoint;
     bool wanted;
@@ -80,20 +82,19 @@ static void run_handler(tmsg_due_t *due)
     tmsg_message_t *message = TMSG_CONTAINER_OF(due, tmsg_message_t, due);
     const tmsg_worker_t *worker = message->endpoint->worker;
 
-    if (take(message)) {
+    if (take_wanted(message)) {
         worker->handler(worker->handler_arg, message);
     } else {
         tmsg_message_destroy(message);
     }
 }
 
-/* The same of a call, or a reply, which the application's handler never sees.
- */
+/* Delivers a call or a reply, which the application's handler never sees. */
 static void run_call(tmsg_due_t *due)
 {
     tmsg_message_t *message = TMSG_CONTAINER_OF(due, tmsg_message_t, due);
 
-    if (take(message)) {
+    if (take_wanted(message)) {
         tmsg_call_arrived(message);
     } else {
         tmsg_call_dropped(message);
@@ -101,7 +102,7 @@ static void run_call(tmsg_due_t *due)
     }
 }
 
-/* The same of a stream's, which is taken when it is read. */
+/* Delivers a stream's message, which is taken when it is read. */
 static void run_stream(tmsg_due_t *due)
 {
     tmsg_message_t *message = TMSG_CONTAINER_OF(due, tmsg_message_t, due);
@@ -200,7 +201,7 @@ void tmsg_message_hand_over(tmsg_message_t *message)
 void tmsg_messages_deliver(tmsg_channel_t *channel)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
-    bool news = false; /* of credit */
+    bool news = false; /* the peer is owed credit */
 
     for (;;) {
         tmsg_message_t *message = channel->rx;
@@ -233,10 +234,11 @@ void tmsg_messages_deliver(tmsg_channel_t *channel)
 bool tmsg_message_may_overtake(const tmsg_message_t *message)
 {
     return (message->head.flags & TMSG_HEADER_UNORDERED) != 0 &&
-           !tmsg_resume_keeps(message->endpoint); /* which counts prefixes */
+           /* A session counts prefixes. */
+           !tmsg_resume_keeps(message->endpoint);
 }
 
-/* It waits for none of those before it; its definition of a schema does. */
+/* The message waits for no earlier one, but its definition of a schema does. */
 void tmsg_message_overtake(tmsg_message_t *message)
 {
     tmsg_channel_t *channel = message->channel;

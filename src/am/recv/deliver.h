@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/recv/deliver.h - from a whole message to the application, each in its
- * turn. */
+/* am/recv/deliver.h - hands whole messages to the application, in their order.
+ */
 #ifndef TMSG_AM_RECV_DELIVER_H
 #define TMSG_AM_RECV_DELIVER_H
 
@@ -9,23 +9,25 @@
 /* Delivers every message of a channel whose turn has come. */
 void tmsg_messages_deliver(tmsg_channel_t *channel);
 
-/* Delivers one that is in its channel's order no more: it is counted, and the
- * handler or whoever pulls gets it. */
+/* Delivers a message that has left its channel's order. Counts it, and gives it
+ * to the handler, to a call or stream, or to the queue for pulling. */
 void tmsg_message_hand_over(tmsg_message_t *message);
 
-/* Whether it waits for none of those before it on its channel. */
+/* Returns whether the message need not wait for earlier ones of its channel. */
 bool tmsg_message_may_overtake(const tmsg_message_t *message);
 
-/* Delivers a message before its turn, if it is unordered and may be. */
+/* Delivers a message before its turn, if it is unordered and may overtake. */
 void tmsg_message_overtake(tmsg_message_t *message);
 
-/* The application has it: the peer gets its credit back. */
+/* Notes that the application has the message, and returns the peer's credit. */
 void tmsg_message_taken(tmsg_message_t *message);
 
-/* Gives up one that was queued to be pulled, and is not any more. */
+/* Gives up a message that was just taken out of the queue for pulling: undoes
+ * what tmsg_message_hand_over() counted. */
 void tmsg_message_take_back(tmsg_message_t *message);
 
-/* Goes past the next message in order, if it was delivered before. */
+/* Moves a channel's order past the next number, if that message was delivered
+ * before its turn. Returns whether it was. */
 bool tmsg_channel_pass(tmsg_channel_t *channel);
 
 #endif

@@ -27,12 +27,12 @@
 #include "core/log.h"
 #include "serialize/split.h"
 
-/* What UCX keeps may take one of its segments, however short it is: where it is
- * to wait for memory it is copied instead. Longer than that it is in memory of
- * its own. */
+/* UCX's data may occupy one of its segments, however short it is. Data of up to
+ * this many bytes is copied if it has to wait for memory. Longer data is in
+ * memory of its own. */
 #define COPIED_MOST 65536
 
-static void give_segment(tmsg_message_t *message)
+static void give_message_segment(tmsg_message_t *message)
 {
     if (message->in_segment) {
         message->in_segment = false;
@@ -45,7 +45,7 @@ void tmsg_message_drop_data(tmsg_message_t *message)
     if (message->data == NULL) {
         return;
     }
-    give_segment(message);
+    give_message_segment(message);
     if (message->is_read) {
         tmsg_cma_drop(message->endpoint, &message->to_read, false);
     } else if (message->copied) {
@@ -95,16 +95,17 @@ tmsg_status_t tmsg_message_keep_data(tmsg_message_t *message, void *data,
     return TMSG_OK;
 }
 
-/* Whether what was read from the sender's memory until now was what it sent, by
- * its socket and by its word. */
+/* Returns whether the bytes that were read from the sender's memory until now
+ * were the ones it sent: its socket stands, and so does its lease. */
 static bool is_lent(const tmsg_endpoint_t *endpoint)
 {
     return tmsg_link_alive(endpoint) && tmsg_lease_stands(endpoint);
 }
 
-/* Where the sender is gone nothing behind it is delivered either: the order has
- * no gap. It comes again where the connection is to come back. */
-static void lose(tmsg_message_t *message, tmsg_ucx_status_t ucs)
+/* Handles a fetch that failed. If the sender is gone, nothing behind this
+ * message is delivered either, so the order has no gap. If the connection is to
+ * come back, the message comes again. */
+static void lose_message(tmsg_message_t *message, tmsg_ucx_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
     bool alive = is_lent(endpoint);
@@ -133,22 +134,24 @@ static void lose(tmsg_message_t *message, tmsg_ucx_status_t ucs)
     }
 }
 
-/* What UCX wrote counts only if its sender had not given us up by then, and
- * changed its buffer. Memory that cannot be read is that
- * of a peer that dies, of which the socket may not tell yet. */
+/* Returns whether the payload counts. What UCX wrote counts only if the sender
+ * had not given this side up by then, and changed its buffer. If the sender's
+ * memory cannot be read, the sender is dying; its socket may not show that yet.
+ */
 static bool is_believed(const tmsg_message_t *message)
 {
     if (message->is_read && message->parts == NULL) {
-        return tmsg_link_alive(message->endpoint); /* its word was read */
+        /* The read checked the sender's lease itself. */
+        return tmsg_link_alive(message->endpoint);
     }
     return (!message->rendezvous && message->parts == NULL) ||
            is_lent(message->endpoint);
 }
 
-static void finish(tmsg_message_t *message)
+static void finish_fetch(tmsg_message_t *message)
 {
     if (!is_believed(message)) {
-        lose(message, TMSG_UCX_OK);
+        lose_message(message, TMSG_UCX_OK);
         tmsg_messages_deliver(message->channel);
     } else if (message->body != NULL && !message->landed && !message->aborted) {
         tmsg_message_landed(message);
@@ -164,7 +167,7 @@ void tmsg_message_fetched(tmsg_message_t *message, tmsg_ucx_status_t ucs)
 
     message->pending--;
     if (!over && ucs != TMSG_UCX_OK && message->state != TMSG_RX_FAILED) {
-        lose(message, ucs);
+        lose_message(message, ucs);
     }
     if (message->pending > 0) {
         return;
@@ -176,28 +179,28 @@ void tmsg_message_fetched(tmsg_message_t *message, tmsg_ucx_status_t ucs)
         tmsg_messages_deliver(message->channel);
     } else if (message->aborted ||
                (message->head_here && !tmsg_parts_missing(message))) {
-        finish(message);
+        finish_fetch(message);
     }
 }
 
-static void fetched(tmsg_message_t *message, tmsg_ucx_status_t ucs)
+static void head_fetched(tmsg_message_t *message, tmsg_ucx_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
 
-    give_segment(message);
+    give_message_segment(message);
     tmsg_op_over(endpoint, &message->op);
     message->head_here = ucs == TMSG_UCX_OK;
     tmsg_message_fetched(message, ucs);
     tmsg_endpoint_reported(endpoint);
 }
 
-/* Its UCX worker is gone. */
-static void forsaken(tmsg_op_t *op)
+/* Ends the fetch, because its UCX worker is gone. */
+static void fetch_forsaken(tmsg_op_t *op)
 {
     tmsg_message_t *message = TMSG_CONTAINER_OF(op, tmsg_message_t, op);
 
     message->in_segment = false;
-    fetched(message, TMSG_UCX_CANCELED);
+    head_fetched(message, TMSG_UCX_CANCELED);
 }
 
 static void fetch_reported(void *request, tmsg_ucx_status_t ucs, size_t length,
@@ -205,12 +208,13 @@ static void fetch_reported(void *request, tmsg_ucx_status_t ucs, size_t length,
 {
     (void)length;
     tmsg_ucx_request_free(request);
-    fetched(arg, ucs);
+    head_fetched(arg, ucs);
 }
 
-/* UCX does better without a list of one. */
-static tmsg_ucx_status_t start_ucx(tmsg_message_t *message,
-                                   const struct iovec *pieces, size_t count)
+/* UCX is slower with a list of one piece, so it gets the piece itself. */
+static tmsg_ucx_status_t start_message_receive(tmsg_message_t *message,
+                                               const struct iovec *pieces,
+                                               size_t count)
 {
     const tmsg_ucx_place_t place = {
         .data = count > 1 ? (void *)(uintptr_t)pieces : pieces->iov_base,
@@ -224,8 +228,9 @@ static tmsg_ucx_status_t start_ucx(tmsg_message_t *message,
                                message);
 }
 
-static tmsg_ucx_status_t read_now(tmsg_message_t *message,
-                                  const struct iovec *pieces, size_t count)
+static tmsg_ucx_status_t read_message_now(tmsg_message_t *message,
+                                          const struct iovec *pieces,
+                                          size_t count)
 {
     size_t read;
     tmsg_ucx_status_t ucs = tmsg_cma_read(message->endpoint, &message->to_read,
@@ -256,11 +261,11 @@ static tmsg_status_t start_rendezvous(tmsg_message_t *message)
         return TMSG_OK;
     }
     message->pending++;
-    tmsg_op_begin(message->endpoint, &message->op, forsaken);
-    ucs = message->is_read ? read_now(message, pieces, count)
-                           : start_ucx(message, pieces, count);
+    tmsg_op_begin(message->endpoint, &message->op, fetch_forsaken);
+    ucs = message->is_read ? read_message_now(message, pieces, count)
+                           : start_message_receive(message, pieces, count);
     if (ucs != TMSG_UCX_IN_PROGRESS) {
-        fetched(message, ucs);
+        head_fetched(message, ucs);
     }
     return TMSG_OK;
 }
@@ -309,8 +314,9 @@ void tmsg_fetch_take_back(tmsg_message_t *message)
     }
 }
 
-/* For what has landed a device may be chosen, whose memory is asked for when
- * others have theirs: as much is kept for it, if it may be had at all. */
+/* Reserves budget for devices. The application may choose a device for a tensor
+ * of a landed message; the memory of that device is asked for when the others
+ * have theirs. So this reserves as many bytes as a device could get at all. */
 static tmsg_status_t keep_back(tmsg_message_t *message, uint64_t bytes,
                                uint64_t spill)
 {
@@ -328,7 +334,8 @@ static tmsg_status_t keep_back(tmsg_message_t *message, uint64_t bytes,
     return status;
 }
 
-/* Memory for a spilled body, which is the library's, whoever has the rest. */
+/* Gets memory for a spilled body. That memory is the library's, even if an
+ * application's allocator gives the rest. */
 static tmsg_status_t get_body(tmsg_message_t *message, uint64_t bytes,
                               uint64_t spill)
 {
@@ -348,20 +355,21 @@ static tmsg_status_t get_body(tmsg_message_t *message, uint64_t bytes,
     return TMSG_OK;
 }
 
-/* Whether a message's map is known before its payload is fetched. */
-static bool is_known(const tmsg_message_t *message)
+/* Returns whether a message's map is known before its payload is fetched. */
+static bool is_map_known(const tmsg_message_t *message)
 {
     return message->landed || !message->rendezvous ||
            !(message->head.flags & TMSG_HEADER_SPILLED);
 }
 
-/* For tensors of so many bytes, a few of them in the record. */
+/* Places tensors of so many bytes in the record, if they are few enough.
+ * Returns whether it did. */
 static bool fits_record(tmsg_message_t *message, uint64_t bytes)
 {
     uint8_t *begin = message->small;
 
     if (bytes > TMSG_MESSAGE_SMALL || tmsg_store_asks(message->store) ||
-        !is_known(message)) {
+        !is_map_known(message)) {
         return false;
     }
     begin += -(uintptr_t)begin % TMSG_PAYLOAD_ALIGNMENT;
@@ -369,7 +377,7 @@ static bool fits_record(tmsg_message_t *message, uint64_t bytes)
     return true;
 }
 
-/* Memory for those that come to a device. Lets the lock go. */
+/* Finds memory for tensors that go to a device. Releases the lock meanwhile. */
 static tmsg_status_t find_devices(tmsg_message_t *message)
 {
     tmsg_worker_t *worker = message->endpoint->worker;
@@ -390,21 +398,23 @@ static tmsg_status_t find_devices(tmsg_message_t *message)
     return status;
 }
 
-/* Whether the block that it gets is to have its whole payload, but for a
- * spilled body. */
+/* Returns whether the block that the message gets will have its whole payload,
+ * except a spilled body. */
 static bool lies_in_block(const tmsg_message_t *message)
 {
     return tmsg_map_is_bare(message->map) && message->stage == NULL &&
            tmsg_split_has_none(&message->extra.split);
 }
 
-/* Memory for those tensors that nobody has placed. Lets the lock go. */
-static tmsg_status_t find_memory(tmsg_message_t *message)
+/* Finds memory for the tensors that nobody has placed. Releases the lock
+ * meanwhile. */
+static tmsg_status_t find_message_memory(tmsg_message_t *message)
 {
     tmsg_worker_t *worker = message->endpoint->worker;
     uint64_t spill = tmsg_payload_spill(&message->head);
-    uint64_t bytes = is_known(message) ? tmsg_place_missing(message->map)
-                                       : message->head.payload_bytes - spill;
+    uint64_t bytes = is_map_known(message)
+                         ? tmsg_place_missing(message->map)
+                         : message->head.payload_bytes - spill;
     tmsg_status_t status = TMSG_OK;
     bool asks = tmsg_store_asks(message->store);
     tmsg_callback_t callback;
@@ -417,14 +427,14 @@ static tmsg_status_t find_memory(tmsg_message_t *message)
         return tmsg_store_too_small(
             message->store, bytes + spill + tmsg_stage_in_held(message));
     }
-    if (is_known(message) && tmsg_message_may_lie(message)) {
+    if (is_map_known(message) && tmsg_message_may_lie(message)) {
         return tmsg_message_lie(message);
     }
     if (asks) {
         tmsg_callback_enter(&callback, worker);
     }
     tmsg_worker_unlock(worker);
-    if (!is_known(message) && message->body == NULL) {
+    if (!is_map_known(message) && message->body == NULL) {
         status = get_body(message, bytes, spill);
     }
     if (status == TMSG_OK && bytes > 0) {
@@ -443,34 +453,35 @@ static tmsg_status_t find_memory(tmsg_message_t *message)
     return status;
 }
 
-/* Where its tensors go; lets the lock go. What is wrong with it counts only
- * where the endpoint has not ended meanwhile. */
-static tmsg_status_t make_ready(tmsg_message_t *message)
+/* Decides where the tensors go. Releases the lock meanwhile, so its status
+ * counts only if the endpoint has not ended. */
+static tmsg_status_t make_message_ready(tmsg_message_t *message)
 {
     tmsg_status_t status = TMSG_OK;
 
-    if (is_known(message)) {
+    if (is_map_known(message)) {
         status = tmsg_incoming_ask(message);
     }
     if (status != TMSG_OK || message->endpoint->state == TMSG_EP_ENDED) {
         return status;
     }
-    if (is_known(message)) {
+    if (is_map_known(message)) {
         status = tmsg_post_take(message);
     }
     if (status == TMSG_OK) {
         status = find_devices(message);
     }
-    return status != TMSG_OK || message->landed ? status : find_memory(message);
+    return status != TMSG_OK || message->landed ? status
+                                                : find_message_memory(message);
 }
 
-static tmsg_status_t take(tmsg_message_t *message)
+static tmsg_status_t take_payload(tmsg_message_t *message)
 {
     if (message->landed) {
         tmsg_place_landed(message);
         return TMSG_OK;
     }
-    if (message->lying_bytes > 0) { /* it counts as held now */
+    if (message->lying_bytes > 0) { /* it counts as held from now on */
         tmsg_credit_free(message->endpoint, &message->charged);
         message->head_here = true;
         return TMSG_OK;
@@ -479,15 +490,16 @@ static tmsg_status_t take(tmsg_message_t *message)
                                : take_eager(message);
 }
 
-/* Refuses a message that had been kept: a rendezvous is fetched into nothing
- * else, so its descriptor is released after the sender was told. */
+/* Refuses a message that was kept. Nothing else fetches a rendezvous, so its
+ * descriptor is released, after the sender was told. */
 static void refuse_kept(tmsg_message_t *message, tmsg_status_t status)
 {
     tmsg_message_refuse(message, status, tmsg_error_message());
     tmsg_message_drop_data(message);
 }
 
-/* Of one that finds no memory: that looks like a peer that sends nothing. */
+/* Counts and logs a message that finds no memory. To the application this looks
+ * like a peer that sends nothing. */
 static void starve(tmsg_message_t *message)
 {
     tmsg_worker_t *worker = message->endpoint->worker;
@@ -509,16 +521,17 @@ static void starve(tmsg_message_t *message)
     }
 }
 
-/* False: it found no memory, and asks again. Lets the lock go. */
-static bool fetch(tmsg_message_t *message)
+/* Fetches a message. Returns false if it found no memory, and asks again.
+ * Releases the lock meanwhile. */
+static bool fetch_message(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
     tmsg_status_t status;
 
     message->state = TMSG_RX_FETCHING;
-    message->pending++; /* nobody abandons it meanwhile */
+    message->pending++; /* nobody abandons the message meanwhile */
     endpoint->in_ucx++; /* its UCX worker stays, whatever happens */
-    status = message->aborted ? message->refusal : make_ready(message);
+    status = message->aborted ? message->refusal : make_message_ready(message);
     if (tmsg_endpoint_is_down(endpoint)) {
         tmsg_message_drop_data(message);
         tmsg_endpoint_reported(endpoint);
@@ -537,12 +550,12 @@ static bool fetch(tmsg_message_t *message)
         return false;
     }
     if (status == TMSG_OK) {
-        status = take(message);
+        status = take_payload(message);
     }
     if (status == TMSG_OK && message->state == TMSG_RX_FETCHING) {
         status = message->stage != NULL ? tmsg_stage_in_begin(message)
                                         : tmsg_parts_fetch(message);
-    } /* else what could not be read at once is refused by now */
+    } /* otherwise the message was refused, since it could not be read */
     if (status != TMSG_OK) {
         refuse_kept(message, status);
     }
@@ -552,7 +565,8 @@ static bool fetch(tmsg_message_t *message)
 
 unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
 {
-    bool starves = false; /* one that asked, and so would all behind it */
+    /* A message found no memory, and neither would those behind it. */
+    bool starves = false;
     tmsg_message_t *message;
     unsigned count = 0;
 
@@ -563,7 +577,7 @@ unsigned tmsg_messages_fetch(tmsg_worker_t *worker)
     tmsg_fetch_look(worker);
     while (!worker->doomed &&
            (message = tmsg_fetch_next(worker, !starves)) != NULL) {
-        if (fetch(message)) {
+        if (fetch_message(message)) {
             count++;
         } else {
             starves = true;

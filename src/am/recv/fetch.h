@@ -1,36 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/recv/fetch.h - memory for a payload, and the payload into it. */
+/* am/recv/fetch.h - finds memory for payloads, and brings the payloads there.
+ */
 #ifndef TMSG_AM_RECV_FETCH_H
 #define TMSG_AM_RECV_FETCH_H
 
 #include "am/recv/message.h"
 
-/* Lock held: takes all messages that wait for memory as far as they go. Lets
- * the lock go while it calls the application's allocator. */
+/* Lock held: takes each message that waits for memory as far as it goes.
+ * Releases the lock while it calls on_header or an allocator. Returns how many
+ * messages went on. */
 unsigned tmsg_messages_fetch(tmsg_worker_t *worker);
 
-/* Gives up what it has of held_bytes for memory that it may ask for later. */
+/* Gives back the part of held_bytes that the message reserved for memory that
+ * it might ask for later. */
 void tmsg_fetch_take_back(tmsg_message_t *message);
 
-/* Copies an eager payload into the message's own record, if it may be and fits:
- * there is nothing to wait for then. */
+/* Copies an eager payload into the message's own record, if that is allowed and
+ * it fits. The message need not wait for memory then. Returns whether it did.
+ */
 bool tmsg_message_take_small(tmsg_message_t *message, const void *data,
                              size_t bytes);
 
-/* Copies an eager payload into the map that is posted, if all of it goes there.
- */
+/* Copies an eager payload into the posted map, if all of it belongs there.
+ * Returns whether it did. */
 bool tmsg_message_take_posted(tmsg_message_t *message, const void *data);
 
-/* One of message->pending has ended: goes on with what that was waited for. */
+/* Reports that one of message->pending has ended, and takes the next step of
+ * the message if none is left. */
 void tmsg_message_fetched(tmsg_message_t *message, tmsg_ucx_status_t ucs);
 
-/* UCX's descriptor goes back; of a rendezvous that was not fetched this would
- * tell the sender Success, so the refusal goes out first. */
+/* Returns UCX's descriptor. For a rendezvous that was not fetched this tells
+ * the sender Success, so send the refusal first. */
 void tmsg_message_drop_data(tmsg_message_t *message);
 
-/* Holds what has arrived until there is memory for it; what is fleeting cannot
- * stay where it lies. IN_PROGRESS: UCX is to keep its own. Inside UCX. Errors:
- * NO_MEMORY. */
+/* Holds what has arrived until there is memory for it. Fleeting data cannot
+ * stay where it lies. Returns IN_PROGRESS if UCX is to keep its data. Called
+ * inside UCX. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_message_keep_data(tmsg_message_t *message, void *data,
                                      size_t bytes, bool fleeting);
 

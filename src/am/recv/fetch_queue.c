@@ -21,14 +21,14 @@ static bool is_asked_for(const tmsg_message_t *message)
     return (message->head.flags & TMSG_HEADER_PULLED) != 0;
 }
 
-/* Whether it has parts that its sender hands to UCX of itself. */
+/* Returns whether a message has parts that its sender hands to UCX unasked. */
 static bool fills_window(const tmsg_message_t *message)
 {
     return message->parts != NULL && !is_asked_for(message);
 }
 
-/* Of an endpoint's messages that fill the window, those that may not ask. */
-static void count(const tmsg_message_t *message, int by)
+/* Counts the endpoint's messages that fill UCX's window and may not ask. */
+static void count_parts_waiting(const tmsg_message_t *message, int by)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
 
@@ -42,22 +42,22 @@ static void count(const tmsg_message_t *message, int by)
     }
 }
 
-static void list(tmsg_message_t *message, tmsg_list_t *where)
+static void list_message(tmsg_message_t *message, tmsg_list_t *where)
 {
     tmsg_list_push(where, &message->queue);
     message->listed = where;
-    count(message, 1);
+    count_parts_waiting(message, 1);
 }
 
 void tmsg_fetch_leave(tmsg_message_t *message)
 {
-    count(message, -1);
+    count_parts_waiting(message, -1);
     tmsg_list_remove(message->listed, &message->queue);
     message->listed = NULL;
 }
 
-/* One that closes a gap comes in the place of what waited for it: on a channel
- * turns never fall. */
+/* A message that closes a gap takes the turn of those that waited for it, since
+ * turns never fall along a channel. */
 void tmsg_fetch_ask(tmsg_message_t *message)
 {
     tmsg_fetch_queue_t *queue = queue_of(message);
@@ -69,7 +69,8 @@ void tmsg_fetch_ask(tmsg_message_t *message)
             message->turn = behind->turn;
         }
     }
-    list(message, message->behind_gap ? &queue->gapped : &queue->arrived);
+    list_message(message,
+                 message->behind_gap ? &queue->gapped : &queue->arrived);
 }
 
 static bool comes_after(tmsg_node_t *node, const tmsg_message_t *other)
@@ -81,8 +82,9 @@ static bool comes_after(tmsg_node_t *node, const tmsg_message_t *other)
                : message->turn > other->turn;
 }
 
-/* By their turns, so that each waits for none behind it in the list. `before`:
- * one that it comes after; NULL: that is not known. */
+/* Lists an early message in the order of turns, so that no message waits for
+ * one behind it in the list. `before` is a message that it comes after; NULL:
+ * not known. */
 static void list_early(tmsg_message_t *message, tmsg_node_t *before)
 {
     tmsg_list_t *early = &queue_of(message)->early;
@@ -99,7 +101,7 @@ static void list_early(tmsg_message_t *message, tmsg_node_t *before)
     }
     tmsg_list_insert(early, before, &message->queue);
     message->listed = early;
-    count(message, 1);
+    count_parts_waiting(message, 1);
 }
 
 void tmsg_fetch_close_gap(tmsg_channel_t *channel)
@@ -124,7 +126,7 @@ void tmsg_fetch_close_gap(tmsg_channel_t *channel)
 
 void tmsg_fetch_go_on(tmsg_message_t *message)
 {
-    list(message, &queue_of(message)->first);
+    list_message(message, &queue_of(message)->first);
 }
 
 void tmsg_fetch_put_back(tmsg_message_t *message)
@@ -133,8 +135,9 @@ void tmsg_fetch_put_back(tmsg_message_t *message)
     tmsg_list_insert(message->listed, NULL, &message->queue);
 }
 
-/* Whether one before it on its channel has no leave to ask, or more is to come
- * of those by the lane than should be: there one comes behind the other. */
+/* Returns whether an earlier message of its channel may not ask yet, or the
+ * lane already has more bytes to bring than it should. A lane brings one
+ * message after the other. */
 static bool is_behind(const tmsg_message_t *message)
 {
     const tmsg_fetch_queue_t *queue = queue_of(message);
@@ -162,7 +165,7 @@ static bool is_behind(const tmsg_message_t *message)
     return coming > most;
 }
 
-/* Whether one that is none of them is to be early. */
+/* Returns whether a message that is not listed as early should be. */
 static bool is_early(const tmsg_message_t *message)
 {
     const tmsg_endpoint_t *endpoint = message->endpoint;
@@ -183,9 +186,10 @@ bool tmsg_fetch_is_late(const tmsg_message_t *message)
             is_early(message));
 }
 
-/* Of the early ones, of which all before it were asked in the same look. Of a
- * channel, and of those that fill the window, once one is still early all
- * behind it are. */
+/* Returns whether an early message remains early. The messages before it were
+ * asked in the same look. Once a message of a channel is still early, so are
+ * all behind it on that channel. The same holds for messages that fill the
+ * window. */
 static bool is_still_early(const tmsg_message_t *message, uint64_t look)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
@@ -224,11 +228,12 @@ void tmsg_fetch_look(tmsg_worker_t *worker)
     for (; node != NULL; node = find_due(next, look)) {
         next = node->next;
         tmsg_fetch_leave(message_of(node));
-        list(message_of(node), &queue->asking);
+        list_message(message_of(node), &queue->asking);
     }
 }
 
-/* Whether the next that asks does not wait for memory to come free. */
+/* Returns whether the next message that asks need not wait for memory to be
+ * released. */
 static bool may_ask(const tmsg_worker_t *worker)
 {
     const tmsg_fetch_queue_t *queue = &worker->fetch;
@@ -247,7 +252,7 @@ bool tmsg_fetch_is_due(tmsg_worker_t *worker)
            find_due(queue->early.head, ++queue->looks) != NULL;
 }
 
-/* Takes off the first of those that ask and are not early. */
+/* Takes off the first asking message that is not early. */
 static tmsg_node_t *next_asking(tmsg_fetch_queue_t *queue)
 {
     while (queue->arrived.head != NULL) {

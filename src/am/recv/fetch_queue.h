@@ -1,47 +1,56 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/recv/fetch_queue.h - messages that have arrived and are not fetched yet.
- * What one holds is released when it is delivered, so whoever has memory must
- * wait for nobody who has none. On a channel memory is taken in the order of
- * the numbers, but by what is delivered in any; and in that of their heads by
- * messages whose parts come by UCX, for in that order they find room in its
- * window. A message whose bytes are not to come soon takes none yet: it would
- * lie idle, and out of the processor's cache when it is written at last. Lock
- * held, all of it. */
+ *
+ * A message releases its memory only after its delivery. So a message that has
+ * memory must never wait for one that has none.
+ *
+ * - The ordered messages of a channel take memory in the order of their
+ * numbers. Messages that may overtake do not wait for that.
+ *
+ * - Messages whose parts come by UCX take memory in the order of their heads:
+ * in that order the parts find room in UCX's window.
+ *
+ * - A message whose bytes do not come soon takes no memory yet ("early"). Its
+ * memory would lie idle, and would have left the processor's cache when it is
+ * written.
+ *
+ * Lock held, for all functions. */
 #ifndef TMSG_AM_RECV_FETCH_QUEUE_H
 #define TMSG_AM_RECV_FETCH_QUEUE_H
 
 #include "am/recv/message.h"
 
-/* Lists one that is to have memory, when all before it on its channel have
- * come. */
+/* Lists a message that is to have memory as soon as all earlier ones of its
+ * channel have come. */
 void tmsg_fetch_ask(tmsg_message_t *message);
 
-/* Lists those of a channel that waited for what has come now. */
+/* Lists those messages of a channel that waited for the one that came now. */
 void tmsg_fetch_close_gap(tmsg_channel_t *channel);
 
-/* Lists one that needs no memory, or has it: it goes before all that ask. */
+/* Lists a message that needs no memory, or has it. It goes before all that ask.
+ */
 void tmsg_fetch_go_on(tmsg_message_t *message);
 
-/* Puts back one that found none: it asks again before all others. */
+/* Puts back a message that found no memory. It asks again before all others. */
 void tmsg_fetch_put_back(tmsg_message_t *message);
 
-/* Takes one that waits from where it does. */
+/* Takes a message that waits out of its list. */
 void tmsg_fetch_leave(tmsg_message_t *message);
 
-/* Whether one that has just come will not be fetched at once. */
+/* Returns whether a message that has just come will not be fetched at once. */
 bool tmsg_fetch_is_late(const tmsg_message_t *message);
 
-/* Gives those leave to ask that are not early any more. */
+/* Lets those messages ask for memory that are not early any more. */
 void tmsg_fetch_look(tmsg_worker_t *worker);
 
-/* The next one, taken off; one that asks for memory with `may_ask`. NULL: none.
- */
+/* Takes the next message off its list and returns it, or NULL if there is none.
+ * Only with `may_ask` does it return one that asks for memory. */
 tmsg_message_t *tmsg_fetch_next(tmsg_worker_t *worker, bool may_ask);
 
-/* Whether there is something to be done, now. */
+/* Returns whether there is something to do now. */
 bool tmsg_fetch_is_due(tmsg_worker_t *worker);
 
-/* All but those behind a gap. */
+/* Returns how many messages wait, without those behind a gap. */
 static inline size_t tmsg_fetch_count(const tmsg_worker_t *worker)
 {
     const tmsg_fetch_queue_t *queue = &worker->fetch;

@@ -39,7 +39,8 @@ static int64_t stride_of(const tmsg_tensor_t *tensor, int32_t dimension)
     return stride;
 }
 
-/* Both without gaps: whether the elements lie in the same order. */
+/* Returns whether the elements of two tensors without gaps lie in the same
+ * order. */
 static bool same_order(const tmsg_tensor_t *a, const tmsg_tensor_t *b)
 {
     if (a->strides == NULL && b->strides == NULL) {
@@ -56,15 +57,15 @@ static bool same_order(const tmsg_tensor_t *a, const tmsg_tensor_t *b)
     return true;
 }
 
-#define NUMBERS_MOST 100 /* characters, and a number beyond that */
+#define NUMBERS_MOST 100 /* characters before a list is cut */
 
 typedef struct {
     char text[NUMBERS_MOST + sizeof("-9223372036854775808,...]")];
 } words_t;
 
-/* Numbers as "[2,3]", behind what there is; of what is long "..." at the end.
- */
-static void put_numbers(words_t *words, const int64_t *numbers, int32_t count)
+/* Appends numbers as "[2,3]". A long list ends in "...". */
+static void put_number_list(words_t *words, const int64_t *numbers,
+                            int32_t count)
 {
     size_t at = strlen(words->text);
     int32_t i = 0;
@@ -77,17 +78,17 @@ static void put_numbers(words_t *words, const int64_t *numbers, int32_t count)
     strcpy(words->text + at, i < count ? ",...]" : "]");
 }
 
-/* "float32[2,3]" */
-static words_t describe(const tmsg_tensor_t *tensor)
+/* Formats type and shape, as "float32[2,3]". */
+static words_t describe_tensor(const tmsg_tensor_t *tensor)
 {
     words_t words;
 
     tmsg_dtype_format(tensor->dtype, words.text, sizeof(words.text));
-    put_numbers(&words, tensor->shape, tensor->ndim);
+    put_number_list(&words, tensor->shape, tensor->ndim);
     return words;
 }
 
-/* "[3,1]" */
+/* Formats the strides, as "[3,1]". */
 static words_t strides_of(const tmsg_tensor_t *tensor)
 {
     int64_t strides[TMSG_NDIM_MAX];
@@ -96,7 +97,7 @@ static words_t strides_of(const tmsg_tensor_t *tensor)
     for (int32_t i = 0; i < tensor->ndim; i++) {
         strides[i] = stride_of(tensor, i);
     }
-    put_numbers(&words, strides, tensor->ndim);
+    put_number_list(&words, strides, tensor->ndim);
     return words;
 }
 
@@ -107,7 +108,8 @@ static tmsg_status_t differs(const tmsg_map_entry_t *theirs,
         TMSG_ERR_INVALID_PARAM,
         "tensor '%s': %s came, and the map to receive into has %s",
         tmsg_error_name(ours->name, ours->name_bytes).text,
-        describe(&theirs->tensor).text, describe(&ours->tensor).text);
+        describe_tensor(&theirs->tensor).text,
+        describe_tensor(&ours->tensor).text);
 }
 
 static tmsg_status_t lies_otherwise(const tmsg_map_entry_t *theirs,
@@ -118,11 +120,12 @@ static tmsg_status_t lies_otherwise(const tmsg_map_entry_t *theirs,
         "tensor '%s': the elements of %s came in another order, with strides "
         "of %s, than the map to receive into has, %s",
         tmsg_error_name(ours->name, ours->name_bytes).text,
-        describe(&theirs->tensor).text, strides_of(&theirs->tensor).text,
+        describe_tensor(&theirs->tensor).text, strides_of(&theirs->tensor).text,
         strides_of(&ours->tensor).text);
 }
 
-/* Whether it lies as nothing does that is received into. */
+/* Returns whether the elements of a tensor have gaps or are broadcast, so that
+ * it cannot be received into. */
 static bool is_loose(const tmsg_tensor_t *tensor)
 {
     return tmsg_tensor_is_broadcast(tensor) || !tmsg_tensor_is_dense(tensor);
@@ -136,8 +139,8 @@ static bool same_kind(const tmsg_tensor_t *a, const tmsg_tensor_t *b)
                                    (size_t)a->ndim * sizeof(*a->shape)) == 0);
 }
 
-/* A tensor that is broadcast, or has gaps, is written out into one that is not
- * and has none; `copied`: it is here for that. */
+/* Returns whether one tensor fits into another. With `copied` it is here
+ * already, and may be written out if it has gaps or is broadcast. */
 static bool tensor_fits(const tmsg_map_entry_t *theirs,
                         const tmsg_map_entry_t *ours, bool copied)
 {
@@ -150,8 +153,8 @@ static bool tensor_fits(const tmsg_map_entry_t *theirs,
             (copied && (is_loose(a) || same_order(a, b))));
 }
 
-/* Of what both maps have the first that does not fit, and what it is to fit
- * into; NULL: all does. */
+/* Returns the first tensor of theirs that does not fit its namesake of ours,
+ * *into_p. Returns NULL if all fit. */
 static const tmsg_map_entry_t *misfit(const tmsg_map_t *theirs,
                                       const tmsg_map_t *ours, bool copied,
                                       const tmsg_map_entry_t **into_p)
@@ -190,8 +193,8 @@ tmsg_status_t tmsg_into_check(const tmsg_map_t *theirs, const tmsg_map_t *ours)
                : differs(&shown, into);
 }
 
-/* The dimensions of a tensor without gaps or broadcast that has more than one
- * element in each, the slowest first: in this order it is in C order. */
+/* Lists the dimensions of more than one element, slowest first, of a tensor
+ * that has no gaps and is not broadcast. In this order it is in C order. */
 static int32_t order_of(const tmsg_tensor_t *tensor, int32_t *order)
 {
     int32_t count = 0;
@@ -213,8 +216,9 @@ static int32_t order_of(const tmsg_tensor_t *tensor, int32_t *order)
     return count;
 }
 
-/* Copies elements to where `to` has them, which is without gaps. */
-static void write_out(const tmsg_map_entry_t *from, const tmsg_map_entry_t *to)
+/* Copies elements to the order that `to` has, which has no gaps. */
+static void write_out_tensor(const tmsg_map_entry_t *from,
+                             const tmsg_map_entry_t *to)
 {
     tmsg_tensor_t tensor = from->tensor;
     int32_t order[TMSG_NDIM_MAX];
@@ -264,9 +268,9 @@ tmsg_status_t tmsg_into_can_copy(const tmsg_map_t *map, const tmsg_map_t *ours)
     return status;
 }
 
-/* Between the host and a device, or two of these. */
-static tmsg_status_t move_across(const tmsg_map_entry_t *from,
-                                 const tmsg_map_entry_t *to)
+/* Moves a tensor between the host and a device, or between two devices. */
+static tmsg_status_t move_tensor_across(const tmsg_map_entry_t *from,
+                                        const tmsg_map_entry_t *to)
 {
     tmsg_status_t status = check_across(from, to);
 
@@ -287,13 +291,13 @@ tmsg_status_t tmsg_into_copy(tmsg_map_t *map, const tmsg_map_t *ours)
             continue;
         }
         if (is_across(&entries[i], place)) {
-            status = move_across(&entries[i], place);
+            status = move_tensor_across(&entries[i], place);
             tmsg_map_set_device(map, i, place->tensor.device);
             tmsg_map_place(map, i, place->tensor.data);
             continue;
         }
         if (is_loose(&entries[i].tensor)) {
-            write_out(&entries[i], place);
+            write_out_tensor(&entries[i], place);
             tmsg_map_replace(map, i, place);
             continue;
         }

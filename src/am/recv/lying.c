@@ -34,7 +34,8 @@ tmsg_status_t tmsg_message_lie(tmsg_message_t *message)
     return status;
 }
 
-/* UCX is called by one thread at a time, and from none of its callbacks. */
+/* UCX may be called by one thread at a time only, and not from its callbacks.
+ * So the payload is only marked here, and goes back to UCX later. */
 void tmsg_message_lift(tmsg_message_t *message)
 {
     tmsg_ucx_t *ucx = message->ucx;

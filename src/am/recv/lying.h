@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/recv/lying.h - eager payloads that are used where UCX has laid them.
+/* am/recv/lying.h - eager payloads that are used where UCX has put them.
  *
- * Only those of more than TMSG_LYING_LEAST bytes: UCX puts them together in
- * memory of their own, where a shorter one may take up one of the segments that
- * it receives into, of which there are few. They count against held_bytes like
- * any other memory, and keep their UCX worker alive, which has to free them. */
+ * Only payloads of more than TMSG_LYING_LEAST bytes are used there: UCX
+ * assembles them in memory of their own. A shorter payload may occupy one of
+ * UCX's receive segments, of which there are few. Payloads that lie count
+ * against held_bytes like any other memory. They keep their UCX worker alive,
+ * which has to free them. */
 #ifndef TMSG_AM_RECV_LYING_H
 #define TMSG_AM_RECV_LYING_H
 
@@ -12,15 +13,16 @@
 
 #define TMSG_LYING_LEAST 65536
 
-/* Whether a message that arrived may be, all of it: nobody else has given
- * memory for it, and its tensors are aligned there. Its map is known. */
+/* Returns whether the whole message may lie there: nobody else has given memory
+ * for it, and its tensors are aligned there. The map must be known. */
 bool tmsg_message_may_lie(const tmsg_message_t *message);
 
-/* Uses it there. Errors: IN_PROGRESS (over the budget: ask again when
- * signalled). */
+/* Uses the payload where it lies. Errors: IN_PROGRESS (over the budget; ask
+ * again when signalled). */
 tmsg_status_t tmsg_message_lie(tmsg_message_t *message);
 
-/* From any thread, when such a message ends. */
+/* Returns the payload to UCX when the message ends; does nothing for others.
+ * Any thread. */
 void tmsg_message_lift(tmsg_message_t *message);
 
 #endif

@@ -68,8 +68,8 @@ static void keep_record(tmsg_message_t *message)
     tmsg_store_keep(store, tmsg_store_messages(store), &message->spare);
 }
 
-/* The map is empty, or laid out. Nothing here touches the worker: it may be
- * gone. */
+/* Ends a message whose map is empty, or laid out. This touches nothing of the
+ * worker, which may be gone. */
 static void end_message(void *arg)
 {
     tmsg_message_t *message = arg;
@@ -122,7 +122,7 @@ tmsg_message_t *tmsg_message_husk(tmsg_message_t *message)
     message->map = NULL;
     memcpy(husk, message, offsetof(tmsg_message_t, pieces));
     message->map = map;
-    (void)tmsg_map_clear(map); /* nobody else has it */
+    (void)tmsg_map_clear(map); /* nobody else has the map */
     keep_record(message);
     return husk;
 }
@@ -135,8 +135,8 @@ static void end_husk(tmsg_message_t *husk)
     free(husk);
 }
 
-/* The same of one that keeps its map: mostly it has nothing else. What that of
- * a repeat takes was counted when it was laid out. */
+/* Ends a message that keeps its map and mostly has nothing else. The memory of
+ * a repeat's message was counted when its map was laid out. */
 static void end_laid(void *arg)
 {
     tmsg_message_t *message = arg;
@@ -153,7 +153,7 @@ static void end_laid(void *arg)
     if (message->aborted || message->discarded) {
         message->again = 0;
     }
-    if (tmsg_store_is_inside(store)) { /* then its worker lives */
+    if (tmsg_store_is_inside(store)) { /* so the worker lives */
         tmsg_endpoint_return(message->endpoint);
     } else {
         tmsg_endpoint_drop(message->endpoint);
@@ -196,7 +196,8 @@ void tmsg_message_delivered(tmsg_message_t *message)
     }
 }
 
-/* Gives back one that is still as it began, as it is. False: it is not. */
+/* Gives back a repeat's message that is still as it was made. Returns false if
+ * it is not. */
 static bool end_again(tmsg_message_t *message)
 {
     if (message->again == 0 || message->state != TMSG_RX_DELIVERED ||
@@ -223,7 +224,7 @@ void tmsg_message_destroy(tmsg_message_t *message)
         tmsg_map_destroy(message->map);
         return;
     }
-    (void)tmsg_map_clear(message->map); /* nobody else has it */
+    (void)tmsg_map_clear(message->map); /* nobody else has the map */
     end_message(message);
 }
 
@@ -236,15 +237,16 @@ void tmsg_message_discard(tmsg_message_t *message)
 {
     tmsg_stage_in_stop(message);
     tmsg_post_return(message);
-    tmsg_schema_destroy(message->schema); /* its budget has the same lock */
+    /* The schema's budget has the same lock. */
+    tmsg_schema_destroy(message->schema);
     message->schema = NULL;
     message->discarded = true;
     message->due.run = run_destroy;
     tmsg_worker_due(message->endpoint->worker, &message->due);
 }
 
-/* Room for a payload, unless it is small and lies in the record. */
-static tmsg_status_t make_room(tmsg_message_t *message, size_t bytes)
+/* Makes room for a payload, unless it is small and lies in the record. */
+static tmsg_status_t make_payload_room(tmsg_message_t *message, size_t bytes)
 {
     tmsg_status_t status;
     void *room = NULL;
@@ -259,21 +261,21 @@ static tmsg_status_t make_room(tmsg_message_t *message, size_t bytes)
     return status;
 }
 
-/* Makes the map of a record one with that layout, its tensors, of `bytes`, in
- * the record's room; or an empty one, with NULL. */
-static tmsg_status_t lay(tmsg_message_t *message, const tmsg_map_t *layout,
-                         size_t bytes)
+/* Gives the record's map that layout, with its tensors, of `bytes` bytes, in
+ * the record's room. With `layout` NULL the map becomes empty. */
+static tmsg_status_t lay_out_map(tmsg_message_t *message,
+                                 const tmsg_map_t *layout, size_t bytes)
 {
     tmsg_status_t status;
 
     if (tmsg_map_layout(message->map) == layout) {
         return TMSG_OK;
     }
-    (void)tmsg_map_clear(message->map); /* nobody else has it */
+    (void)tmsg_map_clear(message->map); /* nobody else has the map */
     if (layout == NULL) {
         return TMSG_OK;
     }
-    status = make_room(message, bytes);
+    status = make_payload_room(message, bytes);
     if (status == TMSG_OK) {
         status = tmsg_map_share(message->map, layout);
     }
@@ -283,7 +285,7 @@ static tmsg_status_t lay(tmsg_message_t *message, const tmsg_map_t *layout,
     return status;
 }
 
-static tmsg_message_t *get_record(tmsg_store_t *store)
+static tmsg_message_t *get_message_record(tmsg_store_t *store)
 {
     tmsg_spare_t *spare = tmsg_spares_take(tmsg_store_messages(store));
     tmsg_message_t *message;
@@ -311,8 +313,8 @@ static tmsg_message_t *get_record(tmsg_store_t *store)
     return message;
 }
 
-static void begin(tmsg_message_t *message, const tmsg_preamble_t *head,
-                  tmsg_ucx_t *ucx, tmsg_channel_t *channel)
+static void begin_message(tmsg_message_t *message, const tmsg_preamble_t *head,
+                          tmsg_ucx_t *ucx, tmsg_channel_t *channel)
 {
     tmsg_zero(message, offsetof(tmsg_message_t, store));
     message->endpoint = channel->endpoint;
@@ -326,29 +328,29 @@ tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
                                   tmsg_message_t **message_p)
 {
     tmsg_store_t *store = channel->endpoint->worker->store;
-    tmsg_message_t *message = get_record(store);
+    tmsg_message_t *message = get_message_record(store);
 
     if (message == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
-    (void)lay(message, NULL, 0);
-    begin(message, head, ucx, channel);
+    (void)lay_out_map(message, NULL, 0);
+    begin_message(message, head, ucx, channel);
     tmsg_endpoint_borrow(channel->endpoint);
     *message_p = message;
     return TMSG_OK;
 }
 
-/* A record with the map of a repeat. */
+/* Lays the record's map out for a repeat. Returns false without memory. */
 static bool lay_again(tmsg_message_t *message, tmsg_ucx_t *ucx,
                       tmsg_channel_t *channel)
 {
     const tmsg_repeat_in_t *repeat = &channel->repeat_in;
 
-    if (lay(message, repeat->layout, (size_t)repeat->head.payload_bytes) !=
-        TMSG_OK) {
+    if (lay_out_map(message, repeat->layout,
+                    (size_t)repeat->head.payload_bytes) != TMSG_OK) {
         return false;
     }
-    begin(message, &repeat->head, ucx, channel);
+    begin_message(message, &repeat->head, ucx, channel);
     message->noted = repeat->noted;
     message->laid = true;
     message->again = repeat->number;
@@ -357,8 +359,9 @@ static bool lay_again(tmsg_message_t *message, tmsg_ucx_t *ucx,
     return true;
 }
 
-/* What has a payload beside it is held to the budget, as all payloads are. */
-static bool charge(tmsg_store_t *store, const tmsg_repeat_in_t *repeat)
+/* Charges the memory of a repeat. If its payload is not in the record, it must
+ * fit the budget, as all payloads must. */
+static bool charge_repeat(tmsg_store_t *store, const tmsg_repeat_in_t *repeat)
 {
     return repeat->room_bytes > 0
                ? tmsg_store_claim(store, repeat->noted)
@@ -371,10 +374,10 @@ tmsg_message_t *tmsg_message_again(tmsg_ucx_t *ucx, tmsg_channel_t *channel)
     tmsg_store_t *store = channel->endpoint->worker->store;
     tmsg_message_t *message;
 
-    if (!charge(store, repeat)) {
+    if (!charge_repeat(store, repeat)) {
         return NULL;
     }
-    message = get_record(store);
+    message = get_message_record(store);
     if (message != NULL && message->again == repeat->number) {
         message->state = TMSG_RX_WAITING;
         message->call = NULL;
@@ -389,7 +392,8 @@ tmsg_message_t *tmsg_message_again(tmsg_ucx_t *ucx, tmsg_channel_t *channel)
     return message;
 }
 
-/* Messages leave either queue from anywhere, for both are pulled. */
+/* Takes a message out of both ready queues, at any position, since messages are
+ * pulled by worker and by endpoint. */
 static void unlink_ready(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;

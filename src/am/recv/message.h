@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/recv/message.h - a message on its way in, and in the application's hands.
- */
+/* am/recv/message.h - a message while it arrives, and while the application has
+ * it. */
 #ifndef TMSG_AM_RECV_MESSAGE_H
 #define TMSG_AM_RECV_MESSAGE_H
 
@@ -16,115 +16,142 @@
 #include "serialize/schema.h"
 
 typedef enum {
-    TMSG_RX_BROKEN = -1,   /* its connection was; it is to come again */
-    TMSG_RX_WAITING = 0,   /* for memory, or not kept yet */
-    TMSG_RX_FETCHING = 1,  /* UCX writes into it */
-    TMSG_RX_WHOLE = 2,     /* may be delivered when its turn comes */
-    TMSG_RX_FAILED = 3,    /* its turn is skipped */
-    TMSG_RX_DELIVERED = 4, /* queued for, or with, the application */
+    /* The connection broke; only a resumed session sends the message again. */
+    TMSG_RX_BROKEN = -1,
+    TMSG_RX_WAITING = 0,   /* it waits for memory, or is not kept yet */
+    TMSG_RX_FETCHING = 1,  /* its payload is being fetched */
+    TMSG_RX_WHOLE = 2,     /* it may be delivered when its turn comes */
+    TMSG_RX_FAILED = 3,    /* the order skips its turn */
+    TMSG_RX_DELIVERED = 4, /* it is queued for the application, or delivered */
 } tmsg_rx_state_t;
 
-/* Payloads up to here lie in the record, which then is still one that malloc()
- * keeps at hand. */
+/* Payloads of up to this many bytes lie in the record itself. The record then
+ * is still small enough that malloc() keeps it at hand. */
 #define TMSG_MESSAGE_SMALL 576
 
-#define TMSG_MESSAGE_PIECES 4 /* of a payload, in the record */
+/* The record itself can list this many pieces of a payload. */
+#define TMSG_MESSAGE_PIECES 4
 
 typedef struct tmsg_parts_in tmsg_parts_in_t;
 typedef struct tmsg_stage_in tmsg_stage_in_t;
 
 struct tmsg_message {
     tmsg_spare_t spare;
-    tmsg_due_t due; /* the handler, or its destruction */
+    tmsg_due_t due; /* runs the handler, or destroys the message */
     tmsg_endpoint_t *endpoint;
     tmsg_channel_t *channel;
-    struct tmsg_call_in *call; /* whom a CALL is for; calls.h */
-    tmsg_call_head_t *stream;  /* of a STREAM's: what it is; with its text */
-    tmsg_block_t block;        /* for the tensors, unless they are small */
-    uint64_t noted;            /* what beside it counts against held_bytes */
+    /* A CALL belongs to this call; see endpoint/consumer.h. */
+    struct tmsg_call_in *call;
+    tmsg_call_head_t *stream; /* a stream message's call head, with its text */
+    tmsg_block_t block;       /* the tensors' memory, unless they are small */
+    uint64_t noted;           /* further bytes that count against held_bytes */
     tmsg_preamble_t head;
     tmsg_rx_state_t state;
-    tmsg_status_t refusal; /* for on_refused, when its turn comes */
-    char *why;             /* the words to it; NULL without memory */
+    tmsg_status_t refusal; /* status for on_refused, when its turn comes */
+    char *why;             /* text for on_refused; NULL without memory */
     tmsg_ucx_t *ucx;
-    void *data;               /* UCX's descriptor, until received; or to_read */
-    tmsg_cma_in_t to_read;    /* of a rendezvous of ours, */
-    bool is_read;             /* if it is one */
-    const tmsg_map_t *posted; /* where it was received into, or, of a CALL, is
-                               * to be; held */
-    bool lent;                /* a CALL's tensors have their places there */
+    /* The payload is here until it is received: in UCX's descriptor, in a copy,
+     * or behind &to_read. */
+    void *data;
+    /* This record says where the payload lies in the sender's memory; see
+     * cma.h. */
+    tmsg_cma_in_t to_read;
+    bool is_read; /* the payload is read by `to_read` */
+    /* The message was received into this map, or a CALL is to be received into
+     * it. The message holds the map. */
+    const tmsg_map_t *posted;
+    bool lent; /* a CALL's tensors have their places in `posted` */
     bool rendezvous;
-    bool asked;      /* on_header was called */
-    bool landed;     /* its payload is in the block, as it travelled */
-    bool aborted;    /* its sender gave it up: `refusal` and `why` say so */
-    bool discarded;  /* it is destroyed soon, wherever it is still listed */
-    bool laid;       /* the record keeps its map for a repeat */
-    bool copied;     /* data is ours, for it was not to be kept */
-    bool in_segment; /* data takes one of UCX's segments; see segments.h */
-    bool husk;       /* it ends before `pieces`, and has no map */
-    /* Which repeat it is of, for which it stays as it began; 0: of none. Of
-     * such a one `noted` is charged from the start. */
+    bool asked;  /* on_header was called */
+    bool landed; /* the payload lies in the block as it travelled */
+    /* The sender gave the message up; `refusal` and `why` tell the reason. */
+    bool aborted;
+    bool discarded; /* it is destroyed soon, even if a list still has it */
+    bool laid;      /* the record keeps its map for a repeat */
+    /* `data` is the library's copy, because UCX's data was not to be kept. */
+    bool copied;
+    bool in_segment; /* `data` occupies one of UCX's segments; see segments.h */
+    bool husk;       /* its memory ends before `pieces`, and it has no map */
+    /* The number of the repeat that this message is of, or 0. A repeat's
+     * message stays as it was made, and its `noted` is charged from the start.
+     */
     uint64_t again;
-    uint64_t kept_back;     /* of held_bytes, for devices; see fetch.c */
-    uint64_t lying_bytes;   /* not 0: the tensors lie in data; see lying.h */
-    uint64_t charged;       /* against the sender's window; see credit.h */
-    bool decoded;           /* the map is known */
-    bool placed;            /* and where its tensors lie */
-    bool by_lane;           /* its parts were asked for by the lane */
-    bool in_block;          /* all of them, there, as they travel */
-    bool head_here;         /* what travels in the message itself */
-    bool starved;           /* it has waited for memory */
-    bool behind_gap;        /* one before it on its channel has not come */
-    tmsg_list_t *listed;    /* in the worker's fetch; NULL: in none of it */
-    uint64_t turn;          /* which it was that asked there for memory */
-    unsigned pending;       /* operations that will look at it when they end */
-    tmsg_parts_in_t *parts; /* large tensors; NULL: none */
+    /* The message reserved so many bytes of held_bytes for devices; see
+     * fetch.c. */
+    uint64_t kept_back;
+    /* The tensors that lie in `data` have so many bytes, or 0; see lying.h. */
+    uint64_t lying_bytes;
+    /* So many bytes are charged against the sender's window; see credit.h. */
+    uint64_t charged;
+    bool decoded;        /* the map is known */
+    bool placed;         /* each tensor has its memory */
+    bool by_lane;        /* the parts were asked for by the lane */
+    bool in_block;       /* all tensors lie in the block, as they travel */
+    bool head_here;      /* the payload of the message itself has come */
+    bool starved;        /* it has waited for memory */
+    bool behind_gap;     /* an earlier message of its channel has not come */
+    tmsg_list_t *listed; /* the worker's fetch list that has it; NULL: none */
+    uint64_t turn;       /* its place among those that asked for memory */
+    /* So many operations call tmsg_message_fetched() when they end. */
+    unsigned pending;
+    tmsg_parts_in_t *parts; /* record of the parts; NULL: there are none */
     uint64_t parts_bytes;
-    tmsg_stage_in_t *stage; /* tensors that come to a device; NULL: none */
+    /* The stage records tensors that go to devices. NULL: there are none. */
+    tmsg_stage_in_t *stage;
     tmsg_op_t op;
-    tmsg_body_extra_t extra; /* what is to be checked of the tensors */
-    tmsg_schema_t *schema;   /* which it defines, until its turn */
-    uint8_t *checksums;      /* these, where the body does not stay */
-    uint8_t *raw;            /* with TMSG_WORKER_CAPTURE: preamble and body */
-    uint8_t *body;           /* a spilled one, padded, on its way */
+    /* The body declares these checksums, this split and this schema. */
+    tmsg_body_extra_t extra;
+    tmsg_schema_t *schema; /* the schema that it defines, until its turn */
+    /* The checksums are copied here, because the body does not stay. */
+    uint8_t *checksums;
+    uint8_t *raw;  /* preamble and body, with TMSG_WORKER_CAPTURE */
+    uint8_t *body; /* a spilled body with its padding, while it arrives */
     struct iovec few_pieces[TMSG_MESSAGE_PIECES];
     tmsg_message_t *next_in_order;
-    tmsg_node_t queue;     /* of the worker's fetch, then ready */
-    tmsg_node_t own_queue; /* endpoint's ready; a STREAM's: rx_unread */
-    /* Not zeroed with the rest, the first seven kept with the record: */
+    tmsg_node_t queue; /* in the worker's fetch lists, then in its ready list */
+    /* The endpoint's ready list has the message by this node, or rx_unread has
+     * a STREAM's message by it. */
+    tmsg_node_t own_queue;
+    /* A new message does not zero the fields from here on. The first seven
+     * belong to the record, and stay when another message uses it. */
     tmsg_store_t *store;
     tmsg_map_t *map;
-    struct iovec *pieces;        /* of a payload that is written to more */
-    size_t piece_room;           /* of these */
-    tmsg_parts_in_t *parts_kept; /* a record of parts for the next one */
-    uint8_t *room; /* for the payload of a repeat that is not small */
+    struct iovec *pieces; /* a payload's pieces, if few_pieces is too short */
+    size_t piece_room;    /* capacity of `pieces` */
+    /* The next message may use this record of parts. */
+    tmsg_parts_in_t *parts_kept;
+    uint8_t *room; /* the payload of a repeat that is not small */
     size_t room_bytes;
-    uint8_t gap[TMSG_PAYLOAD_ALIGNMENT]; /* takes what is no tensor's */
-    /* with room to begin aligned. */
+    /* Payload bytes that belong to no tensor are received here. */
+    uint8_t gap[TMSG_PAYLOAD_ALIGNMENT];
+    /* The additional bytes let the payload begin aligned. */
     uint8_t small[TMSG_MESSAGE_SMALL + TMSG_PAYLOAD_ALIGNMENT];
 };
 
-/* Whether its parts were asked for, by another way than PARTs, and may come. */
+/* Returns whether the message's parts were asked for by the lane, and may come.
+ */
 static inline bool tmsg_message_awaits_parts(const tmsg_message_t *message)
 {
     return message->by_lane && !message->aborted &&
            message->state == TMSG_RX_FETCHING;
 }
 
-/* Ends a record that is kept. */
+/* Frees a record that a list of spares kept. */
 void tmsg_message_free_spare(tmsg_spare_t *spare);
 
-/* Starts one for an arrival, with an empty map. Errors: NO_MEMORY. */
+/* Creates a message for an arrival, with an empty map. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
                                   tmsg_channel_t *channel,
                                   tmsg_message_t **message_p);
 
-/* Starts one that repeats another of its channel's: with that one's head, its
- * tensors placed in its room, and its memory counted. NULL: there is no memory
- * for it, or the budget has none. */
+/* Creates a message that repeats the last one of its channel. The message has
+ * that one's head; its tensors are placed in its room, and its memory is
+ * counted. Returns NULL if there is no memory for it, or if it does not fit the
+ * budget. */
 tmsg_message_t *tmsg_message_again(tmsg_ucx_t *ucx, tmsg_channel_t *channel);
 
-/* Where the payload of a repeat lies: in the record, if it is small. */
+/* Returns where the payload of a repeat lies. Small payloads lie in the record.
+ */
 static inline uint8_t *tmsg_message_room(tmsg_message_t *message, size_t bytes)
 {
     return bytes > TMSG_MESSAGE_SMALL
@@ -133,45 +160,50 @@ static inline uint8_t *tmsg_message_room(tmsg_message_t *message, size_t bytes)
                      -(uintptr_t)message->small % TMSG_PAYLOAD_ALIGNMENT;
 }
 
-/* Lock held: what is left of one that was refused, has no more to it than that
- * and only waits for its turn: some 550 bytes, in a new place, without a map.
- * The message as it is, where there is no memory or it is of another kind. */
+/* Lock held: shrinks a refused message that only waits for its turn to some 550
+ * bytes in new memory, without a map, and returns that husk. Returns `message`
+ * unchanged if there is no memory, or if the message still has more than its
+ * refusal (a call, parts, data, a posted map, pending operations). */
 tmsg_message_t *tmsg_message_husk(tmsg_message_t *message);
 
-/* Of its payload and, once they are known, its parts. */
+/* Returns the bytes of the payload and, once they are known, of the parts. */
 static inline uint64_t tmsg_message_bytes(const tmsg_message_t *message)
 {
     return message->head.payload_bytes + message->parts_bytes;
 }
 
-/* Counts memory of a message's that could not wait. Errors: LIMIT_EXCEEDED. */
+/* Counts memory of a message that could not wait for budget. Errors:
+ * LIMIT_EXCEEDED. */
 tmsg_status_t tmsg_message_note(tmsg_message_t *message, uint64_t bytes);
 
 /* Frees a spilled body, if there is one. */
 void tmsg_message_drop_body(tmsg_message_t *message);
 
-/* From here on the map owns the message, and with it the memory of its tensors:
- * it may be on its way to somebody else when the application is done with both.
- */
+/* Marks a message as delivered. From here on the map owns the message, and with
+ * it the memory of its tensors: the map may be on its way to another peer when
+ * the application is done with both. */
 void tmsg_message_delivered(tmsg_message_t *message);
 
-/* Lock held: destroys one that is in no list, when callbacks may run: it may
- * call the application's allocator. */
+/* Lock held: queues the destruction of a message that is in no list. The
+ * message is destroyed where callbacks may run, since that may call the
+ * application's allocator. */
 void tmsg_message_discard(tmsg_message_t *message);
 
-/* Lock held: takes one that is ready for its application. */
+/* Lock held: takes a ready message out of the ready lists, for the application.
+ */
 void tmsg_message_take_out(tmsg_message_t *message);
 
-/* Lock held: pulls a message; of one endpoint, or of any if NULL. */
+/* Lock held: pulls the next ready message of an endpoint, or of any endpoint if
+ * that is NULL. Returns NULL if there is none. */
 tmsg_message_t *tmsg_message_pull(tmsg_worker_t *worker,
                                   tmsg_endpoint_t *endpoint);
 
-/* Lock held: takes back a message of that number which was queued to be pulled;
- * NULL if there is none. */
+/* Lock held: takes back the message with that number that was queued to be
+ * pulled. Returns NULL if there is none. */
 tmsg_message_t *tmsg_message_withdraw(tmsg_channel_t *channel,
                                       uint32_t sequence);
 
-/* Lock held: drops what was delivered to nobody yet. */
+/* Lock held: drops the messages that are queued to be pulled. */
 void tmsg_messages_discard(tmsg_endpoint_t *endpoint);
 
 #endif

@@ -4,7 +4,7 @@
 #include "am/endpoint/fail.h"
 #include "am/endpoint/session.h"
 
-#define FETCHES_MOST 3 /* connections that break by a fetch, in a row */
+#define FETCHES_MOST 3 /* connections in a row that may break by a fetch */
 
 void tmsg_resume_note(tmsg_channel_t *channel, uint32_t sequence,
                       tmsg_status_t status)

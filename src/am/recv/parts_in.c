@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Parts on their way in. One may come before its message's head, or before that
- * has memory: it is kept as UCX brought it, which holds none of its bytes. */
+/* Parts that arrive. A part may come before its message's head, or before the
+ * message has memory. It is kept as UCX brought it, without its bytes. */
 #include "am/recv/parts_in.h"
 
 #include <stdlib.h>
@@ -23,33 +23,33 @@
 
 #define NUMBER_BYTES 4
 
-/* Pieces of an endpoint that are fetched at a time: a small message waits
- * behind these. With two one is under way while the next is asked for; shared
- * memory is read at once. */
+/* An endpoint fetches so many parts at a time, and a small message waits behind
+ * these. With two, one is under way while the next is asked for. Shared memory
+ * is read at once, so one suffices. */
 #define FETCHED_MOST 2
 #define READ_MOST 1
 
-/* One that came, until it is in its place. */
+/* This record is a part from its arrival until it is in its place. */
 typedef struct {
     tmsg_op_t op;
-    tmsg_node_t node; /* endpoint's kept_parts */
+    tmsg_node_t node; /* in the endpoint's kept_parts */
     tmsg_endpoint_t *endpoint;
-    tmsg_message_t *message; /* NULL: its head is yet to be read */
+    tmsg_message_t *message; /* NULL: the message's head has not been read */
     bool refused;
-    bool in_segment; /* see segments.h */
+    bool in_segment; /* it occupies one of UCX's segments; see segments.h */
     tmsg_preamble_t head;
     uint32_t number;
     tmsg_part_range_t range; /* known once `message` is */
-    void *data;              /* UCX's descriptor, unless it is to be read */
+    void *data; /* UCX's descriptor, unless the part is to be read */
     bool is_read;
     tmsg_cma_in_t to_read;
-    struct iovec *iov;   /* where it goes, if that is several places */
-    tmsg_chunk_t *chunk; /* where it is copied on from; NULL: it is not */
+    struct iovec *iov;   /* list of the places that it goes to, if several */
+    tmsg_chunk_t *chunk; /* chunk that it is copied on from; NULL: none */
     tmsg_copy_t copy;
 } part_t;
 
-/* Gives a part to the message that it is of. What is wrong with it, or NULL. */
-static const char *claim(tmsg_message_t *message, part_t *part)
+/* Gives a part to its message. Returns what is wrong with the part, or NULL. */
+static const char *claim_part(tmsg_message_t *message, part_t *part)
 {
     const char *wrong;
 
@@ -64,7 +64,7 @@ static const char *claim(tmsg_message_t *message, part_t *part)
     return wrong;
 }
 
-/* Takes those that came before. */
+/* Claims the parts that came before their message was decoded. */
 static tmsg_status_t claim_kept(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
@@ -77,7 +77,7 @@ static tmsg_status_t claim_kept(tmsg_message_t *message)
         if (part->message == NULL && !part->refused &&
             part->head.channel == message->head.channel &&
             part->head.sequence == message->head.sequence) {
-            wrong = claim(message, part);
+            wrong = claim_part(message, part);
         }
     }
     if (wrong == NULL) {
@@ -94,7 +94,7 @@ tmsg_status_t tmsg_parts_expect(tmsg_message_t *message)
     return status == TMSG_OK ? claim_kept(message) : status;
 }
 
-static void give_segment(part_t *part)
+static void give_part_segment(part_t *part)
 {
     if (part->in_segment) {
         part->in_segment = false;
@@ -102,15 +102,15 @@ static void give_segment(part_t *part)
     }
 }
 
-/* Where there is no socket nobody tells who waits for the next part that its
- * sender has given the connection up. */
+/* Returns whether the sender gave the connection up while this side waits for
+ * its parts. Without a socket nobody tells this side so. */
 static bool is_forsaken(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->link.fd < 0 && !tmsg_endpoint_is_down(endpoint) &&
            !tmsg_lease_stands(endpoint);
 }
 
-static void end(part_t *part, tmsg_ucx_status_t ucs)
+static void end_kept_part(part_t *part, tmsg_ucx_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = part->endpoint;
     tmsg_message_t *message = part->message;
@@ -131,24 +131,24 @@ static void end(part_t *part, tmsg_ucx_status_t ucs)
     tmsg_endpoint_reported(endpoint);
 }
 
-static void copied(tmsg_copy_t *copy, tmsg_status_t status)
+static void part_copied(tmsg_copy_t *copy, tmsg_status_t status)
 {
     part_t *part = TMSG_CONTAINER_OF(copy, part_t, copy);
 
     if (status != TMSG_OK) {
         tmsg_stage_in_failed(part->message, status);
     }
-    end(part, TMSG_UCX_OK);
+    end_kept_part(part, TMSG_UCX_OK);
 }
 
-static void over(part_t *part, tmsg_ucx_status_t ucs)
+static void part_over(part_t *part, tmsg_ucx_status_t ucs)
 {
     const tmsg_part_range_t *range = &part->range;
     tmsg_endpoint_t *endpoint = part->endpoint;
     tmsg_message_t *message = part->message;
     tmsg_status_t status;
 
-    give_segment(part);
+    give_part_segment(part);
     tmsg_op_over(endpoint, &part->op);
     endpoint->rx.parts_came++;
     if (endpoint->rx.kept_parts.count > 0) {
@@ -156,25 +156,25 @@ static void over(part_t *part, tmsg_ucx_status_t ucs)
     }
     if (part->chunk == NULL || ucs != TMSG_UCX_OK ||
         !tmsg_stage_in_is_wanted(message)) {
-        end(part, ucs);
+        end_kept_part(part, ucs);
         return;
     }
-    part->copy = (tmsg_copy_t){.over = copied};
+    part->copy = (tmsg_copy_t){.over = part_copied};
     status = tmsg_stage_in_copy(message, range->index, range->offset,
                                 part->chunk, range->bytes, &part->copy);
     if (status != TMSG_OK) {
         tmsg_stage_in_failed(message, status);
-        end(part, TMSG_UCX_OK);
+        end_kept_part(part, TMSG_UCX_OK);
     }
 }
 
-/* Its UCX worker is gone. */
-static void forsaken(tmsg_op_t *op)
+/* Ends the fetch of a part, because its UCX worker is gone. */
+static void part_forsaken(tmsg_op_t *op)
 {
     part_t *part = TMSG_CONTAINER_OF(op, part_t, op);
 
     part->in_segment = false;
-    over(part, TMSG_UCX_CANCELED);
+    part_over(part, TMSG_UCX_CANCELED);
 }
 
 static void part_reported(void *request, tmsg_ucx_status_t ucs, size_t length,
@@ -182,11 +182,11 @@ static void part_reported(void *request, tmsg_ucx_status_t ucs, size_t length,
 {
     (void)length;
     tmsg_ucx_request_free(request);
-    over(arg, ucs);
+    part_over(arg, ucs);
 }
 
-/* Where a part goes: a slice perhaps as a list of *count_p; and as what
- * memory. */
+/* Returns where a part goes, and as which memory type. A slice may go to a list
+ * of *count_p places. */
 static void *place_part(part_t *part, size_t *count_p, int *memory_type_p)
 {
     const tmsg_part_range_t *range = &part->range;
@@ -198,8 +198,8 @@ static void *place_part(part_t *part, size_t *count_p, int *memory_type_p)
                                                   memory_type_p, &part->chunk);
 }
 
-static tmsg_ucx_status_t start_ucx(part_t *part, void *data, size_t count,
-                                   int memory_type)
+static tmsg_ucx_status_t start_part_receive(part_t *part, void *data,
+                                            size_t count, int memory_type)
 {
     const tmsg_ucx_place_t place = {
         .data = data,
@@ -212,9 +212,10 @@ static tmsg_ucx_status_t start_ucx(part_t *part, void *data, size_t count,
                                part_reported, part);
 }
 
-/* By way of a chunk or straight into its place. */
-static const void *place_of(const part_t *part, const struct iovec *pieces,
-                            size_t read)
+/* Returns the tensor memory that a failed read was to fill, even if the part
+ * goes through a chunk. */
+static const void *blamed_place(const part_t *part, const struct iovec *pieces,
+                                size_t read)
 {
     const tmsg_part_range_t *range = &part->range;
 
@@ -225,7 +226,7 @@ static const void *place_of(const part_t *part, const struct iovec *pieces,
                                  range->offset + read;
 }
 
-static tmsg_ucx_status_t read_now(part_t *part, void *place, size_t count)
+static tmsg_ucx_status_t read_part_now(part_t *part, void *place, size_t count)
 {
     const struct iovec one = {place, part->range.bytes};
     const struct iovec *pieces = count > 1 ? place : &one;
@@ -235,14 +236,14 @@ static tmsg_ucx_status_t read_now(part_t *part, void *place, size_t count)
 
     if (ucs == TMSG_UCX_INVALID_ADDR) {
         tmsg_message_refuse_at(
-            part->message, place_of(part, pieces, read),
+            part->message, blamed_place(part, pieces, read),
             tmsg_cma_blame(part->endpoint, &part->to_read, read));
     }
     return ucs;
 }
 
-/* The next fetch of it has begun: it is kept no more. */
-static void fetch(part_t *part)
+/* Begins to fetch a part. The part is not kept any more from then on. */
+static void fetch_part(part_t *part)
 {
     tmsg_message_t *message = part->message;
     int memory_type = TMSG_UCX_MEMORY_HOST;
@@ -260,20 +261,20 @@ static void fetch(part_t *part)
     tmsg_list_remove(&part->endpoint->rx.kept_parts, &part->node);
     message->pending++;
     part->endpoint->rx.parts_asked++;
-    tmsg_op_begin(part->endpoint, &part->op, forsaken);
-    ucs = part->is_read ? read_now(part, place, count)
-                        : start_ucx(part, place, count, memory_type);
+    tmsg_op_begin(part->endpoint, &part->op, part_forsaken);
+    ucs = part->is_read ? read_part_now(part, place, count)
+                        : start_part_receive(part, place, count, memory_type);
     if (ucs != TMSG_UCX_IN_PROGRESS) {
-        over(part, ucs);
+        part_over(part, ucs);
     }
 }
 
-/* UCX's descriptor goes back, which tells the sender Success: its refusal must
- * have gone out before. */
-static void drop(part_t *part)
+/* Drops a part. This returns UCX's descriptor, which tells the sender Success,
+ * so its refusal must have been sent before. */
+static void drop_part(part_t *part)
 {
     tmsg_list_remove(&part->endpoint->rx.kept_parts, &part->node);
-    give_segment(part);
+    give_part_segment(part);
     if (part->is_read) {
         tmsg_cma_drop(part->endpoint, &part->to_read, false);
     } else {
@@ -288,17 +289,18 @@ static bool may_be_fetched(const part_t *part)
            part->message->state == TMSG_RX_FETCHING && !part->message->aborted;
 }
 
-/* Where it is copied on there has to be a chunk for it. */
-static bool has_room(const part_t *part)
+/* Returns whether a part can be fetched: if it is copied on to a device, it
+ * needs a chunk. */
+static bool has_part_room(const part_t *part)
 {
     return part->message->stage == NULL || part->range.is_slice ||
            tmsg_stage_in_has_room(part->message, part->range.index,
                                   part->range.bytes, part->is_read);
 }
 
-/* Whether another piece may be asked for. Where UCX reads the sender's memory
- * that takes its time, at the end of the turn in which it looks for messages:
- * between two pieces there is a turn that only looks. */
+/* Returns whether another part may be asked for. If UCX reads the sender's
+ * memory, that takes its time at the end of a turn of progress. So a turn that
+ * only looks for messages comes between two parts. */
 static bool is_time(tmsg_endpoint_t *endpoint)
 {
     bool reads = endpoint->carrier == TMSG_CARRIER_SHM;
@@ -316,7 +318,7 @@ static bool is_time(tmsg_endpoint_t *endpoint)
     return true;
 }
 
-/* Fetches the next that may be. */
+/* Fetches the next part that may be fetched. */
 static void fetch_next(tmsg_endpoint_t *endpoint)
 {
     part_t *next = NULL;
@@ -335,22 +337,23 @@ static void fetch_next(tmsg_endpoint_t *endpoint)
             tmsg_worker_chore(endpoint->worker, endpoint);
             break;
         }
-        if (has_room(part)) {
+        if (has_part_room(part)) {
             next = part;
         }
     }
     if (next != NULL) {
-        fetch(next);
+        fetch_part(next);
     }
 }
 
-/* What is copied on to a device comes by UCX, as there is memory for it. */
-static void pull(tmsg_message_t *message)
+/* Asks the sender for the parts. Parts that are copied on to a device come by
+ * UCX, as there is memory for them. */
+static void pull_parts(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
 
     if (tmsg_endpoint_is_down(endpoint)) {
-        return; /* it comes again, or never */
+        return; /* the message comes again, or never */
     }
     message->by_lane = message->stage == NULL && tmsg_lane_receives(endpoint);
     tmsg_control_pull(message->channel, message->head.message_id,
@@ -372,7 +375,7 @@ tmsg_status_t tmsg_parts_fetch(tmsg_message_t *message)
         return TMSG_OK;
     }
     if (message->head.flags & TMSG_HEADER_PULLED) {
-        pull(message);
+        pull_parts(message);
     }
     tmsg_worker_chore(message->endpoint->worker, message->endpoint);
     return TMSG_OK;
@@ -406,7 +409,7 @@ void tmsg_parts_chores(tmsg_endpoint_t *endpoint)
 
         node = node->next;
         if (part->refused) {
-            drop(part);
+            drop_part(part);
         }
     }
     fetch_next(endpoint);
@@ -415,14 +418,15 @@ void tmsg_parts_chores(tmsg_endpoint_t *endpoint)
 void tmsg_parts_abandon(tmsg_endpoint_t *endpoint)
 {
     while (endpoint->rx.kept_parts.count > 0) {
-        drop(TMSG_CONTAINER_OF(endpoint->rx.kept_parts.head, part_t, node));
+        drop_part(
+            TMSG_CONTAINER_OF(endpoint->rx.kept_parts.head, part_t, node));
     }
 }
 
-/* What no part may be, whatever its message is; NULL: nothing is wrong. */
-static const char *judge(const tmsg_endpoint_t *endpoint,
-                         const tmsg_channel_t *channel,
-                         const tmsg_arrival_t *arrival)
+/* Returns what is wrong with a part whatever its message is, or NULL. */
+static const char *judge_part(const tmsg_endpoint_t *endpoint,
+                              const tmsg_channel_t *channel,
+                              const tmsg_arrival_t *arrival)
 {
     const tmsg_preamble_t *head = &arrival->head;
 
@@ -445,15 +449,17 @@ static const char *judge(const tmsg_endpoint_t *endpoint,
     return NULL;
 }
 
-/* What is to be read is kept without anything of UCX's. */
+/* Returns whether a kept part occupies a segment. A part that is to be read is
+ * kept without anything of UCX's. */
 static bool takes_segment(const tmsg_endpoint_t *endpoint,
                           const tmsg_arrival_t *arrival)
 {
     return arrival->to_read == NULL && endpoint->carrier == TMSG_CARRIER_SHM;
 }
 
-static tmsg_status_t keep(tmsg_endpoint_t *endpoint, tmsg_message_t *message,
-                          const tmsg_arrival_t *arrival)
+static tmsg_status_t keep_part(tmsg_endpoint_t *endpoint,
+                               tmsg_message_t *message,
+                               const tmsg_arrival_t *arrival)
 {
     part_t *part = malloc(sizeof(*part));
     const char *wrong = NULL;
@@ -480,10 +486,10 @@ static tmsg_status_t keep(tmsg_endpoint_t *endpoint, tmsg_message_t *message,
         part->is_read = true;
     }
     if (message != NULL && message->decoded) {
-        wrong = claim(message, part);
+        wrong = claim_part(message, part);
     }
     if (wrong != NULL) {
-        give_segment(part);
+        give_part_segment(part);
         free(part);
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED, wrong);
         return TMSG_ERR_MALFORMED;
@@ -511,14 +517,14 @@ tmsg_ucx_status_t tmsg_part_arrived(const tmsg_arrival_t *arrival)
     if (channel == NULL) {
         return ignored;
     }
-    wrong = judge(endpoint, channel, arrival);
+    wrong = judge_part(endpoint, channel, arrival);
     if (wrong != NULL) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED, wrong);
         return ignored;
     }
     if ((int32_t)(arrival->head.sequence - channel->rx_sequence) < 0 ||
         tmsg_channel_overtook(channel, arrival->head.sequence)) {
-        return ignored; /* that message was refused before, or is out */
+        return ignored; /* the message was refused before, or was delivered */
     }
     message = tmsg_message_find(channel, arrival->head.sequence);
     if (message != NULL && message->state == TMSG_RX_FAILED) {
@@ -531,6 +537,7 @@ tmsg_ucx_status_t tmsg_part_arrived(const tmsg_arrival_t *arrival)
         tmsg_endpoint_break(endpoint, status, tmsg_error_message());
         return ignored;
     }
-    return keep(endpoint, message, arrival) == TMSG_OK ? TMSG_UCX_IN_PROGRESS
-                                                       : ignored;
+    return keep_part(endpoint, message, arrival) == TMSG_OK
+               ? TMSG_UCX_IN_PROGRESS
+               : ignored;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/recv/parts_in.h - the parts of a message that comes. */
+/* am/recv/parts_in.h - the parts of a message that arrives. */
 #ifndef TMSG_AM_RECV_PARTS_IN_H
 #define TMSG_AM_RECV_PARTS_IN_H
 
@@ -7,28 +7,30 @@
 #include "am/endpoint/kinds.h"
 #include "am/recv/message.h"
 
-/* A body that has parts was decoded: makes the message's record of them, which
- * those that came before it are held against. Errors: NO_MEMORY,
- * LIMIT_EXCEEDED; MALFORMED, which ends the connection. */
+/* Makes the message's record of parts, after its body was decoded, and checks
+ * the parts that came before it. Errors: NO_MEMORY, LIMIT_EXCEEDED; MALFORMED,
+ * which ends the connection. */
 tmsg_status_t tmsg_parts_expect(tmsg_message_t *message);
 
-/* Whether the message waits for parts that have not come. */
+/* Returns whether the message waits for parts that are not in their place. */
 bool tmsg_parts_missing(const tmsg_message_t *message);
 
-/* Each tensor has its place: chores fetch what has come. Errors: NO_MEMORY. */
+/* Lets chores fetch the parts that have come, now that each tensor has its
+ * place. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_parts_fetch(tmsg_message_t *message);
 
-/* A message was refused: what was kept of it is rejected by the next chores. */
+/* Marks the kept parts of a refused message: the next chores reject them. */
 void tmsg_parts_refuse(tmsg_message_t *message);
 
-/* Lock held, in chores: fetches and rejects what has come inside UCX. */
+/* Lock held, in chores: fetches and rejects parts that came inside UCX. */
 void tmsg_parts_chores(tmsg_endpoint_t *endpoint);
 
-/* The endpoint has ended: drops what is not being fetched. */
+/* Drops the parts that are not being fetched. The endpoint has ended. */
 void tmsg_parts_abandon(tmsg_endpoint_t *endpoint);
 
-/* The record is not needed any more, and kept for the message's next one if it
- * is small; the bytes of that. Any thread. */
+/* The first function gives the message's record of parts up, and keeps a small
+ * one for the record's next message. The second returns how many bytes are kept
+ * so. Any thread. */
 void tmsg_parts_forget(tmsg_message_t *message);
 
 size_t tmsg_parts_kept(const tmsg_message_t *message);

@@ -8,9 +8,10 @@
 #include "am/recv/receive.h"
 #include "core/map.h"
 
-/* The message that a part is of, where it is still to be put there. */
-static tmsg_message_t *find(tmsg_endpoint_t *endpoint,
-                            const tmsg_lane_head_t *head)
+/* Returns the message that a part belongs to, if it awaits its parts, or NULL.
+ */
+static tmsg_message_t *find_awaiting(tmsg_endpoint_t *endpoint,
+                                     const tmsg_lane_head_t *head)
 {
     const tmsg_channel_t *channel = tmsg_channel_find(endpoint, head->channel);
     tmsg_message_t *message =
@@ -24,7 +25,7 @@ const char *tmsg_parts_lane_place(tmsg_endpoint_t *endpoint,
                                   const tmsg_lane_head_t *head,
                                   tmsg_lane_place_t *place)
 {
-    tmsg_message_t *message = find(endpoint, head);
+    tmsg_message_t *message = find_awaiting(endpoint, head);
     tmsg_part_range_t range;
     const char *wrong;
 

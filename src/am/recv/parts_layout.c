@@ -11,30 +11,31 @@
 #include "core/map.h"
 #include "serialize/split.h"
 
-/* A tensor that travels as parts. */
+/* This record is a tensor that travels as parts. */
 typedef struct {
     uint32_t first; /* number of its first part */
-    uint32_t index; /* in the map */
+    uint32_t index; /* its position in the map */
 } run_t;
 
 #define KEPT_MOST ((size_t)16 * 1024)
 
 struct tmsg_parts_in {
-    size_t room; /* bytes of the record */
+    size_t room; /* bytes of this record */
     uint64_t chunk;
     uint32_t count;
-    uint32_t left; /* that are not in their place yet */
+    uint32_t left; /* parts that are not in their place yet */
     size_t runs;
-    run_t *run;          /* by `first` */
-    uint8_t *arrived;    /* a bit for each part */
-    uint32_t sliced;     /* number of the first slice, `count` without any */
-    uint64_t left_bytes; /* that travel so */
-    const struct iovec *place; /* of these, once there is one */
+    run_t *run;          /* in the order of `first` */
+    uint8_t *arrived;    /* one bit for each part */
+    uint32_t sliced;     /* number of the first slice; `count` without slices */
+    uint64_t left_bytes; /* bytes that travel in slices */
+    const struct iovec *place; /* places of these bytes, once they are known */
     size_t places;
-    uint64_t *ends; /* of each of several places, among these bytes */
+    /* Each of several places ends at this offset among these bytes. */
+    uint64_t *ends;
 };
 
-static void count(const tmsg_message_t *message, tmsg_parts_in_t *parts)
+static void count_parts(const tmsg_message_t *message, tmsg_parts_in_t *parts)
 {
     const tmsg_split_t *split = &message->extra.split;
     const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
@@ -56,18 +57,20 @@ static void count(const tmsg_message_t *message, tmsg_parts_in_t *parts)
     parts->count += (uint32_t)tmsg_split_slices(split, parts->left_bytes);
 }
 
-/* What they add to the memory that the payload takes, where all tensors lie as
+/* Returns what the parts add to the payload's memory. All tensors lie there as
  * if there were no parts. */
 static uint64_t parts_bytes(const tmsg_message_t *message)
 {
     const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
     uint64_t whole = 0;
 
-    (void)tmsg_layout_bytes(message->map, limits, &whole); /* it was checked */
+    /* The size was checked before. */
+    (void)tmsg_layout_bytes(message->map, limits, &whole);
     return whole - tmsg_split_head_bytes(&message->extra.split, message->map);
 }
 
-/* The memory for all of it, and not for the head alone, must be to be had. */
+/* Checks that memory for the whole message can be had, not only for its head.
+ */
 static tmsg_status_t check_total(const tmsg_message_t *message)
 {
     const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
@@ -88,8 +91,9 @@ static tmsg_status_t check_total(const tmsg_message_t *message)
     return TMSG_OK;
 }
 
-/* All zero, but for its room. */
-static tmsg_parts_in_t *get_record(tmsg_message_t *message, size_t bytes)
+/* Returns a record that is zero except for its room. Uses the kept one if that
+ * is large enough. */
+static tmsg_parts_in_t *get_parts_record(tmsg_message_t *message, size_t bytes)
 {
     tmsg_parts_in_t *parts = message->parts_kept;
 
@@ -118,7 +122,7 @@ tmsg_status_t tmsg_parts_layout_make(tmsg_message_t *message)
     tmsg_status_t status;
 
     if (split->large > 0) {
-        count(message, &counted);
+        count_parts(message, &counted);
     }
     if (counted.count == 0) {
         message->extra.split = (tmsg_split_t){0};
@@ -135,7 +139,7 @@ tmsg_status_t tmsg_parts_layout_make(tmsg_message_t *message)
     if (status != TMSG_OK) {
         return status;
     }
-    parts = get_record(message, bytes);
+    parts = get_parts_record(message, bytes);
     if (parts == NULL) {
         return tmsg_error_memory("a message's parts");
     }
@@ -147,9 +151,9 @@ tmsg_status_t tmsg_parts_layout_make(tmsg_message_t *message)
         memcpy(others, split->others, split->others_bytes);
         split->others = others;
     }
-    count(message, parts);
+    count_parts(message, parts);
     parts->left = parts->count;
-    if (parts->runs > 0) { /* find_tensor() looks into it all the time */
+    if (parts->runs > 0) { /* find_tensor_part() often looks into the map */
         tmsg_map_settle(message->map);
     }
     message->parts = parts;
@@ -170,8 +174,8 @@ static void find_slice(const tmsg_message_t *message, uint32_t number,
                                  .bytes = left < slice ? left : slice};
 }
 
-static void find_tensor(const tmsg_message_t *message, uint32_t number,
-                        tmsg_part_range_t *range)
+static void find_tensor_part(const tmsg_message_t *message, uint32_t number,
+                             tmsg_part_range_t *range)
 {
     const tmsg_parts_in_t *parts = message->parts;
     size_t low = 0, high = parts->runs;
@@ -207,7 +211,7 @@ bool tmsg_parts_layout_find(const tmsg_message_t *message, uint32_t number,
     if (number >= parts->sliced) {
         find_slice(message, number, range_p);
     } else {
-        find_tensor(message, number, range_p);
+        find_tensor_part(message, number, range_p);
     }
     return true;
 }
@@ -300,8 +304,8 @@ tmsg_status_t tmsg_parts_layout_place(tmsg_message_t *message)
     return TMSG_OK;
 }
 
-/* The first place that ends behind a byte of what travels in slices. */
-static size_t find_place(const tmsg_parts_in_t *parts, uint64_t offset)
+/* Returns the first place that ends after a byte of the sliced bytes. */
+static size_t find_slice_place(const tmsg_parts_in_t *parts, uint64_t offset)
 {
     size_t low = 0, high = parts->places - 1;
 
@@ -329,8 +333,8 @@ void *tmsg_parts_layout_slice(const tmsg_message_t *message,
     if (parts->places == 1) {
         return (uint8_t *)parts->place[0].iov_base + offset;
     }
-    first = find_place(parts, offset);
-    last = find_place(parts, offset + bytes - 1);
+    first = find_slice_place(parts, offset);
+    last = find_slice_place(parts, offset + bytes - 1);
     iov = malloc((last - first + 1) * sizeof(*iov));
     if (iov == NULL) {
         return NULL;

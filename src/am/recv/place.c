@@ -48,7 +48,8 @@ void tmsg_place_landed(tmsg_message_t *message)
     }
 }
 
-/* Pieces that are being made; beyond `room` they are only counted. */
+/* This is a list of pieces in the making. Pieces beyond `room` are only
+ * counted. */
 typedef struct {
     tmsg_message_t *message;
     struct iovec *iov;
@@ -57,7 +58,7 @@ typedef struct {
     struct iovec last;
 } pieces_t;
 
-static void put(pieces_t *pieces, void *data, size_t bytes)
+static void put_piece(pieces_t *pieces, void *data, size_t bytes)
 {
     pieces->last = (struct iovec){data, bytes};
     if (pieces->count < pieces->room) {
@@ -66,7 +67,7 @@ static void put(pieces_t *pieces, void *data, size_t bytes)
     pieces->count++;
 }
 
-static void extend(pieces_t *pieces, size_t bytes)
+static void extend_piece(pieces_t *pieces, size_t bytes)
 {
     pieces->last.iov_len += bytes;
     if (pieces->count <= pieces->room) {
@@ -74,7 +75,8 @@ static void extend(pieces_t *pieces, size_t bytes)
     }
 }
 
-/* Whether memory is of the message's own, where a gap is nobody else's. */
+/* Returns whether memory is the message's own. A gap there belongs to nobody
+ * else. */
 static bool is_own(const tmsg_message_t *message, const void *data)
 {
     uintptr_t at = (uintptr_t)data;
@@ -84,9 +86,10 @@ static bool is_own(const tmsg_message_t *message, const void *data)
            at - (uintptr_t)message->small < sizeof(message->small);
 }
 
-/* What follows `gap` bytes of no meaning; apart from what is before it, where
- * something lies in between that does not travel here. */
-static void put_tensor(pieces_t *pieces, uint64_t gap, bool apart, size_t index)
+/* Adds a tensor that follows `gap` meaningless bytes. With `apart` it begins a
+ * new piece, because a tensor that does not travel here lies before it. */
+static void put_tensor_piece(pieces_t *pieces, uint64_t gap, bool apart,
+                             size_t index)
 {
     tmsg_message_t *message = pieces->message;
     const tmsg_map_entry_t *entry = &tmsg_map_entries(message->map)[index];
@@ -97,16 +100,16 @@ static void put_tensor(pieces_t *pieces, uint64_t gap, bool apart, size_t index)
         data == (uint8_t *)pieces->last.iov_base + pieces->last.iov_len + gap &&
         (gap == 0 ||
          (is_own(message, data) && is_own(message, pieces->last.iov_base)))) {
-        extend(pieces, gap + entry->bytes);
+        extend_piece(pieces, gap + entry->bytes);
         return;
     }
     if (gap > 0) {
-        put(pieces, message->gap, gap);
+        put_piece(pieces, message->gap, gap);
     }
-    put(pieces, data, entry->bytes);
+    put_piece(pieces, data, entry->bytes);
 }
 
-static void make(pieces_t *pieces, bool slices)
+static void make_pieces(pieces_t *pieces, bool slices)
 {
     tmsg_message_t *message = pieces->message;
     const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
@@ -117,17 +120,18 @@ static void make(pieces_t *pieces, bool slices)
     pieces->count = 0;
     pieces->last = (struct iovec){NULL, 0};
     if (slices != (message->extra.split.slice > 0)) {
-        return; /* there is nothing of it */
+        return; /* this list is empty */
     }
-    if (message->body != NULL) { /* what is behind it is not known yet */
-        put(pieces, message->body, tmsg_payload_spill(&message->head));
+    if (message->body != NULL) {
+        /* The tensors behind the body are not known yet. */
+        put_piece(pieces, message->body, tmsg_payload_spill(&message->head));
         if (message->block.bytes > 0) {
-            put(pieces, message->block.data, message->block.bytes);
+            put_piece(pieces, message->block.data, message->block.bytes);
         }
         return;
     }
     if (message->in_block) {
-        put(pieces, message->block.data, message->block.bytes);
+        put_piece(pieces, message->block.data, message->block.bytes);
         return;
     }
     for (size_t i = 0; i < size; i++) {
@@ -137,25 +141,26 @@ static void make(pieces_t *pieces, bool slices)
         if (tmsg_split_has(&message->extra.split, i, entries[i].bytes)) {
             apart = true;
         } else if (entries[i].bytes > 0) {
-            put_tensor(pieces, begin - offset, apart, i);
+            put_tensor_piece(pieces, begin - offset, apart, i);
             offset = begin + entries[i].bytes;
             apart = false;
         }
     }
 }
 
-static tmsg_status_t list(tmsg_message_t *message, bool slices,
-                          const struct iovec **pieces_p, size_t *count_p)
+static tmsg_status_t list_pieces(tmsg_message_t *message, bool slices,
+                                 const struct iovec **pieces_p, size_t *count_p)
 {
     pieces_t pieces = {.message = message,
                        .iov = message->few_pieces,
                        .room = TMSG_MESSAGE_PIECES};
 
-    if (message->piece_room > 0) { /* it was needed before */
+    if (message->piece_room > 0) {
+        /* An earlier message needed the longer list. */
         pieces.iov = message->pieces;
         pieces.room = message->piece_room;
     }
-    make(&pieces, slices);
+    make_pieces(&pieces, slices);
     if (pieces.count > pieces.room) {
         message->piece_room = 0;
         free(message->pieces);
@@ -166,7 +171,7 @@ static tmsg_status_t list(tmsg_message_t *message, bool slices,
         message->piece_room = pieces.count;
         pieces.iov = message->pieces;
         pieces.room = pieces.count;
-        make(&pieces, slices);
+        make_pieces(&pieces, slices);
     }
     *pieces_p = pieces.iov;
     *count_p = pieces.count;
@@ -176,13 +181,13 @@ static tmsg_status_t list(tmsg_message_t *message, bool slices,
 tmsg_status_t tmsg_place_pieces(tmsg_message_t *message,
                                 const struct iovec **pieces_p, size_t *count_p)
 {
-    return list(message, false, pieces_p, count_p);
+    return list_pieces(message, false, pieces_p, count_p);
 }
 
 tmsg_status_t tmsg_place_slices(tmsg_message_t *message,
                                 const struct iovec **pieces_p, size_t *count_p)
 {
-    return list(message, true, pieces_p, count_p);
+    return list_pieces(message, true, pieces_p, count_p);
 }
 
 tmsg_status_t tmsg_place_copy(tmsg_message_t *message, const void *payload)

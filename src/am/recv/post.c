@@ -15,9 +15,10 @@
 #include "core/tensor.h"
 #include "memory/domain.h"
 
-/* Gives those tensors of a message that `ours` has, too, the places that they
- * have there; it has no data yet, but for what was placed. */
-static tmsg_status_t lend(tmsg_message_t *message, const tmsg_map_t *ours)
+/* Gives the tensors of a message that `ours` has too their places there. The
+ * message has no data yet, except for tensors that were placed. */
+static tmsg_status_t lend_places(tmsg_message_t *message,
+                                 const tmsg_map_t *ours)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
     tmsg_status_t status = TMSG_OK;
@@ -41,8 +42,9 @@ static tmsg_status_t lend(tmsg_message_t *message, const tmsg_map_t *ours)
     return TMSG_OK;
 }
 
-/* What cannot be received into it is copied there when it is whole. */
-static tmsg_status_t take_call(tmsg_message_t *message)
+/* Places a CALL's tensors in its map. If they cannot be received there
+ * directly, they are copied there when the message is whole. */
+static tmsg_status_t take_call_map(tmsg_message_t *message)
 {
     tmsg_status_t status;
 
@@ -54,7 +56,7 @@ static tmsg_status_t take_call(tmsg_message_t *message)
         return status;
     }
     message->lent = true;
-    return lend(message, message->posted);
+    return lend_places(message, message->posted);
 }
 
 tmsg_status_t tmsg_post_finish(tmsg_message_t *message)
@@ -70,7 +72,7 @@ tmsg_status_t tmsg_post_take(tmsg_message_t *message)
     tmsg_post_t *post = &endpoint->rx.post;
 
     if (message->head.kind == TMSG_KIND_CALL) {
-        return take_call(message);
+        return take_call_map(message);
     }
     if (post->map == NULL || post->message != NULL || !post->waiting ||
         message->head.kind != TMSG_KIND_MAP || endpoint->ready.count > 0 ||
@@ -79,7 +81,7 @@ tmsg_status_t tmsg_post_take(tmsg_message_t *message)
         return TMSG_OK;
     }
     post->message = message;
-    return lend(message, post->map);
+    return lend_places(message, post->map);
 }
 
 void tmsg_post_delivered(tmsg_message_t *message)
@@ -93,8 +95,9 @@ void tmsg_post_delivered(tmsg_message_t *message)
     }
 }
 
-/* Its release is the application's: without the lock. */
-static void let_go(const tmsg_map_t *map)
+/* Releases a map without the lock, because the release function is the
+ * application's. */
+static void let_go_of_map(const tmsg_map_t *map)
 {
     if (map != NULL && tmsg_map_unhold(map)) {
         tmsg_map_free(map);
@@ -116,12 +119,13 @@ static void run_leave(tmsg_due_t *due)
         post->map = NULL;
     }
     tmsg_worker_unlock(worker);
-    let_go(map);
+    let_go_of_map(map);
     tmsg_endpoint_drop(endpoint);
 }
 
-/* Nobody may come back for it. */
-static void leave(tmsg_endpoint_t *endpoint)
+/* Has a callback release the posted map, because nobody may come back for it.
+ */
+static void leave_post(tmsg_endpoint_t *endpoint)
 {
     tmsg_post_t *post = &endpoint->rx.post;
 
@@ -138,16 +142,17 @@ void tmsg_post_return(tmsg_message_t *message)
     tmsg_post_t *post = &message->endpoint->rx.post;
 
     if (post->message != message || message->pending > 0) {
-        return; /* parts of it may still be on their way into the map */
+        /* Parts of the message may still be on their way into the map. */
+        return;
     }
     post->message = NULL;
     if (!post->waiting) {
-        leave(message->endpoint);
+        leave_post(message->endpoint);
     }
     tmsg_worker_arrived(message->endpoint->worker);
 }
 
-static tmsg_status_t check_map(const tmsg_map_t *map)
+static tmsg_status_t check_postable(const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
 
@@ -203,10 +208,11 @@ tmsg_status_t tmsg_post_check(const tmsg_map_t *map)
                               "the map is being sent, or belongs to a message "
                               "that was received into it");
     }
-    return check_map(map);
+    return check_postable(map);
 }
 
-/* The message that was received into `map` and waits to be pulled, or NULL. */
+/* Returns the message that was received into `map` and waits to be pulled, or
+ * NULL. */
 static tmsg_message_t *find_ready(const tmsg_endpoint_t *endpoint,
                                   const tmsg_map_t *map)
 {
@@ -222,7 +228,8 @@ static tmsg_message_t *find_ready(const tmsg_endpoint_t *endpoint,
     return NULL;
 }
 
-/* One that was given up and not let go of yet, *stale_p, makes room. */
+/* Posts a map. A map that an earlier call gave up and that was not released yet
+ * makes room, and is *stale_p. */
 static tmsg_status_t post_map(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                               const tmsg_map_t **stale_p)
 {
@@ -262,11 +269,13 @@ static bool is_settled(void *arg)
            (endpoint->ready.count > 0 || endpoint->state == TMSG_EP_ENDED);
 }
 
-/* What the wait has come to. The map is let go or goes to a message that has to
- * be copied yet, *copy_p; *spent_p is one to be let go of after that. */
-static tmsg_status_t settle(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
-                            tmsg_status_t status, tmsg_message_t **message_p,
-                            bool *copy_p, const tmsg_map_t **spent_p)
+/* Decides what the wait has come to. The map is released, or goes to a message
+ * that *copy_p says is still to be copied into it. *spent_p is a map to release
+ * after that. */
+static tmsg_status_t settle_post(tmsg_endpoint_t *endpoint,
+                                 const tmsg_map_t *map, tmsg_status_t status,
+                                 tmsg_message_t **message_p, bool *copy_p,
+                                 const tmsg_map_t **spent_p)
 {
     tmsg_post_t *post = &endpoint->rx.post;
     tmsg_message_t *message = find_ready(endpoint, map);
@@ -291,11 +300,12 @@ static tmsg_status_t settle(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         tmsg_message_take_out(message);
         *message_p = message;
     }
-    if (*copy_p && post->map == NULL) { /* a message had it that was given up */
+    if (*copy_p && post->map == NULL) {
+        /* The message that had taken the map was given up. */
         tmsg_map_hold(map);
     }
     if (*copy_p) {
-        *spent_p = message->posted; /* by an earlier call; NULL: none */
+        *spent_p = message->posted; /* posted by an earlier call; NULL: none */
         message->posted = map;
     } else {
         *spent_p = post->map;
@@ -318,24 +328,26 @@ tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
         return status;
     }
     tmsg_worker_enter(worker);
-    tmsg_endpoint_hold(endpoint); /* a callback may destroy it meanwhile */
+    /* A callback may destroy the endpoint meanwhile. */
+    tmsg_endpoint_hold(endpoint);
     status = post_map(endpoint, map, &stale);
     if (status == TMSG_OK) {
         status = tmsg_worker_until(worker, is_settled, endpoint, timeout_ms,
                                    "no message from ", endpoint->peer);
-        status = settle(endpoint, map, status, &message, &copy, &spent);
+        status = settle_post(endpoint, map, status, &message, &copy, &spent);
     }
     tmsg_worker_leave(worker, message != NULL);
     tmsg_endpoint_drop(endpoint);
     if (copy) {
         status = tmsg_into_copy(message->map, map);
     }
-    if (status != TMSG_OK && message != NULL) { /* it was taken all the same */
+    if (status != TMSG_OK && message != NULL) {
+        /* The message was taken all the same. */
         tmsg_message_destroy(message);
         message = NULL;
     }
-    let_go(spent);
-    let_go(stale);
+    let_go_of_map(spent);
+    let_go_of_map(stale);
     if (message != NULL) {
         *message_p = message;
     }

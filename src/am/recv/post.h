@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/recv/post.h - a map that the next message of an endpoint is received into.
  *
- * It is there while tmsg_endpoint_recv_into() waits, and beyond that while a
- * message that has taken it is under way, and, where that is given up, until a
- * callback has let it go or the next call takes it up again. A CALL's map is
- * the message's from its beginning (calls.h). */
+ * The map is posted while tmsg_endpoint_recv_into() waits. It stays posted
+ * while a message that has taken it is under way. If that message is given up,
+ * the map stays until a callback has released it or the next call takes it up
+ * again. A CALL's map belongs to the message from its beginning (calls.h). */
 #ifndef TMSG_AM_RECV_POST_H
 #define TMSG_AM_RECV_POST_H
 
@@ -14,30 +14,31 @@
 
 #include "am/worker/worker.h"
 
-/* Lock held, all of these. */
+/* Lock held for all functions that do not say otherwise. */
 
-/* Places what the map that is posted has of a message's tensors, if the message
- * is the next to be received and fits; a CALL has a map of its own, and is to
- * fit. Errors: NO_MEMORY, LIMIT_EXCEEDED; INVALID_PARAM (a CALL that does
- * not). */
+/* Places those tensors of a message that the posted map has, if the message is
+ * the next to be received and fits. A CALL has a map of its own, and must be
+ * compatible with it. Errors: NO_MEMORY, LIMIT_EXCEEDED; INVALID_PARAM (a CALL
+ * that does not fit its map). */
 tmsg_status_t tmsg_post_take(tmsg_message_t *message);
 
-/* Whether there is memory for a message that another part of this room is not
- * to look for: of the host, and posted. */
+/* Returns whether the posted map lies in host memory and on_header need not be
+ * asked. No other part of this room looks for the message's memory then. */
 bool tmsg_post_is_simple(const tmsg_message_t *message);
 
-/* Without a lock: a CALL that was to be received into a map, and is whole, but
- * lies elsewhere is copied there. Errors: UNSUPPORTED, of devices. */
+/* Without the lock: copies a whole CALL into its map, if it was not received
+ * there directly. Errors: UNSUPPORTED (devices). */
 tmsg_status_t tmsg_post_finish(tmsg_message_t *message);
 
-/* Any thread: whether a map may be posted. Errors: UNSUPPORTED, BUSY. */
+/* Any thread: checks whether a map may be posted. Errors: UNSUPPORTED, BUSY. */
 tmsg_status_t tmsg_post_check(const tmsg_map_t *map);
 
-/* A message that may have taken it is delivered, and has the map from now on.
- */
+/* Gives the posted map to the message that took it, now that it is delivered.
+ * Does nothing for other messages. */
 void tmsg_post_delivered(tmsg_message_t *message);
 
-/* Or it never will be. Does nothing while something may write into it. */
+/* Takes the posted map back from a message that will never be delivered. Does
+ * nothing while something may still write into the map. */
 void tmsg_post_return(tmsg_message_t *message);
 
 #endif

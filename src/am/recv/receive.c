@@ -45,9 +45,9 @@ tmsg_status_t tmsg_message_check(const tmsg_message_t *message,
     return TMSG_OK;
 }
 
-/* Keeps the preamble, with room for the body. */
-static tmsg_status_t capture(tmsg_message_t *message,
-                             const tmsg_arrival_t *arrival)
+/* Keeps the preamble for TMSG_WORKER_CAPTURE, with room for the body. */
+static tmsg_status_t capture_header(tmsg_message_t *message,
+                                    const tmsg_arrival_t *arrival)
 {
     const tmsg_preamble_t *head = &arrival->head;
     size_t bytes = (size_t)head->bytes + head->body_bytes;
@@ -68,7 +68,8 @@ static tmsg_status_t capture(tmsg_message_t *message,
     return TMSG_OK;
 }
 
-/* UCX takes the body back before the payload is here. */
+/* Copies the checksums, because UCX takes the body back before the payload is
+ * here. */
 static tmsg_status_t keep_checksums(tmsg_message_t *message)
 {
     tmsg_body_extra_t *extra = &message->extra;
@@ -87,7 +88,8 @@ static tmsg_status_t keep_checksums(tmsg_message_t *message)
     return TMSG_OK;
 }
 
-/* What is refused waits for its turn uncounted, and keeps nothing of this. */
+/* Decodes the map. A refused message waits for its turn without being counted
+ * against held_bytes, so the map gives up its memory then. */
 static tmsg_status_t decode_map(tmsg_message_t *message, const uint8_t *body)
 {
     const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
@@ -115,7 +117,8 @@ static tmsg_status_t decode_map(tmsg_message_t *message, const uint8_t *body)
     return status;
 }
 
-static tmsg_status_t decode(tmsg_message_t *message, const uint8_t *body)
+static tmsg_status_t decode_message(tmsg_message_t *message,
+                                    const uint8_t *body)
 {
     tmsg_status_t status = decode_map(message, body);
 
@@ -193,7 +196,7 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
     tmsg_post_return(message);
     tmsg_parts_refuse(message);
     if (message->aborted) {
-        return; /* its sender knows */
+        return; /* the sender knows */
     }
     message->refusal = status;
     if (endpoint->worker->on_refused != NULL || message->call != NULL ||
@@ -202,7 +205,7 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
     }
     endpoint->stats.refused_messages++;
     tmsg_trace_received(message, TMSG_TRACE_RECV_REFUSED, status);
-    if (status == TMSG_ERR_PEER_LOST) { /* nobody refused it */
+    if (status == TMSG_ERR_PEER_LOST) { /* nobody refused the message */
         tmsg_log(TMSG_LOG_INFO, "%s: message %u did not arrive: %s",
                  endpoint->peer, message->head.message_id, why);
     } else {
@@ -259,7 +262,8 @@ tmsg_status_t tmsg_message_lost(tmsg_channel_t *channel, uint32_t sequence)
                             "was not to be acknowledged");
     }
     if (!tmsg_message_file(message)) {
-        tmsg_message_discard(message); /* it is here, and refused */
+        /* The message is here, and was refused. */
+        tmsg_message_discard(message);
     }
     tmsg_fetch_close_gap(channel);
     return TMSG_OK;
@@ -283,7 +287,7 @@ void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
     tmsg_log(TMSG_LOG_INFO, "%s: message %u is given up: %s", endpoint->peer,
              message->head.message_id, why);
     switch (message->state) {
-    case TMSG_RX_WAITING: /* UCX is to be told outside of it */
+    case TMSG_RX_WAITING: /* UCX is to be told outside of UCX's callbacks */
         tmsg_fetch_leave(message);
         tmsg_fetch_go_on(message);
         break;
@@ -301,11 +305,12 @@ void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
             tmsg_post_return(message);
             tmsg_parts_refuse(message);
         }
-        break; /* else when UCX has written into it */
+        break; /* otherwise the fetch ends it, when UCX has written */
     }
 }
 
-/* False: it ends with its connection, and nobody is told. */
+/* Refuses a message. If the connection is broken, the message ends with it
+ * instead, nobody is told, and the result is false. */
 static bool refuse_or_break(tmsg_message_t *message, tmsg_status_t status)
 {
     if (message->endpoint->broken != TMSG_OK) {
@@ -334,7 +339,9 @@ tmsg_ucx_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
         tmsg_message_whole(message);
         return TMSG_UCX_OK;
     }
-    if (rendezvous) { /* its sender could not know */
+    if (rendezvous) {
+        /* The sender charged the payload, since it could not know that UCX
+         * would use a rendezvous for it. */
         tmsg_credit_free(message->endpoint, &message->charged);
     }
     message->rendezvous = rendezvous;
@@ -354,10 +361,10 @@ tmsg_ucx_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
     return status == TMSG_IN_PROGRESS ? TMSG_UCX_IN_PROGRESS : TMSG_UCX_OK;
 }
 
-/* One that is refused as it comes, in UCX's hands still. Until its turn comes
- * it stands for its number alone: a peer has many of these to send, and what
- * they take is not counted. */
-static void turn_away(tmsg_message_t *message, tmsg_status_t status)
+/* Refuses a message as it comes, while UCX still has its data. Until its turn
+ * comes only a husk keeps its number: a peer may send many of these, and their
+ * memory is not counted. */
+static void turn_message_away(tmsg_message_t *message, tmsg_status_t status)
 {
     tmsg_channel_t *channel = message->channel;
 
@@ -373,7 +380,8 @@ static void turn_away(tmsg_message_t *message, tmsg_status_t status)
     tmsg_messages_deliver(channel);
 }
 
-/* A body that heads a rendezvous comes with the payload. */
+/* Decodes the body that came. A body that heads a rendezvous comes with the
+ * payload. */
 static tmsg_status_t decode_arrival(tmsg_message_t *message,
                                     const tmsg_arrival_t *arrival)
 {
@@ -383,12 +391,12 @@ static tmsg_status_t decode_arrival(tmsg_message_t *message,
     if (spilled && arrival->rendezvous) {
         return TMSG_OK;
     }
-    status = decode(message, spilled ? arrival->data : arrival->body);
+    status = decode_message(message, spilled ? arrival->data : arrival->body);
     return status == TMSG_OK ? keep_checksums(message) : status;
 }
 
-/* The channel that a map may come on, or NULL. */
-static tmsg_channel_t *admit(const tmsg_arrival_t *arrival)
+/* Returns the channel that a map may come on, or NULL. */
+static tmsg_channel_t *admit_map(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
     tmsg_channel_t *channel;
@@ -423,16 +431,16 @@ static tmsg_channel_t *admit(const tmsg_arrival_t *arrival)
     return channel;
 }
 
-/* What UCX is told of what is left with it. */
+/* Returns what UCX is told about data that stays with it. */
 static tmsg_ucx_status_t not_kept(const tmsg_arrival_t *arrival)
 {
     return arrival->rendezvous ? TMSG_UCX_REJECTED : TMSG_UCX_OK;
 }
 
-/* One that has its place among those of its channel. */
-static tmsg_ucx_status_t take_in(tmsg_message_t *message,
-                                 const tmsg_arrival_t *arrival,
-                                 uint64_t charged)
+/* Takes a message on that was filed in its channel's order. */
+static tmsg_ucx_status_t take_message_in(tmsg_message_t *message,
+                                         const tmsg_arrival_t *arrival,
+                                         uint64_t charged)
 {
     tmsg_status_t status;
 
@@ -445,14 +453,14 @@ static tmsg_ucx_status_t take_in(tmsg_message_t *message,
         status = tmsg_message_check(message, arrival->data_bytes);
     }
     if (status == TMSG_OK) {
-        status = capture(message, arrival);
+        status = capture_header(message, arrival);
     }
     if (status == TMSG_OK) {
         status = decode_arrival(message, arrival);
     }
     if (status != TMSG_OK || message->aborted) {
         tmsg_credit_free(message->endpoint, &charged);
-        turn_away(message, status);
+        turn_message_away(message, status);
         return not_kept(arrival);
     }
     message->charged = charged;
@@ -468,7 +476,7 @@ static tmsg_ucx_status_t take_in(tmsg_message_t *message,
 
 tmsg_ucx_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
 {
-    tmsg_channel_t *channel = admit(arrival);
+    tmsg_channel_t *channel = admit_map(arrival);
     tmsg_endpoint_t *endpoint = channel == NULL ? NULL : channel->endpoint;
     tmsg_message_t *message = NULL;
     uint64_t charged;
@@ -482,7 +490,8 @@ tmsg_ucx_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
     status =
         tmsg_message_create(&arrival->head, arrival->ucx, channel, &message);
     if (status != TMSG_OK || !tmsg_message_file(message)) {
-        /* Without a record its turn cannot be kept: the order is broken. */
+        /* Without a record nothing can keep the message's turn, so the
+         * channel's order is lost. */
         if (status == TMSG_OK) {
             tmsg_message_discard(message);
         }
@@ -493,7 +502,7 @@ tmsg_ucx_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
         return not_kept(arrival);
     }
     fills_gap = message->next_in_order != NULL && !message->behind_gap;
-    ucs = take_in(message, arrival, charged);
+    ucs = take_message_in(message, arrival, charged);
     if (fills_gap) {
         tmsg_fetch_close_gap(channel);
     }
@@ -502,7 +511,7 @@ tmsg_ucx_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
 
 void tmsg_message_landed(tmsg_message_t *message)
 {
-    tmsg_status_t status = decode(message, message->body);
+    tmsg_status_t status = decode_message(message, message->body);
 
     message->landed = true;
     if (status == TMSG_OK && message->parts != NULL) {
@@ -513,8 +522,8 @@ void tmsg_message_landed(tmsg_message_t *message)
         tmsg_message_drop_body(message);
         tmsg_message_reject(message, status);
     } else if (tmsg_incoming_may_be_placed(message) || message->stage != NULL) {
-        /* For the application's word; what a device is to have is kept for
-         * it. */
+        /* The application has yet to choose places, or tensors go to devices.
+         * The memory that is reserved for devices stays reserved. */
         message->state = TMSG_RX_WAITING;
         tmsg_fetch_go_on(message);
     } else {
@@ -552,7 +561,7 @@ bool tmsg_message_stays(const tmsg_message_t *message)
            message->refusal != TMSG_ERR_PEER_LOST;
 }
 
-static void abandon(tmsg_channel_t *channel)
+static void abandon_channel(tmsg_channel_t *channel)
 {
     tmsg_message_t *message = channel->rx;
     tmsg_message_t **place = &channel->rx;
@@ -571,8 +580,8 @@ static void abandon(tmsg_channel_t *channel)
             tmsg_fetch_leave(message);
             tmsg_message_drop_data(message);
         }
-        /* One that is being fetched is destroyed when that has ended, which
-         * UCX may have said while its endpoint was closed. */
+        /* The fetch destroys a message that is being fetched when it ends. UCX
+         * may have reported that end while its endpoint was closed. */
         if (message->pending == 0 && !message->discarded) {
             tmsg_message_discard(message);
         }
@@ -585,7 +594,7 @@ void tmsg_messages_abandon(tmsg_endpoint_t *endpoint)
 {
     for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
          channel = channel->next) {
-        abandon(channel);
+        abandon_channel(channel);
     }
     tmsg_parts_abandon(endpoint);
 }

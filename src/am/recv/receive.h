@@ -6,61 +6,66 @@
 #include "am/endpoint/kinds.h"
 #include "am/recv/message.h"
 
-/* What holds of a message's payload of `data_bytes` whatever is in it. Errors:
- * MALFORMED, LIMIT_EXCEEDED. */
+/* Checks `data_bytes` against the preamble, the limits and the store, whatever
+ * the payload contains. Errors: MALFORMED, LIMIT_EXCEEDED. */
 tmsg_status_t tmsg_message_check(const tmsg_message_t *message,
                                  size_t data_bytes);
 
-/* Files a message by its sequence. False: that number was seen before. */
+/* Files a message by its sequence number. Returns false if that number came
+ * before. */
 bool tmsg_message_file(tmsg_message_t *message);
 
-/* What points to a message that is filed. */
+/* Returns the pointer that points to a filed message. */
 tmsg_message_t **tmsg_message_place(const tmsg_message_t *message);
 
-/* The message of a number that has come and whose turn has not; or NULL. */
+/* Returns the filed message with that number, whose turn has not come, or NULL.
+ */
 tmsg_message_t *tmsg_message_find(const tmsg_channel_t *channel,
                                   uint32_t sequence);
 
-/* A message that was checked and decoded gets memory next: what UCX's callback
- * is to return. Data that are fleeting cannot be kept where they lie. */
+/* Gets memory for a checked and decoded message, or lists it for that. Returns
+ * what UCX's callback has to return. Fleeting data cannot stay where it lies.
+ */
 tmsg_ucx_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
                                     size_t data_bytes, bool rendezvous,
                                     bool fleeting);
 
-/* Gives a message up and tells the sender why; its turn will be skipped. */
+/* Gives a message up and tells the sender why. The order skips its turn. */
 void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
                          const char *why);
 
-/* The same for memory: `blame` is what is wrong with that of the tensor which
- * has, or was to have, this place. */
+/* Refuses a message because of its memory. `blame` says what is wrong with the
+ * memory of the tensor that has this place, or was to have it. */
 void tmsg_message_refuse_at(tmsg_message_t *message, const void *place,
                             const char *blame);
 
-/* The same with tmsg_error_message(), unless what is wrong with it ends the
- * connection, and the message with that. */
+/* Refuses a message with tmsg_error_message() and delivers what it held up. If
+ * the connection is broken, the message ends with it, and nobody is told. */
 void tmsg_message_reject(tmsg_message_t *message, tmsg_status_t status);
 
-/* Gives a message up that its sender gave up. */
+/* Gives up a message that its sender gave up. */
 void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
                         const char *why);
 
-/* A payload with its body is here, in the block: the map can be read. */
+/* Decodes a spilled body that has come with its payload, in the block, and goes
+ * on with the message. */
 void tmsg_message_landed(tmsg_message_t *message);
 
-/* The payload is here, and each tensor in its place. */
+/* Verifies and delivers a message whose payload is here, each tensor in its
+ * place. */
 void tmsg_message_whole(tmsg_message_t *message);
 
-/* A message of that number will never come: its turn is skipped. Errors:
- * NO_MEMORY. */
+/* Notes that a message with that number will never come, so that its turn is
+ * skipped. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_message_lost(tmsg_channel_t *channel, uint32_t sequence);
 
-/* Whether a message of an endpoint that is away was refused for good: the peer
- * is told, and does not send it again. */
+/* Returns whether a message of an endpoint that is away was refused for good.
+ * The peer is told, and does not send it again. */
 bool tmsg_message_stays(const tmsg_message_t *message);
 
-/* Lock held: an endpoint has ended, or lost its connection. What was not
- * delivered is dropped, but for what UCX still writes into and, where it is to
- * come back, for the turns of what it refused. */
+/* Lock held: drops the messages that were not delivered, when an endpoint has
+ * ended or lost its connection. Messages that UCX still writes into stay. If
+ * the endpoint is to come back, the turns of refused messages stay, too. */
 void tmsg_messages_abandon(tmsg_endpoint_t *endpoint);
 
 #endif

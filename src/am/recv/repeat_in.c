@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Messages that arrive and are like the last one; see repeat.h. */
+/* Takes messages that arrive and repeat the last one's layout; see repeat.h. */
 #include "am/recv/repeat_in.h"
 
 #include <string.h>
@@ -14,15 +14,16 @@
 #include "am/recv/message.h"
 #include "am/recv/receive.h"
 
-#define LINE_BYTES 64   /* of a cache */
-#define AHEAD_BYTES 512 /* that are asked for before they are needed */
+#define LINE_BYTES 64   /* bytes of a cache line */
+#define AHEAD_BYTES 512 /* bytes that are prefetched */
 
 void tmsg_repeat_forget_in(tmsg_channel_t *channel)
 {
     channel->repeat_in.header_bytes = 0;
 }
 
-/* Whether its body was a reference and nothing else. */
+/* Returns whether the message's body was a reference to a schema and nothing
+ * else. */
 static bool refers(const tmsg_message_t *message)
 {
     const tmsg_body_extra_t *extra = &message->extra;
@@ -32,7 +33,8 @@ static bool refers(const tmsg_message_t *message)
            extra->split.large == 0 && tmsg_map_meta_size(message->map) == 0;
 }
 
-/* Whether neither the worker nor the application wants to be asked. */
+/* Returns whether neither the worker nor the application wants to be asked or
+ * told. */
 static bool is_unwatched(const tmsg_message_t *message)
 {
     const tmsg_endpoint_t *endpoint = message->endpoint;
@@ -72,11 +74,14 @@ void tmsg_repeat_note_in(tmsg_message_t *message, const tmsg_arrival_t *arrival)
     repeat->noted = message->noted + repeat->room_bytes;
     repeat->charge = message->charged;
     repeat->number = ++message->endpoint->worker->repeats;
-    message->laid = repeat->room_bytes == 0; /* else it has another room */
+    /* A payload that is not small does not lie in the record's room. */
+    message->laid = repeat->room_bytes == 0;
 }
 
-/* The channel that a message is for, whose state nothing hangs on. */
-static tmsg_channel_t *find(tmsg_ucx_t *ucx, const void *header, size_t bytes)
+/* Returns the channel that a message is for, or NULL. Does not judge the state
+ * of its endpoint. */
+static tmsg_channel_t *find_repeat_channel(tmsg_ucx_t *ucx, const void *header,
+                                           size_t bytes)
 {
     uint32_t id;
     uint16_t number;
@@ -89,9 +94,9 @@ static tmsg_channel_t *find(tmsg_ucx_t *ucx, const void *header, size_t bytes)
                : NULL;
 }
 
-/* Whether the message of that number is the next one, and there is nothing that
- * it would have to wait for, be held against or be put into. */
-static bool is_plain(const tmsg_channel_t *channel, uint32_t sequence)
+/* Returns whether the message of that number is the next one, and has nothing
+ * to wait for, to be checked against or to be received into. */
+static bool is_plain_repeat(const tmsg_channel_t *channel, uint32_t sequence)
 {
     const tmsg_endpoint_t *endpoint = channel->endpoint;
 
@@ -103,9 +108,9 @@ static bool is_plain(const tmsg_channel_t *channel, uint32_t sequence)
            endpoint->rx.aborts.count == 0 && endpoint->rx.post.map == NULL;
 }
 
-/* Whether there is credit for it, and nothing before it that waits for memory.
- */
-static bool has_room(const tmsg_channel_t *channel)
+/* Returns whether the message has credit, and no earlier message waits for
+ * memory. */
+static bool has_repeat_room(const tmsg_channel_t *channel)
 {
     const tmsg_repeat_in_t *repeat = &channel->repeat_in;
     const tmsg_worker_t *worker = channel->endpoint->worker;
@@ -114,15 +119,15 @@ static bool has_room(const tmsg_channel_t *channel)
            (repeat->room_bytes == 0 || tmsg_fetch_count(worker) == 0);
 }
 
-/* What of a header is its own. */
+/* A repeat's header differs from the last one in these numbers. */
 typedef struct {
     uint32_t message_id;
     uint32_t sequence;
     tmsg_call_head_t call;
 } numbers_t;
 
-static bool repeats(const tmsg_repeat_in_t *repeat, const void *header,
-                    size_t bytes, numbers_t *numbers)
+static bool repeats_last(const tmsg_repeat_in_t *repeat, const void *header,
+                         size_t bytes, numbers_t *numbers)
 {
     if (repeat->header_bytes != bytes) {
         return false;
@@ -136,32 +141,34 @@ static bool repeats(const tmsg_repeat_in_t *repeat, const void *header,
                                        &numbers->sequence);
 }
 
-static void deliver(tmsg_message_t *message)
+static void deliver_repeat(tmsg_message_t *message)
 {
     message->channel->rx_sequence++;
     message->endpoint->stats.received_repeats++;
     tmsg_message_hand_over(message);
 }
 
-/* Asks whom a call, or a reply, is for. False: it cannot go this way. */
+/* Hands a call, or a reply, to the room above. Returns false if it cannot go
+ * this way. */
 static bool deliver_call(tmsg_message_t *message, const tmsg_call_head_t *call)
 {
     tmsg_status_t status = tmsg_call_begin_here(message, call);
 
     if (status == TMSG_OK) {
-        deliver(message);
+        deliver_repeat(message);
     } else if (status == TMSG_IN_PROGRESS) {
         tmsg_repeat_forget_in(message->channel);
         tmsg_message_discard(message);
     } else {
-        (void)tmsg_message_file(message); /* whose turn it is */
+        (void)tmsg_message_file(message); /* the message is the next in order */
         tmsg_message_reject(message, status);
     }
     return status != TMSG_IN_PROGRESS;
 }
 
-/* The sender's processor has written it: each line is on its way before
- * anything, the header first, waits for one. */
+/* Prefetches the data, which the sender's processor has written. All cache
+ * lines are requested before anything waits for one; reading the header is the
+ * first thing that waits. */
 static void prefetch(const uint8_t *data, size_t bytes)
 {
 #pragma GCC unroll 4
@@ -183,12 +190,12 @@ bool tmsg_repeat_arrived(tmsg_ucx_t *ucx, const void *header,
         return false;
     }
     prefetch(data, data_bytes < AHEAD_BYTES ? data_bytes : AHEAD_BYTES);
-    channel = find(ucx, header, header_bytes);
+    channel = find_repeat_channel(ucx, header, header_bytes);
     repeat = channel == NULL ? NULL : &channel->repeat_in;
     if (repeat == NULL || repeat->head.payload_bytes != data_bytes ||
-        !repeats(repeat, header, header_bytes, &numbers) ||
-        !is_plain(channel, numbers.sequence) ||
-        (data_bytes > TMSG_REPEAT_SMALL && !has_room(channel))) {
+        !repeats_last(repeat, header, header_bytes, &numbers) ||
+        !is_plain_repeat(channel, numbers.sequence) ||
+        (data_bytes > TMSG_REPEAT_SMALL && !has_repeat_room(channel))) {
         return false;
     }
     message = tmsg_message_again(ucx, channel);
@@ -199,7 +206,7 @@ bool tmsg_repeat_arrived(tmsg_ucx_t *ucx, const void *header,
     message->head.sequence = numbers.sequence;
     memcpy(tmsg_message_room(message, data_bytes), data, data_bytes);
     if (repeat->head.kind != TMSG_KIND_CALL) {
-        deliver(message);
+        deliver_repeat(message);
     } else if (!deliver_call(message, &numbers.call)) {
         return false;
     }

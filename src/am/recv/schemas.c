@@ -9,13 +9,14 @@
 #include "serialize/checksum.h"
 #include "serialize/split.h"
 
-/* A definition of a message that was delivered before its turn. */
+/* This record keeps the definition of a message that was delivered before its
+ * turn. */
 typedef struct tmsg_schema_later {
     struct tmsg_schema_later *next;
     uint32_t sequence;
     uint8_t slot;
     uint8_t generation;
-    tmsg_schema_t *schema; /* NULL: it cannot be kept */
+    tmsg_schema_t *schema; /* NULL: the schema cannot be kept */
 } later_t;
 
 static tmsg_schema_store_t *store_of(tmsg_channel_t *channel)
@@ -32,7 +33,7 @@ static tmsg_schema_store_t *store_of(tmsg_channel_t *channel)
     return channel->rx_schemas;
 }
 
-static tmsg_status_t refer(tmsg_message_t *message)
+static tmsg_status_t refer_to_schema(tmsg_message_t *message)
 {
     const tmsg_schema_use_t *use = &message->extra.schema;
     tmsg_endpoint_t *endpoint = message->endpoint;
@@ -61,18 +62,19 @@ tmsg_status_t tmsg_schemas_decoded(tmsg_message_t *message)
         message->schema = tmsg_schema_store_prepare(
             store_of(message->channel), message->map, &message->extra.schema,
             message->head.body_bytes);
-        return TMSG_OK; /* without it the answer is no */
+        return TMSG_OK; /* without a schema the answer is no */
     case TMSG_SCHEMA_REFERS:
-        return refer(message);
+        return refer_to_schema(message);
     default:
         return TMSG_OK;
     }
 }
 
-/* The peers of a worker mostly send the same: then a record that was laid out
- * for one of them fits all. */
-static void take(tmsg_channel_t *channel, uint8_t slot, uint8_t generation,
-                 tmsg_schema_t *schema)
+/* Takes a schema into use, and answers the sender. The peers of a worker mostly
+ * send the same layout; then a record that was laid out for one of them fits
+ * all. */
+static void take_schema(tmsg_channel_t *channel, uint8_t slot,
+                        uint8_t generation, tmsg_schema_t *schema)
 {
     bool kept;
 
@@ -93,7 +95,7 @@ void tmsg_schemas_in_turn(tmsg_message_t *message)
 
     if (use->form == TMSG_SCHEMA_DEFINES) {
         message->schema = NULL;
-        take(message->channel, use->slot, use->generation, schema);
+        take_schema(message->channel, use->slot, use->generation, schema);
     }
 }
 
@@ -127,7 +129,7 @@ void tmsg_schemas_passed(tmsg_channel_t *channel, uint32_t sequence)
     later = *place;
     if (later != NULL) {
         *place = later->next;
-        take(channel, later->slot, later->generation, later->schema);
+        take_schema(channel, later->slot, later->generation, later->schema);
         free(later);
     }
 }

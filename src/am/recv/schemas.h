@@ -6,32 +6,34 @@
 #include "am/endpoint/endpoint.h"
 #include "am/recv/message.h"
 
-/* What a side offers each of its peers to keep, of which there are 10,000
- * tensors in 400 KB; and what a worker keeps of all of them. A map that is
- * filled from a schema takes some 12 bytes for each of these. */
+/* Each side offers each peer to keep 32 schemas of 2 MiB in all; 10,000 tensors
+ * take some 400 KB of that. A worker keeps at most 16 MiB for all its peers. A
+ * map that is filled from a schema takes some 12 bytes for each tensor. */
 #define TMSG_SCHEMA_SLOTS 32
 #define TMSG_SCHEMA_BYTES (2048u * 1024u)
 #define TMSG_SCHEMA_WORKER_BYTES (16u * 1024u * 1024u)
 
-/* A body has been decoded: notes the layout that it defines, or gives the map
- * the one that it refers to. Errors: MALFORMED (a reference to nothing ends the
- * connection, too), LIMIT_EXCEEDED, NO_MEMORY. */
+/* Notes the layout that a decoded body defines, or fills the map from the
+ * layout that it refers to. Errors: MALFORMED (a reference to nothing also ends
+ * the connection), LIMIT_EXCEEDED, NO_MEMORY. */
 tmsg_status_t tmsg_schemas_decoded(tmsg_message_t *message);
 
-/* It is the message's turn: what it defines counts, and the sender is told. */
+/* Takes the message's definition into use when its turn has come, and tells the
+ * sender. */
 void tmsg_schemas_in_turn(tmsg_message_t *message);
 
-/* A message that defines one is delivered before its turn: what it defines is
- * kept for then. False: there is no memory for that. */
+/* Keeps the definition of a message that is delivered before its turn, until
+ * that turn. Returns false if there is no memory. */
 bool tmsg_schemas_keep(tmsg_message_t *message);
 
-/* The turn has come of a message that was delivered before. */
+/* Takes the kept definition of a message that was delivered before its turn
+ * into use, now that the turn has come. */
 void tmsg_schemas_passed(tmsg_channel_t *channel, uint32_t sequence);
 
-/* Forgets those whose turn will not come. */
+/* Forgets kept definitions whose turn will not come. */
 void tmsg_schemas_forget(tmsg_channel_t *channel);
 
-/* A message that is to be skipped does not define anything any more. */
+/* Drops the definition of a message that is to be skipped. */
 void tmsg_schemas_drop(tmsg_message_t *message);
 
 #endif

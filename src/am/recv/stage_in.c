@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How the tensors of a message get to the memory of their devices. */
+/* Brings the tensors of a message to the memory of their devices. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -14,7 +14,7 @@
 #include "core/map.h"
 #include "memory/domain.h"
 
-static void note(tmsg_message_t *message)
+static void note_destinations(tmsg_message_t *message)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
     tmsg_stats_t *stats = &message->endpoint->stats;
@@ -38,8 +38,9 @@ static void note(tmsg_message_t *message)
     }
 }
 
-/* Nothing is waited for that may be written, or the message may be whole. */
-static void look(tmsg_message_t *message)
+/* Lets tmsg_message_fetched() decide how the message goes on, which may wait
+ * for nothing any more, or be whole. */
+static void recheck_message(tmsg_message_t *message)
 {
     message->pending++;
     tmsg_message_fetched(message, TMSG_UCX_OK);
@@ -62,7 +63,7 @@ void tmsg_stage_in_failed(tmsg_message_t *message, tmsg_status_t status)
     }
 }
 
-static void stream_done(tmsg_copy_t *copy, tmsg_status_t status)
+static void dest_stream_done(tmsg_copy_t *copy, tmsg_status_t status)
 {
     tmsg_message_t *message =
         TMSG_CONTAINER_OF(copy, tmsg_step_t, copy)->message;
@@ -70,13 +71,13 @@ static void stream_done(tmsg_copy_t *copy, tmsg_status_t status)
     message->stage->awaited--;
     if (status != TMSG_OK) {
         tmsg_stage_in_failed(message, status);
-        look(message);
+        recheck_message(message);
     } else if (message->stage->awaited == 0) {
         status = tmsg_parts_fetch(message);
         if (status != TMSG_OK) {
             tmsg_stage_in_failed(message, status);
         }
-        look(message);
+        recheck_message(message);
     }
 }
 
@@ -85,7 +86,7 @@ tmsg_status_t tmsg_stage_in_begin(tmsg_message_t *message)
     tmsg_stage_in_t *stage = message->stage;
     tmsg_worker_t *worker = message->endpoint->worker;
 
-    note(message);
+    note_destinations(message);
     stage->begun = true;
     for (size_t i = 0; i < stage->count; i++) {
         const tmsg_dest_t *dest = &stage->dests[i];
@@ -95,8 +96,8 @@ tmsg_status_t tmsg_stage_in_begin(tmsg_message_t *message)
         if (dest->domain == NULL || dest->stream.kind == TMSG_STREAM_NONE) {
             continue;
         }
-        *step =
-            (tmsg_step_t){.copy = {.over = stream_done}, .message = message};
+        *step = (tmsg_step_t){.copy = {.over = dest_stream_done},
+                              .message = message};
         status = tmsg_copy_watch(
             worker, &step->copy, dest->domain,
             tmsg_map_entries(message->map)[i].tensor.device, dest->stream);
@@ -153,7 +154,7 @@ bool tmsg_stage_in_has_room(tmsg_message_t *message, size_t index,
                              &stage->chunk);
     if (status != TMSG_OK && status != TMSG_IN_PROGRESS) {
         tmsg_stage_in_failed(message, status);
-        look(message);
+        recheck_message(message);
     }
     return status == TMSG_OK;
 }
@@ -191,7 +192,7 @@ tmsg_status_t tmsg_stage_in_copy(tmsg_message_t *message, size_t index,
                         bytes);
 }
 
-static void copied(tmsg_copy_t *copy, tmsg_status_t status)
+static void head_copied(tmsg_copy_t *copy, tmsg_status_t status)
 {
     tmsg_message_t *message =
         TMSG_CONTAINER_OF(copy, tmsg_step_t, copy)->message;
@@ -204,7 +205,7 @@ static void copied(tmsg_copy_t *copy, tmsg_status_t status)
     tmsg_endpoint_reported(endpoint);
 }
 
-/* One of the message itself. */
+/* Copies a tensor of the message itself to its device. */
 static tmsg_status_t copy_on(tmsg_message_t *message, size_t index)
 {
     const tmsg_map_entry_t *entry = &tmsg_map_entries(message->map)[index];
@@ -212,23 +213,24 @@ static tmsg_status_t copy_on(tmsg_message_t *message, size_t index)
     tmsg_step_t *step = &message->stage->steps[index];
     tmsg_status_t status;
 
-    *step = (tmsg_step_t){.copy = {.over = copied}, .message = message};
+    *step = (tmsg_step_t){.copy = {.over = head_copied}, .message = message};
     status = tmsg_copy_in(message->endpoint->worker, &step->copy, dest->domain,
                           entry->tensor.device, entry->tensor.data, dest->host,
                           entry->bytes);
     if (status == TMSG_OK) {
         message->pending++;
-        message->endpoint->in_ucx++; /* it stays until that is done */
+        /* The endpoint stays until the copy is done. */
+        message->endpoint->in_ucx++;
     }
     return status;
 }
 
-static void sum_found(tmsg_sums_t *sums, size_t index, uint64_t value)
+static void dest_sum_found(tmsg_sums_t *sums, size_t index, uint64_t value)
 {
     TMSG_CONTAINER_OF(sums, tmsg_stage_in_t, sums)->dests[index].sum = value;
 }
 
-static void sums_over(tmsg_sums_t *sums, tmsg_status_t status)
+static void dest_sums_over(tmsg_sums_t *sums, tmsg_status_t status)
 {
     tmsg_stage_in_t *stage = TMSG_CONTAINER_OF(sums, tmsg_stage_in_t, sums);
     tmsg_message_t *message = stage->message;
@@ -242,8 +244,9 @@ static void sums_over(tmsg_sums_t *sums, tmsg_status_t status)
     tmsg_endpoint_reported(endpoint);
 }
 
-/* Compared is what the device's memory holds in the end. */
-static bool sums(tmsg_message_t *message)
+/* Begins to read the checksums back, so that the device's final memory is what
+ * is compared. Returns whether it did. */
+static bool begin_dest_sums(tmsg_message_t *message)
 {
     tmsg_stage_in_t *stage = message->stage;
     tmsg_worker_t *worker = message->endpoint->worker;
@@ -257,10 +260,10 @@ static bool sums(tmsg_message_t *message)
                                 .chunks = &worker->stage.in,
                                 .map = message->map,
                                 .checksum = message->extra.checksum,
-                                .found = sum_found,
-                                .over = sums_over};
+                                .found = dest_sum_found,
+                                .over = dest_sums_over};
     message->pending++;
-    message->endpoint->in_ucx++; /* it stays until that is done */
+    message->endpoint->in_ucx++; /* the endpoint stays until that is done */
     tmsg_sums_begin(&stage->sums);
     return true;
 }
@@ -288,7 +291,7 @@ bool tmsg_stage_in_copies(tmsg_message_t *message)
         return false;
     }
     if (stage->copied) {
-        return sums(message);
+        return begin_dest_sums(message);
     }
     if (stage->awaited > 0 || !stage->begun) {
         return true;
@@ -304,11 +307,11 @@ bool tmsg_stage_in_copies(tmsg_message_t *message)
     if (status != TMSG_OK) {
         tmsg_stage_in_failed(message, status);
         if (!any) {
-            look(message);
+            recheck_message(message);
         }
         return true;
     }
-    return any || sums(message);
+    return any || begin_dest_sums(message);
 }
 
 void tmsg_stage_in_stop(tmsg_message_t *message)
@@ -329,16 +332,17 @@ void tmsg_stage_in_stop(tmsg_message_t *message)
     }
     for (size_t i = 0; i < stage->count && stage->awaited > 0; i++) {
         if (stage->steps[i].copy.listed &&
-            stage->steps[i].copy.over == stream_done) {
+            stage->steps[i].copy.over == dest_stream_done) {
             tmsg_copy_forget(worker, &stage->steps[i].copy);
             stage->awaited--;
         }
     }
 }
 
-/* Asks until what the stream holds is done. */
-static tmsg_status_t await(const tmsg_domain_t *domain, tmsg_device_t device,
-                           tmsg_stream_t stream)
+/* Polls until the work is done that the stream holds. */
+static tmsg_status_t await_dest_stream(const tmsg_domain_t *domain,
+                                       tmsg_device_t device,
+                                       tmsg_stream_t stream)
 {
     static const struct timespec pause = {.tv_nsec = 20000};
     void *event;
@@ -363,11 +367,12 @@ static tmsg_status_t await(const tmsg_domain_t *domain, tmsg_device_t device,
     return status;
 }
 
-/* From one domain to another there is no way but through the host. */
-static tmsg_status_t move_across(const tmsg_domain_t *theirs,
-                                 const tmsg_domain_t *ours,
-                                 const tmsg_tensor_t *to,
-                                 const tmsg_tensor_t *from, uint64_t bytes)
+/* Copies between two domains through the host, which is the only way. */
+static tmsg_status_t move_between_domains(const tmsg_domain_t *theirs,
+                                          const tmsg_domain_t *ours,
+                                          const tmsg_tensor_t *to,
+                                          const tmsg_tensor_t *from,
+                                          uint64_t bytes)
 {
     static const tmsg_stream_t none;
     void *host = malloc(bytes);
@@ -392,7 +397,7 @@ tmsg_status_t tmsg_stage_in_move(const tmsg_tensor_t *to, tmsg_stream_t stream,
     static const tmsg_stream_t none;
     const tmsg_domain_t *ours = tmsg_domain_of(to->device);
     const tmsg_domain_t *theirs = tmsg_domain_of(from->device);
-    tmsg_status_t status = await(ours, to->device, stream);
+    tmsg_status_t status = await_dest_stream(ours, to->device, stream);
 
     if (status != TMSG_OK || bytes == 0) {
         return status;
@@ -409,5 +414,5 @@ tmsg_status_t tmsg_stage_in_move(const tmsg_tensor_t *to, tmsg_stream_t stream,
         return theirs->copy_out(theirs->arg, from->device, to->data, from->data,
                                 bytes, none);
     }
-    return move_across(theirs, ours, to, from, bytes);
+    return move_between_domains(theirs, ours, to, from, bytes);
 }

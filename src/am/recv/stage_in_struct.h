@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/recv/stage_in_struct.h - the inside of a message's stage, for
- * stage_place.c, which says where tensors go, and stage_in.c, which gets them
- * there. */
+/* am/recv/stage_in_struct.h - the inside of a message's stage. stage_place.c
+ * decides where tensors go, and stage_in.c brings them there. */
 #ifndef TMSG_AM_RECV_STAGE_IN_STRUCT_H
 #define TMSG_AM_RECV_STAGE_IN_STRUCT_H
 
@@ -10,52 +9,55 @@
 #include "am/worker/staging.h"
 #include "am/worker/store.h"
 
-/* Of one tensor. Its device is the map's, its memory too, once it is known. */
+/* Each tensor has one destination. The map has the tensor's device, and its
+ * memory once that is known. */
 typedef struct {
-    const tmsg_domain_t *domain; /* NULL: the host */
+    const tmsg_domain_t *domain; /* NULL: the tensor goes to the host */
     tmsg_stream_t stream;
-    bool chosen;     /* by the application: the host will not do */
-    bool on_host;    /* it had to */
-    bool direct;     /* UCX writes there */
-    int memory_type; /* as what */
+    bool chosen;  /* the application chose the device: the host will not do */
+    bool on_host; /* it goes to the host, because the device had no memory */
+    bool direct;  /* UCX writes the device's memory */
+    int memory_type; /* UCX's type of that memory */
     uint64_t sum;    /* its checksum, once that is known */
-    uint8_t *host;   /* what is copied on: of a tensor that is no part */
-    tmsg_device_memory_t memory; /* where it is not lent */
+    uint8_t *host;   /* host bytes to copy on, of a tensor that is no part */
+    tmsg_device_memory_t memory; /* its device memory, if that is not lent */
 } tmsg_dest_t;
 
-/* What is waited for before a tensor's memory is written; then, of one that is
- * no part, the copy. */
+/* A tensor's step first waits for the stream, before the tensor's memory is
+ * written. For a tensor that is no part, the step then waits for the copy. */
 typedef struct {
     tmsg_copy_t copy;
     tmsg_message_t *message;
 } tmsg_step_t;
 
 struct tmsg_stage_in {
-    tmsg_soon_t call;       /* for a chunk */
-    tmsg_chunk_t *chunk;    /* for the next part */
+    tmsg_soon_t call;       /* called when a chunk is free */
+    tmsg_chunk_t *chunk;    /* chunk for the next part */
     tmsg_pool_block_t head; /* host memory of tensors that are no parts */
-    uint64_t head_bytes;    /* of it, against the budget */
-    uint64_t pooled;        /* of devices, likewise */
+    uint64_t head_bytes;    /* bytes of `head` that count against the budget */
+    uint64_t pooled;        /* bytes of devices that count against the budget */
     size_t awaited;         /* streams that are not done */
-    size_t copying;         /* copies of tensors that are no parts */
+    size_t copying;
     bool begun;
-    bool copied;  /* these were begun */
-    bool summing; /* then the checksums were */
+    bool copied;  /* copies of tensors that are no parts were begun */
+    bool summing; /* checksums were begun, after the copies */
     bool summed;
-    tmsg_message_t *message; /* of these */
+    tmsg_message_t *message; /* the message that `sums` is for */
     tmsg_sums_t sums;
-    tmsg_step_t *steps; /* one a tensor, once memory is found */
+    tmsg_step_t *steps; /* one for each tensor, used once memory is found */
     size_t count;
     tmsg_dest_t dests[];
 };
 
-/* Whether another than UCX writes it. */
+/* Returns whether the tensor goes to a device whose memory UCX does not write.
+ */
 static inline bool tmsg_dest_is_staged(const tmsg_dest_t *dest)
 {
     return dest->domain != NULL && !dest->direct;
 }
 
-/* One came to the host that was sent from a device. Lock held. */
+/* Counts a tensor that was sent from a device and came to the host. Lock held.
+ */
 void tmsg_stage_in_on_host(tmsg_message_t *message);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where the tensors of a message go, and what memory they find there. */
+/* Decides where the tensors of a message go, and finds their memory there. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@
 #include "memory/domain.h"
 #include "serialize/split.h"
 
-static tmsg_status_t make(tmsg_message_t *message)
+static tmsg_status_t make_stage(tmsg_message_t *message)
 {
     size_t count = tmsg_map_size(message->map);
     size_t bytes = sizeof(tmsg_stage_in_t) +
@@ -36,12 +36,12 @@ static tmsg_status_t make(tmsg_message_t *message)
     return TMSG_OK;
 }
 
-static tmsg_error_name_t name_of(const tmsg_map_entry_t *entry)
+static tmsg_error_name_t entry_name_of(const tmsg_map_entry_t *entry)
 {
     return tmsg_error_name(entry->name, entry->name_bytes);
 }
 
-/* The domain that a tensor stays in if it can, or NULL. */
+/* Returns the domain that a tensor stays in if it can, or NULL. */
 static const tmsg_domain_t *domain_of(const tmsg_message_t *message,
                                       tmsg_device_t device)
 {
@@ -53,8 +53,8 @@ static const tmsg_domain_t *domain_of(const tmsg_message_t *message,
     return domain == &tmsg_domain_host ? NULL : domain;
 }
 
-/* What nobody has chosen comes to the host if its sender allows that, and
- * nobody here insists on a path. */
+/* Sends a tensor to the host for which nobody has chosen a device. The sender
+ * must allow that, and the context must not require a path. */
 static tmsg_status_t fall_back(tmsg_message_t *message, size_t index,
                                const char *why)
 {
@@ -68,14 +68,14 @@ static tmsg_status_t fall_back(tmsg_message_t *message, size_t index,
             TMSG_ERR_REFUSED,
             "tensor '%s': no memory of device type %d here%s, "
             "and the policy is strict",
-            name_of(entry).text, type, why);
+            entry_name_of(entry).text, type, why);
     }
     if (endpoint->worker->context->flags & TMSG_CONTEXT_REQUIRE_PATH) {
         return tmsg_error_set(
             TMSG_ERR_UNSUPPORTED,
             "tensor '%s': no memory of device type %d here%s, "
             "and a path is required",
-            name_of(entry).text, type, why);
+            entry_name_of(entry).text, type, why);
     }
     tmsg_map_set_device(message->map, index, cpu);
     if (message->stage != NULL) {
@@ -92,8 +92,8 @@ void tmsg_stage_in_on_host(tmsg_message_t *message)
                       "there is no memory of its kind here");
 }
 
-/* A device for which both sides' tables have one number is here what that is
- * here. Errors: UNSUPPORTED (no driver shows it). */
+/* Replaces a device that both sides' tables give the same number by this side's
+ * device of that number. Errors: UNSUPPORTED (no driver shows it). */
 static tmsg_status_t renumber(tmsg_message_t *message, size_t index)
 {
     const tmsg_endpoint_t *endpoint = message->endpoint;
@@ -115,8 +115,8 @@ static tmsg_status_t renumber(tmsg_message_t *message, size_t index)
     return status == TMSG_ERR_NOT_FOUND ? TMSG_OK : status;
 }
 
-/* Of one that is a device's where it was sent. */
-static tmsg_status_t decoded(tmsg_message_t *message, size_t index)
+/* Decides where a tensor goes that was on a device at its sender. */
+static tmsg_status_t tensor_decoded(tmsg_message_t *message, size_t index)
 {
     const tmsg_domain_t *domain = NULL;
     char why[200] = "";
@@ -125,7 +125,7 @@ static tmsg_status_t decoded(tmsg_message_t *message, size_t index)
     if (renumber(message, index) == TMSG_OK) {
         const tmsg_map_entry_t *entry = &tmsg_map_entries(message->map)[index];
 
-        if (tmsg_map_entry_is_on_host(entry)) { /* so says the table here */
+        if (tmsg_map_entry_is_on_host(entry)) { /* this side's table says so */
             return TMSG_OK;
         }
         domain = domain_of(message, entry->tensor.device);
@@ -137,7 +137,7 @@ static tmsg_status_t decoded(tmsg_message_t *message, size_t index)
         tmsg_stage_in_on_host(message);
         return status;
     }
-    status = make(message);
+    status = make_stage(message);
     if (status == TMSG_OK) {
         message->stage->dests[index].domain = domain;
     }
@@ -154,7 +154,7 @@ tmsg_status_t tmsg_stage_in_decoded(tmsg_message_t *message)
     for (size_t i = 0; i < tmsg_map_size(message->map) && status == TMSG_OK;
          i++) {
         if (!tmsg_map_entry_is_on_host(&tmsg_map_entries(message->map)[i])) {
-            status = decoded(message, i);
+            status = tensor_decoded(message, i);
         }
     }
     return status;
@@ -168,7 +168,7 @@ tmsg_status_t tmsg_stage_in_choose(tmsg_message_t *message, size_t index,
     tmsg_dest_t *dest;
 
     if (status == TMSG_OK) {
-        status = make(message);
+        status = make_stage(message);
     }
     if (status != TMSG_OK) {
         return status;
@@ -197,14 +197,15 @@ void tmsg_stage_in_placed(tmsg_message_t *message, size_t index)
     }
 }
 
-static bool is_part(const tmsg_message_t *message, size_t index)
+static bool is_part_tensor(const tmsg_message_t *message, size_t index)
 {
     return tmsg_split_has(&message->extra.split, index,
                           tmsg_map_entries(message->map)[index].bytes);
 }
 
-/* Whether it can be written at all; decides how. */
-static tmsg_status_t judge(tmsg_message_t *message, size_t index)
+/* Decides whether UCX writes a tensor's memory. Fails if nobody can write it.
+ */
+static tmsg_status_t judge_dest(tmsg_message_t *message, size_t index)
 {
     tmsg_dest_t *dest = &message->stage->dests[index];
     const tmsg_map_entry_t *entry = &tmsg_map_entries(message->map)[index];
@@ -212,7 +213,7 @@ static tmsg_status_t judge(tmsg_message_t *message, size_t index)
 
     dest->direct = tmsg_ucx_reaches(message->ucx, dest->domain,
                                     entry->tensor.device, &dest->memory_type) &&
-                   (plain || is_part(message, index));
+                   (plain || is_part_tensor(message, index));
     if (dest->direct) {
         return TMSG_OK;
     }
@@ -221,21 +222,22 @@ static tmsg_status_t judge(tmsg_message_t *message, size_t index)
             TMSG_ERR_UNSUPPORTED,
             "tensor '%s': UCX does not write memory of the domain '%s', and a "
             "path is required",
-            name_of(entry).text, dest->domain->name);
+            entry_name_of(entry).text, dest->domain->name);
     }
-    if (is_part(message, index) && entry->bytes > TMSG_CHUNKS_BYTES &&
+    if (is_part_tensor(message, index) && entry->bytes > TMSG_CHUNKS_BYTES &&
         message->extra.split.chunk > TMSG_CHUNKS_BYTES) {
         return tmsg_error_set(
             TMSG_ERR_LIMIT_EXCEEDED,
             "tensor '%s': parts of %llu bytes, at most %llu go to memory of "
             "device type %d",
-            name_of(entry).text, (unsigned long long)message->extra.split.chunk,
+            entry_name_of(entry).text,
+            (unsigned long long)message->extra.split.chunk,
             (unsigned long long)TMSG_CHUNKS_BYTES, entry->tensor.device.type);
     }
     return TMSG_OK;
 }
 
-/* Where there is no such device, or it may not be used, or is full. */
+/* Returns whether the device is missing, may not be used, or is full. */
 static bool may_fall_back(tmsg_status_t status)
 {
     return status == TMSG_ERR_NOT_FOUND || status == TMSG_ERR_UNSUPPORTED ||
@@ -249,7 +251,8 @@ uint64_t tmsg_stage_in_held(const tmsg_message_t *message)
     return stage == NULL ? 0 : stage->head_bytes + stage->pooled;
 }
 
-/* A message that waited for what it holds itself would wait for ever. */
+/* Fails if a message needs more than the whole budget: it would wait for ever
+ * for memory that it holds itself. */
 static tmsg_status_t check_budget(const tmsg_message_t *message, uint64_t more)
 {
     uint64_t bytes = tmsg_stage_in_held(message) + more;
@@ -287,14 +290,15 @@ static tmsg_status_t find_one(tmsg_message_t *message, size_t index)
     }
     snprintf(why, sizeof(why), " (%s)", tmsg_error_message());
     if (dest->chosen || !may_fall_back(status)) {
-        return tmsg_error_set(status, "tensor '%s'%s", name_of(entry).text,
-                              why);
+        return tmsg_error_set(status, "tensor '%s'%s",
+                              entry_name_of(entry).text, why);
     }
     dest->on_host = true;
     return fall_back(message, index, why);
 }
 
-/* Host memory for tensors of the message itself, which are copied on. */
+/* Finds host memory for the tensors of the message itself, which are copied on
+ * to a device. */
 static tmsg_status_t find_head(tmsg_message_t *message)
 {
     tmsg_stage_in_t *stage = message->stage;
@@ -303,7 +307,8 @@ static tmsg_status_t find_head(tmsg_message_t *message)
     tmsg_status_t status;
 
     for (size_t i = 0; i < stage->count; i++) {
-        if (tmsg_dest_is_staged(&stage->dests[i]) && !is_part(message, i)) {
+        if (tmsg_dest_is_staged(&stage->dests[i]) &&
+            !is_part_tensor(message, i)) {
             bytes += (entries[i].bytes + 63) & ~(uint64_t)63;
         }
     }
@@ -322,7 +327,8 @@ static tmsg_status_t find_head(tmsg_message_t *message)
         tmsg_pool_take(tmsg_store_pool(message->store), bytes, &stage->head);
     bytes = 0;
     for (size_t i = 0; i < stage->count && status == TMSG_OK; i++) {
-        if (tmsg_dest_is_staged(&stage->dests[i]) && !is_part(message, i)) {
+        if (tmsg_dest_is_staged(&stage->dests[i]) &&
+            !is_part_tensor(message, i)) {
             stage->dests[i].host = (uint8_t *)stage->head.data + bytes;
             bytes += (entries[i].bytes + 63) & ~(uint64_t)63;
         }
@@ -340,7 +346,7 @@ tmsg_status_t tmsg_stage_in_find(tmsg_message_t *message)
         if (stage->dests[i].domain == NULL || entries[i].bytes == 0) {
             continue;
         }
-        status = judge(message, i);
+        status = judge_dest(message, i);
         if (status == TMSG_OK && entries[i].tensor.data == NULL) {
             status = find_one(message, i);
         }

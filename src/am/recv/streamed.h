@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/recv/streamed.h - what becomes of a stream's messages that came. */
+/* am/recv/streamed.h - how a stream's messages that came are taken. */
 #ifndef TMSG_AM_RECV_STREAMED_H
 #define TMSG_AM_RECV_STREAMED_H
 
 #include <tensormsg/endpoint.h>
 #include <tensormsg/message.h>
 
-/* A message of a stream's has been read, or will not be:
- * its sender may send another. */
+/* Notes that a message of a stream was read, or will not be: its sender may
+ * send another. Takes the lock. */
 void tmsg_stream_take(tmsg_message_t *message);
 
-/* Nobody can be told what he has to know: the endpoint ends. */
+/* Ends the endpoint, because a stream cannot be told what it has to know. Takes
+ * the lock. */
 void tmsg_stream_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                        const char *why);
 

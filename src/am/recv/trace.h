@@ -10,7 +10,7 @@
 void tmsg_trace_tell_received(const tmsg_message_t *message,
                               tmsg_trace_step_t step, tmsg_status_t status);
 
-/* Lock held. */
+/* Lock held: tells the application, if it traces the endpoint. */
 static inline void tmsg_trace_received(const tmsg_message_t *message,
                                        tmsg_trace_step_t step,
                                        tmsg_status_t status)
