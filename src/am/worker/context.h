@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/worker/context.h - contexts as the room sees them. */
+/* am/worker/context.h - the inside of a context. */
 #ifndef TMSG_AM_WORKER_CONTEXT_H
 #define TMSG_AM_WORKER_CONTEXT_H
 
@@ -17,17 +17,18 @@
 #include "core/refs.h"
 
 struct tmsg_context {
-    tmsg_refs_t refs; /* the application's and one a worker */
+    tmsg_refs_t refs; /* one of the application, and one of each worker */
     tmsg_limits_t limits;
-    char *ucx_config; /* NULL: none */
+    char *ucx_config; /* NULL: the application set no UCX keys */
     tmsg_settings_t settings;
     uint32_t peer_timeout_ms;
     uint32_t flags;
-    uint32_t huge_page_bytes; /* as docs/configuration.md has it */
-    tmsg_devices_t *devices;  /* with the numbers of a table; NULL: no table */
-    tmsg_keyring_t *keyring;  /* of all that name none; NULL: no key */
-    tmsg_tuning_t tuning;     /* of the ways that messages travel */
-    tmsg_trace_fn on_trace;   /* NULL: nobody wants to know */
+    /* The smallest block that gets huge pages; see docs/configuration.md. */
+    uint32_t huge_page_bytes;
+    tmsg_devices_t *devices; /* numbered by the device table; NULL: no table */
+    tmsg_keyring_t *keyring; /* for all that name no keyring; NULL: no key */
+    tmsg_tuning_t tuning;    /* thresholds of the ways that messages travel */
+    tmsg_trace_fn on_trace;  /* NULL: nobody traces */
     void *on_trace_arg;
     tmsg_heart_t heart;
     uint8_t instance_id[TMSG_INSTANCE_BYTES];
@@ -35,13 +36,17 @@ struct tmsg_context {
 
 void tmsg_context_hold(tmsg_context_t *context);
 
-/* What it says of UCX's keys; lives as long as the context. */
+/* Returns the UCX keys that the application and the configuration file set. The
+ * result points into the context and lives as long as it. */
 tmsg_ucx_given_t tmsg_context_ucx(const tmsg_context_t *context);
 
-/* For the peer's word; a default where silence is not judged. */
+/* Returns how long, in milliseconds, this side waits for a word of the peer. If
+ * the context does not judge silence (peer_timeout_ms is 0), it is the
+ * default. */
 uint32_t tmsg_context_patience_ms(const tmsg_context_t *context);
 
-/* What its hellos say of heartbeats. */
+/* Returns what the hellos of this context say about heartbeats: the interval in
+ * milliseconds, 0 without a thread, or TMSG_HEARTBEAT_NEVER. */
 uint32_t tmsg_context_heartbeat_ms(const tmsg_context_t *context);
 
 #endif

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/worker/lead.h - driving a worker, and waiting for what that brings
- * about.
+/* am/worker/lead.h - driving a worker, and waiting for what that brings about.
  *
- * Whatever waits inside the library is done by one thread at a time, the
- * leader: it alone sleeps on the worker's descriptor. It is the worker's own
- * thread, or the first that waits; the others sleep until something changed,
- * and one of them takes over when the leader has what it waited for, or calls
- * the application. What holds:
- *  - UCX, the loop and the chores are worked at with the lock held throughout,
- *    so that whoever has the lock may drive;
- *  - it is let go for callbacks of the application alone, by one thread that
- *    runs what is due (`dispatching`), in the order in which it fell due, and
- *    by one that asks for memory (`fetching`), which may be two threads. What
- *    comes up meanwhile is left to them;
- *  - who is inside a callback does not lead, and waits for nothing. */
+ * One thread at a time does the waiting inside the library: the leader. The
+ * leader alone sleeps on the worker's descriptor. It is the worker's own
+ * thread, or the first thread that waits. The other waiting threads sleep until
+ * something changed. One of them takes over when the leader has what it waited
+ * for, or calls the application. These rules hold:
+ *  - UCX, the loop and the chores are worked at with the lock held throughout.
+ *    A thread that has the lock may therefore drive.
+ *  - The lock is released only for callbacks of the application. One thread
+ *    (`dispatching`) runs what is due, in the order in which it fell due. One
+ *    thread (`fetching`) asks for memory. These may be two threads. They also
+ *    do what comes up meanwhile.
+ *  - A thread inside a callback does not lead, and waits for nothing. */
 #ifndef TMSG_AM_WORKER_LEAD_H
 #define TMSG_AM_WORKER_LEAD_H
 
@@ -21,55 +20,61 @@
 
 #include "am/worker/worker.h"
 
-/* A call that drives the worker or waits: takes the lock, and gives it back.
- * Those who sleep are woken if the call `stirred` anything. The last one out
- * frees a worker that was destroyed inside a callback. */
+/* Begins a call that drives the worker or waits: takes the lock.
+ * tmsg_worker_leave() ends the call and gives the lock back; if the call
+ * `stirred` anything, threads that sleep are woken. If the worker was destroyed
+ * inside a callback, the last call that leaves frees it. */
 void tmsg_worker_enter(tmsg_worker_t *worker);
 
-/* The same for a call that goes on without the lock, and takes it to leave. */
+/* Begins a call as tmsg_worker_enter() does, but returns without the lock. The
+ * caller takes the lock to leave. */
 void tmsg_worker_stay(tmsg_worker_t *worker);
 
 void tmsg_worker_leave(tmsg_worker_t *worker, bool stirred);
 
-/* Gives the lock back and lets a sleeper sleep. */
+/* Gives the lock back without waking a thread that sleeps on the worker. */
 void tmsg_worker_unlock_quietly(tmsg_worker_t *worker);
 
-/* Entered: drives the worker until done(arg), at least once. Errors: TIMED_OUT
- * (`missing` and then `of`, "no message from " and a peer, say what has not
- * come), WOULD_BLOCK (inside a callback), CLOSED (the worker was destroyed). */
+/* Drives the worker until done(arg), at least once. The caller has entered.
+ * Errors: TIMED_OUT (the message is `missing` and then `of`, such as "no
+ * message from " and a peer's name), WOULD_BLOCK (inside a callback), CLOSED
+ * (the worker was destroyed). */
 tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
                                 void *arg, int timeout_ms, const char *missing,
                                 const char *of);
 
-/* Lock held: waits until every call has left a worker that is ending. */
+/* Waits until every call has left a worker that is ending. Lock held. */
 void tmsg_worker_await_leaving(tmsg_worker_t *worker);
 
-/* Lock held, and let go for each: runs the callbacks that are due. Gives how
- * many there were. */
+/* Runs the callbacks that are due. Lock held; it is released for each callback.
+ * Returns how many callbacks ran. */
 unsigned tmsg_worker_dispatch(tmsg_worker_t *worker);
 
-/* On the stack of a thread that calls the application. */
+/* A record on the stack of a thread that calls the application. */
 typedef struct tmsg_callback {
     tmsg_worker_t *worker;
     const struct tmsg_callback *outer;
-    const void *context; /* of the thread, outside */
+    const void *context; /* the thread's context outside the callback */
 } tmsg_callback_t;
 
-/* What this thread takes with it into what it calls; callbacks that it runs
- * while it waits begin with nothing, and leave it as it was. The second gives
- * what was there before. */
+/* The context of this thread: a pointer that the thread takes with it into what
+ * it calls. Callbacks that the thread runs while it waits begin with NULL and
+ * leave the thread's context as it was. tmsg_thread_set_context() returns the
+ * context before the call. */
 const void *tmsg_thread_context(void);
 const void *tmsg_thread_set_context(const void *now);
 void tmsg_thread_clear_context(void);
 
-/* Lock held, which may be let go inside: another thread leads meanwhile. */
+/* Begin and end a callback of the application. Lock held at each call; the
+ * caller may release it in between. The thread gives up the lead, so that
+ * another thread leads meanwhile. */
 void tmsg_callback_enter(tmsg_callback_t *callback, tmsg_worker_t *worker);
 void tmsg_callback_leave(const tmsg_callback_t *callback);
 
-/* Whether this thread is inside a callback of the worker's. */
+/* Returns whether this thread is inside a callback of the worker. */
 bool tmsg_worker_in_callback(const tmsg_worker_t *worker);
 
-/* The worker's own thread. */
+/* Runs the worker's own thread. `arg` is the worker. */
 void *tmsg_worker_run(void *arg);
 
 #endif

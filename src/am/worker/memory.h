@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/worker/memory.h - whether a worker lacks memory for what has come. */
+/* am/worker/memory.h - whether a worker lacks memory for messages that came. */
 #ifndef TMSG_AM_WORKER_MEMORY_H
 #define TMSG_AM_WORKER_MEMORY_H
 
@@ -8,12 +8,13 @@
 
 #include "am/worker/worker.h"
 
-/* Lock held: whether a message waits for memory that others hold; the words of
- * it, empty otherwise, go into `why`, if there is room. */
+/* Returns whether a message waits for memory that other messages hold. Lock
+ * held. Writes an explanation into `why`, or an empty text if no message waits.
+ * `room` is the size of `why` in bytes and may be 0. */
 bool tmsg_worker_is_starving(const tmsg_worker_t *worker, char *why,
                              size_t room);
 
-/* Whether one asks for memory, or would next. */
+/* Returns whether a message asks for memory, or is the next to ask. */
 static inline bool tmsg_fetch_asks(const tmsg_worker_t *worker)
 {
     return worker->fetch.asking.count + worker->fetch.arrived.count > 0;

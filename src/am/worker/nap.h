@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/worker/nap.h - a worker naps on the boxes that it shares with all of its
- * peers. */
+/* am/worker/nap.h - a worker naps on the boxes that it shares with its peers
+ * (see shm/box.h). Lock held, in all of these. */
 #ifndef TMSG_AM_WORKER_NAP_H
 #define TMSG_AM_WORKER_NAP_H
 
 #include "am/shm/box.h"
 #include "am/worker/worker.h"
 
-/* Before the worker naps, see box.h: what is there already is looked for once
- * this was called, by UCX too. False: one of the peers would not wake it. Then
- * it naps on these words; and after. Lock held. */
+/* Tells the peers that the worker is about to nap. After this call the worker
+ * has to look for messages that are there already, in UCX too. False: one of
+ * the peers would not wake the worker, which must not nap.
+ *
+ * tmsg_worker_nap_words() lists the words to nap on. tmsg_worker_nap_end()
+ * tells the peers that the nap is over. */
 bool tmsg_worker_nap_begin(tmsg_worker_t *worker);
 
 void tmsg_worker_nap_words(const tmsg_worker_t *worker, tmsg_nap_t *nap);
 
 void tmsg_worker_nap_end(tmsg_worker_t *worker);
 
-/* Ends the nap of a thread of this worker. Lock held. */
+/* Ends the nap of another thread of this worker, if one naps. */
 void tmsg_worker_rouse(tmsg_worker_t *worker);
 
 #endif

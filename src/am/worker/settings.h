@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/worker/settings.h - the configuration file, which stands behind code and
- * environment. The format is docs/configuration.md. */
+/* am/worker/settings.h - the configuration file. Code and environment variables
+ * override it. docs/configuration.md describes the format. */
 #ifndef TMSG_AM_WORKER_SETTINGS_H
 #define TMSG_AM_WORKER_SETTINGS_H
 
@@ -9,12 +9,12 @@
 
 #include <tensormsg/limits.h>
 
-/* All zero bits: it sets nothing. */
+/* The values that a file sets. All zero bits: the file sets nothing. */
 typedef struct {
-    char *path;           /* it was read from; NULL: there is none */
-    tmsg_limits_t limits; /* those in its field_mask */
+    char *path;           /* name of the file; NULL: there is no file */
+    tmsg_limits_t limits; /* the limits named by its field_mask */
     char *ucx;            /* "KEY=VALUE;KEY=VALUE"; NULL: none */
-    char *thresholds;     /* for tmsg_tuning_read(); NULL: none */
+    char *thresholds;     /* text for tmsg_tuning_read(); NULL: none */
     bool has_peer_timeout;
     uint32_t peer_timeout_ms;
     bool no_thread;
@@ -23,14 +23,15 @@ typedef struct {
     uint32_t huge_page_bytes;
 } tmsg_settings_t;
 
-/* Reads the file whose name is `path` or, where that is NULL, the value of
- * TENSORMSG_CONFIG; where neither is given nothing is set. Every value is
- * checked for its type; ranges are its user's. On error *settings is empty.
- * Errors: NOT_FOUND, IO, NO_MEMORY, LIMIT_EXCEEDED (1 MiB), INVALID_PARAM (not
- * the format; each names the file and the key). */
+/* Reads a configuration file. Its name is `path` or, if `path` is NULL, the
+ * value of TENSORMSG_CONFIG. If neither is given, nothing is set. The function
+ * checks the type of every value; the user of a value checks its range. On
+ * error *settings is empty. Errors: NOT_FOUND, IO, NO_MEMORY, LIMIT_EXCEEDED
+ * (more than 1 MiB), INVALID_PARAM (the format is wrong; the message names the
+ * file and the key). */
 tmsg_status_t tmsg_settings_read(const char *path, tmsg_settings_t *settings);
 
-/* Frees what it points to. */
+/* Frees what *settings points to, and empties it. */
 void tmsg_settings_free(tmsg_settings_t *settings);
 
 #endif

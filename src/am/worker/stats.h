@@ -8,8 +8,9 @@
 
 #include <cjson/cJSON.h>
 
-/* Four buckets for each power of two up to 2^41, so that a figure is known
- * within a quarter of itself. What is larger counts in the last one. */
+/* A histogram has four buckets for each power of two up to 2^41, so that a
+ * value is known within a quarter of itself. Larger values count in the last
+ * bucket. */
 #define TMSG_HISTOGRAM_BUCKETS 164
 
 typedef struct {
@@ -21,51 +22,57 @@ typedef struct {
 
 void tmsg_histogram_note(tmsg_histogram_t *histogram, uint64_t value);
 
-/* Takes back one that was noted; the largest stays. */
+/* Takes back a value that was noted. `most` stays as it is. */
 void tmsg_histogram_forget(tmsg_histogram_t *histogram, uint64_t value);
 
-/* The least value that counts in a bucket. */
+/* Returns the smallest value that counts in a bucket. */
 uint64_t tmsg_histogram_from(unsigned bucket);
 
-/* The value that `share` (0 to 1) of all are not above, as far as the buckets
- * tell: the upper end of its bucket, or the largest. 0 of an empty one. */
+/* Returns the value that a share (0 to 1) of all values does not exceed, as far
+ * as the buckets tell. The result is the upper end of that bucket, or `most` if
+ * that is smaller. It is 0 if the histogram is empty. */
 uint64_t tmsg_histogram_quantile(const tmsg_histogram_t *histogram,
                                  double share);
 
-/* A clock costs as much as a tenth of a small message: the time of one in so
- * many is taken, and that of all that are large. */
+/* Reading a clock costs as much as a tenth of a small message. One in
+ * TMSG_TIMED_ONE_IN messages is timed, and every message of TMSG_TIMED_BYTES or
+ * more. */
 #define TMSG_TIMED_ONE_IN 16
 #define TMSG_TIMED_BYTES (64u * 1024u)
 
 typedef struct {
     uint64_t sent_messages, sent_bytes;
-    uint64_t sent_by_schema; /* of these, those whose layout the peer knew */
-    uint64_t sent_repeats;   /* of these, those that went by repeat.h */
+    uint64_t sent_by_schema; /* sent messages whose layout the peer knew */
+    uint64_t sent_repeats; /* sent messages that went as a repeat (repeat.h) */
     uint64_t received_messages, received_bytes;
-    uint64_t received_repeats; /* of these, those that came by repeat.h */
-    uint64_t sent_by_box, received_by_box;   /* past UCX, by a box */
-    uint64_t sent_by_lane, received_by_lane; /* whose parts go by the lane */
-    uint64_t received_in_place; /* of all, those that UCX's memory holds */
-    uint64_t refused_messages;  /* of the peer's, by us */
-    uint64_t aborted_messages;  /* of the peer's, by it */
-    uint64_t starved_messages;  /* of the peer's, that waited for memory */
-    uint64_t lost_messages;     /* of the peer's, that never came */
-    uint64_t canceled_messages, timed_out_messages; /* of ours */
-    /* Of tensors in device memory: those that UCX moved itself, those that went
-     * through host memory, those that had to come to the host. */
+    uint64_t received_repeats; /* received as a repeat (repeat.h) */
+    uint64_t sent_by_box,
+        received_by_box; /* messages that went past UCX by a box */
+    uint64_t sent_by_lane,
+        received_by_lane;       /* messages whose parts went by the lane */
+    uint64_t received_in_place; /* received messages that UCX's memory holds */
+    uint64_t refused_messages; /* messages of the peer that this side refused */
+    uint64_t aborted_messages; /* messages of the peer that the peer gave up */
+    uint64_t starved_messages; /* messages of the peer that waited for memory */
+    uint64_t lost_messages;    /* messages of the peer that never came */
+    uint64_t canceled_messages, timed_out_messages; /* messages of this side */
+    /* Tensors in device memory. direct: UCX moved them itself. staged: they
+     * went through host memory. on_host: they had to be delivered in host
+     * memory. */
     uint64_t sent_direct, sent_staged, sent_staged_bytes;
     uint64_t received_direct, received_staged, received_staged_bytes;
     uint64_t received_on_host;
     tmsg_histogram_t sent_sizes; /* bytes of payload */
     tmsg_histogram_t received_sizes;
-    tmsg_histogram_t send_ns;       /* from the call until memory is free */
-    tmsg_histogram_t ack_ns;        /* until the peer's application has it */
+    tmsg_histogram_t send_ns; /* from the call until the memory is free */
+    /* From the call until the peer's application has the message. */
+    tmsg_histogram_t ack_ns;
     tmsg_histogram_t round_trip_ns; /* of tmsg_endpoint_ping() */
 } tmsg_stats_t;
 
 void tmsg_stats_add(tmsg_stats_t *sum, const tmsg_stats_t *more);
 
-/* Into a JSON object. */
+/* Adds all counters to a JSON object. False: no memory. */
 bool tmsg_stats_describe(cJSON *object, const tmsg_stats_t *stats);
 
 #endif

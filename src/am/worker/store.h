@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/worker/store.h - memory for payloads, from the application or under a
- * budget. */
+/* am/worker/store.h - memory for payloads, from the application's allocator or
+ * under a budget. */
 #ifndef TMSG_AM_WORKER_STORE_H
 #define TMSG_AM_WORKER_STORE_H
 
@@ -13,22 +13,23 @@
 #include "memory/pool.h"
 #include "memory/spares.h"
 
-/* Shared by a worker and every message that it delivered, whichever ends last.
- */
+/* A store is shared by a worker and every message that the worker delivered.
+ * The last of them to end frees it. */
 typedef struct tmsg_store tmsg_store_t;
 
-/* One payload's memory. */
+/* The memory of one payload. */
 typedef struct {
     void *data;
     uint64_t bytes;
-    uint64_t capacity; /* of ours */
-    void *token;       /* the application's */
+    uint64_t capacity; /* size of a block of the library's pool */
+    void *token;       /* of the application's allocator */
 } tmsg_block_t;
 
-/* `allocator` NULL: the library's own memory, at most `budget` bytes at once.
- * When memory comes free that was missed, event_fd (which is dup()ed) is
- * signalled. The records that it keeps are freed by these functions. Errors:
- * NO_MEMORY, IO. */
+/* Creates a store. With `allocator` NULL, payloads are in the library's own
+ * memory, at most `budget` bytes at a time. When memory becomes free that
+ * somebody waits for, event_fd is signalled; the store has its own dup() of it.
+ * The three functions free the records that the store keeps. Errors: NO_MEMORY,
+ * IO. */
 tmsg_status_t tmsg_store_create(const tmsg_allocator_t *allocator,
                                 uint64_t budget, int event_fd,
                                 void (*free_message)(tmsg_spare_t *spare),
@@ -36,57 +37,64 @@ tmsg_status_t tmsg_store_create(const tmsg_allocator_t *allocator,
                                 void (*free_control)(tmsg_spare_t *spare),
                                 tmsg_store_t **store_p);
 
-/* Each record of a message or send holds it, kept or in use. */
+/* Takes a reference. Each record of a message or send has one, whether it is in
+ * use or kept. */
 void tmsg_store_hold(tmsg_store_t *store);
 void tmsg_store_drop(tmsg_store_t *store); /* thread-safe */
 
-/* The worker ends, and drops it: no more records are kept. */
+/* Drops the reference of a worker that ends. The store keeps no more records
+ * from then on. */
 void tmsg_store_close(tmsg_store_t *store);
 
-/* A thread that nobody is beside in an unshared worker, as long as that may
- * touch what is the worker's: between these two. */
+/* Mark the calling thread as the only one inside an unshared worker. Between
+ * the two calls this thread alone touches what is the worker's. */
 void tmsg_store_enter(tmsg_store_t *store);
 void tmsg_store_leave(tmsg_store_t *store);
 
-/* Whether the caller is that thread. */
+/* Returns whether the caller is the thread that has entered. */
 bool tmsg_store_is_inside(const tmsg_store_t *store);
 
-/* Gives back a record, by any thread. */
+/* Gives back a record. Any thread may call it. */
 void tmsg_store_keep(tmsg_store_t *store, tmsg_spares_t *spares,
                      tmsg_spare_t *spare);
 
-/* Whether a payload could be had if everything else were free, of which `spill`
- * bytes are a body, which the library keeps itself. */
+/* Returns whether memory for a payload of `bytes` could be had if everything
+ * else were free. `spill` of these bytes are a message body, which the library
+ * always keeps in its own memory. */
 bool tmsg_store_fits(const tmsg_store_t *store, uint64_t bytes, uint64_t spill);
 
-/* What may be held at once, and what is. */
+/* tmsg_store_budget() returns the bytes that may be held at a time,
+ * tmsg_store_held() those that are held now. */
 uint64_t tmsg_store_budget(const tmsg_store_t *store);
 uint64_t tmsg_store_held(const tmsg_store_t *store);
 
-/* What was noted and is held by nobody yet. */
+/* Returns the bytes that were noted and that nobody holds yet. */
 uint64_t tmsg_store_noted(const tmsg_store_t *store);
 
-/* LIMIT_EXCEEDED, with the words to it. */
+/* Returns LIMIT_EXCEEDED and sets the error message for a payload of
+ * `bytes`. */
 tmsg_status_t tmsg_store_too_small(const tmsg_store_t *store, uint64_t bytes);
 
-/* Whether somebody waits for memory to come free, and will be signalled. */
+/* Returns whether somebody waits for memory, and will be signalled. */
 bool tmsg_store_is_missed(const tmsg_store_t *store);
 
-/* Whether it asks the application for memory. */
+/* Returns whether payloads come from the application's allocator. */
 bool tmsg_store_asks(const tmsg_store_t *store);
 
-/* Gets memory aligned to 64, rather that at `liked` if that is free. May call
- * the application: no lock is to be held. Errors: IN_PROGRESS (over the budget:
- * ask again when signalled), NO_MEMORY, or the application's. */
+/* Gets memory for a payload, aligned to 64 bytes. It is at `liked` if that
+ * address is free. The function may call the application: no lock may be held.
+ * Errors: IN_PROGRESS (over the budget: ask again when signalled), NO_MEMORY,
+ * or the status of the application's allocator. */
 tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, const void *liked,
                                uint64_t bytes, tmsg_block_t *block_p);
 void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block);
 
-/* Memory of a device for a tensor, by the application's allocator, if that was
- * set and serves the device, else by a pool that counts in the budget. */
+/* Device memory for a tensor. It comes from the application's device allocator
+ * if there is one that serves the device, else from a pool that counts in the
+ * budget. */
 typedef struct {
     tmsg_device_block_t block;
-    uint64_t bytes; /* 0: none */
+    uint64_t bytes; /* 0: there is no memory */
     void *token;
     bool theirs;
 } tmsg_device_memory_t;
@@ -94,55 +102,64 @@ typedef struct {
 void tmsg_store_set_devices(tmsg_store_t *store,
                             const tmsg_device_allocator_t *allocator);
 
-/* Calls the application or a driver: no lock is to be held. Domain, device and
- * stream are given in memory_p->block. Errors: IN_PROGRESS, as above, the
- * allocator's, the domain's. */
+/* Gets device memory for a tensor. The caller sets domain, device and stream in
+ * memory_p->block. The function calls the application or a driver: no lock may
+ * be held. Errors: IN_PROGRESS (as tmsg_store_alloc()), those of the allocator,
+ * those of the domain. */
 tmsg_status_t tmsg_store_device_alloc(tmsg_store_t *store, uint64_t bytes,
                                       tmsg_device_memory_t *memory_p);
 void tmsg_store_device_free(tmsg_store_t *store, tmsg_device_memory_t *memory);
 
-/* Takes `bytes` of the budget for memory from elsewhere, allocator or not.
- * Errors: IN_PROGRESS, as above. */
+/* Takes `bytes` of the budget for memory that comes from elsewhere, with an
+ * allocator or without. Errors: IN_PROGRESS (as tmsg_store_alloc()). */
 tmsg_status_t tmsg_store_reserve(tmsg_store_t *store, uint64_t bytes);
 
-/* Thread-safe: wakes whoever sleeps on the worker's descriptor. */
+/* Wakes a thread that sleeps on the worker's descriptor. Thread-safe. */
 void tmsg_store_signal(const tmsg_store_t *store);
 
-/* Thread-safe: gives back what was reserved or moved to the budget. */
+/* Gives back bytes that were reserved, or moved to the budget. Thread-safe. */
 void tmsg_store_discharge(tmsg_store_t *store, uint64_t bytes);
 
-/* What came with a header cannot wait for memory: it counts apart, and the
- * payloads that wait do not wait for it, until the application has it. All
- * together may go TMSG_STORE_SLACK beyond the budget, and what the application
- * has not, but for the last of it, TMSG_STORE_SLACK beyond a quarter of it.
- * `more`: of a message that has some noted, which is let in.
- * Errors: LIMIT_EXCEEDED (and nothing is counted). */
+/* Counts memory that came with a header, which cannot wait. Such bytes are
+ * counted apart until the application has the message: payloads that wait for
+ * memory do not wait for them.
+ *
+ * Held and noted bytes together may exceed the budget by TMSG_STORE_SLACK.
+ * Noted bytes may exceed a quarter of the budget by TMSG_STORE_SLACK, where the
+ * newest are not counted. `more`: the message has noted some bytes already; the
+ * second bound is then not checked.
+ *
+ * Errors: LIMIT_EXCEEDED (nothing is counted). tmsg_store_forget() takes the
+ * noted bytes back. */
 #define TMSG_STORE_SLACK (64ULL << 20)
 tmsg_status_t tmsg_store_note(tmsg_store_t *store, uint64_t bytes, bool more);
 void tmsg_store_forget(tmsg_store_t *store, uint64_t bytes);
 
-/* The application has it now: it counts in the budget. */
+/* Moves noted bytes to the budget, when the application gets the message. */
 void tmsg_store_move(tmsg_store_t *store, uint64_t bytes);
 
-/* Both in one, for what the application is sure to have at once. Errors:
- * LIMIT_EXCEEDED (and nothing is counted). */
+/* Notes bytes and moves them to the budget in one call, for memory that the
+ * application is sure to get at once. Errors: LIMIT_EXCEEDED (nothing is
+ * counted). */
 tmsg_status_t tmsg_store_charge(tmsg_store_t *store, uint64_t bytes);
 
-/* The same of what is no more than the budget has left, where nobody waits for
- * that. */
+/* Charges bytes as tmsg_store_charge() does, if the budget has them left and
+ * nobody waits for memory. Returns false, with nothing counted, if not. */
 bool tmsg_store_claim(tmsg_store_t *store, uint64_t bytes);
 
-/* Gives back the record of a message and the bytes that were charged for it, by
- * any thread. */
+/* Gives back the record of a message and the bytes that were charged for it.
+ * Any thread may call it. */
 void tmsg_store_give_back(tmsg_store_t *store, tmsg_spare_t *message,
                           uint64_t bytes);
 
-/* Records of messages that ended, and of sends. */
+/* The kept records of messages that ended, of sends, and of control
+ * messages. */
 tmsg_spares_t *tmsg_store_messages(tmsg_store_t *store);
 tmsg_spares_t *tmsg_store_sends(tmsg_store_t *store);
 tmsg_spares_t *tmsg_store_controls(tmsg_store_t *store);
 
-/* Our own memory, for payloads on their way out as well. */
+/* Returns the library's own memory, from which payloads on their way out come,
+ * too. */
 tmsg_pool_t *tmsg_store_pool(tmsg_store_t *store);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/worker/worker.h - the worker as the library sees it.
+/* am/worker/worker.h - the inside of a worker.
  *
- * Whatever the library finds out while it holds the worker's lock, or while
- * UCX calls it, is queued: callbacks of the application as "due" records, work
- * on an endpoint as "chores". progress() does the chores and then runs what is
- * due, with no lock held and outside UCX. */
+ * The library queues what it finds out while it holds the worker's lock, or
+ * while UCX calls it. Callbacks of the application are queued as "due" records,
+ * work on an endpoint as "chores". progress() does the chores. It then runs
+ * what is due, with no lock held and outside UCX. */
 #ifndef TMSG_AM_WORKER_WORKER_H
 #define TMSG_AM_WORKER_WORKER_H
 
@@ -27,91 +27,98 @@
 #include "core/refs.h"
 #include "serialize/schema.h"
 
-/* Channels for which the record of the next repeat may be ready; repeat.h. */
+/* Channels whose record of the next repeat may be ready; see repeat.h. */
 #define TMSG_WORKER_RECENT 8
 
-/* Embedded in what has a callback to run. */
+/* A queued callback. Embedded in the record that the callback is about. */
 typedef struct tmsg_due {
     tmsg_node_t node;
     void (*run)(struct tmsg_due *due);
 } tmsg_due_t;
 
-/* Outlives the worker for those who may ask whether it is over, and for what
- * else they share. */
+/* What a worker shares with objects that may outlive it. They ask here whether
+ * the worker is over. */
 typedef struct {
     tmsg_refs_t refs;
     atomic_bool over;
-    tmsg_schema_total_t schemas; /* of peers that are kept for them */
+    tmsg_schema_total_t schemas; /* schemas that are kept for all peers */
 } tmsg_life_t;
 
 void tmsg_life_hold(tmsg_life_t *life);
 void tmsg_life_drop(tmsg_life_t *life);
 
-/* Messages that are not fetched yet, each in one of these: fetch_queue.h. */
+/* Messages that are not fetched yet. Each is in one of these lists; see
+ * fetch_queue.h. */
 typedef struct {
-    tmsg_list_t first;   /* need no memory, or have it */
-    tmsg_list_t asking;  /* for memory */
-    tmsg_list_t arrived; /* are to ask, unless they are early */
-    tmsg_list_t early;   /* others are to have theirs first, or to come */
-    tmsg_list_t gapped;  /* one before them has not come */
-    uint64_t looks;      /* at the early ones, so far */
-    uint64_t turns;      /* of those that arrived, so far */
+    tmsg_list_t first;   /* messages that need no memory, or have it */
+    tmsg_list_t asking;  /* messages that ask for memory */
+    tmsg_list_t arrived; /* messages that are to ask, unless they are early */
+    /* Messages that wait until others have memory, or have come. */
+    tmsg_list_t early;
+    tmsg_list_t gapped; /* messages behind one that has not come */
+    uint64_t looks;     /* passes over `early`, so far */
+    uint64_t turns;     /* messages that have arrived, so far */
 } tmsg_fetch_queue_t;
 
-/* Who drives a worker, and how that thread rests: lead.c, nap.c and worker.c
- * alone touch it. */
+/* Who drives a worker, and how that thread rests. Only lead.c, nap.c and
+ * worker.c touch it. */
 typedef struct {
-    bool taken;                /* a thread drives it, and others need not: */
-    pthread_t leader;          /* this one */
-    uint64_t changes;          /* things that somebody may have waited for */
-    _Atomic uint64_t arrivals; /* of these, what a receive may wait for */
-    unsigned waiters;          /* threads that sleep on `changed` */
-    atomic_uint
-        wanting; /* threads that wait for the lock: spinning gives way */
-    atomic_uint callbacks; /* that threads are in; changed with the lock */
-    unsigned entered;      /* calls that must leave before it is freed */
-    bool naps;             /* the leader sleeps on boxes; box.h */
-    bool no_naps;          /* this kernel cannot */
-    unsigned naps_vain;    /* since something came */
+    bool taken;       /* a thread drives the worker */
+    pthread_t leader; /* that thread, if `taken` */
+    uint64_t changes; /* events that a thread may have waited for */
+    _Atomic uint64_t
+        arrivals;     /* of `changes`, those that a receive may wait for */
+    unsigned waiters; /* threads that sleep on `changed` */
+    /* Threads that wait for the lock: a thread that spins gives way to them. */
+    atomic_uint wanting;
+    /* Callbacks that threads are in; changed with the lock held. */
+    atomic_uint callbacks;
+    unsigned entered;   /* calls that must leave before the worker is freed */
+    bool naps;          /* the leader sleeps on boxes; box.h */
+    bool no_naps;       /* this kernel has no naps */
+    unsigned naps_vain; /* naps in vain since something came */
 } tmsg_worker_lead_t;
 
-/* When the loop is looked at, which takes system calls: the engine's. */
+/* When the engine looks at the loop, which takes system calls. */
 typedef struct {
     unsigned steps;       /* progress calls since the loop was looked at */
-    unsigned quiet;       /* those in a row that found nothing */
-    unsigned busy;        /* those in a row that found something */
-    bool look;            /* look at it in the next one */
-    struct timespec tick; /* when it was last looked at by the clock */
+    unsigned quiet;       /* progress calls in a row that found nothing */
+    unsigned busy;        /* progress calls in a row that found something */
+    bool look;            /* the next progress call looks at the loop */
+    struct timespec tick; /* when the clock last made it look at the loop */
     tmsg_timer_t tidy;    /* when to trim the store's pool */
 } tmsg_worker_pace_t;
 
-/* The room send's part. */
+/* The part of the room send. */
 typedef struct {
-    struct tmsg_channel *recent[TMSG_WORKER_RECENT]; /* that sent repeats */
+    /* Channels that sent repeats. */
+    struct tmsg_channel *recent[TMSG_WORKER_RECENT];
     unsigned next_recent;
-    tmsg_pool_block_t gather; /* where a repeat is put together, if it is not
-                               * small; of the store's pool */
+    /* Memory from the store's pool in which a repeat is put together, if it is
+     * not small. */
+    tmsg_pool_block_t gather;
 } tmsg_worker_tx_t;
 
-/* The room recv's. */
+/* The part of the room recv. */
 typedef struct {
-    bool starved; /* a message has waited for memory, as was logged */
+    bool starved; /* the log has told that a message waited for memory */
     bool chooses; /* the header callback has chosen a device before */
 } tmsg_worker_rx_t;
 
-/* The room path's: boxes of peers. */
+/* The part of the room path: boxes of peers. */
 typedef struct {
-    bool boxes_sleep;    /* their senders are to wake us */
-    unsigned boxes_made; /* for peers */
+    bool boxes_sleep;    /* the senders were asked to wake this worker */
+    unsigned boxes_made; /* boxes that were made for peers */
 } tmsg_worker_paths_t;
 
-/* The room endpoint's: bytes that peers may send ahead; see credit.h. */
+/* The part of the room endpoint: bytes that all peers may send ahead; see
+ * credit.h. */
 typedef struct {
     uint64_t bytes;
     uint32_t count;
 } tmsg_worker_windows_t;
 
-/* The engine's: of endpoints that have left the table. */
+/* The part of the engine: sums over endpoints that have left the table. */
 typedef struct {
     tmsg_stats_t stats;
     uint64_t endpoints;
@@ -128,60 +135,69 @@ struct tmsg_worker {
     tmsg_header_fn on_header;
     void *on_header_arg;
     uint32_t queue_depth;
-    uint16_t channels; /* that each peer may use */
+    uint16_t channels; /* channels that each peer may use */
     tmsg_worker_windows_t windows;
-    tmsg_patience_t patience;       /* of its waits, whoever leads */
-    tmsg_sharing_t sharing;         /* likewise, and of who polls itself */
-    tmsg_queue_params_t send_queue; /* of its endpoints; all set */
+    tmsg_patience_t patience; /* of its waits, whichever thread leads */
+    /* Of its waits, and of an application that polls by itself. */
+    tmsg_sharing_t sharing;
+    tmsg_queue_params_t send_queue; /* of its endpoints; every field is set */
 
-    pthread_mutex_t lock; /* taken only where several threads may call */
+    pthread_mutex_t lock; /* taken only if several threads may call */
     pthread_cond_t changed;
     tmsg_worker_lead_t lead;
-    bool asleep;      /* the leader sleeps on the descriptor, and on */
-    int wake_fd;      /* this one, which is its own */
-    bool armed;       /* the application may sleep on it */
-    pthread_t armer;  /* in this thread */
-    bool inside;      /* UCX is calling us, or a box is being emptied:
-                       * UCX is not to be called */
+    bool asleep;     /* the leader sleeps on the descriptor and wake_fd */
+    int wake_fd;     /* wakes the leader, and nobody else */
+    bool armed;      /* the application may sleep on the descriptor */
+    pthread_t armer; /* the thread that armed the descriptor */
+    /* UCX is calling us, or a box is being emptied. UCX may not be called. */
+    bool inside;
     bool fetching;    /* a thread asks for memory */
     bool dispatching; /* a thread runs what is due */
     bool ending;      /* nothing new begins, and waits end */
-    bool doomed;      /* destroyed inside a callback: freed by who leaves */
+    /* The worker was destroyed inside a callback. The last call that leaves
+     * frees it. */
+    bool doomed;
     pthread_t thread; /* with TMSG_WORKER_THREAD */
 
     tmsg_loop_t loop;
     tmsg_worker_pace_t pace;
-    unsigned idle;     /* as pace.quiet, and since something was sent */
-    tmsg_list_t lanes; /* that something is expected of; lane.h */
-    tmsg_list_t boxes; /* of peers, to be looked into; boxes.h */
-    bool boxes_owe;    /* peers are to be called for what UCX has kept back */
-    atomic_int
-        peer_core; /* of whose message came last by one, and 1; 0: none */
+    /* Rounds in a row that found nothing, since something was sent. */
+    unsigned idle;
+    tmsg_list_t lanes; /* lanes that may bring something; lane.h */
+    tmsg_list_t boxes; /* boxes of peers, to be looked into; boxes.h */
+    /* Peers are to be called for what UCX has kept back. */
+    bool boxes_owe;
+    /* The core of the peer whose message came last by a box, plus 1; 0:
+     * none. */
+    atomic_int peer_core;
     tmsg_worker_paths_t paths;
-    bool calls_behind; /* calls have put something off until then */
+    /* Calls have put work off until UCX is asked again, or the worker
+     * sleeps. */
+    bool calls_behind;
     tmsg_list_t due;
     tmsg_timer_t silence; /* when to look for peers that are silent */
 
     tmsg_ucx_t *ucx;
-    bool has_retired;            /* some of these wait to be closed */
-    tmsg_endpoint_t **endpoints; /* by slot; NULL is free */
+    bool has_retired;            /* some UCX workers wait to be closed */
+    tmsg_endpoint_t **endpoints; /* by slot; a free slot is NULL */
     uint32_t endpoint_slots;
     uint32_t endpoint_count; /* slots that are taken */
     uint32_t generation;     /* of the newest endpoint id */
     tmsg_worker_past_t past;
-    tmsg_list_t chores; /* endpoints that have some */
+    tmsg_list_t chores; /* endpoints that have chores */
     tmsg_listener_t *listeners;
     struct tmsg_publisher *publishers;
-    struct tmsg_calls *calls; /* NULL: nobody calls, or is called; calls.h */
+    struct tmsg_calls *calls; /* NULL: no calls were made or taken; calls.h */
 
     tmsg_stage_t stage; /* copies to and from devices */
 
     tmsg_store_t *store;
-    uint64_t repeats; /* kinds of message that could be repeated, so far */
+    /* Kinds of message that could be repeated, so far. */
+    uint64_t repeats;
     tmsg_worker_tx_t tx;
-    tmsg_map_t *layout; /* the newest of what peers have defined, or NULL */
-    tmsg_fetch_queue_t fetch; /* messages that arrived and are not fetched, */
-    tmsg_list_t ready;        /* and those to be pulled */
+    tmsg_map_t *layout; /* the newest layout that a peer defined, or NULL */
+    tmsg_fetch_queue_t fetch; /* messages that arrived and are not fetched */
+    tmsg_list_t ready;        /* messages that the application may pull */
     tmsg_worker_rx_t rx;
 };
 
@@ -200,7 +216,8 @@ static inline void tmsg_worker_lock(tmsg_worker_t *worker)
     }
 }
 
-/* Giving the lock back wakes whoever sleeps: there may be work. */
+/* Gives the lock back and wakes threads that sleep on the worker: there may be
+ * work for them. */
 static inline void tmsg_worker_unlock(tmsg_worker_t *worker)
 {
     if (tmsg_worker_is_shared(worker)) {
@@ -208,23 +225,24 @@ static inline void tmsg_worker_unlock(tmsg_worker_t *worker)
     }
 }
 
-/* Messages of a channel whose credit goes back at a time, for that costs a
- * message: half a window. */
+/* Returns how many messages of a channel are consumed before their credit goes
+ * back: half a window, because telling the peer costs a message. */
 static inline uint32_t tmsg_worker_credit_batch(const tmsg_worker_t *worker)
 {
     return worker->queue_depth / 2;
 }
 
-/* Lock held. Errors: CLOSED (it is ending, and takes nothing new). */
+/* Returns whether the worker takes something new. Lock held. Errors: CLOSED
+ * (the worker is ending). */
 tmsg_status_t tmsg_worker_check(const tmsg_worker_t *worker);
 
-/* Lock held: queues a callback. */
+/* Queues a callback. Lock held. */
 void tmsg_worker_due(tmsg_worker_t *worker, tmsg_due_t *due);
 
-/* Lock held: something that somebody may wait for has happened. */
+/* Notes that something has happened that a thread may wait for. Lock held. */
 void tmsg_worker_changed(tmsg_worker_t *worker);
 
-/* The same, where it is something that a receive may wait for. */
+/* As tmsg_worker_changed(), for something that a receive may wait for. */
 void tmsg_worker_arrived(tmsg_worker_t *worker);
 
 #endif
