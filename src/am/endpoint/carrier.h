@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/endpoint/carrier.h - which of UCX's transports carry an endpoint, and why.
- */
+/* am/endpoint/carrier.h - which of UCX's transports carry an endpoint, and
+ * why. */
 #ifndef TMSG_AM_ENDPOINT_CARRIER_H
 #define TMSG_AM_ENDPOINT_CARRIER_H
 
@@ -8,43 +8,52 @@
 
 #include "am/endpoint/endpoint.h"
 
-/* Whether the peer may have written to our queue of shared memory. */
+/* Returns whether the peer may have written to this side's queue in shared
+ * memory. */
 bool tmsg_carrier_is_shared(const tmsg_endpoint_t *endpoint);
 
-/* Whether the peer may find memory of ours, past UCX, or we its: for what both
- * hellos have a feature. */
+/* Returns whether one side may find memory of the other past UCX. Both hellos
+ * must have the feature bit `feature`. */
 bool tmsg_carrier_may_find(const tmsg_endpoint_t *endpoint, uint32_t feature);
 
-/* Whether some of tmsg_ucx_transports() are shared memory. */
+/* Returns whether the list `transports`, of tmsg_ucx_transports(), has shared
+ * memory in it. */
 bool tmsg_carrier_shares(const char *transports);
 
-/* Whose thresholds hold where these of tmsg_ucx_transports() are. */
+/* Returns the carrier whose thresholds hold for a list of
+ * tmsg_ucx_transports(). */
 tmsg_carrier_t tmsg_carrier_of(const char *transports);
 
-/* The endpoint is open: tmsg_carrier_explain() is to be called for it. */
+/* Notes that the endpoint is open, so that tmsg_carrier_explain() is to be
+ * called for it. */
 void tmsg_carrier_ask(tmsg_endpoint_t *endpoint);
 
-/* Whether it is to be called, and UCX has an endpoint that it can ask about. */
+/* Returns whether tmsg_carrier_explain() is to be called now: it was asked for,
+ * and there is a UCX endpoint. */
 bool tmsg_carrier_is_asked(const tmsg_endpoint_t *endpoint);
 
-/* The connection is gone, and what carried it is not known any more. */
+/* Forgets what carried a connection that is gone. */
 void tmsg_carrier_forget(tmsg_endpoint_t *endpoint);
 
-/* Asks UCX, outside it, and fills in the endpoint's transports and why. */
+/* Asks UCX for the transports, and writes them and the reason into the
+ * endpoint. Outside UCX. */
 void tmsg_carrier_explain(tmsg_endpoint_t *endpoint);
 
-/* What carries it now, or did last: UCX adds lanes while it is used, and the
- * peer may read our memory ("cma"). */
+/* Writes the transports that carry the endpoint now, or carried it last. UCX
+ * adds lanes of its own while the endpoint is used. "cma" is added if the peer
+ * may read this side's memory. */
 void tmsg_carrier_list(const tmsg_endpoint_t *endpoint, char *text,
                        size_t bytes);
 
-/* Whether UCX may be given memory of ours alone: see tmsg_plan_own(). */
+/* Returns whether UCX may be given only memory of the library: see
+ * tmsg_plan_own(). */
 bool tmsg_carrier_wants_own(const tmsg_endpoint_t *endpoint);
 
-/* Whether the peer reads what is sent with TMSG_HEADER_READ. */
+/* Returns whether the peer reads what is sent with TMSG_HEADER_READ. */
 bool tmsg_cma_sends(const tmsg_endpoint_t *endpoint);
 
-/* Whether what came to an endpoint takes a segment if it is kept. */
+/* Returns whether an arrived message occupies a segment of UCX while it is
+ * kept. */
 bool tmsg_carrier_takes_segment(const tmsg_endpoint_t *endpoint,
                                 bool rendezvous, size_t bytes);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/endpoint/conn.h - what an endpoint keeps of how its connection came about.
- */
+/* am/endpoint/conn.h - what an endpoint keeps of how its connection was
+ * made. */
 #ifndef TMSG_AM_ENDPOINT_CONN_H
 #define TMSG_AM_ENDPOINT_CONN_H
 
@@ -24,7 +24,7 @@
 enum {
     TMSG_FRAME_HELLO = 1,
     TMSG_FRAME_REFUSE = 2,
-    TMSG_FRAME_ADDRESS = 3,         /* 4 is that of heart.h */
+    TMSG_FRAME_ADDRESS = 3,         /* 4 is the heartbeat of heart.h */
     TMSG_FRAME_BYE = TMSG_KIND_BYE, /* number of the first message not sent */
     TMSG_FRAME_FIN = TMSG_KIND_FIN,
     TMSG_FRAME_RESUME = 8,
@@ -33,72 +33,82 @@ enum {
     TMSG_FRAME_LANE = 11,
 };
 
-/* Of an endpoint; changed by link.c, link_dial.c and handshake.c alone, but
- * for listener and handshakes. All
- * that is not of one connection stays when it gets another (resume.h,
- * redial.h). */
+/* The socket of an endpoint's connection. Only link.c, link_dial.c and
+ * handshake.c change it, except `listener` and `handshakes`. When the endpoint
+ * gets another connection (resume.h, redial.h), what does not belong to one
+ * connection stays. */
 typedef struct {
     tmsg_source_t source;
     tmsg_frame_stream_t stream;
-    tmsg_pulse_t pulse; /* of the stream; silence.c alone changes it */
-    int fd;             /* -1: none (yet, any more, or a blob's) */
+    tmsg_pulse_t pulse; /* of the stream; only silence.c changes it */
+    int fd;             /* -1: none yet, none any more, or a blob's */
     bool connected;
-    bool hello_done;   /* the peer's hello was accepted */
-    bool address_sent; /* it may have ours: it can write to our UCX */
-    bool address_done; /* its worker address came */
-    const char *apart; /* why this side rules shared memory out, whatever the
-                        * peer is; NULL: it does not */
+    bool hello_done; /* the peer's hello was accepted */
+    /* The peer may have our address: it can write to our UCX worker. */
+    bool address_sent;
+    bool address_done; /* the peer's worker address came */
+    /* Why this side rules out shared memory, whoever the peer is; NULL: it does
+     * not. */
+    const char *apart;
     bool net_only;
-    bool explained; /* REFUSE was said or heard: both know why it ends */
-    bool refused;   /* it was heard */
-    bool unread;    /* frames may lie in the stream: for tmsg_link_read_on() */
+    /* REFUSE was sent or received: both sides know why the connection ends. */
+    bool explained;
+    bool refused; /* REFUSE was received */
+    /* Frames may lie in the stream, for tmsg_link_read_on(). */
+    bool unread;
     tmsg_url_t url;
     tmsg_resolve_t *resolve; /* dialling side */
     tmsg_source_t resolve_source;
     size_t next_address;
-    tmsg_timer_t deadline; /* of connecting, in slices: of the one that runs */
-    uint64_t since_ns;     /* its begin */
+    tmsg_timer_t deadline; /* ends the current slice of the time to connect */
+    uint64_t since_ns;     /* when connecting began */
     uint64_t slice_ns;
     uint64_t slice_end_ns;
-    unsigned slices;            /* with the one that runs */
-    size_t handshake_bytes;     /* of a frame before admission; 0: as usual */
-    tmsg_listener_t *listener;  /* dialled side, until connected */
-    const uint32_t *handshakes; /* of that one, under way; while it is there */
+    unsigned slices; /* slices left, with the current one */
+    /* Longest frame before admission; 0: TMSG_HANDSHAKE_BYTES. */
+    size_t handshake_bytes;
+    tmsg_listener_t *listener; /* dialled side, until connected */
+    /* Handshakes under way at the listener; points into it, NULL once it is
+     * gone. */
+    const uint32_t *handshakes;
 } tmsg_link_t;
 
-#define TMSG_HANDSHAKE_BYTES 4096 /* of a frame before admission, usually */
+/* Longest frame before admission, by default. */
+#define TMSG_HANDSHAKE_BYTES 4096
 
-/* Why a peer did not get in, as its listener counts it. */
+/* Why a peer did not get in. Its listener counts these. */
 typedef enum {
-    TMSG_TURNED_OTHERWISE = 0, /* see the endpoint's status */
+    TMSG_TURNED_OTHERWISE = 0, /* the endpoint's status tells */
     TMSG_TURNED_NO_KEY = 1,
     TMSG_TURNED_WRONG_KEY = 2,
-    TMSG_TURNED_OLDER = 3, /* of a version without admission */
+    TMSG_TURNED_OLDER = 3, /* wire version without admission */
     TMSG_TURNED_TOO_MANY = 4,
     TMSG_TURNED_COUNT = 5
 } tmsg_turned_t;
 
-/* Of an endpoint. Keyring and principal stay with it, the rest is of one
- * connection. */
+/* How an endpoint proves and checks keys. Keyring and principal stay with the
+ * endpoint; the rest belongs to one connection. */
 typedef struct {
-    tmsg_keyring_t *keyring;       /* NULL: no key is asked for */
-    const char *_Atomic principal; /* NULL: none (yet), or `name` */
+    tmsg_keyring_t *keyring; /* NULL: no key is asked for */
+    /* Points to `name`; NULL: none, or none yet. */
+    const char *_Atomic principal;
     char name[TMSG_PRINCIPAL_BYTES];
     tmsg_turned_t turned;
     bool proved;   /* this side has sent its proof */
-    bool admitted; /* so has the peer, and it is right */
-    uint8_t mine[TMSG_HASH_BYTES], theirs[TMSG_HASH_BYTES]; /* of the hellos;
-                                                             * by blob, the
-                                                             * last proofs */
-    uint8_t bound[TMSG_HASH_BYTES]; /* with the dialling side's proofs */
+    bool admitted; /* the peer has sent its proof, and it is right */
+    /* Hashes of the hellos; by blob, the last proofs. */
+    uint8_t mine[TMSG_HASH_BYTES], theirs[TMSG_HASH_BYTES];
+    /* Hash of the hellos and the dialling side's proofs. */
+    uint8_t bound[TMSG_HASH_BYTES];
 } tmsg_admit_t;
 
 typedef struct {
-    const tmsg_map_t *map;   /* held; NULL: none */
-    tmsg_message_t *message; /* that UCX, or we, write into it */
-    bool waiting;            /* a thread waits with it */
-    bool foreign;            /* it has tensors in a device's memory */
-    bool leaving;            /* `due` is queued */
+    const tmsg_map_t *map; /* a reference is held; NULL: none */
+    /* The message that UCX, or this side, writes into the map. */
+    tmsg_message_t *message;
+    bool waiting; /* a thread waits with this map */
+    bool foreign; /* it has tensors in a device's memory */
+    bool leaving; /* `due` is queued */
     tmsg_due_t due;
 } tmsg_post_t;
 

@@ -1,32 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/endpoint/control.h - small messages of the library's own, which wait for
- * nobody. */
+/* am/endpoint/control.h - small messages of the library itself. They wait for
+ * no credit. */
 #ifndef TMSG_AM_ENDPOINT_CONTROL_H
 #define TMSG_AM_ENDPOINT_CONTROL_H
 
 #include "am/endpoint/endpoint.h"
 #include "am/shm/shared.h"
 
-#define TMSG_ACK_TEXT_MAX 240 /* of why a message was refused */
+/* Longest text that says why a message was refused, in bytes. */
+#define TMSG_ACK_TEXT_MAX 240
 
-/* Ends a record that is kept. */
+/* Frees a record that the store kept. */
 void tmsg_control_free_spare(tmsg_spare_t *spare);
 
-/* Hands one to UCX; outside it. */
+/* Hands a control message to UCX. Outside UCX. Errors: NO_MEMORY, those of
+ * tmsg_ucx_am_unsent(). */
 tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
                                 const tmsg_preamble_t *head, const void *body,
                                 size_t body_bytes, const void *payload,
                                 size_t payload_bytes);
 
-/* The same without making the UCX endpoints of both sides acquainted, which
- * takes that UCX can send it at once. IN_PROGRESS: not now. */
+/* Sends a control message if UCX can send it at once, without having UCX
+ * connect the two endpoints first. IN_PROGRESS: UCX cannot now. Other errors:
+ * as tmsg_control_post(). */
 tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
                                const tmsg_preamble_t *head, const void *body,
                                size_t body_bytes, const void *payload,
                                size_t payload_bytes);
 
-/* One that is made inside UCX, and goes when it may. Without memory for it the
- * endpoint ends: the peer would wait for it for ever. */
+/* Sends an answer that is made inside UCX; it goes when UCX may be called. If
+ * there is no memory for it, the endpoint ends: the peer would wait for the
+ * answer for ever. */
 void tmsg_control_answer(tmsg_endpoint_t *endpoint, uint8_t kind,
                          const tmsg_preamble_t *head, const void *body,
                          size_t body_bytes);
@@ -35,12 +39,13 @@ void tmsg_control_answer(tmsg_endpoint_t *endpoint, uint8_t kind,
 void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
                       tmsg_status_t status, const char *error);
 
-/* Tells the peer that a message of ours, which has its number, is given up. */
+/* Tells the peer that a message of this side, which has a number, is given
+ * up. */
 void tmsg_control_abort(const tmsg_channel_t *channel, uint32_t message_id,
                         uint32_t sequence, tmsg_status_t status,
                         const char *words);
 
-/* Tells the peer that nobody waits for the reply to a call of ours. */
+/* Tells the peer that nobody waits for the reply to a call of this side. */
 void tmsg_control_uncall(tmsg_endpoint_t *endpoint, const void *body,
                          size_t body_bytes);
 
@@ -57,8 +62,9 @@ void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
 void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
                        uint8_t how);
 
-/* Tells the peer where our ring or box is; false: no memory. Tells it that
- * something is there, or whether its own is taken. */
+/* Words about rings and boxes. tmsg_control_offer() tells the peer where this
+ * side's ring or box is; false: no memory. tmsg_control_ring() tells that
+ * something is there, or whether the peer's own was taken. */
 #define TMSG_RING_WORD_MOVED 0
 #define TMSG_RING_WORD_OFFER 1 /* u32 descriptor, mark */
 #define TMSG_RING_WORD_TAKEN 2
@@ -75,32 +81,35 @@ void tmsg_control_ring(tmsg_endpoint_t *endpoint, uint8_t what);
  * that was to be read there. */
 #define TMSG_READ_WORD_BEGINS 0
 #define TMSG_READ_WORD_DONE 1     /* u64 token */
-#define TMSG_READ_WORD_REJECTED 2 /* the same */
+#define TMSG_READ_WORD_REJECTED 2 /* u64 token */
 #define TMSG_READ_ANSWER_BYTES (1 + 8)
 void tmsg_control_read(tmsg_endpoint_t *endpoint, uint8_t word, uint64_t token);
 
-/* Tells the peer what was consumed, if it is worth a message. */
+/* Tells the peer what was consumed, if that is worth a message. */
 void tmsg_control_credit(tmsg_channel_t *channel);
 
-/* Whether some wait to be posted. */
+/* Returns whether answers wait to be posted. */
 static inline bool tmsg_control_waits(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->controls.waiting.count > 0;
 }
 
-/* Posts what was made inside UCX; drops it. */
+/* tmsg_control_flush() posts the answers that were made inside UCX.
+ * tmsg_control_discard() drops them. */
 void tmsg_control_flush(tmsg_endpoint_t *endpoint);
 void tmsg_control_discard(tmsg_endpoint_t *endpoint);
 
-/* The endpoint that a control message is for, if it may be. */
+/* Returns the endpoint that a control message is for. NULL: there is none, or
+ * it may not get the message. */
 tmsg_endpoint_t *tmsg_control_receiver(const tmsg_arrival_t *arrival);
 
-/* The channel of it that one is for, which this side has sent on. NULL: there
- * is none, and it is to be ignored. */
+/* Returns the channel that a control message is for, on which this side must
+ * have sent. NULL: there is none, and the message is to be ignored. */
 tmsg_channel_t *tmsg_control_channel(const tmsg_arrival_t *arrival);
 
-/* Whether the peer answers; sends one, where none is under way. Lock held,
- * outside UCX. Errors: NO_MEMORY, PEER_LOST. */
+/* tmsg_ping_is_known() returns whether the peer answers pings. tmsg_ping_send()
+ * sends a ping; none may be under way. Lock held, outside UCX. Errors:
+ * NO_MEMORY, PEER_LOST. */
 bool tmsg_ping_is_known(const tmsg_endpoint_t *endpoint);
 
 tmsg_status_t tmsg_ping_send(tmsg_endpoint_t *endpoint);

@@ -2,10 +2,11 @@
 /* am/endpoint/endpoint.h - one connection, from its first byte to its last.
  *
  * CONNECTING -> OPEN -> CLOSING -> ENDED, or straight to ENDED with an error.
- * With a session that outlives its connection AWAY is between: see resume.h.
- * An ended endpoint stays in its worker's table until UCX has reported every
- * operation on it, for only then is borrowed memory free, and until its handle
- * has been given back. */
+ *
+ * With a session that outlives its connection, AWAY comes between two
+ * connections: see resume.h. An ended endpoint stays in its worker's table
+ * until its handle has been given back and UCX has reported every operation on
+ * it: only then is borrowed memory free. */
 #ifndef TMSG_AM_ENDPOINT_ENDPOINT_H
 #define TMSG_AM_ENDPOINT_ENDPOINT_H
 
@@ -32,28 +33,29 @@ typedef enum {
     TMSG_EP_OPEN = 1,
     TMSG_EP_CLOSING = 2, /* no new sends; what is under way goes on */
     TMSG_EP_ENDED = 3,
-    TMSG_EP_AWAY = 4, /* the connection broke, and it gets another */
+    TMSG_EP_AWAY = 4, /* the connection broke, and the endpoint gets another */
 } tmsg_ep_state_t;
 
-/* The first round of an attach; attach.c alone changes it. */
+/* The first round of an attach. Only attach.c changes it. */
 typedef struct {
     tmsg_timer_t again;
     unsigned attempts;
-    void *blob; /* its payload, if it is one by blob */
+    void *blob; /* payload of the round, by blob */
     size_t blob_bytes;
-    uint8_t proof[TMSG_NONCE_BYTES + TMSG_PROOF_BYTES]; /* of a peer by blob: at
-                                                         * its body's end */
+    /* The proof of a peer by blob, at the end of the body. */
+    uint8_t proof[TMSG_NONCE_BYTES + TMSG_PROOF_BYTES];
     size_t proof_bytes;
 } tmsg_knock_t;
 
-#define TMSG_MEASURED 16 /* layouts that are known to suit the peer */
+/* Layouts that are known to suit the peer. */
+#define TMSG_MEASURED 16
 
-/* The queues of all channels together. */
+/* The send queues of all channels together. */
 typedef struct {
-    tmsg_queue_params_t bounds; /* all set */
-    uint64_t bytes;             /* of tensors that wait */
-    size_t answers;             /* that wait: of calls, and ends of streams */
-    size_t shares;              /* that wait: of publishers */
+    tmsg_queue_params_t bounds; /* every field is set */
+    uint64_t bytes;             /* bytes of tensors that wait */
+    size_t answers; /* waiting replies to calls, and ends of streams */
+    size_t shares;  /* waiting messages of publishers */
     uint64_t rejected, blocked, dropped_oldest, dropped_newest, would_block;
 } tmsg_queue_t;
 
@@ -64,40 +66,45 @@ struct tmsg_resume;
 #define TMSG_LEASE_WORD_BYTES 16
 #define TMSG_TRANSPORTS_BYTES 128
 
-/* The room send's part of an endpoint: no other room touches it. What every
- * message looks at comes last, beside the first of recv's. */
+/* The room send's part of an endpoint: no other room touches it. The fields
+ * that every message looks at come last, beside the first fields of recv. */
 typedef struct {
     unsigned parts_in_ucx;
-    unsigned granted_in_ucx;     /* of these, of messages that it asked for */
-    uint64_t sent_in_pieces;     /* messages with parts or slices */
-    uint64_t parts_handed;       /* to UCX, in all */
-    tmsg_schema_budget_t budget; /* of the layouts of all channels */
+    /* Parts in UCX that belong to messages whose parts the peer has asked
+     * for. */
+    unsigned granted_in_ucx;
+    uint64_t sent_in_pieces; /* messages with parts or slices */
+    uint64_t parts_handed;   /* parts handed to UCX or to the lane, in all */
+    tmsg_schema_budget_t budget; /* for the layouts of all channels */
     uint32_t next_message_id;
-    unsigned parts_awaited; /* of parting, those the peer is to ask for */
-    tmsg_list_t parting;    /* sends, by what parts they have to hand over */
+    unsigned parts_awaited; /* sends in `parting` that the peer is to ask for */
+    tmsg_list_t parting;    /* sends that have parts to hand to UCX */
 } tmsg_endpoint_tx_t;
 
 /* The room recv's part. */
 typedef struct {
-    tmsg_list_t aborts;     /* of messages that have not come yet; abort.c */
-    tmsg_post_t post;       /* what the next one is received into */
-    unsigned parts_early;   /* messages with parts by UCX that are early, */
-    unsigned parts_gapped;  /* or behind a gap: fetch_queue.h */
-    uint64_t early_look;    /* the last in which one of these was early */
-    tmsg_list_t kept_parts; /* of the peer's messages; see parts_in.c */
-    uint32_t parts_asked;   /* for, of these, in all */
-    uint32_t parts_came;    /* of those */
-    uint32_t parts_seen;    /* to have come, when the next was looked for */
-    tmsg_schema_budget_t budget; /* of the layouts of all channels */
-    tmsg_due_t calls_due;        /* calls hear of its end */
+    tmsg_list_t aborts; /* of messages that have not come yet; abort.c */
+    tmsg_post_t post;   /* what the next message is received into */
+    /* Messages with parts by UCX that are in the early list; fetch_queue.h. */
+    unsigned parts_early;
+    /* Messages with parts by UCX that are behind a gap; fetch_queue.h. */
+    unsigned parts_gapped;
+    /* The last pass in which a message with parts by UCX was still early. */
+    uint64_t early_look;
+    tmsg_list_t kept_parts; /* parts of the peer's messages; see parts_in.c */
+    uint32_t parts_asked;   /* kept parts that were asked for, in all */
+    uint32_t parts_came;    /* parts that came of those asked for */
+    uint32_t parts_seen;    /* parts_came, when the next was last looked for */
+    tmsg_schema_budget_t budget; /* for the layouts of all channels */
+    tmsg_due_t calls_due;        /* tells calls of the endpoint's end */
 } tmsg_endpoint_rx_t;
 
-/* The engine's part: who hears of what becomes of it. */
+/* The engine's part: who is told what becomes of the endpoint. */
 typedef struct {
     struct tmsg_event *ready; /* requests of tmsg_endpoint_ready() */
     struct tmsg_event *close;
-    tmsg_op_t closing;     /* ep, when it is being closed */
-    tmsg_due_t closed_due; /* on_closed */
+    tmsg_op_t closing;     /* closes `ep` */
+    tmsg_due_t closed_due; /* calls on_closed */
     tmsg_closed_fn on_closed;
     void *on_closed_arg;
 } tmsg_endpoint_events_t;
@@ -107,79 +114,87 @@ typedef struct {
     void *peer_address;
     tmsg_knock_t knock;
     bool knocked;           /* the first round of the attach was heard */
-    bool attaching;         /* the dialling side has begun the second */
-    bool bye_sent;          /* we send no more messages */
-    bool fin_received;      /* the peer has received all of ours */
-    uint8_t redials;        /* of a connection that UCX did not make, */
-    char redial_why[128];   /* and why, the first time */
+    bool attaching;         /* the dialling side has begun the second round */
+    bool bye_sent;          /* this side sends no more messages */
+    bool fin_received;      /* the peer has received all our messages */
+    uint8_t redials;        /* how often UCX failed and it dialled anew */
+    char redial_why[128];   /* why it dialled anew the first time */
     uint32_t subscribe;     /* TMSG_SUBSCRIBE_*, for our hello */
-    uint32_t number;        /* of ep; see pair.h */
-    tmsg_sockets_t sockets; /* below ep */
+    uint32_t number;        /* of `ep`; see pair.h */
+    tmsg_sockets_t sockets; /* TCP sockets below `ep` */
     struct tmsg_event *pings;
 } tmsg_endpoint_conn_t;
 
-/* The room path's part, beside the boxes. */
+/* The room path's part, besides the boxes. */
 typedef struct {
-    struct tmsg_lane *lane; /* NULL: none (yet), for the reason that */
-    char lane_why[160];     /* is here, if one might be expected */
-    bool ringless;          /* no ring could be made here, or opened there */
-    bool ring_offered;      /* the peer has told of its own */
-    bool late_lane;         /* it claimed to be that of one that is over */
-    bool is_lane;           /* its socket is, or was to be, another's lane */
+    struct tmsg_lane *lane; /* NULL: none, or none yet; see lane_why */
+    /* Why there is no lane, if one might be expected. */
+    char lane_why[160];
+    /* No ring could be made here, or opened by the peer. */
+    bool ringless;
+    bool ring_offered; /* the peer has told of its ring */
+    /* The connection claimed to be the lane of an endpoint that is over. */
+    bool late_lane;
+    /* The socket is, or was to be, the lane of another endpoint. */
+    bool is_lane;
 } tmsg_endpoint_paths_t;
 
-/* This room's own parts. Who holds it: the table, the handle, messages, sends.
- */
+/* The room endpoint's own parts. The table, the handle, messages and sends hold
+ * references to the endpoint. */
 typedef struct {
     tmsg_refs_t count;
-    unsigned ahead; /* of these, had for what is still to come */
-    bool listed;    /* in the table: it may have some ahead */
+    unsigned ahead; /* of `count`, references taken in advance */
+    bool listed;    /* in the table: some may be taken in advance */
 } tmsg_endpoint_refs_t;
 
-/* What UCX carries it by. */
+/* The transports of UCX that carry the endpoint. */
 typedef struct {
     char transports[TMSG_TRANSPORTS_BYTES];
-    bool asked; /* open, and it is yet to be said */
+    bool asked; /* open, and its transports are yet to be asked */
 } tmsg_endpoint_carried_t;
 
-/* See lease.h. */
+/* The lease of each side; see lease.h. */
 typedef struct {
-    uint8_t word[TMSG_LEASE_WORD_BYTES];      /* which the peer reads; */
-    uint64_t peer_at;                         /* where its own is, */
-    uint8_t peer_word[TMSG_LEASE_WORD_BYTES]; /* while it stands */
+    uint8_t word[TMSG_LEASE_WORD_BYTES]; /* the word that the peer reads */
+    uint64_t peer_at; /* address of the peer's word; 0: none */
+    /* The value of the peer's word while its lease stands. */
+    uint8_t peer_word[TMSG_LEASE_WORD_BYTES];
 } tmsg_endpoint_lease_t;
 
-/* UCX or the lane lost it, and the socket has not said why. */
+/* UCX or the lane lost the connection, and the socket has not said why yet. */
 typedef struct {
     tmsg_timer_t timer;
     char why[128];
 } tmsg_endpoint_lost_t;
 
 typedef struct {
-    tmsg_node_t node; /* in its worker's list */
+    tmsg_node_t node; /* in the worker's list */
     bool queued;
 } tmsg_endpoint_chores_t;
 
-/* Small messages made inside UCX. */
+/* Small messages that were made inside UCX. */
 typedef struct {
     tmsg_list_t waiting;
     uint32_t in_ucx;
 } tmsg_endpoint_controls_t;
 
 struct tmsg_endpoint {
-    /* What every message looks at lies together, down to the first counters:
-     * those of a thousand endpoints are not in the cache when it comes. */
+    /* The fields that every message looks at lie together, down to the first
+     * counters. With a thousand endpoints they are not in the cache when a
+     * message comes. */
     tmsg_worker_t *worker; /* dangles once life->over */
     tmsg_ucx_t *ucx;
     tmsg_ucx_ep_t ep; /* NULL: none, or closed */
     tmsg_life_t *life;
     tmsg_endpoint_refs_t refs;
-    uint32_t id; /* ours: peers put it into their headers */
+    uint32_t id; /* this side's; peers put it into their headers */
     tmsg_ep_state_t state;
-    tmsg_status_t broken; /* it is to end with this; why is in broken_why */
-    bool handle;          /* somebody owns it: application or listener */
-    bool close_wanted;    /* the application asked for the orderly end */
-    bool bye_received; /* nor does the peer, after its channels' bye_sequence */
+    /* The endpoint is to end with this status; broken_why says why. */
+    tmsg_status_t broken;
+    bool handle;       /* the application or a listener owns it */
+    bool close_wanted; /* the application asked for the orderly end */
+    /* The peer sends no message after the bye_sequence of each channel. */
+    bool bye_received;
     tmsg_endpoint_tx_t tx;
     tmsg_endpoint_rx_t rx;
     tmsg_credit_t credit;
@@ -188,26 +203,29 @@ struct tmsg_endpoint {
     tmsg_stats_t stats;
 
     const struct tmsg_dialect *dialect;
-    tmsg_ucxx_t *ucxx; /* of a ucx:// peer, else NULL */
-    tmsg_due_t due;    /* of its listener: on_accept, or its release */
-    void *calls_peer;  /* what it is to them; NULL: nothing. See calls.h */
+    tmsg_ucxx_t *ucxx; /* state of a ucx:// peer, else NULL */
+    tmsg_due_t due;    /* its listener's: on_accept, or its release */
+    /* The endpoint as the consumer of calls sees it; NULL: not at all. See
+     * calls.h. */
+    void *calls_peer;
     const struct tmsg_calls_ops *calls_ops;
     tmsg_endpoint_events_t events;
-    uint32_t peer_id;        /* which it has for ours */
+    uint32_t peer_id;        /* the peer's id of the connection */
     tmsg_status_t status;    /* why it ended */
-    bool accepted;           /* made by a listener */
+    bool accepted;           /* a listener made it */
     bool told;               /* on_closed is queued or was called */
     tmsg_listener_t *keeper; /* the listener that owns it */
     char error[TMSG_ERROR_BYTES];
-    /* The peer's name, for readers in any thread: where it was looked for, and
-     * from its hello on who it is. Either text is written before it is the
-     * name, and never again. */
+    /* The peer's name, for readers in any thread. It is where the peer was
+     * looked for and, once the hello has come, who the peer is. Each text is
+     * written before `peer` points to it, and never again. */
     const char *_Atomic peer;
     char peer_url[TMSG_URL_TEXT_BYTES];
     char peer_name[400];
     char why[160]; /* why shared memory is used, or not */
     tmsg_endpoint_carried_t carried;
-    tmsg_carrier_t carrier; /* what that comes to; known once it is open */
+    /* What the transports amount to; known once it is open. */
+    tmsg_carrier_t carrier;
     tmsg_cma_t cma;
     void *_Atomic user;
 
@@ -218,10 +236,13 @@ struct tmsg_endpoint {
     uint8_t token[TMSG_TOKEN_BYTES]; /* the connection's secret */
     tmsg_endpoint_lease_t lease;
     tmsg_hello_t peer_hello;
-    char devices[TMSG_DEVICES_BYTES]; /* to be used; "": as the address says */
-    tmsg_ucx_ep_t reply_ep;           /* by which the peer's attach came */
-    tmsg_list_t ops;                  /* that UCX has not reported */
-    unsigned in_ucx; /* their number, and that of who needs its UCX worker */
+    /* Devices to be used; "": those of the address. */
+    char devices[TMSG_DEVICES_BYTES];
+    /* The UCX endpoint by which the peer's attach came. */
+    tmsg_ucx_ep_t reply_ep;
+    tmsg_list_t ops; /* operations that UCX has not reported */
+    /* Operations in `ops`, and others that need the UCX worker. */
+    unsigned in_ucx;
 
     struct tmsg_resume *resume; /* NULL: no session is asked for */
     tmsg_endpoint_lost_t lost;
@@ -230,16 +251,17 @@ struct tmsg_endpoint {
 
     tmsg_measures_t measured[TMSG_MEASURED]; /* by stamp */
     tmsg_queue_t queue;
-    tmsg_list_t pulled; /* sends, by what parts the lane is to hand over */
-    tmsg_list_t posted; /* with UCX, or waiting for the peer's word */
+    tmsg_list_t pulled; /* sends whose parts the lane is to hand over */
+    tmsg_list_t posted; /* sends in UCX, or waiting for the peer's answer */
     tmsg_endpoint_controls_t controls;
-    tmsg_list_t ready; /* messages, by own_queue */
+    tmsg_list_t ready; /* messages to be pulled, linked by own_queue */
 
-    struct tmsg_subscriber *subscriptions; /* of publishers to it */
+    struct tmsg_subscriber *subscriptions; /* of this peer to publishers */
 
-    bool fin_sent; /* we have received all of the peer's */
+    bool fin_sent; /* this side has received all the peer's messages */
 
-    uint64_t ping_ns; /* when the one under way was sent; 0: none is */
+    /* When the ping under way was sent; 0: none is. */
+    uint64_t ping_ns;
     uint32_t ping_id;
     tmsg_admit_t admit;
 };
@@ -252,16 +274,17 @@ _Static_assert(offsetof(tmsg_endpoint_t, tx.next_message_id) >= 64 &&
 /* A request that only waits for something to happen to an endpoint. */
 typedef struct tmsg_event {
     tmsg_request_t request;
-    const tmsg_endpoint_t *endpoint; /* as long as it is in its list */
+    const tmsg_endpoint_t *endpoint; /* valid while the event is in its list */
     struct tmsg_event **list;
     struct tmsg_event *next;
 } tmsg_event_t;
 
-/* UCX has taken an active message for it: each is counted, for a box says how
- * many have gone before what is in it. */
+/* Counts an active message that UCX has taken for the endpoint. A box tells
+ * with each message how many active messages went before it. */
 void tmsg_endpoint_sent_am(tmsg_endpoint_t *endpoint);
 
-/* tmsg_ucx_am_send() by its UCX endpoint, which is counted. */
+/* Calls tmsg_ucx_am_send() with the endpoint's UCX endpoint, and counts the
+ * message. */
 static inline tmsg_ucx_status_t
 tmsg_endpoint_send_am(tmsg_endpoint_t *endpoint, const tmsg_ucx_send_t *send,
                       tmsg_ucx_sent_t sent, void *arg)
@@ -274,8 +297,8 @@ tmsg_endpoint_send_am(tmsg_endpoint_t *endpoint, const tmsg_ucx_send_t *send,
     return ucs;
 }
 
-/* Makes one in its worker's table, with a reference of the table and one of
- * the handle. Lock held. Errors: NO_MEMORY, LIMIT_EXCEEDED. */
+/* Makes an endpoint in the table of its worker. The table has a reference and
+ * the handle has one. Lock held. Errors: NO_MEMORY, LIMIT_EXCEEDED. */
 tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
                                    const tmsg_dialect_t *dialect,
                                    tmsg_endpoint_t **endpoint_p);
@@ -283,61 +306,67 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
 void tmsg_endpoint_hold(tmsg_endpoint_t *endpoint);
 void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint); /* from any thread */
 
-/* The same with the worker's lock held, which mostly costs no atomic operation;
- * what the one took the others may drop. */
+/* As tmsg_endpoint_hold() and tmsg_endpoint_drop(), with the worker's lock held
+ * and mostly without an atomic operation. A reference that one pair took, the
+ * other pair may drop. */
 void tmsg_endpoint_borrow(tmsg_endpoint_t *endpoint);
 void tmsg_endpoint_return(tmsg_endpoint_t *endpoint);
 
-/* It leaves the table, and with it go the references that were had ahead. */
+/* Takes the endpoint out of the table, with the references that were taken in
+ * advance. */
 void tmsg_endpoint_unlist(tmsg_endpoint_t *endpoint);
 
-/* The low bits of an id are its place in the table of its worker. */
+/* The low bits of an id are the endpoint's slot in the table of its worker. */
 #define TMSG_ENDPOINT_SLOT_BITS 20
 #define TMSG_ENDPOINT_SLOT_MASK ((1u << TMSG_ENDPOINT_SLOT_BITS) - 1)
 
-/* The endpoint that an id of ours names, or NULL. */
+/* Returns the endpoint that an id of this side names, or NULL. */
 tmsg_endpoint_t *tmsg_endpoint_by_id(tmsg_worker_t *worker, uint32_t id);
 
-/* Lock held: the next endpoint of a worker's table, from slot *i on, which
- * moves past it; with `ucx`, of those that use that UCX worker. NULL: there is
- * no other. Endpoints may leave the table between two calls. */
+/* Returns the next endpoint of a worker's table from slot *i on, and moves *i
+ * past it. With `ucx` it looks only at endpoints that use that UCX worker.
+ * NULL: there is no other. Endpoints may leave the table between two calls.
+ * Lock held. */
 tmsg_endpoint_t *tmsg_endpoint_next(const tmsg_worker_t *worker,
                                     const tmsg_ucx_t *ucx, uint32_t *i);
 
-/* Whether it has no connection (any more, or for the time being). */
+/* Returns whether the endpoint has no connection any more, or for the time
+ * being. */
 static inline bool tmsg_endpoint_is_down(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->state == TMSG_EP_ENDED || endpoint->state == TMSG_EP_AWAY;
 }
 
-/* Lock held: no more sends; what is under way is finished. */
+/* Begins an orderly end: nothing new is sent, and what is under way is
+ * finished. Lock held. */
 void tmsg_endpoint_close_begin(tmsg_endpoint_t *endpoint);
 
-/* Lock held: the peer's name from now on; once. */
+/* Sets the peer's final name. Called once. Lock held. */
 void tmsg_endpoint_name_peer(tmsg_endpoint_t *endpoint, const char *url);
 
-/* A message may keep an endpoint beyond its worker: to be asked first. Errors:
- * CLOSED. */
+/* Checks that the worker is still there: a message may keep an endpoint longer
+ * than its worker. Errors: CLOSED. */
 tmsg_status_t tmsg_endpoint_check_worker(const tmsg_endpoint_t *endpoint);
 
-/* Whether no small message passed it for a while, either way: a turn of what is
- * large may be long. */
+/* Returns whether no small message passed the endpoint for a while, either way.
+ * If so, large payloads may have long turns. */
 bool tmsg_endpoint_is_alone(const tmsg_endpoint_t *endpoint,
                             tmsg_others_t *others);
 
-/* Whether messages may be pulled. Errors: INVALID_PARAM (there is a handler),
- * CLOSED (its worker is gone). */
+/* Checks whether messages may be pulled. Errors: INVALID_PARAM (there is a
+ * handler), CLOSED (the worker is gone). */
 tmsg_status_t tmsg_endpoint_check_pull(const tmsg_endpoint_t *endpoint);
 
-/* Gives it another id, so that nothing finds it by the one it had. */
+/* Gives the endpoint another id, so that nothing finds it by its old one. */
 void tmsg_endpoint_rename(tmsg_endpoint_t *endpoint);
 
-/* Takes back one of in_ucx; the last one may free an ended endpoint. */
+/* Counts one operation of in_ucx as reported. The last one may free an ended
+ * endpoint. */
 void tmsg_endpoint_reported(tmsg_endpoint_t *endpoint);
 
-/* Adds a request to a list, with two references, so that it can end before its
- * handle is given out. Canceled, it ends alone and names the endpoint, which
- * may be NULL. Errors: NO_MEMORY. */
+/* Adds a request to a list. It has two references, so that it can end before
+ * its handle is given out. If it is canceled, only the request ends; its error
+ * names the endpoint, which may be NULL. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_events_add(tmsg_event_t **list, tmsg_worker_t *worker,
                               const tmsg_endpoint_t *endpoint,
                               tmsg_request_t **request_p);
@@ -346,27 +375,29 @@ tmsg_status_t tmsg_events_add(tmsg_event_t **list, tmsg_worker_t *worker,
 void tmsg_events_end(tmsg_event_t **list, tmsg_status_t status,
                      const char *error);
 
-/* Whether what the peer says is to be believed: it has proved a key, or none is
+/* Returns whether the peer is to be believed: it has proved a key, or none is
  * asked for. */
 bool tmsg_admit_is_over(const tmsg_endpoint_t *endpoint);
 
-/* Whether UCX has an endpoint for a peer that is still to prove its key: one by
- * blob. */
+/* Returns whether the peer is still to prove its key. By blob, UCX has an
+ * endpoint for such a peer. */
 bool tmsg_admit_is_half(const tmsg_endpoint_t *endpoint);
 
-/* Whether it is on its way, so that a step may have become possible. */
+/* Returns whether the endpoint is closing, so that a step may have become
+ * possible. */
 bool tmsg_close_waits(const tmsg_endpoint_t *endpoint);
 
-/* Whether the socket still stands; true where there never was one. */
+/* Returns whether the socket still stands; true if there never was one. */
 bool tmsg_link_alive(const tmsg_endpoint_t *endpoint);
 
-/* Lock held: has the endpoint's chores done by the next progress(), which takes
- * one after the other. */
+/* tmsg_worker_chore() has the next progress() do the endpoint's chores.
+ * tmsg_worker_next_chore() takes the first endpoint that has chores off the
+ * list. Lock held. */
 void tmsg_worker_chore(tmsg_worker_t *worker, tmsg_endpoint_t *endpoint);
 tmsg_endpoint_t *tmsg_worker_next_chore(tmsg_worker_t *worker);
 
-/* Where the measures of a map that suits the peer are; of another map, if the
- * stamp is another. */
+/* Returns where the measures of a map are that suits the peer. If their stamp
+ * is another, they are of another map. */
 tmsg_measures_t *tmsg_send_measured(tmsg_endpoint_t *endpoint,
                                     const tmsg_map_t *map);
 

@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/endpoint/fail.h - a connection has failed: why is noted here, and its end
- * follows in a step of its worker. */
+/* am/endpoint/fail.h - notes why a connection has failed. The next step of its
+ * worker ends it. */
 #ifndef TMSG_AM_ENDPOINT_FAIL_H
 #define TMSG_AM_ENDPOINT_FAIL_H
 
 #include "am/endpoint/endpoint.h"
 
-/* Notes that the connection has failed, inside UCX as well: the endpoint's next
- * chores end it with this status and these words. */
+/* Notes that the connection has failed. The endpoint's next chores end it with
+ * this status and text. May be inside UCX. */
 void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                          const char *error);
 
-/* UCX says that the connection is lost: breaks it, unless the socket says in
- * time why it ended. */
+/* Breaks a connection that UCX calls lost, unless the socket says in time why
+ * it ended. */
 void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs);
 
-/* Its lane is lost: likewise. Not inside UCX. */
+/* Breaks a connection whose lane is lost, unless the socket says in time why it
+ * ended. Outside UCX. */
 void tmsg_endpoint_lose_lane(tmsg_endpoint_t *endpoint, const char *why);
 
-/* UCX did not take a message, whatever the reason: likewise. */
+/* Breaks a connection for which UCX did not take a message, for whatever
+ * reason. A loss is handled as tmsg_endpoint_lose() does. */
 void tmsg_endpoint_unsent(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs);
 
-/* The connection is cut: nobody waits for the peer's last words. */
+/* Stops waiting for the peer's last words: the connection is cut. */
 void tmsg_endpoint_forget_loss(tmsg_endpoint_t *endpoint);
 
 #endif

@@ -14,45 +14,45 @@
  *
  *   KIND(name, number, handler, where)
  *
- * A message is given to tmsg_<handler>_arrived(), of whichever room that is.
- * `where` is CONNECTION, or CHANNEL if it belongs to one, or MAP if it is a
- * map, which belongs to a channel, too. */
+ * tmsg_<handler>_arrived(), of whichever room, gets the message. `where` is
+ * CONNECTION; or CHANNEL, if the message belongs to a channel; or MAP, if it is
+ * a map, which belongs to a channel, too. */
 #define TMSG_KINDS(KIND)                                                       \
     KIND(MAP, TMSG_PREAMBLE_MAP, map, MAP)                                     \
-    /* The dialling side's second: its body is the token; and the answer. */   \
+    /* The second round of an attach: the body is the token; the answer. */    \
     KIND(ATTACH, 2, attach, CONNECTION)                                        \
     KIND(ATTACHED, 3, attached, CONNECTION)                                    \
-    /* A message was taken, or refused and why. */                             \
+    /* A message was taken, or was refused and why. */                         \
     KIND(ACK, 4, ack, CONNECTION)                                              \
     /* How many messages were consumed. */                                     \
     KIND(CREDIT, 5, credit, CHANNEL)                                           \
-    /* No more messages follow; all have arrived. Only without a socket. */    \
+    /* No more messages follow; all have come. Only without a socket. */       \
     KIND(BYE, 6, bye, CONNECTION)                                              \
     KIND(FIN, 7, fin, CONNECTION)                                              \
-    /* To oneself: its body is a token; see retire.c. */                       \
+    /* A message to oneself: its body is a token; see retire.c. */             \
     KIND(PROBE, 8, probe, CONNECTION)                                          \
-    /* The dialling side's first: its body is the token; and the answer. */    \
+    /* The first round of an attach: the body is the token; the answer. */     \
     KIND(KNOCK, 9, knock, CONNECTION)                                          \
     KIND(KNOCKED, 10, knocked, CONNECTION)                                     \
-    /* Whether a schema is kept that was defined. */                           \
+    /* Says whether a schema that was defined is kept. */                      \
     KIND(SCHEMA, 11, schema, CHANNEL)                                          \
-    /* A piece of a large tensor of a map's. */                                \
+    /* A piece of a large tensor of a map. */                                  \
     KIND(PART, 12, part, CHANNEL)                                              \
     /* A message that was begun is given up. */                                \
     KIND(ABORT, 13, abort, CHANNEL)                                            \
-    /* A ping is answered at once, by a pong with the same message id. */      \
+    /* A pong answers a ping at once, with the same message id. */             \
     KIND(PING, 14, ping, CONNECTION)                                           \
     KIND(PONG, 15, pong, CONNECTION)                                           \
-    /* A map that is a call, or the reply to one. */                           \
+    /* A map that is a call, or the reply to a call. */                        \
     KIND(CALL, 16, map, MAP)                                                   \
-    /* The caller of one waits no more. */                                     \
+    /* The caller no longer waits for a reply. */                              \
     KIND(UNCALL, 17, uncall, CONNECTION)                                       \
-    /* A map on the channel of a stream; a side has let go of one. */          \
+    /* A map on a stream's channel; a side has let go of a stream. */          \
     KIND(STREAM, 18, map, MAP)                                                 \
     KIND(STREAM_OVER, 19, map, MAP)                                            \
     /* The parts of a message may come, and how. */                            \
     KIND(PULL, 20, pull, CHANNEL)                                              \
-    /* Where a ring is, or that one was moved. */                              \
+    /* Says where a ring is, or that a ring was moved. */                      \
     KIND(RING, 22, ring, CONNECTION)                                           \
     /* A payload was read out of our memory. */                                \
     KIND(READ, 23, read, CONNECTION)                                           \
@@ -63,7 +63,7 @@
 
 typedef enum { TMSG_KINDS(TMSG_KIND_NUMBER) TMSG_KIND_COUNT } tmsg_kind_t;
 
-/* Where a message belongs: on a channel (1), as a map (2). */
+/* Where a message belongs, as bits: 1 for a channel, 2 for a map. */
 #define TMSG_KIND_IS_CONNECTION 0
 #define TMSG_KIND_IS_CHANNEL 1
 #define TMSG_KIND_IS_MAP 3
@@ -75,15 +75,15 @@ typedef enum { TMSG_KINDS(TMSG_KIND_NUMBER) TMSG_KIND_COUNT } tmsg_kind_t;
 
 _Static_assert(TMSG_KIND_COUNT <= 32, "a kind is a bit of a word");
 
-/* Whether messages of a kind belong to a channel, whose handlers look for it.
- */
+/* Returns whether messages of a kind belong to a channel, whose handlers look
+ * for it. */
 static inline bool tmsg_kind_is_on_channel(uint8_t kind)
 {
     return kind < TMSG_KIND_COUNT &&
            ((0u TMSG_KINDS(TMSG_KIND_ON_CHANNEL)) >> kind & 1u) != 0;
 }
 
-/* Whether they are maps. */
+/* Returns whether messages of a kind are maps. */
 static inline bool tmsg_kind_is_map(uint8_t kind)
 {
     return kind < TMSG_KIND_COUNT &&
@@ -96,14 +96,14 @@ typedef struct tmsg_cma_in tmsg_cma_in_t;
 typedef struct tmsg_arrival tmsg_arrival_t;
 
 /* The handlers. Each runs inside UCX, or in the turn of a box, which is the
- * same to it, with the worker's lock held: it takes notes and leaves the rest
+ * same to it, with the worker's lock held. It takes notes and leaves the rest
  * to chores. IN_PROGRESS keeps arrival->data. */
 #define TMSG_KIND_HANDLER(name, number, handler, where)                        \
     tmsg_ucx_status_t tmsg_##handler##_arrived(const tmsg_arrival_t *arrival);
 
 TMSG_KINDS(TMSG_KIND_HANDLER)
 
-/* One AM as UCX brought it, or a message as it lay in a box. */
+/* An active message as UCX brought it, or a message as it lay in a box. */
 struct tmsg_arrival {
     tmsg_ucx_t *ucx;
     tmsg_preamble_t head;
@@ -111,9 +111,11 @@ struct tmsg_arrival {
     void *data;          /* payload, or UCX's descriptor of a rendezvous */
     size_t data_bytes;
     bool rendezvous;
-    const tmsg_cma_in_t *to_read; /* a rendezvous of ours; NULL: UCX's */
-    bool boxed;                   /* it came by a box: data cannot be kept */
-    tmsg_ucx_ep_t reply_ep;       /* NULL: the sender did not ask for it */
+    /* The memory to read, in a rendezvous of this library; NULL: it is
+     * UCX's. */
+    const tmsg_cma_in_t *to_read;
+    bool boxed;             /* it came by a box: data cannot be kept */
+    tmsg_ucx_ep_t reply_ep; /* NULL: the sender did not ask for it */
 };
 
 #endif

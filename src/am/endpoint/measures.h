@@ -14,31 +14,33 @@
 #include "memory/pool.h"
 #include "serialize/header.h"
 
-/* What a map's layout amounts to, which stays while the map's stamp does. */
+/* The sizes of a map's layout. They stay the same as long as the map's stamp
+ * does. */
 typedef struct {
     uint64_t stamp;
-    size_t tensors;     /* that are not empty */
-    uint64_t bytes;     /* of these, with the gaps between them */
-    uint64_t packed;    /* of tensors that do not lie as they travel */
+    size_t tensors;     /* tensors that are not empty */
+    uint64_t bytes;     /* bytes of these, with the gaps between them */
+    uint64_t packed;    /* bytes of tensors that do not lie as they travel */
     size_t broadcast;   /* tensors that travel shorter than they are */
-    uint64_t out_bytes; /* `bytes`, if they were written out */
-    /* Those that would be parts, if tensors of `large` bytes were. */
+    uint64_t out_bytes; /* `bytes`, with broadcast tensors written out */
+    /* The tensors that would be parts if tensors of `large` bytes were. */
     uint64_t large;
     size_t parts;
     uint64_t parts_bytes;
     uint64_t parts_packed;
-    uint64_t head_bytes; /* of the others, with the gaps between them */
+    uint64_t head_bytes; /* bytes of the others, with gaps between them */
     size_t foreign;      /* parts that must be: their memory is another */
 } tmsg_measures_t;
 
-/* What the caller asks for, and the peer allows. All zero bits: neither. */
+/* What the caller asks for, and what the peer allows. All zero bits:
+ * nothing. */
 typedef struct {
     int32_t way;      /* tmsg_way_kind_t */
     int32_t protocol; /* tmsg_protocol_t */
-    bool parts;       /* the peer takes them */
-    bool slices;      /* and these */
-    bool lane;        /* and has one with us */
-    bool reads;       /* and may read our memory */
+    bool parts;       /* the peer takes parts */
+    bool slices;      /* the peer takes slices */
+    bool lane;        /* the peer has a lane with us */
+    bool reads;       /* the peer may read our memory */
 } tmsg_wish_t;
 
 typedef struct {
@@ -54,37 +56,38 @@ typedef struct {
 /* What a channel with large messages knows of the small ones that this side
  * sends past them. All zero bits: there have been none. */
 typedef struct {
-    uint64_t messages; /* when it looked */
-    uint64_t heard_ns; /* when it saw that there were more; 0: never */
+    uint64_t messages; /* their number when it last looked */
+    uint64_t heard_ns; /* when it last saw more of them; 0: never */
 } tmsg_others_t;
 
-/* What is to be moved. */
+/* A payload that is to be sent. */
 typedef struct {
     const tmsg_map_t *map;
     const tmsg_measures_t *measures;
     tmsg_way_t way;
     tmsg_body_extra_t *extra; /* of the body, or NULL */
-    size_t spill; /* bytes of the body where it heads the payload, else 0 */
-    uint8_t *checksums; /* where extra->checksum puts them, if it is set */
-    uint8_t *foreign;   /* bits of extra->split's, if there are any */
-    void *spare;        /* memory for what is gathered, where it is enough */
+    size_t spill; /* bytes of the body at the payload's head, or 0 */
+    /* Where the checksums go, if extra->checksum is set. */
+    uint8_t *checksums;
+    uint8_t *foreign; /* bits for extra->split, or NULL */
+    void *spare;      /* memory for gathered data, if it is large enough */
     size_t spare_bytes;
-    bool owned; /* UCX is given memory of ours: see tmsg_plan_own() */
+    bool owned; /* UCX is given only our memory: see tmsg_plan_own() */
 } tmsg_payload_t;
 
 /* A payload as one piece or as a scatter list. All zero bits: empty. */
 typedef struct {
     uint64_t bytes;
-    const void *contiguous; /* with iov_count 0 */
+    const void *contiguous; /* the piece, if iov_count is 0 */
     struct iovec *iov;
     size_t iov_count;
-    tmsg_pool_block_t list;    /* where iov is */
+    tmsg_pool_block_t list;    /* memory of iov */
     tmsg_pool_block_t staging; /* gathered or packed tensors, a spilled body */
-    bool shared;               /* nothing of it is its own: see share.h */
+    bool shared;               /* it owns none of these: see share.h */
 } tmsg_plan_t;
 
-/* Whether the last of them, of which `messages` are counted by now, is so long
- * ago that none is likely to wait behind a piece. */
+/* Returns whether the last small message is so long ago that none is likely to
+ * wait behind a piece. `messages` is their number by now. */
 bool tmsg_others_silent(tmsg_others_t *others, uint64_t messages,
                         uint64_t now_ns, uint64_t silence_ns);
 

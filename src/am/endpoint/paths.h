@@ -9,15 +9,16 @@
 
 #include "core/list.h"
 
-#define TMSG_CMA_BYTES 16 /* in place of a payload: address u64, token u64 */
+/* What goes in place of a payload: address u64, token u64. */
+#define TMSG_CMA_BYTES 16
 
-/* Of an endpoint. All zero bits: neither side reads. */
+/* Which side reads the other's memory. All zero bits: neither does. */
 typedef struct {
-    bool sends;    /* the peer reads our memory: it has said so */
-    bool receives; /* and we its, which it was told */
+    bool sends;    /* the peer has said that it reads our memory */
+    bool receives; /* the peer was told that we read its memory */
     uint64_t tokens;
-    tmsg_list_t lent;  /* payloads that the peer has not read yet, */
-    tmsg_list_t ended; /* and that it never will: their connection is over */
+    tmsg_list_t lent;  /* payloads that the peer has not read yet */
+    tmsg_list_t ended; /* payloads it never will: their connection is over */
 } tmsg_cma_t;
 
 #endif

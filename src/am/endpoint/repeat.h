@@ -2,38 +2,40 @@
 /* am/endpoint/repeat.h - the short way of a small message that is like the last
  * one.
  *
- * A loop sends one layout for ever: names, dtypes and shapes are those that
- * both ends know by number, and of the header only two numbers are new. Each
- * end of a channel therefore remembers the last message of that kind that went
- * the general way (prepare.c and post.c, receive.c and fetch.c), and what it
- * came to. One that repeats it goes by this, with all that was found out left
- * out: what is sent is the old header with new numbers, and what arrives is
- * given a map that is laid out already. A call of the same method, or a reply
- * to one, is such a message, with numbers of its own beside.
+ * A loop sends one layout again and again. Both ends know its names, dtypes and
+ * shapes by number, and only two numbers of the header are new. Each end of a
+ * channel therefore remembers the last message of that kind that went the
+ * general way (prepare.c and post.c, receive.c and fetch.c), and the result. A
+ * message that repeats it takes the short way, which skips everything that was
+ * found out before. What is sent is the old header with new numbers. What
+ * arrives gets a map that is laid out already. A call of the same method, or a
+ * reply to one, is such a message, too; it has numbers of its own besides.
  *
- * Why it is right. Whatever the general way looks at is one of these:
+ * The short way is right because the general way looks at these things only:
  *
- *  - bytes of the header. A repeat has the same ones, but for message id and
- *    sequence, and a call's id, time and code, which are looked at here; the
- *    length of the payload, which is
- *    the same; or the map's layout, which its stamp tells from every other.
- *  - what never changes: the worker's parameters, the limits, the peer's hello
- *    (a session, which may get another one, never goes this way).
- *  - the schemas of the channel. Whatever defines one, on its way out or in,
- *    forgets the repeat of that direction; so does the end of a connection.
- *  - whether it goes by UCX or by a box: that keeps the order of one queue
- *    (boxes.h), and what is full or wrong of either the general way says.
- *  - the state of endpoint and channel: then is_plain(), one in each direction,
+ *  - Bytes of the header. A repeat has the same bytes but for message id and
+ *    sequence, and a call's id, time and code, which the short way looks at.
+ *    The length of the payload is the same. The map's layout is told from
+ *    every other by its stamp.
+ *  - Things that never change: the worker's parameters, the limits, the peer's
+ *    hello. A session may get another hello, and never goes this way.
+ *  - The schemas of the channel. A message that defines a schema, on its way
+ *    out or in, makes that direction forget its repeat; so does the end of a
+ *    connection.
+ *  - Whether the message goes by UCX or by a box. The two keep the order of
+ *    one queue (boxes.h). If one of them is full or wrong, the general way
+ *    says so.
+ *  - The state of endpoint and channel. is_plain(), one in each direction,
  *    says that nothing is queued, missing, closing or waited for. It must ask
- *    for all that changes. If it says no the message goes the general way,
+ *    for all that changes. If it says no, the message goes the general way,
  *    which then says what is wrong, if something is.
- *  - what a payload of more than TMSG_REPEAT_SMALL bytes costs: credit in
- * bytes, which is charged and given back here as there (credit.h), and memory
- * of the receiver's, which each record keeps for the next message of the
- * layout. That counts against held_bytes while a message lies in it, and is not
- * had while another message waits for memory.
+ *  - What a payload of more than TMSG_REPEAT_SMALL bytes costs. Credit in
+ *    bytes is charged and given back here as on the general way (credit.h).
+ *    The receiver's memory is what each record keeps for the next message of
+ *    the layout. It counts against held_bytes while a message lies in it, and
+ *    cannot be had while another message waits for memory.
  *
- * So a peer is trusted with nothing more: what it sends is compared, byte by
+ * So a peer is trusted with nothing more. What it sends is compared, byte by
  * byte, with what was checked before, and window, order and budget are asked
  * for each time. */
 #ifndef TMSG_AM_ENDPOINT_REPEAT_H
@@ -51,23 +53,24 @@
 #include "core/map.h"
 #include "serialize/header.h"
 
-/* A preamble, with the name of a method perhaps, and a body that is a reference
- * to a schema. */
-#define TMSG_REPEAT_HEADER_BYTES 104 /* no more than a box has for one */
+/* Longest header of a repeat: a preamble, perhaps the name of a method, and a
+ * body that refers to a schema. */
+#define TMSG_REPEAT_HEADER_BYTES 104 /* no more than a box has for a header */
 
-/* Payloads up to here, about as much as a segment of UCX's holds. */
+/* Longest payload of a repeat, about as much as a segment of UCX holds. */
 #define TMSG_REPEAT_BYTES 8192
 
-/* Of these, those up to here cost no credit in bytes and lie in records. */
+/* Payloads up to here cost no credit in bytes and lie in the records. */
 #define TMSG_REPEAT_SMALL 512
 
-/* And of so many tensors at most: who has data begins at a multiple of 16. */
+/* Most tensors of a repeat: the data of each begin at a multiple of 16. */
 #define TMSG_REPEAT_TENSORS (TMSG_REPEAT_BYTES / 16)
 
-/* What a record may keep of a layout, waiting for the next. */
+/* What a record may keep of a layout for the next message, in bytes. */
 #define TMSG_REPEAT_LAYOUT_BYTES 131072
 
-#define TMSG_REPEAT_LISTED UINT32_MAX /* there are several to be gathered */
+/* Several tensors have data, and are to be gathered. */
+#define TMSG_REPEAT_LISTED UINT32_MAX
 
 /* Where in the payload the data of a tensor go. */
 typedef struct {
@@ -78,19 +81,19 @@ typedef struct {
 typedef struct {
     size_t header_bytes; /* 0: nothing may be repeated */
     uint64_t stamp;      /* of the layout */
-    uint64_t charge;     /* against the peer's window */
+    uint64_t charge;     /* bytes against the peer's window */
     size_t payload_bytes;
-    uint64_t number;         /* its worker has had no other with it */
-    uint32_t flags;          /* of the application's, with which it went */
-    uint32_t am_flags;       /* of UCX's, likewise */
-    uint32_t tensors;        /* that there are */
-    uint32_t only;           /* the one that has data; or TMSG_REPEAT_LISTED */
-    bool has_gaps;           /* between them, which are zeros */
-    bool is_call;            /* or a reply */
-    bool is_boxed;           /* it goes by a box, where there is one */
-    uint8_t slot;            /* which the peer keeps there */
-    uint8_t recent;          /* its place among the worker's, if it has one */
-    struct tmsg_send *ready; /* the record of the next one, or NULL */
+    uint64_t number;         /* unique among the repeats of the worker */
+    uint32_t flags;          /* the application's flags, with which it went */
+    uint32_t am_flags;       /* the flags for UCX, with which it went */
+    uint32_t tensors;        /* tensors of the map */
+    uint32_t only;           /* the one that has data, or TMSG_REPEAT_LISTED */
+    bool has_gaps;           /* zeros lie between the tensors */
+    bool is_call;            /* it is a call, or a reply */
+    bool is_boxed;           /* it goes by a box, if there is one */
+    uint8_t slot;            /* the slot in which the peer keeps the schema */
+    uint8_t recent;          /* its place in the worker's `recent`, if any */
+    struct tmsg_send *ready; /* record of the next repeat, or NULL */
     tmsg_repeat_piece_t *pieces; /* of the tensors, with room for more */
     uint32_t piece_room;
     uint8_t header[TMSG_REPEAT_HEADER_BYTES];
@@ -98,13 +101,13 @@ typedef struct {
 
 typedef struct {
     size_t header_bytes;      /* 0: nothing may be repeated */
-    const tmsg_map_t *layout; /* of the schema that it refers to */
-    uint64_t noted;           /* what such a message counts for */
-    uint64_t room_bytes;      /* of that, for a payload that is not small */
-    uint64_t charge;          /* against the window that its sender has */
-    uint64_t number;          /* its worker has had no other with it */
+    const tmsg_map_t *layout; /* of the schema that the message refers to */
+    uint64_t noted;           /* bytes that such a message counts for */
+    uint64_t room_bytes;      /* of these, for a payload that is not small */
+    uint64_t charge;          /* bytes against this side's window */
+    uint64_t number;          /* unique among the repeats of the worker */
     uint8_t header[TMSG_REPEAT_HEADER_BYTES];
-    tmsg_preamble_t head; /* the same, decoded */
+    tmsg_preamble_t head; /* `header`, decoded */
 } tmsg_repeat_in_t;
 
 typedef struct tmsg_channel tmsg_channel_t;

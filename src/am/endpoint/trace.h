@@ -10,13 +10,14 @@
 #include "am/endpoint/endpoint.h"
 #include "am/worker/context.h"
 
-/* Whether somebody is told. */
+/* Returns whether the application traces. */
 static inline bool tmsg_trace_is_on(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->worker->context->on_trace != NULL;
 }
 
-/* Lock held: the event, in which the connection is not named yet. */
+/* Tells the application an event. Fills in the connection, the endpoint and the
+ * peer. Lock held. */
 void tmsg_trace_tell(const tmsg_endpoint_t *endpoint,
                      tmsg_trace_event_t *event);
 
