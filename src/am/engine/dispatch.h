@@ -5,14 +5,15 @@
 
 #include "am/endpoint/kinds.h"
 
-/* UCX's callback for every AM: checks the preamble and calls the handler of its
- * kind. */
+/* UCX calls this for every active message. It checks the preamble and calls the
+ * handler of the message's kind. Inside UCX, lock held. */
 tmsg_ucx_status_t tmsg_kinds_arrived(void *arg, const void *header,
                                      size_t header_bytes, void *data,
                                      size_t data_bytes,
                                      const tmsg_ucx_am_info_t *info);
 
-/* In progress: takes what has come by the peers' boxes. Gives how many. */
+/* Takes what has come by the boxes of the peers. Called in progress, lock held.
+ * Returns how many messages were taken. */
 unsigned tmsg_kinds_poll(tmsg_worker_t *worker);
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/engine/endpoint.h - what the application does with a connection, and what
- * it brings with each step. */
+/* am/engine/endpoint.h - what the application does with a connection, and the
+ * work that a connection has in each step. */
 #ifndef TMSG_AM_ENGINE_ENDPOINT_H
 #define TMSG_AM_ENGINE_ENDPOINT_H
 
 #include "am/endpoint/endpoint.h"
 
-/* Lock held: the connection stands. */
+/* Opens the endpoint, when the connection stands. Lock held. */
 void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint);
 
-/* Lock held, in progress: does what UCX's callbacks left to do. */
+/* Does the work that UCX's callbacks left. Called in progress, lock held. */
 void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint);
 
 #endif

@@ -5,16 +5,19 @@
 
 #include "am/endpoint/endpoint.h"
 
-/* Lock held, outside UCX: ends it now. Whatever is pending ends with this
- * status; `error` names the cause, the peer is put in front. */
+/* Ends the endpoint now. Everything that is pending ends with this status.
+ * `error` names the cause; the function puts the peer's name in front. Lock
+ * held, outside UCX. */
 void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                        const char *error);
 
-/* Lock held, outside UCX: takes the connection away from an endpoint that lives
- * on. In order; UCX still has to report. `alive`: the peer is there yet. */
+/* Takes the connection away from an endpoint that lives on. UCX still has to
+ * report its operations. `alive`: the peer is still there. Lock held, outside
+ * UCX. */
 void tmsg_endpoint_part(tmsg_endpoint_t *endpoint, bool alive);
 
-/* Lock held: frees the handle, for the application or a listener. */
+/* Gives back the handle, for the application or a listener, and ends the
+ * endpoint. Lock held. */
 void tmsg_endpoint_release(tmsg_endpoint_t *endpoint);
 
 #endif

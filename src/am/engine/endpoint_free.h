@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/engine/endpoint_free.h - what an endpoint lets go of, and when. */
+/* am/engine/endpoint_free.h - what an endpoint frees, and when. */
 #ifndef TMSG_AM_ENGINE_ENDPOINT_FREE_H
 #define TMSG_AM_ENGINE_ENDPOINT_FREE_H
 
 #include "am/endpoint/endpoint.h"
 
-/* Its last reference is gone. */
+/* Frees an endpoint whose last reference is gone. */
 void tmsg_endpoint_free(tmsg_endpoint_t *endpoint);
 
-/* The connection is gone: the next one starts without schemas. */
+/* Frees what belonged to a connection that is gone: the next one starts without
+ * schemas. */
 void tmsg_channels_parted(tmsg_endpoint_t *endpoint);
 
-/* Takes an endpoint out of the table that has ended, has nothing in UCX and is
- * nobody's any more: until then its worker's end finds it there. */
+/* Takes an endpoint out of the table if it has ended, has nothing in UCX, and
+ * nobody has its handle. Until then the end of its worker finds it in the
+ * table. */
 void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint);
 
 #endif

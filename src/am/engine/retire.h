@@ -5,27 +5,32 @@
 
 #include "am/endpoint/kinds.h"
 
-/* A peer that was killed while it wrote to shared memory may have left our
- * queue blocked for everybody: no new connection uses this UCX worker, but for
- * those that come by a blob, whose address stays; and if it is blocked those
- * that do end, and its blobs with them. Lock held, outside UCX. */
+/* Retires a UCX worker that has lost a peer. A peer that was killed while it
+ * wrote to shared memory may have left our queue blocked for everybody. No new
+ * connection uses this UCX worker, except those that come by a blob, whose
+ * address stays. If the queue turns out to be blocked, the endpoints that use
+ * it end, and its blobs, too. Lock held, outside UCX. */
 void tmsg_ucx_retire(tmsg_ucx_t *ucx);
 
-/* Lock held: another takes the new connections of this one, which has no shared
- * memory. It stays open for those that it has, and for a blob. */
+/* Replaces a UCX worker without shared memory: another takes its new
+ * connections. It stays open for the connections that it has, and for a blob.
+ * Lock held. */
 void tmsg_ucx_supersede(tmsg_ucx_t *ucx);
 
-/* Lock held: an endpoint on a retired one has ended, which UCX may never
- * report. */
+/* Begins to watch a retired UCX worker: one of its endpoints has ended, which
+ * UCX may never report. Lock held. */
 void tmsg_ucx_watch(tmsg_ucx_t *ucx);
 
-/* Lock held, outside UCX: closes those that are retired and unused. */
+/* Closes the UCX workers that are retired and unused. Lock held, outside
+ * UCX. */
 void tmsg_worker_close_retired(tmsg_worker_t *worker);
 
-/* Ends what is under way to find that out, if anything. */
+/* Ends the probe that finds out whether the queue is blocked, if one is under
+ * way. */
 void tmsg_probe_close(tmsg_ucx_t *ucx);
 
-/* What a peer sends to one of which that is being found out, by its header. */
+/* Notes a message that a peer has sent to a UCX worker whose queue is being
+ * probed. `header` is the message's. */
 void tmsg_probe_note(tmsg_ucx_t *ucx, const void *header, size_t bytes);
 
 #endif

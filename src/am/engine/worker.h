@@ -5,7 +5,8 @@
 
 #include "am/worker/worker.h"
 
-/* Ends everything and frees the worker; no call is in it any more. */
+/* Ends everything and frees the worker. No call may be in it any more. No lock
+ * held. */
 void tmsg_worker_finish(tmsg_worker_t *worker);
 
 #endif
