@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* core/bytes.h - little-endian numbers in and out of byte buffers; zeros. */
+/* core/bytes.h - little-endian numbers in byte buffers; copies, comparisons and
+ * zeros of a few bytes. */
 #ifndef TMSG_CORE_BYTES_H
 #define TMSG_CORE_BYTES_H
 
@@ -9,11 +10,11 @@
 #include <stdint.h>
 #include <string.h>
 
-/* One load or store each where the width is known: compilers that are given
- * single bytes make much of two numbers side by side. */
+/* Where the width is known, each is one load or store. For single bytes,
+ * compilers write long code when two numbers lie side by side. */
 
-/* Writes the low `width` bytes of value, lowest first; returns what follows
- * them. */
+/* Writes the low `width` bytes of value, lowest first. Returns the address
+ * behind them. */
 static inline uint8_t *tmsg_put_le(uint8_t *to, uint64_t value, unsigned width)
 {
     uint64_t bytes = htole64(value);
@@ -30,7 +31,8 @@ static inline uint64_t tmsg_get_le(const uint8_t *from, unsigned width)
     return le64toh(bytes);
 }
 
-/* memcmp() == 0 of a few bytes, mostly less than a call of that costs. */
+/* Returns whether a few bytes are the same. It mostly costs less than a call of
+ * memcmp(). */
 static inline bool tmsg_is_same(const void *one, const void *other,
                                 size_t bytes)
 {
@@ -54,8 +56,8 @@ static inline bool tmsg_is_same(const void *one, const void *other,
            tmsg_get_le(a + bytes - 8, 8) == tmsg_get_le(b + bytes - 8, 8);
 }
 
-/* memcpy() of what is mostly a small tensor, for which a call costs more than
- * the moves. */
+/* Copies what is mostly a small tensor, for which a call of memcpy() costs more
+ * than the moves. */
 static inline void tmsg_copy_small(uint8_t *to, const uint8_t *from,
                                    size_t bytes)
 {
@@ -73,8 +75,9 @@ static inline void tmsg_copy_small(uint8_t *to, const uint8_t *from,
     memcpy(to + bytes - 16, from + bytes - 16, 16);
 }
 
-/* A memset of a length that the compiler is not to know: where it knows, gcc
- * writes `rep stos`, which takes longer to begin than memset() takes in all. */
+/* Sets bytes to zero, with a length that is hidden from the compiler. If gcc
+ * knew the length, it would write `rep stos`, which takes longer to begin than
+ * memset() takes in all. */
 static inline void tmsg_zero(void *to, size_t bytes)
 {
     __asm__("" : "+r"(bytes));

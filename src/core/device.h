@@ -7,7 +7,7 @@
 
 #include <tensormsg/device.h>
 
-/* The type's name, or NULL: not one of the list. */
+/* Returns the type's name, or NULL if the type is not one of DLPack's list. */
 const char *tmsg_device_type_name(int32_t type);
 
 static inline bool tmsg_device_is(tmsg_device_t a, tmsg_device_t b)
@@ -15,8 +15,8 @@ static inline bool tmsg_device_is(tmsg_device_t a, tmsg_device_t b)
     return a.type == b.type && a.id == b.id;
 }
 
-/* Whether data of a tensor there is an address, to which bytes may be added.
- * With OpenCL and its kin it is a handle. */
+/* Returns whether `data` of a tensor on such a device is an address, to which
+ * bytes may be added. With OpenCL and similar types it is a handle. */
 bool tmsg_device_has_addresses(int32_t type);
 
 #endif

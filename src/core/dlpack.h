@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* core/dlpack.h - DLPack's structs, laid out as its specification has them: the
- * "C API" of version 1.3, in which those of 0.6 are unchanged. */
+/* core/dlpack.h - DLPack's structs, as the "C API" of its specification lays
+ * them out. The version is 1.3, in which the structs of 0.6 are unchanged. */
 #ifndef TMSG_CORE_DLPACK_H
 #define TMSG_CORE_DLPACK_H
 
@@ -29,7 +29,7 @@ struct DLManagedTensor {
     void (*deleter)(struct DLManagedTensor *self);
 };
 
-/* Whatever the version says, what is before dl_tensor is as here. */
+/* The fields before dl_tensor are the same in every version. */
 struct DLManagedTensorVersioned {
     uint32_t major, minor;
     void *manager_ctx;
@@ -38,7 +38,7 @@ struct DLManagedTensorVersioned {
     tmsg_dl_tensor_t dl_tensor;
 };
 
-/* Whether a tensor of a map was added as one that nobody may write to. */
+/* Returns whether a tensor was added to its map as read-only. */
 bool tmsg_map_entry_is_read_only(const tmsg_map_entry_t *entry);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* core/error.h - how a failing call leaves its words behind. */
+/* core/error.h - how a failing call leaves its error message. */
 #ifndef TMSG_CORE_ERROR_H
 #define TMSG_CORE_ERROR_H
 
@@ -7,24 +7,24 @@
 
 #include <tensormsg/status.h>
 
-#define TMSG_ERROR_BYTES 512 /* longest message, NUL included */
+#define TMSG_ERROR_BYTES 512 /* longest message, with its NUL */
 #define TMSG_ERROR_NAME_BYTES 64
 
 /* Formats this thread's error message and returns `status`, so that a failure
  * is one line: return tmsg_error_set(TMSG_ERR_..., "tensor '%s': ...", name).
- * The arguments may point into the current message, and may be a peer's: the
- * message is one line of UTF-8 whatever they hold, and ends in "..." where it
- * was cut. */
+ * The arguments may point into the current message, and may come from a peer.
+ * The message is always one line of UTF-8, and ends in "..." if it was cut. */
 tmsg_status_t tmsg_error_set(tmsg_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The same of texts one behind the other, which costs a tenth: for what is said
- * to who polls, again and again. */
+/* As tmsg_error_set(), with `count` texts one behind the other. It costs a
+ * tenth of that, for messages that a polling caller gets again and again. */
 tmsg_status_t tmsg_error_join(tmsg_status_t status, const char *const *texts,
                               size_t count);
 
-/* tmsg_error_set() for IO, with errno's text appended: "bind /run/x: No such
- * file". Out of descriptors it is LIMIT_EXCEEDED, and the limit is named. */
+/* As tmsg_error_set(), with the text of errno behind it: "bind /run/x: No such
+ * file". If descriptors have run out, the status is LIMIT_EXCEEDED and the
+ * message names the limit. */
 tmsg_status_t tmsg_error_errno(tmsg_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -32,14 +32,16 @@ typedef struct {
     char text[TMSG_ERROR_NAME_BYTES + sizeof("...")];
 } tmsg_error_name_t;
 
-/* A name as an error or a log line quotes it, which keeps it from pushing the
- * rest out: "..." in place of what is longer than TMSG_ERROR_NAME_BYTES, never
- * half a character, '?' for NUL. What else cannot be shown is left to
- * tmsg_error_set() and tmsg_log(). To be used within one expression:
- * tmsg_error_set(..., "tensor '%s': ...", tmsg_error_name(name, bytes).text) */
+/* Returns a name as an error or a log line quotes it, so that a long name does
+ * not push out the rest. "..." replaces what is longer than
+ * TMSG_ERROR_NAME_BYTES, no character is cut in half, and NUL becomes '?'.
+ * tmsg_error_set() and tmsg_log() replace other bytes that cannot be shown. Use
+ * the result within one expression: tmsg_error_set(..., "tensor '%s': ...",
+ * tmsg_error_name(name, bytes).text) */
 tmsg_error_name_t tmsg_error_name(const char *name, size_t name_bytes);
 
-/* NO_MEMORY, with what could not be had. */
+/* Returns NO_MEMORY and sets a message that names what there was no memory
+ * for. */
 tmsg_status_t tmsg_error_memory(const char *what);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* core/index.h - finding one of many names. */
+/* core/index.h - finds one of many names. */
 #ifndef TMSG_CORE_INDEX_H
 #define TMSG_CORE_INDEX_H
 
@@ -10,7 +10,7 @@
 
 #define TMSG_INDEX_NONE SIZE_MAX
 
-/* An array that the index looks into: each item, `stride` bytes long, begins
+/* The array that an index looks into. Each item has `stride` bytes and begins
  * with a `const char *name` and a `size_t name_bytes`. */
 typedef struct {
     const void *items;
@@ -23,28 +23,30 @@ typedef struct {
     uint32_t hash;
 } tmsg_index_slot_t;
 
-/* A hash table of positions. All zero bits is an empty one; short arrays are
- * searched without. The hash is keyed by a secret of the process, so a peer
- * cannot choose names that collide. */
+/* A hash table of positions. All zero bits: it is empty. Short arrays are
+ * searched without the table. A secret of the process keys the hash, so that a
+ * peer cannot choose names that collide. */
 typedef struct {
     tmsg_index_slot_t *slots;
     size_t mask;
 } tmsg_index_t;
 
-/* The position of a name, or TMSG_INDEX_NONE. */
+/* Returns the position of a name, or TMSG_INDEX_NONE. */
 size_t tmsg_index_find(const tmsg_index_t *index, const tmsg_names_t *names,
                        const char *name, size_t name_bytes);
 
-/* Takes in the last of names->items, whose name must be new. An array that
- * became empty starts over by this alone, with the memory that there is. */
+/* Adds the last of names->items, whose name must be new. If the array became
+ * empty, adding starts the index over, with the memory that it has. Errors:
+ * NO_MEMORY. */
 tmsg_status_t tmsg_index_add(tmsg_index_t *index, const tmsg_names_t *names);
 
-/* Lets go of `position`, after the item was taken out of names->items and those
- * behind it moved up. */
+/* Removes `position`. The caller has taken the item out of names->items and
+ * moved up those behind it. */
 void tmsg_index_remove(tmsg_index_t *index, const tmsg_names_t *names,
                        size_t position);
 
-/* Makes *copy_p the index of a copied array of `count`. Errors: NO_MEMORY. */
+/* Makes *copy_p the index of a copied array with `count` items. Errors:
+ * NO_MEMORY. */
 tmsg_status_t tmsg_index_copy(const tmsg_index_t *index, size_t count,
                               tmsg_index_t *copy_p);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* core/json_read.h - JSON that people write, read strictly: nothing after its
- * end, no key twice, no \u0000, integers only where they are exact. What is
- * wrong is said with the source and the key. */
+/* core/json_read.h - reads JSON that people write, strictly: nothing after its
+ * end, no key twice, no \u0000, integers only if they are exact. An error names
+ * the source and the key. */
 #ifndef TMSG_CORE_JSON_READ_H
 #define TMSG_CORE_JSON_READ_H
 
@@ -12,36 +12,37 @@
 
 #include <tensormsg/status.h>
 
-#define TMSG_JSON_EXACT_MOST                                                   \
-    (1LL << 53) /* a double has every integer so far                           \
-                 */
+/* A double holds every integer up to here. */
+#define TMSG_JSON_EXACT_MOST (1LL << 53)
 
-/* `status` is sticky: the first error stays. */
+/* A reader of one text. `status` is sticky: the first error stays. */
 typedef struct {
-    const char *what;   /* "the configuration file" */
-    const char *source; /* its name */
+    const char *what;   /* such as "the configuration file" */
+    const char *source; /* its file name */
     tmsg_status_t status;
 } tmsg_json_reader_t;
 
-/* INVALID_PARAM: "source: 'key' what". */
+/* Sets the status to INVALID_PARAM, with the message "source: 'key' what". */
 void tmsg_json_fail(tmsg_json_reader_t *reader, const cJSON *item,
                     const char *what);
 
-/* An integer from 0 to `most`; 0 where it is none. */
+/* Returns an integer from 0 to `most`. If `item` is not one, the reader fails
+ * and the result is 0. */
 uint64_t tmsg_json_read_number(tmsg_json_reader_t *reader, const cJSON *item,
                                uint64_t most);
 
-/* Whether it is an object whose keys are all different, in time that grows with
- * their number. Errors: INVALID_PARAM, NO_MEMORY. */
+/* Returns whether `object` is an object whose keys are all different, in time
+ * that grows with their number. Errors: INVALID_PARAM, NO_MEMORY. */
 bool tmsg_json_check_object(tmsg_json_reader_t *reader, const cJSON *object);
 
-/* The first \u0000 of a text, where cJSON would end a string, or NULL: to be
- * asked before cJSON is, by everybody who has JSON of others. */
+/* Returns the first \u0000 of a text, or NULL. cJSON would end a string there.
+ * Call this before cJSON for every JSON that comes from others. */
 const char *tmsg_json_find_nul(const char *text, size_t bytes);
 
-/* The value that is `text`, or that the file called `source` holds (1 MiB at
- * most), freed with cJSON_Delete(); NULL: the reader's status says why. Errors:
- * NOT_FOUND, IO, LIMIT_EXCEEDED, INVALID_PARAM, NO_MEMORY. */
+/* tmsg_json_parse() returns the value of `text`, tmsg_json_load() that of the
+ * file called `source` (1 MiB at most). The caller frees it with
+ * cJSON_Delete(). NULL: the reader's status says why. Errors: NOT_FOUND, IO,
+ * LIMIT_EXCEEDED, INVALID_PARAM, NO_MEMORY. */
 cJSON *tmsg_json_parse(tmsg_json_reader_t *reader, const char *text);
 cJSON *tmsg_json_load(tmsg_json_reader_t *reader);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* core/limits.h - defaults overlaid with what the application set. */
+/* core/limits.h - the limits: defaults, and what the application sets
+ * instead. */
 #ifndef TMSG_CORE_LIMITS_H
 #define TMSG_CORE_LIMITS_H
 
@@ -10,15 +11,16 @@
 
 #define TMSG_METADATA_KEYS_USUAL 65536
 
-/* The defaults of this machine, all of them. */
+/* Returns the defaults of this machine, with all fields set. */
 tmsg_limits_t tmsg_limits_usual(void);
 
-/* Overlays the fields that *given sets, all or none. Errors: INVALID_PARAM. */
+/* Sets the fields of *limits that *given sets: all of them or, on error, none.
+ * Errors: INVALID_PARAM. */
 tmsg_status_t tmsg_limits_merge(const tmsg_limits_t *given,
                                 tmsg_limits_t *limits);
 
-/* Sets one limit by the name of its field, without judging the value: that is
- * for tmsg_limits_merge(). False: there is none of that name. */
+/* Sets one limit by the name of its field. tmsg_limits_merge() checks the value
+ * later. False: no limit has that name. */
 bool tmsg_limits_set(tmsg_limits_t *limits, const char *name, uint64_t value);
 
 #endif

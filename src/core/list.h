@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* core/list.h - doubly linked lists of what embeds a node. */
+/* core/list.h - doubly linked lists. The elements embed a node. */
 #ifndef TMSG_CORE_LIST_H
 #define TMSG_CORE_LIST_H
 
 #include <stddef.h>
 
-/* What a member is embedded in. */
+/* Returns the struct in which `pointer` points to the member. */
 #define TMSG_CONTAINER_OF(pointer, type, member)                               \
     ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
@@ -14,14 +14,14 @@ typedef struct tmsg_node {
     struct tmsg_node *previous;
 } tmsg_node_t;
 
-/* All zero bits is an empty one. */
+/* A list. All zero bits: it is empty. */
 typedef struct {
     tmsg_node_t *head;
     tmsg_node_t *tail;
     size_t count;
 } tmsg_list_t;
 
-/* Puts a node behind another, or at the head behind NULL. */
+/* Inserts a node behind `before`, or at the head if `before` is NULL. */
 static inline void tmsg_list_insert(tmsg_list_t *list, tmsg_node_t *before,
                                     tmsg_node_t *node)
 {
@@ -70,7 +70,7 @@ static inline void tmsg_list_remove(tmsg_list_t *list, tmsg_node_t *node)
     list->count--;
 }
 
-/* The first node, taken off; NULL of an empty list. */
+/* Takes the first node off and returns it; NULL if the list is empty. */
 static inline tmsg_node_t *tmsg_list_pop(tmsg_list_t *list)
 {
     tmsg_node_t *node = list->head;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* core/log.h - writing log lines. */
+/* core/log.h - writes log lines. */
 #ifndef TMSG_CORE_LOG_H
 #define TMSG_CORE_LOG_H
 
@@ -8,7 +8,8 @@
 void tmsg_log(tmsg_log_level_t level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Whether a line of that level would be seen: ask before costly formatting. */
+/* Returns whether a line of that level would be seen. Call this before costly
+ * formatting. */
 int tmsg_log_wanted(tmsg_log_level_t level);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* core/params.h - structs of parameters, whose field_mask says which of their
- * fields the application has set. */
+/* core/params.h - structs of parameters, whose field_mask tells which fields
+ * the application has set. */
 #ifndef TMSG_CORE_PARAMS_H
 #define TMSG_CORE_PARAMS_H
 
@@ -16,7 +16,8 @@ typedef struct {
     size_t bytes;
 } tmsg_param_t;
 
-/* The row of one field, and of several that lie side by side. */
+/* Make the row of one field (TMSG_PARAM), and of several fields that lie side
+ * by side (TMSG_PARAMS). */
 #define TMSG_PARAM(params_t, bit, field)                                       \
     TMSG_PARAMS(params_t, bit, field, field)
 #define TMSG_PARAMS(params_t, bit, first, last)                                \
@@ -26,12 +27,13 @@ typedef struct {
                 offsetof(params_t, first)                                      \
     }
 
-/* The error of bits that nobody knows; `what` names the struct, "listener". */
+/* Returns the error for unknown bits. `what` names the struct, such as
+ * "listener". */
 tmsg_status_t tmsg_params_unknown(const char *what, uint64_t bits);
 
-/* Copies the fields that `mask` names from *params to *read, which has the
- * defaults and is a struct of the same type. params may be NULL if mask is 0.
- * Errors: INVALID_PARAM (a bit is in no row). */
+/* Copies the fields that `mask` names from *params to *read. *read is a struct
+ * of the same type and has the defaults. params may be NULL if mask is 0.
+ * Errors: INVALID_PARAM (no row has the bit). */
 tmsg_status_t tmsg_params_read(const char *what, const void *params,
                                uint64_t mask, const tmsg_param_t *rows,
                                size_t row_count, void *read);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* core/refs.h - how many references an object has that several threads may
- * hold. Whoever drops the last one frees the object. A count that only changes
- * with a lock held is a plain number instead. */
+/* core/refs.h - counts the references to an object that several threads may
+ * hold. The thread that drops the last one frees the object. A count that only
+ * changes with a lock held is a plain number instead. */
 #ifndef TMSG_CORE_REFS_H
 #define TMSG_CORE_REFS_H
 
@@ -17,7 +17,8 @@ static inline void tmsg_refs_init(tmsg_refs_t *refs, unsigned count)
     atomic_init(&refs->count, count);
 }
 
-/* Takes so many more, from any thread; the caller has one, or knows who has. */
+/* Takes `count` more references, from any thread. The caller has one already,
+ * or knows who has. */
 static inline void tmsg_refs_take_some(tmsg_refs_t *refs, unsigned count)
 {
     atomic_fetch_add_explicit(&refs->count, count, memory_order_relaxed);
@@ -28,15 +29,15 @@ static inline void tmsg_refs_take(tmsg_refs_t *refs)
     tmsg_refs_take_some(refs, 1);
 }
 
-/* Whether there are just so many. If the caller has all of them, nobody can
- * take another meanwhile. */
+/* Returns whether there are exactly `count` references. If the caller has all
+ * of them, nobody can take another meanwhile. */
 static inline bool tmsg_refs_are(const tmsg_refs_t *refs, unsigned count)
 {
     return atomic_load_explicit(&refs->count, memory_order_acquire) == count;
 }
 
-/* Drops so many of the caller's. True: they were the last, which costs no
- * locked operation. */
+/* Drops `count` references of the caller. True: they were the last; this case
+ * costs no locked operation. */
 static inline bool tmsg_refs_drop_some(tmsg_refs_t *refs, unsigned count)
 {
     return tmsg_refs_are(refs, count) ||
@@ -49,8 +50,8 @@ static inline bool tmsg_refs_drop(tmsg_refs_t *refs)
     return tmsg_refs_drop_some(refs, 1);
 }
 
-/* The same two without a locked operation, while no other thread takes or drops
- * any. */
+/* As tmsg_refs_take() and tmsg_refs_drop(), without a locked operation. No
+ * other thread may take or drop references at the same time. */
 static inline void tmsg_refs_take_alone(tmsg_refs_t *refs)
 {
     unsigned count = atomic_load_explicit(&refs->count, memory_order_relaxed);
