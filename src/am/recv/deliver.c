@@ -12,7 +12,7 @@
 #include "am/recv/schemas.h"
 #include "am/recv/trace.h"
 
-/* Notes the number below which all messages were taken. A stream's messages are
+/* Notes the number of the next message to be taken. A stream's messages are
  * taken in another order than they came in: its end at once, earlier ones when
  * they are read. */
 static void note_taken(tmsg_message_t *message)
