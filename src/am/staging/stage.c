@@ -12,7 +12,8 @@
 #include "core/log.h"
 #include "memory/domain.h"
 
-#define WAIT_LEAST_NS 50000 /* of who sleeps, before it asks again; doubled */
+/* First sleep between two questions; each next one is twice as long. */
+#define WAIT_LEAST_NS 50000
 #define WAIT_MOST_NS 2000000
 
 void tmsg_soon(tmsg_worker_t *worker, tmsg_soon_t *call)
@@ -45,14 +46,15 @@ void tmsg_copy_forget(tmsg_worker_t *worker, tmsg_copy_t *copy)
     }
 }
 
-static tmsg_status_t ask(const tmsg_copy_t *copy)
+static tmsg_status_t ask_copy(const tmsg_copy_t *copy)
 {
     return copy->event == NULL
                ? TMSG_OK
                : copy->domain->event_query(copy->domain->arg, copy->event);
 }
 
-/* Each once; what is told may take others out, or put some in. */
+/* Asks for each copy once. copy->over() may take other copies out of the list,
+ * or put some in. */
 static unsigned ask_copies(tmsg_worker_t *worker)
 {
     tmsg_list_t *copies = &worker->stage.copies;
@@ -60,7 +62,7 @@ static unsigned ask_copies(tmsg_worker_t *worker)
 
     for (size_t i = copies->count; i > 0 && copies->count > 0; i--) {
         tmsg_copy_t *copy = TMSG_CONTAINER_OF(copies->head, tmsg_copy_t, node);
-        tmsg_status_t status = ask(copy);
+        tmsg_status_t status = ask_copy(copy);
 
         if (status == TMSG_IN_PROGRESS) {
             tmsg_list_remove(copies, &copy->node);
@@ -92,7 +94,7 @@ unsigned tmsg_stage_poll(tmsg_worker_t *worker)
     return count;
 }
 
-static void wake(tmsg_timer_t *timer) { (void)timer; }
+static void wake_for_copies(tmsg_timer_t *timer) { (void)timer; }
 
 bool tmsg_stage_arm(tmsg_worker_t *worker)
 {
@@ -109,7 +111,7 @@ bool tmsg_stage_arm(tmsg_worker_t *worker)
     if (stage->timer.deadline_ns == 0) {
         wait = wait < WAIT_LEAST_NS ? WAIT_LEAST_NS : wait;
         stage->wait_ns = wait > WAIT_MOST_NS ? WAIT_MOST_NS : wait;
-        stage->timer.expired = wake;
+        stage->timer.expired = wake_for_copies;
         tmsg_loop_set_alarm(&worker->loop, &stage->timer, stage->wait_ns);
     }
     return true;
@@ -127,7 +129,7 @@ static void free_chunk(tmsg_chunks_t *chunks, tmsg_chunk_t *chunk)
     free(chunk);
 }
 
-static void empty(tmsg_chunks_t *chunks)
+static void empty_chunks(tmsg_chunks_t *chunks)
 {
     tmsg_node_t *node;
 
@@ -139,8 +141,8 @@ static void empty(tmsg_chunks_t *chunks)
 void tmsg_stage_close(tmsg_worker_t *worker)
 {
     tmsg_loop_clear_timer(&worker->loop, &worker->stage.timer);
-    empty(&worker->stage.out);
-    empty(&worker->stage.in);
+    empty_chunks(&worker->stage.out);
+    empty_chunks(&worker->stage.in);
 }
 
 void tmsg_stage_detour(tmsg_worker_t *worker, tmsg_detour_t reason,
@@ -223,7 +225,8 @@ tmsg_status_t tmsg_chunk_take(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
         return TMSG_OK;
     }
     while (chunks->bytes + capacity > TMSG_CHUNKS_BYTES &&
-           chunks->spare.count > 0) { /* another's, or too small */
+           chunks->spare.count > 0) {
+        /* The spare chunks are another domain's, or too small. */
         free_chunk(chunks, TMSG_CONTAINER_OF(tmsg_list_pop(&chunks->spare),
                                              tmsg_chunk_t, node));
     }
@@ -286,8 +289,8 @@ tmsg_status_t tmsg_copy_watch(tmsg_worker_t *worker, tmsg_copy_t *copy,
     return status;
 }
 
-/* Where the driver gives no event for what it was told to copy, a copy without
- * a stream is done when that is. */
+/* If the driver gives no event for the copy that it was told to make, a second
+ * copy without a stream follows. Both are done when that one is. */
 tmsg_status_t tmsg_copy_in(tmsg_worker_t *worker, tmsg_copy_t *copy,
                            const tmsg_domain_t *domain, tmsg_device_t device,
                            void *to, const void *host, uint64_t bytes)
@@ -312,7 +315,8 @@ tmsg_status_t tmsg_copy_in(tmsg_worker_t *worker, tmsg_copy_t *copy,
     return status;
 }
 
-/* What moves to whoever touches it is another type to UCX. */
+/* Returns UCX's name for the memory. CUDA memory that moves to whoever touches
+ * it is a type of its own. */
 static const char *transport_of(const tmsg_domain_t *domain,
                                 tmsg_device_t device)
 {

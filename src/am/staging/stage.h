@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/staging/stage.h - copies between host memory and that of devices, which
- * run beside the CPU: what they need, and who is told when they are done.
+/* am/staging/stage.h - copies between host memory and device memory, which run
+ * beside the CPU. This file has what they need, and reports when they are done.
  *
- * The library's own stream of a device gets only copies that can run at once:
- * what is before them on a stream of the application's is waited for here, by
- * asking, so that a kernel which waits for a message holds up no other one. */
+ * The library's own stream of a device gets only copies that can run at once.
+ * Work that precedes them on a stream of the application's is awaited here, by
+ * asking for its event: a kernel that waits for a message then holds up no
+ * other message. */
 #ifndef TMSG_AM_STAGING_STAGE_H
 #define TMSG_AM_STAGING_STAGE_H
 
@@ -19,54 +20,60 @@
 typedef struct tmsg_worker tmsg_worker_t;
 typedef struct tmsg_ucx tmsg_ucx_t;
 
-/* Lock held, outside UCX: tells of what is done. Returns how much. */
+/* Lock held, outside UCX: reports the copies that are done and makes the calls
+ * of tmsg_soon(). Returns how many. */
 unsigned tmsg_stage_poll(tmsg_worker_t *worker);
 
-/* Somebody is about to sleep. False: there is work. */
+/* Sets the timer that wakes a thread which is about to sleep, if copies are
+ * under way. Returns false if there is work to do at once. */
 bool tmsg_stage_arm(tmsg_worker_t *worker);
 
-/* Nothing is under way any more. */
+/* Frees the chunks and the timer. Nothing may be under way any more. */
 void tmsg_stage_close(tmsg_worker_t *worker);
 
-/* Lock held, all that follow. */
+/* Lock held, for all functions below.
+ *
+ * tmsg_soon() has `call` made by the next tmsg_stage_poll(); tmsg_soon_forget()
+ * takes it back. */
 
 void tmsg_soon(tmsg_worker_t *worker, tmsg_soon_t *call);
 void tmsg_soon_forget(tmsg_soon_t *call);
 
-/* A chunk for `bytes`, at most TMSG_CHUNKS_BYTES. Without `call` it is had
- * though all that there may be are in use. Errors: IN_PROGRESS (`call` is made
- * when it is worth another try), NO_MEMORY. */
+/* Takes a chunk for `bytes`, at most TMSG_CHUNKS_BYTES. Without `call` it makes
+ * one even if all chunks that there may be are in use. Errors: IN_PROGRESS
+ * (`call` is made when another try is worth it), NO_MEMORY. */
 tmsg_status_t tmsg_chunk_take(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
                               const tmsg_domain_t *domain, uint64_t bytes,
                               tmsg_soon_t *call, tmsg_chunk_t **chunk_p);
 void tmsg_chunk_give(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
                      tmsg_chunk_t *chunk);
 
-/* The library's own stream of a device, or none. */
+/* Returns the library's own stream of a device, or no stream if the domain has
+ * none. */
 tmsg_status_t tmsg_stage_stream(const tmsg_domain_t *domain,
                                 tmsg_device_t device, tmsg_stream_t *stream_p);
 
-/* Has copy->over called when what the stream holds is done; with no stream, by
- * the next progress. */
+/* Has copy->over called when the work is done that the stream holds now.
+ * Without a stream, the next progress calls it. */
 tmsg_status_t tmsg_copy_watch(tmsg_worker_t *worker, tmsg_copy_t *copy,
                               const tmsg_domain_t *domain, tmsg_device_t device,
                               tmsg_stream_t stream);
 
-/* Copies a chunk's bytes in, on the own stream, and watches that. On error
- * nothing is under way. */
+/* Copies a chunk's bytes to a device on the library's own stream, and watches
+ * the copy. On error nothing is under way. */
 tmsg_status_t tmsg_copy_in(tmsg_worker_t *worker, tmsg_copy_t *copy,
                            const tmsg_domain_t *domain, tmsg_device_t device,
                            void *to, const void *host, uint64_t bytes);
 
-/* Does not call it any more. */
+/* Stops watching a copy: copy->over is not called any more. */
 void tmsg_copy_forget(tmsg_worker_t *worker, tmsg_copy_t *copy);
 
-/* Whether UCX reads and writes memory of that device itself, and as what: it is
- * asked which types it knows, and never tried. */
+/* Returns whether UCX itself reads and writes memory of that device, and as
+ * which type. UCX is asked which memory types it knows; nothing is tried. */
 bool tmsg_ucx_reaches(const tmsg_ucx_t *ucx, const tmsg_domain_t *domain,
                       tmsg_device_t device, int *memory_type_p);
 
-/* Notes a path that was not taken: logged the first time. */
+/* Notes that the fast path was not taken. Logs each reason the first time. */
 void tmsg_stage_detour(tmsg_worker_t *worker, tmsg_detour_t reason,
                        const char *words);
 

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "memory/domain.h"
 
-#define ALIGNMENT 64 /* of what lies in one chunk */
+#define ALIGNMENT 64 /* alignment of the pieces in one chunk */
 
 static const tmsg_stream_t none;
 
@@ -18,9 +18,9 @@ bool tmsg_sums_has(const tmsg_map_entry_t *entry)
     return domain != NULL && !tmsg_domain_is_plain(domain);
 }
 
-/* The next tensor from there on; NULL: there is none. */
-static const tmsg_map_entry_t *next(const tmsg_map_t *map,
-                                    tmsg_sum_place_t *place)
+/* Returns the next tensor from that place on, or NULL if there is none. */
+static const tmsg_map_entry_t *next_tensor(const tmsg_map_t *map,
+                                           tmsg_sum_place_t *place)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
 
@@ -32,8 +32,8 @@ static const tmsg_map_entry_t *next(const tmsg_map_t *map,
     return NULL;
 }
 
-static void go_on(const tmsg_map_entry_t *entry, uint64_t bytes,
-                  tmsg_sum_place_t *place)
+static void advance_place(const tmsg_map_entry_t *entry, uint64_t bytes,
+                          tmsg_sum_place_t *place)
 {
     place->offset += bytes;
     if (place->offset == entry->bytes) {
@@ -42,9 +42,10 @@ static void go_on(const tmsg_map_entry_t *entry, uint64_t bytes,
     }
 }
 
-/* How much of a tensor lies in a chunk from `at` on. */
-static uint64_t piece(const tmsg_sums_t *sums, const tmsg_map_entry_t *entry,
-                      const tmsg_sum_place_t *place, uint64_t at)
+/* Returns how many bytes of a tensor lie in a chunk from `at` on. */
+static uint64_t piece_in_chunk(const tmsg_sums_t *sums,
+                               const tmsg_map_entry_t *entry,
+                               const tmsg_sum_place_t *place, uint64_t at)
 {
     uint64_t left = entry->bytes - place->offset;
     uint64_t room = at < sums->chunk->capacity ? sums->chunk->capacity - at : 0;
@@ -52,13 +53,13 @@ static uint64_t piece(const tmsg_sums_t *sums, const tmsg_map_entry_t *entry,
     return left < room ? left : room;
 }
 
-static uint64_t behind(uint64_t at)
+static uint64_t align_behind(uint64_t at)
 {
     return (at + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1);
 }
 
-static tmsg_status_t add(tmsg_sums_t *sums, const tmsg_map_entry_t *entry,
-                         const uint8_t *data, uint64_t bytes)
+static tmsg_status_t add_piece(tmsg_sums_t *sums, const tmsg_map_entry_t *entry,
+                               const uint8_t *data, uint64_t bytes)
 {
     if (bytes == entry->bytes) {
         sums->found(sums, sums->summed.tensor,
@@ -80,7 +81,8 @@ static tmsg_status_t add(tmsg_sums_t *sums, const tmsg_map_entry_t *entry,
     return TMSG_OK;
 }
 
-/* What the chunk holds, in the order in which it was copied. */
+/* Adds what the chunk holds to the checksums, in the order in which it was
+ * copied. */
 static tmsg_status_t add_all(tmsg_sums_t *sums)
 {
     const tmsg_map_entry_t *entry;
@@ -88,19 +90,19 @@ static tmsg_status_t add_all(tmsg_sums_t *sums)
     uint64_t at = 0;
 
     while (status == TMSG_OK &&
-           (entry = next(sums->map, &sums->summed)) != NULL &&
+           (entry = next_tensor(sums->map, &sums->summed)) != NULL &&
            (sums->summed.tensor != sums->copied.tensor ||
             sums->summed.offset != sums->copied.offset)) {
-        uint64_t bytes = piece(sums, entry, &sums->summed, at);
+        uint64_t bytes = piece_in_chunk(sums, entry, &sums->summed, at);
 
-        status = add(sums, entry, sums->chunk->data + at, bytes);
-        at = behind(at + bytes);
-        go_on(entry, bytes, &sums->summed);
+        status = add_piece(sums, entry, sums->chunk->data + at, bytes);
+        at = align_behind(at + bytes);
+        advance_place(entry, bytes, &sums->summed);
     }
     return status;
 }
 
-static void drop(tmsg_sums_t *sums)
+static void drop_sums(tmsg_sums_t *sums)
 {
     if (sums->chunk != NULL) {
         tmsg_chunk_give(sums->worker, sums->chunks, sums->chunk);
@@ -112,26 +114,27 @@ static void drop(tmsg_sums_t *sums)
     }
 }
 
-static void finish(tmsg_sums_t *sums, tmsg_status_t status)
+static void finish_sums(tmsg_sums_t *sums, tmsg_status_t status)
 {
-    drop(sums);
+    drop_sums(sums);
     sums->over(sums, status);
 }
 
 static tmsg_status_t copy_next(tmsg_sums_t *sums);
 
-/* A chunk is to be had, it is empty, or nobody wants the sums. */
-static void run(tmsg_soon_t *call)
+/* Continues when a chunk is free or was used up, or ends the work if nobody
+ * wants the checksums. */
+static void run_sums(tmsg_soon_t *call)
 {
     tmsg_sums_t *sums = TMSG_CONTAINER_OF(call, tmsg_sums_t, call);
     tmsg_status_t status = sums->stopped ? TMSG_ERR_CANCELED : copy_next(sums);
 
     if (status != TMSG_IN_PROGRESS) {
-        finish(sums, status);
+        finish_sums(sums, status);
     }
 }
 
-static void copied(tmsg_copy_t *copy, tmsg_status_t status)
+static void chunk_copied(tmsg_copy_t *copy, tmsg_status_t status)
 {
     tmsg_sums_t *sums = TMSG_CONTAINER_OF(copy, tmsg_sums_t, copy);
 
@@ -140,37 +143,37 @@ static void copied(tmsg_copy_t *copy, tmsg_status_t status)
         status = add_all(sums);
     }
     if (status == TMSG_OK) {
-        run(&sums->call);
+        run_sums(&sums->call);
     } else {
-        finish(sums, status);
+        finish_sums(sums, status);
     }
 }
 
-/* Those of one device that fit; all on one stream. */
-static tmsg_status_t fill(tmsg_sums_t *sums, const tmsg_domain_t *domain,
-                          tmsg_device_t device, tmsg_stream_t stream)
+/* Fills the chunk with tensors of one device, as many as fit, by one stream. */
+static tmsg_status_t fill_chunk(tmsg_sums_t *sums, const tmsg_domain_t *domain,
+                                tmsg_device_t device, tmsg_stream_t stream)
 {
     const tmsg_map_entry_t *entry;
     tmsg_status_t status = TMSG_OK;
     uint64_t at = 0, bytes;
 
     while (status == TMSG_OK &&
-           (entry = next(sums->map, &sums->copied)) != NULL &&
+           (entry = next_tensor(sums->map, &sums->copied)) != NULL &&
            tmsg_device_is(entry->tensor.device, device) &&
-           (bytes = piece(sums, entry, &sums->copied, at)) > 0) {
+           (bytes = piece_in_chunk(sums, entry, &sums->copied, at)) > 0) {
         const uint8_t *from = entry->tensor.data;
 
         status = domain->copy_out(domain->arg, device, sums->chunk->data + at,
                                   from + sums->copied.offset, bytes, stream);
-        at = behind(at + bytes);
-        go_on(entry, bytes, &sums->copied);
+        at = align_behind(at + bytes);
+        advance_place(entry, bytes, &sums->copied);
     }
     return status;
 }
 
-/* What was begun and nothing tells the end of is waited for: a copy without a
- * stream comes behind it. */
-static void await(const tmsg_sums_t *sums)
+/* Waits for copies whose end nothing reports: a copy without a stream ends
+ * after them. */
+static void await_copies(const tmsg_sums_t *sums)
 {
     const tmsg_domain_t *domain = sums->chunk->domain;
 
@@ -178,10 +181,11 @@ static void await(const tmsg_sums_t *sums)
                            sums->first, 1, none);
 }
 
-/* IN_PROGRESS: copied() is called, or run(). */
+/* Copies the next bytes to a chunk. Returns IN_PROGRESS if chunk_copied() or
+ * run_sums() is to be called. */
 static tmsg_status_t copy_next(tmsg_sums_t *sums)
 {
-    const tmsg_map_entry_t *entry = next(sums->map, &sums->copied);
+    const tmsg_map_entry_t *entry = next_tensor(sums->map, &sums->copied);
     const tmsg_domain_t *domain;
     tmsg_stream_t stream;
     tmsg_status_t status;
@@ -207,13 +211,13 @@ static tmsg_status_t copy_next(tmsg_sums_t *sums)
     }
     sums->device = entry->tensor.device;
     sums->first = entry->tensor.data;
-    status = fill(sums, domain, sums->device, stream);
+    status = fill_chunk(sums, domain, sums->device, stream);
     if (status == TMSG_OK) {
         status = tmsg_copy_watch(sums->worker, &sums->copy, domain,
                                  sums->device, stream);
     }
     if (status != TMSG_OK) {
-        await(sums);
+        await_copies(sums);
         return status;
     }
     sums->copying = true;
@@ -222,14 +226,15 @@ static tmsg_status_t copy_next(tmsg_sums_t *sums)
 
 void tmsg_sums_begin(tmsg_sums_t *sums)
 {
-    sums->copy.over = copied;
-    sums->call.run = run;
+    sums->copy.over = chunk_copied;
+    sums->call.run = run_sums;
     tmsg_soon(sums->worker, &sums->call);
 }
 
 void tmsg_sums_stop(tmsg_sums_t *sums)
 {
-    if (!sums->stopped && sums->call.list != NULL) { /* for a chunk, perhaps */
+    if (!sums->stopped && sums->call.list != NULL) {
+        /* The call may wait for a chunk. */
         tmsg_soon(sums->worker, &sums->call);
     }
     sums->stopped = true;
@@ -240,9 +245,9 @@ void tmsg_sums_end(tmsg_sums_t *sums)
     sums->stopped = true;
     tmsg_soon_forget(&sums->call);
     if (sums->copying) {
-        await(sums);
+        await_copies(sums);
         tmsg_copy_forget(sums->worker, &sums->copy);
         sums->copying = false;
     }
-    drop(sums);
+    drop_sums(sums);
 }

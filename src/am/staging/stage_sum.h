@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/staging/stage_sum.h - checksums of tensors that lie in the memory of
- * devices. It is read back, a chunk at a time and on the library's own stream,
- * before a map is sent and after it has come. */
+/* am/staging/stage_sum.h - checksums of tensors in device memory. The memory is
+ * read back on the library's own stream, one chunk at a time, before a map is
+ * sent and after it has come. */
 #ifndef TMSG_AM_STAGING_STAGE_SUM_H
 #define TMSG_AM_STAGING_STAGE_SUM_H
 
@@ -10,7 +10,7 @@
 #include "core/map.h"
 #include "serialize/checksum.h"
 
-/* The first byte of a map that was not looked at yet. */
+/* A place in a map names the next byte to look at. */
 typedef struct {
     size_t tensor;
     uint64_t offset;
@@ -19,36 +19,39 @@ typedef struct {
 typedef struct tmsg_sums {
     tmsg_worker_t *worker;
     tmsg_chunks_t *chunks;
-    const tmsg_map_t *map; /* whose entries have their memory */
+    const tmsg_map_t *map; /* the map whose tensors are read */
     const tmsg_checksum_t *checksum;
-    /* Outside UCX, lock held: the value of a tensor; */
+    /* Called outside UCX, lock held, with the checksum of each tensor. */
     void (*found)(struct tmsg_sums *sums, size_t index, uint64_t value);
-    /* and, once and last: all are known, or tmsg_error_message() says why not.
-     */
+    /* Called last, and once: all checksums are known, or tmsg_error_message()
+     * says why not. */
     void (*over)(struct tmsg_sums *sums, tmsg_status_t status);
-    /* The rest is its own. */
+    /* The fields below are private to stage_sum.c. */
     tmsg_copy_t copy;
     tmsg_soon_t call;
     tmsg_chunk_t *chunk;
     tmsg_sum_place_t copied, summed;
-    tmsg_device_t device; /* that it is copied from, */
-    const void *first;    /* and where that begins */
-    void *state;          /* of a tensor that takes several chunks */
+    tmsg_device_t device; /* the device that is copied from */
+    const void *first; /* first byte of the device's memory that was copied */
+    /* This is the unfinished checksum of a tensor that takes several chunks. */
+    void *state;
     bool copying;
     bool stopped;
 } tmsg_sums_t;
 
-/* Whether the CPU cannot read a tensor's memory, of which there is some. */
+/* Returns whether a tensor has bytes, and the CPU cannot read their memory. */
 bool tmsg_sums_has(const tmsg_map_entry_t *entry);
 
-/* Lock held, all that follow. With the first six set, the others zero. */
+/* Starts to read a map's checksums. The caller sets the first six fields, and
+ * the others to zero. Lock held, for all functions below. */
 void tmsg_sums_begin(tmsg_sums_t *sums);
 
-/* They are not wanted any more: over() is called soon, if it was not. */
+/* Stops reading, because the checksums are not needed any more. over() is
+ * called soon, if it was not called before. */
 void tmsg_sums_stop(tmsg_sums_t *sums);
 
-/* The same, and nobody is told; the map may be gone. Waits for the copy that is
- * under way. */
+/* Stops reading without calling over(); the map may be gone already. Waits for
+ * the copy that is under way. */
 void tmsg_sums_end(tmsg_sums_t *sums);
 
 #endif
