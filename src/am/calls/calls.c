@@ -15,7 +15,7 @@
 #include "core/bytes.h"
 #include "core/error.h"
 
-static void run(tmsg_due_t *due)
+static void run_calls(tmsg_due_t *due)
 {
     tmsg_calls_t *calls = TMSG_CONTAINER_OF(due, tmsg_calls_t, due);
     tmsg_worker_t *worker = calls->worker;
@@ -30,7 +30,7 @@ void tmsg_calls_wake_held(tmsg_calls_t *calls)
 {
     if (!calls->queued) {
         calls->queued = true;
-        calls->due.run = run;
+        calls->due.run = run_calls;
         tmsg_worker_due(calls->worker, &calls->due);
     }
 }
@@ -53,7 +53,7 @@ void tmsg_call_catch_up(tmsg_worker_t *worker)
     worker->calls->ops->catch_up(worker->calls->start);
 }
 
-static void ring(tmsg_timer_t *timer)
+static void ring_alarm(tmsg_timer_t *timer)
 {
     tmsg_calls_wake_held(TMSG_CONTAINER_OF(timer, tmsg_calls_t, alarm));
 }
@@ -68,7 +68,7 @@ void tmsg_calls_alarm_held(tmsg_calls_t *calls, uint64_t at_ns)
     if (calls->alarm.deadline_ns != 0 && calls->alarm.deadline_ns <= at_ns) {
         return;
     }
-    calls->alarm.expired = ring;
+    calls->alarm.expired = ring_alarm;
     tmsg_loop_set_timer(&calls->worker->loop, &calls->alarm, ms);
 }
 
@@ -129,8 +129,9 @@ bool tmsg_calls_are_shared(const tmsg_calls_t *calls)
     return tmsg_worker_is_shared(calls->worker);
 }
 
-/* Lock held: makes what the worker lacks. */
-static tmsg_status_t start(tmsg_worker_t *worker, const tmsg_calls_ops_t *ops)
+/* Lock held: makes worker->calls, if the worker has none. */
+static tmsg_status_t start_calls(tmsg_worker_t *worker,
+                                 const tmsg_calls_ops_t *ops)
 {
     tmsg_status_t status = tmsg_worker_check(worker);
     tmsg_calls_t *calls;
@@ -159,7 +160,7 @@ tmsg_status_t tmsg_calls_start(tmsg_worker_t *worker,
     tmsg_status_t status;
 
     tmsg_worker_lock(worker);
-    status = start(worker, ops);
+    status = start_calls(worker, ops);
     if (status == TMSG_OK) {
         *start_p = worker->calls->start;
     }
@@ -167,7 +168,8 @@ tmsg_status_t tmsg_calls_start(tmsg_worker_t *worker,
     return status;
 }
 
-/* Not inlined, so that who has met it before saves nothing for this. */
+/* This function is not inlined, so that a caller who has met the peer before
+ * saves no registers for it. */
 __attribute__((noinline)) static tmsg_status_t
 meet_at_first(tmsg_endpoint_t *endpoint, const tmsg_calls_ops_t *ops,
               void **peer_p)
@@ -176,7 +178,7 @@ meet_at_first(tmsg_endpoint_t *endpoint, const tmsg_calls_ops_t *ops,
     tmsg_status_t status;
 
     tmsg_worker_lock(worker);
-    status = start(worker, ops);
+    status = start_calls(worker, ops);
     if (status == TMSG_OK) {
         status = tmsg_calls_meet(endpoint);
     }
@@ -204,7 +206,7 @@ tmsg_status_t tmsg_calls_peer(tmsg_endpoint_t *endpoint,
     return TMSG_OK;
 }
 
-/* The general way, likewise. */
+/* Sends a call by the general way. This function is not inlined either. */
 __attribute__((noinline)) static tmsg_status_t
 send_generally(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                const tmsg_call_send_t *how)
@@ -212,7 +214,7 @@ send_generally(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     const tmsg_send_params_t params = {
         .field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_CHANNEL |
                       TMSG_SEND_PARAM_ON_RELEASE | TMSG_SEND_PARAM_ON_DONE,
-        /* A session sends again what was under way if it is to be acked. */
+        /* A session sends again only what is to be acknowledged. */
         .flags = TMSG_SEND_UNORDERED |
                  (endpoint->resume != NULL ? TMSG_SEND_ACKED : 0),
         .channel = TMSG_CHANNEL_CALLS,
@@ -265,7 +267,7 @@ tmsg_status_t tmsg_calls_check_into(const tmsg_map_t *map)
     return tmsg_post_check(map);
 }
 
-static tmsg_send_t *find(const tmsg_list_t *list, uint64_t id)
+static tmsg_send_t *find_call_send(const tmsg_list_t *list, uint64_t id)
 {
     for (tmsg_node_t *node = list->head; node != NULL; node = node->next) {
         tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
@@ -277,14 +279,14 @@ static tmsg_send_t *find(const tmsg_list_t *list, uint64_t id)
     return NULL;
 }
 
-static void give_up(tmsg_endpoint_t *endpoint, uint64_t id)
+static void give_up_call(tmsg_endpoint_t *endpoint, uint64_t id)
 {
     const tmsg_channel_t *channel =
         tmsg_channel_find(endpoint, TMSG_CHANNEL_CALLS);
-    tmsg_send_t *send = find(&endpoint->posted, id);
+    tmsg_send_t *send = find_call_send(&endpoint->posted, id);
 
     if (send == NULL && channel != NULL) {
-        send = find(&channel->queued, id);
+        send = find_call_send(&channel->queued, id);
     }
     if (send != NULL && tmsg_request_test(&send->request) == TMSG_IN_PROGRESS) {
         tmsg_send_cancel(&send->request);
@@ -300,7 +302,7 @@ void tmsg_calls_cancel(tmsg_endpoint_t *endpoint, uint64_t id)
         return;
     }
     tmsg_worker_lock(worker);
-    give_up(endpoint, id);
+    give_up_call(endpoint, id);
     if ((endpoint->state == TMSG_EP_OPEN ||
          endpoint->state == TMSG_EP_CLOSING) &&
         endpoint->peer_hello.features & TMSG_FEATURE_CALLS) {

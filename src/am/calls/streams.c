@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The messages of streams, which are ordered on channels of their own. What
- * they are for is looked up when their turn has come: heads may arrive in
- * another order. */
+/* Messages of streams, which are ordered on channels of their own. What a
+ * message is for is looked up when its turn has come, because heads may arrive
+ * in another order. */
 
 #include "am/calls/calls.h"
 #include "am/endpoint/consumer.h"
@@ -22,7 +22,8 @@ static tmsg_send_params_t params_of(const tmsg_endpoint_t *endpoint,
     params.field_mask |= TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_CHANNEL;
     params.flags = flags & ~(uint32_t)(TMSG_SEND_TRY | TMSG_SEND_UNORDERED);
     params.channel = how->channel;
-    if (endpoint->resume != NULL) { /* else it would not be sent again */
+    if (endpoint->resume != NULL) {
+        /* A session sends again only what is to be acknowledged. */
         params.flags |= TMSG_SEND_ACKED;
     }
     if (how->call.on_release != NULL) {
@@ -95,7 +96,7 @@ tmsg_status_t tmsg_stream_side(tmsg_endpoint_t *endpoint, bool *dialled_p)
     *dialled_p = endpoint->dialling;
     if (endpoint->state != TMSG_EP_CONNECTING || !endpoint->dialect->answers) {
         status = endpoint->state == TMSG_EP_ENDED
-                     ? TMSG_OK /* which the send will say better */
+                     ? TMSG_OK /* the send reports that error in more detail */
                      : tmsg_channel_judge(endpoint, TMSG_CHANNEL_STREAMS);
     }
     tmsg_worker_unlock(worker);
