@@ -26,7 +26,7 @@ static void destroy_publication(tmsg_request_t *request)
     free(TMSG_CONTAINER_OF(request, tmsg_publication_t, request));
 }
 
-static void run_free_map(tmsg_due_t *due)
+static void run_free_published(tmsg_due_t *due)
 {
     tmsg_publication_t *publication =
         TMSG_CONTAINER_OF(due, tmsg_publication_t, map_due);
@@ -51,7 +51,7 @@ void tmsg_publication_unuse(tmsg_publication_t *publication)
     tmsg_share_drop(publication->share, tmsg_store_pool(worker->store));
     tmsg_publisher_drop(publication->publisher);
     if (tmsg_map_unhold(publication->map)) {
-        publication->map_due.run = run_free_map;
+        publication->map_due.run = run_free_published;
         tmsg_request_hold(&publication->request);
         tmsg_worker_due(worker, &publication->map_due);
     }
@@ -86,7 +86,8 @@ static void copy_send_params(const tmsg_send_params_t *params,
     }
 }
 
-/* Here, and not by each subscriber's send: then nobody would hear of it. */
+/* Reads and checks the parameters here, not in each subscriber's send, because
+ * nobody would hear of an error there. */
 static tmsg_status_t read_send_params(const tmsg_send_params_t *params,
                                       tmsg_publication_t *publication)
 {
@@ -123,9 +124,9 @@ static tmsg_status_t read_send_params(const tmsg_send_params_t *params,
     return TMSG_OK;
 }
 
-/* Its time has passed: whom it has not gone to yet, it does not go to; sends
- * that are under way end by themselves. */
-static void expired(tmsg_timer_t *timer)
+/* Ends a publication whose time has passed. It goes to no further subscriber.
+ * Sends that are under way end by themselves. */
+static void publication_expired(tmsg_timer_t *timer)
 {
     tmsg_publication_t *publication =
         TMSG_CONTAINER_OF(timer, tmsg_publication_t, timer);
@@ -148,13 +149,13 @@ static void expired(tmsg_timer_t *timer)
     tmsg_publisher_drop(publisher);
 }
 
-static void set_timer(tmsg_publication_t *publication)
+static void set_publication_timer(tmsg_publication_t *publication)
 {
     if (publication->timeout_ms > 0) {
         uint64_t ms = (uint64_t)publication->timeout_ms;
 
         publication->deadline_ns = tmsg_now_ns() + ms * 1000000;
-        publication->timer.expired = expired;
+        publication->timer.expired = publication_expired;
         tmsg_loop_set_timer(&publication->request.worker->loop,
                             &publication->timer, ms);
     }
@@ -193,7 +194,7 @@ static tmsg_status_t create_publication(tmsg_publisher_t *publisher,
     tmsg_map_hold(map);
     publication->publisher = publisher;
     publisher->refs++;
-    set_timer(publication);
+    set_publication_timer(publication);
     *publication_p = publication;
     return TMSG_OK;
 }
@@ -207,7 +208,8 @@ static void forget_oldest(tmsg_publisher_t *publisher)
     tmsg_publication_unuse(oldest);
 }
 
-static void keep(tmsg_publisher_t *publisher, tmsg_publication_t *publication)
+static void keep_publication(tmsg_publisher_t *publisher,
+                             tmsg_publication_t *publication)
 {
     if (publisher->keep == 0) {
         return;
@@ -227,10 +229,11 @@ static tmsg_status_t check_open(const tmsg_publisher_t *publisher)
                : tmsg_worker_check(publisher->worker);
 }
 
-/* Lock held. */
-static tmsg_status_t publish(tmsg_publisher_t *publisher, const tmsg_map_t *map,
-                             const tmsg_send_params_t *params,
-                             tmsg_request_t **request_p)
+/* Lock held: publishes a map. */
+static tmsg_status_t publish_map(tmsg_publisher_t *publisher,
+                                 const tmsg_map_t *map,
+                                 const tmsg_send_params_t *params,
+                                 tmsg_request_t **request_p)
 {
     tmsg_publication_t *publication = NULL;
     tmsg_status_t status = check_open(publisher);
@@ -246,10 +249,10 @@ static tmsg_status_t publish(tmsg_publisher_t *publisher, const tmsg_map_t *map,
         tmsg_request_hold(&publication->request);
         *request_p = &publication->request;
     }
-    keep(publisher, publication);
+    keep_publication(publisher, publication);
     for (tmsg_node_t *node = publisher->subscribers.head, *next; node != NULL;
          node = next) {
-        next = node->next; /* it may leave */
+        next = node->next; /* the subscriber may leave */
         tmsg_subscriber_offer(TMSG_CONTAINER_OF(node, tmsg_subscriber_t, node),
                               publication);
     }
@@ -268,7 +271,7 @@ tmsg_status_t tmsg_publisher_publish(tmsg_publisher_t *publisher,
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "publish: map is NULL");
     }
     tmsg_worker_lock(publisher->worker);
-    status = publish(publisher, map, params, request_p);
+    status = publish_map(publisher, map, params, request_p);
     tmsg_worker_unlock(publisher->worker);
     return status;
 }
@@ -311,9 +314,10 @@ tmsg_status_t tmsg_publisher_create(tmsg_worker_t *worker,
     return status;
 }
 
-/* Lock held. */
-static tmsg_status_t add(tmsg_publisher_t *publisher, tmsg_endpoint_t *endpoint,
-                         const tmsg_subscriber_params_t *params)
+/* Lock held: adds a subscriber, unless the endpoint cannot be one. */
+static tmsg_status_t subscribe_endpoint(tmsg_publisher_t *publisher,
+                                        tmsg_endpoint_t *endpoint,
+                                        const tmsg_subscriber_params_t *params)
 {
     tmsg_status_t status = check_open(publisher);
 
@@ -349,7 +353,7 @@ tmsg_status_t tmsg_publisher_add(tmsg_publisher_t *publisher,
         return status;
     }
     tmsg_worker_lock(publisher->worker);
-    status = add(publisher, endpoint, &read);
+    status = subscribe_endpoint(publisher, endpoint, &read);
     tmsg_worker_unlock(publisher->worker);
     return status;
 }
@@ -363,7 +367,7 @@ void tmsg_publisher_accept(void *arg, tmsg_endpoint_t *endpoint)
 
     params.flags |= TMSG_SUBSCRIBER_OWNED;
     tmsg_worker_lock(worker);
-    status = add(publisher, endpoint, &params);
+    status = subscribe_endpoint(publisher, endpoint, &params);
     if (status != TMSG_OK) {
         tmsg_log(TMSG_LOG_WARN, "%s: it is not published to: %s",
                  endpoint->peer, tmsg_error_message());
@@ -402,16 +406,17 @@ size_t tmsg_publisher_size(const tmsg_publisher_t *publisher)
     return size;
 }
 
-static bool add_number(cJSON *object, const char *key, uint64_t value)
+static bool add_publisher_number(cJSON *object, const char *key, uint64_t value)
 {
     return tmsg_json_add(object, key, tmsg_json_unsigned(value));
 }
 
 static bool add_fates(cJSON *object, const uint64_t fates[TMSG_FATES])
 {
-    return add_number(object, "delivered", fates[TMSG_FATE_DELIVERED]) &&
-           add_number(object, "dropped", fates[TMSG_FATE_DROPPED]) &&
-           add_number(object, "failed", fates[TMSG_FATE_FAILED]);
+    return add_publisher_number(object, "delivered",
+                                fates[TMSG_FATE_DELIVERED]) &&
+           add_publisher_number(object, "dropped", fates[TMSG_FATE_DROPPED]) &&
+           add_publisher_number(object, "failed", fates[TMSG_FATE_FAILED]);
 }
 
 static bool add_subscriber(cJSON *array, const tmsg_subscriber_t *subscriber)
@@ -422,8 +427,8 @@ static bool add_subscriber(cJSON *array, const tmsg_subscriber_t *subscriber)
            cJSON_AddStringToObject(entry, "peer", subscriber->endpoint->peer) !=
                NULL &&
            add_fates(entry, subscriber->fates) &&
-           add_number(entry, "waiting", subscriber->waiting.count) &&
-           add_number(entry, "under_way", subscriber->under_way);
+           add_publisher_number(entry, "waiting", subscriber->waiting.count) &&
+           add_publisher_number(entry, "under_way", subscriber->under_way);
 }
 
 tmsg_status_t tmsg_publisher_describe(const tmsg_publisher_t *publisher,
@@ -435,8 +440,8 @@ tmsg_status_t tmsg_publisher_describe(const tmsg_publisher_t *publisher,
 
     tmsg_worker_lock(publisher->worker);
     ok = object != NULL &&
-         add_number(object, "published", publisher->published) &&
-         add_number(object, "kept", publisher->kept.count) &&
+         add_publisher_number(object, "published", publisher->published) &&
+         add_publisher_number(object, "kept", publisher->kept.count) &&
          add_fates(object, publisher->fates);
     array = ok ? cJSON_AddArrayToObject(object, "subscribers") : NULL;
     ok = array != NULL;
@@ -449,7 +454,8 @@ tmsg_status_t tmsg_publisher_describe(const tmsg_publisher_t *publisher,
     return tmsg_json_finish(object, ok, json_p);
 }
 
-/* A subscriber that has all: its endpoint is closed, or it leaves. */
+/* Closes a subscriber that has received everything: closes its endpoint if that
+ * is owned, or lets the subscriber leave. */
 static void close_one(tmsg_subscriber_t *subscriber)
 {
     if (subscriber->waiting.count > 0 || subscriber->under_way > 0) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/publish/publisher.h - one map to many endpoints, as the room sees it.
+/* am/publish/publisher.h - one map to many endpoints, as this room sees it.
  *
- * A publication is a map with what its sends share. It is used by each
- * delivery, which is one subscriber's, and while it is kept for newcomers; the
- * last of these ends it. A delivery waits with its subscriber, then it is a
- * send. All of it under the worker's lock. */
+ * A publication is a map, with what its sends share. Its users are its
+ * deliveries, one for each subscriber, and its publisher while the publication
+ * is kept for new subscribers. The last user ends it. A delivery first waits
+ * with its subscriber, then it is a send. The worker's lock protects all of it.
+ */
 #ifndef TMSG_AM_PUBLISH_PUBLISHER_H
 #define TMSG_AM_PUBLISH_PUBLISHER_H
 
@@ -15,21 +16,21 @@
 
 typedef struct {
     tmsg_request_t request;
-    tmsg_due_t map_due; /* the end of a map that is nobody's */
-    tmsg_node_t node;   /* of its publisher's kept ones */
+    tmsg_due_t map_due; /* frees a map that nobody else holds */
+    tmsg_node_t node;   /* in its publisher's `kept` */
     unsigned users;
     const tmsg_map_t *map;
     tmsg_share_t *share;
-    uint64_t bytes; /* of the tensors */
+    uint64_t bytes; /* bytes of the tensors */
     uint32_t flags;
     int32_t policy;
     int32_t way;
     int32_t protocol;
     int32_t timeout_ms;   /* -1: none */
-    uint64_t deadline_ns; /* with a timeout */
-    tmsg_timer_t timer;   /* of that, while it is published */
+    uint64_t deadline_ns; /* time when it expires, if it has a timeout */
+    tmsg_timer_t timer;   /* runs until deadline_ns, while it is published */
     uint16_t channel;
-    bool kept; /* among its publisher's */
+    bool kept; /* it is in its publisher's `kept` */
     tmsg_publisher_t *publisher;
 } tmsg_publication_t;
 
@@ -41,10 +42,10 @@ typedef enum {
 } tmsg_fate_t;
 
 typedef struct tmsg_subscriber {
-    tmsg_node_t node;             /* of its publisher's, until it left */
-    struct tmsg_subscriber *next; /* of its endpoint's, until it left */
-    tmsg_due_t due;               /* the end of an endpoint that is owned */
-    unsigned refs;                /* the list's, and those of its sends */
+    tmsg_node_t node;             /* in its publisher's list, until it left */
+    struct tmsg_subscriber *next; /* next of the same endpoint, until it left */
+    tmsg_due_t due;               /* releases an endpoint that it owns */
+    unsigned refs; /* the list's reference, and those of its sends */
     tmsg_publisher_t *publisher;
     tmsg_endpoint_t *endpoint;
     tmsg_subscriber_params_t params;
@@ -55,53 +56,61 @@ typedef struct tmsg_subscriber {
 } tmsg_subscriber_t;
 
 struct tmsg_publisher {
-    unsigned refs;          /* the handle's, and its subscribers' */
+    /* The handle, the subscribers and the publications hold references. */
+    unsigned refs;
     tmsg_publisher_t *next; /* in its worker's list */
     tmsg_worker_t *worker;
     uint32_t keep;
     tmsg_subscriber_params_t defaults;
     tmsg_list_t subscribers;
-    tmsg_list_t kept; /* publications, oldest first */
+    tmsg_list_t kept; /* publications for new subscribers, oldest first */
     bool closing;
     tmsg_event_t *close_events;
     uint64_t published;
-    uint64_t fates[TMSG_FATES]; /* of those that left as well */
+    uint64_t fates[TMSG_FATES]; /* counts subscribers that left, too */
 };
 
-/* Lock held, all of the following. */
+/* Lock held, for all functions below. */
 
 void tmsg_publication_use(tmsg_publication_t *publication);
 void tmsg_publication_unuse(tmsg_publication_t *publication);
 
-/* Fills in and checks params of the application's. */
+/* Fills in defaults for the application's params, and checks them. Errors:
+ * INVALID_PARAM. */
 tmsg_status_t tmsg_subscriber_read(const tmsg_subscriber_params_t *params,
                                    tmsg_subscriber_params_t *read);
 
-/* Adds one and sends it what is kept. Errors: NO_MEMORY. */
+/* Adds a subscriber, and sends it the publications that are kept. Errors:
+ * NO_MEMORY. */
 tmsg_status_t tmsg_subscriber_create(tmsg_publisher_t *publisher,
                                      tmsg_endpoint_t *endpoint,
                                      const tmsg_subscriber_params_t *params);
 
-/* The endpoint's subscription to the publisher, or NULL. */
+/* Returns the endpoint's subscription to the publisher, or NULL. */
 tmsg_subscriber_t *tmsg_subscriber_find(const tmsg_publisher_t *publisher,
                                         const tmsg_endpoint_t *endpoint);
 
-/* Sends a publication, now or later, or what its policy says. */
+/* Sends a publication now or later, or drops one as the subscriber's policy
+ * says. */
 void tmsg_subscriber_offer(tmsg_subscriber_t *subscriber,
                            tmsg_publication_t *publication);
 
-/* A publication's time has passed: it waits no more. */
+/* Drops the deliveries of a publication whose time has passed, if they still
+ * wait. */
 void tmsg_subscriber_drop_late(tmsg_subscriber_t *subscriber,
                                const tmsg_publication_t *publication);
 
-/* Takes it out of both lists. It may be freed. */
+/* Takes a subscriber out of both lists. It may be freed. */
 void tmsg_subscriber_leave(tmsg_subscriber_t *subscriber);
 
-/* What a publisher that is being closed can do for its end. */
+/* tmsg_publisher_advance() does what a publisher that is being closed can do
+ * now to end. tmsg_publisher_drop() drops a reference. */
 void tmsg_publisher_advance(tmsg_publisher_t *publisher);
 void tmsg_publisher_drop(tmsg_publisher_t *publisher);
 
-/* An endpoint may have become able to send; it has ended. */
+/* tmsg_subscribers_flush() sends what waits: an endpoint may have become able
+ * to send. tmsg_subscribers_ended() removes the subscribers of an endpoint that
+ * has ended. */
 void tmsg_subscribers_flush(tmsg_endpoint_t *endpoint);
 void tmsg_subscribers_ended(tmsg_endpoint_t *endpoint);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What waits for one subscriber, and what is on its way to it. */
+/* Keeps what waits for one subscriber, and what is on its way to it. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,14 +17,14 @@
 
 #define FLAGS_KNOWN ((uint32_t)(TMSG_SUBSCRIBER_NEWEST | TMSG_SUBSCRIBER_OWNED))
 
-/* One publication on its way to one subscriber. */
+/* This record is one publication on its way to one subscriber. */
 typedef struct {
-    tmsg_node_t node; /* of what waits */
+    tmsg_node_t node; /* in the subscriber's `waiting` */
     tmsg_subscriber_t *subscriber;
     tmsg_publication_t *publication;
 } delivery_t;
 
-static tmsg_status_t check(const tmsg_subscriber_params_t *read)
+static tmsg_status_t check_subscriber(const tmsg_subscriber_params_t *read)
 {
     if (read->flags & ~FLAGS_KNOWN) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
@@ -68,16 +68,16 @@ tmsg_status_t tmsg_subscriber_read(const tmsg_subscriber_params_t *params,
                                        .window = WINDOW_DEFAULT};
     status = tmsg_params_read("subscriber", params, mask, rows,
                               sizeof(rows) / sizeof(rows[0]), read);
-    return status == TMSG_OK ? check(read) : status;
+    return status == TMSG_OK ? check_subscriber(read) : status;
 }
 
-static void note(tmsg_subscriber_t *subscriber, tmsg_fate_t fate)
+static void note_fate(tmsg_subscriber_t *subscriber, tmsg_fate_t fate)
 {
     subscriber->fates[fate]++;
     subscriber->publisher->fates[fate]++;
 }
 
-static void drop(tmsg_subscriber_t *subscriber)
+static void drop_subscriber(tmsg_subscriber_t *subscriber)
 {
     if (--subscriber->refs == 0) {
         tmsg_endpoint_drop(subscriber->endpoint);
@@ -86,7 +86,8 @@ static void drop(tmsg_subscriber_t *subscriber)
     }
 }
 
-/* The peer may ask for the newest alone, which shows once it is connected. */
+/* Returns whether the subscriber gets the newest message only. The peer may ask
+ * for that, which is known once it is connected. */
 static bool wants_newest(const tmsg_subscriber_t *subscriber)
 {
     return subscriber->params.flags & TMSG_SUBSCRIBER_NEWEST ||
@@ -98,7 +99,7 @@ static uint32_t messages_of(const tmsg_subscriber_t *subscriber)
     return wants_newest(subscriber) ? 1 : subscriber->params.messages;
 }
 
-static uint32_t window_of(const tmsg_subscriber_t *subscriber)
+static uint32_t subscriber_window(const tmsg_subscriber_t *subscriber)
 {
     return wants_newest(subscriber) ? 1 : subscriber->params.window;
 }
@@ -109,7 +110,8 @@ static int32_t policy_of(const tmsg_subscriber_t *subscriber)
                                     : subscriber->params.slow;
 }
 
-static delivery_t *take(tmsg_subscriber_t *subscriber, tmsg_node_t *node)
+static delivery_t *take_waiting(tmsg_subscriber_t *subscriber,
+                                tmsg_node_t *node)
 {
     delivery_t *delivery = TMSG_CONTAINER_OF(node, delivery_t, node);
 
@@ -118,16 +120,17 @@ static delivery_t *take(tmsg_subscriber_t *subscriber, tmsg_node_t *node)
     return delivery;
 }
 
-static void finish(delivery_t *delivery, tmsg_fate_t fate)
+static void finish_delivery(delivery_t *delivery, tmsg_fate_t fate)
 {
-    note(delivery->subscriber, fate);
+    note_fate(delivery->subscriber, fate);
     tmsg_publication_unuse(delivery->publication);
     free(delivery);
 }
 
-static void flush(tmsg_subscriber_t *subscriber);
+static void flush_subscriber(tmsg_subscriber_t *subscriber);
 
-/* One may be dropped by the endpoint's own queue, which others fill. */
+/* Returns what became of a delivery by its send's status. The endpoint's own
+ * queue, which others fill too, may drop a send. */
 static tmsg_fate_t fate_of(tmsg_status_t status)
 {
     switch (status) {
@@ -140,27 +143,28 @@ static tmsg_fate_t fate_of(tmsg_status_t status)
     }
 }
 
-/* The send has ended: on_done. */
-static void sent(void *arg, tmsg_status_t status, const char *error)
+/* Called by the send when it has ended, as on_done. */
+static void delivery_sent(void *arg, tmsg_status_t status, const char *error)
 {
     delivery_t *delivery = arg;
     tmsg_subscriber_t *subscriber = delivery->subscriber;
     tmsg_publisher_t *publisher = subscriber->publisher;
     tmsg_worker_t *worker = publisher->worker;
 
-    (void)error; /* it is logged */
+    (void)error; /* the error is logged already */
     tmsg_worker_lock(worker);
     subscriber->under_way--;
-    finish(delivery, fate_of(status));
+    finish_delivery(delivery, fate_of(status));
     publisher->refs++;
-    flush(subscriber);
-    drop(subscriber);
+    flush_subscriber(subscriber);
+    drop_subscriber(subscriber);
     tmsg_publisher_advance(publisher);
     tmsg_publisher_drop(publisher);
     tmsg_worker_unlock(worker);
 }
 
-/* What is left of the publication's time; 0: nothing, its timer is late. */
+/* Returns what is left of the publication's time. Returns 0 if nothing is left
+ * and its timer is late. */
 static int32_t timeout_of(const tmsg_publication_t *publication)
 {
     uint64_t now;
@@ -174,7 +178,7 @@ static int32_t timeout_of(const tmsg_publication_t *publication)
                : (int32_t)((publication->deadline_ns - now + 999999) / 1000000);
 }
 
-static void post(tmsg_subscriber_t *subscriber, delivery_t *delivery)
+static void post_delivery(tmsg_subscriber_t *subscriber, delivery_t *delivery)
 {
     const tmsg_publication_t *publication = delivery->publication;
     tmsg_endpoint_t *endpoint = subscriber->endpoint;
@@ -188,13 +192,13 @@ static void post(tmsg_subscriber_t *subscriber, delivery_t *delivery)
         .protocol = publication->protocol,
         .timeout_ms = timeout_of(publication),
         .channel = publication->channel,
-        .on_done = sent,
+        .on_done = delivery_sent,
         .on_done_arg = delivery,
     };
     tmsg_status_t status;
 
     if (params.timeout_ms == 0) {
-        finish(delivery, TMSG_FATE_DROPPED);
+        finish_delivery(delivery, TMSG_FATE_DROPPED);
         return;
     }
     if (endpoint->dialect->answers) {
@@ -208,8 +212,8 @@ static void post(tmsg_subscriber_t *subscriber, delivery_t *delivery)
         tmsg_log(TMSG_LOG_WARN, "%s: a published map is not sent: %s",
                  endpoint->peer, tmsg_error_message());
         subscriber->under_way--;
-        finish(delivery, TMSG_FATE_FAILED);
-        drop(subscriber);
+        finish_delivery(delivery, TMSG_FATE_FAILED);
+        drop_subscriber(subscriber);
     }
 }
 
@@ -217,13 +221,14 @@ static bool takes_more(const tmsg_subscriber_t *subscriber)
 {
     return subscriber->endpoint->state == TMSG_EP_OPEN &&
            !subscriber->endpoint->close_wanted &&
-           subscriber->under_way < window_of(subscriber);
+           subscriber->under_way < subscriber_window(subscriber);
 }
 
-static void flush(tmsg_subscriber_t *subscriber)
+static void flush_subscriber(tmsg_subscriber_t *subscriber)
 {
     while (subscriber->waiting.count > 0 && takes_more(subscriber)) {
-        post(subscriber, take(subscriber, subscriber->waiting.head));
+        post_delivery(subscriber,
+                      take_waiting(subscriber, subscriber->waiting.head));
     }
 }
 
@@ -236,7 +241,7 @@ static bool has_too_much(const tmsg_subscriber_t *subscriber)
 
 static void drop_waiting(tmsg_subscriber_t *subscriber, tmsg_node_t *node)
 {
-    finish(take(subscriber, node), TMSG_FATE_DROPPED);
+    finish_delivery(take_waiting(subscriber, node), TMSG_FATE_DROPPED);
 }
 
 void tmsg_subscriber_drop_late(tmsg_subscriber_t *subscriber,
@@ -267,7 +272,7 @@ static void disconnect(tmsg_subscriber_t *subscriber)
     tmsg_engine.end(subscriber->endpoint, TMSG_ERR_LIMIT_EXCEEDED, words);
 }
 
-/* What a slow subscriber meets. */
+/* Applies the policy for slow subscribers to one that has too much waiting. */
 static void enforce(tmsg_subscriber_t *subscriber)
 {
     while (has_too_much(subscriber)) {
@@ -294,7 +299,7 @@ static bool wait_for(tmsg_subscriber_t *subscriber,
         tmsg_log(TMSG_LOG_WARN,
                  "%s: a published map is dropped: there is no memory",
                  subscriber->endpoint->peer);
-        note(subscriber, TMSG_FATE_DROPPED);
+        note_fate(subscriber, TMSG_FATE_DROPPED);
         return false;
     }
     delivery->subscriber = subscriber;
@@ -309,13 +314,13 @@ void tmsg_subscriber_offer(tmsg_subscriber_t *subscriber,
                            tmsg_publication_t *publication)
 {
     if (wait_for(subscriber, publication)) {
-        flush(subscriber);
+        flush_subscriber(subscriber);
         enforce(subscriber);
     }
 }
 
-/* Leaves the newest, as far as the bounds go, whatever the policy. */
-static void trim(tmsg_subscriber_t *subscriber)
+/* Drops the oldest deliveries until the bounds are met, whatever the policy. */
+static void trim_waiting(tmsg_subscriber_t *subscriber)
 {
     while (has_too_much(subscriber)) {
         drop_waiting(subscriber, subscriber->waiting.head);
@@ -329,8 +334,8 @@ static void offer_kept(tmsg_subscriber_t *subscriber)
     for (tmsg_node_t *node = kept->head; node != NULL; node = node->next) {
         wait_for(subscriber, TMSG_CONTAINER_OF(node, tmsg_publication_t, node));
     }
-    trim(subscriber);
-    flush(subscriber);
+    trim_waiting(subscriber);
+    flush_subscriber(subscriber);
 }
 
 tmsg_status_t tmsg_subscriber_create(tmsg_publisher_t *publisher,
@@ -378,7 +383,7 @@ void tmsg_subscriber_leave(tmsg_subscriber_t *subscriber)
     while (subscriber->waiting.count > 0) {
         drop_waiting(subscriber, subscriber->waiting.head);
     }
-    drop(subscriber);
+    drop_subscriber(subscriber);
 }
 
 void tmsg_subscribers_flush(tmsg_endpoint_t *endpoint)
@@ -386,12 +391,13 @@ void tmsg_subscribers_flush(tmsg_endpoint_t *endpoint)
     tmsg_subscriber_t *subscriber = endpoint->subscriptions;
 
     for (; subscriber != NULL; subscriber = subscriber->next) {
-        trim(subscriber); /* it may ask for the newest alone */
-        flush(subscriber);
+        /* The peer may ask for the newest message only. */
+        trim_waiting(subscriber);
+        flush_subscriber(subscriber);
     }
 }
 
-static void run_release(tmsg_due_t *due)
+static void run_release_owned(tmsg_due_t *due)
 {
     tmsg_subscriber_t *subscriber =
         TMSG_CONTAINER_OF(due, tmsg_subscriber_t, due);
@@ -401,11 +407,12 @@ static void run_release(tmsg_due_t *due)
     if (subscriber->endpoint->handle) {
         tmsg_engine.release(subscriber->endpoint);
     }
-    drop(subscriber);
+    drop_subscriber(subscriber);
     tmsg_worker_unlock(worker);
 }
 
-/* An owned endpoint is destroyed when whoever ends it has done with it. */
+/* An owned endpoint is released by a callback, when whoever ends it no longer
+ * uses it. */
 void tmsg_subscribers_ended(tmsg_endpoint_t *endpoint)
 {
     while (endpoint->subscriptions != NULL) {
@@ -414,7 +421,7 @@ void tmsg_subscribers_ended(tmsg_endpoint_t *endpoint)
 
         if (subscriber->params.flags & TMSG_SUBSCRIBER_OWNED &&
             endpoint->handle) {
-            subscriber->due.run = run_release;
+            subscriber->due.run = run_release_owned;
             subscriber->refs++;
             tmsg_worker_due(endpoint->worker, &subscriber->due);
         }
