@@ -24,12 +24,12 @@
 #define DOUBLINGS_MOST 20
 #define NS_PER_MS UINT64_C(1000000)
 
-static void copy(char *to, size_t bytes, const char *from)
+static void copy_words(char *to, size_t bytes, const char *from)
 {
     snprintf(to, bytes, "%.*s", (int)bytes - 1, from);
 }
 
-static tmsg_status_t create(tmsg_endpoint_t *endpoint, uint32_t keep_ms)
+static tmsg_status_t create_session(tmsg_endpoint_t *endpoint, uint32_t keep_ms)
 {
     tmsg_resume_t *resume = calloc(1, sizeof(*resume));
 
@@ -71,7 +71,8 @@ tmsg_status_t tmsg_resume_request(tmsg_endpoint_t *endpoint,
                               params->first_backoff_ms, params->most_backoff_ms,
                               params->give_up_ms);
     }
-    status = create(endpoint, (uint32_t)give_up_ms); /* -1: for ever */
+    /* A give_up_ms of -1 keeps the session for ever. */
+    status = create_session(endpoint, (uint32_t)give_up_ms);
     if (status != TMSG_OK) {
         return status;
     }
@@ -94,14 +95,15 @@ void tmsg_resume_hello(const tmsg_endpoint_t *endpoint, tmsg_hello_t *hello)
     }
 }
 
-/* Sets out to end it for good, with the thread's error message. */
+/* Makes the session's end final and returns `status`, which is in the thread's
+ * error message. */
 static tmsg_status_t no_way_back(tmsg_resume_t *resume, tmsg_status_t status)
 {
     resume->over = true;
     return status;
 }
 
-static void give_up(tmsg_resume_t *resume)
+static void give_up_session(tmsg_resume_t *resume)
 {
     tmsg_endpoint_t *endpoint = resume->endpoint;
     double seconds = (double)(tmsg_now_ns() - resume->broke_ns) / 1e9;
@@ -123,11 +125,12 @@ static void give_up(tmsg_resume_t *resume)
 
 static void session_over(tmsg_timer_t *timer)
 {
-    give_up(TMSG_CONTAINER_OF(timer, tmsg_resume_t, end));
+    give_up_session(TMSG_CONTAINER_OF(timer, tmsg_resume_t, end));
 }
 
-/* A connection that stood for a while starts the count anew: one that breaks
- * again and again is not dialled ever faster. */
+/* Begins the time without a connection. If the last connection stood for a
+ * while, the attempts count from 0 again. If connections break again and again,
+ * the count goes on, so that they are not dialled ever faster. */
 static void begin_absence(tmsg_resume_t *resume, const char *error)
 {
     tmsg_worker_t *worker = resume->endpoint->worker;
@@ -140,7 +143,7 @@ static void begin_absence(tmsg_resume_t *resume, const char *error)
     resume->away = true;
     resume->broke_ns = now;
     resume->latest[0] = '\0';
-    copy(resume->broke, sizeof(resume->broke), error);
+    copy_words(resume->broke, sizeof(resume->broke), error);
     resume->fetch_failures =
         resume->fetch_failed ? resume->fetch_failures + 1 : 0;
     if (resume->keep_ms != TMSG_RESUME_FOR_EVER) {
@@ -152,8 +155,8 @@ static void begin_absence(tmsg_resume_t *resume, const char *error)
                                         : "waiting for it to come back");
 }
 
-/* Parts that have not been handed over are of this connection: a message that
- * is sent again makes them anew. */
+/* Stops parts that have not been handed over, because they belong to this
+ * connection. A message that is sent again makes its parts anew. */
 static void stop_parts(tmsg_endpoint_t *endpoint)
 {
     tmsg_node_t *next, *node = endpoint->posted.head;
@@ -176,7 +179,7 @@ static void go_away(tmsg_endpoint_t *endpoint, const char *error)
     if (!resume->away) {
         begin_absence(resume, error);
     } else if (endpoint->state != TMSG_EP_AWAY) {
-        copy(resume->latest, sizeof(resume->latest), error);
+        copy_words(resume->latest, sizeof(resume->latest), error);
         tmsg_log(TMSG_LOG_INFO, "%s: attempt %u: %s", endpoint->peer,
                  resume->attempts, error);
     }
@@ -188,8 +191,9 @@ static void go_away(tmsg_endpoint_t *endpoint, const char *error)
     tmsg_worker_chore(endpoint->worker, endpoint);
 }
 
-/* A dialled side that has said FIN has nothing left to wait for: the dialling
- * side may have gone in order. */
+/* Returns whether a broken connection ends the endpoint. A dialled side that
+ * has said FIN has nothing left to wait for: the dialling side may have closed
+ * in order. */
 static bool is_final(const tmsg_endpoint_t *endpoint, tmsg_status_t status)
 {
     return status != TMSG_ERR_PEER_LOST ||
@@ -206,8 +210,8 @@ bool tmsg_resume_catches(tmsg_endpoint_t *endpoint, tmsg_status_t *status_p,
         *status_p == TMSG_ERR_CLOSED) {
         return false;
     }
-    /* Junk in place of a hello, or of a proof, may be anybody's; behind it, it
-     * is the peer's. */
+    /* Junk instead of a hello or a proof may be anybody's. After both, it is
+     * the peer's. */
     resume->over |= *status_p == TMSG_ERR_MALFORMED &&
                     endpoint->link.hello_done && tmsg_admit_is_over(endpoint);
     if (resume->over) {
@@ -218,7 +222,7 @@ bool tmsg_resume_catches(tmsg_endpoint_t *endpoint, tmsg_status_t *status_p,
         resume->over = true;
         return false;
     }
-    copy(error, sizeof(error), why); /* it may lie in the endpoint */
+    copy_words(error, sizeof(error), why); /* `why` may lie in the endpoint */
     go_away(endpoint, error);
     return true;
 }
@@ -279,7 +283,8 @@ static uint64_t backoff_ms(const tmsg_resume_t *resume)
     return ms - randombytes_uniform((uint32_t)(ms / 2 + 1));
 }
 
-/* Connections that wait for this session, or for its end. */
+/* Has the connections looked at again that wait for a session, or for its end.
+ */
 static void call_waiting(const tmsg_worker_t *worker)
 {
     tmsg_endpoint_t *endpoint;
@@ -353,7 +358,7 @@ void tmsg_resume_opened(tmsg_endpoint_t *endpoint)
              endpoint->peer, resume->again_count);
 }
 
-/* What may be over in a moment. */
+/* Returns whether the reason of a refusal may be over in a moment. */
 static bool is_passing(tmsg_status_t status)
 {
     return status == TMSG_ERR_BUSY || status == TMSG_ERR_NO_MEMORY ||
@@ -405,7 +410,7 @@ tmsg_status_t tmsg_resume_recognize(tmsg_endpoint_t *endpoint,
     }
     keep_ms = endpoint->link.listener->resume_ms;
     return theirs->resumes || (keep_ms != 0 && theirs->resume_ms != 0)
-               ? create(endpoint, keep_ms)
+               ? create_session(endpoint, keep_ms)
                : TMSG_OK;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How a session gets another connection, by the frames RESUME and RESUMED. */
+/* Gives a session another connection, by the frames RESUME and RESUMED. */
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #include "am/ucx/ucx_events.h"
 #include "am/worker/engine.h"
 
-/* [session 16][state], or the state alone in the answer. */
+/* Sends a frame of [session 16][state]. The answer has the state alone. */
 static tmsg_status_t send_state(tmsg_endpoint_t *endpoint, uint8_t frame,
                                 const uint8_t *id, size_t id_bytes)
 {
@@ -32,7 +32,8 @@ static tmsg_status_t send_state(tmsg_endpoint_t *endpoint, uint8_t frame,
     status = tmsg_resume_encode(endpoint, data + id_bytes,
                                 TMSG_FRAME_MAX_BYTES - id_bytes, &bytes);
     if (status == TMSG_OK) {
-        tmsg_control_discard(endpoint); /* the peer hears it by that */
+        /* The peer learns these answers from the state. */
+        tmsg_control_discard(endpoint);
         status = tmsg_link_put(endpoint, frame, data, id_bytes + bytes);
     }
     free(data);
@@ -100,7 +101,8 @@ static tmsg_endpoint_t *find_session(const tmsg_endpoint_t *connection)
     return NULL;
 }
 
-/* The peer noticed before us, or its latest attempt came to nothing. */
+/* Ends the session's old connection. The peer noticed the break before this
+ * side did, or the peer's latest attempt failed. */
 static void leave_old(tmsg_endpoint_t *session)
 {
     if (session->ep != NULL) {
@@ -112,7 +114,8 @@ static void leave_old(tmsg_endpoint_t *session)
     }
 }
 
-/* Who knows the session's id and tells what cannot be ends it. */
+/* A peer that knows the session's id and sends an impossible state ends the
+ * session. */
 void tmsg_resume_disown(tmsg_endpoint_t *connection, const char *why)
 {
     tmsg_endpoint_t *session;
@@ -127,8 +130,9 @@ void tmsg_resume_disown(tmsg_endpoint_t *connection, const char *why)
     }
 }
 
-/* The session gets what a new connection has by now. */
-static void take_over(tmsg_endpoint_t *session, tmsg_endpoint_t *connection)
+/* Gives the session what a new connection has by now. */
+static void take_over_connection(tmsg_endpoint_t *session,
+                                 tmsg_endpoint_t *connection)
 {
     const uint8_t *state = connection->resume->asked + TMSG_TOKEN_BYTES;
     size_t bytes = connection->resume->asked_bytes - TMSG_TOKEN_BYTES;
@@ -163,7 +167,7 @@ static void take_over(tmsg_endpoint_t *session, tmsg_endpoint_t *connection)
     }
 }
 
-static void look(tmsg_endpoint_t *connection)
+static void look_for_session(tmsg_endpoint_t *connection)
 {
     tmsg_endpoint_t *session = find_session(connection);
 
@@ -176,10 +180,11 @@ static void look(tmsg_endpoint_t *connection)
     tmsg_endpoint_hold(session);
     leave_old(session);
     if (session->state == TMSG_EP_ENDED) {
-        tmsg_worker_chore(connection->worker, connection); /* once more */
+        /* The chore looks once more. */
+        tmsg_worker_chore(connection->worker, connection);
     } else if (session->in_ucx == 0) {
         tmsg_resume_settled(session);
-        take_over(session, connection);
+        take_over_connection(session, connection);
     }
     tmsg_endpoint_drop(session);
 }
@@ -188,6 +193,6 @@ void tmsg_resume_look(tmsg_endpoint_t *endpoint)
 {
     if (endpoint->state == TMSG_EP_CONNECTING && endpoint->resume != NULL &&
         endpoint->resume->asked != NULL) {
-        look(endpoint);
+        look_for_session(endpoint);
     }
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the two sides of a session tell each other when it gets another
- * connection: one record a channel, the bytes of which are in
- * docs/connection.md. Sequence numbers are compared modulo 2^32. */
+/* Encodes, checks and applies what the two sides of a session tell each other
+ * when it gets another connection. There is one record for each channel;
+ * docs/connection.md has its bytes. Sequence numbers are compared modulo 2^32.
+ */
 #include <string.h>
 
 #include "am/boot/refusal.h"
@@ -13,29 +14,37 @@
 #include "core/bytes.h"
 
 #define LENGTH_BYTES 4
-#define RECORD_BYTES 26u /* without its lists, and without its length */
-#define ENTRY_BYTES 8u   /* of any list */
-#define COUNT_BYTES 4u   /* of the third, which streams have */
+/* Bytes of a record without its lists and its length. */
+#define RECORD_BYTES 26u
+#define ENTRY_BYTES 8u /* bytes of an entry of any list */
+/* Bytes of the third list's count; streams have that list. */
+#define COUNT_BYTES 4u
 #define ENTRIES_MOST UINT16_MAX
-#define REMEMBERED_MOST (1u << 30) /* messages that refusals are told of */
+/* Range of messages whose refusals are remembered. */
+#define REMEMBERED_MOST (1u << 30)
 
 typedef struct {
     uint16_t channel;
-    uint32_t received; /* all below have come */
-    uint32_t taken;    /* of these, the application has taken all below, */
-    uint32_t consumed; /* and so many in all were taken or refused */
-    uint32_t known;    /* what was refused is remembered from here on */
-    uint32_t sent;     /* of the next one that it sends */
+    uint32_t received; /* all messages below this number have come */
+    uint32_t taken; /* the application has taken all received ones below this */
+    uint32_t consumed; /* messages taken or refused, in all */
+    uint32_t known;    /* refusals are remembered from this number on */
+    uint32_t sent;     /* number of the next message that its writer sends */
     uint16_t outcome_count, kept_count;
-    const uint8_t *outcomes; /* [sequence u32][status i32] */
-    const uint8_t *kept;     /* [first u32][count u32]: can be sent again */
-    uint32_t ahead_count;    /* ranges from `taken` on that were taken, too */
-    const uint8_t *ahead;    /* [first u32][count u32] */
+    const uint8_t *outcomes; /* list of [sequence u32][status i32] */
+    /* Each [first u32][count u32] is a range of messages that can be sent
+     * again. */
+    const uint8_t *kept;
+    uint32_t ahead_count; /* entries of `ahead` */
+    /* Each [first u32][count u32] is a range of messages from `taken` on that
+     * were taken, too. */
+    const uint8_t *ahead;
 } record_t;
 
 static bool is_before(uint32_t a, uint32_t b) { return (int32_t)(a - b) < 0; }
 
-/* Where lists are written to; what does not fit is counted all the same. */
+/* This record says where lists are written to. Entries that do not fit are
+ * counted all the same. */
 typedef struct {
     uint8_t *at;
     size_t left;
@@ -43,7 +52,7 @@ typedef struct {
     bool full;
 } list_t;
 
-static void add(list_t *list, uint32_t a, uint32_t b)
+static void add_entry(list_t *list, uint32_t a, uint32_t b)
 {
     list->count++;
     if (list->left < ENTRY_BYTES || list->count > ENTRIES_MOST) {
@@ -55,7 +64,8 @@ static void add(list_t *list, uint32_t a, uint32_t b)
     list->left -= ENTRY_BYTES;
 }
 
-/* So long ago that its number is about to be another's. */
+/* Returns whether a refusal is so old that its number is about to be another
+ * message's. */
 static bool is_forgotten(const tmsg_channel_t *channel,
                          const tmsg_outcome_t *outcome)
 {
@@ -72,15 +82,16 @@ static void add_outcomes(const tmsg_channel_t *channel, list_t *list)
 
         if (outcome->channel == channel->number &&
             !is_forgotten(channel, outcome)) {
-            add(list, outcome->sequence, (uint32_t)outcome->status);
+            add_entry(list, outcome->sequence, (uint32_t)outcome->status);
         }
     }
     for (; message != NULL; message = message->next_in_order) {
-        add(list, message->head.sequence, (uint32_t)message->refusal);
+        add_entry(list, message->head.sequence, (uint32_t)message->refusal);
     }
 }
 
-/* They are in order. */
+/* Adds ranges of messages that can be sent again. The sends are in the order of
+ * their numbers. */
 static void add_kept(const tmsg_channel_t *channel, list_t *list)
 {
     uint32_t first = 0, count = 0;
@@ -97,13 +108,13 @@ static void add_kept(const tmsg_channel_t *channel, list_t *list)
             continue;
         }
         if (count > 0) {
-            add(list, first, count);
+            add_entry(list, first, count);
         }
         first = send->sequence;
         count = 1;
     }
     if (count > 0) {
-        add(list, first, count);
+        add_entry(list, first, count);
     }
 }
 
@@ -112,7 +123,8 @@ static uint32_t unread_at(tmsg_node_t *node)
     return TMSG_CONTAINER_OF(node, tmsg_message_t, own_queue)->head.sequence;
 }
 
-/* What was taken behind the first that was not: the gaps between those. */
+/* Adds ranges of messages that were taken behind the first unread one: the gaps
+ * between unread ones. */
 static void add_ahead(const tmsg_channel_t *channel, list_t *list)
 {
     tmsg_node_t *next, *node = channel->rx_unread.head;
@@ -123,12 +135,12 @@ static void add_ahead(const tmsg_channel_t *channel, list_t *list)
         next = node->next;
         end = next == NULL ? channel->rx_sequence : unread_at(next);
         if (end != first) {
-            add(list, first, end - first);
+            add_entry(list, first, end - first);
         }
     }
 }
 
-/* The third list, with its count before it. */
+/* Writes the third list, with its count before it. */
 static void put_ahead(const tmsg_channel_t *channel, list_t *list)
 {
     uint8_t *count = list->at;
@@ -144,7 +156,8 @@ static void put_ahead(const tmsg_channel_t *channel, list_t *list)
     tmsg_put_le(count, list->count, COUNT_BYTES);
 }
 
-/* Refusals are not remembered for half the range of sequence numbers. */
+/* Returns the number from which on refusals are remembered. They are not
+ * remembered for half the range of sequence numbers. */
 static uint32_t known_from(const tmsg_channel_t *channel)
 {
     uint32_t remembered = channel->rx_sequence - channel->rx_known;
@@ -153,8 +166,9 @@ static uint32_t known_from(const tmsg_channel_t *channel)
                                         : channel->rx_known;
 }
 
-/* What the peer is told is what it may count on from here. False: there is no
- * room for it. */
+/* Writes a channel's record. From here on the peer may rely on what it is told,
+ * so rx_known and rx_credited change. Returns false if there is no room for the
+ * record. */
 static bool put_record(tmsg_channel_t *channel, list_t *out)
 {
     uint8_t *begin = out->at, *to = out->at + LENGTH_BYTES;
@@ -192,13 +206,13 @@ static bool put_record(tmsg_channel_t *channel, list_t *out)
     return true;
 }
 
-static tmsg_status_t too_long(void)
+static tmsg_status_t state_too_long(void)
 {
     return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                           "the state of the session is too long to be told");
 }
 
-/* In the order of their numbers. */
+/* Writes the channels in the order of their numbers. */
 tmsg_status_t tmsg_resume_encode(tmsg_endpoint_t *endpoint, uint8_t *buffer,
                                  size_t capacity, size_t *bytes_p)
 {
@@ -208,34 +222,34 @@ tmsg_status_t tmsg_resume_encode(tmsg_endpoint_t *endpoint, uint8_t *buffer,
         tmsg_channel_t *channel = tmsg_channel_find(endpoint, (uint16_t)i);
 
         if (channel != NULL && !put_record(channel, &out)) {
-            return too_long();
+            return state_too_long();
         }
     }
     if (endpoint->channels.calls != NULL &&
         !put_record(endpoint->channels.calls, &out)) {
-        return too_long();
+        return state_too_long();
     }
     for (uint32_t i = 0; i < endpoint->channels.stream_slots; i++) {
         if (endpoint->channels.streams[i] != NULL &&
             !put_record(endpoint->channels.streams[i], &out)) {
-            return too_long();
+            return state_too_long();
         }
     }
     *bytes_p = (size_t)(out.at - buffer);
     return TMSG_OK;
 }
 
-static tmsg_status_t wrong(const char *what)
+static tmsg_status_t wrong_state(const char *what)
 {
     return tmsg_error_set(TMSG_ERR_MALFORMED, "a session's state: %s", what);
 }
 
 static tmsg_status_t lists_too_long(void)
 {
-    return wrong("lists that are longer than their record");
+    return wrong_state("lists that are longer than their record");
 }
 
-/* The third list, of which the record has so many bytes at most. */
+/* Reads the third list. `bytes` bytes of the record are left for it. */
 static tmsg_status_t read_ahead(record_t *record, const uint8_t *at,
                                 size_t bytes)
 {
@@ -250,7 +264,7 @@ static tmsg_status_t read_ahead(record_t *record, const uint8_t *at,
                : TMSG_OK;
 }
 
-/* Takes the next record off; what is behind its lists is skipped. */
+/* Takes the next record off the data. Skips what follows its lists. */
 static tmsg_status_t next_record(const uint8_t **data, size_t *left,
                                  record_t *record)
 {
@@ -258,11 +272,11 @@ static tmsg_status_t next_record(const uint8_t **data, size_t *left,
     size_t bytes, lists;
 
     if (*left < LENGTH_BYTES + RECORD_BYTES) {
-        return wrong("cut off");
+        return wrong_state("cut off");
     }
     bytes = (size_t)tmsg_get_le(*data, LENGTH_BYTES);
     if (bytes > *left - LENGTH_BYTES || bytes < RECORD_BYTES) {
-        return wrong("a record of a length that cannot be");
+        return wrong_state("a record of a length that cannot be");
     }
     *data += LENGTH_BYTES + bytes;
     *left -= LENGTH_BYTES + bytes;
@@ -289,7 +303,8 @@ static uint32_t number_at(const uint8_t *list, unsigned i, unsigned which)
     return (uint32_t)tmsg_get_le(list + (size_t)i * ENTRY_BYTES + which * 4, 4);
 }
 
-/* Ranges ascend within [begin, end); else it says what is wrong. */
+/* Checks that ranges ascend within [begin, end). Otherwise the error is
+ * `otherwise`. */
 static tmsg_status_t judge_ranges(const uint8_t *list, uint32_t ranges,
                                   uint32_t begin, uint32_t end,
                                   const char *otherwise)
@@ -300,15 +315,15 @@ static tmsg_status_t judge_ranges(const uint8_t *list, uint32_t ranges,
 
         if (is_before(first, begin) || is_before(end, first) ||
             count > end - first) {
-            return wrong(otherwise);
+            return wrong_state(otherwise);
         }
         begin = first + count;
     }
     return TMSG_OK;
 }
 
-/* What it says of our messages lies between what it said before and what we
- * have sent. */
+/* Checks what the peer says of this side's messages: it lies between what the
+ * peer said before and what this side has sent. */
 static tmsg_status_t judge_received(const tmsg_channel_t *channel,
                                     const record_t *record)
 {
@@ -317,19 +332,20 @@ static tmsg_status_t judge_received(const tmsg_channel_t *channel,
 
     if (is_before(channel->tx_sequence, record->received) ||
         is_before(record->received, told)) {
-        return wrong("messages received that were never sent, or no more");
+        return wrong_state(
+            "messages received that were never sent, or no more");
     }
     if (is_before(record->consumed, told) ||
         is_before(record->received, record->consumed) ||
         is_before(record->received, record->taken) ||
         is_before(record->received, record->known)) {
-        return wrong("messages taken that were not received");
+        return wrong_state("messages taken that were not received");
     }
     for (unsigned i = 0; i < record->outcome_count; i++) {
         if (!is_before(number_at(record->outcomes, i, 0),
                        channel->tx_sequence) ||
             (int32_t)number_at(record->outcomes, i, 1) >= 0) {
-            return wrong("a refusal that cannot be");
+            return wrong_state("a refusal that cannot be");
         }
     }
     return judge_ranges(record->ahead, record->ahead_count, record->taken,
@@ -337,21 +353,23 @@ static tmsg_status_t judge_received(const tmsg_channel_t *channel,
                         "messages taken that were not received");
 }
 
-/* What it says of its own goes on where we are, within the window. */
+/* Checks what the peer says of its own messages: it goes on from where this
+ * side is, within the window. */
 static tmsg_status_t judge_sent(const tmsg_channel_t *channel,
                                 const record_t *record)
 {
     if (is_before(record->sent, channel->rx_sequence) ||
         record->sent - channel->rx_credited >
             channel->endpoint->worker->queue_depth) {
-        return wrong("messages sent that cannot be");
+        return wrong_state("messages sent that cannot be");
     }
     return judge_ranges(record->kept, record->kept_count,
                         record->sent - (uint32_t)INT32_MAX, record->sent,
                         "messages kept that were never sent");
 }
 
-/* The record of a channel; one of zeros where the peer has never used it. */
+/* Returns the record of a channel, or one of zeros if the peer has never used
+ * the channel. */
 static record_t record_of(const uint8_t *data, size_t bytes, uint16_t channel)
 {
     record_t record;
@@ -364,7 +382,7 @@ static record_t record_of(const uint8_t *data, size_t bytes, uint16_t channel)
     return (record_t){.channel = channel};
 }
 
-/* All of them, and that no channel comes twice. */
+/* Checks that all records can be read, and that no channel comes twice. */
 static tmsg_status_t judge_records(tmsg_endpoint_t *endpoint,
                                    const uint8_t *data, size_t bytes)
 {
@@ -381,9 +399,10 @@ static tmsg_status_t judge_records(tmsg_endpoint_t *endpoint,
               record.channel != TMSG_CHANNEL_CALLS &&
               !tmsg_channel_is_stream(record.channel) &&
               tmsg_channel_find(endpoint, record.channel) == NULL))) {
-            status = wrong("a channel twice, or one that there is not");
+            status = wrong_state("a channel twice, or one that there is not");
         }
-        if (status == TMSG_OK) { /* nothing on it may have come */
+        if (status == TMSG_OK) {
+            /* No message may have come on the channel yet. */
             status = tmsg_channel_get(endpoint, record.channel, &channel);
         }
         least = record.channel + 1u;
@@ -408,8 +427,8 @@ tmsg_status_t tmsg_resume_judge(tmsg_endpoint_t *endpoint, const uint8_t *data,
     return status;
 }
 
-/* The status that a message was refused with; 0: it was not, as far as known.
- */
+/* Returns the status that a message was refused with, or 0 if no refusal is
+ * known. */
 static int32_t refusal_of(const record_t *record, uint32_t sequence)
 {
     for (unsigned i = 0; i < record->outcome_count; i++) {
@@ -457,12 +476,12 @@ static void settle_send(tmsg_send_t *send, const record_t *record)
     } else if (was_taken(record, sequence)) {
         tmsg_send_answer(send, TMSG_OK, "%s", "");
     }
-    send->ucx_status = TMSG_UCX_OK; /* it has come */
+    send->ucx_status = TMSG_UCX_OK; /* the message has come */
     tmsg_send_settle(send);
 }
 
-/* The ranges ascend, and so do the numbers that are asked for: *at goes along
- * with them, from 0. */
+/* Returns whether the peer can send a message again. Ranges and the numbers
+ * asked for ascend: *at follows them, beginning at 0. */
 static bool is_kept(const record_t *record, unsigned *at, uint32_t sequence)
 {
     while (*at < record->kept_count &&
@@ -488,7 +507,8 @@ static void settle_sends(tmsg_channel_t *channel, const record_t *record)
     }
 }
 
-static tmsg_status_t apply(tmsg_channel_t *channel, const record_t *record)
+static tmsg_status_t apply_record(tmsg_channel_t *channel,
+                                  const record_t *record)
 {
     tmsg_status_t status = TMSG_OK;
     unsigned at = 0;
@@ -516,7 +536,7 @@ tmsg_status_t tmsg_resume_apply(tmsg_endpoint_t *endpoint, const uint8_t *data,
     for (; channel != NULL && status == TMSG_OK; channel = channel->next) {
         record_t record = record_of(data, bytes, channel->number);
 
-        status = apply(channel, &record);
+        status = apply_record(channel, &record);
     }
     return status;
 }
