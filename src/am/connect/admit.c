@@ -4,13 +4,13 @@
  *   dialling                      dialled
  *   HELLO           ------------>
  *                   <------------ HELLO, or REFUSE
- *   PROOF           ------------>                  of each of its keys
- *                   <------------ PROOF, or REFUSE of the one that both have
+ *   PROOF           ------------>                  one of each of its keys
+ *                   <------------ PROOF of a key that both have, or REFUSE
  *
- * Who has none learns nothing that a key could be guessed from: the dialled
- * side proves nothing before the other has. What it proves is of all proofs
- * that came: of those of several keys nobody in the middle leaves one out, and
- * so chooses as whom the dialling side is known. */
+ * A peer without a key learns nothing by which it could guess one: the dialled
+ * side proves nothing before the dialling side has. The dialled side's proof
+ * covers all proofs that came. So nobody in the middle can leave out one of
+ * several, and thereby choose the principal of the dialling side. */
 #include "am/connect/admit.h"
 
 #include <sodium.h>
@@ -26,7 +26,7 @@
 #include "core/error.h"
 #include "serialize/header.h"
 
-/* To whom it may concern: no word of what was wrong. */
+/* The words for a peer that is refused. They tell nothing of what was wrong. */
 static const char outward[] = "not admitted: a key is asked for here, and none "
                               "that is known was proved";
 static const char outward_older[] =
@@ -69,8 +69,9 @@ const char *tmsg_endpoint_principal(const tmsg_endpoint_t *endpoint)
     return atomic_load(&endpoint->admit.principal);
 }
 
-/* A relay, or a translation of addresses, may stand between: nobody compares
- * them. They are told to be under the proof. */
+/* Tells the addresses of the socket's ends, so that the proof covers them.
+ * Nobody compares them: a relay, or a translation of addresses, may stand
+ * between the peers. */
 static void tell_ends(const tmsg_endpoint_t *endpoint, tmsg_hello_t *hello)
 {
     tmsg_address_t local;
@@ -114,8 +115,8 @@ void tmsg_admit_heard(tmsg_endpoint_t *endpoint, const void *hello,
     tmsg_proof_hash(hello, bytes, endpoint->admit.theirs);
 }
 
-static tmsg_status_t turn_away(tmsg_endpoint_t *endpoint, tmsg_turned_t turned,
-                               const char *why)
+static tmsg_status_t turn_peer_away(tmsg_endpoint_t *endpoint,
+                                    tmsg_turned_t turned, const char *why)
 {
     endpoint->admit.turned = turned;
     tmsg_handshake_tell(endpoint, TMSG_ERR_REFUSED,
@@ -137,14 +138,15 @@ tmsg_status_t tmsg_admit_expect(tmsg_endpoint_t *endpoint,
                               theirs->wire_version, TMSG_WIRE_VERSION);
     }
     if (theirs->admission == TMSG_HELLO_NO_ADMISSION) {
-        return turn_away(endpoint, TMSG_TURNED_OLDER,
-                         "the peer is of an older version of tensormsg, "
-                         "without admission: it cannot prove a key");
+        return turn_peer_away(endpoint, TMSG_TURNED_OLDER,
+                              "the peer is of an older version of tensormsg, "
+                              "without admission: it cannot prove a key");
     }
     if (theirs->admission == 0 ||
         sodium_is_zero(theirs->nonce, TMSG_NONCE_BYTES)) {
-        return turn_away(endpoint, TMSG_TURNED_NO_KEY,
-                         "the peer has no key set, and this side asks for one");
+        return turn_peer_away(
+            endpoint, TMSG_TURNED_NO_KEY,
+            "the peer has no key set, and this side asks for one");
     }
     return TMSG_OK;
 }
@@ -187,8 +189,8 @@ tmsg_status_t tmsg_admit_prove(tmsg_endpoint_t *endpoint)
     bytes = tmsg_admit_prove_all(endpoint->admit.keyring, TMSG_PROOFS_MOST,
                                  TMSG_ROLE_DIALLING, transcript, proofs);
     if (bytes == 0) {
-        return turn_away(endpoint, TMSG_TURNED_NO_KEY,
-                         "this side's keyring is empty");
+        return turn_peer_away(endpoint, TMSG_TURNED_NO_KEY,
+                              "this side's keyring is empty");
     }
     tmsg_proof_bind(transcript, proofs, bytes, endpoint->admit.bound);
     endpoint->admit.proved = true;
@@ -215,7 +217,8 @@ const tmsg_key_t *tmsg_admit_find(const tmsg_keys_t *keys, tmsg_role_t role,
     return found;
 }
 
-/* The principal of an endpoint never changes: a session is one principal's. */
+/* Sets the endpoint's principal, which never changes: a session belongs to one
+ * principal. */
 static tmsg_status_t name_principal(tmsg_endpoint_t *endpoint,
                                     const tmsg_key_t *key)
 {
@@ -234,10 +237,10 @@ static tmsg_status_t name_principal(tmsg_endpoint_t *endpoint,
              "the peer proves the key of '%s', and the session is one with "
              "'%s'",
              key->principal, admit->name);
-    return turn_away(endpoint, TMSG_TURNED_WRONG_KEY, why);
+    return turn_peer_away(endpoint, TMSG_TURNED_WRONG_KEY, why);
 }
 
-static void protect(tmsg_endpoint_t *endpoint, const tmsg_key_t *key)
+static void protect_frames(tmsg_endpoint_t *endpoint, const tmsg_key_t *key)
 {
     const uint8_t *bound = endpoint->admit.bound;
     tmsg_role_t mine =
@@ -254,7 +257,8 @@ static void protect(tmsg_endpoint_t *endpoint, const tmsg_key_t *key)
     endpoint->admit.admitted = true;
 }
 
-static tmsg_status_t answer(tmsg_endpoint_t *endpoint, const tmsg_key_t *key)
+static tmsg_status_t answer_proof(tmsg_endpoint_t *endpoint,
+                                  const tmsg_key_t *key)
 {
     uint8_t proof[TMSG_PROOF_BYTES];
 
@@ -264,7 +268,7 @@ static tmsg_status_t answer(tmsg_endpoint_t *endpoint, const tmsg_key_t *key)
     return tmsg_link_put(endpoint, TMSG_FRAME_PROOF, proof, sizeof(proof));
 }
 
-/* The key that the peer has proved, as either side proves it; NULL: none. */
+/* Returns the key that the peer has proved, on either side. NULL: none. */
 static const tmsg_key_t *find_proved(tmsg_endpoint_t *endpoint,
                                      const tmsg_keys_t *keys,
                                      const uint8_t *data, size_t bytes)
@@ -280,23 +284,25 @@ static const tmsg_key_t *find_proved(tmsg_endpoint_t *endpoint,
     return tmsg_admit_find(keys, TMSG_ROLE_DIALLING, transcript, data, bytes);
 }
 
-static tmsg_status_t judge(tmsg_endpoint_t *endpoint, const tmsg_keys_t *keys,
-                           const uint8_t *data, size_t bytes)
+static tmsg_status_t judge_proofs(tmsg_endpoint_t *endpoint,
+                                  const tmsg_keys_t *keys, const uint8_t *data,
+                                  size_t bytes)
 {
     const tmsg_key_t *key = find_proved(endpoint, keys, data, bytes);
     tmsg_status_t status;
 
     if (key == NULL) {
-        return turn_away(endpoint, TMSG_TURNED_WRONG_KEY,
-                         "the peer has proved no key that is in this side's "
-                         "keyring");
+        return turn_peer_away(
+            endpoint, TMSG_TURNED_WRONG_KEY,
+            "the peer has proved no key that is in this side's "
+            "keyring");
     }
     status = name_principal(endpoint, key);
     if (status == TMSG_OK && !endpoint->dialling) {
-        status = answer(endpoint, key);
+        status = answer_proof(endpoint, key);
     }
     if (status == TMSG_OK) {
-        protect(endpoint, key);
+        protect_frames(endpoint, key);
     }
     return status;
 }
@@ -320,7 +326,7 @@ tmsg_status_t tmsg_admit_judge(tmsg_endpoint_t *endpoint, const uint8_t *data,
                               bytes);
     }
     tmsg_keyring_copy(admit->keyring, &keys);
-    status = judge(endpoint, &keys, data, bytes);
+    status = judge_proofs(endpoint, &keys, data, bytes);
     tmsg_keys_wipe(&keys);
     return status;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/connect/admit.h - whether a peer has a key, before anything is believed of
- * it. */
+/* am/connect/admit.h - whether a peer has a key. Nothing else that the peer
+ * says is believed before. */
 #ifndef TMSG_AM_CONNECT_ADMIT_H
 #define TMSG_AM_CONNECT_ADMIT_H
 
@@ -13,43 +13,49 @@
 #include "am/boot/key.h"
 #include "am/boot/proof.h"
 
-/* A keyring, which may be NULL, becomes the endpoint's, and stops being it. */
+/* tmsg_admit_begin() makes the endpoint hold a keyring, which may be NULL.
+ * tmsg_admit_end() gives it back. */
 void tmsg_admit_begin(tmsg_endpoint_t *endpoint, tmsg_keyring_t *keyring);
 void tmsg_admit_end(tmsg_endpoint_t *endpoint);
 
-/* Forgets what is of one connection. */
+/* Forgets what belongs to one connection. */
 void tmsg_admit_forget(tmsg_endpoint_t *endpoint);
 
-/* Fills in what our hello says of it. Errors: IO. */
+/* Fills in what our hello says of admission. Errors: IO. */
 tmsg_status_t tmsg_admit_hello(tmsg_endpoint_t *endpoint, tmsg_hello_t *hello);
 
-/* A new nonce. Errors: IO. */
+/* Makes a new nonce. Errors: IO. */
 tmsg_status_t tmsg_admit_nonce(tmsg_hello_t *hello);
 
-/* The hello that this side sent, or the peer did, as it was. */
+/* Note a hello byte by byte: the one that this side sent, and the one that the
+ * peer sent. */
 void tmsg_admit_said(tmsg_endpoint_t *endpoint, const void *hello,
                      size_t bytes);
 void tmsg_admit_heard(tmsg_endpoint_t *endpoint, const void *hello,
                       size_t bytes);
 
-/* Whether the peer's hello promises a proof where one is asked for. A peer that
- * is refused for want of one has been told. Errors: REFUSED, INSECURE,
- * INCOMPATIBLE (of another wire version: what it promises cannot be read). */
+/* Checks that the peer's hello promises a proof if one is asked for. A peer
+ * that is refused for lack of one has been told. Errors: REFUSED, INSECURE,
+ * INCOMPATIBLE (another wire version: what the peer promises cannot be
+ * read). */
 tmsg_status_t tmsg_admit_expect(tmsg_endpoint_t *endpoint,
                                 const tmsg_hello_t *theirs);
 
-/* The dialling side sends its proofs. Errors: those of sending. */
+/* Sends the proofs of the dialling side. Errors: INSECURE (the keyring is
+ * empty), and those of sending. */
 tmsg_status_t tmsg_admit_prove(tmsg_endpoint_t *endpoint);
 
-/* Takes the peer's: the dialled side answers it. OK: it is admitted, and every
- * frame from here on has its MAC. Errors: MALFORMED, REFUSED, INSECURE, and
- * those of sending; a peer that is refused has been told. */
+/* Judges the peer's proofs; the dialled side answers them. OK: the peer is
+ * admitted, and every frame from here on has its MAC. Errors: MALFORMED,
+ * REFUSED, INSECURE, and those of sending. A peer that is refused has been
+ * told. */
 tmsg_status_t tmsg_admit_judge(tmsg_endpoint_t *endpoint, const uint8_t *data,
                                size_t bytes);
 
-/* Proves the first so many keys in a role, which gives the bytes of all proofs;
- * and the first key that any of so many bytes of proofs is of (NULL: none),
- * having looked at all of them. */
+/* tmsg_admit_prove_all() proves the first `most` keys in a role, and returns
+ * the length of all proofs in bytes. tmsg_admit_find() returns the first key
+ * that any of these proofs is of, or NULL. It always compares all keys with all
+ * proofs. */
 size_t tmsg_admit_prove_all(tmsg_keyring_t *keyring, unsigned most,
                             tmsg_role_t role, const uint8_t *transcript,
                             uint8_t *proofs);
@@ -57,8 +63,8 @@ const tmsg_key_t *tmsg_admit_find(const tmsg_keys_t *keys, tmsg_role_t role,
                                   const uint8_t *transcript,
                                   const uint8_t *proofs, size_t bytes);
 
-/* Whether both endpoints' peers are the same principal of one keyring, or none.
- * A name means nothing in another. */
+/* Returns whether both endpoints' peers are the same principal of one keyring,
+ * or have none. A name means nothing in another keyring. */
 bool tmsg_admit_same(const tmsg_endpoint_t *a, const tmsg_endpoint_t *b);
 
 #endif

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* There is no socket to prove a key on: the proofs go with the messages that
- * join UCX's endpoints, and with the blobs.
+/* A connection by blob has no socket to prove a key on. The proofs go with the
+ * messages that join UCX's endpoints, and with the blobs.
  *
  *   dialling                     dialled
  *              <-  -  -  -  -  -         its blob, proved by each of its keys
  *   KNOCK      ----------------->        our blob, proved by each of our keys
- *              <-----------------KNOCKED its nonce, proved by the one both have
- *   ATTACH     ----------------->        proved by that
- *              <-----------------ATTACHED likewise
+ *              <-----------------KNOCKED its nonce, proved by a key both have
+ *   ATTACH     ----------------->        proved by the same key
+ *              <-----------------ATTACHED proved by the same key
  *
- * So neither gives UCX an address that no key has proved. UCX itself believes
- * whoever reaches its port: what comes without a proof is ignored, for it may
- * be anybody's. */
+ * So neither side gives UCX an address that no key has proved. UCX itself
+ * accepts anybody who reaches its port. What comes without a proof may be
+ * anybody's, and is ignored. */
 #include "am/connect/admit_blob.h"
 
 #include <sodium.h>
@@ -23,7 +23,7 @@
 #include "am/endpoint/conn.h"
 #include "core/error.h"
 
-/* One of a keyring's states. */
+/* The blob with the proofs of the keys that the keyring had at one time. */
 typedef struct version {
     struct version *before;
     void *data;
@@ -32,7 +32,8 @@ typedef struct version {
 
 struct tmsg_proved {
     version_t *latest;
-    size_t proved_bytes; /* the same in all of them */
+    /* length of what is proved, the same in all versions */
+    size_t proved_bytes;
     uint8_t digest[TMSG_HASH_BYTES];
 };
 
@@ -115,10 +116,10 @@ bool tmsg_admit_by_blob(const tmsg_endpoint_t *endpoint)
            endpoint->link.url.kind == TMSG_URL_BLOB;
 }
 
-/* Copies the key that the proofs are of. */
-static bool find(tmsg_keyring_t *keyring, tmsg_role_t role,
-                 const uint8_t *transcript, const void *proofs, size_t bytes,
-                 tmsg_key_t *key)
+/* Copies the key that one of the proofs is of. False: none is. */
+static bool find_proving_key(tmsg_keyring_t *keyring, tmsg_role_t role,
+                             const uint8_t *transcript, const void *proofs,
+                             size_t bytes, tmsg_key_t *key)
 {
     const tmsg_key_t *found;
     tmsg_keys_t keys;
@@ -153,8 +154,8 @@ tmsg_status_t tmsg_admit_blob_expect(tmsg_endpoint_t *endpoint,
                               "set, and this side asks for one");
     }
     tmsg_proof_hash(data, theirs->proved_bytes, admit->theirs);
-    found = find(admit->keyring, TMSG_ROLE_LISTENING, admit->theirs,
-                 theirs->proofs, theirs->proof_bytes, &key);
+    found = find_proving_key(admit->keyring, TMSG_ROLE_LISTENING, admit->theirs,
+                             theirs->proofs, theirs->proof_bytes, &key);
     sodium_memzero(&key, sizeof(key));
     return found ? TMSG_OK
                  : tmsg_error_set(TMSG_ERR_INSECURE,
@@ -192,8 +193,8 @@ tmsg_status_t tmsg_admit_blob_knock(tmsg_endpoint_t *endpoint, const void *body,
     return status;
 }
 
-static tmsg_status_t turn_away(tmsg_knocker_t *knocker, tmsg_turned_t turned,
-                               const char *why)
+static tmsg_status_t turn_knocker_away(tmsg_knocker_t *knocker,
+                                       tmsg_turned_t turned, const char *why)
 {
     knocker->turned = turned;
     return tmsg_error_set(TMSG_ERR_REFUSED, "not admitted: %s", why);
@@ -210,32 +211,35 @@ tmsg_status_t tmsg_admit_blob_judge(tmsg_keyring_t *keyring,
     if (keyring == NULL) {
         return !theirs->asks_for_key
                    ? TMSG_OK
-                   : turn_away(knocker, TMSG_TURNED_OTHERWISE,
-                               "the peer asks for a key, and this side has "
-                               "none set");
+                   : turn_knocker_away(
+                         knocker, TMSG_TURNED_OTHERWISE,
+                         "the peer asks for a key, and this side has "
+                         "none set");
     }
     if (!theirs->asks_for_key) {
-        return turn_away(knocker, TMSG_TURNED_NO_KEY,
-                         "the peer has no key set, and this side asks for one");
+        return turn_knocker_away(
+            knocker, TMSG_TURNED_NO_KEY,
+            "the peer has no key set, and this side asks for one");
     }
     if (theirs->proof_bytes > (size_t)TMSG_PROOFS_MOST * TMSG_PROOF_BYTES) {
-        return turn_away(knocker, TMSG_TURNED_OTHERWISE,
-                         "the peer proves more keys than it may");
+        return turn_knocker_away(knocker, TMSG_TURNED_OTHERWISE,
+                                 "the peer proves more keys than it may");
     }
     tmsg_proof_hash(data, theirs->proved_bytes, digest);
     tmsg_proof_knock(proved->digest, digest, body, bytes, transcript);
-    if (!find(keyring, TMSG_ROLE_KNOCKING, transcript, theirs->proofs,
-              theirs->proof_bytes, &knocker->key)) {
-        return turn_away(knocker, TMSG_TURNED_WRONG_KEY,
-                         "the peer has proved no key that is in this side's "
-                         "keyring");
+    if (!find_proving_key(keyring, TMSG_ROLE_KNOCKING, transcript,
+                          theirs->proofs, theirs->proof_bytes, &knocker->key)) {
+        return turn_knocker_away(
+            knocker, TMSG_TURNED_WRONG_KEY,
+            "the peer has proved no key that is in this side's "
+            "keyring");
     }
     tmsg_proof_bind(transcript, theirs->proofs, theirs->proof_bytes,
                     knocker->bound);
     return TMSG_OK;
 }
 
-/* The keys of the two proofs that are left. */
+/* Makes the keys of the two proofs that are left. */
 static void prepare_to_join(tmsg_endpoint_t *endpoint, const tmsg_key_t *key,
                             const uint8_t *transcript)
 {
@@ -250,7 +254,7 @@ static void prepare_to_join(tmsg_endpoint_t *endpoint, const tmsg_key_t *key,
     admit->proved = true;
 }
 
-static void admit(tmsg_endpoint_t *endpoint)
+static void admit_peer(tmsg_endpoint_t *endpoint)
 {
     endpoint->admit.principal = endpoint->admit.name;
     endpoint->admit.admitted = true;
@@ -282,13 +286,14 @@ bool tmsg_admit_blob_answered(tmsg_endpoint_t *endpoint, const void *body,
     tmsg_key_t key;
 
     tmsg_proof_answer(endpoint->admit.bound, body, bytes, nonce, transcript);
-    if (!find(endpoint->admit.keyring, TMSG_ROLE_ANSWERING, transcript,
-              nonce + TMSG_NONCE_BYTES, TMSG_PROOF_BYTES, &key)) {
+    if (!find_proving_key(endpoint->admit.keyring, TMSG_ROLE_ANSWERING,
+                          transcript, nonce + TMSG_NONCE_BYTES,
+                          TMSG_PROOF_BYTES, &key)) {
         return false;
     }
     prepare_to_join(endpoint, &key, transcript);
     sodium_memzero(&key, sizeof(key));
-    admit(endpoint);
+    admit_peer(endpoint);
     return true;
 }
 
@@ -311,7 +316,7 @@ bool tmsg_admit_blob_joined(tmsg_endpoint_t *endpoint, const uint8_t *said,
         return false;
     }
     if (!endpoint->dialling) {
-        admit(endpoint);
+        admit_peer(endpoint);
     }
     return true;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Joins the two UCX endpoints of a connection, in two rounds. Only one side
- * dials; the other makes its UCX endpoint when a knock has come. What is said
- * in that round needs no acquaintance between the endpoints: UCX up to 1.13
- * aborts the process, and 1.22 crashes, if a peer goes away while the messages
- * by which endpoints get acquainted wait for a socket to be connected. In the
- * second round both sockets are, and each side must find that it holds the very
- * endpoint which the other's attach can be answered by. */
+ * dials; the other makes its UCX endpoint when a knock has come.
+ *
+ * In the first round the messages are sent without acquainting the endpoints.
+ * UCX up to 1.13 aborts the process, and 1.22 crashes, if a peer goes away
+ * while the messages that acquaint endpoints wait for a socket to be connected.
+ * In the second round both sockets are connected. Each side then checks that
+ * the endpoint by which it can answer the other's attach is the one that it
+ * holds. */
 #include "am/connect/attach.h"
 
 #include <sodium.h>
@@ -26,11 +28,11 @@
 #include "core/log.h"
 
 #define KNOCK_AGAIN_MS 1
-#define KNOCKS_MOST 5 /* of what UCX may never send at once */
-#define END_MS 1000   /* for a socket to say that the peer is gone */
+#define KNOCKS_MOST 5 /* tries, if UCX may never send the knock at once */
+#define END_MS 1000   /* time for a socket to say that the peer is gone */
 
-/* Without it no peer, of whatever version, takes the two for the same machine.
- */
+/* Without a boot id no peer, of whatever version, takes the two sides for the
+ * same machine. */
 void tmsg_attach_keep_apart(const tmsg_endpoint_t *endpoint, tmsg_hello_t *mine)
 {
     if (endpoint->link.apart != NULL) {
@@ -83,7 +85,7 @@ tmsg_preamble_t tmsg_attach_fill(const tmsg_endpoint_t *endpoint, uint8_t *body)
     return (tmsg_preamble_t){.endpoint_id = endpoint->peer_id};
 }
 
-static tmsg_status_t attach(tmsg_endpoint_t *endpoint)
+static tmsg_status_t send_attach(tmsg_endpoint_t *endpoint)
 {
     uint8_t body[BODY_BYTES_MOST];
     tmsg_preamble_t head = tmsg_attach_fill(endpoint, body);
@@ -107,8 +109,9 @@ static tmsg_status_t attach(tmsg_endpoint_t *endpoint)
         &head, body, bytes, NULL, 0);
 }
 
-/* A blob may be too long, or a proof; and since 1.17 UCX sends nothing at once
- * over TCP, but does not abort there either. */
+/* Returns whether UCX may never send the knock at once. A blob or a proof may
+ * be too long for that. UCX 1.17 and later send nothing at once over TCP, but
+ * do not abort there either. */
 static bool may_never_go_at_once(const tmsg_knock_t *knock)
 {
     tmsg_ucx_version_t version = tmsg_ucx_version();
@@ -117,9 +120,9 @@ static bool may_never_go_at_once(const tmsg_knock_t *knock)
            version.minor >= 17;
 }
 
-/* Only what UCX can send at once goes without acquainting the endpoints, which
- * it cannot before its socket is connected. */
-static tmsg_status_t knock(tmsg_endpoint_t *endpoint)
+/* Sends a knock, or its answer, without acquainting the endpoints: only what
+ * UCX sends at once goes so, which needs a connected socket. */
+static tmsg_status_t send_knock(tmsg_endpoint_t *endpoint)
 {
     tmsg_knock_t *knock = &endpoint->conn.knock;
     uint8_t body[BODY_BYTES_MOST];
@@ -151,7 +154,7 @@ static void knock_again(tmsg_timer_t *timer)
 {
     tmsg_endpoint_t *endpoint =
         TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, conn.knock.again);
-    tmsg_status_t status = knock(endpoint);
+    tmsg_status_t status = send_knock(endpoint);
 
     if (status != TMSG_OK) {
         tmsg_engine.end(endpoint, status, tmsg_error_message());
@@ -169,7 +172,8 @@ tmsg_status_t tmsg_attach_address(tmsg_endpoint_t *endpoint,
     return TMSG_OK;
 }
 
-/* The KNOCK is complete only when the UCX endpoint has its number. */
+/* Proves the KNOCK, which is complete only when the UCX endpoint has its
+ * number. */
 static tmsg_status_t prove_knock(tmsg_endpoint_t *endpoint)
 {
     uint8_t body[TMSG_ATTACH_BYTES];
@@ -178,7 +182,7 @@ static tmsg_status_t prove_knock(tmsg_endpoint_t *endpoint)
     return tmsg_admit_blob_knock(endpoint, body, sizeof(body));
 }
 
-static tmsg_status_t not_found(const tmsg_endpoint_t *endpoint)
+static tmsg_status_t shm_not_found(const tmsg_endpoint_t *endpoint)
 {
     return tmsg_error_set(TMSG_ERR_UNREACHABLE,
                           "the shared memory of process %u cannot be opened: "
@@ -191,14 +195,14 @@ static void no_end_heard(tmsg_timer_t *timer)
     tmsg_endpoint_t *endpoint =
         TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, conn.knock.again);
 
-    if (endpoint->broken == TMSG_OK) { /* else it was heard just now */
+    if (endpoint->broken == TMSG_OK) { /* else the end was heard just now */
         tmsg_engine.end(endpoint, TMSG_ERR_UNREACHABLE, endpoint->broken_why);
     }
 }
 
-/* Who is killed just then has no memory and no ports any more before its socket
- * ends, which says what it was. The reason is known, so that a deadline is none
- * any more. */
+/* Waits for the end of the peer's socket, which tells what happened. If the
+ * peer is killed just now, its memory and ports are gone before its socket
+ * ends. The deadline is cleared, because the reason is already known. */
 static tmsg_status_t await_its_end(tmsg_endpoint_t *endpoint)
 {
     tmsg_loop_t *loop = &endpoint->worker->loop;
@@ -233,20 +237,20 @@ tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint)
             : tmsg_pair_match(ucx, peer, address, endpoint->conn.number,
                               &endpoint->ep, &endpoint->conn.sockets);
     if (status == TMSG_ERR_PEER_LOST) {
-        status = not_found(endpoint);
+        status = shm_not_found(endpoint);
     }
     if (status == TMSG_ERR_UNREACHABLE) {
         return await_its_end(endpoint);
     }
     if (status == TMSG_ERR_BUSY) {
-        tmsg_ucx_events.retire(ucx); /* a new one starts to count anew */
+        tmsg_ucx_events.retire(ucx); /* a new one counts anew */
     }
     endpoint->conn.knock.again.expired = knock_again;
     if (status == TMSG_OK && endpoint->dialling &&
         tmsg_admit_by_blob(endpoint)) {
         status = prove_knock(endpoint);
     }
-    return status != TMSG_OK ? status : knock(endpoint);
+    return status != TMSG_OK ? status : send_knock(endpoint);
 }
 
 void tmsg_attach_end(tmsg_endpoint_t *endpoint)
@@ -264,7 +268,8 @@ static tmsg_status_t check_reply(const tmsg_endpoint_t *endpoint)
                                 "UCX joined the endpoints of two connections");
 }
 
-/* Of all endpoints on a UCX worker. NULL: there are none, or no memory. */
+/* Lists the sockets of all endpoints on a UCX worker. The caller frees the
+ * list. NULL: there are none, or no memory. */
 static int *list_sockets(const tmsg_ucx_t *ucx, size_t *count_p)
 {
     size_t room = (size_t)ucx->worker->endpoint_slots * TMSG_SOCKETS_MOST;
@@ -282,9 +287,10 @@ static int *list_sockets(const tmsg_ucx_t *ucx, size_t *count_p)
     return fds;
 }
 
-/* Before a message by an accepted endpoint whose sockets were not found when
- * its UCX endpoint was made; behind it comes tmsg_sockets_find_sent(). NULL:
- * there is nothing to find. */
+/* Prepares to find the socket of an accepted endpoint by the message that it
+ * sends next. This is needed if the sockets were not found when its UCX
+ * endpoint was made. tmsg_sockets_find_sent() follows the message. NULL: there
+ * is nothing to find. */
 static tmsg_watched_t *before_send(const tmsg_endpoint_t *endpoint)
 {
     const tmsg_ucx_t *ucx = endpoint->ucx;
@@ -304,7 +310,7 @@ static tmsg_watched_t *before_send(const tmsg_endpoint_t *endpoint)
     return before;
 }
 
-/* The dialled side: answers the knock, then the attach. */
+/* Answers, on the dialled side, the knock, and then the attach. */
 static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
 {
     tmsg_status_t status;
@@ -314,7 +320,7 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
     }
     if (endpoint->ep == NULL) {
         return endpoint->conn.knock.again.deadline_ns != 0
-                   ? TMSG_IN_PROGRESS /* for its end to be heard */
+                   ? TMSG_IN_PROGRESS /* until the peer's end is heard */
                    : tmsg_attach_begin(endpoint);
     }
     if (endpoint->reply_ep == NULL) {
@@ -324,7 +330,7 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
     if (status == TMSG_OK) {
         tmsg_watched_t *before = before_send(endpoint);
 
-        status = attach(endpoint);
+        status = send_attach(endpoint);
         tmsg_sockets_find_sent(before, &endpoint->conn.sockets);
     }
     if (status == TMSG_OK) {
@@ -333,14 +339,14 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
     return status;
 }
 
-/* The dialling side: attaches, once. */
+/* Attaches, on the dialling side, once. */
 static tmsg_status_t advance_dialling(tmsg_endpoint_t *endpoint)
 {
     if (endpoint->conn.attaching) {
         return TMSG_IN_PROGRESS;
     }
     endpoint->conn.attaching = true;
-    return attach(endpoint);
+    return send_attach(endpoint);
 }
 
 tmsg_status_t tmsg_attach_advance(tmsg_endpoint_t *endpoint)
@@ -394,13 +400,14 @@ void tmsg_attach_heard(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival)
     tmsg_worker_chore(endpoint->worker, endpoint);
 }
 
-/* What follows the ids in the body of a message of the second round. */
+/* Returns the length of the lease, which follows the ids in the body of a
+ * message of the second round. */
 static size_t lease_bytes(const tmsg_endpoint_t *endpoint)
 {
     return tmsg_lease_is_known(endpoint) ? TMSG_LEASE_BYTES : 0;
 }
 
-/* What its body has to have; KNOCK's is without proofs. */
+/* Returns the length that the body must have; KNOCK's body has no proofs. */
 static size_t body_bytes(const tmsg_endpoint_t *endpoint, uint8_t kind,
                          bool second)
 {
@@ -412,7 +419,6 @@ static size_t body_bytes(const tmsg_endpoint_t *endpoint, uint8_t kind,
     return bytes + (second ? TMSG_JOIN_EXTRA_BYTES : TMSG_ANSWER_EXTRA_BYTES);
 }
 
-/* The connecting endpoint that a message of either round is for, or NULL. */
 tmsg_endpoint_t *tmsg_attach_receiver(const tmsg_arrival_t *arrival,
                                       bool dialling, bool second)
 {
@@ -434,7 +440,7 @@ tmsg_ucx_status_t tmsg_knocked_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_attach_receiver(arrival, true, false);
 
-    /* Who answers what was not asked has nothing to be answered by. */
+    /* A KNOCKED that was not asked for cannot be answered, so it is ignored. */
     if (endpoint == NULL || endpoint->ep == NULL || endpoint->conn.knocked) {
         return TMSG_UCX_OK;
     }
@@ -475,7 +481,7 @@ tmsg_ucx_status_t tmsg_attach_arrived(const tmsg_arrival_t *arrival)
     return TMSG_UCX_OK;
 }
 
-/* Open at once: the peer's first message may be next. */
+/* The endpoint opens at once, because the peer's first message may be next. */
 tmsg_ucx_status_t tmsg_attached_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = take_reply_ep(arrival, true);

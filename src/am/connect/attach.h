@@ -13,55 +13,62 @@
 tmsg_status_t tmsg_attach_address(tmsg_endpoint_t *endpoint,
                                   const tmsg_sealed_t *sealed);
 
-/* Makes the UCX endpoint from that, and knocks or answers a knock by it. */
+/* Makes the UCX endpoint from the peer's address. Then sends a knock by it, or
+ * the answer to a knock. */
 tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint);
 
-/* The dialling side's start by a blob. In attach_blob.c, as is the next. */
+/* Begins a connection by a blob on the dialling side. attach_blob.c has this
+ * function and the next one. */
 tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
                                size_t blob_bytes, int timeout_ms);
 
-/* The blob of a UCX worker, to be freed with free(), and with a key to be
- * proved. */
+/* Makes the blob of a UCX worker. The caller frees it with free(), and if it
+ * has a key, proves the blob. */
 tmsg_status_t tmsg_attach_blob_of(const tmsg_ucx_t *ucx,
                                   const uint8_t token[TMSG_TOKEN_BYTES],
                                   uint32_t subscribe, bool asks_for_key,
                                   void **blob_p, size_t *bytes_p);
 
-/* Lock held, outside UCX: takes the step that what has come allows; IN_PROGRESS
- * if none. */
+/* Takes the step that is possible after what has come; IN_PROGRESS if none is.
+ * Lock held, outside UCX. */
 tmsg_status_t tmsg_attach_advance(tmsg_endpoint_t *endpoint);
 
-/* The endpoint ends: gives up knocking. */
+/* Stops knocking, because the endpoint ends. */
 void tmsg_attach_end(tmsg_endpoint_t *endpoint);
 
-/* The UCX endpoint of one that ends: true where it is kept, for the peer's next
- * connection, which has made no use of it. Else its sockets may be cut. */
+/* tmsg_attach_keep_ep() keeps the UCX endpoint of an endpoint that ends for the
+ * peer's next connection (tmsg_pair_keep()), if the peer has made no use of it.
+ * False: it is not kept, and tmsg_attach_cut_sockets() may cut its sockets. */
 bool tmsg_attach_keep_ep(tmsg_endpoint_t *endpoint);
 void tmsg_attach_cut_sockets(tmsg_endpoint_t *endpoint);
 
-/* All that is of one connection, of an endpoint that gets another, or is freed.
- */
+/* Forgets all that belongs to one connection, because the endpoint gets another
+ * one or is freed. */
 void tmsg_attach_forget(tmsg_endpoint_t *endpoint);
 
-/* Takes out of our hello, where link.apart is set, what would let the peer take
+/* Removes from our hello, if link.apart is set, what would let the peer take
  * the two sides for one machine. */
 void tmsg_attach_keep_apart(const tmsg_endpoint_t *endpoint,
                             tmsg_hello_t *mine);
 
-/* Decides by both hellos whether the two may work together, and how: fills in
- * the endpoint's why and link.net_only. */
+/* Decides by both hellos whether the two sides may work together, and how.
+ * Fills in the endpoint's `why` and link.net_only. Errors: INCOMPATIBLE,
+ * UNREACHABLE (unix:// without shared memory). */
 tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
                                 const tmsg_hello_t *theirs, bool shm_only);
 
-/* What the bodies of both rounds begin with, and the head of such a message. */
+/* Writes what the bodies of both rounds begin with, and returns the head of
+ * such a message. */
 tmsg_preamble_t tmsg_attach_fill(const tmsg_endpoint_t *endpoint,
                                  uint8_t *body);
 
-/* The peer has knocked, the first time: its endpoint is known now. */
+/* Notes the first knock of the peer: its endpoint is known now. Later ones are
+ * ignored. */
 void tmsg_attach_heard(tmsg_endpoint_t *endpoint,
                        const tmsg_arrival_t *arrival);
 
-/* The connecting endpoint that a message of either round is for, or NULL. */
+/* Returns the connecting endpoint that a message of either round is for, or
+ * NULL. Checks the token and the length of the body. */
 tmsg_endpoint_t *tmsg_attach_receiver(const tmsg_arrival_t *arrival,
                                       bool dialling, bool second);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The dialling side of a connection by blob, and what a blob of ours has in it:
- * no socket comes before it. */
+/* The dialling side of a connection by blob, and the content of our own blobs.
+ * No socket precedes such a connection. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,8 +13,9 @@
 #include "am/ucx/backing.h"
 #include "am/worker/reach.h"
 
-/* The device that the blob's listener uses is not ours to know: shared memory
- * and loopback on the same machine, else whatever leads there. */
+/* Takes the UCX worker for a blob. This side does not know the device that the
+ * blob's listener uses. On the same machine it uses shared memory and loopback,
+ * else any device that leads there. */
 static tmsg_status_t blob_ucx(tmsg_endpoint_t *endpoint,
                               const tmsg_hello_t *theirs)
 {

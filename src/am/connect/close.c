@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The orderly end. Each side, when it has sent all it will, says BYE with the
- * number of messages it sent, and FIN when it has received all that the peer's
- * BYE counted. With both FINs seen nothing is under way in either direction. */
+/* The orderly end. Each side says BYE with the number of messages it sent, when
+ * it has sent all it will. It says FIN when it has received all messages that
+ * the peer's BYE counted. Once both FINs are seen, nothing is under way in
+ * either direction. */
 #include "am/connect/close.h"
 
 #include <string.h>
@@ -18,16 +19,17 @@
 #include "am/worker/engine.h"
 #include "core/bytes.h"
 
-/* The data of an end: [sequence u32], and in a BYE what it is on each channel
- * but 0 that may have been used: [number u16][sequence u32], ascending. */
+/* The data of an end is [sequence u32]. A BYE also lists the sequence on each
+ * channel except 0 that may have been used: [number u16][sequence u32],
+ * ascending. */
 #define ENTRY_BYTES 6
 #define DATA_BYTES_MOST                                                        \
     (4 + ENTRY_BYTES * (TMSG_CHANNELS_MOST + 1 + 2 * TMSG_STREAMS_MOST))
 
-/* Through the socket where there is one. As a message it has the sequence in
- * its preamble and the rest as payload. */
-static void say(tmsg_endpoint_t *endpoint, uint8_t kind, const uint8_t *data,
-                size_t bytes)
+/* Says BYE or FIN: through the socket, if there is one, else as a message with
+ * the sequence in its preamble and the rest as payload. */
+static void say_end(tmsg_endpoint_t *endpoint, uint8_t kind,
+                    const uint8_t *data, size_t bytes)
 {
     tmsg_preamble_t head = {.endpoint_id = endpoint->peer_id,
                             .sequence = (uint32_t)tmsg_get_le(data, 4)};
@@ -50,7 +52,8 @@ static uint8_t *put_end(const tmsg_channel_t *channel, uint8_t *to)
     return tmsg_put_le(to, channel->tx_sequence, 4);
 }
 
-/* A peer that knows of no channels was sent nothing on any but 0. */
+/* Says BYE. Nothing was sent on channels that the peer does not have, so they
+ * are left out. */
 static void say_bye(tmsg_endpoint_t *endpoint)
 {
     const tmsg_channels_t *channels = &endpoint->channels;
@@ -65,29 +68,29 @@ static void say_bye(tmsg_endpoint_t *endpoint)
             to = put_end(channel, to);
         }
     }
-    if (channels->calls != NULL && /* it may have been refused */
+    if (channels->calls != NULL && /* a peer may not know calls */
         endpoint->peer_hello.features & TMSG_FEATURE_CALLS) {
         to = put_end(channels->calls, to);
     }
     for (uint32_t i = 0; i < channels->stream_slots; i++) {
         const tmsg_channel_t *channel = channels->streams[i];
 
-        if (channel != NULL && /* likewise */
+        if (channel != NULL && /* a peer may not know streams */
             endpoint->peer_hello.features & TMSG_FEATURE_STREAMS) {
             to = put_end(channel, to);
         }
     }
-    say(endpoint, TMSG_KIND_BYE, data, (size_t)(to - data));
+    say_end(endpoint, TMSG_KIND_BYE, data, (size_t)(to - data));
 }
 
 static void say_fin(tmsg_endpoint_t *endpoint)
 {
     const uint8_t data[4] = {0};
 
-    say(endpoint, TMSG_KIND_FIN, data, sizeof(data));
+    say_end(endpoint, TMSG_KIND_FIN, data, sizeof(data));
 }
 
-static bool sends_are_over(const tmsg_endpoint_t *endpoint)
+static bool all_sent(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->channels.queued == 0 && endpoint->posted.count == 0 &&
            !tmsg_control_waits(endpoint);
@@ -115,7 +118,7 @@ void tmsg_close_advance(tmsg_endpoint_t *endpoint)
     if (endpoint->channels.queued_streams > 0) {
         tmsg_calls_closing(endpoint);
     }
-    if (!endpoint->conn.bye_sent && sends_are_over(endpoint)) {
+    if (!endpoint->conn.bye_sent && all_sent(endpoint)) {
         endpoint->conn.bye_sent = true;
         say_bye(endpoint);
     }
@@ -125,9 +128,8 @@ void tmsg_close_advance(tmsg_endpoint_t *endpoint)
         tmsg_silence_after_fin(endpoint);
         say_fin(endpoint);
     }
-    /* The side that waits for the other's socket to end has lost nothing; the
-     * one that was asked to close ends it. Without a socket UCX still has to
-     * deliver our FIN. */
+    /* Nothing can be lost any more: the peer finds our FIN before the socket's
+     * end. Without a socket UCX still has to deliver our FIN. */
     if (endpoint->fin_sent && endpoint->conn.fin_received &&
         endpoint->broken == TMSG_OK &&
         (endpoint->link.fd >= 0 || endpoint->in_ucx == 0)) {
@@ -135,8 +137,8 @@ void tmsg_close_advance(tmsg_endpoint_t *endpoint)
     }
 }
 
-/* Takes what a BYE says of the channels into their bye_read. What is wrong with
- * it; NULL if nothing is. */
+/* Reads what a BYE says of the channels into their bye_read. Returns what is
+ * wrong with it, or NULL. */
 static const char *read_bye(tmsg_endpoint_t *endpoint, uint32_t sequence,
                             const uint8_t *list, size_t list_bytes)
 {
@@ -168,8 +170,8 @@ static const char *read_bye(tmsg_endpoint_t *endpoint, uint32_t sequence,
     return NULL;
 }
 
-/* The same of one channel. It counts at least what has come, and at most what
- * was allowed. */
+/* Judges what a BYE says of one channel: it counts at least what has come, and
+ * at most what was allowed. Returns what is wrong with it, or NULL. */
 static const char *judge_bye(const tmsg_channel_t *channel)
 {
     const tmsg_endpoint_t *endpoint = channel->endpoint;
@@ -234,8 +236,8 @@ void tmsg_close_fin(tmsg_endpoint_t *endpoint)
     tmsg_worker_chore(endpoint->worker, endpoint);
 }
 
-/* Where there is a socket, that carries the end: a message could overtake what
- * was said before it. */
+/* Returns whether an end may come by message. If there is a socket, that
+ * carries the end: a message could overtake what was said before it. */
 static bool ends_by_message(tmsg_endpoint_t *endpoint)
 {
     bool by_socket = tmsg_schemes[endpoint->link.url.kind]->socket;

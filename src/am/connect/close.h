@@ -5,20 +5,22 @@
 
 #include "am/endpoint/endpoint.h"
 
-/* Takes every step that can be taken; called whenever one may have become
+/* Takes every step that can be taken. Called whenever a step may have become
  * possible. */
 void tmsg_close_advance(tmsg_endpoint_t *endpoint);
 
-/* The peer said so: it sends no message from `sequence` on, on channel 0, nor
- * from those on that the list says of the others; it has all ours. */
+/* Handle BYE and FIN. BYE: the peer sends no message from `sequence` on on
+ * channel 0, and none on the other channels from the numbers in the list on.
+ * FIN: the peer has received all our messages. A malformed end breaks the
+ * endpoint. */
 void tmsg_close_bye(tmsg_endpoint_t *endpoint, uint32_t sequence,
                     const uint8_t *list, size_t list_bytes);
 void tmsg_close_fin(tmsg_endpoint_t *endpoint);
 
-/* Whether both sides have received all. */
+/* Returns whether both sides have received everything. */
 bool tmsg_close_is_over(const tmsg_endpoint_t *endpoint);
 
-/* The endpoint gets another connection. */
+/* Forgets the end, because the endpoint gets another connection. */
 void tmsg_close_forget(tmsg_endpoint_t *endpoint);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/connect/dialect.h - how peers of our own kind are spoken to. */
+/* am/connect/dialect.h - the dialect of peers of our own kind. */
 #ifndef TMSG_AM_CONNECT_DIALECT_H
 #define TMSG_AM_CONNECT_DIALECT_H
 

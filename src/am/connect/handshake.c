@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the two sides of a bootstrap socket say to each other before UCX:
+/* The two sides of a bootstrap socket say this to each other before UCX:
  *
  *   dialling                      dialled
  *   HELLO           ------------>
  *                   <------------ HELLO, or REFUSE
- *   with keys, see admit.c, PROOF both ways
+ *   with keys: PROOF both ways, see admit.c
  *                   <------------ ADDRESS (its id, token, UCX address)
  *   ADDRESS         ------------>
  *   attach, by UCX  ------------>
@@ -59,7 +59,7 @@ static tmsg_status_t send_hello(tmsg_endpoint_t *endpoint)
     return tmsg_link_put(endpoint, TMSG_FRAME_HELLO, buffer, bytes);
 }
 
-/* [endpoint id u32][sealed address]: the answer of the dialling side, too. */
+/* ADDRESS carries [endpoint id u32][sealed address], in both directions. */
 tmsg_status_t tmsg_handshake_invite(tmsg_endpoint_t *endpoint)
 {
     tmsg_sealed_t sealed;
@@ -94,7 +94,7 @@ out:
     return status;
 }
 
-/* [status i32][words]. */
+/* REFUSE carries [status i32][words]. */
 void tmsg_handshake_tell(tmsg_endpoint_t *endpoint, tmsg_status_t refusal,
                          const char *why)
 {
@@ -107,7 +107,8 @@ void tmsg_handshake_tell(tmsg_endpoint_t *endpoint, tmsg_status_t refusal,
     tmsg_link_put(endpoint, TMSG_FRAME_REFUSE, data, 4 + bytes);
 }
 
-/* The peer may have hung up meanwhile: its words are not ours. */
+/* The error message is copied first, because sending may replace it: the peer
+ * may have hung up. */
 tmsg_status_t tmsg_handshake_refuse(tmsg_endpoint_t *endpoint,
                                     tmsg_status_t status)
 {
@@ -118,8 +119,9 @@ tmsg_status_t tmsg_handshake_refuse(tmsg_endpoint_t *endpoint,
     return tmsg_error_set(status, "%s", why);
 }
 
-/* The others in their handshake that are to have UCX's. With keys, those that
- * have proved one: anybody can begin a handshake. */
+/* Counts the other endpoints whose handshake is under way and that will need
+ * UCX. With keys, only those that have proved one count: anybody can begin a
+ * handshake. */
 static size_t count_beside(const tmsg_endpoint_t *endpoint)
 {
     const tmsg_listener_t *listener = endpoint->link.listener;
@@ -145,9 +147,9 @@ static bool is_by_network(const tmsg_endpoint_t *endpoint)
     return tmsg_schemes[endpoint->link.url.kind]->network;
 }
 
-/* What UCX needs for this connection, and for those beside it that have come
- * so far. */
-static tmsg_status_t check_descriptors(const tmsg_endpoint_t *endpoint)
+/* Checks that there are descriptors for what UCX needs for this connection, and
+ * for the others that have come so far. */
+static tmsg_status_t check_ucx_descriptors(const tmsg_endpoint_t *endpoint)
 {
     return !is_by_network(endpoint)
                ? TMSG_OK
@@ -155,9 +157,10 @@ static tmsg_status_t check_descriptors(const tmsg_endpoint_t *endpoint)
                                             4 + 3 * count_beside(endpoint));
 }
 
-/* Whether a peer gets shared memory is its own word, but for what the kernel
- * says of its address; and those that keep what they got bound what others get.
- */
+/* Decides whether the peer may get shared memory; link.apart tells why not. The
+ * peer's hello may claim anything, so the kernel is asked whether its address
+ * is local. Peers that were given up and keep shared memory limit how many
+ * others get it. */
 static tmsg_status_t judge_memory(tmsg_endpoint_t *endpoint)
 {
     static const char full[] = "too many peers that were given up have not "
@@ -175,7 +178,8 @@ static tmsg_status_t judge_memory(tmsg_endpoint_t *endpoint)
                : tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED, "%s", full);
 }
 
-/* The scope of the address at our end of the socket. */
+/* Takes the UCX worker for the scope of the address at our end of the
+ * socket. */
 static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucx_scope_t scope = {.device = ""};
@@ -191,7 +195,7 @@ static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
             status = tmsg_scope_of_address(&local.sa.any, &scope);
         }
         if (status == TMSG_OK) {
-            status = check_descriptors(endpoint);
+            status = check_ucx_descriptors(endpoint);
         }
         if (status != TMSG_OK) {
             return status;
@@ -219,9 +223,9 @@ static void name_peer(tmsg_endpoint_t *endpoint)
     tmsg_endpoint_name_peer(endpoint, url);
 }
 
-/* Where a hello is kept. One that answers a session in its peer's place may be
- * anybody's until its proof: what the application may send meanwhile is said by
- * the one before. */
+/* Returns where the peer's hello is kept. With keys, a hello that answers for a
+ * session's peer may be anybody's until its proof. It is kept apart until then,
+ * because the hello before it says what the application may send meanwhile. */
 static tmsg_hello_t *place_of_hello(tmsg_endpoint_t *endpoint)
 {
     return endpoint->admit.keyring != NULL && tmsg_resume_is_away(endpoint)
@@ -229,7 +233,8 @@ static tmsg_hello_t *place_of_hello(tmsg_endpoint_t *endpoint)
                : &endpoint->peer_hello;
 }
 
-/* Takes the peer's hello and decides whether the two can work together. */
+/* Takes the peer's hello and decides whether the two sides can work
+ * together. */
 static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
                                  size_t bytes)
 {
@@ -253,7 +258,7 @@ static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
         return status;
     }
     *place_of_hello(endpoint) = theirs;
-    if (endpoint->peer != endpoint->peer_name) { /* once: it is read unlocked */
+    if (endpoint->peer != endpoint->peer_name) { /* once: read unlocked */
         name_peer(endpoint);
     }
     if (!endpoint->dialling) {
@@ -265,15 +270,17 @@ static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
     return tmsg_attach_judge(endpoint, &theirs, !is_by_network(endpoint));
 }
 
-/* Unless the peer has been told already, in fewer words. */
-static tmsg_status_t refuse(tmsg_endpoint_t *endpoint, tmsg_status_t status)
+/* Refuses the peer, unless it has been told already, in fewer words. */
+static tmsg_status_t refuse_untold(tmsg_endpoint_t *endpoint,
+                                   tmsg_status_t status)
 {
     return endpoint->link.explained ? status
                                     : tmsg_handshake_refuse(endpoint, status);
 }
 
-/* The peer is who it should be, and works together with this side. */
-static tmsg_status_t go_on(tmsg_endpoint_t *endpoint)
+/* Continues the handshake: the peer is the right one, and works together with
+ * this side. */
+static tmsg_status_t continue_handshake(tmsg_endpoint_t *endpoint)
 {
     if (tmsg_resume_is_away(endpoint)) {
         return tmsg_session_ops.ask(endpoint);
@@ -293,10 +300,10 @@ tmsg_status_t tmsg_handshake_hello(tmsg_endpoint_t *endpoint,
     }
     status = judge_hello(endpoint, data, bytes);
     if (status != TMSG_OK) {
-        return refuse(endpoint, status);
+        return refuse_untold(endpoint, status);
     }
     if (endpoint->admit.keyring == NULL) {
-        return go_on(endpoint);
+        return continue_handshake(endpoint);
     }
     return endpoint->dialling ? tmsg_admit_prove(endpoint) : TMSG_OK;
 }
@@ -312,7 +319,8 @@ static tmsg_status_t believe_hello(tmsg_endpoint_t *endpoint)
     return status;
 }
 
-/* What a hello says of a session is the peer's own word only from here on. */
+/* Only a proved hello is the peer's own word, so what it says of a session
+ * counts only from here on. */
 tmsg_status_t tmsg_handshake_proof(tmsg_endpoint_t *endpoint,
                                    const uint8_t *data, size_t bytes)
 {
@@ -321,12 +329,14 @@ tmsg_status_t tmsg_handshake_proof(tmsg_endpoint_t *endpoint,
     if (status == TMSG_OK && endpoint->dialling) {
         status = believe_hello(endpoint);
     } else if (status == TMSG_OK) { /* others may have proved theirs since */
-        status = check_descriptors(endpoint);
+        status = check_ucx_descriptors(endpoint);
     }
-    return status == TMSG_OK ? go_on(endpoint) : refuse(endpoint, status);
+    return status == TMSG_OK ? continue_handshake(endpoint)
+                             : refuse_untold(endpoint, status);
 }
 
-/* The dialling side answers it with its own, and begins to attach. */
+/* Takes the peer's address. The dialling side answers it with its own, and
+ * begins to attach. */
 static tmsg_status_t take_address(tmsg_endpoint_t *endpoint,
                                   const tmsg_sealed_t *sealed)
 {

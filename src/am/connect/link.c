@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* After the handshake the socket stays open: it carries heartbeats and the
- * orderly end (BYE, FIN), and its own end without one is a lost peer. */
+/* After the handshake the socket stays open. It carries heartbeats and the
+ * orderly end (BYE, FIN). If the socket ends without an orderly end, the peer
+ * is lost. */
 #include "am/connect/link.h"
 
 #include <errno.h>
@@ -27,10 +28,11 @@
 #include "core/bytes.h"
 
 #define NS_PER_MS 1000000ULL
-#define SLICES_MOST 4     /* of a deadline */
-#define SLICE_MS 64       /* at least: drivers have their pauses */
-#define FRAMES_A_ROUND 32 /* of one peer, before others have their turn */
-#define LAST_ROUNDS 8     /* to find a peer's last words */
+#define SLICES_MOST 4 /* parts of a deadline */
+#define SLICE_MS 64   /* least length of a part: drivers have their pauses */
+/* frames of one peer, before others have their turn */
+#define FRAMES_A_ROUND 32
+#define LAST_ROUNDS 8 /* rounds to find a peer's last words */
 
 void tmsg_link_fail(tmsg_endpoint_t *endpoint, tmsg_status_t status)
 {
@@ -40,8 +42,8 @@ void tmsg_link_fail(tmsg_endpoint_t *endpoint, tmsg_status_t status)
     tmsg_engine.end(endpoint, status, why);
 }
 
-/* What has not come in time. */
-static const char *missing(const tmsg_endpoint_t *endpoint)
+/* Returns the words for what has not come in time. */
+static const char *what_is_missing(const tmsg_endpoint_t *endpoint)
 {
     const tmsg_link_t *link = &endpoint->link;
     bool by_blob = link->url.kind == TMSG_URL_BLOB;
@@ -64,8 +66,8 @@ static const char *missing(const tmsg_endpoint_t *endpoint)
     return "no answer by UCX in time: is its port behind a firewall?";
 }
 
-/* Where this process was stopped the slice ended late, and the next has its
- * whole length all the same. */
+/* Begins the next slice of the deadline. If this process was stopped, the last
+ * slice ended late; the next one has its whole length all the same. */
 static void next_slice(tmsg_endpoint_t *endpoint)
 {
     tmsg_link_t *link = &endpoint->link;
@@ -86,11 +88,12 @@ static void slice_ended(tmsg_timer_t *timer)
 
     if (--endpoint->link.slices > 0) {
         if (endpoint->link.slices != SLICES_MOST / 2 ||
-            !tmsg_redial_halfway(endpoint, missing(endpoint))) {
+            !tmsg_redial_halfway(endpoint, what_is_missing(endpoint))) {
             next_slice(endpoint);
         }
     } else {
-        tmsg_engine.end(endpoint, TMSG_ERR_TIMED_OUT, missing(endpoint));
+        tmsg_engine.end(endpoint, TMSG_ERR_TIMED_OUT,
+                        what_is_missing(endpoint));
     }
 }
 
@@ -119,7 +122,7 @@ int tmsg_link_left_ms(const tmsg_endpoint_t *endpoint)
     return (int)(left / NS_PER_MS);
 }
 
-static void want(tmsg_endpoint_t *endpoint)
+static void want_events(tmsg_endpoint_t *endpoint)
 {
     tmsg_link_t *link = &endpoint->link;
     bool writing = !link->connected || tmsg_frame_pending(&link->stream) > 0;
@@ -134,7 +137,7 @@ tmsg_status_t tmsg_link_put(tmsg_endpoint_t *endpoint, uint8_t type,
     tmsg_status_t status =
         tmsg_frame_queue(&endpoint->link.stream, type, data, bytes);
 
-    want(endpoint);
+    want_events(endpoint);
     return status;
 }
 
@@ -188,7 +191,7 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
             tmsg_close_fin(endpoint);
         }
         return TMSG_OK;
-    default: /* of a later version: skipped from who was admitted */
+    default: /* a later version's frame: skipped after ADDRESS */
         return endpoint->link.address_done
                    ? TMSG_OK
                    : tmsg_error_set(TMSG_ERR_MALFORMED,
@@ -198,8 +201,8 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
     }
 }
 
-/* The socket ended. What the peer sent by UCX before that is already here: its
- * last words count. */
+/* Handles the end of the socket. The peer's last words count: what it sent by
+ * UCX before that is already here, and is read first. */
 static void hung_up(tmsg_endpoint_t *endpoint, tmsg_status_t status)
 {
     char why[TMSG_ERROR_BYTES] = "the connection broke: the peer died, or "
@@ -233,13 +236,15 @@ static void read_frames(tmsg_endpoint_t *endpoint)
          i++) {
         status = tmsg_frame_read(&link->stream, &type, &data, &bytes);
         if (status == TMSG_OK && type == TMSG_FRAME_REFUSE) {
-            status = tmsg_handshake_refused(data, bytes); /* whatever it says */
+            /* A refusal is an error, whatever it says. */
+            status = tmsg_handshake_refused(data, bytes);
             link->explained = true;
             link->refused = true;
             if (tmsg_admit_is_over(endpoint)) {
                 tmsg_session_ops.refused(endpoint, status);
             } else if (tmsg_resume_is_away(endpoint)) {
-                status = TMSG_ERR_PEER_LOST; /* anybody may say so */
+                /* Without a proof anybody may say so. */
+                status = TMSG_ERR_PEER_LOST;
             }
             tmsg_link_fail(endpoint, status);
             return;
@@ -251,13 +256,13 @@ static void read_frames(tmsg_endpoint_t *endpoint)
     if (tmsg_endpoint_is_down(endpoint)) {
         return;
     }
-    /* What lies in our buffer does not make the socket readable. */
+    /* Frames in our buffer do not make the socket readable. */
     link->unread = status == TMSG_OK;
     if (link->unread) {
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
-    /* Who stands between two peers can break their connection, and no more:
-     * their session goes on. */
+    /* Somebody between two peers can break their connection, but must not end
+     * their session. */
     if (status == TMSG_ERR_CORRUPT && tmsg_resume_keeps(endpoint)) {
         status = TMSG_ERR_PEER_LOST;
     }
@@ -288,7 +293,7 @@ void tmsg_link_last_words(tmsg_endpoint_t *endpoint)
     }
 }
 
-static void ready(tmsg_source_t *source, uint32_t events)
+static void link_ready(tmsg_source_t *source, uint32_t events)
 {
     tmsg_endpoint_t *endpoint =
         TMSG_CONTAINER_OF(source, tmsg_endpoint_t, link.source);
@@ -299,14 +304,14 @@ static void ready(tmsg_source_t *source, uint32_t events)
         tmsg_link_dialled(endpoint);
     } else {
         if (events & EPOLLOUT) {
-            tmsg_frame_flush(&link->stream); /* an error shows in reading */
+            tmsg_frame_flush(&link->stream); /* errors show in reading */
         }
         if (events & ~(uint32_t)EPOLLOUT) {
             read_frames(endpoint);
         }
     }
     if (!tmsg_endpoint_is_down(endpoint) && link->source.fd >= 0) {
-        want(endpoint);
+        want_events(endpoint);
     }
     tmsg_endpoint_drop(endpoint);
 }
@@ -316,7 +321,7 @@ tmsg_status_t tmsg_link_adopt(tmsg_endpoint_t *endpoint, int fd)
     tmsg_link_t *link = &endpoint->link;
     tmsg_status_t status;
 
-    link->source.ready = ready;
+    link->source.ready = link_ready;
     status = tmsg_loop_add(&endpoint->worker->loop, &link->source, fd,
                            EPOLLIN | EPOLLOUT);
     if (status != TMSG_OK) {
@@ -352,7 +357,7 @@ tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
     if (status != TMSG_OK) {
         return status;
     }
-    want(endpoint);
+    want_events(endpoint);
     tmsg_link_set_deadline(endpoint, terms->timeout_ms);
     return TMSG_OK;
 }
@@ -367,7 +372,7 @@ tmsg_status_t tmsg_link_move(tmsg_endpoint_t *to, tmsg_endpoint_t *from,
 
     tmsg_loop_remove(loop, &from->link.source);
     from->link.fd = -1;
-    link->source.ready = ready;
+    link->source.ready = link_ready;
     status = tmsg_loop_add(loop, &link->source, fd, EPOLLIN);
     if (status != TMSG_OK) {
         tmsg_frame_free(&from->link.stream);
@@ -380,15 +385,15 @@ tmsg_status_t tmsg_link_move(tmsg_endpoint_t *to, tmsg_endpoint_t *from,
     link->hello_done = true;
     link->net_only = from->link.net_only;
     to->admit.admitted = from->admit.admitted;
-    link->unread = true; /* something may lie in the buffer */
+    link->unread = true; /* frames may be in the buffer */
     tmsg_worker_chore(to->worker, to);
-    want(to);
+    want_events(to);
     tmsg_link_set_deadline(to, timeout_ms);
     return TMSG_OK;
 }
 
-/* What is of this connection alone. */
-static void forget(tmsg_link_t *link)
+/* Forgets what belongs to this connection alone. */
+static void forget_link(tmsg_link_t *link)
 {
     link->connected = false;
     link->hello_done = false;
@@ -402,8 +407,8 @@ static void forget(tmsg_link_t *link)
     link->next_address = 0;
 }
 
-/* A peer in this process is not waited for, who may be waiting for this very
- * thread: what it may still open is kept for it (kin.h). */
+/* A peer in this process is not waited for: it may be waiting for this very
+ * thread. What it may still open is kept for it (kin.h). */
 void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
 {
     tmsg_link_t *link = &endpoint->link;
@@ -413,14 +418,14 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
     tmsg_loop_remove(loop, &link->resolve_source);
     tmsg_resolve_abandon(link->resolve);
     link->resolve = NULL;
-    forget(link);
+    forget_link(link);
     tmsg_admit_forget(endpoint);
     if (link->fd < 0) {
         return;
     }
     tmsg_loop_remove(loop, &link->source);
     tmsg_silence_end(endpoint);
-    tmsg_frame_flush(&link->stream); /* a refusal's words, if they fit */
+    tmsg_frame_flush(&link->stream); /* the words of a refusal, if they fit */
     if (writes && endpoint->peer_hello.pid != (uint32_t)getpid()) {
         tmsg_linger_begin(endpoint->ucx, link->fd,
                           endpoint->conn.attaching &&

@@ -10,65 +10,75 @@
 
 #include "am/endpoint/conn.h"
 
-/* What a listener asks of those that come to it. */
+/* What a listener demands of the peers that come to it. */
 typedef struct {
-    const char *url;            /* its own */
-    const uint32_t *handshakes; /* that are under way with it */
+    const char *url; /* the listener's own URL */
+    /* the listener's count of handshakes under way */
+    const uint32_t *handshakes;
     size_t handshake_bytes;
     int timeout_ms;
 } tmsg_link_terms_t;
 
-/* The dialling side's start, whose URL is known, and the dialled side's. */
+/* Begin to connect: the dialling side to its URL, which is known; the dialled
+ * side by an accepted socket, which it closes on error. */
 tmsg_status_t tmsg_link_dial(tmsg_endpoint_t *endpoint, int timeout_ms);
 tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
                                  tmsg_listener_t *listener,
                                  const tmsg_link_terms_t *terms);
-/* `writes`: the peer may be writing to our shared memory, and not know. */
+/* Closes the socket and forgets what belongs to this connection. `writes`: the
+ * peer may be writing to our shared memory, and not know of the end; the socket
+ * then lingers (linger.h). */
 void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes);
 
-/* The start once the URL is known; and again, after it was closed. Errors here:
- * NO_MEMORY, IO; the others end the endpoint, maybe before this returns. */
+/* Begins to connect once the URL is known, and again after the connection was
+ * closed. Returns only NO_MEMORY and IO. Other errors end the endpoint, maybe
+ * before this returns. */
 tmsg_status_t tmsg_link_redial(tmsg_endpoint_t *endpoint, int timeout_ms);
 
-/* A scheme's `dial`: a socket is connected to an address, or to the URL's path.
- * OK and IN_PROGRESS end the search. */
+/* Connects a socket to an address, or to the URL's path: the `dial` of schemes
+ * with sockets. OK and IN_PROGRESS end the search for an address. */
 tmsg_status_t tmsg_link_dial_address(tmsg_endpoint_t *endpoint,
                                      const tmsg_address_t *address);
 
-/* Gives the socket of one endpoint, on the dialled side and before its ADDRESS,
- * to another that has none. On error `from` has lost it all the same, and `to`
- * has none. */
+/* Gives the socket of one endpoint to another that has none, on the dialled
+ * side and before its ADDRESS. On error `from` has lost the socket all the
+ * same, and `to` has none. */
 tmsg_status_t tmsg_link_move(tmsg_endpoint_t *to, tmsg_endpoint_t *from,
                              int timeout_ms);
 
-/* Takes the frames that were left for the next round, if any. A chore. */
+/* Reads the frames that were left for the next round, if any. This is a chore
+ * of the endpoint. */
 void tmsg_link_read_on(tmsg_endpoint_t *endpoint);
 
-/* UCX says that the peer is gone: it may have said why, by the socket. */
+/* Reads by the socket why the peer is gone: UCX says that it is, and the peer
+ * may have told the reason before. */
 void tmsg_link_last_words(tmsg_endpoint_t *endpoint);
 
-/* Takes a socket, connected or about to be, into the loop; closes it where that
+/* Takes a socket, connected or about to be, into the loop. Closes it if that
  * fails. */
 tmsg_status_t tmsg_link_adopt(tmsg_endpoint_t *endpoint, int fd);
 
-/* The socket that is being dialled may be connected. */
+/* Called when the socket that is being dialled may be connected. */
 void tmsg_link_dialled(tmsg_endpoint_t *endpoint);
 
-/* How long connecting may take, counted while this process runs: to be stopped,
- * or its machine, costs a quarter of it at most, unless it is very short. */
+/* Sets how long connecting may take. Only the time in which this process runs
+ * counts: if the process or its machine is stopped, that costs a quarter of the
+ * time at most, unless the time is very short. */
 void tmsg_link_set_deadline(tmsg_endpoint_t *endpoint, int timeout_ms);
 
-/* What is left of that. */
+/* Returns what is left of that time. */
 int tmsg_link_left_ms(const tmsg_endpoint_t *endpoint);
 
 tmsg_status_t tmsg_link_put(tmsg_endpoint_t *endpoint, uint8_t frame,
                             const void *data, size_t bytes);
 
-/* Sends one of the frames that close in order. */
+/* Sends one of the frames of the orderly end. Breaks the endpoint if that
+ * fails. */
 void tmsg_link_send(tmsg_endpoint_t *endpoint, uint8_t frame,
                     const uint8_t *data, size_t bytes);
 
-/* Ends the endpoint with the thread's error message; and tells the peer. */
+/* tmsg_link_fail() ends the endpoint with the thread's error message.
+ * tmsg_link_refuse() tells the peer, too. */
 void tmsg_link_fail(tmsg_endpoint_t *endpoint, tmsg_status_t status);
 void tmsg_link_refuse(tmsg_endpoint_t *endpoint, tmsg_status_t status);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The dialling side of the bootstrap socket, until it is connected. */
+/* The dialling side of the bootstrap socket, until the socket is connected. */
 #include <unistd.h>
 
 #include "am/connect/handshake.h"
@@ -23,16 +23,17 @@ tmsg_status_t tmsg_link_dial_address(tmsg_endpoint_t *endpoint,
     if (status != TMSG_OK && status != TMSG_IN_PROGRESS) {
         return status;
     }
-    return tmsg_link_adopt(endpoint,
-                           fd); /* the loop tells when it is connected */
+    /* The loop tells when the socket is connected. */
+    return tmsg_link_adopt(endpoint, fd);
 }
 
-/* Goes through the addresses of the host until one lets itself be dialled. */
+/* Dials the addresses of the host in turn, until dialling one does not fail at
+ * once. */
 static void try_next(tmsg_endpoint_t *endpoint)
 {
     tmsg_link_t *link = &endpoint->link;
     const tmsg_address_t *addresses = NULL;
-    size_t count = 1; /* of a path */
+    size_t count = 1; /* a path counts as one */
     tmsg_status_t status = TMSG_OK;
 
     if (!tmsg_url_has_path(&link->url)) {
@@ -42,7 +43,7 @@ static void try_next(tmsg_endpoint_t *endpoint)
             return;
         }
     }
-    status = TMSG_ERR_UNREACHABLE; /* in the words of the last attempt */
+    status = TMSG_ERR_UNREACHABLE; /* the last attempt has set the words */
     while (link->next_address < count && status != TMSG_OK) {
         status = scheme_of(endpoint)->dial(
             endpoint,
@@ -73,7 +74,7 @@ void tmsg_link_dialled(tmsg_endpoint_t *endpoint)
     tmsg_handshake_begin(endpoint);
 }
 
-static void resolved(tmsg_source_t *source, uint32_t events)
+static void host_resolved(tmsg_source_t *source, uint32_t events)
 {
     tmsg_endpoint_t *endpoint =
         TMSG_CONTAINER_OF(source, tmsg_endpoint_t, link.resolve_source);
@@ -106,7 +107,7 @@ tmsg_status_t tmsg_link_redial(tmsg_endpoint_t *endpoint, int timeout_ms)
     if (status != TMSG_OK) {
         return status;
     }
-    link->resolve_source.ready = resolved;
+    link->resolve_source.ready = host_resolved;
     return tmsg_loop_add(&endpoint->worker->loop, &link->resolve_source,
                          tmsg_resolve_fd(link->resolve), EPOLLIN);
 }

@@ -40,7 +40,7 @@ bool tmsg_paths_are_watched(const tmsg_endpoint_t *endpoint)
            endpoint->worker->context->peer_timeout_ms > 0;
 }
 
-/* Looks at all, and gives their number. */
+/* Looks at all TCP connections of an endpoint, and returns their number. */
 static unsigned look_at_all(tmsg_endpoint_t *endpoint,
                             path_t paths[TMSG_SOCKETS_MOST + 1])
 {
@@ -60,8 +60,8 @@ static unsigned look_at_all(tmsg_endpoint_t *endpoint,
     return count;
 }
 
-/* What the peer sent by UCX before that counts. False: it has said why it ends,
- * or is no longer there. */
+/* Handles what the peer sent by UCX before. False: the peer has told why it
+ * ends, or is no longer there. */
 static bool hear_out(tmsg_endpoint_t *endpoint)
 {
     if (endpoint->ep != NULL) {
@@ -70,7 +70,7 @@ static bool hear_out(tmsg_endpoint_t *endpoint)
     return endpoint->broken == TMSG_OK;
 }
 
-static void lose(tmsg_endpoint_t *endpoint, const path_t *path)
+static void lose_path(tmsg_endpoint_t *endpoint, const path_t *path)
 {
     char why[WHY_BYTES], name[NAME_BYTES];
 
@@ -92,7 +92,8 @@ static void lose(tmsg_endpoint_t *endpoint, const path_t *path)
     }
 }
 
-/* A session goes on with another connection, which has memory of its own. */
+/* Ends the connection. A session goes on with another connection, which has
+ * memory of its own. */
 static void end_overwritten(tmsg_endpoint_t *endpoint, const char *what)
 {
     char why[WHY_BYTES];
@@ -110,13 +111,13 @@ static void end_overwritten(tmsg_endpoint_t *endpoint, const char *what)
                     why);
 }
 
-static uint64_t sooner(uint64_t one_ns, uint64_t other_ns)
+static uint64_t sooner_ns(uint64_t one_ns, uint64_t other_ns)
 {
     return one_ns < other_ns ? one_ns : other_ns;
 }
 
-/* Whoever has hung up, or gives no sign of life, ends in another way, with the
- * right words. */
+/* A peer that has hung up, or gives no sign of life, ends in another way, with
+ * a better reason. */
 uint64_t tmsg_paths_look(tmsg_endpoint_t *endpoint, uint64_t most_ns,
                          bool lives)
 {
@@ -131,11 +132,11 @@ uint64_t tmsg_paths_look(tmsg_endpoint_t *endpoint, uint64_t most_ns,
         const tmsg_unacked_t *unacked = paths[i].unacked;
 
         if (unacked->ns >= most_ns && unacked->again) {
-            lose(endpoint, &paths[i]);
+            lose_path(endpoint, &paths[i]);
             return left;
         }
-        left = sooner(left, unacked->ns < most_ns ? most_ns - unacked->ns
-                                                  : most_ns / TRIES);
+        left = sooner_ns(left, unacked->ns < most_ns ? most_ns - unacked->ns
+                                                     : most_ns / TRIES);
     }
     if (!tmsg_boxes_are_intact(endpoint)) {
         end_overwritten(endpoint, "a box");
@@ -145,12 +146,12 @@ uint64_t tmsg_paths_look(tmsg_endpoint_t *endpoint, uint64_t most_ns,
     return left;
 }
 
-static uint64_t longer(uint64_t ns, const tmsg_unacked_t *unacked)
+static uint64_t longer_ns(uint64_t ns, const tmsg_unacked_t *unacked)
 {
     return unacked->again && unacked->ns > ns ? unacked->ns : ns;
 }
 
-/* The endpoint's own looks are left as they are. */
+/* Works on copies, because the endpoint's own looks must not change. */
 uint64_t tmsg_paths_unacked_ns(const tmsg_endpoint_t *endpoint)
 {
     tmsg_sockets_t sockets = endpoint->conn.sockets;
@@ -159,8 +160,8 @@ uint64_t tmsg_paths_unacked_ns(const tmsg_endpoint_t *endpoint)
 
     tmsg_sockets_look(&sockets);
     for (unsigned i = 0; i < sockets.count; i++) {
-        longest = longer(longest, &sockets.of[i].unacked);
+        longest = longer_ns(longest, &sockets.of[i].unacked);
     }
-    return tmsg_lane_peek(endpoint, &lane) >= 0 ? longer(longest, &lane)
+    return tmsg_lane_peek(endpoint, &lane) >= 0 ? longer_ns(longest, &lane)
                                                 : longest;
 }

@@ -10,7 +10,7 @@
 #include "am/path/lane.h"
 #include "core/error.h"
 
-static tmsg_status_t check(const tmsg_endpoint_t *endpoint)
+static tmsg_status_t check_ping(const tmsg_endpoint_t *endpoint)
 {
     switch (endpoint->state) {
     case TMSG_EP_CONNECTING:
@@ -47,7 +47,7 @@ tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
         return status;
     }
     tmsg_worker_lock(worker);
-    status = check(endpoint);
+    status = check_ping(endpoint);
     if (status == TMSG_OK && endpoint->ping_ns == 0) {
         status = tmsg_ping_send(endpoint);
     }

@@ -14,11 +14,11 @@
 #include "core/error.h"
 #include "core/log.h"
 
-#define REDIALS_MOST 2 /* of a connection */
+#define REDIALS_MOST 2 /* most attempts after the first, for a connection */
 
-/* Whether UCX alone failed: the peer says so, or UCX did here and the peer is
- * there yet. What is found of the peer itself, its silence say, ends an
- * endpoint without breaking it first. */
+/* Returns whether UCX alone failed: the peer says so, or UCX failed here and
+ * the peer is still there. A fault of the peer itself, such as its silence,
+ * ends an endpoint without breaking it first. */
 static bool is_by_ucx(const tmsg_endpoint_t *endpoint)
 {
     const tmsg_link_t *link = &endpoint->link;
@@ -50,7 +50,7 @@ static bool dial_anew(tmsg_endpoint_t *endpoint, const char *why)
     endpoint->conn.redials++;
     tmsg_log(TMSG_LOG_INFO, "%s: dialled anew: %s", endpoint->peer, why);
     tmsg_engine.part(endpoint, true);
-    tmsg_link_set_deadline(endpoint, left_ms); /* of being away, too */
+    tmsg_link_set_deadline(endpoint, left_ms); /* also the time of being away */
     tmsg_worker_chore(endpoint->worker, endpoint);
     return true;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The thread of the context keeps note of when a peer was last heard. It is the
- * worker that judges: only who drives it can be told. It looks at the paths of
- * an endpoint as well, whether there are heartbeats or not. */
+/* The context's thread notes when a peer was last heard. The worker judges it,
+ * because only the thread that drives the worker can be told. The worker also
+ * looks at the paths of an endpoint, with or without heartbeats. */
 #include "am/connect/silence.h"
 
 #include <stdio.h>
@@ -14,8 +14,9 @@
 
 #define NS_PER_MS 1000000ULL
 
-/* Of the timeout in nanoseconds: the rest is for finding it out. */
-static uint64_t patience(const tmsg_worker_t *worker)
+/* Returns how long a peer may be silent: the timeout in nanoseconds, less some
+ * time to find it out. */
+static uint64_t patience_ns(const tmsg_worker_t *worker)
 {
     return worker->context->peer_timeout_ms * NS_PER_MS / 16 * 15;
 }
@@ -33,8 +34,9 @@ static uint64_t silent_ns(const tmsg_endpoint_t *endpoint)
     return now > heard ? now - heard : 0;
 }
 
-/* What the peer sent by UCX before that counts. */
-static void end(tmsg_endpoint_t *endpoint)
+/* Ends an endpoint whose peer is silent. What the peer sent by UCX before
+ * counts, and is read first. */
+static void end_silent(tmsg_endpoint_t *endpoint)
 {
     char why[160];
 
@@ -47,9 +49,10 @@ static void end(tmsg_endpoint_t *endpoint)
     tmsg_engine.end(endpoint, TMSG_ERR_PEER_LOST, why);
 }
 
-/* How long it may still be silent; one that has been so for long is ended. Who
- * has hung up is not silent: that is about to be read. */
-static uint64_t judge(tmsg_endpoint_t *endpoint, uint64_t most)
+/* Returns how long the peer may still be silent. Ends the endpoint if that was
+ * too long. A peer that has hung up is not silent: its end is about to be
+ * read. */
+static uint64_t judge_silence(tmsg_endpoint_t *endpoint, uint64_t most)
 {
     uint64_t silent = silent_ns(endpoint);
 
@@ -63,23 +66,24 @@ static uint64_t judge(tmsg_endpoint_t *endpoint, uint64_t most)
     if (endpoint->broken != TMSG_OK || !tmsg_link_alive(endpoint)) {
         return most;
     }
-    end(endpoint);
+    end_silent(endpoint);
     return 0;
 }
 
-static void set_timer(tmsg_worker_t *worker, uint64_t ns)
+static void set_silence_timer(tmsg_worker_t *worker, uint64_t ns)
 {
     tmsg_loop_set_timer(&worker->loop, &worker->silence,
                         (ns + NS_PER_MS - 1) / NS_PER_MS);
 }
 
-static bool is_watched(const tmsg_endpoint_t *endpoint)
+static bool needs_looks(const tmsg_endpoint_t *endpoint)
 {
     return is_judged(endpoint) || tmsg_paths_are_watched(endpoint);
 }
 
-/* Heartbeats come about twice in half of `most`. Where there are none nothing
- * tells. */
+/* Returns whether the peer has given a sign of life lately. Heartbeats come
+ * about twice in half of `most`. Without heartbeats nothing tells, and it
+ * counts as alive. */
 static bool gives_signs(tmsg_endpoint_t *endpoint, uint64_t most)
 {
     if (is_judged(endpoint) && silent_ns(endpoint) >= most / 2) {
@@ -89,10 +93,11 @@ static bool gives_signs(tmsg_endpoint_t *endpoint, uint64_t most)
     return true;
 }
 
-/* The time until the next look at it; UINT64_MAX: none is needed. */
-static uint64_t look_at(tmsg_endpoint_t *endpoint, uint64_t most)
+/* Returns the time until the next look at an endpoint. UINT64_MAX: none is
+ * needed. */
+static uint64_t look_at_peer(tmsg_endpoint_t *endpoint, uint64_t most)
 {
-    uint64_t left = is_judged(endpoint) ? judge(endpoint, most) : most;
+    uint64_t left = is_judged(endpoint) ? judge_silence(endpoint, most) : most;
 
     if (tmsg_paths_are_watched(endpoint)) {
         uint64_t of_paths =
@@ -100,33 +105,33 @@ static uint64_t look_at(tmsg_endpoint_t *endpoint, uint64_t most)
 
         left = of_paths < left ? of_paths : left;
     }
-    return is_watched(endpoint) ? left : UINT64_MAX;
+    return needs_looks(endpoint) ? left : UINT64_MAX;
 }
 
-static void look(tmsg_timer_t *timer)
+static void look_at_peers(tmsg_timer_t *timer)
 {
     tmsg_worker_t *worker = TMSG_CONTAINER_OF(timer, tmsg_worker_t, silence);
-    uint64_t most = patience(worker), least = most / 15;
+    uint64_t most = patience_ns(worker), least = most / 15;
     uint64_t next = UINT64_MAX;
     tmsg_endpoint_t *endpoint;
     uint32_t i = 0;
 
     if (tmsg_heart_is_late(&worker->context->heart)) {
-        set_timer(worker, least);
+        set_silence_timer(worker, least);
         return;
     }
     while ((endpoint = tmsg_endpoint_next(worker, NULL, &i)) != NULL) {
-        if (is_watched(endpoint)) {
+        if (needs_looks(endpoint)) {
             uint64_t left;
 
             tmsg_endpoint_hold(endpoint);
-            left = look_at(endpoint, most);
+            left = look_at_peer(endpoint, most);
             tmsg_endpoint_drop(endpoint);
             next = left < next ? left : next;
         }
     }
     if (next != UINT64_MAX) {
-        set_timer(worker, next < least ? least : next);
+        set_silence_timer(worker, next < least ? least : next);
     }
 }
 
@@ -134,8 +139,8 @@ static void begin_to_look(tmsg_worker_t *worker)
 {
     if (worker->context->peer_timeout_ms != 0 &&
         worker->silence.deadline_ns == 0) {
-        worker->silence.expired = look;
-        set_timer(worker, patience(worker));
+        worker->silence.expired = look_at_peers;
+        set_silence_timer(worker, patience_ns(worker));
     }
 }
 

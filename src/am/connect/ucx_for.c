@@ -12,7 +12,8 @@
 #include "am/worker/engine.h"
 #include "serialize/checksum.h"
 
-/* One with shared memory, else one without. */
+/* Returns the UCX worker for a scope and role: one with shared memory, else one
+ * without, or NULL. */
 static tmsg_ucx_t *find_ucx(const tmsg_worker_t *worker,
                             const tmsg_ucx_scope_t *scope, bool dialling)
 {
@@ -63,7 +64,8 @@ static tmsg_status_t open_ucx(tmsg_worker_t *worker,
         TMSG_FEATURE_BOXES | TMSG_FEATURE_READS;
     tmsg_numbers_tell(worker->context->devices, hello.devices,
                       sizeof(hello.devices));
-    if (!(worker->flags & TMSG_WORKER_CAPTURE)) { /* which wants all headers */
+    if (!(worker->flags &
+          TMSG_WORKER_CAPTURE)) { /* a capture wants all headers */
         hello.schema_slots = TMSG_SCHEMA_SLOTS;
         hello.schema_bytes = TMSG_SCHEMA_BYTES;
     }
@@ -75,7 +77,7 @@ static tmsg_status_t open_ucx(tmsg_worker_t *worker,
     if (status != TMSG_OK) {
         return status;
     }
-    ucx->source.ready = NULL; /* progress() looks at UCX anyway */
+    ucx->source.ready = NULL; /* a step looks at UCX anyway */
     status = tmsg_loop_add(&worker->loop, &ucx->source, ucx->fd, EPOLLIN);
     if (status != TMSG_OK) {
         tmsg_ucx_close(ucx);
@@ -87,7 +89,8 @@ static tmsg_status_t open_ucx(tmsg_worker_t *worker,
     return TMSG_OK;
 }
 
-/* What is wrong with the try is not the caller's: there is one that works. */
+/* Tries to replace a UCX worker without shared memory by one with it. A failure
+ * is no error for the caller: the one without works. */
 static tmsg_ucx_t *try_to_share(tmsg_worker_t *worker, tmsg_ucx_t *without,
                                 const tmsg_ucx_scope_t *scope)
 {

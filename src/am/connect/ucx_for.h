@@ -5,8 +5,8 @@
 
 #include "am/worker/worker.h"
 
-/* The UCX worker for a scope and role, opened when first asked for. The caller
- * is a user of it until it lets go. */
+/* Returns the UCX worker for a scope and role, and opens it when it is first
+ * asked for. The caller counts as a user of it until it gives it back. */
 tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
                               const tmsg_ucx_scope_t *scope, bool dialling,
                               tmsg_ucx_t **ucx_p);
