@@ -133,7 +133,7 @@ void tmsg_calls_hold(tmsg_endpoint_t *endpoint);
 void tmsg_calls_drop(tmsg_endpoint_t *endpoint);
 
 /* These functions count references on the worker's thread while the worker
- * lives; mostly without an atomic operation if the worker is not shared. A
+ * lives. If the worker is not shared, most calls need no atomic operation. A
  * borrowed reference may be given back by tmsg_calls_drop(), and must be if the
  * worker is shared or gone. */
 void tmsg_calls_borrow(tmsg_endpoint_t *endpoint);

@@ -88,8 +88,8 @@ static void copy_send_params(const tmsg_send_params_t *params,
 
 /* Reads and checks the parameters here, not in each subscriber's send, because
  * nobody would hear of an error there. */
-static tmsg_status_t read_send_params(const tmsg_send_params_t *params,
-                                      tmsg_publication_t *publication)
+static tmsg_status_t read_publish_params(const tmsg_send_params_t *params,
+                                         tmsg_publication_t *publication)
 {
     uint64_t mask = params == NULL ? 0 : params->field_mask;
 
@@ -175,7 +175,7 @@ static tmsg_status_t create_publication(tmsg_publisher_t *publisher,
     }
     tmsg_request_init(&publication->request, publisher->worker,
                       destroy_publication, NULL);
-    status = read_send_params(params, publication);
+    status = read_publish_params(params, publication);
     if (status == TMSG_OK) {
         publication->share = tmsg_share_create();
         if (publication->share == NULL) {

@@ -260,7 +260,7 @@ void tmsg_subscriber_drop_late(tmsg_subscriber_t *subscriber,
     }
 }
 
-static void disconnect(tmsg_subscriber_t *subscriber)
+static void disconnect_slow(tmsg_subscriber_t *subscriber)
 {
     char words[128];
 
@@ -273,7 +273,7 @@ static void disconnect(tmsg_subscriber_t *subscriber)
 }
 
 /* Applies the policy for slow subscribers to one that has too much waiting. */
-static void enforce(tmsg_subscriber_t *subscriber)
+static void enforce_bounds(tmsg_subscriber_t *subscriber)
 {
     while (has_too_much(subscriber)) {
         switch (policy_of(subscriber)) {
@@ -284,7 +284,7 @@ static void enforce(tmsg_subscriber_t *subscriber)
             drop_waiting(subscriber, subscriber->waiting.tail);
             break;
         default:
-            disconnect(subscriber);
+            disconnect_slow(subscriber);
             return;
         }
     }
@@ -315,7 +315,7 @@ void tmsg_subscriber_offer(tmsg_subscriber_t *subscriber,
 {
     if (wait_for(subscriber, publication)) {
         flush_subscriber(subscriber);
-        enforce(subscriber);
+        enforce_bounds(subscriber);
     }
 }
 

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/map.h"
 
-#define WHY_BYTES 241 /* that travel, and a NUL */
+#define WHY_BYTES 241 /* bytes of the text that travel, and a NUL */
 
 struct tmsg_incoming {
     tmsg_message_t *message;
@@ -165,7 +165,7 @@ tmsg_status_t tmsg_incoming_ask(tmsg_message_t *message)
         return TMSG_OK;
     }
     message->asked = true;
-    if (!message->endpoint->handle) { /* it is nobody's any more */
+    if (!message->endpoint->handle) { /* nobody has the endpoint any more */
         return TMSG_OK;
     }
     tmsg_callback_enter(&callback, worker);

@@ -76,12 +76,14 @@ struct tmsg_message {
      * message stays as it was made, and its `noted` is charged from the start.
      */
     uint64_t again;
-    /* The message reserved so many bytes of held_bytes for devices; see
+    /* `kept_back` counts bytes of held_bytes that are reserved for devices; see
      * fetch.c. */
     uint64_t kept_back;
-    /* The tensors that lie in `data` have so many bytes, or 0; see lying.h. */
+    /* `lying_bytes` is the size of the tensors that lie in `data`. 0: none do.
+     * See lying.h. */
     uint64_t lying_bytes;
-    /* So many bytes are charged against the sender's window; see credit.h. */
+    /* `charged` counts the message's bytes against the sender's window; see
+     * credit.h. */
     uint64_t charged;
     bool decoded;        /* the map is known */
     bool placed;         /* each tensor has its memory */
@@ -92,7 +94,8 @@ struct tmsg_message {
     bool behind_gap;     /* an earlier message of its channel has not come */
     tmsg_list_t *listed; /* the worker's fetch list that has it; NULL: none */
     uint64_t turn;       /* its place among those that asked for memory */
-    /* So many operations call tmsg_message_fetched() when they end. */
+    /* `pending` counts operations that call tmsg_message_fetched() when they
+     * end. */
     unsigned pending;
     tmsg_parts_in_t *parts; /* record of the parts; NULL: there are none */
     uint64_t parts_bytes;
@@ -160,10 +163,11 @@ static inline uint8_t *tmsg_message_room(tmsg_message_t *message, size_t bytes)
                      -(uintptr_t)message->small % TMSG_PAYLOAD_ALIGNMENT;
 }
 
-/* Lock held: shrinks a refused message that only waits for its turn to some 550
- * bytes in new memory, without a map, and returns that husk. Returns `message`
- * unchanged if there is no memory, or if the message still has more than its
- * refusal (a call, parts, data, a posted map, pending operations). */
+/* Lock held: replaces a refused message that only waits for its turn by a husk,
+ * and returns that. A husk takes some 550 bytes of new memory, and has no map.
+ * Returns `message` unchanged if there is no memory. Does so too if the message
+ * still has more than its refusal: a call, parts, data, a posted map, or
+ * pending operations. */
 tmsg_message_t *tmsg_message_husk(tmsg_message_t *message);
 
 /* Returns the bytes of the payload and, once they are known, of the parts. */

@@ -177,8 +177,8 @@ static void part_forsaken(tmsg_op_t *op)
     part_over(part, TMSG_UCX_CANCELED);
 }
 
-static void part_reported(void *request, tmsg_ucx_status_t ucs, size_t length,
-                          void *arg)
+static void part_receive_reported(void *request, tmsg_ucx_status_t ucs,
+                                  size_t length, void *arg)
 {
     (void)length;
     tmsg_ucx_request_free(request);
@@ -209,7 +209,7 @@ static tmsg_ucx_status_t start_part_receive(part_t *part, void *data,
     };
 
     return tmsg_ucx_am_receive(part->message->ucx, part->data, &place,
-                               part_reported, part);
+                               part_receive_reported, part);
 }
 
 /* Returns the tensor memory that a failed read was to fill, even if the part

@@ -6,7 +6,7 @@
 
 #include "am/path/lane_user.h"
 
-/* These are tmsg_lane_user.place and .landed. */
+/* The table tmsg_lane_user has these functions as .place and .landed. */
 const char *tmsg_parts_lane_place(tmsg_endpoint_t *endpoint,
                                   const tmsg_lane_head_t *head,
                                   tmsg_lane_place_t *place);

@@ -6,9 +6,10 @@
 #include "am/endpoint/endpoint.h"
 #include "am/recv/message.h"
 
-/* Each side offers each peer to keep 32 schemas of 2 MiB in all; 10,000 tensors
- * take some 400 KB of that. A worker keeps at most 16 MiB for all its peers. A
- * map that is filled from a schema takes some 12 bytes for each tensor. */
+/* A side offers to keep 32 schemas for each channel of a peer, and 2 MiB for
+ * all schemas of the peer; 10,000 tensors take some 400 KB of that. A worker
+ * keeps at most 16 MiB for all its peers. A map that is filled from a schema
+ * takes some 12 bytes for each tensor. */
 #define TMSG_SCHEMA_SLOTS 32
 #define TMSG_SCHEMA_BYTES (2048u * 1024u)
 #define TMSG_SCHEMA_WORKER_BYTES (16u * 1024u * 1024u)

@@ -118,7 +118,7 @@ static void run_chore(tmsg_soon_t *call)
     tmsg_worker_chore(endpoint->worker, endpoint);
 }
 
-static tmsg_chunks_t *chunks_of(const tmsg_message_t *message)
+static tmsg_chunks_t *chunks_for_receive(const tmsg_message_t *message)
 {
     return &message->endpoint->worker->stage.in;
 }
@@ -140,7 +140,7 @@ bool tmsg_stage_in_has_room(tmsg_message_t *message, size_t index,
     if (stage->chunk != NULL &&
         (stage->chunk->capacity < bytes ||
          stage->chunk->domain != stage->dests[index].domain)) {
-        tmsg_chunk_give(message->endpoint->worker, chunks_of(message),
+        tmsg_chunk_give(message->endpoint->worker, chunks_for_receive(message),
                         stage->chunk);
         stage->chunk = NULL;
     }
@@ -149,9 +149,9 @@ bool tmsg_stage_in_has_room(tmsg_message_t *message, size_t index,
     }
     stage->steps[0].message = message;
     stage->call.run = run_chore;
-    status = tmsg_chunk_take(message->endpoint->worker, chunks_of(message),
-                             stage->dests[index].domain, bytes, &stage->call,
-                             &stage->chunk);
+    status = tmsg_chunk_take(
+        message->endpoint->worker, chunks_for_receive(message),
+        stage->dests[index].domain, bytes, &stage->call, &stage->chunk);
     if (status != TMSG_OK && status != TMSG_IN_PROGRESS) {
         tmsg_stage_in_failed(message, status);
         recheck_message(message);
@@ -327,7 +327,7 @@ void tmsg_stage_in_stop(tmsg_message_t *message)
     }
     tmsg_soon_forget(&stage->call);
     if (stage->chunk != NULL) {
-        tmsg_chunk_give(worker, chunks_of(message), stage->chunk);
+        tmsg_chunk_give(worker, chunks_for_receive(message), stage->chunk);
         stage->chunk = NULL;
     }
     for (size_t i = 0; i < stage->count && stage->awaited > 0; i++) {

@@ -81,7 +81,8 @@ void tmsg_stage_in_failed(tmsg_message_t *message, tmsg_status_t status);
  * tmsg_message_fetched() is called again then. */
 bool tmsg_stage_in_copies(tmsg_message_t *message);
 
-/* This is a tmsg_checksum_known_fn for a message. */
+/* Returns whether a tensor's checksum was read back from its device, and the
+ * checksum. The function is a tmsg_checksum_known_fn for a message. */
 bool tmsg_stage_in_sum(const void *message, size_t index, uint64_t *value_p);
 
 /* Stops waiting for streams, chunks and checksums. Copies that are under way go

@@ -157,7 +157,7 @@ void tmsg_stage_detour(tmsg_worker_t *worker, tmsg_detour_t reason,
     }
 }
 
-static void pin(tmsg_worker_t *worker, tmsg_chunk_t *chunk)
+static void pin_chunk(tmsg_worker_t *worker, tmsg_chunk_t *chunk)
 {
     const tmsg_domain_t *domain = chunk->domain;
     tmsg_status_t status;
@@ -190,7 +190,7 @@ static tmsg_status_t make_chunk(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
     }
     *chunk =
         (tmsg_chunk_t){.domain = domain, .data = data, .capacity = capacity};
-    pin(worker, chunk);
+    pin_chunk(worker, chunk);
     chunks->bytes += capacity;
     *chunk_p = chunk;
     return TMSG_OK;

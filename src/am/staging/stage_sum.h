@@ -33,7 +33,8 @@ typedef struct tmsg_sums {
     tmsg_sum_place_t copied, summed;
     tmsg_device_t device; /* the device that is copied from */
     const void *first; /* first byte of the device's memory that was copied */
-    /* This is the unfinished checksum of a tensor that takes several chunks. */
+    /* The unfinished checksum of a tensor that takes several chunks is kept
+     * here. */
     void *state;
     bool copying;
     bool stopped;
