@@ -500,7 +500,7 @@ static void refuse_kept(tmsg_message_t *message, tmsg_status_t status)
 
 /* Counts and logs a message that finds no memory. To the application this looks
  * like a peer that sends nothing. */
-static void starve(tmsg_message_t *message)
+static void note_starving(tmsg_message_t *message)
 {
     tmsg_worker_t *worker = message->endpoint->worker;
 
@@ -543,7 +543,7 @@ static bool fetch_message(tmsg_message_t *message)
         status = message->refusal;
     }
     if (status == TMSG_IN_PROGRESS) {
-        starve(message);
+        note_starving(message);
         message->pending--;
         message->state = TMSG_RX_WAITING;
         tmsg_fetch_put_back(message);

@@ -101,8 +101,8 @@ static words_t strides_of(const tmsg_tensor_t *tensor)
     return words;
 }
 
-static tmsg_status_t differs(const tmsg_map_entry_t *theirs,
-                             const tmsg_map_entry_t *ours)
+static tmsg_status_t kinds_differ(const tmsg_map_entry_t *theirs,
+                                  const tmsg_map_entry_t *ours)
 {
     return tmsg_error_set(
         TMSG_ERR_INVALID_PARAM,
@@ -155,9 +155,9 @@ static bool tensor_fits(const tmsg_map_entry_t *theirs,
 
 /* Returns the first tensor of theirs that does not fit its namesake of ours,
  * *into_p. Returns NULL if all fit. */
-static const tmsg_map_entry_t *misfit(const tmsg_map_t *theirs,
-                                      const tmsg_map_t *ours, bool copied,
-                                      const tmsg_map_entry_t **into_p)
+static const tmsg_map_entry_t *find_misfit(const tmsg_map_t *theirs,
+                                           const tmsg_map_t *ours, bool copied,
+                                           const tmsg_map_entry_t **into_p)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(ours);
 
@@ -176,12 +176,13 @@ bool tmsg_into_fits(const tmsg_map_t *theirs, const tmsg_map_t *ours)
 {
     const tmsg_map_entry_t *into;
 
-    return misfit(theirs, ours, false, &into) == NULL;
+    return find_misfit(theirs, ours, false, &into) == NULL;
 }
 
 tmsg_status_t tmsg_into_check(const tmsg_map_t *theirs, const tmsg_map_t *ours)
 {
-    const tmsg_map_entry_t *into, *entry = misfit(theirs, ours, true, &into);
+    const tmsg_map_entry_t *into,
+        *entry = find_misfit(theirs, ours, true, &into);
     tmsg_map_entry_t shown;
 
     if (entry == NULL) {
@@ -190,7 +191,7 @@ tmsg_status_t tmsg_into_check(const tmsg_map_t *theirs, const tmsg_map_t *ours)
     shown = tmsg_map_shown(entry);
     return same_kind(&shown.tensor, &into->tensor)
                ? lies_otherwise(&shown, into)
-               : differs(&shown, into);
+               : kinds_differ(&shown, into);
 }
 
 /* Lists the dimensions of more than one element, slowest first, of a tensor

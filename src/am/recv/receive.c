@@ -117,8 +117,8 @@ static tmsg_status_t decode_map(tmsg_message_t *message, const uint8_t *body)
     return status;
 }
 
-static tmsg_status_t decode_message(tmsg_message_t *message,
-                                    const uint8_t *body)
+static tmsg_status_t decode_arrived_map(tmsg_message_t *message,
+                                        const uint8_t *body)
 {
     tmsg_status_t status = decode_map(message, body);
 
@@ -391,7 +391,8 @@ static tmsg_status_t decode_arrival(tmsg_message_t *message,
     if (spilled && arrival->rendezvous) {
         return TMSG_OK;
     }
-    status = decode_message(message, spilled ? arrival->data : arrival->body);
+    status =
+        decode_arrived_map(message, spilled ? arrival->data : arrival->body);
     return status == TMSG_OK ? keep_checksums(message) : status;
 }
 
@@ -511,7 +512,7 @@ tmsg_ucx_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)
 
 void tmsg_message_landed(tmsg_message_t *message)
 {
-    tmsg_status_t status = decode_message(message, message->body);
+    tmsg_status_t status = decode_arrived_map(message, message->body);
 
     message->landed = true;
     if (status == TMSG_OK && message->parts != NULL) {

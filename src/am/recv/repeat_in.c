@@ -24,7 +24,7 @@ void tmsg_repeat_forget_in(tmsg_channel_t *channel)
 
 /* Returns whether the message's body was a reference to a schema and nothing
  * else. */
-static bool refers(const tmsg_message_t *message)
+static bool body_refers(const tmsg_message_t *message)
 {
     const tmsg_body_extra_t *extra = &message->extra;
 
@@ -59,7 +59,7 @@ void tmsg_repeat_note_in(tmsg_message_t *message, const tmsg_arrival_t *arrival)
         (arrival->head.flags &
          ~(TMSG_HEADER_UNORDERED | TMSG_HEADER_CHARGED)) != 0 ||
         bytes > sizeof(repeat->header) || arrival->data_bytes == 0 ||
-        arrival->data_bytes > TMSG_REPEAT_BYTES || !refers(message) ||
+        arrival->data_bytes > TMSG_REPEAT_BYTES || !body_refers(message) ||
         !is_unwatched(message) || !tmsg_map_is_of_host(layout) ||
         tmsg_map_has_spans(layout) ||
         tmsg_map_memory(layout) > TMSG_REPEAT_LAYOUT_BYTES) {
@@ -169,7 +169,7 @@ static bool deliver_call(tmsg_message_t *message, const tmsg_call_head_t *call)
 /* Prefetches the data, which the sender's processor has written. All cache
  * lines are requested before anything waits for one; reading the header is the
  * first thing that waits. */
-static void prefetch(const uint8_t *data, size_t bytes)
+static void prefetch_payload(const uint8_t *data, size_t bytes)
 {
 #pragma GCC unroll 4
     for (size_t at = 0; at < bytes; at += LINE_BYTES) {
@@ -189,7 +189,7 @@ bool tmsg_repeat_arrived(tmsg_ucx_t *ucx, const void *header,
     if (data_bytes > TMSG_REPEAT_BYTES) {
         return false;
     }
-    prefetch(data, data_bytes < AHEAD_BYTES ? data_bytes : AHEAD_BYTES);
+    prefetch_payload(data, data_bytes < AHEAD_BYTES ? data_bytes : AHEAD_BYTES);
     channel = find_repeat_channel(ucx, header, header_bytes);
     repeat = channel == NULL ? NULL : &channel->repeat_in;
     if (repeat == NULL || repeat->head.payload_bytes != data_bytes ||

@@ -94,7 +94,7 @@ void tmsg_stage_in_on_host(tmsg_message_t *message)
 
 /* Replaces a device that both sides' tables give the same number by this side's
  * device of that number. Errors: UNSUPPORTED (no driver shows it). */
-static tmsg_status_t renumber(tmsg_message_t *message, size_t index)
+static tmsg_status_t renumber_device(tmsg_message_t *message, size_t index)
 {
     const tmsg_endpoint_t *endpoint = message->endpoint;
     const tmsg_context_t *context = endpoint->worker->context;
@@ -122,7 +122,7 @@ static tmsg_status_t tensor_decoded(tmsg_message_t *message, size_t index)
     char why[200] = "";
     tmsg_status_t status;
 
-    if (renumber(message, index) == TMSG_OK) {
+    if (renumber_device(message, index) == TMSG_OK) {
         const tmsg_map_entry_t *entry = &tmsg_map_entries(message->map)[index];
 
         if (tmsg_map_entry_is_on_host(entry)) { /* this side's table says so */
