@@ -95,8 +95,8 @@ void tmsg_resume_hello(const tmsg_endpoint_t *endpoint, tmsg_hello_t *hello)
     }
 }
 
-/* Makes the session's end final and returns `status`, which is in the thread's
- * error message. */
+/* Marks the session as over and returns `status`, which the thread's error
+ * message explains. */
 static tmsg_status_t no_way_back(tmsg_resume_t *resume, tmsg_status_t status)
 {
     resume->over = true;

@@ -14,13 +14,13 @@
 #include "core/bytes.h"
 
 #define LENGTH_BYTES 4
-/* Bytes of a record without its lists and its length. */
+/* A record has so many bytes without its lists and its length. */
 #define RECORD_BYTES 26u
 #define ENTRY_BYTES 8u /* bytes of an entry of any list */
-/* Bytes of the third list's count; streams have that list. */
+/* So many bytes count the entries of the third list, which streams have. */
 #define COUNT_BYTES 4u
 #define ENTRIES_MOST UINT16_MAX
-/* Range of messages whose refusals are remembered. */
+/* Refusals are remembered for the last so many messages only. */
 #define REMEMBERED_MOST (1u << 30)
 
 typedef struct {

@@ -12,7 +12,8 @@
 #include "core/log.h"
 #include "memory/domain.h"
 
-/* First sleep between two questions; each next one is twice as long. */
+/* A thread first sleeps this long before it asks again. Each further sleep is
+ * twice as long. */
 #define WAIT_LEAST_NS 50000
 #define WAIT_MOST_NS 2000000
 
