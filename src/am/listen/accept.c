@@ -68,7 +68,7 @@ void tmsg_accept_connected(tmsg_endpoint_t *endpoint)
     }
 }
 
-static void run_release(tmsg_due_t *due)
+static void run_kept_release(tmsg_due_t *due)
 {
     tmsg_endpoint_t *endpoint = TMSG_CONTAINER_OF(due, tmsg_endpoint_t, due);
     tmsg_worker_t *worker = endpoint->worker;
@@ -84,11 +84,12 @@ static void run_release(tmsg_due_t *due)
     tmsg_endpoint_drop(endpoint);
 }
 
-/* One that did not get in. */
-static void count(tmsg_listener_t *listener, const tmsg_endpoint_t *endpoint)
+/* Counts a peer that did not get in, by the reason. */
+static void count_turned_away(tmsg_listener_t *listener,
+                              const tmsg_endpoint_t *endpoint)
 {
     if (tmsg_lane_is_one(endpoint)) {
-        listener->accepted--; /* it is none of its own */
+        listener->accepted--; /* a lane is no connection of its own */
     } else if (endpoint->admit.turned != TMSG_TURNED_OTHERWISE) {
         listener->turned[endpoint->admit.turned]++;
     } else if (endpoint->status == TMSG_ERR_TIMED_OUT) {
@@ -100,8 +101,8 @@ static void count(tmsg_listener_t *listener, const tmsg_endpoint_t *endpoint)
     }
 }
 
-/* What the listener keeps is freed when it has ended; what it has handed over,
- * or is about to, is the application's to free. */
+/* The listener frees an ended endpoint that it keeps. An endpoint that it has
+ * handed over, or is about to, is the application's to free. */
 void tmsg_accept_ended(tmsg_endpoint_t *endpoint)
 {
     tmsg_listener_t *listener = endpoint->link.listener;
@@ -111,17 +112,17 @@ void tmsg_accept_ended(tmsg_endpoint_t *endpoint)
     if (listener != NULL) {
         endpoint->link.listener = NULL;
         endpoint->link.handshakes = NULL;
-        count(listener, endpoint);
+        count_turned_away(listener, endpoint);
         handshake_over(listener);
     }
     if (endpoint->keeper != NULL && !handed && endpoint->handle) {
-        endpoint->due.run = run_release;
+        endpoint->due.run = run_kept_release;
         tmsg_endpoint_hold(endpoint);
         tmsg_worker_due(endpoint->worker, &endpoint->due);
     }
 }
 
-static void retry(tmsg_timer_t *timer)
+static void retry_accept(tmsg_timer_t *timer)
 {
     tmsg_listener_t *listener =
         TMSG_CONTAINER_OF(timer, tmsg_listener_t, retry);
@@ -129,12 +130,12 @@ static void retry(tmsg_timer_t *timer)
     tmsg_loop_change(&listener->worker->loop, &listener->source, EPOLLIN);
 }
 
-/* Stops hearing the socket: out of descriptors, or of handshakes. */
+/* Stops accepting: there are no descriptors, or no handshakes, left. */
 static void pause_accepting(tmsg_listener_t *listener, bool timed)
 {
     tmsg_loop_change(&listener->worker->loop, &listener->source, 0);
     if (timed) {
-        listener->retry.expired = retry;
+        listener->retry.expired = retry_accept;
         tmsg_loop_set_timer(&listener->worker->loop, &listener->retry,
                             RETRY_MS);
     }
@@ -168,7 +169,8 @@ static void accept_one(tmsg_listener_t *listener, int fd)
     }
 }
 
-/* The one that is longest in its handshake without a proof; NULL: none is. */
+/* Returns the peer that is longest in its handshake without a proof. NULL:
+ * there is none. */
 static tmsg_endpoint_t *oldest_stranger(const tmsg_listener_t *listener)
 {
     tmsg_endpoint_t *endpoint, *oldest = NULL;
@@ -186,16 +188,17 @@ static tmsg_endpoint_t *oldest_stranger(const tmsg_listener_t *listener)
     return oldest;
 }
 
-/* Whoever has a key proves it within two round trips; those who only hold
- * places make way, lest they shut the others out. */
-static void displace(tmsg_endpoint_t *stranger)
+/* Turns away a peer that holds a place without a proof, so that such peers do
+ * not shut others out. A peer with a key proves it within two round trips. */
+static void displace_stranger(tmsg_endpoint_t *stranger)
 {
     static const char why[] = "gave way to others, as the oldest of too many "
                               "connections without a proof";
 
     stranger->admit.turned = TMSG_TURNED_TOO_MANY;
     if (!tmsg_schemes[stranger->link.url.kind]->socket) {
-        tmsg_endpoint_break(stranger, TMSG_ERR_BUSY, why); /* UCX calls us */
+        /* This is inside UCX. */
+        tmsg_endpoint_break(stranger, TMSG_ERR_BUSY, why);
         return;
     }
     tmsg_handshake_tell(stranger, TMSG_ERR_BUSY, why);
@@ -213,12 +216,12 @@ bool tmsg_accept_make_room(tmsg_listener_t *listener)
     tmsg_endpoint_t *stranger = full ? oldest_stranger(listener) : NULL;
 
     if (stranger != NULL) {
-        displace(stranger);
+        displace_stranger(stranger);
     }
     return !full || stranger != NULL;
 }
 
-static void ready(tmsg_source_t *source, uint32_t events)
+static void accept_ready(tmsg_source_t *source, uint32_t events)
 {
     tmsg_listener_t *listener =
         TMSG_CONTAINER_OF(source, tmsg_listener_t, source);
@@ -245,14 +248,14 @@ static void ready(tmsg_source_t *source, uint32_t events)
             return;
         }
         if (stranger != NULL) {
-            displace(stranger);
+            displace_stranger(stranger);
         }
         accept_one(listener, fd);
     }
 }
 
-/* Peers will need UCX on that device: what keeps it from opening shows here,
- * not to each of them. It stays open for the first. */
+/* Opens UCX on the device that peers will need, so that a failure shows here,
+ * not to each of them. The UCX worker stays open for the first peer. */
 tmsg_status_t tmsg_accept_begin(tmsg_listener_t *listener,
                                 const tmsg_ucx_scope_t *scope)
 {
@@ -264,7 +267,7 @@ tmsg_status_t tmsg_accept_begin(tmsg_listener_t *listener,
         return status;
     }
     ucx->users--;
-    listener->source.ready = ready;
+    listener->source.ready = accept_ready;
     return tmsg_loop_add(&listener->worker->loop, &listener->source,
                          listener->sock.fd, EPOLLIN);
 }

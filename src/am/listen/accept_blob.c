@@ -15,7 +15,8 @@
 #include "am/listen/listener.h"
 #include "core/log.h"
 
-/* The dialling side has judged our blob by the same rule. */
+/* Judges the peer's blob. The dialling side has judged our blob by the same
+ * rule. */
 static tmsg_status_t take_blob(tmsg_endpoint_t *endpoint,
                                const tmsg_blob_t *blob,
                                const tmsg_knocker_t *knocker)
@@ -34,7 +35,7 @@ static tmsg_status_t take_blob(tmsg_endpoint_t *endpoint,
                      tmsg_blob_address(blob, endpoint->link.net_only));
 }
 
-/* A knock by blob: the endpoint is made here, from the peer's blob. */
+/* Accepts a knock by blob: completes the endpoint from the peer's blob. */
 static void accept_knock(const tmsg_arrival_t *arrival,
                          tmsg_listener_t *listener, tmsg_endpoint_t *endpoint,
                          const tmsg_blob_t *blob, const tmsg_knocker_t *knocker)

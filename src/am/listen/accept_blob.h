@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/listen/accept_blob.h - connections that come by an address alone. */
+/* am/listen/accept_blob.h - connections that come by blob, without a socket. */
 #ifndef TMSG_AM_LISTEN_ACCEPT_BLOB_H
 #define TMSG_AM_LISTEN_ACCEPT_BLOB_H
 
 #include "am/endpoint/kinds.h"
 #include "am/listen/listener.h"
 
-/* A peer knocks by a listener's blob. */
+/* Handles the knock of a peer by a listener's blob: accepts it, keeps it until
+ * there is a place, or ignores it. Lock held. */
 void tmsg_attach_knock(const tmsg_arrival_t *arrival,
                        tmsg_listener_t *listener);
 

@@ -7,9 +7,10 @@
 #include "am/listen/accept.h"
 #include "am/listen/accept_blob.h"
 
-#define KNOCKS_MOST 1024             /* as in a socket's queue */
-#define KNOCKS_BYTES_MOST (8u << 20) /* of all these */
-#define PATIENCE 2 /* times a handshake's: as long as a dialler's own is */
+#define KNOCKS_MOST 1024             /* as many as in a socket's queue */
+#define KNOCKS_BYTES_MOST (8u << 20) /* limit of all of them together */
+/* A dialler usually waits as long: times a handshake's timeout. */
+#define PATIENCE 2
 #define NS_PER_MS UINT64_C(1000000)
 
 typedef struct {
@@ -20,13 +21,13 @@ typedef struct {
     uint8_t bytes[]; /* body, data */
 } knock_t;
 
-static void forget(tmsg_listener_t *listener, knock_t *knock)
+static void forget_knock(tmsg_listener_t *listener, knock_t *knock)
 {
     listener->knock_bytes -= knock->head.body_bytes + knock->data_bytes;
     free(knock);
 }
 
-static knock_t *take(tmsg_listener_t *listener)
+static knock_t *take_knock(tmsg_listener_t *listener)
 {
     tmsg_node_t *node = tmsg_list_pop(&listener->knocks);
 
@@ -56,14 +57,15 @@ bool tmsg_knocks_keep(tmsg_listener_t *listener, const tmsg_arrival_t *arrival)
     return true;
 }
 
-/* Who has waited for so long has gone by now, or is soon. */
+/* Returns whether a knock has waited so long that its peer has gone by now, or
+ * will soon. */
 static bool is_stale(const tmsg_listener_t *listener, const knock_t *knock)
 {
     return tmsg_now_ns() - knock->came_ns >
            PATIENCE * (uint64_t)listener->handshake_timeout_ms * NS_PER_MS;
 }
 
-static void answer(tmsg_listener_t *listener, knock_t *knock)
+static void answer_knock(tmsg_listener_t *listener, knock_t *knock)
 {
     const tmsg_arrival_t arrival = {
         .ucx = listener->ucx,
@@ -76,26 +78,27 @@ static void answer(tmsg_listener_t *listener, knock_t *knock)
     tmsg_attach_knock(&arrival, listener);
 }
 
-static void hear(tmsg_timer_t *timer)
+static void hear_knocks(tmsg_timer_t *timer)
 {
     tmsg_listener_t *listener =
         TMSG_CONTAINER_OF(timer, tmsg_listener_t, knock_timer);
     knock_t *knock;
 
-    while (!tmsg_accept_is_full(listener) && (knock = take(listener)) != NULL) {
+    while (!tmsg_accept_is_full(listener) &&
+           (knock = take_knock(listener)) != NULL) {
         if (is_stale(listener, knock)) {
             listener->timed_out++;
         } else {
-            answer(listener, knock);
+            answer_knock(listener, knock);
         }
-        forget(listener, knock);
+        forget_knock(listener, knock);
     }
 }
 
 void tmsg_knocks_call(tmsg_listener_t *listener)
 {
     if (listener->knocks.count > 0) {
-        listener->knock_timer.expired = hear;
+        listener->knock_timer.expired = hear_knocks;
         tmsg_loop_set_timer(&listener->worker->loop, &listener->knock_timer, 0);
     }
 }
@@ -105,7 +108,7 @@ void tmsg_knocks_free(tmsg_listener_t *listener)
     knock_t *knock;
 
     tmsg_loop_clear_timer(&listener->worker->loop, &listener->knock_timer);
-    while ((knock = take(listener)) != NULL) {
-        forget(listener, knock);
+    while ((knock = take_knock(listener)) != NULL) {
+        forget_knock(listener, knock);
     }
 }

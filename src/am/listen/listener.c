@@ -12,7 +12,8 @@
 #include "am/worker/lead.h"
 #include "am/worker/reach.h"
 
-/* Hearing strangers has to be asked for; the file of a path keeps them out. */
+/* Checks that strangers are heard only if the application asked for it. The
+ * permissions of a socket file keep them out. */
 static tmsg_status_t check_secure(const tmsg_listener_t *listener,
                                   const tmsg_listener_params_t *params,
                                   const char *url,
@@ -31,10 +32,11 @@ static tmsg_status_t check_secure(const tmsg_listener_t *listener,
                           url);
 }
 
-/* The addresses of a host; blocks while a name is looked up. */
-static tmsg_status_t look_up(const tmsg_worker_t *worker, const tmsg_url_t *url,
-                             tmsg_resolve_t **resolve_p,
-                             const tmsg_address_t **address_p)
+/* Returns the addresses of a host. Blocks while a name is looked up. */
+static tmsg_status_t look_up_host(const tmsg_worker_t *worker,
+                                  const tmsg_url_t *url,
+                                  tmsg_resolve_t **resolve_p,
+                                  const tmsg_address_t **address_p)
 {
     size_t count;
     tmsg_status_t status =
@@ -57,9 +59,10 @@ static tmsg_status_t look_up(const tmsg_worker_t *worker, const tmsg_url_t *url,
                              : tmsg_resolve_take(*resolve_p, address_p, &count);
 }
 
-/* Whether what is asked for can be had with such a URL. */
-static tmsg_status_t check_scheme(const tmsg_listener_t *listener,
-                                  const char *url, tmsg_url_kind_t kind)
+/* Checks that what the application asks for can be had with such a URL. */
+static tmsg_status_t check_listener_scheme(const tmsg_listener_t *listener,
+                                           const char *url,
+                                           tmsg_url_kind_t kind)
 {
     if (listener->resume_ms != 0 && !listener->scheme->sessions) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
@@ -76,14 +79,15 @@ static tmsg_status_t check_scheme(const tmsg_listener_t *listener,
     return TMSG_OK;
 }
 
-/* All that may take its time, which the worker does not wait for: names, and
- * the lock of a socket file's folder. */
-static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
-                             const tmsg_listener_params_t *params,
-                             tmsg_url_t *url, tmsg_ucx_scope_t *scope)
+/* Prepares all that may take time, so that the worker does not wait for it:
+ * names, and the lock of a socket file's folder. */
+static tmsg_status_t prepare_listener(tmsg_listener_t *listener,
+                                      const char *text,
+                                      const tmsg_listener_params_t *params,
+                                      tmsg_url_t *url, tmsg_ucx_scope_t *scope)
 {
     tmsg_resolve_t *resolve = NULL;
-    const tmsg_address_t *address = NULL; /* of a path */
+    const tmsg_address_t *address = NULL; /* stays NULL for a path */
     tmsg_status_t status = tmsg_listener_read_params(params, listener);
 
     if (status == TMSG_OK) {
@@ -91,7 +95,7 @@ static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
     }
     if (status == TMSG_OK) {
         listener->scheme = tmsg_schemes[url->kind];
-        status = check_scheme(listener, text, url->kind);
+        status = check_listener_scheme(listener, text, url->kind);
     }
     if (status == TMSG_OK) {
         status = tmsg_listener_name_devices(params, url->kind, listener);
@@ -100,7 +104,7 @@ static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
         return status;
     }
     if (!tmsg_url_has_path(url)) {
-        status = look_up(listener->worker, url, &resolve, &address);
+        status = look_up_host(listener->worker, url, &resolve, &address);
     }
     if (status == TMSG_OK) {
         status = check_secure(listener, params, text, address);
@@ -116,8 +120,8 @@ static tmsg_status_t prepare(tmsg_listener_t *listener, const char *text,
 }
 
 /* Takes a prepared listener into its worker. */
-static tmsg_status_t start(tmsg_listener_t *listener,
-                           const tmsg_ucx_scope_t *scope)
+static tmsg_status_t start_listener(tmsg_listener_t *listener,
+                                    const tmsg_ucx_scope_t *scope)
 {
     tmsg_worker_t *worker = listener->worker;
     tmsg_status_t status = tmsg_worker_check(worker);
@@ -133,7 +137,7 @@ static tmsg_status_t start(tmsg_listener_t *listener,
     return status;
 }
 
-static void abandon(tmsg_listener_t *listener)
+static void abandon_listener(tmsg_listener_t *listener)
 {
     if (listener->sock.fd >= 0) {
         tmsg_sock_listener_close(&listener->sock);
@@ -157,18 +161,18 @@ tmsg_status_t tmsg_listener_create(tmsg_worker_t *worker, const char *url,
     listener->worker = worker;
     listener->source.fd = -1;
     listener->sock.fd = -1;
-    status = prepare(listener, url, params, &parsed, &scope);
+    status = prepare_listener(listener, url, params, &parsed, &scope);
     if (status == TMSG_OK && params != NULL &&
         params->field_mask & TMSG_LISTENER_PARAM_ADVERTISE) {
         status =
             tmsg_listener_advertise(listener, params->advertise, parsed.kind);
     }
     if (status != TMSG_OK) {
-        abandon(listener);
+        abandon_listener(listener);
         return status;
     }
     tmsg_worker_lock(worker);
-    status = start(listener, &scope);
+    status = start_listener(listener, &scope);
     tmsg_worker_unlock(worker);
     if (status == TMSG_OK) {
         *listener_p = listener;

@@ -10,7 +10,7 @@
 #include "am/net/sock.h"
 #include "am/worker/worker.h"
 
-#define TMSG_BACKLOG 1024 /* connections that a kernel keeps to be accepted */
+#define TMSG_BACKLOG 1024 /* length of the kernel's accept queue */
 
 struct tmsg_listener {
     tmsg_listener_t *next; /* in its worker's list */
@@ -20,54 +20,57 @@ struct tmsg_listener {
     void *on_accept_arg;
     int handshake_timeout_ms;
     uint32_t max_handshakes;
-    uint32_t handshakes; /* under way */
-    uint32_t resume_ms;  /* that a broken session is kept */
+    uint32_t handshakes; /* number of those under way */
+    uint32_t resume_ms;  /* how long a broken session is kept */
     uint32_t max_handshake_bytes;
     tmsg_keyring_t *keyring; /* NULL: no key is asked for */
-    tmsg_list_t knocks;      /* by blob, that wait for a place */
+    tmsg_list_t knocks; /* knocks by blob that wait for a place; knocks.h */
     size_t knock_bytes;
-    tmsg_timer_t knock_timer; /* they are to be heard */
+    tmsg_timer_t knock_timer; /* the knocks are to be heard */
     uint64_t accepted, connected;
-    uint64_t turned[TMSG_TURNED_COUNT]; /* away, and why */
+    /* Peers that were turned away, by reason. */
+    uint64_t turned[TMSG_TURNED_COUNT];
     uint64_t timed_out, too_long;
     tmsg_source_t source;
-    tmsg_timer_t retry; /* out of descriptors: look again */
+    tmsg_timer_t retry; /* runs if descriptors ran out: accept again */
     tmsg_sock_listener_t sock;
     char url[TMSG_URL_TEXT_BYTES];
-    char advertised[TMSG_URL_TEXT_BYTES]; /* "": url */
-    char devices[TMSG_DEVICES_BYTES];     /* "": the one of the address */
-    void *blob;                           /* of a blob:// listener */
+    char advertised[TMSG_URL_TEXT_BYTES]; /* what peers are told; "": url */
+    char devices[TMSG_DEVICES_BYTES];     /* "": the device of the address */
+    void *blob; /* of a blob:// listener, without proofs */
     size_t blob_bytes;
-    struct tmsg_proved *proved; /* the same, with a keyring */
+    /* Of a blob:// listener with a keyring: the blob with proofs. */
+    struct tmsg_proved *proved;
     uint8_t token[TMSG_TOKEN_BYTES];
-    tmsg_ucx_t *ucx;        /* of a blob:// or ucx:// listener */
+    /* Of a blob:// or ucx:// listener; NULL: a peer that died ended it. */
+    tmsg_ucx_t *ucx;
     tmsg_address_t address; /* of a ucx:// listener */
 };
 
-/* Takes all of them but the URL's and the addresses, or the defaults; holds the
- * keyring. Errors: INVALID_PARAM. */
+/* Takes all parameters but the URL's and the addresses, or the defaults. Holds
+ * the keyring. Errors: INVALID_PARAM. */
 tmsg_status_t tmsg_listener_read_params(const tmsg_listener_params_t *params,
                                         tmsg_listener_t *listener);
 
-/* Lock held: frees the listener with all it keeps. */
+/* Frees the listener with all that it keeps. Lock held. */
 void tmsg_listener_release(tmsg_listener_t *listener);
 
-/* Lock held: the blob listener that a token belongs to, or NULL. */
+/* Returns the blob listener that a token belongs to, or NULL. Lock held. */
 tmsg_listener_t *tmsg_listener_by_token(tmsg_worker_t *worker,
                                         const tmsg_ucx_t *ucx,
                                         const uint8_t *token);
 
-/* Whether it may be reached by others than this machine's: they have to prove a
- * key, or the application wants them. */
+/* Returns whether peers from other machines may reach the listener: they have
+ * to prove a key, or the application allows them without one. */
 bool tmsg_listener_is_open(const tmsg_listener_t *listener,
                            const tmsg_listener_params_t *params);
 
-/* Takes the URL that peers are told, with the bound port where it has none;
- * NULL is none. Errors: INVALID_PARAM. */
+/* Takes the URL that peers are told. If it has no port, it gets the bound one.
+ * NULL: there is none. Errors: INVALID_PARAM. */
 tmsg_status_t tmsg_listener_advertise(tmsg_listener_t *listener,
                                       const char *text, tmsg_url_kind_t kind);
 
-/* Takes the devices, which open UCX's door to more. Errors: as above, and
+/* Takes the devices on which UCX accepts connections. Errors: INVALID_PARAM,
  * INSECURE. */
 tmsg_status_t tmsg_listener_name_devices(const tmsg_listener_params_t *params,
                                          tmsg_url_kind_t kind,

@@ -23,7 +23,7 @@
                 TMSG_LISTENER_PARAM_RESUME | TMSG_LISTENER_PARAM_KEYRING |     \
                 TMSG_LISTENER_PARAM_MAX_HANDSHAKE_BYTES))
 
-static tmsg_status_t check_params(const tmsg_listener_t *listener)
+static tmsg_status_t check_listener_params(const tmsg_listener_t *listener)
 {
     if (listener->handshake_timeout_ms <= 0 || listener->max_handshakes == 0) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
@@ -42,7 +42,7 @@ static tmsg_status_t check_params(const tmsg_listener_t *listener)
                                 HANDSHAKE_BYTES_LEAST, TMSG_FRAME_MAX_BYTES);
 }
 
-/* Of the listener's own, held from here on. */
+/* Takes the listener's own keyring or the context's, and holds it. */
 static void take_keyring(const tmsg_listener_params_t *params,
                          tmsg_listener_t *listener)
 {
@@ -89,7 +89,7 @@ tmsg_status_t tmsg_listener_read_params(const tmsg_listener_params_t *params,
     if (params->field_mask & TMSG_LISTENER_PARAM_MAX_HANDSHAKE_BYTES) {
         listener->max_handshake_bytes = params->max_handshake_bytes;
     }
-    return check_params(listener);
+    return check_listener_params(listener);
 }
 
 bool tmsg_listener_is_open(const tmsg_listener_t *listener,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* blob://host - no socket: a peer connects by the bytes of
+/* blob://host - a scheme without a socket: a peer connects by the bytes of
  * tmsg_listener_blob(), which the application carries to it. */
 #include <sys/random.h>
 

@@ -8,10 +8,10 @@
 #include "am/net/netif.h"
 #include "am/worker/reach.h"
 
-/* The network device that UCX will need; of all addresses, loopback's to try.
- */
-static tmsg_status_t find_device(const tmsg_address_t *address,
-                                 tmsg_ucx_scope_t *scope)
+/* Finds the network device that UCX will need. For an unspecified address,
+ * loopback's is tried. */
+static tmsg_status_t find_tcp_device(const tmsg_address_t *address,
+                                     tmsg_ucx_scope_t *scope)
 {
     if (!tmsg_netif_is_any(&address->sa.any)) {
         return tmsg_scope_of_address(&address->sa.any, scope);
@@ -34,7 +34,7 @@ static tmsg_status_t bind_tcp(tmsg_listener_t *listener, const tmsg_url_t *url,
     if (status == TMSG_OK) {
         tmsg_url_format_sockaddr(&local.sa.any, local.bytes, listener->url,
                                  sizeof(listener->url));
-        status = find_device(&local, scope);
+        status = find_tcp_device(&local, scope);
     }
     return status;
 }

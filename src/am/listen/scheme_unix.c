@@ -8,7 +8,7 @@ static tmsg_status_t bind_unix(tmsg_listener_t *listener, const tmsg_url_t *url,
                                const tmsg_address_t *address,
                                tmsg_ucx_scope_t *scope)
 {
-    (void)scope; /* any device: the peer is on this host */
+    (void)scope; /* any device will do: the peer is on this host */
     tmsg_url_format(url, listener->url, sizeof(listener->url));
     return tmsg_sock_listen(url, address, TMSG_BACKLOG, &listener->sock);
 }

@@ -5,7 +5,7 @@
 
 const tmsg_dialect_t tmsg_dialect_ucxx = {
     .answers = false,
-    .send_flags = TMSG_UCX_SEND_REPLY, /* by which UCXX knows the sender */
+    .send_flags = TMSG_UCX_SEND_REPLY, /* UCXX knows the sender by it */
     .prepare = tmsg_ucxx_prepare,
     .failed = tmsg_ucxx_failed,
     .answer = tmsg_ucxx_answer,

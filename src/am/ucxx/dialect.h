@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/ucxx/dialect.h - how peers of UCXX are spoken to. */
+/* am/ucxx/dialect.h - the dialect of peers that speak UCXX. */
 #ifndef TMSG_AM_UCXX_DIALECT_H
 #define TMSG_AM_UCXX_DIALECT_H
 

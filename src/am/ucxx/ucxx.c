@@ -12,8 +12,10 @@
 #include "core/tensor.h"
 #include "serialize/ucxx.h"
 
-/* UCXX reads elements in C order. */
-static tmsg_status_t plan(tmsg_send_t *send, const tmsg_map_entry_t *entry)
+/* Plans the payload of a tensor. UCXX reads elements in C order, so other
+ * tensors are packed. */
+static tmsg_status_t plan_tensor(tmsg_send_t *send,
+                                 const tmsg_map_entry_t *entry)
 {
     tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
     const tmsg_payload_t payload = {.map = send->map,
@@ -51,7 +53,7 @@ tmsg_status_t tmsg_ucxx_prepare(tmsg_send_t *send)
                                 endpoint->peer, send->header_bytes, most);
     }
     if (status == TMSG_OK) {
-        status = plan(send, &tmsg_map_entries(send->map)[0]);
+        status = plan_tensor(send, &tmsg_map_entries(send->map)[0]);
     }
     if (status == TMSG_OK) {
         send->channel->tx_window++; /* nobody gives credit */
@@ -64,8 +66,8 @@ static bool is_lost(tmsg_ucx_status_t ucs)
     return tmsg_ucx_is_loss(ucs) || ucs == TMSG_UCX_UNREACHABLE;
 }
 
-/* Where the peer has no words of its own, UCX's are all that comes; of one that
- * is lost the end of the endpoint knows more. */
+/* Answers a send that failed. The peer sends no reason, so UCX's status is all
+ * there is. If the endpoint has ended, its own error tells more. */
 void tmsg_ucxx_failed(tmsg_send_t *send, tmsg_ucx_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
@@ -80,7 +82,8 @@ void tmsg_ucxx_failed(tmsg_send_t *send, tmsg_ucx_status_t ucs)
     }
 }
 
-/* A peer hears of a refusal by what UCX's callback returns, if at all. */
+/* Does nothing: a peer hears of a refusal only by what UCX's callback returns,
+ * if at all. */
 void tmsg_ucxx_answer(tmsg_endpoint_t *endpoint, uint32_t message_id,
                       tmsg_status_t status, const char *error)
 {
@@ -92,9 +95,10 @@ void tmsg_ucxx_answer(tmsg_endpoint_t *endpoint, uint32_t message_id,
 
 void tmsg_ucxx_credit(tmsg_channel_t *channel) { (void)channel; }
 
-/* The endpoint that a message came by, which is all that says whose it is. */
-static tmsg_endpoint_t *sender(const tmsg_ucx_t *ucx,
-                               const tmsg_ucx_am_info_t *info)
+/* Returns the endpoint that a message came by; nothing else says whose the
+ * message is. */
+static tmsg_endpoint_t *sender_of(const tmsg_ucx_t *ucx,
+                                  const tmsg_ucx_am_info_t *info)
 {
     tmsg_ucx_ep_t ep = tmsg_ucx_am_reply_ep(info);
     tmsg_endpoint_t *endpoint;
@@ -111,8 +115,8 @@ static tmsg_endpoint_t *sender(const tmsg_ucx_t *ucx,
     return NULL;
 }
 
-static tmsg_status_t decode(tmsg_message_t *message, const void *bytes,
-                            size_t count)
+static tmsg_status_t decode_ucxx_message(tmsg_message_t *message,
+                                         const void *bytes, size_t count)
 {
     const tmsg_limits_t *limits = &message->endpoint->worker->context->limits;
     tmsg_ucxx_header_t header;
@@ -143,10 +147,10 @@ static tmsg_status_t decode(tmsg_message_t *message, const void *bytes,
     return status;
 }
 
-/* UCXX does not number its messages: they are taken in the order in which UCX
- * tells of them. */
-static tmsg_status_t file(tmsg_endpoint_t *endpoint, size_t data_bytes,
-                          tmsg_message_t **message_p)
+/* Files a message. UCXX does not number its messages, so they are taken in the
+ * order in which UCX reports them. */
+static tmsg_status_t file_message(tmsg_endpoint_t *endpoint, size_t data_bytes,
+                                  tmsg_message_t **message_p)
 {
     uint32_t number = endpoint->ucxx->arrived;
     const tmsg_preamble_t head = {.kind = TMSG_PREAMBLE_MAP,
@@ -163,8 +167,8 @@ static tmsg_status_t file(tmsg_endpoint_t *endpoint, size_t data_bytes,
     return status;
 }
 
-/* Whether one of its peers is too far ahead of the application, and UCX works
- * at nothing for any of them. */
+/* Returns whether a peer of the UCX worker is too far ahead of the application,
+ * and UCX has nothing to do for any of its peers. */
 static bool is_ahead(const tmsg_ucx_t *ucx)
 {
     const tmsg_worker_t *worker = ucx->worker;
@@ -181,7 +185,8 @@ static bool is_ahead(const tmsg_ucx_t *ucx)
     return ahead;
 }
 
-/* Its descriptor then stays readable, and would let nobody sleep. */
+/* While the UCX worker is full, its descriptor is not watched: it stays
+ * readable, and nobody could sleep. */
 bool tmsg_ucxx_fills(tmsg_ucx_t *ucx)
 {
     tmsg_worker_t *worker = ucx->worker;
@@ -194,8 +199,8 @@ bool tmsg_ucxx_fills(tmsg_ucx_t *ucx)
     return full;
 }
 
-/* What UCX tells the sender of a rendezvous. */
-static tmsg_ucx_status_t refusal(tmsg_status_t status)
+/* Returns what UCX tells the sender of a rendezvous that is refused. */
+static tmsg_ucx_status_t refusal_status(tmsg_status_t status)
 {
     return status == TMSG_ERR_NO_MEMORY        ? TMSG_UCX_NO_MEMORY
            : status == TMSG_ERR_LIMIT_EXCEEDED ? TMSG_UCX_EXCEEDS_LIMIT
@@ -210,7 +215,7 @@ tmsg_ucx_status_t tmsg_ucxx_arrived(void *arg, const void *header,
 {
     tmsg_ucx_t *ucx = arg;
     bool rendezvous = tmsg_ucx_am_is_rendezvous(info);
-    tmsg_endpoint_t *endpoint = sender(ucx, info);
+    tmsg_endpoint_t *endpoint = sender_of(ucx, info);
     tmsg_message_t *message;
     tmsg_status_t status;
 
@@ -222,17 +227,17 @@ tmsg_ucx_status_t tmsg_ucxx_arrived(void *arg, const void *header,
     if (endpoint->state == TMSG_EP_CONNECTING) {
         tmsg_engine.opened(endpoint);
     }
-    status = file(endpoint, data_bytes, &message);
+    status = file_message(endpoint, data_bytes, &message);
     if (status != TMSG_OK) {
         tmsg_log(TMSG_LOG_WARN, "%s: a message is lost: %s", endpoint->peer,
                  tmsg_error_message());
-        return rendezvous ? refusal(status) : TMSG_UCX_OK;
+        return rendezvous ? refusal_status(status) : TMSG_UCX_OK;
     }
-    status = decode(message, header, header_bytes);
+    status = decode_ucxx_message(message, header, header_bytes);
     if (status != TMSG_OK) {
         tmsg_message_refuse(message, status, tmsg_error_message());
         tmsg_messages_deliver(message->channel);
-        return rendezvous ? refusal(status) : TMSG_UCX_OK;
+        return rendezvous ? refusal_status(status) : TMSG_UCX_OK;
     }
     return tmsg_message_keep(message, data, data_bytes, rendezvous, false);
 }

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/ucxx/ucxx.h - peers of ucx://, which come by UCX's own listener and speak
- * UCXX's active messages. What they can and cannot is docs/ucxx.md. */
+ * UCXX's active messages. docs/ucxx.md tells what they can and cannot do. */
 #ifndef TMSG_AM_UCXX_UCXX_H
 #define TMSG_AM_UCXX_UCXX_H
 
 #include "am/listen/listener.h"
 #include "am/send/send.h"
 
-/* What Python's UCXX exchanges by stream on a new connection: a tag of ours,
- * then its hash. */
+/* The bytes that Python's UCXX exchanges by stream on a new connection: a tag
+ * of its own, then the tag's hash. */
 #define TMSG_UCXX_GREETING_BYTES 16
 
 struct tmsg_ucxx {
     tmsg_endpoint_t *endpoint;
-    tmsg_ucx_caller_t caller; /* to be answered, else NULL */
+    tmsg_ucx_caller_t caller; /* waits for an answer; NULL: none does */
     tmsg_op_t flush;
     bool connected; /* UCX has flushed the new endpoint */
     bool hearing;
@@ -21,33 +21,35 @@ struct tmsg_ucxx {
     uint8_t heard[TMSG_UCXX_GREETING_BYTES];
     bool to_answer; /* the peer's greeting has come */
     tmsg_op_t greet;
-    bool closing;     /* UCX flushes what was sent, */
-    bool flushed;     /* and has done so */
-    uint32_t arrived; /* messages: UCXX does not number them */
+    bool closing;     /* UCX flushes what was sent before the end */
+    bool flushed;     /* UCX has flushed what was sent */
+    uint32_t arrived; /* number of messages; UCXX does not number them */
 };
 
-/* The UCX worker for the address of a listener, or of a peer. Errors:
- * NOT_FOUND, UNREACHABLE, IO. */
+/* Find the scope of the UCX worker: for the address of a listener, and for that
+ * of a peer. Errors: NOT_FOUND, UNREACHABLE, IO, UNSUPPORTED (::1 with UCX
+ * 1.13). */
 tmsg_status_t tmsg_ucxx_scope(const tmsg_address_t *address,
                               tmsg_ucx_scope_t *scope);
 tmsg_status_t tmsg_ucxx_route(const tmsg_address_t *address,
                               tmsg_ucx_scope_t *scope);
 
-/* Lock held: makes a new endpoint one to such a peer, and dials it. Errors:
- * NO_MEMORY; UNREACHABLE, INTERNAL. */
+/* tmsg_ucxx_begin() makes a new endpoint one to such a peer; tmsg_ucxx_dial()
+ * dials it. Lock held. Errors: NO_MEMORY; UNREACHABLE, INTERNAL. */
 tmsg_status_t tmsg_ucxx_begin(tmsg_endpoint_t *endpoint);
 tmsg_status_t tmsg_ucxx_dial(tmsg_endpoint_t *endpoint,
                              const tmsg_address_t *address);
 
-/* Lock held: listens on listener->address, over a UCX worker of its own, which
- * goes with the last of its endpoints when it stops. Errors: ALREADY_EXISTS,
- * NOT_FOUND, INTERNAL. */
+/* tmsg_ucxx_listen() listens on listener->address, over a UCX worker of its
+ * own. After tmsg_ucxx_unlisten() that goes with the last of its endpoints.
+ * Lock held. Errors: ALREADY_EXISTS, NOT_FOUND, INTERNAL. */
 tmsg_status_t tmsg_ucxx_listen(tmsg_listener_t *listener,
                                const tmsg_ucx_scope_t *scope);
 void tmsg_ucxx_unlisten(tmsg_listener_t *listener);
 
-/* Lock held, outside UCX: whether it is to be left alone, because a peer has
- * sent queue_depth messages that nobody takes and nothing else is under way. */
+/* Returns whether the UCX worker is to make no progress now: a peer has sent
+ * queue_depth messages that nobody takes, and nothing else is under way. Lock
+ * held, outside UCX. */
 bool tmsg_ucxx_fills(tmsg_ucx_t *ucx);
 
 static inline bool tmsg_ucxx_is_full(tmsg_ucx_t *ucx)
@@ -55,13 +57,13 @@ static inline bool tmsg_ucxx_is_full(tmsg_ucx_t *ucx)
     return ucx->scope.family != 0 && tmsg_ucxx_fills(ucx);
 }
 
-/* UCX's callback for every message. */
+/* UCX calls this for every message: the handler of tmsg_ucx_open(). */
 tmsg_ucx_status_t tmsg_ucxx_arrived(void *arg, const void *header,
                                     size_t header_bytes, void *data,
                                     size_t data_bytes,
                                     const tmsg_ucx_am_info_t *info);
 
-/* Of its dialect. */
+/* The functions of tmsg_dialect_ucxx (endpoint/dialect.h). */
 tmsg_status_t tmsg_ucxx_prepare(tmsg_send_t *send);
 void tmsg_ucxx_failed(tmsg_send_t *send, tmsg_ucx_status_t ucs);
 void tmsg_ucxx_answer(tmsg_endpoint_t *endpoint, uint32_t message_id,

@@ -23,8 +23,8 @@
 #include "am/worker/reach.h"
 #include "core/log.h"
 
-/* A tag, which we have no use for, and the hash of it that Python's UCXX
- * checks: the first 8 bytes of the SHA-1 of "(0,)", as an integer. */
+/* A tag that we do not use, and its hash, which Python's UCXX checks: the first
+ * 8 bytes of the SHA-1 of "(0,)", as an integer. */
 static const uint64_t greeting[] = {0, 0x22dd0956b1627f9fULL};
 
 _Static_assert(sizeof(greeting) == TMSG_UCXX_GREETING_BYTES,
@@ -49,7 +49,7 @@ tmsg_status_t tmsg_ucxx_scope(const tmsg_address_t *address,
                : tmsg_scope_of_address(&address->sa.any, scope);
 }
 
-/* Asks the kernel, by a socket that sends nothing. */
+/* Asks the kernel for the route, by a socket that sends nothing. */
 tmsg_status_t tmsg_ucxx_route(const tmsg_address_t *address,
                               tmsg_ucx_scope_t *scope)
 {
@@ -84,13 +84,14 @@ tmsg_status_t tmsg_ucxx_begin(tmsg_endpoint_t *endpoint)
     return TMSG_OK;
 }
 
-static bool sends_are_over(const tmsg_endpoint_t *endpoint)
+static bool ucxx_sends_are_over(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->channels.queued == 0 && endpoint->posted.count == 0;
 }
 
-/* Inside UCX, which tells no more than that. */
-static void lose(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs)
+/* Handles the loss of an endpoint, of which UCX tells no more than a status.
+ * Inside UCX. */
+static void lose_ucxx(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs)
 {
     char why[160];
 
@@ -103,7 +104,8 @@ static void lose(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs)
                             ucs == TMSG_UCX_REJECTED ? TMSG_ERR_REFUSED
                                                      : TMSG_ERR_UNREACHABLE,
                             why);
-    } else if (endpoint->state == TMSG_EP_CLOSING && sends_are_over(endpoint)) {
+    } else if (endpoint->state == TMSG_EP_CLOSING &&
+               ucxx_sends_are_over(endpoint)) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_CLOSED, "closed");
     } else {
         snprintf(why, sizeof(why),
@@ -113,14 +115,15 @@ static void lose(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs)
     }
 }
 
-static void failed(void *arg, tmsg_ucx_ep_t ep, tmsg_ucx_status_t ucs)
+static void ucxx_ep_failed(void *arg, tmsg_ucx_ep_t ep, tmsg_ucx_status_t ucs)
 {
     (void)ep;
-    lose(arg, ucs);
+    lose_ucxx(arg, ucs);
 }
 
-/* UCX has reported one: what comes of it is a chore. */
-static void over(tmsg_ucxx_t *ucxx, tmsg_op_t *op)
+/* Handles the end of an operation that UCX has reported. What follows from it
+ * is a chore. */
+static void end_ucxx_op(tmsg_ucxx_t *ucxx, tmsg_op_t *op)
 {
     tmsg_endpoint_t *endpoint = ucxx->endpoint;
 
@@ -133,7 +136,7 @@ static void over(tmsg_ucxx_t *ucxx, tmsg_op_t *op)
 
 static void flush_forsaken(tmsg_op_t *op)
 {
-    over(TMSG_CONTAINER_OF(op, tmsg_ucxx_t, flush), op);
+    end_ucxx_op(TMSG_CONTAINER_OF(op, tmsg_ucxx_t, flush), op);
 }
 
 static void flush_over(tmsg_ucxx_t *ucxx, tmsg_ucx_status_t ucs)
@@ -142,9 +145,9 @@ static void flush_over(tmsg_ucxx_t *ucxx, tmsg_ucx_status_t ucs)
         ucxx->flushed = ucxx->connected;
         ucxx->connected = true;
     } else if (ucxx->endpoint->state != TMSG_EP_ENDED) {
-        lose(ucxx->endpoint, ucs);
+        lose_ucxx(ucxx->endpoint, ucs);
     }
-    over(ucxx, &ucxx->flush);
+    end_ucxx_op(ucxx, &ucxx->flush);
 }
 
 static void flush_reported(void *request, tmsg_ucx_status_t ucs, void *arg)
@@ -153,9 +156,9 @@ static void flush_reported(void *request, tmsg_ucx_status_t ucs, void *arg)
     flush_over(arg, ucs);
 }
 
-/* The first flush of an endpoint ends when it is connected, the second when
- * UCX has got rid of what was sent. */
-static void flush(tmsg_endpoint_t *endpoint)
+/* Flushes an endpoint. The first flush ends when it is connected, the second
+ * when UCX has sent everything. */
+static void flush_ep(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucxx_t *ucxx = endpoint->ucxx;
     tmsg_ucx_status_t ucs;
@@ -169,7 +172,7 @@ static void flush(tmsg_endpoint_t *endpoint)
 
 static void greet_forsaken(tmsg_op_t *op)
 {
-    over(TMSG_CONTAINER_OF(op, tmsg_ucxx_t, greet), op);
+    end_ucxx_op(TMSG_CONTAINER_OF(op, tmsg_ucxx_t, greet), op);
 }
 
 static void greet_reported(void *request, tmsg_ucx_status_t ucs, void *arg)
@@ -178,31 +181,32 @@ static void greet_reported(void *request, tmsg_ucx_status_t ucs, void *arg)
 
     (void)ucs; /* a lost peer shows elsewhere */
     tmsg_ucx_request_free(request);
-    over(ucxx, &ucxx->greet);
+    end_ucxx_op(ucxx, &ucxx->greet);
 }
 
-static void greet(tmsg_endpoint_t *endpoint)
+static void send_greeting(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucxx_t *ucxx = endpoint->ucxx;
 
     tmsg_op_begin(endpoint, &ucxx->greet, greet_forsaken);
     if (tmsg_ucx_stream_send(endpoint->ep, greeting, sizeof(greeting),
                              greet_reported, ucxx) != TMSG_UCX_IN_PROGRESS) {
-        over(ucxx, &ucxx->greet);
+        end_ucxx_op(ucxx, &ucxx->greet);
     }
 }
 
 static void hear_forsaken(tmsg_op_t *op)
 {
-    over(TMSG_CONTAINER_OF(op, tmsg_ucxx_t, hear), op);
+    end_ucxx_op(TMSG_CONTAINER_OF(op, tmsg_ucxx_t, hear), op);
 }
 
-/* Only the listening side greets unasked. */
+/* Only the listening side greets unasked, so the dialling side has to
+ * answer. */
 static void hear_over(tmsg_ucxx_t *ucxx, tmsg_ucx_status_t ucs)
 {
     ucxx->hearing = false;
     ucxx->to_answer = ucs == TMSG_UCX_OK && ucxx->endpoint->dialling;
-    over(ucxx, &ucxx->hear);
+    end_ucxx_op(ucxx, &ucxx->hear);
 }
 
 static void hear_reported(void *request, tmsg_ucx_status_t ucs, size_t length,
@@ -213,8 +217,9 @@ static void hear_reported(void *request, tmsg_ucx_status_t ucs, size_t length,
     hear_over(arg, ucs);
 }
 
-/* C++ UCXX says nothing here, and this ends with the endpoint. */
-static void hear(tmsg_endpoint_t *endpoint)
+/* Begins to receive the peer's greeting. C++ UCXX sends none; the operation
+ * then ends with the endpoint. */
+static void hear_greeting(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucxx_t *ucxx = endpoint->ucxx;
     tmsg_ucx_status_t ucs;
@@ -232,16 +237,17 @@ static void answer_greeting(tmsg_endpoint_t *endpoint)
 {
     if (endpoint->ucxx->to_answer) {
         endpoint->ucxx->to_answer = false;
-        greet(endpoint);
+        send_greeting(endpoint);
     }
 }
 
-/* The UCX endpoint is there. */
+/* Begins to talk: the UCX endpoint is there. */
 static void begin_talk(tmsg_endpoint_t *endpoint)
 {
-    endpoint->reply_ep = endpoint->ep; /* UCX brings its messages by it */
+    /* UCX tells this UCX endpoint as the sender of messages. */
+    endpoint->reply_ep = endpoint->ep;
     endpoint->peer_hello.queue_depth = INT32_MAX;
-    hear(endpoint);
+    hear_greeting(endpoint);
 }
 
 tmsg_status_t tmsg_ucxx_dial(tmsg_endpoint_t *endpoint,
@@ -258,10 +264,10 @@ tmsg_status_t tmsg_ucxx_dial(tmsg_endpoint_t *endpoint,
         return status;
     }
     status = tmsg_ucx_ep_dial(endpoint->ucx, &address->sa.any, address->bytes,
-                              failed, endpoint, &endpoint->ep);
+                              ucxx_ep_failed, endpoint, &endpoint->ep);
     if (status == TMSG_OK) {
         begin_talk(endpoint);
-        flush(endpoint);
+        flush_ep(endpoint);
     } else { /* the next address may be of another family */
         endpoint->ucx->users--;
         endpoint->ucx = NULL;
@@ -275,13 +281,13 @@ static tmsg_status_t accept_caller(tmsg_endpoint_t *endpoint)
     tmsg_ucx_caller_t caller = ucxx->caller;
     tmsg_status_t status;
 
-    ucxx->caller = NULL; /* UCX's, whatever comes of it */
-    status = tmsg_ucx_ep_accept(endpoint->ucx, caller, failed, endpoint,
+    ucxx->caller = NULL; /* UCX takes it, also on error */
+    status = tmsg_ucx_ep_accept(endpoint->ucx, caller, ucxx_ep_failed, endpoint,
                                 &endpoint->ep);
     if (status == TMSG_OK) {
         begin_talk(endpoint);
-        greet(endpoint);
-        flush(endpoint);
+        send_greeting(endpoint);
+        flush_ep(endpoint);
     }
     return status;
 }
@@ -301,7 +307,8 @@ tmsg_status_t tmsg_ucxx_advance(tmsg_endpoint_t *endpoint)
     return TMSG_OK;
 }
 
-/* There is nothing to say: what was sent goes out, then it ends. */
+/* Closes in order. UCXX has no message for this: what was sent goes out, then
+ * the endpoint ends. */
 void tmsg_ucxx_close(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucxx_t *ucxx = endpoint->ucxx;
@@ -310,13 +317,13 @@ void tmsg_ucxx_close(tmsg_endpoint_t *endpoint)
     if (endpoint->close_wanted && endpoint->state == TMSG_EP_OPEN) {
         endpoint->state = TMSG_EP_CLOSING;
     }
-    if (endpoint->state != TMSG_EP_CLOSING || !sends_are_over(endpoint) ||
+    if (endpoint->state != TMSG_EP_CLOSING || !ucxx_sends_are_over(endpoint) ||
         !ucxx->connected) {
         return;
     }
     if (!ucxx->closing) {
         ucxx->closing = true;
-        flush(endpoint);
+        flush_ep(endpoint);
     }
     if (ucxx->flushed) {
         tmsg_engine.end(endpoint, TMSG_ERR_CLOSED, "closed");
@@ -333,8 +340,8 @@ void tmsg_ucxx_end(tmsg_endpoint_t *endpoint)
     }
 }
 
-static void name(const struct sockaddr_storage *address, char *url,
-                 size_t url_bytes)
+static void name_ucx_url(const struct sockaddr_storage *address, char *url,
+                         size_t url_bytes)
 {
     union {
         const struct sockaddr_storage *storage;
@@ -350,12 +357,13 @@ static void name_client(tmsg_endpoint_t *endpoint, tmsg_ucx_caller_t caller)
     struct sockaddr_storage address;
 
     if (tmsg_ucx_caller_address(caller, &address)) {
-        name(&address, endpoint->peer_url, sizeof(endpoint->peer_url));
+        name_ucx_url(&address, endpoint->peer_url, sizeof(endpoint->peer_url));
     }
 }
 
-/* Inside UCX. */
-static tmsg_status_t take(tmsg_listener_t *listener, tmsg_ucx_caller_t caller)
+/* Takes a caller into the listener's handshakes. Inside UCX. */
+static tmsg_status_t take_caller(tmsg_listener_t *listener,
+                                 tmsg_ucx_caller_t caller)
 {
     tmsg_endpoint_t *endpoint;
     tmsg_status_t status;
@@ -387,13 +395,13 @@ static tmsg_status_t take(tmsg_listener_t *listener, tmsg_ucx_caller_t caller)
     return TMSG_OK;
 }
 
-static void came(tmsg_ucx_caller_t caller, void *arg)
+static void caller_came(tmsg_ucx_caller_t caller, void *arg)
 {
     const tmsg_ucx_t *ucx = arg;
 
     if (ucx->keeper == NULL) {
         tmsg_ucx_caller_reject(ucx, caller);
-    } else if (take(ucx->keeper, caller) != TMSG_OK) {
+    } else if (take_caller(ucx->keeper, caller) != TMSG_OK) {
         tmsg_log(TMSG_LOG_WARN, "%s: a connection is rejected: %s",
                  ucx->keeper->url, tmsg_error_message());
         tmsg_ucx_caller_reject(ucx, caller);
@@ -425,16 +433,17 @@ tmsg_status_t tmsg_ucxx_listen(tmsg_listener_t *listener,
     }
     listener->ucx->keeper = listener;
     ucs = tmsg_ucx_listen(listener->ucx, &listener->address.sa.any,
-                          listener->address.bytes, came, &bound);
+                          listener->address.bytes, caller_came, &bound);
     if (ucs != TMSG_UCX_OK) {
         return not_listening(listener, ucs);
     }
-    name(&bound, listener->url, sizeof(listener->url));
+    name_ucx_url(&bound, listener->url, sizeof(listener->url));
     return TMSG_OK;
 }
 
-/* UCX reads freed memory where its listener goes while a connection is half
- * made, of which it does not tell: so the listener goes with its worker. */
+/* UCX reads freed memory if its listener is destroyed while a connection is
+ * half made, and UCX does not tell of such a connection. So the listener is
+ * destroyed with its UCX worker. */
 void tmsg_ucxx_unlisten(tmsg_listener_t *listener)
 {
     tmsg_ucx_t *ucx = listener->ucx;
@@ -446,8 +455,8 @@ void tmsg_ucxx_unlisten(tmsg_listener_t *listener)
     }
 }
 
-/* UCX binds it, later, and complains on its own: whether it can is tried out
- * before. */
+/* Tries whether the address can be bound. UCX itself binds it later, and
+ * complains by itself if that fails. */
 static tmsg_status_t bind_ucx(tmsg_listener_t *listener, const tmsg_url_t *url,
                               const tmsg_address_t *address,
                               tmsg_ucx_scope_t *scope)
@@ -464,7 +473,7 @@ static tmsg_status_t bind_ucx(tmsg_listener_t *listener, const tmsg_url_t *url,
     return tmsg_ucxx_scope(address, scope);
 }
 
-/* UCX 1.13 does not connect to ::1, which a name may come to first. */
+/* A name may resolve to ::1 first, to which UCX 1.13 does not connect. */
 const tmsg_scheme_t tmsg_scheme_ucx = {
     .ipv4_first = true,
     .begin = tmsg_ucxx_begin,
