@@ -17,7 +17,7 @@
 
 #define TMSG_TOKEN_BYTES 16
 #define TMSG_ADDRESS_BYTES_MAX (60u * 1024u) /* of one worker address */
-/* what a sealed address has beside the address */
+/* What a sealed address has beside the address. */
 #define TMSG_SEALED_EXTRA_BYTES 28
 #define TMSG_BLOB_SEAL_BYTES 8 /* the checksum at the end of a blob */
 
@@ -46,7 +46,7 @@ typedef struct {
     bool asks_for_key;   /* version 1: proofs follow, maybe none */
     const void *proofs;  /* borrowed, not freed here */
     size_t proof_bytes;
-    /* length of what is proved: all that precedes the proofs */
+    /* Length of what is proved: all that precedes the proofs. */
     size_t proved_bytes;
 } tmsg_blob_t;
 

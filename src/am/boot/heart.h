@@ -14,10 +14,10 @@
 #include "am/boot/frame.h"
 #include "core/list.h"
 
-/* another frame type, beside those of endpoint/conn.h */
+/* Another frame type, beside those of endpoint/conn.h. */
 #define TMSG_FRAME_HEARTBEAT 4
 #define TMSG_HEARTBEAT_LEAST_MS 50 /* a shorter interval counts as this one */
-/* a side that sends heartbeats, and wants none */
+/* A side that sends heartbeats, and wants none. */
 #define TMSG_HEARTBEAT_NEVER UINT32_MAX
 
 /* One socket's place in a heart, embedded in what has the socket. All zero
@@ -25,26 +25,26 @@
 typedef struct {
     tmsg_node_t node;
     tmsg_frame_stream_t *stream; /* NULL: in no heart */
-    /* time between two of our heartbeats; 0: the peer wants none */
+    /* Time between two of our heartbeats; 0: the peer wants none. */
     uint64_t beat_ns;
     _Atomic uint64_t next_ns;
 } tmsg_pulse_t;
 
 /* The heart of a context. */
 typedef struct {
-    /* time between two looks for heartbeats of the peers; 0: none come */
+    /* Time between two looks for heartbeats of the peers; 0: none come. */
     uint64_t listen_ns;
     pthread_mutex_t lock;
     pthread_cond_t stirred; /* the thread is to look */
     pthread_cond_t visited;
     tmsg_list_t pulses;
     tmsg_node_t *next; /* next one of the round that is under way */
-    /* the one that the thread is at, without the lock */
+    /* The one that the thread is at, without the lock. */
     tmsg_pulse_t *visiting;
-    /* when the next round is due; UINT64_MAX: none is */
+    /* When the next round is due; UINT64_MAX: none is. */
     _Atomic uint64_t due_ns;
     bool ending;
-    /* process that has the thread; 0: it was not started */
+    /* Process that has the thread; 0: it was not started. */
     _Atomic pid_t owner;
     pthread_t thread;
 } tmsg_heart_t;

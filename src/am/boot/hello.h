@@ -66,30 +66,30 @@ typedef struct {
     uint64_t max_header_bytes;
     uint64_t max_message_bytes;
     uint64_t ucx_id; /* unique to the UCX worker */
-    /* schemas that this side keeps for its peer; 0: none */
+    /* Schemas that this side keeps for its peer; 0: none. */
     uint16_t schema_slots;
-    /* limit of all encoded bodies of kept schemas together */
+    /* Limit of all encoded bodies of kept schemas together. */
     uint32_t schema_bytes;
-    /* algorithms that this side can check: bit n is algorithm n */
+    /* Algorithms that this side can check: bit n is algorithm n. */
     uint32_t checksums;
-    /* one more limit for the peer; the default if absent */
+    /* One more limit for the peer; the default if absent. */
     uint64_t max_metadata_keys;
-    /* interval for the peer's heartbeats; 0: nobody sends any */
+    /* Interval for the peer's heartbeats; 0: nobody sends any. */
     uint32_t heartbeat_ms;
     uint16_t parts; /* messages whose parts this side keeps for an endpoint */
     uint8_t aborts; /* 1: this side understands ABORT */
-    /* TMSG_SUBSCRIBE_*: how a publisher is to serve this side */
+    /* TMSG_SUBSCRIBE_*: how a publisher is to serve this side. */
     uint32_t subscribe;
     uint16_t channels; /* how many the peer may use, from 0 on; 1 if absent */
-    /* bytes that the peer may send ahead; UINT64_MAX: not counted */
+    /* Bytes that the peer may send ahead; UINT64_MAX: not counted. */
     uint64_t eager_bytes;
     uint32_t resume_ms; /* how long a session outlives its connection */
     uint8_t resumes;    /* 1: this connection is to continue a session */
-    /* the version that this side asks for; 0: none, as it has no key; or
-     * TMSG_HELLO_NO_ADMISSION */
+    /* The version that this side asks for; 0: none, as it has no key; or
+     * TMSG_HELLO_NO_ADMISSION. */
     uint8_t admission;
     uint8_t nonce[TMSG_NONCE_BYTES]; /* random; zeros without admission */
-    /* near_end, far_end: addresses of the socket's ends, with admission */
+    /* near_end, far_end: addresses of the socket's ends, with admission. */
     char near_end[80];
     char far_end[80];
     char devices[256]; /* devices by number; see numbers.h */

@@ -32,7 +32,7 @@ typedef struct version {
 
 struct tmsg_proved {
     version_t *latest;
-    /* length of what is proved, the same in all versions */
+    /* Length of what is proved, the same in all versions. */
     size_t proved_bytes;
     uint8_t digest[TMSG_HASH_BYTES];
 };

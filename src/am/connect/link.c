@@ -30,7 +30,7 @@
 #define NS_PER_MS 1000000ULL
 #define SLICES_MOST 4 /* parts of a deadline */
 #define SLICE_MS 64   /* least length of a part: drivers have their pauses */
-/* frames of one peer, before others have their turn */
+/* Frames of one peer, before others have their turn. */
 #define FRAMES_A_ROUND 32
 #define LAST_ROUNDS 8 /* rounds to find a peer's last words */
 

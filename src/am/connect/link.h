@@ -13,7 +13,7 @@
 /* What a listener demands of the peers that come to it. */
 typedef struct {
     const char *url; /* the listener's own URL */
-    /* the listener's count of handshakes under way */
+    /* The listener's count of handshakes under way. */
     const uint32_t *handshakes;
     size_t handshake_bytes;
     int timeout_ms;

@@ -23,7 +23,7 @@ static _Thread_local struct {
 typedef struct {
     getifaddrs_fn *slot; /* NULL: not found */
     uintptr_t inside;    /* an address in the library, to find it by */
-    /* the part that is read-only once it is relocated */
+    /* The part that is read-only once it is relocated. */
     uintptr_t sealed, sealed_end;
 } place_t;
 

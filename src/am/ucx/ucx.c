@@ -384,7 +384,7 @@ static tmsg_status_t open_at_address(tmsg_ucx_t *ucx,
     if (tmsg_first_is(device, &ucx->scope.address)) {
         status = open_what_can_be(ucx, handler);
     } else {
-        /* check_address() finds out */
+        /* check_address() finds out. */
         (void)tmsg_first_begin(device, &ucx->scope.address);
         status = open_what_can_be(ucx, handler);
         tmsg_first_end();

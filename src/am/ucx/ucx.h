@@ -46,7 +46,7 @@ typedef struct {
  * each other over one UCX worker a side, UCX would join the two connections
  * into one. */
 typedef struct tmsg_ucx {
-    /* in its worker's list, or in a list of closed ones */
+    /* In its worker's list, or in a list of closed ones. */
     struct tmsg_ucx *next;
     tmsg_worker_t *worker; /* NULL while it is being closed */
     tmsg_loop_t *loop;     /* its worker's loop */
@@ -70,21 +70,21 @@ typedef struct tmsg_ucx {
     tmsg_list_t late;      /* sockets of `lingering` that have had their time */
     tmsg_timer_t linger;
     tmsg_backing_pool_t pool;
-    /* number of segments of `pool` that are kept; see segments.h */
+    /* Number of segments of `pool` that are kept; see segments.h. */
     uint64_t segments;
     uint64_t segments_most;
     bool shares;              /* its address tells of more than the network */
     bool full;                /* the last result of tmsg_ucxx_is_full() */
     tmsg_ucx_listener_t door; /* UCX's listener, if it is a ucx:// one */
-    /* the listener that has `door`; NULL: callers are rejected */
+    /* The listener that has `door`; NULL: callers are rejected. */
     struct tmsg_listener *keeper;
-    /* peers may write to its memory for ever: it is never closed */
+    /* Peers may write to its memory for ever: it is never closed. */
     bool forsaken;
     /* UCX owes reports that nobody waits for any more: it is closed at once or
-     * never */
+     * never. */
     bool owes;
     size_t max_am_header;
-    /* types of memory that UCX reads and writes, a bit for each */
+    /* Types of memory that UCX reads and writes, a bit for each. */
     uint64_t memory_types;
     tmsg_ucx_peer_t *peers;
     size_t peer_count;
@@ -92,19 +92,19 @@ typedef struct tmsg_ucx {
     tmsg_ucx_spare_t spares[TMSG_UCX_SPARES]; /* oldest first */
     size_t spare_count;
     tmsg_hello_t hello; /* this side's hello for connections over it */
-    /* number of its holders: its worker, messages that lie in its memory, and
-     * pairs of kin.h */
+    /* Number of its holders: its worker, messages that lie in its memory, and
+     * pairs of kin.h. */
     atomic_uint holders;
-    /* in the list of kin.c, which alone changes it */
+    /* In the list of kin.c, which alone changes it. */
     struct tmsg_ucx *next_known;
-    /* one of its kin has left; tmsg_kin_tend() clears it */
+    /* One of its kin has left; tmsg_kin_tend() clears it. */
     atomic_bool bereaved;
     /* tmsg_kin_tend() is to look again: a kin that has left is still needed, or
      * UCX holds more to read */
     bool waits;
-    /* payloads to be given back; see retained.h */
+    /* Payloads to be given back; see retained.h. */
     struct tmsg_lifted *_Atomic lifted;
-    /* why UCX does not use the scope's address; "": it does */
+    /* Why UCX does not use the scope's address; "": it does. */
     char elsewhere[320];
 } tmsg_ucx_t;
 
@@ -133,7 +133,7 @@ tmsg_status_t tmsg_ucx_check_descriptors(int fd, size_t needed);
 typedef struct {
     tmsg_worker_t *worker; /* never dereferenced in this room */
     tmsg_loop_t *loop;
-    /* its texts are valid until the UCX worker is closed */
+    /* Its texts are valid until the UCX worker is closed. */
     tmsg_ucx_given_t given;
 } tmsg_ucx_owner_t;
 

@@ -28,7 +28,7 @@ typedef struct {
     const void *data; /* the payload, or a list of struct iovec */
     size_t bytes;     /* of the payload, unless it is a list */
     size_t pieces;    /* number of list entries; 0: `data` is no list */
-    /* TMSG_UCX_SEND_*; neither eager nor rendezvous: UCX chooses */
+    /* TMSG_UCX_SEND_*; neither eager nor rendezvous: UCX chooses. */
     uint32_t flags;
     int memory_type; /* of the payload, by UCX's number */
 } tmsg_ucx_send_t;

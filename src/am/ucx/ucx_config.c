@@ -427,7 +427,8 @@ static void put_transports(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
 
 /* Prefers IPv6 if the address in use is an IPv6 one. IPv4 stays for devices
  * that are named and have only that. */
-static void put_family(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
+static void put_address_family(const tmsg_ucx_scope_t *scope,
+                               tmsg_ucx_keys_t *keys)
 {
     if (scope->family == 0 && tmsg_ucx_scope_has_address(scope) &&
         !IN6_IS_ADDR_V4MAPPED(&scope->address) &&
@@ -511,7 +512,7 @@ static void put_scope(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
                     "other");
     }
     put_transports(scope, keys);
-    put_family(scope, keys);
+    put_address_family(scope, keys);
 }
 
 /* Refuses, by name, values on which some UCX aborts or corrupts memory. */
@@ -838,7 +839,7 @@ uint64_t tmsg_ucx_config_bytes(const tmsg_ucx_keys_t *keys, const char *name)
         strcasecmp(key->value, "auto") == 0) {
         return UINT64_MAX;
     }
-    /* strtoll() returns its limit if the number exceeds it */
+    /* strtoll() returns its limit if the number exceeds it. */
     number = strtoll(key->value, &unit, 10);
     shift = unit == key->value ? -1 : shift_of(unit);
     if (shift < 0) {

@@ -17,14 +17,14 @@
 /* The scope of connections: how far their traffic may go. It decides which
  * ports UCX opens. */
 typedef struct {
-    /* network device; "": shared memory alone */
+    /* Network device; "": shared memory alone. */
     char device[TMSG_DEVICES_BYTES];
     bool named;    /* the application named the device, or several */
     int family;    /* AF_* of a ucx:// address; 0: not a ucx:// one */
     bool net_only; /* without shared memory, because UCX gets none */
     bool or_not;   /* rather an error than net_only */
-    /* the device's address that UCX is to use (first.h); all zero: any. IPv4 is
-     * IPv4-mapped */
+    /* The device's address that UCX is to use (first.h); all zero: any. IPv4 is
+     * IPv4-mapped. */
     struct in6_addr address;
 } tmsg_ucx_scope_t;
 
@@ -39,8 +39,8 @@ typedef struct {
     char name[48];   /* with the UCX_ prefix */
     char value[208]; /* in force; a value of the environment may be cut */
     tmsg_ucx_origin_t origin;
-    /* the reason for a value that the library set, the path for a file's, or
-     * NULL */
+    /* The reason for a value that the library set, the path for a file's, or
+     * NULL. */
     const char *why;
 } tmsg_ucx_key_t;
 

@@ -15,7 +15,7 @@ typedef struct ucp_config tmsg_ucx_config_t;
 typedef struct ucp_context *tmsg_ucx_context_t;
 typedef struct ucp_worker *tmsg_ucx_worker_t;
 typedef struct ucp_listener *tmsg_ucx_listener_t;
-/* waits to be accepted or rejected */
+/* Waits to be accepted or rejected. */
 typedef struct ucp_conn_request *tmsg_ucx_caller_t;
 typedef struct ucp_ep *tmsg_ucx_ep_t;
 
