@@ -17,7 +17,7 @@
 
 #define TMSG_TOKEN_BYTES 16
 #define TMSG_ADDRESS_BYTES_MAX (60u * 1024u) /* of one worker address */
-/* What a sealed address has beside the address. */
+/* Bytes of a sealed address beside the address itself. */
 #define TMSG_SEALED_EXTRA_BYTES 28
 #define TMSG_BLOB_SEAL_BYTES 8 /* the checksum at the end of a blob */
 

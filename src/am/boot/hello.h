@@ -27,10 +27,11 @@
 #define TMSG_FEATURE_BOXES 2048u  /* accepts messages by a box; boxes.h */
 #define TMSG_FEATURE_READS 4096u  /* may read a payload by itself; cma.h */
 
-/* Who may open this process's memory. Linux decides this as ptrace(2) says
- * under "access mode checking". It applies to /proc, where UCX finds what a
- * process shares, and to process_vm_readv(). OPEN: other processes of this
- * user. SHUT: only a process that may trace and search everything. */
+/* These values say who may open this process's memory. Linux decides this as
+ * ptrace(2) says under "access mode checking". The decision applies to /proc,
+ * where UCX finds what a process shares, and to process_vm_readv(). OPEN: other
+ * processes of this user. SHUT: only a process that may trace and search
+ * everything. */
 #define TMSG_HELLO_MEMORY_UNKNOWN 0
 #define TMSG_HELLO_MEMORY_OPEN 1
 #define TMSG_HELLO_MEMORY_SHUT 2

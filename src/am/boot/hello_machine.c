@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the machine says of this process, and whether two processes share a
- * machine. */
+/* This file finds what the machine says of this process, and whether two
+ * processes share a machine. */
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <stdio.h>
@@ -143,8 +143,8 @@ static const char *other_namespace(const tmsg_hello_t *mine,
     return NULL;
 }
 
-/* What keeps one process of a user from another's memory. The first of several
- * reasons is told. */
+/* The reasons that keep one process of a user from another's memory. The first
+ * of several is told. */
 typedef enum { APART_GROUP, APART_SHUT, APART_CAPABILITIES, TOGETHER } apart_t;
 
 static const char *const apart_words[] = {

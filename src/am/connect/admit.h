@@ -27,8 +27,8 @@ tmsg_status_t tmsg_admit_hello(tmsg_endpoint_t *endpoint, tmsg_hello_t *hello);
 /* Makes a new nonce. Errors: IO. */
 tmsg_status_t tmsg_admit_nonce(tmsg_hello_t *hello);
 
-/* Note a hello byte by byte: the one that this side sent, and the one that the
- * peer sent. */
+/* Note the hash of a hello as it was sent: tmsg_admit_said() of our own,
+ * tmsg_admit_heard() of the peer's. */
 void tmsg_admit_said(tmsg_endpoint_t *endpoint, const void *hello,
                      size_t bytes);
 void tmsg_admit_heard(tmsg_endpoint_t *endpoint, const void *hello,

@@ -5,8 +5,8 @@
 
 #include "am/endpoint/endpoint.h"
 
-/* What the body of each message begins with: the connection's token, the
- * sender's id of the endpoint (u32), the number of its UCX endpoint (u32). */
+/* The body of each message begins with the connection's token, the sender's id
+ * of the endpoint (u32), and the number of its UCX endpoint (u32). */
 #define TMSG_ATTACH_BYTES (TMSG_TOKEN_BYTES + 8)
 
 /* Copies the peer's address. Errors: NO_MEMORY. */

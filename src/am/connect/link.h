@@ -10,7 +10,7 @@
 
 #include "am/endpoint/conn.h"
 
-/* What a listener demands of the peers that come to it. */
+/* The terms of a listener for the peers that come to it. */
 typedef struct {
     const char *url; /* the listener's own URL */
     /* The listener's count of handshakes under way. */
@@ -58,7 +58,7 @@ void tmsg_link_last_words(tmsg_endpoint_t *endpoint);
  * fails. */
 tmsg_status_t tmsg_link_adopt(tmsg_endpoint_t *endpoint, int fd);
 
-/* Called when the socket that is being dialled may be connected. */
+/* Continues when the socket that is being dialled may be connected. */
 void tmsg_link_dialled(tmsg_endpoint_t *endpoint);
 
 /* Sets how long connecting may take. Only the time in which this process runs

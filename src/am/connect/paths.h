@@ -8,7 +8,8 @@
 
 #include "am/endpoint/endpoint.h"
 
-/* Called when the endpoint has opened. Lock held. */
+/* Prepares the paths of an endpoint that has opened for being watched. Lock
+ * held. */
 void tmsg_paths_begin(tmsg_endpoint_t *endpoint);
 
 /* Returns whether the endpoint has paths that are to be looked at from time to

@@ -13,13 +13,13 @@
 
 #include "am/endpoint/endpoint.h"
 
-/* Called when the endpoint is to end. True: it does not end, but is away and
- * dials again. */
+/* Dials again instead of ending the endpoint, if UCX alone failed. True: the
+ * endpoint does not end; it is away and dials again. */
 bool tmsg_redial_catches(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                          const char *why);
 
-/* Called when half of the time for the connection has passed. True: UCX has not
- * answered, and the endpoint dials again. UCX at the peer may have given up
+/* Dials again if UCX has not answered when half of the time for the connection
+ * has passed. True: the endpoint dials again. UCX at the peer may have given up
  * silently (UCX 1.22 over TCP, with connections that cross). */
 bool tmsg_redial_halfway(tmsg_endpoint_t *endpoint, const char *why);
 

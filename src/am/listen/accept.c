@@ -197,7 +197,7 @@ static void displace_stranger(tmsg_endpoint_t *stranger)
 
     stranger->admit.turned = TMSG_TURNED_TOO_MANY;
     if (!tmsg_schemes[stranger->link.url.kind]->socket) {
-        /* This is inside UCX. */
+        /* This is inside UCX, so the endpoint cannot end here. */
         tmsg_endpoint_break(stranger, TMSG_ERR_BUSY, why);
         return;
     }

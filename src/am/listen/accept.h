@@ -12,7 +12,7 @@
 tmsg_status_t tmsg_accept_begin(tmsg_listener_t *listener,
                                 const tmsg_ucx_scope_t *scope);
 
-/* Called when an accepted endpoint has connected, and when it has ended. Lock
+/* Handle an accepted endpoint that has connected, or that has ended. Lock
  * held. */
 void tmsg_accept_connected(tmsg_endpoint_t *endpoint);
 void tmsg_accept_ended(tmsg_endpoint_t *endpoint);

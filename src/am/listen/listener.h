@@ -39,10 +39,11 @@ struct tmsg_listener {
     char devices[TMSG_DEVICES_BYTES];     /* "": the device of the address */
     void *blob; /* of a blob:// listener, without proofs */
     size_t blob_bytes;
-    /* Of a blob:// listener with a keyring: the blob with proofs. */
+    /* The blob with proofs, if it is a blob:// listener with a keyring. */
     struct tmsg_proved *proved;
     uint8_t token[TMSG_TOKEN_BYTES];
-    /* Of a blob:// or ucx:// listener; NULL: a peer that died ended it. */
+    /* The UCX worker of a blob:// or ucx:// listener; NULL: a peer that died
+     * ended it. */
     tmsg_ucx_t *ucx;
     tmsg_address_t address; /* of a ucx:// listener */
 };

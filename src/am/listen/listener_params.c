@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What an application asks of a listener. */
+/* This file reads what an application asks of a listener. */
 #include <string.h>
 
 #include "am/endpoint/conn.h"

@@ -13,7 +13,7 @@
 
 #define TMSG_BACKING_BYTES 200
 
-/* Why UCX gets no shared memory. */
+/* Names the reason why UCX gets no shared memory. */
 typedef enum {
     TMSG_LACK_BYTES, /* too few bytes are free */
     TMSG_LACK_ALLOC, /* the user's variables make UCX take it from elsewhere */

@@ -13,7 +13,8 @@
 
 typedef int (*getifaddrs_fn)(struct ifaddrs **list_p);
 
-/* What the thread that opens UCX asks for. An empty device means nothing. */
+/* Holds what the thread that opens UCX asks for. An empty device means
+ * nothing. */
 static _Thread_local struct {
     char device[IFNAMSIZ];
     struct in6_addr address;

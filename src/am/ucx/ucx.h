@@ -46,7 +46,7 @@ typedef struct {
  * each other over one UCX worker a side, UCX would join the two connections
  * into one. */
 typedef struct tmsg_ucx {
-    /* In its worker's list, or in a list of closed ones. */
+    /* Next in its worker's list, or in a list of closed ones. */
     struct tmsg_ucx *next;
     tmsg_worker_t *worker; /* NULL while it is being closed */
     tmsg_loop_t *loop;     /* its worker's loop */
@@ -95,7 +95,7 @@ typedef struct tmsg_ucx {
     /* Number of its holders: its worker, messages that lie in its memory, and
      * pairs of kin.h. */
     atomic_uint holders;
-    /* In the list of kin.c, which alone changes it. */
+    /* Next in the list of kin.c, which alone changes it. */
     struct tmsg_ucx *next_known;
     /* One of its kin has left; tmsg_kin_tend() clears it. */
     atomic_bool bereaved;
@@ -104,7 +104,7 @@ typedef struct tmsg_ucx {
     bool waits;
     /* Payloads to be given back; see retained.h. */
     struct tmsg_lifted *_Atomic lifted;
-    /* Why UCX does not use the scope's address; "": it does. */
+    /* The reason why UCX does not use the scope's address; "": it does. */
     char elsewhere[320];
 } tmsg_ucx_t;
 

@@ -11,7 +11,7 @@
 
 #include "am/ucx/ucx.h"
 
-/* How a message is sent: bits of `flags`. */
+/* The bits of `flags` say how a message is sent. */
 enum {
     TMSG_UCX_SEND_REPLY = 1, /* the peer is told the endpoint that it came by */
     TMSG_UCX_SEND_EAGER = 2,

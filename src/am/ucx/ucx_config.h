@@ -52,7 +52,8 @@ typedef struct {
     bool net_only; /* UCX_TLS is to be used without shared memory */
 } tmsg_ucx_keys_t;
 
-/* What the application says: each text is "KEY=VALUE;KEY=VALUE", or NULL. */
+/* The settings of the application. Each text is "KEY=VALUE;KEY=VALUE", or
+ * NULL. */
 typedef struct {
     const char *code;
     const char *file;

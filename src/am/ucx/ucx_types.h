@@ -19,31 +19,33 @@ typedef struct ucp_listener *tmsg_ucx_listener_t;
 typedef struct ucp_conn_request *tmsg_ucx_caller_t;
 typedef struct ucp_ep *tmsg_ucx_ep_t;
 
-/* What UCX says of an active message beside header and payload (ucx_am.h). */
+/* Holds what UCX says of an active message beside header and payload
+ * (ucx_am.h). */
 typedef struct ucp_am_recv_param tmsg_ucx_am_info_t;
 
 /* UCX calls each of the functions below inside UCX. */
 
-/* Called when UCX has finished an operation. The function calls
+/* UCX calls this function when an operation has ended. The function calls
  * tmsg_ucx_request_free(). */
 typedef void (*tmsg_ucx_sent_t)(void *request, tmsg_ucx_status_t status,
                                 void *arg);
 typedef void (*tmsg_ucx_received_t)(void *request, tmsg_ucx_status_t status,
                                     size_t bytes, void *arg);
 
-/* Called for an active message. If it returns IN_PROGRESS, `data` is kept until
- * tmsg_ucx_am_receive() or tmsg_ucx_am_release(). It may return an error only
- * for a rendezvous: UCX aborts on an error for an eager message. */
+/* UCX calls this function for an active message. If the function returns
+ * IN_PROGRESS, `data` is kept until tmsg_ucx_am_receive() or
+ * tmsg_ucx_am_release(). The function may return an error only for a
+ * rendezvous: UCX aborts on an error for an eager message. */
 typedef tmsg_ucx_status_t (*tmsg_ucx_arrived_t)(void *arg, const void *header,
                                                 size_t header_bytes, void *data,
                                                 size_t data_bytes,
                                                 const tmsg_ucx_am_info_t *info);
 
-/* Called when an endpoint is lost. */
+/* UCX calls this function when an endpoint is lost. */
 typedef void (*tmsg_ucx_failed_t)(void *arg, tmsg_ucx_ep_t ep,
                                   tmsg_ucx_status_t status);
 
-/* Called when somebody connects to a listener of UCX. */
+/* UCX calls this function when somebody connects to a listener of UCX. */
 typedef void (*tmsg_ucx_came_t)(tmsg_ucx_caller_t caller, void *arg);
 
 #endif

@@ -34,8 +34,9 @@ tmsg_status_t tmsg_ucxx_scope(const tmsg_address_t *address,
 tmsg_status_t tmsg_ucxx_route(const tmsg_address_t *address,
                               tmsg_ucx_scope_t *scope);
 
-/* tmsg_ucxx_begin() makes a new endpoint one to such a peer; tmsg_ucxx_dial()
- * dials it. Lock held. Errors: NO_MEMORY; UNREACHABLE, INTERNAL. */
+/* tmsg_ucxx_begin() makes a new endpoint one to such a peer. Errors: NO_MEMORY.
+ * tmsg_ucxx_dial() dials the peer. Errors: UNREACHABLE, INTERNAL, and those of
+ * tmsg_ucxx_route(). Lock held in both. */
 tmsg_status_t tmsg_ucxx_begin(tmsg_endpoint_t *endpoint);
 tmsg_status_t tmsg_ucxx_dial(tmsg_endpoint_t *endpoint,
                              const tmsg_address_t *address);
