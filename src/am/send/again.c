@@ -6,8 +6,8 @@
 #include "am/endpoint/fail.h"
 #include "am/endpoint/session.h"
 
-/* One that cannot be sent any more leaves a gap in the order, which the peer
- * skips when this side comes back once more. */
+/* If a message cannot be sent any more, its place in the order stays empty. The
+ * peer skips it when this side comes back once more. */
 void tmsg_resume_send_again(tmsg_endpoint_t *endpoint)
 {
     tmsg_node_t *next, *node = endpoint->posted.head;
@@ -23,7 +23,8 @@ void tmsg_resume_send_again(tmsg_endpoint_t *endpoint)
         }
         endpoint->resume->again_count--;
         status = endpoint->dialect->prepare(send);
-        if (status == TMSG_IN_PROGRESS) { /* with those behind it */
+        /* Those behind it wait, too. */
+        if (status == TMSG_IN_PROGRESS) {
             endpoint->resume->again_count++;
             return;
         }

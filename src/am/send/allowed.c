@@ -38,8 +38,8 @@ static tmsg_status_t check_tensors(const tmsg_send_t *send)
     return TMSG_OK;
 }
 
-/* Adds the bytes of a map's keys and values, but of those that another (NULL:
- * none) has, too. */
+/* Checks a map's keys, and adds the bytes of its keys and values. Leaves out
+ * those that the map `but` (NULL: none) has, too. */
 static tmsg_status_t check_keys(const tmsg_send_t *send, const tmsg_map_t *map,
                                 const tmsg_map_t *but, uint64_t *bytes)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* UCX does not let go of an active message that it was given. So what is given
- * up is over for those who wait, here and at the peer, while its record stays
- * until UCX has reported. */
+/* UCX does not let go of an active message that it was given. So a send that is
+ * given up is over for those who wait, here and at the peer, while its record
+ * stays until UCX has reported. */
 #include "am/send/cancel.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "am/send/stage_out.h"
 #include "core/map.h"
 
-/* Whether memory is read that stays the caller's. */
+/* Returns whether memory is read that stays the caller's. */
 static bool lends(const tmsg_send_t *send)
 {
     const tmsg_plan_t *plan = &send->plan;
@@ -30,7 +30,8 @@ static bool lends(const tmsg_send_t *send)
            tmsg_map_borrows(send->map);
 }
 
-/* One that UCX has not reported, or that is being written to the lane. */
+/* Gives up a send that UCX has not reported, or that is being written to the
+ * lane. */
 static void give_up_in_ucx(tmsg_send_t *send, tmsg_status_t status,
                            const char *why)
 {
@@ -42,11 +43,11 @@ static void give_up_in_ucx(tmsg_send_t *send, tmsg_status_t status,
     }
     send->detached = true;
     tmsg_send_released(send);
-    tmsg_request_hold(&send->request); /* for UCX */
+    tmsg_request_hold(&send->request); /* UCX's reference */
     tmsg_request_end(&send->request, status, why);
 }
 
-/* The peer, if it knows how, drops what its application has not got. */
+/* Tells the peer, if it knows how, to drop what its application has not got. */
 static void tell_peer(const tmsg_send_t *send, tmsg_status_t status,
                       const char *why)
 {
@@ -60,8 +61,9 @@ static void tell_peer(const tmsg_send_t *send, tmsg_status_t status,
     }
 }
 
-/* `why` is for the peer, too, and names nobody. */
-static void give_up(tmsg_send_t *send, tmsg_status_t status, const char *why)
+/* Gives a send up. `why` is for the peer, too, and so names nobody. */
+static void give_up_send(tmsg_send_t *send, tmsg_status_t status,
+                         const char *why)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
     char words[TMSG_ERROR_BYTES];
@@ -73,7 +75,8 @@ static void give_up(tmsg_send_t *send, tmsg_status_t status, const char *why)
              send->message_id, why);
     tell_peer(send, status, why);
     if (endpoint->peer_hello.aborts != 0) {
-        tmsg_parts_stop(send); /* else the peer would wait for them */
+        /* A peer that knows no ABORT would wait for them. */
+        tmsg_parts_stop(send);
     }
     if (send->in_ucx || tmsg_parts_pending(send)) {
         give_up_in_ucx(send, status, words);
@@ -95,8 +98,8 @@ static void give_up(tmsg_send_t *send, tmsg_status_t status, const char *why)
 
 void tmsg_send_cancel(tmsg_request_t *request)
 {
-    give_up(TMSG_CONTAINER_OF(request, tmsg_send_t, request), TMSG_ERR_CANCELED,
-            "canceled by its sender");
+    give_up_send(TMSG_CONTAINER_OF(request, tmsg_send_t, request),
+                 TMSG_ERR_CANCELED, "canceled by its sender");
 }
 
 void tmsg_send_fail(tmsg_send_t *send, tmsg_status_t status, const char *why)
@@ -105,9 +108,10 @@ void tmsg_send_fail(tmsg_send_t *send, tmsg_status_t status, const char *why)
     bool waits = send->posted && endpoint->peer_hello.aborts == 0;
     char words[TMSG_ERROR_BYTES];
 
-    snprintf(words, sizeof(words), "%s", why); /* which may go with it */
+    /* The words may go with the send. */
+    snprintf(words, sizeof(words), "%s", why);
     tmsg_parts_stop(send);
-    give_up(send, status, words);
+    give_up_send(send, status, words);
     if (waits) {
         tmsg_endpoint_break(endpoint, status,
                             "the rest of a message could not be sent, which "
@@ -115,8 +119,8 @@ void tmsg_send_fail(tmsg_send_t *send, tmsg_status_t status, const char *why)
     }
 }
 
-/* What it still waited for. */
-static const char *missing(const tmsg_send_t *send)
+/* Returns in words what the send still waited for. */
+static const char *name_awaited(const tmsg_send_t *send)
 {
     if (send->posted) {
         return send->in_ucx || tmsg_parts_pending(send)
@@ -132,13 +136,14 @@ static const char *missing(const tmsg_send_t *send)
                : "the peer did not take those before it";
 }
 
-static void expired(tmsg_timer_t *timer)
+static void expire_send(tmsg_timer_t *timer)
 {
     tmsg_send_t *send = TMSG_CONTAINER_OF(timer, tmsg_send_t, timer);
     char why[128];
 
-    snprintf(why, sizeof(why), "%s in %d ms", missing(send), send->timeout_ms);
-    give_up(send, TMSG_ERR_TIMED_OUT, why);
+    snprintf(why, sizeof(why), "%s in %d ms", name_awaited(send),
+             send->timeout_ms);
+    give_up_send(send, TMSG_ERR_TIMED_OUT, why);
 }
 
 int32_t tmsg_send_ms_left(const tmsg_send_t *send)
@@ -159,7 +164,7 @@ void tmsg_send_set_timer(tmsg_send_t *send)
         tmsg_request_test(&send->request) != TMSG_IN_PROGRESS) {
         return;
     }
-    send->timer.expired = expired;
+    send->timer.expired = expire_send;
     tmsg_loop_set_timer(&send->endpoint->worker->loop, &send->timer,
                         (uint64_t)tmsg_send_ms_left(send));
 }

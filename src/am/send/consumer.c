@@ -11,7 +11,6 @@
 #include "am/send/send.h"
 #include "core/utf8.h"
 
-/* The first that waits there of that stream; 0: of any. */
 tmsg_send_t *tmsg_stream_waits(const tmsg_channel_t *channel, uint64_t id,
                                bool or_end)
 {
@@ -45,7 +44,7 @@ void tmsg_calls_closing(tmsg_endpoint_t *endpoint)
     }
 }
 
-/* What the peer is told, in which it is not named. */
+/* Sets the words that the peer is told. They do not name the peer. */
 static void retell(tmsg_send_t *send, tmsg_status_t status, const char *error)
 {
     const char *peer = send->endpoint->peer;
@@ -67,9 +66,10 @@ static void retell(tmsg_send_t *send, tmsg_status_t status, const char *error)
     send->call.status = status;
 }
 
-/* Behind a message that did not leave nothing goes as if it had: the reader
- * would take what it has for all. An END says so instead, but where it says
- * that the stream has failed; that its server did not end it is no news. */
+/* Stops what waits behind a message that did not leave: if it went, the reader
+ * would take what it has for all. An END says so instead, unless it says
+ * already that the stream has failed. An INTERNAL END, which only says that its
+ * server did not end the stream, is replaced, too. */
 static void stop_behind(tmsg_channel_t *channel, uint64_t id,
                         tmsg_status_t status, const char *error)
 {
@@ -89,7 +89,8 @@ void tmsg_stream_unsent(tmsg_channel_t *channel, const tmsg_call_head_t *head,
                         tmsg_status_t status, const char *error)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
-    uint64_t id = head->id; /* of a send that is about to end */
+    /* *head is in a send that is about to end. */
+    uint64_t id = head->id;
 
     if (endpoint->calls_peer != NULL && endpoint->state != TMSG_EP_ENDED &&
         head->type != TMSG_STREAM_OPEN && status != TMSG_ERR_CANCELED &&

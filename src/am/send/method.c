@@ -4,8 +4,9 @@
 #include "am/endpoint/measures.h"
 #include "am/worker/way.h"
 
-/* A head whose body is spilled goes eagerly if it has parts, for its receiver
- * is to know them before it finds memory. Up to here. */
+/* If a head with a spilled body has parts, it goes eagerly, because its
+ * receiver is to know the parts before it finds memory. Heads that are larger
+ * than this have no parts. */
 #define MIB (1024ULL * 1024)
 #define SPILLED_HEAD_MOST (4 * MIB)
 
@@ -38,9 +39,9 @@ static bool may_slice(uint64_t left, uint64_t spill,
            left > thresholds->slice_bytes && spill <= SPILLED_HEAD_MOST;
 }
 
-/* One tensor that lies in one piece needs no other message to be that, but for
- * one so large that small messages would wait longer behind it than behind all
- * of its pieces that may be under way. */
+/* Returns whether there are to be parts. A single tensor that lies in one piece
+ * needs no message of its own, unless small messages would wait longer behind
+ * it than behind all of its pieces that may be under way. */
 static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
                      const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
 {
@@ -57,7 +58,7 @@ static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
            (measures->bytes - 1) / TMSG_PARTS_SENT >= thresholds->chunk_bytes;
 }
 
-/* Whether it is one tensor as it lies, all of it, which the peer's kernel
+/* Returns whether the payload is one tensor as it lies, which the peer's kernel
  * copies from there. */
 static bool is_read(const tmsg_measures_t *measures, uint64_t spill,
                     tmsg_wish_t wish)
@@ -66,7 +67,8 @@ static bool is_read(const tmsg_measures_t *measures, uint64_t spill,
            measures->packed == 0;
 }
 
-/* What is asked for goes as it is asked for, and a device's memory by UCX. */
+/* Returns whether the payload goes by the lane. A way or protocol that the
+ * application asked for is kept, and device memory goes by UCX. */
 static bool is_by_lane(const tmsg_measures_t *measures, uint64_t spill,
                        const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
 {
@@ -96,9 +98,8 @@ static bool is_gathered(size_t pieces, uint64_t bytes, uint64_t packed,
             bytes <= thresholds->gather_most_bytes);
 }
 
-/* A list is walked, by the kernel or into a ring, as fast as a copy of ours
- * would make one piece, but for tensors that are smaller than this on
- * average. */
+/* The kernel or a ring walks a list as fast as this library would copy it into
+ * one piece, unless its tensors are smaller than this on average. */
 #define WALKED_BYTES 512
 
 static bool is_gathered_for_lane(size_t pieces, uint64_t bytes,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Parts on their way out: some are with UCX, and as it reports one the next
- * goes, so that a small message is never behind more than a few. */
+/* Moves parts out by UCX. Some parts are with UCX, and as it reports one the
+ * next goes, so that a small message is never behind more than a few. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@
 
 #define HEADER_BYTES (TMSG_PREAMBLE_BYTES + TMSG_PART_NUMBER_BYTES)
 
-static unsigned window_of(const tmsg_endpoint_t *endpoint)
+static unsigned parts_window(const tmsg_endpoint_t *endpoint)
 {
     uint32_t theirs = endpoint->peer_hello.parts;
 
@@ -29,11 +29,11 @@ static unsigned window_of(const tmsg_endpoint_t *endpoint)
 
 bool tmsg_parts_may_be_asked(const tmsg_endpoint_t *endpoint)
 {
-    return window_of(endpoint) > 2;
+    return parts_window(endpoint) > 2;
 }
 
-/* Goes on to the next tensor that is a part, from `parts->next.tensor` on. */
-static void find_next(tmsg_parts_out_t *parts)
+/* Goes on to the next tensor that is a part, from parts->next.tensor on. */
+static void find_next_part(tmsg_parts_out_t *parts)
 {
     parts->next.tensor =
         tmsg_split_next(&parts->split, parts->map, parts->next.tensor);
@@ -49,9 +49,9 @@ bool tmsg_parts_out_is_over(const tmsg_parts_out_t *parts)
     return is_slicing(parts) && parts->next.left_bytes == 0;
 }
 
-/* Packs what does not lie as it travels, one behind the other. */
-static tmsg_status_t pack(tmsg_parts_out_t *parts,
-                          const tmsg_payload_t *payload)
+/* Packs the tensors that do not lie as they travel, one behind the other. */
+static tmsg_status_t pack_parts(tmsg_parts_out_t *parts,
+                                const tmsg_payload_t *payload)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
     size_t size = tmsg_map_size(payload->map);
@@ -82,8 +82,9 @@ static tmsg_status_t pack(tmsg_parts_out_t *parts,
     return status;
 }
 
-/* All zero. */
-static tmsg_parts_out_t *get_record(tmsg_send_t *send, size_t others_bytes)
+/* Returns a record that is all zero, or NULL without memory. */
+static tmsg_parts_out_t *get_parts_out_record(tmsg_send_t *send,
+                                              size_t others_bytes)
 {
     tmsg_parts_out_t *parts = send->parts_kept;
 
@@ -98,7 +99,7 @@ static tmsg_parts_out_t *get_record(tmsg_send_t *send, size_t others_bytes)
 tmsg_status_t tmsg_parts_make(tmsg_send_t *send, const tmsg_payload_t *payload)
 {
     tmsg_parts_out_t *parts =
-        get_record(send, payload->extra->split.others_bytes);
+        get_parts_out_record(send, payload->extra->split.others_bytes);
     tmsg_status_t status = TMSG_OK;
 
     if (parts == NULL) {
@@ -114,18 +115,19 @@ tmsg_status_t tmsg_parts_make(tmsg_send_t *send, const tmsg_payload_t *payload)
     parts->split.others = parts->others;
     if (payload->way.parts) {
         parts->bytes = payload->measures->bytes - payload->measures->head_bytes;
-        status = pack(parts, payload);
+        status = pack_parts(parts, payload);
     }
-    find_next(parts);
+    find_next_part(parts);
     if (send->stage != NULL) {
         tmsg_stage_out_begin(send, &parts->split);
     }
     return status;
 }
 
-/* Of a list, from `skip` bytes on, with an end wherever a slice has one. */
-static void cut(const tmsg_plan_t *plan, uint64_t skip, uint64_t slice,
-                struct iovec *to)
+/* Copies a list from `skip` bytes on to `to`, and ends a piece wherever a slice
+ * ends. */
+static void cut_slices(const tmsg_plan_t *plan, uint64_t skip, uint64_t slice,
+                       struct iovec *to)
 {
     uint64_t room = slice;
 
@@ -168,7 +170,7 @@ tmsg_status_t tmsg_parts_slice(tmsg_send_t *send, const tmsg_payload_t *payload)
         if (status != TMSG_OK) {
             return status;
         }
-        cut(plan, spill, parts->split.slice, parts->list.data);
+        cut_slices(plan, spill, parts->split.slice, parts->list.data);
         parts->next.iov = parts->list.data;
     }
     parts->next.at = begin + spill;
@@ -250,7 +252,8 @@ void tmsg_parts_stop(tmsg_send_t *send)
             tmsg_worker_chore(endpoint->worker, endpoint);
         }
         if (send->ucx_status == TMSG_UCX_OK) {
-            send->ucx_status = TMSG_UCX_CANCELED; /* it was not sent */
+            /* The rest of the message was not sent. */
+            send->ucx_status = TMSG_UCX_CANCELED;
         }
     }
     tmsg_stage_out_stop(send);
@@ -266,7 +269,7 @@ void tmsg_parts_out_give_slot(tmsg_parts_slot_t *slot)
     slot->send->parts->in_ucx--;
 }
 
-static void reported(tmsg_parts_slot_t *slot, tmsg_ucx_status_t ucs)
+static void end_slot(tmsg_parts_slot_t *slot, tmsg_ucx_status_t ucs)
 {
     tmsg_send_t *send = slot->send;
     tmsg_endpoint_t *endpoint = send->endpoint;
@@ -276,7 +279,8 @@ static void reported(tmsg_parts_slot_t *slot, tmsg_ucx_status_t ucs)
     tmsg_op_over(endpoint, &slot->op);
     tmsg_parts_out_give_slot(slot);
     if (slot->fill != NULL) {
-        tmsg_lease_reported(endpoint, ucs); /* its chunk is free now */
+        /* The chunk of the part is free from now on. */
+        tmsg_lease_reported(endpoint, ucs);
         tmsg_stage_out_reported(send, slot->fill);
     }
     endpoint->tx.parts_in_ucx--;
@@ -289,23 +293,23 @@ static void reported(tmsg_parts_slot_t *slot, tmsg_ucx_status_t ucs)
     tmsg_endpoint_drop(endpoint);
 }
 
-static void forsaken(tmsg_op_t *op)
+static void forsake_part(tmsg_op_t *op)
 {
     tmsg_parts_slot_t *slot = TMSG_CONTAINER_OF(op, tmsg_parts_slot_t, op);
 
     tmsg_cma_forsake(&slot->read);
-    reported(slot, TMSG_UCX_CANCELED);
+    end_slot(slot, TMSG_UCX_CANCELED);
 }
 
 static void read_over(tmsg_cma_out_t *read, tmsg_ucx_status_t ucs)
 {
-    reported(TMSG_CONTAINER_OF(read, tmsg_parts_slot_t, read), ucs);
+    end_slot(TMSG_CONTAINER_OF(read, tmsg_parts_slot_t, read), ucs);
 }
 
-static void part_reported(void *request, tmsg_ucx_status_t ucs, void *arg)
+static void ucx_reported_part(void *request, tmsg_ucx_status_t ucs, void *arg)
 {
     tmsg_ucx_request_free(request);
-    reported(arg, ucs);
+    end_slot(arg, ucs);
 }
 
 tmsg_parts_slot_t *tmsg_parts_out_take_slot(tmsg_parts_out_t *parts)
@@ -321,8 +325,8 @@ tmsg_parts_slot_t *tmsg_parts_out_take_slot(tmsg_parts_out_t *parts)
     return slot;
 }
 
-static void write_header(const tmsg_parts_out_t *parts, uint32_t number,
-                         uint64_t bytes, uint8_t flags, uint8_t *header)
+static void write_part_header(const tmsg_parts_out_t *parts, uint32_t number,
+                              uint64_t bytes, uint8_t flags, uint8_t *header)
 {
     const tmsg_send_t *send = parts->send;
     const tmsg_preamble_t head = {
@@ -341,7 +345,8 @@ static void write_header(const tmsg_parts_out_t *parts, uint32_t number,
     tmsg_put_le(header + TMSG_PREAMBLE_BYTES, number, TMSG_PART_NUMBER_BYTES);
 }
 
-/* The bytes of the next part of a tensor; goes on to the one behind it. */
+/* Returns the bytes of the next part of a tensor, and goes on to the part
+ * behind it. */
 static const uint8_t *step_tensor(tmsg_parts_out_t *parts, uint64_t bytes,
                                   tmsg_fill_t **fill_p, int *memory_type_p)
 {
@@ -364,12 +369,13 @@ static const uint8_t *step_tensor(tmsg_parts_out_t *parts, uint64_t bytes,
         }
         parts->next.offset = 0;
         parts->next.tensor++;
-        find_next(parts);
+        find_next_part(parts);
     }
     return data;
 }
 
-/* What the next slice is; goes on to the one behind it. */
+/* Returns the bytes of the next slice, or a list of them, and goes on to the
+ * slice behind it. */
 static const void *step_slice(tmsg_parts_out_t *parts, uint64_t bytes,
                               size_t *count_p)
 {
@@ -412,7 +418,7 @@ uint64_t tmsg_parts_out_next_bytes(const tmsg_parts_out_t *parts)
     return left < most ? left : most;
 }
 
-/* What a part is: a list, if it is of more than one piece. */
+/* Describes a part. With count > 1 `data` is a list. */
 typedef struct {
     const void *data;
     uint64_t bytes;
@@ -427,7 +433,8 @@ static void run_not_copied(tmsg_soon_t *call)
     char why[TMSG_ERROR_BYTES] = "no memory for the copy of a part";
 
     if (!slot->busy) {
-        return; /* its connection has ended */
+        /* The connection of the part has ended meanwhile. */
+        return;
     }
     if (parts->unreadable != NULL) {
         tmsg_plan_say_unreadable(parts->map, parts->unreadable, why,
@@ -436,11 +443,12 @@ static void run_not_copied(tmsg_soon_t *call)
     tmsg_send_fail(parts->send,
                    parts->unreadable != NULL ? TMSG_ERR_IO : TMSG_ERR_NO_MEMORY,
                    why);
-    reported(slot, TMSG_UCX_OK);
+    end_slot(slot, TMSG_UCX_OK);
 }
 
-/* Its message fails when nobody is in the midst of something. Until then it
- * counts as one that UCX has, and no other goes. */
+/* Fails the part's message, when nobody is in the middle of other work on the
+ * endpoint. Until then the part counts as one that UCX has, and no other part
+ * of the message goes. */
 static void fail_soon(tmsg_parts_slot_t *slot)
 {
     tmsg_parts_out_t *parts = slot->send->parts;
@@ -450,8 +458,9 @@ static void fail_soon(tmsg_parts_slot_t *slot)
     tmsg_soon(slot->send->endpoint->worker, &parts->call);
 }
 
-/* As tmsg_plan_own(). False: it cannot be read, or there is no memory. */
-static bool copy_for_ucx(tmsg_parts_slot_t *slot, piece_t *piece)
+/* Copies a part as tmsg_plan_own() does. Returns false if the part cannot be
+ * read, or there is no memory. */
+static bool copy_part_for_ucx(tmsg_parts_slot_t *slot, piece_t *piece)
 {
     tmsg_parts_out_t *parts = slot->send->parts;
     tmsg_store_t *store = slot->send->endpoint->worker->store;
@@ -467,8 +476,8 @@ static bool copy_for_ucx(tmsg_parts_slot_t *slot, piece_t *piece)
     return parts->unreadable == NULL;
 }
 
-static tmsg_ucx_status_t hand_to_ucx(tmsg_parts_slot_t *slot,
-                                     const piece_t *piece)
+static tmsg_ucx_status_t hand_part_to_ucx(tmsg_parts_slot_t *slot,
+                                          const piece_t *piece)
 {
     const tmsg_ucx_send_t message = {
         .header = slot->header,
@@ -480,12 +489,12 @@ static tmsg_ucx_status_t hand_to_ucx(tmsg_parts_slot_t *slot,
         .memory_type = piece->memory_type,
     };
     tmsg_ucx_status_t ucs = tmsg_endpoint_send_am(
-        slot->send->endpoint, &message, part_reported, slot);
+        slot->send->endpoint, &message, ucx_reported_part, slot);
 
     if (ucs == TMSG_UCX_IN_PROGRESS) {
         return TMSG_UCX_OK;
     }
-    reported(slot, ucs);
+    end_slot(slot, ucs);
     return ucs;
 }
 
@@ -505,13 +514,13 @@ static void post_next(tmsg_parts_out_t *parts)
               piece.memory_type == TMSG_UCX_MEMORY_HOST;
     is_there = !tmsg_carrier_wants_own(endpoint) || slot->fill != NULL ||
                piece.memory_type != TMSG_UCX_MEMORY_HOST ||
-               copy_for_ucx(slot, &piece);
-    write_header(parts, number, piece.bytes, is_read ? TMSG_HEADER_READ : 0,
-                 slot->header);
+               copy_part_for_ucx(slot, &piece);
+    write_part_header(parts, number, piece.bytes,
+                      is_read ? TMSG_HEADER_READ : 0, slot->header);
     if (!is_there || tmsg_parts_out_is_over(parts)) {
         tmsg_parts_out_unlist(parts);
     }
-    tmsg_op_begin(endpoint, &slot->op, forsaken);
+    tmsg_op_begin(endpoint, &slot->op, forsake_part);
     endpoint->tx.parts_in_ucx++;
     endpoint->tx.granted_in_ucx += parts->granted;
     slot->read = (tmsg_cma_out_t){.over = read_over};
@@ -521,7 +530,7 @@ static void post_next(tmsg_parts_out_t *parts)
     }
     ucs = is_read ? tmsg_cma_post(endpoint, slot->header, HEADER_BYTES,
                                   piece.data, 0, &slot->read)
-                  : hand_to_ucx(slot, &piece);
+                  : hand_part_to_ucx(slot, &piece);
     if (ucs != TMSG_UCX_OK) {
         tmsg_endpoint_unsent(endpoint, ucs);
     }
@@ -539,8 +548,10 @@ uint64_t tmsg_parts_begin(tmsg_send_t *send)
     return parts->bytes;
 }
 
-/* What is copied first may not be there yet. */
-static bool is_ready(tmsg_parts_out_t *parts, const tmsg_parts_out_t *first)
+/* Returns whether the next part can go. Device memory that is copied first may
+ * not be there yet. */
+static bool next_part_is_ready(tmsg_parts_out_t *parts,
+                               const tmsg_parts_out_t *first)
 {
     if (parts->send->stage == NULL) {
         return true;
@@ -550,16 +561,18 @@ static bool is_ready(tmsg_parts_out_t *parts, const tmsg_parts_out_t *first)
            tmsg_stage_out_ready(parts->send, parts->next.tensor);
 }
 
-/* Whether a part may go where there is a place in the window. Messages that
- * the receiver has no memory for may wait there for what others hold, so these
- * must not lack a place: one is left to those that it asked for, or may come to
- * ask for. Of the rest one is left to the message that began first, which has
- * memory before the others. */
-static bool has_room(const tmsg_endpoint_t *endpoint,
-                     const tmsg_parts_out_t *parts,
-                     const tmsg_parts_out_t *first)
+/* Returns whether a part of the message may go where there is a place in the
+ * window. Messages that the receiver has no memory for may wait there for
+ * memory that others hold, so the others must not lack a place. One place is
+ * left to the messages that the receiver asked for, or may come to ask for. Of
+ * the rest one place is left to the message that began first, which gets memory
+ * before the others. */
+static bool may_use_place(const tmsg_endpoint_t *endpoint,
+                          const tmsg_parts_out_t *parts,
+                          const tmsg_parts_out_t *first)
 {
-    unsigned window = window_of(endpoint) > 1 ? window_of(endpoint) - 1 : 1;
+    unsigned window =
+        parts_window(endpoint) > 1 ? parts_window(endpoint) - 1 : 1;
     unsigned unknown = endpoint->tx.parts_in_ucx - endpoint->tx.granted_in_ucx;
 
     if (parts->granted) {
@@ -569,11 +582,12 @@ static bool has_room(const tmsg_endpoint_t *endpoint,
            (parts == first || unknown - first->in_ucx + 1 < window);
 }
 
-/* One message's after the other's, but channels take turns: it is that one's
- * whose last part is the longest ago. NULL: none of them can go. Where the
- * first of a channel cannot, those behind it do not either: they might wait at
- * the receiver for memory that it holds, and leave it no room. */
-static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
+/* Chooses the message whose part goes next, or NULL. Within a channel one
+ * message follows the other; channels take turns, and the channel whose last
+ * part is the longest ago comes first. Where the first message of a channel
+ * cannot go, those behind it do not go either: they might wait at the receiver
+ * for memory that it holds, and leave it no room. */
+static tmsg_parts_out_t *choose_parts(tmsg_endpoint_t *endpoint)
 {
     tmsg_node_t *node = endpoint->tx.parting.head;
     tmsg_parts_out_t *first = NULL, *chosen = NULL;
@@ -593,8 +607,8 @@ static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
         if (channel->stalled) {
             continue;
         }
-        channel->stalled = parts->awaited || !is_ready(parts, first);
-        if (!channel->stalled && has_room(endpoint, parts, first) &&
+        channel->stalled = parts->awaited || !next_part_is_ready(parts, first);
+        if (!channel->stalled && may_use_place(endpoint, parts, first) &&
             (chosen == NULL ||
              channel->parted < chosen->send->channel->parted)) {
             chosen = parts;
@@ -609,8 +623,8 @@ static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
 void tmsg_parts_flush(tmsg_endpoint_t *endpoint)
 {
     while (endpoint->tx.parting.count > 0 && endpoint->ep != NULL &&
-           endpoint->tx.parts_in_ucx < window_of(endpoint)) {
-        tmsg_parts_out_t *parts = choose(endpoint);
+           endpoint->tx.parts_in_ucx < parts_window(endpoint)) {
+        tmsg_parts_out_t *parts = choose_parts(endpoint);
 
         if (parts == NULL) {
             return;

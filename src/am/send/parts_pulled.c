@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Parts that wait until the peer has memory for all of them and says how they
- * are to come: by the lane, or by UCX. */
+/* Sends parts that wait until the peer has memory for all of them and says how
+ * they are to come: by the lane, or by UCX. */
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fragments.h"
@@ -32,7 +32,8 @@ tmsg_ucx_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival)
     tmsg_parts_out_t *parts = send == NULL ? NULL : send->parts;
 
     if (arrival->head.body_bytes < 1 || parts == NULL || !parts->awaited) {
-        return TMSG_UCX_OK; /* it was given up meanwhile */
+        /* The message was given up meanwhile. */
+        return TMSG_UCX_OK;
     }
     tmsg_endpoint_hold(endpoint);
     if (arrival->body[0] == TMSG_PULL_BY_LANE && tmsg_lane_sends(endpoint)) {
@@ -47,8 +48,9 @@ tmsg_ucx_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival)
     return TMSG_UCX_OK;
 }
 
-/* Channels take turns, as in parts_out.c; all of these have memory. */
-static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
+/* Chooses the message whose piece goes next by the lane, or NULL. Channels take
+ * turns, as in parts_out.c; the peer has memory for all of these messages. */
+static tmsg_parts_out_t *choose_pulled(tmsg_endpoint_t *endpoint)
 {
     tmsg_parts_out_t *chosen = NULL;
 
@@ -67,7 +69,7 @@ static tmsg_parts_out_t *choose(tmsg_endpoint_t *endpoint)
 
 bool tmsg_parts_next(tmsg_endpoint_t *endpoint, tmsg_parts_piece_t *piece)
 {
-    tmsg_parts_out_t *parts = choose(endpoint);
+    tmsg_parts_out_t *parts = choose_pulled(endpoint);
     tmsg_parts_slot_t *slot;
     int memory_type;
 

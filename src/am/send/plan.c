@@ -42,7 +42,7 @@ static bool is_summed(const tmsg_payload_t *payload)
     return payload->extra != NULL && payload->extra->checksum != NULL;
 }
 
-static bool is_part(const tmsg_payload_t *payload, size_t index)
+static bool travels_as_part(const tmsg_payload_t *payload, size_t index)
 {
     return payload->way.parts &&
            tmsg_split_has(&payload->extra->split, index,
@@ -100,9 +100,9 @@ void tmsg_plan_say_unreadable(const tmsg_map_t *map, const void *at, char *why,
              tmsg_error_name(entry->name, entry->name_bytes).text);
 }
 
-/* One buffer for all: for small tensors. */
-static tmsg_status_t gather(const tmsg_payload_t *payload, tmsg_pool_t *pool,
-                            tmsg_plan_t *plan)
+/* Copies all tensors into one buffer, for small tensors. */
+static tmsg_status_t gather_tensors(const tmsg_payload_t *payload,
+                                    tmsg_pool_t *pool, tmsg_plan_t *plan)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
     size_t count = tmsg_map_size(payload->map);
@@ -124,7 +124,7 @@ static tmsg_status_t gather(const tmsg_payload_t *payload, tmsg_pool_t *pool,
     for (size_t i = 0; i < count && status == TMSG_OK; i++) {
         const tmsg_tensor_t *tensor = &entries[i].tensor;
 
-        if (is_part(payload, i)) {
+        if (travels_as_part(payload, i)) {
             continue;
         }
         advance(&at, &entries[i]);
@@ -148,9 +148,9 @@ static tmsg_status_t gather(const tmsg_payload_t *payload, tmsg_pool_t *pool,
     return status;
 }
 
-/* Tensors of one file lie next to each other: fewer entries, and mostly one,
- * which UCX moves without copying. */
-static void put(tmsg_plan_t *plan, const void *data, uint64_t bytes)
+/* Adds bytes to the list. Tensors of one file lie next to each other; joined
+ * they make fewer entries, and mostly one, which UCX moves without copying. */
+static void append_piece(tmsg_plan_t *plan, const void *data, uint64_t bytes)
 {
     struct iovec *last =
         plan->iov_count == 0 ? NULL : &plan->iov[plan->iov_count - 1];
@@ -183,17 +183,17 @@ static tmsg_status_t list_tensors(const tmsg_payload_t *payload,
         const tmsg_tensor_t *tensor = &entries[i].tensor;
         const void *data = tensor->data;
 
-        if (is_part(payload, i)) {
+        if (travels_as_part(payload, i)) {
             continue;
         }
         advance(&at, &entries[i]);
-        put(plan, zeros, at.gap);
+        append_piece(plan, zeros, at.gap);
         if (!dense && !tmsg_tensor_is_dense(tensor)) {
             status = tmsg_plan_pack(&entries[i], staging);
             data = staging;
             staging += entries[i].bytes;
         }
-        put(plan, data, entries[i].bytes);
+        append_piece(plan, data, entries[i].bytes);
         if (summed) {
             tmsg_plan_note_checksum(payload, i, data, entries[i].bytes);
         }
@@ -201,8 +201,8 @@ static tmsg_status_t list_tensors(const tmsg_payload_t *payload,
     return status;
 }
 
-/* A scatter list: tensors go from where they lie; the body and what has to be
- * packed from a staging buffer. */
+/* Makes a scatter list. Tensors go from where they lie; the body and the
+ * tensors that have to be packed go from a staging buffer. */
 static tmsg_status_t scatter(const tmsg_payload_t *payload, tmsg_pool_t *pool,
                              tmsg_plan_t *plan)
 {
@@ -224,12 +224,13 @@ static tmsg_status_t scatter(const tmsg_payload_t *payload, tmsg_pool_t *pool,
         return status;
     }
     staging = plan->staging.data;
-    put(plan, staging, head);
+    append_piece(plan, staging, head);
     status = list_tensors(payload, head == 0 ? staging : staging + head, plan);
     if (status == TMSG_OK && head > 0) {
         status = write_body(payload, staging);
     }
-    if (plan->iov_count == 1) { /* UCX does better without a list of one */
+    /* UCX moves a single piece faster than a list of one. */
+    if (plan->iov_count == 1) {
         plan->contiguous = plan->iov[0].iov_base;
         plan->iov_count = 0;
     }
@@ -255,7 +256,8 @@ const void *tmsg_plan_copy(const void *data, size_t count, uint64_t bytes,
     return NULL;
 }
 
-/* Its bytes are in a copy now, in `block` if that is a pool's. */
+/* Makes the plan one of a copy of its bytes. `block` is where the copy is, if
+ * the pool's. */
 static void become_copy(tmsg_plan_t *plan, tmsg_pool_t *pool, const void *copy,
                         tmsg_pool_block_t block)
 {
@@ -265,8 +267,8 @@ static void become_copy(tmsg_plan_t *plan, tmsg_pool_t *pool, const void *copy,
         .bytes = plan->bytes, .contiguous = copy, .staging = block};
 }
 
-/* What little there is to copy is not asked for first: as with every small
- * message it is the sender that ends, if it has cut its memory. */
+/* Copies a small plan without asking first whether it can be read. As with
+ * every small message the sender's process ends if its memory is gone. */
 static void own_small(tmsg_plan_t *plan, tmsg_pool_t *pool, uint8_t *to)
 {
     const struct iovec one = {(void *)(uintptr_t)plan->contiguous, plan->bytes};
@@ -313,23 +315,24 @@ tmsg_status_t tmsg_plan_own(tmsg_plan_t *plan, const tmsg_payload_t *payload,
 
 const tmsg_strategy_t *tmsg_strategy_of(tmsg_way_t way)
 {
-    static const tmsg_strategy_t gathers = {"gather", gather};
+    static const tmsg_strategy_t gathers = {"gather", gather_tensors};
     static const tmsg_strategy_t scatters = {"scatter", scatter};
 
     return way.gather ? &gathers : &scatters;
 }
 
-/* The head lies in host memory. */
-static bool is_foreign(const tmsg_map_entry_t *entry)
+/* Returns whether the tensor cannot lie in the head, which is host memory. */
+static bool must_be_part(const tmsg_map_entry_t *entry)
 {
     return entry->bytes > 0 &&
            tmsg_domain_of(entry->tensor.device) != &tmsg_domain_host;
 }
 
-static void measure(const tmsg_map_entry_t *entry, tmsg_measures_t *measures)
+static void measure_tensor(const tmsg_map_entry_t *entry,
+                           tmsg_measures_t *measures)
 {
     uint64_t packed = tmsg_tensor_is_dense(&entry->tensor) ? 0 : entry->bytes;
-    bool foreign = is_foreign(entry);
+    bool foreign = must_be_part(entry);
 
     measures->tensors += entry->bytes > 0;
     measures->packed += packed;
@@ -359,7 +362,7 @@ tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map, uint64_t large,
         return status;
     }
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
-        measure(&entries[i], &measures);
+        measure_tensor(&entries[i], &measures);
     }
     *measures_p = measures;
     return TMSG_OK;
@@ -370,7 +373,7 @@ void tmsg_plan_name_foreign(const tmsg_map_t *map, uint8_t *bits)
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
 
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
-        if (is_foreign(&entries[i])) {
+        if (must_be_part(&entries[i])) {
             bits[i / 8] |= (uint8_t)(1u << i % 8);
         }
     }
@@ -386,7 +389,7 @@ tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
                   tmsg_layout_spill(payload->spill);
     if (plan->bytes == 0) {
         for (size_t i = 0; i < tmsg_map_size(payload->map); i++) {
-            if (!is_part(payload, i)) {
+            if (!travels_as_part(payload, i)) {
                 tmsg_plan_note_checksum(payload, i, NULL, 0);
             }
         }

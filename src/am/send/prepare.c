@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From a map to what UCX is handed: a header, and a plan for the payload. */
+/* Makes of a map what UCX is handed: a header, and a plan for the payload. */
 #include <stdlib.h>
 
 #include "am/endpoint/carrier.h"
@@ -18,14 +18,15 @@
 #include "core/tensor.h"
 #include "serialize/checksum.h"
 
-/* Who asks something once a second is not to wait for pieces that are long. */
+/* Somebody who asks something once a second should not wait behind long
+ * pieces. */
 #define SILENCE_NS 2000000000ULL
-#define READ_LEAST 8192 /* bytes that the peer reads, unless told to */
+#define READ_LEAST 8192 /* least bytes that the peer reads, unless told to */
 
 /* Makes room for the checksums that were asked for. */
-static tmsg_status_t add_checksums(const tmsg_send_t *send,
-                                   tmsg_body_extra_t *extra,
-                                   tmsg_payload_t *payload)
+static tmsg_status_t make_room_for_checksums(const tmsg_send_t *send,
+                                             tmsg_body_extra_t *extra,
+                                             tmsg_payload_t *payload)
 {
     uint32_t theirs = send->endpoint->peer_hello.checksums;
     tmsg_status_t status;
@@ -54,9 +55,9 @@ static size_t preamble_bytes(const tmsg_send_t *send)
                                 : tmsg_call_preamble_bytes(&send->call);
 }
 
-/* Finds out what goes into the header, and gets memory for that. */
-static tmsg_status_t measure(tmsg_send_t *send, tmsg_preamble_t *head,
-                             tmsg_payload_t *payload)
+/* Finds out what goes into the header, and gets memory for it. */
+static tmsg_status_t measure_header(tmsg_send_t *send, tmsg_preamble_t *head,
+                                    tmsg_payload_t *payload)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
     size_t most = endpoint->ucx->max_am_header;
@@ -99,7 +100,7 @@ static const tmsg_thresholds_t *thresholds_of(const tmsg_endpoint_t *endpoint)
     return &endpoint->worker->context->tuning.of[endpoint->carrier];
 }
 
-/* Measures the layout and holds it against the peer's limits, once. */
+/* Measures the layout and compares it with the peer's limits, once. */
 static tmsg_status_t judge_layout(const tmsg_send_t *send,
                                   const tmsg_map_t *map,
                                   const tmsg_measures_t **measures_p)
@@ -162,8 +163,9 @@ static tmsg_status_t cannot_keep(const tmsg_send_t *send,
         send->endpoint->peer);
 }
 
-/* Makes spans of what would have to be packed, if that is asked for and the
- * peer takes them; one map for all sends to such peers. */
+/* Makes spans of the tensors that would have to be packed, if that is asked for
+ * and the peer takes spans. All sends that share the map use one map of
+ * spans. */
 static tmsg_status_t keep_strides(tmsg_send_t *send, tmsg_payload_t *payload)
 {
     const tmsg_map_entry_t *entry =
@@ -192,9 +194,9 @@ static tmsg_status_t keep_strides(tmsg_send_t *send, tmsg_payload_t *payload)
     return status;
 }
 
-/* Has the payload be that of a map in which nothing is broadcast, one for all
- * sends to such peers. */
-static tmsg_status_t write_out(tmsg_send_t *send, tmsg_payload_t *payload)
+/* Makes the payload that of a map in which nothing is broadcast. All sends that
+ * share the map use one such map. */
+static tmsg_status_t write_out_map(tmsg_send_t *send, tmsg_payload_t *payload)
 {
     tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
     tmsg_written_t *written =
@@ -211,8 +213,8 @@ static tmsg_status_t write_out(tmsg_send_t *send, tmsg_payload_t *payload)
     return judge_layout(send, payload->map, &payload->measures);
 }
 
-/* Judges the map that travels, which depends on what the peer can read. */
-static tmsg_status_t judge(tmsg_send_t *send, tmsg_payload_t *payload)
+/* Checks the map that travels, which depends on what the peer can read. */
+static tmsg_status_t judge_map(tmsg_send_t *send, tmsg_payload_t *payload)
 {
     tmsg_status_t status = judge_layout(send, payload->map, &payload->measures);
 
@@ -220,7 +222,7 @@ static tmsg_status_t judge(tmsg_send_t *send, tmsg_payload_t *payload)
         send->endpoint->peer_hello.features & TMSG_FEATURE_BROADCAST) {
         return status;
     }
-    return write_out(send, payload);
+    return write_out_map(send, payload);
 }
 
 static tmsg_status_t plan_payload(tmsg_send_t *send, tmsg_payload_t *payload)
@@ -258,8 +260,8 @@ static bool may_be_read(const tmsg_send_t *send)
            send->plan.bytes > 0;
 }
 
-/* Where the choice is UCX's, which would go by rendezvous from about here on.
- */
+/* Chooses rendezvous where the choice is UCX's: UCX itself would go by
+ * rendezvous from about this size on. */
 static void choose_rendezvous(tmsg_send_t *send)
 {
     if (may_be_read(send) && send->plan.bytes >= READ_LEAST &&
@@ -268,9 +270,9 @@ static void choose_rendezvous(tmsg_send_t *send)
     }
 }
 
-/* The preamble, and the body where the payload does not have it. */
-static tmsg_status_t write_header(tmsg_send_t *send, tmsg_preamble_t *head,
-                                  const tmsg_payload_t *payload)
+/* Writes the preamble, and the body unless it is in the payload. */
+static tmsg_status_t write_send_header(tmsg_send_t *send, tmsg_preamble_t *head,
+                                       const tmsg_payload_t *payload)
 {
     size_t needed;
 
@@ -291,7 +293,7 @@ static tmsg_status_t write_header(tmsg_send_t *send, tmsg_preamble_t *head,
                             head->body_bytes, &needed);
 }
 
-/* From here on the message is sure to be handed over. */
+/* Notes the schema of a message that is now sure to be handed over. */
 static void note_schema(tmsg_send_t *send, const tmsg_payload_t *payload)
 {
     const tmsg_schema_use_t *use = &payload->extra->schema;
@@ -307,7 +309,7 @@ static void note_schema(tmsg_send_t *send, const tmsg_payload_t *payload)
     send->endpoint->stats.sent_by_schema += use->form == TMSG_SCHEMA_REFERS;
 }
 
-static uint32_t flags_of(int32_t protocol)
+static uint32_t am_flags_of(int32_t protocol)
 {
     switch (protocol) {
     case TMSG_PROTOCOL_EAGER:
@@ -315,7 +317,7 @@ static uint32_t flags_of(int32_t protocol)
     case TMSG_PROTOCOL_RNDV:
         return TMSG_UCX_SEND_RENDEZVOUS;
     default:
-        return 0; /* UCX knows */
+        return 0; /* UCX chooses */
     }
 }
 
@@ -325,14 +327,15 @@ static uint8_t header_flags(const tmsg_send_t *send)
            (send->flags & TMSG_SEND_UNORDERED ? TMSG_HEADER_UNORDERED : 0);
 }
 
-/* A threshold, as far as the body can say it. */
+/* Returns a threshold as far as the body can say it. */
 static uint64_t sayable(uint64_t bytes)
 {
     return bytes < INT64_MAX ? bytes : INT64_MAX;
 }
 
-/* Small messages behind it on its channel wait for it in any case, but where
- * there is no order. */
+/* Returns whether no small messages pass. Those behind the message on its own
+ * channel do not count, for they wait for it in any case, unless it is
+ * unordered. */
 static bool is_alone(const tmsg_send_t *send)
 {
     tmsg_channel_t *channel = send->channel;
@@ -347,7 +350,8 @@ static bool is_alone(const tmsg_send_t *send)
                               SILENCE_NS);
 }
 
-/* Nobody waits behind those that go by the lane. */
+/* Returns the bytes of a piece. Nobody waits behind pieces that go by the
+ * lane. */
 static uint64_t chunk_of(const tmsg_send_t *send, bool by_lane)
 {
     return sayable(tmsg_way_chunk(thresholds_of(send->endpoint),
@@ -391,8 +395,8 @@ static tmsg_status_t name_parts(const tmsg_send_t *send,
     return TMSG_OK;
 }
 
-/* The way behind a body that heads the payload: with parts that goes eagerly,
- * for which the peer has to have room. */
+/* Chooses the way behind a body that heads the payload. With parts that body
+ * goes eagerly, so that the peer has to have room for it. */
 static tmsg_way_t choose_behind(const tmsg_send_t *send,
                                 const tmsg_payload_t *payload)
 {
@@ -412,11 +416,12 @@ static tmsg_way_t choose_behind(const tmsg_send_t *send,
     return tmsg_way_choose(payload->measures, spill, thresholds, wish);
 }
 
-/* Tensors that must be parts need a body that the peer has before: it goes
- * eagerly, into what is left of its window. A peer tells of room when it has
- * half of that again, so what takes more cannot wait for it. */
-static tmsg_status_t no_room(const tmsg_send_t *send,
-                             const tmsg_payload_t *payload)
+/* Returns why the head cannot go: IN_PROGRESS, or an error. Tensors that must
+ * be parts need a body that the peer has before them. That body goes eagerly,
+ * into what is left of the peer's window. A peer tells of room when half of the
+ * window is free again, so a head that takes more cannot wait for room. */
+static tmsg_status_t refuse_head(const tmsg_send_t *send,
+                                 const tmsg_payload_t *payload)
 {
     const tmsg_endpoint_t *endpoint = send->endpoint;
     uint64_t bytes = payload->measures->head_bytes + payload->spill;
@@ -435,8 +440,8 @@ static tmsg_status_t no_room(const tmsg_send_t *send,
         ever ? ", and has not taken those before them" : "");
 }
 
-/* Chooses the way, which says what is in the body, and measures that. Behind a
- * body that heads the payload another way may be the better one. */
+/* Chooses the way, which says what is in the body, and measures the body.
+ * Behind a body that heads the payload another way may be the better one. */
 static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
                                 tmsg_payload_t *payload)
 {
@@ -453,7 +458,7 @@ static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
     }
     status = name_parts(send, payload);
     if (status == TMSG_OK) {
-        status = measure(send, head, payload);
+        status = measure_header(send, head, payload);
     }
     if (status != TMSG_OK || payload->spill == 0) {
         return status;
@@ -469,21 +474,21 @@ static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
         return TMSG_OK;
     }
     if (payload->measures->foreign > 0 && !way.parts) {
-        return no_room(send, payload);
+        return refuse_head(send, payload);
     }
     payload->way = way;
     head->flags &= (uint8_t)~TMSG_HEADER_SPILLED;
     payload->spill = 0;
     status = name_parts(send, payload);
-    return status == TMSG_OK ? measure(send, head, payload) : status;
+    return status == TMSG_OK ? measure_header(send, head, payload) : status;
 }
 
-/* Turns what was chosen into parts and a plan for the rest. */
-static tmsg_status_t make(tmsg_send_t *send, tmsg_payload_t *payload)
+/* Makes parts, and a plan for the rest, by the way that was chosen. */
+static tmsg_status_t make_payload(tmsg_send_t *send, tmsg_payload_t *payload)
 {
     tmsg_status_t status = TMSG_OK;
 
-    send->am_flags = flags_of(payload->way.protocol);
+    send->am_flags = am_flags_of(payload->way.protocol);
     send->pulled = payload->way.lane;
     if (payload->way.parts || payload->way.slices) {
         status = tmsg_parts_make(send, payload);
@@ -507,7 +512,8 @@ static uint8_t kind_of(const tmsg_send_t *send)
                                        : TMSG_KIND_CALL;
 }
 
-/* What goes beside the map is no reason to fail, where it can be spared. */
+/* Chooses the way and checks the peer's limits. Metadata that goes beside the
+ * map is left out, where it can be spared, rather than fail the message. */
 static tmsg_status_t choose_and_check(tmsg_send_t *send, tmsg_preamble_t *head,
                                       tmsg_payload_t *payload)
 {
@@ -559,7 +565,7 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
                       tmsg_lane_may_send(endpoint);
     send->wish.reads = tmsg_cma_sends(endpoint);
     if (status == TMSG_OK && send->flags & TMSG_SEND_VERIFY) {
-        status = add_checksums(send, &extra, &payload);
+        status = make_room_for_checksums(send, &extra, &payload);
     }
     if (status == TMSG_OK) {
         status = keep_strides(send, &payload);
@@ -571,16 +577,16 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
         status = tmsg_stage_out_sum(send, &payload);
     }
     if (status == TMSG_OK) {
-        status = judge(send, &payload);
+        status = judge_map(send, &payload);
     }
     if (status == TMSG_OK) {
         status = choose_and_check(send, &head, &payload);
     }
     if (status == TMSG_OK) {
-        status = make(send, &payload);
+        status = make_payload(send, &payload);
     }
     if (status == TMSG_OK) {
-        status = write_header(send, &head, &payload);
+        status = write_send_header(send, &head, &payload);
     }
     if (status == TMSG_OK) {
         note_schema(send, &payload);

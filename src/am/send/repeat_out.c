@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Messages that are sent and are like the last one; see repeat.h. */
+/* Sends messages that are like the last one of their channel; see repeat.h. */
 #include "am/send/repeat_out.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include "core/bytes.h"
 #include "core/probe.h"
 
-/* Of a send's params, what a repeat may have. */
+/* A repeat may have these of a send's params. */
 #define PARAMS_PLAIN                                                           \
     ((uint64_t)(TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_CHANNEL |            \
                 TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |               \
@@ -65,15 +65,17 @@ void tmsg_repeat_leave(const tmsg_endpoint_t *endpoint)
     }
 }
 
-/* Of equal layouts all have one stamp from then on. */
+/* Returns whether the map has this layout. Equal layouts have one stamp from
+ * then on. */
 static bool has_layout(const tmsg_map_t *map, const tmsg_map_t *layout)
 {
     return tmsg_map_stamp_known(map) == tmsg_map_stamp(layout) ||
            tmsg_map_has_layout(map, layout);
 }
 
-/* Room for the pieces of so many tensors. False: no memory. */
-static bool make_room(tmsg_repeat_out_t *repeat, uint32_t tensors)
+/* Makes room for the pieces of so many tensors. Returns false without
+ * memory. */
+static bool make_piece_room(tmsg_repeat_out_t *repeat, uint32_t tensors)
 {
     tmsg_repeat_piece_t *pieces;
 
@@ -88,7 +90,7 @@ static bool make_room(tmsg_repeat_out_t *repeat, uint32_t tensors)
     return pieces != NULL;
 }
 
-/* Notes where the tensors of a layout go. */
+/* Notes where the tensors of a layout go in the payload. */
 static void note_pieces(tmsg_repeat_out_t *repeat, const tmsg_map_t *layout)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(layout);
@@ -106,12 +108,14 @@ static void note_pieces(tmsg_repeat_out_t *repeat, const tmsg_map_t *layout)
         repeat->has_gaps |= at > end;
         end = at + entries[i].bytes;
         if (entries[i].bytes == repeat->payload_bytes) {
-            repeat->only = i; /* for a payload is not empty */
+            /* The payload is not empty, so this tensor has all of its bytes. */
+            repeat->only = i;
         }
     }
 }
 
-/* What a payload that is not small has to be for that. */
+/* Returns whether the message travels as a repeat can: it is small, or goes
+ * eagerly in one piece. */
 static bool goes_eagerly(const tmsg_send_t *send)
 {
     return send->plan.bytes <= TMSG_REPEAT_SMALL ||
@@ -142,7 +146,7 @@ void tmsg_repeat_note_out(const tmsg_send_t *send,
         tmsg_map_meta_size(send->map) > 0 || send->more != NULL ||
         tmsg_trace_is_on(endpoint) || endpoint->resume != NULL ||
         !has_layout(send->map, layout) ||
-        !make_room(repeat, (uint32_t)tmsg_map_size(layout))) {
+        !make_piece_room(repeat, (uint32_t)tmsg_map_size(layout))) {
         return;
     }
     drop_ready(repeat);
@@ -160,8 +164,8 @@ void tmsg_repeat_note_out(const tmsg_send_t *send,
     repeat->am_flags = send->am_flags;
 }
 
-/* Whether the next message may go now, and nothing goes before it. */
-static bool is_plain(const tmsg_channel_t *channel)
+/* Returns whether the next message may go now, and nothing goes before it. */
+static bool may_repeat_now(const tmsg_channel_t *channel)
 {
     const tmsg_endpoint_t *endpoint = channel->endpoint;
 
@@ -173,10 +177,10 @@ static bool is_plain(const tmsg_channel_t *channel)
                endpoint->credit.tx_edge - endpoint->credit.tx_charged;
 }
 
-/* The channel of a map whose send asks for nothing unusual, and for what the
- * last one did; else NULL. */
-static tmsg_channel_t *find(tmsg_endpoint_t *endpoint,
-                            const tmsg_send_params_t *params)
+/* Returns the channel of a map whose send asks for nothing unusual, and for the
+ * same as the last one; else NULL. */
+static tmsg_channel_t *find_repeat(tmsg_endpoint_t *endpoint,
+                                   const tmsg_send_params_t *params)
 {
     uint64_t mask = params == NULL ? 0 : params->field_mask;
     uint32_t flags = mask & TMSG_SEND_PARAM_FLAGS ? params->flags : 0;
@@ -196,7 +200,8 @@ static tmsg_channel_t *find(tmsg_endpoint_t *endpoint,
                : NULL;
 }
 
-/* That of a call like the last one, or a reply; else NULL. */
+/* Returns the channel of calls if the call, or reply, is like the last one;
+ * else NULL. */
 static tmsg_channel_t *find_call(tmsg_endpoint_t *endpoint,
                                  const tmsg_call_send_t *call)
 {
@@ -209,8 +214,10 @@ static tmsg_channel_t *find_call(tmsg_endpoint_t *endpoint,
                : NULL;
 }
 
-/* Whether a map is laid out as the last one was. A new one is compared. */
-static bool repeats(const tmsg_channel_t *channel, const tmsg_map_t *map)
+/* Returns whether a map is laid out as the last one was. A map without a stamp
+ * is compared. */
+static bool is_laid_out_as_last(const tmsg_channel_t *channel,
+                                const tmsg_map_t *map)
 {
     const tmsg_repeat_out_t *repeat = &channel->repeat_out;
     uint64_t stamp;
@@ -225,8 +232,9 @@ static bool repeats(const tmsg_channel_t *channel, const tmsg_map_t *map)
                                          channel->tx_schemas, repeat->slot)));
 }
 
-/* Of a record what its end looks at: the rest waits for UCX to go on. */
-static void begin(tmsg_send_t *send, tmsg_endpoint_t *endpoint)
+/* Sets those fields of a record that the end of the send reads. The others are
+ * set only if UCX goes on. */
+static void begin_repeat(tmsg_send_t *send, tmsg_endpoint_t *endpoint)
 {
     tmsg_send_init_request(send, endpoint->worker);
     send->endpoint = endpoint;
@@ -236,34 +244,36 @@ static void begin(tmsg_send_t *send, tmsg_endpoint_t *endpoint)
     send->call_text = NULL;
 }
 
-static void number(const tmsg_channel_t *channel, tmsg_send_t *send)
+static void number_header(const tmsg_channel_t *channel, tmsg_send_t *send)
 {
     tmsg_preamble_renumber(send->small_header,
                            channel->endpoint->tx.next_message_id,
                            channel->tx_sequence);
 }
 
-/* A record with all that is known before the map is: it is made when the one
- * before has gone, for then the peer has something to do. And UCX reads the
- * header by larger pieces than its numbers, for which the processor waits where
- * they were written just now. NULL: no memory. */
-static tmsg_send_t *make_ready(const tmsg_channel_t *channel)
+/* Makes a record with all that is known before the map is; NULL without memory.
+ * This is done when the message before has gone, for then the peer has
+ * something to do. Also, UCX reads the header by larger pieces than its
+ * numbers, and the processor would wait for numbers that were written just
+ * now. */
+static tmsg_send_t *make_ready_send(const tmsg_channel_t *channel)
 {
     const tmsg_repeat_out_t *repeat = &channel->repeat_out;
     tmsg_send_t *send = tmsg_send_record(channel->endpoint->worker->store);
 
     if (send != NULL) {
-        begin(send, channel->endpoint);
+        begin_repeat(send, channel->endpoint);
         memcpy(send->small_header, repeat->header, sizeof(repeat->header));
-        number(channel, send);
+        number_header(channel, send);
     }
     return send;
 }
 
-/* Whether it is one of the few channels of its worker for which a record is
- * made ready; from now on it is, in place of the one that has been for longest.
- * Of a thousand each has left the cache when its turn comes, and a record made
- * ready for it would have, too: it takes the one that was used last. */
+/* Returns whether the channel is one of the few of its worker for which a
+ * record is made ready. From now on it is one of them, in place of the one that
+ * has been for longest. Of a thousand channels each would have left the cache
+ * when its turn comes, and so would a record that was made ready for it. Such a
+ * channel takes the record that was used last. */
 static bool is_recent(tmsg_channel_t *channel)
 {
     tmsg_repeat_out_t *repeat = &channel->repeat_out;
@@ -287,7 +297,7 @@ static tmsg_send_t *take_ready(tmsg_channel_t *channel)
     tmsg_send_t *send = channel->repeat_out.ready;
 
     channel->repeat_out.ready = NULL;
-    return send != NULL ? send : make_ready(channel);
+    return send != NULL ? send : make_ready_send(channel);
 }
 
 static void zero_gaps(const tmsg_repeat_out_t *repeat, uint8_t *to)
@@ -302,8 +312,8 @@ static void zero_gaps(const tmsg_repeat_out_t *repeat, uint8_t *to)
     }
 }
 
-static void gather(const tmsg_repeat_out_t *repeat, const tmsg_map_t *map,
-                   uint8_t *to)
+static void gather_repeat(const tmsg_repeat_out_t *repeat,
+                          const tmsg_map_t *map, uint8_t *to)
 {
     const tmsg_map_entry_t *entry = tmsg_map_entries(map);
     const tmsg_repeat_piece_t *piece = repeat->pieces;
@@ -319,8 +329,8 @@ static void gather(const tmsg_repeat_out_t *repeat, const tmsg_map_t *map,
     }
 }
 
-/* Memory for what is not small; UCX mostly has copied it when a call of it
- * returns. NULL: there is none. */
+/* Returns memory for a payload that is not small, or NULL. UCX mostly has
+ * copied the payload when its call returns. */
 static uint8_t *gather_room(tmsg_worker_t *worker)
 {
     tmsg_pool_t *pool = tmsg_store_pool(worker->store);
@@ -333,9 +343,10 @@ static uint8_t *gather_room(tmsg_worker_t *worker)
     return worker->tx.gather.data;
 }
 
-/* See tmsg_plan_own(). NULL: it cannot be read, or there is no memory. */
-static const void *copy_for_ucx(tmsg_worker_t *worker, const void *data,
-                                size_t bytes, uint8_t *small)
+/* Copies a payload for UCX; see tmsg_plan_own(). Returns NULL if the payload
+ * cannot be read, or there is no memory. */
+static const void *copy_repeat_for_ucx(tmsg_worker_t *worker, const void *data,
+                                       size_t bytes, uint8_t *small)
 {
     uint8_t *to;
 
@@ -347,8 +358,8 @@ static const void *copy_for_ucx(tmsg_worker_t *worker, const void *data,
     return to != NULL && tmsg_probe_copy(to, data, bytes) == bytes ? to : NULL;
 }
 
-/* The payload in one piece: where it lies, if it does already. NULL: there is
- * no memory, or it cannot be read. */
+/* Returns the payload in one piece: where it lies, if it is one piece already.
+ * Returns NULL if there is no memory, or the payload cannot be read. */
 static const void *put_together(const tmsg_channel_t *channel,
                                 const tmsg_map_t *map, tmsg_send_t *send)
 {
@@ -359,29 +370,29 @@ static const void *put_together(const tmsg_channel_t *channel,
         const void *data = tmsg_map_entries(map)[repeat->only].tensor.data;
 
         return tmsg_carrier_wants_own(channel->endpoint)
-                   ? copy_for_ucx(channel->endpoint->worker, data,
-                                  repeat->payload_bytes, to)
+                   ? copy_repeat_for_ucx(channel->endpoint->worker, data,
+                                         repeat->payload_bytes, to)
                    : data;
     }
     if (repeat->payload_bytes > TMSG_REPEAT_SMALL) {
         to = gather_room(channel->endpoint->worker);
     }
     if (to != NULL) {
-        gather(repeat, map, to);
+        gather_repeat(repeat, map, to);
     }
     return to;
 }
 
-/* What of the header was not known before. */
-static void write_header(const tmsg_channel_t *channel, tmsg_send_t *send,
-                         const tmsg_call_send_t *call)
+/* Writes the fields of the header that were not known before. */
+static void complete_header(const tmsg_channel_t *channel, tmsg_send_t *send,
+                            const tmsg_call_send_t *call)
 {
     uint32_t message_id = channel->endpoint->tx.next_message_id;
     tmsg_call_head_t head;
 
     if (!tmsg_preamble_has_numbers(send->small_header, message_id,
                                    channel->tx_sequence)) {
-        number(channel, send);
+        number_header(channel, send);
     }
     if (call == NULL) {
         return;
@@ -394,8 +405,8 @@ static void write_header(const tmsg_channel_t *channel, tmsg_send_t *send,
     tmsg_call_number(call, message_id);
 }
 
-static tmsg_ucx_status_t post(const tmsg_channel_t *channel, tmsg_send_t *send,
-                              const void *payload)
+static tmsg_ucx_status_t post_repeat(const tmsg_channel_t *channel,
+                                     tmsg_send_t *send, const void *payload)
 {
     const tmsg_repeat_out_t *repeat = &channel->repeat_out;
     const tmsg_ucx_send_t message = {
@@ -410,26 +421,27 @@ static tmsg_ucx_status_t post(const tmsg_channel_t *channel, tmsg_send_t *send,
                                  tmsg_send_ucx_reported, send);
 }
 
-/* Straight into the box. */
-static void put(const tmsg_channel_t *channel, const tmsg_map_t *map,
-                tmsg_send_t *send, const tmsg_call_send_t *call,
-                tmsg_box_t *box)
+/* Writes a message straight into the box. */
+static void put_repeat(const tmsg_channel_t *channel, const tmsg_map_t *map,
+                       tmsg_send_t *send, const tmsg_call_send_t *call,
+                       tmsg_box_t *box)
 {
     const tmsg_repeat_out_t *repeat = &channel->repeat_out;
 
-    gather(repeat, map,
-           tmsg_box_begin(box, repeat->header_bytes, repeat->number));
-    write_header(channel, send, call);
+    gather_repeat(repeat, map,
+                  tmsg_box_begin(box, repeat->header_bytes, repeat->number));
+    complete_header(channel, send, call);
     tmsg_box_write_header(box, send->small_header);
     tmsg_boxes_put(channel->endpoint, repeat->payload_bytes);
 }
 
-/* By the box, if there is one, or by UCX: then *payload_p is what it reads, and
- * *given_p what it said. False: it goes neither way, and what is wrong is said
- * by the general way. */
-static bool hand_over(const tmsg_channel_t *channel, tmsg_send_t *send,
-                      const tmsg_map_t *map, const tmsg_call_send_t *call,
-                      const void **payload_p, tmsg_ucx_status_t *given_p)
+/* Hands a message to the box, if there is one, or to UCX. With UCX *payload_p
+ * is what UCX reads, and *given_p is the status that it returned. Returns false
+ * if the message goes neither way; the general way then finds what is wrong. */
+static bool hand_over_repeat(const tmsg_channel_t *channel, tmsg_send_t *send,
+                             const tmsg_map_t *map,
+                             const tmsg_call_send_t *call,
+                             const void **payload_p, tmsg_ucx_status_t *given_p)
 {
     tmsg_box_t *box = channel->repeat_out.is_boxed
                           ? tmsg_boxes_choose(channel->endpoint)
@@ -438,20 +450,22 @@ static bool hand_over(const tmsg_channel_t *channel, tmsg_send_t *send,
     *payload_p = NULL;
     *given_p = TMSG_UCX_OK;
     if (box != NULL) {
-        put(channel, map, send, call, box);
+        put_repeat(channel, map, send, call, box);
         return true;
     }
     *payload_p = put_together(channel, map, send);
     if (*payload_p == NULL) {
         return false;
     }
-    write_header(channel, send, call);
-    *given_p = post(channel, send, *payload_p);
+    complete_header(channel, send, call);
+    *given_p = post_repeat(channel, send, *payload_p);
     return !tmsg_ucx_is_error(*given_p);
 }
 
-/* It is copied: nothing of it is left but to tell whoever asked. */
-static void end(tmsg_channel_t *channel, tmsg_send_t *send, uint64_t begun_ns)
+/* Ends a send whose message was copied: only its hooks are left to be
+ * called. */
+static void end_repeat(tmsg_channel_t *channel, tmsg_send_t *send,
+                       uint64_t begun_ns)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
 
@@ -464,28 +478,30 @@ static void end(tmsg_channel_t *channel, tmsg_send_t *send, uint64_t begun_ns)
     tmsg_request_end(&send->request, TMSG_OK, NULL);
 }
 
-static void take_call(tmsg_send_t *send, const tmsg_call_send_t *call)
+static void take_call_of_repeat(tmsg_send_t *send, const tmsg_call_send_t *call)
 {
     if (call != NULL) {
         send->call = *call->head;
         send->call.text =
-            (const char *)send->small_header + TMSG_CALL_BYTES; /* is kept */
+            /* The text stays in the record's header. */
+            (const char *)send->small_header + TMSG_CALL_BYTES;
         send->queues = call->queues;
         send->last = call->last;
     }
 }
 
-/* UCX reads header and payload yet: from here on it is a send like others. */
-static void go_on(tmsg_channel_t *channel, tmsg_send_t *send,
-                  const tmsg_map_t *map, const void *payload,
-                  const tmsg_call_send_t *call, uint64_t begun_ns)
+/* Makes the record a send like others, because UCX still reads header and
+ * payload. */
+static void go_on_as_send(tmsg_channel_t *channel, tmsg_send_t *send,
+                          const tmsg_map_t *map, const void *payload,
+                          const tmsg_call_send_t *call, uint64_t begun_ns)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
     tmsg_worker_t *worker = endpoint->worker;
 
     tmsg_send_clear(send);
     tmsg_send_take(send, endpoint, map);
-    take_call(send, call);
+    take_call_of_repeat(send, call);
     send->channel = channel;
     send->flags = channel->repeat_out.flags;
     send->timeout_ms = -1;
@@ -507,7 +523,8 @@ static void go_on(tmsg_channel_t *channel, tmsg_send_t *send,
     tmsg_send_hand_over(send);
 }
 
-static void take_params(const tmsg_send_params_t *params, tmsg_send_t *send)
+static void take_params_of_repeat(const tmsg_send_params_t *params,
+                                  tmsg_send_t *send)
 {
     uint64_t mask = params == NULL ? 0 : params->field_mask;
 
@@ -533,14 +550,15 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                       const tmsg_send_params_t *params,
                       const tmsg_call_send_t *call, tmsg_request_t **request_p)
 {
-    tmsg_channel_t *channel =
-        call == NULL ? find(endpoint, params) : find_call(endpoint, call);
+    tmsg_channel_t *channel = call == NULL ? find_repeat(endpoint, params)
+                                           : find_call(endpoint, call);
     tmsg_send_t *send;
     uint64_t begun_ns = 0;
     const void *payload;
     tmsg_ucx_status_t ucs;
 
-    if (channel == NULL || !is_plain(channel) || !repeats(channel, map)) {
+    if (channel == NULL || !may_repeat_now(channel) ||
+        !is_laid_out_as_last(channel, map)) {
         return false;
     }
     send = take_ready(channel);
@@ -550,7 +568,7 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (endpoint->tx.next_message_id % TMSG_TIMED_ONE_IN == 0) {
         begun_ns = tmsg_now_ns();
     }
-    if (!hand_over(channel, send, map, call, &payload, &ucs)) {
+    if (!hand_over_repeat(channel, send, map, call, &payload, &ucs)) {
         tmsg_request_drop_hidden(&send->request);
         return false;
     }
@@ -559,10 +577,10 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     endpoint->stats.sent_by_schema++;
     endpoint->stats.sent_repeats++;
     if (ucs == TMSG_UCX_IN_PROGRESS) {
-        go_on(channel, send, map, payload, call, begun_ns);
+        go_on_as_send(channel, send, map, payload, call, begun_ns);
     }
     if (call == NULL) {
-        take_params(params, send);
+        take_params_of_repeat(params, send);
     } else {
         take_hooks(call, send);
     }
@@ -571,10 +589,10 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         *request_p = &send->request;
     }
     if (ucs == TMSG_UCX_OK) {
-        end(channel, send, begun_ns);
+        end_repeat(channel, send, begun_ns);
     }
     if (is_recent(channel)) {
-        channel->repeat_out.ready = make_ready(channel);
+        channel->repeat_out.ready = make_ready_send(channel);
     }
     return true;
 }

@@ -8,20 +8,21 @@
 
 #define ANSWER_BYTES 3 /* slot, generation, kept */
 
-/* What a peer keeps we keep as well: no more of either than we would offer. */
+/* The library keeps what a peer keeps as well, so it uses no more slots, and no
+ * more bytes, than it would offer itself. */
 static uint32_t slots_of(const tmsg_hello_t *hello)
 {
     return hello->schema_slots < TMSG_SCHEMA_SLOTS ? hello->schema_slots
                                                    : TMSG_SCHEMA_SLOTS;
 }
 
-static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static uint64_t smaller_of(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* Nor may a definition make a body longer than the peer takes. */
+/* A definition must not make a body longer than the peer takes, either. */
 static uint64_t budget_of(const tmsg_hello_t *hello)
 {
-    return least(least(hello->schema_bytes, TMSG_SCHEMA_BYTES),
-                 hello->max_header_bytes);
+    return smaller_of(smaller_of(hello->schema_bytes, TMSG_SCHEMA_BYTES),
+                      hello->max_header_bytes);
 }
 
 tmsg_schema_table_t *tmsg_schemas_table(tmsg_channel_t *channel)

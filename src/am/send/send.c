@@ -43,8 +43,8 @@ void tmsg_send_free_spare(tmsg_spare_t *spare)
     free(send);
 }
 
-/* Its worker may be gone. */
-static void destroy(tmsg_request_t *request)
+/* Gives the record back to the store. The worker may be gone by now. */
+static void destroy_send(tmsg_request_t *request)
 {
     tmsg_send_t *send = TMSG_CONTAINER_OF(request, tmsg_send_t, request);
     tmsg_store_t *store = send->store;
@@ -57,7 +57,7 @@ static void destroy(tmsg_request_t *request)
 
 void tmsg_send_init_request(tmsg_send_t *send, tmsg_worker_t *worker)
 {
-    tmsg_request_init(&send->request, worker, destroy, tmsg_send_cancel);
+    tmsg_request_init(&send->request, worker, destroy_send, tmsg_send_cancel);
 }
 
 tmsg_send_t *tmsg_send_record(tmsg_store_t *store)
@@ -85,7 +85,7 @@ void tmsg_send_clear(tmsg_send_t *send)
               offsetof(tmsg_send_t, store) - offsetof(tmsg_send_t, spare));
 }
 
-static void forsaken(tmsg_op_t *op)
+static void forsake_send(tmsg_op_t *op)
 {
     tmsg_send_t *send = TMSG_CONTAINER_OF(op, tmsg_send_t, op);
 
@@ -103,7 +103,8 @@ void tmsg_send_count(tmsg_channel_t *channel, uint64_t bytes)
 {
     tmsg_stats_t *stats = &channel->endpoint->stats;
 
-    channel->endpoint->worker->idle = 0; /* nobody only waits */
+    /* A worker that sends does not only wait. */
+    channel->endpoint->worker->idle = 0;
     channel->tx_sequence++;
     channel->sent_messages++;
     stats->sent_messages++;
@@ -121,7 +122,7 @@ void tmsg_send_count_lane(tmsg_send_t *send, bool by_lane)
 
 void tmsg_send_hand_over(tmsg_send_t *send)
 {
-    tmsg_op_begin(send->endpoint, &send->op, forsaken);
+    tmsg_op_begin(send->endpoint, &send->op, forsake_send);
     send->in_ucx = true;
 }
 
@@ -157,20 +158,20 @@ static bool put_into_box(tmsg_send_t *send)
     return true;
 }
 
-static void over(tmsg_cma_out_t *read, tmsg_ucx_status_t ucs)
+static void finish_lent_read(tmsg_cma_out_t *read, tmsg_ucx_status_t ucs)
 {
     tmsg_send_reported(TMSG_CONTAINER_OF(read, tmsg_send_t, read), ucs);
 }
 
 static tmsg_ucx_status_t have_it_read(tmsg_send_t *send)
 {
-    send->read.over = over;
+    send->read.over = finish_lent_read;
     return tmsg_cma_post(send->endpoint, send->header, send->header_bytes,
                          send->plan.contiguous,
                          send->endpoint->dialect->send_flags, &send->read);
 }
 
-static tmsg_ucx_status_t hand_to_ucx(tmsg_send_t *send)
+static tmsg_ucx_status_t hand_map_to_ucx(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
     const tmsg_plan_t *plan = &send->plan;
@@ -188,11 +189,11 @@ static tmsg_ucx_status_t hand_to_ucx(tmsg_send_t *send)
                                  send);
 }
 
-static tmsg_ucx_status_t hand_over(tmsg_send_t *send)
+static tmsg_ucx_status_t hand_over_send(tmsg_send_t *send)
 {
     tmsg_ucx_status_t ucs = tmsg_send_is_for_box(send) && put_into_box(send)
                                 ? TMSG_UCX_OK
-                                : hand_to_ucx(send);
+                                : hand_map_to_ucx(send);
 
     if (ucs == TMSG_UCX_IN_PROGRESS) {
         return TMSG_UCX_OK;
@@ -220,9 +221,10 @@ void tmsg_send_post(tmsg_send_t *send)
     tmsg_send_count_lane(send, send->pulled);
     endpoint->credit.tx_charged += send->charge;
     send->again = false;
-    send->ucx_status = TMSG_UCX_OK; /* whatever became of it before */
+    /* An earlier post, before a break, may have left another status. */
+    send->ucx_status = TMSG_UCX_OK;
     tmsg_send_hand_over(send);
-    ucs = send->is_read ? have_it_read(send) : hand_over(send);
+    ucs = send->is_read ? have_it_read(send) : hand_over_send(send);
     if (ucs != TMSG_UCX_OK) {
         tmsg_endpoint_unsent(endpoint, ucs);
     }
@@ -253,12 +255,13 @@ static void copy_params(const tmsg_send_params_t *params, tmsg_send_t *send)
         send->wish.protocol = params->protocol;
     }
     if (send->flags & TMSG_SEND_VERIFY) {
-        send->flags |= TMSG_SEND_ACKED; /* else nobody learned of a mismatch */
+        /* Without an answer nobody would learn of a mismatch. */
+        send->flags |= TMSG_SEND_ACKED;
     }
 }
 
-static tmsg_status_t read_params(const tmsg_send_params_t *params,
-                                 tmsg_send_t *send)
+static tmsg_status_t read_params_of_send(const tmsg_send_params_t *params,
+                                         tmsg_send_t *send)
 {
     send->timeout_ms = -1;
     if (params == NULL) {
@@ -296,7 +299,9 @@ static tmsg_status_t read_params(const tmsg_send_params_t *params,
     return TMSG_OK;
 }
 
-/* UCX would read memory that it does not know, and crash. */
+/* Refuses memory that no domain holds, and device memory for a peer that speaks
+ * another dialect: UCX would read memory that it does not know, and crash.
+ * *foreign_p says whether there is device memory. */
 static tmsg_status_t check_memory(tmsg_endpoint_t *endpoint,
                                   const tmsg_map_t *map, bool *foreign_p)
 {
@@ -307,7 +312,8 @@ static tmsg_status_t check_memory(tmsg_endpoint_t *endpoint,
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "send: map is NULL");
     }
     measures = tmsg_send_measured(endpoint, map);
-    if (measures->stamp == tmsg_map_stamp(map)) { /* it was sent before */
+    /* A map that was sent before was checked then. */
+    if (measures->stamp == tmsg_map_stamp(map)) {
         *foreign_p = measures->foreign > 0;
         return TMSG_OK;
     }
@@ -336,10 +342,12 @@ static tmsg_status_t check_strides(const tmsg_send_t *send,
                                    const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    bool keeps = endpoint->dialect->answers; /* else C order is all it knows */
+    /* A peer that does not answer knows C order alone. */
+    bool keeps = endpoint->dialect->answers;
 
     if (keeps && send->flags & TMSG_SEND_KEEP_STRIDES) {
-        return TMSG_OK; /* it depends on the peer; see prepare.c */
+        /* prepare.c checks the strides, for they depend on the peer. */
+        return TMSG_OK;
     }
     for (size_t i = 0;
          send->flags & TMSG_SEND_NO_PACK && i < tmsg_map_size(map); i++) {
@@ -372,14 +380,14 @@ static tmsg_status_t check_answers(const tmsg_send_t *send,
                           send->flags & TMSG_SEND_VERIFY ? "VERIFY" : "ACKED");
 }
 
-static uint16_t channel_of(const tmsg_send_params_t *params)
+static uint16_t channel_number_of(const tmsg_send_params_t *params)
 {
     return params != NULL && params->field_mask & TMSG_SEND_PARAM_CHANNEL
                ? params->channel
                : 0;
 }
 
-static void take_call(tmsg_send_t *send, const tmsg_call_send_t *call)
+static void take_call_params(tmsg_send_t *send, const tmsg_call_send_t *call)
 {
     if (call != NULL) {
         send->call = *call->head;
@@ -395,7 +403,8 @@ static void take_call(tmsg_send_t *send, const tmsg_call_send_t *call)
     }
 }
 
-/* It is to be read when the call returned. */
+/* Copies the text of a call, which is to be read after the send call
+ * returned. */
 static tmsg_status_t keep_call(tmsg_send_t *send)
 {
     if (send->call.type == 0 || send->call_text != NULL ||
@@ -430,9 +439,11 @@ void tmsg_send_take(tmsg_send_t *send, tmsg_endpoint_t *endpoint,
     send->message_id = endpoint->tx.next_message_id++;
 }
 
-static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
-                            const tmsg_send_params_t *params,
-                            const tmsg_call_send_t *call, tmsg_send_t **send_p)
+static tmsg_status_t create_send(tmsg_endpoint_t *endpoint,
+                                 const tmsg_map_t *map,
+                                 const tmsg_send_params_t *params,
+                                 const tmsg_call_send_t *call,
+                                 tmsg_send_t **send_p)
 {
     tmsg_send_t *send = tmsg_send_record(endpoint->worker->store);
     bool foreign = false;
@@ -443,7 +454,7 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     }
     tmsg_send_clear(send);
     tmsg_send_init_request(send, endpoint->worker);
-    status = read_params(params, send);
+    status = read_params_of_send(params, send);
     if (status == TMSG_OK) {
         status = check_answers(send, endpoint);
     }
@@ -454,11 +465,11 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         status = check_strides(send, endpoint, map);
     }
     if (status == TMSG_OK && call == NULL) {
-        status = check_channel(channel_of(params));
+        status = check_channel(channel_number_of(params));
     }
     if (status == TMSG_OK) {
-        status =
-            tmsg_channel_open(endpoint, channel_of(params), &send->channel);
+        status = tmsg_channel_open(endpoint, channel_number_of(params),
+                                   &send->channel);
     }
     send->endpoint = endpoint;
     send->map = map;
@@ -470,7 +481,7 @@ static tmsg_status_t create(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         return status;
     }
     tmsg_send_take(send, endpoint, map);
-    take_call(send, call);
+    take_call_params(send, call);
     *send_p = send;
     return TMSG_OK;
 }
@@ -499,8 +510,9 @@ static bool goes_at_once(const tmsg_send_t *send)
            tmsg_channel_has_credit(send->channel);
 }
 
-/* What a stream's sender hears at once it can do without, and the stream goes
- * on; later the stream is over. */
+/* Checks a message of a stream against the peer's limits before it waits. A
+ * stream goes on if its sender hears of an error at once; if the message fails
+ * later, the stream is over. */
 static tmsg_status_t foresee(const tmsg_send_t *send)
 {
     bool of_stream = send->call.type == TMSG_STREAM_ITEM ||
@@ -511,10 +523,10 @@ static tmsg_status_t foresee(const tmsg_send_t *send)
                : TMSG_OK;
 }
 
-/* Posts it at once if nothing is before it, so that what is wrong with the map
- * is the caller's own error. Lock held, which is let go where the queue is to
- * block. */
-static tmsg_status_t start(tmsg_send_t *send)
+/* Posts the send at once if nothing is before it, so that what is wrong with
+ * the map is the caller's own error. Lock held; it is let go where the queue is
+ * to block. */
+static tmsg_status_t start_send(tmsg_send_t *send)
 {
     tmsg_status_t status;
 
@@ -560,7 +572,7 @@ tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     tmsg_status_t status = check_state(endpoint);
 
     if (status == TMSG_OK) {
-        status = create(endpoint, map, params, call, &send);
+        status = create_send(endpoint, map, params, call, &send);
     }
     if (send == NULL) {
         return status;
@@ -571,7 +583,7 @@ tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     }
     tmsg_request_hold_hidden(&send->request);
     tmsg_trace_begun(send);
-    status = start(send);
+    status = start_send(send);
     if (status == TMSG_OK) {
         tmsg_send_set_timer(send);
     } else {

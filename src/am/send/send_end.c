@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What became of a send, and when its buffers are free. */
+/* Finds out what became of a send, and when its buffers are free. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 
 #define NS_PER_MS 1000000ULL
 
-static void run_free_map(tmsg_due_t *due)
+static void free_unheld_map(tmsg_due_t *due)
 {
     tmsg_send_t *send = TMSG_CONTAINER_OF(due, tmsg_send_t, map_due);
 
@@ -55,13 +55,15 @@ void tmsg_send_drop_header(tmsg_send_t *send)
 void tmsg_send_drop_more(tmsg_send_t *send)
 {
     if (send->more != NULL && tmsg_map_unhold(send->more)) {
-        tmsg_map_free(send->more); /* which has nothing of an application */
+        /* Such a map has nothing of an application, so that no callback
+         * runs. */
+        tmsg_map_free(send->more);
     }
     send->more = NULL;
 }
 
-/* Its buffers go back, of which the peer may still be reading some: its word
- * for a message is said when it reads no more. */
+/* Forfeits the lease if the peer may still be reading the buffers that go back.
+ * The peer says its word for a message when it reads no more. */
 static void make_sure(tmsg_send_t *send)
 {
     if (send->unsure && (!send->answered || send->given_up)) {
@@ -77,8 +79,9 @@ static void no_word(tmsg_timer_t *timer)
     tmsg_lease_forfeit(send->endpoint, send->ucx_status);
 }
 
-/* A peer that failed to read says so soon; one that never heard of the message
- * has nothing to say. The send's own deadline stays if it is earlier. */
+/* Waits a while for the peer's word. A peer that failed to read says so soon; a
+ * peer that never heard of the message has nothing to say. The send's own
+ * deadline stays if it is earlier. */
 static void await_word(tmsg_send_t *send)
 {
     tmsg_worker_t *worker = send->endpoint->worker;
@@ -91,7 +94,7 @@ static void await_word(tmsg_send_t *send)
     }
 }
 
-/* UCX is done with it. */
+/* Frees plan, parts and header, when UCX has done with them. */
 static void unplan(tmsg_send_t *send)
 {
     tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
@@ -99,7 +102,8 @@ static void unplan(tmsg_send_t *send)
     tmsg_parts_free(send);
     tmsg_plan_free(&send->plan, pool);
     tmsg_written_free(&send->written, pool);
-    tmsg_map_destroy(send->kept); /* which has nothing of an application */
+    /* This map has nothing of an application, either. */
+    tmsg_map_destroy(send->kept);
     send->kept = NULL;
     tmsg_send_drop_header(send);
 }
@@ -117,7 +121,7 @@ void tmsg_send_give_back(tmsg_send_t *send)
     }
     tmsg_send_drop_more(send);
     if (send->holds_map && tmsg_map_unhold(send->map)) {
-        send->map_due.run = run_free_map;
+        send->map_due.run = free_unheld_map;
         tmsg_request_hold(&send->request);
         tmsg_worker_due(send->endpoint->worker, &send->map_due);
     }
@@ -157,8 +161,8 @@ void tmsg_send_end(tmsg_send_t *send, tmsg_status_t status, const char *error)
     tmsg_endpoint_return(endpoint);
 }
 
-/* UCX has reported what nobody waits for any more. */
-static void let_go(tmsg_send_t *send)
+/* Frees a send for which nobody waits any more, when UCX has reported. */
+static void free_detached(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
 
@@ -167,7 +171,6 @@ static void let_go(tmsg_send_t *send)
     tmsg_endpoint_return(endpoint);
 }
 
-/* Called whenever UCX or the peer has said something about a posted send. */
 void tmsg_send_settle(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
@@ -181,7 +184,7 @@ void tmsg_send_settle(tmsg_send_t *send)
     }
     if (!send->answered && !over && !send->detached &&
         (send->flags & TMSG_SEND_ACKED || send->ucx_status != TMSG_UCX_OK)) {
-        /* The words of the peer are still to come. */
+        /* The peer's answer is still to come. */
         if (tmsg_resume_keeps(endpoint)) {
             make_sure(send);
             unplan(send);
@@ -194,7 +197,7 @@ void tmsg_send_settle(tmsg_send_t *send)
     }
     tmsg_list_remove(&endpoint->posted, &send->node);
     if (send->detached) {
-        let_go(send);
+        free_detached(send);
     } else if (send->answered) {
         tmsg_send_end(send, send->answer, send->answer_text);
     } else if (!over || (send->ucx_status == TMSG_UCX_OK &&
@@ -208,7 +211,8 @@ void tmsg_send_settle(tmsg_send_t *send)
     }
 }
 
-/* A message that UCX could not move in one piece of it is not whole. */
+/* Notes UCX's status. A message is not whole if UCX could not move a piece of
+ * it. */
 static void note_status(tmsg_send_t *send, tmsg_ucx_status_t ucs)
 {
     if (ucs != TMSG_UCX_OK) {
@@ -216,7 +220,7 @@ static void note_status(tmsg_send_t *send, tmsg_ucx_status_t ucs)
         if (tmsg_ucx_is_loss(ucs) || send->parts != NULL) {
             tmsg_lease_reported(send->endpoint, ucs);
         } else {
-            /* Where the peer has no words, it has no lease either. */
+            /* A peer of a dialect that answers nothing has no lease, either. */
             send->unsure = send->endpoint->dialect->failed == NULL &&
                            tmsg_lease_is_unsure(ucs);
         }
@@ -234,7 +238,7 @@ void tmsg_send_reported(tmsg_send_t *send, tmsg_ucx_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
 
-    /* It stays in its table until the last of these. */
+    /* The endpoint stays in its table until tmsg_endpoint_reported(). */
     tmsg_op_over(endpoint, &send->op);
     send->in_ucx = false;
     note_status(send, ucs);
@@ -310,7 +314,7 @@ void tmsg_sends_end(tmsg_endpoint_t *endpoint)
         tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
         tmsg_node_t *next = node->next;
 
-        /* Those with UCX stay until it reports. */
+        /* Sends that UCX holds stay until it reports. */
         tmsg_parts_stop(send);
         tmsg_send_settle(send);
         node = next;

@@ -62,13 +62,14 @@ tmsg_status_t tmsg_endpoint_set_queue(tmsg_endpoint_t *endpoint,
     }
     if (status == TMSG_OK) {
         endpoint->queue.bounds = queue;
-        tmsg_worker_changed(worker); /* who waits for room may have some */
+        /* A thread that waits for room may have some now. */
+        tmsg_worker_changed(worker);
     }
     tmsg_worker_unlock(worker);
     return status;
 }
 
-static uint64_t bytes_of(const tmsg_map_t *map)
+static uint64_t tensor_bytes_of(const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     uint64_t bytes = 0;
@@ -79,14 +80,15 @@ static uint64_t bytes_of(const tmsg_map_t *map)
     return bytes;
 }
 
-/* Streams and publishers have bounds of their own. */
+/* Returns how many messages count against the bounds. Streams and publishers
+ * have bounds of their own. */
 static size_t waiting_for(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->channels.queued - endpoint->channels.queued_streams -
            endpoint->queue.shares;
 }
 
-static bool has_room(const tmsg_send_t *send)
+static bool queue_has_room(const tmsg_send_t *send)
 {
     const tmsg_endpoint_t *endpoint = send->endpoint;
     const tmsg_queue_t *queue = &endpoint->queue;
@@ -98,7 +100,7 @@ static bool has_room(const tmsg_send_t *send)
             send->queued_bytes <= queue->bounds.bytes - queue->bytes);
 }
 
-/* A reply, CANCEL or OVER. */
+/* Returns whether the send is a reply, CANCEL or OVER. */
 static bool is_answer(const tmsg_send_t *send)
 {
     return send->queues && send->channel->number == TMSG_CHANNEL_CALLS;
@@ -122,7 +124,7 @@ static void count_out(const tmsg_send_t *send)
     queue->shares -= send->share != NULL;
 }
 
-static void push(tmsg_send_t *send)
+static void push_send(tmsg_send_t *send)
 {
     count_in(send);
     tmsg_channel_push(send->channel, &send->node);
@@ -143,7 +145,7 @@ void tmsg_queue_remove(tmsg_send_t *send)
     count_out(send);
 }
 
-/* Why there is no room, in words. */
+/* Writes why there is no room. */
 static void explain(const tmsg_send_t *send, char *why, size_t bytes)
 {
     const tmsg_queue_t *queue = &send->endpoint->queue;
@@ -165,8 +167,8 @@ static void explain(const tmsg_send_t *send, char *why, size_t bytes)
              (unsigned long long)send->queued_bytes);
 }
 
-/* A channel's first that is not a publisher's; NULL: none. */
-static tmsg_send_t *first_of(const tmsg_channel_t *channel)
+/* Returns a channel's first send that is not a publisher's, or NULL. */
+static tmsg_send_t *first_unshared(const tmsg_channel_t *channel)
 {
     for (tmsg_node_t *node = channel->queued.head; node != NULL;
          node = node->next) {
@@ -179,15 +181,16 @@ static tmsg_send_t *first_of(const tmsg_channel_t *channel)
     return NULL;
 }
 
-/* The first to come of all channels that may be dropped; NULL: none. */
+/* Returns the oldest send of all channels that may be dropped, or NULL. */
 static tmsg_send_t *oldest(tmsg_endpoint_t *endpoint)
 {
     tmsg_send_t *found = NULL;
 
     for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
          channel = channel->next) {
-        tmsg_send_t *send =
-            channel->number < TMSG_CHANNEL_CALLS ? first_of(channel) : NULL;
+        tmsg_send_t *send = channel->number < TMSG_CHANNEL_CALLS
+                                ? first_unshared(channel)
+                                : NULL;
 
         if (send != NULL &&
             (found == NULL ||
@@ -198,23 +201,23 @@ static tmsg_send_t *oldest(tmsg_endpoint_t *endpoint)
     return found;
 }
 
-static bool may_look_again(void *arg)
+static bool may_enter_again(void *arg)
 {
     const tmsg_send_t *send = arg;
     const tmsg_endpoint_t *endpoint = send->endpoint;
 
-    return has_room(send) || endpoint->close_wanted ||
+    return queue_has_room(send) || endpoint->close_wanted ||
            endpoint->state == TMSG_EP_CLOSING ||
            endpoint->state == TMSG_EP_ENDED;
 }
 
-static tmsg_status_t block(tmsg_send_t *send)
+static tmsg_status_t block_sender(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
     tmsg_status_t status;
 
     endpoint->queue.blocked++;
-    status = tmsg_worker_until(endpoint->worker, may_look_again, send,
+    status = tmsg_worker_until(endpoint->worker, may_enter_again, send,
                                tmsg_send_ms_left(send),
                                "no room in the send queue of ", endpoint->peer);
     return status == TMSG_OK ? TMSG_IN_PROGRESS : status;
@@ -224,12 +227,12 @@ static void drop_oldest(tmsg_send_t *send, const char *why)
 {
     tmsg_send_t *victim;
 
-    while (!has_room(send) && (victim = oldest(send->endpoint)) != NULL) {
+    while (!queue_has_room(send) && (victim = oldest(send->endpoint)) != NULL) {
         tmsg_queue_remove(victim);
         send->endpoint->queue.dropped_oldest++;
         tmsg_send_end(victim, TMSG_ERR_DROPPED, why);
     }
-    push(send);
+    push_send(send);
 }
 
 static tmsg_status_t apply_policy(tmsg_send_t *send)
@@ -240,7 +243,7 @@ static tmsg_status_t apply_policy(tmsg_send_t *send)
     explain(send, why, sizeof(why));
     switch (queue->bounds.policy) {
     case TMSG_QUEUE_BLOCK:
-        return block(send);
+        return block_sender(send);
     case TMSG_QUEUE_DROP_OLDEST:
         drop_oldest(send, why);
         return TMSG_OK;
@@ -254,7 +257,6 @@ static tmsg_status_t apply_policy(tmsg_send_t *send)
     }
 }
 
-/* A publisher has bounds of its own. */
 tmsg_status_t tmsg_queue_enter(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
@@ -272,28 +274,29 @@ tmsg_status_t tmsg_queue_enter(tmsg_send_t *send)
     send->queued_bytes =
         send->share != NULL || tmsg_channel_is_stream(send->channel->number)
             ? 0
-            : bytes_of(send->map);
-    if (!has_room(send) && send->call.type != 0 && !send->queues) {
+            : tensor_bytes_of(send->map);
+    if (!queue_has_room(send) && send->call.type != 0 && !send->queues) {
         char why[TMSG_ERROR_BYTES];
 
         explain(send, why, sizeof(why));
         return tmsg_error_set(TMSG_ERR_BUSY, "%s", why);
     }
-    if (!has_room(send) && send->share == NULL && send->call.type == 0) {
+    if (!queue_has_room(send) && send->share == NULL && send->call.type == 0) {
         return apply_policy(send);
     }
-    push(send);
+    push_send(send);
     return TMSG_OK;
 }
 
-/* It is the first again. */
+/* Makes the send the first of its channel again. */
 static void put_back(tmsg_send_t *send)
 {
     count_in(send);
     tmsg_channel_put_back(send->channel, &send->node);
 }
 
-/* Hands over the oldest of a channel's queue; false: it has to wait. */
+/* Hands over the oldest send of a channel's queue. Returns false if there is
+ * none or it has to wait. */
 static bool flush_one(tmsg_channel_t *channel)
 {
     tmsg_send_t *send;
@@ -316,11 +319,12 @@ static bool flush_one(tmsg_channel_t *channel)
     return true;
 }
 
-/* One of each channel, round and round, from where it was left. */
+/* Serves the channels in turn, one message of each, from where the last call
+ * stopped. */
 void tmsg_sends_flush(tmsg_endpoint_t *endpoint)
 {
     tmsg_channels_t *channels = &endpoint->channels;
-    uint32_t waiting = 0; /* channels in a row that had to */
+    uint32_t waiting = 0; /* channels in a row that sent nothing */
 
     tmsg_resume_send_again(endpoint);
     while (channels->queued > 0 && waiting < channels->count) {
@@ -329,7 +333,7 @@ void tmsg_sends_flush(tmsg_endpoint_t *endpoint)
     }
 }
 
-static bool add(cJSON *object, const char *key, uint64_t value)
+static bool add_queue_number(cJSON *object, const char *key, uint64_t value)
 {
     return tmsg_json_add(object, key, tmsg_json_unsigned(value));
 }
@@ -339,14 +343,15 @@ bool tmsg_queue_describe(cJSON *object, const tmsg_endpoint_t *endpoint)
     const tmsg_queue_t *queue = &endpoint->queue;
     cJSON *entry = cJSON_AddObjectToObject(object, "queue");
 
-    return entry != NULL && add(entry, "messages", queue->bounds.messages) &&
+    return entry != NULL &&
+           add_queue_number(entry, "messages", queue->bounds.messages) &&
            (queue->bounds.bytes == UINT64_MAX ||
-            add(entry, "bytes", queue->bounds.bytes)) &&
+            add_queue_number(entry, "bytes", queue->bounds.bytes)) &&
            cJSON_AddStringToObject(
                entry, "policy", policy_names[queue->bounds.policy]) != NULL &&
-           add(entry, "rejected", queue->rejected) &&
-           add(entry, "blocked", queue->blocked) &&
-           add(entry, "dropped_oldest", queue->dropped_oldest) &&
-           add(entry, "dropped_newest", queue->dropped_newest) &&
-           add(entry, "would_block", queue->would_block);
+           add_queue_number(entry, "rejected", queue->rejected) &&
+           add_queue_number(entry, "blocked", queue->blocked) &&
+           add_queue_number(entry, "dropped_oldest", queue->dropped_oldest) &&
+           add_queue_number(entry, "dropped_newest", queue->dropped_newest) &&
+           add_queue_number(entry, "would_block", queue->would_block);
 }

@@ -40,8 +40,8 @@ static size_t checksum_bytes(const tmsg_payload_t *payload)
                : tmsg_map_size(payload->map) * payload->extra->checksum->bytes;
 }
 
-static tmsg_status_t make(tmsg_share_t *share, tmsg_payload_t *payload,
-                          tmsg_pool_t *pool)
+static tmsg_status_t make_share(tmsg_share_t *share, tmsg_payload_t *payload,
+                                tmsg_pool_t *pool)
 {
     size_t bytes = checksum_bytes(payload);
     tmsg_status_t status;
@@ -68,7 +68,7 @@ static tmsg_status_t make(tmsg_share_t *share, tmsg_payload_t *payload,
     return TMSG_OK;
 }
 
-/* Whether what was made for another send is what this one needs. */
+/* Returns whether what was made for another send is what this one needs. */
 static bool suits(const tmsg_share_t *share, const tmsg_payload_t *payload)
 {
     return share->made == payload->map &&
@@ -84,7 +84,7 @@ tmsg_status_t tmsg_share_plan(tmsg_share_t *share, tmsg_payload_t *payload,
 {
     size_t bytes = checksum_bytes(payload);
     tmsg_status_t status =
-        share->made != NULL ? TMSG_OK : make(share, payload, pool);
+        share->made != NULL ? TMSG_OK : make_share(share, payload, pool);
 
     if (status != TMSG_OK) {
         return status;

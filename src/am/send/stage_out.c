@@ -19,18 +19,18 @@
 #define FILLS 3 /* one with UCX, one that may go, one being copied */
 #define FILL_ALIGNMENT 64
 
-/* A chunk with parts that follow each other. */
+/* Describes a chunk with parts that follow each other. */
 struct tmsg_fill {
     tmsg_copy_t copy;
     tmsg_send_t *send;
     tmsg_chunk_t *chunk; /* NULL: it is free */
     bool copying;
-    uint64_t at;    /* of the next part that is handed over */
-    uint64_t bytes; /* that it holds */
+    uint64_t at;    /* where the next part to be handed over begins */
+    uint64_t bytes; /* that the parts take in the chunk */
     unsigned in_ucx;
 };
 
-/* On what a stream held when the map was sent. */
+/* Waits for what a stream held when the map was sent. */
 typedef struct {
     tmsg_copy_t copy;
     tmsg_send_t *send;
@@ -45,21 +45,21 @@ struct tmsg_stage_out {
     char why[240];
     const tmsg_split_t *split;
     size_t staged;   /* tensors that UCX does not read */
-    size_t tensor;   /* the next that is copied */
-    uint64_t offset; /* in that */
+    size_t tensor;   /* index of the next tensor that is copied */
+    uint64_t offset; /* in that tensor */
     bool stopped;
     unsigned copying;
     unsigned first, filled; /* of fills, in the order of parts */
     tmsg_fill_t fills[FILLS];
-    tmsg_sums_t sums; /* where values is set */
+    tmsg_sums_t sums; /* used if `values` is set */
     uint64_t *values; /* checksums, one a tensor */
-    bool summed;      /* these are known */
+    bool summed;      /* all of `values` are known */
     size_t awaited;   /* streams that are not done */
     size_t streams;
     await_t streams_of[];
 };
 
-static const tmsg_domain_t *foreign(const tmsg_map_entry_t *entry)
+static const tmsg_domain_t *foreign_domain(const tmsg_map_entry_t *entry)
 {
     const tmsg_domain_t *domain;
 
@@ -84,9 +84,9 @@ static void run_failed(tmsg_soon_t *call)
     tmsg_send_fail(stage->send, stage->failure, stage->why);
 }
 
-/* Told by the next progress: whoever finds it out may be in the midst of
- * something. */
-static void fail(tmsg_stage_out_t *stage, tmsg_status_t status)
+/* Has the send fail in the next progress, for the caller may be in the middle
+ * of other work on it. */
+static void fail_stage(tmsg_stage_out_t *stage, tmsg_status_t status)
 {
     if (stage->stopped || stage->failure != TMSG_OK) {
         return;
@@ -98,14 +98,14 @@ static void fail(tmsg_stage_out_t *stage, tmsg_status_t status)
     tmsg_soon(stage->send->endpoint->worker, &stage->call);
 }
 
-static void stream_done(tmsg_copy_t *copy, tmsg_status_t status)
+static void out_stream_done(tmsg_copy_t *copy, tmsg_status_t status)
 {
     await_t *await = TMSG_CONTAINER_OF(copy, await_t, copy);
     tmsg_stage_out_t *stage = await->send->stage;
 
     stage->awaited--;
     if (status != TMSG_OK) {
-        fail(stage, status);
+        fail_stage(stage, status);
     } else if (stage->awaited == 0) {
         tmsg_worker_chore(await->send->endpoint->worker, await->send->endpoint);
     }
@@ -122,12 +122,13 @@ static tmsg_status_t await_stream(tmsg_stage_out_t *stage,
             return TMSG_OK;
         }
     }
-    *await = (await_t){.copy = {.over = stream_done},
+    *await = (await_t){.copy = {.over = out_stream_done},
                        .send = stage->send,
                        .device = entry->tensor.device,
                        .stream = entry->stream};
-    status = tmsg_copy_watch(stage->send->endpoint->worker, &await->copy,
-                             foreign(entry), await->device, await->stream);
+    status =
+        tmsg_copy_watch(stage->send->endpoint->worker, &await->copy,
+                        foreign_domain(entry), await->device, await->stream);
     if (status != TMSG_OK) {
         return tmsg_error_set(
             status, "tensor '%s': %s",
@@ -165,7 +166,7 @@ tmsg_status_t tmsg_stage_out_create(tmsg_send_t *send)
     send->stage = stage;
     for (size_t i = 0; i < tmsg_map_size(send->map) && status == TMSG_OK; i++) {
         if (entries[i].stream.kind != TMSG_STREAM_NONE &&
-            foreign(&entries[i]) != NULL) {
+            foreign_domain(&entries[i]) != NULL) {
             status = await_stream(stage, &entries[i]);
         }
     }
@@ -175,7 +176,7 @@ tmsg_status_t tmsg_stage_out_create(tmsg_send_t *send)
     return status;
 }
 
-static tmsg_chunks_t *chunks_of(const tmsg_send_t *send)
+static tmsg_chunks_t *out_chunks(const tmsg_send_t *send)
 {
     return &send->endpoint->worker->stage.out;
 }
@@ -183,13 +184,14 @@ static tmsg_chunks_t *chunks_of(const tmsg_send_t *send)
 static void give_fill(tmsg_fill_t *fill)
 {
     if (fill->chunk != NULL && !fill->copying && fill->in_ucx == 0) {
-        tmsg_chunk_give(fill->send->endpoint->worker, chunks_of(fill->send),
+        tmsg_chunk_give(fill->send->endpoint->worker, out_chunks(fill->send),
                         fill->chunk);
         fill->chunk = NULL;
     }
 }
 
-/* Those that are not known yet are begun anew if it is sent after all. */
+/* Ends checksums that are not known yet. They begin anew if the message is sent
+ * after all. */
 static void end_sums(tmsg_stage_out_t *stage)
 {
     if (stage->values != NULL && !stage->summed) {
@@ -265,8 +267,9 @@ static tmsg_status_t require_path(const tmsg_send_t *send,
     return TMSG_OK;
 }
 
-static tmsg_status_t check(tmsg_send_t *send, const tmsg_map_entry_t *entry,
-                           const tmsg_domain_t *domain)
+static tmsg_status_t check_tensor_path(tmsg_send_t *send,
+                                       const tmsg_map_entry_t *entry,
+                                       const tmsg_domain_t *domain)
 {
     int type;
 
@@ -306,27 +309,27 @@ tmsg_status_t tmsg_stage_out_check(tmsg_send_t *send)
     send->stage->staged = 0;
     for (size_t i = 0;
          i < tmsg_map_size(tmsg_send_map(send)) && status == TMSG_OK; i++) {
-        const tmsg_domain_t *domain = foreign(&entries[i]);
+        const tmsg_domain_t *domain = foreign_domain(&entries[i]);
 
         if (domain != NULL) {
-            status = check(send, &entries[i], domain);
+            status = check_tensor_path(send, &entries[i], domain);
         }
     }
     return status;
 }
 
-static void sum_found(tmsg_sums_t *sums, size_t index, uint64_t value)
+static void out_sum_found(tmsg_sums_t *sums, size_t index, uint64_t value)
 {
     TMSG_CONTAINER_OF(sums, tmsg_stage_out_t, sums)->values[index] = value;
 }
 
-static void sums_over(tmsg_sums_t *sums, tmsg_status_t status)
+static void out_sums_over(tmsg_sums_t *sums, tmsg_status_t status)
 {
     tmsg_stage_out_t *stage = TMSG_CONTAINER_OF(sums, tmsg_stage_out_t, sums);
     tmsg_endpoint_t *endpoint = stage->send->endpoint;
 
     if (status != TMSG_OK) {
-        fail(stage, status);
+        fail_stage(stage, status);
     } else {
         stage->summed = true;
         tmsg_worker_chore(endpoint->worker, endpoint);
@@ -346,8 +349,8 @@ static tmsg_status_t begin_sums(tmsg_stage_out_t *stage, const tmsg_map_t *map,
                                 .chunks = &worker->stage.out,
                                 .map = map,
                                 .checksum = checksum,
-                                .found = sum_found,
-                                .over = sums_over};
+                                .found = out_sum_found,
+                                .over = out_sums_over};
     tmsg_sums_begin(&stage->sums);
     return TMSG_IN_PROGRESS;
 }
@@ -391,11 +394,11 @@ uint64_t tmsg_stage_out_chunk(const tmsg_send_t *send, uint64_t chunk)
                : chunk;
 }
 
-/* The domain of a tensor that is copied before it is sent, or NULL. */
-static const tmsg_domain_t *staged(const tmsg_send_t *send,
-                                   const tmsg_map_entry_t *entry)
+/* Returns the domain of a tensor that is copied before it is sent, or NULL. */
+static const tmsg_domain_t *staged_domain(const tmsg_send_t *send,
+                                          const tmsg_map_entry_t *entry)
 {
-    const tmsg_domain_t *domain = foreign(entry);
+    const tmsg_domain_t *domain = foreign_domain(entry);
     int type;
 
     return domain == NULL || tmsg_ucx_reaches(send->endpoint->ucx, domain,
@@ -405,7 +408,7 @@ static const tmsg_domain_t *staged(const tmsg_send_t *send,
 }
 
 /* Goes on to the next tensor that is copied, from stage->tensor on. */
-static const tmsg_domain_t *find_next(tmsg_stage_out_t *stage)
+static const tmsg_domain_t *find_next_staged(tmsg_stage_out_t *stage)
 {
     const tmsg_map_entry_t *entries =
         tmsg_map_entries(tmsg_send_map(stage->send));
@@ -413,7 +416,8 @@ static const tmsg_domain_t *find_next(tmsg_stage_out_t *stage)
     const tmsg_domain_t *domain = NULL;
 
     while (stage->tensor < size &&
-           (domain = staged(stage->send, &entries[stage->tensor])) == NULL) {
+           (domain = staged_domain(stage->send, &entries[stage->tensor])) ==
+               NULL) {
         stage->tensor++;
     }
     return domain;
@@ -425,11 +429,11 @@ static void note_sent(tmsg_send_t *send)
     tmsg_stats_t *stats = &send->endpoint->stats;
 
     for (size_t i = 0; i < tmsg_map_size(tmsg_send_map(send)); i++) {
-        if (staged(send, &entries[i]) != NULL) {
+        if (staged_domain(send, &entries[i]) != NULL) {
             stats->sent_staged++;
             stats->sent_staged_bytes += entries[i].bytes;
         } else {
-            stats->sent_direct += foreign(&entries[i]) != NULL;
+            stats->sent_direct += foreign_domain(&entries[i]) != NULL;
         }
     }
 }
@@ -456,12 +460,12 @@ static uint64_t next_bytes(const tmsg_stage_out_t *stage)
     return left < stage->split->chunk ? left : stage->split->chunk;
 }
 
-static uint64_t align(uint64_t offset)
+static uint64_t align_fill(uint64_t offset)
 {
     return (offset + FILL_ALIGNMENT - 1) & ~(uint64_t)(FILL_ALIGNMENT - 1);
 }
 
-static void filled(tmsg_copy_t *copy, tmsg_status_t status)
+static void fill_copied(tmsg_copy_t *copy, tmsg_status_t status)
 {
     tmsg_fill_t *fill = TMSG_CONTAINER_OF(copy, tmsg_fill_t, copy);
     tmsg_send_t *send = fill->send;
@@ -473,9 +477,10 @@ static void filled(tmsg_copy_t *copy, tmsg_status_t status)
     stage->copying--;
     if (stage->stopped) {
         give_fill(fill);
-        tmsg_send_settle(send); /* which may have waited for it */
+        /* The send may have waited for this copy. */
+        tmsg_send_settle(send);
     } else if (status != TMSG_OK) {
-        fail(stage, status);
+        fail_stage(stage, status);
     } else {
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
@@ -483,8 +488,7 @@ static void filled(tmsg_copy_t *copy, tmsg_status_t status)
     tmsg_endpoint_drop(endpoint);
 }
 
-/* Begins to copy the parts that come next and fit, as long as they are of one
- * device. */
+/* Begins to copy the next parts that fit, as long as they are of one device. */
 static tmsg_status_t copy_parts(tmsg_stage_out_t *stage, tmsg_fill_t *fill,
                                 const tmsg_domain_t *domain,
                                 tmsg_device_t device, tmsg_stream_t stream)
@@ -494,7 +498,8 @@ static tmsg_status_t copy_parts(tmsg_stage_out_t *stage, tmsg_fill_t *fill,
     uint64_t at = 0;
     tmsg_status_t status = TMSG_OK;
 
-    while (status == TMSG_OK && find_next(stage) == domain && domain != NULL) {
+    while (status == TMSG_OK && find_next_staged(stage) == domain &&
+           domain != NULL) {
         const tmsg_map_entry_t *entry = &entries[stage->tensor];
         uint64_t bytes = next_bytes(stage);
         const uint8_t *from = entry->tensor.data;
@@ -505,7 +510,7 @@ static tmsg_status_t copy_parts(tmsg_stage_out_t *stage, tmsg_fill_t *fill,
         }
         status = domain->copy_out(domain->arg, device, fill->chunk->data + at,
                                   from + stage->offset, bytes, stream);
-        at = align(at + bytes);
+        at = align_fill(at + bytes);
         fill->bytes = at;
         stage->offset += bytes;
         if (stage->offset == entry->bytes) {
@@ -516,8 +521,9 @@ static tmsg_status_t copy_parts(tmsg_stage_out_t *stage, tmsg_fill_t *fill,
     return status;
 }
 
-/* From here on the map's memory is read. A copy that nothing tells the end of
- * is waited for: one without a stream comes behind it. */
+/* Begins a copy: from here on the map's memory is read. If nothing can tell the
+ * end of the copy, this waits for it: a second copy, without a stream, comes
+ * behind the first. */
 static tmsg_status_t begin_fill(tmsg_stage_out_t *stage, tmsg_fill_t *fill,
                                 const tmsg_domain_t *domain)
 {
@@ -533,7 +539,7 @@ static tmsg_status_t begin_fill(tmsg_stage_out_t *stage, tmsg_fill_t *fill,
     if (status != TMSG_OK) {
         return status;
     }
-    fill->copy.over = filled;
+    fill->copy.over = fill_copied;
     status = copy_parts(stage, fill, domain, entry->tensor.device, stream);
     watched = fill->bytes == 0
                   ? TMSG_OK
@@ -549,7 +555,8 @@ static tmsg_status_t begin_fill(tmsg_stage_out_t *stage, tmsg_fill_t *fill,
     }
     fill->copying = true;
     stage->copying++;
-    endpoint->in_ucx++; /* it stays until that is done */
+    /* The endpoint stays until the copy is done. */
+    endpoint->in_ucx++;
     return status;
 }
 
@@ -582,16 +589,17 @@ void tmsg_stage_out_pump(tmsg_send_t *send, bool must)
     }
     stage->call.run = run_pump;
     while (status == TMSG_OK && stage->filled < FILLS &&
-           (domain = find_next(stage)) != NULL) {
+           (domain = find_next_staged(stage)) != NULL) {
         tmsg_fill_t *fill =
             &stage->fills[(stage->first + stage->filled) % FILLS];
 
-        if (fill->chunk != NULL) { /* UCX has it still */
+        /* UCX still has the chunk. */
+        if (fill->chunk != NULL) {
             return;
         }
         *fill = (tmsg_fill_t){.send = send};
         status = tmsg_chunk_take(
-            worker, chunks_of(send), domain, next_bytes(stage),
+            worker, out_chunks(send), domain, next_bytes(stage),
             must && !has_chunk(stage) ? NULL : &stage->call, &fill->chunk);
         if (status == TMSG_OK) {
             stage->filled++;
@@ -599,7 +607,7 @@ void tmsg_stage_out_pump(tmsg_send_t *send, bool must)
         }
     }
     if (status != TMSG_OK && status != TMSG_IN_PROGRESS) {
-        fail(stage, status);
+        fail_stage(stage, status);
     }
 }
 
@@ -609,13 +617,13 @@ bool tmsg_stage_out_ready(const tmsg_send_t *send, size_t index)
     const tmsg_map_entry_t *entry =
         &tmsg_map_entries(tmsg_send_map(send))[index];
 
-    if (foreign(entry) == NULL) {
+    if (foreign_domain(entry) == NULL) {
         return true;
     }
     if (stage->awaited > 0 || stage->failure != TMSG_OK) {
         return false;
     }
-    return staged(send, entry) == NULL ||
+    return staged_domain(send, entry) == NULL ||
            (stage->filled > 0 && !stage->fills[stage->first].copying);
 }
 
@@ -626,7 +634,7 @@ const uint8_t *tmsg_stage_out_take(tmsg_send_t *send, size_t index,
     tmsg_stage_out_t *stage = send->stage;
     const tmsg_map_entry_t *entry =
         &tmsg_map_entries(tmsg_send_map(send))[index];
-    const tmsg_domain_t *domain = foreign(entry);
+    const tmsg_domain_t *domain = foreign_domain(entry);
     const uint8_t *data = entry->tensor.data;
     tmsg_fill_t *fill = &stage->fills[stage->first];
 
@@ -640,7 +648,7 @@ const uint8_t *tmsg_stage_out_take(tmsg_send_t *send, size_t index,
     }
     *memory_type_p = TMSG_UCX_MEMORY_HOST;
     data = fill->chunk->data + fill->at;
-    fill->at = align(fill->at + bytes);
+    fill->at = align_fill(fill->at + bytes);
     fill->in_ucx++;
     if (fill->at == fill->bytes) {
         stage->first = (stage->first + 1) % FILLS;

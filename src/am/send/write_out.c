@@ -4,10 +4,10 @@
 #include "core/tensor.h"
 #include "serialize/header.h"
 
-/* Packs what of `map` has no data in `written`, or with `to` NULL says only how
- * many bytes that takes. */
-static tmsg_status_t pack(const tmsg_map_t *map, tmsg_map_t *written,
-                          uint8_t *to, uint64_t *bytes_p)
+/* Packs the tensors of `map` that have no data in `written`. With `to` NULL it
+ * only says how many bytes that takes. */
+static tmsg_status_t pack_broadcast(const tmsg_map_t *map, tmsg_map_t *written,
+                                    uint8_t *to, uint64_t *bytes_p)
 {
     const tmsg_map_entry_t *from = tmsg_map_entries(map);
     const tmsg_map_entry_t *entries = tmsg_map_entries(written);
@@ -39,10 +39,10 @@ tmsg_status_t tmsg_write_out(const tmsg_map_t *map, tmsg_pool_t *pool,
     if (status != TMSG_OK) {
         return status;
     }
-    (void)pack(map, made.map, NULL, &bytes);
+    (void)pack_broadcast(map, made.map, NULL, &bytes);
     status = tmsg_pool_take(pool, bytes, &made.block);
     if (status == TMSG_OK) {
-        status = pack(map, made.map, made.block.data, &bytes);
+        status = pack_broadcast(map, made.map, made.block.data, &bytes);
     }
     if (status != TMSG_OK) {
         tmsg_written_free(&made, pool);
