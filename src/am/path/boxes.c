@@ -14,21 +14,22 @@
 #include "core/log.h"
 #include "serialize/header.h"
 
-#define FEW 16 /* messages that go by UCX before a box is worth its memory */
-#define BOXES TMSG_BOX_NAPS /* a worker makes, and of its peers' looks into */
+#define FEW 16 /* messages by UCX before a box is worth its memory */
+#define BOXES                                                                  \
+    TMSG_BOX_NAPS /* most that a worker makes, and opens of its peers */
 
 static tmsg_endpoint_t *endpoint_of(tmsg_boxes_t *boxes)
 {
     return TMSG_CONTAINER_OF(boxes, tmsg_endpoint_t, boxes);
 }
 
-/* Nobody is beside this worker, as far as is known. */
+/* Forgets the peer's core: nobody is beside this worker, as far as is known. */
 static void forget_core(tmsg_worker_t *worker)
 {
     atomic_store_explicit(&worker->peer_core, 0, memory_order_relaxed);
 }
 
-static void drop(tmsg_endpoint_t *endpoint, tmsg_box_t **own)
+static void drop_box(tmsg_endpoint_t *endpoint, tmsg_box_t **own)
 {
     if (*own != NULL) {
         endpoint->worker->paths.boxes_made--;
@@ -37,11 +38,11 @@ static void drop(tmsg_endpoint_t *endpoint, tmsg_box_t **own)
     }
 }
 
-static void go_without(tmsg_endpoint_t *endpoint, const char *why)
+static void go_without_box(tmsg_endpoint_t *endpoint, const char *why)
 {
     tmsg_boxes_t *boxes = &endpoint->boxes;
 
-    drop(endpoint, &boxes->offer);
+    drop_box(endpoint, &boxes->offer);
     snprintf(boxes->why, sizeof(boxes->why), "none: %s", why);
     tmsg_log(TMSG_LOG_INFO,
              "%s: small messages go by UCX, for there is no box: %s",
@@ -58,23 +59,23 @@ const char *tmsg_boxes_words(const tmsg_endpoint_t *endpoint)
                                   : "none";
 }
 
-static void make(tmsg_endpoint_t *endpoint)
+static void make_box(tmsg_endpoint_t *endpoint)
 {
     tmsg_boxes_t *boxes = &endpoint->boxes;
 
     if (endpoint->worker->paths.boxes_made >= BOXES) {
-        go_without(endpoint, "other peers have all that a worker makes");
+        go_without_box(endpoint, "other peers have all that a worker makes");
         return;
     }
     if (tmsg_box_create(&boxes->offer) != TMSG_OK) {
-        go_without(endpoint, tmsg_error_message());
+        go_without_box(endpoint, tmsg_error_message());
         return;
     }
     endpoint->worker->paths.boxes_made++;
     if (!tmsg_control_offer(endpoint, TMSG_RING_WORD_BOX,
                             tmsg_box_shared(boxes->offer)) ||
         tmsg_control_waits(endpoint)) {
-        go_without(endpoint, "the peer cannot be told of it");
+        go_without_box(endpoint, "the peer cannot be told of it");
     }
 }
 
@@ -85,7 +86,7 @@ __attribute__((noinline)) static void wait_for_one(tmsg_endpoint_t *endpoint)
     if (endpoint->carrier == TMSG_CARRIER_SHM &&
         tmsg_carrier_may_find(endpoint, TMSG_FEATURE_BOXES) &&
         !tmsg_control_waits(endpoint) && ++boxes->waited == FEW) {
-        make(endpoint);
+        make_box(endpoint);
     }
 }
 
@@ -130,7 +131,8 @@ void tmsg_boxes_moved(tmsg_worker_t *worker)
          node = node->next) {
         tmsg_boxes_t *boxes = tmsg_boxes_at(node);
 
-        if (boxes->owes) { /* once more when all has gone */
+        /* The peer is called once more when all has gone. */
+        if (boxes->owes) {
             boxes->owes = endpoint_of(boxes)->in_ucx > 0;
             worker->boxes_owe |= boxes->owes;
             tmsg_boxes_call(boxes);
@@ -143,10 +145,12 @@ void tmsg_boxes_answered(tmsg_endpoint_t *endpoint, bool taken)
     tmsg_boxes_t *boxes = &endpoint->boxes;
 
     if (boxes->offer == NULL) {
-        return; /* the first answer counts */
+        /* Only the first answer counts. */
+        return;
     }
     if (!taken) {
-        go_without(endpoint, "the peer does not take it, and its log says why");
+        go_without_box(endpoint,
+                       "the peer does not take it, and its log says why");
         return;
     }
     boxes->out = boxes->offer;
@@ -154,7 +158,7 @@ void tmsg_boxes_answered(tmsg_endpoint_t *endpoint, bool taken)
     tmsg_shared_close_fd(tmsg_box_shared(boxes->out));
 }
 
-static bool take(tmsg_endpoint_t *endpoint, const uint8_t *offer)
+static bool take_offered_box(tmsg_endpoint_t *endpoint, const uint8_t *offer)
 {
     tmsg_boxes_t *boxes = &endpoint->boxes;
     tmsg_worker_t *worker = endpoint->worker;
@@ -178,7 +182,7 @@ static bool take(tmsg_endpoint_t *endpoint, const uint8_t *offer)
     return true;
 }
 
-/* Once a connection, whatever comes of it. */
+/* A side may offer a box once a connection, whatever comes of it. */
 void tmsg_boxes_offered(tmsg_endpoint_t *endpoint, const uint8_t *offer)
 {
     bool taken;
@@ -188,7 +192,7 @@ void tmsg_boxes_offered(tmsg_endpoint_t *endpoint, const uint8_t *offer)
         return;
     }
     endpoint->boxes.heard = true;
-    taken = take(endpoint, offer);
+    taken = take_offered_box(endpoint, offer);
     if (!taken) {
         tmsg_log(TMSG_LOG_INFO, "%s: small messages come by UCX: %s",
                  endpoint->peer, tmsg_error_message());
@@ -202,7 +206,8 @@ static void close_in(tmsg_endpoint_t *endpoint)
     tmsg_boxes_t *boxes = &endpoint->boxes;
 
     if (boxes->in != NULL) {
-        tmsg_worker_rouse(endpoint->worker); /* which naps on it, too */
+        /* The worker may nap on this box, too. */
+        tmsg_worker_rouse(endpoint->worker);
         forget_core(endpoint->worker);
         tmsg_list_remove(&endpoint->worker->boxes, &boxes->node);
         tmsg_box_free(boxes->in);
@@ -246,7 +251,7 @@ void tmsg_boxes_note_core(const tmsg_endpoint_t *endpoint)
                           memory_order_relaxed);
 }
 
-__attribute__((noinline)) static void wake(tmsg_worker_t *worker)
+__attribute__((noinline)) static void wake_boxes(tmsg_worker_t *worker)
 {
     for (tmsg_node_t *node = worker->boxes.head; node != NULL;
          node = node->next) {
@@ -257,9 +262,9 @@ __attribute__((noinline)) static void wake(tmsg_worker_t *worker)
 
 void tmsg_boxes_wake(tmsg_worker_t *worker)
 {
-    /* Not while another thread sleeps, which is woken by what is UCX's. */
+    /* While another thread sleeps, senders use UCX instead, which wakes it. */
     if (worker->paths.boxes_sleep && !worker->asleep && !worker->armed) {
-        wake(worker);
+        wake_boxes(worker);
     }
 }
 
@@ -306,7 +311,8 @@ bool tmsg_boxes_arm(tmsg_worker_t *worker)
         tmsg_box_sleep(boxes->in);
         all = all && !tmsg_boxes_next(endpoint_of(boxes), &boxed);
     }
-    return all && worker->chores.count == 0; /* what was found may be wrong */
+    /* A chore means that what was found in a box is wrong. */
+    return all && worker->chores.count == 0;
 }
 
 bool tmsg_boxes_are_intact(const tmsg_endpoint_t *endpoint)
@@ -321,8 +327,8 @@ bool tmsg_boxes_are_intact(const tmsg_endpoint_t *endpoint)
 void tmsg_boxes_end(tmsg_endpoint_t *endpoint)
 {
     close_in(endpoint);
-    drop(endpoint, &endpoint->boxes.out);
-    drop(endpoint, &endpoint->boxes.offer);
+    drop_box(endpoint, &endpoint->boxes.out);
+    drop_box(endpoint, &endpoint->boxes.offer);
     endpoint->boxes = (tmsg_boxes_t){.out = NULL};
 }
 

@@ -13,8 +13,8 @@
 #include "am/ucx/reads.h"
 #include "core/bytes.h"
 
-/* Of one call. Linux ends one before 2 GiB, which is not to be taken for memory
- * that ends there. */
+/* These bound one call. Linux ends a call before 2 GiB, which must not be taken
+ * for memory that ends there. */
 #define PLACES_MOST 64
 #define BYTES_MOST ((size_t)1 << 30)
 
@@ -34,14 +34,14 @@ void tmsg_cma_begin(tmsg_endpoint_t *endpoint)
     }
 }
 
-static void settle(tmsg_cma_out_t *out)
+static void settle_read(tmsg_cma_out_t *out)
 {
     if (out->list == NULL && !out->in_ucx) {
         out->over(out, out->status);
     }
 }
 
-static void enlist(tmsg_cma_out_t *out, tmsg_list_t *list)
+static void enlist_read(tmsg_cma_out_t *out, tmsg_list_t *list)
 {
     tmsg_list_push(list, &out->node);
     out->list = list;
@@ -54,25 +54,25 @@ static void take_back(tmsg_cma_out_t *out, tmsg_ucx_status_t status)
     out->status = status;
 }
 
-static tmsg_cma_out_t *first_of(const tmsg_list_t *list)
+static tmsg_cma_out_t *first_listed_read(const tmsg_list_t *list)
 {
     return TMSG_CONTAINER_OF(list->head, tmsg_cma_out_t, node);
 }
 
-/* The active message has gone, or never will. */
-static void handed(tmsg_cma_out_t *out, tmsg_ucx_status_t ucs)
+/* Notes that the active message has gone, or never will. */
+static void note_handed(tmsg_cma_out_t *out, tmsg_ucx_status_t ucs)
 {
     out->in_ucx = false;
     if (ucs != TMSG_UCX_OK && out->list != NULL) {
         take_back(out, ucs);
     }
-    settle(out);
+    settle_read(out);
 }
 
-static void reported(void *request, tmsg_ucx_status_t ucs, void *arg)
+static void ucx_reported_read(void *request, tmsg_ucx_status_t ucs, void *arg)
 {
     tmsg_ucx_request_free(request);
-    handed(arg, ucs);
+    note_handed(arg, ucs);
 }
 
 tmsg_ucx_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
@@ -91,14 +91,14 @@ tmsg_ucx_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
     out->endpoint = endpoint;
     out->token = ++endpoint->cma.tokens;
     out->in_ucx = true;
-    enlist(out, &endpoint->cma.lent);
+    enlist_read(out, &endpoint->cma.lent);
     tmsg_put_le(out->payload, (uint64_t)(uintptr_t)data, 8);
     tmsg_put_le(out->payload + 8, out->token, 8);
-    ucs = tmsg_endpoint_send_am(endpoint, &send, reported, out);
+    ucs = tmsg_endpoint_send_am(endpoint, &send, ucx_reported_read, out);
     if (ucs == TMSG_UCX_IN_PROGRESS) {
         return TMSG_UCX_OK;
     }
-    handed(out, ucs);
+    note_handed(out, ucs);
     return ucs;
 }
 
@@ -114,10 +114,10 @@ void tmsg_cma_end(tmsg_endpoint_t *endpoint)
     tmsg_cma_t *cma = &endpoint->cma;
 
     while (cma->lent.head != NULL) {
-        tmsg_cma_out_t *out = first_of(&cma->lent);
+        tmsg_cma_out_t *out = first_listed_read(&cma->lent);
 
         take_back(out, TMSG_UCX_CANCELED);
-        enlist(out, &cma->ended);
+        enlist_read(out, &cma->ended);
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
     cma->sends = false;
@@ -127,10 +127,10 @@ void tmsg_cma_end(tmsg_endpoint_t *endpoint)
 void tmsg_cma_chores(tmsg_endpoint_t *endpoint)
 {
     while (endpoint->cma.ended.head != NULL) {
-        tmsg_cma_out_t *out = first_of(&endpoint->cma.ended);
+        tmsg_cma_out_t *out = first_listed_read(&endpoint->cma.ended);
 
         take_back(out, TMSG_UCX_CANCELED);
-        settle(out);
+        settle_read(out);
     }
 }
 
@@ -150,8 +150,8 @@ bool tmsg_cma_arrival(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival,
     return true;
 }
 
-/* What a read is to have from the sender: some bytes of the payload and, behind
- * the last of them, its word that they are still lent. */
+/* Reads from the sender's memory some bytes of the payload and, behind the last
+ * of them, the sender's word that they are still lent. */
 static ssize_t read_some(const tmsg_endpoint_t *endpoint, uint64_t address,
                          struct iovec *here, size_t count, size_t bytes,
                          uint8_t *word)
@@ -164,14 +164,15 @@ static ssize_t read_some(const tmsg_endpoint_t *endpoint, uint64_t address,
                             there, 2, 0);
 }
 
-/* Pieces that are yet to be read, the first of them from `done` bytes on. */
+/* Describes the pieces that are yet to be read, the first of them from `done`
+ * bytes on. */
 typedef struct {
     const struct iovec *piece, *end;
     size_t done;
 } rest_t;
 
-/* Puts what the next call reads into `places`, and passes it. Gives its bytes.
- */
+/* Lists what the next call reads in `places`, and passes it. Returns the number
+ * of bytes. */
 static size_t list_next(rest_t *rest, struct iovec *places, size_t *count_p)
 {
     size_t count = 0, bytes = 0;
@@ -192,9 +193,10 @@ static size_t list_next(rest_t *rest, struct iovec *places, size_t *count_p)
     return bytes;
 }
 
-static tmsg_ucx_status_t read_all(const tmsg_endpoint_t *endpoint,
-                                  uint64_t address, const struct iovec *pieces,
-                                  size_t count, size_t *read_p)
+static tmsg_ucx_status_t read_pieces(const tmsg_endpoint_t *endpoint,
+                                     uint64_t address,
+                                     const struct iovec *pieces, size_t count,
+                                     size_t *read_p)
 {
     rest_t rest = {.piece = pieces, .end = pieces + count};
     struct iovec places[PLACES_MOST + 1];
@@ -226,10 +228,11 @@ tmsg_ucx_status_t tmsg_cma_read(tmsg_endpoint_t *endpoint,
                                 size_t *read_p)
 {
     tmsg_ucx_status_t ucs =
-        read_all(endpoint, in->address, pieces, count, read_p);
+        read_pieces(endpoint, in->address, pieces, count, read_p);
 
     if (ucs == TMSG_UCX_INVALID_ADDR && !tmsg_lease_is_readable(endpoint)) {
-        ucs = TMSG_UCX_CANCELED; /* it is not the memory alone that is gone */
+        /* Not only the memory of the payload is gone. */
+        ucs = TMSG_UCX_CANCELED;
     }
     tmsg_cma_drop(endpoint, in, ucs != TMSG_UCX_OK);
     return ucs;
@@ -266,7 +269,8 @@ void tmsg_cma_drop(tmsg_endpoint_t *endpoint, const tmsg_cma_in_t *in,
     }
 }
 
-static tmsg_cma_out_t *find(const tmsg_endpoint_t *endpoint, uint64_t token)
+static tmsg_cma_out_t *find_lent(const tmsg_endpoint_t *endpoint,
+                                 uint64_t token)
 {
     for (tmsg_node_t *node = endpoint->cma.lent.head; node != NULL;
          node = node->next) {
@@ -297,12 +301,13 @@ tmsg_ucx_status_t tmsg_read_arrived(const tmsg_arrival_t *arrival)
         arrival->head.body_bytes < TMSG_READ_ANSWER_BYTES) {
         return TMSG_UCX_OK;
     }
-    out = find(endpoint, tmsg_get_le(arrival->body + 1, 8));
-    if (out != NULL) { /* else it was given up meanwhile */
+    out = find_lent(endpoint, tmsg_get_le(arrival->body + 1, 8));
+    /* A payload may have been given up meanwhile. */
+    if (out != NULL) {
         tmsg_endpoint_hold(endpoint);
         take_back(out, word == TMSG_READ_WORD_DONE ? TMSG_UCX_OK
                                                    : TMSG_UCX_REJECTED);
-        settle(out);
+        settle_read(out);
         tmsg_endpoint_drop(endpoint);
     }
     return TMSG_UCX_OK;

@@ -8,9 +8,10 @@
 #include "am/worker/engine.h"
 #include "core/log.h"
 
-#define QUIET_MOST 256  /* turns, before the loop alone looks */
-#define LISTEN_EVERY 16 /* of those that write, where nothing is heard */
-#define TURNS_BYTES ((size_t)1024 * 1024) /* of all lanes at a time */
+#define QUIET_MOST                                                             \
+    256 /* turns without bytes, after which the loop alone looks */
+#define LISTEN_EVERY 16 /* turns between reads, while nothing is heard */
+#define TURNS_BYTES ((size_t)1024 * 1024) /* of all lanes in one round */
 
 #define MOVER_ADDRESS(name) &tmsg_mover_##name,
 
@@ -45,7 +46,7 @@ uint64_t tmsg_lane_ahead(const tmsg_endpoint_t *endpoint)
     return ahead > 0 ? ahead : TMSG_LANE_AHEAD_MOST;
 }
 
-/* The mover that a large message may be meant for; NULL: there is none. */
+/* Returns the mover that a large message may be meant for, or NULL. */
 static const tmsg_mover_t *find_mover(const tmsg_endpoint_t *endpoint)
 {
     const tmsg_lane_t *lane = endpoint->paths.lane;
@@ -114,8 +115,9 @@ void tmsg_lane_adopt(tmsg_lane_t *lane, const tmsg_mover_t *mover,
     endpoint->paths.lane = lane;
 }
 
-/* The dialling side may never have heard that it stands: it goes without then,
- * and asks for nothing by it. Where it has heard, it loses it, too, and ends
+/* Returns whether the endpoint may go on without the lane. The dialling side
+ * may never have heard that the lane stands: then it goes without, too, and
+ * asks for nothing by it. If it has heard, it loses the lane as well, and ends
  * the connection itself. */
 static bool may_go_without(const tmsg_lane_t *lane)
 {
@@ -123,7 +125,7 @@ static bool may_go_without(const tmsg_lane_t *lane)
            lane->endpoint->pulled.count == 0;
 }
 
-static void shut(tmsg_lane_t *lane)
+static void shut_lane(tmsg_lane_t *lane)
 {
     lane->lost = true;
     if (lane->listed) {
@@ -135,7 +137,7 @@ static void shut(tmsg_lane_t *lane)
 
 void tmsg_lane_lose(tmsg_lane_t *lane, tmsg_status_t status, const char *why)
 {
-    shut(lane);
+    shut_lane(lane);
     if (status == TMSG_ERR_PEER_LOST && may_go_without(lane)) {
         tmsg_lane_go_without(lane->endpoint, "lane", why);
     } else if (status == TMSG_ERR_PEER_LOST) {
@@ -145,8 +147,8 @@ void tmsg_lane_lose(tmsg_lane_t *lane, tmsg_status_t status, const char *why)
     }
 }
 
-/* The socket of one that stands; < 0: there is none. */
-static int socket_of(const tmsg_lane_t *lane)
+/* Returns the socket of a lane that stands; < 0: there is none. */
+static int socket_of_lane(const tmsg_lane_t *lane)
 {
     return stands(lane) && lane->mover->socket != NULL
                ? lane->mover->socket(lane)
@@ -156,7 +158,7 @@ static int socket_of(const tmsg_lane_t *lane)
 int tmsg_lane_look(tmsg_endpoint_t *endpoint, const tmsg_unacked_t **unacked_p)
 {
     tmsg_lane_t *lane = endpoint->paths.lane;
-    int fd = socket_of(lane);
+    int fd = socket_of_lane(lane);
 
     if (lane != NULL && lane->mover->look != NULL) {
         lane->mover->look(lane);
@@ -170,7 +172,7 @@ int tmsg_lane_look(tmsg_endpoint_t *endpoint, const tmsg_unacked_t **unacked_p)
 
 int tmsg_lane_peek(const tmsg_endpoint_t *endpoint, tmsg_unacked_t *unacked)
 {
-    int fd = socket_of(endpoint->paths.lane);
+    int fd = socket_of_lane(endpoint->paths.lane);
 
     if (fd >= 0) {
         *unacked = endpoint->paths.lane->unacked;
@@ -191,7 +193,7 @@ void tmsg_lane_give_up(tmsg_endpoint_t *endpoint, const char *why)
 {
     tmsg_lane_t *lane = endpoint->paths.lane;
 
-    shut(lane);
+    shut_lane(lane);
     if (may_go_without(lane)) {
         tmsg_lane_go_without(endpoint, "lane", why);
     } else {
@@ -207,7 +209,7 @@ void tmsg_lane_end(tmsg_endpoint_t *endpoint)
         return;
     }
     endpoint->paths.lane = NULL;
-    shut(lane);
+    shut_lane(lane);
     tmsg_lane_drop(lane);
     lane->mover->free(lane);
 }
@@ -229,7 +231,7 @@ bool tmsg_lane_was_claimed(const tmsg_endpoint_t *endpoint)
     return endpoint->paths.is_lane || endpoint->paths.late_lane;
 }
 
-static void enlist(tmsg_lane_t *lane)
+static void enlist_lane(tmsg_lane_t *lane)
 {
     if (!lane->listed) {
         tmsg_list_push(&lane->endpoint->worker->lanes, &lane->node);
@@ -244,7 +246,7 @@ void tmsg_lane_stir(tmsg_endpoint_t *endpoint)
     if (stands(lane)) {
         lane->quiet = 0;
         lane->silent = 0;
-        enlist(lane);
+        enlist_lane(lane);
     }
 }
 
@@ -255,9 +257,9 @@ void tmsg_lane_ponged(tmsg_endpoint_t *endpoint)
     }
 }
 
-/* Those that have been still for a while are left to the loop. Gives the bytes
- * that were moved. */
-static size_t turn(tmsg_lane_t *lane)
+/* Gives a lane its turn, and returns the bytes that were moved. Lanes that have
+ * been still for a while are left to the loop. */
+static size_t turn_lane(tmsg_lane_t *lane)
 {
     size_t most = tmsg_lane_turn_bytes(lane);
     size_t written = tmsg_lane_write(lane, most), read = 0;
@@ -273,13 +275,13 @@ static size_t turn(tmsg_lane_t *lane)
     }
     if (!lane->lost &&
         (lane->quiet < QUIET_MOST || !lane->mover->await(lane))) {
-        enlist(lane);
+        enlist_lane(lane);
     }
     return written + read;
 }
 
-/* All of them together have no more than one would: the rest has the next
- * turn. */
+/* Gives the lanes their turns. All of them together move no more than one
+ * would; the rest has the next turn. */
 unsigned tmsg_lanes_turn(tmsg_worker_t *worker)
 {
     size_t count = worker->lanes.count, moved = 0;
@@ -294,7 +296,7 @@ unsigned tmsg_lanes_turn(tmsg_worker_t *worker)
 
         lane->listed = false;
         tmsg_endpoint_hold(endpoint);
-        bytes = turn(lane);
+        bytes = turn_lane(lane);
         tmsg_endpoint_drop(endpoint);
         busy += bytes > 0;
         moved += bytes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What goes by a lane: parts, each behind a header.
+/* Writes and reads what goes by a lane: parts, each behind a header.
  *
  *      0     1     2     3     4     5     6     7
  *   +-----+-----+-----+-----+-----+-----+-----+-----+
@@ -24,10 +24,10 @@
 #include "core/error.h"
 #include "core/probe.h"
 
-/* Bytes that a turn moves in each direction; fewer, which the mover says, while
- * small messages pass by the same endpoint. */
+/* A turn moves so many bytes in each direction. While small messages pass by
+ * the same endpoint it moves fewer, which the mover says. */
 #define LONE_TURN_BYTES ((size_t)1024 * 1024)
-#define PLACES_MOST (IOV_MAX - 1) /* by one call; of a header is one more */
+#define PLACES_MOST (IOV_MAX - 1) /* by one call; a header takes one more */
 
 static void begin_bytes(tmsg_lane_bytes_t *bytes, const void *data,
                         size_t count, uint64_t length)
@@ -38,7 +38,7 @@ static void begin_bytes(tmsg_lane_bytes_t *bytes, const void *data,
     bytes->left = length;
 }
 
-/* The next of them, `most` at most; gives the number of places. */
+/* Lists the next bytes, `most` at most. Returns the number of places. */
 static size_t list_bytes(const tmsg_lane_bytes_t *bytes, size_t most,
                          struct iovec *places, size_t room)
 {
@@ -116,8 +116,8 @@ static void end_piece(tmsg_lane_t *lane, tmsg_ucx_status_t ucs)
     }
 }
 
-/* Where the kernel stopped: at what it cannot read, or there was a reason that
- * is gone. */
+/* Returns where the kernel stopped: at memory that it cannot read, or at the
+ * first place, if the reason is gone by now. */
 static const void *find_unreadable(const struct iovec *places, size_t count)
 {
     const void *found = NULL;
@@ -128,9 +128,9 @@ static const void *find_unreadable(const struct iovec *places, size_t count)
     return found != NULL || count == 0 ? found : places[0].iov_base;
 }
 
-/* The memory of a part is gone: its message fails, and nothing else. What the
- * peer has of the part makes it wait for the rest, which would make a message
- * whole that is not, were it there before the ABORT. */
+/* Fails the message of a part whose memory is gone, and nothing else. A peer
+ * that has some of the part waits for its rest. That rest must not be there
+ * before the ABORT: it would make a message whole that is not. */
 static void fill_up(tmsg_lane_t *lane, const struct iovec *places, size_t count)
 {
     tmsg_lane_out_t *out = &lane->out;
@@ -163,7 +163,8 @@ static void give_up_piece(tmsg_lane_t *lane, const struct iovec *places,
     }
 }
 
-/* Whether the peer has the ABORT: it has answered a ping that was behind it. */
+/* Returns whether the peer has the ABORT: it has answered a ping that was sent
+ * behind it. */
 static bool may_fill(tmsg_lane_t *lane)
 {
     tmsg_lane_out_t *out = &lane->out;
@@ -200,8 +201,8 @@ static size_t list_zeros(const tmsg_lane_bytes_t *bytes, size_t most,
     return count;
 }
 
-/* What one call is to write: the rest of a header, and bytes behind it, of
- * `most` together. Gives the number of places. */
+/* Lists what one call is to write: the rest of a header, and bytes behind it,
+ * `most` together. Returns the number of places. */
 static size_t list_out(tmsg_lane_out_t *out, size_t most, struct iovec *places)
 {
     size_t heads = out->header_left > 0;
@@ -295,8 +296,9 @@ static void end_part(tmsg_lane_t *lane, tmsg_ucx_status_t ucs)
     }
 }
 
-/* What is left to be read of a part; of a header it is no matter. */
-static void expect(tmsg_lane_t *lane, size_t most)
+/* Tells the mover what is left to be read of a part. For a header that is no
+ * matter. */
+static void expect_rest(tmsg_lane_t *lane, size_t most)
 {
     const tmsg_lane_in_t *in = &lane->in;
     bool heads = in->header_read < sizeof(in->header);
@@ -307,8 +309,8 @@ static void expect(tmsg_lane_t *lane, size_t most)
     }
 }
 
-/* Where the next bytes go, `most` at most; gives the number of places. 0: they
- * are thrown away. */
+/* Lists where the next bytes go, `most` at most. Returns the number of places;
+ * 0: the bytes are thrown away. */
 static size_t list_in(tmsg_lane_in_t *in, size_t most, struct iovec *places)
 {
     if (in->header_read < sizeof(in->header)) {
@@ -321,7 +323,7 @@ static size_t list_in(tmsg_lane_in_t *in, size_t most, struct iovec *places)
                : list_bytes(&in->bytes, most, places, PLACES_MOST);
 }
 
-static size_t receive(tmsg_lane_t *lane, size_t most)
+static size_t read_part_bytes(tmsg_lane_t *lane, size_t most)
 {
     struct iovec places[PLACES_MOST];
     uint64_t left = lane->in.bytes.left;
@@ -342,8 +344,8 @@ size_t tmsg_lane_read(tmsg_lane_t *lane, size_t most)
         bool heads = in->header_read < sizeof(in->header);
         size_t moved;
 
-        expect(lane, most);
-        moved = receive(lane, most - all);
+        expect_rest(lane, most);
+        moved = read_part_bytes(lane, most - all);
         if (moved == 0) {
             break;
         }
@@ -362,7 +364,8 @@ size_t tmsg_lane_read(tmsg_lane_t *lane, size_t most)
         }
     }
     if (!lane->lost) {
-        expect(lane, most); /* what is left is to wake who sleeps now */
+        /* The rest of a part is to wake a thread that sleeps now. */
+        expect_rest(lane, most);
     }
     return all;
 }

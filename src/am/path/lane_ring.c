@@ -15,8 +15,8 @@
 #define AHEAD ((uint64_t)4 * 1024 * 1024)
 #define TURN_BYTES ((size_t)64 * 1024)
 
-/* What the peer's words about rings are about: a lane of theirs, or none yet.
- */
+/* Returns whether the peer's words about rings have a lane to be about: one of
+ * rings, or none yet. */
 static bool may_be_taken(const tmsg_endpoint_t *endpoint)
 {
     const tmsg_lane_t *lane = endpoint->paths.lane;
@@ -25,8 +25,9 @@ static bool may_be_taken(const tmsg_endpoint_t *endpoint)
            (lane == NULL || (lane->maker == &tmsg_mover_ring && !lane->lost));
 }
 
-/* NULL: no memory. */
-static tmsg_lane_ring_t *lane_of(tmsg_endpoint_t *endpoint)
+/* Returns the endpoint's lane, and makes it if there is none; NULL without
+ * memory. */
+static tmsg_lane_ring_t *ring_lane_of(tmsg_endpoint_t *endpoint)
 {
     if (endpoint->paths.lane == NULL) {
         tmsg_lane_ring_t *ring = calloc(1, sizeof(*ring));
@@ -41,50 +42,51 @@ static tmsg_lane_ring_t *lane_of(tmsg_endpoint_t *endpoint)
     return tmsg_lane_ring_of(endpoint->paths.lane);
 }
 
-static void go_without(tmsg_endpoint_t *endpoint, const char *why)
+static void go_without_ring(tmsg_endpoint_t *endpoint, const char *why)
 {
     endpoint->paths.ringless = true;
     tmsg_lane_go_without(endpoint, "ring", why);
 }
 
-static bool sends(const tmsg_lane_t *lane)
+static bool ring_sends(const tmsg_lane_t *lane)
 {
     return tmsg_lane_ring_of(lane)->out != NULL &&
            !lane->endpoint->paths.ringless;
 }
 
-static bool receives(const tmsg_lane_t *lane)
+static bool ring_receives(const tmsg_lane_t *lane)
 {
     return tmsg_lane_ring_of(lane)->in != NULL;
 }
 
-static bool may_send(const tmsg_endpoint_t *endpoint)
+static bool may_send_by_ring(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->carrier == TMSG_CARRIER_SHM && may_be_taken(endpoint) &&
            !endpoint->paths.ringless;
 }
 
-/* The peer is told of a new ring, and says by PULL whether it has found it. */
-static bool make(tmsg_endpoint_t *endpoint)
+/* Makes this side's ring and tells the peer of it. The peer's PULL then says
+ * whether it has found the ring. */
+static bool make_ring(tmsg_endpoint_t *endpoint)
 {
-    tmsg_lane_ring_t *ring = lane_of(endpoint);
+    tmsg_lane_ring_t *ring = ring_lane_of(endpoint);
 
     if (ring != NULL && ring->out != NULL) {
         return true;
     }
     if (ring == NULL || tmsg_ring_create(&ring->out) != TMSG_OK) {
-        go_without(endpoint, tmsg_error_message());
+        go_without_ring(endpoint, tmsg_error_message());
         return false;
     }
     if (!tmsg_control_offer(endpoint, TMSG_RING_WORD_OFFER,
                             tmsg_ring_shared(ring->out))) {
-        go_without(endpoint, "no memory to tell the peer of it");
+        go_without_ring(endpoint, "no memory to tell the peer of it");
         return false;
     }
     return true;
 }
 
-static bool take(tmsg_endpoint_t *endpoint, const uint8_t *offer)
+static bool take_offered_ring(tmsg_endpoint_t *endpoint, const uint8_t *offer)
 {
     tmsg_lane_ring_t *ring;
 
@@ -93,14 +95,15 @@ static bool take(tmsg_endpoint_t *endpoint, const uint8_t *offer)
                        "no memory is shared here, or there is no socket");
         return false;
     }
-    ring = lane_of(endpoint);
+    ring = ring_lane_of(endpoint);
     return ring != NULL && tmsg_ring_open((pid_t)endpoint->peer_hello.pid,
                                           (int)tmsg_get_le(offer, 4), offer + 4,
                                           &ring->in) == TMSG_OK;
 }
 
-/* Once a connection, whatever comes of it. */
-static void offered(tmsg_endpoint_t *endpoint, const uint8_t *offer)
+/* Takes or refuses the ring that the peer offers, once a connection, whatever
+ * comes of it. */
+static void note_ring_offer(tmsg_endpoint_t *endpoint, const uint8_t *offer)
 {
     bool taken;
 
@@ -109,7 +112,7 @@ static void offered(tmsg_endpoint_t *endpoint, const uint8_t *offer)
         return;
     }
     endpoint->paths.ring_offered = true;
-    taken = take(endpoint, offer);
+    taken = take_offered_ring(endpoint, offer);
     if (!taken) {
         tmsg_log(TMSG_LOG_INFO, "%s: large payloads come by UCX: %s",
                  endpoint->peer, tmsg_error_message());
@@ -118,14 +121,14 @@ static void offered(tmsg_endpoint_t *endpoint, const uint8_t *offer)
                       taken ? TMSG_RING_WORD_TAKEN : TMSG_RING_WORD_REFUSED);
 }
 
-/* The first answer to an offer counts. */
-static void answered(tmsg_endpoint_t *endpoint, bool taken)
+/* Notes the peer's answer. The first answer to an offer counts. */
+static void note_ring_answer(tmsg_endpoint_t *endpoint, bool taken)
 {
     const tmsg_lane_t *lane = endpoint->paths.lane;
     tmsg_shared_t *shared;
 
     if (lane == NULL || lane->maker != &tmsg_mover_ring || lane->lost ||
-        !sends(lane)) {
+        !ring_sends(lane)) {
         return;
     }
     shared = tmsg_ring_shared(tmsg_lane_ring_of(lane)->out);
@@ -134,7 +137,7 @@ static void answered(tmsg_endpoint_t *endpoint, bool taken)
     }
     tmsg_shared_close_fd(shared);
     if (!taken) {
-        go_without(
+        go_without_ring(
             endpoint,
             "the peer does not take this side's ring, and its log says why");
     }
@@ -164,11 +167,11 @@ tmsg_ucx_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival)
         tmsg_lane_stir(endpoint);
         break;
     case TMSG_RING_WORD_OFFER:
-        offered(endpoint, arrival->body + 1);
+        note_ring_offer(endpoint, arrival->body + 1);
         break;
     case TMSG_RING_WORD_TAKEN:
     case TMSG_RING_WORD_REFUSED:
-        answered(endpoint, arrival->body[0] == TMSG_RING_WORD_TAKEN);
+        note_ring_answer(endpoint, arrival->body[0] == TMSG_RING_WORD_TAKEN);
         break;
     case TMSG_RING_WORD_BOX:
         tmsg_boxes_offered(endpoint, arrival->body + 1);
@@ -178,13 +181,13 @@ tmsg_ucx_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival)
         tmsg_boxes_answered(endpoint,
                             arrival->body[0] == TMSG_RING_WORD_BOX_TAKEN);
         break;
-    default: /* of a version to come */
+    default: /* a word of a later version */
         break;
     }
     return TMSG_UCX_OK;
 }
 
-static size_t judge(tmsg_lane_t *lane, size_t moved)
+static size_t judge_ring_bytes(tmsg_lane_t *lane, size_t moved)
 {
     if (moved == TMSG_RING_WRONG) {
         tmsg_lane_lose(lane, TMSG_ERR_MALFORMED,
@@ -200,7 +203,8 @@ static size_t write_ring(tmsg_lane_t *lane, struct iovec *from, size_t count)
 
     return ring->out == NULL
                ? 0
-               : judge(lane, tmsg_ring_write(ring->out, from, count));
+               : judge_ring_bytes(lane,
+                                  tmsg_ring_write(ring->out, from, count));
 }
 
 static size_t read_ring(tmsg_lane_t *lane, struct iovec *into, size_t count,
@@ -211,12 +215,13 @@ static size_t read_ring(tmsg_lane_t *lane, struct iovec *into, size_t count,
     if (ring->in == NULL) {
         return 0;
     }
-    return judge(lane, count == 0 ? tmsg_ring_skip(ring->in, most)
-                                  : tmsg_ring_read(ring->in, into, count));
+    return judge_ring_bytes(lane, count == 0
+                                      ? tmsg_ring_skip(ring->in, most)
+                                      : tmsg_ring_read(ring->in, into, count));
 }
 
-/* The peer that sleeps is woken for what was moved. */
-static void wake(tmsg_lane_t *lane)
+/* Wakes the peer, if it sleeps, for what was moved. */
+static void wake_ring_peer(tmsg_lane_t *lane)
 {
     const tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
     bool of_out = ring->out != NULL && tmsg_ring_is_awaited(ring->out);
@@ -227,7 +232,7 @@ static void wake(tmsg_lane_t *lane)
     }
 }
 
-static bool await(tmsg_lane_t *lane)
+static bool await_rings(tmsg_lane_t *lane)
 {
     const tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
 
@@ -235,7 +240,7 @@ static bool await(tmsg_lane_t *lane)
            (!tmsg_lane_has_output(lane) || tmsg_ring_await(ring->out));
 }
 
-static bool has_work(const tmsg_lane_t *lane)
+static bool rings_have_work(const tmsg_lane_t *lane)
 {
     const tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
 
@@ -244,20 +249,20 @@ static bool has_work(const tmsg_lane_t *lane)
             tmsg_ring_is_movable(ring->out));
 }
 
-static void look(tmsg_lane_t *lane)
+static void look_at_rings(tmsg_lane_t *lane)
 {
-    if (has_work(lane)) {
+    if (rings_have_work(lane)) {
         tmsg_lane_stir(lane->endpoint);
     }
 }
 
-static uint64_t ahead_of(const tmsg_lane_t *lane)
+static uint64_t ring_ahead(const tmsg_lane_t *lane)
 {
     (void)lane;
     return AHEAD;
 }
 
-static bool is_intact(const tmsg_lane_t *lane)
+static bool rings_are_intact(const tmsg_lane_t *lane)
 {
     const tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
 
@@ -265,12 +270,13 @@ static bool is_intact(const tmsg_lane_t *lane)
            (ring->in == NULL || tmsg_ring_is_intact(ring->in));
 }
 
-static void shut(tmsg_lane_t *lane)
+static void shut_ring_lane(tmsg_lane_t *lane)
 {
-    (void)lane; /* the peer reads and writes for itself, as we do */
+    /* Each side reads and writes for itself, so nothing has to be stopped. */
+    (void)lane;
 }
 
-static void release(tmsg_lane_t *lane)
+static void free_ring_lane(tmsg_lane_t *lane)
 {
     tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
 
@@ -283,17 +289,17 @@ const tmsg_mover_t tmsg_mover_ring = {
     .ready = "ring",
     .unready = "none",
     .turn_bytes = TURN_BYTES,
-    .may_send = may_send,
-    .make = make,
-    .sends = sends,
-    .receives = receives,
+    .may_send = may_send_by_ring,
+    .make = make_ring,
+    .sends = ring_sends,
+    .receives = ring_receives,
     .write = write_ring,
     .read = read_ring,
-    .moved = wake,
-    .await = await,
-    .look = look,
-    .ahead = ahead_of,
-    .is_intact = is_intact,
-    .shut = shut,
-    .free = release,
+    .moved = wake_ring_peer,
+    .await = await_rings,
+    .look = look_at_rings,
+    .ahead = ring_ahead,
+    .is_intact = rings_are_intact,
+    .shut = shut_ring_lane,
+    .free = free_ring_lane,
 };

@@ -23,20 +23,21 @@
 
 #define ID_BYTES 4
 #define CLAIM_BYTES (ID_BYTES + TMSG_PROOF_BYTES)
-#define SPARED 16 /* descriptors that are left to connections before lanes */
+#define SPARED 16 /* descriptors that lanes leave to connections */
 #define AHEAD_LEAST ((uint64_t)4 * 1024 * 1024)
-#define AHEAD_PER_US ((uint64_t)12500) /* which 100 Gb/s carry */
-/* What else has come waits while the kernel copies the bytes of a turn. */
+#define AHEAD_PER_US ((uint64_t)12500) /* what 100 Gb/s carry */
+/* Whatever else has come waits while the kernel copies the bytes of a turn. */
 #define TURN_BYTES ((size_t)128 * 1024)
-#define LOW_MOST ((uint64_t)256 * 1024) /* that are waited for, to be read */
+#define LOW_MOST ((uint64_t)256 * 1024) /* most bytes that a read waits for */
 #define LOW_LEAST ((uint64_t)64 * 1024)
 
-static void go_without(tmsg_endpoint_t *endpoint, const char *why)
+static void go_without_lane(tmsg_endpoint_t *endpoint, const char *why)
 {
     tmsg_lane_go_without(endpoint, "lane", why);
 }
 
-/* As the handshake took, which no process had to answer. */
+/* Measures `ahead` by the time that the TCP handshake took, because no process
+ * had to answer that. */
 static void measure_ahead(tmsg_lane_tcp_t *tcp)
 {
     struct tcp_info info = {0};
@@ -52,7 +53,7 @@ static void measure_ahead(tmsg_lane_tcp_t *tcp)
     }
 }
 
-/* Its words, or NULL where there may be one. */
+/* Returns in words why there can be no lane, or NULL if there may be one. */
 static const char *ruled_out(const tmsg_endpoint_t *endpoint)
 {
     uint32_t both = endpoint->ucx == NULL ? 0
@@ -71,7 +72,7 @@ static const char *ruled_out(const tmsg_endpoint_t *endpoint)
     return NULL;
 }
 
-static void want(tmsg_lane_tcp_t *tcp, bool writing)
+static void want_writing(tmsg_lane_tcp_t *tcp, bool writing)
 {
     if (tcp->writes != writing && tcp->source.fd >= 0) {
         tcp->writes = writing;
@@ -80,17 +81,20 @@ static void want(tmsg_lane_tcp_t *tcp, bool writing)
     }
 }
 
-/* While it does not stand nothing is lost with it. */
-static void give_up(tmsg_endpoint_t *endpoint, const char *why)
+/* Ends a lane by which nothing has gone yet, so that nothing is lost with
+ * it. */
+static void give_up_tcp_lane(tmsg_endpoint_t *endpoint, const char *why)
 {
-    go_without(endpoint, why);
+    go_without_lane(endpoint, why);
     tmsg_lane_end(endpoint);
 }
 
-static void ready(tmsg_source_t *source, uint32_t events);
+static void lane_socket_ready(tmsg_source_t *source, uint32_t events);
 
-/* Errors: NO_MEMORY, IO; the socket is closed then. */
-static tmsg_status_t adopt(tmsg_endpoint_t *endpoint, int fd, uint32_t events)
+/* Makes the socket the endpoint's lane. On error the socket is closed. Errors:
+ * NO_MEMORY, IO. */
+static tmsg_status_t adopt_lane_socket(tmsg_endpoint_t *endpoint, int fd,
+                                       uint32_t events)
 {
     tmsg_lane_tcp_t *tcp = calloc(1, sizeof(*tcp));
     tmsg_status_t status;
@@ -101,7 +105,7 @@ static tmsg_status_t adopt(tmsg_endpoint_t *endpoint, int fd, uint32_t events)
     }
     tcp->fd = fd;
     tcp->measured = UINT64_MAX;
-    tcp->source.ready = ready;
+    tcp->source.ready = lane_socket_ready;
     tcp->writes = (events & EPOLLOUT) != 0;
     status = tmsg_loop_add(&endpoint->worker->loop, &tcp->source, fd, events);
     if (status != TMSG_OK) {
@@ -114,11 +118,11 @@ static tmsg_status_t adopt(tmsg_endpoint_t *endpoint, int fd, uint32_t events)
     return TMSG_OK;
 }
 
-/* That who dials a lane is who dialled the connection: of its token and, with
- * keys, by the key of its frames. */
-static void prove(const tmsg_endpoint_t *endpoint, uint32_t id,
-                  const tmsg_frame_macs_t *macs,
-                  uint8_t proof[TMSG_PROOF_BYTES])
+/* Proves that the side that dials a lane is the one that dialled the
+ * connection: by the token of that and, with keys, by the key of its frames. */
+static void prove_dialler(const tmsg_endpoint_t *endpoint, uint32_t id,
+                          const tmsg_frame_macs_t *macs,
+                          uint8_t proof[TMSG_PROOF_BYTES])
 {
     uint8_t said[ID_BYTES + TMSG_TOKEN_BYTES];
 
@@ -127,24 +131,24 @@ static void prove(const tmsg_endpoint_t *endpoint, uint32_t id,
     tmsg_proof_lane(macs->on ? macs->key : NULL, said, sizeof(said), proof);
 }
 
-static void introduce(tmsg_lane_tcp_t *tcp)
+static void introduce_lane(tmsg_lane_tcp_t *tcp)
 {
     tmsg_endpoint_t *endpoint = tcp->lane.endpoint;
     uint8_t claim[CLAIM_BYTES];
 
     tmsg_put_le(claim, endpoint->peer_id, ID_BYTES);
-    prove(endpoint, endpoint->peer_id, &endpoint->link.stream.tx,
-          claim + ID_BYTES);
+    prove_dialler(endpoint, endpoint->peer_id, &endpoint->link.stream.tx,
+                  claim + ID_BYTES);
     if (tmsg_frame_queue(&tcp->stream, TMSG_FRAME_LANE, claim, sizeof(claim)) !=
         TMSG_OK) {
-        give_up(endpoint, tmsg_error_message());
+        give_up_tcp_lane(endpoint, tmsg_error_message());
         return;
     }
-    want(tcp, tmsg_frame_pending(&tcp->stream) > 0);
+    want_writing(tcp, tmsg_frame_pending(&tcp->stream) > 0);
 }
 
-/* Nothing but parts goes by it, and for long nothing may. */
-static void tune(tmsg_lane_tcp_t *tcp)
+/* Tunes the socket for parts alone, which may not come for long. */
+static void tune_lane(tmsg_lane_tcp_t *tcp)
 {
     uint32_t timeout_ms = tcp->lane.endpoint->worker->context->peer_timeout_ms;
 
@@ -155,31 +159,32 @@ static void tune(tmsg_lane_tcp_t *tcp)
     measure_ahead(tcp);
 }
 
-static void dialled(tmsg_lane_tcp_t *tcp)
+static void finish_lane_dial(tmsg_lane_tcp_t *tcp)
 {
     tmsg_endpoint_t *endpoint = tcp->lane.endpoint;
     tmsg_status_t status = tmsg_sock_connect_result(tcp->fd, endpoint->peer);
 
     if (status == TMSG_OK) {
         tcp->connected = true;
-        tune(tcp);
-        introduce(tcp);
+        tune_lane(tcp);
+        introduce_lane(tcp);
     } else if (status != TMSG_IN_PROGRESS) {
-        give_up(endpoint, tmsg_error_message());
+        give_up_tcp_lane(endpoint, tmsg_error_message());
     }
 }
 
-/* The peer has it for the lane, too: nothing but parts follows. */
+/* Makes the lane stand. The peer takes the connection for the lane, too, so
+ * that nothing but parts follows. */
 static void stand(tmsg_lane_tcp_t *tcp)
 {
     tmsg_frame_free(&tcp->stream);
     tcp->lane.stands = true;
-    want(tcp, false);
+    want_writing(tcp, false);
     tmsg_log(TMSG_LOG_DEBUG, "%s: large payloads go by a lane",
              tcp->lane.endpoint->peer);
 }
 
-static void hear(tmsg_lane_tcp_t *tcp)
+static void hear_lane_answer(tmsg_lane_tcp_t *tcp)
 {
     const uint8_t *data;
     uint8_t type;
@@ -198,28 +203,29 @@ static void hear(tmsg_lane_tcp_t *tcp)
     if (status == TMSG_OK) {
         stand(tcp);
     } else if (status != TMSG_IN_PROGRESS) {
-        give_up(tcp->lane.endpoint, tmsg_error_message());
+        give_up_tcp_lane(tcp->lane.endpoint, tmsg_error_message());
     }
 }
 
-static void ready(tmsg_source_t *source, uint32_t events)
+static void lane_socket_ready(tmsg_source_t *source, uint32_t events)
 {
     tmsg_lane_tcp_t *tcp = TMSG_CONTAINER_OF(source, tmsg_lane_tcp_t, source);
 
     if (!tcp->connected) {
-        dialled(tcp);
+        finish_lane_dial(tcp);
     } else if (tcp->lane.stands) {
         tmsg_lane_stir(tcp->lane.endpoint);
     } else {
         if (events & EPOLLOUT) {
-            tmsg_frame_flush(&tcp->stream); /* an error shows in reading */
-            want(tcp, tmsg_frame_pending(&tcp->stream) > 0);
+            /* An error shows in reading. */
+            tmsg_frame_flush(&tcp->stream);
+            want_writing(tcp, tmsg_frame_pending(&tcp->stream) > 0);
         }
-        hear(tcp);
+        hear_lane_answer(tcp);
     }
 }
 
-static void begin(tmsg_endpoint_t *endpoint)
+static void begin_tcp_lane(tmsg_endpoint_t *endpoint)
 {
     const char *why = ruled_out(endpoint);
     tmsg_address_t address;
@@ -230,7 +236,7 @@ static void begin(tmsg_endpoint_t *endpoint)
         return;
     }
     if (why != NULL) {
-        go_without(endpoint, why);
+        go_without_lane(endpoint, why);
         return;
     }
     status = tmsg_ucx_check_descriptors(endpoint->link.fd, SPARED);
@@ -241,19 +247,20 @@ static void begin(tmsg_endpoint_t *endpoint)
         status = tmsg_sock_connect(&endpoint->link.url, &address, &fd);
     }
     if (status == TMSG_OK || status == TMSG_IN_PROGRESS) {
-        status = adopt(endpoint, fd, EPOLLIN | EPOLLOUT);
+        status = adopt_lane_socket(endpoint, fd, EPOLLIN | EPOLLOUT);
     }
     if (status != TMSG_OK) {
-        go_without(endpoint, tmsg_error_message());
+        go_without_lane(endpoint, tmsg_error_message());
         return;
     }
     tmsg_frame_init(&tmsg_lane_tcp_of(endpoint->paths.lane)->stream, fd,
                     TMSG_HANDSHAKE_BYTES);
 }
 
-/* One that came late: whoever dialled it has done with the connection. */
-static bool is_late(const tmsg_endpoint_t *connection, const uint8_t *data,
-                    size_t bytes)
+/* Returns whether a claim came late: its endpoint is gone, and the side that
+ * dialled the lane has done with it. */
+static bool claim_is_late(const tmsg_endpoint_t *connection,
+                          const uint8_t *data, size_t bytes)
 {
     const tmsg_endpoint_t *endpoint =
         bytes == CLAIM_BYTES
@@ -265,9 +272,9 @@ static bool is_late(const tmsg_endpoint_t *connection, const uint8_t *data,
            (endpoint == NULL || endpoint->state == TMSG_EP_ENDED);
 }
 
-/* The endpoint that a claim is of, with its proof; NULL: there is none. */
-static tmsg_endpoint_t *find(const tmsg_endpoint_t *connection,
-                             const uint8_t *data, size_t bytes)
+/* Returns the endpoint that a claim is for, if the proof is right, or NULL. */
+static tmsg_endpoint_t *find_claimed(const tmsg_endpoint_t *connection,
+                                     const uint8_t *data, size_t bytes)
 {
     uint8_t proof[TMSG_PROOF_BYTES];
     tmsg_endpoint_t *endpoint;
@@ -285,7 +292,7 @@ static tmsg_endpoint_t *find(const tmsg_endpoint_t *connection,
         ruled_out(endpoint) != NULL) {
         return NULL;
     }
-    prove(endpoint, id, &endpoint->link.stream.rx, proof);
+    prove_dialler(endpoint, id, &endpoint->link.stream.rx, proof);
     return sodium_memcmp(proof, data + ID_BYTES, sizeof(proof)) == 0 ? endpoint
                                                                      : NULL;
 }
@@ -303,28 +310,28 @@ tmsg_status_t tmsg_lane_tcp_claim(tmsg_endpoint_t *connection,
         link->stream.in.end > link->stream.in.begin) {
         return tmsg_error_set(TMSG_ERR_MALFORMED, "a lane out of turn");
     }
-    endpoint = find(connection, data, bytes);
+    endpoint = find_claimed(connection, data, bytes);
     if (endpoint == NULL) {
-        connection->paths.late_lane = is_late(connection, data, bytes);
+        connection->paths.late_lane = claim_is_late(connection, data, bytes);
         return tmsg_error_set(TMSG_ERR_REFUSED,
                               "no connection here waits for this lane");
     }
     tmsg_loop_remove(&connection->worker->loop, &link->source);
     link->fd = -1;
     connection->paths.is_lane = true;
-    status = adopt(endpoint, fd, EPOLLIN);
+    status = adopt_lane_socket(endpoint, fd, EPOLLIN);
     if (status == TMSG_OK) {
         tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(endpoint->paths.lane);
 
-        tune(tcp);
+        tune_lane(tcp);
         tcp->connected = true;
         tcp->lane.stands = true;
         status = tmsg_frame_queue(&link->stream, TMSG_FRAME_LANE, NULL, 0);
         if (status != TMSG_OK) {
-            give_up(endpoint, tmsg_error_message());
+            give_up_tcp_lane(endpoint, tmsg_error_message());
         }
     } else {
-        go_without(endpoint, tmsg_error_message());
+        go_without_lane(endpoint, tmsg_error_message());
     }
     tmsg_frame_free(&link->stream);
     snprintf(words, sizeof(words), "this connection %s the lane of %s",
@@ -334,17 +341,21 @@ tmsg_status_t tmsg_lane_tcp_claim(tmsg_endpoint_t *connection,
     return TMSG_OK;
 }
 
-/* A lane has one socket, and what can be sent by it can be received. */
-static bool may_send(const tmsg_endpoint_t *endpoint)
+/* Returns whether the lane can be used. A lane has one socket, so parts can be
+ * received by it if they can be sent. */
+static bool may_send_by_tcp(const tmsg_endpoint_t *endpoint)
 {
     const tmsg_lane_t *lane = endpoint->paths.lane;
 
     return lane != NULL && lane->stands && !lane->lost;
 }
 
-static bool make(tmsg_endpoint_t *endpoint) { return may_send(endpoint); }
+static bool make_tcp_lane(tmsg_endpoint_t *endpoint)
+{
+    return may_send_by_tcp(endpoint);
+}
 
-static bool is_ready(const tmsg_lane_t *lane) { return lane->stands; }
+static bool tcp_lane_stands(const tmsg_lane_t *lane) { return lane->stands; }
 
 static size_t segment_bytes(int fd)
 {
@@ -356,9 +367,9 @@ static size_t segment_bytes(int fd)
                : 0;
 }
 
-/* The call ends where a segment does, which would go by itself if it were not
- * full; but for the first call of a turn. */
-static size_t trim(tmsg_lane_t *lane, size_t most, bool first)
+/* Ends the call where a segment ends, because a segment that is not full would
+ * go by itself. The first call of a turn may be less than a segment. */
+static size_t trim_to_segment(tmsg_lane_t *lane, size_t most, bool first)
 {
     tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(lane);
     const tmsg_lane_out_t *out = &lane->out;
@@ -379,8 +390,8 @@ static size_t trim(tmsg_lane_t *lane, size_t most, bool first)
     return first ? most : 0;
 }
 
-/* Bytes that a call moved; 0: none can be, for now or for ever. */
-static size_t judge(tmsg_lane_t *lane, ssize_t moved)
+/* Returns the bytes that a call moved; 0: none can be, for now or for ever. */
+static size_t judge_tcp_bytes(tmsg_lane_t *lane, ssize_t moved)
 {
     if (moved > 0) {
         return (size_t)moved;
@@ -402,11 +413,12 @@ static size_t send_places(tmsg_lane_t *lane, struct iovec *from, size_t count)
         sendmsg(tmsg_lane_tcp_of(lane)->fd, &call, MSG_DONTWAIT | MSG_NOSIGNAL);
 
     return moved < 0 && errno == EFAULT ? TMSG_MOVER_UNREADABLE
-                                        : judge(lane, moved);
+                                        : judge_tcp_bytes(lane, moved);
 }
 
-/* Read a segment at a time, as they come, each would be acknowledged by itself,
- * which the sender's processor pays for. */
+/* Sets from how many bytes on the socket is readable. If segments were read one
+ * by one, as they come, each would be acknowledged by itself, which the
+ * sender's processor pays for. */
 static void set_low(tmsg_lane_t *lane, uint64_t bytes)
 {
     tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(lane);
@@ -419,45 +431,46 @@ static void set_low(tmsg_lane_t *lane, uint64_t bytes)
     }
 }
 
-static bool is_readable(const tmsg_lane_tcp_t *tcp)
+static bool lane_is_readable(const tmsg_lane_tcp_t *tcp)
 {
     struct pollfd socket = {tcp->fd, POLLIN, 0};
 
     return tcp->low <= 1 || poll(&socket, 1, 0) != 0;
 }
 
-static size_t receive(tmsg_lane_t *lane, struct iovec *into, size_t count,
-                      uint64_t most)
+static size_t receive_by_tcp(tmsg_lane_t *lane, struct iovec *into,
+                             size_t count, uint64_t most)
 {
     const tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(lane);
     struct msghdr call = {.msg_iov = into, .msg_iovlen = count};
 
-    if (!is_readable(tcp)) {
+    if (!lane_is_readable(tcp)) {
         return 0;
     }
-    return judge(lane, count == 0 ? recv(tcp->fd, NULL, (size_t)most,
-                                         MSG_DONTWAIT | MSG_TRUNC)
-                                  : recvmsg(tcp->fd, &call, MSG_DONTWAIT));
+    return judge_tcp_bytes(
+        lane, count == 0
+                  ? recv(tcp->fd, NULL, (size_t)most, MSG_DONTWAIT | MSG_TRUNC)
+                  : recvmsg(tcp->fd, &call, MSG_DONTWAIT));
 }
 
-/* Who looks at it next is the loop. */
+/* Leaves the lane to the loop, which looks at it next. */
 static bool leave_to_loop(tmsg_lane_t *lane)
 {
-    want(tmsg_lane_tcp_of(lane), tmsg_lane_has_output(lane));
+    want_writing(tmsg_lane_tcp_of(lane), tmsg_lane_has_output(lane));
     return true;
 }
 
-static int socket_of(const tmsg_lane_t *lane)
+static int tcp_lane_socket(const tmsg_lane_t *lane)
 {
     return tmsg_lane_tcp_of(lane)->fd;
 }
 
-static uint64_t ahead_of(const tmsg_lane_t *lane)
+static uint64_t tcp_ahead(const tmsg_lane_t *lane)
 {
     return tmsg_lane_tcp_of(lane)->ahead;
 }
 
-static void shut(tmsg_lane_t *lane)
+static void shut_tcp_lane(tmsg_lane_t *lane)
 {
     tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(lane);
 
@@ -465,7 +478,7 @@ static void shut(tmsg_lane_t *lane)
     shutdown(tcp->fd, SHUT_RDWR); /* a child may have it, too */
 }
 
-static void release(tmsg_lane_t *lane)
+static void free_tcp_lane(tmsg_lane_t *lane)
 {
     tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(lane);
 
@@ -480,18 +493,18 @@ const tmsg_mover_t tmsg_mover_tcp = {
     .ready = "stands",
     .unready = "dialled",
     .turn_bytes = TURN_BYTES,
-    .begin = begin,
-    .may_send = may_send,
-    .make = make,
-    .sends = is_ready,
-    .receives = is_ready,
-    .trim = trim,
+    .begin = begin_tcp_lane,
+    .may_send = may_send_by_tcp,
+    .make = make_tcp_lane,
+    .sends = tcp_lane_stands,
+    .receives = tcp_lane_stands,
+    .trim = trim_to_segment,
     .write = send_places,
-    .read = receive,
+    .read = receive_by_tcp,
     .expect = set_low,
     .await = leave_to_loop,
-    .socket = socket_of,
-    .ahead = ahead_of,
-    .shut = shut,
-    .free = release,
+    .socket = tcp_lane_socket,
+    .ahead = tcp_ahead,
+    .shut = shut_tcp_lane,
+    .free = free_tcp_lane,
 };
