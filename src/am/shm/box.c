@@ -15,15 +15,16 @@
 #include "core/error.h"
 
 #define PLACES TMSG_BOX_PLACES
-#define ALIGNMENT 64u /* of places, and in them of payloads */
+#define ALIGNMENT 64u /* of places, and of payloads in them */
 
-/* Of a header like the one before: its pieces, instead of all of it. */
+/* This bit of the header's length says that only pieces of a header are put,
+ * because the rest is as in the one before. */
 #define AGAIN 0x80000000u
 #define PIECE_BYTES 16u
-#define PIECE_AT 8   /* ids and sequence, of a preamble */
-#define SECOND_AT 40 /* what a call has for itself */
+#define PIECE_AT 8   /* ids and sequence of a preamble */
+#define SECOND_AT 40 /* fields of a call that differ */
 
-/* Messages, after which their sender is told that they were taken: it costs a
+/* The receiver tells after so many messages what it took, because that costs a
  * line of the cache. */
 #define TELL_EVERY 16u
 
@@ -47,10 +48,11 @@
  *      | payload, from the next multiple of 64 on    |
  *      +---------------------------------------------+
  *        the n-th message is in place n mod 64, of 2560 bytes;
- *        bit 31 of the header's length: it is pieces of one
+ *        bit 31 of the header's length (AGAIN): only its pieces are put
  */
 
-/* A message is there when the number is its own, which comes last. */
+/* Holds a message, which is there when `number` is its own. The sender writes
+ * `number` last. */
 typedef struct {
     _Alignas(ALIGNMENT) _Atomic uint32_t number;
     uint32_t after;
@@ -61,23 +63,23 @@ typedef struct {
 
 typedef struct {
     uint8_t mark[TMSG_SHARED_MARK_BYTES];
-    _Atomic uint32_t wakes; /* WAKES, or 0: it knows of no naps */
-    _Atomic uint32_t core;  /* that it runs on, and 1; 0: it does not say */
-    _Alignas(64) _Atomic uint32_t taken; /* now and then */
+    _Atomic uint32_t wakes; /* WAKES; 0: the sender knows of no naps */
+    _Atomic uint32_t core;  /* core of the sender, plus 1; 0: not said */
+    _Alignas(64) _Atomic uint32_t taken; /* written every TELL_EVERY messages */
     _Alignas(64) _Atomic uint32_t sleeps;
-    _Atomic uint32_t naps; /* and the sender clears it */
+    _Atomic uint32_t naps; /* the sender clears it, too */
 } head_t;
 
 struct tmsg_box {
     tmsg_shared_t shared;
     head_t *head;
     place_t *places;
-    uint32_t at; /* messages that were put, or taken, whatever stands there */
-    uint32_t taken;     /* of those that were put, as far as is known */
-    uint32_t core;      /* the sender's: as it last said */
-    uint32_t word;      /* header_bytes of the one that is being put */
+    uint32_t at;        /* messages put or taken, whatever the memory says */
+    uint32_t taken;     /* of the messages put, as far as is known */
+    uint32_t core;      /* the sender's: what it said last */
+    uint32_t word;      /* header_bytes of the message that is being put */
     uint64_t like;      /* of the last header that was put whole */
-    size_t whole_bytes; /* the receiver's: of the last header */
+    size_t whole_bytes; /* the receiver's: bytes of the last header */
     uint8_t whole[TMSG_BOX_HEADER_BYTES]; /* the receiver's: the last header */
 };
 
@@ -95,7 +97,7 @@ _Static_assert((offsetof(place_t, bytes) + TMSG_BOX_HEADER_BYTES) % ALIGNMENT ==
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2,
                "a lock would be this process's alone");
 
-static tmsg_box_t *begin(void)
+static tmsg_box_t *new_box(void)
 {
     tmsg_box_t *box = calloc(1, sizeof(*box));
 
@@ -105,9 +107,9 @@ static tmsg_box_t *begin(void)
     return box;
 }
 
-/* Its memory is there, or is not. */
-static tmsg_status_t finish(tmsg_box_t *box, tmsg_status_t status,
-                            tmsg_box_t **box_p)
+/* Finishes a box whose memory is there, or frees it if `status` is an error. */
+static tmsg_status_t finish_box(tmsg_box_t *box, tmsg_status_t status,
+                                tmsg_box_t **box_p)
 {
     if (status != TMSG_OK) {
         free(box);
@@ -121,13 +123,14 @@ static tmsg_status_t finish(tmsg_box_t *box, tmsg_status_t status,
 
 tmsg_status_t tmsg_box_create(tmsg_box_t **box_p)
 {
-    tmsg_box_t *box = begin();
+    tmsg_box_t *box = new_box();
     tmsg_status_t status;
 
     if (box == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
-    status = finish(box, tmsg_shared_create(&box->shared, ALL_BYTES), box_p);
+    status =
+        finish_box(box, tmsg_shared_create(&box->shared, ALL_BYTES), box_p);
     if (status == TMSG_OK) {
         atomic_store_explicit(&box->head->wakes, WAKES, memory_order_relaxed);
     }
@@ -137,13 +140,13 @@ tmsg_status_t tmsg_box_create(tmsg_box_t **box_p)
 tmsg_status_t tmsg_box_open(pid_t pid, int fd, const uint8_t *mark,
                             tmsg_box_t **box_p)
 {
-    tmsg_box_t *box = begin();
+    tmsg_box_t *box = new_box();
 
     return box == NULL ? TMSG_ERR_NO_MEMORY
-                       : finish(box,
-                                tmsg_shared_open(&box->shared, ALL_BYTES, pid,
-                                                 fd, mark),
-                                box_p);
+                       : finish_box(box,
+                                    tmsg_shared_open(&box->shared, ALL_BYTES,
+                                                     pid, fd, mark),
+                                    box_p);
 }
 
 tmsg_shared_t *tmsg_box_shared(tmsg_box_t *box) { return &box->shared; }
@@ -156,13 +159,13 @@ void tmsg_box_free(tmsg_box_t *box)
     }
 }
 
-static place_t *place_of(const tmsg_box_t *box)
+static place_t *current_place(const tmsg_box_t *box)
 {
     return &box->places[box->at % PLACES];
 }
 
-/* A count that cannot be says of no room. */
-static bool is_full(tmsg_box_t *box)
+/* Returns whether there is no room. A count that cannot be means no room. */
+static bool box_is_full(tmsg_box_t *box)
 {
     if (box->at - box->taken >= PLACES) {
         box->taken =
@@ -175,17 +178,17 @@ bool tmsg_box_has_room(tmsg_box_t *box)
 {
     return atomic_load_explicit(&box->head->sleeps, memory_order_relaxed) ==
                0 &&
-           !is_full(box);
+           !box_is_full(box);
 }
 
-static uint8_t *payload_of(place_t *place, size_t header_bytes)
+static uint8_t *payload_in_place(place_t *place, size_t header_bytes)
 {
     size_t at = offsetof(place_t, bytes) + header_bytes;
 
     return (uint8_t *)place + (at + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* What the pieces of a header take; 0: it is too short to have any. */
+/* Returns the bytes of a header's pieces; 0: it is too short to have any. */
 static uint32_t pieces_bytes(size_t header_bytes)
 {
     return header_bytes >= SECOND_AT + PIECE_BYTES  ? 2 * PIECE_BYTES
@@ -199,16 +202,16 @@ uint8_t *tmsg_box_begin(tmsg_box_t *box, size_t header_bytes, uint64_t like)
 
     if (like != 0 && like == box->like && pieces > 0) {
         box->word = pieces | AGAIN;
-        return payload_of(place_of(box), pieces);
+        return payload_in_place(current_place(box), pieces);
     }
     box->word = (uint32_t)header_bytes;
     box->like = like;
-    return payload_of(place_of(box), header_bytes);
+    return payload_in_place(current_place(box), header_bytes);
 }
 
 void tmsg_box_write_header(tmsg_box_t *box, const uint8_t *header)
 {
-    uint8_t *to = place_of(box)->bytes;
+    uint8_t *to = current_place(box)->bytes;
 
     if ((box->word & AGAIN) == 0) {
         memcpy(to, header, box->word);
@@ -220,7 +223,7 @@ void tmsg_box_write_header(tmsg_box_t *box, const uint8_t *header)
     }
 }
 
-/* Says where it runs if that has changed, and looks now and then. */
+/* Tells, now and then, on which core this side runs, if that has changed. */
 static void tell_core(tmsg_box_t *box)
 {
     uint32_t core = (uint32_t)sched_getcpu() + 1;
@@ -253,13 +256,14 @@ static inline void wake_napper(tmsg_box_t *box)
 
 void tmsg_box_call(tmsg_box_t *box)
 {
-    atomic_thread_fence(memory_order_seq_cst); /* what it has is there */
+    /* What the sender has for the receiver is there before `naps` is read. */
+    atomic_thread_fence(memory_order_seq_cst);
     wake_napper(box);
 }
 
 bool tmsg_box_put(tmsg_box_t *box, size_t payload_bytes, uint32_t after)
 {
-    place_t *place = place_of(box);
+    place_t *place = current_place(box);
 
     place->after = after;
     place->payload_bytes = (uint32_t)payload_bytes;
@@ -268,14 +272,15 @@ bool tmsg_box_put(tmsg_box_t *box, size_t payload_bytes, uint32_t after)
         tell_core(box);
     }
     box->at++;
-    atomic_store(&place->number, box->at); /* and before that is asked: */
+    /* The message is there before `naps` and `sleeps` are read. */
+    atomic_store(&place->number, box->at);
     wake_napper(box);
     return atomic_load(&box->head->sleeps) != 0;
 }
 
-/* Copies what stands there of a header; gives its bytes, or SIZE_MAX: it cannot
- * be. */
-static size_t read_header(tmsg_box_t *box, const place_t *place)
+/* Copies what stands there of a header. Returns its bytes in the place, or
+ * SIZE_MAX if it cannot be. */
+static size_t read_box_header(tmsg_box_t *box, const place_t *place)
 {
     uint32_t word = *(const volatile uint32_t *)&place->header_bytes;
     uint32_t bytes = word & ~AGAIN;
@@ -300,7 +305,7 @@ static size_t read_header(tmsg_box_t *box, const place_t *place)
 
 tmsg_box_state_t tmsg_box_look(tmsg_box_t *box, tmsg_boxed_t *boxed_p)
 {
-    place_t *place = place_of(box);
+    place_t *place = current_place(box);
     size_t header_bytes;
 
     if (atomic_load_explicit(&place->number, memory_order_acquire) !=
@@ -309,12 +314,12 @@ tmsg_box_state_t tmsg_box_look(tmsg_box_t *box, tmsg_boxed_t *boxed_p)
     }
     boxed_p->after = *(const volatile uint32_t *)&place->after;
     boxed_p->payload_bytes = *(const volatile uint32_t *)&place->payload_bytes;
-    header_bytes = read_header(box, place);
+    header_bytes = read_box_header(box, place);
     if (header_bytes == SIZE_MAX ||
         boxed_p->payload_bytes > TMSG_BOX_PAYLOAD_BYTES) {
         return TMSG_BOX_WRONG;
     }
-    boxed_p->payload = payload_of(place, header_bytes);
+    boxed_p->payload = payload_in_place(place, header_bytes);
     boxed_p->header_bytes = box->whole_bytes;
     boxed_p->header = box->whole;
     return TMSG_BOX_FULL;
@@ -369,7 +374,7 @@ void tmsg_box_nap_end(tmsg_box_t *box)
     atomic_store_explicit(&box->head->naps, 0, memory_order_relaxed);
 }
 
-/* Several words, since Linux 5.16. */
+/* Waits for several words, which Linux can since 5.16. */
 static long wait_for_any(const tmsg_nap_t *nap, const struct timespec *until)
 {
 #ifdef SYS_futex_waitv
@@ -408,7 +413,7 @@ tmsg_status_t tmsg_box_nap(const tmsg_nap_t *nap, uint64_t until_ns)
                : TMSG_OK; /* EFAULT: another thread has ended an endpoint */
 }
 
-/* One that was put while fewer than PLACES were has nothing before it. */
+/* If fewer than PLACES messages were put, only their places are checked. */
 bool tmsg_box_is_intact_out(const tmsg_box_t *box, uint32_t sent)
 {
     uint32_t count = box->at < PLACES ? box->at : PLACES;
@@ -430,7 +435,7 @@ bool tmsg_box_is_intact_out(const tmsg_box_t *box, uint32_t sent)
 bool tmsg_box_is_intact_in(const tmsg_box_t *box)
 {
     uint32_t number =
-        atomic_load_explicit(&place_of(box)->number, memory_order_relaxed);
+        atomic_load_explicit(&current_place(box)->number, memory_order_relaxed);
     uint32_t next = box->at + 1;
     bool is_new = number == 0 && box->at < PLACES;
 

@@ -10,7 +10,7 @@
 #define HEAD_BYTES 4096
 #define ROOM_BYTES ((size_t)1024 * 1024) /* stays in the cache */
 #define ALL_BYTES (HEAD_BYTES + ROOM_BYTES)
-/* After which the other side goes on. */
+/* This side tells the other after so many bytes, so that the other goes on. */
 #define STEP_BYTES ((size_t)32 * 1024)
 
 /*        0           8           16                    64
@@ -27,7 +27,8 @@
  *      +---------------------------------------------+
  */
 
-/* Of one side: how far it is, of all bytes ever, and whether it waits. */
+/* Describes one side: how many bytes it has moved ever, and whether it
+ * waits. */
 typedef struct {
     _Alignas(64) _Atomic uint64_t at;
     _Atomic uint32_t waits;
@@ -42,7 +43,7 @@ struct tmsg_ring {
     tmsg_shared_t shared;
     uint8_t *room;
     end_t *own, *others;
-    uint64_t at; /* our own, whatever stands there */
+    uint64_t at; /* our own position, whatever the memory says */
     bool sends;
 };
 
@@ -53,7 +54,7 @@ _Static_assert(offsetof(head_t, sender) == 64 &&
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
                "a lock would be this process's alone");
 
-static tmsg_ring_t *begin(bool sends)
+static tmsg_ring_t *new_ring(bool sends)
 {
     tmsg_ring_t *ring = calloc(1, sizeof(*ring));
 
@@ -65,9 +66,10 @@ static tmsg_ring_t *begin(bool sends)
     return ring;
 }
 
-/* Its memory is there, or is not. */
-static tmsg_status_t finish(tmsg_ring_t *ring, tmsg_status_t status,
-                            tmsg_ring_t **ring_p)
+/* Finishes a ring whose memory is there, or frees it if `status` is an
+ * error. */
+static tmsg_status_t finish_ring(tmsg_ring_t *ring, tmsg_status_t status,
+                                 tmsg_ring_t **ring_p)
 {
     head_t *head = (head_t *)(void *)ring->shared.memory;
 
@@ -84,24 +86,24 @@ static tmsg_status_t finish(tmsg_ring_t *ring, tmsg_status_t status,
 
 tmsg_status_t tmsg_ring_create(tmsg_ring_t **ring_p)
 {
-    tmsg_ring_t *ring = begin(true);
+    tmsg_ring_t *ring = new_ring(true);
 
     return ring == NULL
                ? TMSG_ERR_NO_MEMORY
-               : finish(ring, tmsg_shared_create(&ring->shared, ALL_BYTES),
-                        ring_p);
+               : finish_ring(ring, tmsg_shared_create(&ring->shared, ALL_BYTES),
+                             ring_p);
 }
 
 tmsg_status_t tmsg_ring_open(pid_t pid, int fd, const uint8_t *mark,
                              tmsg_ring_t **ring_p)
 {
-    tmsg_ring_t *ring = begin(false);
+    tmsg_ring_t *ring = new_ring(false);
 
     return ring == NULL ? TMSG_ERR_NO_MEMORY
-                        : finish(ring,
-                                 tmsg_shared_open(&ring->shared, ALL_BYTES, pid,
-                                                  fd, mark),
-                                 ring_p);
+                        : finish_ring(ring,
+                                      tmsg_shared_open(&ring->shared, ALL_BYTES,
+                                                       pid, fd, mark),
+                                      ring_p);
 }
 
 tmsg_shared_t *tmsg_ring_shared(tmsg_ring_t *ring) { return &ring->shared; }
@@ -114,8 +116,8 @@ void tmsg_ring_free(tmsg_ring_t *ring)
     }
 }
 
-/* Bytes that may be moved now, or WRONG. */
-static size_t movable(const tmsg_ring_t *ring)
+/* Returns the bytes that may be moved now, or TMSG_RING_WRONG. */
+static size_t movable_bytes(const tmsg_ring_t *ring)
 {
     uint64_t other =
         atomic_load_explicit(&ring->others->at, memory_order_acquire);
@@ -127,16 +129,18 @@ static size_t movable(const tmsg_ring_t *ring)
     return ring->sends ? ROOM_BYTES - (size_t)used : (size_t)used;
 }
 
-/* The other side polls where it stands: it is left alone for nothing. */
-static void publish(tmsg_ring_t *ring, size_t moved)
+/* Tells the other side how far this side is. The other side polls that line of
+ * the cache, so it is not written without need. */
+static void publish_position(tmsg_ring_t *ring, size_t moved)
 {
     if (moved > 0) {
         atomic_store_explicit(&ring->own->at, ring->at, memory_order_release);
     }
 }
 
-/* NULL: they are thrown away. */
-static void copy(tmsg_ring_t *ring, uint8_t *bytes, size_t count)
+/* Copies bytes into the ring or out of it. With `bytes` NULL they are thrown
+ * away. */
+static void copy_step(tmsg_ring_t *ring, uint8_t *bytes, size_t count)
 {
     uint8_t *place = ring->room + ring->at % ROOM_BYTES;
 
@@ -148,27 +152,29 @@ static void copy(tmsg_ring_t *ring, uint8_t *bytes, size_t count)
     ring->at += count;
 }
 
-/* One step at most; 0: none can be moved. */
-static size_t step(tmsg_ring_t *ring, uint8_t *bytes, size_t most,
-                   size_t *movable_p)
+/* Moves one step at most, and returns its bytes; 0: none can be moved. */
+static size_t move_step(tmsg_ring_t *ring, uint8_t *bytes, size_t most,
+                        size_t *movable_p)
 {
     size_t to_end = ROOM_BYTES - (size_t)(ring->at % ROOM_BYTES);
     size_t count = most < STEP_BYTES ? most : STEP_BYTES;
 
-    if (*movable_p < count) { /* more, perhaps, by now */
-        *movable_p = movable(ring);
+    /* More bytes can be moved by now, perhaps. */
+    if (*movable_p < count) {
+        *movable_p = movable_bytes(ring);
         if (*movable_p == TMSG_RING_WRONG) {
             return TMSG_RING_WRONG;
         }
     }
     count = count < *movable_p ? count : *movable_p;
     count = count < to_end ? count : to_end;
-    copy(ring, bytes, count);
+    copy_step(ring, bytes, count);
     *movable_p -= count;
     return count;
 }
 
-static size_t move(tmsg_ring_t *ring, const struct iovec *list, size_t count)
+static size_t move_list(tmsg_ring_t *ring, const struct iovec *list,
+                        size_t count)
 {
     size_t left = 0, told = 0, all = 0;
 
@@ -179,36 +185,36 @@ static size_t move(tmsg_ring_t *ring, const struct iovec *list, size_t count)
             uint8_t *bytes = list[i].iov_base == NULL
                                  ? NULL
                                  : (uint8_t *)list[i].iov_base + done;
-            size_t some = step(ring, bytes, list[i].iov_len - done, &left);
+            size_t some = move_step(ring, bytes, list[i].iov_len - done, &left);
 
             if (some == TMSG_RING_WRONG) {
                 return TMSG_RING_WRONG;
             }
             if (some == 0) {
-                publish(ring, all - told);
+                publish_position(ring, all - told);
                 return all;
             }
             done += some;
             all += some;
             if (all - told >= STEP_BYTES) {
-                publish(ring, all - told);
+                publish_position(ring, all - told);
                 told = all;
             }
         }
     }
-    publish(ring, all - told);
+    publish_position(ring, all - told);
     return all;
 }
 
 size_t tmsg_ring_write(tmsg_ring_t *ring, const struct iovec *from,
                        size_t count)
 {
-    return move(ring, from, count);
+    return move_list(ring, from, count);
 }
 
 size_t tmsg_ring_read(tmsg_ring_t *ring, const struct iovec *into, size_t count)
 {
-    return move(ring, into, count);
+    return move_list(ring, into, count);
 }
 
 size_t tmsg_ring_skip(tmsg_ring_t *ring, uint64_t most)
@@ -216,19 +222,21 @@ size_t tmsg_ring_skip(tmsg_ring_t *ring, uint64_t most)
     const struct iovec nowhere = {NULL, most < ROOM_BYTES ? (size_t)most
                                                           : ROOM_BYTES};
 
-    return move(ring, &nowhere, 1);
+    return move_list(ring, &nowhere, 1);
 }
 
 bool tmsg_ring_await(tmsg_ring_t *ring)
 {
     atomic_store(&ring->own->waits, 1);
     atomic_thread_fence(memory_order_seq_cst);
-    return movable(ring) == 0; /* and not WRONG */
+    /* TMSG_RING_WRONG is something to be done, too. */
+    return movable_bytes(ring) == 0;
 }
 
 bool tmsg_ring_is_awaited(tmsg_ring_t *ring)
 {
-    atomic_thread_fence(memory_order_seq_cst); /* after what was published */
+    /* What was published is there before `waits` is read. */
+    atomic_thread_fence(memory_order_seq_cst);
     return atomic_load_explicit(&ring->others->waits, memory_order_relaxed) !=
                0 &&
            atomic_exchange(&ring->others->waits, 0) != 0;
@@ -238,7 +246,10 @@ bool tmsg_ring_is_intact(const tmsg_ring_t *ring)
 {
     return atomic_load_explicit(&ring->own->at, memory_order_relaxed) ==
                ring->at &&
-           movable(ring) != TMSG_RING_WRONG;
+           movable_bytes(ring) != TMSG_RING_WRONG;
 }
 
-bool tmsg_ring_is_movable(const tmsg_ring_t *ring) { return movable(ring) > 0; }
+bool tmsg_ring_is_movable(const tmsg_ring_t *ring)
+{
+    return movable_bytes(ring) > 0;
+}

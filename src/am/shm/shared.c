@@ -19,13 +19,13 @@
 #define MFD_NOEXEC_SEAL 8u
 #endif
 
-static void begin(tmsg_shared_t *shared, size_t bytes)
+static void init_shared(tmsg_shared_t *shared, size_t bytes)
 {
     *shared = (tmsg_shared_t){.bytes = bytes, .fd = -1, .pid = getpid()};
 }
 
-/* A child of ours has no part in it. */
-static tmsg_status_t map(tmsg_shared_t *shared)
+/* Maps the memory. A child of this process has no part in it. */
+static tmsg_status_t map_shared(tmsg_shared_t *shared)
 {
     void *memory = mmap(NULL, shared->bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
                         shared->fd, 0);
@@ -38,7 +38,8 @@ static tmsg_status_t map(tmsg_shared_t *shared)
     return TMSG_OK;
 }
 
-/* Kernels since 6.3 may ask for the seal, which those before do not know. */
+/* Makes the file. Kernels since 6.3 may ask for the seal, which older ones do
+ * not know. */
 static int make_file(void)
 {
     unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
@@ -47,7 +48,8 @@ static int make_file(void)
     return fd < 0 && errno == EINVAL ? memfd_create("tensormsg", flags) : fd;
 }
 
-/* More than a file may have here would be a signal. */
+/* Takes the pages of the file. More than a file may have here would be a
+ * signal. */
 static bool take_pages(int fd, size_t bytes)
 {
     struct rlimit most;
@@ -63,7 +65,8 @@ static bool take_pages(int fd, size_t bytes)
     return rc == 0;
 }
 
-/* Pages are taken here and now: one that is missing later is a signal. */
+/* Makes the memory. Its pages are taken at once, because a page that is missing
+ * later would be a signal. */
 static tmsg_status_t make_memory(tmsg_shared_t *shared)
 {
     shared->fd = make_file();
@@ -71,14 +74,14 @@ static tmsg_status_t make_memory(tmsg_shared_t *shared)
         fcntl(shared->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
         return tmsg_error_errno(TMSG_ERR_IO, "no memory to be shared");
     }
-    return map(shared);
+    return map_shared(shared);
 }
 
 tmsg_status_t tmsg_shared_create(tmsg_shared_t *shared, size_t bytes)
 {
     tmsg_status_t status;
 
-    begin(shared, bytes);
+    init_shared(shared, bytes);
     status = make_memory(shared);
     if (status == TMSG_OK) {
         randombytes_buf(shared->memory, TMSG_SHARED_MARK_BYTES);
@@ -96,7 +99,7 @@ void tmsg_shared_close_fd(tmsg_shared_t *shared)
     }
 }
 
-/* Whether it is memory of that length, for now. */
+/* Returns whether the file is memory of that length, for now. */
 static bool is_memory(int fd, size_t bytes)
 {
     struct stat about;
@@ -107,8 +110,10 @@ static bool is_memory(int fd, size_t bytes)
            system.f_type == TMPFS_MAGIC;
 }
 
-/* And stays it: to be shorter would be a signal, whenever the peer likes. What
- * is measured first may be cut off before it is sealed. */
+/* Returns whether the file is memory of that length and stays so. If it became
+ * shorter, there would be a signal, whenever the peer likes. The seal is read
+ * first, because a file that is not sealed yet may be cut after it was
+ * measured. */
 static bool is_memory_for_good(int fd, size_t bytes)
 {
     int seals = fcntl(fd, F_GET_SEALS);
@@ -116,9 +121,10 @@ static bool is_memory_for_good(int fd, size_t bytes)
     return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && is_memory(fd, bytes);
 }
 
-/* To open a device does something, and to wait for who has a lease of the file
- * is what a peer may want. */
-static int open_file(pid_t pid, int fd, size_t bytes)
+/* Opens the file of the peer's descriptor, if it is memory. This looks before
+ * it opens: to open a device does something, and a peer may want this side to
+ * wait for whoever has a lease of the file. */
+static int open_peer_file(pid_t pid, int fd, size_t bytes)
 {
     char path[64];
     int found, error, opened = -1;
@@ -139,9 +145,9 @@ static int open_file(pid_t pid, int fd, size_t bytes)
     return opened;
 }
 
-static tmsg_status_t find_memory(tmsg_shared_t *shared, pid_t pid, int fd)
+static tmsg_status_t find_peer_memory(tmsg_shared_t *shared, pid_t pid, int fd)
 {
-    shared->fd = open_file(pid, fd, shared->bytes);
+    shared->fd = open_peer_file(pid, fd, shared->bytes);
     if (shared->fd < 0) {
         return tmsg_error_errno(TMSG_ERR_IO,
                                 "the peer's memory cannot be opened here");
@@ -150,7 +156,7 @@ static tmsg_status_t find_memory(tmsg_shared_t *shared, pid_t pid, int fd)
         return tmsg_error_set(TMSG_ERR_IO,
                               "what the peer offers is no such memory");
     }
-    return map(shared);
+    return map_shared(shared);
 }
 
 tmsg_status_t tmsg_shared_open(tmsg_shared_t *shared, size_t bytes, pid_t pid,
@@ -158,8 +164,8 @@ tmsg_status_t tmsg_shared_open(tmsg_shared_t *shared, size_t bytes, pid_t pid,
 {
     tmsg_status_t status;
 
-    begin(shared, bytes);
-    status = find_memory(shared, pid, fd);
+    init_shared(shared, bytes);
+    status = find_peer_memory(shared, pid, fd);
     tmsg_shared_close_fd(shared);
     if (status == TMSG_OK &&
         sodium_memcmp(shared->memory, mark, TMSG_SHARED_MARK_BYTES) != 0) {
