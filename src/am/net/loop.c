@@ -21,8 +21,9 @@ uint64_t tmsg_now_ns(void)
     return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
-/* The two descriptors of the loop itself: only the timer has a source. */
-static int watch(const tmsg_loop_t *loop, int fd, tmsg_source_t *source)
+/* Adds one of the two descriptors of the loop itself, of which only the timer
+ * has a source. */
+static int watch_own(const tmsg_loop_t *loop, int fd, tmsg_source_t *source)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = source};
 
@@ -39,8 +40,8 @@ tmsg_status_t tmsg_loop_open(tmsg_loop_t *loop)
     loop->timer_fd =
         timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (loop->epoll_fd >= 0 && loop->event_fd >= 0 && loop->timer_fd >= 0 &&
-        watch(loop, loop->event_fd, NULL) == 0 &&
-        watch(loop, loop->timer_fd, &loop->timer) == 0) {
+        watch_own(loop, loop->event_fd, NULL) == 0 &&
+        watch_own(loop, loop->timer_fd, &loop->timer) == 0) {
         return TMSG_OK;
     }
     status = tmsg_error_errno(TMSG_ERR_IO, "the worker's epoll descriptor");

@@ -14,7 +14,7 @@
 #include "am/net/url.h"
 #include "core/error.h"
 
-/* Every address as IPv6, so that there is one kind to compare. */
+/* Holds every address as IPv6, so that there is one kind to compare. */
 typedef struct {
     struct in6_addr bytes;
     uint32_t zone;
@@ -176,7 +176,7 @@ tmsg_status_t tmsg_netif_of_ip(const struct in6_addr *ip, char name[IFNAMSIZ])
     return tmsg_netif_of_address(&sa.any, name);
 }
 
-static tmsg_status_t not_found(const struct sockaddr *address)
+static tmsg_status_t address_not_found(const struct sockaddr *address)
 {
     char text[TMSG_URL_TEXT_BYTES];
     socklen_t bytes = address->sa_family == AF_INET
@@ -215,7 +215,7 @@ tmsg_status_t tmsg_netif_of_address(const struct sockaddr *address,
         name[length] = '\0';
     }
     freeifaddrs(devices);
-    return device != NULL ? TMSG_OK : not_found(address);
+    return device != NULL ? TMSG_OK : address_not_found(address);
 }
 
 const char *tmsg_netif_rdma(const char *sysfs, const char *device, char *text,

@@ -15,19 +15,19 @@
 
 #include "core/error.h"
 
-/* Shared by the caller and, while it runs, the lookup's thread; the last one
- * to let go frees it. */
+/* Holds a lookup, which the caller and, while it runs, the lookup's thread
+ * share. The last one to let go frees it. */
 struct tmsg_resolve {
-    pthread_mutex_t lock; /* guards fd, references, done and what follows */
+    pthread_mutex_t lock; /* guards the fields from fd to count */
     int fd;               /* -1 once abandoned */
     unsigned references;
     bool done;
-    int error;        /* of getaddrinfo(), 0 when it found something */
-    int system_errno; /* when error is EAI_SYSTEM */
+    int error;        /* of getaddrinfo(); 0: it found something */
+    int system_errno; /* valid if error is EAI_SYSTEM */
     tmsg_address_t *addresses;
     size_t count;
 
-    /* Not changed after the start. */
+    /* The fields below do not change after the start. */
     tmsg_resolve_lookup_fn lookup;
     bool passive;
     char service[6];
@@ -41,7 +41,7 @@ void tmsg_resolve_set_lookup(tmsg_resolve_lookup_fn lookup)
     current_lookup = lookup != NULL ? lookup : getaddrinfo;
 }
 
-static void drop(tmsg_resolve_t *resolve)
+static void drop_lookup(tmsg_resolve_t *resolve)
 {
     bool last;
 
@@ -55,8 +55,8 @@ static void drop(tmsg_resolve_t *resolve)
     }
 }
 
-/* Copies the addresses of `family`, or of every family but it when `others`,
- * behind those already there. */
+/* Copies the addresses of `family` to `to`, or with `others` those of all other
+ * families. Returns how many they are; with `to` NULL it only counts them. */
 static size_t copy_family(tmsg_address_t *to, const struct addrinfo *found,
                           int family, bool others)
 {
@@ -77,8 +77,8 @@ static size_t copy_family(tmsg_address_t *to, const struct addrinfo *found,
 }
 
 /* Turns what was found into our list. Returns an EAI_* code. */
-static int keep(const struct addrinfo *found, bool passive,
-                tmsg_address_t **addresses_p, size_t *count_p)
+static int keep_addresses(const struct addrinfo *found, bool passive,
+                          tmsg_address_t **addresses_p, size_t *count_p)
 {
     int first = passive ? AF_INET : AF_UNSPEC;
     size_t count = copy_family(NULL, found, first, false) +
@@ -98,8 +98,9 @@ static int keep(const struct addrinfo *found, bool passive,
     return 0;
 }
 
-/* Looks up and publishes. `flags` are added to the hints. */
-static int look_up(tmsg_resolve_t *resolve, int flags)
+/* Looks up the host and publishes the answer. `flags` are added to the hints.
+ * Returns an EAI_* code. */
+static int do_lookup(tmsg_resolve_t *resolve, int flags)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC,
                              .ai_socktype = SOCK_STREAM,
@@ -120,11 +121,12 @@ static int look_up(tmsg_resolve_t *resolve, int flags)
         system_errno = errno;
     }
     if (error == 0) {
-        error = keep(found, resolve->passive, &addresses, &count);
+        error = keep_addresses(found, resolve->passive, &addresses, &count);
         freeaddrinfo(found);
     }
     if (error == EAI_NONAME && (flags & AI_NUMERICHOST)) {
-        return error; /* a name, then: nothing to publish yet */
+        /* The host is a name, so there is nothing to publish yet. */
+        return error;
     }
     pthread_mutex_lock(&resolve->lock);
     resolve->error = error;
@@ -139,24 +141,25 @@ static int look_up(tmsg_resolve_t *resolve, int flags)
     return error;
 }
 
-static void *run(void *arg)
+static void *run_lookup(void *arg)
 {
-    look_up(arg, 0);
-    drop(arg);
+    do_lookup(arg, 0);
+    drop_lookup(arg);
     return NULL;
 }
 
-static tmsg_status_t start_thread(tmsg_resolve_t *resolve)
+static tmsg_status_t start_lookup_thread(tmsg_resolve_t *resolve)
 {
     sigset_t all, before;
     pthread_t thread;
     int error;
 
-    resolve->references++; /* the thread's */
-    /* The host's handlers run on the host's threads. */
+    /* The thread has a reference. */
+    resolve->references++;
+    /* The application's signal handlers run on its own threads alone. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&thread, NULL, run, resolve);
+    error = pthread_create(&thread, NULL, run_lookup, resolve);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
         resolve->references--;
@@ -169,7 +172,8 @@ static tmsg_status_t start_thread(tmsg_resolve_t *resolve)
     return TMSG_OK;
 }
 
-static tmsg_resolve_t *create(const char *host, uint16_t port, bool passive)
+static tmsg_resolve_t *create_lookup(const char *host, uint16_t port,
+                                     bool passive)
 {
     size_t bytes = strlen(host) + 1;
     tmsg_resolve_t *resolve = calloc(1, sizeof(*resolve) + bytes);
@@ -191,7 +195,7 @@ tmsg_status_t tmsg_resolve_start(const char *host, uint16_t port, bool passive,
 {
     tmsg_status_t status = TMSG_OK;
     tmsg_resolve_t *resolve =
-        create(*host != '\0' ? host : "127.0.0.1", port, passive);
+        create_lookup(*host != '\0' ? host : "127.0.0.1", port, passive);
 
     if (resolve == NULL) {
         return tmsg_error_memory("looking up a host");
@@ -200,8 +204,8 @@ tmsg_status_t tmsg_resolve_start(const char *host, uint16_t port, bool passive,
     if (resolve->fd < 0) {
         status = tmsg_error_errno(TMSG_ERR_IO,
                                   "a descriptor to look up host '%s'", host);
-    } else if (look_up(resolve, AI_NUMERICHOST) == EAI_NONAME) {
-        status = start_thread(resolve);
+    } else if (do_lookup(resolve, AI_NUMERICHOST) == EAI_NONAME) {
+        status = start_lookup_thread(resolve);
     }
     if (status != TMSG_OK) {
         tmsg_resolve_abandon(resolve);
@@ -213,7 +217,8 @@ tmsg_status_t tmsg_resolve_start(const char *host, uint16_t port, bool passive,
 
 int tmsg_resolve_fd(const tmsg_resolve_t *resolve) { return resolve->fd; }
 
-/* "fe80::1%eth0": its zone, if this host has no such device, or NULL. */
+/* Returns the zone of a host like "fe80::1%eth0", if this machine has no such
+ * device, else NULL. */
 static const char *missing_device(const char *host)
 {
     const char *zone = strchr(host, '%');
@@ -222,11 +227,12 @@ static const char *missing_device(const char *host)
     if (zone == NULL || zone[1] == '\0' || if_nametoindex(zone + 1) != 0) {
         return NULL;
     }
-    strtoul(zone + 1, &end, 10); /* or its number */
+    /* The zone may be a number, too. */
+    strtoul(zone + 1, &end, 10);
     return *end == '\0' ? NULL : zone + 1;
 }
 
-static tmsg_status_t not_found(const tmsg_resolve_t *resolve)
+static tmsg_status_t host_not_found(const tmsg_resolve_t *resolve)
 {
     const char *device = missing_device(resolve->host);
 
@@ -239,7 +245,7 @@ static tmsg_status_t not_found(const tmsg_resolve_t *resolve)
                                 resolve->host, gai_strerror(resolve->error));
 }
 
-static tmsg_status_t answer(const tmsg_resolve_t *resolve)
+static tmsg_status_t answer_of_lookup(const tmsg_resolve_t *resolve)
 {
     switch (resolve->error) {
     case 0:
@@ -251,7 +257,7 @@ static tmsg_status_t answer(const tmsg_resolve_t *resolve)
         return tmsg_error_errno(TMSG_ERR_IO, "looking up host '%s'",
                                 resolve->host);
     default:
-        return not_found(resolve);
+        return host_not_found(resolve);
     }
 }
 
@@ -268,8 +274,8 @@ tmsg_status_t tmsg_resolve_take(tmsg_resolve_t *resolve,
     if (!done) {
         return TMSG_IN_PROGRESS;
     }
-    /* Nothing changes any more once it is done. */
-    status = answer(resolve);
+    /* Nothing changes any more once the lookup is done. */
+    status = answer_of_lookup(resolve);
     if (status == TMSG_OK) {
         *addresses_p = resolve->addresses;
         *count_p = resolve->count;
@@ -318,5 +324,5 @@ void tmsg_resolve_abandon(tmsg_resolve_t *resolve)
         resolve->fd = -1;
     }
     pthread_mutex_unlock(&resolve->lock);
-    drop(resolve);
+    drop_lookup(resolve);
 }

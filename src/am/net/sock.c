@@ -20,16 +20,18 @@
 #include "am/net/netif.h"
 #include "core/error.h"
 
-#define HANDSHAKE_PATIENCE_MS 20000 /* with a host that vanishes */
-#define IDLE_PATIENCE_MS 20000      /* and twice what is idle at most */
-#define KEEPALIVES_MOST 127         /* without an answer: the kernel's most */
-#define KEEPALIVE_MOST 32767        /* seconds that the kernel takes */
-#define LOCK_TRIES 200 /* times 5 ms: the second that sock.h speaks of */
-#define NEW_SECONDS 2  /* of a socket file whose maker may not listen yet */
+#define HANDSHAKE_PATIENCE_MS 20000 /* for a host that vanishes */
+#define IDLE_PATIENCE_MS 20000      /* twice the idle time before a probe */
+#define KEEPALIVES_MOST 127  /* probes without an answer: the kernel's most */
+#define KEEPALIVE_MOST 32767 /* seconds: the kernel's most */
+#define LOCK_TRIES 200       /* of 5 ms: the second that sock.h speaks of */
+#define NEW_SECONDS 2 /* age of a socket file whose maker may not listen yet   \
+                       */
 
-/* Names what a call was about: the address, or else the URL. */
-static const char *name_of(const tmsg_url_t *url, const tmsg_address_t *address,
-                           char text[TMSG_URL_TEXT_BYTES])
+/* Writes what a call was about: the address, or else the URL. */
+static const char *name_of_call(const tmsg_url_t *url,
+                                const tmsg_address_t *address,
+                                char text[TMSG_URL_TEXT_BYTES])
 {
     if (tmsg_url_has_path(url) || address == NULL) {
         return tmsg_url_format(url, text, TMSG_URL_TEXT_BYTES);
@@ -40,8 +42,8 @@ static const char *name_of(const tmsg_url_t *url, const tmsg_address_t *address,
     return text;
 }
 
-/* The status that an errno stands for, and the words. */
-static tmsg_status_t fail(const char *name)
+/* Sets the error, and returns the status, that errno stands for. */
+static tmsg_status_t fail_by_errno(const char *name)
 {
     switch (errno) {
     case EADDRINUSE:
@@ -57,7 +59,7 @@ static tmsg_status_t fail(const char *name)
     }
 }
 
-/* Closes without changing errno. */
+/* Closes a descriptor without changing errno. */
 static void close_quietly(int fd)
 {
     int error = errno;
@@ -68,12 +70,12 @@ static void close_quietly(int fd)
 
 static void set_option(int fd, int level, int option, int value)
 {
-    /* Not worth failing for: the socket works without. */
+    /* A failure here is no error: the socket works without the option. */
     setsockopt(fd, level, option, &value, sizeof(value));
 }
 
-/* Probes go out from half the time on, in whole seconds; the one that finds the
- * time over ends it. */
+/* Has probes go out from half the time on, in whole seconds. The probe that
+ * finds the time over ends the connection. */
 static void set_keepalive(int fd, uint32_t timeout_ms)
 {
     int idle = (int)(timeout_ms / 2000), interval = (int)(timeout_ms / 8000);
@@ -107,7 +109,7 @@ void tmsg_sock_keep_alive(int fd)
     set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVES_MOST);
 }
 
-static void tune(int fd, int family)
+static void tune_socket(int fd, int family)
 {
     if (family == AF_INET || family == AF_INET6) {
         set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -147,7 +149,7 @@ static tmsg_status_t listen_tcp(const char *name, const tmsg_address_t *address,
     int fd = open_socket(family);
 
     if (fd < 0) {
-        return fail(name);
+        return fail_by_errno(name);
     }
     set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     if (family == AF_INET6) {
@@ -155,14 +157,15 @@ static tmsg_status_t listen_tcp(const char *name, const tmsg_address_t *address,
     }
     if (bind_and_listen(fd, address, backlog) != 0) {
         close_quietly(fd);
-        return fail(name);
+        return fail_by_errno(name);
     }
     *fd_p = fd;
     return TMSG_OK;
 }
 
-/* Whether somebody, or something that must stay, is at the path; errno is then
- * EADDRINUSE. A socket file that nobody listens on is not: it may go. */
+/* Returns whether somebody, or something that must stay, is at the path; errno
+ * is then EADDRINUSE. A socket file that nobody listens on does not count: it
+ * may go. */
 static bool is_taken(const char *path, const tmsg_address_t *address)
 {
     struct stat file;
@@ -187,9 +190,10 @@ static bool is_taken(const char *path, const tmsg_address_t *address)
     return !stale;
 }
 
-/* Between bind() and listen() a socket looks stale, and two processes that
- * find the same stale one must not both replace it: the folder is locked. Who
- * cannot lock it goes on without. Returns the lock's descriptor, or -1. */
+/* Locks the folder of a socket file. Between bind() and listen() a socket looks
+ * stale, and two processes that find the same stale file must not both replace
+ * it. A process that cannot lock the folder goes on without. Returns the lock's
+ * descriptor, or -1. */
 static int lock_folder(const char *path, int how)
 {
     const struct timespec interval = {.tv_nsec = 5 * 1000 * 1000};
@@ -235,7 +239,7 @@ static tmsg_status_t listen_unix(const char *name, const char *path,
     int lock, result;
 
     if (fd < 0) {
-        return fail(name);
+        return fail_by_errno(name);
     }
     lock = lock_folder(path, LOCK_EX);
     result = replace_and_listen(fd, path, &address, backlog);
@@ -249,7 +253,7 @@ static tmsg_status_t listen_unix(const char *name, const char *path,
         close_quietly(fd);
         return errno == ENOENT || errno == ENOTDIR
                    ? tmsg_error_errno(TMSG_ERR_NOT_FOUND, "%s", name)
-                   : fail(name);
+                   : fail_by_errno(name);
     }
     listener->fd = fd;
     listener->device = file.st_dev;
@@ -263,7 +267,7 @@ tmsg_status_t tmsg_sock_listen(const tmsg_url_t *url,
                                tmsg_sock_listener_t *listener_p)
 {
     char text[TMSG_URL_TEXT_BYTES];
-    const char *name = name_of(url, address, text);
+    const char *name = name_of_call(url, address, text);
     tmsg_sock_listener_t listener = {.fd = -1};
     tmsg_status_t status;
 
@@ -285,7 +289,8 @@ void tmsg_sock_listener_close(tmsg_sock_listener_t *listener)
     if (listener->fd < 0) {
         return;
     }
-    /* Removed first: once it is closed another process may take the path. */
+    /* The file is removed first: once the socket is closed another process may
+     * take the path. */
     if (listener->path[0] != '\0' && lstat(listener->path, &file) == 0 &&
         file.st_dev == listener->device && file.st_ino == listener->inode) {
         unlink(listener->path);
@@ -294,8 +299,8 @@ void tmsg_sock_listener_close(tmsg_sock_listener_t *listener)
     listener->fd = -1;
 }
 
-/* Whether accept() failed for a connection that died in the queue: accept(2)
- * asks to treat the network's errors like that. */
+/* Returns whether accept() failed for a connection that died in the queue.
+ * accept(2) asks to treat the network's errors like that. */
 static bool is_lost_connection(int error)
 {
     switch (error) {
@@ -325,8 +330,8 @@ static tmsg_status_t accept_failed(int fd)
         memset(&local, 0, sizeof(local));
     }
     errno = error;
-    return fail(tmsg_url_format_sockaddr(&local.sa.any, local.bytes, text,
-                                         sizeof(text)));
+    return fail_by_errno(tmsg_url_format_sockaddr(&local.sa.any, local.bytes,
+                                                  text, sizeof(text)));
 }
 
 tmsg_status_t tmsg_sock_accept(const tmsg_sock_listener_t *listener, int *fd_p)
@@ -337,7 +342,7 @@ tmsg_status_t tmsg_sock_accept(const tmsg_sock_listener_t *listener, int *fd_p)
         fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     } while (fd < 0 && is_lost_connection(errno));
     if (fd >= 0) {
-        tune(fd, listener->path[0] != '\0' ? AF_UNIX : AF_INET);
+        tune_socket(fd, listener->path[0] != '\0' ? AF_UNIX : AF_INET);
         *fd_p = fd;
         return TMSG_OK;
     }
@@ -354,7 +359,7 @@ static tmsg_status_t connect_failed(const char *name)
     case ENFILE:
     case ENOMEM:
     case ENOBUFS:
-        return fail(name);
+        return fail_by_errno(name);
     case EAGAIN:
         return tmsg_error_set(TMSG_ERR_BUSY,
                               "%s: its queue of connections is full", name);
@@ -363,7 +368,8 @@ static tmsg_status_t connect_failed(const char *name)
     }
 }
 
-/* One that was left behind is older, and nobody waits for it. */
+/* Returns whether a socket file is new. A file that was left behind is older,
+ * and nobody is about to listen on it. */
 static bool is_new(const char *path)
 {
     struct stat file;
@@ -372,7 +378,8 @@ static bool is_new(const char *path)
            time(NULL) - file.st_ctim.tv_sec <= NEW_SECONDS;
 }
 
-/* One that a name stands for: an address in a URL has its zone. */
+/* Returns whether an address is link-local and lacks its zone. A name can stand
+ * for such an address; an address in a URL has its zone. */
 static bool lacks_zone(const tmsg_address_t *address)
 {
     struct in6_addr ip;
@@ -390,8 +397,9 @@ static tmsg_status_t zone_is_missing(const char *name)
                           name);
 }
 
-/* connect(). Who sees a socket file and connects at once may be refused by one
- * that is about to listen: that one holds the lock. */
+/* Calls connect(). A process that sees a socket file and connects at once may
+ * be refused by another that is about to listen. The other one holds the lock,
+ * so this call waits for that. */
 static int connect_now(int fd, const tmsg_url_t *url,
                        const tmsg_address_t *address)
 {
@@ -416,7 +424,7 @@ tmsg_status_t tmsg_sock_connect(const tmsg_url_t *url,
                                 const tmsg_address_t *address, int *fd_p)
 {
     char text[TMSG_URL_TEXT_BYTES];
-    const char *name = name_of(url, address, text);
+    const char *name = name_of_call(url, address, text);
     tmsg_address_t local;
     int fd;
 
@@ -429,9 +437,9 @@ tmsg_status_t tmsg_sock_connect(const tmsg_url_t *url,
     }
     fd = open_socket(address->sa.any.sa_family);
     if (fd < 0) {
-        return fail(name);
+        return fail_by_errno(name);
     }
-    tune(fd, address->sa.any.sa_family);
+    tune_socket(fd, address->sa.any.sa_family);
     if (connect_now(fd, url, address) == 0) {
         *fd_p = fd;
         return TMSG_OK;
@@ -445,8 +453,9 @@ tmsg_status_t tmsg_sock_connect(const tmsg_url_t *url,
     return connect_failed(name);
 }
 
-/* A port of the ephemeral range that nobody listens on can be picked as our
- * own, and then TCP connects the socket to itself. */
+/* Returns whether TCP has connected the socket to itself. That happens when a
+ * port of the ephemeral range, which nobody listens on, is picked as our
+ * own. */
 static bool is_self(int fd)
 {
     tmsg_address_t local, peer;
@@ -457,8 +466,8 @@ static bool is_self(int fd)
            memcmp(&local.sa, &peer.sa, local.bytes) == 0;
 }
 
-/* Neither connected nor on its way: what was reset has an error that is told
- * once, and what somebody shut down never has one. */
+/* Returns whether the socket is neither connected nor on its way. After a reset
+ * it has an error that is told once; after a shutdown it never has one. */
 static bool is_dead(int fd)
 {
     struct pollfd socket = {fd, 0, 0};
@@ -519,7 +528,8 @@ tmsg_status_t tmsg_sock_peer(int fd, tmsg_address_t *address_p)
     return get_name(fd, getpeername, "a peer", address_p);
 }
 
-/* What can be bound to is ours, whether it is a device's or routed to us. */
+/* An address that can be bound to is ours, whether it is a device's or routed
+ * to us. */
 bool tmsg_sock_is_local(int fd)
 {
     tmsg_address_t peer;
@@ -556,7 +566,8 @@ const char *tmsg_sock_peer_name(int fd, char *text, size_t bytes)
         return text;
     }
     tmsg_url_format_sockaddr(&address.sa.any, address.bytes, text, bytes);
-    /* Who connects to a Unix socket has no name: then it is ours that tells. */
+    /* The side that connects to a Unix socket has no name, so this end's name
+     * tells. */
     if (strcmp(text, "unix://") == 0 &&
         tmsg_sock_local(fd, &address) == TMSG_OK) {
         tmsg_url_format_sockaddr(&address.sa.any, address.bytes, text, bytes);

@@ -10,23 +10,24 @@
 #ifndef TCP_RTO_MAX_MS
 #define TCP_RTO_MAX_MS 44
 #endif
-#define RTO_MAX_LEAST_MS 1000u /* which Linux allows */
+#define RTO_MAX_LEAST_MS 1000u /* the least that Linux allows */
 #define RTO_MAX_MOST_MS 120000u
 #define TRIES_A_TIMEOUT 4
 
 #define NS_PER_MS UINT64_C(1000000)
 
-/* The third probe, for one may be lost, and the next be on its way just now. */
+/* Returns whether data was sent again twice, or a third probe was sent: one
+ * probe may be lost, and the next be on its way just now. */
 static bool was_sent_again(const struct tcp_info *info)
 {
     return info->tcpi_retransmits > 1 || info->tcpi_probes > 2;
 }
 
 /* After an idle hour the latest acknowledgement is an hour old, and says
- * nothing of what was sent just now. One that acknowledges nothing new is an
- * answer only where the peer's window is closed: else it comes with what the
- * peer sends, or sends again since it does not hear us either. Linux tells of
- * the window from 5.4 on; before it counts as closed. */
+ * nothing of what was sent just now. An acknowledgement of nothing new is an
+ * answer only where the peer's window is closed. Elsewhere it comes with what
+ * the peer sends, or sends again because it does not hear us either. Linux
+ * tells of the window from 5.4 on; before, the window counts as closed. */
 void tmsg_unacked_judge(tmsg_unacked_t *unacked, const struct tcp_info *info,
                         uint64_t now_ns)
 {

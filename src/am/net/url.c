@@ -12,7 +12,7 @@
 
 #include "core/error.h"
 
-/* What follows the scheme. */
+/* Says what follows the scheme. */
 typedef enum { HOST_PORT, HOST, PATH } form_t;
 
 #define SCHEME_ROW(NAME, name, form) {#name, form},
@@ -25,13 +25,14 @@ static const struct {
 
 static form_t form_of(const tmsg_url_t *url) { return schemes[url->kind].form; }
 
-static tmsg_status_t bad(const char *text, const char *why)
+static tmsg_status_t bad_url(const char *text, const char *why)
 {
     return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "URL '%.300s': %s", text,
                           why);
 }
 
-/* Not isalnum(): a host must not depend on the program's locale. */
+/* Returns whether a host may have the character. isalnum() would depend on the
+ * program's locale, which a host must not. */
 static bool is_name_char(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
@@ -66,9 +67,10 @@ static bool is_ipv6(const char *host, struct in6_addr *parsed)
             is_name(host + length + 1, strlen(host + length + 1)));
 }
 
-/* fe80::1 is on every device, and its zone says on which it is meant; all other
- * addresses are one. NULL: it is as it should be. Without a port a device alone
- * is named, for which the first will do. */
+/* Returns what is wrong with the zone of an address, or NULL. fe80::1 is on
+ * every device, and its zone says which one is meant; all other addresses are
+ * on one. A URL without a port only names a device, for which the first will
+ * do. */
 static const char *wrong_zone(const tmsg_url_t *url,
                               const struct in6_addr *address)
 {
@@ -87,7 +89,7 @@ static const char *wrong_zone(const tmsg_url_t *url,
                : NULL;
 }
 
-/* Takes the host off the front; *rest_p is what follows it. */
+/* Takes the host off the front. *rest_p is what follows it. */
 static tmsg_status_t take_host(const char *text, const char *from,
                                tmsg_url_t *url, const char **rest_p)
 {
@@ -99,10 +101,10 @@ static tmsg_status_t take_host(const char *text, const char *from,
     length = strcspn(from, bracketed ? "]" : ":");
     rest = from + length;
     if (bracketed && *rest == '\0') {
-        return bad(text, "'[' is never closed");
+        return bad_url(text, "'[' is never closed");
     }
     if (length >= sizeof(url->host)) {
-        return bad(text, "the host is longer than 255 characters");
+        return bad_url(text, "the host is longer than 255 characters");
     }
     memcpy(url->host, from, length);
     if (bracketed) {
@@ -114,12 +116,12 @@ static tmsg_status_t take_host(const char *text, const char *from,
             wrong = wrong_zone(url, &address);
         }
         if (wrong != NULL) {
-            return bad(text, wrong);
+            return bad_url(text, wrong);
         }
     } else if (!is_name(from, length)) {
-        return bad(text, "the host has a character that no host name has");
+        return bad_url(text, "the host has a character that no host name has");
     } else if (*rest == ':' && strchr(rest + 1, ':') != NULL) {
-        return bad(text, "an IPv6 address stands in brackets, [::1]:80");
+        return bad_url(text, "an IPv6 address stands in brackets, [::1]:80");
     }
     *rest_p = rest;
     return TMSG_OK;
@@ -131,18 +133,18 @@ static tmsg_status_t take_port(const char *text, const char *from,
     unsigned port = 0;
 
     if (*from == '\0' || strcmp(from, ":") == 0) {
-        return bad(text, "no port: host:port is needed");
+        return bad_url(text, "no port: host:port is needed");
     }
     if (*from++ != ':') {
-        return bad(text, "only a port can follow the host");
+        return bad_url(text, "only a port can follow the host");
     }
     for (; *from != '\0'; from++) {
         if (*from < '0' || *from > '9') {
-            return bad(text, "the port is not a decimal number");
+            return bad_url(text, "the port is not a decimal number");
         }
         port = port * 10 + (unsigned)(*from - '0');
         if (port > UINT16_MAX) {
-            return bad(text, "the port is not within 0 to 65535");
+            return bad_url(text, "the port is not within 0 to 65535");
         }
     }
     url->port = (uint16_t)port;
@@ -155,20 +157,21 @@ static tmsg_status_t take_path(const char *text, const char *from,
     size_t length = strlen(from);
 
     if (*from != '/') {
-        return bad(text, "the path is not absolute: unix:///run/x.sock");
+        return bad_url(text, "the path is not absolute: unix:///run/x.sock");
     }
     if (from[length - 1] == '/') {
-        return bad(text, "the path names no file");
+        return bad_url(text, "the path names no file");
     }
     if (length >= sizeof(url->path)) {
-        return bad(text, "the path is longer than 107 bytes, which is all "
-                         "that a socket address holds");
+        return bad_url(text, "the path is longer than 107 bytes, which is all "
+                             "that a socket address holds");
     }
     memcpy(url->path, from, length);
     return TMSG_OK;
 }
 
-/* What follows the scheme; text without one means tcp. */
+/* Takes the scheme off the front. Text without a scheme means tcp. *rest_p is
+ * what follows the scheme. */
 static tmsg_status_t take_scheme(const char *text, tmsg_url_t *url,
                                  const char **rest_p)
 {
@@ -183,10 +186,10 @@ static tmsg_status_t take_scheme(const char *text, tmsg_url_t *url,
         }
     }
     if (strstr(text, "://") != NULL) {
-        return bad(text, "the scheme is none of" TMSG_SCHEMES(SCHEME_WORD));
+        return bad_url(text, "the scheme is none of" TMSG_SCHEMES(SCHEME_WORD));
     }
     if (*text == '\0') {
-        return bad(text, "it is empty");
+        return bad_url(text, "it is empty");
     }
     url->kind = TMSG_URL_TCP;
     *rest_p = text;
@@ -211,7 +214,7 @@ tmsg_status_t tmsg_url_parse(const char *text, tmsg_url_t *url_p)
         if (status == TMSG_OK && form_of(&url) == HOST_PORT) {
             status = take_port(text, rest, &url);
         } else if (status == TMSG_OK && *rest != '\0') {
-            status = bad(text, "nothing can follow the host");
+            status = bad_url(text, "nothing can follow the host");
         }
     }
     if (status == TMSG_OK) {
@@ -293,7 +296,8 @@ const char *tmsg_url_format_sockaddr(const struct sockaddr *address,
     } sa;
     char host[INET_ADDRSTRLEN];
 
-    /* A copy, because the caller's may be aligned for struct sockaddr only. */
+    /* The address is copied, because the caller's may be aligned for struct
+     * sockaddr only. */
     memset(&sa, 0, sizeof(sa));
     memcpy(&sa, address,
            address_bytes < sizeof(sa) ? address_bytes : sizeof(sa));
