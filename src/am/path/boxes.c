@@ -15,8 +15,7 @@
 #include "serialize/header.h"
 
 #define FEW 16 /* messages by UCX before a box is worth its memory */
-#define BOXES                                                                  \
-    TMSG_BOX_NAPS /* most that a worker makes, and opens of its peers */
+#define BOXES TMSG_BOX_NAPS /* at most, that a worker makes or opens */
 
 static tmsg_endpoint_t *endpoint_of(tmsg_boxes_t *boxes)
 {
@@ -311,7 +310,7 @@ bool tmsg_boxes_arm(tmsg_worker_t *worker)
         tmsg_box_sleep(boxes->in);
         all = all && !tmsg_boxes_next(endpoint_of(boxes), &boxed);
     }
-    /* A chore means that what was found in a box is wrong. */
+    /* What a box holds may be wrong, which leaves a chore. */
     return all && worker->chores.count == 0;
 }
 

@@ -231,7 +231,7 @@ tmsg_ucx_status_t tmsg_cma_read(tmsg_endpoint_t *endpoint,
         read_pieces(endpoint, in->address, pieces, count, read_p);
 
     if (ucs == TMSG_UCX_INVALID_ADDR && !tmsg_lease_is_readable(endpoint)) {
-        /* Not only the memory of the payload is gone. */
+        /* The peer's lease is not there any more, either. */
         ucs = TMSG_UCX_CANCELED;
     }
     tmsg_cma_drop(endpoint, in, ucs != TMSG_UCX_OK);

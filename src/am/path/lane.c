@@ -8,8 +8,7 @@
 #include "am/worker/engine.h"
 #include "core/log.h"
 
-#define QUIET_MOST                                                             \
-    256 /* turns without bytes, after which the loop alone looks */
+#define QUIET_MOST 256  /* turns without bytes, before the loop alone looks */
 #define LISTEN_EVERY 16 /* turns between reads, while nothing is heard */
 #define TURNS_BYTES ((size_t)1024 * 1024) /* of all lanes in one round */
 

@@ -15,8 +15,8 @@
 #define AHEAD ((uint64_t)4 * 1024 * 1024)
 #define TURN_BYTES ((size_t)64 * 1024)
 
-/* Returns whether the peer's words about rings have a lane to be about: one of
- * rings, or none yet. */
+/* Returns whether the peer may offer a ring here, and answer: the lane is one
+ * of rings, or there is none yet. */
 static bool may_be_taken(const tmsg_endpoint_t *endpoint)
 {
     const tmsg_lane_t *lane = endpoint->paths.lane;

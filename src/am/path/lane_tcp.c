@@ -25,7 +25,7 @@
 #define CLAIM_BYTES (ID_BYTES + TMSG_PROOF_BYTES)
 #define SPARED 16 /* descriptors that lanes leave to connections */
 #define AHEAD_LEAST ((uint64_t)4 * 1024 * 1024)
-#define AHEAD_PER_US ((uint64_t)12500) /* what 100 Gb/s carry */
+#define AHEAD_PER_US ((uint64_t)12500) /* bytes at 100 Gb/s */
 /* Whatever else has come waits while the kernel copies the bytes of a turn. */
 #define TURN_BYTES ((size_t)128 * 1024)
 #define LOW_MOST ((uint64_t)256 * 1024) /* most bytes that a read waits for */
@@ -368,7 +368,7 @@ static size_t segment_bytes(int fd)
 }
 
 /* Ends the call where a segment ends, because a segment that is not full would
- * go by itself. The first call of a turn may be less than a segment. */
+ * go by itself. Only the first call of a turn may write less than that. */
 static size_t trim_to_segment(tmsg_lane_t *lane, size_t most, bool first)
 {
     tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(lane);

@@ -24,8 +24,8 @@
 #define PIECE_AT 8   /* ids and sequence of a preamble */
 #define SECOND_AT 40 /* fields of a call that differ */
 
-/* The receiver tells after so many messages what it took, because that costs a
- * line of the cache. */
+/* The receiver tells only after so many messages what it took, because telling
+ * costs a line of the cache. */
 #define TELL_EVERY 16u
 
 #define WAKES 1u /* the sender wakes a receiver that naps */
