@@ -25,8 +25,7 @@
 #define KEEPALIVES_MOST 127  /* probes without an answer: the kernel's most */
 #define KEEPALIVE_MOST 32767 /* seconds: the kernel's most */
 #define LOCK_TRIES 200       /* of 5 ms: the second that sock.h speaks of */
-#define NEW_SECONDS 2 /* age of a socket file that may not be listened on yet  \
-                       */
+#define NEW_SECONDS 2        /* age up to which a socket file is new */
 
 /* Writes what a call was about: the address, or else the URL. */
 static const char *name_of_call(const tmsg_url_t *url,

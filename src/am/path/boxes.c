@@ -310,7 +310,7 @@ bool tmsg_boxes_arm(tmsg_worker_t *worker)
         tmsg_box_sleep(boxes->in);
         all = all && !tmsg_boxes_next(endpoint_of(boxes), &boxed);
     }
-    /* What a box holds may be wrong, which leaves a chore. */
+    /* The messages that were found may be wrong, which leaves a chore. */
     return all && worker->chores.count == 0;
 }
 

@@ -13,8 +13,8 @@
 #include "am/ucx/reads.h"
 #include "core/bytes.h"
 
-/* These bound one call. Linux ends a call before 2 GiB, which must not be taken
- * for memory that ends there. */
+/* PLACES_MOST and BYTES_MOST bound one call. Linux ends a call before 2 GiB,
+ * which must not be taken for memory that ends there. */
 #define PLACES_MOST 64
 #define BYTES_MOST ((size_t)1 << 30)
 

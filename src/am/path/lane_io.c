@@ -24,7 +24,7 @@
 #include "core/error.h"
 #include "core/probe.h"
 
-/* A turn moves so many bytes in each direction. While small messages pass by
+/* A turn moves this many bytes in each direction. While small messages pass by
  * the same endpoint it moves fewer, which the mover says. */
 #define LONE_TURN_BYTES ((size_t)1024 * 1024)
 #define PLACES_MOST (IOV_MAX - 1) /* by one call; a header takes one more */

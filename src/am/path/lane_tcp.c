@@ -26,7 +26,7 @@
 #define SPARED 16 /* descriptors that lanes leave to connections */
 #define AHEAD_LEAST ((uint64_t)4 * 1024 * 1024)
 #define AHEAD_PER_US ((uint64_t)12500) /* bytes at 100 Gb/s */
-/* Whatever else has come waits while the kernel copies the bytes of a turn. */
+/* Other events wait while the kernel copies the bytes of a turn. */
 #define TURN_BYTES ((size_t)128 * 1024)
 #define LOW_MOST ((uint64_t)256 * 1024) /* most bytes that a read waits for */
 #define LOW_LEAST ((uint64_t)64 * 1024)

@@ -63,7 +63,7 @@ typedef struct tmsg_mover {
      * up to `most` bytes are thrown away. */
     size_t (*read)(tmsg_lane_t *lane, struct iovec *into, size_t count,
                    uint64_t most);
-    /* Says that the next reads want so many bytes. NULL: that is no matter. */
+    /* Says how many bytes the next reads want. NULL: that is no matter. */
     void (*expect)(tmsg_lane_t *lane, uint64_t bytes);
 
     /* Lets the peer hear that bytes were moved. NULL: the peer hears of it

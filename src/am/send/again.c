@@ -23,7 +23,7 @@ void tmsg_resume_send_again(tmsg_endpoint_t *endpoint)
         }
         endpoint->resume->again_count--;
         status = endpoint->dialect->prepare(send);
-        /* Those behind it wait, too. */
+        /* The messages behind it wait, too. */
         if (status == TMSG_IN_PROGRESS) {
             endpoint->resume->again_count++;
             return;

@@ -73,7 +73,7 @@ static bool has_layout(const tmsg_map_t *map, const tmsg_map_t *layout)
            tmsg_map_has_layout(map, layout);
 }
 
-/* Makes room for the pieces of so many tensors. Returns false without
+/* Makes room for the pieces of `tensors` tensors. Returns false without
  * memory. */
 static bool make_piece_room(tmsg_repeat_out_t *repeat, uint32_t tensors)
 {

@@ -255,7 +255,7 @@ static void copy_params(const tmsg_send_params_t *params, tmsg_send_t *send)
         send->wish.protocol = params->protocol;
     }
     if (send->flags & TMSG_SEND_VERIFY) {
-        /* Without an answer nobody would learn of a mismatch. */
+        /* Nobody would learn of a mismatch without an answer. */
         send->flags |= TMSG_SEND_ACKED;
     }
 }

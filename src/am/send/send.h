@@ -12,7 +12,7 @@
 #include "am/send/share.h"
 #include "am/send/write_out.h"
 
-/* With these sizes malloc() still keeps a freed record at hand. */
+/* malloc() still keeps a freed record with buffers of these sizes at hand. */
 #define TMSG_SEND_SMALL_HEADER 104
 #define TMSG_SEND_SMALL_PAYLOAD 576
 

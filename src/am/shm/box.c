@@ -17,7 +17,7 @@
 #define PLACES TMSG_BOX_PLACES
 #define ALIGNMENT 64u /* of places, and of payloads in them */
 
-/* This bit of the header's length says that only pieces of a header are put,
+/* AGAIN in a header's length says that only pieces of the header are put,
  * because the rest is as in the one before. */
 #define AGAIN 0x80000000u
 #define PIECE_BYTES 16u
@@ -256,7 +256,7 @@ static inline void wake_napper(tmsg_box_t *box)
 
 void tmsg_box_call(tmsg_box_t *box)
 {
-    /* What the sender has for the receiver is there before `naps` is read. */
+    /* The sender has written its message elsewhere before it reads `naps`. */
     atomic_thread_fence(memory_order_seq_cst);
     wake_napper(box);
 }

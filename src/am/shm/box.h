@@ -21,8 +21,8 @@
 
 #define TMSG_BOX_PLACES 64u
 
-/* These are the most bytes of a header and of a payload. The payload begins at
- * a multiple of 64. */
+/* TMSG_BOX_HEADER_BYTES and TMSG_BOX_PAYLOAD_BYTES are the most bytes of a
+ * header and of a payload in a box. The payload begins at a multiple of 64. */
 #define TMSG_BOX_HEADER_BYTES 496
 #define TMSG_BOX_PAYLOAD_BYTES 2048
 
@@ -121,12 +121,12 @@ void tmsg_box_rouse(tmsg_box_t *box);
  * not say. */
 int tmsg_box_core(const tmsg_box_t *box);
 
-/* Both return whether the memory holds what its owners wrote there, as far as a
- * message could be waited for in vain otherwise. tmsg_box_is_intact_out()
- * checks, for the sender, the numbers of the latest messages, and that none of
- * them is to wait for more than `sent` active messages. tmsg_box_is_intact_in()
- * checks, for the receiver, the number in the next place, and what it said it
- * took. */
+/* The two functions return whether the memory holds what its owners wrote
+ * there, as far as a message could be waited for in vain otherwise.
+ * tmsg_box_is_intact_out() checks, for the sender, the numbers of the latest
+ * messages, and that none of them is to wait for more than `sent` active
+ * messages. tmsg_box_is_intact_in() checks, for the receiver, the number in the
+ * next place, and what it said it took. */
 bool tmsg_box_is_intact_out(const tmsg_box_t *box, uint32_t sent);
 bool tmsg_box_is_intact_in(const tmsg_box_t *box);
 

@@ -10,7 +10,8 @@
 #define HEAD_BYTES 4096
 #define ROOM_BYTES ((size_t)1024 * 1024) /* stays in the cache */
 #define ALL_BYTES (HEAD_BYTES + ROOM_BYTES)
-/* This side tells the other after so many bytes, so that the other goes on. */
+/* Each side publishes its position after this many bytes, so that the other
+ * goes on. */
 #define STEP_BYTES ((size_t)32 * 1024)
 
 /*        0           8           16                    64
@@ -235,7 +236,7 @@ bool tmsg_ring_await(tmsg_ring_t *ring)
 
 bool tmsg_ring_is_awaited(tmsg_ring_t *ring)
 {
-    /* What was published is there before `waits` is read. */
+    /* This side has published its position before it reads `waits`. */
     atomic_thread_fence(memory_order_seq_cst);
     return atomic_load_explicit(&ring->others->waits, memory_order_relaxed) !=
                0 &&
