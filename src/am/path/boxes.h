@@ -86,8 +86,8 @@ bool tmsg_boxes_are_intact(const tmsg_endpoint_t *endpoint);
 /* Frees both boxes of a connection that is over. */
 void tmsg_boxes_end(tmsg_endpoint_t *endpoint);
 
-/* Returns whether UCX holds nothing of the endpoints that have boxes: nothing
- * would end a nap for that. */
+/* Returns whether UCX has nothing to do for the endpoints that have boxes. A
+ * nap may begin only then, because UCX's events do not end it. */
 bool tmsg_boxes_are_quiet(const tmsg_worker_t *worker);
 
 #endif

@@ -18,7 +18,7 @@ static const tmsg_mover_t *const movers[] = {TMSG_MOVERS(MOVER_ADDRESS)};
 
 #define MOVER_COUNT (sizeof(movers) / sizeof(movers[0]))
 
-static bool stands(const tmsg_lane_t *lane)
+static bool lane_stands(const tmsg_lane_t *lane)
 {
     return lane != NULL && lane->stands && !lane->lost;
 }
@@ -27,14 +27,14 @@ bool tmsg_lane_sends(const tmsg_endpoint_t *endpoint)
 {
     const tmsg_lane_t *lane = endpoint->paths.lane;
 
-    return stands(lane) && lane->mover->sends(lane);
+    return lane_stands(lane) && lane->mover->sends(lane);
 }
 
 bool tmsg_lane_receives(const tmsg_endpoint_t *endpoint)
 {
     const tmsg_lane_t *lane = endpoint->paths.lane;
 
-    return stands(lane) && lane->mover->receives(lane);
+    return lane_stands(lane) && lane->mover->receives(lane);
 }
 
 uint64_t tmsg_lane_ahead(const tmsg_endpoint_t *endpoint)
@@ -149,7 +149,7 @@ void tmsg_lane_lose(tmsg_lane_t *lane, tmsg_status_t status, const char *why)
 /* Returns the socket of a lane that stands; < 0: there is none. */
 static int socket_of_lane(const tmsg_lane_t *lane)
 {
-    return stands(lane) && lane->mover->socket != NULL
+    return lane_stands(lane) && lane->mover->socket != NULL
                ? lane->mover->socket(lane)
                : -1;
 }
@@ -242,7 +242,7 @@ void tmsg_lane_stir(tmsg_endpoint_t *endpoint)
 {
     tmsg_lane_t *lane = endpoint->paths.lane;
 
-    if (stands(lane)) {
+    if (lane_stands(lane)) {
         lane->quiet = 0;
         lane->silent = 0;
         enlist_lane(lane);

@@ -107,13 +107,13 @@ unsigned tmsg_lanes_turn(tmsg_worker_t *worker);
  * they wait for. Returns false if there is something to be done. */
 bool tmsg_lanes_arm(tmsg_worker_t *worker);
 
-/* Looks at the lane's socket by tmsg_unacked_look(), and returns the socket; <
- * 0: the lane has none, or does not stand. A lane whose wake-up was lost goes
- * on. */
+/* Looks at the lane's socket by tmsg_unacked_look(). Returns the socket, or a
+ * negative number if the lane has none or does not stand. A lane whose wake-up
+ * was lost goes on. */
 int tmsg_lane_look(tmsg_endpoint_t *endpoint, const tmsg_unacked_t **unacked_p);
 
-/* Returns the lane's socket, or < 0, and changes nothing: *unacked is what
- * tmsg_lane_look() would find. */
+/* Returns the lane's socket, or a negative number, and changes nothing:
+ * *unacked is what tmsg_lane_look() would find. */
 int tmsg_lane_peek(const tmsg_endpoint_t *endpoint, tmsg_unacked_t *unacked);
 
 /* Returns whether nobody else wrote to the lane's memory. */

@@ -175,7 +175,7 @@ static void finish_lane_dial(tmsg_lane_tcp_t *tcp)
 
 /* Makes the lane stand. The peer takes the connection for the lane, too, so
  * that nothing but parts follows. */
-static void stand(tmsg_lane_tcp_t *tcp)
+static void let_lane_stand(tmsg_lane_tcp_t *tcp)
 {
     tmsg_frame_free(&tcp->stream);
     tcp->lane.stands = true;
@@ -201,7 +201,7 @@ static void hear_lane_answer(tmsg_lane_tcp_t *tcp)
                            "the peer answers with a frame of type %u", type);
     }
     if (status == TMSG_OK) {
-        stand(tcp);
+        let_lane_stand(tcp);
     } else if (status != TMSG_IN_PROGRESS) {
         give_up_tcp_lane(tcp->lane.endpoint, tmsg_error_message());
     }

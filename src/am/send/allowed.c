@@ -9,7 +9,7 @@
 #include "core/tensor.h"
 #include "serialize/header.h"
 
-static tmsg_status_t check_tensors(const tmsg_send_t *send)
+static tmsg_status_t check_tensors_allowed(const tmsg_send_t *send)
 {
     const tmsg_hello_t *peer = &send->endpoint->peer_hello;
     const tmsg_map_entry_t *entries = tmsg_map_entries(send->map);
@@ -40,8 +40,9 @@ static tmsg_status_t check_tensors(const tmsg_send_t *send)
 
 /* Checks a map's keys, and adds the bytes of its keys and values. Leaves out
  * those that the map `but` (NULL: none) has, too. */
-static tmsg_status_t check_keys(const tmsg_send_t *send, const tmsg_map_t *map,
-                                const tmsg_map_t *but, uint64_t *bytes)
+static tmsg_status_t check_keys_allowed(const tmsg_send_t *send,
+                                        const tmsg_map_t *map,
+                                        const tmsg_map_t *but, uint64_t *bytes)
 {
     const tmsg_hello_t *peer = &send->endpoint->peer_hello;
     const tmsg_map_meta_entry_t *entries = tmsg_map_meta_entries(map);
@@ -64,7 +65,7 @@ static tmsg_status_t check_keys(const tmsg_send_t *send, const tmsg_map_t *map,
     return TMSG_OK;
 }
 
-static tmsg_status_t check_metadata(const tmsg_send_t *send)
+static tmsg_status_t check_metadata_allowed(const tmsg_send_t *send)
 {
     const tmsg_hello_t *peer = &send->endpoint->peer_hello;
     size_t keys = tmsg_body_count_keys(send->map, send->more);
@@ -78,9 +79,9 @@ static tmsg_status_t check_metadata(const tmsg_send_t *send)
                               send->endpoint->peer, keys,
                               (unsigned long long)peer->max_metadata_keys);
     }
-    status = check_keys(send, send->map, send->more, &bytes);
+    status = check_keys_allowed(send, send->map, send->more, &bytes);
     if (status == TMSG_OK && send->more != NULL) {
-        status = check_keys(send, send->more, NULL, &bytes);
+        status = check_keys_allowed(send, send->more, NULL, &bytes);
     }
     if (status != TMSG_OK) {
         return status;
@@ -108,7 +109,7 @@ tmsg_status_t tmsg_allowed_layout(const tmsg_send_t *send)
     }
     if (peer->max_name_bytes < TMSG_NAME_BYTES_MAX ||
         peer->max_ndim < TMSG_NDIM_MAX) {
-        return check_tensors(send);
+        return check_tensors_allowed(send);
     }
     return TMSG_OK;
 }
@@ -145,5 +146,5 @@ tmsg_status_t tmsg_allowed_payload(const tmsg_send_t *send,
     if (bytes > most) {
         return too_large(send, payload, bytes, most);
     }
-    return check_metadata(send);
+    return check_metadata_allowed(send);
 }

@@ -17,7 +17,7 @@
 #include "core/map.h"
 
 /* Returns whether memory is read that stays the caller's. */
-static bool lends(const tmsg_send_t *send)
+static bool lends_memory(const tmsg_send_t *send)
 {
     const tmsg_plan_t *plan = &send->plan;
     const uint8_t *data = plan->contiguous;
@@ -37,7 +37,7 @@ static void give_up_in_ucx(tmsg_send_t *send, tmsg_status_t status,
 {
     tmsg_send_answer(send, status, "%s", why);
     send->given_up = true;
-    if (lends(send)) {
+    if (lends_memory(send)) {
         tmsg_request_pend(&send->request, why);
         return;
     }

@@ -45,7 +45,8 @@ void tmsg_calls_closing(tmsg_endpoint_t *endpoint)
 }
 
 /* Sets the words that the peer is told. They do not name the peer. */
-static void retell(tmsg_send_t *send, tmsg_status_t status, const char *error)
+static void retell_end(tmsg_send_t *send, tmsg_status_t status,
+                       const char *error)
 {
     const char *peer = send->endpoint->peer;
     size_t bytes = strlen(peer);
@@ -81,7 +82,7 @@ static void stop_behind(tmsg_channel_t *channel, uint64_t id,
     send = tmsg_stream_waits(channel, id, true);
     if (send != NULL && (send->call.status == TMSG_OK ||
                          send->call.status == TMSG_ERR_INTERNAL)) {
-        retell(send, status, error);
+        retell_end(send, status, error);
     }
 }
 

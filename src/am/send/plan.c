@@ -49,7 +49,7 @@ static bool travels_as_part(const tmsg_payload_t *payload, size_t index)
                           tmsg_map_entries(payload->map)[index].bytes);
 }
 
-static void advance(cursor_t *at, const tmsg_map_entry_t *entry)
+static void advance_cursor(cursor_t *at, const tmsg_map_entry_t *entry)
 {
     uint64_t begin =
         tmsg_layout_next(at->offset, entry->tensor.dtype, entry->bytes);
@@ -127,7 +127,7 @@ static tmsg_status_t gather_tensors(const tmsg_payload_t *payload,
         if (travels_as_part(payload, i)) {
             continue;
         }
-        advance(&at, &entries[i]);
+        advance_cursor(&at, &entries[i]);
         if (at.gap > 0) {
             memset(to, 0, at.gap);
             to += at.gap;
@@ -186,7 +186,7 @@ static tmsg_status_t list_tensors(const tmsg_payload_t *payload,
         if (travels_as_part(payload, i)) {
             continue;
         }
-        advance(&at, &entries[i]);
+        advance_cursor(&at, &entries[i]);
         append_piece(plan, zeros, at.gap);
         if (!dense && !tmsg_tensor_is_dense(tensor)) {
             status = tmsg_plan_pack(&entries[i], staging);
@@ -203,8 +203,8 @@ static tmsg_status_t list_tensors(const tmsg_payload_t *payload,
 
 /* Makes a scatter list. Tensors go from where they lie; the body and the
  * tensors that have to be packed go from a staging buffer. */
-static tmsg_status_t scatter(const tmsg_payload_t *payload, tmsg_pool_t *pool,
-                             tmsg_plan_t *plan)
+static tmsg_status_t scatter_tensors(const tmsg_payload_t *payload,
+                                     tmsg_pool_t *pool, tmsg_plan_t *plan)
 {
     uint64_t head = tmsg_layout_spill(payload->spill);
     const tmsg_measures_t *measures = payload->measures;
@@ -316,7 +316,7 @@ tmsg_status_t tmsg_plan_own(tmsg_plan_t *plan, const tmsg_payload_t *payload,
 const tmsg_strategy_t *tmsg_strategy_of(tmsg_way_t way)
 {
     static const tmsg_strategy_t gathers = {"gather", gather_tensors};
-    static const tmsg_strategy_t scatters = {"scatter", scatter};
+    static const tmsg_strategy_t scatters = {"scatter", scatter_tensors};
 
     return way.gather ? &gathers : &scatters;
 }

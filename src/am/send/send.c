@@ -513,7 +513,7 @@ static bool goes_at_once(const tmsg_send_t *send)
 /* Checks a message of a stream against the peer's limits before it waits. A
  * stream goes on if its sender hears of an error at once; if the message fails
  * later, the stream is over. */
-static tmsg_status_t foresee(const tmsg_send_t *send)
+static tmsg_status_t foresee_stream(const tmsg_send_t *send)
 {
     bool of_stream = send->call.type == TMSG_STREAM_ITEM ||
                      send->call.type == TMSG_STREAM_END;
@@ -546,7 +546,7 @@ static tmsg_status_t start_send(tmsg_send_t *send)
                 return status;
             }
         }
-        status = foresee(send);
+        status = foresee_stream(send);
         if (status == TMSG_OK) {
             status = keep_call(send);
         }

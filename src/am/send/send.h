@@ -169,7 +169,8 @@ void tmsg_send_released(tmsg_send_t *send);
 /* Ends a send that is in no list any more. */
 void tmsg_send_end(tmsg_send_t *send, tmsg_status_t status, const char *error);
 
-/* Ends a posted send if its outcome is known, or can no longer become known. */
+/* Ends a posted send if its outcome is known, or can no longer become known.
+ * Called whenever UCX or the peer has reported something of the send. */
 void tmsg_send_settle(tmsg_send_t *send);
 
 /* Ends the sends of an endpoint that has ended, but for those that UCX still

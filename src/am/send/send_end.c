@@ -95,7 +95,7 @@ static void await_word(tmsg_send_t *send)
 }
 
 /* Frees plan, parts and header, when UCX has done with them. */
-static void unplan(tmsg_send_t *send)
+static void free_send_plan(tmsg_send_t *send)
 {
     tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
 
@@ -112,7 +112,7 @@ void tmsg_send_give_back(tmsg_send_t *send)
 {
     make_sure(send);
     tmsg_send_released(send);
-    unplan(send);
+    free_send_plan(send);
     tmsg_stage_out_free(send);
     if (send->share != NULL) {
         tmsg_share_drop(send->share,
@@ -187,7 +187,7 @@ void tmsg_send_settle(tmsg_send_t *send)
         /* The peer's answer is still to come. */
         if (tmsg_resume_keeps(endpoint)) {
             make_sure(send);
-            unplan(send);
+            free_send_plan(send);
         } else if (send->unsure) {
             await_word(send);
         } else {

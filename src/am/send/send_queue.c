@@ -146,7 +146,7 @@ void tmsg_queue_remove(tmsg_send_t *send)
 }
 
 /* Writes why there is no room. */
-static void explain(const tmsg_send_t *send, char *why, size_t bytes)
+static void explain_no_room(const tmsg_send_t *send, char *why, size_t bytes)
 {
     const tmsg_queue_t *queue = &send->endpoint->queue;
     const char *peer = send->endpoint->peer;
@@ -182,7 +182,7 @@ static tmsg_send_t *first_unshared(const tmsg_channel_t *channel)
 }
 
 /* Returns the oldest send of all channels that may be dropped, or NULL. */
-static tmsg_send_t *oldest(tmsg_endpoint_t *endpoint)
+static tmsg_send_t *oldest_droppable(tmsg_endpoint_t *endpoint)
 {
     tmsg_send_t *found = NULL;
 
@@ -227,7 +227,8 @@ static void drop_oldest(tmsg_send_t *send, const char *why)
 {
     tmsg_send_t *victim;
 
-    while (!queue_has_room(send) && (victim = oldest(send->endpoint)) != NULL) {
+    while (!queue_has_room(send) &&
+           (victim = oldest_droppable(send->endpoint)) != NULL) {
         tmsg_queue_remove(victim);
         send->endpoint->queue.dropped_oldest++;
         tmsg_send_end(victim, TMSG_ERR_DROPPED, why);
@@ -240,7 +241,7 @@ static tmsg_status_t apply_policy(tmsg_send_t *send)
     tmsg_queue_t *queue = &send->endpoint->queue;
     char why[TMSG_ERROR_BYTES];
 
-    explain(send, why, sizeof(why));
+    explain_no_room(send, why, sizeof(why));
     switch (queue->bounds.policy) {
     case TMSG_QUEUE_BLOCK:
         return block_sender(send);
@@ -278,7 +279,7 @@ tmsg_status_t tmsg_queue_enter(tmsg_send_t *send)
     if (!queue_has_room(send) && send->call.type != 0 && !send->queues) {
         char why[TMSG_ERROR_BYTES];
 
-        explain(send, why, sizeof(why));
+        explain_no_room(send, why, sizeof(why));
         return tmsg_error_set(TMSG_ERR_BUSY, "%s", why);
     }
     if (!queue_has_room(send) && send->share == NULL && send->call.type == 0) {

@@ -69,7 +69,8 @@ static tmsg_status_t make_share(tmsg_share_t *share, tmsg_payload_t *payload,
 }
 
 /* Returns whether what was made for another send is what this one needs. */
-static bool suits(const tmsg_share_t *share, const tmsg_payload_t *payload)
+static bool share_suits(const tmsg_share_t *share,
+                        const tmsg_payload_t *payload)
 {
     return share->made == payload->map &&
            share->way.gather == payload->way.gather &&
@@ -89,7 +90,7 @@ tmsg_status_t tmsg_share_plan(tmsg_share_t *share, tmsg_payload_t *payload,
     if (status != TMSG_OK) {
         return status;
     }
-    if (!suits(share, payload)) {
+    if (!share_suits(share, payload)) {
         return tmsg_plan_make(payload, pool, plan);
     }
     if (bytes > 0) {

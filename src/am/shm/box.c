@@ -234,8 +234,8 @@ static void tell_core(tmsg_box_t *box)
     }
 }
 
-static long futex(_Atomic uint32_t *word, int operation, uint32_t value,
-                  const struct timespec *until)
+static long call_futex(_Atomic uint32_t *word, int operation, uint32_t value,
+                       const struct timespec *until)
 {
     return syscall(SYS_futex, word, operation, value, until, NULL,
                    FUTEX_BITSET_MATCH_ANY);
@@ -244,7 +244,7 @@ static long futex(_Atomic uint32_t *word, int operation, uint32_t value,
 void tmsg_box_rouse(tmsg_box_t *box)
 {
     atomic_store_explicit(&box->head->naps, 0, memory_order_relaxed);
-    futex(&box->head->naps, FUTEX_WAKE, 1, NULL);
+    call_futex(&box->head->naps, FUTEX_WAKE, 1, NULL);
 }
 
 static inline void wake_napper(tmsg_box_t *box)
@@ -402,7 +402,7 @@ tmsg_status_t tmsg_box_nap(const tmsg_nap_t *nap, uint64_t until_ns)
     const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
                                    .tv_nsec = (long)(until_ns % 1000000000u)};
     long waited = nap->count == 1
-                      ? futex(nap->words[0], FUTEX_WAIT_BITSET, 1, &until)
+                      ? call_futex(nap->words[0], FUTEX_WAIT_BITSET, 1, &until)
                       : wait_for_any(nap, &until);
 
     if (waited < 0 && errno == ETIMEDOUT) {
