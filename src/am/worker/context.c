@@ -25,7 +25,8 @@
 #define PEER_TIMEOUT_LEAST_MS 200
 #define HEARTBEATS_A_TIMEOUT 4
 
-/* A variable's number; what is not set or empty leaves *value_p as it is. */
+/* Reads the number of an environment variable. If the variable is not set, or
+ * empty, *value_p stays as it is. */
 static tmsg_status_t read_variable(const char *name, uint32_t most,
                                    uint32_t *value_p)
 {
@@ -48,8 +49,8 @@ static tmsg_status_t read_variable(const char *name, uint32_t most,
     return TMSG_OK;
 }
 
-static tmsg_status_t read_flags(const tmsg_context_params_t *params,
-                                tmsg_context_t *context)
+static tmsg_status_t read_context_flags(const tmsg_context_params_t *params,
+                                        tmsg_context_t *context)
 {
     if (!(params->field_mask & TMSG_CONTEXT_PARAM_FLAGS)) {
         uint32_t no_thread = context->settings.no_thread;
@@ -73,8 +74,9 @@ static tmsg_status_t read_flags(const tmsg_context_params_t *params,
     return TMSG_OK;
 }
 
-static tmsg_status_t read_peer_timeout(const tmsg_context_params_t *params,
-                                       tmsg_context_t *context)
+static tmsg_status_t
+read_context_peer_timeout(const tmsg_context_params_t *params,
+                          tmsg_context_t *context)
 {
     tmsg_status_t status = TMSG_OK;
 
@@ -99,7 +101,7 @@ static tmsg_status_t read_peer_timeout(const tmsg_context_params_t *params,
     return status;
 }
 
-static tmsg_status_t read_huge_pages(tmsg_context_t *context)
+static tmsg_status_t read_context_huge_pages(tmsg_context_t *context)
 {
     context->huge_page_bytes = context->settings.has_huge_pages
                                    ? context->settings.huge_page_bytes
@@ -148,8 +150,8 @@ uint32_t tmsg_context_heartbeat_ms(const tmsg_context_t *context)
                : context->peer_timeout_ms / HEARTBEATS_A_TIMEOUT;
 }
 
-static tmsg_status_t read_limits(const tmsg_context_params_t *params,
-                                 tmsg_context_t *context)
+static tmsg_status_t read_context_limits(const tmsg_context_params_t *params,
+                                         tmsg_context_t *context)
 {
     tmsg_status_t status =
         tmsg_limits_merge(&context->settings.limits, &context->limits);
@@ -172,8 +174,8 @@ tmsg_ucx_given_t tmsg_context_ucx(const tmsg_context_t *context)
                               .path = context->settings.path};
 }
 
-static tmsg_status_t read_ucx(const tmsg_context_params_t *params,
-                              tmsg_context_t *context)
+static tmsg_status_t read_context_ucx(const tmsg_context_params_t *params,
+                                      tmsg_context_t *context)
 {
     tmsg_ucx_given_t given;
     tmsg_status_t status;
@@ -193,7 +195,8 @@ static tmsg_status_t read_ucx(const tmsg_context_params_t *params,
     return status == TMSG_OK ? tmsg_ucx_known_early(&given) : status;
 }
 
-/* Looking for devices takes its time: only for those who number them. */
+/* Reads the device table, if there is one. Looking for devices takes time,
+ * which only applications that number them pay. */
 static tmsg_status_t read_devices(const tmsg_context_params_t *params,
                                   tmsg_context_t *context)
 {
@@ -238,8 +241,8 @@ tmsg_status_t tmsg_context_device(const tmsg_context_t *context, uint32_t index,
     return status;
 }
 
-static tmsg_status_t read_params(const tmsg_context_params_t *params,
-                                 tmsg_context_t *context)
+static tmsg_status_t read_context_params(const tmsg_context_params_t *params,
+                                         tmsg_context_t *context)
 {
     bool named = params->field_mask & TMSG_CONTEXT_PARAM_CONFIG_FILE;
     tmsg_status_t status;
@@ -260,21 +263,21 @@ static tmsg_status_t read_params(const tmsg_context_params_t *params,
     status = tmsg_settings_read(named ? params->config_file : NULL,
                                 &context->settings);
     if (status == TMSG_OK) {
-        status = read_limits(params, context);
+        status = read_context_limits(params, context);
     }
     if (status == TMSG_OK) {
-        status = read_flags(params, context);
+        status = read_context_flags(params, context);
     }
     if (status == TMSG_OK) {
-        status = read_peer_timeout(params, context);
+        status = read_context_peer_timeout(params, context);
     }
     if (status == TMSG_OK) {
-        status = read_huge_pages(context);
+        status = read_context_huge_pages(context);
     }
     if (status == TMSG_OK) {
         status = read_devices(params, context);
     }
-    return status == TMSG_OK ? read_ucx(params, context) : status;
+    return status == TMSG_OK ? read_context_ucx(params, context) : status;
 }
 
 tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
@@ -290,7 +293,7 @@ tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
     tmsg_refs_init(&context->refs, 1);
     context->limits = tmsg_limits_usual();
     context->peer_timeout_ms = PEER_TIMEOUT_MS;
-    status = read_params(params == NULL ? &defaults : params, context);
+    status = read_context_params(params == NULL ? &defaults : params, context);
     if (status == TMSG_OK) {
         status = read_tuning(context);
     }

@@ -23,7 +23,8 @@ struct tmsg_context {
     tmsg_settings_t settings;
     uint32_t peer_timeout_ms;
     uint32_t flags;
-    /* The smallest block that gets huge pages; see docs/configuration.md. */
+    /* Tells the smallest block that gets huge pages; see
+     * docs/configuration.md. */
     uint32_t huge_page_bytes;
     tmsg_devices_t *devices; /* numbered by the device table; NULL: no table */
     tmsg_keyring_t *keyring; /* for all that name no keyring; NULL: no key */

@@ -11,21 +11,26 @@
 #include "am/worker/nap.h"
 #include "core/error.h"
 
-#define LATE_MOST 64       /* turns after a deadline, while things come, */
-#define LATE_NS 100000     /* none of which begins later than this */
-#define GIVE_WAY_MOST 1000 /* yields to those who wait for the lock */
-#define NAP_NS                                                                 \
-    4000000 /* at most: what no peer on this host sends may wait.              \
-             * Shorter ones have a timer set, which costs more than            \
-             * the nap: the kernel looks every 4 ms by itself */
-#define NAPS_VAIN                                                              \
-    16 /* that were ended, and nothing came; or one that was not */
+/* A wait has at most this many turns after its deadline, while things come. */
+#define LATE_MOST 64
+/* No such turn begins later than this, in nanoseconds, after the first. */
+#define LATE_NS 100000
+/* A thread yields at most this often to threads that wait for the lock. */
+#define GIVE_WAY_MOST 1000
+/* A nap lasts at most this long, in nanoseconds, and so may wait what no peer
+ * on this host sends. A shorter nap would set a timer, which costs more than
+ * the nap: the kernel looks every 4 ms by itself. */
+#define NAP_NS 4000000
+/* There are no more naps after this many that were ended and brought nothing,
+ * or after one that nothing ended. */
+#define NAPS_VAIN 16
 
 static _Thread_local const tmsg_callback_t *callbacks;
 static _Thread_local const void *thread_context;
-static atomic_bool has_contexts; /* some thread has had one */
+static atomic_bool has_contexts; /* some thread has had a context */
 
-/* Most programs have none, and need not look for the thread's. */
+/* Returns whether a thread has had a context. Most programs have none, and need
+ * not look for the thread's. */
 static inline bool has_context(void)
 {
     return atomic_load_explicit(&has_contexts, memory_order_relaxed);
@@ -51,27 +56,27 @@ void tmsg_thread_clear_context(void)
     }
 }
 
-static bool leads(const tmsg_worker_t *worker)
+static bool thread_leads(const tmsg_worker_t *worker)
 {
     return worker->lead.taken &&
            pthread_equal(worker->lead.leader, pthread_self());
 }
 
-/* False: another thread leads. */
+/* Takes the lead if nobody has it. False: another thread leads. */
 static bool take_lead(tmsg_worker_t *worker)
 {
     if (!worker->lead.taken) {
         worker->lead.taken = true;
         worker->lead.leader = pthread_self();
     }
-    return leads(worker);
+    return thread_leads(worker);
 }
 
 static void give_up_lead(tmsg_worker_t *worker)
 {
-    if (leads(worker)) {
+    if (thread_leads(worker)) {
         worker->lead.taken = false;
-        if (worker->lead.waiters > 0) { /* for another leader */
+        if (worker->lead.waiters > 0) { /* another thread may take the lead */
             pthread_cond_broadcast(&worker->changed);
         }
     }
@@ -118,7 +123,7 @@ bool tmsg_worker_in_callback(const tmsg_worker_t *worker)
         return false;
     }
     if (!tmsg_worker_is_shared(worker)) {
-        return true; /* of which there is but one thread */
+        return true; /* an unshared worker has one thread only */
     }
     callback = callbacks;
     while (callback != NULL && callback->worker != worker) {
@@ -127,8 +132,8 @@ bool tmsg_worker_in_callback(const tmsg_worker_t *worker)
     return callback != NULL;
 }
 
-/* One thread at a time, so that callbacks run in the order in which they became
- * due. */
+/* One thread at a time runs callbacks, so that they run in the order in which
+ * they became due. */
 unsigned tmsg_worker_dispatch(tmsg_worker_t *worker)
 {
     unsigned count = 0;
@@ -163,7 +168,6 @@ void tmsg_worker_enter(tmsg_worker_t *worker)
     }
 }
 
-/* Gives the lock back and lets a sleeper sleep. */
 void tmsg_worker_unlock_quietly(tmsg_worker_t *worker)
 {
     if (tmsg_worker_is_shared(worker)) {
@@ -177,7 +181,7 @@ void tmsg_worker_stay(tmsg_worker_t *worker)
     tmsg_worker_unlock_quietly(worker);
 }
 
-/* A worker with a thread of its own is freed by that. */
+/* A worker with a thread of its own is freed by that thread. */
 void tmsg_worker_leave(tmsg_worker_t *worker, bool stirred)
 {
     bool empty = --worker->lead.entered == 0;
@@ -200,7 +204,7 @@ void tmsg_worker_leave(tmsg_worker_t *worker, bool stirred)
     }
 }
 
-static unsigned drive(tmsg_worker_t *worker)
+static unsigned drive_worker(tmsg_worker_t *worker)
 {
     unsigned count = tmsg_engine.step(worker);
 
@@ -214,7 +218,8 @@ static unsigned drive(tmsg_worker_t *worker)
     return count;
 }
 
-/* A thread that calls does not sleep on what it armed. */
+/* Notes that the calling thread is awake: it does not sleep on what it
+ * armed. */
 static void note_awake(tmsg_worker_t *worker)
 {
     if (worker->armed && pthread_equal(worker->armer, pthread_self())) {
@@ -231,7 +236,7 @@ unsigned tmsg_worker_progress(tmsg_worker_t *worker)
     before = worker->lead.changes;
     note_awake(worker);
     if (!tmsg_worker_in_callback(worker)) {
-        count = drive(worker);
+        count = drive_worker(worker);
     }
     if (count > 0) {
         tmsg_sharing_moved(&worker->sharing);
@@ -240,7 +245,7 @@ unsigned tmsg_worker_progress(tmsg_worker_t *worker)
     return count;
 }
 
-/* Whether the message that came last by a box came from this core. */
+/* Returns whether the last message that came by a box came from this core. */
 static bool shares_core(const tmsg_worker_t *worker)
 {
     int core = atomic_load_explicit(&worker->peer_core, memory_order_relaxed);
@@ -248,7 +253,7 @@ static bool shares_core(const tmsg_worker_t *worker)
     return core != 0 && core - 1 == sched_getcpu();
 }
 
-/* At the time `now`. */
+/* Returns whether a wait may poll on. `now` is the time. */
 static bool may_poll_on(tmsg_worker_t *worker, uint64_t now)
 {
     return tmsg_sharing_pause(&worker->sharing, now, shares_core(worker));
@@ -264,12 +269,14 @@ int tmsg_worker_fd(const tmsg_worker_t *worker)
     return worker->loop.epoll_fd;
 }
 
-/* A deadline that has passed whatever the time is: who polls in vain looks at
- * one clock, for what to do where things come on and on. */
+/* This deadline has passed, whatever the time is. A caller that polls in vain
+ * then reads one clock only (note_late()), which bounds how long it stays while
+ * things come again and again. */
 #define AT_ONCE 1
 
-/* Milliseconds until `deadline`, rounded up; -1 for none (0). */
-static int left_ms(uint64_t deadline)
+/* Returns the milliseconds until `deadline`, rounded up; -1 if there is none
+ * (0). */
+static int deadline_left_ms(uint64_t deadline)
 {
     uint64_t now = tmsg_now_ns();
 
@@ -279,20 +286,20 @@ static int left_ms(uint64_t deadline)
     return now >= deadline ? 0 : (int)((deadline - now + 999999) / 1000000);
 }
 
-static bool expired(uint64_t deadline)
+static bool deadline_has_passed(uint64_t deadline)
 {
     return deadline != 0 && (deadline == AT_ONCE || tmsg_now_ns() >= deadline);
 }
 
-static uint64_t deadline_of(int timeout_ms)
+static uint64_t deadline_after(int timeout_ms)
 {
     return timeout_ms < 0    ? 0
            : timeout_ms == 0 ? AT_ONCE
                              : tmsg_now_ns() + (uint64_t)timeout_ms * 1000000;
 }
 
-/* A mutex goes to whoever asks first, which is the one that spins: it lets
- * those who sleep on the lock have it. */
+/* Yields to threads that sleep on the lock. A mutex goes to the thread that
+ * asks first, which is the one that spins. */
 static void give_way(tmsg_worker_t *worker)
 {
     for (int i = 0; i < GIVE_WAY_MOST && atomic_load(&worker->lead.wanting) > 0;
@@ -301,20 +308,20 @@ static void give_way(tmsg_worker_t *worker)
     }
 }
 
-/* Of the leader: what it waits for, until when, and since when nothing has
+/* Tells what the leader waits for, until when, and since when nothing has
  * happened. */
 typedef struct {
     bool (*done)(void *arg); /* NULL: the worker's own thread, for ever */
     void *arg;
     uint64_t deadline;
     uint64_t quiet_since;
-    unsigned late_turns; /* that began after the deadline, */
-    uint64_t late_since; /* the first of them then */
+    unsigned late_turns; /* turns that began after the deadline */
+    uint64_t late_since; /* when the first of late_turns began */
     bool slept;
     bool dozes; /* boxes were told that it is about to nap */
 } lead_t;
 
-/* Something has happened. */
+/* Notes that something has happened. */
 static void end_quiet(lead_t *lead, tmsg_patience_t *patience)
 {
     if (lead->slept) {
@@ -327,7 +334,7 @@ static void end_quiet(lead_t *lead, tmsg_patience_t *patience)
     lead->dozes = false;
 }
 
-/* Until when a nap may last. */
+/* Returns the time until which a nap may last. */
 static uint64_t nap_until(const tmsg_worker_t *worker, const lead_t *lead,
                           uint64_t now)
 {
@@ -341,7 +348,8 @@ static uint64_t nap_until(const tmsg_worker_t *worker, const lead_t *lead,
                                                        : until;
 }
 
-/* Only one that nothing ended was in vain: a peer calls late, mostly. */
+/* Ends a nap. A nap that nothing ended counts as NAPS_VAIN, any other as one: a
+ * peer mostly calls late. */
 static void end_nap(tmsg_worker_t *worker, lead_t *lead, tmsg_status_t status)
 {
     lead->slept = true;
@@ -354,7 +362,7 @@ static void end_nap(tmsg_worker_t *worker, lead_t *lead, tmsg_status_t status)
     tmsg_worker_unlock_quietly(worker);
 }
 
-/* Whether the leader may nap. Lock held. */
+/* Returns whether the leader may nap. Lock held. */
 static bool may_nap(tmsg_worker_t *worker, const lead_t *lead)
 {
     return worker->boxes.count > 0 && !worker->lead.no_naps &&
@@ -363,9 +371,10 @@ static bool may_nap(tmsg_worker_t *worker, const lead_t *lead)
            (lead->done == NULL || !lead->done(lead->arg));
 }
 
-/* Where all peers wake who naps. First they are told, and the leader looks
- * everywhere once more. False: it may not. */
-static bool nap(tmsg_worker_t *worker, lead_t *lead, uint64_t now)
+/* Naps if all peers wake a worker that naps. First the peers are told, and the
+ * leader looks everywhere once more; the next call naps. False: the worker may
+ * not nap. */
+static bool nap_on_boxes(tmsg_worker_t *worker, lead_t *lead, uint64_t now)
 {
     tmsg_nap_t nap;
     uint64_t until;
@@ -389,16 +398,16 @@ static bool nap(tmsg_worker_t *worker, lead_t *lead, uint64_t now)
     return true;
 }
 
-/* Spins for a while, then sleeps. What it waits for is looked at again once
- * others see that it sleeps. */
-static void rest(tmsg_worker_t *worker, lead_t *lead)
+/* Spins for a while, then sleeps. Once other threads see that the leader
+ * sleeps, what it waits for is looked at again. */
+static void rest_leader(tmsg_worker_t *worker, lead_t *lead)
 {
     struct pollfd fds[] = {{worker->loop.epoll_fd, POLLIN, 0},
                            {worker->wake_fd, POLLIN, 0}};
     uint64_t now;
 
     if (lead->deadline == AT_ONCE) {
-        lead->quiet_since = 1; /* not 0, and nobody asks for how long */
+        lead->quiet_since = 1; /* not 0; nobody asks for how long */
         return;
     }
     now = tmsg_now_ns();
@@ -409,11 +418,11 @@ static void rest(tmsg_worker_t *worker, lead_t *lead)
         may_poll_on(worker, now)) {
         return;
     }
-    if (nap(worker, lead, now)) {
+    if (nap_on_boxes(worker, lead, now)) {
         return;
     }
     tmsg_worker_lock(worker);
-    if (!worker->armed) { /* else that is for who armed it */
+    if (!worker->armed) { /* else the signal is for the thread that armed it */
         tmsg_loop_hear(&worker->loop);
     }
     if (worker->ending || !take_lead(worker) ||
@@ -425,20 +434,20 @@ static void rest(tmsg_worker_t *worker, lead_t *lead)
     worker->asleep = true;
     lead->slept = true;
     tmsg_worker_unlock_quietly(worker);
-    poll(fds, 2, left_ms(lead->deadline));
+    poll(fds, 2, deadline_left_ms(lead->deadline));
     tmsg_worker_lock(worker);
-    if (!worker->asleep) { /* who woke it has said so there */
+    if (!worker->asleep) { /* who woke it has signalled wake_fd */
         tmsg_loop_drain(worker->wake_fd);
     }
     worker->asleep = false;
     tmsg_worker_unlock_quietly(worker);
 }
 
-/* One turn of the leader. Lock held. */
+/* Takes one turn of the leader. Lock held; it is released meanwhile. */
 static void take_turn(tmsg_worker_t *worker, lead_t *lead)
 {
     uint64_t before = worker->lead.changes;
-    bool quiet = drive(worker) == 0;
+    bool quiet = drive_worker(worker) == 0;
 
     if (!quiet) {
         worker->lead.naps_vain = 0;
@@ -452,7 +461,7 @@ static void take_turn(tmsg_worker_t *worker, lead_t *lead)
         tmsg_worker_unlock_quietly(worker);
     }
     if (quiet) {
-        rest(worker, lead);
+        rest_leader(worker, lead);
     } else {
         end_quiet(lead, &worker->patience);
         tmsg_sharing_moved(&worker->sharing);
@@ -461,7 +470,7 @@ static void take_turn(tmsg_worker_t *worker, lead_t *lead)
     tmsg_worker_lock(worker);
 }
 
-/* Sleeps until something has changed. Lock held. */
+/* Sleeps until something has changed. Lock held; it is released meanwhile. */
 static void await_change(tmsg_worker_t *worker, uint64_t deadline)
 {
     struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000ULL),
@@ -483,9 +492,10 @@ void tmsg_worker_await_leaving(tmsg_worker_t *worker)
     }
 }
 
-/* A turn may last: what came meanwhile is looked at before time is up, once at
- * least. What a lane brings may go on for ever. */
-static bool is_late(const lead_t *lead)
+/* Returns whether the wait is over time. A turn may last: what came meanwhile
+ * is looked at at least once before the time is up. What a lane brings may go
+ * on for ever, and is therefore bounded. */
+static bool leader_is_late(const lead_t *lead)
 {
     return lead->late_turns >= LATE_MOST ||
            (lead->late_turns > 0 &&
@@ -495,12 +505,13 @@ static bool is_late(const lead_t *lead)
 
 static void note_late(lead_t *lead)
 {
-    if (expired(lead->deadline) && lead->late_turns++ == 0) {
+    if (deadline_has_passed(lead->deadline) && lead->late_turns++ == 0) {
         lead->late_since = tmsg_now_ns();
     }
 }
 
-/* Who polls hears it all the time. */
+/* Makes the error of a wait that timed out. A caller that polls gets it all the
+ * time, so that it has to be cheap. */
 static tmsg_status_t timed_out(const tmsg_worker_t *worker, int timeout_ms,
                                const char *missing, const char *of)
 {
@@ -520,12 +531,12 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
                                 const char *of)
 {
     lead_t lead = {
-        .done = done, .arg = arg, .deadline = deadline_of(timeout_ms)};
+        .done = done, .arg = arg, .deadline = deadline_after(timeout_ms)};
     tmsg_status_t status = TMSG_IN_PROGRESS;
 
     note_awake(worker);
     while (status == TMSG_IN_PROGRESS) {
-        bool follows = worker->lead.taken && !leads(worker);
+        bool follows = worker->lead.taken && !thread_leads(worker);
 
         if (worker->ending) {
             status = tmsg_error_set(TMSG_ERR_CLOSED,
@@ -535,9 +546,10 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
         } else if (tmsg_worker_in_callback(worker)) {
             status =
                 tmsg_error_set(TMSG_ERR_WOULD_BLOCK, "a callback may not wait");
-        } else if ((follows || is_late(&lead)) && expired(lead.deadline)) {
+        } else if ((follows || leader_is_late(&lead)) &&
+                   deadline_has_passed(lead.deadline)) {
             status = timed_out(worker, timeout_ms, missing, of);
-            if (timeout_ms != 0) { /* it had the time to sleep */
+            if (timeout_ms != 0) { /* the wait had the time to sleep */
                 tmsg_patience_gave_up(&worker->patience);
             }
         } else if (follows) {

@@ -50,24 +50,24 @@ void tmsg_worker_await_leaving(tmsg_worker_t *worker);
  * Returns how many callbacks ran. */
 unsigned tmsg_worker_dispatch(tmsg_worker_t *worker);
 
-/* A record on the stack of a thread that calls the application. */
+/* Lies on the stack of a thread that calls the application. */
 typedef struct tmsg_callback {
     tmsg_worker_t *worker;
     const struct tmsg_callback *outer;
     const void *context; /* the thread's context outside the callback */
 } tmsg_callback_t;
 
-/* The context of this thread: a pointer that the thread takes with it into what
- * it calls. Callbacks that the thread runs while it waits begin with NULL and
- * leave the thread's context as it was. tmsg_thread_set_context() returns the
- * context before the call. */
+/* These work on the context of the calling thread, a pointer that the thread
+ * takes with it into what it calls. Callbacks that the thread runs while it
+ * waits begin with NULL and leave the thread's context as it was.
+ * tmsg_thread_set_context() returns the context before the call. */
 const void *tmsg_thread_context(void);
 const void *tmsg_thread_set_context(const void *now);
 void tmsg_thread_clear_context(void);
 
-/* Begin and end a callback of the application. Lock held at each call; the
- * caller may release it in between. The thread gives up the lead, so that
- * another thread leads meanwhile. */
+/* These two begin and end a callback of the application. Lock held at each
+ * call; the caller may release it in between. The thread gives up the lead, so
+ * that another thread leads meanwhile. */
 void tmsg_callback_enter(tmsg_callback_t *callback, tmsg_worker_t *worker);
 void tmsg_callback_leave(const tmsg_callback_t *callback);
 

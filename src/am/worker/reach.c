@@ -42,7 +42,7 @@ tmsg_status_t tmsg_scope_of_address(const struct sockaddr *address,
     return TMSG_OK;
 }
 
-static bool is_listed(const char *devices, const char *device)
+static bool is_device_listed(const char *devices, const char *device)
 {
     size_t length = strlen(device);
 
@@ -57,11 +57,12 @@ static bool is_listed(const char *devices, const char *device)
     return false;
 }
 
-/* The address counts where its device is one of them. */
+/* Names the devices of a scope. Its address stays only if its device is one of
+ * them. */
 void tmsg_devices_apply(const char *devices, tmsg_ucx_scope_t *scope)
 {
     if (devices[0] != '\0') {
-        if (!is_listed(devices, scope->device)) {
+        if (!is_device_listed(devices, scope->device)) {
             memset(&scope->address, 0, sizeof(scope->address));
         }
         snprintf(scope->device, sizeof(scope->device), "%s", devices);

@@ -60,8 +60,9 @@ static void run_callback(tmsg_due_t *due)
     tmsg_request_drop(request);
 }
 
-/* Readers of its words in other threads may have them. */
-static bool is_over(const tmsg_request_t *request)
+/* Returns whether the operation is over or given up. Threads may be reading its
+ * error text, which must not change any more. */
+static bool request_is_over(const tmsg_request_t *request)
 {
     return tmsg_request_test(request) != TMSG_IN_PROGRESS;
 }
@@ -79,14 +80,16 @@ void tmsg_request_end(tmsg_request_t *request, tmsg_status_t status,
 {
     tmsg_worker_t *worker = request->worker;
 
-    if (status != TMSG_OK && request->error == NULL && !is_over(request)) {
+    if (status != TMSG_OK && request->error == NULL &&
+        !request_is_over(request)) {
         request->error =
             strdup(error != NULL ? error : tmsg_status_name(status));
     }
     atomic_store_explicit(&request->status, status, memory_order_release);
     tmsg_worker_changed(worker);
     if (request->on_done != NULL) {
-        request->due.run = run_callback; /* takes the reference over */
+        request->due.run =
+            run_callback; /* the callback takes the reference over */
         tmsg_worker_due(worker, &request->due);
     } else {
         tmsg_request_drop(request);
@@ -99,15 +102,17 @@ tmsg_status_t tmsg_request_test(const tmsg_request_t *request)
                                                memory_order_acquire);
 }
 
-static bool wait_is_over(void *arg) { return is_over(arg); }
+static bool request_wait_is_over(void *arg) { return request_is_over(arg); }
 
 static bool is_released(void *arg)
 {
-    return is_over(arg) && tmsg_request_test(arg) != TMSG_CANCEL_PENDING;
+    return request_is_over(arg) &&
+           tmsg_request_test(arg) != TMSG_CANCEL_PENDING;
 }
 
-static tmsg_status_t await(tmsg_request_t *request, bool (*done)(void *arg),
-                           int timeout_ms, const char *missing)
+static tmsg_status_t await_request(tmsg_request_t *request,
+                                   bool (*done)(void *arg), int timeout_ms,
+                                   const char *missing)
 {
     tmsg_worker_t *worker = request->worker;
     tmsg_status_t status = TMSG_OK;
@@ -131,24 +136,24 @@ static tmsg_status_t await(tmsg_request_t *request, bool (*done)(void *arg),
 
 tmsg_status_t tmsg_request_wait(tmsg_request_t *request, int timeout_ms)
 {
-    return await(request, wait_is_over, timeout_ms,
-                 "the operation did not end");
+    return await_request(request, request_wait_is_over, timeout_ms,
+                         "the operation did not end");
 }
 
 tmsg_status_t tmsg_request_wait_released(tmsg_request_t *request,
                                          int timeout_ms)
 {
-    return await(request, is_released, timeout_ms,
-                 "what was lent to the operation did not come free");
+    return await_request(request, is_released, timeout_ms,
+                         "what was lent to the operation did not come free");
 }
 
 tmsg_status_t tmsg_request_cancel(tmsg_request_t *request)
 {
-    if (!is_over(request)) { /* else its worker may be gone */
+    if (!request_is_over(request)) { /* otherwise its worker may be gone */
         tmsg_worker_t *worker = request->worker;
 
         tmsg_worker_lock(worker);
-        if (!is_over(request) && request->cancel != NULL) {
+        if (!request_is_over(request) && request->cancel != NULL) {
             request->cancel(request);
         }
         tmsg_worker_unlock(worker);

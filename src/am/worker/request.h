@@ -10,9 +10,9 @@
 #include "am/worker/worker.h"
 #include "core/refs.h"
 
-/* The head of every record of an operation. References are counted: the
- * application's handle has one, and the library has one as long as the
- * operation goes on. The record therefore outlives its handle. */
+/* Heads every record of an operation. References are counted: the application's
+ * handle has one, and the library has one as long as the operation goes on. The
+ * record therefore outlives its handle. */
 struct tmsg_request {
     tmsg_due_t due; /* calls on_done */
     tmsg_refs_t refs;
@@ -45,9 +45,10 @@ void tmsg_request_pend(tmsg_request_t *request, const char *error);
 void tmsg_request_hold(tmsg_request_t *request);
 void tmsg_request_drop(tmsg_request_t *request);
 
-/* As tmsg_request_hold() and tmsg_request_drop(), without a locked operation.
- * Only for a request whose handle nobody has, and that no callback had the
- * chance to end: the lock was held since the request began. */
+/* These two work as tmsg_request_hold() and tmsg_request_drop(), without a
+ * locked operation. They are only for a request whose handle nobody has, and
+ * that no callback had the chance to end: the lock was held since the request
+ * began. */
 void tmsg_request_hold_hidden(tmsg_request_t *request);
 void tmsg_request_drop_hidden(tmsg_request_t *request);
 

@@ -25,7 +25,7 @@ static void read_version(reader_t *reader, const cJSON *item)
     }
 }
 
-static void read_peer_timeout(reader_t *reader, const cJSON *item)
+static void read_setting_peer_timeout(reader_t *reader, const cJSON *item)
 {
     reader->settings->has_peer_timeout = true;
     reader->settings->peer_timeout_ms =
@@ -50,14 +50,14 @@ static void read_require_path(reader_t *reader, const cJSON *item)
     reader->settings->require_path = read_bool(reader, item);
 }
 
-static void read_huge_pages(reader_t *reader, const cJSON *item)
+static void read_setting_huge_pages(reader_t *reader, const cJSON *item)
 {
     reader->settings->has_huge_pages = true;
     reader->settings->huge_page_bytes =
         (uint32_t)tmsg_json_read_number(&reader->json, item, UINT32_MAX);
 }
 
-static void read_limits(reader_t *reader, const cJSON *object)
+static void read_setting_limits(reader_t *reader, const cJSON *object)
 {
     const cJSON *item;
 
@@ -74,7 +74,8 @@ static void read_limits(reader_t *reader, const cJSON *object)
     }
 }
 
-/* "KEY=VALUE;", to the end of `text` or, where it is NULL, nowhere. */
+/* Writes "KEY=VALUE;" to `text`, unless that is NULL. Returns the bytes that it
+ * takes. */
 static size_t put_pair(const cJSON *item, char *text)
 {
     const char *value = item->valuestring;
@@ -103,7 +104,7 @@ static void check_pair(reader_t *reader, const cJSON *item)
     }
 }
 
-static void read_ucx(reader_t *reader, const cJSON *object)
+static void read_setting_ucx(reader_t *reader, const cJSON *object)
 {
     const cJSON *item;
     size_t bytes = 1;
@@ -137,7 +138,8 @@ static bool is_never(const cJSON *item)
            strcmp(item->valuestring, TMSG_THRESHOLD_NEVER_WORD) == 0;
 }
 
-/* "carrier.name=bytes,", to the end of `text` or, where it is NULL, nowhere. */
+/* Writes "carrier.name=bytes," to `text`, unless that is NULL. Returns the
+ * bytes that it takes. */
 static size_t put_threshold(const cJSON *carrier, const cJSON *item, char *text)
 {
     char value[24];
@@ -175,7 +177,8 @@ static size_t put_thresholds(reader_t *reader, const cJSON *object, char *text)
     return bytes;
 }
 
-/* Which carriers and thresholds there are is for tmsg_tuning_read() to say. */
+/* Reads the thresholds. tmsg_tuning_read() knows which carriers and thresholds
+ * there are. */
 static void read_thresholds(reader_t *reader, const cJSON *object)
 {
     size_t bytes;
@@ -199,15 +202,19 @@ static const struct {
     const char *name;
     void (*read)(reader_t *reader, const cJSON *item);
 } keys[] = {
-    {"version", read_version},       {"peer_timeout_ms", read_peer_timeout},
-    {"no_thread", read_no_thread},   {"require_path", read_require_path},
-    {"limits", read_limits},         {"ucx", read_ucx},
-    {"thresholds", read_thresholds}, {"huge_page_bytes", read_huge_pages},
+    {"version", read_version},
+    {"peer_timeout_ms", read_setting_peer_timeout},
+    {"no_thread", read_no_thread},
+    {"require_path", read_require_path},
+    {"limits", read_setting_limits},
+    {"ucx", read_setting_ucx},
+    {"thresholds", read_thresholds},
+    {"huge_page_bytes", read_setting_huge_pages},
 };
 
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
 
-static void read_root(reader_t *reader, const cJSON *root)
+static void read_settings_root(reader_t *reader, const cJSON *root)
 {
     const cJSON *item;
     bool versioned = false;
@@ -251,7 +258,7 @@ tmsg_status_t tmsg_settings_read(const char *path, tmsg_settings_t *settings)
     }
     root = tmsg_json_load(&reader.json);
     if (root != NULL) {
-        read_root(&reader, root);
+        read_settings_root(&reader, root);
         cJSON_Delete(root);
     }
     if (reader.json.status != TMSG_OK) {

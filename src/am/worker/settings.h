@@ -9,7 +9,7 @@
 
 #include <tensormsg/limits.h>
 
-/* The values that a file sets. All zero bits: the file sets nothing. */
+/* Holds the values that a file sets. All zero bits: the file sets nothing. */
 typedef struct {
     char *path;           /* name of the file; NULL: there is no file */
     tmsg_limits_t limits; /* the limits named by its field_mask */

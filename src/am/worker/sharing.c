@@ -5,22 +5,33 @@
 
 #include "am/net/loop.h"
 
-#define TRY_AFTER_NS 3000 /* of polling: who runs elsewhere answers sooner */
-#define ALONE_NS 1000     /* a yield that nobody takes returns sooner */
-#define LOST_NS 1000000   /* one that others take for what is not ours */
-#define VAIN 2            /* yields that nobody takes, in a wait */
-#define YIELDS 32         /* that others take, and nothing comes, in a wait */
+/* A wait polls for this long before it tries a yield: a peer that runs on
+ * another core answers sooner. */
+#define TRY_AFTER_NS 3000
+/* A yield that returns sooner than this was taken by nobody. */
+#define ALONE_NS 1000
+/* A yield that takes this long ran others that do not work for us. */
+#define LOST_NS 1000000
+/* A wait has at most this many yields that nobody takes. */
+#define VAIN 2
+/* A wait has at most this many yields that others take while nothing comes. */
+#define YIELDS 32
 #define PAYS 4
 #define WARY 64
-#define CROWDED 16  /* four times as many for each that was lost before, */
-#define LOST_MOST 4 /* up to so often */
-#define FORGET 256  /* waits that paid, for which one of these is forgotten */
+/* This many waits sleep at once. Their number is four times as large for each
+ * yield that was lost before. */
+#define CROWDED 16
+/* CROWDED grows up to this many times. */
+#define LOST_MOST 4
+/* After this many waits that paid, one lost yield is forgotten. */
+#define FORGET 256
 
 #define GET(field) atomic_load_explicit(&sharing->field, memory_order_relaxed)
 #define SET(field, to)                                                         \
     atomic_store_explicit(&sharing->field, to, memory_order_relaxed)
 
-/* False: there is none. Who does so at once takes the same one. */
+/* Takes one off a count. False: the count is 0. Two threads that do so at the
+ * same time may take the same one. */
 static bool take_one(atomic_uint *count)
 {
     unsigned there = atomic_load_explicit(count, memory_order_relaxed);
@@ -31,8 +42,9 @@ static bool take_one(atomic_uint *count)
     return there > 0;
 }
 
-/* Yields are no help in this wait, nor in the next ones. */
-static void give_up(tmsg_sharing_t *sharing)
+/* Gives up yields in this wait and, if that happens too often, in the next
+ * waits. */
+static void give_up_yields(tmsg_sharing_t *sharing)
 {
     unsigned pays = GET(pays);
 
@@ -44,8 +56,8 @@ static void give_up(tmsg_sharing_t *sharing)
     }
 }
 
-/* False: others took it for long. */
-static bool yield(tmsg_sharing_t *sharing, uint64_t now)
+/* Yields the core. False: others took it for long. */
+static bool yield_core(tmsg_sharing_t *sharing, uint64_t now)
 {
     uint64_t took;
 
@@ -54,7 +66,7 @@ static bool yield(tmsg_sharing_t *sharing, uint64_t now)
     if (took < ALONE_NS) {
         SET(vain, GET(vain) + 1);
         if (GET(vain) >= VAIN) {
-            give_up(sharing);
+            give_up_yields(sharing);
         }
         return true;
     }
@@ -63,7 +75,7 @@ static bool yield(tmsg_sharing_t *sharing, uint64_t now)
         return true;
     }
     SET(sleeps, true);
-    SET(yields, 0); /* they were not what brings something, should it come */
+    SET(yields, 0); /* the yields do not bring what may come now */
     SET(pays, 0);
     SET(crowded, CROWDED);
     if (took >= LOST_NS) {
@@ -94,16 +106,16 @@ bool tmsg_sharing_pause(tmsg_sharing_t *sharing, uint64_t now, bool beside)
         return false;
     }
     if (GET(over)) {
-        SET(sleeps, beside); /* and yields are not what brings something */
+        SET(sleeps, beside); /* the yields do not bring what may come now */
         SET(yields, beside ? 0 : GET(yields));
         return !beside;
     }
     return GET(pays) > 0 || beside || now - since >= TRY_AFTER_NS
-               ? yield(sharing, now)
+               ? yield_core(sharing, now)
                : true;
 }
 
-static void forget(tmsg_sharing_t *sharing)
+static void forget_lost(tmsg_sharing_t *sharing)
 {
     SET(paid, GET(paid) + 1);
     if (GET(paid) >= FORGET) {
@@ -117,7 +129,7 @@ void tmsg_sharing_paid(tmsg_sharing_t *sharing)
     if (GET(yields) > 0) {
         SET(pays, PAYS);
         SET(crowded, 0);
-        forget(sharing);
+        forget_lost(sharing);
     }
     SET(since, 0);
     SET(yields, 0);

@@ -22,9 +22,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a worker knows about its waits, whichever thread leads. Several threads
- * that take turns to lead may change it at the same time, which costs a yield
- * at most. */
+/* Holds what a worker knows about its waits, whichever thread leads. Several
+ * threads that take turns to lead may change it at the same time, which costs a
+ * yield at most. */
 typedef struct {
     /* The next fields describe the current wait. */
     _Atomic uint64_t since; /* when it began to poll; 0: something came since */
@@ -33,13 +33,13 @@ typedef struct {
     atomic_bool over;       /* the wait yields no more */
     atomic_bool sleeps;     /* the wait polls no more and sleeps */
     /* The next fields describe the waits to come. */
-    /* Waits that may yield at once in vain before that stops; 0: waits do not
-     * yield at once. */
+    /* Counts the waits that may yield at once in vain before that stops; 0:
+     * waits do not yield at once. */
     atomic_uint pays;
     atomic_uint wary;    /* waits before yields are tried again */
     atomic_uint crowded; /* waits that sleep at once */
     atomic_uint lost;    /* recent yields that others took for long */
-    /* Waits whose yields paid since `lost` last became smaller. */
+    /* Counts the waits whose yields paid since `lost` last became smaller. */
     atomic_uint paid;
 } tmsg_sharing_t;
 

@@ -17,16 +17,16 @@
 
 #define TMSG_CHUNKS_BYTES (16ULL << 20)
 
-/* A call that the next progress makes, outside UCX. Embedded in the record that
- * the call is about. */
+/* Describes a call that the next progress makes, outside UCX. It is embedded in
+ * the record that the call is about. */
 typedef struct tmsg_soon {
     tmsg_node_t node;
     tmsg_list_t *list; /* the list that it is in; NULL: none */
     void (*run)(struct tmsg_soon *call);
 } tmsg_soon_t;
 
-/* A copy that a stream of a device works at. Embedded in the record that waits
- * for it. */
+/* Describes a copy that a stream of a device works at. It is embedded in the
+ * record that waits for the copy. */
 typedef struct tmsg_copy {
     tmsg_node_t node;
     bool listed;
@@ -37,7 +37,7 @@ typedef struct tmsg_copy {
     void (*over)(struct tmsg_copy *copy, tmsg_status_t status);
 } tmsg_copy_t;
 
-/* A piece of host memory that a domain has pinned. */
+/* Describes a piece of host memory that a domain has pinned. */
 typedef struct {
     tmsg_node_t node;
     const tmsg_domain_t *domain;
@@ -46,15 +46,15 @@ typedef struct {
     bool pinned;
 } tmsg_chunk_t;
 
-/* The chunks of one direction. Each direction has its own, so that received
- * data never wait for sent data. */
+/* Holds the chunks of one direction. Each direction has its own, so that
+ * received data never wait for sent data. */
 typedef struct {
     tmsg_list_t spare;
     tmsg_list_t hungry; /* calls that wait for a chunk */
     uint64_t bytes;     /* bytes of all chunks, in use or not */
 } tmsg_chunks_t;
 
-/* Why the direct path was not taken. */
+/* Tells why the direct path was not taken. */
 typedef enum {
     TMSG_DETOUR_STAGED = 0, /* UCX does not know such memory */
     TMSG_DETOUR_UNPINNED,   /* the driver did not pin a chunk */
@@ -62,7 +62,7 @@ typedef enum {
     TMSG_DETOURS
 } tmsg_detour_t;
 
-/* What a worker stages. All zero bits: nothing was ever staged. */
+/* Holds what a worker stages. All zero bits: nothing was ever staged. */
 typedef struct {
     tmsg_list_t copies;
     tmsg_list_t calls;

@@ -99,7 +99,7 @@ void tmsg_stats_add(tmsg_stats_t *sum, const tmsg_stats_t *more)
     add_histogram(&sum->round_trip_ns, &more->round_trip_ns);
 }
 
-static bool add_number(cJSON *object, const char *key, uint64_t value)
+static bool add_counter(cJSON *object, const char *key, uint64_t value)
 {
     return tmsg_json_add(object, key, tmsg_json_unsigned(value));
 }
@@ -130,18 +130,18 @@ static bool describe_histogram(cJSON *parent, const char *key,
 {
     cJSON *object = cJSON_AddObjectToObject(parent, key);
 
-    if (object == NULL || !add_number(object, "count", histogram->count)) {
+    if (object == NULL || !add_counter(object, "count", histogram->count)) {
         return false;
     }
     return histogram->count == 0 ||
-           (add_number(object, "mean", histogram->sum / histogram->count) &&
-            add_number(object, "p50",
-                       tmsg_histogram_quantile(histogram, 0.5)) &&
-            add_number(object, "p90",
-                       tmsg_histogram_quantile(histogram, 0.9)) &&
-            add_number(object, "p99",
-                       tmsg_histogram_quantile(histogram, 0.99)) &&
-            add_number(object, "most", histogram->most) &&
+           (add_counter(object, "mean", histogram->sum / histogram->count) &&
+            add_counter(object, "p50",
+                        tmsg_histogram_quantile(histogram, 0.5)) &&
+            add_counter(object, "p90",
+                        tmsg_histogram_quantile(histogram, 0.9)) &&
+            add_counter(object, "p99",
+                        tmsg_histogram_quantile(histogram, 0.99)) &&
+            add_counter(object, "most", histogram->most) &&
             describe_buckets(object, histogram));
 }
 
@@ -150,37 +150,37 @@ static bool describe_devices(cJSON *parent, const tmsg_stats_t *stats)
     cJSON *object = cJSON_AddObjectToObject(parent, "device_tensors");
 
     return object != NULL &&
-           add_number(object, "sent_direct", stats->sent_direct) &&
-           add_number(object, "sent_staged", stats->sent_staged) &&
-           add_number(object, "sent_staged_bytes", stats->sent_staged_bytes) &&
-           add_number(object, "received_direct", stats->received_direct) &&
-           add_number(object, "received_staged", stats->received_staged) &&
-           add_number(object, "received_staged_bytes",
-                      stats->received_staged_bytes) &&
-           add_number(object, "received_on_host", stats->received_on_host);
+           add_counter(object, "sent_direct", stats->sent_direct) &&
+           add_counter(object, "sent_staged", stats->sent_staged) &&
+           add_counter(object, "sent_staged_bytes", stats->sent_staged_bytes) &&
+           add_counter(object, "received_direct", stats->received_direct) &&
+           add_counter(object, "received_staged", stats->received_staged) &&
+           add_counter(object, "received_staged_bytes",
+                       stats->received_staged_bytes) &&
+           add_counter(object, "received_on_host", stats->received_on_host);
 }
 
 bool tmsg_stats_describe(cJSON *object, const tmsg_stats_t *stats)
 {
-    return add_number(object, "sent_messages", stats->sent_messages) &&
-           add_number(object, "sent_by_schema", stats->sent_by_schema) &&
-           add_number(object, "sent_repeats", stats->sent_repeats) &&
-           add_number(object, "sent_by_lane", stats->sent_by_lane) &&
-           add_number(object, "sent_by_box", stats->sent_by_box) &&
-           add_number(object, "sent_bytes", stats->sent_bytes) &&
-           add_number(object, "received_messages", stats->received_messages) &&
-           add_number(object, "received_bytes", stats->received_bytes) &&
-           add_number(object, "received_in_place", stats->received_in_place) &&
-           add_number(object, "received_by_lane", stats->received_by_lane) &&
-           add_number(object, "received_by_box", stats->received_by_box) &&
-           add_number(object, "received_repeats", stats->received_repeats) &&
-           add_number(object, "refused_messages", stats->refused_messages) &&
-           add_number(object, "starved_messages", stats->starved_messages) &&
-           add_number(object, "lost_messages", stats->lost_messages) &&
-           add_number(object, "aborted_messages", stats->aborted_messages) &&
-           add_number(object, "canceled_messages", stats->canceled_messages) &&
-           add_number(object, "timed_out_messages",
-                      stats->timed_out_messages) &&
+    return add_counter(object, "sent_messages", stats->sent_messages) &&
+           add_counter(object, "sent_by_schema", stats->sent_by_schema) &&
+           add_counter(object, "sent_repeats", stats->sent_repeats) &&
+           add_counter(object, "sent_by_lane", stats->sent_by_lane) &&
+           add_counter(object, "sent_by_box", stats->sent_by_box) &&
+           add_counter(object, "sent_bytes", stats->sent_bytes) &&
+           add_counter(object, "received_messages", stats->received_messages) &&
+           add_counter(object, "received_bytes", stats->received_bytes) &&
+           add_counter(object, "received_in_place", stats->received_in_place) &&
+           add_counter(object, "received_by_lane", stats->received_by_lane) &&
+           add_counter(object, "received_by_box", stats->received_by_box) &&
+           add_counter(object, "received_repeats", stats->received_repeats) &&
+           add_counter(object, "refused_messages", stats->refused_messages) &&
+           add_counter(object, "starved_messages", stats->starved_messages) &&
+           add_counter(object, "lost_messages", stats->lost_messages) &&
+           add_counter(object, "aborted_messages", stats->aborted_messages) &&
+           add_counter(object, "canceled_messages", stats->canceled_messages) &&
+           add_counter(object, "timed_out_messages",
+                       stats->timed_out_messages) &&
            describe_devices(object, stats) &&
            describe_histogram(object, "sent_sizes", &stats->sent_sizes) &&
            describe_histogram(object, "received_sizes",

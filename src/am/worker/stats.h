@@ -56,16 +56,16 @@ typedef struct {
     uint64_t starved_messages; /* messages of the peer that waited for memory */
     uint64_t lost_messages;    /* messages of the peer that never came */
     uint64_t canceled_messages, timed_out_messages; /* messages of this side */
-    /* Tensors in device memory. direct: UCX moved them itself. staged: they
-     * went through host memory. on_host: they had to be delivered in host
-     * memory. */
+    /* The next fields count tensors in device memory. direct: UCX moved them
+     * itself. staged: they went through host memory. on_host: they had to be
+     * delivered in host memory. */
     uint64_t sent_direct, sent_staged, sent_staged_bytes;
     uint64_t received_direct, received_staged, received_staged_bytes;
     uint64_t received_on_host;
     tmsg_histogram_t sent_sizes; /* bytes of payload */
     tmsg_histogram_t received_sizes;
     tmsg_histogram_t send_ns; /* from the call until the memory is free */
-    /* From the call until the peer's application has the message. */
+    /* Measures from the call until the peer's application has the message. */
     tmsg_histogram_t ack_ns;
     tmsg_histogram_t round_trip_ns; /* of tmsg_endpoint_ping() */
 } tmsg_stats_t;

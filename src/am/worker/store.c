@@ -12,21 +12,26 @@
 #include "core/refs.h"
 #include "serialize/header.h"
 
-#define POOL_BYTES (256ULL << 20) /* kept though nobody uses it */
+/* The pool keeps this much memory though nobody uses it. */
+#define POOL_BYTES (256ULL << 20)
 #define SPARE_SEND_BYTES ((size_t)1 << 20)
 #define SPARE_MESSAGE_BYTES ((size_t)4 << 20) /* 4 maps of 10,000 tensors */
 #define SPARE_CONTROL_BYTES ((size_t)64 << 10)
 
 struct tmsg_store {
     tmsg_refs_t refs;
-    tmsg_allocator_t allocator; /* alloc NULL: our own memory */
+    tmsg_allocator_t allocator; /* alloc NULL: the library's own memory */
     uint64_t budget;
-    atomic_ullong held; /* with held_inside: neither means anything alone */
-    atomic_ullong held_inside; /* what the thread inside has added and taken */
-    atomic_ullong noted; /* beside it: came with headers, nobody has it yet */
-    atomic_bool missed;  /* somebody waits for memory */
+    atomic_ullong held; /* only the sum with held_inside means anything */
+    /* Holds what the thread inside has added and taken. */
+    atomic_ullong held_inside;
+    /* Counts the bytes besides `held` that came with headers and that nobody
+     * has yet. */
+    atomic_ullong noted;
+    atomic_bool missed; /* somebody waits for memory */
     int event_fd;
-    _Atomic(pthread_t) inside; /* this thread alone; 0: it is not known */
+    _Atomic(pthread_t)
+        inside; /* the only thread inside; 0: that is not known */
     tmsg_pool_t pool;
     tmsg_device_allocator_t device_allocator; /* alloc NULL: none */
     tmsg_device_pool_t device_pool;
@@ -144,11 +149,11 @@ bool tmsg_store_is_missed(const tmsg_store_t *store)
     return atomic_load(&store->missed);
 }
 
-/* Before an allocator of the application's is asked: the words are its own, if
- * there are any. */
+/* Clears the error message before an allocator of the application is called, so
+ * that the message afterwards is the allocator's own, if there is one. */
 static void expect_theirs(void) { tmsg_error_set(TMSG_OK, "%s", ""); }
 
-/* What it answered, in words. */
+/* Turns the answer of an allocator into a status and an error message. */
 static tmsg_status_t judge_theirs(tmsg_status_t status, const void *data,
                                   uint64_t bytes)
 {
@@ -179,19 +184,19 @@ static tmsg_status_t alloc_theirs(tmsg_store_t *store, uint64_t bytes,
     return judge_theirs(status, block->data, bytes);
 }
 
-static uint64_t held(const tmsg_store_t *store)
+static uint64_t sum_held(const tmsg_store_t *store)
 {
     return atomic_load(&store->held) + atomic_load(&store->held_inside);
 }
 
-uint64_t tmsg_store_held(const tmsg_store_t *store) { return held(store); }
+uint64_t tmsg_store_held(const tmsg_store_t *store) { return sum_held(store); }
 
 uint64_t tmsg_store_noted(const tmsg_store_t *store)
 {
     return atomic_load(&store->noted);
 }
 
-/* Of a sum that nobody else changes meanwhile. */
+/* Adds to a sum that nobody else changes meanwhile. */
 static inline uint64_t add_alone(atomic_ullong *sum, uint64_t bytes)
 {
     uint64_t now = atomic_load_explicit(sum, memory_order_relaxed) + bytes;
@@ -212,7 +217,7 @@ static inline void add_held(tmsg_store_t *store, uint64_t bytes)
 static bool try_reserve(tmsg_store_t *store, uint64_t bytes)
 {
     atomic_fetch_add(&store->held, bytes);
-    if (held(store) <= store->budget) {
+    if (sum_held(store) <= store->budget) {
         return true;
     }
     atomic_fetch_sub(&store->held, bytes);
@@ -224,8 +229,8 @@ tmsg_status_t tmsg_store_reserve(tmsg_store_t *store, uint64_t bytes)
     if (try_reserve(store, bytes)) {
         return TMSG_OK;
     }
-    /* Announced before looking again, so that a release in between either is
-     * seen or signals. */
+    /* The flag is set before the second try, so that a release in between is
+     * either seen or signals. */
     atomic_store(&store->missed, true);
     return try_reserve(store, bytes) ? TMSG_OK : TMSG_IN_PROGRESS;
 }
@@ -257,11 +262,12 @@ void tmsg_store_give_back(tmsg_store_t *store, tmsg_spare_t *message,
         tmsg_spares_put_back(&store->messages, message);
     } else {
         tmsg_store_discharge(store, bytes);
-        tmsg_spares_give(&store->messages, message); /* the store may go */
+        tmsg_spares_give(&store->messages,
+                         message); /* the store may be freed now */
     }
 }
 
-/* Of `noted`, which no thread but the worker's own changes. */
+/* Adds to `noted`, which only the worker's own thread changes. */
 static inline uint64_t add_noted(tmsg_store_t *store, uint64_t bytes)
 {
     return is_inside(store) ? add_alone(&store->noted, bytes)
@@ -278,8 +284,8 @@ __attribute__((cold)) static tmsg_status_t too_much(const tmsg_store_t *store,
                           (unsigned long long)store->budget, TMSG_STORE_SLACK);
 }
 
-/* Payloads do not wait for what is noted, and so may come to the whole budget
- * beside it. */
+/* Returns how much may be noted. Payloads do not wait for noted bytes, and may
+ * therefore use the whole budget besides. */
 static uint64_t noted_most(const tmsg_store_t *store)
 {
     return store->budget / 4 + TMSG_STORE_SLACK;
@@ -297,7 +303,7 @@ tmsg_status_t tmsg_store_note(tmsg_store_t *store, uint64_t bytes, bool more)
                               (unsigned long long)(noted - bytes),
                               (unsigned long long)noted_most(store));
     }
-    if (noted + held(store) <= store->budget + TMSG_STORE_SLACK) {
+    if (noted + sum_held(store) <= store->budget + TMSG_STORE_SLACK) {
         return TMSG_OK;
     }
     tmsg_store_forget(store, bytes);
@@ -307,7 +313,7 @@ tmsg_status_t tmsg_store_note(tmsg_store_t *store, uint64_t bytes, bool more)
 tmsg_status_t tmsg_store_charge(tmsg_store_t *store, uint64_t bytes)
 {
     add_held(store, bytes);
-    if (held(store) + atomic_load(&store->noted) <=
+    if (sum_held(store) + atomic_load(&store->noted) <=
         store->budget + TMSG_STORE_SLACK) {
         return TMSG_OK;
     }
@@ -326,12 +332,12 @@ void tmsg_store_move(tmsg_store_t *store, uint64_t bytes)
     add_held(store, bytes);
 }
 
-/* What is kept and what is held are within the budget together, but for what
- * little is always kept. */
-static void make_room(tmsg_store_t *store)
+/* Shrinks the pool, so that kept and held memory together are within the
+ * budget, except for the little that is always kept. */
+static void make_pool_room(tmsg_store_t *store)
 {
     if (tmsg_pool_hoards(&store->pool)) {
-        uint64_t now = held(store);
+        uint64_t now = sum_held(store);
 
         tmsg_pool_shrink(&store->pool,
                          now < store->budget ? store->budget - now : 0);
@@ -344,11 +350,11 @@ bool tmsg_store_claim(tmsg_store_t *store, uint64_t bytes)
         return false;
     }
     add_held(store, bytes);
-    if (held(store) + atomic_load(&store->noted) > store->budget) {
+    if (sum_held(store) + atomic_load(&store->noted) > store->budget) {
         tmsg_store_discharge(store, bytes);
         return false;
     }
-    make_room(store);
+    make_pool_room(store);
     return true;
 }
 
@@ -370,7 +376,7 @@ tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, const void *liked,
         if (status == TMSG_OK) {
             block.data = ours.data;
             block.capacity = ours.capacity;
-            make_room(store);
+            make_pool_room(store);
         } else {
             tmsg_store_discharge(store, bytes);
         }

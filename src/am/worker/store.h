@@ -17,7 +17,7 @@
  * The last of them to end frees it. */
 typedef struct tmsg_store tmsg_store_t;
 
-/* The memory of one payload. */
+/* Describes the memory of one payload. */
 typedef struct {
     void *data;
     uint64_t bytes;
@@ -46,8 +46,8 @@ void tmsg_store_drop(tmsg_store_t *store); /* thread-safe */
  * from then on. */
 void tmsg_store_close(tmsg_store_t *store);
 
-/* Mark the calling thread as the only one inside an unshared worker. Between
- * the two calls this thread alone touches what is the worker's. */
+/* These two mark the calling thread as the only one inside an unshared worker.
+ * Between the two calls this thread alone touches what is the worker's. */
 void tmsg_store_enter(tmsg_store_t *store);
 void tmsg_store_leave(tmsg_store_t *store);
 
@@ -89,9 +89,9 @@ tmsg_status_t tmsg_store_alloc(tmsg_store_t *store, const void *liked,
                                uint64_t bytes, tmsg_block_t *block_p);
 void tmsg_store_free(tmsg_store_t *store, const tmsg_block_t *block);
 
-/* Device memory for a tensor. It comes from the application's device allocator
- * if there is one that serves the device, else from a pool that counts in the
- * budget. */
+/* Describes device memory for a tensor. It comes from the application's device
+ * allocator if there is one that serves the device, else from a pool that
+ * counts in the budget. */
 typedef struct {
     tmsg_device_block_t block;
     uint64_t bytes; /* 0: there is no memory */
@@ -104,8 +104,8 @@ void tmsg_store_set_devices(tmsg_store_t *store,
 
 /* Gets device memory for a tensor. The caller sets domain, device and stream in
  * memory_p->block. The function calls the application or a driver: no lock may
- * be held. Errors: IN_PROGRESS (as tmsg_store_alloc()), those of the allocator,
- * those of the domain. */
+ * be held. Errors: IN_PROGRESS (as tmsg_store_alloc()), LIMIT_EXCEEDED (more
+ * than the budget), those of the allocator, those of the domain. */
 tmsg_status_t tmsg_store_device_alloc(tmsg_store_t *store, uint64_t bytes,
                                       tmsg_device_memory_t *memory_p);
 void tmsg_store_device_free(tmsg_store_t *store, tmsg_device_memory_t *memory);
@@ -152,8 +152,8 @@ bool tmsg_store_claim(tmsg_store_t *store, uint64_t bytes);
 void tmsg_store_give_back(tmsg_store_t *store, tmsg_spare_t *message,
                           uint64_t bytes);
 
-/* The kept records of messages that ended, of sends, and of control
- * messages. */
+/* These return the kept records: of messages that ended, of sends, and of
+ * control messages. */
 tmsg_spares_t *tmsg_store_messages(tmsg_store_t *store);
 tmsg_spares_t *tmsg_store_sends(tmsg_store_t *store);
 tmsg_spares_t *tmsg_store_controls(tmsg_store_t *store);

@@ -12,10 +12,10 @@
 #define MIB (1024 * KIB)
 #define NEVER TMSG_THRESHOLD_NEVER
 
-/* See bench/NOTES.md for where they come from, and docs/model.md for those of
- * RDMA, which nobody has measured: a part costs 20 KB of a wire of 400 Gb/s,
- * and a list a copy at each end. On tcp a list is sent at most 5
- * entries a fragment. */
+/* Holds the default thresholds. bench/NOTES.md says where they come from.
+ * Nobody has measured those of RDMA, see docs/model.md: a part costs as much as
+ * 20 KB on a wire of 400 Gb/s, and a list costs a copy at each end. On TCP a
+ * list is sent at most 5 entries a fragment. */
 static const tmsg_tuning_t usual = {{
     [TMSG_CARRIER_UNKNOWN] = {.gather_bytes = 64 * KIB,
                               .gather_mean_bytes = 16 * KIB,
@@ -81,8 +81,8 @@ static const tmsg_tuning_t usual = {{
 
 tmsg_tuning_t tmsg_tuning_usual(void) { return usual; }
 
-/* The least is what keeps a part worth its message, and a mean from being
- * divided by. */
+/* Lists the thresholds by name. `least` is the smallest value that keeps a part
+ * worth its message, and that a mean can be divided by. */
 static const struct {
     const char *name;
     size_t offset;
@@ -130,7 +130,8 @@ static bool is_word(const char *text, size_t bytes, const char *word)
     return strlen(word) == bytes && memcmp(text, word, bytes) == 0;
 }
 
-/* The threshold that "carrier.name" is, or NULL, and the least it may be. */
+/* Finds the threshold that "carrier.name" names, and the least value that it
+ * may have. NULL: there is none. */
 static uint64_t *find_threshold(const char *text, size_t bytes,
                                 tmsg_tuning_t *tuning, uint64_t *least_p)
 {
@@ -154,8 +155,9 @@ static uint64_t *find_threshold(const char *text, size_t bytes,
     return NULL;
 }
 
-/* Who says how long pieces are, or what goes eagerly or by the lane, means all
- * of them. */
+/* Sets the special thresholds that go with a general one: a setting for the
+ * length of pieces, for what goes eagerly, or for what goes by the lane means
+ * all of them. */
 static void set_special(tmsg_tuning_t *tuning, const uint64_t *threshold)
 {
     for (size_t i = 0; i < TMSG_CARRIER_COUNT; i++) {
@@ -171,8 +173,9 @@ static void set_special(tmsg_tuning_t *tuning, const uint64_t *threshold)
     }
 }
 
-/* A number of bytes, or "never". */
-static bool read_bytes(const char *text, size_t bytes, uint64_t *value_p)
+/* Reads a number of bytes, or "never". */
+static bool read_threshold_bytes(const char *text, size_t bytes,
+                                 uint64_t *value_p)
 {
     unsigned long long value;
     char *end;
@@ -190,7 +193,8 @@ static bool read_bytes(const char *text, size_t bytes, uint64_t *value_p)
     return errno == 0 && end == text + bytes;
 }
 
-/* One "carrier.name=bytes". */
+/* Reads one "carrier.name=bytes". `again`: this is the second pass, which sets
+ * no special thresholds. */
 static bool read_threshold(const char *text, size_t bytes,
                            tmsg_tuning_t *tuning, bool again)
 {
@@ -202,8 +206,8 @@ static bool read_threshold(const char *text, size_t bytes,
     }
     threshold = find_threshold(text, (size_t)(equals - text), tuning, &least);
     if (threshold == NULL ||
-        !read_bytes(equals + 1, (size_t)(text + bytes - (equals + 1)),
-                    &value) ||
+        !read_threshold_bytes(equals + 1, (size_t)(text + bytes - (equals + 1)),
+                              &value) ||
         value < least) {
         return false;
     }
@@ -214,8 +218,8 @@ static bool read_threshold(const char *text, size_t bytes,
     return true;
 }
 
-static tmsg_status_t read_all(const char *text, tmsg_tuning_t *tuning,
-                              bool again)
+static tmsg_status_t read_threshold_list(const char *text,
+                                         tmsg_tuning_t *tuning, bool again)
 {
     while (*text != '\0') {
         size_t bytes = strcspn(text, ",");
@@ -232,14 +236,15 @@ static tmsg_status_t read_all(const char *text, tmsg_tuning_t *tuning,
     return TMSG_OK;
 }
 
-/* Twice, so that a special one counts on either side of the general. */
+/* The text is read twice, so that a special threshold counts on either side of
+ * the general one. */
 tmsg_status_t tmsg_tuning_read(const char *text, tmsg_tuning_t *tuning_p)
 {
     tmsg_tuning_t tuning = *tuning_p;
-    tmsg_status_t status = read_all(text, &tuning, false);
+    tmsg_status_t status = read_threshold_list(text, &tuning, false);
 
     if (status == TMSG_OK) {
-        status = read_all(text, &tuning, true);
+        status = read_threshold_list(text, &tuning, true);
     }
     if (status == TMSG_OK) {
         *tuning_p = tuning;

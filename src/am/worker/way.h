@@ -10,7 +10,7 @@
 
 #include <tensormsg/endpoint.h>
 
-/* What moves the bytes of an endpoint. */
+/* Tells what moves the bytes of an endpoint. */
 typedef enum {
     TMSG_CARRIER_UNKNOWN = 0, /* not known yet, or not measured by us */
     TMSG_CARRIER_SHM = 1,     /* shared memory; large payloads by CMA */
@@ -23,26 +23,26 @@ typedef enum {
  * their messages. */
 #define TMSG_CHUNK_BYTES_LEAST 4096
 
-/* Pieces of one endpoint that UCX has at a time. */
+/* UCX has at most this many pieces of one endpoint at a time. */
 #define TMSG_PARTS_SENT 4
 
-/* The sizes, in bytes, from which one way is better than another. */
+/* Holds the sizes, in bytes, from which one way is better than another. */
 typedef struct {
     /* Up to here copying the payload into one piece costs less than a list. */
     uint64_t gather_bytes;
     /* Tensors with a smaller mean size are copied into one piece, up to
      * gather_most_bytes. */
     uint64_t gather_mean_bytes;
-    /* Upper limit for copying because of gather_mean_bytes. */
+    /* Copying because of gather_mean_bytes ends at this size. */
     uint64_t gather_most_bytes;
     uint64_t part_bytes;  /* a tensor of this size or more is a part */
     uint64_t chunk_bytes; /* upper limit for the pieces of a part */
     uint64_t eager_bytes; /* upper limit for sending one piece eagerly */
-    /* Upper limit for eager sends of a single tensor that the peer reads from
-     * where it lies. Overrides eager_bytes when smaller. */
+    /* Limits eager sends of a single tensor that the peer reads from where it
+     * lies. Overrides eager_bytes when smaller. */
     uint64_t eager_piece_bytes;
     uint64_t rndv_bytes; /* one piece of this size or more goes by rendezvous */
-    /* As eager_bytes and rndv_bytes, for a scatter list. */
+    /* These work as eager_bytes and rndv_bytes, for a scatter list. */
     uint64_t eager_list_bytes;
     uint64_t rndv_list_bytes;
     /* A payload that is longer than this travels in pieces, too. */
@@ -51,13 +51,13 @@ typedef struct {
      * lately. */
     uint64_t lone_chunk_bytes;
     uint64_t lane_bytes; /* a message of this size or more goes by the lane */
-    /* As lane_bytes, for a single tensor that the peer reads from where it
-     * lies. Overrides lane_bytes when larger. */
+    /* Works as lane_bytes, for a single tensor that the peer reads from where
+     * it lies. Overrides lane_bytes when larger. */
     uint64_t lane_piece_bytes;
     uint64_t box_bytes; /* a message up to this size goes by a box */
 } tmsg_thresholds_t;
 
-/* The thresholds of each carrier. */
+/* Holds the thresholds of each carrier. */
 typedef struct {
     tmsg_thresholds_t of[TMSG_CARRIER_COUNT];
 } tmsg_tuning_t;
@@ -66,8 +66,8 @@ typedef struct {
  * of RDMA are estimates of docs/model.md. */
 tmsg_tuning_t tmsg_tuning_usual(void);
 
-/* The value of a threshold that no size reaches, and how a setting writes
- * it. */
+/* A threshold that no size reaches has this value, and a setting writes it
+ * so. */
 #define TMSG_THRESHOLD_NEVER UINT64_MAX
 #define TMSG_THRESHOLD_NEVER_WORD "never"
 

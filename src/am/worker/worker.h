@@ -27,17 +27,19 @@
 #include "core/refs.h"
 #include "serialize/schema.h"
 
-/* Channels whose record of the next repeat may be ready; see repeat.h. */
+/* A worker remembers this many channels whose record of the next repeat may be
+ * ready; see repeat.h. */
 #define TMSG_WORKER_RECENT 8
 
-/* A queued callback. Embedded in the record that the callback is about. */
+/* Describes a queued callback. It is embedded in the record that the callback
+ * is about. */
 typedef struct tmsg_due {
     tmsg_node_t node;
     void (*run)(struct tmsg_due *due);
 } tmsg_due_t;
 
-/* What a worker shares with objects that may outlive it. They ask here whether
- * the worker is over. */
+/* Holds what a worker shares with objects that may outlive it. They ask here
+ * whether the worker is over. */
 typedef struct {
     tmsg_refs_t refs;
     atomic_bool over;
@@ -47,20 +49,20 @@ typedef struct {
 void tmsg_life_hold(tmsg_life_t *life);
 void tmsg_life_drop(tmsg_life_t *life);
 
-/* Messages that are not fetched yet. Each is in one of these lists; see
- * fetch_queue.h. */
+/* Lists the messages that are not fetched yet. Each is in one of these lists;
+ * see fetch_queue.h. */
 typedef struct {
     tmsg_list_t first;   /* messages that need no memory, or have it */
     tmsg_list_t asking;  /* messages that ask for memory */
     tmsg_list_t arrived; /* messages that are to ask, unless they are early */
-    /* Messages that wait until others have memory, or have come. */
+    /* Lists messages that wait until others have memory, or have come. */
     tmsg_list_t early;
     tmsg_list_t gapped; /* messages behind one that has not come */
     uint64_t looks;     /* passes over `early`, so far */
     uint64_t turns;     /* messages that have arrived, so far */
 } tmsg_fetch_queue_t;
 
-/* Who drives a worker, and how that thread rests. Only lead.c, nap.c and
+/* Tells who drives a worker, and how that thread rests. Only lead.c, nap.c and
  * worker.c touch it. */
 typedef struct {
     bool taken;       /* a thread drives the worker */
@@ -69,9 +71,10 @@ typedef struct {
     _Atomic uint64_t
         arrivals;     /* of `changes`, those that a receive may wait for */
     unsigned waiters; /* threads that sleep on `changed` */
-    /* Threads that wait for the lock: a thread that spins gives way to them. */
+    /* Counts the threads that wait for the lock: a thread that spins gives way
+     * to them. */
     atomic_uint wanting;
-    /* Callbacks that threads are in; changed with the lock held. */
+    /* Counts the callbacks that threads are in; changed with the lock held. */
     atomic_uint callbacks;
     unsigned entered;   /* calls that must leave before the worker is freed */
     bool naps;          /* the leader sleeps on boxes; box.h */
@@ -79,7 +82,7 @@ typedef struct {
     unsigned naps_vain; /* naps in vain since something came */
 } tmsg_worker_lead_t;
 
-/* When the engine looks at the loop, which takes system calls. */
+/* Tells when the engine looks at the loop, which takes system calls. */
 typedef struct {
     unsigned steps;       /* progress calls since the loop was looked at */
     unsigned quiet;       /* progress calls in a row that found nothing */
@@ -89,36 +92,36 @@ typedef struct {
     tmsg_timer_t tidy;    /* when to trim the store's pool */
 } tmsg_worker_pace_t;
 
-/* The part of the room send. */
+/* Belongs to the room send. */
 typedef struct {
-    /* Channels that sent repeats. */
+    /* Lists channels that sent repeats. */
     struct tmsg_channel *recent[TMSG_WORKER_RECENT];
     unsigned next_recent;
-    /* Memory from the store's pool in which a repeat is put together, if it is
-     * not small. */
+    /* Holds memory from the store's pool in which a repeat is put together, if
+     * it is not small. */
     tmsg_pool_block_t gather;
 } tmsg_worker_tx_t;
 
-/* The part of the room recv. */
+/* Belongs to the room recv. */
 typedef struct {
     bool starved; /* the log has told that a message waited for memory */
     bool chooses; /* the header callback has chosen a device before */
 } tmsg_worker_rx_t;
 
-/* The part of the room path: boxes of peers. */
+/* Belongs to the room path: boxes of peers. */
 typedef struct {
     bool boxes_sleep;    /* the senders were asked to wake this worker */
     unsigned boxes_made; /* boxes that were made for peers */
 } tmsg_worker_paths_t;
 
-/* The part of the room endpoint: bytes that all peers may send ahead; see
+/* Belongs to the room endpoint: bytes that all peers may send ahead; see
  * credit.h. */
 typedef struct {
     uint64_t bytes;
     uint32_t count;
 } tmsg_worker_windows_t;
 
-/* The part of the engine: sums over endpoints that have left the table. */
+/* Belongs to the engine: sums over endpoints that have left the table. */
 typedef struct {
     tmsg_stats_t stats;
     uint64_t endpoints;
@@ -138,7 +141,7 @@ struct tmsg_worker {
     uint16_t channels; /* channels that each peer may use */
     tmsg_worker_windows_t windows;
     tmsg_patience_t patience; /* of its waits, whichever thread leads */
-    /* Of its waits, and of an application that polls by itself. */
+    /* Serves the worker's waits, and an application that polls by itself. */
     tmsg_sharing_t sharing;
     tmsg_queue_params_t send_queue; /* of its endpoints; every field is set */
 
@@ -161,13 +164,14 @@ struct tmsg_worker {
 
     tmsg_loop_t loop;
     tmsg_worker_pace_t pace;
-    /* Rounds in a row that found nothing, since something was sent. */
+    /* Counts the rounds in a row that found nothing, since something was
+     * sent. */
     unsigned idle;
     tmsg_list_t lanes; /* lanes that may bring something; lane.h */
     tmsg_list_t boxes; /* boxes of peers, to be looked into; boxes.h */
     /* Peers are to be called for what UCX has kept back. */
     bool boxes_owe;
-    /* The core of the peer whose message came last by a box, plus 1; 0:
+    /* Holds the core of the peer whose message came last by a box, plus 1; 0:
      * none. */
     atomic_int peer_core;
     tmsg_worker_paths_t paths;
@@ -192,7 +196,7 @@ struct tmsg_worker {
     tmsg_stage_t stage; /* copies to and from devices */
 
     tmsg_store_t *store;
-    /* Kinds of message that could be repeated, so far. */
+    /* Counts the kinds of message that could be repeated, so far. */
     uint64_t repeats;
     tmsg_worker_tx_t tx;
     tmsg_map_t *layout; /* the newest layout that a peer defined, or NULL */
@@ -242,7 +246,7 @@ void tmsg_worker_due(tmsg_worker_t *worker, tmsg_due_t *due);
 /* Notes that something has happened that a thread may wait for. Lock held. */
 void tmsg_worker_changed(tmsg_worker_t *worker);
 
-/* As tmsg_worker_changed(), for something that a receive may wait for. */
+/* Works as tmsg_worker_changed(), for something that a receive may wait for. */
 void tmsg_worker_arrived(tmsg_worker_t *worker);
 
 #endif
