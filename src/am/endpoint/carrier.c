@@ -7,7 +7,7 @@
 #include "am/ucx/ucx_ep.h"
 #include "core/log.h"
 
-/* Names of transports as UCX begins them. */
+/* UCX's names of these transports begin like this. */
 static const char *const shared[] = {"posix", "sysv", "xpmem", "cma", NULL};
 static const char *const rdma[] = {"rc_", "dc_", "ud_", NULL};
 
@@ -26,7 +26,7 @@ bool tmsg_carrier_shares(const char *transports)
     return has_any(transports, shared);
 }
 
-/* What carries an endpoint is known once it is open. */
+/* What carries an endpoint is only known once it is open. */
 bool tmsg_carrier_is_shared(const tmsg_endpoint_t *endpoint)
 {
     return (endpoint->ep != NULL || endpoint->link.address_sent) &&
@@ -35,9 +35,9 @@ bool tmsg_carrier_is_shared(const tmsg_endpoint_t *endpoint)
             tmsg_carrier_shares(endpoint->carried.transports));
 }
 
-/* Without a socket nobody would tell who waits for what is to come there that
- * its sender is gone. What carries the endpoint may not be known yet to who is
- * told of memory: if that can be opened it is shared. */
+/* Without a socket, nobody would tell a side that waits for something there
+ * that its sender is gone. A side that is told of memory may not know yet what
+ * carries the endpoint: memory that it can open is shared. */
 bool tmsg_carrier_may_find(const tmsg_endpoint_t *endpoint, uint32_t feature)
 {
     return endpoint->ucx != NULL && endpoint->link.fd >= 0 &&
@@ -59,14 +59,14 @@ tmsg_carrier_t tmsg_carrier_of(const char *transports)
                                              : TMSG_CARRIER_UNKNOWN;
 }
 
-/* What is not known may be TCP. */
+/* An unknown carrier may be TCP. */
 bool tmsg_carrier_wants_own(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->carrier == TMSG_CARRIER_TCP ||
            endpoint->carrier == TMSG_CARRIER_UNKNOWN;
 }
 
-/* Where shared memory was possible, says why it is not what carries it. */
+/* Says why shared memory does not carry the endpoint, if it was possible. */
 static void explain_network(tmsg_endpoint_t *endpoint)
 {
     const tmsg_ucx_key_t *tls =
@@ -131,8 +131,7 @@ void tmsg_carrier_explain(tmsg_endpoint_t *endpoint)
              endpoint->carried.transports, endpoint->why);
 }
 
-/* Nothing that is to be read is sent to one that shares no memory, whatever it
- * says. */
+/* A peer that shares no memory gets nothing to read, whatever it says. */
 bool tmsg_cma_sends(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->cma.sends && endpoint->carrier == TMSG_CARRIER_SHM;

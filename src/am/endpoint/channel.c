@@ -9,8 +9,8 @@
 #include "am/endpoint/fail.h"
 #include "core/error.h"
 
-static void init(tmsg_channel_t *channel, tmsg_endpoint_t *endpoint,
-                 uint16_t number)
+static void init_channel(tmsg_channel_t *channel, tmsg_endpoint_t *endpoint,
+                         uint16_t number)
 {
     channel->endpoint = endpoint;
     channel->number = number;
@@ -20,7 +20,7 @@ static void init(tmsg_channel_t *channel, tmsg_endpoint_t *endpoint,
 
 void tmsg_channels_init(tmsg_endpoint_t *endpoint)
 {
-    init(&endpoint->channels.zero, endpoint, 0);
+    init_channel(&endpoint->channels.zero, endpoint, 0);
     endpoint->channels.turn = &endpoint->channels.zero;
 }
 
@@ -50,9 +50,9 @@ tmsg_channel_t *tmsg_channel_find(tmsg_endpoint_t *endpoint, uint16_t number)
     return number <= channels->slots ? channels->further[number - 1] : NULL;
 }
 
-/* Has a table so many slots. */
-static tmsg_status_t grow(tmsg_channel_t ***table_p, uint32_t *slots_p,
-                          uint32_t needed)
+/* Makes sure that a table has at least `needed` slots. */
+static tmsg_status_t grow_table(tmsg_channel_t ***table_p, uint32_t *slots_p,
+                                uint32_t needed)
 {
     uint32_t slots = *slots_p == 0 ? 4 : *slots_p;
     tmsg_channel_t **table;
@@ -75,19 +75,19 @@ static tmsg_status_t grow(tmsg_channel_t ***table_p, uint32_t *slots_p,
     return TMSG_OK;
 }
 
-/* Room for that number in its table. */
-static tmsg_status_t make_room(tmsg_channels_t *channels, uint16_t number)
+/* Makes a slot for that number in its table. */
+static tmsg_status_t make_slot(tmsg_channels_t *channels, uint16_t number)
 {
     if (number == TMSG_CHANNEL_CALLS) {
         return TMSG_OK;
     }
     return tmsg_channel_is_stream(number)
-               ? grow(&channels->streams, &channels->stream_slots,
-                      number - TMSG_CHANNEL_STREAMS + 1)
-               : grow(&channels->further, &channels->slots, number);
+               ? grow_table(&channels->streams, &channels->stream_slots,
+                            number - TMSG_CHANNEL_STREAMS + 1)
+               : grow_table(&channels->further, &channels->slots, number);
 }
 
-static void append(tmsg_channels_t *channels, tmsg_channel_t *channel)
+static void append_channel(tmsg_channels_t *channels, tmsg_channel_t *channel)
 {
     tmsg_channel_t *last = &channels->zero;
 
@@ -111,7 +111,7 @@ tmsg_status_t tmsg_channel_get(tmsg_endpoint_t *endpoint, uint16_t number,
     tmsg_status_t status;
 
     if (channel == NULL) {
-        status = make_room(&endpoint->channels, number);
+        status = make_slot(&endpoint->channels, number);
         if (status != TMSG_OK) {
             return status;
         }
@@ -119,8 +119,8 @@ tmsg_status_t tmsg_channel_get(tmsg_endpoint_t *endpoint, uint16_t number,
         if (channel == NULL) {
             return tmsg_error_memory("a channel");
         }
-        init(channel, endpoint, number);
-        append(&endpoint->channels, channel);
+        init_channel(channel, endpoint, number);
+        append_channel(&endpoint->channels, channel);
     }
     *channel_p = channel;
     return TMSG_OK;
@@ -198,7 +198,8 @@ tmsg_channel_t *tmsg_channel_after(tmsg_channel_t *channel)
                                  : &channel->endpoint->channels.zero;
 }
 
-/* Bits for the next queue_depth messages, by sequence modulo this. */
+/* Returns the number of bits for the next queue_depth messages. A message's bit
+ * is its number modulo this. */
 static uint32_t overtaking_bits(const tmsg_channel_t *channel)
 {
     uint32_t bits = 64;
@@ -254,7 +255,7 @@ bool tmsg_channel_has_credit(const tmsg_channel_t *channel)
     return (int32_t)(channel->tx_window - channel->tx_sequence) > 0;
 }
 
-static void count(tmsg_channel_t *channel, int more)
+static void count_queued(tmsg_channel_t *channel, int more)
 {
     tmsg_channels_t *channels = &channel->endpoint->channels;
 
@@ -267,13 +268,13 @@ static void count(tmsg_channel_t *channel, int more)
 void tmsg_channel_push(tmsg_channel_t *channel, tmsg_node_t *send)
 {
     tmsg_list_push(&channel->queued, send);
-    count(channel, 1);
+    count_queued(channel, 1);
 }
 
 void tmsg_channel_put_back(tmsg_channel_t *channel, tmsg_node_t *send)
 {
     tmsg_list_insert(&channel->queued, NULL, send);
-    count(channel, 1);
+    count_queued(channel, 1);
 }
 
 tmsg_node_t *tmsg_channel_pop(tmsg_channel_t *channel)
@@ -281,7 +282,7 @@ tmsg_node_t *tmsg_channel_pop(tmsg_channel_t *channel)
     tmsg_node_t *send = tmsg_list_pop(&channel->queued);
 
     if (send != NULL) {
-        count(channel, -1);
+        count_queued(channel, -1);
     }
     return send;
 }
@@ -289,5 +290,5 @@ tmsg_node_t *tmsg_channel_pop(tmsg_channel_t *channel)
 void tmsg_channel_remove(tmsg_channel_t *channel, tmsg_node_t *send)
 {
     tmsg_list_remove(&channel->queued, send);
-    count(channel, -1);
+    count_queued(channel, -1);
 }

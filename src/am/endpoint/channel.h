@@ -19,7 +19,7 @@
 #include "core/list.h"
 #include "serialize/schema.h"
 
-/* Channels that a worker offers its peers. */
+/* A worker offers its peers this many channels by default. */
 #define TMSG_CHANNELS_DEFAULT 64
 
 typedef struct tmsg_channel {
@@ -29,12 +29,13 @@ typedef struct tmsg_channel {
     uint32_t rx_sequence;      /* number of the next message to be delivered */
     uint32_t rx_consumed;      /* messages taken, dropped or refused */
     uint32_t rx_credited; /* value of rx_consumed that the peer was last told */
-    /* Number of the next message to be taken, unless it was refused. */
+    /* Holds the number of the next message to be taken, unless it was
+     * refused. */
     uint32_t rx_taken;
     tmsg_message_t *rx; /* arrived messages, by number */
-    /* A bit for each of the next queue_depth messages that was delivered before
-     * its turn. The bit's position is the message's number modulo a power of
-     * two. NULL: none ever was. */
+    /* Has a bit for each of the next queue_depth messages that was delivered
+     * before its turn. The bit's position is the message's number modulo a
+     * power of two. NULL: no message ever was. */
     uint64_t *overtook;
     tmsg_schema_table_t *tx_schemas; /* that the peer keeps; NULL: none yet */
     uint64_t sent_messages, received_messages;
@@ -43,13 +44,13 @@ typedef struct tmsg_channel {
     tmsg_repeat_in_t repeat_in;
     uint16_t number;
     struct tmsg_channel *next; /* next channel of the endpoint, by first use */
-    /* Messages of a stream that are delivered and not taken, by number. They
-     * are taken in any order. Linked by own_queue. */
+    /* Lists the messages of a stream that are delivered and not taken, by
+     * number. They are taken in any order. own_queue links them. */
     tmsg_list_t rx_unread;
     /* Refusals of messages from this number on are remembered; see resume.h. */
     uint32_t rx_known;
-    /* The last pass over the early messages in which one of this channel was
-     * still early; see fetch_queue.h. */
+    /* Holds the last pass over the early messages in which one of this channel
+     * was still early; see fetch_queue.h. */
     uint64_t early_look;
     tmsg_schema_store_t *rx_schemas; /* that the peer sent; NULL: none yet */
     struct tmsg_schema_later *schemas_later; /* of messages that overtook */
@@ -57,18 +58,18 @@ typedef struct tmsg_channel {
      * said BYE. */
     uint32_t bye_sequence;
     uint32_t bye_read; /* the number in a BYE that is being read */
-    /* Sent messages that had parts or slices. */
+    /* Counts sent messages that had parts or slices. */
     uint64_t sent_in_pieces;
-    /* The number of the endpoint's part that this channel handed over last; 0:
-     * none. */
+    /* Holds the number of the endpoint's part that this channel handed over
+     * last; 0: none. */
     uint64_t parted;
     tmsg_others_t others; /* as its last message in pieces saw them */
-    /* The first message with parts cannot go on now: the peer is to ask for its
-     * parts, or a copy is not there yet. */
+    /* Tells that the first message with parts cannot go on now: the peer is to
+     * ask for its parts, or a copy is not there yet. */
     bool stalled;
 } tmsg_channel_t;
 
-/* The channels of an endpoint. They start with all zero bits and
+/* Holds the channels of an endpoint. It starts with all zero bits and
  * tmsg_channels_init(). */
 typedef struct {
     tmsg_channel_t zero;      /* channel 0, first of the list */
@@ -119,9 +120,9 @@ tmsg_channel_t *tmsg_channel_of(tmsg_endpoint_t *endpoint, uint16_t number);
 /* Returns the next channel of the endpoint; after the last comes channel 0. */
 tmsg_channel_t *tmsg_channel_after(tmsg_channel_t *channel);
 
-/* Note that a message is delivered before its turn. tmsg_channel_may_overtake()
- * returns false if there is no memory for that. tmsg_channel_overtake() is
- * called after it, and cannot fail. */
+/* These two note that a message is delivered before its turn.
+ * tmsg_channel_may_overtake() returns false if there is no memory for that.
+ * tmsg_channel_overtake() is called after it, and cannot fail. */
 bool tmsg_channel_may_overtake(tmsg_channel_t *channel);
 void tmsg_channel_overtake(tmsg_channel_t *channel, uint32_t sequence);
 
@@ -136,7 +137,7 @@ uint32_t tmsg_channel_next(const tmsg_channel_t *channel, uint32_t sequence);
 /* Returns whether the next message has credit. */
 bool tmsg_channel_has_credit(const tmsg_channel_t *channel);
 
-/* The queue of a channel. These functions count its sends with those of the
+/* These work on the queue of a channel, and count its sends with those of the
  * other channels. tmsg_channel_put_back() adds at the head, tmsg_channel_push()
  * at the tail. */
 void tmsg_channel_push(tmsg_channel_t *channel, tmsg_node_t *send);

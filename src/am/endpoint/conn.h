@@ -20,7 +20,7 @@
 #include "am/net/url.h"
 #include "am/worker/worker.h"
 
-/* The types of frames on the socket of a connection. */
+/* Lists the types of frames on the socket of a connection. */
 enum {
     TMSG_FRAME_HELLO = 1,
     TMSG_FRAME_REFUSE = 2,
@@ -33,10 +33,10 @@ enum {
     TMSG_FRAME_LANE = 11,
 };
 
-/* The socket of an endpoint's connection. Only link.c, link_dial.c and
- * handshake.c change it, except `listener` and `handshakes`. When the endpoint
- * gets another connection (resume.h, redial.h), what does not belong to one
- * connection stays. */
+/* Describes the socket of an endpoint's connection. Only link.c, link_dial.c
+ * and handshake.c change it, except `listener` and `handshakes`. When the
+ * endpoint gets another connection (resume.h, redial.h), what does not belong
+ * to one connection stays. */
 typedef struct {
     tmsg_source_t source;
     tmsg_frame_stream_t stream;
@@ -47,8 +47,8 @@ typedef struct {
     /* The peer may have our address: it can write to our UCX worker. */
     bool address_sent;
     bool address_done; /* the peer's worker address came */
-    /* Why this side rules out shared memory, whoever the peer is; NULL: it does
-     * not. */
+    /* Says why this side rules out shared memory, whoever the peer is; NULL: it
+     * does not. */
     const char *apart;
     bool net_only;
     /* REFUSE was sent or received: both sides know why the connection ends. */
@@ -65,18 +65,18 @@ typedef struct {
     uint64_t slice_ns;
     uint64_t slice_end_ns;
     unsigned slices; /* slices left, with the current one */
-    /* Longest frame before admission; 0: TMSG_HANDSHAKE_BYTES. */
+    /* Bounds a frame before admission, in bytes; 0: TMSG_HANDSHAKE_BYTES. */
     size_t handshake_bytes;
     tmsg_listener_t *listener; /* dialled side, until connected */
-    /* Handshakes under way at the listener; points into it, NULL once it is
-     * gone. */
+    /* Points to the listener's number of handshakes under way; NULL once the
+     * listener is gone. */
     const uint32_t *handshakes;
 } tmsg_link_t;
 
-/* Longest frame before admission, by default. */
+/* A frame before admission has at most this many bytes by default. */
 #define TMSG_HANDSHAKE_BYTES 4096
 
-/* Why a peer did not get in. Its listener counts these. */
+/* Tells why a peer did not get in. Its listener counts these. */
 typedef enum {
     TMSG_TURNED_OTHERWISE = 0, /* the endpoint's status tells */
     TMSG_TURNED_NO_KEY = 1,
@@ -86,8 +86,8 @@ typedef enum {
     TMSG_TURNED_COUNT = 5
 } tmsg_turned_t;
 
-/* How an endpoint proves and checks keys. Keyring and principal stay with the
- * endpoint; the rest belongs to one connection. */
+/* Holds what an endpoint needs to prove and check keys. Keyring and principal
+ * stay with the endpoint; the rest belongs to one connection. */
 typedef struct {
     tmsg_keyring_t *keyring; /* NULL: no key is asked for */
     /* Points to `name`; NULL: none, or none yet. */
@@ -96,15 +96,15 @@ typedef struct {
     tmsg_turned_t turned;
     bool proved;   /* this side has sent its proof */
     bool admitted; /* the peer has sent its proof, and it is right */
-    /* Hashes of the hellos; by blob, the last proofs. */
+    /* Hold the hashes of the two hellos; by blob, of the last proofs. */
     uint8_t mine[TMSG_HASH_BYTES], theirs[TMSG_HASH_BYTES];
-    /* Hash of the hellos and the dialling side's proofs. */
+    /* Holds the hash of the hellos and the dialling side's proofs. */
     uint8_t bound[TMSG_HASH_BYTES];
 } tmsg_admit_t;
 
 typedef struct {
     const tmsg_map_t *map; /* a reference is held; NULL: none */
-    /* The message that UCX, or this side, writes into the map. */
+    /* Points to the message that UCX, or this side, writes into the map. */
     tmsg_message_t *message;
     bool waiting; /* a thread waits with this map */
     bool foreign; /* it has tensors in a device's memory */

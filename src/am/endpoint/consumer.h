@@ -13,14 +13,14 @@
 
 #include "serialize/call.h"
 
-/* The channel of calls, beyond all channels of applications. */
+/* Calls have this channel, beyond all channels of applications. */
 #define TMSG_CHANNEL_CALLS 1024u
 
-/* The channels of streams. The dialling side opens streams on the first of
- * these, the third and so on, the other side on the rest. */
+/* Streams have the channels from this one on. The dialling side opens streams
+ * on the first of these, the third and so on, the other side on the rest. */
 #define TMSG_CHANNEL_STREAMS 1025u
 
-/* Streams that a side may open on one endpoint. */
+/* A side may open this many streams on one endpoint. */
 #define TMSG_STREAMS_MOST 512u
 
 static inline bool tmsg_channel_is_stream(uint16_t number)
@@ -29,7 +29,7 @@ static inline bool tmsg_channel_is_stream(uint16_t number)
            number < TMSG_CHANNEL_STREAMS + 2 * TMSG_STREAMS_MOST;
 }
 
-/* How one side names the channel of a stream. */
+/* Names the channel of a stream as one side sees it. */
 typedef struct {
     bool ours;      /* this side opens the streams on it */
     uint16_t index; /* below TMSG_STREAMS_MOST */
@@ -44,8 +44,8 @@ static inline uint16_t tmsg_stream_channel(tmsg_stream_key_t key, bool dialled)
 
 typedef struct tmsg_calls tmsg_calls_t; /* one for each worker */
 
-/* The receiver of a message that is a call or a reply, embedded in the record
- * of that call. Exactly one of these functions is called, without a lock. */
+/* Receives a message that is a call or a reply. It is embedded in the record of
+ * that call. Exactly one of these functions is called, without a lock. */
 typedef struct tmsg_call_in {
     /* The message has come. The callee owns it from now on. */
     void (*arrived)(struct tmsg_call_in *in, tmsg_message_t *message);
@@ -84,10 +84,10 @@ typedef struct tmsg_calls_ops {
     tmsg_status_t (*begins)(void *peer, const tmsg_call_head_t *head,
                             tmsg_call_in_t **in_p, const tmsg_map_t **into_p);
 
-    /* A message of a stream, in its turn on that channel. The callee owns the
-     * message, and it is to be taken. NULL: the message was refused or given
-     * up, with that status and text. `head` is NULL if it could not be read. No
-     * lock. */
+    /* A message of a stream has come, in its turn on that channel. The callee
+     * owns the message, and has to take it. `message` is NULL if it was refused
+     * or given up, with that status and text. `head` is NULL if it could not be
+     * read. No lock. */
     void (*streamed)(void *peer, tmsg_stream_key_t key, tmsg_message_t *message,
                      const tmsg_call_head_t *head, tmsg_status_t status,
                      const char *why);
@@ -112,8 +112,8 @@ typedef struct tmsg_calls_ops {
     void (*catch_up)(void *start);
 } tmsg_calls_ops_t;
 
-/* How a message of kind CALL is sent. Sending never blocks, and no queue's
- * policy drops the message. Errors: as tmsg_endpoint_send().
+/* Tells how a message of kind CALL is sent. Sending never blocks, and no
+ * queue's policy drops the message. Errors: as tmsg_endpoint_send().
  *  - *head and its text are copied if they are needed longer than the call
  *    that sends.
  *  - deadline_ns, if it is not 0, is the time from which left_us is counted
@@ -136,11 +136,11 @@ typedef struct {
     _Atomic uint64_t *number_p;
     void (*began)(void *arg);
     void *began_arg;
-    /* A map whose metadata goes with the message, before the map's own; NULL:
-     * none. It has no tensors, and is held until it was sent. */
+    /* Points to a map whose metadata goes with the message, before the map's
+     * own; NULL: none. It has no tensors, and is held until it was sent. */
     const tmsg_map_t *more;
-    /* The message goes without `more` if that is too much, or there is no
-     * memory for it. */
+    /* Tells that the message goes without `more` if that is too much, or there
+     * is no memory for it. */
     bool spares_more;
 } tmsg_call_send_t;
 

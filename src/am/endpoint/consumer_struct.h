@@ -10,7 +10,7 @@
 #include "am/net/loop.h"
 #include "am/worker/worker.h"
 
-/* One for each worker. Only calls.c changes it. */
+/* Exists once for each worker. Only calls.c changes it. */
 struct tmsg_calls {
     const tmsg_calls_ops_t *ops;
     tmsg_worker_t *worker;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* They wait for no credit and for no payload, and carry everything in their
- * header. */
+/* Control messages wait for no credit and for no payload, and carry everything
+ * in their header. */
 #include "am/endpoint/control.h"
 
 #include <stdlib.h>
@@ -11,27 +11,30 @@
 #include "core/bytes.h"
 #include "core/error.h"
 
-#define CREDIT_BYTES 8 /* of CREDIT's body: u64 edge of the bytes */
-#define SMALL 128      /* bytes of one whose record is kept */
+/* The body of CREDIT has this many bytes: u64 edge of the bytes. */
+#define CREDIT_BYTES 8
+/* Records for messages up to this many bytes are kept. */
+#define SMALL 128
 
-/* A message is answered by ACK, SCHEMA, PULL and READ at most, a turn of its
- * parts by RING, and half a window by CREDIT, without which the peer may send
- * no more than a window. More than that, and some, are those of a peer that
- * does not read. */
+/* These bound the answers that wait in UCX. A message is answered by ACK,
+ * SCHEMA, PULL and READ at most, a turn of its parts by RING, and half a window
+ * by CREDIT, without which the peer may send no more than a window. A peer that
+ * lets more than that pile up does not read. */
 #define ANSWERS_MOST 7
 #define ANSWERS_MORE 64
 
-/* One on its way through UCX, which needs its bytes until it is sent. */
+/* Holds a control message on its way through UCX, which needs its bytes until
+ * it is sent. */
 typedef struct {
     tmsg_op_t op;
-    tmsg_spare_t spare; /* of one with room for SMALL bytes: kept */
+    tmsg_spare_t spare; /* kept, if the record has room for SMALL bytes */
     tmsg_endpoint_t *endpoint;
     size_t header_bytes;
     size_t payload_bytes;
     uint8_t bytes[]; /* header, then payload */
 } posted_t;
 
-/* An answer that waits for UCX to let us call it. */
+/* Holds an answer that waits until UCX may be called. */
 typedef struct {
     tmsg_node_t node;
     uint8_t kind;
@@ -45,8 +48,8 @@ void tmsg_control_free_spare(tmsg_spare_t *spare)
     free(TMSG_CONTAINER_OF(spare, posted_t, spare));
 }
 
-/* With room for so many bytes, or NULL. */
-static posted_t *get_record(tmsg_endpoint_t *endpoint, size_t bytes)
+/* Returns a record with room for `bytes`, or NULL. */
+static posted_t *get_posted(tmsg_endpoint_t *endpoint, size_t bytes)
 {
     tmsg_spares_t *spares = tmsg_store_controls(endpoint->worker->store);
     tmsg_spare_t *spare = bytes > SMALL ? NULL : tmsg_spares_take(spares);
@@ -56,7 +59,7 @@ static posted_t *get_record(tmsg_endpoint_t *endpoint, size_t bytes)
                                   (bytes < SMALL ? (size_t)SMALL : bytes));
 }
 
-static void let_go(posted_t *posted)
+static void keep_posted(posted_t *posted)
 {
     if (posted->header_bytes + posted->payload_bytes > SMALL) {
         free(posted);
@@ -67,13 +70,13 @@ static void let_go(posted_t *posted)
                      &posted->spare);
 }
 
-static void over(tmsg_op_t *op)
+static void posted_over(tmsg_op_t *op)
 {
     posted_t *posted = TMSG_CONTAINER_OF(op, posted_t, op);
     tmsg_endpoint_t *endpoint = posted->endpoint;
 
     tmsg_op_over(endpoint, op);
-    let_go(posted);
+    keep_posted(posted);
     endpoint->controls.in_ucx--;
     if (endpoint->state == TMSG_EP_CLOSING) {
         tmsg_worker_chore(endpoint->worker, endpoint); /* it may be the last */
@@ -81,22 +84,22 @@ static void over(tmsg_op_t *op)
     tmsg_endpoint_reported(endpoint);
 }
 
-static void reported(void *request, tmsg_ucx_status_t ucs, void *arg)
+static void posted_reported(void *request, tmsg_ucx_status_t ucs, void *arg)
 {
     (void)ucs; /* a broken connection shows elsewhere */
     tmsg_ucx_request_free(request);
-    over(&((posted_t *)arg)->op);
+    posted_over(&((posted_t *)arg)->op);
 }
 
-/* With the bytes of a message in it. */
-static posted_t *pack(tmsg_endpoint_t *endpoint, uint8_t kind,
-                      const tmsg_preamble_t *head, const void *body,
-                      size_t body_bytes, const void *payload,
-                      size_t payload_bytes)
+/* Returns a record with the bytes of a message in it, or NULL. */
+static posted_t *pack_posted(tmsg_endpoint_t *endpoint, uint8_t kind,
+                             const tmsg_preamble_t *head, const void *body,
+                             size_t body_bytes, const void *payload,
+                             size_t payload_bytes)
 {
     size_t header_bytes = TMSG_PREAMBLE_BYTES + body_bytes;
     tmsg_preamble_t full = *head;
-    posted_t *posted = get_record(endpoint, header_bytes + payload_bytes);
+    posted_t *posted = get_posted(endpoint, header_bytes + payload_bytes);
 
     if (posted == NULL) {
         tmsg_error_memory("a control message");
@@ -118,7 +121,7 @@ static posted_t *pack(tmsg_endpoint_t *endpoint, uint8_t kind,
     return posted;
 }
 
-static const uint8_t *payload_of(const posted_t *posted)
+static const uint8_t *posted_payload(const posted_t *posted)
 {
     return posted->payload_bytes == 0 ? NULL
                                       : posted->bytes + posted->header_bytes;
@@ -129,23 +132,23 @@ tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
                                 size_t body_bytes, const void *payload,
                                 size_t payload_bytes)
 {
-    posted_t *posted =
-        pack(endpoint, kind, head, body, body_bytes, payload, payload_bytes);
+    posted_t *posted = pack_posted(endpoint, kind, head, body, body_bytes,
+                                   payload, payload_bytes);
     tmsg_ucx_send_t send = {.flags = TMSG_UCX_SEND_EAGER | TMSG_UCX_SEND_REPLY};
     tmsg_ucx_status_t ucs;
 
     if (posted == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
-    tmsg_op_begin(endpoint, &posted->op, over);
+    tmsg_op_begin(endpoint, &posted->op, posted_over);
     endpoint->controls.in_ucx++;
     send.header = posted->bytes;
     send.header_bytes = posted->header_bytes;
-    send.data = payload_of(posted);
+    send.data = posted_payload(posted);
     send.bytes = posted->payload_bytes;
-    ucs = tmsg_endpoint_send_am(endpoint, &send, reported, posted);
+    ucs = tmsg_endpoint_send_am(endpoint, &send, posted_reported, posted);
     if (ucs != TMSG_UCX_IN_PROGRESS) {
-        over(&posted->op);
+        posted_over(&posted->op);
     }
     return tmsg_ucx_is_error(ucs) ? tmsg_ucx_am_unsent(ucs) : TMSG_OK;
 }
@@ -155,8 +158,8 @@ tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
                                size_t body_bytes, const void *payload,
                                size_t payload_bytes)
 {
-    posted_t *posted =
-        pack(endpoint, kind, head, body, body_bytes, payload, payload_bytes);
+    posted_t *posted = pack_posted(endpoint, kind, head, body, body_bytes,
+                                   payload, payload_bytes);
     tmsg_ucx_status_t ucs;
 
     if (posted == NULL) {
@@ -164,8 +167,8 @@ tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
     }
     ucs =
         tmsg_ucx_am_send_now(endpoint->ep, posted->bytes, posted->header_bytes,
-                             payload_of(posted), posted->payload_bytes);
-    let_go(posted);
+                             posted_payload(posted), posted->payload_bytes);
+    keep_posted(posted);
     if (ucs == TMSG_UCX_NO_RESOURCE) {
         return TMSG_IN_PROGRESS;
     }
@@ -203,7 +206,7 @@ static bool may_post(const tmsg_endpoint_t *endpoint)
             endpoint->state == TMSG_EP_CLOSING);
 }
 
-static control_t *pop(tmsg_endpoint_t *endpoint)
+static control_t *pop_control(tmsg_endpoint_t *endpoint)
 {
     return TMSG_CONTAINER_OF(tmsg_list_pop(&endpoint->controls.waiting),
                              control_t, node);
@@ -212,9 +215,10 @@ static control_t *pop(tmsg_endpoint_t *endpoint)
 void tmsg_control_flush(tmsg_endpoint_t *endpoint)
 {
     while (endpoint->controls.waiting.count > 0 && may_post(endpoint)) {
-        control_t *control = pop(endpoint);
+        control_t *control = pop_control(endpoint);
 
-        control->head.endpoint_id = endpoint->peer_id; /* as it is by now */
+        control->head.endpoint_id =
+            endpoint->peer_id; /* the peer's id may be newer by now */
         post_or_break(endpoint, control->kind, &control->head, control->body,
                       control->body_bytes);
         free(control);
@@ -224,14 +228,14 @@ void tmsg_control_flush(tmsg_endpoint_t *endpoint)
 void tmsg_control_discard(tmsg_endpoint_t *endpoint)
 {
     while (endpoint->controls.waiting.count > 0) {
-        free(pop(endpoint));
+        free(pop_control(endpoint));
     }
 }
 
-/* False: no memory. */
-static bool put(tmsg_endpoint_t *endpoint, uint8_t kind,
-                const tmsg_preamble_t *head, const void *body,
-                size_t body_bytes)
+/* Queues a control message. False: no memory. */
+static bool put_control(tmsg_endpoint_t *endpoint, uint8_t kind,
+                        const tmsg_preamble_t *head, const void *body,
+                        size_t body_bytes)
 {
     control_t *control = malloc(sizeof(*control) + body_bytes);
 
@@ -254,14 +258,15 @@ void tmsg_control_answer(tmsg_endpoint_t *endpoint, uint8_t kind,
                          const tmsg_preamble_t *head, const void *body,
                          size_t body_bytes)
 {
-    if (!put(endpoint, kind, head, body, body_bytes)) {
+    if (!put_control(endpoint, kind, head, body, body_bytes)) {
         /* The peer would wait for ever for an answer that cannot be given. */
         tmsg_endpoint_break(endpoint, TMSG_ERR_NO_MEMORY,
                             "no memory for an answer");
     }
 }
 
-/* As most can be, with a record at hand. */
+/* Sends an answer at once if UCX may be called, as it mostly may; there is
+ * mostly a record at hand. */
 static void answer_at_once(tmsg_endpoint_t *endpoint, uint8_t kind,
                            const tmsg_preamble_t *head, const void *body,
                            size_t body_bytes)
@@ -273,7 +278,7 @@ static void answer_at_once(tmsg_endpoint_t *endpoint, uint8_t kind,
     }
 }
 
-/* [status i32][words]. Gives the bytes. */
+/* Writes [status i32][text]. Returns the bytes. */
 static size_t put_words(uint8_t *body, tmsg_status_t status, const char *words)
 {
     size_t text = strnlen(words, TMSG_ACK_TEXT_MAX);
@@ -293,7 +298,7 @@ void tmsg_control_ack(tmsg_endpoint_t *endpoint, uint32_t message_id,
                         put_words(body, status, error));
 }
 
-/* Without memory for it the message goes its way. */
+/* If there is no memory for the ABORT, the message goes its way. */
 void tmsg_control_abort(const tmsg_channel_t *channel, uint32_t message_id,
                         uint32_t sequence, tmsg_status_t status,
                         const char *words)
@@ -303,17 +308,17 @@ void tmsg_control_abort(const tmsg_channel_t *channel, uint32_t message_id,
                                   .message_id = message_id,
                                   .sequence = sequence};
 
-    (void)put(channel->endpoint, TMSG_KIND_ABORT, &head, body,
-              put_words(body, status, words));
+    (void)put_control(channel->endpoint, TMSG_KIND_ABORT, &head, body,
+                      put_words(body, status, words));
 }
 
-/* Without memory for it the call goes its way. */
+/* If there is no memory for the UNCALL, the call goes its way. */
 void tmsg_control_uncall(tmsg_endpoint_t *endpoint, const void *body,
                          size_t body_bytes)
 {
     const tmsg_preamble_t head = {.message_id = 0};
 
-    (void)put(endpoint, TMSG_KIND_UNCALL, &head, body, body_bytes);
+    (void)put_control(endpoint, TMSG_KIND_UNCALL, &head, body, body_bytes);
 }
 
 void tmsg_control_read(tmsg_endpoint_t *endpoint, uint8_t word, uint64_t token)
@@ -325,7 +330,7 @@ void tmsg_control_read(tmsg_endpoint_t *endpoint, uint8_t word, uint64_t token)
     tmsg_put_le(body + 1, token, 8);
     if (endpoint->controls.waiting.count == 0) {
         answer_at_once(endpoint, TMSG_KIND_READ, &head, body, sizeof(body));
-    } else { /* behind the words of what was refused */
+    } else { /* it must go after the text of what was refused */
         tmsg_control_answer(endpoint, TMSG_KIND_READ, &head, body,
                             sizeof(body));
     }
@@ -373,19 +378,21 @@ bool tmsg_control_offer(tmsg_endpoint_t *endpoint, uint8_t word,
 
     tmsg_put_le(body + 1, (uint32_t)shared->fd, 4);
     memcpy(body + 5, shared->memory, TMSG_SHARED_MARK_BYTES);
-    return put(endpoint, TMSG_KIND_RING, &head, body, sizeof(body));
+    return put_control(endpoint, TMSG_KIND_RING, &head, body, sizeof(body));
 }
 
-/* What was delivered before its turn gives no credit beyond it: else the peer
- * might go ahead for ever of one that does not come. */
-static uint32_t consumed(const tmsg_channel_t *channel)
+/* Returns the number that the peer is told as consumed. A message that was
+ * delivered before its turn gives no credit beyond the turn: otherwise the peer
+ * could go ahead for ever of a message that does not come. */
+static uint32_t consumed_messages(const tmsg_channel_t *channel)
 {
     bool ahead = (int32_t)(channel->rx_sequence - channel->rx_consumed) < 0;
 
     return ahead ? channel->rx_sequence : channel->rx_consumed;
 }
 
-/* Credit in bytes, which all channels share, goes with any of them. */
+/* Returns whether the peer is to be told of credit. Credit in bytes, which all
+ * channels share, goes with that of any channel. */
 static bool credit_is_due(const tmsg_channel_t *channel, uint32_t news)
 {
     return (news > 0 &&
@@ -396,7 +403,7 @@ static bool credit_is_due(const tmsg_channel_t *channel, uint32_t news)
 void tmsg_control_credit(tmsg_channel_t *channel)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
-    uint32_t credited = consumed(channel);
+    uint32_t credited = consumed_messages(channel);
     uint64_t edge;
     uint8_t body[CREDIT_BYTES];
     size_t body_bytes = 0;
@@ -465,7 +472,8 @@ tmsg_ucx_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival)
         return TMSG_UCX_OK;
     }
     window = taken + endpoint->peer_hello.queue_depth;
-    if ((int32_t)(window - channel->tx_window) > 0) { /* one may overtake one */
+    if ((int32_t)(window - channel->tx_window) >
+        0) { /* one CREDIT may overtake another */
         channel->tx_window = window;
     }
     if (arrival->head.body_bytes >= CREDIT_BYTES) {

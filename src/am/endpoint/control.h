@@ -7,7 +7,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/shm/shared.h"
 
-/* Longest text that says why a message was refused, in bytes. */
+/* The text that says why a message was refused has at most this many bytes. */
 #define TMSG_ACK_TEXT_MAX 240
 
 /* Frees a record that the store kept. */
@@ -62,9 +62,9 @@ void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
 void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
                        uint8_t how);
 
-/* Words about rings and boxes. tmsg_control_offer() tells the peer where this
- * side's ring or box is; false: no memory. tmsg_control_ring() tells that
- * something is there, or whether the peer's own was taken. */
+/* These words tell about rings and boxes. tmsg_control_offer() tells the peer
+ * where this side's ring or box is; false: no memory. tmsg_control_ring() tells
+ * that something is there, or whether the peer's own was taken. */
 #define TMSG_RING_WORD_MOVED 0
 #define TMSG_RING_WORD_OFFER 1 /* u32 descriptor, mark */
 #define TMSG_RING_WORD_TAKEN 2

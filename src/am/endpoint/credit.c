@@ -4,10 +4,13 @@
 #include "am/endpoint/dialect.h"
 #include "am/endpoint/fail.h"
 
-#define FREE_BYTES 512  /* payloads up to here are taken at once */
-#define RECORD_BYTES 64 /* beside each of the others */
+/* Payloads up to this size are taken at once. */
+#define FREE_BYTES 512
+/* A payload costs this many bytes besides its own. */
+#define RECORD_BYTES 64
 #define WINDOW_MOST (4u << 20)
-#define PEERS_EXPECTED 64 /* that are to get much the same */
+/* This many peers are expected to get about the same. */
+#define PEERS_EXPECTED 64
 
 uint64_t tmsg_credit_cost(uint64_t payload_bytes, bool spilled)
 {
@@ -34,8 +37,8 @@ bool tmsg_credit_has_room(const tmsg_endpoint_t *endpoint,
                credit->tx_edge - credit->tx_charged;
 }
 
-/* A quarter of held_bytes is for this, and nobody gets so much of what is left
- * of it that the next ones get little. */
+/* A quarter of held_bytes is shared among all peers. No peer gets so much of
+ * what is left that the next peers get little. */
 uint64_t tmsg_credit_open(tmsg_endpoint_t *endpoint)
 {
     tmsg_worker_t *worker = endpoint->worker;

@@ -11,11 +11,11 @@
 
 #include "am/endpoint/kinds.h"
 
-/* The window of a peer that does not count bytes. */
+/* A peer that does not count bytes has this window. */
 #define TMSG_CREDIT_UNBOUNDED UINT64_MAX
 
-/* Credit in bytes of an endpoint. tx_charged and rx_charged count from the
- * start of the connection. */
+/* Holds the credit in bytes of an endpoint. tx_charged and rx_charged count
+ * from the start of the connection. */
 typedef struct {
     uint64_t tx_charged;
     uint64_t tx_edge;     /* upper limit of tx_charged */
@@ -63,9 +63,9 @@ bool tmsg_credit_count(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival,
 /* Counts charged bytes as free: UCX no longer has them. Sets *charged to 0. */
 void tmsg_credit_free(tmsg_endpoint_t *endpoint, uint64_t *charged);
 
-/* The same for a repeat, which is copied at once. tmsg_credit_allows() returns
- * whether the window has room for `charge`. tmsg_credit_pass() counts the bytes
- * and frees them. */
+/* These two charge and free the bytes of a repeat, which is copied at once.
+ * tmsg_credit_allows() returns whether the window has room for `charge`.
+ * tmsg_credit_pass() counts the bytes and frees them. */
 bool tmsg_credit_allows(const tmsg_endpoint_t *endpoint, uint64_t charge);
 void tmsg_credit_pass(tmsg_endpoint_t *endpoint, uint64_t charge);
 

@@ -12,7 +12,8 @@
 #include "core/error.h"
 #include "core/map.h"
 
-#define SILENCE_NS 20000000ULL /* after which nobody waits */
+/* Nobody is taken to wait after so long a silence. */
+#define SILENCE_NS 20000000ULL
 
 void tmsg_events_end(tmsg_event_t **list, tmsg_status_t status,
                      const char *error)
@@ -27,7 +28,7 @@ void tmsg_events_end(tmsg_event_t **list, tmsg_status_t status,
 
 static void free_event(tmsg_request_t *request) { free(request); }
 
-/* Ends the wait, not what it waits for. */
+/* Ends the wait, but not what it waits for. */
 static void cancel_event(tmsg_request_t *request)
 {
     tmsg_event_t *event = TMSG_CONTAINER_OF(request, tmsg_event_t, request);
@@ -91,7 +92,7 @@ tmsg_status_t tmsg_endpoint_check_worker(const tmsg_endpoint_t *endpoint)
 
 void tmsg_endpoint_close_begin(tmsg_endpoint_t *endpoint)
 {
-    endpoint->told = true; /* this side knows */
+    endpoint->told = true; /* this side knows already */
     if (endpoint->state == TMSG_EP_OPEN) {
         endpoint->state = TMSG_EP_CLOSING;
     }
@@ -139,7 +140,7 @@ bool tmsg_close_waits(const tmsg_endpoint_t *endpoint)
             (endpoint->close_wanted || endpoint->bye_received));
 }
 
-/* Not by reading: heartbeats may lie before the end. */
+/* This does not read from the socket: heartbeats may lie before its end. */
 bool tmsg_link_alive(const tmsg_endpoint_t *endpoint)
 {
     struct pollfd socket = {endpoint->link.fd, POLLRDHUP, 0};

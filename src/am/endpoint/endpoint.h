@@ -36,21 +36,21 @@ typedef enum {
     TMSG_EP_AWAY = 4, /* the connection broke, and the endpoint gets another */
 } tmsg_ep_state_t;
 
-/* The first round of an attach. Only attach.c changes it. */
+/* Holds the first round of an attach. Only attach.c changes it. */
 typedef struct {
     tmsg_timer_t again;
     unsigned attempts;
     void *blob; /* payload of the round, by blob */
     size_t blob_bytes;
-    /* The proof of a peer by blob, at the end of the body. */
+    /* Holds the proof of a peer by blob, which is at the end of the body. */
     uint8_t proof[TMSG_NONCE_BYTES + TMSG_PROOF_BYTES];
     size_t proof_bytes;
 } tmsg_knock_t;
 
-/* Layouts that are known to suit the peer. */
+/* An endpoint remembers this many layouts that suit the peer. */
 #define TMSG_MEASURED 16
 
-/* The send queues of all channels together. */
+/* Bounds and counts the send queues of all channels together. */
 typedef struct {
     tmsg_queue_params_t bounds; /* every field is set */
     uint64_t bytes;             /* bytes of tensors that wait */
@@ -66,11 +66,11 @@ struct tmsg_resume;
 #define TMSG_LEASE_WORD_BYTES 16
 #define TMSG_TRANSPORTS_BYTES 128
 
-/* The room send's part of an endpoint: no other room touches it. The fields
- * that every message looks at come last, beside the first fields of recv. */
+/* Belongs to the room send: no other room touches it. The fields that every
+ * message looks at come last, beside the first fields of recv. */
 typedef struct {
     unsigned parts_in_ucx;
-    /* Parts in UCX that belong to messages whose parts the peer has asked
+    /* Counts the parts in UCX of messages whose parts the peer has asked
      * for. */
     unsigned granted_in_ucx;
     uint64_t sent_in_pieces; /* messages with parts or slices */
@@ -81,15 +81,18 @@ typedef struct {
     tmsg_list_t parting;    /* sends that have parts to hand to UCX */
 } tmsg_endpoint_tx_t;
 
-/* The room recv's part. */
+/* Belongs to the room recv. */
 typedef struct {
     tmsg_list_t aborts; /* of messages that have not come yet; abort.c */
     tmsg_post_t post;   /* what the next message is received into */
-    /* Messages with parts by UCX that are in the early list; fetch_queue.h. */
+    /* Counts messages with parts by UCX that are in the early list;
+     * fetch_queue.h. */
     unsigned parts_early;
-    /* Messages with parts by UCX that are behind a gap; fetch_queue.h. */
+    /* Counts messages with parts by UCX that are behind a gap;
+     * fetch_queue.h. */
     unsigned parts_gapped;
-    /* The last pass in which a message with parts by UCX was still early. */
+    /* Holds the last pass in which a message with parts by UCX was still
+     * early. */
     uint64_t early_look;
     tmsg_list_t kept_parts; /* parts of the peer's messages; see parts_in.c */
     uint32_t parts_asked;   /* kept parts that were asked for, in all */
@@ -99,7 +102,7 @@ typedef struct {
     tmsg_due_t calls_due;        /* tells calls of the endpoint's end */
 } tmsg_endpoint_rx_t;
 
-/* The engine's part: who is told what becomes of the endpoint. */
+/* Belongs to the engine: who is told what becomes of the endpoint. */
 typedef struct {
     struct tmsg_event *ready; /* requests of tmsg_endpoint_ready() */
     struct tmsg_event *close;
@@ -109,7 +112,8 @@ typedef struct {
     void *on_closed_arg;
 } tmsg_endpoint_events_t;
 
-/* The room connect's part: how the connection is made, and ended in order. */
+/* Belongs to the room connect: how the connection is made, and ended in
+ * order. */
 typedef struct {
     void *peer_address;
     tmsg_knock_t knock;
@@ -125,12 +129,12 @@ typedef struct {
     struct tmsg_event *pings;
 } tmsg_endpoint_conn_t;
 
-/* The room path's part, besides the boxes. */
+/* Belongs to the room path, besides the boxes. */
 typedef struct {
     struct tmsg_lane *lane; /* NULL: none, or none yet; see lane_why */
-    /* Why there is no lane, if one might be expected. */
+    /* Says why there is no lane, if one might be expected. */
     char lane_why[160];
-    /* No ring could be made here, or opened by the peer. */
+    /* Tells that no ring could be made here, or opened by the peer. */
     bool ringless;
     bool ring_offered; /* the peer has told of its ring */
     /* The connection claimed to be the lane of an endpoint that is over. */
@@ -139,7 +143,7 @@ typedef struct {
     bool is_lane;
 } tmsg_endpoint_paths_t;
 
-/* The room endpoint's own parts. The table, the handle, messages and sends hold
+/* Belongs to this room. The table, the handle, messages and sends hold
  * references to the endpoint. */
 typedef struct {
     tmsg_refs_t count;
@@ -147,17 +151,17 @@ typedef struct {
     bool listed;    /* in the table: some may be taken in advance */
 } tmsg_endpoint_refs_t;
 
-/* The transports of UCX that carry the endpoint. */
+/* Holds the transports of UCX that carry the endpoint. */
 typedef struct {
     char transports[TMSG_TRANSPORTS_BYTES];
     bool asked; /* open, and its transports are yet to be asked */
 } tmsg_endpoint_carried_t;
 
-/* The lease of each side; see lease.h. */
+/* Holds the lease of each side; see lease.h. */
 typedef struct {
     uint8_t word[TMSG_LEASE_WORD_BYTES]; /* the word that the peer reads */
     uint64_t peer_at; /* address of the peer's word; 0: none */
-    /* The value of the peer's word while its lease stands. */
+    /* Holds the value of the peer's word while its lease stands. */
     uint8_t peer_word[TMSG_LEASE_WORD_BYTES];
 } tmsg_endpoint_lease_t;
 
@@ -172,7 +176,7 @@ typedef struct {
     bool queued;
 } tmsg_endpoint_chores_t;
 
-/* Small messages that were made inside UCX. */
+/* Holds small messages that were made inside UCX. */
 typedef struct {
     tmsg_list_t waiting;
     uint32_t in_ucx;
@@ -205,8 +209,8 @@ struct tmsg_endpoint {
     const struct tmsg_dialect *dialect;
     tmsg_ucxx_t *ucxx; /* state of a ucx:// peer, else NULL */
     tmsg_due_t due;    /* its listener's: on_accept, or its release */
-    /* The endpoint as the consumer of calls sees it; NULL: not at all. See
-     * calls.h. */
+    /* Points to what the endpoint is to the consumer of calls; NULL: nothing.
+     * See calls.h. */
     void *calls_peer;
     const struct tmsg_calls_ops *calls_ops;
     tmsg_endpoint_events_t events;
@@ -216,15 +220,15 @@ struct tmsg_endpoint {
     bool told;               /* on_closed is queued or was called */
     tmsg_listener_t *keeper; /* the listener that owns it */
     char error[TMSG_ERROR_BYTES];
-    /* The peer's name, for readers in any thread. It is where the peer was
-     * looked for and, once the hello has come, who the peer is. Each text is
-     * written before `peer` points to it, and never again. */
+    /* Points to the peer's name, for readers in any thread. The name says where
+     * the peer was looked for and, once the hello has come, who the peer is.
+     * Each text is written before `peer` points to it, and never again. */
     const char *_Atomic peer;
     char peer_url[TMSG_URL_TEXT_BYTES];
     char peer_name[400];
     char why[160]; /* why shared memory is used, or not */
     tmsg_endpoint_carried_t carried;
-    /* What the transports amount to; known once it is open. */
+    /* Tells what the transports amount to; known once the endpoint is open. */
     tmsg_carrier_t carrier;
     tmsg_cma_t cma;
     void *_Atomic user;
@@ -236,12 +240,12 @@ struct tmsg_endpoint {
     uint8_t token[TMSG_TOKEN_BYTES]; /* the connection's secret */
     tmsg_endpoint_lease_t lease;
     tmsg_hello_t peer_hello;
-    /* Devices to be used; "": those of the address. */
+    /* Lists the devices to be used; "": those of the address. */
     char devices[TMSG_DEVICES_BYTES];
-    /* The UCX endpoint by which the peer's attach came. */
+    /* Points to the UCX endpoint by which the peer's attach came. */
     tmsg_ucx_ep_t reply_ep;
     tmsg_list_t ops; /* operations that UCX has not reported */
-    /* Operations in `ops`, and others that need the UCX worker. */
+    /* Counts the operations in `ops`, and others that need the UCX worker. */
     unsigned in_ucx;
 
     struct tmsg_resume *resume; /* NULL: no session is asked for */
@@ -260,7 +264,7 @@ struct tmsg_endpoint {
 
     bool fin_sent; /* this side has received all the peer's messages */
 
-    /* When the ping under way was sent; 0: none is. */
+    /* Tells when the ping under way was sent; 0: none is. */
     uint64_t ping_ns;
     uint32_t ping_id;
     tmsg_admit_t admit;
@@ -271,7 +275,7 @@ _Static_assert(offsetof(tmsg_endpoint_t, tx.next_message_id) >= 64 &&
                    offsetof(tmsg_endpoint_t, channels) < 9 * 64,
                "what every message looks at lies in few lines of the cache");
 
-/* A request that only waits for something to happen to an endpoint. */
+/* Waits for something to happen to an endpoint, and does nothing else. */
 typedef struct tmsg_event {
     tmsg_request_t request;
     const tmsg_endpoint_t *endpoint; /* valid while the event is in its list */
@@ -306,9 +310,9 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
 void tmsg_endpoint_hold(tmsg_endpoint_t *endpoint);
 void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint); /* from any thread */
 
-/* As tmsg_endpoint_hold() and tmsg_endpoint_drop(), with the worker's lock held
- * and mostly without an atomic operation. A reference that one pair took, the
- * other pair may drop. */
+/* These two work as tmsg_endpoint_hold() and tmsg_endpoint_drop(), with the
+ * worker's lock held and mostly without an atomic operation. A reference that
+ * one pair took, the other pair may drop. */
 void tmsg_endpoint_borrow(tmsg_endpoint_t *endpoint);
 void tmsg_endpoint_return(tmsg_endpoint_t *endpoint);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A worker's endpoints by their ids, and how long each of them lives. */
+/* This file finds the endpoints of a worker by their ids, and counts their
+ * references. */
 #include <stdlib.h>
 
 #include "am/endpoint/endpoint.h"
@@ -61,7 +62,7 @@ tmsg_endpoint_t *tmsg_endpoint_next(const tmsg_worker_t *worker,
     return NULL;
 }
 
-static tmsg_status_t find_slot(tmsg_worker_t *worker, uint32_t *slot_p)
+static tmsg_status_t find_endpoint_slot(tmsg_worker_t *worker, uint32_t *slot_p)
 {
     uint32_t slots = worker->endpoint_slots;
     tmsg_endpoint_t **table;
@@ -96,7 +97,7 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
 {
     uint32_t slot = 0;
     tmsg_endpoint_t *endpoint;
-    tmsg_status_t status = find_slot(worker, &slot);
+    tmsg_status_t status = find_endpoint_slot(worker, &slot);
 
     if (status != TMSG_OK) {
         return status;
@@ -132,7 +133,7 @@ void tmsg_endpoint_rename(tmsg_endpoint_t *endpoint)
 {
     uint32_t *generation = &endpoint->worker->generation;
 
-    do { /* 0 is nobody's */
+    do { /* id 0 is nobody's */
         *generation += 1;
         endpoint->id = (endpoint->id & TMSG_ENDPOINT_SLOT_MASK) |
                        (*generation << TMSG_ENDPOINT_SLOT_BITS);
@@ -152,7 +153,8 @@ void tmsg_endpoint_reported(tmsg_endpoint_t *endpoint)
 {
     endpoint->in_ucx--;
     if (endpoint->state == TMSG_EP_AWAY && endpoint->in_ucx == 0) {
-        tmsg_worker_chore(endpoint->worker, endpoint); /* it may connect */
+        tmsg_worker_chore(endpoint->worker,
+                          endpoint); /* it may get its next connection */
     }
     tmsg_engine.forget(endpoint);
 }

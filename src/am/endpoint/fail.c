@@ -7,13 +7,14 @@
 #include "am/endpoint/lease.h"
 #include "am/ucx/ucx.h"
 
-#define LAST_WORDS_MS 1000 /* a busy machine, or a relay, may keep them */
+/* A busy machine, or a relay, may delay the last words this long. */
+#define LAST_WORDS_MS 1000
 
 void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                          const char *error)
 {
-    /* Once it has our FIN the peer may end, and UCX may be the first to tell:
-     * whether that was in order is said by the socket. */
+    /* Once the peer has our FIN it may end, and UCX may be the first to tell.
+     * The socket says whether the end was in order. */
     if (status == TMSG_ERR_PEER_LOST && endpoint->fin_sent &&
         endpoint->link.source.fd >= 0) {
         return;
@@ -34,8 +35,9 @@ static void no_last_words(tmsg_timer_t *timer)
     tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, endpoint->lost.why);
 }
 
-/* A peer that ends a connection says why on the socket, which the others may
- * overtake. False: there is none to wait for. */
+/* Waits for the peer's last words: a peer that ends a connection says why on
+ * the socket, but UCX and the lane may be faster. False: there is no socket to
+ * wait for. */
 static bool awaits_last_words(tmsg_endpoint_t *endpoint, const char *why)
 {
     tmsg_lease_withdraw(endpoint); /* sends end that the peer may be reading */

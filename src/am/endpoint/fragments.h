@@ -7,11 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Parts that a side keeps for an endpoint before it fetches them. The number
- * that the peer keeps bounds what this side sends. */
+/* A side keeps this many parts for an endpoint before it fetches them. The
+ * number that the peer keeps bounds what this side sends. */
 #define TMSG_PARTS_KEPT 16
 
-/* A piece of a part that goes by the lane. */
+/* Describes a piece of a part that goes by the lane. */
 typedef struct {
     uint16_t channel;
     uint32_t sequence;

@@ -10,47 +10,46 @@
 #include "am/ucx/ucx.h"
 #include "serialize/header.h"
 
-/* The kinds of message, in the order of their numbers on the wire, a line each:
- *
- *   KIND(name, number, handler, where)
- *
- * tmsg_<handler>_arrived(), of whichever room, gets the message. `where` is
- * CONNECTION; or CHANNEL, if the message belongs to a channel; or MAP, if it is
- * a map, which belongs to a channel, too. */
+/* Lists the kinds of message, in the order of their numbers on the wire, a line
+ * each:
+ *   KIND(name, number, handler, where) tmsg_<handler>_arrived(), of whichever
+ * room, gets the message. `where` is CONNECTION; or CHANNEL, if the message
+ * belongs to a channel; or MAP, if it is a map, which belongs to a channel,
+ *   too. */
 #define TMSG_KINDS(KIND)                                                       \
     KIND(MAP, TMSG_PREAMBLE_MAP, map, MAP)                                     \
-    /* The second round of an attach: the body is the token; the answer. */    \
+    /* Make the second round of an attach: the token, and its answer. */       \
     KIND(ATTACH, 2, attach, CONNECTION)                                        \
     KIND(ATTACHED, 3, attached, CONNECTION)                                    \
     /* A message was taken, or was refused and why. */                         \
     KIND(ACK, 4, ack, CONNECTION)                                              \
-    /* How many messages were consumed. */                                     \
+    /* Tells how many messages were consumed. */                               \
     KIND(CREDIT, 5, credit, CHANNEL)                                           \
-    /* No more messages follow; all have come. Only without a socket. */       \
+    /* Without a socket: say that no more follow, and that all came. */        \
     KIND(BYE, 6, bye, CONNECTION)                                              \
     KIND(FIN, 7, fin, CONNECTION)                                              \
-    /* A message to oneself: its body is a token; see retire.c. */             \
+    /* Goes to its own sender: its body is a token; see retire.c. */           \
     KIND(PROBE, 8, probe, CONNECTION)                                          \
-    /* The first round of an attach: the body is the token; the answer. */     \
+    /* Make the first round of an attach: the token, and its answer. */        \
     KIND(KNOCK, 9, knock, CONNECTION)                                          \
     KIND(KNOCKED, 10, knocked, CONNECTION)                                     \
     /* Says whether a schema that was defined is kept. */                      \
     KIND(SCHEMA, 11, schema, CHANNEL)                                          \
-    /* A piece of a large tensor of a map. */                                  \
+    /* Carries a piece of a large tensor of a map. */                          \
     KIND(PART, 12, part, CHANNEL)                                              \
     /* A message that was begun is given up. */                                \
     KIND(ABORT, 13, abort, CHANNEL)                                            \
     /* A pong answers a ping at once, with the same message id. */             \
     KIND(PING, 14, ping, CONNECTION)                                           \
     KIND(PONG, 15, pong, CONNECTION)                                           \
-    /* A map that is a call, or the reply to a call. */                        \
+    /* Carries a map that is a call, or the reply to a call. */                \
     KIND(CALL, 16, map, MAP)                                                   \
     /* The caller no longer waits for a reply. */                              \
     KIND(UNCALL, 17, uncall, CONNECTION)                                       \
-    /* A map on a stream's channel; a side has let go of a stream. */          \
+    /* Carry a map on a stream's channel; or a side has let go of it. */       \
     KIND(STREAM, 18, map, MAP)                                                 \
     KIND(STREAM_OVER, 19, map, MAP)                                            \
-    /* The parts of a message may come, and how. */                            \
+    /* Says that the parts of a message may come, and how. */                  \
     KIND(PULL, 20, pull, CHANNEL)                                              \
     /* Says where a ring is, or that a ring was moved. */                      \
     KIND(RING, 22, ring, CONNECTION)                                           \
@@ -63,7 +62,7 @@
 
 typedef enum { TMSG_KINDS(TMSG_KIND_NUMBER) TMSG_KIND_COUNT } tmsg_kind_t;
 
-/* Where a message belongs, as bits: 1 for a channel, 2 for a map. */
+/* These bits tell where a message belongs: 1 for a channel, 2 for a map. */
 #define TMSG_KIND_IS_CONNECTION 0
 #define TMSG_KIND_IS_CHANNEL 1
 #define TMSG_KIND_IS_MAP 3
@@ -95,15 +94,16 @@ typedef struct tmsg_cma_in tmsg_cma_in_t;
 
 typedef struct tmsg_arrival tmsg_arrival_t;
 
-/* The handlers. Each runs inside UCX, or in the turn of a box, which is the
- * same to it, with the worker's lock held. It takes notes and leaves the rest
- * to chores. IN_PROGRESS keeps arrival->data. */
+/* Declares the handlers. Each runs inside UCX, or in the turn of a box, which
+ * is the same to it, with the worker's lock held. It takes notes and leaves the
+ * rest to chores. IN_PROGRESS keeps arrival->data. */
 #define TMSG_KIND_HANDLER(name, number, handler, where)                        \
     tmsg_ucx_status_t tmsg_##handler##_arrived(const tmsg_arrival_t *arrival);
 
 TMSG_KINDS(TMSG_KIND_HANDLER)
 
-/* An active message as UCX brought it, or a message as it lay in a box. */
+/* Describes an active message as UCX brought it, or a message as it lay in a
+ * box. */
 struct tmsg_arrival {
     tmsg_ucx_t *ucx;
     tmsg_preamble_t head;
@@ -111,8 +111,8 @@ struct tmsg_arrival {
     void *data;          /* payload, or UCX's descriptor of a rendezvous */
     size_t data_bytes;
     bool rendezvous;
-    /* The memory to read, in a rendezvous of this library; NULL: it is
-     * UCX's. */
+    /* Points to the memory to read, in a rendezvous of this library; NULL: it
+     * is UCX's. */
     const tmsg_cma_in_t *to_read;
     bool boxed;             /* it came by a box: data cannot be kept */
     tmsg_ucx_ep_t reply_ep; /* NULL: the sender did not ask for it */

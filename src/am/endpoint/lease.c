@@ -21,8 +21,8 @@ bool tmsg_lease_is_known(const tmsg_endpoint_t *endpoint)
            TMSG_FEATURE_LEASE;
 }
 
-/* A word of its own for each connection: memory that is an endpoint's again
- * says nothing of the one before. */
+/* Each connection gets a word of its own: an endpoint may use the same memory
+ * again, and a word there must not speak for the connection before. */
 tmsg_status_t tmsg_lease_grant(tmsg_endpoint_t *endpoint, uint8_t *told)
 {
     uint64_t address =
@@ -61,7 +61,8 @@ struct iovec tmsg_lease_of_peer(const tmsg_endpoint_t *endpoint)
 void tmsg_lease_withdraw(tmsg_endpoint_t *endpoint)
 {
     sodium_memzero(endpoint->lease.word, sizeof(endpoint->lease.word));
-    atomic_thread_fence(memory_order_seq_cst); /* before what comes now */
+    /* The fence keeps the change before what comes now. */
+    atomic_thread_fence(memory_order_seq_cst);
 }
 
 bool tmsg_lease_is_unsure(tmsg_ucx_status_t ucs)
@@ -76,8 +77,8 @@ void tmsg_lease_reported(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs)
     }
 }
 
-/* Of a loss UCX tells the endpoint as well, which gives the socket time for the
- * peer's last words. */
+/* If the connection is lost, UCX tells the endpoint as well, which gives the
+ * socket time for the peer's last words. */
 void tmsg_lease_forfeit(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs)
 {
     char why[160];
@@ -125,7 +126,8 @@ bool tmsg_lease_stands(const tmsg_endpoint_t *endpoint)
     if (endpoint->lease.peer_at == 0 || endpoint->carrier == TMSG_CARRIER_TCP) {
         return true;
     }
-    atomic_thread_fence(memory_order_seq_cst); /* after what came before */
+    /* The fence keeps the read after what came before. */
+    atomic_thread_fence(memory_order_seq_cst);
     got = read_word(endpoint, read);
     if (got < 0 && (errno == EPERM || errno == ENOSYS)) {
         return true;

@@ -21,8 +21,8 @@
 /* Returns whether both sides know leases. */
 bool tmsg_lease_is_known(const tmsg_endpoint_t *endpoint);
 
-/* What a side tells its peer: the address of the word (u64; 0 if the peer
- * cannot read our memory), then the word. */
+/* A side tells its peer this many bytes: the address of the word (u64; 0 if the
+ * peer cannot read our memory), then the word. */
 #define TMSG_LEASE_BYTES (8 + TMSG_LEASE_WORD_BYTES)
 
 /* Lends the peer what this side sends from now on. Writes what to tell the
@@ -51,8 +51,9 @@ bool tmsg_lease_is_unsure(tmsg_ucx_status_t ucs);
  * reads. */
 void tmsg_lease_forfeit(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs);
 
-/* As tmsg_lease_forfeit(), if the status leaves open whether the peer is
- * reading. Called when UCX has reported a send and its buffer is given back. */
+/* Does what tmsg_lease_forfeit() does, if the status leaves open whether the
+ * peer is reading. Called when UCX has reported a send and its buffer is given
+ * back. */
 void tmsg_lease_reported(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs);
 
 /* Returns whether this side can read the peer's memory and finds the peer's

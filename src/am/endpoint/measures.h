@@ -14,8 +14,8 @@
 #include "memory/pool.h"
 #include "serialize/header.h"
 
-/* The sizes of a map's layout. They stay the same as long as the map's stamp
- * does. */
+/* Holds the sizes of a map's layout. They stay the same as long as the map's
+ * stamp does. */
 typedef struct {
     uint64_t stamp;
     size_t tensors;     /* tensors that are not empty */
@@ -23,7 +23,8 @@ typedef struct {
     uint64_t packed;    /* bytes of tensors that do not lie as they travel */
     size_t broadcast;   /* tensors that travel shorter than they are */
     uint64_t out_bytes; /* `bytes`, with broadcast tensors written out */
-    /* The tensors that would be parts if tensors of `large` bytes were. */
+    /* The next fields count the tensors that would be parts if tensors of
+     * `large` bytes were. */
     uint64_t large;
     size_t parts;
     uint64_t parts_bytes;
@@ -32,7 +33,7 @@ typedef struct {
     size_t foreign;      /* parts that must be: their memory is another */
 } tmsg_measures_t;
 
-/* What the caller asks for, and what the peer allows. All zero bits:
+/* Tells what the caller asks for, and what the peer allows. All zero bits:
  * nothing. */
 typedef struct {
     int32_t way;      /* tmsg_way_kind_t */
@@ -53,21 +54,21 @@ typedef struct {
 
 #define TMSG_WAY_NO_PARTS UINT64_MAX
 
-/* What a channel with large messages knows of the small ones that this side
- * sends past them. All zero bits: there have been none. */
+/* Tells what a channel with large messages knows of the small ones that this
+ * side sends past them. All zero bits: there have been none. */
 typedef struct {
     uint64_t messages; /* their number when it last looked */
     uint64_t heard_ns; /* when it last saw more of them; 0: never */
 } tmsg_others_t;
 
-/* A payload that is to be sent. */
+/* Describes a payload that is to be sent. */
 typedef struct {
     const tmsg_map_t *map;
     const tmsg_measures_t *measures;
     tmsg_way_t way;
     tmsg_body_extra_t *extra; /* of the body, or NULL */
     size_t spill; /* bytes of the body at the payload's head, or 0 */
-    /* Where the checksums go, if extra->checksum is set. */
+    /* Points to where the checksums go, if extra->checksum is set. */
     uint8_t *checksums;
     uint8_t *foreign; /* bits for extra->split, or NULL */
     void *spare;      /* memory for gathered data, if it is large enough */
@@ -75,7 +76,8 @@ typedef struct {
     bool owned; /* UCX is given only our memory: see tmsg_plan_own() */
 } tmsg_payload_t;
 
-/* A payload as one piece or as a scatter list. All zero bits: empty. */
+/* Describes a payload as one piece or as a scatter list. All zero bits:
+ * empty. */
 typedef struct {
     uint64_t bytes;
     const void *contiguous; /* the piece, if iov_count is 0 */

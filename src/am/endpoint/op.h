@@ -7,7 +7,7 @@
 
 #include "core/list.h"
 
-/* Embedded in the record that UCX may touch until it reports. */
+/* Is embedded in the record that UCX may touch until it reports. */
 typedef struct tmsg_op {
     tmsg_node_t node;
     void (*forsaken)(struct tmsg_op *op); /* UCX is gone and never reports */

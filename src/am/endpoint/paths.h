@@ -9,10 +9,10 @@
 
 #include "core/list.h"
 
-/* What goes in place of a payload: address u64, token u64. */
+/* These bytes go in place of a payload: address u64, token u64. */
 #define TMSG_CMA_BYTES 16
 
-/* Which side reads the other's memory. All zero bits: neither does. */
+/* Tells which side reads the other's memory. All zero bits: neither does. */
 typedef struct {
     bool sends;    /* the peer has said that it reads our memory */
     bool receives; /* the peer was told that we read its memory */

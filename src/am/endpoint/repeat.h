@@ -53,26 +53,28 @@
 #include "core/map.h"
 #include "serialize/header.h"
 
-/* Longest header of a repeat: a preamble, perhaps the name of a method, and a
- * body that refers to a schema. */
+/* The header of a repeat has at most this many bytes: a preamble, perhaps the
+ * name of a method, and a body that refers to a schema. */
 #define TMSG_REPEAT_HEADER_BYTES 104 /* no more than a box has for a header */
 
-/* Longest payload of a repeat, about as much as a segment of UCX holds. */
+/* The payload of a repeat has at most this many bytes, about as much as a
+ * segment of UCX holds. */
 #define TMSG_REPEAT_BYTES 8192
 
 /* Payloads up to here cost no credit in bytes and lie in the records. */
 #define TMSG_REPEAT_SMALL 512
 
-/* Most tensors of a repeat: the data of each begin at a multiple of 16. */
+/* A repeat has at most this many tensors: the data of each begin at a multiple
+ * of 16. */
 #define TMSG_REPEAT_TENSORS (TMSG_REPEAT_BYTES / 16)
 
-/* What a record may keep of a layout for the next message, in bytes. */
+/* A record may keep this many bytes of a layout for the next message. */
 #define TMSG_REPEAT_LAYOUT_BYTES 131072
 
-/* Several tensors have data, and are to be gathered. */
+/* This value says that several tensors have data, and are to be gathered. */
 #define TMSG_REPEAT_LISTED UINT32_MAX
 
-/* Where in the payload the data of a tensor go. */
+/* Tells where in the payload the data of a tensor go. */
 typedef struct {
     uint16_t at;
     uint16_t bytes;

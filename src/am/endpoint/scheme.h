@@ -16,8 +16,8 @@
 #include "am/net/sock.h"
 #include "am/ucx/ucx_config.h"
 
-/* The table of a scheme. If an entry may be NULL, its comment says what that
- * means. `bind` and `listen` may not be NULL. */
+/* Holds the functions of a scheme. If an entry may be NULL, its comment says
+ * what that means. `bind` and `listen` may not be NULL. */
 typedef struct tmsg_scheme {
     /* The next fields tell what may be asked for with such a URL. */
     bool keys;       /* a peer may have to prove a key */
@@ -25,11 +25,11 @@ typedef struct tmsg_scheme {
     bool sessions;   /* `dial` may make a broken connection anew */
     bool advertises; /* peers may be told another host and port */
     bool ipv4_first; /* IPv4 comes first among the addresses of a name */
-    /* A connection begins with our handshake on a socket. The socket stays, and
-     * its end is the end of the peer. */
+    /* Tells that a connection begins with our handshake on a socket. The socket
+     * stays, and its end is the end of the peer. */
     bool socket;
-    /* The socket belongs to the network, which UCX may use, too. Otherwise the
-     * peer is on this host, and UCX uses shared memory alone. */
+    /* Tells that the socket belongs to the network, which UCX may use, too.
+     * Otherwise the peer is on this host, and UCX uses shared memory alone. */
     bool network;
 
     /* Makes a new endpoint one of this scheme. Lock held. Errors: NO_MEMORY.
@@ -64,7 +64,7 @@ typedef struct tmsg_scheme {
 
 TMSG_SCHEMES(TMSG_SCHEME_DECLARE)
 
-/* The schemes by tmsg_url_kind_t. engine/engine.c fills the table. */
+/* Holds the schemes by tmsg_url_kind_t. engine/engine.c fills the table. */
 extern const tmsg_scheme_t *const tmsg_schemes[TMSG_URL_KINDS];
 
 #endif

@@ -24,42 +24,43 @@ const char *tmsg_resume_words(const tmsg_endpoint_t *endpoint);
 
 #define TMSG_RESUME_FOR_EVER UINT32_MAX
 
-/* Refusals that the peer may not have heard. */
+/* A session remembers this many refusals that the peer may not have heard. */
 #define TMSG_RESUME_OUTCOMES 256
 
-/* A message of the peer that ended otherwise than by being taken. */
+/* Tells how a message of the peer ended that was not taken. */
 typedef struct {
     uint16_t channel;
     uint32_t sequence;
     int32_t status;
-    /* Messages received on its channel when its turn came. */
+    /* Counts the messages received on its channel when its turn came. */
     uint64_t delivered;
 } tmsg_outcome_t;
 
-/* The session of an endpoint that asks for one, or allows one. */
+/* Holds the session of an endpoint that asks for one, or allows one. */
 typedef struct tmsg_resume {
     tmsg_endpoint_t *endpoint;
     int32_t first_backoff_ms; /* dialling side */
     int32_t most_backoff_ms;
     int connect_timeout_ms;
-    /* From a break to the end of the session; or TMSG_RESUME_FOR_EVER. */
+    /* Bounds the time from a break to the end of the session; or
+     * TMSG_RESUME_FOR_EVER. */
     uint32_t keep_ms;
-    /* The connection stood once, and both sides keep the session. */
+    /* Tells that the connection stood once, and both sides keep the session. */
     bool agreed;
     bool over;   /* the next end of the connection ends the session */
     bool away;   /* broken, and not open again */
     bool asking; /* the dialling side has sent RESUME, and waits */
     uint8_t id[TMSG_TOKEN_BYTES];
     uint8_t peer[TMSG_INSTANCE_BYTES];
-    /* The peer's hello on the dialling side, with keys, before the peer has
-     * proved one. */
+    /* Holds the peer's hello on the dialling side, with keys, before the peer
+     * has proved one. */
     tmsg_hello_t claimed;
     unsigned attempts; /* attempts since the connection broke */
     uint64_t broke_ns;
     uint64_t opened_ns;
     tmsg_timer_t again; /* makes the next attempt */
     tmsg_timer_t end;   /* ends the session */
-    /* A RESUME on the dialled side that waits for its session. */
+    /* Holds a RESUME on the dialled side that waits for its session. */
     uint8_t *asked;
     size_t asked_bytes;
     char broke[160];         /* why it broke */
