@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is in force and why, as JSON for people and scripts. */
+/* These functions tell, as JSON for people and scripts, which settings are in
+ * force and why. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,19 +32,21 @@
 
 #define NS_PER_MS UINT64_C(1000000)
 
-#define DESCRIPTORS 16 /* more than UCX takes that is only looked at */
+/* A survey of UCX takes fewer descriptors than this. */
+#define DESCRIPTORS 16
 
-static bool add_number(cJSON *object, const char *key, uint64_t value)
+static bool add_figure(cJSON *object, const char *key, uint64_t value)
 {
     return tmsg_json_add(object, key, tmsg_json_unsigned(value));
 }
 
-static bool add_text(cJSON *object, const char *key, const char *text)
+static bool add_words(cJSON *object, const char *key, const char *text)
 {
     return cJSON_AddStringToObject(object, key, text) != NULL;
 }
 
-/* A variable may hold anything, JSON is UTF-8. */
+/* Adds a variable of the environment. The variable may hold any bytes, but JSON
+ * is UTF-8. */
 static bool add_variable(cJSON *array, const char *variable)
 {
     const char *value = strchr(variable, '=') + 1;
@@ -55,16 +58,17 @@ static bool add_variable(cJSON *array, const char *variable)
     if (ok) {
         tmsg_utf8_scrub(text);
         text[name_bytes] = '\0';
-        ok = add_text(entry, "name", text) &&
-             add_text(entry, "value", text + name_bytes + 1) &&
-             add_text(entry, "origin",
-                      tmsg_ucx_origin_name(TMSG_ORIGIN_ENVIRONMENT));
+        ok = add_words(entry, "name", text) &&
+             add_words(entry, "value", text + name_bytes + 1) &&
+             add_words(entry, "origin",
+                       tmsg_ucx_origin_name(TMSG_ORIGIN_ENVIRONMENT));
     }
     free(text);
     return ok;
 }
 
-/* Those that we have no part in: they count all the same. */
+/* Adds UCX's variables that this library has no part in: UCX reads them all the
+ * same. */
 static bool add_variables(cJSON *array, const tmsg_ucx_keys_t *keys)
 {
     bool ok = true;
@@ -97,10 +101,10 @@ static bool add_keys(cJSON *object, const tmsg_ucx_keys_t *keys)
         memcpy(value, key->value, sizeof(value));
         tmsg_utf8_scrub(value);
         ok = tmsg_json_add(array, NULL, entry) &&
-             add_text(entry, "name", key->name) &&
-             add_text(entry, "value", value) &&
-             add_text(entry, "origin", tmsg_ucx_origin_name(key->origin)) &&
-             (key->why == NULL || add_text(entry, "why", key->why));
+             add_words(entry, "name", key->name) &&
+             add_words(entry, "value", value) &&
+             add_words(entry, "origin", tmsg_ucx_origin_name(key->origin)) &&
+             (key->why == NULL || add_words(entry, "why", key->why));
     }
     return ok && add_variables(array, keys);
 }
@@ -109,17 +113,18 @@ static bool add_limits(cJSON *object, const tmsg_limits_t *limits)
 {
     cJSON *entry = cJSON_AddObjectToObject(object, "limits");
 
-    return entry != NULL && add_number(entry, "tensors", limits->tensors) &&
-           add_number(entry, "ndim", limits->ndim) &&
-           add_number(entry, "name_bytes", limits->name_bytes) &&
-           add_number(entry, "metadata_bytes", limits->metadata_bytes) &&
-           add_number(entry, "header_bytes", limits->header_bytes) &&
-           add_number(entry, "message_bytes", limits->message_bytes) &&
-           add_number(entry, "held_bytes", limits->held_bytes) &&
-           add_number(entry, "metadata_keys", limits->metadata_keys);
+    return entry != NULL && add_figure(entry, "tensors", limits->tensors) &&
+           add_figure(entry, "ndim", limits->ndim) &&
+           add_figure(entry, "name_bytes", limits->name_bytes) &&
+           add_figure(entry, "metadata_bytes", limits->metadata_bytes) &&
+           add_figure(entry, "header_bytes", limits->header_bytes) &&
+           add_figure(entry, "message_bytes", limits->message_bytes) &&
+           add_figure(entry, "held_bytes", limits->held_bytes) &&
+           add_figure(entry, "metadata_keys", limits->metadata_keys);
 }
 
-/* Of each carrier; what nothing reaches is null. */
+/* Adds the thresholds of each carrier. A threshold that nothing reaches is
+ * null. */
 static bool add_thresholds(cJSON *object, const tmsg_tuning_t *tuning)
 {
     cJSON *all = cJSON_AddObjectToObject(object, "thresholds");
@@ -136,13 +141,14 @@ static bool add_thresholds(cJSON *object, const tmsg_tuning_t *tuning)
              j++) {
             ok = value == TMSG_THRESHOLD_NEVER
                      ? cJSON_AddNullToObject(of, name) != NULL
-                     : add_number(of, name, value);
+                     : add_figure(of, name, value);
         }
     }
     return ok;
 }
 
-/* What this library does itself, UCX does not know of. */
+/* Adds UCX's transports, and "cma" for what this library does itself without
+ * UCX. */
 static bool add_transports(cJSON *object, const tmsg_ucx_keys_t *keys,
                            char *transports)
 {
@@ -166,15 +172,15 @@ static bool add_info(cJSON *entry, const tmsg_device_info_t *info)
     memcpy(title, info->title, sizeof(title));
     tmsg_utf8_scrub(title);
     tmsg_device_format(info->device, device, sizeof(device));
-    return add_text(entry, "device", device) &&
-           add_text(entry, "kind", tmsg_device_kind_name(info->kind)) &&
+    return add_words(entry, "device", device) &&
+           add_words(entry, "kind", tmsg_device_kind_name(info->kind)) &&
            tmsg_json_add(entry, "index", tmsg_json_integer(info->index)) &&
-           add_text(entry, "title", title) &&
-           add_text(entry, "uuid", info->uuid) &&
-           add_text(entry, "bus_id", info->bus_id) &&
+           add_words(entry, "title", title) &&
+           add_words(entry, "uuid", info->uuid) &&
+           add_words(entry, "bus_id", info->bus_id) &&
            tmsg_json_add(entry, "numa_node",
                          tmsg_json_integer(info->numa_node)) &&
-           add_text(entry, "nic", info->nic);
+           add_words(entry, "nic", info->nic);
 }
 
 static bool add_devices(cJSON *object, const tmsg_context_t *context)
@@ -200,7 +206,7 @@ static bool add_devices(cJSON *object, const tmsg_context_t *context)
     return ok;
 }
 
-/* What UCX reads and writes itself, by its names. */
+/* Adds the kinds of memory that UCX reads and writes itself, by UCX's names. */
 static bool add_memory_types(cJSON *object, uint64_t types)
 {
     cJSON *array = cJSON_AddArrayToObject(object, "ucx_memory_types");
@@ -215,7 +221,7 @@ static bool add_memory_types(cJSON *object, uint64_t types)
     return ok;
 }
 
-/* How tensors of each kind of memory travel, and why. */
+/* Adds how tensors of each kind of memory travel, and why. */
 static bool add_domain(cJSON *array, const tmsg_domain_t *domain,
                        const tmsg_ucx_t *ucx)
 {
@@ -241,8 +247,8 @@ static bool add_domain(cJSON *array, const tmsg_domain_t *domain,
                  is_cuda ? "; " : "", is_cuda ? tmsg_cuda_report() : "");
     }
     return tmsg_json_add(array, NULL, entry) &&
-           add_text(entry, "domain", domain->name) &&
-           add_text(entry, "how", how);
+           add_words(entry, "domain", domain->name) &&
+           add_words(entry, "how", how);
 }
 
 static bool add_domains(cJSON *object, uint64_t memory_types)
@@ -261,11 +267,12 @@ static bool add_domains(cJSON *object, uint64_t memory_types)
 static bool add_failure(cJSON *object, const char *why)
 {
     return cJSON_AddArrayToObject(object, "transports") != NULL &&
-           add_text(object, "ucx_error", why);
+           add_words(object, "ucx_error", why);
 }
 
-/* UCX aborts the process where it finds none for its thread. */
-static tmsg_status_t check_descriptors(void)
+/* Checks that there are enough descriptors: UCX aborts the process if it finds
+ * none for its thread. */
+static tmsg_status_t check_survey_descriptors(void)
 {
     int any = eventfd(0, EFD_CLOEXEC);
     tmsg_status_t status = tmsg_ucx_check_descriptors(any, DESCRIPTORS);
@@ -277,7 +284,7 @@ static tmsg_status_t check_descriptors(void)
 }
 
 /* Opens UCX as an unrestricted worker would, only to see what it finds. The
- * keys come first: where it does not open they are why. */
+ * keys come first: if UCX does not open, they are the reason. */
 static bool add_ucx(cJSON *object, const tmsg_context_t *context,
                     uint64_t *memory_types_p)
 {
@@ -291,10 +298,10 @@ static bool add_ucx(cJSON *object, const tmsg_context_t *context,
 
     ok = add_keys(object, &keys) &&
          (status != TMSG_OK || tmsg_backing_suffices(&keys) ||
-          add_text(object, "shared_memory",
-                   tmsg_backing_text(&keys, room, sizeof(room))));
+          add_words(object, "shared_memory",
+                    tmsg_backing_text(&keys, room, sizeof(room))));
     if (status == TMSG_OK) {
-        status = check_descriptors();
+        status = check_survey_descriptors();
     }
     if (status == TMSG_OK) {
         status = tmsg_ucx_survey(&keys, &survey);
@@ -323,23 +330,23 @@ tmsg_status_t tmsg_context_describe(tmsg_context_t *context, char **json_p)
 
     snprintf(ucx, sizeof(ucx), "%u.%u.%u", version.major, version.minor,
              version.patch);
-    ok = ok && add_text(object, "version", tmsg_version()) &&
-         add_number(object, "wire_version", TMSG_WIRE_VERSION) &&
-         add_text(object, "ucx_version", ucx) &&
-         add_text(object, "config_file",
-                  context->settings.path == NULL ? ""
-                                                 : context->settings.path) &&
-         add_number(object, "peer_timeout_ms", context->peer_timeout_ms) &&
+    ok = ok && add_words(object, "version", tmsg_version()) &&
+         add_figure(object, "wire_version", TMSG_WIRE_VERSION) &&
+         add_words(object, "ucx_version", ucx) &&
+         add_words(object, "config_file",
+                   context->settings.path == NULL ? ""
+                                                  : context->settings.path) &&
+         add_figure(object, "peer_timeout_ms", context->peer_timeout_ms) &&
          cJSON_AddBoolToObject(object, "heartbeats",
                                !(context->flags & TMSG_CONTEXT_NO_THREAD)) !=
              NULL &&
          add_limits(object, &context->limits) &&
-         add_number(object, "huge_page_bytes", context->huge_page_bytes) &&
+         add_figure(object, "huge_page_bytes", context->huge_page_bytes) &&
          add_thresholds(object, &context->tuning) &&
          add_ucx(object, context, &memory_types) &&
          add_domains(object, memory_types) && add_devices(object, context) &&
-         add_text(object, "cuda_driver", tmsg_cuda_report()) &&
-         add_text(object, "nvml", tmsg_nvml_report());
+         add_words(object, "cuda_driver", tmsg_cuda_report()) &&
+         add_words(object, "nvml", tmsg_nvml_report());
     return tmsg_json_finish(object, ok, json_p);
 }
 
@@ -347,16 +354,16 @@ static bool add_session(cJSON *object, const tmsg_resume_t *resume)
 {
     return cJSON_AddBoolToObject(object, "reconnects",
                                  resume != NULL && resume->agreed) != NULL &&
-           add_number(object, "reconnected",
+           add_figure(object, "reconnected",
                       resume == NULL ? 0 : resume->times);
 }
 
-/* What the drivers did not do for the buffers between host and devices. */
+/* Adds what the drivers did not do for the buffers between host and devices. */
 static bool add_pinning(cJSON *object, const tmsg_stage_t *stage)
 {
-    return add_number(object, "unpinned_buffers", stage->unpinned) &&
+    return add_figure(object, "unpinned_buffers", stage->unpinned) &&
            (stage->unpinned == 0 ||
-            add_text(object, "unpinned_why", stage->why_unpinned));
+            add_words(object, "unpinned_why", stage->why_unpinned));
 }
 
 static bool count_endpoints(cJSON *object, const tmsg_worker_t *worker,
@@ -376,21 +383,22 @@ static bool count_endpoints(cJSON *object, const tmsg_worker_t *worker,
         waiting += endpoint->channels.queued;
         tmsg_stats_add(stats, &endpoint->stats);
     }
-    return add_number(object, "connecting_endpoints", connecting) &&
-           add_number(object, "open_endpoints", open) &&
-           add_number(object, "ended_endpoints", ended) &&
-           add_number(object, "waiting_messages", waiting) &&
-           add_number(object, "ready_messages", worker->ready.count);
+    return add_figure(object, "connecting_endpoints", connecting) &&
+           add_figure(object, "open_endpoints", open) &&
+           add_figure(object, "ended_endpoints", ended) &&
+           add_figure(object, "waiting_messages", waiting) &&
+           add_figure(object, "ready_messages", worker->ready.count);
 }
 
-/* What received messages take, and may come to take before anybody is asked. */
+/* Adds what received messages take, and what may yet come before anybody is
+ * asked. */
 static bool add_memory(cJSON *object, const tmsg_worker_t *worker)
 {
-    return add_number(object, "held_bytes", tmsg_store_held(worker->store)) &&
-           add_number(object, "header_bytes",
+    return add_figure(object, "held_bytes", tmsg_store_held(worker->store)) &&
+           add_figure(object, "header_bytes",
                       tmsg_store_noted(worker->store)) &&
-           add_number(object, "ahead_bytes", tmsg_credit_given(worker)) &&
-           add_number(object, "unfetched_messages",
+           add_figure(object, "ahead_bytes", tmsg_credit_given(worker)) &&
+           add_figure(object, "unfetched_messages",
                       tmsg_fetch_count(worker) + worker->fetch.gapped.count);
 }
 
@@ -409,7 +417,8 @@ tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker, char **json_p)
     return tmsg_json_finish(object, ok, json_p);
 }
 
-/* Only where there is more than channel 0, which has all else. */
+/* Adds the channels if there are more than channel 0. Channel 0 alone has all
+ * the figures of the endpoint. */
 static bool add_channels(cJSON *object, const tmsg_endpoint_t *endpoint)
 {
     const tmsg_channel_t *channel = &endpoint->channels.zero;
@@ -425,12 +434,12 @@ static bool add_channels(cJSON *object, const tmsg_endpoint_t *endpoint)
         cJSON *entry = cJSON_CreateObject();
 
         ok = tmsg_json_add(array, NULL, entry) &&
-             add_number(entry, "channel", channel->number) &&
-             add_number(entry, "waiting_messages", channel->queued.count) &&
-             add_number(entry, "sent_messages", channel->sent_messages) &&
-             add_number(entry, "received_messages",
+             add_figure(entry, "channel", channel->number) &&
+             add_figure(entry, "waiting_messages", channel->queued.count) &&
+             add_figure(entry, "sent_messages", channel->sent_messages) &&
+             add_figure(entry, "received_messages",
                         channel->received_messages) &&
-             add_number(entry, "credits", credits);
+             add_figure(entry, "credits", credits);
     }
     return ok;
 }
@@ -445,11 +454,11 @@ static bool add_refused(cJSON *object, const tmsg_listener_t *listener)
         [TMSG_TURNED_TOO_MANY] = "too_many"};
     cJSON *refused = cJSON_AddObjectToObject(object, "refused");
     bool ok = refused != NULL &&
-              add_number(refused, "timed_out", listener->timed_out) &&
-              add_number(refused, "too_long", listener->too_long);
+              add_figure(refused, "timed_out", listener->timed_out) &&
+              add_figure(refused, "too_long", listener->too_long);
 
     for (int i = 0; i < TMSG_TURNED_COUNT && ok; i++) {
-        ok = add_number(refused, names[i], listener->turned[i]);
+        ok = add_figure(refused, names[i], listener->turned[i]);
     }
     return ok;
 }
@@ -462,12 +471,12 @@ tmsg_status_t tmsg_listener_describe(const tmsg_listener_t *listener,
 
     tmsg_worker_lock(listener->worker);
     ok = object != NULL &&
-         add_text(object, "url", tmsg_listener_url(listener)) &&
+         add_words(object, "url", tmsg_listener_url(listener)) &&
          cJSON_AddBoolToObject(object, "asks_for_key",
                                listener->keyring != NULL) != NULL &&
-         add_number(object, "handshakes", listener->handshakes) &&
-         add_number(object, "accepted", listener->accepted) &&
-         add_number(object, "connected", listener->connected) &&
+         add_figure(object, "handshakes", listener->handshakes) &&
+         add_figure(object, "accepted", listener->accepted) &&
+         add_figure(object, "connected", listener->connected) &&
          add_refused(object, listener);
     tmsg_worker_unlock(listener->worker);
     return tmsg_json_finish(object, ok, json_p);
@@ -494,28 +503,28 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
     snprintf(ucx, sizeof(ucx), "%u.%u.%u", peer->ucx_major, peer->ucx_minor,
              peer->ucx_patch);
     ok =
-        ok && add_text(object, "peer", endpoint->peer) &&
-        add_text(object, "state",
-                 state == TMSG_OK ? "connected" : tmsg_status_name(state)) &&
-        add_text(object, "error", state < 0 ? endpoint->error : "") &&
-        add_text(object, "transports", transports) &&
-        add_text(object, "why", endpoint->why) &&
+        ok && add_words(object, "peer", endpoint->peer) &&
+        add_words(object, "state",
+                  state == TMSG_OK ? "connected" : tmsg_status_name(state)) &&
+        add_words(object, "error", state < 0 ? endpoint->error : "") &&
+        add_words(object, "transports", transports) &&
+        add_words(object, "why", endpoint->why) &&
         (endpoint->admit.principal == NULL ||
-         add_text(object, "principal", endpoint->admit.principal)) &&
-        add_text(object, "carrier", tmsg_carrier_name(endpoint->carrier)) &&
-        add_text(object, "lane", tmsg_lane_words(endpoint)) &&
-        add_text(object, "box", tmsg_boxes_words(endpoint)) &&
-        add_number(object, "peer_wire_version", peer->wire_version) &&
-        add_text(object, "peer_ucx_version", ucx) &&
+         add_words(object, "principal", endpoint->admit.principal)) &&
+        add_words(object, "carrier", tmsg_carrier_name(endpoint->carrier)) &&
+        add_words(object, "lane", tmsg_lane_words(endpoint)) &&
+        add_words(object, "box", tmsg_boxes_words(endpoint)) &&
+        add_figure(object, "peer_wire_version", peer->wire_version) &&
+        add_words(object, "peer_ucx_version", ucx) &&
         cJSON_AddBoolToObject(object, "heartbeats",
                               endpoint->link.pulse.stream != NULL) != NULL &&
-        add_number(object, "unacknowledged_ms",
+        add_figure(object, "unacknowledged_ms",
                    tmsg_paths_unacked_ns(endpoint) / NS_PER_MS) &&
-        add_number(object, "waiting_messages", endpoint->channels.queued) &&
+        add_figure(object, "waiting_messages", endpoint->channels.queued) &&
         tmsg_stats_describe(object, &endpoint->stats) &&
         add_session(object, endpoint->resume) &&
         tmsg_queue_describe(object, endpoint) &&
-        add_number(object, "deferred_payloads", endpoint->credit.tx_deferred) &&
+        add_figure(object, "deferred_payloads", endpoint->credit.tx_deferred) &&
         add_channels(object, endpoint);
     if (ok && endpoint->ucx != NULL) {
         ok = add_keys(object, &endpoint->ucx->keys);

@@ -18,7 +18,8 @@ _Static_assert((int)TMSG_POLICY_HOST_FALLBACK == TMSG_PREAMBLE_HOST_FALLBACK &&
                    (int)TMSG_POLICY_STRICT == TMSG_PREAMBLE_STRICT,
                "a policy is the byte on the wire");
 
-#define BOX_TURN 16 /* messages from each box in a turn */
+/* A turn takes at most this many messages from each box. */
+#define BOX_TURN 16
 
 #define HANDLER(name, number, handler, where)                                  \
     [number] = tmsg_##handler##_arrived,
@@ -27,16 +28,17 @@ typedef tmsg_ucx_status_t (*handler_t)(const tmsg_arrival_t *arrival);
 
 static const handler_t handlers[TMSG_KIND_COUNT] = {TMSG_KINDS(HANDLER)};
 
-/* Only a rendezvous may be answered with an error: UCX aborts on one from an
- * eager callback. */
-static tmsg_ucx_status_t ignore(const tmsg_arrival_t *arrival, const char *why)
+/* Ignores a message. Only a rendezvous may be answered with an error: UCX
+ * aborts on an error from an eager callback. */
+static tmsg_ucx_status_t ignore_arrival(const tmsg_arrival_t *arrival,
+                                        const char *why)
 {
     tmsg_log(TMSG_LOG_WARN, "an active message is ignored: %s", why);
     return arrival->rendezvous ? TMSG_UCX_REJECTED : TMSG_UCX_OK;
 }
 
-/* A message that nobody can take: its number is missing from its channel, which
- * would wait for it for ever. Ends the endpoint that it names. */
+/* Ends the endpoint that a message names if nobody can take the message. Its
+ * number is missing from its channel, which would wait for it for ever. */
 static tmsg_ucx_status_t end_connection(const tmsg_arrival_t *arrival,
                                         uint32_t id, tmsg_status_t status,
                                         const char *why)
@@ -48,11 +50,12 @@ static tmsg_ucx_status_t end_connection(const tmsg_arrival_t *arrival,
         !tmsg_admit_is_half(endpoint)) {
         tmsg_endpoint_break(endpoint, status, why);
     }
-    return ignore(arrival, why);
+    return ignore_arrival(arrival, why);
 }
 
-/* One whose payload stays in the sender's memory until it is read: of UCX's
- * own rendezvous it differs in who is told what became of it. */
+/* Handles a message whose payload stays in the sender's memory until it is
+ * read. It differs from UCX's own rendezvous in who is told what became of
+ * it. */
 static tmsg_ucx_status_t handle_read(tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
@@ -60,7 +63,7 @@ static tmsg_ucx_status_t handle_read(tmsg_arrival_t *arrival)
     tmsg_ucx_status_t ucs;
 
     if (endpoint == NULL || !tmsg_cma_arrival(endpoint, arrival, &in)) {
-        return ignore(arrival, "a payload to be read that cannot be");
+        return ignore_arrival(arrival, "a payload to be read that cannot be");
     }
     arrival->to_read = &in;
     arrival->rendezvous = true;
@@ -70,12 +73,12 @@ static tmsg_ucx_status_t handle_read(tmsg_arrival_t *arrival)
     if (ucs != TMSG_UCX_IN_PROGRESS) {
         tmsg_cma_drop(endpoint, &in, ucs != TMSG_UCX_OK);
     }
-    return TMSG_UCX_OK; /* of the active message nothing is left */
+    return TMSG_UCX_OK; /* nothing is left of the active message */
 }
 
-/* A message whose head is not known yet. */
-static tmsg_ucx_status_t handle(tmsg_arrival_t *arrival, const void *header,
-                                size_t header_bytes)
+/* Handles a message whose head is not known yet. */
+static tmsg_ucx_status_t handle_arrival(tmsg_arrival_t *arrival,
+                                        const void *header, size_t header_bytes)
 {
     tmsg_preamble_t *head = &arrival->head;
     tmsg_status_t status = tmsg_preamble_decode(header, header_bytes, head);
@@ -87,11 +90,11 @@ static tmsg_ucx_status_t handle(tmsg_arrival_t *arrival, const void *header,
         snprintf(why, sizeof(why), "%s", tmsg_error_message());
         return tmsg_preamble_names(header, header_bytes, &id)
                    ? end_connection(arrival, id, status, why)
-                   : ignore(arrival, why);
+                   : ignore_arrival(arrival, why);
     }
     arrival->body = (const uint8_t *)header + head->bytes;
     if (head->kind >= TMSG_KIND_COUNT || handlers[head->kind] == NULL) {
-        return ignore(arrival, "unknown kind");
+        return ignore_arrival(arrival, "unknown kind");
     }
     if (head->channel != 0 && !tmsg_kind_is_on_channel(head->kind)) {
         return end_connection(arrival, head->endpoint_id, TMSG_ERR_MALFORMED,
@@ -104,7 +107,7 @@ static tmsg_ucx_status_t handle(tmsg_arrival_t *arrival, const void *header,
     if (!tmsg_kind_is_map(head->kind) && head->kind != TMSG_KIND_PART &&
         (arrival->rendezvous ||
          (head->flags & (TMSG_HEADER_SPILLED | TMSG_HEADER_READ)) != 0)) {
-        return ignore(arrival, "a control message by rendezvous");
+        return ignore_arrival(arrival, "a control message by rendezvous");
     }
     if (head->flags & TMSG_HEADER_READ) {
         return handle_read(arrival);
@@ -112,10 +115,11 @@ static tmsg_ucx_status_t handle(tmsg_arrival_t *arrival, const void *header,
     return handlers[head->kind](arrival);
 }
 
-/* Of a message that repeats none. */
+/* Handles a message from UCX that repeats none. */
 __attribute__((noinline)) static tmsg_ucx_status_t
-arrived(tmsg_ucx_t *ucx, const void *header, size_t header_bytes, void *data,
-        size_t data_bytes, const tmsg_ucx_am_info_t *info)
+handle_ucx_arrival(tmsg_ucx_t *ucx, const void *header, size_t header_bytes,
+                   void *data, size_t data_bytes,
+                   const tmsg_ucx_am_info_t *info)
 {
     tmsg_arrival_t arrival = {
         .ucx = ucx,
@@ -125,11 +129,11 @@ arrived(tmsg_ucx_t *ucx, const void *header, size_t header_bytes, void *data,
         .reply_ep = tmsg_ucx_am_reply_ep(info),
     };
 
-    return handle(&arrival, header, header_bytes);
+    return handle_arrival(&arrival, header, header_bytes);
 }
 
-/* Of one that came by a box: its sender has no say in what is looked at more
- * than once. */
+/* Handles a message that came by a box. It is copied first: the sender could
+ * change memory that is looked at more than once. */
 __attribute__((noinline)) static void came_by_box(tmsg_endpoint_t *endpoint,
                                                   const tmsg_boxed_t *boxed)
 {
@@ -140,12 +144,12 @@ __attribute__((noinline)) static void came_by_box(tmsg_endpoint_t *endpoint,
                               .boxed = true};
 
     memcpy(data, boxed->payload, boxed->payload_bytes);
-    (void)handle(&arrival, boxed->header, boxed->header_bytes);
+    (void)handle_arrival(&arrival, boxed->header, boxed->header_bytes);
 }
 
-/* Takes at most so many out of the peer's box, which is there; worker->inside
- * is set. */
-static unsigned empty(tmsg_endpoint_t *endpoint, unsigned most)
+/* Takes at most `most` messages out of the peer's box, which must exist.
+ * worker->inside is set. */
+static unsigned empty_box(tmsg_endpoint_t *endpoint, unsigned most)
 {
     tmsg_boxed_t boxed;
     unsigned count = 0;
@@ -172,19 +176,19 @@ unsigned tmsg_kinds_poll(tmsg_worker_t *worker)
     tmsg_boxes_wake(worker);
     for (tmsg_node_t *node = worker->boxes.head; node != NULL;
          node = node->next) {
-        count += empty(tmsg_boxes_endpoint(node), BOX_TURN);
+        count += empty_box(tmsg_boxes_endpoint(node), BOX_TURN);
     }
     return count;
 }
 
-/* UCX brings a message, which is counted: what was put into the box before it
- * comes first. */
+/* Counts a message that UCX brings, after taking what was put into the box
+ * before it. */
 static void hear_box_first(tmsg_ucx_t *ucx, const void *header, size_t bytes)
 {
     tmsg_endpoint_t *endpoint = tmsg_boxes_receiver(ucx, header, bytes);
 
     if (endpoint != NULL && endpoint->boxes.in != NULL) {
-        (void)empty(endpoint, TMSG_BOX_PLACES);
+        (void)empty_box(endpoint, TMSG_BOX_PLACES);
     }
     if (endpoint != NULL) {
         tmsg_boxes_count(endpoint);
@@ -198,7 +202,7 @@ tmsg_ucx_status_t tmsg_kinds_arrived(void *arg, const void *header,
 {
     tmsg_ucx_t *ucx = arg;
 
-    if (ucx->worker == NULL) { /* it is being closed */
+    if (ucx->worker == NULL) { /* the UCX worker is being closed */
         return tmsg_ucx_am_is_rendezvous(info) ? TMSG_UCX_REJECTED
                                                : TMSG_UCX_OK;
     }
@@ -210,5 +214,6 @@ tmsg_ucx_status_t tmsg_kinds_arrived(void *arg, const void *header,
         tmsg_repeat_arrived(ucx, header, header_bytes, data, data_bytes)) {
         return TMSG_UCX_OK;
     }
-    return arrived(ucx, header, header_bytes, data, data_bytes, info);
+    return handle_ucx_arrival(ucx, header, header_bytes, data, data_bytes,
+                              info);
 }

@@ -38,7 +38,7 @@ void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
     bool again = tmsg_resume_is_away(endpoint);
 
     endpoint->state = TMSG_EP_OPEN;
-    if (!again) { /* else what the peer said when it came back */
+    if (!again) { /* otherwise the peer said so when it came back */
         tmsg_channels_opened(endpoint);
     }
     tmsg_credit_opened(endpoint);
@@ -51,7 +51,7 @@ void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
     if (!again) {
         tmsg_accept_connected(endpoint);
     }
-    tmsg_worker_chore(endpoint->worker, endpoint); /* what was queued */
+    tmsg_worker_chore(endpoint->worker, endpoint); /* sends what was queued */
 }
 
 void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
@@ -96,8 +96,8 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
     }
 }
 
-static tmsg_status_t take_params(tmsg_endpoint_t *endpoint,
-                                 const tmsg_endpoint_params_t *read)
+static tmsg_status_t take_endpoint_params(tmsg_endpoint_t *endpoint,
+                                          const tmsg_endpoint_params_t *read)
 {
     endpoint->dialling = true;
     tmsg_handshake_subscribe(endpoint, read->subscribe);
@@ -107,10 +107,11 @@ static tmsg_status_t take_params(tmsg_endpoint_t *endpoint,
                : tmsg_devices_read(read->devices, endpoint->devices);
 }
 
-/* All fields of *read are set, by the caller or by default. */
-static tmsg_status_t read_params(const tmsg_worker_t *worker,
-                                 const tmsg_endpoint_params_t *params,
-                                 tmsg_endpoint_params_t *read)
+/* Reads the parameters. On success every field of *read is set, by the caller
+ * or by default. */
+static tmsg_status_t read_endpoint_params(const tmsg_worker_t *worker,
+                                          const tmsg_endpoint_params_t *params,
+                                          tmsg_endpoint_params_t *read)
 {
     static const tmsg_param_t rows[] = {
         TMSG_PARAM(tmsg_endpoint_params_t, TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
@@ -146,18 +147,18 @@ static tmsg_status_t read_params(const tmsg_worker_t *worker,
     return TMSG_OK;
 }
 
-/* Where an endpoint is dialled: a URL, or a blob. */
+/* Tells where an endpoint is dialled: at a URL, or by a blob. */
 typedef struct {
     bool by_blob;
-    const char *url; /* NULL by blob, or where the application gave none */
+    const char *url; /* NULL: by blob, or the application gave none */
     const void *blob;
     size_t blob_bytes;
 } target_t;
 
-/* Whether what is asked for can be had with such a URL. A blob's peers are not
- * found by a URL. */
-static tmsg_status_t check_scheme(const tmsg_endpoint_t *endpoint,
-                                  const target_t *target, bool again)
+/* Checks that the scheme of the URL offers what is asked for. No URL finds the
+ * peer of a blob. */
+static tmsg_status_t check_target_scheme(const tmsg_endpoint_t *endpoint,
+                                         const target_t *target, bool again)
 {
     tmsg_url_kind_t kind = endpoint->link.url.kind;
     const tmsg_scheme_t *scheme = tmsg_schemes[kind];
@@ -196,14 +197,15 @@ static tmsg_status_t take_target(tmsg_endpoint_t *endpoint,
     return tmsg_url_parse(target->url, &endpoint->link.url);
 }
 
-static tmsg_status_t dial(tmsg_endpoint_t *endpoint, const target_t *target,
-                          const tmsg_endpoint_params_t *params,
-                          const tmsg_endpoint_params_t *read)
+static tmsg_status_t dial_target(tmsg_endpoint_t *endpoint,
+                                 const target_t *target,
+                                 const tmsg_endpoint_params_t *params,
+                                 const tmsg_endpoint_params_t *read)
 {
     int timeout_ms = read->connect_timeout_ms;
     bool again =
         params != NULL && (params->field_mask & TMSG_ENDPOINT_PARAM_RECONNECT);
-    tmsg_status_t status = take_params(endpoint, read);
+    tmsg_status_t status = take_endpoint_params(endpoint, read);
 
     if (status == TMSG_OK && target->url == NULL && !target->by_blob) {
         status = tmsg_error_set(TMSG_ERR_INVALID_PARAM, "url is NULL");
@@ -212,7 +214,7 @@ static tmsg_status_t dial(tmsg_endpoint_t *endpoint, const target_t *target,
         status = take_target(endpoint, target);
     }
     if (status == TMSG_OK) {
-        status = check_scheme(endpoint, target, again);
+        status = check_target_scheme(endpoint, target, again);
     }
     if (status == TMSG_OK && again) {
         status = tmsg_resume_request(endpoint, &params->reconnect, timeout_ms);
@@ -231,7 +233,7 @@ static tmsg_status_t connect_to(tmsg_worker_t *worker, const target_t *target,
 {
     tmsg_endpoint_t *endpoint;
     tmsg_endpoint_params_t read;
-    tmsg_status_t status = read_params(worker, params, &read);
+    tmsg_status_t status = read_endpoint_params(worker, params, &read);
 
     if (status != TMSG_OK) {
         return status;
@@ -242,7 +244,7 @@ static tmsg_status_t connect_to(tmsg_worker_t *worker, const target_t *target,
         status = tmsg_endpoint_create(worker, &tmsg_dialect_own, &endpoint);
     }
     if (status == TMSG_OK) {
-        status = dial(endpoint, target, params, &read);
+        status = dial_target(endpoint, target, params, &read);
         if (status == TMSG_OK) {
             *endpoint_p = endpoint;
         } else {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How an endpoint ends, and who hears of it. */
+/* This file ends endpoints, and tells those who are to know. */
 #include "am/engine/endpoint_end.h"
 
 #include <stdio.h>
@@ -36,7 +36,8 @@
 #include "core/log.h"
 #include "core/utf8.h"
 
-#define WORDS_BYTES 200 /* of an abort, at most */
+/* The text of an abort has at most this many bytes. */
+#define WORDS_BYTES 200
 
 static void run_closed(tmsg_due_t *due)
 {
@@ -97,7 +98,7 @@ static void close_reported(void *request, tmsg_ucx_status_t ucs, void *arg)
     close_over(arg);
 }
 
-static void close_ucx(tmsg_endpoint_t *endpoint, bool in_order)
+static void close_ucx_ep(tmsg_endpoint_t *endpoint, bool in_order)
 {
     tmsg_ucx_status_t ucs;
 
@@ -120,8 +121,9 @@ static void close_ucx(tmsg_endpoint_t *endpoint, bool in_order)
     }
 }
 
-/* Puts the peer in front of the cause, unless that names it already; and behind
- * it, of a connection that never stood, why it was dialled anew. */
+/* Writes the endpoint's error. The peer's name goes in front of the cause,
+ * unless that begins with it. If the connection never stood and was dialled
+ * anew, the reason for that goes behind the cause. */
 static void name_error(tmsg_endpoint_t *endpoint, bool stood, const char *error)
 {
     const char *peer = endpoint->peer;
@@ -137,10 +139,11 @@ static void name_error(tmsg_endpoint_t *endpoint, bool stood, const char *error)
     }
 }
 
-/* The order matters: first the lease and the socket, so that the peer believes
- * nothing that it fetches from now on; then UCX; memory goes back when UCX has
- * reported. */
-static void cut(tmsg_endpoint_t *endpoint, tmsg_status_t status, bool alive)
+/* Cuts the connection. The order matters. The lease and the socket go first, so
+ * that the peer believes nothing that it fetches from now on; then UCX. Memory
+ * goes back when UCX has reported. */
+static void cut_connection(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                           bool alive)
 {
     bool writes = status != TMSG_ERR_CLOSED && tmsg_carrier_is_shared(endpoint);
 
@@ -149,11 +152,12 @@ static void cut(tmsg_endpoint_t *endpoint, tmsg_status_t status, bool alive)
     tmsg_link_close(endpoint, writes);
     endpoint->dialect->end(endpoint);
     if (status == TMSG_ERR_PEER_LOST && writes && !alive) {
-        tmsg_ucx_retire(endpoint->ucx); /* it may have died amid that */
+        tmsg_ucx_retire(
+            endpoint->ucx); /* the peer may have died while it wrote */
     } else if (endpoint->ucx != NULL && endpoint->ucx->retired) {
         tmsg_ucx_watch(endpoint->ucx);
     }
-    close_ucx(endpoint, status == TMSG_ERR_CLOSED);
+    close_ucx_ep(endpoint, status == TMSG_ERR_CLOSED);
     tmsg_cma_end(endpoint);
     tmsg_messages_abandon(endpoint);
     tmsg_lane_end(endpoint);
@@ -166,7 +170,7 @@ void tmsg_endpoint_part(tmsg_endpoint_t *endpoint, bool alive)
 {
     endpoint->in_ucx++;
     endpoint->state = TMSG_EP_AWAY;
-    cut(endpoint, TMSG_ERR_PEER_LOST, alive);
+    cut_connection(endpoint, TMSG_ERR_PEER_LOST, alive);
     tmsg_endpoint_rename(endpoint);
     tmsg_channels_parted(endpoint);
     tmsg_attach_forget(endpoint);
@@ -178,9 +182,11 @@ void tmsg_endpoint_part(tmsg_endpoint_t *endpoint, bool alive)
     tmsg_endpoint_reported(endpoint);
 }
 
-/* Its peer, if it lives, would take for this side's death what is its
- * judgement, its lack, or UCX's failure; and in a handshake, where the peer has
- * said who it is, any end. What a session tries again is no end of it. */
+/* Returns whether the peer is to be told why the connection ends. Otherwise a
+ * peer that lives would take for this side's death what is a judgement or a
+ * lack of this side, or a failure of UCX. During a handshake a peer that has
+ * said who it is hears of every end. An end after which a session tries again
+ * is not told. */
 static bool is_to_hear(const tmsg_endpoint_t *endpoint, bool stood,
                        tmsg_status_t status)
 {
@@ -199,7 +205,8 @@ static bool is_to_hear(const tmsg_endpoint_t *endpoint, bool stood,
                        !tmsg_resume_is_away(endpoint);
 }
 
-/* That a connection became a lane is no end to anybody but this library. */
+/* Returns the level of the log line. If a connection became a lane, that is an
+ * end for this library only. */
 static tmsg_log_level_t level_of(const tmsg_endpoint_t *endpoint,
                                  tmsg_status_t status)
 {
@@ -222,7 +229,7 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
         tmsg_redial_catches(endpoint, status, error)) {
         return;
     }
-    endpoint->in_ucx++; /* keeps it in the table until the end of this */
+    endpoint->in_ucx++; /* keeps it in the table until this has ended */
     endpoint->state = TMSG_EP_ENDED;
     endpoint->status = status;
     name_error(endpoint, stood, error);
@@ -231,7 +238,7 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
         tmsg_handshake_tell(endpoint, status, error);
     }
     tmsg_resume_end(endpoint, status, error);
-    cut(endpoint, status, false);
+    cut_connection(endpoint, status, false);
     tmsg_sends_end(endpoint);
     tmsg_events_end(&endpoint->events.ready, status, endpoint->error);
     tmsg_ping_end(endpoint, status, endpoint->error);
@@ -279,7 +286,7 @@ tmsg_status_t tmsg_endpoint_abort(tmsg_endpoint_t *endpoint,
     snprintf(error, sizeof(error), "closed at once by this side: %s", words);
     tmsg_worker_lock(worker);
     if (endpoint->state != TMSG_EP_ENDED) {
-        endpoint->told = true; /* this side knows */
+        endpoint->told = true; /* this side knows already */
         if (endpoint->link.fd >= 0 && endpoint->link.connected) {
             tmsg_handshake_tell(endpoint, status, words);
         }

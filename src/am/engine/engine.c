@@ -28,7 +28,8 @@ const tmsg_engine_t tmsg_engine = {
     .free = tmsg_endpoint_free,
 };
 
-static void lost(tmsg_ucx_t *ucx, tmsg_ucx_ep_t ep, tmsg_ucx_status_t status)
+static void lose_ucx_ep(tmsg_ucx_t *ucx, tmsg_ucx_ep_t ep,
+                        tmsg_ucx_status_t status)
 {
     tmsg_endpoint_t *endpoint;
     uint32_t i = 0;
@@ -41,7 +42,7 @@ static void lost(tmsg_ucx_t *ucx, tmsg_ucx_ep_t ep, tmsg_ucx_status_t status)
 }
 
 const tmsg_ucx_events_t tmsg_ucx_events = {
-    .lost = lost,
+    .lost = lose_ucx_ep,
     .drain = tmsg_worker_drain,
     .retire = tmsg_ucx_retire,
     .supersede = tmsg_ucx_supersede,

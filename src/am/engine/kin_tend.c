@@ -6,7 +6,8 @@
 #include "am/ucx/kin.h"
 #include "am/ucx/ucx_events.h"
 
-/* Whether an endpoint may still have UCX look for that peer's memory. */
+/* Returns whether an endpoint may still have UCX look for the memory of that
+ * peer. */
 static bool deals_with(const tmsg_ucx_t *ucx, uint64_t peer)
 {
     const tmsg_endpoint_t *endpoint;
@@ -21,14 +22,15 @@ static bool deals_with(const tmsg_ucx_t *ucx, uint64_t peer)
     return false;
 }
 
-/* Of a peer that came by blob no socket says that it is gone. */
+/* Returns whether the endpoint's peer has gone without a sign: no socket tells
+ * the end of a peer that came by blob. */
 static bool is_forlorn(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->link.fd < 0 && !tmsg_endpoint_is_down(endpoint) &&
            tmsg_kin_has_gone(endpoint->ucx, endpoint->peer_hello.ucx_id);
 }
 
-/* The next such endpoint, from *i on. */
+/* Returns the next forlorn endpoint, from *i on. */
 static tmsg_endpoint_t *next_forlorn(const tmsg_ucx_t *ucx, uint32_t *i)
 {
     tmsg_endpoint_t *endpoint = tmsg_endpoint_next(ucx->worker, ucx, i);
@@ -39,8 +41,9 @@ static tmsg_endpoint_t *next_forlorn(const tmsg_ucx_t *ucx, uint32_t *i)
     return endpoint;
 }
 
-/* What they had sent was read. */
-static void part(const tmsg_ucx_t *ucx)
+/* Breaks the connections by blob to kin that have left. What the kin had sent
+ * was read. */
+static void part_forlorn(const tmsg_ucx_t *ucx)
 {
     tmsg_endpoint_t *endpoint;
     uint32_t i = 0;
@@ -50,8 +53,8 @@ static void part(const tmsg_ucx_t *ucx)
     }
 }
 
-/* False: there was nothing to do. */
-static bool tend(tmsg_ucx_t *ucx)
+/* Tends one UCX worker. False: there was nothing to do. */
+static bool tend_ucx(tmsg_ucx_t *ucx)
 {
     uint32_t first = 0;
 
@@ -62,7 +65,7 @@ static bool tend(tmsg_ucx_t *ucx)
         ucx->waits = true; /* there is more than can be read at once */
         return true;
     }
-    part(ucx);
+    part_forlorn(ucx);
     tmsg_kin_let_go(ucx);
     return true;
 }
@@ -73,7 +76,7 @@ unsigned tmsg_kin_tend(tmsg_worker_t *worker)
 
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
         if (tmsg_kin_is_to_tend(ucx)) {
-            count += tend(ucx);
+            count += tend_ucx(ucx);
         }
     }
     return count;

@@ -21,18 +21,31 @@
 #include "am/worker/staging.h"
 #include "core/error.h"
 
-#define LOOK_EVERY_QUIET 256 /* progress calls in a row that found nothing */
-#define LOOK_EVERY_BUSY 4096 /* or any; and at every tick of the clock */
-#define TICK_EVERY 4         /* of those in a row that found something */
-#define TIDY_MS 1000         /* what lies unused for longer goes back */
-#define POLL_FROM 8          /* of these, with no send between: then UCX is */
-#define POLL_MOST 4          /* asked up to so many times in each */
-#define DRAIN_MOST 10000     /* progress calls to hear a dead peer out */
-#define DRAIN_QUIET 16       /* of them without event, to call it silent */
+/* The loop is looked at after this many progress calls in a row that found
+ * nothing. */
+#define LOOK_EVERY_QUIET 256
+/* The loop is looked at after this many progress calls, and at every tick of
+ * the clock. */
+#define LOOK_EVERY_BUSY 4096
+/* The clock is read in one of so many progress calls in a row that found
+ * something. */
+#define TICK_EVERY 4
+/* Memory that lies unused for longer than this goes back. */
+#define TIDY_MS 1000
+/* From this many rounds on that found nothing, with no send in between, UCX is
+ * asked several times a round. */
+#define POLL_FROM 8
+/* UCX is asked at most this many times in such a round. */
+#define POLL_MOST 4
+/* A drain makes at most this many progress calls to read what a dead peer has
+ * sent. */
+#define DRAIN_MOST 10000
+/* UCX is silent after this many progress calls without an event. */
+#define DRAIN_QUIET 16
 
 static unsigned do_chores(tmsg_worker_t *worker)
 {
-    size_t count = worker->chores.count; /* not those that they leave */
+    size_t count = worker->chores.count; /* without those that the chores add */
 
     for (size_t i = 0; i < count; i++) {
         tmsg_endpoint_t *endpoint = tmsg_worker_next_chore(worker);
@@ -63,9 +76,10 @@ bool tmsg_worker_drain(tmsg_ucx_t *ucx)
     return quiet >= DRAIN_QUIET;
 }
 
-/* The coarse clock costs next to nothing and goes every 1 to 4 ms: who calls
- * progress() once a frame is heard at each call, or at one in TICK_EVERY where
- * each finds messages, which are not to wait for it. */
+/* Returns whether the coarse clock has ticked. The clock costs next to nothing
+ * and ticks every 1 to 4 ms. A caller that calls progress() once a frame has
+ * the loop looked at in each call. If each call finds messages, it is one call
+ * in TICK_EVERY: the messages are not to wait for the loop. */
 static bool has_ticked(tmsg_worker_t *worker)
 {
     struct timespec now;
@@ -79,23 +93,23 @@ static bool has_ticked(tmsg_worker_t *worker)
     return true;
 }
 
-static void tidy(tmsg_timer_t *timer)
+static void tidy_pool(tmsg_timer_t *timer)
 {
     tmsg_worker_t *worker = TMSG_CONTAINER_OF(timer, tmsg_worker_t, pace.tidy);
 
     tmsg_pool_trim(tmsg_store_pool(worker->store));
 }
 
-/* Descriptors and timers: system calls, for which a message that comes
- * meanwhile has to wait. */
-__attribute__((noinline)) static unsigned look(tmsg_worker_t *worker)
+/* Looks at descriptors and timers. That takes system calls, and a message that
+ * comes meanwhile has to wait for them. */
+__attribute__((noinline)) static unsigned look_at_loop(tmsg_worker_t *worker)
 {
     worker->pace.look = false;
     worker->pace.quiet = 0;
     worker->pace.steps = 0;
     if (worker->pace.tidy.deadline_ns == 0 &&
         tmsg_pool_hoards(tmsg_store_pool(worker->store))) {
-        worker->pace.tidy.expired = tidy;
+        worker->pace.tidy.expired = tidy_pool;
         tmsg_loop_set_timer(&worker->loop, &worker->pace.tidy, TIDY_MS);
     }
     return tmsg_loop_run(&worker->loop);
@@ -111,14 +125,15 @@ static bool is_to_look(tmsg_worker_t *worker, unsigned found)
            (worker->pace.busy % TICK_EVERY == 0 && has_ticked(worker));
 }
 
-/* UCX's turn. */
+/* Gives UCX its turn. */
 static inline unsigned poll_ucx(tmsg_ucx_t *ucx)
 {
     return tmsg_ucxx_is_full(ucx) ? 0 : tmsg_ucx_progress(ucx);
 }
 
-/* Who does nothing but wait for an answer waits in the rest of a call, too,
- * which is longer than UCX's turn where memory is shared. */
+/* Asks UCX again in a worker that only waits for an answer. Otherwise it would
+ * wait during the rest of a call, too, which is longer than UCX's turn if
+ * memory is shared. */
 __attribute__((noinline)) static unsigned poll_on(tmsg_worker_t *worker)
 {
     unsigned count = 0;
@@ -132,7 +147,7 @@ __attribute__((noinline)) static unsigned poll_on(tmsg_worker_t *worker)
     return count;
 }
 
-/* Whether any of what tend_rest() does is to be done. */
+/* Returns whether tend_rest() has something to do. */
 static bool has_rest(const tmsg_worker_t *worker)
 {
     return (worker->stage.copies.count | worker->stage.calls.count |
@@ -185,7 +200,7 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
     if (worker->boxes_owe) {
         tmsg_boxes_moved(worker);
     }
-    count += poll_boxes(worker); /* what waited for UCX's, too */
+    count += poll_boxes(worker); /* also what waited for messages by UCX */
     worker->idle = count == 0 ? worker->idle + 1 : 0;
     if (worker->idle > POLL_FROM && worker->lanes.count == 0) {
         count = poll_on(worker);
@@ -193,7 +208,7 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
     }
     worker->inside = false;
     if (is_to_look(worker, count)) {
-        count += look(worker);
+        count += look_at_loop(worker);
     }
     if (bereaved || has_rest(worker)) {
         count += tend_rest(worker, bereaved);
@@ -201,9 +216,10 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
     return count;
 }
 
-/* Whoever runs callbacks runs those that become due meanwhile, and whoever asks
- * for memory does so for what arrives meanwhile. */
-static bool has_work(tmsg_worker_t *worker)
+/* Returns whether there is work. A thread that runs callbacks also runs those
+ * that become due meanwhile. A thread that asks for memory also asks for what
+ * arrives meanwhile. */
+static bool worker_has_work(tmsg_worker_t *worker)
 {
     if (worker->calls_behind) {
         tmsg_call_catch_up(worker);
@@ -215,7 +231,7 @@ static bool has_work(tmsg_worker_t *worker)
 
 tmsg_status_t tmsg_progress_arm(tmsg_worker_t *worker)
 {
-    if (has_work(worker)) {
+    if (worker_has_work(worker)) {
         return TMSG_ERR_BUSY;
     }
     if (tmsg_stage_is_busy(&worker->stage) && !tmsg_stage_arm(worker)) {
@@ -256,7 +272,8 @@ tmsg_status_t tmsg_worker_arm(tmsg_worker_t *worker)
     return status;
 }
 
-/* Of other threads and workers, which nobody wakes a nap for. */
+/* Returns whether other threads or workers have left work. Nobody ends a nap
+ * for it. */
 static bool has_news(const tmsg_worker_t *worker)
 {
     bool news = false;
@@ -270,7 +287,7 @@ static bool has_news(const tmsg_worker_t *worker)
 
 bool tmsg_progress_is_idle(tmsg_worker_t *worker)
 {
-    return !has_work(worker) && !tmsg_stage_is_busy(&worker->stage) &&
+    return !worker_has_work(worker) && !tmsg_stage_is_busy(&worker->stage) &&
            worker->lanes.count == 0 && tmsg_fetch_count(worker) == 0 &&
            !has_news(worker) && tmsg_boxes_are_quiet(worker);
 }

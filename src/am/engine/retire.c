@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A UCX worker that has lost a peer of shared memory. A process that is killed
- * between taking its place in our queue and filling it leaves a hole that UCX
- * waits at for ever, and with it everybody who writes there: whether it did is
- * found out by a message of our own through the same queue. */
+/* This file handles UCX workers that have lost a peer of shared memory. A
+ * process may be killed after it took its place in our queue and before it
+ * filled the place. It then leaves a hole at which UCX waits for ever, and with
+ * UCX everybody who writes there. A message of our own through the same queue,
+ * the probe, finds out whether there is a hole. */
 #include "am/engine/retire.h"
 
 #include <sodium.h>
@@ -22,20 +23,27 @@
 #include "am/ucx/ucx_ep.h"
 #include "core/log.h"
 
-#define PROBE_MS 50     /* between two looks for the probe */
-#define PROBE_LOOKS 20  /* without it, at least, to call the queue blocked */
-#define POST_TRIES 1000 /* in one of them, to find room in a busy queue */
-#define GIVE_UP_MS 1000 /* for UCX to report on its own */
+/* Two looks for the probe are this far apart. */
+#define PROBE_MS 50
+/* The queue is called blocked after at least this many looks without the
+ * probe. */
+#define PROBE_LOOKS 20
+/* A look tries at most this often to find room in a busy queue. */
+#define POST_TRIES 1000
+/* UCX has this long to report on its own. */
+#define GIVE_UP_MS 1000
 
 struct tmsg_probe {
-    tmsg_ucx_t *ucx;  /* shared memory alone; only progressed here */
-    tmsg_ucx_ep_t ep; /* to the retired one */
+    tmsg_ucx_t *ucx;  /* uses shared memory alone; only progressed here */
+    tmsg_ucx_ep_t ep; /* to the retired UCX worker */
     uint8_t message[TMSG_PREAMBLE_BYTES + TMSG_TOKEN_BYTES];
     bool posted;
     unsigned looks;
     bool heard;
-    bool fresh;  /* no look yet, or none since another peer was lost */
-    bool passed; /* since the last look somebody's message came through */
+    /* Tells that there was no look yet, or none since another peer was lost. */
+    bool fresh;
+    /* Tells that somebody's message came through since the last look. */
+    bool passed;
 };
 
 void tmsg_probe_close(tmsg_ucx_t *ucx)
@@ -47,7 +55,7 @@ void tmsg_probe_close(tmsg_ucx_t *ucx)
     }
 }
 
-static void close_ucx(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
+static void close_retired_ucx(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
 {
     tmsg_ucx_t **place = &worker->ucx;
 
@@ -59,15 +67,15 @@ static void close_ucx(tmsg_worker_t *worker, tmsg_ucx_t *ucx)
     tmsg_loop_clear_timer(&worker->loop, &ucx->watch);
     tmsg_loop_clear_timer(&worker->loop, &ucx->linger);
     tmsg_probe_close(ucx);
-    worker->inside = true; /* it may report some now, or never */
+    worker->inside = true; /* UCX may report some operations now, or never */
     tmsg_ucx_close(ucx);
     worker->inside = false;
 }
 
-static tmsg_ucx_status_t ignore(void *arg, const void *header,
-                                size_t header_bytes, void *data,
-                                size_t data_bytes,
-                                const tmsg_ucx_am_info_t *info)
+static tmsg_ucx_status_t ignore_message(void *arg, const void *header,
+                                        size_t header_bytes, void *data,
+                                        size_t data_bytes,
+                                        const tmsg_ucx_am_info_t *info)
 {
     (void)arg;
     (void)header;
@@ -77,8 +85,9 @@ static tmsg_ucx_status_t ignore(void *arg, const void *header,
     return tmsg_ucx_am_is_rendezvous(info) ? TMSG_UCX_REJECTED : TMSG_UCX_OK;
 }
 
-/* UNREACHABLE: the retired one does not use shared memory at all. */
-static tmsg_status_t dial(tmsg_probe_t *probe, const tmsg_ucx_t *retired)
+/* Connects the probe. UNREACHABLE: the retired UCX worker does not use shared
+ * memory at all. */
+static tmsg_status_t dial_probe(tmsg_probe_t *probe, const tmsg_ucx_t *retired)
 {
     void *address;
     size_t address_bytes;
@@ -110,7 +119,7 @@ static uint8_t *token_of(tmsg_probe_t *probe)
     return probe->message + TMSG_PREAMBLE_BYTES;
 }
 
-static tmsg_status_t encode(tmsg_probe_t *probe)
+static tmsg_status_t encode_probe(tmsg_probe_t *probe)
 {
     const tmsg_preamble_t head = {.kind = TMSG_KIND_PROBE,
                                   .body_bytes = TMSG_TOKEN_BYTES};
@@ -122,10 +131,10 @@ static tmsg_status_t encode(tmsg_probe_t *probe)
     return TMSG_OK;
 }
 
-/* At once, or it is tried again: UCX is not to get the two workers acquainted.
- * Peers that send and send leave no room in a queue that is not blocked, but
- * for the moment after we have read some of it. */
-static void post(tmsg_probe_t *probe, tmsg_ucx_t *retired)
+/* Posts the probe at once, or another look tries again: UCX is not to connect
+ * the two workers first. If peers send all the time, even a queue that is not
+ * blocked has no room, except for a moment after we have read some of it. */
+static void post_probe(tmsg_probe_t *probe, tmsg_ucx_t *retired)
 {
     for (int i = 0; i < POST_TRIES && !probe->posted; i++) {
         probe->posted = tmsg_ucx_am_send_now(probe->ep, probe->message,
@@ -149,34 +158,34 @@ static tmsg_status_t open_probe(tmsg_ucx_t *ucx)
     if (probe == NULL) {
         return tmsg_error_memory("a probe of shared memory");
     }
-    status = tmsg_ucx_open(&owner, &shm_alone, true, &ucx->hello, ignore,
-                           &probe->ucx);
+    status = tmsg_ucx_open(&owner, &shm_alone, true, &ucx->hello,
+                           ignore_message, &probe->ucx);
     if (status != TMSG_OK) {
         free(probe);
         return status;
     }
     ucx->probe = probe;
     probe->fresh = true;
-    status = dial(probe, ucx);
+    status = dial_probe(probe, ucx);
     if (status == TMSG_OK) {
-        status = encode(probe);
+        status = encode_probe(probe);
     }
     if (status == TMSG_OK) {
-        post(probe, ucx);
+        post_probe(probe, ucx);
     } else {
         tmsg_probe_close(ucx);
     }
     return status;
 }
 
-/* One more peer was lost: behind what it may have left only a message is that
- * is sent from now on. */
+/* Starts the probe again, because one more peer was lost: only a message that
+ * is sent from now on is behind what that peer may have left. */
 static void begin_again(tmsg_probe_t *probe)
 {
     if (probe->heard || probe->passed) {
         probe->looks = 0;
     }
-    probe->posted = encode(probe) != TMSG_OK && probe->posted;
+    probe->posted = encode_probe(probe) != TMSG_OK && probe->posted;
     probe->heard = false;
     probe->passed = false;
     probe->fresh = true;
@@ -193,9 +202,9 @@ tmsg_ucx_status_t tmsg_probe_arrived(const tmsg_arrival_t *arrival)
     return TMSG_UCX_OK;
 }
 
-/* At a look all has been read that was before a hole. What others write comes
- * through the queue behind that: one that is too busy for our message is none
- * that is blocked. */
+/* Notes a message that came through the queue while it is probed. A look reads
+ * everything before a hole. What others write comes through the queue behind
+ * that: a queue that is too busy for our message is not blocked. */
 void tmsg_probe_note(tmsg_ucx_t *ucx, const void *header, size_t bytes)
 {
     const tmsg_endpoint_t *endpoint;
@@ -208,8 +217,9 @@ void tmsg_probe_note(tmsg_ucx_t *ucx, const void *header, size_t bytes)
     }
 }
 
-/* One that stands still while it writes, because its machine is busy or it was
- * stopped, has as long as any peer may be silent. */
+/* Returns how many looks are needed. A peer that stands still while it writes,
+ * because its machine is busy or it was stopped, has as long as any peer may be
+ * silent. */
 static unsigned looks_needed(const tmsg_worker_t *worker)
 {
     uint32_t looks = tmsg_context_patience_ms(worker->context) / PROBE_MS;
@@ -217,7 +227,8 @@ static unsigned looks_needed(const tmsg_worker_t *worker)
     return looks < PROBE_LOOKS ? PROBE_LOOKS : looks;
 }
 
-/* The next endpoint that lives on shared memory through it, from *i on. */
+/* Returns the next live endpoint that uses shared memory through this UCX
+ * worker, from *i on. */
 static tmsg_endpoint_t *next_live(const tmsg_ucx_t *ucx, uint32_t *i)
 {
     tmsg_endpoint_t *endpoint = tmsg_endpoint_next(ucx->worker, ucx, i);
@@ -229,7 +240,8 @@ static tmsg_endpoint_t *next_live(const tmsg_ucx_t *ucx, uint32_t *i)
     return endpoint;
 }
 
-/* Nobody comes by their blobs any more: the address in them is ours. */
+/* Ends the listeners whose blobs hold this UCX worker's address: nobody can
+ * come by these blobs any more. */
 static void end_listeners(tmsg_ucx_t *ucx, const char *why)
 {
     tmsg_listener_t *listener = ucx->worker->listeners;
@@ -246,8 +258,8 @@ static void end_listeners(tmsg_ucx_t *ucx, const char *why)
     }
 }
 
-/* Whoever is on it would wait in silence. Who comes back by itself is not told:
- * its session would be over. */
+/* Ends the endpoints that a blocked queue would leave waiting in silence. A
+ * peer that comes back by itself is not told: its session would be over. */
 static void end_blocked(tmsg_ucx_t *ucx)
 {
     static const char why[] =
@@ -276,8 +288,9 @@ static bool has_listener(const tmsg_ucx_t *ucx)
     return listener != NULL;
 }
 
-/* Whether the queue is known to be read, or has not been for long enough. */
-static bool judge(tmsg_ucx_t *ucx)
+/* Returns whether the probing is over: the queue is known to be read, or was
+ * not read for long enough. */
+static bool judge_probe(tmsg_ucx_t *ucx)
 {
     tmsg_probe_t *probe = ucx->probe;
     bool passed = probe->passed && !probe->fresh;
@@ -294,7 +307,7 @@ static bool judge(tmsg_ucx_t *ucx)
     return true;
 }
 
-/* True: there is nothing more to find out. */
+/* Makes one look for the probe. True: there is nothing more to find out. */
 static bool probe_is_over(tmsg_ucx_t *ucx)
 {
     uint32_t first = 0;
@@ -310,14 +323,14 @@ static bool probe_is_over(tmsg_ucx_t *ucx)
         }
         return status != TMSG_OK;
     }
-    post(ucx->probe, ucx);
+    post_probe(ucx->probe, ucx);
     tmsg_ucx_progress(ucx->probe->ucx);
     tmsg_worker_drain(ucx);
-    return judge(ucx);
+    return judge_probe(ucx);
 }
 
-/* Whether it has something to report. */
-static bool owes(const tmsg_ucx_t *ucx)
+/* Returns whether UCX has an operation to report. */
+static bool ucx_owes_report(const tmsg_ucx_t *ucx)
 {
     const tmsg_endpoint_t *endpoint;
     uint32_t i = 0;
@@ -328,8 +341,9 @@ static bool owes(const tmsg_ucx_t *ucx)
     return endpoint != NULL;
 }
 
-/* Whether all that use it have ended, and wait for UCX to report. A blob that
- * others may come by is given up only for what UCX owes us. */
+/* Returns whether all endpoints that use the UCX worker have ended and wait for
+ * UCX to report. If others may come by a blob, it is given up only for what UCX
+ * has yet to report. */
 static bool is_deserted(const tmsg_ucx_t *ucx)
 {
     const tmsg_endpoint_t *endpoint;
@@ -340,21 +354,22 @@ static bool is_deserted(const tmsg_ucx_t *ucx)
             return false;
         }
     }
-    return owes(ucx) || !has_listener(ucx);
+    return ucx_owes_report(ucx) || !has_listener(ucx);
 }
 
-/* Up to 1.16 UCX reports nothing more of an endpoint whose shared-memory queue
- * was full when its peer died. Without its worker nothing is read any more.
- * Not while a thread has a message of it in hand, which asks the application
- * for memory. False: there is more to find out. */
-static bool give_up(tmsg_ucx_t *ucx)
+/* Gives up a UCX worker. Up to 1.16, UCX reports nothing more about an endpoint
+ * whose shared-memory queue was full when its peer died. Once the UCX worker is
+ * closed, nothing is read any more. It is not closed while a thread that asks
+ * the application for memory has a message of it in hand. False: there is more
+ * to find out. */
+static bool give_up_ucx(tmsg_ucx_t *ucx)
 {
     tmsg_worker_t *worker = ucx->worker;
     tmsg_endpoint_t *endpoint;
     uint32_t i = 0;
 
     if (!is_deserted(ucx)) {
-        return true; /* until the next one ends */
+        return true; /* until the next endpoint ends */
     }
     if (worker->fetching || !tmsg_linger_over(ucx) || !tmsg_worker_drain(ucx)) {
         return false;
@@ -363,8 +378,8 @@ static bool give_up(tmsg_ucx_t *ucx)
         return true;
     }
     end_listeners(ucx, "UCX does not report the end of a peer");
-    ucx->owes = owes(ucx);
-    close_ucx(worker, ucx);
+    ucx->owes = ucx_owes_report(ucx);
+    close_retired_ucx(worker, ucx);
     while ((endpoint = tmsg_endpoint_next(worker, ucx, &i)) != NULL) {
         endpoint->ucx = NULL;
         tmsg_ops_forsake(endpoint);
@@ -372,12 +387,12 @@ static bool give_up(tmsg_ucx_t *ucx)
     return true;
 }
 
-static void watch(tmsg_timer_t *timer)
+static void watch_ucx(tmsg_timer_t *timer)
 {
     tmsg_ucx_t *ucx = TMSG_CONTAINER_OF(timer, tmsg_ucx_t, watch);
 
     if (!ucx->suspect) {
-        if (!give_up(ucx)) {
+        if (!give_up_ucx(ucx)) {
             tmsg_ucx_watch(ucx);
         }
         return;
@@ -393,7 +408,7 @@ static void watch(tmsg_timer_t *timer)
 void tmsg_ucx_watch(tmsg_ucx_t *ucx)
 {
     if (ucx->watch.deadline_ns == 0) {
-        ucx->watch.expired = watch;
+        ucx->watch.expired = watch_ucx;
         tmsg_loop_set_timer(&ucx->worker->loop, &ucx->watch, GIVE_UP_MS);
     }
 }
@@ -402,7 +417,7 @@ void tmsg_ucx_retire(tmsg_ucx_t *ucx)
 {
     if (!ucx->suspect) {
         ucx->suspect = true;
-        ucx->watch.expired = watch;
+        ucx->watch.expired = watch_ucx;
         tmsg_loop_set_timer(&ucx->worker->loop, &ucx->watch, PROBE_MS);
     } else if (ucx->probe != NULL) {
         begin_again(ucx->probe);
@@ -411,7 +426,8 @@ void tmsg_ucx_retire(tmsg_ucx_t *ucx)
     ucx->worker->has_retired = true;
 }
 
-/* One that is behind a blob is the only one without as long as it is there. */
+/* Does not retire a UCX worker whose address is in a blob: it stays the only
+ * one without shared memory as long as the blob is there. */
 void tmsg_ucx_supersede(tmsg_ucx_t *ucx)
 {
     if (!has_listener(ucx)) {
@@ -429,7 +445,7 @@ void tmsg_worker_close_retired(tmsg_worker_t *worker)
         next = ucx->next;
         if (ucx->retired && ucx->users == 0 && tmsg_linger_over(ucx)) {
             tmsg_worker_drain(ucx);
-            close_ucx(worker, ucx);
+            close_retired_ucx(worker, ucx);
         } else {
             worker->has_retired |= ucx->retired;
         }

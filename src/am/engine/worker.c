@@ -36,7 +36,8 @@
 
 #define SPIN_US_DEFAULT 50
 
-#define DRAIN_NS 5000000000ULL /* for UCX to report, when a worker ends */
+/* UCX has this long to report when a worker ends. */
+#define DRAIN_NS 5000000000ULL
 
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_WORKER_PARAM_FLAGS | TMSG_WORKER_PARAM_HANDLER |          \
@@ -87,8 +88,8 @@ static tmsg_status_t check_device_allocator(const tmsg_worker_params_t *params)
     return TMSG_OK;
 }
 
-static tmsg_status_t read_params(const tmsg_worker_params_t *params,
-                                 tmsg_worker_t *worker)
+static tmsg_status_t read_worker_params(const tmsg_worker_params_t *params,
+                                        tmsg_worker_t *worker)
 {
     tmsg_status_t status;
 
@@ -144,7 +145,7 @@ static tmsg_status_t read_params(const tmsg_worker_params_t *params,
     return check_device_allocator(params);
 }
 
-static tmsg_status_t start_thread(tmsg_worker_t *worker)
+static tmsg_status_t start_worker_thread(tmsg_worker_t *worker)
 {
     sigset_t all, before;
     int error;
@@ -190,14 +191,14 @@ static void init_lock(tmsg_worker_t *worker)
     pthread_condattr_destroy(&attr);
 }
 
-static tmsg_status_t configure(const tmsg_worker_params_t *params,
-                               tmsg_worker_t *worker)
+static tmsg_status_t configure_worker(const tmsg_worker_params_t *params,
+                                      tmsg_worker_t *worker)
 {
     worker->queue_depth = QUEUE_DEPTH_DEFAULT;
     worker->channels = TMSG_CHANNELS_DEFAULT;
     worker->patience.spin_ns = SPIN_US_DEFAULT * 1000ULL;
     worker->send_queue = tmsg_queue_usual;
-    return params == NULL ? TMSG_OK : read_params(params, worker);
+    return params == NULL ? TMSG_OK : read_worker_params(params, worker);
 }
 
 tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
@@ -216,7 +217,7 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
     }
     status = tmsg_forked_check();
     if (status == TMSG_OK) {
-        status = configure(params, worker);
+        status = configure_worker(params, worker);
     }
     if (status != TMSG_OK) {
         goto err_free;
@@ -244,7 +245,7 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
     worker->context = context;
     tmsg_context_hold(context);
     init_lock(worker);
-    status = start_thread(worker);
+    status = start_worker_thread(worker);
     if (status != TMSG_OK) {
         goto err_drop;
     }
@@ -321,10 +322,11 @@ static void end_all(tmsg_worker_t *worker)
     }
 }
 
-/* Borrowed memory is free only when UCX has reported every operation. Where it
- * never does, its worker is left behind on purpose: destroying it could write
- * into memory that is given back. */
-static bool drain(tmsg_worker_t *worker)
+/* Waits until UCX has reported every operation: only then is borrowed memory
+ * free. If UCX never reports, its worker is left behind on purpose: destroying
+ * it could write into memory that was given back. False: UCX has not reported
+ * all. Lock held. */
+static bool await_reports(tmsg_worker_t *worker)
 {
     uint64_t deadline = tmsg_now_ns() + DRAIN_NS;
 
@@ -337,7 +339,7 @@ static bool drain(tmsg_worker_t *worker)
     return true;
 }
 
-/* Nobody is left to do them. */
+/* Drops the chores that nobody is left to do. */
 static void drop_chores(tmsg_worker_t *worker)
 {
     while (worker->chores.count > 0) {
@@ -353,7 +355,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
     tmsg_worker_lock(worker);
     worker->doomed = false; /* what is still due is the end of operations */
     end_all(worker);
-    drained = drain(worker);
+    drained = await_reports(worker);
     if (!drained) {
         tmsg_log(TMSG_LOG_ERROR, "UCX or a device's driver does not report all "
                                  "its operations; memory is left behind");
@@ -373,7 +375,8 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
         tmsg_probe_close(ucx);
         if (drained) {
             tmsg_worker_drain(ucx);
-            tmsg_loop_clear_timer(&worker->loop, &ucx->linger); /* set anew */
+            tmsg_loop_clear_timer(&worker->loop,
+                                  &ucx->linger); /* the drain may set it anew */
             tmsg_loop_clear_timer(&worker->loop, &ucx->watch);
             tmsg_ucx_close(ucx);
         } else {
@@ -409,7 +412,7 @@ void tmsg_worker_destroy(tmsg_worker_t *worker)
     tmsg_worker_changed(worker);
     if (worker->doomed) {
         tmsg_worker_unlock(worker);
-        return; /* the last call to leave finishes it */
+        return; /* the last call that leaves finishes it */
     }
     tmsg_worker_unlock(worker);
     if (worker->flags & TMSG_WORKER_THREAD) {
