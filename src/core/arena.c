@@ -15,7 +15,7 @@ struct tmsg_arena_chunk {
     alignas(8) unsigned char bytes[];
 };
 
-/* Chunks double what there is, within bounds. */
+/* Makes a chunk that doubles the memory of the arena, within bounds. */
 static tmsg_arena_chunk_t *chunk_create(size_t at_least, size_t so_far)
 {
     size_t size = so_far < CHUNK_MIN ? CHUNK_MIN : so_far;
@@ -36,9 +36,9 @@ static tmsg_arena_chunk_t *chunk_create(size_t at_least, size_t so_far)
 
 size_t tmsg_arena_size(size_t bytes) { return (bytes + 7) & ~(size_t)7; }
 
-/* The first chunk from the current one on that has so much room, a new one
- * behind all others, or NULL. */
-static tmsg_arena_chunk_t *find(tmsg_arena_t *arena, size_t bytes)
+/* Returns the first chunk, from the current one on, that has room for `bytes`.
+ * If there is none, a new chunk is made behind all others. NULL: no memory. */
+static tmsg_arena_chunk_t *find_chunk(tmsg_arena_t *arena, size_t bytes)
 {
     tmsg_arena_chunk_t **link =
         arena->current == NULL ? &arena->chunks : &arena->current;
@@ -63,7 +63,7 @@ void *tmsg_arena_alloc(tmsg_arena_t *arena, size_t bytes)
     }
     bytes = tmsg_arena_size(bytes);
     if (chunk == NULL || chunk->size - chunk->used < bytes) {
-        chunk = find(arena, bytes);
+        chunk = find_chunk(arena, bytes);
         if (chunk == NULL) {
             return NULL;
         }

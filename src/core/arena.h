@@ -7,7 +7,8 @@
 
 typedef struct tmsg_arena_chunk tmsg_arena_chunk_t;
 
-/* An arena. All zero bits: it is empty. Memory that it gave never moves. */
+/* Gives memory that is freed together and never moves. All zero bits: the arena
+ * is empty. */
 typedef struct {
     tmsg_arena_chunk_t *chunks;  /* in the order in which they are filled */
     tmsg_arena_chunk_t *current; /* chunks before this one get nothing more */

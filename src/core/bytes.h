@@ -10,8 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Where the width is known, each is one load or store. For single bytes,
- * compilers write long code when two numbers lie side by side. */
+/* These functions are one load or store each where the width is known. For
+ * single bytes, compilers write long code when two numbers lie side by side. */
 
 /* Writes the low `width` bytes of value, lowest first. Returns the address
  * behind them. */

@@ -33,7 +33,7 @@ static const struct {
 
 #define NAMED_COUNT (sizeof(named) / sizeof(named[0]))
 
-static size_t find(int32_t type)
+static size_t find_device_type(int32_t type)
 {
     size_t i = 0;
 
@@ -45,14 +45,14 @@ static size_t find(int32_t type)
 
 const char *tmsg_device_type_name(int32_t type)
 {
-    size_t i = find(type);
+    size_t i = find_device_type(type);
 
     return i < NAMED_COUNT ? named[i].name : NULL;
 }
 
 bool tmsg_device_has_addresses(int32_t type)
 {
-    size_t i = find(type);
+    size_t i = find_device_type(type);
 
     return i < NAMED_COUNT && named[i].has_addresses;
 }
@@ -71,7 +71,7 @@ const char *tmsg_device_format(tmsg_device_t device, char *name,
     return name;
 }
 
-/* ":7" after the name, or nothing. */
+/* Parses what follows a device's name: ":7", or nothing. */
 static bool parse_id(const char *text, int32_t *id_p)
 {
     unsigned long id;

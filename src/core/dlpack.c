@@ -38,8 +38,8 @@ static tmsg_status_t check_offset(const tmsg_dl_tensor_t *dl)
     return TMSG_OK;
 }
 
-static tmsg_status_t describe(const tmsg_dl_tensor_t *dl,
-                              tmsg_tensor_t *tensor_p)
+static tmsg_status_t describe_managed(const tmsg_dl_tensor_t *dl,
+                                      tmsg_tensor_t *tensor_p)
 {
     tmsg_tensor_t tensor = {dl->data, dl->device, dl->dtype,
                             dl->ndim, dl->shape,  dl->strides};
@@ -77,7 +77,7 @@ static tmsg_status_t check_flags(const struct DLManagedTensorVersioned *managed)
     return TMSG_OK;
 }
 
-static tmsg_status_t given(const void *managed)
+static tmsg_status_t check_managed(const void *managed)
 {
     return managed != NULL
                ? TMSG_OK
@@ -88,16 +88,17 @@ static tmsg_status_t given(const void *managed)
 tmsg_status_t tmsg_tensor_from_dlpack(const struct DLManagedTensor *managed,
                                       tmsg_tensor_t *tensor_p)
 {
-    tmsg_status_t status = given(managed);
+    tmsg_status_t status = check_managed(managed);
 
-    return status == TMSG_OK ? describe(&managed->dl_tensor, tensor_p) : status;
+    return status == TMSG_OK ? describe_managed(&managed->dl_tensor, tensor_p)
+                             : status;
 }
 
 tmsg_status_t tmsg_tensor_from_dlpack_versioned(
     const struct DLManagedTensorVersioned *managed, tmsg_tensor_t *tensor_p,
     uint64_t *flags_p)
 {
-    tmsg_status_t status = given(managed);
+    tmsg_status_t status = check_managed(managed);
 
     if (status != TMSG_OK) {
         return status;
@@ -110,7 +111,7 @@ tmsg_status_t tmsg_tensor_from_dlpack_versioned(
     }
     status = check_flags(managed);
     if (status == TMSG_OK) {
-        status = describe(&managed->dl_tensor, tensor_p);
+        status = describe_managed(&managed->dl_tensor, tensor_p);
     }
     if (status == TMSG_OK && flags_p != NULL) {
         *flags_p = managed->flags;
@@ -144,8 +145,9 @@ bool tmsg_map_entry_is_read_only(const tmsg_map_entry_t *entry)
            (managed->flags & TMSG_DLPACK_READ_ONLY);
 }
 
-/* Names the tensor that could not be described. */
-static tmsg_status_t blame(tmsg_status_t status, const char *name)
+/* Puts the name in front of the error of a tensor that could not be
+ * described. */
+static tmsg_status_t put_name_in_front(tmsg_status_t status, const char *name)
 {
     return name == NULL
                ? status
@@ -154,10 +156,12 @@ static tmsg_status_t blame(tmsg_status_t status, const char *name)
                                 tmsg_error_message());
 }
 
-/* Adds it if `status`, of describing it, is fine; else lets it go. */
-static tmsg_status_t add(tmsg_map_t *map, const char *name,
-                         tmsg_status_t status, const tmsg_tensor_t *tensor,
-                         tmsg_release_fn release, void *managed)
+/* Adds a managed tensor if `status`, of describing it, is TMSG_OK. Otherwise,
+ * or if it cannot be added, the tensor is released. */
+static tmsg_status_t add_managed(tmsg_map_t *map, const char *name,
+                                 tmsg_status_t status,
+                                 const tmsg_tensor_t *tensor,
+                                 tmsg_release_fn release, void *managed)
 {
     const tmsg_map_add_params_t params = {
         .field_mask = TMSG_MAP_ADD_PARAM_RELEASE,
@@ -166,12 +170,12 @@ static tmsg_status_t add(tmsg_map_t *map, const char *name,
     };
 
     status = status == TMSG_OK ? tmsg_map_add(map, name, tensor, &params)
-                               : blame(status, name);
+                               : put_name_in_front(status, name);
     if (status != TMSG_OK) {
         char why[TMSG_ERROR_BYTES];
 
         strcpy(why, tmsg_error_message());
-        release(managed); /* which may leave words of its own */
+        release(managed); /* may set an error message of its own */
         tmsg_error_set(status, "%s", why);
     }
     return status;
@@ -183,7 +187,7 @@ tmsg_status_t tmsg_map_add_dlpack(tmsg_map_t *map, const char *name,
     tmsg_tensor_t tensor = {0};
     tmsg_status_t status = tmsg_tensor_from_dlpack(managed, &tensor);
 
-    return add(map, name, status, &tensor, release_plain, managed);
+    return add_managed(map, name, status, &tensor, release_plain, managed);
 }
 
 tmsg_status_t
@@ -194,10 +198,11 @@ tmsg_map_add_dlpack_versioned(tmsg_map_t *map, const char *name,
     tmsg_status_t status =
         tmsg_tensor_from_dlpack_versioned(managed, &tensor, NULL);
 
-    return add(map, name, status, &tensor, release_versioned, managed);
+    return add_managed(map, name, status, &tensor, release_versioned, managed);
 }
 
-/* One that we have made, with its shape and strides behind it. */
+/* Holds a managed tensor that this library has made. Its shape and strides are
+ * at its end. */
 typedef struct {
     union {
         struct DLManagedTensor plain;
@@ -208,7 +213,7 @@ typedef struct {
     int64_t extents[];
 } made_t;
 
-static void end(made_t *made)
+static void end_managed(made_t *made)
 {
     if (made->release != NULL) {
         made->release(made->release_arg);
@@ -218,15 +223,16 @@ static void end(made_t *made)
 
 static void delete_plain(struct DLManagedTensor *self)
 {
-    end(self->manager_ctx);
+    end_managed(self->manager_ctx);
 }
 
 static void delete_versioned(struct DLManagedTensorVersioned *self)
 {
-    end(self->manager_ctx);
+    end_managed(self->manager_ctx);
 }
 
-/* Strides for those who leave none out. Without elements they may be any. */
+/* Writes strides for a reader that expects them. If the tensor has no elements,
+ * the strides may be any. */
 static void put_strides(const tmsg_tensor_t *tensor, int64_t *strides)
 {
     uint64_t step = 1;
@@ -238,7 +244,7 @@ static void put_strides(const tmsg_tensor_t *tensor, int64_t *strides)
     }
 }
 
-/* What is to be given out. */
+/* Describes the tensor that is to be given out. */
 typedef struct {
     tmsg_tensor_t tensor;
     uint64_t bytes;
@@ -247,8 +253,8 @@ typedef struct {
     void *release_arg;
 } source_t;
 
-/* With all but `managed`. */
-static made_t *make(const source_t *source, tmsg_dl_tensor_t *dl_p)
+/* Makes all of a managed tensor but `managed`. */
+static made_t *alloc_managed(const source_t *source, tmsg_dl_tensor_t *dl_p)
 {
     const tmsg_tensor_t *tensor = &source->tensor;
     size_t ndim = (size_t)tensor->ndim;
@@ -284,7 +290,7 @@ static tmsg_status_t make_plain(const source_t *source,
                               "it is read-only, which DLManagedTensor cannot "
                               "say; DLManagedTensorVersioned can");
     }
-    made = make(source, &dl);
+    made = alloc_managed(source, &dl);
     if (made == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
@@ -297,7 +303,7 @@ static tmsg_status_t make_versioned(const source_t *source,
                                     struct DLManagedTensorVersioned **managed_p)
 {
     tmsg_dl_tensor_t dl;
-    made_t *made = make(source, &dl);
+    made_t *made = alloc_managed(source, &dl);
 
     if (made == NULL) {
         return TMSG_ERR_NO_MEMORY;
@@ -309,8 +315,8 @@ static tmsg_status_t make_versioned(const source_t *source,
     return TMSG_OK;
 }
 
-static tmsg_status_t read_params(const tmsg_dlpack_params_t *params,
-                                 source_t *source)
+static tmsg_status_t read_dlpack_params(const tmsg_dlpack_params_t *params,
+                                        source_t *source)
 {
     if (params->field_mask & ~PARAMS_KNOWN) {
         return tmsg_params_unknown("dlpack",
@@ -345,8 +351,9 @@ static tmsg_status_t source_of_tensor(const tmsg_tensor_t *tensor,
     if (status == TMSG_OK) {
         source->tensor = *tensor;
     }
-    return status == TMSG_OK && params != NULL ? read_params(params, source)
-                                               : status;
+    return status == TMSG_OK && params != NULL
+               ? read_dlpack_params(params, source)
+               : status;
 }
 
 tmsg_status_t tmsg_tensor_to_dlpack(const tmsg_tensor_t *tensor,
@@ -370,7 +377,7 @@ tmsg_tensor_to_dlpack_versioned(const tmsg_tensor_t *tensor,
     return status == TMSG_OK ? make_versioned(&source, managed_p) : status;
 }
 
-static void let_go(void *arg)
+static void release_map(void *arg)
 {
     const tmsg_map_t *map = arg;
 
@@ -396,20 +403,21 @@ static tmsg_status_t source_of_map(const tmsg_map_t *map, const char *name,
     if (tmsg_map_entry_is_read_only(entry)) {
         source->flags = TMSG_DLPACK_READ_ONLY;
     }
-    source->release = let_go;
+    source->release = release_map;
     source->release_arg = (void *)(uintptr_t)map;
     return TMSG_OK;
 }
 
-/* The map is held by what was made, or not at all. */
-static tmsg_status_t hold(const tmsg_map_t *map, const char *name,
-                          tmsg_status_t status)
+/* Holds the map for what was made. If nothing was made, the map is not held and
+ * the error gets the name. */
+static tmsg_status_t hold_map(const tmsg_map_t *map, const char *name,
+                              tmsg_status_t status)
 {
     if (status == TMSG_OK) {
         tmsg_map_hold(map);
         return TMSG_OK;
     }
-    return blame(status, name);
+    return put_name_in_front(status, name);
 }
 
 tmsg_status_t tmsg_map_to_dlpack(const tmsg_map_t *map, const char *name,
@@ -418,8 +426,9 @@ tmsg_status_t tmsg_map_to_dlpack(const tmsg_map_t *map, const char *name,
     source_t source = {.flags = 0};
     tmsg_status_t status = source_of_map(map, name, managed_p, &source);
 
-    return status == TMSG_OK ? hold(map, name, make_plain(&source, managed_p))
-                             : status;
+    return status == TMSG_OK
+               ? hold_map(map, name, make_plain(&source, managed_p))
+               : status;
 }
 
 tmsg_status_t
@@ -430,6 +439,6 @@ tmsg_map_to_dlpack_versioned(const tmsg_map_t *map, const char *name,
     tmsg_status_t status = source_of_map(map, name, managed_p, &source);
 
     return status == TMSG_OK
-               ? hold(map, name, make_versioned(&source, managed_p))
+               ? hold_map(map, name, make_versioned(&source, managed_p))
                : status;
 }

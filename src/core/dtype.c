@@ -15,8 +15,8 @@ typedef struct {
     uint8_t bits;
 } named_t;
 
-/* Every scalar type there is, under the name it has in numpy or ml_dtypes;
- * beside them "opaque" and its bits. */
+/* Lists every scalar type that DLPack has, under its name in numpy or
+ * ml_dtypes. "opaque" and its bits are not in the table. */
 static const named_t named[] = {
     {"int1", TMSG_DTYPE_INT, 1},
     {"int2", TMSG_DTYPE_INT, 2},
@@ -57,7 +57,7 @@ static const named_t named[] = {
 
 #define OPAQUE "opaque"
 
-static const named_t *find(tmsg_dtype_t dtype)
+static const named_t *find_dtype(tmsg_dtype_t dtype)
 {
     for (size_t i = 0; i < NAMED_COUNT; i++) {
         if (named[i].code == dtype.code && named[i].bits == dtype.bits) {
@@ -67,8 +67,9 @@ static const named_t *find(tmsg_dtype_t dtype)
     return NULL;
 }
 
-/* The common ones without a search, for this is asked of every tensor. */
-static bool exists(tmsg_dtype_t dtype)
+/* Returns whether a dtype exists. The common ones need no search: this is asked
+ * of every tensor. */
+static bool dtype_exists(tmsg_dtype_t dtype)
 {
     switch (dtype.code) {
     case TMSG_DTYPE_INT:
@@ -81,7 +82,7 @@ static bool exists(tmsg_dtype_t dtype)
     case TMSG_DTYPE_OPAQUE:
         return dtype.bits > 0 && dtype.bits % 8 == 0;
     default:
-        return find(dtype) != NULL;
+        return find_dtype(dtype) != NULL;
     }
 }
 
@@ -90,7 +91,7 @@ tmsg_status_t tmsg_dtype_check(tmsg_dtype_t dtype)
     if (dtype.lanes == 0) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED, "dtype has 0 lanes");
     }
-    if (!exists(dtype)) {
+    if (!dtype_exists(dtype)) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                               "unknown dtype (code %u, bits %u)", dtype.code,
                               dtype.bits);
@@ -100,12 +101,12 @@ tmsg_status_t tmsg_dtype_check(tmsg_dtype_t dtype)
 
 const char *tmsg_dtype_format(tmsg_dtype_t dtype, char *name, size_t name_bytes)
 {
-    const named_t *known = find(dtype);
+    const named_t *known = find_dtype(dtype);
     int used;
 
     if (known != NULL) {
         used = snprintf(name, name_bytes, "%s", known->name);
-    } else if (dtype.code == TMSG_DTYPE_OPAQUE && exists(dtype)) {
+    } else if (dtype.code == TMSG_DTYPE_OPAQUE && dtype_exists(dtype)) {
         used = snprintf(name, name_bytes, OPAQUE "%u", dtype.bits);
     } else {
         used =
@@ -117,7 +118,7 @@ const char *tmsg_dtype_format(tmsg_dtype_t dtype, char *name, size_t name_bytes)
     return name;
 }
 
-/* "x4" after the name, or nothing. */
+/* Parses what follows a dtype's name: "x4", or nothing. */
 static bool parse_lanes(const char *text, uint16_t *lanes_p)
 {
     char *end;
@@ -135,7 +136,7 @@ static bool parse_lanes(const char *text, uint16_t *lanes_p)
     return *end == '\0' && lanes <= UINT16_MAX;
 }
 
-/* "opaque24", lanes behind it. */
+/* Parses "opaque24", with lanes behind it or without. */
 static bool parse_opaque(const char *name, tmsg_dtype_t *dtype_p)
 {
     const char *digits = name + strlen(OPAQUE);
@@ -149,7 +150,8 @@ static bool parse_opaque(const char *name, tmsg_dtype_t *dtype_p)
     }
     bits = strtoul(digits, &end, 10);
     dtype.bits = (uint8_t)bits;
-    if (bits > UINT8_MAX || !exists(dtype) || !parse_lanes(end, &dtype.lanes)) {
+    if (bits > UINT8_MAX || !dtype_exists(dtype) ||
+        !parse_lanes(end, &dtype.lanes)) {
         return false;
     }
     *dtype_p = dtype;

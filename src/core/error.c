@@ -13,8 +13,8 @@ static _Thread_local char message[TMSG_ERROR_BYTES];
 
 const char *tmsg_error_message(void) { return message; }
 
-/* A text that was to have so many bytes. */
-static void say(char *text, size_t length)
+/* Makes a text the message. `length` is the length that it was to have. */
+static void set_message(char *text, size_t length)
 {
     if (length >= TMSG_ERROR_BYTES) {
         strcpy(text + TMSG_ERROR_BYTES - 4, "...");
@@ -31,7 +31,7 @@ static void format_message(const char *format, va_list args)
     if (length < 0) {
         strcpy(message, "(no message)");
     } else {
-        say(text, (size_t)length);
+        set_message(text, (size_t)length);
     }
 }
 
@@ -58,11 +58,11 @@ tmsg_status_t tmsg_error_join(tmsg_status_t status, const char *const *texts,
         length += bytes;
     }
     text[length < sizeof(text) ? length : sizeof(text) - 1] = '\0';
-    say(text, length);
+    set_message(text, length);
     return status;
 }
 
-/* Behind the message so far. */
+/* Adds to the message that there are no more descriptors. */
 static tmsg_status_t no_descriptor(int error)
 {
     struct rlimit limit = {0, 0};
@@ -103,7 +103,7 @@ tmsg_error_name_t tmsg_error_name(const char *name, size_t name_bytes)
     if (bytes > TMSG_ERROR_NAME_BYTES) {
         bytes = TMSG_ERROR_NAME_BYTES;
         while (bytes > 0 && ((unsigned char)name[bytes] & 0xc0) == 0x80) {
-            bytes--; /* the inside of a character */
+            bytes--; /* goes back to the begin of the character */
         }
         strcpy(shown.text + bytes, "...");
     }

@@ -17,13 +17,13 @@
 tmsg_status_t tmsg_error_set(tmsg_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* As tmsg_error_set(), with `count` texts one behind the other. It costs a
- * tenth of that, for messages that a polling caller gets again and again. */
+/* Works as tmsg_error_set(), with `count` texts one behind the other. It costs
+ * a tenth of that, for messages that a polling caller gets again and again. */
 tmsg_status_t tmsg_error_join(tmsg_status_t status, const char *const *texts,
                               size_t count);
 
-/* As tmsg_error_set(), with the text of errno behind it: "bind /run/x: No such
- * file". If descriptors have run out, the status is LIMIT_EXCEEDED and the
+/* Works as tmsg_error_set(), with the text of errno behind it: "bind /run/x: No
+ * such file". If descriptors have run out, the status is LIMIT_EXCEEDED and the
  * message names the limit. */
 tmsg_status_t tmsg_error_errno(tmsg_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

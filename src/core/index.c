@@ -10,7 +10,8 @@
 
 #include "core/error.h"
 
-#define LINEAR_MAX 8 /* up to here comparing beats hashing */
+/* Comparing beats hashing up to this many names. */
+#define LINEAR_MAX 8
 
 typedef struct {
     const char *name;
@@ -22,13 +23,13 @@ static unsigned char secret[crypto_shorthash_KEYBYTES];
 
 static void make_secret(void)
 {
-    /* Without entropy the names still hash, only predictably. */
+    /* Without entropy the names still hash, but predictably. */
     ssize_t got = getrandom(secret, sizeof(secret), GRND_NONBLOCK);
 
     (void)got;
 }
 
-static uint32_t hash(const char *name, size_t name_bytes)
+static uint32_t hash_name(const char *name, size_t name_bytes)
 {
     uint32_t value;
     unsigned char out[crypto_shorthash_BYTES];
@@ -44,7 +45,8 @@ static const item_t *item_at(const tmsg_names_t *names, size_t position)
                             position * names->stride);
 }
 
-/* Eight letters at a time: names of one length, in a map, differ soon. */
+/* Compares eight letters at a time: names of one length in a map soon
+ * differ. */
 static inline bool same_text(const char *a, const char *b, size_t bytes)
 {
     uint64_t word[2];
@@ -67,13 +69,14 @@ static inline bool same_text(const char *a, const char *b, size_t bytes)
     return word[0] == word[1];
 }
 
-static bool same(const item_t *item, const char *name, size_t name_bytes)
+static bool is_same_name(const item_t *item, const char *name,
+                         size_t name_bytes)
 {
     return item->name_bytes == name_bytes &&
            same_text(item->name, name, name_bytes);
 }
 
-static void insert(tmsg_index_t *index, tmsg_index_slot_t slot)
+static void insert_slot(tmsg_index_t *index, tmsg_index_slot_t slot)
 {
     size_t at = slot.hash & index->mask;
 
@@ -88,8 +91,9 @@ static void insert_item(tmsg_index_t *index, const tmsg_names_t *names,
 {
     const item_t *item = item_at(names, position);
 
-    insert(index, (tmsg_index_slot_t){(uint32_t)(position + 1),
-                                      hash(item->name, item->name_bytes)});
+    insert_slot(index,
+                (tmsg_index_slot_t){(uint32_t)(position + 1),
+                                    hash_name(item->name, item->name_bytes)});
 }
 
 static size_t look_through(const tmsg_names_t *names, const char *name,
@@ -98,7 +102,8 @@ static size_t look_through(const tmsg_names_t *names, const char *name,
     const char *item = names->items;
 
     for (size_t i = 0; i < names->count; i++, item += names->stride) {
-        if (same((const item_t *)(const void *)item, name, name_bytes)) {
+        if (is_same_name((const item_t *)(const void *)item, name,
+                         name_bytes)) {
             return i;
         }
     }
@@ -115,11 +120,11 @@ size_t tmsg_index_find(const tmsg_index_t *index, const tmsg_names_t *names,
     if (names->count <= LINEAR_MAX) {
         return look_through(names, name, name_bytes);
     }
-    wanted = hash(name, name_bytes);
+    wanted = hash_name(name, name_bytes);
     at = wanted & index->mask;
     while ((slot = &index->slots[at])->place != 0) {
         if (slot->hash == wanted &&
-            same(item_at(names, slot->place - 1), name, name_bytes)) {
+            is_same_name(item_at(names, slot->place - 1), name, name_bytes)) {
             return slot->place - 1;
         }
         at = (at + 1) & index->mask;
@@ -127,7 +132,7 @@ size_t tmsg_index_find(const tmsg_index_t *index, const tmsg_names_t *names,
     return TMSG_INDEX_NONE;
 }
 
-static tmsg_status_t grow(tmsg_index_t *index, size_t size)
+static tmsg_status_t grow_index(tmsg_index_t *index, size_t size)
 {
     tmsg_index_t larger = {calloc(size, sizeof(*larger.slots)), size - 1};
 
@@ -137,7 +142,7 @@ static tmsg_status_t grow(tmsg_index_t *index, size_t size)
     pthread_once(&once, make_secret);
     for (size_t i = 0; index->slots != NULL && i <= index->mask; i++) {
         if (index->slots[i].place != 0) {
-            insert(&larger, index->slots[i]);
+            insert_slot(&larger, index->slots[i]);
         }
     }
     free(index->slots);
@@ -154,13 +159,13 @@ tmsg_status_t tmsg_index_add(tmsg_index_t *index, const tmsg_names_t *names)
     }
     if (names->count * 2 > size) {
         tmsg_status_t status =
-            grow(index, size == 0 ? 4 * (size_t)LINEAR_MAX : size * 2);
+            grow_index(index, size == 0 ? 4 * (size_t)LINEAR_MAX : size * 2);
 
         if (status != TMSG_OK) {
             return status;
         }
     }
-    if (names->count == LINEAR_MAX + 1) { /* what the slots say is stale */
+    if (names->count == LINEAR_MAX + 1) { /* the slots are stale */
         memset(index->slots, 0, (index->mask + 1) * sizeof(*index->slots));
         for (size_t i = 0; i < LINEAR_MAX; i++) {
             insert_item(index, names, i);
@@ -170,8 +175,9 @@ tmsg_status_t tmsg_index_add(tmsg_index_t *index, const tmsg_names_t *names)
     return TMSG_OK;
 }
 
-/* Frees a slot and moves up those behind it that may then not be found. */
-static void erase(tmsg_index_t *index, size_t at)
+/* Frees a slot, and moves up those behind it that could not be found
+ * otherwise. */
+static void erase_slot(tmsg_index_t *index, size_t at)
 {
     tmsg_index_slot_t *slots = index->slots;
     size_t next = (at + 1) & index->mask;
@@ -202,7 +208,7 @@ void tmsg_index_remove(tmsg_index_t *index, const tmsg_names_t *names,
             index->slots[i].place--;
         }
     }
-    erase(index, gone);
+    erase_slot(index, gone);
 }
 
 tmsg_status_t tmsg_index_copy(const tmsg_index_t *index, size_t count,

@@ -10,8 +10,8 @@
 
 #define TMSG_INDEX_NONE SIZE_MAX
 
-/* The array that an index looks into. Each item has `stride` bytes and begins
- * with a `const char *name` and a `size_t name_bytes`. */
+/* Describes the array that an index looks into. Each item has `stride` bytes
+ * and begins with a `const char *name` and a `size_t name_bytes`. */
 typedef struct {
     const void *items;
     size_t stride;
@@ -23,9 +23,9 @@ typedef struct {
     uint32_t hash;
 } tmsg_index_slot_t;
 
-/* A hash table of positions. All zero bits: it is empty. Short arrays are
- * searched without the table. A secret of the process keys the hash, so that a
- * peer cannot choose names that collide. */
+/* Maps names to positions by a hash table. All zero bits: it is empty. Short
+ * arrays are searched without the table. A secret of the process keys the hash,
+ * so that a peer cannot choose names that collide. */
 typedef struct {
     tmsg_index_slot_t *slots;
     size_t mask;

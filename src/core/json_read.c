@@ -41,14 +41,14 @@ uint64_t tmsg_json_read_number(tmsg_json_reader_t *reader, const cJSON *item,
     return (uint64_t)value;
 }
 
-/* As the index wants its names. */
+/* Holds a key of an object, as the index expects names. */
 typedef struct {
     const char *name;
     size_t name_bytes;
 } member_t;
 
-static tmsg_status_t check_keys(tmsg_json_reader_t *reader, const cJSON *object,
-                                member_t *members)
+static tmsg_status_t check_json_keys(tmsg_json_reader_t *reader,
+                                     const cJSON *object, member_t *members)
 {
     tmsg_names_t names = {members, sizeof(*members), 0};
     tmsg_index_t index = {0};
@@ -86,7 +86,7 @@ bool tmsg_json_check_object(tmsg_json_reader_t *reader, const cJSON *object)
     }
     members = calloc((size_t)cJSON_GetArraySize(object) + 1, sizeof(*members));
     status = members == NULL ? tmsg_error_memory(reader->what)
-                             : check_keys(reader, object, members);
+                             : check_json_keys(reader, object, members);
     free(members);
     if (reader->status == TMSG_OK) {
         reader->status = status;
@@ -105,13 +105,13 @@ const char *tmsg_json_find_nul(const char *text, size_t bytes)
         if (left >= strlen(nul) && memcmp(text, nul, strlen(nul)) == 0) {
             return text;
         }
-        text += left > 1 ? 2 : 1; /* what is escaped begins no escape */
+        text += left > 1 ? 2 : 1; /* an escaped character begins no escape */
     }
     return NULL;
 }
 
-/* The whole file with a NUL behind it, or NULL. */
-static char *load(tmsg_json_reader_t *reader)
+/* Returns the whole file with a NUL behind it, or NULL. */
+static char *load_json_file(tmsg_json_reader_t *reader)
 {
     char *text = malloc(FILE_BYTES_MOST + 1);
     FILE *file = text == NULL ? NULL : fopen(reader->source, "rbe");
@@ -182,7 +182,7 @@ cJSON *tmsg_json_parse(tmsg_json_reader_t *reader, const char *text)
 
 cJSON *tmsg_json_load(tmsg_json_reader_t *reader)
 {
-    char *text = load(reader);
+    char *text = load_json_file(reader);
     cJSON *root = text == NULL ? NULL : tmsg_json_parse(reader, text);
 
     free(text);

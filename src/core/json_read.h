@@ -15,7 +15,7 @@
 /* A double holds every integer up to here. */
 #define TMSG_JSON_EXACT_MOST (1LL << 53)
 
-/* A reader of one text. `status` is sticky: the first error stays. */
+/* Reads one text. `status` is sticky: the first error stays. */
 typedef struct {
     const char *what;   /* such as "the configuration file" */
     const char *source; /* its file name */

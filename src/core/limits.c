@@ -67,7 +67,7 @@ static uint64_t *field_of(tmsg_limits_t *limits, size_t i)
     return (uint64_t *)(void *)((char *)limits + fields[i].offset);
 }
 
-static tmsg_status_t check_mask(uint64_t mask)
+static tmsg_status_t check_limits_mask(uint64_t mask)
 {
     if (mask & ~KNOWN) {
         return tmsg_params_unknown("limits", mask & ~KNOWN);
@@ -75,8 +75,8 @@ static tmsg_status_t check_mask(uint64_t mask)
     return TMSG_OK;
 }
 
-/* An application of older headers has a shorter struct: only what the mask
- * names is touched. */
+/* An application built with older headers has a shorter struct: only the fields
+ * that the mask names are written. */
 tmsg_status_t tmsg_limits_default(tmsg_limits_t *limits_p)
 {
     tmsg_limits_t usual = tmsg_limits_usual();
@@ -85,7 +85,7 @@ tmsg_status_t tmsg_limits_default(tmsg_limits_t *limits_p)
     if (limits_p == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "limits is NULL");
     }
-    status = check_mask(limits_p->field_mask);
+    status = check_limits_mask(limits_p->field_mask);
     for (size_t i = 0; i < FIELDS && status == TMSG_OK; i++) {
         if (limits_p->field_mask & fields[i].bit) {
             *field_of(limits_p, i) = *field_of(&usual, i);
@@ -98,7 +98,7 @@ tmsg_status_t tmsg_limits_merge(const tmsg_limits_t *given,
                                 tmsg_limits_t *limits)
 {
     tmsg_limits_t merged = *limits;
-    tmsg_status_t status = check_mask(given->field_mask);
+    tmsg_status_t status = check_limits_mask(given->field_mask);
 
     if (status != TMSG_OK) {
         return status;

@@ -14,7 +14,7 @@ typedef struct tmsg_node {
     struct tmsg_node *previous;
 } tmsg_node_t;
 
-/* A list. All zero bits: it is empty. */
+/* Links nodes from `head` to `tail`. All zero bits: the list is empty. */
 typedef struct {
     tmsg_node_t *head;
     tmsg_node_t *tail;

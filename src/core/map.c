@@ -15,7 +15,7 @@
 
 tmsg_status_t tmsg_map_create(tmsg_map_t **map_p)
 {
-    /* Not calloc(), which goes past the thread's cache of free blocks. */
+    /* calloc() would go past the thread's cache of free blocks. */
     tmsg_map_t *map = malloc(sizeof(*map));
 
     if (map == NULL) {
@@ -44,18 +44,18 @@ static void release_all(tmsg_map_t *map)
     }
 }
 
-static tmsg_map_t *writable(const tmsg_map_t *map)
+static tmsg_map_t *writable_map(const tmsg_map_t *map)
 {
     return (tmsg_map_t *)(uintptr_t)map;
 }
 
 bool tmsg_map_unhold(const tmsg_map_t *map)
 {
-    return tmsg_refs_drop(&writable(map)->refs);
+    return tmsg_refs_drop(&writable_map(map)->refs);
 }
 
-/* Of a map without tensors. */
-static void reset(tmsg_map_t *map)
+/* Resets a map that has no tensors. */
+static void reset_map(tmsg_map_t *map)
 {
     if (map->layout != NULL) {
         tmsg_map_drop_index(map);
@@ -89,7 +89,7 @@ void tmsg_map_shed(tmsg_map_t *map)
 
 void tmsg_map_free(const tmsg_map_t *unused)
 {
-    tmsg_map_t *map = writable(unused);
+    tmsg_map_t *map = writable_map(unused);
     tmsg_release_fn recycle = map->recycle;
 
     if (!map->laid) {
@@ -98,7 +98,7 @@ void tmsg_map_free(const tmsg_map_t *unused)
     if (recycle != NULL) {
         map->recycle = NULL;
         if (!map->laid) {
-            reset(map);
+            reset_map(map);
         }
         map->laid = false;
         tmsg_refs_init(&map->refs, 1);
@@ -118,7 +118,7 @@ void tmsg_map_destroy(tmsg_map_t *map)
 
 void tmsg_map_hold(const tmsg_map_t *map)
 {
-    tmsg_refs_take(&writable(map)->refs);
+    tmsg_refs_take(&writable_map(map)->refs);
 }
 
 bool tmsg_map_borrows(const tmsg_map_t *map)
@@ -232,7 +232,7 @@ void *tmsg_map_grow(void *items, size_t *capacity, size_t size, size_t stride)
     return grown;
 }
 
-static tmsg_status_t make_room(tmsg_map_t *map, size_t size)
+static tmsg_status_t make_entry_room(tmsg_map_t *map, size_t size)
 {
     tmsg_map_entry_t *entries =
         tmsg_map_grow(map->entries, &map->capacity, size, sizeof(*entries));
@@ -249,7 +249,7 @@ tmsg_status_t tmsg_map_reserve(tmsg_map_t *map, size_t tensors)
     if (tensors <= map->capacity) {
         return TMSG_OK;
     }
-    return make_room(map, tensors - 1);
+    return make_entry_room(map, tensors - 1);
 }
 
 char *tmsg_map_copy(tmsg_map_t *map, const void *data, size_t bytes)
@@ -273,7 +273,8 @@ static size_t dims_bytes(const tmsg_tensor_t *tensor)
     return sets * (size_t)tensor->ndim * sizeof(int64_t);
 }
 
-/* Of its shape, strides and name, which lie together. */
+/* Returns the bytes of an entry's shape, strides and name, which lie
+ * together. */
 static size_t adopted_bytes(const tmsg_map_entry_t *entry)
 {
     return dims_bytes(&entry->tensor) + entry->name_bytes + 1;
@@ -334,24 +335,24 @@ tmsg_map_entry_t *tmsg_map_own_entries(tmsg_map_t *map)
     return map->entries;
 }
 
-static tmsg_names_t names_of(const tmsg_map_t *map)
+static tmsg_names_t names_of_tensors(const tmsg_map_t *map)
 {
     return (tmsg_names_t){tmsg_map_entries(map), sizeof(*map->entries),
                           map->size};
 }
 
-/* Where the next entry is to be made, or NULL. */
+/* Returns where the next entry is to be made, or NULL. */
 static tmsg_map_entry_t *next_entry(tmsg_map_t *map)
 {
-    return make_room(map, map->size) == TMSG_OK
+    return make_entry_room(map, map->size) == TMSG_OK
                ? &tmsg_map_own_entries(map)[map->size]
                : NULL;
 }
 
-/* Takes the entry that was made there. */
-static tmsg_status_t append(tmsg_map_t *map, tmsg_map_entry_t *entry)
+/* Takes the entry that was made where next_entry() said. */
+static tmsg_status_t append_entry(tmsg_map_t *map, tmsg_map_entry_t *entry)
 {
-    tmsg_names_t names = names_of(map);
+    tmsg_names_t names = names_of_tensors(map);
     tmsg_status_t status;
 
     if (tmsg_index_find(&map->index, &names, entry->name, entry->name_bytes) !=
@@ -365,7 +366,7 @@ static tmsg_status_t append(tmsg_map_t *map, tmsg_map_entry_t *entry)
     }
     map->size++;
     tmsg_map_restamp(map);
-    names = names_of(map);
+    names = names_of_tensors(map);
     status = tmsg_index_add(&map->index, &names);
     if (status != TMSG_OK) {
         map->size--;
@@ -373,19 +374,20 @@ static tmsg_status_t append(tmsg_map_t *map, tmsg_map_entry_t *entry)
     return status;
 }
 
-/* Puts the tensor's name in front of what is wrong with it. */
-static tmsg_status_t blame(tmsg_status_t status, const char *name,
-                           size_t name_bytes)
+/* Puts the tensor's name in front of the error. */
+static tmsg_status_t blame_tensor(tmsg_status_t status, const char *name,
+                                  size_t name_bytes)
 {
     return tmsg_error_set(status, "tensor '%s': %s",
                           tmsg_error_name(name, name_bytes).text,
                           tmsg_error_message());
 }
 
-/* What a decoder has read of a tensor. */
-static tmsg_status_t read_entry(const tmsg_map_t *map, const char *name,
-                                size_t name_bytes, const tmsg_tensor_t *tensor,
-                                tmsg_map_entry_t *entry)
+/* Checks what a decoder has read of a tensor, and makes an entry of it. */
+static tmsg_status_t read_tensor_entry(const tmsg_map_t *map, const char *name,
+                                       size_t name_bytes,
+                                       const tmsg_tensor_t *tensor,
+                                       tmsg_map_entry_t *entry)
 {
     tmsg_status_t status;
 
@@ -398,7 +400,7 @@ static tmsg_status_t read_entry(const tmsg_map_t *map, const char *name,
     *entry = (tmsg_map_entry_t){
         .name = name, .name_bytes = name_bytes, .tensor = *tensor};
     status = tmsg_tensor_check_shape(tensor, &entry->bytes);
-    return status == TMSG_OK ? TMSG_OK : blame(status, name, name_bytes);
+    return status == TMSG_OK ? TMSG_OK : blame_tensor(status, name, name_bytes);
 }
 
 tmsg_status_t tmsg_map_append(tmsg_map_t *map, const char *name,
@@ -410,12 +412,12 @@ tmsg_status_t tmsg_map_append(tmsg_map_t *map, const char *name,
     if (entry == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
-    status = read_entry(map, name, name_bytes, tensor, entry);
+    status = read_tensor_entry(map, name, name_bytes, tensor, entry);
     if (status != TMSG_OK) {
         return status;
     }
     entry->bytes = tmsg_tensor_bytes_once(tensor, entry->bytes);
-    return append(map, entry);
+    return append_entry(map, entry);
 }
 
 tmsg_status_t tmsg_map_append_span(tmsg_map_t *map, const char *name,
@@ -428,9 +430,9 @@ tmsg_status_t tmsg_map_append_span(tmsg_map_t *map, const char *name,
     if (entry == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
-    status = read_entry(map, name, name_bytes, tensor, entry);
+    status = read_tensor_entry(map, name, name_bytes, tensor, entry);
     if (status == TMSG_OK) {
-        status = append(map, entry);
+        status = append_entry(map, entry);
     }
     if (status == TMSG_OK && !tmsg_map_make_span(map, entry, entry->bytes)) {
         return tmsg_error_memory("a tensor's shape and strides");
@@ -438,8 +440,8 @@ tmsg_status_t tmsg_map_append_span(tmsg_map_t *map, const char *name,
     return status;
 }
 
-static tmsg_status_t read_params(const tmsg_map_add_params_t *params,
-                                 tmsg_map_entry_t *entry)
+static tmsg_status_t read_add_params(const tmsg_map_add_params_t *params,
+                                     tmsg_map_entry_t *entry)
 {
     if (params->field_mask & ~PARAMS_KNOWN) {
         return tmsg_params_unknown("map add",
@@ -463,7 +465,7 @@ tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
     tmsg_status_t status = tmsg_map_check_idle(map);
 
     if (status == TMSG_OK && params != NULL) {
-        status = read_params(params, &entry);
+        status = read_add_params(params, &entry);
     }
     if (status != TMSG_OK) {
         return status;
@@ -488,7 +490,7 @@ tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
         status = tmsg_tensor_check_packable(tensor);
     }
     if (status != TMSG_OK) {
-        return blame(status, name, entry.name_bytes);
+        return blame_tensor(status, name, entry.name_bytes);
     }
     entry.bytes = tmsg_tensor_bytes_once(tensor, entry.bytes);
     place = next_entry(map);
@@ -497,7 +499,7 @@ tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
     }
     *place = entry;
     map->mixed = map->release != NULL;
-    return append(map, place);
+    return append_entry(map, place);
 }
 
 size_t tmsg_map_size(const tmsg_map_t *map)
@@ -553,13 +555,13 @@ tmsg_status_t tmsg_map_at(const tmsg_map_t *map, size_t index,
 size_t tmsg_map_position(const tmsg_map_t *map, const char *name,
                          size_t name_bytes)
 {
-    tmsg_names_t names = names_of(map);
+    tmsg_names_t names = names_of_tensors(map);
 
     return tmsg_index_find(&map->index, &names, name, name_bytes);
 }
 
-static tmsg_status_t find(const tmsg_map_t *map, const char *name,
-                          size_t *index_p)
+static tmsg_status_t find_named_tensor(const tmsg_map_t *map, const char *name,
+                                       size_t *index_p)
 {
     tmsg_names_t names;
     size_t name_bytes;
@@ -570,7 +572,7 @@ static tmsg_status_t find(const tmsg_map_t *map, const char *name,
     if (name == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "tensor name is NULL");
     }
-    names = names_of(map);
+    names = names_of_tensors(map);
     name_bytes = strlen(name);
     *index_p = tmsg_index_find(&map->index, &names, name, name_bytes);
     if (*index_p == TMSG_INDEX_NONE) {
@@ -584,7 +586,7 @@ tmsg_status_t tmsg_map_find(const tmsg_map_t *map, const char *name,
                             tmsg_tensor_t *tensor_p)
 {
     size_t index;
-    tmsg_status_t status = find(map, name, &index);
+    tmsg_status_t status = find_named_tensor(map, name, &index);
 
     if (status == TMSG_OK && tensor_p != NULL) {
         *tensor_p = tmsg_map_entries(map)[index].tensor;
@@ -607,7 +609,9 @@ tmsg_map_entry_t *tmsg_map_placing_from(tmsg_map_t *map,
                                         const tmsg_map_entry_t **from_p)
 {
     *from_p = tmsg_map_entries(map);
-    if (map->borrowed) { /* else others may be reading, see tmsg_map_settle() */
+    /* A settled map is not written here: other threads may be reading it, see
+     * tmsg_map_settle(). */
+    if (map->borrowed) {
         map->borrowed = false;
     }
     map->placed_at = NULL;
@@ -626,7 +630,7 @@ tmsg_status_t tmsg_map_lend(tmsg_map_t *map, size_t index, void *data,
 {
     tmsg_map_entry_t *entry = &tmsg_map_own_entries(map)[index];
     tmsg_status_t status =
-        params == NULL ? TMSG_OK : read_params(params, entry);
+        params == NULL ? TMSG_OK : read_add_params(params, entry);
 
     if (status == TMSG_OK) {
         entry->tensor.data = data;
@@ -637,7 +641,7 @@ tmsg_status_t tmsg_map_lend(tmsg_map_t *map, size_t index, void *data,
     return status;
 }
 
-/* Which entry the data of a map are to be set of. */
+/* Checks that the data of tensor `index` may be set to `data`. */
 static tmsg_status_t find_settable(const tmsg_map_t *map, size_t index,
                                    const void *data)
 {
@@ -651,7 +655,7 @@ static tmsg_status_t find_settable(const tmsg_map_t *map, size_t index,
     if (entry != NULL && data == NULL && entry->bytes > 0) {
         status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                                 "data is NULL but the shape has elements");
-        status = blame(status, entry->name, entry->name_bytes);
+        status = blame_tensor(status, entry->name, entry->name_bytes);
     }
     return status;
 }
@@ -710,7 +714,7 @@ tmsg_status_t tmsg_map_remove(tmsg_map_t *map, const char *name)
     tmsg_status_t status = tmsg_map_check_idle(map);
 
     if (status == TMSG_OK) {
-        status = find(map, name, &index);
+        status = find_named_tensor(map, name, &index);
     }
     if (status != TMSG_OK) {
         return status;
@@ -721,7 +725,7 @@ tmsg_status_t tmsg_map_remove(tmsg_map_t *map, const char *name)
     tmsg_map_restamp(map);
     memmove(entries + index, entries + index + 1,
             (map->size - index) * sizeof(gone));
-    names = names_of(map);
+    names = names_of_tensors(map);
     tmsg_index_remove(&map->index, &names, index);
     tmsg_map_waste(map, tmsg_arena_size(adopted_bytes(&gone)));
     if (gone.release != NULL) {
@@ -738,6 +742,6 @@ tmsg_status_t tmsg_map_clear(tmsg_map_t *map)
         return status;
     }
     release_all(map);
-    reset(map);
+    reset_map(map);
     return TMSG_OK;
 }

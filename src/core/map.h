@@ -10,14 +10,14 @@
 #include <tensormsg/map.h>
 #include <tensormsg/meta.h>
 
-/* Longest name of a tensor, or key, that we write. */
+/* Names of tensors, and keys, that we write have at most this many bytes. */
 #define TMSG_NAME_BYTES_MAX 4096
 
-/* How a tensor looks that travels as its span: all memory from its lowest
+/* Describes a tensor that travels as its span: all memory from its lowest
  * element to its highest. */
 typedef struct {
-    /* The elements of the span: the span's shape points here. This must be the
-     * first field, see tmsg_map_view(). */
+    /* Counts the elements of the span. The span's shape points here, so that
+     * this must be the first field, see tmsg_map_view(). */
     int64_t elements;
     int64_t before; /* elements of the span before the tensor's first */
     int32_t ndim;
@@ -36,8 +36,8 @@ typedef struct {
     tmsg_stream_t stream; /* the stream on which its data become ready */
 } tmsg_map_entry_t;
 
-/* The strides of a span. Their address tells a span from other tensors: entries
- * are copied for each message, and have no room for what few of them need. */
+/* Marks a tensor as a span by its address: entries are copied for each message,
+ * and have no room for what few of them need. */
 extern const int64_t tmsg_map_span_strides[1];
 
 static inline bool tmsg_map_entry_is_on_host(const tmsg_map_entry_t *entry)
@@ -119,8 +119,8 @@ void tmsg_map_place(tmsg_map_t *map, size_t index, void *data);
 /* Returns the entries, for a caller that gives all of them their data. */
 tmsg_map_entry_t *tmsg_map_placing(tmsg_map_t *map);
 
-/* As tmsg_map_placing(), but the caller copies each entry from *from_p on the
- * way. Many small tensors are then passed once and not twice. */
+/* Works as tmsg_map_placing(), but the caller copies each entry from *from_p on
+ * the way. Many small tensors are then passed once and not twice. */
 tmsg_map_entry_t *tmsg_map_placing_from(tmsg_map_t *map,
                                         const tmsg_map_entry_t **from_p);
 
@@ -142,16 +142,17 @@ bool tmsg_map_is_bare(const tmsg_map_t *map);
  * known. */
 bool tmsg_map_is_of_host(const tmsg_map_t *map);
 
-/* What tmsg_layout_measure() finds of a map, noted with the layout that the map
- * shares, as long as the map is like that layout. False: nothing is noted.
- * Thread-safe. */
+/* These two note what tmsg_layout_measure() finds of a map, with the layout
+ * that the map shares, as long as the map is like that layout. False: nothing
+ * is noted. Thread-safe. */
 bool tmsg_map_measured(const tmsg_map_t *map, uint64_t *bytes_p,
                        uint64_t *out_p);
 void tmsg_map_note_measured(const tmsg_map_t *map, uint64_t bytes,
                             uint64_t out);
 
-/* As tmsg_map_place(), for memory that is given back as tmsg_map_add()'s params
- * say when the map drops its tensors. Errors: INVALID_PARAM (unknown bit). */
+/* Works as tmsg_map_place(), for memory that is given back as tmsg_map_add()'s
+ * params say when the map drops its tensors. Errors: INVALID_PARAM (unknown
+ * bit). */
 tmsg_status_t tmsg_map_lend(tmsg_map_t *map, size_t index, void *data,
                             const tmsg_map_add_params_t *params);
 
@@ -176,9 +177,9 @@ void tmsg_map_shed(tmsg_map_t *map);
 void tmsg_map_recycle(tmsg_map_t *map, tmsg_release_fn recycle,
                       void *recycle_arg);
 
-/* As tmsg_map_recycle(), but the map is not emptied, unless a tensor is placed
- * anew. The tensors stay, with their places and the layout that they share. The
- * map must own nothing and have no metadata. */
+/* Works as tmsg_map_recycle(), but the map is not emptied, unless a tensor is
+ * placed anew. The tensors stay, with their places and the layout that they
+ * share. The map must own nothing and have no metadata. */
 void tmsg_map_recycle_laid(tmsg_map_t *map, tmsg_release_fn recycle,
                            void *recycle_arg);
 
@@ -190,7 +191,8 @@ const tmsg_map_t *tmsg_map_layout(const tmsg_map_t *map);
  * number. Data and metadata do not count. Thread-safe, as reading is. */
 uint64_t tmsg_map_stamp(const tmsg_map_t *map);
 
-/* As tmsg_map_stamp(), but returns 0 for a map that nobody asked before. */
+/* Works as tmsg_map_stamp(), but returns 0 for a map that nobody asked
+ * before. */
 uint64_t tmsg_map_stamp_known(const tmsg_map_t *map);
 
 /* Returns whether a map has that layout, to the last stride. If so, the map has

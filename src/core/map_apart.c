@@ -12,7 +12,8 @@ typedef struct {
     size_t index;
 } span_t;
 
-/* Memory of the host's has one address by whatever name it goes. */
+/* Returns the device whose addresses the memory has. The host's memory has one
+ * address under every name. */
 static tmsg_device_t memory_of(tmsg_device_t device)
 {
     switch (device.type) {
@@ -26,7 +27,8 @@ static tmsg_device_t memory_of(tmsg_device_t device)
     }
 }
 
-/* False: it takes no memory, or none that has addresses. */
+/* Writes the memory of a tensor to *span. False: the tensor takes no memory, or
+ * memory without addresses. */
 static bool span_of(const tmsg_map_t *map, size_t index, span_t *span)
 {
     const tmsg_map_entry_t *entry = &tmsg_map_entries(map)[index];
@@ -38,9 +40,9 @@ static bool span_of(const tmsg_map_t *map, size_t index, span_t *span)
     return entry->bytes > 0 && tmsg_device_has_addresses(span->device.type);
 }
 
-/* Whether each begins where the one before ends, or beyond: as they mostly lie.
- */
-static bool ascends(const tmsg_map_t *map)
+/* Returns whether each tensor begins where the one before ends, or later. Most
+ * maps are like this. */
+static bool spans_ascend(const tmsg_map_t *map)
 {
     span_t before = {.end = 0}, span;
     bool first = true;
@@ -59,7 +61,7 @@ static bool ascends(const tmsg_map_t *map)
     return true;
 }
 
-static int compare(const void *left, const void *right)
+static int compare_spans(const void *left, const void *right)
 {
     const span_t *a = left, *b = right;
 
@@ -72,7 +74,7 @@ static int compare(const void *left, const void *right)
     return a->begin < b->begin ? -1 : a->begin > b->begin;
 }
 
-static tmsg_status_t refuse(const tmsg_map_t *map, size_t a, size_t b)
+static tmsg_status_t refuse_overlap(const tmsg_map_t *map, size_t a, size_t b)
 {
     const tmsg_map_entry_t *first = &tmsg_map_entries(map)[a < b ? a : b];
     const tmsg_map_entry_t *second = &tmsg_map_entries(map)[a < b ? b : a];
@@ -92,11 +94,11 @@ static tmsg_status_t check_sorted(const tmsg_map_t *map, span_t *spans)
     for (size_t i = 0; i < map->size; i++) {
         count += span_of(map, i, &spans[count]);
     }
-    qsort(spans, count, sizeof(*spans), compare);
+    qsort(spans, count, sizeof(*spans), compare_spans);
     for (size_t i = 1; i < count; i++) {
         if (tmsg_device_is(spans[i - 1].device, spans[i].device) &&
             spans[i].begin < spans[i - 1].end) {
-            return refuse(map, spans[i - 1].index, spans[i].index);
+            return refuse_overlap(map, spans[i - 1].index, spans[i].index);
         }
     }
     return TMSG_OK;
@@ -110,7 +112,7 @@ tmsg_status_t tmsg_map_check_apart(const tmsg_map_t *map)
     if (atomic_load_explicit(&map->apart, memory_order_relaxed)) {
         return TMSG_OK;
     }
-    if (!ascends(map)) {
+    if (!spans_ascend(map)) {
         spans = malloc((map->size + 1) * sizeof(*spans));
         if (spans == NULL) {
             return tmsg_error_memory("the order of tensors in memory");

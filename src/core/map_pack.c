@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a map's arena holds of names and values that are no more. */
+/* Gives back what names and values that are gone still take in a map's
+ * arena. */
 #include <stdlib.h>
 
 #include "core/map_struct.h"
 
-#define WASTE_MIN 4096 /* below this packing is not worth it */
+/* Packing is not worth it below this many bytes. */
+#define WASTE_MIN 4096
 
-/* Moves all that lives into a fresh arena. Where that cannot be had the old
- * one stays: packing is only thrift. */
-static void pack(tmsg_map_t *map)
+/* Moves everything that lives into a fresh arena. If there is no memory for
+ * that, the old arena stays: packing only saves memory. */
+static void pack_map(tmsg_map_t *map)
 {
     tmsg_map_t fresh = {0};
 
@@ -58,6 +60,6 @@ void tmsg_map_waste(tmsg_map_t *map, size_t bytes)
 {
     map->wasted += bytes;
     if (map->wasted > WASTE_MIN && map->wasted > map->arena.used / 2) {
-        pack(map);
+        pack_map(map);
     }
 }

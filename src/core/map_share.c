@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Layouts apart from the data: told from each other by a number, copied, and
- * shared by the maps that are received. */
+/* This file handles layouts without the data. A number tells them from each
+ * other; they are copied, and shared by the maps that are received. */
 #include <string.h>
 
 #include "core/device.h"
@@ -12,7 +12,7 @@ static atomic_uint_least64_t last_stamp;
 
 uint64_t tmsg_map_stamp(const tmsg_map_t *map)
 {
-    /* A cache, which several senders of one map may fill. */
+    /* The stamp is a cache that several senders of one map may fill. */
     atomic_uint_least64_t *stamp = &((tmsg_map_t *)(uintptr_t)map)->stamp;
     uint_least64_t known = atomic_load_explicit(stamp, memory_order_relaxed);
     uint64_t fresh;
@@ -106,14 +106,15 @@ void tmsg_map_drop_index(tmsg_map_t *map)
     }
 }
 
-/* What the entries of a map point to, and where that was copied to. */
+/* Tells what the entries of a map point to, and where it was copied to. */
 typedef struct {
     const uint8_t *from;
     size_t bytes;
-    uint8_t *to; /* NULL: nowhere */
+    uint8_t *to; /* NULL: it was not copied */
 } piece_t;
 
-/* Copies all of it at once where there is nothing else in the arena. */
+/* Copies everything that the entries point to at once, if nothing else is in
+ * the arena. */
 static piece_t copy_piece(const tmsg_map_t *map, tmsg_map_t *copy)
 {
     piece_t piece = {tmsg_arena_piece(&map->arena), map->arena.used, NULL};
@@ -133,13 +134,13 @@ static bool is_in(const piece_t *piece, const void *data)
     return (uintptr_t)data - (uintptr_t)piece->from < piece->bytes;
 }
 
-static void *moved(const piece_t *piece, const void *data)
+static void *moved_to(const piece_t *piece, const void *data)
 {
     return piece->to + ((const uint8_t *)data - piece->from);
 }
 
-/* Has an entry point to what was copied. False: some of it was not. */
-static bool move(const piece_t *piece, tmsg_map_entry_t *entry)
+/* Makes an entry point to what was copied. False: some of it was not. */
+static bool move_entry(const piece_t *piece, tmsg_map_entry_t *entry)
 {
     tmsg_tensor_t *tensor = &entry->tensor;
 
@@ -148,10 +149,10 @@ static bool move(const piece_t *piece, tmsg_map_entry_t *entry)
         (tensor->strides != NULL && !is_in(piece, tensor->strides))) {
         return false;
     }
-    entry->name = moved(piece, entry->name);
-    tensor->shape = moved(piece, tensor->shape);
+    entry->name = moved_to(piece, entry->name);
+    tensor->shape = moved_to(piece, tensor->shape);
     if (tensor->strides != NULL) {
-        tensor->strides = moved(piece, tensor->strides);
+        tensor->strides = moved_to(piece, tensor->strides);
     }
     return true;
 }
@@ -174,7 +175,7 @@ static tmsg_status_t copy_entries(const tmsg_map_t *map, tmsg_map_t *copy)
         entry->tensor.data = NULL;
         entry->release = NULL;
         entry->release_arg = NULL;
-        if (!move(&piece, entry) && !tmsg_map_adopt(copy, entry)) {
+        if (!move_entry(&piece, entry) && !tmsg_map_adopt(copy, entry)) {
             return tmsg_error_memory("the layout of a map");
         }
         copy->host &= tmsg_map_entry_is_on_host(entry);
@@ -203,8 +204,8 @@ tmsg_status_t tmsg_map_copy_layout(const tmsg_map_t *map, tmsg_map_t **copy_p)
     return TMSG_OK;
 }
 
-/* An entry of a copy as it is without being broadcast, or with its data
- * where it is not. */
+/* Makes an entry of a copy without broadcast. If the tensor is not broadcast,
+ * the entry gets its data instead. */
 static tmsg_status_t put_out(tmsg_map_t *copy, const tmsg_map_entry_t *from,
                              tmsg_map_entry_t *entry)
 {
@@ -218,7 +219,8 @@ static tmsg_status_t put_out(tmsg_map_t *copy, const tmsg_map_entry_t *from,
     return TMSG_OK;
 }
 
-/* The same as its span, if it would have to be packed. */
+/* Makes an entry of a copy the span of its tensor, if the tensor would have to
+ * be packed. */
 static tmsg_status_t put_span(tmsg_map_t *copy, const tmsg_map_entry_t *from,
                               tmsg_map_entry_t *entry)
 {
@@ -271,7 +273,8 @@ tmsg_status_t tmsg_map_copy_spans(const tmsg_map_t *map, tmsg_map_t **copy_p)
     return copy_map(map, put_span, copy_p);
 }
 
-/* What a tensor's name and extents may have in a layout that a map keeps. */
+/* Name and extents may take this many bytes per tensor in a layout that a map
+ * keeps. */
 #define PLACED_BYTES_MOST (2 * sizeof(tmsg_map_entry_t))
 
 tmsg_status_t tmsg_map_share(tmsg_map_t *map, const tmsg_map_t *layout)
@@ -310,7 +313,8 @@ void tmsg_map_note_placed(tmsg_map_t *map, const void *base)
 {
     const tmsg_map_t *layout = map->layout;
 
-    /* A layout outlives its schema here: not one of very long names. */
+    /* The layout outlives its schema here. A layout with very long names is not
+     * kept. */
     if (layout->arena.used > layout->size * PLACED_BYTES_MOST) {
         return;
     }
@@ -348,8 +352,8 @@ const void *tmsg_map_liked(const tmsg_map_t *map, uint64_t bytes)
                : NULL;
 }
 
-/* Of a map that is as the layout that it shares, for which each has its stamp.
- */
+/* Returns the layout that a map shares, if the map is still like it, which
+ * equal stamps tell. NULL: it is not. */
 static tmsg_map_t *layout_of(const tmsg_map_t *map)
 {
     return map->layout != NULL && tmsg_map_stamp_known(map) ==

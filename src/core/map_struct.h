@@ -28,11 +28,10 @@ struct tmsg_map {
     size_t wasted;      /* bytes of it that were removed or set anew */
 
     atomic_uint_least64_t stamp; /* of the layout; 0: nobody asked for it */
-    const tmsg_map_t
-        *layout; /* the owner of index, names and shapes, or NULL */
+    const tmsg_map_t *layout;    /* whose index and names these are, or NULL */
 
-    /* What `entries` hold as long as none is written, even while the map has no
-     * tensors. */
+    /* The next fields tell what `entries` hold as long as none is written, even
+     * while the map has no tensors. */
     const tmsg_map_t *placed; /* the layout; a reference is held */
     const void *placed_at;    /* the memory; NULL: `entries` hold others */
 
@@ -51,7 +50,8 @@ struct tmsg_map {
     /* Tensors have release functions, even if the layout is shared. */
     bool lent;
     atomic_bool apart; /* the tensors' memory is known not to overlap */
-    /* The measured sizes of a layout, for the maps that share it. */
+    /* The next fields hold the measured sizes of a layout, for the maps that
+     * share it. */
     atomic_uint_least64_t measured_bytes;
     atomic_uint_least64_t measured_out; /* plus 1; 0: nothing was measured */
 };
@@ -85,7 +85,7 @@ bool tmsg_map_adopt(tmsg_map_t *map, tmsg_map_entry_t *entry);
 bool tmsg_map_make_span(tmsg_map_t *map, tmsg_map_entry_t *entry,
                         uint64_t packed_bytes);
 
-/* As tmsg_map_adopt(), for an entry that is a span. */
+/* Works as tmsg_map_adopt(), for an entry that is a span. */
 bool tmsg_map_adopt_view(tmsg_map_t *map, tmsg_map_entry_t *entry);
 
 /* Clears the stamp: the layout is another from now on. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Tensors that travel as their span: everything between the two ends of a map's
- * way takes them for what their memory is, one row of elements. */
+/* This file handles tensors that travel as their span. Everything between the
+ * two ends of a map's way takes such a tensor for what its memory is: one row
+ * of elements. */
 #include <string.h>
 
 #include "core/map_struct.h"

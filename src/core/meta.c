@@ -48,7 +48,7 @@ static bool is_sized(int32_t type)
 
 /* Puts the key in front of what is wrong with it or its value. */
 __attribute__((format(printf, 3, 4))) static tmsg_status_t
-refuse(const char *key, size_t key_bytes, const char *format, ...)
+refuse_meta(const char *key, size_t key_bytes, const char *format, ...)
 {
     char text[TMSG_ERROR_BYTES / 2];
     va_list args;
@@ -67,25 +67,25 @@ static tmsg_status_t check_value(const char *key, size_t key_bytes,
 
     if (value->type < TMSG_META_TYPE_BOOL ||
         value->type > TMSG_META_TYPE_BYTES) {
-        return refuse(key, key_bytes, "unknown type %d", value->type);
+        return refuse_meta(key, key_bytes, "unknown type %d", value->type);
     }
     if (reserved_type != 0 && reserved_type != value->type) {
-        return refuse(key, key_bytes, "takes %s, not %s",
-                      type_names[reserved_type], type_names[value->type]);
+        return refuse_meta(key, key_bytes, "takes %s, not %s",
+                           type_names[reserved_type], type_names[value->type]);
     }
     if (is_sized(value->type) && value->data == NULL && value->bytes != 0) {
-        return refuse(key, key_bytes, "data is NULL");
+        return refuse_meta(key, key_bytes, "data is NULL");
     }
     if (value->type == TMSG_META_TYPE_STRING &&
         !tmsg_utf8_valid(value->data, value->bytes)) {
-        return refuse(key, key_bytes, "the string is not UTF-8");
+        return refuse_meta(key, key_bytes, "the string is not UTF-8");
     }
     return TMSG_OK;
 }
 
-/* The value with only the field that its type names, data copied. */
-static tmsg_status_t adopt(tmsg_map_t *map, const tmsg_meta_t *value,
-                           tmsg_meta_t *copy)
+/* Copies a value: only the field that its type names, and its data. */
+static tmsg_status_t adopt_value(tmsg_map_t *map, const tmsg_meta_t *value,
+                                 tmsg_meta_t *copy)
 {
     *copy = (tmsg_meta_t){.type = value->type};
     switch (value->type) {
@@ -106,26 +106,27 @@ static tmsg_status_t adopt(tmsg_map_t *map, const tmsg_meta_t *value,
     }
 }
 
-/* What a value takes of the arena. */
+/* Returns what a value takes of the arena. */
 static size_t value_size(const tmsg_meta_t *value)
 {
     return value->data == NULL ? 0 : tmsg_arena_size(value->bytes + 1);
 }
 
-static tmsg_names_t names_of(const tmsg_map_t *map)
+static tmsg_names_t names_of_meta(const tmsg_map_t *map)
 {
     return (tmsg_names_t){map->meta, sizeof(*map->meta), map->meta_size};
 }
 
-static size_t find(const tmsg_map_t *map, const char *key, size_t key_bytes)
+static size_t find_meta_key(const tmsg_map_t *map, const char *key,
+                            size_t key_bytes)
 {
-    tmsg_names_t names = names_of(map);
+    tmsg_names_t names = names_of_meta(map);
 
     return tmsg_index_find(&map->meta_index, &names, key, key_bytes);
 }
 
-static tmsg_status_t append(tmsg_map_t *map, const char *key, size_t key_bytes,
-                            const tmsg_meta_t *value)
+static tmsg_status_t append_meta(tmsg_map_t *map, const char *key,
+                                 size_t key_bytes, const tmsg_meta_t *value)
 {
     tmsg_map_meta_entry_t *entry;
     tmsg_names_t names;
@@ -143,12 +144,12 @@ static tmsg_status_t append(tmsg_map_t *map, const char *key, size_t key_bytes,
     if (entry->key == NULL) {
         return tmsg_error_memory("a metadata key");
     }
-    status = adopt(map, value, &entry->value);
+    status = adopt_value(map, value, &entry->value);
     if (status != TMSG_OK) {
         return status;
     }
     map->meta_size++;
-    names = names_of(map);
+    names = names_of_meta(map);
     status = tmsg_index_add(&map->meta_index, &names);
     if (status != TMSG_OK) {
         map->meta_size--;
@@ -167,13 +168,13 @@ tmsg_status_t tmsg_map_append_meta(tmsg_map_t *map, const char *key,
                               "metadata %zu: key is not UTF-8 without NUL",
                               map->meta_size);
     }
-    if (find(map, key, key_bytes) != TMSG_INDEX_NONE) {
+    if (find_meta_key(map, key, key_bytes) != TMSG_INDEX_NONE) {
         return tmsg_error_set(TMSG_ERR_ALREADY_EXISTS,
                               "key '%s' is in the map already",
                               tmsg_error_name(key, key_bytes).text);
     }
     status = check_value(key, key_bytes, value);
-    return status != TMSG_OK ? status : append(map, key, key_bytes, value);
+    return status != TMSG_OK ? status : append_meta(map, key, key_bytes, value);
 }
 
 tmsg_status_t tmsg_map_set_meta(tmsg_map_t *map, const char *key,
@@ -192,7 +193,7 @@ tmsg_status_t tmsg_map_set_meta(tmsg_map_t *map, const char *key,
     key_bytes = strlen(key);
     status = tmsg_map_check_name("key", key, key_bytes);
     if (status == TMSG_OK && value == NULL) {
-        return refuse(key, key_bytes, "the value is NULL");
+        return refuse_meta(key, key_bytes, "the value is NULL");
     }
     if (status == TMSG_OK) {
         status = check_value(key, key_bytes, value);
@@ -202,13 +203,14 @@ tmsg_status_t tmsg_map_set_meta(tmsg_map_t *map, const char *key,
     }
     if (strncmp(key, PREFIX, strlen(PREFIX)) == 0 &&
         tmsg_meta_reserved(key, key_bytes) == 0) {
-        return refuse(key, key_bytes, "the prefix '" PREFIX "' is reserved");
+        return refuse_meta(key, key_bytes,
+                           "the prefix '" PREFIX "' is reserved");
     }
-    index = find(map, key, key_bytes);
+    index = find_meta_key(map, key, key_bytes);
     if (index == TMSG_INDEX_NONE) {
-        return append(map, key, key_bytes, value);
+        return append_meta(map, key, key_bytes, value);
     }
-    status = adopt(map, value, &copy);
+    status = adopt_value(map, value, &copy);
     if (status != TMSG_OK) {
         return status;
     }
@@ -259,7 +261,8 @@ tmsg_status_t tmsg_map_set_bytes(tmsg_map_t *map, const char *key,
     return tmsg_map_set_meta(map, key, &value);
 }
 
-/* As find(), for a caller's key. */
+/* Finds a key as find_meta_key() does, for a caller's key. Errors:
+ * INVALID_PARAM, NOT_FOUND. */
 static tmsg_status_t find_key(const tmsg_map_t *map, const char *key,
                               size_t *index_p)
 {
@@ -269,7 +272,7 @@ static tmsg_status_t find_key(const tmsg_map_t *map, const char *key,
     if (key == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "key is NULL");
     }
-    *index_p = find(map, key, strlen(key));
+    *index_p = find_meta_key(map, key, strlen(key));
     if (*index_p == TMSG_INDEX_NONE) {
         return tmsg_error_set(TMSG_ERR_NOT_FOUND, "no key '%s' in the metadata",
                               tmsg_error_name(key, strlen(key)).text);
@@ -346,7 +349,7 @@ tmsg_status_t tmsg_map_get_string(const tmsg_map_t *map, const char *key,
     tmsg_status_t status = get_typed(map, key, TMSG_META_TYPE_STRING, &value);
 
     if (status == TMSG_OK && memchr(value.data, '\0', value.bytes) != NULL) {
-        return refuse(key, strlen(key), "the string holds a NUL");
+        return refuse_meta(key, strlen(key), "the string holds a NUL");
     }
     if (status == TMSG_OK && text_p != NULL) {
         *text_p = value.data;
@@ -382,7 +385,7 @@ const tmsg_map_meta_entry_t *tmsg_map_meta_entries(const tmsg_map_t *map)
 bool tmsg_map_meta_has(const tmsg_map_t *map, const tmsg_map_meta_entry_t *key)
 {
     return map != NULL &&
-           find(map, key->key, key->key_bytes) != TMSG_INDEX_NONE;
+           find_meta_key(map, key->key, key->key_bytes) != TMSG_INDEX_NONE;
 }
 
 tmsg_status_t tmsg_map_meta_at(const tmsg_map_t *map, size_t index,
@@ -421,7 +424,7 @@ tmsg_status_t tmsg_map_remove_meta(tmsg_map_t *map, const char *key)
     map->meta_size--;
     memmove(map->meta + index, map->meta + index + 1,
             (map->meta_size - index) * sizeof(*map->meta));
-    names = names_of(map);
+    names = names_of_meta(map);
     tmsg_index_remove(&map->meta_index, &names, index);
     tmsg_map_waste(map, wasted);
     return TMSG_OK;

@@ -9,15 +9,15 @@
 
 #include <tensormsg/status.h>
 
-/* A bit of the mask, and the bytes of the struct that it stands for. */
+/* Names a bit of the mask, and the bytes of the struct that it stands for. */
 typedef struct {
     uint64_t bit;
     size_t offset;
     size_t bytes;
 } tmsg_param_t;
 
-/* Make the row of one field (TMSG_PARAM), and of several fields that lie side
- * by side (TMSG_PARAMS). */
+/* These make the row of one field (TMSG_PARAM), and of several fields that lie
+ * side by side (TMSG_PARAMS). */
 #define TMSG_PARAM(params_t, bit, field)                                       \
     TMSG_PARAMS(params_t, bit, field, field)
 #define TMSG_PARAMS(params_t, bit, first, last)                                \

@@ -9,12 +9,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define WORD 8 /* bytes of the kernel's set of signals */
+/* The kernel's set of signals has this many bytes. */
+#define WORD 8
 #define NO_WAY (-1)
 
 static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 
-/* So many bytes are left of the page. */
+/* Returns the bytes that are left of the page. */
 static size_t left_of_page(const void *at)
 {
     size_t page = page_bytes();
@@ -22,9 +23,9 @@ static size_t left_of_page(const void *at)
     return page - (uintptr_t)at % page;
 }
 
-/* The kernel reads the set before it finds that there is no such way of
- * applying it. */
-static bool is_readable(const void *at)
+/* Returns whether the word at `at` can be read. The kernel reads a set of
+ * signals there before it finds that NO_WAY is no way of applying it. */
+static bool is_word_readable(const void *at)
 {
     uintptr_t word = (uintptr_t)at & ~(uintptr_t)(WORD - 1);
 
@@ -39,7 +40,7 @@ const void *tmsg_probe(const void *data, size_t bytes)
     while (bytes > 0) {
         size_t some = left_of_page(at);
 
-        if (!is_readable(at)) {
+        if (!is_word_readable(at)) {
             return at;
         }
         some = some < bytes ? some : bytes;
@@ -57,14 +58,14 @@ static ssize_t read_own(void *to, const void *from, size_t bytes)
     return process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
 }
 
-/* Pages that a driver has mapped cannot be read so, and yet by the processor.
- */
+/* Copies at most the rest of a page. The kernel cannot read pages that a driver
+ * has mapped, but the processor can. */
 static size_t copy_page(void *to, const void *from, size_t bytes)
 {
     size_t some = left_of_page(from);
 
     some = some < bytes ? some : bytes;
-    if (!is_readable(from)) {
+    if (!is_word_readable(from)) {
         return 0;
     }
     memcpy(to, from, some);

@@ -50,8 +50,8 @@ static inline bool tmsg_refs_drop(tmsg_refs_t *refs)
     return tmsg_refs_drop_some(refs, 1);
 }
 
-/* As tmsg_refs_take() and tmsg_refs_drop(), without a locked operation. No
- * other thread may take or drop references at the same time. */
+/* These two work as tmsg_refs_take() and tmsg_refs_drop(), without a locked
+ * operation. No other thread may take or drop references at the same time. */
 static inline void tmsg_refs_take_alone(tmsg_refs_t *refs)
 {
     unsigned count = atomic_load_explicit(&refs->count, memory_order_relaxed);

@@ -7,8 +7,8 @@
 
 #include "core/error.h"
 
-/* Elements and packed bytes of a shape. */
-static tmsg_status_t count(const tmsg_tensor_t *tensor, uint64_t *bytes_p)
+/* Computes the packed bytes of a shape. */
+static tmsg_status_t count_bytes(const tmsg_tensor_t *tensor, uint64_t *bytes_p)
 {
     uint64_t bits = (uint64_t)tensor->dtype.bits * tensor->dtype.lanes;
     bool empty = false, overflow = false;
@@ -24,7 +24,7 @@ static tmsg_status_t count(const tmsg_tensor_t *tensor, uint64_t *bytes_p)
         empty |= extent == 0;
         if (__builtin_mul_overflow(bits, (uint64_t)extent, &bits) ||
             bits > INT64_MAX) {
-            overflow = true; /* unless it is empty further on */
+            overflow = true; /* unless a later extent is 0 */
         }
     }
     if (overflow && !empty) {
@@ -58,11 +58,11 @@ tmsg_status_t tmsg_tensor_bytes(const tmsg_tensor_t *tensor, uint64_t *bytes_p)
     if (tensor->ndim > 0 && tensor->shape == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "shape is NULL");
     }
-    return count(tensor, bytes_p == NULL ? &bytes : bytes_p);
+    return count_bytes(tensor, bytes_p == NULL ? &bytes : bytes_p);
 }
 
-/* From the lowest element to the end of the highest, in bytes, within 63 bits,
- * so that no offset inside can overflow. */
+/* Checks that the bytes from the lowest element to the end of the highest fit
+ * into 63 bits, so that no offset inside can overflow. */
 static tmsg_status_t check_span(const tmsg_tensor_t *tensor)
 {
     const int64_t most = INT64_MAX / tmsg_dtype_bytes(tensor->dtype);
@@ -221,8 +221,8 @@ tmsg_tensor_t tmsg_tensor_once(const tmsg_tensor_t *tensor, int64_t *shape)
     return once;
 }
 
-/* How often each element of a tensor that is not empty lies in it. */
-static uint64_t times(const tmsg_tensor_t *tensor)
+/* Returns how often each element lies in a tensor that is not empty. */
+static uint64_t broadcast_times(const tmsg_tensor_t *tensor)
 {
     uint64_t product = 1;
 
@@ -234,13 +234,16 @@ static uint64_t times(const tmsg_tensor_t *tensor)
 
 uint64_t tmsg_tensor_bytes_once(const tmsg_tensor_t *tensor, uint64_t bytes)
 {
-    return tensor->strides == NULL || bytes == 0 ? bytes
-                                                 : bytes / times(tensor);
+    return tensor->strides == NULL || bytes == 0
+               ? bytes
+               : bytes / broadcast_times(tensor);
 }
 
 uint64_t tmsg_tensor_bytes_out(const tmsg_tensor_t *tensor, uint64_t once)
 {
-    return tensor->strides == NULL || once == 0 ? once : once * times(tensor);
+    return tensor->strides == NULL || once == 0
+               ? once
+               : once * broadcast_times(tensor);
 }
 
 tmsg_status_t tmsg_tensor_check_packable(const tmsg_tensor_t *tensor)
@@ -257,15 +260,15 @@ tmsg_status_t tmsg_tensor_check_packable(const tmsg_tensor_t *tensor)
 #define TILE_ROWS 64
 #define TILE_COLUMNS 8
 
-/* A strided tensor as a loop nest, innermost first: extents of 1 are gone and
- * dimensions that follow each other evenly are one. At each step a run of bytes
- * that lie together is copied. */
+/* Describes a strided tensor as a nest of loops, innermost first. Extents of 1
+ * are left out, and dimensions that follow each other evenly are one. Each step
+ * copies a run of bytes that lie together. */
 typedef struct {
     size_t run;
     int32_t ndim;
     int64_t shape[TMSG_NDIM_MAX];
     int64_t steps[TMSG_NDIM_MAX];   /* in bytes */
-    uint64_t packed[TMSG_NDIM_MAX]; /* bytes that come of one step */
+    uint64_t packed[TMSG_NDIM_MAX]; /* bytes that one step packs */
 } nest_t;
 
 static void nest_make(const tmsg_tensor_t *tensor, nest_t *nest)
@@ -298,9 +301,9 @@ static void nest_make(const tmsg_tensor_t *tensor, nest_t *nest)
     }
 }
 
-/* Rows and columns of the two innermost dimensions, by tiles where the rows lie
- * nearer to each other than the columns: a cache line is then used before it is
- * gone. */
+/* Copies rows and columns of the two innermost dimensions. If the rows lie
+ * nearer to each other than the columns, they are copied by tiles, so that a
+ * cache line is used before it is gone. */
 static inline __attribute__((always_inline)) uint8_t *
 copy_tiles(const nest_t *nest, int64_t rows, int64_t columns,
            const uint8_t *from, uint8_t *to, size_t run)
@@ -355,7 +358,7 @@ static uint8_t *copy_plane(const nest_t *nest, int64_t rows, int64_t columns,
     }
 }
 
-/* That many steps of a dimension, with all that is inside them. */
+/* Copies `count` steps of a dimension, with everything inside them. */
 static uint8_t *copy_steps(const nest_t *nest, int32_t dimension, int64_t count,
                            const uint8_t *from, uint8_t *to)
 {
@@ -372,8 +375,8 @@ static uint8_t *copy_steps(const nest_t *nest, int32_t dimension, int64_t count,
     return to;
 }
 
-/* `bytes` of what a dimension comes to packed, after the first `skip`: the rest
- * of a step, whole steps, the beginning of one. */
+/* Copies `bytes` of what a dimension packs to, after the first `skip`: the rest
+ * of a step, whole steps, and the beginning of a step. */
 static uint8_t *copy_part(const nest_t *nest, int32_t dimension,
                           const uint8_t *from, uint64_t skip, uint64_t bytes,
                           uint8_t *to)

@@ -9,9 +9,9 @@
 
 #define TMSG_NDIM_MAX 64
 
-/* Check a descriptor as tmsg_tensor_check() does: tmsg_tensor_check_data() with
- * its data, tmsg_tensor_check_shape() without. *bytes_p gets the bytes that the
- * elements take packed. */
+/* These two check a descriptor as tmsg_tensor_check() does:
+ * tmsg_tensor_check_data() with its data, tmsg_tensor_check_shape() without.
+ * *bytes_p gets the bytes that the elements take packed. */
 tmsg_status_t tmsg_tensor_check_data(const tmsg_tensor_t *tensor,
                                      uint64_t *bytes_p);
 tmsg_status_t tmsg_tensor_check_shape(const tmsg_tensor_t *tensor,
@@ -39,8 +39,8 @@ void tmsg_tensor_span(const tmsg_tensor_t *tensor, int64_t *elements_p,
  * tensor must have strides. */
 tmsg_tensor_t tmsg_tensor_once(const tmsg_tensor_t *tensor, int64_t *shape);
 
-/* Convert between the bytes of a checked tensor packed and the bytes of its
- * elements once each. */
+/* These two convert between the bytes of a checked tensor packed and the bytes
+ * of its elements once each. */
 uint64_t tmsg_tensor_bytes_once(const tmsg_tensor_t *tensor, uint64_t bytes);
 uint64_t tmsg_tensor_bytes_out(const tmsg_tensor_t *tensor, uint64_t once);
 

@@ -5,9 +5,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Length of the sequence that `lead` begins, 0 if it begins none, and the
- * range that its second byte must lie in (RFC 3629, section 4). */
-static size_t sequence(uint8_t lead, uint8_t *low, uint8_t *high)
+/* Returns the length of the sequence that `lead` begins, 0 if it begins none.
+ * *low and *high get the range of the second byte (RFC 3629, section 4). */
+static size_t sequence_bytes(uint8_t lead, uint8_t *low, uint8_t *high)
 {
     *low = 0x80;
     *high = 0xbf;
@@ -27,8 +27,8 @@ static size_t sequence(uint8_t lead, uint8_t *low, uint8_t *high)
     return 0;
 }
 
-/* Length of the character at `at`, 0 if there is none. */
-static size_t character(const uint8_t *at, const uint8_t *end)
+/* Returns the length of the character at `at`, 0 if there is none. */
+static size_t character_bytes(const uint8_t *at, const uint8_t *end)
 {
     uint8_t low, high;
     size_t length;
@@ -36,7 +36,7 @@ static size_t character(const uint8_t *at, const uint8_t *end)
     if (*at < 0x80) {
         return 1;
     }
-    length = sequence(*at, &low, &high);
+    length = sequence_bytes(*at, &low, &high);
     if (length == 0 || (size_t)(end - at) < length || at[1] < low ||
         at[1] > high) {
         return 0;
@@ -49,7 +49,7 @@ static size_t character(const uint8_t *at, const uint8_t *end)
     return length;
 }
 
-/* Whether eight characters of ASCII begin at `at`. */
+/* Returns whether eight ASCII characters begin at `at`. */
 static bool is_ascii(const uint8_t *at)
 {
     uint64_t word;
@@ -58,13 +58,14 @@ static bool is_ascii(const uint8_t *at)
     return (word & 0x8080808080808080) == 0;
 }
 
-/* The same of a whole text, the last eight with some once more. */
+/* Returns whether a whole text is ASCII. The last eight bytes may look at some
+ * once more. */
 static bool is_all_ascii(const uint8_t *at, size_t bytes)
 {
     const uint8_t *last;
 
     if (bytes < sizeof(uint64_t)) {
-        return false; /* it is not asked */
+        return false; /* shorter texts are not asked */
     }
     last = at + bytes - sizeof(uint64_t);
     while (at < last && is_ascii(at)) {
@@ -90,7 +91,7 @@ bool tmsg_utf8_valid(const char *text, size_t bytes)
             left -= sizeof(uint64_t);
             continue;
         }
-        length = character(at, at + left);
+        length = character_bytes(at, at + left);
         if (length == 0) {
             return false;
         }
@@ -105,9 +106,9 @@ static bool is_control(const uint8_t *at)
     return *at < 0x20 || *at == 0x7f || (*at == 0xc2 && at[1] < 0xa0);
 }
 
-/* Whether eight characters that can be printed, of ASCII, begin at `at`: each
- * byte is below 0x7f, so that 1 more sets no top bit, and from 0x20 on, so that
- * 0x20 less borrows from none. */
+/* Returns whether eight printable ASCII characters begin at `at`. Each byte
+ * must be below 0x7f, so that adding 1 sets no top bit, and 0x20 or more, so
+ * that subtracting 0x20 borrows from none. */
 static bool is_printed(const uint8_t *at)
 {
     const uint64_t ones = 0x0101010101010101, tops = 0x8080808080808080;
@@ -124,7 +125,7 @@ void tmsg_utf8_scrub(char *text)
 
     while (at < end) {
         bool eight = end - at >= (ptrdiff_t)sizeof(uint64_t) && is_printed(at);
-        size_t length = eight ? sizeof(uint64_t) : character(at, end);
+        size_t length = eight ? sizeof(uint64_t) : character_bytes(at, end);
 
         if (length == 0 || is_control(at)) {
             *at = '?';
