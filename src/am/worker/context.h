@@ -27,9 +27,10 @@ struct tmsg_context {
      * docs/configuration.md. */
     uint32_t huge_page_bytes;
     tmsg_devices_t *devices; /* numbered by the device table; NULL: no table */
-    tmsg_keyring_t *keyring; /* for all that name no keyring; NULL: no key */
-    tmsg_tuning_t tuning;    /* thresholds of the ways that messages travel */
-    tmsg_trace_fn on_trace;  /* NULL: nobody traces */
+    /* Holds the keys of all that name no keyring; NULL: no key. */
+    tmsg_keyring_t *keyring;
+    tmsg_tuning_t tuning;   /* thresholds of the ways that messages travel */
+    tmsg_trace_fn on_trace; /* NULL: nobody traces */
     void *on_trace_arg;
     tmsg_heart_t heart;
     uint8_t instance_id[TMSG_INSTANCE_BYTES];

@@ -407,7 +407,7 @@ static void rest_leader(tmsg_worker_t *worker, lead_t *lead)
     uint64_t now;
 
     if (lead->deadline == AT_ONCE) {
-        lead->quiet_since = 1; /* not 0; nobody asks for how long */
+        lead->quiet_since = 1; /* any value but 0: nobody asks for how long */
         return;
     }
     now = tmsg_now_ns();
@@ -422,7 +422,9 @@ static void rest_leader(tmsg_worker_t *worker, lead_t *lead)
         return;
     }
     tmsg_worker_lock(worker);
-    if (!worker->armed) { /* else the signal is for the thread that armed it */
+    /* If the descriptor is armed, the signal is for the thread that armed
+     * it. */
+    if (!worker->armed) {
         tmsg_loop_hear(&worker->loop);
     }
     if (worker->ending || !take_lead(worker) ||
@@ -436,7 +438,8 @@ static void rest_leader(tmsg_worker_t *worker, lead_t *lead)
     tmsg_worker_unlock_quietly(worker);
     poll(fds, 2, deadline_left_ms(lead->deadline));
     tmsg_worker_lock(worker);
-    if (!worker->asleep) { /* who woke it has signalled wake_fd */
+    /* The thread that woke this one has signalled wake_fd. */
+    if (!worker->asleep) {
         tmsg_loop_drain(worker->wake_fd);
     }
     worker->asleep = false;

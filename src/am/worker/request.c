@@ -88,8 +88,8 @@ void tmsg_request_end(tmsg_request_t *request, tmsg_status_t status,
     atomic_store_explicit(&request->status, status, memory_order_release);
     tmsg_worker_changed(worker);
     if (request->on_done != NULL) {
-        request->due.run =
-            run_callback; /* the callback takes the reference over */
+        /* The callback takes the reference over. */
+        request->due.run = run_callback;
         tmsg_worker_due(worker, &request->due);
     } else {
         tmsg_request_drop(request);
@@ -149,7 +149,8 @@ tmsg_status_t tmsg_request_wait_released(tmsg_request_t *request,
 
 tmsg_status_t tmsg_request_cancel(tmsg_request_t *request)
 {
-    if (!request_is_over(request)) { /* otherwise its worker may be gone */
+    /* The worker of an operation that is over may be gone. */
+    if (!request_is_over(request)) {
         tmsg_worker_t *worker = request->worker;
 
         tmsg_worker_lock(worker);

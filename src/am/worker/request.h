@@ -17,7 +17,7 @@ struct tmsg_request {
     tmsg_due_t due; /* calls on_done */
     tmsg_refs_t refs;
     atomic_int status;
-    tmsg_worker_t *worker; /* not to be touched once the status is final */
+    tmsg_worker_t *worker; /* must not be touched once the status is final */
     char *error;           /* NULL: no error, or no memory for its text */
     tmsg_done_fn on_done;
     void *on_done_arg;

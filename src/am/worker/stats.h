@@ -46,10 +46,10 @@ typedef struct {
     uint64_t sent_repeats; /* sent messages that went as a repeat (repeat.h) */
     uint64_t received_messages, received_bytes;
     uint64_t received_repeats; /* received as a repeat (repeat.h) */
-    uint64_t sent_by_box,
-        received_by_box; /* messages that went past UCX by a box */
-    uint64_t sent_by_lane,
-        received_by_lane;       /* messages whose parts went by the lane */
+    /* Count the messages that went past UCX by a box. */
+    uint64_t sent_by_box, received_by_box;
+    /* Count the messages whose parts went by the lane. */
+    uint64_t sent_by_lane, received_by_lane;
     uint64_t received_in_place; /* received messages that UCX's memory holds */
     uint64_t refused_messages; /* messages of the peer that this side refused */
     uint64_t aborted_messages; /* messages of the peer that the peer gave up */
@@ -64,10 +64,10 @@ typedef struct {
     uint64_t received_on_host;
     tmsg_histogram_t sent_sizes; /* bytes of payload */
     tmsg_histogram_t received_sizes;
-    tmsg_histogram_t send_ns; /* from the call until the memory is free */
+    tmsg_histogram_t send_ns; /* time from the call until the memory is free */
     /* Measures from the call until the peer's application has the message. */
     tmsg_histogram_t ack_ns;
-    tmsg_histogram_t round_trip_ns; /* of tmsg_endpoint_ping() */
+    tmsg_histogram_t round_trip_ns; /* round trips of tmsg_endpoint_ping() */
 } tmsg_stats_t;
 
 void tmsg_stats_add(tmsg_stats_t *sum, const tmsg_stats_t *more);

@@ -30,8 +30,8 @@ struct tmsg_store {
     atomic_ullong noted;
     atomic_bool missed; /* somebody waits for memory */
     int event_fd;
-    _Atomic(pthread_t)
-        inside; /* the only thread inside; 0: that is not known */
+    /* Names the only thread inside; 0: that is not known. */
+    _Atomic(pthread_t) inside;
     tmsg_pool_t pool;
     tmsg_device_allocator_t device_allocator; /* alloc NULL: none */
     tmsg_device_pool_t device_pool;
@@ -262,8 +262,8 @@ void tmsg_store_give_back(tmsg_store_t *store, tmsg_spare_t *message,
         tmsg_spares_put_back(&store->messages, message);
     } else {
         tmsg_store_discharge(store, bytes);
-        tmsg_spares_give(&store->messages,
-                         message); /* the store may be freed now */
+        /* The store may be freed by this. */
+        tmsg_spares_give(&store->messages, message);
     }
 }
 

@@ -21,8 +21,8 @@ typedef struct tmsg_store tmsg_store_t;
 typedef struct {
     void *data;
     uint64_t bytes;
-    uint64_t capacity; /* size of a block of the library's pool */
-    void *token;       /* of the application's allocator */
+    uint64_t capacity; /* size, if it is a block of the library's pool */
+    void *token;       /* token of the application's allocator */
 } tmsg_block_t;
 
 /* Creates a store. With `allocator` NULL, payloads are in the library's own

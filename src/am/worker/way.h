@@ -12,7 +12,7 @@
 
 /* Tells what moves the bytes of an endpoint. */
 typedef enum {
-    TMSG_CARRIER_UNKNOWN = 0, /* not known yet, or not measured by us */
+    TMSG_CARRIER_UNKNOWN = 0, /* unknown yet, or not measured by us */
     TMSG_CARRIER_SHM = 1,     /* shared memory; large payloads by CMA */
     TMSG_CARRIER_TCP = 2,
     TMSG_CARRIER_RDMA = 3, /* InfiniBand, RoCE */

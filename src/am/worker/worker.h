@@ -66,10 +66,10 @@ typedef struct {
  * worker.c touch it. */
 typedef struct {
     bool taken;       /* a thread drives the worker */
-    pthread_t leader; /* that thread, if `taken` */
+    pthread_t leader; /* the thread that drives it, if `taken` */
     uint64_t changes; /* events that a thread may have waited for */
-    _Atomic uint64_t
-        arrivals;     /* of `changes`, those that a receive may wait for */
+    /* Counts those of `changes` that a receive may wait for. */
+    _Atomic uint64_t arrivals;
     unsigned waiters; /* threads that sleep on `changed` */
     /* Counts the threads that wait for the lock: a thread that spins gives way
      * to them. */
@@ -78,7 +78,7 @@ typedef struct {
     atomic_uint callbacks;
     unsigned entered;   /* calls that must leave before the worker is freed */
     bool naps;          /* the leader sleeps on boxes; box.h */
-    bool no_naps;       /* this kernel has no naps */
+    bool no_naps;       /* the kernel has no naps */
     unsigned naps_vain; /* naps in vain since something came */
 } tmsg_worker_lead_t;
 
@@ -160,7 +160,7 @@ struct tmsg_worker {
     /* The worker was destroyed inside a callback. The last call that leaves
      * frees it. */
     bool doomed;
-    pthread_t thread; /* with TMSG_WORKER_THREAD */
+    pthread_t thread; /* own thread, with TMSG_WORKER_THREAD */
 
     tmsg_loop_t loop;
     tmsg_worker_pace_t pace;
@@ -183,10 +183,10 @@ struct tmsg_worker {
 
     tmsg_ucx_t *ucx;
     bool has_retired;            /* some UCX workers wait to be closed */
-    tmsg_endpoint_t **endpoints; /* by slot; a free slot is NULL */
+    tmsg_endpoint_t **endpoints; /* endpoints by slot; a free slot is NULL */
     uint32_t endpoint_slots;
     uint32_t endpoint_count; /* slots that are taken */
-    uint32_t generation;     /* of the newest endpoint id */
+    uint32_t generation;     /* generation of the newest endpoint id */
     tmsg_worker_past_t past;
     tmsg_list_t chores; /* endpoints that have chores */
     tmsg_listener_t *listeners;
