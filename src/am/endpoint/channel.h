@@ -37,7 +37,8 @@ typedef struct tmsg_channel {
      * before its turn. The bit's position is the message's number modulo a
      * power of two. NULL: no message ever was. */
     uint64_t *overtook;
-    tmsg_schema_table_t *tx_schemas; /* that the peer keeps; NULL: none yet */
+    /* Holds the schemas that the peer keeps; NULL: none yet. */
+    tmsg_schema_table_t *tx_schemas;
     uint64_t sent_messages, received_messages;
     tmsg_list_t queued; /* sends that wait for the connection or for credit */
     tmsg_repeat_out_t repeat_out;
@@ -52,8 +53,10 @@ typedef struct tmsg_channel {
     /* Holds the last pass over the early messages in which one of this channel
      * was still early; see fetch_queue.h. */
     uint64_t early_look;
-    tmsg_schema_store_t *rx_schemas; /* that the peer sent; NULL: none yet */
-    struct tmsg_schema_later *schemas_later; /* of messages that overtook */
+    /* Holds the schemas that the peer sent; NULL: none yet. */
+    tmsg_schema_store_t *rx_schemas;
+    /* Holds the schemas of messages that overtook. */
+    struct tmsg_schema_later *schemas_later;
     /* The peer sends no message from this number on; valid once the peer has
      * said BYE. */
     uint32_t bye_sequence;
@@ -63,7 +66,7 @@ typedef struct tmsg_channel {
     /* Holds the number of the endpoint's part that this channel handed over
      * last; 0: none. */
     uint64_t parted;
-    tmsg_others_t others; /* as its last message in pieces saw them */
+    tmsg_others_t others; /* small messages, at its last message in pieces */
     /* Tells that the first message with parts cannot go on now: the peer is to
      * ask for its parts, or a copy is not there yet. */
     bool stalled;
@@ -72,16 +75,18 @@ typedef struct tmsg_channel {
 /* Holds the channels of an endpoint. It starts with all zero bits and
  * tmsg_channels_init(). */
 typedef struct {
-    tmsg_channel_t zero;      /* channel 0, first of the list */
-    tmsg_channel_t **further; /* by number - 1; NULL: not used yet */
-    uint32_t slots;           /* slots of `further` */
+    tmsg_channel_t zero; /* channel 0, first of the list */
+    /* Holds other channels by number - 1; NULL: not used yet. */
+    tmsg_channel_t **further;
+    uint32_t slots;        /* slots of `further` */
     tmsg_channel_t *calls; /* channel TMSG_CHANNEL_CALLS; NULL: not used yet */
-    tmsg_channel_t **streams; /* by number; NULL: not used yet */
-    uint32_t stream_slots;    /* slots of `streams` */
-    uint32_t count;           /* channels that exist */
-    tmsg_channel_t *turn;     /* the channel that sends next if several wait */
-    size_t queued;            /* sends in the queues of all channels */
-    size_t queued_streams;    /* sends in the queues of streams */
+    /* Holds the channels of streams by number; NULL: not used yet. */
+    tmsg_channel_t **streams;
+    uint32_t stream_slots; /* slots of `streams` */
+    uint32_t count;        /* channels that exist */
+    tmsg_channel_t *turn;  /* the channel that sends next if several wait */
+    size_t queued;         /* sends in the queues of all channels */
+    size_t queued_streams; /* sends in the queues of streams */
 } tmsg_channels_t;
 
 void tmsg_channels_init(tmsg_endpoint_t *endpoint);

@@ -40,7 +40,7 @@ enum {
 typedef struct {
     tmsg_source_t source;
     tmsg_frame_stream_t stream;
-    tmsg_pulse_t pulse; /* of the stream; only silence.c changes it */
+    tmsg_pulse_t pulse; /* pulse of the stream; only silence.c changes it */
     int fd;             /* -1: none yet, none any more, or a blob's */
     bool connected;
     bool hello_done; /* the peer's hello was accepted */
@@ -94,8 +94,8 @@ typedef struct {
     const char *_Atomic principal;
     char name[TMSG_PRINCIPAL_BYTES];
     tmsg_turned_t turned;
-    bool proved;   /* this side has sent its proof */
-    bool admitted; /* the peer has sent its proof, and it is right */
+    bool proved;   /* our proof was sent */
+    bool admitted; /* the peer's proof came, and is right */
     /* Hold the hashes of the two hellos; by blob, of the last proofs. */
     uint8_t mine[TMSG_HASH_BYTES], theirs[TMSG_HASH_BYTES];
     /* Holds the hash of the hellos and the dialling side's proofs. */
@@ -107,7 +107,7 @@ typedef struct {
     /* Points to the message that UCX, or this side, writes into the map. */
     tmsg_message_t *message;
     bool waiting; /* a thread waits with this map */
-    bool foreign; /* it has tensors in a device's memory */
+    bool foreign; /* the map has tensors in a device's memory */
     bool leaving; /* `due` is queued */
     tmsg_due_t due;
 } tmsg_post_t;

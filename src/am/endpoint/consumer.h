@@ -31,7 +31,7 @@ static inline bool tmsg_channel_is_stream(uint16_t number)
 
 /* Names the channel of a stream as one side sees it. */
 typedef struct {
-    bool ours;      /* this side opens the streams on it */
+    bool ours;      /* our side opens the streams on the channel */
     uint16_t index; /* below TMSG_STREAMS_MOST */
 } tmsg_stream_key_t;
 

@@ -79,7 +79,8 @@ static void posted_over(tmsg_op_t *op)
     keep_posted(posted);
     endpoint->controls.in_ucx--;
     if (endpoint->state == TMSG_EP_CLOSING) {
-        tmsg_worker_chore(endpoint->worker, endpoint); /* it may be the last */
+        /* The message may be the last. */
+        tmsg_worker_chore(endpoint->worker, endpoint);
     }
     tmsg_endpoint_reported(endpoint);
 }
@@ -217,8 +218,8 @@ void tmsg_control_flush(tmsg_endpoint_t *endpoint)
     while (endpoint->controls.waiting.count > 0 && may_post(endpoint)) {
         control_t *control = pop_control(endpoint);
 
-        control->head.endpoint_id =
-            endpoint->peer_id; /* the peer's id may be newer by now */
+        /* The peer's id may be newer by now. */
+        control->head.endpoint_id = endpoint->peer_id;
         post_or_break(endpoint, control->kind, &control->head, control->body,
                       control->body_bytes);
         free(control);
@@ -330,7 +331,7 @@ void tmsg_control_read(tmsg_endpoint_t *endpoint, uint8_t word, uint64_t token)
     tmsg_put_le(body + 1, token, 8);
     if (endpoint->controls.waiting.count == 0) {
         answer_at_once(endpoint, TMSG_KIND_READ, &head, body, sizeof(body));
-    } else { /* it must go after the text of what was refused */
+    } else { /* the answer must go after the text of a refusal */
         tmsg_control_answer(endpoint, TMSG_KIND_READ, &head, body,
                             sizeof(body));
     }
@@ -472,8 +473,8 @@ tmsg_ucx_status_t tmsg_credit_arrived(const tmsg_arrival_t *arrival)
         return TMSG_UCX_OK;
     }
     window = taken + endpoint->peer_hello.queue_depth;
-    if ((int32_t)(window - channel->tx_window) >
-        0) { /* one CREDIT may overtake another */
+    /* A CREDIT may overtake another: only a larger window counts. */
+    if ((int32_t)(window - channel->tx_window) > 0) {
         channel->tx_window = window;
     }
     if (arrival->head.body_bytes >= CREDIT_BYTES) {

@@ -69,7 +69,7 @@ void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
 #define TMSG_RING_WORD_OFFER 1 /* u32 descriptor, mark */
 #define TMSG_RING_WORD_TAKEN 2
 #define TMSG_RING_WORD_REFUSED 3
-#define TMSG_RING_WORD_BOX 4 /* as OFFER, of a box */
+#define TMSG_RING_WORD_BOX 4 /* a box, told as OFFER */
 #define TMSG_RING_WORD_BOX_TAKEN 5
 #define TMSG_RING_WORD_BOX_REFUSED 6
 #define TMSG_RING_OFFER_BYTES (1 + 4 + TMSG_SHARED_MARK_BYTES)

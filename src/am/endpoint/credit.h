@@ -20,10 +20,10 @@ typedef struct {
     uint64_t tx_charged;
     uint64_t tx_edge;     /* upper limit of tx_charged */
     uint64_t tx_deferred; /* messages whose payload waited for credit */
-    bool has_window;      /* it counts in the worker's windows */
+    bool has_window;      /* the window counts in the worker's windows */
     uint64_t rx_window;   /* bytes that the peer may be ahead */
     uint64_t rx_charged;
-    uint64_t rx_freed; /* of rx_charged, bytes that UCX no longer has */
+    uint64_t rx_freed; /* part of rx_charged that UCX no longer has */
     uint64_t rx_edge;  /* upper limit of rx_charged that the peer was told */
 } tmsg_credit_t;
 

@@ -13,7 +13,7 @@ typedef struct tmsg_send tmsg_send_t;
  * calls a function of the application. */
 struct tmsg_dialect {
     bool answers;        /* peers say what became of a message */
-    uint32_t send_flags; /* for every map: TMSG_UCX_SEND_* */
+    uint32_t send_flags; /* flags for every map: TMSG_UCX_SEND_* */
     /* Prepares a send that goes next: fills in send->header and send->plan.
      * IN_PROGRESS: the peer has to tell of room first, and nothing has
      * changed. */

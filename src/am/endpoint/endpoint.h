@@ -75,7 +75,7 @@ typedef struct {
     unsigned granted_in_ucx;
     uint64_t sent_in_pieces; /* messages with parts or slices */
     uint64_t parts_handed;   /* parts handed to UCX or to the lane, in all */
-    tmsg_schema_budget_t budget; /* for the layouts of all channels */
+    tmsg_schema_budget_t budget; /* bounds the layouts of all channels */
     uint32_t next_message_id;
     unsigned parts_awaited; /* sends in `parting` that the peer is to ask for */
     tmsg_list_t parting;    /* sends that have parts to hand to UCX */
@@ -83,8 +83,8 @@ typedef struct {
 
 /* Belongs to the room recv. */
 typedef struct {
-    tmsg_list_t aborts; /* of messages that have not come yet; abort.c */
-    tmsg_post_t post;   /* what the next message is received into */
+    tmsg_list_t aborts; /* aborts of messages yet to come; abort.c */
+    tmsg_post_t post;   /* map that the next message is received into */
     /* Counts messages with parts by UCX that are in the early list;
      * fetch_queue.h. */
     unsigned parts_early;
@@ -98,7 +98,7 @@ typedef struct {
     uint32_t parts_asked;   /* kept parts that were asked for, in all */
     uint32_t parts_came;    /* parts that came of those asked for */
     uint32_t parts_seen;    /* parts_came, when the next was last looked for */
-    tmsg_schema_budget_t budget; /* for the layouts of all channels */
+    tmsg_schema_budget_t budget; /* bounds the layouts of all channels */
     tmsg_due_t calls_due;        /* tells calls of the endpoint's end */
 } tmsg_endpoint_rx_t;
 
@@ -117,14 +117,15 @@ typedef struct {
 typedef struct {
     void *peer_address;
     tmsg_knock_t knock;
-    bool knocked;           /* the first round of the attach was heard */
-    bool attaching;         /* the dialling side has begun the second round */
-    bool bye_sent;          /* this side sends no more messages */
-    bool fin_received;      /* the peer has received all our messages */
-    uint8_t redials;        /* how often UCX failed and it dialled anew */
+    bool knocked;      /* the first round of the attach was heard */
+    bool attaching;    /* the dialling side has begun the second round */
+    bool bye_sent;     /* our side sends no more messages */
+    bool fin_received; /* the peer has received all our messages */
+    /* Counts how often UCX failed to connect and this side dialled anew. */
+    uint8_t redials;
     char redial_why[128];   /* why it dialled anew the first time */
     uint32_t subscribe;     /* TMSG_SUBSCRIBE_*, for our hello */
-    uint32_t number;        /* of `ep`; see pair.h */
+    uint32_t number;        /* number of `ep`; see pair.h */
     tmsg_sockets_t sockets; /* TCP sockets below `ep` */
     struct tmsg_event *pings;
 } tmsg_endpoint_conn_t;
@@ -147,8 +148,8 @@ typedef struct {
  * references to the endpoint. */
 typedef struct {
     tmsg_refs_t count;
-    unsigned ahead; /* of `count`, references taken in advance */
-    bool listed;    /* in the table: some may be taken in advance */
+    unsigned ahead; /* part of `count` that was taken in advance */
+    bool listed;    /* the table has it: some may be taken in advance */
 } tmsg_endpoint_refs_t;
 
 /* Holds the transports of UCX that carry the endpoint. */
@@ -172,7 +173,7 @@ typedef struct {
 } tmsg_endpoint_lost_t;
 
 typedef struct {
-    tmsg_node_t node; /* in the worker's list */
+    tmsg_node_t node; /* node of the worker's list */
     bool queued;
 } tmsg_endpoint_chores_t;
 
@@ -191,7 +192,7 @@ struct tmsg_endpoint {
     tmsg_ucx_ep_t ep; /* NULL: none, or closed */
     tmsg_life_t *life;
     tmsg_endpoint_refs_t refs;
-    uint32_t id; /* this side's; peers put it into their headers */
+    uint32_t id; /* our id; peers put it into their headers */
     tmsg_ep_state_t state;
     /* The endpoint is to end with this status; broken_why says why. */
     tmsg_status_t broken;
@@ -202,13 +203,13 @@ struct tmsg_endpoint {
     tmsg_endpoint_tx_t tx;
     tmsg_endpoint_rx_t rx;
     tmsg_credit_t credit;
-    tmsg_boxes_t boxes; /* for small messages over shared memory */
+    tmsg_boxes_t boxes; /* boxes for small messages over shared memory */
     tmsg_channels_t channels;
     tmsg_stats_t stats;
 
     const struct tmsg_dialect *dialect;
     tmsg_ucxx_t *ucxx; /* state of a ucx:// peer, else NULL */
-    tmsg_due_t due;    /* its listener's: on_accept, or its release */
+    tmsg_due_t due;    /* runs the listener's on_accept, or its release */
     /* Points to what the endpoint is to the consumer of calls; NULL: nothing.
      * See calls.h. */
     void *calls_peer;
@@ -253,16 +254,17 @@ struct tmsg_endpoint {
     tmsg_endpoint_chores_t chores;
     char broken_why[160];
 
-    tmsg_measures_t measured[TMSG_MEASURED]; /* by stamp */
+    tmsg_measures_t measured[TMSG_MEASURED]; /* measures by stamp */
     tmsg_queue_t queue;
     tmsg_list_t pulled; /* sends whose parts the lane is to hand over */
     tmsg_list_t posted; /* sends in UCX, or waiting for the peer's answer */
     tmsg_endpoint_controls_t controls;
     tmsg_list_t ready; /* messages to be pulled, linked by own_queue */
 
-    struct tmsg_subscriber *subscriptions; /* of this peer to publishers */
+    /* Lists subscriptions of this peer to publishers. */
+    struct tmsg_subscriber *subscriptions;
 
-    bool fin_sent; /* this side has received all the peer's messages */
+    bool fin_sent; /* our side has received all the peer's messages */
 
     /* Tells when the ping under way was sent; 0: none is. */
     uint64_t ping_ns;
@@ -308,7 +310,7 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
                                    tmsg_endpoint_t **endpoint_p);
 
 void tmsg_endpoint_hold(tmsg_endpoint_t *endpoint);
-void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint); /* from any thread */
+void tmsg_endpoint_drop(tmsg_endpoint_t *endpoint); /* any thread may drop */
 
 /* These two work as tmsg_endpoint_hold() and tmsg_endpoint_drop(), with the
  * worker's lock held and mostly without an atomic operation. A reference that

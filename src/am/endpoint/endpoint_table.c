@@ -153,8 +153,8 @@ void tmsg_endpoint_reported(tmsg_endpoint_t *endpoint)
 {
     endpoint->in_ucx--;
     if (endpoint->state == TMSG_EP_AWAY && endpoint->in_ucx == 0) {
-        tmsg_worker_chore(endpoint->worker,
-                          endpoint); /* it may get its next connection */
+        /* The endpoint may get its next connection. */
+        tmsg_worker_chore(endpoint->worker, endpoint);
     }
     tmsg_engine.forget(endpoint);
 }

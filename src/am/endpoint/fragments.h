@@ -17,7 +17,7 @@ typedef struct {
     uint32_t sequence;
     uint32_t number;
     uint64_t bytes;
-    const void *data; /* with count > 1 a list of struct iovec */
+    const void *data; /* data, or with count > 1 a list of struct iovec */
     size_t count;
     void *slot;
 } tmsg_parts_piece_t;

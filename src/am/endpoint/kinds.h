@@ -12,10 +12,12 @@
 
 /* Lists the kinds of message, in the order of their numbers on the wire, a line
  * each:
- *   KIND(name, number, handler, where) tmsg_<handler>_arrived(), of whichever
- * room, gets the message. `where` is CONNECTION; or CHANNEL, if the message
- * belongs to a channel; or MAP, if it is a map, which belongs to a channel,
- *   too. */
+ *
+ *   KIND(name, number, handler, where)
+ *
+ * tmsg_<handler>_arrived(), of whichever room, gets the message. `where` is
+ * CONNECTION; or CHANNEL, if the message belongs to a channel; or MAP, if it is
+ * a map, which belongs to a channel, too. */
 #define TMSG_KINDS(KIND)                                                       \
     KIND(MAP, TMSG_PREAMBLE_MAP, map, MAP)                                     \
     /* Make the second round of an attach: the token, and its answer. */       \
@@ -107,14 +109,14 @@ TMSG_KINDS(TMSG_KIND_HANDLER)
 struct tmsg_arrival {
     tmsg_ucx_t *ucx;
     tmsg_preamble_t head;
-    const uint8_t *body; /* in the header; gone when the handler returns */
+    const uint8_t *body; /* part of the header; gone when the handler returns */
     void *data;          /* payload, or UCX's descriptor of a rendezvous */
     size_t data_bytes;
     bool rendezvous;
     /* Points to the memory to read, in a rendezvous of this library; NULL: it
      * is UCX's. */
     const tmsg_cma_in_t *to_read;
-    bool boxed;             /* it came by a box: data cannot be kept */
+    bool boxed;             /* the message came by a box: data cannot be kept */
     tmsg_ucx_ep_t reply_ep; /* NULL: the sender did not ask for it */
 };
 

@@ -47,7 +47,7 @@ typedef struct {
 typedef struct {
     bool parts;       /* large tensors are messages of their own */
     bool gather;      /* the rest is copied into one piece, not listed */
-    int32_t protocol; /* of the rest: tmsg_protocol_t */
+    int32_t protocol; /* tmsg_protocol_t of the rest */
     bool slices;      /* the rest goes in pieces behind the head */
     bool lane;        /* parts and slices go by the lane */
 } tmsg_way_t;
@@ -66,7 +66,7 @@ typedef struct {
     const tmsg_map_t *map;
     const tmsg_measures_t *measures;
     tmsg_way_t way;
-    tmsg_body_extra_t *extra; /* of the body, or NULL */
+    tmsg_body_extra_t *extra; /* extra of the body, or NULL */
     size_t spill; /* bytes of the body at the payload's head, or 0 */
     /* Points to where the checksums go, if extra->checksum is set. */
     uint8_t *checksums;
@@ -85,7 +85,7 @@ typedef struct {
     size_t iov_count;
     tmsg_pool_block_t list;    /* memory of iov */
     tmsg_pool_block_t staging; /* gathered or packed tensors, a spilled body */
-    bool shared;               /* it owns none of these: see share.h */
+    bool shared;               /* the plan owns none of these: see share.h */
 } tmsg_plan_t;
 
 /* Returns whether the last small message is so long ago that none is likely to

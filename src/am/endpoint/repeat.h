@@ -82,7 +82,7 @@ typedef struct {
 
 typedef struct {
     size_t header_bytes; /* 0: nothing may be repeated */
-    uint64_t stamp;      /* of the layout */
+    uint64_t stamp;      /* stamp of the layout */
     uint64_t charge;     /* bytes against the peer's window */
     size_t payload_bytes;
     uint64_t number;         /* unique among the repeats of the worker */
@@ -91,23 +91,23 @@ typedef struct {
     uint32_t tensors;        /* tensors of the map */
     uint32_t only;           /* the one that has data, or TMSG_REPEAT_LISTED */
     bool has_gaps;           /* zeros lie between the tensors */
-    bool is_call;            /* it is a call, or a reply */
-    bool is_boxed;           /* it goes by a box, if there is one */
+    bool is_call;            /* the message is a call, or a reply */
+    bool is_boxed;           /* the message goes by a box, if there is one */
     uint8_t slot;            /* the slot in which the peer keeps the schema */
-    uint8_t recent;          /* its place in the worker's `recent`, if any */
+    uint8_t recent;          /* place in the worker's `recent`, if any */
     struct tmsg_send *ready; /* record of the next repeat, or NULL */
-    tmsg_repeat_piece_t *pieces; /* of the tensors, with room for more */
+    tmsg_repeat_piece_t *pieces; /* pieces of the tensors, with room for more */
     uint32_t piece_room;
     uint8_t header[TMSG_REPEAT_HEADER_BYTES];
 } tmsg_repeat_out_t;
 
 typedef struct {
     size_t header_bytes;      /* 0: nothing may be repeated */
-    const tmsg_map_t *layout; /* of the schema that the message refers to */
+    const tmsg_map_t *layout; /* layout of the message's schema */
     uint64_t noted;           /* bytes that such a message counts for */
-    uint64_t room_bytes;      /* of these, for a payload that is not small */
-    uint64_t charge;          /* bytes against this side's window */
-    uint64_t number;          /* unique among the repeats of the worker */
+    uint64_t room_bytes; /* part of `noted` for a payload that is not small */
+    uint64_t charge;     /* bytes against this side's window */
+    uint64_t number;     /* unique among the repeats of the worker */
     uint8_t header[TMSG_REPEAT_HEADER_BYTES];
     tmsg_preamble_t head; /* `header`, decoded */
 } tmsg_repeat_in_t;

@@ -70,7 +70,7 @@ typedef struct tmsg_resume {
     unsigned fetch_failures; /* connections in a row that a fetch broke */
     tmsg_outcome_t outcomes[TMSG_RESUME_OUTCOMES]; /* a ring */
     unsigned outcome_count, outcome_next;
-    uint64_t times; /* how often the session came back */
+    uint64_t times; /* number of times that the session came back */
 } tmsg_resume_t;
 
 #endif
