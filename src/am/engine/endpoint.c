@@ -38,7 +38,8 @@ void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
     bool again = tmsg_resume_is_away(endpoint);
 
     endpoint->state = TMSG_EP_OPEN;
-    if (!again) { /* otherwise the peer said so when it came back */
+    /* When the peer comes back, it says what credit there is. */
+    if (!again) {
         tmsg_channels_opened(endpoint);
     }
     tmsg_credit_opened(endpoint);

@@ -152,8 +152,8 @@ static void cut_connection(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     tmsg_link_close(endpoint, writes);
     endpoint->dialect->end(endpoint);
     if (status == TMSG_ERR_PEER_LOST && writes && !alive) {
-        tmsg_ucx_retire(
-            endpoint->ucx); /* the peer may have died while it wrote */
+        /* The peer may have died while it wrote. */
+        tmsg_ucx_retire(endpoint->ucx);
     } else if (endpoint->ucx != NULL && endpoint->ucx->retired) {
         tmsg_ucx_watch(endpoint->ucx);
     }
@@ -286,7 +286,7 @@ tmsg_status_t tmsg_endpoint_abort(tmsg_endpoint_t *endpoint,
     snprintf(error, sizeof(error), "closed at once by this side: %s", words);
     tmsg_worker_lock(worker);
     if (endpoint->state != TMSG_EP_ENDED) {
-        endpoint->told = true; /* this side knows already */
+        endpoint->told = true; /* our side knows already */
         if (endpoint->link.fd >= 0 && endpoint->link.connected) {
             tmsg_handshake_tell(endpoint, status, words);
         }

@@ -45,7 +45,7 @@
 
 static unsigned do_chores(tmsg_worker_t *worker)
 {
-    size_t count = worker->chores.count; /* without those that the chores add */
+    size_t count = worker->chores.count; /* chores added meanwhile wait */
 
     for (size_t i = 0; i < count; i++) {
         tmsg_endpoint_t *endpoint = tmsg_worker_next_chore(worker);

@@ -35,7 +35,7 @@
 
 struct tmsg_probe {
     tmsg_ucx_t *ucx;  /* uses shared memory alone; only progressed here */
-    tmsg_ucx_ep_t ep; /* to the retired UCX worker */
+    tmsg_ucx_ep_t ep; /* connects to the retired UCX worker */
     uint8_t message[TMSG_PREAMBLE_BYTES + TMSG_TOKEN_BYTES];
     bool posted;
     unsigned looks;
@@ -369,7 +369,8 @@ static bool give_up_ucx(tmsg_ucx_t *ucx)
     uint32_t i = 0;
 
     if (!is_deserted(ucx)) {
-        return true; /* until the next endpoint ends */
+        /* The next endpoint that ends starts the watch again. */
+        return true;
     }
     if (worker->fetching || !tmsg_linger_over(ucx) || !tmsg_worker_drain(ucx)) {
         return false;

@@ -353,7 +353,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
     bool drained;
 
     tmsg_worker_lock(worker);
-    worker->doomed = false; /* what is still due is the end of operations */
+    worker->doomed = false; /* the due callbacks are ends of operations */
     end_all(worker);
     drained = await_reports(worker);
     if (!drained) {
@@ -375,8 +375,8 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
         tmsg_probe_close(ucx);
         if (drained) {
             tmsg_worker_drain(ucx);
-            tmsg_loop_clear_timer(&worker->loop,
-                                  &ucx->linger); /* the drain may set it anew */
+            /* The drain may set this timer anew. */
+            tmsg_loop_clear_timer(&worker->loop, &ucx->linger);
             tmsg_loop_clear_timer(&worker->loop, &ucx->watch);
             tmsg_ucx_close(ucx);
         } else {
