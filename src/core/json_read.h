@@ -18,7 +18,7 @@
 /* Reads one text. `status` is sticky: the first error stays. */
 typedef struct {
     const char *what;   /* such as "the configuration file" */
-    const char *source; /* its file name */
+    const char *source; /* name of the file */
     tmsg_status_t status;
 } tmsg_json_reader_t;
 

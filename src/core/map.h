@@ -23,14 +23,14 @@ typedef struct {
     int32_t ndim;
     const int64_t *shape; /* shape and strides belong to the map */
     const int64_t *strides;
-    uint64_t bytes; /* of the tensor's elements, packed */
+    uint64_t bytes; /* bytes of the tensor's elements, packed */
 } tmsg_map_view_t;
 
 typedef struct {
     const char *name; /* UTF-8, with a NUL after it */
     size_t name_bytes;
     tmsg_tensor_t tensor; /* shape and strides belong to the map */
-    uint64_t bytes;       /* of the elements, packed, each once */
+    uint64_t bytes;       /* bytes of the elements, packed, each once */
     tmsg_release_fn release;
     void *release_arg;
     tmsg_stream_t stream; /* the stream on which its data become ready */

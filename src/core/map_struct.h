@@ -27,7 +27,7 @@ struct tmsg_map {
     tmsg_arena_t arena; /* names, shapes, strides, keys, values */
     size_t wasted;      /* bytes of it that were removed or set anew */
 
-    atomic_uint_least64_t stamp; /* of the layout; 0: nobody asked for it */
+    atomic_uint_least64_t stamp; /* the layout's; 0: nobody asked for it */
     const tmsg_map_t *layout;    /* whose index and names these are, or NULL */
 
     /* The next fields tell what `entries` hold as long as none is written, even
@@ -41,7 +41,7 @@ struct tmsg_map {
     void *recycle_arg;
     bool spans;    /* some tensors are spans; see tmsg_map_has_spans() */
     bool borrowed; /* the entries are those of `layout` until one is written */
-    bool laid;     /* to be recycled as it is, not emptied */
+    bool laid;     /* the map is recycled as it is, not emptied */
     /* Its tensors are those of `layout`, and none has data yet. */
     bool bare;
     /* All tensors lie in the host's memory; false: that is not known. */

@@ -24,7 +24,7 @@ static tmsg_status_t count_bytes(const tmsg_tensor_t *tensor, uint64_t *bytes_p)
         empty |= extent == 0;
         if (__builtin_mul_overflow(bits, (uint64_t)extent, &bits) ||
             bits > INT64_MAX) {
-            overflow = true; /* unless a later extent is 0 */
+            overflow = true; /* a later extent of 0 makes the tensor empty */
         }
     }
     if (overflow && !empty) {
@@ -267,7 +267,7 @@ typedef struct {
     size_t run;
     int32_t ndim;
     int64_t shape[TMSG_NDIM_MAX];
-    int64_t steps[TMSG_NDIM_MAX];   /* in bytes */
+    int64_t steps[TMSG_NDIM_MAX];   /* steps in bytes */
     uint64_t packed[TMSG_NDIM_MAX]; /* bytes that one step packs */
 } nest_t;
 
