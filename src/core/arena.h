@@ -10,8 +10,8 @@ typedef struct tmsg_arena_chunk tmsg_arena_chunk_t;
 /* Gives memory that is freed together and never moves. All zero bits: the arena
  * is empty. */
 typedef struct {
-    tmsg_arena_chunk_t
-        *chunks; /* chunks in the order in which they are filled */
+    /* Lists the chunks in the order in which they are filled. */
+    tmsg_arena_chunk_t *chunks;
     tmsg_arena_chunk_t *current; /* chunks before this one get nothing more */
     size_t used;                 /* bytes given since the last reset */
 } tmsg_arena_t;
