@@ -25,10 +25,10 @@
  *  - Whether the message goes by UCX or by a box. The two keep the order of
  *    one queue (boxes.h). If one of them is full or wrong, the general way
  *    says so.
- *  - The state of endpoint and channel. is_plain(), one in each direction,
- *    says that nothing is queued, missing, closing or waited for. It must ask
- *    for all that changes. If it says no, the message goes the general way,
- *    which then says what is wrong, if something is.
+ *  - The state of endpoint and channel. may_repeat_now() and
+ *    is_plain_repeat() say that nothing is queued, missing, closing or waited
+ * for. They must ask for all that changes. If one says no, the message goes the
+ * general way, which then says what is wrong, if something is.
  *  - What a payload of more than TMSG_REPEAT_SMALL bytes costs. Credit in
  *    bytes is charged and given back here as on the general way (credit.h).
  *    The receiver's memory is what each record keeps for the next message of
