@@ -19,7 +19,8 @@ cmake --build "$dir/build" --target _native
 rm -rf "$dir/package"
 mkdir -p "$dir/package/tensormsg" "$dir/reports"
 rm -f "$dir"/reports/*
-cp bindings/python/src/tensormsg/* "$dir/package/tensormsg/"
+cp bindings/python/src/tensormsg/* "$dir/build"/faces/*.py \
+    "$dir/package/tensormsg/"
 cp "$dir"/build/_native*.so "$dir/package/tensormsg/"
 
 cd "$dir"

@@ -4,7 +4,10 @@
 import ast
 import os
 import re
+import shutil
+import subprocess
 import sys
+import tempfile
 import types
 from unittest import mock
 
@@ -41,7 +44,12 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 
 # The package is read from its sources, without its extension.
-sys.path.insert(0, f"{SOURCE}/bindings/python/src")
+sources = tempfile.TemporaryDirectory()
+shutil.copytree(f"{SOURCE}/bindings/python/src", sources.name,
+                dirs_exist_ok=True)
+subprocess.run([sys.executable, f"{SOURCE}/bindings/python/faces/make_faces.py",
+                f"{sources.name}/tensormsg"], check=True)
+sys.path.insert(0, sources.name)
 with open(f"{SOURCE}/bindings/python/src/tensormsg/_lib.py",
           encoding="utf-8") as lib:
     names = ast.literal_eval(re.search(r"^__all__ = (.*)$", lib.read(),

@@ -89,7 +89,7 @@ def test_a_user_sees_the_types(cache, tmp_path):
     assert out.count('"tensormsg.sync.Listener"') == 1
     assert out.count('"str | None"') + \
         out.count('"Union[builtins.str, None]"') == 1
-    assert out.count('"tensormsg._sync_stream.Stream"') == 1
+    assert out.count('"tensormsg.sync.Stream"') == 1
     assert out.count('"tensormsg._aio.Endpoint"') == 2
     assert out.count('"tensormsg.sync.Message"') == 2
     assert out.count('"tensormsg.sync.Server"') == 1

@@ -671,14 +671,17 @@ class Hub:
             look_at_own_loop(self._dialled, deadline.waited(), asks)
 
     def wait(self, op: Any, endpoint: int, timeout: Optional[float],
-             what: str) -> None:
-        """Blocks until the operation has ended, or gives it up."""
-        deadline = Deadline(timeout)
+             what: str, asks: bool = False,
+             deadline: Optional[Deadline] = None) -> None:
+        """Blocks until the operation has ended, or gives it up. `asks`: it ends
+        when a handler has run. `deadline`: of a timeout that runs already."""
+        if deadline is None:
+            deadline = Deadline(timeout)
         try:
             while not hot.wait(self.number, op, deadline.slice_ms()):
                 if deadline.passed():
                     raise self.late(op, endpoint, timeout, what)
-                self.look_around(deadline, what == "the call")
+                self.look_around(deadline, asks)
                 self.outwait()
         except BaseException:
             hot.cancel(self.number, op)

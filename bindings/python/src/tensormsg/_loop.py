@@ -300,16 +300,18 @@ class LoopHub(Hub):
             self._turned = time.monotonic()
 
     async def finish(self, op: Any, endpoint: int,
-                     timeout: Optional[float] = None) -> bool:
-        """Waits until an operation has ended. False: it did not in so many
-        seconds. Cancelled, it is given up."""
+                     timeout: Optional[float] = None, what: str = "") -> None:
+        """Waits until an operation has ended. It is given up where the task is
+        cancelled, and after so many seconds: `what` was late then."""
         loop = self.bind()
         end = None if timeout in (None, math.inf) else \
             loop.time() + seconds(timeout)
         self._stirred = True
         while not hot.ended(op):
             if end is not None and loop.time() >= end:
-                return False
+                error = self.late(op, endpoint, timeout, what)
+                self.kick()
+                raise error
             if self.closed:  # it ends with the call that the worker is in
                 await asyncio.sleep(_TURN_S)
                 continue
@@ -330,7 +332,6 @@ class LoopHub(Hub):
                 if timer is not None:
                     timer.cancel()
         hot.outcome(op, self.peer(endpoint))
-        return True
 
     async def take(self, endpoint: int) -> Any:
         """Waits for a message: its parts."""

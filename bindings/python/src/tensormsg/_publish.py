@@ -13,6 +13,7 @@ from ._lib import address, ffi, hot, lib, take_text
 from ._time import milliseconds
 from .errors import Status, check, error_of
 
+H = TypeVar("H", bound=Hub)
 L = TypeVar("L", bound=Any)
 
 _SLOW = {"drop oldest": "TMSG_SLOW_DROP_OLDEST",
@@ -73,12 +74,13 @@ def make_publisher(hub: Hub, how: Bounds) -> Any:
     return publisher_p[0]
 
 
-class BasePublisher(Generic[L]):
+class BasePublisher(Generic[H, L]):
     """Sends each map to all who have connected to its listener. None of them
     slows another, or the publisher."""
 
     def __init__(self, listener: L, publisher: Any) -> None:
         self._listener = listener
+        self._hub: H = listener._hub
         self._publisher = publisher
         self._closing = False
 
@@ -100,7 +102,7 @@ class BasePublisher(Generic[L]):
     @property
     def subscribers(self) -> int:
         """How many there are."""
-        hub: Hub = self._listener._hub
+        hub = self._hub
         hub.enter()
         try:
             return int(lib.tmsg_publisher_size(self._publisher))
@@ -113,7 +115,7 @@ class BasePublisher(Generic[L]):
         subscriber left) and "failed" (under way when it left, or refused by
         it); and "subscribers", a list with "peer", the same three, and how many
         are "waiting" and "under_way"."""
-        hub: Hub = self._listener._hub
+        hub = self._hub
         text_p = ffi.new("char **")
         hub.enter()
         try:
@@ -127,7 +129,7 @@ class BasePublisher(Generic[L]):
               flags: int, timeout: Optional[float], copy: bool) -> None:
         if self._closing:
             raise error_of(Status.CLOSED, "the publisher is closed")
-        hub: Hub = self._listener._hub
+        hub = self._hub
         merged = merge_meta(meta, more) if meta or more else None
         timeout_ms = milliseconds(timeout)
         hub.life.sent = True
@@ -148,10 +150,10 @@ class BasePublisher(Generic[L]):
 
     def _begin_close(self) -> Any:
         """The operation of closing in order; None: it is closed."""
-        if self._closing or self._listener._hub.closed:
+        if self._closing or self._hub.closed:
             return None
         self._closing = True
-        hub: Hub = self._listener._hub
+        hub = self._hub
         request_p = ffi.new("tmsg_request_t **")
         hub.enter()
         try:

@@ -7,7 +7,7 @@ import inspect
 import json
 import logging
 import threading
-from typing import Any, Callable, Dict, Generic, Optional, TypeVar
+from typing import Any, Callable, Dict, Generic, Optional, Tuple, TypeVar
 
 from . import _data
 from ._count import count
@@ -86,6 +86,8 @@ def _words_of(text: str) -> str:
 
 class BaseServer(Generic[H]):
     """Answers the calls of a listener's peers, or of one peer."""
+
+    _kinds: Tuple[Any, Any]  # what its face has as a stream, and as a message
 
     def __init__(self, hub: H, sender: Callable[[int, bool], Any], like: Like,
                  concurrency: int, queue: int) -> None:
@@ -202,7 +204,7 @@ class BaseServer(Generic[H]):
             except Exception:
                 _log.exception("a call that came in was dropped")
 
-    def _request(self, work: Any, kind: Any, message: Any) -> Any:
+    def _request(self, work: Any) -> Any:
         """(handler, request or stream) of what _take() gave."""
         index, parts, principal, number = work
         name, handler = self._hub.methods[index]
@@ -210,6 +212,7 @@ class BaseServer(Generic[H]):
             peer = self._sender(parts[3], task_is_over(parts[1]))
             return handler, Request(parts, peer, self._convert, name,
                                     principal)
+        kind, message = self._kinds
         state = hot.stream_state(parts[1])[0]
         peer = self._sender(parts[3], state != lib.TMSG_IN_PROGRESS)
         stream = kind(self._hub, parts[1], number, parts[3], peer, message,

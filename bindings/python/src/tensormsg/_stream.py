@@ -91,6 +91,11 @@ class BaseStream(Generic[H, M]):
         """The other side, in words."""
         return str(getattr(self._endpoint, "peer", self._endpoint))
 
+    def _late(self, what: str, timeout: Optional[float]) -> Error:
+        peer = self._name()
+        return error_of(Status.TIMED_OUT,
+                        f"{peer}: {what} took more than {timeout} s", peer)
+
     def _failure(self) -> Error:
         """How it has failed."""
         status, reason, code, may_have_run, parts = hot.stream_result(

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What connect(), listen() and publish() give: `async with` enters the asyncio
+face of it, `with` the blocking one."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, AsyncIterator, Generator, Iterator, Optional, Type
+
+from . import _aio, sync
+from ._hub import url_of
+from ._link import Admission
+from ._loop import LoopHub
+from ._message import Like
+from .errors import Status, error_of
+
+
+class Connecting:
+    """What connect() gives: enter it by `async with` or await it for an
+    Endpoint, by `with` for a sync.Endpoint."""
+
+    def __init__(self, *how: Any) -> None:
+        """`how`: what dial() takes."""
+        self._how = how
+        self._endpoint: Any = None
+
+    def _enter(self) -> None:
+        if self._endpoint is not None:
+            raise RuntimeError("this connect() is entered already: for another "
+                               "connection call it again")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"what connect() gives has no '{name}' yet: enter it by `async "
+            "with` or `with`, or await it; sync.connect() connects at once")
+
+    def __await__(self) -> Generator[Any, None, _aio.Endpoint]:
+        return _aio.dial(*self._how).__await__()
+
+    async def __aenter__(self) -> _aio.Endpoint:
+        self._enter()
+        self._endpoint = False  # until it is here
+        try:
+            endpoint = self._endpoint = await _aio.dial(*self._how)
+        finally:
+            self._endpoint = self._endpoint or None
+        return endpoint
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]],
+                        error: Optional[BaseException],
+                        trace: Optional[TracebackType]) -> None:
+        endpoint, self._endpoint = self._endpoint, None
+        await endpoint.__aexit__(kind, error, trace)
+
+    def __enter__(self) -> sync.Endpoint:
+        self._enter()
+        endpoint = self._endpoint = sync.dial(*self._how)
+        return endpoint
+
+    def __exit__(self, kind: Optional[Type[BaseException]],
+                 error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        endpoint, self._endpoint = self._endpoint, None
+        endpoint.__exit__(kind, error, trace)
+
+
+class Listening:
+    """What listen() gives: the port is open. Go through its messages by
+    `async for` or `for`, or enter it by `async with` for a Listener, by `with`
+    for a sync.Listener. Where nobody holds it any more it is closed at once.
+    """
+
+    def __init__(self, place: str, how: Admission, like: Like, hub: LoopHub
+                 ) -> None:
+        self._hub = hub
+        self._listener = _aio.Listener(hub, url_of(place), like, how)
+        self._sync: Optional[sync.Listener] = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens, with the port that was picked."""
+        return self._listener.url
+
+    def _check(self) -> None:
+        if self._hub.closed:
+            raise error_of(Status.CLOSED, f"the listener at {self.url} was "
+                           "closed: listen() makes another")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"what listen() gives has no '{name}' yet: enter it by `async with` "
+            "or `with`, or go through its messages; sync.listen() gives a "
+            "listener at once")
+
+    def _blocking(self) -> sync.Listener:
+        self._check()
+        if self._sync is None:
+            made = self._sync = sync.Listener.__new__(sync.Listener)
+            made.__dict__.update(self._listener.__dict__)
+            made._make_peers()
+        return self._sync
+
+    def __aiter__(self) -> AsyncIterator[_aio.Message]:
+        self._check()
+        return self._listener.__aiter__()
+
+    def __iter__(self) -> Iterator[sync.Message]:
+        return iter(self._blocking())
+
+    async def __aenter__(self) -> _aio.Listener:
+        self._check()
+        return await self._listener.__aenter__()
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]],
+                        error: Optional[BaseException],
+                        trace: Optional[TracebackType]) -> None:
+        await self._listener.__aexit__(kind, error, trace)
+
+    def __enter__(self) -> sync.Listener:
+        return self._blocking()
+
+    def __exit__(self, kind: Optional[Type[BaseException]],
+                 error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        if self._sync is not None:
+            self._sync.__exit__(kind, error, trace)
+
+
+class Publishing:
+    """What publish() gives: the port is open. Enter it by `async with` for a
+    Publisher, by `with` for a sync.Publisher. Where nobody holds it any more it
+    is closed at once."""
+
+    def __init__(self, listening: Listening, publisher: Any) -> None:
+        self._listening = listening
+        self._pointer = publisher
+        self._publisher: Any = None
+
+    @property
+    def url(self) -> str:
+        """Where to connect to, with the port that was picked."""
+        return self._listening.url
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"what publish() gives has no '{name}' yet: enter it by `async "
+            "with` or `with`; sync.publish() gives a publisher at once")
+
+    def _enter(self) -> None:
+        self._listening._check()
+        if self._publisher is not None:
+            raise RuntimeError("this publish() is entered already")
+
+    async def __aenter__(self) -> _aio.Publisher:
+        self._enter()
+        publisher = self._publisher = _aio.Publisher(
+            self._listening._listener, self._pointer)
+        return await publisher.__aenter__()
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]],
+                        error: Optional[BaseException],
+                        trace: Optional[TracebackType]) -> None:
+        await self._publisher.__aexit__(kind, error, trace)
+
+    def __enter__(self) -> sync.Publisher:
+        self._enter()
+        publisher = self._publisher = sync.Publisher(
+            self._listening._blocking(), self._pointer)
+        return publisher
+
+    def __exit__(self, kind: Optional[Type[BaseException]],
+                 error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self._publisher.__exit__(kind, error, trace)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A server whose handlers run in threads of its own."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+import weakref
+from typing import Any, Callable, List, Optional
+
+from ._count import count
+from ._hub import SLICE_MS, Hub
+from ._message import Like
+from ._serve import BaseServer
+from .context import park_at_exit
+from .errors import Error
+
+_MOST_THREADS = 1024  # of a server
+
+_log = logging.getLogger("tensormsg")
+
+
+def _serve(reference: "weakref.ref[ThreadServer]") -> None:
+    while True:
+        server = reference()
+        if server is None or not server._step():
+            return
+        del server
+
+
+class ThreadServer(BaseServer[Hub]):
+    """Answers calls, in threads of its own."""
+
+    def __init__(self, hub: Hub, sender: Callable[[int, bool], Any],
+                 like: Like, *, threads: int, concurrency: int,
+                 queue: int) -> None:
+        threads = count(threads, "threads", 1, _MOST_THREADS)
+        super().__init__(hub, sender, like, concurrency, queue)
+        hub.threads_move_it = True
+        self._threads = [threading.Thread(
+            target=_serve, args=(weakref.ref(self),), daemon=True,
+            name=f"tensormsg-{i}") for i in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def _refuse_handler(self, handler: Any) -> None:
+        super()._refuse_handler(handler)
+        if inspect.iscoroutinefunction(handler) or \
+                inspect.isasyncgenfunction(handler):
+            raise TypeError("a coroutine needs asyncio: enter the listener by "
+                            "`async with`")
+
+    def _step(self) -> bool:
+        self._hub.look_for_ended()
+        work = self._take(SLICE_MS, self._hub.spin_us)
+        if work is None:
+            return not self._closed
+        if not work:
+            park_at_exit()
+            return False
+        handler, request = self._request(work)
+        if work[3]:
+            self._run_stream(handler, request)
+            return True
+        try:
+            result = handler(request)
+        except BaseException as error:  # sys.exit(), too, ends just the call
+            self._fail(request, error)
+        else:
+            self._answer(request, result)
+        return True
+
+    def _run_stream(self, handler: Callable[[Any], Any],
+                    stream: Any) -> None:
+        made: Any = None
+        try:
+            made = handler(stream)
+            if inspect.isgenerator(made):
+                for data in made:
+                    stream.send(data)
+            elif made is not None:
+                stream.send(made)
+        except BaseException as error:
+            self._fail(stream, error)
+        else:
+            self._refuse(stream, 0, 0, "", {})
+        if inspect.isgenerator(made):
+            try:
+                made.close()
+            except BaseException:
+                _log.exception("method '%s' failed at its end", stream.method)
+
+    def _wait_drained(self, timeout: Optional[float]) -> None:
+        failed: List[Error] = []
+
+        def run() -> None:
+            try:
+                self._drain(timeout)
+            except Error as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(SLICE_MS / 1000)
+        except BaseException:
+            self._hurry()
+            raise
+        if failed:
+            raise failed[0]
+
+    def _end_handlers(self) -> None:
+        """A handler that goes on is left to itself."""
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(1)
+
+    def _wait_closed(self) -> None:
+        for thread in self._threads:
+            while thread.is_alive():
+                thread.join(SLICE_MS / 1000)
