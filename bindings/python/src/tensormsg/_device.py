@@ -9,6 +9,7 @@ from typing import Any, Dict, Optional, Tuple
 import numpy as np
 
 from ._lib import ffi, hot, lib
+from .context import default_context
 from .errors import check
 
 CUDA = (2, 13)  # DLPack's device types: its own memory, and managed memory
@@ -101,7 +102,6 @@ def _device(name: str, address: int) -> Tuple[int, int]:
     memory = ffi.new("tmsg_memory_t *")
     check(lib.tmsg_memory_query(ffi.cast("void *", address), memory))
     if memory.device.type == 1:
-        from .context import default_context
         driver = default_context().describe()["cuda_driver"]
         raise TypeError(f"'{name}' says that it is CUDA's memory, at "
                         f"{address:#x}, which no driver of this process knows "

@@ -7,22 +7,33 @@ import asyncio
 import ipaddress
 import os
 import socket
-from typing import TYPE_CHECKING, List, Tuple, Union
+from typing import Any, List, Optional, Protocol, Tuple, Union
 
 from ._weakly import Weakly
 from .errors import Status, TimedOut, error_of
-
-if TYPE_CHECKING:
-    from ._hub import Hub
 
 _Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 
 _AFTER_S = 0.5  # before that a thread may be about to move it
 
-_doors: "Weakly[Hub]" = Weakly()
+
+class Door(Protocol):
+    """A hub that has a listener."""
+
+    background: bool
+    loop: Optional[asyncio.AbstractEventLoop]
+    place: str  # where it listens
+    server: Any
+    threads_move_it: bool
+
+    @property
+    def closed(self) -> bool: ...
 
 
-def note_door(hub: "Hub") -> None:
+_doors: Weakly[Door] = Weakly()
+
+
+def note_door(hub: Door) -> None:
     """Of a listener."""
     _doors.add(hub)
 
