@@ -92,6 +92,14 @@ def test_whatever_is_public_says_what_it_is():
     assert silent == []
 
 
+@pytest.mark.parametrize("module", [tensormsg, tensormsg.sync],
+                         ids=lambda module: module.__name__)
+def test_dir_is_the_public_list(module):
+    assert dir(module) == sorted(module.__all__)
+    assert all(hasattr(module, name) for name in module.__all__)
+    assert [name for name in module.__all__ if name.startswith("_")] == []
+
+
 @pytest.mark.parametrize("has_lock", [True, False])
 def test_a_python_without_its_lock_is_refused(has_lock):
     """As a free-threaded one says it."""

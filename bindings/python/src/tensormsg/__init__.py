@@ -21,7 +21,7 @@ The same without asyncio: `with` and `for`.
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from . import _ucx, sync
 from ._aio import Endpoint, Listener, Message, Publisher, Server, \
@@ -54,6 +54,10 @@ __all__ = [
 ]
 
 __version__ = text(lib.tmsg_version())
+
+
+def __dir__() -> List[str]:
+    return sorted(__all__)
 
 
 def info() -> Dict[str, Any]:
