@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The Python package: its modules have no circle, and its two faces one text."""
+"""The Python package: its modules have no circle, the files of its extension
+their order, and its two faces one text."""
 
 import ast
 import re
@@ -14,6 +15,7 @@ from headers import SOURCE
 pytestmark = pytest.mark.once
 
 PYTHON = SOURCE / "bindings/python"
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
 def imported(tree):
@@ -106,3 +108,47 @@ def test_no_mark_of_a_face_is_left(package):
     blocking = (package / "sync.py").read_text()
     assert re.findall(r".*\b(?:await|async|LoopHub|import asyncio)\b.*",
                       blocking) == []
+
+
+def mistakes_in(folder):
+    """What is not as ORDER says."""
+    lines = [line.split(":")[0].split()
+             for line in (folder / "ORDER").read_text().splitlines()
+             if line and not line.startswith("#")]
+    place = {name: i for i, line in enumerate(lines) for name in line}
+    texts = {path.name: COMMENT.sub("", path.read_text())
+             for path in folder.glob("*.[ch]")}
+    mistakes = [f"{name}: only in one of ORDER and the folder"
+                for name in sorted(set(texts) ^ set(place))]
+    for name in sorted(set(texts) & set(place)):
+        mistakes += [
+            f"{name}: includes {other}, which comes later"
+            for other in re.findall(r'^#include "(.*)"', texts[name],
+                                    re.MULTILINE)
+            if place.get(other, len(place)) > place[name]]
+    for header, source in (line for line in lines if len(line) == 2):
+        mistakes += [
+            f"{header}: {function}() is not defined in {source}"
+            for function in re.findall(r"^\S.*?\b(tmsgpy_\w+)\(",
+                                       texts.get(header, ""), re.MULTILINE)
+            if not re.search(rf"^\S.*\b{function}\(", texts.get(source, ""),
+                             re.MULTILINE)]
+    return mistakes
+
+
+def test_the_extension_includes_in_order():
+    assert mistakes_in(PYTHON / "native") == []
+
+
+def test_mistakes_in_the_order_are_found(tmp_path):
+    (tmp_path / "ORDER").write_text("# Of a test.\na.h a.c: low\nb.h: high\n")
+    (tmp_path / "a.h").write_text("int tmsgpy_a(void);\nint tmsgpy_b(void);\n")
+    (tmp_path / "a.c").write_text(
+        '#include "a.h"\n\n#include "b.h"\n\nint tmsgpy_a(void)\n{\n'
+        "    return 1;\n}\n")
+    (tmp_path / "c.c").write_text('#include "b.h"\n')
+    assert mistakes_in(tmp_path) == [
+        "b.h: only in one of ORDER and the folder",
+        "c.c: only in one of ORDER and the folder",
+        "a.c: includes b.h, which comes later",
+        "a.h: tmsgpy_b() is not defined in a.c"]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory for what is received that functions of Python's give. */
-#include "ops.h"
+#include "hub_impl.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include <tensormsg/domain.h>
 #include <tensormsg/endpoint.h>
 
-#include "hub_impl.h"
+#include "lent.h"
 
 #define TRIES 3
 #define REFUSED_MAX 64

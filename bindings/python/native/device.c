@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "pack.h"
+#include "errors.h"
 
 #define CAPSULE "tensormsg.device"
 

@@ -10,74 +10,22 @@
 #include <tensormsg/endpoint.h>
 
 #include "arrays.h"
+#include "calls.h"
 #include "device.h"
+#include "errors.h"
 #include "hub.h"
+#include "into.h"
 #include "kept.h"
+#include "lent.h"
 #include "measure.h"
 #include "ops.h"
 #include "pack.h"
+#include "publish.h"
+#include "streams.h"
 
 #define TURN_NS 1000000ULL
 
 enum { MOVED = 1, CAME = 2, STARVES = 4 }; /* as _loop.py has them */
-
-/* Given up is not over while UCX may read what was lent. */
-static bool is_over(const tmsgpy_op_t *op)
-{
-    tmsg_status_t status;
-
-    if (op->call != NULL) {
-        return tmsg_call_status(op->call) != TMSG_IN_PROGRESS;
-    }
-    status = tmsg_request_test(op->request);
-    return status != TMSG_IN_PROGRESS && status != TMSG_CANCEL_PENDING;
-}
-
-/* What a request still reads is never given back: where the worker lives on
- * without us, it leaks. */
-static void end(const tmsgpy_op_t *op)
-{
-    if (op->call != NULL) {
-        tmsg_call_destroy(op->call);
-        return;
-    }
-    if (is_over(op)) {
-        Py_DECREF(op->keep);
-    }
-    tmsg_request_destroy(op->request);
-}
-
-static void drop_op(PyObject *capsule)
-{
-    tmsgpy_op_t *op = tmsgpy_op_of(capsule);
-
-    end(op);
-    PyMem_Free(op);
-}
-
-PyObject *tmsgpy_op_make(tmsg_request_t *request, PyObject *keep,
-                         tmsg_call_t *call)
-{
-    const tmsgpy_op_t made = {request, keep, call};
-    tmsgpy_op_t *op = PyMem_Malloc(sizeof(*op));
-    PyObject *capsule = NULL;
-
-    if (op != NULL) {
-        *op = made;
-        capsule = PyCapsule_New(op, "tensormsg.op", drop_op);
-    }
-    if (capsule == NULL) {
-        PyMem_Free(op);
-        end(&made);
-        PyErr_NoMemory();
-    }
-    return capsule;
-}
-
-tmsgpy_op_t *tmsgpy_op_of(PyObject *capsule)
-{
-    return PyCapsule_GetPointer(capsule, "tensormsg.op");
-}
 
 /* Whether it goes on is asked once: it may end at any time, and with an error
  * that is to be heard. */
@@ -398,7 +346,7 @@ static PyObject *hot_wait(PyObject *self, PyObject *args)
                      : tmsg_request_wait_released(op->request, timeout_ms);
         tmsgpy_hub_leave(hub);
     }
-    over = is_over(op);
+    over = tmsgpy_op_is_over(op);
     PyEval_RestoreThread(threads);
     return !over && status == TMSG_ERR_WOULD_BLOCK ? tmsgpy_raise_would_block()
                                                    : PyBool_FromLong(over);
@@ -436,7 +384,7 @@ static PyObject *hot_ended(PyObject *self, PyObject *capsule)
     tmsgpy_op_t *op = tmsgpy_op_of(capsule);
 
     (void)self;
-    return op == NULL ? NULL : PyBool_FromLong(is_over(op));
+    return op == NULL ? NULL : PyBool_FromLong(tmsgpy_op_is_over(op));
 }
 
 /* reap(list): takes the operations that have ended out of the list. */
@@ -450,7 +398,7 @@ static PyObject *hot_reap(PyObject *self, PyObject *list)
         PyObject *capsule = PyList_GetItem(list, i);
         tmsgpy_op_t *op = tmsgpy_op_of(capsule);
 
-        if (op != NULL && is_over(op) &&
+        if (op != NULL && tmsgpy_op_is_over(op) &&
             (PyList_Append(ended, capsule) != 0 ||
              PyList_SetSlice(list, i, i + 1, NULL) != 0)) {
             Py_DECREF(ended);

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Receiving into buffers of the application's: part of module tensormsg._hot.
  */
-#include "ops.h"
+#include "into.h"
 
 #include <tensormsg/endpoint.h>
 
 #include "arrays.h"
 #include "device.h"
+#include "errors.h"
 #include "hub.h"
+#include "lent.h"
+#include "ops.h"
 #include "pack.h"
 
 /* view(name, capsule): an array that views what is in a capsule of DLPack's, in

@@ -5,10 +5,10 @@
 
 #include <tensormsg/endpoint.h>
 
+#include "errors.h"
 #include "hub.h"
 #include "kept.h"
 #include "ops.h"
-#include "pack.h"
 
 #define WAIT_MS 10000
 

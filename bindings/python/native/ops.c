@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of module tensormsg._hot have in common. */
 #include "ops.h"
 
 #include <stdlib.h>
@@ -10,61 +9,65 @@
 #include <tensormsg/meta.h>
 
 #include "arrays.h"
+#include "errors.h"
 #include "kept.h"
 #include "pack.h"
 
-#define CLOSED_HERE "it was closed here"
-
-static PyObject *error_of; /* makes an exception of (status, reason, peer) */
-
-void tmsgpy_raise_by(PyObject *maker)
+bool tmsgpy_op_is_over(const tmsgpy_op_t *op)
 {
-    Py_INCREF(maker);
-    Py_XDECREF(error_of);
-    error_of = maker;
-}
+    tmsg_status_t status;
 
-PyObject *tmsgpy_raise(tmsg_status_t status, const char *reason,
-                       const char *peer)
-{
-    /* Words that were cut may end within a character. */
-    PyObject *why =
-        PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason), "replace");
-    PyObject *error =
-        why == NULL
-            ? NULL
-            : PyObject_CallFunction(error_of, "iOz", (int)status, why, peer);
-
-    Py_XDECREF(why);
-    if (error != NULL) {
-        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-        Py_DECREF(error);
+    if (op->call != NULL) {
+        return tmsg_call_status(op->call) != TMSG_IN_PROGRESS;
     }
-    return NULL;
+    status = tmsg_request_test(op->request);
+    return status != TMSG_IN_PROGRESS && status != TMSG_CANCEL_PENDING;
 }
 
-char *tmsgpy_peer_words(const tmsg_endpoint_t *endpoint)
+/* What a request still reads is never given back: where the worker lives on
+ * without us, it leaks. */
+static void end(const tmsgpy_op_t *op)
 {
-    return strdup(tmsg_endpoint_peer(endpoint));
+    if (op->call != NULL) {
+        tmsg_call_destroy(op->call);
+        return;
+    }
+    if (tmsgpy_op_is_over(op)) {
+        Py_DECREF(op->keep);
+    }
+    tmsg_request_destroy(op->request);
 }
 
-PyObject *tmsgpy_raise_of(tmsg_status_t status, const char *reason, char *peer)
+static void drop_op(PyObject *capsule)
 {
-    tmsgpy_raise(status, reason, peer);
-    free(peer);
-    return NULL;
+    tmsgpy_op_t *op = tmsgpy_op_of(capsule);
+
+    end(op);
+    PyMem_Free(op);
 }
 
-PyObject *tmsgpy_raise_closed(void)
+PyObject *tmsgpy_op_make(tmsg_request_t *request, PyObject *keep,
+                         tmsg_call_t *call)
 {
-    return tmsgpy_raise(TMSG_ERR_CLOSED, CLOSED_HERE, NULL);
+    const tmsgpy_op_t made = {request, keep, call};
+    tmsgpy_op_t *op = PyMem_Malloc(sizeof(*op));
+    PyObject *capsule = NULL;
+
+    if (op != NULL) {
+        *op = made;
+        capsule = PyCapsule_New(op, "tensormsg.op", drop_op);
+    }
+    if (capsule == NULL) {
+        PyMem_Free(op);
+        end(&made);
+        PyErr_NoMemory();
+    }
+    return capsule;
 }
 
-PyObject *tmsgpy_raise_would_block(void)
+tmsgpy_op_t *tmsgpy_op_of(PyObject *capsule)
 {
-    return tmsgpy_raise(TMSG_ERR_WOULD_BLOCK,
-                        "an allocator may not wait for its own connection",
-                        NULL);
+    return PyCapsule_GetPointer(capsule, "tensormsg.op");
 }
 
 bool tmsgpy_takes(PyObject *args, Py_ssize_t count)
@@ -292,15 +295,6 @@ PyObject *tmsgpy_raise_copy(tmsg_status_t status, const char *failed)
     }
     tmsgpy_refuse_tensor(status, failed);
     return NULL;
-}
-
-PyObject *tmsgpy_answered(tmsg_status_t status, bool open)
-{
-    const char *words = !open               ? CLOSED_HERE
-                        : status == TMSG_OK ? ""
-                                            : tmsg_error_message();
-
-    return Py_BuildValue("(is)", (int)status, words);
 }
 
 bool tmsgpy_failure_take(PyObject *args, tmsgpy_failure_t *failure_p)

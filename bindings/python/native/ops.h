@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ops.h - what goes on, as Python holds it. The lock of the interpreter is held
- * in all of it, but for tmsgpy_on_release(). */
+/* ops.h - operations, as Python holds them, and what the calls of the module
+ * have in common. The interpreter's lock is held in all of it. */
 #ifndef TENSORMSG_PYTHON_OPS_H
 #define TENSORMSG_PYTHON_OPS_H
 
@@ -8,8 +8,6 @@
 #include <stdbool.h>
 
 #include <tensormsg/call.h>
-
-#include "hub.h"
 
 /* A request, and what must live until it has ended; or a call. */
 typedef struct {
@@ -23,15 +21,8 @@ PyObject *tmsgpy_op_make(tmsg_request_t *request, PyObject *keep,
                          tmsg_call_t *call);
 tmsgpy_op_t *tmsgpy_op_of(PyObject *capsule);
 
-/* What the library reads of ours until it calls tmsgpy_on_release() with it as
- * arg, in whatever thread. lend() takes the reference, also where it fails,
- * with an exception; unlend() gives back what was not lent after all. What has
- * been released is dropped by the next tmsgpy_drop_lent(). */
-typedef struct tmsgpy_lent tmsgpy_lent_t;
-tmsgpy_lent_t *tmsgpy_lend(PyObject *keep);
-void tmsgpy_unlend(tmsgpy_lent_t *lent);
-void tmsgpy_on_release(void *arg);
-void tmsgpy_drop_lent(void);
+/* One that was given up is not over while UCX may read what was lent. */
+bool tmsgpy_op_is_over(const tmsgpy_op_t *op);
 
 /* A map of a dict and metadata, for tmsgpy_kept_give(), and in *keep_p a
  * reference to the values that it borrows from; NULL with an exception, or
@@ -49,10 +40,6 @@ tmsg_status_t tmsgpy_copy_map(const tmsg_map_t *map, bool gaps,
 
 /* Raises what that answered. Returns NULL. */
 PyObject *tmsgpy_raise_copy(tmsg_status_t status, const char *failed);
-
-/* (status, words) of what was just answered with; in a hub that is not `open`
- * it was not. */
-PyObject *tmsgpy_answered(tmsg_status_t status, bool open);
 
 /* How a task or a stream is failed: of the arguments (hub, what, status, code,
  * words, data, meta). False: `instead` is what is answered, NULL with an
@@ -81,21 +68,6 @@ typedef struct {
 PyObject *tmsgpy_ending(PyObject *owner, tmsgpy_end_t end,
                         const tmsg_map_t *map);
 
-/* The peer in words, to be freed; NULL: no memory. Inside of the hub: who left
- * it may find the endpoint destroyed. */
-char *tmsgpy_peer_words(const tmsg_endpoint_t *endpoint);
-
-/* Raises, and frees the peer's words. */
-PyObject *tmsgpy_raise_of(tmsg_status_t status, const char *reason, char *peer);
-
-PyObject *tmsgpy_raise_closed(void);
-
-/* Of a wait in an allocator of the same hub. */
-PyObject *tmsgpy_raise_would_block(void);
-
-/* Exceptions are made by this function of (status, reason, peer). */
-void tmsgpy_raise_by(PyObject *maker);
-
 bool tmsgpy_takes(PyObject *args, Py_ssize_t count);
 void *tmsgpy_pointer_at(PyObject *args, Py_ssize_t index);
 int tmsgpy_int_at(PyObject *args, Py_ssize_t index);
@@ -113,48 +85,5 @@ bool tmsgpy_polls_on(tmsg_worker_t *worker, uint64_t until);
  * that time is over. Inside of the hub. */
 void tmsgpy_spin(tmsg_worker_t *worker, const tmsg_request_t *request,
                  int spin_us);
-
-/* The functions of calls, in module tensormsg._hot. */
-PyObject *tmsgpy_call(PyObject *self, PyObject *args);
-PyObject *tmsgpy_result(PyObject *self, PyObject *capsule);
-PyObject *tmsgpy_task(PyObject *self, PyObject *args);
-PyObject *tmsgpy_answer(PyObject *self, PyObject *args);
-PyObject *tmsgpy_refuse(PyObject *self, PyObject *args);
-PyObject *tmsgpy_task_state(PyObject *self, PyObject *task);
-
-/* Receiving into buffers. */
-PyObject *tmsgpy_view(PyObject *self, PyObject *args);
-PyObject *tmsgpy_posted(PyObject *self, PyObject *arrays);
-PyObject *tmsgpy_recv_into(PyObject *self, PyObject *args);
-
-/* A stream that came in, and who opened it, to be freed, or NULL. */
-typedef struct {
-    tmsgpy_stream_t *handle; /* NULL: no memory */
-    char *principal;
-} tmsgpy_came_t;
-
-/* Takes the stream. Inside of the hub, without the interpreter's lock: who left
- * it may find the endpoint destroyed. */
-tmsgpy_came_t tmsgpy_take_stream(tmsgpy_hub_t *hub, const tmsgpy_work_t *work);
-
-/* What task() gives for it, which it takes. */
-PyObject *tmsgpy_unpack_stream(const tmsgpy_work_t *work, tmsgpy_came_t came);
-
-/* The functions of streams. */
-PyObject *tmsgpy_stream_open(PyObject *self, PyObject *args);
-PyObject *tmsgpy_stream_send(PyObject *self, PyObject *args);
-PyObject *tmsgpy_stream_recv(PyObject *self, PyObject *args);
-PyObject *tmsgpy_stream_finish(PyObject *self, PyObject *stream);
-PyObject *tmsgpy_stream_end(PyObject *self, PyObject *args);
-PyObject *tmsgpy_stream_cancel(PyObject *self, PyObject *stream);
-PyObject *tmsgpy_stream_wait(PyObject *self, PyObject *args);
-PyObject *tmsgpy_stream_state(PyObject *self, PyObject *stream);
-PyObject *tmsgpy_stream_result(PyObject *self, PyObject *stream);
-PyObject *tmsgpy_stream_watching(PyObject *self, PyObject *stream);
-/* publish(hub, publisher, data, meta, flags, timeout_ms, copy). */
-PyObject *tmsgpy_publish(PyObject *self, PyObject *args);
-
-PyObject *tmsgpy_told(PyObject *self, PyObject *hub);
-PyObject *tmsgpy_rest(PyObject *self, PyObject *args);
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pack.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include <tensormsg/meta.h>
 
 #include "arrays.h"
 #include "device.h"
+#include "errors.h"
+#include "lent.h"
 #include "names.h"
-#include "ops.h"
 
 /* What Python calls the reserved keys. */
 static const struct {
@@ -111,15 +111,6 @@ static int failed(tmsg_status_t status)
 {
     tmsgpy_raise(status, tmsg_error_message(), NULL);
     return -1;
-}
-
-void tmsgpy_refuse_tensor(tmsg_status_t status, const char *name)
-{
-    char why[256];
-
-    snprintf(why, sizeof(why), "tensor '%.100s': %s", name,
-             tmsg_error_message());
-    tmsgpy_raise(status, why, NULL);
 }
 
 static tmsg_status_t add_kept(tmsg_map_t *map, const char *name,

@@ -38,12 +38,4 @@ int tmsgpy_tensor_at(PyObject *owner, Py_ssize_t index,
  * an exception. */
 PyObject *tmsgpy_dlpack_at(PyObject *owner, Py_ssize_t index, bool versioned);
 
-/* Raises what the library just answered about a tensor, under the name that it
- * has here. */
-void tmsgpy_refuse_tensor(tmsg_status_t status, const char *name);
-
-/* Raises what the library just answered. Returns NULL. */
-PyObject *tmsgpy_raise(tmsg_status_t status, const char *reason,
-                       const char *peer);
-
 #endif

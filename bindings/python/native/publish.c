@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Publishing: part of module tensormsg._hot. */
-#include "ops.h"
+#include "publish.h"
 
 #include <tensormsg/publisher.h>
 
+#include "errors.h"
 #include "hub.h"
 #include "kept.h"
-#include "pack.h"
+#include "ops.h"
 
 typedef struct {
     tmsgpy_hub_t *hub;

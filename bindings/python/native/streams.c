@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams: part of module tensormsg._hot. A stream is a capsule, which is its
  * handle; where it came in it owns the map that it was opened with. */
-#include "ops.h"
+#include "streams.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include <tensormsg/stream.h>
 
-#include "hub.h"
+#include "errors.h"
 #include "kept.h"
+#include "lent.h"
+#include "ops.h"
 #include "pack.h"
 
 static void drop_stream(PyObject *capsule)
