@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tensormsg call: a method of a server, and what it answers. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "connect.h"
+#include "connection.h"
 #include "fault.h"
-#include "key.h"
 #include "output.h"
 #include "reply.h"
 #include "values.h"
 
 #define CLOSE_MS 3000
 
-enum { KEY_LIST = 1000, KEY_HEALTH, KEY_META, KEY_JSON, KEY_KEY };
+enum { KEY_LIST = 1000, KEY_HEALTH, KEY_META, KEY_JSON };
 
 static const struct argp_option option_list[] = {
     {"list", KEY_LIST, NULL, 0, "List the methods, and what they take and give",
@@ -23,62 +21,49 @@ static const struct argp_option option_list[] = {
      "Metadata: true, false, an integer, a number, else text; \"7\" in quotes "
      "is text",
      0},
-    {"timeout", 't', "S", 0,
-     "Give up after S seconds, for connecting and for the call; default 10", 0},
     {"out", 'o', "DIR", 0,
      "Write each tensor of the reply as DIR/NAME.npy, or, where DIR ends in "
      ".npz or .safetensors, all into that file; metadata are kept in the last "
      "alone",
      0},
     {"force", 'f', NULL, 0, "Replace existing files", 0},
-    {"key", KEY_KEY, "FILE", 0, KEY_HELP, 0},
     {"json", KEY_JSON, NULL, 0, "One object of JSON", 0},
     {0},
 };
 
 typedef struct {
-    const char *url;
+    connection_options_t connection;
     const char *method;
-    const char *key; /* file of keys, or NULL */
     tmsg_map_t *map;
     reply_options_t reply;
-    int timeout_ms;
-    int words; /* on the command line, URL and METHOD included */
+    int words; /* behind the URL, METHOD included */
     bool list;
     bool health;
     bool bad; /* what was given; that is told */
 } options_t;
 
-static error_t parse_word(options_t *options, char *word,
-                          struct argp_state *state)
+static error_t parse_word(options_t *options, char *word)
 {
-    switch (options->words++) {
-    case 0:
-        options->url = word;
-        return 0;
-    case 1:
+    if (options->words++ == 0) {
         options->method = word;
         return 0;
-    default:
-        if (options->list || options->health) {
-            argp_error(state, "'%s' is one argument too many", word);
-        }
-        options->bad = !values_add(options->map, word) || options->bad;
-        return 0;
     }
+    if (options->list || options->health) {
+        return ARGP_ERR_UNKNOWN;
+    }
+    options->bad = !values_add(options->map, word) || options->bad;
+    return 0;
 }
 
 static error_t check_words(const options_t *options, struct argp_state *state)
 {
-    if (options->words == 0) {
-        argp_error(state, "no URL of a server");
-    } else if (options->list && options->health) {
+    if (options->list && options->health) {
         argp_error(state, "--list and --health are two questions");
-    } else if (options->list && options->words > 1) {
+    } else if (options->list && options->words > 0) {
         argp_error(state, "--list takes a URL alone");
-    } else if (options->health && options->words > 2) {
+    } else if (options->health && options->words > 1) {
         argp_error(state, "--health takes a URL and a METHOD");
-    } else if (options->words == 1 && !options->list && !options->health) {
+    } else if (options->words == 0 && !options->list && !options->health) {
         argp_error(state, "no METHOD to call");
     }
     return 0;
@@ -98,23 +83,17 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_META:
         options->bad = !values_add_meta(options->map, arg) || options->bad;
         return 0;
-    case 't':
-        options->timeout_ms = parse_seconds(arg, state);
-        return 0;
     case 'o':
         options->reply.out = arg;
         return 0;
     case 'f':
         options->reply.force = true;
         return 0;
-    case KEY_KEY:
-        options->key = arg;
-        return 0;
     case KEY_JSON:
         options->reply.json = true;
         return 0;
     case ARGP_KEY_ARG:
-        return parse_word(options, arg, state);
+        return parse_word(options, arg);
     case ARGP_KEY_END:
         return check_words(options, state);
     default:
@@ -167,7 +146,8 @@ static int refuse(tmsg_status_t status, const char *why)
 static int call(const options_t *options, tmsg_endpoint_t *endpoint)
 {
     const tmsg_call_params_t params = {.field_mask = TMSG_CALL_PARAM_TIMEOUT,
-                                       .timeout_ms = options->timeout_ms};
+                                       .timeout_ms =
+                                           options->connection.timeout_ms};
     tmsg_call_t *made;
     tmsg_status_t status = tmsg_endpoint_call(endpoint, options->method,
                                               options->map, &params, &made);
@@ -193,8 +173,8 @@ static int call(const options_t *options, tmsg_endpoint_t *endpoint)
 static int list(const options_t *options, tmsg_endpoint_t *endpoint)
 {
     tmsg_methods_t *methods;
-    tmsg_status_t status =
-        tmsg_endpoint_methods(endpoint, options->timeout_ms, &methods);
+    tmsg_status_t status = tmsg_endpoint_methods(
+        endpoint, options->connection.timeout_ms, &methods);
 
     if (status != TMSG_OK) {
         return refuse(status, tmsg_error_message());
@@ -207,8 +187,8 @@ static int list(const options_t *options, tmsg_endpoint_t *endpoint)
 static int ask_health(const options_t *options, tmsg_endpoint_t *endpoint)
 {
     tmsg_health_t health;
-    tmsg_status_t status = tmsg_endpoint_health(endpoint, options->method,
-                                                options->timeout_ms, &health);
+    tmsg_status_t status = tmsg_endpoint_health(
+        endpoint, options->method, options->connection.timeout_ms, &health);
 
     if (status != TMSG_OK) {
         return refuse(status, tmsg_error_message());
@@ -222,17 +202,14 @@ static int ask_health(const options_t *options, tmsg_endpoint_t *endpoint)
 static int run(const options_t *options, tmsg_worker_t *worker)
 {
     tmsg_endpoint_t *endpoint = NULL;
-    tmsg_request_t *closed;
-    int code = connect_to(worker, options->url, options->timeout_ms, &endpoint);
+    int code = connect_to(&options->connection, options->connection.url, worker,
+                          &endpoint);
 
     if (code == EXIT_DONE) {
         code = options->list     ? list(options, endpoint)
                : options->health ? ask_health(options, endpoint)
                                  : call(options, endpoint);
-        if (tmsg_endpoint_close(endpoint, &closed) == TMSG_OK) {
-            tmsg_request_wait(closed, CLOSE_MS);
-            tmsg_request_destroy(closed);
-        }
+        close_in_order(endpoint, CLOSE_MS);
     }
     tmsg_endpoint_destroy(endpoint);
     return code;
@@ -242,7 +219,7 @@ int call_main(int argc, char **argv)
 {
     const tmsg_worker_params_t host = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
                                        .flags = TMSG_WORKER_HOST_ONLY};
-    options_t options = {.timeout_ms = 10000};
+    options_t options = {.map = NULL};
     tmsg_context_t *context = NULL;
     tmsg_worker_t *worker = NULL;
     tmsg_status_t status = tmsg_map_create(&options.map);
@@ -252,16 +229,13 @@ int call_main(int argc, char **argv)
         complain("%s", tmsg_error_message());
         return EXIT_FAILED;
     }
-    argp_parse(&parser, argc, argv, 0, NULL, &options);
+    parse_command(&parser, CONNECTS | NEEDS_URL, argc, argv, &options,
+                  &options.connection);
     if (!options.bad && reply_check(&options.reply)) {
-        status = create_context(options.key, NULL, &context);
-        if (status == TMSG_OK) {
-            status = tmsg_worker_create(context, &host, &worker);
+        code = open_worker(&options.connection, &host, &context, &worker);
+        if (code == EXIT_DONE) {
+            code = run(&options, worker);
         }
-        if (status != TMSG_OK) {
-            complain("%s", tmsg_error_message());
-        }
-        code = status == TMSG_OK ? run(&options, worker) : EXIT_FAILED;
     }
     tmsg_map_destroy(options.map);
     tmsg_worker_destroy(worker);

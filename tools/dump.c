@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "fault.h"
+#include "options.h"
 #include "show.h"
 
 static const struct argp_option option_list[] = {
@@ -28,7 +29,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         if (options->path != NULL) {
-            argp_error(state, "'%s' is one argument too many", arg);
+            return ARGP_ERR_UNKNOWN;
         }
         options->path = arg;
         return 0;
@@ -125,7 +126,7 @@ int dump_main(int argc, char **argv)
     tmsg_map_t *map;
     bool printed;
 
-    argp_parse(&parser, argc, argv, 0, NULL, &options);
+    parse_command(&parser, 0, argc, argv, &options, NULL);
     if (ends_with(options.path, ".tmsg")) {
         if (options.table) {
             complain("%s: a header has no elements to sum: --table is for "

@@ -1,31 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tensormsg info: what the library finds here, or at the end of a URL. */
-#include <errno.h>
 #include <string.h>
 
-#include "key.h"
+#include "connection.h"
 #include "show.h"
 
-enum { KEY_JSON = 1000, KEY_KEY, KEY_ALL, PINGS = 20 };
+enum { KEY_JSON = 1000, KEY_ALL, PINGS = 20 };
 
 static const struct argp_option option_list[] = {
-    {"connect", 'c', "URL", 0,
-     "Instead connect to URL, and tell which transport would carry maps and "
-     "why, whether large ones have a connection of their own (the lane), and "
-     "the time of a round trip",
-     0},
     {"all", KEY_ALL, NULL, 0,
-     "With --connect: what there is here as well, and counters that are 0", 0},
-    {"timeout", 't', "S", 0, "For --connect; default 10", 0},
-    {"key", KEY_KEY, "FILE", 0, KEY_HELP "; for --connect", 0},
+     "With a URL: what there is here as well, and counters that are 0", 0},
     {"json", KEY_JSON, NULL, 0, "As one JSON object", 0},
     {0},
 };
 
 typedef struct {
-    const char *url;
-    const char *key; /* file of keys, or NULL */
-    int timeout_ms;
+    connection_options_t connection;
     bool json, all;
 } options_t;
 
@@ -33,31 +23,17 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     options_t *options = state->input;
 
+    (void)arg;
     switch (key) {
-    case 'c':
-        options->url = arg;
-        return 0;
-    case 't':
-        options->timeout_ms = parse_seconds(arg, state);
-        return 0;
-    case KEY_KEY:
-        options->key = arg;
-        return 0;
     case KEY_JSON:
         options->json = true;
         return 0;
     case KEY_ALL:
         options->all = true;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", arg);
-        return EINVAL;
     case ARGP_KEY_END:
-        if (options->key != NULL && options->url == NULL) {
-            argp_error(state, "--key is for --connect");
-        }
-        if (options->all && options->url == NULL) {
-            argp_error(state, "--all is for --connect");
+        if (options->all && options->connection.url == NULL) {
+            argp_error(state, "--all goes with a URL");
         }
         return 0;
     default:
@@ -68,8 +44,11 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 static const struct argp parser = {
     .options = option_list,
     .parser = parse_option,
+    .args_doc = "[URL]",
     .doc = "Tell versions, transports, limits and every UCX setting with its "
-           "origin, or what a connection is made of.",
+           "origin. With a URL: connect to it, and tell which transport would "
+           "carry maps and why, whether large ones have a connection of their "
+           "own (the lane), and the time of a round trip.",
 };
 
 static void print_key(const cJSON *key)
@@ -237,12 +216,6 @@ static void print_description(const char *title, const char *json, bool all)
     cJSON_Delete(object);
 }
 
-static int fail(void)
-{
-    complain("%s", tmsg_error_message());
-    return EXIT_FAILED;
-}
-
 /* Measures round trips, the first of which makes ready what the others use. A
  * peer that answers none is described all the same. */
 static void measure(tmsg_endpoint_t *endpoint, int timeout_ms)
@@ -263,45 +236,37 @@ static void measure(tmsg_endpoint_t *endpoint, int timeout_ms)
     }
 }
 
+/* If UCX does not open, say: info prints what it knows all the same. */
+static int fail(void)
+{
+    complain("%s", tmsg_error_message());
+    return EXIT_FAILED;
+}
+
 static int describe_peer(const options_t *options, tmsg_worker_t *worker,
                          char **json_p)
 {
-    const tmsg_endpoint_params_t params = {
-        .field_mask = TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
-        .connect_timeout_ms = options->timeout_ms,
-    };
-    tmsg_endpoint_t *endpoint;
-    tmsg_request_t *request;
-    tmsg_status_t status =
-        tmsg_endpoint_connect(worker, options->url, &params, &endpoint);
+    const connection_options_t *connection = &options->connection;
+    tmsg_endpoint_t *endpoint = NULL;
+    int code = connect_to(connection, connection->url, worker, &endpoint);
 
-    if (status != TMSG_OK) {
-        fail();
-        return status == TMSG_ERR_INVALID_PARAM ? EXIT_USAGE : EXIT_FAILED;
-    }
-    status = tmsg_endpoint_ready(endpoint, &request);
-    if (status == TMSG_OK) {
-        status = tmsg_request_wait(request, -1);
-        tmsg_request_destroy(request);
-    }
-    if (status == TMSG_OK) {
-        measure(endpoint, options->timeout_ms);
+    if (code == EXIT_DONE) {
+        measure(endpoint, connection->timeout_ms);
         await_lane(worker, endpoint);
-        status = tmsg_endpoint_describe(endpoint, json_p);
-    }
-    if (status != TMSG_OK) {
-        fail();
-    } else if (tmsg_endpoint_close(endpoint, &request) == TMSG_OK) {
-        tmsg_request_wait(request, options->timeout_ms);
-        tmsg_request_destroy(request);
+        if (tmsg_endpoint_describe(endpoint, json_p) != TMSG_OK) {
+            code = fail();
+        }
+        close_in_order(endpoint, connection->timeout_ms);
     }
     tmsg_endpoint_destroy(endpoint);
-    return status == TMSG_OK ? EXIT_DONE : EXIT_FAILED;
+    return code;
 }
 
 static void print(const options_t *options, const char *here, const char *there)
 {
-    if (options->json && options->url == NULL) {
+    const char *url = options->connection.url;
+
+    if (options->json && url == NULL) {
         put_json(stdout, here);
         putchar('\n');
     } else if (options->json) {
@@ -311,11 +276,11 @@ static void print(const options_t *options, const char *here, const char *there)
         put_json(stdout, there == NULL ? "null" : there);
         puts("}");
     } else {
-        if (options->url == NULL || options->all) {
+        if (url == NULL || options->all) {
             print_description("here", here, true);
         }
         if (there != NULL) {
-            print_description(options->url, there, options->all);
+            print_description(url, there, options->all);
         }
     }
 }
@@ -325,7 +290,7 @@ static int try_to_listen(tmsg_worker_t *worker)
 {
     tmsg_listener_t *listener;
 
-    if (tmsg_listener_create(worker, "tcp://127.0.0.1:0", NULL, &listener) !=
+    if (tmsg_listener_create(worker, LISTEN_DEFAULT, NULL, &listener) !=
         TMSG_OK) {
         return fail();
     }
@@ -335,23 +300,24 @@ static int try_to_listen(tmsg_worker_t *worker)
 
 int info_main(int argc, char **argv)
 {
-    options_t options = {.timeout_ms = 10000};
-    tmsg_context_t *context;
+    options_t options = {.json = false};
+    tmsg_context_t *context = NULL;
     tmsg_worker_t *worker = NULL;
     char *here = NULL, *there = NULL;
-    int code = EXIT_DONE;
+    int code;
 
-    argp_parse(&parser, argc, argv, 0, NULL, &options);
-    if (create_context(options.key, NULL, &context) != TMSG_OK) {
-        return fail();
+    parse_command(&parser, CONNECTS, argc, argv, &options, &options.connection);
+    code = open_context(&options.connection, NULL, &context);
+    if (code != EXIT_DONE) {
+        return code;
     }
     if (tmsg_context_describe(context, &here) != TMSG_OK ||
         tmsg_worker_create(context, NULL, &worker) != TMSG_OK) {
         code = fail();
-    }
-    if (code == EXIT_DONE) {
-        code = options.url != NULL ? describe_peer(&options, worker, &there)
-                                   : try_to_listen(worker);
+    } else if (options.connection.url != NULL) {
+        code = describe_peer(&options, worker, &there);
+    } else {
+        code = try_to_listen(worker);
     }
     if (here != NULL && code != EXIT_USAGE) {
         print(&options, here, there); /* where all else fails, it says why */

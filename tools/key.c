@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg key: makes a key, and what the other commands read of it. */
-#include <errno.h>
-
-#include "key.h"
+/* tensormsg key: makes a key for the other commands. */
+#include "options.h"
 
 enum { KEY_PRINCIPAL = 1000 };
 
@@ -30,9 +28,6 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_PRINCIPAL:
         options->principal = arg;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", arg);
-        return EINVAL;
     case ARGP_KEY_END:
         if (options->path == NULL) {
             argp_error(state, "--out FILE is missing");
@@ -56,7 +51,7 @@ int key_main(int argc, char **argv)
     uint8_t key[TMSG_KEY_BYTES];
     tmsg_status_t status;
 
-    argp_parse(&parser, argc, argv, 0, NULL, &options);
+    parse_command(&parser, 0, argc, argv, &options, NULL);
     status = tmsg_key_generate(key);
     if (status == TMSG_OK) {
         status = tmsg_key_save(options.path, options.principal, key);
@@ -67,30 +62,4 @@ int key_main(int argc, char **argv)
     }
     complain("%s", tmsg_error_message());
     return status == TMSG_ERR_INVALID_PARAM ? EXIT_USAGE : EXIT_FAILED;
-}
-
-tmsg_status_t create_context(const char *key_path,
-                             const tmsg_context_params_t *params,
-                             tmsg_context_t **context_p)
-{
-    tmsg_context_params_t all = {.field_mask = 0};
-    tmsg_keyring_t *keyring = NULL;
-    tmsg_status_t status = TMSG_OK;
-
-    if (params != NULL) {
-        all = *params;
-    }
-    if (key_path != NULL) {
-        status = tmsg_keyring_create(&keyring);
-        if (status == TMSG_OK) {
-            status = tmsg_keyring_load(keyring, key_path);
-        }
-        all.field_mask |= TMSG_CONTEXT_PARAM_KEYRING;
-        all.keyring = keyring;
-    }
-    if (status == TMSG_OK) {
-        status = tmsg_context_create(&all, context_p);
-    }
-    tmsg_keyring_destroy(keyring);
-    return status;
 }

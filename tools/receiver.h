@@ -5,16 +5,15 @@
 #define TMSG_RECEIVER_H
 
 #include "job.h"
+#include "options.h"
 
 typedef struct {
-    const char *url;
-    const char *key;     /* file of keys, or NULL */
+    connection_options_t connection;
     const char *capture; /* folder for headers, or NULL */
     unsigned count;      /* maps to receive; 0: until a signal */
     int timeout_ms;      /* for another sender when one has failed */
     bool verbose;
     bool json;
-    bool allow_unauthenticated;
 } recv_options_t;
 
 typedef struct peer {

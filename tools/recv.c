@@ -7,8 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "connect.h"
-#include "key.h"
+#include "connection.h"
 #include "output.h"
 #include "receiver.h"
 #include "signals.h"
@@ -20,15 +19,9 @@
 enum {
     KEY_CAPTURE = 1000,
     KEY_JSON,
-    KEY_ALLOW,
-    KEY_KEY,
 };
 
 static const struct argp_option option_list[] = {
-    {"listen", 'l', "URL", 0,
-     "tcp://HOST:PORT (port 0: any), unix:///PATH or ucx://HOST:PORT; default "
-     "tcp://127.0.0.1:0",
-     0},
     {"out", 'o', "DIR", 0, "Write each map into DIR, as the sender's file", 0},
     {"count", 'n', "N", 0, "End after N maps; default: on SIGINT or SIGTERM",
      0},
@@ -42,9 +35,6 @@ static const struct argp_option option_list[] = {
     {"verbose", 'v', NULL, 0, "List the tensors also with --out", 0},
     {"json", KEY_JSON, NULL, 0,
      "A line of JSON a map, after the first line, which is the URL", 0},
-    {"key", KEY_KEY, "FILE", 0, KEY_HELP, 0},
-    {"allow-unauthenticated", KEY_ALLOW, NULL, 0,
-     "Listen on an address that strangers reach (see docs/security.md)", 0},
     {0},
 };
 
@@ -58,9 +48,6 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     options_t *options = state->input;
 
     switch (key) {
-    case 'l':
-        options->recv.url = arg;
-        return 0;
     case 'o':
         options->store.dir = arg;
         return 0;
@@ -82,15 +69,6 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_JSON:
         options->recv.json = true;
         return 0;
-    case KEY_KEY:
-        options->recv.key = arg;
-        return 0;
-    case KEY_ALLOW:
-        options->recv.allow_unauthenticated = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", arg);
-        return EINVAL;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -100,7 +78,9 @@ static const struct argp parser = {
     .options = option_list,
     .parser = parse_option,
     .doc = "Receive tensor maps. The URL to send to is the first line on "
-           "standard output.",
+           "standard output. Listens at " LISTEN_DEFAULT
+           " by default; --listen ucx://HOST:PORT takes the messages of "
+           "programs that use UCXX.",
 };
 
 static int open_receiver(receiver_t *receiver)
@@ -113,29 +93,23 @@ static int open_receiver(receiver_t *receiver)
         .queue_depth = QUEUE_DEPTH,
     };
     const tmsg_listener_params_t listener = {
-        .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT |
-                      TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED,
+        .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT,
         .on_accept = receiver_accept,
         .on_accept_arg = receiver,
-        .allow_unauthenticated = options->allow_unauthenticated,
     };
     const tmsg_allocator_t allocator = store_allocator(&receiver->store);
-    tmsg_status_t status;
+    int code;
 
     if (receiver->store.dir != NULL) {
         worker.field_mask |= TMSG_WORKER_PARAM_ALLOCATOR;
         worker.allocator = &allocator;
     }
-    status = create_context(options->key, NULL, &receiver->context);
-    if (status == TMSG_OK) {
-        status =
-            tmsg_worker_create(receiver->context, &worker, &receiver->worker);
-    }
-    if (status == TMSG_OK) {
-        status = tmsg_listener_create(receiver->worker, options->url, &listener,
-                                      &receiver->listener);
-    }
-    return status == TMSG_OK ? EXIT_DONE : listen_failed(status);
+    code = open_worker(&options->connection, &worker, &receiver->context,
+                       &receiver->worker);
+    return code == EXIT_DONE
+               ? start_listening(&options->connection, receiver->worker,
+                                 listener, &receiver->listener)
+               : code;
 }
 
 static void sleep_until_something(receiver_t *receiver, int signals, int ms)
@@ -241,17 +215,13 @@ static int receive(receiver_t *receiver)
     }
     code = open_receiver(receiver);
     if (code == EXIT_DONE) {
-        puts(tmsg_listener_url(receiver->listener));
-        code = EXIT_FAILED;
-        if (output_flush()) {
-            if (receiver->store.dir != NULL && !receiver->options->json) {
-                output_is_by_the_way();
-            }
-            code = run(receiver, signals, &why);
+        if (receiver->store.dir != NULL && !receiver->options->json) {
+            output_is_by_the_way();
         }
-        tmsg_listener_destroy(receiver->listener);
-        receiver_close(receiver, why);
+        code = run(receiver, signals, &why);
     }
+    tmsg_listener_destroy(receiver->listener);
+    receiver_close(receiver, why);
     tmsg_worker_destroy(receiver->worker);
     receiver_say_held(receiver);
     tmsg_context_destroy(receiver->context);
@@ -268,17 +238,12 @@ out:
 int recv_main(int argc, char **argv)
 {
     options_t options = {
-        .recv = {.url = "tcp://127.0.0.1:0", .timeout_ms = 10000},
+        .recv = {.connection.listen = LISTEN_DEFAULT, .timeout_ms = 10000},
     };
     receiver_t receiver = {.options = &options.recv, .thread = pthread_self()};
 
-    argp_parse(&parser, argc, argv, 0, NULL, &options);
-    if (strncmp(options.recv.url, "blob:", 5) == 0) {
-        complain("%s: nobody could come in: the blob of such a listener has to "
-                 "be carried to its peers by a program (tmsg_listener_blob())",
-                 options.recv.url);
-        return EXIT_USAGE;
-    }
+    parse_command(&parser, LISTENS | LISTENS_TO_UCXX, argc, argv, &options,
+                  &options.recv.connection);
     if ((options.store.dir != NULL && !store_open_dir(options.store.dir)) ||
         (options.recv.capture != NULL &&
          !store_open_dir(options.recv.capture))) {

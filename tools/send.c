@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "connect.h"
+#include "connection.h"
 #include "fault.h"
-#include "key.h"
 #include "output.h"
 #include "progress.h"
 #include "show.h"
@@ -15,18 +14,13 @@
 #define SLICE_MS 100
 #define PATIENT_BYTES (32ULL << 20) /* one second more for each */
 
-enum { KEY_JSON = 1000, KEY_VERIFY, KEY_KEY };
+enum { KEY_JSON = 1000, KEY_VERIFY };
 
 static const struct argp_option option_list[] = {
-    {"timeout", 't', "S", 0,
-     "Give up when the receiver has been silent for S seconds, and one more "
-     "for every 32 MiB of the file; default 10",
-     0},
     {"verify", KEY_VERIFY, NULL, 0,
      "Have the receiver compare a checksum of each tensor before it takes the "
      "file",
      0},
-    {"key", KEY_KEY, "FILE", 0, KEY_HELP, 0},
     {"verbose", 'v', NULL, 0, "List the tensors, the time and the transport",
      0},
     {"json", KEY_JSON, NULL, 0, "A line of JSON a file", 0},
@@ -34,11 +28,9 @@ static const struct argp_option option_list[] = {
 };
 
 typedef struct {
-    const char *url;
-    const char *key; /* file of keys, or NULL */
+    connection_options_t connection;
     char **files;
     int file_count;
-    int timeout_ms;
     bool verify;
     bool verbose;
     bool json;
@@ -69,15 +61,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     options_t *options = state->input;
 
+    (void)arg;
     switch (key) {
-    case 't':
-        options->timeout_ms = parse_seconds(arg, state);
-        return 0;
     case 'v':
         options->verbose = true;
-        return 0;
-    case KEY_KEY:
-        options->key = arg;
         return 0;
     case KEY_VERIFY:
         options->verify = true;
@@ -86,16 +73,14 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         options->json = true;
         return 0;
     case ARGP_KEY_ARGS:
-        options->url = state->argv[state->next];
-        options->files = state->argv + state->next + 1;
-        options->file_count = state->argc - state->next - 1;
+        options->files = state->argv + state->next;
+        options->file_count = state->argc - state->next;
+        return 0;
+    case ARGP_KEY_END:
         if (options->file_count == 0) {
             argp_error(state, "no FILE to send");
         }
         return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "no URL to send to");
-        return EINVAL;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -107,7 +92,8 @@ static const struct argp parser = {
     .args_doc = "URL FILE...",
     .doc = "Send .safetensors, .npz and .npy files to `tensormsg recv`. URL is "
            "tcp://HOST:PORT, HOST:PORT or unix:///PATH. Ends with 0 when the "
-           "receiver has said of each file that it is whole.",
+           "receiver has said of each file that it is whole. --timeout grows "
+           "by one second for every 32 MiB of a file.",
 };
 
 /* tmsg_log_fn: the first of what loading has to tell. The path is not the
@@ -172,24 +158,20 @@ static bool check_files(sender_t *sender)
 static int open_sender(sender_t *sender)
 {
     const options_t *options = sender->options;
-    tmsg_status_t status = create_context(options->key, NULL, &sender->context);
+    int code = open_worker(&options->connection, NULL, &sender->context,
+                           &sender->worker);
 
-    if (status == TMSG_OK) {
-        status = tmsg_worker_create(sender->context, NULL, &sender->worker);
-    }
-    if (status != TMSG_OK) {
-        complain("%s", tmsg_error_message());
-        return status == TMSG_ERR_INVALID_PARAM ? EXIT_USAGE : EXIT_FAILED;
-    }
-    return connect_to(sender->worker, options->url, options->timeout_ms,
-                      &sender->endpoint);
+    return code == EXIT_DONE
+               ? connect_to(&options->connection, options->connection.url,
+                            sender->worker, &sender->endpoint)
+               : code;
 }
 
 static uint64_t patience_ms(const sender_t *sender)
 {
     uint64_t more_ms = sender->digest.bytes / PATIENT_BYTES * 1000;
 
-    return (uint64_t)sender->options->timeout_ms + more_ms;
+    return (uint64_t)sender->options->connection.timeout_ms + more_ms;
 }
 
 static bool fail(const sender_t *sender, const char *why)
@@ -534,17 +516,6 @@ static bool send_file(sender_t *sender)
     return done;
 }
 
-/* All files are kept: a peer that does not close in order changes nothing. */
-static void close_in_order(sender_t *sender)
-{
-    tmsg_request_t *closed;
-
-    if (tmsg_endpoint_close(sender->endpoint, &closed) == TMSG_OK) {
-        tmsg_request_wait(closed, sender->options->timeout_ms);
-        tmsg_request_destroy(closed);
-    }
-}
-
 /* Sends what can be sent: a file that is refused does not hold up the next. */
 static int send_files(sender_t *sender)
 {
@@ -566,17 +537,19 @@ static int send_files(sender_t *sender)
             return EXIT_FAILED;
         }
     }
-    close_in_order(sender);
+    /* All files are kept, even if the peer does not close in order. */
+    close_in_order(sender->endpoint, sender->options->connection.timeout_ms);
     return code;
 }
 
 int send_main(int argc, char **argv)
 {
-    options_t options = {.timeout_ms = 10000};
+    options_t options = {.verify = false};
     sender_t sender = {.options = &options};
     int code = EXIT_USAGE;
 
-    argp_parse(&parser, argc, argv, 0, NULL, &options);
+    parse_command(&parser, CONNECTS | NEEDS_URL, argc, argv, &options,
+                  &options.connection);
     if (check_files(&sender)) {
         code = open_sender(&sender);
         if (code == EXIT_DONE) {

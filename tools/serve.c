@@ -6,56 +6,33 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "connect.h"
-#include "key.h"
-#include "output.h"
+#include "connection.h"
 #include "signals.h"
-#include "tool.h"
 
 #define DRAIN_MS 3000
 
-enum { KEY_ECHO = 1000, KEY_ALLOW, KEY_KEY };
+enum { KEY_ECHO = 1000 };
 
 static const struct argp_option option_list[] = {
     {"echo", KEY_ECHO, NULL, 0,
      "Answer the method 'echo' with the map that it was called with", 0},
-    {"listen", 'l', "URL", 0,
-     "tcp://HOST:PORT (port 0: any) or unix:///PATH; default "
-     "tcp://127.0.0.1:0",
-     0},
-    {"key", KEY_KEY, "FILE", 0, KEY_HELP, 0},
-    {"allow-unauthenticated", KEY_ALLOW, NULL, 0,
-     "Listen on an address that strangers reach (see docs/security.md)", 0},
     {0},
 };
 
 typedef struct {
-    const char *url;
-    const char *key; /* file of keys, or NULL */
+    connection_options_t connection;
     bool echo;
-    bool allow_unauthenticated;
 } options_t;
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     options_t *options = state->input;
 
+    (void)arg;
     switch (key) {
     case KEY_ECHO:
         options->echo = true;
         return 0;
-    case 'l':
-        options->url = arg;
-        return 0;
-    case KEY_KEY:
-        options->key = arg;
-        return 0;
-    case KEY_ALLOW:
-        options->allow_unauthenticated = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", arg);
-        return EINVAL;
     case ARGP_KEY_END:
         if (!options->echo) {
             argp_error(state, "nothing to serve: --echo is what there is");
@@ -70,8 +47,9 @@ static const struct argp parser = {
     .options = option_list,
     .parser = parse_option,
     .doc = "Answer calls. The URL to call is the first line on standard "
-           "output. Ends by SIGINT or SIGTERM, when the calls that are under "
-           "way are answered.",
+           "output. Listens at " LISTEN_DEFAULT
+           " by default. Ends by SIGINT or SIGTERM, when the calls that are "
+           "under way are answered.",
 };
 
 /* One that cannot be sent ends the call at its caller. */
@@ -81,15 +59,8 @@ static void echo(void *arg, tmsg_task_t *task)
     (void)tmsg_task_reply(task, tmsg_task_map(task), NULL);
 }
 
-/* The listener keeps what it is not asked for. */
-static tmsg_status_t open_server(const options_t *options,
-                                 tmsg_worker_t *worker, tmsg_server_t **server,
-                                 tmsg_listener_t **listener)
+static tmsg_status_t open_server(tmsg_worker_t *worker, tmsg_server_t **server)
 {
-    const tmsg_listener_params_t listen = {
-        .field_mask = TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED,
-        .allow_unauthenticated = options->allow_unauthenticated,
-    };
     const tmsg_method_params_t method = {
         .field_mask =
             TMSG_METHOD_PARAM_SIGNATURE | TMSG_METHOD_PARAM_DESCRIPTION,
@@ -101,9 +72,7 @@ static tmsg_status_t open_server(const options_t *options,
     if (status == TMSG_OK) {
         status = tmsg_server_register(*server, "echo", echo, NULL, &method);
     }
-    return status == TMSG_OK
-               ? tmsg_listener_create(worker, options->url, &listen, listener)
-               : status;
+    return status;
 }
 
 /* Until a signal. What is no call is nobody's, and goes. */
@@ -134,21 +103,17 @@ static int run(const options_t *options, tmsg_worker_t *worker, int signals)
 {
     tmsg_server_t *server = NULL;
     tmsg_listener_t *listener = NULL;
-    tmsg_status_t status = open_server(options, worker, &server, &listener);
-    int code = EXIT_DONE;
+    tmsg_status_t status = open_server(worker, &server);
+    int code = status == TMSG_OK
+                   ? start_listening(&options->connection, worker,
+                                     (tmsg_listener_params_t){0}, &listener)
+                   : fail_by(status);
 
-    if (status == TMSG_OK) {
-        puts(tmsg_listener_url(listener));
-        if (output_flush()) {
-            serve(worker, signals);
-        } else {
-            code = EXIT_FAILED;
-        }
+    if (code == EXIT_DONE) {
+        serve(worker, signals);
         if (tmsg_server_drain(server, DRAIN_MS) != TMSG_OK) {
             complain("%s", tmsg_error_message());
         }
-    } else {
-        code = listen_failed(status);
     }
     tmsg_listener_destroy(listener);
     tmsg_server_destroy(server);
@@ -159,24 +124,21 @@ int serve_main(int argc, char **argv)
 {
     const tmsg_worker_params_t host = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
                                        .flags = TMSG_WORKER_HOST_ONLY};
-    options_t options = {.url = "tcp://127.0.0.1:0"};
+    options_t options = {.connection.listen = LISTEN_DEFAULT};
     tmsg_context_t *context = NULL;
     tmsg_worker_t *worker = NULL;
-    int signals, code = EXIT_FAILED;
-    tmsg_status_t status;
+    int signals, code;
 
-    argp_parse(&parser, argc, argv, 0, NULL, &options);
+    parse_command(&parser, LISTENS, argc, argv, &options, &options.connection);
     signals = signals_open();
     if (signals < 0) {
         complain("%s", strerror(errno));
         return EXIT_FAILED;
     }
-    status = create_context(options.key, NULL, &context);
-    if (status == TMSG_OK) {
-        status = tmsg_worker_create(context, &host, &worker);
+    code = open_worker(&options.connection, &host, &context, &worker);
+    if (code == EXIT_DONE) {
+        code = run(&options, worker, signals);
     }
-    code = status == TMSG_OK ? run(&options, worker, signals)
-                             : listen_failed(status);
     tmsg_worker_destroy(worker);
     tmsg_context_destroy(context);
     close(signals);

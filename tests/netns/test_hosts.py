@@ -85,13 +85,13 @@ def test_another_host_gets_no_shared_memory(pair):
                                  (receiving, receiving, True)):
         false = hearer.start(sys.executable, "-c", HEARS, hearer.address)
         url = f"tcp://{hearer.address}:{false.line()}"
-        teller.run(TOOL, "info", "--connect", url, check=False)
+        teller.run(TOOL, "info", url, check=False)
         assert (boot_id in bytes.fromhex(false.line())) == told
         false.leave()
     there = receiving.start(TOOL, "recv", "--listen",
                             f"tcp://{receiving.address}:0",
                             "--allow-unauthenticated", "--count", 1)
-    seen = sending.run(TOOL, "info", "--json", "--connect", there.line(),
+    seen = sending.run(TOOL, "info", "--json", there.line(),
                        check=False)
     assert json.loads(seen.stdout)["connection"]["why"] == "other host"
     there.kill()
@@ -253,7 +253,7 @@ def test_a_client_that_lets_nobody_in_connects(pair):
     assert sending.dropped() == 0  # nobody tried
     # That it lets nobody in is so:
     inside = sending.start(PEER, "recv", f"tcp://{sending.address}:0", -1, 0)
-    outside = receiving.start(TOOL, "info", "--timeout", 1, "--connect",
+    outside = receiving.start(TOOL, "info", "--timeout", 1,
                               inside.line())
     assert outside.process.wait(hosts.BOUND) == 1
     assert sending.dropped() > 0

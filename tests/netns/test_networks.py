@@ -173,7 +173,7 @@ def test_a_forwarded_port_is_refused_in_words(routed, monkeypatch):
     outside, router, _ = routed
     _, url = forward(routed, monkeypatch)
     begin = time.monotonic()
-    here = outside.start(TOOL, "info", "--timeout", 10, "--connect", url)
+    here = outside.start(TOOL, "info", "--timeout", 10, url)
     assert here.process.wait(hosts.BOUND) == 1
     print(f"{time.monotonic() - begin:.1f} s")
     assert time.monotonic() - begin < 20

@@ -140,7 +140,7 @@ OPTIONS = {"serve": ["--echo", "--listen"], "perf": ["--listen"]}
 @pytest.mark.parametrize("listener, words, says", [
     ("serve", ["call", "--list"], "echo (...)"),
     ("serve", ["call", "--health"], "SERVING"),
-    ("serve", ["info", "--connect"], "principal"),
+    ("serve", ["info"], "principal"),
     ("perf", ["perf", "--quick"], "8x64B")])
 def test_every_command_proves_a_key(key, tmp_path, listener, words, says):
     path, _ = key
@@ -172,14 +172,13 @@ def test_a_listener_with_a_key_may_be_open(key, listener):
 
 
 @pytest.mark.parametrize("words, code, says", [
-    (["info", "--key", "x"], 2, "--connect"),
+    (["info", "--key", "x"], 2, "a URL"),
     (["perf", "--key", "x"], 2, "a URL or --listen"),
     (["perf", "--key", "x", "tcp://127.0.0.1:1"], 1, "key file x"),
     (["perf", "--key", "x", "--listen", "tcp://127.0.0.1:0"], 1, "key file x"),
     (["serve", "--echo", "--key", "x"], 1, "key file x"),
     (["call", "--key", "x", "tcp://127.0.0.1:1", "--list"], 1, "key file x"),
-    (["info", "--key", "x", "--connect", "tcp://127.0.0.1:1"], 1,
-     "key file x")])
+    (["info", "--key", "x", "tcp://127.0.0.1:1"], 1, "key file x")])
 def test_a_key_that_is_not_there_is_named(words, code, says, tmp_path):
     done = cli.run(*words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (code, "") and says in done.stderr

@@ -15,7 +15,7 @@ import safetensors.numpy
 import xxhash
 
 import cli
-from cli import (BOUND, DIGITS, DONE, FAILED, HELLO, SOURCE, TOOL,
+from cli import (BOUND, DIGITS, DONE, FAILED, HELLO, SOURCE, TOOL, USAGE,
                  assert_same_safetensors, must_send, one_line, receiver, run)
 
 # numpy warns of ml_dtypes that it could not load again
@@ -286,10 +286,33 @@ def test_help(words):
 @pytest.mark.once
 def test_the_man_page_has_every_option():
     page = (SOURCE / "docs/man/tensormsg.1").read_text().replace("\\-", "-")
+    synopsis, *sections = re.split(r"^\.SH ", page, flags=re.M)[2:]
     for command in ("recv", "send", "call", "serve", "info", "dump", "perf", "key"):
-        options = re.findall(r"--[a-z-]+", run(command, "--help").stdout)
-        for option in set(options) - {"--help", "--usage"}:
-            assert option in page, f"{command} {option}"
+        usage = "".join(one for one in synopsis.split(".br\n")
+                        if re.match(rf"(SYNOPSIS\n)?\.B tensormsg {command}\b", one))
+        for option in options_of(command):
+            assert option in usage, f"{command} {option} in the synopsis"
+            assert any(option in one for one in sections), f"{command} {option}"
+
+
+def options_of(command):
+    """The long options of a command, each with its sentence in --help."""
+    words = run(command, "--help").stdout.split("Mandatory or optional")[0]
+    told = re.findall(r"^ +(?:-\w, )?(--[a-z-]+)\S*(.*(?:\n {20,}.*)*)", words, re.M)
+    return {option: " ".join(sentence.split()) for option, sentence in told
+            if option not in ("--help", "--usage")}
+
+
+@pytest.mark.once
+def test_commands_say_the_same_of_connections():
+    told = {command: options_of(command) for command in
+            ("recv", "serve", "send", "call", "info", "perf")}
+    listen, connect = ("recv", "serve", "perf"), ("send", "call", "info", "perf")
+    for option, commands in {"--listen": listen, "--timeout": connect,
+                             "--allow-unauthenticated": listen,
+                             "--key": listen + connect}.items():
+        sentences = {told[command].get(option) for command in commands}
+        assert len(sentences) == 1 and all(sentences), (option, sentences)
 
 
 def test_info_tells_versions_and_settings():
@@ -310,25 +333,25 @@ def test_info_lists_devices_with_the_numbers_of_a_table():
     text = run("info", env=named).stdout
     assert re.search(r"^    cpu:0.* \(5 in the device table\)$", text, re.M)
     wrong = run("info", env={**named, "TENSORMSG_DEVICE_TABLE": "[7]"})
-    assert wrong.returncode == FAILED and "entry 0: " in wrong.stderr
+    assert wrong.returncode == USAGE and "entry 0: " in wrong.stderr
 
 
 def test_info_connects_and_leaves_the_receiver_as_it_was(sample):
     with receiver("--count", 1) as there:
-        shown = run("info", "--connect", there.url, "--json")
+        shown = run("info", there.url, "--json")
         connection = json.loads(shown.stdout)["connection"]
         assert connection["state"] == "connected"
         assert connection["transports"] and connection["why"]
         assert connection["peer_ucx_version"]
         assert connection["round_trip_ns"]["count"] == 20
         assert 0 < connection["round_trip_ns"]["p50"] < 1e9
-        text = run("info", "-c", there.url).stdout
+        text = run("info", there.url).stdout
         assert "posix" in text
         assert re.search(r"^  heartbeats +yes$", text, re.M)
         assert re.search(r"^  reconnects +no$", text, re.M)
         assert re.search(r"round_trip_ns +count 20, mean \d+, p50 \d+", text)
         assert "held_bytes" not in text and "sent_messages" not in text
-        text = run("info", "-c", there.url, "--all").stdout
+        text = run("info", there.url, "--all").stdout
         assert "held_bytes" in text and "sent_messages" in text
         must_send(there.url, sample)
         code, out, errors = there.end()
@@ -338,7 +361,7 @@ def test_info_connects_and_leaves_the_receiver_as_it_was(sample):
 def test_info_waits_for_the_lane():
     tcp = {**os.environ, "UCX_TLS": "tcp"}
     with receiver(env=tcp) as there:
-        shown = run("info", "--connect", there.url, "--json", env=tcp)
+        shown = run("info", there.url, "--json", env=tcp)
         assert json.loads(shown.stdout)["connection"]["lane"] == "stands"
 
 

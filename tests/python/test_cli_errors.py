@@ -70,10 +70,18 @@ def sample(tmp_path):
     (["send", "tcp://localhost:1", "/nowhere.npz"], "/nowhere.npz"),
     (["send", "tcp://localhost:1", "/dev/null"], "/dev/null"),
     (["send", "tcp://localhost:1", DIGITS.parent], str(DIGITS.parent)),
-    (["info", "--connect", "what://"], "what://"),
-    (["info", "more"], "more"),
-    (["info", "--all"], "--connect"),
+    (["info", "what://"], "what://"),
+    (["info", "tcp://localhost:1", "more"], "'more'"),
+    (["info", "--all"], "a URL"),
+    (["info", "--connect", "tcp://localhost:1"],
+     "tensormsg info tcp://localhost:1"),
+    (["info", "-c", "tcp://localhost:1"], "tensormsg info tcp://localhost:1"),
+    (["call", "--connect", "tcp://localhost:1"],
+     "tensormsg call tcp://localhost:1"),
     (["serve"], "--echo"),
+    (["serve", "--echo", "more"], "'more'"),
+    (["serve", "--echo", "--listen", "blob://"], "blob://"),
+    (["serve", "--echo", "--listen", "ucx://127.0.0.1:0"], "ucx://"),
     (["serve", "--echo", "--listen", "tcp://0.0.0.0:0"],
      "--allow-unauthenticated"),
     (["call"], "URL"),
@@ -205,7 +213,7 @@ def test_a_captured_header_that_is_cut_anywhere(tmp_path, sample):
 
 def test_nobody_listens(sample):
     url = f"tcp://127.0.0.1:{cli.free_port()}"
-    for words in (["send", url, sample], ["info", "--connect", url]):
+    for words in (["send", url, sample], ["info", url]):
         said = run(*words)
         assert said.returncode == FAILED
         assert said.stdout == ""

@@ -111,7 +111,7 @@ def test_a_connection_that_is_idle_does_not_hold_up_the_end():
 def test_info_gives_up_in_time():
     with silence() as (_, url):
         begin = time.monotonic()
-        said = run("info", "--timeout", .5, "--connect", url)
+        said = run("info", "--timeout", .5, url)
         assert time.monotonic() - begin > .5
     assert said.returncode == FAILED
     one_line(said.stderr, url, "in time")

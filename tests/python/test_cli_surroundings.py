@@ -40,7 +40,7 @@ def test_info_tells_the_settings_where_ucx_does_not_open():
                  "ucx_error"):
         assert part in said.stdout
     assert "UCX_TLS=rc" in said.stderr
-    said = run("info", "--json", "--connect", "localhost:1", env=environment)
+    said = run("info", "--json", "localhost:1", env=environment)
     assert said.returncode == FAILED
     said = json.loads(said.stdout)
     assert said["here"]["ucx_error"] and said["connection"] is None

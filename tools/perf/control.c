@@ -7,7 +7,7 @@ static tmsg_call_t *ask(const perf_peer_t *peer, const char *method,
 {
     const tmsg_call_params_t params = {
         .field_mask = TMSG_CALL_PARAM_TIMEOUT,
-        .timeout_ms = peer->options->timeout_ms,
+        .timeout_ms = peer->options->connection.timeout_ms,
     };
     tmsg_call_t *call;
     tmsg_status_t status =

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "key.h"
 #include "perf.h"
 
 #define BYTES_MOST (1ULL << 40)
@@ -20,8 +19,6 @@ enum {
     KEY_JSON,
     KEY_CSV,
     KEY_PLOT,
-    KEY_ALLOW,
-    KEY_KEY,
     KEY_MEMORY,
     KEY_IN_FLIGHT,
     KEY_SECONDS,
@@ -74,8 +71,6 @@ static const struct argp_option option_list[] = {
      "other "
      "things to do; by default they poll, each on a core of its own",
      2},
-    {"timeout", 't', "S", 0, "For connecting, and for each message; default 10",
-     2},
     {NULL, 0, NULL, 0, "What comes out:", 3},
     {"csv", KEY_CSV, NULL, 0, "As CSV, a line of names first", 3},
     {"json", KEY_JSON, NULL, 0, "As a JSON array of objects", 3},
@@ -89,18 +84,8 @@ static const struct argp_option option_list[] = {
     {"update", KEY_UPDATE, NULL, 0,
      "With --out: keep what else FILE says, if it exists", 4},
     {"force", 'f', NULL, 0, "With --out or --plot: replace FILE", 4},
-    {NULL, 0, NULL, 0, "The other side:", 5},
-    {"listen", 'l', "URL", 0,
-     "Be the other side of a measurement: tcp://HOST:PORT (port 0: any) or "
-     "unix:///PATH",
-     5},
-    {"count", 'n', "N", 0,
-     "With --listen: end when N connections have come and gone", 5},
-    {"allow-unauthenticated", KEY_ALLOW, NULL, 0,
-     "With --listen: on an address that strangers reach (see "
-     "docs/security.md)",
-     5},
-    {"key", KEY_KEY, "FILE", 0, KEY_HELP "; with a URL or --listen", 5},
+    {NULL, 0, NULL, 0, "The other side (--listen):", 5},
+    {"count", 'n', "N", 0, "End when N connections have come and gone", 5},
     {0},
 };
 
@@ -249,17 +234,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     perf_options_t *options = state->input;
 
     switch (key) {
-    case 'l':
-        options->listen = arg;
-        return 0;
     case 'n':
         options->count = parse_count(arg, state);
-        return 0;
-    case KEY_ALLOW:
-        options->allow_unauthenticated = true;
-        return 0;
-    case KEY_KEY:
-        options->key = arg;
         return 0;
     case KEY_OVER:
         options->over = arg;
@@ -276,9 +252,6 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case 'f':
         options->force = true;
         return 0;
-    case 't':
-        options->timeout_ms = parse_seconds(arg, state);
-        return 0;
     case KEY_QUICK:
         options->quick = true;
         return 0;
@@ -290,13 +263,6 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_PLOT:
         options->plot = arg;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (options->url != NULL) {
-            argp_error(state, "'%s' is one argument too many", arg);
-            return EINVAL;
-        }
-        options->url = arg;
         return 0;
     default:
         return parse_plan(key, arg, state);
@@ -310,14 +276,16 @@ static const struct argp parser = {
     .doc = "Measure what sending costs between two processes here, or to a "
            "'tensormsg perf --listen' at URL: a table of latency (half a round "
            "trip), message rate and bandwidth; with --tune, the thresholds "
-           "that suit this machine.",
+           "that suit this machine; with --listen, be the other side of a "
+           "measurement.",
 };
 
 void perf_options_read(int argc, char **argv, perf_options_t *options)
 {
     const char *wrong;
 
-    argp_parse(&parser, argc, argv, 0, NULL, options);
+    parse_command(&parser, LISTENS | CONNECTS, argc, argv, options,
+                  &options->connection);
     wrong = perf_options_check(options);
     if (wrong != NULL) {
         complain("%s", wrong);

@@ -24,21 +24,14 @@ static bool is_carriers(const char *over)
 
 static const char *check_listen(const perf_options_t *options)
 {
-    const char *url = options->listen;
-
-    if (url == NULL) {
-        return options->count > 0 || options->allow_unauthenticated
-                   ? "--count and --allow-unauthenticated go with --listen"
-                   : NULL;
+    if (options->connection.listen == NULL) {
+        return options->count > 0 ? "--count goes with --listen" : NULL;
     }
-    if (options->url != NULL || options->tune || options->json ||
+    if (options->connection.url != NULL || options->tune || options->json ||
         options->csv || options->quick || options->over != NULL ||
         options->out != NULL || options->plot != NULL ||
         has_plan(&options->plan)) {
         return "--listen is the other side: it measures nothing";
-    }
-    if (strncmp(url, "blob:", 5) == 0 || strncmp(url, "ucx:", 4) == 0) {
-        return "--listen takes tcp://HOST:PORT or unix:///PATH";
     }
     return NULL;
 }
@@ -95,15 +88,10 @@ const char *perf_options_check(const perf_options_t *options)
     if (wrong != NULL) {
         return wrong;
     }
-    if (options->key != NULL && options->listen == NULL &&
-        options->url == NULL) {
-        return "--key goes with a URL or --listen: two processes here need "
-               "none";
-    }
     if (options->over != NULL && !is_carriers(options->over)) {
         return "--over is shm or tcp, or both: shm,tcp";
     }
-    if (options->over != NULL && options->url != NULL) {
+    if (options->over != NULL && options->connection.url != NULL) {
         return "--over is for two processes here: a URL's transport is what it "
                "is";
     }

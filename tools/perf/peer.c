@@ -8,18 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "connection.h"
 #include "control.h"
-#include "key.h"
 #include "show.h"
 
 #define CLOSE_MS 10000
 #define THRESHOLDS "TENSORMSG_THRESHOLDS"
-
-static bool fail(void)
-{
-    complain("%s", tmsg_error_message());
-    return false;
-}
 
 /* The child, which ends when we do, and not by a Ctrl-C that we shall tell of.
  */
@@ -98,7 +92,8 @@ static bool read_description(perf_peer_t *peer)
 
     await_lane(peer->worker, peer->endpoint);
     if (tmsg_endpoint_describe(peer->endpoint, &json) != TMSG_OK) {
-        return fail();
+        complain("%s", tmsg_error_message());
+        return false;
     }
     object = cJSON_Parse(json);
     tmsg_string_free(json);
@@ -115,51 +110,31 @@ static bool read_description(perf_peer_t *peer)
     return true;
 }
 
-/* What the caller gave is wrong. */
-static bool fail_by(perf_peer_t *peer, tmsg_status_t status)
-{
-    if (status == TMSG_ERR_INVALID_PARAM) {
-        peer->code = EXIT_USAGE;
-    }
-    return fail();
-}
-
 static bool dial(perf_peer_t *peer)
 {
-    const tmsg_endpoint_params_t params = {
-        .field_mask = TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
-        .connect_timeout_ms = peer->options->timeout_ms,
-    };
-    tmsg_request_t *ready;
-    tmsg_status_t status;
+    tmsg_status_t status =
+        tmsg_worker_create(peer->context, NULL, &peer->worker);
 
-    status = tmsg_worker_create(peer->context, NULL, &peer->worker);
-    if (status == TMSG_OK) {
-        status = tmsg_endpoint_connect(peer->worker, peer->url, &params,
-                                       &peer->endpoint);
+    peer->code = status == TMSG_OK
+                     ? connect_to(&peer->options->connection, peer->url,
+                                  peer->worker, &peer->endpoint)
+                     : fail_by(status);
+    if (peer->code != EXIT_DONE) {
+        return false;
     }
-    if (status != TMSG_OK) {
-        return fail_by(peer, status);
-    }
-    status = tmsg_endpoint_ready(peer->endpoint, &ready);
-    if (status == TMSG_OK) {
-        status = tmsg_request_wait(ready, -1);
-        tmsg_request_destroy(ready);
-    }
+    peer->code = EXIT_FAILED; /* if anything below fails */
     /* Words there and back, and UCX has chosen what carries the connection. */
-    return status == TMSG_OK ? perf_say_hello(peer) && read_description(peer)
-                             : fail();
+    return perf_say_hello(peer) && read_description(peer);
 }
 
 /* With the thresholds of the file that is to be updated, if there is one: what
  * stays, stays as it is there. */
-static bool open_context(perf_peer_t *peer, const char *tls)
+static bool create_context(perf_peer_t *peer, const char *tls)
 {
     const perf_options_t *options = peer->options;
     char ucx[64];
     tmsg_context_params_t params = {.config_file = options->out,
                                     .ucx_config = ucx};
-    tmsg_status_t status;
 
     if (options->update && access(options->out, F_OK) == 0) {
         params.field_mask |= TMSG_CONTEXT_PARAM_CONFIG_FILE;
@@ -168,22 +143,25 @@ static bool open_context(perf_peer_t *peer, const char *tls)
         snprintf(ucx, sizeof(ucx), "TLS=%s", tls);
         params.field_mask |= TMSG_CONTEXT_PARAM_UCX_CONFIG;
     }
-    status = create_context(options->key, &params, &peer->context);
-    return status == TMSG_OK || fail_by(peer, status);
+    peer->code = open_context(&options->connection, &params, &peer->context);
+    return peer->code == EXIT_DONE;
 }
 
 bool perf_peer_open(perf_peer_t *peer, const perf_options_t *options,
                     const char *tls)
 {
-    *peer = (perf_peer_t){.options = options, .code = EXIT_FAILED};
-    if (!open_context(peer, tls)) {
+    const char *url = options->connection.url;
+
+    *peer = (perf_peer_t){.options = options};
+    if (!create_context(peer, tls)) {
         return false;
     }
-    if (options->url == NULL && !start_sink(peer, tls)) {
+    peer->code = EXIT_FAILED;
+    if (url == NULL && !start_sink(peer, tls)) {
         return false;
     }
-    if (options->url != NULL) {
-        snprintf(peer->url, sizeof(peer->url), "%s", options->url);
+    if (url != NULL) {
+        snprintf(peer->url, sizeof(peer->url), "%s", url);
     }
     return dial(peer);
 }
@@ -206,7 +184,7 @@ bool perf_peer_again(perf_peer_t *peer, const perf_peer_t *first,
     if (!ok) {
         complain("out of memory");
     }
-    ok = ok && open_context(peer, tls) && dial(peer);
+    ok = ok && create_context(peer, tls) && dial(peer);
     if (kept != NULL) {
         setenv(THRESHOLDS, kept, 1);
     } else {
@@ -226,13 +204,10 @@ void perf_peer_drop(perf_peer_t *peer)
 
 void perf_peer_close(perf_peer_t *peer)
 {
-    tmsg_request_t *closed;
     int status;
 
-    if (peer->endpoint != NULL &&
-        tmsg_endpoint_close(peer->endpoint, &closed) == TMSG_OK) {
-        (void)tmsg_request_wait(closed, CLOSE_MS);
-        tmsg_request_destroy(closed);
+    if (peer->endpoint != NULL) {
+        close_in_order(peer->endpoint, CLOSE_MS);
     }
     tmsg_endpoint_destroy(peer->endpoint);
     tmsg_worker_destroy(peer->worker);

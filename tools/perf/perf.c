@@ -66,7 +66,8 @@ int perf_each_carrier(const perf_options_t *options, perf_measure_fn measure,
     int code = over_one(options, says(options, "shm") ? NULL : "tcp", measure,
                         arg, carrier);
 
-    if (code != EXIT_DONE || options->url != NULL || !says(options, "tcp") ||
+    if (code != EXIT_DONE || options->connection.url != NULL ||
+        !says(options, "tcp") ||
         (options->over == NULL && getenv("UCX_TLS") != NULL) ||
         strcmp(carrier, "tcp") == 0 || perf_stopped()) {
         return code;
@@ -121,10 +122,10 @@ static int tune(const perf_options_t *options)
 
 int perf_main(int argc, char **argv)
 {
-    perf_options_t options = {.timeout_ms = 10000};
+    perf_options_t options = {.tune = false};
 
     perf_options_read(argc, argv, &options);
-    return options.listen != NULL ? perf_listen(&options)
-           : options.tune         ? tune(&options)
-                                  : perf_sweep(&options);
+    return options.connection.listen != NULL ? perf_listen(&options)
+           : options.tune                    ? tune(&options)
+                                             : perf_sweep(&options);
 }

@@ -13,7 +13,7 @@
 #include <cjson/cJSON.h>
 
 #include "numbers.h"
-#include "tool.h"
+#include "options.h"
 
 #define PERF_RUNS_MOST 5 /* that take turns */
 #define PERF_MEMORIES_MOST 8
@@ -48,14 +48,11 @@ typedef struct {
 } perf_plan_t;
 
 typedef struct {
-    const char *url;  /* of a `perf --listen`; NULL: a process of our own */
+    connection_options_t connection; /* without a URL: to a process of ours */
     const char *over; /* "shm", "tcp", both, or NULL: what is there */
-    const char *listen;
-    const char *key;  /* file of keys, or NULL */
     const char *out;  /* the file to write; NULL: standard output */
     const char *plot; /* the picture to write, or NULL */
     perf_plan_t plan;
-    int timeout_ms; /* for connecting, and for each message */
     unsigned count; /* senders to serve; 0: until a signal */
     bool tune;
     bool force;
@@ -63,7 +60,6 @@ typedef struct {
     bool quick;
     bool json;
     bool csv;
-    bool allow_unauthenticated;
 } perf_options_t;
 
 /* Reads the command line; what is wrong with it ends the program with 2. */
@@ -99,9 +95,9 @@ typedef struct {
 /* The side that receives: exit code. */
 int perf_listen(const perf_options_t *options);
 
-/* Connects to options->url or, where that is NULL, to a process of our own,
- * started for it. `tls` (NULL: what is usual) restricts UCX on both sides then.
- * False: it was said why. What was made is in *peer all the same. */
+/* Connects to the URL of the options or, if there is none, to a process of
+ * ours, started for it. `tls` (NULL: what is usual) restricts UCX on both sides
+ * then. False: it was said why. What was made is in *peer all the same. */
 bool perf_peer_open(perf_peer_t *peer, const perf_options_t *options,
                     const char *tls);
 

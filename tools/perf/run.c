@@ -153,11 +153,11 @@ static bool is_late(run_t *run)
     char words[400];
 
     if (now_ns() - run->heard_ns <
-        (uint64_t)run->peer->options->timeout_ms * 1000000) {
+        (uint64_t)run->peer->options->connection.timeout_ms * 1000000) {
         return false;
     }
     snprintf(words, sizeof(words), "%s: nothing came back for %g s (--timeout)",
-             run->peer->url, run->peer->options->timeout_ms / 1e3);
+             run->peer->url, run->peer->options->connection.timeout_ms / 1e3);
     fail(run, words);
     return true;
 }

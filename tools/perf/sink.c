@@ -4,11 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "connect.h"
+#include "connection.h"
 #include "contents.h"
 #include "control.h"
-#include "key.h"
-#include "output.h"
 
 typedef struct visitor visitor_t;
 
@@ -252,35 +250,27 @@ int perf_listen(const perf_options_t *options)
         .handler = take,
     };
     const tmsg_listener_params_t listening = {
-        .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT |
-                      TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED,
+        .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT,
         .on_accept = accepted,
         .on_accept_arg = &sink,
-        .allow_unauthenticated = options->allow_unauthenticated,
     };
     tmsg_context_t *context = NULL;
     tmsg_worker_t *worker = NULL;
     tmsg_server_t *server = NULL;
-    tmsg_listener_t *listener;
-    tmsg_status_t status = create_context(options->key, NULL, &context);
+    tmsg_listener_t *listener = NULL;
+    tmsg_status_t status;
     int code;
 
     perf_catch_signals();
-    if (status == TMSG_OK) {
-        status = tmsg_worker_create(context, &params, &worker);
-    }
-    if (status == TMSG_OK) {
+    code = open_worker(&options->connection, &params, &context, &worker);
+    if (code == EXIT_DONE) {
         status = open_server(worker, &server);
+        code = status == TMSG_OK ? start_listening(&options->connection, worker,
+                                                   listening, &listener)
+                                 : fail_by(status);
     }
-    if (status == TMSG_OK) {
-        status = tmsg_listener_create(worker, options->listen, &listening,
-                                      &listener);
-    }
-    if (status == TMSG_OK) {
-        puts(tmsg_listener_url(listener));
-        code = output_flush() ? serve(options, worker, &sink) : EXIT_FAILED;
-    } else {
-        code = listen_failed(status);
+    if (code == EXIT_DONE) {
+        code = serve(options, worker, &sink);
     }
     tmsg_server_destroy(server);
     tmsg_worker_destroy(worker);

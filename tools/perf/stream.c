@@ -81,7 +81,7 @@ static bool finish(const perf_peer_t *peer, tmsg_request_t **request)
     if (*request == NULL) {
         return true;
     }
-    status = tmsg_request_wait(*request, peer->options->timeout_ms);
+    status = tmsg_request_wait(*request, peer->options->connection.timeout_ms);
     tmsg_request_destroy(*request);
     *request = NULL;
     return status == TMSG_OK;

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "connection.h"
+
+#include "output.h"
+
+int fail_by(tmsg_status_t status)
+{
+    complain("%s", tmsg_error_message());
+    return status == TMSG_ERR_INVALID_PARAM || status == TMSG_ERR_INSECURE
+               ? EXIT_USAGE
+               : EXIT_FAILED;
+}
+
+static tmsg_status_t create_context(const char *key_path,
+                                    tmsg_context_params_t *params,
+                                    tmsg_context_t **context_p)
+{
+    tmsg_keyring_t *keyring = NULL;
+    tmsg_status_t status = TMSG_OK;
+
+    if (key_path != NULL) {
+        status = tmsg_keyring_create(&keyring);
+        if (status == TMSG_OK) {
+            status = tmsg_keyring_load(keyring, key_path);
+        }
+        params->field_mask |= TMSG_CONTEXT_PARAM_KEYRING;
+        params->keyring = keyring;
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_context_create(params, context_p);
+    }
+    tmsg_keyring_destroy(keyring);
+    return status;
+}
+
+int open_context(const connection_options_t *options,
+                 const tmsg_context_params_t *params,
+                 tmsg_context_t **context_p)
+{
+    tmsg_context_params_t all = {.field_mask = 0};
+    tmsg_status_t status;
+
+    if (params != NULL) {
+        all = *params;
+    }
+    status = create_context(options->key, &all, context_p);
+    return status == TMSG_OK ? EXIT_DONE : fail_by(status);
+}
+
+int open_worker(const connection_options_t *options,
+                const tmsg_worker_params_t *params, tmsg_context_t **context_p,
+                tmsg_worker_t **worker_p)
+{
+    int code = open_context(options, NULL, context_p);
+    tmsg_status_t status;
+
+    if (code != EXIT_DONE) {
+        return code;
+    }
+    status = tmsg_worker_create(*context_p, params, worker_p);
+    return status == TMSG_OK ? EXIT_DONE : fail_by(status);
+}
+
+int connect_to(const connection_options_t *options, const char *url,
+               tmsg_worker_t *worker, tmsg_endpoint_t **endpoint_p)
+{
+    const tmsg_endpoint_params_t params = {
+        .field_mask = TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
+        .connect_timeout_ms = options->timeout_ms,
+    };
+    tmsg_request_t *ready;
+    tmsg_status_t status =
+        tmsg_endpoint_connect(worker, url, &params, endpoint_p);
+
+    if (status == TMSG_OK) {
+        status = tmsg_endpoint_ready(*endpoint_p, &ready);
+    }
+    if (status != TMSG_OK) {
+        return fail_by(status);
+    }
+    status = tmsg_request_wait(ready, -1); /* the connect has its timeout */
+    if (status != TMSG_OK) {
+        complain("%s", tmsg_request_error(ready));
+    }
+    tmsg_request_destroy(ready);
+    return status == TMSG_OK ? EXIT_DONE : EXIT_FAILED;
+}
+
+void close_in_order(tmsg_endpoint_t *endpoint, int timeout_ms)
+{
+    tmsg_request_t *closed;
+
+    if (tmsg_endpoint_close(endpoint, &closed) == TMSG_OK) {
+        tmsg_request_wait(closed, timeout_ms);
+        tmsg_request_destroy(closed);
+    }
+}
+
+int start_listening(const connection_options_t *options, tmsg_worker_t *worker,
+                    tmsg_listener_params_t params, tmsg_listener_t **listener_p)
+{
+    tmsg_status_t status;
+
+    params.field_mask |= TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED;
+    params.allow_unauthenticated = options->allow_unauthenticated;
+    status = tmsg_listener_create(worker, options->listen, &params, listener_p);
+    if (status == TMSG_ERR_INSECURE) {
+        complain("%s; --key FILE lets those in who have it, "
+                 "--allow-unauthenticated strangers",
+                 tmsg_error_message());
+        return EXIT_USAGE;
+    }
+    if (status != TMSG_OK) {
+        return fail_by(status);
+    }
+    puts(tmsg_listener_url(*listener_p));
+    return output_flush() ? EXIT_DONE : EXIT_FAILED;
+}

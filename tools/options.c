@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "options.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GROUP 9 /* behind a command's own options */
+#define TIMEOUT_MS 10000
+
+enum { KEY_KEY = 3000, KEY_ALLOW };
+
+/* Every command has the rows for what it does. */
+static const struct {
+    unsigned does;
+    struct argp_option option;
+} table[] = {
+    {LISTENS | CONNECTS, {NULL, 0, NULL, 0, "The connection:", GROUP}},
+    {LISTENS,
+     {"listen", 'l', "URL", 0,
+      "Listen at tcp://HOST:PORT (port 0: any free port) or unix:///PATH",
+      GROUP}},
+    {LISTENS,
+     {"allow-unauthenticated", KEY_ALLOW, NULL, 0,
+      "Listen without a key where other machines reach the address (see "
+      "docs/security.md)",
+      GROUP}},
+    {CONNECTS,
+     {"timeout", 't', "S", 0,
+      "Give up when connecting, or an answer, takes more than S seconds; "
+      "default 10",
+      GROUP}},
+    {LISTENS | CONNECTS,
+     {"key", KEY_KEY, "FILE", 0,
+      "Prove a key of FILE, and refuse peers that prove none (see tensormsg "
+      "key)",
+      GROUP}},
+    {CONNECTS, {"connect", 'c', "URL", OPTION_HIDDEN, NULL, GROUP}},
+};
+
+#define ROWS (sizeof(table) / sizeof(table[0]))
+
+typedef struct {
+    connection_options_t *connection;
+    unsigned does;
+    void *options; /* of the command */
+} parsing_t;
+
+static error_t parse_connection(int key, char *arg, struct argp_state *state)
+{
+    const parsing_t *parsing = state->input;
+    connection_options_t *connection = parsing->connection;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = parsing->options;
+        return 0;
+    case 'l':
+        connection->listen = arg;
+        return 0;
+    case KEY_ALLOW:
+        connection->allow_unauthenticated = true;
+        return 0;
+    case 't':
+        connection->timeout_ms = parse_seconds(arg, state);
+        return 0;
+    case KEY_KEY:
+        connection->key = arg;
+        return 0;
+    case 'c':
+        argp_error(state, "--connect is now the argument URL: %s %s",
+                   state->name, arg);
+        return EINVAL;
+    case ARGP_KEY_ARG:
+        if (!(parsing->does & CONNECTS) || connection->url != NULL) {
+            return ARGP_ERR_UNKNOWN;
+        }
+        connection->url = arg;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        if (parsing->does & NEEDS_URL) {
+            argp_error(state, "no URL to connect to");
+        }
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* Gets the arguments that no other parser took. */
+static error_t refuse_argument(int key, char *arg, struct argp_state *state)
+{
+    if (key == ARGP_KEY_ARG) {
+        argp_error(state, "'%s' is one argument too many", arg);
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+/* Nobody can connect to a listener with a blob unless a program carries the
+ * blob to the peers. */
+static bool can_listen(const char *url, unsigned does)
+{
+    return strncmp(url, "blob:", 5) != 0 &&
+           ((does & LISTENS_TO_UCXX) || strncmp(url, "ucx:", 4) != 0);
+}
+
+static bool is_consistent(const connection_options_t *connection, unsigned does)
+{
+    const char *listen = connection->listen;
+
+    if (listen != NULL && !can_listen(listen, does)) {
+        complain("--listen %s: a command listens at tcp://HOST:PORT or "
+                 "unix:///PATH%s",
+                 listen,
+                 does & LISTENS_TO_UCXX ? ", and this one at ucx://HOST:PORT"
+                                        : "");
+    } else if (listen == NULL && connection->allow_unauthenticated) {
+        complain("--allow-unauthenticated goes with --listen");
+    } else if (connection->key != NULL && listen == NULL &&
+               connection->url == NULL) {
+        complain("--key goes with a URL%s",
+                 does & LISTENS ? " or --listen" : "");
+    } else {
+        return true;
+    }
+    return false;
+}
+
+void parse_command(const struct argp *command, unsigned does, int argc,
+                   char **argv, void *options, connection_options_t *connection)
+{
+    static const struct argp rest = {.parser = refuse_argument};
+    const struct argp own = {
+        command->options, command->parser, NULL, NULL, NULL, NULL, NULL};
+    const struct argp_child children[] = {
+        {&own, 0, NULL, 0}, {&rest, 0, NULL, 0}, {0}};
+    struct argp_option chosen[ROWS + 1] = {{0}};
+    const struct argp all = {chosen,       parse_connection, command->args_doc,
+                             command->doc, children,         NULL,
+                             NULL};
+    parsing_t parsing = {connection, does, options};
+    size_t count = 0;
+
+    for (size_t i = 0; i < ROWS; i++) {
+        if (table[i].does & does) {
+            chosen[count++] = table[i].option;
+        }
+    }
+    if (connection != NULL) {
+        connection->timeout_ms = TIMEOUT_MS;
+    }
+    argp_parse(&all, argc, argv, 0, NULL, &parsing);
+    if (connection != NULL && !is_consistent(connection, does)) {
+        exit(EXIT_USAGE);
+    }
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* options.h - the options with which commands listen, connect and prove keys,
+ * and the command line of every command. */
+#ifndef TMSG_OPTIONS_H
+#define TMSG_OPTIONS_H
+
+#include "tool.h"
+
+/* What a command does with connections, which decides its options. */
+enum {
+    LISTENS = 1 << 0,
+    LISTENS_TO_UCXX = 1 << 1, /* at ucx:// too */
+    CONNECTS = 1 << 2,        /* its first argument may be a URL */
+    NEEDS_URL = 1 << 3        /* its first argument must be a URL */
+};
+
+#define LISTEN_DEFAULT "tcp://127.0.0.1:0"
+
+typedef struct {
+    const char *url;    /* of the peer, or NULL */
+    const char *listen; /* URL to listen at, or NULL */
+    const char *key;    /* file of keys, or NULL */
+    int timeout_ms;     /* for connecting and for answers; default 10 s */
+    bool allow_unauthenticated;
+} connection_options_t;
+
+/* Reads a command line. `command` parses the options that only this command has
+ * into `options`; `connection` gets the others (NULL if `does` is 0). A wrong
+ * command line ends the program with exit code 2. */
+void parse_command(const struct argp *command, unsigned does, int argc,
+                   char **argv, void *options,
+                   connection_options_t *connection);
+
+#endif
