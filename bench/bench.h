@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tools/workload.h"
+#include "tools/measure/workload.h"
 
 typedef enum { BENCH_NOWHERE, BENCH_SHM, BENCH_TCP } bench_transport_t;
 
@@ -120,11 +120,16 @@ typedef struct {
 __attribute__((noreturn, format(printf, 1, 2))) void
 bench_die(const char *format, ...);
 
-double bench_now(void); /* seconds, monotonic */
-double bench_median(const double *values, size_t count);
+/* Ends the process with the thread's error, unless the status is TMSG_OK. */
+void bench_must(tmsg_status_t status);
 
-/* The least value that so many, 0.75 say, are no greater than. */
-double bench_quantile(const double *values, size_t count, double part);
+/* A map of 8 x 64 B, whose data stay. */
+#define BENCH_SMALL_TENSORS 8
+#define BENCH_SMALL_BYTES 64
+tmsg_map_t *bench_small_map(void);
+
+double bench_now(void); /* seconds, monotonic */
+double bench_median(const double *values, size_t count); /* in any order */
 
 const char *bench_transport_name(bench_transport_t transport);
 

@@ -2,9 +2,9 @@
 /* What a small call takes on one channel while large maps flow on another, the
  * same way. */
 #include <poll.h>
-#include <stdlib.h>
 
 #include "side.h"
+#include "tools/measure/figures.h"
 
 #define IN_FLIGHT 2 /* maps: one travels, one is ready */
 #define CALLS_MAX 4000
@@ -12,13 +12,6 @@
 #define MAPS_AHEAD 4   /* before calls are timed: memory was touched */
 #define MAPS_TIMED 2   /* of them, the last */
 #define SECONDS_MOST 6 /* of calls, where each of them takes long */
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
 
 /* `chunk_bytes` of a transport: docs/transfer-ways.md. */
 static double chunk_bytes(bench_transport_t transport)
@@ -63,8 +56,8 @@ static double p99_of_calls(bench_side_t *side, unsigned calls, bool bulk)
         }
         values[count++] = one_call(side);
     }
-    qsort(values, count, sizeof(*values), compare);
-    return values[count * 99 / 100];
+    figures_sort(values, count);
+    return figures_quantile(values, count, 0.99);
 }
 
 void bench_serve(bench_side_t *side, int socket)

@@ -3,10 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include <tensormsg/status.h>
+
 #include "bench.h"
+#include "tools/measure/figures.h"
 
 #define VALUES_MAX 1024
 
@@ -23,48 +25,44 @@ void bench_die(const char *format, ...)
     _exit(1);
 }
 
-double bench_now(void)
+void bench_must(tmsg_status_t status)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static void sort(const double *values, size_t count, double sorted[VALUES_MAX])
-{
-    if (count == 0 || count > VALUES_MAX) {
-        bench_die("a median of %zu values", count);
+    if (status != TMSG_OK) {
+        bench_die("tensormsg: %s", tmsg_error_message());
     }
-    memcpy(sorted, values, count * sizeof(*values));
-    qsort(sorted, count, sizeof(*sorted), compare);
 }
+
+tmsg_map_t *bench_small_map(void)
+{
+    static uint8_t data[BENCH_SMALL_TENSORS][BENCH_SMALL_BYTES];
+    static const int64_t shape[] = {BENCH_SMALL_BYTES};
+    tmsg_map_t *map;
+
+    bench_must(tmsg_map_create(&map));
+    for (int i = 0; i < BENCH_SMALL_TENSORS; i++) {
+        const tmsg_tensor_t tensor = {
+            data[i], {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape,
+            NULL};
+        char name[32];
+
+        snprintf(name, sizeof(name), "tensor%d", i);
+        bench_must(tmsg_map_add(map, name, &tensor, NULL));
+    }
+    return map;
+}
+
+double bench_now(void) { return (double)now_ns() * 1e-9; }
 
 double bench_median(const double *values, size_t count)
 {
     double sorted[VALUES_MAX];
 
-    sort(values, count, sorted);
-    return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
-}
-
-double bench_quantile(const double *values, size_t count, double part)
-{
-    double sorted[VALUES_MAX];
-    size_t at = 0;
-
-    sort(values, count, sorted);
-    while ((double)(at + 1) < part * (double)count) {
-        at++;
+    if (count == 0 || count > VALUES_MAX) {
+        bench_die("a median of %zu values", count);
     }
-    return sorted[at];
+    memcpy(sorted, values, count * sizeof(*values));
+    figures_sort(sorted, count);
+    return figures_median(sorted, count);
 }
 
 const char *bench_transport_name(bench_transport_t transport)

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "tools/measure/figures.h"
+
 bench_entrant_t *bench_contest_enter(bench_contest_t *contest, bench_run_t run)
 {
     bench_entrant_t *entrant = &contest->entrants[contest->count];
@@ -109,7 +111,8 @@ static double spread_of(const double *ours, const double *control,
 
         apart[i] = fmax(ratio, 1 / ratio);
     }
-    return bench_quantile(apart, runs, 0.75);
+    figures_sort(apart, runs);
+    return figures_quantile(apart, runs, 0.75);
 }
 
 void bench_contest_compare(const bench_contest_t *contest,

@@ -32,13 +32,6 @@ typedef struct {
     tmsg_server_t *server; /* of BENCH_UNARY, BENCH_CALLS */
 } map_side_t;
 
-static void must(tmsg_status_t status)
-{
-    if (status != TMSG_OK) {
-        bench_die("tensormsg: %s", tmsg_error_message());
-    }
-}
-
 static void done(void *arg, tmsg_status_t status, const char *error)
 {
     bench_side_t *side = arg;
@@ -59,7 +52,7 @@ static void send_map(map_side_t *self, tmsg_map_t *map)
     };
 
     self->side.in_flight++;
-    must(tmsg_endpoint_send(self->endpoint, map, &params, NULL));
+    bench_must(tmsg_endpoint_send(self->endpoint, map, &params, NULL));
 }
 
 static void send_payload(bench_side_t *side)
@@ -85,7 +78,7 @@ static void send_call(bench_side_t *side)
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_CHANNEL,
                                        .channel = CALL_CHANNEL};
 
-    must(tmsg_endpoint_send(self->endpoint, self->call, &params, NULL));
+    bench_must(tmsg_endpoint_send(self->endpoint, self->call, &params, NULL));
 }
 
 static void progress(bench_side_t *side)
@@ -93,7 +86,7 @@ static void progress(bench_side_t *side)
     map_side_t *self = (map_side_t *)side;
 
     if (self->sleeps) {
-        must(tmsg_worker_wait(self->worker, -1));
+        bench_must(tmsg_worker_wait(self->worker, -1));
     } else {
         tmsg_worker_progress(self->worker);
     }
@@ -127,7 +120,7 @@ static void check(map_side_t *self, const tmsg_map_t *map)
     const char *name;
     tmsg_tensor_t tensor;
 
-    must(tmsg_map_at(map, 0, &name, &tensor));
+    bench_must(tmsg_map_at(map, 0, &name, &tensor));
     if (strcmp(name, "answer") == 0) {
         return;
     }
@@ -141,7 +134,7 @@ static void check(map_side_t *self, const tmsg_map_t *map)
                   payload->map->count);
     }
     for (size_t i = 0; i < payload->map->count; i++) {
-        must(tmsg_map_at(map, i, &name, &tensor));
+        bench_must(tmsg_map_at(map, i, &name, &tensor));
         bench_payload_is(payload, i, name, strlen(name), tensor.dtype,
                          tensor.ndim, tensor.shape);
         bench_payload_check(payload, i, tensor.data);
@@ -161,7 +154,7 @@ static void look(const map_side_t *self, const tmsg_map_t *map)
         const char *name;
         tmsg_tensor_t tensor;
 
-        must(tmsg_map_at(map, i, &name, &tensor));
+        bench_must(tmsg_map_at(map, i, &name, &tensor));
         bench_payload_look(tensor.data, like->tensors[i].bytes);
     }
 }
@@ -203,8 +196,8 @@ static void send_unary(bench_side_t *side)
         .on_done_arg = self,
     };
 
-    must(tmsg_endpoint_call(self->endpoint, "echo", self->maps[0], &params,
-                            NULL));
+    bench_must(tmsg_endpoint_call(self->endpoint, "echo", self->maps[0],
+                                  &params, NULL));
 }
 
 static void released(void *arg) { ((bench_side_t *)arg)->in_flight--; }
@@ -222,7 +215,7 @@ static void answer_unary(void *arg, tmsg_task_t *task)
         check(self, tmsg_task_map(task));
     }
     self->side.in_flight++;
-    must(tmsg_task_reply(task, self->maps[0], &params));
+    bench_must(tmsg_task_reply(task, self->maps[0], &params));
     self->side.received++;
 }
 
@@ -230,9 +223,9 @@ static void serve_unary(map_side_t *self, bool dialling)
 {
     self->side.ask = send_unary;
     if (!dialling) {
-        must(tmsg_server_create(self->worker, NULL, &self->server));
-        must(tmsg_server_register(self->server, "echo", answer_unary, self,
-                                  NULL));
+        bench_must(tmsg_server_create(self->worker, NULL, &self->server));
+        bench_must(tmsg_server_register(self->server, "echo", answer_unary,
+                                        self, NULL));
     }
 }
 
@@ -247,40 +240,7 @@ static void add(tmsg_map_t *map, const char *name, void *data,
     const tmsg_tensor_t tensor = {
         data, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, bytes, NULL};
 
-    must(tmsg_map_add(map, name, &tensor, NULL));
-}
-
-static void add_meta(tmsg_map_t *map, const workload_meta_t *meta)
-{
-    if (meta->text != NULL) {
-        must(tmsg_map_set_string(map, meta->name, meta->text));
-    } else if (meta->is_whole) {
-        must(tmsg_map_set_i64(map, meta->name, (int64_t)meta->number));
-    } else {
-        must(tmsg_map_set_f64(map, meta->name, meta->number));
-    }
-}
-
-static tmsg_map_t *make_map(const bench_payload_t *payload)
-{
-    const workload_map_t *wanted = payload->map;
-    tmsg_map_t *map;
-
-    must(tmsg_map_create(&map));
-    for (size_t i = 0; i < wanted->count; i++) {
-        const workload_tensor_t *like = &wanted->tensors[i];
-        const tmsg_tensor_t tensor = {.data = payload->data[i],
-                                      .device = {TMSG_DEVICE_CPU, 0},
-                                      .dtype = like->dtype,
-                                      .ndim = like->ndim,
-                                      .shape = like->shape};
-
-        must(tmsg_map_add(map, like->name, &tensor, NULL));
-    }
-    for (size_t i = 0; i < wanted->meta_count; i++) {
-        add_meta(map, &wanted->meta[i]);
-    }
-    return map;
+    bench_must(tmsg_map_add(map, name, &tensor, NULL));
 }
 
 /* The first tensor's memory as rows, so far apart. */
@@ -300,8 +260,8 @@ static void lay_rows(map_side_t *self, const bench_run_t *run)
     self->flags = run->keeps ? TMSG_SEND_KEEP_STRIDES : 0;
     tensor.data = self->side.payloads[0].data[0];
     tmsg_map_destroy(self->maps[0]);
-    must(tmsg_map_create(&self->maps[0]));
-    must(tmsg_map_add(self->maps[0], "rows", &tensor, NULL));
+    bench_must(tmsg_map_create(&self->maps[0]));
+    bench_must(tmsg_map_add(self->maps[0], "rows", &tensor, NULL));
 }
 
 static void make_maps(map_side_t *self)
@@ -312,11 +272,11 @@ static void make_maps(map_side_t *self)
 
     self->maps = bench_memory(side->payload_count * sizeof(*self->maps));
     for (size_t i = 0; i < side->payload_count; i++) {
-        self->maps[i] = make_map(&side->payloads[i]);
+        self->maps[i] = bench_payload_map(&side->payloads[i]);
     }
-    must(tmsg_map_create(&self->answer));
+    bench_must(tmsg_map_create(&self->answer));
     add(self->answer, "answer", self->answer_data, &answer_bytes);
-    must(tmsg_map_create(&self->call));
+    bench_must(tmsg_map_create(&self->call));
     add(self->call, "call", self->call_data, &call_bytes);
 }
 
@@ -326,9 +286,9 @@ static void dial(map_side_t *self, int socket)
     tmsg_request_t *ready;
 
     bench_hear(socket, url, sizeof(url) - 1);
-    must(tmsg_endpoint_connect(self->worker, url, NULL, &self->endpoint));
-    must(tmsg_endpoint_ready(self->endpoint, &ready));
-    must(tmsg_request_wait(ready, CONNECT_MS));
+    bench_must(tmsg_endpoint_connect(self->worker, url, NULL, &self->endpoint));
+    bench_must(tmsg_endpoint_ready(self->endpoint, &ready));
+    bench_must(tmsg_request_wait(ready, CONNECT_MS));
     tmsg_request_destroy(ready);
 }
 
@@ -341,12 +301,12 @@ static void listen_for_one(map_side_t *self, int socket)
     };
     const char *url;
 
-    must(tmsg_listener_create(self->worker, "tcp://127.0.0.1:0", &params,
-                              &self->listener));
+    bench_must(tmsg_listener_create(self->worker, "tcp://127.0.0.1:0", &params,
+                                    &self->listener));
     url = tmsg_listener_url(self->listener);
     bench_tell(socket, url, strlen(url));
     while (self->endpoint == NULL) {
-        must(tmsg_worker_wait(self->worker, CONNECT_MS));
+        bench_must(tmsg_worker_wait(self->worker, CONNECT_MS));
     }
 }
 
@@ -396,8 +356,9 @@ bench_side_t *bench_map_open(const bench_run_t *run, bool dialling, int socket)
     if (run->row_bytes > 0) {
         lay_rows(self, run);
     }
-    must(tmsg_context_create(&context_params, &self->context));
-    must(tmsg_worker_create(self->context, &worker_params, &self->worker));
+    bench_must(tmsg_context_create(&context_params, &self->context));
+    bench_must(
+        tmsg_worker_create(self->context, &worker_params, &self->worker));
     if (run->metric == BENCH_UNARY || run->metric == BENCH_CALLS) {
         serve_unary(self, dialling);
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "tools/measure/contents.h"
 
 #define LINE 64
 
@@ -61,16 +62,24 @@ void bench_payload_free(bench_payload_t *payload)
 void bench_payload_fill(bench_payload_t *payload, uint64_t seed)
 {
     for (size_t i = 0; i < payload->map->count; i++) {
-        uint64_t state = seed * 0x9e3779b97f4a7c15ULL + i, mixed;
-        size_t bytes = payload->map->tensors[i].bytes, some;
-
-        for (size_t at = 0; at < bytes; at += some) {
-            some = bytes - at < sizeof(mixed) ? bytes - at : sizeof(mixed);
-            state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-            mixed = state ^ state >> 32; /* whose low bits repeat soon */
-            memcpy(payload->data[i] + at, &mixed, some);
-        }
+        contents_fill(payload->data[i], payload->map->tensors[i].bytes, seed,
+                      i);
     }
+}
+
+tmsg_map_t *bench_payload_map(const bench_payload_t *payload)
+{
+    const workload_map_t *like = payload->map;
+    tmsg_map_t *map;
+
+    bench_must(tmsg_map_create(&map));
+    for (size_t i = 0; i < like->count; i++) {
+        bench_must(workload_add(&like->tensors[i],
+                                (tmsg_device_t){TMSG_DEVICE_CPU, 0},
+                                payload->data[i], map));
+    }
+    bench_must(workload_add_meta(like, map));
+    return map;
 }
 
 void bench_payload_is(const bench_payload_t *payload, size_t index,

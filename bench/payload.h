@@ -3,7 +3,7 @@
 #ifndef TMSG_BENCH_PAYLOAD_H
 #define TMSG_BENCH_PAYLOAD_H
 
-#include "tools/workload.h"
+#include "tools/measure/workload.h"
 
 typedef struct {
     const workload_map_t *map;
@@ -18,6 +18,9 @@ void bench_payload_free(bench_payload_t *payload);
 
 /* Fills all tensors with bytes that depend on `seed`, tensor and place. */
 void bench_payload_fill(bench_payload_t *payload, uint64_t seed);
+
+/* A map of these tensors, whose data it borrows, with the metadata. */
+tmsg_map_t *bench_payload_map(const bench_payload_t *payload);
 
 /* Dies if tensor `index` has not this name, dtype and shape. */
 void bench_payload_is(const bench_payload_t *payload, size_t index,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "report.h"
 
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,6 +8,22 @@
 #include <string.h>
 
 #include "bench.h"
+#include "tools/measure/fields.h"
+
+/* "0,1", or "-" where there are no two sides. */
+static void name_cores(bench_row_t *row)
+{
+    const char *named = row->cores != NULL         ? row->cores
+                        : row->transport[0] == '-' ? "-"
+                                                   : NULL;
+
+    if (named != NULL) {
+        snprintf(row->cores_text, sizeof(row->cores_text), "%s", named);
+    } else {
+        snprintf(row->cores_text, sizeof(row->cores_text), "%d,%d",
+                 bench_core_of(0), bench_core_of(1));
+    }
+}
 
 void bench_report_add(bench_report_t *report, const bench_row_t *row)
 {
@@ -21,6 +36,10 @@ void bench_report_add(bench_report_t *report, const bench_row_t *row)
     if (row->ratio == 0) {
         place->ratio = row->limit > 0 ? row->ours / row->limit : NAN;
     }
+    if (row->spread == 0) {
+        place->spread = NAN;
+    }
+    name_cores(place);
     report->count++;
 }
 
@@ -29,22 +48,9 @@ bool bench_row_differs(const bench_row_t *row)
     return row->ratio > row->spread || row->ratio < 1 / row->spread;
 }
 
-/* "0,1", or "-" where there are no two sides. */
-static const char *cores_of(const bench_row_t *row, char text[24])
-{
-    if (row->cores != NULL) {
-        return row->cores;
-    }
-    if (row->transport[0] == '-') {
-        return "-";
-    }
-    snprintf(text, 24, "%d,%d", bench_core_of(0), bench_core_of(1));
-    return text;
-}
-
 static const char *verdict_of(const bench_row_t *row)
 {
-    return row->spread == 0         ? ""
+    return isnan(row->spread)       ? ""
            : bench_row_differs(row) ? "differs"
                                     : "no difference";
 }
@@ -64,16 +70,14 @@ static const char *number(double value, char text[16])
 static void print_row(const bench_row_t *row)
 {
     char ours[16], limit[16], ratio[16], least[16], most[16], spread[16];
-    char cores[24];
 
-    printf("%-16s %-4s %-5s %-19s %8s %8s %6s %6s %-13s %-5s %4u  %s..%s  "
+    printf("%-16s %-4s %-5s %-19s %8s %8s %6s %6s %-13s %-5s %4llu  %s..%s  "
            "%s\n",
-           row->work, row->transport, cores_of(row, cores), row->metric,
+           row->work, row->transport, row->cores_text, row->metric,
            number(row->ours, ours), number(row->limit, limit),
-           number(row->ratio, ratio),
-           number(row->spread == 0 ? NAN : row->spread, spread),
-           verdict_of(row), row->unit, row->runs, number(row->least, least),
-           number(row->most, most), row->limit_way);
+           number(row->ratio, ratio), number(row->spread, spread),
+           verdict_of(row), row->unit, (unsigned long long)row->runs,
+           number(row->least, least), number(row->most, most), row->limit_way);
 }
 
 void bench_report_print(const bench_report_t *report)
@@ -86,43 +90,27 @@ void bench_report_print(const bench_report_t *report)
     }
 }
 
-static void add_number(cJSON *object, const char *name, double value)
-{
-    if (isnan(value)) {
-        cJSON_AddNullToObject(object, name);
-    } else {
-        cJSON_AddNumberToObject(object, name, value);
-    }
-}
-
-static cJSON *to_json(const bench_row_t *row)
-{
-    cJSON *object = cJSON_CreateObject();
-    char cores[24];
-
-    cJSON_AddStringToObject(object, "work", row->work);
-    cJSON_AddStringToObject(object, "transport", row->transport);
-    cJSON_AddStringToObject(object, "metric", row->metric);
-    cJSON_AddStringToObject(object, "unit", row->unit);
-    add_number(object, "ours", row->ours);
-    add_number(object, "limit", row->limit);
-    add_number(object, "ratio", row->ratio);
-    add_number(object, "spread", row->spread == 0 ? NAN : row->spread);
-    cJSON_AddStringToObject(object, "cores", cores_of(row, cores));
-    cJSON_AddNumberToObject(object, "runs", row->runs);
-    return object;
-}
+static const field_t fields[] = {
+    {"work", FIELD_WORD, offsetof(bench_row_t, work)},
+    {"transport", FIELD_WORD, offsetof(bench_row_t, transport)},
+    {"metric", FIELD_WORD, offsetof(bench_row_t, metric)},
+    {"unit", FIELD_WORD, offsetof(bench_row_t, unit)},
+    {"ours", FIELD_REAL, offsetof(bench_row_t, ours)},
+    {"limit", FIELD_REAL, offsetof(bench_row_t, limit)},
+    {"ratio", FIELD_REAL, offsetof(bench_row_t, ratio)},
+    {"spread", FIELD_REAL, offsetof(bench_row_t, spread)},
+    {"cores", FIELD_TEXT, offsetof(bench_row_t, cores_text)},
+    {"runs", FIELD_WHOLE, offsetof(bench_row_t, runs)},
+};
 
 void bench_report_write(const bench_report_t *report, const char *path)
 {
-    cJSON *array = cJSON_CreateArray();
+    cJSON *array =
+        fields_json(fields, sizeof(fields) / sizeof(fields[0]), report->rows,
+                    sizeof(report->rows[0]), report->count);
     FILE *file = fopen(path, "w");
-    char *text;
+    char *text = cJSON_Print(array);
 
-    for (size_t i = 0; i < report->count; i++) {
-        cJSON_AddItemToArray(array, to_json(&report->rows[i]));
-    }
-    text = cJSON_Print(array);
     if (file == NULL || text == NULL || fprintf(file, "%s\n", text) < 0 ||
         fclose(file) != 0) {
         bench_die("%s: %s", path, strerror(errno));

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define BENCH_ROWS_MAX 64
 #define BENCH_RUNS_MAX 99
@@ -20,11 +21,13 @@ typedef struct {
     double limit;
     double ratio;  /* median of ours / limit within a run; 0: of the medians */
     double spread; /* by how much ours differs from itself within a run, 1.04
-                      say, in three of four at most; 0: that was not measured */
-    unsigned runs;
-    const char *cores;  /* where the two sides were; NULL: as bound */
-    double least, most; /* ours, over the runs; table only */
-    char limit_way[48]; /* which raw way it was; table only */
+                      say, in three of four at most; NAN, and 0 until it is
+                      added: that was not measured */
+    uint64_t runs;
+    const char *cores;   /* where the two sides were; NULL: as bound */
+    char cores_text[24]; /* the same in words, of bench_report_add() */
+    double least, most;  /* ours, over the runs; table only */
+    char limit_way[48];  /* which raw way it was; table only */
 } bench_row_t;
 
 /* Whether ours and the limit differ by more than ours from itself. */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "side.h"
+#include "tools/measure/figures.h"
 
 #define TRIPS_MOST (1u << 20) /* that are kept, of a pair */
 #define SETTLE_S 0.05         /* lock step that is not timed yet */
@@ -36,15 +37,8 @@ static void pass(bench_gate_t *gate, unsigned pairs)
     }
 }
 
-static int compare(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Round trips until so many seconds have passed; how many. */
-static size_t time_trips(bench_side_t *side, double seconds, float *trips)
+static size_t time_trips(bench_side_t *side, double seconds, double *trips)
 {
     double begin = bench_now(), before = begin, now = begin;
     size_t count = 0;
@@ -52,28 +46,28 @@ static size_t time_trips(bench_side_t *side, double seconds, float *trips)
     while (now - begin < seconds) {
         bench_ping_pong(side, 1, true);
         now = bench_now();
-        trips[count++ % TRIPS_MOST] = (float)(now - before);
+        trips[count++ % TRIPS_MOST] = now - before;
         before = now;
     }
     return count;
 }
 
-static void summarize(float *trips, size_t count, double seconds,
+static void summarize(double *trips, size_t count, double seconds,
                       bench_sample_t *sample_p)
 {
     size_t kept = count < TRIPS_MOST ? count : TRIPS_MOST;
 
-    qsort(trips, kept, sizeof(*trips), compare);
+    figures_sort(trips, kept);
     sample_p->value = (double)count / seconds;
-    sample_p->one_way = trips[kept / 2] / 2;
-    sample_p->p99 = trips[kept * 99 / 100] / 2;
+    sample_p->one_way = figures_median(trips, kept) / 2;
+    sample_p->p99 = figures_quantile(trips, kept, 0.99) / 2;
 }
 
 void bench_shared_play(bench_side_t *side, const bench_run_t *run, bool first,
                        bench_sample_t *sample_p)
 {
     atomic_bool *over = &run->gate->over[run->pair];
-    float *trips;
+    double *trips;
 
     if (!first) {
         bool last;

@@ -6,7 +6,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "progress.h"
 
@@ -155,14 +154,6 @@ unsigned parse_count(const char *text, struct argp_state *state)
         argp_error(state, "'%s' is not a number of 1 or more", text);
     }
     return (unsigned)count;
-}
-
-uint64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000ULL + (uint64_t)now.tv_nsec;
 }
 
 int ms_until(uint64_t deadline_ns)

@@ -10,6 +10,8 @@
 
 #include <tensormsg/tensormsg.h>
 
+#include "measure/figures.h"
+
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 /* Each parses its own arguments (argv[0] is "tensormsg recv", ...). */
@@ -47,7 +49,6 @@ const char *format_bytes(uint64_t bytes, char *text);
 int parse_seconds(const char *text, struct argp_state *state); /* to ms */
 unsigned parse_count(const char *text, struct argp_state *state);
 
-uint64_t now_ns(void);
 int ms_until(uint64_t deadline_ns); /* 0 when it has passed */
 
 #endif

@@ -67,13 +67,6 @@ typedef struct {
     unsigned received, in_flight;
 } pair_t;
 
-static void must(tmsg_status_t status)
-{
-    if (status != TMSG_OK) {
-        bench_die("tensormsg: %s", tmsg_error_message());
-    }
-}
-
 /* For strace: no such descriptor. */
 static void mark(const char *text)
 {
@@ -106,7 +99,7 @@ static void serve(void *arg, tmsg_task_t *task)
 {
     pair_t *pair = arg;
 
-    must(tmsg_task_reply(task, pair->map, NULL));
+    bench_must(tmsg_task_reply(task, pair->map, NULL));
     pair->received++;
 }
 
@@ -127,11 +120,11 @@ static void send_one(pair_t *pair)
 
     pair->in_flight++;
     if (pair->shape->call) {
-        must(tmsg_endpoint_call(pair->endpoints[SENDER], "echo", pair->map,
-                                &call_params, NULL));
+        bench_must(tmsg_endpoint_call(pair->endpoints[SENDER], "echo",
+                                      pair->map, &call_params, NULL));
     } else {
-        must(tmsg_endpoint_send(pair->endpoints[SENDER], pair->map, &params,
-                                NULL));
+        bench_must(tmsg_endpoint_send(pair->endpoints[SENDER], pair->map,
+                                      &params, NULL));
     }
 }
 
@@ -201,9 +194,9 @@ static void open_side(pair_t *pair, side_t side, tmsg_keyring_t *keyring)
                                                 .handler = arrived,
                                                 .handler_arg = pair};
 
-    must(tmsg_context_create(&context_params, &pair->contexts[side]));
-    must(tmsg_worker_create(pair->contexts[side], &worker_params,
-                            &pair->workers[side]));
+    bench_must(tmsg_context_create(&context_params, &pair->contexts[side]));
+    bench_must(tmsg_worker_create(pair->contexts[side], &worker_params,
+                                  &pair->workers[side]));
 }
 
 static void connect_sides(pair_t *pair)
@@ -215,12 +208,12 @@ static void connect_sides(pair_t *pair)
     tmsg_listener_t *listener;
     tmsg_request_t *ready;
 
-    must(tmsg_listener_create(pair->workers[RECEIVER], "tcp://127.0.0.1:0",
-                              &params, &listener));
-    must(tmsg_endpoint_connect(pair->workers[SENDER],
-                               tmsg_listener_url(listener), NULL,
-                               &pair->endpoints[SENDER]));
-    must(tmsg_endpoint_ready(pair->endpoints[SENDER], &ready));
+    bench_must(tmsg_listener_create(pair->workers[RECEIVER],
+                                    "tcp://127.0.0.1:0", &params, &listener));
+    bench_must(tmsg_endpoint_connect(pair->workers[SENDER],
+                                     tmsg_listener_url(listener), NULL,
+                                     &pair->endpoints[SENDER]));
+    bench_must(tmsg_endpoint_ready(pair->endpoints[SENDER], &ready));
     for (int i = 0; tmsg_request_test(ready) == TMSG_IN_PROGRESS ||
                     pair->endpoints[RECEIVER] == NULL;
          i++) {
@@ -230,14 +223,13 @@ static void connect_sides(pair_t *pair)
         tmsg_worker_progress(pair->workers[SENDER]);
         tmsg_worker_progress(pair->workers[RECEIVER]);
     }
-    must(tmsg_request_test(ready));
+    bench_must(tmsg_request_test(ready));
     tmsg_request_destroy(ready);
 }
 
 static void make_map(pair_t *pair, const char *folder)
 {
     const shape_t *shape = pair->shape;
-    const workload_map_t *like;
     char path[512], why[WORKLOAD_WHY_BYTES];
 
     snprintf(path, sizeof(path), "%s/%s.json", folder,
@@ -248,18 +240,8 @@ static void make_map(pair_t *pair, const char *folder)
               : workload_read(path, &pair->workload, why))) {
         bench_die("%s", why);
     }
-    like = &pair->workload.maps[0];
-    bench_payload_create(like, false, &pair->payload);
-    must(tmsg_map_create(&pair->map));
-    for (size_t i = 0; i < like->count; i++) {
-        const tmsg_tensor_t tensor = {.data = pair->payload.data[i],
-                                      .device = {TMSG_DEVICE_CPU, 0},
-                                      .dtype = like->tensors[i].dtype,
-                                      .ndim = like->tensors[i].ndim,
-                                      .shape = like->tensors[i].shape};
-
-        must(tmsg_map_add(pair->map, like->tensors[i].name, &tensor, NULL));
-    }
+    bench_payload_create(&pair->workload.maps[0], false, &pair->payload);
+    pair->map = bench_payload_map(&pair->payload);
 }
 
 static void open_pair(pair_t *pair, const char *folder)
@@ -269,15 +251,17 @@ static void open_pair(pair_t *pair, const char *folder)
 
     make_map(pair, folder);
     if (pair->shape->key) {
-        must(tmsg_keyring_create(&keyring));
-        must(tmsg_keyring_add(keyring, "us", key));
+        bench_must(tmsg_keyring_create(&keyring));
+        bench_must(tmsg_keyring_add(keyring, "us", key));
     }
     open_side(pair, SENDER, keyring);
     open_side(pair, RECEIVER, keyring);
     tmsg_keyring_destroy(keyring);
     if (pair->shape->call) {
-        must(tmsg_server_create(pair->workers[RECEIVER], NULL, &pair->server));
-        must(tmsg_server_register(pair->server, "echo", serve, pair, NULL));
+        bench_must(
+            tmsg_server_create(pair->workers[RECEIVER], NULL, &pair->server));
+        bench_must(
+            tmsg_server_register(pair->server, "echo", serve, pair, NULL));
     }
     connect_sides(pair);
 }

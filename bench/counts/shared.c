@@ -18,8 +18,6 @@
 
 #include "../bench.h"
 
-#define TENSORS 8
-#define TENSOR_BYTES 64
 #define WARM_UP 2000
 #define MESSAGES 20000 /* that each side sends */
 #define WAIT_MS 20000
@@ -57,13 +55,6 @@ unsigned ucp_worker_progress(void *worker)
     return count;
 }
 
-static void must(tmsg_status_t status)
-{
-    if (status != TMSG_OK) {
-        bench_die("tensormsg: %s", tmsg_error_message());
-    }
-}
-
 static void arrived(void *arg, tmsg_message_t *message)
 {
     tmsg_message_destroy(message);
@@ -77,8 +68,6 @@ static void accepted(void *arg, tmsg_endpoint_t *endpoint)
 
 static void open_side(side_t *side)
 {
-    static char data[TENSORS][TENSOR_BYTES];
-    static const int64_t bytes = TENSOR_BYTES;
     const tmsg_context_params_t context_params = {
         .field_mask = TMSG_CONTEXT_PARAM_UCX_CONFIG,
         .ucx_config = "TLS=posix,cma,self"};
@@ -87,20 +76,10 @@ static void open_side(side_t *side)
                                                 .handler = arrived,
                                                 .handler_arg = side};
 
-    must(tmsg_context_create(&context_params, &side->context));
-    must(tmsg_worker_create(side->context, &worker_params, &side->worker));
-    must(tmsg_map_create(&side->map));
-    for (int i = 0; i < TENSORS; i++) {
-        const tmsg_tensor_t tensor = {.data = data[i],
-                                      .device = {TMSG_DEVICE_CPU, 0},
-                                      .dtype = {TMSG_DTYPE_UINT, 8, 1},
-                                      .ndim = 1,
-                                      .shape = &bytes};
-        char name[16];
-
-        snprintf(name, sizeof(name), "tensor%d", i);
-        must(tmsg_map_add(side->map, name, &tensor, NULL));
-    }
+    bench_must(tmsg_context_create(&context_params, &side->context));
+    bench_must(
+        tmsg_worker_create(side->context, &worker_params, &side->worker));
+    side->map = bench_small_map();
 }
 
 static void close_side(side_t *side)
@@ -118,14 +97,14 @@ static void listen_for_one(side_t *side, int pipe)
                                            .on_accept_arg = side};
     char url[URL_BYTES] = "";
 
-    must(tmsg_listener_create(side->worker, "tcp://127.0.0.1:0", &params,
-                              &side->listener));
+    bench_must(tmsg_listener_create(side->worker, "tcp://127.0.0.1:0", &params,
+                                    &side->listener));
     snprintf(url, sizeof(url), "%s", tmsg_listener_url(side->listener));
     if (write(pipe, url, sizeof(url)) != sizeof(url)) {
         bench_die("the other side is gone");
     }
     while (side->endpoint == NULL) {
-        must(tmsg_worker_wait(side->worker, WAIT_MS));
+        bench_must(tmsg_worker_wait(side->worker, WAIT_MS));
     }
 }
 
@@ -136,14 +115,14 @@ static void dial(side_t *side, int pipe)
     if (read(pipe, url, sizeof(url)) != sizeof(url)) {
         bench_die("the other side is gone");
     }
-    must(tmsg_endpoint_connect(side->worker, url, NULL, &side->endpoint));
+    bench_must(tmsg_endpoint_connect(side->worker, url, NULL, &side->endpoint));
 }
 
 static void await_one(side_t *side)
 {
     side->awaited++;
     while (side->received < side->awaited) {
-        must(tmsg_worker_wait(side->worker, WAIT_MS));
+        bench_must(tmsg_worker_wait(side->worker, WAIT_MS));
     }
 }
 
@@ -151,11 +130,13 @@ static void take_turns(side_t *side, unsigned messages, bool first)
 {
     for (unsigned i = 0; i < messages; i++) {
         if (first) {
-            must(tmsg_endpoint_send(side->endpoint, side->map, NULL, NULL));
+            bench_must(
+                tmsg_endpoint_send(side->endpoint, side->map, NULL, NULL));
         }
         await_one(side);
         if (!first) {
-            must(tmsg_endpoint_send(side->endpoint, side->map, NULL, NULL));
+            bench_must(
+                tmsg_endpoint_send(side->endpoint, side->map, NULL, NULL));
         }
     }
 }

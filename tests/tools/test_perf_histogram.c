@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "perf/histogram.h"
+#include "measure/histogram.h"
 
 #define WIDTH (1.0 / 128) /* of a step, of its value */
 

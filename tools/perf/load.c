@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "contents.h"
+#include "measure/contents.h"
 
 #define ALIGNMENT 64
 
@@ -27,36 +27,17 @@ static uint64_t seed_of(uint64_t seed, size_t copy, size_t index)
     return (seed << 40) + ((uint64_t)copy << 20) + index;
 }
 
-static tmsg_status_t add_meta(tmsg_map_t *map, const workload_meta_t *meta)
-{
-    if (meta->text != NULL) {
-        return tmsg_map_set_string(map, meta->name, meta->text);
-    }
-    return meta->is_whole
-               ? tmsg_map_set_i64(map, meta->name, (int64_t)meta->number)
-               : tmsg_map_set_f64(map, meta->name, meta->number);
-}
-
 static tmsg_status_t add_all(const load_t *load, const workload_map_t *like,
                              uint8_t *data, tmsg_map_t *map)
 {
     tmsg_status_t status = TMSG_OK;
 
     for (size_t i = 0; i < like->count && status == TMSG_OK; i++) {
-        const workload_tensor_t *wanted = &like->tensors[i];
-        const tmsg_tensor_t tensor = {.data = data,
-                                      .device = load->memory.device,
-                                      .dtype = wanted->dtype,
-                                      .ndim = wanted->ndim,
-                                      .shape = wanted->shape};
-
-        status = tmsg_map_add(map, wanted->name, &tensor, NULL);
-        data += padded(wanted->bytes);
+        status =
+            workload_add(&like->tensors[i], load->memory.device, data, map);
+        data += padded(like->tensors[i].bytes);
     }
-    for (size_t i = 0; i < like->meta_count && status == TMSG_OK; i++) {
-        status = add_meta(map, &like->meta[i]);
-    }
-    return status;
+    return status == TMSG_OK ? workload_add_meta(like, map) : status;
 }
 
 static uint8_t *data_of(const load_t *load, size_t copy, size_t index)

@@ -3,8 +3,8 @@
 #ifndef TMSG_PERF_LOAD_H
 #define TMSG_PERF_LOAD_H
 
+#include "measure/workload.h"
 #include "perf.h"
-#include "workload.h"
 
 typedef struct {
     workload_t workload;

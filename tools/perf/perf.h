@@ -4,7 +4,7 @@
  * tell each other; sweep.c goes through what is to be measured, load.c makes
  * the maps, run.c sends them, table.c, rows.c and plot.c, by svg.c, show what
  * came of it. tune.c measures thresholds by the clock of stream.c, and
- * config_file.c writes them. */
+ * config_file.c writes them. What bench/ uses as well is in ../measure. */
 #ifndef TMSG_PERF_H
 #define TMSG_PERF_H
 

@@ -5,21 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "output.h"
-
-typedef enum { TEXT, WORD, WHOLE, REAL, TRUTH } type_t;
+#include "measure/fields.h"
 
 #define FIELD(name, type)                                                      \
     {                                                                          \
-#name, type, offsetof(perf_row_t, name)                                \
+#name, FIELD_##type, offsetof(perf_row_t, name)                        \
     }
 
 /* The columns of CSV and the keys of JSON; the man page has them. */
-static const struct {
-    const char *name;
-    type_t type;
-    size_t offset;
-} fields[] = {
+static const field_t fields[] = {
     FIELD(measure, WORD),
     FIELD(carrier, TEXT),
     FIELD(transports, TEXT),
@@ -142,102 +136,19 @@ perf_row_t *perf_rows_add(perf_rows_t *rows, const perf_peer_t *peer,
     return row;
 }
 
-static const void *field_of(const perf_row_t *row, size_t field)
-{
-    return (const char *)row + fields[field].offset;
-}
-
-/* As RFC 4180 has it. */
-static void put_quoted(FILE *stream, const char *text)
-{
-    if (strpbrk(text, ",\"\r\n") == NULL) {
-        fputs(text, stream);
-        return;
-    }
-    putc('"', stream);
-    for (; *text != '\0'; text++) {
-        if (*text == '"') {
-            putc('"', stream);
-        }
-        putc(*text, stream);
-    }
-    putc('"', stream);
-}
-
-void perf_csv_head(FILE *stream)
-{
-    for (size_t i = 0; i < FIELDS; i++) {
-        fprintf(stream, "%s%s", i == 0 ? "" : ",", fields[i].name);
-    }
-    putc('\n', stream);
-}
+void perf_csv_head(FILE *stream) { fields_csv_head(fields, FIELDS, stream); }
 
 void perf_csv_row(FILE *stream, const perf_row_t *row)
 {
-    for (size_t i = 0; i < FIELDS; i++) {
-        const void *field = field_of(row, i);
-
-        if (i > 0) {
-            putc(',', stream);
-        }
-        if (fields[i].type == WORD) {
-            fputs(*(const char *const *)field, stream);
-        } else if (fields[i].type == TEXT) {
-            put_quoted(stream, field);
-        } else if (fields[i].type == WHOLE) {
-            fprintf(stream, "%llu",
-                    (unsigned long long)*(const uint64_t *)field);
-        } else if (fields[i].type == TRUTH) {
-            fputs(*(const bool *)field ? "true" : "false", stream);
-        } else if (!isnan(*(const double *)field)) {
-            fprintf(stream, "%.6g", *(const double *)field);
-        }
-    }
-    putc('\n', stream);
-}
-
-static bool add_field(cJSON *object, const perf_row_t *row, size_t i)
-{
-    const void *field = field_of(row, i);
-    const char *name = fields[i].name;
-
-    switch (fields[i].type) {
-    case WORD:
-        return cJSON_AddStringToObject(object, name,
-                                       *(const char *const *)field) != NULL;
-    case TEXT:
-        return cJSON_AddStringToObject(object, name, field) != NULL;
-    case WHOLE:
-        return cJSON_AddNumberToObject(
-                   object, name, (double)*(const uint64_t *)field) != NULL;
-    case TRUTH:
-        return cJSON_AddBoolToObject(object, name, *(const bool *)field) !=
-               NULL;
-    default:
-        return (isnan(*(const double *)field)
-                    ? cJSON_AddNullToObject(object, name)
-                    : cJSON_AddNumberToObject(object, name,
-                                              *(const double *)field)) != NULL;
-    }
+    fields_csv(fields, FIELDS, row, stream);
 }
 
 bool perf_json(FILE *stream, const perf_rows_t *rows)
 {
-    cJSON *array = cJSON_CreateArray();
-    bool ok = array != NULL;
-    char *text = NULL;
+    cJSON *array = fields_json(fields, FIELDS, rows->rows, sizeof(*rows->rows),
+                               rows->count);
+    char *text = array == NULL ? NULL : cJSON_Print(array);
 
-    for (size_t i = 0; i < rows->count && ok; i++) {
-        cJSON *object = cJSON_CreateObject();
-
-        ok = cJSON_AddItemToArray(array, object);
-        for (size_t j = 0; j < FIELDS && ok; j++) {
-            ok = add_field(object, &rows->rows[i], j);
-        }
-    }
-    if (ok) {
-        text = cJSON_Print(array);
-    }
     if (text == NULL) {
         complain("out of memory");
     } else {

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "contents.h"
 #include "control.h"
+#include "measure/contents.h"
 
 typedef struct run run_t;
 

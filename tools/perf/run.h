@@ -3,8 +3,8 @@
 #ifndef TMSG_PERF_RUN_H
 #define TMSG_PERF_RUN_H
 
-#include "histogram.h"
 #include "load.h"
+#include "measure/histogram.h"
 
 /* What came of it. Times are nanoseconds: of latency half a round trip, else
  * from when a message (or call) was handed over, or its making began, until the

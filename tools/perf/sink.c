@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "connection.h"
-#include "contents.h"
 #include "control.h"
+#include "measure/contents.h"
 
 typedef struct visitor visitor_t;
 

@@ -60,18 +60,10 @@ tmsg_map_t *perf_map(void *memory, size_t tensors, uint64_t bytes_each)
     return NULL;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 double perf_median(double *values, size_t count)
 {
-    qsort(values, count, sizeof(*values), compare);
-    return count % 2 == 1 ? values[count / 2]
-                          : (values[count / 2 - 1] + values[count / 2]) / 2;
+    figures_sort(values, count);
+    return figures_median(values, count);
 }
 
 static bool finish(const perf_peer_t *peer, tmsg_request_t **request)

@@ -359,3 +359,35 @@ void workload_free(workload_t *workload)
     free(workload->maps);
     free(workload->name);
 }
+
+tmsg_status_t workload_add(const workload_tensor_t *like, tmsg_device_t device,
+                           void *data, tmsg_map_t *map)
+{
+    const tmsg_tensor_t tensor = {.data = data,
+                                  .device = device,
+                                  .dtype = like->dtype,
+                                  .ndim = like->ndim,
+                                  .shape = like->shape};
+
+    return tmsg_map_add(map, like->name, &tensor, NULL);
+}
+
+static tmsg_status_t add_word(const workload_meta_t *meta, tmsg_map_t *map)
+{
+    if (meta->text != NULL) {
+        return tmsg_map_set_string(map, meta->name, meta->text);
+    }
+    return meta->is_whole
+               ? tmsg_map_set_i64(map, meta->name, (int64_t)meta->number)
+               : tmsg_map_set_f64(map, meta->name, meta->number);
+}
+
+tmsg_status_t workload_add_meta(const workload_map_t *like, tmsg_map_t *map)
+{
+    tmsg_status_t status = TMSG_OK;
+
+    for (size_t i = 0; i < like->meta_count && status == TMSG_OK; i++) {
+        status = add_word(&like->meta[i], map);
+    }
+    return status;
+}

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* workload.h - what maps are sent, in turn: the names, shapes and metadata.
- * For `tensormsg perf` and for bench/. */
-#ifndef TMSG_TOOLS_WORKLOAD_H
-#define TMSG_TOOLS_WORKLOAD_H
+/* measure/workload.h - what maps are sent, in turn: names, shapes, metadata. */
+#ifndef TMSG_MEASURE_WORKLOAD_H
+#define TMSG_MEASURE_WORKLOAD_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include <tensormsg/dtype.h>
+#include <tensormsg/map.h>
 
 #define WORKLOAD_NDIM_MAX 8
 
@@ -57,5 +56,11 @@ bool workload_read(const char *path, workload_t *workload,
 
 /* To be called after either, whatever came of it. */
 void workload_free(workload_t *workload);
+
+/* Adds one tensor of a workload, whose data the map borrows, or all metadata.
+ * Errors: those of tmsg_map_add() and tmsg_map_set_string(). */
+tmsg_status_t workload_add(const workload_tensor_t *like, tmsg_device_t device,
+                           void *data, tmsg_map_t *map);
+tmsg_status_t workload_add_meta(const workload_map_t *like, tmsg_map_t *map);
 
 #endif

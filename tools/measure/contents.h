@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* contents.h - the bytes that --verify sends, and whether they arrived. */
-#ifndef TMSG_PERF_CONTENTS_H
-#define TMSG_PERF_CONTENTS_H
+/* measure/contents.h - the bytes that --verify sends, and whether they arrived.
+ */
+#ifndef TMSG_MEASURE_CONTENTS_H
+#define TMSG_MEASURE_CONTENTS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* histogram.h - how often which time was taken, in steps that are never wider
- * than 1/128 of it: what HdrHistogram does with two significant digits, which
- * Debian 12 has no C library of. */
-#ifndef TMSG_PERF_HISTOGRAM_H
-#define TMSG_PERF_HISTOGRAM_H
+/* measure/histogram.h - how often which time was taken, in steps that are never
+ * wider than 1/128 of it: what HdrHistogram does with two significant digits,
+ * which Debian 12 has no C library of. */
+#ifndef TMSG_MEASURE_HISTOGRAM_H
+#define TMSG_MEASURE_HISTOGRAM_H
 
 #include <stddef.h>
 #include <stdint.h>
