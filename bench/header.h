@@ -10,6 +10,9 @@
 /* A map with names and shapes like those of a model's weights. */
 tmsg_map_t *bench_header_map(size_t tensors);
 
+/* Nanoseconds of one `round`: the median of several blocks of `rounds`. */
+double bench_header_time(void (*round)(void *arg), void *arg, unsigned rounds);
+
 /* Nanoseconds for writing and reading its header, preamble included, as a send
  * and a receive do it: a tensor, of the first message with that layout, which
  * both ends keep; a message of that layout, but not like the one before it; and

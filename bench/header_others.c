@@ -11,7 +11,6 @@
 #include "header.h"
 #include "serialize/file_safetensors.h"
 
-#define BLOCKS 21
 #define HEADER_BYTES_MAX (64u * 1024u)
 #define PREFIX_BYTES 8
 
@@ -48,8 +47,9 @@ static void pack_entry(msgpack_packer *packer, const tmsg_map_entry_t *entry)
     }
 }
 
-static void msgpack_round(other_t *other)
+static void msgpack_round(void *arg)
 {
+    other_t *other = arg;
     const tmsg_map_entry_t *entries = tmsg_map_entries(other->map);
     size_t tensors = tmsg_map_size(other->map);
     msgpack_packer packer;
@@ -70,8 +70,9 @@ static void msgpack_round(other_t *other)
     }
 }
 
-static void safetensors_round(other_t *other)
+static void safetensors_round(void *arg)
 {
+    other_t *other = arg;
     static const tmsg_file_where_t where = {.path = "bench"};
     tmsg_file_input_t input = {
         .where = where, .bytes = other->bytes, .limits = tmsg_limits_usual()};
@@ -98,11 +99,10 @@ static void safetensors_round(other_t *other)
     tmsg_map_destroy(input.map);
 }
 
-static double measure(size_t tensors, unsigned rounds,
-                      void (*round)(other_t *other))
+static double measure(size_t tensors, unsigned rounds, void (*round)(void *arg))
 {
     other_t other = {.map = bench_header_map(tensors)};
-    double values[BLOCKS];
+    double ns;
 
     for (size_t i = 0; i < tensors; i++) {
         other.size += tmsg_map_entries(other.map)[i].bytes;
@@ -112,19 +112,11 @@ static double measure(size_t tensors, unsigned rounds,
     if (other.bytes == NULL || other.zone == NULL) {
         bench_die("header: no memory");
     }
-    round(&other);
-    for (unsigned block = 0; block < BLOCKS; block++) {
-        double begin = bench_now();
-
-        for (unsigned i = 0; i < rounds; i++) {
-            round(&other);
-        }
-        values[block] = (bench_now() - begin) * 1e9 / rounds / (double)tensors;
-    }
+    ns = bench_header_time(round, &other, rounds) / (double)tensors;
     msgpack_zone_free(other.zone);
     free(other.bytes);
     tmsg_map_destroy(other.map);
-    return bench_median(values, BLOCKS);
+    return ns;
 }
 
 double bench_header_msgpack(size_t tensors, unsigned rounds)
