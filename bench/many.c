@@ -17,20 +17,29 @@
 
 #define RUN_SECONDS_MAX 180
 
-void bench_many_meet(const bench_player_t *self)
+void bench_many_blocks(const bench_player_t *self, void (*block)(void *arg),
+                       void *arg)
 {
-    char byte = 0;
+    double rates[BENCH_BLOCKS_MAX];
+    bench_many_sample_t sample = {0};
+    unsigned long ours, in_ucx;
 
-    bench_tell(self->socket, &byte, 1);
-    bench_hear(self->socket, &byte, 1);
-}
+    for (unsigned i = 0; i <= self->many->blocks; i++) {
+        double begin;
 
-void bench_many_tell(const bench_player_t *self, const double *rates, long held)
-{
-    bench_many_sample_t sample = {
-        (double)held / self->share,
-        rates == NULL ? 0 : bench_median(rates, self->many->blocks)};
-
+        bench_meet(self->socket);
+        begin = bench_now();
+        block(arg);
+        if (i == 0) {
+            sample.bytes_each = (double)bench_counts_held() / self->share;
+            bench_counts_stop(&ours, &in_ucx);
+        } else {
+            rates[i - 1] = self->many->messages / (bench_now() - begin);
+        }
+    }
+    if (self->serves) {
+        sample.rate = bench_median(rates, self->many->blocks);
+    }
     bench_tell(self->socket, &sample, sizeof(sample));
 }
 
@@ -59,7 +68,7 @@ typedef struct {
 
 static played_t start(const bench_many_t *many, bool serving)
 {
-    bench_player_t self = {.many = many};
+    bench_player_t self = {.many = many, .serves = serving};
     played_t played;
     int sockets[2];
 
@@ -81,11 +90,11 @@ static played_t start(const bench_many_t *many, bool serving)
     bench_bind_core(serving ? 0 : 1);
     allow_descriptors(self.share);
     if (many->way.layout == BENCH_MAP) {
-        bench_many_play_maps(&self, serving);
+        bench_many_play_maps(&self);
     } else {
-        bench_many_play_raw(&self, serving);
+        bench_many_play_raw(&self);
     }
-    bench_many_meet(&self); /* nobody goes before all are done */
+    bench_meet(self.socket); /* nobody goes before all are done */
     _exit(0);
 }
 

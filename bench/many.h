@@ -6,28 +6,25 @@
 
 #include "bench.h"
 
-#define BENCH_MANY_TENSORS 8
-#define BENCH_MANY_TENSOR_BYTES 64
 #define BENCH_MANY_AHEAD 16 /* messages that a client has under way */
 
 typedef struct {
     const bench_many_t *many;
     unsigned share; /* endpoints of this process */
+    bool serves;    /* it is the server */
     int socket;     /* to the parent, who says when to begin */
 } bench_player_t;
 
 /* Plays it to the end. The server first tells the parent its address, which
- * the clients hear; each block begins with bench_many_meet(); the last thing is
- * bench_many_tell(). */
-void bench_many_play_maps(const bench_player_t *self, bool serving);
-void bench_many_play_raw(const bench_player_t *self, bool serving);
+ * the clients hear; then come the blocks. */
+void bench_many_play_maps(const bench_player_t *self);
+void bench_many_play_raw(const bench_player_t *self);
 
-/* Returns when all have called it. */
-void bench_many_meet(const bench_player_t *self);
-
-/* What the server saw of each block, from the second on; NULL: a client. `held`
- * are the bytes of all this process's endpoints. */
-void bench_many_tell(const bench_player_t *self, const double *rates,
-                     long held);
+/* Plays all blocks, the first of them as a warm-up: block(arg) takes the
+ * messages of one block, or sends this client's share of them. Then it reports
+ * the rate, and the bytes of an endpoint since bench_counts_start(), to the
+ * parent. */
+void bench_many_blocks(const bench_player_t *self, void (*block)(void *arg),
+                       void *arg);
 
 #endif

@@ -12,6 +12,7 @@
 typedef struct {
     const bench_player_t *player;
     bench_raw_t raw;
+    ucp_ep_h *eps; /* a client's */
     uint64_t received;
     unsigned in_flight;
 } raws_t;
@@ -24,33 +25,21 @@ static ucs_status_t arrived(void *arg, const void *header, size_t header_bytes,
     (void)data;
     (void)param;
     if (header_bytes != HEADER_BYTES ||
-        bytes != BENCH_MANY_TENSORS * BENCH_MANY_TENSOR_BYTES) {
+        bytes != BENCH_SMALL_TENSORS * BENCH_SMALL_BYTES) {
         bench_die("raw UCX: %zu bytes arrived", bytes);
     }
     ((raws_t *)arg)->received++;
     return UCS_OK;
 }
 
-static void serve(raws_t *self)
+static void take_block(void *arg)
 {
-    const bench_many_t *many = self->player->many;
-    double rates[BENCH_BLOCKS_MAX];
+    raws_t *self = arg;
+    uint64_t wanted = self->received + self->player->many->messages;
 
-    bench_raw_tell(&self->raw, self->player->socket);
-    for (unsigned i = 0; i <= many->blocks; i++) {
-        uint64_t wanted = self->received + many->messages;
-        double begin;
-
-        bench_many_meet(self->player);
-        begin = bench_now();
-        while (self->received < wanted) {
-            ucp_worker_progress(self->raw.worker);
-        }
-        if (i > 0) { /* else the warm-up */
-            rates[i - 1] = many->messages / (bench_now() - begin);
-        }
+    while (self->received < wanted) {
+        ucp_worker_progress(self->raw.worker);
     }
-    bench_many_tell(self->player, rates, 0);
 }
 
 static void sent(void *request, ucs_status_t status, void *arg)
@@ -63,7 +52,7 @@ static void sent(void *request, ucs_status_t status, void *arg)
 static void send_one(raws_t *self, ucp_ep_h ep)
 {
     static uint8_t header[HEADER_BYTES];
-    static uint8_t data[BENCH_MANY_TENSORS * BENCH_MANY_TENSOR_BYTES];
+    static uint8_t data[BENCH_SMALL_TENSORS * BENCH_SMALL_BYTES];
     const ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |
@@ -100,8 +89,9 @@ static void flush(raws_t *self)
 
 /* In turn over all, and as many ahead as with maps: those that UCX has taken at
  * once count too, which a client that never progressed would not send. */
-static void send_block(raws_t *self, const ucp_ep_h *eps)
+static void send_block(void *arg)
 {
+    raws_t *self = arg;
     const bench_many_t *many = self->player->many;
     unsigned messages = many->messages / many->clients;
 
@@ -112,37 +102,33 @@ static void send_block(raws_t *self, const ucp_ep_h *eps)
         if (i % BENCH_MANY_AHEAD == 0) {
             ucp_worker_progress(self->raw.worker);
         }
-        send_one(self, eps[i % self->player->share]);
+        send_one(self, self->eps[i % self->player->share]);
     }
     flush(self);
 }
 
-static void be_client(raws_t *self)
+static void connect_all(raws_t *self)
 {
     static uint8_t address[BENCH_RAW_ADDRESS_BYTES_MAX];
     unsigned share = self->player->share;
-    ucp_ep_h *eps = bench_memory(share * sizeof(*eps));
 
+    self->eps = bench_memory(share * sizeof(*self->eps));
     bench_hear(self->player->socket, address, sizeof(address));
     for (unsigned i = 0; i < share; i++) {
-        eps[i] = bench_raw_connect(&self->raw, address);
+        self->eps[i] = bench_raw_connect(&self->raw, address);
     }
-    for (unsigned i = 0; i <= self->player->many->blocks; i++) {
-        bench_many_meet(self->player);
-        send_block(self, eps);
-    }
-    bench_many_tell(self->player, NULL, 0);
 }
 
-void bench_many_play_raw(const bench_player_t *self, bool serving)
+void bench_many_play_raw(const bench_player_t *self)
 {
     raws_t raws = {.player = self};
 
     bench_raw_start(&raws.raw, self->many->way.settings, false,
                     self->many->transport, arrived, &raws);
-    if (serving) {
-        serve(&raws);
+    if (self->serves) {
+        bench_raw_tell(&raws.raw, self->socket);
     } else {
-        be_client(&raws);
+        connect_all(&raws);
     }
+    bench_many_blocks(self, self->serves ? take_block : send_block, &raws);
 }
