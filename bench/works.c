@@ -21,7 +21,29 @@ bench_contest_t bench_works_contest(const bench_options_t *options)
                              .alone = options->alone};
 }
 
+bench_row_t bench_works_row(const char *work, bench_transport_t transport,
+                            const char *metric, const char *unit)
+{
+    return (bench_row_t){.work = work,
+                         .transport = bench_transport_name(transport),
+                         .metric = metric,
+                         .unit = unit,
+                         .limit = NAN};
+}
+
 static const bench_way_t map_way = {.layout = BENCH_MAP};
+
+/* Of 8 x 64 B. */
+static bench_run_t small_run(bench_transport_t transport, bench_metric_t metric)
+{
+    return (bench_run_t){.tensors = 8,
+                         .tensor_bytes = 64,
+                         .transport = transport,
+                         .metric = metric,
+                         .way = map_way,
+                         .blocks = 401,
+                         .rounds = 64};
+}
 
 /* By lines of the cache alone a payload takes as long as it takes two cores to
  * see them: nobody is faster. */
@@ -30,20 +52,11 @@ static void compare_latency(const bench_options_t *options, const char *work,
                             bench_report_t *report)
 {
     bench_contest_t contest = bench_works_contest(options);
-    bench_run_t run = {.tensors = 8,
-                       .tensor_bytes = 64,
-                       .transport = transport,
-                       .metric = BENCH_LATENCY,
-                       .way = map_way,
-                       .blocks = 401,
-                       .rounds = 64,
-                       .look = look};
-    bench_row_t row = {.work = work,
-                       .transport = bench_transport_name(transport),
-                       .metric = "latency",
-                       .unit = "us"};
+    bench_run_t run = small_run(transport, BENCH_LATENCY);
+    bench_row_t row = bench_works_row(work, transport, "latency", "us");
     bench_entrant_t *lines = NULL;
 
+    run.look = look;
     bench_contest_enter(&contest, run);
     run.way = (bench_way_t){BENCH_IOV, BENCH_OUR_SETTINGS, BENCH_AUTO};
     bench_contest_enter(&contest, run);
@@ -99,18 +112,9 @@ static void unary(const bench_options_t *options, const char *work,
                   bench_transport_t transport, bench_report_t *report)
 {
     bench_contest_t contest = bench_works_contest(options);
-    bench_run_t run = {.tensors = 8,
-                       .tensor_bytes = 64,
-                       .transport = transport,
-                       .metric = BENCH_UNARY,
-                       .way = map_way,
-                       .blocks = 401,
-                       .rounds = 64};
-    bench_row_t row = {.work = work,
-                       .transport = bench_transport_name(transport),
-                       .metric = "latency_over_one_way",
-                       .unit = "x",
-                       .limit = NAN};
+    bench_run_t run = small_run(transport, BENCH_UNARY);
+    bench_row_t row =
+        bench_works_row(work, transport, "latency_over_one_way", "x");
 
     bench_contest_enter(&contest, run);
     bench_contest_hold(&contest);
@@ -154,18 +158,11 @@ static void calls(const bench_options_t *options, const char *work,
                   bench_transport_t transport, bench_report_t *report)
 {
     bench_contest_t contest = bench_works_contest(options);
-    bench_run_t run = {.tensors = 8,
-                       .tensor_bytes = 64,
-                       .transport = transport,
-                       .metric = BENCH_CALLS,
-                       .way = map_way,
-                       .window =
-                           (unsigned)strtoul(work + strlen("calls_"), NULL, 10),
-                       .blocks = 21};
-    bench_row_t row = {.work = work,
-                       .transport = bench_transport_name(transport),
-                       .limit = NAN};
+    bench_run_t run = small_run(transport, BENCH_CALLS);
+    bench_row_t row = bench_works_row(work, transport, NULL, NULL);
 
+    run.window = (unsigned)strtoul(work + strlen("calls_"), NULL, 10);
+    run.blocks = 21;
     bench_contest_enter(&contest, run);
     if (bench_grpc_program != NULL) {
         run.way.layout = BENCH_GRPC;
@@ -180,27 +177,20 @@ static void allocations(const bench_options_t *options, const char *work,
                         bench_transport_t transport, bench_report_t *report)
 {
     bench_contest_t contest = bench_works_contest(options);
-    bench_run_t run = {.tensors = 8,
-                       .tensor_bytes = 64,
-                       .transport = transport,
-                       .metric = BENCH_ALLOCATIONS,
-                       .way = map_way,
-                       .blocks = 1,
-                       .rounds = 2000};
-    bench_row_t row = {.work = work,
-                       .transport = bench_transport_name(transport),
-                       .metric = "allocations",
-                       .unit = "/msg",
-                       .runs = 1};
+    bench_run_t run = small_run(transport, BENCH_ALLOCATIONS);
+    bench_row_t row = bench_works_row(work, transport, "allocations", "/msg");
 
     if (!bench_counts_available()) {
         return;
     }
     contest.runs = 1;
+    run.blocks = 1;
+    run.rounds = 2000;
     bench_contest_enter(&contest, run);
     run.way = (bench_way_t){BENCH_IOV, BENCH_OUR_SETTINGS, BENCH_AUTO};
     bench_contest_enter(&contest, run);
     bench_contest_hold(&contest);
+    row.runs = 1;
     row.ours = row.least = row.most = contest.entrants[0].last.allocations;
     row.limit =
         options->alone ? NAN : contest.entrants[1].last.allocations_in_ucx;
@@ -226,12 +216,9 @@ void bench_works_bandwidth(const bench_options_t *options, const char *work,
                            bench_report_t *report)
 {
     bench_contest_t contest = bench_works_contest(options);
-    bench_row_t row = {.work = work,
-                       .transport = bench_transport_name(run.transport),
-                       .metric = "bandwidth",
-                       .unit = "GB/s",
-                       .cores = run.place == BENCH_ONE_CORE ? "one" : NULL};
+    bench_row_t row = bench_works_row(work, run.transport, "bandwidth", "GB/s");
 
+    row.cores = run.place == BENCH_ONE_CORE ? "one" : NULL;
     bench_contest_enter(&contest, run);
     enter_raw(&contest, run, BENCH_CONTIGUOUS, last);
     bench_contest_hold(&contest);
@@ -272,10 +259,7 @@ static void thousand(const bench_options_t *options, const char *work,
                        .window = 8,
                        .blocks = 25,
                        .rounds = 16};
-    bench_row_t row = {.work = work,
-                       .transport = bench_transport_name(transport),
-                       .metric = "bandwidth",
-                       .unit = "GB/s"};
+    bench_row_t row = bench_works_row(work, transport, "bandwidth", "GB/s");
     double speedups[BENCH_RUNS_MAX];
     bench_entrant_t *untouched;
 
@@ -298,11 +282,7 @@ static void thousand(const bench_options_t *options, const char *work,
     for (unsigned i = 0; i < options->runs; i++) {
         speedups[i] = contest.entrants[0].values[i] / untouched->values[i];
     }
-    row = (bench_row_t){.work = work,
-                        .transport = bench_transport_name(transport),
-                        .metric = "speedup_over_iov",
-                        .unit = "x",
-                        .limit = NAN};
+    row = bench_works_row(work, transport, "speedup_over_iov", "x");
     bench_contest_summarize(speedups, options->runs, 1, &row);
     bench_report_add(report, &row);
 }
@@ -317,15 +297,8 @@ static void small_tensor(const bench_options_t *options, const char *work,
         {BENCH_IOV, BENCH_OUR_SETTINGS, BENCH_AUTO},
         {BENCH_IOV, BENCH_BEST, BENCH_AUTO}};
     bench_contest_t contest = bench_works_contest(options);
-    bench_run_t run = {.tensor_bytes = 64,
-                       .transport = transport,
-                       .metric = BENCH_LATENCY,
-                       .blocks = 401,
-                       .rounds = 64};
-    bench_row_t row = {.work = work,
-                       .transport = bench_transport_name(transport),
-                       .metric = "cost_ns",
-                       .unit = "ns"};
+    bench_run_t run = small_run(transport, BENCH_LATENCY);
+    bench_row_t row = bench_works_row(work, transport, "cost_ns", "ns");
 
     for (size_t i = 0; i < 3; i++) {
         run.way = ways[i];
@@ -364,11 +337,7 @@ static void under(const bench_options_t *options, const char *work,
                        .way = map_way,
                        .blocks = 1,
                        .rounds = 4000};
-    bench_row_t row = {.work = work,
-                       .transport = bench_transport_name(transport),
-                       .metric = "p99_over_idle",
-                       .unit = "x",
-                       .limit = NAN};
+    bench_row_t row = bench_works_row(work, transport, "p99_over_idle", "x");
 
     bench_contest_enter(&contest, run);
     bench_contest_hold(&contest);
@@ -428,11 +397,8 @@ static void header(const bench_options_t *options, const char *work,
         }
     }
     for (size_t j = 0; j < ROWS; j++) {
-        bench_row_t row = {.work = work,
-                           .transport = bench_transport_name(transport),
-                           .metric = rows[j].metric,
-                           .unit = "ns",
-                           .limit = NAN};
+        bench_row_t row =
+            bench_works_row(work, transport, rows[j].metric, "ns");
 
         bench_contest_summarize(values[j], options->runs, 1, &row);
         bench_report_add(report, &row);
@@ -474,11 +440,7 @@ static void endpoints(const bench_options_t *options, const char *work,
     crowd_t ours = {.way = {BENCH_MAP, BENCH_OUR_SETTINGS, BENCH_EAGER}};
     crowd_t raw = {.way = {BENCH_CONTIGUOUS, BENCH_OUR_SETTINGS, BENCH_EAGER}};
     unsigned runs = options->runs;
-    bench_row_t row = {.work = work,
-                       .transport = bench_transport_name(transport),
-                       .metric = "rate",
-                       .unit = "/s",
-                       .limit_way = "one endpoint a client"};
+    bench_row_t row = bench_works_row(work, transport, "rate", "/s");
 
     for (unsigned i = 0; i < runs; i++) {
         crowd_t *turns[] = {i % 2 == 0 ? &ours : &raw,
@@ -492,6 +454,7 @@ static void endpoints(const bench_options_t *options, const char *work,
     }
     bench_contest_summarize(ours.many, runs, 1, &row);
     row.limit = bench_median(ours.one, runs);
+    snprintf(row.limit_way, sizeof(row.limit_way), "one endpoint a client");
     bench_report_add(report, &row);
     if (!options->alone) {
         row.metric = "rate_beside_raw";

@@ -24,6 +24,10 @@ bool bench_works_run(const bench_options_t *options, const char *only,
 /* A contest as the options say. */
 bench_contest_t bench_works_contest(const bench_options_t *options);
 
+/* A row without figures and without a limit. */
+bench_row_t bench_works_row(const char *work, bench_transport_t transport,
+                            const char *metric, const char *unit);
+
 /* Large maps of a size that the work's name says, one way; and their row beside
  * raw UCX by each of its protocols, with settings up to the last. */
 bench_run_t bench_works_large(const char *work, bench_transport_t transport);

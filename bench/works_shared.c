@@ -65,13 +65,12 @@ void bench_one_core(const bench_options_t *options, const char *work,
 {
     bench_contest_t contest = bench_works_contest(options);
     bench_run_t run = small_maps;
-    const bench_row_t named = {.work = work,
-                               .transport = bench_transport_name(transport),
-                               .unit = "us",
-                               .cores = "one"};
-    bench_row_t row = named;
+    bench_row_t named = bench_works_row(work, transport, NULL, "us");
+    bench_row_t row;
     bench_entrant_t *raw;
 
+    named.cores = "one";
+    row = named;
     run.transport = transport;
     run.place = BENCH_ONE_CORE;
     bench_contest_enter(&contest, run);
@@ -103,14 +102,11 @@ void bench_one_core_call(const bench_options_t *options, const char *work,
 {
     bench_contest_t contest = bench_works_contest(options);
     bench_run_t run = small_maps;
-    bench_row_t row = {.work = work,
-                       .transport = bench_transport_name(transport),
-                       .metric = "latency_over_maps",
-                       .unit = "x",
-                       .limit = NAN,
-                       .cores = "one"};
+    bench_row_t row =
+        bench_works_row(work, transport, "latency_over_maps", "x");
 
     run.transport = transport;
+    row.cores = "one";
     run.metric = BENCH_UNARY;
     run.place = BENCH_ONE_CORE;
     run.blocks = 101;
@@ -140,13 +136,10 @@ void bench_oversubscribed(const bench_options_t *options, const char *work,
 {
     bench_contest_t contest = bench_works_contest(options);
     bench_run_t run = small_maps;
-    bench_row_t row = {.work = work,
-                       .transport = bench_transport_name(transport),
-                       .metric = "rate",
-                       .unit = "/s",
-                       .cores = "any"};
+    bench_row_t row = bench_works_row(work, transport, "rate", "/s");
 
     run.transport = transport;
+    row.cores = "any";
     run.place = BENCH_ANY_CORE;
     run.pairs = (unsigned)strtoul(work + strlen("oversubscribed_"), NULL, 10);
     run.computing = strstr(work, "_busy") != NULL;
