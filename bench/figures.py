@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the pages of figures have in common."""
 
+import math
 import os
 import platform
 
@@ -14,7 +15,13 @@ def machine():
     return lines
 
 
+def quantile(values, part):
+    """The least value such that `part` of all are no greater, as
+    tools/measure/figures.h has it."""
+    return sorted(values)[math.ceil(part * len(values) - 1e-9) - 1]
+
+
 def spread(pairs):
     """By how much two runs of the same differ, in three of four pairs at most."""
-    apart = sorted(max(one / other, other / one) for one, other in pairs)
-    return apart[(3 * len(apart) + 3) // 4 - 1] if apart else 1.0
+    apart = [max(one / other, other / one) for one, other in pairs]
+    return quantile(apart, .75) if apart else 1.0

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* The figures and workloads of figures.json by the engine of the benches. */
+/* The figures and workloads of figures.json by the engine of the benches in C;
+ * check_figures.py has those in Python do the same. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>

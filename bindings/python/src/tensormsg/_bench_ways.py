@@ -15,7 +15,8 @@ import sys
 import threading
 import time
 from multiprocessing.connection import Client, Connection, Listener
-from typing import Any, Awaitable, Callable, Dict, List, Optional, Tuple
+from typing import (Any, Awaitable, Callable, Dict, Iterator, List, Optional,
+                    Tuple)
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from ._lib import hot
 Data = Dict[str, Any]
 SECONDS = 0.6  # of measuring for a row
 MOST = 1_000_000  # round trips, which a list of numbers holds
+LEAST = 5
 SLICE = 0.1  # seconds of those that C makes at once
 FIRST = 3  # that do not count: memory is fetched, and what repeats made known
 READY = "listening"  # a line of the other process, amid UCX's
@@ -61,28 +63,34 @@ def begin() -> float:
     return ends.get()
 
 
+def goes_on(times: List[float], end: float) -> bool:
+    return len(times) < LEAST or (time.monotonic() < end and len(times) < MOST)
+
+
+def rounds(times: List[float]) -> Iterator[None]:
+    """Each iteration is a round trip, whose time is appended but for the first
+    ones."""
+    for _ in range(FIRST):
+        yield
+    end = begin()
+    while goes_on(times, end):
+        since = time.perf_counter()
+        yield
+        times.append(time.perf_counter() - since)
+
+
 def repeat(data: Data, round_trip: Callable[[Data], Any]) -> List[float]:
     times: List[float] = []
-    for _ in range(FIRST):
+    for _ in rounds(times):
         touch(round_trip(data))
-    end = begin()
-    while len(times) < 5 or (time.monotonic() < end and len(times) < MOST):
-        since = time.perf_counter()
-        touch(round_trip(data))
-        times.append(time.perf_counter() - since)
     return times
 
 
 async def arepeat(data: Data, round_trip: Callable[[Data], Awaitable[Any]]
                   ) -> List[float]:
     times: List[float] = []
-    for _ in range(FIRST):
+    for _ in rounds(times):
         touch(await round_trip(data))
-    end = begin()
-    while len(times) < 5 or (time.monotonic() < end and len(times) < MOST):
-        since = time.perf_counter()
-        touch(await round_trip(data))
-        times.append(time.perf_counter() - since)
     return times
 
 
@@ -165,8 +173,8 @@ def in_c(place: str, data: Data) -> List[float]:
     with tensormsg.connect(place) as ep:
         hot.ping(ep._hub.number, ep._number, data, FIRST)
         times: List[float] = []
-        end, each = begin(), 5
-        while len(times) < 5 or (time.monotonic() < end and len(times) < MOST):
+        end, each = begin(), LEAST
+        while goes_on(times, end):
             once = hot.ping(ep._hub.number, ep._number, data, each)
             times += once
             # Between the slices Ctrl-C is heard.

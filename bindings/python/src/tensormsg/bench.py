@@ -73,10 +73,14 @@ class Figures(NamedTuple):
     rate: float
 
 
+def quantile(values: List[float], part: float) -> float:
+    """The least value such that `part` of all are no greater, as the benches in
+    C have it: tests/tools/figures.json."""
+    return sorted(values)[math.ceil(part * len(values) - 1e-9) - 1]
+
+
 def figures_of(times: List[float]) -> Figures:
-    ordered = sorted(times)
-    return Figures(statistics.median(ordered),
-                   ordered[math.ceil(.99 * len(ordered)) - 1],
+    return Figures(statistics.median(times), quantile(times, .99),
                    len(times) / math.fsum(times))
 
 
