@@ -27,8 +27,8 @@
  *    says so.
  *  - The state of endpoint and channel. may_repeat_now() and
  *    is_plain_repeat() say that nothing is queued, missing, closing or waited
- * for. They must ask for all that changes. If one says no, the message goes the
- * general way, which then says what is wrong, if something is.
+ *    for. They must ask for all that changes. If one says no, the message goes
+ *    the general way, which then says what is wrong, if something is.
  *  - What a payload of more than TMSG_REPEAT_SMALL bytes costs. Credit in
  *    bytes is charged and given back here as on the general way (credit.h).
  *    The receiver's memory is what each record keeps for the next message of
