@@ -20,8 +20,8 @@ def read(text):
 def filler_of(folder, symbol):
     """The room that fills a table."""
     return next(path.parent.name for path in sorted(folder.rglob("*.c"))
-                if re.search(rf"^const \w+ {symbol} = ", path.read_text(),
-                             re.MULTILINE))
+                if re.search(rf"^const \w+ (\*const )?{symbol}(\[\w+\])? = ",
+                             path.read_text(), re.MULTILINE))
 
 
 def draw(rooms, tables, folder):
