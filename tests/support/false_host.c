@@ -381,126 +381,164 @@ static void refuse(liar_t *liar, tmsg_status_t status, const char *words)
 }
 
 /* What needs no more than a few bytes. */
-static void say_wrong(liar_t *liar, char letter)
+static void say_wrong(liar_t *liar, false_step_t step)
 {
     static const uint8_t long_one[] = {255, 255, 255, 255, TMSG_FRAME_HELLO};
     static const uint8_t too_long[] = {17, 0, 1, 0, TMSG_FRAME_HELLO};
     static const uint8_t zeros[64];
     uint8_t noise[100];
 
-    switch (letter) {
-    case 'n':
+    switch (step) {
+    case SAY_NOISE:
         sample_fill(5, noise, sizeof(noise));
         put(liar, noise, sizeof(noise));
         break;
-    case 'e':
+    case SAY_EMPTY_HELLO:
         say(liar, TMSG_FRAME_HELLO, NULL, 0);
         break;
-    case 'z':
+    case SAY_ZERO_HELLO:
         say(liar, TMSG_FRAME_HELLO, zeros, sizeof(zeros));
         break;
-    case 'l':
+    case SAY_HUGE_LENGTH:
         put(liar, long_one, sizeof(long_one));
         break;
-    case 'b':
+    case SAY_LENGTH_TOO_LONG:
         put(liar, too_long, sizeof(too_long));
         break;
-    case 'u':
+    case SAY_UNKNOWN_TYPE:
         say(liar, 200, zeros, 5);
         break;
-    case 'v':
+    case SAY_SHORT_REFUSE:
         say(liar, TMSG_FRAME_REFUSE, zeros, 2);
         break;
-    case 'q':
+    case SAY_RESUME:
         say(liar, TMSG_FRAME_RESUME, zeros, sizeof(zeros));
         break;
-    case 'Q':
+    case SAY_RESUMED:
         say(liar, TMSG_FRAME_RESUMED, zeros, sizeof(zeros));
         break;
-    case 'y':
+    case SAY_BYE:
         say(liar, TMSG_FRAME_BYE, zeros, 4);
         break;
-    case 'f':
+    case SAY_FIN:
         say(liar, TMSG_FRAME_FIN, zeros, 4);
         break;
-    case 'g':
+    case SAY_HEARTBEAT:
         say(liar, TMSG_FRAME_HEARTBEAT, NULL, 0);
         break;
     default:
-        die("no letter '%c'", letter);
+        die("no step %d", (int)step);
     }
 }
 
-static void act(liar_t *liar, char letter)
+static void act(liar_t *liar, false_step_t step)
 {
-    switch (letter) {
-    case 'm':
+    switch (step) {
+    case SAY_MAGIC:
         put(liar, TMSG_FRAME_MAGIC, TMSG_FRAME_MAGIC_BYTES);
         break;
-    case 'h':
+    case SAY_HELLO:
         say_hello(liar);
         break;
-    case 'p':
+    case SAY_PROOF:
         say_proof(liar);
         break;
-    case 'a':
+    case SAY_ADDRESS:
         say_address(liar);
         break;
-    case 'd':
+    case SAY_DEAD_ADDRESS:
         say_dead_address(liar);
         break;
-    case 'H':
+    case HEAR_HELLO:
         hear(liar, TMSG_FRAME_HELLO);
         break;
-    case 'P':
+    case HEAR_PROOF:
         hear(liar, TMSG_FRAME_PROOF);
         break;
-    case 'A':
+    case HEAR_ADDRESS:
         hear(liar, TMSG_FRAME_ADDRESS);
         break;
-    case 'k':
+    case POST_KNOCKED:
         post_round(liar, TMSG_KIND_KNOCKED);
         break;
-    case 't':
+    case POST_ATTACHED:
         post_round(liar, TMSG_KIND_ATTACHED);
         break;
-    case 'j':
+    case POST_EACH_KIND:
         post_junk(liar);
         break;
-    case 'i':
+    case SAY_EACH_TYPE:
         say_each_type(liar);
         break;
-    case 'r':
+    case SAY_REFUSE:
         refuse(liar, TMSG_ERR_BUSY, "for no reason");
         break;
-    case 'o':
+    case SAY_PEER_LOST:
         refuse(liar, TMSG_ERR_PEER_LOST, "for no reason");
         break;
-    case 'K':
+    case KEEP_CONNECTION:
         keep(liar);
         break;
-    case 'U':
+    case HANG_UP_ON_KEPT:
         let_go(liar);
         break;
-    case 's':
+    case SHUT_WRITING:
         shutdown(liar->fd, SHUT_WR);
         break;
-    case 'w':
+    case AWAIT_END:
         hear(liar, 0);
         break;
-    case 'R':
+    case HANG_UP_BY_RESET:
         reset(liar);
         break;
     default:
-        say_wrong(liar, letter);
+        say_wrong(liar, step);
     }
 }
 
-/* What it is told: its script, the numbers of it, and who is going to dial. */
+#define FALSE_STEP_NAME(name) [name] = #name,
+
+const char *false_steps_text(const false_step_t *steps)
+{
+    static const char *const names[] = {FALSE_STEPS(FALSE_STEP_NAME)};
+    static char text[FALSE_STEPS_MOST * 24];
+    size_t bytes = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < FALSE_STEPS_MOST && steps[i] != HANG_UP; i++) {
+        bytes += (size_t)snprintf(text + bytes, sizeof(text) - bytes, "%s ",
+                                  names[steps[i]]);
+    }
+    return text;
+}
+
+/* A line for the child: the numbers of a conversation, the id of the endpoint
+ * that dials, and the steps, two digits each. */
+static void write_line(const false_talk_t *talk, uint32_t endpoint_id,
+                       char *line, size_t room)
+{
+    size_t bytes =
+        (size_t)snprintf(line, room, "%d %u %" PRIu64 " %u:", talk->cut,
+                         talk->one_in, talk->seed, endpoint_id);
+
+    for (size_t i = 0; talk->steps[i] != HANG_UP; i++) {
+        must_true(i < FALSE_STEPS_MOST && bytes + 2 < room);
+        bytes += (size_t)snprintf(line + bytes, room - bytes, "%02u",
+                                  (unsigned)talk->steps[i]);
+    }
+}
+
+static void run_steps(liar_t *liar, const char *digits)
+{
+    unsigned step;
+
+    for (; sscanf(digits, "%2u", &step) == 1 && liar->fd >= 0; digits += 2) {
+        act(liar, (false_step_t)step);
+    }
+}
+
 static void converse(liar_t *liar, const char *line)
 {
-    const char *script = strchr(line, ':');
-
     memset(liar->token, 0, sizeof(liar->token));
     memset(&liar->tx, 0, sizeof(liar->tx));
     must_eq(sscanf(line, "%d %u %" SCNu64 " %u", &liar->left,
@@ -513,10 +551,7 @@ static void converse(liar_t *liar, const char *line)
     if (liar->left == 0) {
         hang_up(liar);
     }
-    for (const char *letter = script + 1; *letter != '\0' && liar->fd >= 0;
-         letter++) {
-        act(liar, *letter);
-    }
+    run_steps(liar, strchr(line, ':') + 1);
     hang_up(liar);
     tmsg_frame_free(&liar->in);
 }
@@ -609,10 +644,13 @@ void false_host_end(false_host_t *host)
     child_join(&host->child);
 }
 
-/* How often a host is dialled that says so, at most: am/redial.h. */
-static unsigned attempts_of(const char *script)
+/* How often a host is dialled that says PEER_LOST, at most: am/redial.h. */
+static unsigned attempts_of(const false_step_t *steps)
 {
-    return strchr(script, 'o') != NULL ? 3 : 1;
+    while (*steps != HANG_UP && *steps != SAY_PEER_LOST) {
+        steps++;
+    }
+    return *steps == SAY_PEER_LOST ? 3 : 1;
 }
 
 tmsg_status_t false_host_dial(false_host_t *host, side_t *side,
@@ -622,15 +660,14 @@ tmsg_status_t false_host_dial(false_host_t *host, side_t *side,
     const tmsg_endpoint_params_t params = {
         .field_mask = TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
         .connect_timeout_ms = timeout_ms};
-    unsigned attempts = attempts_of(talk->script), dialled;
+    unsigned attempts = attempts_of(talk->steps), dialled;
     uint64_t began = tmsg_now_ns();
     tmsg_endpoint_t *endpoint;
     tmsg_status_t status;
     char line[128];
 
     must(tmsg_endpoint_connect(side->worker, host->url, &params, &endpoint));
-    snprintf(line, sizeof(line), "%d %u %" PRIu64 " %u:%s", talk->cut,
-             talk->one_in, talk->seed, endpoint->id, talk->script);
+    write_line(talk, endpoint->id, line, sizeof(line));
     for (unsigned i = 0; i < attempts; i++) {
         line_put(host->child.out, line);
     }

@@ -15,33 +15,55 @@ typedef struct {
     char honest_url[128];
 } false_host_t;
 
-/* What it says to the next that dials it, a letter each, and then it hangs up:
- *
- *   m  the magic                     H  hears a hello
- *   h  its hello                     P  hears a proof
- *   p  its proof                     A  hears an address
- *   a  the address of its UCX worker
- *   d  one of a UCX worker that is gone
- *   k  KNOCKED, by UCX               t  ATTACHED
- *   j  by UCX, each kind of message there is and some that there are not
- *   n  noise                         e  an empty hello
- *   z  a hello of zeros              l  a frame of 4 GiB, its first bytes
- *   b  a frame a byte too long       u  a frame of unknown type
- *   i  a frame of 3 bytes for each type there is
- *   r  REFUSE                        v  one of 2 bytes
- *   q  RESUME                        Q  RESUMED
- *   y  BYE                           f  FIN
- *   g  a heartbeat                   s  that it sends no more
- *   w  waits for the other to hang up
- *   R  hangs up by a reset
- *   K  does not hang up on this one, whatever follows
- *   U  hangs up on all those
- *   o  REFUSE, as if its own peer were lost: it is dialled three times
- *
- * By UCX it reaches who has told it an address, then or in an earlier
- * conversation. */
+/* The steps of a conversation with the next peer that dials. Messages by UCX go
+ * to the address that a peer said last, perhaps in an earlier conversation. */
+#define FALSE_STEPS(STEP)                                                      \
+    STEP(SAY_MAGIC)                                                            \
+    STEP(SAY_HELLO)                                                            \
+    STEP(SAY_PROOF)                                                            \
+    STEP(SAY_ADDRESS)      /* of its UCX worker */                             \
+    STEP(SAY_DEAD_ADDRESS) /* of a UCX worker that is gone */                  \
+    STEP(HEAR_HELLO)                                                           \
+    STEP(HEAR_PROOF)                                                           \
+    STEP(HEAR_ADDRESS)                                                         \
+    STEP(POST_KNOCKED)   /* by UCX */                                          \
+    STEP(POST_ATTACHED)  /* by UCX */                                          \
+    STEP(POST_EACH_KIND) /* by UCX, unknown kinds too */                       \
+    STEP(SAY_NOISE)                                                            \
+    STEP(SAY_EMPTY_HELLO)                                                      \
+    STEP(SAY_ZERO_HELLO)                                                       \
+    STEP(SAY_HUGE_LENGTH)     /* the first bytes of a frame of 4 GiB */        \
+    STEP(SAY_LENGTH_TOO_LONG) /* those of a frame a byte too long */           \
+    STEP(SAY_UNKNOWN_TYPE)                                                     \
+    STEP(SAY_EACH_TYPE) /* each in a frame of 3 bytes */                       \
+    STEP(SAY_REFUSE)                                                           \
+    STEP(SAY_SHORT_REFUSE) /* of 2 bytes */                                    \
+    STEP(SAY_PEER_LOST)    /* REFUSE, as if its own peer were lost */          \
+    STEP(SAY_RESUME)                                                           \
+    STEP(SAY_RESUMED)                                                          \
+    STEP(SAY_BYE)                                                              \
+    STEP(SAY_FIN)                                                              \
+    STEP(SAY_HEARTBEAT)                                                        \
+    STEP(SHUT_WRITING)                                                         \
+    STEP(AWAIT_END) /* until the peer hangs up */                              \
+    STEP(HANG_UP_BY_RESET)                                                     \
+    STEP(KEEP_CONNECTION) /* it stays open after the last step */              \
+    STEP(HANG_UP_ON_KEPT)
+
+#define FALSE_STEP(name) name,
+
+typedef enum {
+    HANG_UP = 0, /* ends the steps */
+    FALSE_STEPS(FALSE_STEP) FALSE_STEP_COUNT
+} false_step_t;
+
+#define FALSE_STEPS_MOST 16 /* of a conversation, with the end */
+
+/* Their names; valid until the next call. */
+const char *false_steps_text(const false_step_t *steps);
+
 typedef struct {
-    const char *script;
+    const false_step_t *steps;
     int cut;         /* it hangs up after so many bytes; -1: never */
     unsigned one_in; /* so many of what it writes are changed; 0: none */
     uint64_t seed;   /* how */

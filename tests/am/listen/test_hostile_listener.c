@@ -26,94 +26,167 @@ enum {
 
 typedef enum { EITHER, PLAIN, KEYED } admission_t;
 
-/* What a script comes to; 0: whatever it may, by UCX. */
+/* Correct beginnings of a conversation. */
+#define MET SAY_MAGIC, HEAR_HELLO
+#define GREETED MET, SAY_HELLO
+#define PROVED GREETED, HEAR_PROOF, SAY_PROOF
+#define WIRED_UP GREETED, SAY_ADDRESS, HEAR_ADDRESS
+#define PROVED_AND_WIRED_UP PROVED, SAY_ADDRESS, HEAR_ADDRESS
+
+/* What a conversation comes to; 0: whatever it may, by UCX. */
 typedef struct {
-    const char *script; /* false_host.h */
     admission_t admission;
     tmsg_status_t status;
-    const char *words;
+    const char *words; /* NULL: any */
+    false_step_t steps[FALSE_STEPS_MOST];
 } row_t;
 
+#define ROW(admission_, status_, words_, ...)                                  \
+    {                                                                          \
+        .admission = (admission_), .status = (status_), .words = (words_),     \
+        .steps = {                                                             \
+            __VA_ARGS__                                                        \
+        }                                                                      \
+    }
+
 static const row_t rows[] = {
-    {"", EITHER, TMSG_ERR_PEER_LOST, NULL},
-    {"R", EITHER, 0, NULL},
-    {"m", EITHER, TMSG_ERR_PEER_LOST, NULL},
-    {"ms", EITHER, TMSG_ERR_PEER_LOST, NULL},
-    {"w", EITHER, TMSG_ERR_TIMED_OUT, "the handshake was not finished"},
-    {"mw", EITHER, TMSG_ERR_TIMED_OUT, "the handshake was not finished"},
-    {"nw", EITHER, TMSG_ERR_MALFORMED, "does not speak tensormsg"},
-    {"hw", EITHER, TMSG_ERR_MALFORMED, "does not speak tensormsg"},
-    {"mnw", EITHER, TMSG_ERR_LIMIT_EXCEEDED, "announces a frame"},
-    {"mlw", EITHER, TMSG_ERR_LIMIT_EXCEEDED, "a frame of 4294967295 bytes"},
-    {"mbw", EITHER, TMSG_ERR_LIMIT_EXCEEDED, "a frame of 65553 bytes"},
-    {"mmw", EITHER, TMSG_ERR_LIMIT_EXCEEDED, "announces a frame"},
-    {"mew", EITHER, TMSG_ERR_MALFORMED, "hello"},
-    {"mzw", EITHER, TMSG_ERR_MALFORMED, "hello"},
-    {"mgw", PLAIN, TMSG_ERR_MALFORMED, "unknown type 4 in the handshake"},
-    {"muw", PLAIN, TMSG_ERR_MALFORMED, "unknown type 200 in the handshake"},
-    {"muw", KEYED, TMSG_ERR_MALFORMED, "type 200 before admission"},
-    {"miw", EITHER, TMSG_ERR_MALFORMED, NULL},
-    {"mHaw", PLAIN, TMSG_ERR_MALFORMED, "an address out of turn"},
-    {"mHaw", KEYED, TMSG_ERR_MALFORMED, "type 3 before admission"},
-    {"mHpw", EITHER, TMSG_ERR_MALFORMED, "a proof out of turn"},
-    {"mHyw", PLAIN, TMSG_ERR_MALFORMED, "an end out of turn"},
-    {"mHfw", PLAIN, TMSG_ERR_MALFORMED, "an end out of turn"},
-    {"mHqw", PLAIN, TMSG_ERR_MALFORMED, NULL},
-    {"mHQw", PLAIN, TMSG_ERR_MALFORMED, NULL},
-    {"mHrw", EITHER, TMSG_ERR_BUSY, "refused by the peer: for no reason"},
-    {"mHrr", EITHER, TMSG_ERR_BUSY, "refused by the peer: for no reason"},
-    {"mHvw", EITHER, TMSG_ERR_REFUSED, "refused by the peer"},
-    {"mHhhw", EITHER, TMSG_ERR_MALFORMED, "a second hello"},
-    {"mHhw", EITHER, TMSG_ERR_TIMED_OUT, "the handshake was not finished"},
-    {"mHhrw", EITHER, TMSG_ERR_BUSY, "refused by the peer: for no reason"},
-    {"mHhuw", PLAIN, TMSG_ERR_MALFORMED, "unknown type 200 in the handshake"},
-    {"mHhpw", PLAIN, TMSG_ERR_MALFORMED, "a proof out of turn"},
-    {"mHhqw", PLAIN, TMSG_ERR_MALFORMED, NULL},
-    {"mHhQw", PLAIN, TMSG_ERR_MALFORMED, NULL},
-    {"mHhyw", PLAIN, TMSG_ERR_MALFORMED, "an end out of turn"},
-    {"mHhaw", KEYED, TMSG_ERR_MALFORMED, "type 3 before admission"},
-    {"mHhpw", KEYED, TMSG_ERR_INSECURE, "has proved no key"},
-    {"mHhPw", KEYED, TMSG_ERR_TIMED_OUT, "the handshake was not finished"},
-    {"mHhPuw", KEYED, TMSG_ERR_MALFORMED, "type 200 before admission"},
-    {"mHhPppw", KEYED, TMSG_ERR_MALFORMED, "a proof out of turn"},
-    {"mHhPpw", KEYED, TMSG_ERR_TIMED_OUT, "the handshake was not finished"},
-    {"mHhPphw", KEYED, TMSG_ERR_MALFORMED, "a second hello"},
-    {"mHhPpuw", KEYED, TMSG_ERR_MALFORMED, "unknown type 200"},
-    {"mHhPpnw", KEYED, TMSG_ERR_CORRUPT, NULL},
-    {"mHhPplw", KEYED, TMSG_ERR_CORRUPT, "a frame of 4294967295 bytes"},
-    {"mHhPprw", KEYED, TMSG_ERR_BUSY, "refused by the peer: for no reason"},
-    {"mHhPpyw", KEYED, TMSG_ERR_MALFORMED, "an end out of turn"},
-    {"mHhPpqw", KEYED, TMSG_ERR_MALFORMED, NULL},
-    {"mHhPpQw", KEYED, TMSG_ERR_MALFORMED, NULL},
-    {"mHhaA", PLAIN, TMSG_ERR_PEER_LOST, "the connection broke"},
-    {"mHhaAw", PLAIN, TMSG_ERR_TIMED_OUT, "no answer by UCX in time"},
-    {"mHhaAaw", PLAIN, TMSG_ERR_MALFORMED, "an address out of turn"},
-    {"mHhaAhw", PLAIN, TMSG_ERR_MALFORMED, "a second hello"},
-    {"mHhaArw", PLAIN, TMSG_ERR_BUSY, "refused by the peer: for no reason"},
-    {"mHhaAlw", PLAIN, TMSG_ERR_LIMIT_EXCEEDED, "a frame of 4294967295 bytes"},
-    {"mHhaAqw", PLAIN, TMSG_ERR_MALFORMED, NULL},
-    {"mHhaAQw", PLAIN, TMSG_ERR_MALFORMED, NULL},
-    {"mHhaAuw", PLAIN, TMSG_ERR_TIMED_OUT, "no answer by UCX in time"},
-    {"mHhaAygw", PLAIN, 0, NULL},
-    {"mHhaAfgw", PLAIN, 0, NULL},
-    {"mHhaAyfw", PLAIN, 0, NULL},
-    {"mHhPpaA", KEYED, TMSG_ERR_PEER_LOST, "the connection broke"},
-    {"mHhPpaAaw", KEYED, TMSG_ERR_MALFORMED, "an address out of turn"},
-    {"mHhPpaAyfw", KEYED, 0, NULL},
+    ROW(EITHER, TMSG_ERR_PEER_LOST, NULL, HANG_UP),
+    ROW(EITHER, 0, NULL, HANG_UP_BY_RESET),
+    ROW(EITHER, TMSG_ERR_PEER_LOST, NULL, SAY_MAGIC),
+    ROW(EITHER, TMSG_ERR_PEER_LOST, NULL, SAY_MAGIC, SHUT_WRITING),
+    ROW(EITHER, TMSG_ERR_TIMED_OUT, "the handshake was not finished",
+        AWAIT_END),
+    ROW(EITHER, TMSG_ERR_TIMED_OUT, "the handshake was not finished", SAY_MAGIC,
+        AWAIT_END),
+    ROW(EITHER, TMSG_ERR_MALFORMED, "does not speak tensormsg", SAY_NOISE,
+        AWAIT_END),
+    ROW(EITHER, TMSG_ERR_MALFORMED, "does not speak tensormsg", SAY_HELLO,
+        AWAIT_END),
+    ROW(EITHER, TMSG_ERR_LIMIT_EXCEEDED, "announces a frame", SAY_MAGIC,
+        SAY_NOISE, AWAIT_END),
+    ROW(EITHER, TMSG_ERR_LIMIT_EXCEEDED, "a frame of 4294967295 bytes",
+        SAY_MAGIC, SAY_HUGE_LENGTH, AWAIT_END),
+    ROW(EITHER, TMSG_ERR_LIMIT_EXCEEDED, "a frame of 65553 bytes", SAY_MAGIC,
+        SAY_LENGTH_TOO_LONG, AWAIT_END),
+    ROW(EITHER, TMSG_ERR_LIMIT_EXCEEDED, "announces a frame", SAY_MAGIC,
+        SAY_MAGIC, AWAIT_END),
+    ROW(EITHER, TMSG_ERR_MALFORMED, "hello", SAY_MAGIC, SAY_EMPTY_HELLO,
+        AWAIT_END),
+    ROW(EITHER, TMSG_ERR_MALFORMED, "hello", SAY_MAGIC, SAY_ZERO_HELLO,
+        AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_MALFORMED, "unknown type 4 in the handshake", SAY_MAGIC,
+        SAY_HEARTBEAT, AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_MALFORMED, "unknown type 200 in the handshake",
+        SAY_MAGIC, SAY_UNKNOWN_TYPE, AWAIT_END),
+    ROW(KEYED, TMSG_ERR_MALFORMED, "type 200 before admission", SAY_MAGIC,
+        SAY_UNKNOWN_TYPE, AWAIT_END),
+    ROW(EITHER, TMSG_ERR_MALFORMED, NULL, SAY_MAGIC, SAY_EACH_TYPE, AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_MALFORMED, "an address out of turn", MET, SAY_ADDRESS,
+        AWAIT_END),
+    ROW(KEYED, TMSG_ERR_MALFORMED, "type 3 before admission", MET, SAY_ADDRESS,
+        AWAIT_END),
+    ROW(EITHER, TMSG_ERR_MALFORMED, "a proof out of turn", MET, SAY_PROOF,
+        AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_MALFORMED, "an end out of turn", MET, SAY_BYE,
+        AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_MALFORMED, "an end out of turn", MET, SAY_FIN,
+        AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_MALFORMED, NULL, MET, SAY_RESUME, AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_MALFORMED, NULL, MET, SAY_RESUMED, AWAIT_END),
+    ROW(EITHER, TMSG_ERR_BUSY, "refused by the peer: for no reason", MET,
+        SAY_REFUSE, AWAIT_END),
+    ROW(EITHER, TMSG_ERR_BUSY, "refused by the peer: for no reason", MET,
+        SAY_REFUSE, SAY_REFUSE),
+    ROW(EITHER, TMSG_ERR_REFUSED, "refused by the peer", MET, SAY_SHORT_REFUSE,
+        AWAIT_END),
+    ROW(EITHER, TMSG_ERR_MALFORMED, "a second hello", GREETED, SAY_HELLO,
+        AWAIT_END),
+    ROW(EITHER, TMSG_ERR_TIMED_OUT, "the handshake was not finished", GREETED,
+        AWAIT_END),
+    ROW(EITHER, TMSG_ERR_BUSY, "refused by the peer: for no reason", GREETED,
+        SAY_REFUSE, AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_MALFORMED, "unknown type 200 in the handshake", GREETED,
+        SAY_UNKNOWN_TYPE, AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_MALFORMED, "a proof out of turn", GREETED, SAY_PROOF,
+        AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_MALFORMED, NULL, GREETED, SAY_RESUME, AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_MALFORMED, NULL, GREETED, SAY_RESUMED, AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_MALFORMED, "an end out of turn", GREETED, SAY_BYE,
+        AWAIT_END),
+    ROW(KEYED, TMSG_ERR_MALFORMED, "type 3 before admission", GREETED,
+        SAY_ADDRESS, AWAIT_END),
+    ROW(KEYED, TMSG_ERR_INSECURE, "has proved no key", GREETED, SAY_PROOF,
+        AWAIT_END),
+    ROW(KEYED, TMSG_ERR_TIMED_OUT, "the handshake was not finished", GREETED,
+        HEAR_PROOF, AWAIT_END),
+    ROW(KEYED, TMSG_ERR_MALFORMED, "type 200 before admission", GREETED,
+        HEAR_PROOF, SAY_UNKNOWN_TYPE, AWAIT_END),
+    ROW(KEYED, TMSG_ERR_MALFORMED, "a proof out of turn", PROVED, SAY_PROOF,
+        AWAIT_END),
+    ROW(KEYED, TMSG_ERR_TIMED_OUT, "the handshake was not finished", PROVED,
+        AWAIT_END),
+    ROW(KEYED, TMSG_ERR_MALFORMED, "a second hello", PROVED, SAY_HELLO,
+        AWAIT_END),
+    ROW(KEYED, TMSG_ERR_MALFORMED, "unknown type 200", PROVED, SAY_UNKNOWN_TYPE,
+        AWAIT_END),
+    ROW(KEYED, TMSG_ERR_CORRUPT, NULL, PROVED, SAY_NOISE, AWAIT_END),
+    ROW(KEYED, TMSG_ERR_CORRUPT, "a frame of 4294967295 bytes", PROVED,
+        SAY_HUGE_LENGTH, AWAIT_END),
+    ROW(KEYED, TMSG_ERR_BUSY, "refused by the peer: for no reason", PROVED,
+        SAY_REFUSE, AWAIT_END),
+    ROW(KEYED, TMSG_ERR_MALFORMED, "an end out of turn", PROVED, SAY_BYE,
+        AWAIT_END),
+    ROW(KEYED, TMSG_ERR_MALFORMED, NULL, PROVED, SAY_RESUME, AWAIT_END),
+    ROW(KEYED, TMSG_ERR_MALFORMED, NULL, PROVED, SAY_RESUMED, AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_PEER_LOST, "the connection broke", WIRED_UP),
+    ROW(PLAIN, TMSG_ERR_TIMED_OUT, "no answer by UCX in time", WIRED_UP,
+        AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_MALFORMED, "an address out of turn", WIRED_UP,
+        SAY_ADDRESS, AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_MALFORMED, "a second hello", WIRED_UP, SAY_HELLO,
+        AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_BUSY, "refused by the peer: for no reason", WIRED_UP,
+        SAY_REFUSE, AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_LIMIT_EXCEEDED, "a frame of 4294967295 bytes", WIRED_UP,
+        SAY_HUGE_LENGTH, AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_MALFORMED, NULL, WIRED_UP, SAY_RESUME, AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_MALFORMED, NULL, WIRED_UP, SAY_RESUMED, AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_TIMED_OUT, "no answer by UCX in time", WIRED_UP,
+        SAY_UNKNOWN_TYPE, AWAIT_END),
+    ROW(PLAIN, 0, NULL, WIRED_UP, SAY_BYE, SAY_HEARTBEAT, AWAIT_END),
+    ROW(PLAIN, 0, NULL, WIRED_UP, SAY_FIN, SAY_HEARTBEAT, AWAIT_END),
+    ROW(PLAIN, 0, NULL, WIRED_UP, SAY_BYE, SAY_FIN, AWAIT_END),
+    ROW(KEYED, TMSG_ERR_PEER_LOST, "the connection broke", PROVED_AND_WIRED_UP),
+    ROW(KEYED, TMSG_ERR_MALFORMED, "an address out of turn",
+        PROVED_AND_WIRED_UP, SAY_ADDRESS, AWAIT_END),
+    ROW(KEYED, 0, NULL, PROVED_AND_WIRED_UP, SAY_BYE, SAY_FIN, AWAIT_END),
     /* By UCX: before it was told, before there is an endpoint, twice. */
-    {"mkHkhkw", EITHER, TMSG_ERR_TIMED_OUT, "the handshake was not finished"},
-    {"mHhPpkw", KEYED, TMSG_ERR_TIMED_OUT, "the handshake was not finished"},
-    {"mHtjhtjw", EITHER, TMSG_ERR_TIMED_OUT, "the handshake was not finished"},
-    {"mHhdAkkjw", PLAIN, 0, NULL},
-    {"mHhPpdAkkjw", KEYED, 0, NULL},
-    {"mHhaAkw", PLAIN, TMSG_ERR_TIMED_OUT, "no answer by UCX in time"},
-    {"mHhPpaAkkw", KEYED, TMSG_ERR_TIMED_OUT, "no answer by UCX in time"},
-    {"mHhaAk", PLAIN, TMSG_ERR_PEER_LOST, "the connection broke"},
-    {"mHhaAtw", PLAIN, 0, NULL},
-    {"mHhaAkttw", PLAIN, 0, NULL},
-    {"mHhPpaAkttw", KEYED, 0, NULL},
-    {"mHhaAjw", PLAIN, 0, NULL},
-    {"mHhPpaAkjw", KEYED, 0, NULL},
+    ROW(EITHER, TMSG_ERR_TIMED_OUT, "the handshake was not finished", SAY_MAGIC,
+        POST_KNOCKED, HEAR_HELLO, POST_KNOCKED, SAY_HELLO, POST_KNOCKED,
+        AWAIT_END),
+    ROW(KEYED, TMSG_ERR_TIMED_OUT, "the handshake was not finished", PROVED,
+        POST_KNOCKED, AWAIT_END),
+    ROW(EITHER, TMSG_ERR_TIMED_OUT, "the handshake was not finished", MET,
+        POST_ATTACHED, POST_EACH_KIND, SAY_HELLO, POST_ATTACHED, POST_EACH_KIND,
+        AWAIT_END),
+    ROW(PLAIN, 0, NULL, GREETED, SAY_DEAD_ADDRESS, HEAR_ADDRESS, POST_KNOCKED,
+        POST_KNOCKED, POST_EACH_KIND, AWAIT_END),
+    ROW(KEYED, 0, NULL, PROVED, SAY_DEAD_ADDRESS, HEAR_ADDRESS, POST_KNOCKED,
+        POST_KNOCKED, POST_EACH_KIND, AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_TIMED_OUT, "no answer by UCX in time", WIRED_UP,
+        POST_KNOCKED, AWAIT_END),
+    ROW(KEYED, TMSG_ERR_TIMED_OUT, "no answer by UCX in time",
+        PROVED_AND_WIRED_UP, POST_KNOCKED, POST_KNOCKED, AWAIT_END),
+    ROW(PLAIN, TMSG_ERR_PEER_LOST, "the connection broke", WIRED_UP,
+        POST_KNOCKED),
+    ROW(PLAIN, 0, NULL, WIRED_UP, POST_ATTACHED, AWAIT_END),
+    ROW(PLAIN, 0, NULL, WIRED_UP, POST_KNOCKED, POST_ATTACHED, POST_ATTACHED,
+        AWAIT_END),
+    ROW(KEYED, 0, NULL, PROVED_AND_WIRED_UP, POST_KNOCKED, POST_ATTACHED,
+        POST_ATTACHED, AWAIT_END),
+    ROW(PLAIN, 0, NULL, WIRED_UP, POST_EACH_KIND, AWAIT_END),
+    ROW(KEYED, 0, NULL, PROVED_AND_WIRED_UP, POST_KNOCKED, POST_EACH_KIND,
+        AWAIT_END),
 };
 
 /* Two processes, of which this one dials. */
@@ -174,17 +247,19 @@ static tmsg_status_t dial(scene_t *scene, const false_talk_t *talk,
 
 static void expect(scene_t *scene, const row_t *row)
 {
-    const false_talk_t talk = {.script = row->script, .cut = -1};
+    const false_talk_t talk = {.steps = row->steps, .cut = -1};
     bool waits = row->status == TMSG_ERR_TIMED_OUT || row->status == 0;
     char words[512];
     tmsg_status_t status =
         dial(scene, &talk, waits ? SHORT_MS : LONG_MS, words, sizeof(words));
 
     if (row->status != 0 && status != row->status) {
-        die("%s: %s (%s)", row->script, tmsg_status_name(status), words);
+        die("%s: %s (%s)", false_steps_text(row->steps),
+            tmsg_status_name(status), words);
     }
     if (row->words != NULL && strstr(words, row->words) == NULL) {
-        die("%s: not '%s' in '%s'", row->script, row->words, words);
+        die("%s: not '%s' in '%s'", false_steps_text(row->steps), row->words,
+            words);
     }
 }
 
@@ -193,6 +268,9 @@ static void expect(scene_t *scene, const row_t *row)
  * before UCX is here. */
 static void run(void (*body)(scene_t *scene))
 {
+    static const row_t firsts[2] = {
+        ROW(PLAIN, TMSG_ERR_PEER_LOST, NULL, WIRED_UP),
+        ROW(KEYED, TMSG_ERR_PEER_LOST, NULL, PROVED_AND_WIRED_UP)};
     static false_host_t hosts[4];
     scene_t scene;
 
@@ -205,8 +283,7 @@ static void run(void (*body)(scene_t *scene))
     for (size_t i = 0; i < COUNT(hosts); i++) {
         if (is_due(i)) {
             open_scene(&scene, &hosts[i]);
-            expect(&scene, &(row_t){.script = scene.keyed ? "mHhPpaA" : "mHhaA",
-                                    .status = TMSG_ERR_PEER_LOST});
+            expect(&scene, &firsts[scene.keyed]);
             body(&scene);
             close_scene(&scene);
         }
@@ -228,7 +305,9 @@ Test(hostile_listener, breaks_the_rules) { run(expect_rows); }
 /* About where a frame begins or ends, and some of what is between. */
 static void expect_cuts(scene_t *scene)
 {
-    false_talk_t talk = {.script = scene->keyed ? "mHhPpaAw" : "mHhaAw"};
+    static const false_step_t steps[2][FALSE_STEPS_MOST] = {
+        {WIRED_UP, AWAIT_END}, {PROVED_AND_WIRED_UP, AWAIT_END}};
+    false_talk_t talk = {.steps = steps[scene->keyed]};
     tmsg_status_t status = TMSG_ERR_PEER_LOST;
     char words[512];
 
@@ -244,29 +323,42 @@ static void expect_cuts(scene_t *scene)
 Test(hostile_listener, hangs_up_at_any_byte) { run(expect_cuts); }
 
 /* What it does first is right, and what follows is not. */
-static void make_script(uint64_t *state, bool keyed, char *script)
+static void make_steps(uint64_t *state, bool keyed, false_step_t *steps)
 {
-    static const char right[2][10] = {"mHhaAk", "mHhPpaAk"};
-    static const char wrong[] = "mhpadktjnezlbuirvqQyfgsHA";
-    size_t kept = sample_random(state) % (strlen(right[keyed]) + 1);
+    static const false_step_t right[2][FALSE_STEPS_MOST] = {
+        {WIRED_UP, POST_KNOCKED}, {PROVED_AND_WIRED_UP, POST_KNOCKED}};
+    static const false_step_t wrong[] = {
+        SAY_MAGIC,           SAY_HELLO,        SAY_PROOF,
+        SAY_ADDRESS,         SAY_DEAD_ADDRESS, POST_KNOCKED,
+        POST_ATTACHED,       POST_EACH_KIND,   SAY_NOISE,
+        SAY_EMPTY_HELLO,     SAY_ZERO_HELLO,   SAY_HUGE_LENGTH,
+        SAY_LENGTH_TOO_LONG, SAY_UNKNOWN_TYPE, SAY_EACH_TYPE,
+        SAY_REFUSE,          SAY_SHORT_REFUSE, SAY_RESUME,
+        SAY_RESUMED,         SAY_BYE,          SAY_FIN,
+        SAY_HEARTBEAT,       SHUT_WRITING,     HEAR_HELLO,
+        HEAR_ADDRESS};
+    size_t most = keyed ? 8 : 6;
+    size_t kept = sample_random(state) % (most + 1);
     size_t more = 1 + sample_random(state) % 5;
 
-    memcpy(script, right[keyed], kept);
+    must_true(right[keyed][most - 1] == POST_KNOCKED);
+    memcpy(steps, right[keyed], kept * sizeof(steps[0]));
     for (size_t i = 0; i < more; i++) {
-        script[kept + i] = wrong[sample_random(state) % (sizeof(wrong) - 1)];
+        steps[kept + i] = wrong[sample_random(state) % COUNT(wrong)];
     }
-    script[kept + more] = '\0';
+    steps[kept + more] = HANG_UP;
 }
 
 static void expect_any(scene_t *scene)
 {
     uint64_t state = SEED + scene->keyed;
     unsigned count = whole_run() ? 200 : 40;
-    char script[32], words[512];
-    const false_talk_t talk = {.script = script, .cut = -1};
+    false_step_t steps[FALSE_STEPS_MOST];
+    char words[512];
+    const false_talk_t talk = {.steps = steps, .cut = -1};
 
     for (unsigned i = 0; i < count; i++) {
-        make_script(&state, scene->keyed, script);
+        make_steps(&state, scene->keyed, steps);
         dial(scene, &talk, SHORT_MS, words, sizeof(words));
     }
 }
@@ -276,9 +368,10 @@ Test(hostile_listener, says_things_in_any_order) { run(expect_any); }
 /* A conversation as it should be, but for a frame or two. */
 static void expect_changed(scene_t *scene)
 {
-    false_talk_t talk = {.script = scene->keyed ? "mHhPpaAkg" : "mHhaAkg",
-                         .cut = -1,
-                         .one_in = 4};
+    static const false_step_t steps[2][FALSE_STEPS_MOST] = {
+        {WIRED_UP, POST_KNOCKED, SAY_HEARTBEAT},
+        {PROVED_AND_WIRED_UP, POST_KNOCKED, SAY_HEARTBEAT}};
+    false_talk_t talk = {.steps = steps[scene->keyed], .cut = -1, .one_in = 4};
     unsigned count = whole_run() ? 150 : 50;
     char words[512];
 
@@ -301,10 +394,10 @@ enum {
 
 /* Dials once more, and dies where too many descriptors are open. True: it was
  * told that shared memory is given to nobody now. */
-static bool dial_stubborn(scene_t *scene, const char *script, int timeout_ms,
-                          tmsg_status_t status)
+static bool dial_stubborn(scene_t *scene, const false_step_t *steps,
+                          int timeout_ms, tmsg_status_t status)
 {
-    const false_talk_t talk = {.script = script, .cut = -1};
+    const false_talk_t talk = {.steps = steps, .cut = -1};
     char words[512];
     tmsg_status_t got = false_host_dial(scene->host, &scene->side, &talk,
                                         timeout_ms, words, sizeof(words));
@@ -312,7 +405,8 @@ static bool dial_stubborn(scene_t *scene, const char *script, int timeout_ms,
     if (got == TMSG_ERR_LIMIT_EXCEEDED && scene->host->link == LINK_UNIX) {
         must_say(words, "have not hung up");
     } else if (got != status) {
-        die("%s: %s (%s)", script, tmsg_status_name(got), words);
+        die("%s: %s (%s)", false_steps_text(steps), tmsg_status_name(got),
+            words);
     }
     must_true(count_descriptors() - scene->descriptors < KEPT_MOST);
     return got == TMSG_ERR_LIMIT_EXCEEDED;
@@ -337,13 +431,20 @@ static void close_whole(scene_t *scene)
 /* Once it has hung up on all, shared memory is given again. */
 static void relent(scene_t *scene)
 {
-    dial_stubborn(scene, "U", LONG_MS, TMSG_ERR_PEER_LOST);
+    static const false_step_t steps[] = {HANG_UP_ON_KEPT, HANG_UP};
+
+    dial_stubborn(scene, steps, LONG_MS, TMSG_ERR_PEER_LOST);
     side_await(&scene->side, may_share, scene, "peers that have hung up");
     close_whole(scene);
 }
 
+static const false_step_t keeps_and_refuses[] = {WIRED_UP, KEEP_CONNECTION,
+                                                 SAY_PEER_LOST, HANG_UP};
+static const false_step_t keeps_and_waits[] = {WIRED_UP, KEEP_CONNECTION,
+                                               AWAIT_END, HANG_UP};
+
 /* A redial loop, of what ends as `status`. */
-static void redial(link_t link, const char *script, int timeout_ms,
+static void redial(link_t link, const false_step_t *steps, int timeout_ms,
                    tmsg_status_t status)
 {
     static false_host_t host;
@@ -354,7 +455,7 @@ static void redial(link_t link, const char *script, int timeout_ms,
     open_scene(&scene, &host);
     for (int i = 0; i < DIALS || (link != LINK_TCP && may_share(&scene)); i++) {
         must_true(i < 4 * DIALS);
-        refused += dial_stubborn(&scene, script, timeout_ms, status);
+        refused += dial_stubborn(&scene, steps, timeout_ms, status);
     }
     must_eq(refused > 0, link == LINK_UNIX);
     if (link == LINK_TCP) {
@@ -370,27 +471,27 @@ static void redial(link_t link, const char *script, int timeout_ms,
 /* Who says why it ends and stays has had the whole address. */
 Test(hostile_listener, does_not_hang_up_by_tcp)
 {
-    redial(LINK_TCP, "mHhaKo", LONG_MS, TMSG_ERR_PEER_LOST);
+    redial(LINK_TCP, keeps_and_refuses, LONG_MS, TMSG_ERR_PEER_LOST);
 }
 
 Test(hostile_listener, does_not_hang_up_by_shm)
 {
-    redial(LINK_SHM, "mHhaKo", LONG_MS, TMSG_ERR_PEER_LOST);
+    redial(LINK_SHM, keeps_and_refuses, LONG_MS, TMSG_ERR_PEER_LOST);
 }
 
 Test(hostile_listener, does_not_hang_up_by_unix)
 {
-    redial(LINK_UNIX, "mHhaKo", LONG_MS, TMSG_ERR_PEER_LOST);
+    redial(LINK_UNIX, keeps_and_refuses, LONG_MS, TMSG_ERR_PEER_LOST);
 }
 
 Test(hostile_listener, does_not_answer_nor_hang_up_by_tcp)
 {
-    redial(LINK_TCP, "mHhaKw", HASTE_MS, TMSG_ERR_TIMED_OUT);
+    redial(LINK_TCP, keeps_and_waits, HASTE_MS, TMSG_ERR_TIMED_OUT);
 }
 
 Test(hostile_listener, does_not_answer_nor_hang_up_by_shm)
 {
-    redial(LINK_SHM, "mHhaKw", HASTE_MS, TMSG_ERR_TIMED_OUT);
+    redial(LINK_SHM, keeps_and_waits, HASTE_MS, TMSG_ERR_TIMED_OUT);
 }
 
 /* A worker of its own for each dial leaves as little. */
@@ -406,7 +507,8 @@ Test(hostile_listener, does_not_hang_up_on_any_worker)
         must_true(i < DIALS);
         next = scene;
         side_open(&next.side, NULL);
-        refused += dial_stubborn(&next, "mHhaKw", SHORT_MS, TMSG_ERR_TIMED_OUT);
+        refused +=
+            dial_stubborn(&next, keeps_and_waits, SHORT_MS, TMSG_ERR_TIMED_OUT);
         side_close(&next.side);
     }
     must_eq(left_behind, KEPT_UCX);
