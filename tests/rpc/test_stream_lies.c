@@ -50,10 +50,20 @@ static void close_scene(scene_t *scene)
     pair_drop(&scene->pair);
 }
 
-static void send_forged(scene_t *scene, forged_t *forged)
+/* A message of a stream of that type and id, on that channel. */
+static void send_forged(scene_t *scene, uint8_t kind, uint16_t channel,
+                        uint32_t sequence, const tmsg_call_head_t *call)
 {
-    forged_encode(forged);
-    forged_send(&scene->pair, forged);
+    const tmsg_preamble_t head = {
+        .kind = kind,
+        .flags = kind == TMSG_KIND_STREAM_OVER ? TMSG_HEADER_UNORDERED : 0,
+        .channel = channel,
+        .message_id = 77,
+        .sequence = sequence};
+    forged_t forged;
+
+    forged_make_call(&scene->pair, &head, call, &forged);
+    forged_send(&scene->pair, &forged);
 }
 
 /* One that is right in its place: on the channel of b's streams of that index,
@@ -63,26 +73,17 @@ static void say(scene_t *scene, unsigned index, uint8_t type, uint64_t id)
     bool over = type >= TMSG_STREAM_CANCEL;
     uint16_t number = (uint16_t)(TMSG_CHANNEL_STREAMS + 2 * index);
     const char *text = type == TMSG_STREAM_OPEN ? "keep" : "";
+    const tmsg_call_head_t call = {.type = type,
+                                   .id = id,
+                                   .stream = over ? number : 0,
+                                   .text = text,
+                                   .text_bytes = strlen(text)};
     tmsg_channel_t *channel;
-    forged_t forged;
 
     must(tmsg_channel_get(scene->pair.to_a, over ? TMSG_CHANNEL_CALLS : number,
                           &channel));
-    forged = (forged_t){
-        .head = {.kind = over ? TMSG_KIND_STREAM_OVER : TMSG_KIND_STREAM,
-                 .flags = over ? TMSG_HEADER_UNORDERED : 0,
-                 .channel = channel->number,
-                 .message_id = 77,
-                 .endpoint_id = scene->pair.to_a->peer_id,
-                 .sequence = channel->tx_sequence++,
-                 .body_bytes = 1},
-        .call = {.type = type,
-                 .id = id,
-                 .stream = over ? number : 0,
-                 .text = text,
-                 .text_bytes = strlen(text)},
-    };
-    send_forged(scene, &forged);
+    send_forged(scene, over ? TMSG_KIND_STREAM_OVER : TMSG_KIND_STREAM,
+                channel->number, channel->tx_sequence++, &call);
 }
 
 static bool is_over(void *arg)
@@ -214,57 +215,39 @@ Test(stream_lies, a_cancel_that_is_faster_than_its_stream)
     close_scene(&scene);
 }
 
+/* That a stream is over, or let go of, whosever it is. */
+static void say_over(scene_t *scene, uint8_t type, uint16_t number, uint64_t id)
+{
+    const tmsg_call_head_t call = {
+        .type = type, .id = id, .stream = number, .text = ""};
+    tmsg_channel_t *calls;
+
+    must(tmsg_channel_get(scene->pair.to_a, TMSG_CHANNEL_CALLS, &calls));
+    send_forged(scene, TMSG_KIND_STREAM_OVER, TMSG_CHANNEL_CALLS,
+                calls->tx_sequence++, &call);
+}
+
 /* b's words about streams that a opened, or that nobody can have. */
 Test(stream_lies, words_about_the_streams_of_others)
 {
     scene_t scene;
     tmsg_call_stream_t *stream;
-    forged_t forged = {.head = {.kind = TMSG_KIND_STREAM_OVER,
-                                .flags = TMSG_HEADER_UNORDERED,
-                                .channel = TMSG_CHANNEL_CALLS,
-                                .body_bytes = 1},
-                       .call = {.type = TMSG_STREAM_OVER, .text = ""}};
-    tmsg_channel_t *calls;
 
     open_scene(&scene);
-    must(tmsg_channel_get(scene.pair.to_a, TMSG_CHANNEL_CALLS, &calls));
-    forged.head.endpoint_id = scene.pair.to_a->peer_id;
-    for (uint32_t number = 1000; number < 2100; number += 7) {
-        for (uint8_t type = 7; type <= 8; type++) {
-            forged.call.type = type;
-            forged.call.stream = (uint16_t)number;
-            forged.call.id = number;
-            forged.head.sequence = calls->tx_sequence++;
-            send_forged(&scene, &forged);
-        }
+    for (uint16_t number = 1000; number < 2100; number += 7) {
+        say_over(&scene, TMSG_STREAM_CANCEL, number, number);
+        say_over(&scene, TMSG_STREAM_OVER, number, number);
     }
     expect_serves(&scene, scene.pair.to_a);
     must(tmsg_endpoint_open_stream(scene.pair.to_b, "x", NULL, NULL, &stream));
-    forged.call.type = TMSG_STREAM_OVER; /* OK, which it cannot be */
-    forged.call.stream = TMSG_CHANNEL_STREAMS + 1;
-    forged.call.id = UINT64_C(1) << 32;
-    forged.head.sequence = calls->tx_sequence++;
-    send_forged(&scene, &forged);
+    say_over(&scene, TMSG_STREAM_OVER, TMSG_CHANNEL_STREAMS + 1,
+             UINT64_C(1) << 32); /* OK, which it cannot be */
     pair_await(&scene.pair, is_over, stream, "the end of a stream");
     must_true(tmsg_call_stream_status(stream) == TMSG_ERR_REFUSED ||
               tmsg_call_stream_status(stream) == TMSG_ERR_UNSUPPORTED);
     tmsg_call_stream_destroy(stream);
     expect_serves(&scene, scene.pair.to_a);
     close_scene(&scene);
-}
-
-static void costs_the_connection(scene_t *scene, uint8_t kind, uint16_t channel,
-                                 uint8_t type)
-{
-    forged_t forged = {.head = {.kind = kind,
-                                .channel = channel,
-                                .endpoint_id = scene->pair.to_a->peer_id,
-                                .body_bytes = 1},
-                       .call = {.type = type, .id = 1, .text = ""}};
-
-    send_forged(scene, &forged);
-    must_be(pair_end_of(&scene->pair, scene->pair.to_b), TMSG_ERR_MALFORMED);
-    expect_serves(scene, side_dial(&scene->pair.b, &scene->pair.a));
 }
 
 Test(stream_lies, messages_on_channels_of_others)
@@ -284,11 +267,14 @@ Test(stream_lies, messages_on_channels_of_others)
     };
 
     for (size_t i = 0; i < sizeof(lies) / sizeof(*lies); i++) {
+        const tmsg_call_head_t call = {
+            .type = lies[i].type, .id = 1, .text = ""};
         scene_t scene;
 
         open_scene(&scene);
-        costs_the_connection(&scene, lies[i].kind, lies[i].channel,
-                             lies[i].type);
+        send_forged(&scene, lies[i].kind, lies[i].channel, 0, &call);
+        must_be(pair_end_of(&scene.pair, scene.pair.to_b), TMSG_ERR_MALFORMED);
+        expect_serves(&scene, side_dial(&scene.pair.b, &scene.pair.a));
         close_scene(&scene);
     }
 }
