@@ -18,6 +18,7 @@
 #include "am/worker/worker.h"
 #include "core/bytes.h"
 #include "support/channels.h"
+#include "support/forged.h"
 #include "support/joined.h"
 #include "support/keys.h"
 #include "support/large.h"
@@ -441,6 +442,21 @@ Test(lane, ends_the_connection_where_it_breaks_at_its_receiver)
     pair_drop(&pair);
 }
 
+/* Sends so many bytes as a part that is what they say it is. */
+static void send_part(pair_t *pair, uint16_t channel, uint32_t sequence,
+                      uint32_t number, uint64_t says, size_t bytes)
+{
+    forged_t forged = {.way = BY_LANE,
+                       .header_bytes = TMSG_LANE_HEADER_BYTES,
+                       .payload_bytes = bytes};
+
+    tmsg_put_le(forged.header, channel, 2);
+    tmsg_put_le(forged.header + 4, sequence, 4);
+    tmsg_put_le(forged.header + 8, number, 4);
+    tmsg_put_le(forged.header + 16, says, 8);
+    forged_put(pair, &forged);
+}
+
 /* What is not of a message that waits for it, whatever it says, or cannot be.
  */
 Test(lane, lies_end_the_connection_and_no_more)
@@ -458,18 +474,12 @@ Test(lane, lies_end_the_connection_and_no_more)
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        uint8_t part[TMSG_LANE_HEADER_BYTES + 100] = {0};
         tmsg_request_t *sent;
         pair_t pair;
 
-        tmsg_put_le(part, rows[i].channel, 2);
-        tmsg_put_le(part + 4, rows[i].sequence, 4);
-        tmsg_put_le(part + 8, rows[i].number, 4);
-        tmsg_put_le(part + 16, rows[i].bytes, 8);
         open_lane(&pair, DRIVE_POLLING, NULL, NULL);
-        must_eq(write(tmsg_lane_tcp_of(pair.to_a->paths.lane)->fd, part,
-                      sizeof(part)),
-                sizeof(part));
+        send_part(&pair, rows[i].channel, rows[i].sequence, rows[i].number,
+                  rows[i].bytes, 100);
         if (rows[i].status == TMSG_OK) {
             sent =
                 send_on(pair.to_a, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
@@ -534,21 +544,6 @@ static bool waits(void *arg)
     return message != NULL && message->by_lane;
 }
 
-/* A part of so many bytes, past all that checks them. */
-static void forge(const pair_t *pair, uint32_t number, uint64_t says,
-                  size_t bytes)
-{
-    uint8_t *part = calloc(1, TMSG_LANE_HEADER_BYTES + bytes);
-
-    tmsg_put_le(part + 4, pair->to_b->channels.zero.rx->head.sequence, 4);
-    tmsg_put_le(part + 8, number, 4);
-    tmsg_put_le(part + 16, says, 8);
-    must_eq(send(tmsg_lane_tcp_of(pair->to_a->paths.lane)->fd, part,
-                 TMSG_LANE_HEADER_BYTES + bytes, MSG_NOSIGNAL),
-            TMSG_LANE_HEADER_BYTES + bytes);
-    free(part);
-}
-
 /* Of a message that waits: a number that it does not have, another length, one
  * that came before. Its sender stands still meanwhile. */
 Test(lane, parts_that_their_message_does_not_have_end_the_connection)
@@ -571,7 +566,8 @@ Test(lane, parts_that_their_message_does_not_have_end_the_connection)
         while (!waits(&pair)) {
             tmsg_worker_progress(pair.a.worker);
         }
-        forge(&pair, rows[i].number, rows[i].bytes, 0);
+        send_part(&pair, 0, pair.to_b->channels.zero.rx->head.sequence,
+                  rows[i].number, rows[i].bytes, 0);
         while (tmsg_endpoint_status(pair.to_b) == TMSG_OK) {
             tmsg_worker_progress(pair.a.worker);
         }
@@ -594,8 +590,8 @@ Test(lane, a_part_that_comes_twice_ends_the_connection)
     while (!waits(&pair)) {
         tmsg_worker_progress(pair.a.worker);
     }
-    forge(&pair, 1, 5, 5);
-    forge(&pair, 1, 5, 5);
+    send_part(&pair, 0, pair.to_b->channels.zero.rx->head.sequence, 1, 5, 5);
+    send_part(&pair, 0, pair.to_b->channels.zero.rx->head.sequence, 1, 5, 5);
     while (tmsg_endpoint_status(pair.to_b) == TMSG_OK) {
         tmsg_worker_progress(pair.a.worker);
     }

@@ -5,12 +5,11 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <string.h>
-#include <ucp/api/ucp.h>
 
 #include "am/endpoint/endpoint.h"
 #include "am/recv/message.h"
 #include "am/recv/schemas.h"
-#include "support/peers.h"
+#include "support/forged.h"
 #include "support/sample.h"
 
 static uint64_t noted(pair_t *pair, const sample_t *sample)
@@ -105,19 +104,12 @@ Test(schema_bounds, a_worker_keeps_no_more_of_all_its_peers_together)
 static void send_blindly(pair_t *pair, uint32_t sequence)
 {
     static const uint8_t noise = 0xc1;
-    const ucp_request_param_t param = {0};
-    const tmsg_preamble_t head = {.kind = TMSG_KIND_MAP,
-                                  .endpoint_id = pair->to_a->peer_id,
-                                  .sequence = sequence,
-                                  .body_bytes = 1};
-    uint8_t header[TMSG_PREAMBLE_BYTES + 1];
-    ucs_status_ptr_t request;
+    forged_t forged;
 
-    tmsg_preamble_encode(&head, header);
-    header[TMSG_PREAMBLE_BYTES] = noise;
-    request = ucp_am_send_nbx(pair->to_a->ep, TMSG_AM_ID, header,
-                              sizeof(header), NULL, 0, &param);
-    must_true(!UCS_PTR_IS_PTR(request));
+    forged_make(pair,
+                (tmsg_preamble_t){.kind = TMSG_KIND_MAP, .sequence = sequence},
+                &noise, 1, &forged);
+    forged_put(pair, &forged);
     tmsg_worker_progress(pair->a.worker);
 }
 

@@ -4,26 +4,14 @@
  * where there is nothing to repeat. And by a box it is the same, or the end. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
-#include <stdio.h>
 #include <string.h>
-#include <ucp/api/ucp.h>
 
-#include "am/endpoint/endpoint.h"
 #include "am/recv/repeat_in.h"
-#include "support/peers.h"
+#include "support/forged.h"
 #include "support/sample.h"
 
 #define BYTES 64
-#define AT_CHANNEL 6
 #define AT_MESSAGE_ID 8
-#define AT_SEQUENCE 16
-
-/* What b sends past all that would check it. */
-typedef struct {
-    uint8_t header[TMSG_REPEAT_HEADER_BYTES + 1];
-    size_t header_bytes;
-    size_t payload_bytes;
-} forged_t;
 
 /* What a has made of it. */
 typedef struct {
@@ -31,14 +19,6 @@ typedef struct {
     uint64_t received, refused;
     size_t waiting;
 } outcome_t;
-
-static void turn(pair_t *pair, int times)
-{
-    for (int i = 0; i < times; i++) {
-        tmsg_worker_progress(pair->a.worker);
-        tmsg_worker_progress(pair->b.worker);
-    }
-}
 
 static void drop_all(pair_t *pair)
 {
@@ -63,13 +43,14 @@ static void warm_up(pair_t *pair)
          i++) {
         must_true(i < 1000);
         must(tmsg_endpoint_send(pair->to_a, map, NULL, NULL));
-        turn(pair, 10);
+        forged_settle(pair);
         drop_all(pair);
     }
     tmsg_map_destroy(map);
 }
 
-static void forge(const pair_t *pair, forged_t *forged)
+/* The next message as b would repeat it. */
+static void forge(const pair_t *pair, forged_way_t way, forged_t *forged)
 {
     const tmsg_repeat_out_t *repeat = &pair->to_a->channels.zero.repeat_out;
 
@@ -77,36 +58,12 @@ static void forge(const pair_t *pair, forged_t *forged)
     memcpy(forged->header, repeat->header, repeat->header_bytes);
     forged->header_bytes = repeat->header_bytes;
     forged->payload_bytes = repeat->payload_bytes;
+    forged->way = way;
+    tmsg_preamble_renumber(forged->header, 12345,
+                           pair->to_a->channels.zero.tx_sequence);
 }
 
-static void put_forged(const pair_t *pair, const forged_t *forged)
-{
-    tmsg_box_t *box = pair->to_a->boxes.out;
-
-    must_true(tmsg_box_has_room(box));
-    memset(tmsg_box_begin(box, forged->header_bytes, 0), 0, BYTES);
-    tmsg_box_write_header(box, forged->header);
-    (void)tmsg_box_put(box, forged->payload_bytes, pair->to_a->boxes.sent);
-}
-
-static void send_forged(const pair_t *pair, const forged_t *forged)
-{
-    static const uint8_t payload[4096];
-    const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-        .flags = UCP_AM_SEND_FLAG_EAGER,
-    };
-    ucs_status_ptr_t request = ucp_am_send_nbx(
-        pair->to_a->ep, TMSG_AM_ID, forged->header, forged->header_bytes,
-        payload, forged->payload_bytes, &param);
-
-    if (UCS_PTR_IS_PTR(request)) {
-        ucp_request_free(request);
-    }
-}
-
-static outcome_t try(void (*spoil)(forged_t *forged, unsigned how),
-                     unsigned how, bool repeats, bool boxed)
+static outcome_t try(const forged_edit_t *edits, forged_way_t way, bool repeats)
 {
     forged_t forged;
     outcome_t outcome;
@@ -118,17 +75,10 @@ static outcome_t try(void (*spoil)(forged_t *forged, unsigned how),
     if (!repeats) {
         tmsg_repeat_forget_in(&pair.to_b->channels.zero);
     }
-    forge(&pair, &forged);
-    tmsg_preamble_renumber(forged.header, 12345,
-                           pair.to_a->channels.zero.tx_sequence);
-    spoil(&forged, how);
+    forge(&pair, way, &forged);
+    forged_edit(&forged, edits);
     received = pair.to_b->stats.received_messages;
-    if (boxed) {
-        put_forged(&pair, &forged);
-    } else {
-        send_forged(&pair, &forged);
-    }
-    turn(&pair, 100);
+    forged_send(&pair, &forged);
     outcome = (outcome_t){
         .status = tmsg_endpoint_status(pair.to_b),
         .received = pair.to_b->stats.received_messages - received,
@@ -140,69 +90,55 @@ static outcome_t try(void (*spoil)(forged_t *forged, unsigned how),
     return outcome;
 }
 
-static void expect_same(outcome_t found, outcome_t known, unsigned how)
+static void expect_same(outcome_t found, outcome_t known, int64_t how)
 {
-    cr_expect(eq(int, found.status, known.status), "%u", how);
-    cr_expect(eq(u64, found.received, known.received), "%u", how);
-    cr_expect(eq(u64, found.refused, known.refused), "%u", how);
-    cr_expect(eq(sz, found.waiting, known.waiting), "%u", how);
+    cr_expect(eq(int, found.status, known.status), "%d", (int)how);
+    cr_expect(eq(u64, found.received, known.received), "%d", (int)how);
+    cr_expect(eq(u64, found.refused, known.refused), "%d", (int)how);
+    cr_expect(eq(sz, found.waiting, known.waiting), "%d", (int)how);
 }
 
 /* What UCX may bring for others, or of other kinds, a box may not. */
-static void expect_same_or_end(outcome_t found, outcome_t known, unsigned how)
+static void expect_same_or_end(outcome_t found, outcome_t known, int64_t how)
 {
     if (found.status == known.status) {
         expect_same(found, known, how);
     } else {
-        cr_expect(eq(int, found.status, TMSG_ERR_MALFORMED), "%u", how);
-        cr_expect(eq(int, known.status, TMSG_OK), "%u", how);
-        cr_expect(eq(u64, found.received + known.received, 0), "%u", how);
+        cr_expect(eq(int, found.status, TMSG_ERR_MALFORMED), "%d", (int)how);
+        cr_expect(eq(int, known.status, TMSG_OK), "%d", (int)how);
+        cr_expect(eq(u64, found.received + known.received, 0), "%d", (int)how);
     }
 }
 
-static outcome_t compare(void (*spoil)(forged_t *forged, unsigned how),
-                         unsigned how)
+static outcome_t compare(int field, int64_t value)
 {
-    outcome_t known = try(spoil, how, false, false);
-    outcome_t found = try(spoil, how, true, false);
+    const forged_edit_t edits[FORGED_EDITS] = {
+        {field, value},
+        /* Of a channel nothing was sent on. */
+        {field == SAID_CHANNEL ? SAID_SEQUENCE : AS_MADE, 0}};
+    outcome_t known = try(edits, BY_EAGER, false);
+    outcome_t found = try(edits, BY_EAGER, true);
 
-    expect_same(found, known, how);
-    expect_same_or_end(try(spoil, how, false, true), known, how);
-    expect_same_or_end(try(spoil, how, true, true), known, how);
+    expect_same(found, known, value);
+    expect_same_or_end(try(edits, BY_BOX, false), known, value);
+    expect_same_or_end(try(edits, BY_BOX, true), known, value);
     return found;
-}
-
-static void nothing(forged_t *forged, unsigned how)
-{
-    (void)forged;
-    (void)how;
 }
 
 Test(repeat_lies, the_truth_is_delivered)
 {
-    outcome_t outcome = compare(nothing, 0);
+    outcome_t outcome = compare(AS_MADE, 0);
 
     must_eq(outcome.received, 1);
     must_eq(outcome.status, TMSG_OK);
 }
 
-/* One bit of each byte of the header, and another. */
-static void flip_low(forged_t *forged, unsigned how)
-{
-    forged->header[how] ^= 0x01;
-}
-
-static void flip_high(forged_t *forged, unsigned how)
-{
-    forged->header[how] ^= 0x80;
-}
-
-/* All but the message's id, and not all of them in one test. */
-static void flip_from(unsigned from, unsigned to,
-                      void (*flip)(forged_t *forged, unsigned how))
+/* One bit of each byte of the header. All but the message's id matter, and not
+ * all of them are in one test. */
+static void flip_from(unsigned from, unsigned to, unsigned bit)
 {
     for (unsigned i = from; i < to; i++) {
-        outcome_t outcome = compare(flip, i);
+        outcome_t outcome = compare(FLIPPED, 8 * i + bit);
 
         if (i < AT_MESSAGE_ID || i >= AT_MESSAGE_ID + 4) {
             cr_expect(eq(u64, outcome.received, 0), "byte %u", i);
@@ -210,49 +146,29 @@ static void flip_from(unsigned from, unsigned to,
     }
 }
 
-Test(repeat_lies, form_and_kind) { flip_from(0, 5, flip_low); }
-Test(repeat_lies, channel_and_id) { flip_from(6, 16, flip_low); }
-Test(repeat_lies, number_and_lengths) { flip_from(16, 32, flip_low); }
-Test(repeat_lies, policy_and_body) { flip_from(33, 38, flip_low); }
-Test(repeat_lies, form_and_kind_high) { flip_from(0, 5, flip_high); }
-Test(repeat_lies, channel_and_id_high) { flip_from(6, 16, flip_high); }
-Test(repeat_lies, number_and_lengths_high) { flip_from(16, 32, flip_high); }
-Test(repeat_lies, policy_and_body_high) { flip_from(32, 38, flip_high); }
-
-static void flag(forged_t *forged, unsigned how)
-{
-    forged->header[5] ^= (uint8_t)(1u << how);
-}
+Test(repeat_lies, form_and_kind) { flip_from(0, 5, 0); }
+Test(repeat_lies, channel_and_id) { flip_from(6, 16, 0); }
+Test(repeat_lies, number_and_lengths) { flip_from(16, 32, 0); }
+Test(repeat_lies, policy_and_body) { flip_from(33, 38, 0); }
+Test(repeat_lies, form_and_kind_high) { flip_from(0, 5, 7); }
+Test(repeat_lies, channel_and_id_high) { flip_from(6, 16, 7); }
+Test(repeat_lies, number_and_lengths_high) { flip_from(16, 32, 7); }
+Test(repeat_lies, policy_and_body_high) { flip_from(32, 38, 7); }
 
 Test(repeat_lies, flags)
 {
-    for (unsigned i = 0; i < 8; i++) {
-        (void)compare(flag, i);
+    for (unsigned bit = 0; bit < 8; bit++) {
+        (void)compare(FLIPPED, 8 * 5 + bit);
     }
-}
-
-static void shorten(forged_t *forged, unsigned how)
-{
-    forged->header_bytes -= how;
-}
-
-static void lengthen(forged_t *forged, unsigned how)
-{
-    forged->header_bytes += how;
 }
 
 Test(repeat_lies, lengths_of_the_header)
 {
-    must_eq(compare(shorten, 1).received, 0);
-    must_eq(compare(shorten, 6).received, 0);
-    must_eq(compare(shorten, 20).received, 0);
-    must_eq(compare(shorten, 36).received, 0);
-    (void)compare(lengthen, 1); /* which the general way passes over */
-}
-
-static void resize(forged_t *forged, unsigned how)
-{
-    forged->payload_bytes = how;
+    must_eq(compare(ADD(SENT_HEADER), -1).received, 0);
+    must_eq(compare(ADD(SENT_HEADER), -6).received, 0);
+    must_eq(compare(ADD(SENT_HEADER), -20).received, 0);
+    must_eq(compare(ADD(SENT_HEADER), -36).received, 0);
+    (void)compare(ADD(SENT_HEADER), 1); /* which the general way passes over */
 }
 
 Test(repeat_lies, lengths_of_the_payload)
@@ -260,40 +176,24 @@ Test(repeat_lies, lengths_of_the_payload)
     static const unsigned lengths[] = {0, 1, BYTES - 1, BYTES + 1, 512, 4096};
 
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
-        must_eq(compare(resize, lengths[i]).received, 0);
+        must_eq(compare(SENT_PAYLOAD, lengths[i]).received, 0);
     }
-}
-
-/* By `how` ahead of its turn; a large one is behind. */
-static void renumber(forged_t *forged, unsigned how)
-{
-    uint32_t sequence = (uint32_t)forged->header[AT_SEQUENCE] |
-                        (uint32_t)forged->header[AT_SEQUENCE + 1] << 8;
-
-    tmsg_preamble_renumber(forged->header, 12345, sequence + how);
 }
 
 Test(repeat_lies, numbers)
 {
-    must_eq(compare(renumber, 1).waiting, 1);
-    must_eq(compare(renumber, 1000).status, TMSG_ERR_MALFORMED);
-    must_eq(compare(renumber, UINT32_MAX).received, 0);
+    must_eq(compare(ADD(SAID_SEQUENCE), 1).waiting, 1);
+    must_eq(compare(ADD(SAID_SEQUENCE), 1000).status, TMSG_ERR_MALFORMED);
+    must_eq(compare(ADD(SAID_SEQUENCE), -1).received, 0); /* it came before */
 }
 
 /* On a channel where nothing was defined, and on one that there is not. */
-static void move(forged_t *forged, unsigned how)
-{
-    forged->header[AT_CHANNEL] = (uint8_t)how;
-    forged->header[AT_CHANNEL + 1] = (uint8_t)(how >> 8);
-    tmsg_preamble_renumber(forged->header, 12345, 0);
-}
-
 Test(repeat_lies, other_channels)
 {
-    must_eq(compare(move, 1).received, 0);
-    must_eq(compare(move, 63).received, 0);
-    must_eq(compare(move, 64).received, 0);
-    must_eq(compare(move, UINT16_MAX).received, 0);
+    must_eq(compare(SAID_CHANNEL, 1).received, 0);
+    must_eq(compare(SAID_CHANNEL, 63).received, 0);
+    must_eq(compare(SAID_CHANNEL, 64).received, 0);
+    must_eq(compare(SAID_CHANNEL, UINT16_MAX).received, 0);
 }
 
 /* Nothing is taken at a, so that its window stays where it is. */
@@ -303,20 +203,17 @@ Test(repeat_lies, more_than_the_window)
     const side_options_t narrow = {
         .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
                    .queue_depth = DEPTH}};
-    uint32_t sequence;
     uint64_t repeats;
     forged_t forged;
     pair_t pair;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, &narrow, NULL);
     warm_up(&pair);
-    forge(&pair, &forged);
-    sequence = pair.to_a->channels.zero.tx_sequence;
+    forge(&pair, BY_EAGER, &forged);
     repeats = pair.to_b->stats.received_repeats;
     for (uint32_t i = 0; i <= DEPTH; i++) {
-        tmsg_preamble_renumber(forged.header, 12345, sequence + i);
-        send_forged(&pair, &forged);
-        turn(&pair, 10);
+        forged_send(&pair, &forged);
+        forged_set(&forged, ADD(SAID_SEQUENCE), 1);
     }
     repeats = pair.to_b->stats.received_repeats - repeats;
     cr_expect(repeats > 0 && repeats <= DEPTH, "%u", (unsigned)repeats);
