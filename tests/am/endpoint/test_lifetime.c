@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
@@ -646,6 +647,16 @@ static bool was_called(void *arg)
     return atomic_load(&((inside_t *)arg)->calls) > 0;
 }
 
+/* A worker's own thread that was in a handler frees the worker after it. The
+ * process must not end meanwhile: UCX would be in use while it is unloaded. */
+static void await_threads(int most)
+{
+    for (int i = 0; i < 5000 && count_threads() > most; i++) {
+        usleep(1000);
+    }
+    must_true(count_threads() <= most);
+}
+
 /* Drives b alone once a's worker may be gone. */
 static void handler_destroys(destroys_t what, drive_t drive)
 {
@@ -654,6 +665,7 @@ static void handler_destroys(destroys_t what, drive_t drive)
         .worker = {.field_mask = TMSG_WORKER_PARAM_HANDLER,
                    .handler = handle_and_destroy,
                    .handler_arg = &inside}};
+    int threads = count_threads();
     pair_t pair;
     side_t *a = &pair.a;
 
@@ -684,6 +696,7 @@ static void handler_destroys(destroys_t what, drive_t drive)
     }
     side_close(&pair.b);
     side_close(&pair.a);
+    await_threads(threads);
 }
 
 Test(lifetime, a_handler_may_destroy_its_endpoint)

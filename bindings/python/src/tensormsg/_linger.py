@@ -75,9 +75,10 @@ def keep_in_mind(life: Life) -> None:
     """At the program's end. Processes of multiprocessing have one of their
     own."""
     global _finalize
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None and (
+    if "multiprocessing.util" in sys.modules and (
             _finalize is None or not _finalize.still_active()):
+        # Another thread may be importing the module: this waits for it.
+        from multiprocessing import util
         _finalize = util.Finalize(None, at_exit, exitpriority=10)
     _lives.add(life)
 
