@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rpc/hub.h - what all calls of one worker have in common.
+/* rpc/hub.h - what all calls of one worker share.
  *
- * Its lock is taken inside the worker's, never around it: with it held nothing
- * of src/am is called, nothing that may free a message or an endpoint, and
- * nothing of the application. What is to be told to the application is an
- * event, which runs where its callbacks do. */
+ * The hub's lock is taken inside the worker's lock, never around it. A thread
+ * that holds it calls nothing of src/am, nothing that may free a message or an
+ * endpoint, and nothing of the application. The hub tells the application by
+ * events, which run where the application's callbacks run. */
 #ifndef TMSG_RPC_HUB_H
 #define TMSG_RPC_HUB_H
 
@@ -21,116 +21,129 @@
 #include "core/refs.h"
 #include "rpc/table.h"
 
-#define TMSG_RPC_EARLY 32 /* calls that were canceled before they came */
+#define TMSG_RPC_EARLY 32 /* ids of canceled calls that are kept */
 
-#ifdef __SANITIZE_ADDRESS__ /* which finds what is used after it was freed */
+#ifdef __SANITIZE_ADDRESS__ /* ASan finds uses after free only in freed        \
+                               records */
 #define TMSG_RPC_SPARES 0
 #else
 #define TMSG_RPC_SPARES 64 /* records of a kind that are kept */
 #endif
 
-/* A step that the other end of a call waits for: its functions are one with
- * those around it, and what is rare in it is another, for which it saves
- * nothing. */
+/* TMSG_RPC_STEP marks a step that the other end of a call waits for: the
+ * compiler inlines it. TMSG_RPC_RARE marks a rare step: it stays a function, so
+ * that the steps around it save no registers for it. */
 #define TMSG_RPC_STEP static inline __attribute__((always_inline))
 #define TMSG_RPC_RARE static __attribute__((noinline))
 
 typedef struct tmsg_hub tmsg_hub_t;
 
-/* Embedded in what has something to tell; `fire` runs without locks. */
+/* An event is embedded in the record that has something to tell. `fire` runs
+ * without locks. */
 typedef struct tmsg_rpc_event {
     tmsg_node_t node;
     void (*fire)(struct tmsg_rpc_event *event);
 } tmsg_rpc_event_t;
 
-/* Embedded in what ends at its deadline; `expire` runs with the lock held. */
+/* An expiry is embedded in the record that ends at a deadline. `expire` runs
+ * with the hub's lock held. */
 typedef struct tmsg_expiry {
     tmsg_node_t node;
-    uint64_t at_ns; /* 0: it has none, or is in the list no more */
+    uint64_t at_ns; /* 0: no deadline, or not in the list */
     void (*expire)(struct tmsg_expiry *expiry);
 } tmsg_expiry_t;
 
 typedef struct {
-    tmsg_call_t *call;  /* NULL: it is free, and the next free one is */
-    uint32_t next_free; /* this, or none where that is their number */
+    tmsg_call_t *call; /* NULL: the slot is free */
+    uint32_t
+        next_free; /* if free: the next free slot, or slot_count for none */
 } tmsg_rpc_slot_t;
 
-/* Records of a kind that are kept for the next. */
+/* The records of one kind that are kept for reuse. */
 typedef struct {
-    void *_Atomic at_hand; /* one that is had without the lock, of a worker that
-                            * is not shared by its thread alone; or NULL */
-    tmsg_list_t more;      /* as if they were nodes */
+    void *_Atomic
+        at_hand; /* a record that is taken without the lock, or NULL; if the
+                    worker is not shared, only its thread takes it */
+    tmsg_list_t more; /* further records, linked as if they were nodes */
 } tmsg_records_t;
 
 struct tmsg_hub {
     tmsg_refs_t refs;     /* of the worker, its peers, its server */
-    bool shared;          /* the worker is */
-    pthread_mutex_t lock; /* then; else */
-    atomic_bool locked;   /* this is its lock */
-    tmsg_calls_t *calls;  /* to be used while the worker is there */
-    atomic_bool over;     /* it is not */
+    bool shared;          /* several threads may call the worker */
+    pthread_mutex_t lock; /* the lock of a shared worker */
+    atomic_bool locked;   /* the lock of a worker that is not shared */
+    tmsg_calls_t *calls;  /* usable while the worker exists */
+    atomic_bool over;     /* the worker is gone */
     tmsg_list_t events;
-    tmsg_list_t deadlines;  /* soonest first */
-    uint64_t alarm_ns;      /* that was asked for; 0: none */
-    tmsg_rpc_slot_t *slots; /* of calls under way, by their id's low half */
+    tmsg_list_t deadlines; /* soonest first */
+    uint64_t alarm_ns;     /* time of the alarm that was asked for; 0: none */
+    tmsg_rpc_slot_t
+        *slots; /* of calls under way, by the low half of their id */
     uint32_t slot_count, free_slot;
-    uint32_t generation;        /* of the newest id: its high half */
+    uint32_t generation;        /* high half of the newest id */
     struct tmsg_server *server; /* NULL: none */
-    struct tmsg_task *running;  /* whose handler the worker's thread is in;
-                                 * NULL: none, as where it is shared */
-    uint64_t late_replies;      /* that nobody waited for any more */
-    uint64_t retried;           /* attempts beyond a call's first */
-    bool counts;                /* metrics are wanted */
+    struct tmsg_task *running;  /* task whose handler the worker's thread runs;
+                                   NULL: none, or the worker is shared */
+    uint64_t late_replies;      /* replies that no call waited for any more */
+    uint64_t retried;           /* attempts beyond the first of a call */
+    bool counts;                /* the application wants metrics */
     tmsg_list_t meters;
     tmsg_table_t meters_by_name;
-    unsigned names_called; /* that have a meter */
-    tmsg_map_t *empty;     /* what stands for a NULL */
+    unsigned
+        names_called;  /* number of method names that have a caller's meter */
+    tmsg_map_t *empty; /* map that is sent in place of NULL */
     tmsg_records_t calls_kept;
-    tmsg_call_t *call_ready; /* the next call's record, with all that is known
-                              * before; NULL: none, as where it is shared */
-    tmsg_call_t *call_over;  /* one that is still to be given back, with its
-                              * reply; NULL: none, as where it is shared */
+    tmsg_call_t *call_ready; /* prepared record for the next call; NULL: none,
+                                or the worker is shared */
+    tmsg_call_t
+        *call_over; /* ended call whose record and reply are still to be given
+                       back; NULL: none, or the worker is shared */
     tmsg_records_t tasks_kept;
     _Atomic(struct tmsg_chain *) chains[2]; /* by tmsg_side_t - 1; NULL: none */
     struct tmsg_tracer *tracer;             /* NULL: none */
-    tmsg_list_t spare_hooks;                /* as above */
-    unsigned refusals; /* that interceptors are still to be told of */
+    tmsg_list_t spare_hooks;                /* spare tmsg_hooks_t, for reuse */
+    unsigned refusals; /* number of refusals that interceptors are still to be
+                          told of */
 };
 
-/* Of retries, in thousandths of a token. */
+/* The budget of retries, in thousandths of a token. */
 typedef struct {
     uint32_t tokens, most, gain;
 } tmsg_budget_t;
 
 #define TMSG_BUDGET_DEFAULT ((tmsg_budget_t){10000, 10000, 100})
 
-/* Where a stream of the peer's is, or was: the peer uses it again when it has
- * heard that this side is done with the one before. */
+/* A slot is the place of a stream that the peer opened. The peer uses the place
+ * again when it has heard that this side is done with the stream before. */
 typedef struct {
-    tmsg_call_stream_t *stream; /* NULL: none; else holds it */
-    uint64_t early; /* one that was canceled before it came; 0: none */
+    tmsg_call_stream_t *stream; /* held; NULL: no stream */
+    uint64_t
+        early; /* id of a stream that was canceled before it came; 0: none */
 } tmsg_stream_slot_t;
 
-/* An endpoint: lives as long as that. */
+/* What calls keep of an endpoint. A peer lives as long as its endpoint. */
 typedef struct {
     tmsg_hub_t *hub;
     tmsg_endpoint_t *endpoint;
-    bool over;         /* it has ended */
-    tmsg_list_t calls; /* ours, under way */
-    tmsg_list_t tasks; /* its, to be answered */
+    bool over;         /* the endpoint has ended */
+    tmsg_list_t calls; /* calls of this side under way */
+    tmsg_list_t tasks; /* calls of the peer, to be answered */
     tmsg_budget_t budget;
-    bool refuses; /* a message of ours did not arrive: from then on calls are
-                   * found by the numbers of theirs */
+    bool refuses; /* a message of this side did not arrive: from then on calls
+                     are also found by the numbers of their messages */
     tmsg_table_t calls_by_message;
     tmsg_table_t tasks_by_id;
     uint64_t early[TMSG_RPC_EARLY];
     unsigned early_count;
-    bool dialled; /* this side did; known once it has opened a stream */
-    tmsg_call_stream_t **streams; /* ours, by index; these hold them */
+    bool dialled; /* this side dialled; known once it has opened a stream */
+    tmsg_call_stream_t **streams; /* streams that this side opened, by index;
+                                     the array holds them */
     uint32_t stream_count;
-    tmsg_stream_slot_t *slots; /* its, likewise */
+    tmsg_stream_slot_t
+        *slots; /* places of the streams that the peer opened, by index */
     uint32_t slot_count;
-    unsigned refusals; /* of its, as the hub's */
+    unsigned refusals; /* number of the peer's refusals that interceptors are
+                          still to be told of */
 } tmsg_rpc_peer_t;
 
 extern const tmsg_calls_ops_t tmsg_hub_ops;
@@ -138,12 +151,13 @@ extern const tmsg_calls_ops_t tmsg_hub_ops;
 void tmsg_hub_hold(tmsg_hub_t *hub);
 void tmsg_hub_drop(tmsg_hub_t *hub);
 
-/* Takes the lock of a worker that is not shared, once it is given back. */
+/* Waits for the lock of a worker that is not shared, and takes it. */
 void tmsg_hub_await_lock(tmsg_hub_t *hub);
 
-/* Of a worker that is not shared hardly anybody ever wants it but the thread
- * that has the worker: handles that are given back elsewhere. There it costs
- * one locked operation where a mutex takes two, and two calls. */
+/* These functions take and give back the hub's lock. If the worker is not
+ * shared, its thread rarely meets another: others only give back handles. One
+ * exchange then costs less than a mutex, which takes two locked operations and
+ * two calls. */
 static inline void tmsg_hub_lock(tmsg_hub_t *hub)
 {
     if (hub->shared) {
@@ -163,9 +177,9 @@ static inline void tmsg_hub_unlock(tmsg_hub_t *hub)
     }
 }
 
-/* The same for what a worker that is not shared has to itself as long as it
- * lives: calls and tasks that go on, and where they are found. What other
- * threads give back there is none of these any more. */
+/* These functions take and give back the hub's lock only if the worker is
+ * shared. If not, the worker's thread alone touches calls and tasks that go on,
+ * and the tables that find them. Other threads give back only ended ones. */
 static inline void tmsg_hub_lock_live(tmsg_hub_t *hub)
 {
     if (hub->shared) {
@@ -180,15 +194,16 @@ static inline void tmsg_hub_unlock_live(tmsg_hub_t *hub)
     }
 }
 
-/* Without a lock: a record that was kept, as it was left but for its first 16
- * bytes, or a new one, of zeros; NULL: no memory. Keeps it for the next; `own`:
- * the caller is the worker's thread, or that is shared. */
+/* tmsg_hub_record() returns a kept record, unchanged but for its first 16
+ * bytes, or a new one of zeros; NULL: no memory. tmsg_hub_give_record() keeps a
+ * record for reuse or frees it. `own` means that the caller is the worker's
+ * thread, or that the worker is shared. Lock not held. */
 void *tmsg_hub_record(tmsg_hub_t *hub, tmsg_records_t *records, size_t bytes);
 void tmsg_hub_give_record(tmsg_hub_t *hub, tmsg_records_t *records,
                           void *record, bool own);
 
-/* The first place of a record that is given back on the thread of a worker that
- * is not shared. False: it is taken, or none are kept. */
+/* Keeps a record without the lock. Only for the thread of a worker that is not
+ * shared. Returns false if the place is taken or no records are kept. */
 static inline bool tmsg_hub_put_at_hand(tmsg_records_t *records, void *record)
 {
     bool free_place =
@@ -201,7 +216,8 @@ static inline bool tmsg_hub_put_at_hand(tmsg_records_t *records, void *record)
     return free_place;
 }
 
-/* What was put there, on that thread or with the lock; NULL: nothing. */
+/* Takes the record that tmsg_hub_put_at_hand() kept, or returns NULL. The
+ * caller is the thread of a worker that is not shared, or holds the lock. */
 static inline void *tmsg_hub_take_at_hand(tmsg_records_t *records)
 {
     void *record =
@@ -211,23 +227,27 @@ static inline void *tmsg_hub_take_at_hand(tmsg_records_t *records)
     return record;
 }
 
-/* The same with the lock held, of records that are always given back so. False:
- * it is not kept, and to be freed. */
+/* These functions take and keep records that are always given back with the
+ * lock held. tmsg_hub_take_record() returns NULL if there is no memory.
+ * tmsg_hub_keep_record() returns false if the caller has to free the record.
+ * Lock held. */
 void *tmsg_hub_take_record(tmsg_records_t *records, size_t bytes);
 bool tmsg_hub_keep_record(tmsg_records_t *records, void *record);
 
-/* Lock held: has the event fire, once the worker was woken. */
+/* Queues an event, which fires once the worker was woken. Lock held. */
 void tmsg_hub_tell(tmsg_hub_t *hub, tmsg_rpc_event_t *event);
 
-/* Lock held: begins to wait for a deadline; true: tmsg_calls_alarm() is to be
- * asked for it. Stops to. */
+/* tmsg_hub_expect() begins to wait for a deadline, and returns true if the
+ * caller has to ask tmsg_calls_alarm() for it. tmsg_hub_forgo() stops to wait.
+ * Lock held. */
 bool tmsg_hub_expect(tmsg_hub_t *hub, tmsg_expiry_t *expiry, uint64_t at_ns);
 void tmsg_hub_forgo(tmsg_hub_t *hub, tmsg_expiry_t *expiry);
 
-/* Without a lock: has events fire, if the worker is there. */
+/* Has the queued events fire, if the worker exists. Lock not held. */
 void tmsg_hub_wake(tmsg_hub_t *hub);
 
-/* Whether a name may be a method's. Errors: INVALID_PARAM. */
+/* Checks whether a name may name a method, and stores its length. Errors:
+ * INVALID_PARAM. */
 tmsg_status_t tmsg_method_check(const char *method, size_t *bytes_p);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rpc/stream.h - a stream: what it is beyond a call, or beyond a task.
+/* rpc/stream.h - what a stream has beyond a call or a task.
  *
- * At its opener it is a call, which ends when the server's END has come, or
- * otherwise as calls do. At its server it is a task, which is answered by END.
- * Its references are those of the one or the other.
+ * At its opener a stream is a call, which ends when the server's END has come,
+ * or as other calls do. At its server a stream is a task, which END answers.
+ * References to the stream are references to that call or task.
  *
- * Its place on its channel is free for another stream when both sides are done,
- * and its opener has read, or dropped, what came: the server says so with END
- * or OVER, one of which each OPEN gets that was not refused; the opener, where
- * it was first, with CANCEL. */
+ * A stream's place on its channel is free for another when both sides are done
+ * and the opener has read or dropped all that came. The server says so with END
+ * or OVER; each OPEN that was not refused gets one of them. An opener that ends
+ * first says so with CANCEL. The lock below is the hub's. */
 #ifndef TMSG_RPC_STREAM_H
 #define TMSG_RPC_STREAM_H
 
@@ -16,136 +16,147 @@
 #include "rpc/server.h"
 
 struct tmsg_call_stream {
-    tmsg_call_t *call; /* at its opener; else */
-    tmsg_task_t *task; /* at its server */
+    tmsg_call_t *call; /* at the opener; NULL at the server */
+    tmsg_task_t *task; /* at the server; NULL at the opener */
     tmsg_hub_t *hub;
     tmsg_rpc_peer_t *peer;
     tmsg_endpoint_t *endpoint;
     tmsg_stream_key_t key;
     uint16_t channel;
     uint64_t id;
-    uint32_t queue;              /* messages of ours that may wait */
-    tmsg_signature_t *signature; /* of its messages, held; NULL: any map */
-    /* With the hub's lock: */
-    unsigned handles;   /* at its opener */
-    bool listed;        /* it has its place */
-    bool finished;      /* we send no more */
-    bool peer_finished; /* nor does the peer */
-    bool peer_done;     /* the server has let go of it, and we know */
-    bool told;          /* we have told the peer that we have */
-    bool orderly;       /* it is over, and what has come can be read */
-    bool settled;       /* it is over, and on_over may say so */
+    uint32_t queue; /* how many of this side's messages may wait */
+    tmsg_signature_t
+        *signature; /* signature of the messages, held; NULL: any map */
+    /* The fields below need the hub's lock. */
+    unsigned handles;   /* number of handles, at the opener */
+    bool listed;        /* the stream has its place */
+    bool finished;      /* this side sends no more */
+    bool peer_finished; /* the peer sends no more */
+    bool peer_done; /* the server has let go of the stream, as the opener knows
+                     */
+    bool told;      /* this side has told the peer that it has let go */
+    bool orderly;   /* the stream is over, and what came can be read */
+    bool settled;   /* the stream is over, and on_over may say so */
     bool over_told;
     bool hungry; /* a read found nothing */
-    bool news;   /* for on_readable */
-    bool noted;  /* `notice` is on its way, and has a reference */
+    bool news;   /* on_readable is to be called */
+    bool noted;  /* `notice` is queued, and has a reference */
     tmsg_rpc_event_t notice;
     tmsg_call_stream_events_t events;
     tmsg_list_t inbox;
-    atomic_int outcome; /* what its server ends it with */
+    atomic_int outcome; /* status that the server ends the stream with */
     uint64_t sent, received, dropped;
-    char error[TMSG_CALL_TEXT_MOST + 1]; /* at its server */
-    tmsg_status_t unsent; /* at its server: why its last message did not leave;
-                           * OK: it did */
-    char *unsent_words;   /* with that; NULL: no memory */
-    bool end_unsent;      /* it is the END that did not */
+    char error[TMSG_CALL_TEXT_MOST + 1]; /* at the server */
+    tmsg_status_t unsent; /* at the server: why the last message did not leave;
+                             OK: it did */
+    char *unsent_words;   /* the words to `unsent`; NULL: no memory */
+    bool end_unsent;      /* the message that did not leave is the END */
 };
 
 void tmsg_stream_hold(tmsg_call_stream_t *stream);
-void tmsg_stream_drop(tmsg_call_stream_t *stream); /* without a lock */
+void tmsg_stream_drop(tmsg_call_stream_t *stream); /* lock not held */
 
-/* IN_PROGRESS, or how it ended. */
+/* Returns IN_PROGRESS, or how the stream ended. */
 tmsg_status_t tmsg_stream_status(const tmsg_call_stream_t *stream);
 
-/* Whether a message that is sent, or has come, is what the method takes, or
- * gives. Errors: INVALID_PARAM. */
+/* Checks whether a message, sent or received, has the signature of the method's
+ * stream. Errors: INVALID_PARAM. */
 tmsg_status_t tmsg_stream_check(const tmsg_call_stream_t *stream, bool sent,
                                 const tmsg_map_t *map);
 
-/* NULL: nobody intercepts it. */
+/* Returns the hooks of the stream's call or task; NULL: no interceptor sees it.
+ */
 static inline struct tmsg_hooks *
 tmsg_stream_hooks(const tmsg_call_stream_t *stream)
 {
     return stream->call != NULL ? stream->call->hooks : stream->task->hooks;
 }
 
-/* The event of its call, or its task, that is over. Without a lock. */
+/* Handles the event of the stream's call or task that is over. Lock not held.
+ */
 void tmsg_stream_fire(tmsg_call_stream_t *stream);
 
-/* Drops what nobody will read. Without a lock. */
+/* Drops the messages that nobody will read. Lock not held. */
 void tmsg_stream_empty(tmsg_call_stream_t *stream);
 
-/* Lock held: has its events told, soon, or at once by the second, which is
- * without a lock. */
+/* tmsg_stream_note() has the stream's events told soon. Lock held.
+ * tmsg_stream_tell() tells them at once. Lock not held. */
 void tmsg_stream_note(tmsg_call_stream_t *stream);
 void tmsg_stream_tell(tmsg_call_stream_t *stream);
 
-/* Lock held: something can be read. */
+/* Notes that something can be read. Lock held. */
 void tmsg_stream_fed(tmsg_call_stream_t *stream);
 
-/* Lock held: whether one of ours needs its place no more: its server has let
- * go of it, and all that came is read, whose credits the next one there needs.
- */
+/* Returns whether a stream that this side opened no longer needs its place. Its
+ * server has let go of it, and all that came is read: the next stream there
+ * needs those credits. Lock held. */
 bool tmsg_stream_is_free(const tmsg_call_stream_t *stream);
 
-/* Frees the place of one of ours that is over, if it may. Without a lock. */
+/* Frees the place of a stream that this side opened and that is over, if it
+ * may. Lock not held. */
 void tmsg_stream_retire(tmsg_call_stream_t *stream);
 
-/* Lock held: its place is free. True: so was its reference, which is the
- * caller's now. */
+/* Frees the stream's place. Returns true if the place held a reference, which
+ * is the caller's now. Lock held. */
 bool tmsg_stream_unlist(tmsg_call_stream_t *stream);
 
-/* The server has nothing to say to the peer but that it is over. Without a
- * lock, both. */
+/* These functions tell the peer that the stream is over and nothing else
+ * follows: tmsg_stream_let_go() for a stream that has a record,
+ * tmsg_stream_say_over() for one by its id. Lock not held. */
 void tmsg_stream_let_go(tmsg_call_stream_t *stream);
 void tmsg_stream_say_over(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
                           uint64_t id, tmsg_status_t status, const char *words);
 
-/* The END of a claimed task; the second with all. Without a lock. */
+/* These functions send the END of a claimed task; tmsg_stream_send_end() sends
+ * all that END carries. Lock not held. */
 void tmsg_stream_say_end(tmsg_call_stream_t *stream, tmsg_status_t status,
                          const char *words);
 tmsg_status_t tmsg_stream_send_end(tmsg_call_stream_t *stream, int32_t code,
                                    const char *words, size_t bytes,
                                    const tmsg_map_t *details);
 
-/* Lock held: the one that is there, whatever its state; NULL: none. */
+/* Returns the stream at that place, in any state; NULL: none. Lock held. */
 tmsg_call_stream_t *tmsg_stream_at(const tmsg_rpc_peer_t *peer,
                                    tmsg_stream_key_t key);
 
-/* Lock held: the OPEN of one (NULL: of a call) was refused. */
+/* Notes that the OPEN of a stream was refused. NULL (a call without stream) is
+ * allowed. Lock held. */
 void tmsg_stream_refused(tmsg_call_stream_t *stream);
 
-/* Lock held: the same by its message id, of those that are over. */
+/* Notes that the OPEN with that message id was refused, for a stream whose call
+ * has ended. Returns false if there is none. Lock held. */
 bool tmsg_stream_bounces(tmsg_rpc_peer_t *peer, uint32_t message_id);
 
-/* The peer's endpoint has ended: no place is anybody's. Without a lock. */
+/* Frees all places of a peer whose endpoint has ended. Lock not held. */
 void tmsg_streams_let_go(tmsg_rpc_peer_t *peer);
 
-/* Lock held: it is that task from now on. */
+/* Makes the task the server's side of the stream. Lock held. */
 void tmsg_stream_serve(tmsg_call_stream_t *stream, tmsg_task_t *task);
 
-/* Whether a message is too much, or of the wrong kind, for its receiver, or
- * there is no memory for it: not this side's own use of the stream. */
+/* Returns whether a status means that a message cannot be sent: it is too large
+ * or of the wrong kind for its receiver, or there is no memory. Wrong use of
+ * the stream by this side is another status. */
 bool tmsg_stream_is_unsendable(tmsg_status_t status);
 
-/* Lock held: a message did not leave, behind which a handler may let go of its
- * stream, or did (OK), or the END did not. */
+/* Notes whether a message left, in case the handler lets go of the stream
+ * behind it: OK if it did. Also notes an END that did not leave. Lock held. */
 void tmsg_stream_note_unsent(tmsg_call_stream_t *stream, tmsg_status_t status,
                              const char *why);
 
-/* Lock held: what a task ends with that its handler let go of without an end:
- * why its last message did not leave, if it did not. */
+/* Returns the status for a task whose handler let go of the stream without an
+ * end: why the last message did not leave, if it did not. Lock held. */
 tmsg_status_t tmsg_stream_unended(const tmsg_call_stream_t *stream,
                                   const char **words_p);
 
-/* Frees one that nobody refers to any more. NULL is allowed. */
+/* Frees a stream that nobody refers to any more. NULL is allowed. */
 void tmsg_stream_free(tmsg_call_stream_t *stream);
 
-/* A new one of that peer's, of neither side yet; NULL: no memory. */
+/* Makes a stream of that peer, which has no call or task yet; NULL: no memory.
+ */
 tmsg_call_stream_t *tmsg_stream_make(tmsg_rpc_peer_t *peer,
                                      tmsg_stream_key_t key);
 
-/* tmsg_calls_ops_t's `streamed` and `stuck`. */
+/* These functions serve as `streamed` and `stuck` of tmsg_calls_ops_t. */
 void tmsg_stream_came(void *peer, tmsg_stream_key_t key,
                       tmsg_message_t *message, const tmsg_call_head_t *head,
                       tmsg_status_t status, const char *why);
