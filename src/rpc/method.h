@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rpc/method.h - what a method was declared to take and give. */
+/* rpc/method.h - the signature and description that a method was declared with.
+ */
 #ifndef TMSG_RPC_METHOD_H
 #define TMSG_RPC_METHOD_H
 
@@ -10,10 +11,10 @@
 tmsg_status_t tmsg_method_declare(tmsg_method_t *method,
                                   const tmsg_method_params_t *params);
 
-/* Frees it. NULL is allowed. */
+/* Frees a method. NULL is allowed. */
 void tmsg_method_free(tmsg_method_t *method);
 
-/* Whether a request may go to the handler. Errors: INVALID_PARAM. */
+/* Checks whether a request may go to the handler. Errors: INVALID_PARAM. */
 static inline tmsg_status_t
 tmsg_method_check_request(const tmsg_method_t *method,
                           const tmsg_map_t *request)
@@ -23,8 +24,8 @@ tmsg_method_check_request(const tmsg_method_t *method,
                : tmsg_signature_check_inputs(method->signature, request);
 }
 
-/* Whether a reply may go to the caller, of a method with a signature. Errors:
- * INTERNAL. */
+/* Checks whether a reply may go to the caller. The method has a signature.
+ * Errors: INTERNAL. */
 tmsg_status_t tmsg_method_check_reply(const tmsg_method_t *method,
                                       const tmsg_map_t *request,
                                       const tmsg_map_t *reply);

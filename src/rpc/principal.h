@@ -5,12 +5,12 @@
 
 #include <tensormsg/server.h>
 
-/* Copies a list of names, with a space between two; of NULL it is NULL. Freed
- * with free(). Errors: INVALID_PARAM, NO_MEMORY. */
+/* Copies a list of names, with a space between two; a NULL list gives NULL. The
+ * caller frees the copy with free(). Errors: INVALID_PARAM, NO_MEMORY. */
 tmsg_status_t tmsg_principals_read(const char *list, char **copy_p);
 
-/* Whether who comes by the endpoint is on the list. Errors: REFUSED, in words
- * that name nobody who is. */
+/* Checks whether the endpoint's principal is on the list. Errors: REFUSED; its
+ * words name nobody who is on the list. */
 tmsg_status_t tmsg_principals_check(const char *list,
                                     const tmsg_endpoint_t *endpoint);
 
