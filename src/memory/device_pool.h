@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory/device_pool.h - memory of devices that is kept for whoever needs as
- * much next, as pool.h keeps the host's. */
+/* memory/device_pool.h - keeps freed device memory for reuse. The file pool.h
+ * does this for host memory. */
 #ifndef TMSG_MEMORY_DEVICE_POOL_H
 #define TMSG_MEMORY_DEVICE_POOL_H
 
@@ -14,7 +14,8 @@
 typedef struct {
     const tmsg_domain_t *domain;
     tmsg_device_t device;
-    tmsg_stream_t stream; /* that it was allocated on; such is not kept */
+    tmsg_stream_t stream; /* stream of the allocation; only blocks of
+                           * TMSG_STREAM_NONE are kept */
     void *data;
     uint64_t capacity;
 } tmsg_device_block_t;
@@ -27,12 +28,13 @@ typedef struct {
     uint64_t most;
 } tmsg_device_pool_t;
 
-/* Keeps `most` bytes at most. */
+/* Initializes a pool that keeps `most` bytes at most. */
 void tmsg_device_pool_init(tmsg_device_pool_t *pool, uint64_t most);
 void tmsg_device_pool_free(tmsg_device_pool_t *pool);
 
-/* From any thread. Domain, device and stream are those of *block_p; the rest
- * is filled in. Errors: the domain's. */
+/* Takes a kept block or allocates one. The caller sets domain, device and
+ * stream of *block_p; this function fills in the rest. Any thread may call it.
+ * Errors: those of the domain. */
 tmsg_status_t tmsg_device_pool_take(tmsg_device_pool_t *pool, uint64_t bytes,
                                     tmsg_device_block_t *block_p);
 void tmsg_device_pool_give(tmsg_device_pool_t *pool, tmsg_device_block_t block);

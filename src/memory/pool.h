@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory/pool.h - host memory that is kept for whoever needs as much next.
+/* memory/pool.h - keeps freed host memory for reuse.
  *
- * A stream of like messages then touches the same pages again, where the heap
- * would give large blocks back to the kernel and fetch zeroed ones. Little is
- * kept for good, and much only as long as it is used. */
+ * A stream of similar messages then touches the same pages again. The heap
+ * would return large blocks to the kernel and fetch zeroed ones. The pool keeps
+ * few bytes for good, and many only as long as they are used. */
 #ifndef TMSG_MEMORY_POOL_H
 #define TMSG_MEMORY_POOL_H
 
@@ -26,38 +26,43 @@ typedef struct {
     pthread_mutex_t lock;
     tmsg_pool_block_t blocks[TMSG_POOL_BLOCKS]; /* oldest first */
     size_t count;
-    size_t idle;   /* of these, the first: here since the last trim */
-    uint64_t kept; /* bytes of these */
+    size_t idle;   /* number of oldest blocks, kept since the last trim */
+    uint64_t kept; /* bytes of all kept blocks */
     uint64_t most;
     uint64_t lasting;
-    uint64_t huge_least; /* a block of so many bytes is of huge pages; 0: none;
-                          * as in domain.h, until its owner sets it */
+    uint64_t huge_least; /* Least size in bytes of a block of huge pages; 0
+                          * means no huge pages. The initial value is
+                          * TMSG_HUGE_LEAST, and the owner may set another. */
     atomic_bool hoards;  /* kept > lasting */
 } tmsg_pool_t;
 
-/* Keeps `most` bytes at most, and `lasting` of them when nobody takes any. */
+/* Initializes a pool that keeps `most` bytes at most. Trimming keeps up to
+ * `lasting` bytes when nobody takes blocks. */
 void tmsg_pool_init(tmsg_pool_t *pool, uint64_t most, uint64_t lasting);
 void tmsg_pool_free(tmsg_pool_t *pool);
 
-/* From any thread. The newest block that fits without wasting half of it, or a
- * new one. Errors: NO_MEMORY. */
+/* Takes the newest block that fits without wasting half of it, or allocates a
+ * new one. Any thread may call this function. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_pool_take(tmsg_pool_t *pool, uint64_t bytes,
                              tmsg_pool_block_t *block_p);
 
-/* The same, but rather the block at `liked`, where that is kept and fits. */
+/* Does what tmsg_pool_take() does, but prefers the block at `liked` if that
+ * block is kept and fits. */
 tmsg_status_t tmsg_pool_take_at(tmsg_pool_t *pool, const void *liked,
                                 uint64_t bytes, tmsg_pool_block_t *block_p);
 void tmsg_pool_give(tmsg_pool_t *pool, tmsg_pool_block_t block);
 
-/* Whether more is kept than may last: then trim() is to be called now and then.
- * It frees what nobody took since the call before. From any thread. */
+/* Tells whether the pool keeps more than `lasting` bytes. If so, the owner
+ * calls tmsg_pool_trim() now and then. Trimming frees blocks that nobody took
+ * since the previous trim. Any thread may call both functions. */
 static inline bool tmsg_pool_hoards(const tmsg_pool_t *pool)
 {
     return atomic_load_explicit(&pool->hoards, memory_order_relaxed);
 }
 void tmsg_pool_trim(tmsg_pool_t *pool);
 
-/* Keeps no more than that now, or than may last, if that is more. */
+/* Frees the oldest blocks until the pool keeps no more than the larger of
+ * `most` and `lasting` bytes. The limit of the pool stays as it is. */
 void tmsg_pool_shrink(tmsg_pool_t *pool, uint64_t most);
 
 #endif

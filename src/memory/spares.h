@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory/spares.h - records that are kept for whoever needs one next.
+/* memory/spares.h - keeps freed records for reuse.
  *
- * They are given back by any thread and taken by one at a time, without a
- * lock: what comes back is pushed to a list that the taker empties as a whole.
- * What the taker itself gives back costs it no atomic operation.
- */
+ * Any thread gives records back, and one thread at a time takes them. Neither
+ * needs a lock: a giver pushes a record to a list, and the taker empties that
+ * list as a whole. A record that the taker itself puts back costs no atomic
+ * operation. */
 #ifndef TMSG_MEMORY_SPARES_H
 #define TMSG_MEMORY_SPARES_H
 
@@ -12,10 +12,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Embedded in such a record. */
+/* Each record embeds this structure. */
 typedef struct tmsg_spare {
     struct tmsg_spare *next;
-    size_t bytes; /* of the record and all that it keeps */
+    size_t bytes; /* size of the record and of all that it keeps */
 } tmsg_spare_t;
 
 typedef struct {
@@ -27,21 +27,25 @@ typedef struct {
     void (*free)(tmsg_spare_t *spare);
 } tmsg_spares_t;
 
-/* Keeps records of about `most` bytes in either list, which free() ends. */
+/* Initializes the two lists. Each list keeps records of about `most` bytes;
+ * free() releases a record. */
 void tmsg_spares_init(tmsg_spares_t *spares, size_t most,
                       void (*free)(tmsg_spare_t *spare));
 
-/* By the taker: frees what is kept, and what is given back later at once. None
- * is taken any more. */
+/* Frees all kept records. Records that are given back later are freed at once.
+ * Only the taker calls this function, and takes no record afterwards. */
 void tmsg_spares_close(tmsg_spares_t *spares);
 
-/* From any thread. Frees what would be too much. */
+/* Gives a record back, from any thread. Frees the record if the list would
+ * exceed its limit. */
 void tmsg_spares_give(tmsg_spares_t *spares, tmsg_spare_t *spare);
 
-/* The same by whoever may take now. */
+/* Gives a record back without atomic operations. Only the taker calls this
+ * function. */
 void tmsg_spares_put_back(tmsg_spares_t *spares, tmsg_spare_t *spare);
 
-/* One thread at a time: the one that came last, or NULL. */
+/* Takes a record, or returns NULL if none is kept. One thread at a time calls
+ * this function. */
 tmsg_spare_t *tmsg_spares_take(tmsg_spares_t *spares);
 
 #endif
