@@ -22,7 +22,8 @@ static void *serve(void *arg)
         }
         tmsg_hub_unlock(hub);
         tmsg_task_run(task);
-        (void)tmsg_trace_set_current(NULL); /* whatever that has left */
+        (void)tmsg_trace_set_current(
+            NULL); /* the handler may leave a context */
         tmsg_hub_lock(hub);
     }
     tmsg_hub_unlock(hub);
@@ -55,7 +56,8 @@ tmsg_status_t tmsg_pool_start(tmsg_server_t *server)
         server->thread_count = 0;
         return tmsg_error_memory("a server's threads");
     }
-    /* The application's signals are for its own threads. */
+    /* Pool threads block all signals: only the application's own threads
+     * may take them. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     server->thread_count = 0;

@@ -55,7 +55,7 @@ void tmsg_table_add(tmsg_table_t *table, tmsg_keyed_t *item, uint64_t key)
     tmsg_keyed_t **place;
 
     if (table->count == 0 && table->secret == 0) {
-        /* Without entropy it still hashes, only predictably. */
+        /* Without entropy the table still hashes, but predictably. */
         ssize_t got =
             getrandom(&table->secret, sizeof(table->secret), GRND_NONBLOCK);
 
@@ -82,7 +82,7 @@ void tmsg_table_remove(tmsg_table_t *table, tmsg_keyed_t *item)
     table->count--;
 }
 
-static tmsg_keyed_t *first_of(tmsg_keyed_t *item, uint64_t key)
+static tmsg_keyed_t *first_with_key(tmsg_keyed_t *item, uint64_t key)
 {
     while (item != NULL && item->key != key) {
         item = item->next;
@@ -95,14 +95,14 @@ tmsg_keyed_t *tmsg_table_find(const tmsg_table_t *table, uint64_t key)
     tmsg_keyed_t *const *buckets =
         table->buckets == NULL ? table->few : table->buckets;
 
-    return first_of(*bucket_in((tmsg_keyed_t **)(uintptr_t)buckets,
-                               buckets_of(table), table->secret, key),
-                    key);
+    return first_with_key(*bucket_in((tmsg_keyed_t **)(uintptr_t)buckets,
+                                     buckets_of(table), table->secret, key),
+                          key);
 }
 
 tmsg_keyed_t *tmsg_table_next(const tmsg_keyed_t *item)
 {
-    return first_of(item->next, item->key);
+    return first_with_key(item->next, item->key);
 }
 
 void tmsg_table_free(tmsg_table_t *table)
