@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* serialize/decoder.h - a body on its way into a map, for body_decode*.c. */
+/* serialize/decoder.h - the state of a body that is being decoded into a map.
+ * body_decode*.c share it. */
 #ifndef TMSG_SERIALIZE_DECODER_H
 #define TMSG_SERIALIZE_DECODER_H
 
@@ -10,11 +11,12 @@ typedef struct {
     tmsg_cursor_t cursor;
     const tmsg_limits_t *limits;
     tmsg_map_t *map;
-    uint64_t metadata_bytes; /* read so far */
+    uint64_t metadata_bytes; /* bytes of metadata that were read so far */
     tmsg_body_extra_t *extra;
 } tmsg_decoder_t;
 
-/* Names what is read next, unless the cursor has met an error before. */
+/* Sets the name of the field that is read next, unless the cursor already has
+ * an error. */
 static inline void tmsg_decoder_reading(tmsg_cursor_t *cursor,
                                         const char *field)
 {
@@ -23,7 +25,7 @@ static inline void tmsg_decoder_reading(tmsg_cursor_t *cursor,
     }
 }
 
-/* What is wrong with a name or key, or NULL. */
+/* Returns what is wrong with a name or key, or NULL. */
 const char *tmsg_decoder_name_error(const char *name, size_t name_bytes);
 
 /* Reads the metadata into the map. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* serialize/schema_struct.h - the inside of a schema, for schema*.c alone. */
+/* serialize/schema_struct.h - the fields of a schema, for schema*.c only. */
 #ifndef TMSG_SERIALIZE_SCHEMA_STRUCT_H
 #define TMSG_SERIALIZE_SCHEMA_STRUCT_H
 
@@ -9,20 +9,22 @@
 struct tmsg_schema {
     tmsg_map_t *layout;
     uint64_t body_bytes;
-    uint64_t *charged;          /* the counter that holds body_bytes */
-    tmsg_schema_total_t *total; /* which has them, too, or NULL */
-    uint32_t count;             /* of varying extents, in order */
+    uint64_t *charged; /* counter that includes body_bytes */
+    tmsg_schema_total_t
+        *total;     /* total that also includes body_bytes, or NULL */
+    uint32_t count; /* varying extents in `places`, in order */
     tmsg_schema_place_t places[];
 };
 
-/* Copies the layout of a map, with what a definition that fits it says, and
- * adds body_bytes to *charged until the schema's end. Errors: NO_MEMORY. */
+/* Creates a schema: copies the layout of a map and the contents of a definition
+ * that fits it. Adds body_bytes to *charged until the schema is destroyed.
+ * Errors: NO_MEMORY. */
 tmsg_status_t tmsg_schema_create(const tmsg_map_t *map,
                                  const tmsg_schema_use_t *use,
                                  uint64_t body_bytes, uint64_t *charged,
                                  tmsg_schema_t **schema_p);
 
-/* Has another counter hold its bytes. */
+/* Moves the schema's body_bytes from its counter to *charged. */
 void tmsg_schema_charge(tmsg_schema_t *schema, uint64_t *charged);
 
 #endif

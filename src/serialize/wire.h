@@ -14,7 +14,8 @@ enum {
     TMSG_BODY_PARTS = -3
 };
 
-/* A tensor is [name, code, bits, lanes, shape] or, with options, one more. */
+/* A tensor is the array [name, code, bits, lanes, shape]. A tensor with options
+ * has one element more. */
 enum { TMSG_TENSOR_FIELDS = 5 };
 
 /* Keys of a tensor's options. */
