@@ -37,6 +37,10 @@ void tmsg_device_pool_free(tmsg_device_pool_t *pool);
  * Errors: those of the domain. */
 tmsg_status_t tmsg_device_pool_take(tmsg_device_pool_t *pool, uint64_t bytes,
                                     tmsg_device_block_t *block_p);
+
+/* Gives a block back, from any thread. The pool keeps it, and frees the oldest
+ * blocks beyond its limits. A block larger than `most`, or of a stream, is
+ * freed. */
 void tmsg_device_pool_give(tmsg_device_pool_t *pool, tmsg_device_block_t block);
 
 #endif

@@ -30,7 +30,7 @@ typedef struct {
     uint64_t kept; /* bytes of all kept blocks */
     uint64_t most;
     uint64_t lasting;
-    uint64_t huge_least; /* Least size in bytes of a block of huge pages; 0
+    uint64_t huge_least; /* least size in bytes of a block of huge pages; 0
                           * means no huge pages. The initial value is
                           * TMSG_HUGE_LEAST, and the owner may set another. */
     atomic_bool hoards;  /* kept > lasting */
@@ -50,11 +50,16 @@ tmsg_status_t tmsg_pool_take(tmsg_pool_t *pool, uint64_t bytes,
  * block is kept and fits. */
 tmsg_status_t tmsg_pool_take_at(tmsg_pool_t *pool, const void *liked,
                                 uint64_t bytes, tmsg_pool_block_t *block_p);
+
+/* Gives a block back, from any thread. The pool keeps it, and frees the oldest
+ * blocks beyond its limits. A block larger than `most` is freed. A block
+ * without data is ignored. */
 void tmsg_pool_give(tmsg_pool_t *pool, tmsg_pool_block_t block);
 
 /* Tells whether the pool keeps more than `lasting` bytes. If so, the owner
- * calls tmsg_pool_trim() now and then. Trimming frees blocks that nobody took
- * since the previous trim. Any thread may call both functions. */
+ * calls tmsg_pool_trim() now and then. Trimming frees the oldest blocks that
+ * nobody took since the previous trim, until the pool keeps no more than
+ * `lasting` bytes. Any thread may call both functions. */
 static inline bool tmsg_pool_hoards(const tmsg_pool_t *pool)
 {
     return atomic_load_explicit(&pool->hoards, memory_order_relaxed);

@@ -28,7 +28,8 @@ typedef struct {
 } tmsg_spares_t;
 
 /* Initializes the two lists. Each list keeps records of about `most` bytes;
- * free() releases a record. */
+ * free() releases a record. Builds with AddressSanitizer keep no record, so
+ * that each use after the end is found. */
 void tmsg_spares_init(tmsg_spares_t *spares, size_t most,
                       void (*free)(tmsg_spare_t *spare));
 

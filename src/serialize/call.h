@@ -20,8 +20,7 @@ typedef enum {
     TMSG_STREAM_OPEN = 3,   /* first message that the opener sends */
     TMSG_STREAM_ITEM = 4,   /* item that either side sends */
     TMSG_STREAM_FINISH = 5, /* last item that a side sends */
-    TMSG_STREAM_END =
-        6, /* last message of the server: the status of the stream */
+    TMSG_STREAM_END = 6,    /* status, which the server sends last */
     TMSG_STREAM_CANCEL = 7, /* opener has abandoned the stream */
     TMSG_STREAM_OVER = 8,   /* server has abandoned the stream */
 } tmsg_call_type_t;

@@ -18,8 +18,7 @@
 typedef struct {
     const uint8_t *at;
     const uint8_t *end;
-    const char
-        *field; /* field that is being read; the reader sets it for errors */
+    const char *field; /* field that is read; set for errors */
     const char *error; /* NULL, or the error, such as "ends early" */
 } tmsg_cursor_t;
 

@@ -9,10 +9,9 @@
 struct tmsg_schema {
     tmsg_map_t *layout;
     uint64_t body_bytes;
-    uint64_t *charged; /* counter that includes body_bytes */
-    tmsg_schema_total_t
-        *total;     /* total that also includes body_bytes, or NULL */
-    uint32_t count; /* varying extents in `places`, in order */
+    uint64_t *charged;          /* counter that includes body_bytes */
+    tmsg_schema_total_t *total; /* total with body_bytes, or NULL */
+    uint32_t count;             /* varying extents in `places`, in order */
     tmsg_schema_place_t places[];
 };
 

@@ -10,8 +10,7 @@
 #include <tensormsg/limits.h>
 #include <tensormsg/map.h>
 
-#define TMSG_UCXX_NAME                                                         \
-    "data"               /* name of a tensor that its sender did not name */
+#define TMSG_UCXX_NAME "data" /* name of a tensor that came without one */
 #define TMSG_UCXX_HOST 0 /* memory type of the host; all others are devices */
 
 /* The fields of a header that we read and write. The callback that a header may
@@ -19,8 +18,7 @@
 typedef struct {
     uint32_t memory_type; /* memory type, numbered as in the sender's UCX */
     uint8_t policy;       /* a value of tmsg_policy_t */
-    const void *
-        user; /* application's header; decoded, it points into the bytes read */
+    const void *user;     /* application's header, inside the bytes read */
     size_t user_bytes;
 } tmsg_ucxx_header_t;
 
