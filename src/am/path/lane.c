@@ -27,14 +27,16 @@ bool tmsg_lane_sends(const tmsg_endpoint_t *endpoint)
 {
     const tmsg_lane_t *lane = endpoint->paths.lane;
 
-    return lane_stands(lane) && lane->mover->sends(lane);
+    return lane_stands(lane) &&
+           (lane->mover->sends == NULL || lane->mover->sends(lane));
 }
 
 bool tmsg_lane_receives(const tmsg_endpoint_t *endpoint)
 {
     const tmsg_lane_t *lane = endpoint->paths.lane;
 
-    return lane_stands(lane) && lane->mover->receives(lane);
+    return lane_stands(lane) &&
+           (lane->mover->receives == NULL || lane->mover->receives(lane));
 }
 
 uint64_t tmsg_lane_ahead(const tmsg_endpoint_t *endpoint)
@@ -49,13 +51,16 @@ uint64_t tmsg_lane_ahead(const tmsg_endpoint_t *endpoint)
 static const tmsg_mover_t *find_mover(const tmsg_endpoint_t *endpoint)
 {
     const tmsg_lane_t *lane = endpoint->paths.lane;
+    bool may;
 
     if (lane != NULL) {
-        return !lane->lost && lane->mover->may_send(endpoint) ? lane->mover
-                                                              : NULL;
+        may = lane->mover->may_send == NULL
+                  ? lane_stands(lane)
+                  : !lane->lost && lane->mover->may_send(endpoint);
+        return may ? lane->mover : NULL;
     }
     for (size_t i = 0; i < MOVER_COUNT; i++) {
-        if (movers[i]->may_send(endpoint)) {
+        if (movers[i]->may_send != NULL && movers[i]->may_send(endpoint)) {
             return movers[i];
         }
     }
@@ -71,7 +76,7 @@ bool tmsg_lane_make(tmsg_endpoint_t *endpoint)
 {
     const tmsg_mover_t *mover = find_mover(endpoint);
 
-    return mover != NULL && mover->make(endpoint);
+    return mover != NULL && (mover->make == NULL || mover->make(endpoint));
 }
 
 const char *tmsg_lane_words(const tmsg_endpoint_t *endpoint)

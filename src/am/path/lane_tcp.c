@@ -341,22 +341,6 @@ tmsg_status_t tmsg_lane_tcp_claim(tmsg_endpoint_t *connection,
     return TMSG_OK;
 }
 
-/* Returns whether the lane can be used. A lane has one socket, so parts can be
- * received by it if they can be sent. */
-static bool may_send_by_tcp(const tmsg_endpoint_t *endpoint)
-{
-    const tmsg_lane_t *lane = endpoint->paths.lane;
-
-    return lane != NULL && lane->stands && !lane->lost;
-}
-
-static bool make_tcp_lane(tmsg_endpoint_t *endpoint)
-{
-    return may_send_by_tcp(endpoint);
-}
-
-static bool tcp_lane_stands(const tmsg_lane_t *lane) { return lane->stands; }
-
 static size_t segment_bytes(int fd)
 {
     int segment = 0;
@@ -494,10 +478,6 @@ const tmsg_mover_t tmsg_mover_tcp = {
     .unready = "dialled",
     .turn_bytes = TURN_BYTES,
     .begin = begin_tcp_lane,
-    .may_send = may_send_by_tcp,
-    .make = make_tcp_lane,
-    .sends = tcp_lane_stands,
-    .receives = tcp_lane_stands,
     .trim = trim_to_segment,
     .write = send_places,
     .read = receive_by_tcp,

@@ -40,13 +40,14 @@ typedef struct tmsg_mover {
      * fails later, no other mover is asked. NULL: nothing is prepared. */
     void (*begin)(tmsg_endpoint_t *endpoint);
     /* may_send() returns whether a large message may be meant for a lane of
-     * this mover. make() then makes the lane, if there is none. Both may be
-     * called inside UCX. */
+     * this mover that is made for it by make(), which returns whether it could
+     * be. Both may be called inside UCX. NULL, both of them: begin() makes the
+     * lanes, and no message does. */
     bool (*may_send)(const tmsg_endpoint_t *endpoint);
     bool (*make)(tmsg_endpoint_t *endpoint);
 
     /* sends() returns whether a lane that stands takes parts, receives()
-     * whether it brings the peer's. */
+     * whether it brings the peer's. NULL: it does. */
     bool (*sends)(const tmsg_lane_t *lane);
     bool (*receives)(const tmsg_lane_t *lane);
 
