@@ -109,7 +109,7 @@ static tmsg_status_t take_endpoint_params(tmsg_endpoint_t *endpoint,
 }
 
 /* Reads the parameters. On success every field of *read is set, by the caller
- * or by default. */
+ * or by default; its field_mask says by whom. */
 static tmsg_status_t read_endpoint_params(const tmsg_worker_t *worker,
                                           const tmsg_endpoint_params_t *params,
                                           tmsg_endpoint_params_t *read)
@@ -128,7 +128,8 @@ static tmsg_status_t read_endpoint_params(const tmsg_worker_t *worker,
     uint64_t mask = params == NULL ? 0 : params->field_mask;
     tmsg_status_t status;
 
-    *read = (tmsg_endpoint_params_t){.connect_timeout_ms = CONNECT_TIMEOUT_MS,
+    *read = (tmsg_endpoint_params_t){.field_mask = mask,
+                                     .connect_timeout_ms = CONNECT_TIMEOUT_MS,
                                      .keyring = worker->context->keyring};
     status = tmsg_params_read("endpoint", params, mask, rows,
                               sizeof(rows) / sizeof(rows[0]), read);
@@ -200,12 +201,10 @@ static tmsg_status_t take_target(tmsg_endpoint_t *endpoint,
 
 static tmsg_status_t dial_target(tmsg_endpoint_t *endpoint,
                                  const target_t *target,
-                                 const tmsg_endpoint_params_t *params,
                                  const tmsg_endpoint_params_t *read)
 {
     int timeout_ms = read->connect_timeout_ms;
-    bool again =
-        params != NULL && (params->field_mask & TMSG_ENDPOINT_PARAM_RECONNECT);
+    bool again = read->field_mask & TMSG_ENDPOINT_PARAM_RECONNECT;
     tmsg_status_t status = take_endpoint_params(endpoint, read);
 
     if (status == TMSG_OK && target->url == NULL && !target->by_blob) {
@@ -218,7 +217,7 @@ static tmsg_status_t dial_target(tmsg_endpoint_t *endpoint,
         status = check_target_scheme(endpoint, target, again);
     }
     if (status == TMSG_OK && again) {
-        status = tmsg_resume_request(endpoint, &params->reconnect, timeout_ms);
+        status = tmsg_resume_request(endpoint, &read->reconnect, timeout_ms);
     }
     if (status != TMSG_OK) {
         return status;
@@ -245,7 +244,7 @@ static tmsg_status_t connect_to(tmsg_worker_t *worker, const target_t *target,
         status = tmsg_endpoint_create(worker, &tmsg_dialect_own, &endpoint);
     }
     if (status == TMSG_OK) {
-        status = dial_target(endpoint, target, params, &read);
+        status = dial_target(endpoint, target, &read);
         if (status == TMSG_OK) {
             *endpoint_p = endpoint;
         } else {
