@@ -24,7 +24,7 @@ tmsg_status_t tmsg_message_lie(tmsg_message_t *message)
     tmsg_status_t status = tmsg_store_reserve(message->store, bytes);
 
     if (status == TMSG_OK) {
-        atomic_fetch_add(&message->ucx->holders, 1);
+        tmsg_refs_take(&message->ucx->holders);
         message->lying_bytes = bytes;
         message->endpoint->stats.received_in_place++;
         tmsg_payload_place(message->map,

@@ -37,7 +37,6 @@ struct tmsg_stage_in {
     uint64_t head_bytes;    /* bytes of `head` that count against the budget */
     uint64_t pooled;        /* bytes of devices that count against the budget */
     size_t awaited;         /* streams that are not done */
-    size_t copying;
     bool begun;
     bool copied;  /* copies of tensors that are no parts were begun */
     bool summing; /* checksums were begun, after the copies */

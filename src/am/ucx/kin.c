@@ -212,7 +212,7 @@ void tmsg_kin_leave(tmsg_ucx_t *ucx)
         for (int i = 0; i < 2 && pair->gone < 0; i++) {
             if (pair->of[i] == ucx) {
                 pair->gone = i;
-                atomic_fetch_add(&ucx->holders, 1);
+                tmsg_refs_take(&ucx->holders);
                 bereave(pair->of[1 - i]);
             }
         }

@@ -415,7 +415,7 @@ tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
     ucx->worker = owner->worker;
     ucx->loop = owner->loop;
     ucx->given = owner->given;
-    atomic_init(&ucx->holders, 1);
+    tmsg_refs_init(&ucx->holders, 1);
     ucx->source.fd = -1;
     ucx->scope = *scope;
     ucx->dialling = dialling;
@@ -490,7 +490,7 @@ void tmsg_ucx_close(tmsg_ucx_t *ucx)
     ucx->loop = NULL;
     ucx->given = (tmsg_ucx_given_t){.code = NULL};
     late = tmsg_linger_is_late(ucx);
-    if (ucx->owes && !late && atomic_load(&ucx->holders) > 1) {
+    if (ucx->owes && !late && !tmsg_refs_are(&ucx->holders, 1)) {
         ucx->next = atomic_exchange(&left_behind, ucx);
         tmsg_log(TMSG_LOG_WARN, "UCX does not report the end of a peer: shared "
                                 "memory that may be written to is left behind");
@@ -513,7 +513,7 @@ void tmsg_ucx_close(tmsg_ucx_t *ucx)
 
 void tmsg_ucx_let_go(tmsg_ucx_t *ucx)
 {
-    if (atomic_fetch_sub(&ucx->holders, 1) > 1) {
+    if (!tmsg_refs_drop(&ucx->holders)) {
         return;
     }
     tmsg_ucx_release_lifted(ucx);

@@ -13,6 +13,7 @@
 #include "am/ucx/ucx_config.h"
 #include "am/ucx/ucx_types.h"
 #include "core/list.h"
+#include "core/refs.h"
 
 typedef struct tmsg_worker tmsg_worker_t;
 typedef struct tmsg_probe tmsg_probe_t;
@@ -94,7 +95,7 @@ typedef struct tmsg_ucx {
     tmsg_hello_t hello; /* this side's hello for connections over it */
     /* Number of its holders: its worker, messages that lie in its memory, and
      * pairs of kin.h. */
-    atomic_uint holders;
+    tmsg_refs_t holders;
     /* Next in the list of kin.c, which alone changes it. */
     struct tmsg_ucx *next_known;
     /* One of its kin has left; tmsg_kin_tend() clears it. */
