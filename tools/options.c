@@ -135,9 +135,9 @@ void parse_command(const struct argp *command, unsigned does, int argc,
     const struct argp_child children[] = {
         {&own, 0, NULL, 0}, {&rest, 0, NULL, 0}, {0}};
     struct argp_option chosen[ROWS + 1] = {{0}};
-    const struct argp all = {chosen,       parse_connection, command->args_doc,
-                             command->doc, children,         NULL,
-                             NULL};
+    struct argp all = {NULL,         parse_connection, command->args_doc,
+                       command->doc, children,         NULL,
+                       NULL};
     parsing_t parsing = {connection, does, options};
     size_t count = 0;
 
@@ -146,6 +146,8 @@ void parse_command(const struct argp *command, unsigned does, int argc,
             chosen[count++] = table[i].option;
         }
     }
+    /* glibc's argp leaks two bytes for the help of an empty list. */
+    all.options = count > 0 ? chosen : NULL;
     if (connection != NULL) {
         connection->timeout_ms = TIMEOUT_MS;
     }
