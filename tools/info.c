@@ -48,7 +48,7 @@ static const struct argp parser = {
     .doc = "Tell versions, transports, limits and every UCX setting with its "
            "origin. With a URL: connect to it, and tell which transport would "
            "carry maps and why, whether large ones have a connection of their "
-           "own (the lane), and the time of a round trip.",
+           "own (the bulk stream), and the time of a round trip.",
 };
 
 static void print_key(const cJSON *key)
@@ -252,7 +252,7 @@ static int describe_peer(const options_t *options, tmsg_worker_t *worker,
 
     if (code == EXIT_DONE) {
         measure(endpoint, connection->timeout_ms);
-        await_lane(worker, endpoint);
+        await_bulk(worker, endpoint);
         if (tmsg_endpoint_describe(endpoint, json_p) != TMSG_OK) {
             code = fail();
         }

@@ -400,7 +400,7 @@ static bool send_map(sender_t *sender, char *why, size_t why_bytes)
     tmsg_status_t status;
     bool done;
 
-    await_lane(sender->worker, sender->endpoint);
+    await_bulk(sender->worker, sender->endpoint);
     sender->sent_ns = now_ns();
     sender->arrived_ns = 0;
     status =

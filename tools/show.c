@@ -10,8 +10,8 @@
 #include "output.h"
 
 #define PIECE_BYTES (1u << 20) /* packed at a time */
-#define LANE_NS 1000000000u
-#define LANE_LOOK_MS 10
+#define BULK_NS 1000000000u
+#define BULK_LOOK_MS 10
 
 typedef struct {
     XXH3_state_t *state;
@@ -235,9 +235,9 @@ void look_up_route(const tmsg_endpoint_t *endpoint, route_t *route)
     copy_field(object, "transports", route->transports,
                sizeof(route->transports));
     copy_field(object, "why", route->why, sizeof(route->why));
-    copy_field(object, "lane", route->lane, sizeof(route->lane));
-    route->by_lane =
-        count_of(object, "sent_by_lane") + count_of(object, "received_by_lane");
+    copy_field(object, "bulk", route->bulk, sizeof(route->bulk));
+    route->by_bulk =
+        count_of(object, "sent_by_bulk") + count_of(object, "received_by_bulk");
     cJSON_Delete(object);
     tmsg_string_free(json);
 }
@@ -245,20 +245,20 @@ void look_up_route(const tmsg_endpoint_t *endpoint, route_t *route)
 void put_carriers(FILE *stream, const route_t *route)
 {
     put_text(stream, route->transports);
-    if (route->by_lane > 0) {
-        fputs(" and its lane", stream);
+    if (route->by_bulk > 0) {
+        fputs(" and its bulk stream", stream);
     }
 }
 
-void await_lane(tmsg_worker_t *worker, const tmsg_endpoint_t *endpoint)
+void await_bulk(tmsg_worker_t *worker, const tmsg_endpoint_t *endpoint)
 {
-    uint64_t deadline_ns = now_ns() + LANE_NS;
+    uint64_t deadline_ns = now_ns() + BULK_NS;
     route_t route;
 
     for (look_up_route(endpoint, &route);
-         strcmp(route.lane, "dialled") == 0 && ms_until(deadline_ns) > 0;
+         strcmp(route.bulk, "dialled") == 0 && ms_until(deadline_ns) > 0;
          look_up_route(endpoint, &route)) {
-        (void)tmsg_worker_wait(worker, LANE_LOOK_MS);
+        (void)tmsg_worker_wait(worker, BULK_LOOK_MS);
     }
 }
 

@@ -25,18 +25,18 @@ void show_table(FILE *stream, const tmsg_map_t *map, const digest_t *digest);
 typedef struct {
     char transports[160];
     char why[200];
-    char lane[200];   /* of docs/transfer-ways.md: "stands", or why not */
-    uint64_t by_lane; /* messages that took it so far, of both directions */
+    char bulk[200];   /* of docs/transfer-ways.md: "stands", or why not */
+    uint64_t by_bulk; /* messages that took it so far, of both directions */
 } route_t;
 
 void look_up_route(const tmsg_endpoint_t *endpoint, route_t *route);
 
-/* "tcp/eth0", or "tcp/eth0 and its lane", where that was used. */
+/* "tcp/eth0", or "tcp/eth0 and its bulk stream", where that was used. */
 void put_carriers(FILE *stream, const route_t *route);
 
-/* Drives the worker until the connection's lane stands or there will be none,
- * a second at most: it is dialled when all else is ready. */
-void await_lane(tmsg_worker_t *worker, const tmsg_endpoint_t *endpoint);
+/* Drives the worker until the connection's bulk stream stands or there will be
+ * none, a second at most: it is dialled when all else is ready. */
+void await_bulk(tmsg_worker_t *worker, const tmsg_endpoint_t *endpoint);
 
 /* An event of --json: one object on one line of standard output. NULL items
  * mean that memory ran out, which shows as an incomplete object. */

@@ -373,7 +373,7 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
 
 /* Describes the connection as a JSON object: peer, versions, which transports
  * carry it and why, "carrier": whose thresholds hold for it (shm, tcp, rdma or
- * other, docs/transfer-ways.md), "lane": whether large payloads go by a
+ * other, docs/transfer-ways.md), "bulk": whether large payloads go by a
  * connection of their own ("stands", "dialled", "lost", or "none", at the side
  * that connected with the reason where TCP carries it) or by rings of shared
  * memory ("ring"), "box": whether small ones go past UCX ("stands", "offered",
@@ -385,8 +385,8 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
  * send found no room; "canceled_messages" and "timed_out_messages" of this
  * side's, "aborted_messages" of the peer's; "sent_by_schema": messages whose
  * names and shapes went by number; "sent_repeats" and "received_repeats": small
- * ones that were like the last one and took a short way; "sent_by_lane" and
- * "received_by_lane": those that took that; "sent_by_box" and
+ * ones that were like the last one and took a short way; "sent_by_bulk" and
+ * "received_by_bulk": those that took that; "sent_by_box" and
  * "received_by_box": those that went past UCX; "received_in_place": those whose
  * tensors lie where UCX received them; "device_tensors": those of devices'
  * memory, by the path that they took (docs/domains.md); "reconnects": true

@@ -9,7 +9,7 @@
 
 #include "am/endpoint/echo.h"
 #include "am/endpoint/endpoint.h"
-#include "am/path/lane.h"
+#include "am/path/bulk.h"
 #include "am/worker/worker.h"
 
 #define BYTES ((size_t)8 << 20)
@@ -71,7 +71,7 @@ static void send_large(tmsg_worker_t *a, tmsg_worker_t *b, tmsg_endpoint_t *to)
     }
     check(tmsg_map_find(tmsg_message_map(message), "x", &tensor), "its tensor");
     must(memcmp(tensor.data, bytes, BYTES) == 0, "its bytes");
-    must(strcmp(tmsg_lane_words(to), "count") == 0, "the mover's word");
+    must(strcmp(tmsg_bulk_words(to), "count") == 0, "the mover's word");
     tmsg_message_destroy(message);
     tmsg_map_destroy(map);
     free(bytes);

@@ -21,7 +21,7 @@
 enum {
     BY_SHM = 1,   /* what UCX says that carries it */
     HOOKED = 2,   /* the side with hooks is tried */
-    ONE_LANE = 4, /* the order is kept */
+    ONE_BULK = 4, /* the order is kept */
     MET = 8,      /* by a socket: what is large is lent, if by shared memory */
     HELD = 4 << 20,
     LONGEST = 1 << 20,
@@ -284,7 +284,7 @@ static void begin(void)
     setenv("TENSORMSG_THRESHOLDS",
            "shm.part_bytes=20000,shm.chunk_bytes=8000,shm.slice_bytes=9000,"
            "tcp.part_bytes=20000,tcp.chunk_bytes=8000,tcp.slice_bytes=9000,"
-           "shm.gather_bytes=1000,tcp.gather_bytes=1000,shm.lane_bytes=20000",
+           "shm.gather_bytes=1000,tcp.gather_bytes=1000,shm.bulk_bytes=20000",
            1);
     open_tried(&all.plain, &all.servers[0], false, LINK_BLOB);
     open_tried(&all.hooked, &all.servers[1], true, LINK_BLOB);
@@ -590,9 +590,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     how = take();
     now.order = 1 + take();
     now.tried = how & MET ? &all.met : how & HOOKED ? &all.hooked : &all.plain;
-    fake_ucx = (fake_ucx_t){.choose = how & ONE_LANE ? NULL : choose,
+    fake_ucx = (fake_ucx_t){.choose = how & ONE_BULK ? NULL : choose,
                             .change = change,
-                            .ahead = how & ONE_LANE ? 1 : 16,
+                            .ahead = how & ONE_BULK ? 1 : 16,
                             .by_tcp = !(how & BY_SHM)};
     connect_both();
     for (int i = 0; i < STEPS && now.script.at < now.script.end; i++) {

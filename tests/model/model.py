@@ -247,8 +247,8 @@ class Run:
         self.environment = {**os.environ, "UCX_POSIX_DIR": str(self.segments)}
         if transport == "tcp":
             self.environment["UCX_TLS"] = "tcp"
-            if seed % 2:  # all that is not empty goes by the lane
-                self.environment["TENSORMSG_THRESHOLDS"] = "tcp.lane_bytes=1"
+            if seed % 2:  # all that is not empty goes by the bulk stream
+                self.environment["TENSORMSG_THRESHOLDS"] = "tcp.bulk_bytes=1"
         self.links, self.actors, self.resumes = [], [], []
         self.published = collections.defaultdict(list)  # by actor
         self.publications = 0

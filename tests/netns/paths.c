@@ -18,7 +18,7 @@
  *   meet NAME 0          the same by blob
  *   do NAME KIND         begins something, see `kinds`
  *
- * and says "open NAME BOOTSTRAP UCX LANE", the ports of both ends of the three
+ * and says "open NAME BOOTSTRAP UCX BULK", the ports of both ends of the three
  * TCP connections, "0.0" for none, and "done NAME STATUS SECONDS WORDS" of what
  * has ended. */
 #include <netinet/in.h>
@@ -282,14 +282,14 @@ static void say_ports(const line_t *line, const ports_t *before, int url_port)
            to_url[0].peers, ucx.own, ucx.peers, to_url[1].own, to_url[1].peers);
 }
 
-static bool has_lane(const tmsg_endpoint_t *endpoint)
+static bool has_bulk(const tmsg_endpoint_t *endpoint)
 {
     char *json;
     bool has;
 
     must(tmsg_endpoint_describe(endpoint, &json));
-    has = strstr(json, "\"lane\":\t\"stands\"") != NULL ||
-          strstr(json, "\"lane\": \"stands\"") != NULL;
+    has = strstr(json, "\"bulk\":\t\"stands\"") != NULL ||
+          strstr(json, "\"bulk\": \"stands\"") != NULL;
     tmsg_string_free(json);
     return has;
 }
@@ -343,7 +343,7 @@ static void open_line(const char *url, const char *name, int keep_ms)
     must(tmsg_endpoint_ready(line->endpoint, &first));
     must(tmsg_request_wait(first, BOUND_MS));
     tmsg_request_destroy(first);
-    while (by_url && !has_lane(line->endpoint)) {
+    while (by_url && !has_bulk(line->endpoint)) {
         tmsg_worker_wait(worker, 10);
     }
     say_ports(line, before, by_url ? atoi(strrchr(url, ':') + 1) : 0);

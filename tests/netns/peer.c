@@ -348,43 +348,43 @@ typedef struct {
     tmsg_request_t *request;
     uint8_t *buffer;
     size_t bytes;
-} lane_t;
+} bulk_t;
 
-static tmsg_status_t settle(lane_t *lane)
+static tmsg_status_t settle(bulk_t *bulk)
 {
     tmsg_status_t status = TMSG_OK;
 
-    if (lane->number != 0) {
-        status = wait_for(lane->request);
-        memset(lane->buffer, 0, lane->bytes);
+    if (bulk->number != 0) {
+        status = wait_for(bulk->request);
+        memset(bulk->buffer, 0, bulk->bytes);
         if (status == TMSG_OK) {
-            printf("message %ld\n", lane->number);
+            printf("message %ld\n", bulk->number);
         }
-        lane->number = 0;
+        bulk->number = 0;
     }
     return status;
 }
 
-static tmsg_status_t send_lane(tmsg_endpoint_t *endpoint, lane_t *lane, long i,
+static tmsg_status_t send_bulk(tmsg_endpoint_t *endpoint, bulk_t *bulk, long i,
                                size_t bytes)
 {
     uint64_t state = (uint64_t)i;
-    tmsg_status_t status = settle(lane);
+    tmsg_status_t status = settle(bulk);
 
     if (status != TMSG_OK) {
         return status;
     }
-    lane->bytes = sample_random(&state) % (bytes + 1);
-    sample_fill((uint64_t)i, lane->buffer, lane->bytes);
-    status = start_one(endpoint, lane->buffer, lane->bytes, &lane->request);
-    lane->number = status == TMSG_OK ? i : 0;
+    bulk->bytes = sample_random(&state) % (bytes + 1);
+    sample_fill((uint64_t)i, bulk->buffer, bulk->bytes);
+    status = start_one(endpoint, bulk->buffer, bulk->bytes, &bulk->request);
+    bulk->number = status == TMSG_OK ? i : 0;
     return status;
 }
 
 static tmsg_status_t stream(side_t *side, tmsg_endpoint_t *endpoint,
                             size_t bytes, long count)
 {
-    static lane_t lanes[AHEAD];
+    static bulk_t lanes[AHEAD];
     tmsg_status_t status = TMSG_OK, settled;
     long i;
 
@@ -394,7 +394,7 @@ static tmsg_status_t stream(side_t *side, tmsg_endpoint_t *endpoint,
         must_true(lanes[i].buffer != NULL);
     }
     for (i = 1; status == TMSG_OK && (count == 0 || i <= labs(count)); i++) {
-        status = send_lane(endpoint, &lanes[i % AHEAD], i, bytes);
+        status = send_bulk(endpoint, &lanes[i % AHEAD], i, bytes);
     }
     for (long last = i + AHEAD; i < last; i++) {
         settled = settle(&lanes[i % AHEAD]);

@@ -165,7 +165,7 @@ def test_an_advertised_address_with_a_route(routed, monkeypatch):
     line, messages = there.line_with("end ")
     assert line.startswith("end closed") and messages == COUNT
     assert outside.carried()[1] - before >= ALL
-    assert router.dropped() == 2  # the socket, and its lane, were translated
+    assert router.dropped() == 2  # the socket, and its bulk stream, were translated
 
 
 def test_a_forwarded_port_is_refused_in_words(routed, monkeypatch):

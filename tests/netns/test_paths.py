@@ -48,7 +48,7 @@ class Ends:
         self.tell(self.dialler, f"{word} {name} {keep_ms}")
         ports = self.dialler.line_with(f"open {name} ")[0].split()[2:]
         self.ports[name] = {path: tuple(both.split(".")) for path, both
-                            in zip(("url", "ucx", "lane"), ports)}
+                            in zip(("url", "ucx", "bulk"), ports)}
 
     def begin(self, name):
         kind = name.split("-")[0]
@@ -107,7 +107,7 @@ def all_ends(joined):
 
 # What waits, the path that is silenced, which way, whether a session heals it.
 CASES = [(kind, path, how, False)
-         for kind, path in (("acked", "ucx"), ("large", "lane"),
+         for kind, path in (("acked", "ucx"), ("large", "bulk"),
                             ("call", "ucx"), ("follow", "ucx"))
          for how in (BOTH, THERE, BACK)
          if (kind, how) != ("follow", THERE)]  # its messages come
@@ -115,10 +115,10 @@ CASES += [("plain", "ucx", BOTH, False), ("plain", "ucx", THERE, False),
           ("large", "ucx", BACK, False), ("stream", "ucx", BOTH, False),
           ("stream", "ucx", BACK, True), ("blob", "ucx", THERE, False),
           ("blob", "ucx", BACK, False), ("acked", "ucx", THERE, True),
-          ("large", "lane", BOTH, True), ("call", "ucx", BACK, True),
+          ("large", "bulk", BOTH, True), ("call", "ucx", BACK, True),
           ("follow", "ucx", BACK, True), ("acked", "ucx", HERE, False),
-          ("large", "lane", HERE, True), ("acked", "ucx", RESET, False),
-          ("acked", "ucx", RESET, True), ("large", "lane", RESET, False)]
+          ("large", "bulk", HERE, True), ("acked", "ucx", RESET, False),
+          ("acked", "ucx", RESET, True), ("large", "bulk", RESET, False)]
 NAMES = {"-".join([*case[:3], "keeps" * case[3]]): case for case in CASES}
 
 
@@ -128,7 +128,7 @@ def check_result(name, status, took, words):
     assert took < 2 * TIMEOUT + LATE, (name, took)
     if not keeps and how != RESET:
         assert {"ucx": "UCX's connection to",
-                "lane": "the connection for large payloads to"}[path] in words
+                "bulk": "the connection for large payloads to"}[path] in words
         assert "nothing was acknowledged there for" in words, words
         assert ("though the peer lives" in words) == (kind != "blob"), words
 

@@ -358,14 +358,14 @@ def test_info_connects_and_leaves_the_receiver_as_it_was(sample):
     assert (code, errors) == (DONE, "") and out.startswith("map 1:")
 
 
-def test_info_waits_for_the_lane():
+def test_info_waits_for_the_bulk():
     tcp = {**os.environ, "UCX_TLS": "tcp"}
     with receiver(env=tcp) as there:
         shown = run("info", there.url, "--json", env=tcp)
-        assert json.loads(shown.stdout)["connection"]["lane"] == "stands"
+        assert json.loads(shown.stdout)["connection"]["bulk"] == "stands"
 
 
-def test_send_and_recv_name_the_lane_where_it_was_used(tmp_path):
+def test_send_and_recv_name_the_bulk_where_it_was_used(tmp_path):
     tcp = {**os.environ, "UCX_TLS": "tcp"}
     large = tmp_path / "large.npy"
     np.save(large, np.zeros(1 << 20, np.uint8))
@@ -374,10 +374,10 @@ def test_send_and_recv_name_the_lane_where_it_was_used(tmp_path):
         sent = must_send("-v", there.url, *[large] * 9, env=tcp).stdout
         code, out, errors = there.end()
     assert (code, errors) == (DONE, "")
-    assert " and its lane" not in small + out.splitlines()[0]
-    # The first may be sent before the lane stands.
-    assert re.findall("  by (.*):", sent)[-1].endswith(" and its lane")
-    assert re.findall("^map .*", out, re.M)[-1].endswith(" and its lane")
+    assert " and its bulk stream" not in small + out.splitlines()[0]
+    # The first may be sent before the bulk stream stands.
+    assert re.findall("  by (.*):", sent)[-1].endswith(" and its bulk stream")
+    assert re.findall("^map .*", out, re.M)[-1].endswith(" and its bulk stream")
 
 
 # --- the front of the project ---

@@ -346,7 +346,7 @@ def half_way(request):
         pytest.skip("no CMA on this machine")
     plain = {**os.environ, "UCX_TLS": request.param,
              # through a ring nothing comes that a call of the kernel's brings
-             "TENSORMSG_THRESHOLDS": "shm.lane_bytes=never"}
+             "TENSORMSG_THRESHOLDS": "shm.bulk_bytes=never"}
     return plain, {**plain, "LD_PRELOAD": os.environ["TMSG_STOP_HALF_WAY"],
                    "TMSG_STOP_AFTER": str(8 << 20),
                    "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") +
@@ -427,15 +427,15 @@ def test_a_receiver_stopped_half_way(tmp_path, half_way, large, sample):
 
 
 @pytest.mark.parametrize("change, words", cli.CHANGES)
-@pytest.mark.parametrize("half_way, lane", [
-    ("tcp", ""), ("tcp", ",tcp.lane_bytes=never"), ("posix,cma,self", "")],
+@pytest.mark.parametrize("half_way, bulk", [
+    ("tcp", ""), ("tcp", ",tcp.bulk_bytes=never"), ("posix,cma,self", "")],
     indirect=["half_way"])
-def test_a_file_that_changes_half_way(tmp_path, half_way, large, lane, change,
+def test_a_file_that_changes_half_way(tmp_path, half_way, large, bulk, change,
                                       words):
     """Some of it is with the kernel, and some is still to be read."""
     out = tmp_path / "out"
     for env in half_way:
-        env["TENSORMSG_THRESHOLDS"] += lane
+        env["TENSORMSG_THRESHOLDS"] += bulk
     with caught_half_way(half_way, large, out) as (there, sender):
         change(large)
         there.process.send_signal(signal.SIGCONT)

@@ -28,7 +28,7 @@ RATES = ["messages_per_s", "gb_per_s"]
 PHASES = ["prepare_us", "post_us", "transfer_us"]
 COLUMNS = ["measure", "carrier", "transports", "memory", "map", "tensors",
            "bytes", "in_flight", "repetitions", "messages", *TIMES, "mean_us",
-           *RATES, "spread_percent", *PHASES, "verified", "by_lane"]
+           *RATES, "spread_percent", *PHASES, "verified", "by_bulk"]
 SVG = "{http://www.w3.org/2000/svg}"
 FAKES = pathlib.Path(os.environ["LIBTENSORMSG"]).parent / "tests/fakes"
 
@@ -74,7 +74,7 @@ def test_columns_are_what_they_say():
         assert list(row) == COLUMNS
         assert row["map"] == "8x1KiB" and row["memory"] == "host"
         assert row["repetitions"] == 2 and row["verified"] is False
-        assert row["by_lane"] is False
+        assert row["by_bulk"] is False
         times = [row[name] for name in TIMES]
         assert times == sorted(times) and times[0] > 0
         assert times[0] / 10 < row["mean_us"] <= row["max_us"]
@@ -104,11 +104,11 @@ def test_csv_says_what_json_does():
 
 
 @pytest.mark.once
-def test_what_went_by_the_lane():
+def test_what_went_by_the_bulk():
     words = ["--over", "tcp", "-T", 1, "-b", "1K:256K:256", *FAST]
     for row in measured("-m", "latency,bandwidth,calls", *words):
-        assert row["by_lane"] is (row["bytes"] == 256 << 10)
-    assert " and its lane (" in perf(*words).stdout
+        assert row["by_bulk"] is (row["bytes"] == 256 << 10)
+    assert " and its bulk stream (" in perf(*words).stdout
 
 
 @pytest.mark.once

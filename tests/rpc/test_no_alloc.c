@@ -71,8 +71,8 @@ static void expect_none(link_t link, int64_t extent)
 
     pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
     if (link == LINK_TCP) { /* which is dialled meanwhile */
-        pair_await(&pair, endpoint_has_lane, pair.to_a, "a lane");
-        pair_await(&pair, endpoint_has_lane, pair.to_b, "a lane");
+        pair_await(&pair, endpoint_has_bulk, pair.to_a, "a bulk stream");
+        pair_await(&pair, endpoint_has_bulk, pair.to_b, "a bulk stream");
     }
     must(tmsg_server_create(pair.a.worker, NULL, &server));
     must(tmsg_server_register(server, "echo", echo, NULL, NULL));

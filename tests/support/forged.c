@@ -6,7 +6,7 @@
 #include <string.h>
 #include <ucp/api/ucp.h>
 
-#include "am/path/lane_tcp.h"
+#include "am/path/bulk_tcp.h"
 #include "core/bytes.h"
 #include "support/raw.h"
 #include "support/sample.h"
@@ -226,8 +226,8 @@ void forged_put(pair_t *pair, const forged_t *forged)
     case BY_FRAME:
         put_in_frame(pair, forged);
         break;
-    case BY_LANE:
-        fd = tmsg_lane_tcp_of(pair->to_a->paths.lane)->fd;
+    case BY_BULK:
+        fd = tmsg_bulk_tcp_of(pair->to_a->paths.bulk)->fd;
         raw_send(fd, forged->header, forged->header_bytes);
         if (forged->payload_bytes > 0) {
             raw_send(fd, forged->payload, forged->payload_bytes);

@@ -16,7 +16,7 @@ typedef enum {
     BY_BOX,   /* the fast box */
     BY_FRAME, /* a frame of the bootstrap socket: its type is the kind, its
                * payload the body and the payload behind one another */
-    BY_LANE,  /* the bulk stream of TCP: header and payload as they are */
+    BY_BULK,  /* the bulk stream of TCP: header and payload as they are */
 } forged_way_t;
 
 enum { FORGED_HEADER_MOST = 600, FORGED_PAYLOAD_MOST = 70000 };

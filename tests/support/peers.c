@@ -32,7 +32,7 @@ static uint64_t now_ms(void)
 
 void by_ucx_alone(void)
 {
-    setenv("TENSORMSG_THRESHOLDS", "tcp.lane_bytes=never,shm.lane_bytes=never",
+    setenv("TENSORMSG_THRESHOLDS", "tcp.bulk_bytes=never,shm.bulk_bytes=never",
            1);
 }
 
@@ -457,13 +457,13 @@ bool endpoint_uses(const tmsg_endpoint_t *endpoint, const char *transport)
 
 bool endpoint_is_read(void *endpoint) { return endpoint_uses(endpoint, "cma"); }
 
-bool endpoint_has_lane(void *endpoint)
+bool endpoint_has_bulk(void *endpoint)
 {
     char *json;
     bool stands;
 
     must(tmsg_endpoint_describe(endpoint, &json));
-    stands = strstr(json, "\"lane\":\t\"stands\"") != NULL;
+    stands = strstr(json, "\"bulk\":\t\"stands\"") != NULL;
     tmsg_string_free(json);
     return stands;
 }

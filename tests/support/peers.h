@@ -62,7 +62,7 @@ void side_open(side_t *side, const side_options_t *options);
 void side_close(side_t *side);
 
 /* From now on contexts have large payloads go by UCX over TCP as well, and not
- * by a lane (am/lane.h). */
+ * by a bulk stream (am/bulk.h). */
 void by_ucx_alone(void);
 
 /* From now on contexts have UCX's rendezvous move large payloads over shared
@@ -141,7 +141,7 @@ bool receiving_has_ended(void *receiving);
 bool endpoint_uses(const tmsg_endpoint_t *endpoint, const char *transport);
 
 /* Whether its large payloads go by a connection of their own; for await(). */
-bool endpoint_has_lane(void *endpoint);
+bool endpoint_has_bulk(void *endpoint);
 
 /* Whether the peer reads large payloads out of this side's memory; likewise. */
 bool endpoint_is_read(void *endpoint);

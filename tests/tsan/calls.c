@@ -80,9 +80,9 @@ static void on_release(void *arg)
     atomic_fetch_add(&((round_t *)arg)->releases, 1);
 }
 
-static round_t *lane_of(const scene_t *scene, unsigned lane)
+static round_t *bulk_of(const scene_t *scene, unsigned bulk)
 {
-    return &scene->rounds[scene->races.from + lane];
+    return &scene->rounds[scene->races.from + bulk];
 }
 
 static bool is_taken(round_t *round)
@@ -91,10 +91,10 @@ static bool is_taken(round_t *round)
 }
 
 /* What ends all of them is done to the first. */
-static void act(void *arg, unsigned lane, int end, bool second)
+static void act(void *arg, unsigned bulk, int end, bool second)
 {
     scene_t *scene = arg;
-    round_t *round = lane_of(scene, lane);
+    round_t *round = bulk_of(scene, bulk);
 
     (void)second;
     if (end == REPLY && is_taken(round)) {
@@ -104,9 +104,9 @@ static void act(void *arg, unsigned lane, int end, bool second)
         }
     } else if (end == CANCEL) {
         tmsg_call_cancel(round->call);
-    } else if (end == DRAIN && lane == 0) {
+    } else if (end == DRAIN && bulk == 0) {
         (void)tmsg_server_drain(scene->races.server, 0);
-    } else if (end == DISCONNECT && lane == 0) {
+    } else if (end == DISCONNECT && bulk == 0) {
         must(tmsg_endpoint_abort(scene->races.to_b, TMSG_ERR_PEER_LOST, "so"));
     }
 }
@@ -122,7 +122,7 @@ static bool have_tasks(void *arg)
     bool all = true;
 
     for (unsigned i = 0; i < scene->races.lanes; i++) {
-        round_t *round = lane_of(scene, i);
+        round_t *round = bulk_of(scene, i);
 
         all = all && (is_taken(round) || has_ended(round));
     }
@@ -142,16 +142,16 @@ static bool are_over(void *arg)
     bool all = true;
 
     for (unsigned i = 0; i < scene->races.lanes; i++) {
-        round_t *round = lane_of(scene, i);
+        round_t *round = bulk_of(scene, i);
 
         all = all && has_ended(round) && (!is_taken(round) || is_over(round));
     }
     return all;
 }
 
-static void call(scene_t *scene, unsigned lane, int32_t timeout_ms)
+static void call(scene_t *scene, unsigned bulk, int32_t timeout_ms)
 {
-    round_t *round = lane_of(scene, lane);
+    round_t *round = bulk_of(scene, bulk);
     int64_t index = round - scene->rounds;
     const tmsg_call_params_t params = {.field_mask = TMSG_CALL_PARAM_TIMEOUT |
                                                      TMSG_CALL_PARAM_ON_DONE |
@@ -205,13 +205,13 @@ static void play(void *arg)
     for (unsigned i = 0; i < races->lanes; i++) {
         int open = RACE_OPEN;
 
-        atomic_compare_exchange_strong(&lane_of(scene, i)->state, &open,
+        atomic_compare_exchange_strong(&bulk_of(scene, i)->state, &open,
                                        RACE_SHUT);
     }
     races_meet(races);
     side_await(&races->b, are_over, scene, "the end of all calls");
     for (unsigned i = 0; i < races->lanes; i++) {
-        settle(scene, lane_of(scene, i));
+        settle(scene, bulk_of(scene, i));
     }
 }
 

@@ -74,7 +74,8 @@ static bool start_sink(perf_peer_t *peer, const char *tls)
     return read_url(peer, fds[0]); /* else it has said why */
 }
 
-/* When there is a lane or none, for what is measured is to be of one kind. */
+/* When there is a bulk stream or none, for what is measured is to be of one
+ * kind. */
 static bool read_description(perf_peer_t *peer)
 {
     static const struct {
@@ -85,12 +86,12 @@ static bool read_description(perf_peer_t *peer)
         {"transports", offsetof(perf_peer_t, transports),
          sizeof(peer->transports)},
         {"why", offsetof(perf_peer_t, why), sizeof(peer->why)},
-        {"lane", offsetof(perf_peer_t, lane), sizeof(peer->lane)},
+        {"bulk", offsetof(perf_peer_t, bulk), sizeof(peer->bulk)},
     };
     cJSON *object;
     char *json;
 
-    await_lane(peer->worker, peer->endpoint);
+    await_bulk(peer->worker, peer->endpoint);
     if (tmsg_endpoint_describe(peer->endpoint, &json) != TMSG_OK) {
         complain("%s", tmsg_error_message());
         return false;

@@ -93,7 +93,8 @@ static bool tune_one(void *arg, perf_peer_t *peer)
 static void explain(const char *path)
 {
     puts("noise: not 5 % faster in every run, measured twice");
-    puts("for none but the lane: all that it would meet go by the lane or a "
+    puts("for none but the bulk stream: all that it would meet go by the bulk "
+         "stream or a "
          "ring");
     fputs("in force for a program with TENSORMSG_CONFIG=", stdout);
     put_text(stdout, path);

@@ -82,7 +82,7 @@ typedef struct {
     char carrier[16];
     char transports[192];
     char why[160];
-    char lane[160]; /* of tmsg_endpoint_describe() */
+    char bulk[160]; /* of tmsg_endpoint_describe() */
     int code;       /* where it could not be opened: the command's exit code */
 } perf_peer_t;
 

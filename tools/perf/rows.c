@@ -37,7 +37,7 @@ static const field_t fields[] = {
     FIELD(post_us, REAL),
     FIELD(transfer_us, REAL),
     FIELD(verified, TRUTH),
-    FIELD(by_lane, TRUTH),
+    FIELD(by_bulk, TRUTH),
 };
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
@@ -123,7 +123,7 @@ perf_row_t *perf_rows_add(perf_rows_t *rows, const perf_peer_t *peer,
         .bytes = workload->bytes / workload->count,
         .in_flight = measure == PERF_LATENCY ? 1 : in_flight,
         .repetitions = result->repetitions,
-        .by_lane = result->by_lane,
+        .by_bulk = result->by_bulk,
         .verified = load->verify,
         .is_file = peer->options->plan.workload_count > 0,
     };

@@ -19,7 +19,7 @@ typedef struct {
     double messages_per_s, gb_per_s; /* the median of the repetitions */
     double spread_percent; /* between the slowest of them and the fastest */
     double prepare_us, post_us, transfer_us; /* medians */
-    bool by_lane; /* some of the messages; docs/transfer-ways.md */
+    bool by_bulk; /* some of the messages; docs/transfer-ways.md */
     bool verified;
     bool is_file; /* the map: of a workload */
 } perf_row_t;

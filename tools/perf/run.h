@@ -14,7 +14,7 @@ typedef struct {
     histogram_t prepare, post, transfer; /* with --phases */
     unsigned repetitions;
     double rates[PERF_REPETITIONS_MOST]; /* messages a second, of each */
-    bool by_lane; /* whether any took it; of perf_sweep() */
+    bool by_bulk; /* whether any took it; of perf_sweep() */
 } result_t;
 
 /* Measures one of PERF_*. A signal ends it early: then result->repetitions may

@@ -105,7 +105,7 @@ static bool measure_one(sweep_t *sweep, perf_peer_t *peer, load_t *load,
         return false;
     }
     look_up_route(peer->endpoint, &after);
-    sweep->result->by_lane = after.by_lane > before.by_lane;
+    sweep->result->by_bulk = after.by_bulk > before.by_bulk;
     return sweep->result->repetitions == 0 || /* a signal was faster */
            (perf_rows_add(&sweep->rows, peer, load, measure, in_flight,
                           sweep->result) != NULL &&

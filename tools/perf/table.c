@@ -122,7 +122,8 @@ void perf_table_head(const perf_options_t *options, const perf_peer_t *peer,
 
     printf("%s: ", peer->carrier);
     put_text(stdout, peer->transports);
-    printf("%s (", strcmp(peer->lane, "stands") == 0 ? " and its lane" : "");
+    printf("%s (",
+           strcmp(peer->bulk, "stands") == 0 ? " and its bulk stream" : "");
     put_text(stdout, peer->why);
     printf(")%s%s\n  %-*s%*s", plan->memory_count > 1 ? ", memory: " : "",
            plan->memory_count > 1 ? memory->name : "", name_width(options), "",

@@ -4,7 +4,7 @@
  * turns, several times over. The threshold that would have cost least is taken,
  * unless its lead over the one in force is no more than noise: it is measured
  * anew, for what is the best of many by chance is not so again. What goes by a
- * lane or a ring goes by none of these ways, and is not measured. */
+ * bulk stream or a ring goes by none of these ways, and is not measured. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -415,15 +415,16 @@ static bool decide(const tuner_t *tuner, series_t *series)
     return put(tuner, name, before, value_of(series, place), clear, gain);
 }
 
-/* Larger messages go by the lane, or a ring. */
+/* Larger messages go by the bulk stream, or a ring. */
 static bool leave(const tuner_t *tuner, const char *name)
 {
     uint64_t before = in_force(tuner, name);
     char text[24];
     const char *value = format_value(before, text);
 
-    fprintf(tuner->report, "  %-18s %10s %10s %10s  for none but the lane\n",
-            name, value, "-", value);
+    fprintf(tuner->report,
+            "  %-18s %10s %10s %10s  for none but the bulk stream\n", name,
+            value, "-", value);
     return note(tuner, name, before, before);
 }
 
@@ -433,11 +434,11 @@ static bool is_read(const tuner_t *tuner)
     return strstr(tuner->peer->transports, "cma") != NULL;
 }
 
-/* From where on maps of so many tensors go by the lane. */
-static uint64_t lane_of(const tuner_t *tuner, size_t tensors)
+/* From where on maps of so many tensors go by the bulk stream. */
+static uint64_t bulk_of(const tuner_t *tuner, size_t tensors)
 {
-    uint64_t any = in_force(tuner, "lane_bytes");
-    uint64_t piece = in_force(tuner, "lane_piece_bytes");
+    uint64_t any = in_force(tuner, "bulk_bytes");
+    uint64_t piece = in_force(tuner, "bulk_piece_bytes");
 
     return tensors == 1 && is_read(tuner) && piece > any ? piece : any;
 }
@@ -449,7 +450,7 @@ static bool tune_one(const tuner_t *tuner, const threshold_t *threshold,
                      threshold->above.protocol != TMSG_PROTOCOL_AUTO;
     series_t series = {.peer = protocols ? &tuner->plain : tuner->peer,
                        .threshold = threshold};
-    uint64_t beyond = lane_of(tuner, threshold->tensors);
+    uint64_t beyond = bulk_of(tuner, threshold->tensors);
     bool ok;
 
     if (threshold->pieces && !is_read(tuner)) {
@@ -580,7 +581,7 @@ static bool tune_chunks(const tuner_t *tuner)
     tmsg_map_t *map;
     bool ok;
 
-    if (bytes >= lane_of(tuner, 1)) {
+    if (bytes >= bulk_of(tuner, 1)) {
         return leave(tuner, chunks.name);
     }
     map = perf_map(tuner->memory, 1, bytes);

@@ -53,7 +53,7 @@ class Run:
         return result
 
 
-class Lane:
+class Bulk:
     """Numbered messages one way: who sends and who receives."""
 
     def __init__(self, run, name, fixed=False):
@@ -119,8 +119,8 @@ async def call(run, ep):
 
 async def play(count, seed):
     run = Run(count, seed)
-    there, back = Lane(run, "there"), Lane(run, "back", fixed=True)
-    through = Lane(run, "stream")
+    there, back = Bulk(run, "there"), Bulk(run, "back", fixed=True)
+    through = Bulk(run, "stream")
     async with tensormsg.listen(":0") as listener:
         server = listener.serve()
         offer(server)
@@ -145,8 +145,8 @@ async def play(count, seed):
                     back.write(peer.send), back.read(receive),
                     write(), through.read(stream.recv),
                     *(call(run, other) for _ in range(4)))
-    for lane in there, back, through:
-        lane.check()
+    for bulk in there, back, through:
+        bulk.check()
     print(f"seed {seed}: given up {run.given_up}, done {run.done}", flush=True)
     return run
 

@@ -60,9 +60,9 @@ def ports_of(connect, url_port):
         more = connections() - before
         to_url = sorted(ends for ends in more if ends[1] == url_port)
         ucx = [ends for ends in more if ends[1] != url_port]
-        if endpoint.describe()["lane"] == "stands" and len(to_url) == 2:
-            return endpoint, {"ucx": ucx, "lane": to_url[1:]}
-        assert time.monotonic() < deadline, (more, endpoint.describe()["lane"])
+        if endpoint.describe()["bulk"] == "stands" and len(to_url) == 2:
+            return endpoint, {"ucx": ucx, "bulk": to_url[1:]}
+        assert time.monotonic() < deadline, (more, endpoint.describe()["bulk"])
         endpoint.send(SMALL, acked=True)
 
 
@@ -99,7 +99,7 @@ BLOCKING = {
     "send": ({}, "ucx", lambda ep: ep.send(SMALL, acked=True)),
     "send in time": ({}, "ucx", lambda ep: ep.send(SMALL, acked=True,
                                                    timeout=TIMEOUT / 2)),
-    "large": ({}, "lane", lambda ep: ep.send(LARGE, acked=True)),
+    "large": ({}, "bulk", lambda ep: ep.send(LARGE, acked=True)),
     "call": ({}, "ucx", lambda ep: ep.call("echo", SMALL)),
     "background": ({"background": True}, "ucx",
                    lambda ep: ep.send(SMALL, acked=True)),

@@ -22,10 +22,11 @@
 #define TMSG_FEATURE_SPANS 32u    /* accepts spans, with their strides */
 #define TMSG_FEATURE_LEASE 128u   /* tells the address of its lease; lease.h */
 #define TMSG_FEATURE_SLICES 8u    /* accepts slices of what parts leave over */
-#define TMSG_FEATURE_LANE 256u    /* accepts a lane, and parts by it; lane.h */
-#define TMSG_FEATURE_RINGS 1024u  /* accepts parts by a ring; lane_ring.h */
-#define TMSG_FEATURE_BOXES 2048u  /* accepts messages by a box; boxes.h */
-#define TMSG_FEATURE_READS 4096u  /* may read a payload by itself; cma.h */
+/* Accepts a bulk stream, and parts by it; bulk.h. */
+#define TMSG_FEATURE_BULK 256u
+#define TMSG_FEATURE_RINGS 1024u /* accepts parts by a ring; bulk_ring.h */
+#define TMSG_FEATURE_BOXES 2048u /* accepts messages by a box; boxes.h */
+#define TMSG_FEATURE_READS 4096u /* may read a payload by itself; cma.h */
 
 /* These values say who may open this process's memory. Linux decides this as
  * ptrace(2) says under "access mode checking". The decision applies to /proc,

@@ -112,7 +112,7 @@ void tmsg_proof_said(const uint8_t unsent[TMSG_PROOF_BYTES], const void *said,
                        TMSG_PROOF_BYTES);
 }
 
-void tmsg_proof_lane(const uint8_t *frame_key, const void *said, size_t bytes,
+void tmsg_proof_bulk(const uint8_t *frame_key, const void *said, size_t bytes,
                      uint8_t proof[TMSG_PROOF_BYTES])
 {
     crypto_generichash_state state;

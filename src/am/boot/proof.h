@@ -72,9 +72,9 @@ void tmsg_proof_answer(const uint8_t bound[TMSG_HASH_BYTES], const void *body,
 void tmsg_proof_said(const uint8_t unsent[TMSG_PROOF_BYTES], const void *said,
                      size_t bytes, uint8_t proof[TMSG_PROOF_BYTES]);
 
-/* Computes the proof of what the side that dials a lane says. `frame_key` is
- * NULL without keys. */
-void tmsg_proof_lane(const uint8_t *frame_key, const void *said, size_t bytes,
+/* Computes the proof of what the side that dials a bulk stream says.
+ * `frame_key` is NULL without keys. */
+void tmsg_proof_bulk(const uint8_t *frame_key, const void *said, size_t bytes,
                      uint8_t proof[TMSG_PROOF_BYTES]);
 
 /* Computes the MAC of the frame of that number, from 0. */

@@ -21,7 +21,7 @@
 #include "am/endpoint/session.h"
 #include "am/endpoint/session_ops.h"
 #include "am/net/sock.h"
-#include "am/path/lane_tcp.h"
+#include "am/path/bulk_tcp.h"
 #include "am/ucx/linger.h"
 #include "am/ucx/ucx_events.h"
 #include "am/worker/engine.h"
@@ -160,7 +160,7 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
                               const uint8_t *data, size_t bytes)
 {
     if (type != TMSG_FRAME_HELLO && type != TMSG_FRAME_PROOF &&
-        type != TMSG_FRAME_LANE && !tmsg_admit_is_over(endpoint)) {
+        type != TMSG_FRAME_BULK && !tmsg_admit_is_over(endpoint)) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
                               "a frame of type %u before admission", type);
     }
@@ -171,8 +171,8 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
         return tmsg_handshake_proof(endpoint, data, bytes);
     case TMSG_FRAME_ADDRESS:
         return tmsg_handshake_address(endpoint, data, bytes);
-    case TMSG_FRAME_LANE:
-        return tmsg_lane_tcp_claim(endpoint, data, bytes);
+    case TMSG_FRAME_BULK:
+        return tmsg_bulk_tcp_claim(endpoint, data, bytes);
     case TMSG_FRAME_RESUME:
         return tmsg_session_ops.asked(endpoint, data, bytes);
     case TMSG_FRAME_RESUMED:

@@ -8,7 +8,7 @@
 #include "am/net/sock.h"
 #include "am/net/unacked.h"
 #include "am/path/boxes.h"
-#include "am/path/lane.h"
+#include "am/path/bulk.h"
 #include "am/ucx/ucx_events.h"
 #include "am/worker/engine.h"
 
@@ -20,7 +20,7 @@
 typedef struct {
     const tmsg_unacked_t *unacked;
     int fd;
-    bool is_lane;
+    bool is_bulk;
 } path_t;
 
 void tmsg_paths_begin(tmsg_endpoint_t *endpoint)
@@ -46,7 +46,7 @@ static unsigned look_at_all(tmsg_endpoint_t *endpoint,
 {
     tmsg_sockets_t *sockets = &endpoint->conn.sockets;
     const tmsg_unacked_t *unacked;
-    int lane = tmsg_lane_look(endpoint, &unacked);
+    int bulk = tmsg_bulk_look(endpoint, &unacked);
     unsigned count = 0;
 
     tmsg_sockets_look(sockets);
@@ -54,8 +54,8 @@ static unsigned look_at_all(tmsg_endpoint_t *endpoint,
         paths[count] =
             (path_t){&sockets->of[count].unacked, sockets->of[count].fd, false};
     }
-    if (lane >= 0) {
-        paths[count++] = (path_t){unacked, lane, true};
+    if (bulk >= 0) {
+        paths[count++] = (path_t){unacked, bulk, true};
     }
     return count;
 }
@@ -76,7 +76,7 @@ static void lose_path(tmsg_endpoint_t *endpoint, const path_t *path)
 
     snprintf(why, sizeof(why),
              "%s to %s: nothing was acknowledged there for %.1f s%s",
-             path->is_lane ? "the connection for large payloads"
+             path->is_bulk ? "the connection for large payloads"
                            : "UCX's connection",
              tmsg_sock_peer_name(path->fd, name, sizeof(name)),
              (double)path->unacked->ns / 1e9,
@@ -85,8 +85,8 @@ static void lose_path(tmsg_endpoint_t *endpoint, const path_t *path)
     if (!hear_out(endpoint)) {
         return;
     }
-    if (path->is_lane) {
-        tmsg_lane_give_up(endpoint, why);
+    if (path->is_bulk) {
+        tmsg_bulk_give_up(endpoint, why);
     } else {
         tmsg_engine.end(endpoint, TMSG_ERR_PEER_LOST, why);
     }
@@ -140,7 +140,7 @@ uint64_t tmsg_paths_look(tmsg_endpoint_t *endpoint, uint64_t most_ns,
     }
     if (!tmsg_boxes_are_intact(endpoint)) {
         end_overwritten(endpoint, "a box");
-    } else if (!tmsg_lane_is_intact(endpoint)) {
+    } else if (!tmsg_bulk_is_intact(endpoint)) {
         end_overwritten(endpoint, "a ring");
     }
     return left;
@@ -155,13 +155,13 @@ static uint64_t longer_ns(uint64_t ns, const tmsg_unacked_t *unacked)
 uint64_t tmsg_paths_unacked_ns(const tmsg_endpoint_t *endpoint)
 {
     tmsg_sockets_t sockets = endpoint->conn.sockets;
-    tmsg_unacked_t lane;
+    tmsg_unacked_t bulk;
     uint64_t longest = 0;
 
     tmsg_sockets_look(&sockets);
     for (unsigned i = 0; i < sockets.count; i++) {
         longest = longer_ns(longest, &sockets.of[i].unacked);
     }
-    return tmsg_lane_peek(endpoint, &lane) >= 0 ? longer_ns(longest, &lane)
+    return tmsg_bulk_peek(endpoint, &bulk) >= 0 ? longer_ns(longest, &bulk)
                                                 : longest;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/connect/paths.h - whether each path by which an endpoint's bytes travel
- * still carries them: UCX's TCP connections, the lane, rings and boxes. Each
- * path can fail by itself while heartbeats go on over the bootstrap socket.
- * docs/connection.md has the rules, "Paths". */
+ * still carries them: UCX's TCP connections, the bulk stream, rings and boxes.
+ * Each path can fail by itself while heartbeats go on over the bootstrap
+ * socket. docs/connection.md has the rules, "Paths". */
 #ifndef TMSG_AM_CONNECT_PATHS_H
 #define TMSG_AM_CONNECT_PATHS_H
 
@@ -18,9 +18,9 @@ bool tmsg_paths_are_watched(const tmsg_endpoint_t *endpoint);
 
 /* Looks at the paths. Lock held, outside UCX. Ends the endpoint if nothing was
  * acknowledged on a path for `most_ns`, or if somebody else wrote to its shared
- * memory. A silent lane may be given up alone (tmsg_lane_give_up()). Returns
- * the time until the next look. `lives`: the peer has given a sign of life
- * lately, or is not asked for any. */
+ * memory. A silent bulk stream may be given up alone (tmsg_bulk_give_up()).
+ * Returns the time until the next look. `lives`: the peer has given a sign of
+ * life lately, or is not asked for any. */
 uint64_t tmsg_paths_look(tmsg_endpoint_t *endpoint, uint64_t most_ns,
                          bool lives);
 

@@ -7,7 +7,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/session.h"
-#include "am/path/lane.h"
+#include "am/path/bulk.h"
 #include "core/error.h"
 
 static tmsg_status_t check_ping(const tmsg_endpoint_t *endpoint)
@@ -91,7 +91,7 @@ tmsg_ucx_status_t tmsg_pong_arrived(const tmsg_arrival_t *arrival)
                         tmsg_now_ns() - endpoint->ping_ns);
     endpoint->ping_ns = 0;
     tmsg_events_end(&endpoint->conn.pings, TMSG_OK, NULL);
-    tmsg_lane_ponged(endpoint);
+    tmsg_bulk_ponged(endpoint);
     return TMSG_UCX_OK;
 }
 

@@ -9,7 +9,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/scheme.h"
 #include "am/endpoint/session.h"
-#include "am/path/lane.h"
+#include "am/path/bulk.h"
 #include "am/worker/engine.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -29,7 +29,7 @@ static bool is_by_ucx(const tmsg_endpoint_t *endpoint)
 
 static bool may_be_dialled(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->dialling && !tmsg_lane_is_one(endpoint) &&
+    return endpoint->dialling && !tmsg_bulk_is_one(endpoint) &&
            !endpoint->conn.attaching && endpoint->state == TMSG_EP_CONNECTING &&
            endpoint->link.hello_done && !tmsg_resume_is_away(endpoint) &&
            endpoint->conn.redials < REDIALS_MOST &&

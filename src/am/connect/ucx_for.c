@@ -60,7 +60,7 @@ static tmsg_status_t open_ucx(tmsg_worker_t *worker,
     hello.features =
         TMSG_FEATURE_PING | TMSG_FEATURE_BROADCAST | TMSG_FEATURE_CALLS |
         TMSG_FEATURE_SLICES | TMSG_FEATURE_STREAMS | TMSG_FEATURE_SPANS |
-        TMSG_FEATURE_LEASE | TMSG_FEATURE_LANE | TMSG_FEATURE_RINGS |
+        TMSG_FEATURE_LEASE | TMSG_FEATURE_BULK | TMSG_FEATURE_RINGS |
         TMSG_FEATURE_BOXES | TMSG_FEATURE_READS;
     tmsg_numbers_tell(worker->context->devices, hello.devices,
                       sizeof(hello.devices));

@@ -40,8 +40,8 @@ void tmsg_carrier_forget(tmsg_endpoint_t *endpoint);
 void tmsg_carrier_explain(tmsg_endpoint_t *endpoint);
 
 /* Writes the transports that carry the endpoint now, or carried it last. UCX
- * adds lanes of its own while the endpoint is used. "cma" is added if the peer
- * may read this side's memory. */
+ * adds bulk streams of its own while the endpoint is used. "cma" is added if
+ * the peer may read this side's memory. */
 void tmsg_carrier_list(const tmsg_endpoint_t *endpoint, char *text,
                        size_t bytes);
 

@@ -30,7 +30,7 @@ enum {
     TMSG_FRAME_RESUME = 8,
     TMSG_FRAME_RESUMED = 9,
     TMSG_FRAME_PROOF = 10,
-    TMSG_FRAME_LANE = 11,
+    TMSG_FRAME_BULK = 11,
 };
 
 /* Describes the socket of an endpoint's connection. Only link.c, link_dial.c

@@ -58,7 +58,7 @@ void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
 
 /* Tells the peer that the parts of its message may come, and how. */
 #define TMSG_PULL_BY_UCX 0
-#define TMSG_PULL_BY_LANE 1
+#define TMSG_PULL_BY_BULK 1
 void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
                        uint8_t how);
 

@@ -104,8 +104,8 @@ bool tmsg_endpoint_is_alone(const tmsg_endpoint_t *endpoint,
                             tmsg_others_t *others)
 {
     const tmsg_stats_t *stats = &endpoint->stats;
-    uint64_t small = stats->sent_messages - stats->sent_by_lane +
-                     stats->received_messages - stats->received_by_lane;
+    uint64_t small = stats->sent_messages - stats->sent_by_bulk +
+                     stats->received_messages - stats->received_by_bulk;
 
     return tmsg_others_silent(others, small, tmsg_now_ns(), SILENCE_NS);
 }

@@ -74,7 +74,8 @@ typedef struct {
      * for. */
     unsigned granted_in_ucx;
     uint64_t sent_in_pieces; /* messages with parts or slices */
-    uint64_t parts_handed;   /* parts handed to UCX or to the lane, in all */
+    /* parts handed to UCX or to the bulk stream, in all */
+    uint64_t parts_handed;
     tmsg_schema_budget_t budget; /* bounds the layouts of all channels */
     uint32_t next_message_id;
     unsigned parts_awaited; /* sends in `parting` that the peer is to ask for */
@@ -132,16 +133,17 @@ typedef struct {
 
 /* Belongs to the room path, besides the boxes. */
 typedef struct {
-    struct tmsg_lane *lane; /* NULL: none, or none yet; see lane_why */
-    /* Says why there is no lane, if one might be expected. */
-    char lane_why[160];
+    struct tmsg_bulk *bulk; /* NULL: none, or none yet; see bulk_why */
+    /* Says why there is no bulk stream, if one might be expected. */
+    char bulk_why[160];
     /* Tells that no ring could be made here, or opened by the peer. */
     bool ringless;
     bool ring_offered; /* the peer has told of its ring */
-    /* The connection claimed to be the lane of an endpoint that is over. */
-    bool late_lane;
-    /* The socket is, or was to be, the lane of another endpoint. */
-    bool is_lane;
+    /* The connection claimed to be the bulk stream of an endpoint that is over.
+     */
+    bool late_bulk;
+    /* The socket is, or was to be, the bulk stream of another endpoint. */
+    bool is_bulk;
 } tmsg_endpoint_paths_t;
 
 /* Belongs to this room. The table, the handle, messages and sends hold
@@ -166,7 +168,8 @@ typedef struct {
     uint8_t peer_word[TMSG_LEASE_WORD_BYTES];
 } tmsg_endpoint_lease_t;
 
-/* UCX or the lane lost the connection, and the socket has not said why yet. */
+/* UCX or the bulk stream lost the connection, and the socket has not said why
+ * yet. */
 typedef struct {
     tmsg_timer_t timer;
     char why[128];
@@ -256,7 +259,7 @@ struct tmsg_endpoint {
 
     tmsg_measures_t measured[TMSG_MEASURED]; /* measures by stamp */
     tmsg_queue_t queue;
-    tmsg_list_t pulled; /* sends whose parts the lane is to hand over */
+    tmsg_list_t pulled; /* sends whose parts the bulk stream is to hand over */
     tmsg_list_t posted; /* sends in UCX, or waiting for the peer's answer */
     tmsg_endpoint_controls_t controls;
     tmsg_list_t ready; /* messages to be pulled, linked by own_queue */

@@ -36,8 +36,8 @@ static void no_last_words(tmsg_timer_t *timer)
 }
 
 /* Waits for the peer's last words: a peer that ends a connection says why on
- * the socket, but UCX and the lane may be faster. False: there is no socket to
- * wait for. */
+ * the socket, but UCX and the bulk stream may be faster. False: there is no
+ * socket to wait for. */
 static bool awaits_last_words(tmsg_endpoint_t *endpoint, const char *why)
 {
     tmsg_lease_withdraw(endpoint); /* sends end that the peer may be reading */
@@ -64,7 +64,7 @@ void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs)
     }
 }
 
-void tmsg_endpoint_lose_lane(tmsg_endpoint_t *endpoint, const char *words)
+void tmsg_endpoint_lose_bulk(tmsg_endpoint_t *endpoint, const char *words)
 {
     char why[128];
 

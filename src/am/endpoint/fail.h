@@ -15,9 +15,9 @@ void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
  * it ended. */
 void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs);
 
-/* Breaks a connection whose lane is lost, unless the socket says in time why it
- * ended. Outside UCX. */
-void tmsg_endpoint_lose_lane(tmsg_endpoint_t *endpoint, const char *why);
+/* Breaks a connection whose bulk stream is lost, unless the socket says in time
+ * why it ended. Outside UCX. */
+void tmsg_endpoint_lose_bulk(tmsg_endpoint_t *endpoint, const char *why);
 
 /* Breaks a connection for which UCX did not take a message, for whatever
  * reason. A loss is handled as tmsg_endpoint_lose() does. */

@@ -11,7 +11,7 @@
  * number that the peer keeps bounds what this side sends. */
 #define TMSG_PARTS_KEPT 16
 
-/* Describes a piece of a part that goes by the lane. */
+/* Describes a piece of a part that goes by the bulk stream. */
 typedef struct {
     uint16_t channel;
     uint32_t sequence;

@@ -40,7 +40,7 @@ typedef struct {
     int32_t protocol; /* tmsg_protocol_t */
     bool parts;       /* the peer takes parts */
     bool slices;      /* the peer takes slices */
-    bool lane;        /* the peer has a lane with us */
+    bool bulk;        /* the peer has a bulk stream with us */
     bool reads;       /* the peer may read our memory */
 } tmsg_wish_t;
 
@@ -49,7 +49,7 @@ typedef struct {
     bool gather;      /* the rest is copied into one piece, not listed */
     int32_t protocol; /* tmsg_protocol_t of the rest */
     bool slices;      /* the rest goes in pieces behind the head */
-    bool lane;        /* parts and slices go by the lane */
+    bool bulk;        /* parts and slices go by the bulk stream */
 } tmsg_way_t;
 
 #define TMSG_WAY_NO_PARTS UINT64_MAX

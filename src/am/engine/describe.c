@@ -18,7 +18,7 @@
 #include "am/endpoint/session.h"
 #include "am/listen/listener.h"
 #include "am/path/boxes.h"
-#include "am/path/lane.h"
+#include "am/path/bulk.h"
 #include "am/recv/fetch_queue.h"
 #include "am/send/send_queue.h"
 #include "am/staging/stage.h"
@@ -512,7 +512,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
         (endpoint->admit.principal == NULL ||
          add_words(object, "principal", endpoint->admit.principal)) &&
         add_words(object, "carrier", tmsg_carrier_name(endpoint->carrier)) &&
-        add_words(object, "lane", tmsg_lane_words(endpoint)) &&
+        add_words(object, "bulk", tmsg_bulk_words(endpoint)) &&
         add_words(object, "box", tmsg_boxes_words(endpoint)) &&
         add_figure(object, "peer_wire_version", peer->wire_version) &&
         add_words(object, "peer_ucx_version", ucx) &&

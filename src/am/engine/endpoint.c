@@ -18,7 +18,7 @@
 #include "am/engine/endpoint_end.h"
 #include "am/listen/accept.h"
 #include "am/path/boxes.h"
-#include "am/path/lane.h"
+#include "am/path/bulk.h"
 #include "am/publish/publisher.h"
 #include "am/recv/message.h"
 #include "am/recv/parts_in.h"
@@ -81,7 +81,7 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
     if (tmsg_carrier_is_asked(endpoint)) {
         tmsg_carrier_explain(endpoint);
         tmsg_cma_begin(endpoint);
-        tmsg_lane_begin(endpoint);
+        tmsg_bulk_begin(endpoint);
     }
     if (endpoint->state == TMSG_EP_OPEN || endpoint->state == TMSG_EP_CLOSING) {
         tmsg_control_flush(endpoint);

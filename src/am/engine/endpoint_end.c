@@ -25,7 +25,7 @@
 #include "am/engine/retire.h"
 #include "am/listen/accept.h"
 #include "am/path/boxes.h"
-#include "am/path/lane.h"
+#include "am/path/bulk.h"
 #include "am/publish/publisher.h"
 #include "am/recv/consumer.h"
 #include "am/recv/receive.h"
@@ -160,7 +160,7 @@ static void cut_connection(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     close_ucx_ep(endpoint, status == TMSG_ERR_CLOSED);
     tmsg_cma_end(endpoint);
     tmsg_messages_abandon(endpoint);
-    tmsg_lane_end(endpoint);
+    tmsg_bulk_end(endpoint);
     tmsg_boxes_end(endpoint);
     tmsg_credit_close(endpoint);
     tmsg_control_discard(endpoint);
@@ -176,7 +176,7 @@ void tmsg_endpoint_part(tmsg_endpoint_t *endpoint, bool alive)
     tmsg_attach_forget(endpoint);
     tmsg_carrier_forget(endpoint);
     tmsg_lease_forget(endpoint);
-    tmsg_lane_forget(endpoint);
+    tmsg_bulk_forget(endpoint);
     endpoint->broken = TMSG_OK;
     tmsg_close_forget(endpoint);
     tmsg_endpoint_reported(endpoint);
@@ -205,12 +205,12 @@ static bool is_to_hear(const tmsg_endpoint_t *endpoint, bool stood,
                        !tmsg_resume_is_away(endpoint);
 }
 
-/* Returns the level of the log line. If a connection became a lane, that is an
- * end for this library only. */
+/* Returns the level of the log line. If a connection became a bulk stream, that
+ * is an end for this library only. */
 static tmsg_log_level_t level_of(const tmsg_endpoint_t *endpoint,
                                  tmsg_status_t status)
 {
-    if (tmsg_lane_was_claimed(endpoint)) {
+    if (tmsg_bulk_was_claimed(endpoint)) {
         return TMSG_LOG_DEBUG;
     }
     return status == TMSG_ERR_CLOSED || status == TMSG_ERR_CANCELED

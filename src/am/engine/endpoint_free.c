@@ -7,7 +7,7 @@
 #include "am/connect/attach.h"
 #include "am/endpoint/channel.h"
 #include "am/endpoint/endpoint.h"
-#include "am/path/lane.h"
+#include "am/path/bulk.h"
 #include "am/recv/abort.h"
 #include "am/recv/consumer.h"
 #include "am/recv/schemas.h"
@@ -82,7 +82,7 @@ void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint)
         *slot = NULL;
         endpoint->worker->endpoint_count--;
         tmsg_stats_add(&endpoint->worker->past.stats, &endpoint->stats);
-        endpoint->worker->past.endpoints += !tmsg_lane_is_one(endpoint);
+        endpoint->worker->past.endpoints += !tmsg_bulk_is_one(endpoint);
         if (endpoint->ucx != NULL) {
             endpoint->ucx->users--;
             endpoint->ucx = NULL;

@@ -9,8 +9,8 @@
 #include "am/engine/progress.h"
 #include "am/engine/retire.h"
 #include "am/engine/worker.h"
-#include "am/path/lane_user.h"
-#include "am/recv/parts_lane.h"
+#include "am/path/bulk_user.h"
+#include "am/recv/parts_bulk.h"
 #include "am/send/parts.h"
 #include "am/ucx/ucx_events.h"
 
@@ -49,12 +49,12 @@ const tmsg_ucx_events_t tmsg_ucx_events = {
     .sweep = tmsg_worker_close_retired,
 };
 
-const tmsg_lane_user_t tmsg_lane_user = {
+const tmsg_bulk_user_t tmsg_bulk_user = {
     .next = tmsg_parts_next,
     .handed = tmsg_parts_handed,
     .unreadable = tmsg_parts_unreadable,
-    .place = tmsg_parts_lane_place,
-    .landed = tmsg_parts_lane_landed,
+    .place = tmsg_parts_bulk_place,
+    .landed = tmsg_parts_bulk_landed,
 };
 
 #define SCHEME_ADDRESS(NAME, name, form) &tmsg_scheme_##name,

@@ -10,7 +10,7 @@
 #include "am/engine/kin_tend.h"
 #include "am/engine/retire.h"
 #include "am/path/boxes.h"
-#include "am/path/lane.h"
+#include "am/path/bulk.h"
 #include "am/recv/fetch.h"
 #include "am/recv/fetch_queue.h"
 #include "am/staging/stage.h"
@@ -152,7 +152,7 @@ static bool has_rest(const tmsg_worker_t *worker)
 {
     return (worker->stage.copies.count | worker->stage.calls.count |
             tmsg_fetch_count(worker) | worker->chores.count |
-            worker->lanes.count | worker->has_retired) != 0;
+            worker->bulks.count | worker->has_retired) != 0;
 }
 
 __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
@@ -163,8 +163,8 @@ __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
     if (tmsg_stage_is_busy(&worker->stage)) {
         count += tmsg_stage_poll(worker);
     }
-    if (worker->lanes.count > 0) {
-        count += tmsg_lanes_turn(worker);
+    if (worker->bulks.count > 0) {
+        count += tmsg_bulks_turn(worker);
     }
     if (tmsg_fetch_count(worker) > 0) {
         count += tmsg_messages_fetch(worker);
@@ -202,7 +202,7 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
     }
     count += poll_boxes(worker); /* also what waited for messages by UCX */
     worker->idle = count == 0 ? worker->idle + 1 : 0;
-    if (worker->idle > POLL_FROM && worker->lanes.count == 0) {
+    if (worker->idle > POLL_FROM && worker->bulks.count == 0) {
         count = poll_on(worker);
         worker->idle = count == 0 ? worker->idle : 0;
     }
@@ -251,7 +251,7 @@ tmsg_status_t tmsg_progress_arm(tmsg_worker_t *worker)
             return status;
         }
     }
-    if (!tmsg_boxes_arm(worker) || !tmsg_lanes_arm(worker)) {
+    if (!tmsg_boxes_arm(worker) || !tmsg_bulks_arm(worker)) {
         return TMSG_ERR_BUSY;
     }
     tmsg_loop_arm(&worker->loop);
@@ -288,6 +288,6 @@ static bool has_news(const tmsg_worker_t *worker)
 bool tmsg_progress_is_idle(tmsg_worker_t *worker)
 {
     return !worker_has_work(worker) && !tmsg_stage_is_busy(&worker->stage) &&
-           worker->lanes.count == 0 && tmsg_fetch_count(worker) == 0 &&
+           worker->bulks.count == 0 && tmsg_fetch_count(worker) == 0 &&
            !has_news(worker) && tmsg_boxes_are_quiet(worker);
 }

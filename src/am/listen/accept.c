@@ -13,7 +13,7 @@
 #include "am/endpoint/fail.h"
 #include "am/endpoint/scheme.h"
 #include "am/listen/knocks.h"
-#include "am/path/lane.h"
+#include "am/path/bulk.h"
 #include "am/worker/engine.h"
 #include "core/log.h"
 
@@ -88,8 +88,8 @@ static void run_kept_release(tmsg_due_t *due)
 static void count_turned_away(tmsg_listener_t *listener,
                               const tmsg_endpoint_t *endpoint)
 {
-    if (tmsg_lane_is_one(endpoint)) {
-        listener->accepted--; /* a lane is no connection of its own */
+    if (tmsg_bulk_is_one(endpoint)) {
+        listener->accepted--; /* a bulk stream is no connection of its own */
     } else if (endpoint->admit.turned != TMSG_TURNED_OTHERWISE) {
         listener->turned[endpoint->admit.turned]++;
     } else if (endpoint->status == TMSG_ERR_TIMED_OUT) {

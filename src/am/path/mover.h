@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/path/mover.h - a mover is a table of functions that move the bytes of a
- * lane.
+ * bulk stream.
  *
  * A mover is one file in this folder, which defines tmsg_mover_<name>, and one
- * line of TMSG_MOVERS. lane_io.c says what goes through it: the parts of
- * messages, each behind a header. lane.c says when it has a turn. */
+ * line of TMSG_MOVERS. bulk_io.c says what goes through it: the parts of
+ * messages, each behind a header. bulk.c says when it has a turn. */
 #ifndef TMSG_AM_PATH_MOVER_H
 #define TMSG_AM_PATH_MOVER_H
 
@@ -16,84 +16,86 @@
 /* Lists the movers. Where several could move the parts of an endpoint, the
  * first one does. */
 #define TMSG_MOVERS(MOVER)                                                     \
-    MOVER(tcp)  /* a second TCP connection: lane_tcp.c */                      \
-    MOVER(ring) /* rings of shared memory: lane_ring.c */
+    MOVER(tcp)  /* a second TCP connection: bulk_tcp.c */                      \
+    MOVER(ring) /* rings of shared memory: bulk_ring.c */
 
 /* write() returns this where some of the memory cannot be read. */
 #define TMSG_MOVER_UNREADABLE SIZE_MAX
 
 typedef struct tmsg_endpoint tmsg_endpoint_t;
-typedef struct tmsg_lane tmsg_lane_t;
+typedef struct tmsg_bulk tmsg_bulk_t;
 
-/* lane.c and lane_io.c call these functions, with the worker's lock held;
+/* bulk.c and bulk_io.c call these functions, with the worker's lock held;
  * outside UCX, but for may_send(), make(), look() and ahead(). The comment of a
  * function that may be NULL says what NULL stands for. A mover allocates its
- * lanes itself, with a tmsg_lane_t as their first member. A mover that wraps
- * another forwards all functions. */
+ * bulk streams itself, with a tmsg_bulk_t as their first member. A mover that
+ * wraps another forwards all functions. */
 typedef struct tmsg_mover {
-    const char *ready;   /* what describe() says of a lane that moves parts */
+    /* what describe() says of a bulk stream that moves parts */
+    const char *ready;
     const char *unready; /* what describe() says of one that is being made */
     size_t turn_bytes;   /* of a turn, while small messages pass, too */
 
-    /* Prepares a lane for an open endpoint without one, when it is known what
-     * carries the endpoint. Outside UCX. Called once a connection; if that lane
-     * fails later, no other mover is asked. NULL: nothing is prepared. */
+    /* Prepares a bulk stream for an open endpoint without one, when it is known
+     * what carries the endpoint. Outside UCX. Called once a connection; if that
+     * bulk stream fails later, no other mover is asked. NULL: nothing is
+     * prepared. */
     void (*begin)(tmsg_endpoint_t *endpoint);
-    /* may_send() returns whether a large message may be meant for a lane of
-     * this mover that is made for it by make(), which returns whether it could
-     * be. Both may be called inside UCX. NULL, both of them: begin() makes the
-     * lanes, and no message does. */
+    /* may_send() returns whether a large message may be meant for a bulk stream
+     * of this mover that is made for it by make(), which returns whether it
+     * could be. Both may be called inside UCX. NULL, both of them: begin()
+     * makes the bulk streams, and no message does. */
     bool (*may_send)(const tmsg_endpoint_t *endpoint);
     bool (*make)(tmsg_endpoint_t *endpoint);
 
-    /* sends() returns whether a lane that stands takes parts, receives()
+    /* sends() returns whether a bulk stream that stands takes parts, receives()
      * whether it brings the peer's. NULL: it does. */
-    bool (*sends)(const tmsg_lane_t *lane);
-    bool (*receives)(const tmsg_lane_t *lane);
+    bool (*sends)(const tmsg_bulk_t *bulk);
+    bool (*receives)(const tmsg_bulk_t *bulk);
 
     /* Returns how many of `most` bytes are best written by the next call; 0:
      * the turn ends. `first`: the call is the first of a turn. NULL: all of
      * them are. */
-    size_t (*trim)(tmsg_lane_t *lane, size_t most, bool first);
+    size_t (*trim)(tmsg_bulk_t *bulk, size_t most, bool first);
     /* Returns the number of bytes that were written; 0: none can be, for now or
      * for ever. Memory that was counted belongs to the application again: a
-     * mover that may send it again copies it first. If the lane has ended, the
-     * mover calls tmsg_lane_lose(). */
-    size_t (*write)(tmsg_lane_t *lane, struct iovec *from, size_t count);
+     * mover that may send it again copies it first. If the bulk stream has
+     * ended, the mover calls tmsg_bulk_lose(). */
+    size_t (*write)(tmsg_bulk_t *bulk, struct iovec *from, size_t count);
     /* Returns the number of bytes that were read, as write() does. With count 0
      * up to `most` bytes are thrown away. */
-    size_t (*read)(tmsg_lane_t *lane, struct iovec *into, size_t count,
+    size_t (*read)(tmsg_bulk_t *bulk, struct iovec *into, size_t count,
                    uint64_t most);
     /* Says how many bytes the next reads want. NULL: that is no matter. */
-    void (*expect)(tmsg_lane_t *lane, uint64_t bytes);
+    void (*expect)(tmsg_bulk_t *bulk, uint64_t bytes);
 
     /* Lets the peer hear that bytes were moved. NULL: the peer hears of it
      * anyway. */
-    void (*moved)(tmsg_lane_t *lane);
-    /* Prepares the lane for the sleep of this side. Returns whether this side
-     * is woken for all that the lane waits for; false: there is something to be
-     * done. */
-    bool (*await)(tmsg_lane_t *lane);
-    /* Stirs a lane whose wake-up was lost. Called from time to time. NULL: no
-     * wake-up can be lost. */
-    void (*look)(tmsg_lane_t *lane);
+    void (*moved)(tmsg_bulk_t *bulk);
+    /* Prepares the bulk stream for the sleep of this side. Returns whether this
+     * side is woken for all that the bulk stream waits for; false: there is
+     * something to be done. */
+    bool (*await)(tmsg_bulk_t *bulk);
+    /* Stirs a bulk stream whose wake-up was lost. Called from time to time.
+     * NULL: no wake-up can be lost. */
+    void (*look)(tmsg_bulk_t *bulk);
 
     /* Returns the TCP socket whose unacknowledged bytes tell that the peer is
      * silent. NULL: there is none, and the mover itself calls
-     * tmsg_lane_lose(). */
-    int (*socket)(const tmsg_lane_t *lane);
+     * tmsg_bulk_lose(). */
+    int (*socket)(const tmsg_bulk_t *bulk);
     /* Returns how many bytes may be on their way to a receiver when it asks for
      * the next message: what a network has under way while it asks, and a
      * little more. 0: not known. */
-    uint64_t (*ahead)(const tmsg_lane_t *lane);
-    /* Returns whether nobody else wrote to the lane's memory. NULL: nobody
-     * can. */
-    bool (*is_intact)(const tmsg_lane_t *lane);
+    uint64_t (*ahead)(const tmsg_bulk_t *bulk);
+    /* Returns whether nobody else wrote to the bulk stream's memory. NULL:
+     * nobody can. */
+    bool (*is_intact)(const tmsg_bulk_t *bulk);
 
     /* shut() moves nothing any more, and may be called more than once. free()
-     * then frees what the mover has, the lane with it. */
-    void (*shut)(tmsg_lane_t *lane);
-    void (*free)(tmsg_lane_t *lane);
+     * then frees what the mover has, the bulk stream with it. */
+    void (*shut)(tmsg_bulk_t *bulk);
+    void (*free)(tmsg_bulk_t *bulk);
 } tmsg_mover_t;
 
 #define TMSG_MOVER_DECLARE(name) extern const tmsg_mover_t tmsg_mover_##name;

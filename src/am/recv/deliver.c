@@ -171,7 +171,7 @@ void tmsg_message_hand_over(tmsg_message_t *message)
     tmsg_message_delivered(message);
     message->channel->received_messages++;
     endpoint->stats.received_messages++;
-    endpoint->stats.received_by_lane += message->by_lane;
+    endpoint->stats.received_by_bulk += message->by_bulk;
     endpoint->stats.received_bytes += bytes;
     tmsg_histogram_note(&endpoint->stats.received_sizes, bytes);
     tmsg_trace_received(message, TMSG_TRACE_RECV_DELIVERED, TMSG_OK);
@@ -260,7 +260,7 @@ void tmsg_message_take_back(tmsg_message_t *message)
 
     message->channel->received_messages--;
     endpoint->stats.received_messages--;
-    endpoint->stats.received_by_lane -= message->by_lane;
+    endpoint->stats.received_by_bulk -= message->by_bulk;
     endpoint->stats.received_bytes -= bytes;
     tmsg_histogram_forget(&endpoint->stats.received_sizes, bytes);
     message->channel->rx_consumed++;

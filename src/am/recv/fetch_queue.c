@@ -2,7 +2,7 @@
 #include "am/recv/fetch_queue.h"
 
 #include "am/endpoint/endpoint.h"
-#include "am/path/lane.h"
+#include "am/path/bulk.h"
 #include "am/recv/deliver.h"
 #include "am/recv/parts_layout.h"
 
@@ -136,13 +136,13 @@ void tmsg_fetch_put_back(tmsg_message_t *message)
 }
 
 /* Returns whether an earlier message of its channel may not ask yet, or the
- * lane already has more bytes to bring than it should. A lane brings one
- * message after the other. */
+ * bulk stream already has more bytes to bring than it should. A bulk stream
+ * brings one message after the other. */
 static bool is_behind(const tmsg_message_t *message)
 {
     const tmsg_fetch_queue_t *queue = queue_of(message);
     uint64_t most =
-        is_asked_for(message) ? tmsg_lane_ahead(message->endpoint) : UINT64_MAX;
+        is_asked_for(message) ? tmsg_bulk_ahead(message->endpoint) : UINT64_MAX;
     uint64_t coming = 0;
 
     for (const tmsg_message_t *before = message->channel->rx;
@@ -155,7 +155,7 @@ static bool is_behind(const tmsg_message_t *message)
         if (before->aborted) {
             continue;
         }
-        if (before->state == TMSG_RX_FETCHING && before->by_lane &&
+        if (before->state == TMSG_RX_FETCHING && before->by_bulk &&
             before->parts != NULL) {
             coming += tmsg_parts_layout_coming(before);
         } else if (before->listed == &queue->asking && is_asked_for(before)) {

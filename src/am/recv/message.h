@@ -87,7 +87,7 @@ struct tmsg_message {
     uint64_t charged;
     bool decoded;        /* the map is known */
     bool placed;         /* each tensor has its memory */
-    bool by_lane;        /* the parts were asked for by the lane */
+    bool by_bulk;        /* the parts were asked for by the bulk stream */
     bool in_block;       /* all tensors lie in the block, as they travel */
     bool head_here;      /* the payload of the message itself has come */
     bool starved;        /* it has waited for memory */
@@ -131,11 +131,12 @@ struct tmsg_message {
     uint8_t small[TMSG_MESSAGE_SMALL + TMSG_PAYLOAD_ALIGNMENT];
 };
 
-/* Returns whether the message's parts were asked for by the lane, and may come.
+/* Returns whether the message's parts were asked for by the bulk stream, and
+ * may come.
  */
 static inline bool tmsg_message_awaits_parts(const tmsg_message_t *message)
 {
-    return message->by_lane && !message->aborted &&
+    return message->by_bulk && !message->aborted &&
            message->state == TMSG_RX_FETCHING;
 }
 

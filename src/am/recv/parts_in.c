@@ -10,8 +10,8 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
+#include "am/path/bulk.h"
 #include "am/path/cma.h"
-#include "am/path/lane.h"
 #include "am/recv/fetch.h"
 #include "am/recv/parts_layout.h"
 #include "am/recv/receive.h"
@@ -355,11 +355,11 @@ static void pull_parts(tmsg_message_t *message)
     if (tmsg_endpoint_is_down(endpoint)) {
         return; /* the message comes again, or never */
     }
-    message->by_lane = message->stage == NULL && tmsg_lane_receives(endpoint);
+    message->by_bulk = message->stage == NULL && tmsg_bulk_receives(endpoint);
     tmsg_control_pull(message->channel, message->head.message_id,
-                      message->by_lane ? TMSG_PULL_BY_LANE : TMSG_PULL_BY_UCX);
-    if (message->by_lane) {
-        tmsg_lane_stir(endpoint);
+                      message->by_bulk ? TMSG_PULL_BY_BULK : TMSG_PULL_BY_UCX);
+    if (message->by_bulk) {
+        tmsg_bulk_stir(endpoint);
     }
 }
 

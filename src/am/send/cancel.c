@@ -31,7 +31,7 @@ static bool lends_memory(const tmsg_send_t *send)
 }
 
 /* Gives up a send that UCX has not reported, or that is being written to the
- * lane. */
+ * bulk stream. */
 static void give_up_in_ucx(tmsg_send_t *send, tmsg_status_t status,
                            const char *why)
 {

@@ -67,18 +67,18 @@ static bool is_read(const tmsg_measures_t *measures, uint64_t spill,
            measures->packed == 0;
 }
 
-/* Returns whether the payload goes by the lane. A way or protocol that the
- * application asked for is kept, and device memory goes by UCX. */
-static bool is_by_lane(const tmsg_measures_t *measures, uint64_t spill,
+/* Returns whether the payload goes by the bulk stream. A way or protocol that
+ * the application asked for is kept, and device memory goes by UCX. */
+static bool is_by_bulk(const tmsg_measures_t *measures, uint64_t spill,
                        const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
 {
-    uint64_t least = thresholds->lane_bytes;
+    uint64_t least = thresholds->bulk_bytes;
 
     if (is_read(measures, spill, wish) &&
-        thresholds->lane_piece_bytes > least) {
-        least = thresholds->lane_piece_bytes;
+        thresholds->bulk_piece_bytes > least) {
+        least = thresholds->bulk_piece_bytes;
     }
-    return wish.lane && wish.parts && wish.slices &&
+    return wish.bulk && wish.parts && wish.slices &&
            wish.way == TMSG_WAY_AUTO && wish.protocol == TMSG_PROTOCOL_AUTO &&
            measures->foreign == 0 && measures->bytes > 0 &&
            measures->bytes >= least && spill <= SPILLED_HEAD_MOST;
@@ -102,7 +102,7 @@ static bool is_gathered(size_t pieces, uint64_t bytes, uint64_t packed,
  * one piece, unless its tensors are smaller than this on average. */
 #define WALKED_BYTES 512
 
-static bool is_gathered_for_lane(size_t pieces, uint64_t bytes,
+static bool is_gathered_for_bulk(size_t pieces, uint64_t bytes,
                                  const tmsg_thresholds_t *thresholds)
 {
     return pieces > 1 && bytes / WALKED_BYTES < pieces &&
@@ -121,7 +121,7 @@ tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
                            const tmsg_thresholds_t *thresholds,
                            tmsg_wish_t wish)
 {
-    bool by_lane = is_by_lane(measures, spill, thresholds, wish);
+    bool by_bulk = is_by_bulk(measures, spill, thresholds, wish);
     tmsg_way_t way = {.parts = is_split(measures, spill, thresholds, wish)};
     size_t pieces = measures->tensors + (spill > 0);
     uint64_t bytes = measures->bytes + spill;
@@ -129,8 +129,8 @@ tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
     uint64_t eager = thresholds->eager_bytes;
     bool one;
 
-    way.lane = by_lane;
-    way.parts |= by_lane && measures->parts > 0;
+    way.bulk = by_bulk;
+    way.parts |= by_bulk && measures->parts > 0;
     if (way.parts) {
         pieces -= measures->parts;
         bytes = measures->head_bytes + spill;
@@ -138,10 +138,10 @@ tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
     }
     way.gather = is_gathered(pieces, bytes, packed, thresholds, wish);
     way.slices = may_slice(bytes - spill, spill, thresholds, wish);
-    if (by_lane) {
+    if (by_bulk) {
         way.slices = !way.parts || bytes - spill > thresholds->gather_bytes;
         way.gather = way.slices
-                         ? is_gathered_for_lane(pieces, bytes, thresholds)
+                         ? is_gathered_for_bulk(pieces, bytes, thresholds)
                          : way.gather;
     }
     if (way.slices) {

@@ -32,9 +32,9 @@ uint64_t tmsg_parts_begin(tmsg_send_t *send);
 /* Hands over to UCX as many parts as may be. Outside UCX. */
 void tmsg_parts_flush(tmsg_endpoint_t *endpoint);
 
-/* tmsg_parts_next() gives the lane the next piece that the peer wants by it.
- * The memory of the piece stays as it is until tmsg_parts_handed() is called.
- * Returns false if there is none. */
+/* tmsg_parts_next() gives the bulk stream the next piece that the peer wants by
+ * it. The memory of the piece stays as it is until tmsg_parts_handed() is
+ * called. Returns false if there is none. */
 bool tmsg_parts_next(tmsg_endpoint_t *endpoint, tmsg_parts_piece_t *piece);
 void tmsg_parts_handed(const tmsg_parts_piece_t *piece, tmsg_ucx_status_t ucs);
 

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sends parts that wait until the peer has memory for all of them and says how
- * they are to come: by the lane, or by UCX. */
+ * they are to come: by the bulk stream, or by UCX. */
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fragments.h"
-#include "am/path/lane.h"
+#include "am/path/bulk.h"
 #include "am/send/cancel.h"
 #include "am/send/parts_out_struct.h"
 
-static void go_by_lane(tmsg_parts_out_t *parts)
+static void go_by_bulk(tmsg_parts_out_t *parts)
 {
     tmsg_endpoint_t *endpoint = parts->send->endpoint;
 
     tmsg_parts_out_unlist(parts);
     tmsg_parts_out_enlist(parts, &endpoint->pulled);
-    tmsg_lane_stir(endpoint);
+    tmsg_bulk_stir(endpoint);
 }
 
 static void go_by_ucx(tmsg_parts_out_t *parts)
 {
-    tmsg_send_count_lane(parts->send, false);
+    tmsg_send_count_bulk(parts->send, false);
     tmsg_parts_out_grant(parts);
 }
 
@@ -36,8 +36,8 @@ tmsg_ucx_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival)
         return TMSG_UCX_OK;
     }
     tmsg_endpoint_hold(endpoint);
-    if (arrival->body[0] == TMSG_PULL_BY_LANE && tmsg_lane_sends(endpoint)) {
-        go_by_lane(parts);
+    if (arrival->body[0] == TMSG_PULL_BY_BULK && tmsg_bulk_sends(endpoint)) {
+        go_by_bulk(parts);
     } else {
         go_by_ucx(parts);
     }
@@ -48,8 +48,9 @@ tmsg_ucx_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival)
     return TMSG_UCX_OK;
 }
 
-/* Chooses the message whose piece goes next by the lane, or NULL. Channels take
- * turns, as in parts_out.c; the peer has memory for all of these messages. */
+/* Chooses the message whose piece goes next by the bulk stream, or NULL.
+ * Channels take turns, as in parts_out.c; the peer has memory for all of these
+ * messages. */
 static tmsg_parts_out_t *choose_pulled(tmsg_endpoint_t *endpoint)
 {
     tmsg_parts_out_t *chosen = NULL;

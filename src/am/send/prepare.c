@@ -5,7 +5,7 @@
 #include "am/endpoint/carrier.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/measures.h"
-#include "am/path/lane.h"
+#include "am/path/bulk.h"
 #include "am/send/allowed.h"
 #include "am/send/charge.h"
 #include "am/send/method.h"
@@ -351,11 +351,11 @@ static bool is_alone(const tmsg_send_t *send)
 }
 
 /* Returns the bytes of a piece. Nobody waits behind pieces that go by the
- * lane. */
-static uint64_t chunk_of(const tmsg_send_t *send, bool by_lane)
+ * bulk stream. */
+static uint64_t chunk_of(const tmsg_send_t *send, bool by_bulk)
 {
     return sayable(tmsg_way_chunk(thresholds_of(send->endpoint),
-                                  by_lane || is_alone(send)));
+                                  by_bulk || is_alone(send)));
 }
 
 /* Says in the body which tensors are parts, if the way has any. */
@@ -379,7 +379,7 @@ static tmsg_status_t name_parts(const tmsg_send_t *send,
     if (!payload->way.parts && !payload->way.slices) {
         return TMSG_OK;
     }
-    chunk = chunk_of(send, payload->way.lane);
+    chunk = chunk_of(send, payload->way.bulk);
     split->large = payload->way.parts ? sayable(measures->large) : INT64_MAX;
     split->slice = payload->way.slices ? chunk : 0;
     split->chunk = tmsg_stage_out_chunk(send, chunk);
@@ -406,7 +406,7 @@ static tmsg_way_t choose_behind(const tmsg_send_t *send,
     tmsg_way_t way =
         tmsg_way_choose(payload->measures, spill, thresholds, wish);
 
-    wish.slices = (way.slices || way.lane) &&
+    wish.slices = (way.slices || way.bulk) &&
                   tmsg_credit_has_room(send->endpoint, spill, true);
     wish.parts =
         wish.parts &&
@@ -451,8 +451,8 @@ static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
 
     payload->way =
         tmsg_way_choose(payload->measures, 0, thresholds, send->wish);
-    if (payload->way.lane && !tmsg_lane_make(send->endpoint)) {
-        send->wish.lane = false;
+    if (payload->way.bulk && !tmsg_bulk_make(send->endpoint)) {
+        send->wish.bulk = false;
         payload->way =
             tmsg_way_choose(payload->measures, 0, thresholds, send->wish);
     }
@@ -464,12 +464,12 @@ static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
         return status;
     }
     way = choose_behind(send, payload);
-    if (way.lane && !payload->way.lane && !tmsg_lane_make(send->endpoint)) {
-        send->wish.lane = false;
+    if (way.bulk && !payload->way.bulk && !tmsg_bulk_make(send->endpoint)) {
+        send->wish.bulk = false;
         way = choose_behind(send, payload);
     }
     if (way.parts == payload->way.parts && way.slices == payload->way.slices &&
-        way.lane == payload->way.lane) {
+        way.bulk == payload->way.bulk) {
         payload->way = way;
         return TMSG_OK;
     }
@@ -489,7 +489,7 @@ static tmsg_status_t make_payload(tmsg_send_t *send, tmsg_payload_t *payload)
     tmsg_status_t status = TMSG_OK;
 
     send->am_flags = am_flags_of(payload->way.protocol);
-    send->pulled = payload->way.lane;
+    send->pulled = payload->way.bulk;
     if (payload->way.parts || payload->way.slices) {
         status = tmsg_parts_make(send, payload);
     }
@@ -560,9 +560,9 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
     send->wish.parts = endpoint->peer_hello.parts > 0;
     send->wish.slices =
         send->wish.parts && endpoint->peer_hello.features & TMSG_FEATURE_SLICES;
-    send->wish.lane = send->stage == NULL &&
+    send->wish.bulk = send->stage == NULL &&
                       tmsg_parts_may_be_asked(endpoint) &&
-                      tmsg_lane_may_send(endpoint);
+                      tmsg_bulk_may_send(endpoint);
     send->wish.reads = tmsg_cma_sends(endpoint);
     if (status == TMSG_OK && send->flags & TMSG_SEND_VERIFY) {
         status = make_room_for_checksums(send, &extra, &payload);

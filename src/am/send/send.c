@@ -112,12 +112,12 @@ void tmsg_send_count(tmsg_channel_t *channel, uint64_t bytes)
     tmsg_histogram_note(&stats->sent_sizes, bytes);
 }
 
-void tmsg_send_count_lane(tmsg_send_t *send, bool by_lane)
+void tmsg_send_count_bulk(tmsg_send_t *send, bool by_bulk)
 {
     tmsg_stats_t *stats = &send->endpoint->stats;
 
-    stats->sent_by_lane += (uint64_t)by_lane - (uint64_t)send->by_lane;
-    send->by_lane = by_lane;
+    stats->sent_by_bulk += (uint64_t)by_bulk - (uint64_t)send->by_bulk;
+    send->by_bulk = by_bulk;
 }
 
 void tmsg_send_hand_over(tmsg_send_t *send)
@@ -218,7 +218,7 @@ void tmsg_send_post(tmsg_send_t *send)
         endpoint->tx.sent_in_pieces += parts_bytes > 0;
         tmsg_trace_posted(send);
     }
-    tmsg_send_count_lane(send, send->pulled);
+    tmsg_send_count_bulk(send, send->pulled);
     endpoint->credit.tx_charged += send->charge;
     send->again = false;
     /* An earlier post, before a break, may have left another status. */

@@ -59,7 +59,7 @@ typedef struct tmsg_send {
     uint64_t charge;  /* against the peer's window; see credit.h */
     tmsg_parts_out_t *parts; /* of large tensors, and slices; NULL: none */
     bool pulled;             /* the parts wait until the peer asks for them */
-    bool by_lane;            /* the send is counted as going by the lane */
+    bool by_bulk; /* the send is counted as going by the bulk stream */
     tmsg_stage_out_t *stage; /* of device memory; NULL: none */
     uint32_t am_flags;       /* TMSG_UCX_SEND_* that the plan wants */
     bool is_read;            /* the peer reads the plan's bytes itself */
@@ -142,14 +142,14 @@ bool tmsg_send_is_for_box(const tmsg_send_t *send);
  * has its sequence number. */
 void tmsg_send_post(tmsg_send_t *send);
 
-/* Counts the send among those that go by the lane, or takes it out of that
- * count. */
-void tmsg_send_count_lane(tmsg_send_t *send, bool by_lane);
+/* Counts the send among those that go by the bulk stream, or takes it out of
+ * that count. */
+void tmsg_send_count_bulk(tmsg_send_t *send, bool by_bulk);
 
 /* Notes that UCX has done with a posted send, or will never report it. */
 void tmsg_send_reported(tmsg_send_t *send, tmsg_ucx_status_t ucs);
 
-/* Notes that UCX or the lane has done with one of the send's parts. */
+/* Notes that UCX or the bulk stream has done with one of the send's parts. */
 void tmsg_send_part_reported(tmsg_send_t *send, tmsg_ucx_status_t ucs);
 
 /* tmsg_send_drop_header() frees the header. tmsg_send_drop_more() drops the

@@ -496,8 +496,8 @@ void tmsg_worker_await_leaving(tmsg_worker_t *worker)
 }
 
 /* Returns whether the wait is over time. A turn may last: what came meanwhile
- * is looked at at least once before the time is up. What a lane brings may go
- * on for ever, and is therefore bounded. */
+ * is looked at at least once before the time is up. What a bulk stream brings
+ * may go on for ever, and is therefore bounded. */
 static bool leader_is_late(const lead_t *lead)
 {
     return lead->late_turns >= LATE_MOST ||

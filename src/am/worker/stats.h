@@ -48,8 +48,8 @@ typedef struct {
     uint64_t received_repeats; /* received as a repeat (repeat.h) */
     /* Count the messages that went past UCX by a box. */
     uint64_t sent_by_box, received_by_box;
-    /* Count the messages whose parts went by the lane. */
-    uint64_t sent_by_lane, received_by_lane;
+    /* Count the messages whose parts went by the bulk stream. */
+    uint64_t sent_by_bulk, received_by_bulk;
     uint64_t received_in_place; /* received messages that UCX's memory holds */
     uint64_t refused_messages; /* messages of the peer that this side refused */
     uint64_t aborted_messages; /* messages of the peer that the peer gave up */

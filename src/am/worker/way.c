@@ -29,8 +29,8 @@ static const tmsg_tuning_t usual = {{
                               .rndv_list_bytes = NEVER,
                               .slice_bytes = 16 * MIB,
                               .lone_chunk_bytes = 4 * MIB,
-                              .lane_bytes = NEVER,
-                              .lane_piece_bytes = NEVER,
+                              .bulk_bytes = NEVER,
+                              .bulk_piece_bytes = NEVER,
                               .box_bytes = 0},
     [TMSG_CARRIER_SHM] = {.gather_bytes = 64 * KIB,
                           .gather_mean_bytes = 16 * KIB,
@@ -44,8 +44,8 @@ static const tmsg_tuning_t usual = {{
                           .rndv_list_bytes = NEVER,
                           .slice_bytes = 16 * MIB,
                           .lone_chunk_bytes = 256 * KIB,
-                          .lane_bytes = 64 * KIB,
-                          .lane_piece_bytes = 512 * KIB,
+                          .bulk_bytes = 64 * KIB,
+                          .bulk_piece_bytes = 512 * KIB,
                           .box_bytes = 2 * KIB},
     [TMSG_CARRIER_TCP] = {.gather_bytes = 64 * KIB,
                           .gather_mean_bytes = 16 * KIB,
@@ -59,8 +59,8 @@ static const tmsg_tuning_t usual = {{
                           .rndv_list_bytes = NEVER,
                           .slice_bytes = 16 * MIB,
                           .lone_chunk_bytes = 1 * MIB,
-                          .lane_bytes = 256 * KIB,
-                          .lane_piece_bytes = 256 * KIB,
+                          .bulk_bytes = 256 * KIB,
+                          .bulk_piece_bytes = 256 * KIB,
                           .box_bytes = 0},
     [TMSG_CARRIER_RDMA] = {.gather_bytes = 64 * KIB,
                            .gather_mean_bytes = 16 * KIB,
@@ -74,8 +74,8 @@ static const tmsg_tuning_t usual = {{
                            .rndv_list_bytes = NEVER,
                            .slice_bytes = 16 * MIB,
                            .lone_chunk_bytes = 4 * MIB,
-                           .lane_bytes = NEVER,
-                           .lane_piece_bytes = NEVER,
+                           .bulk_bytes = NEVER,
+                           .bulk_piece_bytes = NEVER,
                            .box_bytes = 0},
 }};
 
@@ -101,8 +101,8 @@ static const struct {
     {"rndv_list_bytes", offsetof(tmsg_thresholds_t, rndv_list_bytes), 0},
     {"slice_bytes", offsetof(tmsg_thresholds_t, slice_bytes), 0},
     {"lone_chunk_bytes", offsetof(tmsg_thresholds_t, lone_chunk_bytes), 0},
-    {"lane_bytes", offsetof(tmsg_thresholds_t, lane_bytes), 0},
-    {"lane_piece_bytes", offsetof(tmsg_thresholds_t, lane_piece_bytes), 0},
+    {"bulk_bytes", offsetof(tmsg_thresholds_t, bulk_bytes), 0},
+    {"bulk_piece_bytes", offsetof(tmsg_thresholds_t, bulk_piece_bytes), 0},
     {"box_bytes", offsetof(tmsg_thresholds_t, box_bytes), 0},
 };
 
@@ -156,8 +156,8 @@ static uint64_t *find_threshold(const char *text, size_t bytes,
 }
 
 /* Sets the special thresholds that go with a general one: a setting for the
- * length of pieces, for what goes eagerly, or for what goes by the lane means
- * all of them. */
+ * length of pieces, for what goes eagerly, or for what goes by the bulk stream
+ * means all of them. */
 static void set_special(tmsg_tuning_t *tuning, const uint64_t *threshold)
 {
     for (size_t i = 0; i < TMSG_CARRIER_COUNT; i++) {
@@ -167,8 +167,8 @@ static void set_special(tmsg_tuning_t *tuning, const uint64_t *threshold)
             of->lone_chunk_bytes = *threshold;
         } else if (threshold == &of->eager_bytes) {
             of->eager_piece_bytes = *threshold;
-        } else if (threshold == &of->lane_bytes) {
-            of->lane_piece_bytes = *threshold;
+        } else if (threshold == &of->bulk_bytes) {
+            of->bulk_piece_bytes = *threshold;
         }
     }
 }

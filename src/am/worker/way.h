@@ -50,10 +50,11 @@ typedef struct {
     /* Used instead of chunk_bytes, when larger, if no small message has passed
      * lately. */
     uint64_t lone_chunk_bytes;
-    uint64_t lane_bytes; /* a message of this size or more goes by the lane */
-    /* Works as lane_bytes, for a single tensor that the peer reads from where
-     * it lies. Overrides lane_bytes when larger. */
-    uint64_t lane_piece_bytes;
+    /* a message of this size or more goes by the bulk stream */
+    uint64_t bulk_bytes;
+    /* Works as bulk_bytes, for a single tensor that the peer reads from where
+     * it lies. Overrides bulk_bytes when larger. */
+    uint64_t bulk_piece_bytes;
     uint64_t box_bytes; /* a message up to this size goes by a box */
 } tmsg_thresholds_t;
 

@@ -167,7 +167,7 @@ struct tmsg_worker {
     /* Counts the rounds in a row that found nothing, since something was
      * sent. */
     unsigned idle;
-    tmsg_list_t lanes; /* lanes that may bring something; lane.h */
+    tmsg_list_t bulks; /* bulk streams that may bring something; bulk.h */
     tmsg_list_t boxes; /* boxes of peers, to be looked into; boxes.h */
     /* Peers are to be called for what UCX has kept back. */
     bool boxes_owe;

@@ -48,7 +48,7 @@ static bool is_accepting(void *arg)
     for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
         tmsg_endpoint_t *endpoint = worker->endpoints[i];
 
-        if (endpoint != NULL && !endpoint->paths.is_lane &&
+        if (endpoint != NULL && !endpoint->paths.is_bulk &&
             endpoint->state == TMSG_EP_CONNECTING &&
             endpoint->link.hello_done) {
             pair->to_b = endpoint;

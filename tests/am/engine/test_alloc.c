@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "am/endpoint/endpoint.h"
-#include "am/path/lane.h"
+#include "am/path/bulk.h"
 #include "support/peers.h"
 #include "support/sample.h"
 #include "support/watched_alloc.h"
@@ -302,32 +302,32 @@ static void give_key(round_t *round)
 }
 
 /* Of who dials it, once what carries the connection is known. */
-static bool lane_settled(void *arg)
+static bool bulk_settled(void *arg)
 {
     const tmsg_endpoint_t *endpoint = arg;
     bool settled;
 
     tmsg_worker_lock(endpoint->worker); /* a thread may be at it */
-    settled = tmsg_lane_sends(endpoint) ||
-              (!endpoint->carried.asked && endpoint->paths.lane == NULL);
+    settled = tmsg_bulk_sends(endpoint) ||
+              (!endpoint->carried.asked && endpoint->paths.bulk == NULL);
     tmsg_worker_unlock(endpoint->worker);
     return settled;
 }
 
 /* Or that there is none, which is no error. */
-static void await_lane(round_t *round)
+static void await_bulk(round_t *round)
 {
     if (round->scene->link == LINK_TCP) {
-        pair_await(&round->pair, lane_settled, round->pair.to_a, doing);
+        pair_await(&round->pair, bulk_settled, round->pair.to_a, doing);
     }
 }
 
-static bool connect_and_lane(round_t *round)
+static bool connect_and_bulk(round_t *round)
 {
     bool ok = connect_one(round);
 
     if (ok) {
-        await_lane(round);
+        await_bulk(round);
     }
     return ok;
 }
@@ -348,7 +348,7 @@ static void open_round(round_t *round)
     }
     if (scene->stage == CONNECTED) {
         pair_open(pair, scene->link, scene->drive, &options, &options);
-        await_lane(round);
+        await_bulk(round);
         round->map = sample_make(&scene->sample);
         for (size_t i = 0; scene->schemas && i < SENDS; i++) {
             round->more[i] = sample_bytes(i, 100 * (i + 1));
@@ -463,7 +463,7 @@ Test(alloc, connecting_by_each_url)
         const scene_t scene = {.name = link_names[link],
                                .stage = LISTENING,
                                .link = link,
-                               .run = connect_and_lane};
+                               .run = connect_and_bulk};
 
         if (is_due(link)) {
             fail_each(&scene);

@@ -21,7 +21,7 @@
 typedef enum {
     PLAIN,  /* with its head, or by rendezvous */
     PARTS,  /* by UCX, which has room for some at a time */
-    PULLED, /* by the lane, when it is asked for */
+    PULLED, /* by the bulk stream, when it is asked for */
 } way_t;
 
 typedef struct {
@@ -187,8 +187,9 @@ Test(fetch_queue, so_does_what_is_unordered)
     in_order_of_heads(PARTS, TMSG_HEADER_UNORDERED);
 }
 
-/* Not more is to come by the lane than should be before more is asked for. */
-Test(fetch_queue, what_comes_by_the_lane_waits_for_what_is_to_come_by_it)
+/* Not more is to come by the bulk stream than should be before more is asked
+ * for. */
+Test(fetch_queue, what_comes_by_the_bulk_waits_for_what_is_to_come_by_it)
 {
     tmsg_message_t *third = come(0, 2, PULLED, 0);
     tmsg_message_t *second = come(0, 1, PULLED, 0);

@@ -17,7 +17,7 @@ static void small_parts(void)
 {
     setenv("TENSORMSG_THRESHOLDS",
            "shm.part_bytes=5000,shm.chunk_bytes=4096,"
-           "shm.lane_bytes=never,"
+           "shm.bulk_bytes=never,"
            "tcp.part_bytes=5000,tcp.chunk_bytes=4096,"
            "other.part_bytes=5000,other.chunk_bytes=4096",
            1);

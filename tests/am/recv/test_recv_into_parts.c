@@ -16,7 +16,7 @@ static void small_parts(void)
 {
     setenv("TENSORMSG_THRESHOLDS",
            "shm.part_bytes=50000,shm.chunk_bytes=65536,"
-           "shm.lane_bytes=never,"
+           "shm.bulk_bytes=never,"
            "tcp.part_bytes=50000,tcp.chunk_bytes=65536",
            1);
 }

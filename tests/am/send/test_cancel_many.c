@@ -246,10 +246,10 @@ typedef struct {
     uint8_t *buffer;
     tmsg_request_t *sent[STOPPED];
     unsigned pending;
-    bool has_lane;
+    bool has_bulk;
 } stopped_t;
 
-static bool lane_expected; /* whether what is large goes by it */
+static bool bulk_expected; /* whether what is large goes by it */
 static bool rings_expected;
 
 static void stop(stopped_t *scene)
@@ -272,10 +272,11 @@ static void cancel_on_stopped(stopped_t *scene, link_t link, bool fetching)
     side_open(&scene->side, NULL);
     scene->endpoint = side_connect(&scene->side, url);
     send_ones(&scene->side, scene->endpoint, scene->buffer, STOPPED_BYTES);
-    if (lane_expected) {
-        side_await(&scene->side, endpoint_has_lane, scene->endpoint, "a lane");
+    if (bulk_expected) {
+        side_await(&scene->side, endpoint_has_bulk, scene->endpoint,
+                   "a bulk stream");
     }
-    scene->has_lane = lane_expected || rings_expected;
+    scene->has_bulk = bulk_expected || rings_expected;
     if (!fetching) {
         stop(scene);
     }
@@ -297,8 +298,8 @@ static void cancel_on_stopped(stopped_t *scene, link_t link, bool fetching)
         scene->pending +=
             tmsg_request_test(scene->sent[i]) == TMSG_CANCEL_PENDING;
     }
-    /* What nobody has asked for by the lane is nobody's any more. */
-    must_true(fetching || (scene->pending > 0) != scene->has_lane);
+    /* What nobody has asked for by the bulk stream is nobody's any more. */
+    must_true(fetching || (scene->pending > 0) != scene->has_bulk);
 }
 
 /* All that was lent is back: whoever still reads it finds other bytes. */
@@ -329,10 +330,10 @@ static void tcp_by_ucx(void)
 
 static void by_rings(void) { rings_expected = true; }
 
-static void tcp_by_lane(void)
+static void tcp_by_bulk(void)
 {
     setenv("UCX_TLS", "tcp,self", 1);
-    lane_expected = true;
+    bulk_expected = true;
 }
 
 static void give_up(link_t link, bool fetching)
@@ -390,9 +391,9 @@ Test(cancel_many, on_a_stopped_peer_that_is_given_up_nothing_changed_tcp)
     give_up(LINK_SHM, false);
     give_up(LINK_SHM, true);
 }
-Test(cancel_many, on_a_stopped_peer_that_is_given_up_nothing_changed_lane)
+Test(cancel_many, on_a_stopped_peer_that_is_given_up_nothing_changed_bulk)
 {
-    tcp_by_lane();
+    tcp_by_bulk();
     give_up(LINK_SHM, false);
     give_up(LINK_SHM, true);
 }
@@ -413,9 +414,9 @@ Test(cancel_many, on_a_peer_that_is_killed_gives_all_back_tcp)
     tcp_by_ucx();
     kill_it(LINK_SHM);
 }
-Test(cancel_many, on_a_peer_that_is_killed_gives_all_back_lane)
+Test(cancel_many, on_a_peer_that_is_killed_gives_all_back_bulk)
 {
-    tcp_by_lane();
+    tcp_by_bulk();
     kill_it(LINK_SHM);
 }
 Test(cancel_many, on_a_stopped_peer_that_wakes_up_delivers_nothing_changed)
@@ -436,9 +437,9 @@ Test(cancel_many, on_a_stopped_peer_that_wakes_up_nothing_changed_tcp)
     wake_up(LINK_SHM, false);
     wake_up(LINK_SHM, true);
 }
-Test(cancel_many, on_a_stopped_peer_that_wakes_up_nothing_changed_lane)
+Test(cancel_many, on_a_stopped_peer_that_wakes_up_nothing_changed_bulk)
 {
-    tcp_by_lane();
+    tcp_by_bulk();
     wake_up(LINK_SHM, false);
     wake_up(LINK_SHM, true);
 }

@@ -12,7 +12,7 @@
 
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/repeat.h"
-#include "am/path/lane_tcp.h"
+#include "am/path/bulk_tcp.h"
 #include "support/channels.h"
 #include "support/large.h"
 #include "support/peers.h"
@@ -82,19 +82,19 @@ static bool both_stand(void *arg)
 {
     const pair_t *pair = arg;
 
-    return tmsg_lane_sends(pair->to_a) && tmsg_lane_sends(pair->to_b);
+    return tmsg_bulk_sends(pair->to_a) && tmsg_bulk_sends(pair->to_b);
 }
 
-/* The lane takes little before its receiver does. */
-static void await_narrow_lane(scene_t *scene)
+/* The bulk stream takes little before its receiver does. */
+static void await_narrow_bulk(scene_t *scene)
 {
     static const int little = 32 * 1024;
     pair_t *pair = &scene->pair;
 
-    pair_await(pair, both_stand, pair, "a lane");
-    must_true(setsockopt(tmsg_lane_tcp_of(pair->to_a->paths.lane)->fd,
+    pair_await(pair, both_stand, pair, "a bulk stream");
+    must_true(setsockopt(tmsg_bulk_tcp_of(pair->to_a->paths.bulk)->fd,
                          SOL_SOCKET, SO_SNDBUF, &little, sizeof(little)) == 0 &&
-              setsockopt(tmsg_lane_tcp_of(pair->to_b->paths.lane)->fd,
+              setsockopt(tmsg_bulk_tcp_of(pair->to_b->paths.bulk)->fd,
                          SOL_SOCKET, SO_RCVBUF, &little, sizeof(little)) == 0);
 }
 
@@ -109,17 +109,18 @@ static void step(const scene_t *scene)
     tmsg_worker_progress(scene->pair.b.worker);
 }
 
-/* Writes so much to the lane, and what it takes when nobody reads there. */
+/* Writes so much to the bulk stream, and what it takes when nobody reads there.
+ */
 static void write_some(const scene_t *scene, size_t bytes)
 {
-    const tmsg_lane_t *lane = scene->pair.to_a->paths.lane;
+    const tmsg_bulk_t *bulk = scene->pair.to_a->paths.bulk;
     uint64_t before = 0;
 
-    while (lane->written < bytes) {
+    while (bulk->written < bytes) {
         step(scene);
     }
-    while (lane->written > before) {
-        before = lane->written;
+    while (bulk->written > before) {
+        before = bulk->written;
         for (unsigned i = 0; i < 100; i++) {
             tmsg_worker_progress(scene->pair.b.worker);
         }
@@ -134,7 +135,7 @@ static bool has_ended(void *request)
 }
 
 /* The message fails for that tensor, nothing of it arrives, and what is sent
- * next does, by the lane and past it. */
+ * next does, by the bulk stream and past it. */
 static void must_fail(scene_t *scene, const char *name)
 {
     pair_t *pair = &scene->pair;
@@ -172,7 +173,7 @@ static void close_scene(scene_t *scene) { pair_close(&scene->pair); }
 typedef struct {
     unsigned pieces;
     size_t bytes;  /* of each */
-    size_t before; /* were written to the lane, when it */
+    size_t before; /* were written to the bulk stream, when it */
     unsigned piece;
     size_t from; /* is gone */
 } row_t;
@@ -188,36 +189,36 @@ static const row_t rows[] = {
 
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
-static void run_by_lane(const row_t *row)
+static void run_by_bulk(const row_t *row)
 {
     const char name[] = {'t', (char)('0' + row->piece), '\0'};
     scene_t scene;
 
     open_scene(&scene, row->bytes);
-    await_narrow_lane(&scene);
+    await_narrow_bulk(&scene);
     send_pieces(&scene, row->pieces);
     write_some(&scene, row->before);
     take_away(&scene, row->piece, row->from);
     must_fail(&scene, name);
-    cr_expect(ge(u64, scene.pair.to_a->stats.sent_by_lane, 1));
-    cr_expect(eq(int, (int)scene.pair.to_a->paths.lane->lost, 0));
+    cr_expect(ge(u64, scene.pair.to_a->stats.sent_by_bulk, 1));
+    cr_expect(eq(int, (int)scene.pair.to_a->paths.bulk->lost, 0));
     close_scene(&scene);
 }
 
-Test(gone, by_the_lane)
+Test(gone, by_the_bulk)
 {
     for (size_t i = 0; i < ROWS; i++) {
-        run_by_lane(&rows[i]);
+        run_by_bulk(&rows[i]);
     }
 }
 
 /* The peer could not be told: nothing of it is delivered either. */
-Test(gone, by_the_lane_to_a_peer_that_answers_no_ping)
+Test(gone, by_the_bulk_to_a_peer_that_answers_no_ping)
 {
     scene_t scene;
 
     open_scene(&scene, 1024 * KIB);
-    await_narrow_lane(&scene);
+    await_narrow_bulk(&scene);
     scene.pair.to_a->peer_hello.features &= ~(uint32_t)TMSG_FEATURE_PING;
     send_pieces(&scene, 1);
     write_some(&scene, 1);
@@ -225,12 +226,12 @@ Test(gone, by_the_lane_to_a_peer_that_answers_no_ping)
     must_end(&scene, "cannot be read");
 }
 
-Test(gone, by_the_lane_to_a_peer_that_takes_no_aborts)
+Test(gone, by_the_bulk_to_a_peer_that_takes_no_aborts)
 {
     scene_t scene;
 
     open_scene(&scene, 1024 * KIB);
-    await_narrow_lane(&scene);
+    await_narrow_bulk(&scene);
     scene.pair.to_a->peer_hello.aborts = 0;
     send_pieces(&scene, 1);
     write_some(&scene, 1);
@@ -239,13 +240,13 @@ Test(gone, by_the_lane_to_a_peer_that_takes_no_aborts)
 }
 
 /* An application's own ping is under way meanwhile. */
-Test(gone, by_the_lane_behind_a_ping)
+Test(gone, by_the_bulk_behind_a_ping)
 {
     tmsg_request_t *ping;
     scene_t scene;
 
     open_scene(&scene, 1024 * KIB);
-    await_narrow_lane(&scene);
+    await_narrow_bulk(&scene);
     send_pieces(&scene, 1);
     write_some(&scene, 1);
     must(tmsg_endpoint_ping(scene.pair.to_a, &ping));
@@ -385,7 +386,7 @@ Test(gone, by_ucx_one_part_of_many)
 
         by_ucx_alone();
         setenv("TENSORMSG_THRESHOLDS",
-               "tcp.lane_bytes=never,tcp.part_bytes=1000,tcp.chunk_bytes=4096",
+               "tcp.bulk_bytes=never,tcp.part_bytes=1000,tcp.chunk_bytes=4096",
                1);
         open_scene(&scene, 20 * KIB);
         take_away(&scene, piece, 16 * KIB);

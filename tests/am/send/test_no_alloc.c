@@ -77,7 +77,7 @@ static unsigned long count(link_t link, const int64_t *shape, bool posted)
 
     pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
     if (link == LINK_TCP) {
-        pair_await(&pair, endpoint_has_lane, pair.to_a, "a lane");
+        pair_await(&pair, endpoint_has_bulk, pair.to_a, "a bulk stream");
     }
     for (int i = 0; i < WARM_UP; i++) {
         go(&pair, map, target, i);

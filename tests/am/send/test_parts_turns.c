@@ -5,7 +5,7 @@
 #include <criterion/new/assert.h>
 #include <stdlib.h>
 
-#include "am/path/lane.h"
+#include "am/path/bulk.h"
 #include "am/send/parts.h"
 #include "support/channels.h"
 #include "support/device_map.h"
@@ -77,7 +77,7 @@ static void choose(void *arg, tmsg_incoming_t *incoming)
     *seen = true;
 }
 
-static bool has_lane(void *arg) { return tmsg_lane_may_send(arg); }
+static bool has_bulk(void *arg) { return tmsg_bulk_may_send(arg); }
 
 static tmsg_request_t *send_parts(tmsg_endpoint_t *endpoint, uint16_t channel,
                                   uint64_t seed, size_t bytes)
@@ -109,7 +109,7 @@ static void find_a_place(uint16_t others)
 
     device_maps_begin();
     pair_open(&pair, LINK_TCP, DRIVE_POLLING, &options, NULL);
-    pair_await(&pair, has_lane, pair.to_a, "the lane");
+    pair_await(&pair, has_bulk, pair.to_a, "the bulk stream");
     sent[0] = send_on(pair.to_a, 0, sample_bytes(0, BYTES), 0);
     for (uint16_t i = 1; i <= others; i++) {
         sent[i] = send_parts(pair.to_a, i, i, BYTES);
@@ -147,7 +147,7 @@ Test(parts_turns, what_is_given_up_holds_up_nothing)
     pair_t pair;
 
     pair_open(&pair, LINK_TCP, DRIVE_POLLING, &options, NULL);
-    pair_await(&pair, has_lane, pair.to_a, "the lane");
+    pair_await(&pair, has_bulk, pair.to_a, "the bulk stream");
     held = send_on(pair.to_a, 0, sample_bytes(1, BYTES), 0);
     first = pair_take(&pair, &pair.a);
     given_up = send_on(pair.to_a, 0, sample_bytes(2, BYTES), 0);

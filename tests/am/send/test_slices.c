@@ -20,7 +20,7 @@ static void small_slices(void)
     setenv("TENSORMSG_THRESHOLDS",
            "shm.slice_bytes=10000,shm.chunk_bytes=4096,shm.part_bytes=50000,"
            "shm.gather_bytes=0,shm.gather_mean_bytes=1,"
-           "shm.lane_bytes=never,"
+           "shm.bulk_bytes=never,"
            "tcp.slice_bytes=10000,tcp.chunk_bytes=4096,tcp.part_bytes=50000,"
            "tcp.gather_bytes=0,tcp.gather_mean_bytes=1,"
            "other.slice_bytes=10000,other.chunk_bytes=4096,"

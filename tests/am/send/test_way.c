@@ -256,7 +256,7 @@ Test(way, a_long_rest_is_sliced)
 
 /* All of it but little beside large tensors; and a list, unless what is on it
  * is very small. */
-Test(way, what_is_large_goes_by_the_lane)
+Test(way, what_is_large_goes_by_the_bulk)
 {
     static const struct {
         size_t small;
@@ -264,7 +264,7 @@ Test(way, what_is_large_goes_by_the_lane)
         size_t parts, foreign;
         uint64_t spill;
         int32_t way, protocol;
-        bool lane, slices, gather;
+        bool bulk, slices, gather;
     } rows[] = {
         {1, 256 * KIB - 1, 0, 0, 0, 0, 0, false, false, false},
         {1, 256 * KIB, 0, 0, 0, 0, 0, true, true, false},
@@ -288,7 +288,7 @@ Test(way, what_is_large_goes_by_the_lane)
     };
     tmsg_thresholds_t set = thresholds;
 
-    set.lane_bytes = 256 * KIB;
+    set.bulk_bytes = 256 * KIB;
     for (size_t i = 0; i < COUNT(rows); i++) {
         tmsg_measures_t measures =
             measures_of(rows[i].small, rows[i].bytes, rows[i].parts, 2 * MIB);
@@ -298,19 +298,19 @@ Test(way, what_is_large_goes_by_the_lane)
 
         measures.foreign = rows[i].foreign;
         way = tmsg_way_choose(&measures, rows[i].spill, &set, wish);
-        cr_expect(eq(int, way.lane, rows[i].lane), "row %zu", i);
-        if (rows[i].lane) {
+        cr_expect(eq(int, way.bulk, rows[i].bulk), "row %zu", i);
+        if (rows[i].bulk) {
             cr_expect(eq(int, way.parts, rows[i].parts > 0), "row %zu", i);
             cr_expect(eq(int, way.slices, rows[i].slices), "row %zu", i);
             cr_expect(eq(int, way.gather, rows[i].gather), "row %zu", i);
         }
-        wish.lane = false; /* there is none */
+        wish.bulk = false; /* there is none */
         way = tmsg_way_choose(&measures, rows[i].spill, &set, wish);
-        cr_expect(not(way.lane), "row %zu", i);
+        cr_expect(not(way.bulk), "row %zu", i);
         wish = (tmsg_wish_t){rows[i].way, rows[i].protocol, true, false, true,
                              false};
         way = tmsg_way_choose(&measures, rows[i].spill, &set, wish);
-        cr_expect(not(way.lane), "row %zu", i); /* of an older peer */
+        cr_expect(not(way.bulk), "row %zu", i); /* of an older peer */
     }
 }
 
@@ -445,13 +445,13 @@ Test(way, every_threshold_may_be_never)
 }
 
 /* One piece, as it lies: its peer's kernel copies it at once. */
-Test(way, what_the_peer_reads_goes_by_the_lane_later)
+Test(way, what_the_peer_reads_goes_by_the_bulk_later)
 {
     static const struct {
         size_t small;
         uint64_t bytes; /* of each */
         uint64_t packed, spill, piece;
-        bool reads, lane;
+        bool reads, bulk;
     } rows[] = {
         {1, 256 * KIB, 0, 0, 512 * KIB, true, false},
         {1, 512 * KIB - 1, 0, 0, 512 * KIB, true, false},
@@ -465,17 +465,17 @@ Test(way, what_the_peer_reads_goes_by_the_lane_later)
     };
     tmsg_thresholds_t set = thresholds;
 
-    set.lane_bytes = 256 * KIB;
+    set.bulk_bytes = 256 * KIB;
     for (size_t i = 0; i < COUNT(rows); i++) {
         const tmsg_wish_t wish = {0, 0, true, true, true, rows[i].reads};
         tmsg_measures_t measures =
             measures_of(rows[i].small, rows[i].bytes, 0, 2 * MIB);
 
         measures.packed = rows[i].packed;
-        set.lane_piece_bytes = rows[i].piece;
+        set.bulk_piece_bytes = rows[i].piece;
         cr_expect(eq(int,
-                     tmsg_way_choose(&measures, rows[i].spill, &set, wish).lane,
-                     rows[i].lane),
+                     tmsg_way_choose(&measures, rows[i].spill, &set, wish).bulk,
+                     rows[i].bulk),
                   "row %zu", i);
     }
 }
@@ -543,17 +543,17 @@ Test(way, what_is_set_is_that_of_one_piece_unless_this_is_named)
 {
     static const struct {
         const char *text;
-        uint64_t eager, eager_piece, lane, lane_piece;
+        uint64_t eager, eager_piece, bulk, bulk_piece;
     } rows[] = {
-        {"shm.lane_bytes=never", 64 * KIB, 32 * KIB, UINT64_MAX, UINT64_MAX},
-        {"shm.lane_bytes=1,shm.lane_piece_bytes=9", 64 * KIB, 32 * KIB, 1, 9},
-        {"shm.lane_piece_bytes=9,shm.lane_bytes=1", 64 * KIB, 32 * KIB, 1, 9},
-        {"shm.lane_piece_bytes=9", 64 * KIB, 32 * KIB, 64 * KIB, 9},
+        {"shm.bulk_bytes=never", 64 * KIB, 32 * KIB, UINT64_MAX, UINT64_MAX},
+        {"shm.bulk_bytes=1,shm.bulk_piece_bytes=9", 64 * KIB, 32 * KIB, 1, 9},
+        {"shm.bulk_piece_bytes=9,shm.bulk_bytes=1", 64 * KIB, 32 * KIB, 1, 9},
+        {"shm.bulk_piece_bytes=9", 64 * KIB, 32 * KIB, 64 * KIB, 9},
         {"shm.eager_bytes=9", 9, 9, 64 * KIB, 512 * KIB},
         {"shm.eager_piece_bytes=8,shm.eager_bytes=9", 9, 8, 64 * KIB,
          512 * KIB},
         {"shm.eager_piece_bytes=8", 64 * KIB, 8, 64 * KIB, 512 * KIB},
-        {"tcp.lane_bytes=1,tcp.eager_bytes=1", 64 * KIB, 32 * KIB, 64 * KIB,
+        {"tcp.bulk_bytes=1,tcp.eager_bytes=1", 64 * KIB, 32 * KIB, 64 * KIB,
          512 * KIB},
     };
 
@@ -565,8 +565,8 @@ Test(way, what_is_set_is_that_of_one_piece_unless_this_is_named)
         cr_expect(eq(u64, shm->eager_bytes, rows[i].eager), "row %zu", i);
         cr_expect(eq(u64, shm->eager_piece_bytes, rows[i].eager_piece),
                   "row %zu", i);
-        cr_expect(eq(u64, shm->lane_bytes, rows[i].lane), "row %zu", i);
-        cr_expect(eq(u64, shm->lane_piece_bytes, rows[i].lane_piece), "row %zu",
+        cr_expect(eq(u64, shm->bulk_bytes, rows[i].bulk), "row %zu", i);
+        cr_expect(eq(u64, shm->bulk_piece_bytes, rows[i].bulk_piece), "row %zu",
                   i);
     }
 }
@@ -592,11 +592,11 @@ Test(way, a_threshold_that_is_none_is_named)
         "tcp.part_bytes=1,,shm.part_bytes=1",
         "tcp.part_bytes=1 ",
         "tcp.eager_bytes=1,nonsense",
-        "tcp.lane_bytes=",
-        "tcp.lane_bytes=,tcp.eager_bytes=1",
-        "tcp.lane_bytes=nev",
-        "tcp.lane_bytes=never1",
-        "tcp.lane_bytes=Never",
+        "tcp.bulk_bytes=",
+        "tcp.bulk_bytes=,tcp.eager_bytes=1",
+        "tcp.bulk_bytes=nev",
+        "tcp.bulk_bytes=never1",
+        "tcp.bulk_bytes=Never",
         "tcp.lanes_bytes=never",
     };
 

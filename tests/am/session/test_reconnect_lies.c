@@ -48,8 +48,8 @@ static void open_scene(scene_t *scene)
     memset(scene, 0, sizeof(*scene));
     joined_open(&scene->joined, &how);
     /* Which would be dialled meanwhile, and taken for b's next attempt. */
-    pair_await(pair, endpoint_has_lane, pair->to_a, "a lane at b");
-    pair_await(pair, endpoint_has_lane, pair->to_b, "a lane at a");
+    pair_await(pair, endpoint_has_bulk, pair->to_a, "a bulk stream at b");
+    pair_await(pair, endpoint_has_bulk, pair->to_b, "a bulk stream at a");
     for (unsigned i = 0; i < 3; i++) {
         scene->sent[i] = send_on(pair->to_a, i == 2 ? 2 : 0,
                                  sample_bytes(i, 100), TMSG_SEND_ACKED);

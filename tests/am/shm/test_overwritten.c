@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 #include "am/endpoint/endpoint.h"
-#include "am/path/lane_ring.h"
+#include "am/path/bulk_ring.h"
 #include "am/shm/box.h"
 #include "am/shm/ring.h"
 #include "support/channels.h"
@@ -174,7 +174,7 @@ Test(overwritten, a_box_ends_the_connection)
 
 static uint8_t *ring_of(const pair_t *pair)
 {
-    return tmsg_ring_shared(tmsg_lane_ring_of(pair->to_a->paths.lane)->out)
+    return tmsg_ring_shared(tmsg_bulk_ring_of(pair->to_a->paths.bulk)->out)
         ->memory;
 }
 
@@ -198,11 +198,11 @@ static void write_more(pair_t *pair)
 
     for (int turn = 0; turn < 100 * TURNS; turn++) {
         tmsg_worker_progress(pair->a.worker);
-        before = tmsg_lane_ring_of(pair->to_a->paths.lane)->out == NULL
+        before = tmsg_bulk_ring_of(pair->to_a->paths.bulk)->out == NULL
                      ? 0
                      : position(pair, RING_WRITTEN);
         tmsg_worker_progress(pair->b.worker);
-        if (tmsg_lane_ring_of(pair->to_a->paths.lane)->out != NULL &&
+        if (tmsg_bulk_ring_of(pair->to_a->paths.bulk)->out != NULL &&
             position(pair, RING_WRITTEN) > before) {
             return;
         }
@@ -212,7 +212,7 @@ static void write_more(pair_t *pair)
 
 static bool has_written_all(const pair_t *pair)
 {
-    return !pair->to_a->paths.lane->out.busy && pair->to_a->pulled.count == 0;
+    return !pair->to_a->paths.bulk->out.busy && pair->to_a->pulled.count == 0;
 }
 
 static tmsg_request_t *begin_large(pair_t *pair, unsigned flags)
@@ -278,7 +278,7 @@ Test(overwritten, a_lost_wish_to_be_woken_is_late_and_no_more)
     }
     memcpy(ring_of(&pair) + RING_READER_WAITS, &no, sizeof(no));
     drive(&pair);
-    must_true(pair.to_a->paths.lane->out.busy);
+    must_true(pair.to_a->paths.bulk->out.busy);
     look(&pair);
     large_take(&pair, &pair.a, 2, LARGE);
     must(pair_finish(&pair, sent));

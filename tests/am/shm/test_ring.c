@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Large payloads over shared memory, by rings: what goes by them, what does
  * not, what becomes of it, and what a peer may lie about. How parts travel by
- * any lane is test_lane's. */
+ * any bulk stream is test_bulk's. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
-#include "am/path/lane_ring.h"
+#include "am/path/bulk_ring.h"
 #include "am/shm/ring.h"
 #include "am/worker/store.h"
 #include "core/bytes.h"
@@ -34,7 +34,7 @@
 
 static uint64_t by_ring(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->stats.sent_by_lane;
+    return endpoint->stats.sent_by_bulk;
 }
 
 static void carry(link_t link, drive_t drive)
@@ -47,7 +47,7 @@ static void carry(link_t link, drive_t drive)
     large_exchange(&pair);
     cr_expect(eq(u64, by_ring(pair.to_a), most));
     cr_expect(eq(u64, by_ring(pair.to_b), most));
-    cr_expect(eq(u64, pair.to_a->stats.received_by_lane, most));
+    cr_expect(eq(u64, pair.to_a->stats.received_by_bulk, most));
     pair_close(&pair);
 }
 
@@ -150,8 +150,8 @@ static bool has_begun(void *arg)
 {
     const pair_t *pair = arg;
 
-    return pair->to_a->paths.lane != NULL &&
-           pair->to_a->paths.lane->written > 0;
+    return pair->to_a->paths.bulk != NULL &&
+           pair->to_a->paths.bulk->written > 0;
 }
 
 Test(ring, small_messages_pass)
@@ -339,21 +339,21 @@ static bool is_refused(void *arg)
 
 static bool has_ring_of_peer(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->paths.lane != NULL &&
-           endpoint->paths.lane->maker == &tmsg_mover_ring &&
-           tmsg_lane_receives(endpoint);
+    return endpoint->paths.bulk != NULL &&
+           endpoint->paths.bulk->maker == &tmsg_mover_ring &&
+           tmsg_bulk_receives(endpoint);
 }
 
-static tmsg_lane_t *lane_of_ring(tmsg_endpoint_t *endpoint)
+static tmsg_bulk_t *bulk_of_ring(tmsg_endpoint_t *endpoint)
 {
-    tmsg_lane_ring_t *ring = calloc(1, sizeof(*ring));
+    tmsg_bulk_ring_t *ring = calloc(1, sizeof(*ring));
 
-    ring->lane = (tmsg_lane_t){.mover = &tmsg_mover_ring,
+    ring->bulk = (tmsg_bulk_t){.mover = &tmsg_mover_ring,
                                .maker = &tmsg_mover_ring,
                                .endpoint = endpoint,
                                .stands = true};
     must(tmsg_ring_create(&ring->out));
-    return &ring->lane;
+    return &ring->bulk;
 }
 
 /* What is no ring, or another's, is not taken, and all goes by UCX. */
@@ -363,15 +363,15 @@ static void refuse(int fd, uint8_t *mark)
     tmsg_request_t *sent;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
-    pair.to_b->paths.lane =
-        lane_of_ring(pair.to_b); /* of which nothing was said */
+    pair.to_b->paths.bulk =
+        bulk_of_ring(pair.to_b); /* of which nothing was said */
     offer(&pair, fd, mark);
     pair_await(&pair, is_refused, &pair, "a refusal");
     sent = send_on(pair.to_b, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
     large_take(&pair, &pair.b, 1, LARGE);
     must(pair_finish(&pair, sent));
     cr_expect(eq(u64, by_ring(pair.to_b), 0));
-    cr_expect(eq(int, strncmp(tmsg_lane_words(pair.to_b), "none: ", 6), 0));
+    cr_expect(eq(int, strncmp(tmsg_bulk_words(pair.to_b), "none: ", 6), 0));
     pair_close(&pair);
 }
 
@@ -482,7 +482,7 @@ Test(ring, is_none_where_files_are_to_be_shorter)
     large_take(&pair, &pair.a, 1, LARGE);
     must(pair_finish(&pair, sent));
     cr_expect(eq(u64, by_ring(pair.to_a), 0));
-    cr_expect(ne(ptr, strstr(tmsg_lane_words(pair.to_a), "no memory"), NULL));
+    cr_expect(ne(ptr, strstr(tmsg_bulk_words(pair.to_a), "no memory"), NULL));
     pair_close(&pair);
 }
 
@@ -638,7 +638,7 @@ Test(ring, a_position_that_cannot_be_ends_the_connection)
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     must_true(tmsg_mover_ring.make(pair.to_a));
     fd = dup(
-        tmsg_ring_shared(tmsg_lane_ring_of(pair.to_a->paths.lane)->out)->fd);
+        tmsg_ring_shared(tmsg_bulk_ring_of(pair.to_a->paths.bulk)->out)->fd);
     page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     must_true(page != MAP_FAILED);
     tmsg_request_destroy(send_on(pair.to_a, 0, sample_bytes(1, HUGE), 0));

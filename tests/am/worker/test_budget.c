@@ -48,7 +48,7 @@ typedef struct {
 static const row_t rows[] = {
     {"tcp, eager and small", LINK_TCP, 64, 64, 6, 0, false, false, 0},
     {"tcp, eager", LINK_TCP, 100 * KIB, 16, 30, 0, false, false, 0},
-    {"tcp, by the lane", LINK_TCP, 2 * MIB, 16, 10, 0, false, false, 0},
+    {"tcp, by the bulk stream", LINK_TCP, 2 * MIB, 16, 10, 0, false, false, 0},
     {"tcp, by rendezvous", LINK_TCP, 2 * MIB, 16, 10, 0, true, false, 0},
     {"tcp, one that is large", LINK_TCP, 6 * MIB, 1, 3, 0, false, false, 0},
     {"tcp, headers", LINK_TCP, 4 * KIB, 16, 120, 6000, false, true, 0},
@@ -106,7 +106,7 @@ static void flood(pipes_t *pipes, void *arg)
     line_get(pipes->in, line, sizeof(line));
     if (row->ucx_alone) {
         setenv("TENSORMSG_THRESHOLDS",
-               "shm.box_bytes=0,shm.lane_bytes=never,tcp.lane_bytes=never", 1);
+               "shm.box_bytes=0,shm.bulk_bytes=never,tcp.bulk_bytes=never", 1);
     }
     side_open(&side, &options);
     for (unsigned i = 0; i < PEERS; i++) {

@@ -127,17 +127,17 @@ Test(settings, the_thresholds_in_force_are_told)
                         "\"eager_list_bytes\":0,\"rndv_list_bytes\":null,"
                         "\"slice_bytes\":16777216,"
                         "\"lone_chunk_bytes\":1048576,"
-                        "\"lane_bytes\":262144,\"lane_piece_bytes\":262144,"
+                        "\"bulk_bytes\":262144,\"bulk_piece_bytes\":262144,"
                         "\"box_bytes\":0}");
     write_text("{\"version\": 1, \"thresholds\": {\"shm\": "
                "{\"gather_bytes\": 77, \"rndv_bytes\": 4096}}}");
     must_describe(&file, "\"shm\":{\"gather_bytes\":77,");
     must_describe(&file, "\"rndv_bytes\":4096,");
     write_text("{\"version\": 1, \"thresholds\": {\"tcp\": "
-               "{\"eager_bytes\": 88, \"lane_bytes\": \"never\"}}}");
+               "{\"eager_bytes\": 88, \"bulk_bytes\": \"never\"}}}");
     must_describe(&file, "\"eager_bytes\":88,");
     must_describe(&file, "\"lone_chunk_bytes\":1048576,"
-                         "\"lane_bytes\":null,\"lane_piece_bytes\":null,"
+                         "\"bulk_bytes\":null,\"bulk_piece_bytes\":null,"
                          "\"box_bytes\":0},\"rdma\"");
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/path/lane_tcp.h"
+#include "am/path/bulk_tcp.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -16,14 +16,14 @@
 #include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
 #include "am/net/sock.h"
-#include "am/path/lane.h"
+#include "am/path/bulk.h"
 #include "am/worker/engine.h"
 #include "core/bytes.h"
 #include "core/log.h"
 
 #define ID_BYTES 4
 #define CLAIM_BYTES (ID_BYTES + TMSG_PROOF_BYTES)
-#define SPARED 16 /* descriptors that lanes leave to connections */
+#define SPARED 16 /* descriptors that bulk streams leave to connections */
 #define AHEAD_LEAST ((uint64_t)4 * 1024 * 1024)
 #define AHEAD_PER_US ((uint64_t)12500) /* bytes at 100 Gb/s */
 /* Other events wait while the kernel copies the bytes of a turn. */
@@ -31,14 +31,14 @@
 #define LOW_MOST ((uint64_t)256 * 1024) /* most bytes that a read waits for */
 #define LOW_LEAST ((uint64_t)64 * 1024)
 
-static void go_without_lane(tmsg_endpoint_t *endpoint, const char *why)
+static void go_without_bulk(tmsg_endpoint_t *endpoint, const char *why)
 {
-    tmsg_lane_go_without(endpoint, "lane", why);
+    tmsg_bulk_go_without(endpoint, "bulk", why);
 }
 
 /* Measures `ahead` by the time that the TCP handshake took, because no process
  * had to answer that. */
-static void measure_ahead(tmsg_lane_tcp_t *tcp)
+static void measure_ahead(tmsg_bulk_tcp_t *tcp)
 {
     struct tcp_info info = {0};
     socklen_t bytes = sizeof(info);
@@ -48,12 +48,13 @@ static void measure_ahead(tmsg_lane_tcp_t *tcp)
         return;
     }
     tcp->ahead = AHEAD_LEAST + info.tcpi_rtt * AHEAD_PER_US;
-    if (tcp->ahead > TMSG_LANE_AHEAD_MOST) {
-        tcp->ahead = TMSG_LANE_AHEAD_MOST;
+    if (tcp->ahead > TMSG_BULK_AHEAD_MOST) {
+        tcp->ahead = TMSG_BULK_AHEAD_MOST;
     }
 }
 
-/* Returns in words why there can be no lane, or NULL if there may be one. */
+/* Returns in words why there can be no bulk stream, or NULL if there may be
+ * one. */
 static const char *ruled_out(const tmsg_endpoint_t *endpoint)
 {
     uint32_t both = endpoint->ucx == NULL ? 0
@@ -63,7 +64,7 @@ static const char *ruled_out(const tmsg_endpoint_t *endpoint)
     if (endpoint->link.url.kind != TMSG_URL_TCP || endpoint->link.fd < 0) {
         return "it needs a tcp:// connection";
     }
-    if (!(both & TMSG_FEATURE_LANE)) {
+    if (!(both & TMSG_FEATURE_BULK)) {
         return "the peer is of an older version";
     }
     if (endpoint->devices[0] != '\0') {
@@ -72,40 +73,40 @@ static const char *ruled_out(const tmsg_endpoint_t *endpoint)
     return NULL;
 }
 
-static void want_writing(tmsg_lane_tcp_t *tcp, bool writing)
+static void want_writing(tmsg_bulk_tcp_t *tcp, bool writing)
 {
     if (tcp->writes != writing && tcp->source.fd >= 0) {
         tcp->writes = writing;
-        tmsg_loop_change(&tcp->lane.endpoint->worker->loop, &tcp->source,
+        tmsg_loop_change(&tcp->bulk.endpoint->worker->loop, &tcp->source,
                          EPOLLIN | (writing ? (uint32_t)EPOLLOUT : 0));
     }
 }
 
-/* Ends a lane by which nothing has gone yet, so that nothing is lost with
- * it. */
-static void give_up_tcp_lane(tmsg_endpoint_t *endpoint, const char *why)
+/* Ends a bulk stream by which nothing has gone yet, so that nothing is lost
+ * with it. */
+static void give_up_tcp_bulk(tmsg_endpoint_t *endpoint, const char *why)
 {
-    go_without_lane(endpoint, why);
-    tmsg_lane_end(endpoint);
+    go_without_bulk(endpoint, why);
+    tmsg_bulk_end(endpoint);
 }
 
-static void lane_socket_ready(tmsg_source_t *source, uint32_t events);
+static void bulk_socket_ready(tmsg_source_t *source, uint32_t events);
 
-/* Makes the socket the endpoint's lane. On error the socket is closed. Errors:
- * NO_MEMORY, IO. */
-static tmsg_status_t adopt_lane_socket(tmsg_endpoint_t *endpoint, int fd,
+/* Makes the socket the endpoint's bulk stream. On error the socket is closed.
+ * Errors: NO_MEMORY, IO. */
+static tmsg_status_t adopt_bulk_socket(tmsg_endpoint_t *endpoint, int fd,
                                        uint32_t events)
 {
-    tmsg_lane_tcp_t *tcp = calloc(1, sizeof(*tcp));
+    tmsg_bulk_tcp_t *tcp = calloc(1, sizeof(*tcp));
     tmsg_status_t status;
 
     if (tcp == NULL) {
         close(fd);
-        return tmsg_error_memory("a lane");
+        return tmsg_error_memory("a bulk stream");
     }
     tcp->fd = fd;
     tcp->measured = UINT64_MAX;
-    tcp->source.ready = lane_socket_ready;
+    tcp->source.ready = bulk_socket_ready;
     tcp->writes = (events & EPOLLOUT) != 0;
     status = tmsg_loop_add(&endpoint->worker->loop, &tcp->source, fd, events);
     if (status != TMSG_OK) {
@@ -113,12 +114,12 @@ static tmsg_status_t adopt_lane_socket(tmsg_endpoint_t *endpoint, int fd,
         free(tcp);
         return status;
     }
-    tmsg_lane_adopt(&tcp->lane, &tmsg_mover_tcp, endpoint);
-    endpoint->paths.lane_why[0] = '\0';
+    tmsg_bulk_adopt(&tcp->bulk, &tmsg_mover_tcp, endpoint);
+    endpoint->paths.bulk_why[0] = '\0';
     return TMSG_OK;
 }
 
-/* Proves that the side that dials a lane is the one that dialled the
+/* Proves that the side that dials a bulk stream is the one that dialled the
  * connection: by the token of that and, with keys, by the key of its frames. */
 static void prove_dialler(const tmsg_endpoint_t *endpoint, uint32_t id,
                           const tmsg_frame_macs_t *macs,
@@ -128,29 +129,29 @@ static void prove_dialler(const tmsg_endpoint_t *endpoint, uint32_t id,
 
     tmsg_put_le(said, id, ID_BYTES);
     memcpy(said + ID_BYTES, endpoint->token, TMSG_TOKEN_BYTES);
-    tmsg_proof_lane(macs->on ? macs->key : NULL, said, sizeof(said), proof);
+    tmsg_proof_bulk(macs->on ? macs->key : NULL, said, sizeof(said), proof);
 }
 
-static void introduce_lane(tmsg_lane_tcp_t *tcp)
+static void introduce_bulk(tmsg_bulk_tcp_t *tcp)
 {
-    tmsg_endpoint_t *endpoint = tcp->lane.endpoint;
+    tmsg_endpoint_t *endpoint = tcp->bulk.endpoint;
     uint8_t claim[CLAIM_BYTES];
 
     tmsg_put_le(claim, endpoint->peer_id, ID_BYTES);
     prove_dialler(endpoint, endpoint->peer_id, &endpoint->link.stream.tx,
                   claim + ID_BYTES);
-    if (tmsg_frame_queue(&tcp->stream, TMSG_FRAME_LANE, claim, sizeof(claim)) !=
+    if (tmsg_frame_queue(&tcp->stream, TMSG_FRAME_BULK, claim, sizeof(claim)) !=
         TMSG_OK) {
-        give_up_tcp_lane(endpoint, tmsg_error_message());
+        give_up_tcp_bulk(endpoint, tmsg_error_message());
         return;
     }
     want_writing(tcp, tmsg_frame_pending(&tcp->stream) > 0);
 }
 
 /* Tunes the socket for parts alone, which may not come for long. */
-static void tune_lane(tmsg_lane_tcp_t *tcp)
+static void tune_bulk(tmsg_bulk_tcp_t *tcp)
 {
-    uint32_t timeout_ms = tcp->lane.endpoint->worker->context->peer_timeout_ms;
+    uint32_t timeout_ms = tcp->bulk.endpoint->worker->context->peer_timeout_ms;
 
     tmsg_sock_keep_alive(tcp->fd);
     if (timeout_ms > 0) {
@@ -159,32 +160,32 @@ static void tune_lane(tmsg_lane_tcp_t *tcp)
     measure_ahead(tcp);
 }
 
-static void finish_lane_dial(tmsg_lane_tcp_t *tcp)
+static void finish_bulk_dial(tmsg_bulk_tcp_t *tcp)
 {
-    tmsg_endpoint_t *endpoint = tcp->lane.endpoint;
+    tmsg_endpoint_t *endpoint = tcp->bulk.endpoint;
     tmsg_status_t status = tmsg_sock_connect_result(tcp->fd, endpoint->peer);
 
     if (status == TMSG_OK) {
         tcp->connected = true;
-        tune_lane(tcp);
-        introduce_lane(tcp);
+        tune_bulk(tcp);
+        introduce_bulk(tcp);
     } else if (status != TMSG_IN_PROGRESS) {
-        give_up_tcp_lane(endpoint, tmsg_error_message());
+        give_up_tcp_bulk(endpoint, tmsg_error_message());
     }
 }
 
-/* Makes the lane stand. The peer takes the connection for the lane, too, so
- * that nothing but parts follows. */
-static void let_lane_stand(tmsg_lane_tcp_t *tcp)
+/* Makes the bulk stream stand. The peer takes the connection for the bulk
+ * stream, too, so that nothing but parts follows. */
+static void let_bulk_stand(tmsg_bulk_tcp_t *tcp)
 {
     tmsg_frame_free(&tcp->stream);
-    tcp->lane.stands = true;
+    tcp->bulk.stands = true;
     want_writing(tcp, false);
-    tmsg_log(TMSG_LOG_DEBUG, "%s: large payloads go by a lane",
-             tcp->lane.endpoint->peer);
+    tmsg_log(TMSG_LOG_DEBUG, "%s: large payloads go by a bulk stream",
+             tcp->bulk.endpoint->peer);
 }
 
-static void hear_lane_answer(tmsg_lane_tcp_t *tcp)
+static void hear_bulk_answer(tmsg_bulk_tcp_t *tcp)
 {
     const uint8_t *data;
     uint8_t type;
@@ -194,38 +195,38 @@ static void hear_lane_answer(tmsg_lane_tcp_t *tcp)
     if (status == TMSG_OK && type == TMSG_FRAME_REFUSE) {
         status = tmsg_handshake_refused(data, bytes);
     } else if (status == TMSG_OK &&
-               (type != TMSG_FRAME_LANE || bytes > 0 ||
+               (type != TMSG_FRAME_BULK || bytes > 0 ||
                 tcp->stream.in.end > tcp->stream.in.begin)) {
         status =
             tmsg_error_set(TMSG_ERR_MALFORMED,
                            "the peer answers with a frame of type %u", type);
     }
     if (status == TMSG_OK) {
-        let_lane_stand(tcp);
+        let_bulk_stand(tcp);
     } else if (status != TMSG_IN_PROGRESS) {
-        give_up_tcp_lane(tcp->lane.endpoint, tmsg_error_message());
+        give_up_tcp_bulk(tcp->bulk.endpoint, tmsg_error_message());
     }
 }
 
-static void lane_socket_ready(tmsg_source_t *source, uint32_t events)
+static void bulk_socket_ready(tmsg_source_t *source, uint32_t events)
 {
-    tmsg_lane_tcp_t *tcp = TMSG_CONTAINER_OF(source, tmsg_lane_tcp_t, source);
+    tmsg_bulk_tcp_t *tcp = TMSG_CONTAINER_OF(source, tmsg_bulk_tcp_t, source);
 
     if (!tcp->connected) {
-        finish_lane_dial(tcp);
-    } else if (tcp->lane.stands) {
-        tmsg_lane_stir(tcp->lane.endpoint);
+        finish_bulk_dial(tcp);
+    } else if (tcp->bulk.stands) {
+        tmsg_bulk_stir(tcp->bulk.endpoint);
     } else {
         if (events & EPOLLOUT) {
             /* An error shows in reading. */
             tmsg_frame_flush(&tcp->stream);
             want_writing(tcp, tmsg_frame_pending(&tcp->stream) > 0);
         }
-        hear_lane_answer(tcp);
+        hear_bulk_answer(tcp);
     }
 }
 
-static void begin_tcp_lane(tmsg_endpoint_t *endpoint)
+static void begin_tcp_bulk(tmsg_endpoint_t *endpoint)
 {
     const char *why = ruled_out(endpoint);
     tmsg_address_t address;
@@ -236,7 +237,7 @@ static void begin_tcp_lane(tmsg_endpoint_t *endpoint)
         return;
     }
     if (why != NULL) {
-        go_without_lane(endpoint, why);
+        go_without_bulk(endpoint, why);
         return;
     }
     status = tmsg_ucx_check_descriptors(endpoint->link.fd, SPARED);
@@ -247,18 +248,18 @@ static void begin_tcp_lane(tmsg_endpoint_t *endpoint)
         status = tmsg_sock_connect(&endpoint->link.url, &address, &fd);
     }
     if (status == TMSG_OK || status == TMSG_IN_PROGRESS) {
-        status = adopt_lane_socket(endpoint, fd, EPOLLIN | EPOLLOUT);
+        status = adopt_bulk_socket(endpoint, fd, EPOLLIN | EPOLLOUT);
     }
     if (status != TMSG_OK) {
-        go_without_lane(endpoint, tmsg_error_message());
+        go_without_bulk(endpoint, tmsg_error_message());
         return;
     }
-    tmsg_frame_init(&tmsg_lane_tcp_of(endpoint->paths.lane)->stream, fd,
+    tmsg_frame_init(&tmsg_bulk_tcp_of(endpoint->paths.bulk)->stream, fd,
                     TMSG_HANDSHAKE_BYTES);
 }
 
 /* Returns whether a claim came late: its endpoint is gone, and the side that
- * dialled the lane has done with it. */
+ * dialled the bulk stream has done with it. */
 static bool claim_is_late(const tmsg_endpoint_t *connection,
                           const uint8_t *data, size_t bytes)
 {
@@ -286,7 +287,7 @@ static tmsg_endpoint_t *find_claimed(const tmsg_endpoint_t *connection,
     id = (uint32_t)tmsg_get_le(data, ID_BYTES);
     endpoint = tmsg_endpoint_by_id(connection->worker, id);
     if (endpoint == NULL || endpoint->dialling ||
-        endpoint->paths.lane != NULL ||
+        endpoint->paths.bulk != NULL ||
         (endpoint->state != TMSG_EP_OPEN &&
          endpoint->state != TMSG_EP_CLOSING) ||
         ruled_out(endpoint) != NULL) {
@@ -297,7 +298,7 @@ static tmsg_endpoint_t *find_claimed(const tmsg_endpoint_t *connection,
                                                                      : NULL;
 }
 
-tmsg_status_t tmsg_lane_tcp_claim(tmsg_endpoint_t *connection,
+tmsg_status_t tmsg_bulk_tcp_claim(tmsg_endpoint_t *connection,
                                   const uint8_t *data, size_t bytes)
 {
     tmsg_link_t *link = &connection->link;
@@ -308,34 +309,34 @@ tmsg_status_t tmsg_lane_tcp_claim(tmsg_endpoint_t *connection,
 
     if (connection->dialling || link->listener == NULL || link->hello_done ||
         link->stream.in.end > link->stream.in.begin) {
-        return tmsg_error_set(TMSG_ERR_MALFORMED, "a lane out of turn");
+        return tmsg_error_set(TMSG_ERR_MALFORMED, "a bulk stream out of turn");
     }
     endpoint = find_claimed(connection, data, bytes);
     if (endpoint == NULL) {
-        connection->paths.late_lane = claim_is_late(connection, data, bytes);
+        connection->paths.late_bulk = claim_is_late(connection, data, bytes);
         return tmsg_error_set(TMSG_ERR_REFUSED,
-                              "no connection here waits for this lane");
+                              "no connection here waits for this bulk stream");
     }
     tmsg_loop_remove(&connection->worker->loop, &link->source);
     link->fd = -1;
-    connection->paths.is_lane = true;
-    status = adopt_lane_socket(endpoint, fd, EPOLLIN);
+    connection->paths.is_bulk = true;
+    status = adopt_bulk_socket(endpoint, fd, EPOLLIN);
     if (status == TMSG_OK) {
-        tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(endpoint->paths.lane);
+        tmsg_bulk_tcp_t *tcp = tmsg_bulk_tcp_of(endpoint->paths.bulk);
 
-        tune_lane(tcp);
+        tune_bulk(tcp);
         tcp->connected = true;
-        tcp->lane.stands = true;
-        status = tmsg_frame_queue(&link->stream, TMSG_FRAME_LANE, NULL, 0);
+        tcp->bulk.stands = true;
+        status = tmsg_frame_queue(&link->stream, TMSG_FRAME_BULK, NULL, 0);
         if (status != TMSG_OK) {
-            give_up_tcp_lane(endpoint, tmsg_error_message());
+            give_up_tcp_bulk(endpoint, tmsg_error_message());
         }
     } else {
-        go_without_lane(endpoint, tmsg_error_message());
+        go_without_bulk(endpoint, tmsg_error_message());
     }
     tmsg_frame_free(&link->stream);
-    snprintf(words, sizeof(words), "this connection %s the lane of %s",
-             endpoint->paths.lane != NULL ? "is now" : "was to be",
+    snprintf(words, sizeof(words), "this connection %s the bulk stream of %s",
+             endpoint->paths.bulk != NULL ? "is now" : "was to be",
              endpoint->peer);
     tmsg_engine.end(connection, TMSG_ERR_CANCELED, words);
     return TMSG_OK;
@@ -353,21 +354,21 @@ static size_t segment_bytes(int fd)
 
 /* Ends the call where a segment ends, because a segment that is not full would
  * go by itself. Only the first call of a turn may write less than that. */
-static size_t trim_to_segment(tmsg_lane_t *lane, size_t most, bool first)
+static size_t trim_to_segment(tmsg_bulk_t *bulk, size_t most, bool first)
 {
-    tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(lane);
-    const tmsg_lane_out_t *out = &lane->out;
+    tmsg_bulk_tcp_t *tcp = tmsg_bulk_tcp_of(bulk);
+    const tmsg_bulk_out_t *out = &bulk->out;
     size_t beyond;
 
     if (out->header_left == sizeof(out->header) &&
-        tcp->measured != lane->written) { /* a part begins */
+        tcp->measured != bulk->written) { /* a part begins */
         tcp->segment = segment_bytes(tcp->fd);
-        tcp->measured = lane->written;
+        tcp->measured = bulk->written;
     }
     if (tcp->segment == 0 || out->header_left + out->bytes.left <= most) {
         return most;
     }
-    beyond = (size_t)((lane->written + most) % tcp->segment);
+    beyond = (size_t)((bulk->written + most) % tcp->segment);
     if (beyond < most) {
         return most - beyond;
     }
@@ -375,37 +376,37 @@ static size_t trim_to_segment(tmsg_lane_t *lane, size_t most, bool first)
 }
 
 /* Returns the bytes that a call moved; 0: none can be, for now or for ever. */
-static size_t judge_tcp_bytes(tmsg_lane_t *lane, ssize_t moved)
+static size_t judge_tcp_bytes(tmsg_bulk_t *bulk, ssize_t moved)
 {
     if (moved > 0) {
         return (size_t)moved;
     }
     if (moved == 0) {
-        tmsg_lane_lose(lane, TMSG_ERR_PEER_LOST, "the peer closed it");
+        tmsg_bulk_lose(bulk, TMSG_ERR_PEER_LOST, "the peer closed it");
     } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR &&
                errno != ENOBUFS) {
         tmsg_error_errno(TMSG_ERR_PEER_LOST, "it broke");
-        tmsg_lane_lose(lane, TMSG_ERR_PEER_LOST, tmsg_error_message());
+        tmsg_bulk_lose(bulk, TMSG_ERR_PEER_LOST, tmsg_error_message());
     }
     return 0;
 }
 
-static size_t send_places(tmsg_lane_t *lane, struct iovec *from, size_t count)
+static size_t send_places(tmsg_bulk_t *bulk, struct iovec *from, size_t count)
 {
     const struct msghdr call = {.msg_iov = from, .msg_iovlen = count};
     ssize_t moved =
-        sendmsg(tmsg_lane_tcp_of(lane)->fd, &call, MSG_DONTWAIT | MSG_NOSIGNAL);
+        sendmsg(tmsg_bulk_tcp_of(bulk)->fd, &call, MSG_DONTWAIT | MSG_NOSIGNAL);
 
     return moved < 0 && errno == EFAULT ? TMSG_MOVER_UNREADABLE
-                                        : judge_tcp_bytes(lane, moved);
+                                        : judge_tcp_bytes(bulk, moved);
 }
 
 /* Sets from how many bytes on the socket is readable. If segments were read one
  * by one, as they come, each would be acknowledged by itself, which the
  * sender's processor pays for. */
-static void set_low(tmsg_lane_t *lane, uint64_t bytes)
+static void set_low(tmsg_bulk_t *bulk, uint64_t bytes)
 {
-    tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(lane);
+    tmsg_bulk_tcp_t *tcp = tmsg_bulk_tcp_of(bulk);
     uint64_t low = bytes < LOW_MOST ? bytes : LOW_MOST;
     int wanted = low < LOW_LEAST ? 1 : (int)low;
 
@@ -415,58 +416,58 @@ static void set_low(tmsg_lane_t *lane, uint64_t bytes)
     }
 }
 
-static bool lane_is_readable(const tmsg_lane_tcp_t *tcp)
+static bool bulk_is_readable(const tmsg_bulk_tcp_t *tcp)
 {
     struct pollfd socket = {tcp->fd, POLLIN, 0};
 
     return tcp->low <= 1 || poll(&socket, 1, 0) != 0;
 }
 
-static size_t receive_by_tcp(tmsg_lane_t *lane, struct iovec *into,
+static size_t receive_by_tcp(tmsg_bulk_t *bulk, struct iovec *into,
                              size_t count, uint64_t most)
 {
-    const tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(lane);
+    const tmsg_bulk_tcp_t *tcp = tmsg_bulk_tcp_of(bulk);
     struct msghdr call = {.msg_iov = into, .msg_iovlen = count};
 
-    if (!lane_is_readable(tcp)) {
+    if (!bulk_is_readable(tcp)) {
         return 0;
     }
     return judge_tcp_bytes(
-        lane, count == 0
+        bulk, count == 0
                   ? recv(tcp->fd, NULL, (size_t)most, MSG_DONTWAIT | MSG_TRUNC)
                   : recvmsg(tcp->fd, &call, MSG_DONTWAIT));
 }
 
-/* Leaves the lane to the loop, which looks at it next. */
-static bool leave_to_loop(tmsg_lane_t *lane)
+/* Leaves the bulk stream to the loop, which looks at it next. */
+static bool leave_to_loop(tmsg_bulk_t *bulk)
 {
-    want_writing(tmsg_lane_tcp_of(lane), tmsg_lane_has_output(lane));
+    want_writing(tmsg_bulk_tcp_of(bulk), tmsg_bulk_has_output(bulk));
     return true;
 }
 
-static int tcp_lane_socket(const tmsg_lane_t *lane)
+static int tcp_bulk_socket(const tmsg_bulk_t *bulk)
 {
-    return tmsg_lane_tcp_of(lane)->fd;
+    return tmsg_bulk_tcp_of(bulk)->fd;
 }
 
-static uint64_t tcp_ahead(const tmsg_lane_t *lane)
+static uint64_t tcp_ahead(const tmsg_bulk_t *bulk)
 {
-    return tmsg_lane_tcp_of(lane)->ahead;
+    return tmsg_bulk_tcp_of(bulk)->ahead;
 }
 
-static void shut_tcp_lane(tmsg_lane_t *lane)
+static void shut_tcp_bulk(tmsg_bulk_t *bulk)
 {
-    tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(lane);
+    tmsg_bulk_tcp_t *tcp = tmsg_bulk_tcp_of(bulk);
 
-    tmsg_loop_remove(&lane->endpoint->worker->loop, &tcp->source);
+    tmsg_loop_remove(&bulk->endpoint->worker->loop, &tcp->source);
     shutdown(tcp->fd, SHUT_RDWR); /* a child may have it, too */
 }
 
-static void free_tcp_lane(tmsg_lane_t *lane)
+static void free_tcp_bulk(tmsg_bulk_t *bulk)
 {
-    tmsg_lane_tcp_t *tcp = tmsg_lane_tcp_of(lane);
+    tmsg_bulk_tcp_t *tcp = tmsg_bulk_tcp_of(bulk);
 
-    if (!lane->stands) {
+    if (!bulk->stands) {
         tmsg_frame_free(&tcp->stream);
     }
     close(tcp->fd);
@@ -477,14 +478,14 @@ const tmsg_mover_t tmsg_mover_tcp = {
     .ready = "stands",
     .unready = "dialled",
     .turn_bytes = TURN_BYTES,
-    .begin = begin_tcp_lane,
+    .begin = begin_tcp_bulk,
     .trim = trim_to_segment,
     .write = send_places,
     .read = receive_by_tcp,
     .expect = set_low,
     .await = leave_to_loop,
-    .socket = tcp_lane_socket,
+    .socket = tcp_bulk_socket,
     .ahead = tcp_ahead,
-    .shut = shut_tcp_lane,
-    .free = free_tcp_lane,
+    .shut = shut_tcp_bulk,
+    .free = free_tcp_bulk,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Writes and reads what goes by a lane: parts, each behind a header.
+/* Writes and reads what goes by a bulk stream: parts, each behind a header.
  *
  *      0     1     2     3     4     5     6     7
  *   +-----+-----+-----+-----+-----+-----+-----+-----+
@@ -18,8 +18,8 @@
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fragments.h"
-#include "am/path/lane.h"
-#include "am/path/lane_user.h"
+#include "am/path/bulk.h"
+#include "am/path/bulk_user.h"
 #include "core/bytes.h"
 #include "core/error.h"
 #include "core/probe.h"
@@ -29,7 +29,7 @@
 #define LONE_TURN_BYTES ((size_t)1024 * 1024)
 #define PLACES_MOST (IOV_MAX - 1) /* by one call; a header takes one more */
 
-static void begin_bytes(tmsg_lane_bytes_t *bytes, const void *data,
+static void begin_bytes(tmsg_bulk_bytes_t *bytes, const void *data,
                         size_t count, uint64_t length)
 {
     bytes->one = (struct iovec){(void *)(uintptr_t)data, length};
@@ -39,7 +39,7 @@ static void begin_bytes(tmsg_lane_bytes_t *bytes, const void *data,
 }
 
 /* Lists the next bytes, `most` at most. Returns the number of places. */
-static size_t list_bytes(const tmsg_lane_bytes_t *bytes, size_t most,
+static size_t list_bytes(const tmsg_bulk_bytes_t *bytes, size_t most,
                          struct iovec *places, size_t room)
 {
     const struct iovec *at = bytes->at;
@@ -62,7 +62,7 @@ static size_t list_bytes(const tmsg_lane_bytes_t *bytes, size_t most,
     return count;
 }
 
-static void pass_bytes(tmsg_lane_bytes_t *bytes, size_t moved)
+static void pass_bytes(tmsg_bulk_bytes_t *bytes, size_t moved)
 {
     bytes->left -= moved;
     bytes->done += moved;
@@ -72,25 +72,25 @@ static void pass_bytes(tmsg_lane_bytes_t *bytes, size_t moved)
     }
 }
 
-size_t tmsg_lane_turn_bytes(tmsg_lane_t *lane)
+size_t tmsg_bulk_turn_bytes(tmsg_bulk_t *bulk)
 {
-    return tmsg_endpoint_is_alone(lane->endpoint, &lane->others)
+    return tmsg_endpoint_is_alone(bulk->endpoint, &bulk->others)
                ? LONE_TURN_BYTES
-               : lane->mover->turn_bytes;
+               : bulk->mover->turn_bytes;
 }
 
-bool tmsg_lane_has_output(const tmsg_lane_t *lane)
+bool tmsg_bulk_has_output(const tmsg_bulk_t *bulk)
 {
-    return !lane->out.waits &&
-           (lane->out.busy || lane->endpoint->pulled.count > 0);
+    return !bulk->out.waits &&
+           (bulk->out.busy || bulk->endpoint->pulled.count > 0);
 }
 
-static bool begin_piece(tmsg_lane_t *lane)
+static bool begin_piece(tmsg_bulk_t *bulk)
 {
-    tmsg_lane_out_t *out = &lane->out;
+    tmsg_bulk_out_t *out = &bulk->out;
     const tmsg_parts_piece_t *piece = &out->piece;
 
-    if (!tmsg_lane_user.next(lane->endpoint, &out->piece)) {
+    if (!tmsg_bulk_user.next(bulk->endpoint, &out->piece)) {
         return false;
     }
     memset(out->header, 0, sizeof(out->header));
@@ -104,15 +104,15 @@ static bool begin_piece(tmsg_lane_t *lane)
     return true;
 }
 
-static void end_piece(tmsg_lane_t *lane, tmsg_ucx_status_t ucs)
+static void end_piece(tmsg_bulk_t *bulk, tmsg_ucx_status_t ucs)
 {
-    bool fills = lane->out.fills;
+    bool fills = bulk->out.fills;
 
-    lane->out.busy = false;
-    lane->out.fills = false;
-    lane->out.waits = false;
+    bulk->out.busy = false;
+    bulk->out.fills = false;
+    bulk->out.waits = false;
     if (!fills) {
-        tmsg_lane_user.handed(&lane->out.piece, ucs);
+        tmsg_bulk_user.handed(&bulk->out.piece, ucs);
     }
 }
 
@@ -131,10 +131,10 @@ static const void *find_unreadable(const struct iovec *places, size_t count)
 /* Fails the message of a part whose memory is gone, and nothing else. A peer
  * that has some of the part waits for its rest. That rest must not be there
  * before the ABORT: it would make a message whole that is not. */
-static void fill_up(tmsg_lane_t *lane, const struct iovec *places, size_t count)
+static void fill_up(tmsg_bulk_t *bulk, const struct iovec *places, size_t count)
 {
-    tmsg_lane_out_t *out = &lane->out;
-    const tmsg_endpoint_t *endpoint = lane->endpoint;
+    tmsg_bulk_out_t *out = &bulk->out;
+    const tmsg_endpoint_t *endpoint = bulk->endpoint;
     size_t heads = out->header_left > 0;
     bool begun = out->header_left < sizeof(out->header);
     tmsg_parts_piece_t piece = out->piece;
@@ -145,30 +145,30 @@ static void fill_up(tmsg_lane_t *lane, const struct iovec *places, size_t count)
     out->waits = begun;
     out->asked = false;
     begin_bytes(&out->bytes, NULL, 0, out->bytes.left);
-    tmsg_lane_user.unreadable(&piece, at);
+    tmsg_bulk_user.unreadable(&piece, at);
     if (begun && !tmsg_ping_is_known(endpoint)) {
-        tmsg_lane_lose(lane, TMSG_ERR_IO,
+        tmsg_bulk_lose(bulk, TMSG_ERR_IO,
                        "memory of a message that was being sent cannot be "
                        "read, which this peer could not be told");
     }
 }
 
-static void give_up_piece(tmsg_lane_t *lane, const struct iovec *places,
+static void give_up_piece(tmsg_bulk_t *bulk, const struct iovec *places,
                           size_t count)
 {
-    if (lane->out.fills) {
-        tmsg_lane_lose(lane, TMSG_ERR_PEER_LOST, "its own memory is gone");
+    if (bulk->out.fills) {
+        tmsg_bulk_lose(bulk, TMSG_ERR_PEER_LOST, "its own memory is gone");
     } else {
-        fill_up(lane, places, count);
+        fill_up(bulk, places, count);
     }
 }
 
 /* Returns whether the peer has the ABORT: it has answered a ping that was sent
  * behind it. */
-static bool may_fill(tmsg_lane_t *lane)
+static bool may_fill(tmsg_bulk_t *bulk)
 {
-    tmsg_lane_out_t *out = &lane->out;
-    tmsg_endpoint_t *endpoint = lane->endpoint;
+    tmsg_bulk_out_t *out = &bulk->out;
+    tmsg_endpoint_t *endpoint = bulk->endpoint;
 
     if (out->asked &&
         (endpoint->ping_id != out->ping || endpoint->ping_ns == 0)) {
@@ -176,7 +176,7 @@ static bool may_fill(tmsg_lane_t *lane)
     } else if (!out->asked && endpoint->ping_ns == 0 &&
                !tmsg_control_waits(endpoint)) {
         if (tmsg_ping_send(endpoint) != TMSG_OK) {
-            tmsg_lane_lose(lane, TMSG_ERR_PEER_LOST, tmsg_error_message());
+            tmsg_bulk_lose(bulk, TMSG_ERR_PEER_LOST, tmsg_error_message());
             return false;
         }
         out->ping = endpoint->ping_id;
@@ -185,7 +185,7 @@ static bool may_fill(tmsg_lane_t *lane)
     return !out->waits;
 }
 
-static size_t list_zeros(const tmsg_lane_bytes_t *bytes, size_t most,
+static size_t list_zeros(const tmsg_bulk_bytes_t *bytes, size_t most,
                          struct iovec *places)
 {
     static uint8_t zeros[4096];
@@ -203,7 +203,7 @@ static size_t list_zeros(const tmsg_lane_bytes_t *bytes, size_t most,
 
 /* Lists what one call is to write: the rest of a header, and bytes behind it,
  * `most` together. Returns the number of places. */
-static size_t list_out(tmsg_lane_out_t *out, size_t most, struct iovec *places)
+static size_t list_out(tmsg_bulk_out_t *out, size_t most, struct iovec *places)
 {
     size_t heads = out->header_left > 0;
     size_t left = most > out->header_left ? most - out->header_left : 0;
@@ -215,103 +215,103 @@ static size_t list_out(tmsg_lane_out_t *out, size_t most, struct iovec *places)
                                             PLACES_MOST));
 }
 
-static void note_written(tmsg_lane_t *lane, size_t moved)
+static void note_written(tmsg_bulk_t *bulk, size_t moved)
 {
-    tmsg_lane_out_t *out = &lane->out;
+    tmsg_bulk_out_t *out = &bulk->out;
     size_t of_header = moved < out->header_left ? moved : out->header_left;
 
-    lane->written += moved;
+    bulk->written += moved;
     out->header_left -= of_header;
     pass_bytes(&out->bytes, moved - of_header);
     if (out->header_left == 0 && out->bytes.left == 0) {
-        end_piece(lane, TMSG_UCX_OK);
+        end_piece(bulk, TMSG_UCX_OK);
     }
 }
 
-size_t tmsg_lane_write(tmsg_lane_t *lane, size_t most)
+size_t tmsg_bulk_write(tmsg_bulk_t *bulk, size_t most)
 {
     struct iovec places[PLACES_MOST + 1];
-    const tmsg_mover_t *mover = lane->mover;
+    const tmsg_mover_t *mover = bulk->mover;
     size_t all = 0;
 
-    while (all < most && (lane->out.busy || begin_piece(lane))) {
+    while (all < most && (bulk->out.busy || begin_piece(bulk))) {
         size_t some = mover->trim == NULL
                           ? most - all
-                          : mover->trim(lane, most - all, all == 0);
+                          : mover->trim(bulk, most - all, all == 0);
         size_t count, moved;
 
-        if (some == 0 || (lane->out.waits && !may_fill(lane))) {
+        if (some == 0 || (bulk->out.waits && !may_fill(bulk))) {
             break;
         }
-        count = list_out(&lane->out, some, places);
-        moved = mover->write(lane, places, count);
+        count = list_out(&bulk->out, some, places);
+        moved = mover->write(bulk, places, count);
         if (moved == TMSG_MOVER_UNREADABLE) {
-            give_up_piece(lane, places, count);
+            give_up_piece(bulk, places, count);
             break;
         }
         if (moved == 0) {
             break;
         }
-        lane->used = true;
+        bulk->used = true;
         all += moved;
-        note_written(lane, moved);
+        note_written(bulk, moved);
     }
     return all;
 }
 
-static void begin_part(tmsg_lane_t *lane)
+static void begin_part(tmsg_bulk_t *bulk)
 {
-    const uint8_t *header = lane->in.header;
-    const tmsg_lane_head_t head = {
+    const uint8_t *header = bulk->in.header;
+    const tmsg_bulk_head_t head = {
         .channel = (uint16_t)tmsg_get_le(header, 2),
         .sequence = (uint32_t)tmsg_get_le(header + 4, 4),
         .number = (uint32_t)tmsg_get_le(header + 8, 4),
         .bytes = tmsg_get_le(header + 16, 8),
     };
-    tmsg_lane_place_t *place = &lane->in.place;
+    tmsg_bulk_place_t *place = &bulk->in.place;
     const char *wrong;
 
-    *place = (tmsg_lane_place_t){.message = NULL};
+    *place = (tmsg_bulk_place_t){.message = NULL};
     if (head.bytes == 0 ||
-        head.bytes > lane->endpoint->worker->context->limits.message_bytes) {
+        head.bytes > bulk->endpoint->worker->context->limits.message_bytes) {
         wrong = "a part of a length that cannot be";
     } else {
-        wrong = tmsg_lane_user.place(lane->endpoint, &head, place);
+        wrong = tmsg_bulk_user.place(bulk->endpoint, &head, place);
     }
-    begin_bytes(&lane->in.bytes, place->data, place->count, head.bytes);
+    begin_bytes(&bulk->in.bytes, place->data, place->count, head.bytes);
     if (wrong != NULL) {
-        tmsg_lane_lose(lane, TMSG_ERR_MALFORMED, wrong);
+        tmsg_bulk_lose(bulk, TMSG_ERR_MALFORMED, wrong);
     }
 }
 
-static void end_part(tmsg_lane_t *lane, tmsg_ucx_status_t ucs)
+static void end_part(tmsg_bulk_t *bulk, tmsg_ucx_status_t ucs)
 {
-    tmsg_message_t *message = lane->in.place.message;
+    tmsg_message_t *message = bulk->in.place.message;
 
-    free(lane->in.place.list);
-    lane->in.place = (tmsg_lane_place_t){.message = NULL};
-    lane->in.header_read = 0;
+    free(bulk->in.place.list);
+    bulk->in.place = (tmsg_bulk_place_t){.message = NULL};
+    bulk->in.header_read = 0;
     if (message != NULL) {
-        tmsg_lane_user.landed(message, ucs);
+        tmsg_bulk_user.landed(message, ucs);
     }
 }
 
 /* Tells the mover what is left to be read of a part. For a header that is no
  * matter. */
-static void expect_rest(tmsg_lane_t *lane, size_t most)
+static void expect_rest(tmsg_bulk_t *bulk, size_t most)
 {
-    const tmsg_lane_in_t *in = &lane->in;
+    const tmsg_bulk_in_t *in = &bulk->in;
     bool heads = in->header_read < sizeof(in->header);
     uint64_t left = in->bytes.left < most ? in->bytes.left : most;
 
-    if (lane->mover->expect != NULL) {
-        lane->mover->expect(lane, heads ? 0 : left);
+    if (bulk->mover->expect != NULL) {
+        bulk->mover->expect(bulk, heads ? 0 : left);
     }
 }
 
 /* Lists where the next bytes go, `most` at most. Returns the number of places;
  * 0: the bytes are thrown away. */
-static size_t list_in(tmsg_lane_in_t *in, size_t most, struct iovec *places)
+static size_t list_in(tmsg_bulk_in_t *in, size_t most, struct iovec *places)
 {
     if (in->header_read < sizeof(in->header)) {
         places[0] = (struct iovec){in->header + in->header_read,
@@ -323,57 +323,57 @@ static size_t list_in(tmsg_lane_in_t *in, size_t most, struct iovec *places)
                : list_bytes(&in->bytes, most, places, PLACES_MOST);
 }
 
-static size_t read_part_bytes(tmsg_lane_t *lane, size_t most)
+static size_t read_part_bytes(tmsg_bulk_t *bulk, size_t most)
 {
     struct iovec places[PLACES_MOST];
-    uint64_t left = lane->in.bytes.left;
-    size_t count = list_in(&lane->in, most, places);
+    uint64_t left = bulk->in.bytes.left;
+    size_t count = list_in(&bulk->in, most, places);
 
     if (count == 0 && left < most) {
         most = (size_t)left;
     }
-    return lane->mover->read(lane, places, count, most);
+    return bulk->mover->read(bulk, places, count, most);
 }
 
-size_t tmsg_lane_read(tmsg_lane_t *lane, size_t most)
+size_t tmsg_bulk_read(tmsg_bulk_t *bulk, size_t most)
 {
-    tmsg_lane_in_t *in = &lane->in;
+    tmsg_bulk_in_t *in = &bulk->in;
     size_t all = 0;
 
-    while (all < most && !lane->lost) {
+    while (all < most && !bulk->lost) {
         bool heads = in->header_read < sizeof(in->header);
         size_t moved;
 
-        expect_rest(lane, most);
-        moved = read_part_bytes(lane, most - all);
+        expect_rest(bulk, most);
+        moved = read_part_bytes(bulk, most - all);
         if (moved == 0) {
             break;
         }
-        lane->used = true;
+        bulk->used = true;
         all += moved;
         if (heads) {
             in->header_read += moved;
             if (in->header_read == sizeof(in->header)) {
-                begin_part(lane);
+                begin_part(bulk);
             }
             continue;
         }
         pass_bytes(&in->bytes, moved);
         if (in->bytes.left == 0) {
-            end_part(lane, TMSG_UCX_OK);
+            end_part(bulk, TMSG_UCX_OK);
         }
     }
-    if (!lane->lost) {
+    if (!bulk->lost) {
         /* The rest of a part is to wake a thread that sleeps now. */
-        expect_rest(lane, most);
+        expect_rest(bulk, most);
     }
     return all;
 }
 
-void tmsg_lane_drop(tmsg_lane_t *lane)
+void tmsg_bulk_drop(tmsg_bulk_t *bulk)
 {
-    if (lane->out.busy) {
-        end_piece(lane, TMSG_UCX_CANCELED);
+    if (bulk->out.busy) {
+        end_piece(bulk, TMSG_UCX_CANCELED);
     }
-    end_part(lane, TMSG_UCX_CANCELED);
+    end_part(bulk, TMSG_UCX_CANCELED);
 }

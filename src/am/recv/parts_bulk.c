@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/recv/parts_lane.h"
+#include "am/recv/parts_bulk.h"
 
 #include "am/endpoint/channel.h"
 #include "am/recv/fetch.h"
@@ -11,7 +11,7 @@
 /* Returns the message that a part belongs to, if it awaits its parts, or NULL.
  */
 static tmsg_message_t *find_awaiting(tmsg_endpoint_t *endpoint,
-                                     const tmsg_lane_head_t *head)
+                                     const tmsg_bulk_head_t *head)
 {
     const tmsg_channel_t *channel = tmsg_channel_find(endpoint, head->channel);
     tmsg_message_t *message =
@@ -21,9 +21,9 @@ static tmsg_message_t *find_awaiting(tmsg_endpoint_t *endpoint,
                                                                  : NULL;
 }
 
-const char *tmsg_parts_lane_place(tmsg_endpoint_t *endpoint,
-                                  const tmsg_lane_head_t *head,
-                                  tmsg_lane_place_t *place)
+const char *tmsg_parts_bulk_place(tmsg_endpoint_t *endpoint,
+                                  const tmsg_bulk_head_t *head,
+                                  tmsg_bulk_place_t *place)
 {
     tmsg_message_t *message = find_awaiting(endpoint, head);
     tmsg_part_range_t range;
@@ -53,7 +53,7 @@ const char *tmsg_parts_lane_place(tmsg_endpoint_t *endpoint,
     return NULL;
 }
 
-void tmsg_parts_lane_landed(tmsg_message_t *message, tmsg_ucx_status_t ucs)
+void tmsg_parts_bulk_landed(tmsg_message_t *message, tmsg_ucx_status_t ucs)
 {
     if (ucs == TMSG_UCX_OK) {
         tmsg_parts_layout_landed(message);

@@ -12,7 +12,7 @@
 #include "am/connect/link.h"
 #include "am/endpoint/endpoint.h"
 #include "am/listen/listener.h"
-#include "am/path/lane_tcp.h"
+#include "am/path/bulk_tcp.h"
 #include "am/recv/message.h"
 #include "am/worker/store.h"
 #include "am/worker/worker.h"
@@ -35,38 +35,38 @@ static bool both_stand(void *arg)
 {
     const pair_t *pair = arg;
 
-    return tmsg_lane_sends(pair->to_a) && tmsg_lane_sends(pair->to_b);
+    return tmsg_bulk_sends(pair->to_a) && tmsg_bulk_sends(pair->to_b);
 }
 
-static void open_lane(pair_t *pair, drive_t drive, const side_options_t *a,
+static void open_bulk(pair_t *pair, drive_t drive, const side_options_t *a,
                       const side_options_t *b)
 {
     pair_open(pair, LINK_TCP, drive, a, b);
-    pair_await(pair, both_stand, pair, "a lane");
+    pair_await(pair, both_stand, pair, "a bulk stream");
 }
 
-static uint64_t by_lane(const tmsg_endpoint_t *endpoint)
+static uint64_t by_bulk(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->stats.sent_by_lane;
+    return endpoint->stats.sent_by_bulk;
 }
 
 static void carry(drive_t drive)
 {
     pair_t pair;
 
-    open_lane(&pair, drive, NULL, NULL);
+    open_bulk(&pair, drive, NULL, NULL);
     large_exchange(&pair);
-    cr_expect(eq(u64, by_lane(pair.to_a), LARGE_MESSAGES));
-    cr_expect(eq(u64, by_lane(pair.to_b), LARGE_MESSAGES));
-    cr_expect(eq(u64, pair.to_a->stats.received_by_lane, LARGE_MESSAGES));
+    cr_expect(eq(u64, by_bulk(pair.to_a), LARGE_MESSAGES));
+    cr_expect(eq(u64, by_bulk(pair.to_b), LARGE_MESSAGES));
+    cr_expect(eq(u64, pair.to_a->stats.received_by_bulk, LARGE_MESSAGES));
     pair_close(&pair);
 }
 
-Test(lane, carries_what_is_large) { carry(DRIVE_POLLING); }
-Test(lane, carries_by_descriptor) { carry(DRIVE_FD); }
-Test(lane, carries_by_thread) { carry(DRIVE_THREAD); }
+Test(bulk, carries_what_is_large) { carry(DRIVE_POLLING); }
+Test(bulk, carries_by_descriptor) { carry(DRIVE_FD); }
+Test(bulk, carries_by_thread) { carry(DRIVE_THREAD); }
 
-Test(lane, does_not_carry_what_is_small_or_asked_for)
+Test(bulk, does_not_carry_what_is_small_or_asked_for)
 {
     static const struct {
         size_t bytes;
@@ -81,7 +81,7 @@ Test(lane, does_not_carry_what_is_small_or_asked_for)
     };
     pair_t pair;
 
-    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+    open_bulk(&pair, DRIVE_POLLING, NULL, NULL);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_WAY,
                                            .way = rows[i].way,
@@ -93,7 +93,7 @@ Test(lane, does_not_carry_what_is_small_or_asked_for)
         tmsg_map_destroy(map);
         large_take(&pair, &pair.a, i, rows[i].bytes);
         must(pair_finish(&pair, sent));
-        cr_expect(eq(u64, by_lane(pair.to_a), 0), "row %zu", i);
+        cr_expect(eq(u64, by_bulk(pair.to_a), 0), "row %zu", i);
     }
     pair_close(&pair);
 }
@@ -107,21 +107,21 @@ static void go_without(link_t link)
     sent = send_on(pair.to_a, 0, sample_bytes(1, LARGE), 0);
     large_take(&pair, &pair.a, 1, LARGE);
     must(pair_finish(&pair, sent));
-    cr_expect(zero(ptr, pair.to_a->paths.lane));
-    cr_expect(zero(ptr, pair.to_b->paths.lane));
-    cr_expect(eq(u64, by_lane(pair.to_a), 0));
+    cr_expect(zero(ptr, pair.to_a->paths.bulk));
+    cr_expect(zero(ptr, pair.to_b->paths.bulk));
+    cr_expect(eq(u64, by_bulk(pair.to_a), 0));
     pair_close(&pair);
 }
 
-Test(lane, is_none_by_blob) { go_without(LINK_BLOB); }
+Test(bulk, is_none_by_blob) { go_without(LINK_BLOB); }
 
 static bool explains(void *arg)
 {
-    return strncmp(tmsg_lane_words(arg), "none: ", 6) == 0;
+    return strncmp(tmsg_bulk_words(arg), "none: ", 6) == 0;
 }
 
 /* The listener is gone before its peer has dialled once more. */
-Test(lane, is_none_without_a_listener)
+Test(bulk, is_none_without_a_listener)
 {
     pair_t pair;
     tmsg_request_t *sent;
@@ -130,22 +130,22 @@ Test(lane, is_none_without_a_listener)
     pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
     tmsg_listener_destroy(pair.a.listener);
     pair.a.listener = NULL;
-    pair_await(&pair, explains, pair.to_a, "why there is no lane");
+    pair_await(&pair, explains, pair.to_a, "why there is no bulk stream");
     sent = send_on(pair.to_a, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
     large_take(&pair, &pair.a, 1, LARGE);
     must(pair_finish(&pair, sent));
     must(tmsg_endpoint_describe(pair.to_a, &json));
-    cr_expect(ne(ptr, strstr(json, "\"lane\":\t\"none: "), NULL), "%s", json);
+    cr_expect(ne(ptr, strstr(json, "\"bulk\":\t\"none: "), NULL), "%s", json);
     tmsg_string_free(json);
     pair_close(&pair);
 }
 
 /* What the listener counts is peers. */
-Test(lane, is_no_peer_of_its_listener)
+Test(bulk, is_no_peer_of_its_listener)
 {
     pair_t pair;
 
-    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+    open_bulk(&pair, DRIVE_POLLING, NULL, NULL);
     cr_expect(eq(u64, pair.a.listener->accepted, 1));
     cr_expect(eq(u64, pair.a.listener->connected, 1));
     cr_expect(eq(u64, pair.a.listener->turned[TMSG_TURNED_OTHERWISE], 0));
@@ -153,42 +153,42 @@ Test(lane, is_no_peer_of_its_listener)
     pair_close(&pair);
 }
 
-static tmsg_log_level_t lane_level; /* of the line that tells of it */
+static tmsg_log_level_t bulk_level; /* of the line that tells of it */
 
-static void note_lane(void *arg, tmsg_log_level_t level, const char *line)
+static void note_bulk(void *arg, tmsg_log_level_t level, const char *line)
 {
     (void)arg;
-    if (strstr(line, "this connection is now the lane of ") != NULL) {
-        lane_level = level;
+    if (strstr(line, "this connection is now the bulk stream of ") != NULL) {
+        bulk_level = level;
     }
 }
 
-Test(lane, is_no_news)
+Test(bulk, is_no_news)
 {
     pair_t pair;
 
-    tmsg_log_set(TMSG_LOG_DEBUG, note_lane, NULL);
-    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+    tmsg_log_set(TMSG_LOG_DEBUG, note_bulk, NULL);
+    open_bulk(&pair, DRIVE_POLLING, NULL, NULL);
     tmsg_log_set(TMSG_LOG_NONE, NULL, NULL);
-    cr_expect(eq(int, (int)lane_level, TMSG_LOG_DEBUG));
+    cr_expect(eq(int, (int)bulk_level, TMSG_LOG_DEBUG));
     pair_close(&pair);
 }
 
-/* Sent while another is on its way by the lane: it is before that. */
+/* Sent while another is on its way by the bulk stream: it is before that. */
 static void write_until(const pair_t *pair, uint64_t bytes)
 {
-    while (pair->to_a->paths.lane->written < bytes) {
+    while (pair->to_a->paths.bulk->written < bytes) {
         tmsg_worker_progress(pair->a.worker);
         tmsg_worker_progress(pair->b.worker);
     }
 }
 
-Test(lane, small_messages_pass)
+Test(bulk, small_messages_pass)
 {
     pair_t pair;
     tmsg_request_t *large;
 
-    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+    open_bulk(&pair, DRIVE_POLLING, NULL, NULL);
     large = send_on(pair.to_a, 0, sample_bytes(1, HUGE), 0);
     write_until(&pair, 1 << 20);
     large_is_passed(&pair, large, HUGE, 100);
@@ -196,26 +196,26 @@ Test(lane, small_messages_pass)
 }
 
 /* The one on channel 1 goes past most of that on channel 0. */
-Test(lane, channels_take_turns)
+Test(bulk, channels_take_turns)
 {
     pair_t pair;
     tmsg_request_t *first;
 
-    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+    open_bulk(&pair, DRIVE_POLLING, NULL, NULL);
     first = send_on(pair.to_a, 0, sample_bytes(1, HUGE), 0);
     large_is_passed(&pair, first, HUGE, LARGE);
     pair_close(&pair);
 }
 
 /* Of a channel messages come in order, whatever way each took. */
-Test(lane, order_is_that_of_sending)
+Test(bulk, order_is_that_of_sending)
 {
     static const size_t sizes[] = {LARGE, 64, 400000, 5 << 20, 1, 100000};
     enum { COUNT = sizeof(sizes) / sizeof(sizes[0]) };
     tmsg_request_t *sent[COUNT];
     pair_t pair;
 
-    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+    open_bulk(&pair, DRIVE_POLLING, NULL, NULL);
     for (size_t i = 0; i < COUNT; i++) {
         sent[i] =
             send_on(pair.to_a, 0, sample_bytes(i, sizes[i]), TMSG_SEND_ACKED);
@@ -224,7 +224,7 @@ Test(lane, order_is_that_of_sending)
         large_take(&pair, &pair.a, i, sizes[i]);
         must(pair_finish(&pair, sent[i]));
     }
-    cr_expect(eq(u64, by_lane(pair.to_a), 3));
+    cr_expect(eq(u64, by_bulk(pair.to_a), 3));
     pair_close(&pair);
 }
 
@@ -237,7 +237,7 @@ static void refuse_first(void *arg, tmsg_incoming_t *incoming)
     }
 }
 
-Test(lane, a_refused_message_is_not_pulled)
+Test(bulk, a_refused_message_is_not_pulled)
 {
     int count = 0;
     const side_options_t options = {
@@ -247,13 +247,13 @@ Test(lane, a_refused_message_is_not_pulled)
     tmsg_request_t *refused, *taken;
     pair_t pair;
 
-    open_lane(&pair, DRIVE_POLLING, &options, NULL);
+    open_bulk(&pair, DRIVE_POLLING, &options, NULL);
     refused = send_on(pair.to_a, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
     taken = send_on(pair.to_a, 0, sample_bytes(2, LARGE), TMSG_SEND_ACKED);
     large_take(&pair, &pair.a, 2, LARGE);
     cr_expect(eq(int, pair_finish(&pair, refused), TMSG_ERR_REFUSED));
     must(pair_finish(&pair, taken));
-    cr_expect(lt(u64, pair.to_a->paths.lane->written, 2 * LARGE));
+    cr_expect(lt(u64, pair.to_a->paths.bulk->written, 2 * LARGE));
     pair_close(&pair);
 }
 
@@ -261,11 +261,11 @@ static bool has_begun(void *arg)
 {
     const pair_t *pair = arg;
 
-    return pair->to_a->paths.lane->written > 0;
+    return pair->to_a->paths.bulk->written > 0;
 }
 
 /* Before the receiver has memory for it, and amid it. */
-Test(lane, a_canceled_message_harms_no_other)
+Test(bulk, a_canceled_message_harms_no_other)
 {
     const side_options_t options = {
         .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
@@ -274,7 +274,7 @@ Test(lane, a_canceled_message_harms_no_other)
     tmsg_message_t *message;
     pair_t pair;
 
-    open_lane(&pair, DRIVE_POLLING, &options, NULL);
+    open_bulk(&pair, DRIVE_POLLING, &options, NULL);
     held = send_on(pair.to_a, 0, sample_bytes(1, 2 * LARGE), TMSG_SEND_ACKED);
     message = pair_take(&pair, &pair.a);
     must(pair_finish(&pair, held));
@@ -287,7 +287,7 @@ Test(lane, a_canceled_message_harms_no_other)
     cr_expect(eq(int, pair_finish(&pair, waiting), TMSG_ERR_CANCELED));
     tmsg_message_destroy(message);
 
-    pair.to_a->paths.lane->written = 0;
+    pair.to_a->paths.bulk->written = 0;
     amid = send_on(pair.to_a, 0, sample_bytes(3, HUGE), TMSG_SEND_ACKED);
     pair_await(&pair, has_begun, &pair, "its beginning");
     tmsg_request_cancel(amid);
@@ -306,24 +306,24 @@ static uint64_t held(const side_t *side)
 static void send_giants(pair_t *pair, drive_t drive, tmsg_request_t **first_p,
                         tmsg_request_t **second_p)
 {
-    open_lane(pair, drive, NULL, NULL);
+    open_bulk(pair, drive, NULL, NULL);
     *first_p = send_on(pair->to_a, 0, sample_bytes(1, GIANT), TMSG_SEND_ACKED);
     *second_p = send_on(pair->to_a, 0, sample_bytes(2, GIANT), TMSG_SEND_ACKED);
     pair_await(pair, has_begun, pair, "its beginning");
 }
 
 /* Messages that wait for their turn hold none. */
-Test(lane, memory_is_taken_when_its_turn_is_near)
+Test(bulk, memory_is_taken_when_its_turn_is_near)
 {
     tmsg_request_t *first, *second;
     uint64_t ahead;
     pair_t pair;
 
     send_giants(&pair, DRIVE_POLLING, &first, &second);
-    ahead = tmsg_lane_ahead(pair.to_b);
+    ahead = tmsg_bulk_ahead(pair.to_b);
     cr_assert(ge(u64, ahead, 4 * MIB));
     cr_assert(le(u64, ahead, 64 * MIB));
-    while (pair.to_a->paths.lane->written < GIANT - ahead) {
+    while (pair.to_a->paths.bulk->written < GIANT - ahead) {
         tmsg_worker_progress(pair.a.worker);
         tmsg_worker_progress(pair.b.worker);
         cr_assert(lt(u64, held(&pair.a), GIANT + LARGE));
@@ -340,7 +340,7 @@ Test(lane, memory_is_taken_when_its_turn_is_near)
     pair_close(&pair);
 }
 
-Test(lane, a_message_before_that_is_canceled_holds_none_up)
+Test(bulk, a_message_before_that_is_canceled_holds_none_up)
 {
     tmsg_request_t *first, *second;
     pair_t pair;
@@ -353,7 +353,7 @@ Test(lane, a_message_before_that_is_canceled_holds_none_up)
     pair_close(&pair);
 }
 
-Test(lane, a_message_may_be_canceled_before_its_turn)
+Test(bulk, a_message_may_be_canceled_before_its_turn)
 {
     tmsg_request_t *first, *second;
     pair_t pair;
@@ -371,7 +371,7 @@ Test(lane, a_message_may_be_canceled_before_its_turn)
 
 /* What comes by UCX behind one that waits for its turn does not take the memory
  * that one is to have. */
-Test(lane, order_is_that_of_memory)
+Test(bulk, order_is_that_of_memory)
 {
     const side_options_t options = {
         .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
@@ -379,7 +379,7 @@ Test(lane, order_is_that_of_memory)
     tmsg_request_t *sent[3];
     pair_t pair;
 
-    open_lane(&pair, DRIVE_POLLING, &options, NULL);
+    open_bulk(&pair, DRIVE_POLLING, &options, NULL);
     sent[0] = send_on(pair.to_a, 0, sample_bytes(1, GIANT), TMSG_SEND_ACKED);
     sent[1] = send_on(pair.to_a, 0, sample_bytes(2, GIANT), TMSG_SEND_ACKED);
     sent[2] = send_on(pair.to_a, 0, sample_bytes(3, 200000), TMSG_SEND_ACKED);
@@ -393,7 +393,7 @@ Test(lane, order_is_that_of_memory)
 }
 
 /* The connection ends with one of them under way and one that waits for it. */
-Test(lane, ends_with_messages_that_wait_for_their_turn)
+Test(bulk, ends_with_messages_that_wait_for_their_turn)
 {
     tmsg_request_t *first, *second;
     pair_t pair;
@@ -407,13 +407,13 @@ Test(lane, ends_with_messages_that_wait_for_their_turn)
 }
 
 /* Both sides hear of it, and what is on its way ends with that. */
-static void break_lane(pair_t *pair, tmsg_endpoint_t *whose)
+static void break_bulk(pair_t *pair, tmsg_endpoint_t *whose)
 {
     tmsg_request_t *sent =
         send_on(pair->to_a, 0, sample_bytes(1, HUGE), TMSG_SEND_ACKED);
 
     pair_await(pair, has_begun, pair, "its beginning");
-    shutdown(tmsg_lane_tcp_of(whose->paths.lane)->fd, SHUT_RDWR);
+    shutdown(tmsg_bulk_tcp_of(whose->paths.bulk)->fd, SHUT_RDWR);
     cr_expect(eq(int, pair_finish(pair, sent), TMSG_ERR_PEER_LOST));
     cr_expect(eq(int, pair_end_of(pair, pair->to_a), TMSG_ERR_PEER_LOST));
     cr_expect(eq(int, pair_end_of(pair, pair->to_b), TMSG_ERR_PEER_LOST));
@@ -424,21 +424,21 @@ static void break_lane(pair_t *pair, tmsg_endpoint_t *whose)
               "%s", tmsg_endpoint_error(whose));
 }
 
-Test(lane, ends_the_connection_where_it_breaks_at_its_sender)
+Test(bulk, ends_the_connection_where_it_breaks_at_its_sender)
 {
     pair_t pair;
 
-    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
-    break_lane(&pair, pair.to_a);
+    open_bulk(&pair, DRIVE_POLLING, NULL, NULL);
+    break_bulk(&pair, pair.to_a);
     pair_drop(&pair);
 }
 
-Test(lane, ends_the_connection_where_it_breaks_at_its_receiver)
+Test(bulk, ends_the_connection_where_it_breaks_at_its_receiver)
 {
     pair_t pair;
 
-    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
-    break_lane(&pair, pair.to_b);
+    open_bulk(&pair, DRIVE_POLLING, NULL, NULL);
+    break_bulk(&pair, pair.to_b);
     pair_drop(&pair);
 }
 
@@ -446,8 +446,8 @@ Test(lane, ends_the_connection_where_it_breaks_at_its_receiver)
 static void send_part(pair_t *pair, uint16_t channel, uint32_t sequence,
                       uint32_t number, uint64_t says, size_t bytes)
 {
-    forged_t forged = {.way = BY_LANE,
-                       .header_bytes = TMSG_LANE_HEADER_BYTES,
+    forged_t forged = {.way = BY_BULK,
+                       .header_bytes = TMSG_BULK_HEADER_BYTES,
                        .payload_bytes = bytes};
 
     tmsg_put_le(forged.header, channel, 2);
@@ -459,7 +459,7 @@ static void send_part(pair_t *pair, uint16_t channel, uint32_t sequence,
 
 /* What is not of a message that waits for it, whatever it says, or cannot be.
  */
-Test(lane, lies_end_the_connection_and_no_more)
+Test(bulk, lies_end_the_connection_and_no_more)
 {
     static const struct {
         uint16_t channel;
@@ -477,7 +477,7 @@ Test(lane, lies_end_the_connection_and_no_more)
         tmsg_request_t *sent;
         pair_t pair;
 
-        open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+        open_bulk(&pair, DRIVE_POLLING, NULL, NULL);
         send_part(&pair, rows[i].channel, rows[i].sequence, rows[i].number,
                   rows[i].bytes, 100);
         if (rows[i].status == TMSG_OK) {
@@ -498,29 +498,29 @@ static bool are_without(void *arg)
 {
     const pair_t *pair = arg;
 
-    return strncmp(tmsg_lane_words(pair->to_a), "none: ", 6) == 0 &&
-           strncmp(tmsg_lane_words(pair->to_b), "none: ", 6) == 0;
+    return strncmp(tmsg_bulk_words(pair->to_a), "none: ", 6) == 0 &&
+           strncmp(tmsg_bulk_words(pair->to_b), "none: ", 6) == 0;
 }
 
 /* One side has it already, the other never hears of that. */
-Test(lane, that_ends_before_both_have_it_costs_no_connection)
+Test(bulk, that_ends_before_both_have_it_costs_no_connection)
 {
     uint8_t answer[64];
     pair_t pair;
 
     pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
-    while (!tmsg_lane_sends(pair.to_b)) {
-        if (pair.to_a->paths.lane == NULL ||
-            !tmsg_lane_tcp_of(pair.to_a->paths.lane)->connected) {
+    while (!tmsg_bulk_sends(pair.to_b)) {
+        if (pair.to_a->paths.bulk == NULL ||
+            !tmsg_bulk_tcp_of(pair.to_a->paths.bulk)->connected) {
             tmsg_worker_progress(pair.b.worker);
         }
         tmsg_worker_progress(pair.a.worker);
     }
-    must_true(!tmsg_lane_sends(pair.to_a));
+    must_true(!tmsg_bulk_sends(pair.to_a));
     tmsg_worker_progress(pair.a.worker); /* its answer goes */
-    must_true(recv(tmsg_lane_tcp_of(pair.to_a->paths.lane)->fd, answer,
+    must_true(recv(tmsg_bulk_tcp_of(pair.to_a->paths.bulk)->fd, answer,
                    sizeof(answer), 0) > 0);
-    shutdown(tmsg_lane_tcp_of(pair.to_a->paths.lane)->fd, SHUT_RDWR);
+    shutdown(tmsg_bulk_tcp_of(pair.to_a->paths.bulk)->fd, SHUT_RDWR);
     pair_await(&pair, are_without, &pair, "their going without");
     for (int i = 0; i < 2; i++) {
         tmsg_request_t *there =
@@ -532,7 +532,7 @@ Test(lane, that_ends_before_both_have_it_costs_no_connection)
         must(pair_finish(&pair, there));
         must(pair_finish(&pair, back));
     }
-    cr_expect(eq(u64, by_lane(pair.to_a) + by_lane(pair.to_b), 0));
+    cr_expect(eq(u64, by_bulk(pair.to_a) + by_bulk(pair.to_b), 0));
     pair_close(&pair);
 }
 
@@ -541,12 +541,12 @@ static bool waits(void *arg)
     const pair_t *pair = arg;
     const tmsg_message_t *message = pair->to_b->channels.zero.rx;
 
-    return message != NULL && message->by_lane;
+    return message != NULL && message->by_bulk;
 }
 
 /* Of a message that waits: a number that it does not have, another length, one
  * that came before. Its sender stands still meanwhile. */
-Test(lane, parts_that_their_message_does_not_have_end_the_connection)
+Test(bulk, parts_that_their_message_does_not_have_end_the_connection)
 {
     static const struct {
         uint32_t number;
@@ -561,7 +561,7 @@ Test(lane, parts_that_their_message_does_not_have_end_the_connection)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         pair_t pair;
 
-        open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+        open_bulk(&pair, DRIVE_POLLING, NULL, NULL);
         tmsg_request_destroy(send_on(pair.to_a, 0, sample_bytes(1, 300000), 0));
         while (!waits(&pair)) {
             tmsg_worker_progress(pair.a.worker);
@@ -580,11 +580,11 @@ Test(lane, parts_that_their_message_does_not_have_end_the_connection)
     }
 }
 
-Test(lane, a_part_that_comes_twice_ends_the_connection)
+Test(bulk, a_part_that_comes_twice_ends_the_connection)
 {
     pair_t pair;
 
-    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+    open_bulk(&pair, DRIVE_POLLING, NULL, NULL);
     tmsg_request_destroy(
         send_on(pair.to_a, 0, sample_bytes(1, (1 << 20) + 5), 0));
     while (!waits(&pair)) {
@@ -599,15 +599,15 @@ Test(lane, a_part_that_comes_twice_ends_the_connection)
     pair_drop(&pair);
 }
 
-/* Says LANE with these bytes, and is hung up on, without a word. */
+/* Says BULK with these bytes, and is hung up on, without a word. */
 static void claim(pair_t *pair, const uint8_t *data, size_t bytes)
 {
     raw_reader_t reader = {.fd = raw_dial(tmsg_listener_url(pair->a.listener))};
 
     raw_send_magic(reader.fd);
-    raw_send_frame(reader.fd, TMSG_FRAME_LANE, data, bytes);
-    pair_await(pair, raw_closed, &reader, "the end of a false lane");
-    cr_expect(raw_find_frame(&reader, TMSG_FRAME_LANE, 0) == NULL);
+    raw_send_frame(reader.fd, TMSG_FRAME_BULK, data, bytes);
+    pair_await(pair, raw_closed, &reader, "the end of a false bulk stream");
+    cr_expect(raw_find_frame(&reader, TMSG_FRAME_BULK, 0) == NULL);
     close(reader.fd);
 }
 
@@ -618,26 +618,26 @@ static void prove(const pair_t *pair, uint8_t *data)
     tmsg_put_le(said, pair->to_b->id, 4);
     memcpy(said + 4, pair->to_b->token, TMSG_TOKEN_BYTES);
     tmsg_put_le(data, pair->to_b->id, 4);
-    tmsg_proof_lane(NULL, said, sizeof(said), data + 4);
+    tmsg_proof_bulk(NULL, said, sizeof(said), data + 4);
 }
 
-Test(lane, claims_of_strangers_are_turned_away)
+Test(bulk, claims_of_strangers_are_turned_away)
 {
     uint8_t data[CLAIM_BYTES + 1] = {0};
     tmsg_request_t *sent;
     pair_t pair;
 
-    open_lane(&pair, DRIVE_POLLING, NULL, NULL);
+    open_bulk(&pair, DRIVE_POLLING, NULL, NULL);
     claim(&pair, data, CLAIM_BYTES);     /* of no endpoint */
     claim(&pair, data, CLAIM_BYTES - 1); /* too short */
     claim(&pair, data, CLAIM_BYTES + 1); /* too long */
     claim(&pair, data, 0);
     prove(&pair, data);
     claim(&pair, data, CLAIM_BYTES); /* right, and that has one */
-    tmsg_lane_end(pair.to_b);
+    tmsg_bulk_end(pair.to_b);
     data[10] ^= 1;
     claim(&pair, data, CLAIM_BYTES); /* wrong */
-    cr_expect(zero(ptr, pair.to_b->paths.lane));
+    cr_expect(zero(ptr, pair.to_b->paths.bulk));
     cr_expect(eq(int, tmsg_endpoint_status(pair.to_b), TMSG_OK));
     sent = send_on(pair.to_b, 0, sample_bytes(1, LARGE), 0);
     large_take(&pair, &pair.b, 1, LARGE);
@@ -647,22 +647,22 @@ Test(lane, claims_of_strangers_are_turned_away)
 
 /* With keys the proof is of the key of the frames, too: who has seen the token
  * go by cannot make one. */
-Test(lane, keys_are_proved_there)
+Test(bulk, keys_are_proved_there)
 {
     side_options_t options = {.keyring = ring("farm", 1)};
     uint8_t data[CLAIM_BYTES];
     tmsg_request_t *sent;
     pair_t pair;
 
-    open_lane(&pair, DRIVE_POLLING, &options, &options);
+    open_bulk(&pair, DRIVE_POLLING, &options, &options);
     sent = send_on(pair.to_a, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
     large_take(&pair, &pair.a, 1, LARGE);
     must(pair_finish(&pair, sent));
-    cr_expect(eq(u64, by_lane(pair.to_a), 1));
-    tmsg_lane_end(pair.to_b);
+    cr_expect(eq(u64, by_bulk(pair.to_a), 1));
+    tmsg_bulk_end(pair.to_b);
     prove(&pair, data);
     claim(&pair, data, CLAIM_BYTES);
-    cr_expect(zero(ptr, pair.to_b->paths.lane));
+    cr_expect(zero(ptr, pair.to_b->paths.bulk));
     pair_drop(&pair);
     tmsg_keyring_destroy(options.keyring);
 }
@@ -677,7 +677,7 @@ static void count_message(void *arg, tmsg_message_t *message)
 
 /* One call of progress() for each time that the descriptor wakes, as worker.h
  * says: however the bytes come, nothing is left that does not wake again. */
-Test(lane, wakes_who_progresses_once_and_sleeps)
+Test(bulk, wakes_who_progresses_once_and_sleeps)
 {
     static const size_t sizes[] = {5 * LARGE, 5 * LARGE, 5 * LARGE,
                                    300000,    1 << 20,   (1 << 20) + 5,
@@ -692,7 +692,7 @@ Test(lane, wakes_who_progresses_once_and_sleeps)
     struct pollfd awake = {.events = POLLIN};
     pair_t pair;
 
-    open_lane(&pair, DRIVE_POLLING, &options, &quiet);
+    open_bulk(&pair, DRIVE_POLLING, &options, &quiet);
     awake.fd = tmsg_worker_fd(pair.a.worker);
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         tmsg_request_t *sent =
@@ -725,14 +725,14 @@ static bool joined_stands(void *arg)
 
 /* A session has another with each of its connections, and what was on its way
  * goes once more: whole, once, in order. */
-Test(lane, comes_back_with_a_session)
+Test(bulk, comes_back_with_a_session)
 {
     tmsg_request_t *sent[6];
     joined_t joined;
 
     joined_open(&joined, &(how_t){.link = LINK_TCP});
     for (size_t round = 0; round < 3; round++) {
-        pair_await(&joined.pair, joined_stands, &joined, "a lane");
+        pair_await(&joined.pair, joined_stands, &joined, "a bulk stream");
         for (size_t i = 0; i < 6; i++) {
             sent[i] = send_on(joined.pair.to_a, 0,
                               sample_bytes(10 * round + i, 4 * LARGE),

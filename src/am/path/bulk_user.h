@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/path/lane_user.h - the table by which a lane asks the sender and the
- * receiver of messages for the parts that it moves. engine/engine.c fills
+/* am/path/bulk_user.h - the table by which a bulk stream asks the sender and
+ * the receiver of messages for the parts that it moves. engine/engine.c fills
  * it. */
-#ifndef TMSG_AM_PATH_LANE_USER_H
-#define TMSG_AM_PATH_LANE_USER_H
+#ifndef TMSG_AM_PATH_BULK_USER_H
+#define TMSG_AM_PATH_BULK_USER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@ typedef struct {
     uint32_t sequence; /* of its message */
     uint32_t number;
     uint64_t bytes;
-} tmsg_lane_head_t;
+} tmsg_bulk_head_t;
 
 /* Says where a part goes. With message NULL the part is thrown away. */
 typedef struct {
@@ -30,16 +30,17 @@ typedef struct {
     void *data; /* with count > 1 a list of struct iovec */
     size_t count;
     struct iovec *list; /* to be freed when it has landed */
-} tmsg_lane_place_t;
+} tmsg_bulk_place_t;
 
 /* The room path calls these functions, with the worker's lock held and outside
  * UCX. No entry calls a function of the application. */
 typedef struct {
-    /* Gives the lane, which can take another piece, the next one. The piece is
-     * the lane's until it is handed over. Returns false if there is none. */
+    /* Gives the bulk stream, which can take another piece, the next one. The
+     * piece is the bulk stream's until it is handed over. Returns false if
+     * there is none. */
     bool (*next)(tmsg_endpoint_t *endpoint, tmsg_parts_piece_t *piece);
-    /* Notes that the lane does not read the piece's memory any more. May end
-     * the send of the piece. */
+    /* Notes that the bulk stream does not read the piece's memory any more. May
+     * end the send of the piece. */
     void (*handed)(const tmsg_parts_piece_t *piece, tmsg_ucx_status_t ucs);
     /* Fails the message of a piece whose memory at `at` cannot be read; the
      * error names the tensor. The piece counts as handed over. */
@@ -48,12 +49,12 @@ typedef struct {
     /* Fills in where the bytes of a part go whose header has come. Returns what
      * is wrong with the header, or NULL. */
     const char *(*place)(tmsg_endpoint_t *endpoint,
-                         const tmsg_lane_head_t *head,
-                         tmsg_lane_place_t *place);
+                         const tmsg_bulk_head_t *head,
+                         tmsg_bulk_place_t *place);
     /* Notes that the part is there, or will never be whole. */
     void (*landed)(tmsg_message_t *message, tmsg_ucx_status_t ucs);
-} tmsg_lane_user_t;
+} tmsg_bulk_user_t;
 
-extern const tmsg_lane_user_t tmsg_lane_user;
+extern const tmsg_bulk_user_t tmsg_bulk_user;
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/path/lane_ring.h"
+#include "am/path/bulk_ring.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,48 +15,48 @@
 #define AHEAD ((uint64_t)4 * 1024 * 1024)
 #define TURN_BYTES ((size_t)64 * 1024)
 
-/* Returns whether the peer may offer a ring here, and answer: the lane is one
- * of rings, or there is none yet. */
+/* Returns whether the peer may offer a ring here, and answer: the bulk stream
+ * is one of rings, or there is none yet. */
 static bool may_be_taken(const tmsg_endpoint_t *endpoint)
 {
-    const tmsg_lane_t *lane = endpoint->paths.lane;
+    const tmsg_bulk_t *bulk = endpoint->paths.bulk;
 
     return tmsg_carrier_may_find(endpoint, TMSG_FEATURE_RINGS) &&
-           (lane == NULL || (lane->maker == &tmsg_mover_ring && !lane->lost));
+           (bulk == NULL || (bulk->maker == &tmsg_mover_ring && !bulk->lost));
 }
 
-/* Returns the endpoint's lane, and makes it if there is none; NULL without
- * memory. */
-static tmsg_lane_ring_t *ring_lane_of(tmsg_endpoint_t *endpoint)
+/* Returns the endpoint's bulk stream, and makes it if there is none; NULL
+ * without memory. */
+static tmsg_bulk_ring_t *ring_bulk_of(tmsg_endpoint_t *endpoint)
 {
-    if (endpoint->paths.lane == NULL) {
-        tmsg_lane_ring_t *ring = calloc(1, sizeof(*ring));
+    if (endpoint->paths.bulk == NULL) {
+        tmsg_bulk_ring_t *ring = calloc(1, sizeof(*ring));
 
         if (ring == NULL) {
-            tmsg_error_memory("a lane");
+            tmsg_error_memory("a bulk stream");
             return NULL;
         }
-        tmsg_lane_adopt(&ring->lane, &tmsg_mover_ring, endpoint);
-        ring->lane.stands = true;
+        tmsg_bulk_adopt(&ring->bulk, &tmsg_mover_ring, endpoint);
+        ring->bulk.stands = true;
     }
-    return tmsg_lane_ring_of(endpoint->paths.lane);
+    return tmsg_bulk_ring_of(endpoint->paths.bulk);
 }
 
 static void go_without_ring(tmsg_endpoint_t *endpoint, const char *why)
 {
     endpoint->paths.ringless = true;
-    tmsg_lane_go_without(endpoint, "ring", why);
+    tmsg_bulk_go_without(endpoint, "ring", why);
 }
 
-static bool ring_sends(const tmsg_lane_t *lane)
+static bool ring_sends(const tmsg_bulk_t *bulk)
 {
-    return tmsg_lane_ring_of(lane)->out != NULL &&
-           !lane->endpoint->paths.ringless;
+    return tmsg_bulk_ring_of(bulk)->out != NULL &&
+           !bulk->endpoint->paths.ringless;
 }
 
-static bool ring_receives(const tmsg_lane_t *lane)
+static bool ring_receives(const tmsg_bulk_t *bulk)
 {
-    return tmsg_lane_ring_of(lane)->in != NULL;
+    return tmsg_bulk_ring_of(bulk)->in != NULL;
 }
 
 static bool may_send_by_ring(const tmsg_endpoint_t *endpoint)
@@ -69,7 +69,7 @@ static bool may_send_by_ring(const tmsg_endpoint_t *endpoint)
  * whether it has found the ring. */
 static bool make_ring(tmsg_endpoint_t *endpoint)
 {
-    tmsg_lane_ring_t *ring = ring_lane_of(endpoint);
+    tmsg_bulk_ring_t *ring = ring_bulk_of(endpoint);
 
     if (ring != NULL && ring->out != NULL) {
         return true;
@@ -88,14 +88,14 @@ static bool make_ring(tmsg_endpoint_t *endpoint)
 
 static bool take_offered_ring(tmsg_endpoint_t *endpoint, const uint8_t *offer)
 {
-    tmsg_lane_ring_t *ring;
+    tmsg_bulk_ring_t *ring;
 
     if (!may_be_taken(endpoint)) {
         tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                        "no memory is shared here, or there is no socket");
         return false;
     }
-    ring = ring_lane_of(endpoint);
+    ring = ring_bulk_of(endpoint);
     return ring != NULL && tmsg_ring_open((pid_t)endpoint->peer_hello.pid,
                                           (int)tmsg_get_le(offer, 4), offer + 4,
                                           &ring->in) == TMSG_OK;
@@ -124,14 +124,14 @@ static void note_ring_offer(tmsg_endpoint_t *endpoint, const uint8_t *offer)
 /* Notes the peer's answer. The first answer to an offer counts. */
 static void note_ring_answer(tmsg_endpoint_t *endpoint, bool taken)
 {
-    const tmsg_lane_t *lane = endpoint->paths.lane;
+    const tmsg_bulk_t *bulk = endpoint->paths.bulk;
     tmsg_shared_t *shared;
 
-    if (lane == NULL || lane->maker != &tmsg_mover_ring || lane->lost ||
-        !ring_sends(lane)) {
+    if (bulk == NULL || bulk->maker != &tmsg_mover_ring || bulk->lost ||
+        !ring_sends(bulk)) {
         return;
     }
-    shared = tmsg_ring_shared(tmsg_lane_ring_of(lane)->out);
+    shared = tmsg_ring_shared(tmsg_bulk_ring_of(bulk)->out);
     if (shared->fd < 0) {
         return;
     }
@@ -164,7 +164,7 @@ tmsg_ucx_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival)
     }
     switch (arrival->body[0]) {
     case TMSG_RING_WORD_MOVED:
-        tmsg_lane_stir(endpoint);
+        tmsg_bulk_stir(endpoint);
         break;
     case TMSG_RING_WORD_OFFER:
         note_ring_offer(endpoint, arrival->body + 1);
@@ -187,98 +187,98 @@ tmsg_ucx_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival)
     return TMSG_UCX_OK;
 }
 
-static size_t judge_ring_bytes(tmsg_lane_t *lane, size_t moved)
+static size_t judge_ring_bytes(tmsg_bulk_t *bulk, size_t moved)
 {
     if (moved == TMSG_RING_WRONG) {
-        tmsg_lane_lose(lane, TMSG_ERR_MALFORMED,
+        tmsg_bulk_lose(bulk, TMSG_ERR_MALFORMED,
                        "the peer says what cannot be of its ring");
         return 0;
     }
     return moved;
 }
 
-static size_t write_ring(tmsg_lane_t *lane, struct iovec *from, size_t count)
+static size_t write_ring(tmsg_bulk_t *bulk, struct iovec *from, size_t count)
 {
-    tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
+    tmsg_bulk_ring_t *ring = tmsg_bulk_ring_of(bulk);
 
     return ring->out == NULL
                ? 0
-               : judge_ring_bytes(lane,
+               : judge_ring_bytes(bulk,
                                   tmsg_ring_write(ring->out, from, count));
 }
 
-static size_t read_ring(tmsg_lane_t *lane, struct iovec *into, size_t count,
+static size_t read_ring(tmsg_bulk_t *bulk, struct iovec *into, size_t count,
                         uint64_t most)
 {
-    tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
+    tmsg_bulk_ring_t *ring = tmsg_bulk_ring_of(bulk);
 
     if (ring->in == NULL) {
         return 0;
     }
-    return judge_ring_bytes(lane, count == 0
+    return judge_ring_bytes(bulk, count == 0
                                       ? tmsg_ring_skip(ring->in, most)
                                       : tmsg_ring_read(ring->in, into, count));
 }
 
 /* Wakes the peer, if it sleeps, for what was moved. */
-static void wake_ring_peer(tmsg_lane_t *lane)
+static void wake_ring_peer(tmsg_bulk_t *bulk)
 {
-    const tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
+    const tmsg_bulk_ring_t *ring = tmsg_bulk_ring_of(bulk);
     bool of_out = ring->out != NULL && tmsg_ring_is_awaited(ring->out);
     bool of_in = ring->in != NULL && tmsg_ring_is_awaited(ring->in);
 
     if (of_out || of_in) {
-        tmsg_control_ring(lane->endpoint, TMSG_RING_WORD_MOVED);
+        tmsg_control_ring(bulk->endpoint, TMSG_RING_WORD_MOVED);
     }
 }
 
-static bool await_rings(tmsg_lane_t *lane)
+static bool await_rings(tmsg_bulk_t *bulk)
 {
-    const tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
+    const tmsg_bulk_ring_t *ring = tmsg_bulk_ring_of(bulk);
 
     return (ring->in == NULL || tmsg_ring_await(ring->in)) &&
-           (!tmsg_lane_has_output(lane) || tmsg_ring_await(ring->out));
+           (!tmsg_bulk_has_output(bulk) || tmsg_ring_await(ring->out));
 }
 
-static bool rings_have_work(const tmsg_lane_t *lane)
+static bool rings_have_work(const tmsg_bulk_t *bulk)
 {
-    const tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
+    const tmsg_bulk_ring_t *ring = tmsg_bulk_ring_of(bulk);
 
     return (ring->in != NULL && tmsg_ring_is_movable(ring->in)) ||
-           (tmsg_lane_has_output(lane) && ring->out != NULL &&
+           (tmsg_bulk_has_output(bulk) && ring->out != NULL &&
             tmsg_ring_is_movable(ring->out));
 }
 
-static void look_at_rings(tmsg_lane_t *lane)
+static void look_at_rings(tmsg_bulk_t *bulk)
 {
-    if (rings_have_work(lane)) {
-        tmsg_lane_stir(lane->endpoint);
+    if (rings_have_work(bulk)) {
+        tmsg_bulk_stir(bulk->endpoint);
     }
 }
 
-static uint64_t ring_ahead(const tmsg_lane_t *lane)
+static uint64_t ring_ahead(const tmsg_bulk_t *bulk)
 {
-    (void)lane;
+    (void)bulk;
     return AHEAD;
 }
 
-static bool rings_are_intact(const tmsg_lane_t *lane)
+static bool rings_are_intact(const tmsg_bulk_t *bulk)
 {
-    const tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
+    const tmsg_bulk_ring_t *ring = tmsg_bulk_ring_of(bulk);
 
     return (ring->out == NULL || tmsg_ring_is_intact(ring->out)) &&
            (ring->in == NULL || tmsg_ring_is_intact(ring->in));
 }
 
-static void shut_ring_lane(tmsg_lane_t *lane)
+static void shut_ring_bulk(tmsg_bulk_t *bulk)
 {
     /* Each side reads and writes for itself, so nothing has to be stopped. */
-    (void)lane;
+    (void)bulk;
 }
 
-static void free_ring_lane(tmsg_lane_t *lane)
+static void free_ring_bulk(tmsg_bulk_t *bulk)
 {
-    tmsg_lane_ring_t *ring = tmsg_lane_ring_of(lane);
+    tmsg_bulk_ring_t *ring = tmsg_bulk_ring_of(bulk);
 
     tmsg_ring_free(ring->out);
     tmsg_ring_free(ring->in);
@@ -300,6 +300,6 @@ const tmsg_mover_t tmsg_mover_ring = {
     .look = look_at_rings,
     .ahead = ring_ahead,
     .is_intact = rings_are_intact,
-    .shut = shut_ring_lane,
-    .free = free_ring_lane,
+    .shut = shut_ring_bulk,
+    .free = free_ring_bulk,
 };

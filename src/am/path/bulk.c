@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/path/bulk.h"
+
+#include <stdio.h>
+
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
+#include "am/worker/engine.h"
+#include "core/log.h"
+
+#define QUIET_MOST 256  /* turns without bytes, before the loop alone looks */
+#define LISTEN_EVERY 16 /* turns between reads, while nothing is heard */
+#define TURNS_BYTES                                                            \
+    ((size_t)1024 * 1024) /* of all bulk streams in one round                  \
+                           */
+
+#define MOVER_ADDRESS(name) &tmsg_mover_##name,
+
+static const tmsg_mover_t *const movers[] = {TMSG_MOVERS(MOVER_ADDRESS)};
+
+#define MOVER_COUNT (sizeof(movers) / sizeof(movers[0]))
+
+static bool bulk_stands(const tmsg_bulk_t *bulk)
+{
+    return bulk != NULL && bulk->stands && !bulk->lost;
+}
+
+bool tmsg_bulk_sends(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_bulk_t *bulk = endpoint->paths.bulk;
+
+    return bulk_stands(bulk) &&
+           (bulk->mover->sends == NULL || bulk->mover->sends(bulk));
+}
+
+bool tmsg_bulk_receives(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_bulk_t *bulk = endpoint->paths.bulk;
+
+    return bulk_stands(bulk) &&
+           (bulk->mover->receives == NULL || bulk->mover->receives(bulk));
+}
+
+uint64_t tmsg_bulk_ahead(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_bulk_t *bulk = endpoint->paths.bulk;
+    uint64_t ahead = bulk == NULL ? 0 : bulk->mover->ahead(bulk);
+
+    return ahead > 0 ? ahead : TMSG_BULK_AHEAD_MOST;
+}
+
+/* Returns the mover that a large message may be meant for, or NULL. */
+static const tmsg_mover_t *find_mover(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_bulk_t *bulk = endpoint->paths.bulk;
+    bool may;
+
+    if (bulk != NULL) {
+        may = bulk->mover->may_send == NULL
+                  ? bulk_stands(bulk)
+                  : !bulk->lost && bulk->mover->may_send(endpoint);
+        return may ? bulk->mover : NULL;
+    }
+    for (size_t i = 0; i < MOVER_COUNT; i++) {
+        if (movers[i]->may_send != NULL && movers[i]->may_send(endpoint)) {
+            return movers[i];
+        }
+    }
+    return NULL;
+}
+
+bool tmsg_bulk_may_send(const tmsg_endpoint_t *endpoint)
+{
+    return find_mover(endpoint) != NULL;
+}
+
+bool tmsg_bulk_make(tmsg_endpoint_t *endpoint)
+{
+    const tmsg_mover_t *mover = find_mover(endpoint);
+
+    return mover != NULL && (mover->make == NULL || mover->make(endpoint));
+}
+
+const char *tmsg_bulk_words(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_bulk_t *bulk = endpoint->paths.bulk;
+    const tmsg_mover_t *mover = find_mover(endpoint);
+
+    return mover != NULL                         ? mover->ready
+           : endpoint->paths.bulk_why[0] != '\0' ? endpoint->paths.bulk_why
+           : bulk == NULL                        ? "none"
+           : bulk->lost                          ? "lost"
+                                                 : bulk->mover->unready;
+}
+
+void tmsg_bulk_begin(tmsg_endpoint_t *endpoint)
+{
+    for (size_t i = 0; i < MOVER_COUNT && endpoint->paths.bulk == NULL; i++) {
+        if (movers[i]->begin != NULL) {
+            movers[i]->begin(endpoint);
+        }
+    }
+}
+
+void tmsg_bulk_go_without(tmsg_endpoint_t *endpoint, const char *what,
+                          const char *why)
+{
+    snprintf(endpoint->paths.bulk_why, sizeof(endpoint->paths.bulk_why),
+             "none: %s", why);
+    tmsg_log(TMSG_LOG_INFO,
+             "%s: large payloads go by UCX, for there is no %s: %s",
+             endpoint->peer, what, why);
+}
+
+void tmsg_bulk_adopt(tmsg_bulk_t *bulk, const tmsg_mover_t *mover,
+                     tmsg_endpoint_t *endpoint)
+{
+    bulk->mover = mover;
+    bulk->maker = mover;
+    bulk->endpoint = endpoint;
+    endpoint->paths.bulk = bulk;
+}
+
+/* Returns whether the endpoint may go on without the bulk stream. The dialling
+ * side may never have heard that the bulk stream stands: then it goes without,
+ * too, and asks for nothing by it. If it has heard, it loses the bulk stream as
+ * well, and ends the connection itself. */
+static bool may_go_without(const tmsg_bulk_t *bulk)
+{
+    return !bulk->endpoint->dialling && !bulk->used && !bulk->out.busy &&
+           bulk->endpoint->pulled.count == 0;
+}
+
+static void shut_bulk(tmsg_bulk_t *bulk)
+{
+    bulk->lost = true;
+    if (bulk->listed) {
+        tmsg_list_remove(&bulk->endpoint->worker->bulks, &bulk->node);
+        bulk->listed = false;
+    }
+    bulk->mover->shut(bulk);
+}
+
+void tmsg_bulk_lose(tmsg_bulk_t *bulk, tmsg_status_t status, const char *why)
+{
+    shut_bulk(bulk);
+    if (status == TMSG_ERR_PEER_LOST && may_go_without(bulk)) {
+        tmsg_bulk_go_without(bulk->endpoint, "bulk", why);
+    } else if (status == TMSG_ERR_PEER_LOST) {
+        tmsg_endpoint_lose_bulk(bulk->endpoint, why);
+    } else {
+        tmsg_endpoint_break(bulk->endpoint, status, why);
+    }
+}
+
+/* Returns the socket of a bulk stream that stands; < 0: there is none. */
+static int socket_of_bulk(const tmsg_bulk_t *bulk)
+{
+    return bulk_stands(bulk) && bulk->mover->socket != NULL
+               ? bulk->mover->socket(bulk)
+               : -1;
+}
+
+int tmsg_bulk_look(tmsg_endpoint_t *endpoint, const tmsg_unacked_t **unacked_p)
+{
+    tmsg_bulk_t *bulk = endpoint->paths.bulk;
+    int fd = socket_of_bulk(bulk);
+
+    if (bulk != NULL && bulk->mover->look != NULL) {
+        bulk->mover->look(bulk);
+    }
+    if (fd >= 0) {
+        tmsg_unacked_look(&bulk->unacked, fd);
+        *unacked_p = &bulk->unacked;
+    }
+    return fd;
+}
+
+int tmsg_bulk_peek(const tmsg_endpoint_t *endpoint, tmsg_unacked_t *unacked)
+{
+    int fd = socket_of_bulk(endpoint->paths.bulk);
+
+    if (fd >= 0) {
+        *unacked = endpoint->paths.bulk->unacked;
+        tmsg_unacked_look(unacked, fd);
+    }
+    return fd;
+}
+
+bool tmsg_bulk_is_intact(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_bulk_t *bulk = endpoint->paths.bulk;
+
+    return bulk == NULL || bulk->mover->is_intact == NULL ||
+           bulk->mover->is_intact(bulk);
+}
+
+void tmsg_bulk_give_up(tmsg_endpoint_t *endpoint, const char *why)
+{
+    tmsg_bulk_t *bulk = endpoint->paths.bulk;
+
+    shut_bulk(bulk);
+    if (may_go_without(bulk)) {
+        tmsg_bulk_go_without(endpoint, "bulk", why);
+    } else {
+        tmsg_engine.end(endpoint, TMSG_ERR_PEER_LOST, why);
+    }
+}
+
+void tmsg_bulk_end(tmsg_endpoint_t *endpoint)
+{
+    tmsg_bulk_t *bulk = endpoint->paths.bulk;
+
+    if (bulk == NULL) {
+        return;
+    }
+    endpoint->paths.bulk = NULL;
+    shut_bulk(bulk);
+    tmsg_bulk_drop(bulk);
+    bulk->mover->free(bulk);
+}
+
+void tmsg_bulk_forget(tmsg_endpoint_t *endpoint)
+{
+    endpoint->paths.ringless = false;
+    endpoint->paths.ring_offered = false;
+    endpoint->paths.bulk_why[0] = '\0';
+}
+
+bool tmsg_bulk_is_one(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->paths.is_bulk;
+}
+
+bool tmsg_bulk_was_claimed(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->paths.is_bulk || endpoint->paths.late_bulk;
+}
+
+static void enlist_bulk(tmsg_bulk_t *bulk)
+{
+    if (!bulk->listed) {
+        tmsg_list_push(&bulk->endpoint->worker->bulks, &bulk->node);
+        bulk->listed = true;
+    }
+}
+
+void tmsg_bulk_stir(tmsg_endpoint_t *endpoint)
+{
+    tmsg_bulk_t *bulk = endpoint->paths.bulk;
+
+    if (bulk_stands(bulk)) {
+        bulk->quiet = 0;
+        bulk->silent = 0;
+        enlist_bulk(bulk);
+    }
+}
+
+void tmsg_bulk_ponged(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->paths.bulk != NULL && endpoint->paths.bulk->out.waits) {
+        tmsg_bulk_stir(endpoint);
+    }
+}
+
+/* Gives a bulk stream its turn, and returns the bytes that were moved. Bulk
+ * streams that have been still for a while are left to the loop. */
+static size_t turn_bulk(tmsg_bulk_t *bulk)
+{
+    size_t most = tmsg_bulk_turn_bytes(bulk);
+    size_t written = tmsg_bulk_write(bulk, most), read = 0;
+
+    if (!bulk->lost &&
+        (bulk->silent < QUIET_MOST || bulk->silent % LISTEN_EVERY == 0)) {
+        read = tmsg_bulk_read(bulk, most);
+    }
+    bulk->silent = read > 0 ? 0 : bulk->silent + 1;
+    bulk->quiet = written + read > 0 ? 0 : bulk->quiet + 1;
+    if (!bulk->lost && bulk->mover->moved != NULL && written + read > 0) {
+        bulk->mover->moved(bulk);
+    }
+    if (!bulk->lost &&
+        (bulk->quiet < QUIET_MOST || !bulk->mover->await(bulk))) {
+        enlist_bulk(bulk);
+    }
+    return written + read;
+}
+
+/* Gives the bulk streams their turns. All of them together move no more than
+ * one would; the rest has the next turn. */
+unsigned tmsg_bulks_turn(tmsg_worker_t *worker)
+{
+    size_t count = worker->bulks.count, moved = 0;
+    unsigned busy = 0;
+
+    for (; count > 0 && worker->bulks.count > 0 && moved < TURNS_BYTES;
+         count--) {
+        tmsg_bulk_t *bulk =
+            TMSG_CONTAINER_OF(tmsg_list_pop(&worker->bulks), tmsg_bulk_t, node);
+        tmsg_endpoint_t *endpoint = bulk->endpoint;
+        size_t bytes;
+
+        bulk->listed = false;
+        tmsg_endpoint_hold(endpoint);
+        bytes = turn_bulk(bulk);
+        tmsg_endpoint_drop(endpoint);
+        busy += bytes > 0;
+        moved += bytes;
+    }
+    return busy;
+}
+
+bool tmsg_bulks_arm(tmsg_worker_t *worker)
+{
+    bool all = true;
+
+    for (tmsg_node_t *node = worker->bulks.head; node != NULL;
+         node = node->next) {
+        tmsg_bulk_t *bulk = TMSG_CONTAINER_OF(node, tmsg_bulk_t, node);
+
+        all = bulk->mover->await(bulk) && all;
+    }
+    return all;
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/path/bulk.h - a way of its own for the parts of large messages, so that no
+ * small message waits behind them. A mover (mover.h) moves the parts: a second
+ * TCP connection, or rings of shared memory. The rules are docs/connection.md,
+ * "The bulk stream" and "Rings".
+ *
+ * Both sides of an endpoint go without a bulk stream where none can be had. */
+#ifndef TMSG_AM_PATH_BULK_H
+#define TMSG_AM_PATH_BULK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "am/endpoint/fragments.h"
+#include "am/endpoint/measures.h"
+#include "am/net/unacked.h"
+#include "am/path/bulk_user.h"
+#include "am/path/mover.h"
+#include "core/list.h"
+
+#define TMSG_BULK_HEADER_BYTES 24 /* before the bytes of each part */
+#define TMSG_BULK_AHEAD_MOST ((uint64_t)64 * 1024 * 1024)
+
+/* Describes bytes that are written or read: a list, or one piece. */
+typedef struct {
+    struct iovec one;
+    const struct iovec *at;
+    size_t done; /* bytes of *at */
+    uint64_t left;
+} tmsg_bulk_bytes_t;
+
+/* Describes what is being written. */
+typedef struct {
+    bool busy;
+    tmsg_parts_piece_t piece;
+    uint8_t header[TMSG_BULK_HEADER_BYTES];
+    size_t header_left;
+    tmsg_bulk_bytes_t bytes;
+    /* If a part cannot be read, its remaining bytes are written as zeros
+     * (`fills`), but not before the peer is known to drop the message. */
+    bool fills;
+    bool waits;    /* with the zeros, until that is known */
+    bool asked;    /* a ping was sent behind the ABORT */
+    uint32_t ping; /* number of that ping */
+} tmsg_bulk_out_t;
+
+/* Describes what is being read. */
+typedef struct {
+    uint8_t header[TMSG_BULK_HEADER_BYTES];
+    size_t header_read;
+    tmsg_bulk_place_t place;
+    tmsg_bulk_bytes_t bytes;
+} tmsg_bulk_in_t;
+
+/* Describes the bulk stream of an endpoint. The room path alone changes it. */
+struct tmsg_bulk {
+    const tmsg_mover_t *mover; /* moves its bytes, and may wrap the maker */
+    const tmsg_mover_t *maker; /* has allocated it */
+    tmsg_endpoint_t *endpoint;
+    bool stands;      /* it can be told to move parts */
+    bool used;        /* bytes went or came by it */
+    bool lost;        /* it ended, and ends the endpoint if bytes were lost */
+    tmsg_node_t node; /* in worker's bulk streams while something is expected */
+    bool listed;
+    unsigned quiet;       /* turns in a row that moved nothing */
+    unsigned silent;      /* turns in a row that read nothing */
+    tmsg_others_t others; /* small messages of the endpoint */
+    tmsg_unacked_t unacked;
+    uint64_t written; /* bytes in all */
+    tmsg_bulk_out_t out;
+    tmsg_bulk_in_t in;
+};
+
+/* tmsg_bulk_sends() returns whether parts may go by the bulk stream.
+ * tmsg_bulk_receives() returns whether the peer may be asked for parts by
+ * it. */
+bool tmsg_bulk_sends(const tmsg_endpoint_t *endpoint);
+bool tmsg_bulk_receives(const tmsg_endpoint_t *endpoint);
+
+/* tmsg_bulk_may_send() returns whether a message may be meant for the bulk
+ * stream. tmsg_bulk_make() then decides that, and makes the bulk stream if
+ * there is none. Both may be called inside UCX. */
+bool tmsg_bulk_may_send(const tmsg_endpoint_t *endpoint);
+bool tmsg_bulk_make(tmsg_endpoint_t *endpoint);
+
+/* Returns the words of the bulk stream's mover, or why there is no bulk stream.
+ */
+const char *tmsg_bulk_words(const tmsg_endpoint_t *endpoint);
+
+/* Prepares a bulk stream when it is known what carries an open endpoint. Lock
+ * held, outside UCX. */
+void tmsg_bulk_begin(tmsg_endpoint_t *endpoint);
+
+/* Returns how many bytes may be on their way to a receiver when it asks for the
+ * next message by the bulk stream. */
+uint64_t tmsg_bulk_ahead(const tmsg_endpoint_t *endpoint);
+
+/* Gives the bulk stream turns, because something is to be written or will come.
+ * May be called inside UCX. */
+void tmsg_bulk_stir(tmsg_endpoint_t *endpoint);
+
+/* Moves some bytes of each bulk stream that is stirred. Returns the number of
+ * bulk streams where some were moved. Lock held, in progress. */
+unsigned tmsg_bulks_turn(tmsg_worker_t *worker);
+
+/* Prepares the bulk streams for the worker's sleep, so that it is woken for all
+ * that they wait for. Returns false if there is something to be done. */
+bool tmsg_bulks_arm(tmsg_worker_t *worker);
+
+/* Looks at the bulk stream's socket by tmsg_unacked_look(). Returns the socket,
+ * or a negative number if the bulk stream has none or does not stand. A bulk
+ * stream whose wake-up was lost goes on. */
+int tmsg_bulk_look(tmsg_endpoint_t *endpoint, const tmsg_unacked_t **unacked_p);
+
+/* Returns the bulk stream's socket, or a negative number, and changes nothing:
+ * *unacked is what tmsg_bulk_look() would find. */
+int tmsg_bulk_peek(const tmsg_endpoint_t *endpoint, tmsg_unacked_t *unacked);
+
+/* Returns whether nobody else wrote to the bulk stream's memory. */
+bool tmsg_bulk_is_intact(const tmsg_endpoint_t *endpoint);
+
+/* Gives up a bulk stream on which the peer does not answer, and mostly the
+ * endpoint with it. Lock held, outside UCX. */
+void tmsg_bulk_give_up(tmsg_endpoint_t *endpoint, const char *why);
+
+/* Frees the bulk stream of a connection that ends, once the messages of the
+ * connection were abandoned. Lock held, outside UCX. */
+void tmsg_bulk_end(tmsg_endpoint_t *endpoint);
+
+/* Forgets what failed in this connection, so that the endpoint's next one tries
+ * it again. */
+void tmsg_bulk_forget(tmsg_endpoint_t *endpoint);
+
+/* tmsg_bulk_is_one() returns whether a connection's socket is another's bulk
+ * stream, or was to be. tmsg_bulk_was_claimed() is also true if it came too
+ * late for that. */
+bool tmsg_bulk_is_one(const tmsg_endpoint_t *endpoint);
+bool tmsg_bulk_was_claimed(const tmsg_endpoint_t *endpoint);
+
+/* Stirs a bulk stream that waits for the answer to a ping, which has come.
+ * Called inside UCX. */
+void tmsg_bulk_ponged(tmsg_endpoint_t *endpoint);
+
+/* Movers call this when large payloads go another way than they might, which is
+ * no error: there is no `what`. The log says why. */
+void tmsg_bulk_go_without(tmsg_endpoint_t *endpoint, const char *what,
+                          const char *why);
+
+/* Makes a new bulk stream its endpoint's. */
+void tmsg_bulk_adopt(tmsg_bulk_t *bulk, const tmsg_mover_t *mover,
+                     tmsg_endpoint_t *endpoint);
+
+/* Ends a bulk stream that has broken (PEER_LOST), or whose peer says what
+ * cannot be (MALFORMED). */
+void tmsg_bulk_lose(tmsg_bulk_t *bulk, tmsg_status_t status, const char *why);
+
+/* Returns whether there are bytes that could be written now. In bulk_io.c, as
+ * all below. */
+bool tmsg_bulk_has_output(const tmsg_bulk_t *bulk);
+
+/* tmsg_bulk_turn_bytes() returns how many bytes make a turn. The other two move
+ * up to `most` bytes, and return how many they moved. */
+size_t tmsg_bulk_turn_bytes(tmsg_bulk_t *bulk);
+size_t tmsg_bulk_write(tmsg_bulk_t *bulk, size_t most);
+size_t tmsg_bulk_read(tmsg_bulk_t *bulk, size_t most);
+
+/* Gives back the parts that are under way, in both directions. */
+void tmsg_bulk_drop(tmsg_bulk_t *bulk);
+
+#endif
