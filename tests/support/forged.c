@@ -188,19 +188,20 @@ static void put_to_ucx(const pair_t *pair, const forged_t *forged)
     }
 }
 
-/* A length beyond the box's place is said, but not written. */
-static void put_into_box(const pair_t *pair, const forged_t *forged)
+/* A length beyond the fast box's place is said, but not written. */
+static void put_into_fastbox(const pair_t *pair, const forged_t *forged)
 {
-    tmsg_box_t *box = pair->to_a->boxes.out;
-    size_t written = forged->payload_bytes < TMSG_BOX_PAYLOAD_BYTES
+    tmsg_fastbox_t *fastbox = pair->to_a->fastboxes.out;
+    size_t written = forged->payload_bytes < TMSG_FASTBOX_PAYLOAD_BYTES
                          ? forged->payload_bytes
-                         : TMSG_BOX_PAYLOAD_BYTES;
+                         : TMSG_FASTBOX_PAYLOAD_BYTES;
 
-    must_true(tmsg_box_has_room(box));
-    memcpy(tmsg_box_begin(box, forged->header_bytes, 0), forged->payload,
-           written);
-    tmsg_box_write_header(box, forged->header);
-    (void)tmsg_box_put(box, forged->payload_bytes, pair->to_a->boxes.sent);
+    must_true(tmsg_fastbox_has_room(fastbox));
+    memcpy(tmsg_fastbox_begin(fastbox, forged->header_bytes, 0),
+           forged->payload, written);
+    tmsg_fastbox_write_header(fastbox, forged->header);
+    (void)tmsg_fastbox_put(fastbox, forged->payload_bytes,
+                           pair->to_a->fastboxes.sent);
 }
 
 static void put_in_frame(const pair_t *pair, const forged_t *forged)
@@ -220,8 +221,8 @@ void forged_put(pair_t *pair, const forged_t *forged)
     int fd;
 
     switch (forged->way) {
-    case BY_BOX:
-        put_into_box(pair, forged);
+    case BY_FASTBOX:
+        put_into_fastbox(pair, forged);
         break;
     case BY_FRAME:
         put_in_frame(pair, forged);

@@ -13,10 +13,10 @@ typedef enum {
     BY_UCX = 0, /* an active message, eager or by rendezvous as UCX chooses */
     BY_EAGER,
     BY_RENDEZVOUS,
-    BY_BOX,   /* the fast box */
-    BY_FRAME, /* a frame of the bootstrap socket: its type is the kind, its
-               * payload the body and the payload behind one another */
-    BY_BULK,  /* the bulk stream of TCP: header and payload as they are */
+    BY_FASTBOX, /* the fast box */
+    BY_FRAME,   /* a frame of the bootstrap socket: its type is the kind, its
+                 * payload the body and the payload behind one another */
+    BY_BULK,    /* the bulk stream of TCP: header and payload as they are */
 } forged_way_t;
 
 enum { FORGED_HEADER_MOST = 600, FORGED_PAYLOAD_MOST = 70000 };

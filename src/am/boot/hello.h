@@ -25,7 +25,8 @@
 /* Accepts a bulk stream, and parts by it; bulk.h. */
 #define TMSG_FEATURE_BULK 256u
 #define TMSG_FEATURE_RINGS 1024u /* accepts parts by a ring; bulk_ring.h */
-#define TMSG_FEATURE_BOXES 2048u /* accepts messages by a box; boxes.h */
+/* Accepts messages by a fast box; fastboxes.h. */
+#define TMSG_FEATURE_FASTBOXES 2048u
 #define TMSG_FEATURE_READS 4096u /* may read a payload by itself; cma.h */
 
 /* These values say who may open this process's memory. Linux decides this as

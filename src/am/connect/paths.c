@@ -7,8 +7,8 @@
 #include "am/endpoint/session.h"
 #include "am/net/sock.h"
 #include "am/net/unacked.h"
-#include "am/path/boxes.h"
 #include "am/path/bulk.h"
+#include "am/path/fastboxes.h"
 #include "am/ucx/ucx_events.h"
 #include "am/worker/engine.h"
 
@@ -138,8 +138,8 @@ uint64_t tmsg_paths_look(tmsg_endpoint_t *endpoint, uint64_t most_ns,
         left = sooner_ns(left, unacked->ns < most_ns ? most_ns - unacked->ns
                                                      : most_ns / TRIES);
     }
-    if (!tmsg_boxes_are_intact(endpoint)) {
-        end_overwritten(endpoint, "a box");
+    if (!tmsg_fastboxes_are_intact(endpoint)) {
+        end_overwritten(endpoint, "a fast box");
     } else if (!tmsg_bulk_is_intact(endpoint)) {
         end_overwritten(endpoint, "a ring");
     }

@@ -6,7 +6,7 @@
 #include "am/boot/numbers.h"
 #include "am/endpoint/fragments.h"
 #include "am/endpoint/scheme.h"
-#include "am/path/boxes.h"
+#include "am/path/fastboxes.h"
 #include "am/recv/schemas.h"
 #include "am/ucx/ucx_events.h"
 #include "am/worker/engine.h"
@@ -61,7 +61,7 @@ static tmsg_status_t open_ucx(tmsg_worker_t *worker,
         TMSG_FEATURE_PING | TMSG_FEATURE_BROADCAST | TMSG_FEATURE_CALLS |
         TMSG_FEATURE_SLICES | TMSG_FEATURE_STREAMS | TMSG_FEATURE_SPANS |
         TMSG_FEATURE_LEASE | TMSG_FEATURE_BULK | TMSG_FEATURE_RINGS |
-        TMSG_FEATURE_BOXES | TMSG_FEATURE_READS;
+        TMSG_FEATURE_FASTBOXES | TMSG_FEATURE_READS;
     tmsg_numbers_tell(worker->context->devices, hello.devices,
                       sizeof(hello.devices));
     if (!(worker->flags &

@@ -62,16 +62,17 @@ void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
 void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
                        uint8_t how);
 
-/* These words tell about rings and boxes. tmsg_control_offer() tells the peer
- * where this side's ring or box is; false: no memory. tmsg_control_ring() tells
- * that something is there, or whether the peer's own was taken. */
+/* These words tell about rings and fast boxes. tmsg_control_offer() tells the
+ * peer where this side's ring or fast box is; false: no memory.
+ * tmsg_control_ring() tells that something is there, or whether the peer's own
+ * was taken. */
 #define TMSG_RING_WORD_MOVED 0
 #define TMSG_RING_WORD_OFFER 1 /* u32 descriptor, mark */
 #define TMSG_RING_WORD_TAKEN 2
 #define TMSG_RING_WORD_REFUSED 3
-#define TMSG_RING_WORD_BOX 4 /* a box, told as OFFER */
-#define TMSG_RING_WORD_BOX_TAKEN 5
-#define TMSG_RING_WORD_BOX_REFUSED 6
+#define TMSG_RING_WORD_FASTBOX 4 /* a fast box, told as OFFER */
+#define TMSG_RING_WORD_FASTBOX_TAKEN 5
+#define TMSG_RING_WORD_FASTBOX_REFUSED 6
 #define TMSG_RING_OFFER_BYTES (1 + 4 + TMSG_SHARED_MARK_BYTES)
 bool tmsg_control_offer(tmsg_endpoint_t *endpoint, uint8_t word,
                         const tmsg_shared_t *shared);

@@ -73,12 +73,12 @@ void tmsg_endpoint_name_peer(tmsg_endpoint_t *endpoint, const char *url)
 
 void tmsg_endpoint_sent_am(tmsg_endpoint_t *endpoint)
 {
-    tmsg_boxes_t *boxes = &endpoint->boxes;
+    tmsg_fastboxes_t *fastboxes = &endpoint->fastboxes;
 
-    boxes->sent++;
-    boxes->owes = boxes->in != NULL;
-    endpoint->worker->boxes_owe |= boxes->owes;
-    tmsg_boxes_call(boxes);
+    fastboxes->sent++;
+    fastboxes->owes = fastboxes->in != NULL;
+    endpoint->worker->fastboxes_owe |= fastboxes->owes;
+    tmsg_fastboxes_call(fastboxes);
 }
 
 tmsg_status_t tmsg_endpoint_check_worker(const tmsg_endpoint_t *endpoint)

@@ -21,7 +21,7 @@
 #include "am/endpoint/measures.h"
 #include "am/endpoint/op.h"
 #include "am/endpoint/paths.h"
-#include "am/shm/box.h"
+#include "am/shm/fastbox.h"
 #include "am/ucx/ucx_am.h"
 #include "am/worker/request.h"
 #include "am/worker/stats.h"
@@ -131,7 +131,7 @@ typedef struct {
     struct tmsg_event *pings;
 } tmsg_endpoint_conn_t;
 
-/* Belongs to the room path, besides the boxes. */
+/* Belongs to the room path, besides the fast boxes. */
 typedef struct {
     struct tmsg_bulk *bulk; /* NULL: none, or none yet; see bulk_why */
     /* Says why there is no bulk stream, if one might be expected. */
@@ -206,7 +206,8 @@ struct tmsg_endpoint {
     tmsg_endpoint_tx_t tx;
     tmsg_endpoint_rx_t rx;
     tmsg_credit_t credit;
-    tmsg_boxes_t boxes; /* boxes for small messages over shared memory */
+    /* fast boxes for small messages over shared memory */
+    tmsg_fastboxes_t fastboxes;
     tmsg_channels_t channels;
     tmsg_stats_t stats;
 
@@ -288,8 +289,8 @@ typedef struct tmsg_event {
     struct tmsg_event *next;
 } tmsg_event_t;
 
-/* Counts an active message that UCX has taken for the endpoint. A box tells
- * with each message how many active messages went before it. */
+/* Counts an active message that UCX has taken for the endpoint. A fast box
+ * tells with each message how many active messages went before it. */
 void tmsg_endpoint_sent_am(tmsg_endpoint_t *endpoint);
 
 /* Calls tmsg_ucx_am_send() with the endpoint's UCX endpoint, and counts the

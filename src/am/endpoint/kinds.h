@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "am/shm/box.h"
+#include "am/shm/fastbox.h"
 #include "am/ucx/ucx.h"
 #include "serialize/header.h"
 
@@ -96,16 +96,16 @@ typedef struct tmsg_cma_in tmsg_cma_in_t;
 
 typedef struct tmsg_arrival tmsg_arrival_t;
 
-/* Declares the handlers. Each runs inside UCX, or in the turn of a box, which
- * is the same to it, with the worker's lock held. It takes notes and leaves the
- * rest to chores. IN_PROGRESS keeps arrival->data. */
+/* Declares the handlers. Each runs inside UCX, or in the turn of a fast box,
+ * which is the same to it, with the worker's lock held. It takes notes and
+ * leaves the rest to chores. IN_PROGRESS keeps arrival->data. */
 #define TMSG_KIND_HANDLER(name, number, handler, where)                        \
     tmsg_ucx_status_t tmsg_##handler##_arrived(const tmsg_arrival_t *arrival);
 
 TMSG_KINDS(TMSG_KIND_HANDLER)
 
 /* Describes an active message as UCX brought it, or a message as it lay in a
- * box. */
+ * fast box. */
 struct tmsg_arrival {
     tmsg_ucx_t *ucx;
     tmsg_preamble_t head;
@@ -116,7 +116,7 @@ struct tmsg_arrival {
     /* Points to the memory to read, in a rendezvous of this library; NULL: it
      * is UCX's. */
     const tmsg_cma_in_t *to_read;
-    bool boxed;             /* the message came by a box: data cannot be kept */
+    bool by_fastbox; /* the message came by a fast box: data cannot be kept */
     tmsg_ucx_ep_t reply_ep; /* NULL: the sender did not ask for it */
 };
 

@@ -22,8 +22,8 @@
  *  - The schemas of the channel. A message that defines a schema, on its way
  *    out or in, makes that direction forget its repeat; so does the end of a
  *    connection.
- *  - Whether the message goes by UCX or by a box. The two keep the order of
- *    one queue (boxes.h). If one of them is full or wrong, the general way
+ *  - Whether the message goes by UCX or by a fast box. The two keep the order
+ * of one queue (fastboxes.h). If one of them is full or wrong, the general way
  *    says so.
  *  - The state of endpoint and channel. may_repeat_now() and
  *    is_plain_repeat() say that nothing is queued, missing, closing or waited
@@ -55,7 +55,8 @@
 
 /* The header of a repeat has at most this many bytes: a preamble, perhaps the
  * name of a method, and a body that refers to a schema. */
-#define TMSG_REPEAT_HEADER_BYTES 104 /* no more than a box has for a header */
+/* No more than a fast box has for a header. */
+#define TMSG_REPEAT_HEADER_BYTES 104
 
 /* The payload of a repeat has at most this many bytes, about as much as a
  * segment of UCX holds. */
@@ -85,17 +86,17 @@ typedef struct {
     uint64_t stamp;      /* stamp of the layout */
     uint64_t charge;     /* bytes against the peer's window */
     size_t payload_bytes;
-    uint64_t number;         /* unique among the repeats of the worker */
-    uint32_t flags;          /* the application's flags, with which it went */
-    uint32_t am_flags;       /* the flags for UCX, with which it went */
-    uint32_t tensors;        /* tensors of the map */
-    uint32_t only;           /* the one that has data, or TMSG_REPEAT_LISTED */
-    bool has_gaps;           /* zeros lie between the tensors */
-    bool is_call;            /* the message is a call, or a reply */
-    bool is_boxed;           /* the message goes by a box, if there is one */
-    uint8_t slot;            /* the slot in which the peer keeps the schema */
-    uint8_t recent;          /* place in the worker's `recent`, if any */
-    struct tmsg_send *ready; /* record of the next repeat, or NULL */
+    uint64_t number;     /* unique among the repeats of the worker */
+    uint32_t flags;      /* the application's flags, with which it went */
+    uint32_t am_flags;   /* the flags for UCX, with which it went */
+    uint32_t tensors;    /* tensors of the map */
+    uint32_t only;       /* the one that has data, or TMSG_REPEAT_LISTED */
+    bool has_gaps;       /* zeros lie between the tensors */
+    bool is_call;        /* the message is a call, or a reply */
+    bool is_for_fastbox; /* the message goes by a fast box, if there is one */
+    uint8_t slot;        /* the slot in which the peer keeps the schema */
+    uint8_t recent;      /* place in the worker's `recent`, if any */
+    struct tmsg_send *ready;     /* record of the next repeat, or NULL */
     tmsg_repeat_piece_t *pieces; /* pieces of the tensors, with room for more */
     uint32_t piece_room;
     uint8_t header[TMSG_REPEAT_HEADER_BYTES];

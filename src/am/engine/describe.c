@@ -17,8 +17,8 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/session.h"
 #include "am/listen/listener.h"
-#include "am/path/boxes.h"
 #include "am/path/bulk.h"
+#include "am/path/fastboxes.h"
 #include "am/recv/fetch_queue.h"
 #include "am/send/send_queue.h"
 #include "am/staging/stage.h"
@@ -513,7 +513,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
          add_words(object, "principal", endpoint->admit.principal)) &&
         add_words(object, "carrier", tmsg_carrier_name(endpoint->carrier)) &&
         add_words(object, "bulk", tmsg_bulk_words(endpoint)) &&
-        add_words(object, "box", tmsg_boxes_words(endpoint)) &&
+        add_words(object, "fastbox", tmsg_fastboxes_words(endpoint)) &&
         add_figure(object, "peer_wire_version", peer->wire_version) &&
         add_words(object, "peer_ucx_version", ucx) &&
         cJSON_AddBoolToObject(object, "heartbeats",

@@ -8,8 +8,8 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/engine/retire.h"
-#include "am/path/boxes.h"
 #include "am/path/cma.h"
+#include "am/path/fastboxes.h"
 #include "am/recv/repeat_in.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -18,8 +18,8 @@ _Static_assert((int)TMSG_POLICY_HOST_FALLBACK == TMSG_PREAMBLE_HOST_FALLBACK &&
                    (int)TMSG_POLICY_STRICT == TMSG_PREAMBLE_STRICT,
                "a policy is the byte on the wire");
 
-/* A turn takes at most this many messages from each box. */
-#define BOX_TURN 16
+/* A turn takes at most this many messages from each fast box. */
+#define FASTBOX_TURN 16
 
 #define HANDLER(name, number, handler, where)                                  \
     [number] = tmsg_##handler##_arrived,
@@ -100,9 +100,9 @@ static tmsg_ucx_status_t handle_arrival(tmsg_arrival_t *arrival,
         return end_connection(arrival, head->endpoint_id, TMSG_ERR_MALFORMED,
                               "a message on a channel that has no channel");
     }
-    if (arrival->boxed && !tmsg_kind_is_map(head->kind)) {
+    if (arrival->by_fastbox && !tmsg_kind_is_map(head->kind)) {
         return end_connection(arrival, head->endpoint_id, TMSG_ERR_MALFORMED,
-                              "a box is for maps");
+                              "a fast box is for maps");
     }
     if (!tmsg_kind_is_map(head->kind) && head->kind != TMSG_KIND_PART &&
         (arrival->rendezvous ||
@@ -132,39 +132,39 @@ handle_ucx_arrival(tmsg_ucx_t *ucx, const void *header, size_t header_bytes,
     return handle_arrival(&arrival, header, header_bytes);
 }
 
-/* Handles a message that came by a box. It is copied first: the sender could
- * change memory that is looked at more than once. */
-__attribute__((noinline)) static void came_by_box(tmsg_endpoint_t *endpoint,
-                                                  const tmsg_boxed_t *boxed)
+/* Handles a message that came by a fast box. It is copied first: the sender
+ * could change memory that is looked at more than once. */
+__attribute__((noinline)) static void
+came_by_fastbox(tmsg_endpoint_t *endpoint, const tmsg_fastboxed_t *fastboxed)
 {
-    _Alignas(64) uint8_t data[TMSG_BOX_PAYLOAD_BYTES];
+    _Alignas(64) uint8_t data[TMSG_FASTBOX_PAYLOAD_BYTES];
     tmsg_arrival_t arrival = {.ucx = endpoint->ucx,
                               .data = data,
-                              .data_bytes = boxed->payload_bytes,
-                              .boxed = true};
+                              .data_bytes = fastboxed->payload_bytes,
+                              .by_fastbox = true};
 
-    memcpy(data, boxed->payload, boxed->payload_bytes);
-    (void)handle_arrival(&arrival, boxed->header, boxed->header_bytes);
+    memcpy(data, fastboxed->payload, fastboxed->payload_bytes);
+    (void)handle_arrival(&arrival, fastboxed->header, fastboxed->header_bytes);
 }
 
-/* Takes at most `most` messages out of the peer's box, which must exist.
+/* Takes at most `most` messages out of the peer's fast box, which must exist.
  * worker->inside is set. */
-static unsigned empty_box(tmsg_endpoint_t *endpoint, unsigned most)
+static unsigned empty_fastbox(tmsg_endpoint_t *endpoint, unsigned most)
 {
-    tmsg_boxed_t boxed;
+    tmsg_fastboxed_t fastboxed;
     unsigned count = 0;
 
-    for (; count < most && tmsg_boxes_next(endpoint, &boxed); count++) {
-        if (tmsg_boxes_check(endpoint, &boxed) &&
-            !tmsg_repeat_arrived(endpoint->ucx, boxed.header,
-                                 boxed.header_bytes, boxed.payload,
-                                 boxed.payload_bytes)) {
-            came_by_box(endpoint, &boxed);
+    for (; count < most && tmsg_fastboxes_next(endpoint, &fastboxed); count++) {
+        if (tmsg_fastboxes_check(endpoint, &fastboxed) &&
+            !tmsg_repeat_arrived(endpoint->ucx, fastboxed.header,
+                                 fastboxed.header_bytes, fastboxed.payload,
+                                 fastboxed.payload_bytes)) {
+            came_by_fastbox(endpoint, &fastboxed);
         }
-        tmsg_boxes_take(endpoint);
+        tmsg_fastboxes_take(endpoint);
     }
     if (count > 0) {
-        tmsg_boxes_note_core(endpoint);
+        tmsg_fastboxes_note_core(endpoint);
     }
     return count;
 }
@@ -173,25 +173,26 @@ unsigned tmsg_kinds_poll(tmsg_worker_t *worker)
 {
     unsigned count = 0;
 
-    tmsg_boxes_wake(worker);
-    for (tmsg_node_t *node = worker->boxes.head; node != NULL;
+    tmsg_fastboxes_wake(worker);
+    for (tmsg_node_t *node = worker->fastboxes.head; node != NULL;
          node = node->next) {
-        count += empty_box(tmsg_boxes_endpoint(node), BOX_TURN);
+        count += empty_fastbox(tmsg_fastboxes_endpoint(node), FASTBOX_TURN);
     }
     return count;
 }
 
-/* Counts a message that UCX brings, after taking what was put into the box
+/* Counts a message that UCX brings, after taking what was put into the fast box
  * before it. */
-static void hear_box_first(tmsg_ucx_t *ucx, const void *header, size_t bytes)
+static void hear_fastbox_first(tmsg_ucx_t *ucx, const void *header,
+                               size_t bytes)
 {
-    tmsg_endpoint_t *endpoint = tmsg_boxes_receiver(ucx, header, bytes);
+    tmsg_endpoint_t *endpoint = tmsg_fastboxes_receiver(ucx, header, bytes);
 
-    if (endpoint != NULL && endpoint->boxes.in != NULL) {
-        (void)empty_box(endpoint, TMSG_BOX_PLACES);
+    if (endpoint != NULL && endpoint->fastboxes.in != NULL) {
+        (void)empty_fastbox(endpoint, TMSG_FASTBOX_PLACES);
     }
     if (endpoint != NULL) {
-        tmsg_boxes_count(endpoint);
+        tmsg_fastboxes_count(endpoint);
     }
 }
 
@@ -209,7 +210,7 @@ tmsg_ucx_status_t tmsg_kinds_arrived(void *arg, const void *header,
     if (ucx->suspect) {
         tmsg_probe_note(ucx, header, header_bytes);
     }
-    hear_box_first(ucx, header, header_bytes);
+    hear_fastbox_first(ucx, header, header_bytes);
     if (!tmsg_ucx_am_is_rendezvous(info) &&
         tmsg_repeat_arrived(ucx, header, header_bytes, data, data_bytes)) {
         return TMSG_UCX_OK;

@@ -12,8 +12,8 @@ tmsg_ucx_status_t tmsg_kinds_arrived(void *arg, const void *header,
                                      size_t data_bytes,
                                      const tmsg_ucx_am_info_t *info);
 
-/* Takes what has come by the boxes of the peers. Called in progress, lock held.
- * Returns how many messages were taken. */
+/* Takes what has come by the fast boxes of the peers. Called in progress, lock
+ * held. Returns how many messages were taken. */
 unsigned tmsg_kinds_poll(tmsg_worker_t *worker);
 
 #endif

@@ -24,8 +24,8 @@
 #include "am/engine/endpoint_free.h"
 #include "am/engine/retire.h"
 #include "am/listen/accept.h"
-#include "am/path/boxes.h"
 #include "am/path/bulk.h"
+#include "am/path/fastboxes.h"
 #include "am/publish/publisher.h"
 #include "am/recv/consumer.h"
 #include "am/recv/receive.h"
@@ -161,7 +161,7 @@ static void cut_connection(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     tmsg_cma_end(endpoint);
     tmsg_messages_abandon(endpoint);
     tmsg_bulk_end(endpoint);
-    tmsg_boxes_end(endpoint);
+    tmsg_fastboxes_end(endpoint);
     tmsg_credit_close(endpoint);
     tmsg_control_discard(endpoint);
 }

@@ -9,8 +9,8 @@
 #include "am/engine/endpoint.h"
 #include "am/engine/kin_tend.h"
 #include "am/engine/retire.h"
-#include "am/path/boxes.h"
 #include "am/path/bulk.h"
+#include "am/path/fastboxes.h"
 #include "am/recv/fetch.h"
 #include "am/recv/fetch_queue.h"
 #include "am/staging/stage.h"
@@ -56,9 +56,9 @@ static unsigned do_chores(tmsg_worker_t *worker)
     return (unsigned)count;
 }
 
-static inline unsigned poll_boxes(tmsg_worker_t *worker)
+static inline unsigned poll_fastboxes(tmsg_worker_t *worker)
 {
-    return worker->boxes.count > 0 ? tmsg_kinds_poll(worker) : 0;
+    return worker->fastboxes.count > 0 ? tmsg_kinds_poll(worker) : 0;
 }
 
 bool tmsg_worker_drain(tmsg_ucx_t *ucx)
@@ -68,7 +68,7 @@ bool tmsg_worker_drain(tmsg_ucx_t *ucx)
 
     worker->inside = true;
     for (unsigned i = 0; i < DRAIN_MOST && quiet < DRAIN_QUIET; i++) {
-        unsigned found = tmsg_ucx_progress(ucx) + poll_boxes(worker);
+        unsigned found = tmsg_ucx_progress(ucx) + poll_fastboxes(worker);
 
         quiet = found == 0 ? quiet + 1 : 0;
     }
@@ -142,7 +142,7 @@ __attribute__((noinline)) static unsigned poll_on(tmsg_worker_t *worker)
         for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
             count += poll_ucx(ucx);
         }
-        count += poll_boxes(worker);
+        count += poll_fastboxes(worker);
     }
     return count;
 }
@@ -197,10 +197,10 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
         }
         count += poll_ucx(ucx);
     }
-    if (worker->boxes_owe) {
-        tmsg_boxes_moved(worker);
+    if (worker->fastboxes_owe) {
+        tmsg_fastboxes_moved(worker);
     }
-    count += poll_boxes(worker); /* also what waited for messages by UCX */
+    count += poll_fastboxes(worker); /* also what waited for messages by UCX */
     worker->idle = count == 0 ? worker->idle + 1 : 0;
     if (worker->idle > POLL_FROM && worker->bulks.count == 0) {
         count = poll_on(worker);
@@ -251,7 +251,7 @@ tmsg_status_t tmsg_progress_arm(tmsg_worker_t *worker)
             return status;
         }
     }
-    if (!tmsg_boxes_arm(worker) || !tmsg_bulks_arm(worker)) {
+    if (!tmsg_fastboxes_arm(worker) || !tmsg_bulks_arm(worker)) {
         return TMSG_ERR_BUSY;
     }
     tmsg_loop_arm(&worker->loop);
@@ -289,5 +289,5 @@ bool tmsg_progress_is_idle(tmsg_worker_t *worker)
 {
     return !worker_has_work(worker) && !tmsg_stage_is_busy(&worker->stage) &&
            worker->bulks.count == 0 && tmsg_fetch_count(worker) == 0 &&
-           !has_news(worker) && tmsg_boxes_are_quiet(worker);
+           !has_news(worker) && tmsg_fastboxes_are_quiet(worker);
 }

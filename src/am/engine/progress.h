@@ -21,8 +21,8 @@ bool tmsg_worker_drain(tmsg_ucx_t *ucx);
  * held. Errors: BUSY (there is something to do now), INTERNAL. */
 tmsg_status_t tmsg_progress_arm(tmsg_worker_t *worker);
 
-/* Returns whether nothing is to be done, and only boxes can bring something.
- * Lock held. */
+/* Returns whether nothing is to be done, and only fast boxes can bring
+ * something. Lock held. */
 bool tmsg_progress_is_idle(tmsg_worker_t *worker);
 
 #endif

@@ -14,7 +14,7 @@
 #include "am/engine/retire.h"
 #include "am/engine/worker.h"
 #include "am/listen/listener.h"
-#include "am/path/boxes.h"
+#include "am/path/fastboxes.h"
 #include "am/publish/publisher.h"
 #include "am/recv/message.h"
 #include "am/recv/schemas.h"

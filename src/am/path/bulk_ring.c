@@ -7,7 +7,7 @@
 #include "am/endpoint/carrier.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/fail.h"
-#include "am/path/boxes.h"
+#include "am/path/fastboxes.h"
 #include "am/shm/ring.h"
 #include "core/bytes.h"
 #include "core/log.h"
@@ -145,7 +145,7 @@ static void note_ring_answer(tmsg_endpoint_t *endpoint, bool taken)
 
 static bool is_offer(uint8_t word)
 {
-    return word == TMSG_RING_WORD_OFFER || word == TMSG_RING_WORD_BOX;
+    return word == TMSG_RING_WORD_OFFER || word == TMSG_RING_WORD_FASTBOX;
 }
 
 tmsg_ucx_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival)
@@ -173,13 +173,13 @@ tmsg_ucx_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival)
     case TMSG_RING_WORD_REFUSED:
         note_ring_answer(endpoint, arrival->body[0] == TMSG_RING_WORD_TAKEN);
         break;
-    case TMSG_RING_WORD_BOX:
-        tmsg_boxes_offered(endpoint, arrival->body + 1);
+    case TMSG_RING_WORD_FASTBOX:
+        tmsg_fastboxes_offered(endpoint, arrival->body + 1);
         break;
-    case TMSG_RING_WORD_BOX_TAKEN:
-    case TMSG_RING_WORD_BOX_REFUSED:
-        tmsg_boxes_answered(endpoint,
-                            arrival->body[0] == TMSG_RING_WORD_BOX_TAKEN);
+    case TMSG_RING_WORD_FASTBOX_TAKEN:
+    case TMSG_RING_WORD_FASTBOX_REFUSED:
+        tmsg_fastboxes_answered(endpoint, arrival->body[0] ==
+                                              TMSG_RING_WORD_FASTBOX_TAKEN);
         break;
     default: /* a word of a later version */
         break;

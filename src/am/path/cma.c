@@ -137,7 +137,7 @@ void tmsg_cma_chores(tmsg_endpoint_t *endpoint)
 bool tmsg_cma_arrival(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival,
                       tmsg_cma_in_t *in_p)
 {
-    if (!endpoint->cma.receives || arrival->rendezvous || arrival->boxed ||
+    if (!endpoint->cma.receives || arrival->rendezvous || arrival->by_fastbox ||
         arrival->data_bytes != TMSG_CMA_BYTES ||
         arrival->head.payload_bytes == 0) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,

@@ -9,7 +9,7 @@
 #include "am/endpoint/consumer.h"
 #include "am/endpoint/measures.h"
 #include "am/endpoint/trace.h"
-#include "am/path/boxes.h"
+#include "am/path/fastboxes.h"
 #include "am/recv/repeat_in.h"
 #include "am/send/consumer.h"
 #include "am/send/send.h"
@@ -25,8 +25,9 @@
 _Static_assert(TMSG_REPEAT_HEADER_BYTES <= TMSG_SEND_SMALL_HEADER &&
                    TMSG_REPEAT_SMALL <= TMSG_SEND_SMALL_PAYLOAD,
                "a small repeat lies in the record of its send");
-_Static_assert(TMSG_CALL_BYTES == 56,
-               "what is new of a repeat's header is what a box puts of it");
+_Static_assert(
+    TMSG_CALL_BYTES == 56,
+    "what is new of a repeat's header is what a fast box puts of it");
 
 static void drop_ready(tmsg_repeat_out_t *repeat)
 {
@@ -159,7 +160,7 @@ void tmsg_repeat_note_out(const tmsg_send_t *send,
     repeat->slot = use->slot;
     repeat->charge = send->charge;
     repeat->is_call = send->call.type != 0;
-    repeat->is_boxed = tmsg_send_is_for_box(send);
+    repeat->is_for_fastbox = tmsg_send_is_for_fastbox(send);
     repeat->flags = send->flags;
     repeat->am_flags = send->am_flags;
 }
@@ -421,36 +422,38 @@ static tmsg_ucx_status_t post_repeat(const tmsg_channel_t *channel,
                                  tmsg_send_ucx_reported, send);
 }
 
-/* Writes a message straight into the box. */
+/* Writes a message straight into the fast box. */
 static void put_repeat(const tmsg_channel_t *channel, const tmsg_map_t *map,
                        tmsg_send_t *send, const tmsg_call_send_t *call,
-                       tmsg_box_t *box)
+                       tmsg_fastbox_t *fastbox)
 {
     const tmsg_repeat_out_t *repeat = &channel->repeat_out;
 
-    gather_repeat(repeat, map,
-                  tmsg_box_begin(box, repeat->header_bytes, repeat->number));
+    gather_repeat(
+        repeat, map,
+        tmsg_fastbox_begin(fastbox, repeat->header_bytes, repeat->number));
     complete_header(channel, send, call);
-    tmsg_box_write_header(box, send->small_header);
-    tmsg_boxes_put(channel->endpoint, repeat->payload_bytes);
+    tmsg_fastbox_write_header(fastbox, send->small_header);
+    tmsg_fastboxes_put(channel->endpoint, repeat->payload_bytes);
 }
 
-/* Hands a message to the box, if there is one, or to UCX. With UCX *payload_p
- * is what UCX reads, and *given_p is the status that it returned. Returns false
- * if the message goes neither way; the general way then finds what is wrong. */
+/* Hands a message to the fast box, if there is one, or to UCX. With UCX
+ * *payload_p is what UCX reads, and *given_p is the status that it returned.
+ * Returns false if the message goes neither way; the general way then finds
+ * what is wrong. */
 static bool hand_over_repeat(const tmsg_channel_t *channel, tmsg_send_t *send,
                              const tmsg_map_t *map,
                              const tmsg_call_send_t *call,
                              const void **payload_p, tmsg_ucx_status_t *given_p)
 {
-    tmsg_box_t *box = channel->repeat_out.is_boxed
-                          ? tmsg_boxes_choose(channel->endpoint)
-                          : NULL;
+    tmsg_fastbox_t *fastbox = channel->repeat_out.is_for_fastbox
+                                  ? tmsg_fastboxes_choose(channel->endpoint)
+                                  : NULL;
 
     *payload_p = NULL;
     *given_p = TMSG_UCX_OK;
-    if (box != NULL) {
-        put_repeat(channel, map, send, call, box);
+    if (fastbox != NULL) {
+        put_repeat(channel, map, send, call, fastbox);
         return true;
     }
     *payload_p = put_together(channel, map, send);

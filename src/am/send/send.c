@@ -8,7 +8,7 @@
 #include "am/endpoint/fail.h"
 #include "am/endpoint/measures.h"
 #include "am/endpoint/session.h"
-#include "am/path/boxes.h"
+#include "am/path/fastboxes.h"
 #include "am/send/cancel.h"
 #include "am/send/consumer.h"
 #include "am/send/parts.h"
@@ -126,27 +126,27 @@ void tmsg_send_hand_over(tmsg_send_t *send)
     send->in_ucx = true;
 }
 
-bool tmsg_send_is_for_box(const tmsg_send_t *send)
+bool tmsg_send_is_for_fastbox(const tmsg_send_t *send)
 {
     return send->parts == NULL && send->stage == NULL &&
            !(send->am_flags & TMSG_UCX_SEND_RENDEZVOUS) &&
            send->wish.way == TMSG_WAY_AUTO &&
            send->wish.protocol == TMSG_PROTOCOL_AUTO &&
-           tmsg_boxes_are_for(send->endpoint, send->header_bytes,
-                              send->plan.bytes);
+           tmsg_fastboxes_are_for(send->endpoint, send->header_bytes,
+                                  send->plan.bytes);
 }
 
-static bool put_into_box(tmsg_send_t *send)
+static bool put_into_fastbox(tmsg_send_t *send)
 {
     const tmsg_plan_t *plan = &send->plan;
-    tmsg_box_t *box = tmsg_boxes_choose(send->endpoint);
+    tmsg_fastbox_t *fastbox = tmsg_fastboxes_choose(send->endpoint);
     uint8_t *to;
 
-    if (box == NULL) {
+    if (fastbox == NULL) {
         return false;
     }
-    to = tmsg_box_begin(box, send->header_bytes, 0);
-    tmsg_box_write_header(box, send->header);
+    to = tmsg_fastbox_begin(fastbox, send->header_bytes, 0);
+    tmsg_fastbox_write_header(fastbox, send->header);
     if (plan->iov_count == 0 && plan->bytes > 0) {
         memcpy(to, plan->contiguous, plan->bytes);
     }
@@ -154,7 +154,7 @@ static bool put_into_box(tmsg_send_t *send)
         memcpy(to, plan->iov[i].iov_base, plan->iov[i].iov_len);
         to += plan->iov[i].iov_len;
     }
-    tmsg_boxes_put(send->endpoint, plan->bytes);
+    tmsg_fastboxes_put(send->endpoint, plan->bytes);
     return true;
 }
 
@@ -191,9 +191,10 @@ static tmsg_ucx_status_t hand_map_to_ucx(tmsg_send_t *send)
 
 static tmsg_ucx_status_t hand_over_send(tmsg_send_t *send)
 {
-    tmsg_ucx_status_t ucs = tmsg_send_is_for_box(send) && put_into_box(send)
-                                ? TMSG_UCX_OK
-                                : hand_map_to_ucx(send);
+    tmsg_ucx_status_t ucs =
+        tmsg_send_is_for_fastbox(send) && put_into_fastbox(send)
+            ? TMSG_UCX_OK
+            : hand_map_to_ucx(send);
 
     if (ucs == TMSG_UCX_IN_PROGRESS) {
         return TMSG_UCX_OK;

@@ -134,12 +134,12 @@ tmsg_status_t tmsg_send_foresee(const tmsg_send_t *send);
  * Returns IN_PROGRESS if the send has to wait and be prepared again. */
 tmsg_status_t tmsg_send_prepare(tmsg_send_t *send);
 
-/* Returns whether a prepared send is for a box, if there is one. Sends for
+/* Returns whether a prepared send is for a fast box, if there is one. Sends for
  * which a way or protocol was asked go by that instead. */
-bool tmsg_send_is_for_box(const tmsg_send_t *send);
+bool tmsg_send_is_for_fastbox(const tmsg_send_t *send);
 
-/* Hands a prepared send to UCX, or puts it into the box. From here on the send
- * has its sequence number. */
+/* Hands a prepared send to UCX, or puts it into the fast box. From here on the
+ * send has its sequence number. */
 void tmsg_send_post(tmsg_send_t *send);
 
 /* Counts the send among those that go by the bulk stream, or takes it out of

@@ -25,7 +25,7 @@ typedef struct {
      * descriptor is signalled when there is something to do. Errors: BUSY
      * (there is something to do now), INTERNAL. */
     tmsg_status_t (*arm)(tmsg_worker_t *worker);
-    /* Returns whether nothing is to be done, and only boxes can bring
+    /* Returns whether nothing is to be done, and only fast boxes can bring
      * something. */
     bool (*idle)(tmsg_worker_t *worker);
     /* Ends everything and frees the worker. The last call that leaves a

@@ -245,7 +245,8 @@ unsigned tmsg_worker_progress(tmsg_worker_t *worker)
     return count;
 }
 
-/* Returns whether the last message that came by a box came from this core. */
+/* Returns whether the last message that came by a fast box came from this core.
+ */
 static bool shares_core(const tmsg_worker_t *worker)
 {
     int core = atomic_load_explicit(&worker->peer_core, memory_order_relaxed);
@@ -318,7 +319,7 @@ typedef struct {
     unsigned late_turns; /* turns that began after the deadline */
     uint64_t late_since; /* when the first of late_turns began */
     bool slept;
-    bool dozes; /* boxes were told that it is about to nap */
+    bool dozes; /* fast boxes were told that it is about to nap */
 } lead_t;
 
 /* Notes that something has happened. */
@@ -365,7 +366,7 @@ static void end_nap(tmsg_worker_t *worker, lead_t *lead, tmsg_status_t status)
 /* Returns whether the leader may nap. Lock held. */
 static bool may_nap(tmsg_worker_t *worker, const lead_t *lead)
 {
-    return worker->boxes.count > 0 && !worker->lead.no_naps &&
+    return worker->fastboxes.count > 0 && !worker->lead.no_naps &&
            worker->lead.naps_vain < NAPS_VAIN && !worker->ending &&
            take_lead(worker) && tmsg_engine.idle(worker) &&
            (lead->done == NULL || !lead->done(lead->arg));
@@ -374,7 +375,7 @@ static bool may_nap(tmsg_worker_t *worker, const lead_t *lead)
 /* Naps if all peers wake a worker that naps. First the peers are told, and the
  * leader looks everywhere once more; the next call naps. False: the worker may
  * not nap. */
-static bool nap_on_boxes(tmsg_worker_t *worker, lead_t *lead, uint64_t now)
+static bool nap_on_fastboxes(tmsg_worker_t *worker, lead_t *lead, uint64_t now)
 {
     tmsg_nap_t nap;
     uint64_t until;
@@ -394,7 +395,7 @@ static bool nap_on_boxes(tmsg_worker_t *worker, lead_t *lead, uint64_t now)
     until = nap_until(worker, lead, now);
     worker->lead.naps = true;
     tmsg_worker_unlock_quietly(worker);
-    end_nap(worker, lead, tmsg_box_nap(&nap, until));
+    end_nap(worker, lead, tmsg_fastbox_nap(&nap, until));
     return true;
 }
 
@@ -418,7 +419,7 @@ static void rest_leader(tmsg_worker_t *worker, lead_t *lead)
         may_poll_on(worker, now)) {
         return;
     }
-    if (nap_on_boxes(worker, lead, now)) {
+    if (nap_on_fastboxes(worker, lead, now)) {
         return;
     }
     tmsg_worker_lock(worker);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/worker/nap.h - a worker naps on the boxes that it shares with its peers
- * (see shm/box.h). Lock held, in all of these. */
+/* am/worker/nap.h - a worker naps on the fast boxes that it shares with its
+ * peers (see shm/fastbox.h). Lock held, in all of these. */
 #ifndef TMSG_AM_WORKER_NAP_H
 #define TMSG_AM_WORKER_NAP_H
 
-#include "am/shm/box.h"
+#include "am/shm/fastbox.h"
 #include "am/worker/worker.h"
 
 /* Tells the peers that the worker is about to nap. After this call the worker

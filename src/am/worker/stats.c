@@ -71,10 +71,10 @@ void tmsg_stats_add(tmsg_stats_t *sum, const tmsg_stats_t *more)
     sum->sent_bytes += more->sent_bytes;
     sum->sent_by_schema += more->sent_by_schema;
     sum->sent_by_bulk += more->sent_by_bulk;
-    sum->sent_by_box += more->sent_by_box;
+    sum->sent_by_fastbox += more->sent_by_fastbox;
     sum->sent_repeats += more->sent_repeats;
     sum->received_by_bulk += more->received_by_bulk;
-    sum->received_by_box += more->received_by_box;
+    sum->received_by_fastbox += more->received_by_fastbox;
     sum->received_repeats += more->received_repeats;
     sum->received_messages += more->received_messages;
     sum->received_bytes += more->received_bytes;
@@ -166,13 +166,14 @@ bool tmsg_stats_describe(cJSON *object, const tmsg_stats_t *stats)
            add_counter(object, "sent_by_schema", stats->sent_by_schema) &&
            add_counter(object, "sent_repeats", stats->sent_repeats) &&
            add_counter(object, "sent_by_bulk", stats->sent_by_bulk) &&
-           add_counter(object, "sent_by_box", stats->sent_by_box) &&
+           add_counter(object, "sent_by_fastbox", stats->sent_by_fastbox) &&
            add_counter(object, "sent_bytes", stats->sent_bytes) &&
            add_counter(object, "received_messages", stats->received_messages) &&
            add_counter(object, "received_bytes", stats->received_bytes) &&
            add_counter(object, "received_in_place", stats->received_in_place) &&
            add_counter(object, "received_by_bulk", stats->received_by_bulk) &&
-           add_counter(object, "received_by_box", stats->received_by_box) &&
+           add_counter(object, "received_by_fastbox",
+                       stats->received_by_fastbox) &&
            add_counter(object, "received_repeats", stats->received_repeats) &&
            add_counter(object, "refused_messages", stats->refused_messages) &&
            add_counter(object, "starved_messages", stats->starved_messages) &&

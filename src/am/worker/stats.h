@@ -46,8 +46,8 @@ typedef struct {
     uint64_t sent_repeats; /* sent messages that went as a repeat (repeat.h) */
     uint64_t received_messages, received_bytes;
     uint64_t received_repeats; /* received as a repeat (repeat.h) */
-    /* Count the messages that went past UCX by a box. */
-    uint64_t sent_by_box, received_by_box;
+    /* Count the messages that went past UCX by a fast box. */
+    uint64_t sent_by_fastbox, received_by_fastbox;
     /* Count the messages whose parts went by the bulk stream. */
     uint64_t sent_by_bulk, received_by_bulk;
     uint64_t received_in_place; /* received messages that UCX's memory holds */

@@ -31,7 +31,7 @@ static const tmsg_tuning_t usual = {{
                               .lone_chunk_bytes = 4 * MIB,
                               .bulk_bytes = NEVER,
                               .bulk_piece_bytes = NEVER,
-                              .box_bytes = 0},
+                              .fastbox_bytes = 0},
     [TMSG_CARRIER_SHM] = {.gather_bytes = 64 * KIB,
                           .gather_mean_bytes = 16 * KIB,
                           .gather_most_bytes = 16 * MIB,
@@ -46,7 +46,7 @@ static const tmsg_tuning_t usual = {{
                           .lone_chunk_bytes = 256 * KIB,
                           .bulk_bytes = 64 * KIB,
                           .bulk_piece_bytes = 512 * KIB,
-                          .box_bytes = 2 * KIB},
+                          .fastbox_bytes = 2 * KIB},
     [TMSG_CARRIER_TCP] = {.gather_bytes = 64 * KIB,
                           .gather_mean_bytes = 16 * KIB,
                           .gather_most_bytes = 16 * MIB,
@@ -61,7 +61,7 @@ static const tmsg_tuning_t usual = {{
                           .lone_chunk_bytes = 1 * MIB,
                           .bulk_bytes = 256 * KIB,
                           .bulk_piece_bytes = 256 * KIB,
-                          .box_bytes = 0},
+                          .fastbox_bytes = 0},
     [TMSG_CARRIER_RDMA] = {.gather_bytes = 64 * KIB,
                            .gather_mean_bytes = 16 * KIB,
                            .gather_most_bytes = 16 * MIB,
@@ -76,7 +76,7 @@ static const tmsg_tuning_t usual = {{
                            .lone_chunk_bytes = 4 * MIB,
                            .bulk_bytes = NEVER,
                            .bulk_piece_bytes = NEVER,
-                           .box_bytes = 0},
+                           .fastbox_bytes = 0},
 }};
 
 tmsg_tuning_t tmsg_tuning_usual(void) { return usual; }
@@ -103,7 +103,7 @@ static const struct {
     {"lone_chunk_bytes", offsetof(tmsg_thresholds_t, lone_chunk_bytes), 0},
     {"bulk_bytes", offsetof(tmsg_thresholds_t, bulk_bytes), 0},
     {"bulk_piece_bytes", offsetof(tmsg_thresholds_t, bulk_piece_bytes), 0},
-    {"box_bytes", offsetof(tmsg_thresholds_t, box_bytes), 0},
+    {"fastbox_bytes", offsetof(tmsg_thresholds_t, fastbox_bytes), 0},
 };
 
 static const char *const carriers[TMSG_CARRIER_COUNT] = {"other", "shm", "tcp",

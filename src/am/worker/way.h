@@ -55,7 +55,7 @@ typedef struct {
     /* Works as bulk_bytes, for a single tensor that the peer reads from where
      * it lies. Overrides bulk_bytes when larger. */
     uint64_t bulk_piece_bytes;
-    uint64_t box_bytes; /* a message up to this size goes by a box */
+    uint64_t fastbox_bytes; /* a message up to this size goes by a fast box */
 } tmsg_thresholds_t;
 
 /* Holds the thresholds of each carrier. */

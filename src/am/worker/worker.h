@@ -77,7 +77,7 @@ typedef struct {
     /* Counts the callbacks that threads are in; changed with the lock held. */
     atomic_uint callbacks;
     unsigned entered;   /* calls that must leave before the worker is freed */
-    bool naps;          /* the leader sleeps on boxes; box.h */
+    bool naps;          /* the leader sleeps on fast boxes; fastbox.h */
     bool no_naps;       /* the kernel has no naps */
     unsigned naps_vain; /* naps in vain since something came */
 } tmsg_worker_lead_t;
@@ -108,10 +108,10 @@ typedef struct {
     bool chooses; /* the header callback has chosen a device before */
 } tmsg_worker_rx_t;
 
-/* Belongs to the room path: boxes of peers. */
+/* Belongs to the room path: fast boxes of peers. */
 typedef struct {
-    bool boxes_sleep;    /* the senders were asked to wake this worker */
-    unsigned boxes_made; /* boxes that were made for peers */
+    bool fastboxes_sleep;    /* the senders were asked to wake this worker */
+    unsigned fastboxes_made; /* fast boxes that were made for peers */
 } tmsg_worker_paths_t;
 
 /* Belongs to the room endpoint: bytes that all peers may send ahead; see
@@ -152,7 +152,8 @@ struct tmsg_worker {
     int wake_fd;     /* wakes the leader, and nobody else */
     bool armed;      /* the application may sleep on the descriptor */
     pthread_t armer; /* the thread that armed the descriptor */
-    /* UCX is calling us, or a box is being emptied. UCX may not be called. */
+    /* UCX is calling us, or a fast box is being emptied. UCX may not be called.
+     */
     bool inside;
     bool fetching;    /* a thread asks for memory */
     bool dispatching; /* a thread runs what is due */
@@ -168,11 +169,12 @@ struct tmsg_worker {
      * sent. */
     unsigned idle;
     tmsg_list_t bulks; /* bulk streams that may bring something; bulk.h */
-    tmsg_list_t boxes; /* boxes of peers, to be looked into; boxes.h */
+    /* fast boxes of peers, to be looked into; fastboxes.h */
+    tmsg_list_t fastboxes;
     /* Peers are to be called for what UCX has kept back. */
-    bool boxes_owe;
-    /* Holds the core of the peer whose message came last by a box, plus 1; 0:
-     * none. */
+    bool fastboxes_owe;
+    /* Holds the core of the peer whose message came last by a fast box, plus 1;
+     * 0: none. */
     atomic_int peer_core;
     tmsg_worker_paths_t paths;
     /* Calls have put work off until UCX is asked again, or the worker

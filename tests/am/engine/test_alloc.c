@@ -242,9 +242,10 @@ static bool send_schemas(round_t *round)
     return ok;
 }
 
-static uint64_t boxed; /* messages of the last round that went by a box */
+static uint64_t
+    fastboxed; /* messages of the last round that went by a fast box */
 
-/* Until they go by a box. */
+/* Until they go by a fast box. */
 static bool send_small(round_t *round)
 {
     bool ok = true;
@@ -256,9 +257,9 @@ static bool send_small(round_t *round)
             tmsg_message_destroy(round->message);
             round->message = NULL;
         }
-        tmsg_worker_progress(round->pair.b.worker); /* hears of the box */
+        tmsg_worker_progress(round->pair.b.worker); /* hears of the fast box */
     }
-    boxed = round->pair.to_a->stats.sent_by_box;
+    fastboxed = round->pair.to_a->stats.sent_by_fastbox;
     return ok;
 }
 
@@ -617,9 +618,9 @@ static tmsg_status_t describe(const pair_t *pair, size_t which, char **json_p)
     }
 }
 
-Test(alloc, small_messages_until_they_go_by_a_box)
+Test(alloc, small_messages_until_they_go_by_a_fastbox)
 {
-    const scene_t scene = {.name = "a box",
+    const scene_t scene = {.name = "a fast box",
                            .stage = CONNECTED,
                            .link = LINK_SHM,
                            .run = send_small,
@@ -627,7 +628,7 @@ Test(alloc, small_messages_until_they_go_by_a_box)
                            .sample = sample_plain(1, 100)};
 
     fail_each(&scene);
-    cr_expect(ge(u64, boxed, 10));
+    cr_expect(ge(u64, fastboxed, 10));
 }
 
 Test(alloc, describing)

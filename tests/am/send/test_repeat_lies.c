@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
 /* Headers that are almost a repeat: what becomes of each is what becomes of it
- * where there is nothing to repeat. And by a box it is the same, or the end. */
+ * where there is nothing to repeat. And by a fast box it is the same, or the
+ * end. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <string.h>
@@ -39,7 +40,7 @@ static void warm_up(pair_t *pair)
     tmsg_map_t *map = sample_make(&sample);
 
     for (int i = 0; pair->to_b->stats.received_repeats < 3 ||
-                    pair->to_a->boxes.out == NULL;
+                    pair->to_a->fastboxes.out == NULL;
          i++) {
         must_true(i < 1000);
         must(tmsg_endpoint_send(pair->to_a, map, NULL, NULL));
@@ -98,7 +99,7 @@ static void expect_same(outcome_t found, outcome_t known, int64_t how)
     cr_expect(eq(sz, found.waiting, known.waiting), "%d", (int)how);
 }
 
-/* What UCX may bring for others, or of other kinds, a box may not. */
+/* What UCX may bring for others, or of other kinds, a fast box may not. */
 static void expect_same_or_end(outcome_t found, outcome_t known, int64_t how)
 {
     if (found.status == known.status) {
@@ -120,8 +121,8 @@ static outcome_t compare(int field, int64_t value)
     outcome_t found = try(edits, BY_EAGER, true);
 
     expect_same(found, known, value);
-    expect_same_or_end(try(edits, BY_BOX, false), known, value);
-    expect_same_or_end(try(edits, BY_BOX, true), known, value);
+    expect_same_or_end(try(edits, BY_FASTBOX, false), known, value);
+    expect_same_or_end(try(edits, BY_FASTBOX, true), known, value);
     return found;
 }
 

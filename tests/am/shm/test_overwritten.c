@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Somebody who is neither side writes to the memory of a box or a ring, so that
- * a message which lies there is lost: the connection ends, and says so, where
- * it would else wait for ever. */
+/* Somebody who is neither side writes to the memory of a fast box or a ring, so
+ * that a message which lies there is lost: the connection ends, and says so,
+ * where it would else wait for ever. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #include "am/endpoint/endpoint.h"
 #include "am/path/bulk_ring.h"
-#include "am/shm/box.h"
+#include "am/shm/fastbox.h"
 #include "am/shm/ring.h"
 #include "support/channels.h"
 #include "support/joined.h"
@@ -19,9 +19,9 @@
 
 enum { SMALL = 100, LARGE = 3 << 20, TURNS = 1000 };
 
-/* docs/connection.md, "Boxes" and "Rings". */
+/* docs/connection.md, "Fastboxes" and "Rings". */
 enum {
-    BOX_TAKEN = 64,
+    FASTBOX_TAKEN = 64,
     PLACES_AT = 4096,
     PLACE_BYTES = 2560,
     PLACE_AFTER = 4,
@@ -47,10 +47,10 @@ static void get(pair_t *pair, uint64_t seed)
     tmsg_message_destroy(message);
 }
 
-/* b's messages go by its box, and so many have. */
+/* b's messages go by its fast box, and so many have. */
 static void warm_up(pair_t *pair, uint64_t messages)
 {
-    for (uint64_t i = 0; pair->to_a->stats.sent_by_box < messages; i++) {
+    for (uint64_t i = 0; pair->to_a->stats.sent_by_fastbox < messages; i++) {
         must_true(i < 1000 + messages);
         give(pair, i);
         get(pair, i);
@@ -58,18 +58,18 @@ static void warm_up(pair_t *pair, uint64_t messages)
     }
 }
 
-static uint8_t *box_of(const pair_t *pair)
+static uint8_t *fastbox_of(const pair_t *pair)
 {
-    return tmsg_box_shared(pair->to_a->boxes.out)->memory;
+    return tmsg_fastbox_shared(pair->to_a->fastboxes.out)->memory;
 }
 
 /* Of the message that was put last. */
 static uint8_t *place_of(const pair_t *pair)
 {
-    uint64_t last = pair->to_a->stats.sent_by_box - 1;
+    uint64_t last = pair->to_a->stats.sent_by_fastbox - 1;
 
-    return box_of(pair) + PLACES_AT +
-           last % TMSG_BOX_PLACES * (uint64_t)PLACE_BYTES;
+    return fastbox_of(pair) + PLACES_AT +
+           last % TMSG_FASTBOX_PLACES * (uint64_t)PLACE_BYTES;
 }
 
 static void put(uint8_t *place, uint32_t value)
@@ -82,19 +82,19 @@ static void say_no_number(const pair_t *pair) { put(place_of(pair), 0); }
 
 static void say_it_waits(const pair_t *pair)
 {
-    put(place_of(pair) + PLACE_AFTER, pair->to_a->boxes.sent + 1);
+    put(place_of(pair) + PLACE_AFTER, pair->to_a->fastboxes.sent + 1);
 }
 
 static void say_others_were_taken(const pair_t *pair)
 {
-    put(box_of(pair) + BOX_TAKEN, 3);
+    put(fastbox_of(pair) + FASTBOX_TAKEN, 3);
 }
 
 /* As whoever has a descriptor of it can: it reads as zeros from then on. */
 static void punch_a_hole(const pair_t *pair)
 {
-    must_eq(madvise(box_of(pair) + PLACES_AT,
-                    (size_t)TMSG_BOX_PLACES * PLACE_BYTES, MADV_REMOVE),
+    must_eq(madvise(fastbox_of(pair) + PLACES_AT,
+                    (size_t)TMSG_FASTBOX_PLACES * PLACE_BYTES, MADV_REMOVE),
             0);
 }
 
@@ -143,32 +143,32 @@ static void must_end(pair_t *pair, const char *words)
     must_say(tmsg_endpoint_error(pair->to_b), words);
 }
 
-static void overwrite_box(const change_t *change)
+static void overwrite_fastbox(const change_t *change)
 {
     const sample_t sample = sample_plain(1, SMALL);
     tmsg_request_t *sent;
-    uint64_t by_box;
+    uint64_t by_fastbox;
     pair_t pair;
 
     printf("%s\n", change->what);
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     warm_up(&pair, change->before);
-    by_box = pair.to_a->stats.sent_by_box;
+    by_fastbox = pair.to_a->stats.sent_by_fastbox;
     sent = send_on(pair.to_a, 0, sample_make(&sample), TMSG_SEND_ACKED);
-    must_eq(pair.to_a->stats.sent_by_box, by_box + 1);
+    must_eq(pair.to_a->stats.sent_by_fastbox, by_fastbox + 1);
     change->write(&pair);
     look(&pair);
-    must_end(&pair, "somebody else wrote to a box in shared memory");
-    cr_expect(
-        eq(u64, pair.to_b->stats.received_by_box, by_box + change->arrives));
+    must_end(&pair, "somebody else wrote to a fast box in shared memory");
+    cr_expect(eq(u64, pair.to_b->stats.received_by_fastbox,
+                 by_fastbox + change->arrives));
     must_be(pair_finish(&pair, sent), TMSG_ERR_CORRUPT);
     pair_drop(&pair);
 }
 
-Test(overwritten, a_box_ends_the_connection)
+Test(overwritten, a_fastbox_ends_the_connection)
 {
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
-        overwrite_box(&changes[i]);
+        overwrite_fastbox(&changes[i]);
     }
 }
 
@@ -286,7 +286,7 @@ Test(overwritten, a_lost_wish_to_be_woken_is_late_and_no_more)
 }
 
 /* A session goes on, and what was acknowledged by nobody comes. */
-Test(overwritten, a_box_breaks_a_session_and_does_not_end_it)
+Test(overwritten, a_fastbox_breaks_a_session_and_does_not_end_it)
 {
     const sample_t sample = sample_plain(1, SMALL);
     tmsg_request_t *sent;

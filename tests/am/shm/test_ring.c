@@ -509,7 +509,7 @@ Test(ring, words_out_of_turn_are_passed_over)
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     for (unsigned word = 0; word < 256; word++) {
-        if (word != TMSG_RING_WORD_OFFER && word != TMSG_RING_WORD_BOX) {
+        if (word != TMSG_RING_WORD_OFFER && word != TMSG_RING_WORD_FASTBOX) {
             tmsg_control_ring(pair.to_b, (uint8_t)word);
         }
     }

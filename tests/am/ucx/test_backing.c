@@ -552,8 +552,9 @@ Test(backing, messages_that_pile_up_arrive_or_are_refused)
 /* A rendezvous cannot be copied. */
 Test(backing, rendezvous_that_pile_up_arrive_or_are_refused)
 {
-    must_true(pile_up("shm.box_bytes=0,shm.bulk_bytes=never,shm.eager_bytes=0,"
-                      "shm.eager_piece_bytes=0,shm.rndv_bytes=1,"
-                      "shm.gather_bytes=0",
-                      600) < 600);
+    must_true(
+        pile_up("shm.fastbox_bytes=0,shm.bulk_bytes=never,shm.eager_bytes=0,"
+                "shm.eager_piece_bytes=0,shm.rndv_bytes=1,"
+                "shm.gather_bytes=0",
+                600) < 600);
 }

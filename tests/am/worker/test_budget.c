@@ -26,7 +26,7 @@ enum {
     /* What waits for its turn, and the answer that waits for UCX. */
     REFUSED_BYTES = 1024,
     /* Of each peer over shared memory, where such messages come. */
-    BOX_BYTES = (4 + 160) * 1024,
+    FASTBOX_BYTES = (4 + 160) * 1024,
     RING_BYTES = (4 + 1024) * 1024,
     /* UCX's pools, of which 2.4 MiB were seen; and what heaps and pools have
      * beside what they were asked for, one part in so many. */
@@ -55,7 +55,7 @@ static const row_t rows[] = {
     /* Of which one is held: the others' headers have memory left to take. */
     {"tcp, headers alone", LINK_TCP, 17 * MIB, 16, 60, 7900, false, true,
      LARGE_BUDGET},
-    {"shm, by boxes", LINK_SHM, 64, 64, 6, 0, false, false, 0},
+    {"shm, by fast boxes", LINK_SHM, 64, 64, 6, 0, false, false, 0},
     {"shm, eager", LINK_SHM, 30 * KIB, 16, 60, 0, false, false, 0},
     {"shm, one piece", LINK_SHM, 100 * KIB, 16, 30, 0, true, false, 0},
     {"shm, by rings", LINK_SHM, 2 * MIB, 16, 10, 0, false, false, 0},
@@ -106,7 +106,8 @@ static void flood(pipes_t *pipes, void *arg)
     line_get(pipes->in, line, sizeof(line));
     if (row->ucx_alone) {
         setenv("TENSORMSG_THRESHOLDS",
-               "shm.box_bytes=0,shm.bulk_bytes=never,tcp.bulk_bytes=never", 1);
+               "shm.fastbox_bytes=0,shm.bulk_bytes=never,tcp.bulk_bytes=never",
+               1);
     }
     side_open(&side, &options);
     for (unsigned i = 0; i < PEERS; i++) {
@@ -192,7 +193,7 @@ static uint64_t of_peer(const row_t *row)
     if (row->link != LINK_SHM || row->ucx_alone) {
         return 0;
     }
-    return BOX_BYTES + (row->bytes < MIB ? 0 : RING_BYTES);
+    return FASTBOX_BYTES + (row->bytes < MIB ? 0 : RING_BYTES);
 }
 
 static void judge(const row_t *row, const counters_t *now, uint64_t grown)

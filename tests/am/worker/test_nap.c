@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A wait that sleeps on its boxes for a moment: who ends that, and that its
- * sides may move from core to core meanwhile. That no message is lost by it is
- * test_box's, too, whose workers nap. */
+/* A wait that sleeps on its fast boxes for a moment: who ends that, and that
+ * its sides may move from core to core meanwhile. That no message is lost by it
+ * is test_fastbox's, too, whose workers nap. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@
 
 #include "am/endpoint/endpoint.h"
 #include "am/net/loop.h"
-#include "am/path/boxes.h"
+#include "am/path/fastboxes.h"
 #include "am/worker/engine.h"
 #include "am/worker/nap.h"
 #include "am/worker/worker.h"
@@ -19,34 +19,35 @@
 #include "support/peers.h"
 #include "support/sample.h"
 
-#define BOXES 3
+#define FASTBOXES 3
 #define LONG_NS 20000000000u /* a nap that only a call ends in this test */
 #define SMALL 100
-#define WAKES_AT 16 /* of a box: the sender wakes who naps */
+#define WAKES_AT 16 /* of a fast box: the sender wakes who naps */
 
-/* The box by itself, of whose receiver a thread naps. */
+/* The fast box by itself, of whose receiver a thread naps. */
 typedef struct {
-    tmsg_box_t *from[BOXES], *to[BOXES];
+    tmsg_fastbox_t *from[FASTBOXES], *to[FASTBOXES];
     unsigned count;
     uint64_t ns;
     tmsg_status_t status;
 } nap_t;
 
-static void open_boxes(nap_t *nap, unsigned count)
+static void open_fastboxes(nap_t *nap, unsigned count)
 {
     *nap = (nap_t){.count = count, .ns = LONG_NS};
     for (unsigned i = 0; i < count; i++) {
-        must(tmsg_box_create(&nap->from[i]));
-        must(tmsg_box_open(getpid(), tmsg_box_shared(nap->from[i])->fd,
-                           tmsg_box_shared(nap->from[i])->memory, &nap->to[i]));
+        must(tmsg_fastbox_create(&nap->from[i]));
+        must(tmsg_fastbox_open(getpid(), tmsg_fastbox_shared(nap->from[i])->fd,
+                               tmsg_fastbox_shared(nap->from[i])->memory,
+                               &nap->to[i]));
     }
 }
 
-static void close_boxes(nap_t *nap)
+static void close_fastboxes(nap_t *nap)
 {
     for (unsigned i = 0; i < nap->count; i++) {
-        tmsg_box_free(nap->from[i]);
-        tmsg_box_free(nap->to[i]);
+        tmsg_fastbox_free(nap->from[i]);
+        tmsg_fastbox_free(nap->to[i]);
     }
 }
 
@@ -56,35 +57,36 @@ static void *take_nap(void *arg)
     tmsg_nap_t words = {.count = 0};
 
     for (unsigned i = 0; i < nap->count; i++) {
-        tmsg_box_nap_word(nap->to[i], &words);
+        tmsg_fastbox_nap_word(nap->to[i], &words);
     }
-    nap->status = tmsg_box_nap(&words, tmsg_now_ns() + nap->ns);
+    nap->status = tmsg_fastbox_nap(&words, tmsg_now_ns() + nap->ns);
     for (unsigned i = 0; i < nap->count; i++) {
-        tmsg_box_nap_end(nap->to[i]);
+        tmsg_fastbox_nap_end(nap->to[i]);
     }
     return NULL;
 }
 
-static void put(tmsg_box_t *box)
+static void put(tmsg_fastbox_t *fastbox)
 {
     static const uint8_t header[32];
 
-    (void)tmsg_box_begin(box, sizeof(header), 0);
-    tmsg_box_write_header(box, header);
-    must_true(!tmsg_box_put(box, 0, 0));
+    (void)tmsg_fastbox_begin(fastbox, sizeof(header), 0);
+    tmsg_fastbox_write_header(fastbox, header);
+    must_true(!tmsg_fastbox_put(fastbox, 0, 0));
 }
 
-/* A thread naps on so many boxes until the last one's sender, say, ends that;
- * which comes before it falls asleep in some rounds. */
-static void wake(unsigned count, void (*end)(tmsg_box_t *box), bool receiver)
+/* A thread naps on so many fast boxes until the last one's sender, say, ends
+ * that; which comes before it falls asleep in some rounds. */
+static void wake(unsigned count, void (*end)(tmsg_fastbox_t *fastbox),
+                 bool receiver)
 {
     nap_t nap;
     pthread_t thread;
 
-    open_boxes(&nap, count);
+    open_fastboxes(&nap, count);
     for (int round = 0; round < 20; round++) {
         for (unsigned i = 0; i < count; i++) {
-            tmsg_box_nap_begin(nap.to[i]);
+            tmsg_fastbox_nap_begin(nap.to[i]);
         }
         must_eq(pthread_create(&thread, NULL, take_nap, &nap), 0);
         if (round % 2 == 0) {
@@ -94,27 +96,27 @@ static void wake(unsigned count, void (*end)(tmsg_box_t *box), bool receiver)
         must_eq(pthread_join(thread, NULL), 0);
         must_eq(nap.status, TMSG_OK);
     }
-    close_boxes(&nap);
+    close_fastboxes(&nap);
 }
 
 Test(nap, what_is_put_ends_it) { wake(1, put, false); }
-Test(nap, what_goes_elsewhere_ends_it) { wake(1, tmsg_box_call, false); }
-Test(nap, another_thread_ends_it) { wake(1, tmsg_box_rouse, true); }
-Test(nap, any_of_several_boxes_ends_it) { wake(BOXES, put, false); }
+Test(nap, what_goes_elsewhere_ends_it) { wake(1, tmsg_fastbox_call, false); }
+Test(nap, another_thread_ends_it) { wake(1, tmsg_fastbox_rouse, true); }
+Test(nap, any_of_several_fastboxes_ends_it) { wake(FASTBOXES, put, false); }
 
 Test(nap, ends_by_itself)
 {
     nap_t nap;
 
-    for (unsigned count = 1; count <= BOXES; count += BOXES - 1) {
-        open_boxes(&nap, count);
+    for (unsigned count = 1; count <= FASTBOXES; count += FASTBOXES - 1) {
+        open_fastboxes(&nap, count);
         nap.ns = 1000000;
         for (unsigned i = 0; i < count; i++) {
-            tmsg_box_nap_begin(nap.to[i]);
+            tmsg_fastbox_nap_begin(nap.to[i]);
         }
         take_nap(&nap);
         cr_expect(eq(int, nap.status, TMSG_ERR_TIMED_OUT));
-        close_boxes(&nap);
+        close_fastboxes(&nap);
     }
 }
 
@@ -122,14 +124,14 @@ Test(nap, nobody_is_woken_who_is_awake)
 {
     nap_t nap;
 
-    open_boxes(&nap, 1);
+    open_fastboxes(&nap, 1);
     put(nap.from[0]);
-    tmsg_box_nap_begin(nap.to[0]);
-    tmsg_box_nap_end(nap.to[0]);
-    tmsg_box_call(nap.from[0]);
+    tmsg_fastbox_nap_begin(nap.to[0]);
+    tmsg_fastbox_nap_end(nap.to[0]);
+    tmsg_fastbox_call(nap.from[0]);
     take_nap(&nap); /* was not announced */
     cr_expect(eq(int, nap.status, TMSG_OK));
-    close_boxes(&nap);
+    close_fastboxes(&nap);
 }
 
 Test(nap, a_sender_says_whether_it_wakes_and_where_it_runs)
@@ -137,16 +139,16 @@ Test(nap, a_sender_says_whether_it_wakes_and_where_it_runs)
     nap_t nap;
     uint32_t *wakes;
 
-    open_boxes(&nap, 1);
-    cr_expect(tmsg_box_may_nap(nap.to[0]));
-    cr_expect(eq(int, tmsg_box_core(nap.to[0]), -1));
+    open_fastboxes(&nap, 1);
+    cr_expect(tmsg_fastbox_may_nap(nap.to[0]));
+    cr_expect(eq(int, tmsg_fastbox_core(nap.to[0]), -1));
     put(nap.from[0]);
-    cr_expect(ge(int, tmsg_box_core(nap.to[0]), 0));
-    wakes =
-        (uint32_t *)(void *)(tmsg_box_shared(nap.from[0])->memory + WAKES_AT);
+    cr_expect(ge(int, tmsg_fastbox_core(nap.to[0]), 0));
+    wakes = (uint32_t *)(void *)(tmsg_fastbox_shared(nap.from[0])->memory +
+                                 WAKES_AT);
     *wakes = 0;
-    cr_expect(not(tmsg_box_may_nap(nap.to[0])));
-    close_boxes(&nap);
+    cr_expect(not(tmsg_fastbox_may_nap(nap.to[0])));
+    close_fastboxes(&nap);
 }
 
 /* Two workers in lock step, each in a thread of its own. */
@@ -183,14 +185,14 @@ static void *echo(void *arg)
     return NULL;
 }
 
-/* Boxes both ways, and nothing under way. */
+/* Fast boxes both ways, and nothing under way. */
 static void open_warm(pair_t *pair)
 {
     const side_options_t quiet = {.quiet = true};
 
     pair_open(pair, LINK_SHM, DRIVE_POLLING, &quiet, &quiet);
-    for (uint64_t i = 0;
-         pair->to_a->stats.sent_by_box < 2 || pair->to_b->stats.sent_by_box < 2;
+    for (uint64_t i = 0; pair->to_a->stats.sent_by_fastbox < 2 ||
+                         pair->to_b->stats.sent_by_fastbox < 2;
          i++) {
         must_true(i < 1000);
         give(pair->to_a, i);
@@ -207,7 +209,7 @@ static bool is_called(const side_t *side)
     tmsg_nap_t words;
 
     tmsg_worker_nap_words(side->worker, &words);
-    return tmsg_box_nap(&words, tmsg_now_ns()) == TMSG_OK;
+    return tmsg_fastbox_nap(&words, tmsg_now_ns()) == TMSG_OK;
 }
 
 /* Of more eager messages than there is room for, some wait in UCX. */
@@ -226,10 +228,10 @@ Test(nap, is_none_while_ucx_has_something_to_send)
     pair_t pair;
 
     open_warm(&pair);
-    must_true(tmsg_boxes_are_quiet(pair.b.worker));
+    must_true(tmsg_fastboxes_are_quiet(pair.b.worker));
     must_true(tmsg_engine.idle(pair.b.worker));
     overfill(&pair);
-    cr_expect(not(tmsg_boxes_are_quiet(pair.b.worker)));
+    cr_expect(not(tmsg_fastboxes_are_quiet(pair.b.worker)));
     cr_expect(not(tmsg_engine.idle(pair.b.worker)));
     pair_drop(&pair);
 }
@@ -250,21 +252,21 @@ Test(nap, what_ucx_sends_later_ends_it)
     pair_drop(&pair);
 }
 
-/* Its sender has not heard yet that the box was taken. */
+/* Its sender has not heard yet that the fast box was taken. */
 Test(nap, a_sender_ends_it_from_its_offer_on)
 {
     const side_options_t quiet = {.quiet = true};
     pair_t pair;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, &quiet, &quiet);
-    for (uint64_t i = 0; pair.to_b->boxes.in == NULL; i++) {
+    for (uint64_t i = 0; pair.to_b->fastboxes.in == NULL; i++) {
         must_true(i < 100);
         give(pair.to_a, i);
         for (int j = 0; j < 20; j++) {
             tmsg_worker_progress(pair.a.worker);
         }
     }
-    must_true(pair.to_a->boxes.out == NULL);
+    must_true(pair.to_a->fastboxes.out == NULL);
     must_true(tmsg_worker_nap_begin(pair.a.worker));
     must_true(!is_called(&pair.a));
     give(pair.to_a, 1);
@@ -329,6 +331,6 @@ Test(nap, sides_may_move_from_core_to_core)
         }
     }
     must_eq(pthread_join(thread, NULL), 0);
-    cr_expect(ge(u64, pair.to_a->stats.sent_by_box, PHASES * EACH / 2));
+    cr_expect(ge(u64, pair.to_a->stats.sent_by_fastbox, PHASES * EACH / 2));
     pair_close(&pair);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/shm/box.h"
+#include "am/shm/fastbox.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -14,7 +14,7 @@
 
 #include "core/error.h"
 
-#define PLACES TMSG_BOX_PLACES
+#define PLACES TMSG_FASTBOX_PLACES
 #define ALIGNMENT 64u /* of places, and of payloads in them */
 
 /* AGAIN in a header's length says that only pieces of the header are put,
@@ -58,7 +58,7 @@ typedef struct {
     uint32_t after;
     uint32_t payload_bytes;
     uint32_t header_bytes;
-    uint8_t bytes[TMSG_BOX_HEADER_BYTES + TMSG_BOX_PAYLOAD_BYTES];
+    uint8_t bytes[TMSG_FASTBOX_HEADER_BYTES + TMSG_FASTBOX_PAYLOAD_BYTES];
 } place_t;
 
 typedef struct {
@@ -70,7 +70,7 @@ typedef struct {
     _Atomic uint32_t naps; /* the sender clears it, too */
 } head_t;
 
-struct tmsg_box {
+struct tmsg_fastbox {
     tmsg_shared_t shared;
     head_t *head;
     place_t *places;
@@ -80,7 +80,8 @@ struct tmsg_box {
     uint32_t word;      /* header_bytes of the message that is being put */
     uint64_t like;      /* of the last header that was put whole */
     size_t whole_bytes; /* the receiver's: bytes of the last header */
-    uint8_t whole[TMSG_BOX_HEADER_BYTES]; /* the receiver's: the last header */
+    /* the receiver's: the last header */
+    uint8_t whole[TMSG_FASTBOX_HEADER_BYTES];
 };
 
 _Static_assert(offsetof(head_t, taken) == 64 &&
@@ -91,94 +92,102 @@ _Static_assert(offsetof(head_t, taken) == 64 &&
                    sizeof(head_t) <= HEAD_BYTES && sizeof(place_t) == 2560 &&
                    offsetof(place_t, bytes) == 16,
                "the peer looks elsewhere");
-_Static_assert((offsetof(place_t, bytes) + TMSG_BOX_HEADER_BYTES) % ALIGNMENT ==
+_Static_assert((offsetof(place_t, bytes) + TMSG_FASTBOX_HEADER_BYTES) %
+                       ALIGNMENT ==
                    0,
                "all of both fits");
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2,
                "a lock would be this process's alone");
 
-static tmsg_box_t *new_box(void)
+static tmsg_fastbox_t *new_fastbox(void)
 {
-    tmsg_box_t *box = calloc(1, sizeof(*box));
+    tmsg_fastbox_t *fastbox = calloc(1, sizeof(*fastbox));
 
-    if (box == NULL) {
-        tmsg_error_memory("a box");
+    if (fastbox == NULL) {
+        tmsg_error_memory("a fast box");
     }
-    return box;
+    return fastbox;
 }
 
-/* Finishes a box whose memory is there, or frees it if `status` is an error. */
-static tmsg_status_t finish_box(tmsg_box_t *box, tmsg_status_t status,
-                                tmsg_box_t **box_p)
+/* Finishes a fast box whose memory is there, or frees it if `status` is an
+ * error. */
+static tmsg_status_t finish_fastbox(tmsg_fastbox_t *fastbox,
+                                    tmsg_status_t status,
+                                    tmsg_fastbox_t **fastbox_p)
 {
     if (status != TMSG_OK) {
-        free(box);
+        free(fastbox);
         return status;
     }
-    box->head = (head_t *)(void *)box->shared.memory;
-    box->places = (place_t *)(void *)(box->shared.memory + HEAD_BYTES);
-    *box_p = box;
+    fastbox->head = (head_t *)(void *)fastbox->shared.memory;
+    fastbox->places = (place_t *)(void *)(fastbox->shared.memory + HEAD_BYTES);
+    *fastbox_p = fastbox;
     return TMSG_OK;
 }
 
-tmsg_status_t tmsg_box_create(tmsg_box_t **box_p)
+tmsg_status_t tmsg_fastbox_create(tmsg_fastbox_t **fastbox_p)
 {
-    tmsg_box_t *box = new_box();
+    tmsg_fastbox_t *fastbox = new_fastbox();
     tmsg_status_t status;
 
-    if (box == NULL) {
+    if (fastbox == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
-    status =
-        finish_box(box, tmsg_shared_create(&box->shared, ALL_BYTES), box_p);
+    status = finish_fastbox(
+        fastbox, tmsg_shared_create(&fastbox->shared, ALL_BYTES), fastbox_p);
     if (status == TMSG_OK) {
-        atomic_store_explicit(&box->head->wakes, WAKES, memory_order_relaxed);
+        atomic_store_explicit(&fastbox->head->wakes, WAKES,
+                              memory_order_relaxed);
     }
     return status;
 }
 
-tmsg_status_t tmsg_box_open(pid_t pid, int fd, const uint8_t *mark,
-                            tmsg_box_t **box_p)
+tmsg_status_t tmsg_fastbox_open(pid_t pid, int fd, const uint8_t *mark,
+                                tmsg_fastbox_t **fastbox_p)
 {
-    tmsg_box_t *box = new_box();
+    tmsg_fastbox_t *fastbox = new_fastbox();
 
-    return box == NULL ? TMSG_ERR_NO_MEMORY
-                       : finish_box(box,
-                                    tmsg_shared_open(&box->shared, ALL_BYTES,
-                                                     pid, fd, mark),
-                                    box_p);
+    return fastbox == NULL
+               ? TMSG_ERR_NO_MEMORY
+               : finish_fastbox(fastbox,
+                                tmsg_shared_open(&fastbox->shared, ALL_BYTES,
+                                                 pid, fd, mark),
+                                fastbox_p);
 }
 
-tmsg_shared_t *tmsg_box_shared(tmsg_box_t *box) { return &box->shared; }
-
-void tmsg_box_free(tmsg_box_t *box)
+tmsg_shared_t *tmsg_fastbox_shared(tmsg_fastbox_t *fastbox)
 {
-    if (box != NULL) {
-        tmsg_shared_free(&box->shared);
-        free(box);
+    return &fastbox->shared;
+}
+
+void tmsg_fastbox_free(tmsg_fastbox_t *fastbox)
+{
+    if (fastbox != NULL) {
+        tmsg_shared_free(&fastbox->shared);
+        free(fastbox);
     }
 }
 
-static place_t *current_place(const tmsg_box_t *box)
+static place_t *current_place(const tmsg_fastbox_t *fastbox)
 {
-    return &box->places[box->at % PLACES];
+    return &fastbox->places[fastbox->at % PLACES];
 }
 
 /* Returns whether there is no room. A count that cannot be means no room. */
-static bool box_is_full(tmsg_box_t *box)
+static bool fastbox_is_full(tmsg_fastbox_t *fastbox)
 {
-    if (box->at - box->taken >= PLACES) {
-        box->taken =
-            atomic_load_explicit(&box->head->taken, memory_order_acquire);
+    if (fastbox->at - fastbox->taken >= PLACES) {
+        fastbox->taken =
+            atomic_load_explicit(&fastbox->head->taken, memory_order_acquire);
     }
-    return box->at - box->taken >= PLACES;
+    return fastbox->at - fastbox->taken >= PLACES;
 }
 
-bool tmsg_box_has_room(tmsg_box_t *box)
+bool tmsg_fastbox_has_room(tmsg_fastbox_t *fastbox)
 {
-    return atomic_load_explicit(&box->head->sleeps, memory_order_relaxed) ==
+    return atomic_load_explicit(&fastbox->head->sleeps, memory_order_relaxed) ==
                0 &&
-           !box_is_full(box);
+           !fastbox_is_full(fastbox);
 }
 
 static uint8_t *payload_in_place(place_t *place, size_t header_bytes)
@@ -196,41 +205,42 @@ static uint32_t pieces_bytes(size_t header_bytes)
                                                     : 0;
 }
 
-uint8_t *tmsg_box_begin(tmsg_box_t *box, size_t header_bytes, uint64_t like)
+uint8_t *tmsg_fastbox_begin(tmsg_fastbox_t *fastbox, size_t header_bytes,
+                            uint64_t like)
 {
     uint32_t pieces = pieces_bytes(header_bytes);
 
-    if (like != 0 && like == box->like && pieces > 0) {
-        box->word = pieces | AGAIN;
-        return payload_in_place(current_place(box), pieces);
+    if (like != 0 && like == fastbox->like && pieces > 0) {
+        fastbox->word = pieces | AGAIN;
+        return payload_in_place(current_place(fastbox), pieces);
     }
-    box->word = (uint32_t)header_bytes;
-    box->like = like;
-    return payload_in_place(current_place(box), header_bytes);
+    fastbox->word = (uint32_t)header_bytes;
+    fastbox->like = like;
+    return payload_in_place(current_place(fastbox), header_bytes);
 }
 
-void tmsg_box_write_header(tmsg_box_t *box, const uint8_t *header)
+void tmsg_fastbox_write_header(tmsg_fastbox_t *fastbox, const uint8_t *header)
 {
-    uint8_t *to = current_place(box)->bytes;
+    uint8_t *to = current_place(fastbox)->bytes;
 
-    if ((box->word & AGAIN) == 0) {
-        memcpy(to, header, box->word);
+    if ((fastbox->word & AGAIN) == 0) {
+        memcpy(to, header, fastbox->word);
         return;
     }
     memcpy(to, header + PIECE_AT, PIECE_BYTES);
-    if (box->word > (PIECE_BYTES | AGAIN)) {
+    if (fastbox->word > (PIECE_BYTES | AGAIN)) {
         memcpy(to + PIECE_BYTES, header + SECOND_AT, PIECE_BYTES);
     }
 }
 
 /* Tells, now and then, on which core this side runs, if that has changed. */
-static void tell_core(tmsg_box_t *box)
+static void tell_core(tmsg_fastbox_t *fastbox)
 {
     uint32_t core = (uint32_t)sched_getcpu() + 1;
 
-    if (core != box->core) {
-        box->core = core;
-        atomic_store_explicit(&box->head->core, core, memory_order_relaxed);
+    if (core != fastbox->core) {
+        fastbox->core = core;
+        atomic_store_explicit(&fastbox->head->core, core, memory_order_relaxed);
     }
 }
 
@@ -241,144 +251,149 @@ static long call_futex(_Atomic uint32_t *word, int operation, uint32_t value,
                    FUTEX_BITSET_MATCH_ANY);
 }
 
-void tmsg_box_rouse(tmsg_box_t *box)
+void tmsg_fastbox_rouse(tmsg_fastbox_t *fastbox)
 {
-    atomic_store_explicit(&box->head->naps, 0, memory_order_relaxed);
-    call_futex(&box->head->naps, FUTEX_WAKE, 1, NULL);
+    atomic_store_explicit(&fastbox->head->naps, 0, memory_order_relaxed);
+    call_futex(&fastbox->head->naps, FUTEX_WAKE, 1, NULL);
 }
 
-static inline void wake_napper(tmsg_box_t *box)
+static inline void wake_napper(tmsg_fastbox_t *fastbox)
 {
-    if (atomic_load(&box->head->naps) != 0) {
-        tmsg_box_rouse(box);
+    if (atomic_load(&fastbox->head->naps) != 0) {
+        tmsg_fastbox_rouse(fastbox);
     }
 }
 
-void tmsg_box_call(tmsg_box_t *box)
+void tmsg_fastbox_call(tmsg_fastbox_t *fastbox)
 {
     /* The sender has written its message elsewhere before it reads `naps`. */
     atomic_thread_fence(memory_order_seq_cst);
-    wake_napper(box);
+    wake_napper(fastbox);
 }
 
-bool tmsg_box_put(tmsg_box_t *box, size_t payload_bytes, uint32_t after)
+bool tmsg_fastbox_put(tmsg_fastbox_t *fastbox, size_t payload_bytes,
+                      uint32_t after)
 {
-    place_t *place = current_place(box);
+    place_t *place = current_place(fastbox);
 
     place->after = after;
     place->payload_bytes = (uint32_t)payload_bytes;
-    place->header_bytes = box->word;
-    if (box->at % TELL_EVERY == 0) {
-        tell_core(box);
+    place->header_bytes = fastbox->word;
+    if (fastbox->at % TELL_EVERY == 0) {
+        tell_core(fastbox);
     }
-    box->at++;
+    fastbox->at++;
     /* The message is there before `naps` and `sleeps` are read. */
-    atomic_store(&place->number, box->at);
-    wake_napper(box);
-    return atomic_load(&box->head->sleeps) != 0;
+    atomic_store(&place->number, fastbox->at);
+    wake_napper(fastbox);
+    return atomic_load(&fastbox->head->sleeps) != 0;
 }
 
 /* Copies what stands there of a header. Returns its bytes in the place, or
  * SIZE_MAX if it cannot be. */
-static size_t read_box_header(tmsg_box_t *box, const place_t *place)
+static size_t read_fastbox_header(tmsg_fastbox_t *fastbox, const place_t *place)
 {
     uint32_t word = *(const volatile uint32_t *)&place->header_bytes;
     uint32_t bytes = word & ~AGAIN;
 
     if (word == bytes) {
-        if (bytes > TMSG_BOX_HEADER_BYTES) {
+        if (bytes > TMSG_FASTBOX_HEADER_BYTES) {
             return SIZE_MAX;
         }
-        memcpy(box->whole, place->bytes, bytes);
-        box->whole_bytes = bytes;
+        memcpy(fastbox->whole, place->bytes, bytes);
+        fastbox->whole_bytes = bytes;
         return bytes;
     }
-    if (bytes == 0 || bytes != pieces_bytes(box->whole_bytes)) {
+    if (bytes == 0 || bytes != pieces_bytes(fastbox->whole_bytes)) {
         return SIZE_MAX;
     }
-    memcpy(box->whole + PIECE_AT, place->bytes, PIECE_BYTES);
+    memcpy(fastbox->whole + PIECE_AT, place->bytes, PIECE_BYTES);
     if (bytes > PIECE_BYTES) {
-        memcpy(box->whole + SECOND_AT, place->bytes + PIECE_BYTES, PIECE_BYTES);
+        memcpy(fastbox->whole + SECOND_AT, place->bytes + PIECE_BYTES,
+               PIECE_BYTES);
     }
     return bytes;
 }
 
-tmsg_box_state_t tmsg_box_look(tmsg_box_t *box, tmsg_boxed_t *boxed_p)
+tmsg_fastbox_state_t tmsg_fastbox_look(tmsg_fastbox_t *fastbox,
+                                       tmsg_fastboxed_t *fastboxed_p)
 {
-    place_t *place = current_place(box);
+    place_t *place = current_place(fastbox);
     size_t header_bytes;
 
     if (atomic_load_explicit(&place->number, memory_order_acquire) !=
-        box->at + 1) {
-        return TMSG_BOX_EMPTY;
+        fastbox->at + 1) {
+        return TMSG_FASTBOX_EMPTY;
     }
-    boxed_p->after = *(const volatile uint32_t *)&place->after;
-    boxed_p->payload_bytes = *(const volatile uint32_t *)&place->payload_bytes;
-    header_bytes = read_box_header(box, place);
+    fastboxed_p->after = *(const volatile uint32_t *)&place->after;
+    fastboxed_p->payload_bytes =
+        *(const volatile uint32_t *)&place->payload_bytes;
+    header_bytes = read_fastbox_header(fastbox, place);
     if (header_bytes == SIZE_MAX ||
-        boxed_p->payload_bytes > TMSG_BOX_PAYLOAD_BYTES) {
-        return TMSG_BOX_WRONG;
+        fastboxed_p->payload_bytes > TMSG_FASTBOX_PAYLOAD_BYTES) {
+        return TMSG_FASTBOX_WRONG;
     }
-    boxed_p->payload = payload_in_place(place, header_bytes);
-    boxed_p->header_bytes = box->whole_bytes;
-    boxed_p->header = box->whole;
-    return TMSG_BOX_FULL;
+    fastboxed_p->payload = payload_in_place(place, header_bytes);
+    fastboxed_p->header_bytes = fastbox->whole_bytes;
+    fastboxed_p->header = fastbox->whole;
+    return TMSG_FASTBOX_FULL;
 }
 
-void tmsg_box_take(tmsg_box_t *box)
+void tmsg_fastbox_take(tmsg_fastbox_t *fastbox)
 {
-    box->at++;
-    if (box->at % TELL_EVERY == 0) {
-        atomic_store_explicit(&box->head->taken, box->at, memory_order_release);
+    fastbox->at++;
+    if (fastbox->at % TELL_EVERY == 0) {
+        atomic_store_explicit(&fastbox->head->taken, fastbox->at,
+                              memory_order_release);
     }
 }
 
-void tmsg_box_sleep(tmsg_box_t *box)
+void tmsg_fastbox_sleep(tmsg_fastbox_t *fastbox)
 {
-    atomic_store(&box->head->sleeps, 1);
+    atomic_store(&fastbox->head->sleeps, 1);
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-void tmsg_box_wake(tmsg_box_t *box)
+void tmsg_fastbox_wake(tmsg_fastbox_t *fastbox)
 {
-    atomic_store_explicit(&box->head->sleeps, 0, memory_order_relaxed);
+    atomic_store_explicit(&fastbox->head->sleeps, 0, memory_order_relaxed);
 }
 
-bool tmsg_box_may_nap(const tmsg_box_t *box)
+bool tmsg_fastbox_may_nap(const tmsg_fastbox_t *fastbox)
 {
-    return atomic_load_explicit(&box->head->wakes, memory_order_relaxed) ==
+    return atomic_load_explicit(&fastbox->head->wakes, memory_order_relaxed) ==
            WAKES;
 }
 
-int tmsg_box_core(const tmsg_box_t *box)
+int tmsg_fastbox_core(const tmsg_fastbox_t *fastbox)
 {
     uint32_t core =
-        atomic_load_explicit(&box->head->core, memory_order_relaxed);
+        atomic_load_explicit(&fastbox->head->core, memory_order_relaxed);
 
     return core > INT_MAX ? -1 : (int)core - 1;
 }
 
-void tmsg_box_nap_begin(tmsg_box_t *box)
+void tmsg_fastbox_nap_begin(tmsg_fastbox_t *fastbox)
 {
-    atomic_store(&box->head->naps, 1);
+    atomic_store(&fastbox->head->naps, 1);
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-void tmsg_box_nap_word(tmsg_box_t *box, tmsg_nap_t *nap)
+void tmsg_fastbox_nap_word(tmsg_fastbox_t *fastbox, tmsg_nap_t *nap)
 {
-    nap->words[nap->count++] = &box->head->naps;
+    nap->words[nap->count++] = &fastbox->head->naps;
 }
 
-void tmsg_box_nap_end(tmsg_box_t *box)
+void tmsg_fastbox_nap_end(tmsg_fastbox_t *fastbox)
 {
-    atomic_store_explicit(&box->head->naps, 0, memory_order_relaxed);
+    atomic_store_explicit(&fastbox->head->naps, 0, memory_order_relaxed);
 }
 
 /* Waits for several words, which Linux can since 5.16. */
 static long wait_for_any(const tmsg_nap_t *nap, const struct timespec *until)
 {
 #ifdef SYS_futex_waitv
-    struct futex_waitv waiters[TMSG_BOX_NAPS] = {{0}};
+    struct futex_waitv waiters[TMSG_FASTBOX_NAPS] = {{0}};
 
     for (unsigned i = 0; i < nap->count; i++) {
         waiters[i] = (struct futex_waitv){
@@ -397,7 +412,7 @@ static long wait_for_any(const tmsg_nap_t *nap, const struct timespec *until)
 #endif
 }
 
-tmsg_status_t tmsg_box_nap(const tmsg_nap_t *nap, uint64_t until_ns)
+tmsg_status_t tmsg_fastbox_nap(const tmsg_nap_t *nap, uint64_t until_ns)
 {
     const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
                                    .tv_nsec = (long)(until_ns % 1000000000u)};
@@ -414,13 +429,13 @@ tmsg_status_t tmsg_box_nap(const tmsg_nap_t *nap, uint64_t until_ns)
 }
 
 /* If fewer than PLACES messages were put, only their places are checked. */
-bool tmsg_box_is_intact_out(const tmsg_box_t *box, uint32_t sent)
+bool tmsg_fastbox_is_intact_out(const tmsg_fastbox_t *fastbox, uint32_t sent)
 {
-    uint32_t count = box->at < PLACES ? box->at : PLACES;
+    uint32_t count = fastbox->at < PLACES ? fastbox->at : PLACES;
 
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t message = box->at - 1 - i;
-        const place_t *place = &box->places[message % PLACES];
+        uint32_t message = fastbox->at - 1 - i;
+        const place_t *place = &fastbox->places[message % PLACES];
         uint32_t number =
             atomic_load_explicit(&place->number, memory_order_relaxed);
         uint32_t after = *(const volatile uint32_t *)&place->after;
@@ -432,14 +447,14 @@ bool tmsg_box_is_intact_out(const tmsg_box_t *box, uint32_t sent)
     return true;
 }
 
-bool tmsg_box_is_intact_in(const tmsg_box_t *box)
+bool tmsg_fastbox_is_intact_in(const tmsg_fastbox_t *fastbox)
 {
-    uint32_t number =
-        atomic_load_explicit(&current_place(box)->number, memory_order_relaxed);
-    uint32_t next = box->at + 1;
-    bool is_new = number == 0 && box->at < PLACES;
+    uint32_t number = atomic_load_explicit(&current_place(fastbox)->number,
+                                           memory_order_relaxed);
+    uint32_t next = fastbox->at + 1;
+    bool is_new = number == 0 && fastbox->at < PLACES;
 
     return (number == next || number == next - PLACES || is_new) &&
-           atomic_load_explicit(&box->head->taken, memory_order_relaxed) ==
-               box->at / TELL_EVERY * TELL_EVERY;
+           atomic_load_explicit(&fastbox->head->taken, memory_order_relaxed) ==
+               fastbox->at / TELL_EVERY * TELL_EVERY;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Small messages over shared memory, by boxes: what goes by them, in what order
- * with all that goes by UCX, and what a peer may lie about. That they are taken
- * as UCX's are is test_repeat's, which runs by both, and test_repeat_lies'. */
+/* Small messages over shared memory, by fast boxes: what goes by them, in what
+ * order with all that goes by UCX, and what a peer may lie about. That they are
+ * taken as UCX's are is test_repeat's, which runs by both, and
+ * test_repeat_lies'. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <poll.h>
@@ -16,8 +17,8 @@
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/engine/dispatch.h"
-#include "am/path/boxes.h"
-#include "am/shm/box.h"
+#include "am/path/fastboxes.h"
+#include "am/shm/fastbox.h"
 #include "support/channels.h"
 #include "support/joined.h"
 #include "support/peers.h"
@@ -28,11 +29,11 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define MEDIUM 2048 /* as much as a place has room for */
 #define LARGE ((size_t)1 << 20)
-#define OF_BOXES 32 /* that a worker looks into */
+#define OF_FASTBOXES 32 /* that a worker looks into */
 
-static uint64_t by_box(const tmsg_endpoint_t *endpoint)
+static uint64_t by_fastbox(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->stats.sent_by_box;
+    return endpoint->stats.sent_by_fastbox;
 }
 
 /* Without metadata, so that it may be like the last one; what is not SMALL has
@@ -79,7 +80,7 @@ static void pass(pair_t *pair, uint64_t seed, size_t bytes)
 
 static void warm_up(pair_t *pair)
 {
-    for (uint64_t i = 0; by_box(pair->to_a) == 0; i++) {
+    for (uint64_t i = 0; by_fastbox(pair->to_a) == 0; i++) {
         must_true(i < 1000);
         pass(pair, i, SMALL);
     }
@@ -114,7 +115,7 @@ static void carry_none(const char *thresholds)
         tmsg_request_destroy(send_on(pair.to_a, 0, sample_make(&empty), 0));
         tmsg_message_destroy(pair_take(&pair, &pair.a));
     }
-    cr_expect(eq(u64, by_box(pair.to_a), 0));
+    cr_expect(eq(u64, by_fastbox(pair.to_a), 0));
     pair_close(&pair);
 }
 
@@ -129,63 +130,74 @@ static void carry(link_t link, drive_t drive, size_t bytes, bool expected)
         pass(&pair, i, bytes);
     }
     if (expected) { /* those, at least, of which the receiver did not sleep */
-        cr_expect(ge(u64, by_box(pair.to_a), drive == DRIVE_POLLING ? 400 : 1));
-        cr_expect(eq(str, (char *)tmsg_boxes_words(pair.to_a), "stands"));
+        cr_expect(
+            ge(u64, by_fastbox(pair.to_a), drive == DRIVE_POLLING ? 400 : 1));
+        cr_expect(eq(str, (char *)tmsg_fastboxes_words(pair.to_a), "stands"));
     } else {
-        cr_expect(eq(u64, by_box(pair.to_a), 0));
-        cr_expect(eq(str, (char *)tmsg_boxes_words(pair.to_a), "none"));
+        cr_expect(eq(u64, by_fastbox(pair.to_a), 0));
+        cr_expect(eq(str, (char *)tmsg_fastboxes_words(pair.to_a), "none"));
     }
-    cr_expect(eq(u64, pair.to_b->stats.received_by_box, by_box(pair.to_a)));
+    cr_expect(
+        eq(u64, pair.to_b->stats.received_by_fastbox, by_fastbox(pair.to_a)));
     pair_close(&pair);
 }
 
-Test(box, carries_what_is_small)
+Test(fastbox, carries_what_is_small)
 {
     carry(LINK_SHM, DRIVE_POLLING, 1, true);
     carry(LINK_SHM, DRIVE_POLLING, SMALL, true);
     carry(LINK_SHM, DRIVE_POLLING, MEDIUM, true);
 }
 
-Test(box, carries_by_descriptor) { carry(LINK_SHM, DRIVE_FD, SMALL, true); }
-Test(box, carries_by_thread) { carry(LINK_SHM, DRIVE_THREAD, SMALL, true); }
-Test(box, carries_over_unix) { carry(LINK_UNIX, DRIVE_POLLING, SMALL, true); }
-Test(box, is_none_over_tcp) { carry(LINK_TCP, DRIVE_POLLING, SMALL, false); }
-Test(box, is_none_by_blob) { carry(LINK_BLOB, DRIVE_POLLING, SMALL, false); }
+Test(fastbox, carries_by_descriptor) { carry(LINK_SHM, DRIVE_FD, SMALL, true); }
+Test(fastbox, carries_by_thread) { carry(LINK_SHM, DRIVE_THREAD, SMALL, true); }
+Test(fastbox, carries_over_unix)
+{
+    carry(LINK_UNIX, DRIVE_POLLING, SMALL, true);
+}
+Test(fastbox, is_none_over_tcp)
+{
+    carry(LINK_TCP, DRIVE_POLLING, SMALL, false);
+}
+Test(fastbox, is_none_by_blob)
+{
+    carry(LINK_BLOB, DRIVE_POLLING, SMALL, false);
+}
 
-Test(box, is_none_for_what_is_longer)
+Test(fastbox, is_none_for_what_is_longer)
 {
     carry(LINK_SHM, DRIVE_POLLING, MEDIUM + 1, false);
 }
 
-Test(box, is_none_where_it_is_not_wanted)
+Test(fastbox, is_none_where_it_is_not_wanted)
 {
-    carry_none("shm.box_bytes=0");
-    carry_none("shm.box_bytes=never");
-    setenv("TENSORMSG_THRESHOLDS", "shm.box_bytes=99", 1);
+    carry_none("shm.fastbox_bytes=0");
+    carry_none("shm.fastbox_bytes=never");
+    setenv("TENSORMSG_THRESHOLDS", "shm.fastbox_bytes=99", 1);
     carry(LINK_SHM, DRIVE_POLLING, SMALL, false);
-    setenv("TENSORMSG_THRESHOLDS", "shm.box_bytes=100", 1);
+    setenv("TENSORMSG_THRESHOLDS", "shm.fastbox_bytes=100", 1);
     carry(LINK_SHM, DRIVE_POLLING, SMALL, true);
 }
 
 /* A peer of an older version has the bit not. */
-Test(box, is_none_to_who_knows_of_none)
+Test(fastbox, is_none_to_who_knows_of_none)
 {
     pair_t pair;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
-    pair.to_a->peer_hello.features &= ~TMSG_FEATURE_BOXES;
+    pair.to_a->peer_hello.features &= ~TMSG_FEATURE_FASTBOXES;
     for (uint64_t i = 0; i < 100; i++) {
         pass(&pair, i, SMALL);
     }
-    cr_expect(eq(u64, by_box(pair.to_a), 0));
+    cr_expect(eq(u64, by_fastbox(pair.to_a), 0));
     pair_close(&pair);
 }
 
 /* Each message goes its own way, and all come in the order sent: small ones
  * that are like the last one and that are not, what is gathered, what UCX
  * copies in pieces, rendezvous and rings; and the receiver stops now and then,
- * so that the box is full. */
-Test(box, keeps_the_order_whatever_goes_beside)
+ * so that the fast box is full. */
+Test(fastbox, keeps_the_order_whatever_goes_beside)
 {
     enum { ROUNDS = 60, MOST = 150 };
     static const size_t others[] = {SMALL + 1, MEDIUM, 5000,
@@ -210,8 +222,8 @@ Test(box, keeps_the_order_whatever_goes_beside)
             get(&pair, 0, first + i, sizes[i]);
         }
     }
-    cr_expect(ge(u64, by_box(pair.to_a), number / 10));
-    cr_expect(lt(u64, by_box(pair.to_a), number));
+    cr_expect(ge(u64, by_fastbox(pair.to_a), number / 10));
+    cr_expect(lt(u64, by_fastbox(pair.to_a), number));
     pair_close(&pair);
 }
 
@@ -219,13 +231,13 @@ static bool count_alike(void *arg)
 {
     const pair_t *pair = arg;
 
-    return pair->to_a->boxes.sent == pair->to_b->boxes.came &&
-           pair->to_b->boxes.sent == pair->to_a->boxes.came;
+    return pair->to_a->fastboxes.sent == pair->to_b->fastboxes.came &&
+           pair->to_b->fastboxes.sent == pair->to_a->fastboxes.came;
 }
 
 /* Those of the handshake among them, and anew with each connection: else what
- * is in a box would wait for ever, or pass what UCX has. */
-Test(box, both_sides_count_all_active_messages_of_a_connection)
+ * is in a fast box would wait for ever, or pass what UCX has. */
+Test(fastbox, both_sides_count_all_active_messages_of_a_connection)
 {
     joined_t joined;
     pair_t *pair = &joined.pair;
@@ -234,35 +246,36 @@ Test(box, both_sides_count_all_active_messages_of_a_connection)
     joined_open(&joined, &(how_t){.link = LINK_SHM});
     warm_up(pair);
     pair_await(pair, count_alike, pair, "like counts");
-    before = pair->to_a->boxes.sent;
+    before = pair->to_a->fastboxes.sent;
     joined_break(&joined);
     joined_mend(&joined);
     pair_await(pair, joined_is_open, &joined, "the connection");
-    must_true(pair->to_a->boxes.sent < before);
+    must_true(pair->to_a->fastboxes.sent < before);
     for (uint64_t i = 0; i < 100; i++) {
         pass(pair, i, SMALL);
     }
-    must_true(pair->to_a->boxes.out != NULL);
+    must_true(pair->to_a->fastboxes.out != NULL);
     pair_await(pair, count_alike, pair, "like counts");
     joined_close(&joined);
 }
 
 /* What goes by UCX is not passed by what is small, on another channel: nothing
- * of a box is taken before it. */
-Test(box, nothing_passes_what_ucx_has)
+ * of a fast box is taken before it. */
+Test(fastbox, nothing_passes_what_ucx_has)
 {
     pair_t pair;
     uint64_t before;
-    tmsg_boxed_t boxed;
+    tmsg_fastboxed_t fastboxed;
 
     open_warm(&pair);
     pump(&pair);
-    before = by_box(pair.to_a);
+    before = by_fastbox(pair.to_a);
     give(pair.to_a, 1, 1, 5000);
     give(pair.to_a, 0, 2, SMALL);
-    must_eq(by_box(pair.to_a), before + 1);
-    must_eq(tmsg_box_look(pair.to_b->boxes.in, &boxed), TMSG_BOX_FULL);
-    must_eq(boxed.after, pair.to_b->boxes.came + 1);
+    must_eq(by_fastbox(pair.to_a), before + 1);
+    must_eq(tmsg_fastbox_look(pair.to_b->fastboxes.in, &fastboxed),
+            TMSG_FASTBOX_FULL);
+    must_eq(fastboxed.after, pair.to_b->fastboxes.came + 1);
     pair.a.worker->inside = true;
     must_eq(tmsg_kinds_poll(pair.a.worker), 0);
     pair.a.worker->inside = false;
@@ -277,7 +290,7 @@ Test(box, nothing_passes_what_ucx_has)
 }
 
 /* More than it holds go by UCX, in order. */
-Test(box, full_is_no_end)
+Test(fastbox, full_is_no_end)
 {
     enum { MESSAGES = 300 };
     pair_t pair;
@@ -285,12 +298,12 @@ Test(box, full_is_no_end)
 
     open_deep(&pair, 2 * MESSAGES);
     for (int round = 0; round < 10; round++) {
-        before = by_box(pair.to_a);
+        before = by_fastbox(pair.to_a);
         for (uint64_t i = 0; i < MESSAGES; i++) {
             give(pair.to_a, 0, i, SMALL);
         }
-        must_true(by_box(pair.to_a) > before);
-        must_true(by_box(pair.to_a) - before <= TMSG_BOX_PLACES);
+        must_true(by_fastbox(pair.to_a) > before);
+        must_true(by_fastbox(pair.to_a) - before <= TMSG_FASTBOX_PLACES);
         for (uint64_t i = 0; i < MESSAGES; i++) {
             get(&pair, 0, i, SMALL);
         }
@@ -298,7 +311,7 @@ Test(box, full_is_no_end)
     pair_close(&pair);
 }
 
-/* Puts as many into its box as there is room for, and is killed. */
+/* Puts as many into its fast box as there is room for, and is killed. */
 static void be_killed(pipes_t *pipes, void *arg)
 {
     tmsg_endpoint_t *endpoint;
@@ -310,7 +323,8 @@ static void be_killed(pipes_t *pipes, void *arg)
     side_open(&side, NULL);
     line_get(pipes->in, url, sizeof(url));
     endpoint = side_connect(&side, url);
-    while (by_box(endpoint) == 0) { /* one at a time: nothing is left of it */
+    while (by_fastbox(endpoint) ==
+           0) { /* one at a time: nothing is left of it */
         const sample_t sample = sample_of(0, SMALL);
 
         must(side_finish(&side, send_on(endpoint, 0, sample_make(&sample),
@@ -318,11 +332,11 @@ static void be_killed(pipes_t *pipes, void *arg)
     }
     line_put(pipes->out, "warm");
     line_get(pipes->in, url, sizeof(url)); /* all has arrived */
-    before = by_box(endpoint);
+    before = by_fastbox(endpoint);
     for (uint64_t i = 0; i < 40; i++) {
         give(endpoint, 0, i, SMALL);
     }
-    must_true(by_box(endpoint) > before + 20); /* more than a turn takes */
+    must_true(by_fastbox(endpoint) > before + 20); /* more than a turn takes */
     line_put(pipes->out, "put");
     pause();
 }
@@ -334,7 +348,7 @@ static void take(void *arg, tmsg_message_t *message)
 }
 
 /* What a sender that was killed has put there comes before its end. */
-Test(box, is_emptied_when_its_sender_is_gone)
+Test(fastbox, is_emptied_when_its_sender_is_gone)
 {
     const side_options_t taking = {
         .worker = {.field_mask = TMSG_WORKER_PARAM_HANDLER, .handler = take}};
@@ -363,20 +377,20 @@ Test(box, is_emptied_when_its_sender_is_gone)
     side_close(&side);
 }
 
-/* What is sent by the general way goes by the box, too. */
+/* What is sent by the general way goes by the fast box, too. */
 static void send_unlike(pair_t *pair, const sample_t *sample, uint32_t flags)
 {
-    uint64_t before = by_box(pair->to_a);
+    uint64_t before = by_fastbox(pair->to_a);
     tmsg_request_t *sent = send_on(pair->to_a, 0, sample_make(sample), flags);
     tmsg_message_t *message = pair_take(pair, &pair->a);
 
     sample_check(sample, tmsg_message_map(message));
     tmsg_message_destroy(message);
     must(pair_finish(pair, sent));
-    must_eq(by_box(pair->to_a), before + 1);
+    must_eq(by_fastbox(pair->to_a), before + 1);
 }
 
-Test(box, carries_what_is_like_no_other)
+Test(fastbox, carries_what_is_like_no_other)
 {
     const sample_t plain = sample_of(1, SMALL), empty = {.seed = 2};
     const sample_t many = {.seed = 3, .tensors = 20, .without_metadata = true};
@@ -394,8 +408,8 @@ Test(box, carries_what_is_like_no_other)
     pair_close(&pair);
 }
 
-/* What is in the box when its sender closes is delivered. */
-Test(box, is_emptied_before_the_end)
+/* What is in the fast box when its sender closes is delivered. */
+Test(fastbox, is_emptied_before_the_end)
 {
     pair_t pair;
 
@@ -432,7 +446,7 @@ static void arrive(pair_t *pair, uint64_t seed)
     tmsg_message_destroy(message);
 }
 
-Test(box, wakes_threads)
+Test(fastbox, wakes_threads)
 {
     const side_options_t quiet = {.quiet = true};
     pair_t pair;
@@ -444,11 +458,11 @@ Test(box, wakes_threads)
         give(pair.to_a, 0, i, SMALL);
         arrive(&pair, i);
     }
-    cr_expect(ge(u64, by_box(pair.to_a), 100));
+    cr_expect(ge(u64, by_fastbox(pair.to_a), 100));
     pair_close(&pair);
 }
 
-Test(box, wakes_who_sleeps)
+Test(fastbox, wakes_who_sleeps)
 {
     const side_options_t quiet = {.quiet = true};
     pair_t pair;
@@ -465,7 +479,7 @@ Test(box, wakes_who_sleeps)
 static void warm_thread(pair_t *pair)
 {
     pair_open(pair, LINK_SHM, DRIVE_THREAD, NULL, NULL);
-    for (uint64_t i = 0; by_box(pair->to_a) == 0; i++) {
+    for (uint64_t i = 0; by_fastbox(pair->to_a) == 0; i++) {
         must_true(i < 10000);
         give(pair->to_a, 0, i, SMALL);
         arrive(pair, i);
@@ -473,7 +487,7 @@ static void warm_thread(pair_t *pair)
 }
 
 /* Another thread's turn leaves the sleeper's wish to be woken alone. */
-Test(box, a_turn_of_another_thread_wakes_nobody)
+Test(fastbox, a_turn_of_another_thread_wakes_nobody)
 {
     pair_t pair;
     bool asleep = false;
@@ -504,7 +518,7 @@ static void *arm(void *arg)
     return NULL;
 }
 
-Test(box, a_turn_of_another_thread_leaves_the_descriptor_armed)
+Test(fastbox, a_turn_of_another_thread_leaves_the_descriptor_armed)
 {
     const side_options_t shared = {
         .quiet = true,
@@ -528,7 +542,7 @@ Test(box, a_turn_of_another_thread_leaves_the_descriptor_armed)
 }
 
 /* Who asks to be woken has a message by UCX, which does that. */
-Test(box, is_not_used_for_who_sleeps)
+Test(fastbox, is_not_used_for_who_sleeps)
 {
     pair_t pair;
     uint64_t before;
@@ -538,12 +552,12 @@ Test(box, is_not_used_for_who_sleeps)
     while (tmsg_worker_arm(pair.a.worker) == TMSG_ERR_BUSY) {
         tmsg_worker_progress(pair.a.worker);
     }
-    before = by_box(pair.to_a);
+    before = by_fastbox(pair.to_a);
     give(pair.to_a, 0, 1, SMALL);
-    cr_expect(eq(u64, by_box(pair.to_a), before));
+    cr_expect(eq(u64, by_fastbox(pair.to_a), before));
     get(&pair, 0, 1, SMALL);
     give(pair.to_a, 0, 2, SMALL);
-    cr_expect(eq(u64, by_box(pair.to_a), before + 1));
+    cr_expect(eq(u64, by_fastbox(pair.to_a), before + 1));
     cr_expect(eq(int, tmsg_worker_arm(pair.a.worker), TMSG_ERR_BUSY));
     get(&pair, 0, 2, SMALL);
     pair_close(&pair);
@@ -556,10 +570,11 @@ static bool has_message(void *arg)
     return side->worker->ready.count > 0;
 }
 
-/* A worker has boxes of so many peers; what the others send goes by UCX. */
-Test(box, of_more_peers_than_are_looked_into)
+/* A worker has fast boxes of so many peers; what the others send goes by UCX.
+ */
+Test(fastbox, of_more_peers_than_are_looked_into)
 {
-    enum { PEERS = OF_BOXES + 2, EACH = 100 };
+    enum { PEERS = OF_FASTBOXES + 2, EACH = 100 };
     side_t server, client, *sides[] = {&server, &client};
     const side_options_t small = {0};
     tmsg_endpoint_t *peers[PEERS];
@@ -585,19 +600,19 @@ Test(box, of_more_peers_than_are_looked_into)
         }
     }
     for (size_t i = 0; i < PEERS; i++) {
-        with += by_box(peers[i]) > 0;
-        must_true(by_box(peers[i]) > 0 ||
-                  strncmp(tmsg_boxes_words(peers[i]), "none: ", 6) == 0);
+        with += by_fastbox(peers[i]) > 0;
+        must_true(by_fastbox(peers[i]) > 0 ||
+                  strncmp(tmsg_fastboxes_words(peers[i]), "none: ", 6) == 0);
         tmsg_endpoint_destroy(peers[i]);
     }
-    cr_expect(eq(sz, with, OF_BOXES));
-    cr_expect(eq(sz, server.worker->boxes.count, OF_BOXES));
+    cr_expect(eq(sz, with, OF_FASTBOXES));
+    cr_expect(eq(sz, server.worker->fastboxes.count, OF_FASTBOXES));
     side_close(&client);
     side_close(&server);
 }
 
 /* Of the receiver, a failure to open: all goes by UCX. */
-Test(box, that_cannot_be_opened_is_done_without)
+Test(fastbox, that_cannot_be_opened_is_done_without)
 {
     pair_t pair;
 
@@ -606,39 +621,41 @@ Test(box, that_cannot_be_opened_is_done_without)
     for (uint64_t i = 0; i < 100; i++) {
         pass(&pair, i, SMALL);
     }
-    cr_expect(eq(u64, by_box(pair.to_a), 0));
-    cr_expect(eq(int, strncmp(tmsg_boxes_words(pair.to_a), "none: ", 6), 0));
+    cr_expect(eq(u64, by_fastbox(pair.to_a), 0));
+    cr_expect(
+        eq(int, strncmp(tmsg_fastboxes_words(pair.to_a), "none: ", 6), 0));
     pair_close(&pair);
 }
 
-Test(box, a_second_one_ends_the_connection)
+Test(fastbox, a_second_one_ends_the_connection)
 {
     pair_t pair;
 
     open_warm(&pair);
-    must_true(tmsg_control_offer(pair.to_a, TMSG_RING_WORD_BOX,
-                                 tmsg_box_shared(pair.to_a->boxes.out)));
+    must_true(
+        tmsg_control_offer(pair.to_a, TMSG_RING_WORD_FASTBOX,
+                           tmsg_fastbox_shared(pair.to_a->fastboxes.out)));
     cr_expect(eq(int, pair_end_of(&pair, pair.to_b), TMSG_ERR_MALFORMED));
     pair_drop(&pair);
 }
 
-Test(box, an_offer_without_a_place_ends_the_connection)
+Test(fastbox, an_offer_without_a_place_ends_the_connection)
 {
     pair_t pair;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
-    tmsg_control_ring(pair.to_b, TMSG_RING_WORD_BOX);
+    tmsg_control_ring(pair.to_b, TMSG_RING_WORD_FASTBOX);
     cr_expect(eq(int, pair_end_of(&pair, pair.to_a), TMSG_ERR_MALFORMED));
     pair_drop(&pair);
 }
 
 /* Where the length of the header is that was put last: docs/connection.md. */
-static uint32_t *header_bytes_of_last(tmsg_box_t *box)
+static uint32_t *header_bytes_of_last(tmsg_fastbox_t *fastbox)
 {
-    uint8_t *places = tmsg_box_shared(box)->memory + 4096;
+    uint8_t *places = tmsg_fastbox_shared(fastbox)->memory + 4096;
     uint32_t *last = (uint32_t *)(void *)places;
 
-    for (size_t i = 1; i < TMSG_BOX_PLACES; i++) {
+    for (size_t i = 1; i < TMSG_FASTBOX_PLACES; i++) {
         uint32_t *place = (uint32_t *)(void *)(places + i * 2560);
 
         last = *place > *last ? place : last;
@@ -646,31 +663,31 @@ static uint32_t *header_bytes_of_last(tmsg_box_t *box)
     return &last[3];
 }
 
-static void open_box(tmsg_box_t **from_p, tmsg_box_t **to_p)
+static void open_fastbox(tmsg_fastbox_t **from_p, tmsg_fastbox_t **to_p)
 {
-    must(tmsg_box_create(from_p));
-    must(tmsg_box_open(getpid(), tmsg_box_shared(*from_p)->fd,
-                       tmsg_box_shared(*from_p)->memory, to_p));
+    must(tmsg_fastbox_create(from_p));
+    must(tmsg_fastbox_open(getpid(), tmsg_fastbox_shared(*from_p)->fd,
+                           tmsg_fastbox_shared(*from_p)->memory, to_p));
 }
 
 /* A message without payload. */
-static bool put_header(tmsg_box_t *box, const uint8_t *header, size_t bytes,
-                       uint32_t after)
+static bool put_header(tmsg_fastbox_t *fastbox, const uint8_t *header,
+                       size_t bytes, uint32_t after)
 {
-    (void)tmsg_box_begin(box, bytes, 0);
+    (void)tmsg_fastbox_begin(fastbox, bytes, 0);
     if (bytes > 0) {
-        tmsg_box_write_header(box, header);
+        tmsg_fastbox_write_header(fastbox, header);
     }
-    return tmsg_box_put(box, 0, after);
+    return tmsg_fastbox_put(fastbox, 0, after);
 }
 
-/* That of message n: three by three alike, but for what a box may send alone.
- * Gives its length. */
+/* That of message n: three by three alike, but for what a fast box may send
+ * alone. Gives its length. */
 static size_t make_header(uint32_t n, uint8_t *header)
 {
-    size_t bytes = n / 3 % (TMSG_BOX_HEADER_BYTES + 1);
+    size_t bytes = n / 3 % (TMSG_FASTBOX_HEADER_BYTES + 1);
 
-    memset(header, (int)(n / 3 & 127), TMSG_BOX_HEADER_BYTES);
+    memset(header, (int)(n / 3 & 127), TMSG_FASTBOX_HEADER_BYTES);
     memset(header + 8, (int)(n & 127), 16);
     if (bytes >= 56) {
         memset(header + 40, (int)(n * 5 & 127), 16);
@@ -682,13 +699,13 @@ static size_t make_header(uint32_t n, uint8_t *header)
 static void lie(const pair_t *pair, const void *header, size_t header_bytes,
                 size_t written, size_t payload_bytes)
 {
-    tmsg_box_t *box = pair->to_a->boxes.out;
+    tmsg_fastbox_t *fastbox = pair->to_a->fastboxes.out;
 
-    must_true(tmsg_box_has_room(box));
-    (void)tmsg_box_begin(box, written, 0);
-    tmsg_box_write_header(box, header);
-    (void)tmsg_box_put(box, payload_bytes, pair->to_a->boxes.sent);
-    *header_bytes_of_last(box) = (uint32_t)header_bytes;
+    must_true(tmsg_fastbox_has_room(fastbox));
+    (void)tmsg_fastbox_begin(fastbox, written, 0);
+    tmsg_fastbox_write_header(fastbox, header);
+    (void)tmsg_fastbox_put(fastbox, payload_bytes, pair->to_a->fastboxes.sent);
+    *header_bytes_of_last(fastbox) = (uint32_t)header_bytes;
 }
 
 static void end_by(const void *header, size_t header_bytes, size_t written,
@@ -702,24 +719,24 @@ static void end_by(const void *header, size_t header_bytes, size_t written,
     pair_drop(&pair);
 }
 
-Test(box, lengths_that_cannot_be_end_the_connection)
+Test(fastbox, lengths_that_cannot_be_end_the_connection)
 {
-    static const uint8_t zeros[TMSG_BOX_HEADER_BYTES];
+    static const uint8_t zeros[TMSG_FASTBOX_HEADER_BYTES];
 
-    end_by(zeros, TMSG_BOX_HEADER_BYTES + 1, 38, SMALL);
+    end_by(zeros, TMSG_FASTBOX_HEADER_BYTES + 1, 38, SMALL);
     end_by(zeros, UINT32_MAX, 38, SMALL);
     end_by(zeros, AGAIN, 38, SMALL);
     end_by(zeros, AGAIN + 15, 38, SMALL);
     end_by(zeros, AGAIN + 17, 38, SMALL);
     end_by(zeros, AGAIN + 64, 38, SMALL);
-    end_by(zeros, 38, 38, TMSG_BOX_PAYLOAD_BYTES + 1);
+    end_by(zeros, 38, 38, TMSG_FASTBOX_PAYLOAD_BYTES + 1);
     end_by(zeros, 38, 38, UINT32_MAX);
 }
 
 /* Of a header that is not there, or has no such pieces. */
-Test(box, pieces_of_nothing_cannot_be)
+Test(fastbox, pieces_of_nothing_cannot_be)
 {
-    static const uint8_t zeros[TMSG_BOX_HEADER_BYTES];
+    static const uint8_t zeros[TMSG_FASTBOX_HEADER_BYTES];
     static const struct {
         size_t whole; /* SIZE_MAX: none */
         uint32_t word;
@@ -728,33 +745,34 @@ Test(box, pieces_of_nothing_cannot_be)
                 {56, AGAIN + 16},       {56, AGAIN + 0x30}, {56, UINT32_MAX}};
 
     for (size_t i = 0; i < COUNT(rows); i++) {
-        tmsg_boxed_t boxed;
-        tmsg_box_t *from, *to;
+        tmsg_fastboxed_t fastboxed;
+        tmsg_fastbox_t *from, *to;
 
-        open_box(&from, &to);
+        open_fastbox(&from, &to);
         if (rows[i].whole != SIZE_MAX) {
             put_header(from, zeros, rows[i].whole, 0);
-            must_eq(tmsg_box_look(to, &boxed), TMSG_BOX_FULL);
-            tmsg_box_take(to);
+            must_eq(tmsg_fastbox_look(to, &fastboxed), TMSG_FASTBOX_FULL);
+            tmsg_fastbox_take(to);
         }
         put_header(from, zeros, 56, 0);
         *header_bytes_of_last(from) = rows[i].word;
-        cr_expect(eq(int, tmsg_box_look(to, &boxed), TMSG_BOX_WRONG), "row %zu",
-                  i);
-        tmsg_box_free(from);
-        tmsg_box_free(to);
+        cr_expect(
+            eq(int, tmsg_fastbox_look(to, &fastboxed), TMSG_FASTBOX_WRONG),
+            "row %zu", i);
+        tmsg_fastbox_free(from);
+        tmsg_fastbox_free(to);
     }
 }
 
-Test(box, what_is_for_nobody_ends_the_connection)
+Test(fastbox, what_is_for_nobody_ends_the_connection)
 {
-    static const uint8_t zeros[TMSG_BOX_HEADER_BYTES];
+    static const uint8_t zeros[TMSG_FASTBOX_HEADER_BYTES];
 
     end_by(zeros, 0, 0, 0);
     end_by(zeros, 38, 38, SMALL);
 }
 
-Test(box, what_is_no_map_ends_the_connection)
+Test(fastbox, what_is_no_map_ends_the_connection)
 {
     pair_t pair;
     uint8_t header[TMSG_PREAMBLE_BYTES];
@@ -768,94 +786,95 @@ Test(box, what_is_no_map_ends_the_connection)
     pair_drop(&pair);
 }
 
-/* A count of taken messages that cannot be is a full box. */
-Test(box, a_count_that_cannot_be_is_no_room)
+/* A count of taken messages that cannot be is a full fast box. */
+Test(fastbox, a_count_that_cannot_be_is_no_room)
 {
     pair_t pair;
     tmsg_shared_t *shared;
     uint64_t before;
 
     open_deep(&pair, 1000);
-    shared = tmsg_box_shared(pair.to_b->boxes.in);
-    before = by_box(pair.to_a);
+    shared = tmsg_fastbox_shared(pair.to_b->fastboxes.in);
+    before = by_fastbox(pair.to_a);
     for (uint64_t i = 0; i < 200; i++) {
         memset(shared->memory + 64, 0x5a, 4);
         give(pair.to_a, 0, i, SMALL);
     }
-    must_true(by_box(pair.to_a) - before <= TMSG_BOX_PLACES);
+    must_true(by_fastbox(pair.to_a) - before <= TMSG_FASTBOX_PLACES);
     for (uint64_t i = 0; i < 200; i++) {
         get(&pair, 0, i, SMALL);
     }
     pair_close(&pair);
 }
 
-/* The box by itself: what was put comes, once, in order, also where of a header
- * only what is new was put. */
-Test(box, messages_come_as_they_were_put)
+/* The fast box by itself: what was put comes, once, in order, also where of a
+ * header only what is new was put. */
+Test(fastbox, messages_come_as_they_were_put)
 {
     enum { MESSAGES = 200000 };
-    tmsg_box_t *from, *to;
-    tmsg_boxed_t boxed;
+    tmsg_fastbox_t *from, *to;
+    tmsg_fastboxed_t fastboxed;
     uint64_t seed = 5;
     uint32_t put = 0, got = 0;
-    uint8_t bytes[TMSG_BOX_PAYLOAD_BYTES];
+    uint8_t bytes[TMSG_FASTBOX_PAYLOAD_BYTES];
 
-    open_box(&from, &to);
-    must_eq(tmsg_box_look(to, &boxed), TMSG_BOX_EMPTY);
+    open_fastbox(&from, &to);
+    must_eq(tmsg_fastbox_look(to, &fastboxed), TMSG_FASTBOX_EMPTY);
     while (got < MESSAGES) {
-        size_t payload = (size_t)put * 37 % (TMSG_BOX_PAYLOAD_BYTES + 1);
+        size_t payload = (size_t)put * 37 % (TMSG_FASTBOX_PAYLOAD_BYTES + 1);
 
-        if (sample_random(&seed) % 2 == 0 && tmsg_box_has_room(from)) {
+        if (sample_random(&seed) % 2 == 0 && tmsg_fastbox_has_room(from)) {
             size_t header = make_header(put, bytes);
             uint64_t like = put / 3 % 4 == 0 ? 0 : 1 + put / 3;
 
-            memset(tmsg_box_begin(from, header, like), (int)(put % 101),
+            memset(tmsg_fastbox_begin(from, header, like), (int)(put % 101),
                    payload);
-            tmsg_box_write_header(from, bytes);
-            must_true(!tmsg_box_put(from, payload, put * 3));
+            tmsg_fastbox_write_header(from, bytes);
+            must_true(!tmsg_fastbox_put(from, payload, put * 3));
             must_eq((*header_bytes_of_last(from) & AGAIN) != 0,
                     like != 0 && header >= 24 && put % 3 > 0);
             put++;
-        } else if (tmsg_box_look(to, &boxed) == TMSG_BOX_FULL) {
-            must_eq(boxed.after, got * 3);
-            must_eq(boxed.header_bytes, make_header(got, bytes));
-            must_eq(boxed.payload_bytes,
-                    (size_t)got * 37 % (TMSG_BOX_PAYLOAD_BYTES + 1));
-            must_eq(memcmp(boxed.header, bytes, boxed.header_bytes), 0);
-            memset(bytes, (int)(got % 101), boxed.payload_bytes);
-            must_eq(memcmp(boxed.payload, bytes, boxed.payload_bytes), 0);
-            must_eq((uintptr_t)boxed.payload % 64, 0);
-            tmsg_box_take(to);
+        } else if (tmsg_fastbox_look(to, &fastboxed) == TMSG_FASTBOX_FULL) {
+            must_eq(fastboxed.after, got * 3);
+            must_eq(fastboxed.header_bytes, make_header(got, bytes));
+            must_eq(fastboxed.payload_bytes,
+                    (size_t)got * 37 % (TMSG_FASTBOX_PAYLOAD_BYTES + 1));
+            must_eq(memcmp(fastboxed.header, bytes, fastboxed.header_bytes), 0);
+            memset(bytes, (int)(got % 101), fastboxed.payload_bytes);
+            must_eq(memcmp(fastboxed.payload, bytes, fastboxed.payload_bytes),
+                    0);
+            must_eq((uintptr_t)fastboxed.payload % 64, 0);
+            tmsg_fastbox_take(to);
             got++;
         } else {
             must_eq(got, put);
         }
-        must_true(put - got <= TMSG_BOX_PLACES);
+        must_true(put - got <= TMSG_FASTBOX_PLACES);
     }
-    tmsg_box_free(from);
-    tmsg_box_free(to);
+    tmsg_fastbox_free(from);
+    tmsg_fastbox_free(to);
 }
 
-Test(box, tells_who_sleeps)
+Test(fastbox, tells_who_sleeps)
 {
-    tmsg_box_t *from, *to;
+    tmsg_fastbox_t *from, *to;
 
-    open_box(&from, &to);
+    open_fastbox(&from, &to);
     must_true(!put_header(from, NULL, 0, 0));
-    tmsg_box_sleep(to);
-    must_true(!tmsg_box_has_room(from));
+    tmsg_fastbox_sleep(to);
+    must_true(!tmsg_fastbox_has_room(from));
     must_true(put_header(from, NULL, 0, 0));
-    tmsg_box_wake(to);
-    must_true(tmsg_box_has_room(from));
+    tmsg_fastbox_wake(to);
+    must_true(tmsg_fastbox_has_room(from));
     must_true(!put_header(from, NULL, 0, 0));
-    tmsg_box_free(from);
-    tmsg_box_free(to);
+    tmsg_fastbox_free(from);
+    tmsg_fastbox_free(to);
 }
 
 /* Two threads, of which one sleeps where there is nothing: each message comes,
  * and comes while its sender waits for it. */
 typedef struct {
-    tmsg_box_t *to;
+    tmsg_fastbox_t *to;
     int bell, taken;
 } sleeper_t;
 
@@ -882,36 +901,36 @@ static uint64_t hear(int bell)
 static void *take_all(void *arg)
 {
     sleeper_t *sleeper = arg;
-    tmsg_boxed_t boxed;
+    tmsg_fastboxed_t fastboxed;
 
     for (uint32_t i = 0; i < ROUNDS;) {
-        if (tmsg_box_look(sleeper->to, &boxed) == TMSG_BOX_FULL) {
-            must_eq(boxed.after, i);
-            tmsg_box_take(sleeper->to);
+        if (tmsg_fastbox_look(sleeper->to, &fastboxed) == TMSG_FASTBOX_FULL) {
+            must_eq(fastboxed.after, i);
+            tmsg_fastbox_take(sleeper->to);
             ring(sleeper->taken);
             i++;
             continue;
         }
-        tmsg_box_sleep(sleeper->to);
-        if (tmsg_box_look(sleeper->to, &boxed) != TMSG_BOX_FULL) {
+        tmsg_fastbox_sleep(sleeper->to);
+        if (tmsg_fastbox_look(sleeper->to, &fastboxed) != TMSG_FASTBOX_FULL) {
             (void)hear(sleeper->bell);
         }
-        tmsg_box_wake(sleeper->to);
+        tmsg_fastbox_wake(sleeper->to);
     }
     return NULL;
 }
 
-Test(box, loses_no_wake_up)
+Test(fastbox, loses_no_wake_up)
 {
     sleeper_t sleeper = {.bell = eventfd(0, EFD_CLOEXEC),
                          .taken = eventfd(0, EFD_CLOEXEC)};
     pthread_t thread;
-    tmsg_box_t *from;
+    tmsg_fastbox_t *from;
     uint64_t seed = 9, got = 0;
 
-    must(tmsg_box_create(&from));
-    must(tmsg_box_open(getpid(), tmsg_box_shared(from)->fd,
-                       tmsg_box_shared(from)->memory, &sleeper.to));
+    must(tmsg_fastbox_create(&from));
+    must(tmsg_fastbox_open(getpid(), tmsg_fastbox_shared(from)->fd,
+                           tmsg_fastbox_shared(from)->memory, &sleeper.to));
     must_eq(pthread_create(&thread, NULL, take_all, &sleeper), 0);
     for (uint32_t i = 0; i < ROUNDS; i++) {
         bool waits = sample_random(&seed) % 2 == 0;
@@ -919,13 +938,13 @@ Test(box, loses_no_wake_up)
         if (put_header(from, NULL, 0, i)) {
             ring(sleeper.bell);
         }
-        while (waits ? got <= i : got + TMSG_BOX_PLACES / 2 <= i) {
+        while (waits ? got <= i : got + TMSG_FASTBOX_PLACES / 2 <= i) {
             got += hear(sleeper.taken);
         }
     }
     must_eq(pthread_join(thread, NULL), 0);
     close(sleeper.bell);
     close(sleeper.taken);
-    tmsg_box_free(from);
-    tmsg_box_free(sleeper.to);
+    tmsg_fastbox_free(from);
+    tmsg_fastbox_free(sleeper.to);
 }
