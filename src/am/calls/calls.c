@@ -9,8 +9,8 @@
 #include "am/recv/consumer.h"
 #include "am/recv/post.h"
 #include "am/send/cancel.h"
-#include "am/send/repeat_out.h"
 #include "am/send/send.h"
+#include "am/send/template_out.h"
 #include "am/worker/lead.h"
 #include "core/bytes.h"
 #include "core/error.h"
@@ -237,7 +237,7 @@ tmsg_status_t tmsg_calls_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         return status;
     }
     tmsg_worker_enter(worker);
-    status = tmsg_repeat_send(endpoint, map, NULL, how, NULL)
+    status = tmsg_template_send(endpoint, map, NULL, how, NULL)
                  ? TMSG_OK
                  : send_generally(endpoint, map, how);
     tmsg_worker_leave(worker, true);

@@ -14,7 +14,7 @@
 
 #include "am/endpoint/consumer.h"
 #include "am/endpoint/measures.h"
-#include "am/endpoint/repeat.h"
+#include "am/endpoint/template.h"
 #include "am/worker/way.h"
 #include "core/list.h"
 #include "serialize/schema.h"
@@ -41,8 +41,8 @@ typedef struct tmsg_channel {
     tmsg_schema_table_t *tx_schemas;
     uint64_t sent_messages, received_messages;
     tmsg_list_t queued; /* sends that wait for the connection or for credit */
-    tmsg_repeat_out_t repeat_out;
-    tmsg_repeat_in_t repeat_in;
+    tmsg_template_out_t template_out;
+    tmsg_template_in_t template_in;
     uint16_t number;
     struct tmsg_channel *next; /* next channel of the endpoint, by first use */
     /* Lists the messages of a stream that are delivered and not taken, by

@@ -63,8 +63,8 @@ bool tmsg_credit_count(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival,
 /* Counts charged bytes as free: UCX no longer has them. Sets *charged to 0. */
 void tmsg_credit_free(tmsg_endpoint_t *endpoint, uint64_t *charged);
 
-/* These two charge and free the bytes of a repeat, which is copied at once.
- * tmsg_credit_allows() returns whether the window has room for `charge`.
+/* These two charge and free the bytes of a template message, which is copied at
+ * once. tmsg_credit_allows() returns whether the window has room for `charge`.
  * tmsg_credit_pass() counts the bytes and frees them. */
 bool tmsg_credit_allows(const tmsg_endpoint_t *endpoint, uint64_t charge);
 void tmsg_credit_pass(tmsg_endpoint_t *endpoint, uint64_t charge);

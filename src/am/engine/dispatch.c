@@ -10,7 +10,7 @@
 #include "am/engine/retire.h"
 #include "am/path/cma.h"
 #include "am/path/fastboxes.h"
-#include "am/recv/repeat_in.h"
+#include "am/recv/template_in.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -156,9 +156,9 @@ static unsigned empty_fastbox(tmsg_endpoint_t *endpoint, unsigned most)
 
     for (; count < most && tmsg_fastboxes_next(endpoint, &fastboxed); count++) {
         if (tmsg_fastboxes_check(endpoint, &fastboxed) &&
-            !tmsg_repeat_arrived(endpoint->ucx, fastboxed.header,
-                                 fastboxed.header_bytes, fastboxed.payload,
-                                 fastboxed.payload_bytes)) {
+            !tmsg_template_arrived(endpoint->ucx, fastboxed.header,
+                                   fastboxed.header_bytes, fastboxed.payload,
+                                   fastboxed.payload_bytes)) {
             came_by_fastbox(endpoint, &fastboxed);
         }
         tmsg_fastboxes_take(endpoint);
@@ -212,7 +212,7 @@ tmsg_ucx_status_t tmsg_kinds_arrived(void *arg, const void *header,
     }
     hear_fastbox_first(ucx, header, header_bytes);
     if (!tmsg_ucx_am_is_rendezvous(info) &&
-        tmsg_repeat_arrived(ucx, header, header_bytes, data, data_bytes)) {
+        tmsg_template_arrived(ucx, header, header_bytes, data, data_bytes)) {
         return TMSG_UCX_OK;
     }
     return handle_ucx_arrival(ucx, header, header_bytes, data, data_bytes,

@@ -11,12 +11,12 @@
 #include "am/recv/abort.h"
 #include "am/recv/consumer.h"
 #include "am/recv/schemas.h"
-#include "am/send/repeat_out.h"
+#include "am/send/template_out.h"
 #include "am/session/resume.h"
 
 static void free_content(tmsg_channel_t *channel)
 {
-    tmsg_repeat_free(channel);
+    tmsg_template_free(channel);
     tmsg_schema_table_destroy(channel->tx_schemas);
     tmsg_schema_store_destroy(channel->rx_schemas);
     tmsg_schemas_forget(channel);
@@ -88,7 +88,7 @@ void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint)
             endpoint->ucx = NULL;
         }
         tmsg_endpoint_unlist(endpoint);
-        tmsg_repeat_leave(endpoint);
+        tmsg_template_leave(endpoint);
         tmsg_endpoint_drop(endpoint);
     }
 }

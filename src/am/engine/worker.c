@@ -18,8 +18,8 @@
 #include "am/publish/publisher.h"
 #include "am/recv/message.h"
 #include "am/recv/schemas.h"
-#include "am/send/repeat_out.h"
 #include "am/send/send_queue.h"
+#include "am/send/template_out.h"
 #include "am/staging/stage.h"
 #include "am/ucx/forked.h"
 #include "am/ucx/kin.h"
@@ -389,7 +389,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
     }
     tmsg_loop_close(&worker->loop);
     close(worker->wake_fd);
-    tmsg_repeat_close(worker);
+    tmsg_template_close(worker);
     tmsg_map_destroy(worker->layout);
     tmsg_store_close(worker->store);
     tmsg_context_destroy(worker->context);

@@ -31,8 +31,8 @@ static void note_taken(tmsg_message_t *message)
                                   ->head.sequence;
 }
 
-/* Returns whether the message may owe the peer credit. A repeat's message
- * returned its bytes when it came, so only its number is left. */
+/* Returns whether the message may owe the peer credit. A template message's
+ * message returned its bytes when it came, so only its number is left. */
 static bool may_owe_credit(const tmsg_message_t *message)
 {
     const tmsg_channel_t *channel = message->channel;

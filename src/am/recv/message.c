@@ -136,7 +136,7 @@ static void end_husk(tmsg_message_t *husk)
 }
 
 /* Ends a message that keeps its map and mostly has nothing else. The memory of
- * a repeat's message was counted when its map was laid out. */
+ * a template message's message was counted when its map was laid out. */
 static void end_laid(void *arg)
 {
     tmsg_message_t *message = arg;
@@ -196,8 +196,8 @@ void tmsg_message_delivered(tmsg_message_t *message)
     }
 }
 
-/* Gives back a repeat's message that is still as it was made. Returns false if
- * it is not. */
+/* Gives back a template message's message that is still as it was made. Returns
+ * false if it is not. */
 static bool end_again(tmsg_message_t *message)
 {
     if (message->again == 0 || message->state != TMSG_RX_DELIVERED ||
@@ -340,49 +340,51 @@ tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
     return TMSG_OK;
 }
 
-/* Lays the record's map out for a repeat. Returns false without memory. */
+/* Lays the record's map out for a template message. Returns false without
+ * memory. */
 static bool lay_again(tmsg_message_t *message, tmsg_ucx_t *ucx,
                       tmsg_channel_t *channel)
 {
-    const tmsg_repeat_in_t *repeat = &channel->repeat_in;
+    const tmsg_template_in_t *template = &channel->template_in;
 
-    if (lay_out_map(message, repeat->layout,
-                    (size_t)repeat->head.payload_bytes) != TMSG_OK) {
+    if (lay_out_map(message, template->layout,
+                    (size_t) template->head.payload_bytes) != TMSG_OK) {
         return false;
     }
-    begin_message(message, &repeat->head, ucx, channel);
-    message->noted = repeat->noted;
+    begin_message(message, &template->head, ucx, channel);
+    message->noted = template->noted;
     message->laid = true;
-    message->again = repeat->number;
-    message->spare.bytes = repeat->noted - repeat->room_bytes +
+    message->again = template->number;
+    message->spare.bytes = template->noted - template->room_bytes +
                            message->room_bytes + tmsg_parts_kept(message);
     return true;
 }
 
-/* Charges the memory of a repeat. If its payload is not in the record, it must
- * fit the budget, as all payloads must. */
-static bool charge_repeat(tmsg_store_t *store, const tmsg_repeat_in_t *repeat)
+/* Charges the memory of a template message. If its payload is not in the
+ * record, it must fit the budget, as all payloads must. */
+static bool charge_template(tmsg_store_t *store,
+                            const tmsg_template_in_t *template)
 {
-    return repeat->room_bytes > 0
-               ? tmsg_store_claim(store, repeat->noted)
-               : tmsg_store_charge(store, repeat->noted) == TMSG_OK;
+    return template->room_bytes > 0
+               ? tmsg_store_claim(store, template->noted)
+               : tmsg_store_charge(store, template->noted) == TMSG_OK;
 }
 
 tmsg_message_t *tmsg_message_again(tmsg_ucx_t *ucx, tmsg_channel_t *channel)
 {
-    const tmsg_repeat_in_t *repeat = &channel->repeat_in;
+    const tmsg_template_in_t *template = &channel->template_in;
     tmsg_store_t *store = channel->endpoint->worker->store;
     tmsg_message_t *message;
 
-    if (!charge_repeat(store, repeat)) {
+    if (!charge_template(store, template)) {
         return NULL;
     }
     message = get_message_record(store);
-    if (message != NULL && message->again == repeat->number) {
+    if (message != NULL && message->again == template->number) {
         message->state = TMSG_RX_WAITING;
         message->call = NULL;
     } else if (message == NULL || !lay_again(message, ucx, channel)) {
-        tmsg_store_discharge(store, repeat->noted);
+        tmsg_store_discharge(store, template->noted);
         if (message != NULL) {
             tmsg_message_free_spare(&message->spare);
         }

@@ -67,13 +67,14 @@ struct tmsg_message {
     /* The sender gave the message up; `refusal` and `why` tell the reason. */
     bool aborted;
     bool discarded; /* it is destroyed soon, even if a list still has it */
-    bool laid;      /* the record keeps its map for a repeat */
+    bool laid;      /* the record keeps its map for a template message */
     /* `data` is the library's copy, because UCX's data was not to be kept. */
     bool copied;
     bool in_segment; /* `data` occupies one of UCX's segments; see segments.h */
     bool husk;       /* its memory ends before `pieces`, and it has no map */
-    /* The number of the repeat that this message is of, or 0. A repeat's
-     * message stays as it was made, and its `noted` is charged from the start.
+    /* The number of the repeat that this message is of, or 0. A template
+     * message's message stays as it was made, and its `noted` is charged from
+     * the start.
      */
     uint64_t again;
     /* `kept_back` counts bytes of held_bytes that are reserved for devices; see
@@ -123,7 +124,7 @@ struct tmsg_message {
     size_t piece_room;    /* capacity of `pieces` */
     /* The next message may use this record of parts. */
     tmsg_parts_in_t *parts_kept;
-    uint8_t *room; /* the payload of a repeat that is not small */
+    uint8_t *room; /* the payload of a template message that is not small */
     size_t room_bytes;
     /* Payload bytes that belong to no tensor are received here. */
     uint8_t gap[TMSG_PAYLOAD_ALIGNMENT];
@@ -154,7 +155,8 @@ tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
  * budget. */
 tmsg_message_t *tmsg_message_again(tmsg_ucx_t *ucx, tmsg_channel_t *channel);
 
-/* Returns where the payload of a repeat lies. Small payloads lie in the record.
+/* Returns where the payload of a template message lies. Small payloads lie in
+ * the record.
  */
 static inline uint8_t *tmsg_message_room(tmsg_message_t *message, size_t bytes)
 {

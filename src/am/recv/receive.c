@@ -18,9 +18,9 @@
 #include "am/recv/parts_in.h"
 #include "am/recv/place.h"
 #include "am/recv/post.h"
-#include "am/recv/repeat_in.h"
 #include "am/recv/schemas.h"
 #include "am/recv/stage_in.h"
+#include "am/recv/template_in.h"
 #include "am/recv/trace.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -465,7 +465,7 @@ static tmsg_ucx_status_t take_message_in(tmsg_message_t *message,
         return not_kept(arrival);
     }
     message->charged = charged;
-    tmsg_repeat_note_in(message, arrival);
+    tmsg_template_note_in(message, arrival);
     if (arrival->to_read != NULL) {
         message->to_read = *arrival->to_read;
         message->is_read = true;

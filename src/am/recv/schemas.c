@@ -5,7 +5,7 @@
 
 #include "am/endpoint/control.h"
 #include "am/endpoint/fail.h"
-#include "am/recv/repeat_in.h"
+#include "am/recv/template_in.h"
 #include "serialize/checksum.h"
 #include "serialize/split.h"
 
@@ -79,10 +79,10 @@ static void take_schema(tmsg_channel_t *channel, uint8_t slot,
     bool kept;
 
     if (schema != NULL) {
-        tmsg_schema_share(schema, TMSG_REPEAT_LAYOUT_BYTES,
+        tmsg_schema_share(schema, TMSG_TEMPLATE_LAYOUT_BYTES,
                           &channel->endpoint->worker->layout);
     }
-    tmsg_repeat_forget_in(channel);
+    tmsg_template_forget_in(channel);
     kept =
         tmsg_schema_store_take(channel->rx_schemas, slot, generation, schema);
     tmsg_control_schema(channel, slot, generation, kept);

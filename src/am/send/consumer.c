@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint/repeat.h"
+#include "am/endpoint/template.h"
 #include "am/recv/consumer.h"
 #include "am/send/cancel.h"
 #include "am/send/send.h"

@@ -10,10 +10,10 @@
 #include "am/send/charge.h"
 #include "am/send/method.h"
 #include "am/send/parts.h"
-#include "am/send/repeat_out.h"
 #include "am/send/schemas_out.h"
 #include "am/send/send.h"
 #include "am/send/stage_out.h"
+#include "am/send/template_out.h"
 #include "core/map.h"
 #include "core/tensor.h"
 #include "serialize/checksum.h"
@@ -299,9 +299,9 @@ static void note_schema(tmsg_send_t *send, const tmsg_payload_t *payload)
     const tmsg_schema_use_t *use = &payload->extra->schema;
 
     if (use->form == TMSG_SCHEMA_DEFINES) {
-        tmsg_repeat_forget_out(send->channel);
+        tmsg_template_forget_out(send->channel);
     } else if (use->form == TMSG_SCHEMA_REFERS) {
-        tmsg_repeat_note_out(send, payload);
+        tmsg_template_note_out(send, payload);
     }
     if (use->form != TMSG_SCHEMA_NONE) {
         tmsg_schema_table_sent(send->channel->tx_schemas, use);

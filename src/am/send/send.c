@@ -12,10 +12,10 @@
 #include "am/send/cancel.h"
 #include "am/send/consumer.h"
 #include "am/send/parts.h"
-#include "am/send/repeat_out.h"
 #include "am/send/send.h"
 #include "am/send/send_queue.h"
 #include "am/send/stage_out.h"
+#include "am/send/template_out.h"
 #include "am/send/trace.h"
 #include "am/worker/lead.h"
 #include "core/bytes.h"
@@ -615,7 +615,7 @@ tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
     }
     tmsg_worker_enter(worker);
     status =
-        tmsg_repeat_send(endpoint, map, params, NULL, request_p)
+        tmsg_template_send(endpoint, map, params, NULL, request_p)
             ? TMSG_OK
             : tmsg_send_begin(endpoint, map, params, NULL, NULL, request_p);
     tmsg_worker_leave(worker, true);

@@ -86,7 +86,7 @@ typedef struct tmsg_send {
 /* Frees a record that the store keeps. */
 void tmsg_send_free_spare(tmsg_spare_t *spare);
 
-/* repeat_out.c begins a send by these steps. tmsg_send_record() returns a
+/* template_out.c begins a send by these steps. tmsg_send_record() returns a
  * record of which only the store is set; NULL without memory. */
 tmsg_send_t *tmsg_send_record(tmsg_store_t *store);
 

@@ -72,10 +72,10 @@ void tmsg_stats_add(tmsg_stats_t *sum, const tmsg_stats_t *more)
     sum->sent_by_schema += more->sent_by_schema;
     sum->sent_by_bulk += more->sent_by_bulk;
     sum->sent_by_fastbox += more->sent_by_fastbox;
-    sum->sent_repeats += more->sent_repeats;
+    sum->sent_by_template += more->sent_by_template;
     sum->received_by_bulk += more->received_by_bulk;
     sum->received_by_fastbox += more->received_by_fastbox;
-    sum->received_repeats += more->received_repeats;
+    sum->received_by_template += more->received_by_template;
     sum->received_messages += more->received_messages;
     sum->received_bytes += more->received_bytes;
     sum->received_in_place += more->received_in_place;
@@ -164,7 +164,7 @@ bool tmsg_stats_describe(cJSON *object, const tmsg_stats_t *stats)
 {
     return add_counter(object, "sent_messages", stats->sent_messages) &&
            add_counter(object, "sent_by_schema", stats->sent_by_schema) &&
-           add_counter(object, "sent_repeats", stats->sent_repeats) &&
+           add_counter(object, "sent_by_template", stats->sent_by_template) &&
            add_counter(object, "sent_by_bulk", stats->sent_by_bulk) &&
            add_counter(object, "sent_by_fastbox", stats->sent_by_fastbox) &&
            add_counter(object, "sent_bytes", stats->sent_bytes) &&
@@ -174,7 +174,8 @@ bool tmsg_stats_describe(cJSON *object, const tmsg_stats_t *stats)
            add_counter(object, "received_by_bulk", stats->received_by_bulk) &&
            add_counter(object, "received_by_fastbox",
                        stats->received_by_fastbox) &&
-           add_counter(object, "received_repeats", stats->received_repeats) &&
+           add_counter(object, "received_by_template",
+                       stats->received_by_template) &&
            add_counter(object, "refused_messages", stats->refused_messages) &&
            add_counter(object, "starved_messages", stats->starved_messages) &&
            add_counter(object, "lost_messages", stats->lost_messages) &&

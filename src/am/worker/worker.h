@@ -27,8 +27,8 @@
 #include "core/refs.h"
 #include "serialize/schema.h"
 
-/* A worker remembers this many channels whose record of the next repeat may be
- * ready; see repeat.h. */
+/* A worker remembers this many channels whose record of the next template
+ * message may be ready; see template.h. */
 #define TMSG_WORKER_RECENT 8
 
 /* Describes a queued callback. It is embedded in the record that the callback
@@ -94,11 +94,11 @@ typedef struct {
 
 /* Belongs to the room send. */
 typedef struct {
-    /* Lists channels that sent repeats. */
+    /* Lists channels that sent by a template. */
     struct tmsg_channel *recent[TMSG_WORKER_RECENT];
     unsigned next_recent;
-    /* Holds memory from the store's pool in which a repeat is put together, if
-     * it is not small. */
+    /* Holds memory from the store's pool in which a template message is put
+     * together, if it is not small. */
     tmsg_pool_block_t gather;
 } tmsg_worker_tx_t;
 
@@ -199,7 +199,7 @@ struct tmsg_worker {
 
     tmsg_store_t *store;
     /* Counts the kinds of message that could be repeated, so far. */
-    uint64_t repeats;
+    uint64_t templates;
     tmsg_worker_tx_t tx;
     tmsg_map_t *layout; /* the newest layout that a peer defined, or NULL */
     tmsg_fetch_queue_t fetch; /* messages that arrived and are not fetched */

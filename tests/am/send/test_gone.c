@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "am/endpoint/endpoint.h"
-#include "am/endpoint/repeat.h"
+#include "am/endpoint/template.h"
 #include "am/path/bulk_tcp.h"
 #include "support/channels.h"
 #include "support/large.h"
@@ -266,7 +266,8 @@ static void send_well(scene_t *scene, const tmsg_map_t *map)
         must(tmsg_endpoint_send(scene->pair.to_a, map, NULL, NULL));
         tmsg_message_destroy(pair_take(&scene->pair, &scene->pair.a));
         must_true(++sends < 1000);
-    } while (scene->bytes <= TMSG_REPEAT_BYTES && stats->sent_repeats == 0);
+    } while (scene->bytes <= TMSG_TEMPLATE_BYTES &&
+             stats->sent_by_template == 0);
 }
 
 /* What is sent at once fails at once; what waits fails when its turn comes. */
@@ -354,14 +355,15 @@ Test(gone, by_ucx_nothing_is_lent)
         open_scene(&scene, sizes[i / 2]);
         map = make_map(&scene, pieces);
         for (unsigned sends = 0;
-             sends < 400 && scene.pair.to_a->stats.sent_repeats < 10; sends++) {
+             sends < 400 && scene.pair.to_a->stats.sent_by_template < 10;
+             sends++) {
             watched.data = scene.data[sends % pieces];
             watched.bytes = scene.bytes;
             must(tmsg_endpoint_send(scene.pair.to_a, map, NULL, NULL));
             tmsg_message_destroy(pair_take(&scene.pair, &scene.pair.a));
         }
         cr_expect(eq(uint, watched.lent, 0), "%zu bytes", scene.bytes);
-        repeats += scene.pair.to_a->stats.sent_repeats > 0;
+        repeats += scene.pair.to_a->stats.sent_by_template > 0;
         tmsg_map_destroy(map);
         close_scene(&scene);
     }

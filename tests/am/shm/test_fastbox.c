@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Small messages over shared memory, by fast boxes: what goes by them, in what
  * order with all that goes by UCX, and what a peer may lie about. That they are
- * taken as UCX's are is test_repeat's, which runs by both, and
- * test_repeat_lies'. */
+ * taken as UCX's are is test_template's, which runs by both, and
+ * test_template_lies'. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <poll.h>

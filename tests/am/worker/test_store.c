@@ -361,7 +361,7 @@ Test(store, nothing_of_repeats_stays_behind)
     for (unsigned i = 0; i < KEPT; i++) {
         tmsg_message_destroy(kept[i]);
     }
-    cr_expect(ge(u64, pair.to_b->stats.received_repeats, MESSAGES / 2));
+    cr_expect(ge(u64, pair.to_b->stats.received_by_template, MESSAGES / 2));
     must(tmsg_store_reserve(pair.a.worker->store, BUDGET));
     must_be(tmsg_store_reserve(pair.a.worker->store, 1), TMSG_IN_PROGRESS);
     tmsg_store_discharge(pair.a.worker->store, BUDGET);

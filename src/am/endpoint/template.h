@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/endpoint/repeat.h - the short way of a small message that is like the last
- * one.
+/* am/endpoint/template.h - the short way of a small message that is like the
+ * last one.
  *
  * A loop sends one layout again and again. Both ends know its names, dtypes and
  * shapes by number, and only two numbers of the header are new. Each end of a
@@ -13,9 +13,9 @@
  *
  * The short way is right because the general way looks at these things only:
  *
- *  - Bytes of the header. A repeat has the same bytes but for message id and
- *    sequence, and a call's id, time and code, which the short way looks at.
- *    The length of the payload is the same. The map's layout is told from
+ *  - Bytes of the header. A template message has the same bytes but for message
+ * id and sequence, and a call's id, time and code, which the short way looks
+ * at. The length of the payload is the same. The map's layout is told from
  *    every other by its stamp.
  *  - Things that never change: the worker's parameters, the limits, the peer's
  *    hello. A session may get another hello, and never goes this way.
@@ -25,11 +25,11 @@
  *  - Whether the message goes by UCX or by a fast box. The two keep the order
  * of one queue (fastboxes.h). If one of them is full or wrong, the general way
  *    says so.
- *  - The state of endpoint and channel. may_repeat_now() and
- *    is_plain_repeat() say that nothing is queued, missing, closing or waited
+ *  - The state of endpoint and channel. may_template_now() and
+ *    is_plain_template() say that nothing is queued, missing, closing or waited
  *    for. They must ask for all that changes. If one says no, the message goes
  *    the general way, which then says what is wrong, if something is.
- *  - What a payload of more than TMSG_REPEAT_SMALL bytes costs. Credit in
+ *  - What a payload of more than TMSG_TEMPLATE_SMALL bytes costs. Credit in
  *    bytes is charged and given back here as on the general way (credit.h).
  *    The receiver's memory is what each record keeps for the next message of
  *    the layout. It counts against held_bytes while a message lies in it, and
@@ -38,8 +38,8 @@
  * So a peer is trusted with nothing more. What it sends is compared, byte by
  * byte, with what was checked before, and window, order and budget are asked
  * for each time. */
-#ifndef TMSG_AM_ENDPOINT_REPEAT_H
-#define TMSG_AM_ENDPOINT_REPEAT_H
+#ifndef TMSG_AM_ENDPOINT_TEMPLATE_H
+#define TMSG_AM_ENDPOINT_TEMPLATE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,33 +53,33 @@
 #include "core/map.h"
 #include "serialize/header.h"
 
-/* The header of a repeat has at most this many bytes: a preamble, perhaps the
- * name of a method, and a body that refers to a schema. */
+/* The header of a template message has at most this many bytes: a preamble,
+ * perhaps the name of a method, and a body that refers to a schema. */
 /* No more than a fast box has for a header. */
-#define TMSG_REPEAT_HEADER_BYTES 104
+#define TMSG_TEMPLATE_HEADER_BYTES 104
 
-/* The payload of a repeat has at most this many bytes, about as much as a
- * segment of UCX holds. */
-#define TMSG_REPEAT_BYTES 8192
+/* The payload of a template message has at most this many bytes, about as much
+ * as a segment of UCX holds. */
+#define TMSG_TEMPLATE_BYTES 8192
 
 /* Payloads up to here cost no credit in bytes and lie in the records. */
-#define TMSG_REPEAT_SMALL 512
+#define TMSG_TEMPLATE_SMALL 512
 
-/* A repeat has at most this many tensors: the data of each begin at a multiple
- * of 16. */
-#define TMSG_REPEAT_TENSORS (TMSG_REPEAT_BYTES / 16)
+/* A template message has at most this many tensors: the data of each begin at a
+ * multiple of 16. */
+#define TMSG_TEMPLATE_TENSORS (TMSG_TEMPLATE_BYTES / 16)
 
 /* A record may keep this many bytes of a layout for the next message. */
-#define TMSG_REPEAT_LAYOUT_BYTES 131072
+#define TMSG_TEMPLATE_LAYOUT_BYTES 131072
 
 /* This value says that several tensors have data, and are to be gathered. */
-#define TMSG_REPEAT_LISTED UINT32_MAX
+#define TMSG_TEMPLATE_LISTED UINT32_MAX
 
 /* Tells where in the payload the data of a tensor go. */
 typedef struct {
     uint16_t at;
     uint16_t bytes;
-} tmsg_repeat_piece_t;
+} tmsg_template_piece_t;
 
 typedef struct {
     size_t header_bytes; /* 0: nothing may be repeated */
@@ -90,17 +90,18 @@ typedef struct {
     uint32_t flags;      /* the application's flags, with which it went */
     uint32_t am_flags;   /* the flags for UCX, with which it went */
     uint32_t tensors;    /* tensors of the map */
-    uint32_t only;       /* the one that has data, or TMSG_REPEAT_LISTED */
+    uint32_t only;       /* the one that has data, or TMSG_TEMPLATE_LISTED */
     bool has_gaps;       /* zeros lie between the tensors */
     bool is_call;        /* the message is a call, or a reply */
     bool is_for_fastbox; /* the message goes by a fast box, if there is one */
     uint8_t slot;        /* the slot in which the peer keeps the schema */
     uint8_t recent;      /* place in the worker's `recent`, if any */
-    struct tmsg_send *ready;     /* record of the next repeat, or NULL */
-    tmsg_repeat_piece_t *pieces; /* pieces of the tensors, with room for more */
+    struct tmsg_send *ready; /* record of the next template message, or NULL */
+    /* pieces of the tensors, with room for more */
+    tmsg_template_piece_t *pieces;
     uint32_t piece_room;
-    uint8_t header[TMSG_REPEAT_HEADER_BYTES];
-} tmsg_repeat_out_t;
+    uint8_t header[TMSG_TEMPLATE_HEADER_BYTES];
+} tmsg_template_out_t;
 
 typedef struct {
     size_t header_bytes;      /* 0: nothing may be repeated */
@@ -109,9 +110,9 @@ typedef struct {
     uint64_t room_bytes; /* part of `noted` for a payload that is not small */
     uint64_t charge;     /* bytes against this side's window */
     uint64_t number;     /* unique among the repeats of the worker */
-    uint8_t header[TMSG_REPEAT_HEADER_BYTES];
+    uint8_t header[TMSG_TEMPLATE_HEADER_BYTES];
     tmsg_preamble_t head; /* `header`, decoded */
-} tmsg_repeat_in_t;
+} tmsg_template_in_t;
 
 typedef struct tmsg_channel tmsg_channel_t;
 

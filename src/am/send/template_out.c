@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sends messages that are like the last one of their channel; see repeat.h. */
-#include "am/send/repeat_out.h"
+/* Sends messages that are like the last one of their channel; see template.h.
+ */
+#include "am/send/template_out.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,51 +11,51 @@
 #include "am/endpoint/measures.h"
 #include "am/endpoint/trace.h"
 #include "am/path/fastboxes.h"
-#include "am/recv/repeat_in.h"
+#include "am/recv/template_in.h"
 #include "am/send/consumer.h"
 #include "am/send/send.h"
 #include "core/bytes.h"
 #include "core/probe.h"
 
-/* A repeat may have these of a send's params. */
+/* A template message may have these of a send's params. */
 #define PARAMS_PLAIN                                                           \
     ((uint64_t)(TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_CHANNEL |            \
                 TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |               \
                 TMSG_SEND_PARAM_ON_RELEASE))
 
-_Static_assert(TMSG_REPEAT_HEADER_BYTES <= TMSG_SEND_SMALL_HEADER &&
-                   TMSG_REPEAT_SMALL <= TMSG_SEND_SMALL_PAYLOAD,
-               "a small repeat lies in the record of its send");
+_Static_assert(TMSG_TEMPLATE_HEADER_BYTES <= TMSG_SEND_SMALL_HEADER &&
+                   TMSG_TEMPLATE_SMALL <= TMSG_SEND_SMALL_PAYLOAD,
+               "a small template message lies in the record of its send");
 _Static_assert(
     TMSG_CALL_BYTES == 56,
-    "what is new of a repeat's header is what a fast box puts of it");
+    "what is new of a template message's header is what a fast box puts of it");
 
-static void drop_ready(tmsg_repeat_out_t *repeat)
+static void drop_ready(tmsg_template_out_t *template)
 {
-    if (repeat->ready != NULL) {
-        tmsg_request_drop(&repeat->ready->request);
-        repeat->ready = NULL;
+    if (template->ready != NULL) {
+        tmsg_request_drop(&template->ready->request);
+        template->ready = NULL;
     }
 }
 
-void tmsg_repeat_forget_out(tmsg_channel_t *channel)
+void tmsg_template_forget_out(tmsg_channel_t *channel)
 {
-    channel->repeat_out.header_bytes = 0;
-    drop_ready(&channel->repeat_out);
+    channel->template_out.header_bytes = 0;
+    drop_ready(&channel->template_out);
 }
 
-void tmsg_repeat_free(tmsg_channel_t *channel)
+void tmsg_template_free(tmsg_channel_t *channel)
 {
-    tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    tmsg_template_out_t *template = &channel->template_out;
 
-    tmsg_repeat_forget_out(channel);
-    tmsg_repeat_forget_in(channel);
-    free(repeat->pieces);
-    repeat->pieces = NULL;
-    repeat->piece_room = 0;
+    tmsg_template_forget_out(channel);
+    tmsg_template_forget_in(channel);
+    free(template->pieces);
+    template->pieces = NULL;
+    template->piece_room = 0;
 }
 
-void tmsg_repeat_leave(const tmsg_endpoint_t *endpoint)
+void tmsg_template_leave(const tmsg_endpoint_t *endpoint)
 {
     tmsg_worker_t *worker = endpoint->worker;
 
@@ -76,57 +77,57 @@ static bool has_layout(const tmsg_map_t *map, const tmsg_map_t *layout)
 
 /* Makes room for the pieces of `tensors` tensors. Returns false without
  * memory. */
-static bool make_piece_room(tmsg_repeat_out_t *repeat, uint32_t tensors)
+static bool make_piece_room(tmsg_template_out_t *template, uint32_t tensors)
 {
-    tmsg_repeat_piece_t *pieces;
+    tmsg_template_piece_t *pieces;
 
-    if (tensors <= repeat->piece_room) {
+    if (tensors <= template->piece_room) {
         return true;
     }
-    pieces = reallocarray(repeat->pieces, tensors, sizeof(*pieces));
+    pieces = reallocarray(template->pieces, tensors, sizeof(*pieces));
     if (pieces != NULL) {
-        repeat->pieces = pieces;
-        repeat->piece_room = tensors;
+        template->pieces = pieces;
+        template->piece_room = tensors;
     }
     return pieces != NULL;
 }
 
 /* Notes where the tensors of a layout go in the payload. */
-static void note_pieces(tmsg_repeat_out_t *repeat, const tmsg_map_t *layout)
+static void note_pieces(tmsg_template_out_t *template, const tmsg_map_t *layout)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(layout);
     uint64_t end = 0;
 
-    repeat->tensors = (uint32_t)tmsg_map_size(layout);
-    repeat->only = TMSG_REPEAT_LISTED;
-    repeat->has_gaps = false;
-    for (uint32_t i = 0; i < repeat->tensors; i++) {
+    template->tensors = (uint32_t)tmsg_map_size(layout);
+    template->only = TMSG_TEMPLATE_LISTED;
+    template->has_gaps = false;
+    for (uint32_t i = 0; i < template->tensors; i++) {
         uint64_t at =
             tmsg_layout_next(end, entries[i].tensor.dtype, entries[i].bytes);
 
-        repeat->pieces[i].at = (uint16_t)at;
-        repeat->pieces[i].bytes = (uint16_t)entries[i].bytes;
-        repeat->has_gaps |= at > end;
+        template->pieces[i].at = (uint16_t)at;
+        template->pieces[i].bytes = (uint16_t)entries[i].bytes;
+        template->has_gaps |= at > end;
         end = at + entries[i].bytes;
-        if (entries[i].bytes == repeat->payload_bytes) {
+        if (entries[i].bytes == template->payload_bytes) {
             /* The payload is not empty, so this tensor has all of its bytes. */
-            repeat->only = i;
+            template->only = i;
         }
     }
 }
 
-/* Returns whether the message travels as a repeat can: it is small, or goes
- * eagerly in one piece. */
+/* Returns whether the message travels as a template message can: it is small,
+ * or goes eagerly in one piece. */
 static bool goes_eagerly(const tmsg_send_t *send)
 {
-    return send->plan.bytes <= TMSG_REPEAT_SMALL ||
+    return send->plan.bytes <= TMSG_TEMPLATE_SMALL ||
            (send->plan.iov_count == 0 && send->am_flags & TMSG_UCX_SEND_EAGER);
 }
 
-void tmsg_repeat_note_out(const tmsg_send_t *send,
-                          const tmsg_payload_t *payload)
+void tmsg_template_note_out(const tmsg_send_t *send,
+                            const tmsg_payload_t *payload)
 {
-    tmsg_repeat_out_t *repeat = &send->channel->repeat_out;
+    tmsg_template_out_t *template = &send->channel->template_out;
     const tmsg_schema_use_t *use = &payload->extra->schema;
     const tmsg_endpoint_t *endpoint = send->endpoint;
     const tmsg_map_t *layout =
@@ -141,32 +142,32 @@ void tmsg_repeat_note_out(const tmsg_send_t *send,
         payload->spill > 0 || payload->way.parts ||
         payload->extra->checksum != NULL || payload->measures->packed > 0 ||
         payload->measures->foreign > 0 || !goes_eagerly(send) ||
-        send->plan.bytes > TMSG_REPEAT_BYTES || send->plan.bytes == 0 ||
-        send->header_bytes > sizeof(repeat->header) ||
-        tmsg_map_size(send->map) > TMSG_REPEAT_TENSORS ||
+        send->plan.bytes > TMSG_TEMPLATE_BYTES || send->plan.bytes == 0 ||
+        send->header_bytes > sizeof(template->header) ||
+        tmsg_map_size(send->map) > TMSG_TEMPLATE_TENSORS ||
         tmsg_map_meta_size(send->map) > 0 || send->more != NULL ||
         tmsg_trace_is_on(endpoint) || endpoint->resume != NULL ||
         !has_layout(send->map, layout) ||
-        !make_piece_room(repeat, (uint32_t)tmsg_map_size(layout))) {
+        !make_piece_room(template, (uint32_t)tmsg_map_size(layout))) {
         return;
     }
-    drop_ready(repeat);
-    memcpy(repeat->header, send->header, send->header_bytes);
-    repeat->header_bytes = send->header_bytes;
-    repeat->number = ++send->endpoint->worker->repeats;
-    repeat->payload_bytes = send->plan.bytes;
-    note_pieces(repeat, layout);
-    repeat->stamp = tmsg_map_stamp(layout);
-    repeat->slot = use->slot;
-    repeat->charge = send->charge;
-    repeat->is_call = send->call.type != 0;
-    repeat->is_for_fastbox = tmsg_send_is_for_fastbox(send);
-    repeat->flags = send->flags;
-    repeat->am_flags = send->am_flags;
+    drop_ready(template);
+    memcpy(template->header, send->header, send->header_bytes);
+    template->header_bytes = send->header_bytes;
+    template->number = ++send->endpoint->worker->templates;
+    template->payload_bytes = send->plan.bytes;
+    note_pieces(template, layout);
+    template->stamp = tmsg_map_stamp(layout);
+    template->slot = use->slot;
+    template->charge = send->charge;
+    template->is_call = send->call.type != 0;
+    template->is_for_fastbox = tmsg_send_is_for_fastbox(send);
+    template->flags = send->flags;
+    template->am_flags = send->am_flags;
 }
 
 /* Returns whether the next message may go now, and nothing goes before it. */
-static bool may_repeat_now(const tmsg_channel_t *channel)
+static bool may_template_now(const tmsg_channel_t *channel)
 {
     const tmsg_endpoint_t *endpoint = channel->endpoint;
 
@@ -174,18 +175,18 @@ static bool may_repeat_now(const tmsg_channel_t *channel)
            !endpoint->worker->inside && channel->queued.count == 0 &&
            tmsg_channel_has_credit(channel) &&
            endpoint->tx.parting.count == endpoint->tx.parts_awaited &&
-           channel->repeat_out.charge <=
+           channel->template_out.charge <=
                endpoint->credit.tx_edge - endpoint->credit.tx_charged;
 }
 
 /* Returns the channel of a map whose send asks for nothing unusual, and for the
  * same as the last one; else NULL. */
-static tmsg_channel_t *find_repeat(tmsg_endpoint_t *endpoint,
-                                   const tmsg_send_params_t *params)
+static tmsg_channel_t *find_template(tmsg_endpoint_t *endpoint,
+                                     const tmsg_send_params_t *params)
 {
     uint64_t mask = params == NULL ? 0 : params->field_mask;
     uint32_t flags = mask & TMSG_SEND_PARAM_FLAGS ? params->flags : 0;
-    const tmsg_repeat_out_t *repeat;
+    const tmsg_template_out_t *template;
     tmsg_channel_t *channel;
 
     if (mask & ~PARAMS_PLAIN || (mask & TMSG_SEND_PARAM_POLICY &&
@@ -194,9 +195,9 @@ static tmsg_channel_t *find_repeat(tmsg_endpoint_t *endpoint,
     }
     channel = tmsg_channel_find(
         endpoint, mask & TMSG_SEND_PARAM_CHANNEL ? params->channel : 0);
-    repeat = channel == NULL ? NULL : &channel->repeat_out;
-    return repeat != NULL && repeat->header_bytes > 0 &&
-                   repeat->flags == flags && !repeat->is_call
+    template = channel == NULL ? NULL : &channel->template_out;
+    return template != NULL && template->header_bytes > 0 &&
+                   template->flags == flags && !template->is_call
                ? channel
                : NULL;
 }
@@ -208,9 +209,9 @@ static tmsg_channel_t *find_call(tmsg_endpoint_t *endpoint,
 {
     tmsg_channel_t *channel = endpoint->channels.calls;
 
-    return channel != NULL && channel->repeat_out.header_bytes > 0 &&
+    return channel != NULL && channel->template_out.header_bytes > 0 &&
                    call->more == NULL &&
-                   tmsg_call_is_like(channel->repeat_out.header, call->head)
+                   tmsg_call_is_like(channel->template_out.header, call->head)
                ? channel
                : NULL;
 }
@@ -220,22 +221,22 @@ static tmsg_channel_t *find_call(tmsg_endpoint_t *endpoint,
 static bool is_laid_out_as_last(const tmsg_channel_t *channel,
                                 const tmsg_map_t *map)
 {
-    const tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    const tmsg_template_out_t *template = &channel->template_out;
     uint64_t stamp;
 
     if (map == NULL || tmsg_map_meta_size(map) > 0) {
         return false;
     }
     stamp = tmsg_map_stamp_known(map);
-    return stamp == repeat->stamp ||
+    return stamp == template->stamp ||
            (stamp == 0 &&
             tmsg_map_has_layout(map, tmsg_schema_table_layout(
-                                         channel->tx_schemas, repeat->slot)));
+                                         channel->tx_schemas, template->slot)));
 }
 
 /* Sets those fields of a record that the end of the send reads. The others are
  * set only if UCX goes on. */
-static void begin_repeat(tmsg_send_t *send, tmsg_endpoint_t *endpoint)
+static void begin_template(tmsg_send_t *send, tmsg_endpoint_t *endpoint)
 {
     tmsg_send_init_request(send, endpoint->worker);
     send->endpoint = endpoint;
@@ -259,12 +260,12 @@ static void number_header(const tmsg_channel_t *channel, tmsg_send_t *send)
  * now. */
 static tmsg_send_t *make_ready_send(const tmsg_channel_t *channel)
 {
-    const tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    const tmsg_template_out_t *template = &channel->template_out;
     tmsg_send_t *send = tmsg_send_record(channel->endpoint->worker->store);
 
     if (send != NULL) {
-        begin_repeat(send, channel->endpoint);
-        memcpy(send->small_header, repeat->header, sizeof(repeat->header));
+        begin_template(send, channel->endpoint);
+        memcpy(send->small_header, template->header, sizeof(template->header));
         number_header(channel, send);
     }
     return send;
@@ -277,51 +278,51 @@ static tmsg_send_t *make_ready_send(const tmsg_channel_t *channel)
  * channel takes the record that was used last. */
 static bool is_recent(tmsg_channel_t *channel)
 {
-    tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    tmsg_template_out_t *template = &channel->template_out;
     tmsg_worker_t *worker = channel->endpoint->worker;
     tmsg_channel_t *gone;
 
-    if (worker->tx.recent[repeat->recent] == channel) {
+    if (worker->tx.recent[template->recent] == channel) {
         return true;
     }
-    repeat->recent = (uint8_t)(worker->tx.next_recent++ % TMSG_WORKER_RECENT);
-    gone = worker->tx.recent[repeat->recent];
+    template->recent = (uint8_t)(worker->tx.next_recent++ % TMSG_WORKER_RECENT);
+    gone = worker->tx.recent[template->recent];
     if (gone != NULL) {
-        drop_ready(&gone->repeat_out);
+        drop_ready(&gone->template_out);
     }
-    worker->tx.recent[repeat->recent] = channel;
+    worker->tx.recent[template->recent] = channel;
     return false;
 }
 
 static tmsg_send_t *take_ready(tmsg_channel_t *channel)
 {
-    tmsg_send_t *send = channel->repeat_out.ready;
+    tmsg_send_t *send = channel->template_out.ready;
 
-    channel->repeat_out.ready = NULL;
+    channel->template_out.ready = NULL;
     return send != NULL ? send : make_ready_send(channel);
 }
 
-static void zero_gaps(const tmsg_repeat_out_t *repeat, uint8_t *to)
+static void zero_gaps(const tmsg_template_out_t *template, uint8_t *to)
 {
     size_t end = 0;
 
-    for (uint32_t i = 0; i < repeat->tensors; i++) {
-        if (repeat->pieces[i].at > end) {
-            memset(to + end, 0, repeat->pieces[i].at - end);
+    for (uint32_t i = 0; i < template->tensors; i++) {
+        if (template->pieces[i].at > end) {
+            memset(to + end, 0, template->pieces[i].at - end);
         }
-        end = (size_t)repeat->pieces[i].at + repeat->pieces[i].bytes;
+        end = (size_t) template->pieces[i].at + template->pieces[i].bytes;
     }
 }
 
-static void gather_repeat(const tmsg_repeat_out_t *repeat,
-                          const tmsg_map_t *map, uint8_t *to)
+static void gather_template(const tmsg_template_out_t *template,
+                            const tmsg_map_t *map, uint8_t *to)
 {
     const tmsg_map_entry_t *entry = tmsg_map_entries(map);
-    const tmsg_repeat_piece_t *piece = repeat->pieces;
-    const tmsg_repeat_piece_t *end = piece + repeat->tensors;
+    const tmsg_template_piece_t *piece = template->pieces;
+    const tmsg_template_piece_t *end = piece + template->tensors;
 
-    if (repeat->has_gaps) {
-        zero_gaps(repeat, to);
+    if (template->has_gaps) {
+        zero_gaps(template, to);
     }
     for (; piece < end; piece++, entry++) {
         if (piece->bytes > 0) {
@@ -337,7 +338,7 @@ static uint8_t *gather_room(tmsg_worker_t *worker)
     tmsg_pool_t *pool = tmsg_store_pool(worker->store);
 
     if (worker->tx.gather.data == NULL &&
-        tmsg_pool_take(pool, TMSG_REPEAT_BYTES, &worker->tx.gather) !=
+        tmsg_pool_take(pool, TMSG_TEMPLATE_BYTES, &worker->tx.gather) !=
             TMSG_OK) {
         worker->tx.gather.data = NULL;
     }
@@ -346,12 +347,13 @@ static uint8_t *gather_room(tmsg_worker_t *worker)
 
 /* Copies a payload for UCX; see tmsg_plan_own(). Returns NULL if the payload
  * cannot be read, or there is no memory. */
-static const void *copy_repeat_for_ucx(tmsg_worker_t *worker, const void *data,
-                                       size_t bytes, uint8_t *small)
+static const void *copy_template_for_ucx(tmsg_worker_t *worker,
+                                         const void *data, size_t bytes,
+                                         uint8_t *small)
 {
     uint8_t *to;
 
-    if (bytes <= TMSG_REPEAT_SMALL) {
+    if (bytes <= TMSG_TEMPLATE_SMALL) {
         memcpy(small, data, bytes);
         return small;
     }
@@ -364,22 +366,22 @@ static const void *copy_repeat_for_ucx(tmsg_worker_t *worker, const void *data,
 static const void *put_together(const tmsg_channel_t *channel,
                                 const tmsg_map_t *map, tmsg_send_t *send)
 {
-    const tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    const tmsg_template_out_t *template = &channel->template_out;
     uint8_t *to = send->small_payload;
 
-    if (repeat->only != TMSG_REPEAT_LISTED) {
-        const void *data = tmsg_map_entries(map)[repeat->only].tensor.data;
+    if (template->only != TMSG_TEMPLATE_LISTED) {
+        const void *data = tmsg_map_entries(map)[template->only].tensor.data;
 
         return tmsg_carrier_wants_own(channel->endpoint)
-                   ? copy_repeat_for_ucx(channel->endpoint->worker, data,
-                                         repeat->payload_bytes, to)
+                   ? copy_template_for_ucx(channel->endpoint->worker, data,
+                                           template->payload_bytes, to)
                    : data;
     }
-    if (repeat->payload_bytes > TMSG_REPEAT_SMALL) {
+    if (template->payload_bytes > TMSG_TEMPLATE_SMALL) {
         to = gather_room(channel->endpoint->worker);
     }
     if (to != NULL) {
-        gather_repeat(repeat, map, to);
+        gather_template(template, map, to);
     }
     return to;
 }
@@ -406,16 +408,16 @@ static void complete_header(const tmsg_channel_t *channel, tmsg_send_t *send,
     tmsg_call_number(call, message_id);
 }
 
-static tmsg_ucx_status_t post_repeat(const tmsg_channel_t *channel,
-                                     tmsg_send_t *send, const void *payload)
+static tmsg_ucx_status_t post_template(const tmsg_channel_t *channel,
+                                       tmsg_send_t *send, const void *payload)
 {
-    const tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    const tmsg_template_out_t *template = &channel->template_out;
     const tmsg_ucx_send_t message = {
         .header = send->small_header,
-        .header_bytes = repeat->header_bytes,
+        .header_bytes = template->header_bytes,
         .data = payload,
-        .bytes = repeat->payload_bytes,
-        .flags = repeat->am_flags,
+        .bytes = template->payload_bytes,
+        .flags = template->am_flags,
     };
 
     return tmsg_endpoint_send_am(channel->endpoint, &message,
@@ -423,37 +425,38 @@ static tmsg_ucx_status_t post_repeat(const tmsg_channel_t *channel,
 }
 
 /* Writes a message straight into the fast box. */
-static void put_repeat(const tmsg_channel_t *channel, const tmsg_map_t *map,
-                       tmsg_send_t *send, const tmsg_call_send_t *call,
-                       tmsg_fastbox_t *fastbox)
+static void put_template(const tmsg_channel_t *channel, const tmsg_map_t *map,
+                         tmsg_send_t *send, const tmsg_call_send_t *call,
+                         tmsg_fastbox_t *fastbox)
 {
-    const tmsg_repeat_out_t *repeat = &channel->repeat_out;
+    const tmsg_template_out_t *template = &channel->template_out;
 
-    gather_repeat(
-        repeat, map,
-        tmsg_fastbox_begin(fastbox, repeat->header_bytes, repeat->number));
+    gather_template(
+        template, map,
+        tmsg_fastbox_begin(fastbox, template->header_bytes, template->number));
     complete_header(channel, send, call);
     tmsg_fastbox_write_header(fastbox, send->small_header);
-    tmsg_fastboxes_put(channel->endpoint, repeat->payload_bytes);
+    tmsg_fastboxes_put(channel->endpoint, template->payload_bytes);
 }
 
 /* Hands a message to the fast box, if there is one, or to UCX. With UCX
  * *payload_p is what UCX reads, and *given_p is the status that it returned.
  * Returns false if the message goes neither way; the general way then finds
  * what is wrong. */
-static bool hand_over_repeat(const tmsg_channel_t *channel, tmsg_send_t *send,
-                             const tmsg_map_t *map,
-                             const tmsg_call_send_t *call,
-                             const void **payload_p, tmsg_ucx_status_t *given_p)
+static bool hand_over_template(const tmsg_channel_t *channel, tmsg_send_t *send,
+                               const tmsg_map_t *map,
+                               const tmsg_call_send_t *call,
+                               const void **payload_p,
+                               tmsg_ucx_status_t *given_p)
 {
-    tmsg_fastbox_t *fastbox = channel->repeat_out.is_for_fastbox
+    tmsg_fastbox_t *fastbox = channel->template_out.is_for_fastbox
                                   ? tmsg_fastboxes_choose(channel->endpoint)
                                   : NULL;
 
     *payload_p = NULL;
     *given_p = TMSG_UCX_OK;
     if (fastbox != NULL) {
-        put_repeat(channel, map, send, call, fastbox);
+        put_template(channel, map, send, call, fastbox);
         return true;
     }
     *payload_p = put_together(channel, map, send);
@@ -461,19 +464,19 @@ static bool hand_over_repeat(const tmsg_channel_t *channel, tmsg_send_t *send,
         return false;
     }
     complete_header(channel, send, call);
-    *given_p = post_repeat(channel, send, *payload_p);
+    *given_p = post_template(channel, send, *payload_p);
     return !tmsg_ucx_is_error(*given_p);
 }
 
 /* Ends a send whose message was copied: only its hooks are left to be
  * called. */
-static void end_repeat(tmsg_channel_t *channel, tmsg_send_t *send,
-                       uint64_t begun_ns)
+static void end_template(tmsg_channel_t *channel, tmsg_send_t *send,
+                         uint64_t begun_ns)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
 
     endpoint->tx.next_message_id++;
-    tmsg_send_count(channel, channel->repeat_out.payload_bytes);
+    tmsg_send_count(channel, channel->template_out.payload_bytes);
     if (begun_ns != 0) {
         tmsg_histogram_note(&endpoint->stats.send_ns, tmsg_now_ns() - begun_ns);
     }
@@ -481,7 +484,8 @@ static void end_repeat(tmsg_channel_t *channel, tmsg_send_t *send,
     tmsg_request_end(&send->request, TMSG_OK, NULL);
 }
 
-static void take_call_of_repeat(tmsg_send_t *send, const tmsg_call_send_t *call)
+static void take_call_of_template(tmsg_send_t *send,
+                                  const tmsg_call_send_t *call)
 {
     if (call != NULL) {
         send->call = *call->head;
@@ -504,21 +508,21 @@ static void go_on_as_send(tmsg_channel_t *channel, tmsg_send_t *send,
 
     tmsg_send_clear(send);
     tmsg_send_take(send, endpoint, map);
-    take_call_of_repeat(send, call);
+    take_call_of_template(send, call);
     send->channel = channel;
-    send->flags = channel->repeat_out.flags;
+    send->flags = channel->template_out.flags;
     send->timeout_ms = -1;
     send->begun_ns = begun_ns;
     send->header = send->small_header;
-    send->header_bytes = channel->repeat_out.header_bytes;
-    send->plan.bytes = channel->repeat_out.payload_bytes;
+    send->header_bytes = channel->template_out.header_bytes;
+    send->plan.bytes = channel->template_out.payload_bytes;
     send->plan.contiguous = payload;
     if (payload == worker->tx.gather.data) {
         send->plan.staging = worker->tx.gather;
         worker->tx.gather = (tmsg_pool_block_t){NULL, 0};
     }
     send->bytes = send->plan.bytes;
-    send->am_flags = channel->repeat_out.am_flags;
+    send->am_flags = channel->template_out.am_flags;
     send->sequence = channel->tx_sequence;
     send->posted = true;
     tmsg_list_push(&endpoint->posted, &send->node);
@@ -526,8 +530,8 @@ static void go_on_as_send(tmsg_channel_t *channel, tmsg_send_t *send,
     tmsg_send_hand_over(send);
 }
 
-static void take_params_of_repeat(const tmsg_send_params_t *params,
-                                  tmsg_send_t *send)
+static void take_params_of_template(const tmsg_send_params_t *params,
+                                    tmsg_send_t *send)
 {
     uint64_t mask = params == NULL ? 0 : params->field_mask;
 
@@ -549,18 +553,19 @@ static void take_hooks(const tmsg_call_send_t *call, tmsg_send_t *send)
     send->on_release_arg = call->on_release_arg;
 }
 
-bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
-                      const tmsg_send_params_t *params,
-                      const tmsg_call_send_t *call, tmsg_request_t **request_p)
+bool tmsg_template_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                        const tmsg_send_params_t *params,
+                        const tmsg_call_send_t *call,
+                        tmsg_request_t **request_p)
 {
-    tmsg_channel_t *channel = call == NULL ? find_repeat(endpoint, params)
+    tmsg_channel_t *channel = call == NULL ? find_template(endpoint, params)
                                            : find_call(endpoint, call);
     tmsg_send_t *send;
     uint64_t begun_ns = 0;
     const void *payload;
     tmsg_ucx_status_t ucs;
 
-    if (channel == NULL || !may_repeat_now(channel) ||
+    if (channel == NULL || !may_template_now(channel) ||
         !is_laid_out_as_last(channel, map)) {
         return false;
     }
@@ -571,19 +576,19 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (endpoint->tx.next_message_id % TMSG_TIMED_ONE_IN == 0) {
         begun_ns = tmsg_now_ns();
     }
-    if (!hand_over_repeat(channel, send, map, call, &payload, &ucs)) {
+    if (!hand_over_template(channel, send, map, call, &payload, &ucs)) {
         tmsg_request_drop_hidden(&send->request);
         return false;
     }
-    endpoint->credit.tx_charged += channel->repeat_out.charge;
-    tmsg_schema_table_used(channel->tx_schemas, channel->repeat_out.slot);
+    endpoint->credit.tx_charged += channel->template_out.charge;
+    tmsg_schema_table_used(channel->tx_schemas, channel->template_out.slot);
     endpoint->stats.sent_by_schema++;
-    endpoint->stats.sent_repeats++;
+    endpoint->stats.sent_by_template++;
     if (ucs == TMSG_UCX_IN_PROGRESS) {
         go_on_as_send(channel, send, map, payload, call, begun_ns);
     }
     if (call == NULL) {
-        take_params_of_repeat(params, send);
+        take_params_of_template(params, send);
     } else {
         take_hooks(call, send);
     }
@@ -592,15 +597,15 @@ bool tmsg_repeat_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         *request_p = &send->request;
     }
     if (ucs == TMSG_UCX_OK) {
-        end_repeat(channel, send, begun_ns);
+        end_template(channel, send, begun_ns);
     }
     if (is_recent(channel)) {
-        channel->repeat_out.ready = make_ready_send(channel);
+        channel->template_out.ready = make_ready_send(channel);
     }
     return true;
 }
 
-void tmsg_repeat_close(tmsg_worker_t *worker)
+void tmsg_template_close(tmsg_worker_t *worker)
 {
     tmsg_pool_give(tmsg_store_pool(worker->store), worker->tx.gather);
 }

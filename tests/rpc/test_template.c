@@ -138,12 +138,12 @@ static void echoes(scene_t *scene, uint64_t seed)
 /* So many messages took the short way to the server, and so many from it. */
 static uint64_t requests(const scene_t *scene)
 {
-    return scene->pair.to_b->stats.received_repeats;
+    return scene->pair.to_b->stats.received_by_template;
 }
 
 static uint64_t replies(const scene_t *scene)
 {
-    return scene->pair.to_a->stats.received_repeats;
+    return scene->pair.to_a->stats.received_by_template;
 }
 
 static void warm_up(scene_t *scene)
@@ -480,9 +480,9 @@ Test(repeat, the_first_that_is_refused_is_found_by_its_number)
         answer_it(&scene, scene.task, held);
     }
     hold_it(&scene, &held);
-    before = scene.pair.to_a->stats.sent_repeats;
+    before = scene.pair.to_a->stats.sent_by_template;
     made = call(&scene, "keep", 1, NULL);
-    must_eq(scene.pair.to_a->stats.sent_repeats, before + 1);
+    must_eq(scene.pair.to_a->stats.sent_by_template, before + 1);
     must_be(tmsg_call_status(made), TMSG_ERR_RESOURCE_EXHAUSTED);
     tmsg_call_destroy(made);
     answer_it(&scene, scene.task, held);
@@ -568,7 +568,7 @@ Test(repeat, one_that_is_refused_is_that_calls_alone)
     open_scene(&scene, LINK_SHM, DRIVE_POLLING);
     warm_up(&scene); /* so that the layout is known */
     hold_it(&scene, &held);
-    before = scene.pair.to_a->stats.sent_repeats;
+    before = scene.pair.to_a->stats.sent_by_template;
     for (uint64_t i = 0; i < 100; i++) {
         tmsg_call_t *made = call(&scene, "keep", i, NULL);
 
@@ -576,7 +576,7 @@ Test(repeat, one_that_is_refused_is_that_calls_alone)
         must_say(tmsg_call_error(made), "no handler saw the call");
         tmsg_call_destroy(made);
     }
-    must_true(scene.pair.to_a->stats.sent_repeats >= before + 50);
+    must_true(scene.pair.to_a->stats.sent_by_template >= before + 50);
     answer_it(&scene, scene.task, held);
     warm_up(&scene);
     close_scene(&scene);

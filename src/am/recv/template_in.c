@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Takes messages that arrive and repeat the last one's layout; see repeat.h. */
-#include "am/recv/repeat_in.h"
+/* Takes messages that arrive and repeat the last one's layout; see template.h.
+ */
+#include "am/recv/template_in.h"
 
 #include <string.h>
 
@@ -17,9 +18,9 @@
 #define LINE_BYTES 64   /* bytes of a cache line */
 #define AHEAD_BYTES 512 /* bytes that are prefetched */
 
-void tmsg_repeat_forget_in(tmsg_channel_t *channel)
+void tmsg_template_forget_in(tmsg_channel_t *channel)
 {
-    channel->repeat_in.header_bytes = 0;
+    channel->template_in.header_bytes = 0;
 }
 
 /* Returns whether the message's body was a reference to a schema and nothing
@@ -49,39 +50,40 @@ static bool is_kind(uint8_t kind)
     return kind == TMSG_KIND_MAP || kind == TMSG_KIND_CALL;
 }
 
-void tmsg_repeat_note_in(tmsg_message_t *message, const tmsg_arrival_t *arrival)
+void tmsg_template_note_in(tmsg_message_t *message,
+                           const tmsg_arrival_t *arrival)
 {
-    tmsg_repeat_in_t *repeat = &message->channel->repeat_in;
+    tmsg_template_in_t *template = &message->channel->template_in;
     const tmsg_map_t *layout = tmsg_map_layout(message->map);
     size_t bytes = (size_t)arrival->head.bytes + arrival->head.body_bytes;
 
     if (!is_kind(arrival->head.kind) || arrival->rendezvous ||
         (arrival->head.flags &
          ~(TMSG_HEADER_UNORDERED | TMSG_HEADER_CHARGED)) != 0 ||
-        bytes > sizeof(repeat->header) || arrival->data_bytes == 0 ||
-        arrival->data_bytes > TMSG_REPEAT_BYTES || !body_refers(message) ||
+        bytes > sizeof(template->header) || arrival->data_bytes == 0 ||
+        arrival->data_bytes > TMSG_TEMPLATE_BYTES || !body_refers(message) ||
         !is_unwatched(message) || !tmsg_map_is_of_host(layout) ||
         tmsg_map_has_spans(layout) ||
-        tmsg_map_memory(layout) > TMSG_REPEAT_LAYOUT_BYTES) {
+        tmsg_map_memory(layout) > TMSG_TEMPLATE_LAYOUT_BYTES) {
         return;
     }
-    memcpy(repeat->header, arrival->body - arrival->head.bytes, bytes);
-    repeat->header_bytes = bytes;
-    repeat->head = arrival->head;
-    repeat->layout = layout;
-    repeat->room_bytes =
+    memcpy(template->header, arrival->body - arrival->head.bytes, bytes);
+    template->header_bytes = bytes;
+    template->head = arrival->head;
+    template->layout = layout;
+    template->room_bytes =
         arrival->data_bytes > TMSG_MESSAGE_SMALL ? arrival->data_bytes : 0;
-    repeat->noted = message->noted + repeat->room_bytes;
-    repeat->charge = message->charged;
-    repeat->number = ++message->endpoint->worker->repeats;
+    template->noted = message->noted + template->room_bytes;
+    template->charge = message->charged;
+    template->number = ++message->endpoint->worker->templates;
     /* A payload that is not small does not lie in the record's room. */
-    message->laid = repeat->room_bytes == 0;
+    message->laid = template->room_bytes == 0;
 }
 
 /* Returns the channel that a message is for, or NULL. Does not judge the state
  * of its endpoint. */
-static tmsg_channel_t *find_repeat_channel(tmsg_ucx_t *ucx, const void *header,
-                                           size_t bytes)
+static tmsg_channel_t *find_template_channel(tmsg_ucx_t *ucx,
+                                             const void *header, size_t bytes)
 {
     uint32_t id;
     uint16_t number;
@@ -96,7 +98,7 @@ static tmsg_channel_t *find_repeat_channel(tmsg_ucx_t *ucx, const void *header,
 
 /* Returns whether the message of that number is the next one, and has nothing
  * to wait for, to be checked against or to be received into. */
-static bool is_plain_repeat(const tmsg_channel_t *channel, uint32_t sequence)
+static bool is_plain_template(const tmsg_channel_t *channel, uint32_t sequence)
 {
     const tmsg_endpoint_t *endpoint = channel->endpoint;
 
@@ -110,41 +112,41 @@ static bool is_plain_repeat(const tmsg_channel_t *channel, uint32_t sequence)
 
 /* Returns whether the message has credit, and no earlier message waits for
  * memory. */
-static bool has_repeat_room(const tmsg_channel_t *channel)
+static bool has_template_room(const tmsg_channel_t *channel)
 {
-    const tmsg_repeat_in_t *repeat = &channel->repeat_in;
+    const tmsg_template_in_t *template = &channel->template_in;
     const tmsg_worker_t *worker = channel->endpoint->worker;
 
-    return tmsg_credit_allows(channel->endpoint, repeat->charge) &&
-           (repeat->room_bytes == 0 || tmsg_fetch_count(worker) == 0);
+    return tmsg_credit_allows(channel->endpoint, template->charge) &&
+           (template->room_bytes == 0 || tmsg_fetch_count(worker) == 0);
 }
 
-/* A repeat's header differs from the last one in these numbers. */
+/* A template message's header differs from the last one in these numbers. */
 typedef struct {
     uint32_t message_id;
     uint32_t sequence;
     tmsg_call_head_t call;
 } numbers_t;
 
-static bool repeats_last(const tmsg_repeat_in_t *repeat, const void *header,
+static bool repeats_last(const tmsg_template_in_t *template, const void *header,
                          size_t bytes, numbers_t *numbers)
 {
-    if (repeat->header_bytes != bytes) {
+    if (template->header_bytes != bytes) {
         return false;
     }
-    return repeat->head.kind == TMSG_KIND_CALL
-               ? tmsg_call_repeats(repeat->header, header, bytes,
+    return template->head.kind == TMSG_KIND_CALL
+               ? tmsg_call_repeats(template->header, header, bytes,
                                    &numbers->message_id, &numbers->sequence,
                                    &numbers->call)
-               : tmsg_preamble_repeats(repeat->header, header, bytes,
+               : tmsg_preamble_repeats(template->header, header, bytes,
                                        &numbers->message_id,
                                        &numbers->sequence);
 }
 
-static void deliver_repeat(tmsg_message_t *message)
+static void deliver_template(tmsg_message_t *message)
 {
     message->channel->rx_sequence++;
-    message->endpoint->stats.received_repeats++;
+    message->endpoint->stats.received_by_template++;
     tmsg_message_hand_over(message);
 }
 
@@ -155,9 +157,9 @@ static bool deliver_call(tmsg_message_t *message, const tmsg_call_head_t *call)
     tmsg_status_t status = tmsg_call_begin_here(message, call);
 
     if (status == TMSG_OK) {
-        deliver_repeat(message);
+        deliver_template(message);
     } else if (status == TMSG_IN_PROGRESS) {
-        tmsg_repeat_forget_in(message->channel);
+        tmsg_template_forget_in(message->channel);
         tmsg_message_discard(message);
     } else {
         (void)tmsg_message_file(message); /* the message is the next in order */
@@ -177,25 +179,25 @@ static void prefetch_payload(const uint8_t *data, size_t bytes)
     }
 }
 
-bool tmsg_repeat_arrived(tmsg_ucx_t *ucx, const void *header,
-                         size_t header_bytes, const void *data,
-                         size_t data_bytes)
+bool tmsg_template_arrived(tmsg_ucx_t *ucx, const void *header,
+                           size_t header_bytes, const void *data,
+                           size_t data_bytes)
 {
-    const tmsg_repeat_in_t *repeat;
+    const tmsg_template_in_t *template;
     tmsg_channel_t *channel;
     tmsg_message_t *message;
     numbers_t numbers;
 
-    if (data_bytes > TMSG_REPEAT_BYTES) {
+    if (data_bytes > TMSG_TEMPLATE_BYTES) {
         return false;
     }
     prefetch_payload(data, data_bytes < AHEAD_BYTES ? data_bytes : AHEAD_BYTES);
-    channel = find_repeat_channel(ucx, header, header_bytes);
-    repeat = channel == NULL ? NULL : &channel->repeat_in;
-    if (repeat == NULL || repeat->head.payload_bytes != data_bytes ||
-        !repeats_last(repeat, header, header_bytes, &numbers) ||
-        !is_plain_repeat(channel, numbers.sequence) ||
-        (data_bytes > TMSG_REPEAT_SMALL && !has_repeat_room(channel))) {
+    channel = find_template_channel(ucx, header, header_bytes);
+    template = channel == NULL ? NULL : &channel->template_in;
+    if (template == NULL || template->head.payload_bytes != data_bytes ||
+        !repeats_last(template, header, header_bytes, &numbers) ||
+        !is_plain_template(channel, numbers.sequence) ||
+        (data_bytes > TMSG_TEMPLATE_SMALL && !has_template_room(channel))) {
         return false;
     }
     message = tmsg_message_again(ucx, channel);
@@ -205,13 +207,13 @@ bool tmsg_repeat_arrived(tmsg_ucx_t *ucx, const void *header,
     message->head.message_id = numbers.message_id;
     message->head.sequence = numbers.sequence;
     memcpy(tmsg_message_room(message, data_bytes), data, data_bytes);
-    if (repeat->head.kind != TMSG_KIND_CALL) {
-        deliver_repeat(message);
+    if (template->head.kind != TMSG_KIND_CALL) {
+        deliver_template(message);
     } else if (!deliver_call(message, &numbers.call)) {
         return false;
     }
-    if (repeat->charge > 0) {
-        tmsg_credit_pass(channel->endpoint, repeat->charge);
+    if (template->charge > 0) {
+        tmsg_credit_pass(channel->endpoint, template->charge);
     }
     return true;
 }

@@ -53,7 +53,7 @@ static void pass(pair_t *pair, kind_t kind, uint64_t seed)
 
 static uint64_t received(const pair_t *pair)
 {
-    return pair->to_b->stats.received_repeats;
+    return pair->to_b->stats.received_by_template;
 }
 
 static void warm_up(pair_t *pair, kind_t kind)
@@ -108,12 +108,12 @@ static void all_kinds(link_t link)
     }
 }
 
-Test(repeat_large, shm) { all_kinds(LINK_SHM); }
-Test(repeat_large, tcp) { all_kinds(LINK_TCP); }
-Test(repeat_large, by_descriptor) { go_on(LINK_SHM, DRIVE_FD, medium); }
-Test(repeat_large, between_threads) { go_on(LINK_SHM, DRIVE_THREAD, medium); }
+Test(template_large, shm) { all_kinds(LINK_SHM); }
+Test(template_large, tcp) { all_kinds(LINK_TCP); }
+Test(template_large, by_descriptor) { go_on(LINK_SHM, DRIVE_FD, medium); }
+Test(template_large, between_threads) { go_on(LINK_SHM, DRIVE_THREAD, medium); }
 
-/* They are like each other, and none of them is sent as a repeat. */
+/* They are like each other, and none of them is sent as a template message. */
 static void expect_none(pair_t *pair, kind_t kind)
 {
     for (uint64_t i = 0; i < 20; i++) {
@@ -121,20 +121,20 @@ static void expect_none(pair_t *pair, kind_t kind)
         pump(pair);
     }
     must_true(pair->to_a->stats.sent_by_schema >= 10);
-    must_eq(pair->to_a->stats.sent_repeats, 0);
+    must_eq(pair->to_a->stats.sent_by_template, 0);
     pair_close(pair);
 }
 
-Test(repeat_large, what_is_longer_goes_as_it_did)
+Test(template_large, what_is_longer_goes_as_it_did)
 {
     pair_t pair;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
-    expect_none(&pair, (kind_t){1, TMSG_REPEAT_BYTES + 1});
+    expect_none(&pair, (kind_t){1, TMSG_TEMPLATE_BYTES + 1});
 }
 
 /* Records that had room for one have it for the next, or get it. */
-Test(repeat_large, kinds_in_turn)
+Test(template_large, kinds_in_turn)
 {
     uint64_t state = 3;
     pair_t pair;
@@ -171,11 +171,11 @@ static void fill_ucx(kind_t kind)
 
         warm_up(&pair, kind);
         pump(&pair);
-        before = pair.to_a->stats.sent_repeats;
+        before = pair.to_a->stats.sent_by_template;
         for (uint64_t i = 0; i < MESSAGES; i++) {
             post(pair.to_a, kind, i, &requests[i]);
             posted += pair.to_a->posted.count > 0 &&
-                      pair.to_a->stats.sent_repeats == before + i + 1;
+                      pair.to_a->stats.sent_by_template == before + i + 1;
         }
         for (uint64_t i = 0; i < MESSAGES; i++) {
             check_message(kind, i, pair_take(&pair, &pair.a));
@@ -187,14 +187,15 @@ static void fill_ucx(kind_t kind)
     pair_close(&pair);
 }
 
-Test(repeat_large, ucx_is_full)
+Test(template_large, ucx_is_full)
 {
     fill_ucx(medium);
     fill_ucx((kind_t){1, 4000});
 }
 
-/* Beyond the window a message goes by rendezvous, and repeats go on behind. */
-Test(repeat_large, credit_runs_out)
+/* Beyond the window a message goes by rendezvous, and template messages go on
+ * behind. */
+Test(template_large, credit_runs_out)
 {
     enum { HELD = 2 * MIB, WINDOW = HELD / 4 / 64 };
     const side_options_t options = {
@@ -224,7 +225,7 @@ Test(repeat_large, credit_runs_out)
 
 /* One that its sender may not have sent ends the connection, as it would where
  * it repeats nothing. */
-Test(repeat_large, beyond_the_window_the_connection_ends)
+Test(template_large, beyond_the_window_the_connection_ends)
 {
     pair_t pair;
 
@@ -239,7 +240,7 @@ Test(repeat_large, beyond_the_window_the_connection_ends)
 
 /* Each that the application has counts with its payload, and no more are taken
  * than may be held: what came with the header of the last is beyond it. */
-Test(repeat_large, what_is_kept_counts)
+Test(template_large, what_is_kept_counts)
 {
     enum { HELD = 4 * MIB, OVER = 65536, MESSAGES = 400, PAYLOAD = 4000 };
     const side_options_t options = {
@@ -277,7 +278,7 @@ Test(repeat_large, what_is_kept_counts)
 }
 
 /* As much as one that repeats nothing, for it is acknowledged. */
-Test(repeat_large, what_is_kept_counts_as_any_other)
+Test(template_large, what_is_kept_counts_as_any_other)
 {
     uint64_t held[3];
     pair_t pair;
@@ -303,7 +304,7 @@ Test(repeat_large, what_is_kept_counts_as_any_other)
 }
 
 /* Small ones would be had for ever, and the large one never. */
-Test(repeat_large, none_is_before_a_message_that_waits_for_memory)
+Test(template_large, none_is_before_a_message_that_waits_for_memory)
 {
     const side_options_t options = {
         .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
@@ -338,7 +339,7 @@ Test(repeat_large, none_is_before_a_message_that_waits_for_memory)
 
 /* What the application keeps is not written over by those behind it, and may
  * outlive its worker; a map of it may be sent on. */
-Test(repeat_large, received_messages_may_be_kept_and_sent_on)
+Test(template_large, received_messages_may_be_kept_and_sent_on)
 {
     enum { KEPT = 30 };
     tmsg_message_t *kept[KEPT] = {NULL};
@@ -370,7 +371,7 @@ Test(repeat_large, received_messages_may_be_kept_and_sent_on)
 }
 
 /* Where a list of the tensors is wanted, nothing is gathered. */
-Test(repeat_large, thresholds_are_heeded)
+Test(template_large, thresholds_are_heeded)
 {
     pair_t pair;
 

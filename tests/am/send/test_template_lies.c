@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* Headers that are almost a repeat: what becomes of each is what becomes of it
- * where there is nothing to repeat. And by a fast box it is the same, or the
- * end. */
+/* Headers that are almost a template message: what becomes of each is what
+ * becomes of it where there is nothing to repeat. And by a fast box it is the
+ * same, or the end. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <string.h>
 
-#include "am/recv/repeat_in.h"
+#include "am/recv/template_in.h"
 #include "support/forged.h"
 #include "support/sample.h"
 
@@ -39,7 +39,7 @@ static void warm_up(pair_t *pair)
                              .without_metadata = true};
     tmsg_map_t *map = sample_make(&sample);
 
-    for (int i = 0; pair->to_b->stats.received_repeats < 3 ||
+    for (int i = 0; pair->to_b->stats.received_by_template < 3 ||
                     pair->to_a->fastboxes.out == NULL;
          i++) {
         must_true(i < 1000);
@@ -53,12 +53,13 @@ static void warm_up(pair_t *pair)
 /* The next message as b would repeat it. */
 static void forge(const pair_t *pair, forged_way_t way, forged_t *forged)
 {
-    const tmsg_repeat_out_t *repeat = &pair->to_a->channels.zero.repeat_out;
+    const tmsg_template_out_t *template =
+        &pair->to_a->channels.zero.template_out;
 
     memset(forged, 0, sizeof(*forged));
-    memcpy(forged->header, repeat->header, repeat->header_bytes);
-    forged->header_bytes = repeat->header_bytes;
-    forged->payload_bytes = repeat->payload_bytes;
+    memcpy(forged->header, template->header, template->header_bytes);
+    forged->header_bytes = template->header_bytes;
+    forged->payload_bytes = template->payload_bytes;
     forged->way = way;
     tmsg_preamble_renumber(forged->header, 12345,
                            pair->to_a->channels.zero.tx_sequence);
@@ -74,7 +75,7 @@ static outcome_t try(const forged_edit_t *edits, forged_way_t way, bool repeats)
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     warm_up(&pair);
     if (!repeats) {
-        tmsg_repeat_forget_in(&pair.to_b->channels.zero);
+        tmsg_template_forget_in(&pair.to_b->channels.zero);
     }
     forge(&pair, way, &forged);
     forged_edit(&forged, edits);
@@ -126,7 +127,7 @@ static outcome_t compare(int field, int64_t value)
     return found;
 }
 
-Test(repeat_lies, the_truth_is_delivered)
+Test(template_lies, the_truth_is_delivered)
 {
     outcome_t outcome = compare(AS_MADE, 0);
 
@@ -147,23 +148,23 @@ static void flip_from(unsigned from, unsigned to, unsigned bit)
     }
 }
 
-Test(repeat_lies, form_and_kind) { flip_from(0, 5, 0); }
-Test(repeat_lies, channel_and_id) { flip_from(6, 16, 0); }
-Test(repeat_lies, number_and_lengths) { flip_from(16, 32, 0); }
-Test(repeat_lies, policy_and_body) { flip_from(33, 38, 0); }
-Test(repeat_lies, form_and_kind_high) { flip_from(0, 5, 7); }
-Test(repeat_lies, channel_and_id_high) { flip_from(6, 16, 7); }
-Test(repeat_lies, number_and_lengths_high) { flip_from(16, 32, 7); }
-Test(repeat_lies, policy_and_body_high) { flip_from(32, 38, 7); }
+Test(template_lies, form_and_kind) { flip_from(0, 5, 0); }
+Test(template_lies, channel_and_id) { flip_from(6, 16, 0); }
+Test(template_lies, number_and_lengths) { flip_from(16, 32, 0); }
+Test(template_lies, policy_and_body) { flip_from(33, 38, 0); }
+Test(template_lies, form_and_kind_high) { flip_from(0, 5, 7); }
+Test(template_lies, channel_and_id_high) { flip_from(6, 16, 7); }
+Test(template_lies, number_and_lengths_high) { flip_from(16, 32, 7); }
+Test(template_lies, policy_and_body_high) { flip_from(32, 38, 7); }
 
-Test(repeat_lies, flags)
+Test(template_lies, flags)
 {
     for (unsigned bit = 0; bit < 8; bit++) {
         (void)compare(FLIPPED, 8 * 5 + bit);
     }
 }
 
-Test(repeat_lies, lengths_of_the_header)
+Test(template_lies, lengths_of_the_header)
 {
     must_eq(compare(ADD(SENT_HEADER), -1).received, 0);
     must_eq(compare(ADD(SENT_HEADER), -6).received, 0);
@@ -172,7 +173,7 @@ Test(repeat_lies, lengths_of_the_header)
     (void)compare(ADD(SENT_HEADER), 1); /* which the general way passes over */
 }
 
-Test(repeat_lies, lengths_of_the_payload)
+Test(template_lies, lengths_of_the_payload)
 {
     static const unsigned lengths[] = {0, 1, BYTES - 1, BYTES + 1, 512, 4096};
 
@@ -181,7 +182,7 @@ Test(repeat_lies, lengths_of_the_payload)
     }
 }
 
-Test(repeat_lies, numbers)
+Test(template_lies, numbers)
 {
     must_eq(compare(ADD(SAID_SEQUENCE), 1).waiting, 1);
     must_eq(compare(ADD(SAID_SEQUENCE), 1000).status, TMSG_ERR_MALFORMED);
@@ -189,7 +190,7 @@ Test(repeat_lies, numbers)
 }
 
 /* On a channel where nothing was defined, and on one that there is not. */
-Test(repeat_lies, other_channels)
+Test(template_lies, other_channels)
 {
     must_eq(compare(SAID_CHANNEL, 1).received, 0);
     must_eq(compare(SAID_CHANNEL, 63).received, 0);
@@ -198,7 +199,7 @@ Test(repeat_lies, other_channels)
 }
 
 /* Nothing is taken at a, so that its window stays where it is. */
-Test(repeat_lies, more_than_the_window)
+Test(template_lies, more_than_the_window)
 {
     enum { DEPTH = 8 };
     const side_options_t narrow = {
@@ -211,12 +212,12 @@ Test(repeat_lies, more_than_the_window)
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, &narrow, NULL);
     warm_up(&pair);
     forge(&pair, BY_EAGER, &forged);
-    repeats = pair.to_b->stats.received_repeats;
+    repeats = pair.to_b->stats.received_by_template;
     for (uint32_t i = 0; i <= DEPTH; i++) {
         forged_send(&pair, &forged);
         forged_set(&forged, ADD(SAID_SEQUENCE), 1);
     }
-    repeats = pair.to_b->stats.received_repeats - repeats;
+    repeats = pair.to_b->stats.received_by_template - repeats;
     cr_expect(repeats > 0 && repeats <= DEPTH, "%u", (unsigned)repeats);
     cr_expect(eq(int, tmsg_endpoint_status(pair.to_b), TMSG_ERR_MALFORMED));
     drop_all(&pair);

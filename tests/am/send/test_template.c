@@ -55,12 +55,12 @@ static void let_hear(pair_t *pair)
 
 static uint64_t sent(const pair_t *pair)
 {
-    return pair->to_a->stats.sent_repeats;
+    return pair->to_a->stats.sent_by_template;
 }
 
 static uint64_t received(const pair_t *pair)
 {
-    return pair->to_b->stats.received_repeats;
+    return pair->to_b->stats.received_by_template;
 }
 
 /* Until both ends repeat messages of so many bytes. */
@@ -99,17 +99,17 @@ static void go_on_for_ever(link_t link, drive_t drive)
     pair_close(&pair);
 }
 
-Test(repeat, many_shm) { go_on_for_ever(LINK_SHM, DRIVE_POLLING); }
-Test(repeat, many_tcp) { go_on_for_ever(LINK_TCP, DRIVE_POLLING); }
-Test(repeat, many_blob) { go_on_for_ever(LINK_BLOB, DRIVE_POLLING); }
-Test(repeat, many_by_descriptor) { go_on_for_ever(LINK_SHM, DRIVE_FD); }
-Test(repeat, many_between_threads) { go_on_for_ever(LINK_SHM, DRIVE_THREAD); }
+Test(template, many_shm) { go_on_for_ever(LINK_SHM, DRIVE_POLLING); }
+Test(template, many_tcp) { go_on_for_ever(LINK_TCP, DRIVE_POLLING); }
+Test(template, many_blob) { go_on_for_ever(LINK_BLOB, DRIVE_POLLING); }
+Test(template, many_by_descriptor) { go_on_for_ever(LINK_SHM, DRIVE_FD); }
+Test(template, many_between_threads) { go_on_for_ever(LINK_SHM, DRIVE_THREAD); }
 
 static const size_t sizes[] = {64, 100, 511, 512, 513, 576, 577, 4000, 1};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-/* Below and above what a repeat may have, in runs of every length. */
-Test(repeat, layouts_that_change)
+/* Below and above what a template message may have, in runs of every length. */
+Test(template, layouts_that_change)
 {
     uint64_t state = 7;
     pair_t pair;
@@ -127,7 +127,7 @@ Test(repeat, layouts_that_change)
 }
 
 /* One layout and then another one, which stays. */
-Test(repeat, a_shape_that_stays)
+Test(template, a_shape_that_stays)
 {
     pair_t pair;
 
@@ -139,7 +139,7 @@ Test(repeat, a_shape_that_stays)
 }
 
 /* What is not a shape: names, dtypes, and tensors of nothing among others. */
-Test(repeat, maps_of_many_kinds_in_turn)
+Test(template, maps_of_many_kinds_in_turn)
 {
     enum { KINDS = 7 };
     pair_t pair;
@@ -163,7 +163,7 @@ Test(repeat, maps_of_many_kinds_in_turn)
     pair_close(&pair);
 }
 
-Test(repeat, metadata_now_and_then)
+Test(template, metadata_now_and_then)
 {
     pair_t pair;
 
@@ -246,8 +246,8 @@ static void pass_full(pair_t *pair)
 {
     const tmsg_send_params_t aside = {.field_mask = TMSG_SEND_PARAM_CHANNEL,
                                       .channel = 1};
-    const int64_t shape = TMSG_REPEAT_BYTES;
-    uint8_t data[TMSG_REPEAT_BYTES];
+    const int64_t shape = TMSG_TEMPLATE_BYTES;
+    uint8_t data[TMSG_TEMPLATE_BYTES];
     const tmsg_tensor_t tensor = {.data = data,
                                   .device = {TMSG_DEVICE_CPU, 0},
                                   .dtype = {TMSG_DTYPE_UINT, 8, 1},
@@ -265,11 +265,11 @@ static void pass_full(pair_t *pair)
 
 /* What was in the records before does not travel with it, whose sender may have
  * meant it for somebody else. */
-Test(repeat, tensors_of_nothing_and_gaps)
+Test(template, tensors_of_nothing_and_gaps)
 {
     static const uint32_t counts[] = {
-        1, 5, 8, 31, TMSG_REPEAT_TENSORS, TMSG_REPEAT_TENSORS + 1};
-    uint8_t data[16 * (TMSG_REPEAT_TENSORS + 1)];
+        1, 5, 8, 31, TMSG_TEMPLATE_TENSORS, TMSG_TEMPLATE_TENSORS + 1};
+    uint8_t data[16 * (TMSG_TEMPLATE_TENSORS + 1)];
     pair_t pair;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
@@ -290,7 +290,7 @@ Test(repeat, tensors_of_nothing_and_gaps)
             pass_full(&pair);
             let_hear(&pair);
         }
-        if (counts[c] <= TMSG_REPEAT_TENSORS) {
+        if (counts[c] <= TMSG_TEMPLATE_TENSORS) {
             cr_expect(ge(u64, repeated, 15));
         } else {
             cr_expect(eq(u64, repeated, 0));
@@ -318,7 +318,7 @@ static tmsg_map_t *named(uint64_t name, uint8_t *data)
 }
 
 /* Slots are used again by other layouts, and their numbers by the headers. */
-Test(repeat, more_layouts_than_slots)
+Test(template, more_layouts_than_slots)
 {
     enum { LAYOUTS = 3 * TMSG_SCHEMA_SLOTS };
     pair_t pair;
@@ -352,7 +352,7 @@ static bool all_queued_are_gone(void *arg)
 }
 
 /* The window is full, a queue forms in the middle of it, and drains. */
-Test(repeat, credits_run_out)
+Test(template, credits_run_out)
 {
     enum { DEPTH = 8, MESSAGES = 100 };
     const side_options_t narrow = {
@@ -380,7 +380,7 @@ Test(repeat, credits_run_out)
 
 /* More at once than UCX's queue of shared memory takes: what it cannot copy at
  * once it has until later. */
-Test(repeat, ucx_is_full)
+Test(template, ucx_is_full)
 {
     enum { MESSAGES = 200 };
     tmsg_request_t *requests[MESSAGES];
@@ -419,7 +419,7 @@ static void on_done(void *arg, tmsg_status_t status, const char *error)
 }
 
 /* Callbacks come from progress, one a message; requests have ended with OK. */
-Test(repeat, whoever_asks_is_told)
+Test(template, whoever_asks_is_told)
 {
     enum { MESSAGES = 300 };
     told_t told = {false, 0};
@@ -450,7 +450,7 @@ Test(repeat, whoever_asks_is_told)
 }
 
 /* What the application keeps is not written over by those behind it. */
-Test(repeat, received_messages_may_be_kept)
+Test(template, received_messages_may_be_kept)
 {
     enum { KEPT = 100 };
     tmsg_message_t *kept[KEPT] = {NULL};
@@ -477,7 +477,7 @@ Test(repeat, received_messages_may_be_kept)
 }
 
 /* A received map is sent back, and its message destroyed before that ends. */
-Test(repeat, received_maps_are_sent_on)
+Test(template, received_maps_are_sent_on)
 {
     pair_t pair;
 
@@ -494,8 +494,8 @@ Test(repeat, received_maps_are_sent_on)
         tmsg_message_destroy(message);
         check(&pair, &pair.b, i, BYTES);
     }
-    cr_expect(ge(u64, pair.to_b->stats.sent_repeats, 100));
-    cr_expect(ge(u64, pair.to_a->stats.received_repeats, 100));
+    cr_expect(ge(u64, pair.to_b->stats.sent_by_template, 100));
+    cr_expect(ge(u64, pair.to_a->stats.received_by_template, 100));
     pair_close(&pair);
 }
 
@@ -506,7 +506,7 @@ static bool has_ready(void *arg)
 
 /* Its tensors are moved to where the application wants them: the record that
  * they lay in is as good as any for the next. */
-Test(repeat, received_into_a_map_after_it_came)
+Test(template, received_into_a_map_after_it_came)
 {
     pair_t pair;
     tmsg_map_t *target = make(0, BYTES);
@@ -546,7 +546,7 @@ static void pass_by(pair_t *pair, uint16_t channel, uint64_t seed, size_t bytes)
     let_hear(pair);
 }
 
-Test(repeat, each_channel_by_itself)
+Test(template, each_channel_by_itself)
 {
     enum { CHANNELS = 5 };
     pair_t pair;
@@ -561,7 +561,7 @@ Test(repeat, each_channel_by_itself)
 
 /* More than have a record ready. What one then sends in another layout, and
  * what each had, is no matter to the others. */
-Test(repeat, channels_with_one_layout_share_it)
+Test(template, channels_with_one_layout_share_it)
 {
     enum { CHANNELS = 3 * TMSG_WORKER_RECENT };
     const tmsg_map_t *layout;
@@ -575,8 +575,8 @@ Test(repeat, channels_with_one_layout_share_it)
     cr_expect(ge(u64, received(&pair), 20 * CHANNELS));
     layout = pair.a.worker->layout;
     for (uint16_t i = 0; i < CHANNELS; i++) {
-        must_eq(tmsg_channel_find(pair.to_b, i)->repeat_in.layout, layout);
-        ready += tmsg_channel_find(pair.to_a, i)->repeat_out.ready != NULL;
+        must_eq(tmsg_channel_find(pair.to_b, i)->template_in.layout, layout);
+        ready += tmsg_channel_find(pair.to_a, i)->template_out.ready != NULL;
     }
     cr_expect(le(uint, ready, TMSG_WORKER_RECENT));
     for (uint64_t i = 0; i < 40 * CHANNELS; i++) {
@@ -587,13 +587,13 @@ Test(repeat, channels_with_one_layout_share_it)
     }
     cr_expect(ge(u64, received(&pair), 50 * CHANNELS));
     must_true(pair.a.worker->layout != layout);
-    must_eq(tmsg_channel_find(pair.to_b, 5)->repeat_in.layout, layout);
-    must_true(tmsg_channel_find(pair.to_b, 1)->repeat_in.layout != layout);
+    must_eq(tmsg_channel_find(pair.to_b, 5)->template_in.layout, layout);
+    must_true(tmsg_channel_find(pair.to_b, 1)->template_in.layout != layout);
     pair_close(&pair);
 }
 
 /* A map of two tensors, of which one lies elsewhere in each message. */
-Test(repeat, data_in_other_memory)
+Test(template, data_in_other_memory)
 {
     static const int64_t shape[] = {BYTES};
     static uint8_t frames[3][BYTES], still[BYTES];
@@ -631,8 +631,9 @@ Test(repeat, data_in_other_memory)
     pair_close(&pair);
 }
 
-/* Params that are not a repeat's are heeded in the midst of repeats. */
-Test(repeat, other_sends_between)
+/* Params that are not a template message's are heeded in the midst of template
+ * messages. */
+Test(template, other_sends_between)
 {
     pair_t pair;
 
