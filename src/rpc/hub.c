@@ -145,7 +145,7 @@ static void *meet(void *start, tmsg_endpoint_t *endpoint)
     }
     peer->hub = hub;
     peer->endpoint = endpoint;
-    peer->budget = TMSG_BUDGET_DEFAULT;
+    peer->budget = TMSG_RETRY_BUDGET_DEFAULT;
     tmsg_hub_hold(hub);
     return peer;
 }

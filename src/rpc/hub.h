@@ -55,8 +55,8 @@ typedef struct tmsg_expiry {
 
 typedef struct {
     tmsg_call_t *call; /* NULL: the slot is free */
-    uint32_t
-        next_free; /* if free: the next free slot, or slot_count for none */
+    /* if free: the next free slot, or slot_count for none */
+    uint32_t next_free;
 } tmsg_rpc_slot_t;
 
 /* The records of one kind that are kept for reuse. */
@@ -77,8 +77,8 @@ struct tmsg_hub {
     tmsg_list_t events;
     tmsg_list_t deadlines; /* soonest first */
     uint64_t alarm_ns;     /* time of the alarm that was asked for; 0: none */
-    tmsg_rpc_slot_t
-        *slots; /* of calls under way, by the low half of their id */
+    /* of calls under way, by the low half of their id */
+    tmsg_rpc_slot_t *slots;
     uint32_t slot_count, free_slot;
     uint32_t generation;        /* high half of the newest id */
     struct tmsg_server *server; /* NULL: none */
@@ -89,15 +89,15 @@ struct tmsg_hub {
     bool counts;                /* the application wants metrics */
     tmsg_list_t meters;
     tmsg_table_t meters_by_name;
-    unsigned
-        names_called;  /* number of method names that have a caller's meter */
+    /* number of method names that have a caller's meter */
+    unsigned names_called;
     tmsg_map_t *empty; /* map that is sent in place of NULL */
     tmsg_records_t calls_kept;
     tmsg_call_t *call_ready; /* prepared record for the next call; NULL: none,
                                 or the worker is shared */
-    tmsg_call_t
-        *call_over; /* ended call whose record and reply are still to be given
-                       back; NULL: none, or the worker is shared */
+    /* ended call whose record and reply are still to be given back; NULL: none,
+     * or the worker is shared */
+    tmsg_call_t *call_over;
     tmsg_records_t tasks_kept;
     _Atomic(struct tmsg_chain *) chains[2]; /* by tmsg_side_t - 1; NULL: none */
     struct tmsg_tracer *tracer;             /* NULL: none */
@@ -109,16 +109,16 @@ struct tmsg_hub {
 /* The budget of retries, in thousandths of a token. */
 typedef struct {
     uint32_t tokens, most, gain;
-} tmsg_budget_t;
+} tmsg_retry_budget_t;
 
-#define TMSG_BUDGET_DEFAULT ((tmsg_budget_t){10000, 10000, 100})
+#define TMSG_RETRY_BUDGET_DEFAULT ((tmsg_retry_budget_t){10000, 10000, 100})
 
 /* A slot is the place of a stream that the peer opened. The peer uses the place
  * again when it has heard that this side is done with the stream before. */
 typedef struct {
     tmsg_call_stream_t *stream; /* held; NULL: no stream */
-    uint64_t
-        early; /* id of a stream that was canceled before it came; 0: none */
+    /* id of a stream that was canceled before it came; 0: none */
+    uint64_t early;
 } tmsg_stream_slot_t;
 
 /* What calls keep of an endpoint. A peer lives as long as its endpoint. */
@@ -128,7 +128,7 @@ typedef struct {
     bool over;         /* the endpoint has ended */
     tmsg_list_t calls; /* calls of this side under way */
     tmsg_list_t tasks; /* calls of the peer, to be answered */
-    tmsg_budget_t budget;
+    tmsg_retry_budget_t budget;
     bool refuses; /* a message of this side did not arrive: from then on calls
                      are also found by the numbers of their messages */
     tmsg_table_t calls_by_message;
@@ -139,8 +139,8 @@ typedef struct {
     tmsg_call_stream_t **streams; /* streams that this side opened, by index;
                                      the array holds them */
     uint32_t stream_count;
-    tmsg_stream_slot_t
-        *slots; /* places of the streams that the peer opened, by index */
+    /* places of the streams that the peer opened, by index */
+    tmsg_stream_slot_t *slots;
     uint32_t slot_count;
     unsigned refusals; /* number of the peer's refusals that interceptors are
                           still to be told of */

@@ -132,7 +132,7 @@ static uint64_t backoff_ns(const tmsg_call_t *call)
 /* A failure takes a token, a success gives a part of one. */
 static bool budget_allows(tmsg_rpc_peer_t *peer)
 {
-    tmsg_budget_t *budget = &peer->budget;
+    tmsg_retry_budget_t *budget = &peer->budget;
 
     budget->tokens -= budget->tokens < MILLI ? budget->tokens : MILLI;
     return budget->most == 0 || budget->tokens > budget->most / 2;
@@ -140,7 +140,7 @@ static bool budget_allows(tmsg_rpc_peer_t *peer)
 
 static void succeeded(tmsg_rpc_peer_t *peer)
 {
-    tmsg_budget_t *budget = &peer->budget;
+    tmsg_retry_budget_t *budget = &peer->budget;
 
     budget->tokens += budget->gain;
     if (budget->tokens > budget->most) {
@@ -269,7 +269,7 @@ tmsg_status_t tmsg_endpoint_set_retry_budget(tmsg_endpoint_t *endpoint,
     }
     peer = met;
     tmsg_hub_lock(peer->hub);
-    peer->budget = (tmsg_budget_t){
+    peer->budget = (tmsg_retry_budget_t){
         .tokens = tokens * MILLI, .most = tokens * MILLI, .gain = thousandths};
     tmsg_hub_unlock(peer->hub);
     return TMSG_OK;

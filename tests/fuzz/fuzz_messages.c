@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
-#include "am/worker/store.h"
+#include "am/worker/budget.h"
 #include "core/bytes.h"
 #include "fakes/ucx.h"
 #include "support/peers.h"
@@ -547,12 +547,12 @@ static bool is_idle(const side_t *side)
     return side->worker->due.count == 0;
 }
 
-static void expect_nothing_held(tmsg_store_t *store)
+static void expect_nothing_held(tmsg_budget_t *budget)
 {
-    must(tmsg_store_reserve(store, HELD));
-    must(tmsg_store_note(store, TMSG_STORE_SLACK, false));
-    tmsg_store_forget(store, TMSG_STORE_SLACK);
-    tmsg_store_discharge(store, HELD);
+    must(tmsg_budget_reserve(budget, HELD));
+    must(tmsg_budget_note(budget, TMSG_BUDGET_SLACK, false));
+    tmsg_budget_forget(budget, TMSG_BUDGET_SLACK);
+    tmsg_budget_discharge(budget, HELD);
 }
 
 /* Of all that was, nothing is left. */
@@ -574,7 +574,7 @@ static void finish(void)
         must_true(rounds++ < ROUNDS_MOST);
         progress();
     }
-    expect_nothing_held(now.tried->worker->store);
+    expect_nothing_held(now.tried->worker->budget);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

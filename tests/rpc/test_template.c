@@ -304,14 +304,14 @@ static void gives_back(unsigned calls, bool sleeps)
     open_scene(&scene, LINK_SHM, DRIVE_POLLING);
     warm_up(&scene);
     tmsg_worker_progress(scene.pair.b.worker);
-    held = tmsg_store_held(scene.pair.b.worker->store);
+    held = tmsg_budget_held(scene.pair.b.worker->budget);
     end_unseen(&scene, calls);
     if (sleeps) {
         (void)tmsg_worker_arm(scene.pair.b.worker);
     } else {
         tmsg_worker_progress(scene.pair.b.worker);
     }
-    must_eq(tmsg_store_held(scene.pair.b.worker->store), held);
+    must_eq(tmsg_budget_held(scene.pair.b.worker->budget), held);
     end_unseen(&scene, calls);
     close_scene(&scene);
 }

@@ -39,7 +39,7 @@ left_t left_look(size_t (*bytes)(void))
 
 size_t left_pool_bytes(tmsg_worker_t *worker)
 {
-    tmsg_pool_t *pool = tmsg_store_pool(worker->store);
+    tmsg_pool_t *pool = tmsg_budget_pool(worker->budget);
     size_t bytes = 0;
 
     pthread_mutex_lock(&pool->lock);

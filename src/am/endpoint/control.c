@@ -51,7 +51,7 @@ void tmsg_control_free_spare(tmsg_spare_t *spare)
 /* Returns a record with room for `bytes`, or NULL. */
 static posted_t *get_posted(tmsg_endpoint_t *endpoint, size_t bytes)
 {
-    tmsg_spares_t *spares = tmsg_store_controls(endpoint->worker->store);
+    tmsg_spares_t *spares = tmsg_budget_controls(endpoint->worker->budget);
     tmsg_spare_t *spare = bytes > SMALL ? NULL : tmsg_spares_take(spares);
 
     return spare != NULL ? TMSG_CONTAINER_OF(spare, posted_t, spare)
@@ -66,7 +66,7 @@ static void keep_posted(posted_t *posted)
         return;
     }
     posted->spare.bytes = sizeof(*posted) + SMALL;
-    tmsg_spares_give(tmsg_store_controls(posted->endpoint->worker->store),
+    tmsg_spares_give(tmsg_budget_controls(posted->endpoint->worker->budget),
                      &posted->spare);
 }
 

@@ -10,7 +10,7 @@
 /* The text that says why a message was refused has at most this many bytes. */
 #define TMSG_ACK_TEXT_MAX 240
 
-/* Frees a record that the store kept. */
+/* Frees a record that the memory budget kept. */
 void tmsg_control_free_spare(tmsg_spare_t *spare);
 
 /* Hands a control message to UCX. Outside UCX. Errors: NO_MEMORY, those of

@@ -394,9 +394,9 @@ static bool count_endpoints(cJSON *object, const tmsg_worker_t *worker,
  * asked. */
 static bool add_memory(cJSON *object, const tmsg_worker_t *worker)
 {
-    return add_figure(object, "held_bytes", tmsg_store_held(worker->store)) &&
+    return add_figure(object, "held_bytes", tmsg_budget_held(worker->budget)) &&
            add_figure(object, "header_bytes",
-                      tmsg_store_noted(worker->store)) &&
+                      tmsg_budget_noted(worker->budget)) &&
            add_figure(object, "ahead_bytes", tmsg_credit_given(worker)) &&
            add_figure(object, "unfetched_messages",
                       tmsg_fetch_count(worker) + worker->fetch.gapped.count);

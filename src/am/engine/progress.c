@@ -97,7 +97,7 @@ static void tidy_pool(tmsg_timer_t *timer)
 {
     tmsg_worker_t *worker = TMSG_CONTAINER_OF(timer, tmsg_worker_t, pace.tidy);
 
-    tmsg_pool_trim(tmsg_store_pool(worker->store));
+    tmsg_pool_trim(tmsg_budget_pool(worker->budget));
 }
 
 /* Looks at descriptors and timers. That takes system calls, and a message that
@@ -108,7 +108,7 @@ __attribute__((noinline)) static unsigned look_at_loop(tmsg_worker_t *worker)
     worker->pace.quiet = 0;
     worker->pace.steps = 0;
     if (worker->pace.tidy.deadline_ns == 0 &&
-        tmsg_pool_hoards(tmsg_store_pool(worker->store))) {
+        tmsg_pool_hoards(tmsg_budget_pool(worker->budget))) {
         worker->pace.tidy.expired = tidy_pool;
         tmsg_loop_set_timer(&worker->loop, &worker->pace.tidy, TIDY_MS);
     }

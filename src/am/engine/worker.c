@@ -233,15 +233,15 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
     if (status != TMSG_OK) {
         goto err_free;
     }
-    status = tmsg_store_create(allocator, context->limits.held_bytes,
-                               worker->loop.event_fd, tmsg_message_free_spare,
-                               tmsg_send_free_spare, tmsg_control_free_spare,
-                               &worker->store);
+    status = tmsg_budget_create(allocator, context->limits.held_bytes,
+                                worker->loop.event_fd, tmsg_message_free_spare,
+                                tmsg_send_free_spare, tmsg_control_free_spare,
+                                &worker->budget);
     if (status != TMSG_OK) {
         goto err_close;
     }
-    tmsg_store_pool(worker->store)->huge_least = context->huge_page_bytes;
-    tmsg_store_set_devices(worker->store, device_allocator_of(params));
+    tmsg_budget_pool(worker->budget)->huge_least = context->huge_page_bytes;
+    tmsg_budget_set_devices(worker->budget, device_allocator_of(params));
     worker->context = context;
     tmsg_context_hold(context);
     init_lock(worker);
@@ -256,7 +256,7 @@ err_drop:
     pthread_cond_destroy(&worker->changed);
     pthread_mutex_destroy(&worker->lock);
     tmsg_context_destroy(context);
-    tmsg_store_drop(worker->store);
+    tmsg_budget_drop(worker->budget);
 err_close:
     close(worker->wake_fd);
     tmsg_loop_close(&worker->loop);
@@ -391,7 +391,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
     close(worker->wake_fd);
     tmsg_template_close(worker);
     tmsg_map_destroy(worker->layout);
-    tmsg_store_close(worker->store);
+    tmsg_budget_close(worker->budget);
     tmsg_context_destroy(worker->context);
     pthread_cond_destroy(&worker->changed);
     pthread_mutex_destroy(&worker->lock);

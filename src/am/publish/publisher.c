@@ -48,7 +48,7 @@ void tmsg_publication_unuse(tmsg_publication_t *publication)
         return;
     }
     tmsg_loop_clear_timer(&worker->loop, &publication->timer);
-    tmsg_share_drop(publication->share, tmsg_store_pool(worker->store));
+    tmsg_share_drop(publication->share, tmsg_budget_pool(worker->budget));
     tmsg_publisher_drop(publication->publisher);
     if (tmsg_map_unhold(publication->map)) {
         publication->map_due.run = run_free_published;

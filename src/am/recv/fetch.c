@@ -286,7 +286,7 @@ bool tmsg_message_take_small(tmsg_message_t *message, const void *data,
 {
     uint8_t *begin = message->small;
 
-    if (bytes > TMSG_MESSAGE_SMALL || tmsg_store_asks(message->store) ||
+    if (bytes > TMSG_MESSAGE_SMALL || tmsg_budget_asks(message->budget) ||
         message->head.flags & TMSG_HEADER_SPILLED || message->parts != NULL ||
         message->stage != NULL || tmsg_incoming_may_be_placed(message)) {
         return false;
@@ -309,7 +309,7 @@ bool tmsg_message_take_posted(tmsg_message_t *message, const void *data)
 void tmsg_fetch_take_back(tmsg_message_t *message)
 {
     if (message->kept_back > 0) {
-        tmsg_store_discharge(message->store, message->kept_back);
+        tmsg_budget_discharge(message->budget, message->kept_back);
         message->kept_back = 0;
     }
 }
@@ -320,15 +320,15 @@ void tmsg_fetch_take_back(tmsg_message_t *message)
 static tmsg_status_t keep_back(tmsg_message_t *message, uint64_t bytes,
                                uint64_t spill)
 {
-    uint64_t budget = tmsg_store_budget(message->store);
-    uint64_t taken = tmsg_store_asks(message->store) ? spill : bytes + spill;
-    uint64_t left = budget > taken ? budget - taken : 0;
+    uint64_t limit = tmsg_budget_limit(message->budget);
+    uint64_t taken = tmsg_budget_asks(message->budget) ? spill : bytes + spill;
+    uint64_t left = limit > taken ? limit - taken : 0;
     uint64_t most = bytes < left ? bytes : left;
     tmsg_status_t status = TMSG_OK;
 
     if (message->endpoint->worker->rx.chooses && message->kept_back == 0 &&
         most > 0) {
-        status = tmsg_store_reserve(message->store, most);
+        status = tmsg_budget_reserve(message->budget, most);
         message->kept_back = status == TMSG_OK ? most : 0;
     }
     return status;
@@ -342,14 +342,14 @@ static tmsg_status_t get_body(tmsg_message_t *message, uint64_t bytes,
     tmsg_status_t status = keep_back(message, bytes, spill);
 
     if (status == TMSG_OK) {
-        status = tmsg_store_reserve(message->store, spill);
+        status = tmsg_budget_reserve(message->budget, spill);
     }
     if (status != TMSG_OK) {
         return status;
     }
     message->body = malloc(spill);
     if (message->body == NULL) {
-        tmsg_store_discharge(message->store, spill);
+        tmsg_budget_discharge(message->budget, spill);
         return tmsg_error_memory("a spilled header");
     }
     return TMSG_OK;
@@ -368,7 +368,7 @@ static bool fits_record(tmsg_message_t *message, uint64_t bytes)
 {
     uint8_t *begin = message->small;
 
-    if (bytes > TMSG_MESSAGE_SMALL || tmsg_store_asks(message->store) ||
+    if (bytes > TMSG_MESSAGE_SMALL || tmsg_budget_asks(message->budget) ||
         !is_map_known(message)) {
         return false;
     }
@@ -416,16 +416,16 @@ static tmsg_status_t find_message_memory(tmsg_message_t *message)
                          ? tmsg_place_missing(message->map)
                          : message->head.payload_bytes - spill;
     tmsg_status_t status = TMSG_OK;
-    bool asks = tmsg_store_asks(message->store);
+    bool asks = tmsg_budget_asks(message->budget);
     tmsg_callback_t callback;
 
     if (fits_record(message, bytes)) {
         return TMSG_OK;
     }
-    if (!tmsg_store_fits(message->store,
-                         bytes + spill + tmsg_stage_in_held(message), spill)) {
-        return tmsg_store_too_small(
-            message->store, bytes + spill + tmsg_stage_in_held(message));
+    if (!tmsg_budget_fits(message->budget,
+                          bytes + spill + tmsg_stage_in_held(message), spill)) {
+        return tmsg_budget_too_small(
+            message->budget, bytes + spill + tmsg_stage_in_held(message));
     }
     if (is_map_known(message) && tmsg_message_may_lie(message)) {
         return tmsg_message_lie(message);
@@ -438,9 +438,9 @@ static tmsg_status_t find_message_memory(tmsg_message_t *message)
         status = get_body(message, bytes, spill);
     }
     if (status == TMSG_OK && bytes > 0) {
-        status = tmsg_store_alloc(message->store,
-                                  tmsg_map_liked(message->map, bytes), bytes,
-                                  &message->block);
+        status = tmsg_budget_alloc(message->budget,
+                                   tmsg_map_liked(message->map, bytes), bytes,
+                                   &message->block);
         message->in_block = status == TMSG_OK && lies_in_block(message);
     }
     if (status == TMSG_OK) {
@@ -504,7 +504,7 @@ static void note_starving(tmsg_message_t *message)
 {
     tmsg_worker_t *worker = message->endpoint->worker;
 
-    if (message->starved || !tmsg_store_is_missed(worker->store)) {
+    if (message->starved || !tmsg_budget_is_missed(worker->budget)) {
         return;
     }
     message->starved = true;
@@ -516,8 +516,8 @@ static void note_starving(tmsg_message_t *message)
                  "released hold %llu bytes, and held_bytes is %llu; this is "
                  "said once",
                  message->endpoint->peer,
-                 (unsigned long long)tmsg_store_held(worker->store),
-                 (unsigned long long)tmsg_store_budget(worker->store));
+                 (unsigned long long)tmsg_budget_held(worker->budget),
+                 (unsigned long long)tmsg_budget_limit(worker->budget));
     }
 }
 

@@ -179,7 +179,7 @@ static bool is_early(const tmsg_message_t *message)
 
 bool tmsg_fetch_is_late(const tmsg_message_t *message)
 {
-    return message->behind_gap || tmsg_store_is_missed(message->store) ||
+    return message->behind_gap || tmsg_budget_is_missed(message->budget) ||
            (queue_of(message)->early.count +
                     message->endpoint->rx.parts_gapped >
                 0 &&
@@ -241,7 +241,7 @@ static bool may_ask(const tmsg_worker_t *worker)
     return queue->asking.count == 0
                ? queue->arrived.count > 0
                : !message_of(queue->asking.head)->starved ||
-                     !tmsg_store_is_missed(worker->store);
+                     !tmsg_budget_is_missed(worker->budget);
 }
 
 bool tmsg_fetch_is_due(tmsg_worker_t *worker)

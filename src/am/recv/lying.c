@@ -13,7 +13,7 @@ bool tmsg_message_may_lie(const tmsg_message_t *message)
     return !message->rendezvous && !message->copied && message->data != NULL &&
            message->parts == NULL && message->posted == NULL &&
            message->stage == NULL && bytes > TMSG_LYING_LEAST &&
-           !tmsg_store_asks(message->store) &&
+           !tmsg_budget_asks(message->budget) &&
            (uintptr_t)message->data % TMSG_PAYLOAD_ALIGNMENT == 0 &&
            tmsg_place_missing(message->map) == bytes - spill;
 }
@@ -21,7 +21,7 @@ bool tmsg_message_may_lie(const tmsg_message_t *message)
 tmsg_status_t tmsg_message_lie(tmsg_message_t *message)
 {
     uint64_t bytes = message->head.payload_bytes;
-    tmsg_status_t status = tmsg_store_reserve(message->store, bytes);
+    tmsg_status_t status = tmsg_budget_reserve(message->budget, bytes);
 
     if (status == TMSG_OK) {
         tmsg_refs_take(&message->ucx->holders);
@@ -44,8 +44,8 @@ void tmsg_message_lift(tmsg_message_t *message)
         return;
     }
     if (message->data != NULL && tmsg_ucx_lift(ucx, message->data)) {
-        tmsg_store_signal(message->store);
+        tmsg_budget_signal(message->budget);
     }
-    tmsg_store_discharge(message->store, message->lying_bytes);
+    tmsg_budget_discharge(message->budget, message->lying_bytes);
     tmsg_ucx_let_go(ucx);
 }

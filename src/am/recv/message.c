@@ -50,7 +50,7 @@ void tmsg_message_free_spare(tmsg_spare_t *spare)
     tmsg_message_t *message = TMSG_CONTAINER_OF(spare, tmsg_message_t, spare);
 
     tmsg_map_destroy(message->map);
-    tmsg_store_drop(message->store);
+    tmsg_budget_drop(message->budget);
     free(message->pieces);
     free(message->parts_kept);
     tmsg_host_free(message->room);
@@ -59,13 +59,13 @@ void tmsg_message_free_spare(tmsg_spare_t *spare)
 
 static void keep_record(tmsg_message_t *message)
 {
-    tmsg_store_t *store = message->store;
+    tmsg_budget_t *budget = message->budget;
 
     message->again = 0;
     message->spare.bytes = sizeof(*message) + tmsg_map_memory(message->map) +
                            message->piece_room * sizeof(*message->pieces) +
                            message->room_bytes + tmsg_parts_kept(message);
-    tmsg_store_keep(store, tmsg_store_messages(store), &message->spare);
+    tmsg_budget_keep(budget, tmsg_budget_messages(budget), &message->spare);
 }
 
 /* Ends a message whose map is empty, or laid out. This touches nothing of the
@@ -83,11 +83,11 @@ static void end_message(void *arg)
     free(message->checksums);
     free(message->raw);
     if (message->state == TMSG_RX_DELIVERED || message->again != 0) {
-        tmsg_store_discharge(message->store, message->noted);
+        tmsg_budget_discharge(message->budget, message->noted);
     } else {
-        tmsg_store_forget(message->store, message->noted);
+        tmsg_budget_forget(message->budget, message->noted);
     }
-    tmsg_store_free(message->store, &message->block);
+    tmsg_budget_free(message->budget, &message->block);
     tmsg_fetch_take_back(message);
     tmsg_message_lift(message);
     if (message->posted != NULL && tmsg_map_unhold(message->posted)) {
@@ -116,7 +116,7 @@ tmsg_message_t *tmsg_message_husk(tmsg_message_t *message)
     free(message->raw);
     message->checksums = NULL;
     message->raw = NULL;
-    tmsg_store_forget(message->store, message->noted);
+    tmsg_budget_forget(message->budget, message->noted);
     message->noted = 0;
     message->husk = true;
     message->map = NULL;
@@ -140,7 +140,7 @@ static void end_husk(tmsg_message_t *husk)
 static void end_laid(void *arg)
 {
     tmsg_message_t *message = arg;
-    tmsg_store_t *store = message->store;
+    tmsg_budget_t *budget = message->budget;
 
     if (message->posted != NULL || message->why != NULL) {
         end_message(message);
@@ -153,18 +153,18 @@ static void end_laid(void *arg)
     if (message->aborted || message->discarded) {
         message->again = 0;
     }
-    if (tmsg_store_is_inside(store)) { /* so the worker lives */
+    if (tmsg_budget_is_inside(budget)) { /* so the worker lives */
         tmsg_endpoint_return(message->endpoint);
     } else {
         tmsg_endpoint_drop(message->endpoint);
     }
-    tmsg_store_give_back(store, &message->spare, message->noted);
+    tmsg_budget_give_back(budget, &message->spare, message->noted);
 }
 
 tmsg_status_t tmsg_message_note(tmsg_message_t *message, uint64_t bytes)
 {
     tmsg_status_t status =
-        tmsg_store_note(message->store, bytes, message->noted > 0);
+        tmsg_budget_note(message->budget, bytes, message->noted > 0);
 
     if (status == TMSG_OK) {
         message->noted += bytes;
@@ -177,8 +177,8 @@ void tmsg_message_drop_body(tmsg_message_t *message)
     if (message->body != NULL) {
         free(message->body);
         message->body = NULL;
-        tmsg_store_discharge(message->store,
-                             tmsg_payload_spill(&message->head));
+        tmsg_budget_discharge(message->budget,
+                              tmsg_payload_spill(&message->head));
     }
 }
 
@@ -187,7 +187,7 @@ void tmsg_message_delivered(tmsg_message_t *message)
     message->state = TMSG_RX_DELIVERED;
     tmsg_post_delivered(message);
     if (message->again == 0) {
-        tmsg_store_move(message->store, message->noted);
+        tmsg_budget_move(message->budget, message->noted);
     }
     if (message->laid) {
         tmsg_map_recycle_laid(message->map, end_laid, message);
@@ -202,12 +202,12 @@ static bool end_again(tmsg_message_t *message)
 {
     if (message->again == 0 || message->state != TMSG_RX_DELIVERED ||
         message->aborted || message->discarded ||
-        !tmsg_store_is_inside(message->store) ||
+        !tmsg_budget_is_inside(message->budget) ||
         !tmsg_map_unrecycle(message->map)) {
         return false;
     }
     tmsg_endpoint_return(message->endpoint);
-    tmsg_store_give_back(message->store, &message->spare, message->noted);
+    tmsg_budget_give_back(message->budget, &message->spare, message->noted);
     return true;
 }
 
@@ -285,9 +285,9 @@ static tmsg_status_t lay_out_map(tmsg_message_t *message,
     return status;
 }
 
-static tmsg_message_t *get_message_record(tmsg_store_t *store)
+static tmsg_message_t *get_message_record(tmsg_budget_t *budget)
 {
-    tmsg_spare_t *spare = tmsg_spares_take(tmsg_store_messages(store));
+    tmsg_spare_t *spare = tmsg_spares_take(tmsg_budget_messages(budget));
     tmsg_message_t *message;
 
     if (spare != NULL) {
@@ -308,15 +308,15 @@ static tmsg_message_t *get_message_record(tmsg_store_t *store)
         free(message);
         return NULL;
     }
-    message->store = store;
-    tmsg_store_hold(store);
+    message->budget = budget;
+    tmsg_budget_hold(budget);
     return message;
 }
 
 static void begin_message(tmsg_message_t *message, const tmsg_preamble_t *head,
                           tmsg_ucx_t *ucx, tmsg_channel_t *channel)
 {
-    tmsg_zero(message, offsetof(tmsg_message_t, store));
+    tmsg_zero(message, offsetof(tmsg_message_t, budget));
     message->endpoint = channel->endpoint;
     message->channel = channel;
     message->head = *head;
@@ -327,8 +327,8 @@ tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
                                   tmsg_channel_t *channel,
                                   tmsg_message_t **message_p)
 {
-    tmsg_store_t *store = channel->endpoint->worker->store;
-    tmsg_message_t *message = get_message_record(store);
+    tmsg_budget_t *budget = channel->endpoint->worker->budget;
+    tmsg_message_t *message = get_message_record(budget);
 
     if (message == NULL) {
         return TMSG_ERR_NO_MEMORY;
@@ -362,29 +362,29 @@ static bool lay_again(tmsg_message_t *message, tmsg_ucx_t *ucx,
 
 /* Charges the memory of a template message. If its payload is not in the
  * record, it must fit the budget, as all payloads must. */
-static bool charge_template(tmsg_store_t *store,
+static bool charge_template(tmsg_budget_t *budget,
                             const tmsg_template_in_t *template)
 {
     return template->room_bytes > 0
-               ? tmsg_store_claim(store, template->noted)
-               : tmsg_store_charge(store, template->noted) == TMSG_OK;
+               ? tmsg_budget_claim(budget, template->noted)
+               : tmsg_budget_charge(budget, template->noted) == TMSG_OK;
 }
 
 tmsg_message_t *tmsg_message_again(tmsg_ucx_t *ucx, tmsg_channel_t *channel)
 {
     const tmsg_template_in_t *template = &channel->template_in;
-    tmsg_store_t *store = channel->endpoint->worker->store;
+    tmsg_budget_t *budget = channel->endpoint->worker->budget;
     tmsg_message_t *message;
 
-    if (!charge_template(store, template)) {
+    if (!charge_template(budget, template)) {
         return NULL;
     }
-    message = get_message_record(store);
+    message = get_message_record(budget);
     if (message != NULL && message->again == template->number) {
         message->state = TMSG_RX_WAITING;
         message->call = NULL;
     } else if (message == NULL || !lay_again(message, ucx, channel)) {
-        tmsg_store_discharge(store, template->noted);
+        tmsg_budget_discharge(budget, template->noted);
         if (message != NULL) {
             tmsg_message_free_spare(&message->spare);
         }

@@ -118,7 +118,7 @@ struct tmsg_message {
     tmsg_node_t own_queue;
     /* A new message does not zero the fields from here on. The first seven
      * belong to the record, and stay when another message uses it. */
-    tmsg_store_t *store;
+    tmsg_budget_t *budget;
     tmsg_map_t *map;
     struct iovec *pieces; /* a payload's pieces, if few_pieces is too short */
     size_t piece_room;    /* capacity of `pieces` */

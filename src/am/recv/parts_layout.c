@@ -85,8 +85,8 @@ static tmsg_status_t check_total(const tmsg_message_t *message)
                               (unsigned long long)limits->message_bytes);
     }
     if (!tmsg_incoming_may_be_placed(message) &&
-        !tmsg_store_fits(message->store, bytes, spill)) {
-        return tmsg_store_too_small(message->store, bytes);
+        !tmsg_budget_fits(message->budget, bytes, spill)) {
+        return tmsg_budget_too_small(message->budget, bytes);
     }
     return TMSG_OK;
 }

@@ -38,9 +38,9 @@ tmsg_status_t tmsg_message_check(const tmsg_message_t *message,
         return status;
     }
     if (!tmsg_incoming_may_be_placed(message) &&
-        !tmsg_store_fits(message->store, head->payload_bytes,
-                         tmsg_payload_spill(head))) {
-        return tmsg_store_too_small(message->store, head->payload_bytes);
+        !tmsg_budget_fits(message->budget, head->payload_bytes,
+                          tmsg_payload_spill(head))) {
+        return tmsg_budget_too_small(message->budget, head->payload_bytes);
     }
     return TMSG_OK;
 }

@@ -6,8 +6,8 @@
 #include "am/endpoint/kinds.h"
 #include "am/recv/message.h"
 
-/* Checks `data_bytes` against the preamble, the limits and the store, whatever
- * the payload contains. Errors: MALFORMED, LIMIT_EXCEEDED. */
+/* Checks `data_bytes` against the preamble, the limits and the memory budget,
+ * whatever the payload contains. Errors: MALFORMED, LIMIT_EXCEEDED. */
 tmsg_status_t tmsg_message_check(const tmsg_message_t *message,
                                  size_t data_bytes);
 

@@ -19,7 +19,7 @@ typedef struct tmsg_schema_later {
     tmsg_schema_t *schema; /* NULL: the schema cannot be kept */
 } later_t;
 
-static tmsg_schema_store_t *store_of(tmsg_channel_t *channel)
+static tmsg_schema_store_t *budget_of(tmsg_channel_t *channel)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
     const tmsg_hello_t *mine = &endpoint->ucx->hello;
@@ -60,7 +60,7 @@ tmsg_status_t tmsg_schemas_decoded(tmsg_message_t *message)
     switch (message->extra.schema.form) {
     case TMSG_SCHEMA_DEFINES:
         message->schema = tmsg_schema_store_prepare(
-            store_of(message->channel), message->map, &message->extra.schema,
+            budget_of(message->channel), message->map, &message->extra.schema,
             message->head.body_bytes);
         return TMSG_OK; /* without a schema the answer is no */
     case TMSG_SCHEMA_REFERS:

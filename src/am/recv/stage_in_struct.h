@@ -6,8 +6,8 @@
 
 #include "am/recv/stage_in.h"
 #include "am/staging/stage_sum.h"
+#include "am/worker/budget.h"
 #include "am/worker/staging.h"
-#include "am/worker/store.h"
 
 /* Each tensor has one destination. The map has the tensor's device, and its
  * memory once that is known. */

@@ -259,11 +259,11 @@ static tmsg_status_t check_budget(const tmsg_message_t *message, uint64_t more)
 
     if (message->landed) {
         bytes += tmsg_payload_spill(&message->head);
-        bytes += tmsg_store_asks(message->store) ? 0 : message->block.bytes;
+        bytes += tmsg_budget_asks(message->budget) ? 0 : message->block.bytes;
     }
-    return bytes <= tmsg_store_budget(message->store)
+    return bytes <= tmsg_budget_limit(message->budget)
                ? TMSG_OK
-               : tmsg_store_too_small(message->store, bytes);
+               : tmsg_budget_too_small(message->budget, bytes);
 }
 
 static tmsg_status_t find_one(tmsg_message_t *message, size_t index)
@@ -277,7 +277,7 @@ static tmsg_status_t find_one(tmsg_message_t *message, size_t index)
                                                .device = entry->tensor.device,
                                                .stream = dest->stream};
     status =
-        tmsg_store_device_alloc(message->store, entry->bytes, &dest->memory);
+        tmsg_budget_device_alloc(message->budget, entry->bytes, &dest->memory);
     if (status == TMSG_OK) {
         tmsg_map_place(message->map, index, dest->memory.block.data);
         message->stage->pooled += dest->memory.theirs ? 0 : entry->bytes;
@@ -317,14 +317,14 @@ static tmsg_status_t find_head(tmsg_message_t *message)
     }
     status = check_budget(message, bytes);
     if (status == TMSG_OK) {
-        status = tmsg_store_reserve(message->store, bytes);
+        status = tmsg_budget_reserve(message->budget, bytes);
     }
     if (status != TMSG_OK) {
         return status;
     }
     stage->head_bytes = bytes;
     status =
-        tmsg_pool_take(tmsg_store_pool(message->store), bytes, &stage->head);
+        tmsg_pool_take(tmsg_budget_pool(message->budget), bytes, &stage->head);
     bytes = 0;
     for (size_t i = 0; i < stage->count && status == TMSG_OK; i++) {
         if (tmsg_dest_is_staged(&stage->dests[i]) &&
@@ -384,11 +384,11 @@ void tmsg_stage_in_free(tmsg_message_t *message)
         return;
     }
     for (size_t i = 0; i < stage->count; i++) {
-        tmsg_store_device_free(message->store, &stage->dests[i].memory);
+        tmsg_budget_device_free(message->budget, &stage->dests[i].memory);
     }
-    tmsg_pool_give(tmsg_store_pool(message->store), stage->head);
+    tmsg_pool_give(tmsg_budget_pool(message->budget), stage->head);
     if (stage->head_bytes > 0) {
-        tmsg_store_discharge(message->store, stage->head_bytes);
+        tmsg_budget_discharge(message->budget, stage->head_bytes);
     }
     free(stage);
     message->stage = NULL;

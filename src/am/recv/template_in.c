@@ -40,7 +40,7 @@ static bool is_unwatched(const tmsg_message_t *message)
 {
     const tmsg_endpoint_t *endpoint = message->endpoint;
 
-    return !tmsg_store_asks(message->store) && message->raw == NULL &&
+    return !tmsg_budget_asks(message->budget) && message->raw == NULL &&
            !tmsg_incoming_may_be_placed(message) &&
            !tmsg_trace_is_on(endpoint) && endpoint->resume == NULL;
 }

@@ -60,7 +60,7 @@ static tmsg_status_t pack_parts(tmsg_parts_out_t *parts,
 
     if (payload->measures->parts_packed > 0) {
         status = tmsg_pool_take(
-            tmsg_store_pool(parts->send->endpoint->worker->store),
+            tmsg_budget_pool(parts->send->endpoint->worker->budget),
             payload->measures->parts_packed, &parts->staging);
         to = parts->staging.data;
         parts->next.packed = to;
@@ -165,8 +165,9 @@ tmsg_status_t tmsg_parts_slice(tmsg_send_t *send, const tmsg_payload_t *payload)
     } else if (plan->iov_count > 0) {
         size_t most = plan->iov_count + tmsg_split_slices(&parts->split, left);
 
-        status = tmsg_pool_take(tmsg_store_pool(send->endpoint->worker->store),
-                                most * sizeof(*plan->iov), &parts->list);
+        status =
+            tmsg_pool_take(tmsg_budget_pool(send->endpoint->worker->budget),
+                           most * sizeof(*plan->iov), &parts->list);
         if (status != TMSG_OK) {
             return status;
         }
@@ -185,7 +186,7 @@ tmsg_status_t tmsg_parts_slice(tmsg_send_t *send, const tmsg_payload_t *payload)
 void tmsg_parts_free(tmsg_send_t *send)
 {
     if (send->parts != NULL) {
-        tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
+        tmsg_pool_t *pool = tmsg_budget_pool(send->endpoint->worker->budget);
 
         tmsg_parts_stop(send);
         tmsg_soon_forget(&send->parts->call);
@@ -261,9 +262,9 @@ void tmsg_parts_stop(tmsg_send_t *send)
 
 void tmsg_parts_out_give_slot(tmsg_parts_slot_t *slot)
 {
-    tmsg_store_t *store = slot->send->endpoint->worker->store;
+    tmsg_budget_t *budget = slot->send->endpoint->worker->budget;
 
-    tmsg_pool_give(tmsg_store_pool(store), slot->own);
+    tmsg_pool_give(tmsg_budget_pool(budget), slot->own);
     slot->own = (tmsg_pool_block_t){0};
     slot->busy = false;
     slot->send->parts->in_ucx--;
@@ -463,9 +464,9 @@ static void fail_soon(tmsg_parts_slot_t *slot)
 static bool copy_part_for_ucx(tmsg_parts_slot_t *slot, piece_t *piece)
 {
     tmsg_parts_out_t *parts = slot->send->parts;
-    tmsg_store_t *store = slot->send->endpoint->worker->store;
+    tmsg_budget_t *budget = slot->send->endpoint->worker->budget;
 
-    if (tmsg_pool_take(tmsg_store_pool(store), piece->bytes, &slot->own) !=
+    if (tmsg_pool_take(tmsg_budget_pool(budget), piece->bytes, &slot->own) !=
         TMSG_OK) {
         return false;
     }

@@ -198,7 +198,7 @@ static tmsg_status_t keep_strides(tmsg_send_t *send, tmsg_payload_t *payload)
  * share the map use one such map. */
 static tmsg_status_t write_out_map(tmsg_send_t *send, tmsg_payload_t *payload)
 {
-    tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
+    tmsg_pool_t *pool = tmsg_budget_pool(send->endpoint->worker->budget);
     tmsg_written_t *written =
         send->share == NULL ? &send->written : &send->share->written;
     tmsg_status_t status = written->map != NULL
@@ -227,7 +227,7 @@ static tmsg_status_t judge_map(tmsg_send_t *send, tmsg_payload_t *payload)
 
 static tmsg_status_t plan_payload(tmsg_send_t *send, tmsg_payload_t *payload)
 {
-    tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
+    tmsg_pool_t *pool = tmsg_budget_pool(send->endpoint->worker->budget);
 
     return send->share != NULL && payload->spill == 0 &&
                    payload->map == tmsg_send_map(send)

@@ -38,21 +38,21 @@ void tmsg_send_free_spare(tmsg_spare_t *spare)
 {
     tmsg_send_t *send = TMSG_CONTAINER_OF(spare, tmsg_send_t, spare);
 
-    tmsg_store_drop(send->store);
+    tmsg_budget_drop(send->budget);
     free(send->parts_kept);
     free(send);
 }
 
-/* Gives the record back to the store. The worker may be gone by now. */
+/* Gives the record back to the memory budget. The worker may be gone by now. */
 static void destroy_send(tmsg_request_t *request)
 {
     tmsg_send_t *send = TMSG_CONTAINER_OF(request, tmsg_send_t, request);
-    tmsg_store_t *store = send->store;
+    tmsg_budget_t *budget = send->budget;
 
     free(send->answer_text);
     free(send->call_text);
     send->spare.bytes = sizeof(*send) + tmsg_parts_spare(send);
-    tmsg_store_keep(store, tmsg_store_sends(store), &send->spare);
+    tmsg_budget_keep(budget, tmsg_budget_sends(budget), &send->spare);
 }
 
 void tmsg_send_init_request(tmsg_send_t *send, tmsg_worker_t *worker)
@@ -60,9 +60,9 @@ void tmsg_send_init_request(tmsg_send_t *send, tmsg_worker_t *worker)
     tmsg_request_init(&send->request, worker, destroy_send, tmsg_send_cancel);
 }
 
-tmsg_send_t *tmsg_send_record(tmsg_store_t *store)
+tmsg_send_t *tmsg_send_record(tmsg_budget_t *budget)
 {
-    tmsg_spare_t *spare = tmsg_spares_take(tmsg_store_sends(store));
+    tmsg_spare_t *spare = tmsg_spares_take(tmsg_budget_sends(budget));
     tmsg_send_t *send;
 
     if (spare != NULL) {
@@ -72,9 +72,9 @@ tmsg_send_t *tmsg_send_record(tmsg_store_t *store)
         if (send == NULL) {
             return NULL;
         }
-        send->store = store;
+        send->budget = budget;
         send->parts_kept = NULL;
-        tmsg_store_hold(store);
+        tmsg_budget_hold(budget);
     }
     return send;
 }
@@ -82,7 +82,7 @@ tmsg_send_t *tmsg_send_record(tmsg_store_t *store)
 void tmsg_send_clear(tmsg_send_t *send)
 {
     tmsg_zero(&send->spare,
-              offsetof(tmsg_send_t, store) - offsetof(tmsg_send_t, spare));
+              offsetof(tmsg_send_t, budget) - offsetof(tmsg_send_t, spare));
 }
 
 static void forsake_send(tmsg_op_t *op)
@@ -446,7 +446,7 @@ static tmsg_status_t create_send(tmsg_endpoint_t *endpoint,
                                  const tmsg_call_send_t *call,
                                  tmsg_send_t **send_p)
 {
-    tmsg_send_t *send = tmsg_send_record(endpoint->worker->store);
+    tmsg_send_t *send = tmsg_send_record(endpoint->worker->budget);
     bool foreign = false;
     tmsg_status_t status;
 

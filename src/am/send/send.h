@@ -76,24 +76,25 @@ typedef struct tmsg_send {
     tmsg_status_t answer;
     char *answer_text; /* of a refusal; NULL: none, or no memory for it */
     /* tmsg_send_clear() zeroes the fields from `spare` to here. The rest lives
-     * on with the record, which the store keeps for the next send. */
-    tmsg_store_t *store;
+     * on with the record, which the memory budget keeps for the next send. */
+    tmsg_budget_t *budget;
     tmsg_parts_out_t *parts_kept; /* for the next send, or NULL */
     uint8_t small_header[TMSG_SEND_SMALL_HEADER];
     uint8_t small_payload[TMSG_SEND_SMALL_PAYLOAD];
 } tmsg_send_t;
 
-/* Frees a record that the store keeps. */
+/* Frees a record that the memory budget keeps. */
 void tmsg_send_free_spare(tmsg_spare_t *spare);
 
 /* template_out.c begins a send by these steps. tmsg_send_record() returns a
- * record of which only the store is set; NULL without memory. */
-tmsg_send_t *tmsg_send_record(tmsg_store_t *store);
+ * record of which only the memory budget is set; NULL without memory. */
+tmsg_send_t *tmsg_send_record(tmsg_budget_t *budget);
 
 /* Gives the record a request that has not ended. */
 void tmsg_send_init_request(tmsg_send_t *send, tmsg_worker_t *worker);
 
-/* Zeroes the record, but for its request, its store and what follows that. */
+/* Zeroes the record, but for its request, its memory budget and what follows
+ * that. */
 void tmsg_send_clear(tmsg_send_t *send);
 
 /* Makes the send hold endpoint and map, and gives it a message id. */

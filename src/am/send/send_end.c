@@ -97,7 +97,7 @@ static void await_word(tmsg_send_t *send)
 /* Frees plan, parts and header, when UCX has done with them. */
 static void free_send_plan(tmsg_send_t *send)
 {
-    tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
+    tmsg_pool_t *pool = tmsg_budget_pool(send->endpoint->worker->budget);
 
     tmsg_parts_free(send);
     tmsg_plan_free(&send->plan, pool);
@@ -116,7 +116,7 @@ void tmsg_send_give_back(tmsg_send_t *send)
     tmsg_stage_out_free(send);
     if (send->share != NULL) {
         tmsg_share_drop(send->share,
-                        tmsg_store_pool(send->endpoint->worker->store));
+                        tmsg_budget_pool(send->endpoint->worker->budget));
         send->share = NULL;
     }
     tmsg_send_drop_more(send);

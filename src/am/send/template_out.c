@@ -261,7 +261,7 @@ static void number_header(const tmsg_channel_t *channel, tmsg_send_t *send)
 static tmsg_send_t *make_ready_send(const tmsg_channel_t *channel)
 {
     const tmsg_template_out_t *template = &channel->template_out;
-    tmsg_send_t *send = tmsg_send_record(channel->endpoint->worker->store);
+    tmsg_send_t *send = tmsg_send_record(channel->endpoint->worker->budget);
 
     if (send != NULL) {
         begin_template(send, channel->endpoint);
@@ -335,7 +335,7 @@ static void gather_template(const tmsg_template_out_t *template,
  * copied the payload when its call returns. */
 static uint8_t *gather_room(tmsg_worker_t *worker)
 {
-    tmsg_pool_t *pool = tmsg_store_pool(worker->store);
+    tmsg_pool_t *pool = tmsg_budget_pool(worker->budget);
 
     if (worker->tx.gather.data == NULL &&
         tmsg_pool_take(pool, TMSG_TEMPLATE_BYTES, &worker->tx.gather) !=
@@ -607,5 +607,5 @@ bool tmsg_template_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
 
 void tmsg_template_close(tmsg_worker_t *worker)
 {
-    tmsg_pool_give(tmsg_store_pool(worker->store), worker->tx.gather);
+    tmsg_pool_give(tmsg_budget_pool(worker->budget), worker->tx.gather);
 }

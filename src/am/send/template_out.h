@@ -32,7 +32,7 @@ void tmsg_template_forget_out(tmsg_channel_t *channel);
 void tmsg_template_leave(const tmsg_endpoint_t *endpoint);
 
 /* Frees what the worker keeps for repeats. Called when the worker ends, before
- * its store. */
+ * its memory budget. */
 void tmsg_template_close(tmsg_worker_t *worker);
 
 /* Frees what a channel that ends keeps for repeats, in both directions. Its

@@ -17,7 +17,7 @@
 static tmsg_status_t plan_tensor(tmsg_send_t *send,
                                  const tmsg_map_entry_t *entry)
 {
-    tmsg_pool_t *pool = tmsg_store_pool(send->endpoint->worker->store);
+    tmsg_pool_t *pool = tmsg_budget_pool(send->endpoint->worker->budget);
     const tmsg_payload_t payload = {.map = send->map,
                                     .spare = send->small_payload,
                                     .spare_bytes = sizeof(send->small_payload)};

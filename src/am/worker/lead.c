@@ -164,7 +164,7 @@ void tmsg_worker_enter(tmsg_worker_t *worker)
     tmsg_worker_lock(worker);
     worker->lead.entered++;
     if (!tmsg_worker_is_shared(worker)) {
-        tmsg_store_enter(worker->store);
+        tmsg_budget_enter(worker->budget);
     }
 }
 
@@ -189,7 +189,7 @@ void tmsg_worker_leave(tmsg_worker_t *worker, bool stirred)
         empty && worker->doomed && !(worker->flags & TMSG_WORKER_THREAD);
 
     if (empty && !tmsg_worker_is_shared(worker)) {
-        tmsg_store_leave(worker->store);
+        tmsg_budget_leave(worker->budget);
     }
     if (worker->ending) {
         tmsg_worker_changed(worker);

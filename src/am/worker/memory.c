@@ -7,7 +7,7 @@ bool tmsg_worker_is_starving(const tmsg_worker_t *worker, char *why,
                              size_t room)
 {
     bool starving =
-        tmsg_fetch_asks(worker) && tmsg_store_is_missed(worker->store);
+        tmsg_fetch_asks(worker) && tmsg_budget_is_missed(worker->budget);
 
     if (room > 0) {
         why[0] = '\0';
@@ -16,15 +16,15 @@ bool tmsg_worker_is_starving(const tmsg_worker_t *worker, char *why,
         snprintf(why, room,
                  "; a message waits for memory: those that came and were not "
                  "released hold %llu bytes, and held_bytes is %llu",
-                 (unsigned long long)tmsg_store_held(worker->store),
-                 (unsigned long long)tmsg_store_budget(worker->store));
+                 (unsigned long long)tmsg_budget_held(worker->budget),
+                 (unsigned long long)tmsg_budget_limit(worker->budget));
     }
     return starving;
 }
 
 int tmsg_worker_starves(tmsg_worker_t *worker)
 {
-    bool starving = tmsg_store_is_missed(worker->store);
+    bool starving = tmsg_budget_is_missed(worker->budget);
 
     if (starving) {
         tmsg_worker_lock(worker);

@@ -17,12 +17,12 @@
 
 #include "am/net/loop.h"
 #include "am/ucx/ucx.h"
+#include "am/worker/budget.h"
 #include "am/worker/context.h"
 #include "am/worker/patience.h"
 #include "am/worker/sharing.h"
 #include "am/worker/staging.h"
 #include "am/worker/stats.h"
-#include "am/worker/store.h"
 #include "core/list.h"
 #include "core/refs.h"
 #include "serialize/schema.h"
@@ -89,7 +89,7 @@ typedef struct {
     unsigned busy;        /* progress calls in a row that found something */
     bool look;            /* the next progress call looks at the loop */
     struct timespec tick; /* when the clock last made it look at the loop */
-    tmsg_timer_t tidy;    /* when to trim the store's pool */
+    tmsg_timer_t tidy;    /* when to trim the memory budget's pool */
 } tmsg_worker_pace_t;
 
 /* Belongs to the room send. */
@@ -97,8 +97,8 @@ typedef struct {
     /* Lists channels that sent by a template. */
     struct tmsg_channel *recent[TMSG_WORKER_RECENT];
     unsigned next_recent;
-    /* Holds memory from the store's pool in which a template message is put
-     * together, if it is not small. */
+    /* Holds memory from the memory budget's pool in which a template message is
+     * put together, if it is not small. */
     tmsg_pool_block_t gather;
 } tmsg_worker_tx_t;
 
@@ -197,7 +197,7 @@ struct tmsg_worker {
 
     tmsg_stage_t stage; /* copies to and from devices */
 
-    tmsg_store_t *store;
+    tmsg_budget_t *budget;
     /* Counts the kinds of message that could be repeated, so far. */
     uint64_t templates;
     tmsg_worker_tx_t tx;

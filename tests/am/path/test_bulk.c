@@ -14,7 +14,7 @@
 #include "am/listen/listener.h"
 #include "am/path/bulk_tcp.h"
 #include "am/recv/message.h"
-#include "am/worker/store.h"
+#include "am/worker/budget.h"
 #include "am/worker/worker.h"
 #include "core/bytes.h"
 #include "support/channels.h"
@@ -300,7 +300,7 @@ Test(bulk, a_canceled_message_harms_no_other)
 
 static uint64_t held(const side_t *side)
 {
-    return tmsg_store_held(side->worker->store);
+    return tmsg_budget_held(side->worker->budget);
 }
 
 static void send_giants(pair_t *pair, drive_t drive, tmsg_request_t **first_p,

@@ -40,8 +40,8 @@ static void open_desk(void)
     event_fd = eventfd(0, EFD_NONBLOCK);
     desk = calloc(1, sizeof(*desk));
     must_true(desk != NULL);
-    must(tmsg_store_create(NULL, MUCH, event_fd, NULL, NULL, NULL,
-                           &desk->worker.store));
+    must(tmsg_budget_create(NULL, MUCH, event_fd, NULL, NULL, NULL,
+                            &desk->worker.budget));
     desk->worker.queue_depth = MOST;
     desk->endpoint.worker = &desk->worker;
     for (unsigned i = 0; i < CHANNELS; i++) {
@@ -51,7 +51,7 @@ static void open_desk(void)
 
 static void close_desk(void)
 {
-    tmsg_store_drop(desk->worker.store);
+    tmsg_budget_drop(desk->worker.budget);
     free(desk);
     close(event_fd);
 }
@@ -66,7 +66,7 @@ static tmsg_message_t *come(unsigned channel, uint32_t sequence, way_t way,
 
     message->endpoint = &desk->endpoint;
     message->channel = &desk->channels[channel];
-    message->store = desk->worker.store;
+    message->budget = desk->worker.budget;
     message->head.sequence = sequence;
     message->head.flags = flags | (way == PULLED ? TMSG_HEADER_PULLED : 0);
     message->parts = way == PLAIN ? NULL : (tmsg_parts_in_t *)desk;

@@ -82,14 +82,14 @@ static void go_on(link_t link, drive_t drive, kind_t kind)
 
     pair_open(&pair, link, drive, NULL, NULL);
     warm_up(&pair, kind);
-    held = tmsg_store_held(pair.a.worker->store);
+    held = tmsg_budget_held(pair.a.worker->budget);
     before = received(&pair);
     for (uint64_t i = 0; i < MESSAGES; i++) {
         pass(&pair, kind, i);
     }
     cr_expect(ge(u64, received(&pair), before + MESSAGES / 2), "%zu x %zu",
               kind.tensors, kind.each);
-    must_eq(tmsg_store_held(pair.a.worker->store), held);
+    must_eq(tmsg_budget_held(pair.a.worker->budget), held);
     check_credit(&pair);
     must_true(pair.to_a->credit.tx_charged >=
               MESSAGES * (kind.tensors * kind.each + RECORD_BYTES));
@@ -247,15 +247,15 @@ Test(template_large, what_is_kept_counts)
         .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES, .held_bytes = HELD}};
     tmsg_message_t *kept[MESSAGES] = {NULL};
     uint64_t empty, before;
-    tmsg_store_t *store;
+    tmsg_budget_t *budget;
     unsigned count = 0;
     pair_t pair;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
-    store = pair.a.worker->store;
-    empty = tmsg_store_held(store);
+    budget = pair.a.worker->budget;
+    empty = tmsg_budget_held(budget);
     warm_up(&pair, medium);
-    must_eq(tmsg_store_held(store), empty);
+    must_eq(tmsg_budget_held(budget), empty);
     before = received(&pair);
     for (uint64_t i = 0; i < MESSAGES; i++) {
         post(pair.to_a, medium, i, NULL);
@@ -263,8 +263,9 @@ Test(template_large, what_is_kept_counts)
         if (tmsg_worker_recv(pair.a.worker, 0, &kept[count]) == TMSG_OK) {
             count++;
         }
-        must_true(tmsg_store_held(store) >= empty + (uint64_t)count * PAYLOAD);
-        must_true(tmsg_store_held(store) <= HELD + OVER);
+        must_true(tmsg_budget_held(budget) >=
+                  empty + (uint64_t)count * PAYLOAD);
+        must_true(tmsg_budget_held(budget) <= HELD + OVER);
     }
     must_true(count >= 50 && count < MESSAGES);
     must_true(received(&pair) > before);
@@ -272,7 +273,7 @@ Test(template_large, what_is_kept_counts)
         check_message(medium, i,
                       i < count ? kept[i] : pair_take(&pair, &pair.a));
     }
-    must_eq(tmsg_store_held(store), empty);
+    must_eq(tmsg_budget_held(budget), empty);
     check_credit(&pair);
     pair_close(&pair);
 }
@@ -288,13 +289,13 @@ Test(template_large, what_is_kept_counts_as_any_other)
     for (unsigned i = 0; i < 3; i++) {
         const sample_t sample = sample_of(medium, i);
         uint64_t before = received(&pair);
-        uint64_t empty = tmsg_store_held(pair.a.worker->store);
+        uint64_t empty = tmsg_budget_held(pair.a.worker->budget);
         tmsg_request_t *sent = send_map(pair.to_a, sample_make(&sample),
                                         i == 1 ? TMSG_SEND_ACKED : 0);
         tmsg_message_t *message = pair_take(&pair, &pair.a);
 
         must_eq(received(&pair), before + (i != 1));
-        held[i] = tmsg_store_held(pair.a.worker->store) - empty;
+        held[i] = tmsg_budget_held(pair.a.worker->budget) - empty;
         check_message(medium, i, message);
         must(pair_finish(&pair, sent));
     }

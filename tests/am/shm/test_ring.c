@@ -17,7 +17,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/path/bulk_ring.h"
 #include "am/shm/ring.h"
-#include "am/worker/store.h"
+#include "am/worker/budget.h"
 #include "core/bytes.h"
 #include "support/channels.h"
 #include "support/joined.h"
@@ -179,7 +179,7 @@ static bool has_taken_all(void *arg)
     tmsg_worker_t *worker = stream->pair->a.worker;
     tmsg_message_t *message;
 
-    cr_assert(lt(u64, tmsg_store_held(worker->store), 4 * MIB + 2 * LARGE));
+    cr_assert(lt(u64, tmsg_budget_held(worker->budget), 4 * MIB + 2 * LARGE));
     while (tmsg_worker_recv(worker, 0, &message) == TMSG_OK) {
         sample_check_bytes(stream->taken++, LARGE, tmsg_message_map(message));
         tmsg_message_destroy(message);

@@ -551,7 +551,7 @@ Test(stage_where, is_waited_for_by_what_has_landed)
         device_map_check(i + 1, received, MANY, tmsg_message_map(message));
         tmsg_message_destroy(message);
     }
-    cr_expect(eq(u64, tmsg_store_held(pair.a.worker->store), 0));
+    cr_expect(eq(u64, tmsg_budget_held(pair.a.worker->budget), 0));
     pair_close(&pair);
     device_maps_end();
 }
