@@ -20,8 +20,8 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
-#include "am/ucx/kin.h"
 #include "am/ucx/pair.h"
+#include "am/ucx/siblings.h"
 #include "am/ucx/ucx_events.h"
 #include "am/worker/engine.h"
 #include "core/bytes.h"
@@ -225,7 +225,7 @@ tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint)
     const void *address = endpoint->conn.peer_address;
     tmsg_status_t status = endpoint->link.net_only
                                ? TMSG_OK
-                               : tmsg_kin_meet(ucx, &endpoint->peer_hello);
+                               : tmsg_siblings_meet(ucx, &endpoint->peer_hello);
 
     if (status != TMSG_OK) {
         return status;

@@ -408,7 +408,7 @@ static void forget_link(tmsg_link_t *link)
 }
 
 /* A peer in this process is not waited for: it may be waiting for this very
- * thread. What it may still open is kept for it (kin.h). */
+ * thread. What it may still open is kept for it (siblings.h). */
 void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
 {
     tmsg_link_t *link = &endpoint->link;

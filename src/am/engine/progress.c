@@ -7,15 +7,15 @@
 #include "am/endpoint/endpoint.h"
 #include "am/engine/dispatch.h"
 #include "am/engine/endpoint.h"
-#include "am/engine/kin_tend.h"
 #include "am/engine/retire.h"
+#include "am/engine/siblings_tend.h"
 #include "am/path/bulk.h"
 #include "am/path/fastboxes.h"
 #include "am/recv/fetch.h"
 #include "am/recv/fetch_queue.h"
 #include "am/staging/stage.h"
-#include "am/ucx/kin.h"
 #include "am/ucx/retained.h"
+#include "am/ucx/siblings.h"
 #include "am/ucxx/ucxx.h"
 #include "am/worker/lead.h"
 #include "am/worker/staging.h"
@@ -156,7 +156,7 @@ static bool has_rest(const tmsg_worker_t *worker)
 }
 
 __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
-                                                    bool bereaved)
+                                                    bool sibling_gone)
 {
     unsigned count = 0;
 
@@ -172,8 +172,8 @@ __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
     if (worker->chores.count > 0) {
         count += do_chores(worker);
     }
-    if (bereaved) {
-        count += tmsg_kin_tend(worker);
+    if (sibling_gone) {
+        count += tmsg_siblings_tend(worker);
     }
     if (worker->has_retired) {
         tmsg_worker_close_retired(worker);
@@ -184,14 +184,14 @@ __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
 unsigned tmsg_worker_step(tmsg_worker_t *worker)
 {
     unsigned count = 0;
-    bool bereaved = false;
+    bool sibling_gone = false;
 
     if (worker->calls_behind) {
         tmsg_call_catch_up(worker);
     }
     worker->inside = true;
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
-        bereaved |= tmsg_kin_is_to_tend(ucx);
+        sibling_gone |= tmsg_siblings_is_to_tend(ucx);
         if (atomic_load_explicit(&ucx->lifted, memory_order_relaxed) != NULL) {
             tmsg_ucx_release_lifted(ucx);
         }
@@ -210,8 +210,8 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
     if (is_to_look(worker, count)) {
         count += look_at_loop(worker);
     }
-    if (bereaved || has_rest(worker)) {
-        count += tend_rest(worker, bereaved);
+    if (sibling_gone || has_rest(worker)) {
+        count += tend_rest(worker, sibling_gone);
     }
     return count;
 }
@@ -239,7 +239,7 @@ tmsg_status_t tmsg_progress_arm(tmsg_worker_t *worker)
     }
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
         tmsg_ucx_release_lifted(ucx);
-        if (atomic_load(&ucx->bereaved)) {
+        if (atomic_load(&ucx->sibling_gone)) {
             return TMSG_ERR_BUSY;
         }
     }
@@ -279,7 +279,7 @@ static bool has_news(const tmsg_worker_t *worker)
     bool news = false;
 
     for (const tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
-        news = news || atomic_load(&ucx->bereaved) ||
+        news = news || atomic_load(&ucx->sibling_gone) ||
                atomic_load(&ucx->lifted) != NULL;
     }
     return news;

@@ -22,8 +22,8 @@
 #include "am/send/template_out.h"
 #include "am/staging/stage.h"
 #include "am/ucx/forked.h"
-#include "am/ucx/kin.h"
 #include "am/ucx/linger.h"
+#include "am/ucx/siblings.h"
 #include "am/worker/lead.h"
 #include "am/worker/worker.h"
 #include "core/error.h"
@@ -380,7 +380,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
             tmsg_loop_clear_timer(&worker->loop, &ucx->watch);
             tmsg_ucx_close(ucx);
         } else {
-            tmsg_kin_leave(ucx);
+            tmsg_siblings_leave(ucx);
         }
     }
     tmsg_call_over(worker);

@@ -14,11 +14,11 @@
 #include "am/ucx/backing.h"
 #include "am/ucx/first.h"
 #include "am/ucx/forked.h"
-#include "am/ucx/kin.h"
 #include "am/ucx/linger.h"
 #include "am/ucx/pair.h"
 #include "am/ucx/park.h"
 #include "am/ucx/retained.h"
+#include "am/ucx/siblings.h"
 #include "am/ucx/ucx_known.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -431,7 +431,7 @@ tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
     ucx->pool = tmsg_backing_pool(&ucx->keys);
     fill_hello(ucx);
     ucx->shares = shares_memory(ucx);
-    tmsg_kin_enter(ucx);
+    tmsg_siblings_enter(ucx);
     *ucx_p = ucx;
     return TMSG_OK;
 
@@ -485,7 +485,7 @@ void tmsg_ucx_close(tmsg_ucx_t *ucx)
     bool late;
 
     tmsg_park_sweep();
-    tmsg_kin_leave(ucx);
+    tmsg_siblings_leave(ucx);
     ucx->worker = NULL;
     ucx->loop = NULL;
     ucx->given = (tmsg_ucx_given_t){.code = NULL};

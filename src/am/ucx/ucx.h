@@ -94,14 +94,14 @@ typedef struct tmsg_ucx {
     size_t spare_count;
     tmsg_hello_t hello; /* this side's hello for connections over it */
     /* Number of its holders: its worker, messages that lie in its memory, and
-     * pairs of kin.h. */
+     * pairs of siblings.h. */
     tmsg_refs_t holders;
-    /* Next in the list of kin.c, which alone changes it. */
+    /* Next in the list of siblings.c, which alone changes it. */
     struct tmsg_ucx *next_known;
-    /* One of its kin has left; tmsg_kin_tend() clears it. */
-    atomic_bool bereaved;
-    /* tmsg_kin_tend() is to look again: a kin that has left is still needed, or
-     * UCX holds more to read */
+    /* One of its siblings has left; tmsg_siblings_tend() clears it. */
+    atomic_bool sibling_gone;
+    /* tmsg_siblings_tend() is to look again: a siblings that has left is still
+     * needed, or UCX holds more to read */
     bool waits;
     /* Payloads to be given back; see retained.h. */
     struct tmsg_lifted *_Atomic lifted;
@@ -158,7 +158,7 @@ void tmsg_ucx_stays_apart(tmsg_ucx_t *ucx);
 
 /* tmsg_ucx_close() is called when nobody works with the UCX worker any more.
  * UCX is closed when no peer is late to hang up (park.h), and the last holder
- * has called tmsg_ucx_let_go(): messages and kin do so from any thread. */
+ * has called tmsg_ucx_let_go(): messages and siblings do so from any thread. */
 void tmsg_ucx_close(tmsg_ucx_t *ucx);
 void tmsg_ucx_let_go(tmsg_ucx_t *ucx);
 

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "am/ucx/kin.h"
+#include "am/ucx/siblings.h"
 #include "am/ucx/ucx_config.h"
 #include "support/peers.h"
 #include "support/sample.h"
@@ -215,7 +215,7 @@ static void tell_id(int to)
 {
     tmsg_ucx_t ucx = {.hello.ucx_id = 0};
 
-    tmsg_kin_enter(&ucx);
+    tmsg_siblings_enter(&ucx);
     must_eq(write(to, &ucx.hello.ucx_id, 8), 8);
     _exit(0);
 }
@@ -227,7 +227,7 @@ Test(own_process, no_two_have_the_same_id)
     uint64_t ids[4];
     int ends[2], status;
 
-    tmsg_kin_enter(&first);
+    tmsg_siblings_enter(&first);
     must_eq(pipe(ends), 0);
     for (unsigned i = 0; i < 2; i++) {
         pid_t child = fork();
@@ -239,7 +239,7 @@ Test(own_process, no_two_have_the_same_id)
         must_eq(status, 0);
         must_eq(read(ends[0], &ids[i], 8), 8);
     }
-    tmsg_kin_enter(&last);
+    tmsg_siblings_enter(&last);
     ids[2] = first.hello.ucx_id;
     ids[3] = last.hello.ucx_id;
     for (unsigned i = 0; i < 4; i++) {
@@ -247,8 +247,8 @@ Test(own_process, no_two_have_the_same_id)
             must_true(ids[i] != ids[j]);
         }
     }
-    tmsg_kin_leave(&last);
-    tmsg_kin_leave(&first);
+    tmsg_siblings_leave(&last);
+    tmsg_siblings_leave(&first);
     close(ends[0]);
     close(ends[1]);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/ucx/kin.h"
+#include "am/ucx/siblings.h"
 
 #include <pthread.h>
 #include <sodium.h>
@@ -11,7 +11,7 @@
 #include "core/bytes.h"
 #include "core/error.h"
 
-const char tmsg_kin_gone[] =
+const char tmsg_siblings_gone[] =
     "the peer's worker, which was in this process, is gone";
 
 /* Two UCX workers that know each other. If one of them has left, it is held for
@@ -64,7 +64,7 @@ static void begin_anew(void)
 
 static void watch_forks(void) { pthread_atfork(NULL, NULL, begin_anew); }
 
-void tmsg_kin_enter(tmsg_ucx_t *ucx)
+void tmsg_siblings_enter(tmsg_ucx_t *ucx)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -109,7 +109,7 @@ static bool have_met(const tmsg_ucx_t *a, const tmsg_ucx_t *b)
     return false;
 }
 
-static tmsg_status_t introduce_kin(tmsg_ucx_t *a, tmsg_ucx_t *b)
+static tmsg_status_t introduce_siblings(tmsg_ucx_t *a, tmsg_ucx_t *b)
 {
     pair_t *pair;
 
@@ -125,7 +125,7 @@ static tmsg_status_t introduce_kin(tmsg_ucx_t *a, tmsg_ucx_t *b)
     return TMSG_OK;
 }
 
-tmsg_status_t tmsg_kin_meet(tmsg_ucx_t *ucx, const tmsg_hello_t *peer)
+tmsg_status_t tmsg_siblings_meet(tmsg_ucx_t *ucx, const tmsg_hello_t *peer)
 {
     tmsg_status_t status = TMSG_OK;
     tmsg_ucx_t *other;
@@ -139,9 +139,9 @@ tmsg_status_t tmsg_kin_meet(tmsg_ucx_t *ucx, const tmsg_hello_t *peer)
         status = tmsg_error_set(TMSG_ERR_MALFORMED,
                                 "the peer says that it is this side");
     } else if (other != NULL) {
-        status = introduce_kin(ucx, other);
+        status = introduce_siblings(ucx, other);
     } else if (is_ours(peer->ucx_id)) {
-        status = tmsg_error_set(TMSG_ERR_PEER_LOST, "%s", tmsg_kin_gone);
+        status = tmsg_error_set(TMSG_ERR_PEER_LOST, "%s", tmsg_siblings_gone);
     }
     pthread_mutex_unlock(&lock);
     return status;
@@ -191,15 +191,15 @@ static void let_go_pairs(tmsg_list_t *over)
     }
 }
 
-/* Tells a UCX worker that one of its kin has left. Its thread may sleep, so it
- * is woken. */
+/* Tells a UCX worker that one of its siblings has left. Its thread may sleep,
+ * so it is woken. */
 static void bereave(tmsg_ucx_t *ucx)
 {
-    atomic_store(&ucx->bereaved, true);
+    atomic_store(&ucx->sibling_gone, true);
     tmsg_loop_signal(ucx->loop->event_fd);
 }
 
-void tmsg_kin_leave(tmsg_ucx_t *ucx)
+void tmsg_siblings_leave(tmsg_ucx_t *ucx)
 {
     tmsg_list_t over = {0};
 
@@ -221,13 +221,14 @@ void tmsg_kin_leave(tmsg_ucx_t *ucx)
     let_go_pairs(&over);
 }
 
-bool tmsg_kin_look(tmsg_ucx_t *ucx,
-                   bool (*deals_with)(const tmsg_ucx_t *ucx, uint64_t peer))
+bool tmsg_siblings_look(tmsg_ucx_t *ucx,
+                        bool (*deals_with)(const tmsg_ucx_t *ucx,
+                                           uint64_t peer))
 {
     bool any = false, left = false;
 
     pthread_mutex_lock(&lock);
-    atomic_store(&ucx->bereaved, false);
+    atomic_store(&ucx->sibling_gone, false);
     for (tmsg_node_t *node = pairs.head; node != NULL; node = node->next) {
         pair_t *pair = TMSG_CONTAINER_OF(node, pair_t, node);
 
@@ -243,7 +244,7 @@ bool tmsg_kin_look(tmsg_ucx_t *ucx,
     return any;
 }
 
-bool tmsg_kin_has_gone(const tmsg_ucx_t *ucx, uint64_t peer)
+bool tmsg_siblings_has_gone(const tmsg_ucx_t *ucx, uint64_t peer)
 {
     bool gone = false;
 
@@ -259,7 +260,7 @@ bool tmsg_kin_has_gone(const tmsg_ucx_t *ucx, uint64_t peer)
     return gone;
 }
 
-void tmsg_kin_let_go(tmsg_ucx_t *ucx)
+void tmsg_siblings_let_go(tmsg_ucx_t *ucx)
 {
     tmsg_list_t over = {0};
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/ucx/kin.h - UCX workers of one process that know each other.
+/* am/ucx/siblings.h - UCX workers of one process that know each other.
  *
  * UCX opens a peer's shared memory by /proc/<pid>/fd/<number> when it first
  * needs it: to write, and to answer what the peer's UCX has asked. Within one
@@ -13,44 +13,45 @@
  * knew. It is freed when each of them has no connection to it any more, and has
  * read whatever was sent to it. Another copy of the library in the same process
  * counts as another process here. */
-#ifndef TMSG_AM_UCX_KIN_H
-#define TMSG_AM_UCX_KIN_H
+#ifndef TMSG_AM_UCX_SIBLINGS_H
+#define TMSG_AM_UCX_SIBLINGS_H
 
 #include "am/ucx/ucx.h"
 
 /* The error text for a peer that has left. */
-extern const char tmsg_kin_gone[];
+extern const char tmsg_siblings_gone[];
 
 /* Gives an opened UCX worker its ucx_id, and makes it known. */
-void tmsg_kin_enter(tmsg_ucx_t *ucx);
+void tmsg_siblings_enter(tmsg_ucx_t *ucx);
 
 /* Introduces two UCX workers, before a UCX endpoint to a peer is made. If the
  * peer is of this process, the two know each other from now on. Errors:
  * PEER_LOST (the peer's UCX worker was closed), MALFORMED (the peer claims to
  * be this side), NO_MEMORY. */
-tmsg_status_t tmsg_kin_meet(tmsg_ucx_t *ucx, const tmsg_hello_t *peer);
+tmsg_status_t tmsg_siblings_meet(tmsg_ucx_t *ucx, const tmsg_hello_t *peer);
 
 /* Makes a UCX worker leave, because nobody works with it any more. Called
  * before its own holder lets go. */
-void tmsg_kin_leave(tmsg_ucx_t *ucx);
+void tmsg_siblings_leave(tmsg_ucx_t *ucx);
 
-static inline bool tmsg_kin_is_to_tend(const tmsg_ucx_t *ucx)
+static inline bool tmsg_siblings_is_to_tend(const tmsg_ucx_t *ucx)
 {
     return ucx->waits ||
-           atomic_load_explicit(&ucx->bereaved, memory_order_relaxed);
+           atomic_load_explicit(&ucx->sibling_gone, memory_order_relaxed);
 }
 
-/* Looks which kin of `ucx` have left and are not needed by it any more: those
- * for which `deals_with` returns false. Returns whether there are any. Sets
- * ucx->waits if others that have left are still needed. Lock held, outside
+/* Looks which siblings of `ucx` have left and are not needed by it any more:
+ * those for which `deals_with` returns false. Returns whether there are any.
+ * Sets ucx->waits if others that have left are still needed. Lock held, outside
  * UCX. */
-bool tmsg_kin_look(tmsg_ucx_t *ucx,
-                   bool (*deals_with)(const tmsg_ucx_t *ucx, uint64_t peer));
+bool tmsg_siblings_look(tmsg_ucx_t *ucx,
+                        bool (*deals_with)(const tmsg_ucx_t *ucx,
+                                           uint64_t peer));
 
-/* Returns whether the kin of `ucx` with the ucx_id `peer` has left. */
-bool tmsg_kin_has_gone(const tmsg_ucx_t *ucx, uint64_t peer);
+/* Returns whether the siblings of `ucx` with the ucx_id `peer` has left. */
+bool tmsg_siblings_has_gone(const tmsg_ucx_t *ucx, uint64_t peer);
 
-/* Lets go of those that tmsg_kin_look() found. */
-void tmsg_kin_let_go(tmsg_ucx_t *ucx);
+/* Lets go of those that tmsg_siblings_look() found. */
+void tmsg_siblings_let_go(tmsg_ucx_t *ucx);
 
 #endif

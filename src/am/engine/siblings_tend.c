@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/engine/kin_tend.h"
+#include "am/engine/siblings_tend.h"
 
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
-#include "am/ucx/kin.h"
+#include "am/ucx/siblings.h"
 #include "am/ucx/ucx_events.h"
 
 /* Returns whether an endpoint may still have UCX look for the memory of that
@@ -27,7 +27,7 @@ static bool deals_with(const tmsg_ucx_t *ucx, uint64_t peer)
 static bool is_forlorn(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->link.fd < 0 && !tmsg_endpoint_is_down(endpoint) &&
-           tmsg_kin_has_gone(endpoint->ucx, endpoint->peer_hello.ucx_id);
+           tmsg_siblings_has_gone(endpoint->ucx, endpoint->peer_hello.ucx_id);
 }
 
 /* Returns the next forlorn endpoint, from *i on. */
@@ -41,15 +41,15 @@ static tmsg_endpoint_t *next_forlorn(const tmsg_ucx_t *ucx, uint32_t *i)
     return endpoint;
 }
 
-/* Breaks the connections by blob to kin that have left. What the kin had sent
- * was read. */
+/* Breaks the connections by blob to siblings that have left. What the siblings
+ * had sent was read. */
 static void part_forlorn(const tmsg_ucx_t *ucx)
 {
     tmsg_endpoint_t *endpoint;
     uint32_t i = 0;
 
     while ((endpoint = next_forlorn(ucx, &i)) != NULL) {
-        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, tmsg_kin_gone);
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, tmsg_siblings_gone);
     }
 }
 
@@ -58,7 +58,8 @@ static bool tend_ucx(tmsg_ucx_t *ucx)
 {
     uint32_t first = 0;
 
-    if (!tmsg_kin_look(ucx, deals_with) && next_forlorn(ucx, &first) == NULL) {
+    if (!tmsg_siblings_look(ucx, deals_with) &&
+        next_forlorn(ucx, &first) == NULL) {
         return false;
     }
     if (!tmsg_ucx_events.drain(ucx)) {
@@ -66,16 +67,16 @@ static bool tend_ucx(tmsg_ucx_t *ucx)
         return true;
     }
     part_forlorn(ucx);
-    tmsg_kin_let_go(ucx);
+    tmsg_siblings_let_go(ucx);
     return true;
 }
 
-unsigned tmsg_kin_tend(tmsg_worker_t *worker)
+unsigned tmsg_siblings_tend(tmsg_worker_t *worker)
 {
     unsigned count = 0;
 
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
-        if (tmsg_kin_is_to_tend(ucx)) {
+        if (tmsg_siblings_is_to_tend(ucx)) {
             count += tend_ucx(ucx);
         }
     }
