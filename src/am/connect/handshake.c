@@ -29,7 +29,7 @@
 #include "am/endpoint/session_ops.h"
 #include "am/net/sock.h"
 #include "am/ucx/backing.h"
-#include "am/ucx/park.h"
+#include "am/ucx/deferred.h"
 #include "am/worker/reach.h"
 #include "core/bytes.h"
 
@@ -170,7 +170,7 @@ static tmsg_status_t judge_memory(tmsg_endpoint_t *endpoint)
     link->apart = NULL;
     if (is_by_network(endpoint) && !tmsg_sock_is_local(link->fd)) {
         link->apart = "other host";
-    } else if (tmsg_park_is_full(endpoint->worker->ucx)) {
+    } else if (tmsg_deferred_is_full(endpoint->worker->ucx)) {
         link->apart = full;
     }
     return link->apart == NULL || is_by_network(endpoint)

@@ -12,11 +12,11 @@
 
 #include "am/net/netif.h"
 #include "am/ucx/backing.h"
+#include "am/ucx/deferred.h"
 #include "am/ucx/first.h"
 #include "am/ucx/forked.h"
 #include "am/ucx/linger.h"
 #include "am/ucx/pair.h"
-#include "am/ucx/park.h"
 #include "am/ucx/retained.h"
 #include "am/ucx/siblings.h"
 #include "am/ucx/ucx_known.h"
@@ -406,7 +406,7 @@ tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
     if (status != TMSG_OK) {
         return status;
     }
-    tmsg_park_sweep();
+    tmsg_deferred_sweep();
     ucx = calloc(1, sizeof(*ucx));
     if (ucx == NULL) {
         status = tmsg_error_memory("a UCX worker");
@@ -484,7 +484,7 @@ void tmsg_ucx_close(tmsg_ucx_t *ucx)
 {
     bool late;
 
-    tmsg_park_sweep();
+    tmsg_deferred_sweep();
     tmsg_siblings_leave(ucx);
     ucx->worker = NULL;
     ucx->loop = NULL;
@@ -502,7 +502,7 @@ void tmsg_ucx_close(tmsg_ucx_t *ucx)
                  "a peer does not hang up: shared memory that may be written "
                  "to is left behind%s",
                  ucx->forsaken ? "" : " until it does");
-        tmsg_park(ucx);
+        tmsg_deferred_take(ucx);
         return;
     }
     if (ucx->door != NULL) {

@@ -157,8 +157,9 @@ bool tmsg_ucx_may_share(const tmsg_ucx_t *ucx);
 void tmsg_ucx_stays_apart(tmsg_ucx_t *ucx);
 
 /* tmsg_ucx_close() is called when nobody works with the UCX worker any more.
- * UCX is closed when no peer is late to hang up (park.h), and the last holder
- * has called tmsg_ucx_let_go(): messages and siblings do so from any thread. */
+ * UCX is closed when no peer is late to hang up (deferred.h), and the last
+ * holder has called tmsg_ucx_let_go(): messages and siblings do so from any
+ * thread. */
 void tmsg_ucx_close(tmsg_ucx_t *ucx);
 void tmsg_ucx_let_go(tmsg_ucx_t *ucx);
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "am/ucx/park.h"
+#include "am/ucx/deferred.h"
 #include "am/worker/worker.h"
 #include "support/false_host.h"
 #include "support/keys.h"
@@ -385,7 +385,7 @@ Test(hostile_listener, changes_what_it_says) { run(expect_changed); }
 
 enum {
     DIALS = 100,
-    KEPT_UCX = 16, /* at most, that wait for peers to hang up; am/park.c */
+    KEPT_UCX = 16, /* at most, that wait for peers to hang up; am/deferred.c */
     KEPT_PEERS = 64,
     DESCRIPTORS_EACH = 24, /* more than a UCX worker takes */
     KEPT_MOST = (KEPT_UCX + 2) * DESCRIPTORS_EACH + KEPT_PEERS,
@@ -416,7 +416,7 @@ static bool may_share(void *arg)
 {
     const scene_t *scene = arg;
 
-    return !tmsg_park_is_full(scene->side.worker->ucx);
+    return !tmsg_deferred_is_full(scene->side.worker->ucx);
 }
 
 /* Nothing is left. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/ucx/park.h"
+#include "am/ucx/deferred.h"
 
 #include <stdatomic.h>
 
@@ -9,31 +9,31 @@
 #define UCX_MOST 16
 #define PEERS_MOST 64 /* peers that do not hang up: each has a socket */
 
-static _Atomic(tmsg_ucx_t *) parked;
+static _Atomic(tmsg_ucx_t *) deferred;
 static atomic_uint count;
 
 static void push_parked(tmsg_ucx_t *ucx)
 {
-    ucx->next = atomic_load(&parked);
-    while (!atomic_compare_exchange_weak(&parked, &ucx->next, ucx)) {
+    ucx->next = atomic_load(&deferred);
+    while (!atomic_compare_exchange_weak(&deferred, &ucx->next, ucx)) {
     }
 }
 
-void tmsg_park(tmsg_ucx_t *ucx)
+void tmsg_deferred_take(tmsg_ucx_t *ucx)
 {
     atomic_fetch_add(&count, 1);
     push_parked(ucx);
 }
 
 /* UCX workers of the parent are not closed in the child of a fork(). */
-void tmsg_park_sweep(void)
+void tmsg_deferred_sweep(void)
 {
     tmsg_ucx_t *ucx, *next;
 
     if (atomic_load(&count) == 0 || tmsg_forked_check() != TMSG_OK) {
         return;
     }
-    for (ucx = atomic_exchange(&parked, NULL); ucx != NULL; ucx = next) {
+    for (ucx = atomic_exchange(&deferred, NULL); ucx != NULL; ucx = next) {
         next = ucx->next;
         if (tmsg_linger_is_late(ucx)) {
             push_parked(ucx);
@@ -44,11 +44,11 @@ void tmsg_park_sweep(void)
     }
 }
 
-bool tmsg_park_is_full(const tmsg_ucx_t *first)
+bool tmsg_deferred_is_full(const tmsg_ucx_t *first)
 {
     unsigned coming = 0;
 
-    tmsg_park_sweep();
+    tmsg_deferred_sweep();
     for (const tmsg_ucx_t *ucx = first; ucx != NULL; ucx = ucx->next) {
         coming += ucx->retired && ucx->lingering.count + ucx->late.count > 0;
     }
