@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a peer proves of its keys: the list of a frame, those behind the blob of
- * a KNOCK, and those of a listener's blob. An input is what is proved, how the
- * proofs were made, and what was changed of them. */
+ * a CONNECT_REQUEST, and those of a listener's blob. An input is what is
+ * proved, how the proofs were made, and what was changed of them. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,11 +110,12 @@ static void make(const tmsg_blob_t *blob, const uint8_t *data, size_t count,
     made->proved_bytes = bytes - TMSG_BLOB_SEAL_BYTES;
     tmsg_proof_hash(plain, made->proved_bytes, digest);
     if (body != NULL) {
-        tmsg_proof_knock(ours, digest, body, BODY_BYTES, transcript);
+        tmsg_proof_connect_request(ours, digest, body, BODY_BYTES, transcript);
     }
-    made->any = prove(data, count,
-                      body == NULL ? TMSG_ROLE_LISTENING : TMSG_ROLE_KNOCKING,
-                      body == NULL ? digest : transcript, list);
+    made->any =
+        prove(data, count,
+              body == NULL ? TMSG_ROLE_LISTENING : TMSG_ROLE_CONNECT_REQUEST,
+              body == NULL ? digest : transcript, list);
     must(tmsg_blob_prove(plain, made->proved_bytes, list,
                          count * TMSG_PROOF_BYTES, &whole, &made->bytes));
     made->data = whole;
@@ -139,8 +140,8 @@ static void change(proven_t *made, const uint8_t *more, size_t bytes)
                 TMSG_BLOB_SEAL_BYTES);
 }
 
-static void judge_knock(const proven_t *made, const tmsg_blob_t *read,
-                        uint8_t *body, size_t count)
+static void judge_connect_request(const proven_t *made, const tmsg_blob_t *read,
+                                  uint8_t *body, size_t count)
 {
     tmsg_knocker_t knocker = {.turned = TMSG_TURNED_OTHERWISE};
     tmsg_status_t status = tmsg_admit_blob_judge(
@@ -150,7 +151,7 @@ static void judge_knock(const proven_t *made, const tmsg_blob_t *read,
     must_true(status != TMSG_OK || !made->false_one);
     must_true(made->touched ||
               (status == TMSG_OK) == (made->any && count <= TMSG_PROOFS_MOST));
-    body[0] ^= 1; /* that of another KNOCK */
+    body[0] ^= 1; /* that of another CONNECT_REQUEST */
     must_true(tmsg_admit_blob_judge(keyring, proved, read, made->data, body,
                                     BODY_BYTES, &knocker) != TMSG_OK);
 }
@@ -168,7 +169,7 @@ static void judge_listener(const proven_t *made, const tmsg_blob_t *read)
 }
 
 static void try_blob(const uint8_t *data, size_t count, const uint8_t *more,
-                     size_t more_bytes, bool knocks)
+                     size_t more_bytes, bool backlog)
 {
     uint8_t body[BODY_BYTES] = {0};
     tmsg_blob_t blob = {.asks_for_key = true}, read;
@@ -182,12 +183,12 @@ static void try_blob(const uint8_t *data, size_t count, const uint8_t *more,
     blob.whole.address = blob.net.address = body;
     blob.whole.address_bytes = 1 + own % BODY_BYTES;
     blob.net.address_bytes = 1;
-    make(&blob, data, count, knocks ? body : NULL, &made);
+    make(&blob, data, count, backlog ? body : NULL, &made);
     change(&made, more + own, more_bytes - own);
     if (tmsg_blob_decode(made.data, made.bytes, &read) != TMSG_OK) {
         must_true(made.touched);
-    } else if (knocks) {
-        judge_knock(&made, &read, body, count);
+    } else if (backlog) {
+        judge_connect_request(&made, &read, body, count);
     } else {
         judge_listener(&made, &read);
     }

@@ -315,7 +315,7 @@ static void say_proofs(speaker_t *speaker, const uint8_t *data, size_t count)
     }
 }
 
-/* The dialled side keeps an address until it is knocked at. */
+/* The dialled side keeps an address until it has a connect request. */
 static void say_address(speaker_t *speaker, const uint8_t *data, size_t count)
 {
     const tmsg_sealed_t sealed = {.address = data, .address_bytes = count};

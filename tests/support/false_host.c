@@ -309,7 +309,7 @@ static void post_round(liar_t *liar, uint8_t kind)
                             .endpoint_id = liar->peer_id,
                             .body_bytes = TMSG_TOKEN_BYTES + 8};
 
-    if (kind == TMSG_KIND_ATTACHED) {
+    if (kind == TMSG_KIND_WIREUP_REPLY) {
         head.body_bytes += TMSG_LEASE_BYTES;
     }
     must_true(head.body_bytes <= sizeof(body));
@@ -458,11 +458,11 @@ static void act(liar_t *liar, false_step_t step)
     case HEAR_ADDRESS:
         hear(liar, TMSG_FRAME_ADDRESS);
         break;
-    case POST_KNOCKED:
-        post_round(liar, TMSG_KIND_KNOCKED);
+    case POST_CONNECT_REPLY:
+        post_round(liar, TMSG_KIND_CONNECT_REPLY);
         break;
-    case POST_ATTACHED:
-        post_round(liar, TMSG_KIND_ATTACHED);
+    case POST_WIREUP_REPLY:
+        post_round(liar, TMSG_KIND_WIREUP_REPLY);
         break;
     case POST_EACH_KIND:
         post_junk(liar);

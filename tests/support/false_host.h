@@ -26,9 +26,9 @@ typedef struct {
     STEP(HEAR_HELLO)                                                           \
     STEP(HEAR_PROOF)                                                           \
     STEP(HEAR_ADDRESS)                                                         \
-    STEP(POST_KNOCKED)   /* by UCX */                                          \
-    STEP(POST_ATTACHED)  /* by UCX */                                          \
-    STEP(POST_EACH_KIND) /* by UCX, unknown kinds too */                       \
+    STEP(POST_CONNECT_REPLY) /* by UCX */                                      \
+    STEP(POST_WIREUP_REPLY)  /* by UCX */                                      \
+    STEP(POST_EACH_KIND)     /* by UCX, unknown kinds too */                   \
     STEP(SAY_NOISE)                                                            \
     STEP(SAY_EMPTY_HELLO)                                                      \
     STEP(SAY_ZERO_HELLO)                                                       \

@@ -9,7 +9,7 @@
 #define LABEL_BYTES 16
 static const char hellos[] = "tensormsg hellos";
 static const char lists[] = "tensormsg proofs";
-static const char knocks[] = "tensormsg knocks";
+static const char backlog[] = "tensormsg knocks";
 static const char answers[] = "tensormsg answer";
 static const char lanes[] = "tensormsg a lane";
 static const char *const proofs[TMSG_ROLE_COUNT] = {
@@ -63,11 +63,12 @@ void tmsg_proof_bind(const uint8_t transcript[TMSG_HASH_BYTES],
     hash_parts(lists, transcript, hash, TMSG_HASH_BYTES, "", 0, bound);
 }
 
-void tmsg_proof_knock(const uint8_t dialled[TMSG_HASH_BYTES],
-                      const uint8_t dialling[TMSG_HASH_BYTES], const void *body,
-                      size_t bytes, uint8_t transcript[TMSG_HASH_BYTES])
+void tmsg_proof_connect_request(const uint8_t dialled[TMSG_HASH_BYTES],
+                                const uint8_t dialling[TMSG_HASH_BYTES],
+                                const void *body, size_t bytes,
+                                uint8_t transcript[TMSG_HASH_BYTES])
 {
-    hash_parts(knocks, dialled, dialling, TMSG_HASH_BYTES, body, bytes,
+    hash_parts(backlog, dialled, dialling, TMSG_HASH_BYTES, body, bytes,
                transcript);
 }
 

@@ -20,10 +20,10 @@ typedef enum {
     TMSG_ROLE_DIALLING = 0, /* over a socket */
     TMSG_ROLE_DIALLED = 1,
     TMSG_ROLE_LISTENING = 2, /* by blob: in the listener's blob */
-    TMSG_ROLE_KNOCKING = 3,
-    TMSG_ROLE_ANSWERING = 4, /* by blob: in KNOCKED */
-    TMSG_ROLE_ATTACHING = 5, /* by blob: in ATTACH */
-    TMSG_ROLE_ATTACHED = 6,  /* by blob: in ATTACHED */
+    TMSG_ROLE_CONNECT_REQUEST = 3,
+    TMSG_ROLE_ANSWERING = 4,    /* by blob: in CONNECT_REPLY */
+    TMSG_ROLE_WIREUP = 5,       /* by blob: in WIREUP */
+    TMSG_ROLE_WIREUP_REPLY = 6, /* by blob: in WIREUP_REPLY */
     TMSG_ROLE_COUNT = 7
 } tmsg_role_t;
 
@@ -57,12 +57,14 @@ void tmsg_proof_frame_key(const uint8_t key[TMSG_KEY_BYTES], tmsg_role_t role,
                           uint8_t frame_key[TMSG_KEY_BYTES]);
 
 /* Computes T by blob, from the hashes of what is proved of the listener's blob
- * and of the dialling side's, and from the body of KNOCK. */
-void tmsg_proof_knock(const uint8_t dialled[TMSG_HASH_BYTES],
-                      const uint8_t dialling[TMSG_HASH_BYTES], const void *body,
-                      size_t bytes, uint8_t transcript[TMSG_HASH_BYTES]);
+ * and of the dialling side's, and from the body of CONNECT_REQUEST. */
+void tmsg_proof_connect_request(const uint8_t dialled[TMSG_HASH_BYTES],
+                                const uint8_t dialling[TMSG_HASH_BYTES],
+                                const void *body, size_t bytes,
+                                uint8_t transcript[TMSG_HASH_BYTES]);
 
-/* Computes T3 from T2, the body of KNOCKED up to its nonce, and the nonce. */
+/* Computes T3 from T2, the body of CONNECT_REPLY up to its nonce, and the
+ * nonce. */
 void tmsg_proof_answer(const uint8_t bound[TMSG_HASH_BYTES], const void *body,
                        size_t bytes, const uint8_t nonce[TMSG_HASH_BYTES],
                        uint8_t transcript[TMSG_HASH_BYTES]);

@@ -4,10 +4,10 @@
  *
  *   dialling                     dialled
  *              <-  -  -  -  -  -         its blob, proved by each of its keys
- *   KNOCK      ----------------->        our blob, proved by each of our keys
- *              <-----------------KNOCKED its nonce, proved by a key both have
- *   ATTACH     ----------------->        proved by the same key
- *              <-----------------ATTACHED proved by the same key
+ *   CONNECT_REQUEST      ------->        our blob, proved by each of our keys
+ *              <-----------CONNECT_REPLY its nonce, proved by a key both have
+ *   WIREUP     ----------------->        proved by the same key
+ *              <-------------WIREUP_REPLY proved by the same key
  *
  * So neither side gives UCX an address that no key has proved. UCX itself
  * accepts anybody who reaches its port. What comes without a proof may be
@@ -163,32 +163,34 @@ tmsg_status_t tmsg_admit_blob_expect(tmsg_endpoint_t *endpoint,
                                   "keyring has proved the blob");
 }
 
-tmsg_status_t tmsg_admit_blob_knock(tmsg_endpoint_t *endpoint, const void *body,
-                                    size_t bytes)
+tmsg_status_t tmsg_admit_blob_connect_request(tmsg_endpoint_t *endpoint,
+                                              const void *body, size_t bytes)
 {
     tmsg_admit_t *admit = &endpoint->admit;
-    tmsg_knock_t *knock = &endpoint->conn.knock;
+    tmsg_connect_request_t *connect_request = &endpoint->conn.connect_request;
     uint8_t transcript[TMSG_HASH_BYTES];
     uint8_t proofs[TMSG_PROOFS_MOST * TMSG_PROOF_BYTES];
-    size_t proved_bytes = knock->blob_bytes - TMSG_BLOB_SEAL_BYTES;
+    size_t proved_bytes = connect_request->blob_bytes - TMSG_BLOB_SEAL_BYTES;
     size_t proof_bytes;
     void *blob;
     tmsg_status_t status;
 
-    tmsg_proof_hash(knock->blob, proved_bytes, admit->mine);
-    tmsg_proof_knock(admit->theirs, admit->mine, body, bytes, transcript);
-    proof_bytes = tmsg_admit_prove_all(admit->keyring, TMSG_PROOFS_MOST,
-                                       TMSG_ROLE_KNOCKING, transcript, proofs);
+    tmsg_proof_hash(connect_request->blob, proved_bytes, admit->mine);
+    tmsg_proof_connect_request(admit->theirs, admit->mine, body, bytes,
+                               transcript);
+    proof_bytes =
+        tmsg_admit_prove_all(admit->keyring, TMSG_PROOFS_MOST,
+                             TMSG_ROLE_CONNECT_REQUEST, transcript, proofs);
     if (proof_bytes == 0) {
         return tmsg_error_set(TMSG_ERR_INSECURE,
                               "not admitted: this side's keyring is empty");
     }
     tmsg_proof_bind(transcript, proofs, proof_bytes, admit->bound);
-    status = tmsg_blob_prove(knock->blob, proved_bytes, proofs, proof_bytes,
-                             &blob, &knock->blob_bytes);
+    status = tmsg_blob_prove(connect_request->blob, proved_bytes, proofs,
+                             proof_bytes, &blob, &connect_request->blob_bytes);
     if (status == TMSG_OK) {
-        free(knock->blob);
-        knock->blob = blob;
+        free(connect_request->blob);
+        connect_request->blob = blob;
     }
     return status;
 }
@@ -226,8 +228,8 @@ tmsg_status_t tmsg_admit_blob_judge(tmsg_keyring_t *keyring,
                                  "the peer proves more keys than it may");
     }
     tmsg_proof_hash(data, theirs->proved_bytes, digest);
-    tmsg_proof_knock(proved->digest, digest, body, bytes, transcript);
-    if (!find_proving_key(keyring, TMSG_ROLE_KNOCKING, transcript,
+    tmsg_proof_connect_request(proved->digest, digest, body, bytes, transcript);
+    if (!find_proving_key(keyring, TMSG_ROLE_CONNECT_REQUEST, transcript,
                           theirs->proofs, theirs->proof_bytes, &knocker->key)) {
         return turn_knocker_away(
             knocker, TMSG_TURNED_WRONG_KEY,
@@ -246,9 +248,9 @@ static void prepare_to_join(tmsg_endpoint_t *endpoint, const tmsg_key_t *key,
     tmsg_admit_t *admit = &endpoint->admit;
     bool dialling = endpoint->dialling;
 
-    tmsg_proof_make(key->bytes, TMSG_ROLE_ATTACHING, transcript,
+    tmsg_proof_make(key->bytes, TMSG_ROLE_WIREUP, transcript,
                     dialling ? admit->mine : admit->theirs);
-    tmsg_proof_make(key->bytes, TMSG_ROLE_ATTACHED, transcript,
+    tmsg_proof_make(key->bytes, TMSG_ROLE_WIREUP_REPLY, transcript,
                     dialling ? admit->theirs : admit->mine);
     memcpy(admit->name, key->principal, sizeof(admit->name));
     admit->proved = true;
@@ -264,7 +266,7 @@ tmsg_status_t tmsg_admit_blob_answer(tmsg_endpoint_t *endpoint,
                                      const tmsg_knocker_t *knocker,
                                      const void *body, size_t bytes)
 {
-    uint8_t *nonce = endpoint->conn.knock.proof;
+    uint8_t *nonce = endpoint->conn.connect_request.proof;
     uint8_t transcript[TMSG_HASH_BYTES];
 
     if (getrandom(nonce, TMSG_NONCE_BYTES, 0) != TMSG_NONCE_BYTES) {
@@ -273,7 +275,7 @@ tmsg_status_t tmsg_admit_blob_answer(tmsg_endpoint_t *endpoint,
     tmsg_proof_answer(knocker->bound, body, bytes, nonce, transcript);
     tmsg_proof_make(knocker->key.bytes, TMSG_ROLE_ANSWERING, transcript,
                     nonce + TMSG_NONCE_BYTES);
-    endpoint->conn.knock.proof_bytes = TMSG_ANSWER_EXTRA_BYTES;
+    endpoint->conn.connect_request.proof_bytes = TMSG_ANSWER_EXTRA_BYTES;
     prepare_to_join(endpoint, &knocker->key, transcript);
     return TMSG_OK;
 }

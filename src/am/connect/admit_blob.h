@@ -8,8 +8,8 @@
 #include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
 
-/* The bytes behind the ids in the body of KNOCKED, and in those of ATTACH and
- * ATTACHED. */
+/* The bytes behind the ids in the body of CONNECT_REPLY, and in those of WIREUP
+ * and WIREUP_REPLY. */
 #define TMSG_ANSWER_EXTRA_BYTES (TMSG_NONCE_BYTES + TMSG_PROOF_BYTES)
 #define TMSG_JOIN_EXTRA_BYTES TMSG_PROOF_BYTES
 
@@ -37,10 +37,10 @@ tmsg_status_t tmsg_admit_blob_expect(tmsg_endpoint_t *endpoint,
                                      const tmsg_blob_t *theirs,
                                      const void *data);
 
-/* Adds proofs to our own blob, which goes with the KNOCK of that body. Errors:
- * INSECURE (no keys), NO_MEMORY. */
-tmsg_status_t tmsg_admit_blob_knock(tmsg_endpoint_t *endpoint, const void *body,
-                                    size_t bytes);
+/* Adds proofs to our own blob, which goes with the CONNECT_REQUEST of that
+ * body. Errors: INSECURE (no keys), NO_MEMORY. */
+tmsg_status_t tmsg_admit_blob_connect_request(tmsg_endpoint_t *endpoint,
+                                              const void *body, size_t bytes);
 
 /* The peer that has knocked at a listener. The owner wipes it. */
 typedef struct {
@@ -49,32 +49,33 @@ typedef struct {
     uint8_t bound[TMSG_HASH_BYTES];
 } tmsg_knocker_t;
 
-/* Judges, for the listener, what a KNOCK proves. The KNOCK may be a repeated
- * one; ATTACH proves that it is not. Errors: REFUSED. */
+/* Judges, for the listener, what a CONNECT_REQUEST proves. The CONNECT_REQUEST
+ * may be a repeated one; WIREUP proves that it is not. Errors: REFUSED. */
 tmsg_status_t tmsg_admit_blob_judge(tmsg_keyring_t *keyring,
                                     const tmsg_proved_t *proved,
                                     const tmsg_blob_t *theirs, const void *data,
                                     const void *body, size_t bytes,
                                     tmsg_knocker_t *knocker);
 
-/* Makes nonce and proof of the KNOCKED whose body begins with `body`. Errors:
- * IO. */
+/* Makes nonce and proof of the CONNECT_REPLY whose body begins with `body`.
+ * Errors: IO. */
 tmsg_status_t tmsg_admit_blob_answer(tmsg_endpoint_t *endpoint,
                                      const tmsg_knocker_t *knocker,
                                      const void *body, size_t bytes);
 
-/* Returns whether a KNOCKED is the peer's; nonce and proof are behind its first
- * `bytes`. If so, the peer is admitted. */
+/* Returns whether a CONNECT_REPLY is the peer's; nonce and proof are behind its
+ * first `bytes`. If so, the peer is admitted. */
 bool tmsg_admit_blob_answered(tmsg_endpoint_t *endpoint, const void *body,
                               size_t bytes);
 
-/* Makes the proof of ATTACH or ATTACHED. `said` is what is between the ids and
- * the proof. */
+/* Makes the proof of WIREUP or WIREUP_REPLY. `said` is what is between the ids
+ * and the proof. */
 void tmsg_admit_blob_join(const tmsg_endpoint_t *endpoint, const void *said,
                           size_t bytes, uint8_t *proof);
 
-/* Returns whether an ATTACH or ATTACHED is the peer's. `said` is what is behind
- * the ids; the proof follows its `bytes`. A proved ATTACH admits the peer. */
+/* Returns whether a WIREUP or WIREUP_REPLY is the peer's. `said` is what is
+ * behind the ids; the proof follows its `bytes`. A proved WIREUP admits the
+ * peer. */
 bool tmsg_admit_blob_joined(tmsg_endpoint_t *endpoint, const uint8_t *said,
                             size_t bytes);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/connect/dialect.h"
 
-#include "am/connect/attach.h"
 #include "am/connect/close.h"
+#include "am/connect/wireup.h"
 #include "am/endpoint/control.h"
 #include "am/send/send.h"
 
@@ -12,7 +12,7 @@ const tmsg_dialect_t tmsg_dialect_own = {
     .prepare = tmsg_send_prepare,
     .answer = tmsg_control_ack,
     .credit = tmsg_control_credit,
-    .advance = tmsg_attach_advance,
+    .advance = tmsg_wireup_advance,
     .close = tmsg_close_advance,
-    .end = tmsg_attach_end,
+    .end = tmsg_wireup_end,
 };

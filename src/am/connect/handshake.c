@@ -7,8 +7,8 @@
  *   with keys: PROOF both ways, see admit.c
  *                   <------------ ADDRESS (its id, token, UCX address)
  *   ADDRESS         ------------>
- *   attach, by UCX  ------------>
- *                   <------------ attached, by UCX
+ *   wireup, by UCX  ------------>
+ *                   <-------- wireup_reply, by UCX
  */
 #include "am/connect/handshake.h"
 
@@ -17,11 +17,11 @@
 #include <string.h>
 
 #include "am/connect/admit.h"
-#include "am/connect/attach.h"
 #include "am/connect/link.h"
 #include "am/connect/redial.h"
 #include "am/connect/silence.h"
 #include "am/connect/ucx_for.h"
+#include "am/connect/wireup.h"
 #include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/scheme.h"
@@ -44,7 +44,7 @@ static tmsg_status_t send_hello(tmsg_endpoint_t *endpoint)
     tmsg_status_t status;
 
     tmsg_session_ops.hello(endpoint, &hello);
-    tmsg_attach_keep_apart(endpoint, &hello);
+    tmsg_wireup_keep_apart(endpoint, &hello);
     hello.subscribe = endpoint->conn.subscribe;
     hello.eager_bytes = tmsg_credit_open(endpoint);
     endpoint->credit.rx_edge = hello.eager_bytes;
@@ -267,7 +267,7 @@ static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
             return status;
         }
     }
-    return tmsg_attach_judge(endpoint, &theirs, !is_by_network(endpoint));
+    return tmsg_wireup_judge(endpoint, &theirs, !is_by_network(endpoint));
 }
 
 /* Refuses the peer, unless it has been told already, in fewer words. */
@@ -336,11 +336,11 @@ tmsg_status_t tmsg_handshake_proof(tmsg_endpoint_t *endpoint,
 }
 
 /* Takes the peer's address. The dialling side answers it with its own, and
- * begins to attach. */
+ * begins the wireup. */
 static tmsg_status_t take_address(tmsg_endpoint_t *endpoint,
                                   const tmsg_sealed_t *sealed)
 {
-    tmsg_status_t status = tmsg_attach_address(endpoint, sealed);
+    tmsg_status_t status = tmsg_wireup_address(endpoint, sealed);
 
     if (status == TMSG_OK && endpoint->dialling) {
         memcpy(endpoint->token, sealed->token, TMSG_TOKEN_BYTES);
@@ -350,9 +350,10 @@ static tmsg_status_t take_address(tmsg_endpoint_t *endpoint,
         status = tmsg_silence_begin(endpoint);
     }
     if (status == TMSG_OK && endpoint->dialling) {
-        return tmsg_attach_begin(endpoint);
+        return tmsg_wireup_begin(endpoint);
     }
-    tmsg_worker_chore(endpoint->worker, endpoint); /* a knock may be here */
+    tmsg_worker_chore(endpoint->worker,
+                      endpoint); /* a connect request may be here */
     return status;
 }
 

@@ -428,7 +428,7 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
     tmsg_frame_flush(&link->stream); /* the words of a refusal, if they fit */
     if (writes && endpoint->peer_hello.pid != (uint32_t)getpid()) {
         tmsg_linger_begin(endpoint->ucx, link->fd,
-                          endpoint->conn.attaching &&
+                          endpoint->conn.began_wireup &&
                               endpoint->reply_ep == NULL);
     } else {
         shutdown(link->fd, SHUT_RDWR);

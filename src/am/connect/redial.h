@@ -3,11 +3,11 @@
  * the time that is left for it.
  *
  * In this case the peer is there, and has sent its hello, but UCX gave its
- * endpoint up on either side before the KNOCK was answered. This happens over
- * TCP if both sides close and connect at once, and each reuses what the other
- * is ending. Neither application has seen the connection. The two sides tell
- * their UCX endpoints apart by number (pair.h), so one of them cannot be made
- * again by itself. */
+ * endpoint up on either side before the CONNECT_REQUEST was answered. This
+ * happens over TCP if both sides close and connect at once, and each reuses
+ * what the other is ending. Neither application has seen the connection. The
+ * two sides tell their UCX endpoints apart by number (pair.h), so one of them
+ * cannot be made again by itself. */
 #ifndef TMSG_AM_CONNECT_REDIAL_H
 #define TMSG_AM_CONNECT_REDIAL_H
 

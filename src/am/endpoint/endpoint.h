@@ -36,7 +36,7 @@ typedef enum {
     TMSG_EP_AWAY = 4, /* the connection broke, and the endpoint gets another */
 } tmsg_ep_state_t;
 
-/* Holds the first round of an attach. Only attach.c changes it. */
+/* Holds the first round of a wireup. Only wireup.c changes it. */
 typedef struct {
     tmsg_timer_t again;
     unsigned attempts;
@@ -45,7 +45,7 @@ typedef struct {
     /* Holds the proof of a peer by blob, which is at the end of the body. */
     uint8_t proof[TMSG_NONCE_BYTES + TMSG_PROOF_BYTES];
     size_t proof_bytes;
-} tmsg_knock_t;
+} tmsg_connect_request_t;
 
 /* An endpoint remembers this many layouts that suit the peer. */
 #define TMSG_MEASURED 16
@@ -117,11 +117,11 @@ typedef struct {
  * order. */
 typedef struct {
     void *peer_address;
-    tmsg_knock_t knock;
-    bool knocked;      /* the first round of the attach was heard */
-    bool attaching;    /* the dialling side has begun the second round */
-    bool bye_sent;     /* our side sends no more messages */
-    bool fin_received; /* the peer has received all our messages */
+    tmsg_connect_request_t connect_request;
+    bool had_connect_request; /* the first round of the wireup was heard */
+    bool began_wireup;        /* the dialling side has begun the second round */
+    bool bye_sent;            /* our side sends no more messages */
+    bool fin_received;        /* the peer has received all our messages */
     /* Counts how often UCX failed to connect and this side dialled anew. */
     uint8_t redials;
     char redial_why[128];   /* why it dialled anew the first time */
@@ -247,7 +247,7 @@ struct tmsg_endpoint {
     tmsg_hello_t peer_hello;
     /* Lists the devices to be used; "": those of the address. */
     char devices[TMSG_DEVICES_BYTES];
-    /* Points to the UCX endpoint by which the peer's attach came. */
+    /* Points to the UCX endpoint by which the peer's wireup came. */
     tmsg_ucx_ep_t reply_ep;
     tmsg_list_t ops; /* operations that UCX has not reported */
     /* Counts the operations in `ops`, and others that need the UCX worker. */

@@ -20,9 +20,9 @@
  * a map, which belongs to a channel, too. */
 #define TMSG_KINDS(KIND)                                                       \
     KIND(MAP, TMSG_PREAMBLE_MAP, map, MAP)                                     \
-    /* Make the second round of an attach: the token, and its answer. */       \
-    KIND(ATTACH, 2, attach, CONNECTION)                                        \
-    KIND(ATTACHED, 3, attached, CONNECTION)                                    \
+    /* Make the second round of a wireup: the token, and its answer. */        \
+    KIND(WIREUP, 2, wireup, CONNECTION)                                        \
+    KIND(WIREUP_REPLY, 3, wireup_reply, CONNECTION)                            \
     /* A message was taken, or was refused and why. */                         \
     KIND(ACK, 4, ack, CONNECTION)                                              \
     /* Tells how many messages were consumed. */                               \
@@ -32,9 +32,9 @@
     KIND(FIN, 7, fin, CONNECTION)                                              \
     /* Goes to its own sender: its body is a token; see retire.c. */           \
     KIND(PROBE, 8, probe, CONNECTION)                                          \
-    /* Make the first round of an attach: the token, and its answer. */        \
-    KIND(KNOCK, 9, knock, CONNECTION)                                          \
-    KIND(KNOCKED, 10, knocked, CONNECTION)                                     \
+    /* Make the first round of a wireup: the token, and its answer. */         \
+    KIND(CONNECT_REQUEST, 9, connect_request, CONNECTION)                      \
+    KIND(CONNECT_REPLY, 10, connect_reply, CONNECTION)                         \
     /* Says whether a schema that was defined is kept. */                      \
     KIND(SCHEMA, 11, schema, CHANNEL)                                          \
     /* Carries a piece of a large tensor of a map. */                          \

@@ -3,12 +3,12 @@
 #include <unistd.h>
 
 #include "am/connect/admit.h"
-#include "am/connect/attach.h"
 #include "am/connect/close.h"
 #include "am/connect/dialect.h"
 #include "am/connect/handshake.h"
 #include "am/connect/link.h"
 #include "am/connect/silence.h"
+#include "am/connect/wireup.h"
 #include "am/endpoint/carrier.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
@@ -222,7 +222,7 @@ static tmsg_status_t dial_target(tmsg_endpoint_t *endpoint,
     if (status != TMSG_OK) {
         return status;
     }
-    return target->by_blob ? tmsg_attach_blob(endpoint, target->blob,
+    return target->by_blob ? tmsg_wireup_blob(endpoint, target->blob,
                                               target->blob_bytes, timeout_ms)
                            : tmsg_link_dial(endpoint, timeout_ms);
 }

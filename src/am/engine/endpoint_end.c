@@ -7,12 +7,12 @@
 #include <string.h>
 
 #include "am/boot/refusal.h"
-#include "am/connect/attach.h"
 #include "am/connect/close.h"
 #include "am/connect/handshake.h"
 #include "am/connect/link.h"
 #include "am/connect/ping.h"
 #include "am/connect/redial.h"
+#include "am/connect/wireup.h"
 #include "am/endpoint/carrier.h"
 #include "am/endpoint/conn.h"
 #include "am/endpoint/control.h"
@@ -105,12 +105,12 @@ static void close_ucx_ep(tmsg_endpoint_t *endpoint, bool in_order)
     if (endpoint->ep == NULL) {
         return;
     }
-    if (tmsg_attach_keep_ep(endpoint)) {
+    if (tmsg_wireup_keep_ep(endpoint)) {
         endpoint->ep = NULL;
         return;
     }
     if (!in_order) {
-        tmsg_attach_cut_sockets(endpoint);
+        tmsg_wireup_cut_sockets(endpoint);
     }
     tmsg_op_begin(endpoint, &endpoint->events.closing, close_over);
     ucs = tmsg_ucx_ep_close(endpoint->ep, close_reported,
@@ -173,7 +173,7 @@ void tmsg_endpoint_part(tmsg_endpoint_t *endpoint, bool alive)
     cut_connection(endpoint, TMSG_ERR_PEER_LOST, alive);
     tmsg_endpoint_rename(endpoint);
     tmsg_channels_parted(endpoint);
-    tmsg_attach_forget(endpoint);
+    tmsg_wireup_forget(endpoint);
     tmsg_carrier_forget(endpoint);
     tmsg_lease_forget(endpoint);
     tmsg_bulk_forget(endpoint);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "am/connect/admit.h"
-#include "am/connect/attach.h"
+#include "am/connect/wireup.h"
 #include "am/endpoint/channel.h"
 #include "am/endpoint/endpoint.h"
 #include "am/path/bulk.h"
@@ -63,7 +63,7 @@ void tmsg_endpoint_free(tmsg_endpoint_t *endpoint)
 {
     tmsg_call_forget(endpoint);
     tmsg_aborts_free(endpoint);
-    tmsg_attach_forget(endpoint);
+    tmsg_wireup_forget(endpoint);
     free_channels(endpoint);
     tmsg_life_drop(endpoint->life);
     tmsg_resume_free(endpoint);

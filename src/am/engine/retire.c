@@ -17,7 +17,7 @@
 #include "am/endpoint/session.h"
 #include "am/engine/endpoint_end.h"
 #include "am/engine/progress.h"
-#include "am/listen/knocks.h"
+#include "am/listen/backlog.h"
 #include "am/ucx/linger.h"
 #include "am/ucx/ucx_am.h"
 #include "am/ucx/ucx_ep.h"
@@ -251,7 +251,7 @@ static void end_listeners(tmsg_ucx_t *ucx, const char *why)
             tmsg_log(TMSG_LOG_ERROR,
                      "%s: %s, which ends this listener; make another",
                      listener->url, why);
-            tmsg_knocks_free(listener);
+            tmsg_backlog_free(listener);
             listener->ucx = NULL;
             ucx->users--;
         }

@@ -12,7 +12,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/scheme.h"
-#include "am/listen/knocks.h"
+#include "am/listen/backlog.h"
 #include "am/path/bulk.h"
 #include "am/worker/engine.h"
 #include "core/log.h"
@@ -23,7 +23,7 @@
 static void handshake_over(tmsg_listener_t *listener)
 {
     listener->handshakes--;
-    tmsg_knocks_call(listener);
+    tmsg_backlog_call(listener);
     if (listener->handshakes == listener->max_handshakes - 1 &&
         listener->source.fd >= 0) {
         tmsg_loop_change(&listener->worker->loop, &listener->source, EPOLLIN);

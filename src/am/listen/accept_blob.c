@@ -5,13 +5,13 @@
 #include <string.h>
 
 #include "am/connect/admit_blob.h"
-#include "am/connect/attach.h"
 #include "am/connect/dialect.h"
 #include "am/connect/link.h"
+#include "am/connect/wireup.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/listen/accept.h"
-#include "am/listen/knocks.h"
+#include "am/listen/backlog.h"
 #include "am/listen/listener.h"
 #include "core/log.h"
 
@@ -21,24 +21,27 @@ static tmsg_status_t take_blob(tmsg_endpoint_t *endpoint,
                                const tmsg_blob_t *blob,
                                const tmsg_knocker_t *knocker)
 {
-    tmsg_status_t status = tmsg_attach_judge(endpoint, &blob->hello, false);
-    uint8_t body[TMSG_ATTACH_BYTES];
+    tmsg_status_t status = tmsg_wireup_judge(endpoint, &blob->hello, false);
+    uint8_t body[TMSG_WIREUP_BYTES];
 
     if (status == TMSG_OK && tmsg_admit_by_blob(endpoint)) {
-        tmsg_attach_fill(endpoint, body);
+        tmsg_wireup_fill(endpoint, body);
         status = tmsg_admit_blob_answer(endpoint, knocker, body, sizeof(body));
     }
     return status != TMSG_OK
                ? status
-               : tmsg_attach_address(
+               : tmsg_wireup_address(
                      endpoint,
                      tmsg_blob_address(blob, endpoint->link.net_only));
 }
 
-/* Accepts a knock by blob: completes the endpoint from the peer's blob. */
-static void accept_knock(const tmsg_arrival_t *arrival,
-                         tmsg_listener_t *listener, tmsg_endpoint_t *endpoint,
-                         const tmsg_blob_t *blob, const tmsg_knocker_t *knocker)
+/* Accepts a connect request by blob: completes the endpoint from the peer's
+ * blob. */
+static void accept_connect_request(const tmsg_arrival_t *arrival,
+                                   tmsg_listener_t *listener,
+                                   tmsg_endpoint_t *endpoint,
+                                   const tmsg_blob_t *blob,
+                                   const tmsg_knocker_t *knocker)
 {
     tmsg_status_t status;
 
@@ -52,7 +55,7 @@ static void accept_knock(const tmsg_arrival_t *arrival,
     tmsg_link_set_deadline(endpoint, listener->handshake_timeout_ms);
     listener->handshakes++;
     memcpy(endpoint->token, listener->token, TMSG_TOKEN_BYTES);
-    tmsg_attach_heard(endpoint, arrival);
+    tmsg_wireup_heard(endpoint, arrival);
     endpoint->peer_hello = blob->hello;
     tmsg_endpoint_name_peer(endpoint, "blob://");
     status = take_blob(endpoint, blob, knocker);
@@ -61,7 +64,8 @@ static void accept_knock(const tmsg_arrival_t *arrival,
     }
 }
 
-void tmsg_attach_knock(const tmsg_arrival_t *arrival, tmsg_listener_t *listener)
+void tmsg_wireup_request(const tmsg_arrival_t *arrival,
+                         tmsg_listener_t *listener)
 {
     tmsg_knocker_t knocker = {.turned = TMSG_TURNED_OTHERWISE};
     tmsg_endpoint_t *endpoint;
@@ -75,7 +79,7 @@ void tmsg_attach_knock(const tmsg_arrival_t *arrival, tmsg_listener_t *listener)
                                        arrival->head.body_bytes, &knocker);
     }
     if (status == TMSG_OK && !tmsg_accept_make_room(listener)) {
-        if (tmsg_knocks_keep(listener, arrival)) {
+        if (tmsg_backlog_keep(listener, arrival)) {
             sodium_memzero(&knocker, sizeof(knocker));
             return;
         }
@@ -87,31 +91,33 @@ void tmsg_attach_knock(const tmsg_arrival_t *arrival, tmsg_listener_t *listener)
                                       &endpoint);
     }
     if (status == TMSG_OK) {
-        accept_knock(arrival, listener, endpoint, &blob, &knocker);
+        accept_connect_request(arrival, listener, endpoint, &blob, &knocker);
     } else {
         listener->turned[knocker.turned]++;
-        tmsg_log(TMSG_LOG_WARN, "a knock is ignored: %s", tmsg_error_message());
+        tmsg_log(TMSG_LOG_WARN, "a connect request is ignored: %s",
+                 tmsg_error_message());
     }
     sodium_memzero(&knocker, sizeof(knocker));
 }
 
-tmsg_ucx_status_t tmsg_knock_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_connect_request_arrived(const tmsg_arrival_t *arrival)
 {
-    tmsg_endpoint_t *endpoint = tmsg_attach_receiver(arrival, false, false);
+    tmsg_endpoint_t *endpoint = tmsg_wireup_receiver(arrival, false, false);
     tmsg_listener_t *listener;
 
     if (endpoint != NULL) {
-        tmsg_attach_heard(endpoint, arrival);
+        tmsg_wireup_heard(endpoint, arrival);
         return TMSG_UCX_OK;
     }
-    listener = arrival->head.body_bytes != TMSG_ATTACH_BYTES
+    listener = arrival->head.body_bytes != TMSG_WIREUP_BYTES
                    ? NULL
                    : tmsg_listener_by_token(arrival->ucx->worker, arrival->ucx,
                                             arrival->body);
     if (listener == NULL) {
-        tmsg_log(TMSG_LOG_WARN, "a knock with an unknown token is ignored");
+        tmsg_log(TMSG_LOG_WARN,
+                 "a connect request with an unknown token is ignored");
     } else {
-        tmsg_attach_knock(arrival, listener);
+        tmsg_wireup_request(arrival, listener);
     }
     return TMSG_UCX_OK;
 }

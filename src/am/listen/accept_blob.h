@@ -6,9 +6,9 @@
 #include "am/endpoint/kinds.h"
 #include "am/listen/listener.h"
 
-/* Handles the knock of a peer by a listener's blob: accepts it, keeps it until
- * there is a place, or ignores it. Lock held. */
-void tmsg_attach_knock(const tmsg_arrival_t *arrival,
-                       tmsg_listener_t *listener);
+/* Handles the connect request of a peer by a listener's blob: accepts it, keeps
+ * it until there is a place, or ignores it. Lock held. */
+void tmsg_wireup_request(const tmsg_arrival_t *arrival,
+                         tmsg_listener_t *listener);
 
 #endif

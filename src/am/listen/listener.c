@@ -6,7 +6,7 @@
 
 #include "am/connect/admit_blob.h"
 #include "am/endpoint/scheme.h"
-#include "am/listen/knocks.h"
+#include "am/listen/backlog.h"
 #include "am/net/netif.h"
 #include "am/worker/engine.h"
 #include "am/worker/lead.h"
@@ -259,7 +259,7 @@ void tmsg_listener_release(tmsg_listener_t *listener)
         tmsg_sock_listener_close(&listener->sock);
     }
     release_kept(listener);
-    tmsg_knocks_free(listener);
+    tmsg_backlog_free(listener);
     if (listener->ucx != NULL) {
         listener->ucx->users--;
     }

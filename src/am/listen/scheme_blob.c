@@ -4,8 +4,8 @@
 #include <sys/random.h>
 
 #include "am/connect/admit_blob.h"
-#include "am/connect/attach.h"
 #include "am/connect/ucx_for.h"
+#include "am/connect/wireup.h"
 #include "am/endpoint/scheme.h"
 #include "am/listen/listener.h"
 #include "am/worker/reach.h"
@@ -34,7 +34,7 @@ static tmsg_status_t listen_blob(tmsg_listener_t *listener,
         tmsg_worker_ucx(listener->worker, scope, false, &listener->ucx);
 
     if (status == TMSG_OK) {
-        status = tmsg_attach_blob_of(listener->ucx, listener->token, 0,
+        status = tmsg_wireup_blob_of(listener->ucx, listener->token, 0,
                                      listener->keyring != NULL, &listener->blob,
                                      &listener->blob_bytes);
     }

@@ -103,7 +103,7 @@ Test(proof, by_blob_are_the_documented_ones)
 {
     static const char l[] = "the listener's blob";
     static const char k[] = "the dialling side's blob";
-    static const char knock[] = "ids of the knock",
+    static const char connect_request[] = "ids of the knock",
                       answer[] = "ids of the answer";
     static const struct {
         tmsg_role_t role;
@@ -111,9 +111,9 @@ Test(proof, by_blob_are_the_documented_ones)
     } rows[] = {
         {TMSG_ROLE_ANSWERING,
          "46225a5fa72f376e4b53171c3a9fd72ea51ceb2f2b8a281ddfb6babdb8547b91"},
-        {TMSG_ROLE_ATTACHING,
+        {TMSG_ROLE_WIREUP,
          "b9e281761ad95e47589829fffe167d31abf3e859099fa4cb48399bcf913f370e"},
-        {TMSG_ROLE_ATTACHED,
+        {TMSG_ROLE_WIREUP_REPLY,
          "d4bc74ab14c5e5e4963d4be43bf464988faada255bac895e084127b7ec40fe75"}};
     uint8_t a[TMSG_HASH_BYTES], b[TMSG_HASH_BYTES], nonce[TMSG_HASH_BYTES];
     uint8_t proof[TMSG_PROOF_BYTES];
@@ -127,8 +127,9 @@ Test(proof, by_blob_are_the_documented_ones)
     expect_bytes(
         proof, sizeof(proof),
         "a72f6d10ff9d0ccc33570d3f2ed5d2b8451c9ea5d56f9cd3554a6c0cb7608b13");
-    tmsg_proof_knock(a, b, knock, sizeof(knock) - 1, transcript);
-    tmsg_proof_make(key, TMSG_ROLE_KNOCKING, transcript, proof);
+    tmsg_proof_connect_request(a, b, connect_request,
+                               sizeof(connect_request) - 1, transcript);
+    tmsg_proof_make(key, TMSG_ROLE_CONNECT_REQUEST, transcript, proof);
     expect_bytes(
         proof, sizeof(proof),
         "ec01ca7c647a3cbaa10e976a023adda4b304d82f6a18673b1a662fcc1d28e357");

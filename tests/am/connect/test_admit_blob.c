@@ -11,9 +11,9 @@
 #include <xxhash.h>
 
 #include "am/connect/admit_blob.h"
-#include "am/connect/attach.h"
+#include "am/connect/wireup.h"
 #include "am/endpoint/control.h"
-#include "am/listen/knocks.h"
+#include "am/listen/backlog.h"
 #include "am/listen/listener.h"
 #include "core/bytes.h"
 #include "support/failing_alloc.h"
@@ -256,25 +256,26 @@ Test(admit_blob, of_several_keys_the_first_of_the_listener_counts)
     side_close(&server);
 }
 
-/* A KNOCK as somebody might make it by hand. */
+/* A CONNECT_REQUEST as somebody might make it by hand. */
 typedef struct {
     uint8_t body[BODY_BYTES];
     void *blob;
     size_t bytes;
     tmsg_knocker_t expected; /* what its answer will be of */
-} knock_t;
+} connect_request_t;
 
-static void set_ids(knock_t *knock, const uint8_t *token, uint32_t id,
-                    uint32_t number)
+static void set_ids(connect_request_t *connect_request, const uint8_t *token,
+                    uint32_t id, uint32_t number)
 {
-    memcpy(knock->body, token, TMSG_TOKEN_BYTES);
-    tmsg_put_le(knock->body + TMSG_TOKEN_BYTES, id, 4);
-    tmsg_put_le(knock->body + TMSG_TOKEN_BYTES + 4, number, 4);
+    memcpy(connect_request->body, token, TMSG_TOKEN_BYTES);
+    tmsg_put_le(connect_request->body + TMSG_TOKEN_BYTES, id, 4);
+    tmsg_put_le(connect_request->body + TMSG_TOKEN_BYTES + 4, number, 4);
 }
 
 /* By `pair.b`, of the key of that number, or (0) with no proof at all. */
-static void make_knock(pair_t *pair, uint8_t key_number, uint32_t id,
-                       uint32_t number, knock_t *knock)
+static void make_connect_request(pair_t *pair, uint8_t key_number, uint32_t id,
+                                 uint32_t number,
+                                 connect_request_t *connect_request)
 {
     const tmsg_endpoint_t *by = pair->to_a;
     uint8_t digest[2][TMSG_HASH_BYTES], of[TMSG_HASH_BYTES];
@@ -287,21 +288,24 @@ static void make_knock(pair_t *pair, uint8_t key_number, uint32_t id,
     must(tmsg_listener_blob(pair->a.listener, &theirs, &bytes));
     must(tmsg_blob_decode(theirs, bytes, &listeners));
     tmsg_proof_hash(theirs, listeners.proved_bytes, digest[0]);
-    must(tmsg_attach_blob_of(by->ucx, by->token, 0, key_number != 0, &plain,
+    must(tmsg_wireup_blob_of(by->ucx, by->token, 0, key_number != 0, &plain,
                              &bytes));
-    set_ids(knock, by->token, id, number);
-    knock->blob = plain;
-    knock->bytes = bytes;
+    set_ids(connect_request, by->token, id, number);
+    connect_request->blob = plain;
+    connect_request->bytes = bytes;
     if (key_number == 0) {
         return;
     }
     tmsg_proof_hash(plain, bytes - TMSG_BLOB_SEAL_BYTES, digest[1]);
-    tmsg_proof_knock(digest[0], digest[1], knock->body, BODY_BYTES, of);
-    keys_of(key_number, knock->expected.key.bytes);
-    tmsg_proof_make(knock->expected.key.bytes, TMSG_ROLE_KNOCKING, of, proof);
-    tmsg_proof_bind(of, proof, sizeof(proof), knock->expected.bound);
+    tmsg_proof_connect_request(digest[0], digest[1], connect_request->body,
+                               BODY_BYTES, of);
+    keys_of(key_number, connect_request->expected.key.bytes);
+    tmsg_proof_make(connect_request->expected.key.bytes,
+                    TMSG_ROLE_CONNECT_REQUEST, of, proof);
+    tmsg_proof_bind(of, proof, sizeof(proof), connect_request->expected.bound);
     must(tmsg_blob_prove(plain, bytes - TMSG_BLOB_SEAL_BYTES, proof,
-                         sizeof(proof), &knock->blob, &knock->bytes));
+                         sizeof(proof), &connect_request->blob,
+                         &connect_request->bytes));
     free(plain);
 }
 
@@ -317,10 +321,11 @@ static void send_by(tmsg_endpoint_t *endpoint, uint8_t kind, uint32_t to,
     tmsg_worker_unlock(endpoint->worker);
 }
 
-static void send_knock(pair_t *pair, const knock_t *knock)
+static void send_connect_request(pair_t *pair,
+                                 const connect_request_t *connect_request)
 {
-    send_by(pair->to_a, TMSG_KIND_KNOCK, 0, knock->body, BODY_BYTES,
-            knock->blob, knock->bytes);
+    send_by(pair->to_a, TMSG_KIND_CONNECT_REQUEST, 0, connect_request->body,
+            BODY_BYTES, connect_request->blob, connect_request->bytes);
 }
 
 /* What was sent before a map that has come has come, too. */
@@ -346,38 +351,42 @@ static void await_count(pair_t *pair, const char *name, unsigned wanted)
     pair_await(pair, has_counted, &count, name);
 }
 
-Test(admit_blob, a_knock_without_a_proof_of_its_own_is_ignored)
+Test(admit_blob, a_connect_request_without_a_proof_of_its_own_is_ignored)
 {
-    knock_t knock;
+    connect_request_t connect_request;
     pair_t pair;
 
     open_keyed(&pair, LINK_SHM);
-    make_knock(&pair, 0, 77, 1, &knock);
-    send_knock(&pair, &knock);
+    make_connect_request(&pair, 0, 77, 1, &connect_request);
+    send_connect_request(&pair, &connect_request);
     await_count(&pair, "no_key", 1);
-    free(knock.blob);
+    free(connect_request.blob);
 
-    make_knock(&pair, 2, 77, 1, &knock);
-    send_knock(&pair, &knock);
+    make_connect_request(&pair, 2, 77, 1, &connect_request);
+    send_connect_request(&pair, &connect_request);
     await_count(&pair, "wrong_key", 1);
-    free(knock.blob);
+    free(connect_request.blob);
 
-    make_knock(&pair, 1, 77, 1, &knock); /* right, but for another endpoint */
-    set_ids(&knock, pair.to_a->token, 78, 1);
-    send_knock(&pair, &knock);
+    make_connect_request(
+        &pair, 1, 77, 1,
+        &connect_request); /* right, but for another endpoint */
+    set_ids(&connect_request, pair.to_a->token, 78, 1);
+    send_connect_request(&pair, &connect_request);
     await_count(&pair, "wrong_key", 2);
-    set_ids(&knock, pair.to_a->token, 77, 2); /* or another of UCX's */
-    send_knock(&pair, &knock);
+    set_ids(&connect_request, pair.to_a->token, 77,
+            2); /* or another of UCX's */
+    send_connect_request(&pair, &connect_request);
     await_count(&pair, "wrong_key", 3);
-    set_ids(&knock, pair.to_a->token, 77, 1);
-    for (size_t i = 0; i < knock.bytes - TMSG_BLOB_SEAL_BYTES; i += 41) {
-        ((uint8_t *)knock.blob)[i] ^= 4;
-        reseal(knock.blob, knock.bytes);
-        send_knock(&pair, &knock);
-        ((uint8_t *)knock.blob)[i] ^= 4;
+    set_ids(&connect_request, pair.to_a->token, 77, 1);
+    for (size_t i = 0; i < connect_request.bytes - TMSG_BLOB_SEAL_BYTES;
+         i += 41) {
+        ((uint8_t *)connect_request.blob)[i] ^= 4;
+        reseal(connect_request.blob, connect_request.bytes);
+        send_connect_request(&pair, &connect_request);
+        ((uint8_t *)connect_request.blob)[i] ^= 4;
         settle(&pair);
     }
-    free(knock.blob);
+    free(connect_request.blob);
     must_eq(counted(&pair.a, "handshakes"), 0);
     must_eq(pair.a.accepts, 1);
     pair_close(&pair);
@@ -386,12 +395,20 @@ Test(admit_blob, a_knock_without_a_proof_of_its_own_is_ignored)
 /* What is sent to an endpoint that has not proved its key to the end. */
 static void disturb(pair_t *pair, uint32_t id)
 {
-    static const uint8_t kinds[] = {
-        TMSG_KIND_ATTACH,  TMSG_KIND_ATTACHED, TMSG_KIND_KNOCK,
-        TMSG_KIND_KNOCKED, TMSG_KIND_BYE,      TMSG_KIND_FIN,
-        TMSG_KIND_ACK,     TMSG_KIND_CREDIT,   TMSG_KIND_SCHEMA,
-        TMSG_KIND_PING,    TMSG_KIND_PONG,     TMSG_KIND_MAP,
-        TMSG_KIND_CALL,    TMSG_KIND_ABORT};
+    static const uint8_t kinds[] = {TMSG_KIND_WIREUP,
+                                    TMSG_KIND_WIREUP_REPLY,
+                                    TMSG_KIND_CONNECT_REQUEST,
+                                    TMSG_KIND_CONNECT_REPLY,
+                                    TMSG_KIND_BYE,
+                                    TMSG_KIND_FIN,
+                                    TMSG_KIND_ACK,
+                                    TMSG_KIND_CREDIT,
+                                    TMSG_KIND_SCHEMA,
+                                    TMSG_KIND_PING,
+                                    TMSG_KIND_PONG,
+                                    TMSG_KIND_MAP,
+                                    TMSG_KIND_CALL,
+                                    TMSG_KIND_ABORT};
     static const size_t sizes[] = {
         0, BODY_BYTES, BODY_BYTES + TMSG_JOIN_EXTRA_BYTES,
         BODY_BYTES + LEASE_BYTES + TMSG_JOIN_EXTRA_BYTES,
@@ -406,7 +423,8 @@ static void disturb(pair_t *pair, uint32_t id)
     settle(pair);
 }
 
-/* The endpoint of the listener that a KNOCK made, by its peer's id. */
+/* The endpoint of the listener that a CONNECT_REQUEST made, by its peer's id.
+ */
 static tmsg_endpoint_t *half_open(const pair_t *pair, uint32_t peer_id)
 {
     const tmsg_worker_t *worker = pair->a.worker;
@@ -422,28 +440,29 @@ static tmsg_endpoint_t *half_open(const pair_t *pair, uint32_t peer_id)
 
 /* It makes a half-open connection to the honest peer's UCX, once, that nobody
  * gets any further with, and that disturbs nobody. */
-Test(admit_blob, a_knock_that_is_repeated_gets_nowhere)
+Test(admit_blob, a_connect_request_that_is_repeated_gets_nowhere)
 {
     const uint32_t nobody = 0xfffff077;
-    knock_t knock;
+    connect_request_t connect_request;
     pair_t pair;
 
     open_keyed(&pair, LINK_SHM);
     be_patient(&pair, 100);
-    make_knock(&pair, 1, nobody, pair.to_a->conn.number + 1, &knock);
-    send_knock(&pair, &knock);
+    make_connect_request(&pair, 1, nobody, pair.to_a->conn.number + 1,
+                         &connect_request);
+    send_connect_request(&pair, &connect_request);
     await_count(&pair, "handshakes", 1);
     disturb(&pair, half_open(&pair, nobody)->id);
     must_eq(counted(&pair.a, "handshakes"), 1);
     for (int i = 0; i < 50; i++) {
-        send_knock(&pair, &knock);
+        send_connect_request(&pair, &connect_request);
     }
     await_count(&pair, "otherwise", 50);
     must_eq(counted(&pair.a, "handshakes"), 1);
     must_true(tmsg_endpoint_principal(half_open(&pair, nobody)) == NULL);
     must_eq(pair.a.accepts, 1);
     settle(&pair);
-    free(knock.blob);
+    free(connect_request.blob);
     pair_close(&pair);
 }
 
@@ -456,12 +475,13 @@ Test(admit_blob, strangers_shut_nobody_out)
     open_keyed(&pair, LINK_SHM);
     be_patient(&pair, 4);
     for (uint32_t i = 0; i < 50; i++) {
-        knock_t knock;
+        connect_request_t connect_request;
 
-        make_knock(&pair, i % 5 == 4 ? 2 : 1, 0xfffff000 + i,
-                   pair.to_a->conn.number + 1 + i - i / 5, &knock);
-        send_knock(&pair, &knock);
-        free(knock.blob);
+        make_connect_request(&pair, i % 5 == 4 ? 2 : 1, 0xfffff000 + i,
+                             pair.to_a->conn.number + 1 + i - i / 5,
+                             &connect_request);
+        send_connect_request(&pair, &connect_request);
+        free(connect_request.blob);
         settle(&pair);
         must_true(counted(&pair.a, "handshakes") <= 4);
         if (i % 10 == 9) {
@@ -511,16 +531,16 @@ Test(admit_blob, nobody_answers_in_the_listeners_place)
         memcpy(body + BODY_BYTES, overheard[i], TMSG_PROOF_BYTES);
         memcpy(body + BODY_BYTES + TMSG_NONCE_BYTES, overheard[i],
                TMSG_PROOF_BYTES);
-        send_by(pair.to_b, TMSG_KIND_KNOCKED, endpoint->id, body, sizeof(body),
-                NULL, 0);
-        send_by(pair.to_b, TMSG_KIND_ATTACHED, endpoint->id, body,
+        send_by(pair.to_b, TMSG_KIND_CONNECT_REPLY, endpoint->id, body,
+                sizeof(body), NULL, 0);
+        send_by(pair.to_b, TMSG_KIND_WIREUP_REPLY, endpoint->id, body,
                 BODY_BYTES + TMSG_JOIN_EXTRA_BYTES, NULL, 0);
-        send_by(pair.to_b, TMSG_KIND_ATTACHED, endpoint->id, body,
+        send_by(pair.to_b, TMSG_KIND_WIREUP_REPLY, endpoint->id, body,
                 BODY_BYTES + LEASE_BYTES + TMSG_JOIN_EXTRA_BYTES, NULL, 0);
-        send_by(pair.to_b, TMSG_KIND_KNOCKED, endpoint->id, body, BODY_BYTES,
-                NULL, 0);
-        send_by(pair.to_b, TMSG_KIND_ATTACHED, endpoint->id, body, BODY_BYTES,
-                NULL, 0);
+        send_by(pair.to_b, TMSG_KIND_CONNECT_REPLY, endpoint->id, body,
+                BODY_BYTES, NULL, 0);
+        send_by(pair.to_b, TMSG_KIND_WIREUP_REPLY, endpoint->id, body,
+                BODY_BYTES, NULL, 0);
         pass_a_map(&pair, &pair.b, pair.to_b);
         must_be(tmsg_endpoint_status(endpoint), TMSG_IN_PROGRESS);
         must_true(tmsg_endpoint_principal(endpoint) == NULL);
@@ -568,28 +588,28 @@ Test(admit_blob, every_allocation_may_fail)
 
 static bool have_passed(void *arg)
 {
-    return ((const side_t *)arg)->listener->knocks.count == 0;
+    return ((const side_t *)arg)->listener->backlog.count == 0;
 }
 
-enum { MOST = 4, KNOCKS = 20 };
+enum { MOST = 4, REQUESTS = 20 };
 
 /* Nobody without a key is a stranger, so that nobody makes way: who comes too
  * many waits for a place, without an endpoint of UCX's. */
-static void fill_with_knocks(pair_t *pair)
+static void fill_with_connect_requests(pair_t *pair)
 {
     pair_open(pair, LINK_BLOB, DRIVE_POLLING, NULL, NULL);
     be_patient(pair, MOST);
-    for (uint32_t i = 0; i < KNOCKS; i++) {
-        knock_t knock;
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        connect_request_t connect_request;
 
-        make_knock(pair, 0, 0xfffff000 + i, pair->to_a->conn.number + 1 + i,
-                   &knock);
-        send_knock(pair, &knock);
-        free(knock.blob);
+        make_connect_request(pair, 0, 0xfffff000 + i,
+                             pair->to_a->conn.number + 1 + i, &connect_request);
+        send_connect_request(pair, &connect_request);
+        free(connect_request.blob);
     }
     settle(pair);
     must_eq(counted(&pair->a, "handshakes"), MOST);
-    must_eq(pair->a.listener->knocks.count, KNOCKS - MOST);
+    must_eq(pair->a.listener->backlog.count, REQUESTS - MOST);
 }
 
 Test(admit_blob, half_open_ones_without_a_key_are_bounded)
@@ -600,12 +620,12 @@ Test(admit_blob, half_open_ones_without_a_key_are_bounded)
     size_t bytes;
     pair_t pair;
 
-    fill_with_knocks(&pair);
+    fill_with_connect_requests(&pair);
     /* Those behind them pass by, and the honest one, who is the last, comes
      * in, and has time to. */
     pair.a.listener->max_handshakes = 2 * MOST;
     pair.a.listener->handshake_timeout_ms = 100;
-    tmsg_knocks_call(pair.a.listener);
+    tmsg_backlog_call(pair.a.listener);
     pair_await(&pair, have_passed, &pair.a, "the end of those behind");
     await_count(&pair, "handshakes", MOST);
     pair.a.listener->handshake_timeout_ms = LONG_MS;
@@ -622,13 +642,13 @@ Test(admit_blob, who_has_waited_for_too_long_takes_no_place)
 {
     pair_t pair;
 
-    fill_with_knocks(&pair);
+    fill_with_connect_requests(&pair);
     pair.a.listener->max_handshakes = 2 * MOST;
     pair.a.listener->handshake_timeout_ms = 1;
     usleep(5000);
-    tmsg_knocks_call(pair.a.listener);
+    tmsg_backlog_call(pair.a.listener);
     pair_await(&pair, have_passed, &pair.a, "the end of those who waited");
     must_eq(counted(&pair.a, "handshakes"), MOST);
-    must_eq(counted(&pair.a, "timed_out"), KNOCKS - MOST);
+    must_eq(counted(&pair.a, "timed_out"), REQUESTS - MOST);
     pair_close(&pair);
 }

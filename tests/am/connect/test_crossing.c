@@ -135,7 +135,7 @@ Test(crossing, connections_of_one_pair_keep_their_ends_apart)
 }
 
 /* Drives the dialling side alone until UCX has an endpoint for it, and gives it
- * up before it can knock. */
+ * up before it can send a connect request. */
 static void abandon_a_dial(pair_t *pair)
 {
     tmsg_endpoint_t *endpoint = side_dial(&pair->b, &pair->a);
@@ -208,7 +208,8 @@ Test(crossing, too_many_abandoned_dials_are_said_and_survived)
         abandon_a_dial(&pair);
     }
     status = dial_again(&pair, &endpoint);
-    if (status != TMSG_OK) { /* else all of them had time to knock */
+    if (status !=
+        TMSG_OK) { /* else all of them had time to send a connect request */
         must_be(status, TMSG_ERR_BUSY);
         must_say(tmsg_endpoint_error(endpoint), "connect again");
         tmsg_endpoint_destroy(endpoint);

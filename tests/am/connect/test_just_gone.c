@@ -35,7 +35,7 @@ static void victim(pipes_t *pipes, void *arg)
 }
 
 /* A hello and an address, which is all that the victim says before it hears a
- * knock. They are left in the socket. */
+ * connect request. They are left in the socket. */
 static bool has_answered(void *arg)
 {
     const tmsg_endpoint_t *endpoint = arg;

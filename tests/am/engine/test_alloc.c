@@ -16,7 +16,7 @@
 
 #define CONNECT_MS 5000
 #define SENDS 5             /* of a layout, with schemas */
-#define BLOB_CONNECT_MS 300 /* an attach that is dropped is not told */
+#define BLOB_CONNECT_MS 300 /* a wireup that is dropped is not told */
 
 typedef struct {
     const struct scene *scene;

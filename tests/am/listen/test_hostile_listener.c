@@ -162,30 +162,30 @@ static const row_t rows[] = {
     ROW(KEYED, 0, NULL, PROVED_AND_WIRED_UP, SAY_BYE, SAY_FIN, AWAIT_END),
     /* By UCX: before it was told, before there is an endpoint, twice. */
     ROW(EITHER, TMSG_ERR_TIMED_OUT, "the handshake was not finished", SAY_MAGIC,
-        POST_KNOCKED, HEAR_HELLO, POST_KNOCKED, SAY_HELLO, POST_KNOCKED,
-        AWAIT_END),
+        POST_CONNECT_REPLY, HEAR_HELLO, POST_CONNECT_REPLY, SAY_HELLO,
+        POST_CONNECT_REPLY, AWAIT_END),
     ROW(KEYED, TMSG_ERR_TIMED_OUT, "the handshake was not finished", PROVED,
-        POST_KNOCKED, AWAIT_END),
+        POST_CONNECT_REPLY, AWAIT_END),
     ROW(EITHER, TMSG_ERR_TIMED_OUT, "the handshake was not finished", MET,
-        POST_ATTACHED, POST_EACH_KIND, SAY_HELLO, POST_ATTACHED, POST_EACH_KIND,
-        AWAIT_END),
-    ROW(PLAIN, 0, NULL, GREETED, SAY_DEAD_ADDRESS, HEAR_ADDRESS, POST_KNOCKED,
-        POST_KNOCKED, POST_EACH_KIND, AWAIT_END),
-    ROW(KEYED, 0, NULL, PROVED, SAY_DEAD_ADDRESS, HEAR_ADDRESS, POST_KNOCKED,
-        POST_KNOCKED, POST_EACH_KIND, AWAIT_END),
+        POST_WIREUP_REPLY, POST_EACH_KIND, SAY_HELLO, POST_WIREUP_REPLY,
+        POST_EACH_KIND, AWAIT_END),
+    ROW(PLAIN, 0, NULL, GREETED, SAY_DEAD_ADDRESS, HEAR_ADDRESS,
+        POST_CONNECT_REPLY, POST_CONNECT_REPLY, POST_EACH_KIND, AWAIT_END),
+    ROW(KEYED, 0, NULL, PROVED, SAY_DEAD_ADDRESS, HEAR_ADDRESS,
+        POST_CONNECT_REPLY, POST_CONNECT_REPLY, POST_EACH_KIND, AWAIT_END),
     ROW(PLAIN, TMSG_ERR_TIMED_OUT, "no answer by UCX in time", WIRED_UP,
-        POST_KNOCKED, AWAIT_END),
+        POST_CONNECT_REPLY, AWAIT_END),
     ROW(KEYED, TMSG_ERR_TIMED_OUT, "no answer by UCX in time",
-        PROVED_AND_WIRED_UP, POST_KNOCKED, POST_KNOCKED, AWAIT_END),
+        PROVED_AND_WIRED_UP, POST_CONNECT_REPLY, POST_CONNECT_REPLY, AWAIT_END),
     ROW(PLAIN, TMSG_ERR_PEER_LOST, "the connection broke", WIRED_UP,
-        POST_KNOCKED),
-    ROW(PLAIN, 0, NULL, WIRED_UP, POST_ATTACHED, AWAIT_END),
-    ROW(PLAIN, 0, NULL, WIRED_UP, POST_KNOCKED, POST_ATTACHED, POST_ATTACHED,
-        AWAIT_END),
-    ROW(KEYED, 0, NULL, PROVED_AND_WIRED_UP, POST_KNOCKED, POST_ATTACHED,
-        POST_ATTACHED, AWAIT_END),
+        POST_CONNECT_REPLY),
+    ROW(PLAIN, 0, NULL, WIRED_UP, POST_WIREUP_REPLY, AWAIT_END),
+    ROW(PLAIN, 0, NULL, WIRED_UP, POST_CONNECT_REPLY, POST_WIREUP_REPLY,
+        POST_WIREUP_REPLY, AWAIT_END),
+    ROW(KEYED, 0, NULL, PROVED_AND_WIRED_UP, POST_CONNECT_REPLY,
+        POST_WIREUP_REPLY, POST_WIREUP_REPLY, AWAIT_END),
     ROW(PLAIN, 0, NULL, WIRED_UP, POST_EACH_KIND, AWAIT_END),
-    ROW(KEYED, 0, NULL, PROVED_AND_WIRED_UP, POST_KNOCKED, POST_EACH_KIND,
+    ROW(KEYED, 0, NULL, PROVED_AND_WIRED_UP, POST_CONNECT_REPLY, POST_EACH_KIND,
         AWAIT_END),
 };
 
@@ -326,11 +326,12 @@ Test(hostile_listener, hangs_up_at_any_byte) { run(expect_cuts); }
 static void make_steps(uint64_t *state, bool keyed, false_step_t *steps)
 {
     static const false_step_t right[2][FALSE_STEPS_MOST] = {
-        {WIRED_UP, POST_KNOCKED}, {PROVED_AND_WIRED_UP, POST_KNOCKED}};
+        {WIRED_UP, POST_CONNECT_REPLY},
+        {PROVED_AND_WIRED_UP, POST_CONNECT_REPLY}};
     static const false_step_t wrong[] = {
         SAY_MAGIC,           SAY_HELLO,        SAY_PROOF,
-        SAY_ADDRESS,         SAY_DEAD_ADDRESS, POST_KNOCKED,
-        POST_ATTACHED,       POST_EACH_KIND,   SAY_NOISE,
+        SAY_ADDRESS,         SAY_DEAD_ADDRESS, POST_CONNECT_REPLY,
+        POST_WIREUP_REPLY,   POST_EACH_KIND,   SAY_NOISE,
         SAY_EMPTY_HELLO,     SAY_ZERO_HELLO,   SAY_HUGE_LENGTH,
         SAY_LENGTH_TOO_LONG, SAY_UNKNOWN_TYPE, SAY_EACH_TYPE,
         SAY_REFUSE,          SAY_SHORT_REFUSE, SAY_RESUME,
@@ -341,7 +342,7 @@ static void make_steps(uint64_t *state, bool keyed, false_step_t *steps)
     size_t kept = sample_random(state) % (most + 1);
     size_t more = 1 + sample_random(state) % 5;
 
-    must_true(right[keyed][most - 1] == POST_KNOCKED);
+    must_true(right[keyed][most - 1] == POST_CONNECT_REPLY);
     memcpy(steps, right[keyed], kept * sizeof(steps[0]));
     for (size_t i = 0; i < more; i++) {
         steps[kept + i] = wrong[sample_random(state) % COUNT(wrong)];
@@ -369,8 +370,8 @@ Test(hostile_listener, says_things_in_any_order) { run(expect_any); }
 static void expect_changed(scene_t *scene)
 {
     static const false_step_t steps[2][FALSE_STEPS_MOST] = {
-        {WIRED_UP, POST_KNOCKED, SAY_HEARTBEAT},
-        {PROVED_AND_WIRED_UP, POST_KNOCKED, SAY_HEARTBEAT}};
+        {WIRED_UP, POST_CONNECT_REPLY, SAY_HEARTBEAT},
+        {PROVED_AND_WIRED_UP, POST_CONNECT_REPLY, SAY_HEARTBEAT}};
     false_talk_t talk = {.steps = steps[scene->keyed], .cut = -1, .one_in = 4};
     unsigned count = whole_run() ? 150 : 50;
     char words[512];

@@ -30,7 +30,7 @@ static bool has_asked(void *arg)
 {
     const tmsg_endpoint_t *endpoint = arg;
 
-    return endpoint->conn.attaching;
+    return endpoint->conn.began_wireup;
 }
 
 static void expect_zeros(int fd)
@@ -81,7 +81,7 @@ static tmsg_endpoint_t *only_endpoint(const tmsg_worker_t *worker)
     return NULL;
 }
 
-static bool has_answered_a_knock(void *arg)
+static bool has_answered_a_connect_request(void *arg)
 {
     const tmsg_endpoint_t *endpoint = only_endpoint(arg);
 
@@ -107,7 +107,7 @@ Test(late_answer, finds_the_asker_and_nobody_else)
     side_open(&side, NULL);
     side_listen(&side, scene.url);
     line_put(child.out, "listening");
-    side_await(&side, has_answered_a_knock, side.worker, "a dial");
+    side_await(&side, has_answered_a_connect_request, side.worker, "a dial");
     line_get(child.in, line, sizeof(line)); /* "dialled", and we stand still */
     given_up_ns = tmsg_now_ns();
     must(tmsg_endpoint_abort(only_endpoint(side.worker), TMSG_ERR_PEER_LOST,

@@ -274,7 +274,7 @@ Test(own_process, one_of_two_ends_at_any_point_blob)
     run(LINK_BLOB);
 }
 
-/* A knock by blob is tried again after a millisecond. */
+/* A connect request by blob is tried again after a millisecond. */
 static void turn(pair_t *pair, unsigned turns)
 {
     static const struct timespec brief = {0, 500000};

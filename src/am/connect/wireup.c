@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Joins the two UCX endpoints of a connection, in two rounds. Only one side
- * dials; the other makes its UCX endpoint when a knock has come.
+ * dials; the other makes its UCX endpoint when a connect request has come.
  *
  * In the first round the messages are sent without acquainting the endpoints.
  * UCX up to 1.13 aborts the process, and 1.22 crashes, if a peer goes away
  * while the messages that acquaint endpoints wait for a socket to be connected.
  * In the second round both sockets are connected. Each side then checks that
- * the endpoint by which it can answer the other's attach is the one that it
+ * the endpoint by which it can answer the other's wireup is the one that it
  * holds. */
-#include "am/connect/attach.h"
+#include "am/connect/wireup.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -27,26 +27,27 @@
 #include "core/bytes.h"
 #include "core/log.h"
 
-#define KNOCK_AGAIN_MS 1
-#define KNOCKS_MOST 5 /* tries, if UCX may never send the knock at once */
-#define END_MS 1000   /* time for a socket to say that the peer is gone */
+#define CONNECT_REQUEST_AGAIN_MS 1
+/* Tries, if UCX may never send the connect request at once. */
+#define REQUESTS_MOST 5
+#define END_MS 1000 /* time for a socket to say that the peer is gone */
 
 /* Without a boot id no peer, of whatever version, takes the two sides for the
  * same machine. */
-void tmsg_attach_keep_apart(const tmsg_endpoint_t *endpoint, tmsg_hello_t *mine)
+void tmsg_wireup_keep_apart(const tmsg_endpoint_t *endpoint, tmsg_hello_t *mine)
 {
     if (endpoint->link.apart != NULL) {
         memset(mine->boot_id, 0, sizeof(mine->boot_id));
     }
 }
 
-tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
+tmsg_status_t tmsg_wireup_judge(tmsg_endpoint_t *endpoint,
                                 const tmsg_hello_t *theirs, bool shm_only)
 {
     tmsg_hello_t mine = endpoint->ucx->hello;
     tmsg_status_t status;
 
-    tmsg_attach_keep_apart(endpoint, &mine);
+    tmsg_wireup_keep_apart(endpoint, &mine);
     status = tmsg_hello_check(&mine, theirs, shm_only);
     if (status != TMSG_OK) {
         return status;
@@ -71,13 +72,13 @@ tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
     return TMSG_OK;
 }
 
-#define BODY_BYTES_MOST (TMSG_ATTACH_BYTES + TMSG_ANSWER_EXTRA_BYTES)
+#define BODY_BYTES_MOST (TMSG_WIREUP_BYTES + TMSG_ANSWER_EXTRA_BYTES)
 
 _Static_assert(TMSG_LEASE_BYTES + TMSG_JOIN_EXTRA_BYTES <=
                    TMSG_ANSWER_EXTRA_BYTES,
                "the second round has room for what it carries");
 
-tmsg_preamble_t tmsg_attach_fill(const tmsg_endpoint_t *endpoint, uint8_t *body)
+tmsg_preamble_t tmsg_wireup_fill(const tmsg_endpoint_t *endpoint, uint8_t *body)
 {
     memcpy(body, endpoint->token, TMSG_TOKEN_BYTES);
     tmsg_put_le(body + TMSG_TOKEN_BYTES, endpoint->id, 4);
@@ -85,11 +86,11 @@ tmsg_preamble_t tmsg_attach_fill(const tmsg_endpoint_t *endpoint, uint8_t *body)
     return (tmsg_preamble_t){.endpoint_id = endpoint->peer_id};
 }
 
-static tmsg_status_t send_attach(tmsg_endpoint_t *endpoint)
+static tmsg_status_t send_wireup(tmsg_endpoint_t *endpoint)
 {
     uint8_t body[BODY_BYTES_MOST];
-    tmsg_preamble_t head = tmsg_attach_fill(endpoint, body);
-    size_t bytes = TMSG_ATTACH_BYTES;
+    tmsg_preamble_t head = tmsg_wireup_fill(endpoint, body);
+    size_t bytes = TMSG_WIREUP_BYTES;
     tmsg_status_t status;
 
     if (tmsg_lease_is_known(endpoint)) {
@@ -100,68 +101,74 @@ static tmsg_status_t send_attach(tmsg_endpoint_t *endpoint)
         bytes += TMSG_LEASE_BYTES;
     }
     if (tmsg_admit_by_blob(endpoint)) {
-        tmsg_admit_blob_join(endpoint, body + TMSG_ATTACH_BYTES,
-                             bytes - TMSG_ATTACH_BYTES, body + bytes);
+        tmsg_admit_blob_join(endpoint, body + TMSG_WIREUP_BYTES,
+                             bytes - TMSG_WIREUP_BYTES, body + bytes);
         bytes += TMSG_JOIN_EXTRA_BYTES;
     }
-    return tmsg_control_post(
-        endpoint, endpoint->dialling ? TMSG_KIND_ATTACH : TMSG_KIND_ATTACHED,
-        &head, body, bytes, NULL, 0);
+    return tmsg_control_post(endpoint,
+                             endpoint->dialling ? TMSG_KIND_WIREUP
+                                                : TMSG_KIND_WIREUP_REPLY,
+                             &head, body, bytes, NULL, 0);
 }
 
-/* Returns whether UCX may never send the knock at once. A blob or a proof may
- * be too long for that. UCX 1.17 and later send nothing at once over TCP, but
- * do not abort there either. */
-static bool may_never_go_at_once(const tmsg_knock_t *knock)
+/* Returns whether UCX may never send the connect request at once. A blob or a
+ * proof may be too long for that. UCX 1.17 and later send nothing at once over
+ * TCP, but do not abort there either. */
+static bool may_never_go_at_once(const tmsg_connect_request_t *connect_request)
 {
     tmsg_ucx_version_t version = tmsg_ucx_version();
 
-    return knock->blob != NULL || knock->proof_bytes > 0 || version.major > 1 ||
-           version.minor >= 17;
+    return connect_request->blob != NULL || connect_request->proof_bytes > 0 ||
+           version.major > 1 || version.minor >= 17;
 }
 
-/* Sends a knock, or its answer, without acquainting the endpoints: only what
- * UCX sends at once goes so, which needs a connected socket. */
-static tmsg_status_t send_knock(tmsg_endpoint_t *endpoint)
+/* Sends a connect request, or its answer, without acquainting the endpoints:
+ * only what UCX sends at once goes so, which needs a connected socket. */
+static tmsg_status_t send_connect_request(tmsg_endpoint_t *endpoint)
 {
-    tmsg_knock_t *knock = &endpoint->conn.knock;
+    tmsg_connect_request_t *connect_request = &endpoint->conn.connect_request;
     uint8_t body[BODY_BYTES_MOST];
-    tmsg_preamble_t head = tmsg_attach_fill(endpoint, body);
-    size_t bytes = TMSG_ATTACH_BYTES + knock->proof_bytes;
-    uint8_t kind = endpoint->dialling ? TMSG_KIND_KNOCK : TMSG_KIND_KNOCKED;
+    tmsg_preamble_t head = tmsg_wireup_fill(endpoint, body);
+    size_t bytes = TMSG_WIREUP_BYTES + connect_request->proof_bytes;
+    uint8_t kind = endpoint->dialling ? TMSG_KIND_CONNECT_REQUEST
+                                      : TMSG_KIND_CONNECT_REPLY;
     tmsg_status_t status;
 
-    memcpy(body + TMSG_ATTACH_BYTES, knock->proof, knock->proof_bytes);
-    if (knock->attempts == KNOCKS_MOST && may_never_go_at_once(knock)) {
+    memcpy(body + TMSG_WIREUP_BYTES, connect_request->proof,
+           connect_request->proof_bytes);
+    if (connect_request->attempts == REQUESTS_MOST &&
+        may_never_go_at_once(connect_request)) {
         status = tmsg_control_post(endpoint, kind, &head, body, bytes,
-                                   knock->blob, knock->blob_bytes);
+                                   connect_request->blob,
+                                   connect_request->blob_bytes);
     } else {
-        knock->attempts += knock->attempts < KNOCKS_MOST;
+        connect_request->attempts += connect_request->attempts < REQUESTS_MOST;
         status = tmsg_control_try(endpoint, kind, &head, body, bytes,
-                                  knock->blob, knock->blob_bytes);
+                                  connect_request->blob,
+                                  connect_request->blob_bytes);
     }
     if (status == TMSG_IN_PROGRESS) {
-        tmsg_loop_set_timer(&endpoint->worker->loop, &knock->again,
-                            KNOCK_AGAIN_MS);
+        tmsg_loop_set_timer(&endpoint->worker->loop, &connect_request->again,
+                            CONNECT_REQUEST_AGAIN_MS);
         return TMSG_OK;
     }
-    free(knock->blob);
-    knock->blob = NULL;
+    free(connect_request->blob);
+    connect_request->blob = NULL;
     return status;
 }
 
-static void knock_again(tmsg_timer_t *timer)
+static void connect_request_again(tmsg_timer_t *timer)
 {
     tmsg_endpoint_t *endpoint =
-        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, conn.knock.again);
-    tmsg_status_t status = send_knock(endpoint);
+        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, conn.connect_request.again);
+    tmsg_status_t status = send_connect_request(endpoint);
 
     if (status != TMSG_OK) {
         tmsg_engine.end(endpoint, status, tmsg_error_message());
     }
 }
 
-tmsg_status_t tmsg_attach_address(tmsg_endpoint_t *endpoint,
+tmsg_status_t tmsg_wireup_address(tmsg_endpoint_t *endpoint,
                                   const tmsg_sealed_t *sealed)
 {
     endpoint->conn.peer_address = malloc(sealed->address_bytes);
@@ -172,14 +179,14 @@ tmsg_status_t tmsg_attach_address(tmsg_endpoint_t *endpoint,
     return TMSG_OK;
 }
 
-/* Proves the KNOCK, which is complete only when the UCX endpoint has its
- * number. */
-static tmsg_status_t prove_knock(tmsg_endpoint_t *endpoint)
+/* Proves the CONNECT_REQUEST, which is complete only when the UCX endpoint has
+ * its number. */
+static tmsg_status_t prove_connect_request(tmsg_endpoint_t *endpoint)
 {
-    uint8_t body[TMSG_ATTACH_BYTES];
+    uint8_t body[TMSG_WIREUP_BYTES];
 
-    tmsg_attach_fill(endpoint, body);
-    return tmsg_admit_blob_knock(endpoint, body, sizeof(body));
+    tmsg_wireup_fill(endpoint, body);
+    return tmsg_admit_blob_connect_request(endpoint, body, sizeof(body));
 }
 
 static tmsg_status_t shm_not_found(const tmsg_endpoint_t *endpoint)
@@ -193,7 +200,7 @@ static tmsg_status_t shm_not_found(const tmsg_endpoint_t *endpoint)
 static void no_end_heard(tmsg_timer_t *timer)
 {
     tmsg_endpoint_t *endpoint =
-        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, conn.knock.again);
+        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, conn.connect_request.again);
 
     if (endpoint->broken == TMSG_OK) { /* else the end was heard just now */
         tmsg_engine.end(endpoint, TMSG_ERR_UNREACHABLE, endpoint->broken_why);
@@ -213,12 +220,12 @@ static tmsg_status_t await_its_end(tmsg_endpoint_t *endpoint)
     snprintf(endpoint->broken_why, sizeof(endpoint->broken_why), "%s",
              tmsg_error_message());
     tmsg_loop_clear_timer(loop, &endpoint->link.deadline);
-    endpoint->conn.knock.again.expired = no_end_heard;
-    tmsg_loop_set_timer(loop, &endpoint->conn.knock.again, END_MS);
+    endpoint->conn.connect_request.again.expired = no_end_heard;
+    tmsg_loop_set_timer(loop, &endpoint->conn.connect_request.again, END_MS);
     return TMSG_OK;
 }
 
-tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint)
+tmsg_status_t tmsg_wireup_begin(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucx_t *ucx = endpoint->ucx;
     uint64_t peer = endpoint->peer_hello.ucx_id;
@@ -245,19 +252,20 @@ tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint)
     if (status == TMSG_ERR_BUSY) {
         tmsg_ucx_events.retire(ucx); /* a new one counts anew */
     }
-    endpoint->conn.knock.again.expired = knock_again;
+    endpoint->conn.connect_request.again.expired = connect_request_again;
     if (status == TMSG_OK && endpoint->dialling &&
         tmsg_admit_by_blob(endpoint)) {
-        status = prove_knock(endpoint);
+        status = prove_connect_request(endpoint);
     }
-    return status != TMSG_OK ? status : send_knock(endpoint);
+    return status != TMSG_OK ? status : send_connect_request(endpoint);
 }
 
-void tmsg_attach_end(tmsg_endpoint_t *endpoint)
+void tmsg_wireup_end(tmsg_endpoint_t *endpoint)
 {
-    tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->conn.knock.again);
-    free(endpoint->conn.knock.blob);
-    endpoint->conn.knock.blob = NULL;
+    tmsg_loop_clear_timer(&endpoint->worker->loop,
+                          &endpoint->conn.connect_request.again);
+    free(endpoint->conn.connect_request.blob);
+    endpoint->conn.connect_request.blob = NULL;
 }
 
 static tmsg_status_t check_reply(const tmsg_endpoint_t *endpoint)
@@ -310,7 +318,7 @@ static tmsg_watched_t *before_send(const tmsg_endpoint_t *endpoint)
     return before;
 }
 
-/* Answers, on the dialled side, the knock, and then the attach. */
+/* Answers, on the dialled side, the connect request, and then the wireup. */
 static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
 {
     tmsg_status_t status;
@@ -319,9 +327,9 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
         return TMSG_IN_PROGRESS;
     }
     if (endpoint->ep == NULL) {
-        return endpoint->conn.knock.again.deadline_ns != 0
+        return endpoint->conn.connect_request.again.deadline_ns != 0
                    ? TMSG_IN_PROGRESS /* until the peer's end is heard */
-                   : tmsg_attach_begin(endpoint);
+                   : tmsg_wireup_begin(endpoint);
     }
     if (endpoint->reply_ep == NULL) {
         return TMSG_IN_PROGRESS;
@@ -330,7 +338,7 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
     if (status == TMSG_OK) {
         tmsg_watched_t *before = before_send(endpoint);
 
-        status = send_attach(endpoint);
+        status = send_wireup(endpoint);
         tmsg_sockets_find_sent(before, &endpoint->conn.sockets);
     }
     if (status == TMSG_OK) {
@@ -342,23 +350,23 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
 /* Attaches, on the dialling side, once. */
 static tmsg_status_t advance_dialling(tmsg_endpoint_t *endpoint)
 {
-    if (endpoint->conn.attaching) {
+    if (endpoint->conn.began_wireup) {
         return TMSG_IN_PROGRESS;
     }
-    endpoint->conn.attaching = true;
-    return send_attach(endpoint);
+    endpoint->conn.began_wireup = true;
+    return send_wireup(endpoint);
 }
 
-tmsg_status_t tmsg_attach_advance(tmsg_endpoint_t *endpoint)
+tmsg_status_t tmsg_wireup_advance(tmsg_endpoint_t *endpoint)
 {
-    if (!endpoint->conn.knocked) {
+    if (!endpoint->conn.had_connect_request) {
         return TMSG_IN_PROGRESS;
     }
     return endpoint->dialling ? advance_dialling(endpoint)
                               : advance_dialled(endpoint);
 }
 
-bool tmsg_attach_keep_ep(tmsg_endpoint_t *endpoint)
+bool tmsg_wireup_keep_ep(tmsg_endpoint_t *endpoint)
 {
     bool keeps = !endpoint->dialling && endpoint->reply_ep == NULL;
 
@@ -370,33 +378,33 @@ bool tmsg_attach_keep_ep(tmsg_endpoint_t *endpoint)
     return keeps;
 }
 
-void tmsg_attach_cut_sockets(tmsg_endpoint_t *endpoint)
+void tmsg_wireup_cut_sockets(tmsg_endpoint_t *endpoint)
 {
     tmsg_sockets_cut(&endpoint->conn.sockets);
 }
 
-void tmsg_attach_forget(tmsg_endpoint_t *endpoint)
+void tmsg_wireup_forget(tmsg_endpoint_t *endpoint)
 {
     free(endpoint->conn.peer_address);
     endpoint->conn.peer_address = NULL;
     endpoint->reply_ep = NULL;
-    endpoint->conn.knocked = false;
-    endpoint->conn.attaching = false;
-    endpoint->conn.knock.attempts = 0;
+    endpoint->conn.had_connect_request = false;
+    endpoint->conn.began_wireup = false;
+    endpoint->conn.connect_request.attempts = 0;
 }
 
-void tmsg_attach_heard(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival)
+void tmsg_wireup_heard(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival)
 {
     const uint8_t *ids = arrival->body + TMSG_TOKEN_BYTES;
 
-    if (endpoint->conn.knocked) {
+    if (endpoint->conn.had_connect_request) {
         return;
     }
     endpoint->peer_id = (uint32_t)tmsg_get_le(ids, 4);
     if (!endpoint->dialling) {
         endpoint->conn.number = (uint32_t)tmsg_get_le(ids + 4, 4);
     }
-    endpoint->conn.knocked = true;
+    endpoint->conn.had_connect_request = true;
     tmsg_worker_chore(endpoint->worker, endpoint);
 }
 
@@ -407,19 +415,20 @@ static size_t lease_bytes(const tmsg_endpoint_t *endpoint)
     return tmsg_lease_is_known(endpoint) ? TMSG_LEASE_BYTES : 0;
 }
 
-/* Returns the length that the body must have; KNOCK's body has no proofs. */
+/* Returns the length that the body must have; CONNECT_REQUEST's body has no
+ * proofs. */
 static size_t body_bytes(const tmsg_endpoint_t *endpoint, uint8_t kind,
                          bool second)
 {
-    size_t bytes = TMSG_ATTACH_BYTES + (second ? lease_bytes(endpoint) : 0);
+    size_t bytes = TMSG_WIREUP_BYTES + (second ? lease_bytes(endpoint) : 0);
 
-    if (!tmsg_admit_by_blob(endpoint) || kind == TMSG_KIND_KNOCK) {
+    if (!tmsg_admit_by_blob(endpoint) || kind == TMSG_KIND_CONNECT_REQUEST) {
         return bytes;
     }
     return bytes + (second ? TMSG_JOIN_EXTRA_BYTES : TMSG_ANSWER_EXTRA_BYTES);
 }
 
-tmsg_endpoint_t *tmsg_attach_receiver(const tmsg_arrival_t *arrival,
+tmsg_endpoint_t *tmsg_wireup_receiver(const tmsg_arrival_t *arrival,
                                       bool dialling, bool second)
 {
     tmsg_endpoint_t *endpoint =
@@ -436,53 +445,56 @@ tmsg_endpoint_t *tmsg_attach_receiver(const tmsg_arrival_t *arrival,
     return endpoint;
 }
 
-tmsg_ucx_status_t tmsg_knocked_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_connect_reply_arrived(const tmsg_arrival_t *arrival)
 {
-    tmsg_endpoint_t *endpoint = tmsg_attach_receiver(arrival, true, false);
+    tmsg_endpoint_t *endpoint = tmsg_wireup_receiver(arrival, true, false);
 
-    /* A KNOCKED that was not asked for cannot be answered, so it is ignored. */
-    if (endpoint == NULL || endpoint->ep == NULL || endpoint->conn.knocked) {
+    /* A CONNECT_REPLY that was not asked for cannot be answered, so it is
+     * ignored. */
+    if (endpoint == NULL || endpoint->ep == NULL ||
+        endpoint->conn.had_connect_request) {
         return TMSG_UCX_OK;
     }
     if (tmsg_admit_by_blob(endpoint) &&
-        !tmsg_admit_blob_answered(endpoint, arrival->body, TMSG_ATTACH_BYTES)) {
-        tmsg_log(TMSG_LOG_WARN, "an answer to a knock is ignored: it proves no "
-                                "key that is in this side's keyring");
+        !tmsg_admit_blob_answered(endpoint, arrival->body, TMSG_WIREUP_BYTES)) {
+        tmsg_log(TMSG_LOG_WARN,
+                 "an answer to a connect request is ignored: it proves no "
+                 "key that is in this side's keyring");
         return TMSG_UCX_OK;
     }
-    tmsg_attach_heard(endpoint, arrival);
+    tmsg_wireup_heard(endpoint, arrival);
     return TMSG_UCX_OK;
 }
 
 static tmsg_endpoint_t *take_reply_ep(const tmsg_arrival_t *arrival,
                                       bool dialling)
 {
-    tmsg_endpoint_t *endpoint = tmsg_attach_receiver(arrival, dialling, true);
+    tmsg_endpoint_t *endpoint = tmsg_wireup_receiver(arrival, dialling, true);
 
     if (endpoint == NULL || endpoint->ep == NULL || arrival->reply_ep == NULL ||
         endpoint->reply_ep != NULL ||
         (tmsg_admit_by_blob(endpoint) &&
-         !tmsg_admit_blob_joined(endpoint, arrival->body + TMSG_ATTACH_BYTES,
+         !tmsg_admit_blob_joined(endpoint, arrival->body + TMSG_WIREUP_BYTES,
                                  lease_bytes(endpoint)))) {
-        tmsg_log(TMSG_LOG_WARN, "an attach out of turn is ignored");
+        tmsg_log(TMSG_LOG_WARN, "a wireup out of turn is ignored");
         return NULL;
     }
     if (lease_bytes(endpoint) > 0) {
-        tmsg_lease_take(endpoint, arrival->body + TMSG_ATTACH_BYTES);
+        tmsg_lease_take(endpoint, arrival->body + TMSG_WIREUP_BYTES);
     }
     endpoint->reply_ep = arrival->reply_ep;
     tmsg_worker_chore(endpoint->worker, endpoint);
     return endpoint;
 }
 
-tmsg_ucx_status_t tmsg_attach_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_wireup_arrived(const tmsg_arrival_t *arrival)
 {
     take_reply_ep(arrival, false);
     return TMSG_UCX_OK;
 }
 
 /* The endpoint opens at once, because the peer's first message may be next. */
-tmsg_ucx_status_t tmsg_attached_arrived(const tmsg_arrival_t *arrival)
+tmsg_ucx_status_t tmsg_wireup_reply_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = take_reply_ep(arrival, true);
 

@@ -6,9 +6,9 @@
 
 #include "am/connect/admit.h"
 #include "am/connect/admit_blob.h"
-#include "am/connect/attach.h"
 #include "am/connect/link.h"
 #include "am/connect/ucx_for.h"
+#include "am/connect/wireup.h"
 #include "am/endpoint/endpoint.h"
 #include "am/ucx/backing.h"
 #include "am/worker/reach.h"
@@ -36,7 +36,7 @@ static tmsg_status_t blob_ucx(tmsg_endpoint_t *endpoint,
     return status;
 }
 
-tmsg_status_t tmsg_attach_blob_of(const tmsg_ucx_t *ucx,
+tmsg_status_t tmsg_wireup_blob_of(const tmsg_ucx_t *ucx,
                                   const uint8_t token[TMSG_TOKEN_BYTES],
                                   uint32_t subscribe, bool asks_for_key,
                                   void **blob_p, size_t *bytes_p)
@@ -69,7 +69,7 @@ tmsg_status_t tmsg_attach_blob_of(const tmsg_ucx_t *ucx,
     return status;
 }
 
-tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
+tmsg_status_t tmsg_wireup_blob(tmsg_endpoint_t *endpoint, const void *blob,
                                size_t blob_bytes, int timeout_ms)
 {
     tmsg_blob_t theirs;
@@ -87,21 +87,21 @@ tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
     }
     endpoint->peer_hello = theirs.hello;
     tmsg_endpoint_name_peer(endpoint, "blob://");
-    status = tmsg_attach_judge(endpoint, &theirs.hello, false);
+    status = tmsg_wireup_judge(endpoint, &theirs.hello, false);
     if (status != TMSG_OK) {
         return status;
     }
     memcpy(endpoint->token, theirs.whole.token, TMSG_TOKEN_BYTES);
-    status = tmsg_attach_blob_of(
+    status = tmsg_wireup_blob_of(
         endpoint->ucx, endpoint->token, endpoint->conn.subscribe,
-        tmsg_admit_by_blob(endpoint), &endpoint->conn.knock.blob,
-        &endpoint->conn.knock.blob_bytes);
+        tmsg_admit_by_blob(endpoint), &endpoint->conn.connect_request.blob,
+        &endpoint->conn.connect_request.blob_bytes);
     if (status == TMSG_OK) {
-        status = tmsg_attach_address(
+        status = tmsg_wireup_address(
             endpoint, tmsg_blob_address(&theirs, endpoint->link.net_only));
     }
     if (status == TMSG_OK) {
-        status = tmsg_attach_begin(endpoint);
+        status = tmsg_wireup_begin(endpoint);
     }
     if (status == TMSG_OK) {
         tmsg_link_set_deadline(endpoint, timeout_ms);

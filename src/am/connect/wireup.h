@@ -1,75 +1,75 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/connect/attach.h - joining the two UCX endpoints of a connection. */
-#ifndef TMSG_AM_CONNECT_ATTACH_H
-#define TMSG_AM_CONNECT_ATTACH_H
+/* am/connect/wireup.h - joining the two UCX endpoints of a connection. */
+#ifndef TMSG_AM_CONNECT_WIREUP_H
+#define TMSG_AM_CONNECT_WIREUP_H
 
 #include "am/endpoint/endpoint.h"
 
 /* The body of each message begins with the connection's token, the sender's id
  * of the endpoint (u32), and the number of its UCX endpoint (u32). */
-#define TMSG_ATTACH_BYTES (TMSG_TOKEN_BYTES + 8)
+#define TMSG_WIREUP_BYTES (TMSG_TOKEN_BYTES + 8)
 
 /* Copies the peer's address. Errors: NO_MEMORY. */
-tmsg_status_t tmsg_attach_address(tmsg_endpoint_t *endpoint,
+tmsg_status_t tmsg_wireup_address(tmsg_endpoint_t *endpoint,
                                   const tmsg_sealed_t *sealed);
 
-/* Makes the UCX endpoint from the peer's address. Then sends a knock by it, or
- * the answer to a knock. */
-tmsg_status_t tmsg_attach_begin(tmsg_endpoint_t *endpoint);
+/* Makes the UCX endpoint from the peer's address. Then sends a connect request
+ * by it, or the answer to a connect request. */
+tmsg_status_t tmsg_wireup_begin(tmsg_endpoint_t *endpoint);
 
-/* Begins a connection by a blob on the dialling side. attach_blob.c has this
+/* Begins a connection by a blob on the dialling side. dial_blob.c has this
  * function and the next one. */
-tmsg_status_t tmsg_attach_blob(tmsg_endpoint_t *endpoint, const void *blob,
+tmsg_status_t tmsg_wireup_blob(tmsg_endpoint_t *endpoint, const void *blob,
                                size_t blob_bytes, int timeout_ms);
 
 /* Makes the blob of a UCX worker. The caller frees it with free(), and if it
  * has a key, proves the blob. */
-tmsg_status_t tmsg_attach_blob_of(const tmsg_ucx_t *ucx,
+tmsg_status_t tmsg_wireup_blob_of(const tmsg_ucx_t *ucx,
                                   const uint8_t token[TMSG_TOKEN_BYTES],
                                   uint32_t subscribe, bool asks_for_key,
                                   void **blob_p, size_t *bytes_p);
 
 /* Takes the step that is possible after what has come; IN_PROGRESS if none is.
  * Lock held, outside UCX. */
-tmsg_status_t tmsg_attach_advance(tmsg_endpoint_t *endpoint);
+tmsg_status_t tmsg_wireup_advance(tmsg_endpoint_t *endpoint);
 
 /* Stops knocking, because the endpoint ends. */
-void tmsg_attach_end(tmsg_endpoint_t *endpoint);
+void tmsg_wireup_end(tmsg_endpoint_t *endpoint);
 
-/* tmsg_attach_keep_ep() keeps the UCX endpoint of an endpoint that ends for the
+/* tmsg_wireup_keep_ep() keeps the UCX endpoint of an endpoint that ends for the
  * peer's next connection (tmsg_pair_keep()), if the peer has made no use of it.
- * False: it is not kept, and tmsg_attach_cut_sockets() may cut its sockets. */
-bool tmsg_attach_keep_ep(tmsg_endpoint_t *endpoint);
-void tmsg_attach_cut_sockets(tmsg_endpoint_t *endpoint);
+ * False: it is not kept, and tmsg_wireup_cut_sockets() may cut its sockets. */
+bool tmsg_wireup_keep_ep(tmsg_endpoint_t *endpoint);
+void tmsg_wireup_cut_sockets(tmsg_endpoint_t *endpoint);
 
 /* Forgets all that belongs to one connection, because the endpoint gets another
  * one or is freed. */
-void tmsg_attach_forget(tmsg_endpoint_t *endpoint);
+void tmsg_wireup_forget(tmsg_endpoint_t *endpoint);
 
 /* Removes from our hello, if link.apart is set, what would let the peer take
  * the two sides for one machine. */
-void tmsg_attach_keep_apart(const tmsg_endpoint_t *endpoint,
+void tmsg_wireup_keep_apart(const tmsg_endpoint_t *endpoint,
                             tmsg_hello_t *mine);
 
 /* Decides by both hellos whether the two sides may work together, and how.
  * Fills in the endpoint's `why` and link.net_only. Errors: INCOMPATIBLE,
  * UNREACHABLE (unix:// without shared memory). */
-tmsg_status_t tmsg_attach_judge(tmsg_endpoint_t *endpoint,
+tmsg_status_t tmsg_wireup_judge(tmsg_endpoint_t *endpoint,
                                 const tmsg_hello_t *theirs, bool shm_only);
 
 /* Writes what the bodies of both rounds begin with, and returns the head of
  * such a message. */
-tmsg_preamble_t tmsg_attach_fill(const tmsg_endpoint_t *endpoint,
+tmsg_preamble_t tmsg_wireup_fill(const tmsg_endpoint_t *endpoint,
                                  uint8_t *body);
 
-/* Notes the first knock of the peer: its endpoint is known now. Later ones are
- * ignored. */
-void tmsg_attach_heard(tmsg_endpoint_t *endpoint,
+/* Notes the first connect request of the peer: its endpoint is known now. Later
+ * ones are ignored. */
+void tmsg_wireup_heard(tmsg_endpoint_t *endpoint,
                        const tmsg_arrival_t *arrival);
 
 /* Returns the connecting endpoint that a message of either round is for, or
  * NULL. Checks the token and the length of the body. */
-tmsg_endpoint_t *tmsg_attach_receiver(const tmsg_arrival_t *arrival,
+tmsg_endpoint_t *tmsg_wireup_receiver(const tmsg_arrival_t *arrival,
                                       bool dialling, bool second);
 
 #endif
