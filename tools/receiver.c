@@ -215,7 +215,7 @@ static void print_text(const receiver_t *receiver, const route_t *route)
     put_text(stdout, name == NULL ? "without a file name" : name);
     printf(", %zu tensor%s, %s, by ", job->digest.tensors,
            plural(job->digest.tensors), format_bytes(job->digest.bytes, bytes));
-    put_carriers(stdout, route);
+    put_transports(stdout, route);
     if (job->path != NULL) {
         fputs(" -> ", stdout);
         put_text(stdout, job->path);

@@ -458,7 +458,7 @@ static void report_text(FILE *stream, const sender_t *sender,
         put_text(stream, sender->kept_as);
     }
     fputs("\n  by ", stream);
-    put_carriers(stream, route);
+    put_transports(stream, route);
     fputs(": ", stream);
     put_text(stream, route->why);
     putc('\n', stream);

@@ -242,7 +242,7 @@ void look_up_route(const tmsg_endpoint_t *endpoint, route_t *route)
     tmsg_string_free(json);
 }
 
-void put_carriers(FILE *stream, const route_t *route)
+void put_transports(FILE *stream, const route_t *route)
 {
     put_text(stream, route->transports);
     if (route->by_bulk > 0) {

@@ -32,7 +32,7 @@ typedef struct {
 void look_up_route(const tmsg_endpoint_t *endpoint, route_t *route);
 
 /* "tcp/eth0", or "tcp/eth0 and its bulk stream", where that was used. */
-void put_carriers(FILE *stream, const route_t *route);
+void put_transports(FILE *stream, const route_t *route);
 
 /* Drives the worker until the connection's bulk stream stands or there will be
  * none, a second at most: it is dialled when all else is ready. */

@@ -372,8 +372,8 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
                                           tmsg_request_t **request_p);
 
 /* Describes the connection as a JSON object: peer, versions, which transports
- * carry it and why, "carrier": whose thresholds hold for it (shm, tcp, rdma or
- * other, docs/transfer-ways.md), "bulk": whether large payloads go by a
+ * carry it and why, "transport": whose thresholds hold for it (shm, tcp, rdma
+ * or other, docs/transfer-ways.md), "bulk": whether large payloads go by a
  * connection of their own ("stands", "dialled", "lost", or "none", at the side
  * that connected with the reason where TCP carries it) or by rings of shared
  * memory ("ring"), "fastbox": whether small ones go past UCX ("stands",

@@ -34,7 +34,7 @@ def in_force(**variables):
 
 
 def taken(report):
-    """The thresholds of a report, by carrier: in force, measured, taken."""
+    """The thresholds of a report, by transport: in force, measured, taken."""
     found = {}
     for line in report.splitlines():
         if head := re.match(r"(shm|tcp|other): .+ \(.+\)$", line):
@@ -46,21 +46,21 @@ def taken(report):
 
 def must_match(config, report):
     """Whether the file says what the report does."""
-    for carrier, rows in taken(report).items():
+    for transport, rows in taken(report).items():
         assert set(rows) == THRESHOLDS | (
-            {"eager_piece_bytes"} if carrier == "shm" else set())
+            {"eager_piece_bytes"} if transport == "shm" else set())
         for name, (_, _, value) in rows.items():
-            said = config["thresholds"][carrier].get(name)
+            said = config["thresholds"][transport].get(name)
             assert value == ("never" if said is None else str(said)), name
 
 
 # --- the table ---
 
-def test_both_carriers_are_measured():
+def test_both_transports_are_measured():
     done = perf("--quick")
     assert (done.returncode, done.stderr) == (DONE, "")
-    for carrier in "shm", "tcp":
-        assert re.search(rf"^{carrier}: .+ \(.+\)$", done.stdout, re.M)
+    for transport in "shm", "tcp":
+        assert re.search(rf"^{transport}: .+ \(.+\)$", done.stdout, re.M)
     rows = re.findall(r"^  (\d+x\S+)((?: +[\d.]+){7})$", done.stdout, re.M)
     assert [row[0] for row in rows] == MAPS * 2
     for _, figures in rows:
@@ -81,7 +81,7 @@ def test_between_two_commands(tmp_path, scheme):
         assert (done.returncode, done.stderr) == (DONE, "")
         rows = json.loads(done.stdout)
         assert [row["map"] for row in rows[::2]] == MAPS
-        assert {row["carrier"] for row in rows} == {"shm"}
+        assert {row["transport"] for row in rows} == {"shm"}
         assert there.communicate(timeout=BOUND) == ("", "")
         assert there.returncode == DONE
     finally:
@@ -136,9 +136,9 @@ def test_tuned_thresholds_are_what_the_library_reads(tmp_path):
     must_match(config, done.stdout)
     assert done.stdout.endswith(f" with TENSORMSG_CONFIG={out}\n")
     before, after = in_force(), in_force(TENSORMSG_CONFIG=str(out))
-    for carrier, values in after.items():
-        assert values == before[carrier] | \
-            config["thresholds"].get(carrier, {})
+    for transport, values in after.items():
+        assert values == before[transport] | \
+            config["thresholds"].get(transport, {})
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
     assert stat.S_IMODE(out.stat().st_mode) == 0o640
 

@@ -26,7 +26,7 @@ FAST = ["--warmup", .001, "--seconds", .005, "--repeat", 2]
 TIMES = ["p50_us", "p90_us", "p99_us", "p999_us", "max_us"]
 RATES = ["messages_per_s", "gb_per_s"]
 PHASES = ["prepare_us", "post_us", "transfer_us"]
-COLUMNS = ["measure", "carrier", "transports", "memory", "map", "tensors",
+COLUMNS = ["measure", "transport", "transports", "memory", "map", "tensors",
            "bytes", "in_flight", "repetitions", "messages", *TIMES, "mean_us",
            *RATES, "spread_percent", *PHASES, "verified", "by_bulk"]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -56,14 +56,14 @@ def test_each_with_each_other():
     rows = measured("-m", "latency,bandwidth,calls", "--bytes", "64,4K",
                     "--tensors", "1,3", "--in-flight", "1:4:4")
     assert len(rows) == 2 * 2 * 2 * (1 + 2 + 2)
-    assert [row["carrier"] for row in rows] == ["shm"] * 20 + ["tcp"] * 20
-    got = {(row["carrier"], row["measure"], row["tensors"], row["bytes"],
+    assert [row["transport"] for row in rows] == ["shm"] * 20 + ["tcp"] * 20
+    got = {(row["transport"], row["measure"], row["tensors"], row["bytes"],
             row["in_flight"]) for row in rows}
     maps = [(1, 64), (1, 4096), (3, 192), (3, 3 * 4096)]
     want = set()
-    for carrier, (tensors, size) in itertools.product(("shm", "tcp"), maps):
-        want.add((carrier, "latency", tensors, size, 1))
-        want |= {(carrier, measure, tensors, size, number)
+    for transport, (tensors, size) in itertools.product(("shm", "tcp"), maps):
+        want.add((transport, "latency", tensors, size, 1))
+        want |= {(transport, measure, tensors, size, number)
                  for measure in ("bandwidth", "calls") for number in (1, 4)}
     assert got == want
 
@@ -194,7 +194,7 @@ def test_a_plot_has_every_row(tmp_path):
     points = list(root.iter(f"{SVG}circle"))
     assert len(points) == len(rows)
     assert {point.find(f"{SVG}title").text.split(":")[0] for point in points} \
-        == {f"{row['map']}, {row['carrier']}" for row in rows}
+        == {f"{row['map']}, {row['transport']}" for row in rows}
     texts = {text.text for text in root.iter(f"{SVG}text")}
     assert {"shm, 1 tensor", "tcp, 8 tensors", "bandwidth, GB/s"} <= texts
     for line in root.iter(f"{SVG}polyline"):

@@ -119,13 +119,13 @@ static cJSON *object_in(cJSON *parent, const char *name)
 static bool merge(cJSON *config, const cJSON *thresholds)
 {
     cJSON *into = object_in(config, "thresholds");
-    const cJSON *carrier, *item;
+    const cJSON *transport, *item;
 
-    cJSON_ArrayForEach(carrier, thresholds)
+    cJSON_ArrayForEach(transport, thresholds)
     {
-        cJSON *of = into == NULL ? NULL : object_in(into, carrier->string);
+        cJSON *of = into == NULL ? NULL : object_in(into, transport->string);
 
-        cJSON_ArrayForEach(item, carrier)
+        cJSON_ArrayForEach(item, transport)
         {
             cJSON_DeleteItemFromObjectCaseSensitive(of, item->string);
             if (cJSON_AddNumberToObject(of, item->string, item->valuedouble) ==

@@ -16,7 +16,7 @@ static bool has_plan(const perf_plan_t *plan)
            plan->repetitions > 0 || plan->phases || plan->verify || plan->sleep;
 }
 
-static bool is_carriers(const char *over)
+static bool is_transports(const char *over)
 {
     return strcmp(over, "shm") == 0 || strcmp(over, "tcp") == 0 ||
            strcmp(over, "shm,tcp") == 0 || strcmp(over, "tcp,shm") == 0;
@@ -88,7 +88,7 @@ const char *perf_options_check(const perf_options_t *options)
     if (wrong != NULL) {
         return wrong;
     }
-    if (options->over != NULL && !is_carriers(options->over)) {
+    if (options->over != NULL && !is_transports(options->over)) {
         return "--over is shm or tcp, or both: shm,tcp";
     }
     if (options->over != NULL && options->connection.url != NULL) {

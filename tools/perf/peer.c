@@ -82,7 +82,8 @@ static bool read_description(perf_peer_t *peer)
         const char *key;
         size_t offset, bytes;
     } fields[] = {
-        {"carrier", offsetof(perf_peer_t, carrier), sizeof(peer->carrier)},
+        {"transport", offsetof(perf_peer_t, transport),
+         sizeof(peer->transport)},
         {"transports", offsetof(perf_peer_t, transports),
          sizeof(peer->transports)},
         {"why", offsetof(perf_peer_t, why), sizeof(peer->why)},
@@ -171,7 +172,7 @@ bool perf_peer_again(perf_peer_t *peer, const perf_peer_t *first,
                      const char *thresholds)
 {
     const char *before = getenv(THRESHOLDS);
-    const char *tls = strcmp(first->carrier, "tcp") == 0 ? "tcp" : NULL;
+    const char *tls = strcmp(first->transport, "tcp") == 0 ? "tcp" : NULL;
     char *kept = before == NULL ? NULL : strdup(before);
     char *text = NULL;
     bool ok;

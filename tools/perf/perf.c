@@ -33,23 +33,23 @@ void perf_catch_signals(void)
 
 bool perf_stopped(void) { return stopped != 0; }
 
-static bool says(const perf_options_t *options, const char *carrier)
+static bool says(const perf_options_t *options, const char *transport)
 {
-    return options->over == NULL || strstr(options->over, carrier) != NULL;
+    return options->over == NULL || strstr(options->over, transport) != NULL;
 }
 
 /* Over that which UCX takes by itself, or that of `tls`. */
 static int over_one(const perf_options_t *options, const char *tls,
-                    perf_measure_fn measure, void *arg, char carrier[16])
+                    perf_measure_fn measure, void *arg, char transport[16])
 {
     const char *wanted = says(options, "shm") ? "shm" : "tcp";
     perf_peer_t peer;
     bool ok = perf_peer_open(&peer, options, tls);
     int code = ok ? EXIT_FAILED : peer.code;
 
-    memcpy(carrier, peer.carrier, sizeof(peer.carrier));
+    memcpy(transport, peer.transport, sizeof(peer.transport));
     if (ok && tls == NULL && options->over != NULL &&
-        strcmp(peer.carrier, wanted) != 0) {
+        strcmp(peer.transport, wanted) != 0) {
         complain("--over %s: what carries the connection is %s (%s)",
                  options->over, peer.transports, peer.why);
         ok = false;
@@ -59,20 +59,20 @@ static int over_one(const perf_options_t *options, const char *tls,
     return ok ? EXIT_DONE : code;
 }
 
-int perf_each_carrier(const perf_options_t *options, perf_measure_fn measure,
-                      void *arg)
+int perf_each_transport(const perf_options_t *options, perf_measure_fn measure,
+                        void *arg)
 {
-    char carrier[16];
+    char transport[16];
     int code = over_one(options, says(options, "shm") ? NULL : "tcp", measure,
-                        arg, carrier);
+                        arg, transport);
 
     if (code != EXIT_DONE || options->connection.url != NULL ||
         !says(options, "tcp") ||
         (options->over == NULL && getenv("UCX_TLS") != NULL) ||
-        strcmp(carrier, "tcp") == 0 || perf_stopped()) {
+        strcmp(transport, "tcp") == 0 || perf_stopped()) {
         return code;
     }
-    return over_one(options, "tcp", measure, arg, carrier);
+    return over_one(options, "tcp", measure, arg, transport);
 }
 
 typedef struct {
@@ -83,7 +83,7 @@ typedef struct {
 static bool tune_one(void *arg, perf_peer_t *peer)
 {
     const tuning_t *tuning = arg;
-    cJSON *of = cJSON_AddObjectToObject(tuning->thresholds, peer->carrier);
+    cJSON *of = cJSON_AddObjectToObject(tuning->thresholds, peer->transport);
 
     return of != NULL &&
            perf_tune(peer, of, tuning->options->out == NULL ? stderr : stdout);
@@ -110,7 +110,7 @@ static int tune(const perf_options_t *options)
         return EXIT_USAGE;
     }
     tuning.thresholds = cJSON_CreateObject();
-    code = perf_each_carrier(options, tune_one, &tuning);
+    code = perf_each_transport(options, tune_one, &tuning);
     if (code == EXIT_DONE && !perf_file_write(options, tuning.thresholds)) {
         code = EXIT_FAILED;
     }

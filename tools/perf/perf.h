@@ -79,7 +79,7 @@ typedef struct {
     tmsg_context_t *context;
     tmsg_worker_t *worker;
     tmsg_endpoint_t *endpoint;
-    char carrier[16];
+    char transport[16];
     char transports[192];
     char why[160];
     char bulk[160]; /* of tmsg_endpoint_describe() */
@@ -108,11 +108,11 @@ bool perf_peer_again(perf_peer_t *peer, const perf_peer_t *first,
 
 void perf_peer_close(perf_peer_t *peer);
 
-/* Opens a connection over each carrier that the options allow, one after the
+/* Opens a connection over each transport that the options allow, one after the
  * other, and has it measured, until that says false. An exit code. */
 typedef bool (*perf_measure_fn)(void *arg, perf_peer_t *peer);
-int perf_each_carrier(const perf_options_t *options, perf_measure_fn measure,
-                      void *arg);
+int perf_each_transport(const perf_options_t *options, perf_measure_fn measure,
+                        void *arg);
 
 /* Ends the connection at once: no memory of a map is read any more. */
 void perf_peer_drop(perf_peer_t *peer);
@@ -132,7 +132,7 @@ double perf_stream(const perf_peer_t *peer, const tmsg_map_t *map,
 /* The middle one, after which `values` are in order. */
 double perf_median(double *values, size_t count);
 
-/* Measures what the options say over each carrier, and shows it. Returns an
+/* Measures what the options say over each transport, and shows it. Returns an
  * exit code. */
 int perf_sweep(const perf_options_t *options);
 
@@ -157,7 +157,7 @@ bool perf_file_check(const perf_options_t *options);
 /* Whether a file can be made there. False: it was said why. */
 bool perf_folder_check(const char *path);
 
-/* Writes the thresholds, an object for each carrier, where the options say:
+/* Writes the thresholds, an object for each transport, where the options say:
  * all of the file, or nothing. False: it was said why. */
 bool perf_file_write(const perf_options_t *options, const cJSON *thresholds);
 

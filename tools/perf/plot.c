@@ -28,7 +28,7 @@ static const struct {
 typedef struct {
     const perf_rows_t *rows;
     x_t x;
-    bool memories, carriers, tensors, in_flight; /* that there are several */
+    bool memories, transports, tensors, in_flight; /* that there are several */
     svg_series_t *series; /* of each panel, those of the same name in a place */
     size_t count, panels;
 } plotting_t;
@@ -59,7 +59,7 @@ static void look_at(plotting_t *plotting)
         bytes |= row->bytes != first->bytes;
         plotting->tensors |= row->tensors != first->tensors;
         plotting->memories |= strcmp(row->memory, first->memory) != 0;
-        plotting->carriers |= strcmp(row->carrier, first->carrier) != 0;
+        plotting->transports |= strcmp(row->transport, first->transport) != 0;
         for (size_t j = 0; j < i; j++) {
             plotting->in_flight |= differ_in_flight(row, &rows->rows[j]);
         }
@@ -85,7 +85,7 @@ append(char name[120], const char *format, ...)
 static void name_of(const plotting_t *plotting, const perf_row_t *row,
                     char name[120])
 {
-    snprintf(name, 120, "%s", row->carrier);
+    snprintf(name, 120, "%s", row->transport);
     if (plotting->memories) {
         append(name, ", %s", row->memory);
     }
@@ -147,8 +147,8 @@ static bool add_point(const plotting_t *plotting, svg_series_t *series,
         .high = row->kind == PERF_LATENCY ? row->p99_us : NAN,
     };
     snprintf(point->text, sizeof(point->text),
-             "%s, %s: %.6g (p50 %.6g us, p99 %.6g us)", row->map, row->carrier,
-             point->y, row->p50_us, row->p99_us);
+             "%s, %s: %.6g (p50 %.6g us, p99 %.6g us)", row->map,
+             row->transport, point->y, row->p50_us, row->p99_us);
     qsort(series->points, series->count, sizeof(*point), by_x);
     return true;
 }

@@ -15,7 +15,7 @@
 /* The columns of CSV and the keys of JSON; the man page has them. */
 static const field_t fields[] = {
     FIELD(measure, WORD),
-    FIELD(carrier, TEXT),
+    FIELD(transport, TEXT),
     FIELD(transports, TEXT),
     FIELD(memory, TEXT),
     FIELD(map, TEXT),
@@ -127,7 +127,7 @@ perf_row_t *perf_rows_add(perf_rows_t *rows, const perf_peer_t *peer,
         .verified = load->verify,
         .is_file = peer->options->plan.workload_count > 0,
     };
-    memcpy(row->carrier, peer->carrier, sizeof(row->carrier));
+    memcpy(row->transport, peer->transport, sizeof(row->transport));
     memcpy(row->transports, peer->transports, sizeof(row->transports));
     memcpy(row->memory, load->memory.name, sizeof(row->memory));
     memcpy(row->map, load->name, sizeof(row->map));

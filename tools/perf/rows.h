@@ -9,7 +9,7 @@
 typedef struct {
     const char *measure; /* "latency", ... */
     unsigned kind;       /* PERF_* */
-    char carrier[16];
+    char transport[16];
     char transports[192];
     char memory[24];
     char map[80];
@@ -40,7 +40,7 @@ void perf_csv_head(FILE *stream);
 void perf_csv_row(FILE *stream, const perf_row_t *row);
 bool perf_json(FILE *stream, const perf_rows_t *rows);
 
-/* What a person reads: the head of a carrier and memory; then the rows of one
+/* What a person reads: the head of a transport and memory; then the rows of one
  * map and one number under way, of which there is one for each measure at most,
  * as one line. */
 void perf_table_head(const perf_options_t *options, const perf_peer_t *peer,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Every measure of every map, by every number under way, kind of memory and
- * carrier that was asked for. */
+ * transport that was asked for. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -250,7 +250,7 @@ int perf_sweep(const perf_options_t *options)
     if (options->csv) {
         perf_csv_head(stdout);
     }
-    code = perf_each_carrier(options, measure, &sweep);
+    code = perf_each_transport(options, measure, &sweep);
     code = finish(&sweep, code);
     free(sweep.result);
     free(sweep.rows.rows);

@@ -120,7 +120,7 @@ void perf_table_head(const perf_options_t *options, const perf_peer_t *peer,
     const perf_plan_t *plan = &options->plan;
     int number = many_in_flight(options) ? NUMBER_WIDTH : 0;
 
-    printf("%s: ", peer->carrier);
+    printf("%s: ", peer->transport);
     put_text(stdout, peer->transports);
     printf("%s (",
            strcmp(peer->bulk, "stands") == 0 ? " and its bulk stream" : "");

@@ -24,7 +24,7 @@
 #define BLOCK_QUICK_NS 2000000ULL
 #define SIZE_QUICK_MOST MIB
 #define STEP_QUICK 4
-#define CARRIER_NS 25000000000ULL /* then fewer runs have to do */
+#define TRANSPORT_NS 25000000000ULL /* then fewer runs have to do */
 #define RUNS_LEAST 3
 #define LEAD_LEAST                                                             \
     0.05 /* a smaller one may be noise, whatever the runs say                  \
@@ -499,7 +499,7 @@ static bool open_chunks(const tuner_t *tuner, chunks_t *chunks)
             continue;
         }
         snprintf(text, sizeof(text), "%s.chunk_bytes=%llu",
-                 tuner->peer->carrier, (unsigned long long)bytes);
+                 tuner->peer->transport, (unsigned long long)bytes);
         chunks->bytes[chunks->count] = bytes;
         if (!perf_peer_again(&chunks->peer[chunks->count++], tuner->peer,
                              text)) {
@@ -614,7 +614,7 @@ static cJSON *describe(const perf_peer_t *peer)
  */
 static bool open_plain(tuner_t *tuner)
 {
-    const char *of = tuner->peer->carrier;
+    const char *of = tuner->peer->transport;
     char text[256];
 
     snprintf(text, sizeof(text),
@@ -630,7 +630,7 @@ static bool tune_all(const tuner_t *tuner)
     uint64_t start = now_ns();
     bool ok = true;
 
-    fprintf(tuner->report, "%s: ", tuner->peer->carrier);
+    fprintf(tuner->report, "%s: ", tuner->peer->transport);
     put_text(tuner->report, tuner->peer->transports);
     fprintf(tuner->report, " (");
     put_text(tuner->report, tuner->peer->why);
@@ -638,7 +638,7 @@ static bool tune_all(const tuner_t *tuner)
             "measured", "taken");
     for (size_t i = 0; i < count && ok; i++) {
         ok = tune_one(tuner, &thresholds[i],
-                      start + CARRIER_NS / (count + 1) * (i + 1));
+                      start + TRANSPORT_NS / (count + 1) * (i + 1));
     }
     ok = ok && tune_chunks(tuner);
     fflush(tuner->report);
@@ -652,7 +652,7 @@ bool perf_tune(const perf_peer_t *peer, cJSON *out, FILE *report)
         .peer = peer,
         .in_force = cJSON_GetObjectItemCaseSensitive(
             cJSON_GetObjectItemCaseSensitive(described, "thresholds"),
-            peer->carrier),
+            peer->transport),
         .out = out,
         .report = report,
         .memory = described == NULL ? NULL : perf_memory(MEMORY_BYTES),

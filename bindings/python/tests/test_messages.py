@@ -293,7 +293,7 @@ def test_an_endpoint_describes_itself(echo_url):
     with tensormsg.connect(echo_url) as ep:
         assert "pid" in ep.peer and not ep.closed
         described = ep.describe()
-        assert described["peer"] and described["carrier"] == (
+        assert described["peer"] and described["transport"] == (
             "shm" if echo_url.startswith("unix") else "tcp")
     assert ep.closed and "closed" in repr(ep)
 

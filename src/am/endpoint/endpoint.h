@@ -234,7 +234,7 @@ struct tmsg_endpoint {
     char why[160]; /* why shared memory is used, or not */
     tmsg_endpoint_carried_t carried;
     /* Tells what the transports amount to; known once the endpoint is open. */
-    tmsg_carrier_t carrier;
+    tmsg_transport_t transport;
     tmsg_cma_t cma;
     void *_Atomic user;
 

@@ -123,7 +123,8 @@ bool tmsg_lease_stands(const tmsg_endpoint_t *endpoint)
     uint8_t read[TMSG_LEASE_WORD_BYTES];
     ssize_t got;
 
-    if (endpoint->lease.peer_at == 0 || endpoint->carrier == TMSG_CARRIER_TCP) {
+    if (endpoint->lease.peer_at == 0 ||
+        endpoint->transport == TMSG_TRANSPORT_TCP) {
         return true;
     }
     /* The fence keeps the read after what came before. */

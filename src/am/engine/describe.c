@@ -12,10 +12,10 @@
 #include <tensormsg/version.h>
 
 #include "am/connect/paths.h"
-#include "am/endpoint/carrier.h"
 #include "am/endpoint/credit.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/session.h"
+#include "am/endpoint/transport.h"
 #include "am/listen/listener.h"
 #include "am/path/bulk.h"
 #include "am/path/fastboxes.h"
@@ -123,15 +123,15 @@ static bool add_limits(cJSON *object, const tmsg_limits_t *limits)
            add_figure(entry, "metadata_keys", limits->metadata_keys);
 }
 
-/* Adds the thresholds of each carrier. A threshold that nothing reaches is
+/* Adds the thresholds of each transport. A threshold that nothing reaches is
  * null. */
 static bool add_thresholds(cJSON *object, const tmsg_tuning_t *tuning)
 {
     cJSON *all = cJSON_AddObjectToObject(object, "thresholds");
     bool ok = all != NULL;
 
-    for (int i = 0; i < TMSG_CARRIER_COUNT && ok; i++) {
-        const char *name = tmsg_carrier_name((tmsg_carrier_t)i);
+    for (int i = 0; i < TMSG_TRANSPORT_COUNT && ok; i++) {
+        const char *name = tmsg_transport_name((tmsg_transport_t)i);
         cJSON *of = cJSON_AddObjectToObject(all, name);
         uint64_t value;
 
@@ -499,7 +499,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
         return gone;
     }
     tmsg_worker_lock(endpoint->worker);
-    tmsg_carrier_list(endpoint, transports, sizeof(transports));
+    tmsg_transport_list(endpoint, transports, sizeof(transports));
     snprintf(ucx, sizeof(ucx), "%u.%u.%u", peer->ucx_major, peer->ucx_minor,
              peer->ucx_patch);
     ok =
@@ -511,7 +511,8 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
         add_words(object, "why", endpoint->why) &&
         (endpoint->admit.principal == NULL ||
          add_words(object, "principal", endpoint->admit.principal)) &&
-        add_words(object, "carrier", tmsg_carrier_name(endpoint->carrier)) &&
+        add_words(object, "transport",
+                  tmsg_transport_name(endpoint->transport)) &&
         add_words(object, "bulk", tmsg_bulk_words(endpoint)) &&
         add_words(object, "fastbox", tmsg_fastboxes_words(endpoint)) &&
         add_figure(object, "peer_wire_version", peer->wire_version) &&

@@ -9,11 +9,11 @@
 #include "am/connect/link.h"
 #include "am/connect/silence.h"
 #include "am/connect/wireup.h"
-#include "am/endpoint/carrier.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/scheme.h"
 #include "am/endpoint/session.h"
+#include "am/endpoint/transport.h"
 #include "am/engine/endpoint.h"
 #include "am/engine/endpoint_end.h"
 #include "am/listen/accept.h"
@@ -46,7 +46,7 @@ void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
     tmsg_resume_opened(endpoint);
     tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->link.deadline);
     tmsg_silence_opened(endpoint);
-    tmsg_carrier_ask(endpoint);
+    tmsg_transport_ask(endpoint);
     tmsg_events_end(&endpoint->events.ready, TMSG_OK, NULL);
     tmsg_worker_changed(endpoint->worker);
     if (!again) {
@@ -78,8 +78,8 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
             tmsg_link_refuse(endpoint, status);
         }
     }
-    if (tmsg_carrier_is_asked(endpoint)) {
-        tmsg_carrier_explain(endpoint);
+    if (tmsg_transport_is_asked(endpoint)) {
+        tmsg_transport_explain(endpoint);
         tmsg_cma_begin(endpoint);
         tmsg_bulk_begin(endpoint);
     }

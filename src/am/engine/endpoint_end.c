@@ -13,7 +13,6 @@
 #include "am/connect/ping.h"
 #include "am/connect/redial.h"
 #include "am/connect/wireup.h"
-#include "am/endpoint/carrier.h"
 #include "am/endpoint/conn.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/dialect.h"
@@ -21,6 +20,7 @@
 #include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
 #include "am/endpoint/session.h"
+#include "am/endpoint/transport.h"
 #include "am/engine/endpoint_free.h"
 #include "am/engine/retire.h"
 #include "am/listen/accept.h"
@@ -145,7 +145,8 @@ static void name_error(tmsg_endpoint_t *endpoint, bool stood, const char *error)
 static void cut_connection(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                            bool alive)
 {
-    bool writes = status != TMSG_ERR_CLOSED && tmsg_carrier_is_shared(endpoint);
+    bool writes =
+        status != TMSG_ERR_CLOSED && tmsg_transport_is_shared(endpoint);
 
     tmsg_lease_withdraw(endpoint);
     tmsg_endpoint_forget_loss(endpoint);
@@ -174,7 +175,7 @@ void tmsg_endpoint_part(tmsg_endpoint_t *endpoint, bool alive)
     tmsg_endpoint_rename(endpoint);
     tmsg_channels_parted(endpoint);
     tmsg_wireup_forget(endpoint);
-    tmsg_carrier_forget(endpoint);
+    tmsg_transport_forget(endpoint);
     tmsg_lease_forget(endpoint);
     tmsg_bulk_forget(endpoint);
     endpoint->broken = TMSG_OK;

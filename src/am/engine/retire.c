@@ -12,9 +12,9 @@
 #include <sys/random.h>
 
 #include "am/connect/handshake.h"
-#include "am/endpoint/carrier.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/session.h"
+#include "am/endpoint/transport.h"
 #include "am/engine/endpoint_end.h"
 #include "am/engine/progress.h"
 #include "am/listen/backlog.h"
@@ -103,8 +103,8 @@ static tmsg_status_t dial_probe(tmsg_probe_t *probe, const tmsg_ucx_t *retired)
     tmsg_ucx_address_free(address);
     if (ucs == TMSG_UCX_OK) {
         tmsg_ucx_transports(probe->ep, transports, sizeof(transports));
-        ucs = tmsg_carrier_shares(transports) ? TMSG_UCX_OK
-                                              : TMSG_UCX_UNREACHABLE;
+        ucs = tmsg_transport_shares(transports) ? TMSG_UCX_OK
+                                                : TMSG_UCX_UNREACHABLE;
     }
     return ucs == TMSG_UCX_OK ? TMSG_OK
                               : tmsg_error_set(ucs == TMSG_UCX_UNREACHABLE
@@ -213,7 +213,7 @@ void tmsg_probe_note(tmsg_ucx_t *ucx, const void *header, size_t bytes)
     if (ucx->probe != NULL && tmsg_preamble_names(header, bytes, &id)) {
         endpoint = tmsg_endpoint_by_id(ucx->worker, id);
         ucx->probe->passed |= endpoint != NULL && endpoint->ucx == ucx &&
-                              endpoint->carrier == TMSG_CARRIER_SHM;
+                              endpoint->transport == TMSG_TRANSPORT_SHM;
     }
 }
 

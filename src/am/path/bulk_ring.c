@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint/carrier.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/fail.h"
+#include "am/endpoint/transport.h"
 #include "am/path/fastboxes.h"
 #include "am/shm/ring.h"
 #include "core/bytes.h"
@@ -21,7 +21,7 @@ static bool may_be_taken(const tmsg_endpoint_t *endpoint)
 {
     const tmsg_bulk_t *bulk = endpoint->paths.bulk;
 
-    return tmsg_carrier_may_find(endpoint, TMSG_FEATURE_RINGS) &&
+    return tmsg_transport_may_find(endpoint, TMSG_FEATURE_RINGS) &&
            (bulk == NULL || (bulk->maker == &tmsg_mover_ring && !bulk->lost));
 }
 
@@ -61,8 +61,8 @@ static bool ring_receives(const tmsg_bulk_t *bulk)
 
 static bool may_send_by_ring(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->carrier == TMSG_CARRIER_SHM && may_be_taken(endpoint) &&
-           !endpoint->paths.ringless;
+    return endpoint->transport == TMSG_TRANSPORT_SHM &&
+           may_be_taken(endpoint) && !endpoint->paths.ringless;
 }
 
 /* Makes this side's ring and tells the peer of it. The peer's PULL then says

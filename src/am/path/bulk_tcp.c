@@ -233,7 +233,7 @@ static void begin_tcp_bulk(tmsg_endpoint_t *endpoint)
     tmsg_status_t status;
     int fd;
 
-    if (endpoint->carrier != TMSG_CARRIER_TCP || !endpoint->dialling) {
+    if (endpoint->transport != TMSG_TRANSPORT_TCP || !endpoint->dialling) {
         return;
     }
     if (why != NULL) {

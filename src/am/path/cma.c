@@ -27,7 +27,7 @@ static bool is_agreed(const tmsg_endpoint_t *endpoint)
 
 void tmsg_cma_begin(tmsg_endpoint_t *endpoint)
 {
-    if (endpoint->carrier == TMSG_CARRIER_SHM && is_agreed(endpoint) &&
+    if (endpoint->transport == TMSG_TRANSPORT_SHM && is_agreed(endpoint) &&
         tmsg_lease_is_readable(endpoint)) {
         endpoint->cma.receives = true;
         tmsg_control_read(endpoint, TMSG_READ_WORD_BEGINS, 0);

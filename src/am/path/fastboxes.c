@@ -3,10 +3,10 @@
 
 #include <stdio.h>
 
-#include "am/endpoint/carrier.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
+#include "am/endpoint/transport.h"
 #include "am/shm/fastbox.h"
 #include "am/worker/engine.h"
 #include "am/worker/nap.h"
@@ -85,8 +85,8 @@ __attribute__((noinline)) static void wait_for_one(tmsg_endpoint_t *endpoint)
 {
     tmsg_fastboxes_t *fastboxes = &endpoint->fastboxes;
 
-    if (endpoint->carrier == TMSG_CARRIER_SHM &&
-        tmsg_carrier_may_find(endpoint, TMSG_FEATURE_FASTBOXES) &&
+    if (endpoint->transport == TMSG_TRANSPORT_SHM &&
+        tmsg_transport_may_find(endpoint, TMSG_FEATURE_FASTBOXES) &&
         !tmsg_control_waits(endpoint) && ++fastboxes->waited == FEW) {
         make_fastbox(endpoint);
     }
@@ -96,7 +96,7 @@ bool tmsg_fastboxes_are_for(const tmsg_endpoint_t *endpoint,
                             size_t header_bytes, size_t payload_bytes)
 {
     const tmsg_tuning_t *tuning = &endpoint->worker->context->tuning;
-    uint64_t most = tuning->of[endpoint->carrier].fastbox_bytes;
+    uint64_t most = tuning->of[endpoint->transport].fastbox_bytes;
 
     return most > 0 && most != TMSG_THRESHOLD_NEVER && payload_bytes <= most &&
            payload_bytes <= TMSG_FASTBOX_PAYLOAD_BYTES &&
@@ -166,7 +166,7 @@ static bool take_offered_fastbox(tmsg_endpoint_t *endpoint,
     tmsg_fastboxes_t *fastboxes = &endpoint->fastboxes;
     tmsg_worker_t *worker = endpoint->worker;
 
-    if (!tmsg_carrier_may_find(endpoint, TMSG_FEATURE_FASTBOXES)) {
+    if (!tmsg_transport_may_find(endpoint, TMSG_FEATURE_FASTBOXES)) {
         tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                        "no memory is shared here, or there is no socket");
         return false;

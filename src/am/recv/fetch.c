@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint/carrier.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
+#include "am/endpoint/transport.h"
 #include "am/path/cma.h"
 #include "am/recv/deliver.h"
 #include "am/recv/fetch_queue.h"
@@ -62,8 +62,8 @@ tmsg_status_t tmsg_message_keep_data(tmsg_message_t *message, void *data,
 {
     bool waits = tmsg_fetch_is_late(message);
     bool takes = !message->is_read &&
-                 tmsg_carrier_takes_segment(message->endpoint,
-                                            message->rendezvous, bytes);
+                 tmsg_transport_takes_segment(message->endpoint,
+                                              message->rendezvous, bytes);
     void *copy = NULL;
 
     if (bytes == 0 && !message->rendezvous) {

@@ -303,7 +303,7 @@ static bool has_part_room(const part_t *part)
  * only looks for messages comes between two parts. */
 static bool is_time(tmsg_endpoint_t *endpoint)
 {
-    bool reads = endpoint->carrier == TMSG_CARRIER_SHM;
+    bool reads = endpoint->transport == TMSG_TRANSPORT_SHM;
     bool came = endpoint->rx.parts_came != endpoint->rx.parts_seen;
 
     endpoint->rx.parts_seen = endpoint->rx.parts_came;
@@ -454,7 +454,8 @@ static const char *judge_part(const tmsg_endpoint_t *endpoint,
 static bool takes_segment(const tmsg_endpoint_t *endpoint,
                           const tmsg_arrival_t *arrival)
 {
-    return arrival->to_read == NULL && endpoint->carrier == TMSG_CARRIER_SHM;
+    return arrival->to_read == NULL &&
+           endpoint->transport == TMSG_TRANSPORT_SHM;
 }
 
 static tmsg_status_t keep_part(tmsg_endpoint_t *endpoint,

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint/carrier.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
 #include "am/endpoint/measures.h"
+#include "am/endpoint/transport.h"
 #include "am/send/cancel.h"
 #include "am/send/parts_out_struct.h"
 #include "am/staging/stage.h"
@@ -513,7 +513,7 @@ static void post_next(tmsg_parts_out_t *parts)
                                      &piece.memory_type, &piece.count);
     is_read = tmsg_cma_sends(endpoint) && piece.count <= 1 &&
               piece.memory_type == TMSG_UCX_MEMORY_HOST;
-    is_there = !tmsg_carrier_wants_own(endpoint) || slot->fill != NULL ||
+    is_there = !tmsg_transport_wants_own(endpoint) || slot->fill != NULL ||
                piece.memory_type != TMSG_UCX_MEMORY_HOST ||
                copy_part_for_ucx(slot, &piece);
     write_part_header(parts, number, piece.bytes,

@@ -2,9 +2,9 @@
 /* Makes of a map what UCX is handed: a header, and a plan for the payload. */
 #include <stdlib.h>
 
-#include "am/endpoint/carrier.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/measures.h"
+#include "am/endpoint/transport.h"
 #include "am/path/bulk.h"
 #include "am/send/allowed.h"
 #include "am/send/charge.h"
@@ -97,7 +97,7 @@ static tmsg_status_t measure_header(tmsg_send_t *send, tmsg_preamble_t *head,
 
 static const tmsg_thresholds_t *thresholds_of(const tmsg_endpoint_t *endpoint)
 {
-    return &endpoint->worker->context->tuning.of[endpoint->carrier];
+    return &endpoint->worker->context->tuning.of[endpoint->transport];
 }
 
 /* Measures the layout and compares it with the peer's limits, once. */
@@ -554,7 +554,7 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
                               .extra = &extra,
                               .spare = send->small_payload,
                               .spare_bytes = sizeof(send->small_payload),
-                              .owned = tmsg_carrier_wants_own(endpoint)};
+                              .owned = tmsg_transport_wants_own(endpoint)};
     tmsg_status_t status = tmsg_channel_check(send->channel);
 
     send->wish.parts = endpoint->peer_hello.parts > 0;

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint/carrier.h"
 #include "am/endpoint/consumer.h"
 #include "am/endpoint/measures.h"
 #include "am/endpoint/trace.h"
+#include "am/endpoint/transport.h"
 #include "am/path/fastboxes.h"
 #include "am/recv/template_in.h"
 #include "am/send/consumer.h"
@@ -372,7 +372,7 @@ static const void *put_together(const tmsg_channel_t *channel,
     if (template->only != TMSG_TEMPLATE_LISTED) {
         const void *data = tmsg_map_entries(map)[template->only].tensor.data;
 
-        return tmsg_carrier_wants_own(channel->endpoint)
+        return tmsg_transport_wants_own(channel->endpoint)
                    ? copy_template_for_ucx(channel->endpoint->worker, data,
                                            template->payload_bytes, to)
                    : data;

@@ -2,8 +2,8 @@
 /* Messages to and from peers that speak UCXX. */
 #include "am/ucxx/ucxx.h"
 
-#include "am/endpoint/carrier.h"
 #include "am/endpoint/measures.h"
+#include "am/endpoint/transport.h"
 #include "am/recv/deliver.h"
 #include "am/recv/receive.h"
 #include "am/worker/engine.h"
@@ -27,7 +27,7 @@ static tmsg_status_t plan_tensor(tmsg_send_t *send,
     send->plan.bytes = bytes;
     if (bytes == 0 || tmsg_tensor_is_contiguous(&entry->tensor)) {
         send->plan.contiguous = entry->tensor.data;
-        return tmsg_carrier_wants_own(send->endpoint) &&
+        return tmsg_transport_wants_own(send->endpoint) &&
                        tmsg_map_entry_is_on_host(entry)
                    ? tmsg_plan_own(&send->plan, &payload, pool)
                    : TMSG_OK;

@@ -138,9 +138,10 @@ static bool is_never(const cJSON *item)
            strcmp(item->valuestring, TMSG_THRESHOLD_NEVER_WORD) == 0;
 }
 
-/* Writes "carrier.name=bytes," to `text`, unless that is NULL. Returns the
+/* Writes "transport.name=bytes," to `text`, unless that is NULL. Returns the
  * bytes that it takes. */
-static size_t put_threshold(const cJSON *carrier, const cJSON *item, char *text)
+static size_t put_threshold(const cJSON *transport, const cJSON *item,
+                            char *text)
 {
     char value[24];
     int bytes =
@@ -149,36 +150,36 @@ static size_t put_threshold(const cJSON *carrier, const cJSON *item, char *text)
             : snprintf(value, sizeof(value), "%.0f", item->valuedouble);
 
     if (text != NULL) {
-        sprintf(text, "%s.%s=%s,", carrier->string, item->string, value);
+        sprintf(text, "%s.%s=%s,", transport->string, item->string, value);
     }
-    return strlen(carrier->string) + strlen(item->string) + (size_t)bytes + 3;
+    return strlen(transport->string) + strlen(item->string) + (size_t)bytes + 3;
 }
 
 static size_t put_thresholds(reader_t *reader, const cJSON *object, char *text)
 {
-    const cJSON *carrier, *item;
+    const cJSON *transport, *item;
     size_t bytes = 0;
 
-    cJSON_ArrayForEach(carrier, object)
+    cJSON_ArrayForEach(transport, object)
     {
-        if (!tmsg_json_check_object(&reader->json, carrier)) {
+        if (!tmsg_json_check_object(&reader->json, transport)) {
             return 0;
         }
-        cJSON_ArrayForEach(item, carrier)
+        cJSON_ArrayForEach(item, transport)
         {
             if (!is_never(item)) {
                 (void)tmsg_json_read_number(&reader->json, item,
                                             TMSG_JSON_EXACT_MOST);
             }
-            bytes += put_threshold(carrier, item,
+            bytes += put_threshold(transport, item,
                                    text == NULL ? NULL : text + bytes);
         }
     }
     return bytes;
 }
 
-/* Reads the thresholds. tmsg_tuning_read() knows which carriers and thresholds
- * there are. */
+/* Reads the thresholds. tmsg_tuning_read() knows which transports and
+ * thresholds there are. */
 static void read_thresholds(reader_t *reader, const cJSON *object)
 {
     size_t bytes;

@@ -17,66 +17,66 @@
  * 20 KB on a wire of 400 Gb/s, and a list costs a copy at each end. On TCP a
  * list is sent at most 5 entries a fragment. */
 static const tmsg_tuning_t usual = {{
-    [TMSG_CARRIER_UNKNOWN] = {.gather_bytes = 64 * KIB,
-                              .gather_mean_bytes = 16 * KIB,
-                              .gather_most_bytes = 16 * MIB,
-                              .part_bytes = 1 * MIB,
-                              .chunk_bytes = 4 * MIB,
-                              .eager_bytes = 0,
-                              .eager_piece_bytes = 0,
-                              .rndv_bytes = NEVER,
-                              .eager_list_bytes = 0,
-                              .rndv_list_bytes = NEVER,
-                              .slice_bytes = 16 * MIB,
-                              .lone_chunk_bytes = 4 * MIB,
-                              .bulk_bytes = NEVER,
-                              .bulk_piece_bytes = NEVER,
-                              .fastbox_bytes = 0},
-    [TMSG_CARRIER_SHM] = {.gather_bytes = 64 * KIB,
-                          .gather_mean_bytes = 16 * KIB,
-                          .gather_most_bytes = 16 * MIB,
-                          .part_bytes = 8 * MIB,
-                          .chunk_bytes = 256 * KIB,
-                          .eager_bytes = 64 * KIB,
-                          .eager_piece_bytes = 32 * KIB,
-                          .rndv_bytes = NEVER,
-                          .eager_list_bytes = 0,
-                          .rndv_list_bytes = NEVER,
-                          .slice_bytes = 16 * MIB,
-                          .lone_chunk_bytes = 256 * KIB,
-                          .bulk_bytes = 64 * KIB,
-                          .bulk_piece_bytes = 512 * KIB,
-                          .fastbox_bytes = 2 * KIB},
-    [TMSG_CARRIER_TCP] = {.gather_bytes = 64 * KIB,
-                          .gather_mean_bytes = 16 * KIB,
-                          .gather_most_bytes = 16 * MIB,
-                          .part_bytes = 1 * MIB,
-                          .chunk_bytes = 128 * KIB,
-                          .eager_bytes = 1 * MIB,
-                          .eager_piece_bytes = 1 * MIB,
-                          .rndv_bytes = NEVER,
-                          .eager_list_bytes = 0,
-                          .rndv_list_bytes = NEVER,
-                          .slice_bytes = 16 * MIB,
-                          .lone_chunk_bytes = 1 * MIB,
-                          .bulk_bytes = 256 * KIB,
-                          .bulk_piece_bytes = 256 * KIB,
-                          .fastbox_bytes = 0},
-    [TMSG_CARRIER_RDMA] = {.gather_bytes = 64 * KIB,
-                           .gather_mean_bytes = 16 * KIB,
-                           .gather_most_bytes = 16 * MIB,
-                           .part_bytes = 128 * KIB,
-                           .chunk_bytes = 4 * MIB,
-                           .eager_bytes = 0,
-                           .eager_piece_bytes = 0,
-                           .rndv_bytes = NEVER,
-                           .eager_list_bytes = 0,
-                           .rndv_list_bytes = NEVER,
-                           .slice_bytes = 16 * MIB,
-                           .lone_chunk_bytes = 4 * MIB,
-                           .bulk_bytes = NEVER,
-                           .bulk_piece_bytes = NEVER,
-                           .fastbox_bytes = 0},
+    [TMSG_TRANSPORT_UNKNOWN] = {.gather_bytes = 64 * KIB,
+                                .gather_mean_bytes = 16 * KIB,
+                                .gather_most_bytes = 16 * MIB,
+                                .part_bytes = 1 * MIB,
+                                .chunk_bytes = 4 * MIB,
+                                .eager_bytes = 0,
+                                .eager_piece_bytes = 0,
+                                .rndv_bytes = NEVER,
+                                .eager_list_bytes = 0,
+                                .rndv_list_bytes = NEVER,
+                                .slice_bytes = 16 * MIB,
+                                .lone_chunk_bytes = 4 * MIB,
+                                .bulk_bytes = NEVER,
+                                .bulk_piece_bytes = NEVER,
+                                .fastbox_bytes = 0},
+    [TMSG_TRANSPORT_SHM] = {.gather_bytes = 64 * KIB,
+                            .gather_mean_bytes = 16 * KIB,
+                            .gather_most_bytes = 16 * MIB,
+                            .part_bytes = 8 * MIB,
+                            .chunk_bytes = 256 * KIB,
+                            .eager_bytes = 64 * KIB,
+                            .eager_piece_bytes = 32 * KIB,
+                            .rndv_bytes = NEVER,
+                            .eager_list_bytes = 0,
+                            .rndv_list_bytes = NEVER,
+                            .slice_bytes = 16 * MIB,
+                            .lone_chunk_bytes = 256 * KIB,
+                            .bulk_bytes = 64 * KIB,
+                            .bulk_piece_bytes = 512 * KIB,
+                            .fastbox_bytes = 2 * KIB},
+    [TMSG_TRANSPORT_TCP] = {.gather_bytes = 64 * KIB,
+                            .gather_mean_bytes = 16 * KIB,
+                            .gather_most_bytes = 16 * MIB,
+                            .part_bytes = 1 * MIB,
+                            .chunk_bytes = 128 * KIB,
+                            .eager_bytes = 1 * MIB,
+                            .eager_piece_bytes = 1 * MIB,
+                            .rndv_bytes = NEVER,
+                            .eager_list_bytes = 0,
+                            .rndv_list_bytes = NEVER,
+                            .slice_bytes = 16 * MIB,
+                            .lone_chunk_bytes = 1 * MIB,
+                            .bulk_bytes = 256 * KIB,
+                            .bulk_piece_bytes = 256 * KIB,
+                            .fastbox_bytes = 0},
+    [TMSG_TRANSPORT_RDMA] = {.gather_bytes = 64 * KIB,
+                             .gather_mean_bytes = 16 * KIB,
+                             .gather_most_bytes = 16 * MIB,
+                             .part_bytes = 128 * KIB,
+                             .chunk_bytes = 4 * MIB,
+                             .eager_bytes = 0,
+                             .eager_piece_bytes = 0,
+                             .rndv_bytes = NEVER,
+                             .eager_list_bytes = 0,
+                             .rndv_list_bytes = NEVER,
+                             .slice_bytes = 16 * MIB,
+                             .lone_chunk_bytes = 4 * MIB,
+                             .bulk_bytes = NEVER,
+                             .bulk_piece_bytes = NEVER,
+                             .fastbox_bytes = 0},
 }};
 
 tmsg_tuning_t tmsg_tuning_usual(void) { return usual; }
@@ -106,12 +106,12 @@ static const struct {
     {"fastbox_bytes", offsetof(tmsg_thresholds_t, fastbox_bytes), 0},
 };
 
-static const char *const carriers[TMSG_CARRIER_COUNT] = {"other", "shm", "tcp",
-                                                         "rdma"};
+static const char *const transports[TMSG_TRANSPORT_COUNT] = {"other", "shm",
+                                                             "tcp", "rdma"};
 
-const char *tmsg_carrier_name(tmsg_carrier_t carrier)
+const char *tmsg_transport_name(tmsg_transport_t transport)
 {
-    return carriers[carrier];
+    return transports[transport];
 }
 
 const char *tmsg_threshold_at(const tmsg_thresholds_t *thresholds, size_t i,
@@ -130,7 +130,7 @@ static bool is_word(const char *text, size_t bytes, const char *word)
     return strlen(word) == bytes && memcmp(text, word, bytes) == 0;
 }
 
-/* Finds the threshold that "carrier.name" names, and the least value that it
+/* Finds the threshold that "transport.name" names, and the least value that it
  * may have. NULL: there is none. */
 static uint64_t *find_threshold(const char *text, size_t bytes,
                                 tmsg_tuning_t *tuning, uint64_t *least_p)
@@ -139,8 +139,8 @@ static uint64_t *find_threshold(const char *text, size_t bytes,
     size_t head = dot == NULL ? bytes : (size_t)(dot - text);
     tmsg_thresholds_t *of = NULL;
 
-    for (size_t i = 0; i < TMSG_CARRIER_COUNT; i++) {
-        if (is_word(text, head, carriers[i])) {
+    for (size_t i = 0; i < TMSG_TRANSPORT_COUNT; i++) {
+        if (is_word(text, head, transports[i])) {
             of = &tuning->of[i];
         }
     }
@@ -160,7 +160,7 @@ static uint64_t *find_threshold(const char *text, size_t bytes,
  * means all of them. */
 static void set_special(tmsg_tuning_t *tuning, const uint64_t *threshold)
 {
-    for (size_t i = 0; i < TMSG_CARRIER_COUNT; i++) {
+    for (size_t i = 0; i < TMSG_TRANSPORT_COUNT; i++) {
         tmsg_thresholds_t *of = &tuning->of[i];
 
         if (threshold == &of->chunk_bytes) {
@@ -193,8 +193,8 @@ static bool read_threshold_bytes(const char *text, size_t bytes,
     return errno == 0 && end == text + bytes;
 }
 
-/* Reads one "carrier.name=bytes". `again`: this is the second pass, which sets
- * no special thresholds. */
+/* Reads one "transport.name=bytes". `again`: this is the second pass, which
+ * sets no special thresholds. */
 static bool read_threshold(const char *text, size_t bytes,
                            tmsg_tuning_t *tuning, bool again)
 {
@@ -225,11 +225,11 @@ static tmsg_status_t read_threshold_list(const char *text,
         size_t bytes = strcspn(text, ",");
 
         if (!read_threshold(text, bytes, tuning, again)) {
-            return tmsg_error_set(
-                TMSG_ERR_INVALID_PARAM,
-                "'%s' is no threshold: it is written carrier.name=bytes, like "
-                "tcp.part_bytes=1048576",
-                tmsg_error_name(text, bytes).text);
+            return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                  "'%s' is no threshold: it is written "
+                                  "transport.name=bytes, like "
+                                  "tcp.part_bytes=1048576",
+                                  tmsg_error_name(text, bytes).text);
         }
         text += bytes + (text[bytes] == ',');
     }

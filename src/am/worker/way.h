@@ -12,12 +12,12 @@
 
 /* Tells what moves the bytes of an endpoint. */
 typedef enum {
-    TMSG_CARRIER_UNKNOWN = 0, /* unknown yet, or not measured by us */
-    TMSG_CARRIER_SHM = 1,     /* shared memory; large payloads by CMA */
-    TMSG_CARRIER_TCP = 2,
-    TMSG_CARRIER_RDMA = 3, /* InfiniBand, RoCE */
-    TMSG_CARRIER_COUNT
-} tmsg_carrier_t;
+    TMSG_TRANSPORT_UNKNOWN = 0, /* unknown yet, or not measured by us */
+    TMSG_TRANSPORT_SHM = 1,     /* shared memory; large payloads by CMA */
+    TMSG_TRANSPORT_TCP = 2,
+    TMSG_TRANSPORT_RDMA = 3, /* InfiniBand, RoCE */
+    TMSG_TRANSPORT_COUNT
+} tmsg_transport_t;
 
 /* A tensor is not cut into pieces smaller than this: they would not be worth
  * their messages. */
@@ -58,12 +58,12 @@ typedef struct {
     uint64_t fastbox_bytes; /* a message up to this size goes by a fast box */
 } tmsg_thresholds_t;
 
-/* Holds the thresholds of each carrier. */
+/* Holds the thresholds of each transport. */
 typedef struct {
-    tmsg_thresholds_t of[TMSG_CARRIER_COUNT];
+    tmsg_thresholds_t of[TMSG_TRANSPORT_COUNT];
 } tmsg_tuning_t;
 
-/* Returns the default thresholds, which were measured for each carrier. Those
+/* Returns the default thresholds, which were measured for each transport. Those
  * of RDMA are estimates of docs/model.md. */
 tmsg_tuning_t tmsg_tuning_usual(void);
 
@@ -72,8 +72,9 @@ tmsg_tuning_t tmsg_tuning_usual(void);
 #define TMSG_THRESHOLD_NEVER UINT64_MAX
 #define TMSG_THRESHOLD_NEVER_WORD "never"
 
-/* Returns the name of a carrier in settings: "shm", "tcp", "rdma", "other". */
-const char *tmsg_carrier_name(tmsg_carrier_t carrier);
+/* Returns the name of a transport in settings: "shm", "tcp", "rdma", "other".
+ */
+const char *tmsg_transport_name(tmsg_transport_t transport);
 
 /* Returns the name of threshold number `i`, and writes its value; NULL: there
  * are fewer thresholds. */
@@ -81,7 +82,7 @@ const char *tmsg_threshold_at(const tmsg_thresholds_t *thresholds, size_t i,
                               uint64_t *value_p);
 
 /* Changes thresholds as `text` says, for example
- * "tcp.eager_bytes=65536,shm.part_bytes=2097152". A carrier is "shm", "tcp",
+ * "tcp.eager_bytes=65536,shm.part_bytes=2097152". A transport is "shm", "tcp",
  * "rdma" or "other". On error *tuning_p is untouched. Errors: INVALID_PARAM
  * (the message names what is wrong). */
 tmsg_status_t tmsg_tuning_read(const char *text, tmsg_tuning_t *tuning_p);

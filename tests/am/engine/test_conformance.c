@@ -253,7 +253,7 @@ static void on_links(link_t links, void (*body)(pair_t *pair))
 static void on_each_link(void (*body)(pair_t *pair)) { on_links(LINKS, body); }
 
 /* unix:// and blobs are two more ways to connect, to what carries the same. */
-static void on_each_carrier(void (*body)(pair_t *pair))
+static void on_each_transport(void (*body)(pair_t *pair))
 {
     link_t all = with_devices() ? LINK_BLOB : LINKS;
 
@@ -312,7 +312,10 @@ static void sizes(pair_t *pair)
     }
 }
 
-Test(conformance, eager_and_rendezvous_sizes_arrive) { on_each_carrier(sizes); }
+Test(conformance, eager_and_rendezvous_sizes_arrive)
+{
+    on_each_transport(sizes);
+}
 
 static void large(pair_t *pair)
 {
@@ -325,7 +328,7 @@ static void large(pair_t *pair)
     round_trip(pair, &sample);
 }
 
-Test(conformance, sixty_four_mebibytes_arrive) { on_each_carrier(large); }
+Test(conformance, sixty_four_mebibytes_arrive) { on_each_transport(large); }
 
 /* Names of 4 KiB make a header of 4 MiB: it is spilled into the payload. */
 static void long_names(pair_t *pair)
@@ -367,7 +370,7 @@ static void header_edge(pair_t *pair)
 
 Test(conformance, headers_around_max_am_header_arrive)
 {
-    on_each_carrier(header_edge);
+    on_each_transport(header_edge);
 }
 
 static void many_tensors(pair_t *pair)
@@ -382,7 +385,7 @@ static void many_tensors(pair_t *pair)
 
 Test(conformance, a_hundred_thousand_tensors_arrive)
 {
-    on_each_carrier(many_tensors);
+    on_each_transport(many_tensors);
 }
 
 /* Too many bytes to be gathered: a scatter list with an entry a tensor. */
@@ -397,7 +400,10 @@ static void many_pieces(pair_t *pair)
     round_trip(pair, &sample);
 }
 
-Test(conformance, a_long_scatter_list_arrives) { on_each_carrier(many_pieces); }
+Test(conformance, a_long_scatter_list_arrives)
+{
+    on_each_transport(many_pieces);
+}
 
 /* A 3-d view into a buffer of int32, every element its own index. */
 typedef struct {
@@ -531,7 +537,7 @@ static void strided_large(pair_t *pair)
 
 Test(conformance, large_strided_tensors_arrive)
 {
-    on_each_carrier(strided_large);
+    on_each_transport(strided_large);
 }
 
 /* Small and large by turns, many under way at once, both ways. */
@@ -559,7 +565,7 @@ static void in_order(pair_t *pair)
 
 Test(conformance, messages_arrive_in_the_order_sent)
 {
-    on_each_carrier(in_order);
+    on_each_transport(in_order);
 }
 
 /* The same map several times at once, read meanwhile. */

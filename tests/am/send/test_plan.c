@@ -35,9 +35,9 @@ static tmsg_payload_t payload_of(const tmsg_map_t *map, size_t spill)
     return (tmsg_payload_t){
         .map = map,
         .measures = &measures,
-        .way =
-            tmsg_way_choose(&measures, tmsg_layout_spill(spill),
-                            &tuning.of[TMSG_CARRIER_UNKNOWN], (tmsg_wish_t){0}),
+        .way = tmsg_way_choose(&measures, tmsg_layout_spill(spill),
+                               &tuning.of[TMSG_TRANSPORT_UNKNOWN],
+                               (tmsg_wish_t){0}),
         .spill = spill};
 }
 

@@ -377,8 +377,8 @@ Test(template_large, thresholds_are_heeded)
     pair_t pair;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
-    pair.b.context->tuning.of[TMSG_CARRIER_SHM].gather_bytes = 0;
-    pair.b.context->tuning.of[TMSG_CARRIER_SHM].gather_mean_bytes = 1;
-    pair.b.context->tuning.of[TMSG_CARRIER_SHM].eager_list_bytes = MIB;
+    pair.b.context->tuning.of[TMSG_TRANSPORT_SHM].gather_bytes = 0;
+    pair.b.context->tuning.of[TMSG_TRANSPORT_SHM].gather_mean_bytes = 1;
+    pair.b.context->tuning.of[TMSG_TRANSPORT_SHM].eager_list_bytes = MIB;
     expect_none(&pair, medium);
 }

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/endpoint/carrier.h"
 #include "am/endpoint/measures.h"
+#include "am/endpoint/transport.h"
 #include "am/send/method.h"
 #include "am/worker/context.h"
 #include "am/worker/way.h"
@@ -350,20 +350,20 @@ Test(way, others_are_silent_two_seconds_after_their_last_message)
     }
 }
 
-Test(way, every_carrier_has_usual_thresholds)
+Test(way, every_transport_has_usual_thresholds)
 {
     const tmsg_tuning_t tuning = tmsg_tuning_usual();
 
-    for (int i = 0; i < TMSG_CARRIER_COUNT; i++) {
+    for (int i = 0; i < TMSG_TRANSPORT_COUNT; i++) {
         const tmsg_thresholds_t *usual = &tuning.of[i];
 
-        cr_expect(ge(u64, usual->chunk_bytes, 64 * KIB), "carrier %d", i);
+        cr_expect(ge(u64, usual->chunk_bytes, 64 * KIB), "transport %d", i);
         cr_expect(ge(u64, usual->lone_chunk_bytes, usual->chunk_bytes),
-                  "carrier %d", i);
+                  "transport %d", i);
         cr_expect(ge(u64, usual->part_bytes, usual->gather_mean_bytes),
-                  "carrier %d", i);
-        cr_expect(ge(u64, usual->rndv_bytes, usual->eager_bytes), "carrier %d",
-                  i);
+                  "transport %d", i);
+        cr_expect(ge(u64, usual->rndv_bytes, usual->eager_bytes),
+                  "transport %d", i);
     }
 }
 
@@ -372,23 +372,24 @@ Test(way, transports_say_whose_thresholds_hold)
 {
     static const struct {
         const char *transports;
-        tmsg_carrier_t carrier;
+        tmsg_transport_t transport;
     } rows[] = {
-        {"", TMSG_CARRIER_UNKNOWN},
-        {"self/memory0", TMSG_CARRIER_UNKNOWN},
-        {"posix/memory, cma/memory", TMSG_CARRIER_SHM},
-        {"tcp/eth0", TMSG_CARRIER_TCP},
-        {"rc_verbs/mlx5_0:1", TMSG_CARRIER_RDMA},
-        {"rc_mlx5/mlx5_0:1, tcp/eth0", TMSG_CARRIER_RDMA},
-        {"dc_mlx5/mlx5_bond_0:1", TMSG_CARRIER_RDMA},
-        {"ud_mlx5/mlx5_0:1", TMSG_CARRIER_RDMA},
-        {"sysv/memory, rc_mlx5/mlx5_0:1", TMSG_CARRIER_SHM},
-        {"cuda_ipc/cuda, tcp/eth0", TMSG_CARRIER_TCP},
+        {"", TMSG_TRANSPORT_UNKNOWN},
+        {"self/memory0", TMSG_TRANSPORT_UNKNOWN},
+        {"posix/memory, cma/memory", TMSG_TRANSPORT_SHM},
+        {"tcp/eth0", TMSG_TRANSPORT_TCP},
+        {"rc_verbs/mlx5_0:1", TMSG_TRANSPORT_RDMA},
+        {"rc_mlx5/mlx5_0:1, tcp/eth0", TMSG_TRANSPORT_RDMA},
+        {"dc_mlx5/mlx5_bond_0:1", TMSG_TRANSPORT_RDMA},
+        {"ud_mlx5/mlx5_0:1", TMSG_TRANSPORT_RDMA},
+        {"sysv/memory, rc_mlx5/mlx5_0:1", TMSG_TRANSPORT_SHM},
+        {"cuda_ipc/cuda, tcp/eth0", TMSG_TRANSPORT_TCP},
     };
 
     for (size_t i = 0; i < COUNT(rows); i++) {
-        cr_expect(eq(int, tmsg_carrier_of(rows[i].transports), rows[i].carrier),
-                  "%s", rows[i].transports);
+        cr_expect(
+            eq(int, tmsg_transport_of(rows[i].transports), rows[i].transport),
+            "%s", rows[i].transports);
     }
 }
 
@@ -398,8 +399,8 @@ Test(way, rdma_takes_parts_earlier_than_others)
 {
     const tmsg_tuning_t tuning = tmsg_tuning_usual();
 
-    cr_expect(lt(u64, tuning.of[TMSG_CARRIER_RDMA].part_bytes,
-                 tuning.of[TMSG_CARRIER_UNKNOWN].part_bytes));
+    cr_expect(lt(u64, tuning.of[TMSG_TRANSPORT_RDMA].part_bytes,
+                 tuning.of[TMSG_TRANSPORT_UNKNOWN].part_bytes));
 }
 
 Test(way, thresholds_are_set_by_name)
@@ -414,20 +415,20 @@ Test(way, thresholds_are_set_by_name)
                                   "other.rndv_list_bytes=18446744073709551615",
                                   &tuning),
                  TMSG_OK));
-    usual.of[TMSG_CARRIER_TCP].eager_bytes = 5;
-    usual.of[TMSG_CARRIER_TCP].eager_piece_bytes = 5;
-    usual.of[TMSG_CARRIER_SHM].part_bytes = 6;
-    usual.of[TMSG_CARRIER_RDMA].chunk_bytes = 8388608;
-    usual.of[TMSG_CARRIER_RDMA].lone_chunk_bytes = 8388608;
-    usual.of[TMSG_CARRIER_UNKNOWN].rndv_list_bytes = UINT64_MAX;
+    usual.of[TMSG_TRANSPORT_TCP].eager_bytes = 5;
+    usual.of[TMSG_TRANSPORT_TCP].eager_piece_bytes = 5;
+    usual.of[TMSG_TRANSPORT_SHM].part_bytes = 6;
+    usual.of[TMSG_TRANSPORT_RDMA].chunk_bytes = 8388608;
+    usual.of[TMSG_TRANSPORT_RDMA].lone_chunk_bytes = 8388608;
+    usual.of[TMSG_TRANSPORT_UNKNOWN].rndv_list_bytes = UINT64_MAX;
     cr_expect(eq(int, memcmp(&tuning, &usual, sizeof(tuning)), 0));
 }
 
 Test(way, every_threshold_may_be_never)
 {
-    for (int i = 0; i < TMSG_CARRIER_COUNT; i++) {
+    for (int i = 0; i < TMSG_TRANSPORT_COUNT; i++) {
         tmsg_tuning_t tuning = tmsg_tuning_usual();
-        const char *carrier = tmsg_carrier_name((tmsg_carrier_t)i), *name;
+        const char *transport = tmsg_transport_name((tmsg_transport_t)i), *name;
         uint64_t value;
 
         for (size_t j = 0;
@@ -435,7 +436,7 @@ Test(way, every_threshold_may_be_never)
              j++) {
             char text[64];
 
-            snprintf(text, sizeof(text), "%s.%s=never", carrier, name);
+            snprintf(text, sizeof(text), "%s.%s=never", transport, name);
             cr_assert(eq(int, tmsg_tuning_read(text, &tuning), TMSG_OK), "%s",
                       text);
             tmsg_threshold_at(&tuning.of[i], j, &value);
@@ -531,7 +532,7 @@ Test(way, chunk_bytes_are_those_of_all_pieces_unless_the_others_are_named)
 
     for (size_t i = 0; i < COUNT(rows); i++) {
         tmsg_tuning_t tuning = tmsg_tuning_usual();
-        const tmsg_thresholds_t *tcp = &tuning.of[TMSG_CARRIER_TCP];
+        const tmsg_thresholds_t *tcp = &tuning.of[TMSG_TRANSPORT_TCP];
 
         cr_expect(eq(int, tmsg_tuning_read(rows[i].text, &tuning), TMSG_OK));
         cr_expect(eq(u64, tcp->chunk_bytes, rows[i].chunk), "row %zu", i);
@@ -559,7 +560,7 @@ Test(way, what_is_set_is_that_of_one_piece_unless_this_is_named)
 
     for (size_t i = 0; i < COUNT(rows); i++) {
         tmsg_tuning_t tuning = tmsg_tuning_usual();
-        const tmsg_thresholds_t *shm = &tuning.of[TMSG_CARRIER_SHM];
+        const tmsg_thresholds_t *shm = &tuning.of[TMSG_TRANSPORT_SHM];
 
         cr_expect(eq(int, tmsg_tuning_read(rows[i].text, &tuning), TMSG_OK));
         cr_expect(eq(u64, shm->eager_bytes, rows[i].eager), "row %zu", i);
@@ -617,7 +618,7 @@ Test(way, a_context_reads_thresholds_from_its_variable)
 
     setenv("TENSORMSG_THRESHOLDS", "shm.part_bytes=77", 1);
     cr_assert(eq(int, tmsg_context_create(NULL, &context), TMSG_OK));
-    cr_expect(eq(u64, context->tuning.of[TMSG_CARRIER_SHM].part_bytes, 77));
+    cr_expect(eq(u64, context->tuning.of[TMSG_TRANSPORT_SHM].part_bytes, 77));
     tmsg_context_destroy(context);
     setenv("TENSORMSG_THRESHOLDS", "shm.part_bytes=77 oxen", 1);
     cr_expect(

@@ -457,8 +457,8 @@ Test(ring, is_none_over_tcp)
 
     must(tmsg_ring_create(&ring));
     pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
-    must_eq(pair.to_a->carrier, TMSG_CARRIER_TCP);
-    must_eq(pair.to_b->carrier, TMSG_CARRIER_TCP);
+    must_eq(pair.to_a->transport, TMSG_TRANSPORT_TCP);
+    must_eq(pair.to_b->transport, TMSG_TRANSPORT_TCP);
     offer(&pair, tmsg_ring_shared(ring)->fd, tmsg_ring_shared(ring)->memory);
     must_true(tmsg_control_offer(pair.to_a, TMSG_RING_WORD_OFFER,
                                  tmsg_ring_shared(ring)));

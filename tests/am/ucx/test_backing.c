@@ -274,15 +274,15 @@ static void hang_up(pair_t *pair, tmsg_endpoint_t *dialled,
     tmsg_endpoint_destroy(accepted);
 }
 
-static void redial(pair_t *pair, const char *carrier)
+static void redial(pair_t *pair, const char *transport)
 {
     tmsg_endpoint_t *again = side_dial(&pair->b, &pair->a);
     unsigned accepts = pair->a.accepts;
 
     pair_await(pair, is_open, again, "another connection");
     must(tmsg_endpoint_status(again));
-    must_true(endpoint_uses(again, carrier));
-    if (strcmp(carrier, "posix") != 0) {
+    must_true(endpoint_uses(again, transport));
+    if (strcmp(transport, "posix") != 0) {
         must_true(!endpoint_uses(again, "posix"));
     }
     while (pair->a.accepts == accepts) {
@@ -420,7 +420,7 @@ static char posix[] = "posix", tcp[] = "tcp";
 
 static void visit(pipes_t *pipes, void *arg)
 {
-    const char *carrier = arg;
+    const char *transport = arg;
     tmsg_endpoint_t *endpoint;
     char url[256];
     side_t side;
@@ -428,7 +428,7 @@ static void visit(pipes_t *pipes, void *arg)
     line_get(pipes->in, url, sizeof(url));
     side_open(&side, NULL);
     endpoint = side_connect(&side, url);
-    must_true(endpoint_uses(endpoint, carrier));
+    must_true(endpoint_uses(endpoint, transport));
     must(side_finish(&side, send_map(endpoint, sample_bytes(1, 100), 0)));
     line_put(pipes->out, "sent");
     line_get(pipes->in, url, sizeof(url));
@@ -449,14 +449,14 @@ static void take_visit(side_t *side, child_t *child)
 
 /* One of its peers is killed, so that the next gets another UCX worker, when
  * other programs have taken the room for it. */
-static void outlive(unsigned free, char *carrier)
+static void outlive(unsigned free, char *transport)
 {
     child_t first, second;
     side_t side;
 
     take_shm(65536);
     child_start(&first, visit, posix);
-    child_start(&second, visit, carrier);
+    child_start(&second, visit, transport);
     side_open(&side, NULL);
     side_listen(&side, "tcp://127.0.0.1:0");
     take_visit(&side, &first);

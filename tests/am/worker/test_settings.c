@@ -182,9 +182,9 @@ Test(settings, thresholds_yield_to_the_variable)
                "\"shm\": {\"eager_bytes\": 333}}}");
     setenv("TENSORMSG_THRESHOLDS", "tcp.part_bytes=444", 1);
     must(create(path, &context));
-    cr_expect(eq(u64, context->tuning.of[TMSG_CARRIER_TCP].part_bytes, 444));
-    cr_expect(eq(u64, context->tuning.of[TMSG_CARRIER_TCP].rndv_bytes, 222));
-    cr_expect(eq(u64, context->tuning.of[TMSG_CARRIER_SHM].eager_bytes, 333));
+    cr_expect(eq(u64, context->tuning.of[TMSG_TRANSPORT_TCP].part_bytes, 444));
+    cr_expect(eq(u64, context->tuning.of[TMSG_TRANSPORT_TCP].rndv_bytes, 222));
+    cr_expect(eq(u64, context->tuning.of[TMSG_TRANSPORT_SHM].eager_bytes, 333));
     tmsg_context_destroy(context);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/endpoint/carrier.h"
+#include "am/endpoint/transport.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -21,49 +21,49 @@ static bool has_any(const char *transports, const char *const *names)
     return false;
 }
 
-bool tmsg_carrier_shares(const char *transports)
+bool tmsg_transport_shares(const char *transports)
 {
     return has_any(transports, shared);
 }
 
 /* What carries an endpoint is only known once it is open. */
-bool tmsg_carrier_is_shared(const tmsg_endpoint_t *endpoint)
+bool tmsg_transport_is_shared(const tmsg_endpoint_t *endpoint)
 {
     return (endpoint->ep != NULL || endpoint->link.address_sent) &&
            !endpoint->link.net_only && endpoint->ucx->shares &&
            (endpoint->carried.transports[0] == '\0' ||
-            tmsg_carrier_shares(endpoint->carried.transports));
+            tmsg_transport_shares(endpoint->carried.transports));
 }
 
 /* Without a socket, nobody would tell a side that waits for something there
  * that its sender is gone. A side that is told of memory may not know yet what
  * carries the endpoint: memory that it can open is shared. */
-bool tmsg_carrier_may_find(const tmsg_endpoint_t *endpoint, uint32_t feature)
+bool tmsg_transport_may_find(const tmsg_endpoint_t *endpoint, uint32_t feature)
 {
     return endpoint->ucx != NULL && endpoint->link.fd >= 0 &&
-           (endpoint->carrier == TMSG_CARRIER_SHM ||
-            endpoint->carrier == TMSG_CARRIER_UNKNOWN) &&
+           (endpoint->transport == TMSG_TRANSPORT_SHM ||
+            endpoint->transport == TMSG_TRANSPORT_UNKNOWN) &&
            endpoint->ucx->hello.features & endpoint->peer_hello.features &
                feature;
 }
 
-tmsg_carrier_t tmsg_carrier_of(const char *transports)
+tmsg_transport_t tmsg_transport_of(const char *transports)
 {
-    if (tmsg_carrier_shares(transports)) {
-        return TMSG_CARRIER_SHM;
+    if (tmsg_transport_shares(transports)) {
+        return TMSG_TRANSPORT_SHM;
     }
     if (has_any(transports, rdma)) {
-        return TMSG_CARRIER_RDMA;
+        return TMSG_TRANSPORT_RDMA;
     }
-    return strstr(transports, "tcp") != NULL ? TMSG_CARRIER_TCP
-                                             : TMSG_CARRIER_UNKNOWN;
+    return strstr(transports, "tcp") != NULL ? TMSG_TRANSPORT_TCP
+                                             : TMSG_TRANSPORT_UNKNOWN;
 }
 
-/* An unknown carrier may be TCP. */
-bool tmsg_carrier_wants_own(const tmsg_endpoint_t *endpoint)
+/* An unknown transport may be TCP. */
+bool tmsg_transport_wants_own(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->carrier == TMSG_CARRIER_TCP ||
-           endpoint->carrier == TMSG_CARRIER_UNKNOWN;
+    return endpoint->transport == TMSG_TRANSPORT_TCP ||
+           endpoint->transport == TMSG_TRANSPORT_UNKNOWN;
 }
 
 /* Says why shared memory does not carry the endpoint, if it was possible. */
@@ -73,7 +73,7 @@ static void explain_network(tmsg_endpoint_t *endpoint)
         tmsg_ucx_config_key(&endpoint->ucx->keys, "UCX_TLS");
 
     if (endpoint->link.net_only || endpoint->carried.transports[0] == '\0' ||
-        tmsg_carrier_shares(endpoint->carried.transports)) {
+        tmsg_transport_shares(endpoint->carried.transports)) {
         return;
     }
     if (tls != NULL && tls->origin != TMSG_ORIGIN_DEFAULT) {
@@ -87,8 +87,8 @@ static void explain_network(tmsg_endpoint_t *endpoint)
     }
 }
 
-void tmsg_carrier_list(const tmsg_endpoint_t *endpoint, char *text,
-                       size_t bytes)
+void tmsg_transport_list(const tmsg_endpoint_t *endpoint, char *text,
+                         size_t bytes)
 {
     size_t used;
 
@@ -103,29 +103,29 @@ void tmsg_carrier_list(const tmsg_endpoint_t *endpoint, char *text,
     }
 }
 
-void tmsg_carrier_ask(tmsg_endpoint_t *endpoint)
+void tmsg_transport_ask(tmsg_endpoint_t *endpoint)
 {
     endpoint->carried.asked = true;
 }
 
-bool tmsg_carrier_is_asked(const tmsg_endpoint_t *endpoint)
+bool tmsg_transport_is_asked(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->carried.asked && endpoint->ep != NULL;
 }
 
-void tmsg_carrier_forget(tmsg_endpoint_t *endpoint)
+void tmsg_transport_forget(tmsg_endpoint_t *endpoint)
 {
     endpoint->carried.asked = false;
     endpoint->carried.transports[0] = '\0';
-    endpoint->carrier = TMSG_CARRIER_UNKNOWN;
+    endpoint->transport = TMSG_TRANSPORT_UNKNOWN;
 }
 
-void tmsg_carrier_explain(tmsg_endpoint_t *endpoint)
+void tmsg_transport_explain(tmsg_endpoint_t *endpoint)
 {
     endpoint->carried.asked = false;
     tmsg_ucx_transports(endpoint->ep, endpoint->carried.transports,
                         sizeof(endpoint->carried.transports));
-    endpoint->carrier = tmsg_carrier_of(endpoint->carried.transports);
+    endpoint->transport = tmsg_transport_of(endpoint->carried.transports);
     explain_network(endpoint);
     tmsg_log(TMSG_LOG_INFO, "%s: connected by %s (%s)", endpoint->peer,
              endpoint->carried.transports, endpoint->why);
@@ -134,12 +134,12 @@ void tmsg_carrier_explain(tmsg_endpoint_t *endpoint)
 /* A peer that shares no memory gets nothing to read, whatever it says. */
 bool tmsg_cma_sends(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->cma.sends && endpoint->carrier == TMSG_CARRIER_SHM;
+    return endpoint->cma.sends && endpoint->transport == TMSG_TRANSPORT_SHM;
 }
 
-bool tmsg_carrier_takes_segment(const tmsg_endpoint_t *endpoint,
-                                bool rendezvous, size_t bytes)
+bool tmsg_transport_takes_segment(const tmsg_endpoint_t *endpoint,
+                                  bool rendezvous, size_t bytes)
 {
-    return endpoint->carrier == TMSG_CARRIER_SHM &&
+    return endpoint->transport == TMSG_TRANSPORT_SHM &&
            (rendezvous || bytes <= endpoint->ucx->hello.posix_seg);
 }
