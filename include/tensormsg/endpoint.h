@@ -157,10 +157,10 @@ typedef enum {
  * A way that cannot be taken (parts to an older peer, say) is taken as far as
  * it can. */
 typedef enum {
-    TMSG_WAY_AUTO = 0,    /* by sizes and by what carries the endpoint */
-    TMSG_WAY_GATHER = 1,  /* all are copied into one piece first */
-    TMSG_WAY_SCATTER = 2, /* as one list, each from where it lies */
-    TMSG_WAY_PARTS = 3    /* each as messages of its own, straight into place */
+    TMSG_WAY_AUTO = 0,     /* by sizes and by what carries the endpoint */
+    TMSG_WAY_GATHER = 1,   /* all are copied into one piece first */
+    TMSG_WAY_SCATTER = 2,  /* as one list, each from where it lies */
+    TMSG_WAY_FRAGMENTS = 3 /* each as messages of its own, in place */
 } tmsg_way_kind_t;
 
 /* Whether what is not a part is sent at once, into memory of the receiver's

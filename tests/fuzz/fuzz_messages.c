@@ -282,8 +282,8 @@ static void begin(void)
                                     .quiet = true};
 
     setenv("TENSORMSG_THRESHOLDS",
-           "shm.part_bytes=20000,shm.chunk_bytes=8000,shm.slice_bytes=9000,"
-           "tcp.part_bytes=20000,tcp.chunk_bytes=8000,tcp.slice_bytes=9000,"
+           "shm.fragment_bytes=20000,shm.chunk_bytes=8000,shm.slice_bytes=9000,"
+           "tcp.fragment_bytes=20000,tcp.chunk_bytes=8000,tcp.slice_bytes=9000,"
            "shm.gather_bytes=1000,tcp.gather_bytes=1000,shm.bulk_bytes=20000",
            1);
     open_tried(&all.plain, &all.servers[0], false, LINK_BLOB);
@@ -376,7 +376,7 @@ static void send_one(tmsg_endpoint_t *endpoint)
                       TMSG_SEND_PARAM_WAY | TMSG_SEND_PARAM_POLICY,
         .flags = TMSG_SEND_TRY | (uint32_t)(how % 8),
         .channel = how / 8 % 4 == 3 ? 7 : 0,
-        .way = how / 32 == 1 ? TMSG_WAY_PARTS : TMSG_WAY_AUTO,
+        .way = how / 32 == 1 ? TMSG_WAY_FRAGMENTS : TMSG_WAY_AUTO,
         .protocol = how / 32 == 2   ? TMSG_PROTOCOL_RNDV
                     : how / 32 == 4 ? TMSG_PROTOCOL_EAGER
                                     : TMSG_PROTOCOL_AUTO,

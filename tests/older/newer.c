@@ -157,7 +157,7 @@ tmsg_status_t __wrap_tmsg_hello_decode(const void *data, size_t bytes,
     tmsg_status_t status = __real_tmsg_hello_decode(data, bytes, hello_p);
 
     if (status == TMSG_OK) {
-        hello_p->parts = 0;
+        hello_p->fragments = 0;
     }
     return status;
 }

@@ -17,7 +17,7 @@ from cli import BOUND, DONE, FAILED, TOOL, USAGE, one_line, receiver, run
 MAPS = ["8x64B", "8x1KiB", "8x16KiB", "8x256KiB", "8x2MiB", "64x256KiB",
         "1000x1KiB"]
 THRESHOLDS = {"gather_bytes", "gather_mean_bytes", "gather_most_bytes",
-              "part_bytes", "lone_chunk_bytes", "eager_bytes", "rndv_bytes",
+              "fragment_bytes", "lone_chunk_bytes", "eager_bytes", "rndv_bytes",
               "eager_list_bytes", "rndv_list_bytes"}
 LONG = 4 * BOUND  # on a machine that is busy with other things
 
@@ -48,7 +48,7 @@ def must_match(config, report):
     """Whether the file says what the report does."""
     for transport, rows in taken(report).items():
         assert set(rows) == THRESHOLDS | (
-            {"eager_piece_bytes"} if transport == "shm" else set())
+            {"eager_fragment_bytes"} if transport == "shm" else set())
         for name, (_, _, value) in rows.items():
             said = config["thresholds"][transport].get(name)
             assert value == ("never" if said is None else str(said)), name
@@ -145,7 +145,7 @@ def test_tuned_thresholds_are_what_the_library_reads(tmp_path):
 
 @pytest.mark.once
 def test_what_is_not_clearly_better_stays_as_it_is_in_force():
-    odd = {"gather_bytes": 65537, "part_bytes": 8000001, "rndv_bytes": 9999999}
+    odd = {"gather_bytes": 65537, "fragment_bytes": 8000001, "rndv_bytes": 9999999}
     text = ",".join(f"shm.{name}={value}" for name, value in odd.items())
     done = perf("--tune", "--quick", "--over", "shm",
                 env=os.environ | {"TENSORMSG_THRESHOLDS": text})
@@ -164,7 +164,7 @@ def test_an_update_keeps_what_else_is_there(tmp_path):
     kept = {"version": 1, "peer_timeout_ms": 2000,
             "limits": {"held_bytes": 9007199254740991, "tensors": 4096},
             "ucx": {"TCP_TX_SEG_SIZE": "32k"},
-            "thresholds": {"shm": {"part_bytes": 12345678901,
+            "thresholds": {"shm": {"fragment_bytes": 12345678901,
                                    "eager_bytes": "never"},
                            "tcp": {"eager_list_bytes": 7}}}
     real.write_text(json.dumps(kept))
@@ -178,7 +178,7 @@ def test_an_update_keeps_what_else_is_there(tmp_path):
     del config["thresholds"]["tcp"], kept["thresholds"]["tcp"]
     assert config == kept
     assert link.is_symlink() and stat.S_IMODE(real.stat().st_mode) == 0o640
-    assert in_force(TENSORMSG_CONFIG=str(link))["shm"]["part_bytes"] == \
+    assert in_force(TENSORMSG_CONFIG=str(link))["shm"]["fragment_bytes"] == \
         12345678901
     assert in_force(TENSORMSG_CONFIG=str(link))["shm"]["eager_bytes"] is None
 

@@ -249,7 +249,7 @@ static void choose_thresholds(run_t *run)
     char text[200];
 
     snprintf(text, sizeof(text),
-             "shm.part_bytes=%u,shm.chunk_bytes=%u,tcp.part_bytes=%u,"
+             "shm.fragment_bytes=%u,shm.chunk_bytes=%u,tcp.fragment_bytes=%u,"
              "tcp.chunk_bytes=%u",
              part, chunk, part, chunk);
     if (pick(run, 2) == 0) {

@@ -157,7 +157,8 @@ static tmsg_status_t lend(tmsg_endpoint_t *endpoint, loan_t *loan,
         .field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_WAY |
                       TMSG_SEND_PARAM_ON_RELEASE,
         .flags = sample_random(dice) % 2 == 0 ? TMSG_SEND_ACKED : 0,
-        .way = sample_random(dice) % 4 == 0 ? TMSG_WAY_PARTS : TMSG_WAY_SCATTER,
+        .way = sample_random(dice) % 4 == 0 ? TMSG_WAY_FRAGMENTS
+                                            : TMSG_WAY_SCATTER,
         .on_release = released,
         .on_release_arg = loan};
     uint8_t fill = (uint8_t)(1 + sample_random(dice) % 250);

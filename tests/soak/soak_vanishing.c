@@ -135,7 +135,7 @@ static void send_round(side_t *side, tmsg_endpoint_t *endpoint,
                        const task_t *task, unsigned round)
 {
     static const tmsg_way_kind_t ways[] = {TMSG_WAY_AUTO, TMSG_WAY_AUTO,
-                                           TMSG_WAY_AUTO, TMSG_WAY_PARTS};
+                                           TMSG_WAY_AUTO, TMSG_WAY_FRAGMENTS};
     dice_t dice = {task->seed * 1000003 + round};
     size_t bytes =
         roll_size(&dice) + (task->link == LINK_BLOB ? COPIED_MOST : 0);

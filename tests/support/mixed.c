@@ -382,9 +382,9 @@ static void choose_parts(uint64_t seed)
         return;
     }
     setenv("TENSORMSG_THRESHOLDS",
-           "shm.part_bytes=50000,shm.chunk_bytes=65536,"
-           "tcp.part_bytes=50000,tcp.chunk_bytes=65536,"
-           "other.part_bytes=50000,other.chunk_bytes=65536",
+           "shm.fragment_bytes=50000,shm.chunk_bytes=65536,"
+           "tcp.fragment_bytes=50000,tcp.chunk_bytes=65536,"
+           "other.fragment_bytes=50000,other.chunk_bytes=65536",
            1);
 }
 

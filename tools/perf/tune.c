@@ -56,7 +56,7 @@ typedef struct {
     }
 #define PARTS                                                                  \
     {                                                                          \
-        TMSG_WAY_PARTS, TMSG_PROTOCOL_AUTO                                     \
+        TMSG_WAY_FRAGMENTS, TMSG_PROTOCOL_AUTO                                 \
     }
 #define EAGER                                                                  \
     {                                                                          \
@@ -96,7 +96,7 @@ static const threshold_t thresholds[] = {
      .least = 128 * KIB,
      .lists = true,
      .each_bytes = 8 * KIB},
-    {.name = "part_bytes",
+    {.name = "fragment_bytes",
      .below = LIST,
      .above = PARTS,
      .from = true,
@@ -112,7 +112,7 @@ static const threshold_t thresholds[] = {
      .first = 4 * KIB,
      .last = 4 * MIB,
      .tensors = 4},
-    {.name = "eager_piece_bytes",
+    {.name = "eager_fragment_bytes",
      .below = EAGER,
      .above = LIST,
      .first = 4 * KIB,
@@ -438,7 +438,7 @@ static bool is_read(const tuner_t *tuner)
 static uint64_t bulk_of(const tuner_t *tuner, size_t tensors)
 {
     uint64_t any = in_force(tuner, "bulk_bytes");
-    uint64_t piece = in_force(tuner, "bulk_piece_bytes");
+    uint64_t piece = in_force(tuner, "bulk_fragment_bytes");
 
     return tensors == 1 && is_read(tuner) && piece > any ? piece : any;
 }

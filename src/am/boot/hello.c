@@ -66,7 +66,7 @@ static const field_t fields[] = {
     FIELD(30, UINT, false, checksums),
     FIELD(31, UINT, false, max_metadata_keys),
     FIELD(32, UINT, false, heartbeat_ms),
-    FIELD(33, UINT, false, parts),
+    FIELD(33, UINT, false, fragments),
     FIELD(34, UINT, false, aborts),
     FIELD(35, UINT, false, channels),
     FIELD(36, UINT, false, eager_bytes),

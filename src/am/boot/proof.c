@@ -31,10 +31,11 @@ void tmsg_proof_hash(const void *data, size_t bytes,
 }
 
 /* Hashes a label and three things behind it. The last of them may be empty. */
-static void hash_parts(const char *label, const uint8_t first[TMSG_HASH_BYTES],
-                       const void *second, size_t second_bytes,
-                       const void *third, size_t third_bytes,
-                       uint8_t hash[TMSG_HASH_BYTES])
+static void hash_fragments(const char *label,
+                           const uint8_t first[TMSG_HASH_BYTES],
+                           const void *second, size_t second_bytes,
+                           const void *third, size_t third_bytes,
+                           uint8_t hash[TMSG_HASH_BYTES])
 {
     crypto_generichash_state state;
 
@@ -50,7 +51,8 @@ void tmsg_proof_transcript(const uint8_t dialling[TMSG_HASH_BYTES],
                            const uint8_t dialled[TMSG_HASH_BYTES],
                            uint8_t transcript[TMSG_HASH_BYTES])
 {
-    hash_parts(hellos, dialling, dialled, TMSG_HASH_BYTES, "", 0, transcript);
+    hash_fragments(hellos, dialling, dialled, TMSG_HASH_BYTES, "", 0,
+                   transcript);
 }
 
 void tmsg_proof_bind(const uint8_t transcript[TMSG_HASH_BYTES],
@@ -60,7 +62,7 @@ void tmsg_proof_bind(const uint8_t transcript[TMSG_HASH_BYTES],
     uint8_t hash[TMSG_HASH_BYTES];
 
     tmsg_proof_hash(list, bytes, hash);
-    hash_parts(lists, transcript, hash, TMSG_HASH_BYTES, "", 0, bound);
+    hash_fragments(lists, transcript, hash, TMSG_HASH_BYTES, "", 0, bound);
 }
 
 void tmsg_proof_connect_request(const uint8_t dialled[TMSG_HASH_BYTES],
@@ -68,15 +70,16 @@ void tmsg_proof_connect_request(const uint8_t dialled[TMSG_HASH_BYTES],
                                 const void *body, size_t bytes,
                                 uint8_t transcript[TMSG_HASH_BYTES])
 {
-    hash_parts(backlog, dialled, dialling, TMSG_HASH_BYTES, body, bytes,
-               transcript);
+    hash_fragments(backlog, dialled, dialling, TMSG_HASH_BYTES, body, bytes,
+                   transcript);
 }
 
 void tmsg_proof_answer(const uint8_t bound[TMSG_HASH_BYTES], const void *body,
                        size_t bytes, const uint8_t nonce[TMSG_HASH_BYTES],
                        uint8_t transcript[TMSG_HASH_BYTES])
 {
-    hash_parts(answers, bound, body, bytes, nonce, TMSG_HASH_BYTES, transcript);
+    hash_fragments(answers, bound, body, bytes, nonce, TMSG_HASH_BYTES,
+                   transcript);
 }
 
 static void derive_secret(const uint8_t key[TMSG_KEY_BYTES], const char *label,

@@ -28,8 +28,9 @@
 #include "core/bytes.h"
 
 #define NS_PER_MS 1000000ULL
-#define SLICES_MOST 4 /* parts of a deadline */
-#define SLICE_MS 64   /* least length of a part: drivers have their pauses */
+#define SLICES_MOST 4 /* fragments of a deadline */
+/* Least length of a fragment: drivers have their pauses. */
+#define SLICE_MS 64
 /* Frames of one peer, before others have their turn. */
 #define FRAMES_A_ROUND 32
 #define LAST_ROUNDS 8 /* rounds to find a peer's last words */

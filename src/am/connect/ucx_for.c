@@ -56,7 +56,7 @@ static tmsg_status_t open_ucx(tmsg_worker_t *worker,
     hello.max_metadata_keys = limits->metadata_keys;
     hello.checksums = tmsg_checksum_mask();
     hello.aborts = 1;
-    hello.parts = TMSG_PARTS_KEPT;
+    hello.fragments = TMSG_FRAGMENTS_KEPT;
     hello.features =
         TMSG_FEATURE_PING | TMSG_FEATURE_BROADCAST | TMSG_FEATURE_CALLS |
         TMSG_FEATURE_SLICES | TMSG_FEATURE_STREAMS | TMSG_FEATURE_SPANS |

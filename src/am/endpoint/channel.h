@@ -61,14 +61,14 @@ typedef struct tmsg_channel {
      * said BYE. */
     uint32_t bye_sequence;
     uint32_t bye_read; /* the number in a BYE that is being read */
-    /* Counts sent messages that had parts or slices. */
-    uint64_t sent_in_pieces;
+    /* Counts sent messages that had fragments or slices. */
+    uint64_t sent_in_fragments;
     /* Holds the number of the endpoint's part that this channel handed over
      * last; 0: none. */
     uint64_t parted;
     tmsg_others_t others; /* small messages, at its last message in pieces */
-    /* Tells that the first message with parts cannot go on now: the peer is to
-     * ask for its parts, or a copy is not there yet. */
+    /* Tells that the first message with fragments cannot go on now: the peer is
+     * to ask for its fragments, or a copy is not there yet. */
     bool stalled;
 } tmsg_channel_t;
 
@@ -118,8 +118,9 @@ tmsg_status_t tmsg_channel_judge(const tmsg_endpoint_t *endpoint,
  * UNSUPPORTED. */
 tmsg_status_t tmsg_channel_check(const tmsg_channel_t *channel);
 
-/* Finds or makes the channel of a map, or of a part of a map, that has arrived.
- * NULL: the channel cannot be, and the endpoint is to end. Inside UCX. */
+/* Finds or makes the channel of a map, or of a fragment of a map, that has
+ * arrived. NULL: the channel cannot be, and the endpoint is to end. Inside UCX.
+ */
 tmsg_channel_t *tmsg_channel_of(tmsg_endpoint_t *endpoint, uint16_t number);
 
 /* Returns the next channel of the endpoint; after the last comes channel 0. */

@@ -17,9 +17,9 @@
 #define SMALL 128
 
 /* These bound the answers that wait in UCX. A message is answered by ACK,
- * SCHEMA, PULL and READ at most, a turn of its parts by RING, and half a window
- * by CREDIT, without which the peer may send no more than a window. A peer that
- * lets more than that pile up does not read. */
+ * SCHEMA, PULL and READ at most, a turn of its fragments by RING, and half a
+ * window by CREDIT, without which the peer may send no more than a window. A
+ * peer that lets more than that pile up does not read. */
 #define ANSWERS_MOST 7
 #define ANSWERS_MORE 64
 

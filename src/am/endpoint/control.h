@@ -56,7 +56,7 @@ void tmsg_control_pong(tmsg_endpoint_t *endpoint, uint32_t message_id);
 void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
                          uint8_t generation, bool kept);
 
-/* Tells the peer that the parts of its message may come, and how. */
+/* Tells the peer that the fragments of its message may come, and how. */
 #define TMSG_PULL_BY_UCX 0
 #define TMSG_PULL_BY_BULK 1
 void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,

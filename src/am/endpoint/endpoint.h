@@ -69,36 +69,39 @@ struct tmsg_resume;
 /* Belongs to the room send: no other room touches it. The fields that every
  * message looks at come last, beside the first fields of recv. */
 typedef struct {
-    unsigned parts_in_ucx;
-    /* Counts the parts in UCX of messages whose parts the peer has asked
-     * for. */
+    unsigned fragments_in_ucx;
+    /* Counts the fragments in UCX of messages whose fragments the peer has
+     * asked for. */
     unsigned granted_in_ucx;
-    uint64_t sent_in_pieces; /* messages with parts or slices */
-    /* parts handed to UCX or to the bulk stream, in all */
-    uint64_t parts_handed;
+    uint64_t sent_in_fragments; /* messages with fragments or slices */
+    /* fragments handed to UCX or to the bulk stream, in all */
+    uint64_t fragments_handed;
     tmsg_schema_budget_t budget; /* bounds the layouts of all channels */
     uint32_t next_message_id;
-    unsigned parts_awaited; /* sends in `parting` that the peer is to ask for */
-    tmsg_list_t parting;    /* sends that have parts to hand to UCX */
+    /* sends in `parting` that the peer is to ask for */
+    unsigned fragments_awaited;
+    tmsg_list_t parting; /* sends that have fragments to hand to UCX */
 } tmsg_endpoint_tx_t;
 
 /* Belongs to the room recv. */
 typedef struct {
     tmsg_list_t aborts; /* aborts of messages yet to come; abort.c */
     tmsg_post_t post;   /* map that the next message is received into */
-    /* Counts messages with parts by UCX that are in the early list;
+    /* Counts messages with fragments by UCX that are in the early list;
      * fetch_queue.h. */
-    unsigned parts_early;
-    /* Counts messages with parts by UCX that are behind a gap;
+    unsigned fragments_early;
+    /* Counts messages with fragments by UCX that are behind a gap;
      * fetch_queue.h. */
-    unsigned parts_gapped;
-    /* Holds the last pass in which a message with parts by UCX was still
+    unsigned fragments_gapped;
+    /* Holds the last pass in which a message with fragments by UCX was still
      * early. */
     uint64_t early_look;
-    tmsg_list_t kept_parts; /* parts of the peer's messages; see parts_in.c */
-    uint32_t parts_asked;   /* kept parts that were asked for, in all */
-    uint32_t parts_came;    /* parts that came of those asked for */
-    uint32_t parts_seen;    /* parts_came, when the next was last looked for */
+    tmsg_list_t kept_fragments; /* fragments of the peer's messages; see
+                                   fragments_in.c */
+    uint32_t fragments_asked;   /* kept fragments that were asked for, in all */
+    uint32_t fragments_came;    /* fragments that came of those asked for */
+    /* fragments_came, when the next was last looked for */
+    uint32_t fragments_seen;
     tmsg_schema_budget_t budget; /* bounds the layouts of all channels */
     tmsg_due_t calls_due;        /* tells calls of the endpoint's end */
 } tmsg_endpoint_rx_t;
@@ -260,7 +263,8 @@ struct tmsg_endpoint {
 
     tmsg_measures_t measured[TMSG_MEASURED]; /* measures by stamp */
     tmsg_queue_t queue;
-    tmsg_list_t pulled; /* sends whose parts the bulk stream is to hand over */
+    /* sends whose fragments the bulk stream is to hand over */
+    tmsg_list_t pulled;
     tmsg_list_t posted; /* sends in UCX, or waiting for the peer's answer */
     tmsg_endpoint_controls_t controls;
     tmsg_list_t ready; /* messages to be pulled, linked by own_queue */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/endpoint/fragments.h - what both directions know of the parts of a
+/* am/endpoint/fragments.h - what both directions know of the fragments of a
  * message. */
 #ifndef TMSG_AM_ENDPOINT_FRAGMENTS_H
 #define TMSG_AM_ENDPOINT_FRAGMENTS_H
@@ -7,11 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A side keeps this many parts for an endpoint before it fetches them. The
+/* A side keeps this many fragments for an endpoint before it fetches them. The
  * number that the peer keeps bounds what this side sends. */
-#define TMSG_PARTS_KEPT 16
+#define TMSG_FRAGMENTS_KEPT 16
 
-/* Describes a piece of a part that goes by the bulk stream. */
+/* Describes a fragment of a fragment that goes by the bulk stream. */
 typedef struct {
     uint16_t channel;
     uint32_t sequence;
@@ -20,6 +20,6 @@ typedef struct {
     const void *data; /* data, or with count > 1 a list of struct iovec */
     size_t count;
     void *slot;
-} tmsg_parts_piece_t;
+} tmsg_fragment_t;
 
 #endif

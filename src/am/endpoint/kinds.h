@@ -38,7 +38,7 @@
     /* Says whether a schema that was defined is kept. */                      \
     KIND(SCHEMA, 11, schema, CHANNEL)                                          \
     /* Carries a piece of a large tensor of a map. */                          \
-    KIND(PART, 12, part, CHANNEL)                                              \
+    KIND(FRAGMENT, 12, fragment, CHANNEL)                                      \
     /* A message that was begun is given up. */                                \
     KIND(ABORT, 13, abort, CHANNEL)                                            \
     /* A pong answers a ping at once, with the same message id. */             \
@@ -51,7 +51,7 @@
     /* Carry a map on a stream's channel; or a side has let go of it. */       \
     KIND(STREAM, 18, map, MAP)                                                 \
     KIND(STREAM_OVER, 19, map, MAP)                                            \
-    /* Says that the parts of a message may come, and how. */                  \
+    /* Says that the fragments of a message may come, and how. */              \
     KIND(PULL, 20, pull, CHANNEL)                                              \
     /* Says where a ring is, or that a ring was moved. */                      \
     KIND(RING, 22, ring, CONNECTION)                                           \

@@ -23,14 +23,14 @@ typedef struct {
     uint64_t packed;    /* bytes of tensors that do not lie as they travel */
     size_t broadcast;   /* tensors that travel shorter than they are */
     uint64_t out_bytes; /* `bytes`, with broadcast tensors written out */
-    /* The next fields count the tensors that would be parts if tensors of
+    /* The next fields count the tensors that would be fragments if tensors of
      * `large` bytes were. */
     uint64_t large;
-    size_t parts;
-    uint64_t parts_bytes;
-    uint64_t parts_packed;
+    size_t fragments;
+    uint64_t fragments_bytes;
+    uint64_t fragments_packed;
     uint64_t head_bytes; /* bytes of the others, with gaps between them */
-    size_t foreign;      /* parts that must be: their memory is another */
+    size_t foreign;      /* fragments that must be: their memory is another */
 } tmsg_measures_t;
 
 /* Tells what the caller asks for, and what the peer allows. All zero bits:
@@ -38,21 +38,21 @@ typedef struct {
 typedef struct {
     int32_t way;      /* tmsg_way_kind_t */
     int32_t protocol; /* tmsg_protocol_t */
-    bool parts;       /* the peer takes parts */
+    bool fragments;   /* the peer takes fragments */
     bool slices;      /* the peer takes slices */
     bool bulk;        /* the peer has a bulk stream with us */
     bool reads;       /* the peer may read our memory */
 } tmsg_wish_t;
 
 typedef struct {
-    bool parts;       /* large tensors are messages of their own */
+    bool fragments;   /* large tensors are messages of their own */
     bool gather;      /* the rest is copied into one piece, not listed */
     int32_t protocol; /* tmsg_protocol_t of the rest */
     bool slices;      /* the rest goes in pieces behind the head */
-    bool bulk;        /* parts and slices go by the bulk stream */
+    bool bulk;        /* fragments and slices go by the bulk stream */
 } tmsg_way_t;
 
-#define TMSG_WAY_NO_PARTS UINT64_MAX
+#define TMSG_WAY_NO_FRAGMENTS UINT64_MAX
 
 /* Tells what a channel with large messages knows of the small ones that this
  * side sends past them. All zero bits: there have been none. */

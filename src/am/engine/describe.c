@@ -236,9 +236,10 @@ static bool add_domain(cJSON *array, const tmsg_domain_t *domain,
     } else if (is_cuda && !tmsg_cuda_is_ready()) {
         snprintf(how, sizeof(how), "not here: %s", tmsg_cuda_report());
     } else if (tmsg_ucx_reaches(ucx, domain, device, &type)) {
-        snprintf(how, sizeof(how),
-                 "as it is, in parts of its own: UCX reads and writes it%s%s",
-                 is_cuda ? "; " : "", is_cuda ? tmsg_cuda_report() : "");
+        snprintf(
+            how, sizeof(how),
+            "as it is, in fragments of its own: UCX reads and writes it%s%s",
+            is_cuda ? "; " : "", is_cuda ? tmsg_cuda_report() : "");
     } else {
         snprintf(how, sizeof(how), "through %shost buffers: UCX %s%s%s",
                  domain->pin == NULL ? "" : "pinned ",

@@ -104,7 +104,7 @@ static tmsg_ucx_status_t handle_arrival(tmsg_arrival_t *arrival,
         return end_connection(arrival, head->endpoint_id, TMSG_ERR_MALFORMED,
                               "a fast box is for maps");
     }
-    if (!tmsg_kind_is_map(head->kind) && head->kind != TMSG_KIND_PART &&
+    if (!tmsg_kind_is_map(head->kind) && head->kind != TMSG_KIND_FRAGMENT &&
         (arrival->rendezvous ||
          (head->flags & (TMSG_HEADER_SPILLED | TMSG_HEADER_READ)) != 0)) {
         return ignore_arrival(arrival, "a control message by rendezvous");

@@ -20,9 +20,9 @@
 #include "am/path/bulk.h"
 #include "am/path/fastboxes.h"
 #include "am/publish/publisher.h"
+#include "am/recv/fragments_in.h"
 #include "am/recv/message.h"
-#include "am/recv/parts_in.h"
-#include "am/send/parts.h"
+#include "am/send/fragments.h"
 #include "am/send/send_queue.h"
 #include "am/session/resume.h"
 #include "am/worker/lead.h"
@@ -91,8 +91,8 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
         }
         tmsg_sends_flush(endpoint);
         tmsg_subscribers_flush(endpoint);
-        tmsg_parts_flush(endpoint);
-        tmsg_parts_chores(endpoint);
+        tmsg_fragments_flush(endpoint);
+        tmsg_fragments_chores(endpoint);
         endpoint->dialect->close(endpoint);
     }
 }

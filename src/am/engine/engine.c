@@ -10,8 +10,8 @@
 #include "am/engine/retire.h"
 #include "am/engine/worker.h"
 #include "am/path/bulk_user.h"
-#include "am/recv/parts_bulk.h"
-#include "am/send/parts.h"
+#include "am/recv/fragments_bulk.h"
+#include "am/send/fragments.h"
 #include "am/ucx/ucx_events.h"
 
 const tmsg_engine_t tmsg_engine = {
@@ -50,11 +50,11 @@ const tmsg_ucx_events_t tmsg_ucx_events = {
 };
 
 const tmsg_bulk_user_t tmsg_bulk_user = {
-    .next = tmsg_parts_next,
-    .handed = tmsg_parts_handed,
-    .unreadable = tmsg_parts_unreadable,
-    .place = tmsg_parts_bulk_place,
-    .landed = tmsg_parts_bulk_landed,
+    .next = tmsg_fragments_next,
+    .handed = tmsg_fragments_handed,
+    .unreadable = tmsg_fragments_unreadable,
+    .place = tmsg_fragments_bulk_place,
+    .landed = tmsg_fragments_bulk_landed,
 };
 
 #define SCHEME_ADDRESS(NAME, name, form) &tmsg_scheme_##name,

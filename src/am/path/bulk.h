@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/path/bulk.h - a way of its own for the parts of large messages, so that no
- * small message waits behind them. A mover (mover.h) moves the parts: a second
- * TCP connection, or rings of shared memory. The rules are docs/connection.md,
- * "The bulk stream" and "Rings".
+/* am/path/bulk.h - a way of its own for the fragments of large messages, so
+ * that no small message waits behind them. A mover (mover.h) moves the
+ * fragments: a second TCP connection, or rings of shared memory. The rules are
+ * docs/connection.md, "The bulk stream" and "Rings".
  *
  * Both sides of an endpoint go without a bulk stream where none can be had. */
 #ifndef TMSG_AM_PATH_BULK_H
@@ -19,7 +19,7 @@
 #include "am/path/mover.h"
 #include "core/list.h"
 
-#define TMSG_BULK_HEADER_BYTES 24 /* before the bytes of each part */
+#define TMSG_BULK_HEADER_BYTES 24 /* before the bytes of each fragment */
 #define TMSG_BULK_AHEAD_MOST ((uint64_t)64 * 1024 * 1024)
 
 /* Describes bytes that are written or read: a list, or one piece. */
@@ -33,11 +33,11 @@ typedef struct {
 /* Describes what is being written. */
 typedef struct {
     bool busy;
-    tmsg_parts_piece_t piece;
+    tmsg_fragment_t piece;
     uint8_t header[TMSG_BULK_HEADER_BYTES];
     size_t header_left;
     tmsg_bulk_bytes_t bytes;
-    /* If a part cannot be read, its remaining bytes are written as zeros
+    /* If a fragment cannot be read, its remaining bytes are written as zeros
      * (`fills`), but not before the peer is known to drop the message. */
     bool fills;
     bool waits;    /* with the zeros, until that is known */
@@ -58,7 +58,7 @@ struct tmsg_bulk {
     const tmsg_mover_t *mover; /* moves its bytes, and may wrap the maker */
     const tmsg_mover_t *maker; /* has allocated it */
     tmsg_endpoint_t *endpoint;
-    bool stands;      /* it can be told to move parts */
+    bool stands;      /* it can be told to move fragments */
     bool used;        /* bytes went or came by it */
     bool lost;        /* it ended, and ends the endpoint if bytes were lost */
     tmsg_node_t node; /* in worker's bulk streams while something is expected */
@@ -72,8 +72,8 @@ struct tmsg_bulk {
     tmsg_bulk_in_t in;
 };
 
-/* tmsg_bulk_sends() returns whether parts may go by the bulk stream.
- * tmsg_bulk_receives() returns whether the peer may be asked for parts by
+/* tmsg_bulk_sends() returns whether fragments may go by the bulk stream.
+ * tmsg_bulk_receives() returns whether the peer may be asked for fragments by
  * it. */
 bool tmsg_bulk_sends(const tmsg_endpoint_t *endpoint);
 bool tmsg_bulk_receives(const tmsg_endpoint_t *endpoint);
@@ -165,7 +165,7 @@ size_t tmsg_bulk_turn_bytes(tmsg_bulk_t *bulk);
 size_t tmsg_bulk_write(tmsg_bulk_t *bulk, size_t most);
 size_t tmsg_bulk_read(tmsg_bulk_t *bulk, size_t most);
 
-/* Gives back the parts that are under way, in both directions. */
+/* Gives back the fragments that are under way, in both directions. */
 void tmsg_bulk_drop(tmsg_bulk_t *bulk);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Writes and reads what goes by a bulk stream: parts, each behind a header.
+/* Writes and reads what goes by a bulk stream: fragments, each behind a header.
  *
  *      0     1     2     3     4     5     6     7
  *   +-----+-----+-----+-----+-----+-----+-----+-----+
  * 0 |  channel  |     0     |       sequence        |
  *   +-----+-----+-----+-----+-----+-----+-----+-----+
- * 8 |    number of the part |           0           |
+ * 8 |    number of the fragment |           0           |
  *   +-----+-----+-----+-----+-----+-----+-----+-----+
  *16 |                    its bytes                  |
  *   +-----+-----+-----+-----+-----+-----+-----+-----+
@@ -85,10 +85,10 @@ bool tmsg_bulk_has_output(const tmsg_bulk_t *bulk)
            (bulk->out.busy || bulk->endpoint->pulled.count > 0);
 }
 
-static bool begin_piece(tmsg_bulk_t *bulk)
+static bool begin_out(tmsg_bulk_t *bulk)
 {
     tmsg_bulk_out_t *out = &bulk->out;
-    const tmsg_parts_piece_t *piece = &out->piece;
+    const tmsg_fragment_t *piece = &out->piece;
 
     if (!tmsg_bulk_user.next(bulk->endpoint, &out->piece)) {
         return false;
@@ -104,7 +104,7 @@ static bool begin_piece(tmsg_bulk_t *bulk)
     return true;
 }
 
-static void end_piece(tmsg_bulk_t *bulk, tmsg_ucx_status_t ucs)
+static void end_out(tmsg_bulk_t *bulk, tmsg_ucx_status_t ucs)
 {
     bool fills = bulk->out.fills;
 
@@ -128,16 +128,16 @@ static const void *find_unreadable(const struct iovec *places, size_t count)
     return found != NULL || count == 0 ? found : places[0].iov_base;
 }
 
-/* Fails the message of a part whose memory is gone, and nothing else. A peer
- * that has some of the part waits for its rest. That rest must not be there
- * before the ABORT: it would make a message whole that is not. */
+/* Fails the message of a fragment whose memory is gone, and nothing else. A
+ * peer that has some of the fragment waits for its rest. That rest must not be
+ * there before the ABORT: it would make a message whole that is not. */
 static void fill_up(tmsg_bulk_t *bulk, const struct iovec *places, size_t count)
 {
     tmsg_bulk_out_t *out = &bulk->out;
     const tmsg_endpoint_t *endpoint = bulk->endpoint;
     size_t heads = out->header_left > 0;
     bool begun = out->header_left < sizeof(out->header);
-    tmsg_parts_piece_t piece = out->piece;
+    tmsg_fragment_t piece = out->piece;
     const void *at = find_unreadable(places + heads, count - heads);
 
     out->busy = begun;
@@ -153,8 +153,8 @@ static void fill_up(tmsg_bulk_t *bulk, const struct iovec *places, size_t count)
     }
 }
 
-static void give_up_piece(tmsg_bulk_t *bulk, const struct iovec *places,
-                          size_t count)
+static void give_up_out(tmsg_bulk_t *bulk, const struct iovec *places,
+                        size_t count)
 {
     if (bulk->out.fills) {
         tmsg_bulk_lose(bulk, TMSG_ERR_PEER_LOST, "its own memory is gone");
@@ -224,7 +224,7 @@ static void note_written(tmsg_bulk_t *bulk, size_t moved)
     out->header_left -= of_header;
     pass_bytes(&out->bytes, moved - of_header);
     if (out->header_left == 0 && out->bytes.left == 0) {
-        end_piece(bulk, TMSG_UCX_OK);
+        end_out(bulk, TMSG_UCX_OK);
     }
 }
 
@@ -234,7 +234,7 @@ size_t tmsg_bulk_write(tmsg_bulk_t *bulk, size_t most)
     const tmsg_mover_t *mover = bulk->mover;
     size_t all = 0;
 
-    while (all < most && (bulk->out.busy || begin_piece(bulk))) {
+    while (all < most && (bulk->out.busy || begin_out(bulk))) {
         size_t some = mover->trim == NULL
                           ? most - all
                           : mover->trim(bulk, most - all, all == 0);
@@ -246,7 +246,7 @@ size_t tmsg_bulk_write(tmsg_bulk_t *bulk, size_t most)
         count = list_out(&bulk->out, some, places);
         moved = mover->write(bulk, places, count);
         if (moved == TMSG_MOVER_UNREADABLE) {
-            give_up_piece(bulk, places, count);
+            give_up_out(bulk, places, count);
             break;
         }
         if (moved == 0) {
@@ -259,7 +259,7 @@ size_t tmsg_bulk_write(tmsg_bulk_t *bulk, size_t most)
     return all;
 }
 
-static void begin_part(tmsg_bulk_t *bulk)
+static void begin_in(tmsg_bulk_t *bulk)
 {
     const uint8_t *header = bulk->in.header;
     const tmsg_bulk_head_t head = {
@@ -274,7 +274,7 @@ static void begin_part(tmsg_bulk_t *bulk)
     *place = (tmsg_bulk_place_t){.message = NULL};
     if (head.bytes == 0 ||
         head.bytes > bulk->endpoint->worker->context->limits.message_bytes) {
-        wrong = "a part of a length that cannot be";
+        wrong = "a fragment of a length that cannot be";
     } else {
         wrong = tmsg_bulk_user.place(bulk->endpoint, &head, place);
     }
@@ -284,7 +284,7 @@ static void begin_part(tmsg_bulk_t *bulk)
     }
 }
 
-static void end_part(tmsg_bulk_t *bulk, tmsg_ucx_status_t ucs)
+static void end_in(tmsg_bulk_t *bulk, tmsg_ucx_status_t ucs)
 {
     tmsg_message_t *message = bulk->in.place.message;
 
@@ -296,8 +296,8 @@ static void end_part(tmsg_bulk_t *bulk, tmsg_ucx_status_t ucs)
     }
 }
 
-/* Tells the mover what is left to be read of a part. For a header that is no
- * matter. */
+/* Tells the mover what is left to be read of a fragment. For a header that is
+ * no matter. */
 static void expect_rest(tmsg_bulk_t *bulk, size_t most)
 {
     const tmsg_bulk_in_t *in = &bulk->in;
@@ -323,7 +323,7 @@ static size_t list_in(tmsg_bulk_in_t *in, size_t most, struct iovec *places)
                : list_bytes(&in->bytes, most, places, PLACES_MOST);
 }
 
-static size_t read_part_bytes(tmsg_bulk_t *bulk, size_t most)
+static size_t read_fragment_bytes(tmsg_bulk_t *bulk, size_t most)
 {
     struct iovec places[PLACES_MOST];
     uint64_t left = bulk->in.bytes.left;
@@ -345,7 +345,7 @@ size_t tmsg_bulk_read(tmsg_bulk_t *bulk, size_t most)
         size_t moved;
 
         expect_rest(bulk, most);
-        moved = read_part_bytes(bulk, most - all);
+        moved = read_fragment_bytes(bulk, most - all);
         if (moved == 0) {
             break;
         }
@@ -354,17 +354,17 @@ size_t tmsg_bulk_read(tmsg_bulk_t *bulk, size_t most)
         if (heads) {
             in->header_read += moved;
             if (in->header_read == sizeof(in->header)) {
-                begin_part(bulk);
+                begin_in(bulk);
             }
             continue;
         }
         pass_bytes(&in->bytes, moved);
         if (in->bytes.left == 0) {
-            end_part(bulk, TMSG_UCX_OK);
+            end_in(bulk, TMSG_UCX_OK);
         }
     }
     if (!bulk->lost) {
-        /* The rest of a part is to wake a thread that sleeps now. */
+        /* The rest of a fragment is to wake a thread that sleeps now. */
         expect_rest(bulk, most);
     }
     return all;
@@ -373,7 +373,7 @@ size_t tmsg_bulk_read(tmsg_bulk_t *bulk, size_t most)
 void tmsg_bulk_drop(tmsg_bulk_t *bulk)
 {
     if (bulk->out.busy) {
-        end_piece(bulk, TMSG_UCX_CANCELED);
+        end_out(bulk, TMSG_UCX_CANCELED);
     }
-    end_part(bulk, TMSG_UCX_CANCELED);
+    end_in(bulk, TMSG_UCX_CANCELED);
 }

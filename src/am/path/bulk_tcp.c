@@ -148,7 +148,7 @@ static void introduce_bulk(tmsg_bulk_tcp_t *tcp)
     want_writing(tcp, tmsg_frame_pending(&tcp->stream) > 0);
 }
 
-/* Tunes the socket for parts alone, which may not come for long. */
+/* Tunes the socket for fragments alone, which may not come for long. */
 static void tune_bulk(tmsg_bulk_tcp_t *tcp)
 {
     uint32_t timeout_ms = tcp->bulk.endpoint->worker->context->peer_timeout_ms;
@@ -175,7 +175,7 @@ static void finish_bulk_dial(tmsg_bulk_tcp_t *tcp)
 }
 
 /* Makes the bulk stream stand. The peer takes the connection for the bulk
- * stream, too, so that nothing but parts follows. */
+ * stream, too, so that nothing but fragments follows. */
 static void let_bulk_stand(tmsg_bulk_tcp_t *tcp)
 {
     tmsg_frame_free(&tcp->stream);
@@ -361,7 +361,7 @@ static size_t trim_to_segment(tmsg_bulk_t *bulk, size_t most, bool first)
     size_t beyond;
 
     if (out->header_left == sizeof(out->header) &&
-        tcp->measured != bulk->written) { /* a part begins */
+        tcp->measured != bulk->written) { /* a fragment begins */
         tcp->segment = segment_bytes(tcp->fd);
         tcp->measured = bulk->written;
     }

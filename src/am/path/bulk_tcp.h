@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/path/bulk_tcp.h - a bulk stream of a second TCP connection, to a peer that
- * UCX reaches by TCP. The kernel reads and writes the parts where they lie. The
- * rules are docs/connection.md, "The bulk stream".
+ * UCX reaches by TCP. The kernel reads and writes the fragments where they lie.
+ * The rules are docs/connection.md, "The bulk stream".
  *
  * The dialling side dials the bulk stream once the endpoint is open, at the
  * listener that it has dialled before. */

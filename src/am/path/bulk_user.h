@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/path/bulk_user.h - the table by which a bulk stream asks the sender and
- * the receiver of messages for the parts that it moves. engine/engine.c fills
- * it. */
+ * the receiver of messages for the fragments that it moves. engine/engine.c
+ * fills it. */
 #ifndef TMSG_AM_PATH_BULK_USER_H
 #define TMSG_AM_PATH_BULK_USER_H
 
@@ -16,7 +16,7 @@
 #include "am/endpoint/fragments.h"
 #include "am/ucx/ucx_status.h"
 
-/* Holds what the header of a part says. */
+/* Holds what the header of a fragment says. */
 typedef struct {
     uint16_t channel;
     uint32_t sequence; /* of its message */
@@ -24,7 +24,7 @@ typedef struct {
     uint64_t bytes;
 } tmsg_bulk_head_t;
 
-/* Says where a part goes. With message NULL the part is thrown away. */
+/* Says where a fragment goes. With message NULL the fragment is thrown away. */
 typedef struct {
     tmsg_message_t *message;
     void *data; /* with count > 1 a list of struct iovec */
@@ -35,23 +35,23 @@ typedef struct {
 /* The room path calls these functions, with the worker's lock held and outside
  * UCX. No entry calls a function of the application. */
 typedef struct {
-    /* Gives the bulk stream, which can take another piece, the next one. The
-     * piece is the bulk stream's until it is handed over. Returns false if
+    /* Gives the bulk stream, which can take another fragment, the next one. The
+     * fragment is the bulk stream's until it is handed over. Returns false if
      * there is none. */
-    bool (*next)(tmsg_endpoint_t *endpoint, tmsg_parts_piece_t *piece);
-    /* Notes that the bulk stream does not read the piece's memory any more. May
-     * end the send of the piece. */
-    void (*handed)(const tmsg_parts_piece_t *piece, tmsg_ucx_status_t ucs);
-    /* Fails the message of a piece whose memory at `at` cannot be read; the
-     * error names the tensor. The piece counts as handed over. */
-    void (*unreadable)(const tmsg_parts_piece_t *piece, const void *at);
+    bool (*next)(tmsg_endpoint_t *endpoint, tmsg_fragment_t *piece);
+    /* Notes that the bulk stream does not read the fragment's memory any more.
+     * May end the send of the fragment. */
+    void (*handed)(const tmsg_fragment_t *piece, tmsg_ucx_status_t ucs);
+    /* Fails the message of a fragment whose memory at `at` cannot be read; the
+     * error names the tensor. The fragment counts as handed over. */
+    void (*unreadable)(const tmsg_fragment_t *piece, const void *at);
 
-    /* Fills in where the bytes of a part go whose header has come. Returns what
-     * is wrong with the header, or NULL. */
+    /* Fills in where the bytes of a fragment go whose header has come. Returns
+     * what is wrong with the header, or NULL. */
     const char *(*place)(tmsg_endpoint_t *endpoint,
                          const tmsg_bulk_head_t *head,
                          tmsg_bulk_place_t *place);
-    /* Notes that the part is there, or will never be whole. */
+    /* Notes that the fragment is there, or will never be whole. */
     void (*landed)(tmsg_message_t *message, tmsg_ucx_status_t ucs);
 } tmsg_bulk_user_t;
 

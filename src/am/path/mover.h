@@ -3,7 +3,7 @@
  * bulk stream.
  *
  * A mover is one file in this folder, which defines tmsg_mover_<name>, and one
- * line of TMSG_MOVERS. bulk_io.c says what goes through it: the parts of
+ * line of TMSG_MOVERS. bulk_io.c says what goes through it: the fragments of
  * messages, each behind a header. bulk.c says when it has a turn. */
 #ifndef TMSG_AM_PATH_MOVER_H
 #define TMSG_AM_PATH_MOVER_H
@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-/* Lists the movers. Where several could move the parts of an endpoint, the
+/* Lists the movers. Where several could move the fragments of an endpoint, the
  * first one does. */
 #define TMSG_MOVERS(MOVER)                                                     \
     MOVER(tcp)  /* a second TCP connection: bulk_tcp.c */                      \
@@ -31,7 +31,7 @@ typedef struct tmsg_bulk tmsg_bulk_t;
  * bulk streams itself, with a tmsg_bulk_t as their first member. A mover that
  * wraps another forwards all functions. */
 typedef struct tmsg_mover {
-    /* what describe() says of a bulk stream that moves parts */
+    /* what describe() says of a bulk stream that moves fragments */
     const char *ready;
     const char *unready; /* what describe() says of one that is being made */
     size_t turn_bytes;   /* of a turn, while small messages pass, too */
@@ -48,8 +48,8 @@ typedef struct tmsg_mover {
     bool (*may_send)(const tmsg_endpoint_t *endpoint);
     bool (*make)(tmsg_endpoint_t *endpoint);
 
-    /* sends() returns whether a bulk stream that stands takes parts, receives()
-     * whether it brings the peer's. NULL: it does. */
+    /* sends() returns whether a bulk stream that stands takes fragments,
+     * receives() whether it brings the peer's. NULL: it does. */
     bool (*sends)(const tmsg_bulk_t *bulk);
     bool (*receives)(const tmsg_bulk_t *bulk);
 

@@ -114,7 +114,8 @@ static tmsg_status_t read_publish_params(const tmsg_send_params_t *params,
                               "-1",
                               publication->timeout_ms);
     }
-    if (publication->way < TMSG_WAY_AUTO || publication->way > TMSG_WAY_PARTS ||
+    if (publication->way < TMSG_WAY_AUTO ||
+        publication->way > TMSG_WAY_FRAGMENTS ||
         publication->protocol < TMSG_PROTOCOL_AUTO ||
         publication->protocol > TMSG_PROTOCOL_RNDV) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,

@@ -12,10 +12,10 @@
 #include "am/path/cma.h"
 #include "am/recv/deliver.h"
 #include "am/recv/fetch_queue.h"
+#include "am/recv/fragments_in.h"
 #include "am/recv/incoming.h"
 #include "am/recv/lying.h"
 #include "am/recv/outcomes.h"
-#include "am/recv/parts_in.h"
 #include "am/recv/place.h"
 #include "am/recv/post.h"
 #include "am/recv/receive.h"
@@ -140,11 +140,11 @@ static void lose_message(tmsg_message_t *message, tmsg_ucx_status_t ucs)
  */
 static bool is_believed(const tmsg_message_t *message)
 {
-    if (message->is_read && message->parts == NULL) {
+    if (message->is_read && message->fragments == NULL) {
         /* The read checked the sender's lease itself. */
         return tmsg_link_alive(message->endpoint);
     }
-    return (!message->rendezvous && message->parts == NULL) ||
+    return (!message->rendezvous && message->fragments == NULL) ||
            is_lent(message->endpoint);
 }
 
@@ -178,7 +178,7 @@ void tmsg_message_fetched(tmsg_message_t *message, tmsg_ucx_status_t ucs)
         tmsg_post_return(message);
         tmsg_messages_deliver(message->channel);
     } else if (message->aborted ||
-               (message->head_here && !tmsg_parts_missing(message))) {
+               (message->head_here && !tmsg_fragments_missing(message))) {
         finish_fetch(message);
     }
 }
@@ -287,8 +287,9 @@ bool tmsg_message_take_small(tmsg_message_t *message, const void *data,
     uint8_t *begin = message->small;
 
     if (bytes > TMSG_MESSAGE_SMALL || tmsg_budget_asks(message->budget) ||
-        message->head.flags & TMSG_HEADER_SPILLED || message->parts != NULL ||
-        message->stage != NULL || tmsg_incoming_may_be_placed(message)) {
+        message->head.flags & TMSG_HEADER_SPILLED ||
+        message->fragments != NULL || message->stage != NULL ||
+        tmsg_incoming_may_be_placed(message)) {
         return false;
     }
     if (bytes > 0) {
@@ -554,7 +555,7 @@ static bool fetch_message(tmsg_message_t *message)
     }
     if (status == TMSG_OK && message->state == TMSG_RX_FETCHING) {
         status = message->stage != NULL ? tmsg_stage_in_begin(message)
-                                        : tmsg_parts_fetch(message);
+                                        : tmsg_fragments_fetch(message);
     } /* otherwise the message was refused, since it could not be read */
     if (status != TMSG_OK) {
         refuse_kept(message, status);

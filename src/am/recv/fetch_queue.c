@@ -4,7 +4,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/path/bulk.h"
 #include "am/recv/deliver.h"
-#include "am/recv/parts_layout.h"
+#include "am/recv/fragments_layout.h"
 
 static tmsg_message_t *message_of(tmsg_node_t *node)
 {
@@ -21,14 +21,15 @@ static bool is_asked_for(const tmsg_message_t *message)
     return (message->head.flags & TMSG_HEADER_PULLED) != 0;
 }
 
-/* Returns whether a message has parts that its sender hands to UCX unasked. */
+/* Returns whether a message has fragments that its sender hands to UCX unasked.
+ */
 static bool fills_window(const tmsg_message_t *message)
 {
-    return message->parts != NULL && !is_asked_for(message);
+    return message->fragments != NULL && !is_asked_for(message);
 }
 
 /* Counts the endpoint's messages that fill UCX's window and may not ask. */
-static void count_parts_waiting(const tmsg_message_t *message, int by)
+static void count_fragments_waiting(const tmsg_message_t *message, int by)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
 
@@ -36,9 +37,9 @@ static void count_parts_waiting(const tmsg_message_t *message, int by)
         return;
     }
     if (message->listed == &queue_of(message)->early) {
-        endpoint->rx.parts_early += (unsigned)by;
+        endpoint->rx.fragments_early += (unsigned)by;
     } else if (message->listed == &queue_of(message)->gapped) {
-        endpoint->rx.parts_gapped += (unsigned)by;
+        endpoint->rx.fragments_gapped += (unsigned)by;
     }
 }
 
@@ -46,12 +47,12 @@ static void list_message(tmsg_message_t *message, tmsg_list_t *where)
 {
     tmsg_list_push(where, &message->queue);
     message->listed = where;
-    count_parts_waiting(message, 1);
+    count_fragments_waiting(message, 1);
 }
 
 void tmsg_fetch_leave(tmsg_message_t *message)
 {
-    count_parts_waiting(message, -1);
+    count_fragments_waiting(message, -1);
     tmsg_list_remove(message->listed, &message->queue);
     message->listed = NULL;
 }
@@ -101,7 +102,7 @@ static void list_early(tmsg_message_t *message, tmsg_node_t *before)
     }
     tmsg_list_insert(early, before, &message->queue);
     message->listed = early;
-    count_parts_waiting(message, 1);
+    count_fragments_waiting(message, 1);
 }
 
 void tmsg_fetch_close_gap(tmsg_channel_t *channel)
@@ -156,10 +157,10 @@ static bool is_behind(const tmsg_message_t *message)
             continue;
         }
         if (before->state == TMSG_RX_FETCHING && before->by_bulk &&
-            before->parts != NULL) {
-            coming += tmsg_parts_layout_coming(before);
+            before->fragments != NULL) {
+            coming += tmsg_fragments_layout_coming(before);
         } else if (before->listed == &queue->asking && is_asked_for(before)) {
-            coming += before->parts_bytes;
+            coming += before->fragments_bytes;
         }
     }
     return coming > most;
@@ -171,7 +172,7 @@ static bool is_early(const tmsg_message_t *message)
     const tmsg_endpoint_t *endpoint = message->endpoint;
 
     if (fills_window(message) &&
-        endpoint->rx.parts_early + endpoint->rx.parts_gapped > 0) {
+        endpoint->rx.fragments_early + endpoint->rx.fragments_gapped > 0) {
         return true;
     }
     return !tmsg_message_may_overtake(message) && is_behind(message);
@@ -181,7 +182,7 @@ bool tmsg_fetch_is_late(const tmsg_message_t *message)
 {
     return message->behind_gap || tmsg_budget_is_missed(message->budget) ||
            (queue_of(message)->early.count +
-                    message->endpoint->rx.parts_gapped >
+                    message->endpoint->rx.fragments_gapped >
                 0 &&
             is_early(message));
 }
@@ -196,7 +197,7 @@ static bool is_still_early(const tmsg_message_t *message, uint64_t look)
     tmsg_channel_t *channel = message->channel;
     bool overtakes = tmsg_message_may_overtake(message);
     bool fills = fills_window(message);
-    bool early = fills && (endpoint->rx.parts_gapped > 0 ||
+    bool early = fills && (endpoint->rx.fragments_gapped > 0 ||
                            endpoint->rx.early_look == look);
 
     if (!early && !overtakes) {

@@ -7,8 +7,8 @@
  * - The ordered messages of a channel take memory in the order of their
  * numbers. Messages that may overtake do not wait for that.
  *
- * - Messages whose parts come by UCX take memory in the order of their heads:
- * in that order the parts find room in UCX's window.
+ * - Messages whose fragments come by UCX take memory in the order of their
+ * heads: in that order the fragments find room in UCX's window.
  *
  * - A message whose bytes do not come soon takes no memory yet ("early"). Its
  * memory would lie idle, and would have left the processor's cache when it is

@@ -11,7 +11,7 @@ bool tmsg_message_may_lie(const tmsg_message_t *message)
     uint64_t bytes = message->head.payload_bytes;
 
     return !message->rendezvous && !message->copied && message->data != NULL &&
-           message->parts == NULL && message->posted == NULL &&
+           message->fragments == NULL && message->posted == NULL &&
            message->stage == NULL && bytes > TMSG_LYING_LEAST &&
            !tmsg_budget_asks(message->budget) &&
            (uintptr_t)message->data % TMSG_PAYLOAD_ALIGNMENT == 0 &&

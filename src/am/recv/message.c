@@ -8,8 +8,8 @@
 #include "am/recv/consumer.h"
 #include "am/recv/deliver.h"
 #include "am/recv/fetch.h"
+#include "am/recv/fragments_in.h"
 #include "am/recv/lying.h"
-#include "am/recv/parts_in.h"
 #include "am/recv/post.h"
 #include "am/recv/stage_in.h"
 #include "core/bytes.h"
@@ -52,7 +52,7 @@ void tmsg_message_free_spare(tmsg_spare_t *spare)
     tmsg_map_destroy(message->map);
     tmsg_budget_drop(message->budget);
     free(message->pieces);
-    free(message->parts_kept);
+    free(message->fragments_kept);
     tmsg_host_free(message->room);
     free(message);
 }
@@ -64,7 +64,7 @@ static void keep_record(tmsg_message_t *message)
     message->again = 0;
     message->spare.bytes = sizeof(*message) + tmsg_map_memory(message->map) +
                            message->piece_room * sizeof(*message->pieces) +
-                           message->room_bytes + tmsg_parts_kept(message);
+                           message->room_bytes + tmsg_fragments_kept(message);
     tmsg_budget_keep(budget, tmsg_budget_messages(budget), &message->spare);
 }
 
@@ -76,7 +76,7 @@ static void end_message(void *arg)
 
     tmsg_call_dropped(message);
     tmsg_message_drop_body(message);
-    tmsg_parts_forget(message);
+    tmsg_fragments_forget(message);
     tmsg_stage_in_free(message);
     free(message->why);
     free(message->stream);
@@ -102,7 +102,7 @@ tmsg_message_t *tmsg_message_husk(tmsg_message_t *message)
     tmsg_map_t *map = message->map;
     void *husk;
 
-    if (message->call != NULL || message->parts != NULL ||
+    if (message->call != NULL || message->fragments != NULL ||
         message->stage != NULL || message->posted != NULL ||
         message->data != NULL || message->body != NULL || message->again != 0 ||
         message->pending > 0) {
@@ -148,7 +148,7 @@ static void end_laid(void *arg)
     }
     if (message->again == 0) {
         message->spare.bytes =
-            message->noted + message->room_bytes + tmsg_parts_kept(message);
+            message->noted + message->room_bytes + tmsg_fragments_kept(message);
     }
     if (message->aborted || message->discarded) {
         message->again = 0;
@@ -301,7 +301,7 @@ static tmsg_message_t *get_message_record(tmsg_budget_t *budget)
     message->again = 0;
     message->pieces = NULL;
     message->piece_room = 0;
-    message->parts_kept = NULL;
+    message->fragments_kept = NULL;
     message->room = NULL;
     message->room_bytes = 0;
     if (tmsg_map_create(&message->map) != TMSG_OK) {
@@ -356,7 +356,7 @@ static bool lay_again(tmsg_message_t *message, tmsg_ucx_t *ucx,
     message->laid = true;
     message->again = template->number;
     message->spare.bytes = template->noted - template->room_bytes +
-                           message->room_bytes + tmsg_parts_kept(message);
+                           message->room_bytes + tmsg_fragments_kept(message);
     return true;
 }
 

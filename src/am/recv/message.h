@@ -32,7 +32,7 @@ typedef enum {
 /* The record itself can list this many pieces of a payload. */
 #define TMSG_MESSAGE_PIECES 4
 
-typedef struct tmsg_parts_in tmsg_parts_in_t;
+typedef struct tmsg_fragments_in tmsg_fragments_in_t;
 typedef struct tmsg_stage_in tmsg_stage_in_t;
 
 struct tmsg_message {
@@ -88,7 +88,7 @@ struct tmsg_message {
     uint64_t charged;
     bool decoded;        /* the map is known */
     bool placed;         /* each tensor has its memory */
-    bool by_bulk;        /* the parts were asked for by the bulk stream */
+    bool by_bulk;        /* the fragments were asked for by the bulk stream */
     bool in_block;       /* all tensors lie in the block, as they travel */
     bool head_here;      /* the payload of the message itself has come */
     bool starved;        /* it has waited for memory */
@@ -98,8 +98,9 @@ struct tmsg_message {
     /* `pending` counts operations that call tmsg_message_fetched() when they
      * end. */
     unsigned pending;
-    tmsg_parts_in_t *parts; /* record of the parts; NULL: there are none */
-    uint64_t parts_bytes;
+    /* record of the fragments; NULL: there are none */
+    tmsg_fragments_in_t *fragments;
+    uint64_t fragments_bytes;
     /* The stage records tensors that go to devices. NULL: there are none. */
     tmsg_stage_in_t *stage;
     tmsg_op_t op;
@@ -122,8 +123,8 @@ struct tmsg_message {
     tmsg_map_t *map;
     struct iovec *pieces; /* a payload's pieces, if few_pieces is too short */
     size_t piece_room;    /* capacity of `pieces` */
-    /* The next message may use this record of parts. */
-    tmsg_parts_in_t *parts_kept;
+    /* The next message may use this record of fragments. */
+    tmsg_fragments_in_t *fragments_kept;
     uint8_t *room; /* the payload of a template message that is not small */
     size_t room_bytes;
     /* Payload bytes that belong to no tensor are received here. */
@@ -132,10 +133,10 @@ struct tmsg_message {
     uint8_t small[TMSG_MESSAGE_SMALL + TMSG_PAYLOAD_ALIGNMENT];
 };
 
-/* Returns whether the message's parts were asked for by the bulk stream, and
- * may come.
+/* Returns whether the message's fragments were asked for by the bulk stream,
+ * and may come.
  */
-static inline bool tmsg_message_awaits_parts(const tmsg_message_t *message)
+static inline bool tmsg_message_awaits_fragments(const tmsg_message_t *message)
 {
     return message->by_bulk && !message->aborted &&
            message->state == TMSG_RX_FETCHING;
@@ -169,14 +170,15 @@ static inline uint8_t *tmsg_message_room(tmsg_message_t *message, size_t bytes)
 /* Lock held: replaces a refused message that only waits for its turn by a husk,
  * and returns that. A husk takes some 550 bytes of new memory, and has no map.
  * Returns `message` unchanged if there is no memory. Does so too if the message
- * still has more than its refusal: a call, parts, data, a posted map, or
+ * still has more than its refusal: a call, fragments, data, a posted map, or
  * pending operations. */
 tmsg_message_t *tmsg_message_husk(tmsg_message_t *message);
 
-/* Returns the bytes of the payload and, once they are known, of the parts. */
+/* Returns the bytes of the payload and, once they are known, of the fragments.
+ */
 static inline uint64_t tmsg_message_bytes(const tmsg_message_t *message)
 {
-    return message->head.payload_bytes + message->parts_bytes;
+    return message->head.payload_bytes + message->fragments_bytes;
 }
 
 /* Counts memory of a message that could not wait for budget. Errors:

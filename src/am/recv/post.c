@@ -142,7 +142,7 @@ void tmsg_post_return(tmsg_message_t *message)
     tmsg_post_t *post = &message->endpoint->rx.post;
 
     if (post->message != message || message->pending > 0) {
-        /* Parts of the message may still be on their way into the map. */
+        /* Fragments of the message may still be on their way into the map. */
         return;
     }
     post->message = NULL;

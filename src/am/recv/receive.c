@@ -14,8 +14,8 @@
 #include "am/recv/deliver.h"
 #include "am/recv/fetch.h"
 #include "am/recv/fetch_queue.h"
+#include "am/recv/fragments_in.h"
 #include "am/recv/incoming.h"
-#include "am/recv/parts_in.h"
 #include "am/recv/place.h"
 #include "am/recv/post.h"
 #include "am/recv/schemas.h"
@@ -126,7 +126,7 @@ static tmsg_status_t decode_arrived_map(tmsg_message_t *message,
         status = tmsg_stage_in_decoded(message);
     }
     message->decoded = status == TMSG_OK;
-    return status == TMSG_OK ? tmsg_parts_expect(message) : status;
+    return status == TMSG_OK ? tmsg_fragments_expect(message) : status;
 }
 
 bool tmsg_message_file(tmsg_message_t *message)
@@ -194,7 +194,7 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
     message->state = TMSG_RX_FAILED;
     tmsg_stage_in_stop(message);
     tmsg_post_return(message);
-    tmsg_parts_refuse(message);
+    tmsg_fragments_refuse(message);
     if (message->aborted) {
         return; /* the sender knows */
     }
@@ -299,11 +299,11 @@ void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
         tmsg_message_take_back(message);
         break;
     default:
-        if (message->pending == 0) { /* only parts are missing */
+        if (message->pending == 0) { /* only fragments are missing */
             message->state = TMSG_RX_FAILED;
             tmsg_stage_in_stop(message);
             tmsg_post_return(message);
-            tmsg_parts_refuse(message);
+            tmsg_fragments_refuse(message);
         }
         break; /* otherwise the fetch ends it, when UCX has written */
     }
@@ -345,7 +345,7 @@ tmsg_ucx_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
         tmsg_credit_free(message->endpoint, &message->charged);
     }
     message->rendezvous = rendezvous;
-    if (!rendezvous && message->parts == NULL && message->stage == NULL &&
+    if (!rendezvous && message->fragments == NULL && message->stage == NULL &&
         tmsg_message_take_posted(message, data)) {
         tmsg_credit_free(message->endpoint, &message->charged);
         tmsg_message_whole(message);
@@ -515,9 +515,10 @@ void tmsg_message_landed(tmsg_message_t *message)
     tmsg_status_t status = decode_arrived_map(message, message->body);
 
     message->landed = true;
-    if (status == TMSG_OK && message->parts != NULL) {
-        status = tmsg_error_set(TMSG_ERR_MALFORMED,
-                                "parts of a map whose body came by rendezvous");
+    if (status == TMSG_OK && message->fragments != NULL) {
+        status =
+            tmsg_error_set(TMSG_ERR_MALFORMED,
+                           "fragments of a map whose body came by rendezvous");
     }
     if (status != TMSG_OK || message->aborted) {
         tmsg_message_drop_body(message);
@@ -597,5 +598,5 @@ void tmsg_messages_abandon(tmsg_endpoint_t *endpoint)
          channel = channel->next) {
         abandon_channel(channel);
     }
-    tmsg_parts_abandon(endpoint);
+    tmsg_fragments_abandon(endpoint);
 }

@@ -6,7 +6,7 @@
 
 #include "am/endpoint/endpoint.h"
 #include "am/recv/fetch.h"
-#include "am/recv/parts_in.h"
+#include "am/recv/fragments_in.h"
 #include "am/recv/receive.h"
 #include "am/recv/stage_in_struct.h"
 #include "am/worker/staging.h"
@@ -73,7 +73,7 @@ static void dest_stream_done(tmsg_copy_t *copy, tmsg_status_t status)
         tmsg_stage_in_failed(message, status);
         recheck_message(message);
     } else if (message->stage->awaited == 0) {
-        status = tmsg_parts_fetch(message);
+        status = tmsg_fragments_fetch(message);
         if (status != TMSG_OK) {
             tmsg_stage_in_failed(message, status);
         }
@@ -107,7 +107,7 @@ tmsg_status_t tmsg_stage_in_begin(tmsg_message_t *message)
         }
         stage->awaited++;
     }
-    return stage->awaited == 0 ? tmsg_parts_fetch(message) : TMSG_OK;
+    return stage->awaited == 0 ? tmsg_fragments_fetch(message) : TMSG_OK;
 }
 
 static void run_chore(tmsg_soon_t *call)

@@ -31,8 +31,8 @@ void tmsg_stage_in_placed(tmsg_message_t *message, size_t index);
 /* Finds device memory for each tensor that is to have it and has none. A tensor
  * that goes to the host after all gets no memory here. Called without the lock.
  * Errors: IN_PROGRESS (over the budget), REFUSED, UNSUPPORTED (a path is
- * required), LIMIT_EXCEEDED (parts larger than the chunks), those of allocators
- * and domains. */
+ * required), LIMIT_EXCEEDED (fragments larger than the chunks), those of
+ * allocators and domains. */
 tmsg_status_t tmsg_stage_in_find(tmsg_message_t *message);
 
 /* Returns what the stage has of held_bytes. The message's further memory must
@@ -48,24 +48,25 @@ uint8_t *tmsg_stage_in_host(const tmsg_message_t *message, size_t index);
  * the host. */
 bool tmsg_stage_in_lies(tmsg_message_t *message, size_t index, uint8_t *host);
 
-/* Begins the transfer: all tensors have their memory, and parts are fetched as
- * soon as it may be written. Lock held, as for all functions below. On error
+/* Begins the transfer: all tensors have their memory, and fragments are fetched
+ * as soon as it may be written. Lock held, as for all functions below. On error
  * nothing is begun. */
 tmsg_status_t tmsg_stage_in_begin(tmsg_message_t *message);
 
-/* Returns whether a part may be fetched now, and gets a chunk if the part needs
- * one. It needs one if UCX, or with `by_host` the CPU that fetches it, cannot
- * write the device's memory. */
+/* Returns whether a fragment may be fetched now, and gets a chunk if the
+ * fragment needs one. It needs one if UCX, or with `by_host` the CPU that
+ * fetches it, cannot write the device's memory. */
 bool tmsg_stage_in_has_room(tmsg_message_t *message, size_t index,
                             uint64_t bytes, bool by_host);
 
-/* Returns where a part is fetched to, and as which memory type UCX is to treat
- * that. */
+/* Returns where a fragment is fetched to, and as which memory type UCX is to
+ * treat that. */
 uint8_t *tmsg_stage_in_target(tmsg_message_t *message, size_t index,
                               uint64_t offset, bool by_host, int *memory_type_p,
                               tmsg_chunk_t **chunk_p);
 
-/* Copies a part from its chunk to its place. On error nothing is under way. */
+/* Copies a fragment from its chunk to its place. On error nothing is under way.
+ */
 tmsg_status_t tmsg_stage_in_copy(tmsg_message_t *message, size_t index,
                                  uint64_t offset, const tmsg_chunk_t *chunk,
                                  uint64_t bytes, tmsg_copy_t *copy);

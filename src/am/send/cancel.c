@@ -11,7 +11,7 @@
 #include "am/endpoint/fail.h"
 #include "am/endpoint/measures.h"
 #include "am/send/again.h"
-#include "am/send/parts.h"
+#include "am/send/fragments.h"
 #include "am/send/send_queue.h"
 #include "am/send/stage_out.h"
 #include "core/map.h"
@@ -26,7 +26,7 @@ static bool lends_memory(const tmsg_send_t *send)
                    (data >= send->small_payload &&
                     data < send->small_payload + sizeof(send->small_payload)));
 
-    return ((plan->bytes > 0 && !copied) || tmsg_parts_pending(send)) &&
+    return ((plan->bytes > 0 && !copied) || tmsg_fragments_pending(send)) &&
            tmsg_map_borrows(send->map);
 }
 
@@ -76,9 +76,9 @@ static void give_up_send(tmsg_send_t *send, tmsg_status_t status,
     tell_peer(send, status, why);
     if (endpoint->peer_hello.aborts != 0) {
         /* A peer that knows no ABORT would wait for them. */
-        tmsg_parts_stop(send);
+        tmsg_fragments_stop(send);
     }
-    if (send->in_ucx || tmsg_parts_pending(send)) {
+    if (send->in_ucx || tmsg_fragments_pending(send)) {
         give_up_in_ucx(send, status, words);
         return;
     }
@@ -110,7 +110,7 @@ void tmsg_send_fail(tmsg_send_t *send, tmsg_status_t status, const char *why)
 
     /* The words may go with the send. */
     snprintf(words, sizeof(words), "%s", why);
-    tmsg_parts_stop(send);
+    tmsg_fragments_stop(send);
     give_up_send(send, status, words);
     if (waits) {
         tmsg_endpoint_break(endpoint, status,
@@ -123,7 +123,7 @@ void tmsg_send_fail(tmsg_send_t *send, tmsg_status_t status, const char *why)
 static const char *name_awaited(const tmsg_send_t *send)
 {
     if (send->posted) {
-        return send->in_ucx || tmsg_parts_pending(send)
+        return send->in_ucx || tmsg_fragments_pending(send)
                    ? "it was not sent"
                    : "it was not acknowledged";
     }

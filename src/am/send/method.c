@@ -4,9 +4,9 @@
 #include "am/endpoint/measures.h"
 #include "am/worker/way.h"
 
-/* If a head with a spilled body has parts, it goes eagerly, because its
- * receiver is to know the parts before it finds memory. Heads that are larger
- * than this have no parts. */
+/* If a head with a spilled body has fragments, it goes eagerly, because its
+ * receiver is to know the fragments before it finds memory. Heads that are
+ * larger than this have no fragments. */
 #define MIB (1024ULL * 1024)
 #define SPILLED_HEAD_MOST (4 * MIB)
 
@@ -19,16 +19,16 @@ uint64_t tmsg_way_chunk(const tmsg_thresholds_t *thresholds, bool alone)
 
 uint64_t tmsg_way_large(const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
 {
-    if (!wish.parts) {
-        return TMSG_WAY_NO_PARTS;
+    if (!wish.fragments) {
+        return TMSG_WAY_NO_FRAGMENTS;
     }
     switch (wish.way) {
     case TMSG_WAY_AUTO:
-        return thresholds->part_bytes;
-    case TMSG_WAY_PARTS:
+        return thresholds->fragment_bytes;
+    case TMSG_WAY_FRAGMENTS:
         return 1;
     default:
-        return TMSG_WAY_NO_PARTS;
+        return TMSG_WAY_NO_FRAGMENTS;
     }
 }
 
@@ -39,13 +39,13 @@ static bool may_slice(uint64_t left, uint64_t spill,
            left > thresholds->slice_bytes && spill <= SPILLED_HEAD_MOST;
 }
 
-/* Returns whether there are to be parts. A single tensor that lies in one piece
- * needs no message of its own, unless small messages would wait longer behind
- * it than behind all of its pieces that may be under way. */
+/* Returns whether there are to be fragments. A single tensor that lies in one
+ * piece needs no message of its own, unless small messages would wait longer
+ * behind it than behind all of its pieces that may be under way. */
 static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
                      const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
 {
-    if (measures->parts == 0 || !wish.parts) {
+    if (measures->fragments == 0 || !wish.fragments) {
         return false;
     }
     if (measures->foreign == 0 && spill > 0 &&
@@ -53,9 +53,10 @@ static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
         !may_slice(measures->head_bytes, spill, thresholds, wish)) {
         return false;
     }
-    return wish.way == TMSG_WAY_PARTS || measures->foreign > 0 ||
+    return wish.way == TMSG_WAY_FRAGMENTS || measures->foreign > 0 ||
            measures->tensors > 1 || measures->packed > 0 || spill > 0 ||
-           (measures->bytes - 1) / TMSG_PARTS_SENT >= thresholds->chunk_bytes;
+           (measures->bytes - 1) / TMSG_FRAGMENTS_SENT >=
+               thresholds->chunk_bytes;
 }
 
 /* Returns whether the payload is one tensor as it lies, which the peer's kernel
@@ -75,10 +76,10 @@ static bool is_by_bulk(const tmsg_measures_t *measures, uint64_t spill,
     uint64_t least = thresholds->bulk_bytes;
 
     if (is_read(measures, spill, wish) &&
-        thresholds->bulk_piece_bytes > least) {
-        least = thresholds->bulk_piece_bytes;
+        thresholds->bulk_fragment_bytes > least) {
+        least = thresholds->bulk_fragment_bytes;
     }
-    return wish.bulk && wish.parts && wish.slices &&
+    return wish.bulk && wish.fragments && wish.slices &&
            wish.way == TMSG_WAY_AUTO && wish.protocol == TMSG_PROTOCOL_AUTO &&
            measures->foreign == 0 && measures->bytes > 0 &&
            measures->bytes >= least && spill <= SPILLED_HEAD_MOST;
@@ -122,7 +123,7 @@ tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
                            tmsg_wish_t wish)
 {
     bool by_bulk = is_by_bulk(measures, spill, thresholds, wish);
-    tmsg_way_t way = {.parts = is_split(measures, spill, thresholds, wish)};
+    tmsg_way_t way = {.fragments = is_split(measures, spill, thresholds, wish)};
     size_t pieces = measures->tensors + (spill > 0);
     uint64_t bytes = measures->bytes + spill;
     uint64_t packed = measures->packed;
@@ -130,16 +131,16 @@ tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
     bool one;
 
     way.bulk = by_bulk;
-    way.parts |= by_bulk && measures->parts > 0;
-    if (way.parts) {
-        pieces -= measures->parts;
+    way.fragments |= by_bulk && measures->fragments > 0;
+    if (way.fragments) {
+        pieces -= measures->fragments;
         bytes = measures->head_bytes + spill;
-        packed -= measures->parts_packed;
+        packed -= measures->fragments_packed;
     }
     way.gather = is_gathered(pieces, bytes, packed, thresholds, wish);
     way.slices = may_slice(bytes - spill, spill, thresholds, wish);
     if (by_bulk) {
-        way.slices = !way.parts || bytes - spill > thresholds->gather_bytes;
+        way.slices = !way.fragments || bytes - spill > thresholds->gather_bytes;
         way.gather = way.slices
                          ? is_gathered_for_bulk(pieces, bytes, thresholds)
                          : way.gather;
@@ -151,13 +152,13 @@ tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
     }
     one = way.gather || pieces < 2;
     way.protocol = bytes == 0 ? TMSG_PROTOCOL_AUTO : wish.protocol;
-    if (way.parts && spill > 0) {
+    if (way.fragments && spill > 0) {
         way.protocol = TMSG_PROTOCOL_EAGER;
         return way;
     }
     if (is_read(measures, spill, wish) &&
-        thresholds->eager_piece_bytes < eager) {
-        eager = thresholds->eager_piece_bytes;
+        thresholds->eager_fragment_bytes < eager) {
+        eager = thresholds->eager_fragment_bytes;
     }
     if (bytes > 0 && wish.protocol == TMSG_PROTOCOL_AUTO) {
         way.protocol = protocol_of(

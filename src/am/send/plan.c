@@ -42,9 +42,9 @@ static bool is_summed(const tmsg_payload_t *payload)
     return payload->extra != NULL && payload->extra->checksum != NULL;
 }
 
-static bool travels_as_part(const tmsg_payload_t *payload, size_t index)
+static bool travels_as_fragment(const tmsg_payload_t *payload, size_t index)
 {
-    return payload->way.parts &&
+    return payload->way.fragments &&
            tmsg_split_has(&payload->extra->split, index,
                           tmsg_map_entries(payload->map)[index].bytes);
 }
@@ -124,7 +124,7 @@ static tmsg_status_t gather_tensors(const tmsg_payload_t *payload,
     for (size_t i = 0; i < count && status == TMSG_OK; i++) {
         const tmsg_tensor_t *tensor = &entries[i].tensor;
 
-        if (travels_as_part(payload, i)) {
+        if (travels_as_fragment(payload, i)) {
             continue;
         }
         advance_cursor(&at, &entries[i]);
@@ -183,7 +183,7 @@ static tmsg_status_t list_tensors(const tmsg_payload_t *payload,
         const tmsg_tensor_t *tensor = &entries[i].tensor;
         const void *data = tensor->data;
 
-        if (travels_as_part(payload, i)) {
+        if (travels_as_fragment(payload, i)) {
             continue;
         }
         advance_cursor(&at, &entries[i]);
@@ -209,7 +209,7 @@ static tmsg_status_t scatter_tensors(const tmsg_payload_t *payload,
     uint64_t head = tmsg_layout_spill(payload->spill);
     const tmsg_measures_t *measures = payload->measures;
     uint64_t staged = head + measures->packed -
-                      (payload->way.parts ? measures->parts_packed : 0);
+                      (payload->way.fragments ? measures->fragments_packed : 0);
     uint8_t *staging;
     tmsg_status_t status;
 
@@ -322,7 +322,7 @@ const tmsg_strategy_t *tmsg_strategy_of(tmsg_way_t way)
 }
 
 /* Returns whether the tensor cannot lie in the head, which is host memory. */
-static bool must_be_part(const tmsg_map_entry_t *entry)
+static bool must_be_fragment(const tmsg_map_entry_t *entry)
 {
     return entry->bytes > 0 &&
            tmsg_domain_of(entry->tensor.device) != &tmsg_domain_host;
@@ -332,16 +332,16 @@ static void measure_tensor(const tmsg_map_entry_t *entry,
                            tmsg_measures_t *measures)
 {
     uint64_t packed = tmsg_tensor_is_dense(&entry->tensor) ? 0 : entry->bytes;
-    bool foreign = must_be_part(entry);
+    bool foreign = must_be_fragment(entry);
 
     measures->tensors += entry->bytes > 0;
     measures->packed += packed;
     measures->foreign += foreign;
     measures->broadcast += tmsg_tensor_is_broadcast(&entry->tensor);
     if (entry->bytes > 0 && (foreign || entry->bytes >= measures->large)) {
-        measures->parts++;
-        measures->parts_bytes += entry->bytes;
-        measures->parts_packed += packed;
+        measures->fragments++;
+        measures->fragments_bytes += entry->bytes;
+        measures->fragments_packed += packed;
         return;
     }
     measures->head_bytes = tmsg_layout_next(measures->head_bytes,
@@ -373,7 +373,7 @@ void tmsg_plan_name_foreign(const tmsg_map_t *map, uint8_t *bits)
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
 
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
-        if (must_be_part(&entries[i])) {
+        if (must_be_fragment(&entries[i])) {
             bits[i / 8] |= (uint8_t)(1u << i % 8);
         }
     }
@@ -384,12 +384,12 @@ tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
 {
     tmsg_status_t status;
 
-    plan->bytes = (payload->way.parts ? payload->measures->head_bytes
-                                      : payload->measures->bytes) +
+    plan->bytes = (payload->way.fragments ? payload->measures->head_bytes
+                                          : payload->measures->bytes) +
                   tmsg_layout_spill(payload->spill);
     if (plan->bytes == 0) {
         for (size_t i = 0; i < tmsg_map_size(payload->map); i++) {
-            if (!travels_as_part(payload, i)) {
+            if (!travels_as_fragment(payload, i)) {
                 tmsg_plan_note_checksum(payload, i, NULL, 0);
             }
         }

@@ -52,8 +52,8 @@ void tmsg_plan_note_checksum(const tmsg_payload_t *payload, size_t index,
  * the kernel reads such memory inside UCX. If the memory is gone by then, UCX
  * ends the connection, or completes one operation twice (1.13 to 1.22), which
  * ends the process. Plans of more than 16 MiB are not copied: only peers that
- * take no parts are sent them. A plan that fits into payload->spare is copied
- * there unchecked: memory that cannot be read then ends the process. Of
+ * take no fragments are sent them. A plan that fits into payload->spare is
+ * copied there unchecked: memory that cannot be read then ends the process. Of
  * *payload only the spare and the map are read. Errors: IO (names the tensor
  * that cannot be read), NO_MEMORY. */
 tmsg_status_t tmsg_plan_own(tmsg_plan_t *plan, const tmsg_payload_t *payload,
@@ -65,8 +65,8 @@ tmsg_status_t tmsg_plan_own(tmsg_plan_t *plan, const tmsg_payload_t *payload,
 const void *tmsg_plan_copy(const void *data, size_t count, uint64_t bytes,
                            void *to);
 
-/* Plans a payload without its parts, and writes the checksums. Bytes that have
- * to be copied go into memory of the pool, or into the spare. Errors:
+/* Plans a payload without its fragments, and writes the checksums. Bytes that
+ * have to be copied go into memory of the pool, or into the spare. Errors:
  * NO_MEMORY, UNSUPPORTED, and those of tmsg_plan_own(). */
 tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
                              tmsg_plan_t *plan);

@@ -8,8 +8,8 @@
 #include "am/path/bulk.h"
 #include "am/send/allowed.h"
 #include "am/send/charge.h"
+#include "am/send/fragments.h"
 #include "am/send/method.h"
-#include "am/send/parts.h"
 #include "am/send/schemas_out.h"
 #include "am/send/send.h"
 #include "am/send/stage_out.h"
@@ -341,10 +341,10 @@ static bool is_alone(const tmsg_send_t *send)
     tmsg_channel_t *channel = send->channel;
     const tmsg_endpoint_t *endpoint = send->endpoint;
     uint64_t small =
-        endpoint->stats.sent_messages - endpoint->tx.sent_in_pieces;
+        endpoint->stats.sent_messages - endpoint->tx.sent_in_fragments;
 
     if (!(send->flags & TMSG_SEND_UNORDERED)) {
-        small -= channel->sent_messages - channel->sent_in_pieces;
+        small -= channel->sent_messages - channel->sent_in_fragments;
     }
     return tmsg_others_silent(&channel->others, small, tmsg_now_ns(),
                               SILENCE_NS);
@@ -358,9 +358,9 @@ static uint64_t chunk_of(const tmsg_send_t *send, bool by_bulk)
                                   by_bulk || is_alone(send)));
 }
 
-/* Says in the body which tensors are parts, if the way has any. */
-static tmsg_status_t name_parts(const tmsg_send_t *send,
-                                tmsg_payload_t *payload)
+/* Says in the body which tensors are fragments, if the way has any. */
+static tmsg_status_t name_fragments(const tmsg_send_t *send,
+                                    tmsg_payload_t *payload)
 {
     const tmsg_measures_t *measures = payload->measures;
     tmsg_split_t *split = &payload->extra->split;
@@ -370,23 +370,24 @@ static tmsg_status_t name_parts(const tmsg_send_t *send,
     *split = (tmsg_split_t){0};
     free(payload->foreign);
     payload->foreign = NULL;
-    if (!payload->way.parts && measures->foreign > 0) {
+    if (!payload->way.fragments && measures->foreign > 0) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                               "%s: this peer takes tensors of the host's "
                               "memory alone",
                               send->endpoint->peer);
     }
-    if (!payload->way.parts && !payload->way.slices) {
+    if (!payload->way.fragments && !payload->way.slices) {
         return TMSG_OK;
     }
     chunk = chunk_of(send, payload->way.bulk);
-    split->large = payload->way.parts ? sayable(measures->large) : INT64_MAX;
+    split->large =
+        payload->way.fragments ? sayable(measures->large) : INT64_MAX;
     split->slice = payload->way.slices ? chunk : 0;
     split->chunk = tmsg_stage_out_chunk(send, chunk);
-    if (payload->way.parts && measures->foreign > 0) {
+    if (payload->way.fragments && measures->foreign > 0) {
         payload->foreign = calloc(1, bytes);
         if (payload->foreign == NULL) {
-            return tmsg_error_memory("a message's parts");
+            return tmsg_error_memory("a message's fragments");
         }
         tmsg_plan_name_foreign(payload->map, payload->foreign);
         split->others = payload->foreign;
@@ -395,8 +396,8 @@ static tmsg_status_t name_parts(const tmsg_send_t *send,
     return TMSG_OK;
 }
 
-/* Chooses the way behind a body that heads the payload. With parts that body
- * goes eagerly, so that the peer has to have room for it. */
+/* Chooses the way behind a body that heads the payload. With fragments that
+ * body goes eagerly, so that the peer has to have room for it. */
 static tmsg_way_t choose_behind(const tmsg_send_t *send,
                                 const tmsg_payload_t *payload)
 {
@@ -408,8 +409,8 @@ static tmsg_way_t choose_behind(const tmsg_send_t *send,
 
     wish.slices = (way.slices || way.bulk) &&
                   tmsg_credit_has_room(send->endpoint, spill, true);
-    wish.parts =
-        wish.parts &&
+    wish.fragments =
+        wish.fragments &&
         ((way.slices && wish.slices) ||
          tmsg_credit_has_room(send->endpoint,
                               payload->measures->head_bytes + spill, true));
@@ -417,9 +418,10 @@ static tmsg_way_t choose_behind(const tmsg_send_t *send,
 }
 
 /* Returns why the head cannot go: IN_PROGRESS, or an error. Tensors that must
- * be parts need a body that the peer has before them. That body goes eagerly,
- * into what is left of the peer's window. A peer tells of room when half of the
- * window is free again, so a head that takes more cannot wait for room. */
+ * be fragments need a body that the peer has before them. That body goes
+ * eagerly, into what is left of the peer's window. A peer tells of room when
+ * half of the window is free again, so a head that takes more cannot wait for
+ * room. */
 static tmsg_status_t refuse_head(const tmsg_send_t *send,
                                  const tmsg_payload_t *payload)
 {
@@ -456,7 +458,7 @@ static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
         payload->way =
             tmsg_way_choose(payload->measures, 0, thresholds, send->wish);
     }
-    status = name_parts(send, payload);
+    status = name_fragments(send, payload);
     if (status == TMSG_OK) {
         status = measure_header(send, head, payload);
     }
@@ -468,36 +470,36 @@ static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
         send->wish.bulk = false;
         way = choose_behind(send, payload);
     }
-    if (way.parts == payload->way.parts && way.slices == payload->way.slices &&
-        way.bulk == payload->way.bulk) {
+    if (way.fragments == payload->way.fragments &&
+        way.slices == payload->way.slices && way.bulk == payload->way.bulk) {
         payload->way = way;
         return TMSG_OK;
     }
-    if (payload->measures->foreign > 0 && !way.parts) {
+    if (payload->measures->foreign > 0 && !way.fragments) {
         return refuse_head(send, payload);
     }
     payload->way = way;
     head->flags &= (uint8_t)~TMSG_HEADER_SPILLED;
     payload->spill = 0;
-    status = name_parts(send, payload);
+    status = name_fragments(send, payload);
     return status == TMSG_OK ? measure_header(send, head, payload) : status;
 }
 
-/* Makes parts, and a plan for the rest, by the way that was chosen. */
+/* Makes fragments, and a plan for the rest, by the way that was chosen. */
 static tmsg_status_t make_payload(tmsg_send_t *send, tmsg_payload_t *payload)
 {
     tmsg_status_t status = TMSG_OK;
 
     send->am_flags = am_flags_of(payload->way.protocol);
     send->pulled = payload->way.bulk;
-    if (payload->way.parts || payload->way.slices) {
-        status = tmsg_parts_make(send, payload);
+    if (payload->way.fragments || payload->way.slices) {
+        status = tmsg_fragments_make(send, payload);
     }
     if (status == TMSG_OK) {
         status = plan_payload(send, payload);
     }
     if (status == TMSG_OK && payload->way.slices) {
-        status = tmsg_parts_slice(send, payload);
+        status = tmsg_fragments_slice(send, payload);
     }
     return status;
 }
@@ -557,11 +559,11 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
                               .owned = tmsg_transport_wants_own(endpoint)};
     tmsg_status_t status = tmsg_channel_check(send->channel);
 
-    send->wish.parts = endpoint->peer_hello.parts > 0;
-    send->wish.slices =
-        send->wish.parts && endpoint->peer_hello.features & TMSG_FEATURE_SLICES;
+    send->wish.fragments = endpoint->peer_hello.fragments > 0;
+    send->wish.slices = send->wish.fragments &&
+                        endpoint->peer_hello.features & TMSG_FEATURE_SLICES;
     send->wish.bulk = send->stage == NULL &&
-                      tmsg_parts_may_be_asked(endpoint) &&
+                      tmsg_fragments_may_be_asked(endpoint) &&
                       tmsg_bulk_may_send(endpoint);
     send->wish.reads = tmsg_cma_sends(endpoint);
     if (status == TMSG_OK && send->flags & TMSG_SEND_VERIFY) {

@@ -11,7 +11,7 @@
 #include "am/path/fastboxes.h"
 #include "am/send/cancel.h"
 #include "am/send/consumer.h"
-#include "am/send/parts.h"
+#include "am/send/fragments.h"
 #include "am/send/send.h"
 #include "am/send/send_queue.h"
 #include "am/send/stage_out.h"
@@ -39,7 +39,7 @@ void tmsg_send_free_spare(tmsg_spare_t *spare)
     tmsg_send_t *send = TMSG_CONTAINER_OF(spare, tmsg_send_t, spare);
 
     tmsg_budget_drop(send->budget);
-    free(send->parts_kept);
+    free(send->fragments_kept);
     free(send);
 }
 
@@ -51,7 +51,7 @@ static void destroy_send(tmsg_request_t *request)
 
     free(send->answer_text);
     free(send->call_text);
-    send->spare.bytes = sizeof(*send) + tmsg_parts_spare(send);
+    send->spare.bytes = sizeof(*send) + tmsg_fragments_spare(send);
     tmsg_budget_keep(budget, tmsg_budget_sends(budget), &send->spare);
 }
 
@@ -73,7 +73,7 @@ tmsg_send_t *tmsg_send_record(tmsg_budget_t *budget)
             return NULL;
         }
         send->budget = budget;
-        send->parts_kept = NULL;
+        send->fragments_kept = NULL;
         tmsg_budget_hold(budget);
     }
     return send;
@@ -128,7 +128,7 @@ void tmsg_send_hand_over(tmsg_send_t *send)
 
 bool tmsg_send_is_for_fastbox(const tmsg_send_t *send)
 {
-    return send->parts == NULL && send->stage == NULL &&
+    return send->fragments == NULL && send->stage == NULL &&
            !(send->am_flags & TMSG_UCX_SEND_RENDEZVOUS) &&
            send->wish.way == TMSG_WAY_AUTO &&
            send->wish.protocol == TMSG_PROTOCOL_AUTO &&
@@ -206,17 +206,17 @@ static tmsg_ucx_status_t hand_over_send(tmsg_send_t *send)
 void tmsg_send_post(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
-    uint64_t parts_bytes = tmsg_parts_begin(send);
+    uint64_t fragments_bytes = tmsg_fragments_begin(send);
     tmsg_ucx_status_t ucs;
 
     if (!send->again) {
         tmsg_list_push(&endpoint->posted, &send->node);
         send->posted = true;
         send->sequence = send->channel->tx_sequence;
-        send->bytes = send->plan.bytes + parts_bytes;
+        send->bytes = send->plan.bytes + fragments_bytes;
         tmsg_send_count(send->channel, send->bytes);
-        send->channel->sent_in_pieces += parts_bytes > 0;
-        endpoint->tx.sent_in_pieces += parts_bytes > 0;
+        send->channel->sent_in_fragments += fragments_bytes > 0;
+        endpoint->tx.sent_in_fragments += fragments_bytes > 0;
         tmsg_trace_posted(send);
     }
     tmsg_send_count_bulk(send, send->pulled);
@@ -229,7 +229,7 @@ void tmsg_send_post(tmsg_send_t *send)
     if (ucs != TMSG_UCX_OK) {
         tmsg_endpoint_unsent(endpoint, ucs);
     }
-    tmsg_parts_flush(endpoint);
+    tmsg_fragments_flush(endpoint);
 }
 
 static void copy_params(const tmsg_send_params_t *params, tmsg_send_t *send)
@@ -290,7 +290,7 @@ static tmsg_status_t read_params_of_send(const tmsg_send_params_t *params,
         send->deadline_ns =
             tmsg_now_ns() + (uint64_t)send->timeout_ms * 1000000;
     }
-    if (send->wish.way < TMSG_WAY_AUTO || send->wish.way > TMSG_WAY_PARTS ||
+    if (send->wish.way < TMSG_WAY_AUTO || send->wish.way > TMSG_WAY_FRAGMENTS ||
         send->wish.protocol < TMSG_PROTOCOL_AUTO ||
         send->wish.protocol > TMSG_PROTOCOL_RNDV) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,

@@ -16,7 +16,7 @@
 #define TMSG_SEND_SMALL_HEADER 104
 #define TMSG_SEND_SMALL_PAYLOAD 576
 
-typedef struct tmsg_parts_out tmsg_parts_out_t;
+typedef struct tmsg_fragments_out tmsg_fragments_out_t;
 typedef struct tmsg_stage_out tmsg_stage_out_t;
 
 typedef struct tmsg_send {
@@ -57,8 +57,9 @@ typedef struct tmsg_send {
     tmsg_written_t written; /* the map of the plan, where it was written out */
     tmsg_map_t *kept; /* its map with spans, which goes instead; or NULL */
     uint64_t charge;  /* against the peer's window; see credit.h */
-    tmsg_parts_out_t *parts; /* of large tensors, and slices; NULL: none */
-    bool pulled;             /* the parts wait until the peer asks for them */
+    /* of large tensors, and slices; NULL: none */
+    tmsg_fragments_out_t *fragments;
+    bool pulled;  /* the fragments wait until the peer asks for them */
     bool by_bulk; /* the send is counted as going by the bulk stream */
     tmsg_stage_out_t *stage; /* of device memory; NULL: none */
     uint32_t am_flags;       /* TMSG_UCX_SEND_* that the plan wants */
@@ -78,7 +79,7 @@ typedef struct tmsg_send {
     /* tmsg_send_clear() zeroes the fields from `spare` to here. The rest lives
      * on with the record, which the memory budget keeps for the next send. */
     tmsg_budget_t *budget;
-    tmsg_parts_out_t *parts_kept; /* for the next send, or NULL */
+    tmsg_fragments_out_t *fragments_kept; /* for the next send, or NULL */
     uint8_t small_header[TMSG_SEND_SMALL_HEADER];
     uint8_t small_payload[TMSG_SEND_SMALL_PAYLOAD];
 } tmsg_send_t;
@@ -150,8 +151,9 @@ void tmsg_send_count_bulk(tmsg_send_t *send, bool by_bulk);
 /* Notes that UCX has done with a posted send, or will never report it. */
 void tmsg_send_reported(tmsg_send_t *send, tmsg_ucx_status_t ucs);
 
-/* Notes that UCX or the bulk stream has done with one of the send's parts. */
-void tmsg_send_part_reported(tmsg_send_t *send, tmsg_ucx_status_t ucs);
+/* Notes that UCX or the bulk stream has done with one of the send's fragments.
+ */
+void tmsg_send_fragment_reported(tmsg_send_t *send, tmsg_ucx_status_t ucs);
 
 /* tmsg_send_drop_header() frees the header. tmsg_send_drop_more() drops the
  * metadata that goes beside the map. */

@@ -9,7 +9,7 @@
 #include "am/endpoint/lease.h"
 #include "am/endpoint/session.h"
 #include "am/send/consumer.h"
-#include "am/send/parts.h"
+#include "am/send/fragments.h"
 #include "am/send/send_queue.h"
 #include "am/send/stage_out.h"
 #include "am/send/trace.h"
@@ -94,12 +94,12 @@ static void await_word(tmsg_send_t *send)
     }
 }
 
-/* Frees plan, parts and header, when UCX has done with them. */
+/* Frees plan, fragments and header, when UCX has done with them. */
 static void free_send_plan(tmsg_send_t *send)
 {
     tmsg_pool_t *pool = tmsg_budget_pool(send->endpoint->worker->budget);
 
-    tmsg_parts_free(send);
+    tmsg_fragments_free(send);
     tmsg_plan_free(&send->plan, pool);
     tmsg_written_free(&send->written, pool);
     /* This map has nothing of an application, either. */
@@ -176,7 +176,7 @@ void tmsg_send_settle(tmsg_send_t *send)
     tmsg_endpoint_t *endpoint = send->endpoint;
     bool over = endpoint->state == TMSG_EP_ENDED;
 
-    if (send->in_ucx || tmsg_parts_pending(send)) {
+    if (send->in_ucx || tmsg_fragments_pending(send)) {
         return;
     }
     if (send->ucx_status == TMSG_UCX_OK) {
@@ -217,18 +217,18 @@ static void note_status(tmsg_send_t *send, tmsg_ucx_status_t ucs)
 {
     if (ucs != TMSG_UCX_OK) {
         send->ucx_status = ucs;
-        if (tmsg_ucx_is_loss(ucs) || send->parts != NULL) {
+        if (tmsg_ucx_is_loss(ucs) || send->fragments != NULL) {
             tmsg_lease_reported(send->endpoint, ucs);
         } else {
             /* A peer of a dialect that answers nothing has no lease, either. */
             send->unsure = send->endpoint->dialect->failed == NULL &&
                            tmsg_lease_is_unsure(ucs);
         }
-        tmsg_parts_stop(send);
+        tmsg_fragments_stop(send);
     }
 }
 
-void tmsg_send_part_reported(tmsg_send_t *send, tmsg_ucx_status_t ucs)
+void tmsg_send_fragment_reported(tmsg_send_t *send, tmsg_ucx_status_t ucs)
 {
     note_status(send, ucs);
     tmsg_send_settle(send);
@@ -301,7 +301,7 @@ void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
     tmsg_trace_acked(send, status);
     tmsg_send_answer(send, status, "%.200s: %.300s", endpoint->peer, error);
     if (status != TMSG_OK) {
-        tmsg_parts_stop(send);
+        tmsg_fragments_stop(send);
     }
     tmsg_send_settle(send);
 }
@@ -315,7 +315,7 @@ void tmsg_sends_end(tmsg_endpoint_t *endpoint)
         tmsg_node_t *next = node->next;
 
         /* Sends that UCX holds stay until it reports. */
-        tmsg_parts_stop(send);
+        tmsg_fragments_stop(send);
         tmsg_send_settle(send);
         node = next;
     }

@@ -74,7 +74,7 @@ static bool share_suits(const tmsg_share_t *share,
 {
     return share->made == payload->map &&
            share->way.gather == payload->way.gather &&
-           share->way.parts == payload->way.parts &&
+           share->way.fragments == payload->way.fragments &&
            share->large == payload->measures->large &&
            share->owned == payload->owned &&
            (payload->checksums == NULL || share->checksums != NULL);

@@ -19,14 +19,14 @@
 #define FILLS 3 /* one with UCX, one that may go, one being copied */
 #define FILL_ALIGNMENT 64
 
-/* Describes a chunk with parts that follow each other. */
+/* Describes a chunk with fragments that follow each other. */
 struct tmsg_fill {
     tmsg_copy_t copy;
     tmsg_send_t *send;
     tmsg_chunk_t *chunk; /* NULL: it is free */
     bool copying;
-    uint64_t at;    /* where the next part to be handed over begins */
-    uint64_t bytes; /* that the parts take in the chunk */
+    uint64_t at;    /* where the next fragment to be handed over begins */
+    uint64_t bytes; /* that the fragments take in the chunk */
     unsigned in_ucx;
 };
 
@@ -49,7 +49,7 @@ struct tmsg_stage_out {
     uint64_t offset; /* in that tensor */
     bool stopped;
     unsigned copying;
-    unsigned first, filled; /* of fills, in the order of parts */
+    unsigned first, filled; /* of fills, in the order of fragments */
     tmsg_fill_t fills[FILLS];
     tmsg_sums_t sums; /* used if `values` is set */
     uint64_t *values; /* checksums, one a tensor */
@@ -488,7 +488,8 @@ static void fill_copied(tmsg_copy_t *copy, tmsg_status_t status)
     tmsg_endpoint_drop(endpoint);
 }
 
-/* Begins to copy the next parts that fit, as long as they are of one device. */
+/* Begins to copy the next fragments that fit, as long as they are of one
+ * device. */
 static tmsg_status_t copy_parts(tmsg_stage_out_t *stage, tmsg_fill_t *fill,
                                 const tmsg_domain_t *domain,
                                 tmsg_device_t device, tmsg_stream_t stream)

@@ -3,8 +3,8 @@
  *
  * A send first waits for what the application's streams hold when it begins.
  * Then UCX reads the memory itself, or the library copies it to the host, chunk
- * by chunk, as parts: while UCX has one chunk the next is being copied. A send
- * of host memory alone has none of this: send->stage is NULL. */
+ * by chunk, as fragments: while UCX has one chunk the next is being copied. A
+ * send of host memory alone has none of this: send->stage is NULL. */
 #ifndef TMSG_AM_SEND_STAGE_OUT_H
 #define TMSG_AM_SEND_STAGE_OUT_H
 
@@ -32,24 +32,25 @@ tmsg_status_t tmsg_stage_out_sum(const tmsg_send_t *send,
 /* Returns whether the send waits for checksums that are not known yet. */
 bool tmsg_stage_out_sums(const tmsg_send_t *send);
 
-/* Returns the largest part of a message whose chunk would be `chunk`
+/* Returns the largest fragment of a message whose chunk would be `chunk`
  * otherwise. */
 uint64_t tmsg_stage_out_chunk(const tmsg_send_t *send, uint64_t chunk);
 
-/* Begins the parts, or begins them anew. `split` lives as long as they do. */
+/* Begins the fragments, or begins them anew. `split` lives as long as they do.
+ */
 void tmsg_stage_out_begin(tmsg_send_t *send, const tmsg_split_t *split);
 
-/* Copies the parts that there is room for. `must`: other messages may wait for
- * this one, so that there is always room for one chunk of it. */
+/* Copies the fragments that there is room for. `must`: other messages may wait
+ * for this one, so that there is always room for one chunk of it. */
 void tmsg_stage_out_pump(tmsg_send_t *send, bool must);
 
-/* Returns whether a part of tensor `index`, the next in order, can go to
+/* Returns whether a fragment of tensor `index`, the next in order, can go to
  * UCX. */
 bool tmsg_stage_out_ready(const tmsg_send_t *send, size_t index);
 
-/* Returns where that part is, and sets *memory_type_p if it is no host tensor.
- * *fill_p is the copy that the part lies in, or NULL. The copy is held until
- * tmsg_stage_out_reported(). */
+/* Returns where that fragment is, and sets *memory_type_p if it is no host
+ * tensor. *fill_p is the copy that the fragment lies in, or NULL. The copy is
+ * held until tmsg_stage_out_reported(). */
 typedef struct tmsg_fill tmsg_fill_t;
 const uint8_t *tmsg_stage_out_take(tmsg_send_t *send, size_t index,
                                    uint64_t offset, uint64_t bytes,

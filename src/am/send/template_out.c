@@ -139,7 +139,7 @@ void tmsg_template_note_out(const tmsg_send_t *send,
         send->policy != TMSG_POLICY_HOST_FALLBACK ||
         send->wish.way != TMSG_WAY_AUTO ||
         send->wish.protocol != TMSG_PROTOCOL_AUTO || use->count != 0 ||
-        payload->spill > 0 || payload->way.parts ||
+        payload->spill > 0 || payload->way.fragments ||
         payload->extra->checksum != NULL || payload->measures->packed > 0 ||
         payload->measures->foreign > 0 || !goes_eagerly(send) ||
         send->plan.bytes > TMSG_TEMPLATE_BYTES || send->plan.bytes == 0 ||
@@ -174,7 +174,7 @@ static bool may_template_now(const tmsg_channel_t *channel)
     return endpoint->state == TMSG_EP_OPEN && !endpoint->close_wanted &&
            !endpoint->worker->inside && channel->queued.count == 0 &&
            tmsg_channel_has_credit(channel) &&
-           endpoint->tx.parting.count == endpoint->tx.parts_awaited &&
+           endpoint->tx.parting.count == endpoint->tx.fragments_awaited &&
            channel->template_out.charge <=
                endpoint->credit.tx_edge - endpoint->credit.tx_charged;
 }

@@ -14,7 +14,7 @@
 #include "am/endpoint/session.h"
 #include "am/endpoint/session_ops.h"
 #include "am/listen/listener.h"
-#include "am/send/parts.h"
+#include "am/send/fragments.h"
 #include "am/worker/engine.h"
 #include "core/log.h"
 
@@ -155,8 +155,8 @@ static void begin_absence(tmsg_resume_t *resume, const char *error)
                                         : "waiting for it to come back");
 }
 
-/* Stops parts that have not been handed over, because they belong to this
- * connection. A message that is sent again makes its parts anew. */
+/* Stops fragments that have not been handed over, because they belong to this
+ * connection. A message that is sent again makes its fragments anew. */
 static void stop_parts(tmsg_endpoint_t *endpoint)
 {
     tmsg_node_t *next, *node = endpoint->posted.head;
@@ -165,8 +165,8 @@ static void stop_parts(tmsg_endpoint_t *endpoint)
         tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
 
         next = node->next;
-        if (tmsg_parts_pending(send)) {
-            tmsg_parts_stop(send);
+        if (tmsg_fragments_pending(send)) {
+            tmsg_fragments_stop(send);
             tmsg_send_settle(send);
         }
     }

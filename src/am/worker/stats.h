@@ -50,7 +50,7 @@ typedef struct {
     uint64_t received_by_template;
     /* Count the messages that went past UCX by a fast box. */
     uint64_t sent_by_fastbox, received_by_fastbox;
-    /* Count the messages whose parts went by the bulk stream. */
+    /* Count the messages whose fragments went by the bulk stream. */
     uint64_t sent_by_bulk, received_by_bulk;
     uint64_t received_in_place; /* received messages that UCX's memory holds */
     uint64_t refused_messages; /* messages of the peer that this side refused */

@@ -13,76 +13,76 @@
 #define NEVER TMSG_THRESHOLD_NEVER
 
 /* Holds the default thresholds. bench/NOTES.md says where they come from.
- * Nobody has measured those of RDMA, see docs/model.md: a part costs as much as
- * 20 KB on a wire of 400 Gb/s, and a list costs a copy at each end. On TCP a
- * list is sent at most 5 entries a fragment. */
+ * Nobody has measured those of RDMA, see docs/model.md: a fragment costs as
+ * much as 20 KB on a wire of 400 Gb/s, and a list costs a copy at each end. On
+ * TCP a list is sent at most 5 entries a fragment. */
 static const tmsg_tuning_t usual = {{
     [TMSG_TRANSPORT_UNKNOWN] = {.gather_bytes = 64 * KIB,
                                 .gather_mean_bytes = 16 * KIB,
                                 .gather_most_bytes = 16 * MIB,
-                                .part_bytes = 1 * MIB,
+                                .fragment_bytes = 1 * MIB,
                                 .chunk_bytes = 4 * MIB,
                                 .eager_bytes = 0,
-                                .eager_piece_bytes = 0,
+                                .eager_fragment_bytes = 0,
                                 .rndv_bytes = NEVER,
                                 .eager_list_bytes = 0,
                                 .rndv_list_bytes = NEVER,
                                 .slice_bytes = 16 * MIB,
                                 .lone_chunk_bytes = 4 * MIB,
                                 .bulk_bytes = NEVER,
-                                .bulk_piece_bytes = NEVER,
+                                .bulk_fragment_bytes = NEVER,
                                 .fastbox_bytes = 0},
     [TMSG_TRANSPORT_SHM] = {.gather_bytes = 64 * KIB,
                             .gather_mean_bytes = 16 * KIB,
                             .gather_most_bytes = 16 * MIB,
-                            .part_bytes = 8 * MIB,
+                            .fragment_bytes = 8 * MIB,
                             .chunk_bytes = 256 * KIB,
                             .eager_bytes = 64 * KIB,
-                            .eager_piece_bytes = 32 * KIB,
+                            .eager_fragment_bytes = 32 * KIB,
                             .rndv_bytes = NEVER,
                             .eager_list_bytes = 0,
                             .rndv_list_bytes = NEVER,
                             .slice_bytes = 16 * MIB,
                             .lone_chunk_bytes = 256 * KIB,
                             .bulk_bytes = 64 * KIB,
-                            .bulk_piece_bytes = 512 * KIB,
+                            .bulk_fragment_bytes = 512 * KIB,
                             .fastbox_bytes = 2 * KIB},
     [TMSG_TRANSPORT_TCP] = {.gather_bytes = 64 * KIB,
                             .gather_mean_bytes = 16 * KIB,
                             .gather_most_bytes = 16 * MIB,
-                            .part_bytes = 1 * MIB,
+                            .fragment_bytes = 1 * MIB,
                             .chunk_bytes = 128 * KIB,
                             .eager_bytes = 1 * MIB,
-                            .eager_piece_bytes = 1 * MIB,
+                            .eager_fragment_bytes = 1 * MIB,
                             .rndv_bytes = NEVER,
                             .eager_list_bytes = 0,
                             .rndv_list_bytes = NEVER,
                             .slice_bytes = 16 * MIB,
                             .lone_chunk_bytes = 1 * MIB,
                             .bulk_bytes = 256 * KIB,
-                            .bulk_piece_bytes = 256 * KIB,
+                            .bulk_fragment_bytes = 256 * KIB,
                             .fastbox_bytes = 0},
     [TMSG_TRANSPORT_RDMA] = {.gather_bytes = 64 * KIB,
                              .gather_mean_bytes = 16 * KIB,
                              .gather_most_bytes = 16 * MIB,
-                             .part_bytes = 128 * KIB,
+                             .fragment_bytes = 128 * KIB,
                              .chunk_bytes = 4 * MIB,
                              .eager_bytes = 0,
-                             .eager_piece_bytes = 0,
+                             .eager_fragment_bytes = 0,
                              .rndv_bytes = NEVER,
                              .eager_list_bytes = 0,
                              .rndv_list_bytes = NEVER,
                              .slice_bytes = 16 * MIB,
                              .lone_chunk_bytes = 4 * MIB,
                              .bulk_bytes = NEVER,
-                             .bulk_piece_bytes = NEVER,
+                             .bulk_fragment_bytes = NEVER,
                              .fastbox_bytes = 0},
 }};
 
 tmsg_tuning_t tmsg_tuning_usual(void) { return usual; }
 
-/* Lists the thresholds by name. `least` is the smallest value that keeps a part
- * worth its message, and that a mean can be divided by. */
+/* Lists the thresholds by name. `least` is the smallest value that keeps a
+ * fragment worth its message, and that a mean can be divided by. */
 static const struct {
     const char *name;
     size_t offset;
@@ -91,18 +91,20 @@ static const struct {
     {"gather_bytes", offsetof(tmsg_thresholds_t, gather_bytes), 0},
     {"gather_mean_bytes", offsetof(tmsg_thresholds_t, gather_mean_bytes), 1},
     {"gather_most_bytes", offsetof(tmsg_thresholds_t, gather_most_bytes), 0},
-    {"part_bytes", offsetof(tmsg_thresholds_t, part_bytes), 1},
+    {"fragment_bytes", offsetof(tmsg_thresholds_t, fragment_bytes), 1},
     {"chunk_bytes", offsetof(tmsg_thresholds_t, chunk_bytes),
      TMSG_CHUNK_BYTES_LEAST},
     {"eager_bytes", offsetof(tmsg_thresholds_t, eager_bytes), 0},
-    {"eager_piece_bytes", offsetof(tmsg_thresholds_t, eager_piece_bytes), 0},
+    {"eager_fragment_bytes", offsetof(tmsg_thresholds_t, eager_fragment_bytes),
+     0},
     {"rndv_bytes", offsetof(tmsg_thresholds_t, rndv_bytes), 0},
     {"eager_list_bytes", offsetof(tmsg_thresholds_t, eager_list_bytes), 0},
     {"rndv_list_bytes", offsetof(tmsg_thresholds_t, rndv_list_bytes), 0},
     {"slice_bytes", offsetof(tmsg_thresholds_t, slice_bytes), 0},
     {"lone_chunk_bytes", offsetof(tmsg_thresholds_t, lone_chunk_bytes), 0},
     {"bulk_bytes", offsetof(tmsg_thresholds_t, bulk_bytes), 0},
-    {"bulk_piece_bytes", offsetof(tmsg_thresholds_t, bulk_piece_bytes), 0},
+    {"bulk_fragment_bytes", offsetof(tmsg_thresholds_t, bulk_fragment_bytes),
+     0},
     {"fastbox_bytes", offsetof(tmsg_thresholds_t, fastbox_bytes), 0},
 };
 
@@ -156,8 +158,8 @@ static uint64_t *find_threshold(const char *text, size_t bytes,
 }
 
 /* Sets the special thresholds that go with a general one: a setting for the
- * length of pieces, for what goes eagerly, or for what goes by the bulk stream
- * means all of them. */
+ * length of fragments, for what goes eagerly, or for what goes by the bulk
+ * stream means all of them. */
 static void set_special(tmsg_tuning_t *tuning, const uint64_t *threshold)
 {
     for (size_t i = 0; i < TMSG_TRANSPORT_COUNT; i++) {
@@ -166,9 +168,9 @@ static void set_special(tmsg_tuning_t *tuning, const uint64_t *threshold)
         if (threshold == &of->chunk_bytes) {
             of->lone_chunk_bytes = *threshold;
         } else if (threshold == &of->eager_bytes) {
-            of->eager_piece_bytes = *threshold;
+            of->eager_fragment_bytes = *threshold;
         } else if (threshold == &of->bulk_bytes) {
-            of->bulk_piece_bytes = *threshold;
+            of->bulk_fragment_bytes = *threshold;
         }
     }
 }
@@ -228,7 +230,7 @@ static tmsg_status_t read_threshold_list(const char *text,
             return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                                   "'%s' is no threshold: it is written "
                                   "transport.name=bytes, like "
-                                  "tcp.part_bytes=1048576",
+                                  "tcp.fragment_bytes=1048576",
                                   tmsg_error_name(text, bytes).text);
         }
         text += bytes + (text[bytes] == ',');

@@ -19,12 +19,12 @@ typedef enum {
     TMSG_TRANSPORT_COUNT
 } tmsg_transport_t;
 
-/* A tensor is not cut into pieces smaller than this: they would not be worth
+/* A tensor is not cut into fragments smaller than this: they would not be worth
  * their messages. */
 #define TMSG_CHUNK_BYTES_LEAST 4096
 
-/* UCX has at most this many pieces of one endpoint at a time. */
-#define TMSG_PARTS_SENT 4
+/* UCX has at most this many fragments of one endpoint at a time. */
+#define TMSG_FRAGMENTS_SENT 4
 
 /* Holds the sizes, in bytes, from which one way is better than another. */
 typedef struct {
@@ -35,17 +35,17 @@ typedef struct {
     uint64_t gather_mean_bytes;
     /* Copying because of gather_mean_bytes ends at this size. */
     uint64_t gather_most_bytes;
-    uint64_t part_bytes;  /* a tensor of this size or more is a part */
-    uint64_t chunk_bytes; /* upper limit for the pieces of a part */
-    uint64_t eager_bytes; /* upper limit for sending one piece eagerly */
+    uint64_t fragment_bytes; /* a tensor of this size or more is a fragment */
+    uint64_t chunk_bytes;    /* upper limit for the fragments of a fragment */
+    uint64_t eager_bytes;    /* upper limit for sending one piece eagerly */
     /* Limits eager sends of a single tensor that the peer reads from where it
      * lies. Overrides eager_bytes when smaller. */
-    uint64_t eager_piece_bytes;
+    uint64_t eager_fragment_bytes;
     uint64_t rndv_bytes; /* one piece of this size or more goes by rendezvous */
     /* These work as eager_bytes and rndv_bytes, for a scatter list. */
     uint64_t eager_list_bytes;
     uint64_t rndv_list_bytes;
-    /* A payload that is longer than this travels in pieces, too. */
+    /* A payload that is longer than this travels in fragments, too. */
     uint64_t slice_bytes;
     /* Used instead of chunk_bytes, when larger, if no small message has passed
      * lately. */
@@ -54,7 +54,7 @@ typedef struct {
     uint64_t bulk_bytes;
     /* Works as bulk_bytes, for a single tensor that the peer reads from where
      * it lies. Overrides bulk_bytes when larger. */
-    uint64_t bulk_piece_bytes;
+    uint64_t bulk_fragment_bytes;
     uint64_t fastbox_bytes; /* a message up to this size goes by a fast box */
 } tmsg_thresholds_t;
 
@@ -82,9 +82,9 @@ const char *tmsg_threshold_at(const tmsg_thresholds_t *thresholds, size_t i,
                               uint64_t *value_p);
 
 /* Changes thresholds as `text` says, for example
- * "tcp.eager_bytes=65536,shm.part_bytes=2097152". A transport is "shm", "tcp",
- * "rdma" or "other". On error *tuning_p is untouched. Errors: INVALID_PARAM
- * (the message names what is wrong). */
+ * "tcp.eager_bytes=65536,shm.fragment_bytes=2097152". A transport is "shm",
+ * "tcp", "rdma" or "other". On error *tuning_p is untouched. Errors:
+ * INVALID_PARAM (the message names what is wrong). */
 tmsg_status_t tmsg_tuning_read(const char *text, tmsg_tuning_t *tuning_p);
 
 #endif

@@ -56,7 +56,7 @@ static const struct {
     {30, false, "checksums", 4},
     {31, false, "max_metadata_keys", 8},
     {32, false, "heartbeat_ms", 4},
-    {33, false, "parts", 2},
+    {33, false, "fragments", 2},
     {34, false, "aborts", 1},
     {35, false, "channels", 2},
     {36, false, "eager_bytes", 8},
@@ -114,7 +114,7 @@ static tmsg_hello_t sample(void)
     hello.checksums = 1 << 1;
     hello.max_metadata_keys = 1000;
     hello.heartbeat_ms = 1250;
-    hello.parts = 9;
+    hello.fragments = 9;
     hello.aborts = 1;
     hello.channels = 0x140;
     hello.eager_bytes = 1u << 22;

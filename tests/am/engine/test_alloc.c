@@ -560,7 +560,7 @@ Test(alloc, eight_mebibytes_by_rendezvous)
     send_each("8 MiB", &sample);
 }
 
-Test(alloc, large_tensors_as_parts)
+Test(alloc, large_tensors_as_fragments)
 {
     const sample_t sample = {.seed = 4,
                              .tensors = 3,
@@ -569,13 +569,14 @@ Test(alloc, large_tensors_as_parts)
                              .elements = 20000};
 
     setenv("TENSORMSG_THRESHOLDS",
-           "shm.part_bytes=1000,shm.chunk_bytes=4096,"
-           "tcp.part_bytes=1000,tcp.chunk_bytes=4096,"
-           "other.part_bytes=1000,other.chunk_bytes=4096",
+           "shm.fragment_bytes=1000,shm.chunk_bytes=4096,"
+           "tcp.fragment_bytes=1000,tcp.chunk_bytes=4096,"
+           "other.fragment_bytes=1000,other.chunk_bytes=4096",
            1);
-    send_each("parts", &sample);
+    send_each("fragments", &sample);
     if (is_due(1)) {
-        send_by(LINK_SHM, DRIVE_POLLING, "parts", &sample, TMSG_SEND_VERIFY);
+        send_by(LINK_SHM, DRIVE_POLLING, "fragments", &sample,
+                TMSG_SEND_VERIFY);
     }
 }
 

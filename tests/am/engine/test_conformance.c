@@ -15,8 +15,8 @@ static const size_t counts[] = {1, 7, 64, 1000};
 
 #define COUNTS (sizeof(counts) / sizeof(counts[0]))
 
-/* Beside tensors of a device's memory what is not in parts must fit what the
- * peer takes at once, which by blob is a header (docs/domains.md). */
+/* Beside tensors of a device's memory what is not in fragments must fit what
+ * the peer takes at once, which by blob is a header (docs/domains.md). */
 static bool with_devices(void) { return getenv("SAMPLE_DEVICES") != NULL; }
 
 /* As many of the largest elements as these do. */

@@ -74,7 +74,7 @@ Test(bulk, does_not_carry_what_is_small_or_asked_for)
     } rows[] = {
         {64, TMSG_WAY_AUTO, TMSG_PROTOCOL_AUTO},
         {200 << 10, TMSG_WAY_AUTO, TMSG_PROTOCOL_AUTO},
-        {LARGE, TMSG_WAY_PARTS, TMSG_PROTOCOL_AUTO},
+        {LARGE, TMSG_WAY_FRAGMENTS, TMSG_PROTOCOL_AUTO},
         {LARGE, TMSG_WAY_SCATTER, TMSG_PROTOCOL_AUTO},
         {LARGE, TMSG_WAY_AUTO, TMSG_PROTOCOL_EAGER},
         {LARGE, TMSG_WAY_AUTO, TMSG_PROTOCOL_RNDV},
@@ -442,9 +442,9 @@ Test(bulk, ends_the_connection_where_it_breaks_at_its_receiver)
     pair_drop(&pair);
 }
 
-/* Sends so many bytes as a part that is what they say it is. */
-static void send_part(pair_t *pair, uint16_t channel, uint32_t sequence,
-                      uint32_t number, uint64_t says, size_t bytes)
+/* Sends so many bytes as a fragment that is what they say it is. */
+static void send_fragment(pair_t *pair, uint16_t channel, uint32_t sequence,
+                          uint32_t number, uint64_t says, size_t bytes)
 {
     forged_t forged = {.way = BY_BULK,
                        .header_bytes = TMSG_BULK_HEADER_BYTES,
@@ -478,8 +478,8 @@ Test(bulk, lies_end_the_connection_and_no_more)
         pair_t pair;
 
         open_bulk(&pair, DRIVE_POLLING, NULL, NULL);
-        send_part(&pair, rows[i].channel, rows[i].sequence, rows[i].number,
-                  rows[i].bytes, 100);
+        send_fragment(&pair, rows[i].channel, rows[i].sequence, rows[i].number,
+                      rows[i].bytes, 100);
         if (rows[i].status == TMSG_OK) {
             sent =
                 send_on(pair.to_a, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
@@ -546,7 +546,7 @@ static bool waits(void *arg)
 
 /* Of a message that waits: a number that it does not have, another length, one
  * that came before. Its sender stands still meanwhile. */
-Test(bulk, parts_that_their_message_does_not_have_end_the_connection)
+Test(bulk, fragments_that_their_message_does_not_have_end_the_connection)
 {
     static const struct {
         uint32_t number;
@@ -566,8 +566,8 @@ Test(bulk, parts_that_their_message_does_not_have_end_the_connection)
         while (!waits(&pair)) {
             tmsg_worker_progress(pair.a.worker);
         }
-        send_part(&pair, 0, pair.to_b->channels.zero.rx->head.sequence,
-                  rows[i].number, rows[i].bytes, 0);
+        send_fragment(&pair, 0, pair.to_b->channels.zero.rx->head.sequence,
+                      rows[i].number, rows[i].bytes, 0);
         while (tmsg_endpoint_status(pair.to_b) == TMSG_OK) {
             tmsg_worker_progress(pair.a.worker);
         }
@@ -580,7 +580,7 @@ Test(bulk, parts_that_their_message_does_not_have_end_the_connection)
     }
 }
 
-Test(bulk, a_part_that_comes_twice_ends_the_connection)
+Test(bulk, a_fragment_that_comes_twice_ends_the_connection)
 {
     pair_t pair;
 
@@ -590,8 +590,10 @@ Test(bulk, a_part_that_comes_twice_ends_the_connection)
     while (!waits(&pair)) {
         tmsg_worker_progress(pair.a.worker);
     }
-    send_part(&pair, 0, pair.to_b->channels.zero.rx->head.sequence, 1, 5, 5);
-    send_part(&pair, 0, pair.to_b->channels.zero.rx->head.sequence, 1, 5, 5);
+    send_fragment(&pair, 0, pair.to_b->channels.zero.rx->head.sequence, 1, 5,
+                  5);
+    send_fragment(&pair, 0, pair.to_b->channels.zero.rx->head.sequence, 1, 5,
+                  5);
     while (tmsg_endpoint_status(pair.to_b) == TMSG_OK) {
         tmsg_worker_progress(pair.a.worker);
     }

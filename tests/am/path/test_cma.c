@@ -62,7 +62,7 @@ ssize_t process_vm_readv(pid_t pid, const struct iovec *here,
                           : real(pid, here, count, there, there_count, flags);
 }
 
-/* Memory of which a part can be made unreadable. */
+/* Memory of which a fragment can be made unreadable. */
 typedef struct {
     uint8_t *bytes;
     size_t page;
@@ -180,11 +180,11 @@ Test(cma, fails_a_send_that_cannot_be_read_blob)
     not_all_readable(LINK_BLOB);
 }
 
-/* Parts, which the receiver reads one after the other. */
-Test(cma, fails_a_part_that_cannot_be_read)
+/* Fragments, which the receiver reads one after the other. */
+Test(cma, fails_a_fragment_that_cannot_be_read)
 {
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_WAY,
-                                       .way = TMSG_WAY_PARTS};
+                                       .way = TMSG_WAY_FRAGMENTS};
     pages_t pages = pages_make();
     pair_t pair;
 
@@ -253,7 +253,7 @@ Test(cma, fails_a_send_for_which_the_kernel_lacks_memory)
 
 static void count_release(void *arg) { ++*(unsigned *)arg; }
 
-/* A payload that the peer has not looked at yet, in whole or in parts. */
+/* A payload that the peer has not looked at yet, in whole or in fragments. */
 static tmsg_request_t *lend(pair_t *pair, uint8_t *bytes, size_t count,
                             tmsg_way_kind_t way, unsigned *releases)
 {
@@ -300,7 +300,8 @@ static void lose_peer(pair_t *pair)
 
 static void gives_back(void (*end)(pair_t *pair))
 {
-    static const tmsg_way_kind_t ways[] = {TMSG_WAY_SCATTER, TMSG_WAY_PARTS};
+    static const tmsg_way_kind_t ways[] = {TMSG_WAY_SCATTER,
+                                           TMSG_WAY_FRAGMENTS};
     static uint8_t bytes[3000000];
 
     for (size_t i = 0; i < 2; i++) {
@@ -346,7 +347,7 @@ Test(cma, gives_memory_back_that_was_given_up)
     pair_drop(&pair);
 }
 
-/* Beside a large tensor, whose parts nobody asks for any more. */
+/* Beside a large tensor, whose fragments nobody asks for any more. */
 static void head_with_gap(tmsg_way_kind_t way)
 {
     enum { SMALL = 20000, LARGE = 3000000 };
@@ -377,13 +378,17 @@ static void head_with_gap(tmsg_way_kind_t way)
     pages_free(&pages);
 }
 
-Test(cma, fails_a_head_that_cannot_be_read) { head_with_gap(TMSG_WAY_PARTS); }
+Test(cma, fails_a_head_that_cannot_be_read)
+{
+    head_with_gap(TMSG_WAY_FRAGMENTS);
+}
 
 /* Where it goes is the receiver's application's. */
 Test(cma, fails_a_send_into_memory_that_cannot_be_written)
 {
     static const size_t sizes[] = {100000, 3000000};
-    static const tmsg_way_kind_t ways[] = {TMSG_WAY_SCATTER, TMSG_WAY_PARTS};
+    static const tmsg_way_kind_t ways[] = {TMSG_WAY_SCATTER,
+                                           TMSG_WAY_FRAGMENTS};
     static uint8_t bytes[3000000];
     pages_t pages = pages_make();
 

@@ -36,7 +36,7 @@ static void a_map(const pair_t *pair, uint32_t number, forged_t *forged)
     point(forged, 0);
 }
 
-/* Without payload: its one tensor is two parts. */
+/* Without payload: its one tensor is two fragments. */
 static void a_head(const pair_t *pair, uint32_t number, forged_t *forged)
 {
     const tmsg_body_extra_t extra = {.split = {.large = 1, .chunk = CHUNK}};
@@ -46,10 +46,10 @@ static void a_head(const pair_t *pair, uint32_t number, forged_t *forged)
     forged->way = BY_EAGER;
 }
 
-static void a_part(const pair_t *pair, uint32_t number, forged_t *forged)
+static void a_fragment(const pair_t *pair, uint32_t number, forged_t *forged)
 {
     const tmsg_preamble_t head = {
-        .kind = TMSG_KIND_PART,
+        .kind = TMSG_KIND_FRAGMENT,
         .message_id = 77,
         .sequence = pair->to_a->channels.zero.tx_sequence,
         .payload_bytes = number == 0 ? CHUNK : BYTES - CHUNK};
@@ -96,20 +96,22 @@ static const lie_t lies[] = {
     LIE("a word of reading", IGNORED, SAY(a_map, {SAID_KIND, TMSG_KIND_READ})),
 };
 
-/* Parts as they may be, and then as they may not. */
-static const lie_t parts[] = {
-    LIE("parts", DELIVERED, SAY(a_head), SAY_NTH(a_part, 0),
-        SAY_NTH(a_part, 1)),
+/* Fragments as they may be, and then as they may not. */
+static const lie_t fragments[] = {
+    LIE("fragments", DELIVERED, SAY(a_head), SAY_NTH(a_fragment, 0),
+        SAY_NTH(a_fragment, 1)),
     LIE("a part of no memory", REFUSED_AS(TMSG_ERR_IO), SAY(a_head),
-        SAY_NTH(a_part, 0), SAY_NTH(a_part, 1, {SAID_ADDRESS, 1})),
+        SAY_NTH(a_fragment, 0), SAY_NTH(a_fragment, 1, {SAID_ADDRESS, 1})),
     LIE("a part of the kernel's memory", REFUSED_AS(TMSG_ERR_IO), SAY(a_head),
-        SAY_NTH(a_part, 0), SAY_NTH(a_part, 1, {SAID_ADDRESS, INT64_MIN})),
-    LIE("a part twice", ENDS("came twice"), SAY(a_head), SAY_NTH(a_part, 0),
-        SAY_NTH(a_part, 0)),
-    LIE("a part with a byte too few", ENDS("that cannot be"), SAY(a_head),
-        SAY_NTH(a_part, 0), SAY_NTH(a_part, 1, {ADD(SENT_PAYLOAD), -1})),
-    LIE("a part without address", ENDS("that cannot be"), SAY(a_head),
-        SAY_NTH(a_part, 0), SAY_NTH(a_part, 1, {SENT_PAYLOAD, 0})),
+        SAY_NTH(a_fragment, 0),
+        SAY_NTH(a_fragment, 1, {SAID_ADDRESS, INT64_MIN})),
+    LIE("a fragment twice", ENDS("came twice"), SAY(a_head),
+        SAY_NTH(a_fragment, 0), SAY_NTH(a_fragment, 0)),
+    LIE("a fragment with a byte too few", ENDS("that cannot be"), SAY(a_head),
+        SAY_NTH(a_fragment, 0),
+        SAY_NTH(a_fragment, 1, {ADD(SENT_PAYLOAD), -1})),
+    LIE("a fragment without address", ENDS("that cannot be"), SAY(a_head),
+        SAY_NTH(a_fragment, 0), SAY_NTH(a_fragment, 1, {SENT_PAYLOAD, 0})),
 };
 
 static void await_reading(pair_t *pair)
@@ -125,7 +127,7 @@ Test(cma_lies, each_costs_its_message_or_its_connection)
     tell_lies(&reading, lies, COUNT(lies));
 }
 
-Test(cma_lies, parts) { tell_lies(&reading, parts, COUNT(parts)); }
+Test(cma_lies, fragments) { tell_lies(&reading, fragments, COUNT(fragments)); }
 
 /* One that has not said that it reads is sent nothing to read. */
 static void unasked(link_t link)

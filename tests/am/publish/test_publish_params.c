@@ -104,7 +104,7 @@ Test(publish_params, a_publication_has_a_channel_and_a_way)
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_CHANNEL |
                                                      TMSG_SEND_PARAM_WAY,
                                        .channel = 5,
-                                       .way = TMSG_WAY_PARTS};
+                                       .way = TMSG_WAY_FRAGMENTS};
     tmsg_map_t *map = sample_bytes(3, BYTES);
     tmsg_request_t *request;
     tmsg_message_t *message;

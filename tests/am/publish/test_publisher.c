@@ -185,27 +185,27 @@ static void squeeze(char *text)
 /* Whether the publisher's description has a part, but for white space. */
 typedef struct {
     scene_t *scene;
-    const char *part;
-} part_wait_t;
+    const char *fragment;
+} fragment_wait_t;
 
 static bool says(void *arg)
 {
-    const part_wait_t *wait = arg;
+    const fragment_wait_t *wait = arg;
     char *json;
     bool found;
 
     must(tmsg_publisher_describe(wait->scene->publisher, &json));
     squeeze(json);
-    found = strstr(json, wait->part) != NULL;
+    found = strstr(json, wait->fragment) != NULL;
     tmsg_string_free(json);
     return found;
 }
 
-static void await_says(scene_t *scene, const char *part)
+static void await_says(scene_t *scene, const char *fragment)
 {
-    part_wait_t wait = {scene, part};
+    fragment_wait_t wait = {scene, fragment};
 
-    until(scene, says, &wait, part);
+    until(scene, says, &wait, fragment);
 }
 
 static void all_get_all(link_t link)

@@ -19,9 +19,9 @@
 
 /* How its bytes come. */
 typedef enum {
-    PLAIN,  /* with its head, or by rendezvous */
-    PARTS,  /* by UCX, which has room for some at a time */
-    PULLED, /* by the bulk stream, when it is asked for */
+    PLAIN,     /* with its head, or by rendezvous */
+    FRAGMENTS, /* by UCX, which has room for some at a time */
+    PULLED,    /* by the bulk stream, when it is asked for */
 } way_t;
 
 typedef struct {
@@ -69,8 +69,8 @@ static tmsg_message_t *come(unsigned channel, uint32_t sequence, way_t way,
     message->budget = desk->worker.budget;
     message->head.sequence = sequence;
     message->head.flags = flags | (way == PULLED ? TMSG_HEADER_PULLED : 0);
-    message->parts = way == PLAIN ? NULL : (tmsg_parts_in_t *)desk;
-    message->parts_bytes = way == PLAIN ? 0 : MUCH;
+    message->fragments = way == PLAIN ? NULL : (tmsg_fragments_in_t *)desk;
+    message->fragments_bytes = way == PLAIN ? 0 : MUCH;
     must_true(tmsg_message_file(message));
     tmsg_fetch_ask(message);
     tmsg_fetch_close_gap(message->channel);
@@ -107,12 +107,13 @@ Test(fetch_queue, nothing_asks_before_all_before_it_have_come)
 /* A second gap, before what is behind the first. */
 Test(fetch_queue, gaps_close_in_any_order)
 {
-    tmsg_message_t *fifth = come(0, 4, PARTS, 0), *third = come(0, 2, PARTS, 0);
+    tmsg_message_t *fifth = come(0, 4, FRAGMENTS, 0),
+                   *third = come(0, 2, FRAGMENTS, 0);
     tmsg_message_t *second = come(0, 1, PLAIN, 0), *fourth, *first;
 
     cr_expect_null(next(true));
     first = come(0, 0, PLAIN, 0);
-    fourth = come(0, 3, PARTS, 0);
+    fourth = come(0, 3, FRAGMENTS, 0);
     cr_expect(eq(ptr, next(true), first));
     cr_expect(eq(ptr, next(true), second));
     cr_expect(eq(ptr, next(true), third));
@@ -152,10 +153,10 @@ Test(fetch_queue, a_gap_holds_up_its_channel_alone)
  * gap comes before what waited for it. */
 static void in_order_of_heads(way_t way, uint8_t flags)
 {
-    tmsg_message_t *second = come(0, 1, PARTS, 0), *first;
-    tmsg_message_t *other = come(1, 0, PARTS, 0);
+    tmsg_message_t *second = come(0, 1, FRAGMENTS, 0), *first;
+    tmsg_message_t *other = come(1, 0, FRAGMENTS, 0);
     tmsg_message_t *behind = come(1, 1, PULLED, 0);
-    tmsg_message_t *unordered = come(1, 2, PARTS, TMSG_HEADER_UNORDERED);
+    tmsg_message_t *unordered = come(1, 2, FRAGMENTS, TMSG_HEADER_UNORDERED);
     tmsg_message_t *plain = come(1, 3, PLAIN, TMSG_HEADER_UNORDERED);
 
     cr_expect(eq(ptr, next(true), plain));
@@ -168,23 +169,23 @@ static void in_order_of_heads(way_t way, uint8_t flags)
     cr_expect(eq(ptr, next(true), behind));
     cr_expect(eq(ptr, next(true), unordered));
     cr_expect_null(next(true));
-    cr_expect(eq(sz, desk->endpoint.rx.parts_early, 0));
-    cr_expect(eq(sz, desk->endpoint.rx.parts_gapped, 0));
+    cr_expect(eq(sz, desk->endpoint.rx.fragments_early, 0));
+    cr_expect(eq(sz, desk->endpoint.rx.fragments_gapped, 0));
 }
 
-Test(fetch_queue, what_has_parts_waits_for_what_has_parts)
+Test(fetch_queue, what_has_fragments_waits_for_what_has_fragments)
 {
     in_order_of_heads(PULLED, 0);
 }
 
 Test(fetch_queue, what_closes_a_gap_comes_in_the_place_of_what_waited)
 {
-    in_order_of_heads(PARTS, 0);
+    in_order_of_heads(FRAGMENTS, 0);
 }
 
 Test(fetch_queue, so_does_what_is_unordered)
 {
-    in_order_of_heads(PARTS, TMSG_HEADER_UNORDERED);
+    in_order_of_heads(FRAGMENTS, TMSG_HEADER_UNORDERED);
 }
 
 /* Not more is to come by the bulk stream than should be before more is asked

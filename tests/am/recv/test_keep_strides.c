@@ -159,7 +159,7 @@ static void every_way(link_t link, drive_t drive, bool kept)
     if (!kept) {
         forget_feature(pair.to_a);
     }
-    for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_PARTS; way++) {
+    for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_FRAGMENTS; way++) {
         for (int32_t protocol = TMSG_PROTOCOL_AUTO;
              protocol <= TMSG_PROTOCOL_RNDV; protocol++) {
             const uint32_t verify = way % 2 == 0 ? TMSG_SEND_VERIFY : 0;
@@ -240,7 +240,7 @@ Test(keep_strides, behind_a_spilled_body)
     views_repeat(many, TENSORS, views, 10);
     map = views_map(many, TENSORS);
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
-    for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_PARTS; way++) {
+    for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_FRAGMENTS; way++) {
         must(send_like(pair.to_a, map, (manner_t){KEEP, way, 0}, NULL));
         message = pair_take(&pair, &pair.a);
         check_map(many, TENSORS, tmsg_message_map(message), true);
@@ -391,10 +391,11 @@ static void over_a_break(link_t link)
         if (i == MESSAGES / 2) {
             joined_break(&joined);
         }
-        must(send_like(joined.pair.to_a, map,
-                       (manner_t){KEEP | TMSG_SEND_VERIFY,
-                                  i % 2 ? TMSG_WAY_PARTS : TMSG_WAY_AUTO, 0},
-                       &sent[i]));
+        must(
+            send_like(joined.pair.to_a, map,
+                      (manner_t){KEEP | TMSG_SEND_VERIFY,
+                                 i % 2 ? TMSG_WAY_FRAGMENTS : TMSG_WAY_AUTO, 0},
+                      &sent[i]));
     }
     joined_mend(&joined);
     for (size_t i = 0; i < MESSAGES; i++) {
@@ -468,7 +469,7 @@ Test(keep_strides, are_received_into_c_order)
 Test(keep_strides, are_received_into_fortran_order)
 {
     received_into(LINK_TCP, true, false, TMSG_WAY_AUTO);
-    received_into(LINK_TCP, true, true, TMSG_WAY_PARTS);
+    received_into(LINK_TCP, true, true, TMSG_WAY_FRAGMENTS);
 }
 
 /* Memory as long as the span is not of the shape that was sent. */
@@ -533,7 +534,7 @@ Test(keep_strides, are_placed)
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
     exchange(&pair, two, 2, (manner_t){KEEP, 0, 0}, true);
-    exchange(&pair, two, 2, (manner_t){KEEP, TMSG_WAY_PARTS, 0}, true);
+    exchange(&pair, two, 2, (manner_t){KEEP, TMSG_WAY_FRAGMENTS, 0}, true);
     must_eq(placed, 2);
     pair_close(&pair);
 }

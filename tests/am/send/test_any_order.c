@@ -47,19 +47,20 @@ static void end(void)
     must_true(fake_ucx.overtook > fake_ucx.arrived / 4);
 }
 
-/* Large tensors are parts, and what is left is cut into slices. */
+/* Large tensors are fragments, and what is left is cut into slices. */
 static void small_pieces(void)
 {
-    setenv("TENSORMSG_THRESHOLDS",
-           "shm.part_bytes=50000,shm.chunk_bytes=20000,shm.slice_bytes=30000,"
-           "tcp.part_bytes=50000,tcp.chunk_bytes=20000,tcp.slice_bytes=30000,"
-           "shm.gather_bytes=1000,tcp.gather_bytes=1000",
-           1);
+    setenv(
+        "TENSORMSG_THRESHOLDS",
+        "shm.fragment_bytes=50000,shm.chunk_bytes=20000,shm.slice_bytes=30000,"
+        "tcp.fragment_bytes=50000,tcp.chunk_bytes=20000,tcp.slice_bytes=30000,"
+        "shm.gather_bytes=1000,tcp.gather_bytes=1000",
+        1);
 }
 
 TestSuite(any_order, .init = small_pieces);
 
-/* Gathered, listed, in parts, in slices, behind a spilled body, empty. */
+/* Gathered, listed, in fragments, in slices, behind a spilled body, empty. */
 static sample_t message_of(uint64_t seed)
 {
     static const sample_t kinds[] = {

@@ -125,7 +125,7 @@ static void every_way(link_t link, drive_t drive, bool once)
     if (!once) {
         forget_feature(pair.to_a);
     }
-    for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_PARTS; way++) {
+    for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_FRAGMENTS; way++) {
         for (int32_t protocol = TMSG_PROTOCOL_AUTO;
              protocol <= TMSG_PROTOCOL_RNDV; protocol++) {
             const manner_t how = {way % 2 == 0 ? TMSG_SEND_VERIFY : 0, way,
@@ -276,7 +276,7 @@ static void over_a_break(link_t link, bool older)
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS |
                                                      TMSG_SEND_PARAM_WAY,
                                        .flags = TMSG_SEND_VERIFY,
-                                       .way = TMSG_WAY_PARTS};
+                                       .way = TMSG_WAY_FRAGMENTS};
     tmsg_map_t *map = views_map(views, VIEWS);
     tmsg_request_t *sent[MESSAGES];
     joined_t joined;
@@ -381,7 +381,7 @@ Test(broadcast, is_received_into_c_order)
 Test(broadcast, is_received_into_fortran_order)
 {
     received_into(LINK_TCP, true, false, TMSG_WAY_AUTO);
-    received_into(LINK_TCP, true, true, TMSG_WAY_PARTS);
+    received_into(LINK_TCP, true, true, TMSG_WAY_FRAGMENTS);
 }
 
 Test(broadcast, memory_to_receive_into_is_not)
@@ -427,7 +427,7 @@ Test(broadcast, is_placed_once)
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
     exchange(&pair, two, 2, (manner_t){0, 0, 0}, true);
-    exchange(&pair, two, 2, (manner_t){0, TMSG_WAY_PARTS, 0}, true);
+    exchange(&pair, two, 2, (manner_t){0, TMSG_WAY_FRAGMENTS, 0}, true);
     must_eq(placed, 2);
     pair_close(&pair);
 }

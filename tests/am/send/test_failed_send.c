@@ -13,7 +13,7 @@
 #include "support/joined.h"
 #include "support/peers.h"
 
-enum { LONG = 60000, PIECE = 300000, PART = 8 << 20, ROUNDS = 200 };
+enum { LONG = 60000, PIECE = 300000, FRAGMENT = 8 << 20, ROUNDS = 200 };
 
 static void have_ucx_move_it(void)
 {
@@ -117,7 +117,7 @@ static void use_again(void *arg)
     buffer->free = true;
 }
 
-/* Several large tensors are parts of their own. */
+/* Several large tensors are fragments of their own. */
 static tmsg_request_t *send_buffer(tmsg_endpoint_t *endpoint, buffer_t *buffer,
                                    size_t tensors, unsigned flags)
 {
@@ -264,11 +264,11 @@ Test(failed_send, is_free_when_its_lease_is_withdrawn_or_the_peer_has_it)
     free(buffer.data);
 }
 
-Test(failed_send, of_a_part_withdraws_the_lease)
+Test(failed_send, of_a_fragment_withdraws_the_lease)
 {
     static const ucs_status_t statuses[] = {UCS_ERR_IO_ERROR, UCS_ERR_TIMED_OUT,
                                             UCS_ERR_CONNECTION_RESET};
-    buffer_t buffer = {malloc(PART), PART, false};
+    buffer_t buffer = {malloc(FRAGMENT), FRAGMENT, false};
 
     for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
         tmsg_request_t *sent;
@@ -346,7 +346,7 @@ Test(failed_send, waits_for_its_peers_word_no_longer_than_for_its_peer)
  * message. */
 Test(failed_send, is_sent_again_where_the_connection_comes_back)
 {
-    buffer_t buffer = {malloc(PART), PART, false};
+    buffer_t buffer = {malloc(FRAGMENT), FRAGMENT, false};
     const how_t how = {.link = LINK_SHM};
     joined_t joined;
 
@@ -354,7 +354,7 @@ Test(failed_send, is_sent_again_where_the_connection_comes_back)
     for (size_t tensors = 1; tensors <= 3; tensors += 2) {
         tmsg_request_t *sent;
 
-        buffer.bytes = tensors == 1 ? PIECE : PART;
+        buffer.bytes = tensors == 1 ? PIECE : FRAGMENT;
         begin_lie(joined.pair.to_a, UCS_ERR_IO_ERROR);
         sent = send_buffer(joined.pair.to_a, &buffer, tensors, TMSG_SEND_ACKED);
         side_await(&joined.pair.b, was_told, NULL, "the error");

@@ -178,7 +178,7 @@ typedef struct {
     size_t from; /* is gone */
 } row_t;
 
-/* A part has 1 MiB. */
+/* A fragment has 1 MiB. */
 static const row_t rows[] = {
     {1, 1024 * KIB, 0, 0, 0},          {1, 1024 * KIB, 1, 0, 1020 * KIB},
     {1, 4096 * KIB, 1, 0, 2048 * KIB}, {1, 4096 * KIB, 3 << 20, 0, 4088 * KIB},
@@ -375,21 +375,22 @@ static bool some_went(void *arg)
 {
     const scene_t *scene = arg;
 
-    return scene->pair.to_a->tx.parts_handed >= 3;
+    return scene->pair.to_a->tx.fragments_handed >= 3;
 }
 
 /* UCX has what it has: the rest is missed before it gets it. */
 /* All others have gone, and are with the peer, before it fails. */
-Test(gone, by_ucx_one_part_of_many)
+Test(gone, by_ucx_one_fragment_of_many)
 {
     for (unsigned piece = 0; piece < PIECES; piece++) {
         const char name[] = {'t', (char)('0' + piece), '\0'};
         scene_t scene;
 
         by_ucx_alone();
-        setenv("TENSORMSG_THRESHOLDS",
-               "tcp.bulk_bytes=never,tcp.part_bytes=1000,tcp.chunk_bytes=4096",
-               1);
+        setenv(
+            "TENSORMSG_THRESHOLDS",
+            "tcp.bulk_bytes=never,tcp.fragment_bytes=1000,tcp.chunk_bytes=4096",
+            1);
         open_scene(&scene, 20 * KIB);
         take_away(&scene, piece, 16 * KIB);
         send_pieces(&scene, PIECES);
@@ -402,7 +403,7 @@ Test(gone, by_ucx_one_part_of_many)
     }
 }
 
-static void run_in_parts(bool aborts)
+static void run_in_fragments(bool aborts)
 {
     scene_t scene;
 
@@ -410,7 +411,7 @@ static void run_in_parts(bool aborts)
     open_scene(&scene, 12 << 20);
     scene.pair.to_a->peer_hello.aborts = aborts;
     send_pieces(&scene, 2);
-    pair_await(&scene.pair, some_went, &scene, "some parts");
+    pair_await(&scene.pair, some_went, &scene, "some fragments");
     take_away(&scene, 1, 6 << 20);
     if (!aborts) {
         must_end(&scene, "could not be told");
@@ -420,8 +421,8 @@ static void run_in_parts(bool aborts)
     close_scene(&scene);
 }
 
-Test(gone, by_ucx_in_parts) { run_in_parts(true); }
-Test(gone, by_ucx_in_parts_to_a_peer_that_takes_no_aborts)
+Test(gone, by_ucx_in_fragments) { run_in_fragments(true); }
+Test(gone, by_ucx_in_fragments_to_a_peer_that_takes_no_aborts)
 {
-    run_in_parts(false);
+    run_in_fragments(false);
 }

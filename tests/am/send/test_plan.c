@@ -30,8 +30,8 @@ static tmsg_payload_t payload_of(const tmsg_map_t *map, size_t spill)
     static tmsg_measures_t measures;
     const tmsg_tuning_t tuning = tmsg_tuning_usual();
 
-    cr_assert_eq(tmsg_plan_measure(map, TMSG_WAY_NO_PARTS, &measures), TMSG_OK,
-                 "%s", tmsg_error_message());
+    cr_assert_eq(tmsg_plan_measure(map, TMSG_WAY_NO_FRAGMENTS, &measures),
+                 TMSG_OK, "%s", tmsg_error_message());
     return (tmsg_payload_t){
         .map = map,
         .measures = &measures,

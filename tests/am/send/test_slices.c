@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
-#include "am/send/parts.h"
+#include "am/send/fragments.h"
 #include "support/joined.h"
 #include "support/sample.h"
 
@@ -17,15 +17,16 @@
 /* Slices as small as they may be, of lists that are not gathered. */
 static void small_slices(void)
 {
-    setenv("TENSORMSG_THRESHOLDS",
-           "shm.slice_bytes=10000,shm.chunk_bytes=4096,shm.part_bytes=50000,"
-           "shm.gather_bytes=0,shm.gather_mean_bytes=1,"
-           "shm.bulk_bytes=never,"
-           "tcp.slice_bytes=10000,tcp.chunk_bytes=4096,tcp.part_bytes=50000,"
-           "tcp.gather_bytes=0,tcp.gather_mean_bytes=1,"
-           "other.slice_bytes=10000,other.chunk_bytes=4096,"
-           "other.part_bytes=50000",
-           1);
+    setenv(
+        "TENSORMSG_THRESHOLDS",
+        "shm.slice_bytes=10000,shm.chunk_bytes=4096,shm.fragment_bytes=50000,"
+        "shm.gather_bytes=0,shm.gather_mean_bytes=1,"
+        "shm.bulk_bytes=never,"
+        "tcp.slice_bytes=10000,tcp.chunk_bytes=4096,tcp.fragment_bytes=50000,"
+        "tcp.gather_bytes=0,tcp.gather_mean_bytes=1,"
+        "other.slice_bytes=10000,other.chunk_bytes=4096,"
+        "other.fragment_bytes=50000",
+        1);
 }
 
 TestSuite(slices, .init = small_slices);
@@ -95,13 +96,13 @@ static void arrive(link_t link, drive_t drive, const char *prefix)
         unsigned flags = i / LISTS == 1   ? TMSG_SEND_ACKED
                          : i / LISTS == 2 ? TMSG_SEND_VERIFY
                                           : 0;
-        uint64_t before = pair.to_a->tx.parts_handed;
+        uint64_t before = pair.to_a->tx.fragments_handed;
         tmsg_request_t *sent =
             send_map(pair.to_a, map_of(seed, bytes, count, prefix), flags);
         tmsg_message_t *message = pair_take(&pair, &pair.a);
 
         check(seed, bytes, count, tmsg_message_map(message));
-        must_true(pair.to_a->tx.parts_handed - before >= 20000 / CHUNK);
+        must_true(pair.to_a->tx.fragments_handed - before >= 20000 / CHUNK);
         tmsg_message_destroy(message);
         must(pair_finish(&pair, sent));
         seed += 100;
@@ -134,7 +135,7 @@ static void of_any_kind(link_t link, size_t name_bytes)
         tmsg_message_destroy(message);
         must(pair_finish(&pair, sent));
     }
-    must_true(pair.to_a->tx.parts_handed > 3 * 100000 / CHUNK);
+    must_true(pair.to_a->tx.fragments_handed > 3 * 100000 / CHUNK);
     pair_close(&pair);
 }
 
@@ -153,7 +154,7 @@ Test(slices, are_not_sent_to_an_older_peer)
     tmsg_request_destroy(send_map(pair.to_a, map_of(1, odd, 16, ""), 0));
     message = pair_take(&pair, &pair.a);
     check(1, odd, 16, tmsg_message_map(message));
-    must_eq(pair.to_a->tx.parts_handed, 0);
+    must_eq(pair.to_a->tx.fragments_handed, 0);
     tmsg_message_destroy(message);
     pair_close(&pair);
 }
@@ -249,7 +250,7 @@ static void overtaken(link_t link)
     pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
     for (int round = 0; round < 3; round++) {
         must(tmsg_endpoint_send(pair.to_a, list, NULL, NULL));
-        must_true(pair.to_a->tx.parts_in_ucx <= TMSG_PARTS_SENT);
+        must_true(pair.to_a->tx.fragments_in_ucx <= TMSG_FRAGMENTS_SENT);
         must(tmsg_endpoint_send(pair.to_a, small, &other, NULL));
         message = pair_take(&pair, &pair.a);
         must_eq(tmsg_message_channel(message), 1);
@@ -270,7 +271,7 @@ static bool has_some(void *arg)
 {
     const pair_t *pair = arg;
 
-    return pair->to_a->tx.parts_handed > 5;
+    return pair->to_a->tx.fragments_handed > 5;
 }
 
 /* Given up in its midst: what comes behind it comes. */

@@ -24,7 +24,7 @@ static const tmsg_thresholds_t thresholds = {
     .gather_bytes = 64 * KIB,
     .gather_mean_bytes = 16 * KIB,
     .gather_most_bytes = 16 * MIB,
-    .part_bytes = 1 * MIB,
+    .fragment_bytes = 1 * MIB,
     .chunk_bytes = 4 * MIB,
     .eager_bytes = 256 * KIB,
     .rndv_bytes = 1 * MIB,
@@ -35,23 +35,23 @@ static const tmsg_thresholds_t thresholds = {
 
 /* Of so many tensors of one size each, none of them packed, beside so many
  * that are large. */
-static tmsg_measures_t measures_of(size_t small, uint64_t bytes, size_t parts,
-                                   uint64_t part_bytes)
+static tmsg_measures_t measures_of(size_t small, uint64_t bytes,
+                                   size_t fragments, uint64_t fragment_bytes)
 {
     return (tmsg_measures_t){
-        .tensors = small + parts,
-        .bytes = small * bytes + parts * part_bytes,
-        .large = thresholds.part_bytes,
-        .parts = parts,
-        .parts_bytes = parts * part_bytes,
+        .tensors = small + fragments,
+        .bytes = small * bytes + fragments * fragment_bytes,
+        .large = thresholds.fragment_bytes,
+        .fragments = fragments,
+        .fragments_bytes = fragments * fragment_bytes,
         .head_bytes = small * bytes,
     };
 }
 
 static tmsg_way_t choose(const tmsg_measures_t *measures, uint64_t spill,
-                         int32_t way, int32_t protocol, bool parts)
+                         int32_t way, int32_t protocol, bool fragments)
 {
-    const tmsg_wish_t wish = {way, protocol, parts, false, false, false};
+    const tmsg_wish_t wish = {way, protocol, fragments, false, false, false};
 
     return tmsg_way_choose(measures, spill, &thresholds, wish);
 }
@@ -87,26 +87,27 @@ Test(way, small_tensors_are_gathered_and_middling_ones_listed)
         tmsg_measures_t measures = {.tensors = rows[i].tensors,
                                     .bytes = rows[i].bytes,
                                     .packed = rows[i].packed,
-                                    .large = TMSG_WAY_NO_PARTS,
+                                    .large = TMSG_WAY_NO_FRAGMENTS,
                                     .head_bytes = rows[i].bytes};
         tmsg_way_t way = choose(&measures, 0, 0, 0, false);
 
         cr_expect(eq(int, way.gather, rows[i].gather), "row %zu", i);
-        cr_expect(not(way.parts), "row %zu", i);
+        cr_expect(not(way.fragments), "row %zu", i);
     }
 }
 
-Test(way, large_tensors_are_parts_where_the_peer_takes_them)
+Test(way, large_tensors_are_fragments_where_the_peer_takes_them)
 {
     static const struct {
         size_t small;
         uint64_t bytes;
-        size_t parts;
-        uint64_t part_bytes, spill;
+        size_t fragments;
+        uint64_t fragment_bytes, spill;
         bool is_split, gather;
     } rows[] = {
         {8, 64, 0, 0, 0, false, true},
-        {8, 64, 1, MIB, 0, true, true}, /* a mixture: 8 gathered, one a part */
+        {8, 64, 1, MIB, 0, true,
+         true}, /* a mixture: 8 gathered, one a fragment */
         {8, 64, 8, 2 * MIB, 0, true, true},
         {0, 0, 8, 2 * MIB, 0, true, false},
         {4, 300 * KIB, 2, 2 * MIB, 0, true, false}, /* 4 listed */
@@ -118,25 +119,26 @@ Test(way, large_tensors_are_parts_where_the_peer_takes_them)
     };
 
     for (size_t i = 0; i < COUNT(rows); i++) {
-        tmsg_measures_t measures = measures_of(
-            rows[i].small, rows[i].bytes, rows[i].parts, rows[i].part_bytes);
+        tmsg_measures_t measures =
+            measures_of(rows[i].small, rows[i].bytes, rows[i].fragments,
+                        rows[i].fragment_bytes);
         tmsg_way_t way = choose(&measures, rows[i].spill, 0, 0, true);
 
-        cr_expect(eq(int, way.parts, rows[i].is_split), "row %zu", i);
+        cr_expect(eq(int, way.fragments, rows[i].is_split), "row %zu", i);
         cr_expect(eq(int, way.gather, rows[i].gather), "row %zu", i);
-        cr_expect(not(choose(&measures, rows[i].spill, 0, 0, false).parts),
+        cr_expect(not(choose(&measures, rows[i].spill, 0, 0, false).fragments),
                   "row %zu, to a peer without", i);
     }
 }
 
 /* A tensor in memory that the head is not in cannot travel with it. */
-Test(way, what_lies_in_other_memory_is_a_part_whatever_is_asked)
+Test(way, what_lies_in_other_memory_is_a_fragment_whatever_is_asked)
 {
-    for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_PARTS; way++) {
+    for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_FRAGMENTS; way++) {
         tmsg_measures_t measures = measures_of(3, 64, 1, 64);
 
         measures.foreign = 1;
-        cr_expect(choose(&measures, 0, way, 0, true).parts, "way %d", way);
+        cr_expect(choose(&measures, 0, way, 0, true).fragments, "way %d", way);
     }
 }
 
@@ -147,14 +149,14 @@ Test(way, a_wish_is_granted_where_it_can_be)
     tmsg_measures_t single = measures_of(0, 0, 1, 100);
     tmsg_measures_t whole = large;
 
-    whole.parts = 0; /* measured with TMSG_WAY_NO_PARTS */
+    whole.fragments = 0; /* measured with TMSG_WAY_NO_FRAGMENTS */
     whole.head_bytes = whole.bytes;
     cr_expect(not(choose(&small, 0, TMSG_WAY_SCATTER, 0, true).gather));
     cr_expect(choose(&whole, 0, TMSG_WAY_GATHER, 0, true).gather);
-    cr_expect(not(choose(&whole, 0, TMSG_WAY_GATHER, 0, true).parts));
-    cr_expect(not(choose(&whole, 0, TMSG_WAY_SCATTER, 0, true).parts));
-    cr_expect(choose(&single, 0, TMSG_WAY_PARTS, 0, true).parts);
-    cr_expect(not(choose(&single, 0, TMSG_WAY_PARTS, 0, false).parts));
+    cr_expect(not(choose(&whole, 0, TMSG_WAY_GATHER, 0, true).fragments));
+    cr_expect(not(choose(&whole, 0, TMSG_WAY_SCATTER, 0, true).fragments));
+    cr_expect(choose(&single, 0, TMSG_WAY_FRAGMENTS, 0, true).fragments);
+    cr_expect(not(choose(&single, 0, TMSG_WAY_FRAGMENTS, 0, false).fragments));
 }
 
 Test(way, a_wish_says_which_tensors_are_large)
@@ -164,11 +166,14 @@ Test(way, a_wish_says_which_tensors_are_large)
         uint64_t large;
     } rows[] = {
         {{TMSG_WAY_AUTO, 0, true, false, false, false}, 1 * MIB},
-        {{TMSG_WAY_AUTO, 0, false, false, false, false}, TMSG_WAY_NO_PARTS},
-        {{TMSG_WAY_GATHER, 0, true, false, false, false}, TMSG_WAY_NO_PARTS},
-        {{TMSG_WAY_SCATTER, 0, true, false, false, false}, TMSG_WAY_NO_PARTS},
-        {{TMSG_WAY_PARTS, 0, true, false, false, false}, 1},
-        {{TMSG_WAY_PARTS, 0, false, false, false, false}, TMSG_WAY_NO_PARTS},
+        {{TMSG_WAY_AUTO, 0, false, false, false, false}, TMSG_WAY_NO_FRAGMENTS},
+        {{TMSG_WAY_GATHER, 0, true, false, false, false},
+         TMSG_WAY_NO_FRAGMENTS},
+        {{TMSG_WAY_SCATTER, 0, true, false, false, false},
+         TMSG_WAY_NO_FRAGMENTS},
+        {{TMSG_WAY_FRAGMENTS, 0, true, false, false, false}, 1},
+        {{TMSG_WAY_FRAGMENTS, 0, false, false, false, false},
+         TMSG_WAY_NO_FRAGMENTS},
     };
 
     for (size_t i = 0; i < COUNT(rows); i++) {
@@ -212,12 +217,12 @@ Test(way, the_head_goes_eagerly_or_by_rendezvous_by_its_size)
     }
 }
 
-/* What is left beside parts is sliced where it is long and the peer takes
+/* What is left beside fragments is sliced where it is long and the peer takes
  * slices, unless the caller wants one list; behind a short body it is eager. */
 Test(way, a_long_rest_is_sliced)
 {
     static const struct {
-        size_t small, parts;
+        size_t small, fragments;
         uint64_t bytes, spill;
         int32_t way;
         bool slices;
@@ -234,8 +239,8 @@ Test(way, a_long_rest_is_sliced)
     };
 
     for (size_t i = 0; i < COUNT(rows); i++) {
-        const tmsg_measures_t measures =
-            measures_of(rows[i].small, rows[i].bytes, rows[i].parts, 64 * MIB);
+        const tmsg_measures_t measures = measures_of(
+            rows[i].small, rows[i].bytes, rows[i].fragments, 64 * MIB);
         const tmsg_wish_t wish = {rows[i].way, 0, true, true, false, false};
         const tmsg_wish_t older = {rows[i].way, 0, true, false, false, false};
         tmsg_way_t way =
@@ -247,7 +252,8 @@ Test(way, a_long_rest_is_sliced)
                          rows[i].spill > 0 ? TMSG_PROTOCOL_EAGER
                                            : TMSG_PROTOCOL_AUTO),
                       "row %zu", i);
-            cr_expect(eq(int, way.parts, rows[i].parts > 0), "row %zu", i);
+            cr_expect(eq(int, way.fragments, rows[i].fragments > 0), "row %zu",
+                      i);
         }
         way = tmsg_way_choose(&measures, rows[i].spill, &thresholds, older);
         cr_expect(not(way.slices), "row %zu", i);
@@ -261,7 +267,7 @@ Test(way, what_is_large_goes_by_the_bulk)
     static const struct {
         size_t small;
         uint64_t bytes; /* of each */
-        size_t parts, foreign;
+        size_t fragments, foreign;
         uint64_t spill;
         int32_t way, protocol;
         bool bulk, slices, gather;
@@ -282,7 +288,7 @@ Test(way, what_is_large_goes_by_the_bulk)
         {64, 256 * KIB, 2, 0, 4 * MIB + 64, 0, 0, false, false, false},
         {8, 256 * KIB, 2, 1, 0, 0, 0, false, false, false},
         {8, 256 * KIB, 0, 0, 0, TMSG_WAY_SCATTER, 0, false, false, false},
-        {8, 256 * KIB, 2, 0, 0, TMSG_WAY_PARTS, 0, false, false, false},
+        {8, 256 * KIB, 2, 0, 0, TMSG_WAY_FRAGMENTS, 0, false, false, false},
         {8, 256 * KIB, 0, 0, 0, 0, TMSG_PROTOCOL_EAGER, false, false, false},
         {8, 256 * KIB, 0, 0, 0, 0, TMSG_PROTOCOL_RNDV, false, false, false},
     };
@@ -290,8 +296,8 @@ Test(way, what_is_large_goes_by_the_bulk)
 
     set.bulk_bytes = 256 * KIB;
     for (size_t i = 0; i < COUNT(rows); i++) {
-        tmsg_measures_t measures =
-            measures_of(rows[i].small, rows[i].bytes, rows[i].parts, 2 * MIB);
+        tmsg_measures_t measures = measures_of(rows[i].small, rows[i].bytes,
+                                               rows[i].fragments, 2 * MIB);
         tmsg_wish_t wish = {rows[i].way, rows[i].protocol, true, true, true,
                             false};
         tmsg_way_t way;
@@ -300,7 +306,8 @@ Test(way, what_is_large_goes_by_the_bulk)
         way = tmsg_way_choose(&measures, rows[i].spill, &set, wish);
         cr_expect(eq(int, way.bulk, rows[i].bulk), "row %zu", i);
         if (rows[i].bulk) {
-            cr_expect(eq(int, way.parts, rows[i].parts > 0), "row %zu", i);
+            cr_expect(eq(int, way.fragments, rows[i].fragments > 0), "row %zu",
+                      i);
             cr_expect(eq(int, way.slices, rows[i].slices), "row %zu", i);
             cr_expect(eq(int, way.gather, rows[i].gather), "row %zu", i);
         }
@@ -360,7 +367,7 @@ Test(way, every_transport_has_usual_thresholds)
         cr_expect(ge(u64, usual->chunk_bytes, 64 * KIB), "transport %d", i);
         cr_expect(ge(u64, usual->lone_chunk_bytes, usual->chunk_bytes),
                   "transport %d", i);
-        cr_expect(ge(u64, usual->part_bytes, usual->gather_mean_bytes),
+        cr_expect(ge(u64, usual->fragment_bytes, usual->gather_mean_bytes),
                   "transport %d", i);
         cr_expect(ge(u64, usual->rndv_bytes, usual->eager_bytes),
                   "transport %d", i);
@@ -395,12 +402,12 @@ Test(way, transports_say_whose_thresholds_hold)
 
 /* A tensor of 128 KiB costs the wire more in UCX's copies of a list than as a
  * part of its own. */
-Test(way, rdma_takes_parts_earlier_than_others)
+Test(way, rdma_takes_fragments_earlier_than_others)
 {
     const tmsg_tuning_t tuning = tmsg_tuning_usual();
 
-    cr_expect(lt(u64, tuning.of[TMSG_TRANSPORT_RDMA].part_bytes,
-                 tuning.of[TMSG_TRANSPORT_UNKNOWN].part_bytes));
+    cr_expect(lt(u64, tuning.of[TMSG_TRANSPORT_RDMA].fragment_bytes,
+                 tuning.of[TMSG_TRANSPORT_UNKNOWN].fragment_bytes));
 }
 
 Test(way, thresholds_are_set_by_name)
@@ -410,14 +417,14 @@ Test(way, thresholds_are_set_by_name)
     cr_expect(eq(int, tmsg_tuning_read("", &tuning), TMSG_OK));
     cr_expect(eq(int, memcmp(&tuning, &usual, sizeof(tuning)), 0));
     cr_expect(eq(int,
-                 tmsg_tuning_read("tcp.eager_bytes=5,shm.part_bytes=6,"
+                 tmsg_tuning_read("tcp.eager_bytes=5,shm.fragment_bytes=6,"
                                   "rdma.chunk_bytes=8388608,"
                                   "other.rndv_list_bytes=18446744073709551615",
                                   &tuning),
                  TMSG_OK));
     usual.of[TMSG_TRANSPORT_TCP].eager_bytes = 5;
-    usual.of[TMSG_TRANSPORT_TCP].eager_piece_bytes = 5;
-    usual.of[TMSG_TRANSPORT_SHM].part_bytes = 6;
+    usual.of[TMSG_TRANSPORT_TCP].eager_fragment_bytes = 5;
+    usual.of[TMSG_TRANSPORT_SHM].fragment_bytes = 6;
     usual.of[TMSG_TRANSPORT_RDMA].chunk_bytes = 8388608;
     usual.of[TMSG_TRANSPORT_RDMA].lone_chunk_bytes = 8388608;
     usual.of[TMSG_TRANSPORT_UNKNOWN].rndv_list_bytes = UINT64_MAX;
@@ -473,7 +480,7 @@ Test(way, what_the_peer_reads_goes_by_the_bulk_later)
             measures_of(rows[i].small, rows[i].bytes, 0, 2 * MIB);
 
         measures.packed = rows[i].packed;
-        set.bulk_piece_bytes = rows[i].piece;
+        set.bulk_fragment_bytes = rows[i].piece;
         cr_expect(eq(int,
                      tmsg_way_choose(&measures, rows[i].spill, &set, wish).bulk,
                      rows[i].bulk),
@@ -507,7 +514,7 @@ Test(way, what_the_peer_reads_is_eager_for_less_long)
             measures_of(rows[i].small, rows[i].bytes, 0, 2 * MIB);
 
         measures.packed = rows[i].packed;
-        set.eager_piece_bytes = rows[i].piece;
+        set.eager_fragment_bytes = rows[i].piece;
         cr_expect(
             eq(i32,
                tmsg_way_choose(&measures, rows[i].spill, &set, wish).protocol,
@@ -544,16 +551,18 @@ Test(way, what_is_set_is_that_of_one_piece_unless_this_is_named)
 {
     static const struct {
         const char *text;
-        uint64_t eager, eager_piece, bulk, bulk_piece;
+        uint64_t eager, eager_fragment, bulk, bulk_fragment;
     } rows[] = {
         {"shm.bulk_bytes=never", 64 * KIB, 32 * KIB, UINT64_MAX, UINT64_MAX},
-        {"shm.bulk_bytes=1,shm.bulk_piece_bytes=9", 64 * KIB, 32 * KIB, 1, 9},
-        {"shm.bulk_piece_bytes=9,shm.bulk_bytes=1", 64 * KIB, 32 * KIB, 1, 9},
-        {"shm.bulk_piece_bytes=9", 64 * KIB, 32 * KIB, 64 * KIB, 9},
+        {"shm.bulk_bytes=1,shm.bulk_fragment_bytes=9", 64 * KIB, 32 * KIB, 1,
+         9},
+        {"shm.bulk_fragment_bytes=9,shm.bulk_bytes=1", 64 * KIB, 32 * KIB, 1,
+         9},
+        {"shm.bulk_fragment_bytes=9", 64 * KIB, 32 * KIB, 64 * KIB, 9},
         {"shm.eager_bytes=9", 9, 9, 64 * KIB, 512 * KIB},
-        {"shm.eager_piece_bytes=8,shm.eager_bytes=9", 9, 8, 64 * KIB,
+        {"shm.eager_fragment_bytes=8,shm.eager_bytes=9", 9, 8, 64 * KIB,
          512 * KIB},
-        {"shm.eager_piece_bytes=8", 64 * KIB, 8, 64 * KIB, 512 * KIB},
+        {"shm.eager_fragment_bytes=8", 64 * KIB, 8, 64 * KIB, 512 * KIB},
         {"tcp.bulk_bytes=1,tcp.eager_bytes=1", 64 * KIB, 32 * KIB, 64 * KIB,
          512 * KIB},
     };
@@ -564,11 +573,11 @@ Test(way, what_is_set_is_that_of_one_piece_unless_this_is_named)
 
         cr_expect(eq(int, tmsg_tuning_read(rows[i].text, &tuning), TMSG_OK));
         cr_expect(eq(u64, shm->eager_bytes, rows[i].eager), "row %zu", i);
-        cr_expect(eq(u64, shm->eager_piece_bytes, rows[i].eager_piece),
+        cr_expect(eq(u64, shm->eager_fragment_bytes, rows[i].eager_fragment),
                   "row %zu", i);
         cr_expect(eq(u64, shm->bulk_bytes, rows[i].bulk), "row %zu", i);
-        cr_expect(eq(u64, shm->bulk_piece_bytes, rows[i].bulk_piece), "row %zu",
-                  i);
+        cr_expect(eq(u64, shm->bulk_fragment_bytes, rows[i].bulk_fragment),
+                  "row %zu", i);
     }
 }
 
@@ -577,21 +586,21 @@ Test(way, a_threshold_that_is_none_is_named)
     static const char *const wrong[] = {
         "tcp",
         "=1",
-        "tcp.part_bytes",
-        "tcp.part_bytes=",
-        "tcp.part_bytes=x",
-        "tcp.part_bytes=-1",
-        "tcp.part_bytes=1M",
-        "tcp.part_bytes=0", /* each tensor would be one, the empty too */
+        "tcp.fragment_bytes",
+        "tcp.fragment_bytes=",
+        "tcp.fragment_bytes=x",
+        "tcp.fragment_bytes=-1",
+        "tcp.fragment_bytes=1M",
+        "tcp.fragment_bytes=0", /* each tensor would be one, the empty too */
         "tcp.chunk_bytes=4095",
         "tcp.gather_mean_bytes=0",
         "tcp.eager_bytes=18446744073709551616",
-        "udp.part_bytes=1",
-        "tcp.parts_bytes=1",
-        "tcp.part_byte=1",
-        "part_bytes=1",
-        "tcp.part_bytes=1,,shm.part_bytes=1",
-        "tcp.part_bytes=1 ",
+        "udp.fragment_bytes=1",
+        "tcp.fragments_bytes=1",
+        "tcp.fragment_byte=1",
+        "fragment_bytes=1",
+        "tcp.fragment_bytes=1,,shm.fragment_bytes=1",
+        "tcp.fragment_bytes=1 ",
         "tcp.eager_bytes=1,nonsense",
         "tcp.bulk_bytes=",
         "tcp.bulk_bytes=,tcp.eager_bytes=1",
@@ -616,11 +625,12 @@ Test(way, a_context_reads_thresholds_from_its_variable)
 {
     tmsg_context_t *context = NULL;
 
-    setenv("TENSORMSG_THRESHOLDS", "shm.part_bytes=77", 1);
+    setenv("TENSORMSG_THRESHOLDS", "shm.fragment_bytes=77", 1);
     cr_assert(eq(int, tmsg_context_create(NULL, &context), TMSG_OK));
-    cr_expect(eq(u64, context->tuning.of[TMSG_TRANSPORT_SHM].part_bytes, 77));
+    cr_expect(
+        eq(u64, context->tuning.of[TMSG_TRANSPORT_SHM].fragment_bytes, 77));
     tmsg_context_destroy(context);
-    setenv("TENSORMSG_THRESHOLDS", "shm.part_bytes=77 oxen", 1);
+    setenv("TENSORMSG_THRESHOLDS", "shm.fragment_bytes=77 oxen", 1);
     cr_expect(
         eq(int, tmsg_context_create(NULL, &context), TMSG_ERR_INVALID_PARAM));
     cr_expect(ne(ptr, strstr(tmsg_error_message(), "77 oxen"), NULL));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Large payloads over shared memory, by rings: what goes by them, what does
- * not, what becomes of it, and what a peer may lie about. How parts travel by
- * any bulk stream is test_bulk's. */
+ * not, what becomes of it, and what a peer may lie about. How fragments travel
+ * by any bulk stream is test_bulk's. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <fcntl.h>

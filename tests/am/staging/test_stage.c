@@ -191,8 +191,8 @@ Test(stage, reads_what_the_stream_has_written)
     device_maps_end();
 }
 
-/* While UCX has parts of a chunk the next one is copied, at either end: it is
- * begun before more than the first was handed over, let alone taken. */
+/* While UCX has fragments of a chunk the next one is copied, at either end: it
+ * is begun before more than the first was handed over, let alone taken. */
 Test(stage, copies_beside_the_transfer)
 {
     static const device_tensor_t one[] = {{.device = 0, .bytes = 6 << 20}};
@@ -203,10 +203,10 @@ Test(stage, copies_beside_the_transfer)
     device_maps_begin();
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     sent = send_map(pair.to_a, device_map(1, one, 1), 0);
-    for (int i = 0; i < 10000 && pair.to_a->tx.parts_handed == 0; i++) {
+    for (int i = 0; i < 10000 && pair.to_a->tx.fragments_handed == 0; i++) {
         tmsg_worker_progress(pair.b.worker);
     }
-    must_true(pair.to_a->tx.parts_handed * (256 << 10) <= TMSG_CHUNK_BYTES);
+    must_true(pair.to_a->tx.fragments_handed * (256 << 10) <= TMSG_CHUNK_BYTES);
     must_true(pair.b.worker->stage.out.bytes >= 2 * TMSG_CHUNK_BYTES);
     must_be(tmsg_request_test(sent), TMSG_IN_PROGRESS);
     message = pair_take(&pair, &pair.a);
@@ -359,7 +359,7 @@ Test(stage, waits_for_room_for_its_description)
     device_maps_end();
 }
 
-/* What describes the parts has to come before them. */
+/* What describes the fragments has to come before them. */
 Test(stage, follows_a_description_that_the_peer_takes_at_once)
 {
     const side_options_t ample = {

@@ -52,7 +52,7 @@ static tmsg_request_t *send_slices(pair_t *pair, uint64_t seed)
 /* Five are of devices; the others make up some 140 KB. */
 static void expect_sliced(const pair_t *pair, uint64_t messages)
 {
-    must_true(pair->to_a->tx.parts_handed > messages * 30);
+    must_true(pair->to_a->tx.fragments_handed > messages * 30);
 }
 
 static void come_to(const device_tensor_t *there, link_t link,

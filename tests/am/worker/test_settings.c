@@ -121,13 +121,13 @@ Test(settings, the_thresholds_in_force_are_told)
     must_describe(NULL, "\"tcp\":{\"gather_bytes\":65536,"
                         "\"gather_mean_bytes\":16384,"
                         "\"gather_most_bytes\":16777216,"
-                        "\"part_bytes\":1048576,\"chunk_bytes\":131072,"
+                        "\"fragment_bytes\":1048576,\"chunk_bytes\":131072,"
                         "\"eager_bytes\":1048576,"
-                        "\"eager_piece_bytes\":1048576,\"rndv_bytes\":null,"
+                        "\"eager_fragment_bytes\":1048576,\"rndv_bytes\":null,"
                         "\"eager_list_bytes\":0,\"rndv_list_bytes\":null,"
                         "\"slice_bytes\":16777216,"
                         "\"lone_chunk_bytes\":1048576,"
-                        "\"bulk_bytes\":262144,\"bulk_piece_bytes\":262144,"
+                        "\"bulk_bytes\":262144,\"bulk_fragment_bytes\":262144,"
                         "\"fastbox_bytes\":0}");
     write_text("{\"version\": 1, \"thresholds\": {\"shm\": "
                "{\"gather_bytes\": 77, \"rndv_bytes\": 4096}}}");
@@ -137,7 +137,7 @@ Test(settings, the_thresholds_in_force_are_told)
                "{\"eager_bytes\": 88, \"bulk_bytes\": \"never\"}}}");
     must_describe(&file, "\"eager_bytes\":88,");
     must_describe(&file, "\"lone_chunk_bytes\":1048576,"
-                         "\"bulk_bytes\":null,\"bulk_piece_bytes\":null,"
+                         "\"bulk_bytes\":null,\"bulk_fragment_bytes\":null,"
                          "\"fastbox_bytes\":0},\"rdma\"");
 }
 
@@ -178,11 +178,12 @@ Test(settings, thresholds_yield_to_the_variable)
     tmsg_context_t *context;
 
     write_text("{\"version\": 1, \"thresholds\": {"
-               "\"tcp\": {\"part_bytes\": 111, \"rndv_bytes\": 222},"
+               "\"tcp\": {\"fragment_bytes\": 111, \"rndv_bytes\": 222},"
                "\"shm\": {\"eager_bytes\": 333}}}");
-    setenv("TENSORMSG_THRESHOLDS", "tcp.part_bytes=444", 1);
+    setenv("TENSORMSG_THRESHOLDS", "tcp.fragment_bytes=444", 1);
     must(create(path, &context));
-    cr_expect(eq(u64, context->tuning.of[TMSG_TRANSPORT_TCP].part_bytes, 444));
+    cr_expect(
+        eq(u64, context->tuning.of[TMSG_TRANSPORT_TCP].fragment_bytes, 444));
     cr_expect(eq(u64, context->tuning.of[TMSG_TRANSPORT_TCP].rndv_bytes, 222));
     cr_expect(eq(u64, context->tuning.of[TMSG_TRANSPORT_SHM].eager_bytes, 333));
     tmsg_context_destroy(context);
@@ -224,14 +225,14 @@ static const bad_t bad[] = {
     {"{\"version\": 1, \"thresholds\": {\"shm\": 3}}", "'shm' is not an"},
     {"{\"version\": 1, \"thresholds\": {\"shm\": {\"x\": -1}}}",
      "'x' is not an integer"},
-    {"{\"version\": 1, \"thresholds\": {\"shm\": {\"part_bytes\": \"1\"}}}",
-     "'part_bytes' is not an integer"},
+    {"{\"version\": 1, \"thresholds\": {\"shm\": {\"fragment_bytes\": \"1\"}}}",
+     "'fragment_bytes' is not an integer"},
     {"{\"version\": 1, \"thresholds\": {\"shm\": {\"x\": \"never\"}}}",
      "'shm.x=never' is no threshold"},
     {"{\"version\": 1, \"thresholds\": {\"shm\": {\"x\": 1}}}",
      "'shm.x=1' is no threshold"},
-    {"{\"version\": 1, \"thresholds\": {\"air\": {\"part_bytes\": 1}}}",
-     "'air.part_bytes=1' is no threshold"},
+    {"{\"version\": 1, \"thresholds\": {\"air\": {\"fragment_bytes\": 1}}}",
+     "'air.fragment_bytes=1' is no threshold"},
     {"{\"version\": 1, \"ucx\": []}", "'ucx' is not an object"},
     {"{\"version\": 1, \"ucx\": {\"TLS\": 3}}", "'TLS' is not a text"},
     {"{\"version\": 1, \"ucx\": {\"TLS\": \"\"}}", "'TLS' is not a text"},

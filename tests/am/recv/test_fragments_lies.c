@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* A peer that was admitted and then lies about parts: it costs the message or
- * the connection, never the process, and nobody else. */
+/* A peer that was admitted and then lies about fragments: it costs the message
+ * or the connection, never the process, and nobody else. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -12,11 +12,11 @@
 
 enum {
     SMALL = 100,
-    TENSOR = 9000, /* 3 parts of CHUNK at most */
+    TENSOR = 9000, /* 3 fragments of CHUNK at most */
     CHUNK = 4096,
-    LAST = TENSOR - 2 * CHUNK, /* bytes of part 2 */
-    SLICE = 3,  /* the part that is the small tensor, if sliced */
-    WINDOW = 16 /* parts that a side announces */
+    LAST = TENSOR - 2 * CHUNK, /* bytes of fragment 2 */
+    SLICE = 3,  /* the fragment that is the small tensor, if sliced */
+    WINDOW = 16 /* fragments that a side announces */
 };
 
 static tmsg_map_t *make_map(void)
@@ -37,7 +37,7 @@ static tmsg_map_t *make_map(void)
     return map;
 }
 
-/* Of such a map, whose second tensor is parts. */
+/* Of such a map, whose second tensor is fragments. */
 static void a_head(const pair_t *pair, uint32_t number, forged_t *forged)
 {
     const tmsg_body_extra_t extra = {.split = {.large = 5000, .chunk = CHUNK}};
@@ -58,8 +58,8 @@ static void a_sliced_head(const pair_t *pair, uint32_t number, forged_t *forged)
     forged->way = BY_EAGER;
 }
 
-static void a_head_without_parts(const pair_t *pair, uint32_t number,
-                                 forged_t *forged)
+static void a_head_without_fragments(const pair_t *pair, uint32_t number,
+                                     forged_t *forged)
 {
     (void)number;
     forged_make_map(pair, make_map(), NULL, 128 + TENSOR, forged);
@@ -95,9 +95,9 @@ static void a_bad_reference(const pair_t *pair, uint32_t number,
     forged->way = BY_EAGER;
 }
 
-static void a_part(const pair_t *pair, uint32_t number, forged_t *forged)
+static void a_fragment(const pair_t *pair, uint32_t number, forged_t *forged)
 {
-    tmsg_preamble_t head = {.kind = TMSG_KIND_PART,
+    tmsg_preamble_t head = {.kind = TMSG_KIND_FRAGMENT,
                             .message_id = 77,
                             .sequence = pair->to_a->channels.zero.tx_sequence,
                             .payload_bytes = number == 2       ? LAST
@@ -106,7 +106,7 @@ static void a_part(const pair_t *pair, uint32_t number, forged_t *forged)
     static const uint8_t body[4];
 
     forged_make(pair, head, body, sizeof(body), forged);
-    forged_set(forged, SAID_PART, number);
+    forged_set(forged, SAID_FRAGMENT, number);
     forged->way = BY_RENDEZVOUS;
     memmove(forged->payload, forged->payload + number % 3 * CHUNK,
             forged->payload_bytes);
@@ -114,64 +114,67 @@ static void a_part(const pair_t *pair, uint32_t number, forged_t *forged)
 
 /* In any order, the head in the middle: that is no lie. */
 static const lie_t orders[] = {
-    LIE("the head first", DELIVERED, SAY(a_head), SAY_NTH(a_part, 0),
-        SAY_NTH(a_part, 1), SAY_NTH(a_part, 2)),
-    LIE("the head after part 0", DELIVERED, SAY_NTH(a_part, 0), SAY(a_head),
-        SAY_NTH(a_part, 1), SAY_NTH(a_part, 2)),
-    LIE("the head last, parts backwards", DELIVERED, SAY_NTH(a_part, 2),
-        SAY_NTH(a_part, 1), SAY_NTH(a_part, 0), SAY(a_head)),
-    LIE("the head after part 2", DELIVERED, SAY_NTH(a_part, 2), SAY(a_head),
-        SAY_NTH(a_part, 1), SAY_NTH(a_part, 0)),
-    LIE("the head before part 2", DELIVERED, SAY_NTH(a_part, 0),
-        SAY_NTH(a_part, 1), SAY(a_head), SAY_NTH(a_part, 2)),
+    LIE("the head first", DELIVERED, SAY(a_head), SAY_NTH(a_fragment, 0),
+        SAY_NTH(a_fragment, 1), SAY_NTH(a_fragment, 2)),
+    LIE("the head after fragment 0", DELIVERED, SAY_NTH(a_fragment, 0),
+        SAY(a_head), SAY_NTH(a_fragment, 1), SAY_NTH(a_fragment, 2)),
+    LIE("the head last, fragments backwards", DELIVERED, SAY_NTH(a_fragment, 2),
+        SAY_NTH(a_fragment, 1), SAY_NTH(a_fragment, 0), SAY(a_head)),
+    LIE("the head after fragment 2", DELIVERED, SAY_NTH(a_fragment, 2),
+        SAY(a_head), SAY_NTH(a_fragment, 1), SAY_NTH(a_fragment, 0)),
+    LIE("the head before fragment 2", DELIVERED, SAY_NTH(a_fragment, 0),
+        SAY_NTH(a_fragment, 1), SAY(a_head), SAY_NTH(a_fragment, 2)),
 };
 
 static const lie_t lies[] = {
     LIE("a slice beyond the last", ENDS("does not have"), SAY(a_sliced_head),
-        SAY_NTH(a_part, SLICE + 1, {PAYLOAD_BYTES, SMALL})),
+        SAY_NTH(a_fragment, SLICE + 1, {PAYLOAD_BYTES, SMALL})),
     LIE("a slice too long", ENDS("of another length"), SAY(a_sliced_head),
-        SAY_NTH(a_part, SLICE, {PAYLOAD_BYTES, SMALL + 1})),
+        SAY_NTH(a_fragment, SLICE, {PAYLOAD_BYTES, SMALL + 1})),
     LIE("a slice too long before the head", ENDS("of another length"),
-        SAY_NTH(a_part, SLICE, {PAYLOAD_BYTES, CHUNK}), SAY(a_sliced_head)),
+        SAY_NTH(a_fragment, SLICE, {PAYLOAD_BYTES, CHUNK}), SAY(a_sliced_head)),
     LIE("a slice twice", ENDS("came twice"), SAY(a_sliced_head),
-        SAY_NTH(a_part, SLICE), SAY_NTH(a_part, SLICE)),
-    LIE("a part twice", ENDS("came twice"), SAY(a_head), SAY_NTH(a_part, 1),
-        SAY_NTH(a_part, 1)),
-    LIE("a part twice before the head", ENDS("came twice"), SAY_NTH(a_part, 1),
-        SAY_NTH(a_part, 1), SAY(a_head)),
-    LIE("a part too short", ENDS("of another length"), SAY(a_head),
-        SAY(a_part, {PAYLOAD_BYTES, 100})),
-    LIE("a part too long", ENDS("of another length"), SAY(a_head),
-        SAY_NTH(a_part, 2, {PAYLOAD_BYTES, CHUNK})),
-    LIE("a part too long before the head", ENDS("of another length"),
-        SAY_NTH(a_part, 2, {PAYLOAD_BYTES, CHUNK}), SAY(a_head)),
-    LIE("a part of another length than it says", ENDS("a part that is none"),
-        SAY(a_part, {SENT_PAYLOAD, CHUNK - 1})),
-    LIE("a part beyond the last", ENDS("does not have"), SAY(a_head),
-        SAY_NTH(a_part, 3, {PAYLOAD_BYTES, LAST})),
-    LIE("a part far beyond", ENDS("does not have"), SAY(a_head),
-        SAY_NTH(a_part, UINT32_MAX)),
-    LIE("a head without parts that is not counted", ENDS("not counted"),
-        SAY_NTH(a_part, 0, {ADD(SAID_SEQUENCE), 1}), SAY(a_head),
-        SAY_NTH(a_part, 0),
-        SAY(a_head_without_parts, {ADD(SAID_SEQUENCE), 1}, {SAID_FLAGS, 0})),
-    LIE("a part of another message", ENDS("of another message"), SAY(a_head),
-        SAY(a_part, {SAID_ID, 78})),
-    LIE("a part of a message beyond the window", ENDS("beyond the window"),
-        SAY(a_part, {ADD(SAID_SEQUENCE), 1000})),
-    LIE("more parts than the window", ENDS("more parts than were asked for"),
-        SAY_EACH(a_part, 0, WINDOW + 1, {PAYLOAD_BYTES, CHUNK})),
-    LIE("a part sent eagerly", ENDS("a part that is none"), SAY(a_head),
-        SAY(a_part, {SENT_BY, BY_EAGER})),
-    LIE("a part without its number", ENDS("a part that is none"),
-        SAY(a_part, {BODY_BYTES, 3})),
+        SAY_NTH(a_fragment, SLICE), SAY_NTH(a_fragment, SLICE)),
+    LIE("a fragment twice", ENDS("came twice"), SAY(a_head),
+        SAY_NTH(a_fragment, 1), SAY_NTH(a_fragment, 1)),
+    LIE("a fragment twice before the head", ENDS("came twice"),
+        SAY_NTH(a_fragment, 1), SAY_NTH(a_fragment, 1), SAY(a_head)),
+    LIE("a fragment too short", ENDS("of another length"), SAY(a_head),
+        SAY(a_fragment, {PAYLOAD_BYTES, 100})),
+    LIE("a fragment too long", ENDS("of another length"), SAY(a_head),
+        SAY_NTH(a_fragment, 2, {PAYLOAD_BYTES, CHUNK})),
+    LIE("a fragment too long before the head", ENDS("of another length"),
+        SAY_NTH(a_fragment, 2, {PAYLOAD_BYTES, CHUNK}), SAY(a_head)),
+    LIE("a fragment of another length than it says",
+        ENDS("a fragment that is none"),
+        SAY(a_fragment, {SENT_PAYLOAD, CHUNK - 1})),
+    LIE("a fragment beyond the last", ENDS("does not have"), SAY(a_head),
+        SAY_NTH(a_fragment, 3, {PAYLOAD_BYTES, LAST})),
+    LIE("a fragment far beyond", ENDS("does not have"), SAY(a_head),
+        SAY_NTH(a_fragment, UINT32_MAX)),
+    LIE("a head without fragments that is not counted", ENDS("not counted"),
+        SAY_NTH(a_fragment, 0, {ADD(SAID_SEQUENCE), 1}), SAY(a_head),
+        SAY_NTH(a_fragment, 0),
+        SAY(a_head_without_fragments, {ADD(SAID_SEQUENCE), 1},
+            {SAID_FLAGS, 0})),
+    LIE("a fragment of another message", ENDS("of another message"),
+        SAY(a_head), SAY(a_fragment, {SAID_ID, 78})),
+    LIE("a fragment of a message beyond the window", ENDS("beyond the window"),
+        SAY(a_fragment, {ADD(SAID_SEQUENCE), 1000})),
+    LIE("more fragments than the window",
+        ENDS("more fragments than were asked for"),
+        SAY_EACH(a_fragment, 0, WINDOW + 1, {PAYLOAD_BYTES, CHUNK})),
+    LIE("a fragment sent eagerly", ENDS("a fragment that is none"), SAY(a_head),
+        SAY(a_fragment, {SENT_BY, BY_EAGER})),
+    LIE("a fragment without its number", ENDS("a fragment that is none"),
+        SAY(a_fragment, {BODY_BYTES, 3})),
 };
 
-/* What is wrong with the head alone costs the message, and its parts are
+/* What is wrong with the head alone costs the message, and its fragments are
  * rejected whenever they come. */
 static const lie_t bad_heads[] = {
-    LIE("a part, the bad head, the others", REFUSED, SAY_NTH(a_part, 0),
-        SAY(a_bad_head), SAY_EACH(a_part, 1, 2)),
+    LIE("a fragment, the bad head, the others", REFUSED, SAY_NTH(a_fragment, 0),
+        SAY(a_bad_head), SAY_EACH(a_fragment, 1, 2)),
 };
 
 static void tell(link_t link, const lie_t *rows, size_t count)
@@ -179,32 +182,32 @@ static void tell(link_t link, const lie_t *rows, size_t count)
     tell_lies(&(telling_t){.link = link}, rows, count);
 }
 
-Test(parts_lies, any_order_is_none_shm)
+Test(fragments_lies, any_order_is_none_shm)
 {
     tell(LINK_SHM, orders, COUNT(orders));
 }
 
-Test(parts_lies, any_order_is_none_tcp)
+Test(fragments_lies, any_order_is_none_tcp)
 {
     tell(LINK_TCP, orders, COUNT(orders));
 }
 
-Test(parts_lies, each_ends_the_connection_shm)
+Test(fragments_lies, each_ends_the_connection_shm)
 {
     tell(LINK_SHM, lies, COUNT(lies));
 }
 
-Test(parts_lies, each_ends_the_connection_tcp)
+Test(fragments_lies, each_ends_the_connection_tcp)
 {
     tell(LINK_TCP, lies, COUNT(lies));
 }
 
-Test(parts_lies, a_bad_head_costs_its_message_shm)
+Test(fragments_lies, a_bad_head_costs_its_message_shm)
 {
     tell(LINK_SHM, bad_heads, COUNT(bad_heads));
 }
 
-Test(parts_lies, a_bad_head_costs_its_message_tcp)
+Test(fragments_lies, a_bad_head_costs_its_message_tcp)
 {
     tell(LINK_TCP, bad_heads, COUNT(bad_heads));
 }
@@ -218,7 +221,7 @@ static void define_schema(pair_t *pair)
 }
 
 /* The tensors are known by a schema: what is said of them is checked alike. */
-Test(parts_lies, a_bad_reference_costs_its_message_shm)
+Test(fragments_lies, a_bad_reference_costs_its_message_shm)
 {
     const telling_t telling = {.link = LINK_SHM, .prepare = define_schema};
     const lie_t lie = LIE("a bad reference", REFUSED, SAY(a_bad_reference));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Receiving parts into a map, where their sender gives them up or the
+/* Receiving fragments into a map, where their sender gives them up or the
  * connection breaks: the map is the application's again, and takes the next. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
@@ -12,16 +12,16 @@
 
 #define BYTES 2000000
 
-static void small_parts(void)
+static void small_fragments(void)
 {
     setenv("TENSORMSG_THRESHOLDS",
-           "shm.part_bytes=50000,shm.chunk_bytes=65536,"
+           "shm.fragment_bytes=50000,shm.chunk_bytes=65536,"
            "shm.bulk_bytes=never,"
-           "tcp.part_bytes=50000,tcp.chunk_bytes=65536",
+           "tcp.fragment_bytes=50000,tcp.chunk_bytes=65536",
            1);
 }
 
-TestSuite(recv_into_parts, .init = small_parts);
+TestSuite(recv_into_fragments, .init = small_fragments);
 
 /* What is received at a into `map`, which borrows `data`. */
 typedef struct {
@@ -142,8 +142,11 @@ static void check_given_up(link_t link)
     close_into(&into);
 }
 
-Test(recv_into_parts, given_up_by_shared_memory) { check_given_up(LINK_SHM); }
-Test(recv_into_parts, given_up_by_tcp) { check_given_up(LINK_TCP); }
+Test(recv_into_fragments, given_up_by_shared_memory)
+{
+    check_given_up(LINK_SHM);
+}
+Test(recv_into_fragments, given_up_by_tcp) { check_given_up(LINK_TCP); }
 
 static void check_broken(link_t link)
 {
@@ -154,7 +157,7 @@ static void check_broken(link_t link)
     open_into(&into, link);
     sent = send_seed(&into, 1);
     await_under_way(&into);
-    cr_expect(ge(uint, pair->to_a->tx.parts_in_ucx, 1));
+    cr_expect(ge(uint, pair->to_a->tx.fragments_in_ucx, 1));
     joined_break(&into.joined);
     pair_await(pair, is_over, &into, "its end");
     watch(&into);
@@ -166,11 +169,11 @@ static void check_broken(link_t link)
     close_into(&into);
 }
 
-Test(recv_into_parts, broken_by_shared_memory) { check_broken(LINK_SHM); }
-Test(recv_into_parts, broken_by_tcp) { check_broken(LINK_TCP); }
+Test(recv_into_fragments, broken_by_shared_memory) { check_broken(LINK_SHM); }
+Test(recv_into_fragments, broken_by_tcp) { check_broken(LINK_TCP); }
 
 /* They are given back by nobody but a break, and nothing is left of them. */
-Test(recv_into_parts, an_endpoint_that_is_away_lets_them_be_given_up)
+Test(recv_into_fragments, an_endpoint_that_is_away_lets_them_be_given_up)
 {
     into_t into;
     pair_t *pair = &into.joined.pair;

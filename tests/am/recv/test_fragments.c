@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Large tensors as messages of their own: the map arrives whole, once, in its
- * turn, whatever the parts are. */
+ * turn, whatever the fragments are. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>
@@ -12,18 +12,18 @@
 #include "support/peers.h"
 #include "support/sample.h"
 
-/* Parts as small as they may be, so that a small map has many. */
-static void small_parts(void)
+/* Fragments as small as they may be, so that a small map has many. */
+static void small_fragments(void)
 {
     setenv("TENSORMSG_THRESHOLDS",
-           "shm.part_bytes=5000,shm.chunk_bytes=4096,"
+           "shm.fragment_bytes=5000,shm.chunk_bytes=4096,"
            "shm.bulk_bytes=never,"
-           "tcp.part_bytes=5000,tcp.chunk_bytes=4096,"
-           "other.part_bytes=5000,other.chunk_bytes=4096",
+           "tcp.fragment_bytes=5000,tcp.chunk_bytes=4096,"
+           "other.fragment_bytes=5000,other.chunk_bytes=4096",
            1);
 }
 
-TestSuite(parts, .init = small_parts);
+TestSuite(fragments, .init = small_fragments);
 
 static tmsg_request_t *send_way(tmsg_endpoint_t *endpoint, tmsg_map_t *map,
                                 unsigned flags, int32_t way, int32_t protocol)
@@ -108,15 +108,16 @@ static void by_size_and_count(link_t link)
                 bytes[j] = sizes[i];
             }
             exchange(&pair, bytes, count, 0, TMSG_WAY_AUTO, 0);
-            exchange(&pair, bytes, count, 0, TMSG_WAY_PARTS, 0);
-            exchange(&pair, bytes, count, TMSG_SEND_VERIFY, TMSG_WAY_PARTS, 0);
+            exchange(&pair, bytes, count, 0, TMSG_WAY_FRAGMENTS, 0);
+            exchange(&pair, bytes, count, TMSG_SEND_VERIFY, TMSG_WAY_FRAGMENTS,
+                     0);
         }
     }
     pair_close(&pair);
 }
 
-Test(parts, arrive_by_size_and_count_shm) { by_size_and_count(LINK_SHM); }
-Test(parts, arrive_by_size_and_count_tcp) { by_size_and_count(LINK_TCP); }
+Test(fragments, arrive_by_size_and_count_shm) { by_size_and_count(LINK_SHM); }
+Test(fragments, arrive_by_size_and_count_tcp) { by_size_and_count(LINK_TCP); }
 
 static void mixtures(link_t link)
 {
@@ -125,7 +126,7 @@ static void mixtures(link_t link)
     pair_t pair;
 
     pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
-    for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_PARTS; way++) {
+    for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_FRAGMENTS; way++) {
         for (int32_t protocol = TMSG_PROTOCOL_AUTO;
              protocol <= TMSG_PROTOCOL_RNDV; protocol++) {
             exchange(&pair, bytes, 10, 0, way, protocol);
@@ -136,12 +137,12 @@ static void mixtures(link_t link)
     pair_close(&pair);
 }
 
-Test(parts, are_mixed_with_what_is_gathered_or_listed_shm)
+Test(fragments, are_mixed_with_what_is_gathered_or_listed_shm)
 {
     mixtures(LINK_SHM);
 }
 
-Test(parts, are_mixed_with_what_is_gathered_or_listed_tcp)
+Test(fragments, are_mixed_with_what_is_gathered_or_listed_tcp)
 {
     mixtures(LINK_TCP);
 }
@@ -156,7 +157,7 @@ static void any_tensors(link_t link, drive_t drive, unsigned flags)
         const sample_t sample = {.seed = seed, .tensors = seed % 13};
         tmsg_request_t *sent =
             send_way(pair.to_a, sample_make(&sample), flags,
-                     seed % 2 == 0 ? TMSG_WAY_PARTS : TMSG_WAY_AUTO, 0);
+                     seed % 2 == 0 ? TMSG_WAY_FRAGMENTS : TMSG_WAY_AUTO, 0);
         tmsg_message_t *message = pair_take(&pair, &pair.a);
 
         sample_check(&sample, tmsg_message_map(message));
@@ -166,22 +167,22 @@ static void any_tensors(link_t link, drive_t drive, unsigned flags)
     pair_close(&pair);
 }
 
-Test(parts, are_of_tensors_of_any_kind_shm)
+Test(fragments, are_of_tensors_of_any_kind_shm)
 {
     any_tensors(LINK_SHM, DRIVE_POLLING, 0);
 }
 
-Test(parts, are_of_tensors_of_any_kind_tcp)
+Test(fragments, are_of_tensors_of_any_kind_tcp)
 {
     any_tensors(LINK_TCP, DRIVE_POLLING, TMSG_SEND_VERIFY);
 }
 
-Test(parts, are_of_tensors_of_any_kind_unix)
+Test(fragments, are_of_tensors_of_any_kind_unix)
 {
     any_tensors(LINK_UNIX, DRIVE_THREAD, TMSG_SEND_ACKED);
 }
 
-Test(parts, are_of_tensors_of_any_kind_blob)
+Test(fragments, are_of_tensors_of_any_kind_blob)
 {
     any_tensors(LINK_BLOB, DRIVE_FD, 0);
 }
@@ -220,12 +221,13 @@ static void strided(link_t link)
     free(expected);
 }
 
-Test(parts, of_strided_tensors_are_packed_shm) { strided(LINK_SHM); }
-Test(parts, of_strided_tensors_are_packed_tcp) { strided(LINK_TCP); }
+Test(fragments, of_strided_tensors_are_packed_shm) { strided(LINK_SHM); }
+Test(fragments, of_strided_tensors_are_packed_tcp) { strided(LINK_TCP); }
 
 #define MESSAGES 60
 
-/* Small messages overtake the parts of large ones, and wait for their turn. */
+/* Small messages overtake the fragments of large ones, and wait for their turn.
+ */
 static void in_order(link_t link, drive_t drive)
 {
     static const size_t large[] = {30, 90000, 5000, 70000};
@@ -256,22 +258,22 @@ static void in_order(link_t link, drive_t drive)
     pair_close(&pair);
 }
 
-Test(parts, keep_the_order_of_their_messages_shm)
+Test(fragments, keep_the_order_of_their_messages_shm)
 {
     in_order(LINK_SHM, DRIVE_POLLING);
 }
 
-Test(parts, keep_the_order_of_their_messages_tcp)
+Test(fragments, keep_the_order_of_their_messages_tcp)
 {
     in_order(LINK_TCP, DRIVE_POLLING);
 }
 
-Test(parts, keep_the_order_of_their_messages_thread)
+Test(fragments, keep_the_order_of_their_messages_thread)
 {
     in_order(LINK_SHM, DRIVE_THREAD);
 }
 
-Test(parts, keep_the_order_of_their_messages_fd)
+Test(fragments, keep_the_order_of_their_messages_fd)
 {
     in_order(LINK_TCP, DRIVE_FD);
 }
@@ -306,8 +308,8 @@ static void within_budget(link_t link)
     pair_close(&pair);
 }
 
-Test(parts, wait_for_memory_shm) { within_budget(LINK_SHM); }
-Test(parts, wait_for_memory_tcp) { within_budget(LINK_TCP); }
+Test(fragments, wait_for_memory_shm) { within_budget(LINK_SHM); }
+Test(fragments, wait_for_memory_tcp) { within_budget(LINK_TCP); }
 
 /* One that is refused is refused once, and the others arrive. */
 static void refused(link_t link, unsigned flags)
@@ -339,16 +341,16 @@ static void refused(link_t link, unsigned flags)
     pair_close(&pair);
 }
 
-Test(parts, of_a_refused_message_are_rejected_shm) { refused(LINK_SHM, 0); }
-Test(parts, of_a_refused_message_are_rejected_tcp) { refused(LINK_TCP, 0); }
+Test(fragments, of_a_refused_message_are_rejected_shm) { refused(LINK_SHM, 0); }
+Test(fragments, of_a_refused_message_are_rejected_tcp) { refused(LINK_TCP, 0); }
 
-Test(parts, of_a_refused_message_are_rejected_acked)
+Test(fragments, of_a_refused_message_are_rejected_acked)
 {
     refused(LINK_SHM, TMSG_SEND_ACKED);
 }
 
 /* The peer's limits count all of it, and are known to the sender. */
-Test(parts, count_in_the_size_of_their_message)
+Test(fragments, count_in_the_size_of_their_message)
 {
     static const size_t bytes[] = {100, 60000, 60000};
     const side_options_t options = {
@@ -377,7 +379,7 @@ static void spilled(link_t link, uint64_t elements)
     pair_t pair;
 
     pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
-    for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_PARTS; way++) {
+    for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_FRAGMENTS; way++) {
         tmsg_request_t *sent =
             send_way(pair.to_a, sample_make(&sample), TMSG_SEND_VERIFY, way, 0);
         tmsg_message_t *message = pair_take(&pair, &pair.a);
@@ -389,8 +391,8 @@ static void spilled(link_t link, uint64_t elements)
     pair_close(&pair);
 }
 
-/* What a spilled body is in goes eagerly if it has parts, until the peer's room
- * for that is used up: then there are no parts. */
+/* What a spilled body is in goes eagerly if it has fragments, until the peer's
+ * room for that is used up: then there are no fragments. */
 static void many_spilled(link_t link)
 {
     const sample_t sample = {.seed = 4,
@@ -405,7 +407,7 @@ static void many_spilled(link_t link)
     pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
     for (int i = 0; i < 40; i++) {
         sent[i] = send_way(pair.to_a, sample_make(&sample), TMSG_SEND_VERIFY,
-                           TMSG_WAY_PARTS, 0);
+                           TMSG_WAY_FRAGMENTS, 0);
     }
     for (int i = 0; i < 40; i++) {
         tmsg_message_t *message = pair_take(&pair, &pair.a);
@@ -417,14 +419,14 @@ static void many_spilled(link_t link)
     pair_close(&pair);
 }
 
-Test(parts, need_room_for_a_spilled_body_shm) { many_spilled(LINK_SHM); }
-Test(parts, need_room_for_a_spilled_body_tcp) { many_spilled(LINK_TCP); }
+Test(fragments, need_room_for_a_spilled_body_shm) { many_spilled(LINK_SHM); }
+Test(fragments, need_room_for_a_spilled_body_tcp) { many_spilled(LINK_TCP); }
 
-Test(parts, follow_a_spilled_body_shm) { spilled(LINK_SHM, 9000); }
-Test(parts, follow_a_spilled_body_tcp) { spilled(LINK_TCP, 9000); }
+Test(fragments, follow_a_spilled_body_shm) { spilled(LINK_SHM, 9000); }
+Test(fragments, follow_a_spilled_body_tcp) { spilled(LINK_TCP, 9000); }
 
-/* Layouts that repeat go by number, and so do those with parts. */
-Test(parts, go_with_schemas)
+/* Layouts that repeat go by number, and so do those with fragments. */
+Test(fragments, go_with_schemas)
 {
     static const size_t bytes[] = {100, 60000, 6000};
     pair_t pair;
@@ -432,7 +434,7 @@ Test(parts, go_with_schemas)
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     for (int i = 0; i < 10; i++) {
         exchange(&pair, bytes, 3, i % 2 == 0 ? 0 : TMSG_SEND_VERIFY,
-                 i % 4 == 3 ? TMSG_WAY_PARTS : TMSG_WAY_AUTO, 0);
+                 i % 4 == 3 ? TMSG_WAY_FRAGMENTS : TMSG_WAY_AUTO, 0);
     }
     cr_expect(ge(u64, pair.to_a->stats.sent_by_schema, 6));
     must_eq(pair.to_b->stats.received_bytes, pair.to_a->stats.sent_bytes);
@@ -456,7 +458,7 @@ static char *captured_header(pair_t *pair, int32_t way)
     return json;
 }
 
-Test(parts, are_in_a_captured_header)
+Test(fragments, are_in_a_captured_header)
 {
     const side_options_t options = {
         .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
@@ -475,7 +477,7 @@ Test(parts, are_in_a_captured_header)
 }
 
 /* A peer that announced none gets none, whatever is asked. */
-Test(parts, are_not_sent_to_a_peer_that_takes_none)
+Test(fragments, are_not_sent_to_a_peer_that_takes_none)
 {
     const side_options_t options = {
         .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
@@ -484,8 +486,8 @@ Test(parts, are_not_sent_to_a_peer_that_takes_none)
     char *json;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, NULL);
-    pair.to_a->peer_hello.parts = 0;
-    json = captured_header(&pair, TMSG_WAY_PARTS);
+    pair.to_a->peer_hello.fragments = 0;
+    json = captured_header(&pair, TMSG_WAY_FRAGMENTS);
     cr_expect(strstr(json, "\"parts\":") == NULL);
     tmsg_string_free(json);
     pair_close(&pair);
@@ -516,11 +518,12 @@ static void few_at_a_time(link_t link, uint32_t most)
         }
         tmsg_worker_progress(pair.a.worker);
         if (link == LINK_SHM) {
-            must_true(pair.to_b->rx.parts_came - came <= (has_read ? 0 : 1));
-            has_read = pair.to_b->rx.parts_came != came;
+            must_true(pair.to_b->rx.fragments_came - came <=
+                      (has_read ? 0 : 1));
+            has_read = pair.to_b->rx.fragments_came != came;
         }
-        asked = pair.to_b->rx.parts_asked;
-        came = pair.to_b->rx.parts_came;
+        asked = pair.to_b->rx.fragments_asked;
+        came = pair.to_b->rx.fragments_came;
         must_true(asked - came <= most);
         under_way = asked - came > under_way ? asked - came : under_way;
     }
@@ -533,8 +536,8 @@ static void few_at_a_time(link_t link, uint32_t most)
     pair_close(&pair);
 }
 
-Test(parts, are_fetched_few_at_a_time_shm) { few_at_a_time(LINK_SHM, 0); }
-Test(parts, are_fetched_few_at_a_time_tcp) { few_at_a_time(LINK_TCP, 2); }
+Test(fragments, are_fetched_few_at_a_time_shm) { few_at_a_time(LINK_SHM, 0); }
+Test(fragments, are_fetched_few_at_a_time_tcp) { few_at_a_time(LINK_TCP, 2); }
 
 /* Ends in the middle leave nothing behind, on either side. */
 static void dropped(link_t link, unsigned turns, bool by_sender)
@@ -576,8 +579,14 @@ static void drop_all(link_t link)
     }
 }
 
-Test(parts, that_are_given_up_leave_nothing_behind_shm) { drop_all(LINK_SHM); }
-Test(parts, that_are_given_up_leave_nothing_behind_tcp) { drop_all(LINK_TCP); }
+Test(fragments, that_are_given_up_leave_nothing_behind_shm)
+{
+    drop_all(LINK_SHM);
+}
+Test(fragments, that_are_given_up_leave_nothing_behind_tcp)
+{
+    drop_all(LINK_TCP);
+}
 
 /* One that is canceled in the middle is skipped, and nothing waits for it. */
 static void canceled(link_t link, unsigned turns)
@@ -610,7 +619,7 @@ static void canceled(link_t link, unsigned turns)
     status = pair_finish(&pair, sent[0]);
     must_true(status == TMSG_ERR_CANCELED || (whole && status == TMSG_OK));
     exchange(&pair, large, 3, TMSG_SEND_ACKED, 0, 0);
-    must_eq(pair.to_b->rx.kept_parts.count, 0);
+    must_eq(pair.to_b->rx.kept_fragments.count, 0);
     pair_close(&pair);
 }
 
@@ -621,8 +630,8 @@ static void cancel_all(link_t link)
     }
 }
 
-Test(parts, of_a_canceled_message_are_dropped_shm) { cancel_all(LINK_SHM); }
-Test(parts, of_a_canceled_message_are_dropped_tcp) { cancel_all(LINK_TCP); }
+Test(fragments, of_a_canceled_message_are_dropped_shm) { cancel_all(LINK_SHM); }
+Test(fragments, of_a_canceled_message_are_dropped_tcp) { cancel_all(LINK_TCP); }
 
 #define OTHER_DEVICE 12 /* DLPack's kDLExtDev */
 
@@ -673,7 +682,7 @@ static void mixed_memory(link_t link)
 
     add_other_memory();
     pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
-    for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_PARTS; way++) {
+    for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_FRAGMENTS; way++) {
         tmsg_request_t *sent =
             send_way(pair.to_a, mixed_map(devices, bytes, data, 6),
                      TMSG_SEND_VERIFY, way, 0);
@@ -692,10 +701,10 @@ static void mixed_memory(link_t link)
     pair_close(&pair);
 }
 
-Test(parts, carry_what_lies_in_other_memory_shm) { mixed_memory(LINK_SHM); }
-Test(parts, carry_what_lies_in_other_memory_tcp) { mixed_memory(LINK_TCP); }
+Test(fragments, carry_what_lies_in_other_memory_shm) { mixed_memory(LINK_SHM); }
+Test(fragments, carry_what_lies_in_other_memory_tcp) { mixed_memory(LINK_TCP); }
 
-Test(parts, are_needed_for_other_memory)
+Test(fragments, are_needed_for_other_memory)
 {
     static uint8_t data[1][60000];
     const int32_t device = OTHER_DEVICE;
@@ -708,7 +717,7 @@ Test(parts, are_needed_for_other_memory)
             TMSG_ERR_UNSUPPORTED);
     must_say(tmsg_error_message(), "device type 12");
     add_other_memory();
-    pair.to_a->peer_hello.parts = 0;
+    pair.to_a->peer_hello.fragments = 0;
     must_be(tmsg_endpoint_send(pair.to_a, map, NULL, NULL),
             TMSG_ERR_UNSUPPORTED);
     must_say(tmsg_error_message(), "memory alone");

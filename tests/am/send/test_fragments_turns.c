@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* Parts of several channels at a receiver without memory for all of them. */
+/* Fragments of several channels at a receiver without memory for all of them.
+ */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdlib.h>
 
 #include "am/path/bulk.h"
-#include "am/send/parts.h"
+#include "am/send/fragments.h"
 #include "support/channels.h"
 #include "support/device_map.h"
 #include "support/devices.h"
@@ -15,18 +16,18 @@
 
 #define BYTES 1000000
 
-static void small_parts(void)
+static void small_fragments(void)
 {
     setenv("TENSORMSG_THRESHOLDS",
-           "shm.part_bytes=1000,shm.chunk_bytes=10000,"
-           "tcp.part_bytes=1000,tcp.chunk_bytes=10000",
+           "shm.fragment_bytes=1000,shm.chunk_bytes=10000,"
+           "tcp.fragment_bytes=1000,tcp.chunk_bytes=10000",
            1);
 }
 
-TestSuite(parts_turns, .init = small_parts);
+TestSuite(fragments_turns, .init = small_fragments);
 
 /* A receiver has memory for one message: those of other channels wait for it,
- * and their parts must not be in the way of the one that has it. */
+ * and their fragments must not be in the way of the one that has it. */
 static void take_turns(link_t link, size_t channels)
 {
     const side_options_t options = {
@@ -59,10 +60,10 @@ static void take_turns(link_t link, size_t channels)
     pair_close(&pair);
 }
 
-Test(parts_turns, two_channels_shm) { take_turns(LINK_SHM, 2); }
-Test(parts_turns, two_channels_tcp) { take_turns(LINK_TCP, 2); }
-Test(parts_turns, many_channels_shm) { take_turns(LINK_SHM, 16); }
-Test(parts_turns, many_channels_tcp) { take_turns(LINK_TCP, 16); }
+Test(fragments_turns, two_channels_shm) { take_turns(LINK_SHM, 2); }
+Test(fragments_turns, two_channels_tcp) { take_turns(LINK_TCP, 2); }
+Test(fragments_turns, many_channels_shm) { take_turns(LINK_SHM, 16); }
+Test(fragments_turns, many_channels_tcp) { take_turns(LINK_TCP, 16); }
 
 /* What comes first is for a device: it is asked for, and then comes by UCX all
  * the same. */
@@ -79,13 +80,14 @@ static void choose(void *arg, tmsg_incoming_t *incoming)
 
 static bool has_bulk(void *arg) { return tmsg_bulk_may_send(arg); }
 
-static tmsg_request_t *send_parts(tmsg_endpoint_t *endpoint, uint16_t channel,
-                                  uint64_t seed, size_t bytes)
+static tmsg_request_t *send_fragments(tmsg_endpoint_t *endpoint,
+                                      uint16_t channel, uint64_t seed,
+                                      size_t bytes)
 {
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_CHANNEL |
                                                      TMSG_SEND_PARAM_WAY,
                                        .channel = channel,
-                                       .way = TMSG_WAY_PARTS};
+                                       .way = TMSG_WAY_FRAGMENTS};
     tmsg_map_t *map = sample_bytes(seed, bytes);
     tmsg_request_t *sent;
 
@@ -112,7 +114,7 @@ static void find_a_place(uint16_t others)
     pair_await(&pair, has_bulk, pair.to_a, "the bulk stream");
     sent[0] = send_on(pair.to_a, 0, sample_bytes(0, BYTES), 0);
     for (uint16_t i = 1; i <= others; i++) {
-        sent[i] = send_parts(pair.to_a, i, i, BYTES);
+        sent[i] = send_fragments(pair.to_a, i, i, BYTES);
     }
     for (uint16_t i = 0; i <= others; i++) {
         tmsg_message_t *message = pair_take(&pair, &pair.a);
@@ -130,14 +132,14 @@ static void find_a_place(uint16_t others)
     device_maps_end();
 }
 
-Test(parts_turns, what_is_asked_for_finds_a_place) { find_a_place(1); }
-Test(parts_turns, what_is_asked_for_finds_a_place_among_many)
+Test(fragments_turns, what_is_asked_for_finds_a_place) { find_a_place(1); }
+Test(fragments_turns, what_is_asked_for_finds_a_place_among_many)
 {
     find_a_place(3);
 }
 
 /* One behind it on its channel goes on when it is given up. */
-Test(parts_turns, what_is_given_up_holds_up_nothing)
+Test(fragments_turns, what_is_given_up_holds_up_nothing)
 {
     const side_options_t options = {
         .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
@@ -151,7 +153,7 @@ Test(parts_turns, what_is_given_up_holds_up_nothing)
     held = send_on(pair.to_a, 0, sample_bytes(1, BYTES), 0);
     first = pair_take(&pair, &pair.a);
     given_up = send_on(pair.to_a, 0, sample_bytes(2, BYTES), 0);
-    behind = send_parts(pair.to_a, 0, 3, BYTES / 4);
+    behind = send_fragments(pair.to_a, 0, 3, BYTES / 4);
     tmsg_request_cancel(given_up);
     last = pair_take(&pair, &pair.a);
     sample_check_bytes(3, BYTES / 4, tmsg_message_map(last));
@@ -165,7 +167,7 @@ Test(parts_turns, what_is_given_up_holds_up_nothing)
 
 /* More than the worker's buffers between device and host are filled for the
  * others, before what went first may be read. */
-Test(parts_turns, what_began_first_finds_a_buffer)
+Test(fragments_turns, what_began_first_finds_a_buffer)
 {
     enum { CHANNELS = 20 };
     const side_options_t options = {

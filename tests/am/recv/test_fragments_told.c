@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* What is said and counted of messages with parts is of all their bytes, and
- * their parts take turns by channel. */
+/* What is said and counted of messages with fragments is of all their bytes,
+ * and their fragments take turns by channel. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>
@@ -13,16 +13,16 @@
 
 #define TENSOR 20000
 
-static void small_parts(void)
+static void small_fragments(void)
 {
     setenv("TENSORMSG_THRESHOLDS",
-           "shm.part_bytes=5000,shm.chunk_bytes=4096,"
+           "shm.fragment_bytes=5000,shm.chunk_bytes=4096,"
            "shm.bulk_bytes=never,"
-           "tcp.part_bytes=5000,tcp.chunk_bytes=4096",
+           "tcp.fragment_bytes=5000,tcp.chunk_bytes=4096",
            1);
 }
 
-TestSuite(parts_told, .init = small_parts);
+TestSuite(fragments_told, .init = small_fragments);
 
 /* So many tensors of so many bytes. */
 static tmsg_map_t *map_of(size_t tensors, size_t bytes)
@@ -47,7 +47,7 @@ static bool was_taken_back(void *arg)
 }
 
 /* One that its sender gives up before its application has taken it. */
-Test(parts_told, are_not_counted_when_taken_back)
+Test(fragments_told, are_not_counted_when_taken_back)
 {
     const tmsg_histogram_t *sizes;
     tmsg_request_t *sent;
@@ -92,7 +92,7 @@ static uint64_t told_of(pair_t *pair, int32_t way, const uint64_t *told)
     return *told;
 }
 
-Test(parts_told, are_in_the_bytes_of_an_incoming_message)
+Test(fragments_told, are_in_the_bytes_of_an_incoming_message)
 {
     const uint64_t whole = UINT64_C(3) * TENSOR;
     uint64_t told = 0;
@@ -105,18 +105,18 @@ Test(parts_told, are_in_the_bytes_of_an_incoming_message)
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, &a, NULL);
     must_eq(told_of(&pair, TMSG_WAY_GATHER, &told), whole);
     must_eq(told_of(&pair, TMSG_WAY_AUTO, &told), whole);
-    must_eq(told_of(&pair, TMSG_WAY_PARTS, &told), whole);
+    must_eq(told_of(&pair, TMSG_WAY_FRAGMENTS, &told), whole);
     pair_close(&pair);
 }
 
 /* A threshold that nothing reaches is as far as the wire can say it. */
-Test(parts_told, may_be_without_end)
+Test(fragments_told, may_be_without_end)
 {
     tmsg_request_t *sent;
     pair_t pair;
 
     setenv("TENSORMSG_THRESHOLDS",
-           "shm.part_bytes=5000,shm.chunk_bytes=18446744073709551615", 1);
+           "shm.fragment_bytes=5000,shm.chunk_bytes=18446744073709551615", 1);
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     sent = send_map(pair.to_a, map_of(3, TENSOR), TMSG_SEND_ACKED);
     tmsg_message_destroy(pair_take(&pair, &pair.a));
@@ -127,13 +127,13 @@ Test(parts_told, may_be_without_end)
 /* How many pieces a message of 2 x 20,000 bytes on channel 0 travels in. */
 static uint64_t pieces_of(pair_t *pair, uint32_t flags)
 {
-    uint64_t before = pair->to_a->tx.parts_handed;
+    uint64_t before = pair->to_a->tx.fragments_handed;
     tmsg_request_t *sent =
         send_map(pair->to_a, map_of(2, TENSOR), TMSG_SEND_ACKED | flags);
 
     tmsg_message_destroy(pair_take(pair, &pair->a));
     must(pair_finish(pair, sent));
-    return pair->to_a->tx.parts_handed - before;
+    return pair->to_a->tx.fragments_handed - before;
 }
 
 /* A small one of this side's. */
@@ -153,9 +153,9 @@ static void say(pair_t *pair, uint16_t channel)
 static void open_with_long_ones(pair_t *pair, link_t link)
 {
     setenv("TENSORMSG_THRESHOLDS",
-           "shm.part_bytes=5000,shm.chunk_bytes=5000,"
+           "shm.fragment_bytes=5000,shm.chunk_bytes=5000,"
            "shm.lone_chunk_bytes=15000,"
-           "tcp.part_bytes=5000,tcp.chunk_bytes=5000,"
+           "tcp.fragment_bytes=5000,tcp.chunk_bytes=5000,"
            "tcp.lone_chunk_bytes=15000",
            1);
     pair_open(pair, link, DRIVE_POLLING, NULL, NULL);
@@ -176,17 +176,17 @@ static void become_short(link_t link)
     pair_close(&pair);
 }
 
-Test(parts_told, become_short_where_a_small_message_may_pass_shm)
+Test(fragments_told, become_short_where_a_small_message_may_pass_shm)
 {
     become_short(LINK_SHM);
 }
 
-Test(parts_told, become_short_where_a_small_message_may_pass_tcp)
+Test(fragments_told, become_short_where_a_small_message_may_pass_tcp)
 {
     become_short(LINK_TCP);
 }
 
-Test(parts_told, become_short_where_one_without_order_may_pass)
+Test(fragments_told, become_short_where_one_without_order_may_pass)
 {
     pair_t pair;
 
@@ -202,7 +202,7 @@ Test(parts_told, become_short_where_one_without_order_may_pass)
 #define BULK 4000000
 
 /* Behind bulk on two channels, a little on a third. */
-Test(parts_told, wait_for_those_of_no_other_channel)
+Test(fragments_told, wait_for_those_of_no_other_channel)
 {
     tmsg_request_t *sent[BULKS + 1];
     tmsg_message_t *message;

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/recv/fragments_in.h - the fragments of a message that arrives. */
+#ifndef TMSG_AM_RECV_FRAGMENTS_IN_H
+#define TMSG_AM_RECV_FRAGMENTS_IN_H
+
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/kinds.h"
+#include "am/recv/message.h"
+
+/* Makes the message's record of fragments, after its body was decoded, and
+ * checks the fragments that came before it. Errors: NO_MEMORY, LIMIT_EXCEEDED;
+ * MALFORMED, which ends the connection. */
+tmsg_status_t tmsg_fragments_expect(tmsg_message_t *message);
+
+/* Returns whether the message waits for fragments that are not in their place.
+ */
+bool tmsg_fragments_missing(const tmsg_message_t *message);
+
+/* Lets chores fetch the fragments that have come, now that each tensor has its
+ * place. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_fragments_fetch(tmsg_message_t *message);
+
+/* Marks the kept fragments of a refused message: the next chores reject them.
+ */
+void tmsg_fragments_refuse(tmsg_message_t *message);
+
+/* Lock held, in chores: fetches and rejects fragments that came inside UCX. */
+void tmsg_fragments_chores(tmsg_endpoint_t *endpoint);
+
+/* Drops the fragments that are not being fetched. The endpoint has ended. */
+void tmsg_fragments_abandon(tmsg_endpoint_t *endpoint);
+
+/* The first function gives the message's record of fragments up, and keeps a
+ * small one for the record's next message. The second returns how many bytes
+ * are kept so. Any thread. */
+void tmsg_fragments_forget(tmsg_message_t *message);
+
+size_t tmsg_fragments_kept(const tmsg_message_t *message);
+
+#endif

@@ -1,0 +1,655 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Moves fragments out by UCX. Some fragments are with UCX, and as it reports
+ * one the next goes, so that a small message is never behind more than a few.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
+#include "am/endpoint/lease.h"
+#include "am/endpoint/measures.h"
+#include "am/endpoint/transport.h"
+#include "am/send/cancel.h"
+#include "am/send/fragments_out_struct.h"
+#include "am/staging/stage.h"
+#include "am/worker/staging.h"
+#include "core/bytes.h"
+#include "core/map.h"
+#include "core/tensor.h"
+#include "serialize/split.h"
+
+#define HEADER_BYTES (TMSG_PREAMBLE_BYTES + TMSG_FRAGMENT_NUMBER_BYTES)
+
+static unsigned fragments_window(const tmsg_endpoint_t *endpoint)
+{
+    uint32_t theirs = endpoint->peer_hello.fragments;
+
+    return theirs < TMSG_FRAGMENTS_SENT ? theirs : TMSG_FRAGMENTS_SENT;
+}
+
+bool tmsg_fragments_may_be_asked(const tmsg_endpoint_t *endpoint)
+{
+    return fragments_window(endpoint) > 2;
+}
+
+/* Goes on to the next tensor that is a fragment, from fragments->next.tensor
+ * on. */
+static void find_next_fragment(tmsg_fragments_out_t *fragments)
+{
+    fragments->next.tensor = tmsg_split_next(&fragments->split, fragments->map,
+                                             fragments->next.tensor);
+}
+
+static bool is_slicing(const tmsg_fragments_out_t *fragments)
+{
+    return fragments->next.tensor == tmsg_map_size(fragments->map);
+}
+
+bool tmsg_fragments_out_is_over(const tmsg_fragments_out_t *fragments)
+{
+    return is_slicing(fragments) && fragments->next.left_bytes == 0;
+}
+
+/* Packs the tensors that do not lie as they travel, one behind the other. */
+static tmsg_status_t pack_fragments(tmsg_fragments_out_t *fragments,
+                                    const tmsg_payload_t *payload)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
+    size_t size = tmsg_map_size(payload->map);
+    uint8_t *to = NULL;
+    tmsg_status_t status = TMSG_OK;
+
+    if (payload->measures->fragments_packed > 0) {
+        status = tmsg_pool_take(
+            tmsg_budget_pool(fragments->send->endpoint->worker->budget),
+            payload->measures->fragments_packed, &fragments->staging);
+        to = fragments->staging.data;
+        fragments->next.packed = to;
+    }
+    for (size_t i = tmsg_split_next(&fragments->split, payload->map, 0);
+         i < size && status == TMSG_OK;
+         i = tmsg_split_next(&fragments->split, payload->map, i + 1)) {
+        const void *data = entries[i].tensor.data;
+
+        if (!tmsg_tensor_is_dense(&entries[i].tensor)) {
+            status = tmsg_plan_pack(&entries[i], to);
+            data = to;
+            to += entries[i].bytes;
+        }
+        if (status == TMSG_OK) {
+            tmsg_plan_note_checksum(payload, i, data, entries[i].bytes);
+        }
+    }
+    return status;
+}
+
+/* Returns a record that is all zero, or NULL without memory. */
+static tmsg_fragments_out_t *get_fragments_out_record(tmsg_send_t *send,
+                                                      size_t others_bytes)
+{
+    tmsg_fragments_out_t *fragments = send->fragments_kept;
+
+    if (fragments == NULL || others_bytes > 0) {
+        return calloc(1, sizeof(*fragments) + others_bytes);
+    }
+    send->fragments_kept = NULL;
+    memset(fragments, 0, sizeof(*fragments));
+    return fragments;
+}
+
+tmsg_status_t tmsg_fragments_make(tmsg_send_t *send,
+                                  const tmsg_payload_t *payload)
+{
+    tmsg_fragments_out_t *fragments =
+        get_fragments_out_record(send, payload->extra->split.others_bytes);
+    tmsg_status_t status = TMSG_OK;
+
+    if (fragments == NULL) {
+        return tmsg_error_memory("a message's fragments");
+    }
+    fragments->send = send;
+    fragments->map = payload->map;
+    send->fragments = fragments;
+    fragments->split = payload->extra->split;
+    if (fragments->split.others_bytes > 0) {
+        memcpy(fragments->others, fragments->split.others,
+               fragments->split.others_bytes);
+    }
+    fragments->split.others = fragments->others;
+    if (payload->way.fragments) {
+        fragments->bytes =
+            payload->measures->bytes - payload->measures->head_bytes;
+        status = pack_fragments(fragments, payload);
+    }
+    find_next_fragment(fragments);
+    if (send->stage != NULL) {
+        tmsg_stage_out_begin(send, &fragments->split);
+    }
+    return status;
+}
+
+/* Copies a list from `skip` bytes on to `to`, and ends a fragment wherever a
+ * slice ends. */
+static void cut_slices(const tmsg_plan_t *plan, uint64_t skip, uint64_t slice,
+                       struct iovec *to)
+{
+    uint64_t room = slice;
+
+    for (size_t i = 0; i < plan->iov_count; i++) {
+        uint8_t *data = plan->iov[i].iov_base;
+        uint64_t bytes = plan->iov[i].iov_len;
+        uint64_t skipped = skip < bytes ? skip : bytes;
+
+        skip -= skipped;
+        data += skipped;
+        bytes -= skipped;
+        while (bytes > 0) {
+            uint64_t piece = bytes < room ? bytes : room;
+
+            *to++ = (struct iovec){data, piece};
+            data += piece;
+            bytes -= piece;
+            room = room == piece ? slice : room - piece;
+        }
+    }
+}
+
+tmsg_status_t tmsg_fragments_slice(tmsg_send_t *send,
+                                   const tmsg_payload_t *payload)
+{
+    tmsg_fragments_out_t *fragments = send->fragments;
+    tmsg_plan_t *plan = &send->plan;
+    uint64_t spill = tmsg_layout_spill(payload->spill);
+    uint64_t left = plan->bytes - spill;
+    const uint8_t *begin =
+        plan->iov_count > 0 ? plan->iov[0].iov_base : plan->contiguous;
+    tmsg_status_t status = TMSG_OK;
+
+    if (plan->iov_count > 0 && spill == 0 && left <= fragments->split.slice) {
+        fragments->next.iov = plan->iov;
+    } else if (plan->iov_count > 0) {
+        size_t most =
+            plan->iov_count + tmsg_split_slices(&fragments->split, left);
+
+        status =
+            tmsg_pool_take(tmsg_budget_pool(send->endpoint->worker->budget),
+                           most * sizeof(*plan->iov), &fragments->list);
+        if (status != TMSG_OK) {
+            return status;
+        }
+        cut_slices(plan, spill, fragments->split.slice, fragments->list.data);
+        fragments->next.iov = fragments->list.data;
+    }
+    fragments->next.at = begin + spill;
+    fragments->next.left_bytes = left;
+    fragments->bytes += left;
+    fragments->left = *plan;
+    *plan = (tmsg_plan_t){
+        .bytes = spill, .contiguous = spill > 0 ? begin : NULL, .shared = true};
+    return TMSG_OK;
+}
+
+void tmsg_fragments_free(tmsg_send_t *send)
+{
+    if (send->fragments != NULL) {
+        tmsg_pool_t *pool = tmsg_budget_pool(send->endpoint->worker->budget);
+
+        tmsg_fragments_stop(send);
+        tmsg_soon_forget(&send->fragments->call);
+        tmsg_pool_give(pool, send->fragments->staging);
+        tmsg_pool_give(pool, send->fragments->list);
+        tmsg_plan_free(&send->fragments->left, pool);
+        if (send->fragments->split.others_bytes > 0) {
+            free(send->fragments);
+        } else {
+            free(send->fragments_kept);
+            send->fragments_kept = send->fragments;
+        }
+        send->fragments = NULL;
+    }
+}
+
+size_t tmsg_fragments_spare(const tmsg_send_t *send)
+{
+    return send->fragments_kept == NULL ? 0 : sizeof(*send->fragments_kept);
+}
+
+bool tmsg_fragments_pending(const tmsg_send_t *send)
+{
+    return send->fragments != NULL &&
+           (send->fragments->in_ucx > 0 || send->fragments->queue != NULL ||
+            tmsg_stage_out_copies(send));
+}
+
+void tmsg_fragments_out_enlist(tmsg_fragments_out_t *fragments,
+                               tmsg_list_t *queue)
+{
+    tmsg_list_push(queue, &fragments->node);
+    fragments->queue = queue;
+}
+
+void tmsg_fragments_out_await(tmsg_fragments_out_t *fragments, bool awaited)
+{
+    tmsg_endpoint_t *endpoint = fragments->send->endpoint;
+
+    endpoint->tx.fragments_awaited +=
+        (unsigned)awaited - (unsigned)fragments->awaited;
+    fragments->awaited = awaited;
+}
+
+void tmsg_fragments_out_grant(tmsg_fragments_out_t *fragments)
+{
+    tmsg_fragments_out_await(fragments, false);
+    fragments->granted = true;
+}
+
+void tmsg_fragments_out_unlist(tmsg_fragments_out_t *fragments)
+{
+    tmsg_fragments_out_await(fragments, false);
+    tmsg_list_remove(fragments->queue, &fragments->node);
+    fragments->queue = NULL;
+}
+
+void tmsg_fragments_stop(tmsg_send_t *send)
+{
+    tmsg_fragments_out_t *fragments = send->fragments;
+    tmsg_endpoint_t *endpoint = send->endpoint;
+
+    if (fragments != NULL && fragments->queue != NULL) {
+        tmsg_fragments_out_unlist(fragments);
+        if (endpoint->tx.parting.count > 0 && endpoint->state == TMSG_EP_OPEN) {
+            tmsg_worker_chore(endpoint->worker, endpoint);
+        }
+        if (send->ucx_status == TMSG_UCX_OK) {
+            /* The rest of the message was not sent. */
+            send->ucx_status = TMSG_UCX_CANCELED;
+        }
+    }
+    tmsg_stage_out_stop(send);
+}
+
+void tmsg_fragments_out_give_slot(tmsg_fragments_slot_t *slot)
+{
+    tmsg_budget_t *budget = slot->send->endpoint->worker->budget;
+
+    tmsg_pool_give(tmsg_budget_pool(budget), slot->own);
+    slot->own = (tmsg_pool_block_t){0};
+    slot->busy = false;
+    slot->send->fragments->in_ucx--;
+}
+
+static void end_slot(tmsg_fragments_slot_t *slot, tmsg_ucx_status_t ucs)
+{
+    tmsg_send_t *send = slot->send;
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    bool granted = send->fragments->granted;
+
+    tmsg_endpoint_hold(endpoint);
+    tmsg_op_over(endpoint, &slot->op);
+    tmsg_fragments_out_give_slot(slot);
+    if (slot->fill != NULL) {
+        /* The chunk of the fragment is free from now on. */
+        tmsg_lease_reported(endpoint, ucs);
+        tmsg_stage_out_reported(send, slot->fill);
+    }
+    endpoint->tx.fragments_in_ucx--;
+    endpoint->tx.granted_in_ucx -= granted;
+    if (endpoint->tx.parting.count > 0) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+    tmsg_send_fragment_reported(send, ucs);
+    tmsg_endpoint_reported(endpoint);
+    tmsg_endpoint_drop(endpoint);
+}
+
+static void forsake_fragment(tmsg_op_t *op)
+{
+    tmsg_fragments_slot_t *slot =
+        TMSG_CONTAINER_OF(op, tmsg_fragments_slot_t, op);
+
+    tmsg_cma_forsake(&slot->read);
+    end_slot(slot, TMSG_UCX_CANCELED);
+}
+
+static void read_over(tmsg_cma_out_t *read, tmsg_ucx_status_t ucs)
+{
+    end_slot(TMSG_CONTAINER_OF(read, tmsg_fragments_slot_t, read), ucs);
+}
+
+static void ucx_reported_fragment(void *request, tmsg_ucx_status_t ucs,
+                                  void *arg)
+{
+    tmsg_ucx_request_free(request);
+    end_slot(arg, ucs);
+}
+
+tmsg_fragments_slot_t *
+tmsg_fragments_out_take_slot(tmsg_fragments_out_t *fragments)
+{
+    tmsg_fragments_slot_t *slot = fragments->slots;
+
+    while (slot->busy) {
+        slot++;
+    }
+    slot->busy = true;
+    slot->send = fragments->send;
+    fragments->in_ucx++;
+    return slot;
+}
+
+static void write_fragment_header(const tmsg_fragments_out_t *fragments,
+                                  uint32_t number, uint64_t bytes,
+                                  uint8_t flags, uint8_t *header)
+{
+    const tmsg_send_t *send = fragments->send;
+    const tmsg_preamble_t head = {
+        .kind = TMSG_KIND_FRAGMENT,
+        .flags = flags,
+        .channel = send->channel->number,
+        .message_id = send->message_id,
+        .endpoint_id = send->endpoint->peer_id,
+        .sequence = send->sequence,
+        .body_bytes = TMSG_FRAGMENT_NUMBER_BYTES,
+        .payload_bytes = bytes,
+        .policy = (uint8_t)send->policy,
+    };
+
+    tmsg_preamble_encode(&head, header);
+    tmsg_put_le(header + TMSG_PREAMBLE_BYTES, number,
+                TMSG_FRAGMENT_NUMBER_BYTES);
+}
+
+/* Returns the bytes of the next fragment of a tensor, and goes on to the
+ * fragment behind it. */
+static const uint8_t *step_tensor(tmsg_fragments_out_t *fragments,
+                                  uint64_t bytes, tmsg_fill_t **fill_p,
+                                  int *memory_type_p)
+{
+    const tmsg_map_entry_t *entry =
+        &tmsg_map_entries(fragments->map)[fragments->next.tensor];
+    bool dense = tmsg_tensor_is_dense(&entry->tensor);
+    const uint8_t *data = dense ? entry->tensor.data : fragments->next.packed;
+
+    data += fragments->next.offset;
+    if (dense && fragments->send->stage != NULL) {
+        data = tmsg_stage_out_take(fragments->send, fragments->next.tensor,
+                                   fragments->next.offset, bytes, memory_type_p,
+                                   fill_p);
+    }
+    fragments->next.number++;
+    fragments->next.offset += bytes;
+    if (fragments->next.offset == entry->bytes) {
+        if (!dense) {
+            fragments->next.packed += entry->bytes;
+        }
+        fragments->next.offset = 0;
+        fragments->next.tensor++;
+        find_next_fragment(fragments);
+    }
+    return data;
+}
+
+/* Returns the bytes of the next slice, or a list of them, and goes on to the
+ * slice behind it. */
+static const void *step_slice(tmsg_fragments_out_t *fragments, uint64_t bytes,
+                              size_t *count_p)
+{
+    const struct iovec *iov = fragments->next.iov;
+    const uint8_t *at = fragments->next.at;
+
+    fragments->next.number++;
+    fragments->next.left_bytes -= bytes;
+    if (iov == NULL) {
+        fragments->next.at += bytes;
+        return at;
+    }
+    for (; bytes > 0; fragments->next.iov++) {
+        bytes -= fragments->next.iov->iov_len;
+    }
+    *count_p = (size_t)(fragments->next.iov - iov);
+    return *count_p > 1 ? (const void *)iov : iov->iov_base;
+}
+
+const void *tmsg_fragments_out_step(tmsg_fragments_out_t *fragments,
+                                    uint64_t bytes, tmsg_fill_t **fill_p,
+                                    int *memory_type_p, size_t *count_p)
+{
+    *fill_p = NULL;
+    return is_slicing(fragments)
+               ? step_slice(fragments, bytes, count_p)
+               : step_tensor(fragments, bytes, fill_p, memory_type_p);
+}
+
+uint64_t tmsg_fragments_out_next_bytes(const tmsg_fragments_out_t *fragments)
+{
+    uint64_t left, most = fragments->split.chunk;
+
+    if (is_slicing(fragments)) {
+        left = fragments->next.left_bytes;
+        most = fragments->split.slice;
+    } else {
+        left = tmsg_map_entries(fragments->map)[fragments->next.tensor].bytes -
+               fragments->next.offset;
+    }
+    return left < most ? left : most;
+}
+
+/* Describes a fragment. With count > 1 `data` is a list. */
+typedef struct {
+    const void *data;
+    uint64_t bytes;
+    size_t count;
+    int memory_type;
+} piece_t;
+
+static void run_not_copied(tmsg_soon_t *call)
+{
+    tmsg_fragments_out_t *fragments =
+        TMSG_CONTAINER_OF(call, tmsg_fragments_out_t, call);
+    tmsg_fragments_slot_t *slot = fragments->uncopied;
+    char why[TMSG_ERROR_BYTES] = "no memory for the copy of a fragment";
+
+    if (!slot->busy) {
+        /* The connection of the fragment has ended meanwhile. */
+        return;
+    }
+    if (fragments->unreadable != NULL) {
+        tmsg_plan_say_unreadable(fragments->map, fragments->unreadable, why,
+                                 sizeof(why));
+    }
+    tmsg_send_fail(
+        fragments->send,
+        fragments->unreadable != NULL ? TMSG_ERR_IO : TMSG_ERR_NO_MEMORY, why);
+    end_slot(slot, TMSG_UCX_OK);
+}
+
+/* Fails the fragment's message, when nobody is in the middle of other work on
+ * the endpoint. Until then the fragment counts as one that UCX has, and no
+ * other part of the message goes. */
+static void fail_soon(tmsg_fragments_slot_t *slot)
+{
+    tmsg_fragments_out_t *fragments = slot->send->fragments;
+
+    fragments->uncopied = slot;
+    fragments->call.run = run_not_copied;
+    tmsg_soon(slot->send->endpoint->worker, &fragments->call);
+}
+
+/* Copies a fragment as tmsg_plan_own() does. Returns false if the fragment
+ * cannot be read, or there is no memory. */
+static bool copy_fragment_for_ucx(tmsg_fragments_slot_t *slot, piece_t *piece)
+{
+    tmsg_fragments_out_t *fragments = slot->send->fragments;
+    tmsg_budget_t *budget = slot->send->endpoint->worker->budget;
+
+    if (tmsg_pool_take(tmsg_budget_pool(budget), piece->bytes, &slot->own) !=
+        TMSG_OK) {
+        return false;
+    }
+    fragments->unreadable =
+        tmsg_plan_copy(piece->data, piece->count, piece->bytes, slot->own.data);
+    piece->data = slot->own.data;
+    piece->count = 0;
+    return fragments->unreadable == NULL;
+}
+
+static tmsg_ucx_status_t hand_fragment_to_ucx(tmsg_fragments_slot_t *slot,
+                                              const piece_t *piece)
+{
+    const tmsg_ucx_send_t message = {
+        .header = slot->header,
+        .header_bytes = HEADER_BYTES,
+        .data = piece->data,
+        .bytes = piece->bytes,
+        .pieces = piece->count > 1 ? piece->count : 0,
+        .flags = TMSG_UCX_SEND_RENDEZVOUS,
+        .memory_type = piece->memory_type,
+    };
+    tmsg_ucx_status_t ucs = tmsg_endpoint_send_am(
+        slot->send->endpoint, &message, ucx_reported_fragment, slot);
+
+    if (ucs == TMSG_UCX_IN_PROGRESS) {
+        return TMSG_UCX_OK;
+    }
+    end_slot(slot, ucs);
+    return ucs;
+}
+
+static void post_next(tmsg_fragments_out_t *fragments)
+{
+    tmsg_endpoint_t *endpoint = fragments->send->endpoint;
+    tmsg_fragments_slot_t *slot = tmsg_fragments_out_take_slot(fragments);
+    piece_t piece = {.bytes = tmsg_fragments_out_next_bytes(fragments),
+                     .memory_type = TMSG_UCX_MEMORY_HOST};
+    uint32_t number = fragments->next.number;
+    bool is_read, is_there;
+    tmsg_ucx_status_t ucs;
+
+    piece.data = tmsg_fragments_out_step(fragments, piece.bytes, &slot->fill,
+                                         &piece.memory_type, &piece.count);
+    is_read = tmsg_cma_sends(endpoint) && piece.count <= 1 &&
+              piece.memory_type == TMSG_UCX_MEMORY_HOST;
+    is_there = !tmsg_transport_wants_own(endpoint) || slot->fill != NULL ||
+               piece.memory_type != TMSG_UCX_MEMORY_HOST ||
+               copy_fragment_for_ucx(slot, &piece);
+    write_fragment_header(fragments, number, piece.bytes,
+                          is_read ? TMSG_HEADER_READ : 0, slot->header);
+    if (!is_there || tmsg_fragments_out_is_over(fragments)) {
+        tmsg_fragments_out_unlist(fragments);
+    }
+    tmsg_op_begin(endpoint, &slot->op, forsake_fragment);
+    endpoint->tx.fragments_in_ucx++;
+    endpoint->tx.granted_in_ucx += fragments->granted;
+    slot->read = (tmsg_cma_out_t){.over = read_over};
+    if (!is_there) {
+        fail_soon(slot);
+        return;
+    }
+    ucs = is_read ? tmsg_cma_post(endpoint, slot->header, HEADER_BYTES,
+                                  piece.data, 0, &slot->read)
+                  : hand_fragment_to_ucx(slot, &piece);
+    if (ucs != TMSG_UCX_OK) {
+        tmsg_endpoint_unsent(endpoint, ucs);
+    }
+}
+
+uint64_t tmsg_fragments_begin(tmsg_send_t *send)
+{
+    tmsg_fragments_out_t *fragments = send->fragments;
+
+    if (fragments == NULL || tmsg_fragments_out_is_over(fragments)) {
+        return 0;
+    }
+    tmsg_fragments_out_enlist(fragments, &send->endpoint->tx.parting);
+    tmsg_fragments_out_await(fragments, send->pulled);
+    return fragments->bytes;
+}
+
+/* Returns whether the next fragment can go. Device memory that is copied first
+ * may not be there yet. */
+static bool next_fragment_is_ready(tmsg_fragments_out_t *fragments,
+                                   const tmsg_fragments_out_t *first)
+{
+    if (fragments->send->stage == NULL) {
+        return true;
+    }
+    tmsg_stage_out_pump(fragments->send,
+                        fragments == first || fragments->granted);
+    return is_slicing(fragments) ||
+           tmsg_stage_out_ready(fragments->send, fragments->next.tensor);
+}
+
+/* Returns whether a part of the message may go where there is a place in the
+ * window. Messages that the receiver has no memory for may wait there for
+ * memory that others hold, so the others must not lack a place. One place is
+ * left to the messages that the receiver asked for, or may come to ask for. Of
+ * the rest one place is left to the message that began first, which gets memory
+ * before the others. */
+static bool may_use_place(const tmsg_endpoint_t *endpoint,
+                          const tmsg_fragments_out_t *fragments,
+                          const tmsg_fragments_out_t *first)
+{
+    unsigned window =
+        fragments_window(endpoint) > 1 ? fragments_window(endpoint) - 1 : 1;
+    unsigned unknown =
+        endpoint->tx.fragments_in_ucx - endpoint->tx.granted_in_ucx;
+
+    if (fragments->granted) {
+        return true;
+    }
+    return unknown < window &&
+           (fragments == first || unknown - first->in_ucx + 1 < window);
+}
+
+/* Chooses the message whose fragment goes next, or NULL. Within a channel one
+ * message follows the other; channels take turns, and the channel whose last
+ * fragment is the longest ago comes first. Where the first message of a channel
+ * cannot go, those behind it do not go either: they might wait at the receiver
+ * for memory that it holds, and leave it no room. */
+static tmsg_fragments_out_t *choose_fragments(tmsg_endpoint_t *endpoint)
+{
+    tmsg_node_t *node = endpoint->tx.parting.head;
+    tmsg_fragments_out_t *first = NULL, *chosen = NULL;
+
+    for (; node != NULL; node = node->next) {
+        TMSG_CONTAINER_OF(node, tmsg_fragments_out_t, node)
+            ->send->channel->stalled = false;
+    }
+    for (node = endpoint->tx.parting.head; node != NULL; node = node->next) {
+        tmsg_fragments_out_t *fragments =
+            TMSG_CONTAINER_OF(node, tmsg_fragments_out_t, node);
+        tmsg_channel_t *channel = fragments->send->channel;
+
+        if (first == NULL && !fragments->awaited && !fragments->granted) {
+            first = fragments;
+        }
+        if (channel->stalled) {
+            continue;
+        }
+        channel->stalled =
+            fragments->awaited || !next_fragment_is_ready(fragments, first);
+        if (!channel->stalled && may_use_place(endpoint, fragments, first) &&
+            (chosen == NULL ||
+             channel->parted < chosen->send->channel->parted)) {
+            chosen = fragments;
+        }
+    }
+    if (chosen != NULL) {
+        chosen->send->channel->parted = ++endpoint->tx.fragments_handed;
+    }
+    return chosen;
+}
+
+void tmsg_fragments_flush(tmsg_endpoint_t *endpoint)
+{
+    while (endpoint->tx.parting.count > 0 && endpoint->ep != NULL &&
+           endpoint->tx.fragments_in_ucx < fragments_window(endpoint)) {
+        tmsg_fragments_out_t *fragments = choose_fragments(endpoint);
+
+        if (fragments == NULL) {
+            return;
+        }
+        post_next(fragments);
+    }
+}
