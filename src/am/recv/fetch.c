@@ -13,8 +13,8 @@
 #include "am/recv/deliver.h"
 #include "am/recv/fetch_queue.h"
 #include "am/recv/fragments_in.h"
+#include "am/recv/in_place.h"
 #include "am/recv/incoming.h"
-#include "am/recv/lying.h"
 #include "am/recv/outcomes.h"
 #include "am/recv/place.h"
 #include "am/recv/post.h"
@@ -428,8 +428,8 @@ static tmsg_status_t find_message_memory(tmsg_message_t *message)
         return tmsg_budget_too_small(
             message->budget, bytes + spill + tmsg_stage_in_held(message));
     }
-    if (is_map_known(message) && tmsg_message_may_lie(message)) {
-        return tmsg_message_lie(message);
+    if (is_map_known(message) && tmsg_message_may_stay_in_place(message)) {
+        return tmsg_message_use_in_place(message);
     }
     if (asks) {
         tmsg_callback_enter(&callback, worker);
@@ -482,7 +482,7 @@ static tmsg_status_t take_payload(tmsg_message_t *message)
         tmsg_place_landed(message);
         return TMSG_OK;
     }
-    if (message->lying_bytes > 0) { /* it counts as held from now on */
+    if (message->in_place_bytes > 0) { /* it counts as held from now on */
         tmsg_credit_free(message->endpoint, &message->charged);
         message->head_here = true;
         return TMSG_OK;

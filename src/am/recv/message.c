@@ -9,7 +9,7 @@
 #include "am/recv/deliver.h"
 #include "am/recv/fetch.h"
 #include "am/recv/fragments_in.h"
-#include "am/recv/lying.h"
+#include "am/recv/in_place.h"
 #include "am/recv/post.h"
 #include "am/recv/stage_in.h"
 #include "core/bytes.h"
@@ -89,7 +89,7 @@ static void end_message(void *arg)
     }
     tmsg_budget_free(message->budget, &message->block);
     tmsg_fetch_take_back(message);
-    tmsg_message_lift(message);
+    tmsg_message_end_in_place(message);
     if (message->posted != NULL && tmsg_map_unhold(message->posted)) {
         tmsg_map_free(message->posted);
     }

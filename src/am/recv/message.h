@@ -80,9 +80,9 @@ struct tmsg_message {
     /* `kept_back` counts bytes of held_bytes that are reserved for devices; see
      * fetch.c. */
     uint64_t kept_back;
-    /* `lying_bytes` is the size of the tensors that lie in `data`. 0: none do.
-     * See lying.h. */
-    uint64_t lying_bytes;
+    /* `in_place_bytes` is the size of the tensors that lie in `data`. 0: none
+     * do. See in_place.h. */
+    uint64_t in_place_bytes;
     /* `charged` counts the message's bytes against the sender's window; see
      * credit.h. */
     uint64_t charged;

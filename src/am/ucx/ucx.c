@@ -135,7 +135,7 @@ static tmsg_status_t open_worker(tmsg_ucx_t *ucx, tmsg_ucx_arrived_t handler)
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE |
                       UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT,
         .thread_mode = UCS_THREAD_MODE_SERIALIZED,
-        .am_alignment = TMSG_PAYLOAD_ALIGNMENT, /* lying.h says why */
+        .am_alignment = TMSG_PAYLOAD_ALIGNMENT, /* in_place.h says why */
     };
     ucp_worker_attr_t attr = {.field_mask =
                                   UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER};

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "am/endpoint/endpoint.h"
-#include "am/recv/lying.h"
+#include "am/recv/in_place.h"
 #include "core/map.h"
 #include "support/peers.h"
 #include "support/sample.h"
@@ -43,7 +43,7 @@ static void open_link(pair_t *pair, link_t link, const side_options_t *a)
 
 Test(lying, long_ones_are_not_copied_and_short_ones_are)
 {
-    static const size_t sizes[] = {1, 577, 5000, TMSG_LYING_LEAST};
+    static const size_t sizes[] = {1, 577, 5000, TMSG_IN_PLACE_LEAST};
     pair_t pair;
 
     for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
@@ -57,8 +57,9 @@ Test(lying, long_ones_are_not_copied_and_short_ones_are)
             tmsg_message_destroy(message);
         }
         must_eq(in_place(&pair), 0);
-        message = deliver(&pair, 9, TMSG_LYING_LEAST + 1);
-        sample_check_bytes(9, TMSG_LYING_LEAST + 1, tmsg_message_map(message));
+        message = deliver(&pair, 9, TMSG_IN_PLACE_LEAST + 1);
+        sample_check_bytes(9, TMSG_IN_PLACE_LEAST + 1,
+                           tmsg_message_map(message));
         must_eq(in_place(&pair), 1);
         must(tmsg_endpoint_describe(pair.to_b, &json));
         must_say(json, "\"received_in_place\":\t1");

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/recv/lying.h - eager payloads that are used where UCX has put them.
+/* am/recv/in_place.h - eager payloads that are used where UCX has put them.
  *
- * Only payloads of more than TMSG_LYING_LEAST bytes are used there: UCX
+ * Only payloads of more than TMSG_IN_PLACE_LEAST bytes are used there: UCX
  * assembles them in memory of their own. A shorter payload may occupy one of
  * UCX's receive segments, of which there are few. Payloads that lie count
  * against held_bytes like any other memory. They keep their UCX worker alive,
  * which has to free them. */
-#ifndef TMSG_AM_RECV_LYING_H
-#define TMSG_AM_RECV_LYING_H
+#ifndef TMSG_AM_RECV_IN_PLACE_H
+#define TMSG_AM_RECV_IN_PLACE_H
 
 #include "am/recv/message.h"
 
-#define TMSG_LYING_LEAST 65536
+#define TMSG_IN_PLACE_LEAST 65536
 
 /* Returns whether the whole message may lie there: nobody else has given memory
  * for it, and its tensors are aligned there. The map must be known. */
-bool tmsg_message_may_lie(const tmsg_message_t *message);
+bool tmsg_message_may_stay_in_place(const tmsg_message_t *message);
 
 /* Uses the payload where it lies. Errors: IN_PROGRESS (over the budget; ask
  * again when signalled). */
-tmsg_status_t tmsg_message_lie(tmsg_message_t *message);
+tmsg_status_t tmsg_message_use_in_place(tmsg_message_t *message);
 
 /* Returns the payload to UCX when the message ends; does nothing for others.
  * Any thread. */
-void tmsg_message_lift(tmsg_message_t *message);
+void tmsg_message_end_in_place(tmsg_message_t *message);
 
 #endif
