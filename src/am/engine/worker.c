@@ -133,7 +133,7 @@ static tmsg_status_t read_worker_params(const tmsg_worker_params_t *params,
         worker->on_header_arg = params->on_header_arg;
     }
     if (params->field_mask & TMSG_WORKER_PARAM_SPIN_US) {
-        worker->patience.spin_ns = params->spin_us * 1000ULL;
+        worker->spin.spin_ns = params->spin_us * 1000ULL;
     }
     if ((params->field_mask & TMSG_WORKER_PARAM_ALLOCATOR) &&
         params->allocator != NULL &&
@@ -196,7 +196,7 @@ static tmsg_status_t configure_worker(const tmsg_worker_params_t *params,
 {
     worker->queue_depth = QUEUE_DEPTH_DEFAULT;
     worker->channels = TMSG_CHANNELS_DEFAULT;
-    worker->patience.spin_ns = SPIN_US_DEFAULT * 1000ULL;
+    worker->spin.spin_ns = SPIN_US_DEFAULT * 1000ULL;
     worker->send_queue = tmsg_queue_usual;
     return params == NULL ? TMSG_OK : read_worker_params(params, worker);
 }

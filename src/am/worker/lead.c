@@ -323,12 +323,12 @@ typedef struct {
 } lead_t;
 
 /* Notes that something has happened. */
-static void end_quiet(lead_t *lead, tmsg_patience_t *patience)
+static void end_quiet(lead_t *lead, tmsg_spin_t *spin)
 {
     if (lead->slept) {
-        tmsg_patience_slept(patience, tmsg_now_ns() - lead->quiet_since);
+        tmsg_spin_slept(spin, tmsg_now_ns() - lead->quiet_since);
     } else if (lead->quiet_since != 0) {
-        tmsg_patience_polled(patience);
+        tmsg_spin_polled(spin);
     }
     lead->quiet_since = 0;
     lead->slept = false;
@@ -415,7 +415,7 @@ static void rest_leader(tmsg_worker_t *worker, lead_t *lead)
     if (lead->quiet_since == 0) {
         lead->quiet_since = now;
     }
-    if (now - lead->quiet_since < tmsg_patience_ns(&worker->patience) &&
+    if (now - lead->quiet_since < tmsg_spin_ns(&worker->spin) &&
         may_poll_on(worker, now)) {
         return;
     }
@@ -467,7 +467,7 @@ static void take_turn(tmsg_worker_t *worker, lead_t *lead)
     if (quiet) {
         rest_leader(worker, lead);
     } else {
-        end_quiet(lead, &worker->patience);
+        end_quiet(lead, &worker->spin);
         tmsg_sharing_moved(&worker->sharing);
     }
     give_way(worker);
@@ -554,7 +554,7 @@ tmsg_status_t tmsg_worker_until(tmsg_worker_t *worker, bool (*done)(void *arg),
                    deadline_has_passed(lead.deadline)) {
             status = timed_out(worker, timeout_ms, missing, of);
             if (timeout_ms != 0) { /* the wait had the time to sleep */
-                tmsg_patience_gave_up(&worker->patience);
+                tmsg_spin_gave_up(&worker->spin);
             }
         } else if (follows) {
             await_change(worker, lead.deadline);

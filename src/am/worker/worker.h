@@ -19,8 +19,8 @@
 #include "am/ucx/ucx.h"
 #include "am/worker/budget.h"
 #include "am/worker/context.h"
-#include "am/worker/patience.h"
 #include "am/worker/sharing.h"
+#include "am/worker/spin.h"
 #include "am/worker/staging.h"
 #include "am/worker/stats.h"
 #include "core/list.h"
@@ -140,7 +140,7 @@ struct tmsg_worker {
     uint32_t queue_depth;
     uint16_t channels; /* channels that each peer may use */
     tmsg_worker_windows_t windows;
-    tmsg_patience_t patience; /* of its waits, whichever thread leads */
+    tmsg_spin_t spin; /* of its waits, whichever thread leads */
     /* Serves the worker's waits, and an application that polls by itself. */
     tmsg_sharing_t sharing;
     tmsg_queue_params_t send_queue; /* of its endpoints; every field is set */

@@ -247,15 +247,15 @@ Test(progress, what_a_wait_received_for_others_is_counted)
  * polls as if there had been none before. */
 Test(progress, waits_that_time_out_are_not_polled_for_longer)
 {
-    tmsg_patience_t *patience;
+    tmsg_spin_t *spin;
     tmsg_message_t *message;
     pair_t pair;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
-    patience = &pair.a.worker->patience;
-    tmsg_patience_slept(patience, 2 * patience->spin_ns);
-    must_true(tmsg_patience_ns(patience) > patience->spin_ns);
+    spin = &pair.a.worker->spin;
+    tmsg_spin_slept(spin, 2 * spin->spin_ns);
+    must_true(tmsg_spin_ns(spin) > spin->spin_ns);
     must_be(tmsg_endpoint_recv(pair.to_b, 2, &message), TMSG_ERR_TIMED_OUT);
-    must_eq(tmsg_patience_ns(patience), patience->spin_ns);
+    must_eq(tmsg_spin_ns(spin), spin->spin_ns);
     pair_close(&pair);
 }

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from ._hub import Hub, Posted
 from ._lib import hot, lib
-from ._patience import Patience
+from ._spin import Spin
 from ._time import seconds
 from .context import check_process
 
@@ -93,7 +93,7 @@ class LoopHub(Hub):
         self._kicked = False
         self._stuck = 0  # turns in a row
         self._turned = 0.0
-        self.patience = Patience(self.spin_us)
+        self.spin = Spin(self.spin_us)
         self._idle = 0  # looks in a row at what moves, and that was in vain
         self._armed = 0.0
         self._unbinder = weakref.finalize(self, _unbind, self._bound)
@@ -342,17 +342,17 @@ class LoopHub(Hub):
             await self.breathe(loop)
             self.look_alive(endpoint)
             since = time.monotonic()
-            parts = self._look(endpoint, self.patience.next_us())
+            parts = self._look(endpoint, self.spin.next_us())
             if parts is not None:
-                self.patience.polled()
+                self.spin.polled()
             else:
-                self.patience.missed()
+                self.spin.missed()
             while parts is None:
                 await self._sleep(loop, endpoint)
                 self.look_alive(endpoint)
                 parts = self._look(endpoint, 0)
                 if parts is not None:
-                    self.patience.slept(since)
+                    self.spin.slept(since)
             return parts
         finally:
             if held:

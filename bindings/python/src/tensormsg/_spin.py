@@ -10,11 +10,11 @@ _WARY_AFTER = 64  # short waits, once all were in vain
 _LIKELY_OF = 40  # times spin_us: longer is no wait for two that sleep
 
 
-class Patience:
+class Spin:
     """To be woken costs tens of microseconds, and a peer that sleeps too costs
     as many again. So where a wait turns out to end soon after polling was given
     up, the next ones poll longer, and where polling is in vain a few times in a
-    row they sleep at once (src/am/worker/patience.h, and one step more). Where to be
+    row they sleep at once (src/am/worker/spin.h, and one step more). Where to be
     woken takes long, two that sleep both wait for longer than is short: one that
     polls for once has the other see that it is worth while."""
 

@@ -3,54 +3,54 @@
 
 import time
 
-from tensormsg._patience import Patience
+from tensormsg._spin import Spin
 
 
 def ago(us: float) -> float:
     return time.monotonic() - us * 1e-6
 
 
-def sleep(patience: Patience, us: float) -> None:
+def sleep(spin: Spin, us: float) -> None:
     """A wait that polls in vain, and ends so long after it began."""
-    patience.missed()
-    patience.slept(ago(us))
+    spin.missed()
+    spin.slept(ago(us))
 
 
 def test_many_that_wait_at_once_do_not_poll_in_turn() -> None:
-    patience = Patience(5000)
-    sleep(patience, 19000)
+    spin = Spin(5000)
+    sleep(spin, 19000)
     polled = []
     for _ in range(64):
-        polled.append(patience.next_us())
-        patience.missed()
+        polled.append(spin.next_us())
+        spin.missed()
     assert polled == 3 * [20000] + 61 * [0]
 
 
 def test_waits_that_end_soon_are_polled_for() -> None:
-    patience = Patience(5000)
-    assert patience.next_us() == 5000
-    sleep(patience, 19000)
-    assert patience.next_us() == 20000
+    spin = Spin(5000)
+    assert spin.next_us() == 5000
+    sleep(spin, 19000)
+    assert spin.next_us() == 20000
     for _ in range(1000):
-        patience.polled()
-    assert patience.next_us() == 20000
+        spin.polled()
+    assert spin.next_us() == 20000
 
 
 def test_waits_that_last_are_not_polled_for_at_all() -> None:
-    patience = Patience(50)
+    spin = Spin(50)
     for _ in range(3):
-        assert patience.next_us() == 50
-        sleep(patience, 1e6)
+        assert spin.next_us() == 50
+        sleep(spin, 1e6)
     for _ in range(1000):
-        assert patience.next_us() == 0
-        sleep(patience, 1e6)
-    patience.polled()
-    assert patience.next_us() == 50
+        assert spin.next_us() == 0
+        sleep(spin, 1e6)
+    spin.polled()
+    assert spin.next_us() == 50
 
 
 def test_two_that_sleep_find_back_to_polling() -> None:
     """To be woken takes 8 ms, and both sleep: each waits for 16."""
-    ours, theirs = Patience(1000), Patience(1000)
+    ours, theirs = Spin(1000), Spin(1000)
     for _ in range(10):
         sleep(ours, 16000)
         sleep(theirs, 16000)
@@ -66,16 +66,16 @@ def test_two_that_sleep_find_back_to_polling() -> None:
 
 
 def test_what_is_in_vain_is_seldom_tried() -> None:
-    patience = Patience(50000)
+    spin = Spin(50000)
     longer = 0
     for _ in range(1000):
-        longer += patience.next_us() > 50000
-        sleep(patience, 250000)
+        longer += spin.next_us() > 50000
+        sleep(spin, 250000)
     assert 3 <= longer < 60
 
 
 def test_who_never_polls_never_does() -> None:
-    patience = Patience(0)
-    sleep(patience, 0)
-    patience.polled()
-    assert patience.next_us() == 0
+    spin = Spin(0)
+    sleep(spin, 0)
+    spin.polled()
+    assert spin.next_us() == 0

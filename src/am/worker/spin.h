@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/worker/patience.h - how long a wait polls before it sleeps.
+/* am/worker/spin.h - how long a wait polls before it sleeps.
  *
  * Waking a thread costs tens of microseconds, and a peer that sleeps costs as
  * many again. Two processes that answered each other after 60 us took 190 us
@@ -8,8 +8,8 @@
  * lasts. Longer polling may be in vain several times in a row: the peer has no
  * processor to answer on while this side polls, or takes a little longer still.
  * Then longer polling is not tried again for a while. */
-#ifndef TMSG_AM_WORKER_PATIENCE_H
-#define TMSG_AM_WORKER_PATIENCE_H
+#ifndef TMSG_AM_WORKER_SPIN_H
+#define TMSG_AM_WORKER_SPIN_H
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -21,18 +21,18 @@ typedef struct {
     /* Waits that may poll longer; refilled if one succeeds. */
     atomic_uint longer;
     atomic_uint wary; /* short waits until longer polling is tried again */
-} tmsg_patience_t;
+} tmsg_spin_t;
 
 /* Returns the nanoseconds that the next wait polls. */
-uint64_t tmsg_patience_ns(const tmsg_patience_t *patience);
+uint64_t tmsg_spin_ns(const tmsg_spin_t *spin);
 
-/* A wait calls one of these when it ends: tmsg_patience_polled() if it ended
- * while it polled, tmsg_patience_slept() if it had to sleep. `ns` is the length
+/* A wait calls one of these when it ends: tmsg_spin_polled() if it ended
+ * while it polled, tmsg_spin_slept() if it had to sleep. `ns` is the length
  * of the whole wait. */
-void tmsg_patience_polled(tmsg_patience_t *patience);
-void tmsg_patience_slept(tmsg_patience_t *patience, uint64_t ns);
+void tmsg_spin_polled(tmsg_spin_t *spin);
+void tmsg_spin_slept(tmsg_spin_t *spin, uint64_t ns);
 
 /* A wait of a millisecond or more calls this if it times out. */
-void tmsg_patience_gave_up(tmsg_patience_t *patience);
+void tmsg_spin_gave_up(tmsg_spin_t *spin);
 
 #endif
