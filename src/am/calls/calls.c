@@ -7,7 +7,7 @@
 #include "am/endpoint/consumer_struct.h"
 #include "am/endpoint/control.h"
 #include "am/recv/consumer.h"
-#include "am/recv/post.h"
+#include "am/recv/posted.h"
 #include "am/send/cancel.h"
 #include "am/send/send.h"
 #include "am/send/template_out.h"
@@ -264,7 +264,7 @@ bool tmsg_calls_are_full(tmsg_endpoint_t *endpoint)
 
 tmsg_status_t tmsg_calls_check_into(const tmsg_map_t *map)
 {
-    return tmsg_post_check(map);
+    return tmsg_posted_check(map);
 }
 
 static tmsg_send_t *find_call_send(const tmsg_list_t *list, uint64_t id)

@@ -110,6 +110,6 @@ typedef struct {
     bool foreign; /* the map has tensors in a device's memory */
     bool leaving; /* `due` is queued */
     tmsg_due_t due;
-} tmsg_post_t;
+} tmsg_posted_t;
 
 #endif

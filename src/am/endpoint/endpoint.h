@@ -85,8 +85,8 @@ typedef struct {
 
 /* Belongs to the room recv. */
 typedef struct {
-    tmsg_list_t aborts; /* aborts of messages yet to come; abort.c */
-    tmsg_post_t post;   /* map that the next message is received into */
+    tmsg_list_t aborts;   /* aborts of messages yet to come; abort.c */
+    tmsg_posted_t posted; /* map that the next message is received into */
     /* Counts messages with fragments by UCX that are in the early list;
      * fetch_queue.h. */
     unsigned fragments_early;
@@ -281,7 +281,7 @@ struct tmsg_endpoint {
 };
 
 _Static_assert(offsetof(tmsg_endpoint_t, tx.next_message_id) >= 64 &&
-                   offsetof(tmsg_endpoint_t, rx.post.map) < 3 * 64 &&
+                   offsetof(tmsg_endpoint_t, rx.posted.map) < 3 * 64 &&
                    offsetof(tmsg_endpoint_t, channels) < 9 * 64,
                "what every message looks at lies in few lines of the cache");
 

@@ -5,9 +5,9 @@
  * A loop sends one layout again and again. Both ends know its names, dtypes and
  * shapes by number, and only two numbers of the header are new. Each end of a
  * channel therefore remembers the last message of that kind that went the
- * general way (prepare.c and post.c, receive.c and fetch.c), and the result. A
- * message that repeats it takes the short way, which skips everything that was
- * found out before. What is sent is the old header with new numbers. What
+ * general way (prepare.c and posted.c, receive.c and fetch.c), and the result.
+ * A message that repeats it takes the short way, which skips everything that
+ * was found out before. What is sent is the old header with new numbers. What
  * arrives gets a map that is laid out already. A call of the same method, or a
  * reply to one, is such a message, too; it has numbers of its own besides.
  *

@@ -9,7 +9,7 @@
 #include "am/endpoint/control.h"
 #include "am/endpoint/fail.h"
 #include "am/recv/deliver.h"
-#include "am/recv/post.h"
+#include "am/recv/posted.h"
 #include "am/worker/lead.h"
 #include "core/bytes.h"
 #include "core/error.h"
@@ -147,7 +147,7 @@ tmsg_status_t tmsg_call_begin_here(tmsg_message_t *message,
 void tmsg_call_arrived(tmsg_message_t *message)
 {
     tmsg_call_in_t *call = message->call;
-    tmsg_status_t status = tmsg_post_finish(message);
+    tmsg_status_t status = tmsg_posted_finish(message);
 
     message->call = NULL;
     if (status == TMSG_OK) {

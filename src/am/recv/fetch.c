@@ -16,9 +16,9 @@
 #include "am/recv/in_place.h"
 #include "am/recv/incoming.h"
 #include "am/recv/outcomes.h"
-#include "am/recv/place.h"
-#include "am/recv/post.h"
+#include "am/recv/posted.h"
 #include "am/recv/receive.h"
+#include "am/recv/scatter.h"
 #include "am/recv/stage_in.h"
 #include "am/ucx/segments.h"
 #include "am/ucx/ucx.h"
@@ -175,7 +175,7 @@ void tmsg_message_fetched(tmsg_message_t *message, tmsg_ucx_status_t ucs)
     if (over && !tmsg_message_stays(message)) {
         tmsg_message_discard(message);
     } else if (message->state == TMSG_RX_FAILED) {
-        tmsg_post_return(message);
+        tmsg_posted_return(message);
         tmsg_messages_deliver(message->channel);
     } else if (message->aborted ||
                (message->head_here && !tmsg_fragments_missing(message))) {
@@ -249,7 +249,7 @@ static tmsg_status_t start_rendezvous(tmsg_message_t *message)
 {
     const struct iovec *pieces;
     size_t count;
-    tmsg_status_t status = tmsg_place_pieces(message, &pieces, &count);
+    tmsg_status_t status = tmsg_scatter_pieces(message, &pieces, &count);
     tmsg_ucx_status_t ucs;
 
     if (status != TMSG_OK) {
@@ -272,7 +272,7 @@ static tmsg_status_t start_rendezvous(tmsg_message_t *message)
 
 static tmsg_status_t take_eager(tmsg_message_t *message)
 {
-    tmsg_status_t status = tmsg_place_copy(message, message->data);
+    tmsg_status_t status = tmsg_scatter_copy(message, message->data);
 
     if (status == TMSG_OK) {
         tmsg_message_drop_data(message);
@@ -302,9 +302,10 @@ bool tmsg_message_take_small(tmsg_message_t *message, const void *data,
 
 bool tmsg_message_take_posted(tmsg_message_t *message, const void *data)
 {
-    return tmsg_post_is_simple(message) && tmsg_post_take(message) == TMSG_OK &&
-           tmsg_place_missing(message->map) == 0 &&
-           tmsg_place_copy(message, data) == TMSG_OK;
+    return tmsg_posted_is_simple(message) &&
+           tmsg_posted_take(message) == TMSG_OK &&
+           tmsg_scatter_missing(message->map) == 0 &&
+           tmsg_scatter_copy(message, data) == TMSG_OK;
 }
 
 void tmsg_fetch_take_back(tmsg_message_t *message)
@@ -414,7 +415,7 @@ static tmsg_status_t find_message_memory(tmsg_message_t *message)
     tmsg_worker_t *worker = message->endpoint->worker;
     uint64_t spill = tmsg_payload_spill(&message->head);
     uint64_t bytes = is_map_known(message)
-                         ? tmsg_place_missing(message->map)
+                         ? tmsg_scatter_missing(message->map)
                          : message->head.payload_bytes - spill;
     tmsg_status_t status = TMSG_OK;
     bool asks = tmsg_budget_asks(message->budget);
@@ -467,7 +468,7 @@ static tmsg_status_t make_message_ready(tmsg_message_t *message)
         return status;
     }
     if (is_map_known(message)) {
-        status = tmsg_post_take(message);
+        status = tmsg_posted_take(message);
     }
     if (status == TMSG_OK) {
         status = find_devices(message);
@@ -479,7 +480,7 @@ static tmsg_status_t make_message_ready(tmsg_message_t *message)
 static tmsg_status_t take_payload(tmsg_message_t *message)
 {
     if (message->landed) {
-        tmsg_place_landed(message);
+        tmsg_scatter_landed(message);
         return TMSG_OK;
     }
     if (message->in_place_bytes > 0) { /* it counts as held from now on */

@@ -6,7 +6,7 @@
 
 #include "am/recv/fragments_in.h"
 #include "am/recv/incoming.h"
-#include "am/recv/place.h"
+#include "am/recv/scatter.h"
 #include "core/error.h"
 #include "core/map.h"
 #include "serialize/split.h"
@@ -296,7 +296,8 @@ tmsg_status_t tmsg_fragments_layout_place(tmsg_message_t *message)
     if (fragments == NULL || fragments->left_bytes == 0) {
         return TMSG_OK;
     }
-    status = tmsg_place_slices(message, &fragments->place, &fragments->places);
+    status =
+        tmsg_scatter_slices(message, &fragments->place, &fragments->places);
     if (status != TMSG_OK || fragments->places == 1) {
         return status;
     }

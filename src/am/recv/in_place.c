@@ -2,7 +2,7 @@
 #include "am/recv/in_place.h"
 
 #include "am/endpoint/endpoint.h"
-#include "am/recv/place.h"
+#include "am/recv/scatter.h"
 #include "am/ucx/retained.h"
 
 bool tmsg_message_may_stay_in_place(const tmsg_message_t *message)
@@ -15,7 +15,7 @@ bool tmsg_message_may_stay_in_place(const tmsg_message_t *message)
            message->stage == NULL && bytes > TMSG_IN_PLACE_LEAST &&
            !tmsg_budget_asks(message->budget) &&
            (uintptr_t)message->data % TMSG_PAYLOAD_ALIGNMENT == 0 &&
-           tmsg_place_missing(message->map) == bytes - spill;
+           tmsg_scatter_missing(message->map) == bytes - spill;
 }
 
 tmsg_status_t tmsg_message_use_in_place(tmsg_message_t *message)

@@ -151,7 +151,7 @@ bool tmsg_incoming_may_be_placed(const tmsg_message_t *message)
     }
     return message->head.kind == TMSG_KIND_MAP &&
            (message->endpoint->worker->on_header != NULL ||
-            message->endpoint->rx.post.map != NULL);
+            message->endpoint->rx.posted.map != NULL);
 }
 
 tmsg_status_t tmsg_incoming_ask(tmsg_message_t *message)

@@ -10,7 +10,7 @@
 #include "am/recv/fetch.h"
 #include "am/recv/fragments_in.h"
 #include "am/recv/in_place.h"
-#include "am/recv/post.h"
+#include "am/recv/posted.h"
 #include "am/recv/stage_in.h"
 #include "core/bytes.h"
 #include "core/error.h"
@@ -185,7 +185,7 @@ void tmsg_message_drop_body(tmsg_message_t *message)
 void tmsg_message_delivered(tmsg_message_t *message)
 {
     message->state = TMSG_RX_DELIVERED;
-    tmsg_post_delivered(message);
+    tmsg_posted_delivered(message);
     if (message->again == 0) {
         tmsg_budget_move(message->budget, message->noted);
     }
@@ -236,7 +236,7 @@ static void run_destroy(tmsg_due_t *due)
 void tmsg_message_discard(tmsg_message_t *message)
 {
     tmsg_stage_in_stop(message);
-    tmsg_post_return(message);
+    tmsg_posted_return(message);
     /* The schema's budget has the same lock. */
     tmsg_schema_destroy(message->schema);
     message->schema = NULL;

@@ -16,8 +16,8 @@
 #include "am/recv/fetch_queue.h"
 #include "am/recv/fragments_in.h"
 #include "am/recv/incoming.h"
-#include "am/recv/place.h"
-#include "am/recv/post.h"
+#include "am/recv/posted.h"
+#include "am/recv/scatter.h"
 #include "am/recv/schemas.h"
 #include "am/recv/stage_in.h"
 #include "am/recv/template_in.h"
@@ -193,7 +193,7 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
 
     message->state = TMSG_RX_FAILED;
     tmsg_stage_in_stop(message);
-    tmsg_post_return(message);
+    tmsg_posted_return(message);
     tmsg_fragments_refuse(message);
     if (message->aborted) {
         return; /* the sender knows */
@@ -293,7 +293,7 @@ void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
         break;
     case TMSG_RX_WHOLE:
         message->state = TMSG_RX_FAILED;
-        tmsg_post_return(message);
+        tmsg_posted_return(message);
         break;
     case TMSG_RX_DELIVERED:
         tmsg_message_take_back(message);
@@ -302,7 +302,7 @@ void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
         if (message->pending == 0) { /* only fragments are missing */
             message->state = TMSG_RX_FAILED;
             tmsg_stage_in_stop(message);
-            tmsg_post_return(message);
+            tmsg_posted_return(message);
             tmsg_fragments_refuse(message);
         }
         break; /* otherwise the fetch ends it, when UCX has written */
@@ -530,7 +530,7 @@ void tmsg_message_landed(tmsg_message_t *message)
         tmsg_fetch_go_on(message);
     } else {
         tmsg_fetch_take_back(message);
-        tmsg_place_landed(message);
+        tmsg_scatter_landed(message);
         tmsg_message_whole(message);
     }
 }

@@ -107,7 +107,7 @@ static bool is_plain_template(const tmsg_channel_t *channel, uint32_t sequence)
            sequence - channel->rx_credited < endpoint->worker->queue_depth &&
            endpoint->state == TMSG_EP_OPEN && !endpoint->close_wanted &&
            !endpoint->bye_received && endpoint->broken == TMSG_OK &&
-           endpoint->rx.aborts.count == 0 && endpoint->rx.post.map == NULL;
+           endpoint->rx.aborts.count == 0 && endpoint->rx.posted.map == NULL;
 }
 
 /* Returns whether the message has credit, and no earlier message waits for

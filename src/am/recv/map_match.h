@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/recv/into.h - receives a map into a map of the application's.
+/* am/recv/map_match.h - receives a map into a map of the application's.
  *
  * `theirs` is the map that came, `ours` the application's. Tensors match by
  * their names. A tensor of `ours` has no gaps and is not broadcast. A tensor of
  * `theirs` may have gaps or be broadcast, and is written out then. Tensors that
  * only one of the maps has are left as they are. */
-#ifndef TMSG_AM_RECV_INTO_H
-#define TMSG_AM_RECV_INTO_H
+#ifndef TMSG_AM_RECV_MAP_MATCH_H
+#define TMSG_AM_RECV_MAP_MATCH_H
 
 #include <stdbool.h>
 
@@ -14,23 +14,25 @@
 
 /* Returns the tensor of `map` with the name of `like`, or NULL. Looks at
  * position `index` first. */
-const tmsg_map_entry_t *tmsg_into_find(const tmsg_map_t *map, size_t index,
-                                       const tmsg_map_entry_t *like);
+const tmsg_map_entry_t *tmsg_map_match_find(const tmsg_map_t *map, size_t index,
+                                            const tmsg_map_entry_t *like);
 
 /* Returns whether `theirs` can be received directly into `ours`. */
-bool tmsg_into_fits(const tmsg_map_t *theirs, const tmsg_map_t *ours);
+bool tmsg_map_match_fits(const tmsg_map_t *theirs, const tmsg_map_t *ours);
 
 /* Checks whether `theirs` can be copied to `ours` once it is whole. Errors:
  * INVALID_PARAM, which names the tensor and how the two differ. */
-tmsg_status_t tmsg_into_check(const tmsg_map_t *theirs, const tmsg_map_t *ours);
+tmsg_status_t tmsg_map_match_check(const tmsg_map_t *theirs,
+                                   const tmsg_map_t *ours);
 
 /* Checks whether `map` can be copied to `ours` from where its tensors lie now.
  * Errors: UNSUPPORTED (only the CPU could write it out). */
-tmsg_status_t tmsg_into_can_copy(const tmsg_map_t *map, const tmsg_map_t *ours);
+tmsg_status_t tmsg_map_match_can_copy(const tmsg_map_t *map,
+                                      const tmsg_map_t *ours);
 
 /* Copies the tensors of `map` that `ours` has too to their places in `ours`,
  * and makes `map` point to these places. Errors: UNSUPPORTED (only the CPU
  * could write it out), those of the drivers. */
-tmsg_status_t tmsg_into_copy(tmsg_map_t *map, const tmsg_map_t *ours);
+tmsg_status_t tmsg_map_match_copy(tmsg_map_t *map, const tmsg_map_t *ours);
 
 #endif

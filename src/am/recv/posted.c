@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/recv/post.h"
+#include "am/recv/posted.h"
 
 #include <string.h>
 
 #include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
-#include "am/recv/into.h"
+#include "am/recv/map_match.h"
 #include "am/recv/message.h"
 #include "am/recv/stage_in.h"
 #include "am/worker/lead.h"
@@ -24,7 +24,8 @@ static tmsg_status_t lend_places(tmsg_message_t *message,
     tmsg_status_t status = TMSG_OK;
 
     for (size_t i = 0; i < tmsg_map_size(message->map); i++) {
-        const tmsg_map_entry_t *place = tmsg_into_find(ours, i, &entries[i]);
+        const tmsg_map_entry_t *place =
+            tmsg_map_match_find(ours, i, &entries[i]);
 
         if (place == NULL || entries[i].tensor.data != NULL) {
             continue;
@@ -51,47 +52,48 @@ static tmsg_status_t take_call_map(tmsg_message_t *message)
     if (message->posted == NULL || message->lent) {
         return TMSG_OK;
     }
-    status = tmsg_into_check(message->map, message->posted);
-    if (status != TMSG_OK || !tmsg_into_fits(message->map, message->posted)) {
+    status = tmsg_map_match_check(message->map, message->posted);
+    if (status != TMSG_OK ||
+        !tmsg_map_match_fits(message->map, message->posted)) {
         return status;
     }
     message->lent = true;
     return lend_places(message, message->posted);
 }
 
-tmsg_status_t tmsg_post_finish(tmsg_message_t *message)
+tmsg_status_t tmsg_posted_finish(tmsg_message_t *message)
 {
     return message->posted == NULL || message->lent
                ? TMSG_OK
-               : tmsg_into_copy(message->map, message->posted);
+               : tmsg_map_match_copy(message->map, message->posted);
 }
 
-tmsg_status_t tmsg_post_take(tmsg_message_t *message)
+tmsg_status_t tmsg_posted_take(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
-    tmsg_post_t *post = &endpoint->rx.post;
+    tmsg_posted_t *posted = &endpoint->rx.posted;
 
     if (message->head.kind == TMSG_KIND_CALL) {
         return take_call_map(message);
     }
-    if (post->map == NULL || post->message != NULL || !post->waiting ||
+    if (posted->map == NULL || posted->message != NULL || !posted->waiting ||
         message->head.kind != TMSG_KIND_MAP || endpoint->ready.count > 0 ||
         message->head.sequence != message->channel->rx_sequence ||
-        !tmsg_into_fits(message->map, post->map)) {
+        !tmsg_map_match_fits(message->map, posted->map)) {
         return TMSG_OK;
     }
-    post->message = message;
-    return lend_places(message, post->map);
+    posted->message = message;
+    return lend_places(message, posted->map);
 }
 
-void tmsg_post_delivered(tmsg_message_t *message)
+void tmsg_posted_delivered(tmsg_message_t *message)
 {
-    tmsg_post_t *post = &message->endpoint->rx.post;
+    tmsg_posted_t *posted = &message->endpoint->rx.posted;
 
-    if (post->message == message) {
-        message->posted = post->map;
-        post->map = NULL;
-        post->message = NULL;
+    if (posted->message == message) {
+        message->posted = posted->map;
+        posted->map = NULL;
+        posted->message = NULL;
     }
 }
 
@@ -107,16 +109,16 @@ static void let_go_of_map(const tmsg_map_t *map)
 static void run_leave(tmsg_due_t *due)
 {
     tmsg_endpoint_t *endpoint =
-        TMSG_CONTAINER_OF(due, tmsg_endpoint_t, rx.post.due);
+        TMSG_CONTAINER_OF(due, tmsg_endpoint_t, rx.posted.due);
     tmsg_worker_t *worker = endpoint->worker;
-    tmsg_post_t *post = &endpoint->rx.post;
+    tmsg_posted_t *posted = &endpoint->rx.posted;
     const tmsg_map_t *map = NULL;
 
     tmsg_worker_lock(worker);
-    post->leaving = false;
-    if (!post->waiting && post->message == NULL) {
-        map = post->map;
-        post->map = NULL;
+    posted->leaving = false;
+    if (!posted->waiting && posted->message == NULL) {
+        map = posted->map;
+        posted->map = NULL;
     }
     tmsg_worker_unlock(worker);
     let_go_of_map(map);
@@ -127,26 +129,26 @@ static void run_leave(tmsg_due_t *due)
  */
 static void leave_post(tmsg_endpoint_t *endpoint)
 {
-    tmsg_post_t *post = &endpoint->rx.post;
+    tmsg_posted_t *posted = &endpoint->rx.posted;
 
-    if (!post->leaving) {
-        post->leaving = true;
-        post->due.run = run_leave;
+    if (!posted->leaving) {
+        posted->leaving = true;
+        posted->due.run = run_leave;
         tmsg_endpoint_hold(endpoint);
-        tmsg_worker_due(endpoint->worker, &post->due);
+        tmsg_worker_due(endpoint->worker, &posted->due);
     }
 }
 
-void tmsg_post_return(tmsg_message_t *message)
+void tmsg_posted_return(tmsg_message_t *message)
 {
-    tmsg_post_t *post = &message->endpoint->rx.post;
+    tmsg_posted_t *posted = &message->endpoint->rx.posted;
 
-    if (post->message != message || message->pending > 0) {
+    if (posted->message != message || message->pending > 0) {
         /* Fragments of the message may still be on their way into the map. */
         return;
     }
-    post->message = NULL;
-    if (!post->waiting) {
+    posted->message = NULL;
+    if (!posted->waiting) {
         leave_post(message->endpoint);
     }
     tmsg_worker_arrived(message->endpoint->worker);
@@ -189,7 +191,7 @@ static bool has_foreign(const tmsg_map_t *map)
     return false;
 }
 
-bool tmsg_post_is_simple(const tmsg_message_t *message)
+bool tmsg_posted_is_simple(const tmsg_message_t *message)
 {
     const tmsg_endpoint_t *endpoint = message->endpoint;
 
@@ -198,10 +200,10 @@ bool tmsg_post_is_simple(const tmsg_message_t *message)
     }
     return message->head.kind == TMSG_KIND_MAP &&
            endpoint->worker->on_header == NULL &&
-           endpoint->rx.post.map != NULL && !endpoint->rx.post.foreign;
+           endpoint->rx.posted.map != NULL && !endpoint->rx.posted.foreign;
 }
 
-tmsg_status_t tmsg_post_check(const tmsg_map_t *map)
+tmsg_status_t tmsg_posted_check(const tmsg_map_t *map)
 {
     if (!tmsg_map_is_idle(map)) {
         return tmsg_error_set(TMSG_ERR_BUSY,
@@ -233,31 +235,31 @@ static tmsg_message_t *find_ready(const tmsg_endpoint_t *endpoint,
 static tmsg_status_t post_map(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                               const tmsg_map_t **stale_p)
 {
-    tmsg_post_t *post = &endpoint->rx.post;
+    tmsg_posted_t *posted = &endpoint->rx.posted;
     tmsg_status_t status;
 
     if (map == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "map is NULL");
     }
-    if (post->map != map && !post->waiting && post->message == NULL) {
-        *stale_p = post->map;
-        post->map = NULL;
+    if (posted->map != map && !posted->waiting && posted->message == NULL) {
+        *stale_p = posted->map;
+        posted->map = NULL;
     }
-    if (post->waiting || (post->map != NULL && post->map != map)) {
+    if (posted->waiting || (posted->map != NULL && posted->map != map)) {
         return tmsg_error_set(TMSG_ERR_BUSY,
                               "%s: another receive waits with a map",
                               endpoint->peer);
     }
-    if (post->map == NULL && find_ready(endpoint, map) == NULL) {
-        status = tmsg_post_check(map);
+    if (posted->map == NULL && find_ready(endpoint, map) == NULL) {
+        status = tmsg_posted_check(map);
         if (status != TMSG_OK) {
             return status;
         }
         tmsg_map_hold(map);
-        post->map = map;
-        post->foreign = has_foreign(map);
+        posted->map = map;
+        posted->foreign = has_foreign(map);
     }
-    post->waiting = true;
+    posted->waiting = true;
     return TMSG_OK;
 }
 
@@ -265,7 +267,7 @@ static bool is_settled(void *arg)
 {
     const tmsg_endpoint_t *endpoint = arg;
 
-    return endpoint->rx.post.message == NULL &&
+    return endpoint->rx.posted.message == NULL &&
            (endpoint->ready.count > 0 || endpoint->state == TMSG_EP_ENDED);
 }
 
@@ -277,19 +279,19 @@ static tmsg_status_t settle_post(tmsg_endpoint_t *endpoint,
                                  tmsg_message_t **message_p, bool *copy_p,
                                  const tmsg_map_t **spent_p)
 {
-    tmsg_post_t *post = &endpoint->rx.post;
+    tmsg_posted_t *posted = &endpoint->rx.posted;
     tmsg_message_t *message = find_ready(endpoint, map);
 
-    post->waiting = false;
-    if (post->message != NULL) {
+    posted->waiting = false;
+    if (posted->message != NULL) {
         return TMSG_CANCEL_PENDING;
     }
     if (message == NULL && status == TMSG_OK && endpoint->ready.count > 0) {
         message =
             TMSG_CONTAINER_OF(endpoint->ready.head, tmsg_message_t, own_queue);
-        status = tmsg_into_check(message->map, map);
+        status = tmsg_map_match_check(message->map, map);
         if (status == TMSG_OK) {
-            status = tmsg_into_can_copy(message->map, map);
+            status = tmsg_map_match_can_copy(message->map, map);
         }
         *copy_p = status == TMSG_OK;
     }
@@ -300,7 +302,7 @@ static tmsg_status_t settle_post(tmsg_endpoint_t *endpoint,
         tmsg_message_take_out(message);
         *message_p = message;
     }
-    if (*copy_p && post->map == NULL) {
+    if (*copy_p && posted->map == NULL) {
         /* The message that had taken the map was given up. */
         tmsg_map_hold(map);
     }
@@ -308,9 +310,9 @@ static tmsg_status_t settle_post(tmsg_endpoint_t *endpoint,
         *spent_p = message->posted; /* posted by an earlier call; NULL: none */
         message->posted = map;
     } else {
-        *spent_p = post->map;
+        *spent_p = posted->map;
     }
-    post->map = NULL;
+    posted->map = NULL;
     return status;
 }
 
@@ -339,7 +341,7 @@ tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
     tmsg_worker_leave(worker, message != NULL);
     tmsg_endpoint_drop(endpoint);
     if (copy) {
-        status = tmsg_into_copy(message->map, map);
+        status = tmsg_map_match_copy(message->map, map);
     }
     if (status != TMSG_OK && message != NULL) {
         /* The message was taken all the same. */

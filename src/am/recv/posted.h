@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/recv/post.h - a map that the next message of an endpoint is received into.
+/* am/recv/posted.h - a map that the next message of an endpoint is received
+ * into.
  *
  * The map is posted while tmsg_endpoint_recv_into() waits. It stays posted
  * while a message that has taken it is under way. If that message is given up,
  * the map stays until a callback has released it or the next call takes it up
  * again. A CALL's map belongs to the message from its beginning (calls.h). */
-#ifndef TMSG_AM_RECV_POST_H
-#define TMSG_AM_RECV_POST_H
+#ifndef TMSG_AM_RECV_POSTED_H
+#define TMSG_AM_RECV_POSTED_H
 
 #include <stdbool.h>
 
@@ -20,25 +21,25 @@
  * the next to be received and fits. A CALL has a map of its own, and must be
  * compatible with it. Errors: NO_MEMORY, LIMIT_EXCEEDED; INVALID_PARAM (a CALL
  * that does not fit its map). */
-tmsg_status_t tmsg_post_take(tmsg_message_t *message);
+tmsg_status_t tmsg_posted_take(tmsg_message_t *message);
 
 /* Returns whether the posted map lies in host memory and on_header need not be
  * asked. No other part of this room looks for the message's memory then. */
-bool tmsg_post_is_simple(const tmsg_message_t *message);
+bool tmsg_posted_is_simple(const tmsg_message_t *message);
 
 /* Without the lock: copies a whole CALL into its map, if it was not received
  * there directly. Errors: UNSUPPORTED (devices). */
-tmsg_status_t tmsg_post_finish(tmsg_message_t *message);
+tmsg_status_t tmsg_posted_finish(tmsg_message_t *message);
 
 /* Any thread: checks whether a map may be posted. Errors: UNSUPPORTED, BUSY. */
-tmsg_status_t tmsg_post_check(const tmsg_map_t *map);
+tmsg_status_t tmsg_posted_check(const tmsg_map_t *map);
 
 /* Gives the posted map to the message that took it, now that it is delivered.
  * Does nothing for other messages. */
-void tmsg_post_delivered(tmsg_message_t *message);
+void tmsg_posted_delivered(tmsg_message_t *message);
 
 /* Takes the posted map back from a message that will never be delivered. Does
  * nothing while something may still write into the map. */
-void tmsg_post_return(tmsg_message_t *message);
+void tmsg_posted_return(tmsg_message_t *message);
 
 #endif

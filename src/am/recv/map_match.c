@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/recv/into.h"
+#include "am/recv/map_match.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,8 +15,8 @@ static bool same_name(const tmsg_map_entry_t *a, const tmsg_map_entry_t *b)
            memcmp(a->name, b->name, a->name_bytes) == 0;
 }
 
-const tmsg_map_entry_t *tmsg_into_find(const tmsg_map_t *map, size_t index,
-                                       const tmsg_map_entry_t *like)
+const tmsg_map_entry_t *tmsg_map_match_find(const tmsg_map_t *map, size_t index,
+                                            const tmsg_map_entry_t *like)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
 
@@ -162,7 +162,8 @@ static const tmsg_map_entry_t *find_misfit(const tmsg_map_t *theirs,
     const tmsg_map_entry_t *entries = tmsg_map_entries(ours);
 
     for (size_t i = 0; i < tmsg_map_size(ours); i++) {
-        const tmsg_map_entry_t *entry = tmsg_into_find(theirs, i, &entries[i]);
+        const tmsg_map_entry_t *entry =
+            tmsg_map_match_find(theirs, i, &entries[i]);
 
         if (entry != NULL && !tensor_fits(entry, &entries[i], copied)) {
             *into_p = &entries[i];
@@ -172,14 +173,15 @@ static const tmsg_map_entry_t *find_misfit(const tmsg_map_t *theirs,
     return NULL;
 }
 
-bool tmsg_into_fits(const tmsg_map_t *theirs, const tmsg_map_t *ours)
+bool tmsg_map_match_fits(const tmsg_map_t *theirs, const tmsg_map_t *ours)
 {
     const tmsg_map_entry_t *into;
 
     return find_misfit(theirs, ours, false, &into) == NULL;
 }
 
-tmsg_status_t tmsg_into_check(const tmsg_map_t *theirs, const tmsg_map_t *ours)
+tmsg_status_t tmsg_map_match_check(const tmsg_map_t *theirs,
+                                   const tmsg_map_t *ours)
 {
     const tmsg_map_entry_t *into,
         *entry = find_misfit(theirs, ours, true, &into);
@@ -254,13 +256,15 @@ static tmsg_status_t check_across(const tmsg_map_entry_t *from,
                : TMSG_OK;
 }
 
-tmsg_status_t tmsg_into_can_copy(const tmsg_map_t *map, const tmsg_map_t *ours)
+tmsg_status_t tmsg_map_match_can_copy(const tmsg_map_t *map,
+                                      const tmsg_map_t *ours)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     tmsg_status_t status = TMSG_OK;
 
     for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
-        const tmsg_map_entry_t *place = tmsg_into_find(ours, i, &entries[i]);
+        const tmsg_map_entry_t *place =
+            tmsg_map_match_find(ours, i, &entries[i]);
 
         if (place != NULL && is_across(&entries[i], place)) {
             status = check_across(&entries[i], place);
@@ -280,13 +284,14 @@ static tmsg_status_t move_tensor_across(const tmsg_map_entry_t *from,
                                                   &from->tensor, from->bytes);
 }
 
-tmsg_status_t tmsg_into_copy(tmsg_map_t *map, const tmsg_map_t *ours)
+tmsg_status_t tmsg_map_match_copy(tmsg_map_t *map, const tmsg_map_t *ours)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     tmsg_status_t status = TMSG_OK;
 
     for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
-        const tmsg_map_entry_t *place = tmsg_into_find(ours, i, &entries[i]);
+        const tmsg_map_entry_t *place =
+            tmsg_map_match_find(ours, i, &entries[i]);
 
         if (place == NULL) {
             continue;

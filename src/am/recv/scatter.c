@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/recv/place.h"
+#include "am/recv/scatter.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "core/map.h"
 #include "serialize/split.h"
 
-uint64_t tmsg_place_missing(const tmsg_map_t *map)
+uint64_t tmsg_scatter_missing(const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     size_t size = tmsg_map_size(map);
@@ -28,7 +28,7 @@ uint64_t tmsg_place_missing(const tmsg_map_t *map)
     return bytes;
 }
 
-void tmsg_place_landed(tmsg_message_t *message)
+void tmsg_scatter_landed(tmsg_message_t *message)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
     size_t size = tmsg_map_size(message->map);
@@ -178,24 +178,26 @@ static tmsg_status_t list_pieces(tmsg_message_t *message, bool slices,
     return TMSG_OK;
 }
 
-tmsg_status_t tmsg_place_pieces(tmsg_message_t *message,
-                                const struct iovec **pieces_p, size_t *count_p)
+tmsg_status_t tmsg_scatter_pieces(tmsg_message_t *message,
+                                  const struct iovec **pieces_p,
+                                  size_t *count_p)
 {
     return list_pieces(message, false, pieces_p, count_p);
 }
 
-tmsg_status_t tmsg_place_slices(tmsg_message_t *message,
-                                const struct iovec **pieces_p, size_t *count_p)
+tmsg_status_t tmsg_scatter_slices(tmsg_message_t *message,
+                                  const struct iovec **pieces_p,
+                                  size_t *count_p)
 {
     return list_pieces(message, true, pieces_p, count_p);
 }
 
-tmsg_status_t tmsg_place_copy(tmsg_message_t *message, const void *payload)
+tmsg_status_t tmsg_scatter_copy(tmsg_message_t *message, const void *payload)
 {
     uint64_t at = tmsg_payload_spill(&message->head);
     const struct iovec *pieces;
     size_t count;
-    tmsg_status_t status = tmsg_place_pieces(message, &pieces, &count);
+    tmsg_status_t status = tmsg_scatter_pieces(message, &pieces, &count);
 
     if (status != TMSG_OK) {
         return status;
