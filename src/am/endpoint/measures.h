@@ -85,7 +85,7 @@ typedef struct {
     size_t iov_count;
     tmsg_pool_block_t list;    /* memory of iov */
     tmsg_pool_block_t staging; /* gathered or packed tensors, a spilled body */
-    bool shared;               /* the plan owns none of these: see share.h */
+    bool shared; /* the plan owns none of these: see shared_plan.h */
 } tmsg_plan_t;
 
 /* Returns whether the last small message is so long ago that none is likely to

@@ -48,7 +48,8 @@ void tmsg_publication_unuse(tmsg_publication_t *publication)
         return;
     }
     tmsg_loop_clear_timer(&worker->loop, &publication->timer);
-    tmsg_share_drop(publication->share, tmsg_budget_pool(worker->budget));
+    tmsg_shared_plan_drop(publication->shared_plan,
+                          tmsg_budget_pool(worker->budget));
     tmsg_publisher_drop(publication->publisher);
     if (tmsg_map_unhold(publication->map)) {
         publication->map_due.run = run_free_published;
@@ -178,8 +179,8 @@ static tmsg_status_t create_publication(tmsg_publisher_t *publisher,
                       destroy_publication, NULL);
     status = read_publish_params(params, publication);
     if (status == TMSG_OK) {
-        publication->share = tmsg_share_create();
-        if (publication->share == NULL) {
+        publication->shared_plan = tmsg_shared_plan_create();
+        if (publication->shared_plan == NULL) {
             status = tmsg_error_memory("a publication");
         }
     }

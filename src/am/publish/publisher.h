@@ -12,7 +12,7 @@
 #include <tensormsg/publisher.h>
 
 #include "am/endpoint/endpoint.h"
-#include "am/send/share.h"
+#include "am/send/shared_plan.h"
 
 typedef struct {
     tmsg_request_t request;
@@ -20,7 +20,7 @@ typedef struct {
     tmsg_node_t node;   /* in its publisher's `kept` */
     unsigned users;
     const tmsg_map_t *map;
-    tmsg_share_t *share;
+    tmsg_shared_plan_t *shared_plan;
     uint64_t bytes; /* bytes of the tensors */
     uint32_t flags;
     int32_t policy;

@@ -207,7 +207,7 @@ static void post_delivery(tmsg_subscriber_t *subscriber, delivery_t *delivery)
     subscriber->under_way++;
     subscriber->refs++;
     status = tmsg_send_begin(endpoint, publication->map, &params,
-                             publication->share, NULL, NULL);
+                             publication->shared_plan, NULL, NULL);
     if (status != TMSG_OK) {
         tmsg_log(TMSG_LOG_WARN, "%s: a published map is not sent: %s",
                  endpoint->peer, tmsg_error_message());

@@ -6,9 +6,9 @@
 #include "am/endpoint/measures.h"
 #include "am/endpoint/transport.h"
 #include "am/path/bulk.h"
-#include "am/send/allowed.h"
 #include "am/send/charge.h"
 #include "am/send/fragments.h"
+#include "am/send/limits.h"
 #include "am/send/method.h"
 #include "am/send/schemas_out.h"
 #include "am/send/send.h"
@@ -116,7 +116,7 @@ static tmsg_status_t judge_layout(const tmsg_send_t *send,
     }
     status = tmsg_plan_measure(map, large, &measures);
     if (status == TMSG_OK) {
-        status = tmsg_allowed_layout(send);
+        status = tmsg_send_limits_layout(send);
     }
     if (status == TMSG_OK) {
         *known = measures;
@@ -129,7 +129,8 @@ tmsg_status_t tmsg_send_foresee(const tmsg_send_t *send)
     tmsg_payload_t payload = {.map = send->map};
     tmsg_status_t status = judge_layout(send, send->map, &payload.measures);
 
-    return status == TMSG_OK ? tmsg_allowed_payload(send, &payload) : status;
+    return status == TMSG_OK ? tmsg_send_limits_payload(send, &payload)
+                             : status;
 }
 
 const tmsg_map_t *tmsg_send_map(const tmsg_send_t *send)
@@ -173,7 +174,7 @@ static tmsg_status_t keep_strides(tmsg_send_t *send, tmsg_payload_t *payload)
             ? find_packed(send->map)
             : NULL;
     tmsg_map_t **kept_p =
-        send->share == NULL ? &send->kept : &send->share->kept;
+        send->shared_plan == NULL ? &send->kept : &send->shared_plan->kept;
     tmsg_status_t status = TMSG_OK;
 
     if (entry != NULL &&
@@ -183,7 +184,7 @@ static tmsg_status_t keep_strides(tmsg_send_t *send, tmsg_payload_t *payload)
     if (entry != NULL && *kept_p == NULL) {
         status = tmsg_map_copy_spans(send->map, kept_p);
     }
-    if (entry != NULL && status == TMSG_OK && send->share != NULL) {
+    if (entry != NULL && status == TMSG_OK && send->shared_plan != NULL) {
         tmsg_map_hold(*kept_p);
         send->kept = *kept_p;
     }
@@ -199,11 +200,12 @@ static tmsg_status_t keep_strides(tmsg_send_t *send, tmsg_payload_t *payload)
 static tmsg_status_t write_out_map(tmsg_send_t *send, tmsg_payload_t *payload)
 {
     tmsg_pool_t *pool = tmsg_budget_pool(send->endpoint->worker->budget);
-    tmsg_written_t *written =
-        send->share == NULL ? &send->written : &send->share->written;
+    tmsg_written_t *written = send->shared_plan == NULL
+                                  ? &send->written
+                                  : &send->shared_plan->written;
     tmsg_status_t status = written->map != NULL
                                ? TMSG_OK
-                               : tmsg_write_out(send->map, pool, written);
+                               : tmsg_broadcast_write(send->map, pool, written);
 
     if (status != TMSG_OK) {
         return status;
@@ -229,9 +231,10 @@ static tmsg_status_t plan_payload(tmsg_send_t *send, tmsg_payload_t *payload)
 {
     tmsg_pool_t *pool = tmsg_budget_pool(send->endpoint->worker->budget);
 
-    return send->share != NULL && payload->spill == 0 &&
+    return send->shared_plan != NULL && payload->spill == 0 &&
                    payload->map == tmsg_send_map(send)
-               ? tmsg_share_plan(send->share, payload, pool, &send->plan)
+               ? tmsg_shared_plan_make(send->shared_plan, payload, pool,
+                                       &send->plan)
                : tmsg_plan_make(payload, pool, &send->plan);
 }
 
@@ -523,7 +526,7 @@ static tmsg_status_t choose_and_check(tmsg_send_t *send, tmsg_preamble_t *head,
     tmsg_status_t status = choose_way(send, head, payload);
 
     if (status == TMSG_OK) {
-        status = tmsg_allowed_payload(send, payload);
+        status = tmsg_send_limits_payload(send, payload);
     }
     if (send->more != NULL && send->spares_more &&
         (status == TMSG_ERR_NO_MEMORY || status == TMSG_ERR_LIMIT_EXCEEDED)) {
@@ -550,7 +553,7 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
         .policy = (uint8_t)send->policy,
     };
     tmsg_body_extra_t extra = {
-        .shared = send->share == NULL ? NULL : &send->share->body,
+        .shared = send->shared_plan == NULL ? NULL : &send->shared_plan->body,
         .more = send->more};
     tmsg_payload_t payload = {.map = send->map,
                               .extra = &extra,

@@ -566,7 +566,8 @@ static tmsg_status_t start_send(tmsg_send_t *send)
 
 tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                               const tmsg_send_params_t *params,
-                              tmsg_share_t *share, const tmsg_call_send_t *call,
+                              tmsg_shared_plan_t *shared_plan,
+                              const tmsg_call_send_t *call,
                               tmsg_request_t **request_p)
 {
     tmsg_send_t *send = NULL;
@@ -578,9 +579,9 @@ tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (send == NULL) {
         return status;
     }
-    if (share != NULL) {
-        send->share = share;
-        tmsg_share_hold(share);
+    if (shared_plan != NULL) {
+        send->shared_plan = shared_plan;
+        tmsg_shared_plan_hold(shared_plan);
     }
     tmsg_request_hold_hidden(&send->request);
     tmsg_trace_begun(send);

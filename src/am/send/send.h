@@ -8,9 +8,9 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/measures.h"
 #include "am/path/cma.h"
+#include "am/send/broadcast.h"
 #include "am/send/plan.h"
-#include "am/send/share.h"
-#include "am/send/write_out.h"
+#include "am/send/shared_plan.h"
 
 /* malloc() still keeps a freed record with buffers of these sizes at hand. */
 #define TMSG_SEND_SMALL_HEADER 104
@@ -52,7 +52,8 @@ typedef struct tmsg_send {
     char *call_text;           /* own copy of the call's text, or NULL */
     const tmsg_map_t *more;    /* metadata beside the map's, held; or NULL */
     bool spares_more;          /* goes without `more` rather than fail */
-    tmsg_share_t *share;       /* with the other sends of the map, or NULL */
+    /* with the other sends of the map, or NULL */
+    tmsg_shared_plan_t *shared_plan;
     tmsg_plan_t plan;
     tmsg_written_t written; /* the map of the plan, where it was written out */
     tmsg_map_t *kept; /* its map with spans, which goes instead; or NULL */
@@ -120,7 +121,8 @@ void tmsg_send_ucx_reported(void *request, tmsg_ucx_status_t ucs, void *arg);
  * it is let go while the queue blocks. */
 tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                               const tmsg_send_params_t *params,
-                              tmsg_share_t *share, const tmsg_call_send_t *call,
+                              tmsg_shared_plan_t *shared_plan,
+                              const tmsg_call_send_t *call,
                               tmsg_request_t **request_p);
 
 /* Returns the map that goes: the one with spans, if there is one, else the

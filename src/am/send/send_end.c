@@ -114,10 +114,10 @@ void tmsg_send_give_back(tmsg_send_t *send)
     tmsg_send_released(send);
     free_send_plan(send);
     tmsg_stage_out_free(send);
-    if (send->share != NULL) {
-        tmsg_share_drop(send->share,
-                        tmsg_budget_pool(send->endpoint->worker->budget));
-        send->share = NULL;
+    if (send->shared_plan != NULL) {
+        tmsg_shared_plan_drop(send->shared_plan,
+                              tmsg_budget_pool(send->endpoint->worker->budget));
+        send->shared_plan = NULL;
     }
     tmsg_send_drop_more(send);
     if (send->holds_map && tmsg_map_unhold(send->map)) {

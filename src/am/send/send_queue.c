@@ -112,7 +112,7 @@ static void count_in(const tmsg_send_t *send)
 
     queue->bytes += send->queued_bytes;
     queue->answers += is_answer(send);
-    queue->shares += send->share != NULL;
+    queue->shares += send->shared_plan != NULL;
 }
 
 static void count_out(const tmsg_send_t *send)
@@ -121,7 +121,7 @@ static void count_out(const tmsg_send_t *send)
 
     queue->bytes -= send->queued_bytes;
     queue->answers -= is_answer(send);
-    queue->shares -= send->share != NULL;
+    queue->shares -= send->shared_plan != NULL;
 }
 
 static void push_send(tmsg_send_t *send)
@@ -174,7 +174,7 @@ static tmsg_send_t *first_unshared(const tmsg_channel_t *channel)
          node = node->next) {
         tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
 
-        if (send->share == NULL) {
+        if (send->shared_plan == NULL) {
             return send;
         }
     }
@@ -272,17 +272,18 @@ tmsg_status_t tmsg_queue_enter(tmsg_send_t *send)
                                   ? "the connection"
                                   : "the peer to take those before it");
     }
-    send->queued_bytes =
-        send->share != NULL || tmsg_channel_is_stream(send->channel->number)
-            ? 0
-            : tensor_bytes_of(send->map);
+    send->queued_bytes = send->shared_plan != NULL ||
+                                 tmsg_channel_is_stream(send->channel->number)
+                             ? 0
+                             : tensor_bytes_of(send->map);
     if (!queue_has_room(send) && send->call.type != 0 && !send->queues) {
         char why[TMSG_ERROR_BYTES];
 
         explain_no_room(send, why, sizeof(why));
         return tmsg_error_set(TMSG_ERR_BUSY, "%s", why);
     }
-    if (!queue_has_room(send) && send->share == NULL && send->call.type == 0) {
+    if (!queue_has_room(send) && send->shared_plan == NULL &&
+        send->call.type == 0) {
         return apply_policy(send);
     }
     push_send(send);

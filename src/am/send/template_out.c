@@ -133,7 +133,7 @@ void tmsg_template_note_out(const tmsg_send_t *send,
     const tmsg_map_t *layout =
         tmsg_schema_table_layout(send->channel->tx_schemas, use->slot);
 
-    if (send->again || send->share != NULL ||
+    if (send->again || send->shared_plan != NULL ||
         (send->flags & ~(uint32_t)TMSG_SEND_UNORDERED) != 0 ||
         send->call.type > TMSG_CALL_REPLY || payload->map != send->map ||
         send->policy != TMSG_POLICY_HOST_FALLBACK ||

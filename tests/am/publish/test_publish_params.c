@@ -45,7 +45,7 @@ static const tmsg_body_shared_t *newest_body(const scene_t *scene)
 {
     return &TMSG_CONTAINER_OF(scene->publisher->kept.tail, tmsg_publication_t,
                               node)
-                ->share->body;
+                ->shared_plan->body;
 }
 
 static void take_all(scene_t *scene, const sample_t *sample)

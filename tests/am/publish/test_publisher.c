@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "am/endpoint/measures.h"
-#include "am/send/share.h"
+#include "am/send/shared_plan.h"
 #include "core/map.h"
 #include "support/peers.h"
 #include "support/sample.h"
@@ -261,7 +261,7 @@ Test(publisher, sends_share_their_payload)
 {
     const sample_t sample = {.seed = 4, .tensors = 30, .elements = 100};
     tmsg_map_t *map = sample_make(&sample);
-    tmsg_share_t *share = tmsg_share_create();
+    tmsg_shared_plan_t *shared_plan = tmsg_shared_plan_create();
     tmsg_measures_t measures;
     tmsg_pool_t pool;
     const void *first = NULL;
@@ -276,14 +276,14 @@ Test(publisher, sends_share_their_payload)
                                   .extra = &extra};
         tmsg_plan_t plan = {0};
 
-        must(tmsg_share_plan(share, &payload, &pool, &plan));
+        must(tmsg_shared_plan_make(shared_plan, &payload, &pool, &plan));
         cr_expect(i == 0 || (plan.contiguous == first) == (i < 3));
         first = plan.contiguous;
         tmsg_plan_free(&plan, &pool);
         cr_expect(eq(sz, pool.count, i == 3 ? 1 : 0),
                   "what is shared is not given back, but another's list is");
     }
-    tmsg_share_drop(share, &pool);
+    tmsg_shared_plan_drop(shared_plan, &pool);
     cr_expect(eq(sz, pool.count, 2));
     tmsg_pool_free(&pool);
     tmsg_map_destroy(map);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
-#include "am/send/write_out.h"
+#include "am/send/broadcast.h"
 #include "support/failing_alloc.h"
 #include "support/joined.h"
 #include "support/sample.h"
@@ -444,7 +444,7 @@ Test(broadcast, is_not_written_out_without_memory)
     must(tmsg_map_set_string(map, "a key", "and a value"));
     for (unsigned long n = 1; status != TMSG_OK; n++) {
         failing_alloc_arm(n);
-        status = tmsg_write_out(map, &pool, &written);
+        status = tmsg_broadcast_write(map, &pool, &written);
         must_be(status, failing_alloc_disarm() ? TMSG_ERR_NO_MEMORY : TMSG_OK);
         must_eq(written.map != NULL, status == TMSG_OK);
         must_true(n < 1000);

@@ -6,7 +6,7 @@
 #include <criterion/new/assert.h>
 
 #include "am/endpoint/endpoint.h"
-#include "am/send/write_out.h"
+#include "am/send/broadcast.h"
 #include "support/peers.h"
 #include "support/sample.h"
 

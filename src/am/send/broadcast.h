@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/send/write_out.h - writes maps out for peers that take no broadcast
+/* am/send/broadcast.h - writes maps out for peers that take no broadcast
  * tensors. */
-#ifndef TMSG_AM_SEND_WRITE_OUT_H
-#define TMSG_AM_SEND_WRITE_OUT_H
+#ifndef TMSG_AM_SEND_BROADCAST_H
+#define TMSG_AM_SEND_BROADCAST_H
 
 #include "core/map.h"
 #include "memory/pool.h"
@@ -17,8 +17,8 @@ typedef struct {
 
 /* Makes the written-out map of `map`. On error *written is untouched. Errors:
  * NO_MEMORY, UNSUPPORTED (memory that the CPU cannot read). */
-tmsg_status_t tmsg_write_out(const tmsg_map_t *map, tmsg_pool_t *pool,
-                             tmsg_written_t *written);
+tmsg_status_t tmsg_broadcast_write(const tmsg_map_t *map, tmsg_pool_t *pool,
+                                   tmsg_written_t *written);
 
 void tmsg_written_free(tmsg_written_t *written, tmsg_pool_t *pool);
 

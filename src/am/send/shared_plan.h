@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/send/share.h - what the sends of one map to several peers have in common.
+/* am/send/shared_plan.h - what the sends of one map to several peers have in
+ * common.
  *
  * The first of these sends makes the payload (gathered, packed or listed), its
  * checksums, and what the bodies say of tensors and metadata. The rest of a
  * header is each peer's own, because it has that peer's numbers. */
-#ifndef TMSG_AM_SEND_SHARE_H
-#define TMSG_AM_SEND_SHARE_H
+#ifndef TMSG_AM_SEND_SHARED_PLAN_H
+#define TMSG_AM_SEND_SHARED_PLAN_H
 
 #include "am/endpoint/measures.h"
+#include "am/send/broadcast.h"
 #include "am/send/plan.h"
-#include "am/send/write_out.h"
 
-#define TMSG_SHARE_SMALL 576
+#define TMSG_SHARED_PLAN_SMALL 576
 
 /* Holds what the sends share. References are counted under the worker's
  * lock. */
@@ -26,17 +27,18 @@ typedef struct {
     tmsg_body_shared_t body;
     tmsg_written_t written; /* for peers that take no broadcast tensors */
     tmsg_map_t *kept;       /* for peers that take spans, if that is asked */
-    uint8_t small[TMSG_SHARE_SMALL];
-} tmsg_share_t;
+    uint8_t small[TMSG_SHARED_PLAN_SMALL];
+} tmsg_shared_plan_t;
 
 /* Creates a share with one reference; NULL without memory. */
-tmsg_share_t *tmsg_share_create(void);
-void tmsg_share_hold(tmsg_share_t *share);
-void tmsg_share_drop(tmsg_share_t *share, tmsg_pool_t *pool);
+tmsg_shared_plan_t *tmsg_shared_plan_create(void);
+void tmsg_shared_plan_hold(tmsg_shared_plan_t *shared_plan);
+void tmsg_shared_plan_drop(tmsg_shared_plan_t *shared_plan, tmsg_pool_t *pool);
 
 /* Plans a payload as tmsg_plan_make() does. What *plan points to is the
  * share's, unless this send goes another way than the first. */
-tmsg_status_t tmsg_share_plan(tmsg_share_t *share, tmsg_payload_t *payload,
-                              tmsg_pool_t *pool, tmsg_plan_t *plan);
+tmsg_status_t tmsg_shared_plan_make(tmsg_shared_plan_t *shared_plan,
+                                    tmsg_payload_t *payload, tmsg_pool_t *pool,
+                                    tmsg_plan_t *plan);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/send/allowed.h"
+#include "am/send/limits.h"
 
 #include <stdio.h>
 
@@ -96,7 +96,7 @@ static tmsg_status_t check_metadata_allowed(const tmsg_send_t *send)
     return TMSG_OK;
 }
 
-tmsg_status_t tmsg_allowed_layout(const tmsg_send_t *send)
+tmsg_status_t tmsg_send_limits_layout(const tmsg_send_t *send)
 {
     const tmsg_hello_t *peer = &send->endpoint->peer_hello;
 
@@ -136,8 +136,8 @@ static tmsg_status_t too_large(const tmsg_send_t *send,
                           (unsigned long long)most, travels);
 }
 
-tmsg_status_t tmsg_allowed_payload(const tmsg_send_t *send,
-                                   const tmsg_payload_t *payload)
+tmsg_status_t tmsg_send_limits_payload(const tmsg_send_t *send,
+                                       const tmsg_payload_t *payload)
 {
     uint64_t most = send->endpoint->peer_hello.max_message_bytes;
     uint64_t bytes =

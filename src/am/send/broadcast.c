@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/send/write_out.h"
+#include "am/send/broadcast.h"
 
 #include "core/tensor.h"
 #include "serialize/header.h"
@@ -29,8 +29,8 @@ static tmsg_status_t pack_broadcast(const tmsg_map_t *map, tmsg_map_t *written,
     return status;
 }
 
-tmsg_status_t tmsg_write_out(const tmsg_map_t *map, tmsg_pool_t *pool,
-                             tmsg_written_t *written)
+tmsg_status_t tmsg_broadcast_write(const tmsg_map_t *map, tmsg_pool_t *pool,
+                                   tmsg_written_t *written)
 {
     tmsg_written_t made = {.map = NULL};
     tmsg_status_t status = tmsg_map_copy_out(map, &made.map);
