@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "am/ucx/ucx_config.h"
+#include "am/ucx/config.h"
 #include "side.h"
 
 #include <tensormsg/status.h>

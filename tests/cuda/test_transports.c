@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "am/ucx/ucx_config.h"
+#include "am/ucx/config.h"
 #include "support/devices.h"
 #include "support/must.h"
 

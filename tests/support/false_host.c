@@ -22,7 +22,7 @@
 #include "am/connect/ucx_for.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/lease.h"
-#include "am/ucx/pair.h"
+#include "am/ucx/ep_index.h"
 #include "am/ucx/ucx_am.h"
 #include "core/bytes.h"
 #include "support/keys.h"
@@ -192,7 +192,7 @@ static void say_dead_address(liar_t *liar)
 
 static void take_address(liar_t *liar, const uint8_t *data, size_t bytes)
 {
-    tmsg_sockets_t sockets;
+    tmsg_ep_sockets_t sockets;
     tmsg_sealed_t sealed;
     uint32_t number;
     void *copy;
@@ -209,8 +209,8 @@ static void take_address(liar_t *liar, const uint8_t *data, size_t bytes)
     copy = malloc(sealed.address_bytes);
     must_true(copy != NULL);
     memcpy(copy, sealed.address, sealed.address_bytes);
-    if (tmsg_pair_make(liar->voice, liar->peer_ucx, copy, &liar->ep, &sockets,
-                       &number) != TMSG_OK) {
+    if (tmsg_ep_index_make(liar->voice, liar->peer_ucx, copy, &liar->ep,
+                           &sockets, &number) != TMSG_OK) {
         liar->ep = NULL;
     }
     free(copy);

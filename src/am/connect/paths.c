@@ -28,7 +28,7 @@ void tmsg_paths_begin(tmsg_endpoint_t *endpoint)
     uint32_t timeout_ms = endpoint->worker->context->peer_timeout_ms;
 
     if (timeout_ms > 0) {
-        tmsg_sockets_hasten(&endpoint->conn.sockets, timeout_ms);
+        tmsg_ep_sockets_hasten(&endpoint->conn.sockets, timeout_ms);
     }
 }
 
@@ -42,14 +42,14 @@ bool tmsg_paths_are_watched(const tmsg_endpoint_t *endpoint)
 
 /* Looks at all TCP connections of an endpoint, and returns their number. */
 static unsigned look_at_all(tmsg_endpoint_t *endpoint,
-                            path_t paths[TMSG_SOCKETS_MOST + 1])
+                            path_t paths[TMSG_EP_SOCKETS_MOST + 1])
 {
-    tmsg_sockets_t *sockets = &endpoint->conn.sockets;
+    tmsg_ep_sockets_t *sockets = &endpoint->conn.sockets;
     const tmsg_unacked_t *unacked;
     int bulk = tmsg_bulk_look(endpoint, &unacked);
     unsigned count = 0;
 
-    tmsg_sockets_look(sockets);
+    tmsg_ep_sockets_look(sockets);
     for (; count < sockets->count; count++) {
         paths[count] =
             (path_t){&sockets->of[count].unacked, sockets->of[count].fd, false};
@@ -121,7 +121,7 @@ static uint64_t sooner_ns(uint64_t one_ns, uint64_t other_ns)
 uint64_t tmsg_paths_look(tmsg_endpoint_t *endpoint, uint64_t most_ns,
                          bool lives)
 {
-    path_t paths[TMSG_SOCKETS_MOST + 1];
+    path_t paths[TMSG_EP_SOCKETS_MOST + 1];
     unsigned count = look_at_all(endpoint, paths);
     uint64_t left = most_ns;
 
@@ -154,11 +154,11 @@ static uint64_t longer_ns(uint64_t ns, const tmsg_unacked_t *unacked)
 /* Works on copies, because the endpoint's own looks must not change. */
 uint64_t tmsg_paths_unacked_ns(const tmsg_endpoint_t *endpoint)
 {
-    tmsg_sockets_t sockets = endpoint->conn.sockets;
+    tmsg_ep_sockets_t sockets = endpoint->conn.sockets;
     tmsg_unacked_t bulk;
     uint64_t longest = 0;
 
-    tmsg_sockets_look(&sockets);
+    tmsg_ep_sockets_look(&sockets);
     for (unsigned i = 0; i < sockets.count; i++) {
         longest = longer_ns(longest, &sockets.of[i].unacked);
     }

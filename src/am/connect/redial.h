@@ -6,8 +6,8 @@
  * endpoint up on either side before the CONNECT_REQUEST was answered. This
  * happens over TCP if both sides close and connect at once, and each reuses
  * what the other is ending. Neither application has seen the connection. The
- * two sides tell their UCX endpoints apart by number (pair.h), so one of them
- * cannot be made again by itself. */
+ * two sides tell their UCX endpoints apart by number (ep_index.h), so one of
+ * them cannot be made again by itself. */
 #ifndef TMSG_AM_CONNECT_REDIAL_H
 #define TMSG_AM_CONNECT_REDIAL_H
 

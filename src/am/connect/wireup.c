@@ -20,7 +20,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
-#include "am/ucx/pair.h"
+#include "am/ucx/ep_index.h"
 #include "am/ucx/siblings.h"
 #include "am/ucx/ucx_events.h"
 #include "am/worker/engine.h"
@@ -239,10 +239,11 @@ tmsg_status_t tmsg_wireup_begin(tmsg_endpoint_t *endpoint)
     }
     status =
         endpoint->dialling
-            ? tmsg_pair_make(ucx, peer, address, &endpoint->ep,
-                             &endpoint->conn.sockets, &endpoint->conn.number)
-            : tmsg_pair_match(ucx, peer, address, endpoint->conn.number,
-                              &endpoint->ep, &endpoint->conn.sockets);
+            ? tmsg_ep_index_make(ucx, peer, address, &endpoint->ep,
+                                 &endpoint->conn.sockets,
+                                 &endpoint->conn.number)
+            : tmsg_ep_index_match(ucx, peer, address, endpoint->conn.number,
+                                  &endpoint->ep, &endpoint->conn.sockets);
     if (status == TMSG_ERR_PEER_LOST) {
         status = shm_not_found(endpoint);
     }
@@ -280,7 +281,7 @@ static tmsg_status_t check_reply(const tmsg_endpoint_t *endpoint)
  * list. NULL: there are none, or no memory. */
 static int *list_sockets(const tmsg_ucx_t *ucx, size_t *count_p)
 {
-    size_t room = (size_t)ucx->worker->endpoint_slots * TMSG_SOCKETS_MOST;
+    size_t room = (size_t)ucx->worker->endpoint_slots * TMSG_EP_SOCKETS_MOST;
     int *fds = malloc(room * sizeof(*fds));
     tmsg_endpoint_t *endpoint;
     uint32_t at = 0;
@@ -297,8 +298,8 @@ static int *list_sockets(const tmsg_ucx_t *ucx, size_t *count_p)
 
 /* Prepares to find the socket of an accepted endpoint by the message that it
  * sends next. This is needed if the sockets were not found when its UCX
- * endpoint was made. tmsg_sockets_find_sent() follows the message. NULL: there
- * is nothing to find. */
+ * endpoint was made. tmsg_ep_sockets_find_sent() follows the message. NULL:
+ * there is nothing to find. */
 static tmsg_watched_t *before_send(const tmsg_endpoint_t *endpoint)
 {
     const tmsg_ucx_t *ucx = endpoint->ucx;
@@ -312,7 +313,7 @@ static tmsg_watched_t *before_send(const tmsg_endpoint_t *endpoint)
     }
     fds = list_sockets(ucx, &count);
     if (fds != NULL) {
-        before = tmsg_sockets_before_send(&ucx->sets, ucx->fd, fds, count);
+        before = tmsg_ep_sockets_before_send(&ucx->sets, ucx->fd, fds, count);
     }
     free(fds);
     return before;
@@ -339,7 +340,7 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
         tmsg_watched_t *before = before_send(endpoint);
 
         status = send_wireup(endpoint);
-        tmsg_sockets_find_sent(before, &endpoint->conn.sockets);
+        tmsg_ep_sockets_find_sent(before, &endpoint->conn.sockets);
     }
     if (status == TMSG_OK) {
         tmsg_engine.opened(endpoint);
@@ -371,16 +372,16 @@ bool tmsg_wireup_keep_ep(tmsg_endpoint_t *endpoint)
     bool keeps = !endpoint->dialling && endpoint->reply_ep == NULL;
 
     if (keeps) {
-        tmsg_pair_keep(endpoint->ucx, endpoint->peer_hello.ucx_id,
-                       endpoint->conn.number, endpoint->ep,
-                       &endpoint->conn.sockets);
+        tmsg_ep_index_keep(endpoint->ucx, endpoint->peer_hello.ucx_id,
+                           endpoint->conn.number, endpoint->ep,
+                           &endpoint->conn.sockets);
     }
     return keeps;
 }
 
 void tmsg_wireup_cut_sockets(tmsg_endpoint_t *endpoint)
 {
-    tmsg_sockets_cut(&endpoint->conn.sockets);
+    tmsg_ep_sockets_cut(&endpoint->conn.sockets);
 }
 
 void tmsg_wireup_forget(tmsg_endpoint_t *endpoint)

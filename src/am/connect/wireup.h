@@ -37,8 +37,9 @@ tmsg_status_t tmsg_wireup_advance(tmsg_endpoint_t *endpoint);
 void tmsg_wireup_end(tmsg_endpoint_t *endpoint);
 
 /* tmsg_wireup_keep_ep() keeps the UCX endpoint of an endpoint that ends for the
- * peer's next connection (tmsg_pair_keep()), if the peer has made no use of it.
- * False: it is not kept, and tmsg_wireup_cut_sockets() may cut its sockets. */
+ * peer's next connection (tmsg_ep_index_keep()), if the peer has made no use of
+ * it. False: it is not kept, and tmsg_wireup_cut_sockets() may cut its sockets.
+ */
 bool tmsg_wireup_keep_ep(tmsg_endpoint_t *endpoint);
 void tmsg_wireup_cut_sockets(tmsg_endpoint_t *endpoint);
 

@@ -127,10 +127,10 @@ typedef struct {
     bool fin_received;        /* the peer has received all our messages */
     /* Counts how often UCX failed to connect and this side dialled anew. */
     uint8_t redials;
-    char redial_why[128];   /* why it dialled anew the first time */
-    uint32_t subscribe;     /* TMSG_SUBSCRIBE_*, for our hello */
-    uint32_t number;        /* number of `ep`; see pair.h */
-    tmsg_sockets_t sockets; /* TCP sockets below `ep` */
+    char redial_why[128];      /* why it dialled anew the first time */
+    uint32_t subscribe;        /* TMSG_SUBSCRIBE_*, for our hello */
+    uint32_t number;           /* number of `ep`; see ep_index.h */
+    tmsg_ep_sockets_t sockets; /* TCP sockets below `ep` */
     struct tmsg_event *pings;
 } tmsg_endpoint_conn_t;
 

@@ -14,7 +14,7 @@
 
 #include "am/endpoint/endpoint.h"
 #include "am/net/sock.h"
-#include "am/ucx/ucx_config.h"
+#include "am/ucx/config.h"
 
 /* Holds the functions of a scheme. If an entry may be NULL, its comment says
  * what that means. `bind` and `listen` may not be NULL. */

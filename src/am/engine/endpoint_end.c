@@ -31,7 +31,7 @@
 #include "am/recv/receive.h"
 #include "am/send/send.h"
 #include "am/session/resume.h"
-#include "am/ucx/pair.h"
+#include "am/ucx/ep_index.h"
 #include "am/ucx/ucx_ep.h"
 #include "core/log.h"
 #include "core/utf8.h"

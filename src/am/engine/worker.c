@@ -21,7 +21,7 @@
 #include "am/send/send_queue.h"
 #include "am/send/template_out.h"
 #include "am/staging/stage.h"
-#include "am/ucx/forked.h"
+#include "am/ucx/fork_guard.h"
 #include "am/ucx/linger.h"
 #include "am/ucx/siblings.h"
 #include "am/worker/lead.h"
@@ -215,7 +215,7 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
     if (worker == NULL) {
         return tmsg_error_memory("a worker");
     }
-    status = tmsg_forked_check();
+    status = tmsg_fork_guard_check();
     if (status == TMSG_OK) {
         status = configure_worker(params, worker);
     }

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "am/ucx/ucx_config.h"
+#include "am/ucx/config.h"
 
 #define TMSG_BACKING_BYTES 200
 

@@ -3,7 +3,7 @@
 
 #include <stdatomic.h>
 
-#include "am/ucx/forked.h"
+#include "am/ucx/fork_guard.h"
 #include "am/ucx/linger.h"
 
 #define UCX_MOST 16
@@ -30,7 +30,7 @@ void tmsg_deferred_sweep(void)
 {
     tmsg_ucx_t *ucx, *next;
 
-    if (atomic_load(&count) == 0 || tmsg_forked_check() != TMSG_OK) {
+    if (atomic_load(&count) == 0 || tmsg_fork_guard_check() != TMSG_OK) {
         return;
     }
     for (ucx = atomic_exchange(&deferred, NULL); ucx != NULL; ucx = next) {

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "am/ucx/ucx_config.h"
+#include "am/ucx/config.h"
 
 /* Returns whether this side's user lets memory be read: UCX_TLS does not rule
  * it out. */

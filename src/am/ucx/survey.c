@@ -6,8 +6,8 @@
 #include <string.h>
 #include <ucp/api/ucp.h>
 
+#include "am/ucx/config_check.h"
 #include "am/ucx/ucx.h"
-#include "am/ucx/ucx_known.h"
 #include "core/error.h"
 
 /* Keeps only the transports of what ucp_context_print_info() says, a line each.
@@ -74,7 +74,7 @@ tmsg_status_t tmsg_ucx_survey(const tmsg_ucx_keys_t *keys,
         return tmsg_error_set(TMSG_ERR_INTERNAL, "%s", ucs_status_string(ucs));
     }
     survey_p->memory_types = tmsg_ucx_memory(context);
-    status = tmsg_ucx_known(keys);
+    status = tmsg_ucx_check_keys(keys);
     if (status == TMSG_OK) {
         status = list_transports(context, &survey_p->transports);
     }

@@ -7,7 +7,7 @@
 
 #include <tensormsg/status.h>
 
-#include "am/ucx/ucx_config.h"
+#include "am/ucx/config.h"
 
 typedef struct {
     uint64_t memory_types; /* a bit for each type; 0: UCX did not open */

@@ -12,14 +12,14 @@
 
 #include "am/net/netif.h"
 #include "am/ucx/backing.h"
+#include "am/ucx/config_check.h"
 #include "am/ucx/deferred.h"
+#include "am/ucx/ep_index.h"
 #include "am/ucx/first.h"
-#include "am/ucx/forked.h"
+#include "am/ucx/fork_guard.h"
 #include "am/ucx/linger.h"
-#include "am/ucx/pair.h"
 #include "am/ucx/retained.h"
 #include "am/ucx/siblings.h"
-#include "am/ucx/ucx_known.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "serialize/header.h"
@@ -92,7 +92,7 @@ static tmsg_status_t open_context(tmsg_ucx_t *ucx)
             ucs_status_string(ucs),
             blame_settings(ucx, settings, sizeof(settings)));
     }
-    status = tmsg_ucx_known(&ucx->keys);
+    status = tmsg_ucx_check_keys(&ucx->keys);
     if (status != TMSG_OK) {
         ucp_cleanup(ucx->context);
     }
@@ -400,7 +400,7 @@ tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
                             const tmsg_hello_t *hello,
                             tmsg_ucx_arrived_t handler, tmsg_ucx_t **ucx_p)
 {
-    tmsg_status_t status = tmsg_forked_enter();
+    tmsg_status_t status = tmsg_fork_guard_enter();
     tmsg_ucx_t *ucx;
 
     if (status != TMSG_OK) {
@@ -438,7 +438,7 @@ tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
 err_free:
     free(ucx);
 err:
-    tmsg_forked_leave();
+    tmsg_fork_guard_leave();
     return status;
 }
 
@@ -519,8 +519,8 @@ void tmsg_ucx_let_go(tmsg_ucx_t *ucx)
     tmsg_ucx_release_lifted(ucx);
     ucp_worker_destroy(ucx->ucp);
     ucp_cleanup(ucx->context);
-    tmsg_forked_leave();
-    tmsg_pairs_free(ucx);
+    tmsg_fork_guard_leave();
+    tmsg_ep_index_free(ucx);
     free(ucx);
 }
 

@@ -9,8 +9,8 @@
 #include "am/boot/blob.h"
 #include "am/net/loop.h"
 #include "am/ucx/backing.h"
-#include "am/ucx/sockets.h"
-#include "am/ucx/ucx_config.h"
+#include "am/ucx/config.h"
+#include "am/ucx/ep_sockets.h"
 #include "am/ucx/ucx_types.h"
 #include "core/list.h"
 #include "core/refs.h"
@@ -29,7 +29,7 @@ struct tmsg_lifted;
 
 #define TMSG_UCX_SPARES 64
 
-/* Counts the UCX endpoints to one peer; see pair.h. */
+/* Counts the UCX endpoints to one peer; see ep_index.h. */
 typedef struct {
     uint64_t id;   /* the peer's ucx_id */
     uint32_t made; /* UCX endpoints made to it so far */
@@ -39,7 +39,7 @@ typedef struct {
     uint64_t peer;
     uint32_t number;
     tmsg_ucx_ep_t ep;
-    tmsg_sockets_t sockets;
+    tmsg_ep_sockets_t sockets;
 } tmsg_ucx_spare_t;
 
 /* A UCX context with its worker. A worker has one for each scope and role.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/ucx/ucx_ep.h - UCX endpoints; pair.h makes those between peers of our own
- * kind.
+/* am/ucx/ucx_ep.h - UCX endpoints; ep_index.h makes those between peers of our
+ * own kind.
  *
  * As in ucx_am.h, an operation is over with the status that its function
  * returns. IN_PROGRESS means instead that UCX calls `sent` or `received` at its

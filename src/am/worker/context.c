@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "am/ucx/ucx_known.h"
+#include "am/ucx/config_check.h"
 #include "am/worker/context.h"
 #include "core/error.h"
 #include "core/limits.h"
@@ -192,7 +192,7 @@ static tmsg_status_t read_context_ucx(const tmsg_context_params_t *params,
     }
     given = tmsg_context_ucx(context);
     status = tmsg_ucx_config_check(&given);
-    return status == TMSG_OK ? tmsg_ucx_known_early(&given) : status;
+    return status == TMSG_OK ? tmsg_ucx_check_keys_early(&given) : status;
 }
 
 /* Reads the device table, if there is one. Looking for devices takes time,

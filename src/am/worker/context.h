@@ -11,7 +11,7 @@
 #include "am/boot/heart.h"
 #include "am/boot/hello.h"
 #include "am/boot/key.h"
-#include "am/ucx/ucx_config.h"
+#include "am/ucx/config.h"
 #include "am/worker/settings.h"
 #include "am/worker/way.h"
 #include "core/refs.h"

@@ -8,7 +8,7 @@
 
 #include <tensormsg/status.h>
 
-#include "am/ucx/ucx_config.h"
+#include "am/ucx/config.h"
 
 /* Checks a list of network devices and copies it into `text`, which has
  * TMSG_DEVICES_BYTES. Errors: INVALID_PARAM, NOT_FOUND. */

@@ -409,7 +409,7 @@ static void lose_forked(link_t link)
     side_close(&side);
 }
 
-/* A test each: a child that is slow to end leaves UCX in use (forked.h). */
+/* A test each: a child that is slow to end leaves UCX in use (fork_guard.h). */
 Test(silence, a_fork_does_not_keep_a_dead_peer_alive_tcp)
 {
     lose_forked(LINK_TCP);

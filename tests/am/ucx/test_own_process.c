@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "am/ucx/config.h"
 #include "am/ucx/siblings.h"
-#include "am/ucx/ucx_config.h"
 #include "support/peers.h"
 #include "support/sample.h"
 #include "support/whole.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <ucp/api/ucp.h>
 
-#include "am/ucx/ucx_config.h"
+#include "am/ucx/config.h"
 #include "support/must.h"
 
 enum { LONG_WORDS = 60 };

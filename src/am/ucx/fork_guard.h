@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/ucx/forked.h - whether UCX works in this process.
+/* am/ucx/fork_guard.h - whether UCX works in this process.
  *
  * UCX's own thread receives a worker's first message by shared memory, and
  * connections by TCP. The child of a fork() does not have that thread. But if a
@@ -7,18 +7,18 @@
  * child. The descriptors of the child's workers then join those that the
  * parent's thread waits for: that thread spins, and the child receives nothing.
  * UCX works in a child whose parent had closed all UCX workers. */
-#ifndef TMSG_AM_UCX_FORKED_H
-#define TMSG_AM_UCX_FORKED_H
+#ifndef TMSG_AM_UCX_FORK_GUARD_H
+#define TMSG_AM_UCX_FORK_GUARD_H
 
 #include <tensormsg/status.h>
 
 /* Checks that UCX works in this process. Errors: UNSUPPORTED. */
-tmsg_status_t tmsg_forked_check(void);
+tmsg_status_t tmsg_fork_guard_check(void);
 
-/* Does tmsg_forked_check() before a UCX worker is opened. On OK one more UCX
- * worker counts as open, until tmsg_forked_leave(). The caller calls that when
- * the UCX worker is destroyed, or could not be opened. */
-tmsg_status_t tmsg_forked_enter(void);
-void tmsg_forked_leave(void);
+/* Does tmsg_fork_guard_check() before a UCX worker is opened. On OK one more
+ * UCX worker counts as open, until tmsg_fork_guard_leave(). The caller calls
+ * that when the UCX worker is destroyed, or could not be opened. */
+tmsg_status_t tmsg_fork_guard_enter(void);
+void tmsg_fork_guard_leave(void);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/ucx/pair.h - UCX endpoints by number.
+/* am/ucx/ep_index.h - UCX endpoints by number.
  *
  * UCX pairs the endpoints between two UCX workers by the order in which each
  * side made them. The n-th of one side is paired with the n-th of the other,
  * even if one was given up. So the dialling side tells the number of the
  * endpoint that it made, and the dialled side makes the one with the same
  * number. */
-#ifndef TMSG_AM_UCX_PAIR_H
-#define TMSG_AM_UCX_PAIR_H
+#ifndef TMSG_AM_UCX_EP_INDEX_H
+#define TMSG_AM_UCX_EP_INDEX_H
 
 #include <tensormsg/endpoint.h>
 
@@ -17,17 +17,19 @@
  * address is aligned as malloc() does. `sockets` gets the TCP sockets below the
  * endpoint, *number_p its number. Errors: UNREACHABLE, PEER_LOST (its shared
  * memory cannot be opened), INTERNAL, NO_MEMORY. */
-tmsg_status_t tmsg_pair_make(tmsg_ucx_t *ucx, uint64_t peer,
-                             const void *address, tmsg_ucx_ep_t *ep_p,
-                             tmsg_sockets_t *sockets, uint32_t *number_p);
+tmsg_status_t tmsg_ep_index_make(tmsg_ucx_t *ucx, uint64_t peer,
+                                 const void *address, tmsg_ucx_ep_t *ep_p,
+                                 tmsg_ep_sockets_t *sockets,
+                                 uint32_t *number_p);
 
 /* Makes the UCX endpoint of that number. Endpoints that have to be made before
  * it are kept for the connections that will ask for them. Errors: those of
- * tmsg_pair_make(), MALFORMED (the number was used before), BUSY (too many are
- * missing). */
-tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer,
-                              const void *address, uint32_t number,
-                              tmsg_ucx_ep_t *ep_p, tmsg_sockets_t *sockets);
+ * tmsg_ep_index_make(), MALFORMED (the number was used before), BUSY (too many
+ * are missing). */
+tmsg_status_t tmsg_ep_index_match(tmsg_ucx_t *ucx, uint64_t peer,
+                                  const void *address, uint32_t number,
+                                  tmsg_ucx_ep_t *ep_p,
+                                  tmsg_ep_sockets_t *sockets);
 
 /* Keeps a UCX endpoint whose connection was given up before the peer asked for
  * it. The peer's next connection gets it by its number. Otherwise UCX would
@@ -35,9 +37,9 @@ tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer,
  * kept endpoint stays until the UCX worker is destroyed: over TCP it may share
  * its socket with a live endpoint. If too many are kept, the endpoint is closed
  * instead. */
-void tmsg_pair_keep(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
-                    tmsg_ucx_ep_t ep, const tmsg_sockets_t *sockets);
+void tmsg_ep_index_keep(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
+                        tmsg_ucx_ep_t ep, const tmsg_ep_sockets_t *sockets);
 
-void tmsg_pairs_free(tmsg_ucx_t *ucx);
+void tmsg_ep_index_free(tmsg_ucx_t *ucx);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/ucx/sockets.h"
+#include "am/ucx/ep_sockets.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -240,7 +240,7 @@ static bool is_of_endpoint(const tmsg_watched_t *before,
             !is_accepted(sets, watch.fd));
 }
 
-tmsg_watched_t *tmsg_sockets_before(const tmsg_socket_sets_t *sets)
+tmsg_watched_t *tmsg_ep_sockets_before(const tmsg_socket_sets_t *sets)
 {
     tmsg_watched_t *watched =
         sets->count == 0 ? NULL : calloc(1, sizeof(*watched));
@@ -258,11 +258,11 @@ tmsg_watched_t *tmsg_sockets_before(const tmsg_socket_sets_t *sets)
     return watched;
 }
 
-static void claim_socket(tmsg_sockets_t *sockets, int fd)
+static void claim_socket(tmsg_ep_sockets_t *sockets, int fd)
 {
     struct stat stat;
 
-    if (sockets->count < TMSG_SOCKETS_MOST && fstat(fd, &stat) == 0 &&
+    if (sockets->count < TMSG_EP_SOCKETS_MOST && fstat(fd, &stat) == 0 &&
         S_ISSOCK(stat.st_mode)) {
         sockets->of[sockets->count].fd = fd;
         sockets->of[sockets->count].inode = stat.st_ino;
@@ -288,8 +288,9 @@ static void read_own_sets(const tmsg_socket_sets_t *sets, int worker_fd,
     free(own.of);
 }
 
-void tmsg_sockets_find(tmsg_watched_t *before, const tmsg_socket_sets_t *sets,
-                       int worker_fd, tmsg_sockets_t *sockets)
+void tmsg_ep_sockets_find(tmsg_watched_t *before,
+                          const tmsg_socket_sets_t *sets, int worker_fd,
+                          tmsg_ep_sockets_t *sockets)
 {
     tmsg_watched_t now = {0};
 
@@ -326,9 +327,9 @@ static int compare_numbers(const void *left, const void *right)
     return (*a > *b) - (*a < *b);
 }
 
-tmsg_watched_t *tmsg_sockets_before_send(const tmsg_socket_sets_t *sets,
-                                         int worker_fd, int *others,
-                                         size_t count)
+tmsg_watched_t *tmsg_ep_sockets_before_send(const tmsg_socket_sets_t *sets,
+                                            int worker_fd, int *others,
+                                            size_t count)
 {
     tmsg_watched_t now = {0}, *watched = calloc(1, sizeof(*watched));
 
@@ -348,7 +349,8 @@ tmsg_watched_t *tmsg_sockets_before_send(const tmsg_socket_sets_t *sets,
     return watched;
 }
 
-void tmsg_sockets_find_sent(tmsg_watched_t *before, tmsg_sockets_t *sockets)
+void tmsg_ep_sockets_find_sent(tmsg_watched_t *before,
+                               tmsg_ep_sockets_t *sockets)
 {
     int found = -1;
     unsigned count = 0;
@@ -366,7 +368,7 @@ void tmsg_sockets_find_sent(tmsg_watched_t *before, tmsg_sockets_t *sockets)
 }
 
 /* Returns whether UCX still has the socket. */
-static bool is_there(const tmsg_sockets_t *sockets, unsigned i)
+static bool is_there(const tmsg_ep_sockets_t *sockets, unsigned i)
 {
     struct stat stat;
 
@@ -374,7 +376,7 @@ static bool is_there(const tmsg_sockets_t *sockets, unsigned i)
            stat.st_ino == sockets->of[i].inode && S_ISSOCK(stat.st_mode);
 }
 
-void tmsg_sockets_look(tmsg_sockets_t *sockets)
+void tmsg_ep_sockets_look(tmsg_ep_sockets_t *sockets)
 {
     for (unsigned i = 0; i < sockets->count; i++) {
         tmsg_unacked_look(&sockets->of[i].unacked,
@@ -382,7 +384,8 @@ void tmsg_sockets_look(tmsg_sockets_t *sockets)
     }
 }
 
-void tmsg_sockets_hasten(const tmsg_sockets_t *sockets, uint32_t timeout_ms)
+void tmsg_ep_sockets_hasten(const tmsg_ep_sockets_t *sockets,
+                            uint32_t timeout_ms)
 {
     for (unsigned i = 0; i < sockets->count; i++) {
         if (is_there(sockets, i)) {
@@ -393,7 +396,7 @@ void tmsg_sockets_hasten(const tmsg_sockets_t *sockets, uint32_t timeout_ms)
 
 /* The kernel refuses what comes after the shutdown, so that UCX finds nothing
  * more to read but the end. */
-void tmsg_sockets_cut(tmsg_sockets_t *sockets)
+void tmsg_ep_sockets_cut(tmsg_ep_sockets_t *sockets)
 {
     const size_t any = (size_t)1 << 30;
 

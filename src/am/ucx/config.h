@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/ucx/ucx_config.h - which UCX keys are set, to what, and by whom. */
-#ifndef TMSG_AM_UCX_UCX_CONFIG_H
-#define TMSG_AM_UCX_UCX_CONFIG_H
+/* am/ucx/config.h - which UCX keys are set, to what, and by whom. */
+#ifndef TMSG_AM_UCX_CONFIG_H
+#define TMSG_AM_UCX_CONFIG_H
 
 #include <netinet/in.h>
 #include <stdbool.h>

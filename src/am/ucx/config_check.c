@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/ucx/ucx_known.h"
+#include "am/ucx/config_check.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -131,7 +131,7 @@ static tmsg_status_t check_known(const tmsg_ucx_key_t *key, const char *list,
     return TMSG_OK;
 }
 
-tmsg_status_t tmsg_ucx_known(const tmsg_ucx_keys_t *keys)
+tmsg_status_t tmsg_ucx_check_keys(const tmsg_ucx_keys_t *keys)
 {
     tmsg_ucx_version_t version = tmsg_ucx_version();
     char *list = NULL, *own = NULL;
@@ -158,7 +158,7 @@ tmsg_status_t tmsg_ucx_known(const tmsg_ucx_keys_t *keys)
     return status;
 }
 
-tmsg_status_t tmsg_ucx_known_early(const tmsg_ucx_given_t *given)
+tmsg_status_t tmsg_ucx_check_keys_early(const tmsg_ucx_given_t *given)
 {
     static const tmsg_ucx_scope_t everything = {.device = "all"};
     tmsg_ucx_keys_t keys;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/ucx/ucx_config.h"
+#include "am/ucx/config.h"
 
 #include <dlfcn.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/ucx/sockets.h - the TCP sockets below a UCX endpoint, to watch and to cut
- * them.
+/* am/ucx/ep_sockets.h - the TCP sockets below a UCX endpoint, to watch and to
+ * cut them.
  *
  * If an endpoint is closed by force, UCX's TCP leaves its socket in the epoll
  * set until the peer has said farewell on it. If something was still to be sent
@@ -15,15 +15,15 @@
  * A socket that another thread of UCX accepts meanwhile has the port of a
  * listening one, by which it is told apart. If /proc cannot be read, no socket
  * is known, watched or cut. */
-#ifndef TMSG_AM_UCX_SOCKETS_H
-#define TMSG_AM_UCX_SOCKETS_H
+#ifndef TMSG_AM_UCX_EP_SOCKETS_H
+#define TMSG_AM_UCX_EP_SOCKETS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "am/net/unacked.h"
 
-#define TMSG_SOCKETS_MOST 4
+#define TMSG_EP_SOCKETS_MOST 4
 #define TMSG_SOCKET_SETS_MOST 8
 
 /* The sockets below one UCX endpoint. The inode tells whether a descriptor is
@@ -34,8 +34,8 @@ typedef struct {
         int fd;
         uint64_t inode;
         tmsg_unacked_t unacked;
-    } of[TMSG_SOCKETS_MOST];
-} tmsg_sockets_t;
+    } of[TMSG_EP_SOCKETS_MOST];
+} tmsg_ep_sockets_t;
 
 /* The epoll sets of one UCX worker, and the ports at which it listens. */
 typedef struct {
@@ -59,9 +59,10 @@ void tmsg_socket_sets_find(tmsg_watched_t *before, tmsg_socket_sets_t *sets);
  * called before it, the second after it. `worker_fd` is the UCX worker's own
  * epoll set; only sets in it count. The second frees `before`, which may be
  * NULL. */
-tmsg_watched_t *tmsg_sockets_before(const tmsg_socket_sets_t *sets);
-void tmsg_sockets_find(tmsg_watched_t *before, const tmsg_socket_sets_t *sets,
-                       int worker_fd, tmsg_sockets_t *sockets);
+tmsg_watched_t *tmsg_ep_sockets_before(const tmsg_socket_sets_t *sets);
+void tmsg_ep_sockets_find(tmsg_watched_t *before,
+                          const tmsg_socket_sets_t *sets, int worker_fd,
+                          tmsg_ep_sockets_t *sockets);
 
 /* Find the socket that a UCX endpoint took over after it had been accepted,
  * which the epoll sets do not tell (UCX 1.22). The first is called before a
@@ -69,19 +70,21 @@ void tmsg_sockets_find(tmsg_watched_t *before, const tmsg_socket_sets_t *sets,
  * that has sent new bytes. `others` are descriptors that are known to belong to
  * other endpoints; the first function sorts them. The second frees `before`,
  * which may be NULL. */
-tmsg_watched_t *tmsg_sockets_before_send(const tmsg_socket_sets_t *sets,
-                                         int worker_fd, int *others,
-                                         size_t count);
-void tmsg_sockets_find_sent(tmsg_watched_t *before, tmsg_sockets_t *sockets);
+tmsg_watched_t *tmsg_ep_sockets_before_send(const tmsg_socket_sets_t *sets,
+                                            int worker_fd, int *others,
+                                            size_t count);
+void tmsg_ep_sockets_find_sent(tmsg_watched_t *before,
+                               tmsg_ep_sockets_t *sockets);
 
 /* Calls tmsg_unacked_look() for each socket; for one that UCX has closed, with
  * -1. */
-void tmsg_sockets_look(tmsg_sockets_t *sockets);
+void tmsg_ep_sockets_look(tmsg_ep_sockets_t *sockets);
 
 /* Calls tmsg_unacked_hasten() for each socket that UCX still has. */
-void tmsg_sockets_hasten(const tmsg_sockets_t *sockets, uint32_t timeout_ms);
+void tmsg_ep_sockets_hasten(const tmsg_ep_sockets_t *sockets,
+                            uint32_t timeout_ms);
 
 /* Shuts the sockets down, discards what they hold, and forgets them. */
-void tmsg_sockets_cut(tmsg_sockets_t *sockets);
+void tmsg_ep_sockets_cut(tmsg_ep_sockets_t *sockets);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/ucx/forked.h"
+#include "am/ucx/fork_guard.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,7 +17,7 @@ static void in_child(void)
 
 static void set_fork_handler(void) { pthread_atfork(NULL, NULL, in_child); }
 
-tmsg_status_t tmsg_forked_check(void)
+tmsg_status_t tmsg_fork_guard_check(void)
 {
     return !without_thread
                ? TMSG_OK
@@ -27,10 +27,10 @@ tmsg_status_t tmsg_forked_check(void)
                                 "the first connection, or let the child exec");
 }
 
-tmsg_status_t tmsg_forked_enter(void)
+tmsg_status_t tmsg_fork_guard_enter(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    tmsg_status_t status = tmsg_forked_check();
+    tmsg_status_t status = tmsg_fork_guard_check();
 
     if (status == TMSG_OK) {
         pthread_once(&once, set_fork_handler);
@@ -39,4 +39,4 @@ tmsg_status_t tmsg_forked_enter(void)
     return status;
 }
 
-void tmsg_forked_leave(void) { atomic_fetch_sub(&open, 1); }
+void tmsg_fork_guard_leave(void) { atomic_fetch_sub(&open, 1); }

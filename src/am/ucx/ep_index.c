@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/ucx/pair.h"
+#include "am/ucx/ep_index.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static void ucx_failed(void *arg, tmsg_ucx_ep_t ep, ucs_status_t ucs)
 }
 
 static tmsg_status_t create_ep(tmsg_ucx_t *ucx, const void *address,
-                               tmsg_ucx_ep_t *ep_p, tmsg_sockets_t *sockets)
+                               tmsg_ucx_ep_t *ep_p, tmsg_ep_sockets_t *sockets)
 {
     const ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
@@ -29,10 +29,10 @@ static tmsg_status_t create_ep(tmsg_ucx_t *ucx, const void *address,
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {.cb = ucx_failed, .arg = ucx},
     };
-    tmsg_watched_t *before = tmsg_sockets_before(&ucx->sets);
+    tmsg_watched_t *before = tmsg_ep_sockets_before(&ucx->sets);
     ucs_status_t ucs = ucp_ep_create(ucx->ucp, &params, ep_p);
 
-    tmsg_sockets_find(before, &ucx->sets, ucx->fd, sockets);
+    tmsg_ep_sockets_find(before, &ucx->sets, ucx->fd, sockets);
     if (ucs == UCS_OK) {
         return TMSG_OK;
     }
@@ -78,9 +78,9 @@ static tmsg_ucx_peer_t *find_peer(tmsg_ucx_t *ucx, uint64_t id)
 }
 
 /* UCX also counts endpoints that it fails to make. */
-tmsg_status_t tmsg_pair_make(tmsg_ucx_t *ucx, uint64_t peer_id,
-                             const void *address, tmsg_ucx_ep_t *ep_p,
-                             tmsg_sockets_t *sockets, uint32_t *number_p)
+tmsg_status_t tmsg_ep_index_make(tmsg_ucx_t *ucx, uint64_t peer_id,
+                                 const void *address, tmsg_ucx_ep_t *ep_p,
+                                 tmsg_ep_sockets_t *sockets, uint32_t *number_p)
 {
     tmsg_ucx_peer_t *peer = find_peer(ucx, peer_id);
 
@@ -91,8 +91,8 @@ tmsg_status_t tmsg_pair_make(tmsg_ucx_t *ucx, uint64_t peer_id,
     return create_ep(ucx, address, ep_p, sockets);
 }
 
-void tmsg_pair_keep(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
-                    tmsg_ucx_ep_t ep, const tmsg_sockets_t *sockets)
+void tmsg_ep_index_keep(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
+                        tmsg_ucx_ep_t ep, const tmsg_ep_sockets_t *sockets)
 {
     if (ucx->spare_count == TMSG_UCX_SPARES) {
         tmsg_ucx_ep_abandon(ep);
@@ -103,7 +103,7 @@ void tmsg_pair_keep(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
 }
 
 static bool take_spare(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
-                       tmsg_ucx_ep_t *ep_p, tmsg_sockets_t *sockets)
+                       tmsg_ucx_ep_t *ep_p, tmsg_ep_sockets_t *sockets)
 {
     for (size_t i = 0; i < ucx->spare_count; i++) {
         if (ucx->spares[i].peer == peer && ucx->spares[i].number == number) {
@@ -118,9 +118,10 @@ static bool take_spare(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
     return false;
 }
 
-tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer_id,
-                              const void *address, uint32_t number,
-                              tmsg_ucx_ep_t *ep_p, tmsg_sockets_t *sockets)
+tmsg_status_t tmsg_ep_index_match(tmsg_ucx_t *ucx, uint64_t peer_id,
+                                  const void *address, uint32_t number,
+                                  tmsg_ucx_ep_t *ep_p,
+                                  tmsg_ep_sockets_t *sockets)
 {
     tmsg_ucx_peer_t *peer = find_peer(ucx, peer_id);
     tmsg_status_t status = TMSG_OK;
@@ -146,14 +147,15 @@ tmsg_status_t tmsg_pair_match(tmsg_ucx_t *ucx, uint64_t peer_id,
     while (status == TMSG_OK && peer->made < number) {
         tmsg_ucx_ep_t spare;
 
-        status = tmsg_pair_make(ucx, peer_id, address, &spare, sockets, &made);
+        status =
+            tmsg_ep_index_make(ucx, peer_id, address, &spare, sockets, &made);
         if (status == TMSG_OK) {
-            tmsg_pair_keep(ucx, peer_id, made, spare, sockets);
+            tmsg_ep_index_keep(ucx, peer_id, made, spare, sockets);
         }
     }
-    return status != TMSG_OK
-               ? status
-               : tmsg_pair_make(ucx, peer_id, address, ep_p, sockets, &made);
+    return status != TMSG_OK ? status
+                             : tmsg_ep_index_make(ucx, peer_id, address, ep_p,
+                                                  sockets, &made);
 }
 
-void tmsg_pairs_free(tmsg_ucx_t *ucx) { free(ucx->peers); }
+void tmsg_ep_index_free(tmsg_ucx_t *ucx) { free(ucx->peers); }
