@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "am/boot/numbers.h"
+#include "am/boot/device_ids.h"
 #include "support/device_map.h"
 #include "support/devices.h"
 #include "support/peers.h"
@@ -298,13 +298,13 @@ Test(table, tells_its_numbers)
     char text[32];
 
     must(create(TABLE, 0, &devices));
-    tmsg_numbers_tell(devices, text, sizeof(text));
+    tmsg_device_ids_tell(devices, text, sizeof(text));
     cr_expect_str_eq(text, "7=2:0,0=2:2");
-    tmsg_numbers_tell(devices, text, 12);
+    tmsg_device_ids_tell(devices, text, 12);
     cr_expect_str_eq(text, "7=2:0,0=2:2");
-    tmsg_numbers_tell(devices, text, 11);
+    tmsg_device_ids_tell(devices, text, 11);
     cr_expect_str_eq(text, "7=2:0");
-    tmsg_numbers_tell(devices, text, 5);
+    tmsg_device_ids_tell(devices, text, 5);
     cr_expect_str_eq(text, "");
     tmsg_devices_destroy(devices);
     devices_end();

@@ -99,7 +99,7 @@ typedef struct {
     /* near_end, far_end: addresses of the socket's ends, with admission. */
     char near_end[80];
     char far_end[80];
-    char devices[256]; /* devices by number; see numbers.h */
+    char devices[256]; /* devices by number; see device_ids.h */
     uint8_t memory;    /* TMSG_HELLO_MEMORY_*: of this process */
     uint32_t gid; /* effective group id; it and caps only if `memory` is told */
     uint64_t caps;      /* permitted capabilities, which a reader must have */

@@ -9,7 +9,7 @@
 
 #include "am/boot/hello.h"
 #include "am/connect/link.h"
-#include "am/connect/silence.h"
+#include "am/connect/liveness.h"
 #include "am/endpoint/consumer.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
@@ -125,7 +125,7 @@ void tmsg_close_advance(tmsg_endpoint_t *endpoint)
     if (!endpoint->fin_sent && endpoint->conn.bye_sent &&
         all_received(endpoint)) {
         endpoint->fin_sent = true;
-        tmsg_silence_after_fin(endpoint);
+        tmsg_liveness_after_fin(endpoint);
         say_fin(endpoint);
     }
     /* Nothing can be lost any more: the peer finds our FIN before the socket's

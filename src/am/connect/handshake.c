@@ -18,8 +18,8 @@
 
 #include "am/connect/admit.h"
 #include "am/connect/link.h"
+#include "am/connect/liveness.h"
 #include "am/connect/redial.h"
-#include "am/connect/silence.h"
 #include "am/connect/ucx_for.h"
 #include "am/connect/wireup.h"
 #include "am/endpoint/conn.h"
@@ -347,7 +347,7 @@ static tmsg_status_t take_address(tmsg_endpoint_t *endpoint,
         status = tmsg_handshake_invite(endpoint);
     }
     if (status == TMSG_OK) {
-        status = tmsg_silence_begin(endpoint);
+        status = tmsg_liveness_begin(endpoint);
     }
     if (status == TMSG_OK && endpoint->dialling) {
         return tmsg_wireup_begin(endpoint);

@@ -13,8 +13,8 @@
 #include "am/connect/admit.h"
 #include "am/connect/close.h"
 #include "am/connect/handshake.h"
+#include "am/connect/liveness.h"
 #include "am/connect/redial.h"
-#include "am/connect/silence.h"
 #include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
@@ -425,7 +425,7 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
         return;
     }
     tmsg_loop_remove(loop, &link->source);
-    tmsg_silence_end(endpoint);
+    tmsg_liveness_end(endpoint);
     tmsg_frame_flush(&link->stream); /* the words of a refusal, if they fit */
     if (writes && endpoint->peer_hello.pid != (uint32_t)getpid()) {
         tmsg_linger_begin(endpoint->ucx, link->fd,

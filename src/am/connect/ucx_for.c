@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "am/boot/numbers.h"
+#include "am/boot/device_ids.h"
 #include "am/endpoint/fragments.h"
 #include "am/endpoint/scheme.h"
 #include "am/path/fastboxes.h"
@@ -62,8 +62,8 @@ static tmsg_status_t open_ucx(tmsg_worker_t *worker,
         TMSG_FEATURE_SLICES | TMSG_FEATURE_STREAMS | TMSG_FEATURE_SPANS |
         TMSG_FEATURE_LEASE | TMSG_FEATURE_BULK | TMSG_FEATURE_RINGS |
         TMSG_FEATURE_FASTBOXES | TMSG_FEATURE_READS;
-    tmsg_numbers_tell(worker->context->devices, hello.devices,
-                      sizeof(hello.devices));
+    tmsg_device_ids_tell(worker->context->devices, hello.devices,
+                         sizeof(hello.devices));
     if (!(worker->flags &
           TMSG_WORKER_CAPTURE)) { /* a capture wants all headers */
         hello.schema_slots = TMSG_SCHEMA_SLOTS;

@@ -11,7 +11,7 @@
 #include <tensormsg/listener.h>
 
 #include "am/boot/frame.h"
-#include "am/boot/heart.h"
+#include "am/boot/keepalive.h"
 #include "am/boot/key.h"
 #include "am/boot/proof.h"
 #include "am/endpoint/kinds.h"
@@ -24,7 +24,7 @@
 enum {
     TMSG_FRAME_HELLO = 1,
     TMSG_FRAME_REFUSE = 2,
-    TMSG_FRAME_ADDRESS = 3,         /* 4 is the heartbeat of heart.h */
+    TMSG_FRAME_ADDRESS = 3,         /* 4 is the heartbeat of keepalive.h */
     TMSG_FRAME_BYE = TMSG_KIND_BYE, /* number of the first message not sent */
     TMSG_FRAME_FIN = TMSG_KIND_FIN,
     TMSG_FRAME_RESUME = 8,
@@ -40,7 +40,7 @@ enum {
 typedef struct {
     tmsg_source_t source;
     tmsg_frame_stream_t stream;
-    tmsg_pulse_t pulse; /* pulse of the stream; only silence.c changes it */
+    tmsg_pulse_t pulse; /* pulse of the stream; only liveness.c changes it */
     int fd;             /* -1: none yet, none any more, or a blob's */
     bool connected;
     bool hello_done; /* the peer's hello was accepted */

@@ -7,7 +7,7 @@
 #include "am/connect/dialect.h"
 #include "am/connect/handshake.h"
 #include "am/connect/link.h"
-#include "am/connect/silence.h"
+#include "am/connect/liveness.h"
 #include "am/connect/wireup.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
@@ -45,7 +45,7 @@ void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
     tmsg_credit_opened(endpoint);
     tmsg_resume_opened(endpoint);
     tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->link.deadline);
-    tmsg_silence_opened(endpoint);
+    tmsg_liveness_opened(endpoint);
     tmsg_transport_ask(endpoint);
     tmsg_events_end(&endpoint->events.ready, TMSG_OK, NULL);
     tmsg_worker_changed(endpoint->worker);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "am/boot/numbers.h"
+#include "am/boot/device_ids.h"
 #include "am/endpoint/endpoint.h"
 #include "am/recv/stage_in_struct.h"
 #include "am/worker/staging.h"
@@ -103,9 +103,9 @@ static tmsg_status_t renumber_device(tmsg_message_t *message, size_t index)
     uint32_t number;
 
     if (context->devices == NULL ||
-        !tmsg_numbers_find(endpoint->peer_hello.devices,
-                           tmsg_map_entries(message->map)[index].tensor.device,
-                           &number)) {
+        !tmsg_device_ids_find(
+            endpoint->peer_hello.devices,
+            tmsg_map_entries(message->map)[index].tensor.device, &number)) {
         return TMSG_OK;
     }
     status = tmsg_context_device(context, number, &device);

@@ -297,7 +297,7 @@ tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
     if (status == TMSG_OK) {
         status = read_tuning(context);
     }
-    tmsg_heart_open(&context->heart, context->peer_timeout_ms);
+    tmsg_keepalive_open(&context->keepalive, context->peer_timeout_ms);
     if (status == TMSG_OK &&
         getrandom(context->instance_id, TMSG_INSTANCE_BYTES, 0) !=
             TMSG_INSTANCE_BYTES) {
@@ -319,7 +319,7 @@ void tmsg_context_hold(tmsg_context_t *context)
 void tmsg_context_destroy(tmsg_context_t *context)
 {
     if (context != NULL && tmsg_refs_drop(&context->refs)) {
-        tmsg_heart_close(&context->heart);
+        tmsg_keepalive_close(&context->keepalive);
         free(context->ucx_config);
         tmsg_settings_free(&context->settings);
         tmsg_devices_destroy(context->devices);

@@ -8,8 +8,8 @@
 #include <tensormsg/context.h>
 #include <tensormsg/devices.h>
 
-#include "am/boot/heart.h"
 #include "am/boot/hello.h"
+#include "am/boot/keepalive.h"
 #include "am/boot/key.h"
 #include "am/ucx/config.h"
 #include "am/worker/settings.h"
@@ -32,7 +32,7 @@ struct tmsg_context {
     tmsg_tuning_t tuning;   /* thresholds of the ways that messages travel */
     tmsg_trace_fn on_trace; /* NULL: nobody traces */
     void *on_trace_arg;
-    tmsg_heart_t heart;
+    tmsg_keepalive_t keepalive;
     uint8_t instance_id[TMSG_INSTANCE_BYTES];
 };
 

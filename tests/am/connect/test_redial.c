@@ -270,7 +270,7 @@ Test(redial, not_another_process_that_answers)
     pair_drop(&pair);
 }
 
-/* As silence.c ends it. */
+/* As liveness.c ends it. */
 Test(redial, not_one_who_is_silent)
 {
     pair_t pair;

@@ -33,7 +33,8 @@ static void turn(const pair_t *pair)
 
 static void begin(pair_t *pair, link_t link, tmsg_request_t **ready_p)
 {
-    /* The heart's thread goes on here, as it would not if the process stood. */
+    /* The keepalive thread goes on here, as it would not if the process stood.
+     */
     const side_options_t options = {.ucx_config = link_config(link),
                                     .peer_timeout_ms = 60000};
     const tmsg_listener_params_t listening = {

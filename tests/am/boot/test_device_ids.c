@@ -5,7 +5,7 @@
 #include <criterion/new/assert.h>
 #include <string.h>
 
-#include "am/boot/numbers.h"
+#include "am/boot/device_ids.h"
 #include "support/must.h"
 
 #define NONE UINT32_MAX
@@ -15,8 +15,8 @@ static uint32_t find(const char *text)
 {
     uint32_t number = NONE;
 
-    return tmsg_numbers_find(text, (tmsg_device_t){2, 1}, &number) ? number
-                                                                   : NONE;
+    return tmsg_device_ids_find(text, (tmsg_device_t){2, 1}, &number) ? number
+                                                                      : NONE;
 }
 
 Test(numbers, are_found)
@@ -60,7 +60,7 @@ Test(numbers, of_no_table_are_none)
 {
     char text[8] = "x";
 
-    tmsg_numbers_tell(NULL, text, sizeof(text));
+    tmsg_device_ids_tell(NULL, text, sizeof(text));
     cr_expect_str_eq(text, "");
 }
 
@@ -78,7 +78,7 @@ Test(numbers, of_a_table_without_devices_are_none)
     char text[8] = "x";
 
     must(tmsg_devices_create(&params, &devices));
-    tmsg_numbers_tell(devices, text, sizeof(text));
+    tmsg_device_ids_tell(devices, text, sizeof(text));
     cr_expect_str_eq(text, "");
     tmsg_devices_destroy(devices);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/boot/numbers.h"
+#include "am/boot/device_ids.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,8 @@ static bool is_told(const tmsg_device_info_t *info)
            info->kind != TMSG_DEVICE_KIND_HOST;
 }
 
-void tmsg_numbers_tell(const tmsg_devices_t *devices, char *text, size_t bytes)
+void tmsg_device_ids_tell(const tmsg_devices_t *devices, char *text,
+                          size_t bytes)
 {
     size_t used = 0;
 
@@ -55,8 +56,8 @@ static bool read_device_number(const char **text, char behind,
     return true;
 }
 
-bool tmsg_numbers_find(const char *text, tmsg_device_t device,
-                       uint32_t *number_p)
+bool tmsg_device_ids_find(const char *text, tmsg_device_t device,
+                          uint32_t *number_p)
 {
     int32_t number, type, ordinal;
 

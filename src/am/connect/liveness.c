@@ -2,7 +2,7 @@
 /* The context's thread notes when a peer was last heard. The worker judges it,
  * because only the thread that drives the worker can be told. The worker also
  * looks at the paths of an endpoint, with or without heartbeats. */
-#include "am/connect/silence.h"
+#include "am/connect/liveness.h"
 
 #include <stdio.h>
 
@@ -116,7 +116,7 @@ static void look_at_peers(tmsg_timer_t *timer)
     tmsg_endpoint_t *endpoint;
     uint32_t i = 0;
 
-    if (tmsg_heart_is_late(&worker->context->heart)) {
+    if (tmsg_keepalive_is_late(&worker->context->keepalive)) {
         set_silence_timer(worker, least);
         return;
     }
@@ -144,7 +144,7 @@ static void begin_to_look(tmsg_worker_t *worker)
     }
 }
 
-tmsg_status_t tmsg_silence_begin(tmsg_endpoint_t *endpoint)
+tmsg_status_t tmsg_liveness_begin(tmsg_endpoint_t *endpoint)
 {
     tmsg_worker_t *worker = endpoint->worker;
     tmsg_context_t *context = worker->context;
@@ -155,15 +155,15 @@ tmsg_status_t tmsg_silence_begin(tmsg_endpoint_t *endpoint)
     if (endpoint->ucx->hello.heartbeat_ms == 0 || wanted == 0) {
         return TMSG_OK;
     }
-    status = tmsg_heart_add(&context->heart, &endpoint->link.pulse,
-                            &endpoint->link.stream, wanted);
+    status = tmsg_keepalive_add(&context->keepalive, &endpoint->link.pulse,
+                                &endpoint->link.stream, wanted);
     if (status == TMSG_OK) {
         begin_to_look(worker);
     }
     return status;
 }
 
-void tmsg_silence_opened(tmsg_endpoint_t *endpoint)
+void tmsg_liveness_opened(tmsg_endpoint_t *endpoint)
 {
     if (tmsg_paths_are_watched(endpoint)) {
         tmsg_paths_begin(endpoint);
@@ -171,12 +171,13 @@ void tmsg_silence_opened(tmsg_endpoint_t *endpoint)
     }
 }
 
-void tmsg_silence_after_fin(tmsg_endpoint_t *endpoint)
+void tmsg_liveness_after_fin(tmsg_endpoint_t *endpoint)
 {
-    tmsg_heart_put_off(&endpoint->link.pulse);
+    tmsg_keepalive_put_off(&endpoint->link.pulse);
 }
 
-void tmsg_silence_end(tmsg_endpoint_t *endpoint)
+void tmsg_liveness_end(tmsg_endpoint_t *endpoint)
 {
-    tmsg_heart_remove(&endpoint->worker->context->heart, &endpoint->link.pulse);
+    tmsg_keepalive_remove(&endpoint->worker->context->keepalive,
+                          &endpoint->link.pulse);
 }

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "am/boot/heart.h"
+#include "am/boot/keepalive.h"
 #include "am/net/loop.h"
 #include "core/error.h"
 #include "support/must.h"
@@ -68,7 +68,7 @@ static void must_lie_there(int fd, const void *wanted, size_t bytes)
 static const uint8_t beat[] = {0, 0, 0, 0, TMSG_FRAME_HEARTBEAT};
 static const uint8_t other[] = {2, 0, 0, 0, TYPE, 'a', 'b'};
 
-Test(heart, a_beat_is_an_empty_frame)
+Test(keepalive, a_beat_is_an_empty_frame)
 {
     pair_t pair;
 
@@ -78,7 +78,7 @@ Test(heart, a_beat_is_an_empty_frame)
     close_pair(&pair);
 }
 
-Test(heart, beats_are_taken_up_to_the_first_other_frame)
+Test(keepalive, beats_are_taken_up_to_the_first_other_frame)
 {
     uint8_t rest[sizeof(other) + sizeof(beat)];
     pair_t pair;
@@ -109,7 +109,7 @@ Test(heart, beats_are_taken_up_to_the_first_other_frame)
 }
 
 /* Each way in which a frame may have come in part. */
-Test(heart, a_frame_that_has_begun_is_left_alone)
+Test(keepalive, a_frame_that_has_begun_is_left_alone)
 {
     for (size_t cut = 1; cut < sizeof(other); cut++) {
         for (int partly_read = 0; partly_read < 2; partly_read++) {
@@ -138,7 +138,7 @@ Test(heart, a_frame_that_has_begun_is_left_alone)
 }
 
 /* An empty frame of another type begins with the same four bytes. */
-Test(heart, part_of_a_beat_waits_for_the_rest)
+Test(keepalive, part_of_a_beat_waits_for_the_rest)
 {
     pair_t pair;
 
@@ -153,7 +153,7 @@ Test(heart, part_of_a_beat_waits_for_the_rest)
 }
 
 /* With frames that wait in our buffer because the socket is full. */
-Test(heart, a_beat_tears_no_frame)
+Test(keepalive, a_beat_tears_no_frame)
 {
     static uint8_t payload[MAX];
     const uint8_t *data;
@@ -208,21 +208,22 @@ static unsigned count_beats(pair_t *pair, int side, uint64_t within_ms)
     return count;
 }
 
-Test(heart, beats_as_often_as_it_was_asked_to)
+Test(keepalive, beats_as_often_as_it_was_asked_to)
 {
-    tmsg_heart_t heart;
+    tmsg_keepalive_t keepalive;
     pair_t fast, slow, silent;
     uint64_t began = tmsg_now_ns(), ms;
     unsigned count;
 
-    tmsg_heart_open(&heart, 0);
+    tmsg_keepalive_open(&keepalive, 0);
     open_pair(&fast);
     open_pair(&slow);
     open_pair(&silent);
-    must(tmsg_heart_add(&heart, &slow.pulses[0], &slow.streams[0], 500));
-    must(tmsg_heart_add(&heart, &silent.pulses[0], &silent.streams[0],
-                        TMSG_HEARTBEAT_NEVER));
-    must(tmsg_heart_add(&heart, &fast.pulses[0], &fast.streams[0], 1));
+    must(
+        tmsg_keepalive_add(&keepalive, &slow.pulses[0], &slow.streams[0], 500));
+    must(tmsg_keepalive_add(&keepalive, &silent.pulses[0], &silent.streams[0],
+                            TMSG_HEARTBEAT_NEVER));
+    must(tmsg_keepalive_add(&keepalive, &fast.pulses[0], &fast.streams[0], 1));
     count = count_beats(&fast, 1, 1200);
     ms = (tmsg_now_ns() - began) / 1000000;
     must_true(count >= 3 && count <= ms / TMSG_HEARTBEAT_LEAST_MS + 1);
@@ -230,55 +231,57 @@ Test(heart, beats_as_often_as_it_was_asked_to)
     ms = (tmsg_now_ns() - began) / 1000000;
     must_true(count >= 1 && count <= ms / 400);
     must_lie_there(silent.fds[1], "", 0);
-    tmsg_heart_remove(&heart, &fast.pulses[0]);
-    tmsg_heart_remove(&heart, &fast.pulses[0]); /* it is in none any more */
+    tmsg_keepalive_remove(&keepalive, &fast.pulses[0]);
+    tmsg_keepalive_remove(&keepalive,
+                          &fast.pulses[0]); /* it is in none any more */
     count_beats(&fast, 1, 1);
     must_eq(count_beats(&fast, 1, 200), 0);
-    tmsg_heart_remove(&heart, &slow.pulses[0]);
-    tmsg_heart_remove(&heart, &silent.pulses[0]);
-    tmsg_heart_close(&heart);
+    tmsg_keepalive_remove(&keepalive, &slow.pulses[0]);
+    tmsg_keepalive_remove(&keepalive, &silent.pulses[0]);
+    tmsg_keepalive_close(&keepalive);
     close_pair(&fast);
     close_pair(&slow);
     close_pair(&silent);
 }
 
 /* But for who does not come to it for long. */
-Test(heart, a_beat_can_be_put_off)
+Test(keepalive, a_beat_can_be_put_off)
 {
-    tmsg_heart_t heart;
+    tmsg_keepalive_t keepalive;
     pair_t pair;
     uint64_t began, now, before;
 
-    tmsg_heart_open(&heart, 0);
+    tmsg_keepalive_open(&keepalive, 0);
     open_pair(&pair);
-    must(tmsg_heart_add(&heart, &pair.pulses[0], &pair.streams[0], 500));
+    must(
+        tmsg_keepalive_add(&keepalive, &pair.pulses[0], &pair.streams[0], 500));
     now = began = tmsg_now_ns();
     while (now < began + 1300000000) {
         unsigned count;
 
         before = now;
-        tmsg_heart_put_off(&pair.pulses[0]);
+        tmsg_keepalive_put_off(&pair.pulses[0]);
         count = count_beats(&pair, 1, 1);
         now = tmsg_now_ns();
         must_true(count == 0 || now - before > 400000000);
     }
     must_true(count_beats(&pair, 1, 1500) > 0);
-    tmsg_heart_remove(&heart, &pair.pulses[0]);
-    tmsg_heart_close(&heart);
+    tmsg_keepalive_remove(&keepalive, &pair.pulses[0]);
+    tmsg_keepalive_close(&keepalive);
     close_pair(&pair);
 }
 
 /* Nobody reads these sockets but the thread: they must not fill. */
-Test(heart, hears_both_ways_while_nobody_reads)
+Test(keepalive, hears_both_ways_while_nobody_reads)
 {
-    tmsg_heart_t heart;
+    tmsg_keepalive_t keepalive;
     pair_t pair;
 
-    tmsg_heart_open(&heart, 200);
+    tmsg_keepalive_open(&keepalive, 200);
     open_pair(&pair);
     for (int i = 0; i < 2; i++) {
-        must(
-            tmsg_heart_add(&heart, &pair.pulses[i], &pair.streams[i], BEAT_MS));
+        must(tmsg_keepalive_add(&keepalive, &pair.pulses[i], &pair.streams[i],
+                                BEAT_MS));
     }
     for (int round = 0; round < 3; round++) {
         uint64_t before = tmsg_now_ns();
@@ -291,11 +294,11 @@ Test(heart, hears_both_ways_while_nobody_reads)
         }
     }
     for (int i = 0; i < 2; i++) {
-        tmsg_heart_remove(&heart, &pair.pulses[i]);
+        tmsg_keepalive_remove(&keepalive, &pair.pulses[i]);
         tmsg_frame_listen(&pair.streams[i], TMSG_FRAME_HEARTBEAT);
         must_lie_there(pair.fds[i], "", 0);
     }
-    tmsg_heart_close(&heart);
+    tmsg_keepalive_close(&keepalive);
     close_pair(&pair);
 }
 
@@ -325,20 +328,20 @@ static double cpu_seconds(void)
 }
 
 /* At ten times the usual rate, with intervals that differ. */
-Test(heart, a_thousand_connections_cost_little)
+Test(keepalive, a_thousand_connections_cost_little)
 {
     pair_t *pairs = calloc(MANY, sizeof(*pairs));
-    tmsg_heart_t heart;
+    tmsg_keepalive_t keepalive;
     uint64_t began;
     double used;
     int count = open_many(pairs);
 
-    tmsg_heart_open(&heart, 500);
+    tmsg_keepalive_open(&keepalive, 500);
     for (int i = 0; i < count; i++) {
-        must(tmsg_heart_add(&heart, &pairs[i].pulses[0], &pairs[i].streams[0],
-                            (uint32_t)(125 + i)));
-        must(tmsg_heart_add(&heart, &pairs[i].pulses[1], &pairs[i].streams[1],
-                            125));
+        must(tmsg_keepalive_add(&keepalive, &pairs[i].pulses[0],
+                                &pairs[i].streams[0], (uint32_t)(125 + i)));
+        must(tmsg_keepalive_add(&keepalive, &pairs[i].pulses[1],
+                                &pairs[i].streams[1], 125));
     }
     used = cpu_seconds();
     began = tmsg_now_ns();
@@ -349,11 +352,11 @@ Test(heart, a_thousand_connections_cost_little)
     for (int i = 0; i < count; i++) {
         must_true(pairs[i].streams[0].heard_ns > 0);
         for (int side = 0; side < 2; side++) {
-            tmsg_heart_remove(&heart, &pairs[i].pulses[side]);
+            tmsg_keepalive_remove(&keepalive, &pairs[i].pulses[side]);
         }
         close_pair(&pairs[i]);
     }
-    tmsg_heart_close(&heart);
+    tmsg_keepalive_close(&keepalive);
     free(pairs);
 }
 
@@ -385,70 +388,72 @@ static unsigned long long blocked_signals(void)
     return mask;
 }
 
-Test(heart, its_thread_takes_no_signals)
+Test(keepalive, its_thread_takes_no_signals)
 {
     static const int signals[] = {SIGINT,  SIGTERM, SIGUSR1,
                                   SIGALRM, SIGCHLD, SIGPIPE};
     unsigned long long mask;
-    tmsg_heart_t heart;
+    tmsg_keepalive_t keepalive;
     sigset_t ours;
     pair_t pair;
 
-    tmsg_heart_open(&heart, 1000);
+    tmsg_keepalive_open(&keepalive, 1000);
     open_pair(&pair);
-    must(tmsg_heart_add(&heart, &pair.pulses[0], &pair.streams[0], 1000));
+    must(tmsg_keepalive_add(&keepalive, &pair.pulses[0], &pair.streams[0],
+                            1000));
     mask = blocked_signals();
     for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
         must_true(mask & 1ULL << (signals[i] - 1));
     }
     must_eq(pthread_sigmask(SIG_SETMASK, NULL, &ours), 0);
     must_true(!sigismember(&ours, SIGUSR1));
-    tmsg_heart_remove(&heart, &pair.pulses[0]);
-    tmsg_heart_close(&heart);
+    tmsg_keepalive_remove(&keepalive, &pair.pulses[0]);
+    tmsg_keepalive_close(&keepalive);
     close_pair(&pair);
 }
 
-Test(heart, a_fork_has_no_part_in_it)
+Test(keepalive, a_fork_has_no_part_in_it)
 {
-    tmsg_heart_t heart;
+    tmsg_keepalive_t keepalive;
     pair_t pair, another;
     int status;
     pid_t pid;
 
-    tmsg_heart_open(&heart, 1000);
+    tmsg_keepalive_open(&keepalive, 1000);
     open_pair(&pair);
     open_pair(&another);
-    must(tmsg_heart_add(&heart, &pair.pulses[0], &pair.streams[0], 1000));
+    must(tmsg_keepalive_add(&keepalive, &pair.pulses[0], &pair.streams[0],
+                            1000));
     pid = fork();
     if (pid == 0) {
         alarm(20);
-        must_be(tmsg_heart_add(&heart, &another.pulses[0], &another.streams[0],
-                               1000),
+        must_be(tmsg_keepalive_add(&keepalive, &another.pulses[0],
+                                   &another.streams[0], 1000),
                 TMSG_ERR_UNSUPPORTED);
         must_say(tmsg_error_message(), "forked");
-        tmsg_heart_remove(&heart, &pair.pulses[0]);
-        tmsg_heart_close(&heart);
+        tmsg_keepalive_remove(&keepalive, &pair.pulses[0]);
+        tmsg_keepalive_close(&keepalive);
         _exit(0);
     }
     must_eq(waitpid(pid, &status, 0), pid);
     must_eq(status, 0);
-    tmsg_heart_remove(&heart, &pair.pulses[0]);
-    tmsg_heart_close(&heart);
+    tmsg_keepalive_remove(&keepalive, &pair.pulses[0]);
+    tmsg_keepalive_close(&keepalive);
     close_pair(&pair);
     close_pair(&another);
 }
 
-Test(heart, is_late_when_it_missed_more_than_a_round)
+Test(keepalive, is_late_when_it_missed_more_than_a_round)
 {
-    tmsg_heart_t heart;
+    tmsg_keepalive_t keepalive;
 
-    tmsg_heart_open(&heart, 400);
-    must_true(!tmsg_heart_is_late(&heart)); /* there is nothing to do */
-    heart.due_ns = tmsg_now_ns() + 1000000000;
-    must_true(!tmsg_heart_is_late(&heart));
-    heart.due_ns = tmsg_now_ns() - 101000000; /* a fourth, and a bit */
-    must_true(tmsg_heart_is_late(&heart));
-    tmsg_heart_close(&heart);
+    tmsg_keepalive_open(&keepalive, 400);
+    must_true(!tmsg_keepalive_is_late(&keepalive)); /* there is nothing to do */
+    keepalive.due_ns = tmsg_now_ns() + 1000000000;
+    must_true(!tmsg_keepalive_is_late(&keepalive));
+    keepalive.due_ns = tmsg_now_ns() - 101000000; /* a fourth, and a bit */
+    must_true(tmsg_keepalive_is_late(&keepalive));
+    tmsg_keepalive_close(&keepalive);
 }
 
 /* Until it has been stopped and let go again. */
@@ -464,9 +469,9 @@ static void stop_for(pid_t pid, int ms)
 }
 
 /* What did not come while this process was stopped is nobody's silence. */
-Test(heart, a_stop_of_its_own_counts_for_the_peers)
+Test(keepalive, a_stop_of_its_own_counts_for_the_peers)
 {
-    tmsg_heart_t heart;
+    tmsg_keepalive_t keepalive;
     pair_t pair;
     int status, there[2], back[2];
     char byte = 0;
@@ -478,9 +483,10 @@ Test(heart, a_stop_of_its_own_counts_for_the_peers)
         uint64_t last;
 
         alarm(20);
-        tmsg_heart_open(&heart, 400);
+        tmsg_keepalive_open(&keepalive, 400);
         open_pair(&pair);
-        must(tmsg_heart_add(&heart, &pair.pulses[0], &pair.streams[0], 1000));
+        must(tmsg_keepalive_add(&keepalive, &pair.pulses[0], &pair.streams[0],
+                                1000));
         last = pair.streams[0].heard_ns;
         must_eq(write(back[1], &byte, 1), 1);
         must_eq(read(there[0], &byte, 1), 1); /* it was stopped */
@@ -488,8 +494,8 @@ Test(heart, a_stop_of_its_own_counts_for_the_peers)
         while (pair.streams[0].heard_ns == last) {
             sleep_ms(1);
         }
-        tmsg_heart_remove(&heart, &pair.pulses[0]);
-        tmsg_heart_close(&heart);
+        tmsg_keepalive_remove(&keepalive, &pair.pulses[0]);
+        tmsg_keepalive_close(&keepalive);
         _exit(0);
     }
     must_eq(read(back[0], &byte, 1), 1);
