@@ -5,7 +5,7 @@
 #define TMSG_AM_ENDPOINT_CONTROL_H
 
 #include "am/endpoint/endpoint.h"
-#include "am/shm/shared.h"
+#include "am/shm/segment.h"
 
 /* The text that says why a message was refused has at most this many bytes. */
 #define TMSG_ACK_TEXT_MAX 240
@@ -73,9 +73,9 @@ void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
 #define TMSG_RING_WORD_FASTBOX 4 /* a fast box, told as OFFER */
 #define TMSG_RING_WORD_FASTBOX_TAKEN 5
 #define TMSG_RING_WORD_FASTBOX_REFUSED 6
-#define TMSG_RING_OFFER_BYTES (1 + 4 + TMSG_SHARED_MARK_BYTES)
+#define TMSG_RING_OFFER_BYTES (1 + 4 + TMSG_SEGMENT_MARK_BYTES)
 bool tmsg_control_offer(tmsg_endpoint_t *endpoint, uint8_t word,
-                        const tmsg_shared_t *shared);
+                        const tmsg_segment_t *shared);
 void tmsg_control_ring(tmsg_endpoint_t *endpoint, uint8_t what);
 
 /* Tells the peer that this side reads its memory, or what became of a payload

@@ -21,7 +21,7 @@
 #include "am/path/fastboxes.h"
 #include "am/recv/fetch_queue.h"
 #include "am/send/send_queue.h"
-#include "am/staging/stage.h"
+#include "am/staging/copy.h"
 #include "am/ucx/backing.h"
 #include "am/ucx/reads.h"
 #include "am/ucx/survey.h"
@@ -360,7 +360,7 @@ static bool add_session(cJSON *object, const tmsg_resume_t *resume)
 }
 
 /* Adds what the drivers did not do for the buffers between host and devices. */
-static bool add_pinning(cJSON *object, const tmsg_stage_t *stage)
+static bool add_pinning(cJSON *object, const tmsg_staging_t *stage)
 {
     return add_figure(object, "unpinned_buffers", stage->unpinned) &&
            (stage->unpinned == 0 ||

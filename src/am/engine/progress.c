@@ -13,7 +13,7 @@
 #include "am/path/fastboxes.h"
 #include "am/recv/fetch.h"
 #include "am/recv/fetch_queue.h"
-#include "am/staging/stage.h"
+#include "am/staging/copy.h"
 #include "am/ucx/retained.h"
 #include "am/ucx/siblings.h"
 #include "am/ucxx/ucxx.h"
@@ -160,8 +160,8 @@ __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
 {
     unsigned count = 0;
 
-    if (tmsg_stage_is_busy(&worker->stage)) {
-        count += tmsg_stage_poll(worker);
+    if (tmsg_copies_are_busy(&worker->stage)) {
+        count += tmsg_copies_poll(worker);
     }
     if (worker->bulks.count > 0) {
         count += tmsg_bulks_turn(worker);
@@ -234,7 +234,7 @@ tmsg_status_t tmsg_progress_arm(tmsg_worker_t *worker)
     if (worker_has_work(worker)) {
         return TMSG_ERR_BUSY;
     }
-    if (tmsg_stage_is_busy(&worker->stage) && !tmsg_stage_arm(worker)) {
+    if (tmsg_copies_are_busy(&worker->stage) && !tmsg_copies_arm(worker)) {
         return TMSG_ERR_BUSY;
     }
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
@@ -287,7 +287,7 @@ static bool has_news(const tmsg_worker_t *worker)
 
 bool tmsg_progress_is_idle(tmsg_worker_t *worker)
 {
-    return !worker_has_work(worker) && !tmsg_stage_is_busy(&worker->stage) &&
+    return !worker_has_work(worker) && !tmsg_copies_are_busy(&worker->stage) &&
            worker->bulks.count == 0 && tmsg_fetch_count(worker) == 0 &&
            !has_news(worker) && tmsg_fastboxes_are_quiet(worker);
 }

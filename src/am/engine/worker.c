@@ -20,7 +20,7 @@
 #include "am/recv/schemas.h"
 #include "am/send/send_queue.h"
 #include "am/send/template_out.h"
-#include "am/staging/stage.h"
+#include "am/staging/copy.h"
 #include "am/ucx/fork_guard.h"
 #include "am/ucx/linger.h"
 #include "am/ucx/siblings.h"
@@ -385,7 +385,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
     }
     tmsg_call_over(worker);
     if (drained) {
-        tmsg_stage_close(worker);
+        tmsg_copies_close(worker);
     }
     tmsg_loop_close(&worker->loop);
     close(worker->wake_fd);

@@ -79,7 +79,7 @@ static bool make_ring(tmsg_endpoint_t *endpoint)
         return false;
     }
     if (!tmsg_control_offer(endpoint, TMSG_RING_WORD_OFFER,
-                            tmsg_ring_shared(ring->out))) {
+                            tmsg_ring_segment(ring->out))) {
         go_without_ring(endpoint, "no memory to tell the peer of it");
         return false;
     }
@@ -125,17 +125,17 @@ static void note_ring_offer(tmsg_endpoint_t *endpoint, const uint8_t *offer)
 static void note_ring_answer(tmsg_endpoint_t *endpoint, bool taken)
 {
     const tmsg_bulk_t *bulk = endpoint->paths.bulk;
-    tmsg_shared_t *shared;
+    tmsg_segment_t *shared;
 
     if (bulk == NULL || bulk->maker != &tmsg_mover_ring || bulk->lost ||
         !ring_sends(bulk)) {
         return;
     }
-    shared = tmsg_ring_shared(tmsg_bulk_ring_of(bulk)->out);
+    shared = tmsg_ring_segment(tmsg_bulk_ring_of(bulk)->out);
     if (shared->fd < 0) {
         return;
     }
-    tmsg_shared_close_fd(shared);
+    tmsg_segment_close_fd(shared);
     if (!taken) {
         go_without_ring(
             endpoint,

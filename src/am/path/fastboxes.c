@@ -75,7 +75,7 @@ static void make_fastbox(tmsg_endpoint_t *endpoint)
     }
     endpoint->worker->paths.fastboxes_made++;
     if (!tmsg_control_offer(endpoint, TMSG_RING_WORD_FASTBOX,
-                            tmsg_fastbox_shared(fastboxes->offer)) ||
+                            tmsg_fastbox_segment(fastboxes->offer)) ||
         tmsg_control_waits(endpoint)) {
         go_without_fastbox(endpoint, "the peer cannot be told of it");
     }
@@ -157,7 +157,7 @@ void tmsg_fastboxes_answered(tmsg_endpoint_t *endpoint, bool taken)
     }
     fastboxes->out = fastboxes->offer;
     fastboxes->offer = NULL;
-    tmsg_shared_close_fd(tmsg_fastbox_shared(fastboxes->out));
+    tmsg_segment_close_fd(tmsg_fastbox_segment(fastboxes->out));
 }
 
 static bool take_offered_fastbox(tmsg_endpoint_t *endpoint,

@@ -31,9 +31,9 @@ static void note_destinations(tmsg_message_t *message)
         } else {
             stats->received_staged++;
             stats->received_staged_bytes += entries[i].bytes;
-            tmsg_stage_detour(message->endpoint->worker, TMSG_DETOUR_STAGED,
-                              "UCX does not write a device's memory: it is "
-                              "copied through the host's");
+            tmsg_copy_detour(message->endpoint->worker, TMSG_DETOUR_STAGED,
+                             "UCX does not write a device's memory: it is "
+                             "copied through the host's");
         }
     }
 }

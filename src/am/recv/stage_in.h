@@ -9,7 +9,7 @@
 #define TMSG_AM_RECV_STAGE_IN_H
 
 #include "am/recv/message.h"
-#include "am/staging/stage.h"
+#include "am/staging/copy.h"
 #include "am/worker/staging.h"
 
 /* Decides which tensors of a decoded map stay on the device that they were sent

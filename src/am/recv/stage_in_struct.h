@@ -5,7 +5,7 @@
 #define TMSG_AM_RECV_STAGE_IN_STRUCT_H
 
 #include "am/recv/stage_in.h"
-#include "am/staging/stage_sum.h"
+#include "am/staging/sum.h"
 #include "am/worker/budget.h"
 #include "am/worker/staging.h"
 

@@ -87,9 +87,9 @@ static tmsg_status_t fall_back(tmsg_message_t *message, size_t index,
 void tmsg_stage_in_on_host(tmsg_message_t *message)
 {
     message->endpoint->stats.received_on_host++;
-    tmsg_stage_detour(message->endpoint->worker, TMSG_DETOUR_HOST,
-                      "a tensor came to the host that was sent from a device: "
-                      "there is no memory of its kind here");
+    tmsg_copy_detour(message->endpoint->worker, TMSG_DETOUR_HOST,
+                     "a tensor came to the host that was sent from a device: "
+                     "there is no memory of its kind here");
 }
 
 /* Replaces a device that both sides' tables give the same number by this side's

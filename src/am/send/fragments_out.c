@@ -12,7 +12,7 @@
 #include "am/endpoint/transport.h"
 #include "am/send/cancel.h"
 #include "am/send/fragments_out_struct.h"
-#include "am/staging/stage.h"
+#include "am/staging/copy.h"
 #include "am/worker/staging.h"
 #include "core/bytes.h"
 #include "core/map.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "am/endpoint/measures.h"
-#include "am/staging/stage_sum.h"
+#include "am/staging/sum.h"
 #include "core/bytes.h"
 #include "core/error.h"
 #include "core/map.h"

@@ -8,7 +8,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/measures.h"
 #include "am/send/cancel.h"
-#include "am/staging/stage_sum.h"
+#include "am/staging/sum.h"
 #include "am/worker/staging.h"
 #include "core/bytes.h"
 #include "core/device.h"
@@ -263,7 +263,7 @@ static tmsg_status_t require_path(const tmsg_send_t *send,
             TMSG_ERR_UNSUPPORTED, "tensor '%s': %s, and a path is required",
             tmsg_error_name(entry->name, entry->name_bytes).text, words);
     }
-    tmsg_stage_detour(send->endpoint->worker, TMSG_DETOUR_STAGED, words);
+    tmsg_copy_detour(send->endpoint->worker, TMSG_DETOUR_STAGED, words);
     return TMSG_OK;
 }
 
@@ -534,7 +534,7 @@ static tmsg_status_t begin_fill(tmsg_stage_out_t *stage, tmsg_fill_t *fill,
         &tmsg_map_entries(tmsg_send_map(stage->send))[stage->tensor];
     tmsg_stream_t stream;
     tmsg_status_t status =
-        tmsg_stage_stream(domain, entry->tensor.device, &stream);
+        tmsg_copy_stream(domain, entry->tensor.device, &stream);
     tmsg_status_t watched;
 
     if (status != TMSG_OK) {

@@ -62,7 +62,7 @@ typedef struct {
 } place_t;
 
 typedef struct {
-    uint8_t mark[TMSG_SHARED_MARK_BYTES];
+    uint8_t mark[TMSG_SEGMENT_MARK_BYTES];
     _Atomic uint32_t wakes; /* WAKES; 0: the sender knows of no naps */
     _Atomic uint32_t core;  /* core of the sender, plus 1; 0: not said */
     _Alignas(64) _Atomic uint32_t taken; /* written every TELL_EVERY messages */
@@ -71,7 +71,7 @@ typedef struct {
 } head_t;
 
 struct tmsg_fastbox {
-    tmsg_shared_t shared;
+    tmsg_segment_t segment;
     head_t *head;
     place_t *places;
     uint32_t at;        /* messages put or taken, whatever the memory says */
@@ -119,8 +119,8 @@ static tmsg_status_t finish_fastbox(tmsg_fastbox_t *fastbox,
         free(fastbox);
         return status;
     }
-    fastbox->head = (head_t *)(void *)fastbox->shared.memory;
-    fastbox->places = (place_t *)(void *)(fastbox->shared.memory + HEAD_BYTES);
+    fastbox->head = (head_t *)(void *)fastbox->segment.memory;
+    fastbox->places = (place_t *)(void *)(fastbox->segment.memory + HEAD_BYTES);
     *fastbox_p = fastbox;
     return TMSG_OK;
 }
@@ -134,7 +134,7 @@ tmsg_status_t tmsg_fastbox_create(tmsg_fastbox_t **fastbox_p)
         return TMSG_ERR_NO_MEMORY;
     }
     status = finish_fastbox(
-        fastbox, tmsg_shared_create(&fastbox->shared, ALL_BYTES), fastbox_p);
+        fastbox, tmsg_segment_create(&fastbox->segment, ALL_BYTES), fastbox_p);
     if (status == TMSG_OK) {
         atomic_store_explicit(&fastbox->head->wakes, WAKES,
                               memory_order_relaxed);
@@ -150,20 +150,20 @@ tmsg_status_t tmsg_fastbox_open(pid_t pid, int fd, const uint8_t *mark,
     return fastbox == NULL
                ? TMSG_ERR_NO_MEMORY
                : finish_fastbox(fastbox,
-                                tmsg_shared_open(&fastbox->shared, ALL_BYTES,
-                                                 pid, fd, mark),
+                                tmsg_segment_open(&fastbox->segment, ALL_BYTES,
+                                                  pid, fd, mark),
                                 fastbox_p);
 }
 
-tmsg_shared_t *tmsg_fastbox_shared(tmsg_fastbox_t *fastbox)
+tmsg_segment_t *tmsg_fastbox_segment(tmsg_fastbox_t *fastbox)
 {
-    return &fastbox->shared;
+    return &fastbox->segment;
 }
 
 void tmsg_fastbox_free(tmsg_fastbox_t *fastbox)
 {
     if (fastbox != NULL) {
-        tmsg_shared_free(&fastbox->shared);
+        tmsg_segment_free(&fastbox->segment);
         free(fastbox);
     }
 }

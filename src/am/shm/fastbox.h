@@ -16,7 +16,7 @@
 
 #include <tensormsg/status.h>
 
-#include "am/shm/shared.h"
+#include "am/shm/segment.h"
 #include "core/list.h"
 
 #define TMSG_FASTBOX_PLACES 64u
@@ -52,7 +52,7 @@ tmsg_status_t tmsg_fastbox_create(tmsg_fastbox_t **fastbox_p);
 
 /* Returns the memory that the receiver is told of, and finds the fast box by.
  */
-tmsg_shared_t *tmsg_fastbox_shared(tmsg_fastbox_t *fastbox);
+tmsg_segment_t *tmsg_fastbox_segment(tmsg_fastbox_t *fastbox);
 
 /* Opens the receiver's fast box, by the descriptor that it has in process
  * `pid`. Errors: NO_MEMORY, IO (it cannot be opened or is no such fast box). */

@@ -36,12 +36,12 @@ typedef struct {
 } end_t;
 
 typedef struct {
-    uint8_t mark[TMSG_SHARED_MARK_BYTES];
+    uint8_t mark[TMSG_SEGMENT_MARK_BYTES];
     end_t sender, receiver;
 } head_t;
 
 struct tmsg_ring {
-    tmsg_shared_t shared;
+    tmsg_segment_t segment;
     uint8_t *room;
     end_t *own, *others;
     uint64_t at; /* our own position, whatever the memory says */
@@ -72,13 +72,13 @@ static tmsg_ring_t *new_ring(bool sends)
 static tmsg_status_t finish_ring(tmsg_ring_t *ring, tmsg_status_t status,
                                  tmsg_ring_t **ring_p)
 {
-    head_t *head = (head_t *)(void *)ring->shared.memory;
+    head_t *head = (head_t *)(void *)ring->segment.memory;
 
     if (status != TMSG_OK) {
         free(ring);
         return status;
     }
-    ring->room = ring->shared.memory + HEAD_BYTES;
+    ring->room = ring->segment.memory + HEAD_BYTES;
     ring->own = ring->sends ? &head->sender : &head->receiver;
     ring->others = ring->sends ? &head->receiver : &head->sender;
     *ring_p = ring;
@@ -91,7 +91,8 @@ tmsg_status_t tmsg_ring_create(tmsg_ring_t **ring_p)
 
     return ring == NULL
                ? TMSG_ERR_NO_MEMORY
-               : finish_ring(ring, tmsg_shared_create(&ring->shared, ALL_BYTES),
+               : finish_ring(ring,
+                             tmsg_segment_create(&ring->segment, ALL_BYTES),
                              ring_p);
 }
 
@@ -100,19 +101,20 @@ tmsg_status_t tmsg_ring_open(pid_t pid, int fd, const uint8_t *mark,
 {
     tmsg_ring_t *ring = new_ring(false);
 
-    return ring == NULL ? TMSG_ERR_NO_MEMORY
-                        : finish_ring(ring,
-                                      tmsg_shared_open(&ring->shared, ALL_BYTES,
-                                                       pid, fd, mark),
-                                      ring_p);
+    return ring == NULL
+               ? TMSG_ERR_NO_MEMORY
+               : finish_ring(ring,
+                             tmsg_segment_open(&ring->segment, ALL_BYTES, pid,
+                                               fd, mark),
+                             ring_p);
 }
 
-tmsg_shared_t *tmsg_ring_shared(tmsg_ring_t *ring) { return &ring->shared; }
+tmsg_segment_t *tmsg_ring_segment(tmsg_ring_t *ring) { return &ring->segment; }
 
 void tmsg_ring_free(tmsg_ring_t *ring)
 {
     if (ring != NULL) {
-        tmsg_shared_free(&ring->shared);
+        tmsg_segment_free(&ring->segment);
         free(ring);
     }
 }

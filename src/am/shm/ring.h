@@ -16,7 +16,7 @@
 
 #include <tensormsg/status.h>
 
-#include "am/shm/shared.h"
+#include "am/shm/segment.h"
 
 /* The functions return this if what the other side wrote there cannot be. */
 #define TMSG_RING_WRONG ((size_t)-1)
@@ -27,7 +27,7 @@ typedef struct tmsg_ring tmsg_ring_t;
 tmsg_status_t tmsg_ring_create(tmsg_ring_t **ring_p);
 
 /* Returns the memory that the receiver is told of, and finds the ring by. */
-tmsg_shared_t *tmsg_ring_shared(tmsg_ring_t *ring);
+tmsg_segment_t *tmsg_ring_segment(tmsg_ring_t *ring);
 
 /* Opens the receiver's ring, by the descriptor that it has in process `pid`.
  * Errors: NO_MEMORY, IO (it cannot be opened or is no such ring). */

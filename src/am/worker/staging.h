@@ -72,9 +72,9 @@ typedef struct {
     unsigned told;          /* a bit for each reason that was logged */
     uint64_t unpinned;      /* chunks that the driver did not pin */
     char why_unpinned[160]; /* the driver's words for the last one */
-} tmsg_stage_t;
+} tmsg_staging_t;
 
-static inline bool tmsg_stage_is_busy(const tmsg_stage_t *stage)
+static inline bool tmsg_copies_are_busy(const tmsg_staging_t *stage)
 {
     return stage->copies.count + stage->calls.count > 0;
 }

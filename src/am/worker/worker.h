@@ -195,7 +195,7 @@ struct tmsg_worker {
     struct tmsg_publisher *publishers;
     struct tmsg_calls *calls; /* NULL: no calls were made or taken; calls.h */
 
-    tmsg_stage_t stage; /* copies to and from devices */
+    tmsg_staging_t stage; /* copies to and from devices */
 
     tmsg_budget_t *budget;
     /* Counts the kinds of message that could be repeated, so far. */

@@ -634,7 +634,7 @@ Test(fastbox, a_second_one_ends_the_connection)
     open_warm(&pair);
     must_true(
         tmsg_control_offer(pair.to_a, TMSG_RING_WORD_FASTBOX,
-                           tmsg_fastbox_shared(pair.to_a->fastboxes.out)));
+                           tmsg_fastbox_segment(pair.to_a->fastboxes.out)));
     cr_expect(eq(int, pair_end_of(&pair, pair.to_b), TMSG_ERR_MALFORMED));
     pair_drop(&pair);
 }
@@ -652,7 +652,7 @@ Test(fastbox, an_offer_without_a_place_ends_the_connection)
 /* Where the length of the header is that was put last: docs/connection.md. */
 static uint32_t *header_bytes_of_last(tmsg_fastbox_t *fastbox)
 {
-    uint8_t *places = tmsg_fastbox_shared(fastbox)->memory + 4096;
+    uint8_t *places = tmsg_fastbox_segment(fastbox)->memory + 4096;
     uint32_t *last = (uint32_t *)(void *)places;
 
     for (size_t i = 1; i < TMSG_FASTBOX_PLACES; i++) {
@@ -666,8 +666,8 @@ static uint32_t *header_bytes_of_last(tmsg_fastbox_t *fastbox)
 static void open_fastbox(tmsg_fastbox_t **from_p, tmsg_fastbox_t **to_p)
 {
     must(tmsg_fastbox_create(from_p));
-    must(tmsg_fastbox_open(getpid(), tmsg_fastbox_shared(*from_p)->fd,
-                           tmsg_fastbox_shared(*from_p)->memory, to_p));
+    must(tmsg_fastbox_open(getpid(), tmsg_fastbox_segment(*from_p)->fd,
+                           tmsg_fastbox_segment(*from_p)->memory, to_p));
 }
 
 /* A message without payload. */
@@ -790,11 +790,11 @@ Test(fastbox, what_is_no_map_ends_the_connection)
 Test(fastbox, a_count_that_cannot_be_is_no_room)
 {
     pair_t pair;
-    tmsg_shared_t *shared;
+    tmsg_segment_t *shared;
     uint64_t before;
 
     open_deep(&pair, 1000);
-    shared = tmsg_fastbox_shared(pair.to_b->fastboxes.in);
+    shared = tmsg_fastbox_segment(pair.to_b->fastboxes.in);
     before = by_fastbox(pair.to_a);
     for (uint64_t i = 0; i < 200; i++) {
         memset(shared->memory + 64, 0x5a, 4);
@@ -929,8 +929,8 @@ Test(fastbox, loses_no_wake_up)
     uint64_t seed = 9, got = 0;
 
     must(tmsg_fastbox_create(&from));
-    must(tmsg_fastbox_open(getpid(), tmsg_fastbox_shared(from)->fd,
-                           tmsg_fastbox_shared(from)->memory, &sleeper.to));
+    must(tmsg_fastbox_open(getpid(), tmsg_fastbox_segment(from)->fd,
+                           tmsg_fastbox_segment(from)->memory, &sleeper.to));
     must_eq(pthread_create(&thread, NULL, take_all, &sleeper), 0);
     for (uint32_t i = 0; i < ROUNDS; i++) {
         bool waits = sample_random(&seed) % 2 == 0;

@@ -60,7 +60,7 @@ static void warm_up(pair_t *pair, uint64_t messages)
 
 static uint8_t *fastbox_of(const pair_t *pair)
 {
-    return tmsg_fastbox_shared(pair->to_a->fastboxes.out)->memory;
+    return tmsg_fastbox_segment(pair->to_a->fastboxes.out)->memory;
 }
 
 /* Of the message that was put last. */
@@ -174,7 +174,7 @@ Test(overwritten, a_fastbox_ends_the_connection)
 
 static uint8_t *ring_of(const pair_t *pair)
 {
-    return tmsg_ring_shared(tmsg_bulk_ring_of(pair->to_a->paths.bulk)->out)
+    return tmsg_ring_segment(tmsg_bulk_ring_of(pair->to_a->paths.bulk)->out)
         ->memory;
 }
 

@@ -28,7 +28,7 @@
 #define LARGE ((size_t)3 << 20)
 #define HUGE ((size_t)48 << 20)
 #define GIANT ((size_t)144 << 20)
-#define MARK TMSG_SHARED_MARK_BYTES
+#define MARK TMSG_SEGMENT_MARK_BYTES
 #define STREAM 32
 #define RING_BYTES ((size_t)1 << 20)
 
@@ -325,7 +325,7 @@ Test(ring, keeps_no_descriptor)
 /* Of this process, which is the peer. */
 static void offer(const pair_t *pair, int fd, uint8_t *mark)
 {
-    const tmsg_shared_t shared = {.memory = mark, .fd = fd};
+    const tmsg_segment_t shared = {.memory = mark, .fd = fd};
 
     must_true(tmsg_control_offer(pair->to_b, TMSG_RING_WORD_OFFER, &shared));
 }
@@ -439,7 +439,7 @@ Test(ring, another_ones_is_none)
     tmsg_ring_t *ring;
 
     must(tmsg_ring_create(&ring));
-    refuse(tmsg_ring_shared(ring)->fd, mark);
+    refuse(tmsg_ring_segment(ring)->fd, mark);
     tmsg_ring_free(ring);
 }
 
@@ -459,9 +459,9 @@ Test(ring, is_none_over_tcp)
     pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
     must_eq(pair.to_a->transport, TMSG_TRANSPORT_TCP);
     must_eq(pair.to_b->transport, TMSG_TRANSPORT_TCP);
-    offer(&pair, tmsg_ring_shared(ring)->fd, tmsg_ring_shared(ring)->memory);
+    offer(&pair, tmsg_ring_segment(ring)->fd, tmsg_ring_segment(ring)->memory);
     must_true(tmsg_control_offer(pair.to_a, TMSG_RING_WORD_OFFER,
-                                 tmsg_ring_shared(ring)));
+                                 tmsg_ring_segment(ring)));
     pair_await(&pair, were_offered, &pair, "the offers");
     must_true(!has_ring_of_peer(pair.to_a));
     must_true(!has_ring_of_peer(pair.to_b));
@@ -494,7 +494,7 @@ Test(ring, a_second_one_ends_the_connection)
     must(tmsg_ring_create(&ring));
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     must_true(tmsg_mover_ring.make(pair.to_b));
-    offer(&pair, tmsg_ring_shared(ring)->fd, tmsg_ring_shared(ring)->memory);
+    offer(&pair, tmsg_ring_segment(ring)->fd, tmsg_ring_segment(ring)->memory);
     cr_expect(eq(int, pair_end_of(&pair, pair.to_a), TMSG_ERR_MALFORMED));
     tmsg_ring_free(ring);
     pair_drop(&pair);
@@ -542,8 +542,8 @@ Test(ring, bytes_come_as_they_went)
     uint8_t *out = malloc(RING_BYTES), *in = malloc(RING_BYTES);
 
     must(tmsg_ring_create(&from));
-    must(tmsg_ring_open(getpid(), tmsg_ring_shared(from)->fd,
-                        tmsg_ring_shared(from)->memory, &to));
+    must(tmsg_ring_open(getpid(), tmsg_ring_segment(from)->fd,
+                        tmsg_ring_segment(from)->memory, &to));
     while (got < 64 * RING_BYTES) {
         size_t one = sample_random(&seed) % 70000 + 1;
         size_t two = sample_random(&seed) % 100 + 1;
@@ -581,8 +581,8 @@ Test(ring, asks_for_a_word_where_it_waits)
     const struct iovec some = {bytes, 10}, all = {bytes, RING_BYTES};
 
     must(tmsg_ring_create(&from));
-    must(tmsg_ring_open(getpid(), tmsg_ring_shared(from)->fd,
-                        tmsg_ring_shared(from)->memory, &to));
+    must(tmsg_ring_open(getpid(), tmsg_ring_segment(from)->fd,
+                        tmsg_ring_segment(from)->memory, &to));
     must_true(!tmsg_ring_is_awaited(from));
     must_true(tmsg_ring_await(to));
     must_eq(tmsg_ring_write(from, &some, 1), 10);
@@ -612,10 +612,10 @@ Test(ring, what_the_other_side_writes_there_is_bounded)
 
         must(tmsg_ring_create(&from));
         page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED,
-                    tmsg_ring_shared(from)->fd, 0);
+                    tmsg_ring_segment(from)->fd, 0);
         must_true(page != MAP_FAILED);
-        must(tmsg_ring_open(getpid(), tmsg_ring_shared(from)->fd,
-                            tmsg_ring_shared(from)->memory, &to));
+        must(tmsg_ring_open(getpid(), tmsg_ring_segment(from)->fd,
+                            tmsg_ring_segment(from)->memory, &to));
         if (wrong[i] > RING_BYTES) {
             page[8] = wrong[i];
             must_eq(tmsg_ring_read(to, &some, 1), TMSG_RING_WRONG);
@@ -638,7 +638,7 @@ Test(ring, a_position_that_cannot_be_ends_the_connection)
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     must_true(tmsg_mover_ring.make(pair.to_a));
     fd = dup(
-        tmsg_ring_shared(tmsg_bulk_ring_of(pair.to_a->paths.bulk)->out)->fd);
+        tmsg_ring_segment(tmsg_bulk_ring_of(pair.to_a->paths.bulk)->out)->fd);
     page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     must_true(page != MAP_FAILED);
     tmsg_request_destroy(send_on(pair.to_a, 0, sample_bytes(1, HUGE), 0));

@@ -37,8 +37,8 @@ static void open_fastboxes(nap_t *nap, unsigned count)
     *nap = (nap_t){.count = count, .ns = LONG_NS};
     for (unsigned i = 0; i < count; i++) {
         must(tmsg_fastbox_create(&nap->from[i]));
-        must(tmsg_fastbox_open(getpid(), tmsg_fastbox_shared(nap->from[i])->fd,
-                               tmsg_fastbox_shared(nap->from[i])->memory,
+        must(tmsg_fastbox_open(getpid(), tmsg_fastbox_segment(nap->from[i])->fd,
+                               tmsg_fastbox_segment(nap->from[i])->memory,
                                &nap->to[i]));
     }
 }
@@ -144,7 +144,7 @@ Test(nap, a_sender_says_whether_it_wakes_and_where_it_runs)
     cr_expect(eq(int, tmsg_fastbox_core(nap.to[0]), -1));
     put(nap.from[0]);
     cr_expect(ge(int, tmsg_fastbox_core(nap.to[0]), 0));
-    wakes = (uint32_t *)(void *)(tmsg_fastbox_shared(nap.from[0])->memory +
+    wakes = (uint32_t *)(void *)(tmsg_fastbox_segment(nap.from[0])->memory +
                                  WAKES_AT);
     *wakes = 0;
     cr_expect(not(tmsg_fastbox_may_nap(nap.to[0])));

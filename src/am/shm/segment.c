@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/shm/shared.h"
+#include "am/shm/segment.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,22 +19,22 @@
 #define MFD_NOEXEC_SEAL 8u
 #endif
 
-static void init_shared(tmsg_shared_t *shared, size_t bytes)
+static void init_shared(tmsg_segment_t *segment, size_t bytes)
 {
-    *shared = (tmsg_shared_t){.bytes = bytes, .fd = -1, .pid = getpid()};
+    *segment = (tmsg_segment_t){.bytes = bytes, .fd = -1, .pid = getpid()};
 }
 
 /* Maps the memory. A child of this process has no part in it. */
-static tmsg_status_t map_shared(tmsg_shared_t *shared)
+static tmsg_status_t map_shared(tmsg_segment_t *segment)
 {
-    void *memory = mmap(NULL, shared->bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                        shared->fd, 0);
+    void *memory = mmap(NULL, segment->bytes, PROT_READ | PROT_WRITE,
+                        MAP_SHARED, segment->fd, 0);
 
     if (memory == MAP_FAILED) {
         return tmsg_error_errno(TMSG_ERR_IO, "shared memory cannot be mapped");
     }
-    (void)madvise(memory, shared->bytes, MADV_DONTFORK);
-    shared->memory = memory;
+    (void)madvise(memory, segment->bytes, MADV_DONTFORK);
+    segment->memory = memory;
     return TMSG_OK;
 }
 
@@ -67,35 +67,35 @@ static bool take_pages(int fd, size_t bytes)
 
 /* Makes the memory. Its pages are taken at once, because a page that is missing
  * later would be a signal. */
-static tmsg_status_t make_memory(tmsg_shared_t *shared)
+static tmsg_status_t make_memory(tmsg_segment_t *segment)
 {
-    shared->fd = make_file();
-    if (shared->fd < 0 || !take_pages(shared->fd, shared->bytes) ||
-        fcntl(shared->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+    segment->fd = make_file();
+    if (segment->fd < 0 || !take_pages(segment->fd, segment->bytes) ||
+        fcntl(segment->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
         return tmsg_error_errno(TMSG_ERR_IO, "no memory to be shared");
     }
-    return map_shared(shared);
+    return map_shared(segment);
 }
 
-tmsg_status_t tmsg_shared_create(tmsg_shared_t *shared, size_t bytes)
+tmsg_status_t tmsg_segment_create(tmsg_segment_t *segment, size_t bytes)
 {
     tmsg_status_t status;
 
-    init_shared(shared, bytes);
-    status = make_memory(shared);
+    init_shared(segment, bytes);
+    status = make_memory(segment);
     if (status == TMSG_OK) {
-        randombytes_buf(shared->memory, TMSG_SHARED_MARK_BYTES);
+        randombytes_buf(segment->memory, TMSG_SEGMENT_MARK_BYTES);
     } else {
-        tmsg_shared_free(shared);
+        tmsg_segment_free(segment);
     }
     return status;
 }
 
-void tmsg_shared_close_fd(tmsg_shared_t *shared)
+void tmsg_segment_close_fd(tmsg_segment_t *segment)
 {
-    if (shared->fd >= 0) {
-        close(shared->fd);
-        shared->fd = -1;
+    if (segment->fd >= 0) {
+        close(segment->fd);
+        segment->fd = -1;
     }
 }
 
@@ -145,43 +145,44 @@ static int open_peer_file(pid_t pid, int fd, size_t bytes)
     return opened;
 }
 
-static tmsg_status_t find_peer_memory(tmsg_shared_t *shared, pid_t pid, int fd)
+static tmsg_status_t find_peer_memory(tmsg_segment_t *segment, pid_t pid,
+                                      int fd)
 {
-    shared->fd = open_peer_file(pid, fd, shared->bytes);
-    if (shared->fd < 0) {
+    segment->fd = open_peer_file(pid, fd, segment->bytes);
+    if (segment->fd < 0) {
         return tmsg_error_errno(TMSG_ERR_IO,
                                 "the peer's memory cannot be opened here");
     }
-    if (!is_memory_for_good(shared->fd, shared->bytes)) {
+    if (!is_memory_for_good(segment->fd, segment->bytes)) {
         return tmsg_error_set(TMSG_ERR_IO,
                               "what the peer offers is no such memory");
     }
-    return map_shared(shared);
+    return map_shared(segment);
 }
 
-tmsg_status_t tmsg_shared_open(tmsg_shared_t *shared, size_t bytes, pid_t pid,
-                               int fd, const uint8_t *mark)
+tmsg_status_t tmsg_segment_open(tmsg_segment_t *segment, size_t bytes,
+                                pid_t pid, int fd, const uint8_t *mark)
 {
     tmsg_status_t status;
 
-    init_shared(shared, bytes);
-    status = find_peer_memory(shared, pid, fd);
-    tmsg_shared_close_fd(shared);
+    init_shared(segment, bytes);
+    status = find_peer_memory(segment, pid, fd);
+    tmsg_segment_close_fd(segment);
     if (status == TMSG_OK &&
-        sodium_memcmp(shared->memory, mark, TMSG_SHARED_MARK_BYTES) != 0) {
+        sodium_memcmp(segment->memory, mark, TMSG_SEGMENT_MARK_BYTES) != 0) {
         status = tmsg_error_set(TMSG_ERR_IO, "the memory is another's");
     }
     if (status != TMSG_OK) {
-        tmsg_shared_free(shared);
+        tmsg_segment_free(segment);
     }
     return status;
 }
 
-void tmsg_shared_free(tmsg_shared_t *shared)
+void tmsg_segment_free(tmsg_segment_t *segment)
 {
-    tmsg_shared_close_fd(shared);
-    if (shared->memory != NULL && shared->pid == getpid()) {
-        munmap(shared->memory, shared->bytes);
+    tmsg_segment_close_fd(segment);
+    if (segment->memory != NULL && segment->pid == getpid()) {
+        munmap(segment->memory, segment->bytes);
     }
-    shared->memory = NULL;
+    segment->memory = NULL;
 }

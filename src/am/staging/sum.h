@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/staging/stage_sum.h - checksums of tensors in device memory. The memory is
+/* am/staging/sum.h - checksums of tensors in device memory. The memory is
  * read back on the library's own stream, one chunk at a time, before a map is
  * sent and after it has come. */
-#ifndef TMSG_AM_STAGING_STAGE_SUM_H
-#define TMSG_AM_STAGING_STAGE_SUM_H
+#ifndef TMSG_AM_STAGING_SUM_H
+#define TMSG_AM_STAGING_SUM_H
 
-#include "am/staging/stage.h"
+#include "am/staging/copy.h"
 #include "am/worker/staging.h"
 #include "core/map.h"
 #include "serialize/checksum.h"
@@ -26,7 +26,7 @@ typedef struct tmsg_sums {
     /* Called last, and once: all checksums are known, or tmsg_error_message()
      * says why not. */
     void (*over)(struct tmsg_sums *sums, tmsg_status_t status);
-    /* The fields below are private to stage_sum.c. */
+    /* The fields below are private to sum.c. */
     tmsg_copy_t copy;
     tmsg_soon_t call;
     tmsg_chunk_t *chunk;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/staging/stage_sum.h"
+#include "am/staging/sum.h"
 
 #include "am/worker/staging.h"
 #include "core/device.h"
@@ -205,7 +205,7 @@ static tmsg_status_t copy_next(tmsg_sums_t *sums)
             return status;
         }
     }
-    status = tmsg_stage_stream(domain, entry->tensor.device, &stream);
+    status = tmsg_copy_stream(domain, entry->tensor.device, &stream);
     if (status != TMSG_OK) {
         return status;
     }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/staging/stage.h - copies between host memory and device memory, which run
+/* am/staging/copy.h - copies between host memory and device memory, which run
  * beside the CPU. This file has what they need, and reports when they are done.
  *
  * The library's own stream of a device gets only copies that can run at once.
  * Work that precedes them on a stream of the application's is awaited here, by
  * asking for its event: a kernel that waits for a message then holds up no
  * other message. */
-#ifndef TMSG_AM_STAGING_STAGE_H
-#define TMSG_AM_STAGING_STAGE_H
+#ifndef TMSG_AM_STAGING_COPY_H
+#define TMSG_AM_STAGING_COPY_H
 
 #include <stdbool.h>
 
@@ -22,19 +22,19 @@ typedef struct tmsg_ucx tmsg_ucx_t;
 
 /* Lock held, outside UCX: reports the copies that are done and makes the calls
  * of tmsg_soon(). Returns how many. */
-unsigned tmsg_stage_poll(tmsg_worker_t *worker);
+unsigned tmsg_copies_poll(tmsg_worker_t *worker);
 
 /* Sets the timer that wakes a thread which is about to sleep, if copies are
  * under way. Returns false if there is work to do at once. */
-bool tmsg_stage_arm(tmsg_worker_t *worker);
+bool tmsg_copies_arm(tmsg_worker_t *worker);
 
 /* Frees the chunks and the timer. Nothing may be under way any more. */
-void tmsg_stage_close(tmsg_worker_t *worker);
+void tmsg_copies_close(tmsg_worker_t *worker);
 
 /* Lock held, for all functions below.
  *
- * tmsg_soon() has `call` made by the next tmsg_stage_poll(); tmsg_soon_forget()
- * takes it back. */
+ * tmsg_soon() has `call` made by the next tmsg_copies_poll();
+ * tmsg_soon_forget() takes it back. */
 
 void tmsg_soon(tmsg_worker_t *worker, tmsg_soon_t *call);
 void tmsg_soon_forget(tmsg_soon_t *call);
@@ -50,8 +50,8 @@ void tmsg_chunk_give(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
 
 /* Returns the library's own stream of a device, or no stream if the domain has
  * none. */
-tmsg_status_t tmsg_stage_stream(const tmsg_domain_t *domain,
-                                tmsg_device_t device, tmsg_stream_t *stream_p);
+tmsg_status_t tmsg_copy_stream(const tmsg_domain_t *domain,
+                               tmsg_device_t device, tmsg_stream_t *stream_p);
 
 /* Has copy->over called when the work is done that the stream holds now.
  * Without a stream, the next progress calls it. */
@@ -74,7 +74,7 @@ bool tmsg_ucx_reaches(const tmsg_ucx_t *ucx, const tmsg_domain_t *domain,
                       tmsg_device_t device, int *memory_type_p);
 
 /* Notes that the fast path was not taken. Logs each reason the first time. */
-void tmsg_stage_detour(tmsg_worker_t *worker, tmsg_detour_t reason,
-                       const char *words);
+void tmsg_copy_detour(tmsg_worker_t *worker, tmsg_detour_t reason,
+                      const char *words);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "am/staging/stage.h"
+#include "am/staging/copy.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ static unsigned ask_copies(tmsg_worker_t *worker)
     return count;
 }
 
-unsigned tmsg_stage_poll(tmsg_worker_t *worker)
+unsigned tmsg_copies_poll(tmsg_worker_t *worker)
 {
     tmsg_list_t *calls = &worker->stage.calls;
     unsigned count = ask_copies(worker);
@@ -97,9 +97,9 @@ unsigned tmsg_stage_poll(tmsg_worker_t *worker)
 
 static void wake_for_copies(tmsg_timer_t *timer) { (void)timer; }
 
-bool tmsg_stage_arm(tmsg_worker_t *worker)
+bool tmsg_copies_arm(tmsg_worker_t *worker)
 {
-    tmsg_stage_t *stage = &worker->stage;
+    tmsg_staging_t *stage = &worker->stage;
     uint64_t wait = stage->wait_ns * 2;
 
     if (stage->calls.count > 0) {
@@ -139,15 +139,15 @@ static void empty_chunks(tmsg_chunks_t *chunks)
     }
 }
 
-void tmsg_stage_close(tmsg_worker_t *worker)
+void tmsg_copies_close(tmsg_worker_t *worker)
 {
     tmsg_loop_clear_timer(&worker->loop, &worker->stage.timer);
     empty_chunks(&worker->stage.out);
     empty_chunks(&worker->stage.in);
 }
 
-void tmsg_stage_detour(tmsg_worker_t *worker, tmsg_detour_t reason,
-                       const char *words)
+void tmsg_copy_detour(tmsg_worker_t *worker, tmsg_detour_t reason,
+                      const char *words)
 {
     if (!(worker->stage.told & 1u << reason)) {
         worker->stage.told |= 1u << reason;
@@ -172,7 +172,7 @@ static void pin_chunk(tmsg_worker_t *worker, tmsg_chunk_t *chunk)
         worker->stage.unpinned++;
         snprintf(worker->stage.why_unpinned, sizeof(worker->stage.why_unpinned),
                  "%s", tmsg_error_message());
-        tmsg_stage_detour(worker, TMSG_DETOUR_UNPINNED, tmsg_error_message());
+        tmsg_copy_detour(worker, TMSG_DETOUR_UNPINNED, tmsg_error_message());
     }
 }
 
@@ -256,8 +256,8 @@ void tmsg_chunk_give(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
     }
 }
 
-tmsg_status_t tmsg_stage_stream(const tmsg_domain_t *domain,
-                                tmsg_device_t device, tmsg_stream_t *stream_p)
+tmsg_status_t tmsg_copy_stream(const tmsg_domain_t *domain,
+                               tmsg_device_t device, tmsg_stream_t *stream_p)
 {
     *stream_p = (tmsg_stream_t){0};
     return domain->stream == NULL
@@ -298,7 +298,7 @@ tmsg_status_t tmsg_copy_in(tmsg_worker_t *worker, tmsg_copy_t *copy,
 {
     static const tmsg_stream_t none;
     tmsg_stream_t stream;
-    tmsg_status_t status = tmsg_stage_stream(domain, device, &stream);
+    tmsg_status_t status = tmsg_copy_stream(domain, device, &stream);
 
     if (status == TMSG_OK) {
         status = domain->copy_in(domain->arg, device, to, host, bytes, stream);
