@@ -389,13 +389,13 @@ tmsg_status_t tmsg_call_wait(tmsg_call_t *call, int timeout_ms)
     return status;
 }
 
-void tmsg_call_give_up(tmsg_call_t *call, bool forsake)
+void tmsg_call_give_up(tmsg_call_t *call, bool abandon)
 {
     tmsg_hub_t *hub = call->peer->hub;
     bool wake = false;
 
     tmsg_hub_lock(hub);
-    call->forsaken = call->forsaken || forsake;
+    call->abandoned = call->abandoned || abandon;
     if (!tmsg_call_has_ended(call)) {
         tmsg_call_quit(call, TMSG_ERR_CANCELED, "canceled by this side");
         wake = true;

@@ -187,7 +187,7 @@ void tmsg_call_end(tmsg_call_t *call, tmsg_status_t status)
 /* Lock held: who is to hear that it has ended; NULL: nobody. */
 static tmsg_call_fn hearer(const tmsg_call_t *call)
 {
-    return call->forsaken ? NULL : call->on_done;
+    return call->abandoned ? NULL : call->on_done;
 }
 
 /* Who is to hear of it then, as others were told first. */

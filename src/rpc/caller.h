@@ -26,8 +26,8 @@ struct tmsg_call {
     tmsg_expiry_t expiry;
     tmsg_rpc_event_t event;
     tmsg_call_in_t in;
-    bool coming;   /* the head of the reply has arrived */
-    bool forsaken; /* the handle was destroyed: on_done is not called */
+    bool coming;    /* the head of the reply has arrived */
+    bool abandoned; /* the handle was destroyed: on_done is not called */
     bool may_have_run;
     tmsg_call_fn on_done;
     void *on_done_arg;
@@ -39,8 +39,8 @@ struct tmsg_call {
     tmsg_message_t *reply;
     const tmsg_map_t *into; /* map that takes the reply, held until the call
                                ends; NULL: none */
-    const tmsg_map_t
-        *spent; /* `into`, to be freed: this call had the last hold */
+    /* `into`, to be freed: this call had the last hold */
+    const tmsg_map_t *spent;
     const tmsg_map_t *map, *spent_map; /* what a call with retries sends, or
                                           NULL; and that map, to be freed */
     struct tmsg_meter *meter;          /* NULL: the call is not counted */
@@ -118,9 +118,9 @@ const char *tmsg_call_without_peer(const char *peer, const char *why);
 /* Writes into call->error why the call failed. Lock held. */
 void tmsg_call_explain(tmsg_call_t *call, const char *why);
 
-/* Cancels the call if it goes on. If `forsake`, on_done is not called any more.
+/* Cancels the call if it goes on. If `abandon`, on_done is not called any more.
  * Lock not held. */
-void tmsg_call_give_up(tmsg_call_t *call, bool forsake);
+void tmsg_call_give_up(tmsg_call_t *call, bool abandon);
 
 /* Returns a status from the wire, or REFUSED if the status is not a known one.
  */

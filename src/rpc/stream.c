@@ -32,7 +32,7 @@ tmsg_call_stream_t *tmsg_call_stream_keep(tmsg_call_stream_t *stream)
 }
 
 /* The last handle is gone. */
-static void forsake(tmsg_call_stream_t *stream)
+static void abandon(tmsg_call_stream_t *stream)
 {
     if (stream->call != NULL) {
         tmsg_call_give_up(stream->call, true);
@@ -60,7 +60,7 @@ void tmsg_call_stream_destroy(tmsg_call_stream_t *stream)
     last = handles_of(stream) == 0;
     tmsg_hub_unlock(hub);
     if (last) {
-        forsake(stream);
+        abandon(stream);
     }
     if (stream->call != NULL) {
         tmsg_stream_drop(stream);
@@ -100,8 +100,8 @@ void tmsg_stream_note(tmsg_call_stream_t *stream)
 
 void tmsg_stream_fed(tmsg_call_stream_t *stream)
 {
-    if (stream->hungry) {
-        stream->hungry = false;
+    if (stream->reader_waits) {
+        stream->reader_waits = false;
         stream->news = true;
         if (stream->events.on_readable != NULL) {
             tmsg_stream_note(stream);
@@ -180,11 +180,11 @@ tmsg_call_stream_set_events(tmsg_call_stream_t *stream,
     tmsg_hub_lock(stream->hub);
     stream->events = read;
     if (is_readable(stream)) {
-        stream->hungry = false;
+        stream->reader_waits = false;
         stream->news = true;
         tmsg_stream_note(stream);
     } else {
-        stream->hungry = true;
+        stream->reader_waits = true;
     }
     tmsg_hub_unlock(stream->hub);
     tmsg_hub_wake(stream->hub);
@@ -481,7 +481,7 @@ tmsg_status_t tmsg_call_stream_try_recv(tmsg_call_stream_t *stream,
         if (stream->peer_finished) {
             status = TMSG_OK;
         } else {
-            stream->hungry = true;
+            stream->reader_waits = true;
         }
     }
     tmsg_hub_unlock(stream->hub);

@@ -25,8 +25,8 @@ struct tmsg_call_stream {
     uint16_t channel;
     uint64_t id;
     uint32_t queue; /* how many of this side's messages may wait */
-    tmsg_signature_t
-        *signature; /* signature of the messages, held; NULL: any map */
+    /* signature of the messages, held; NULL: any map */
+    tmsg_signature_t *signature;
     /* The fields below need the hub's lock. */
     unsigned handles;   /* number of handles, at the opener */
     bool listed;        /* the stream has its place */
@@ -38,9 +38,9 @@ struct tmsg_call_stream {
     bool orderly;   /* the stream is over, and what came can be read */
     bool settled;   /* the stream is over, and on_over may say so */
     bool over_told;
-    bool hungry; /* a read found nothing */
-    bool news;   /* on_readable is to be called */
-    bool noted;  /* `notice` is queued, and has a reference */
+    bool reader_waits; /* a read found nothing */
+    bool news;         /* on_readable is to be called */
+    bool noted;        /* `notice` is queued, and has a reference */
     tmsg_rpc_event_t notice;
     tmsg_call_stream_events_t events;
     tmsg_list_t inbox;

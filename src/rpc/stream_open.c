@@ -59,7 +59,7 @@ tmsg_call_stream_t *tmsg_stream_make(tmsg_rpc_peer_t *peer,
     stream->key = key;
     stream->channel = tmsg_stream_channel(key, dialled);
     stream->queue = QUEUE_DEFAULT;
-    stream->hungry = true;
+    stream->reader_waits = true;
     return stream;
 }
 

@@ -76,8 +76,8 @@ void tmsg_endpoint_sent_am(tmsg_endpoint_t *endpoint)
     tmsg_fastboxes_t *fastboxes = &endpoint->fastboxes;
 
     fastboxes->sent++;
-    fastboxes->owes = fastboxes->in != NULL;
-    endpoint->worker->fastboxes_owe |= fastboxes->owes;
+    fastboxes->unreported = fastboxes->in != NULL;
+    endpoint->worker->fastboxes_unreported |= fastboxes->unreported;
     tmsg_fastboxes_call(fastboxes);
 }
 

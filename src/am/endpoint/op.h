@@ -10,19 +10,19 @@
 /* Is embedded in the record that UCX may touch until it reports. */
 typedef struct tmsg_op {
     tmsg_node_t node;
-    void (*forsaken)(struct tmsg_op *op); /* UCX is gone and never reports */
+    void (*abandoned)(struct tmsg_op *op); /* UCX is gone and never reports */
 } tmsg_op_t;
 
 /* Begins an operation that UCX gets. The endpoint and its UCX worker stay until
  * tmsg_endpoint_reported(), which is called after tmsg_op_over(). */
 void tmsg_op_begin(tmsg_endpoint_t *endpoint, tmsg_op_t *op,
-                   void (*forsaken)(tmsg_op_t *op));
+                   void (*abandoned)(tmsg_op_t *op));
 
 /* Ends an operation that UCX has reported. The record may be freed. */
 void tmsg_op_over(tmsg_endpoint_t *endpoint, tmsg_op_t *op);
 
 /* Ends all operations that an ended endpoint has left, when its UCX worker is
  * gone. */
-void tmsg_ops_forsake(tmsg_endpoint_t *endpoint);
+void tmsg_ops_abandon(tmsg_endpoint_t *endpoint);
 
 #endif

@@ -197,7 +197,7 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
         }
         count += poll_ucx(ucx);
     }
-    if (worker->fastboxes_owe) {
+    if (worker->fastboxes_unreported) {
         tmsg_fastboxes_moved(worker);
     }
     count += poll_fastboxes(worker); /* also what waited for messages by UCX */

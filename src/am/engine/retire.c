@@ -379,11 +379,11 @@ static bool give_up_ucx(tmsg_ucx_t *ucx)
         return true;
     }
     end_listeners(ucx, "UCX does not report the end of a peer");
-    ucx->owes = ucx_owes_report(ucx);
+    ucx->unreported = ucx_owes_report(ucx);
     close_retired_ucx(worker, ucx);
     while ((endpoint = tmsg_endpoint_next(worker, ucx, &i)) != NULL) {
         endpoint->ucx = NULL;
-        tmsg_ops_forsake(endpoint);
+        tmsg_ops_abandon(endpoint);
     }
     return true;
 }

@@ -102,7 +102,7 @@ tmsg_ucx_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
     return ucs;
 }
 
-void tmsg_cma_forsake(tmsg_cma_out_t *out)
+void tmsg_cma_abandon(tmsg_cma_out_t *out)
 {
     if (out->list != NULL) {
         take_back(out, TMSG_UCX_CANCELED);

@@ -56,7 +56,7 @@ tmsg_ucx_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
 
 /* Takes `out` off its list when UCX is gone and will not report it. out->over()
  * is not called. */
-void tmsg_cma_forsake(tmsg_cma_out_t *out);
+void tmsg_cma_abandon(tmsg_cma_out_t *out);
 
 /* tmsg_cma_end() stops reading in both directions when the connection is over.
  * The lease is withdrawn before, so that the peer believes nothing more that it

@@ -128,15 +128,15 @@ void tmsg_fastboxes_put(tmsg_endpoint_t *endpoint, size_t payload_bytes)
 
 void tmsg_fastboxes_moved(tmsg_worker_t *worker)
 {
-    worker->fastboxes_owe = false;
+    worker->fastboxes_unreported = false;
     for (tmsg_node_t *node = worker->fastboxes.head; node != NULL;
          node = node->next) {
         tmsg_fastboxes_t *fastboxes = tmsg_fastboxes_at(node);
 
         /* The peer is called once more when all has gone. */
-        if (fastboxes->owes) {
-            fastboxes->owes = endpoint_of(fastboxes)->in_ucx > 0;
-            worker->fastboxes_owe |= fastboxes->owes;
+        if (fastboxes->unreported) {
+            fastboxes->unreported = endpoint_of(fastboxes)->in_ucx > 0;
+            worker->fastboxes_unreported |= fastboxes->unreported;
             tmsg_fastboxes_call(fastboxes);
         }
     }

@@ -41,7 +41,8 @@ tmsg_fastbox_t *tmsg_fastboxes_choose(tmsg_endpoint_t *endpoint);
 void tmsg_fastboxes_put(tmsg_endpoint_t *endpoint, size_t payload_bytes);
 
 /* Wakes the peers that nap on a fast box and to which UCX may have sent what it
- * had kept back. Called in progress, while worker->fastboxes_owe is set. */
+ * had kept back. Called in progress, while worker->fastboxes_unreported is set.
+ */
 void tmsg_fastboxes_moved(tmsg_worker_t *worker);
 
 /* tmsg_fastboxes_offered() takes or refuses the fast box that the peer tells

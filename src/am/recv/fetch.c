@@ -195,7 +195,7 @@ static void head_fetched(tmsg_message_t *message, tmsg_ucx_status_t ucs)
 }
 
 /* Ends the fetch, because its UCX worker is gone. */
-static void fetch_forsaken(tmsg_op_t *op)
+static void fetch_abandoned(tmsg_op_t *op)
 {
     tmsg_message_t *message = TMSG_CONTAINER_OF(op, tmsg_message_t, op);
 
@@ -261,7 +261,7 @@ static tmsg_status_t start_rendezvous(tmsg_message_t *message)
         return TMSG_OK;
     }
     message->pending++;
-    tmsg_op_begin(message->endpoint, &message->op, fetch_forsaken);
+    tmsg_op_begin(message->endpoint, &message->op, fetch_abandoned);
     ucs = message->is_read ? read_message_now(message, pieces, count)
                            : start_message_receive(message, pieces, count);
     if (ucs != TMSG_UCX_IN_PROGRESS) {

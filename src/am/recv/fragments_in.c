@@ -107,7 +107,7 @@ static void give_fragment_segment(fragment_t *fragment)
 
 /* Returns whether the sender gave the connection up while this side waits for
  * its fragments. Without a socket nobody tells this side so. */
-static bool is_forsaken(const tmsg_endpoint_t *endpoint)
+static bool is_abandoned(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->link.fd < 0 && !tmsg_endpoint_is_down(endpoint) &&
            !tmsg_lease_stands(endpoint);
@@ -118,7 +118,7 @@ static void end_kept_fragment(fragment_t *fragment, tmsg_ucx_status_t ucs)
     tmsg_endpoint_t *endpoint = fragment->endpoint;
     tmsg_message_t *message = fragment->message;
 
-    if (ucs == TMSG_UCX_OK && is_forsaken(endpoint)) {
+    if (ucs == TMSG_UCX_OK && is_abandoned(endpoint)) {
         ucs = TMSG_UCX_CANCELED;
     }
     if (fragment->chunk != NULL) {
@@ -172,7 +172,7 @@ static void fragment_over(fragment_t *fragment, tmsg_ucx_status_t ucs)
 }
 
 /* Ends the fetch of a fragment, because its UCX worker is gone. */
-static void fragment_forsaken(tmsg_op_t *op)
+static void fragment_abandoned(tmsg_op_t *op)
 {
     fragment_t *fragment = TMSG_CONTAINER_OF(op, fragment_t, op);
 
@@ -270,7 +270,7 @@ static void fetch_fragment(fragment_t *fragment)
     tmsg_list_remove(&fragment->endpoint->rx.kept_fragments, &fragment->node);
     message->pending++;
     fragment->endpoint->rx.fragments_asked++;
-    tmsg_op_begin(fragment->endpoint, &fragment->op, fragment_forsaken);
+    tmsg_op_begin(fragment->endpoint, &fragment->op, fragment_abandoned);
     ucs = fragment->is_read
               ? read_fragment_now(fragment, place, count)
               : start_fragment_receive(fragment, place, count, memory_type);

@@ -97,10 +97,10 @@ static void end_message(void *arg)
     keep_record(message);
 }
 
-tmsg_message_t *tmsg_message_husk(tmsg_message_t *message)
+tmsg_message_t *tmsg_message_tombstone(tmsg_message_t *message)
 {
     tmsg_map_t *map = message->map;
-    void *husk;
+    void *tombstone;
 
     if (message->call != NULL || message->fragments != NULL ||
         message->stage != NULL || message->posted != NULL ||
@@ -108,8 +108,8 @@ tmsg_message_t *tmsg_message_husk(tmsg_message_t *message)
         message->pending > 0) {
         return message;
     }
-    husk = malloc(offsetof(tmsg_message_t, pieces));
-    if (husk == NULL) {
+    tombstone = malloc(offsetof(tmsg_message_t, pieces));
+    if (tombstone == NULL) {
         return message;
     }
     free(message->checksums);
@@ -118,21 +118,21 @@ tmsg_message_t *tmsg_message_husk(tmsg_message_t *message)
     message->raw = NULL;
     tmsg_budget_forget(message->budget, message->noted);
     message->noted = 0;
-    message->husk = true;
+    message->tombstone = true;
     message->map = NULL;
-    memcpy(husk, message, offsetof(tmsg_message_t, pieces));
+    memcpy(tombstone, message, offsetof(tmsg_message_t, pieces));
     message->map = map;
     (void)tmsg_map_clear(map); /* nobody else has the map */
     keep_record(message);
-    return husk;
+    return tombstone;
 }
 
-static void end_husk(tmsg_message_t *husk)
+static void end_tombstone(tmsg_message_t *tombstone)
 {
-    free(husk->why);
-    free(husk->stream);
-    tmsg_endpoint_drop(husk->endpoint);
-    free(husk);
+    free(tombstone->why);
+    free(tombstone->stream);
+    tmsg_endpoint_drop(tombstone->endpoint);
+    free(tombstone);
 }
 
 /* Ends a message that keeps its map and mostly has nothing else. The memory of
@@ -216,8 +216,8 @@ void tmsg_message_destroy(tmsg_message_t *message)
     if (message == NULL || end_again(message)) {
         return;
     }
-    if (message->husk) {
-        end_husk(message);
+    if (message->tombstone) {
+        end_tombstone(message);
         return;
     }
     if (message->state == TMSG_RX_DELIVERED) {

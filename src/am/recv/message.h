@@ -71,7 +71,7 @@ struct tmsg_message {
     /* `data` is the library's copy, because UCX's data was not to be kept. */
     bool copied;
     bool in_segment; /* `data` occupies one of UCX's segments; see segments.h */
-    bool husk;       /* its memory ends before `pieces`, and it has no map */
+    bool tombstone;  /* its memory ends before `pieces`, and it has no map */
     /* The number of the repeat that this message is of, or 0. A template
      * message's message stays as it was made, and its `noted` is charged from
      * the start.
@@ -167,12 +167,12 @@ static inline uint8_t *tmsg_message_room(tmsg_message_t *message, size_t bytes)
                      -(uintptr_t)message->small % TMSG_PAYLOAD_ALIGNMENT;
 }
 
-/* Lock held: replaces a refused message that only waits for its turn by a husk,
- * and returns that. A husk takes some 550 bytes of new memory, and has no map.
- * Returns `message` unchanged if there is no memory. Does so too if the message
- * still has more than its refusal: a call, fragments, data, a posted map, or
- * pending operations. */
-tmsg_message_t *tmsg_message_husk(tmsg_message_t *message);
+/* Lock held: replaces a refused message that only waits for its turn by a
+ * tombstone, and returns that. A tombstone takes some 550 bytes of new memory,
+ * and has no map. Returns `message` unchanged if there is no memory. Does so
+ * too if the message still has more than its refusal: a call, fragments, data,
+ * a posted map, or pending operations. */
+tmsg_message_t *tmsg_message_tombstone(tmsg_message_t *message);
 
 /* Returns the bytes of the payload and, once they are known, of the fragments.
  */

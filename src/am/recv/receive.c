@@ -362,8 +362,8 @@ tmsg_ucx_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
 }
 
 /* Refuses a message as it comes, while UCX still has its data. Until its turn
- * comes only a husk keeps its number: a peer may send many of these, and their
- * memory is not counted. */
+ * comes only a tombstone keeps its number: a peer may send many of these, and
+ * their memory is not counted. */
 static void turn_message_away(tmsg_message_t *message, tmsg_status_t status)
 {
     tmsg_channel_t *channel = message->channel;
@@ -375,7 +375,7 @@ static void turn_message_away(tmsg_message_t *message, tmsg_status_t status)
         message->head.sequence != channel->rx_sequence) {
         tmsg_message_t **place = tmsg_message_place(message);
 
-        *place = tmsg_message_husk(message);
+        *place = tmsg_message_tombstone(message);
     }
     tmsg_messages_deliver(channel);
 }

@@ -303,12 +303,12 @@ static void end_slot(tmsg_fragments_slot_t *slot, tmsg_ucx_status_t ucs)
     tmsg_endpoint_drop(endpoint);
 }
 
-static void forsake_fragment(tmsg_op_t *op)
+static void abandon_fragment(tmsg_op_t *op)
 {
     tmsg_fragments_slot_t *slot =
         TMSG_CONTAINER_OF(op, tmsg_fragments_slot_t, op);
 
-    tmsg_cma_forsake(&slot->read);
+    tmsg_cma_abandon(&slot->read);
     end_slot(slot, TMSG_UCX_CANCELED);
 }
 
@@ -538,7 +538,7 @@ static void post_next(tmsg_fragments_out_t *fragments)
     if (!is_there || tmsg_fragments_out_is_over(fragments)) {
         tmsg_fragments_out_unlist(fragments);
     }
-    tmsg_op_begin(endpoint, &slot->op, forsake_fragment);
+    tmsg_op_begin(endpoint, &slot->op, abandon_fragment);
     endpoint->tx.fragments_in_ucx++;
     endpoint->tx.granted_in_ucx += fragments->granted;
     slot->read = (tmsg_cma_out_t){.over = read_over};

@@ -85,11 +85,11 @@ void tmsg_send_clear(tmsg_send_t *send)
               offsetof(tmsg_send_t, budget) - offsetof(tmsg_send_t, spare));
 }
 
-static void forsake_send(tmsg_op_t *op)
+static void abandon_send(tmsg_op_t *op)
 {
     tmsg_send_t *send = TMSG_CONTAINER_OF(op, tmsg_send_t, op);
 
-    tmsg_cma_forsake(&send->read);
+    tmsg_cma_abandon(&send->read);
     tmsg_send_reported(send, TMSG_UCX_CANCELED);
 }
 
@@ -122,7 +122,7 @@ void tmsg_send_count_bulk(tmsg_send_t *send, bool by_bulk)
 
 void tmsg_send_hand_over(tmsg_send_t *send)
 {
-    tmsg_op_begin(send->endpoint, &send->op, forsake_send);
+    tmsg_op_begin(send->endpoint, &send->op, abandon_send);
     send->in_ucx = true;
 }
 

@@ -144,7 +144,7 @@ typedef struct {
     uint32_t came;         /* active messages of the peer */
     unsigned waited;       /* messages that would have gone by a fast box */
     bool heard;            /* the peer has told of its own */
-    bool owes;             /* UCX may have kept back some of what was sent */
+    bool unreported;       /* UCX may have kept back some of what was sent */
     tmsg_node_t node;      /* in worker's fast boxes, if `in` is there */
     char why[100];         /* why there can be no fast box; else empty */
 } tmsg_fastboxes_t;

@@ -235,7 +235,7 @@ tmsg_status_t tmsg_chunk_take(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
         return make_chunk(worker, chunks, domain, capacity, chunk_p);
     }
     if (call->list == NULL) {
-        call->list = &chunks->hungry;
+        call->list = &chunks->waiting;
         tmsg_list_push(call->list, &call->node);
     }
     return TMSG_IN_PROGRESS;
@@ -250,9 +250,9 @@ void tmsg_chunk_give(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
     } else {
         free_chunk(chunks, chunk);
     }
-    while (chunks->hungry.count > 0) {
+    while (chunks->waiting.count > 0) {
         tmsg_soon(worker,
-                  TMSG_CONTAINER_OF(chunks->hungry.head, tmsg_soon_t, node));
+                  TMSG_CONTAINER_OF(chunks->waiting.head, tmsg_soon_t, node));
     }
 }
 

@@ -94,7 +94,7 @@ void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking)
     socket_t *kept = malloc(sizeof(*kept));
 
     if (kept == NULL) {
-        ucx->forsaken = true;
+        ucx->abandoned = true;
         close(fd);
         return;
     }
@@ -115,7 +115,7 @@ bool tmsg_linger_over(const tmsg_ucx_t *ucx)
 bool tmsg_linger_is_late(tmsg_ucx_t *ucx)
 {
     close_late(ucx);
-    return ucx->forsaken || ucx->late.count > 0;
+    return ucx->abandoned || ucx->late.count > 0;
 }
 
 unsigned tmsg_linger_count_late(void) { return atomic_load(&late); }

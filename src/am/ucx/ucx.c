@@ -490,18 +490,18 @@ void tmsg_ucx_close(tmsg_ucx_t *ucx)
     ucx->loop = NULL;
     ucx->given = (tmsg_ucx_given_t){.code = NULL};
     late = tmsg_linger_is_late(ucx);
-    if (ucx->owes && !late && !tmsg_refs_are(&ucx->holders, 1)) {
+    if (ucx->unreported && !late && !tmsg_refs_are(&ucx->holders, 1)) {
         ucx->next = atomic_exchange(&left_behind, ucx);
         tmsg_log(TMSG_LOG_WARN, "UCX does not report the end of a peer: shared "
                                 "memory that may be written to is left behind");
         return;
     }
     if (late) {
-        ucx->forsaken |= ucx->owes;
+        ucx->abandoned |= ucx->unreported;
         tmsg_log(TMSG_LOG_WARN,
                  "a peer does not hang up: shared memory that may be written "
                  "to is left behind%s",
-                 ucx->forsaken ? "" : " until it does");
+                 ucx->abandoned ? "" : " until it does");
         tmsg_deferred_take(ucx);
         return;
     }

@@ -80,10 +80,10 @@ typedef struct tmsg_ucx {
     /* The listener that has `door`; NULL: callers are rejected. */
     struct tmsg_listener *keeper;
     /* Peers may write to its memory for ever: it is never closed. */
-    bool forsaken;
+    bool abandoned;
     /* UCX owes reports that nobody waits for any more: it is closed at once or
      * never. */
-    bool owes;
+    bool unreported;
     size_t max_am_header;
     /* Types of memory that UCX reads and writes, a bit for each. */
     uint64_t memory_types;

@@ -134,7 +134,7 @@ static void end_ucxx_op(tmsg_ucxx_t *ucxx, tmsg_op_t *op)
     tmsg_endpoint_reported(endpoint);
 }
 
-static void flush_forsaken(tmsg_op_t *op)
+static void flush_abandoned(tmsg_op_t *op)
 {
     end_ucxx_op(TMSG_CONTAINER_OF(op, tmsg_ucxx_t, flush), op);
 }
@@ -163,14 +163,14 @@ static void flush_ep(tmsg_endpoint_t *endpoint)
     tmsg_ucxx_t *ucxx = endpoint->ucxx;
     tmsg_ucx_status_t ucs;
 
-    tmsg_op_begin(endpoint, &ucxx->flush, flush_forsaken);
+    tmsg_op_begin(endpoint, &ucxx->flush, flush_abandoned);
     ucs = tmsg_ucx_ep_flush(endpoint->ep, flush_reported, ucxx);
     if (ucs != TMSG_UCX_IN_PROGRESS) {
         flush_over(ucxx, ucs);
     }
 }
 
-static void greet_forsaken(tmsg_op_t *op)
+static void greet_abandoned(tmsg_op_t *op)
 {
     end_ucxx_op(TMSG_CONTAINER_OF(op, tmsg_ucxx_t, greet), op);
 }
@@ -188,14 +188,14 @@ static void send_greeting(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucxx_t *ucxx = endpoint->ucxx;
 
-    tmsg_op_begin(endpoint, &ucxx->greet, greet_forsaken);
+    tmsg_op_begin(endpoint, &ucxx->greet, greet_abandoned);
     if (tmsg_ucx_stream_send(endpoint->ep, greeting, sizeof(greeting),
                              greet_reported, ucxx) != TMSG_UCX_IN_PROGRESS) {
         end_ucxx_op(ucxx, &ucxx->greet);
     }
 }
 
-static void hear_forsaken(tmsg_op_t *op)
+static void hear_abandoned(tmsg_op_t *op)
 {
     end_ucxx_op(TMSG_CONTAINER_OF(op, tmsg_ucxx_t, hear), op);
 }
@@ -225,7 +225,7 @@ static void hear_greeting(tmsg_endpoint_t *endpoint)
     tmsg_ucx_status_t ucs;
 
     ucxx->hearing = true;
-    tmsg_op_begin(endpoint, &ucxx->hear, hear_forsaken);
+    tmsg_op_begin(endpoint, &ucxx->hear, hear_abandoned);
     ucs = tmsg_ucx_stream_receive(endpoint->ep, ucxx->heard,
                                   sizeof(ucxx->heard), hear_reported, ucxx);
     if (ucs != TMSG_UCX_IN_PROGRESS) {

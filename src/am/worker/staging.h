@@ -50,8 +50,8 @@ typedef struct {
  * received data never wait for sent data. */
 typedef struct {
     tmsg_list_t spare;
-    tmsg_list_t hungry; /* calls that wait for a chunk */
-    uint64_t bytes;     /* bytes of all chunks, in use or not */
+    tmsg_list_t waiting; /* calls that wait for a chunk */
+    uint64_t bytes;      /* bytes of all chunks, in use or not */
 } tmsg_chunks_t;
 
 /* Tells why the direct path was not taken. */

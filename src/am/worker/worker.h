@@ -172,7 +172,7 @@ struct tmsg_worker {
     /* fast boxes of peers, to be looked into; fastboxes.h */
     tmsg_list_t fastboxes;
     /* Peers are to be called for what UCX has kept back. */
-    bool fastboxes_owe;
+    bool fastboxes_unreported;
     /* Holds the core of the peer whose message came last by a fast box, plus 1;
      * 0: none. */
     atomic_int peer_core;

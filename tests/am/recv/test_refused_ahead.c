@@ -2,7 +2,7 @@
 /* ctest: once */
 /* A message that is refused as it comes, while another waits before it, keeps
  * its number until its turn, whatever becomes of the connection or of its
- * sender's patience (am/message.h, tmsg_message_husk()). */
+ * sender's patience (am/message.h, tmsg_message_tombstone()). */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
