@@ -33,7 +33,7 @@ enum {
     TMSG_FRAME_BULK = 11,
 };
 
-/* Describes the socket of an endpoint's connection. Only link.c, link_dial.c
+/* Describes the socket of an endpoint's connection. Only link.c, dial.c
  * and handshake.c change it, except `listener` and `handshakes`. When the
  * endpoint gets another connection (resume.h, redial.h), what does not belong
  * to one connection stays. */

@@ -20,7 +20,7 @@
 #include "am/path/bulk.h"
 #include "am/path/fastboxes.h"
 #include "am/recv/fetch_queue.h"
-#include "am/send/send_queue.h"
+#include "am/send/queue.h"
 #include "am/staging/copy.h"
 #include "am/ucx/backing.h"
 #include "am/ucx/reads.h"

@@ -23,7 +23,7 @@
 #include "am/recv/fragments_in.h"
 #include "am/recv/message.h"
 #include "am/send/fragments.h"
-#include "am/send/send_queue.h"
+#include "am/send/queue.h"
 #include "am/session/resume.h"
 #include "am/worker/lead.h"
 #include "am/worker/reach.h"

@@ -18,7 +18,7 @@
 #include "am/publish/publisher.h"
 #include "am/recv/message.h"
 #include "am/recv/schemas.h"
-#include "am/send/send_queue.h"
+#include "am/send/queue.h"
 #include "am/send/template_out.h"
 #include "am/staging/copy.h"
 #include "am/ucx/fork_guard.h"

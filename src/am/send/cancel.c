@@ -12,7 +12,7 @@
 #include "am/endpoint/measures.h"
 #include "am/send/again.h"
 #include "am/send/fragments.h"
-#include "am/send/send_queue.h"
+#include "am/send/queue.h"
 #include "am/send/stage_out.h"
 #include "core/map.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/send/send_queue.h - sends that wait for the connection or for credit. */
-#ifndef TMSG_AM_SEND_SEND_QUEUE_H
-#define TMSG_AM_SEND_SEND_QUEUE_H
+/* am/send/queue.h - sends that wait for the connection or for credit. */
+#ifndef TMSG_AM_SEND_QUEUE_H
+#define TMSG_AM_SEND_QUEUE_H
 
 #include <cjson/cJSON.h>
 

@@ -5,7 +5,7 @@
 #include "am/endpoint/dialect.h"
 #include "am/send/again.h"
 #include "am/send/cancel.h"
-#include "am/send/send_queue.h"
+#include "am/send/queue.h"
 #include "am/worker/lead.h"
 #include "core/map.h"
 #include "core/params.h"

@@ -10,7 +10,7 @@
 #include "am/endpoint/session.h"
 #include "am/send/consumer.h"
 #include "am/send/fragments.h"
-#include "am/send/send_queue.h"
+#include "am/send/queue.h"
 #include "am/send/stage_out.h"
 #include "am/send/trace.h"
 #include "am/ucx/ucx.h"
