@@ -231,6 +231,18 @@ static const bad_t bad[] = {
      "'shm.x=never' is no threshold"},
     {"{\"version\": 1, \"thresholds\": {\"shm\": {\"x\": 1}}}",
      "'shm.x=1' is no threshold"},
+    {"{\"version\": 1, \"thresholds\": {\"tcp\": {\"part_bytes\": 1}}}",
+     "'tcp.part_bytes=1' is no threshold: it is called fragment_bytes now"},
+    {"{\"version\": 1, \"thresholds\": {\"tcp\": {\"eager_piece_bytes\": 1}}}",
+     "'tcp.eager_piece_bytes=1' is no threshold: it is called "
+     "eager_fragment_bytes now"},
+    {"{\"version\": 1, \"thresholds\": {\"tcp\": {\"lane_bytes\": 1}}}",
+     "'tcp.lane_bytes=1' is no threshold: it is called bulk_bytes now"},
+    {"{\"version\": 1, \"thresholds\": {\"tcp\": {\"lane_piece_bytes\": 1}}}",
+     "'tcp.lane_piece_bytes=1' is no threshold: it is called "
+     "bulk_fragment_bytes now"},
+    {"{\"version\": 1, \"thresholds\": {\"tcp\": {\"box_bytes\": 1}}}",
+     "'tcp.box_bytes=1' is no threshold: it is called fastbox_bytes now"},
     {"{\"version\": 1, \"thresholds\": {\"air\": {\"fragment_bytes\": 1}}}",
      "'air.fragment_bytes=1' is no threshold"},
     {"{\"version\": 1, \"ucx\": []}", "'ucx' is not an object"},
