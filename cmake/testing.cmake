@@ -83,7 +83,7 @@ endfunction()
 # out what is marked "once": UCX has no part in it, or it runs on both anyway.
 set(on_ucx_1_22 LD_LIBRARY_PATH=path_list_prepend:${TMSG_UCX_1_22}
                 UCX_MEM_BISTRO_GRACE_DURATION=set:0us
-                TMSG_OTHER_HALF=set:1 # support/whole.h
+                TMSG_OTHER_HALF=set:1 # support/test_scale.h
                 "PYTEST_ADDOPTS=set:-m 'not once'")
 
 # tmsg_add_test(<name> COMMAND <word>... [LABELS <label>...]

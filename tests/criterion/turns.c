@@ -2,16 +2,16 @@
 /* Which of a file's tests run. $TMSG_TESTS is a pattern of their names, with
  * what the shell's extended ones have; Criterion's own --filter calls the
  * others skipped. And with $TMSG_TURNS, where a file runs twice, each time with
- * another UCX, and has not divided its own work (support/whole.h), one run has
- * its first test, its third and so on, the other the rest; `make soak` has all
- * with both. */
+ * another UCX, and has not divided its own work (support/test_scale.h), one run
+ * has its first test, its third and so on, the other the rest; `make soak` has
+ * all with both. */
 #include <criterion/criterion.h>
 #include <criterion/hooks.h>
 
 #include <fnmatch.h>
 #include <stdlib.h>
 
-#include "support/whole.h"
+#include "support/test_scale.h"
 
 typedef struct criterion_ordered_set_node node_t;
 

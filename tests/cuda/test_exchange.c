@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "memory/cuda.h"
-#include "support/device_map.h"
-#include "support/devices.h"
+#include "support/device_maps.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/simulated_devices.h"
 
 static const device_tensor_t mixed[] = {
     {.device = 0, .bytes = 2500001}, {.device = ON_HOST, .bytes = 70000},

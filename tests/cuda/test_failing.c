@@ -10,10 +10,10 @@
 #include "am/worker/worker.h"
 #include "memory/cuda.h"
 #include "memory/domain.h"
-#include "support/device_map.h"
-#include "support/devices.h"
+#include "support/device_maps.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/simulated_devices.h"
 
 #define UNKNOWN 999 /* CUDA_ERROR_UNKNOWN */
 #define COUNT 3

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "am/boot/device_ids.h"
-#include "support/device_map.h"
-#include "support/devices.h"
+#include "support/device_maps.h"
 #include "support/peers.h"
+#include "support/simulated_devices.h"
 
 static const tmsg_stream_t none;
 

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "am/ucx/config.h"
-#include "support/devices.h"
 #include "support/must.h"
+#include "support/simulated_devices.h"
 
 static char plugin[PATH_MAX];
 

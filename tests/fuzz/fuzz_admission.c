@@ -10,8 +10,8 @@
 #include "am/connect/admit.h"
 #include "am/connect/admit_blob.h"
 #include "core/bytes.h"
-#include "support/keys.h"
-#include "support/raw.h"
+#include "support/numbered_keys.h"
+#include "support/raw_bootstrap.h"
 
 enum { LIST_MOST = 40, BODY_BYTES = TMSG_TOKEN_BYTES + 8 };
 

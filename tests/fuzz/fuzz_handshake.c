@@ -27,9 +27,9 @@
 #include "am/send/send.h"
 #include "am/session/resume.h"
 #include "core/bytes.h"
-#include "support/keys.h"
-#include "support/raw.h"
-#include "support/sample.h"
+#include "support/numbered_keys.h"
+#include "support/raw_bootstrap.h"
+#include "support/seeded_maps.h"
 
 static const uint8_t session_id[TMSG_TOKEN_BYTES] = "iiiiiiiiiiiiiii";
 

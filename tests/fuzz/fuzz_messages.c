@@ -16,7 +16,7 @@
 #include "core/bytes.h"
 #include "fakes/ucx.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum {
     BY_SHM = 1,   /* what UCX says that carries it */

@@ -2,8 +2,8 @@
 #include <criterion/criterion.h>
 
 #include "memory/device_pool.h"
-#include "support/accelerator.h"
 #include "support/must.h"
+#include "support/simulated_device.h"
 
 #define KIB 1024u
 

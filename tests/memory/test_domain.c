@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "memory/domain.h"
-#include "support/accelerator.h"
 #include "support/must.h"
+#include "support/simulated_device.h"
 
 static const tmsg_stream_t none;
 

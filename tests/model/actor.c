@@ -50,10 +50,10 @@
 
 #include "am/endpoint/endpoint.h"
 #include "lines.h"
-#include "support/left.h"
+#include "support/held_resources.h"
 #include "support/must.h"
-#include "support/sample.h"
-#include "support/watched_alloc.h"
+#include "support/own_code_alloc.h"
+#include "support/seeded_maps.h"
 
 enum {
     CONNECTIONS = 4096,

@@ -33,7 +33,7 @@
 #include <tensormsg/tensormsg.h>
 
 #include "support/must.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum {
     BOUND_MS = 60000,

@@ -33,10 +33,10 @@
 
 #include <tensormsg/tensormsg.h>
 
-#include "support/left.h"
+#include "support/held_resources.h"
 #include "support/must.h"
-#include "support/sample.h"
-#include "support/watched_alloc.h"
+#include "support/own_code_alloc.h"
+#include "support/seeded_maps.h"
 
 enum { BOUND_MS = 120000, AHEAD = 16 };
 

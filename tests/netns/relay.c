@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 #include "support/must.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { WAITING = 4096, PACKET = 2048, MILLION = 1000000, AT_ONCE = 64 };
 

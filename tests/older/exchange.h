@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 /* Maps that today's side sends, each of which the peer answers by another. */
 extern const sample_t exchange_samples[];

@@ -19,7 +19,7 @@
 #include "am/endpoint/measures.h"
 #include "am/send/plan.h"
 #include "serialize/checksum.h"
-#include "support/golden.h"
+#include "support/golden_listing.h"
 #include "support/must.h"
 
 /* The next word of the line. */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 #define ODD "a\"b\\c\nd\xc3\xbc{e=\"f\"}, "
 

@@ -5,10 +5,10 @@
 #include <criterion/new/assert.h>
 #include <string.h>
 
-#include "support/device_map.h"
-#include "support/devices.h"
+#include "support/device_maps.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/simulated_devices.h"
 
 static const device_tensor_t small[] = {
     {0, 10, {0}}, {ON_HOST, 20, {0}}, {1, 30, {0}}};

@@ -4,9 +4,9 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
+#include "support/own_code_alloc.h"
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/watched_alloc.h"
+#include "support/seeded_maps.h"
 
 #define KEY "app.key"
 #define CALLS 300

@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 static void destroy_worker(void *arg, tmsg_message_t *message)
 {

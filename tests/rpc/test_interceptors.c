@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 #define KEY "app.key"
 

@@ -8,8 +8,8 @@
 #include "am/endpoint/consumer.h"
 #include "core/bytes.h"
 #include "rpc/caller.h"
-#include "support/forged.h"
-#include "support/sample.h"
+#include "support/forged_messages.h"
+#include "support/seeded_maps.h"
 
 enum { CALL_ID = 1000 };
 

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "rpc/server.h"
-#include "support/joined.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 enum { MANY = 600 };
 

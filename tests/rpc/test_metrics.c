@@ -9,7 +9,7 @@
 #include "am/endpoint/endpoint.h"
 #include "rpc/metrics.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { MOST_BYTES = 1 << 20 }; /* that a holds */
 

@@ -4,8 +4,8 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
+#include "support/own_code_alloc.h"
 #include "support/peers.h"
-#include "support/watched_alloc.h"
 
 #define WARM_UP 600
 #define CALLS 1000

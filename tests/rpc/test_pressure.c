@@ -7,7 +7,7 @@
 #include "am/calls/calls.h"
 #include "am/endpoint/endpoint.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { CALLS = 4, MESSAGES = 6 };
 

@@ -11,7 +11,7 @@
 #include "rpc/hub.h"
 #include "support/failing_alloc.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum {
     HELD_BYTES = 1 << 20,

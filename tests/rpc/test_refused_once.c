@@ -5,7 +5,7 @@
 
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
-#include "support/joined.h"
+#include "support/session_pair.h"
 
 typedef struct {
     joined_t joined;

@@ -7,7 +7,7 @@
 #include "am/endpoint/endpoint.h"
 #include "rpc/caller.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 typedef struct {
     pair_t pair;

@@ -9,8 +9,8 @@
 #include <tensormsg/tensormsg.h>
 
 #include "support/must.h"
-#include "support/sample.h"
-#include "support/watched_alloc.h"
+#include "support/own_code_alloc.h"
+#include "support/seeded_maps.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof(*(rows)))
 

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 #define TRACE "0123456789abcdef0123456789abcdef"
 #define PARENT "00-" TRACE "-1234567890abcdef-"

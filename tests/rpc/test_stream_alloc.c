@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "rpc/server.h"
+#include "support/own_code_alloc.h"
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/watched_alloc.h"
+#include "support/seeded_maps.h"
 
 typedef struct {
     pair_t pair;

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
-#include "support/flow.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/stream_flow.h"
 
 typedef struct {
     pair_t pair;

@@ -7,8 +7,8 @@
 
 #include "am/endpoint/consumer.h"
 #include "rpc/server.h"
-#include "support/forged.h"
-#include "support/sample.h"
+#include "support/forged_messages.h"
+#include "support/seeded_maps.h"
 
 typedef struct {
     pair_t pair;

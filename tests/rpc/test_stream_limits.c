@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 /* Of both sides; each of the maps below is beyond one of them. */
 static const tmsg_limits_t limits = {

@@ -8,8 +8,8 @@
 
 #include "am/session/resume.h"
 #include "core/bytes.h"
-#include "support/joined.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 #define CAPACITY 4096
 #define CHANNEL 1025 /* of the first stream that b opens */

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "support/flow.h"
-#include "support/joined.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
+#include "support/stream_flow.h"
 
 enum { MAPS = 200, CUTS_MOST = 3 }; /* each way, and in each stream */
 

@@ -11,7 +11,7 @@
 #include "am/endpoint/endpoint.h"
 #include "rpc/stream.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { STREAMS = 8, STEPS = 6000 };
 

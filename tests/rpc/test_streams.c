@@ -9,9 +9,9 @@
 #include "am/endpoint/endpoint.h"
 #include "am/send/send.h"
 #include "rpc/stream.h"
-#include "support/flow.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/stream_flow.h"
 
 enum { MANY = 200 };
 

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/whole.h"
+#include "support/seeded_maps.h"
+#include "support/test_scale.h"
 
 enum { MESSAGES = 120, CALLS = 40, AT_ONCE = 10, CHANNELS = 3 };
 

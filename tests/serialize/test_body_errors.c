@@ -8,7 +8,7 @@
 #include "core/limits.h"
 #include "core/map.h"
 #include "serialize/header.h"
-#include "support/golden.h"
+#include "support/golden_listing.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

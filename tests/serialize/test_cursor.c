@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "serialize/cursor.h"
-#include "support/golden.h"
+#include "support/golden_listing.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -12,7 +12,7 @@
 #include "core/map.h"
 #include "serialize/header.h"
 #include "support/failing_alloc.h"
-#include "support/golden.h"
+#include "support/golden_listing.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

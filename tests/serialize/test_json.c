@@ -12,7 +12,7 @@
 #include <tensormsg/meta.h>
 
 #include "support/failing_alloc.h"
-#include "support/golden.h"
+#include "support/golden_listing.h"
 #include "support/locales.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -4,7 +4,7 @@
 #include <tensormsg/meta.h>
 
 #include "serialize/schema_struct.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 Test(schema, is_not_made_of_what_does_not_fit)
 {

@@ -7,7 +7,7 @@
 #include <tensormsg/meta.h>
 
 #include "support/failing_alloc.h"
-#include "support/whole.h"
+#include "support/test_scale.h"
 
 #define PAUSE 256 /* messages without definitions after one was not kept */
 

@@ -11,7 +11,7 @@
 
 #include "core/limits.h"
 #include "core/map.h"
-#include "support/golden.h"
+#include "support/golden_listing.h"
 #include "support/schema_pair.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

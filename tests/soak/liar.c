@@ -13,9 +13,9 @@
 
 #include "am/endpoint/endpoint.h"
 #include "core/bytes.h"
-#include "support/keys.h"
-#include "support/mutator.h"
-#include "support/sample.h"
+#include "support/message_mutator.h"
+#include "support/numbered_keys.h"
+#include "support/seeded_maps.h"
 
 enum {
     CONNECTIONS = 8, /* one after the other */

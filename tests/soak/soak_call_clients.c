@@ -19,8 +19,8 @@
 
 #include "rpc/server.h"
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/soak.h"
+#include "support/seeded_maps.h"
+#include "support/soak_progress.h"
 
 enum { CLIENTS_MOST = 100, BATCH = 100, IN_FLIGHT = 16, BOUND_MS = 300000 };
 

@@ -14,10 +14,10 @@
 
 #include "am/endpoint/endpoint.h"
 #include "liar.h"
+#include "support/own_code_alloc.h"
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/soak.h"
-#include "support/watched_alloc.h"
+#include "support/seeded_maps.h"
+#include "support/soak_progress.h"
 
 enum {
     SLICES = 400,

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/soak.h"
+#include "support/seeded_maps.h"
+#include "support/soak_progress.h"
 
 enum {
     ROUNDS = 400, /* of each link: a process is killed or stopped */

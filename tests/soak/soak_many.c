@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
-#include "support/many.h"
-#include "support/soak.h"
-#include "support/watched_alloc.h"
+#include "support/many_endpoints.h"
+#include "support/own_code_alloc.h"
+#include "support/soak_progress.h"
 
 enum { CLIENTS = 10, EACH = 100, ROUNDS = 20, BYTES_EACH_MAX = 64 << 10 };
 

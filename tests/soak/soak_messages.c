@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/soak.h"
+#include "support/seeded_maps.h"
+#include "support/soak_progress.h"
 
 enum { MESSAGES = 100000, AHEAD = 50 };
 

@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "support/left.h"
+#include "support/held_resources.h"
+#include "support/own_code_alloc.h"
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/soak.h"
-#include "support/watched_alloc.h"
+#include "support/seeded_maps.h"
+#include "support/soak_progress.h"
 
 enum { CONNECTS = 1000, KILLS = 300, AT_ONCE = 20, ROUNDS = KILLS / AT_ONCE };
 

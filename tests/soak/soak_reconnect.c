@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "support/mixed.h"
-#include "support/soak.h"
+#include "support/mixed_load.h"
+#include "support/soak_progress.h"
 
 #define SLICES 1000
 

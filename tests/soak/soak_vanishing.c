@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "support/peers.h"
-#include "support/soak.h"
+#include "support/soak_progress.h"
 
 enum {
     ROUNDS = 10000, /* over all links */

@@ -2,7 +2,7 @@
 #include "support/channels.h"
 
 #include "am/endpoint/endpoint.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 tmsg_send_params_t on_channel(unsigned channel, uint32_t flags)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "support/peers.h"
-#include "support/device_map.h"
+#include "support/device_maps.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "support/own_memory.h"
+#include "support/own_allocator.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { CHURNERS = 2, VISITS = 12, MAPS = 6, WELCOMES = 8 };
 

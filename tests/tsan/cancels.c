@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { ROUNDS = 6, SENDERS = 3, CANCELERS = 2, MAPS = 80, SLOTS = 16 };
 

@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "am/worker/worker.h"
-#include "support/own_memory.h"
+#include "support/own_allocator.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { WAITERS = 5, ROUNDS = 4, AT_ONCE_MS = 20000 };
 

@@ -10,7 +10,7 @@
 
 #include "core/dlpack.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { THREADS = 3, EACH = 40, VIEWS = 2 };
 

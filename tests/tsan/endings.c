@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { ROUNDS = 12, SENDERS = 3, MAPS = 60, HOLDERS = 2, VISITS = 6 };
 enum { SENT = SENDERS * MAPS, ENOUGH = SENT / 2 + 5 };

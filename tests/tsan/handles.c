@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { CALLS = 3000, AT_ONCE = 32 };
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { ROUNDS = 6, WORKERS = 2, VISITS = 8, ENDPOINTS = 6, TIMEOUT_MS = 200 };
 

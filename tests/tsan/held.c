@@ -13,9 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "support/own_memory.h"
+#include "support/own_allocator.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { BYTES = 100000, BUDGET = 250000, EACH = 60, IN_TIME_MS = 20000 };
 

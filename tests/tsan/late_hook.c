@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { ROUNDS = 10, NAP_NS = 1000000 };
 

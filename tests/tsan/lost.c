@@ -6,8 +6,8 @@
 #include <stdio.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/whole.h"
+#include "support/seeded_maps.h"
+#include "support/test_scale.h"
 
 enum { FAILURES = 20, HEAD_START = 20 };
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { MAPS = 300, GUESTS = 15, BYTES = 2000 };
 

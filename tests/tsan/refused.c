@@ -9,8 +9,8 @@
 #include <time.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/whole.h"
+#include "support/seeded_maps.h"
+#include "support/test_scale.h"
 
 enum { CALLERS = 3, BATCH = 6, ROUNDS = 200, SOME = 200, LARGE = 200000 };
 

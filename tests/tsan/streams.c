@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "support/races.h"
-#include "support/sample.h"
+#include "support/paired_races.h"
+#include "support/seeded_maps.h"
 
 typedef enum {
     SEND,

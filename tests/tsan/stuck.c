@@ -3,7 +3,7 @@
  * drives it meanwhile. */
 #include <unistd.h>
 
-#include "support/stuck.h"
+#include "support/blocked_callback.h"
 
 int main(void)
 {

@@ -13,7 +13,7 @@
 
 #include "am/worker/worker.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum {
     SENDERS = 4,

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { THREADS = 3, ROUNDS = 120, CONNECTS = 12 };
 

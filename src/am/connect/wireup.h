@@ -33,7 +33,7 @@ tmsg_status_t tmsg_wireup_blob_of(const tmsg_ucx_t *ucx,
  * Lock held, outside UCX. */
 tmsg_status_t tmsg_wireup_advance(tmsg_endpoint_t *endpoint);
 
-/* Stops knocking, because the endpoint ends. */
+/* Sends no more connect requests, because the endpoint ends. */
 void tmsg_wireup_end(tmsg_endpoint_t *endpoint);
 
 /* tmsg_wireup_keep_ep() keeps the UCX endpoint of an endpoint that ends for the

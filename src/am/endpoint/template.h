@@ -14,17 +14,17 @@
  * The short way is right because the general way looks at these things only:
  *
  *  - Bytes of the header. A template message has the same bytes but for message
- * id and sequence, and a call's id, time and code, which the short way looks
- * at. The length of the payload is the same. The map's layout is told from
+ *    id and sequence, and a call's id, time and code, which the short way looks
+ *    at. The length of the payload is the same. The map's layout is told from
  *    every other by its stamp.
  *  - Things that never change: the worker's parameters, the limits, the peer's
  *    hello. A session may get another hello, and never goes this way.
  *  - The schemas of the channel. A message that defines a schema, on its way
- *    out or in, makes that direction forget its repeat; so does the end of a
+ *    out or in, makes that direction forget its template; so does the end of a
  *    connection.
  *  - Whether the message goes by UCX or by a fast box. The two keep the order
- * of one queue (fastboxes.h). If one of them is full or wrong, the general way
- *    says so.
+ *    of one queue (fastboxes.h). If one of them is full or wrong, the general
+ *    way says so.
  *  - The state of endpoint and channel. may_template_now() and
  *    is_plain_template() say that nothing is queued, missing, closing or waited
  *    for. They must ask for all that changes. If one says no, the message goes
@@ -54,8 +54,8 @@
 #include "serialize/header.h"
 
 /* The header of a template message has at most this many bytes: a preamble,
- * perhaps the name of a method, and a body that refers to a schema. */
-/* No more than a fast box has for a header. */
+ * perhaps the name of a method, and a body that refers to a schema. A place of
+ * a fast box has room for it. */
 #define TMSG_TEMPLATE_HEADER_BYTES 104
 
 /* The payload of a template message has at most this many bytes, about as much

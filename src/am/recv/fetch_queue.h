@@ -5,14 +5,14 @@
  * memory must never wait for one that has none.
  *
  * - The ordered messages of a channel take memory in the order of their
- * numbers. Messages that may overtake do not wait for that.
+ *   numbers. Messages that may overtake do not wait for that.
  *
  * - Messages whose fragments come by UCX take memory in the order of their
- * heads: in that order the fragments find room in UCX's window.
+ *   heads: in that order the fragments find room in UCX's window.
  *
  * - A message whose bytes do not come soon takes no memory yet ("early"). Its
- * memory would lie idle, and would have left the processor's cache when it is
- * written.
+ *   memory would lie idle, and would have left the processor's cache when it is
+ *   written.
  *
  * Lock held, for all functions. */
 #ifndef TMSG_AM_RECV_FETCH_QUEUE_H

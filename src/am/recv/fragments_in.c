@@ -310,7 +310,7 @@ static bool has_fragment_room(const fragment_t *fragment)
                                   fragment->range.bytes, fragment->is_read);
 }
 
-/* Returns whether another part may be asked for. If UCX reads the sender's
+/* Returns whether another fragment may be asked for. If UCX reads the sender's
  * memory, that takes its time at the end of a turn of progress. So a turn that
  * only looks for messages comes between two fragments. */
 static bool is_time(tmsg_endpoint_t *endpoint)

@@ -136,7 +136,7 @@ static void end_tombstone(tmsg_message_t *tombstone)
 }
 
 /* Ends a message that keeps its map and mostly has nothing else. The memory of
- * a template message's message was counted when its map was laid out. */
+ * a template message was counted when its map was laid out. */
 static void end_laid(void *arg)
 {
     tmsg_message_t *message = arg;
@@ -196,7 +196,7 @@ void tmsg_message_delivered(tmsg_message_t *message)
     }
 }
 
-/* Gives back a template message's message that is still as it was made. Returns
+/* Gives back a template message that is still as it was made. Returns
  * false if it is not. */
 static bool end_again(tmsg_message_t *message)
 {

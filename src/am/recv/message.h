@@ -72,9 +72,8 @@ struct tmsg_message {
     bool copied;
     bool in_segment; /* `data` occupies one of UCX's segments; see segments.h */
     bool tombstone;  /* its memory ends before `pieces`, and it has no map */
-    /* The number of the repeat that this message is of, or 0. A template
-     * message's message stays as it was made, and its `noted` is charged from
-     * the start.
+    /* The number of the template that this message was made by, or 0. Such a
+     * message stays as it was made, and its `noted` is charged from the start.
      */
     uint64_t again;
     /* `kept_back` counts bytes of held_bytes that are reserved for devices; see

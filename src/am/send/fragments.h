@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/send/fragments.h - sends large tensors as messages of their own. The rules
- * are docs/connection.md, "Parts". */
+ * are docs/connection.md, "Fragments". */
 #ifndef TMSG_AM_SEND_FRAGMENTS_H
 #define TMSG_AM_SEND_FRAGMENTS_H
 

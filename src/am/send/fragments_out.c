@@ -466,7 +466,7 @@ static void run_not_copied(tmsg_soon_t *call)
 
 /* Fails the fragment's message, when nobody is in the middle of other work on
  * the endpoint. Until then the fragment counts as one that UCX has, and no
- * other part of the message goes. */
+ * other fragment of it goes. */
 static void fail_soon(tmsg_fragments_slot_t *slot)
 {
     tmsg_fragments_out_t *fragments = slot->send->fragments;
@@ -580,8 +580,8 @@ static bool next_fragment_is_ready(tmsg_fragments_out_t *fragments,
            tmsg_stage_out_ready(fragments->send, fragments->next.tensor);
 }
 
-/* Returns whether a part of the message may go where there is a place in the
- * window. Messages that the receiver has no memory for may wait there for
+/* Returns whether a fragment of the message may go where there is a place in
+ * the window. Messages that the receiver has no memory for may wait there for
  * memory that others hold, so the others must not lack a place. One place is
  * left to the messages that the receiver asked for, or may come to ask for. Of
  * the rest one place is left to the message that began first, which gets memory

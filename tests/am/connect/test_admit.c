@@ -11,10 +11,10 @@
 
 #include "am/connect/link.h"
 #include "am/endpoint/endpoint.h"
-#include "support/keys.h"
-#include "support/middle.h"
+#include "support/frame_proxy.h"
+#include "support/numbered_keys.h"
 #include "support/peers.h"
-#include "support/raw.h"
+#include "support/raw_bootstrap.h"
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 

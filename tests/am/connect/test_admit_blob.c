@@ -17,8 +17,8 @@
 #include "am/listen/listener.h"
 #include "core/bytes.h"
 #include "support/failing_alloc.h"
-#include "support/keys.h"
-#include "support/sample.h"
+#include "support/numbered_keys.h"
+#include "support/seeded_maps.h"
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 #define BODY_BYTES (TMSG_TOKEN_BYTES + 8)

@@ -16,9 +16,9 @@
 
 #include "am/net/resolve.h"
 #include "support/peers.h"
-#include "support/raw.h"
-#include "support/sample.h"
-#include "support/serves.h"
+#include "support/raw_bootstrap.h"
+#include "support/seeded_maps.h"
+#include "support/still_serves.h"
 
 /* Connects, and gives what became of it, with its words. */
 static tmsg_status_t outcome(side_t *side, const char *url, int timeout_ms,

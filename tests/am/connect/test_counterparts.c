@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 /* Runs body with a polled pair on each link. */
 static void on_each_link(void (*body)(pair_t *pair))

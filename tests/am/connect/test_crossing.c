@@ -6,7 +6,7 @@
 
 #include "am/endpoint/endpoint.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 Test(crossing, fifty_endpoints_on_a_worker_each_carry_their_own)
 {

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "support/peers.h"
-#include "support/raw.h"
-#include "support/sample.h"
+#include "support/raw_bootstrap.h"
+#include "support/seeded_maps.h"
 
 typedef struct {
     unsigned calls;

@@ -13,9 +13,9 @@
 #include <tensormsg/domain.h>
 
 #include "core/map.h"
-#include "support/own_memory.h"
+#include "support/own_allocator.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 #define NOTICE_MS 5000 /* within which a killed peer must be known */
 

@@ -18,7 +18,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/listen/listener.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 /* While it is set our own message never finds room in the queue. */
 static bool is_full;

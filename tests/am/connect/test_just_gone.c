@@ -11,10 +11,10 @@
 
 #include "am/connect/link.h"
 #include "am/endpoint/endpoint.h"
+#include "support/breaking_relay.h"
 #include "support/peers.h"
-#include "support/raw.h"
-#include "support/relay.h"
-#include "support/sample.h"
+#include "support/raw_bootstrap.h"
+#include "support/seeded_maps.h"
 
 /* Says where it listens, and waits to be killed. */
 static void victim(pipes_t *pipes, void *arg)

@@ -11,13 +11,13 @@
 #include "am/connect/link.h"
 #include "am/endpoint/endpoint.h"
 #include "core/bytes.h"
+#include "support/breaking_relay.h"
 #include "support/channels.h"
-#include "support/keys.h"
-#include "support/middle.h"
+#include "support/frame_proxy.h"
+#include "support/numbered_keys.h"
 #include "support/peers.h"
-#include "support/relay.h"
-#include "support/sample.h"
-#include "support/whole.h"
+#include "support/seeded_maps.h"
+#include "support/test_scale.h"
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 

@@ -13,9 +13,9 @@
 #include "am/endpoint/session.h"
 #include "am/engine/endpoint_end.h"
 #include "am/session/resume.h"
-#include "support/joined.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 #define MESSAGES 5
 

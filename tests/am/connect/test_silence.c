@@ -14,8 +14,8 @@
 
 #include "am/endpoint/endpoint.h"
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/whole.h"
+#include "support/seeded_maps.h"
+#include "support/test_scale.h"
 
 /* What is found late is no failure, for the machine may be busy, but what is
  * found too early is: the timeout is longer than one lets a thread wait for the

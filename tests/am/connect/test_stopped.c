@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { LARGE = 6 << 20, LARGES = 8, MANY = 200 };
 

@@ -14,9 +14,9 @@
 
 #include "am/endpoint/endpoint.h"
 #include "support/peers.h"
-#include "support/raw.h"
-#include "support/sample.h"
-#include "support/serves.h"
+#include "support/raw_bootstrap.h"
+#include "support/seeded_maps.h"
+#include "support/still_serves.h"
 
 #define FRAME_HELLO 1
 #define FRAME_REFUSE 2

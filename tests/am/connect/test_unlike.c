@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "support/peers.h"
-#include "support/raw.h"
-#include "support/serves.h"
+#include "support/raw_bootstrap.h"
+#include "support/still_serves.h"
 
 /* Two sides with configurations of their own: how it ends, at both. */
 static void expect_incompatible(const char *a_config, const char *b_config,

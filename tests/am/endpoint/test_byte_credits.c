@@ -8,7 +8,7 @@
 #include "am/endpoint/credit.h"
 #include "am/endpoint/endpoint.h"
 #include "support/channels.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 #define KIB 1024u
 

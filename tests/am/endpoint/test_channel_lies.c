@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 
 #include "support/channels.h"
-#include "support/forged.h"
+#include "support/forged_messages.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof(rows[0]))
 

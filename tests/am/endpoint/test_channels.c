@@ -5,7 +5,7 @@
 
 #include "am/endpoint/endpoint.h"
 #include "support/channels.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 static void many_at_once(link_t link, drive_t drive)
 {

@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "core/error.h"
-#include "support/joined.h"
+#include "support/few_descriptors.h"
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/spare.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 enum {
     LEFT_MOST = SPARE_MOST,

@@ -12,7 +12,7 @@
 
 #include "am/endpoint/endpoint.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 /* A header longer than max_am_header aborts UCX or corrupts its heap. */
 Test(guards, no_header_is_longer_than_max_am_header)

@@ -11,9 +11,9 @@
 
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
-#include "support/own_memory.h"
+#include "support/own_allocator.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 static tmsg_message_t *deliver(pair_t *pair, uint64_t seed, size_t bytes)
 {

@@ -9,10 +9,10 @@
 
 #include "am/endpoint/endpoint.h"
 #include "am/path/bulk.h"
+#include "support/own_code_alloc.h"
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/watched_alloc.h"
-#include "support/whole.h"
+#include "support/seeded_maps.h"
+#include "support/test_scale.h"
 
 #define CONNECT_MS 5000
 #define SENDS 5             /* of a layout, with schemas */

@@ -14,10 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "support/own_memory.h"
+#include "support/own_allocator.h"
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/whole.h"
+#include "support/seeded_maps.h"
+#include "support/test_scale.h"
 
 #define BOUND_S 20 /* of one scene */
 #define TURN_MS 10 /* of one call that drives */

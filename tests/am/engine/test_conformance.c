@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/whole.h"
+#include "support/seeded_maps.h"
+#include "support/test_scale.h"
 
 static const size_t counts[] = {1, 7, 64, 1000};
 

@@ -10,10 +10,10 @@
 
 #include "am/ucx/deferred.h"
 #include "am/worker/worker.h"
-#include "support/false_host.h"
-#include "support/keys.h"
-#include "support/sample.h"
-#include "support/whole.h"
+#include "support/forged_listener.h"
+#include "support/numbered_keys.h"
+#include "support/seeded_maps.h"
+#include "support/test_scale.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof(rows[0]))
 

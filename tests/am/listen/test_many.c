@@ -9,9 +9,9 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "support/many.h"
-#include "support/sample.h"
-#include "support/watched_alloc.h"
+#include "support/many_endpoints.h"
+#include "support/own_code_alloc.h"
+#include "support/seeded_maps.h"
 
 #define BYTES_EACH_MAX (64 << 10)
 

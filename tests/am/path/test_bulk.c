@@ -18,12 +18,12 @@
 #include "am/worker/worker.h"
 #include "core/bytes.h"
 #include "support/channels.h"
-#include "support/forged.h"
-#include "support/joined.h"
-#include "support/keys.h"
-#include "support/large.h"
-#include "support/raw.h"
-#include "support/sample.h"
+#include "support/forged_messages.h"
+#include "support/large_messages.h"
+#include "support/numbered_keys.h"
+#include "support/raw_bootstrap.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 #define LARGE ((size_t)3 << 20)
 #define HUGE ((size_t)48 << 20)

@@ -8,8 +8,8 @@
 #include "am/endpoint/control.h"
 #include "am/path/cma.h"
 #include "core/bytes.h"
-#include "support/forged.h"
-#include "support/sample.h"
+#include "support/forged_messages.h"
+#include "support/seeded_maps.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof(rows[0]))
 

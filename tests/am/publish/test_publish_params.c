@@ -8,7 +8,7 @@
 
 #include "am/publish/publisher.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { PEERS = 3, BYTES = 5000 };
 

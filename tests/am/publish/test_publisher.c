@@ -12,7 +12,7 @@
 #include "am/send/shared_plan.h"
 #include "core/map.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { VIEWERS = 3, BYTES = 1000 };
 

@@ -6,9 +6,9 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
+#include "support/own_code_alloc.h"
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/watched_alloc.h"
+#include "support/seeded_maps.h"
 
 enum { MAPS = 4, BYTES = 3000, ROUNDS_MAX = 2000 };
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/joined.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 #define MAPS 60
 #define WAITING 4

@@ -10,7 +10,7 @@
 #include "am/endpoint/endpoint.h"
 #include "core/bytes.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 typedef struct {
     pair_t pair;

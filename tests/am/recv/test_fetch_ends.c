@@ -7,7 +7,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/recv/message.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { SMALL = 600, FETCHED = 8, TURNS = 1000 };
 

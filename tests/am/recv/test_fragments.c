@@ -10,7 +10,7 @@
 #include "am/endpoint/endpoint.h"
 #include "memory/domain.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 /* Fragments as small as they may be, so that a small map has many. */
 static void small_fragments(void)

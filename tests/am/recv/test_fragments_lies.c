@@ -5,8 +5,8 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "support/forged.h"
-#include "support/sample.h"
+#include "support/forged_messages.h"
+#include "support/seeded_maps.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof(rows[0]))
 

@@ -9,7 +9,7 @@
 #include "am/recv/in_place.h"
 #include "core/map.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 #define LARGE 300000
 

@@ -10,12 +10,12 @@
 
 #include "am/endpoint/endpoint.h"
 #include "core/map.h"
-#include "support/device_map.h"
-#include "support/devices.h"
+#include "support/device_maps.h"
 #include "support/failing_alloc.h"
-#include "support/joined.h"
-#include "support/sample.h"
-#include "support/views.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
+#include "support/simulated_devices.h"
+#include "support/strided_views.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define KEEP TMSG_SEND_KEEP_STRIDES

@@ -8,10 +8,10 @@
 #include "am/connect/link.h"
 #include "core/bytes.h"
 #include "serialize/checksum.h"
-#include "support/forged.h"
-#include "support/raw.h"
-#include "support/sample.h"
-#include "support/whole.h"
+#include "support/forged_messages.h"
+#include "support/raw_bootstrap.h"
+#include "support/seeded_maps.h"
+#include "support/test_scale.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof(rows[0]))
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define TENSORS_MAX 3000

@@ -11,7 +11,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/recv/message.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define LARGE (100 << 20)

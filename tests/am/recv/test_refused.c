@@ -11,7 +11,7 @@
 #include "support/channels.h"
 #include "support/failing_alloc.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 #define SMALL 1000
 #define LARGE 3000000

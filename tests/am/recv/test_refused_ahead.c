@@ -6,8 +6,8 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-#include "support/joined.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 #define HELD 2000000 /* a has memory for one that waits */
 #define WAITS 1500000

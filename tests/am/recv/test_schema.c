@@ -11,7 +11,7 @@
 #include "am/recv/schemas.h"
 #include "core/map.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 static void pass(pair_t *pair, tmsg_map_t *map, const sample_t *sample)
 {

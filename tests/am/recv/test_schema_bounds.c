@@ -9,8 +9,8 @@
 #include "am/endpoint/endpoint.h"
 #include "am/recv/message.h"
 #include "am/recv/schemas.h"
-#include "support/forged.h"
-#include "support/sample.h"
+#include "support/forged_messages.h"
+#include "support/seeded_maps.h"
 
 static uint64_t noted(pair_t *pair, const sample_t *sample)
 {

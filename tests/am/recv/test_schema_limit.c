@@ -6,7 +6,7 @@
 
 #include "serialize/header.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 static void pass_at_limit(const sample_t *sample)
 {

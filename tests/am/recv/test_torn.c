@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/joined.h"
+#include "support/breaking_relay.h"
 #include "support/peers.h"
-#include "support/relay.h"
+#include "support/session_pair.h"
 
 enum { LARGE = 6 << 20, LARGES = 8 };
 

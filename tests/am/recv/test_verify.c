@@ -9,7 +9,7 @@
 
 #include "am/endpoint/endpoint.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "fakes/ucx.h"
-#include "support/mixed.h"
-#include "support/sample.h"
-#include "support/whole.h"
+#include "support/mixed_load.h"
+#include "support/seeded_maps.h"
+#include "support/test_scale.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

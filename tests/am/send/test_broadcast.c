@@ -11,9 +11,9 @@
 #include "am/endpoint/endpoint.h"
 #include "am/send/broadcast.h"
 #include "support/failing_alloc.h"
-#include "support/joined.h"
-#include "support/sample.h"
-#include "support/views.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
+#include "support/strided_views.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
-#include "support/device_map.h"
-#include "support/devices.h"
+#include "support/device_maps.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/simulated_devices.h"
 
 #define SEED 77
 

@@ -8,7 +8,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/send/broadcast.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 static tmsg_map_t *bytes_of(uint8_t *data, int64_t extent)
 {

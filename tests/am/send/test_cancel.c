@@ -12,8 +12,8 @@
 #include "am/recv/message.h"
 #include "support/failing_alloc.h"
 #include "support/peers.h"
-#include "support/raw.h"
-#include "support/sample.h"
+#include "support/raw_bootstrap.h"
+#include "support/seeded_maps.h"
 
 #define LARGE 3000000
 #define HELD 5000000 /* one large message fits */

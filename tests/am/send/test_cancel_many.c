@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 enum { SENDS = 300, STOPPED = 8, STOPPED_BYTES = 6 << 20 };
 

@@ -7,7 +7,7 @@
 
 #include "core/dlpack.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 static unsigned deleted;
 

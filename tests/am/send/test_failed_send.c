@@ -10,8 +10,8 @@
 #include <ucp/api/ucp.h>
 
 #include "am/endpoint/endpoint.h"
-#include "support/joined.h"
 #include "support/peers.h"
+#include "support/session_pair.h"
 
 enum { LONG = 60000, PIECE = 300000, FRAGMENT = 8 << 20, ROUNDS = 200 };
 

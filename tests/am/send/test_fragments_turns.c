@@ -9,10 +9,10 @@
 #include "am/path/bulk.h"
 #include "am/send/fragments.h"
 #include "support/channels.h"
-#include "support/device_map.h"
-#include "support/devices.h"
+#include "support/device_maps.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/simulated_devices.h"
 
 #define BYTES 1000000
 

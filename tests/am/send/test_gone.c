@@ -14,9 +14,9 @@
 #include "am/endpoint/template.h"
 #include "am/path/bulk_tcp.h"
 #include "support/channels.h"
-#include "support/large.h"
+#include "support/large_messages.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 #define KIB ((size_t)1024)
 #define PIECES 3

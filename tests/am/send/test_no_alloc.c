@@ -6,8 +6,8 @@
 #include <criterion/new/assert.h>
 #include <stdlib.h>
 
+#include "support/own_code_alloc.h"
 #include "support/peers.h"
-#include "support/watched_alloc.h"
 
 #define WARM_UP 600
 #define FRAMES 1000

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 /* A 3-d view into a buffer of int32. */
 typedef struct {

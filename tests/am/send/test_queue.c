@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "support/peers.h"
-#include "support/raw.h"
-#include "support/sample.h"
+#include "support/raw_bootstrap.h"
+#include "support/seeded_maps.h"
 
 /* a takes one message at a time, so that b's wait behind the first. */
 static void open_narrow(pair_t *pair, drive_t drive,

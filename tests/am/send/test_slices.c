@@ -9,8 +9,8 @@
 
 #include "am/endpoint/endpoint.h"
 #include "am/send/fragments.h"
-#include "support/joined.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 #define CHUNK 4096
 

@@ -8,7 +8,7 @@
 
 #include "am/endpoint/endpoint.h"
 #include "support/channels.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 #define RECORD_BYTES 64 /* that credit costs beside each payload */
 

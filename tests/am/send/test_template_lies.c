@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "am/recv/template_in.h"
-#include "support/forged.h"
-#include "support/sample.h"
+#include "support/forged_messages.h"
+#include "support/seeded_maps.h"
 
 #define BYTES 64
 #define AT_MESSAGE_ID 8

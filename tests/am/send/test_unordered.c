@@ -5,7 +5,7 @@
 
 #include "am/endpoint/endpoint.h"
 #include "support/channels.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 static void overtakes(link_t link)
 {

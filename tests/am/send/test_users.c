@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "support/peers.h"
-#include "support/stranger.h"
+#include "support/unshared_peer.h"
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 

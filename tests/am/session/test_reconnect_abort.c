@@ -4,8 +4,8 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
-#include "support/joined.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 /* Either side, while the connection stands: that is the end for both. */
 static void check_standing(bool dialling)

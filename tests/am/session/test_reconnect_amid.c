@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
-#include "support/joined.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 #define MESSAGES 20
 

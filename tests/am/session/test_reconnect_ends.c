@@ -10,8 +10,8 @@
 #include <time.h>
 
 #include "am/endpoint/endpoint.h"
-#include "support/joined.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 /* For what is given up, but not before a busy machine has seen it go. */
 #define SHORT_MS 1500

@@ -16,9 +16,9 @@
 #include "am/session/resume.h"
 #include "core/bytes.h"
 #include "support/channels.h"
-#include "support/joined.h"
-#include "support/raw.h"
-#include "support/sample.h"
+#include "support/raw_bootstrap.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 #define CAPACITY 4096
 

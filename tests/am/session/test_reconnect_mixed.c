@@ -2,8 +2,8 @@
 /* All that a session has to keep, at once; tests/soak has the many seeds. */
 #include <criterion/criterion.h>
 
-#include "support/mixed.h"
-#include "support/whole.h"
+#include "support/mixed_load.h"
+#include "support/test_scale.h"
 
 static void run(link_t link, drive_t drive, tmsg_queue_policy_t policy,
                 uint64_t seed)

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/joined.h"
-#include "support/sample.h"
-#include "support/watched_alloc.h"
-#include "support/whole.h"
+#include "support/own_code_alloc.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
+#include "support/test_scale.h"
 
 enum { MESSAGES = 6, ROUNDS_MOST = 2000, LARGE = 300000 };
 

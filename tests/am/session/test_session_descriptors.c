@@ -12,9 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "support/joined.h"
-#include "support/sample.h"
-#include "support/spare.h"
+#include "support/few_descriptors.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 enum { LEFT_BY_TCP = 4, SMALL = 100, LARGE = 3 << 20, AWAY_MS = 60 };
 

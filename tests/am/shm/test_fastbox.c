@@ -20,9 +20,9 @@
 #include "am/path/fastboxes.h"
 #include "am/shm/fastbox.h"
 #include "support/channels.h"
-#include "support/joined.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 #define SMALL 100
 #define AGAIN 0x80000000u /* a header that is like the one before */

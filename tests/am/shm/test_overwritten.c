@@ -13,9 +13,9 @@
 #include "am/shm/fastbox.h"
 #include "am/shm/ring.h"
 #include "support/channels.h"
-#include "support/joined.h"
-#include "support/large.h"
-#include "support/sample.h"
+#include "support/large_messages.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 enum { SMALL = 100, LARGE = 3 << 20, TURNS = 1000 };
 

@@ -20,9 +20,9 @@
 #include "am/worker/budget.h"
 #include "core/bytes.h"
 #include "support/channels.h"
-#include "support/joined.h"
-#include "support/large.h"
-#include "support/sample.h"
+#include "support/large_messages.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 #define KIB ((size_t)1 << 10)
 #define LARGE ((size_t)3 << 20)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 static tmsg_status_t listen_on(side_t *side, const char *url,
                                tmsg_listener_params_t params)

@@ -10,10 +10,10 @@
 #include "am/endpoint/endpoint.h"
 #include "am/worker/staging.h"
 #include "am/worker/worker.h"
-#include "support/device_map.h"
-#include "support/devices.h"
+#include "support/device_maps.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/simulated_devices.h"
 
 static tmsg_request_t *send_with(tmsg_endpoint_t *endpoint, tmsg_map_t *map,
                                  unsigned flags, int32_t policy)

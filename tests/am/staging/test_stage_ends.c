@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/accelerator.h"
-#include "support/device_map.h"
-#include "support/devices.h"
+#include "support/device_maps.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/simulated_device.h"
+#include "support/simulated_devices.h"
 
 static const device_tensor_t large[] = {{.device = 0, .bytes = 7000000},
                                         {.device = ON_HOST, .bytes = 30},

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 
 #include "am/endpoint/endpoint.h"
-#include "support/device_map.h"
-#include "support/devices.h"
+#include "support/device_maps.h"
 #include "support/peers.h"
+#include "support/simulated_devices.h"
 
 #define COUNT 40
 

@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
-#include "support/device_map.h"
-#include "support/devices.h"
+#include "support/device_maps.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/simulated_devices.h"
 
 static const tmsg_stream_t none;
 

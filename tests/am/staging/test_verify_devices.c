@@ -10,10 +10,10 @@
 #include "am/endpoint/endpoint.h"
 #include "am/worker/staging.h"
 #include "am/worker/worker.h"
-#include "support/device_map.h"
-#include "support/devices.h"
+#include "support/device_maps.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/simulated_devices.h"
 
 static const tmsg_stream_t none;
 

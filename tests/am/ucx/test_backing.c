@@ -17,7 +17,7 @@
 #include "am/ucx/ucx.h"
 #include "am/worker/worker.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 #define SHM "/dev/shm"
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))

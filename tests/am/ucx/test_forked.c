@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 /* With a context of its own: what a program tries that fears the parent's. */
 static void be_refused(pipes_t *pipes, void *arg)

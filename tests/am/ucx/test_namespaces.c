@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "support/stranger.h"
+#include "support/unshared_peer.h"
 
 typedef struct {
     int flags;       /* of unshare() */

@@ -14,8 +14,8 @@
 #include "am/ucx/config.h"
 #include "am/ucx/siblings.h"
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/whole.h"
+#include "support/seeded_maps.h"
+#include "support/test_scale.h"
 
 #define MOST 4   /* connections of a round */
 #define FILES 64 /* more than a UCX worker has descriptors */

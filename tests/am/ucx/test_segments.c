@@ -11,8 +11,8 @@
 #include "am/endpoint/endpoint.h"
 #include "am/listen/listener.h"
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/whole.h"
+#include "support/seeded_maps.h"
+#include "support/test_scale.h"
 
 enum { AT_ONCE_MOST = 200, AT_ONCE = 60 };
 

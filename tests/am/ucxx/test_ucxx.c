@@ -14,9 +14,9 @@
 #include <ucp/api/ucp.h>
 
 #include "support/peers.h"
-#include "support/raw.h"
-#include "support/sample.h"
-#include "support/whole.h"
+#include "support/raw_bootstrap.h"
+#include "support/seeded_maps.h"
+#include "support/test_scale.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define LOOPBACK "ucx://127.0.0.1:0"

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "support/own_code_alloc.h"
 #include "support/peers.h"
-#include "support/watched_alloc.h"
 
 #define CONNECT_MS 5000
 

@@ -10,7 +10,7 @@
 
 #include "am/worker/budget.h"
 #include "support/channels.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 #define KIB 1024u
 #define BUDGET (8 * MIB)

@@ -11,10 +11,10 @@
 
 #include "am/worker/staging.h"
 #include "am/worker/worker.h"
-#include "support/device_map.h"
-#include "support/devices.h"
+#include "support/device_maps.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
+#include "support/simulated_devices.h"
 
 #define MIB ((size_t)1 << 20)
 #define MARGIN ((size_t)128 << 10) /* of pages that are no whole ones */

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 #define SETTLE_S 3 /* what is under way ends, and the last timers of it */
 #define IDLE_S 10

@@ -17,7 +17,7 @@
 #include "am/worker/worker.h"
 #include "support/channels.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 #define FASTBOXES 3
 #define LONG_NS 20000000000u /* a nap that only a call ends in this test */

@@ -5,9 +5,9 @@
 #include <stdatomic.h>
 
 #include "am/endpoint/endpoint.h"
+#include "support/blocked_callback.h"
 #include "support/peers.h"
-#include "support/sample.h"
-#include "support/stuck.h"
+#include "support/seeded_maps.h"
 
 static void run_place(stuck_place_t place)
 {

@@ -7,7 +7,7 @@
 
 #include "am/endpoint/endpoint.h"
 #include "support/peers.h"
-#include "support/sample.h"
+#include "support/seeded_maps.h"
 
 Test(stats, buckets_are_a_quarter_of_a_power_of_two)
 {
