@@ -220,6 +220,52 @@ static bool read_threshold(const char *text, size_t bytes,
     return true;
 }
 
+/* Names of thresholds that an older version had; docs/glossary.md lists them.
+ */
+static const struct {
+    const char *former, *now;
+} renamed[] = {
+    {"part_bytes", "fragment_bytes"},
+    {"eager_piece_bytes", "eager_fragment_bytes"},
+    {"lane_bytes", "bulk_bytes"},
+    {"lane_piece_bytes", "bulk_fragment_bytes"},
+    {"box_bytes", "fastbox_bytes"},
+};
+
+/* Returns the name that replaces a former one in "transport.name=bytes", or
+ * NULL. */
+static const char *find_new_name(const char *text, size_t bytes)
+{
+    const char *equals = memchr(text, '=', bytes);
+    size_t head = equals == NULL ? bytes : (size_t)(equals - text);
+    const char *dot = memchr(text, '.', head);
+
+    for (size_t i = 0; dot != NULL && i < sizeof(renamed) / sizeof(renamed[0]);
+         i++) {
+        if (is_word(dot + 1, (size_t)(text + head - (dot + 1)),
+                    renamed[i].former)) {
+            return renamed[i].now;
+        }
+    }
+    return NULL;
+}
+
+static tmsg_status_t refuse_threshold(const char *text, size_t bytes)
+{
+    const char *now = find_new_name(text, bytes);
+
+    if (now != NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "'%s' is no threshold: it is called %s now",
+                              tmsg_error_name(text, bytes).text, now);
+    }
+    return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                          "'%s' is no threshold: it is written "
+                          "transport.name=bytes, like "
+                          "tcp.fragment_bytes=1048576",
+                          tmsg_error_name(text, bytes).text);
+}
+
 static tmsg_status_t read_threshold_list(const char *text,
                                          tmsg_tuning_t *tuning, bool again)
 {
@@ -227,11 +273,7 @@ static tmsg_status_t read_threshold_list(const char *text,
         size_t bytes = strcspn(text, ",");
 
         if (!read_threshold(text, bytes, tuning, again)) {
-            return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                  "'%s' is no threshold: it is written "
-                                  "transport.name=bytes, like "
-                                  "tcp.fragment_bytes=1048576",
-                                  tmsg_error_name(text, bytes).text);
+            return refuse_threshold(text, bytes);
         }
         text += bytes + (text[bytes] == ',');
     }
