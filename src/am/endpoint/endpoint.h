@@ -87,12 +87,6 @@ typedef struct {
 typedef struct {
     tmsg_list_t aborts;   /* aborts of messages yet to come; abort.c */
     tmsg_posted_t posted; /* map that the next message is received into */
-    /* Counts messages with fragments by UCX that are in the early list;
-     * fetch_queue.h. */
-    unsigned fragments_early;
-    /* Counts messages with fragments by UCX that are behind a gap;
-     * fetch_queue.h. */
-    unsigned fragments_gapped;
     /* Holds the last pass in which a message with fragments by UCX was still
      * early. */
     uint64_t early_look;
@@ -102,6 +96,9 @@ typedef struct {
     uint32_t fragments_came;    /* fragments that came of those asked for */
     /* fragments_came, when the next was last looked for */
     uint32_t fragments_seen;
+    /* Counts messages with fragments by UCX that may not ask for memory yet, by
+     * their state; see fetch_queue.h. */
+    uint32_t with_fragments[TMSG_FETCH_EARLY + 1];
     tmsg_schema_budget_t budget; /* bounds the layouts of all channels */
     tmsg_due_t calls_due;        /* tells calls of the endpoint's end */
 } tmsg_endpoint_rx_t;

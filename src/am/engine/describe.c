@@ -400,7 +400,8 @@ static bool add_memory(cJSON *object, const tmsg_worker_t *worker)
                       tmsg_budget_noted(worker->budget)) &&
            add_figure(object, "ahead_bytes", tmsg_credit_given(worker)) &&
            add_figure(object, "unfetched_messages",
-                      tmsg_fetch_count(worker) + worker->fetch.gapped.count);
+                      tmsg_fetch_count(worker) +
+                          worker->fetch.in[TMSG_FETCH_GAPPED].count);
 }
 
 tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker, char **json_p)

@@ -28,33 +28,45 @@ static bool fills_window(const tmsg_message_t *message)
     return message->fragments != NULL && !is_asked_for(message);
 }
 
-/* Counts the endpoint's messages that fill UCX's window and may not ask. */
-static void count_fragments_waiting(const tmsg_message_t *message, int by)
+/* Counts a message that may not ask yet in or out of its state. */
+static void count_with_fragments(const tmsg_message_t *message, int by)
 {
-    tmsg_endpoint_t *endpoint = message->endpoint;
-
-    if (!fills_window(message)) {
-        return;
-    }
-    if (message->listed == &queue_of(message)->early) {
-        endpoint->rx.fragments_early += (unsigned)by;
-    } else if (message->listed == &queue_of(message)->gapped) {
-        endpoint->rx.fragments_gapped += (unsigned)by;
+    if (message->fetch <= TMSG_FETCH_EARLY && fills_window(message)) {
+        message->endpoint->rx.with_fragments[message->fetch] += (uint32_t)by;
     }
 }
 
-static void list_message(tmsg_message_t *message, tmsg_list_t *where)
+/* Returns whether an endpoint has messages that fill UCX's window and may not
+ * ask yet. */
+static bool has_fragments_waiting(const tmsg_endpoint_t *endpoint)
 {
-    tmsg_list_push(where, &message->queue);
-    message->listed = where;
-    count_fragments_waiting(message, 1);
+    const uint32_t *with_fragments = endpoint->rx.with_fragments;
+
+    return with_fragments[TMSG_FETCH_EARLY] +
+               with_fragments[TMSG_FETCH_GAPPED] >
+           0;
+}
+
+/* Puts a message into a state, behind another one; `before` NULL: as the first.
+ */
+static void enter_behind(tmsg_message_t *message, tmsg_fetch_state_t state,
+                         tmsg_node_t *before)
+{
+    tmsg_list_insert(&queue_of(message)->in[state], before, &message->queue);
+    message->fetch = state;
+    count_with_fragments(message, 1);
+}
+
+static void enter_state(tmsg_message_t *message, tmsg_fetch_state_t state)
+{
+    enter_behind(message, state, queue_of(message)->in[state].tail);
 }
 
 void tmsg_fetch_leave(tmsg_message_t *message)
 {
-    count_fragments_waiting(message, -1);
-    tmsg_list_remove(message->listed, &message->queue);
-    message->listed = NULL;
+    count_with_fragments(message, -1);
+    tmsg_list_remove(&queue_of(message)->in[message->fetch], &message->queue);
+    message->fetch = TMSG_FETCH_NONE;
 }
 
 /* A message that closes a gap takes the turn of those that waited for it, since
@@ -66,12 +78,13 @@ void tmsg_fetch_ask(tmsg_message_t *message)
     message->turn = queue->turns++;
     for (const tmsg_message_t *behind = message->next_in_order; behind != NULL;
          behind = behind->next_in_order) {
-        if (behind->listed == &queue->gapped && behind->turn < message->turn) {
+        if (behind->fetch == TMSG_FETCH_GAPPED &&
+            behind->turn < message->turn) {
             message->turn = behind->turn;
         }
     }
-    list_message(message,
-                 message->behind_gap ? &queue->gapped : &queue->arrived);
+    enter_state(message,
+                message->behind_gap ? TMSG_FETCH_GAPPED : TMSG_FETCH_ARRIVED);
 }
 
 static bool comes_after(tmsg_node_t *node, const tmsg_message_t *other)
@@ -83,15 +96,13 @@ static bool comes_after(tmsg_node_t *node, const tmsg_message_t *other)
                : message->turn > other->turn;
 }
 
-/* Lists an early message in the order of turns, so that no message waits for
+/* Makes a message early, in the order of turns, so that no message waits for
  * one behind it in the list. `before` is a message that it comes after; NULL:
  * not known. */
-static void list_early(tmsg_message_t *message, tmsg_node_t *before)
+static void enter_early(tmsg_message_t *message, tmsg_node_t *before)
 {
-    tmsg_list_t *early = &queue_of(message)->early;
-
     if (before == NULL) {
-        before = early->tail;
+        before = queue_of(message)->in[TMSG_FETCH_EARLY].tail;
         while (before != NULL && comes_after(before, message)) {
             before = before->previous;
         }
@@ -100,9 +111,7 @@ static void list_early(tmsg_message_t *message, tmsg_node_t *before)
             before = before->next;
         }
     }
-    tmsg_list_insert(early, before, &message->queue);
-    message->listed = early;
-    count_fragments_waiting(message, 1);
+    enter_behind(message, TMSG_FETCH_EARLY, before);
 }
 
 void tmsg_fetch_close_gap(tmsg_channel_t *channel)
@@ -117,9 +126,9 @@ void tmsg_fetch_close_gap(tmsg_channel_t *channel)
         }
         next = tmsg_channel_next(channel, next + 1);
         message->behind_gap = false;
-        if (message->listed == &queue_of(message)->gapped) {
+        if (message->fetch == TMSG_FETCH_GAPPED) {
             tmsg_fetch_leave(message);
-            list_early(message, last);
+            enter_early(message, last);
             last = &message->queue;
         }
     }
@@ -127,13 +136,12 @@ void tmsg_fetch_close_gap(tmsg_channel_t *channel)
 
 void tmsg_fetch_go_on(tmsg_message_t *message)
 {
-    list_message(message, &queue_of(message)->first);
+    enter_state(message, TMSG_FETCH_READY);
 }
 
 void tmsg_fetch_put_back(tmsg_message_t *message)
 {
-    message->listed = &queue_of(message)->asking;
-    tmsg_list_insert(message->listed, NULL, &message->queue);
+    enter_behind(message, TMSG_FETCH_ASKING, NULL);
 }
 
 /* Returns whether an earlier message of its channel may not ask yet, or the
@@ -141,7 +149,6 @@ void tmsg_fetch_put_back(tmsg_message_t *message)
  * brings one message after the other. */
 static bool is_behind(const tmsg_message_t *message)
 {
-    const tmsg_fetch_queue_t *queue = queue_of(message);
     uint64_t most =
         is_asked_for(message) ? tmsg_bulk_ahead(message->endpoint) : UINT64_MAX;
     uint64_t coming = 0;
@@ -149,8 +156,8 @@ static bool is_behind(const tmsg_message_t *message)
     for (const tmsg_message_t *before = message->channel->rx;
          before != NULL && before != message && coming <= most;
          before = before->next_in_order) {
-        if (before->listed == &queue->early ||
-            before->listed == &queue->arrived) {
+        if (before->fetch == TMSG_FETCH_EARLY ||
+            before->fetch == TMSG_FETCH_ARRIVED) {
             return true;
         }
         if (before->aborted) {
@@ -159,31 +166,26 @@ static bool is_behind(const tmsg_message_t *message)
         if (before->state == TMSG_RX_FETCHING && before->by_bulk &&
             before->fragments != NULL) {
             coming += tmsg_fragments_layout_coming(before);
-        } else if (before->listed == &queue->asking && is_asked_for(before)) {
+        } else if (before->fetch == TMSG_FETCH_ASKING && is_asked_for(before)) {
             coming += before->fragments_bytes;
         }
     }
     return coming > most;
 }
 
-/* Returns whether a message that is not listed as early should be. */
+/* Returns whether a message that is not in the state EARLY should be. */
 static bool is_early(const tmsg_message_t *message)
 {
-    const tmsg_endpoint_t *endpoint = message->endpoint;
-
-    if (fills_window(message) &&
-        endpoint->rx.fragments_early + endpoint->rx.fragments_gapped > 0) {
-        return true;
-    }
-    return !tmsg_message_may_overtake(message) && is_behind(message);
+    return (fills_window(message) &&
+            has_fragments_waiting(message->endpoint)) ||
+           (!tmsg_message_may_overtake(message) && is_behind(message));
 }
 
 bool tmsg_fetch_is_late(const tmsg_message_t *message)
 {
     return message->behind_gap || tmsg_budget_is_missed(message->budget) ||
-           (queue_of(message)->early.count +
-                    message->endpoint->rx.fragments_gapped >
-                0 &&
+           ((queue_of(message)->in[TMSG_FETCH_EARLY].count > 0 ||
+             has_fragments_waiting(message->endpoint)) &&
             is_early(message));
 }
 
@@ -197,7 +199,7 @@ static bool is_still_early(const tmsg_message_t *message, uint64_t look)
     tmsg_channel_t *channel = message->channel;
     bool overtakes = tmsg_message_may_overtake(message);
     bool fills = fills_window(message);
-    bool early = fills && (endpoint->rx.fragments_gapped > 0 ||
+    bool early = fills && (endpoint->rx.with_fragments[TMSG_FETCH_GAPPED] > 0 ||
                            endpoint->rx.early_look == look);
 
     if (!early && !overtakes) {
@@ -224,12 +226,12 @@ void tmsg_fetch_look(tmsg_worker_t *worker)
 {
     tmsg_fetch_queue_t *queue = &worker->fetch;
     uint64_t look = ++queue->looks;
-    tmsg_node_t *next, *node = find_due(queue->early.head, look);
+    tmsg_node_t *next, *node = find_due(queue->in[TMSG_FETCH_EARLY].head, look);
 
     for (; node != NULL; node = find_due(next, look)) {
         next = node->next;
         tmsg_fetch_leave(message_of(node));
-        list_message(message_of(node), &queue->asking);
+        enter_state(message_of(node), TMSG_FETCH_ASKING);
     }
 }
 
@@ -237,11 +239,11 @@ void tmsg_fetch_look(tmsg_worker_t *worker)
  * released. */
 static bool may_ask(const tmsg_worker_t *worker)
 {
-    const tmsg_fetch_queue_t *queue = &worker->fetch;
+    const tmsg_list_t *in = worker->fetch.in;
 
-    return queue->asking.count == 0
-               ? queue->arrived.count > 0
-               : !message_of(queue->asking.head)->starved ||
+    return in[TMSG_FETCH_ASKING].count == 0
+               ? in[TMSG_FETCH_ARRIVED].count > 0
+               : !message_of(in[TMSG_FETCH_ASKING].head)->starved ||
                      !tmsg_budget_is_missed(worker->budget);
 }
 
@@ -249,21 +251,23 @@ bool tmsg_fetch_is_due(tmsg_worker_t *worker)
 {
     tmsg_fetch_queue_t *queue = &worker->fetch;
 
-    return queue->first.count > 0 || may_ask(worker) ||
-           find_due(queue->early.head, ++queue->looks) != NULL;
+    return queue->in[TMSG_FETCH_READY].count > 0 || may_ask(worker) ||
+           find_due(queue->in[TMSG_FETCH_EARLY].head, ++queue->looks) != NULL;
 }
 
 /* Takes off the first asking message that is not early. */
 static tmsg_node_t *next_asking(tmsg_fetch_queue_t *queue)
 {
-    while (queue->arrived.head != NULL) {
-        tmsg_message_t *message = message_of(queue->arrived.head);
+    tmsg_list_t *arrived = &queue->in[TMSG_FETCH_ARRIVED];
+
+    while (arrived->head != NULL) {
+        tmsg_message_t *message = message_of(arrived->head);
 
         tmsg_fetch_leave(message);
         if (!is_early(message)) {
             return &message->queue;
         }
-        list_early(message, NULL);
+        enter_early(message, NULL);
     }
     return NULL;
 }
@@ -271,10 +275,10 @@ static tmsg_node_t *next_asking(tmsg_fetch_queue_t *queue)
 tmsg_message_t *tmsg_fetch_next(tmsg_worker_t *worker, bool may_ask)
 {
     tmsg_fetch_queue_t *queue = &worker->fetch;
-    tmsg_node_t *node = queue->first.head;
+    tmsg_node_t *node = queue->in[TMSG_FETCH_READY].head;
 
     if (node == NULL && may_ask) {
-        node = queue->asking.head;
+        node = queue->in[TMSG_FETCH_ASKING].head;
     }
     if (node != NULL) {
         tmsg_fetch_leave(message_of(node));

@@ -14,6 +14,17 @@
  *   memory would lie idle, and would have left the processor's cache when it is
  *   written.
  *
+ * The states of a message (tmsg_fetch_state_t):
+ *
+ *      comes ---------> ARRIVED ----------------------------+
+ *        |                 | early                          |
+ *        v                 v                                v
+ *      GAPPED ---------> EARLY ---------> ASKING -------> fetched
+ *             gap closed       not early  ^   |             ^
+ *             any more                    +---+             |
+ *                                    no memory              |
+ *      any, needs no memory or has it ---> READY -----------+
+ *
  * Lock held, for all functions. */
 #ifndef TMSG_AM_RECV_FETCH_QUEUE_H
 #define TMSG_AM_RECV_FETCH_QUEUE_H
@@ -24,7 +35,8 @@
  * channel have come. */
 void tmsg_fetch_ask(tmsg_message_t *message);
 
-/* Lists those messages of a channel that waited for the one that came now. */
+/* Makes those messages of a channel early that waited for the one that came
+ * now. */
 void tmsg_fetch_close_gap(tmsg_channel_t *channel);
 
 /* Lists a message that needs no memory, or has it. It goes before all that ask.
@@ -34,7 +46,7 @@ void tmsg_fetch_go_on(tmsg_message_t *message);
 /* Puts back a message that found no memory. It asks again before all others. */
 void tmsg_fetch_put_back(tmsg_message_t *message);
 
-/* Takes a message that waits out of its list. */
+/* Takes a message that waits out of the queue. */
 void tmsg_fetch_leave(tmsg_message_t *message);
 
 /* Returns whether a message that has just come will not be fetched at once. */
@@ -43,7 +55,8 @@ bool tmsg_fetch_is_late(const tmsg_message_t *message);
 /* Lets those messages ask for memory that are not early any more. */
 void tmsg_fetch_look(tmsg_worker_t *worker);
 
-/* Takes the next message off its list and returns it, or NULL if there is none.
+/* Takes the next message out of the queue and returns it, or NULL if there is
+ * none.
  * Only with `may_ask` does it return one that asks for memory. */
 tmsg_message_t *tmsg_fetch_next(tmsg_worker_t *worker, bool may_ask);
 
@@ -53,10 +66,10 @@ bool tmsg_fetch_is_due(tmsg_worker_t *worker);
 /* Returns how many messages wait, without those behind a gap. */
 static inline size_t tmsg_fetch_count(const tmsg_worker_t *worker)
 {
-    const tmsg_fetch_queue_t *queue = &worker->fetch;
+    const tmsg_list_t *in = worker->fetch.in;
 
-    return queue->first.count + queue->asking.count + queue->arrived.count +
-           queue->early.count;
+    return in[TMSG_FETCH_READY].count + in[TMSG_FETCH_ASKING].count +
+           in[TMSG_FETCH_ARRIVED].count + in[TMSG_FETCH_EARLY].count;
 }
 
 #endif

@@ -85,15 +85,15 @@ struct tmsg_message {
     /* `charged` counts the message's bytes against the sender's window; see
      * credit.h. */
     uint64_t charged;
-    bool decoded;        /* the map is known */
-    bool placed;         /* each tensor has its memory */
-    bool by_bulk;        /* the fragments were asked for by the bulk stream */
-    bool in_block;       /* all tensors lie in the block, as they travel */
-    bool head_here;      /* the payload of the message itself has come */
-    bool starved;        /* it has waited for memory */
-    bool behind_gap;     /* an earlier message of its channel has not come */
-    tmsg_list_t *listed; /* the worker's fetch list that has it; NULL: none */
-    uint64_t turn;       /* its place among those that asked for memory */
+    bool decoded;    /* the map is known */
+    bool placed;     /* each tensor has its memory */
+    bool by_bulk;    /* the fragments were asked for by the bulk stream */
+    bool in_block;   /* all tensors lie in the block, as they travel */
+    bool head_here;  /* the payload of the message itself has come */
+    bool starved;    /* it has waited for memory */
+    bool behind_gap; /* an earlier message of its channel has not come */
+    tmsg_fetch_state_t fetch; /* what it waits for */
+    uint64_t turn;            /* its place among those that asked for memory */
     /* `pending` counts operations that call tmsg_message_fetched() when they
      * end. */
     unsigned pending;
@@ -112,7 +112,7 @@ struct tmsg_message {
     uint8_t *body; /* a spilled body with its padding, while it arrives */
     struct iovec few_pieces[TMSG_MESSAGE_PIECES];
     tmsg_message_t *next_in_order;
-    tmsg_node_t queue; /* in the worker's fetch lists, then in its ready list */
+    tmsg_node_t queue; /* in the worker's fetch queue, then in its ready list */
     /* The endpoint's ready list has the message by this node, or rx_unread has
      * a STREAM's message by it. */
     tmsg_node_t own_queue;

@@ -36,12 +36,12 @@ static void give_up_in_ucx(tmsg_send_t *send, tmsg_status_t status,
                            const char *why)
 {
     tmsg_send_answer(send, status, "%s", why);
-    send->given_up = true;
+    send->given_up = TMSG_GIVE_UP_PENDING;
     if (lends_memory(send)) {
         tmsg_request_pend(&send->request, why);
         return;
     }
-    send->detached = true;
+    send->given_up = TMSG_GIVE_UP_ENDED;
     tmsg_send_released(send);
     tmsg_request_hold(&send->request); /* UCX's reference */
     tmsg_request_end(&send->request, status, why);

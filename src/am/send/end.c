@@ -66,7 +66,8 @@ void tmsg_send_drop_more(tmsg_send_t *send)
  * The peer says its word for a message when it reads no more. */
 static void make_sure(tmsg_send_t *send)
 {
-    if (send->unsure && (!send->answered || send->given_up)) {
+    if (send->unsure &&
+        (!send->answered || send->given_up != TMSG_GIVE_UP_NONE)) {
         tmsg_lease_forfeit(send->endpoint, send->ucx_status);
     }
     send->unsure = false;
@@ -162,7 +163,7 @@ void tmsg_send_end(tmsg_send_t *send, tmsg_status_t status, const char *error)
 }
 
 /* Frees a send for which nobody waits any more, when UCX has reported. */
-static void free_detached(tmsg_send_t *send)
+static void free_given_up(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
 
@@ -182,7 +183,7 @@ void tmsg_send_settle(tmsg_send_t *send)
     if (send->ucx_status == TMSG_UCX_OK) {
         tmsg_trace_done(send);
     }
-    if (!send->answered && !over && !send->detached &&
+    if (!send->answered && !over && send->given_up != TMSG_GIVE_UP_ENDED &&
         (send->flags & TMSG_SEND_ACKED || send->ucx_status != TMSG_UCX_OK)) {
         /* The peer's answer is still to come. */
         if (tmsg_resume_keeps(endpoint)) {
@@ -196,8 +197,8 @@ void tmsg_send_settle(tmsg_send_t *send)
         return;
     }
     tmsg_list_remove(&endpoint->posted, &send->node);
-    if (send->detached) {
-        free_detached(send);
+    if (send->given_up == TMSG_GIVE_UP_ENDED) {
+        free_given_up(send);
     } else if (send->answered) {
         tmsg_send_end(send, send->answer, send->answer_text);
     } else if (!over || (send->ucx_status == TMSG_UCX_OK &&
@@ -254,7 +255,7 @@ void tmsg_send_answer(tmsg_send_t *send, tmsg_status_t status,
 {
     va_list arguments;
 
-    if (send->given_up) {
+    if (send->given_up != TMSG_GIVE_UP_NONE) {
         return;
     }
     send->answered = true;

@@ -19,6 +19,13 @@
 typedef struct tmsg_fragments_out tmsg_fragments_out_t;
 typedef struct tmsg_stage_out tmsg_stage_out_t;
 
+/* Says whether a send that UCX has not reported was given up; cancel.c. */
+typedef enum {
+    TMSG_GIVE_UP_NONE = 0,
+    TMSG_GIVE_UP_PENDING, /* its request ends with `answer`, whatever comes */
+    TMSG_GIVE_UP_ENDED,   /* its request has ended, UCX has not reported */
+} tmsg_give_up_t;
+
 typedef struct tmsg_send {
     tmsg_request_t request; /* outlives its handle */
     tmsg_spare_t spare;
@@ -71,9 +78,8 @@ typedef struct tmsg_send {
     bool posted;    /* it has its sequence number */
     bool answered;  /* the peer took it, or refused it */
     bool in_ucx;
-    bool given_up; /* the send ends with `answer`, whatever comes */
-    bool detached; /* its request has ended, UCX has not reported */
-    bool unsure;   /* UCX failed, and the peer may still be reading */
+    tmsg_give_up_t given_up;
+    bool unsure; /* UCX failed, and the peer may still be reading */
     tmsg_ucx_status_t ucx_status;
     tmsg_status_t answer;
     char *answer_text; /* of a refusal; NULL: none, or no memory for it */

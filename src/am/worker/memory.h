@@ -17,7 +17,9 @@ bool tmsg_worker_is_starving(const tmsg_worker_t *worker, char *why,
 /* Returns whether a message asks for memory, or is the next to ask. */
 static inline bool tmsg_fetch_asks(const tmsg_worker_t *worker)
 {
-    return worker->fetch.asking.count + worker->fetch.arrived.count > 0;
+    const tmsg_list_t *in = worker->fetch.in;
+
+    return in[TMSG_FETCH_ASKING].count + in[TMSG_FETCH_ARRIVED].count > 0;
 }
 
 #endif

@@ -49,17 +49,23 @@ typedef struct {
 void tmsg_life_hold(tmsg_life_t *life);
 void tmsg_life_drop(tmsg_life_t *life);
 
-/* Lists the messages that are not fetched yet. Each is in one of these lists;
- * see fetch_queue.h. */
+/* Says what a message that has arrived waits for; fetch_queue.h has the steps
+ * from one state to the next. */
+typedef enum {
+    TMSG_FETCH_NONE = 0, /* it is not in the queue */
+    TMSG_FETCH_GAPPED,   /* a message before it has not come */
+    TMSG_FETCH_EARLY,    /* others are to have memory, or to come, before it */
+    TMSG_FETCH_ARRIVED,  /* it is to ask for memory, unless it is early */
+    TMSG_FETCH_ASKING,   /* it asks for memory */
+    TMSG_FETCH_READY,    /* it needs no memory, or has it */
+    TMSG_FETCH_STATES,
+} tmsg_fetch_state_t;
+
+/* Lists the messages that are not fetched yet, by their state. */
 typedef struct {
-    tmsg_list_t first;   /* messages that need no memory, or have it */
-    tmsg_list_t asking;  /* messages that ask for memory */
-    tmsg_list_t arrived; /* messages that are to ask, unless they are early */
-    /* Lists messages that wait until others have memory, or have come. */
-    tmsg_list_t early;
-    tmsg_list_t gapped; /* messages behind one that has not come */
-    uint64_t looks;     /* passes over `early`, so far */
-    uint64_t turns;     /* messages that have arrived, so far */
+    tmsg_list_t in[TMSG_FETCH_STATES];
+    uint64_t looks; /* passes over the early messages, so far */
+    uint64_t turns; /* messages that have arrived, so far */
 } tmsg_fetch_queue_t;
 
 /* Tells who drives a worker, and how that thread rests. Only lead.c, nap.c and

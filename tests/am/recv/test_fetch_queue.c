@@ -169,8 +169,8 @@ static void in_order_of_heads(way_t way, uint8_t flags)
     cr_expect(eq(ptr, next(true), behind));
     cr_expect(eq(ptr, next(true), unordered));
     cr_expect_null(next(true));
-    cr_expect(eq(sz, desk->endpoint.rx.fragments_early, 0));
-    cr_expect(eq(sz, desk->endpoint.rx.fragments_gapped, 0));
+    cr_expect(eq(sz, desk->endpoint.rx.with_fragments[TMSG_FETCH_EARLY], 0));
+    cr_expect(eq(sz, desk->endpoint.rx.with_fragments[TMSG_FETCH_GAPPED], 0));
 }
 
 Test(fetch_queue, what_has_fragments_waits_for_what_has_fragments)
