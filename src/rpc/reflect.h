@@ -5,16 +5,22 @@
 
 #include "rpc/server.h"
 
-/* Of the metadata that travels. */
-#define TMSG_REFLECT_METHOD "method/" /* and its name: what the list says */
+/* These keys are in the metadata that travels: docs/rpc.md, "What travels". */
+/* Prefix of a key in a list of methods. The method's name follows; the value is
+ * a JSON object that describes the method. */
+#define TMSG_REFLECT_METHOD "method/"
+/* Key in a request: the name of the method whose health is asked for. Without
+ * the key the request is for the whole server. */
 #define TMSG_HEALTH_ASKED "method"
+/* Key in the reply: the health, as tmsg_health_name() writes it. */
 #define TMSG_HEALTH_TOLD "health"
 
-/* Gives a new server those that `flags` (TMSG_SERVER_*) do not take away.
- * Errors: NO_MEMORY. */
+/* Adds the library's own methods to a new server, except those that `flags`
+ * (TMSG_SERVER_*) exclude. Takes the hub's lock. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_reflect_offer(tmsg_server_t *server, uint32_t flags);
 
-/* The value of a word that came; 0: none that is known. */
+/* Returns the health that a word from the wire names. Returns
+ * TMSG_HEALTH_UNKNOWN if the word is not a known one. */
 tmsg_health_t tmsg_health_of(const char *word);
 
 #endif
