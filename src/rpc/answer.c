@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What goes back to a caller. */
+/* Sends replies and failures back to callers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +14,9 @@
 
 #define REPLY_PARAMS_KNOWN ((uint64_t)TMSG_REPLY_PARAM_ON_RELEASE)
 
-static tmsg_status_t send(tmsg_task_t *task, const tmsg_map_t *map,
-                          const tmsg_call_head_t *head,
-                          const tmsg_reply_params_t *params)
+static tmsg_status_t send_reply(tmsg_task_t *task, const tmsg_map_t *map,
+                                const tmsg_call_head_t *head,
+                                const tmsg_reply_params_t *params)
 {
     tmsg_call_send_t *how = &task->how;
 
@@ -31,9 +31,10 @@ static tmsg_status_t send(tmsg_task_t *task, const tmsg_map_t *map,
     return tmsg_calls_send(task->endpoint, map, how);
 }
 
-/* Whether it is what the method gives. */
-static tmsg_status_t check(const tmsg_task_t *task,
-                           const tmsg_call_head_t *head, const tmsg_map_t *map)
+/* Checks a reply that is no failure against the method's signature. */
+static tmsg_status_t check_reply_map(const tmsg_task_t *task,
+                                     const tmsg_call_head_t *head,
+                                     const tmsg_map_t *map)
 {
     if (task->method->signature == NULL || head->status != TMSG_OK) {
         return TMSG_OK;
@@ -43,8 +44,9 @@ static tmsg_status_t check(const tmsg_task_t *task,
                                                : map);
 }
 
-/* Bytes of the words that fit, which end with a whole character. */
-static size_t cut(const char *words, size_t most)
+/* Returns how many bytes of `words` fit into `most`. The words are cut after a
+ * whole character. */
+static size_t cut_words(const char *words, size_t most)
 {
     size_t bytes = strlen(words);
 
@@ -57,13 +59,13 @@ static size_t cut(const char *words, size_t most)
     return bytes;
 }
 
-static uint8_t safe(const tmsg_task_t *task)
+static uint8_t safe_flag(const tmsg_task_t *task)
 {
     return task->method->flags & TMSG_METHOD_IDEMPOTENT ? TMSG_CALL_SAFE : 0;
 }
 
-static tmsg_call_head_t failure(uint64_t id, tmsg_status_t status, int32_t code,
-                                const char *words, bool ran)
+static tmsg_call_head_t failure_head(uint64_t id, tmsg_status_t status,
+                                     int32_t code, const char *words, bool ran)
 {
     return (tmsg_call_head_t){
         .type = TMSG_CALL_REPLY,
@@ -72,33 +74,34 @@ static tmsg_call_head_t failure(uint64_t id, tmsg_status_t status, int32_t code,
         .status = status,
         .code = code,
         .text = words,
-        .text_bytes = cut(words, TMSG_CALL_TEXT_MOST),
+        .text_bytes = cut_words(words, TMSG_CALL_TEXT_MOST),
     };
 }
 
-/* Words without a map; that these fail, too, is told to nobody. */
+/* Sends a failure without a map. Nobody is told if this message does not arrive
+ * either. */
 static void send_last(const tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head)
 {
     const tmsg_call_send_t how = {.head = head, .queues = true, .last = true};
 
-    /* Else it is over. */
     (void)tmsg_calls_send(peer->endpoint, peer->hub->empty, &how);
 }
 
 void tmsg_task_send_failure(const tmsg_task_t *task, tmsg_status_t status,
                             const char *words, bool ran)
 {
-    tmsg_call_head_t head = failure(task->reply.id, status, 0, words, ran);
+    tmsg_call_head_t head = failure_head(task->reply.id, status, 0, words, ran);
 
     if (task->stream != NULL) {
         tmsg_stream_say_end(task->stream, status, words);
         return;
     }
-    head.flags |= safe(task);
+    head.flags |= safe_flag(task);
     send_last(task->peer, &head);
 }
 
-/* A reply that waited to be sent and could not be. */
+/* Holds a queued reply that could not be sent. The event sends a failure
+ * instead. */
 typedef struct {
     tmsg_rpc_event_t event;
     tmsg_rpc_peer_t *peer; /* its endpoint is held */
@@ -111,14 +114,15 @@ static void fire_unsent(tmsg_rpc_event_t *event)
 {
     unsent_t *unsent = TMSG_CONTAINER_OF(event, unsent_t, event);
     const tmsg_call_head_t head =
-        failure(unsent->id, unsent->status, 0, unsent->words, true);
+        failure_head(unsent->id, unsent->status, 0, unsent->words, true);
 
     send_last(unsent->peer, &head);
     tmsg_calls_drop(unsent->peer->endpoint);
     free(unsent);
 }
 
-/* What was sent its receiver knows of. */
+/* A failure is sent only for a reply that never left: the receiver of a reply
+ * that was sent knows of it. */
 bool tmsg_reply_bounces(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
                         bool sent, tmsg_status_t status, const char *error)
 {
@@ -157,7 +161,7 @@ void tmsg_task_settle(tmsg_task_t *task)
     tmsg_hub_t *hub = server->hub;
     bool stir;
 
-    if (task->hooks != NULL) { /* who drains waits for it, too */
+    if (task->hooks != NULL) { /* tmsg_server_drain() waits for hooks, too */
         const char *error =
             task->stream == NULL ? NULL : tmsg_call_stream_error(task->stream);
 
@@ -188,7 +192,8 @@ tmsg_status_t tmsg_task_claim(tmsg_task_t *task, tmsg_status_t outcome,
     if (status == TMSG_IN_PROGRESS) {
         task->outcome = outcome;
         if (task->stream != NULL) {
-            /* Who sees that it has ended may read them. */
+            /* The words are stored first: a thread that sees the outcome may
+             * read them. */
             snprintf(task->stream->error, sizeof(task->stream->error), "%.*s",
                      (int)bytes, words == NULL ? "" : words);
             atomic_store(&task->stream->outcome, outcome);
@@ -209,7 +214,10 @@ tmsg_status_t tmsg_task_claim(tmsg_task_t *task, tmsg_status_t outcome,
                                      : "nobody waits for an answer any more");
 }
 
-/* An answer was claimed and is not sent, with tmsg_error_message(). */
+/* Sends a failure in place of a claimed answer that could not be sent.
+ * tmsg_error_message() says why, before the call and after it. Returns
+ * `status`.
+ */
 TMSG_RPC_RARE tmsg_status_t answer_failed(tmsg_task_t *task,
                                           tmsg_status_t status)
 {
@@ -225,9 +233,9 @@ TMSG_RPC_RARE tmsg_status_t answer_failed(tmsg_task_t *task,
     return tmsg_error_set(status, "%s", words);
 }
 
-/* Whether its own handler answers, on a worker of one thread, and nobody counts
- * or intercepts it: then nobody looks at it while the answer goes, and what
- * else its end takes can be done behind that. */
+/* Returns whether the task is answered by its own handler, on a worker that is
+ * not shared, and neither counted nor intercepted. Nobody else looks at such a
+ * task while its answer is sent, so that it can be closed afterwards. */
 static bool is_answered_inside(const tmsg_task_t *task)
 {
     return task->server->hub->running == task && task->meter == NULL &&
@@ -235,9 +243,10 @@ static bool is_answered_inside(const tmsg_task_t *task)
            tmsg_task_is_open(task);
 }
 
-static tmsg_status_t answer(tmsg_task_t *task, const tmsg_call_head_t *head,
-                            const tmsg_map_t *map,
-                            const tmsg_reply_params_t *params)
+static tmsg_status_t answer_task(tmsg_task_t *task,
+                                 const tmsg_call_head_t *head,
+                                 const tmsg_map_t *map,
+                                 const tmsg_reply_params_t *params)
 {
     uint64_t mask = params == NULL ? 0 : params->field_mask;
     bool inside = is_answered_inside(task);
@@ -246,7 +255,7 @@ static tmsg_status_t answer(tmsg_task_t *task, const tmsg_call_head_t *head,
     if (mask & ~REPLY_PARAMS_KNOWN) {
         return tmsg_params_unknown("reply", mask & ~REPLY_PARAMS_KNOWN);
     }
-    status = check(task, head, map);
+    status = check_reply_map(task, head, map);
     if (inside) {
         atomic_store_explicit(&task->status, TMSG_TASK_ANSWERED,
                               memory_order_release);
@@ -259,7 +268,7 @@ static tmsg_status_t answer(tmsg_task_t *task, const tmsg_call_head_t *head,
         return claimed;
     }
     if (status == TMSG_OK) {
-        status = send(task, map, head, params);
+        status = send_reply(task, map, head, params);
     }
     if (inside) {
         tmsg_task_close(task, TMSG_TASK_ANSWERED);
@@ -274,7 +283,7 @@ static tmsg_status_t answer(tmsg_task_t *task, const tmsg_call_head_t *head,
 
 tmsg_status_t tmsg_task_words(const char *words, size_t *bytes_p)
 {
-    *bytes_p = words == NULL ? 0 : cut(words, TMSG_CALL_TEXT_MOST);
+    *bytes_p = words == NULL ? 0 : cut_words(words, TMSG_CALL_TEXT_MOST);
     return tmsg_utf8_valid(words == NULL ? "" : words, *bytes_p)
                ? TMSG_OK
                : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
@@ -284,15 +293,15 @@ tmsg_status_t tmsg_task_words(const char *words, size_t *bytes_p)
 tmsg_status_t tmsg_task_reply(tmsg_task_t *task, const tmsg_map_t *map,
                               const tmsg_reply_params_t *params)
 {
-    return answer(task, &task->reply, map, params);
+    return answer_task(task, &task->reply, map, params);
 }
 
 tmsg_status_t tmsg_task_fail(tmsg_task_t *task, tmsg_status_t status,
                              int32_t code, const char *words,
                              const tmsg_map_t *details)
 {
-    tmsg_call_head_t head =
-        failure(task->reply.id, status, code, words == NULL ? "" : words, true);
+    tmsg_call_head_t head = failure_head(task->reply.id, status, code,
+                                         words == NULL ? "" : words, true);
     size_t bytes;
 
     if (status >= 0 || status < TMSG_ERR_APPLICATION) {
@@ -302,11 +311,12 @@ tmsg_status_t tmsg_task_fail(tmsg_task_t *task, tmsg_status_t status,
     if (tmsg_task_words(words, &bytes) != TMSG_OK) {
         return TMSG_ERR_INVALID_PARAM;
     }
-    head.flags |= safe(task);
-    return answer(task, &head, details, NULL);
+    head.flags |= safe_flag(task);
+    return answer_task(task, &head, details, NULL);
 }
 
-/* Lock held: one that is open, with a reference; NULL: there is none. */
+/* Returns an open task of the server, with a reference; NULL: there is none.
+ * Lock held. */
 static tmsg_task_t *next_open(const tmsg_server_t *server)
 {
     for (tmsg_node_t *node = server->all.head; node != NULL;
@@ -332,7 +342,7 @@ void tmsg_tasks_turn_out(tmsg_server_t *server)
         ran = task->handles > 0;
         tmsg_task_abandon(task, TMSG_ERR_UNAVAILABLE);
         tmsg_hub_unlock(hub);
-        if (task->stream == NULL) { /* whose event says so */
+        if (task->stream == NULL) { /* the event of a stream tells its opener */
             tmsg_task_send_failure(task, TMSG_ERR_UNAVAILABLE,
                                    "the server was shut down", ran);
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A call as the application has it: made, waited for, given up. */
+/* Implements tensormsg/call.h: makes calls, waits for them, gives them up. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,12 +18,12 @@
                 TMSG_CALL_PARAM_ON_RELEASE | TMSG_CALL_PARAM_REPLY_INTO |      \
                 TMSG_CALL_PARAM_FLAGS | TMSG_CALL_PARAM_RETRY))
 
-/* What calls are mostly made with; the rest is extras. */
+/* Most calls set only these parameters. Any other one makes `extras` true. */
 #define PARAMS_USUAL                                                           \
     ((uint64_t)(TMSG_CALL_PARAM_TIMEOUT | TMSG_CALL_PARAM_ON_DONE |            \
                 TMSG_CALL_PARAM_ON_RELEASE))
 
-/* By itself: with it the steps of a call that has none take longer. */
+/* Inlined, this function would slow down calls that have no timeout. */
 TMSG_RPC_RARE tmsg_status_t take_timeout(tmsg_call_t *call, int32_t timeout_ms)
 {
     if (timeout_ms == 0 || timeout_ms < -1) {
@@ -92,7 +92,8 @@ TMSG_RPC_STEP void take_name(tmsg_call_t *call, const char *method,
     call->head.text_bytes = bytes;
 }
 
-/* Mostly it is the method of the record's last call, whose name was checked. */
+/* Stores the name of the method. Mostly the last call of the record had the
+ * same method, and the name was checked then. */
 TMSG_RPC_STEP tmsg_status_t take_method(tmsg_call_t *call, const char *method)
 {
     size_t bytes;
@@ -108,7 +109,8 @@ TMSG_RPC_STEP tmsg_status_t take_method(tmsg_call_t *call, const char *method)
     return status;
 }
 
-/* A record with all that is the same in each. NULL: no memory. */
+/* Returns a record with the fields set that are the same in all calls; NULL: no
+ * memory. */
 static tmsg_call_t *new_record(tmsg_hub_t *hub)
 {
     tmsg_call_t *call = tmsg_hub_record(hub, &hub->calls_kept, sizeof(*call));
@@ -137,9 +139,9 @@ TMSG_RPC_STEP tmsg_call_t *take_record(tmsg_hub_t *hub)
     return call;
 }
 
-/* For a call of the same method. Done when that one has gone, for then the peer
- * has something to do. */
-static void make_ready(const tmsg_call_t *like)
+/* Prepares a record for the next call, which mostly has the same method. `like`
+ * was sent before, so that the peer has work meanwhile. */
+static void prepare_next_call(const tmsg_call_t *like)
 {
     tmsg_hub_t *hub = like->peer->hub;
 
@@ -152,9 +154,9 @@ static void make_ready(const tmsg_call_t *like)
     }
 }
 
-TMSG_RPC_STEP tmsg_status_t make(tmsg_rpc_peer_t *peer, const char *method,
-                                 const tmsg_call_params_t *params,
-                                 tmsg_call_t **call_p)
+TMSG_RPC_STEP tmsg_status_t make_call(tmsg_rpc_peer_t *peer, const char *method,
+                                      const tmsg_call_params_t *params,
+                                      tmsg_call_t **call_p)
 {
     tmsg_call_t *call = take_record(peer->hub);
     tmsg_status_t status;
@@ -181,7 +183,7 @@ tmsg_status_t tmsg_call_make(tmsg_rpc_peer_t *peer, const char *method,
                              const tmsg_call_params_t *params,
                              tmsg_call_t **call_p)
 {
-    return make(peer, method, params, call_p);
+    return make_call(peer, method, params, call_p);
 }
 
 TMSG_RPC_RARE void enlist_extras(tmsg_call_t *call, const tmsg_map_t *map)
@@ -240,7 +242,8 @@ bool tmsg_call_delist(tmsg_call_t *call, tmsg_status_t status)
     return mine;
 }
 
-/* An attempt of several: of the one before the record may still be read. */
+/* Sends an attempt of a call with retries, with copies of its head and `how`:
+ * an earlier attempt may still read those of the record. */
 TMSG_RPC_RARE tmsg_status_t send_lent(tmsg_call_t *call, uint64_t id,
                                       const tmsg_map_t *map)
 {
@@ -258,8 +261,8 @@ TMSG_RPC_RARE tmsg_status_t send_lent(tmsg_call_t *call, uint64_t id,
     return status;
 }
 
-TMSG_RPC_STEP tmsg_status_t send(tmsg_call_t *call, uint64_t id,
-                                 const tmsg_map_t *map)
+TMSG_RPC_STEP tmsg_status_t send_attempt(tmsg_call_t *call, uint64_t id,
+                                         const tmsg_map_t *map)
 {
     if (map == NULL) {
         map = call->peer->hub->empty;
@@ -274,12 +277,13 @@ TMSG_RPC_STEP tmsg_status_t send(tmsg_call_t *call, uint64_t id,
 tmsg_status_t tmsg_call_send(tmsg_call_t *call, uint64_t id,
                              const tmsg_map_t *map)
 {
-    return send(call, id, map);
+    return send_attempt(call, id, map);
 }
 
-/* Whether it was sent, or has ended otherwise, which is told. */
-TMSG_RPC_STEP tmsg_status_t sent(tmsg_call_t *call, uint64_t id,
-                                 tmsg_status_t status)
+/* Settles a send that returned `status`. Returns TMSG_OK if the call was sent,
+ * or has ended otherwise, which is told; else `status`. */
+TMSG_RPC_STEP tmsg_status_t check_sent(tmsg_call_t *call, uint64_t id,
+                                       tmsg_status_t status)
 {
     if (status != TMSG_OK && !tmsg_call_delist(call, status)) {
         if (call->retry.attempts == 0 && call->how.on_release != NULL) {
@@ -293,7 +297,8 @@ TMSG_RPC_STEP tmsg_status_t sent(tmsg_call_t *call, uint64_t id,
     return status;
 }
 
-TMSG_RPC_STEP tmsg_status_t launch(tmsg_call_t *call, const tmsg_map_t *map)
+TMSG_RPC_STEP tmsg_status_t launch_call(tmsg_call_t *call,
+                                        const tmsg_map_t *map)
 {
     tmsg_status_t status;
     uint64_t id;
@@ -306,14 +311,16 @@ TMSG_RPC_STEP tmsg_status_t launch(tmsg_call_t *call, const tmsg_map_t *map)
     }
     status = enlist(call, map);
     id = call->id;
-    return status == TMSG_OK ? sent(call, id, send(call, id, map)) : status;
+    return status == TMSG_OK ? check_sent(call, id, send_attempt(call, id, map))
+                             : status;
 }
 
-/* It goes on, with or without a handle; or was not sent. */
-static void finish(tmsg_call_t *call, tmsg_status_t status,
-                   tmsg_call_t **call_p)
+/* Gives the application its handle, or drops it if the application wants none.
+ * Drops a call that was not sent, too. */
+static void finish_launch(tmsg_call_t *call, tmsg_status_t status,
+                          tmsg_call_t **call_p)
 {
-    make_ready(call);
+    prepare_next_call(call);
     if (status != TMSG_OK) {
         tmsg_hooks_unsent(call->hooks, status);
         tmsg_call_drop_own(call, 2);
@@ -324,7 +331,7 @@ static void finish(tmsg_call_t *call, tmsg_status_t status,
     }
 }
 
-/* Interceptors see it first, and may add to its metadata. */
+/* Launches a call that interceptors see first. They may add to its metadata. */
 TMSG_RPC_RARE tmsg_status_t launch_intercepted(tmsg_call_t *call,
                                                const tmsg_map_t *map)
 {
@@ -333,7 +340,7 @@ TMSG_RPC_RARE tmsg_status_t launch_intercepted(tmsg_call_t *call,
     if (status == TMSG_OK) {
         call->how.more = tmsg_hooks_more(call->hooks);
         call->how.spares_more = tmsg_hooks_spare_more(call->hooks);
-        status = launch(call, map);
+        status = launch_call(call, map);
     }
     return status;
 }
@@ -348,15 +355,15 @@ tmsg_status_t tmsg_endpoint_call(tmsg_endpoint_t *endpoint, const char *method,
     tmsg_status_t status = tmsg_calls_peer(endpoint, &tmsg_hub_ops, &peer);
 
     if (status == TMSG_OK) {
-        status = make(peer, method, params, &call);
+        status = make_call(peer, method, params, &call);
     }
     if (status != TMSG_OK) {
         return status;
     }
     status = tmsg_is_intercepted(call->peer->hub, TMSG_SIDE_CALLER)
                  ? launch_intercepted(call, map)
-                 : launch(call, map);
-    finish(call, status, call_p);
+                 : launch_call(call, map);
+    finish_launch(call, status, call_p);
     return status;
 }
 
@@ -373,7 +380,7 @@ tmsg_status_t tmsg_call_wait(tmsg_call_t *call, int timeout_ms)
     tmsg_hub_t *hub = call->peer->hub;
     tmsg_status_t status = TMSG_OK;
 
-    tmsg_call_hold(call); /* a callback may destroy it meanwhile */
+    tmsg_call_hold(call); /* a callback may destroy the handle */
     if (!tmsg_call_has_ended(call)) {
         status = tmsg_calls_until(hub->calls, wait_is_over, call, timeout_ms,
                                   "no reply from ",
@@ -417,7 +424,7 @@ void tmsg_call_destroy(tmsg_call_t *call)
     }
     tmsg_call_give_up(call, true);
     tmsg_hub_lock(call->peer->hub);
-    reply = call->reply; /* its memory is not to wait for an event */
+    reply = call->reply; /* freed now, not after an event */
     call->reply = NULL;
     tmsg_hub_unlock(call->peer->hub);
     tmsg_message_destroy(reply);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A call is in its peer's list, and in a slot of the hub's, from when it is
- * made until it ends, which happens once, with the hub's lock held. Its id has
- * the slot in the low half and in the high one a number that no other call of
- * this worker ever had there: a late reply finds nobody. */
+/* Receives the replies to calls of this side, and ends the calls.
+ *
+ * A call is in its peer's list from tmsg_call_enlist() until it ends, and each
+ * of its attempts has a slot of the hub. A call ends once, with the hub's lock
+ * held. The low half of its id is the slot. The high half counts the attempts
+ * of the worker, so that a late reply finds no call. */
 #include "rpc/caller.h"
 
 #include <stdio.h>
@@ -17,7 +19,8 @@
 
 void tmsg_call_hold(tmsg_call_t *call) { tmsg_refs_take(&call->refs); }
 
-/* Of a worker that is not shared nobody else has one that goes on. */
+/* Takes a reference to a call that goes on. If the worker is not shared, no
+ * other thread has such a call, and a plain store suffices. */
 TMSG_RPC_STEP void hold_live(tmsg_call_t *call)
 {
     if (call->peer->hub->shared) {
@@ -27,9 +30,10 @@ TMSG_RPC_STEP void hold_live(tmsg_call_t *call)
     }
 }
 
-/* `own`: on the worker's thread, or it is shared. The call may outlive it: who
- * waits in a hook may find it gone. */
-static void give_back(tmsg_call_t *call, bool own)
+/* Gives the record of a call back, and drops its endpoint. `own` means that the
+ * caller is the worker's thread, or that the worker is shared. The worker may
+ * be gone by now: a thread that waited in a hook may find it gone. */
+static void give_back_call(tmsg_call_t *call, bool own)
 {
     tmsg_endpoint_t *endpoint = call->endpoint;
     tmsg_hub_t *hub = call->peer->hub;
@@ -49,7 +53,7 @@ TMSG_RPC_RARE void free_extras(tmsg_call_t *call)
     tmsg_hooks_drop(call->hooks);
     tmsg_stream_free(call->stream);
     if (call->into != NULL && tmsg_map_unhold(call->into)) {
-        call->spent = call->into; /* it never was under way */
+        call->spent = call->into; /* the call was never enlisted */
     }
     if (call->map != NULL && tmsg_map_unhold(call->map)) {
         call->spent_map = call->map;
@@ -62,26 +66,26 @@ TMSG_RPC_RARE void free_extras(tmsg_call_t *call)
     }
 }
 
-static void destroy(tmsg_call_t *call, bool own)
+static void destroy_call(tmsg_call_t *call, bool own)
 {
     tmsg_message_destroy(call->reply);
     if (call->extras) {
         free_extras(call);
     }
-    give_back(call, own);
+    give_back_call(call, own);
 }
 
 void tmsg_call_drop(tmsg_call_t *call)
 {
     if (tmsg_refs_drop(&call->refs)) {
-        destroy(call, false);
+        destroy_call(call, false);
     }
 }
 
 void tmsg_call_drop_own(tmsg_call_t *call, unsigned count)
 {
     if (tmsg_refs_drop_some(&call->refs, count)) {
-        destroy(call, true);
+        destroy_call(call, true);
     }
 }
 
@@ -91,7 +95,7 @@ void tmsg_call_drop_unseen(tmsg_call_t *call)
                                         : tmsg_refs_drop_alone(&call->refs);
 
     if (last) {
-        destroy(call, true);
+        destroy_call(call, true);
     }
 }
 
@@ -117,7 +121,7 @@ tmsg_status_t tmsg_call_grow_slots(tmsg_hub_t *hub)
     return TMSG_OK;
 }
 
-TMSG_RPC_STEP void free_slot(tmsg_hub_t *hub, const tmsg_call_t *call)
+TMSG_RPC_STEP void free_call_slot(tmsg_hub_t *hub, const tmsg_call_t *call)
 {
     uint32_t slot = (uint32_t)call->id;
 
@@ -134,10 +138,10 @@ tmsg_call_t *tmsg_call_find(const tmsg_rpc_peer_t *peer, uint64_t id)
     return call != NULL && call->id == id && call->peer == peer ? call : NULL;
 }
 
-TMSG_RPC_STEP void leave(tmsg_call_t *call)
+TMSG_RPC_STEP void leave_slot(tmsg_call_t *call)
 {
     if (call->id != 0) {
-        free_slot(call->peer->hub, call);
+        free_call_slot(call->peer->hub, call);
     }
     if (call->indexed) {
         tmsg_table_remove(&call->peer->calls_by_message, &call->by_message);
@@ -145,7 +149,7 @@ TMSG_RPC_STEP void leave(tmsg_call_t *call)
     call->indexed = false;
 }
 
-void tmsg_call_leave(tmsg_call_t *call) { leave(call); }
+void tmsg_call_leave(tmsg_call_t *call) { leave_slot(call); }
 
 TMSG_RPC_RARE void end_extras(tmsg_call_t *call, tmsg_status_t status)
 {
@@ -168,9 +172,9 @@ TMSG_RPC_RARE void end_extras(tmsg_call_t *call, tmsg_status_t status)
     call->map = NULL;
 }
 
-TMSG_RPC_STEP void end(tmsg_call_t *call, tmsg_status_t status)
+TMSG_RPC_STEP void end_call(tmsg_call_t *call, tmsg_status_t status)
 {
-    leave(call);
+    leave_slot(call);
     tmsg_list_remove(&call->peer->calls, &call->node);
     tmsg_hub_forgo(call->peer->hub, &call->expiry);
     if (call->extras) {
@@ -181,23 +185,26 @@ TMSG_RPC_STEP void end(tmsg_call_t *call, tmsg_status_t status)
 
 void tmsg_call_end(tmsg_call_t *call, tmsg_status_t status)
 {
-    end(call, status);
+    end_call(call, status);
 }
 
-/* Lock held: who is to hear that it has ended; NULL: nobody. */
+/* Returns the callback that is to be told of the call's end; NULL: none. Lock
+ * held. */
 static tmsg_call_fn hearer(const tmsg_call_t *call)
 {
     return call->abandoned ? NULL : call->on_done;
 }
 
-/* Who is to hear of it then, as others were told first. */
+/* Tells the interceptors that the call has ended, and releases the map of a
+ * call with retries. Returns the callback that is to be told after them. Lock
+ * not held. */
 TMSG_RPC_RARE tmsg_call_fn tell_extras(tmsg_call_t *call, tmsg_call_fn on_done)
 {
     bool others = call->hooks != NULL || call->retry.attempts > 0;
 
     (void)tmsg_hooks_over(call->hooks, tmsg_call_status(call), call->error);
     tmsg_call_release(call);
-    if (others) { /* of whom one may have destroyed it */
+    if (others) { /* one of them may have destroyed the handle */
         tmsg_hub_lock(call->peer->hub);
         on_done = hearer(call);
         tmsg_hub_unlock(call->peer->hub);
@@ -205,8 +212,9 @@ TMSG_RPC_RARE tmsg_call_fn tell_extras(tmsg_call_t *call, tmsg_call_fn on_done)
     return on_done;
 }
 
-/* Tells that it has ended. */
-static void tell(tmsg_call_t *call, tmsg_call_fn on_done)
+/* Tells the interceptors, and then the application, that the call has ended.
+ * Lock not held. */
+static void tell_call_end(tmsg_call_t *call, tmsg_call_fn on_done)
 {
     if (call->extras) {
         on_done = tell_extras(call, on_done);
@@ -216,14 +224,14 @@ static void tell(tmsg_call_t *call, tmsg_call_fn on_done)
     }
 }
 
-static void fire(tmsg_rpc_event_t *event)
+static void fire_call_end(tmsg_rpc_event_t *event)
 {
     tmsg_call_t *call = TMSG_CONTAINER_OF(event, tmsg_call_t, event);
     tmsg_hub_t *hub = call->peer->hub;
     tmsg_call_fn on_done;
 
     if (call->stream != NULL) {
-        call->event.fire = fire;
+        call->event.fire = fire_call_end;
         if (tmsg_hooks_over(call->hooks, tmsg_call_status(call), call->error)) {
             tmsg_stream_fire(call->stream);
         }
@@ -232,11 +240,11 @@ static void fire(tmsg_rpc_event_t *event)
     tmsg_hub_lock(hub);
     on_done = hearer(call);
     tmsg_hub_unlock(hub);
-    tell(call, on_done);
+    tell_call_end(call, on_done);
     tmsg_call_drop(call);
 }
 
-/* The peer is still to hear of it. */
+/* Tells the peer that the call was given up, and then this side. */
 static void fire_given_up(tmsg_rpc_event_t *event)
 {
     tmsg_call_t *call = TMSG_CONTAINER_OF(event, tmsg_call_t, event);
@@ -244,7 +252,7 @@ static void fire_given_up(tmsg_rpc_event_t *event)
     if (call->id != 0 && call->stream == NULL) {
         tmsg_calls_cancel(call->endpoint, call->id);
     }
-    fire(event);
+    fire_call_end(event);
 }
 
 const char *tmsg_call_without_peer(const char *peer, const char *why)
@@ -279,7 +287,7 @@ void tmsg_call_fail(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
     call->may_have_run = may_have_run || call->ran_before;
     tmsg_call_explain(call, why);
     tmsg_call_end(call, status);
-    call->event.fire = fire;
+    call->event.fire = fire_call_end;
     tmsg_hub_tell(call->peer->hub, &call->event);
 }
 
@@ -289,7 +297,7 @@ void tmsg_call_quit(tmsg_call_t *call, tmsg_status_t status, const char *why)
     call->event.fire = fire_given_up;
 }
 
-static void expire(tmsg_expiry_t *expiry)
+static void expire_call(tmsg_expiry_t *expiry)
 {
     tmsg_call_t *call = TMSG_CONTAINER_OF(expiry, tmsg_call_t, expiry);
     char why[64];
@@ -307,7 +315,8 @@ void tmsg_calls_lost(tmsg_rpc_peer_t *peer, tmsg_status_t status,
     }
 }
 
-/* A connection that ended may have taken it there before. */
+/* Returns whether the status means that the peer refused the message. If the
+ * connection ended instead, the peer may have received the message. */
 static bool was_refused(tmsg_status_t status)
 {
     return status != TMSG_ERR_PEER_LOST && status != TMSG_ERR_CLOSED &&
@@ -325,7 +334,8 @@ static void index_call(tmsg_call_t *call)
     }
 }
 
-/* From now on each is in the table that has a number. */
+/* Puts the calls that have a message number into the table. New calls are put
+ * there from now on. Lock held. */
 static void index_calls(tmsg_rpc_peer_t *peer)
 {
     for (tmsg_node_t *node = peer->calls.head; node != NULL && !peer->refuses;
@@ -341,7 +351,8 @@ void tmsg_call_began(void *arg)
     tmsg_hub_t *hub = call->peer->hub;
 
     tmsg_hub_lock_live(hub);
-    /* By an attempt that was answered before it was sent. */
+    /* An earlier attempt, which was answered before it was sent, may have put
+     * the call into the table. */
     if (call->indexed) {
         tmsg_table_remove(&call->peer->calls_by_message, &call->by_message);
         call->indexed = false;
@@ -375,8 +386,8 @@ bool tmsg_call_bounces(void *arg, uint32_t message_id, bool sent,
     return known;
 }
 
-/* A reply that is not what its call ends with: nobody waits for it any more, or
- * the call is made `again`. */
+/* Drops a reply that does not end its call: nobody waits for the reply any
+ * more, or the call is made `again`. Lock not held. */
 TMSG_RPC_RARE void drop_reply(tmsg_call_t *call, tmsg_message_t *message,
                               bool again)
 {
@@ -399,9 +410,9 @@ void tmsg_calls_catch_up(tmsg_hub_t *hub)
     }
 }
 
-/* The list's reference, and the message's: mostly the last. What giving the
- * call and its reply back takes is done in the worker's next turn, before which
- * the next call may be made: then the peer has something to do. */
+/* Drops the references of the list and of the reply, which are mostly the last.
+ * The worker gives record and reply back in its next turn. The application may
+ * make its next call before that, so that the peer has work meanwhile. */
 TMSG_RPC_STEP void drop_later(tmsg_call_t *call)
 {
     tmsg_hub_t *hub = call->peer->hub;
@@ -419,7 +430,8 @@ TMSG_RPC_STEP void drop_later(tmsg_call_t *call)
     hub->call_over = call;
 }
 
-/* Lock held: takes what the reply says. True: the call is made again. */
+/* Ends the call as the reply says. Returns true if the call is made again
+ * instead. Lock held. */
 TMSG_RPC_STEP bool take_reply(tmsg_call_t *call, tmsg_message_t *message)
 {
     bool ran = !(call->reply_flags & TMSG_CALL_NOT_RUN);
@@ -435,7 +447,7 @@ TMSG_RPC_STEP bool take_reply(tmsg_call_t *call, tmsg_message_t *message)
     if (call->reply_status != TMSG_OK) {
         tmsg_call_explain(call, call->reply_text);
     }
-    end(call, (tmsg_status_t)call->reply_status);
+    end_call(call, (tmsg_status_t)call->reply_status);
     return false;
 }
 
@@ -449,7 +461,7 @@ static void reply_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
     tmsg_hub_lock_live(hub);
     wanted = call->coming && !tmsg_call_has_ended(call);
     if (wanted) {
-        on_done = hearer(call); /* while it is there to be asked */
+        on_done = hearer(call); /* read with the lock held */
         again = take_reply(call, message);
     } else {
         hub->late_replies++;
@@ -459,7 +471,7 @@ static void reply_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
         drop_reply(call, message, again);
         return;
     }
-    tell(call, on_done);
+    tell_call_end(call, on_done);
     drop_later(call);
 }
 
@@ -498,7 +510,7 @@ int32_t tmsg_call_known_status(int32_t status)
                : TMSG_ERR_REFUSED;
 }
 
-/* Of a failure, which says why. */
+/* Takes status and words of a failure from the head of a reply. */
 TMSG_RPC_RARE void take_failure(tmsg_call_t *call, const tmsg_call_head_t *head)
 {
     call->reply_status = tmsg_call_known_status(head->status);
@@ -522,7 +534,8 @@ TMSG_RPC_STEP void take_head(tmsg_call_t *call, const tmsg_call_head_t *head)
     hold_live(call);
 }
 
-/* Where memory was posted for it. */
+/* Begins a reply that is received into a map of the application, as `begins` of
+ * tmsg_calls_ops_t demands. Lock held. */
 TMSG_RPC_RARE tmsg_status_t begin_into(tmsg_call_t *call,
                                        const tmsg_call_head_t *head,
                                        const tmsg_map_t **into_p)
@@ -536,7 +549,8 @@ TMSG_RPC_RARE tmsg_status_t begin_into(tmsg_call_t *call,
     return TMSG_OK;
 }
 
-/* By itself, so that who asks for a request saves nothing for it. */
+/* This function is not inlined, so that call_begins() in hub.c saves no
+ * registers for it when a request comes. */
 __attribute__((noinline)) tmsg_status_t
 tmsg_reply_begins(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
                   tmsg_call_in_t **in_p, const tmsg_map_t **into_p)
@@ -566,8 +580,8 @@ tmsg_reply_begins(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
 void tmsg_call_init(tmsg_call_t *call)
 {
     call->in = (tmsg_call_in_t){reply_arrived, reply_failed, reply_dropped};
-    call->event.fire = fire;
-    call->expiry.expire = expire;
+    call->event.fire = fire_call_end;
+    call->expiry.expire = expire_call;
     call->head.type = TMSG_CALL_REQUEST;
     call->head.text = call->method;
     call->how.head = &call->head;

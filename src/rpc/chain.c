@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The interceptors of a worker. */
+/* Keeps the interceptors of a worker. */
 #include <stdlib.h>
 
 #include "core/params.h"
 #include "rpc/intercept.h"
 
-/* Lock held: the chain of a side, which may be this; NULL: it is full. */
-static tmsg_chain_t *room(const tmsg_hub_t *hub, tmsg_side_t side,
-                          tmsg_chain_t *made)
+/* Returns the chain of a side, or `made` if the side has none yet; NULL: the
+ * chain is full. Lock held. */
+static tmsg_chain_t *chain_with_room(const tmsg_hub_t *hub, tmsg_side_t side,
+                                     tmsg_chain_t *made)
 {
     tmsg_chain_t *chain = atomic_load(&hub->chains[side - 1]);
 
@@ -15,11 +16,13 @@ static tmsg_chain_t *room(const tmsg_hub_t *hub, tmsg_side_t side,
     return chain->count < TMSG_INTERCEPTORS_MOST ? chain : NULL;
 }
 
-/* Lock held: true: the chain that was made is the side's. */
-static bool put(tmsg_hub_t *hub, tmsg_side_t side, tmsg_chain_t *made,
-                const tmsg_interceptor_t *interceptor)
+/* Adds the interceptor to the chain of a side, which is not full. Returns true
+ * if `made` has become that chain. Lock held. */
+static bool append_interceptor(tmsg_hub_t *hub, tmsg_side_t side,
+                               tmsg_chain_t *made,
+                               const tmsg_interceptor_t *interceptor)
 {
-    tmsg_chain_t *chain = room(hub, side, made);
+    tmsg_chain_t *chain = chain_with_room(hub, side, made);
 
     chain->of[chain->count++] = *interceptor;
     atomic_store_explicit(&hub->chains[side - 1], chain, memory_order_release);
@@ -42,12 +45,12 @@ tmsg_status_t tmsg_chains_add(tmsg_hub_t *hub, unsigned sides,
     }
     tmsg_hub_lock(hub);
     for (int i = 0; i < 2; i++) {
-        full = full ||
-               (sides & 1u << all[i] && room(hub, all[i], made[i]) == NULL);
+        full = full || (sides & 1u << all[i] &&
+                        chain_with_room(hub, all[i], made[i]) == NULL);
     }
     for (int i = 0; i < 2 && !full; i++) {
-        used[i] =
-            sides & 1u << all[i] && put(hub, all[i], made[i], interceptor);
+        used[i] = sides & 1u << all[i] &&
+                  append_interceptor(hub, all[i], made[i], interceptor);
     }
     tmsg_hub_unlock(hub);
     for (int i = 0; i < 2; i++) {
@@ -61,7 +64,8 @@ tmsg_status_t tmsg_chains_add(tmsg_hub_t *hub, unsigned sides,
                 : TMSG_OK;
 }
 
-/* Those hooks that the application set. */
+/* Copies the hooks that the application set. Errors: INVALID_PARAM (unknown
+ * bit). */
 static tmsg_status_t read_hooks(const tmsg_interceptor_t *interceptor,
                                 tmsg_interceptor_t *read)
 {

@@ -12,7 +12,8 @@
 #include "rpc/server.h"
 #include "rpc/stream.h"
 
-/* Whoever has it is to run, whatever the priorities. */
+/* This function sleeps, because the thread that has the lock must be able to
+ * run, whatever the priorities. */
 void tmsg_hub_await_lock(tmsg_hub_t *hub)
 {
     static const struct timespec pause = {.tv_nsec = 20000};
@@ -68,7 +69,8 @@ void *tmsg_hub_record(tmsg_hub_t *hub, tmsg_records_t *records, size_t bytes)
 
 bool tmsg_hub_keep_record(tmsg_records_t *records, void *record)
 {
-    bool room = records->more.count + 1 <= TMSG_RPC_SPARES; /* may be 0 */
+    /* TMSG_RPC_SPARES may be 0: gcc warns of `count < 0`. */
+    bool room = records->more.count + 1 <= TMSG_RPC_SPARES;
 
     if (room) {
         tmsg_list_push(&records->more, record);
@@ -118,7 +120,7 @@ void tmsg_hub_drop(tmsg_hub_t *hub)
     }
 }
 
-static void *create(tmsg_calls_t *calls)
+static void *create_hub(tmsg_calls_t *calls)
 {
     tmsg_hub_t *hub = calloc(1, sizeof(*hub));
 
@@ -134,7 +136,7 @@ static void *create(tmsg_calls_t *calls)
     return hub;
 }
 
-static void *meet(void *start, tmsg_endpoint_t *endpoint)
+static void *meet_endpoint(void *start, tmsg_endpoint_t *endpoint)
 {
     tmsg_hub_t *hub = start;
     tmsg_rpc_peer_t *peer = calloc(1, sizeof(*peer));
@@ -150,7 +152,7 @@ static void *meet(void *start, tmsg_endpoint_t *endpoint)
     return peer;
 }
 
-static void forget(void *arg)
+static void forget_peer(void *arg)
 {
     tmsg_rpc_peer_t *peer = arg;
 
@@ -199,8 +201,9 @@ void tmsg_hub_wake(tmsg_hub_t *hub)
     }
 }
 
-/* Ends what is to end by now. Gives the time of the next; 0: there is none. */
-static uint64_t expire(tmsg_hub_t *hub, uint64_t now)
+/* Runs the expiries whose time has come. Returns the next deadline; 0: there is
+ * none. Takes the lock. */
+static uint64_t expire_deadlines(tmsg_hub_t *hub, uint64_t now)
 {
     uint64_t next = 0;
 
@@ -221,10 +224,11 @@ static uint64_t expire(tmsg_hub_t *hub, uint64_t now)
     return next;
 }
 
-/* Each begins without a context of the thread's, and so does what comes next.
- * Those that are told of meanwhile, which a peer may have go on for ever where
- * another thread progresses, come behind what else is due; `last`: nothing is.
- */
+/* Fires the queued events. Each event begins without a context of the thread,
+ * and so does the code that runs next. Events that are queued meanwhile wait
+ * behind the worker's other callbacks: if another thread progresses, a peer
+ * could keep this loop busy for ever. With `last` they fire at once, because
+ * the worker is gone. Lock not held. */
 static void fire_all(tmsg_hub_t *hub, bool last)
 {
     tmsg_node_t *node;
@@ -249,10 +253,10 @@ static void fire_all(tmsg_hub_t *hub, bool last)
     }
 }
 
-static void run(void *start)
+static void run_hub(void *start)
 {
     tmsg_hub_t *hub = start;
-    uint64_t next = expire(hub, tmsg_calls_now_ns());
+    uint64_t next = expire_deadlines(hub, tmsg_calls_now_ns());
 
     if (next != 0) {
         tmsg_calls_alarm(hub->calls, next);
@@ -263,10 +267,12 @@ static void run(void *start)
     tmsg_hub_drop(hub);
 }
 
-static void over(void *start)
+static void end_hub(void *start)
 {
     tmsg_hub_t *hub = start;
-    const void *before = tmsg_calls_set_context(NULL); /* of who destroys it */
+    /* Callbacks do not run in the context of the thread that destroys the
+     * worker. */
+    const void *before = tmsg_calls_set_context(NULL);
 
     atomic_store(&hub->over, true);
     tmsg_calls_catch_up(hub);
@@ -275,9 +281,9 @@ static void over(void *start)
     tmsg_hub_drop(hub);
 }
 
-static void catch_up(void *start) { tmsg_calls_catch_up(start); }
+static void catch_up_hub(void *start) { tmsg_calls_catch_up(start); }
 
-static void ended(void *arg, tmsg_status_t status, const char *error)
+static void endpoint_ended(void *arg, tmsg_status_t status, const char *error)
 {
     tmsg_rpc_peer_t *peer = arg;
     tmsg_hub_t *hub = peer->hub;
@@ -292,17 +298,18 @@ static void ended(void *arg, tmsg_status_t status, const char *error)
     tmsg_server_run(hub);
 }
 
-static tmsg_status_t begins(void *arg, const tmsg_call_head_t *head,
-                            tmsg_call_in_t **in_p, const tmsg_map_t **into_p)
+static tmsg_status_t call_begins(void *arg, const tmsg_call_head_t *head,
+                                 tmsg_call_in_t **in_p,
+                                 const tmsg_map_t **into_p)
 {
     return head->type == TMSG_CALL_REQUEST
                ? tmsg_task_begins(arg, head, NULL, in_p)
                : tmsg_reply_begins(arg, head, in_p, into_p);
 }
 
-static bool bounced(void *arg, const tmsg_call_head_t *head,
-                    uint32_t message_id, bool sent, tmsg_status_t status,
-                    const char *error)
+static bool message_bounced(void *arg, const tmsg_call_head_t *head,
+                            uint32_t message_id, bool sent,
+                            tmsg_status_t status, const char *error)
 {
     return head != NULL && head->type == TMSG_CALL_REPLY
                ? tmsg_reply_bounces(arg, head, sent, status, error)
@@ -310,18 +317,18 @@ static bool bounced(void *arg, const tmsg_call_head_t *head,
 }
 
 const tmsg_calls_ops_t tmsg_hub_ops = {
-    .create = create,
-    .over = over,
-    .meet = meet,
-    .ended = ended,
-    .forget = forget,
-    .begins = begins,
+    .create = create_hub,
+    .over = end_hub,
+    .meet = meet_endpoint,
+    .ended = endpoint_ended,
+    .forget = forget_peer,
+    .begins = call_begins,
     .streamed = tmsg_stream_came,
     .stuck = tmsg_stream_stuck,
     .canceled = tmsg_task_canceled,
-    .bounced = bounced,
-    .run = run,
-    .catch_up = catch_up,
+    .bounced = message_bounced,
+    .run = run_hub,
+    .catch_up = catch_up_hub,
 };
 
 tmsg_status_t tmsg_method_check(const char *method, size_t *bytes_p)

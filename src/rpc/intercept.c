@@ -33,7 +33,7 @@ void tmsg_chains_free(tmsg_hub_t *hub)
     free(hub->tracer);
 }
 
-static void drop(tmsg_hooks_t *hooks)
+static void drop_hooks(tmsg_hooks_t *hooks)
 {
     tmsg_hub_t *hub = hooks->hub;
     bool full;
@@ -42,7 +42,8 @@ static void drop(tmsg_hooks_t *hooks)
         return;
     }
     tmsg_hub_lock(hub);
-    full = hub->spare_hooks.count + 1 > TMSG_RPC_SPARES; /* which may be 0 */
+    /* TMSG_RPC_SPARES may be 0: gcc warns of `count >= 0`. */
+    full = hub->spare_hooks.count + 1 > TMSG_RPC_SPARES;
     if (!full) {
         tmsg_list_push(&hub->spare_hooks, &hooks->node);
     }
@@ -52,8 +53,9 @@ static void drop(tmsg_hooks_t *hooks)
     }
 }
 
-/* Nobody sends `more` any more, which is empty again. */
-static void recycle(void *arg) { drop(arg); }
+/* Drops the reference of `more`, which nobody sends any more. The map is empty
+ * again. */
+static void recycle_hooks(void *arg) { drop_hooks(arg); }
 
 void tmsg_hooks_drop(tmsg_hooks_t *hooks)
 {
@@ -63,10 +65,10 @@ void tmsg_hooks_drop(tmsg_hooks_t *hooks)
     if (hooks->has_more && tmsg_map_unhold(hooks->more)) {
         tmsg_map_free(hooks->more);
     }
-    drop(hooks);
+    drop_hooks(hooks);
 }
 
-static tmsg_hooks_t *create(tmsg_hub_t *hub)
+static tmsg_hooks_t *create_hooks(tmsg_hub_t *hub)
 {
     tmsg_node_t *spare;
     tmsg_hooks_t *hooks;
@@ -89,12 +91,12 @@ static tmsg_hooks_t *create(tmsg_hub_t *hub)
     return hooks;
 }
 
-static const tmsg_chain_t *chain_of(const tmsg_hooks_t *hooks)
+static const tmsg_chain_t *chain_of_hooks(const tmsg_hooks_t *hooks)
 {
     return atomic_load(&hooks->hub->chains[hooks->call == NULL]);
 }
 
-static int left_ms(uint64_t deadline_ns)
+static int ms_until(uint64_t deadline_ns)
 {
     uint64_t now = tmsg_calls_now_ns();
     uint64_t ms =
@@ -103,7 +105,8 @@ static int left_ms(uint64_t deadline_ns)
     return deadline_ns == 0 ? -1 : ms < INT32_MAX ? (int)ms : INT32_MAX;
 }
 
-/* What the hooks of a caller, and of a server, are told. */
+/* show_call() and show_task() fill in what the hooks of a caller and of a
+ * server may read. */
 static void show_call(const tmsg_call_t *call, tmsg_intercepted_t *seen)
 {
     seen->side = TMSG_SIDE_CALLER;
@@ -111,7 +114,7 @@ static void show_call(const tmsg_call_t *call, tmsg_intercepted_t *seen)
     seen->method = call->method;
     seen->endpoint = call->endpoint;
     seen->map = call->hooks->map;
-    seen->remaining_ms = left_ms(call->deadline_ns);
+    seen->remaining_ms = ms_until(call->deadline_ns);
     seen->attempts = call->attempts;
 }
 
@@ -123,10 +126,10 @@ static void show_task(const tmsg_task_t *task, tmsg_intercepted_t *seen)
     seen->endpoint = task->endpoint;
     seen->principal = tmsg_task_principal(task);
     seen->map = tmsg_task_map(task);
-    seen->remaining_ms = left_ms(task->deadline_ns);
+    seen->remaining_ms = ms_until(task->deadline_ns);
 }
 
-static void show(tmsg_hooks_t *hooks, tmsg_hook_view_t *view)
+static void fill_view(tmsg_hooks_t *hooks, tmsg_hook_view_t *view)
 {
     tmsg_intercepted_t *seen = &view->seen;
 
@@ -148,8 +151,8 @@ static void show(tmsg_hooks_t *hooks, tmsg_hook_view_t *view)
     tmsg_hub_unlock(hooks->hub);
 }
 
-/* Hooks run in the span of their call, if it has one, whatever that of the
- * thread is. Gives the thread's. */
+/* Makes the span of the call the thread's current one, or none if the call is
+ * not traced. Returns the previous one, which the caller restores. */
 static const tmsg_trace_context_t *enter_span(const tmsg_hooks_t *hooks)
 {
     return tmsg_trace_set_current(tmsg_hooks_context(hooks));
@@ -157,11 +160,11 @@ static const tmsg_trace_context_t *enter_span(const tmsg_hooks_t *hooks)
 
 static void run_end(tmsg_hooks_t *hooks)
 {
-    const tmsg_chain_t *chain = chain_of(hooks);
+    const tmsg_chain_t *chain = chain_of_hooks(hooks);
     const tmsg_trace_context_t *before = enter_span(hooks);
     tmsg_hook_view_t view;
 
-    show(hooks, &view);
+    fill_view(hooks, &view);
     for (unsigned i = hooks->begun; i-- > 0;) {
         view.seen.state = hooks->states[i];
         if (chain->of[i].end != NULL) {
@@ -171,9 +174,10 @@ static void run_end(tmsg_hooks_t *hooks)
     (void)tmsg_trace_set_current(before);
 }
 
-/* The last that leaves has its end told where that waits for it. The worker is
- * there: who destroys it waits for those inside. */
-static void leave(tmsg_hooks_t *hooks)
+/* Counts a hook that has returned. The last one has the event of the call or
+ * task fire, if `end` waits for it. The worker exists: a thread that destroys
+ * it waits for the threads inside it. Lock not held. */
+static void leave_hook(tmsg_hooks_t *hooks)
 {
     tmsg_hub_t *hub = hooks->hub;
     tmsg_rpc_event_t *event =
@@ -226,7 +230,7 @@ void tmsg_hooks_words(tmsg_hooks_t *hooks, const char *words, size_t bytes)
         bytes = bytes < TMSG_CALL_TEXT_MOST ? bytes : TMSG_CALL_TEXT_MOST;
         memcpy(hooks->words, words, bytes);
         hooks->words[bytes] = '\0';
-        tmsg_utf8_scrub(hooks->words); /* whose last character may be cut */
+        tmsg_utf8_scrub(hooks->words); /* the last character may be cut */
     }
 }
 
@@ -238,12 +242,14 @@ void tmsg_hooks_unsent(tmsg_hooks_t *hooks, tmsg_status_t status)
         strcpy(why, tmsg_error_message());
         tmsg_hooks_words(hooks, why, strlen(why));
         (void)tmsg_hooks_over(hooks, status, hooks->words);
-        tmsg_error_set(status, "%s", why); /* which a hook may have changed */
+        tmsg_error_set(status, "%s", why); /* hooks may change it */
     }
 }
 
-/* What a `begin` gave, where that is not OK. */
-static tmsg_status_t refusal(tmsg_hooks_t *hooks, tmsg_status_t status)
+/* Returns the status of a call that an interceptor's `begin` refused with
+ * `status`, and sets the words if the interceptor gave none. A value that is no
+ * failure counts as INTERNAL. */
+static tmsg_status_t refused_status(tmsg_hooks_t *hooks, tmsg_status_t status)
 {
     if (status > 0 || status < TMSG_ERR_APPLICATION) {
         strcpy(hooks->words, "an interceptor returned no failure");
@@ -257,15 +263,15 @@ static tmsg_status_t refusal(tmsg_hooks_t *hooks, tmsg_status_t status)
     return status;
 }
 
-static tmsg_status_t begin(tmsg_hooks_t *hooks)
+static tmsg_status_t run_begin(tmsg_hooks_t *hooks)
 {
-    const tmsg_chain_t *chain = chain_of(hooks);
+    const tmsg_chain_t *chain = chain_of_hooks(hooks);
     const tmsg_trace_context_t *before = tmsg_trace_current();
     tmsg_status_t status = TMSG_OK;
     unsigned count;
     tmsg_hook_view_t view;
 
-    show(hooks, &view);
+    fill_view(hooks, &view);
     tmsg_hub_lock(hooks->hub);
     count = chain->count;
     tmsg_hub_unlock(hooks->hub);
@@ -274,7 +280,7 @@ static tmsg_status_t begin(tmsg_hooks_t *hooks)
         const tmsg_interceptor_t *one = &chain->of[i];
 
         view.seen.state = NULL;
-        if (hooks->task != NULL) { /* behind a tracer it has one */
+        if (hooks->task != NULL) { /* an earlier tracer gave it a span */
             (void)enter_span(hooks);
         }
         if (one->begin != NULL) {
@@ -288,11 +294,12 @@ static tmsg_status_t begin(tmsg_hooks_t *hooks)
         }
     }
     hooks->beginning = false;
-    (void)tmsg_trace_set_current(before); /* whatever they have left */
-    return status == TMSG_OK ? status : refusal(hooks, status);
+    (void)tmsg_trace_set_current(before); /* a hook may leave another */
+    return status == TMSG_OK ? status : refused_status(hooks, status);
 }
 
-/* What a call comes to whose record there is no memory for. */
+/* Returns whether a call may go on if there is no memory for its record: OK if
+ * the tracer is the only interceptor of that side, else NO_MEMORY. */
 static tmsg_status_t do_without(tmsg_hub_t *hub, tmsg_side_t side)
 {
     const tmsg_chain_t *chain = atomic_load(&hub->chains[side - 1]);
@@ -308,7 +315,7 @@ static tmsg_status_t do_without(tmsg_hub_t *hub, tmsg_side_t side)
 tmsg_status_t tmsg_hooks_begin_call(tmsg_call_t *call, const tmsg_map_t *map)
 {
     tmsg_hub_t *hub = call->peer->hub;
-    tmsg_hooks_t *hooks = create(hub);
+    tmsg_hooks_t *hooks = create_hooks(hub);
     tmsg_status_t status;
 
     if (hooks == NULL) {
@@ -318,7 +325,7 @@ tmsg_status_t tmsg_hooks_begin_call(tmsg_call_t *call, const tmsg_map_t *map)
     call->hooks = hooks;
     hooks->call = call;
     hooks->map = map == NULL ? hub->empty : map;
-    status = begin(hooks);
+    status = run_begin(hooks);
     if (status == TMSG_OK && atomic_load(&hub->over)) {
         status = TMSG_ERR_CLOSED;
         strcpy(hooks->words, "its worker was destroyed");
@@ -339,7 +346,7 @@ tmsg_status_t tmsg_hooks_begin_call(tmsg_call_t *call, const tmsg_map_t *map)
 tmsg_status_t tmsg_hooks_begin_task(tmsg_task_t *task)
 {
     tmsg_hub_t *hub = task->server->hub;
-    tmsg_hooks_t *hooks = create(hub);
+    tmsg_hooks_t *hooks = create_hooks(hub);
     tmsg_status_t status;
     bool open;
 
@@ -353,12 +360,12 @@ tmsg_status_t tmsg_hooks_begin_task(tmsg_task_t *task)
     open = tmsg_task_is_open(task);
     task->hooks = open ? hooks : NULL;
     tmsg_hub_unlock(hub);
-    if (!open) { /* which nobody will answer */
+    if (!open) { /* nobody will answer the task */
         tmsg_hooks_drop(hooks);
         return TMSG_OK;
     }
-    status = begin(hooks);
-    leave(hooks);
+    status = run_begin(hooks);
+    leave_hook(hooks);
     return status == TMSG_OK ? status
                              : tmsg_error_set(status, "%s", hooks->words);
 }
@@ -382,7 +389,7 @@ void tmsg_hooks_message(tmsg_hooks_t *hooks, bool sent, const tmsg_map_t *map)
     if (hooks == NULL) {
         return;
     }
-    chain = chain_of(hooks);
+    chain = chain_of_hooks(hooks);
     tmsg_hub_lock(hooks->hub);
     begun = hooks->over ? 0 : hooks->begun;
     if (begun > 0) {
@@ -396,7 +403,7 @@ void tmsg_hooks_message(tmsg_hooks_t *hooks, bool sent, const tmsg_map_t *map)
         return;
     }
     before = enter_span(hooks);
-    show(hooks, &view);
+    fill_view(hooks, &view);
     for (unsigned i = 0; i < begun; i++) {
         unsigned at = sent ? i : begun - 1 - i;
 
@@ -406,7 +413,7 @@ void tmsg_hooks_message(tmsg_hooks_t *hooks, bool sent, const tmsg_map_t *map)
         }
     }
     (void)tmsg_trace_set_current(before);
-    leave(hooks);
+    leave_hook(hooks);
 }
 
 const tmsg_map_t *tmsg_hooks_more(const tmsg_hooks_t *hooks)
@@ -428,7 +435,7 @@ tmsg_status_t tmsg_hooks_give(tmsg_hooks_t *hooks, const char *key,
         status = tmsg_map_create(&hooks->more);
     }
     if (status == TMSG_OK && !hooks->has_more) {
-        tmsg_map_recycle(hooks->more, recycle, hooks);
+        tmsg_map_recycle(hooks->more, recycle_hooks, hooks);
         tmsg_refs_take(&hooks->refs);
         hooks->has_more = true;
     }

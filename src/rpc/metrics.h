@@ -7,8 +7,7 @@
 
 #include "rpc/hub.h"
 
-/* Number of steps of the latency histogram: tensormsg/metrics.h describes them.
- */
+/* Number of steps of the latency histogram in tensormsg/metrics.h. */
 #define TMSG_METER_STEPS 1056
 
 /* A meter counts the calls of one method on one side. It lives as long as its

@@ -6,13 +6,13 @@
 #include "rpc/server.h"
 
 /* These keys are in the metadata that travels: docs/rpc.md, "What travels". */
-/* Prefix of a key in a list of methods. The method's name follows; the value is
- * a JSON object that describes the method. */
+/* This prefix and a method's name make a key in the list of methods. The value
+ * is a JSON object that describes the method. */
 #define TMSG_REFLECT_METHOD "method/"
-/* Key in a request: the name of the method whose health is asked for. Without
- * the key the request is for the whole server. */
+/* This key of a request names the method whose health is asked for. A request
+ * without the key is for the whole server. */
 #define TMSG_HEALTH_ASKED "method"
-/* Key in the reply: the health, as tmsg_health_name() writes it. */
+/* This key of the reply has the health, as tmsg_health_name() writes it. */
 #define TMSG_HEALTH_TOLD "health"
 
 /* Adds the library's own methods to a new server, except those that `flags`

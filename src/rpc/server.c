@@ -24,8 +24,8 @@
 
 #define RESERVED "tensormsg."
 
-static tmsg_status_t read_params(const tmsg_server_params_t *params,
-                                 tmsg_server_t *server)
+static tmsg_status_t read_server_params(const tmsg_server_params_t *params,
+                                        tmsg_server_t *server)
 {
     uint64_t mask = params == NULL ? 0 : params->field_mask;
 
@@ -49,7 +49,7 @@ static tmsg_status_t read_params(const tmsg_server_params_t *params,
     return TMSG_OK;
 }
 
-/* With what follows from them. */
+/* Reads the flags, and adds the library's own methods that the flags allow. */
 static tmsg_status_t read_flags(const tmsg_server_params_t *params,
                                 tmsg_server_t *server)
 {
@@ -81,8 +81,9 @@ void tmsg_server_free(tmsg_server_t *server)
     free(server);
 }
 
-/* The worker serves from here on. */
-static tmsg_status_t install(tmsg_server_t *server)
+/* Makes `server` the server of its worker: calls may come from now on. Takes
+ * the hub's lock. Errors: ALREADY_EXISTS. */
+static tmsg_status_t install_server(tmsg_server_t *server)
 {
     tmsg_hub_t *hub = server->hub;
     tmsg_status_t status = TMSG_OK;
@@ -98,10 +99,10 @@ static tmsg_status_t install(tmsg_server_t *server)
     return status;
 }
 
-static tmsg_status_t create(tmsg_server_t *server,
-                            const tmsg_server_params_t *params)
+static tmsg_status_t create_server(tmsg_server_t *server,
+                                   const tmsg_server_params_t *params)
 {
-    tmsg_status_t status = read_params(params, server);
+    tmsg_status_t status = read_server_params(params, server);
 
     if (status == TMSG_OK) {
         status = read_flags(params, server);
@@ -116,7 +117,7 @@ static tmsg_status_t create(tmsg_server_t *server,
         status = tmsg_pool_start(server);
     }
     if (status == TMSG_OK) {
-        status = install(server);
+        status = install_server(server);
         if (status != TMSG_OK) {
             tmsg_pool_stop(server);
         }
@@ -144,7 +145,7 @@ tmsg_status_t tmsg_server_create(tmsg_worker_t *worker,
     server->hub = hub;
     server->health = TMSG_HEALTH_SERVING;
     tmsg_hub_hold(hub);
-    status = create(server, params);
+    status = create_server(server, params);
     if (status != TMSG_OK) {
         tmsg_server_free(server);
         return status;
@@ -160,8 +161,9 @@ static uint32_t flags_of(const tmsg_method_params_t *params)
                : 0;
 }
 
-static tmsg_status_t read_method(const tmsg_method_params_t *params,
-                                 const tmsg_server_t *server, tmsg_load_t *load)
+static tmsg_status_t read_method_params(const tmsg_method_params_t *params,
+                                        const tmsg_server_t *server,
+                                        tmsg_load_t *load)
 {
     uint64_t mask = params == NULL ? 0 : params->field_mask;
 
@@ -182,8 +184,8 @@ static tmsg_status_t read_method(const tmsg_method_params_t *params,
                                                   "method: concurrency is 0");
 }
 
-static bool is_named(const tmsg_method_t *method, const char *name,
-                     size_t bytes)
+static bool method_is_named(const tmsg_method_t *method, const char *name,
+                            size_t bytes)
 {
     return method->name_bytes == bytes &&
            tmsg_is_same(method->name, name, bytes);
@@ -198,7 +200,7 @@ tmsg_method_t *tmsg_method_find(const tmsg_server_t *server, const char *name,
     for (; item != NULL; item = tmsg_table_next(item)) {
         tmsg_method_t *method = TMSG_CONTAINER_OF(item, tmsg_method_t, by_name);
 
-        if (is_named(method, name, bytes)) {
+        if (method_is_named(method, name, bytes)) {
             return method;
         }
     }
@@ -210,7 +212,7 @@ tmsg_method_t *tmsg_method_called(tmsg_server_t *server, const char *name,
 {
     tmsg_method_t *method = server->last;
 
-    if (method == NULL || !is_named(method, name, bytes)) {
+    if (method == NULL || !method_is_named(method, name, bytes)) {
         method = tmsg_method_find(server, name, bytes);
         server->last = method;
     }
@@ -224,7 +226,8 @@ tmsg_status_t tmsg_server_add(tmsg_server_t *server, tmsg_method_t *method)
 
     tmsg_hub_lock(server->hub);
     if (tmsg_method_find(server, method->name, method->name_bytes) == NULL) {
-        while (*place != NULL) { /* they are listed as they were registered */
+        /* Methods are listed in the order in which they were registered. */
+        while (*place != NULL) {
             place = &(*place)->next;
         }
         *place = method;
@@ -239,10 +242,10 @@ tmsg_status_t tmsg_server_add(tmsg_server_t *server, tmsg_method_t *method)
     return status;
 }
 
-/* With one handler of the two. */
-static tmsg_status_t offer(tmsg_server_t *server, const char *name,
-                           const tmsg_method_t *made,
-                           const tmsg_method_params_t *params)
+/* Registers a method. `made` has one of the two handlers, and its argument. */
+static tmsg_status_t offer_method(tmsg_server_t *server, const char *name,
+                                  const tmsg_method_t *made,
+                                  const tmsg_method_params_t *params)
 {
     bool handled = made->handler != NULL || made->stream_handler != NULL;
     tmsg_load_t load = {0};
@@ -257,7 +260,7 @@ static tmsg_status_t offer(tmsg_server_t *server, const char *name,
             !handled ? "no handler" : "names of " RESERVED " are reserved");
     }
     if (status == TMSG_OK) {
-        status = read_method(params, server, &load);
+        status = read_method_params(params, server, &load);
     }
     if (status != TMSG_OK) {
         return status;
@@ -290,7 +293,7 @@ tmsg_status_t tmsg_server_register(tmsg_server_t *server, const char *name,
 {
     const tmsg_method_t made = {.handler = handler, .arg = arg};
 
-    return offer(server, name, &made, params);
+    return offer_method(server, name, &made, params);
 }
 
 tmsg_status_t tmsg_server_register_stream(tmsg_server_t *server,
@@ -301,7 +304,7 @@ tmsg_status_t tmsg_server_register_stream(tmsg_server_t *server,
 {
     const tmsg_method_t made = {.stream_handler = handler, .arg = arg};
 
-    return offer(server, name, &made, params);
+    return offer_method(server, name, &made, params);
 }
 
 static bool is_drained(void *arg)

@@ -19,8 +19,8 @@
 #define TMSG_EXTENT_REST INT64_C(-2)   /* any number of dimensions */
 #define TMSG_EXTENT_SYMBOL INT64_C(-3) /* the first symbol */
 
-/* A tensor that a signature names. `name` and `name_bytes` come first, because
- * tmsg_names_t demands it. */
+/* Describes a tensor that a signature names. `name` and `name_bytes` come
+ * first, because tmsg_names_t demands it. */
 typedef struct {
     const char *name;
     size_t name_bytes;
@@ -32,8 +32,8 @@ typedef struct {
     const int64_t *extents;
 } tmsg_want_tensor_t;
 
-/* A key of the metadata that a signature names. `key` and `key_bytes` come
- * first, because tmsg_names_t demands it. */
+/* Describes a key of the metadata that a signature names. `key` and `key_bytes`
+ * come first, because tmsg_names_t demands it. */
 typedef struct {
     const char *key;
     size_t key_bytes;
@@ -41,7 +41,7 @@ typedef struct {
     int32_t type; /* tmsg_meta_type_t; 0: any type */
 } tmsg_want_meta_t;
 
-/* The inputs or the outputs of a signature. */
+/* Describes one side of a signature: its inputs or its outputs. */
 typedef struct {
     tmsg_want_tensor_t *tensors;
     tmsg_names_t tensor_names; /* the array `tensors`, as the index sees it */

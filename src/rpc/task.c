@@ -12,21 +12,22 @@
 #include "rpc/refuse.h"
 #include "rpc/stream.h"
 
-/* What a peer says is left of a call's time is no more than this. */
+/* Upper limit for the time, in us, that a peer says is left of a call. */
 #define LEFT_US_MOST (UINT64_C(1) << 50)
 
 void tmsg_task_hold(tmsg_task_t *task) { tmsg_refs_take(&task->refs); }
 
 static bool is_last(tmsg_task_t *task) { return tmsg_refs_drop(&task->refs); }
 
-/* What a task had, when its record is another's; each may be NULL. */
+/* Holds what a task referred to, until it is freed without the lock. The record
+ * of the task may serve another call by then. Each pointer may be NULL. */
 typedef struct {
     tmsg_message_t *message;
     tmsg_hooks_t *hooks;
     tmsg_call_stream_t *stream;
-    tmsg_endpoint_t *endpoint; /* no message holds it */
-    tmsg_server_t *server;     /* nobody has it any more */
-    tmsg_task_t *record;       /* it is not kept */
+    tmsg_endpoint_t *endpoint; /* reference to drop; NULL: the message has it */
+    tmsg_server_t *server;     /* server to free; NULL: others refer to it */
+    tmsg_task_t *record;       /* record to free; NULL: it is kept for reuse */
 } remains_t;
 
 static void task_arrived(tmsg_call_in_t *in, tmsg_message_t *message);
@@ -34,8 +35,9 @@ static void task_failed(tmsg_call_in_t *in, tmsg_status_t status,
                         const char *why);
 static void task_dropped(tmsg_call_in_t *in);
 
-/* What is the same in each; the rest is zeros until it is taken. */
-static void prepare(tmsg_task_t *task)
+/* Sets the fields that are the same in all tasks. The other fields of a kept
+ * record are zeros. */
+static void prepare_task(tmsg_task_t *task)
 {
     task->in = (tmsg_call_in_t){task_arrived, task_failed, task_dropped};
     task->expiry.expire = tmsg_task_expire;
@@ -44,7 +46,8 @@ static void prepare(tmsg_task_t *task)
     task->how.queues = true;
 }
 
-/* Lock held: nobody has the task any more. */
+/* Gives back the record of a task that nobody has any more, and returns what
+ * the task referred to. Lock held. */
 static remains_t remains_of(tmsg_task_t *task)
 {
     tmsg_server_t *server = task->server;
@@ -56,9 +59,9 @@ static remains_t remains_of(tmsg_task_t *task)
         .server = --server->refs == 0 ? server : NULL,
     };
 
-    /* Here and not where it is taken, for which a caller waits. */
+    /* The record is zeroed now, not when it is taken: a caller waits then. */
     tmsg_zero(task, sizeof(*task));
-    prepare(task);
+    prepare_task(task);
     if (!tmsg_hub_put_at_hand(&server->hub->tasks_kept, task) &&
         !tmsg_hub_keep_record(&server->hub->tasks_kept, task)) {
         remains.record = task;
@@ -66,9 +69,9 @@ static remains_t remains_of(tmsg_task_t *task)
     return remains;
 }
 
-/* Without a lock. Hooks use the hub, which the message may be the last to hold.
- */
-static void let_go(const remains_t *remains)
+/* Frees what a task referred to. The hooks go before the message: they use the
+ * hub, to which the message may hold the last reference. Lock not held. */
+static void free_remains(const remains_t *remains)
 {
     free(remains->record);
     tmsg_hooks_drop(remains->hooks);
@@ -91,7 +94,7 @@ void tmsg_task_drop(tmsg_task_t *task)
         tmsg_hub_lock(hub);
         remains = remains_of(task);
         tmsg_hub_unlock(hub);
-        let_go(&remains);
+        free_remains(&remains);
     }
 }
 
@@ -113,14 +116,15 @@ void tmsg_task_close(tmsg_task_t *task, tmsg_status_t status)
     tmsg_hub_forgo(task->server->hub, &task->expiry);
     if (task->queue != NULL) {
         tmsg_task_unqueue(task);
-        (void)is_last(task); /* no: the list's is left */
+        (void)is_last(task); /* never the last: the list has one */
     }
     if (task->handles == 0) {
         tmsg_task_leave(task);
     }
 }
 
-/* Lock held: its event tells its opener. */
+/* Ends the task of a stream that is refused. The event of the task tells the
+ * opener. Lock held. */
 static void turn_stream_away(tmsg_task_t *task, tmsg_status_t status,
                              const char *words)
 {
@@ -132,9 +136,10 @@ static void turn_stream_away(tmsg_task_t *task, tmsg_status_t status,
     tmsg_task_abandon(task, status);
 }
 
-/* An interceptor wants none of it, or it is not what its method takes: no
- * handler sees it. */
-static void turn_away(tmsg_task_t *task, tmsg_status_t status)
+/* Refuses a task, because an interceptor did or the request does not match the
+ * method's signature. No handler sees the task. tmsg_error_message() says why.
+ * Drops the message's reference. Lock not held. */
+static void turn_task_away(tmsg_task_t *task, tmsg_status_t status)
 {
     tmsg_hub_t *hub = task->server->hub;
     char words[TMSG_ERROR_BYTES];
@@ -163,7 +168,7 @@ static void turn_away(tmsg_task_t *task, tmsg_status_t status)
     tmsg_task_drop(task);
 }
 
-/* One of the library's own methods, which waits for no turn. */
+/* Runs one of the library's own methods. Its tasks do not wait for a turn. */
 static void run_ours(tmsg_task_t *task)
 {
     tmsg_hub_t *hub = task->server->hub;
@@ -201,7 +206,7 @@ static void task_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
             tmsg_method_check_request(task->method, tmsg_message_map(message));
     }
     if (status != TMSG_OK) {
-        turn_away(task, status);
+        turn_task_away(task, status);
         return;
     }
     if (task->method->is_ours) {
@@ -215,10 +220,10 @@ static void task_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
     }
     open = tmsg_task_is_open(task);
     if (open && tmsg_task_run_at_once(task)) {
-        next = task; /* with what was its message's reference */
+        next = task; /* its handle has the message's reference now */
     } else {
         if (open) {
-            tmsg_task_wait(task); /* with that, too */
+            tmsg_task_wait(task); /* the queue has that reference now */
             tmsg_server_schedule(server);
         }
         next = tmsg_server_next(hub);
@@ -230,14 +235,15 @@ static void task_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
     tmsg_tasks_run(next);
 }
 
-/* It will not come. True: it was awaited; where it is `told` its event does not
- * tell those who intercept it. */
-static bool lose(tmsg_task_t *task, tmsg_status_t status, bool told)
+/* Abandons a task whose message will not come. Returns true if the task was
+ * open. With `told`, task_failed() tells interceptors of the refusal, and the
+ * event of the task does not. */
+static bool lose_task(tmsg_task_t *task, tmsg_status_t status, bool told)
 {
     tmsg_hub_t *hub = task->server->hub;
     bool open;
 
-    tmsg_calls_hold(task->endpoint); /* as its message does not, from here on */
+    tmsg_calls_hold(task->endpoint); /* no message will hold it */
     tmsg_hub_lock(hub);
     open = tmsg_task_is_open(task);
     if (open) {
@@ -254,7 +260,7 @@ static void task_failed(tmsg_call_in_t *in, tmsg_status_t status,
 {
     tmsg_task_t *task = TMSG_CONTAINER_OF(in, tmsg_task_t, in);
 
-    if (lose(task, status, true)) { /* its sender has heard why */
+    if (lose_task(task, status, true)) { /* the caller knows why already */
         tmsg_refuse_task(task, status, why);
     }
     tmsg_task_drop(task);
@@ -264,7 +270,7 @@ static void task_dropped(tmsg_call_in_t *in)
 {
     tmsg_task_t *task = TMSG_CONTAINER_OF(in, tmsg_task_t, in);
 
-    (void)lose(task, TMSG_ERR_PEER_LOST, false);
+    (void)lose_task(task, TMSG_ERR_PEER_LOST, false);
     tmsg_task_drop(task);
 }
 
@@ -272,7 +278,7 @@ _Static_assert(offsetof(tmsg_task_t, server) + sizeof(tmsg_server_t *) >=
                    sizeof(tmsg_node_t),
                "what is set at once covers a kept record's node");
 
-/* Where none is at hand. NULL: no memory. */
+/* Takes a record from the kept ones, or makes one; NULL: no memory. */
 TMSG_RPC_RARE tmsg_task_t *find_record(tmsg_hub_t *hub)
 {
     tmsg_task_t *task = tmsg_hub_take_record(&hub->tasks_kept, sizeof(*task));
@@ -280,7 +286,7 @@ TMSG_RPC_RARE tmsg_task_t *find_record(tmsg_hub_t *hub)
     if (task == NULL) {
         tmsg_error_memory("a call");
     } else {
-        prepare(task);
+        prepare_task(task);
     }
     return task;
 }
@@ -296,8 +302,9 @@ TMSG_RPC_RARE void count_begun(tmsg_task_t *task)
     }
 }
 
-TMSG_RPC_STEP tmsg_task_t *create(tmsg_rpc_peer_t *peer, tmsg_method_t *method,
-                                  const tmsg_call_head_t *head)
+TMSG_RPC_STEP tmsg_task_t *create_task(tmsg_rpc_peer_t *peer,
+                                       tmsg_method_t *method,
+                                       const tmsg_call_head_t *head)
 {
     tmsg_hub_t *hub = peer->hub;
     tmsg_server_t *server = hub->server;
@@ -306,8 +313,9 @@ TMSG_RPC_STEP tmsg_task_t *create(tmsg_rpc_peer_t *peer, tmsg_method_t *method,
     if (task == NULL && (task = find_record(hub)) == NULL) {
         return NULL;
     }
-    /* All but what its place in the list has had is as prepare() left it. */
-    tmsg_refs_init(&task->refs, 2); /* the message's, and the list's */
+    /* The record is as prepare_task() left it, except for the bytes that linked
+     * it to other kept records. The fields that are set first cover these. */
+    tmsg_refs_init(&task->refs, 2); /* of the message, and of the list */
     atomic_init(&task->status, TMSG_IN_PROGRESS);
     task->server = server;
     server->refs++;
@@ -324,9 +332,9 @@ TMSG_RPC_STEP tmsg_task_t *create(tmsg_rpc_peer_t *peer, tmsg_method_t *method,
     return task;
 }
 
-/* Lock held: has it end when its time is up, which its caller said is so much.
- * Gives what tmsg_calls_alarm() is to be asked for; 0: nothing. */
-TMSG_RPC_RARE uint64_t limit(tmsg_task_t *task, uint64_t left_us)
+/* Gives the task a deadline: the caller said that `left_us` is left. Returns
+ * the time that tmsg_calls_alarm() is to be asked for; 0: none. Lock held. */
+TMSG_RPC_RARE uint64_t set_task_deadline(tmsg_task_t *task, uint64_t left_us)
 {
     task->deadline_ns =
         tmsg_calls_now_ns() +
@@ -336,11 +344,13 @@ TMSG_RPC_RARE uint64_t limit(tmsg_task_t *task, uint64_t left_us)
                : 0;
 }
 
-/* Lock held. *alarm_ns_p as of limit(). */
-TMSG_RPC_STEP tmsg_status_t enter(tmsg_rpc_peer_t *peer,
-                                  const tmsg_call_head_t *head,
-                                  tmsg_call_stream_t *stream,
-                                  tmsg_task_t **task_p, uint64_t *alarm_ns_p)
+/* Makes a task for a call or stream, if it may come in. Stores the result of
+ * set_task_deadline() in *alarm_ns_p, if there is a deadline. Lock held. */
+TMSG_RPC_STEP tmsg_status_t admit_task(tmsg_rpc_peer_t *peer,
+                                       const tmsg_call_head_t *head,
+                                       tmsg_call_stream_t *stream,
+                                       tmsg_task_t **task_p,
+                                       uint64_t *alarm_ns_p)
 {
     tmsg_method_t *method = NULL;
     tmsg_task_t *task;
@@ -349,12 +359,12 @@ TMSG_RPC_STEP tmsg_status_t enter(tmsg_rpc_peer_t *peer,
     if (status != TMSG_OK) {
         return status;
     }
-    task = create(peer, method, head);
+    task = create_task(peer, method, head);
     if (task == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
     if (head->left_us > 0) {
-        *alarm_ns_p = limit(task, head->left_us);
+        *alarm_ns_p = set_task_deadline(task, head->left_us);
     }
     if (stream != NULL) {
         task->stream = stream;
@@ -364,10 +374,11 @@ TMSG_RPC_STEP tmsg_status_t enter(tmsg_rpc_peer_t *peer,
     return TMSG_OK;
 }
 
-/* With tmsg_error_message(). */
-TMSG_RPC_RARE tmsg_status_t refuse(tmsg_rpc_peer_t *peer,
-                                   const tmsg_call_head_t *head,
-                                   tmsg_status_t status)
+/* Counts a call that is refused, and has interceptors told, with the words of
+ * tmsg_error_message(). Returns `status`. Worker's lock held. */
+TMSG_RPC_RARE tmsg_status_t refuse_call(tmsg_rpc_peer_t *peer,
+                                        const tmsg_call_head_t *head,
+                                        tmsg_status_t status)
 {
     if (tmsg_refuse(peer, head, status, tmsg_error_message())) {
         tmsg_calls_wake_held(peer->hub->calls);
@@ -378,13 +389,15 @@ TMSG_RPC_RARE tmsg_status_t refuse(tmsg_rpc_peer_t *peer,
 TMSG_RPC_RARE tmsg_status_t refuse_full(tmsg_rpc_peer_t *peer,
                                         const tmsg_call_head_t *head)
 {
-    return refuse(peer, head,
-                  tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
-                                 "%u answers wait for the caller to take them",
-                                 TMSG_CALLS_ANSWERS_MOST));
+    return refuse_call(
+        peer, head,
+        tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
+                       "%u answers wait for the caller to take them",
+                       TMSG_CALLS_ANSWERS_MOST));
 }
 
-/* Streams begin without the worker's lock. */
+/* Asks for an alarm. The worker's lock is held when a call begins, but not when
+ * a stream does. */
 TMSG_RPC_RARE void set_alarm(const tmsg_hub_t *hub, uint64_t at_ns,
                              bool worker_held)
 {
@@ -395,7 +408,7 @@ TMSG_RPC_RARE void set_alarm(const tmsg_hub_t *hub, uint64_t at_ns,
     }
 }
 
-TMSG_RPC_STEP void lock(tmsg_hub_t *hub, bool live)
+TMSG_RPC_STEP void lock_hub(tmsg_hub_t *hub, bool live)
 {
     if (live) {
         tmsg_hub_lock_live(hub);
@@ -404,7 +417,7 @@ TMSG_RPC_STEP void lock(tmsg_hub_t *hub, bool live)
     }
 }
 
-TMSG_RPC_STEP void unlock(tmsg_hub_t *hub, bool live)
+TMSG_RPC_STEP void unlock_hub(tmsg_hub_t *hub, bool live)
 {
     if (live) {
         tmsg_hub_unlock_live(hub);
@@ -426,16 +439,17 @@ tmsg_task_begins(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
     if (is_call && tmsg_calls_are_full_held(peer->endpoint)) {
         return refuse_full(peer, head);
     }
-    lock(hub, is_call);
-    status = enter(peer, head, stream, &task, &alarm_ns);
+    lock_hub(hub, is_call);
+    status = admit_task(peer, head, stream, &task, &alarm_ns);
     if (status == TMSG_OK) {
         *in_p = &task->in;
     }
-    unlock(hub, is_call);
+    unlock_hub(hub, is_call);
     if (alarm_ns != 0) {
         set_alarm(hub, alarm_ns, is_call);
     }
-    return status != TMSG_OK && is_call ? refuse(peer, head, status) : status;
+    return status != TMSG_OK && is_call ? refuse_call(peer, head, status)
+                                        : status;
 }
 
 tmsg_status_t tmsg_task_open(tmsg_rpc_peer_t *peer,
@@ -452,8 +466,9 @@ tmsg_status_t tmsg_task_open(tmsg_rpc_peer_t *peer,
     return status;
 }
 
-/* Gives a handle back; then the next that is to be run here, if that `runs`. */
-static tmsg_task_t *give_back(tmsg_task_t *task, bool runs)
+/* Gives a handle back. With `runs`, takes the next task that the calling thread
+ * is to run, and returns it. Returns NULL if there is none. Lock not held. */
+static tmsg_task_t *give_back_handle(tmsg_task_t *task, bool runs)
 {
     tmsg_hub_t *hub = task->server->hub;
     bool forgotten = false, more = false, over = false;
@@ -491,7 +506,7 @@ static tmsg_task_t *give_back(tmsg_task_t *task, bool runs)
     if (forgotten || more) {
         tmsg_task_drop(task);
     } else if (over) {
-        let_go(&remains);
+        free_remains(&remains);
     }
     return next;
 }
@@ -507,7 +522,7 @@ TMSG_RPC_STEP void call_handler(tmsg_task_t *task)
     }
 }
 
-/* In the context of its trace, if it has one. */
+/* Runs the handler in the trace context of the call, if the call is traced. */
 TMSG_RPC_RARE void handle_hooked(tmsg_task_t *task)
 {
     const tmsg_trace_context_t *context = tmsg_hooks_context(task->hooks);
@@ -522,7 +537,7 @@ TMSG_RPC_RARE void handle_hooked(tmsg_task_t *task)
     }
 }
 
-static void handle(tmsg_task_t *task)
+static void handle_task(tmsg_task_t *task)
 {
     if (task->hooks != NULL) {
         handle_hooked(task);
@@ -536,30 +551,31 @@ static void handle_here(tmsg_task_t *task)
     tmsg_hub_t *hub = task->server->hub;
 
     if (hub->shared) {
-        handle(task);
+        handle_task(task);
     } else {
         tmsg_task_t *before = hub->running;
 
         hub->running = task;
-        handle(task);
+        handle_task(task);
         hub->running = before;
     }
 }
 
 void tmsg_task_run(tmsg_task_t *task)
 {
-    handle(task);
+    handle_task(task);
     tmsg_task_destroy(task);
 }
 
 void tmsg_tasks_run(tmsg_task_t *task)
 {
     while (task != NULL) {
-        if (tmsg_task_is_open(task)) { /* a hook may have ended its server */
+        /* A hook may have destroyed the server, which abandons the task. */
+        if (tmsg_task_is_open(task)) {
             handle_here(task);
-            tmsg_calls_clear_context(); /* whatever that has left */
+            tmsg_calls_clear_context(); /* the handler may leave a context */
         }
-        task = give_back(task, true);
+        task = give_back_handle(task, true);
     }
 }
 
@@ -575,7 +591,7 @@ tmsg_task_t *tmsg_task_keep(tmsg_task_t *task)
 void tmsg_task_destroy(tmsg_task_t *task)
 {
     if (task != NULL) {
-        (void)give_back(task, false);
+        (void)give_back_handle(task, false);
     }
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How tasks end that nobody answers. */
+/* Ends tasks that are not answered. */
 #include "rpc/intercept.h"
 #include "rpc/refuse.h"
 #include "rpc/stream.h"
 
-/* Those who intercept it, unless that waits. It was abandoned. */
+/* Tells the interceptors that the task was abandoned. Returns false if other
+ * hooks of the task run: the event fires again after them. Lock not held. */
 static bool tell_over(const tmsg_task_t *task)
 {
     tmsg_hub_t *hub = task->server->hub;
@@ -25,7 +26,7 @@ static bool tell_over(const tmsg_task_t *task)
     return tmsg_hooks_over(hooks, status, words);
 }
 
-static void fire(tmsg_rpc_event_t *event)
+static void fire_task_end(tmsg_rpc_event_t *event)
 {
     tmsg_task_t *task = TMSG_CONTAINER_OF(event, tmsg_task_t, event);
     tmsg_hub_t *hub = task->server->hub;
@@ -60,9 +61,9 @@ void tmsg_task_abandon(tmsg_task_t *task, tmsg_status_t status)
 {
     tmsg_task_close(task, status);
     tmsg_list_remove(&task->server->all, &task->node);
-    task->event.fire = fire;
+    task->event.fire = fire_task_end;
     tmsg_hub_tell(task->server->hub, &task->event);
-    tmsg_server_schedule(task->server); /* events run what is ready, too */
+    tmsg_server_schedule(task->server); /* the hub runs them behind the event */
 }
 
 void tmsg_task_expire(tmsg_expiry_t *expiry)
@@ -79,8 +80,9 @@ void tmsg_tasks_lost(tmsg_rpc_peer_t *peer)
     }
 }
 
-/* A task is put into the table by who looks for one: most are over by then.
- * Those that are not there yet are the last of the list. */
+/* Puts the peer's tasks into the table. This is done only when a task is looked
+ * for, because most tasks are over by then. The tasks that are not in the table
+ * yet are the last of the list. Lock held. */
 static void index_tasks(tmsg_rpc_peer_t *peer)
 {
     for (tmsg_node_t *node = peer->tasks.tail; node != NULL;
@@ -95,7 +97,7 @@ static void index_tasks(tmsg_rpc_peer_t *peer)
     }
 }
 
-static tmsg_task_t *find(tmsg_rpc_peer_t *peer, uint64_t id)
+static tmsg_task_t *find_task(tmsg_rpc_peer_t *peer, uint64_t id)
 {
     tmsg_keyed_t *found;
 
@@ -111,11 +113,11 @@ void tmsg_task_canceled(void *arg, uint64_t id)
     tmsg_task_t *task;
 
     tmsg_hub_lock(hub);
-    task = find(peer, id);
+    task = find_task(peer, id);
     if (task != NULL) {
         tmsg_task_abandon(task, TMSG_ERR_CANCELED);
         tmsg_calls_wake_held(hub->calls);
-    } else { /* it was answered, or has not come yet */
+    } else { /* the call was answered, or has not come yet */
         peer->early[peer->early_count++ % TMSG_RPC_EARLY] = id;
     }
     tmsg_hub_unlock(hub);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The bounds of a server and its methods: who comes in, who waits and whose
- * turn it is. All with the lock held, but tmsg_server_run(). */
+/* Keeps the bounds of a server and its methods: which calls come in, which
+ * wait, and whose turn it is. The hub's lock is held in all functions but
+ * tmsg_server_run(). */
 #include "rpc/principal.h"
 #include "rpc/server.h"
 
@@ -19,7 +20,8 @@ static bool is_full(const tmsg_load_t *load)
     return load->inside >= (uint64_t)load->concurrency + load->queue;
 }
 
-/* Whether server and method have room for one more. */
+/* Checks whether server and method have room for one more call. Errors:
+ * RESOURCE_EXHAUSTED. */
 static tmsg_status_t check_room(const tmsg_server_t *server,
                                 const tmsg_method_t *method)
 {
@@ -101,8 +103,9 @@ static void count_running(tmsg_task_t *task)
     task->method->load.running++;
 }
 
-/* It has had its turn. */
-static void make_ready(tmsg_task_t *task)
+/* Puts a task that has had its turn into the list of ready tasks, and counts it
+ * as running. */
+static void make_task_ready(tmsg_task_t *task)
 {
     tmsg_server_t *server = task->server;
 
@@ -119,8 +122,8 @@ void tmsg_task_wait(tmsg_task_t *task)
     tmsg_method_t *method = task->method;
 
     if (task->server->turns.count == 0 && has_slot(&task->server->load) &&
-        has_slot(&method->load)) { /* nobody is before it */
-        make_ready(task);
+        has_slot(&method->load)) { /* no task is before it */
+        make_task_ready(task);
         return;
     }
     task->queue = &method->waiting;
@@ -143,7 +146,8 @@ void tmsg_task_unqueue(tmsg_task_t *task)
     task->queue = NULL;
 }
 
-/* The method's turn comes last from then on. */
+/* Gives the method's first task its turn. The method comes last from then on.
+ */
 static void give_turn(tmsg_server_t *server, tmsg_method_t *method)
 {
     tmsg_task_t *task =
@@ -154,7 +158,7 @@ static void give_turn(tmsg_server_t *server, tmsg_method_t *method)
         tmsg_list_remove(&server->turns, &method->turn);
         tmsg_list_push(&server->turns, &method->turn);
     }
-    make_ready(task);
+    make_task_ready(task);
 }
 
 static tmsg_method_t *next_method(const tmsg_server_t *server)
