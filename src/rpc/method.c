@@ -20,7 +20,9 @@ void tmsg_method_free(tmsg_method_t *method)
     }
 }
 
-static tmsg_status_t describe(tmsg_method_t *method, const char *text)
+/* Gives the method its description, which is one line of UTF-8. Errors:
+ * LIMIT_EXCEEDED, INVALID_PARAM, NO_MEMORY. */
+static tmsg_status_t set_description(tmsg_method_t *method, const char *text)
 {
     size_t bytes = strnlen(text, TMSG_METHOD_DESCRIPTION_MAX + 1);
     bool plain = tmsg_utf8_valid(text, bytes);
@@ -45,9 +47,11 @@ static tmsg_status_t describe(tmsg_method_t *method, const char *text)
                                        : TMSG_OK;
 }
 
-/* The text is that of the signature, not the one that was given: of one form,
- * and without control characters. */
-static tmsg_status_t sign(tmsg_method_t *method, const char *text)
+/* Gives the method its signature. The method keeps the text that
+ * tmsg_signature_to_text() writes, and not the given text: the former has one
+ * form and no control characters. Errors: those of tmsg_signature_parse() and
+ * tmsg_signature_to_text(). */
+static tmsg_status_t set_signature(tmsg_method_t *method, const char *text)
 {
     char why[TMSG_ERROR_BYTES];
     tmsg_status_t status = tmsg_signature_parse(text, &method->signature);
@@ -70,11 +74,11 @@ tmsg_status_t tmsg_method_declare(tmsg_method_t *method,
     tmsg_status_t status = TMSG_OK;
 
     if (mask & TMSG_METHOD_PARAM_SIGNATURE && params->signature != NULL) {
-        status = sign(method, params->signature);
+        status = set_signature(method, params->signature);
     }
     if (status == TMSG_OK && mask & TMSG_METHOD_PARAM_DESCRIPTION &&
         params->description != NULL) {
-        status = describe(method, params->description);
+        status = set_description(method, params->description);
     }
     if (status == TMSG_OK && mask & TMSG_METHOD_PARAM_PRINCIPALS) {
         status = tmsg_principals_read(params->principals, &method->principals);

@@ -6,9 +6,9 @@
 
 #include "core/map.h"
 
-#define NAMES_MOST 256 /* that a caller has counts for */
-#define UNIT_BITS 5    /* 32 ns */
-#define SUB_BITS 5     /* 32 steps to a power of 2 */
+#define NAMES_MOST 256 /* method names that callers' meters tell apart */
+#define UNIT_BITS 5    /* a unit has 32 ns */
+#define SUB_BITS 5     /* a power of 2 has 32 steps */
 #define SUBS (1u << SUB_BITS)
 
 size_t tmsg_meter_step(uint64_t ns)
@@ -41,8 +41,9 @@ static uint64_t key_of(tmsg_side_t side, const char *name, size_t bytes)
     return tmsg_table_key(name, bytes) * 2 + (side == TMSG_SIDE_SERVER);
 }
 
-static tmsg_meter_t *find(const tmsg_hub_t *hub, tmsg_side_t side,
-                          const char *name, size_t bytes)
+/* Returns the meter of a method; NULL: there is none. Lock held. */
+static tmsg_meter_t *find_meter(const tmsg_hub_t *hub, tmsg_side_t side,
+                                const char *name, size_t bytes)
 {
     tmsg_keyed_t *item =
         tmsg_table_find(&hub->meters_by_name, key_of(side, name, bytes));
@@ -58,15 +59,18 @@ static tmsg_meter_t *find(const tmsg_hub_t *hub, tmsg_side_t side,
     return NULL;
 }
 
-static tmsg_meter_t *get(tmsg_hub_t *hub, tmsg_side_t side, const char *name,
-                         size_t bytes)
+/* Returns the meter of a method, which it makes if there is none; NULL: no
+ * memory. A caller's names beyond NAMES_MOST share the meter of the empty name.
+ * Lock held. */
+static tmsg_meter_t *get_meter(tmsg_hub_t *hub, tmsg_side_t side,
+                               const char *name, size_t bytes)
 {
-    tmsg_meter_t *meter = find(hub, side, name, bytes);
+    tmsg_meter_t *meter = find_meter(hub, side, name, bytes);
 
     if (meter == NULL && side == TMSG_SIDE_CALLER &&
         hub->names_called >= NAMES_MOST) {
         bytes = 0;
-        meter = find(hub, side, name, bytes);
+        meter = find_meter(hub, side, name, bytes);
     }
     if (meter != NULL) {
         return meter;
@@ -87,7 +91,8 @@ static tmsg_meter_t *get(tmsg_hub_t *hub, tmsg_side_t side, const char *name,
 tmsg_meter_t *tmsg_meter_begin(tmsg_hub_t *hub, tmsg_side_t side,
                                const char *name, size_t bytes)
 {
-    tmsg_meter_t *meter = hub->counts ? get(hub, side, name, bytes) : NULL;
+    tmsg_meter_t *meter =
+        hub->counts ? get_meter(hub, side, name, bytes) : NULL;
 
     if (meter != NULL) {
         meter->counts.in_flight++;
@@ -122,7 +127,7 @@ void tmsg_meter_reject(tmsg_hub_t *hub, const char *name, size_t bytes,
                        tmsg_status_t status)
 {
     tmsg_meter_t *meter =
-        hub->counts ? get(hub, TMSG_SIDE_SERVER, name, bytes) : NULL;
+        hub->counts ? get_meter(hub, TMSG_SIDE_SERVER, name, bytes) : NULL;
 
     if (meter != NULL) {
         meter->counts.rejected++;
@@ -197,9 +202,12 @@ tmsg_status_t tmsg_metrics_late_replies(tmsg_worker_t *worker,
     return status;
 }
 
-static tmsg_status_t look_up(tmsg_worker_t *worker, tmsg_side_t side,
-                             const char *method, tmsg_hub_t **hub_p,
-                             tmsg_meter_t **meter_p)
+/* Stores the hub of the worker and the meter of a method. The meter lives as
+ * long as the hub. Takes the lock. Errors: INVALID_PARAM, NOT_FOUND, those of
+ * tmsg_calls_start(). */
+static tmsg_status_t look_up_meter(tmsg_worker_t *worker, tmsg_side_t side,
+                                   const char *method, tmsg_hub_t **hub_p,
+                                   tmsg_meter_t **meter_p)
 {
     tmsg_status_t status;
 
@@ -214,7 +222,7 @@ static tmsg_status_t look_up(tmsg_worker_t *worker, tmsg_side_t side,
         return status;
     }
     tmsg_hub_lock(*hub_p);
-    *meter_p = find(*hub_p, side, method, strlen(method));
+    *meter_p = find_meter(*hub_p, side, method, strlen(method));
     tmsg_hub_unlock(*hub_p);
     return *meter_p != NULL
                ? TMSG_OK
@@ -229,7 +237,7 @@ tmsg_status_t tmsg_metrics_read(tmsg_worker_t *worker, tmsg_side_t side,
 {
     tmsg_meter_t *meter;
     tmsg_hub_t *hub;
-    tmsg_status_t status = look_up(worker, side, method, &hub, &meter);
+    tmsg_status_t status = look_up_meter(worker, side, method, &hub, &meter);
 
     if (status == TMSG_OK) {
         tmsg_hub_lock(hub);
@@ -239,7 +247,9 @@ tmsg_status_t tmsg_metrics_read(tmsg_worker_t *worker, tmsg_side_t side,
     return status;
 }
 
-/* The middle of the step where so many are at or below it. */
+/* Returns the latency in ns that `millionths` of the ended calls do not exceed.
+ * The value is the middle of a step, and the greatest latency at most. Lock
+ * held. */
 static uint64_t latency_of(const tmsg_meter_t *meter, uint32_t millionths)
 {
     uint64_t ended = meter->counts.ended, below = 0;
@@ -274,7 +284,7 @@ tmsg_status_t tmsg_metrics_latency(tmsg_worker_t *worker, tmsg_side_t side,
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "metrics: %u millionths",
                               millionths);
     }
-    status = look_up(worker, side, method, &hub, &meter);
+    status = look_up_meter(worker, side, method, &hub, &meter);
     if (status == TMSG_OK) {
         tmsg_hub_lock(hub);
         *latency_ns_p = latency_of(meter, millionths);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Metrics as Prometheus reads them. */
+/* Writes metrics in the text format that Prometheus reads. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "rpc/metrics.h"
 
-/* Bounds of its buckets, in us. */
+/* The buckets of the histogram have these upper bounds, in microseconds. */
 static const uint64_t bounds[] = {
     10,      25,      50,       100,      250,      500,      1000,   2500,
     5000,    10000,   25000,    50000,    100000,   250000,   500000, 1000000,
@@ -22,6 +22,7 @@ typedef struct {
     uint64_t late_replies;
 } text_t;
 
+/* Writes the labels of a meter, with the escapes that the format wants. */
 static void put_labels(FILE *file, const tmsg_meter_t *meter)
 {
     fprintf(file, "side=\"%s\",method=\"", sides[meter->side]);
@@ -38,6 +39,7 @@ static void put_labels(FILE *file, const tmsg_meter_t *meter)
     fputc('"', file);
 }
 
+/* Writes the two lines in front of a metric's values. */
 static void put_family(FILE *file, const char *name, const char *type,
                        const char *help)
 {
@@ -55,7 +57,8 @@ static void put_value(FILE *file, const char *name, const tmsg_meter_t *meter,
     fprintf(file, "} %" PRIu64 "\n", number);
 }
 
-/* Those that there were, and that one in any case. */
+/* Writes the counts that are not 0, and the count of the status `always` in any
+ * case. */
 static void put_statuses(FILE *file, const char *name,
                          const tmsg_meter_t *meter, const uint64_t *by_status,
                          tmsg_status_t always)
@@ -89,7 +92,7 @@ static void put_calls(const text_t *text)
     }
 }
 
-/* Those of one number each. */
+/* Writes the metrics that have one number for each meter. */
 static void put_numbers(const text_t *text)
 {
     const char *name = "tensormsg_calls_in_flight";
@@ -122,7 +125,8 @@ static void put_bytes(const text_t *text)
     }
 }
 
-/* Of thousandths, without the locale's point. */
+/* Writes a number with `digits` digits behind a point. printf() would use the
+ * decimal separator of the locale. */
 static void put_decimal(FILE *file, uint64_t whole, uint64_t part, int digits)
 {
     fprintf(file, "%" PRIu64 ".%0*" PRIu64, whole, digits, part);
@@ -177,9 +181,10 @@ static void put_all(const text_t *text)
             text->late_replies);
 }
 
-/* All meters of one moment. */
-static tmsg_status_t copy(tmsg_hub_t *hub, tmsg_meter_t **meters_p,
-                          text_t *text)
+/* Copies all meters with the lock held once, so that they are of one moment.
+ * The caller frees *meters_p. Takes the lock. Errors: NO_MEMORY. */
+static tmsg_status_t copy_meters(tmsg_hub_t *hub, tmsg_meter_t **meters_p,
+                                 text_t *text)
 {
     tmsg_meter_t *meters;
     size_t count = 0;
@@ -208,7 +213,7 @@ tmsg_status_t tmsg_metrics_text(tmsg_worker_t *worker, char **text_p)
     tmsg_status_t status = tmsg_calls_start(worker, &tmsg_hub_ops, &start);
 
     if (status == TMSG_OK) {
-        status = copy(start, &meters, &text);
+        status = copy_meters(start, &meters, &text);
     }
     if (status != TMSG_OK) {
         return status;

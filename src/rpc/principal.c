@@ -9,9 +9,10 @@
 
 #include "core/error.h"
 
-#define ANYBODY "*"
+#define ANYBODY "*" /* stands for every principal */
 
-/* One space between two names, and none besides. */
+/* Returns whether a text is a list of names in printable ASCII. There is one
+ * space between two names, and no other space. */
 static bool is_list(const char *list)
 {
     size_t bytes = strlen(list), length = 0;
@@ -54,7 +55,8 @@ tmsg_status_t tmsg_principals_read(const char *list, char **copy_p)
     return TMSG_OK;
 }
 
-static bool has(const char *list, const char *name)
+/* Returns whether a name is on the list. */
+static bool has_principal(const char *list, const char *name)
 {
     size_t bytes = strlen(name);
 
@@ -72,10 +74,11 @@ static bool has(const char *list, const char *name)
 tmsg_status_t tmsg_principals_check(const char *list,
                                     const tmsg_endpoint_t *endpoint)
 {
-    const char *name = tmsg_endpoint_principal(endpoint); /* takes no lock */
+    /* This call takes no lock. */
+    const char *name = tmsg_endpoint_principal(endpoint);
 
-    if (list == NULL ||
-        (name != NULL && (has(list, ANYBODY) || has(list, name)))) {
+    if (list == NULL || (name != NULL && (has_principal(list, ANYBODY) ||
+                                          has_principal(list, name)))) {
         return TMSG_OK;
     }
     return name == NULL

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a server tells of itself: docs/rpc.md, "What travels". */
+/* Implements the methods by which a server describes itself. docs/rpc.md, "What
+ * travels", has their messages. */
 #include "rpc/reflect.h"
 
 #include <stdlib.h>
@@ -34,7 +35,8 @@ tmsg_health_t tmsg_health_of(const char *word)
     return i < NAME_COUNT ? (tmsg_health_t)i : TMSG_HEALTH_UNKNOWN;
 }
 
-/* Lock held. */
+/* Returns the health of a method; NULL stands for the whole server. Lock held.
+ */
 static tmsg_health_t health_of(const tmsg_server_t *server,
                                const tmsg_method_t *method)
 {
@@ -44,7 +46,10 @@ static tmsg_health_t health_of(const tmsg_server_t *server,
                                                    : method->health;
 }
 
-static tmsg_health_t look_up(const tmsg_server_t *server, const char *name)
+/* Returns the health of the method of that name; NULL stands for the whole
+ * server. Takes the lock. */
+static tmsg_health_t look_up_health(const tmsg_server_t *server,
+                                    const char *name)
 {
     const tmsg_method_t *method = NULL;
     tmsg_health_t health;
@@ -59,9 +64,11 @@ static tmsg_health_t look_up(const tmsg_server_t *server, const char *name)
     return health;
 }
 
-/* Answers with `map`, or with why there is none; it cannot be told otherwise.
- */
-static void answer(tmsg_task_t *task, tmsg_status_t status, tmsg_map_t *map)
+/* Answers the task with `map`, or with the error that is the reason why there
+ * is no map. Ignores a failure to answer, because there is no other way to tell
+ * the caller. Destroys the map. */
+static void send_answer(tmsg_task_t *task, tmsg_status_t status,
+                        tmsg_map_t *map)
 {
     if (status == TMSG_OK) {
         (void)tmsg_task_reply(task, map, NULL);
@@ -71,6 +78,7 @@ static void answer(tmsg_task_t *task, tmsg_status_t status, tmsg_map_t *map)
     tmsg_map_destroy(map);
 }
 
+/* Serves as the handler of TMSG_METHOD_HEALTH. */
 static void tell_health(void *arg, tmsg_task_t *task)
 {
     const tmsg_server_t *server = task->server;
@@ -84,10 +92,11 @@ static void tell_health(void *arg, tmsg_task_t *task)
         status = tmsg_map_create(&map);
     }
     if (status == TMSG_OK) {
-        status = tmsg_map_set_string(map, TMSG_HEALTH_TOLD,
-                                     tmsg_health_name(look_up(server, name)));
+        status =
+            tmsg_map_set_string(map, TMSG_HEALTH_TOLD,
+                                tmsg_health_name(look_up_health(server, name)));
     }
-    answer(task, status, map);
+    send_answer(task, status, map);
 }
 
 static bool add_text(cJSON *object, const char *key, const char *text)
@@ -95,14 +104,16 @@ static bool add_text(cJSON *object, const char *key, const char *text)
     return text == NULL || tmsg_json_add(object, key, cJSON_CreateString(text));
 }
 
-/* What is not true is left out. */
+/* Adds a key if `truth` is true: readers take a missing key for false. */
 static bool add_truth(cJSON *object, const char *key, bool truth)
 {
     return !truth || tmsg_json_add(object, key, cJSON_CreateTrue());
 }
 
-static tmsg_status_t describe(const tmsg_method_t *method, tmsg_health_t health,
-                              char **json_p)
+/* Stores the JSON of a method, which the caller frees with cJSON_free().
+ * Errors: NO_MEMORY. */
+static tmsg_status_t describe_method(const tmsg_method_t *method,
+                                     tmsg_health_t health, char **json_p)
 {
     cJSON *object = cJSON_CreateObject();
     bool complete =
@@ -133,7 +144,7 @@ static tmsg_status_t list_method(const tmsg_method_t *method,
 {
     char key[sizeof(TMSG_REFLECT_METHOD) + TMSG_METHOD_BYTES_MAX];
     char *json = NULL;
-    tmsg_status_t status = describe(method, health, &json);
+    tmsg_status_t status = describe_method(method, health, &json);
 
     if (status == TMSG_OK) {
         strcpy(key, TMSG_REFLECT_METHOD);
@@ -144,10 +155,12 @@ static tmsg_status_t list_method(const tmsg_method_t *method,
     return status;
 }
 
-/* The one behind `method`, or the first; they are never taken away. */
-static const tmsg_method_t *next(const tmsg_server_t *server,
-                                 const tmsg_method_t *method,
-                                 tmsg_health_t *health_p)
+/* Returns the method after `method` (NULL: the first one) and stores its
+ * health; NULL: there is none. Methods are never removed, so that `method` is
+ * still in the list. Takes the lock. */
+static const tmsg_method_t *method_after(const tmsg_server_t *server,
+                                         const tmsg_method_t *method,
+                                         tmsg_health_t *health_p)
 {
     tmsg_hub_lock(server->hub);
     method = method == NULL ? server->methods : method->next;
@@ -156,6 +169,7 @@ static const tmsg_method_t *next(const tmsg_server_t *server,
     return method;
 }
 
+/* Serves as the handler of TMSG_METHOD_METHODS. */
 static void list_methods(void *arg, tmsg_task_t *task)
 {
     const tmsg_server_t *server = task->server;
@@ -166,16 +180,16 @@ static void list_methods(void *arg, tmsg_task_t *task)
 
     (void)arg;
     while (status == TMSG_OK &&
-           (method = next(server, method, &health)) != NULL) {
+           (method = method_after(server, method, &health)) != NULL) {
         if (!method->is_ours) {
             status = list_method(method, health, map);
         }
     }
-    answer(task, status, map);
+    send_answer(task, status, map);
 }
 
-static tmsg_status_t offer(tmsg_server_t *server, const char *name,
-                           tmsg_handler_fn handler)
+static tmsg_status_t offer_method(tmsg_server_t *server, const char *name,
+                                  tmsg_handler_fn handler)
 {
     tmsg_method_t *method = calloc(1, sizeof(*method));
 
@@ -195,10 +209,10 @@ tmsg_status_t tmsg_reflect_offer(tmsg_server_t *server, uint32_t flags)
     tmsg_status_t status = TMSG_OK;
 
     if (!(flags & TMSG_SERVER_NO_METHODS)) {
-        status = offer(server, TMSG_METHOD_METHODS, list_methods);
+        status = offer_method(server, TMSG_METHOD_METHODS, list_methods);
     }
     if (status == TMSG_OK && !(flags & TMSG_SERVER_NO_HEALTH)) {
-        status = offer(server, TMSG_METHOD_HEALTH, tell_health);
+        status = offer_method(server, TMSG_METHOD_HEALTH, tell_health);
     }
     return status;
 }

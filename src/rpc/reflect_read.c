@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a peer tells of itself, none of which is believed. */
+/* Reads what a peer tells of itself, and checks all of it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +9,8 @@
 #include "core/map.h"
 #include "rpc/reflect.h"
 
+/* METHODS_MOST bounds the keys of a reply, JSON_BYTES_MOST the text of each
+ * method. */
 #define METHODS_MOST 65536
 #define JSON_BYTES_MOST (2u * TMSG_SIGNATURE_TEXT_MAX + 8192)
 
@@ -52,13 +54,14 @@ tmsg_status_t tmsg_methods_at(const tmsg_methods_t *methods, size_t index,
     return TMSG_OK;
 }
 
-static tmsg_status_t malformed(const char *name, const char *what)
+static tmsg_status_t malformed_list(const char *name, const char *what)
 {
     return tmsg_error_set(TMSG_ERR_MALFORMED, "list of methods: '%s': %s",
                           tmsg_error_name(name, strlen(name)).text, what);
 }
 
-/* A member that is a string, or NULL. False: it is something else. */
+/* Stores the string that a member holds; NULL: the member is missing. Returns
+ * false if the member is no string. */
 static bool text_of(const cJSON *object, const char *key, const char **text_p)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
@@ -67,6 +70,8 @@ static bool text_of(const cJSON *object, const char *key, const char **text_p)
     return item == NULL || *text_p != NULL;
 }
 
+/* Stores the number that a member holds; a missing member stores nothing.
+ * Returns false if the member is no number of 32 bits. */
 static bool number_of(const cJSON *object, const char *key, uint32_t *number_p)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
@@ -78,8 +83,8 @@ static bool number_of(const cJSON *object, const char *key, uint32_t *number_p)
     return reader.status == TMSG_OK;
 }
 
-/* A copy, in *copy_p; NULL of NULL. */
-static tmsg_status_t keep(const char *text, const char **copy_p)
+/* Stores a copy of `text`. NULL leaves *copy_p as it is. Errors: NO_MEMORY. */
+static tmsg_status_t keep_text(const char *text, const char **copy_p)
 {
     if (text != NULL) {
         *copy_p = strdup(text);
@@ -88,6 +93,8 @@ static tmsg_status_t keep(const char *text, const char **copy_p)
                                            : TMSG_OK;
 }
 
+/* Checks that a text is a signature; NULL (none) is allowed. Errors: MALFORMED,
+ * NO_MEMORY. */
 static tmsg_status_t check_signature(const char *name, const char *text)
 {
     tmsg_signature_t *signature;
@@ -99,12 +106,13 @@ static tmsg_status_t check_signature(const char *name, const char *text)
         tmsg_signature_destroy(signature);
     } else if (status != TMSG_OK && status != TMSG_ERR_NO_MEMORY) {
         strcpy(why, tmsg_error_message());
-        status = malformed(name, why);
+        status = malformed_list(name, why);
     }
     return status;
 }
 
-/* A member that is true or false, or is missing, which is false. */
+/* Stores the truth that a member holds; a missing member is false. Returns
+ * false if the member is neither true nor false. */
 static bool truth_of(const cJSON *object, const char *key, int32_t *truth_p)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
@@ -122,8 +130,8 @@ static tmsg_status_t read_object(const cJSON *object, tmsg_method_info_t *info)
     if (!tmsg_json_check_object(&reader, object)) {
         return reader.status == TMSG_ERR_NO_MEMORY
                    ? reader.status
-                   : malformed(info->name,
-                               "no object, or a key that comes twice");
+                   : malformed_list(info->name,
+                                    "no object, or a key that comes twice");
     }
     if (!text_of(object, "description", &description) ||
         !text_of(object, "signature", &signature) ||
@@ -133,26 +141,28 @@ static tmsg_status_t read_object(const cJSON *object, tmsg_method_info_t *info)
         !truth_of(object, "principal", &info->needs_principal) ||
         !number_of(object, "concurrency", &info->concurrency) ||
         !number_of(object, "queue", &info->queue)) {
-        return malformed(info->name, "a value is of another type");
+        return malformed_list(info->name, "a value is of another type");
     }
     if (description != NULL &&
         strlen(description) > TMSG_METHOD_DESCRIPTION_MAX) {
-        return malformed(info->name, "the description is too long");
+        return malformed_list(info->name, "the description is too long");
     }
     info->health =
         health == NULL ? TMSG_HEALTH_UNKNOWN : (int32_t)tmsg_health_of(health);
     status = check_signature(info->name, signature);
     if (status == TMSG_OK) {
-        status =
-            keep(description == NULL ? "" : description, &info->description);
+        status = keep_text(description == NULL ? "" : description,
+                           &info->description);
     }
-    return status == TMSG_OK ? keep(signature, &info->signature) : status;
+    return status == TMSG_OK ? keep_text(signature, &info->signature) : status;
 }
 
-/* Whether memory was short is not told apart from what is no JSON, and nobody
- * needs to know. */
-static tmsg_status_t read_method(const char *name, const tmsg_meta_t *value,
-                                 tmsg_method_info_t *info)
+/* Reads one method of the list. A lack of memory in cJSON looks like a text
+ * that is no JSON, and becomes MALFORMED; nobody needs the difference. Errors:
+ * MALFORMED, NO_MEMORY. */
+static tmsg_status_t read_method_info(const char *name,
+                                      const tmsg_meta_t *value,
+                                      tmsg_method_info_t *info)
 {
     cJSON *object = NULL;
     const char *end;
@@ -160,22 +170,22 @@ static tmsg_status_t read_method(const char *name, const tmsg_meta_t *value,
     tmsg_status_t status = tmsg_method_check(name, &bytes);
 
     if (status != TMSG_OK) {
-        return malformed(name, "no name of a method");
+        return malformed_list(name, "no name of a method");
     }
     if (value->type != TMSG_META_TYPE_STRING ||
         value->bytes > JSON_BYTES_MOST ||
         memchr(value->data, '\0', value->bytes) != NULL) {
-        return malformed(name, "not a string, or too long");
+        return malformed_list(name, "not a string, or too long");
     }
     if (tmsg_json_find_nul(value->data, value->bytes) != NULL) {
-        return malformed(name, "a string holds \\u0000");
+        return malformed_list(name, "a string holds \\u0000");
     }
-    status = keep(name, &info->name);
+    status = keep_text(name, &info->name);
     if (status != TMSG_OK) {
         return status;
     }
     object = cJSON_ParseWithOpts(value->data, &end, 1);
-    status = object == NULL ? malformed(name, "not JSON")
+    status = object == NULL ? malformed_list(name, "not JSON")
                             : read_object(object, info);
     cJSON_Delete(object);
     return status;
@@ -215,9 +225,9 @@ tmsg_status_t tmsg_methods_read(const tmsg_map_t *reply,
     entries = tmsg_map_meta_entries(reply);
     for (size_t i = 0; i < keys && status == TMSG_OK; i++) {
         if (is_method(&entries[i])) {
-            status = read_method(entries[i].key + strlen(TMSG_REFLECT_METHOD),
-                                 &entries[i].value,
-                                 &methods->infos[methods->count++]);
+            status = read_method_info(
+                entries[i].key + strlen(TMSG_REFLECT_METHOD), &entries[i].value,
+                &methods->infos[methods->count++]);
         }
     }
     if (status != TMSG_OK) {
@@ -245,10 +255,11 @@ tmsg_status_t tmsg_health_read(const tmsg_map_t *reply, tmsg_health_t *health_p)
     return TMSG_OK;
 }
 
-/* Calls, and waits. */
-static tmsg_status_t ask(tmsg_endpoint_t *endpoint, const char *method,
-                         const tmsg_map_t *map, int timeout_ms,
-                         tmsg_call_t **call_p)
+/* Makes a call and waits for its reply. On TMSG_OK the caller destroys *call_p.
+ * Errors: those of tmsg_endpoint_call(), and of the call. */
+static tmsg_status_t call_and_wait(tmsg_endpoint_t *endpoint,
+                                   const char *method, const tmsg_map_t *map,
+                                   int timeout_ms, tmsg_call_t **call_p)
 {
     const tmsg_call_params_t params = {.field_mask = TMSG_CALL_PARAM_TIMEOUT,
                                        .timeout_ms = timeout_ms};
@@ -259,7 +270,7 @@ static tmsg_status_t ask(tmsg_endpoint_t *endpoint, const char *method,
     if (status != TMSG_OK) {
         return status;
     }
-    status = tmsg_call_wait(call, -1); /* the call has its timeout */
+    status = tmsg_call_wait(call, -1); /* the call's timeout ends the wait */
     if (status != TMSG_OK) {
         tmsg_call_destroy(call);
         return status;
@@ -273,7 +284,7 @@ tmsg_status_t tmsg_endpoint_methods(tmsg_endpoint_t *endpoint, int timeout_ms,
 {
     tmsg_call_t *call;
     tmsg_status_t status =
-        ask(endpoint, TMSG_METHOD_METHODS, NULL, timeout_ms, &call);
+        call_and_wait(endpoint, TMSG_METHOD_METHODS, NULL, timeout_ms, &call);
 
     if (status == TMSG_OK) {
         status = tmsg_methods_read(tmsg_call_reply(call), methods_p);
@@ -297,7 +308,8 @@ tmsg_status_t tmsg_endpoint_health(tmsg_endpoint_t *endpoint,
         status = tmsg_map_set_string(map, TMSG_HEALTH_ASKED, method);
     }
     if (status == TMSG_OK) {
-        status = ask(endpoint, TMSG_METHOD_HEALTH, map, timeout_ms, &call);
+        status =
+            call_and_wait(endpoint, TMSG_METHOD_HEALTH, map, timeout_ms, &call);
     }
     if (status == TMSG_OK) {
         status = tmsg_health_read(tmsg_call_reply(call), health_p);

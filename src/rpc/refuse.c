@@ -9,14 +9,15 @@
 #include "rpc/intercept.h"
 #include "rpc/metrics.h"
 
-#define REFUSALS_MOST 1024 /* that wait to be told of */
-#define PEERS_MOST 512     /* of a peer's, which is not to silence others */
-#define NAME_MOST 255      /* bytes that a head has room for */
+#define REFUSALS_MOST 1024 /* refusals of a hub that wait to be told */
+#define PEERS_MOST                                                             \
+    512 /* waiting refusals of one peer, so that others have room */
+#define NAME_MOST 255 /* bytes of a name that a head has room for */
 
-/* One that interceptors are to be told of. */
+/* Describes a refusal that interceptors are still to be told of. */
 typedef struct {
     tmsg_rpc_event_t event;
-    tmsg_rpc_peer_t *peer; /* its endpoint is held */
+    tmsg_rpc_peer_t *peer; /* peer that was refused; its endpoint is held */
     bool is_stream;
     tmsg_status_t status;
     int32_t left_ms;
@@ -24,16 +25,17 @@ typedef struct {
     char words[TMSG_CALL_TEXT_MOST + 1];
 } refusal_t;
 
-static const tmsg_chain_t *chain_of(const tmsg_hub_t *hub)
+static const tmsg_chain_t *server_chain(const tmsg_hub_t *hub)
 {
     return atomic_load_explicit(&hub->chains[TMSG_SIDE_SERVER - 1],
                                 memory_order_acquire);
 }
 
-/* In no span, whatever that of the thread is. */
-static void tell(tmsg_hub_t *hub, tmsg_hook_view_t *view)
+/* Tells the interceptors of the server side of a refusal, the last one first.
+ * They run in no span, whatever span the thread has. Lock not held. */
+static void tell_refusal(tmsg_hub_t *hub, tmsg_hook_view_t *view)
 {
-    const tmsg_chain_t *chain = chain_of(hub);
+    const tmsg_chain_t *chain = server_chain(hub);
     const tmsg_trace_context_t *before;
     unsigned count;
 
@@ -65,17 +67,20 @@ void tmsg_refuse_task(const tmsg_task_t *task, tmsg_status_t status,
                  .status = status,
                  .error = words}};
 
-    tell(task->server->hub, &view);
+    tell_refusal(task->server->hub, &view);
 }
 
-/* Lock held. */
-static void add(tmsg_rpc_peer_t *peer, int more)
+/* Adds `more`, which may be negative, to the numbers of waiting refusals. Lock
+ * held. */
+static void count_refusals(tmsg_rpc_peer_t *peer, int more)
 {
     peer->hub->refusals += (unsigned)more;
     peer->refusals += (unsigned)more;
 }
 
-static void fire(tmsg_rpc_event_t *event)
+/* Serves as `fire` of a refusal: tells interceptors of it, and frees it. Lock
+ * not held. */
+static void fire_refusal(tmsg_rpc_event_t *event)
 {
     refusal_t *refusal = TMSG_CONTAINER_OF(event, refusal_t, event);
     tmsg_endpoint_t *endpoint = refusal->peer->endpoint;
@@ -91,15 +96,17 @@ static void fire(tmsg_rpc_event_t *event)
                  .error = refusal->words}};
 
     tmsg_hub_lock(hub);
-    add(refusal->peer, -1);
+    count_refusals(refusal->peer, -1);
     tmsg_hub_unlock(hub);
-    tell(hub, &view);
+    tell_refusal(hub, &view);
     tmsg_calls_drop(endpoint);
     free(refusal);
 }
 
-static refusal_t *note(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
-                       tmsg_status_t status, const char *words)
+/* Makes a refusal, which holds the endpoint of the peer; NULL: no memory. */
+static refusal_t *make_refusal(tmsg_rpc_peer_t *peer,
+                               const tmsg_call_head_t *head,
+                               tmsg_status_t status, const char *words)
 {
     uint64_t ms = head->left_us / 1000 + (head->left_us % 1000 > 0);
     refusal_t *refusal = malloc(sizeof(*refusal));
@@ -107,7 +114,7 @@ static refusal_t *note(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
     if (refusal == NULL) {
         return NULL;
     }
-    refusal->event.fire = fire;
+    refusal->event.fire = fire_refusal;
     refusal->peer = peer;
     refusal->is_stream = head->type == TMSG_STREAM_OPEN;
     refusal->status = status;
@@ -115,13 +122,15 @@ static refusal_t *note(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
     memcpy(refusal->method, head->text, head->text_bytes);
     refusal->method[head->text_bytes] = '\0';
     snprintf(refusal->words, sizeof(refusal->words), "%s", words);
-    tmsg_utf8_scrub(refusal->words); /* whose last character may be cut */
+    /* snprintf() may have cut the last character. */
+    tmsg_utf8_scrub(refusal->words);
     tmsg_calls_hold(peer->endpoint);
     return refusal;
 }
 
-/* Bytes of the name of a method that there is; else none, so that a peer
- * cannot have counts made for whatever it says. */
+/* Returns the length of the name in the head if the server has such a method.
+ * Returns 0 otherwise, so that a peer cannot have a meter made for each name
+ * that it invents. Lock held. */
 static size_t known_bytes(const tmsg_server_t *server,
                           const tmsg_call_head_t *head)
 {
@@ -131,11 +140,12 @@ static size_t known_bytes(const tmsg_server_t *server,
                : 0;
 }
 
-/* Lock held: whether one more is to be told. */
+/* Returns whether interceptors are to be told of one more refusal: one of them
+ * wants that, and the bounds allow it. Lock held. */
 static bool is_watched(const tmsg_rpc_peer_t *peer)
 {
     const tmsg_hub_t *hub = peer->hub;
-    const tmsg_chain_t *chain = chain_of(hub);
+    const tmsg_chain_t *chain = server_chain(hub);
     bool watched = false;
 
     for (unsigned i = 0; chain != NULL && i < chain->count; i++) {
@@ -155,17 +165,17 @@ bool tmsg_refuse(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
     tmsg_hub_lock(hub);
     tmsg_meter_reject(hub, head->text, known_bytes(hub->server, head), status);
     watched = is_watched(peer);
-    add(peer, watched);
+    count_refusals(peer, watched);
     tmsg_hub_unlock(hub);
     if (!watched) {
         return false;
     }
-    refusal = note(peer, head, status, words);
+    refusal = make_refusal(peer, head, status, words);
     tmsg_hub_lock(hub);
     if (refusal != NULL) {
         tmsg_hub_tell(hub, &refusal->event);
     } else {
-        add(peer, -1);
+        count_refusals(peer, -1);
     }
     tmsg_hub_unlock(hub);
     return refusal != NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Calls that are made again. Between two attempts a call is in its peer's list
- * and has no id; its deadline goes on. */
+/* Implements calls with retries. Between two attempts a call is in its peer's
+ * list and has no id. Its deadline goes on meanwhile. */
 #include <sys/random.h>
 
 #include "core/map.h"
@@ -8,12 +8,12 @@
 #include "rpc/metrics.h"
 
 #define ATTEMPTS_MOST 100u
-#define FIRST_MS 20
-#define MOST_MS 1000
-#define TOKENS_MOST 1000u
-#define MILLI 1000u
+#define FIRST_MS 20       /* default of first_backoff_ms */
+#define MOST_MS 1000      /* default of most_backoff_ms */
+#define TOKENS_MOST 1000u /* most tokens of a budget */
+#define MILLI 1000u       /* a token has 1000 thousandths */
 
-static tmsg_status_t check(const tmsg_retry_t *retry)
+static tmsg_status_t check_retry(const tmsg_retry_t *retry)
 {
     if (retry->attempts < 2 || retry->attempts > ATTEMPTS_MOST ||
         retry->first_backoff_ms < 0 || retry->most_backoff_ms < 0) {
@@ -47,10 +47,12 @@ tmsg_status_t tmsg_retry_read(const tmsg_call_params_t *params,
     if (call->retry.most_backoff_ms == 0) {
         call->retry.most_backoff_ms = MOST_MS;
     }
-    return check(&call->retry);
+    return check_retry(&call->retry);
 }
 
-/* The application's memory is its own again, once. */
+/* Returns whether the caller has to call on_release, and returns true once at
+ * most. The call must have ended, and no attempt may read the map. Lock held.
+ */
 static bool may_release(tmsg_call_t *call)
 {
     bool may = !call->released && call->lent == 0 && tmsg_call_has_ended(call);
@@ -75,7 +77,8 @@ void tmsg_call_release(tmsg_call_t *call)
     }
 }
 
-static void give_back(tmsg_call_t *call)
+/* Counts an attempt that no longer reads the map. Takes the lock. */
+static void give_back_map(tmsg_call_t *call)
 {
     tmsg_hub_t *hub = call->peer->hub;
 
@@ -84,9 +87,11 @@ static void give_back(tmsg_call_t *call)
     tmsg_hub_unlock(hub);
 }
 
-static void released(void *arg)
+/* Serves as on_release of an attempt, which no longer reads the map. Drops the
+ * reference of tmsg_retry_lend(). Lock not held. */
+static void attempt_released(void *arg)
 {
-    give_back(arg);
+    give_back_map(arg);
     tmsg_call_release(arg);
     tmsg_call_drop(arg);
 }
@@ -95,7 +100,7 @@ void tmsg_retry_lend(tmsg_call_t *call, tmsg_call_send_t *how)
 {
     tmsg_hub_t *hub = call->peer->hub;
 
-    how->on_release = released;
+    how->on_release = attempt_released;
     how->on_release_arg = call;
     tmsg_call_hold(call);
     tmsg_hub_lock(hub);
@@ -103,9 +108,9 @@ void tmsg_retry_lend(tmsg_call_t *call, tmsg_call_send_t *how)
     tmsg_hub_unlock(hub);
 }
 
-void tmsg_retry_unlend(tmsg_call_t *call) { released(call); }
+void tmsg_retry_unlend(tmsg_call_t *call) { attempt_released(call); }
 
-/* What can pass by itself. */
+/* Returns whether the cause of a failure can pass by itself. */
 static bool is_transient(tmsg_status_t status)
 {
     return status == TMSG_ERR_UNAVAILABLE ||
@@ -113,7 +118,9 @@ static bool is_transient(tmsg_status_t status)
            status == TMSG_ERR_NO_MEMORY || status == TMSG_ERR_BUSY;
 }
 
-/* Between half of the full time and all of it. */
+/* Returns how long to wait for the next attempt: a random time between half of
+ * the backoff and all of it. The backoff doubles with each attempt, up to its
+ * bound. */
 static uint64_t backoff_ns(const tmsg_call_t *call)
 {
     uint64_t full = (uint64_t)call->retry.first_backoff_ms * 1000000;
@@ -121,7 +128,7 @@ static uint64_t backoff_ns(const tmsg_call_t *call)
     uint64_t random = 0;
     ssize_t got = getrandom(&random, sizeof(random), GRND_NONBLOCK);
 
-    (void)got; /* without entropy they wait alike */
+    (void)got; /* without entropy all calls wait for half of the backoff */
     for (unsigned i = 1; i < call->attempts && full < most; i++) {
         full *= 2;
     }
@@ -129,7 +136,9 @@ static uint64_t backoff_ns(const tmsg_call_t *call)
     return full / 2 + random % (full / 2 + 1);
 }
 
-/* A failure takes a token, a success gives a part of one. */
+/* Takes a token for a failure. Returns whether the budget allows another
+ * attempt: more than half of the tokens are left, or there is no bound. Lock
+ * held. */
 static bool budget_allows(tmsg_rpc_peer_t *peer)
 {
     tmsg_retry_budget_t *budget = &peer->budget;
@@ -138,7 +147,8 @@ static bool budget_allows(tmsg_rpc_peer_t *peer)
     return budget->most == 0 || budget->tokens > budget->most / 2;
 }
 
-static void succeeded(tmsg_rpc_peer_t *peer)
+/* Adds a part of a token for a success. Lock held. */
+static void note_success(tmsg_rpc_peer_t *peer)
 {
     tmsg_retry_budget_t *budget = &peer->budget;
 
@@ -148,7 +158,8 @@ static void succeeded(tmsg_rpc_peer_t *peer)
     }
 }
 
-/* Without a lock: the next attempt. */
+/* Serves as `fire` of call->next: begins the next attempt, if the call has not
+ * ended. Owns a reference to the call. Lock not held. */
 static void fire_next(tmsg_rpc_event_t *event)
 {
     tmsg_call_t *call = TMSG_CONTAINER_OF(event, tmsg_call_t, next);
@@ -159,9 +170,9 @@ static void fire_next(tmsg_rpc_event_t *event)
     uint64_t id;
 
     tmsg_hub_lock(hub);
+    /* The expiry of the deadline ends a call that has reached the deadline. */
     over = tmsg_call_has_ended(call) ||
-           (call->deadline_ns != 0 &&
-            tmsg_calls_now_ns() >= call->deadline_ns); /* which ends it */
+           (call->deadline_ns != 0 && tmsg_calls_now_ns() >= call->deadline_ns);
     if (!over) {
         status = tmsg_call_take_slot(hub, call);
         map = call->map;
@@ -195,6 +206,7 @@ static void fire_next(tmsg_rpc_event_t *event)
     tmsg_call_drop(call);
 }
 
+/* Serves as `expire` of call->backoff: queues the next attempt. Lock held. */
 static void expire_backoff(tmsg_expiry_t *expiry)
 {
     tmsg_call_t *call = TMSG_CONTAINER_OF(expiry, tmsg_call_t, backoff);
@@ -229,7 +241,7 @@ bool tmsg_call_again(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
         return false;
     }
     if (status == TMSG_OK) {
-        succeeded(call->peer);
+        note_success(call->peer);
     }
     if (!is_transient(status) || !budget_allows(call->peer) ||
         call->attempts >= call->retry.attempts || call->peer->over ||
@@ -246,7 +258,7 @@ bool tmsg_call_again(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
     call->coming = false;
     call->ran_before = call->ran_before || may_have_run;
     tmsg_hub_expect(hub, &call->backoff, at_ns);
-    hub->alarm_ns = 0; /* asked for when it is woken */
+    hub->alarm_ns = 0; /* the hub sets its alarm again when it is woken */
     return true;
 }
 

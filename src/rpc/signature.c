@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A signature's life, and making one out of parts. */
+/* Implements the life of a signature, and how it is made from its parts. */
 #include "rpc/signature.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "core/map.h"
 #include "core/utf8.h"
 
-#define PREFIX "tensormsg."
+#define PREFIX "tensormsg." /* begins the library's own keys */
 
 tmsg_status_t tmsg_signature_create(tmsg_signature_t **signature_p)
 {
@@ -54,7 +54,10 @@ void tmsg_signature_destroy(tmsg_signature_t *signature)
     free(signature);
 }
 
-static char *copy(tmsg_signature_t *signature, const char *name, size_t bytes)
+/* Copies a name into the arena of the signature, with a NUL behind it. Returns
+ * NULL if there is no memory. */
+static char *copy_name(tmsg_signature_t *signature, const char *name,
+                       size_t bytes)
 {
     char *text = tmsg_arena_alloc(&signature->arena, bytes + 1);
 
@@ -79,7 +82,7 @@ int tmsg_signature_symbol(tmsg_signature_t *signature, const char *name,
         return -1;
     }
     if (i == signature->symbol_count) {
-        const char *symbol = copy(signature, name, bytes);
+        const char *symbol = copy_name(signature, name, bytes);
 
         if (symbol == NULL) {
             return -2;
@@ -110,8 +113,9 @@ const char *tmsg_signature_meta_fault(const tmsg_want_meta_t *want)
                : NULL;
 }
 
-/* Makes room for one more, whatever an item is. */
-static bool make_room(void **items, size_t *room, size_t count, size_t stride)
+/* Makes room for one more item of `stride` bytes. Returns false, with an error
+ * set, if there is no memory. */
+static bool grow_items(void **items, size_t *room, size_t count, size_t stride)
 {
     size_t wanted = *room == 0 ? 4 : *room * 2;
     void *grown;
@@ -129,6 +133,8 @@ static bool make_room(void **items, size_t *room, size_t count, size_t stride)
     return true;
 }
 
+/* Checks whether a side takes one more item with that name. Errors:
+ * ALREADY_EXISTS, LIMIT_EXCEEDED. */
 static tmsg_status_t check_new(const tmsg_index_t *index,
                                const tmsg_names_t *names, const char *name,
                                size_t bytes, const char *what)
@@ -161,12 +167,12 @@ tmsg_status_t tmsg_signature_put_tensor(tmsg_signature_t *signature,
     if (status != TMSG_OK) {
         return status;
     }
-    if (!make_room(&items, &side->tensor_room, names->count, sizeof(*want))) {
+    if (!grow_items(&items, &side->tensor_room, names->count, sizeof(*want))) {
         return TMSG_ERR_NO_MEMORY;
     }
     side->tensors = items;
     names->items = items;
-    name = copy(signature, want->name, want->name_bytes);
+    name = copy_name(signature, want->name, want->name_bytes);
     extents = tmsg_arena_alloc(&signature->arena, bytes + 1);
     if (name == NULL || extents == NULL) {
         return tmsg_error_memory("a signature");
@@ -197,12 +203,12 @@ tmsg_status_t tmsg_signature_put_meta(tmsg_signature_t *signature,
     if (status != TMSG_OK) {
         return status;
     }
-    if (!make_room(&items, &side->meta_room, names->count, sizeof(*want))) {
+    if (!grow_items(&items, &side->meta_room, names->count, sizeof(*want))) {
         return TMSG_ERR_NO_MEMORY;
     }
     side->metas = items;
     names->items = items;
-    key = copy(signature, want->key, want->key_bytes);
+    key = copy_name(signature, want->key, want->key_bytes);
     if (key == NULL) {
         return tmsg_error_memory("a signature");
     }
@@ -216,10 +222,11 @@ tmsg_status_t tmsg_signature_put_meta(tmsg_signature_t *signature,
     return status;
 }
 
-/* What the functions that add have in common. */
-static tmsg_status_t check_given(const tmsg_signature_t *signature,
-                                 tmsg_signature_side_t side, const char *name,
-                                 uint32_t flags)
+/* Checks the arguments that all functions that add an item have in common.
+ * Errors: INVALID_PARAM, BUSY (a stream has the signature). */
+static tmsg_status_t check_addition(const tmsg_signature_t *signature,
+                                    tmsg_signature_side_t side,
+                                    const char *name, uint32_t flags)
 {
     const char *fault;
 
@@ -255,7 +262,7 @@ tmsg_status_t tmsg_signature_add_tensor(tmsg_signature_t *signature,
 {
     int64_t extents[TMSG_SIGNATURE_EXTENTS];
     tmsg_want_tensor_t want = {.name = name};
-    tmsg_status_t status = check_given(signature, side, name, flags);
+    tmsg_status_t status = check_addition(signature, side, name, flags);
     size_t symbols;
 
     if (status == TMSG_OK && type == NULL) {
@@ -285,7 +292,7 @@ tmsg_status_t tmsg_signature_add_meta(tmsg_signature_t *signature,
 {
     tmsg_want_meta_t want = {.key = key, .type = type};
     const char *fault;
-    tmsg_status_t status = check_given(signature, side, key, flags);
+    tmsg_status_t status = check_addition(signature, side, key, flags);
 
     if (status != TMSG_OK) {
         return status;
@@ -307,7 +314,7 @@ tmsg_status_t tmsg_signature_add_meta(tmsg_signature_t *signature,
 tmsg_status_t tmsg_signature_allow_further(tmsg_signature_t *signature,
                                            tmsg_signature_side_t side)
 {
-    tmsg_status_t status = check_given(signature, side, "...", 0);
+    tmsg_status_t status = check_addition(signature, side, "...", 0);
 
     if (status == TMSG_OK) {
         signature->sides[side].further = true;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Is a map what a signature says? Nothing here allocates, and what a peer sent
- * is walked over once at most. */
+/* Checks whether a map has a signature. Nothing here allocates memory. What a
+ * peer sent is walked over once at most; names are looked up in an index,
+ * unless they are few. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -10,17 +11,18 @@
 
 #define UNBOUND INT64_C(-1)
 #define PREFIX "tensormsg."
-#define FEW_KEYS 16 /* to be searched without a table */
+#define FEW_KEYS 16 /* most keys that are searched one by one */
 
-/* What the symbols are, and by which tensor. */
+/* Holds the values of a signature's symbols while maps are checked. */
 typedef struct {
     const tmsg_signature_t *signature;
-    const char *does; /* "takes", or "gives" */
-    int64_t values[TMSG_SIGNATURE_SYMBOLS_MAX];
+    const char *does; /* "takes" or "gives"; verb in the errors */
+    int64_t values[TMSG_SIGNATURE_SYMBOLS_MAX]; /* UNBOUND: no value yet */
+    /* tensors that have set the values */
     const tmsg_want_tensor_t *by[TMSG_SIGNATURE_SYMBOLS_MAX];
 } bound_t;
 
-static void begin(bound_t *bound, const tmsg_signature_t *signature)
+static void begin_check(bound_t *bound, const tmsg_signature_t *signature)
 {
     bound->signature = signature;
     for (size_t i = 0; i < signature->symbol_count; i++) {
@@ -28,6 +30,8 @@ static void begin(bound_t *bound, const tmsg_signature_t *signature)
     }
 }
 
+/* Writes the dtype and shape of a tensor into `text`. What does not fit ends in
+ * "...". */
 static void show_shape(const tmsg_tensor_t *tensor,
                        char text[TMSG_SIGNATURE_TYPE_TEXT])
 {
@@ -53,10 +57,12 @@ static void show_shape(const tmsg_tensor_t *tensor,
     }
 }
 
-/* `symbol` is not what it was elsewhere; -1: there is none to name. */
-static tmsg_status_t mismatch(const bound_t *bound,
-                              const tmsg_want_tensor_t *want,
-                              const tmsg_tensor_t *tensor, int64_t symbol)
+/* Sets the error that a tensor has another type than wanted, and returns
+ * INVALID_PARAM. The error names `symbol`, which has another value in an
+ * earlier tensor. -1: the error names no symbol. */
+static tmsg_status_t mismatch_error(const bound_t *bound,
+                                    const tmsg_want_tensor_t *want,
+                                    const tmsg_tensor_t *tensor, int64_t symbol)
 {
     char is[TMSG_SIGNATURE_TYPE_TEXT], wanted[TMSG_SIGNATURE_TYPE_TEXT];
     tmsg_error_name_t name = tmsg_error_name(want->name, want->name_bytes);
@@ -77,10 +83,11 @@ static tmsg_status_t mismatch(const bound_t *bound,
         bound->values[symbol], tmsg_error_name(by->name, by->name_bytes).text);
 }
 
-/* Whether an extent is what is wanted; one that a symbol has for the first time
- * is noted. */
-static bool fits(bound_t *bound, const tmsg_want_tensor_t *want, int64_t wanted,
-                 int64_t extent, int64_t *symbol_p)
+/* Returns whether an extent is the wanted one. The first extent of a symbol
+ * becomes the symbol's value. If `wanted` is a symbol, *symbol_p becomes its
+ * number. */
+static bool extent_fits(bound_t *bound, const tmsg_want_tensor_t *want,
+                        int64_t wanted, int64_t extent, int64_t *symbol_p)
 {
     int64_t symbol = TMSG_EXTENT_SYMBOL - wanted;
 
@@ -108,41 +115,46 @@ static tmsg_status_t check_tensor(bound_t *bound,
                                   const tmsg_tensor_t *tensor)
 {
     int32_t named = want->extent_count - (want->rest >= 0);
-    int32_t more = tensor->ndim - named; /* dimensions in place of "..." */
+    int32_t more = tensor->ndim - named; /* dimensions that "..." stands for */
 
     if ((!want->any_dtype && !same_dtype(want->dtype, tensor->dtype)) ||
         more < 0 || (more > 0 && want->rest < 0)) {
-        return mismatch(bound, want, tensor, -1);
+        return mismatch_error(bound, want, tensor, -1);
     }
     for (int32_t i = 0; i < named; i++) {
         bool behind = want->rest >= 0 && i >= want->rest;
         int64_t symbol = -1;
 
-        if (!fits(bound, want, want->extents[behind ? i + 1 : i],
-                  tensor->shape[behind ? i + more : i], &symbol)) {
-            return mismatch(bound, want, tensor, symbol);
+        if (!extent_fits(bound, want, want->extents[behind ? i + 1 : i],
+                         tensor->shape[behind ? i + more : i], &symbol)) {
+            return mismatch_error(bound, want, tensor, symbol);
         }
     }
     return TMSG_OK;
 }
 
-static tmsg_status_t missing(const bound_t *bound, const char *kind,
-                             const char *name, size_t bytes, const char *wanted)
+/* Sets the error that an item is missing, and returns INVALID_PARAM. */
+static tmsg_status_t missing_error(const bound_t *bound, const char *kind,
+                                   const char *name, size_t bytes,
+                                   const char *wanted)
 {
     return tmsg_error_set(
         TMSG_ERR_INVALID_PARAM, "%s\"%s\" is missing: the method %s %s", kind,
         tmsg_error_name(name, bytes).text, bound->does, wanted);
 }
 
-static tmsg_status_t unknown(const bound_t *bound, const char *kind,
-                             const char *name, size_t bytes)
+/* Sets the error that the signature has no such item, and returns
+ * INVALID_PARAM. */
+static tmsg_status_t unknown_error(const bound_t *bound, const char *kind,
+                                   const char *name, size_t bytes)
 {
     return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                           "%s\"%s\" is not among what the method %s", kind,
                           tmsg_error_name(name, bytes).text, bound->does);
 }
 
-/* Where a tensor is: mostly where it was looked for. */
+/* Returns the position of a tensor in the map; TMSG_INDEX_NONE: there is none.
+ * Looks first at `hint`, because most maps have the order of the signature. */
 static size_t find_tensor(const tmsg_map_t *map, size_t count, size_t hint,
                           const tmsg_want_tensor_t *want)
 {
@@ -155,8 +167,9 @@ static size_t find_tensor(const tmsg_map_t *map, size_t count, size_t hint,
                : tmsg_map_position(map, want->name, want->name_bytes);
 }
 
-static tmsg_status_t check_tensors(bound_t *bound, const tmsg_want_side_t *side,
-                                   const tmsg_map_t *map)
+static tmsg_status_t check_side_tensors(bound_t *bound,
+                                        const tmsg_want_side_t *side,
+                                        const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     size_t count = tmsg_map_size(map), found = 0, hint = 0;
@@ -174,7 +187,8 @@ static tmsg_status_t check_tensors(bound_t *bound, const tmsg_want_side_t *side,
             char wanted[TMSG_SIGNATURE_TYPE_TEXT];
 
             tmsg_signature_show_want(bound->signature, want, wanted);
-            status = missing(bound, "", want->name, want->name_bytes, wanted);
+            status =
+                missing_error(bound, "", want->name, want->name_bytes, wanted);
         }
         if (status != TMSG_OK) {
             return status;
@@ -184,12 +198,14 @@ static tmsg_status_t check_tensors(bound_t *bound, const tmsg_want_side_t *side,
         if (tmsg_index_find(&side->tensor_index, &side->tensor_names,
                             entries[i].name,
                             entries[i].name_bytes) == TMSG_INDEX_NONE) {
-            return unknown(bound, "", entries[i].name, entries[i].name_bytes);
+            return unknown_error(bound, "", entries[i].name,
+                                 entries[i].name_bytes);
         }
     }
     return TMSG_OK;
 }
 
+/* Stores the value of a key. Returns false if the map does not have the key. */
 static bool find_meta(const tmsg_map_t *map, const tmsg_want_meta_t *want,
                       tmsg_meta_t *value_p)
 {
@@ -218,8 +234,9 @@ static tmsg_status_t check_meta(const bound_t *bound,
     if (!find_meta(map, want, &value)) {
         return want->optional
                    ? TMSG_OK
-                   : missing(bound, "metadata ", want->key, want->key_bytes,
-                             tmsg_signature_meta_type(want->type));
+                   : missing_error(bound, "metadata ", want->key,
+                                   want->key_bytes,
+                                   tmsg_signature_meta_type(want->type));
     }
     if (want->type == 0 || want->type == value.type) {
         return TMSG_OK;
@@ -231,6 +248,7 @@ static tmsg_status_t check_meta(const bound_t *bound,
                           tmsg_signature_meta_type(want->type));
 }
 
+/* Returns whether a key is one of the library's own. */
 static bool is_reserved(const tmsg_map_meta_entry_t *key)
 {
     return key->key_bytes >= strlen(PREFIX) &&
@@ -255,20 +273,21 @@ static tmsg_status_t check_metas(const bound_t *bound,
         if (!is_reserved(&keys[i]) &&
             tmsg_index_find(&side->meta_index, &side->meta_names, keys[i].key,
                             keys[i].key_bytes) == TMSG_INDEX_NONE) {
-            return unknown(bound, "metadata ", keys[i].key, keys[i].key_bytes);
+            return unknown_error(bound, "metadata ", keys[i].key,
+                                 keys[i].key_bytes);
         }
     }
     return TMSG_OK;
 }
 
-static tmsg_status_t check(bound_t *bound, tmsg_signature_side_t which,
-                           const tmsg_map_t *map)
+static tmsg_status_t check_side(bound_t *bound, tmsg_signature_side_t which,
+                                const tmsg_map_t *map)
 {
     const tmsg_want_side_t *side = &bound->signature->sides[which];
     tmsg_status_t status;
 
     bound->does = which == TMSG_SIGNATURE_INPUTS ? "takes" : "gives";
-    status = check_tensors(bound, side, map);
+    status = check_side_tensors(bound, side, map);
     return status == TMSG_OK ? check_metas(bound, side, map) : status;
 }
 
@@ -281,8 +300,8 @@ tmsg_status_t tmsg_signature_check_inputs(const tmsg_signature_t *signature,
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "signature: a pointer is NULL");
     }
-    begin(&bound, signature);
-    return check(&bound, TMSG_SIGNATURE_INPUTS, map);
+    begin_check(&bound, signature);
+    return check_side(&bound, TMSG_SIGNATURE_INPUTS, map);
 }
 
 tmsg_status_t tmsg_signature_check_outputs(const tmsg_signature_t *signature,
@@ -296,10 +315,10 @@ tmsg_status_t tmsg_signature_check_outputs(const tmsg_signature_t *signature,
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "signature: a pointer is NULL");
     }
-    begin(&bound, signature);
+    begin_check(&bound, signature);
     if (inputs != NULL && signature->symbol_count > 0) {
-        status = check(&bound, TMSG_SIGNATURE_INPUTS, inputs);
+        status = check_side(&bound, TMSG_SIGNATURE_INPUTS, inputs);
     }
-    return status == TMSG_OK ? check(&bound, TMSG_SIGNATURE_OUTPUTS, map)
+    return status == TMSG_OK ? check_side(&bound, TMSG_SIGNATURE_OUTPUTS, map)
                              : status;
 }

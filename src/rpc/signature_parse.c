@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From text to a signature: docs/signatures.md has the grammar. The first error
- * stays; functions say whether there was none. */
+/* Parses the text of a signature; docs/signatures.md has the grammar. The
+ * functions that parse a part of it return false if they have set an error. The
+ * first error ends the parsing. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,23 +10,23 @@
 #include "core/map.h"
 #include "rpc/signature.h"
 
-#define SYMBOL_BYTES_MOST 64
+#define SYMBOL_BYTES_MOST 64 /* bytes of a symbol */
 
 typedef struct {
     tmsg_signature_t *signature;
-    const char *what; /* the text is: "signature", or "type" */
-    const char *text; /* the whole, with a NUL after it */
-    const char *at;
+    const char *what; /* kind of the text: "signature" or "type" */
+    const char *text; /* whole text, NUL-terminated */
+    const char *at;   /* next character */
     tmsg_status_t status;
-    char *name; /* the latest, with quotes and escapes undone */
+    char *name; /* last name that was read, without quotes and escapes */
     size_t name_bytes;
-    char *room; /* for it where it was quoted */
+    char *room; /* buffer for `name`, as large as `text`; NULL for a type */
 } parser_t;
 
-__attribute__((format(printf, 4, 5))) static bool fail(parser_t *parser,
-                                                       tmsg_status_t status,
-                                                       const char *at,
-                                                       const char *format, ...)
+/* Sets an error with the line and column of `at`. Returns false. */
+__attribute__((format(printf, 4, 5))) static bool
+fail_at(parser_t *parser, tmsg_status_t status, const char *at,
+        const char *format, ...)
 {
     unsigned line = 1, column = 1;
     char why[TMSG_ERROR_BYTES];
@@ -43,13 +44,16 @@ __attribute__((format(printf, 4, 5))) static bool fail(parser_t *parser,
     return false;
 }
 
-static bool bad(parser_t *parser, const char *at, const char *why)
+/* Sets the error INVALID_PARAM with the line and column of `at`. Returns false.
+ */
+static bool invalid_at(parser_t *parser, const char *at, const char *why)
 {
-    return fail(parser, TMSG_ERR_INVALID_PARAM, at, "%s", why);
+    return fail_at(parser, TMSG_ERR_INVALID_PARAM, at, "%s", why);
 }
 
-/* An error of another's, with the place. */
-static bool relay(parser_t *parser, const char *at, tmsg_status_t status)
+/* Adds the place in the text to an error that another function has set. Returns
+ * true if `status` is OK. ALREADY_EXISTS becomes INVALID_PARAM. */
+static bool relay_error(parser_t *parser, const char *at, tmsg_status_t status)
 {
     char why[TMSG_ERROR_BYTES];
 
@@ -57,21 +61,22 @@ static bool relay(parser_t *parser, const char *at, tmsg_status_t status)
         return true;
     }
     strcpy(why, tmsg_error_message());
-    return fail(parser,
-                status == TMSG_ERR_ALREADY_EXISTS ? TMSG_ERR_INVALID_PARAM
-                                                  : status,
-                at, "%s", why);
+    return fail_at(parser,
+                   status == TMSG_ERR_ALREADY_EXISTS ? TMSG_ERR_INVALID_PARAM
+                                                     : status,
+                   at, "%s", why);
 }
 
-static void skip_space(parser_t *parser)
+static void skip_blanks(parser_t *parser)
 {
     parser->at += strspn(parser->at, " \t\r\n");
 }
 
-/* Steps over `token` and the space before it, if it comes next. */
-static bool take(parser_t *parser, const char *token)
+/* Skips white space, and then steps over `token` if it comes next. Returns
+ * whether it came. */
+static bool take_token(parser_t *parser, const char *token)
 {
-    skip_space(parser);
+    skip_blanks(parser);
     if (strncmp(parser->at, token, strlen(token)) != 0) {
         return false;
     }
@@ -79,28 +84,31 @@ static bool take(parser_t *parser, const char *token)
     return true;
 }
 
-/* What stands there, to be quoted in an error. */
+/* Sets the error that something else stands where `wanted` has to be. The error
+ * quotes the character that stands there. Returns false. */
 static bool unexpected(parser_t *parser, const char *wanted)
 {
     char found[8] = "";
     size_t bytes = 0;
 
-    skip_space(parser);
+    skip_blanks(parser);
     if (*parser->at == '\0') {
-        return fail(parser, TMSG_ERR_INVALID_PARAM, parser->at,
-                    "%s is missing at the end", wanted);
+        return fail_at(parser, TMSG_ERR_INVALID_PARAM, parser->at,
+                       "%s is missing at the end", wanted);
     }
-    do { /* a whole character */
+    do { /* copies a whole UTF-8 character */
         found[bytes] = parser->at[bytes];
         bytes++;
     } while (bytes < 4 && (parser->at[bytes] & 0xc0) == 0x80);
-    return fail(parser, TMSG_ERR_INVALID_PARAM, parser->at,
-                "'%s' where %s has to be", found, wanted);
+    return fail_at(parser, TMSG_ERR_INVALID_PARAM, parser->at,
+                   "'%s' where %s has to be", found, wanted);
 }
 
-static bool want(parser_t *parser, const char *token, const char *wanted)
+/* Steps over `token`, or sets an error that calls it `wanted`. */
+static bool expect_token(parser_t *parser, const char *token,
+                         const char *wanted)
 {
-    return take(parser, token) || unexpected(parser, wanted);
+    return take_token(parser, token) || unexpected(parser, wanted);
 }
 
 static bool is_letter(char c)
@@ -108,18 +116,20 @@ static bool is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_decimal_digit(char c) { return c >= '0' && c <= '9'; }
 
+/* Returns the length of the letters, digits and underscores at `at`. */
 static size_t word_bytes(const char *at)
 {
     size_t bytes = 0;
 
-    while (is_letter(at[bytes]) || is_digit(at[bytes])) {
+    while (is_letter(at[bytes]) || is_decimal_digit(at[bytes])) {
         bytes++;
     }
     return bytes;
 }
 
+/* Returns the length of the name at `at` that needs no quotes; 0: none. */
 static size_t bare_bytes(const char *at)
 {
     size_t bytes = word_bytes(at);
@@ -136,14 +146,14 @@ bool tmsg_signature_is_bare(const char *name, size_t bytes)
     return bare_bytes(name) == bytes;
 }
 
-/* Four hexadecimal digits, or -1. */
+/* Returns the value of four hexadecimal digits; -1: some character is none. */
 static long hex4(const char *at)
 {
     long value = 0;
 
     for (int i = 0; i < 4; i++) {
         char c = at[i];
-        int digit = is_digit(c)            ? c - '0'
+        int digit = is_decimal_digit(c)    ? c - '0'
                     : c >= 'a' && c <= 'f' ? c - 'a' + 10
                     : c >= 'A' && c <= 'F' ? c - 'A' + 10
                                            : -1;
@@ -176,8 +186,8 @@ static char *put_utf8(char *to, long code)
     return to;
 }
 
-/* What is behind "\u", a pair of surrogates included. */
-static bool unicode(parser_t *parser, char **to)
+/* Parses what follows "\u", which may be a pair of surrogates. */
+static bool parse_unicode(parser_t *parser, char **to)
 {
     long code = hex4(parser->at);
 
@@ -194,13 +204,13 @@ static bool unicode(parser_t *parser, char **to)
         }
     }
     if (code <= 0 || (code >= 0xd800 && code < 0xe000)) {
-        return bad(parser, parser->at, "\\u of no character");
+        return invalid_at(parser, parser->at, "\\u of no character");
     }
     *to = put_utf8(*to, code);
     return true;
 }
 
-static bool escape(parser_t *parser, char **to)
+static bool parse_escape(parser_t *parser, char **to)
 {
     static const char letters[] = "\"\\/bfnrt", means[] = "\"\\/\b\f\n\r\t";
     char letter = *parser->at;
@@ -212,14 +222,16 @@ static bool escape(parser_t *parser, char **to)
         return true;
     }
     if (letter != 'u') {
-        return bad(parser, parser->at, "an escape that JSON does not have");
+        return invalid_at(parser, parser->at,
+                          "an escape that JSON does not have");
     }
     parser->at++;
-    return unicode(parser, to);
+    return parse_unicode(parser, to);
 }
 
-/* As JSON's strings; parser->at is behind the quote. */
-static bool quoted(parser_t *parser)
+/* Parses a quoted name, which is written like a string of JSON. parser->at is
+ * behind the first quote. */
+static bool parse_quoted(parser_t *parser)
 {
     const char *start = parser->at - 1;
     char *to = parser->room;
@@ -228,15 +240,16 @@ static bool quoted(parser_t *parser)
         unsigned char c = (unsigned char)*parser->at;
 
         if (c == '\0') {
-            return bad(parser, start, "a quote that does not end");
+            return invalid_at(parser, start, "a quote that does not end");
         }
         if (c < 0x20) {
-            return bad(parser, parser->at, "a control character within quotes");
+            return invalid_at(parser, parser->at,
+                              "a control character within quotes");
         }
         parser->at++;
         if (c != '\\') {
             *to++ = (char)c;
-        } else if (!escape(parser, &to)) {
+        } else if (!parse_escape(parser, &to)) {
             return false;
         }
     }
@@ -246,14 +259,15 @@ static bool quoted(parser_t *parser)
     return true;
 }
 
-static bool name(parser_t *parser)
+/* Parses a name, quoted or not, into parser->name. */
+static bool parse_name(parser_t *parser)
 {
     const char *start, *fault;
 
-    skip_space(parser);
+    skip_blanks(parser);
     start = parser->at;
-    if (take(parser, "\"")) {
-        if (!quoted(parser)) {
+    if (take_token(parser, "\"")) {
+        if (!parse_quoted(parser)) {
             return false;
         }
     } else {
@@ -266,45 +280,46 @@ static bool name(parser_t *parser)
     }
     fault = tmsg_signature_name_fault(parser->name, parser->name_bytes);
     return fault == NULL ||
-           fail(parser, TMSG_ERR_INVALID_PARAM, start, "the name %s", fault);
+           fail_at(parser, TMSG_ERR_INVALID_PARAM, start, "the name %s", fault);
 }
 
-static bool number(parser_t *parser, int64_t *extent_p)
+static bool parse_number(parser_t *parser, int64_t *extent_p)
 {
     const char *start = parser->at;
     int64_t value = 0;
 
-    for (; is_digit(*parser->at); parser->at++) {
+    for (; is_decimal_digit(*parser->at); parser->at++) {
         if (__builtin_mul_overflow(value, 10, &value) ||
             __builtin_add_overflow(value, *parser->at - '0', &value)) {
-            return bad(parser, start, "an extent beyond 2^63 - 1");
+            return invalid_at(parser, start, "an extent beyond 2^63 - 1");
         }
     }
     if (*start == '0' && parser->at > start + 1) {
-        return bad(parser, start, "an extent that begins with 0");
+        return invalid_at(parser, start, "an extent that begins with 0");
     }
     if (is_letter(*parser->at)) {
-        return bad(parser, start, "a symbol does not begin with a digit");
+        return invalid_at(parser, start,
+                          "a symbol does not begin with a digit");
     }
     *extent_p = value;
     return true;
 }
 
-static bool symbol(parser_t *parser, int64_t *extent_p)
+static bool parse_symbol(parser_t *parser, int64_t *extent_p)
 {
     const char *start = parser->at;
     size_t bytes = word_bytes(start);
     int index;
 
     if (bytes > SYMBOL_BYTES_MOST) {
-        return fail(parser, TMSG_ERR_LIMIT_EXCEEDED, start,
-                    "a symbol of more than %d bytes", SYMBOL_BYTES_MOST);
+        return fail_at(parser, TMSG_ERR_LIMIT_EXCEEDED, start,
+                       "a symbol of more than %d bytes", SYMBOL_BYTES_MOST);
     }
     index = tmsg_signature_symbol(parser->signature, start, bytes);
     if (index == -1) {
-        return fail(parser, TMSG_ERR_LIMIT_EXCEEDED, start,
-                    "more than %d different symbols",
-                    TMSG_SIGNATURE_SYMBOLS_MAX);
+        return fail_at(parser, TMSG_ERR_LIMIT_EXCEEDED, start,
+                       "more than %d different symbols",
+                       TMSG_SIGNATURE_SYMBOLS_MAX);
     }
     if (index < 0) {
         parser->status = tmsg_error_memory("a signature");
@@ -315,49 +330,49 @@ static bool symbol(parser_t *parser, int64_t *extent_p)
     return true;
 }
 
-static bool extent(parser_t *parser, tmsg_want_tensor_t *tensor,
-                   int64_t *extents)
+static bool parse_extent(parser_t *parser, tmsg_want_tensor_t *tensor,
+                         int64_t *extents)
 {
     int64_t *place = &extents[tensor->extent_count];
     const char *start;
 
-    skip_space(parser);
+    skip_blanks(parser);
     start = parser->at;
     if (tensor->extent_count - (tensor->rest >= 0) == 64 &&
         strncmp(start, "...", 3) != 0) {
-        return fail(parser, TMSG_ERR_LIMIT_EXCEEDED, start,
-                    "more than 64 dimensions");
+        return fail_at(parser, TMSG_ERR_LIMIT_EXCEEDED, start,
+                       "more than 64 dimensions");
     }
-    if (take(parser, "...")) {
+    if (take_token(parser, "...")) {
         if (tensor->rest >= 0) {
-            return bad(parser, start, "'...' comes twice");
+            return invalid_at(parser, start, "'...' comes twice");
         }
         tensor->rest = tensor->extent_count;
         *place = TMSG_EXTENT_REST;
-    } else if (take(parser, "*")) {
+    } else if (take_token(parser, "*")) {
         *place = TMSG_EXTENT_ANY;
-    } else if (is_digit(*start)) {
-        if (!number(parser, place)) {
+    } else if (is_decimal_digit(*start)) {
+        if (!parse_number(parser, place)) {
             return false;
         }
     } else if (!is_letter(*start)) {
         return unexpected(parser, "an extent");
-    } else if (!symbol(parser, place)) {
+    } else if (!parse_symbol(parser, place)) {
         return false;
     }
     tensor->extent_count++;
     return true;
 }
 
-static bool dtype(parser_t *parser, tmsg_want_tensor_t *tensor)
+static bool parse_dtype(parser_t *parser, tmsg_want_tensor_t *tensor)
 {
     char text[TMSG_DTYPE_NAME_MAX];
     const char *start;
     size_t bytes;
 
-    skip_space(parser);
+    skip_blanks(parser);
     start = parser->at;
-    tensor->any_dtype = take(parser, "*");
+    tensor->any_dtype = take_token(parser, "*");
     if (tensor->any_dtype) {
         return true;
     }
@@ -368,31 +383,32 @@ static bool dtype(parser_t *parser, tmsg_want_tensor_t *tensor)
     snprintf(text, sizeof(text), "%.*s", (int)(bytes < 1000 ? bytes : 1000),
              start);
     parser->at += bytes;
-    return relay(parser, start,
-                 bytes < sizeof(text)
-                     ? tmsg_dtype_parse(text, &tensor->dtype)
-                     : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                      "'%s...' names no dtype", text));
+    return relay_error(parser, start,
+                       bytes < sizeof(text)
+                           ? tmsg_dtype_parse(text, &tensor->dtype)
+                           : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                            "'%s...' names no dtype", text));
 }
 
-/* "uint8[b,h,w,3]" */
-static bool type(parser_t *parser, tmsg_want_tensor_t *tensor, int64_t *extents)
+/* Parses a type, such as "uint8[b,h,w,3]". */
+static bool parse_type(parser_t *parser, tmsg_want_tensor_t *tensor,
+                       int64_t *extents)
 {
     tensor->rest = -1;
     tensor->extents = extents;
-    if (!dtype(parser, tensor) ||
-        !want(parser, "[", "'[' and the extents (of a scalar: '[]')")) {
+    if (!parse_dtype(parser, tensor) ||
+        !expect_token(parser, "[", "'[' and the extents (of a scalar: '[]')")) {
         return false;
     }
-    if (take(parser, "]")) {
+    if (take_token(parser, "]")) {
         return true;
     }
     do {
-        if (!extent(parser, tensor, extents)) {
+        if (!parse_extent(parser, tensor, extents)) {
             return false;
         }
-    } while (take(parser, ","));
-    return want(parser, "]", "',' or ']'");
+    } while (take_token(parser, ","));
+    return expect_token(parser, "]", "',' or ']'");
 }
 
 static bool tensor_item(parser_t *parser, tmsg_signature_side_t side)
@@ -401,20 +417,21 @@ static bool tensor_item(parser_t *parser, tmsg_signature_side_t side)
     tmsg_want_tensor_t tensor = {0};
     const char *start;
 
-    skip_space(parser);
+    skip_blanks(parser);
     start = parser->at;
-    if (!name(parser)) {
+    if (!parse_name(parser)) {
         return false;
     }
-    tensor.optional = take(parser, "?");
-    if (!want(parser, ":", tensor.optional ? "':'" : "':' or '?'") ||
-        !type(parser, &tensor, extents)) {
+    tensor.optional = take_token(parser, "?");
+    if (!expect_token(parser, ":", tensor.optional ? "':'" : "':' or '?'") ||
+        !parse_type(parser, &tensor, extents)) {
         return false;
     }
     tensor.name = parser->name;
     tensor.name_bytes = parser->name_bytes;
-    return relay(parser, start,
-                 tmsg_signature_put_tensor(parser->signature, side, &tensor));
+    return relay_error(
+        parser, start,
+        tmsg_signature_put_tensor(parser->signature, side, &tensor));
 }
 
 static bool meta_type(parser_t *parser, int32_t *type_p)
@@ -422,7 +439,7 @@ static bool meta_type(parser_t *parser, int32_t *type_p)
     const char *start;
     size_t bytes;
 
-    if (take(parser, "*")) {
+    if (take_token(parser, "*")) {
         *type_p = 0;
         return true;
     }
@@ -437,8 +454,9 @@ static bool meta_type(parser_t *parser, int32_t *type_p)
             return true;
         }
     }
-    return bytes == 0 ? unexpected(parser, "a type of metadata")
-                      : bad(parser, start,
+    return bytes == 0
+               ? unexpected(parser, "a type of metadata")
+               : invalid_at(parser, start,
                             "no type of metadata: these are bool, i64, f64, "
                             "string, bytes and '*'");
 }
@@ -448,11 +466,11 @@ static bool meta_item(parser_t *parser, tmsg_signature_side_t side)
     tmsg_want_meta_t meta = {0};
     const char *start = parser->at, *fault;
 
-    if (!name(parser)) {
+    if (!parse_name(parser)) {
         return false;
     }
-    meta.optional = take(parser, "?");
-    if (!want(parser, ":", meta.optional ? "':'" : "':' or '?'") ||
+    meta.optional = take_token(parser, "?");
+    if (!expect_token(parser, ":", meta.optional ? "':'" : "':' or '?'") ||
         !meta_type(parser, &meta.type)) {
         return false;
     }
@@ -460,47 +478,49 @@ static bool meta_item(parser_t *parser, tmsg_signature_side_t side)
     meta.key_bytes = parser->name_bytes;
     fault = tmsg_signature_meta_fault(&meta);
     if (fault != NULL) {
-        return fail(parser, TMSG_ERR_INVALID_PARAM, start, "\"%s\" %s",
-                    tmsg_error_name(meta.key, meta.key_bytes).text, fault);
+        return fail_at(parser, TMSG_ERR_INVALID_PARAM, start, "\"%s\" %s",
+                       tmsg_error_name(meta.key, meta.key_bytes).text, fault);
     }
-    return relay(parser, start,
-                 tmsg_signature_put_meta(parser->signature, side, &meta));
+    return relay_error(parser, start,
+                       tmsg_signature_put_meta(parser->signature, side, &meta));
 }
 
-/* "(a: float32[n], ...)" */
+/* Parses a side, such as "(a: float32[n], ...)". */
 static bool parse_side(parser_t *parser, tmsg_signature_side_t side)
 {
-    if (!want(parser, "(", "'('")) {
+    if (!expect_token(parser, "(", "'('")) {
         return false;
     }
-    if (take(parser, ")")) {
+    if (take_token(parser, ")")) {
         return true;
     }
     do {
-        if (take(parser, "...")) {
+        if (take_token(parser, "...")) {
             parser->signature->sides[side].further = true;
-            return want(parser, ")", "')' (nothing comes behind '...')");
+            return expect_token(parser, ")",
+                                "')' (nothing comes behind '...')");
         }
-        if (!(take(parser, "@") ? meta_item(parser, side)
-                                : tensor_item(parser, side))) {
+        if (!(take_token(parser, "@") ? meta_item(parser, side)
+                                      : tensor_item(parser, side))) {
             return false;
         }
-    } while (take(parser, ","));
-    return want(parser, ")", "',' or ')'");
+    } while (take_token(parser, ","));
+    return expect_token(parser, ")", "',' or ')'");
 }
 
+/* Checks that only white space is left. */
 static bool nothing_left(parser_t *parser, const char *wanted)
 {
-    skip_space(parser);
+    skip_blanks(parser);
     return *parser->at == '\0' || unexpected(parser, wanted);
 }
 
-static bool whole(parser_t *parser)
+static bool parse_whole(parser_t *parser)
 {
     if (!parse_side(parser, TMSG_SIGNATURE_INPUTS)) {
         return false;
     }
-    if (take(parser, "->")) {
+    if (take_token(parser, "->")) {
         return parse_side(parser, TMSG_SIGNATURE_OUTPUTS) &&
                nothing_left(parser, "the end");
     }
@@ -508,7 +528,7 @@ static bool whole(parser_t *parser)
     return nothing_left(parser, "'->' or the end");
 }
 
-static tmsg_status_t parse(tmsg_signature_t *signature, const char *text)
+static tmsg_status_t parse_text(tmsg_signature_t *signature, const char *text)
 {
     parser_t parser = {.signature = signature,
                        .what = "signature",
@@ -519,7 +539,7 @@ static tmsg_status_t parse(tmsg_signature_t *signature, const char *text)
     if (parser.room == NULL) {
         return tmsg_error_memory("a signature");
     }
-    (void)whole(&parser);
+    (void)parse_whole(&parser);
     free(parser.room);
     return parser.status;
 }
@@ -543,7 +563,7 @@ tmsg_status_t tmsg_signature_parse(const char *text,
     if (status != TMSG_OK) {
         return status;
     }
-    status = parse(signature, text);
+    status = parse_text(signature, text);
     if (status != TMSG_OK) {
         tmsg_signature_destroy(signature);
         return status;
@@ -560,7 +580,7 @@ tmsg_status_t tmsg_signature_read_type(tmsg_signature_t *signature,
     parser_t parser = {
         .signature = signature, .what = "type", .text = text, .at = text};
 
-    if (type(&parser, tensor, extents)) {
+    if (parse_type(&parser, tensor, extents)) {
         (void)nothing_left(&parser, "the end");
     }
     return parser.status;

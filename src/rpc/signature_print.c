@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From a signature to text, and to JSON. */
+/* Writes a signature as text and as JSON. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "rpc/signature.h"
 #include "serialize/json.h"
 
-#define EXTENT_TEXT 80 /* the longest, a symbol, and more */
+#define EXTENT_TEXT 80 /* room for any extent; a symbol has 64 bytes */
 
 const char *tmsg_signature_meta_type(int32_t type)
 {
@@ -19,6 +19,7 @@ const char *tmsg_signature_meta_type(int32_t type)
     return names[type];
 }
 
+/* Returns the text of an extent, which may lie in `text`. */
 static const char *extent_text(const tmsg_signature_t *signature,
                                int64_t extent, char text[EXTENT_TEXT])
 {
@@ -32,6 +33,7 @@ static const char *extent_text(const tmsg_signature_t *signature,
                : signature->symbols[TMSG_EXTENT_SYMBOL - extent];
 }
 
+/* Returns the text of a dtype, which may lie in `text`. */
 static const char *dtype_text(const tmsg_want_tensor_t *want,
                               char text[TMSG_DTYPE_NAME_MAX])
 {
@@ -61,7 +63,8 @@ void tmsg_signature_show_want(const tmsg_signature_t *signature,
     strcpy(to, "]");
 }
 
-/* As JSON's strings, without what is not ASCII changed. */
+/* Writes a name, with quotes if it needs them. A quoted name is written like a
+ * string of JSON, but characters beyond ASCII stay as they are. */
 static void put_name(FILE *stream, const char *name, size_t bytes)
 {
     if (tmsg_signature_is_bare(name, bytes)) {

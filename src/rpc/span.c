@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The interceptor that makes calls spans. */
+/* Implements the tracer: an interceptor that makes a span of each call. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -13,13 +13,13 @@
 #include "rpc/stream.h"
 
 #define MILLION 1000000u
-#define RANDOM_BYTES 240 /* as many as getrandom() gives whole */
+#define RANDOM_BYTES 240 /* bytes; getrandom() gives up to 256 at once */
 
 typedef struct tmsg_tracer {
-    tmsg_hub_t *hub; /* that has it */
+    tmsg_hub_t *hub; /* hub that has the tracer */
     tmsg_tracer_params_t params;
-    /* With the hub's lock: random bytes, of which so many are left. */
-    size_t left;
+    /* The fields below need the hub's lock. */
+    size_t left; /* bytes of `random` that are unused */
     uint8_t random[RANDOM_BYTES];
 } tmsg_tracer_t;
 
@@ -39,7 +39,8 @@ const tmsg_trace_context_t *tmsg_hooks_context(const tmsg_hooks_t *hooks)
     return hooks != NULL && hooks->traced.begun ? &hooks->traced.context : NULL;
 }
 
-/* Lock held. False: there are none, or none yet. */
+/* Gets new random bytes. Returns false if the system has none, or has none yet.
+ * Lock held. */
 static bool refill(tmsg_tracer_t *tracer)
 {
     ssize_t got;
@@ -51,7 +52,8 @@ static bool refill(tmsg_tracer_t *tracer)
     return tracer->left > 0;
 }
 
-/* Not all 0. */
+/* Draws random bytes that are not all 0, as an id must not be. Returns false if
+ * there are no random bytes. Takes the lock. */
 static bool draw(tmsg_tracer_t *tracer, void *to, size_t bytes)
 {
     static const uint8_t zeros[TMSG_TRACE_ID_BYTES];
@@ -69,7 +71,8 @@ static bool draw(tmsg_tracer_t *tracer, void *to, size_t bytes)
     return drawn;
 }
 
-/* A trace that begins here. */
+/* Begins a new trace: draws its id, and decides whether it is sampled. Returns
+ * false if there are no random bytes. */
 static bool begin_trace(tmsg_tracer_t *tracer, tmsg_trace_context_t *context)
 {
     uint64_t chance;
@@ -84,8 +87,11 @@ static bool begin_trace(tmsg_tracer_t *tracer, tmsg_trace_context_t *context)
     return true;
 }
 
-/* The value of a key for whoever comes next. */
-static const tmsg_meta_t *find(const tmsg_intercepted_t *call, const char *key)
+/* Returns the value of a key as the next reader of the call sees it; NULL:
+ * there is none. A key that interceptors have put in hides the same key of the
+ * map. */
+static const tmsg_meta_t *find_trace_key(const tmsg_intercepted_t *call,
+                                         const char *key)
 {
     const tmsg_meta_t *value =
         tmsg_meta_look_up(tmsg_hooks_more(tmsg_hooks_of(call)), key);
@@ -93,15 +99,17 @@ static const tmsg_meta_t *find(const tmsg_intercepted_t *call, const char *key)
     return value == NULL ? tmsg_meta_look_up(call->map, key) : value;
 }
 
-/* What the span is a child of, as `context`; false: there is nothing. */
+/* Stores the context of the parent of the span. Returns false if there is no
+ * parent, or its traceparent is malformed. */
 static bool find_parent(const tmsg_intercepted_t *call,
                         tmsg_trace_context_t *context)
 {
-    const tmsg_meta_t *parent = find(call, TMSG_META_TRACE_PARENT);
+    const tmsg_meta_t *parent = find_trace_key(call, TMSG_META_TRACE_PARENT);
     const tmsg_trace_context_t *current = tmsg_trace_current();
 
     if (parent != NULL) {
-        return tmsg_trace_read(parent, find(call, TMSG_META_TRACE_STATE),
+        return tmsg_trace_read(parent,
+                               find_trace_key(call, TMSG_META_TRACE_STATE),
                                context) == NULL;
     }
     if (call->side == TMSG_SIDE_CALLER && current != NULL) {
@@ -122,7 +130,9 @@ static bool give_string(tmsg_intercepted_t *call, const char *key,
     return tmsg_hooks_give(tmsg_hooks_of(call), key, &value) == TMSG_OK;
 }
 
-/* Where the state cannot be given the parent goes alone. */
+/* Puts the context into the metadata of the call. Returns false if the
+ * traceparent cannot be put there. If only the tracestate cannot, the
+ * traceparent goes alone. */
 static bool send_context(tmsg_intercepted_t *call,
                          const tmsg_trace_context_t *context)
 {
@@ -132,7 +142,7 @@ static bool send_context(tmsg_intercepted_t *call,
     tmsg_trace_context_format(context, parent);
     given = give_string(call, TMSG_META_TRACE_PARENT, parent);
     if (given && (context->state[0] != '\0' ||
-                  find(call, TMSG_META_TRACE_STATE) != NULL)) {
+                  find_trace_key(call, TMSG_META_TRACE_STATE) != NULL)) {
         (void)give_string(call, TMSG_META_TRACE_STATE, context->state);
     }
     return given;
@@ -146,9 +156,9 @@ static uint64_t clock_ns(clockid_t clock)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* A call of which no span can be made, for want of memory or of random bytes,
- * goes on without one. */
-static tmsg_status_t begin(void *arg, tmsg_intercepted_t *call)
+/* Serves as `begin` of the tracer. A call goes on without a span if there is no
+ * memory or there are no random bytes. */
+static tmsg_status_t begin_span(void *arg, tmsg_intercepted_t *call)
 {
     tmsg_tracer_t *tracer = arg;
     tmsg_traced_t *traced = &tmsg_hooks_of(call)->traced;
@@ -173,7 +183,8 @@ static tmsg_status_t begin(void *arg, tmsg_intercepted_t *call)
     return TMSG_OK;
 }
 
-static void end(void *arg, const tmsg_intercepted_t *call)
+/* Serves as `end` of the tracer: gives a sampled span to on_span. */
+static void end_span(void *arg, const tmsg_intercepted_t *call)
 {
     const tmsg_tracer_t *tracer = arg;
     const tmsg_traced_t *traced = &tmsg_hooks_of(call)->traced;
@@ -196,8 +207,8 @@ static void end(void *arg, const tmsg_intercepted_t *call)
     tracer->params.on_span(tracer->params.on_span_arg, &span);
 }
 
-static tmsg_status_t read_params(const tmsg_tracer_params_t *params,
-                                 tmsg_tracer_params_t *read)
+static tmsg_status_t read_tracer_params(const tmsg_tracer_params_t *params,
+                                        tmsg_tracer_params_t *read)
 {
     static const tmsg_param_t rows[] = {
         TMSG_PARAMS(tmsg_tracer_params_t, TMSG_TRACER_PARAM_ON_SPAN, on_span,
@@ -218,13 +229,15 @@ static tmsg_status_t read_params(const tmsg_tracer_params_t *params,
                                 read->millionths);
 }
 
-/* The one of a hub, which frees it, and that sees both sides. Lock not held. */
-static tmsg_status_t install(tmsg_hub_t *hub, tmsg_tracer_t *tracer)
+/* Makes `tracer` the tracer of the hub, for both sides. On TMSG_OK the hub owns
+ * it, and frees it at its end. Lock not held. Errors: ALREADY_EXISTS, those of
+ * tmsg_chains_add(). */
+static tmsg_status_t install_tracer(tmsg_hub_t *hub, tmsg_tracer_t *tracer)
 {
     const tmsg_interceptor_t interceptor = {
         .field_mask = TMSG_INTERCEPTOR_BEGIN | TMSG_INTERCEPTOR_END,
-        .begin = begin,
-        .end = end,
+        .begin = begin_span,
+        .end = end_span,
         .arg = tracer};
     tmsg_status_t status;
     bool first;
@@ -255,7 +268,7 @@ tmsg_status_t tmsg_worker_trace(tmsg_worker_t *worker,
     tmsg_tracer_params_t read;
     tmsg_tracer_t *tracer = NULL;
     void *hub;
-    tmsg_status_t status = read_params(params, &read);
+    tmsg_status_t status = read_tracer_params(params, &read);
 
     if (status == TMSG_OK && worker == NULL) {
         status =
@@ -273,15 +286,16 @@ tmsg_status_t tmsg_worker_trace(tmsg_worker_t *worker,
     }
     tracer->hub = hub;
     tracer->params = read;
-    status = install(hub, tracer);
+    status = install_tracer(hub, tracer);
     if (status != TMSG_OK) {
         free(tracer);
     }
     return status;
 }
 
-static tmsg_status_t give(const tmsg_hooks_t *hooks,
-                          tmsg_trace_context_t *context_p)
+/* Stores the context of a call that is traced. Errors: NOT_FOUND. */
+static tmsg_status_t give_context(const tmsg_hooks_t *hooks,
+                                  tmsg_trace_context_t *context_p)
 {
     const tmsg_trace_context_t *context = tmsg_hooks_context(hooks);
 
@@ -295,13 +309,13 @@ static tmsg_status_t give(const tmsg_hooks_t *hooks,
 tmsg_status_t tmsg_task_trace(const tmsg_task_t *task,
                               tmsg_trace_context_t *context_p)
 {
-    return give(task->hooks, context_p);
+    return give_context(task->hooks, context_p);
 }
 
 tmsg_status_t tmsg_call_stream_trace(const tmsg_call_stream_t *stream,
                                      tmsg_trace_context_t *context_p)
 {
-    return give(stream->call != NULL ? stream->call->hooks
-                                     : stream->task->hooks,
-                context_p);
+    return give_context(stream->call != NULL ? stream->call->hooks
+                                             : stream->task->hooks,
+                        context_p);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What both sides of a stream do with it. */
+/* Implements what both sides of a stream do with it: they send, read, wait, and
+ * hear events. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@
 #define EVENTS_KNOWN                                                           \
     ((uint64_t)(TMSG_CALL_STREAM_EVENT_READABLE | TMSG_CALL_STREAM_EVENT_OVER))
 
-/* Lock held. */
+/* Returns the number of the stream's handles. Lock held. */
 static unsigned handles_of(const tmsg_call_stream_t *stream)
 {
     return stream->call != NULL ? stream->handles : stream->task->handles;
@@ -31,8 +32,9 @@ tmsg_call_stream_t *tmsg_call_stream_keep(tmsg_call_stream_t *stream)
     return stream;
 }
 
-/* The last handle is gone. */
-static void abandon(tmsg_call_stream_t *stream)
+/* Handles the loss of the last handle. Cancels the call at the opener, and
+ * drops the messages that nobody will read. Lock not held. */
+static void abandon_stream(tmsg_call_stream_t *stream)
 {
     if (stream->call != NULL) {
         tmsg_call_give_up(stream->call, true);
@@ -60,7 +62,7 @@ void tmsg_call_stream_destroy(tmsg_call_stream_t *stream)
     last = handles_of(stream) == 0;
     tmsg_hub_unlock(hub);
     if (last) {
-        abandon(stream);
+        abandon_stream(stream);
     }
     if (stream->call != NULL) {
         tmsg_stream_drop(stream);
@@ -68,13 +70,15 @@ void tmsg_call_stream_destroy(tmsg_call_stream_t *stream)
     tmsg_stream_drop(stream);
 }
 
-/* Whether a read says more than IN_PROGRESS. Lock held. */
+/* Returns whether a read would return something other than IN_PROGRESS. Lock
+ * held. */
 static bool is_readable(const tmsg_call_stream_t *stream)
 {
     return stream->inbox.count > 0 || stream->peer_finished ||
            tmsg_stream_status(stream) != TMSG_IN_PROGRESS;
 }
 
+/* Serves as `fire` of the stream's notice. Lock not held. */
 static void fire_notice(tmsg_rpc_event_t *event)
 {
     tmsg_call_stream_t *stream =
@@ -109,7 +113,8 @@ void tmsg_stream_fed(tmsg_call_stream_t *stream)
     }
 }
 
-/* Lock held: what is to be told next; false: nothing. */
+/* Stores the callback that is to be called next; the other one in *next_p is
+ * NULL. Returns false if nothing is to be told. Lock held. */
 static bool next_event(tmsg_call_stream_t *stream,
                        tmsg_call_stream_events_t *next_p)
 {
@@ -131,7 +136,7 @@ static bool next_event(tmsg_call_stream_t *stream,
     return false;
 }
 
-/* One by one, for each may destroy it. */
+/* Tells the events one by one, because each callback may destroy the stream. */
 void tmsg_stream_tell(tmsg_call_stream_t *stream)
 {
     tmsg_call_stream_events_t next;
@@ -143,7 +148,8 @@ void tmsg_stream_tell(tmsg_call_stream_t *stream)
         tmsg_hub_unlock(stream->hub);
         if (found) {
             tmsg_call_stream_keep(stream);
-            if (stream->task != NULL) { /* who serves it goes on in its span */
+            if (stream->task != NULL) {
+                /* The callbacks of a server run in the span of the task. */
                 (void)tmsg_trace_set_current(
                     tmsg_hooks_context(stream->task->hooks));
             }
@@ -191,20 +197,23 @@ tmsg_call_stream_set_events(tmsg_call_stream_t *stream,
     return TMSG_OK;
 }
 
-/* It failed: says so as the caller's error. */
-static tmsg_status_t failed(const tmsg_call_stream_t *stream,
-                            tmsg_status_t status)
+/* Copies the stream's error to the error of the thread, and returns `status`.
+ */
+static tmsg_status_t set_stream_error(const tmsg_call_stream_t *stream,
+                                      tmsg_status_t status)
 {
     return tmsg_error_set(status, "%s", tmsg_call_stream_error(stream));
 }
 
-/* Lock held: whether this side may send. */
+/* Checks whether this side may send. Lock held. Errors: CLOSED (the stream is
+ * over without a failure, or this side has finished), and the status that the
+ * stream failed with. */
 static tmsg_status_t check_writable(const tmsg_call_stream_t *stream)
 {
     tmsg_status_t status = tmsg_stream_status(stream);
 
     if (status < 0) {
-        return failed(stream, status);
+        return set_stream_error(stream, status);
     }
     if (status == TMSG_OK || stream->finished) {
         return tmsg_error_set(TMSG_ERR_CLOSED, "method '%s': %s",
@@ -215,8 +224,9 @@ static tmsg_status_t check_writable(const tmsg_call_stream_t *stream)
     return TMSG_OK;
 }
 
-/* IN_PROGRESS: its queue is full. */
-static tmsg_status_t may_send(void *arg, size_t waiting)
+/* Serves as `may` of tmsg_stream_send_t, for an item. Returns IN_PROGRESS if
+ * the stream's queue is full. Takes the lock; the worker's lock is held. */
+static tmsg_status_t may_send_item(void *arg, size_t waiting)
 {
     tmsg_call_stream_t *stream = arg;
     tmsg_status_t status;
@@ -230,12 +240,15 @@ static tmsg_status_t may_send(void *arg, size_t waiting)
     return status;
 }
 
-/* One of some that may be said at once. */
+/* Describes an attempt to send FINISH. Several threads may make such attempts
+ * at the same time. */
 typedef struct {
     tmsg_call_stream_t *stream;
-    bool first;
+    bool first; /* this attempt is the one that may send FINISH */
 } finish_t;
 
+/* Serves as `may` of tmsg_stream_send_t, for FINISH. Notes that this side has
+ * finished. Takes the lock; the worker's lock is held. */
 static tmsg_status_t may_finish(void *arg, size_t waiting)
 {
     finish_t *finish = arg;
@@ -251,7 +264,9 @@ static tmsg_status_t may_finish(void *arg, size_t waiting)
     return status;
 }
 
-/* The worker's lock is held. */
+/* Serves as `done` of tmsg_calls_until(). Returns whether a send no longer has
+ * to wait: the queue has room, or nothing may be sent any more. Takes the lock;
+ * the worker's lock is held. */
 static bool may_look_again(void *arg)
 {
     tmsg_call_stream_t *stream = arg;
@@ -264,8 +279,9 @@ static bool may_look_again(void *arg)
                        stream->queue;
 }
 
-/* Milliseconds to a time; -1: there is none. */
-static int left(uint64_t deadline_ns)
+/* Returns the milliseconds until `deadline_ns`, rounded up. Returns -1 if there
+ * is no deadline (0). */
+static int ms_until(uint64_t deadline_ns)
 {
     uint64_t now = tmsg_calls_now_ns();
 
@@ -276,17 +292,21 @@ static int left(uint64_t deadline_ns)
                               : (int)((deadline_ns - now + MS_NS - 1) / MS_NS);
 }
 
+/* Returns the deadline of a timeout; 0 (no deadline) if `timeout_ms` is
+ * negative. */
 static uint64_t deadline_of(int timeout_ms)
 {
     return timeout_ms < 0 ? 0
                           : tmsg_calls_now_ns() + (uint64_t)timeout_ms * MS_NS;
 }
 
+/* Waits until the queue has room or nothing may be sent any more. Lock not
+ * held. Errors: those of tmsg_calls_until(). */
 static tmsg_status_t await_room(tmsg_call_stream_t *stream,
                                 uint64_t deadline_ns)
 {
     return tmsg_calls_until(stream->hub->calls, may_look_again, stream,
-                            left(deadline_ns),
+                            ms_until(deadline_ns),
                             "no room in the queue of a stream to ",
                             tmsg_endpoint_peer(stream->endpoint));
 }
@@ -294,7 +314,7 @@ static tmsg_status_t await_room(tmsg_call_stream_t *stream,
 tmsg_status_t tmsg_stream_check(const tmsg_call_stream_t *stream, bool sent,
                                 const tmsg_map_t *map)
 {
-    bool goes_in = sent == (stream->call != NULL); /* to the method */
+    bool goes_in = sent == (stream->call != NULL); /* input of the method */
 
     if (stream->signature == NULL || map == NULL) {
         return TMSG_OK;
@@ -303,6 +323,8 @@ tmsg_status_t tmsg_stream_check(const tmsg_call_stream_t *stream, bool sent,
                    : tmsg_signature_check_outputs(stream->signature, NULL, map);
 }
 
+/* Checks the params of a send. Errors: INVALID_PARAM (a channel, or UNORDERED).
+ */
 static tmsg_status_t check_params(const tmsg_send_params_t *params)
 {
     uint64_t mask = params == NULL ? 0 : params->field_mask;
@@ -341,8 +363,12 @@ void tmsg_stream_note_unsent(tmsg_call_stream_t *stream, tmsg_status_t status,
     }
 }
 
-/* Waits for room unless it is to try only; `timed`, if not NULL, are the params
- * that `how` has, whose time is what is left. */
+/* Sends a map, and first waits until the queue has room. The flag TMSG_SEND_TRY
+ * in the params forbids the wait. `timed` is the copy of the params that `how`
+ * points to, or NULL. If there is a deadline, each attempt sets its timeout to
+ * the time that is left. Lock not held. Errors: WOULD_BLOCK (TRY, and the queue
+ * is full), those of check_writable(), tmsg_stream_send() and
+ * tmsg_calls_until(). */
 static tmsg_status_t
 send_when_room(tmsg_call_stream_t *stream, const tmsg_map_t *map,
                const tmsg_stream_send_t *how, tmsg_send_params_t *timed,
@@ -354,7 +380,7 @@ send_when_room(tmsg_call_stream_t *stream, const tmsg_map_t *map,
 
     do {
         if (deadline_ns != 0) {
-            int ms = left(deadline_ns);
+            int ms = ms_until(deadline_ns);
 
             timed->timeout_ms = ms > 0 ? ms : 1;
         }
@@ -378,7 +404,9 @@ send_when_room(tmsg_call_stream_t *stream, const tmsg_map_t *map,
     return status;
 }
 
-/* Who intercepts it sees it behind the send, while the worker is there. */
+/* Sends a map, and then tells interceptors of it. The function keeps the worker
+ * and the map, because the interceptors look at them after the send. Lock not
+ * held. Errors: as send_when_room(), and those of tmsg_calls_enter(). */
 static tmsg_status_t send_seen(tmsg_call_stream_t *stream,
                                const tmsg_map_t *map,
                                const tmsg_stream_send_t *how,
@@ -413,7 +441,7 @@ tmsg_status_t tmsg_call_stream_send(tmsg_call_stream_t *stream,
     const tmsg_stream_send_t how = {.call = {.head = &head, .queues = true},
                                     .channel = stream->channel,
                                     .params = params == NULL ? NULL : &timed,
-                                    .may = may_send,
+                                    .may = may_send_item,
                                     .arg = stream};
     uint64_t mask = params == NULL ? 0 : params->field_mask;
     uint64_t deadline_ns =
@@ -432,7 +460,7 @@ tmsg_status_t tmsg_call_stream_send(tmsg_call_stream_t *stream,
     if (params != NULL) {
         timed = *params;
     }
-    tmsg_stream_hold(stream); /* a callback may destroy it meanwhile */
+    tmsg_stream_hold(stream); /* a callback may destroy the stream meanwhile */
     seen = map != NULL && tmsg_stream_hooks(stream) != NULL;
     status = (seen ? send_seen : send_when_room)(stream, map, &how,
                                                  params == NULL ? NULL : &timed,
@@ -495,9 +523,11 @@ tmsg_status_t tmsg_call_stream_try_recv(tmsg_call_stream_t *stream,
     if (status == TMSG_OK) {
         *message_p = message;
     }
-    return status < 0 ? failed(stream, status) : status;
+    return status < 0 ? set_stream_error(stream, status) : status;
 }
 
+/* Serves as `done` of tmsg_calls_until(). Takes the lock; the worker's lock is
+ * held. */
 static bool can_read(void *arg)
 {
     tmsg_call_stream_t *stream = arg;
@@ -509,7 +539,7 @@ static bool can_read(void *arg)
     return can;
 }
 
-static bool is_over(void *arg)
+static bool stream_is_over(void *arg)
 {
     return tmsg_stream_status(arg) != TMSG_IN_PROGRESS;
 }
@@ -520,12 +550,12 @@ tmsg_status_t tmsg_call_stream_recv(tmsg_call_stream_t *stream, int timeout_ms,
     uint64_t deadline_ns = deadline_of(timeout_ms);
     tmsg_status_t status;
 
-    tmsg_stream_hold(stream); /* a callback may destroy it meanwhile */
+    tmsg_stream_hold(stream); /* a callback may destroy the stream meanwhile */
     status = tmsg_call_stream_try_recv(stream, message_p);
     while (status == TMSG_IN_PROGRESS) {
-        status = tmsg_calls_until(stream->hub->calls, can_read, stream,
-                                  left(deadline_ns), "nothing to read from ",
-                                  tmsg_endpoint_peer(stream->endpoint));
+        status = tmsg_calls_until(
+            stream->hub->calls, can_read, stream, ms_until(deadline_ns),
+            "nothing to read from ", tmsg_endpoint_peer(stream->endpoint));
         if (status == TMSG_OK) {
             status = tmsg_call_stream_try_recv(stream, message_p);
         }
@@ -539,15 +569,15 @@ tmsg_status_t tmsg_call_stream_wait(tmsg_call_stream_t *stream, int timeout_ms)
     tmsg_status_t status = TMSG_OK;
 
     tmsg_stream_hold(stream);
-    if (!is_over(stream)) {
-        status = tmsg_calls_until(stream->hub->calls, is_over, stream,
+    if (!stream_is_over(stream)) {
+        status = tmsg_calls_until(stream->hub->calls, stream_is_over, stream,
                                   timeout_ms, "no end of a stream from ",
                                   tmsg_endpoint_peer(stream->endpoint));
     }
-    if (is_over(stream)) {
+    if (stream_is_over(stream)) {
         status = tmsg_stream_status(stream);
         if (status != TMSG_OK) {
-            failed(stream, status);
+            set_stream_error(stream, status);
         }
     }
     tmsg_stream_drop(stream);
@@ -608,7 +638,7 @@ int tmsg_call_stream_remaining_ms(const tmsg_call_stream_t *stream)
     if (stream->task != NULL) {
         return tmsg_task_remaining_ms(stream->task);
     }
-    return left(stream->call->deadline_ns);
+    return ms_until(stream->call->deadline_ns);
 }
 
 void tmsg_call_stream_stats(const tmsg_call_stream_t *stream,

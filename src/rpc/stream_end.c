@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How a stream ends, and how its place gets free. */
+/* Implements how a stream ends, and how its place becomes free. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +57,7 @@ void tmsg_stream_empty(tmsg_call_stream_t *stream)
     tmsg_stream_retire(stream);
 }
 
-/* What is unread has credits of the channel. */
+/* Unread messages hold credits of the channel. */
 bool tmsg_stream_is_free(const tmsg_call_stream_t *stream)
 {
     return stream->call != NULL && stream->peer_done &&
@@ -91,8 +91,9 @@ void tmsg_stream_retire(tmsg_call_stream_t *stream)
     }
 }
 
-/* Takes it off its place where `free`. */
-static void leave(tmsg_call_stream_t *stream, bool free)
+/* Frees the place of the stream if `free` is true, and drops the reference that
+ * the place held. Lock not held. */
+static void leave_place(tmsg_call_stream_t *stream, bool free)
 {
     bool unlisted;
 
@@ -104,17 +105,20 @@ static void leave(tmsg_call_stream_t *stream, bool free)
     }
 }
 
-/* Words that a head may carry. */
-static size_t cut(const char *words)
+/* Returns how many bytes of `words` a head can carry; 0 if the words are not
+ * UTF-8. */
+static size_t words_bytes(const char *words)
 {
     size_t bytes = 0;
 
     return tmsg_task_words(words, &bytes) == TMSG_OK ? bytes : 0;
 }
 
-/* The peer cannot be told what it waits for. */
-static void give_up(tmsg_endpoint_t *endpoint, tmsg_status_t status,
-                    const char *why)
+/* Ends the endpoint, because the peer cannot be told what it waits for. Does
+ * nothing for CLOSED, CANCELED and PEER_LOST, which come with the end of the
+ * endpoint. Lock not held. */
+static void break_endpoint(tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                           const char *why)
 {
     char words[TMSG_ERROR_BYTES];
 
@@ -125,8 +129,11 @@ static void give_up(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     }
 }
 
-/* What must be said, or the endpoint ends. */
-static void say(tmsg_rpc_peer_t *peer, const tmsg_call_send_t *how)
+/* Sends a message that the peer waits for, with an empty map. Tries a second
+ * time if there is no memory. If the message cannot be sent, the function calls
+ * on_done of `how`, or ends the endpoint if there is no on_done. Lock not held.
+ */
+static void say_or_break(tmsg_rpc_peer_t *peer, const tmsg_call_send_t *how)
 {
     tmsg_status_t status = TMSG_ERR_NO_MEMORY;
 
@@ -142,7 +149,7 @@ static void say(tmsg_rpc_peer_t *peer, const tmsg_call_send_t *how)
     if (status != TMSG_OK && how->on_done != NULL) {
         how->on_done(how->on_done_arg, status, tmsg_error_message());
     } else if (status != TMSG_OK) {
-        give_up(peer->endpoint, status, tmsg_error_message());
+        break_endpoint(peer->endpoint, status, tmsg_error_message());
     }
 }
 
@@ -163,31 +170,36 @@ void tmsg_stream_say_over(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
                                    .status = status,
                                    .id = id,
                                    .text = words,
-                                   .text_bytes = cut(words)};
+                                   .text_bytes = words_bytes(words)};
     const tmsg_call_send_t how = {.head = &head, .queues = true};
 
-    say(peer, &how);
+    say_or_break(peer, &how);
 }
 
-/* OVER has left, or CANCEL. */
-static void parted(void *arg, tmsg_status_t status, const char *error)
+/* Serves as on_done of OVER and CANCEL. An OVER that has left frees the place
+ * of the stream. A message that did not leave ends the endpoint. Owns a
+ * reference to the stream. Lock not held. */
+static void over_left(void *arg, tmsg_status_t status, const char *error)
 {
     tmsg_call_stream_t *stream = arg;
 
-    if (status != TMSG_OK) { /* else the endpoint's end frees its place */
-        give_up(stream->endpoint, status, error);
+    if (status != TMSG_OK) { /* the end of the endpoint then frees the place */
+        break_endpoint(stream->endpoint, status, error);
     }
-    leave(stream, stream->task != NULL && status == TMSG_OK);
+    leave_place(stream, stream->task != NULL && status == TMSG_OK);
     tmsg_stream_drop(stream);
 }
 
-/* What is said to a peer does not name it. */
+/* Returns `words` without the name of the peer, because the peer is the reader.
+ */
 static const char *without_peer(const tmsg_call_stream_t *stream,
                                 const char *words)
 {
     return tmsg_call_without_peer(tmsg_endpoint_peer(stream->endpoint), words);
 }
 
+/* Returns the words for the peer that explain an OVER with `status`. Lock held.
+ */
 static const char *words_of(const tmsg_call_stream_t *stream,
                             tmsg_status_t status)
 {
@@ -228,7 +240,7 @@ void tmsg_stream_let_go(tmsg_call_stream_t *stream)
                              .text = ""};
     const tmsg_call_send_t how = {.head = &head,
                                   .queues = true,
-                                  .on_done = parted,
+                                  .on_done = over_left,
                                   .on_done_arg = stream};
     bool tell;
 
@@ -244,14 +256,14 @@ void tmsg_stream_let_go(tmsg_call_stream_t *stream)
         if (stream->end_unsent) {
             head.status = tmsg_stream_unended(stream, &head.text);
         }
-        head.text_bytes = cut(head.text);
+        head.text_bytes = words_bytes(head.text);
     }
     if (tell) {
         tmsg_stream_hold(stream);
     }
     tmsg_hub_unlock(stream->hub);
     if (tell) {
-        say(stream->peer, &how);
+        say_or_break(stream->peer, &how);
     }
 }
 
@@ -271,7 +283,9 @@ void tmsg_stream_fire(tmsg_call_stream_t *stream)
     tmsg_stream_drop(stream);
 }
 
-/* END has left, or never will. */
+/* Serves as on_done of END, which has left or never will. An END that has left
+ * frees the place of the stream; otherwise OVER takes its place. Owns a
+ * reference to the stream. Lock not held. */
 static void end_left(void *arg, tmsg_status_t status, const char *error)
 {
     tmsg_call_stream_t *stream = arg;
@@ -285,11 +299,13 @@ static void end_left(void *arg, tmsg_status_t status, const char *error)
     if (status != TMSG_OK) {
         tmsg_stream_let_go(stream);
     }
-    leave(stream, status == TMSG_OK);
+    leave_place(stream, status == TMSG_OK);
     tmsg_stream_drop(stream);
 }
 
-static tmsg_status_t always(void *arg, size_t waiting)
+/* Serves as `may` of tmsg_stream_send_t, for END, which needs no room in the
+ * queue. */
+static tmsg_status_t may_send_end(void *arg, size_t waiting)
 {
     (void)arg;
     (void)waiting;
@@ -311,7 +327,7 @@ tmsg_status_t tmsg_stream_send_end(tmsg_call_stream_t *stream, int32_t code,
                                              .on_done = end_left,
                                              .on_done_arg = stream},
                                     .channel = stream->channel,
-                                    .may = always};
+                                    .may = may_send_end};
     tmsg_map_t *empty = NULL;
     tmsg_status_t status = TMSG_OK;
 
@@ -341,7 +357,8 @@ void tmsg_stream_say_end(tmsg_call_stream_t *stream, tmsg_status_t status,
     snprintf(stream->error, sizeof(stream->error), "%s", words);
     tmsg_utf8_scrub(stream->error);
     tmsg_hub_unlock(stream->hub);
-    if (tmsg_stream_send_end(stream, 0, words, cut(words), NULL) != TMSG_OK) {
+    if (tmsg_stream_send_end(stream, 0, words, words_bytes(words), NULL) !=
+        TMSG_OK) {
         tmsg_stream_let_go(stream);
     }
 }
@@ -373,8 +390,9 @@ void tmsg_stream_refused(tmsg_call_stream_t *stream)
     }
 }
 
-/* Its event, which is to come or has sent a CANCEL, frees its place; an OVER
- * answers that where it does not. */
+/* The stream's event is still to come, or has sent a CANCEL. An OVER answers
+ * that CANCEL only if the OPEN was not refused. The function sets peer_done in
+ * place of that OVER, so that the place becomes free. */
 bool tmsg_stream_bounces(tmsg_rpc_peer_t *peer, uint32_t message_id)
 {
     for (uint32_t i = 0; i < peer->stream_count; i++) {

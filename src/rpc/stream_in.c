@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What comes on the channel of a stream, each message in its turn. What is for
- * none, or for one that is over, is dropped: its sender has heard, or will. */
+/* Takes the messages that come on the channels of streams, each in its turn. A
+ * message for no stream, or for a stream that is over, is dropped. The sender
+ * of such a message has heard of the end of the stream, or will hear of it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,22 +21,26 @@ tmsg_call_stream_t *tmsg_stream_at(const tmsg_rpc_peer_t *peer,
     return key.index < peer->slot_count ? peer->slots[key.index].stream : NULL;
 }
 
-static tmsg_call_stream_t *find(const tmsg_rpc_peer_t *peer,
-                                tmsg_stream_key_t key, uint64_t id)
+/* Returns the stream at that place if it has that id; otherwise NULL. Lock
+ * held. */
+static tmsg_call_stream_t *find_stream(const tmsg_rpc_peer_t *peer,
+                                       tmsg_stream_key_t key, uint64_t id)
 {
     tmsg_call_stream_t *stream = tmsg_stream_at(peer, key);
 
     return stream != NULL && stream->id == id ? stream : NULL;
 }
 
+/* Returns whether the stream has not ended. NULL is allowed. */
 static bool goes_on(const tmsg_call_stream_t *stream)
 {
     return stream != NULL && tmsg_stream_status(stream) == TMSG_IN_PROGRESS;
 }
 
-/* Lock held: ends one that goes on; its event tells the peer. */
-static void fail(tmsg_call_stream_t *stream, tmsg_status_t status,
-                 const char *why)
+/* Ends the stream if it goes on; its event tells the peer. NULL is allowed.
+ * Lock held. */
+static void fail_stream(tmsg_call_stream_t *stream, tmsg_status_t status,
+                        const char *why)
 {
     if (!goes_on(stream)) {
         return;
@@ -49,23 +54,26 @@ static void fail(tmsg_call_stream_t *stream, tmsg_status_t status,
     tmsg_task_abandon(stream->task, status);
 }
 
+/* Drops a message that nobody reads: its sender may send another. Lock not
+ * held. */
 static void discard(tmsg_message_t *message)
 {
     tmsg_stream_take(message);
     tmsg_message_destroy(message);
 }
 
-/* True: it is kept. */
-static bool add_item(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
-                     tmsg_message_t *message, const tmsg_call_head_t *head)
+/* Puts an item into the inbox of its stream, if that stream goes on. Returns
+ * true if the stream now owns the message. Lock held. */
+static bool keep_item(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
+                      tmsg_message_t *message, const tmsg_call_head_t *head)
 {
-    tmsg_call_stream_t *stream = find(peer, key, head->id);
+    tmsg_call_stream_t *stream = find_stream(peer, key, head->id);
 
     if (!goes_on(stream)) {
         return false;
     }
     if (stream->peer_finished) {
-        fail(stream, TMSG_ERR_MALFORMED, "a message after the last one");
+        fail_stream(stream, TMSG_ERR_MALFORMED, "a message after the last one");
         return false;
     }
     stream->received++;
@@ -74,25 +82,27 @@ static bool add_item(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
     return true;
 }
 
-static void finish(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
-                   const tmsg_call_head_t *head)
+/* Handles a FINISH: the peer sends no more items. Lock held. */
+static void handle_finish(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
+                          const tmsg_call_head_t *head)
 {
-    tmsg_call_stream_t *stream = find(peer, key, head->id);
+    tmsg_call_stream_t *stream = find_stream(peer, key, head->id);
 
     if (!goes_on(stream)) {
         return;
     }
     if (stream->peer_finished) {
-        fail(stream, TMSG_ERR_MALFORMED, "it finished twice");
+        fail_stream(stream, TMSG_ERR_MALFORMED, "it finished twice");
         return;
     }
     stream->peer_finished = true;
     tmsg_stream_fed(stream);
 }
 
-/* Its server has ended one of ours. */
-static void end(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
-                tmsg_message_t *message, const tmsg_call_head_t *head)
+/* Handles an END: the server has ended a stream that this side opened. Takes
+ * and owns the message. Lock not held. */
+static void handle_end(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
+                       tmsg_message_t *message, const tmsg_call_head_t *head)
 {
     tmsg_hub_t *hub = peer->hub;
     tmsg_call_stream_t *stream;
@@ -100,7 +110,7 @@ static void end(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
 
     tmsg_stream_take(message);
     tmsg_hub_lock(hub);
-    stream = find(peer, key, head->id);
+    stream = find_stream(peer, key, head->id);
     ends = goes_on(stream);
     if (stream != NULL) {
         stream->peer_done = true;
@@ -135,9 +145,10 @@ static void end(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
     }
 }
 
-/* Its server has let go of one of ours. */
-static void over(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
-                 const tmsg_call_head_t *head)
+/* Handles an OVER: the server has let go of a stream that this side opened.
+ * Lock not held. */
+static void handle_over(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
+                        const tmsg_call_head_t *head)
 {
     int32_t status = tmsg_call_known_status(head->status);
     tmsg_hub_t *hub = peer->hub;
@@ -145,7 +156,7 @@ static void over(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
     bool free = false;
 
     tmsg_hub_lock(hub);
-    stream = find(peer, key, head->id);
+    stream = find_stream(peer, key, head->id);
     if (stream != NULL) {
         stream->peer_done = true;
         free = stream->settled && tmsg_stream_is_free(stream) &&
@@ -166,8 +177,8 @@ static void over(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
     }
 }
 
-/* Room for that place. Lock held. */
-static tmsg_status_t make_room(tmsg_rpc_peer_t *peer, uint16_t index)
+/* Makes room for the slot with that index. Lock held. Errors: NO_MEMORY. */
+static tmsg_status_t grow_stream_slots(tmsg_rpc_peer_t *peer, uint16_t index)
 {
     uint32_t count = peer->slot_count == 0 ? 8 : peer->slot_count;
     tmsg_stream_slot_t *slots;
@@ -189,9 +200,10 @@ static tmsg_status_t make_room(tmsg_rpc_peer_t *peer, uint16_t index)
     return TMSG_OK;
 }
 
-/* Its opener has let go of one that we serve. */
-static void cancel(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
-                   const tmsg_call_head_t *head)
+/* Handles a CANCEL: the opener has let go of a stream that this side serves.
+ * Lock not held. */
+static void handle_cancel(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
+                          const tmsg_call_head_t *head)
 {
     tmsg_hub_t *hub = peer->hub;
     tmsg_call_stream_t *stream;
@@ -199,15 +211,16 @@ static void cancel(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
     bool ended;
 
     tmsg_hub_lock(hub);
-    stream = find(peer, key, head->id);
+    stream = find_stream(peer, key, head->id);
     ended = stream != NULL && !goes_on(stream);
-    if (ended) { /* what it has sent may still wait to be read */
+    if (ended) { /* messages of this side may still wait for the opener */
         tmsg_stream_hold(stream);
     } else if (stream != NULL) {
         tmsg_task_abandon(stream->task, TMSG_ERR_CANCELED);
     } else {
-        status = make_room(peer, key.index);
-        if (status == TMSG_OK) { /* it has not come, or is gone */
+        status = grow_stream_slots(peer, key.index);
+        if (status == TMSG_OK) {
+            /* The OPEN has not come yet, or the stream is gone. */
             peer->slots[key.index].early = head->id;
         }
     }
@@ -222,19 +235,22 @@ static void cancel(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
     }
 }
 
-/* Whether the place is free for a new one. */
-static tmsg_status_t admit(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
-                           const tmsg_call_head_t *head)
+/* Checks whether the place is free for a new stream. Frees the place of a
+ * stream that is over. Lock not held. Errors: MALFORMED (the stream there goes
+ * on), CANCELED (the new stream was canceled before it came), NO_MEMORY. */
+static tmsg_status_t admit_stream(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
+                                  const tmsg_call_head_t *head)
 {
     tmsg_call_stream_t *old = NULL;
     tmsg_stream_slot_t *slot;
     tmsg_status_t status;
 
     tmsg_hub_lock(peer->hub);
-    status = make_room(peer, key.index);
+    status = grow_stream_slots(peer, key.index);
     slot = status == TMSG_OK ? &peer->slots[key.index] : NULL;
     if (slot != NULL && slot->stream != NULL && !goes_on(slot->stream)) {
-        old = slot->stream; /* its END was faster than we hear that it left */
+        /* The END reached the peer before this side heard that END left. */
+        old = slot->stream;
         (void)tmsg_stream_unlist(old);
     }
     if (slot != NULL && slot->stream != NULL) {
@@ -263,9 +279,10 @@ void tmsg_stream_serve(tmsg_call_stream_t *stream, tmsg_task_t *task)
     tmsg_task_hold(task);
 }
 
-/* The peer opens one. The message is its map. */
-static void open(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
-                 tmsg_message_t *message, const tmsg_call_head_t *head)
+/* Handles an OPEN: the peer opens a stream. The message has the map that the
+ * stream is opened with. Takes and owns the message. Lock not held. */
+static void handle_open(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
+                        tmsg_message_t *message, const tmsg_call_head_t *head)
 {
     static const char no_answers[] = "it opens streams and takes no answers";
     tmsg_call_stream_t *stream = NULL;
@@ -279,7 +296,7 @@ static void open(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
         tmsg_message_destroy(message);
         return;
     }
-    status = admit(peer, key, head);
+    status = admit_stream(peer, key, head);
     if (status == TMSG_OK) {
         stream = tmsg_stream_make(peer, key);
         status = stream == NULL ? TMSG_ERR_NO_MEMORY
@@ -294,19 +311,22 @@ static void open(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
     }
 }
 
-/* It is no message that its method takes, or gives. */
-static void mismatch(tmsg_call_stream_t *stream, const char *why)
+/* Ends a stream, because an item does not have the signature of the method.
+ * Lock not held. */
+static void fail_mismatch(tmsg_call_stream_t *stream, const char *why)
 {
     tmsg_hub_lock(stream->hub);
-    fail(stream,
-         stream->call != NULL ? TMSG_ERR_INTERNAL : TMSG_ERR_INVALID_PARAM,
-         why);
+    fail_stream(
+        stream,
+        stream->call != NULL ? TMSG_ERR_INTERNAL : TMSG_ERR_INVALID_PARAM, why);
     tmsg_hub_unlock(stream->hub);
 }
 
-/* One that is looked at before it can be read. True: it is kept. */
-static bool look_at_item(tmsg_call_stream_t *stream, tmsg_message_t *message,
-                         const tmsg_call_head_t *head)
+/* Checks an item against the signature, and shows it to interceptors, before it
+ * can be read. Returns true if the stream now owns the message. Lock not held.
+ */
+static bool check_item(tmsg_call_stream_t *stream, tmsg_message_t *message,
+                       const tmsg_call_head_t *head)
 {
     const tmsg_map_t *map = tmsg_message_map(message);
     tmsg_rpc_peer_t *peer = stream->peer;
@@ -316,88 +336,93 @@ static bool look_at_item(tmsg_call_stream_t *stream, tmsg_message_t *message,
         char why[TMSG_ERROR_BYTES];
 
         strcpy(why, tmsg_error_message());
-        mismatch(stream, why);
+        fail_mismatch(stream, why);
         return false;
     }
     tmsg_hooks_message(tmsg_stream_hooks(stream), false, map);
     tmsg_hub_lock(peer->hub);
-    kept = add_item(peer, stream->key, message, head);
+    kept = keep_item(peer, stream->key, message, head);
     tmsg_hub_unlock(peer->hub);
     return kept;
 }
 
-/* True: it is kept. */
-static bool item(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
-                 tmsg_message_t *message, const tmsg_call_head_t *head)
+/* Handles an ITEM. Returns true if the stream now owns the message. Lock not
+ * held. */
+static bool handle_item(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
+                        tmsg_message_t *message, const tmsg_call_head_t *head)
 {
     tmsg_call_stream_t *stream;
     bool kept = false, looked;
 
     tmsg_hub_lock(peer->hub);
-    stream = find(peer, key, head->id);
+    stream = find_stream(peer, key, head->id);
     looked = goes_on(stream) &&
              (stream->signature != NULL || tmsg_stream_hooks(stream) != NULL);
     if (looked) {
         tmsg_stream_hold(stream);
     } else {
-        kept = add_item(peer, key, message, head);
+        kept = keep_item(peer, key, message, head);
     }
     tmsg_hub_unlock(peer->hub);
     if (looked) {
-        kept = look_at_item(stream, message, head);
+        kept = check_item(stream, message, head);
         tmsg_stream_drop(stream);
     }
     return kept;
 }
 
-/* True: the message is somebody's. */
+/* Handles a message by its type. Returns true if the message has an owner now.
+ * Lock not held. */
 static bool take_in(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
                     tmsg_message_t *message, const tmsg_call_head_t *head)
 {
     bool kept = false;
 
     if (head->type == TMSG_STREAM_OPEN && !key.ours) {
-        open(peer, key, message, head);
+        handle_open(peer, key, message, head);
         return true;
     }
     if (head->type == TMSG_STREAM_END && key.ours) {
-        end(peer, key, message, head);
+        handle_end(peer, key, message, head);
         return true;
     }
     if (head->type == TMSG_STREAM_OVER && key.ours) {
-        over(peer, key, head);
+        handle_over(peer, key, head);
     } else if (head->type == TMSG_STREAM_CANCEL && !key.ours) {
-        cancel(peer, key, head);
+        handle_cancel(peer, key, head);
     } else if (head->type == TMSG_STREAM_ITEM) {
-        kept = item(peer, key, message, head);
+        kept = handle_item(peer, key, message, head);
     } else if (head->type == TMSG_STREAM_FINISH) {
         tmsg_hub_lock(peer->hub);
-        finish(peer, key, head);
+        handle_finish(peer, key, head);
         tmsg_hub_unlock(peer->hub);
     }
     return kept;
 }
 
-/* One that does not come: a hole, unless its sender wanted that. */
-static void miss(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
-                 const tmsg_call_head_t *head, tmsg_status_t status,
-                 const char *why)
+/* Handles a message that was refused or given up. The stream then lacks a
+ * message and fails, unless the sender itself gave the message up. An OPEN of
+ * the peer is counted as refused. `head` is NULL if the head could not be read.
+ * Lock not held. */
+static void handle_missing(tmsg_rpc_peer_t *peer, tmsg_stream_key_t key,
+                           const tmsg_call_head_t *head, tmsg_status_t status,
+                           const char *why)
 {
     tmsg_call_stream_t *stream;
 
     if (head != NULL && head->type == TMSG_STREAM_OPEN) {
-        if (!key.ours) { /* its opener has heard */
+        if (!key.ours) { /* the opener was told already */
             (void)tmsg_refuse(peer, head, status, why);
         }
         return;
     }
     if (status == TMSG_ERR_CANCELED || status == TMSG_ERR_TIMED_OUT) {
-        return; /* likewise */
+        return; /* the sender gave the message up, and knows it */
     }
     tmsg_hub_lock(peer->hub);
-    stream =
-        head == NULL ? tmsg_stream_at(peer, key) : find(peer, key, head->id);
-    fail(stream, status, why);
+    stream = head == NULL ? tmsg_stream_at(peer, key)
+                          : find_stream(peer, key, head->id);
+    fail_stream(stream, status, why);
     tmsg_hub_unlock(peer->hub);
 }
 
@@ -408,7 +433,7 @@ void tmsg_stream_came(void *arg, tmsg_stream_key_t key, tmsg_message_t *message,
     tmsg_rpc_peer_t *peer = arg;
 
     if (message == NULL) {
-        miss(peer, key, head, status, why);
+        handle_missing(peer, key, head, status, why);
     } else if (head == NULL || !take_in(peer, key, message, head)) {
         discard(message);
     }
@@ -421,7 +446,7 @@ void tmsg_stream_stuck(void *arg, tmsg_stream_key_t key, uint64_t id,
     tmsg_rpc_peer_t *peer = arg;
 
     tmsg_hub_lock(peer->hub);
-    fail(find(peer, key, id), status, error);
+    fail_stream(find_stream(peer, key, id), status, error);
     tmsg_hub_unlock(peer->hub);
     tmsg_calls_wake_held(peer->hub->calls);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Opening a stream. */
+/* Implements how this side opens a stream. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,10 +8,10 @@
 #include "rpc/signature.h"
 #include "rpc/stream.h"
 
-#define QUEUE_DEFAULT 64
+#define QUEUE_DEFAULT 64 /* messages of this side that may wait */
 
-static tmsg_status_t read_params(const tmsg_call_stream_params_t *params,
-                                 tmsg_call_stream_params_t *read)
+static tmsg_status_t read_stream_params(const tmsg_call_stream_params_t *params,
+                                        tmsg_call_stream_params_t *read)
 {
     static const tmsg_param_t rows[] = {
         TMSG_PARAM(tmsg_call_stream_params_t, TMSG_CALL_STREAM_PARAM_TIMEOUT,
@@ -72,7 +72,9 @@ void tmsg_stream_free(tmsg_call_stream_t *stream)
     }
 }
 
-/* Lock held: the first place that is free. */
+/* Stores the index of the first free place. Makes the table larger if it is
+ * full. Lock held. Errors: RESOURCE_EXHAUSTED (TMSG_STREAMS_MOST streams are
+ * open), NO_MEMORY. */
 static tmsg_status_t find_place(tmsg_rpc_peer_t *peer, uint16_t *index_p)
 {
     uint32_t index = 0, count;
@@ -100,9 +102,11 @@ static tmsg_status_t find_place(tmsg_rpc_peer_t *peer, uint16_t *index_p)
     return TMSG_OK;
 }
 
-/* It has a place, which holds it, before it can be sent on; unless it has ended
- * meanwhile. */
-static tmsg_status_t place(tmsg_call_t *call, uint32_t queue, bool dialled)
+/* Gives the stream a place, which holds it. The stream needs the place before
+ * anything is sent on it. Takes the lock. Errors: CANCELED (the call has ended
+ * meanwhile), those of find_place(). */
+static tmsg_status_t place_stream(tmsg_call_t *call, uint32_t queue,
+                                  bool dialled)
 {
     tmsg_call_stream_t *stream = call->stream;
     tmsg_rpc_peer_t *peer = call->peer;
@@ -122,6 +126,8 @@ static tmsg_status_t place(tmsg_call_t *call, uint32_t queue, bool dialled)
     return status;
 }
 
+/* Serves as `may` of tmsg_stream_send_t, for OPEN, which needs no room in the
+ * queue. */
 static tmsg_status_t may_open(void *arg, size_t waiting)
 {
     (void)arg;
@@ -155,7 +161,8 @@ static tmsg_status_t send_open(tmsg_call_t *call, const tmsg_map_t *map,
     return tmsg_stream_send(call->endpoint, map, &how, NULL);
 }
 
-/* It was not sent: nobody has its place. */
+/* Frees the place of a stream whose OPEN was not sent: the peer does not know
+ * of the stream. Lock not held. */
 static void displace(tmsg_call_stream_t *stream)
 {
     bool unlisted;
@@ -169,9 +176,11 @@ static void displace(tmsg_call_stream_t *stream)
     }
 }
 
-static tmsg_status_t launch(tmsg_call_t *call, const tmsg_map_t *map,
-                            const tmsg_call_stream_params_t *params,
-                            bool dialled)
+/* Enlists the call, gives the stream a place, and sends OPEN. On an error the
+ * caller still has both references of the call. Lock not held. */
+static tmsg_status_t launch_stream(tmsg_call_t *call, const tmsg_map_t *map,
+                                   const tmsg_call_stream_params_t *params,
+                                   bool dialled)
 {
     uint64_t deadline_ns = call->deadline_ns;
     tmsg_status_t status = tmsg_call_enlist(call, map);
@@ -179,7 +188,7 @@ static tmsg_status_t launch(tmsg_call_t *call, const tmsg_map_t *map,
     if (status != TMSG_OK) {
         return status;
     }
-    status = place(call, params->queue, dialled);
+    status = place_stream(call, params->queue, dialled);
     if (status == TMSG_OK) {
         status = send_open(call, map, params, deadline_ns);
         if (status != TMSG_OK) {
@@ -189,17 +198,19 @@ static tmsg_status_t launch(tmsg_call_t *call, const tmsg_map_t *map,
     if (status == TMSG_OK || tmsg_call_delist(call, status)) {
         return status;
     }
-    /* It has ended otherwise meanwhile, which is what is told. */
+    /* The call has ended otherwise meanwhile, and its event tells of that end.
+     * OPEN was not sent, so that nothing reads the map any more. */
     if (params->on_release != NULL) {
         params->on_release(params->on_release_arg);
     }
     return TMSG_OK;
 }
 
-/* With two references: the list's, and the handle's. */
-static tmsg_status_t make(tmsg_rpc_peer_t *peer, const char *method,
-                          const tmsg_call_stream_params_t *params,
-                          tmsg_call_t **call_p)
+/* Makes the call of a stream, with two references: the list's and the handle's.
+ * Errors: those of tmsg_call_make(), NO_MEMORY. */
+static tmsg_status_t make_stream_call(tmsg_rpc_peer_t *peer, const char *method,
+                                      const tmsg_call_stream_params_t *params,
+                                      tmsg_call_t **call_p)
 {
     const tmsg_call_params_t of_call = {.field_mask = TMSG_CALL_PARAM_TIMEOUT,
                                         .timeout_ms = params->timeout_ms};
@@ -233,7 +244,7 @@ tmsg_status_t tmsg_endpoint_open_stream(tmsg_endpoint_t *endpoint,
     tmsg_call_t *call = NULL;
     bool dialled;
     void *peer;
-    tmsg_status_t status = read_params(params, &read);
+    tmsg_status_t status = read_stream_params(params, &read);
 
     if (status == TMSG_OK && map == NULL) {
         status = tmsg_map_create(&empty);
@@ -245,7 +256,7 @@ tmsg_status_t tmsg_endpoint_open_stream(tmsg_endpoint_t *endpoint,
         status = tmsg_stream_side(endpoint, &dialled);
     }
     if (status == TMSG_OK) {
-        status = make(peer, method, &read, &call);
+        status = make_stream_call(peer, method, &read, &call);
     }
     if (status == TMSG_OK) {
         map = map == NULL ? empty : map;
@@ -253,7 +264,7 @@ tmsg_status_t tmsg_endpoint_open_stream(tmsg_endpoint_t *endpoint,
             status = tmsg_hooks_begin_call(call, map);
         }
         if (status == TMSG_OK) {
-            status = launch(call, map, &read, dialled);
+            status = launch_stream(call, map, &read, dialled);
         }
         if (status == TMSG_OK) {
             *stream_p = call->stream;

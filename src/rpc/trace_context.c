@@ -1,39 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The two strings of the W3C's Trace Context (Recommendation of 23 November
- * 2021), whose sections are named here. */
+/* Reads and writes the two strings of the W3C's Trace Context (Recommendation
+ * of 23 November 2021). Numbers in parentheses below are its sections. */
 #include <stddef.h>
 #include <string.h>
 
 #include "core/map.h"
 #include "rpc/intercept.h"
 
-#define VERSION_AT 0 /* of a traceparent, in characters (3.2.2) */
+#define VERSION_AT 0 /* offsets in a traceparent, in characters (3.2.2) */
 #define TRACE_ID_AT 3
 #define SPAN_ID_AT 36
 #define FLAGS_AT 53
 
-#define MEMBERS_MOST 32 /* of a tracestate (3.3.1.1) */
-#define MEMBER_LONG 128 /* such go first where it is too long (3.3.1.5) */
-#define KEY_MOST 256    /* of a simple key (3.3.1.3.1) */
-#define TENANT_MOST 241 /* of one with a tenant, in front of its '@', */
-#define SYSTEM_MOST 14  /* and behind it */
-#define VALUE_MOST 256
+#define MEMBERS_MOST 32 /* members of a tracestate (3.3.1.1) */
+#define MEMBER_LONG 128 /* longer members are left out first (3.3.1.5) */
+#define KEY_MOST 256    /* characters of a simple key (3.3.1.3.1) */
+#define TENANT_MOST 241 /* characters of a tenant, before the '@' of a key */
+#define SYSTEM_MOST 14  /* characters of a system, behind that '@' */
+#define VALUE_MOST 256  /* characters of a value */
 
-/* Lower case alone. */
-static int digit(char c)
+/* Returns the value of a hexadecimal digit in lower case; -1: no digit. */
+static int hex_digit(char c)
 {
     return c >= '0' && c <= '9'   ? c - '0'
            : c >= 'a' && c <= 'f' ? c - 'a' + 10
                                   : -1;
 }
 
-/* So many bytes of two digits each. */
-static bool read_hex(const char *text, uint8_t *bytes, size_t count)
+/* Reads `count` bytes, of two digits each. Returns false if a character is no
+ * digit; the byte is then 0. */
+static bool read_hex_bytes(const char *text, uint8_t *bytes, size_t count)
 {
     bool good = true;
 
     for (size_t i = 0; i < count && good; i++) {
-        int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
+        int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
 
         good = high >= 0 && low >= 0;
         bytes[i] = (uint8_t)(good ? high << 4 | low : 0);
@@ -61,7 +62,7 @@ static bool is_zero(const uint8_t *bytes, size_t count)
     return i == count;
 }
 
-/* Of a later version what this one knows of it (4.1). */
+/* Reads of a later version only the fields that version 0 has, too (4.1). */
 const char *tmsg_trace_read_parent(const char *text, size_t bytes,
                                    tmsg_trace_context_t *context)
 {
@@ -74,10 +75,12 @@ const char *tmsg_trace_read_parent(const char *text, size_t bytes,
         text[FLAGS_AT - 1] != '-') {
         return "a '-' is not where it belongs";
     }
-    if (!read_hex(text + VERSION_AT, &version, 1) ||
-        !read_hex(text + TRACE_ID_AT, context->trace_id, TMSG_TRACE_ID_BYTES) ||
-        !read_hex(text + SPAN_ID_AT, context->span_id, TMSG_SPAN_ID_BYTES) ||
-        !read_hex(text + FLAGS_AT, &flags, 1)) {
+    if (!read_hex_bytes(text + VERSION_AT, &version, 1) ||
+        !read_hex_bytes(text + TRACE_ID_AT, context->trace_id,
+                        TMSG_TRACE_ID_BYTES) ||
+        !read_hex_bytes(text + SPAN_ID_AT, context->span_id,
+                        TMSG_SPAN_ID_BYTES) ||
+        !read_hex_bytes(text + FLAGS_AT, &flags, 1)) {
         return "something is not hexadecimal in lower case";
     }
     if (version == 0xff) {
@@ -91,7 +94,8 @@ const char *tmsg_trace_read_parent(const char *text, size_t bytes,
         is_zero(context->span_id, TMSG_SPAN_ID_BYTES)) {
         return "an id is 0";
     }
-    context->flags = flags & TMSG_TRACE_SAMPLED; /* others are 0 (3.2.2.5.2) */
+    /* Other flags become 0 (3.2.2.5.2). */
+    context->flags = flags & TMSG_TRACE_SAMPLED;
     return NULL;
 }
 
@@ -99,7 +103,7 @@ static bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 
 static bool is_number(char c) { return c >= '0' && c <= '9'; }
 
-/* How many characters of a key there are from here. */
+/* Returns the number of characters at `text` that a part of a key may have. */
 static size_t key_part(const char *text, size_t bytes)
 {
     size_t i = 0;
@@ -111,6 +115,7 @@ static size_t key_part(const char *text, size_t bytes)
     return i;
 }
 
+/* Returns whether a text is a key: simple, or with a tenant. */
 static bool is_key(const char *text, size_t bytes)
 {
     size_t first = key_part(text, bytes), rest;
@@ -128,7 +133,8 @@ static bool is_key(const char *text, size_t bytes)
            key_part(text + first + 1, rest) == rest;
 }
 
-/* Without blanks at its end, which were taken off. */
+/* Returns whether a text is a value of a member. The caller has removed the
+ * blanks at its end. */
 static bool is_value(const char *text, size_t bytes)
 {
     bool good = bytes <= VALUE_MOST && bytes > 0;
@@ -147,8 +153,9 @@ typedef struct {
 
 static bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
-/* What stands between two commas; an empty one is allowed. */
-static bool read_member(const char *text, size_t bytes, member_t *member)
+/* Reads the member between two commas, without blanks around it. Returns false
+ * if it is malformed; an empty member is allowed. */
+static bool read_state_member(const char *text, size_t bytes, member_t *member)
 {
     const char *equals;
 
@@ -172,6 +179,7 @@ static bool read_member(const char *text, size_t bytes, member_t *member)
            is_value(equals + 1, bytes - member->key_bytes - 1);
 }
 
+/* Returns whether the last member has the key of an earlier one. */
 static bool is_twice(const member_t *members, size_t count)
 {
     const member_t *last = &members[count - 1];
@@ -185,7 +193,8 @@ static bool is_twice(const member_t *members, size_t count)
     return false;
 }
 
-/* The number of members; 0: there are none, or it is malformed. */
+/* Returns the number of members that are not empty; 0: there are none, or the
+ * text is malformed. */
 static size_t read_members(const char *text, size_t bytes,
                            member_t members[MEMBERS_MOST])
 {
@@ -197,7 +206,7 @@ static size_t read_members(const char *text, size_t bytes,
 
         next = text < end ? memchr(text, ',', (size_t)(end - text)) : NULL;
         next = next == NULL ? end : next;
-        if (!read_member(text, (size_t)(next - text), &member)) {
+        if (!read_state_member(text, (size_t)(next - text), &member)) {
             return 0;
         }
         if (member.bytes > 0) {
@@ -213,7 +222,8 @@ static size_t read_members(const char *text, size_t bytes,
     return count;
 }
 
-/* Bytes of the members, with commas; those that are left out have none. */
+/* Returns the length of the members with the commas between them. A member that
+ * is left out has 0 bytes. */
 static size_t length_of(const member_t *members, size_t count)
 {
     size_t bytes = 0;
@@ -224,7 +234,8 @@ static size_t length_of(const member_t *members, size_t count)
     return bytes == 0 ? 0 : bytes - 1;
 }
 
-/* Leaves members out, the long ones from the end first, then the others. */
+/* Leaves members out until the rest fits. The long members go first, from the
+ * end, and then the others, from the end. */
 static void shorten(member_t *members, size_t count)
 {
     for (int all = 0; all < 2; all++) {
@@ -272,7 +283,7 @@ const char *tmsg_trace_read(const tmsg_meta_t *parent, const tmsg_meta_t *state,
     return fault;
 }
 
-static tmsg_status_t malformed(const char *fault)
+static tmsg_status_t malformed_parent(const char *fault)
 {
     return tmsg_error_set(TMSG_ERR_MALFORMED, "traceparent: %s", fault);
 }
@@ -289,7 +300,7 @@ tmsg_status_t tmsg_trace_context_parse(const char *parent, const char *state,
     }
     fault = tmsg_trace_read_parent(parent, strlen(parent), &context);
     if (fault != NULL) {
-        return malformed(fault);
+        return malformed_parent(fault);
     }
     tmsg_trace_read_state(state == NULL ? "" : state,
                           state == NULL ? 0 : strlen(state), context.state);
@@ -348,7 +359,7 @@ tmsg_status_t tmsg_map_get_trace(const tmsg_map_t *map,
     fault = tmsg_trace_read(
         parent, tmsg_meta_look_up(map, TMSG_META_TRACE_STATE), &context);
     if (fault != NULL) {
-        return malformed(fault);
+        return malformed_parent(fault);
     }
     *context_p = context;
     return TMSG_OK;
