@@ -92,7 +92,7 @@ TMSG_RPC_STEP void take_name(tmsg_call_t *call, const char *method,
     call->head.text_bytes = bytes;
 }
 
-/* Stores the name of the method. Mostly the last call of the record had the
+/* Stores the name of the method. Usually the last call of the record had the
  * same method, and the name was checked then. */
 TMSG_RPC_STEP tmsg_status_t take_method(tmsg_call_t *call, const char *method)
 {
@@ -139,8 +139,8 @@ TMSG_RPC_STEP tmsg_call_t *take_record(tmsg_hub_t *hub)
     return call;
 }
 
-/* Prepares a record for the next call, which mostly has the same method. `like`
- * was sent before, so that the peer has work meanwhile. */
+/* Prepares a record for the next call, which usually has the same method.
+ * `like` was sent before, so that the peer has work meanwhile. */
 static void prepare_next_call(const tmsg_call_t *like)
 {
     tmsg_hub_t *hub = like->peer->hub;

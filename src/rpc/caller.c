@@ -410,7 +410,7 @@ void tmsg_calls_catch_up(tmsg_hub_t *hub)
     }
 }
 
-/* Drops the references of the list and of the reply, which are mostly the last.
+/* Drops the references of the list and of the reply, usually the last ones.
  * The worker gives record and reply back in its next turn. The application may
  * make its next call before that, so that the peer has work meanwhile. */
 TMSG_RPC_STEP void drop_later(tmsg_call_t *call)

@@ -96,7 +96,7 @@ static const tmsg_chain_t *chain_of_hooks(const tmsg_hooks_t *hooks)
     return atomic_load(&hooks->hub->chains[hooks->call == NULL]);
 }
 
-static int ms_until(uint64_t deadline_ns)
+static int ms_to_deadline(uint64_t deadline_ns)
 {
     uint64_t now = tmsg_calls_now_ns();
     uint64_t ms =
@@ -114,7 +114,7 @@ static void show_call(const tmsg_call_t *call, tmsg_intercepted_t *seen)
     seen->method = call->method;
     seen->endpoint = call->endpoint;
     seen->map = call->hooks->map;
-    seen->remaining_ms = ms_until(call->deadline_ns);
+    seen->remaining_ms = ms_to_deadline(call->deadline_ns);
     seen->attempts = call->attempts;
 }
 
@@ -126,7 +126,7 @@ static void show_task(const tmsg_task_t *task, tmsg_intercepted_t *seen)
     seen->endpoint = task->endpoint;
     seen->principal = tmsg_task_principal(task);
     seen->map = tmsg_task_map(task);
-    seen->remaining_ms = ms_until(task->deadline_ns);
+    seen->remaining_ms = ms_to_deadline(task->deadline_ns);
 }
 
 static void fill_view(tmsg_hooks_t *hooks, tmsg_hook_view_t *view)

@@ -243,9 +243,9 @@ tmsg_status_t tmsg_server_add(tmsg_server_t *server, tmsg_method_t *method)
 }
 
 /* Registers a method. `made` has one of the two handlers, and its argument. */
-static tmsg_status_t offer_method(tmsg_server_t *server, const char *name,
-                                  const tmsg_method_t *made,
-                                  const tmsg_method_params_t *params)
+static tmsg_status_t register_method(tmsg_server_t *server, const char *name,
+                                     const tmsg_method_t *made,
+                                     const tmsg_method_params_t *params)
 {
     bool handled = made->handler != NULL || made->stream_handler != NULL;
     tmsg_load_t load = {0};
@@ -293,7 +293,7 @@ tmsg_status_t tmsg_server_register(tmsg_server_t *server, const char *name,
 {
     const tmsg_method_t made = {.handler = handler, .arg = arg};
 
-    return offer_method(server, name, &made, params);
+    return register_method(server, name, &made, params);
 }
 
 tmsg_status_t tmsg_server_register_stream(tmsg_server_t *server,
@@ -304,7 +304,7 @@ tmsg_status_t tmsg_server_register_stream(tmsg_server_t *server,
 {
     const tmsg_method_t made = {.stream_handler = handler, .arg = arg};
 
-    return offer_method(server, name, &made, params);
+    return register_method(server, name, &made, params);
 }
 
 static bool is_drained(void *arg)
