@@ -271,7 +271,7 @@ void tmsg_budget_give_back(tmsg_budget_t *budget, tmsg_spare_t *message,
         tmsg_spares_put_back(&budget->messages, message);
     } else {
         tmsg_budget_discharge(budget, bytes);
-        /* The memory budget may be freed by this. */
+        /* This may free the memory budget. */
         tmsg_spares_give(&budget->messages, message);
     }
 }

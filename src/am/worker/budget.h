@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/worker/budget.h - memory for payloads, from the application's allocator or
- * under a budget. */
+/* am/worker/budget.h - the memory budget of a worker: memory for payloads, from
+ * the application's allocator or within a limit (`held_bytes`). */
 #ifndef TMSG_AM_WORKER_BUDGET_H
 #define TMSG_AM_WORKER_BUDGET_H
 
@@ -80,7 +80,8 @@ tmsg_status_t tmsg_budget_too_small(const tmsg_budget_t *budget,
 /* Returns whether somebody waits for memory, and will be signalled. */
 bool tmsg_budget_is_missed(const tmsg_budget_t *budget);
 
-/* Returns whether payloads come from the application's allocator. */
+/* Returns whether payloads come from the application's allocator, which has to
+ * be asked. */
 bool tmsg_budget_asks(const tmsg_budget_t *budget);
 
 /* Gets memory for a payload, aligned to 64 bytes. It is at `liked` if that

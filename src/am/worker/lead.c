@@ -245,8 +245,7 @@ unsigned tmsg_worker_progress(tmsg_worker_t *worker)
     return count;
 }
 
-/* Returns whether the last message that came by a fast box came from this core.
- */
+/* Returns whether this core sent the last message that came by a fast box. */
 static bool shares_core(const tmsg_worker_t *worker)
 {
     int core = atomic_load_explicit(&worker->peer_core, memory_order_relaxed);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/worker/nap.h - a worker naps on the fast boxes that it shares with its
- * peers (see shm/fastbox.h). Lock held, in all of these. */
+ * peers (see shm/fastbox.h). Lock held, for all functions below. */
 #ifndef TMSG_AM_WORKER_NAP_H
 #define TMSG_AM_WORKER_NAP_H
 

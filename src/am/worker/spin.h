@@ -26,9 +26,9 @@ typedef struct {
 /* Returns the nanoseconds that the next wait polls. */
 uint64_t tmsg_spin_ns(const tmsg_spin_t *spin);
 
-/* A wait calls one of these when it ends: tmsg_spin_polled() if it ended
- * while it polled, tmsg_spin_slept() if it had to sleep. `ns` is the length
- * of the whole wait. */
+/* A wait calls one of these when it ends: tmsg_spin_polled() if it ended while
+ * it polled, tmsg_spin_slept() if it had to sleep. `ns` is the length of the
+ * whole wait. */
 void tmsg_spin_polled(tmsg_spin_t *spin);
 void tmsg_spin_slept(tmsg_spin_t *spin, uint64_t ns);
 

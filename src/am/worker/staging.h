@@ -11,7 +11,7 @@
 #include "am/net/loop.h"
 #include "core/list.h"
 
-/* Device memory is copied in pieces of at most TMSG_CHUNK_BYTES. At most
+/* Device memory is copied in chunks of at most TMSG_CHUNK_BYTES. At most
  * TMSG_CHUNKS_BYTES are pinned for each direction of a worker. */
 #define TMSG_CHUNK_BYTES (1ULL << 20)
 
@@ -37,7 +37,7 @@ typedef struct tmsg_copy {
     void (*over)(struct tmsg_copy *copy, tmsg_status_t status);
 } tmsg_copy_t;
 
-/* Describes a piece of host memory that a domain has pinned. */
+/* Describes a chunk: host memory that a domain has pinned. */
 typedef struct {
     tmsg_node_t node;
     const tmsg_domain_t *domain;

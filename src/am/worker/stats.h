@@ -43,11 +43,9 @@ uint64_t tmsg_histogram_quantile(const tmsg_histogram_t *histogram,
 typedef struct {
     uint64_t sent_messages, sent_bytes;
     uint64_t sent_by_schema;   /* sent messages whose layout the peer knew */
-    uint64_t sent_by_template; /* sent messages that went as a template message
-                                  (template.h) */
+    uint64_t sent_by_template; /* sent template messages; template.h */
     uint64_t received_messages, received_bytes;
-    /* received as a template message (template.h) */
-    uint64_t received_by_template;
+    uint64_t received_by_template; /* received template messages */
     /* Count the messages that went past UCX by a fast box. */
     uint64_t sent_by_fastbox, received_by_fastbox;
     /* Count the messages whose fragments went by the bulk stream. */

@@ -15,7 +15,7 @@
 /* Holds the default thresholds. bench/NOTES.md says where they come from.
  * Nobody has measured those of RDMA, see docs/model.md: a fragment costs as
  * much as 20 KB on a wire of 400 Gb/s, and a list costs a copy at each end. On
- * TCP a list is sent at most 5 entries a fragment. */
+ * TCP, UCX sends at most 5 entries of a list at a time. */
 static const tmsg_tuning_t usual = {{
     [TMSG_TRANSPORT_UNKNOWN] = {.gather_bytes = 64 * KIB,
                                 .gather_mean_bytes = 16 * KIB,

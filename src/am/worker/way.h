@@ -10,7 +10,7 @@
 
 #include <tensormsg/endpoint.h>
 
-/* Tells what moves the bytes of an endpoint. */
+/* Names the transport of an endpoint. */
 typedef enum {
     TMSG_TRANSPORT_UNKNOWN = 0, /* unknown yet, or not measured by us */
     TMSG_TRANSPORT_SHM = 1,     /* shared memory; large payloads by CMA */
@@ -28,29 +28,33 @@ typedef enum {
 
 /* Holds the sizes, in bytes, from which one way is better than another. */
 typedef struct {
-    /* Up to here copying the payload into one piece costs less than a list. */
+    /* Up to here gathering the payload costs less than a list. */
     uint64_t gather_bytes;
-    /* Tensors with a smaller mean size are copied into one piece, up to
+    /* Tensors with a smaller mean size are gathered, up to
      * gather_most_bytes. */
     uint64_t gather_mean_bytes;
-    /* Copying because of gather_mean_bytes ends at this size. */
+    /* Gathering because of gather_mean_bytes ends at this size. */
     uint64_t gather_most_bytes;
-    uint64_t fragment_bytes; /* a tensor of this size or more is a fragment */
-    uint64_t chunk_bytes;    /* upper limit for the fragments of a fragment */
-    uint64_t eager_bytes;    /* upper limit for sending one piece eagerly */
+    /* A tensor of this size or more travels in fragments. */
+    uint64_t fragment_bytes;
+    uint64_t chunk_bytes; /* upper limit for one fragment */
+    /* Upper limit for sending contiguous bytes eagerly. */
+    uint64_t eager_bytes;
     /* Limits eager sends of a single tensor that the peer reads from where it
      * lies. Overrides eager_bytes when smaller. */
     uint64_t eager_fragment_bytes;
-    uint64_t rndv_bytes; /* one piece of this size or more goes by rendezvous */
+    /* Contiguous bytes of this size or more go by rendezvous. */
+    uint64_t rndv_bytes;
     /* These work as eager_bytes and rndv_bytes, for a scatter list. */
     uint64_t eager_list_bytes;
     uint64_t rndv_list_bytes;
-    /* A payload that is longer than this travels in fragments, too. */
+    /* What is left beside the tensors in fragments travels in slices if it is
+     * longer than this. */
     uint64_t slice_bytes;
     /* Used instead of chunk_bytes, when larger, if no small message has passed
      * lately. */
     uint64_t lone_chunk_bytes;
-    /* a message of this size or more goes by the bulk stream */
+    /* A message of this size or more goes by the bulk stream. */
     uint64_t bulk_bytes;
     /* Works as bulk_bytes, for a single tensor that the peer reads from where
      * it lies. Overrides bulk_bytes when larger. */
@@ -72,8 +76,7 @@ tmsg_tuning_t tmsg_tuning_usual(void);
 #define TMSG_THRESHOLD_NEVER UINT64_MAX
 #define TMSG_THRESHOLD_NEVER_WORD "never"
 
-/* Returns the name of a transport in settings: "shm", "tcp", "rdma", "other".
- */
+/* Returns a transport's name in settings: "shm", "tcp", "rdma" or "other". */
 const char *tmsg_transport_name(tmsg_transport_t transport);
 
 /* Returns the name of threshold number `i`, and writes its value; NULL: there

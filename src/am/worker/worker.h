@@ -100,7 +100,7 @@ typedef struct {
 
 /* Belongs to the room send. */
 typedef struct {
-    /* Lists channels that sent by a template. */
+    /* Lists the channels that sent template messages last. */
     struct tmsg_channel *recent[TMSG_WORKER_RECENT];
     unsigned next_recent;
     /* Holds memory from the memory budget's pool in which a template message is
@@ -158,8 +158,8 @@ struct tmsg_worker {
     int wake_fd;     /* wakes the leader, and nobody else */
     bool armed;      /* the application may sleep on the descriptor */
     pthread_t armer; /* the thread that armed the descriptor */
-    /* UCX is calling us, or a fast box is being emptied. UCX may not be called.
-     */
+    /* UCX is calling us, or a fast box is being emptied: UCX may not be
+     * called. */
     bool inside;
     bool fetching;    /* a thread asks for memory */
     bool dispatching; /* a thread runs what is due */
@@ -204,7 +204,7 @@ struct tmsg_worker {
     tmsg_staging_t stage; /* copies to and from devices */
 
     tmsg_budget_t *budget;
-    /* Counts the kinds of message that could be repeated, so far. */
+    /* Counts the templates that were made so far; each gets a number. */
     uint64_t templates;
     tmsg_worker_tx_t tx;
     tmsg_map_t *layout; /* the newest layout that a peer defined, or NULL */
