@@ -80,7 +80,7 @@ struct tmsg_fastbox {
     uint32_t word;      /* header_bytes of the message that is being put */
     uint64_t like;      /* of the last header that was put whole */
     size_t whole_bytes; /* the receiver's: bytes of the last header */
-    /* the receiver's: the last header */
+    /* Holds the last header, at the receiver. */
     uint8_t whole[TMSG_FASTBOX_HEADER_BYTES];
 };
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/shm/fastbox.h - places in memory that two processes share, for small
- * messages of one to the other; elsewhere this is called a fast box. The sender
- * writes a message where its receiver looks for the next one, and neither makes
- * a system call or asks UCX.
+/* am/shm/fastbox.h - fast boxes: places in a segment for small messages of one
+ * process to another. The sender writes a message where its receiver looks for
+ * the next one, and neither makes a system call or asks UCX.
  *
  * The sender makes the fast box. Neither side believes what the other may write
  * there: each value is read once, and bounded. */
@@ -50,8 +49,7 @@ typedef enum {
 /* Creates the sender's fast box, which is empty. Errors: NO_MEMORY, IO. */
 tmsg_status_t tmsg_fastbox_create(tmsg_fastbox_t **fastbox_p);
 
-/* Returns the memory that the receiver is told of, and finds the fast box by.
- */
+/* Returns the memory of the fast box, which the receiver is told of. */
 tmsg_segment_t *tmsg_fastbox_segment(tmsg_fastbox_t *fastbox);
 
 /* Opens the receiver's fast box, by the descriptor that it has in process
@@ -142,7 +140,7 @@ typedef struct {
     tmsg_fastbox_t *offer; /* ours, which the peer was told of; NULL: none */
     uint32_t sent;         /* active messages of this connection */
     uint32_t came;         /* active messages of the peer */
-    unsigned waited;       /* messages that would have gone by a fast box */
+    unsigned waited;       /* messages that would have gone by `out` */
     bool heard;            /* the peer has told of its own */
     bool unreported;       /* UCX may have kept back some of what was sent */
     tmsg_node_t node;      /* in worker's fast boxes, if `in` is there */

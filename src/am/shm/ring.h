@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/shm/ring.h - memory that two processes share, by which one sends bytes to
- * the other. Each side copies the bytes once, both at the same time, and what
+/* am/shm/ring.h - a ring buffer in a segment, by which one process sends bytes
+ * to another. Each side copies the bytes once, both at the same time, and what
  * travels stays in the cache.
  *
  * The sender makes the ring. Neither side believes what the other may write

@@ -19,13 +19,13 @@
 #define MFD_NOEXEC_SEAL 8u
 #endif
 
-static void init_shared(tmsg_segment_t *segment, size_t bytes)
+static void init_segment(tmsg_segment_t *segment, size_t bytes)
 {
     *segment = (tmsg_segment_t){.bytes = bytes, .fd = -1, .pid = getpid()};
 }
 
 /* Maps the memory. A child of this process has no part in it. */
-static tmsg_status_t map_shared(tmsg_segment_t *segment)
+static tmsg_status_t map_segment(tmsg_segment_t *segment)
 {
     void *memory = mmap(NULL, segment->bytes, PROT_READ | PROT_WRITE,
                         MAP_SHARED, segment->fd, 0);
@@ -74,14 +74,14 @@ static tmsg_status_t make_memory(tmsg_segment_t *segment)
         fcntl(segment->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
         return tmsg_error_errno(TMSG_ERR_IO, "no memory to be shared");
     }
-    return map_shared(segment);
+    return map_segment(segment);
 }
 
 tmsg_status_t tmsg_segment_create(tmsg_segment_t *segment, size_t bytes)
 {
     tmsg_status_t status;
 
-    init_shared(segment, bytes);
+    init_segment(segment, bytes);
     status = make_memory(segment);
     if (status == TMSG_OK) {
         randombytes_buf(segment->memory, TMSG_SEGMENT_MARK_BYTES);
@@ -157,7 +157,7 @@ static tmsg_status_t find_peer_memory(tmsg_segment_t *segment, pid_t pid,
         return tmsg_error_set(TMSG_ERR_IO,
                               "what the peer offers is no such memory");
     }
-    return map_shared(segment);
+    return map_segment(segment);
 }
 
 tmsg_status_t tmsg_segment_open(tmsg_segment_t *segment, size_t bytes,
@@ -165,7 +165,7 @@ tmsg_status_t tmsg_segment_open(tmsg_segment_t *segment, size_t bytes,
 {
     tmsg_status_t status;
 
-    init_shared(segment, bytes);
+    init_segment(segment, bytes);
     status = find_peer_memory(segment, pid, fd);
     tmsg_segment_close_fd(segment);
     if (status == TMSG_OK &&

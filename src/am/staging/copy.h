@@ -33,7 +33,7 @@ void tmsg_copies_close(tmsg_worker_t *worker);
 
 /* Lock held, for all functions below.
  *
- * tmsg_soon() has `call` made by the next tmsg_copies_poll();
+ * tmsg_soon() has `call` made by the next tmsg_copies_poll().
  * tmsg_soon_forget() takes it back. */
 
 void tmsg_soon(tmsg_worker_t *worker, tmsg_soon_t *call);

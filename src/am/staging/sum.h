@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/staging/sum.h - checksums of tensors in device memory. The memory is
- * read back on the library's own stream, one chunk at a time, before a map is
- * sent and after it has come. */
+/* am/staging/sum.h - checksums of tensors in device memory. The memory is read
+ * back on the library's own stream, one chunk at a time, before a map is sent
+ * and after it has come. */
 #ifndef TMSG_AM_STAGING_SUM_H
 #define TMSG_AM_STAGING_SUM_H
 
