@@ -12,7 +12,7 @@
 static _Atomic(tmsg_ucx_t *) deferred;
 static atomic_uint count;
 
-static void push_parked(tmsg_ucx_t *ucx)
+static void push_deferred(tmsg_ucx_t *ucx)
 {
     ucx->next = atomic_load(&deferred);
     while (!atomic_compare_exchange_weak(&deferred, &ucx->next, ucx)) {
@@ -22,7 +22,7 @@ static void push_parked(tmsg_ucx_t *ucx)
 void tmsg_deferred_take(tmsg_ucx_t *ucx)
 {
     atomic_fetch_add(&count, 1);
-    push_parked(ucx);
+    push_deferred(ucx);
 }
 
 /* UCX workers of the parent are not closed in the child of a fork(). */
@@ -36,7 +36,7 @@ void tmsg_deferred_sweep(void)
     for (ucx = atomic_exchange(&deferred, NULL); ucx != NULL; ucx = next) {
         next = ucx->next;
         if (tmsg_linger_is_late(ucx)) {
-            push_parked(ucx);
+            push_deferred(ucx);
         } else {
             atomic_fetch_sub(&count, 1);
             tmsg_ucx_let_go(ucx);

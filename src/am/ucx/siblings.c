@@ -14,7 +14,7 @@
 const char tmsg_siblings_gone[] =
     "the peer's worker, which was in this process, is gone";
 
-/* Two UCX workers that know each other. If one of them has left, it is held for
+/* Two UCX workers that are siblings. If one of them has left, it is held for
  * the other. */
 typedef struct {
     tmsg_node_t node;
@@ -193,7 +193,7 @@ static void let_go_pairs(tmsg_list_t *over)
 
 /* Tells a UCX worker that one of its siblings has left. Its thread may sleep,
  * so it is woken. */
-static void bereave(tmsg_ucx_t *ucx)
+static void tell_sibling_gone(tmsg_ucx_t *ucx)
 {
     atomic_store(&ucx->sibling_gone, true);
     tmsg_loop_signal(ucx->loop->event_fd);
@@ -213,7 +213,7 @@ void tmsg_siblings_leave(tmsg_ucx_t *ucx)
             if (pair->of[i] == ucx) {
                 pair->gone = i;
                 tmsg_refs_take(&ucx->holders);
-                bereave(pair->of[1 - i]);
+                tell_sibling_gone(pair->of[1 - i]);
             }
         }
     }

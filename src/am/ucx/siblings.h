@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/ucx/siblings.h - UCX workers of one process that know each other.
+/* am/ucx/siblings.h - siblings: UCX workers of one process that are connected
+ * to each other.
  *
  * UCX opens a peer's shared memory by /proc/<pid>/fd/<number> when it first
  * needs it: to write, and to answer what the peer's UCX has asked. Within one
@@ -18,22 +19,24 @@
 
 #include "am/ucx/ucx.h"
 
-/* The error text for a peer that has left. */
+/* The error text for a sibling that has left. */
 extern const char tmsg_siblings_gone[];
 
 /* Gives an opened UCX worker its ucx_id, and makes it known. */
 void tmsg_siblings_enter(tmsg_ucx_t *ucx);
 
 /* Introduces two UCX workers, before a UCX endpoint to a peer is made. If the
- * peer is of this process, the two know each other from now on. Errors:
- * PEER_LOST (the peer's UCX worker was closed), MALFORMED (the peer claims to
- * be this side), NO_MEMORY. */
+ * peer is of this process, the two are siblings from now on. Errors: PEER_LOST
+ * (the peer's UCX worker was closed), MALFORMED (the peer claims to be this
+ * side), NO_MEMORY. */
 tmsg_status_t tmsg_siblings_meet(tmsg_ucx_t *ucx, const tmsg_hello_t *peer);
 
 /* Makes a UCX worker leave, because nobody works with it any more. Called
  * before its own holder lets go. */
 void tmsg_siblings_leave(tmsg_ucx_t *ucx);
 
+/* Returns whether the engine is to look at the siblings of `ucx`: one of them
+ * has left since, or had left and was still needed. */
 static inline bool tmsg_siblings_is_to_tend(const tmsg_ucx_t *ucx)
 {
     return ucx->waits ||
@@ -48,7 +51,7 @@ bool tmsg_siblings_look(tmsg_ucx_t *ucx,
                         bool (*deals_with)(const tmsg_ucx_t *ucx,
                                            uint64_t peer));
 
-/* Returns whether the siblings of `ucx` with the ucx_id `peer` has left. */
+/* Returns whether the sibling of `ucx` with the ucx_id `peer` has left. */
 bool tmsg_siblings_has_gone(const tmsg_ucx_t *ucx, uint64_t peer);
 
 /* Lets go of those that tmsg_siblings_look() found. */

@@ -477,9 +477,10 @@ void tmsg_ucx_stays_apart(tmsg_ucx_t *ucx)
 /* UCX workers that must not be closed, so that leak checkers find them. */
 static _Atomic(tmsg_ucx_t *) left_behind;
 
-/* UCX makes the reports that it owes while its worker is destroyed, and they
- * can be handled only during this call. So a UCX worker that owes reports and
- * cannot be destroyed now is left behind. */
+/* While its worker is destroyed, UCX reports all operations that it has not
+ * reported yet. These reports can be handled only during this call. So a UCX
+ * worker with unreported operations that cannot be destroyed now is left
+ * behind. */
 void tmsg_ucx_close(tmsg_ucx_t *ucx)
 {
     bool late;

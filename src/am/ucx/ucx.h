@@ -81,8 +81,8 @@ typedef struct tmsg_ucx {
     struct tmsg_listener *keeper;
     /* Peers may write to its memory for ever: it is never closed. */
     bool abandoned;
-    /* UCX owes reports that nobody waits for any more: it is closed at once or
-     * never. */
+    /* UCX has not reported some operations, and nobody waits for that any more:
+     * it is closed at once or never. */
     bool unreported;
     size_t max_am_header;
     /* Types of memory that UCX reads and writes, a bit for each. */
@@ -100,8 +100,8 @@ typedef struct tmsg_ucx {
     struct tmsg_ucx *next_known;
     /* One of its siblings has left; tmsg_siblings_tend() clears it. */
     atomic_bool sibling_gone;
-    /* tmsg_siblings_tend() is to look again: a siblings that has left is still
-     * needed, or UCX holds more to read */
+    /* tmsg_siblings_tend() is to look again: a sibling that has left is still
+     * needed, or UCX holds more to read. */
     bool waits;
     /* Payloads to be given back; see retained.h. */
     struct tmsg_lifted *_Atomic lifted;
