@@ -156,7 +156,7 @@ tmsg_status_t tmsg_blob_prove(const void *blob, size_t proved_bytes,
     return TMSG_OK;
 }
 
-/* Checks the fragment that every blob version begins and ends with. */
+/* Checks what every version of a blob begins and ends with. */
 static tmsg_status_t check_frame(const uint8_t *data, size_t bytes)
 {
     unsigned version;

@@ -189,8 +189,8 @@ static bool has_other_wire(const decoder_t *decoder)
 }
 
 /* Stores a value. False: the value does not have the field's form. */
-static bool budget_field(const field_t *field, const uint8_t *value,
-                         size_t bytes, tmsg_hello_t *hello)
+static bool store_field(const field_t *field, const uint8_t *value,
+                        size_t bytes, tmsg_hello_t *hello)
 {
     uint8_t *member = (uint8_t *)hello + field->offset;
 
@@ -217,7 +217,7 @@ static tmsg_status_t take_value(decoder_t *decoder, const uint8_t *value,
         if (fields[i].type != decoder->type) {
             continue;
         }
-        if (budget_field(&fields[i], value, bytes, &decoder->hello)) {
+        if (store_field(&fields[i], value, bytes, &decoder->hello)) {
             decoder->seen |= UINT64_C(1) << i;
         } else if (decoder->type == 1 || !has_other_wire(decoder)) {
             return tmsg_error_set(TMSG_ERR_MALFORMED,

@@ -25,9 +25,7 @@
 #define TMSG_FEATURE_SLICES 8u
 /* Accepts a bulk stream, and fragments by it; bulk.h. */
 #define TMSG_FEATURE_BULK 256u
-#define TMSG_FEATURE_RINGS                                                     \
-    1024u /* accepts fragments by a ring; bulk_ring.h                          \
-           */
+#define TMSG_FEATURE_RINGS 1024u /* accepts fragments by a ring */
 /* Accepts messages by a fast box; fastboxes.h. */
 #define TMSG_FEATURE_FASTBOXES 2048u
 #define TMSG_FEATURE_READS 4096u /* may read a payload by itself; cma.h */
@@ -82,9 +80,9 @@ typedef struct {
     uint64_t max_metadata_keys;
     /* Interval for the peer's heartbeats; 0: nobody sends any. */
     uint32_t heartbeat_ms;
-    uint16_t fragments; /* messages whose fragments this side keeps for an
-                           endpoint */
-    uint8_t aborts;     /* 1: this side understands ABORT */
+    /* Fragments that this side keeps for an endpoint before it fetches them. */
+    uint16_t fragments;
+    uint8_t aborts; /* 1: this side understands ABORT */
     /* TMSG_SUBSCRIBE_*: how a publisher is to serve this side. */
     uint32_t subscribe;
     uint16_t channels; /* how many the peer may use, from 0 on; 1 if absent */

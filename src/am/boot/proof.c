@@ -5,13 +5,14 @@
 
 #include "core/bytes.h"
 
-/* The labels. Each begins what is hashed for one purpose, and for no other. */
+/* The labels. Each begins what is hashed for one purpose, and for no other.
+ * They are bytes of the protocol (docs/bootstrap.md), and keep former words. */
 #define LABEL_BYTES 16
 static const char hellos[] = "tensormsg hellos";
 static const char lists[] = "tensormsg proofs";
-static const char backlog[] = "tensormsg knocks";
+static const char requests[] = "tensormsg knocks";
 static const char answers[] = "tensormsg answer";
-static const char lanes[] = "tensormsg a lane";
+static const char bulk_streams[] = "tensormsg a lane";
 static const char *const proofs[TMSG_ROLE_COUNT] = {
     "tensormsg proof>", "tensormsg proof<", "tensormsg listen",
     "tensormsg knock>", "tensormsg knock<", "tensormsg joins>",
@@ -31,11 +32,10 @@ void tmsg_proof_hash(const void *data, size_t bytes,
 }
 
 /* Hashes a label and three things behind it. The last of them may be empty. */
-static void hash_fragments(const char *label,
-                           const uint8_t first[TMSG_HASH_BYTES],
-                           const void *second, size_t second_bytes,
-                           const void *third, size_t third_bytes,
-                           uint8_t hash[TMSG_HASH_BYTES])
+static void hash_three(const char *label, const uint8_t first[TMSG_HASH_BYTES],
+                       const void *second, size_t second_bytes,
+                       const void *third, size_t third_bytes,
+                       uint8_t hash[TMSG_HASH_BYTES])
 {
     crypto_generichash_state state;
 
@@ -51,8 +51,7 @@ void tmsg_proof_transcript(const uint8_t dialling[TMSG_HASH_BYTES],
                            const uint8_t dialled[TMSG_HASH_BYTES],
                            uint8_t transcript[TMSG_HASH_BYTES])
 {
-    hash_fragments(hellos, dialling, dialled, TMSG_HASH_BYTES, "", 0,
-                   transcript);
+    hash_three(hellos, dialling, dialled, TMSG_HASH_BYTES, "", 0, transcript);
 }
 
 void tmsg_proof_bind(const uint8_t transcript[TMSG_HASH_BYTES],
@@ -62,7 +61,7 @@ void tmsg_proof_bind(const uint8_t transcript[TMSG_HASH_BYTES],
     uint8_t hash[TMSG_HASH_BYTES];
 
     tmsg_proof_hash(list, bytes, hash);
-    hash_fragments(lists, transcript, hash, TMSG_HASH_BYTES, "", 0, bound);
+    hash_three(lists, transcript, hash, TMSG_HASH_BYTES, "", 0, bound);
 }
 
 void tmsg_proof_connect_request(const uint8_t dialled[TMSG_HASH_BYTES],
@@ -70,16 +69,15 @@ void tmsg_proof_connect_request(const uint8_t dialled[TMSG_HASH_BYTES],
                                 const void *body, size_t bytes,
                                 uint8_t transcript[TMSG_HASH_BYTES])
 {
-    hash_fragments(backlog, dialled, dialling, TMSG_HASH_BYTES, body, bytes,
-                   transcript);
+    hash_three(requests, dialled, dialling, TMSG_HASH_BYTES, body, bytes,
+               transcript);
 }
 
 void tmsg_proof_answer(const uint8_t bound[TMSG_HASH_BYTES], const void *body,
                        size_t bytes, const uint8_t nonce[TMSG_HASH_BYTES],
                        uint8_t transcript[TMSG_HASH_BYTES])
 {
-    hash_fragments(answers, bound, body, bytes, nonce, TMSG_HASH_BYTES,
-                   transcript);
+    hash_three(answers, bound, body, bytes, nonce, TMSG_HASH_BYTES, transcript);
 }
 
 static void derive_secret(const uint8_t key[TMSG_KEY_BYTES], const char *label,
@@ -124,7 +122,7 @@ void tmsg_proof_bulk(const uint8_t *frame_key, const void *said, size_t bytes,
     crypto_generichash_init(&state, frame_key,
                             frame_key == NULL ? 0 : TMSG_KEY_BYTES,
                             TMSG_PROOF_BYTES);
-    update_hash(&state, lanes, LABEL_BYTES);
+    update_hash(&state, bulk_streams, LABEL_BYTES);
     update_hash(&state, said, bytes);
     crypto_generichash_final(&state, proof, TMSG_PROOF_BYTES);
     sodium_memzero(&state, sizeof(state));

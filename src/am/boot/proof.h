@@ -19,11 +19,11 @@
 typedef enum {
     TMSG_ROLE_DIALLING = 0, /* over a socket */
     TMSG_ROLE_DIALLED = 1,
-    TMSG_ROLE_LISTENING = 2, /* by blob: in the listener's blob */
-    TMSG_ROLE_CONNECT_REQUEST = 3,
-    TMSG_ROLE_ANSWERING = 4,    /* by blob: in CONNECT_REPLY */
-    TMSG_ROLE_WIREUP = 5,       /* by blob: in WIREUP */
-    TMSG_ROLE_WIREUP_REPLY = 6, /* by blob: in WIREUP_REPLY */
+    TMSG_ROLE_LISTENING = 2,       /* by blob: in the listener's blob */
+    TMSG_ROLE_CONNECT_REQUEST = 3, /* by blob: in the dialling side's blob */
+    TMSG_ROLE_ANSWERING = 4,       /* by blob: in CONNECT_REPLY */
+    TMSG_ROLE_WIREUP = 5,          /* by blob: in WIREUP */
+    TMSG_ROLE_WIREUP_REPLY = 6,    /* by blob: in WIREUP_REPLY */
     TMSG_ROLE_COUNT = 7
 } tmsg_role_t;
 

@@ -20,8 +20,8 @@
 #include "am/net/netif.h"
 #include "core/error.h"
 
-#define HANDSHAKE_PATIENCE_MS 20000 /* for a host that vanishes */
-#define IDLE_PATIENCE_MS 20000      /* twice the idle time before a probe */
+#define HANDSHAKE_TIMEOUT_MS 20000 /* for a host that vanishes */
+#define IDLE_TIMEOUT_MS 20000      /* twice the idle time before a probe */
 #define KEEPALIVES_MOST 127  /* probes without an answer: the kernel's most */
 #define KEEPALIVE_MOST 32767 /* seconds: the kernel's most */
 #define LOCK_TRIES 200       /* of 5 ms: the second that sock.h speaks of */
@@ -103,7 +103,7 @@ void tmsg_sock_set_patience(int fd, uint32_t timeout_ms)
 
 void tmsg_sock_keep_alive(int fd)
 {
-    set_keepalive(fd, IDLE_PATIENCE_MS);
+    set_keepalive(fd, IDLE_TIMEOUT_MS);
     set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
     set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVES_MOST);
 }
@@ -112,7 +112,7 @@ static void tune_socket(int fd, int family)
 {
     if (family == AF_INET || family == AF_INET6) {
         set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-        set_keepalive(fd, HANDSHAKE_PATIENCE_MS);
+        set_keepalive(fd, HANDSHAKE_TIMEOUT_MS);
     }
 }
 
