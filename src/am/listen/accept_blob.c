@@ -64,7 +64,7 @@ static void accept_connect_request(const tmsg_arrival_t *arrival,
     }
 }
 
-void tmsg_wireup_request(const tmsg_arrival_t *arrival,
+void tmsg_accept_by_blob(const tmsg_arrival_t *arrival,
                          tmsg_listener_t *listener)
 {
     tmsg_knocker_t knocker = {.turned = TMSG_TURNED_OTHERWISE};
@@ -117,7 +117,7 @@ tmsg_ucx_status_t tmsg_connect_request_arrived(const tmsg_arrival_t *arrival)
         tmsg_log(TMSG_LOG_WARN,
                  "a connect request with an unknown token is ignored");
     } else {
-        tmsg_wireup_request(arrival, listener);
+        tmsg_accept_by_blob(arrival, listener);
     }
     return TMSG_UCX_OK;
 }

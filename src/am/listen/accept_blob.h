@@ -6,9 +6,10 @@
 #include "am/endpoint/kinds.h"
 #include "am/listen/listener.h"
 
-/* Handles the connect request of a peer by a listener's blob: accepts it, keeps
- * it until there is a place, or ignores it. Lock held. */
-void tmsg_wireup_request(const tmsg_arrival_t *arrival,
+/* Handles the connect request of a peer that has the listener's blob: accepts
+ * it, keeps it until there is room, or ignores it. Lock held; the caller may be
+ * inside UCX. */
+void tmsg_accept_by_blob(const tmsg_arrival_t *arrival,
                          tmsg_listener_t *listener);
 
 #endif

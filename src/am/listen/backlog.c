@@ -9,8 +9,9 @@
 
 #define BACKLOG_MOST 1024             /* as many as in a socket's queue */
 #define BACKLOG_BYTES_MOST (8u << 20) /* limit of all of them together */
-/* A dialler usually waits as long: times a handshake's timeout. */
-#define PATIENCE 2
+/* A connect request is stale after so many timeouts of a handshake: a dialler
+ * usually waits no longer. */
+#define STALE_TIMEOUTS 2
 #define NS_PER_MS UINT64_C(1000000)
 
 typedef struct {
@@ -22,11 +23,10 @@ typedef struct {
 } connect_request_t;
 
 static void forget_connect_request(tmsg_listener_t *listener,
-                                   connect_request_t *connect_request)
+                                   connect_request_t *request)
 {
-    listener->backlog_bytes -=
-        connect_request->head.body_bytes + connect_request->data_bytes;
-    free(connect_request);
+    listener->backlog_bytes -= request->head.body_bytes + request->data_bytes;
+    free(request);
 }
 
 static connect_request_t *take_connect_request(tmsg_listener_t *listener)
@@ -41,63 +41,63 @@ bool tmsg_backlog_keep(tmsg_listener_t *listener, const tmsg_arrival_t *arrival)
 {
     size_t body_bytes = arrival->head.body_bytes;
     size_t bytes = body_bytes + arrival->data_bytes;
-    connect_request_t *connect_request = NULL;
+    connect_request_t *request = NULL;
 
     if (listener->backlog.count < BACKLOG_MOST &&
         listener->backlog_bytes + bytes <= BACKLOG_BYTES_MOST) {
-        connect_request = malloc(sizeof(*connect_request) + bytes);
+        request = malloc(sizeof(*request) + bytes);
     }
-    if (connect_request == NULL) {
+    if (request == NULL) {
         return false;
     }
-    *connect_request = (connect_request_t){.came_ns = tmsg_now_ns(),
-                                           .head = arrival->head,
-                                           .data_bytes = arrival->data_bytes};
-    memcpy(connect_request->bytes, arrival->body, body_bytes);
-    memcpy(connect_request->bytes + body_bytes, arrival->data,
-           arrival->data_bytes);
+    *request = (connect_request_t){.came_ns = tmsg_now_ns(),
+                                   .head = arrival->head,
+                                   .data_bytes = arrival->data_bytes};
+    memcpy(request->bytes, arrival->body, body_bytes);
+    memcpy(request->bytes + body_bytes, arrival->data, arrival->data_bytes);
     listener->backlog_bytes += bytes;
-    tmsg_list_push(&listener->backlog, &connect_request->node);
+    tmsg_list_push(&listener->backlog, &request->node);
     return true;
 }
 
 /* Returns whether a connect request has waited so long that its peer has gone
  * by now, or will soon. */
 static bool is_stale(const tmsg_listener_t *listener,
-                     const connect_request_t *connect_request)
+                     const connect_request_t *request)
 {
-    return tmsg_now_ns() - connect_request->came_ns >
-           PATIENCE * (uint64_t)listener->handshake_timeout_ms * NS_PER_MS;
+    return tmsg_now_ns() - request->came_ns >
+           STALE_TIMEOUTS * (uint64_t)listener->handshake_timeout_ms *
+               NS_PER_MS;
 }
 
 static void answer_connect_request(tmsg_listener_t *listener,
-                                   connect_request_t *connect_request)
+                                   connect_request_t *request)
 {
     const tmsg_arrival_t arrival = {
         .ucx = listener->ucx,
-        .head = connect_request->head,
-        .body = connect_request->bytes,
-        .data = connect_request->bytes + connect_request->head.body_bytes,
-        .data_bytes = connect_request->data_bytes,
+        .head = request->head,
+        .body = request->bytes,
+        .data = request->bytes + request->head.body_bytes,
+        .data_bytes = request->data_bytes,
     };
 
-    tmsg_wireup_request(&arrival, listener);
+    tmsg_accept_by_blob(&arrival, listener);
 }
 
 static void hear_connect_requests(tmsg_timer_t *timer)
 {
     tmsg_listener_t *listener =
         TMSG_CONTAINER_OF(timer, tmsg_listener_t, backlog_timer);
-    connect_request_t *connect_request;
+    connect_request_t *request;
 
     while (!tmsg_accept_is_full(listener) &&
-           (connect_request = take_connect_request(listener)) != NULL) {
-        if (is_stale(listener, connect_request)) {
+           (request = take_connect_request(listener)) != NULL) {
+        if (is_stale(listener, request)) {
             listener->timed_out++;
         } else {
-            answer_connect_request(listener, connect_request);
+            answer_connect_request(listener, request);
         }
-        forget_connect_request(listener, connect_request);
+        forget_connect_request(listener, request);
     }
 }
 
@@ -112,10 +112,10 @@ void tmsg_backlog_call(tmsg_listener_t *listener)
 
 void tmsg_backlog_free(tmsg_listener_t *listener)
 {
-    connect_request_t *connect_request;
+    connect_request_t *request;
 
     tmsg_loop_clear_timer(&listener->worker->loop, &listener->backlog_timer);
-    while ((connect_request = take_connect_request(listener)) != NULL) {
-        forget_connect_request(listener, connect_request);
+    while ((request = take_connect_request(listener)) != NULL) {
+        forget_connect_request(listener, request);
     }
 }

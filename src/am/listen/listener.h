@@ -24,9 +24,9 @@ struct tmsg_listener {
     uint32_t resume_ms;  /* how long a broken session is kept */
     uint32_t max_handshake_bytes;
     tmsg_keyring_t *keyring; /* NULL: no key is asked for */
-    tmsg_list_t backlog; /* knocks by blob that wait for a place; backlog.h */
+    tmsg_list_t backlog;     /* connect requests by blob that wait; backlog.h */
     size_t backlog_bytes;
-    tmsg_timer_t backlog_timer; /* the knocks are to be heard */
+    tmsg_timer_t backlog_timer; /* when to handle those of the backlog */
     uint64_t accepted, connected;
     /* Peers that were turned away, by reason. */
     uint64_t turned[TMSG_TURNED_COUNT];
