@@ -107,8 +107,8 @@ tmsg_status_t tmsg_stream_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                                const tmsg_stream_send_t *how,
                                tmsg_request_t **request_p);
 
-/* Gives up the messages of a stream that wait on its channel. Takes the lock.
- */
+/* Gives up the messages of a stream that wait on its channel. Takes the
+ * lock. */
 void tmsg_stream_clear(tmsg_endpoint_t *endpoint, uint16_t channel,
                        uint64_t id);
 

@@ -4,8 +4,8 @@
  * A publication is a map, with what its sends share. Its users are its
  * deliveries, one for each subscriber, and its publisher while the publication
  * is kept for new subscribers. The last user ends it. A delivery first waits
- * with its subscriber, then it is a send. The worker's lock protects all of it.
- */
+ * with its subscriber, then it is a send. The worker's lock protects all of
+ * it. */
 #ifndef TMSG_AM_PUBLISH_PUBLISHER_H
 #define TMSG_AM_PUBLISH_PUBLISHER_H
 

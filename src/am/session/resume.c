@@ -157,7 +157,7 @@ static void begin_absence(tmsg_resume_t *resume, const char *error)
 
 /* Stops fragments that have not been handed over, because they belong to this
  * connection. A message that is sent again makes its fragments anew. */
-static void stop_parts(tmsg_endpoint_t *endpoint)
+static void stop_fragments(tmsg_endpoint_t *endpoint)
 {
     tmsg_node_t *next, *node = endpoint->posted.head;
 
@@ -186,7 +186,7 @@ static void go_away(tmsg_endpoint_t *endpoint, const char *error)
     resume->asking = false;
     tmsg_ping_lost(endpoint, error);
     tmsg_engine.part(endpoint, false);
-    stop_parts(endpoint);
+    stop_fragments(endpoint);
     tmsg_worker_changed(endpoint->worker);
     tmsg_worker_chore(endpoint->worker, endpoint);
 }
@@ -283,8 +283,7 @@ static uint64_t backoff_ms(const tmsg_resume_t *resume)
     return ms - randombytes_uniform((uint32_t)(ms / 2 + 1));
 }
 
-/* Has the connections looked at again that wait for a session, or for its end.
- */
+/* Has all connections looked at again that wait for a session or its end. */
 static void call_waiting(const tmsg_worker_t *worker)
 {
     tmsg_endpoint_t *endpoint;
