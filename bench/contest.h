@@ -46,8 +46,8 @@ void bench_contest_summarize(const double *values, unsigned runs, double scale,
                              bench_row_t *row);
 
 /* Ours with its control beside one other: medians, the median of the ratios
- * within each run, and how far ours is from its control in three runs of four.
- */
+ * within each run, and how far ours is from its control in three runs of
+ * four. */
 void bench_contest_compare(const bench_contest_t *contest,
                            const bench_entrant_t *other, double scale,
                            bench_row_t *row);

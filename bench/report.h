@@ -38,8 +38,8 @@ typedef struct {
     size_t count;
 } bench_report_t;
 
-/* Appends a copy, its ratio worked out from ours and limit where it has none.
- */
+/* Appends a copy, its ratio worked out from ours and limit where it has
+ * none. */
 void bench_report_add(bench_report_t *report, const bench_row_t *row);
 
 void bench_report_print(const bench_report_t *report);

@@ -91,8 +91,7 @@ typedef struct tmsg_context_params {
  * table that is not as docs/devices.md has it or names no device of this
  * machine, malformed ucx_config, a value that UCX cannot read or a key that it
  * has not; up to UCX 1.16 such a key shows when UCX is first opened, by a
- * listener or a connection), NOT_FOUND (no such file), IO, NO_MEMORY.
- */
+ * listener or a connection), NOT_FOUND (no such file), IO, NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
                                            tmsg_context_t **context_p);
 

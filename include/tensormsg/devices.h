@@ -79,8 +79,7 @@ typedef struct tmsg_devices_params {
  * thread. Errors: INVALID_PARAM (unknown bit; flag; a table that is not as
  * docs/devices.md has it, or an entry that is no device of this machine, or
  * several, or one that another entry is; each named), NOT_FOUND (no such file),
- * IO, LIMIT_EXCEEDED (a file over 1 MiB), NO_MEMORY.
- */
+ * IO, LIMIT_EXCEEDED (a file over 1 MiB), NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_devices_create(const tmsg_devices_params_t *params,
                                            tmsg_devices_t **devices_p);
 

@@ -72,8 +72,8 @@ typedef struct tmsg_device_identity {
  * With a stream, work begins when all that the stream holds is done, and the
  * call returns at once; memory that it reads or writes then stays as it is
  * until an event recorded behind it is done. With TMSG_STREAM_NONE it is done
- * on return. A stream of another kind than the domain knows is INVALID_PARAM.
- */
+ * on return. A stream of another kind than the domain knows is
+ * INVALID_PARAM. */
 typedef struct tmsg_domain {
     /* sizeof(tmsg_domain_t) as the table's author knew it: functions that were
      * added later are missing in it, and are not called. */

@@ -47,8 +47,8 @@ enum {
 typedef struct tmsg_reconnect {
     int32_t first_backoff_ms; /* until the first attempt; each further one
                                * waits twice as long as the one before, all
-                               * less a random part, at most half; default 100
-                               */
+                               * less a random part, at most half; default
+                               * 100 */
     int32_t most_backoff_ms;  /* but no longer than this; default 5000 */
     int32_t give_up_ms;       /* from the break on; -1: never; default 60000 */
 } tmsg_reconnect_t;
@@ -154,16 +154,16 @@ typedef enum {
 
 /* How a message's tensors travel, which the receiver cannot tell; where the
  * automatic choice changes from one to the other is in docs/transfer-ways.md.
- * A way that cannot be taken (parts to an older peer, say) is taken as far as
- * it can. */
+ * A way that cannot be taken (fragments to an older peer, say) is taken as far
+ * as it can. */
 typedef enum {
-    TMSG_WAY_AUTO = 0,     /* by sizes and by what carries the endpoint */
-    TMSG_WAY_GATHER = 1,   /* all are copied into one piece first */
+    TMSG_WAY_AUTO = 0,     /* by sizes and by the endpoint's transport */
+    TMSG_WAY_GATHER = 1,   /* all are copied into one buffer first */
     TMSG_WAY_SCATTER = 2,  /* as one list, each from where it lies */
-    TMSG_WAY_FRAGMENTS = 3 /* each as messages of its own, in place */
+    TMSG_WAY_FRAGMENTS = 3 /* as messages of their own, into their places */
 } tmsg_way_kind_t;
 
-/* Whether what is not a part is sent at once, into memory of the receiver's
+/* Whether what is in no fragment is sent at once, into memory of the receiver's
  * UCX, or waits until the receiver has found memory and fetches it there. */
 typedef enum {
     TMSG_PROTOCOL_AUTO = 0,
@@ -304,8 +304,8 @@ TMSG_API tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
  * sender makes sure that the last message left the machine before it exits.
  * Closing again gives a further request on the same end. Errors here:
  * NO_MEMORY, CLOSED (its worker is gone). Errors of the operation: PEER_LOST,
- * CANCELED (destroyed meanwhile), and the endpoint's own where it has failed.
- */
+ * CANCELED (destroyed meanwhile), and the endpoint's own where it has
+ * failed. */
 TMSG_API tmsg_status_t tmsg_endpoint_close(tmsg_endpoint_t *endpoint,
                                            tmsg_request_t **request_p);
 
@@ -346,8 +346,8 @@ TMSG_API tmsg_status_t tmsg_endpoint_status(const tmsg_endpoint_t *endpoint);
 
 /* The words to that status, naming the peer; "" while all is well. Of an
  * endpoint that has ended they are valid as long as it is; of one that is to
- * come back ("...: reconnecting, attempt 3: ...") until this thread asks again.
- */
+ * come back ("...: reconnecting, attempt 3: ...") until this thread asks
+ * again. */
 TMSG_API const char *tmsg_endpoint_error(const tmsg_endpoint_t *endpoint);
 
 /* The peer in words, "tcp://10.0.0.7:4000 (pid 4711 on node7)". Valid as long
@@ -372,7 +372,7 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
                                           tmsg_request_t **request_p);
 
 /* Describes the connection as a JSON object: peer, versions, which transports
- * carry it and why, "transport": whose thresholds hold for it (shm, tcp, rdma
+ * carry it and why, "transport": which thresholds hold for it (shm, tcp, rdma
  * or other, docs/transfer-ways.md), "bulk": whether large payloads go by a
  * connection of their own ("stands", "dialled", "lost", or "none", at the side
  * that connected with the reason where TCP carries it) or by rings of shared
@@ -386,8 +386,8 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
  * side's, "aborted_messages" of the peer's; "sent_by_schema": messages whose
  * names and shapes went by number; "sent_by_template" and
  * "received_by_template": small ones that were like the last one and took a
- * short way; "sent_by_bulk" and "received_by_bulk": those that took that;
- * "sent_by_fastbox" and "received_by_fastbox": those that went past UCX;
+ * short way; "sent_by_bulk" and "received_by_bulk": those by the bulk stream;
+ * "sent_by_fastbox" and "received_by_fastbox": those by a fast box;
  * "received_in_place": those whose tensors lie where UCX received them;
  * "device_tensors": those of devices' memory, by the path that they took
  * (docs/domains.md); "reconnects": true where both sides keep the session, with

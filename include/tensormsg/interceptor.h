@@ -122,8 +122,8 @@ tmsg_worker_intercept(tmsg_worker_t *worker, tmsg_side_t side,
  * tmsg_map_set_meta(), in place of what the application's map or an outer
  * interceptor has under it; that map stays as it is. A method with a signature
  * refuses a key that this does not name (`@token?: string`), unless it takes
- * further ones. Errors: those of tmsg_map_set_meta(); UNSUPPORTED (elsewhere).
- */
+ * further ones. Errors: those of tmsg_map_set_meta(); UNSUPPORTED
+ * (elsewhere). */
 TMSG_API tmsg_status_t tmsg_intercepted_set_meta(tmsg_intercepted_t *call,
                                                  const char *key,
                                                  const tmsg_meta_t *value);

@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/* Frees a string that the library gave out. From any thread. NULL is allowed.
- */
+/* Frees a string that the library gave out. From any thread. NULL is
+ * allowed. */
 TMSG_API void tmsg_string_free(char *text);
 
 /* Writes names, dtypes, shapes, strides, devices, bytes (of a broadcast tensor

@@ -37,8 +37,8 @@ typedef struct tmsg_listener_params {
                                     * endpoints and frees those that end */
     void *on_accept_arg;           /* passed to on_accept; set with it */
     int32_t allow_unauthenticated; /* 1: without a key, strangers who can
-                                    * reach a non-loopback address may connect
-                                    */
+                                    * reach a non-loopback address may
+                                    * connect */
     int32_t handshake_timeout_ms;  /* from accept to connected; default 5000 */
     uint32_t max_handshakes;       /* connections in their handshake at once,
                                     * default 128. Further ones take, with a

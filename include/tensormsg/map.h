@@ -56,8 +56,8 @@ typedef struct tmsg_map_add_params {
  * function. On failure nothing changes and release is not called. Errors:
  * INVALID_PARAM (a NULL, name, descriptor, unknown bit), ALREADY_EXISTS (name),
  * LIMIT_EXCEEDED, UNSUPPORTED (dtype; strides that leave gaps, overlap or are 0
- * with elements that, with their lanes, are not whole bytes), NO_MEMORY, BUSY.
- */
+ * with elements that, with their lanes, are not whole bytes), NO_MEMORY,
+ * BUSY. */
 TMSG_API tmsg_status_t tmsg_map_add(tmsg_map_t *map, const char *name,
                                     const tmsg_tensor_t *tensor,
                                     const tmsg_map_add_params_t *params);

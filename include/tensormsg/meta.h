@@ -93,8 +93,8 @@ TMSG_API tmsg_status_t tmsg_map_meta_at(const tmsg_map_t *map, size_t index,
                                         const char **key_p,
                                         tmsg_meta_t *value_p);
 
-/* Removes a key. Errors: NOT_FOUND, INVALID_PARAM (map or key is NULL), BUSY.
- */
+/* Removes a key. Errors: NOT_FOUND, INVALID_PARAM (map or key is NULL),
+ * BUSY. */
 TMSG_API tmsg_status_t tmsg_map_remove_meta(tmsg_map_t *map, const char *key);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/publisher.h - one map to many peers, none of which slows another.
- */
+/* tensormsg/publisher.h - one map to many peers, none of which slows
+ * another. */
 #ifndef TENSORMSG_PUBLISHER_H
 #define TENSORMSG_PUBLISHER_H
 
@@ -85,8 +85,8 @@ TMSG_API tmsg_status_t tmsg_publisher_create(
  * yet. It is sent what is kept for newcomers, then all that is published from
  * now on; it can be used for anything else besides. `params` (NULL: the
  * publisher's) is copied. It leaves when it ends, however it does. Errors:
- * INVALID_PARAM, ALREADY_EXISTS, CLOSED or its own (it has ended), NO_MEMORY.
- */
+ * INVALID_PARAM, ALREADY_EXISTS, CLOSED or its own (it has ended),
+ * NO_MEMORY. */
 TMSG_API tmsg_status_t
 tmsg_publisher_add(tmsg_publisher_t *publisher, tmsg_endpoint_t *endpoint,
                    const tmsg_subscriber_params_t *params);

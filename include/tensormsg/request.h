@@ -62,8 +62,8 @@ TMSG_API tmsg_status_t tmsg_request_wait_released(tmsg_request_t *request,
  * a connect. That of tmsg_publisher_publish() goes on as well, IN_PROGRESS.
  *
  * What has ended before stays as it was. Thread: as to wait; in callbacks too,
- * but not once its worker is being destroyed, which cancels all that is left.
- */
+ * but not once its worker is being destroyed, which cancels all that is
+ * left. */
 TMSG_API tmsg_status_t tmsg_request_cancel(tmsg_request_t *request);
 
 /* Why it failed, or was given up, in one line that names the peer; "" while it

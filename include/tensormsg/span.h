@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/span.h - calls as spans of a trace that goes through many programs.
- */
+/* tensormsg/span.h - calls as spans of a trace that goes through many
+ * programs. */
 #ifndef TENSORMSG_SPAN_H
 #define TENSORMSG_SPAN_H
 

@@ -52,8 +52,8 @@ TMSG_API int tmsg_tensor_is_contiguous(const tmsg_tensor_t *tensor);
  * strides; buffer holds tmsg_tensor_bytes(), and does not overlap the data.
  * Errors: as tmsg_tensor_check(), and INVALID_PARAM (buffer is NULL and there
  * are bytes), UNSUPPORTED (memory that the CPU cannot read; strides that leave
- * gaps or overlap with elements that, with their lanes, are not whole bytes).
- */
+ * gaps or overlap with elements that, with their lanes, are not whole
+ * bytes). */
 TMSG_API tmsg_status_t tmsg_tensor_pack(const tmsg_tensor_t *tensor,
                                         void *buffer);
 
