@@ -20,8 +20,8 @@ extern const char *const stuck_place_names[STUCK_PLACES];
 /* Two threads wait, each for a send of its own that the peer acknowledges only
  * once the callback has been called, on whatever thread drives: it returns when
  * the other waits have ended. With a handler, more messages come meanwhile.
- * Dies unless all that happens, and callbacks in turn, within PEERS_BOUND_MS.
- */
+ * Dies unless all that happens, and callbacks in turn, within
+ * PEERS_BOUND_MS. */
 void stuck_run(stuck_place_t place, drive_t drive);
 
 #endif

@@ -644,7 +644,8 @@ void false_host_end(false_host_t *host)
     child_join(&host->child);
 }
 
-/* How often a host is dialled that says PEER_LOST, at most: am/redial.h. */
+/* How often a host is dialled that says PEER_LOST, at most:
+ * am/connect/redial.h. */
 static unsigned attempts_of(const false_step_t *steps)
 {
     while (*steps != HANG_UP && *steps != SAY_PEER_LOST) {

@@ -104,7 +104,7 @@ void forged_send_still(pair_t *pair, const forged_t *forged);
 void forged_settle(pair_t *pair);
 
 /* One message of a row. `forge` makes the correct one; what `number` means is
- * its own matter, such as the number of a part. */
+ * its own matter, such as the number of a fragment. */
 typedef struct {
     void (*forge)(const pair_t *pair, uint32_t number, forged_t *forged);
     uint32_t number;

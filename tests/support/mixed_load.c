@@ -374,8 +374,8 @@ static void set_queue(way_t *way, int32_t policy)
     must(tmsg_endpoint_set_queue(way->from, &queue));
 }
 
-/* Of two runs out of three the longer messages travel as parts. */
-static void choose_parts(uint64_t seed)
+/* In two runs out of three the longer messages travel in fragments. */
+static void choose_fragments(uint64_t seed)
 {
     if (seed % 3 == 0) {
         unsetenv("TENSORMSG_THRESHOLDS");
@@ -429,7 +429,7 @@ void mixed_run(link_t link, drive_t drive, int32_t policy, uint64_t seed)
            drive_names[drive], policy, (unsigned long long)seed);
     fflush(stdout);
     run->seed = seed;
-    choose_parts(seed);
+    choose_fragments(seed);
     open_run(run, &joined, link, drive, policy);
     run->into = seed % 2 == 0 ? make_map(0, INTO_BYTES) : NULL;
     pair_await(&joined.pair, is_over, run, "all messages");

@@ -14,9 +14,7 @@
 #define TIMEOUT_MOST_MS 50
 #define SPINS 200        /* before a thread leaves the processor to others */
 #define BEFORE_NS 600000 /* so much before it expires to so much behind, a */
-#define BEHIND_NS                                                              \
-    100000 /* bulk stream is raced: what travels takes its time                \
-            */
+#define BEHIND_NS 100000 /* lane is raced: what travels takes its time */
 
 static uint64_t now_ns(void)
 {
@@ -140,7 +138,7 @@ void races_meet(races_t *races)
     memset(races->at_ns, 0, sizeof(races->at_ns));
 }
 
-int32_t races_timeout(races_t *races, unsigned bulk)
+int32_t races_timeout(races_t *races, unsigned lane)
 {
     uint64_t now = now_ns();
     int32_t ms = 2 + (int32_t)(races->usual_ns * 5 / 4 / 1000000);
@@ -148,11 +146,11 @@ int32_t races_timeout(races_t *races, unsigned bulk)
     if (!races_have(races, races->ops->deadline)) {
         return -1;
     }
-    if (bulk == 0) {
+    if (lane == 0) {
         races->begun_ns = now;
     }
     ms = ms < TIMEOUT_MOST_MS ? ms : TIMEOUT_MOST_MS;
-    races->at_ns[bulk] = now + (uint64_t)ms * 1000000;
+    races->at_ns[lane] = now + (uint64_t)ms * 1000000;
     return ms;
 }
 

@@ -2,9 +2,8 @@
 /* support/paired_races.h - two deeds done at the same time by two threads, to
  * one call or stream after the other: for tests that race every pair of what
  * may end one. A round is one of them; a batch is some rounds that are under
- * way at once on one connection, each a bulk stream, in which both threads keep
- * step.
- */
+ * way at once on one connection, each in a lane of its own, in which both
+ * threads keep step. */
 #ifndef TMSG_TESTS_PAIRED_RACES_H
 #define TMSG_TESTS_PAIRED_RACES_H
 
@@ -28,7 +27,7 @@ typedef struct {
     void (*offer)(void *arg); /* its method, by the server */
     void (*begin)(void *arg); /* the rounds of a slice */
     void (*play)(void *arg);  /* a batch */
-    void (*act)(void *arg, unsigned bulk, int deed, bool second);
+    void (*act)(void *arg, unsigned lane, int deed, bool second);
     bool (*has_all)(void *arg); /* that was under way in the slice */
     void (*end)(void *arg);     /* of the slice, when all is gone */
     int deadline;               /* this deed comes by itself */
@@ -72,13 +71,13 @@ void races_run(const races_ops_t *ops, races_t *races, void *arg,
 /* Whether a deed is one of the two. */
 bool races_have(const races_t *races, int deed);
 
-/* Both deeds to every bulk stream of the batch. */
+/* Both deeds to every lane of the batch. */
 void races_meet(races_t *races);
 
-/* The timeout of what begins now in this bulk stream, which is raced when it
- * expires: -1 where no deadline is one of the deeds, else some more than the
- * rounds of a batch have taken to get under way. */
-int32_t races_timeout(races_t *races, unsigned bulk);
+/* The timeout of what begins now in this lane, which is raced when it expires:
+ * -1 where no deadline is one of the deeds, else some more than the rounds of a
+ * batch have taken to get under way. */
+int32_t races_timeout(races_t *races, unsigned lane);
 
 /* Replies that side b did not wait for any more, so far. */
 uint64_t races_late(races_t *races);

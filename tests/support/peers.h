@@ -62,11 +62,11 @@ void side_open(side_t *side, const side_options_t *options);
 void side_close(side_t *side);
 
 /* From now on contexts have large payloads go by UCX over TCP as well, and not
- * by a bulk stream (am/bulk.h). */
+ * by a bulk stream (am/path/bulk.h). */
 void by_ucx_alone(void);
 
 /* From now on contexts have UCX's rendezvous move large payloads over shared
- * memory as well: nobody reads them out of his peer's memory (am/cma.h). */
+ * memory as well: nobody reads them out of his peer's memory (path/cma.h). */
 void without_reading(void);
 
 /* The UCX configuration that makes UCX use a link, or NULL. */

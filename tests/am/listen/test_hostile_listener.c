@@ -222,7 +222,7 @@ static void open_scene(scene_t *scene, false_host_t *host)
 }
 
 /* Nothing is left of those that broke the rules, unless one of them was too
- * slow to hang up: then it may still write to shared memory (am/linger.h). */
+ * slow to hang up: then it may still write to shared memory (ucx/linger.h). */
 static void close_scene(scene_t *scene)
 {
     false_host_honest(scene->host, &scene->side);
@@ -386,7 +386,7 @@ Test(hostile_listener, changes_what_it_says) { run(expect_changed); }
 
 enum {
     DIALS = 100,
-    KEPT_UCX = 16, /* at most, that wait for peers to hang up; am/deferred.c */
+    KEPT_UCX = 16, /* at most, that wait for peers to hang up; deferred.c */
     KEPT_PEERS = 64,
     DESCRIPTORS_EACH = 24, /* more than a UCX worker takes */
     KEPT_MOST = (KEPT_UCX + 2) * DESCRIPTORS_EACH + KEPT_PEERS,

@@ -182,30 +182,30 @@ static void squeeze(char *text)
     *to = '\0';
 }
 
-/* Whether the publisher's description has a part, but for white space. */
+/* Whether the publisher's description has a text, but for white space. */
 typedef struct {
     scene_t *scene;
-    const char *fragment;
-} fragment_wait_t;
+    const char *text;
+} text_wait_t;
 
 static bool says(void *arg)
 {
-    const fragment_wait_t *wait = arg;
+    const text_wait_t *wait = arg;
     char *json;
     bool found;
 
     must(tmsg_publisher_describe(wait->scene->publisher, &json));
     squeeze(json);
-    found = strstr(json, wait->fragment) != NULL;
+    found = strstr(json, wait->text) != NULL;
     tmsg_string_free(json);
     return found;
 }
 
-static void await_says(scene_t *scene, const char *fragment)
+static void await_says(scene_t *scene, const char *text)
 {
-    fragment_wait_t wait = {scene, fragment};
+    text_wait_t wait = {scene, text};
 
-    until(scene, says, &wait, fragment);
+    until(scene, says, &wait, text);
 }
 
 static void all_get_all(link_t link)

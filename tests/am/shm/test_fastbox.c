@@ -195,8 +195,8 @@ Test(fastbox, is_none_to_who_knows_of_none)
 
 /* Each message goes its own way, and all come in the order sent: small ones
  * that are like the last one and that are not, what is gathered, what UCX
- * copies in pieces, rendezvous and rings; and the receiver stops now and then,
- * so that the fast box is full. */
+ * copies in fragments of its own, rendezvous and rings; and the receiver stops
+ * now and then, so that the fast box is full. */
 Test(fastbox, keeps_the_order_whatever_goes_beside)
 {
     enum { ROUNDS = 60, MOST = 150 };
@@ -570,8 +570,8 @@ static bool has_message(void *arg)
     return side->worker->ready.count > 0;
 }
 
-/* A worker has fast boxes of so many peers; what the others send goes by UCX.
- */
+/* A worker has fast boxes of so many peers. What the others send goes by
+ * UCX. */
 Test(fastbox, of_more_peers_than_are_looked_into)
 {
     enum { PEERS = OF_FASTBOXES + 2, EACH = 100 };

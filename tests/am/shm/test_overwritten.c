@@ -19,7 +19,7 @@
 
 enum { SMALL = 100, LARGE = 3 << 20, TURNS = 1000 };
 
-/* docs/connection.md, "Fastboxes" and "Rings". */
+/* docs/connection.md, "Fast boxes" and "Rings". */
 enum {
     FASTBOX_TAKEN = 64,
     PLACES_AT = 4096,
@@ -123,8 +123,8 @@ static void drive(pair_t *pair)
     }
 }
 
-/* Nothing comes any more, and it is time to look at the paths (am/silence.h).
- */
+/* Nothing comes any more, and it is time to look at the paths (connect/paths.h
+ * and connect/liveness.h). */
 static void look(pair_t *pair)
 {
     drive(pair);

@@ -500,8 +500,8 @@ Test(ring, a_second_one_ends_the_connection)
     pair_drop(&pair);
 }
 
-/* A bell and answers that nobody asked for, and what a later version may say.
- */
+/* A bell and answers that nobody asked for, and what a later version may
+ * say. */
 Test(ring, words_out_of_turn_are_passed_over)
 {
     pair_t pair;

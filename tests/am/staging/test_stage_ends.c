@@ -18,8 +18,8 @@ static const device_tensor_t large[] = {{.device = 0, .bytes = 7000000},
                                         {.device = ON_HOST, .bytes = 30},
                                         {.device = 1, .bytes = 4000000}};
 
-/* With checksums it is read once more, before it is sent and when it is there.
- */
+/* With checksums the memory is read once more, before it is sent and when it
+ * is there. */
 static uint32_t flags = TMSG_SEND_ACKED;
 
 static tmsg_request_t *send_large(tmsg_endpoint_t *endpoint, uint64_t seed,

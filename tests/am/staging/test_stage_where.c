@@ -429,8 +429,7 @@ static void is_posted(link_t link, bool early, tmsg_stream_t stream)
     map = device_map_empty(there, COUNT);
     for (uint64_t seed = 100; seed < 400; seed += 100) {
         sent = send_from(&pair, seed, TMSG_POLICY_HOST_FALLBACK);
-        if (!early) { /* it lies where it was sent from before it is asked for
-                       */
+        if (!early) { /* the payload stays at its sender until it is fetched */
             must_be(tmsg_request_wait(sent, 300), TMSG_ERR_TIMED_OUT);
         }
         must(tmsg_endpoint_recv_into(pair.to_b, map, PEERS_BOUND_MS, &message));

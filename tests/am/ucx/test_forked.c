@@ -51,8 +51,8 @@ static void be_receiver(pipes_t *pipes, void *arg)
     side_close(&side);
 }
 
-/* The child waits for its first peer: what nobody hears without UCX's thread.
- */
+/* The child waits for its first peer, which nobody hears without UCX's
+ * thread. */
 Test(forked, a_child_of_one_that_has_closed_is_as_any)
 {
     tmsg_endpoint_t *endpoint;

@@ -244,9 +244,9 @@ Test(budget, decoded_maps_and_captured_headers_count)
 {
     cr_expect_not(waits_behind(5000, 0));
     cr_expect_not(waits_behind(300000, 0));
-    cr_expect(waits_behind(600000, 0));                       /* the map */
-    cr_expect(waits_behind(300000, TMSG_WORKER_PARAM_FLAGS)); /* and the header
-                                                               */
+    cr_expect(waits_behind(600000, 0)); /* the map counts */
+    /* The header counts, too. */
+    cr_expect(waits_behind(300000, TMSG_WORKER_PARAM_FLAGS));
 }
 
 /* To whom it would look as if the peer sent nothing. */
@@ -332,9 +332,9 @@ static void *destroy(void *message)
     return NULL;
 }
 
-/* Of messages that repeat each other: destroyed at once, kept while others come
- * and go, or by another thread. */
-Test(budget, nothing_of_repeats_stays_behind)
+/* They are destroyed at once, kept while others come and go, or destroyed by
+ * another thread. */
+Test(budget, nothing_of_template_messages_stays_behind)
 {
     enum { MESSAGES = 600, KEPT = 50 };
     const side_options_t options = options_of(BUDGET, 0);

@@ -89,8 +89,8 @@ Test(idle, who_listens_does_not_wake)
     side_close(&side);
 }
 
-/* Nor do two that have exchanged messages, and have no signs of life to give.
- */
+/* Nor do two that have exchanged messages, and have no signs of life to
+ * give. */
 static void exchange(link_t link)
 {
     const side_options_t quiet = {.quiet = true};

@@ -211,8 +211,7 @@ Test(progress, an_endpoint_says_how_many_messages_wait)
     }
 }
 
-/* What a wait for something else received is told of by nothing but a number.
- */
+/* Only a counter tells of what a wait for something else has received. */
 Test(progress, what_a_wait_received_for_others_is_counted)
 {
     for (link_t link = 0; link < LINKS; link++) {
