@@ -268,8 +268,9 @@ static void hear(liar_t *liar, uint8_t wanted)
 }
 
 /* From a UCX worker that the other never dials, and as the library does it,
- * without acquainting the UCX endpoints: to break UCX's own rules is no art.
- * Since 1.17 it may never send at once by TCP, and keeps what it is given. */
+ * without UCX's own wireup of the endpoints: to break UCX's own rules is no
+ * art. Since 1.17 it may never send at once by TCP, and keeps what it is given.
+ */
 static void post(liar_t *liar, const tmsg_preamble_t *head, const void *body)
 {
     const ucp_request_param_t param = {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/ucx/ep_index.h - UCX endpoints by number.
+/* am/ucx/ep_index.h - UCX endpoints by their endpoint index.
  *
  * UCX pairs the endpoints between two UCX workers by the order in which each
  * side made them. The n-th of one side is paired with the n-th of the other,
- * even if one was given up. So the dialling side tells the number of the
- * endpoint that it made, and the dialled side makes the one with the same
- * number. */
+ * even if one was given up. This number, from 0, is the endpoint index. The
+ * dialling side tells the index of the endpoint that it made, and the dialled
+ * side makes the one with the same index. */
 #ifndef TMSG_AM_UCX_EP_INDEX_H
 #define TMSG_AM_UCX_EP_INDEX_H
 
