@@ -48,7 +48,7 @@ def must_match(config, report):
     """Whether the file says what the report does."""
     for transport, rows in taken(report).items():
         assert set(rows) == THRESHOLDS | (
-            {"eager_fragment_bytes"} if transport == "shm" else set())
+            {"eager_single_bytes"} if transport == "shm" else set())
         for name, (_, _, value) in rows.items():
             said = config["thresholds"][transport].get(name)
             assert value == ("never" if said is None else str(said)), name

@@ -112,7 +112,7 @@ static const threshold_t thresholds[] = {
      .first = 4 * KIB,
      .last = 4 * MIB,
      .tensors = 4},
-    {.name = "eager_fragment_bytes",
+    {.name = "eager_single_bytes",
      .below = EAGER,
      .above = LIST,
      .first = 4 * KIB,
@@ -438,7 +438,7 @@ static bool is_read(const tuner_t *tuner)
 static uint64_t bulk_of(const tuner_t *tuner, size_t tensors)
 {
     uint64_t any = in_force(tuner, "bulk_bytes");
-    uint64_t piece = in_force(tuner, "bulk_fragment_bytes");
+    uint64_t piece = in_force(tuner, "bulk_single_bytes");
 
     return tensors == 1 && is_read(tuner) && piece > any ? piece : any;
 }

@@ -76,8 +76,8 @@ static bool is_by_bulk(const tmsg_measures_t *measures, uint64_t spill,
     uint64_t least = thresholds->bulk_bytes;
 
     if (is_read(measures, spill, wish) &&
-        thresholds->bulk_fragment_bytes > least) {
-        least = thresholds->bulk_fragment_bytes;
+        thresholds->bulk_single_bytes > least) {
+        least = thresholds->bulk_single_bytes;
     }
     return wish.bulk && wish.fragments && wish.slices &&
            wish.way == TMSG_WAY_AUTO && wish.protocol == TMSG_PROTOCOL_AUTO &&
@@ -157,8 +157,8 @@ tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
         return way;
     }
     if (is_read(measures, spill, wish) &&
-        thresholds->eager_fragment_bytes < eager) {
-        eager = thresholds->eager_fragment_bytes;
+        thresholds->eager_single_bytes < eager) {
+        eager = thresholds->eager_single_bytes;
     }
     if (bytes > 0 && wish.protocol == TMSG_PROTOCOL_AUTO) {
         way.protocol = protocol_of(

@@ -23,14 +23,14 @@ static const tmsg_tuning_t usual = {{
                                 .fragment_bytes = 1 * MIB,
                                 .chunk_bytes = 4 * MIB,
                                 .eager_bytes = 0,
-                                .eager_fragment_bytes = 0,
+                                .eager_single_bytes = 0,
                                 .rndv_bytes = NEVER,
                                 .eager_list_bytes = 0,
                                 .rndv_list_bytes = NEVER,
                                 .slice_bytes = 16 * MIB,
                                 .lone_chunk_bytes = 4 * MIB,
                                 .bulk_bytes = NEVER,
-                                .bulk_fragment_bytes = NEVER,
+                                .bulk_single_bytes = NEVER,
                                 .fastbox_bytes = 0},
     [TMSG_TRANSPORT_SHM] = {.gather_bytes = 64 * KIB,
                             .gather_mean_bytes = 16 * KIB,
@@ -38,14 +38,14 @@ static const tmsg_tuning_t usual = {{
                             .fragment_bytes = 8 * MIB,
                             .chunk_bytes = 256 * KIB,
                             .eager_bytes = 64 * KIB,
-                            .eager_fragment_bytes = 32 * KIB,
+                            .eager_single_bytes = 32 * KIB,
                             .rndv_bytes = NEVER,
                             .eager_list_bytes = 0,
                             .rndv_list_bytes = NEVER,
                             .slice_bytes = 16 * MIB,
                             .lone_chunk_bytes = 256 * KIB,
                             .bulk_bytes = 64 * KIB,
-                            .bulk_fragment_bytes = 512 * KIB,
+                            .bulk_single_bytes = 512 * KIB,
                             .fastbox_bytes = 2 * KIB},
     [TMSG_TRANSPORT_TCP] = {.gather_bytes = 64 * KIB,
                             .gather_mean_bytes = 16 * KIB,
@@ -53,14 +53,14 @@ static const tmsg_tuning_t usual = {{
                             .fragment_bytes = 1 * MIB,
                             .chunk_bytes = 128 * KIB,
                             .eager_bytes = 1 * MIB,
-                            .eager_fragment_bytes = 1 * MIB,
+                            .eager_single_bytes = 1 * MIB,
                             .rndv_bytes = NEVER,
                             .eager_list_bytes = 0,
                             .rndv_list_bytes = NEVER,
                             .slice_bytes = 16 * MIB,
                             .lone_chunk_bytes = 1 * MIB,
                             .bulk_bytes = 256 * KIB,
-                            .bulk_fragment_bytes = 256 * KIB,
+                            .bulk_single_bytes = 256 * KIB,
                             .fastbox_bytes = 0},
     [TMSG_TRANSPORT_RDMA] = {.gather_bytes = 64 * KIB,
                              .gather_mean_bytes = 16 * KIB,
@@ -68,14 +68,14 @@ static const tmsg_tuning_t usual = {{
                              .fragment_bytes = 128 * KIB,
                              .chunk_bytes = 4 * MIB,
                              .eager_bytes = 0,
-                             .eager_fragment_bytes = 0,
+                             .eager_single_bytes = 0,
                              .rndv_bytes = NEVER,
                              .eager_list_bytes = 0,
                              .rndv_list_bytes = NEVER,
                              .slice_bytes = 16 * MIB,
                              .lone_chunk_bytes = 4 * MIB,
                              .bulk_bytes = NEVER,
-                             .bulk_fragment_bytes = NEVER,
+                             .bulk_single_bytes = NEVER,
                              .fastbox_bytes = 0},
 }};
 
@@ -95,16 +95,14 @@ static const struct {
     {"chunk_bytes", offsetof(tmsg_thresholds_t, chunk_bytes),
      TMSG_CHUNK_BYTES_LEAST},
     {"eager_bytes", offsetof(tmsg_thresholds_t, eager_bytes), 0},
-    {"eager_fragment_bytes", offsetof(tmsg_thresholds_t, eager_fragment_bytes),
-     0},
+    {"eager_single_bytes", offsetof(tmsg_thresholds_t, eager_single_bytes), 0},
     {"rndv_bytes", offsetof(tmsg_thresholds_t, rndv_bytes), 0},
     {"eager_list_bytes", offsetof(tmsg_thresholds_t, eager_list_bytes), 0},
     {"rndv_list_bytes", offsetof(tmsg_thresholds_t, rndv_list_bytes), 0},
     {"slice_bytes", offsetof(tmsg_thresholds_t, slice_bytes), 0},
     {"lone_chunk_bytes", offsetof(tmsg_thresholds_t, lone_chunk_bytes), 0},
     {"bulk_bytes", offsetof(tmsg_thresholds_t, bulk_bytes), 0},
-    {"bulk_fragment_bytes", offsetof(tmsg_thresholds_t, bulk_fragment_bytes),
-     0},
+    {"bulk_single_bytes", offsetof(tmsg_thresholds_t, bulk_single_bytes), 0},
     {"fastbox_bytes", offsetof(tmsg_thresholds_t, fastbox_bytes), 0},
 };
 
@@ -168,9 +166,9 @@ static void set_special(tmsg_tuning_t *tuning, const uint64_t *threshold)
         if (threshold == &of->chunk_bytes) {
             of->lone_chunk_bytes = *threshold;
         } else if (threshold == &of->eager_bytes) {
-            of->eager_fragment_bytes = *threshold;
+            of->eager_single_bytes = *threshold;
         } else if (threshold == &of->bulk_bytes) {
-            of->bulk_fragment_bytes = *threshold;
+            of->bulk_single_bytes = *threshold;
         }
     }
 }
@@ -226,9 +224,9 @@ static const struct {
     const char *former, *now;
 } renamed[] = {
     {"part_bytes", "fragment_bytes"},
-    {"eager_piece_bytes", "eager_fragment_bytes"},
+    {"eager_piece_bytes", "eager_single_bytes"},
     {"lane_bytes", "bulk_bytes"},
-    {"lane_piece_bytes", "bulk_fragment_bytes"},
+    {"lane_piece_bytes", "bulk_single_bytes"},
     {"box_bytes", "fastbox_bytes"},
 };
 

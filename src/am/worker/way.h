@@ -42,7 +42,7 @@ typedef struct {
     uint64_t eager_bytes;
     /* Limits eager sends of a single tensor that the peer reads from where it
      * lies. Overrides eager_bytes when smaller. */
-    uint64_t eager_fragment_bytes;
+    uint64_t eager_single_bytes;
     /* Contiguous bytes of this size or more go by rendezvous. */
     uint64_t rndv_bytes;
     /* These work as eager_bytes and rndv_bytes, for a scatter list. */
@@ -58,7 +58,7 @@ typedef struct {
     uint64_t bulk_bytes;
     /* Works as bulk_bytes, for a single tensor that the peer reads from where
      * it lies. Overrides bulk_bytes when larger. */
-    uint64_t bulk_fragment_bytes;
+    uint64_t bulk_single_bytes;
     uint64_t fastbox_bytes; /* a message up to this size goes by a fast box */
 } tmsg_thresholds_t;
 

@@ -423,7 +423,7 @@ Test(way, thresholds_are_set_by_name)
                                   &tuning),
                  TMSG_OK));
     usual.of[TMSG_TRANSPORT_TCP].eager_bytes = 5;
-    usual.of[TMSG_TRANSPORT_TCP].eager_fragment_bytes = 5;
+    usual.of[TMSG_TRANSPORT_TCP].eager_single_bytes = 5;
     usual.of[TMSG_TRANSPORT_SHM].fragment_bytes = 6;
     usual.of[TMSG_TRANSPORT_RDMA].chunk_bytes = 8388608;
     usual.of[TMSG_TRANSPORT_RDMA].lone_chunk_bytes = 8388608;
@@ -480,7 +480,7 @@ Test(way, what_the_peer_reads_goes_by_the_bulk_later)
             measures_of(rows[i].small, rows[i].bytes, 0, 2 * MIB);
 
         measures.packed = rows[i].packed;
-        set.bulk_fragment_bytes = rows[i].piece;
+        set.bulk_single_bytes = rows[i].piece;
         cr_expect(eq(int,
                      tmsg_way_choose(&measures, rows[i].spill, &set, wish).bulk,
                      rows[i].bulk),
@@ -514,7 +514,7 @@ Test(way, what_the_peer_reads_is_eager_for_less_long)
             measures_of(rows[i].small, rows[i].bytes, 0, 2 * MIB);
 
         measures.packed = rows[i].packed;
-        set.eager_fragment_bytes = rows[i].piece;
+        set.eager_single_bytes = rows[i].piece;
         cr_expect(
             eq(i32,
                tmsg_way_choose(&measures, rows[i].spill, &set, wish).protocol,
@@ -551,18 +551,16 @@ Test(way, what_is_set_is_that_of_one_piece_unless_this_is_named)
 {
     static const struct {
         const char *text;
-        uint64_t eager, eager_fragment, bulk, bulk_fragment;
+        uint64_t eager, eager_single, bulk, bulk_single;
     } rows[] = {
         {"shm.bulk_bytes=never", 64 * KIB, 32 * KIB, UINT64_MAX, UINT64_MAX},
-        {"shm.bulk_bytes=1,shm.bulk_fragment_bytes=9", 64 * KIB, 32 * KIB, 1,
-         9},
-        {"shm.bulk_fragment_bytes=9,shm.bulk_bytes=1", 64 * KIB, 32 * KIB, 1,
-         9},
-        {"shm.bulk_fragment_bytes=9", 64 * KIB, 32 * KIB, 64 * KIB, 9},
+        {"shm.bulk_bytes=1,shm.bulk_single_bytes=9", 64 * KIB, 32 * KIB, 1, 9},
+        {"shm.bulk_single_bytes=9,shm.bulk_bytes=1", 64 * KIB, 32 * KIB, 1, 9},
+        {"shm.bulk_single_bytes=9", 64 * KIB, 32 * KIB, 64 * KIB, 9},
         {"shm.eager_bytes=9", 9, 9, 64 * KIB, 512 * KIB},
-        {"shm.eager_fragment_bytes=8,shm.eager_bytes=9", 9, 8, 64 * KIB,
+        {"shm.eager_single_bytes=8,shm.eager_bytes=9", 9, 8, 64 * KIB,
          512 * KIB},
-        {"shm.eager_fragment_bytes=8", 64 * KIB, 8, 64 * KIB, 512 * KIB},
+        {"shm.eager_single_bytes=8", 64 * KIB, 8, 64 * KIB, 512 * KIB},
         {"tcp.bulk_bytes=1,tcp.eager_bytes=1", 64 * KIB, 32 * KIB, 64 * KIB,
          512 * KIB},
     };
@@ -573,10 +571,10 @@ Test(way, what_is_set_is_that_of_one_piece_unless_this_is_named)
 
         cr_expect(eq(int, tmsg_tuning_read(rows[i].text, &tuning), TMSG_OK));
         cr_expect(eq(u64, shm->eager_bytes, rows[i].eager), "row %zu", i);
-        cr_expect(eq(u64, shm->eager_fragment_bytes, rows[i].eager_fragment),
+        cr_expect(eq(u64, shm->eager_single_bytes, rows[i].eager_single),
                   "row %zu", i);
         cr_expect(eq(u64, shm->bulk_bytes, rows[i].bulk), "row %zu", i);
-        cr_expect(eq(u64, shm->bulk_fragment_bytes, rows[i].bulk_fragment),
+        cr_expect(eq(u64, shm->bulk_single_bytes, rows[i].bulk_single),
                   "row %zu", i);
     }
 }

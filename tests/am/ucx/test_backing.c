@@ -554,7 +554,7 @@ Test(backing, rendezvous_that_pile_up_arrive_or_are_refused)
 {
     must_true(
         pile_up("shm.fastbox_bytes=0,shm.bulk_bytes=never,shm.eager_bytes=0,"
-                "shm.eager_fragment_bytes=0,shm.rndv_bytes=1,"
+                "shm.eager_single_bytes=0,shm.rndv_bytes=1,"
                 "shm.gather_bytes=0",
                 600) < 600);
 }

@@ -123,11 +123,11 @@ Test(settings, the_thresholds_in_force_are_told)
                         "\"gather_most_bytes\":16777216,"
                         "\"fragment_bytes\":1048576,\"chunk_bytes\":131072,"
                         "\"eager_bytes\":1048576,"
-                        "\"eager_fragment_bytes\":1048576,\"rndv_bytes\":null,"
+                        "\"eager_single_bytes\":1048576,\"rndv_bytes\":null,"
                         "\"eager_list_bytes\":0,\"rndv_list_bytes\":null,"
                         "\"slice_bytes\":16777216,"
                         "\"lone_chunk_bytes\":1048576,"
-                        "\"bulk_bytes\":262144,\"bulk_fragment_bytes\":262144,"
+                        "\"bulk_bytes\":262144,\"bulk_single_bytes\":262144,"
                         "\"fastbox_bytes\":0}");
     write_text("{\"version\": 1, \"thresholds\": {\"shm\": "
                "{\"gather_bytes\": 77, \"rndv_bytes\": 4096}}}");
@@ -137,7 +137,7 @@ Test(settings, the_thresholds_in_force_are_told)
                "{\"eager_bytes\": 88, \"bulk_bytes\": \"never\"}}}");
     must_describe(&file, "\"eager_bytes\":88,");
     must_describe(&file, "\"lone_chunk_bytes\":1048576,"
-                         "\"bulk_bytes\":null,\"bulk_fragment_bytes\":null,"
+                         "\"bulk_bytes\":null,\"bulk_single_bytes\":null,"
                          "\"fastbox_bytes\":0},\"rdma\"");
 }
 
@@ -235,12 +235,12 @@ static const bad_t bad[] = {
      "'tcp.part_bytes=1' is no threshold: it is called fragment_bytes now"},
     {"{\"version\": 1, \"thresholds\": {\"tcp\": {\"eager_piece_bytes\": 1}}}",
      "'tcp.eager_piece_bytes=1' is no threshold: it is called "
-     "eager_fragment_bytes now"},
+     "eager_single_bytes now"},
     {"{\"version\": 1, \"thresholds\": {\"tcp\": {\"lane_bytes\": 1}}}",
      "'tcp.lane_bytes=1' is no threshold: it is called bulk_bytes now"},
     {"{\"version\": 1, \"thresholds\": {\"tcp\": {\"lane_piece_bytes\": 1}}}",
      "'tcp.lane_piece_bytes=1' is no threshold: it is called "
-     "bulk_fragment_bytes now"},
+     "bulk_single_bytes now"},
     {"{\"version\": 1, \"thresholds\": {\"tcp\": {\"box_bytes\": 1}}}",
      "'tcp.box_bytes=1' is no threshold: it is called fastbox_bytes now"},
     {"{\"version\": 1, \"thresholds\": {\"air\": {\"fragment_bytes\": 1}}}",
