@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory/cuda.h - what the files of the CUDA domain share.
+/* memory/cuda.h - shared declarations of the CUDA domain's files.
  *
- * Whoever calls a function of the driver is in a scope: a context is current
- * that fits the stream, and what was current before comes back at its end. The
- * context is the stream's own; for the default streams, which have none, the
- * current one if it is of that device; else the device's primary one. That is
- * retained, and so kept, if the application uses the device: it is active, or
- * was named by tmsg_domain_use(). Otherwise nothing is made there. */
+ * Driver functions are called within a scope. During a scope a context is
+ * current that fits the stream; the end of the scope restores the previous
+ * context. The scope chooses the context like this:
+ *
+ *   - created stream: the stream's context, if the driver can tell it;
+ *   - default stream, or the driver cannot tell: the current context if it
+ *     belongs to that device, else the device's primary context;
+ *   - TMSG_STREAM_NONE: the device's primary context.
+ *
+ * A primary context is retained, and so stays alive, only if the application
+ * uses the device. It does if the primary context is active or
+ * tmsg_domain_use() has named the device. Otherwise the scope creates nothing
+ * on that device and fails. */
 #ifndef TMSG_MEMORY_CUDA_H
 #define TMSG_MEMORY_CUDA_H
 
@@ -18,56 +25,61 @@
 #define TMSG_CUDA_DEVICES 64
 
 typedef enum {
-    TMSG_CUDA_COPIES,      /* own stream for copies */
-    TMSG_CUDA_ALLOCATIONS, /* own stream for what comes and goes */
+    TMSG_CUDA_COPIES,      /* the domain's stream for copies */
+    TMSG_CUDA_ALLOCATIONS, /* the domain's stream for allocating and freeing */
     TMSG_CUDA_OWN_STREAMS
 } tmsg_cuda_own_t;
 
 typedef struct {
     const tmsg_cuda_functions_t *fn;
-    int device;   /* ordinal; -1: of some device */
-    bool pushed;  /* a context, which is popped at the end */
-    bool own;     /* the stream is the domain's, and the caller waits for it */
+    int device;  /* ordinal; -1 means any device */
+    bool pushed; /* the scope has pushed a context, and pops it at its end */
+    bool own; /* the stream is the domain's own, and the caller waits for it */
     void *stream; /* CUstream */
     void *context;
 } tmsg_cuda_scope_t;
 
-/* Begins a scope for a stream; `own` stands in for TMSG_STREAM_NONE. Errors:
- * UNSUPPORTED (no driver; a device that nobody uses), NOT_FOUND (no such
- * device), INVALID_PARAM (a stream of another kind, a handle of 0), IO,
- * NO_MEMORY. */
+/* Begins a scope for a stream. If `stream` is TMSG_STREAM_NONE, the scope uses
+ * the domain's stream `own`. Errors: UNSUPPORTED (no driver, or the application
+ * does not use the device), NOT_FOUND (no such device), INVALID_PARAM (a stream
+ * of another kind, or the handle 0), IO, NO_MEMORY. */
 tmsg_status_t tmsg_cuda_enter(tmsg_device_t device, tmsg_stream_t stream,
                               tmsg_cuda_own_t own, tmsg_cuda_scope_t *scope_p);
 
-/* Any context of a device in use, for what belongs to none; NOT_FOUND: there is
- * none. */
+/* Begins a scope with any context of a device in use, for calls that belong to
+ * no device. Errors: NOT_FOUND (no device is in use), and those of
+ * tmsg_cuda_enter(). */
 tmsg_status_t tmsg_cuda_enter_any(tmsg_cuda_scope_t *scope_p);
 
-/* The context that something was made in. */
+/* Begins a scope with the given context. */
 tmsg_status_t tmsg_cuda_enter_context(void *context,
                                       tmsg_cuda_scope_t *scope_p);
 
-/* Waits for a stream of the domain's own; where the driver answers with the
- * failure of work before, once more, for it may not have waited. */
+/* Waits for one of the domain's own streams, and returns the first result of
+ * the driver. If that is an error of earlier work, the driver may not have
+ * waited; the function then waits once more. */
 int tmsg_cuda_wait(const tmsg_cuda_functions_t *fn, void *stream);
 
-/* Ends a scope with the result of the call that it was for, after waiting for
- * the domain's own stream where the caller gave none: also for a call that
- * failed, which may have been done all the same. */
+/* Ends a scope. `result` is what the driver returned for `call`. If the scope
+ * uses the domain's own stream in place of the caller's, the function waits for
+ * it first. It also waits if the call failed, because the driver may have done
+ * the work all the same. */
 tmsg_status_t tmsg_cuda_leave(const tmsg_cuda_scope_t *scope, int result,
                               const char *call);
 
-/* Whether the device has memory pools, which are then used. */
+/* Tells whether the device has memory pools. If it has, the domain allocates
+ * from them. */
 bool tmsg_cuda_has_pools(const tmsg_cuda_scope_t *scope);
 
-/* The domain's own stream for copies on the scope's device, if this is it. */
+/* Tells whether the scope's stream is the domain's own stream for copies on
+ * that device. */
 bool tmsg_cuda_is_own(const tmsg_cuda_scope_t *scope);
 
 tmsg_status_t tmsg_cuda_use(void *arg, tmsg_device_t device);
 tmsg_status_t tmsg_cuda_identify(void *arg, tmsg_device_t device,
                                  tmsg_device_identity_t *identity_p);
 
-/* cuda_memory.c */
+/* These functions are in cuda_memory.c. */
 tmsg_status_t tmsg_cuda_classify(void *arg, const void *data,
                                  tmsg_memory_t *memory_p);
 tmsg_status_t tmsg_cuda_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
@@ -78,7 +90,7 @@ void tmsg_cuda_free(void *arg, tmsg_device_t device, void *data, uint64_t bytes,
 tmsg_status_t tmsg_cuda_pin(void *arg, void *host, uint64_t bytes);
 void tmsg_cuda_unpin(void *arg, void *host, uint64_t bytes);
 
-/* cuda_stream.c */
+/* These functions are in cuda_stream.c. */
 tmsg_status_t tmsg_cuda_event_record(void *arg, tmsg_device_t device,
                                      tmsg_stream_t stream, void **event_p);
 tmsg_status_t tmsg_cuda_event_query(void *arg, void *event);
@@ -86,7 +98,8 @@ tmsg_status_t tmsg_cuda_event_wait(void *arg, tmsg_device_t device, void *event,
                                    tmsg_stream_t stream);
 void tmsg_cuda_event_free(void *arg, void *event);
 
-/* Gives back what is kept of all devices, as tests want it. */
+/* Releases the contexts and streams that the domain keeps for all devices. Only
+ * tests call it. */
 void tmsg_cuda_forget(void);
 
 #endif

@@ -8,15 +8,15 @@
 #include "memory/device.h"
 
 #define NON_BLOCKING 1             /* CU_STREAM_NON_BLOCKING */
-#define MEMORY_POOLS_SUPPORTED 115 /* of CUdevice_attribute */
-#define LAST_DEFAULT_STREAM 2      /* 1 legacy, 2 per thread */
+#define MEMORY_POOLS_SUPPORTED 115 /* a CUdevice_attribute */
+#define LAST_DEFAULT_STREAM 2      /* 1: legacy, 2: per thread */
 
 typedef struct {
-    bool named; /* by the application */
-    bool asked; /* whether it has pools, once and for all */
+    bool named; /* tmsg_domain_use() has named the device */
+    bool asked; /* `pools` is known, and does not change any more */
     bool pools;
     int handle;
-    void *primary; /* retained, or NULL */
+    void *primary; /* the retained primary context, or NULL */
     void *streams[TMSG_CUDA_OWN_STREAMS];
 } device_t;
 
@@ -48,9 +48,9 @@ static tmsg_status_t get_device(tmsg_device_t device,
     return status;
 }
 
-/* With the lock held. */
-static tmsg_status_t retain(const tmsg_cuda_driver_t *driver, int id,
-                            device_t *device)
+/* Requires that the caller holds the lock. */
+static tmsg_status_t retain_primary(const tmsg_cuda_driver_t *driver, int id,
+                                    device_t *device)
 {
     const tmsg_cuda_functions_t *fn = &driver->fn;
     int active = 0, result;
@@ -82,8 +82,8 @@ static tmsg_status_t retain(const tmsg_cuda_driver_t *driver, int id,
     return tmsg_cuda_check(driver, result, "cuDevicePrimaryCtxRetain");
 }
 
-/* Any call may answer with the failure of work before it, and have been done or
- * not: this one is then asked again. */
+/* Any driver call may return the error of earlier work, whether or not the call
+ * itself was done. So this function repeats a call that failed. */
 static int get_current(const tmsg_cuda_functions_t *fn, void **context_p)
 {
     int result;
@@ -93,7 +93,8 @@ static int get_current(const tmsg_cuda_functions_t *fn, void **context_p)
     return result == TMSG_CU_SUCCESS ? result : fn->cuCtxGetCurrent(context_p);
 }
 
-/* Whatever the driver answers: nobody else would write that. */
+/* The results of the driver do not matter here: only a successful call writes
+ * that context to `current`. */
 static bool is_now(const tmsg_cuda_functions_t *fn, const void *context)
 {
     void *current;
@@ -102,7 +103,7 @@ static bool is_now(const tmsg_cuda_functions_t *fn, const void *context)
     return current == context;
 }
 
-static void pop(const tmsg_cuda_scope_t *scope)
+static void pop_context(const tmsg_cuda_scope_t *scope)
 {
     void *context = NULL;
 
@@ -113,10 +114,11 @@ static void pop(const tmsg_cuda_scope_t *scope)
     }
 }
 
-/* What is current already is not pushed, nor anything where nobody knows what
- * is: so ours, if it is current then, was pushed, whatever the driver says. */
-static tmsg_status_t push(const tmsg_cuda_driver_t *driver, void *context,
-                          tmsg_cuda_scope_t *scope)
+/* A context that is current already is not pushed. Nothing is pushed either if
+ * the current context is unknown. So if our context is current after
+ * cuCtxPushCurrent(), that call has pushed it, whatever the driver returned. */
+static tmsg_status_t push_context(const tmsg_cuda_driver_t *driver,
+                                  void *context, tmsg_cuda_scope_t *scope)
 {
     const tmsg_cuda_functions_t *fn = &driver->fn;
     void *before;
@@ -129,7 +131,7 @@ static tmsg_status_t push(const tmsg_cuda_driver_t *driver, void *context,
     result = fn->cuCtxPushCurrent(context);
     scope->pushed = result == TMSG_CU_SUCCESS || is_now(fn, context);
     if (result != TMSG_CU_SUCCESS) {
-        pop(scope);
+        pop_context(scope);
         scope->pushed = false;
     }
     return tmsg_cuda_check(driver, result, "cuCtxPushCurrent");
@@ -142,15 +144,16 @@ static tmsg_status_t push_primary(const tmsg_cuda_driver_t *driver, int id,
     void *primary;
 
     pthread_mutex_lock(&lock);
-    status = retain(driver, id, &devices[id]);
+    status = retain_primary(driver, id, &devices[id]);
     primary = devices[id].primary;
     pthread_mutex_unlock(&lock);
-    return status == TMSG_OK ? push(driver, primary, scope) : status;
+    return status == TMSG_OK ? push_context(driver, primary, scope) : status;
 }
 
-/* In the scope of the primary context. */
-static tmsg_status_t own_stream(const tmsg_cuda_driver_t *driver, int id,
-                                tmsg_cuda_own_t own, tmsg_cuda_scope_t *scope)
+/* Requires that the primary context is current. */
+static tmsg_status_t take_own_stream(const tmsg_cuda_driver_t *driver, int id,
+                                     tmsg_cuda_own_t own,
+                                     tmsg_cuda_scope_t *scope)
 {
     void **stream_p = &devices[id].streams[own], *stream = NULL;
     int result = TMSG_CU_SUCCESS;
@@ -166,7 +169,7 @@ static tmsg_status_t own_stream(const tmsg_cuda_driver_t *driver, int id,
     return tmsg_cuda_check(driver, result, "cuStreamCreate");
 }
 
-/* Whether the current context is one of that device. */
+/* Tells whether the current context belongs to that device. */
 static bool is_current(const tmsg_cuda_driver_t *driver, int id, void **context)
 {
     int device, wanted;
@@ -191,7 +194,8 @@ static tmsg_status_t enter_stream(const tmsg_cuda_driver_t *driver,
             driver, driver->fn.cuStreamGetCtx(scope->stream, &context),
             "cuStreamGetCtx");
 
-        return status == TMSG_OK ? push(driver, context, scope) : status;
+        return status == TMSG_OK ? push_context(driver, context, scope)
+                                 : status;
     }
     if (is_current(driver, scope->device, &context)) {
         scope->context = context;
@@ -200,7 +204,7 @@ static tmsg_status_t enter_stream(const tmsg_cuda_driver_t *driver,
     return push_primary(driver, scope->device, scope);
 }
 
-static tmsg_status_t check_stream(tmsg_stream_t stream)
+static tmsg_status_t check_cuda_stream(tmsg_stream_t stream)
 {
     if (stream.kind == TMSG_STREAM_NONE) {
         return TMSG_OK;
@@ -223,7 +227,7 @@ tmsg_status_t tmsg_cuda_enter(tmsg_device_t device, tmsg_stream_t stream,
 {
     tmsg_cuda_scope_t scope = {.device = device.id};
     const tmsg_cuda_driver_t *driver;
-    tmsg_status_t status = check_stream(stream);
+    tmsg_status_t status = check_cuda_stream(stream);
 
     if (status == TMSG_OK) {
         status = get_device(device, &driver);
@@ -237,11 +241,11 @@ tmsg_status_t tmsg_cuda_enter(tmsg_device_t device, tmsg_stream_t stream,
     } else {
         status = push_primary(driver, device.id, &scope);
         if (status == TMSG_OK) {
-            status = own_stream(driver, device.id, own, &scope);
+            status = take_own_stream(driver, device.id, own, &scope);
         }
     }
     if (status != TMSG_OK) {
-        pop(&scope);
+        pop_context(&scope);
         return status;
     }
     *scope_p = scope;
@@ -268,7 +272,8 @@ tmsg_status_t tmsg_cuda_enter_any(tmsg_cuda_scope_t *scope_p)
         if (status == TMSG_OK) {
             *scope_p = scope;
         }
-        if (status != TMSG_ERR_UNSUPPORTED) { /* which is not in use */
+        /* UNSUPPORTED means that the device is not in use; the loop goes on. */
+        if (status != TMSG_ERR_UNSUPPORTED) {
             return status;
         }
     }
@@ -281,7 +286,7 @@ tmsg_status_t tmsg_cuda_enter_context(void *context, tmsg_cuda_scope_t *scope_p)
 {
     const tmsg_cuda_driver_t *driver = tmsg_cuda_driver();
     tmsg_cuda_scope_t scope = {.fn = &driver->fn, .device = -1};
-    tmsg_status_t status = push(driver, context, &scope);
+    tmsg_status_t status = push_context(driver, context, &scope);
 
     if (status == TMSG_OK) {
         *scope_p = scope;
@@ -309,11 +314,12 @@ tmsg_status_t tmsg_cuda_leave(const tmsg_cuda_scope_t *scope, int result,
         result = waited;
         call = waited == TMSG_CU_SUCCESS ? call : "cuStreamSynchronize";
     }
-    pop(scope);
+    pop_context(scope);
     return tmsg_cuda_check(tmsg_cuda_driver(), result, call);
 }
 
-/* What came from a pool goes back to one: the first answer holds. */
+/* Memory from a pool must be freed to a pool. So the first answer about a
+ * device holds until the end. */
 bool tmsg_cuda_has_pools(const tmsg_cuda_scope_t *scope)
 {
     const tmsg_cuda_functions_t *fn = scope->fn;
@@ -373,7 +379,8 @@ static void write_uuid(const tmsg_cu_uuid_t *uuid, char *text, size_t bytes)
              b[11], b[12], b[13], b[14], b[15]);
 }
 
-/* Needs no context. What an older driver cannot say stays empty. */
+/* This function needs no context. Fields that an older driver cannot tell stay
+ * empty. */
 tmsg_status_t tmsg_cuda_identify(void *arg, tmsg_device_t device,
                                  tmsg_device_identity_t *identity_p)
 {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What NVIDIA's libraries know of devices. */
+/* Lists the devices that NVIDIA's libraries know. */
 #include <stdio.h>
 
 #include "memory/cuda.h"
 #include "memory/device.h"
 
-/* All of the machine, also those that CUDA does not show to this process. */
+/* NVML lists all devices of the machine, also those that CUDA hides from this
+ * process. */
 static bool nvml_at(void *arg, size_t position, tmsg_device_info_t *info)
 {
     const tmsg_nvml_t *nvml = tmsg_nvml();

@@ -10,11 +10,12 @@
 #include "memory/domain.h"
 #include "memory/symbols.h"
 
-#define NEWEST_KNOWN 13000 /* what the table below was written against */
+#define NEWEST_KNOWN 13000 /* newest CUDA version that the table covers */
 #define LEGACY_STREAM 1    /* CU_GET_PROC_ADDRESS_LEGACY_STREAM */
 
-/* cuGetProcAddress tells a symbol by its name and the version of CUDA whose
- * shape of it is meant, so that a later one of another shape does no harm. */
+/* cuGetProcAddress() takes the name of a symbol and the CUDA version whose
+ * signature is expected. A later version with another signature then does no
+ * harm. */
 typedef struct {
     int (*cuGetProcAddress)(const char *name, tmsg_symbol_fn *found,
                             int version, uint64_t flags, int *why);
@@ -22,7 +23,7 @@ typedef struct {
 
 static tmsg_symbol_fn raw_get_proc_address;
 
-/* Until CUDA 12 it did not tell why. */
+/* Before CUDA 12 cuGetProcAddress() had no parameter `why`. */
 static int get_proc_address_11_3(const char *name, tmsg_symbol_fn *found,
                                  int version, uint64_t flags, int *why)
 {
@@ -58,7 +59,7 @@ static const tmsg_symbol_t lookups[] = {
         symbol, version, NULL, NULL                                            \
     }
 
-/* cuInit is the first: see find_start(). */
+/* cuInit must stay the first entry: find_start() relies on it. */
 static const tmsg_symbol_t symbols[] = {
     NEEDED(cuInit, SYMBOL("cuInit", 2000)),
     NEEDED(cuDriverGetVersion, SYMBOL("cuDriverGetVersion", 2020)),
@@ -125,8 +126,8 @@ const char *tmsg_cuda_outcome_name(tmsg_cuda_outcome_t outcome)
 }
 
 __attribute__((format(printf, 3, 4))) static void
-tell(tmsg_cuda_driver_t *driver, tmsg_cuda_outcome_t outcome,
-     const char *format, ...)
+tell_outcome(tmsg_cuda_driver_t *driver, tmsg_cuda_outcome_t outcome,
+             const char *format, ...)
 {
     va_list args;
 
@@ -136,8 +137,9 @@ tell(tmsg_cuda_driver_t *driver, tmsg_cuda_outcome_t outcome,
     va_end(args);
 }
 
-/* Its own words where it has some. */
-static const char *words(const tmsg_cuda_driver_t *driver, int result)
+/* Returns the driver's own text for an error if it has one. */
+static const char *driver_error_text(const tmsg_cuda_driver_t *driver,
+                                     int result)
 {
     const char *text = NULL;
 
@@ -152,22 +154,25 @@ static const char *words(const tmsg_cuda_driver_t *driver, int result)
 static void fail_init(tmsg_cuda_driver_t *driver, const char *call, int result)
 {
     if (result == TMSG_CU_STUB_LIBRARY) {
-        tell(driver, TMSG_CUDA_STUB,
-             "libcuda.so.1 is the stub of the CUDA toolkit, no driver; GPUs "
-             "are not used until the loader finds the driver's library first");
+        tell_outcome(
+            driver, TMSG_CUDA_STUB,
+            "libcuda.so.1 is the stub of the CUDA toolkit, no driver; GPUs "
+            "are not used until the loader finds the driver's library first");
     } else if (result == TMSG_CU_NO_DEVICE) {
-        tell(driver, TMSG_CUDA_NO_DEVICE,
-             "the CUDA driver works and shows no GPU (CUDA_VISIBLE_DEVICES may "
-             "hide them); GPUs are not used");
+        tell_outcome(
+            driver, TMSG_CUDA_NO_DEVICE,
+            "the CUDA driver works and shows no GPU (CUDA_VISIBLE_DEVICES may "
+            "hide them); GPUs are not used");
     } else {
-        tell(driver, TMSG_CUDA_INIT_FAILED,
-             "the CUDA driver does not work, %s said %d: %s; GPUs are not used",
-             call, result, words(driver, result));
+        tell_outcome(
+            driver, TMSG_CUDA_INIT_FAILED,
+            "the CUDA driver does not work, %s said %d: %s; GPUs are not used",
+            call, result, driver_error_text(driver, result));
     }
 }
 
-/* What follows from what a working driver has. */
-static const char *consequence(const tmsg_cuda_driver_t *driver)
+/* Tells what follows from the functions that a working driver has. */
+static const char *driver_consequence(const tmsg_cuda_driver_t *driver)
 {
     if (driver->version / 1000 > NEWEST_KNOWN / 1000) {
         return "newer than this library knows, and used as CUDA 13";
@@ -193,12 +198,14 @@ static void count_devices(tmsg_cuda_driver_t *driver, int result)
         fail_init(driver, "cuDeviceGetCount", result);
         return;
     }
-    tell(driver, TMSG_CUDA_READY, "a driver of CUDA %d.%d with %d GPU%s; %s",
-         driver->version / 1000, driver->version % 1000 / 10, driver->devices,
-         driver->devices == 1 ? "" : "s", consequence(driver));
+    tell_outcome(
+        driver, TMSG_CUDA_READY, "a driver of CUDA %d.%d with %d GPU%s; %s",
+        driver->version / 1000, driver->version % 1000 / 10, driver->devices,
+        driver->devices == 1 ? "" : "s", driver_consequence(driver));
 }
 
-/* A stub's cuGetProcAddress knows nothing, and its cuInit() says what it is. */
+/* The cuGetProcAddress() of a stub finds no symbol. The stub's cuInit() is then
+ * looked up by dlsym(), because its result tells that it is a stub. */
 static void find_start(void *library, tmsg_cuda_functions_t *fn)
 {
     if (fn->cuInit == NULL) {
@@ -206,8 +213,10 @@ static void find_start(void *library, tmsg_cuda_functions_t *fn)
     }
 }
 
-/* That it is a stub, or broken, is told before what it lacks. */
-static void start(tmsg_cuda_driver_t *driver, const tmsg_symbol_t *missing)
+/* The error of cuInit() tells that the driver is a stub or broken. So it is
+ * reported before a missing function. */
+static void start_driver(tmsg_cuda_driver_t *driver,
+                         const tmsg_symbol_t *missing)
 {
     const tmsg_cuda_functions_t *fn = &driver->fn;
     int result = fn->cuInit == NULL ? TMSG_CU_SUCCESS : fn->cuInit(0);
@@ -221,11 +230,11 @@ static void start(tmsg_cuda_driver_t *driver, const tmsg_symbol_t *missing)
         driver->version = 0;
     }
     if (missing != NULL) {
-        tell(driver, TMSG_CUDA_OLD_DRIVER,
-             "the driver is of CUDA %d.%d and has no %s; GPUs are not used "
-             "until it is of CUDA 7.0 or newer",
-             driver->version / 1000, driver->version % 1000 / 10,
-             missing->name);
+        tell_outcome(
+            driver, TMSG_CUDA_OLD_DRIVER,
+            "the driver is of CUDA %d.%d and has no %s; GPUs are not used "
+            "until it is of CUDA 7.0 or newer",
+            driver->version / 1000, driver->version % 1000 / 10, missing->name);
         return;
     }
     count_devices(driver, result);
@@ -242,8 +251,9 @@ void tmsg_cuda_driver_open(tmsg_cuda_driver_t *driver, const char *path)
     if (library == NULL) {
         const char *why = dlerror();
 
-        tell(driver, TMSG_CUDA_NO_DRIVER,
-             "no CUDA driver: %s; GPUs are not used", why == NULL ? path : why);
+        tell_outcome(driver, TMSG_CUDA_NO_DRIVER,
+                     "no CUDA driver: %s; GPUs are not used",
+                     why == NULL ? path : why);
         return;
     }
     tmsg_symbols_fill(lookups, sizeof(lookups) / sizeof(lookups[0]),
@@ -254,12 +264,12 @@ void tmsg_cuda_driver_open(tmsg_cuda_driver_t *driver, const char *path)
         lookup.cuGetProcAddress != NULL ? (void *)&lookup : library,
         &driver->fn);
     find_start(library, &driver->fn);
-    start(driver, missing);
+    start_driver(driver, missing);
 }
 
 static tmsg_cuda_driver_t process_driver;
 
-static void open_once(void)
+static void open_process_driver(void)
 {
     tmsg_cuda_driver_open(&process_driver, "libcuda.so.1");
 }
@@ -268,7 +278,7 @@ const tmsg_cuda_driver_t *tmsg_cuda_driver(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    pthread_once(&once, open_once);
+    pthread_once(&once, open_process_driver);
     return &process_driver;
 }
 
@@ -285,7 +295,7 @@ tmsg_status_t tmsg_cuda_check(const tmsg_cuda_driver_t *driver, int result,
     if (result == TMSG_CU_SUCCESS) {
         return TMSG_OK;
     }
-    return tmsg_error_set(result == TMSG_CU_OUT_OF_MEMORY ? TMSG_ERR_NO_MEMORY
-                                                          : TMSG_ERR_IO,
-                          "%s: %s (%d)", call, words(driver, result), result);
+    return tmsg_error_set(
+        result == TMSG_CU_OUT_OF_MEMORY ? TMSG_ERR_NO_MEMORY : TMSG_ERR_IO,
+        "%s: %s (%d)", call, driver_error_text(driver, result), result);
 }

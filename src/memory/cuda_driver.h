@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory/cuda_driver.h - the CUDA driver and NVML, opened at run time.
+/* memory/cuda_driver.h - opens the CUDA driver and NVML at run time.
  *
- * Nothing of ours links them and no header of theirs is needed: one binary
- * runs on machines with and without a GPU. The types are those of the
+ * The library links neither of them and needs none of their headers, so one
+ * binary runs on machines with and without a GPU. The types follow the
  * documented binary interface on 64-bit Linux. */
 #ifndef TMSG_MEMORY_CUDA_DRIVER_H
 #define TMSG_MEMORY_CUDA_DRIVER_H
@@ -12,20 +12,20 @@
 
 #include <tensormsg/status.h>
 
-/* What was met where the driver should be. */
+/* What the library found when it looked for the driver. */
 typedef enum {
     TMSG_CUDA_READY = 0,
-    TMSG_CUDA_NO_DRIVER,   /* no libcuda.so.1 that can be loaded */
-    TMSG_CUDA_STUB,        /* the toolkit's, which only satisfies a linker */
-    TMSG_CUDA_OLD_DRIVER,  /* it lacks a function that is needed */
-    TMSG_CUDA_INIT_FAILED, /* it loads and does not work */
-    TMSG_CUDA_NO_DEVICE    /* it works and sees no GPU */
+    TMSG_CUDA_NO_DRIVER,   /* no libcuda.so.1 can be loaded */
+    TMSG_CUDA_STUB,        /* a stub of the CUDA toolkit, only for linking */
+    TMSG_CUDA_OLD_DRIVER,  /* the driver lacks a required function */
+    TMSG_CUDA_INIT_FAILED, /* the driver loads but does not work */
+    TMSG_CUDA_NO_DEVICE    /* the driver works but shows no GPU */
 } tmsg_cuda_outcome_t;
 
-/* A word for each: "ready", "no driver", "stub", ... */
+/* Returns a name for each outcome: "ready", "no driver", "stub", ... */
 const char *tmsg_cuda_outcome_name(tmsg_cuda_outcome_t outcome);
 
-/* CUresult, of which these are known here by name. */
+/* The values of CUresult that this library uses by name. */
 enum {
     TMSG_CU_SUCCESS = 0,
     TMSG_CU_INVALID_VALUE = 1,
@@ -43,11 +43,11 @@ typedef struct {
     unsigned char bytes[16];
 } tmsg_cu_uuid_t;
 
-/* The functions, by the names in NVIDIA's reference. CUcontext, CUstream,
- * CUevent and CUmemoryPool are pointers; CUdevice is an int. Those called
- * optional are NULL with a driver that has them not. None but the first three,
- * those of devices and cuPointerGetAttributes may be called with no context
- * current. */
+/* The driver's functions, by their names in NVIDIA's reference. CUcontext,
+ * CUstream, CUevent and CUmemoryPool are pointers; CUdevice is an int.
+ * Functions marked "optional" are NULL if the driver lacks them. The first
+ * three functions, those whose names begin with cuDevice or cuCtx, and
+ * cuPointerGetAttributes need no current context. All others need one. */
 typedef struct {
     int (*cuInit)(unsigned flags);
     int (*cuDriverGetVersion)(int *version);
@@ -103,25 +103,28 @@ typedef struct {
 
 typedef struct {
     tmsg_cuda_outcome_t outcome;
-    int version;   /* of CUDA that the driver speaks: 12040 is 12.4; 0 */
-    int devices;   /* that it shows us, after CUDA_VISIBLE_DEVICES */
-    char why[256]; /* one line: what was met, and what follows */
-    tmsg_cuda_functions_t fn; /* whole where the outcome is READY */
+    int version;   /* CUDA version: 12040 is 12.4, 0 is unknown */
+    int devices;   /* number that CUDA_VISIBLE_DEVICES leaves visible */
+    char why[256]; /* one line: what was found, and what follows from it */
+    tmsg_cuda_functions_t fn; /* complete if the outcome is READY */
 } tmsg_cuda_driver_t;
 
-/* Opens the driver on the first call, from any thread, and answers the same
- * ever after; it is never closed. Makes no context. */
+/* Opens the driver on the first call; later calls return the same result. Any
+ * thread may call this function. The driver is never closed. This function
+ * creates no context. */
 const tmsg_cuda_driver_t *tmsg_cuda_driver(void);
 
-/* The same, of the library at `path`, for tests. */
+/* Opens the library at `path` as the driver. Tests use it. */
 void tmsg_cuda_driver_open(tmsg_cuda_driver_t *driver, const char *path);
 
-/* TMSG_OK, or the error of a call: "cuMemAlloc: out of memory (2)". */
+/* Returns TMSG_OK if the call succeeded. Otherwise sets an error such as
+ * "cuMemAlloc: out of memory (2)", and returns NO_MEMORY or IO. */
 tmsg_status_t tmsg_cuda_check(const tmsg_cuda_driver_t *driver, int result,
                               const char *call);
 
-/* NVML sees every GPU of the machine, whatever CUDA_VISIBLE_DEVICES says, and
- * makes no context. nvmlDevice_t is a pointer, nvmlReturn_t an int, 0 good. */
+/* NVML lists every GPU of the machine, whatever CUDA_VISIBLE_DEVICES says, and
+ * creates no context. nvmlDevice_t is a pointer; nvmlReturn_t is an int, and 0
+ * means success. */
 typedef struct {
     unsigned domain, bus, device;
 } tmsg_nvml_pci_t;
@@ -132,7 +135,7 @@ typedef struct {
     int (*nvmlDeviceGetHandleByIndex)(unsigned index, void **device);
     int (*nvmlDeviceGetUUID)(void *device, char *uuid, unsigned bytes);
     int (*nvmlDeviceGetName)(void *device, char *name, unsigned bytes);
-    /* nvmlDeviceGetPciInfo, whose structure has changed twice */
+    /* Calls nvmlDeviceGetPciInfo, whose structure differs between versions. */
     int (*pci)(void *device, tmsg_nvml_pci_t *pci);
     int (*nvmlDeviceGetNumaNodeId)(void *device, unsigned *node); /* optional */
     int (*nvmlSystemGetDriverVersion)(char *version, unsigned bytes);
@@ -141,12 +144,13 @@ typedef struct {
 
 typedef struct {
     int ready;
-    char version[80]; /* of the kernel's driver, "580.65.06" */
-    char why[256];    /* what was met */
+    char version[80]; /* version of the kernel driver, "580.65.06" */
+    char why[256];    /* one line: what was found */
     tmsg_nvml_functions_t fn;
 } tmsg_nvml_t;
 
-/* As tmsg_cuda_driver(). */
+/* tmsg_nvml() opens NVML once, as tmsg_cuda_driver() opens the driver.
+ * tmsg_nvml_open() opens the library at `path`, for tests. */
 const tmsg_nvml_t *tmsg_nvml(void);
 void tmsg_nvml_open(tmsg_nvml_t *nvml, const char *path);
 

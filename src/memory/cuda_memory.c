@@ -9,10 +9,10 @@
 #include "core/error.h"
 #include "memory/cuda.h"
 
-#define ALIGNMENT 256 /* what the driver promises */
-#define PORTABLE 1    /* CU_MEMHOSTREGISTER_PORTABLE: for every context */
+#define ALIGNMENT 256 /* alignment that the driver guarantees */
+#define PORTABLE 1    /* CU_MEMHOSTREGISTER_PORTABLE: for all contexts */
 
-/* Of CUpointer_attribute. */
+/* Values of CUpointer_attribute. */
 enum {
     CONTEXT = 1,
     MEMORY_TYPE = 2,
@@ -26,7 +26,7 @@ enum {
 
 #define TYPE_HOST 1 /* CU_MEMORYTYPE_HOST */
 
-/* The driver writes into these what is of 1, 4 or 8 bytes. */
+/* The driver writes an attribute of 1, 4 or 8 bytes into this union. */
 typedef union {
     void *pointer;
     size_t size;
@@ -39,12 +39,13 @@ typedef struct {
     value_t context, type, managed, ordinal, shared, base, bytes, pool;
 } facts_t;
 
-/* Older drivers refuse the whole question for one attribute that they do not
- * know: those of today, of CUDA 10.2, and before. */
+/* Older drivers refuse a whole query if they do not know one of its attributes.
+ * These are the numbers of attributes that drivers know: current ones, those of
+ * CUDA 10.2, and older ones. */
 static const unsigned counts[] = {8, 7, 4};
 
-static int ask(const tmsg_cuda_functions_t *fn, const void *data,
-               unsigned count, facts_t *facts)
+static int query_attributes(const tmsg_cuda_functions_t *fn, const void *data,
+                            unsigned count, facts_t *facts)
 {
     static const int attributes[] = {CONTEXT,
                                      MEMORY_TYPE,
@@ -63,15 +64,15 @@ static int ask(const tmsg_cuda_functions_t *fn, const void *data,
                                       (tmsg_cu_address_t)(uintptr_t)data);
 }
 
-static int ask_what_is_known(const tmsg_cuda_functions_t *fn, const void *data,
-                             facts_t *facts)
+static int query_known_attributes(const tmsg_cuda_functions_t *fn,
+                                  const void *data, facts_t *facts)
 {
     static atomic_int level;
     int result = TMSG_CU_INVALID_VALUE;
 
     for (int i = atomic_load_explicit(&level, memory_order_relaxed); i < 3;
          i++) {
-        result = ask(fn, data, counts[i], facts);
+        result = query_attributes(fn, data, counts[i], facts);
         if (result == TMSG_CU_SUCCESS) {
             atomic_store_explicit(&level, i, memory_order_relaxed);
         }
@@ -82,8 +83,9 @@ static int ask_what_is_known(const tmsg_cuda_functions_t *fn, const void *data,
     return result;
 }
 
-/* What is of no context is mapped by pieces or from a pool; a driver may know
- * pools and not have the attribute, or neither. */
+/* Memory that belongs to no context is mapped by pieces or comes from a pool. A
+ * driver may have pools without having the attribute for them, or may have
+ * neither. */
 static int32_t kind_without_context(const tmsg_cuda_functions_t *fn,
                                     const void *data)
 {
@@ -100,8 +102,8 @@ static int32_t kind_without_context(const tmsg_cuda_functions_t *fn,
     return TMSG_MEMORY_MAPPED;
 }
 
-static tmsg_memory_t conclude(const tmsg_cuda_functions_t *fn, const void *data,
-                              const facts_t *facts)
+static tmsg_memory_t conclude_memory(const tmsg_cuda_functions_t *fn,
+                                     const void *data, const facts_t *facts)
 {
     tmsg_memory_t memory = {
         .device = {TMSG_DEVICE_CUDA, facts->ordinal.ordinal},
@@ -134,8 +136,8 @@ static int count_loads(struct dl_phdr_info *info, size_t bytes, void *arg)
     return 1;
 }
 
-/* Whether it is, dlopen() finds out by looking for a file in every folder: not
- * again before something was loaded. */
+/* dlopen() searches every folder for the file to find this out. So the result
+ * is kept until the process loads another library. */
 bool tmsg_cuda_is_loaded(void)
 {
     static atomic_bool loaded;
@@ -161,8 +163,9 @@ bool tmsg_cuda_is_loaded(void)
     return true;
 }
 
-/* Where no context is to be had the driver is asked all the same: memory may
- * have been made in one of the application's that is not current here. */
+/* If there is no context to enter, the function asks the driver all the same.
+ * The memory may belong to a context of the application that is not current
+ * here. */
 tmsg_status_t tmsg_cuda_classify(void *arg, const void *data,
                                  tmsg_memory_t *memory_p)
 {
@@ -182,9 +185,9 @@ tmsg_status_t tmsg_cuda_classify(void *arg, const void *data,
     if (status != TMSG_OK && status != TMSG_ERR_NOT_FOUND) {
         return status;
     }
-    result = ask_what_is_known(scope.fn, data, &facts);
+    result = query_known_attributes(scope.fn, data, &facts);
     if (result == TMSG_CU_SUCCESS && facts.type.number != 0) {
-        memory = conclude(scope.fn, data, &facts);
+        memory = conclude_memory(scope.fn, data, &facts);
     }
     if (status != TMSG_OK && result == TMSG_CU_INVALID_CONTEXT) {
         return TMSG_ERR_NOT_FOUND;
@@ -200,8 +203,8 @@ tmsg_status_t tmsg_cuda_classify(void *arg, const void *data,
     return TMSG_OK;
 }
 
-/* Memory without pools that was freed behind work of a stream: it goes when
- * the work is done, which is looked after whenever some comes or goes. */
+/* A block without a pool that was freed while a stream still uses it. It is
+ * released once that work has ended. Each allocation looks for such blocks. */
 typedef struct retired {
     struct retired *next;
     tmsg_device_t device;
@@ -252,7 +255,7 @@ static void free_retired(void)
     }
 }
 
-static bool retire(tmsg_device_t device, void *data, tmsg_stream_t stream)
+static bool retire_block(tmsg_device_t device, void *data, tmsg_stream_t stream)
 {
     retired_t *each = malloc(sizeof(*each));
 
@@ -302,7 +305,7 @@ tmsg_status_t tmsg_cuda_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
                            stream);
         }
     } else {
-        scope.own = false; /* no stream has a part in it */
+        scope.own = false; /* cuMemAlloc() uses no stream */
         status = tmsg_cuda_leave(&scope, scope.fn->cuMemAlloc(&address, bytes),
                                  "cuMemAlloc");
     }
@@ -322,22 +325,23 @@ void tmsg_cuda_free(void *arg, tmsg_device_t device, void *data, uint64_t bytes,
     (void)bytes;
     if (tmsg_cuda_enter(device, stream, TMSG_CUDA_ALLOCATIONS, &scope) !=
         TMSG_OK) {
-        return; /* the context is gone, and its memory with it */
+        return; /* The context no longer exists, nor does its memory. */
     }
     pools = tmsg_cuda_has_pools(&scope);
     if (pools) {
-        scope.own = false; /* nobody waits for that */
+        scope.own = false; /* Nobody waits for the end of this call. */
         tmsg_cuda_leave(&scope,
                         scope.fn->cuMemFreeAsync(
                             (tmsg_cu_address_t)(uintptr_t)data, scope.stream),
                         "cuMemFreeAsync");
         return;
     }
-    if (stream.kind != TMSG_STREAM_NONE && retire(device, data, stream)) {
+    if (stream.kind != TMSG_STREAM_NONE && retire_block(device, data, stream)) {
         tmsg_cuda_leave(&scope, TMSG_CU_SUCCESS, "");
         return;
     }
-    scope.own = true; /* what is not retired is waited for */
+    /* The function waits for the stream of a block that it cannot retire. */
+    scope.own = true;
     tmsg_cuda_leave(&scope, TMSG_CU_SUCCESS, "");
     free_now(device, data);
 }
@@ -354,7 +358,8 @@ tmsg_status_t tmsg_cuda_pin(void *arg, void *host, uint64_t bytes)
     }
     result = scope.fn->cuMemHostRegister(host, bytes, PORTABLE);
     if (result != TMSG_CU_SUCCESS && result != TMSG_CU_ALREADY_REGISTERED) {
-        scope.fn->cuMemHostUnregister(host); /* if it is all the same */
+        /* The failed call may have registered the range all the same. */
+        scope.fn->cuMemHostUnregister(host);
     }
     status = tmsg_cuda_leave(&scope, result, "cuMemHostRegister");
     return result == TMSG_CU_ALREADY_REGISTERED

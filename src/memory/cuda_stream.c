@@ -6,11 +6,11 @@
 
 #define NO_TIMES 2 /* CU_EVENT_DISABLE_TIMING */
 
-/* An event and the context that it was made in. */
+/* An event, and the context that it was created in. */
 typedef struct {
     void *event;
     void *context;
-    void *own; /* the domain's stream that it is on, or NULL */
+    void *own; /* the domain's own stream on which the event is, or NULL */
 } event_t;
 
 static tmsg_cu_address_t address_of(const void *data)
@@ -18,15 +18,16 @@ static tmsg_cu_address_t address_of(const void *data)
     return (tmsg_cu_address_t)(uintptr_t)data;
 }
 
-static int holds(void *arg, tmsg_device_t device)
+static int holds_cuda(void *arg, tmsg_device_t device)
 {
     (void)arg;
     return device.type == TMSG_DEVICE_CUDA ||
            device.type == TMSG_DEVICE_CUDA_MANAGED;
 }
 
-/* The driver tells by the addresses whose memory each is; two functions say
- * which side the host's is on, where that is known. */
+/* The driver tells by an address which memory it belongs to. Two of its
+ * functions state which side is host memory; they are used if the direction is
+ * known. */
 typedef enum { IN, OUT, WITHIN } direction_t;
 
 static int begin_copy(const tmsg_cuda_scope_t *scope, direction_t direction,
@@ -48,11 +49,12 @@ static int begin_copy(const tmsg_cuda_scope_t *scope, direction_t direction,
     }
 }
 
-/* What failed may have been done all the same: where it is known that nothing
- * of the application's holds it up, it is over when the caller hears of it. */
-static tmsg_status_t copy(direction_t direction, tmsg_device_t device, void *to,
-                          const void *from, uint64_t bytes,
-                          tmsg_stream_t stream)
+/* A copy that failed may have been done all the same. If the stream is the
+ * domain's own, no work of the application delays it. The function then waits,
+ * so that the copy is over when the caller learns of the failure. */
+static tmsg_status_t copy_by_driver(direction_t direction, tmsg_device_t device,
+                                    void *to, const void *from, uint64_t bytes,
+                                    tmsg_stream_t stream)
 {
     static const char *const calls[] = {"cuMemcpyHtoDAsync",
                                         "cuMemcpyDtoHAsync", "cuMemcpyAsync"};
@@ -71,32 +73,32 @@ static tmsg_status_t copy(direction_t direction, tmsg_device_t device, void *to,
     return tmsg_cuda_leave(&scope, result, calls[direction]);
 }
 
-static tmsg_status_t copy_in(void *arg, tmsg_device_t device, void *to,
-                             const void *host, uint64_t bytes,
-                             tmsg_stream_t stream)
+static tmsg_status_t cuda_copy_in(void *arg, tmsg_device_t device, void *to,
+                                  const void *host, uint64_t bytes,
+                                  tmsg_stream_t stream)
 {
     (void)arg;
-    return copy(IN, device, to, host, bytes, stream);
+    return copy_by_driver(IN, device, to, host, bytes, stream);
 }
 
-static tmsg_status_t copy_out(void *arg, tmsg_device_t device, void *host,
-                              const void *from, uint64_t bytes,
-                              tmsg_stream_t stream)
+static tmsg_status_t cuda_copy_out(void *arg, tmsg_device_t device, void *host,
+                                   const void *from, uint64_t bytes,
+                                   tmsg_stream_t stream)
 {
     (void)arg;
-    return copy(OUT, device, host, from, bytes, stream);
+    return copy_by_driver(OUT, device, host, from, bytes, stream);
 }
 
-static tmsg_status_t copy_within(void *arg, tmsg_device_t device, void *to,
-                                 const void *from, uint64_t bytes,
-                                 tmsg_stream_t stream)
+static tmsg_status_t cuda_copy_within(void *arg, tmsg_device_t device, void *to,
+                                      const void *from, uint64_t bytes,
+                                      tmsg_stream_t stream)
 {
     (void)arg;
-    return copy(WITHIN, device, to, from, bytes, stream);
+    return copy_by_driver(WITHIN, device, to, from, bytes, stream);
 }
 
-static tmsg_status_t own_stream(void *arg, tmsg_device_t device,
-                                tmsg_stream_t *stream_p)
+static tmsg_status_t cuda_own_stream(void *arg, tmsg_device_t device,
+                                     tmsg_stream_t *stream_p)
 {
     static const tmsg_stream_t none;
     tmsg_cuda_scope_t scope;
@@ -113,7 +115,7 @@ static tmsg_status_t own_stream(void *arg, tmsg_device_t device,
     return tmsg_cuda_leave(&scope, TMSG_CU_SUCCESS, "");
 }
 
-static tmsg_status_t check_given(tmsg_stream_t stream)
+static tmsg_status_t check_stream_given(tmsg_stream_t stream)
 {
     if (stream.kind != TMSG_STREAM_NONE) {
         return TMSG_OK;
@@ -128,7 +130,7 @@ tmsg_status_t tmsg_cuda_event_record(void *arg, tmsg_device_t device,
     event_t *event = malloc(sizeof(*event));
     const char *call = "cuEventCreate";
     tmsg_cuda_scope_t scope;
-    tmsg_status_t status = check_given(stream);
+    tmsg_status_t status = check_stream_given(stream);
     int result;
 
     (void)arg;
@@ -161,8 +163,9 @@ tmsg_status_t tmsg_cuda_event_record(void *arg, tmsg_device_t device,
     return TMSG_OK;
 }
 
-/* Whoever hears of a failure uses the host's memory anew: no copy of ours may
- * be under way there. That waits for nothing of the application's. */
+/* After a failure the caller uses the host memory for something else, so no
+ * copy of the domain may be under way there. The function waits for the
+ * domain's own stream only; work of the application does not delay it. */
 tmsg_status_t tmsg_cuda_event_query(void *arg, void *event)
 {
     const event_t *of = event;
@@ -190,7 +193,7 @@ tmsg_status_t tmsg_cuda_event_wait(void *arg, tmsg_device_t device, void *event,
 {
     const event_t *of = event;
     tmsg_cuda_scope_t scope;
-    tmsg_status_t status = check_given(stream);
+    tmsg_status_t status = check_stream_given(stream);
 
     (void)arg;
     if (status == TMSG_OK) {
@@ -221,14 +224,14 @@ const tmsg_domain_t tmsg_domain_cuda = {
     .table_bytes = sizeof(tmsg_domain_t),
     .name = "cuda",
     .transport = "cuda",
-    .holds = holds,
+    .holds = holds_cuda,
     .classify = tmsg_cuda_classify,
     .alloc = tmsg_cuda_alloc,
     .free = tmsg_cuda_free,
-    .copy_in = copy_in,
-    .copy_out = copy_out,
-    .copy_within = copy_within,
-    .stream = own_stream,
+    .copy_in = cuda_copy_in,
+    .copy_out = cuda_copy_out,
+    .copy_within = cuda_copy_within,
+    .stream = cuda_own_stream,
     .event_record = tmsg_cuda_event_record,
     .event_query = tmsg_cuda_event_query,
     .event_wait = tmsg_cuda_event_wait,

@@ -14,8 +14,9 @@
 #define VENDOR_HABANA 0x1da3
 #define DIGITS "0123456789abcdefABCDEF"
 
-/* PCI's base class and subclass of what computes: VGA and 3D controllers,
- * displays of another kind, processing accelerators. */
+/* Tells whether a PCI class is one of a device that computes: VGA and 3D
+ * controllers, displays of another kind, processing accelerators. The function
+ * compares base class and subclass. */
 static bool computes(long class)
 {
     long kind = class >> 8;
@@ -84,7 +85,7 @@ bool tmsg_device_bus_id(const char *text, char bus_id[TMSG_DEVICE_BUS_ID_BYTES])
     return true;
 }
 
-/* The first line of a small file; "" where there is none. */
+/* Returns the first line of a small file, or "" if there is none. */
 static const char *read_line(const char *folder, const char *name, char *line,
                              size_t bytes)
 {
@@ -105,7 +106,7 @@ static const char *read_line(const char *folder, const char *name, char *line,
     return line;
 }
 
-/* `otherwise` where there is no number. */
+/* Returns `otherwise` if the file holds no number. */
 static long read_number(const char *folder, const char *name, long otherwise)
 {
     char line[32], *end;
@@ -121,8 +122,8 @@ static int32_t read_node(const char *folder)
     return node < 0 || node > INT32_MAX ? -1 : (int32_t)node;
 }
 
-static tmsg_device_info_t *append(tmsg_devices_t *devices,
-                                  const tmsg_device_info_t *info)
+static tmsg_device_info_t *append_device(tmsg_devices_t *devices,
+                                         const tmsg_device_info_t *info)
 {
     if (devices->count == devices->room) {
         size_t room = devices->room == 0 ? 16 : 2 * devices->room;
@@ -140,16 +141,17 @@ static tmsg_device_info_t *append(tmsg_devices_t *devices,
     return &devices->infos[devices->count++];
 }
 
-/* How near something sits to a device: NICs of either class are compared. */
+/* The search for the NIC nearest to a device. It compares the NICs of both
+ * classes, infiniband and net. */
 typedef struct {
     const char *sysfs;
-    const char *device; /* its folder, resolved */
+    const char *device; /* the device's folder, resolved */
     int32_t node;
     size_t best;
     char *nic;
 } search_t;
 
-/* Path components that both begin with, beyond sysfs's own "devices". */
+/* Counts the path components that both paths begin with. */
 static size_t shared_components(const char *a, const char *b)
 {
     size_t components = 0;
@@ -164,8 +166,9 @@ static size_t shared_components(const char *a, const char *b)
            ((*a == '\0' && *b == '/') || (*b == '\0' && *a == '/'));
 }
 
-/* A bridge, or a root complex, in common counts for more the deeper it is; then
- * comes the same NUMA node. What shares neither is near nothing. */
+/* Returns how near a NIC is to a device. A shared bridge or root complex counts
+ * more the deeper it is in the path; the same NUMA node comes next. The result
+ * is 0 if they share neither. */
 static size_t nearness(const search_t *search, const char *path)
 {
     char devices[PATH_MAX];
@@ -180,7 +183,7 @@ static size_t nearness(const search_t *search, const char *path)
     return 2 * shared + (search->node >= 0 && read_node(path) == search->node);
 }
 
-static int by_name(const struct dirent **a, const struct dirent **b)
+static int by_entry_name(const struct dirent **a, const struct dirent **b)
 {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
@@ -190,13 +193,15 @@ static int is_shown(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
-/* Calls see() for each entry of a folder of sysfs, by name. */
-static void each(const char *folder,
-                 void (*see)(void *arg, const char *folder, const char *name),
-                 void *arg)
+/* Calls see() for each entry of a folder of sysfs, in the order of their
+ * names. */
+static void each_sysfs_entry(const char *folder,
+                             void (*see)(void *arg, const char *folder,
+                                         const char *name),
+                             void *arg)
 {
     struct dirent **entries;
-    int count = scandir(folder, &entries, is_shown, by_name);
+    int count = scandir(folder, &entries, is_shown, by_entry_name);
 
     for (int i = 0; i < count; i++) {
         see(arg, folder, entries[i]->d_name);
@@ -216,7 +221,7 @@ static void see_nic(void *arg, const char *folder, const char *name)
     if ((size_t)snprintf(link, sizeof(link), "%s/%s/device", folder, name) >=
             sizeof(link) ||
         realpath(link, path) == NULL) {
-        return; /* lo, and what else is no hardware */
+        return; /* lo and other interfaces that are not hardware */
     }
     near = nearness(search, path);
     if (near > search->best) {
@@ -226,8 +231,9 @@ static void see_nic(void *arg, const char *folder, const char *name)
     }
 }
 
-/* RDMA devices are looked at first, and so win over their own interfaces. */
-static void place(const char *sysfs, tmsg_device_info_t *info)
+/* The function looks at RDMA devices first, so that they win over their own
+ * network interfaces. */
+static void locate_device(const char *sysfs, tmsg_device_info_t *info)
 {
     char link[PATH_MAX], path[PATH_MAX], folder[PATH_MAX];
     search_t search = {.sysfs = sysfs, .device = path, .nic = info->nic};
@@ -242,9 +248,9 @@ static void place(const char *sysfs, tmsg_device_info_t *info)
         info->numa_node = search.node;
     }
     snprintf(folder, sizeof(folder), "%.4000s/class/infiniband", sysfs);
-    each(folder, see_nic, &search);
+    each_sysfs_entry(folder, see_nic, &search);
     snprintf(folder, sizeof(folder), "%.4000s/class/net", sysfs);
-    each(folder, see_nic, &search);
+    each_sysfs_entry(folder, see_nic, &search);
 }
 
 typedef struct {
@@ -279,11 +285,12 @@ static void see_device(void *arg, const char *folder, const char *name)
     }
     info = tmsg_device_unknown(kind);
     if (tmsg_device_bus_id(name, info.bus_id)) {
-        scan->failed = scan->failed || append(scan->devices, &info) == NULL;
+        scan->failed =
+            scan->failed || append_device(scan->devices, &info) == NULL;
     }
 }
 
-/* One node is all that there is on most machines. */
+/* Most machines have a single NUMA node. Only then is the host's node known. */
 static bool add_host(tmsg_devices_t *devices, const char *sysfs)
 {
     tmsg_device_info_t info = tmsg_device_unknown(TMSG_DEVICE_KIND_HOST);
@@ -298,29 +305,32 @@ static bool add_host(tmsg_devices_t *devices, const char *sysfs)
     if (strcmp(online, "0") == 0) {
         info.numa_node = 0;
     }
-    return append(devices, &info) != NULL;
+    return append_device(devices, &info) != NULL;
 }
 
-static void take(char *to, const char *from, size_t bytes)
+static void take_known_text(char *to, const char *from, size_t bytes)
 {
     if (from[0] != '\0') {
         memcpy(to, from, bytes);
     }
 }
 
-/* What a later driver does not know an earlier one may have. */
-static void merge(tmsg_device_info_t *info, const tmsg_device_info_t *known)
+/* A later driver may lack facts that an earlier one has told; those facts
+ * stay. */
+static void merge_device(tmsg_device_info_t *info,
+                         const tmsg_device_info_t *known)
 {
     info->device = known->device;
-    take(info->title, known->title, sizeof(info->title));
-    take(info->uuid, known->uuid, sizeof(info->uuid));
+    take_known_text(info->title, known->title, sizeof(info->title));
+    take_known_text(info->uuid, known->uuid, sizeof(info->uuid));
     if (known->numa_node >= 0) {
         info->numa_node = known->numa_node;
     }
 }
 
-/* The one of sysfs, or of another driver, that has no ordinal yet; else one
- * more: the halves of a device that was split share its bus id. */
+/* Adds what a driver knows to the device of sysfs, or of another driver, that
+ * has no ordinal yet. Otherwise appends a device: the parts of a split device
+ * share its bus id. */
 static bool add_known(tmsg_devices_t *devices, const tmsg_device_info_t *known)
 {
     for (size_t i = 0; i < devices->count; i++) {
@@ -330,14 +340,15 @@ static bool add_known(tmsg_devices_t *devices, const tmsg_device_info_t *known)
             strcmp(info->bus_id, known->bus_id) == 0 &&
             (info->uuid[0] == '\0' || known->uuid[0] == '\0' ||
              strcmp(info->uuid, known->uuid) == 0)) {
-            merge(info, known);
+            merge_device(info, known);
             return true;
         }
     }
-    return append(devices, known) != NULL;
+    return append_device(devices, known) != NULL;
 }
 
-static bool ask(tmsg_devices_t *devices, const tmsg_device_source_t *source)
+static bool ask_source(tmsg_devices_t *devices,
+                       const tmsg_device_source_t *source)
 {
     tmsg_device_info_t info = tmsg_device_unknown(TMSG_DEVICE_KIND_CUDA);
 
@@ -377,13 +388,15 @@ tmsg_status_t tmsg_devices_scan(tmsg_devices_t *devices, const char *sysfs,
     char root[PATH_MAX], folder[PATH_MAX];
 
     if (realpath(sysfs, root) == NULL) {
-        snprintf(root, sizeof(root), "/nowhere"); /* nothing but the host */
+        /* Without sysfs the list holds the host alone: this folder does not
+         * exist. */
+        snprintf(root, sizeof(root), "/nowhere");
     }
     scan.failed = !add_host(devices, root);
     snprintf(folder, sizeof(folder), "%.4000s/bus/pci/devices", root);
-    each(folder, see_device, &scan);
+    each_sysfs_entry(folder, see_device, &scan);
     for (size_t i = 0; i < source_count && !scan.failed; i++) {
-        scan.failed = !ask(devices, &sources[i]);
+        scan.failed = !ask_source(devices, &sources[i]);
     }
     if (scan.failed) {
         free(devices->infos);
@@ -391,7 +404,7 @@ tmsg_status_t tmsg_devices_scan(tmsg_devices_t *devices, const char *sysfs,
         return TMSG_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < devices->count; i++) {
-        place(root, &devices->infos[i]);
+        locate_device(root, &devices->infos[i]);
     }
     qsort(devices->infos, devices->count, sizeof(*devices->infos), by_place);
     return TMSG_OK;

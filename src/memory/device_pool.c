@@ -6,7 +6,7 @@
 
 #include "core/device.h"
 
-#define SLACK 4096 /* a block may be so much larger, however small it is */
+#define SLACK 4096 /* limit of a block: twice the request plus SLACK */
 
 void tmsg_device_pool_init(tmsg_device_pool_t *pool, uint64_t most)
 {
@@ -14,7 +14,8 @@ void tmsg_device_pool_init(tmsg_device_pool_t *pool, uint64_t most)
     pthread_mutex_init(&pool->lock, NULL);
 }
 
-static tmsg_device_block_t remove_at(tmsg_device_pool_t *pool, size_t i)
+static tmsg_device_block_t remove_device_block(tmsg_device_pool_t *pool,
+                                               size_t i)
 {
     tmsg_device_block_t block = pool->blocks[i];
 
@@ -34,15 +35,15 @@ static void free_block(const tmsg_device_block_t *block)
 void tmsg_device_pool_free(tmsg_device_pool_t *pool)
 {
     while (pool->count > 0) {
-        tmsg_device_block_t block = remove_at(pool, 0);
+        tmsg_device_block_t block = remove_device_block(pool, 0);
 
         free_block(&block);
     }
     pthread_mutex_destroy(&pool->lock);
 }
 
-static bool fits(const tmsg_device_block_t *block,
-                 const tmsg_device_block_t *wanted, uint64_t bytes)
+static bool device_block_fits(const tmsg_device_block_t *block,
+                              const tmsg_device_block_t *wanted, uint64_t bytes)
 {
     return block->domain == wanted->domain &&
            tmsg_device_is(block->device, wanted->device) &&
@@ -59,9 +60,9 @@ tmsg_status_t tmsg_device_pool_take(tmsg_device_pool_t *pool, uint64_t bytes,
     if (block_p->stream.kind == TMSG_STREAM_NONE) {
         pthread_mutex_lock(&pool->lock);
         for (size_t i = pool->count; i-- > 0 && !found;) {
-            found = fits(&pool->blocks[i], block_p, bytes);
+            found = device_block_fits(&pool->blocks[i], block_p, bytes);
             if (found) {
-                *block_p = remove_at(pool, i);
+                *block_p = remove_device_block(pool, i);
             }
         }
         pthread_mutex_unlock(&pool->lock);
@@ -90,7 +91,7 @@ void tmsg_device_pool_give(tmsg_device_pool_t *pool, tmsg_device_block_t block)
     pthread_mutex_lock(&pool->lock);
     while (pool->count == TMSG_DEVICE_POOL_BLOCKS ||
            pool->kept > pool->most - block.capacity) {
-        spare[spares++] = remove_at(pool, 0);
+        spare[spares++] = remove_device_block(pool, 0);
     }
     pool->blocks[pool->count++] = block;
     pool->kept += block.capacity;

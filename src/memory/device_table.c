@@ -17,29 +17,30 @@
 typedef struct {
     tmsg_json_reader_t json;
     tmsg_devices_t *devices;
-    size_t entry; /* which is read */
-    bool named;   /* the error says so */
+    size_t entry; /* index of the entry that is being read */
+    bool named;   /* the error names the entry */
 } reader_t;
 
-/* What an entry says; -1 and NULL: nothing. */
+/* The values of an entry. -1 or NULL means that the entry does not have the
+ * key; kind 0 means so as well. */
 typedef struct {
     int64_t index, module_id;
     int32_t kind;
     const char *bus_id, *uuid;
 } entry_t;
 
-static bool ok(const reader_t *reader)
+static bool reader_is_ok(const reader_t *reader)
 {
     return reader->json.status == TMSG_OK;
 }
 
-__attribute__((format(printf, 2, 3))) static void fail(reader_t *reader,
-                                                       const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void
+fail_entry(reader_t *reader, const char *format, ...)
 {
     char why[TMSG_ERROR_BYTES];
     va_list args;
 
-    if (!ok(reader)) {
+    if (!reader_is_ok(reader)) {
         return;
     }
     va_start(args, format);
@@ -51,7 +52,7 @@ __attribute__((format(printf, 2, 3))) static void fail(reader_t *reader,
     reader->named = true;
 }
 
-/* Has the words of what is wrong in an entry say in which. */
+/* Adds the number of the entry to the message of an error. */
 static void blame_entry(reader_t *reader)
 {
     size_t source = strlen(reader->json.source) + strlen(": ");
@@ -59,16 +60,16 @@ static void blame_entry(reader_t *reader)
 
     snprintf(why, sizeof(why), "%s", tmsg_error_message());
     reader->json.status = TMSG_OK;
-    fail(reader, "%s", strlen(why) > source ? why + source : why);
+    fail_entry(reader, "%s", strlen(why) > source ? why + source : why);
 }
 
-static const char *read_text(reader_t *reader, const cJSON *item)
+static const char *read_entry_text(reader_t *reader, const cJSON *item)
 {
     if (!cJSON_IsString(item)) {
         tmsg_json_fail(&reader->json, item, "is not a text");
         return "";
     }
-    /* "" is what devices have that have none. */
+    /* The devices that have no bus id or uuid have "" there. */
     if (item->valuestring[0] == '\0') {
         tmsg_json_fail(&reader->json, item, "is empty");
     }
@@ -77,7 +78,7 @@ static const char *read_text(reader_t *reader, const cJSON *item)
 
 static int32_t read_kind(reader_t *reader, const cJSON *item)
 {
-    const char *name = read_text(reader, item);
+    const char *name = read_entry_text(reader, item);
 
     for (int32_t kind = TMSG_DEVICE_KIND_HOST; kind <= TMSG_DEVICE_KIND_GAUDI;
          kind++) {
@@ -85,8 +86,8 @@ static int32_t read_kind(reader_t *reader, const cJSON *item)
             return kind;
         }
     }
-    fail(reader, "kind '%s' is none of host, cuda, rocm, gaudi",
-         tmsg_error_name(name, strlen(name)).text);
+    fail_entry(reader, "kind '%s' is none of host, cuda, rocm, gaudi",
+               tmsg_error_name(name, strlen(name)).text);
     return 0;
 }
 
@@ -99,43 +100,44 @@ static void read_item(reader_t *reader, const cJSON *item, bool gaudi,
         entry->index =
             (int64_t)tmsg_json_read_number(&reader->json, item, INT32_MAX);
     } else if (strcmp(key, "bus_id") == 0) {
-        entry->bus_id = read_text(reader, item);
+        entry->bus_id = read_entry_text(reader, item);
     } else if (gaudi && strcmp(key, "module_id") == 0) {
         entry->module_id =
             (int64_t)tmsg_json_read_number(&reader->json, item, INT32_MAX);
     } else if (!gaudi && strcmp(key, "kind") == 0) {
         entry->kind = read_kind(reader, item);
     } else if (!gaudi && strcmp(key, "uuid") == 0) {
-        entry->uuid = read_text(reader, item);
+        entry->uuid = read_entry_text(reader, item);
     } else {
         tmsg_json_fail(&reader->json, item, "is nothing that an entry has");
     }
 }
 
-static void check_entry(reader_t *reader, const entry_t *entry)
+static void check_table_entry(reader_t *reader, const entry_t *entry)
 {
     bool host = entry->kind == TMSG_DEVICE_KIND_HOST;
 
     if (entry->index < 0) {
-        fail(reader, "it has no index");
+        fail_entry(reader, "it has no index");
     } else if (entry->kind == 0) {
-        fail(reader, "it has no kind");
+        fail_entry(reader, "it has no kind");
     } else if (host && (entry->bus_id != NULL || entry->uuid != NULL)) {
-        fail(reader, "the host has neither bus_id nor uuid here");
+        fail_entry(reader, "the host has neither bus_id nor uuid here");
     } else if (!host && entry->bus_id == NULL && entry->uuid == NULL) {
-        fail(reader, "it has no bus_id");
+        fail_entry(reader, "it has no bus_id");
     }
 }
 
-static bool fits(const entry_t *entry, const char *bus_id,
-                 const tmsg_device_info_t *info)
+static bool entry_fits(const entry_t *entry, const char *bus_id,
+                       const tmsg_device_info_t *info)
 {
     return info->kind == entry->kind &&
            (entry->bus_id == NULL || strcmp(info->bus_id, bus_id) == 0) &&
            (entry->uuid == NULL || strcmp(info->uuid, entry->uuid) == 0);
 }
 
-/* The device of another kind that has that bus id, to say so. */
+/* Returns the kind of a device with that bus id, for the error that tells it.
+ * Returns NULL if there is none. */
 static const char *other_kind(const reader_t *reader, const char *bus_id)
 {
     for (size_t i = 0; i < reader->devices->count; i++) {
@@ -148,8 +150,8 @@ static const char *other_kind(const reader_t *reader, const char *bus_id)
     return NULL;
 }
 
-/* The one device that an entry is. */
-static tmsg_device_info_t *match(reader_t *reader, const entry_t *entry)
+/* Returns the one device that an entry describes. */
+static tmsg_device_info_t *match_device(reader_t *reader, const entry_t *entry)
 {
     char bus_id[TMSG_DEVICE_BUS_ID_BYTES] = "";
     const char *said = entry->bus_id != NULL ? entry->bus_id
@@ -160,24 +162,25 @@ static tmsg_device_info_t *match(reader_t *reader, const entry_t *entry)
     size_t count = 0;
 
     if (entry->bus_id != NULL && !tmsg_device_bus_id(entry->bus_id, bus_id)) {
-        fail(reader, "'%s' is not a bus id as 0000:33:00.0", name.text);
+        fail_entry(reader, "'%s' is not a bus id as 0000:33:00.0", name.text);
         return NULL;
     }
     for (size_t i = 0; i < reader->devices->count; i++) {
-        if (fits(entry, bus_id, &reader->devices->infos[i])) {
+        if (entry_fits(entry, bus_id, &reader->devices->infos[i])) {
             found = &reader->devices->infos[i];
             count++;
         }
     }
     if (count == 0 && other_kind(reader, bus_id) != NULL) {
-        fail(reader, "'%s' is a device of kind %s, not %s", name.text,
-             other_kind(reader, bus_id), tmsg_device_kind_name(entry->kind));
+        fail_entry(reader, "'%s' is a device of kind %s, not %s", name.text,
+                   other_kind(reader, bus_id),
+                   tmsg_device_kind_name(entry->kind));
     } else if (count == 0) {
-        fail(reader, "'%s' is no %s device of this machine", name.text,
-             tmsg_device_kind_name(entry->kind));
+        fail_entry(reader, "'%s' is no %s device of this machine", name.text,
+                   tmsg_device_kind_name(entry->kind));
     } else if (count > 1) {
-        fail(reader, "'%s' is %zu devices; say which by uuid", name.text,
-             count);
+        fail_entry(reader, "'%s' is %zu devices; say which by uuid", name.text,
+                   count);
     }
     return count == 1 ? found : NULL;
 }
@@ -188,15 +191,15 @@ static void check_index(reader_t *reader, const entry_t *entry)
         const tmsg_device_info_t *info = &reader->devices->infos[i];
 
         if (info->index == entry->index) {
-            fail(reader, "index %d is there twice", info->index);
+            fail_entry(reader, "index %d is there twice", info->index);
         } else if (entry->module_id >= 0 &&
                    info->module_id == entry->module_id) {
-            fail(reader, "module_id %d is there twice", info->module_id);
+            fail_entry(reader, "module_id %d is there twice", info->module_id);
         }
     }
 }
 
-static void read_entry(reader_t *reader, const cJSON *object, bool gaudi)
+static void read_table_entry(reader_t *reader, const cJSON *object, bool gaudi)
 {
     entry_t entry = {
         .index = -1,
@@ -209,18 +212,18 @@ static void read_entry(reader_t *reader, const cJSON *object, bool gaudi)
     if (tmsg_json_check_object(&reader->json, object)) {
         cJSON_ArrayForEach(item, object)
         {
-            if (ok(reader)) {
+            if (reader_is_ok(reader)) {
                 read_item(reader, item, gaudi, &entry);
             }
         }
-        if (ok(reader)) {
-            check_entry(reader, &entry);
+        if (reader_is_ok(reader)) {
+            check_table_entry(reader, &entry);
             check_index(reader, &entry);
         }
-        info = ok(reader) ? match(reader, &entry) : NULL;
+        info = reader_is_ok(reader) ? match_device(reader, &entry) : NULL;
     }
     if (info != NULL && info->index >= 0) {
-        fail(reader, "it is the device of index %d, too", info->index);
+        fail_entry(reader, "it is the device of index %d, too", info->index);
     } else if (info != NULL) {
         info->index = (int32_t)entry.index;
         info->module_id = (int32_t)entry.module_id;
@@ -238,8 +241,8 @@ static void read_entries(reader_t *reader, const cJSON *array, bool gaudi)
     reader->entry = 0;
     cJSON_ArrayForEach(object, array)
     {
-        read_entry(reader, object, gaudi);
-        if (!ok(reader)) {
+        read_table_entry(reader, object, gaudi);
+        if (!reader_is_ok(reader)) {
             if (!reader->named) {
                 blame_entry(reader);
             }
@@ -278,7 +281,7 @@ static void read_root(reader_t *reader, const cJSON *root)
                        "is not 1, the version that this library reads");
     } else if (entries == NULL) {
         tmsg_json_fail(&reader->json, root, "has no \"devices\"");
-    } else if (ok(reader)) {
+    } else if (reader_is_ok(reader)) {
         read_entries(reader, entries, false);
     }
 }
@@ -301,8 +304,8 @@ tmsg_status_t tmsg_device_table_read(const char *table, tmsg_devices_t *devices)
     return reader.json.status;
 }
 
-static tmsg_status_t check(const tmsg_devices_params_t *params,
-                           uint32_t *flags_p)
+static tmsg_status_t check_devices_params(const tmsg_devices_params_t *params,
+                                          uint32_t *flags_p)
 {
     if (params->field_mask & ~PARAMS_KNOWN) {
         return tmsg_params_unknown("devices",
@@ -326,7 +329,7 @@ tmsg_status_t tmsg_devices_create(const tmsg_devices_params_t *params,
     uint32_t flags = 0;
 
     params = params == NULL ? &defaults : params;
-    status = check(params, &flags);
+    status = check_devices_params(params, &flags);
     if (status != TMSG_OK) {
         return status;
     }

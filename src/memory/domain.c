@@ -32,7 +32,7 @@ static const tmsg_domain_t *domain_at(size_t i)
     return i < BUILT_IN ? built_in[i] : &registered[i - BUILT_IN];
 }
 
-/* What is beyond it is not written yet. */
+/* Entries from this count on may not have been written yet. */
 static size_t domain_count(void)
 {
     return BUILT_IN +
@@ -116,13 +116,14 @@ tmsg_status_t tmsg_memory_query(const void *data, tmsg_memory_t *memory_p)
     return TMSG_OK;
 }
 
-static tmsg_status_t missing(const tmsg_domain_t *domain, const char *what)
+static tmsg_status_t refuse_domain(const tmsg_domain_t *domain,
+                                   const char *what)
 {
     return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "domain '%s': %s",
                           domain->name, what);
 }
 
-static tmsg_status_t check(const tmsg_domain_t *domain)
+static tmsg_status_t check_domain(const tmsg_domain_t *domain)
 {
     int events = (domain->event_record != NULL) +
                  (domain->event_query != NULL) + (domain->event_wait != NULL) +
@@ -132,30 +133,30 @@ static tmsg_status_t check(const tmsg_domain_t *domain)
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "a domain has no name");
     }
     if (domain->holds == NULL) {
-        return missing(domain, "the table has no holds()");
+        return refuse_domain(domain, "the table has no holds()");
     }
     if (domain->alloc == NULL || domain->free == NULL) {
-        return missing(domain, "the table lacks alloc() or free()");
+        return refuse_domain(domain, "the table lacks alloc() or free()");
     }
     if (domain->copy_in == NULL || domain->copy_out == NULL ||
         domain->copy_within == NULL) {
-        return missing(domain, "the table lacks copy_in(), copy_out() or "
-                               "copy_within()");
+        return refuse_domain(domain, "the table lacks copy_in(), copy_out() or "
+                                     "copy_within()");
     }
     if (events != 0 && events != 4) {
-        return missing(domain, "the table has some of the functions of "
-                               "events, not all");
+        return refuse_domain(domain, "the table has some of the functions of "
+                                     "events, not all");
     }
     if (events == 0 && domain->stream != NULL) {
-        return missing(domain, "the table has stream() and no events");
+        return refuse_domain(domain, "the table has stream() and no events");
     }
     if ((domain->pin == NULL) != (domain->unpin == NULL)) {
-        return missing(domain, "the table has one of pin() and unpin()");
+        return refuse_domain(domain, "the table has one of pin() and unpin()");
     }
     return TMSG_OK;
 }
 
-static tmsg_status_t add(const tmsg_domain_t *domain)
+static tmsg_status_t append_domain(const tmsg_domain_t *domain)
 {
     size_t count = domain_count();
 
@@ -190,12 +191,12 @@ tmsg_status_t tmsg_domain_register(const tmsg_domain_t *domain)
            domain->table_bytes < sizeof(known) ? (size_t)domain->table_bytes
                                                : sizeof(known));
     known.table_bytes = sizeof(known);
-    status = check(&known);
+    status = check_domain(&known);
     if (status != TMSG_OK) {
         return status;
     }
     pthread_mutex_lock(&lock);
-    status = add(&known);
+    status = append_domain(&known);
     pthread_mutex_unlock(&lock);
     return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory/domain.h - which kinds of memory there are. */
+/* memory/domain.h - the memory domains of the process. */
 #ifndef TMSG_MEMORY_DOMAIN_H
 #define TMSG_MEMORY_DOMAIN_H
 
@@ -7,37 +7,41 @@
 
 #include <tensormsg/domain.h>
 
-/* Those of the library, in the order in which they are asked; each is a file
- * of its own and a line of the list in domain.c. */
+/* The built-in domains. Each has a file of its own and a line in the list of
+ * domain.c; the list gives the order in which they are asked. */
 extern const tmsg_domain_t tmsg_domain_host;
 extern const tmsg_domain_t tmsg_domain_cuda;
 
-/* One line each for people: which driver was met here, and what follows. They
- * open it. */
+/* tmsg_cuda_report() and tmsg_nvml_report() return one line of text: which
+ * driver was found here, and what follows from it. These two functions and
+ * tmsg_cuda_is_ready() open the driver. */
 const char *tmsg_cuda_report(void);
 bool tmsg_cuda_is_ready(void);
-/* Whether this process has loaded the driver: whose has not has none of its
- * memory. Does not load it. */
+/* Tells whether this process has loaded the CUDA driver, without loading it. A
+ * process that has not loaded the driver has no CUDA memory. */
 bool tmsg_cuda_is_loaded(void);
 const char *tmsg_nvml_report(void);
 
-/* Who is asked for nothing else has blocks of huge pages from here on. */
+/* Blocks of this size in bytes and larger use huge pages unless the owner sets
+ * another size. */
 #define TMSG_HUGE_LEAST (4u << 20)
 
-/* Host memory without words of a table; alignment is a power of two. Of
- * `huge_least` bytes or more it is to be of huge pages; 0: never. Errors:
- * NO_MEMORY. */
+/* Allocates host memory without the table of a domain. `alignment` is a power
+ * of two. Blocks of `huge_least` bytes or more use huge pages; 0 means never.
+ * The caller frees the memory with tmsg_host_free(). Errors: NO_MEMORY. */
 tmsg_status_t tmsg_host_alloc(uint64_t bytes, uint64_t alignment,
                               uint64_t huge_least, void **data_p);
 void tmsg_host_free(void *data);
 
-/* tmsg_domain_find() without words: NULL, nobody holds that device. */
+/* Does what tmsg_domain_find() does, but sets no error message. Returns NULL if
+ * no domain holds memory of that device. */
 const tmsg_domain_t *tmsg_domain_of(tmsg_device_t device);
 
-/* The i-th domain of the process, or NULL behind the last. */
+/* Returns the i-th domain of the process, or NULL after the last one. */
 const tmsg_domain_t *tmsg_domain_at(size_t i);
 
-/* Whether the CPU may touch its memory, as it is to UCX. */
+/* Tells whether the CPU can read and write the domain's memory. Such a domain
+ * has the UCX memory type "host". */
 bool tmsg_domain_is_plain(const tmsg_domain_t *domain);
 
 #endif

@@ -7,15 +7,15 @@
 #include "core/error.h"
 #include "memory/domain.h"
 
-/* Fewer and larger pages: the first touch of fresh memory then takes half the
- * time, and giving it back a tenth. */
+/* Huge pages make the first touch of fresh memory twice as fast, and freeing it
+ * ten times as fast. */
 static void ask_for_huge_pages(void *data, uint64_t bytes)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t begin = ((uintptr_t)data + page - 1) & ~(page - 1);
     uintptr_t end = ((uintptr_t)data + bytes) & ~(page - 1);
 
-    if (begin < end) { /* a page of it at least */
+    if (begin < end) { /* if the block holds at least one whole page */
         (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE);
     }
 }
@@ -25,7 +25,7 @@ tmsg_status_t tmsg_host_alloc(uint64_t bytes, uint64_t alignment,
 {
     uint64_t rounded = (bytes + alignment - 1) & ~(alignment - 1);
     void *data =
-        rounded < bytes /* beyond 2^64 */
+        rounded < bytes /* the sum exceeds 2^64 */
             ? NULL
             : aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
 
@@ -43,16 +43,17 @@ tmsg_status_t tmsg_host_alloc(uint64_t bytes, uint64_t alignment,
 
 void tmsg_host_free(void *data) { free(data); }
 
-/* Pinned memory is host memory to everyone but the GPU's driver. */
-static int holds(void *arg, tmsg_device_t device)
+/* Only the driver of the GPU distinguishes pinned memory from other host
+ * memory. */
+static int holds_host(void *arg, tmsg_device_t device)
 {
     (void)arg;
     return device.type == TMSG_DEVICE_CPU ||
            device.type == TMSG_DEVICE_CUDA_HOST;
 }
 
-/* What the CPU does is done when the call returns; it waits for no stream. */
-static tmsg_status_t check_stream(tmsg_stream_t stream)
+/* The CPU has done its work when a call returns. It waits for no stream. */
+static tmsg_status_t refuse_streams(tmsg_stream_t stream)
 {
     if (stream.kind == TMSG_STREAM_NONE) {
         return TMSG_OK;
@@ -62,11 +63,11 @@ static tmsg_status_t check_stream(tmsg_stream_t stream)
                           stream.kind);
 }
 
-static tmsg_status_t alloc(void *arg, tmsg_device_t device, uint64_t bytes,
-                           uint64_t alignment, tmsg_stream_t stream,
-                           void **data_p)
+static tmsg_status_t host_domain_alloc(void *arg, tmsg_device_t device,
+                                       uint64_t bytes, uint64_t alignment,
+                                       tmsg_stream_t stream, void **data_p)
 {
-    tmsg_status_t status = check_stream(stream);
+    tmsg_status_t status = refuse_streams(stream);
 
     (void)arg;
     (void)device;
@@ -75,8 +76,8 @@ static tmsg_status_t alloc(void *arg, tmsg_device_t device, uint64_t bytes,
                : status;
 }
 
-static void give_back(void *arg, tmsg_device_t device, void *data,
-                      uint64_t bytes, tmsg_stream_t stream)
+static void host_domain_free(void *arg, tmsg_device_t device, void *data,
+                             uint64_t bytes, tmsg_stream_t stream)
 {
     (void)arg;
     (void)device;
@@ -85,11 +86,11 @@ static void give_back(void *arg, tmsg_device_t device, void *data,
     tmsg_host_free(data);
 }
 
-static tmsg_status_t copy(void *arg, tmsg_device_t device, void *to,
-                          const void *from, uint64_t bytes,
-                          tmsg_stream_t stream)
+static tmsg_status_t host_domain_copy(void *arg, tmsg_device_t device, void *to,
+                                      const void *from, uint64_t bytes,
+                                      tmsg_stream_t stream)
 {
-    tmsg_status_t status = check_stream(stream);
+    tmsg_status_t status = refuse_streams(stream);
 
     (void)arg;
     (void)device;
@@ -103,10 +104,10 @@ const tmsg_domain_t tmsg_domain_host = {
     .table_bytes = sizeof(tmsg_domain_t),
     .name = "host",
     .transport = "host",
-    .holds = holds,
-    .alloc = alloc,
-    .free = give_back,
-    .copy_in = copy,
-    .copy_out = copy,
-    .copy_within = copy,
+    .holds = holds_host,
+    .alloc = host_domain_alloc,
+    .free = host_domain_free,
+    .copy_in = host_domain_copy,
+    .copy_out = host_domain_copy,
+    .copy_within = host_domain_copy,
 };

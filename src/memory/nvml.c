@@ -12,15 +12,15 @@ static tmsg_symbol_fn raw_pci_v3, raw_pci_v2;
 
 typedef int (*raw_pci_fn)(void *device, void *info);
 
-/* nvmlPciInfo_t, as written by version 3: the short bus id has become one of
- * two, and the longer one is at the end. */
+/* nvmlPciInfo_t as version 3 writes it. It has two bus ids: a short one at the
+ * beginning and a longer one at the end. */
 typedef struct {
     char short_id[16];
     unsigned domain, bus, device, ids, subsystem;
     char id[32];
 } pci_v3_t;
 
-/* By version 2, whose four last numbers are reserved. */
+/* nvmlPciInfo_t as version 2 writes it. The last four numbers are reserved. */
 typedef struct {
     char id[16];
     unsigned domain, bus, device, ids, subsystem, reserved[4];
@@ -117,7 +117,7 @@ void tmsg_nvml_open(tmsg_nvml_t *nvml, const char *path)
 
 static tmsg_nvml_t process_nvml;
 
-static void open_once(void)
+static void open_process_nvml(void)
 {
     tmsg_nvml_open(&process_nvml, "libnvidia-ml.so.1");
 }
@@ -126,7 +126,7 @@ const tmsg_nvml_t *tmsg_nvml(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    pthread_once(&once, open_once);
+    pthread_once(&once, open_process_nvml);
     return &process_nvml;
 }
 

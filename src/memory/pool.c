@@ -5,14 +5,14 @@
 
 #include "memory/domain.h"
 
-#ifdef __SANITIZE_ADDRESS__ /* what is kept is not to be touched */
+#ifdef __SANITIZE_ADDRESS__ /* reports access to kept blocks */
 #include <sanitizer/asan_interface.h>
 #else
 #define ASAN_POISON_MEMORY_REGION(data, bytes) ((void)(data), (void)(bytes))
 #define ASAN_UNPOISON_MEMORY_REGION(data, bytes) ((void)(data), (void)(bytes))
 #endif
 
-#define SLACK 4096 /* a block may be so much larger, however small it is */
+#define SLACK 4096 /* limit of a block: twice the request plus SLACK */
 
 void tmsg_pool_init(tmsg_pool_t *pool, uint64_t most, uint64_t lasting)
 {
@@ -31,7 +31,7 @@ static void note_kept(tmsg_pool_t *pool, uint64_t kept)
     }
 }
 
-static tmsg_pool_block_t remove_at(tmsg_pool_t *pool, size_t i)
+static tmsg_pool_block_t remove_block(tmsg_pool_t *pool, size_t i)
 {
     tmsg_pool_block_t block = pool->blocks[i];
 
@@ -47,15 +47,16 @@ static tmsg_pool_block_t remove_at(tmsg_pool_t *pool, size_t i)
 void tmsg_pool_free(tmsg_pool_t *pool)
 {
     while (pool->count > 0) {
-        tmsg_pool_block_t block = remove_at(pool, 0);
+        tmsg_pool_block_t block = remove_block(pool, 0);
 
         tmsg_host_free(block.data);
     }
     pthread_mutex_destroy(&pool->lock);
 }
 
-/* The index of the block to take, `count` where none fits. */
-static size_t choose(const tmsg_pool_t *pool, const void *liked, uint64_t bytes)
+/* Returns the index of the block to take, or `count` if none fits. */
+static size_t choose_block(const tmsg_pool_t *pool, const void *liked,
+                           uint64_t bytes)
 {
     size_t chosen = pool->count;
 
@@ -82,9 +83,9 @@ tmsg_status_t tmsg_pool_take_at(tmsg_pool_t *pool, const void *liked,
     size_t chosen;
 
     pthread_mutex_lock(&pool->lock);
-    chosen = choose(pool, liked, bytes);
+    chosen = choose_block(pool, liked, bytes);
     if (chosen < pool->count) {
-        block = remove_at(pool, chosen);
+        block = remove_block(pool, chosen);
     }
     pthread_mutex_unlock(&pool->lock);
     if (block.data == NULL) {
@@ -103,7 +104,7 @@ tmsg_status_t tmsg_pool_take(tmsg_pool_t *pool, uint64_t bytes,
     return tmsg_pool_take_at(pool, NULL, bytes, block_p);
 }
 
-static void free_all(const tmsg_pool_block_t *spare, size_t spares)
+static void free_blocks(const tmsg_pool_block_t *spare, size_t spares)
 {
     while (spares-- > 0) {
         tmsg_host_free(spare[spares].data);
@@ -124,24 +125,25 @@ void tmsg_pool_give(tmsg_pool_t *pool, tmsg_pool_block_t block)
     } else {
         while (pool->count == TMSG_POOL_BLOCKS ||
                pool->kept > pool->most - block.capacity) {
-            spare[spares++] = remove_at(pool, 0);
+            spare[spares++] = remove_block(pool, 0);
         }
         ASAN_POISON_MEMORY_REGION(block.data, block.capacity);
         pool->blocks[pool->count++] = block;
         note_kept(pool, pool->kept + block.capacity);
     }
     pthread_mutex_unlock(&pool->lock);
-    free_all(spare, spares);
+    free_blocks(spare, spares);
 }
 
-/* Of the `count` oldest blocks, as many as it takes to keep `most` bytes. */
+/* Removes some of the `count` oldest blocks, until the pool keeps no more than
+ * `most` bytes. */
 static size_t take_oldest(tmsg_pool_t *pool, size_t count, uint64_t most,
                           tmsg_pool_block_t *spare)
 {
     size_t spares = 0;
 
     while (spares < count && pool->kept > most) {
-        spare[spares++] = remove_at(pool, 0);
+        spare[spares++] = remove_block(pool, 0);
     }
     return spares;
 }
@@ -155,7 +157,7 @@ void tmsg_pool_trim(tmsg_pool_t *pool)
     spares = take_oldest(pool, pool->idle, pool->lasting, spare);
     pool->idle = pool->count;
     pthread_mutex_unlock(&pool->lock);
-    free_all(spare, spares);
+    free_blocks(spare, spares);
 }
 
 void tmsg_pool_shrink(tmsg_pool_t *pool, uint64_t most)
@@ -167,5 +169,5 @@ void tmsg_pool_shrink(tmsg_pool_t *pool, uint64_t most)
     spares = take_oldest(pool, pool->count,
                          most > pool->lasting ? most : pool->lasting, spare);
     pthread_mutex_unlock(&pool->lock);
-    free_all(spare, spares);
+    free_blocks(spare, spares);
 }

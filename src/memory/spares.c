@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "memory/spares.h"
 
-#ifdef __SANITIZE_ADDRESS__ /* which finds what is used after it was freed */
+#ifdef __SANITIZE_ADDRESS__ /* finds use after free */
 #define KEEPS 0
 #else
 #define KEEPS 1
 #endif
 
-/* In place of a list: what comes back is not kept. */
+/* The list `given` points to this record once it is closed. Records that are
+ * given back later are freed. */
 static tmsg_spare_t closed;
 
 void tmsg_spares_init(tmsg_spares_t *spares, size_t most,
@@ -81,8 +82,8 @@ void tmsg_spares_put_back(tmsg_spares_t *spares, tmsg_spare_t *spare)
     spares->taken = spare;
 }
 
-/* Makes what was given back what can be taken. */
-static void collect(tmsg_spares_t *spares)
+/* Moves the records that were given back to the list of the taker. */
+static void collect_given(tmsg_spares_t *spares)
 {
     size_t bytes = 0;
 
@@ -105,7 +106,7 @@ tmsg_spare_t *tmsg_spares_take(tmsg_spares_t *spares)
     tmsg_spare_t *spare;
 
     if (spares->taken == NULL) {
-        collect(spares);
+        collect_given(spares);
     }
     spare = spares->taken;
     if (spare != NULL) {

@@ -4,8 +4,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
-static tmsg_symbol_fn find(const tmsg_symbol_t *symbol,
-                           tmsg_symbol_lookup_fn lookup, void *arg)
+static tmsg_symbol_fn find_symbol(const tmsg_symbol_t *symbol,
+                                  tmsg_symbol_lookup_fn lookup, void *arg)
 {
     for (size_t i = 0; i < TMSG_SYMBOL_VERSIONS; i++) {
         const tmsg_symbol_version_t *version = &symbol->versions[i];
@@ -31,7 +31,7 @@ const tmsg_symbol_t *tmsg_symbols_fill(const tmsg_symbol_t *symbols,
     const tmsg_symbol_t *missing = NULL;
 
     for (size_t i = 0; i < count; i++) {
-        tmsg_symbol_fn found = find(&symbols[i], lookup, arg);
+        tmsg_symbol_fn found = find_symbol(&symbols[i], lookup, arg);
 
         memcpy((char *)target + symbols[i].slot, &found, sizeof(found));
         if (found == NULL && symbols[i].required && missing == NULL) {
@@ -48,6 +48,7 @@ tmsg_symbol_fn tmsg_symbols_dlsym(void *arg, const tmsg_symbol_t *symbol,
     tmsg_symbol_fn fn;
 
     (void)symbol;
-    memcpy(&fn, &found, sizeof(fn)); /* C has no cast from data to code */
+    /* C has no cast from a data pointer to a function pointer. */
+    memcpy(&fn, &found, sizeof(fn));
     return fn;
 }
