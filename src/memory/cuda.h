@@ -79,7 +79,7 @@ tmsg_status_t tmsg_cuda_use(void *arg, tmsg_device_t device);
 tmsg_status_t tmsg_cuda_identify(void *arg, tmsg_device_t device,
                                  tmsg_device_identity_t *identity_p);
 
-/* These functions are in cuda_memory.c. */
+/* These functions of tmsg_domain_cuda are in cuda_memory.c. */
 tmsg_status_t tmsg_cuda_classify(void *arg, const void *data,
                                  tmsg_memory_t *memory_p);
 tmsg_status_t tmsg_cuda_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
@@ -90,7 +90,7 @@ void tmsg_cuda_free(void *arg, tmsg_device_t device, void *data, uint64_t bytes,
 tmsg_status_t tmsg_cuda_pin(void *arg, void *host, uint64_t bytes);
 void tmsg_cuda_unpin(void *arg, void *host, uint64_t bytes);
 
-/* These functions are in cuda_stream.c. */
+/* These functions of tmsg_domain_cuda are in cuda_stream.c. */
 tmsg_status_t tmsg_cuda_event_record(void *arg, tmsg_device_t device,
                                      tmsg_stream_t stream, void **event_p);
 tmsg_status_t tmsg_cuda_event_query(void *arg, void *event);

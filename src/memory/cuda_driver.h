@@ -12,7 +12,7 @@
 
 #include <tensormsg/status.h>
 
-/* What the library found when it looked for the driver. */
+/* Tells what the library found when it looked for the driver. */
 typedef enum {
     TMSG_CUDA_READY = 0,
     TMSG_CUDA_NO_DRIVER,   /* no libcuda.so.1 can be loaded */
@@ -25,7 +25,7 @@ typedef enum {
 /* Returns a name for each outcome: "ready", "no driver", "stub", ... */
 const char *tmsg_cuda_outcome_name(tmsg_cuda_outcome_t outcome);
 
-/* The values of CUresult that this library uses by name. */
+/* CUresult has these values; the library uses no others by name. */
 enum {
     TMSG_CU_SUCCESS = 0,
     TMSG_CU_INVALID_VALUE = 1,
@@ -43,9 +43,9 @@ typedef struct {
     unsigned char bytes[16];
 } tmsg_cu_uuid_t;
 
-/* The driver's functions, by their names in NVIDIA's reference. CUcontext,
- * CUstream, CUevent and CUmemoryPool are pointers; CUdevice is an int.
- * Functions marked "optional" are NULL if the driver lacks them. The first
+/* Holds the driver's functions under their names in NVIDIA's reference.
+ * CUcontext, CUstream, CUevent and CUmemoryPool are pointers; CUdevice is an
+ * int. Functions marked "optional" are NULL if the driver lacks them. The first
  * three functions, those whose names begin with cuDevice or cuCtx, and
  * cuPointerGetAttributes need no current context. All others need one. */
 typedef struct {

@@ -12,7 +12,7 @@
 #define ALIGNMENT 256 /* alignment that the driver guarantees */
 #define PORTABLE 1    /* CU_MEMHOSTREGISTER_PORTABLE: for all contexts */
 
-/* Values of CUpointer_attribute. */
+/* These are values of CUpointer_attribute. */
 enum {
     CONTEXT = 1,
     MEMORY_TYPE = 2,
@@ -203,8 +203,9 @@ tmsg_status_t tmsg_cuda_classify(void *arg, const void *data,
     return TMSG_OK;
 }
 
-/* A block without a pool that was freed while a stream still uses it. It is
- * released once that work has ended. Each allocation looks for such blocks. */
+/* A retired block was freed while a stream still used it, and comes from no
+ * pool. It is released once the stream's work has ended. Each allocation looks
+ * for such blocks. */
 typedef struct retired {
     struct retired *next;
     tmsg_device_t device;

@@ -6,7 +6,7 @@
 
 #define NO_TIMES 2 /* CU_EVENT_DISABLE_TIMING */
 
-/* An event, and the context that it was created in. */
+/* Holds an event, and the context that it was created in. */
 typedef struct {
     void *event;
     void *context;

@@ -17,7 +17,7 @@
 /* Tells whether a PCI class is one of a device that computes: VGA and 3D
  * controllers, displays of another kind, processing accelerators. The function
  * compares base class and subclass. */
-static bool computes(long class)
+static bool class_computes(long class)
 {
     long kind = class >> 8;
 
@@ -141,8 +141,8 @@ static tmsg_device_info_t *append_device(tmsg_devices_t *devices,
     return &devices->infos[devices->count++];
 }
 
-/* The search for the NIC nearest to a device. It compares the NICs of both
- * classes, infiniband and net. */
+/* Searches for the NIC nearest to a device, among the NICs of both classes,
+ * infiniband and net. */
 typedef struct {
     const char *sysfs;
     const char *device; /* the device's folder, resolved */
@@ -267,7 +267,7 @@ static void see_device(void *arg, const char *folder, const char *name)
 
     if ((size_t)snprintf(path, sizeof(path), "%s/%s", folder, name) >=
             sizeof(path) ||
-        !computes(read_number(path, "class", 0))) {
+        !class_computes(read_number(path, "class", 0))) {
         return;
     }
     switch (read_number(path, "vendor", 0)) {

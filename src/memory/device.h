@@ -8,8 +8,8 @@
 
 #include <tensormsg/devices.h>
 
-/* A driver that lists devices. The scan matches its devices with those of sysfs
- * by bus id. */
+/* A source is a driver that lists devices. The scan matches its devices with
+ * those of sysfs by bus id. */
 typedef struct {
     /* Fills in device, kind, title, uuid, bus_id and numa_node of the driver's
      * device at `position`. Fields that the driver does not know stay as they
@@ -18,8 +18,8 @@ typedef struct {
     void *arg;
 } tmsg_device_source_t;
 
-/* The drivers of the library; a scan opens them. A later driver overrides what
- * an earlier one told. */
+/* A scan opens these drivers of the library. A later driver overrides what an
+ * earlier one told. */
 #define TMSG_DEVICE_SOURCES 2
 extern const tmsg_device_source_t tmsg_device_sources[TMSG_DEVICE_SOURCES];
 

@@ -21,8 +21,8 @@ typedef struct {
     bool named;   /* the error names the entry */
 } reader_t;
 
-/* The values of an entry. -1 or NULL means that the entry does not have the
- * key; kind 0 means so as well. */
+/* Holds the values of an entry. If the entry lacks a key, the value is -1 or
+ * NULL, and 0 for the kind. */
 typedef struct {
     int64_t index, module_id;
     int32_t kind;

@@ -7,8 +7,8 @@
 
 #include <tensormsg/domain.h>
 
-/* The built-in domains. Each has a file of its own and a line in the list of
- * domain.c; the list gives the order in which they are asked. */
+/* The library has these domains. Each has a file of its own and a line in the
+ * list of domain.c. The list gives the order in which they are asked. */
 extern const tmsg_domain_t tmsg_domain_host;
 extern const tmsg_domain_t tmsg_domain_cuda;
 

@@ -12,7 +12,7 @@ static tmsg_symbol_fn raw_pci_v3, raw_pci_v2;
 
 typedef int (*raw_pci_fn)(void *device, void *info);
 
-/* nvmlPciInfo_t as version 3 writes it. It has two bus ids: a short one at the
+/* Version 3 writes nvmlPciInfo_t like this: with a short bus id at the
  * beginning and a longer one at the end. */
 typedef struct {
     char short_id[16];
@@ -20,7 +20,8 @@ typedef struct {
     char id[32];
 } pci_v3_t;
 
-/* nvmlPciInfo_t as version 2 writes it. The last four numbers are reserved. */
+/* Version 2 writes nvmlPciInfo_t like this. The last four numbers are
+ * reserved. */
 typedef struct {
     char id[16];
     unsigned domain, bus, device, ids, subsystem, reserved[4];
