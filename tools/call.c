@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg call: a method of a server, and what it answers. */
+/* tensormsg call: calls a method of a server, and prints the reply. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,10 +36,10 @@ typedef struct {
     const char *method;
     tmsg_map_t *map;
     reply_options_t reply;
-    int words; /* behind the URL, METHOD included */
+    int words; /* arguments after the URL, METHOD included */
     bool list;
     bool health;
-    bool bad; /* what was given; that is told */
+    bool bad; /* an argument was bad, which has been printed */
 } options_t;
 
 static error_t parse_word(options_t *options, char *word)
@@ -69,7 +69,7 @@ static error_t check_words(const options_t *options, struct argp_state *state)
     return 0;
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static error_t parse_call_option(int key, char *arg, struct argp_state *state)
 {
     options_t *options = state->input;
 
@@ -103,7 +103,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 static const struct argp parser = {
     .options = option_list,
-    .parser = parse_option,
+    .parser = parse_call_option,
     .args_doc = "URL METHOD [NAME=FILE|NAME=VALUE|FILE]...\nURL --list\n"
                 "URL --health [METHOD]",
     .doc = "Call a method of a server. The map is made of .npy files, tensors "
@@ -136,14 +136,15 @@ int exit_code_of(tmsg_status_t status)
     }
 }
 
-/* What was asked of the server cannot be had. */
-static int refuse(tmsg_status_t status, const char *why)
+/* Prints why the server did not do what was asked, and returns the exit
+ * code. */
+static int refuse_call(tmsg_status_t status, const char *why)
 {
     complain("%s", why);
     return exit_code_of(status);
 }
 
-static int call(const options_t *options, tmsg_endpoint_t *endpoint)
+static int make_call(const options_t *options, tmsg_endpoint_t *endpoint)
 {
     const tmsg_call_params_t params = {.field_mask = TMSG_CALL_PARAM_TIMEOUT,
                                        .timeout_ms =
@@ -155,9 +156,10 @@ static int call(const options_t *options, tmsg_endpoint_t *endpoint)
     int code;
 
     if (status != TMSG_OK) {
-        return refuse(status, tmsg_error_message());
+        return refuse_call(status, tmsg_error_message());
     }
-    status = tmsg_call_wait(made, -1); /* it has its timeout */
+    /* The call has a timeout of its own. */
+    status = tmsg_call_wait(made, -1);
     changed = fault_changed(&path);
     if (changed != NULL) {
         complain("%s: %s; no reply is kept", path, changed);
@@ -170,14 +172,15 @@ static int call(const options_t *options, tmsg_endpoint_t *endpoint)
     return code;
 }
 
-static int list(const options_t *options, tmsg_endpoint_t *endpoint)
+static int list_server_methods(const options_t *options,
+                               tmsg_endpoint_t *endpoint)
 {
     tmsg_methods_t *methods;
     tmsg_status_t status = tmsg_endpoint_methods(
         endpoint, options->connection.timeout_ms, &methods);
 
     if (status != TMSG_OK) {
-        return refuse(status, tmsg_error_message());
+        return refuse_call(status, tmsg_error_message());
     }
     reply_list(&options->reply, methods);
     tmsg_methods_destroy(methods);
@@ -191,7 +194,7 @@ static int ask_health(const options_t *options, tmsg_endpoint_t *endpoint)
         endpoint, options->method, options->connection.timeout_ms, &health);
 
     if (status != TMSG_OK) {
-        return refuse(status, tmsg_error_message());
+        return refuse_call(status, tmsg_error_message());
     }
     puts(tmsg_health_name(health));
     return health == TMSG_HEALTH_SERVING     ? EXIT_DONE
@@ -199,16 +202,16 @@ static int ask_health(const options_t *options, tmsg_endpoint_t *endpoint)
                                              : EXIT_UNAVAILABLE;
 }
 
-static int run(const options_t *options, tmsg_worker_t *worker)
+static int connect_and_call(const options_t *options, tmsg_worker_t *worker)
 {
     tmsg_endpoint_t *endpoint = NULL;
     int code = connect_to(&options->connection, options->connection.url, worker,
                           &endpoint);
 
     if (code == EXIT_DONE) {
-        code = options->list     ? list(options, endpoint)
+        code = options->list     ? list_server_methods(options, endpoint)
                : options->health ? ask_health(options, endpoint)
-                                 : call(options, endpoint);
+                                 : make_call(options, endpoint);
         close_in_order(endpoint, CLOSE_MS);
     }
     tmsg_endpoint_destroy(endpoint);
@@ -234,7 +237,7 @@ int call_main(int argc, char **argv)
     if (!options.bad && reply_check(&options.reply)) {
         code = open_worker(&options.connection, &host, &context, &worker);
         if (code == EXIT_DONE) {
-            code = run(&options, worker);
+            code = connect_and_call(&options, worker);
         }
     }
     tmsg_map_destroy(options.map);

@@ -11,9 +11,9 @@ int fail_by(tmsg_status_t status)
                : EXIT_FAILED;
 }
 
-static tmsg_status_t create_context(const char *key_path,
-                                    tmsg_context_params_t *params,
-                                    tmsg_context_t **context_p)
+static tmsg_status_t create_context_with_key(const char *key_path,
+                                             tmsg_context_params_t *params,
+                                             tmsg_context_t **context_p)
 {
     tmsg_keyring_t *keyring = NULL;
     tmsg_status_t status = TMSG_OK;
@@ -43,7 +43,7 @@ int open_context(const connection_options_t *options,
     if (params != NULL) {
         all = *params;
     }
-    status = create_context(options->key, &all, context_p);
+    status = create_context_with_key(options->key, &all, context_p);
     return status == TMSG_OK ? EXIT_DONE : fail_by(status);
 }
 
@@ -78,7 +78,8 @@ int connect_to(const connection_options_t *options, const char *url,
     if (status != TMSG_OK) {
         return fail_by(status);
     }
-    status = tmsg_request_wait(ready, -1); /* the connect has its timeout */
+    /* The connection has a timeout of its own. */
+    status = tmsg_request_wait(ready, -1);
     if (status != TMSG_OK) {
         complain("%s", tmsg_request_error(ready));
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg dump: a tensor file, or a captured header, as JSON. */
+/* tensormsg dump: prints a tensor file, or a captured header, as JSON. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ typedef struct {
     bool table;
 } options_t;
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static error_t parse_dump_option(int key, char *arg, struct argp_state *state)
 {
     options_t *options = state->input;
 
@@ -43,13 +43,14 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 static const struct argp parser = {
     .options = option_list,
-    .parser = parse_option,
+    .parser = parse_dump_option,
     .args_doc = "FILE",
     .doc = "Print what is in a .safetensors, .npz or .npy file, or in the "
            "header of a message (.tmsg, from recv --capture).",
 };
 
-/* A header is small; a file that only claims to be one is not read whole. */
+/* A header is small. The limit keeps a large file with that ending from being
+ * read as a whole. */
 static char *read_file(const char *path, size_t *bytes_p)
 {
     size_t room = 1 << 16, bytes = 0;

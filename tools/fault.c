@@ -13,20 +13,20 @@
 #include "progress.h"
 #include "tool.h"
 
-#define TICKS_MOST 20 /* milliseconds; kernels have ticks of 10 at most */
+#define TICKS_MOST 20 /* milliseconds; kernel ticks last 10 ms at most */
 
 typedef struct watched {
     struct watched *next;
     const char *path;
-    bool known; /* what follows; a file that is not there cannot be loaded */
+    bool known; /* `about` is valid; a missing file has none */
     struct stat about;
-    char *line; /* made beforehand: a handler may do little more than write */
+    char *line; /* prepared, as a signal handler can only write */
     size_t line_bytes;
 } watched_t;
 
 static watched_t *all;
 
-/* The one that was cut, or the last. */
+/* Returns the file that was cut short, or the last one watched. */
 static const watched_t *find_cut(void)
 {
     struct stat now;
@@ -46,16 +46,18 @@ static void on_fault(int number, siginfo_t *info, void *context)
 
     (void)context;
     if (info->si_code != BUS_ADRERR || file == NULL) {
-        signal(number, SIG_DFL); /* another bug: it comes again on return */
+        /* The fault is another bug. The signal comes again when the handler
+         * returns. */
+        signal(number, SIG_DFL);
         return;
     }
     if (write(STDERR_FILENO, file->line, file->line_bytes) < 0) {
-        /* nobody to tell */
+        /* Nobody can be told of the fault. */
     }
     _exit(EXIT_FAILED);
 }
 
-static bool is_before(struct timespec one, struct timespec other)
+static bool time_is_before(struct timespec one, struct timespec other)
 {
     return one.tv_sec != other.tv_sec ? one.tv_sec < other.tv_sec
                                       : one.tv_nsec < other.tv_nsec;
@@ -66,9 +68,10 @@ static bool same_time(struct timespec one, struct timespec other)
     return one.tv_sec == other.tv_sec && one.tv_nsec == other.tv_nsec;
 }
 
-/* The clock that files are stamped with may stand still for a tick: two writes
- * within one cannot be told apart. So the first of them has to be over. */
-static bool look(const char *path, struct stat *about)
+/* Notes the state of a file. The clock of file times may stand still for a
+ * tick, so two writes within a tick have the same time. The function therefore
+ * waits until the tick of the last write is over. */
+static bool look_at_file(const char *path, struct stat *about)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
     struct timespec now;
@@ -78,7 +81,8 @@ static bool look(const char *path, struct stat *about)
             return false;
         }
         clock_gettime(CLOCK_REALTIME_COARSE, &now);
-        if (is_before(about->st_mtim, now) && is_before(about->st_ctim, now)) {
+        if (time_is_before(about->st_mtim, now) &&
+            time_is_before(about->st_ctim, now)) {
             break;
         }
         nanosleep(&pause, NULL);
@@ -117,7 +121,7 @@ void fault_watch(const char *path)
         free(file);
         return;
     }
-    file->known = look(path, &file->about);
+    file->known = look_at_file(path, &file->about);
     file->next = all;
     all = file;
     sigaction(SIGBUS, &action, NULL);
@@ -134,7 +138,7 @@ void fault_forget(void)
     }
 }
 
-static const char *compare(const watched_t *file)
+static const char *compare_watched(const watched_t *file)
 {
     struct stat now;
 
@@ -164,7 +168,7 @@ static const char *compare(const watched_t *file)
 const char *fault_changed(const char **path_p)
 {
     for (const watched_t *file = all; file != NULL; file = file->next) {
-        const char *how = compare(file);
+        const char *how = compare_watched(file);
 
         if (how != NULL && path_p != NULL) {
             *path_p = file->path;

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fault.h - input files that change, or are cut short, while they are mapped.
- */
+/* fault.h - notices input files that change, or are cut short, while they are
+ * mapped. */
 #ifndef TMSG_FAULT_H
 #define TMSG_FAULT_H
 
-/* Before a file is opened: notes its size, its times and which file it is.
- * From here on, to read of a mapping bytes that its file has no more, or that
- * its disk cannot give, ends the program with 1 and a line that names the file.
- * `path` is kept, not copied. Takes some milliseconds where the file was
- * written a moment ago: a later write could have the same time. */
+/* Notes the size, the times and the identity of a file. The caller opens the
+ * file afterwards. From then on the program ends with exit code 1 if it reads
+ * mapped bytes that the file no longer has, or that the disk cannot read. A
+ * line names the file. `path` is not copied, and must stay valid. The call
+ * takes some milliseconds if the file was written a moment ago, because a later
+ * write could have the same time. */
 void fault_watch(const char *path);
 
-/* Forgets all that is watched. */
+/* Forgets all watched files. */
 void fault_forget(void);
 
-/* How a watched file differs from what it was, in words ("the file was cut
- * short while it was in use"), and which it is; NULL: none does. path_p may be
- * NULL. Stores through a shared mapping may leave no trace. */
+/* Returns text that tells how a watched file has changed, such as "the file was
+ * cut short while it was in use". Stores its path in *path_p unless path_p is
+ * NULL. Returns NULL if no file has changed. Stores through a shared mapping
+ * may leave no trace. */
 const char *fault_changed(const char **path_p);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg info: what the library finds here, or at the end of a URL. */
+/* tensormsg info: prints what the library finds on this machine, or at a
+ * URL. */
 #include <string.h>
 
 #include "connection.h"
@@ -19,7 +20,7 @@ typedef struct {
     bool json, all;
 } options_t;
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static error_t parse_info_option(int key, char *arg, struct argp_state *state)
 {
     options_t *options = state->input;
 
@@ -43,7 +44,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 static const struct argp parser = {
     .options = option_list,
-    .parser = parse_option,
+    .parser = parse_info_option,
     .args_doc = "[URL]",
     .doc = "Tell versions, transports, limits and every UCX setting with its "
            "origin. With a URL: connect to it, and tell which transport would "
@@ -69,54 +70,55 @@ static void print_key(const cJSON *key)
     puts(")");
 }
 
-static const char *text_of(const cJSON *object, const char *key)
+static const char *text_member(const cJSON *object, const char *key)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
 
     return cJSON_IsString(item) ? item->valuestring : "";
 }
 
-static double number_of(const cJSON *object, const char *key)
+static double number_member(const cJSON *object, const char *key)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
 
     return cJSON_IsNumber(item) ? item->valuedouble : -1;
 }
 
-/* What is known of a device in one line. */
+/* Prints what is known of a device, on one line. */
 static void print_device(const cJSON *device)
 {
     static const struct {
         const char *key, *before;
     } texts[] = {{"title", ", "}, {"uuid", ", "}, {"bus_id", ", PCI "}};
-    const char *name = text_of(device, "device");
+    const char *name = text_member(device, "device");
 
     printf("    %s",
-           strstr(name, ":-1") != NULL ? text_of(device, "kind") : name);
+           strstr(name, ":-1") != NULL ? text_member(device, "kind") : name);
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-        const char *text = text_of(device, texts[i].key);
+        const char *text = text_member(device, texts[i].key);
 
         if (*text != '\0') {
             fputs(texts[i].before, stdout);
             put_text(stdout, text);
         }
     }
-    if (number_of(device, "numa_node") >= 0) {
-        printf(", NUMA node %.0f", number_of(device, "numa_node"));
+    if (number_member(device, "numa_node") >= 0) {
+        printf(", NUMA node %.0f", number_member(device, "numa_node"));
     }
-    if (*text_of(device, "nic") != '\0') {
+    if (*text_member(device, "nic") != '\0') {
         fputs(", near ", stdout);
-        put_text(stdout, text_of(device, "nic"));
+        put_text(stdout, text_member(device, "nic"));
     }
-    if (number_of(device, "index") >= 0) {
-        printf(" (%.0f in the device table)", number_of(device, "index"));
+    if (number_member(device, "index") >= 0) {
+        printf(" (%.0f in the device table)", number_member(device, "index"));
     }
     putchar('\n');
 }
 
 static void print_item(const cJSON *item);
 
-/* A histogram, whose buckets are for programs, or thresholds. */
+/* Prints the numbers of a histogram or of thresholds. The buckets of a
+ * histogram are for programs, and are left out. */
 static void print_spread(const cJSON *spread)
 {
     const cJSON *item;
@@ -151,8 +153,8 @@ static void print_list(const cJSON *list)
         } else if (cJSON_GetObjectItemCaseSensitive(item, "device") != NULL) {
             print_device(item);
         } else if (cJSON_GetObjectItemCaseSensitive(item, "domain") != NULL) {
-            printf("    %-16s %s\n", text_of(item, "domain"),
-                   text_of(item, "how"));
+            printf("    %-16s %s\n", text_member(item, "domain"),
+                   text_member(item, "how"));
         } else if (cJSON_IsObject(item)) {
             print_key(item);
         } else if (cJSON_IsArray(list)) {
@@ -184,7 +186,7 @@ static void print_item(const cJSON *item)
     }
 }
 
-/* Takes out numbers that are 0, and groups of nothing else. */
+/* Removes numbers that are 0, and groups that hold nothing else. */
 static void drop_zeros(cJSON *object)
 {
     cJSON *next;
@@ -202,7 +204,7 @@ static void drop_zeros(cJSON *object)
     }
 }
 
-/* A description of the library's, which comes as JSON. */
+/* Prints a description that the library gave as JSON. */
 static void print_description(const char *title, const char *json, bool all)
 {
     cJSON *object = cJSON_Parse(json);
@@ -216,9 +218,9 @@ static void print_description(const char *title, const char *json, bool all)
     cJSON_Delete(object);
 }
 
-/* Measures round trips, the first of which makes ready what the others use. A
- * peer that answers none is described all the same. */
-static void measure(tmsg_endpoint_t *endpoint, int timeout_ms)
+/* Measures round trips. The first one prepares what the others use. If the peer
+ * does not answer, its description is printed without them. */
+static void measure_round_trips(tmsg_endpoint_t *endpoint, int timeout_ms)
 {
     tmsg_request_t *request;
 
@@ -236,8 +238,9 @@ static void measure(tmsg_endpoint_t *endpoint, int timeout_ms)
     }
 }
 
-/* If UCX does not open, say: info prints what it knows all the same. */
-static int fail(void)
+/* Prints the error. If UCX does not open, info prints all the same what it
+ * knows. */
+static int fail_info(void)
 {
     complain("%s", tmsg_error_message());
     return EXIT_FAILED;
@@ -251,10 +254,10 @@ static int describe_peer(const options_t *options, tmsg_worker_t *worker,
     int code = connect_to(connection, connection->url, worker, &endpoint);
 
     if (code == EXIT_DONE) {
-        measure(endpoint, connection->timeout_ms);
+        measure_round_trips(endpoint, connection->timeout_ms);
         await_bulk(worker, endpoint);
         if (tmsg_endpoint_describe(endpoint, json_p) != TMSG_OK) {
-            code = fail();
+            code = fail_info();
         }
         close_in_order(endpoint, connection->timeout_ms);
     }
@@ -262,7 +265,8 @@ static int describe_peer(const options_t *options, tmsg_worker_t *worker,
     return code;
 }
 
-static void print(const options_t *options, const char *here, const char *there)
+static void print_info(const options_t *options, const char *here,
+                       const char *there)
 {
     const char *url = options->connection.url;
 
@@ -285,14 +289,14 @@ static void print(const options_t *options, const char *here, const char *there)
     }
 }
 
-/* Whether a receiver could listen here, which opens UCX. */
+/* Tells whether a receiver could listen here. Listening opens UCX. */
 static int try_to_listen(tmsg_worker_t *worker)
 {
     tmsg_listener_t *listener;
 
     if (tmsg_listener_create(worker, LISTEN_DEFAULT, NULL, &listener) !=
         TMSG_OK) {
-        return fail();
+        return fail_info();
     }
     tmsg_listener_destroy(listener);
     return EXIT_DONE;
@@ -313,14 +317,15 @@ int info_main(int argc, char **argv)
     }
     if (tmsg_context_describe(context, &here) != TMSG_OK ||
         tmsg_worker_create(context, NULL, &worker) != TMSG_OK) {
-        code = fail();
+        code = fail_info();
     } else if (options.connection.url != NULL) {
         code = describe_peer(&options, worker, &there);
     } else {
         code = try_to_listen(worker);
     }
     if (here != NULL && code != EXIT_USAGE) {
-        print(&options, here, there); /* where all else fails, it says why */
+        /* The description tells why, if something failed. */
+        print_info(&options, here, there);
     }
     tmsg_string_free(here);
     tmsg_string_free(there);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-static void *work(void *arg)
+static void *run_job(void *arg)
 {
     job_t *job = arg;
 
@@ -21,7 +21,7 @@ static void *work(void *arg)
 
 bool job_start(job_t *job)
 {
-    int error = pthread_create(&job->thread, NULL, work, job);
+    int error = pthread_create(&job->thread, NULL, run_job, job);
 
     if (error != 0) {
         snprintf(job->error, sizeof(job->error), "no thread: %s",

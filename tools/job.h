@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* job.h - what a receiver does with one map, on a thread of its own, so that
- * it goes on answering meanwhile. */
+/* job.h - counts, checks and saves one map on a thread of its own, so that the
+ * receiver goes on answering in the meantime. */
 #ifndef TMSG_JOB_H
 #define TMSG_JOB_H
 
@@ -10,21 +10,23 @@
 #include "store.h"
 
 typedef struct {
-    const tmsg_map_t *map; /* to be kept until job_finish() */
+    const tmsg_map_t *map; /* the caller keeps it until job_finish() */
     store_t *store;
     bool sums;
-    int done_fd; /* an eventfd, readable when the job is done */
+    int done_fd; /* an eventfd that becomes readable when the job has ended */
     pthread_t thread;
     bool ok;
-    char error[640]; /* not ok: why */
+    char error[640]; /* the reason if `ok` is false */
     digest_t digest;
-    char *path; /* where it was kept, or NULL */
+    char *path; /* path of the saved file, or NULL */
 } job_t;
 
-/* False: no thread could be made; `error` says so. */
+/* Starts the job. Returns false if no thread could be created; `error` tells
+ * why. */
 bool job_start(job_t *job);
 
-/* Waits for it. What is in the job is then the caller's. */
+/* Waits for the job. Afterwards the results belong to the caller, who releases
+ * them with job_clear(). */
 void job_finish(job_t *job);
 
 void job_clear(job_t *job);

@@ -17,7 +17,7 @@ typedef struct {
     const char *principal;
 } options_t;
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static error_t parse_key_option(int key, char *arg, struct argp_state *state)
 {
     options_t *options = state->input;
 
@@ -40,7 +40,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 static const struct argp parser = {
     .options = option_list,
-    .parser = parse_option,
+    .parser = parse_key_option,
     .doc = "Make a new random key, by which two sides prove to each other that "
            "they have it: --key FILE of the other commands.",
 };

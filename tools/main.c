@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The command `tensormsg`: tensor files from one process to another. */
+/* The command `tensormsg`: moves tensor files between processes. */
 #include <signal.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
-    const char *title; /* argv[0] of the subcommand, in its own --help */
+    const char *title; /* argv[0] of the subcommand, shown in its --help */
     const char *what;
 } commands[] = {
     {"recv", recv_main, "tensormsg recv", "receive tensor maps into files"},
@@ -24,7 +24,7 @@ static const struct {
 
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 
-static int usage(FILE *stream, int code)
+static int print_usage(FILE *stream, int code)
 {
     fputs("usage: tensormsg COMMAND [OPTION...]\n\n", stream);
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
@@ -38,7 +38,7 @@ static int usage(FILE *stream, int code)
     return code;
 }
 
-/* argp knows -? and --help alone. */
+/* argp itself knows only -? and --help. */
 static void take_h_as_help(char **argv)
 {
     static char help[] = "--help";
@@ -50,7 +50,7 @@ static void take_h_as_help(char **argv)
     }
 }
 
-static int run(int argc, char **argv)
+static int run_command(int argc, char **argv)
 {
     const char *name;
 
@@ -58,7 +58,7 @@ static int run(int argc, char **argv)
     name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--help") == 0 || strcmp(name, "-?") == 0 ||
         strcmp(name, "help") == 0) {
-        return usage(stdout, EXIT_DONE);
+        return print_usage(stdout, EXIT_DONE);
     }
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
         printf("tensormsg %s\n", tmsg_version());
@@ -76,13 +76,14 @@ static int run(int argc, char **argv)
     if (*name != '\0') {
         complain("there is no command '%s'", name);
     }
-    return usage(stderr, EXIT_USAGE);
+    return print_usage(stderr, EXIT_USAGE);
 }
 
 int main(int argc, char **argv)
 {
     output_open();
     argp_err_exit_status = EXIT_USAGE;
-    signal(SIGPIPE, SIG_IGN); /* a write then says so */
-    return output_end(run(argc, argv));
+    /* A write to a closed pipe then returns an error. */
+    signal(SIGPIPE, SIG_IGN);
+    return output_end(run_command(argc, argv));
 }

@@ -5,12 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GROUP 9 /* behind a command's own options */
+#define GROUP 9 /* places these options after a command's own */
 #define TIMEOUT_MS 10000
 
 enum { KEY_KEY = 3000, KEY_ALLOW };
 
-/* Every command has the rows for what it does. */
+/* Each row has a shared option, and names the commands that have it by what
+ * they do. */
 static const struct {
     unsigned does;
     struct argp_option option;
@@ -43,10 +44,11 @@ static const struct {
 typedef struct {
     connection_options_t *connection;
     unsigned does;
-    void *options; /* of the command */
+    void *options; /* options of the command */
 } parsing_t;
 
-static error_t parse_connection(int key, char *arg, struct argp_state *state)
+static error_t parse_connection_option(int key, char *arg,
+                                       struct argp_state *state)
 {
     const parsing_t *parsing = state->input;
     connection_options_t *connection = parsing->connection;
@@ -87,7 +89,7 @@ static error_t parse_connection(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* Gets the arguments that no other parser took. */
+/* Refuses the arguments that no other parser took. */
 static error_t refuse_argument(int key, char *arg, struct argp_state *state)
 {
     if (key == ARGP_KEY_ARG) {
@@ -135,8 +137,12 @@ void parse_command(const struct argp *command, unsigned does, int argc,
     const struct argp_child children[] = {
         {&own, 0, NULL, 0}, {&rest, 0, NULL, 0}, {0}};
     struct argp_option chosen[ROWS + 1] = {{0}};
-    struct argp all = {NULL,         parse_connection, command->args_doc,
-                       command->doc, children,         NULL,
+    struct argp all = {NULL,
+                       parse_connection_option,
+                       command->args_doc,
+                       command->doc,
+                       children,
+                       NULL,
                        NULL};
     parsing_t parsing = {connection, does, options};
     size_t count = 0;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* options.h - the options with which commands listen, connect and prove keys,
- * and the command line of every command. */
+/* options.h - parses the command line of each command, and the options that
+ * commands share: those for listening, connecting and proving keys. */
 #ifndef TMSG_OPTIONS_H
 #define TMSG_OPTIONS_H
 
 #include "tool.h"
 
-/* What a command does with connections, which decides its options. */
+/* Each flag is something that a command does with connections. The flags decide
+ * which options it has. */
 enum {
     LISTENS = 1 << 0,
-    LISTENS_TO_UCXX = 1 << 1, /* at ucx:// too */
+    LISTENS_TO_UCXX = 1 << 1, /* also listens at ucx:// */
     CONNECTS = 1 << 2,        /* its first argument may be a URL */
     NEEDS_URL = 1 << 3        /* its first argument must be a URL */
 };
@@ -17,10 +18,10 @@ enum {
 #define LISTEN_DEFAULT "tcp://127.0.0.1:0"
 
 typedef struct {
-    const char *url;    /* of the peer, or NULL */
+    const char *url;    /* URL of the peer, or NULL */
     const char *listen; /* URL to listen at, or NULL */
-    const char *key;    /* file of keys, or NULL */
-    int timeout_ms;     /* for connecting and for answers; default 10 s */
+    const char *key;    /* file with keys, or NULL */
+    int timeout_ms;     /* limit for connecting and for answers; default 10 s */
     bool allow_unauthenticated;
 } connection_options_t;
 

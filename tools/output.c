@@ -12,7 +12,7 @@
 
 static bool by_the_way, lost;
 
-/* argp ends the program by itself after --help. */
+/* argp ends the program itself after --help, so the last flush is done here. */
 static void at_exit(void)
 {
     if (!lost && !output_flush()) {
@@ -20,7 +20,8 @@ static void at_exit(void)
     }
 }
 
-/* UCX has kept the old stream since it was loaded, so a new one is ours. */
+/* UCX has kept the old stream since it was loaded. A new stream keeps UCX's
+ * output away from `stdout`. */
 static void part_from_ucx(void)
 {
     int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -43,7 +44,8 @@ void output_open(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
-            /* Opened the wrong way round: to use it still fails. */
+            /* The descriptor is opened in the wrong direction, so that using it
+             * still fails. */
             open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
         }
     }

@@ -11,7 +11,7 @@
 #include "progress.h"
 #include "transfer.h"
 
-#define CLOSE_MS 3000 /* for the orderly end of all connections */
+#define CLOSE_MS 3000 /* limit for closing all connections in order */
 #define REDRAW_MS 200
 #define NS_PER_MS 1000000ULL
 
@@ -52,9 +52,10 @@ static void free_peer(peer_t *peer)
     free(peer);
 }
 
-/* A peer that cannot hear it will be seen to be gone. */
-static void reply(peer_t *peer, int64_t number, transfer_state_t state,
-                  const char *text)
+/* The function ignores errors: the receiver notices later that the peer is
+ * gone. */
+static void reply_to_peer(peer_t *peer, int64_t number, transfer_state_t state,
+                          const char *text)
 {
     const transfer_reply_t words = {.number = number,
                                     .state = state,
@@ -76,7 +77,8 @@ void receiver_hold(void *arg, tmsg_log_level_t level, const char *line)
 
     (void)level;
     if (!pthread_equal(receiver->thread, pthread_self())) {
-        complain("%s", line); /* of a job: nothing to wait for */
+        /* A line of a job's thread has nothing to wait for. */
+        complain("%s", line);
         return;
     }
     receiver_say_held(receiver);
@@ -97,8 +99,8 @@ static void complain_missing(const peer_t *peer)
              peer->name == NULL ? "a map" : peer->name);
 }
 
-/* Frees a peer whose endpoint has ended and been pulled empty. */
-static void reap(receiver_t *receiver, peer_t *peer, tmsg_status_t status)
+/* Frees a peer whose endpoint has ended and has no more messages. */
+static void reap_peer(receiver_t *receiver, peer_t *peer, tmsg_status_t status)
 {
     peer_t **place = &receiver->peers;
 
@@ -124,7 +126,8 @@ static void reap(receiver_t *receiver, peer_t *peer, tmsg_status_t status)
     free_peer(peer);
 }
 
-static void capture(receiver_t *receiver, const tmsg_message_t *message)
+static void save_captured_header(receiver_t *receiver,
+                                 const tmsg_message_t *message)
 {
     const char *dir = receiver->options->capture;
     const void *header;
@@ -140,7 +143,9 @@ static void capture(receiver_t *receiver, const tmsg_message_t *message)
     path = store_numbered(dir, "header", "tmsg", receiver->store.force,
                           &receiver->captured);
     if (path != NULL && receiver->store.force) {
-        unlink(path); /* never written through: it may be a link */
+        /* The name may be a link, so the file must not be written through
+         * it. */
+        unlink(path);
     }
     file = path == NULL ? NULL : fopen(path, "wbxe");
     whole = file != NULL && fwrite(header, 1, bytes, file) == bytes;
@@ -158,7 +163,9 @@ static void answer_offer(receiver_t *receiver, peer_t *peer,
 {
     char why[640];
 
-    if (peer->offer != 0) { /* it was refused on its way, or given up */
+    /* The file of the last offer was refused on its way, or its sender gave it
+     * up. */
+    if (peer->offer != 0) {
         complain_missing(peer);
         end_offer(peer);
     }
@@ -166,7 +173,7 @@ static void answer_offer(receiver_t *receiver, peer_t *peer,
                           offer->bytes, why, sizeof(why))) {
         complain("%s: refused: %s", tmsg_endpoint_peer(peer->endpoint), why);
         receiver->failed = true;
-        reply(peer, offer->number, TRANSFER_FAILED, why);
+        reply_to_peer(peer, offer->number, TRANSFER_FAILED, why);
         return;
     }
     end_offer(peer);
@@ -177,7 +184,7 @@ static void answer_offer(receiver_t *receiver, peer_t *peer,
     free(peer->note);
     peer->note = offer->note == NULL ? NULL : strdup(offer->note);
     peer->checked = offer->checked;
-    reply(peer, offer->number, TRANSFER_GO, NULL);
+    reply_to_peer(peer, offer->number, TRANSFER_GO, NULL);
 }
 
 static const char *file_of(const char *path)
@@ -185,7 +192,8 @@ static const char *file_of(const char *path)
     return path == NULL ? "" : strrchr(path, '/') + 1;
 }
 
-static void print_event(const receiver_t *receiver, const route_t *route)
+static void print_received_event(const receiver_t *receiver,
+                                 const route_t *route)
 {
     const job_t *job = &receiver->job;
     cJSON *event = event_new(job->ok ? "received" : "failed");
@@ -205,7 +213,7 @@ static void print_event(const receiver_t *receiver, const route_t *route)
     event_print(event);
 }
 
-static void print_text(const receiver_t *receiver, const route_t *route)
+static void print_received(const receiver_t *receiver, const route_t *route)
 {
     const job_t *job = &receiver->job;
     const char *name = transfer_text(job->map, TMSG_META_FILE_NAME);
@@ -231,7 +239,7 @@ static void print_text(const receiver_t *receiver, const route_t *route)
     }
 }
 
-static void report(receiver_t *receiver)
+static void report_job(receiver_t *receiver)
 {
     const job_t *job = &receiver->job;
     tmsg_endpoint_t *endpoint = tmsg_message_endpoint(receiver->message);
@@ -244,24 +252,26 @@ static void report(receiver_t *receiver)
     }
     look_up_route(endpoint, &route);
     if (receiver->options->json) {
-        print_event(receiver, &route);
+        print_received_event(receiver, &route);
     } else if (job->ok) {
-        print_text(receiver, &route);
+        print_received(receiver, &route);
     }
     receiver->output_lost = !output_flush();
 }
 
-/* The map is kept, or cannot be: the sender hears it first. */
-static void settle(receiver_t *receiver)
+/* Ends the job: the map was kept, or could not be kept. The sender is told
+ * before the user. */
+static void settle_job(receiver_t *receiver)
 {
     job_t *job = &receiver->job;
     peer_t *peer = receiver->sender;
 
     if (peer->offer != 0) {
-        reply(peer, peer->offer, job->ok ? TRANSFER_DONE : TRANSFER_FAILED,
-              job->ok ? file_of(job->path) : job->error);
+        reply_to_peer(peer, peer->offer,
+                      job->ok ? TRANSFER_DONE : TRANSFER_FAILED,
+                      job->ok ? file_of(job->path) : job->error);
     }
-    report(receiver);
+    report_job(receiver);
     if (job->ok) {
         receiver->done++;
     } else {
@@ -272,39 +282,41 @@ static void settle(receiver_t *receiver)
     receiver->message = NULL;
 }
 
-/* `changed`: why it is not to be kept, or NULL. */
-static void begin(receiver_t *receiver, peer_t *peer, tmsg_message_t *message,
-                  const char *changed)
+/* Starts a job for the message. `changed` is the reason for not keeping the
+ * map, or NULL. */
+static void begin_job(receiver_t *receiver, peer_t *peer,
+                      tmsg_message_t *message, const char *changed)
 {
     job_t *job = &receiver->job;
 
     receiver->received++;
-    capture(receiver, message);
+    save_captured_header(receiver, message);
     receiver->message = message;
     receiver->sender = peer;
     job->map = tmsg_message_map(message);
     job->ok = false;
     if (changed != NULL) {
         snprintf(job->error, sizeof(job->error), "%s", changed);
-        settle(receiver);
+        settle_job(receiver);
     } else if (!job_start(job)) {
-        settle(receiver);
+        settle_job(receiver);
     }
 }
 
-/* Of any other file than the one that is held it says nothing. */
-static void judge(receiver_t *receiver, peer_t *peer,
-                  const transfer_verdict_t *verdict)
+/* Takes a verdict. A verdict on any other file than the held one is ignored. */
+static void take_verdict(receiver_t *receiver, peer_t *peer,
+                         const transfer_verdict_t *verdict)
 {
     tmsg_message_t *held = peer->held;
 
     if (held != NULL && verdict->number == peer->offer) {
         peer->held = NULL;
-        begin(receiver, peer, held, verdict->changed);
+        begin_job(receiver, peer, held, verdict->changed);
     }
 }
 
-static void take(receiver_t *receiver, peer_t *peer, tmsg_message_t *message)
+static void take_message(receiver_t *receiver, peer_t *peer,
+                         tmsg_message_t *message)
 {
     const tmsg_map_t *map = tmsg_message_map(message);
     transfer_offer_t offer;
@@ -313,16 +325,18 @@ static void take(receiver_t *receiver, peer_t *peer, tmsg_message_t *message)
     if (transfer_read_offer(map, &offer)) {
         answer_offer(receiver, peer, &offer);
     } else if (transfer_read_verdict(map, &verdict)) {
-        judge(receiver, peer, &verdict);
+        take_verdict(receiver, peer, &verdict);
     } else if (peer->checked && peer->held == NULL) {
         peer->held = message;
         return;
     } else {
-        if (peer->held != NULL) { /* and a map that was not offered */
+        /* The map was not offered, so it ends the offer whose verdict is
+         * due. */
+        if (peer->held != NULL) {
             complain_missing(peer);
             end_offer(peer);
         }
-        begin(receiver, peer, message, NULL);
+        begin_job(receiver, peer, message, NULL);
         return;
     }
     tmsg_message_destroy(message);
@@ -344,7 +358,7 @@ bool receiver_step(receiver_t *receiver)
             return false;
         }
         job_finish(&receiver->job);
-        settle(receiver);
+        settle_job(receiver);
         return true;
     }
     if (receiver->stopping || receiver_is_done(receiver)) {
@@ -358,16 +372,16 @@ bool receiver_step(receiver_t *receiver)
             continue;
         }
         if (status == TMSG_OK) {
-            take(receiver, peer, message);
+            take_message(receiver, peer, message);
         } else {
-            reap(receiver, peer, status);
+            reap_peer(receiver, peer, status);
         }
         return true;
     }
     return false;
 }
 
-static void say_alive(peer_t *peer)
+static void say_alive_to_peer(peer_t *peer)
 {
     const transfer_reply_t words = {.number = peer->offer,
                                     .state = TRANSFER_ALIVE};
@@ -375,7 +389,8 @@ static void say_alive(peer_t *peer)
     peer->spoken_ns = now_ns();
     if (peer->last_alive != NULL &&
         tmsg_request_test(peer->last_alive) == TMSG_IN_PROGRESS) {
-        return; /* it does not even take the last one */
+        /* The peer has not even received the previous ALIVE. */
+        return;
     }
     tmsg_request_destroy(peer->last_alive);
     peer->last_alive = NULL;
@@ -394,7 +409,7 @@ int receiver_say_alive(receiver_t *receiver)
             continue;
         }
         if (ms_until(due) == 0) {
-            say_alive(peer);
+            say_alive_to_peer(peer);
             due = peer->spoken_ns + TRANSFER_ALIVE_MS * NS_PER_MS;
         }
         if (progress_wanted()) {
@@ -425,7 +440,7 @@ void receiver_close(receiver_t *receiver, const char *why)
 
     for (peer_t *peer = receiver->peers; peer != NULL; peer = peer->next) {
         if (peer->offer != 0) {
-            reply(peer, peer->offer, TRANSFER_FAILED, why);
+            reply_to_peer(peer, peer->offer, TRANSFER_FAILED, why);
         }
         tmsg_endpoint_close(peer->endpoint, NULL);
     }

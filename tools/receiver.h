@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* receiver.h - the inside of `tensormsg recv`. recv.c has its arguments and
- * its loop, receiver.c its peers and maps. */
+/* receiver.h - the inside of `tensormsg recv`. recv.c has the arguments and the
+ * loop; receiver.c has the peers and the maps. */
 #ifndef TMSG_RECEIVER_H
 #define TMSG_RECEIVER_H
 
@@ -9,9 +9,9 @@
 
 typedef struct {
     connection_options_t connection;
-    const char *capture; /* folder for headers, or NULL */
-    unsigned count;      /* maps to receive; 0: until a signal */
-    int timeout_ms;      /* for another sender when one has failed */
+    const char *capture; /* folder for captured headers, or NULL */
+    unsigned count;      /* number of maps to receive; 0 means until a signal */
+    int timeout_ms;      /* wait for another sender after a failed one */
     bool verbose;
     bool json;
 } recv_options_t;
@@ -20,14 +20,14 @@ typedef struct peer {
     struct peer *next;
     tmsg_endpoint_t *endpoint;
     int64_t offer;              /* number of the file that comes next, or 0 */
-    uint64_t offered_ns;        /* when it was */
-    uint64_t bytes;             /* of it */
-    char *name;                 /* of it, or NULL */
-    char *note;                 /* of the last one, or NULL */
-    bool checked;               /* its sender has a verdict to give */
-    tmsg_message_t *held;       /* the file, until that comes, or NULL */
-    uint64_t spoken_ns;         /* when it last heard from us */
-    tmsg_request_t *last_alive; /* while that word is on its way */
+    uint64_t offered_ns;        /* time of that file's offer */
+    uint64_t bytes;             /* bytes of that file */
+    char *name;                 /* name of that file, or NULL */
+    char *note;                 /* note of the last file offered, or NULL */
+    bool checked;               /* the sender gives a verdict on that file */
+    tmsg_message_t *held;       /* that file until the verdict comes, or NULL */
+    uint64_t spoken_ns;         /* time of the last message to this peer */
+    tmsg_request_t *last_alive; /* request of the last ALIVE message, or NULL */
 } peer_t;
 
 typedef struct {
@@ -38,40 +38,44 @@ typedef struct {
     store_t store;
     peer_t *peers;
     job_t job;
-    tmsg_message_t *message; /* of the job under way, or NULL */
-    peer_t *sender;          /* of that message */
-    unsigned received;       /* maps that came whole, for headers */
+    tmsg_message_t *message; /* message of the job under way, or NULL */
+    peer_t *sender;          /* peer that sent `message` */
+    unsigned received;       /* number of maps that arrived complete */
     unsigned captured;
-    unsigned done;        /* maps that were kept */
-    bool stopping;        /* nothing more is taken */
-    bool output_lost;     /* what came cannot be told */
-    bool failed;          /* a sender did, and none has come since */
-    uint64_t deadline_ns; /* for one to come, or 0 */
-    pthread_t thread;     /* that drives the worker */
-    char held[1024];      /* what the library said last, or "" */
+    unsigned done;    /* number of maps that were kept, or printed */
+    bool stopping;    /* takes no more maps */
+    bool output_lost; /* standard output cannot be written */
+    bool failed; /* a sender has failed, and no other has connected since */
+    uint64_t deadline_ns; /* end of the wait for another sender, or 0 */
+    pthread_t thread;     /* thread that drives the worker */
+    char held[1024];      /* the library's last log line, or "" */
 } receiver_t;
 
-/* tmsg_log_fn: `arg` is the receiver. Of the end of a connection there is more
- * to say when its file is known, so each line waits for that. */
+/* Holds a log line back, as a tmsg_log_fn, until the next line, or until
+ * receiver_say_held(). If the line is about the end of a connection, the
+ * receiver can then add which file did not arrive. `arg` is the receiver. */
 void receiver_hold(void *arg, tmsg_log_level_t level, const char *line);
 
-/* Says it now. */
+/* Prints the line that receiver_hold() holds back. */
 void receiver_say_held(receiver_t *receiver);
 
-/* tmsg_accept_fn: `arg` is the receiver. */
+/* Adds a peer for a new connection, as a tmsg_accept_fn. `arg` is the
+ * receiver. */
 void receiver_accept(void *arg, tmsg_endpoint_t *endpoint);
 
-/* Whether --count is reached. */
+/* Tells whether --count is reached. */
 bool receiver_is_done(const receiver_t *receiver);
 
-/* Takes what can be taken now. False: nothing to do. */
+/* Handles one thing: the end of a job, a message, or the end of a connection.
+ * Returns false if there was nothing to do. */
 bool receiver_step(receiver_t *receiver);
 
-/* Tells senders whose file is under way that we live. Returns in how many ms
- * it wants to be called again, -1: when something happens. */
+/* Sends ALIVE to each sender whose file is under way, if it is due. Returns the
+ * milliseconds until the next call is due, or -1 if no call is due. */
 int receiver_say_alive(receiver_t *receiver);
 
-/* Turns down what was offered and closes every connection in order. */
+/* Refuses the files under way, with the reason `why`, and closes all
+ * connections in order. Waits three seconds at most, and frees the peers. */
 void receiver_close(receiver_t *receiver, const char *why);
 
 #endif

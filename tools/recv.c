@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg recv: listens, and keeps or prints the maps that come. */
+/* tensormsg recv: listens, and saves or prints the maps that come. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -12,9 +12,9 @@
 #include "receiver.h"
 #include "signals.h"
 
-#define QUEUE_DEPTH 4    /* a map that waits its turn takes memory */
-#define SPIN_NS 50000    /* without event, before we sleep */
-#define TURN_NS 10000000 /* before everything else has its turn */
+#define QUEUE_DEPTH 4    /* small, because maps that wait take memory */
+#define SPIN_NS 50000    /* time without an event before the loop sleeps */
+#define TURN_NS 10000000 /* limit before other work has its turn */
 
 enum {
     KEY_CAPTURE = 1000,
@@ -43,7 +43,7 @@ typedef struct {
     store_t store;
 } options_t;
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static error_t parse_recv_option(int key, char *arg, struct argp_state *state)
 {
     options_t *options = state->input;
 
@@ -76,7 +76,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 static const struct argp parser = {
     .options = option_list,
-    .parser = parse_option,
+    .parser = parse_recv_option,
     .doc = "Receive tensor maps. The URL to send to is the first line on "
            "standard output. Listens at " LISTEN_DEFAULT
            " by default; --listen ucx://HOST:PORT takes the messages of "
@@ -130,9 +130,10 @@ static void sleep_until_something(receiver_t *receiver, int signals, int ms)
     }
 }
 
-/* Whether nothing more is to come: then with an exit code, and with what to
- * tell senders whose file is under way. */
-static bool is_over(receiver_t *receiver, int *code_p, const char **why_p)
+/* Tells whether nothing more is to be received. If so, *code_p is the exit
+ * code. *why_p is the reason for senders whose file is under way. */
+static bool receiving_is_over(receiver_t *receiver, int *code_p,
+                              const char **why_p)
 {
     unsigned count = receiver->options->count;
 
@@ -169,8 +170,9 @@ static bool is_over(receiver_t *receiver, int *code_p, const char **why_p)
     return false;
 }
 
-/* Sleeping costs more than looking again while bytes come in. */
-static void drive(tmsg_worker_t *worker)
+/* Polls for a while before the loop sleeps. Sleeping costs more than polling
+ * while bytes come in. */
+static void drive_until_idle(tmsg_worker_t *worker)
 {
     uint64_t start = now_ns(), last = start, now = start;
 
@@ -182,7 +184,7 @@ static void drive(tmsg_worker_t *worker)
     }
 }
 
-static int run(receiver_t *receiver, int signals, const char **why_p)
+static int run_receiver(receiver_t *receiver, int signals, const char **why_p)
 {
     int code;
 
@@ -190,19 +192,19 @@ static int run(receiver_t *receiver, int signals, const char **why_p)
         if (signals_came(signals)) {
             receiver->stopping = true;
         }
-        drive(receiver->worker);
+        drive_until_idle(receiver->worker);
         if (receiver_step(receiver)) {
             continue;
         }
         receiver_say_held(receiver);
-        if (is_over(receiver, &code, why_p)) {
+        if (receiving_is_over(receiver, &code, why_p)) {
             return code;
         }
         sleep_until_something(receiver, signals, receiver_say_alive(receiver));
     }
 }
 
-static int receive(receiver_t *receiver)
+static int receive_maps(receiver_t *receiver)
 {
     const char *why = "the receiver ended";
     int signals = signals_open();
@@ -218,7 +220,7 @@ static int receive(receiver_t *receiver)
         if (receiver->store.dir != NULL && !receiver->options->json) {
             output_is_by_the_way();
         }
-        code = run(receiver, signals, &why);
+        code = run_receiver(receiver, signals, &why);
     }
     tmsg_listener_destroy(receiver->listener);
     receiver_close(receiver, why);
@@ -256,5 +258,5 @@ int recv_main(int argc, char **argv)
     receiver.job.store = &receiver.store;
     receiver.job.sums =
         options.recv.verbose || options.recv.json || options.store.dir == NULL;
-    return receive(&receiver);
+    return receive_maps(&receiver);
 }

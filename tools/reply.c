@@ -8,13 +8,13 @@
 #include "show.h"
 #include "store.h"
 
-/* A folder may be called ".npz". */
+/* Tells whether `out` names a file. A folder may have the name ".npz". */
 static bool is_file(const char *out, const char *ending)
 {
     return ends_with(out, ending) && strcmp(out, ending) != 0;
 }
 
-/* --out names one file for all. */
+/* Tells whether --out names one file for all tensors. */
 static bool is_one_file(const char *out)
 {
     return is_file(out, ".npz") || is_file(out, ".safetensors");
@@ -26,8 +26,8 @@ bool reply_check(const reply_options_t *options)
            store_open_dir(options->out);
 }
 
-static bool save(const reply_options_t *options, const tmsg_map_t *map,
-                 const char *path)
+static bool save_map(const reply_options_t *options, const tmsg_map_t *map,
+                     const char *path)
 {
     const tmsg_file_save_params_t params = {
         .field_mask = TMSG_FILE_SAVE_PARAM_FLAGS,
@@ -43,7 +43,8 @@ static bool save(const reply_options_t *options, const tmsg_map_t *map,
     return status == TMSG_OK;
 }
 
-/* A name that came from elsewhere as one in our folder. */
+/* Tells whether the name of a tensor, which comes from elsewhere, is safe as
+ * the name of a file in the folder. */
 static bool is_file_name(const char *name)
 {
     bool plain = *name != '.' && strlen(name) <= 240;
@@ -74,19 +75,19 @@ static bool save_tensor(const reply_options_t *options, const char *name,
         path = NULL;
         complain("out of memory");
     } else {
-        saved = save(options, one, path);
+        saved = save_map(options, one, path);
     }
     free(path);
     tmsg_map_destroy(one);
     return saved;
 }
 
-static bool keep(const reply_options_t *options, const tmsg_map_t *map)
+static bool keep_reply(const reply_options_t *options, const tmsg_map_t *map)
 {
     bool saved = true;
 
     if (is_one_file(options->out)) {
-        return save(options, map, options->out);
+        return save_map(options, map, options->out);
     }
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
         const char *name;
@@ -128,7 +129,7 @@ static void print_meta(const tmsg_map_t *map)
     }
 }
 
-static void print_text(const tmsg_map_t *map, const digest_t *digest)
+static void print_reply_text(const tmsg_map_t *map, const digest_t *digest)
 {
     char bytes[BYTES_TEXT];
 
@@ -138,8 +139,8 @@ static void print_text(const tmsg_map_t *map, const digest_t *digest)
     print_meta(map);
 }
 
-static void print_json(const tmsg_call_t *call, const tmsg_map_t *map,
-                       const digest_t *digest)
+static void print_reply_json(const tmsg_call_t *call, const tmsg_map_t *map,
+                             const digest_t *digest)
 {
     tmsg_status_t status = tmsg_call_status(call);
     cJSON *event = event_new(status == TMSG_OK ? "reply" : "failed");
@@ -157,8 +158,8 @@ static void print_json(const tmsg_call_t *call, const tmsg_map_t *map,
     event_print(event);
 }
 
-static void print(const reply_options_t *options, const tmsg_call_t *call,
-                  const tmsg_map_t *map)
+static void print_reply(const reply_options_t *options, const tmsg_call_t *call,
+                        const tmsg_map_t *map)
 {
     digest_t digest = {0};
 
@@ -166,9 +167,9 @@ static void print(const reply_options_t *options, const tmsg_call_t *call,
         digest_map(map, false, &digest);
     }
     if (options->json) {
-        print_json(call, map, &digest);
+        print_reply_json(call, map, &digest);
     } else if (map != NULL && tmsg_call_status(call) == TMSG_OK) {
-        print_text(map, &digest);
+        print_reply_text(map, &digest);
     }
     free(digest.sums);
 }
@@ -178,7 +179,7 @@ bool reply_take(const reply_options_t *options, const tmsg_call_t *call)
     const tmsg_map_t *map = tmsg_call_reply(call);
     bool done = tmsg_call_status(call) == TMSG_OK;
 
-    print(options, call, map);
+    print_reply(options, call, map);
     if (!done) {
         complain("%s", tmsg_call_error(call));
         if (tmsg_call_code(call) != 0) {
@@ -186,7 +187,7 @@ bool reply_take(const reply_options_t *options, const tmsg_call_t *call)
                      tmsg_call_code(call));
         }
     }
-    return !done || options->out == NULL || keep(options, map);
+    return !done || options->out == NULL || keep_reply(options, map);
 }
 
 static cJSON *method_json(const tmsg_method_info_t *info)

@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reply.h - what `tensormsg call` does with an answer. */
+/* reply.h - prints and saves the reply of a call for `tensormsg call`. */
 #ifndef TMSG_REPLY_H
 #define TMSG_REPLY_H
 
 #include "tool.h"
 
-/* Of `tensormsg call`, beside those of tool.h. */
+/* `tensormsg call` has these exit codes in addition to those of tool.h. */
 enum {
-    EXIT_APPLICATION = 3, /* the method says that it failed */
+    EXIT_APPLICATION = 3, /* the method reported a failure */
     EXIT_NO_METHOD = 4,
-    EXIT_OTHER_MAP = 5, /* than the method takes */
+    EXIT_OTHER_MAP = 5, /* the method takes another map */
     EXIT_TIMED_OUT = 6,
-    EXIT_UNAVAILABLE = 7, /* try again later */
+    EXIT_UNAVAILABLE = 7, /* the call may succeed later */
 };
 
 int exit_code_of(tmsg_status_t status);
 
 typedef struct {
-    const char *out; /* a folder or file, or NULL */
+    const char *out; /* folder or file for the reply, or NULL */
     bool force;
     bool json;
 } reply_options_t;
 
-/* Whether a reply can be kept there; makes the folder. False after a
- * complaint. */
+/* Tells whether the reply can be saved at `out`, and creates the folder.
+ * Returns false after a complaint. */
 bool reply_check(const reply_options_t *options);
 
-/* Prints a call that has ended, and keeps its reply. False after a complaint
- * that it could not be. */
+/* Prints a call that has ended, and saves its reply. Returns false after a
+ * complaint if the reply could not be saved. */
 bool reply_take(const reply_options_t *options, const tmsg_call_t *call);
 
 void reply_list(const reply_options_t *options, const tmsg_methods_t *methods);

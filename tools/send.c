@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg send: files to a receiver, one after the other. */
+/* tensormsg send: sends files to a receiver, one after the other. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "transfer.h"
 
 #define SLICE_MS 100
-#define PATIENT_BYTES (32ULL << 20) /* one second more for each */
+#define PATIENT_BYTES (32ULL << 20) /* for each, one second more */
 
 enum { KEY_JSON = 1000, KEY_VERIFY };
 
@@ -42,22 +42,22 @@ typedef struct {
     tmsg_worker_t *worker;
     tmsg_endpoint_t *endpoint;
     uint64_t started_ns;
-    uint64_t total_bytes; /* of all files */
+    uint64_t total_bytes; /* bytes of all files */
     uint64_t done_bytes;
-    /* The file under way: */
+    /* The following fields are about the file under way. */
     const char *path;
     int64_t number;
     tmsg_map_t *map;
     digest_t digest;
-    char note[400]; /* what loading it changed, or "" */
+    char note[400]; /* what loading changed in the file, or "" */
     uint64_t sent_ns, arrived_ns, kept_ns;
     char kept_as[300];
-    bool waits; /* the receiver keeps nothing before it hears our verdict */
-    bool told;  /* it has said what became of the file */
+    bool waits; /* the receiver waits for the verdict */
+    bool told;  /* the receiver has said DONE or FAILED */
     bool lost;  /* the receiver does not answer any more */
 } sender_t;
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static error_t parse_send_option(int key, char *arg, struct argp_state *state)
 {
     options_t *options = state->input;
 
@@ -88,7 +88,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 static const struct argp parser = {
     .options = option_list,
-    .parser = parse_option,
+    .parser = parse_send_option,
     .args_doc = "URL FILE...",
     .doc = "Send .safetensors, .npz and .npy files to `tensormsg recv`. URL is "
            "tcp://HOST:PORT, HOST:PORT or unix:///PATH. Ends with 0 when the "
@@ -96,9 +96,9 @@ static const struct argp parser = {
            "by one second for every 32 MiB of a file.",
 };
 
-/* tmsg_log_fn: the first of what loading has to tell. The path is not the
- * receiver's business. */
-static void note(void *arg, tmsg_log_level_t level, const char *line)
+/* Notes the first line that loading logs, as a tmsg_log_fn. The receiver gets
+ * this note, so the sender's path is removed from it. */
+static void note_load_line(void *arg, tmsg_log_level_t level, const char *line)
 {
     sender_t *sender = arg;
     size_t bytes = strlen(sender->path);
@@ -112,7 +112,7 @@ static void note(void *arg, tmsg_log_level_t level, const char *line)
     }
 }
 
-static bool load(sender_t *sender)
+static bool load_sent_file(sender_t *sender)
 {
     bool listens = getenv("TENSORMSG_LOG") == NULL;
     tmsg_status_t status;
@@ -121,7 +121,7 @@ static bool load(sender_t *sender)
     fault_forget();
     fault_watch(sender->path);
     if (listens) {
-        tmsg_log_set(TMSG_LOG_INFO, note, sender);
+        tmsg_log_set(TMSG_LOG_INFO, note_load_line, sender);
     }
     status = tmsg_file_load(sender->path, NULL, &sender->map);
     if (listens) {
@@ -135,14 +135,14 @@ static bool load(sender_t *sender)
     return true;
 }
 
-/* Bad files show before anything is sent. */
+/* Loads all files once, so that bad files are found before anything is sent. */
 static bool check_files(sender_t *sender)
 {
     for (int i = 0; i < sender->options->file_count; i++) {
         digest_t digest;
 
         sender->path = sender->options->files[i];
-        if (!load(sender)) {
+        if (!load_sent_file(sender)) {
             return false;
         }
         digest_map(sender->map, false, &digest);
@@ -174,7 +174,7 @@ static uint64_t patience_ms(const sender_t *sender)
     return (uint64_t)sender->options->connection.timeout_ms + more_ms;
 }
 
-static bool fail(const sender_t *sender, const char *why)
+static bool fail_file(const sender_t *sender, const char *why)
 {
     complain("%s: %s", sender->path, why);
     if (sender->options->json) {
@@ -187,7 +187,8 @@ static bool fail(const sender_t *sender, const char *why)
     return false;
 }
 
-/* The next reply about this file; NULL: not in time. False: none will come. */
+/* Receives the next reply about this file. *message_p is NULL if none came in
+ * time. Returns false if no reply will come. */
 static bool next_reply(sender_t *sender, int timeout_ms,
                        tmsg_message_t **message_p, transfer_reply_t *reply,
                        char *why, size_t why_bytes)
@@ -218,7 +219,8 @@ static bool next_reply(sender_t *sender, int timeout_ms,
     return false;
 }
 
-/* tmsg_done_fn: the receiver has the map, if not yet as a file. */
+/* Notes that the receiver has the map, as a tmsg_done_fn. The receiver may not
+ * have written the file yet. */
 static void note_arrival(void *arg, tmsg_status_t status, const char *error)
 {
     sender_t *sender = arg;
@@ -228,9 +230,9 @@ static void note_arrival(void *arg, tmsg_status_t status, const char *error)
     sender->arrived_ns = now_ns();
 }
 
-/* Takes a reply in. False: the receiver does not want the file. */
-static bool hear(sender_t *sender, const transfer_reply_t *reply, char *why,
-                 size_t why_bytes)
+/* Takes a reply in. Returns false if the receiver does not want the file. */
+static bool take_in_reply(sender_t *sender, const transfer_reply_t *reply,
+                          char *why, size_t why_bytes)
 {
     switch (reply->state) {
     case TRANSFER_GO:
@@ -251,7 +253,7 @@ static bool hear(sender_t *sender, const transfer_reply_t *reply, char *why,
     return true;
 }
 
-static bool give_up(sender_t *sender, char *why, size_t why_bytes)
+static bool give_up_receiver(sender_t *sender, char *why, size_t why_bytes)
 {
     sender->lost = true;
     snprintf(why, why_bytes,
@@ -260,11 +262,11 @@ static bool give_up(sender_t *sender, char *why, size_t why_bytes)
     return false;
 }
 
-/* Waits for a word of the receiver. Silence is counted in slices, not by the
- * clock: over tcp UCX may write a whole file in one call, and hears nothing
- * before that returns. */
-static bool await(sender_t *sender, transfer_state_t wanted, char *why,
-                  size_t why_bytes)
+/* Waits for the reply `wanted`. The function counts silence in slices, not by
+ * the clock. Over tcp UCX may write a whole file in one call, and receives
+ * nothing before that call returns. */
+static bool await_reply_state(sender_t *sender, transfer_state_t wanted,
+                              char *why, size_t why_bytes)
 {
     uint64_t silent_ms = 0;
 
@@ -283,19 +285,19 @@ static bool await(sender_t *sender, transfer_state_t wanted, char *why,
             continue;
         }
         silent_ms = 0;
-        good = hear(sender, &reply, why, why_bytes);
+        good = take_in_reply(sender, &reply, why, why_bytes);
         tmsg_message_destroy(message);
         if (!good || reply.state == wanted) {
             return good;
         }
     }
-    return give_up(sender, why, why_bytes);
+    return give_up_receiver(sender, why, why_bytes);
 }
 
-/* Takes in all that the receiver has said. False: there is no more to wait for.
- */
-static bool listen(sender_t *sender, uint64_t *silent_ms, char *why,
-                   size_t why_bytes)
+/* Takes in all replies that have come. Returns false if waiting is no use any
+ * more. */
+static bool take_in_replies(sender_t *sender, uint64_t *silent_ms, char *why,
+                            size_t why_bytes)
 {
     for (;;) {
         tmsg_message_t *message;
@@ -309,7 +311,7 @@ static bool listen(sender_t *sender, uint64_t *silent_ms, char *why,
             return true;
         }
         *silent_ms = 0;
-        good = hear(sender, &reply, why, why_bytes);
+        good = take_in_reply(sender, &reply, why, why_bytes);
         tmsg_message_destroy(message);
         if (!good) {
             return false;
@@ -338,14 +340,14 @@ static bool await_taken(sender_t *sender, tmsg_request_t *request, char *why,
         silent_ms += SLICE_MS;
         progress_show(sender->path, sender->done_bytes, sender->total_bytes,
                       sender->started_ns);
-        if (!listen(sender, &silent_ms, why, why_bytes)) {
+        if (!take_in_replies(sender, &silent_ms, why, why_bytes)) {
             return false;
         }
     }
-    return give_up(sender, why, why_bytes);
+    return give_up_receiver(sender, why, why_bytes);
 }
 
-static bool offer(sender_t *sender, char *why, size_t why_bytes)
+static bool offer_file(sender_t *sender, char *why, size_t why_bytes)
 {
     const transfer_offer_t words = {
         .number = sender->number,
@@ -361,12 +363,12 @@ static bool offer(sender_t *sender, char *why, size_t why_bytes)
         snprintf(why, why_bytes, "%s", tmsg_error_message());
         return false;
     }
-    return await(sender, TRANSFER_GO, why, why_bytes);
+    return await_reply_state(sender, TRANSFER_GO, why, why_bytes);
 }
 
-/* The last byte was read: the receiver hears whether the file is still what it
- * was, and keeps it then. */
-static bool judge(sender_t *sender, char *why, size_t why_bytes)
+/* Tells the receiver, after the last byte was read, whether the file has
+ * changed. The receiver keeps the file only if it has not. */
+static bool give_verdict(sender_t *sender, char *why, size_t why_bytes)
 {
     const transfer_verdict_t verdict = {.number = sender->number,
                                         .changed = fault_changed(NULL)};
@@ -385,7 +387,8 @@ static bool judge(sender_t *sender, char *why, size_t why_bytes)
                  verdict.changed);
         return false;
     }
-    return sender->told || await(sender, TRANSFER_DONE, why, why_bytes);
+    return sender->told ||
+           await_reply_state(sender, TRANSFER_DONE, why, why_bytes);
 }
 
 static bool send_map(sender_t *sender, char *why, size_t why_bytes)
@@ -410,7 +413,7 @@ static bool send_map(sender_t *sender, char *why, size_t why_bytes)
         return false;
     }
     done = await_taken(sender, request, why, why_bytes) &&
-           judge(sender, why, why_bytes);
+           give_verdict(sender, why, why_bytes);
     sender->kept_ns = now_ns();
     if (sender->arrived_ns == 0) {
         sender->arrived_ns = sender->kept_ns;
@@ -419,7 +422,7 @@ static bool send_map(sender_t *sender, char *why, size_t why_bytes)
     return done;
 }
 
-static double seconds(uint64_t from_ns, uint64_t to_ns)
+static double seconds_between(uint64_t from_ns, uint64_t to_ns)
 {
     return (double)(to_ns - from_ns) / 1e9;
 }
@@ -432,9 +435,9 @@ static void report_json(const sender_t *sender, const route_t *route)
     event_text(event, "peer", tmsg_endpoint_peer(sender->endpoint));
     event_text(event, "kept_as", sender->kept_as);
     event_seconds(event, "seconds_moved",
-                  seconds(sender->sent_ns, sender->arrived_ns));
+                  seconds_between(sender->sent_ns, sender->arrived_ns));
     event_seconds(event, "seconds_kept",
-                  seconds(sender->sent_ns, sender->kept_ns));
+                  seconds_between(sender->sent_ns, sender->kept_ns));
     event_text(event, "transports", route->transports);
     event_text(event, "why", route->why);
     event_map(event, sender->map, &sender->digest);
@@ -444,7 +447,7 @@ static void report_json(const sender_t *sender, const route_t *route)
 static void report_text(FILE *stream, const sender_t *sender,
                         const route_t *route)
 {
-    double moved = seconds(sender->sent_ns, sender->arrived_ns);
+    double moved = seconds_between(sender->sent_ns, sender->arrived_ns);
     char bytes[BYTES_TEXT];
 
     put_text(stream, sender->path);
@@ -454,7 +457,7 @@ static void report_text(FILE *stream, const sender_t *sender,
             (double)sender->digest.bytes / 1e9 / moved);
     if (*sender->kept_as != '\0') {
         fprintf(stream, ", kept after %.4f s as ",
-                seconds(sender->sent_ns, sender->kept_ns));
+                seconds_between(sender->sent_ns, sender->kept_ns));
         put_text(stream, sender->kept_as);
     }
     fputs("\n  by ", stream);
@@ -464,7 +467,7 @@ static void report_text(FILE *stream, const sender_t *sender,
     putc('\n', stream);
 }
 
-static void report(const sender_t *sender)
+static void report_sent(const sender_t *sender)
 {
     route_t route;
 
@@ -498,25 +501,26 @@ static bool send_file(sender_t *sender)
     if (digest_map(sender->map, sums, &sender->digest) != TMSG_OK) {
         digest_map(sender->map, false, &sender->digest);
     }
-    done =
-        offer(sender, why, sizeof(why)) && send_map(sender, why, sizeof(why));
+    done = offer_file(sender, why, sizeof(why)) &&
+           send_map(sender, why, sizeof(why));
     progress_clear();
     changed = done ? NULL : fault_changed(NULL);
     if (changed != NULL && strncmp(why, changed, strlen(changed)) != 0) {
         snprintf(why, sizeof(why), "%s", changed);
     }
     if (done) {
-        report(sender);
+        report_sent(sender);
         sender->done_bytes += sender->digest.bytes;
     } else {
-        fail(sender, why);
+        fail_file(sender, why);
     }
     free(sender->digest.sums);
     sender->digest = (digest_t){0};
     return done;
 }
 
-/* Sends what can be sent: a file that is refused does not hold up the next. */
+/* Sends all files that can be sent. A refused file does not stop the next
+ * one. */
 static int send_files(sender_t *sender)
 {
     int code = EXIT_DONE;
@@ -525,8 +529,9 @@ static int send_files(sender_t *sender)
     for (int i = 0; i < sender->options->file_count; i++) {
         sender->path = sender->options->files[i];
         sender->number = i + 1;
-        if (sender->map == NULL && !load(sender)) {
-            return EXIT_USAGE; /* it was well a moment ago */
+        if (sender->map == NULL && !load_sent_file(sender)) {
+            /* The file loaded well a moment ago, in check_files(). */
+            return EXIT_USAGE;
         }
         if (!send_file(sender)) {
             code = EXIT_FAILED;
@@ -537,7 +542,7 @@ static int send_files(sender_t *sender)
             return EXIT_FAILED;
         }
     }
-    /* All files are kept, even if the peer does not close in order. */
+    /* All files are kept by now, even if the peer does not close in order. */
     close_in_order(sender->endpoint, sender->options->connection.timeout_ms);
     return code;
 }

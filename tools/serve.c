@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg serve: answers calls, to try `tensormsg call`, or a client. */
+/* tensormsg serve: answers calls, to try `tensormsg call` or a client. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ typedef struct {
     bool echo;
 } options_t;
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static error_t parse_serve_option(int key, char *arg, struct argp_state *state)
 {
     options_t *options = state->input;
 
@@ -45,21 +45,22 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 static const struct argp parser = {
     .options = option_list,
-    .parser = parse_option,
+    .parser = parse_serve_option,
     .doc = "Answer calls. The URL to call is the first line on standard "
            "output. Listens at " LISTEN_DEFAULT
            " by default. Ends by SIGINT or SIGTERM, when the calls that are "
            "under way are answered.",
 };
 
-/* One that cannot be sent ends the call at its caller. */
-static void echo(void *arg, tmsg_task_t *task)
+/* A reply that cannot be sent ends the call at the caller. */
+static void answer_echo(void *arg, tmsg_task_t *task)
 {
     (void)arg;
     (void)tmsg_task_reply(task, tmsg_task_map(task), NULL);
 }
 
-static tmsg_status_t open_server(tmsg_worker_t *worker, tmsg_server_t **server)
+static tmsg_status_t open_echo_server(tmsg_worker_t *worker,
+                                      tmsg_server_t **server)
 {
     const tmsg_method_params_t method = {
         .field_mask =
@@ -70,13 +71,15 @@ static tmsg_status_t open_server(tmsg_worker_t *worker, tmsg_server_t **server)
     tmsg_status_t status = tmsg_server_create(worker, NULL, server);
 
     if (status == TMSG_OK) {
-        status = tmsg_server_register(*server, "echo", echo, NULL, &method);
+        status =
+            tmsg_server_register(*server, "echo", answer_echo, NULL, &method);
     }
     return status;
 }
 
-/* Until a signal. What is no call is nobody's, and goes. */
-static void serve(tmsg_worker_t *worker, int signals)
+/* Answers calls until a signal comes. Messages that are not calls are
+ * destroyed. */
+static void serve_calls(tmsg_worker_t *worker, int signals)
 {
     struct pollfd fds[] = {
         {.fd = tmsg_worker_fd(worker), .events = POLLIN},
@@ -99,18 +102,19 @@ static void serve(tmsg_worker_t *worker, int signals)
     }
 }
 
-static int run(const options_t *options, tmsg_worker_t *worker, int signals)
+static int run_serve(const options_t *options, tmsg_worker_t *worker,
+                     int signals)
 {
     tmsg_server_t *server = NULL;
     tmsg_listener_t *listener = NULL;
-    tmsg_status_t status = open_server(worker, &server);
+    tmsg_status_t status = open_echo_server(worker, &server);
     int code = status == TMSG_OK
                    ? start_listening(&options->connection, worker,
                                      (tmsg_listener_params_t){0}, &listener)
                    : fail_by(status);
 
     if (code == EXIT_DONE) {
-        serve(worker, signals);
+        serve_calls(worker, signals);
         if (tmsg_server_drain(server, DRAIN_MS) != TMSG_OK) {
             complain("%s", tmsg_error_message());
         }
@@ -137,7 +141,7 @@ int serve_main(int argc, char **argv)
     }
     code = open_worker(&options.connection, &host, &context, &worker);
     if (code == EXIT_DONE) {
-        code = run(&options, worker, signals);
+        code = run_serve(&options, worker, signals);
     }
     tmsg_worker_destroy(worker);
     tmsg_context_destroy(context);

@@ -9,7 +9,7 @@
 
 #include "output.h"
 
-#define PIECE_BYTES (1u << 20) /* packed at a time */
+#define PIECE_BYTES (1u << 20) /* bytes that are packed at a time */
 #define BULK_NS 1000000000u
 #define BULK_LOOK_MS 10
 
@@ -19,9 +19,10 @@ typedef struct {
     size_t piece_bytes;
 } hasher_t;
 
-/* Feeds the elements in C order: as they lie where they lie so, else packed a
- * piece at a time, so that a huge tensor needs no second copy. */
-static tmsg_status_t feed(hasher_t *hasher, const tmsg_tensor_t *tensor)
+/* Feeds the elements to the hash in C order. Contiguous elements are fed
+ * directly. Other elements are packed piece by piece, so that a huge tensor
+ * needs no second copy. */
+static tmsg_status_t feed_tensor(hasher_t *hasher, const tmsg_tensor_t *tensor)
 {
     tmsg_tensor_t part = *tensor;
     int64_t shape[64];
@@ -47,7 +48,7 @@ static tmsg_status_t feed(hasher_t *hasher, const tmsg_tensor_t *tensor)
         part.ndim--;
         part.shape++;
         part.strides++;
-        return feed(hasher, &part);
+        return feed_tensor(hasher, &part);
     }
     step = (int64_t)((uint64_t)rows * hasher->piece_bytes / bytes);
     step = step < 1 ? 1 : step;
@@ -58,7 +59,7 @@ static tmsg_status_t feed(hasher_t *hasher, const tmsg_tensor_t *tensor)
 
         shape[0] = rows - row < step ? rows - row : step;
         part.data = (char *)tensor->data + row * tensor->strides[0] * item;
-        status = feed(hasher, &part);
+        status = feed_tensor(hasher, &part);
     }
     return status;
 }
@@ -73,7 +74,7 @@ static tmsg_status_t hash_tensor(hasher_t *hasher, const tmsg_tensor_t *tensor,
         return TMSG_ERR_UNSUPPORTED;
     }
     XXH3_64bits_reset(hasher->state);
-    status = feed(hasher, tensor);
+    status = feed_tensor(hasher, tensor);
     *sum_p = XXH3_64bits_digest(hasher->state);
     return status;
 }
@@ -123,7 +124,7 @@ tmsg_status_t digest_map(const tmsg_map_t *map, bool sums, digest_t *digest_p)
     return status;
 }
 
-#define SHAPE_TEXT 1400 /* 64 extents of 20 digits */
+#define SHAPE_TEXT 1400 /* room for 64 extents of 20 digits */
 #define NAME_WIDTH_MAX 40
 
 static int format_shape(const tmsg_tensor_t *tensor, char *text)
@@ -153,7 +154,7 @@ static int wider(int width, size_t length)
     return length > NAME_WIDTH_MAX || (int)length < width ? width : (int)length;
 }
 
-static widths_t measure(const tmsg_map_t *map)
+static widths_t measure_columns(const tmsg_map_t *map)
 {
     widths_t widths = {0, 0, 0};
 
@@ -192,7 +193,7 @@ static void show_tensor(FILE *stream, const char *name,
 
 void show_table(FILE *stream, const tmsg_map_t *map, const digest_t *digest)
 {
-    widths_t widths = measure(map);
+    widths_t widths = measure_columns(map);
 
     for (size_t i = 0; i < digest->tensors; i++) {
         tmsg_tensor_t tensor;
@@ -216,7 +217,7 @@ static void copy_field(const cJSON *object, const char *key, char *text,
     snprintf(text, bytes, "%s", value == NULL ? "unknown" : value);
 }
 
-/* 0: it is not there. */
+/* Returns a number of the object, or 0 if it is missing. */
 static uint64_t count_of(const cJSON *object, const char *key)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
@@ -275,7 +276,8 @@ void event_text(cJSON *event, const char *key, const char *text)
     cJSON_AddStringToObject(event, key, text);
 }
 
-/* As the library's JSON: exact, and as text beyond what a double holds. */
+/* Writes a number as the library's JSON does: exactly, and as text if a double
+ * cannot hold it. */
 void event_number(cJSON *event, const char *key, uint64_t number)
 {
     char text[24];

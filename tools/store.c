@@ -12,7 +12,7 @@
 
 #include "transfer.h"
 
-#define MAPPED_BYTES (32ULL << 20) /* payloads from here on lie in a file */
+#define MAPPED_BYTES (32ULL << 20) /* payloads from this size lie in a file */
 #define NAME_MAX_BYTES 255
 #define PAGE_BYTES 4096ULL
 
@@ -51,7 +51,8 @@ static int open_unnamed(const char *dir)
     return fd;
 }
 
-/* The blocks are taken now: a full disk would be a SIGBUS later. */
+/* fallocate() takes the blocks now. Otherwise a full disk would cause a SIGBUS
+ * later. */
 static void *map_unnamed(const char *dir, uint64_t bytes)
 {
     int fd = open_unnamed(dir);
@@ -63,7 +64,8 @@ static void *map_unnamed(const char *dir, uint64_t bytes)
     }
     if (fallocate(fd, 0, 0, (off_t)bytes) == 0) {
         data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
-    } else if (errno == EOPNOTSUPP) { /* then memory, and swap */
+        /* The payload then uses memory and swap. */
+    } else if (errno == EOPNOTSUPP) {
         flags = MAP_PRIVATE | MAP_ANONYMOUS;
         data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     }
@@ -71,14 +73,15 @@ static void *map_unnamed(const char *dir, uint64_t bytes)
     return data;
 }
 
-static tmsg_status_t alloc(void *arg, tmsg_device_t device, uint64_t bytes,
-                           uint64_t alignment, void **data_p, void **token_p)
+static tmsg_status_t store_alloc(void *arg, tmsg_device_t device,
+                                 uint64_t bytes, uint64_t alignment,
+                                 void **data_p, void **token_p)
 {
     const store_t *store = arg;
     char text[BYTES_TEXT];
     void *data;
 
-    (void)device; /* the CPU: nothing else is received yet */
+    (void)device; /* always the CPU: the worker is TMSG_WORKER_HOST_ONLY */
     if (bytes < MAPPED_BYTES) {
         data = aligned_alloc(alignment, (bytes + alignment) & ~(alignment - 1));
         if (data == NULL) {
@@ -99,7 +102,7 @@ static tmsg_status_t alloc(void *arg, tmsg_device_t device, uint64_t bytes,
     return TMSG_OK;
 }
 
-static void release(void *arg, void *data, uint64_t bytes, void *token)
+static void store_release(void *arg, void *data, uint64_t bytes, void *token)
 {
     (void)arg;
     if (token == NULL) {
@@ -111,12 +114,12 @@ static void release(void *arg, void *data, uint64_t bytes, void *token)
 
 tmsg_allocator_t store_allocator(store_t *store)
 {
-    return (tmsg_allocator_t){alloc, release, store};
+    return (tmsg_allocator_t){store_alloc, store_release, store};
 }
 
-/* Why a name must not be used, or NULL. A name is one component of a path that
- * neither hides nor says anything to a terminal. */
-static const char *bad_name(const char *name)
+/* Returns why a name must not be used, or NULL. A valid name is one component
+ * of a path. It is not hidden, and has no control characters. */
+static const char *describe_bad_name(const char *name)
 {
     if (*name == '\0') {
         return "the file name is empty";
@@ -138,7 +141,7 @@ static const char *bad_name(const char *name)
     return NULL;
 }
 
-static bool find_format(const char *text, tmsg_file_format_t *format_p)
+static bool find_file_format(const char *text, tmsg_file_format_t *format_p)
 {
     for (int i = 1; tmsg_file_format_name((tmsg_file_format_t)i) != NULL; i++) {
         if (strcmp(text, tmsg_file_format_name((tmsg_file_format_t)i)) == 0) {
@@ -149,18 +152,18 @@ static bool find_format(const char *text, tmsg_file_format_t *format_p)
     return false;
 }
 
-static bool check_name(const char *name, const char *format,
-                       tmsg_file_format_t *format_p, char *why,
-                       size_t why_bytes)
+static bool check_file_name(const char *name, const char *format,
+                            tmsg_file_format_t *format_p, char *why,
+                            size_t why_bytes)
 {
-    const char *bad = bad_name(name);
+    const char *bad = describe_bad_name(name);
 
     *format_p = TMSG_FILE_AUTO;
     if (bad != NULL) {
         snprintf(why, why_bytes, "'%.255s': %s", name, bad);
         return false;
     }
-    if (format != NULL && !find_format(format, format_p)) {
+    if (format != NULL && !find_file_format(format, format_p)) {
         snprintf(why, why_bytes, "'%s': unknown file format '%.40s'", name,
                  format);
         return false;
@@ -168,22 +171,22 @@ static bool check_name(const char *name, const char *format,
     return true;
 }
 
-static char *join(const char *dir, const char *name)
+static char *join_path(const char *dir, const char *name)
 {
     char *path = NULL;
 
     return asprintf(&path, "%s/%s", dir, name) < 0 ? NULL : path;
 }
 
-static bool exists(const char *path)
+static bool path_exists(const char *path)
 {
     struct stat about;
 
     return lstat(path, &about) == 0;
 }
 
-static bool has_room(const char *dir, uint64_t bytes, char *why,
-                     size_t why_bytes)
+static bool folder_has_room(const char *dir, uint64_t bytes, char *why,
+                            size_t why_bytes)
 {
     struct statvfs about;
     char need[BYTES_TEXT], have[BYTES_TEXT];
@@ -194,7 +197,8 @@ static bool has_room(const char *dir, uint64_t bytes, char *why,
     }
     room = (uint64_t)about.f_frsize *
            (geteuid() == 0 ? about.f_bfree : about.f_bavail);
-    bytes += bytes >= MAPPED_BYTES ? bytes : 0; /* while it arrives */
+    /* A large payload also takes room in the unnamed file until it is saved. */
+    bytes += bytes >= MAPPED_BYTES ? bytes : 0;
     if (bytes / PAGE_BYTES <= room / PAGE_BYTES) {
         return true;
     }
@@ -214,17 +218,18 @@ bool store_would_take(const store_t *store, const char *name,
     if (store->dir == NULL) {
         return true;
     }
-    if (name != NULL && !check_name(name, format, &known, why, why_bytes)) {
+    if (name != NULL &&
+        !check_file_name(name, format, &known, why, why_bytes)) {
         return false;
     }
-    path = join(store->dir, name == NULL ? "" : name);
-    taken = path != NULL && name != NULL && !store->force && exists(path);
+    path = join_path(store->dir, name == NULL ? "" : name);
+    taken = path != NULL && name != NULL && !store->force && path_exists(path);
     if (taken) {
         snprintf(why, why_bytes, "%s: the file exists (recv --force replaces)",
                  path);
     }
     free(path);
-    return !taken && has_room(store->dir, bytes, why, why_bytes);
+    return !taken && folder_has_room(store->dir, bytes, why, why_bytes);
 }
 
 char *store_numbered(const char *dir, const char *stem, const char *extension,
@@ -237,7 +242,7 @@ char *store_numbered(const char *dir, const char *stem, const char *extension,
             0) {
             return NULL;
         }
-        if (force || !exists(path)) {
+        if (force || !path_exists(path)) {
             return path;
         }
         free(path);
@@ -263,10 +268,11 @@ bool store_save(store_t *store, const tmsg_map_t *map, char **path_p, char *why,
         snprintf(why, why_bytes, "the file name has control characters");
         return false;
     }
-    if (name != NULL && !check_name(name, format, &known, why, why_bytes)) {
+    if (name != NULL &&
+        !check_file_name(name, format, &known, why, why_bytes)) {
         return false;
     }
-    path = name != NULL ? join(store->dir, name)
+    path = name != NULL ? join_path(store->dir, name)
                         : store_numbered(store->dir, "map", "safetensors",
                                          store->force, &store->unnamed);
     if (path == NULL) {

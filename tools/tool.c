@@ -11,10 +11,11 @@
 
 #define NS_PER_MS 1000000ULL
 
-/* Characters that are not seen and change how others are: U+0080 to U+009f,
- * and of Unicode's class Cf those that turn the direction of writing, are
- * nothing at all, or tag. The joiners U+200c and U+200d belong to some scripts.
- */
+/* These characters are invisible and change how others look. The control
+ * characters are U+0001 to U+001f and U+007f to U+009f. Most of the others are
+ * of Unicode's class Cf: they turn the direction of writing, have no width, or
+ * are tags. The joiners U+200c and U+200d are not in the list, because some
+ * scripts need them. */
 static const struct {
     unsigned first, last;
 } hidden[] = {
@@ -33,9 +34,9 @@ static bool is_hidden(unsigned code)
     return false;
 }
 
-/* The character at `at` and how many bytes it has; what is no UTF-8, and can
- * only be in a path, counts as one byte. */
-static size_t decode(const unsigned char *at, unsigned *code_p)
+/* Stores the character at `at`, and returns its length in bytes. A byte that is
+ * not valid UTF-8 counts as one '?'. Only paths contain such bytes. */
+static size_t decode_utf8(const unsigned char *at, unsigned *code_p)
 {
     size_t length = *at < 0xc2 ? 1 : *at < 0xe0 ? 2 : *at < 0xf0 ? 3 : 4;
     unsigned code = length == 1 ? *at : *at & (0x7fu >> length);
@@ -57,7 +58,7 @@ void put_text(FILE *stream, const char *text)
 
     while (*at != '\0') {
         unsigned code;
-        size_t length = decode(at, &code);
+        size_t length = decode_utf8(at, &code);
 
         if (is_hidden(code)) {
             fprintf(stream, code < 0x100 ? "\\x%02x" : "\\u%04x", code);
@@ -68,15 +69,15 @@ void put_text(FILE *stream, const char *text)
     }
 }
 
-/* Hidden characters can only be within strings, where \u is allowed; line ends
- * and tabs only without. */
+/* Hidden characters occur only within strings, where JSON allows \u. Line ends
+ * and tabs occur only outside of strings. */
 void put_json(FILE *stream, const char *json)
 {
     const unsigned char *at = (const unsigned char *)json;
 
     while (*at != '\0') {
         unsigned code;
-        size_t length = decode(at, &code);
+        size_t length = decode_utf8(at, &code);
 
         if (code < 0x20 || !is_hidden(code)) {
             fwrite(at, 1, length, stream);

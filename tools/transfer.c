@@ -22,10 +22,11 @@ static const char *const states[] = {
 
 #define STATE_COUNT (sizeof(states) / sizeof(states[0]))
 
-#define STATE_SAME "same" /* of a verdict */
+#define STATE_SAME "same" /* state of a verdict */
 #define STATE_CHANGED "changed"
 
-/* Paths in error messages need not be UTF-8, metadata must. */
+/* Paths in error messages may contain bytes that are not UTF-8. Metadata must
+ * be UTF-8. */
 static tmsg_status_t set_text(tmsg_map_t *map, const char *key,
                               const char *text)
 {
@@ -44,9 +45,10 @@ static tmsg_status_t set_text(tmsg_map_t *map, const char *key,
     return tmsg_map_set_string(map, key, plain);
 }
 
-/* Sends the map if all went well so far, and lets it go. */
-static tmsg_status_t finish(tmsg_endpoint_t *endpoint, tmsg_map_t *map,
-                            tmsg_status_t status, tmsg_request_t **request_p)
+/* Sends the map if `status` is TMSG_OK, and destroys it in any case. */
+static tmsg_status_t send_and_destroy(tmsg_endpoint_t *endpoint,
+                                      tmsg_map_t *map, tmsg_status_t status,
+                                      tmsg_request_t **request_p)
 {
     if (status == TMSG_OK) {
         status = tmsg_endpoint_send(endpoint, map, NULL, request_p);
@@ -80,7 +82,7 @@ tmsg_status_t transfer_send_offer(tmsg_endpoint_t *endpoint,
     if (status == TMSG_OK && offer->checked) {
         status = tmsg_map_set_bool(map, KEY_CHECKED, true);
     }
-    return finish(endpoint, map, status, NULL);
+    return send_and_destroy(endpoint, map, status, NULL);
 }
 
 tmsg_status_t transfer_send_reply(tmsg_endpoint_t *endpoint,
@@ -106,7 +108,7 @@ tmsg_status_t transfer_send_reply(tmsg_endpoint_t *endpoint,
     if (status == TMSG_OK && reply->checked) {
         status = tmsg_map_set_bool(map, KEY_CHECKED, true);
     }
-    return finish(endpoint, map, status, request_p);
+    return send_and_destroy(endpoint, map, status, request_p);
 }
 
 tmsg_status_t transfer_send_verdict(tmsg_endpoint_t *endpoint,
@@ -127,7 +129,7 @@ tmsg_status_t transfer_send_verdict(tmsg_endpoint_t *endpoint,
     if (status == TMSG_OK && changed) {
         status = set_text(map, KEY_ERROR, verdict->changed);
     }
-    return finish(endpoint, map, status, NULL);
+    return send_and_destroy(endpoint, map, status, NULL);
 }
 
 const char *transfer_text(const tmsg_map_t *map, const char *key)
@@ -185,7 +187,8 @@ bool transfer_read_reply(const tmsg_map_t *map, transfer_reply_t *reply)
     return i < STATE_COUNT;
 }
 
-/* Any state but "same", those to come included, is a reason to keep nothing. */
+/* Any state but "same" is a reason to keep nothing. This includes states of
+ * later versions. */
 bool transfer_read_verdict(const tmsg_map_t *map, transfer_verdict_t *verdict)
 {
     const char *state = transfer_text(map, KEY_STATE);

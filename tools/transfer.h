@@ -1,48 +1,49 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* transfer.h - the words between `tensormsg send` and `tensormsg recv`, as
- * docs/transfer.md has them: maps without tensors, told by their metadata. */
+/* transfer.h - the control messages between `tensormsg send` and `tensormsg
+ * recv`. They are maps without tensors; their metadata tell what they are.
+ * docs/transfer.md specifies them. */
 #ifndef TMSG_TRANSFER_H
 #define TMSG_TRANSFER_H
 
 #include "tool.h"
 
-#define TRANSFER_ALIVE_MS 1000 /* a working receiver says so this often */
+#define TRANSFER_ALIVE_MS 1000 /* interval of ALIVE */
 
-/* "The next map is this file; do you want it?" */
+/* Announces the next map, and asks whether the receiver wants it. */
 typedef struct {
-    int64_t number; /* of the file on its connection, from 1 */
-    uint64_t bytes; /* of its tensors */
+    int64_t number; /* number of the file on its connection, from 1 */
+    uint64_t bytes; /* bytes of all tensors of the file */
     const char *name;
     const char *format;
-    const char *note; /* what loading it changed, or NULL */
-    bool checked;     /* a verdict follows the map, to a receiver that waits */
+    const char *note; /* what loading changed in the file, or NULL */
+    bool checked;     /* the sender offers a verdict after the map */
 } transfer_offer_t;
 
 typedef enum {
-    TRANSFER_GO = 0,     /* send it */
-    TRANSFER_ALIVE = 1,  /* it is being received or written */
-    TRANSFER_DONE = 2,   /* it is whole, under its final name */
-    TRANSFER_FAILED = 3, /* it is not wanted, or could not be kept */
+    TRANSFER_GO = 0,     /* the receiver wants the file */
+    TRANSFER_ALIVE = 1,  /* the receiver is still working on the file */
+    TRANSFER_DONE = 2,   /* the file is complete under its final name */
+    TRANSFER_FAILED = 3, /* the file is not wanted, or was not kept */
 } transfer_state_t;
 
 typedef struct {
     int64_t number;
     transfer_state_t state;
-    const char *file;  /* DONE: the final name, or "" where none was kept */
-    const char *error; /* FAILED: why */
-    bool checked;      /* GO: it keeps nothing before the sender's verdict */
+    const char *file; /* DONE: the final name, or "" if the file was not kept */
+    const char *error; /* FAILED: the reason */
+    bool checked;      /* GO: the receiver keeps nothing before the verdict */
 } transfer_reply_t;
 
-/* "What you have of this file is what it was", or is not. */
+/* Tells whether the file stayed the same while it was sent. */
 typedef struct {
     int64_t number;
-    const char *changed; /* how, in words; NULL: it stayed the same */
+    const char *changed; /* how the file changed; NULL: not at all */
 } transfer_verdict_t;
 
 tmsg_status_t transfer_send_offer(tmsg_endpoint_t *endpoint,
                                   const transfer_offer_t *offer);
 
-/* `request_p` may be NULL. */
+/* Sends a reply. `request_p` may be NULL. */
 tmsg_status_t transfer_send_reply(tmsg_endpoint_t *endpoint,
                                   const transfer_reply_t *reply,
                                   tmsg_request_t **request_p);
@@ -50,12 +51,14 @@ tmsg_status_t transfer_send_reply(tmsg_endpoint_t *endpoint,
 tmsg_status_t transfer_send_verdict(tmsg_endpoint_t *endpoint,
                                     const transfer_verdict_t *verdict);
 
-/* False: it is some other map. What the fields point to belongs to the map. */
+/* These functions read a control message. They return false if the map is
+ * another one. The pointers in the result belong to the map. */
 bool transfer_read_offer(const tmsg_map_t *map, transfer_offer_t *offer);
 bool transfer_read_reply(const tmsg_map_t *map, transfer_reply_t *reply);
 bool transfer_read_verdict(const tmsg_map_t *map, transfer_verdict_t *verdict);
 
-/* Text of a map's metadata, NULL if it has none or it holds a NUL. */
+/* Returns a text of a map's metadata. Returns NULL if the map has no such text
+ * or the text contains a NUL. */
 const char *transfer_text(const tmsg_map_t *map, const char *key);
 
 #endif

@@ -10,7 +10,7 @@
 
 #define NDIM_MOST 64
 
-/* A number, list, or list of lists, while it is read. */
+/* Holds a number, a list, or a list of lists while it is being read. */
 typedef struct {
     const char *word; /* the whole argument, for complaints */
     const char *at;
@@ -18,10 +18,10 @@ typedef struct {
     int64_t shape[NDIM_MOST];
     int32_t ndim;
     unsigned char *data;
-    size_t count, room; /* elements */
+    size_t count, room; /* in elements */
 } literal_t;
 
-static bool wrong(const literal_t *literal, const char *why)
+static bool complain_literal(const literal_t *literal, const char *why)
 {
     complain("'%.200s': %s", literal->word, why);
     return false;
@@ -32,7 +32,7 @@ static size_t element_bytes(const literal_t *literal)
     return literal->dtype.bits / 8;
 }
 
-/* Whether the library's CPU has numbers of that dtype. */
+/* Tells whether a C type exists for numbers of that dtype. */
 static bool is_plain(tmsg_dtype_t dtype)
 {
     return dtype.lanes == 1 && dtype.bits >= 8 &&
@@ -41,7 +41,7 @@ static bool is_plain(tmsg_dtype_t dtype)
             (dtype.code == TMSG_DTYPE_FLOAT && dtype.bits >= 32));
 }
 
-static bool is_word(const char *at, const char *word)
+static bool is_literal_word(const char *at, const char *word)
 {
     size_t bytes = strlen(word);
 
@@ -49,7 +49,7 @@ static bool is_word(const char *at, const char *word)
            (at[bytes] == '\0' || strchr(",] \t:", at[bytes]) != NULL);
 }
 
-static bool put(literal_t *literal, const void *value)
+static bool put_element(literal_t *literal, const void *value)
 {
     size_t bytes = element_bytes(literal);
 
@@ -58,7 +58,7 @@ static bool put(literal_t *literal, const void *value)
         void *grown = realloc(literal->data, room * bytes);
 
         if (grown == NULL) {
-            return wrong(literal, "out of memory");
+            return complain_literal(literal, "out of memory");
         }
         literal->data = grown;
         literal->room = room;
@@ -67,7 +67,7 @@ static bool put(literal_t *literal, const void *value)
     return true;
 }
 
-static bool put_integer(literal_t *literal, char **end)
+static bool put_literal_integer(literal_t *literal, char **end)
 {
     bool negative = *literal->at == '-';
     bool is_unsigned = literal->dtype.code == TMSG_DTYPE_UINT;
@@ -80,80 +80,84 @@ static bool put_integer(literal_t *literal, char **end)
         value = strtoull(literal->at, end, 10);
         if (errno != 0 || (negative && value != 0) ||
             (bits < 64 && value >> bits != 0)) {
-            return wrong(literal, "a number that the dtype does not have");
+            return complain_literal(literal,
+                                    "a number that the dtype does not have");
         }
-        return put(literal, &value); /* little-endian */
+        /* The first bytes of the value are the element: the machine is
+         * little-endian. */
+        return put_element(literal, &value);
     }
     number = strtoll(literal->at, end, 10);
     if (errno != 0 || (bits < 64 && (number < -(1LL << (bits - 1)) ||
                                      number >= 1LL << (bits - 1)))) {
-        return wrong(literal, "a number that the dtype does not have");
+        return complain_literal(literal,
+                                "a number that the dtype does not have");
     }
-    return put(literal, &number);
+    return put_element(literal, &number);
 }
 
-static bool put_number(literal_t *literal)
+static bool put_literal_number(literal_t *literal)
 {
     char *end = NULL;
     bool good;
 
     if (literal->dtype.code == TMSG_DTYPE_BOOL) {
-        unsigned char truth = is_word(literal->at, "true");
+        unsigned char truth = is_literal_word(literal->at, "true");
 
-        if (!truth && !is_word(literal->at, "false")) {
-            return wrong(literal, "neither true nor false");
+        if (!truth && !is_literal_word(literal->at, "false")) {
+            return complain_literal(literal, "neither true nor false");
         }
         literal->at += truth ? 4 : 5;
-        return put(literal, &truth);
+        return put_element(literal, &truth);
     }
     if (literal->dtype.code == TMSG_DTYPE_FLOAT) {
         double value = strtod(literal->at, &end);
         float single = (float)value;
 
         good = end == literal->at ||
-               put(literal, literal->dtype.bits == 32 ? (void *)&single
-                                                      : (void *)&value);
+               put_element(literal, literal->dtype.bits == 32 ? (void *)&single
+                                                              : (void *)&value);
     } else {
-        good = put_integer(literal, &end);
+        good = put_literal_integer(literal, &end);
     }
     if (!good) {
         return false;
     }
     if (end == literal->at ||
         (*end != '\0' && strchr(",] \t:", *end) == NULL)) {
-        return wrong(literal, "not a number of that dtype");
+        return complain_literal(literal, "not a number of that dtype");
     }
     literal->at = end;
     return true;
 }
 
-static void skip_space(literal_t *literal)
+static void skip_literal_space(literal_t *literal)
 {
     literal->at += strspn(literal->at, " \t");
 }
 
-/* What is `depth` brackets deep. The first list of each depth says how long the
- * others are. */
+/* Reads what is `depth` brackets deep. The first list of each depth determines
+ * the length of the others. */
 static bool read_level(literal_t *literal, int32_t depth)
 {
     int64_t length = 0;
 
-    skip_space(literal);
+    skip_literal_space(literal);
     if (*literal->at != '[') {
         if (literal->ndim >= 0 && depth != literal->ndim) {
-            return wrong(literal, "lists and numbers in one list");
+            return complain_literal(literal, "lists and numbers in one list");
         }
         literal->ndim = depth;
-        return put_number(literal);
+        return put_literal_number(literal);
     }
     if (depth == NDIM_MOST || (literal->ndim >= 0 && depth >= literal->ndim)) {
-        return wrong(literal, depth == NDIM_MOST
-                                  ? "more than 64 brackets"
-                                  : "lists and numbers in one list");
+        return complain_literal(literal, depth == NDIM_MOST
+                                             ? "more than 64 brackets"
+                                             : "lists and numbers in one list");
     }
     do {
-        literal->at++; /* '[' or ',' */
-        skip_space(literal);
+        literal->at++; /* skips '[' or ',' */
+        skip_literal_space(literal);
         if (length == 0 && *literal->at == ']') {
             literal->ndim = literal->ndim < 0 ? depth + 1 : literal->ndim;
             break;
@@ -162,20 +166,21 @@ static bool read_level(literal_t *literal, int32_t depth)
             return false;
         }
         length++;
-        skip_space(literal);
+        skip_literal_space(literal);
     } while (*literal->at == ',');
     if (*literal->at++ != ']') {
-        return wrong(literal, "a list that does not end in ']'");
+        return complain_literal(literal, "a list that does not end in ']'");
     }
     if (literal->shape[depth] >= 0 && literal->shape[depth] != length) {
-        return wrong(literal, "lists of different lengths");
+        return complain_literal(literal, "lists of different lengths");
     }
     literal->shape[depth] = length;
     return true;
 }
 
-/* What is written says: a point, exponent or inf, nan makes floats. */
-static tmsg_dtype_t guess(const char *text, size_t bytes)
+/* Guesses the dtype from the text. A point, an exponent, "inf" or "nan" makes
+ * it a float. */
+static tmsg_dtype_t guess_dtype(const char *text, size_t bytes)
 {
     tmsg_dtype_t dtype = {TMSG_DTYPE_INT, 64, 1};
 
@@ -192,7 +197,8 @@ static tmsg_dtype_t guess(const char *text, size_t bytes)
 
 static void free_data(void *data) { free(data); }
 
-static bool add_tensor(tmsg_map_t *map, const char *name, literal_t *literal)
+static bool add_literal_tensor(tmsg_map_t *map, const char *name,
+                               literal_t *literal)
 {
     const tmsg_tensor_t tensor = {.data = literal->data,
                                   .device = {TMSG_DEVICE_CPU, 0},
@@ -205,7 +211,7 @@ static bool add_tensor(tmsg_map_t *map, const char *name, literal_t *literal)
                                           .release_arg = literal->data};
 
     if (tmsg_map_add(map, name, &tensor, &params) != TMSG_OK) {
-        return wrong(literal, tmsg_error_message());
+        return complain_literal(literal, tmsg_error_message());
     }
     literal->data = NULL;
     return true;
@@ -219,33 +225,35 @@ static bool add_literal(tmsg_map_t *map, const char *word, const char *name,
     bool good;
 
     memset(literal.shape, -1, sizeof(literal.shape));
-    literal.dtype =
-        guess(text, colon == NULL ? strlen(text) : (size_t)(colon - text));
+    literal.dtype = guess_dtype(text, colon == NULL ? strlen(text)
+                                                    : (size_t)(colon - text));
     if (colon != NULL &&
         tmsg_dtype_parse(colon + 1, &literal.dtype) != TMSG_OK) {
-        return wrong(&literal, tmsg_error_message());
+        return complain_literal(&literal, tmsg_error_message());
     }
     if (!is_plain(literal.dtype)) {
-        return wrong(&literal, "elements of that dtype have to come in a file");
+        return complain_literal(
+            &literal, "elements of that dtype have to come in a file");
     }
     good = read_level(&literal, 0);
     if (good) {
-        skip_space(&literal);
-        good = literal.at == (colon == NULL ? text + strlen(text) : colon) ||
-               wrong(&literal, "there is something behind the value");
+        skip_literal_space(&literal);
+        good =
+            literal.at == (colon == NULL ? text + strlen(text) : colon) ||
+            complain_literal(&literal, "there is something behind the value");
     }
-    /* What is behind an empty list has no length. */
+    /* Extents after an empty list have no length yet; they become 0. */
     for (int32_t i = 0; good && i < literal.ndim; i++) {
         literal.shape[i] = literal.shape[i] < 0 ? 0 : literal.shape[i];
     }
-    good = good && add_tensor(map, name, &literal);
+    good = good && add_literal_tensor(map, name, &literal);
     free(literal.data);
     return good;
 }
 
 typedef struct {
     tmsg_map_t *file;
-    unsigned users; /* tensors of it */
+    unsigned users; /* tensors that use the file, and add_file() */
 } loaded_t;
 
 static void drop_file(void *arg)
@@ -258,7 +266,8 @@ static void drop_file(void *arg)
     }
 }
 
-/* Under their names, or the one that there is under `name`. */
+/* Adds the tensors of a file under their own names. With `name`, the file must
+ * have one tensor, which gets that name. */
 static bool add_file(tmsg_map_t *map, const char *name, const char *path)
 {
     loaded_t *loaded = calloc(1, sizeof(*loaded));
@@ -302,8 +311,9 @@ static bool add_file(tmsg_map_t *map, const char *name, const char *path)
 
 static bool is_literal(const char *text)
 {
-    return *text == '[' || is_word(text, "true") || is_word(text, "false") ||
-           is_word(text, "nan") || is_word(text, "inf") ||
+    return *text == '[' || is_literal_word(text, "true") ||
+           is_literal_word(text, "false") || is_literal_word(text, "nan") ||
+           is_literal_word(text, "inf") ||
            (*text != '\0' && text[strspn(text, "+-.0123456789eE")] == '\0') ||
            (*text != '\0' && text[strspn(text, "+-.0123456789eE")] == ':');
 }
@@ -315,7 +325,7 @@ bool values_add(tmsg_map_t *map, const char *word)
     char *name;
     bool good;
 
-    /* A path may have '=' in it; the name of a tensor, '/'. */
+    /* A path may contain '=', and the name of a tensor may contain '/'. */
     if (equal == NULL || equal == word ||
         (slash == word || (slash != NULL && *word == '.' && slash < equal))) {
         return add_file(map, NULL, word);

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* values.h - what is put into a map from the command line. */
+/* values.h - adds values from the command line to a map. */
 #ifndef TMSG_VALUES_H
 #define TMSG_VALUES_H
 
 #include "tool.h"
 
-/* "name=file.npy", "file.npz", "x=[1,2,3]:float32", "t=0.5": adds it to a map.
- * Files are watched (fault.h). False after a complaint. */
+/* Adds an argument such as "name=file.npy", "file.npz", "x=[1,2,3]:float32" or
+ * "t=0.5" to a map. Files are watched (fault.h). Returns false after a
+ * complaint. */
 bool values_add(tmsg_map_t *map, const char *word);
 
-/* "key=value" of the metadata: true and false, integers, numbers, else text. A
- * value in double quotes is text, whatever it is. False after a complaint. */
+/* Adds "key=value" to the metadata. The value is true or false, an integer, a
+ * number, or else text. A value in double quotes is always text. Returns false
+ * after a complaint. */
 bool values_add_meta(tmsg_map_t *map, const char *word);
 
 #endif

@@ -30,7 +30,7 @@ void contents_fill(void *data, size_t bytes, uint64_t seed, size_t tensor)
     }
 }
 
-static uint64_t layout_of(const tmsg_map_t *map)
+static uint64_t hash_layout(const tmsg_map_t *map)
 {
     uint64_t hash = tmsg_map_size(map);
 
@@ -53,14 +53,15 @@ tmsg_status_t contents_mark(tmsg_map_t *map, uint64_t seed)
 {
     tmsg_status_t status = tmsg_map_set_i64(map, CONTENTS_SEED, (int64_t)seed);
 
-    return status == TMSG_OK
-               ? tmsg_map_set_i64(map, CONTENTS_LAYOUT, (int64_t)layout_of(map))
-               : status;
+    return status == TMSG_OK ? tmsg_map_set_i64(map, CONTENTS_LAYOUT,
+                                                (int64_t)hash_layout(map))
+                             : status;
 }
 
-/* Where the bytes are not those; `bytes`: nowhere. */
-static size_t compare(const uint8_t *data, size_t bytes, uint64_t seed,
-                      size_t tensor)
+/* Returns the position of the first byte that differs, or `bytes` if none
+ * does. */
+static size_t find_difference(const uint8_t *data, size_t bytes, uint64_t seed,
+                              size_t tensor)
 {
     for (size_t i = 0; i < bytes; i += WORD) {
         uint64_t word = word_of(seed, tensor, i / WORD);
@@ -78,9 +79,10 @@ static size_t compare(const uint8_t *data, size_t bytes, uint64_t seed,
     return bytes;
 }
 
-/* The bytes where the CPU can read them; *copy_p is to be freed. */
-static const uint8_t *reach(const tmsg_tensor_t *tensor, size_t bytes,
-                            void **copy_p)
+/* Returns the bytes in memory that the CPU can read, or NULL. The caller frees
+ * *copy_p. */
+static const uint8_t *read_by_cpu(const tmsg_tensor_t *tensor, size_t bytes,
+                                  void **copy_p)
 {
     const tmsg_stream_t none = {.kind = TMSG_STREAM_NONE};
     const tmsg_domain_t *domain;
@@ -98,9 +100,9 @@ static const uint8_t *reach(const tmsg_tensor_t *tensor, size_t bytes,
     return *copy_p;
 }
 
-static bool check_tensor(const char *name, const tmsg_tensor_t *tensor,
-                         uint64_t seed, size_t index,
-                         char why[CONTENTS_WHY_BYTES])
+static bool check_tensor_contents(const char *name, const tmsg_tensor_t *tensor,
+                                  uint64_t seed, size_t index,
+                                  char why[CONTENTS_WHY_BYTES])
 {
     void *copy = NULL;
     const uint8_t *data;
@@ -110,14 +112,14 @@ static bool check_tensor(const char *name, const tmsg_tensor_t *tensor,
     if (tmsg_tensor_bytes(tensor, &bytes) != TMSG_OK || bytes == 0) {
         return true;
     }
-    data = reach(tensor, bytes, &copy);
+    data = read_by_cpu(tensor, bytes, &copy);
     if (data == NULL) {
         snprintf(why, CONTENTS_WHY_BYTES, "tensor '%.100s' cannot be read: %s",
                  name, tmsg_error_message());
         free(copy);
         return false;
     }
-    at = compare(data, bytes, seed, index);
+    at = find_difference(data, bytes, seed, index);
     if (at < bytes) {
         uint64_t word = word_of(seed, index, at / WORD);
 
@@ -138,7 +140,7 @@ bool contents_check(const tmsg_map_t *map, char why[CONTENTS_WHY_BYTES])
         snprintf(why, CONTENTS_WHY_BYTES, "its metadata are gone");
         return false;
     }
-    if ((uint64_t)layout != layout_of(map)) {
+    if ((uint64_t)layout != hash_layout(map)) {
         snprintf(why, CONTENTS_WHY_BYTES,
                  "other names, dtypes or shapes (%zu tensors arrived)",
                  tmsg_map_size(map));
@@ -149,7 +151,7 @@ bool contents_check(const tmsg_map_t *map, char why[CONTENTS_WHY_BYTES])
         const char *name;
 
         if (tmsg_map_at(map, i, &name, &tensor) != TMSG_OK ||
-            !check_tensor(name, &tensor, (uint64_t)seed, i, why)) {
+            !check_tensor_contents(name, &tensor, (uint64_t)seed, i, why)) {
             return false;
         }
     }

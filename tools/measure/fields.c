@@ -6,14 +6,14 @@
 #include <stdint.h>
 #include <string.h>
 
-static const void *value_of(const field_t *field, const void *row)
+static const void *field_value(const field_t *field, const void *row)
 {
     return (const char *)row + field->offset;
 }
 
 static cJSON *json_of(const field_t *field, const void *row)
 {
-    const void *value = value_of(field, row);
+    const void *value = field_value(field, row);
 
     switch (field->type) {
     case FIELD_TEXT:
@@ -70,9 +70,9 @@ static void put_quoted(const char *text, FILE *stream)
     putc('"', stream);
 }
 
-static void put_value(const field_t *field, const void *row, FILE *stream)
+static void put_field(const field_t *field, const void *row, FILE *stream)
 {
-    const void *value = value_of(field, row);
+    const void *value = field_value(field, row);
 
     switch (field->type) {
     case FIELD_TEXT:
@@ -109,7 +109,7 @@ void fields_csv(const field_t *fields, size_t count, const void *row,
         if (i > 0) {
             putc(',', stream);
         }
-        put_value(&fields[i], row, stream);
+        put_field(&fields[i], row, stream);
     }
     putc('\n', stream);
 }

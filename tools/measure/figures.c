@@ -13,7 +13,7 @@ uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000ULL + (uint64_t)now.tv_nsec;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
 
@@ -22,7 +22,7 @@ static int compare(const void *a, const void *b)
 
 void figures_sort(double *values, size_t count)
 {
-    qsort(values, count, sizeof(*values), compare);
+    qsort(values, count, sizeof(*values), compare_doubles);
 }
 
 double figures_median(const double *sorted, size_t count)
@@ -32,7 +32,8 @@ double figures_median(const double *sorted, size_t count)
 
 double figures_quantile(const double *sorted, size_t count, double part)
 {
-    double rank = ceil((double)count * part - 1e-9); /* 0.99 is a bit more */
+    /* The product may be a little too large, as 100 * 0.07 is. */
+    double rank = ceil((double)count * part - 1e-9);
 
     return sorted[rank < 1 ? 0 : (size_t)rank - 1];
 }

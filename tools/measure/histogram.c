@@ -18,8 +18,8 @@ static size_t step_of(uint64_t value)
     return step < HISTOGRAM_STEPS ? step : HISTOGRAM_STEPS - 1;
 }
 
-/* The middle of a step. */
-static double value_of(size_t step)
+/* Returns the middle of a step. */
+static double step_middle(size_t step)
 {
     unsigned shift;
 
@@ -44,7 +44,7 @@ void histogram_add(histogram_t *histogram, uint64_t value)
     histogram->steps[step_of(value)]++;
 }
 
-static double within(const histogram_t *histogram, double value)
+static double clamp_to_range(const histogram_t *histogram, double value)
 {
     double least = (double)histogram->least, most = (double)histogram->most;
 
@@ -63,7 +63,7 @@ double histogram_percentile(const histogram_t *histogram, double percent)
     for (size_t i = 0; i < HISTOGRAM_STEPS; i++) {
         below += histogram->steps[i];
         if (below >= wanted && below > 0) {
-            return within(histogram, value_of(i));
+            return clamp_to_range(histogram, step_middle(i));
         }
     }
     return (double)histogram->most;

@@ -13,18 +13,18 @@
 
 #define FILE_BYTES_MOST (16u << 20)
 #define NAME_BYTES_MOST 400
-#define TENSORS_MOST 1048576          /* of a map: what the library takes */
-#define WHOLE_MOST 9007199254740992.0 /* 2^53: what a double counts to */
+#define TENSORS_MOST 1048576 /* tensors of a map that the library accepts */
+#define WHOLE_MOST 9007199254740992.0 /* 2^53: exact in a double */
 
-/* What is read, and the first thing that is wrong with it. */
+/* Holds the file that is being read, and its first error. */
 typedef struct {
     const char *path;
-    size_t map; /* the map of the file that it is about */
-    char *why;  /* "": all is well */
+    size_t map; /* index of the map that is being read */
+    char *why;  /* text of the first error, or "" */
 } reading_t;
 
 __attribute__((format(printf, 2, 3))) static bool
-refuse(const reading_t *reading, const char *format, ...)
+refuse_workload(const reading_t *reading, const char *format, ...)
 {
     va_list args;
     int at;
@@ -43,27 +43,27 @@ refuse(const reading_t *reading, const char *format, ...)
     return false;
 }
 
-static void *room(const reading_t *reading, size_t count, size_t size)
+static void *allocate_room(const reading_t *reading, size_t count, size_t size)
 {
     void *memory = calloc(count == 0 ? 1 : count, size);
 
     if (memory == NULL) {
-        refuse(reading, "no memory for it");
+        refuse_workload(reading, "no memory for it");
     }
     return memory;
 }
 
-static char *copy(const reading_t *reading, const char *text)
+static char *copy_text(const reading_t *reading, const char *text)
 {
     char *copied = strdup(text);
 
     if (copied == NULL) {
-        refuse(reading, "no memory for it");
+        refuse_workload(reading, "no memory for it");
     }
     return copied;
 }
 
-static void measure(workload_t *workload)
+static void sum_bytes(workload_t *workload)
 {
     workload->bytes = 0;
     for (size_t m = 0; m < workload->count; m++) {
@@ -87,28 +87,28 @@ bool workload_uniform(size_t tensors, size_t bytes, workload_t *workload,
     *why = '\0';
     *workload = (workload_t){.count = 0};
     snprintf(name, sizeof(name), "%zux%zu", tensors, bytes);
-    workload->name = copy(&reading, name);
-    workload->maps = map = room(&reading, 1, sizeof(*map));
+    workload->name = copy_text(&reading, name);
+    workload->maps = map = allocate_room(&reading, 1, sizeof(*map));
     if (map == NULL) {
         return false;
     }
     workload->count = 1;
-    map->tensors = room(&reading, tensors, sizeof(*map->tensors));
+    map->tensors = allocate_room(&reading, tensors, sizeof(*map->tensors));
     while (*why == '\0' && map->count < tensors) {
         snprintf(name, sizeof(name), "tensor%zu", map->count);
         map->tensors[map->count++] =
-            (workload_tensor_t){.name = copy(&reading, name),
+            (workload_tensor_t){.name = copy_text(&reading, name),
                                 .dtype = {TMSG_DTYPE_UINT, 8, 1},
                                 .ndim = 1,
                                 .shape = {(int64_t)bytes},
                                 .bytes = bytes};
     }
-    measure(workload);
+    sum_bytes(workload);
     return *why == '\0';
 }
 
-/* The line of the first NUL, where cJSON would end a string, or the text; 0:
- * there is none. */
+/* Returns the line of the first NUL in the text, or 0 if there is none. cJSON
+ * would end a string there. */
 static unsigned nul_line(const char *text, size_t bytes)
 {
     unsigned line = 1;
@@ -118,33 +118,34 @@ static unsigned nul_line(const char *text, size_t bytes)
             return line;
         }
         line += text[i] == '\n';
-        i += text[i] == '\\'; /* what is escaped begins no escape */
+        i += text[i] == '\\'; /* skips the character after a backslash */
     }
     return 0;
 }
 
-static cJSON *load(const reading_t *reading)
+static cJSON *load_json(const reading_t *reading)
 {
-    char *text = room(reading, FILE_BYTES_MOST, 1);
+    char *text = allocate_room(reading, FILE_BYTES_MOST, 1);
     FILE *file = text == NULL ? NULL : fopen(reading->path, "rbe");
     cJSON *json = NULL;
     size_t bytes = 0;
 
     errno = file == NULL ? errno : 0;
     if (file == NULL) {
-        refuse(reading, "%s", strerror(errno));
+        refuse_workload(reading, "%s", strerror(errno));
     } else if ((bytes = fread(text, 1, FILE_BYTES_MOST, file)) ==
                FILE_BYTES_MOST) {
-        refuse(reading, "longer than %u bytes", FILE_BYTES_MOST);
+        refuse_workload(reading, "longer than %u bytes", FILE_BYTES_MOST);
     } else if (ferror(file)) {
-        refuse(reading, "%s", strerror(errno));
+        refuse_workload(reading, "%s", strerror(errno));
     } else if (nul_line(text, bytes) > 0) {
-        refuse(reading, "line %u: it holds a NUL", nul_line(text, bytes));
+        refuse_workload(reading, "line %u: it holds a NUL",
+                        nul_line(text, bytes));
     } else {
         json = cJSON_ParseWithOpts(text, NULL, true);
     }
     if (json == NULL) {
-        refuse(reading, "no JSON");
+        refuse_workload(reading, "no JSON");
     }
     if (file != NULL) {
         fclose(file);
@@ -160,48 +161,50 @@ static bool is_whole(const cJSON *number, double least, double most)
            floor(number->valuedouble) == number->valuedouble;
 }
 
-static bool read_shape(const reading_t *reading, const cJSON *shape,
-                       workload_tensor_t *tensor)
+static bool read_workload_shape(const reading_t *reading, const cJSON *shape,
+                                workload_tensor_t *tensor)
 {
     tmsg_tensor_t plain = {.dtype = tensor->dtype, .shape = tensor->shape};
     const cJSON *extent;
 
     if (!cJSON_IsArray(shape) ||
         cJSON_GetArraySize(shape) > WORKLOAD_NDIM_MAX) {
-        return refuse(reading, "map %zu: %s: \"shape\" is no list of at most 8",
-                      reading->map, tensor->name);
+        return refuse_workload(reading,
+                               "map %zu: %s: \"shape\" is no list of at most 8",
+                               reading->map, tensor->name);
     }
     cJSON_ArrayForEach(extent, shape)
     {
         if (!is_whole(extent, 0, WHOLE_MOST)) {
-            return refuse(reading, "map %zu: %s: an extent is no whole number",
-                          reading->map, tensor->name);
+            return refuse_workload(reading,
+                                   "map %zu: %s: an extent is no whole number",
+                                   reading->map, tensor->name);
         }
         tensor->shape[tensor->ndim++] = (int64_t)extent->valuedouble;
     }
     plain.ndim = tensor->ndim;
     if (tmsg_tensor_bytes(&plain, &tensor->bytes) != TMSG_OK) {
-        return refuse(reading, "map %zu: %s: %s", reading->map, tensor->name,
-                      tmsg_error_message());
+        return refuse_workload(reading, "map %zu: %s: %s", reading->map,
+                               tensor->name, tmsg_error_message());
     }
     return true;
 }
 
-/* "layers/{}/key", 3 -> "layers/3/key" */
-static char *number(const reading_t *reading, const char *name, size_t n)
+/* Puts the number into the name: "layers/{}/key" and 3 give "layers/3/key". */
+static char *number_name(const reading_t *reading, const char *name, size_t n)
 {
     const char *place = strstr(name, "{}");
     char text[NAME_BYTES_MOST + 32];
 
     if (place == NULL) {
-        return copy(reading, name);
+        return copy_text(reading, name);
     }
     snprintf(text, sizeof(text), "%.*s%zu%s", (int)(place - name), name, n,
              place + 2);
-    return copy(reading, text);
+    return copy_text(reading, text);
 }
 
-/* How many tensors an entry stands for; 0: it was said what is wrong. */
+/* Returns how many tensors an entry stands for, or 0 after an error. */
 static size_t times_of(const reading_t *reading, const cJSON *entry)
 {
     const cJSON *times = cJSON_GetObjectItemCaseSensitive(entry, "times");
@@ -210,15 +213,16 @@ static size_t times_of(const reading_t *reading, const cJSON *entry)
         return 1;
     }
     if (!is_whole(times, 1, TENSORS_MOST)) {
-        refuse(reading, "map %zu: \"times\" is no whole number from 1 to %d",
-               reading->map, TENSORS_MOST);
+        refuse_workload(reading,
+                        "map %zu: \"times\" is no whole number from 1 to %d",
+                        reading->map, TENSORS_MOST);
         return 0;
     }
     return (size_t)times->valuedouble;
 }
 
-static bool read_tensor(const reading_t *reading, const cJSON *entry, size_t n,
-                        workload_tensor_t *tensor)
+static bool read_workload_tensor(const reading_t *reading, const cJSON *entry,
+                                 size_t n, workload_tensor_t *tensor)
 {
     const char *name =
         cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(entry, "name"));
@@ -226,28 +230,31 @@ static bool read_tensor(const reading_t *reading, const cJSON *entry, size_t n,
         cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(entry, "dtype"));
 
     if (name == NULL || strlen(name) > NAME_BYTES_MOST) {
-        return refuse(reading,
-                      "map %zu: a tensor: it has no \"name\" of at most %d "
-                      "bytes",
-                      reading->map, NAME_BYTES_MOST);
+        return refuse_workload(
+            reading,
+            "map %zu: a tensor: it has no \"name\" of at most %d "
+            "bytes",
+            reading->map, NAME_BYTES_MOST);
     }
     if (dtype == NULL || tmsg_dtype_parse(dtype, &tensor->dtype) != TMSG_OK) {
-        return refuse(reading, "map %zu: %s: \"dtype\" is none that is known",
-                      reading->map, name);
+        return refuse_workload(reading,
+                               "map %zu: %s: \"dtype\" is none that is known",
+                               reading->map, name);
     }
-    tensor->name = number(reading, name, n);
+    tensor->name = number_name(reading, name, n);
     return tensor->name != NULL &&
-           read_shape(reading, cJSON_GetObjectItemCaseSensitive(entry, "shape"),
-                      tensor);
+           read_workload_shape(reading,
+                               cJSON_GetObjectItemCaseSensitive(entry, "shape"),
+                               tensor);
 }
 
-static bool read_meta(const reading_t *reading, const cJSON *object,
-                      workload_map_t *map)
+static bool read_workload_meta(const reading_t *reading, const cJSON *object,
+                               workload_map_t *map)
 {
     const cJSON *entry;
 
-    map->meta =
-        room(reading, (size_t)cJSON_GetArraySize(object), sizeof(*map->meta));
+    map->meta = allocate_room(reading, (size_t)cJSON_GetArraySize(object),
+                              sizeof(*map->meta));
     if (map->meta == NULL) {
         return false;
     }
@@ -257,51 +264,54 @@ static bool read_meta(const reading_t *reading, const cJSON *object,
 
         if (entry->string == NULL ||
             (!cJSON_IsNumber(entry) && !cJSON_IsString(entry))) {
-            return refuse(reading, "map %zu: %s: neither a number nor text",
-                          reading->map,
-                          entry->string == NULL ? "\"meta\"" : entry->string);
+            return refuse_workload(
+                reading, "map %zu: %s: neither a number nor text", reading->map,
+                entry->string == NULL ? "\"meta\"" : entry->string);
         }
         map->meta_count++;
-        meta->name = copy(reading, entry->string);
-        meta->text =
-            cJSON_IsString(entry) ? copy(reading, entry->valuestring) : NULL;
+        meta->name = copy_text(reading, entry->string);
+        meta->text = cJSON_IsString(entry)
+                         ? copy_text(reading, entry->valuestring)
+                         : NULL;
         meta->number = entry->valuedouble;
         meta->is_whole = is_whole(entry, -WHOLE_MOST, WHOLE_MOST);
     }
     return *reading->why == '\0';
 }
 
-static bool read_map(const reading_t *reading, const cJSON *object,
-                     workload_map_t *map)
+static bool read_workload_map(const reading_t *reading, const cJSON *object,
+                              workload_map_t *map)
 {
     const cJSON *tensors = cJSON_GetObjectItemCaseSensitive(object, "tensors");
     const cJSON *entry;
     size_t most = 0;
 
     if (!cJSON_IsArray(tensors)) {
-        return refuse(reading, "map %zu: \"tensors\": no list", reading->map);
+        return refuse_workload(reading, "map %zu: \"tensors\": no list",
+                               reading->map);
     }
     cJSON_ArrayForEach(entry, tensors) { most += times_of(reading, entry); }
     if (most > TENSORS_MOST) {
-        return refuse(reading, "map %zu: more than %d tensors", reading->map,
-                      TENSORS_MOST);
+        return refuse_workload(reading, "map %zu: more than %d tensors",
+                               reading->map, TENSORS_MOST);
     }
-    map->tensors = room(reading, most, sizeof(*map->tensors));
+    map->tensors = allocate_room(reading, most, sizeof(*map->tensors));
     cJSON_ArrayForEach(entry, tensors)
     {
         size_t times = times_of(reading, entry);
 
         for (size_t n = 0; n < times && *reading->why == '\0'; n++) {
-            read_tensor(reading, entry, n, &map->tensors[map->count++]);
+            read_workload_tensor(reading, entry, n,
+                                 &map->tensors[map->count++]);
         }
     }
     return *reading->why == '\0' &&
-           read_meta(reading, cJSON_GetObjectItemCaseSensitive(object, "meta"),
-                     map);
+           read_workload_meta(
+               reading, cJSON_GetObjectItemCaseSensitive(object, "meta"), map);
 }
 
-static void read_all(reading_t *reading, const cJSON *json,
-                     workload_t *workload)
+static void read_all_maps(reading_t *reading, const cJSON *json,
+                          workload_t *workload)
 {
     const cJSON *maps = cJSON_GetObjectItemCaseSensitive(json, "maps");
     const char *name =
@@ -309,20 +319,21 @@ static void read_all(reading_t *reading, const cJSON *json,
     const cJSON *entry;
 
     if (name == NULL || !cJSON_IsArray(maps) || maps->child == NULL) {
-        refuse(reading, "it has no \"name\" or no \"maps\"");
+        refuse_workload(reading, "it has no \"name\" or no \"maps\"");
         return;
     }
-    workload->name = copy(reading, name);
-    workload->maps = room(reading, (size_t)cJSON_GetArraySize(maps),
-                          sizeof(*workload->maps));
+    workload->name = copy_text(reading, name);
+    workload->maps = allocate_room(reading, (size_t)cJSON_GetArraySize(maps),
+                                   sizeof(*workload->maps));
     cJSON_ArrayForEach(entry, maps)
     {
         if (*reading->why == '\0') {
             reading->map = workload->count;
-            read_map(reading, entry, &workload->maps[workload->count++]);
+            read_workload_map(reading, entry,
+                              &workload->maps[workload->count++]);
         }
     }
-    measure(workload);
+    sum_bytes(workload);
 }
 
 bool workload_read(const char *path, workload_t *workload,
@@ -333,9 +344,9 @@ bool workload_read(const char *path, workload_t *workload,
 
     *why = '\0';
     *workload = (workload_t){.count = 0};
-    json = load(&reading);
+    json = load_json(&reading);
     if (json != NULL) {
-        read_all(&reading, json, workload);
+        read_all_maps(&reading, json, workload);
     }
     cJSON_Delete(json);
     return *why == '\0';
@@ -372,7 +383,8 @@ tmsg_status_t workload_add(const workload_tensor_t *like, tmsg_device_t device,
     return tmsg_map_add(map, like->name, &tensor, NULL);
 }
 
-static tmsg_status_t add_word(const workload_meta_t *meta, tmsg_map_t *map)
+static tmsg_status_t add_meta_entry(const workload_meta_t *meta,
+                                    tmsg_map_t *map)
 {
     if (meta->text != NULL) {
         return tmsg_map_set_string(map, meta->name, meta->text);
@@ -387,7 +399,7 @@ tmsg_status_t workload_add_meta(const workload_map_t *like, tmsg_map_t *map)
     tmsg_status_t status = TMSG_OK;
 
     for (size_t i = 0; i < like->meta_count && status == TMSG_OK; i++) {
-        status = add_word(&like->meta[i], map);
+        status = add_meta_entry(&like->meta[i], map);
     }
     return status;
 }

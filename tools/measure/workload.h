@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* measure/workload.h - what maps are sent, in turn: names, shapes, metadata. */
+/* measure/workload.h - the maps that are sent in turn: names, shapes,
+ * metadata. */
 #ifndef TMSG_MEASURE_WORKLOAD_H
 #define TMSG_MEASURE_WORKLOAD_H
 
@@ -19,12 +20,12 @@ typedef struct {
     size_t bytes;
 } workload_tensor_t;
 
-/* A word of metadata; text, or (NULL) a number. */
+/* Holds a metadata entry, which is a number if `text` is NULL. */
 typedef struct {
     char *name;
     char *text;
     double number;
-    bool is_whole; /* the number: an integer */
+    bool is_whole; /* the number is an integer */
 } workload_meta_t;
 
 typedef struct {
@@ -32,33 +33,35 @@ typedef struct {
     size_t count;
     workload_meta_t *meta;
     size_t meta_count;
-    size_t bytes; /* of all tensors */
+    size_t bytes; /* bytes of all tensors */
 } workload_map_t;
 
 typedef struct {
     char *name;
     workload_map_t *maps;
     size_t count;
-    size_t bytes; /* of all maps */
+    size_t bytes; /* bytes of all maps */
 } workload_t;
 
 #define WORKLOAD_WHY_BYTES 600
 
-/* One map of so many tensors of so many bytes. False: no memory, and `why` says
- * so. */
+/* Makes one map of `tensors` tensors with `bytes` bytes each. Returns false if
+ * there is no memory; `why` tells so. */
 bool workload_uniform(size_t tensors, size_t bytes, workload_t *workload,
                       char why[WORKLOAD_WHY_BYTES]);
 
-/* Reads a file as bench/workloads/ has them (docs/perf.md). False: `why` names
- * what is wrong with it. */
+/* Reads a file in the format of bench/workloads/ (docs/perf.md). Returns false
+ * if the file is wrong; `why` tells the reason. */
 bool workload_read(const char *path, workload_t *workload,
                    char why[WORKLOAD_WHY_BYTES]);
 
-/* To be called after either, whatever came of it. */
+/* Frees a workload. The caller calls it after workload_uniform() or
+ * workload_read(), even if that failed. */
 void workload_free(workload_t *workload);
 
-/* Adds one tensor of a workload, whose data the map borrows, or all metadata.
- * Errors: those of tmsg_map_add() and tmsg_map_set_string(). */
+/* workload_add() adds one tensor of a workload; the map borrows `data`.
+ * workload_add_meta() adds all metadata. Errors: those of tmsg_map_add() and
+ * tmsg_map_set_string(). */
 tmsg_status_t workload_add(const workload_tensor_t *like, tmsg_device_t device,
                            void *data, tmsg_map_t *map);
 tmsg_status_t workload_add_meta(const workload_map_t *like, tmsg_map_t *map);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The configuration file that --tune writes (docs/configuration.md). */
+/* Writes the configuration file of --tune (docs/configuration.md). */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -11,9 +11,9 @@
 #include "output.h"
 #include "perf.h"
 
-#define FILE_BYTES_MOST (1u << 20) /* as the library's */
+#define FILE_BYTES_MOST (1u << 20) /* the library's own limit */
 
-/* A file that is to be updated is one that the library reads. */
+/* Tells whether the library can read a file that is to be updated. */
 static bool check_contents(const char *path)
 {
     const tmsg_context_params_t params = {
@@ -70,7 +70,7 @@ bool perf_file_check(const perf_options_t *options)
            perf_folder_check(options->out);
 }
 
-static cJSON *load(const char *path)
+static cJSON *load_config(const char *path)
 {
     char *text = calloc(1, FILE_BYTES_MOST + 1);
     FILE *file = text == NULL ? NULL : fopen(path, "rbe");
@@ -91,14 +91,14 @@ static cJSON *load(const char *path)
     return config;
 }
 
-/* The file as it is now, which somebody may have changed meanwhile, or a new
- * one. NULL: it was said why. */
+/* Reads the file again, because somebody may have changed it in the meantime,
+ * or creates a new object. Returns NULL after a complaint. */
 static cJSON *read_config(const perf_options_t *options)
 {
     cJSON *config;
 
     if (options->update && access(options->out, F_OK) == 0) {
-        return check_contents(options->out) ? load(options->out) : NULL;
+        return check_contents(options->out) ? load_config(options->out) : NULL;
     }
     config = cJSON_CreateObject();
     if (cJSON_AddNumberToObject(config, "version", 1) == NULL) {
@@ -116,7 +116,7 @@ static cJSON *object_in(cJSON *parent, const char *name)
     return object != NULL ? object : cJSON_AddObjectToObject(parent, name);
 }
 
-static bool merge(cJSON *config, const cJSON *thresholds)
+static bool merge_thresholds(cJSON *config, const cJSON *thresholds)
 {
     cJSON *into = object_in(config, "thresholds");
     const cJSON *transport, *item;
@@ -137,8 +137,8 @@ static bool merge(cJSON *config, const cJSON *thresholds)
     return into != NULL;
 }
 
-/* cJSON writes integers of more than 31 bits by 15 digits, or in the form
- * 1e+10: they are written out here. */
+/* cJSON writes integers of more than 31 bits with 15 digits, or in the form
+ * 1e+10. This function replaces them by their full digits. */
 static bool spell_numbers(cJSON *parent)
 {
     for (cJSON *item = parent->child; item != NULL; item = item->next) {
@@ -156,7 +156,7 @@ static bool spell_numbers(cJSON *parent)
         if (raw == NULL) {
             return false;
         }
-        raw->string = item->string; /* which the old one no longer owns */
+        raw->string = item->string; /* the new item now owns the name */
         item->string = NULL;
         if (!cJSON_ReplaceItemViaPointer(parent, item, raw)) {
             cJSON_Delete(raw);
@@ -167,7 +167,7 @@ static bool spell_numbers(cJSON *parent)
     return true;
 }
 
-static bool write_all(int fd, const char *text)
+static bool write_whole_text(int fd, const char *text)
 {
     size_t bytes = strlen(text);
 
@@ -183,8 +183,9 @@ static bool write_all(int fd, const char *text)
     return fsync(fd) == 0;
 }
 
-/* As the file that it takes the place of, or as any new one. */
-static bool set_mode(int fd, const char *path)
+/* Gives the file the mode of the file that it replaces, or that of any new
+ * file. */
+static bool set_file_mode(int fd, const char *path)
 {
     struct stat about;
     mode_t mask = umask(0);
@@ -206,9 +207,10 @@ static bool give_name(const perf_options_t *options, const char *temp,
     return errno == EINVAL && link(temp, path) == 0 && unlink(temp) == 0;
 }
 
-/* `path` is no symbolic link: what it named is replaced, not the link. */
-static bool replace(const perf_options_t *options, const char *path,
-                    const char *text)
+/* Replaces the file at `path`. The path must not be a symbolic link: the file
+ * it points to has to be replaced, not the link. */
+static bool replace_file(const perf_options_t *options, const char *path,
+                         const char *text)
 {
     char *temp = NULL;
     bool ok;
@@ -219,7 +221,7 @@ static bool replace(const perf_options_t *options, const char *path,
         return false;
     }
     fd = mkostemp(temp, O_CLOEXEC);
-    ok = fd >= 0 && write_all(fd, text) && set_mode(fd, path);
+    ok = fd >= 0 && write_whole_text(fd, text) && set_file_mode(fd, path);
     if (fd >= 0 && close(fd) != 0) {
         ok = false;
     }
@@ -236,7 +238,8 @@ static bool replace(const perf_options_t *options, const char *path,
     return ok;
 }
 
-static char *print(const perf_options_t *options, const cJSON *thresholds)
+static char *print_config(const perf_options_t *options,
+                          const cJSON *thresholds)
 {
     cJSON *config = read_config(options);
     char *text = NULL, *whole = NULL;
@@ -244,7 +247,7 @@ static char *print(const perf_options_t *options, const cJSON *thresholds)
     if (config == NULL) {
         return NULL;
     }
-    if (merge(config, thresholds) && spell_numbers(config)) {
+    if (merge_thresholds(config, thresholds) && spell_numbers(config)) {
         text = cJSON_Print(config);
     }
     if (text == NULL || asprintf(&whole, "%s\n", text) < 0) {
@@ -258,7 +261,7 @@ static char *print(const perf_options_t *options, const cJSON *thresholds)
 
 bool perf_file_write(const perf_options_t *options, const cJSON *thresholds)
 {
-    char *text = print(options, thresholds);
+    char *text = print_config(options, thresholds);
     char *path;
     bool ok;
 
@@ -271,7 +274,7 @@ bool perf_file_write(const perf_options_t *options, const cJSON *thresholds)
         return output_flush();
     }
     path = realpath(options->out, NULL);
-    ok = replace(options, path == NULL ? options->out : path, text);
+    ok = replace_file(options, path == NULL ? options->out : path, text);
     if (!ok) {
         complain("%s: %s%s", options->out, strerror(errno),
                  errno == EEXIST ? " (--force replaces it)" : "");

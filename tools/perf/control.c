@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "control.h"
 
-/* Calls a method of the sink's; NULL: it was said why there is no reply. */
-static tmsg_call_t *ask(const perf_peer_t *peer, const char *method,
-                        const tmsg_map_t *map)
+/* Calls a method of the sink. Returns NULL after a complaint if there is no
+ * reply. */
+static tmsg_call_t *call_sink(const perf_peer_t *peer, const char *method,
+                              const tmsg_map_t *map)
 {
     const tmsg_call_params_t params = {
         .field_mask = TMSG_CALL_PARAM_TIMEOUT,
@@ -16,7 +17,8 @@ static tmsg_call_t *ask(const perf_peer_t *peer, const char *method,
         complain("%s", tmsg_error_message());
         return NULL;
     }
-    status = tmsg_call_wait(call, -1); /* it has its timeout */
+    /* The call has a timeout of its own. */
+    status = tmsg_call_wait(call, -1);
     if (status == TMSG_OK) {
         return call;
     }
@@ -41,7 +43,8 @@ static tmsg_map_t *create_map(void)
     return map;
 }
 
-/* One that is too large to be told, or no text, is none. */
+/* Checks the peer's protocol. A protocol or version that cannot be read as a
+ * number or a text counts as missing. */
 static bool check_hello(const perf_peer_t *peer, const tmsg_map_t *reply)
 {
     const char *version;
@@ -73,7 +76,7 @@ bool perf_say_hello(perf_peer_t *peer)
     if (map != NULL &&
         tmsg_map_set_i64(map, "protocol", PERF_PROTOCOL) == TMSG_OK &&
         tmsg_map_set_string(map, "version", tmsg_version()) == TMSG_OK) {
-        call = ask(peer, PERF_HELLO, map);
+        call = call_sink(peer, PERF_HELLO, map);
     }
     tmsg_map_destroy(map);
     ok = call != NULL && check_hello(peer, tmsg_call_reply(call));
@@ -93,7 +96,7 @@ bool perf_begin(perf_peer_t *peer, bool echo, const perf_memory_t *memory)
         tmsg_map_set_bool(map, "poll", !peer->options->plan.sleep) == TMSG_OK &&
         tmsg_map_set_i64(map, "device_type", memory->device.type) == TMSG_OK &&
         tmsg_map_set_i64(map, "device_id", memory->device.id) == TMSG_OK) {
-        call = ask(peer, PERF_BEGIN, map);
+        call = call_sink(peer, PERF_BEGIN, map);
     }
     tmsg_map_destroy(map);
     ok = call != NULL;
@@ -125,7 +128,7 @@ bool perf_end(perf_peer_t *peer, uint64_t sent)
 
     if (map != NULL &&
         tmsg_map_set_i64(map, "sent", (int64_t)sent) == TMSG_OK) {
-        call = ask(peer, PERF_END, map);
+        call = call_sink(peer, PERF_END, map);
     }
     tmsg_map_destroy(map);
     ok = call != NULL && check_end(peer, tmsg_call_reply(call), sent);

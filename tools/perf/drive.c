@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "perf.h"
 
-#define LOOK_MS 100 /* how often for a signal */
-#define TURNS 16    /* between two looks at the clock */
+#define LOOK_MS 100 /* how often signals are looked for */
+#define TURNS 16    /* rounds of progress between two looks at the clock */
 #define POLL_NS 1000000000ULL
 
 tmsg_status_t perf_drive(tmsg_worker_t *worker, bool poll)

@@ -10,32 +10,33 @@
 
 static const tmsg_stream_t no_stream = {.kind = TMSG_STREAM_NONE};
 
-static size_t padded(size_t bytes)
+static size_t padded_size(size_t bytes)
 {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static bool fail(void)
+static bool fail_load(void)
 {
     complain("%s", tmsg_error_message());
     return false;
 }
 
-/* Each map of each copy has other contents. */
+/* Returns a seed that differs for each map of each copy. */
 static uint64_t seed_of(uint64_t seed, size_t copy, size_t index)
 {
     return (seed << 40) + ((uint64_t)copy << 20) + index;
 }
 
-static tmsg_status_t add_all(const load_t *load, const workload_map_t *like,
-                             uint8_t *data, tmsg_map_t *map)
+static tmsg_status_t add_map_tensors(const load_t *load,
+                                     const workload_map_t *like, uint8_t *data,
+                                     tmsg_map_t *map)
 {
     tmsg_status_t status = TMSG_OK;
 
     for (size_t i = 0; i < like->count && status == TMSG_OK; i++) {
         status =
             workload_add(&like->tensors[i], load->memory.device, data, map);
-        data += padded(like->tensors[i].bytes);
+        data += padded_size(like->tensors[i].bytes);
     }
     return status == TMSG_OK ? workload_add_meta(like, map) : status;
 }
@@ -48,34 +49,36 @@ static uint8_t *data_of(const load_t *load, size_t copy, size_t index)
         const workload_map_t *map = &load->workload.maps[m];
 
         for (size_t i = 0; i < map->count; i++) {
-            data += padded(map->tensors[i].bytes);
+            data += padded_size(map->tensors[i].bytes);
         }
     }
     return data;
 }
 
-static tmsg_map_t **place_of(const load_t *load, size_t copy, uint64_t n)
+static tmsg_map_t **map_place(const load_t *load, size_t copy, uint64_t n)
 {
     return &load->maps[copy % load->copies * load->workload.count +
                        n % load->workload.count];
 }
 
-/* What --verify writes into it stays until perf_load_refill(). */
+/* Creates a map. The contents that --verify has written into the memory stay
+ * until perf_load_refill(). */
 static tmsg_map_t *make_map(const load_t *load, size_t copy, size_t index)
 {
     const workload_map_t *like = &load->workload.maps[index];
     tmsg_map_t *map = NULL;
 
     if (tmsg_map_create(&map) == TMSG_OK &&
-        add_all(load, like, data_of(load, copy, index), map) == TMSG_OK) {
+        add_map_tensors(load, like, data_of(load, copy, index), map) ==
+            TMSG_OK) {
         return map;
     }
-    (void)fail();
+    (void)fail_load();
     tmsg_map_destroy(map);
     return NULL;
 }
 
-static size_t bytes_of(const workload_t *workload)
+static size_t padded_bytes(const workload_t *workload)
 {
     size_t bytes = 0;
 
@@ -83,14 +86,15 @@ static size_t bytes_of(const workload_t *workload)
         const workload_map_t *map = &workload->maps[m];
 
         for (size_t i = 0; i < map->count; i++) {
-            bytes += padded(map->tensors[i].bytes);
+            bytes += padded_size(map->tensors[i].bytes);
         }
     }
     return bytes;
 }
 
-/* Touched, for the pages of zeros are all the same one. */
-static bool fill(const load_t *load, uint8_t *data)
+/* Fills the memory with ones. Without that all its pages would be the same page
+ * of zeros. */
+static bool fill_ones(const load_t *load, uint8_t *data)
 {
     void *ones;
     bool ok;
@@ -108,10 +112,11 @@ static bool fill(const load_t *load, uint8_t *data)
     ok = load->domain->copy_in(load->domain->arg, load->memory.device, data,
                                ones, load->copy_bytes, no_stream) == TMSG_OK;
     free(ones);
-    return ok || fail();
+    return ok || fail_load();
 }
 
-/* Where nobody looks at the bytes, all copies have the same. */
+/* Makes the memory of a copy. All copies share memory if nobody checks the
+ * bytes. */
 static bool make_data(load_t *load, size_t copy)
 {
     void *data;
@@ -123,10 +128,10 @@ static bool make_data(load_t *load, size_t copy)
     if (load->domain->alloc(load->domain->arg, load->memory.device,
                             load->copy_bytes, ALIGNMENT, no_stream,
                             &data) != TMSG_OK) {
-        return fail();
+        return fail_load();
     }
     load->data[copy] = data;
-    return fill(load, data);
+    return fill_ones(load, data);
 }
 
 static bool make_copy(load_t *load, size_t copy)
@@ -135,7 +140,7 @@ static bool make_copy(load_t *load, size_t copy)
         return false;
     }
     for (size_t m = 0; m < load->workload.count; m++) {
-        tmsg_map_t **place = place_of(load, copy, m);
+        tmsg_map_t **place = map_place(load, copy, m);
 
         *place = make_map(load, copy, m);
         if (*place == NULL) {
@@ -167,7 +172,7 @@ bool perf_load_open(load_t *load, const perf_memory_t *memory, size_t copies,
     load->memory = *memory;
     load->verify = verify;
     load->copies = copies;
-    load->copy_bytes = bytes_of(&load->workload);
+    load->copy_bytes = padded_bytes(&load->workload);
     load->copy_bytes += load->copy_bytes == 0 ? ALIGNMENT : 0;
     if (!perf_memory_find(memory, &load->domain)) {
         return false;
@@ -186,12 +191,12 @@ bool perf_load_open(load_t *load, const perf_memory_t *memory, size_t copies,
     return true;
 }
 
-/* The tensors of a map in `at`, which becomes what is behind them. */
+/* Fills the tensors of a map at `at`, and returns the position after them. */
 static uint8_t *fill_map(const workload_map_t *map, uint8_t *at, uint64_t seed)
 {
     for (size_t i = 0; i < map->count; i++) {
         contents_fill(at, map->tensors[i].bytes, seed, i);
-        at += padded(map->tensors[i].bytes);
+        at += padded_size(map->tensors[i].bytes);
     }
     return at;
 }
@@ -207,7 +212,7 @@ static bool refill_copy(load_t *load, size_t copy, uint64_t seed)
         uint64_t of_map = seed_of(seed, copy, m);
 
         at = fill_map(&load->workload.maps[m], at, of_map);
-        ok = contents_mark(*place_of(load, copy, m), of_map) == TMSG_OK;
+        ok = contents_mark(*map_place(load, copy, m), of_map) == TMSG_OK;
     }
     if (ok && !here) {
         ok = load->domain->copy_in(load->domain->arg, load->memory.device,
@@ -217,7 +222,7 @@ static bool refill_copy(load_t *load, size_t copy, uint64_t seed)
     if (!here) {
         free(bytes);
     }
-    return ok || fail();
+    return ok || fail_load();
 }
 
 bool perf_load_refill(load_t *load, uint64_t seed)
@@ -232,10 +237,10 @@ bool perf_load_refill(load_t *load, uint64_t seed)
 
 tmsg_map_t *perf_load_map(const load_t *load, size_t copy, uint64_t n)
 {
-    return *place_of(load, copy, n);
+    return *map_place(load, copy, n);
 }
 
-/* The marks of the one before are the new one's. */
+/* Marks the new map with the seed of the previous one. */
 static bool take_marks(tmsg_map_t *map, const tmsg_map_t *before)
 {
     int64_t seed;
@@ -246,7 +251,7 @@ static bool take_marks(tmsg_map_t *map, const tmsg_map_t *before)
 
 tmsg_map_t *perf_load_renew(load_t *load, size_t copy, uint64_t n)
 {
-    tmsg_map_t **place = place_of(load, copy, n);
+    tmsg_map_t **place = map_place(load, copy, n);
     tmsg_map_t *map =
         make_map(load, copy % load->copies, (size_t)(n % load->workload.count));
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* load.h - the maps that are sent, and their memory. */
+/* load.h - creates the maps that are sent, and their memory. */
 #ifndef TMSG_PERF_LOAD_H
 #define TMSG_PERF_LOAD_H
 
@@ -8,37 +8,40 @@
 
 typedef struct {
     workload_t workload;
-    char name[80]; /* "8x64B", or what the file says */
+    char name[80]; /* "8x64B", or the name from the workload file */
     perf_memory_t memory;
     const tmsg_domain_t *domain;
     bool verify;
-    size_t copies;     /* of all maps, for what is under way at a time */
-    size_t copy_bytes; /* of memory */
-    uint8_t **data;    /* of each copy */
-    tmsg_map_t **maps; /* of each copy all of the workload's, one by one */
+    size_t copies; /* copies of all maps, so that several can be in flight */
+    size_t copy_bytes; /* bytes of one copy */
+    uint8_t **data;    /* memory of each copy; shared unless `verify` */
+    tmsg_map_t **maps; /* all maps of each copy, copy by copy */
 } load_t;
 
-/* Who reaches memory of that kind. False: it was said why nobody does. */
+/* Finds the domain for that memory. Returns false after a complaint if there is
+ * none. */
 bool perf_memory_find(const perf_memory_t *memory,
                       const tmsg_domain_t **domain_p);
 
-/* Makes the memory and the maps of load->workload, which it takes over. False:
- * it was said why; what was made is freed by perf_load_close() all the same. */
+/* Creates the memory and the maps of load->workload, and owns that workload
+ * from now on. Returns false after a complaint. The caller calls
+ * perf_load_close() in any case. */
 bool perf_load_open(load_t *load, const perf_memory_t *memory, size_t copies,
                     bool verify);
 
-/* Other bytes in all of them; for load->verify alone. False: it was said why.
- */
+/* Writes other bytes into all maps; only for load->verify. Returns false after
+ * a complaint. */
 bool perf_load_refill(load_t *load, uint64_t seed);
 
-/* The map that a copy sends as the nth message; NULL only after
- * perf_load_renew(). */
+/* Returns the map that a copy sends as the nth message. The result is never
+ * NULL after perf_load_open() has succeeded. */
 tmsg_map_t *perf_load_map(const load_t *load, size_t copy, uint64_t n);
 
-/* Makes that one anew; NULL: it was said why. */
+/* Creates that map anew, and returns it. Returns NULL after a complaint. */
 tmsg_map_t *perf_load_renew(load_t *load, size_t copy, uint64_t n);
 
-/* When nothing of it is being sent any more. */
+/* Frees maps, memory and workload. The caller must not be sending any of
+ * them. */
 void perf_load_close(load_t *load);
 
 #endif

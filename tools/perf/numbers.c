@@ -8,7 +8,7 @@
 
 static const char units[] = "KMG";
 
-/* Behind the digits: K, KiB, M, MiB, G, GiB, B or nothing. */
+/* Parses the text after the digits: K, KiB, M, MiB, G, GiB, B or nothing. */
 static bool parse_unit(const char **at, uint64_t *number)
 {
     const char *unit = **at == '\0' ? NULL : strchr(units, **at);
@@ -45,7 +45,7 @@ static bool parse_one(const char **at, uint64_t *number_p)
     return parse_unit(at, number_p);
 }
 
-static const char *add(numbers_t *numbers, uint64_t number)
+static const char *add_number(numbers_t *numbers, uint64_t number)
 {
     for (size_t i = 0; i < numbers->count; i++) {
         if (numbers->values[i] == number) {
@@ -65,10 +65,10 @@ static const char *add_range(numbers_t *numbers, const uint64_t ends[2],
     const char *wrong = NULL;
 
     for (uint64_t at = ends[0]; at < ends[1] && wrong == NULL;) {
-        wrong = add(numbers, at);
+        wrong = add_number(numbers, at);
         at = at == 0 ? 1 : at > UINT64_MAX / factor ? ends[1] : at * factor;
     }
-    return wrong == NULL ? add(numbers, ends[1]) : wrong;
+    return wrong == NULL ? add_number(numbers, ends[1]) : wrong;
 }
 
 static const char *parse_item(const char **at, uint64_t least, uint64_t most,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The command line of `tensormsg perf`. */
+/* Parses the command line of `tensormsg perf`. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -99,7 +99,8 @@ static void parse_numbers(const char *arg, uint64_t most, numbers_t *numbers,
     }
 }
 
-/* Hands on each word of a list; false: that took one to be wrong. */
+/* Calls take() for each word of a list. take() returns false for a wrong
+ * word. */
 static void each_word(char *list, struct argp_state *state,
                       bool (*take)(perf_options_t *options, const char *word),
                       const char *words)
@@ -174,7 +175,7 @@ static uint64_t parse_ns(const char *arg, struct argp_state *state)
     return (uint64_t)(unsigned)parse_seconds(arg, state) * NS_PER_MS;
 }
 
-/* What says how it is measured. */
+/* Parses the options that tell how to measure. */
 static error_t parse_plan(int key, char *arg, struct argp_state *state)
 {
     perf_options_t *options = state->input;
@@ -229,7 +230,7 @@ static error_t parse_plan(int key, char *arg, struct argp_state *state)
     }
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static error_t parse_perf_option(int key, char *arg, struct argp_state *state)
 {
     perf_options_t *options = state->input;
 
@@ -271,7 +272,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 static const struct argp parser = {
     .options = option_list,
-    .parser = parse_option,
+    .parser = parse_perf_option,
     .args_doc = "[URL]",
     .doc = "Measure what sending costs between two processes here, or to a "
            "'tensormsg perf --listen' at URL: a table of latency (half a round "

@@ -6,7 +6,7 @@
 
 #define NS_PER_MS 1000000ULL
 
-/* Whether the plan says anything that --tune or --listen has no use for. */
+/* Tells whether the plan has anything that --tune and --listen do not use. */
 static bool has_plan(const perf_plan_t *plan)
 {
     return plan->measures != 0 || plan->bytes.count > 0 ||

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The connection that is measured, and the process at its other end. */
+/* Opens the measured connection, and starts the process at its other end. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@
 #define CLOSE_MS 10000
 #define THRESHOLDS "TENSORMSG_THRESHOLDS"
 
-/* The child, which ends when we do, and not by a Ctrl-C that we shall tell of.
- */
+/* Turns the child process into a sink. It ends with its parent. It ignores
+ * SIGINT, because the parent reports a Ctrl-C. */
 static void become_sink(pid_t parent, int out, const char *tls)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -34,7 +34,7 @@ static void become_sink(pid_t parent, int out, const char *tls)
     _exit(EXIT_FAILED);
 }
 
-/* Its first line is where it listens. */
+/* Reads the first line of the sink's output, which is its URL. */
 static bool read_url(perf_peer_t *peer, int fd)
 {
     FILE *stream = fdopen(fd, "r");
@@ -71,11 +71,12 @@ static bool start_sink(perf_peer_t *peer, const char *tls)
         close(fds[0]);
         return false;
     }
-    return read_url(peer, fds[0]); /* else it has said why */
+    /* If there is no URL, the sink has printed why. */
+    return read_url(peer, fds[0]);
 }
 
-/* When there is a bulk stream or none, for what is measured is to be of one
- * kind. */
+/* Describes the connection once it has a bulk stream or will have none, so that
+ * all measurements use the same path. */
 static bool read_description(perf_peer_t *peer)
 {
     static const struct {
@@ -112,7 +113,7 @@ static bool read_description(perf_peer_t *peer)
     return true;
 }
 
-static bool dial(perf_peer_t *peer)
+static bool dial_sink(perf_peer_t *peer)
 {
     tmsg_status_t status =
         tmsg_worker_create(peer->context, NULL, &peer->worker);
@@ -124,14 +125,16 @@ static bool dial(perf_peer_t *peer)
     if (peer->code != EXIT_DONE) {
         return false;
     }
-    peer->code = EXIT_FAILED; /* if anything below fails */
-    /* Words there and back, and UCX has chosen what carries the connection. */
+    /* EXIT_FAILED is the exit code if anything below fails. */
+    peer->code = EXIT_FAILED;
+    /* UCX has chosen its transports once a call has gone there and back. */
     return perf_say_hello(peer) && read_description(peer);
 }
 
-/* With the thresholds of the file that is to be updated, if there is one: what
- * stays, stays as it is there. */
-static bool create_context(perf_peer_t *peer, const char *tls)
+/* Creates a context with the thresholds of the file that is to be updated, if
+ * it exists. Thresholds that are not measured then stay as the file has
+ * them. */
+static bool create_peer_context(perf_peer_t *peer, const char *tls)
 {
     const perf_options_t *options = peer->options;
     char ucx[64];
@@ -155,7 +158,7 @@ bool perf_peer_open(perf_peer_t *peer, const perf_options_t *options,
     const char *url = options->connection.url;
 
     *peer = (perf_peer_t){.options = options};
-    if (!create_context(peer, tls)) {
+    if (!create_peer_context(peer, tls)) {
         return false;
     }
     peer->code = EXIT_FAILED;
@@ -165,7 +168,7 @@ bool perf_peer_open(perf_peer_t *peer, const perf_options_t *options,
     if (url != NULL) {
         snprintf(peer->url, sizeof(peer->url), "%s", url);
     }
-    return dial(peer);
+    return dial_sink(peer);
 }
 
 bool perf_peer_again(perf_peer_t *peer, const perf_peer_t *first,
@@ -186,7 +189,7 @@ bool perf_peer_again(perf_peer_t *peer, const perf_peer_t *first,
     if (!ok) {
         complain("out of memory");
     }
-    ok = ok && create_context(peer, tls) && dial(peer);
+    ok = ok && create_peer_context(peer, tls) && dial_sink(peer);
     if (kept != NULL) {
         setenv(THRESHOLDS, kept, 1);
     } else {

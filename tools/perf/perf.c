@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg perf: what sending costs here, and where one way of it begins to be
- * better than another. */
+/* tensormsg perf: measures what sending costs on this machine, and at which
+ * sizes one way becomes better than another. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 static volatile sig_atomic_t stopped;
 
-static void stop(int signal)
+static void note_stop_signal(int signal)
 {
     (void)signal;
     stopped = 1;
@@ -17,7 +17,7 @@ static void stop(int signal)
 
 void perf_catch_signals(void)
 {
-    const struct sigaction action = {.sa_handler = stop,
+    const struct sigaction action = {.sa_handler = note_stop_signal,
                                      .sa_flags = (int)SA_RESETHAND};
     static const int numbers[] = {SIGINT, SIGTERM};
 
@@ -33,16 +33,17 @@ void perf_catch_signals(void)
 
 bool perf_stopped(void) { return stopped != 0; }
 
-static bool says(const perf_options_t *options, const char *transport)
+static bool options_allow(const perf_options_t *options, const char *transport)
 {
     return options->over == NULL || strstr(options->over, transport) != NULL;
 }
 
-/* Over that which UCX takes by itself, or that of `tls`. */
+/* Measures over the transports that UCX chooses itself, or over those of
+ * `tls`. */
 static int over_one(const perf_options_t *options, const char *tls,
                     perf_measure_fn measure, void *arg, char transport[16])
 {
-    const char *wanted = says(options, "shm") ? "shm" : "tcp";
+    const char *wanted = options_allow(options, "shm") ? "shm" : "tcp";
     perf_peer_t peer;
     bool ok = perf_peer_open(&peer, options, tls);
     int code = ok ? EXIT_FAILED : peer.code;
@@ -63,11 +64,11 @@ int perf_each_transport(const perf_options_t *options, perf_measure_fn measure,
                         void *arg)
 {
     char transport[16];
-    int code = over_one(options, says(options, "shm") ? NULL : "tcp", measure,
-                        arg, transport);
+    int code = over_one(options, options_allow(options, "shm") ? NULL : "tcp",
+                        measure, arg, transport);
 
     if (code != EXIT_DONE || options->connection.url != NULL ||
-        !says(options, "tcp") ||
+        !options_allow(options, "tcp") ||
         (options->over == NULL && getenv("UCX_TLS") != NULL) ||
         strcmp(transport, "tcp") == 0 || perf_stopped()) {
         return code;
@@ -80,7 +81,7 @@ typedef struct {
     cJSON *thresholds;
 } tuning_t;
 
-static bool tune_one(void *arg, perf_peer_t *peer)
+static bool tune_transport(void *arg, perf_peer_t *peer)
 {
     const tuning_t *tuning = arg;
     cJSON *of = cJSON_AddObjectToObject(tuning->thresholds, peer->transport);
@@ -89,8 +90,8 @@ static bool tune_one(void *arg, perf_peer_t *peer)
            perf_tune(peer, of, tuning->options->out == NULL ? stderr : stdout);
 }
 
-/* What the words of the table mean, and how a program gets the file. */
-static void explain(const char *path)
+/* Explains the words of the table, and how a program uses the file. */
+static void explain_tuning(const char *path)
 {
     puts("noise: not 5 % faster in every run, measured twice");
     puts("for none but the bulk stream: all that it would meet go by the bulk "
@@ -101,7 +102,7 @@ static void explain(const char *path)
     putchar('\n');
 }
 
-static int tune(const perf_options_t *options)
+static int run_tune(const perf_options_t *options)
 {
     tuning_t tuning = {options, NULL};
     int code;
@@ -110,12 +111,12 @@ static int tune(const perf_options_t *options)
         return EXIT_USAGE;
     }
     tuning.thresholds = cJSON_CreateObject();
-    code = perf_each_transport(options, tune_one, &tuning);
+    code = perf_each_transport(options, tune_transport, &tuning);
     if (code == EXIT_DONE && !perf_file_write(options, tuning.thresholds)) {
         code = EXIT_FAILED;
     }
     if (code == EXIT_DONE && options->out != NULL) {
-        explain(options->out);
+        explain_tuning(options->out);
     }
     cJSON_Delete(tuning.thresholds);
     return code;
@@ -127,6 +128,6 @@ int perf_main(int argc, char **argv)
 
     perf_options_read(argc, argv, &options);
     return options.connection.listen != NULL ? perf_listen(&options)
-           : options.tune                    ? tune(&options)
+           : options.tune                    ? run_tune(&options)
                                              : perf_sweep(&options);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* --plot: rows as curves, a panel a measure. */
+/* --plot: draws rows as curves, with a panel for each measure. */
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -10,13 +10,13 @@
 #include "rows.h"
 #include "svg.h"
 
-/* What the curves go over: the first of these that is not always the same. */
+/* The x axis is the first of these values that differs between rows. */
 typedef enum { X_BYTES, X_TENSORS, X_IN_FLIGHT } x_t;
 
 static const struct {
     unsigned kind;
     const char *title;
-    size_t offset; /* of what is drawn, in a row */
+    size_t offset; /* offset of the drawn value in a row */
 } kinds[] = {
     {PERF_LATENCY, "latency, us: p50, up to p99", offsetof(perf_row_t, p50_us)},
     {PERF_BANDWIDTH, "bandwidth, GB/s", offsetof(perf_row_t, gb_per_s)},
@@ -28,12 +28,12 @@ static const struct {
 typedef struct {
     const perf_rows_t *rows;
     x_t x;
-    bool memories, transports, tensors, in_flight; /* that there are several */
-    svg_series_t *series; /* of each panel, those of the same name in a place */
+    bool memories, transports, tensors, in_flight; /* rows differ in it */
+    svg_series_t *series; /* panel by panel, with the same names */
     size_t count, panels;
 } plotting_t;
 
-static uint64_t x_of(const perf_row_t *row, x_t x)
+static uint64_t row_x(const perf_row_t *row, x_t x)
 {
     uint64_t value = x == X_BYTES     ? row->bytes
                      : x == X_TENSORS ? row->tensors
@@ -42,13 +42,14 @@ static uint64_t x_of(const perf_row_t *row, x_t x)
     return value == 0 ? 1 : value;
 }
 
-/* A ping-pong has one under way, which is no other number than its row's. */
+/* A latency always has one message in flight. So rows are compared only within
+ * their kind. */
 static bool differ_in_flight(const perf_row_t *a, const perf_row_t *b)
 {
     return a->kind == b->kind && a->in_flight != b->in_flight;
 }
 
-static void look_at(plotting_t *plotting)
+static void find_differences(plotting_t *plotting)
 {
     const perf_rows_t *rows = plotting->rows;
     bool bytes = false;
@@ -71,7 +72,7 @@ static void look_at(plotting_t *plotting)
 }
 
 __attribute__((format(printf, 2, 3))) static void
-append(char name[120], const char *format, ...)
+append_name(char name[120], const char *format, ...)
 {
     size_t length = strlen(name);
     va_list args;
@@ -81,27 +82,30 @@ append(char name[120], const char *format, ...)
     va_end(args);
 }
 
-/* All that tells the row from others, but where it is on the x axis. */
-static void name_of(const plotting_t *plotting, const perf_row_t *row,
-                    char name[120])
+/* Writes the name of a row's series: all that tells it from other rows, except
+ * its position on the x axis. */
+static void row_series_name(const plotting_t *plotting, const perf_row_t *row,
+                            char name[120])
 {
     snprintf(name, 120, "%s", row->transport);
     if (plotting->memories) {
-        append(name, ", %s", row->memory);
+        append_name(name, ", %s", row->memory);
     }
     if (row->is_file) {
-        append(name, ", %s", row->map);
+        append_name(name, ", %s", row->map);
     } else if (plotting->tensors && plotting->x != X_TENSORS) {
-        append(name, ", %llu tensor%s", (unsigned long long)row->tensors,
-               plural(row->tensors));
+        append_name(name, ", %llu tensor%s", (unsigned long long)row->tensors,
+                    plural(row->tensors));
     }
     if (plotting->in_flight && plotting->x != X_IN_FLIGHT &&
         row->kind != PERF_LATENCY) {
-        append(name, ", %llu in flight", (unsigned long long)row->in_flight);
+        append_name(name, ", %llu in flight",
+                    (unsigned long long)row->in_flight);
     }
 }
 
-/* The place of a name among the series of a panel; there is room. */
+/* Returns the index of a name among the series of a panel. There is always room
+ * for another one. */
 static size_t series_of(plotting_t *plotting, const char *name)
 {
     size_t i = 0;
@@ -117,7 +121,7 @@ static size_t series_of(plotting_t *plotting, const char *name)
     return i;
 }
 
-static double value_of(const perf_row_t *row, size_t kind)
+static double row_value(const perf_row_t *row, size_t kind)
 {
     return *(const double *)((const char *)row + kinds[kind].offset);
 }
@@ -142,8 +146,8 @@ static bool add_point(const plotting_t *plotting, svg_series_t *series,
     series->points = more;
     point = &more[series->count++];
     *point = (svg_point_t){
-        .x = (double)x_of(row, plotting->x),
-        .y = value_of(row, kind),
+        .x = (double)row_x(row, plotting->x),
+        .y = row_value(row, kind),
         .high = row->kind == PERF_LATENCY ? row->p99_us : NAN,
     };
     snprintf(point->text, sizeof(point->text),
@@ -153,15 +157,16 @@ static bool add_point(const plotting_t *plotting, svg_series_t *series,
     return true;
 }
 
-/* Fills the panel's series; NaN and what is not above 0 has no logarithm. */
+/* Fills the series of a panel. Values that are NAN or not above 0 have no
+ * logarithm, and are left out. */
 static bool fill_panel(plotting_t *plotting, svg_series_t *series, size_t kind)
 {
     for (size_t i = 0; i < plotting->rows->count; i++) {
         const perf_row_t *row = &plotting->rows->rows[i];
         char name[120];
 
-        name_of(plotting, row, name);
-        if (row->kind == kinds[kind].kind && value_of(row, kind) > 0 &&
+        row_series_name(plotting, row, name);
+        if (row->kind == kinds[kind].kind && row_value(row, kind) > 0 &&
             !add_point(plotting, &series[series_of(plotting, name)], row,
                        kind)) {
             return false;
@@ -180,7 +185,7 @@ static bool has_kind(const perf_rows_t *rows, unsigned kind)
     return false;
 }
 
-static bool draw(FILE *stream, plotting_t *plotting)
+static bool draw_plot(FILE *stream, plotting_t *plotting)
 {
     static const char *const x_titles[] = {
         "bytes of a message", "tensors of a message", "under way at a time"};
@@ -188,8 +193,9 @@ static bool draw(FILE *stream, plotting_t *plotting)
     svg_panel_t panels[KINDS];
     char title[160], name[120];
 
-    for (size_t i = 0; i < most; i++) { /* the order of all panels */
-        name_of(plotting, &plotting->rows->rows[i], name);
+    /* The loop fixes the order of the series for all panels. */
+    for (size_t i = 0; i < most; i++) {
+        row_series_name(plotting, &plotting->rows->rows[i], name);
         series_of(plotting, name);
     }
     for (size_t kind = 0; kind < KINDS; kind++) {
@@ -228,8 +234,8 @@ static bool write_plot(FILE *stream, const perf_rows_t *rows)
     if (plotting.series == NULL) {
         return false;
     }
-    look_at(&plotting);
-    ok = draw(stream, &plotting);
+    find_differences(&plotting);
+    ok = draw_plot(stream, &plotting);
     for (size_t i = 0; i < KINDS * rows->count; i++) {
         free(plotting.series[i].points);
     }

@@ -12,7 +12,8 @@
 #name, FIELD_##type, offsetof(perf_row_t, name)                        \
     }
 
-/* The columns of CSV and the keys of JSON; the man page has them. */
+/* The table gives the columns of CSV and the keys of JSON. The man page lists
+ * them. */
 static const field_t fields[] = {
     FIELD(measure, WORD),
     FIELD(transport, TEXT),
@@ -42,21 +43,21 @@ static const field_t fields[] = {
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
-static const char *name_of(unsigned measure)
+static const char *measure_name(unsigned measure)
 {
     return measure == PERF_LATENCY     ? "latency"
            : measure == PERF_BANDWIDTH ? "bandwidth"
                                        : "calls";
 }
 
-static double micro(const histogram_t *histogram, double percent)
+static double percentile_us(const histogram_t *histogram, double percent)
 {
     return histogram->count == 0
                ? NAN
                : histogram_percentile(histogram, percent) / 1e3;
 }
 
-/* Of a ping-pong there is no rate. */
+/* Sets the rates. A latency has no rate. */
 static void set_rates(perf_row_t *row, const result_t *result)
 {
     double rates[PERF_REPETITIONS_MOST];
@@ -75,18 +76,18 @@ static void set_times(perf_row_t *row, const result_t *result)
     const histogram_t *times = &result->times;
 
     row->messages = times->count;
-    row->p50_us = micro(times, 50);
-    row->p90_us = micro(times, 90);
-    row->p99_us = micro(times, 99);
-    row->p999_us = micro(times, 99.9);
-    row->max_us = micro(times, 100);
+    row->p50_us = percentile_us(times, 50);
+    row->p90_us = percentile_us(times, 90);
+    row->p99_us = percentile_us(times, 99);
+    row->p999_us = percentile_us(times, 99.9);
+    row->max_us = percentile_us(times, 100);
     row->mean_us = histogram_mean(times) / 1e3;
-    row->prepare_us = micro(&result->prepare, 50);
-    row->post_us = micro(&result->post, 50);
-    row->transfer_us = micro(&result->transfer, 50);
+    row->prepare_us = percentile_us(&result->prepare, 50);
+    row->post_us = percentile_us(&result->post, 50);
+    row->transfer_us = percentile_us(&result->transfer, 50);
 }
 
-static perf_row_t *make_room(perf_rows_t *rows)
+static perf_row_t *make_row(perf_rows_t *rows)
 {
     if (rows->count == rows->room) {
         size_t room = rows->room * 2 + 16;
@@ -107,7 +108,7 @@ perf_row_t *perf_rows_add(perf_rows_t *rows, const perf_peer_t *peer,
                           unsigned in_flight, const result_t *result)
 {
     const workload_t *workload = &load->workload;
-    perf_row_t *row = make_room(rows);
+    perf_row_t *row = make_row(rows);
     size_t tensors = 0;
 
     if (row == NULL) {
@@ -117,7 +118,7 @@ perf_row_t *perf_rows_add(perf_rows_t *rows, const perf_peer_t *peer,
         tensors += workload->maps[i].count;
     }
     *row = (perf_row_t){
-        .measure = name_of(measure),
+        .measure = measure_name(measure),
         .kind = measure,
         .tensors = tensors / workload->count,
         .bytes = workload->bytes / workload->count,

@@ -9,7 +9,7 @@
 
 typedef struct run run_t;
 
-/* What may be under way beside others. */
+/* Holds a message or call that may be in flight beside others. */
 typedef struct {
     run_t *run;
     size_t copy;
@@ -25,12 +25,12 @@ struct run {
     slot_t **idle;
     unsigned idle_count;
     uint64_t sent;
-    uint64_t heard_ns; /* when something came back */
-    result_t *result;  /* NULL: it is not counted */
-    bool failed;       /* and it was said why */
+    uint64_t heard_ns; /* time of the last answer */
+    result_t *result;  /* where results are counted, or NULL */
+    bool failed;       /* an error has been printed */
 };
 
-static bool fail(run_t *run, const char *words)
+static bool fail_run(run_t *run, const char *words)
 {
     if (!run->failed) {
         complain("%s", words);
@@ -39,7 +39,7 @@ static bool fail(run_t *run, const char *words)
     return false;
 }
 
-static void count(const run_t *run, const slot_t *slot, uint64_t end_ns)
+static void count_slot(const run_t *run, const slot_t *slot, uint64_t end_ns)
 {
     result_t *result = run->result;
     uint64_t ways = run->measure == PERF_LATENCY ? 2 : 1;
@@ -55,7 +55,7 @@ static void count(const run_t *run, const slot_t *slot, uint64_t end_ns)
     }
 }
 
-static void look_at(run_t *run, const tmsg_map_t *map)
+static void check_returned_map(run_t *run, const tmsg_map_t *map)
 {
     char why[CONTENTS_WHY_BYTES];
 
@@ -66,33 +66,33 @@ static void look_at(run_t *run, const tmsg_map_t *map)
     }
 }
 
-static void sent(void *arg, tmsg_status_t status, const char *error)
+static void note_slot_sent(void *arg, tmsg_status_t status, const char *error)
 {
     slot_t *slot = arg;
     run_t *run = slot->run;
 
     run->idle[run->idle_count++] = slot;
     if (status != TMSG_OK) {
-        fail(run, error);
+        fail_run(run, error);
     } else if (run->measure == PERF_BANDWIDTH) {
         run->heard_ns = now_ns();
-        count(run, slot, run->heard_ns);
+        count_slot(run, slot, run->heard_ns);
     }
 }
 
-static void replied(void *arg, tmsg_call_t *call)
+static void note_slot_replied(void *arg, tmsg_call_t *call)
 {
     slot_t *slot = arg;
     run_t *run = slot->run;
 
     run->idle[run->idle_count++] = slot;
     if (tmsg_call_status(call) != TMSG_OK) {
-        fail(run, tmsg_call_error(call));
+        fail_run(run, tmsg_call_error(call));
         return;
     }
     run->heard_ns = now_ns();
-    count(run, slot, run->heard_ns);
-    look_at(run, tmsg_call_reply(call));
+    count_slot(run, slot, run->heard_ns);
+    check_returned_map(run, tmsg_call_reply(call));
 }
 
 static tmsg_status_t hand_over(run_t *run, slot_t *slot, const tmsg_map_t *map)
@@ -102,12 +102,12 @@ static tmsg_status_t hand_over(run_t *run, slot_t *slot, const tmsg_map_t *map)
                       TMSG_SEND_PARAM_ON_DONE,
         .flags = run->measure == PERF_BANDWIDTH ? TMSG_SEND_ACKED : 0,
         .policy = TMSG_POLICY_STRICT,
-        .on_done = sent,
+        .on_done = note_slot_sent,
         .on_done_arg = slot,
     };
     const tmsg_call_params_t call = {
         .field_mask = TMSG_CALL_PARAM_ON_DONE,
-        .on_done = replied,
+        .on_done = note_slot_replied,
         .on_done_arg = slot,
     };
 
@@ -117,8 +117,8 @@ static tmsg_status_t hand_over(run_t *run, slot_t *slot, const tmsg_map_t *map)
                : tmsg_endpoint_send(run->peer->endpoint, map, &send, NULL);
 }
 
-/* The next one. There is an idle slot. */
-static slot_t *post(run_t *run)
+/* Sends the next message. Requires an idle slot. */
+static slot_t *post_slot(run_t *run)
 {
     slot_t *slot = run->idle[--run->idle_count];
     tmsg_map_t *map;
@@ -130,14 +130,15 @@ static slot_t *post(run_t *run)
     } else {
         map = perf_load_map(run->load, slot->copy, run->sent);
     }
-    if (map == NULL) { /* it was said why */
+    /* perf_load_renew() has printed why. */
+    if (map == NULL) {
         run->idle[run->idle_count++] = slot;
         run->failed = true;
         return slot;
     }
     if (hand_over(run, slot, map) != TMSG_OK) {
         run->idle[run->idle_count++] = slot;
-        fail(run, tmsg_error_message());
+        fail_run(run, tmsg_error_message());
         return slot;
     }
     run->sent++;
@@ -147,7 +148,8 @@ static slot_t *post(run_t *run)
     return slot;
 }
 
-/* Whether nothing has come back for so long that nothing will. */
+/* Tells whether nothing has come back for so long that the measurement has
+ * failed. */
 static bool is_late(run_t *run)
 {
     char words[400];
@@ -158,11 +160,11 @@ static bool is_late(run_t *run)
     }
     snprintf(words, sizeof(words), "%s: nothing came back for %g s (--timeout)",
              run->peer->url, run->peer->options->connection.timeout_ms / 1e3);
-    fail(run, words);
+    fail_run(run, words);
     return true;
 }
 
-static tmsg_status_t drive(const run_t *run)
+static tmsg_status_t drive_run(const run_t *run)
 {
     return perf_drive(run->peer->worker, !run->plan->sleep);
 }
@@ -170,10 +172,10 @@ static tmsg_status_t drive(const run_t *run)
 static bool await_idle(run_t *run, unsigned count)
 {
     while (!run->failed && run->idle_count < count) {
-        tmsg_status_t status = drive(run);
+        tmsg_status_t status = drive_run(run);
 
         if (status != TMSG_OK && status != TMSG_ERR_TIMED_OUT) {
-            return fail(run, tmsg_error_message());
+            return fail_run(run, tmsg_error_message());
         }
         if (status == TMSG_ERR_TIMED_OUT && is_late(run)) {
             return false;
@@ -188,9 +190,9 @@ static bool await_echo(run_t *run, const slot_t *slot)
     tmsg_status_t status = TMSG_OK;
 
     while (!tmsg_endpoint_readable(run->peer->endpoint)) {
-        status = drive(run);
+        status = drive_run(run);
         if (status != TMSG_OK && status != TMSG_ERR_TIMED_OUT) {
-            return fail(run, tmsg_error_message());
+            return fail_run(run, tmsg_error_message());
         }
         if (status == TMSG_ERR_TIMED_OUT && is_late(run)) {
             return false;
@@ -198,11 +200,11 @@ static bool await_echo(run_t *run, const slot_t *slot)
     }
     status = tmsg_endpoint_recv(run->peer->endpoint, 0, &message);
     if (status != TMSG_OK) {
-        return fail(run, tmsg_error_message());
+        return fail_run(run, tmsg_error_message());
     }
     run->heard_ns = now_ns();
-    count(run, slot, run->heard_ns);
-    look_at(run, tmsg_message_map(message));
+    count_slot(run, slot, run->heard_ns);
+    check_returned_map(run, tmsg_message_map(message));
     tmsg_message_destroy(message);
     return !run->failed;
 }
@@ -214,12 +216,12 @@ static bool send_one(run_t *run)
     if (!await_idle(run, 1)) {
         return false;
     }
-    slot = post(run);
+    slot = post_slot(run);
     return !run->failed &&
            (run->measure != PERF_LATENCY || await_echo(run, slot));
 }
 
-/* For so long, or so many. */
+/* Sends for `ns` nanoseconds or, if `messages` is not 0, so many messages. */
 static bool send_block(run_t *run, uint64_t ns, uint64_t messages)
 {
     uint64_t end = now_ns() + ns, last = run->sent + messages;
@@ -233,8 +235,8 @@ static bool send_block(run_t *run, uint64_t ns, uint64_t messages)
     return await_idle(run, run->in_flight) && ok;
 }
 
-/* A repetition, each with other contents. */
-static bool repeat(run_t *run, result_t *result)
+/* Runs a repetition. Each repetition has other contents. */
+static bool run_repetition(run_t *run, result_t *result)
 {
     static uint64_t seed;
     uint64_t start, before = run->sent;
@@ -263,7 +265,7 @@ static bool measure_all(run_t *run, result_t *result)
         return false;
     }
     for (unsigned i = 0; i < plan->repetitions && !perf_stopped(); i++) {
-        if (!repeat(run, result)) {
+        if (!run_repetition(run, result)) {
             return false;
         }
     }
@@ -275,7 +277,7 @@ static bool make_slots(run_t *run)
     run->slots = calloc(run->in_flight, sizeof(*run->slots));
     run->idle = calloc(run->in_flight, sizeof(*run->idle));
     if (run->slots == NULL || run->idle == NULL) {
-        return fail(run, "out of memory");
+        return fail_run(run, "out of memory");
     }
     while (run->idle_count < run->in_flight) {
         slot_t *slot = &run->slots[run->idle_count];
@@ -301,7 +303,8 @@ bool perf_run(perf_peer_t *peer, load_t *load, unsigned measure,
     memset(result, 0, sizeof(*result));
     ok = make_slots(&run) && measure_all(&run, result);
     if (!ok) {
-        perf_peer_drop(peer); /* slots are told of their end here */
+        /* The callbacks of the slots run here, before the slots are freed. */
+        perf_peer_drop(peer);
     }
     free(run.slots);
     free(run.idle);

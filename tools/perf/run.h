@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* run.h - one measurement. */
+/* run.h - runs one measurement. */
 #ifndef TMSG_PERF_RUN_H
 #define TMSG_PERF_RUN_H
 
 #include "load.h"
 #include "measure/histogram.h"
 
-/* What came of it. Times are nanoseconds: of latency half a round trip, else
- * from when a message (or call) was handed over, or its making began, until the
- * peer's application had it (or the reply was here). */
+/* Holds the result of a measurement. Times are in nanoseconds. A latency is
+ * half of a round trip. Other times begin when a message or a call is handed
+ * over, or with --phases when its map is created. They end when the peer's
+ * application has the message, or when the reply of the call arrives. */
 typedef struct {
     histogram_t times;
-    histogram_t prepare, post, transfer; /* with --phases */
+    histogram_t prepare, post, transfer; /* only with --phases */
     unsigned repetitions;
-    double rates[PERF_REPETITIONS_MOST]; /* messages a second, of each */
-    bool by_bulk; /* whether any took it; of perf_sweep() */
+    double rates[PERF_REPETITIONS_MOST]; /* messages a second */
+    bool by_bulk; /* some messages used the bulk stream */
 } result_t;
 
-/* Measures one of PERF_*. A signal ends it early: then result->repetitions may
- * be 0, and all is well. False: it was said what failed, and the peer was
- * dropped. */
+/* Runs one measurement of the PERF_* kinds. A signal ends it early, without an
+ * error; result->repetitions may then be 0. Returns false after a complaint;
+ * the function has then dropped the peer. */
 bool perf_run(perf_peer_t *peer, load_t *load, unsigned measure,
               unsigned in_flight, result_t *result);
 

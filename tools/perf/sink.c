@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The side of `tensormsg perf` that receives: it takes every map, and does with
- * it what its sender asked for (control.h). */
+/* Runs the receiving side of `tensormsg perf`. It takes every map, and does
+ * with it what the sender asked for (control.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,19 +11,19 @@
 typedef struct visitor visitor_t;
 
 typedef struct {
-    unsigned gone; /* senders that came and went */
+    unsigned gone; /* senders that have come and gone */
     visitor_t *visitors;
 } sink_t;
 
-/* One connection. */
+/* Holds the state of one connection. */
 struct visitor {
     sink_t *sink;
     visitor_t *next;
     bool echo, verify, poll;
     uint64_t taken, wrong;          /* messages and calls since PERF_BEGIN */
-    char words[CONTENTS_WHY_BYTES]; /* of the first that was wrong */
-    tmsg_task_t *ending;            /* PERF_END, or NULL */
-    uint64_t sent;                  /* what that says */
+    char words[CONTENTS_WHY_BYTES]; /* description of the first wrong one */
+    tmsg_task_t *ending;            /* task of PERF_END, or NULL */
+    uint64_t sent; /* number of messages that PERF_END announced */
 };
 
 static void answer_end(visitor_t *visitor)
@@ -43,7 +43,7 @@ static void answer_end(visitor_t *visitor)
     visitor->ending = NULL;
 }
 
-static void look_at(visitor_t *visitor, const tmsg_map_t *map)
+static void check_visitor_map(visitor_t *visitor, const tmsg_map_t *map)
 {
     char why[CONTENTS_WHY_BYTES];
 
@@ -52,15 +52,16 @@ static void look_at(visitor_t *visitor, const tmsg_map_t *map)
     }
 }
 
-static void take(void *arg, tmsg_message_t *message)
+static void take_perf_map(void *arg, tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = tmsg_message_endpoint(message);
     visitor_t *visitor = tmsg_endpoint_user(endpoint);
 
     (void)arg;
     if (visitor != NULL) {
-        look_at(visitor, tmsg_message_map(message));
-        if (visitor->echo) { /* who does not take it has left */
+        check_visitor_map(visitor, tmsg_message_map(message));
+        /* A peer that does not take the echo has left. */
+        if (visitor->echo) {
             (void)tmsg_endpoint_send(endpoint, tmsg_message_map(message), NULL,
                                      NULL);
         }
@@ -83,8 +84,8 @@ static void on_hello(void *arg, tmsg_task_t *task)
     tmsg_map_destroy(map);
 }
 
-/* Where the sender's memory is of a kind that is not here, it hears so before
- * it sends any. */
+/* Checks that this side can use the sender's kind of memory. If not, the sender
+ * is told before it sends any. */
 static bool can_hold(tmsg_task_t *task, int64_t type, int64_t id)
 {
     const tmsg_device_t device = {.type = (tmsg_device_type_t)type,
@@ -125,7 +126,7 @@ static void on_begin(void *arg, tmsg_task_t *task)
     }
 }
 
-/* Calls overtake messages. */
+/* Calls overtake messages. So the reply waits until all messages have come. */
 static void on_end(void *arg, tmsg_task_t *task)
 {
     visitor_t *visitor = tmsg_endpoint_user(tmsg_task_endpoint(task));
@@ -149,7 +150,7 @@ static void on_echo(void *arg, tmsg_task_t *task)
 
     (void)arg;
     if (visitor != NULL) {
-        look_at(visitor, tmsg_task_map(task));
+        check_visitor_map(visitor, tmsg_task_map(task));
         visitor->taken++;
     }
     (void)tmsg_task_reply(task, tmsg_task_map(task), NULL);
@@ -167,8 +168,8 @@ static void remove_visitor(visitor_t *visitor)
     free(visitor);
 }
 
-static void closed(void *arg, tmsg_endpoint_t *endpoint, tmsg_status_t status,
-                   const char *error)
+static void visitor_closed(void *arg, tmsg_endpoint_t *endpoint,
+                           tmsg_status_t status, const char *error)
 {
     visitor_t *visitor = arg;
 
@@ -180,7 +181,7 @@ static void closed(void *arg, tmsg_endpoint_t *endpoint, tmsg_status_t status,
     remove_visitor(visitor);
 }
 
-static void accepted(void *arg, tmsg_endpoint_t *endpoint)
+static void visitor_accepted(void *arg, tmsg_endpoint_t *endpoint)
 {
     visitor_t *visitor = calloc(1, sizeof(*visitor));
     sink_t *sink = arg;
@@ -193,10 +194,11 @@ static void accepted(void *arg, tmsg_endpoint_t *endpoint)
     visitor->next = sink->visitors;
     sink->visitors = visitor;
     tmsg_endpoint_set_user(endpoint, visitor);
-    tmsg_endpoint_on_closed(endpoint, closed, visitor);
+    tmsg_endpoint_on_closed(endpoint, visitor_closed, visitor);
 }
 
-static tmsg_status_t open_server(tmsg_worker_t *worker, tmsg_server_t **server)
+static tmsg_status_t open_sink_server(tmsg_worker_t *worker,
+                                      tmsg_server_t **server)
 {
     static const struct {
         const char *name;
@@ -217,7 +219,7 @@ static tmsg_status_t open_server(tmsg_worker_t *worker, tmsg_server_t **server)
     return status;
 }
 
-static bool polls(const sink_t *sink)
+static bool sink_polls(const sink_t *sink)
 {
     const visitor_t *visitor = sink->visitors;
 
@@ -227,12 +229,12 @@ static bool polls(const sink_t *sink)
     return visitor != NULL;
 }
 
-static int serve(const perf_options_t *options, tmsg_worker_t *worker,
-                 const sink_t *sink)
+static int serve_visitors(const perf_options_t *options, tmsg_worker_t *worker,
+                          const sink_t *sink)
 {
     while (!perf_stopped() &&
            (options->count == 0 || sink->gone < options->count)) {
-        tmsg_status_t status = perf_drive(worker, polls(sink));
+        tmsg_status_t status = perf_drive(worker, sink_polls(sink));
 
         if (status != TMSG_OK && status != TMSG_ERR_TIMED_OUT) {
             complain("%s", tmsg_error_message());
@@ -247,11 +249,11 @@ int perf_listen(const perf_options_t *options)
     sink_t sink = {0};
     const tmsg_worker_params_t params = {
         .field_mask = TMSG_WORKER_PARAM_HANDLER,
-        .handler = take,
+        .handler = take_perf_map,
     };
     const tmsg_listener_params_t listening = {
         .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT,
-        .on_accept = accepted,
+        .on_accept = visitor_accepted,
         .on_accept_arg = &sink,
     };
     tmsg_context_t *context = NULL;
@@ -264,13 +266,13 @@ int perf_listen(const perf_options_t *options)
     perf_catch_signals();
     code = open_worker(&options->connection, &params, &context, &worker);
     if (code == EXIT_DONE) {
-        status = open_server(worker, &server);
+        status = open_sink_server(worker, &server);
         code = status == TMSG_OK ? start_listening(&options->connection, worker,
                                                    listening, &listener)
                                  : fail_by(status);
     }
     if (code == EXIT_DONE) {
-        code = serve(options, worker, &sink);
+        code = serve_visitors(options, worker, &sink);
     }
     tmsg_server_destroy(server);
     tmsg_worker_destroy(worker);

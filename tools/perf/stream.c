@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The clock of --tune. */
+/* Times the messages of --tune. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 #include "perf.h"
 
-#define UNDER_WAY 4 /* messages at a time, a batch */
+#define UNDER_WAY 4 /* messages at a time; a batch has as many */
 #define BATCHES 512
 #define BATCHES_LEAST 2
 
@@ -20,12 +20,13 @@ void *perf_memory(size_t bytes)
         complain("%zu bytes to send: %s", bytes, strerror(errno));
         return NULL;
     }
-    memset(memory, 1, bytes); /* the pages of zeros are all the same one */
+    /* Untouched pages would all be the same page of zeros. */
+    memset(memory, 1, bytes);
     return memory;
 }
 
-static bool add_tensors(tmsg_map_t *map, char *memory, size_t tensors,
-                        uint64_t bytes_each)
+static bool add_uint8_tensors(tmsg_map_t *map, char *memory, size_t tensors,
+                              uint64_t bytes_each)
 {
     const int64_t shape[] = {(int64_t)bytes_each};
     tmsg_tensor_t tensor = {
@@ -52,7 +53,8 @@ tmsg_map_t *perf_map(void *memory, size_t tensors, uint64_t bytes_each)
     tmsg_map_t *map = NULL;
     tmsg_status_t status = tmsg_map_create(&map);
 
-    if (status == TMSG_OK && add_tensors(map, memory, tensors, bytes_each)) {
+    if (status == TMSG_OK &&
+        add_uint8_tensors(map, memory, tensors, bytes_each)) {
         return map;
     }
     complain("%s", tmsg_error_message());
@@ -66,7 +68,7 @@ double perf_median(double *values, size_t count)
     return figures_median(values, count);
 }
 
-static bool finish(const perf_peer_t *peer, tmsg_request_t **request)
+static bool finish_send(const perf_peer_t *peer, tmsg_request_t **request)
 {
     tmsg_status_t status;
 
@@ -79,7 +81,8 @@ static bool finish(const perf_peer_t *peer, tmsg_request_t **request)
     return status == TMSG_OK;
 }
 
-/* The next few; nanoseconds a message, or 0. */
+/* Sends the next batch. Returns nanoseconds per message, or 0 after a
+ * complaint. */
 static double stream_batch(const perf_peer_t *peer, const tmsg_map_t *map,
                            const tmsg_send_params_t *params,
                            tmsg_request_t *under_way[UNDER_WAY])
@@ -87,7 +90,7 @@ static double stream_batch(const perf_peer_t *peer, const tmsg_map_t *map,
     uint64_t start = now_ns();
 
     for (unsigned i = 0; i < UNDER_WAY; i++) {
-        if (!finish(peer, &under_way[i]) ||
+        if (!finish_send(peer, &under_way[i]) ||
             tmsg_endpoint_send(peer->endpoint, map, params, &under_way[i]) !=
                 TMSG_OK) {
             complain("%s", tmsg_error_message());
@@ -97,8 +100,8 @@ static double stream_batch(const perf_peer_t *peer, const tmsg_map_t *map,
     return (double)(now_ns() - start + 1) / UNDER_WAY;
 }
 
-/* The first batch only fills the way, and the median passes over those in which
- * somebody else had the processor. */
+/* The first batch only fills the path, so it is not counted. The median ignores
+ * batches in which another process had the processor. */
 double perf_stream(const perf_peer_t *peer, const tmsg_map_t *map,
                    perf_way_t way, uint64_t block_ns)
 {
@@ -120,7 +123,7 @@ double perf_stream(const perf_peer_t *peer, const tmsg_map_t *map,
         ok = batches[count++] > 0;
     }
     for (unsigned i = 0; i < UNDER_WAY; i++) {
-        ok = finish(peer, &under_way[i]) && ok;
+        ok = finish_send(peer, &under_way[i]) && ok;
     }
     return ok ? perf_median(batches, count) : 0;
 }

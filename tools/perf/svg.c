@@ -5,7 +5,8 @@
 
 #include "numbers.h"
 
-/* Of a panel, in units of the picture; the curves' field is within. */
+/* These are the sizes of a panel, in units of the picture. The field of the
+ * curves lies within the panel. */
 #define PANEL_WIDTH 460.0
 #define LEFT 62.0
 #define TOP 62.0
@@ -16,7 +17,8 @@
 
 #define TICKS_MOST 8
 
-/* Told apart by those, too, who do not see all colours (Okabe and Ito). */
+/* These colours can also be told apart by people who do not see all colours
+ * (Okabe and Ito). */
 static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73",
                                       "#cc79a7", "#e69f00", "#56b4e9",
                                       "#000000", "#8b8000"};
@@ -26,7 +28,7 @@ static const char *const dashes[] = {"", " stroke-dasharray=\"6 3\"",
 #define COLOURS (sizeof(colours) / sizeof(colours[0]))
 #define DASHES (sizeof(dashes) / sizeof(dashes[0]))
 
-/* Logarithms to `base` of the ends. */
+/* Holds an axis. `first` and `last` are logarithms to `base`. */
 typedef struct {
     double base, first, last;
 } axis_t;
@@ -55,15 +57,15 @@ static void put_escaped(FILE *stream, const char *text)
     }
 }
 
-static void put_text(FILE *stream, double x, double y, const char *attributes,
-                     const char *text)
+static void put_svg_text(FILE *stream, double x, double y,
+                         const char *attributes, const char *text)
 {
     fprintf(stream, "<text x=\"%.1f\" y=\"%.1f\"%s>", x, y, attributes);
     put_escaped(stream, text);
     fputs("</text>\n", stream);
 }
 
-static void widen(axis_t *axis, double value)
+static void widen_axis(axis_t *axis, double value)
 {
     double at = log(value) / log(axis->base);
 
@@ -71,7 +73,7 @@ static void widen(axis_t *axis, double value)
     axis->last = fmax(axis->last, at);
 }
 
-/* To whole powers. */
+/* Rounds the ends of an axis to whole powers. */
 static void round_axis(axis_t *axis)
 {
     if (axis->first > axis->last) {
@@ -94,10 +96,10 @@ static void measure_axes(drawing_t *drawing)
         for (size_t j = 0; j < panel->series[i].count; j++) {
             const svg_point_t *point = &panel->series[i].points[j];
 
-            widen(&drawing->x, point->x);
-            widen(&drawing->y, point->y);
+            widen_axis(&drawing->x, point->x);
+            widen_axis(&drawing->y, point->y);
             if (!isnan(point->high)) {
-                widen(&drawing->y, point->high);
+                widen_axis(&drawing->y, point->high);
             }
         }
     }
@@ -105,24 +107,25 @@ static void measure_axes(drawing_t *drawing)
     round_axis(&drawing->y);
 }
 
-static double place(const axis_t *axis, double value)
+static double axis_position(const axis_t *axis, double value)
 {
     return (log(value) / log(axis->base) - axis->first) /
            (axis->last - axis->first);
 }
 
-static double x_of(const drawing_t *drawing, double value)
+static double drawing_x(const drawing_t *drawing, double value)
 {
-    return drawing->left + LEFT + place(&drawing->x, value) * FIELD_WIDTH;
+    return drawing->left + LEFT +
+           axis_position(&drawing->x, value) * FIELD_WIDTH;
 }
 
-static double y_of(const drawing_t *drawing, double value)
+static double drawing_y(const drawing_t *drawing, double value)
 {
-    return TOP + (1 - place(&drawing->y, value)) * FIELD_HEIGHT;
+    return TOP + (1 - axis_position(&drawing->y, value)) * FIELD_HEIGHT;
 }
 
-static void put_line(const drawing_t *drawing, double x1, double y1, double x2,
-                     double y2, const char *colour)
+static void put_svg_line(const drawing_t *drawing, double x1, double y1,
+                         double x2, double y2, const char *colour)
 {
     fprintf(drawing->stream,
             "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" "
@@ -137,23 +140,25 @@ static void draw_x_axis(const drawing_t *drawing)
     double bottom = TOP + FIELD_HEIGHT;
 
     for (double at = axis->first; at <= axis->last + 1e-9; at += step) {
-        double value = exp2(at), x = x_of(drawing, value);
+        double value = exp2(at), x = drawing_x(drawing, value);
         char text[NUMBERS_TEXT];
 
-        put_line(drawing, x, TOP, x, bottom, "#e0e0e0");
+        put_svg_line(drawing, x, TOP, x, bottom, "#e0e0e0");
         if (drawing->panel->x_is_bytes) {
             numbers_format_bytes((uint64_t)llround(value), text);
         } else {
             snprintf(text, sizeof(text), "%.0f", value);
         }
-        put_text(drawing->stream, x, bottom + 16,
-                 " text-anchor=\"middle\" fill=\"#444\"", text);
+        put_svg_text(drawing->stream, x, bottom + 16,
+                     " text-anchor=\"middle\" fill=\"#444\"", text);
     }
-    put_text(drawing->stream, drawing->left + LEFT + FIELD_WIDTH / 2,
-             bottom + 36, " text-anchor=\"middle\"", drawing->panel->x_title);
+    put_svg_text(drawing->stream, drawing->left + LEFT + FIELD_WIDTH / 2,
+                 bottom + 36, " text-anchor=\"middle\"",
+                 drawing->panel->x_title);
 }
 
-/* Lines at 1, 2 and 5, or at the powers alone where these are many. */
+/* Draws lines at 1, 2 and 5 of each power of ten, or at the powers alone if
+ * there are many. */
 static void draw_y_axis(const drawing_t *drawing)
 {
     const axis_t *axis = &drawing->y;
@@ -163,14 +168,14 @@ static void draw_y_axis(const drawing_t *drawing)
     for (double at = axis->first; at <= axis->last + 1e-9; at++) {
         for (int digit = 1; digit <= (few && at < axis->last ? 5 : 1);
              digit += digit == 2 ? 3 : 1) {
-            double value = pow(10, at) * digit, y = y_of(drawing, value);
+            double value = pow(10, at) * digit, y = drawing_y(drawing, value);
             char text[32];
 
-            put_line(drawing, left, y, left + FIELD_WIDTH, y,
-                     digit == 1 ? "#c8c8c8" : "#ececec");
+            put_svg_line(drawing, left, y, left + FIELD_WIDTH, y,
+                         digit == 1 ? "#c8c8c8" : "#ececec");
             snprintf(text, sizeof(text), value >= 1e5 ? "%.0e" : "%g", value);
-            put_text(drawing->stream, left - 6, y + 4,
-                     " text-anchor=\"end\" fill=\"#444\"", text);
+            put_svg_text(drawing->stream, left - 6, y + 4,
+                         " text-anchor=\"end\" fill=\"#444\"", text);
         }
     }
 }
@@ -182,8 +187,8 @@ static void draw_curve(const drawing_t *drawing, const svg_series_t *series,
           drawing->stream);
     for (size_t i = 0; i < series->count; i++) {
         fprintf(drawing->stream, "%s%.1f,%.1f", i == 0 ? "" : " ",
-                x_of(drawing, series->points[i].x),
-                y_of(drawing, series->points[i].y));
+                drawing_x(drawing, series->points[i].x),
+                drawing_y(drawing, series->points[i].y));
     }
     fprintf(drawing->stream, "\" stroke=\"%s\"%s/>\n", colour, dash);
 }
@@ -193,10 +198,12 @@ static void draw_points(const drawing_t *drawing, const svg_series_t *series,
 {
     for (size_t i = 0; i < series->count; i++) {
         const svg_point_t *point = &series->points[i];
-        double x = x_of(drawing, point->x), y = y_of(drawing, point->y);
+        double x = drawing_x(drawing, point->x),
+               y = drawing_y(drawing, point->y);
 
         if (!isnan(point->high)) {
-            put_line(drawing, x, y, x, y_of(drawing, point->high), colour);
+            put_svg_line(drawing, x, y, x, drawing_y(drawing, point->high),
+                         colour);
         }
         fprintf(drawing->stream,
                 "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\" fill=\"%s\"><title>",
@@ -211,8 +218,8 @@ static void draw_panel(FILE *stream, const svg_panel_t *panel, double left)
     drawing_t drawing = {.stream = stream, .panel = panel, .left = left};
 
     measure_axes(&drawing);
-    put_text(stream, left + LEFT, TOP - 12, " font-weight=\"bold\"",
-             panel->title);
+    put_svg_text(stream, left + LEFT, TOP - 12, " font-weight=\"bold\"",
+                 panel->title);
     draw_x_axis(&drawing);
     draw_y_axis(&drawing);
     for (size_t i = 0; i < panel->count; i++) {
@@ -237,7 +244,7 @@ static void draw_legend(FILE *stream, const svg_panel_t *panel)
                 "stroke-width=\"2.5\" stroke=\"%s\"%s/>\n",
                 LEFT, y - 4, LEFT + 28, y - 4, colours[i % COLOURS],
                 dashes[i / COLOURS % DASHES]);
-        put_text(stream, LEFT + 36, y, "", panel->series[i].name);
+        put_svg_text(stream, LEFT + 36, y, "", panel->series[i].name);
     }
 }
 
@@ -255,7 +262,7 @@ void svg_write(FILE *stream, const char *title, const svg_panel_t *panels,
     put_escaped(stream, title);
     fputs("</title>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
           stream);
-    put_text(stream, LEFT, 24, " font-size=\"15\"", title);
+    put_svg_text(stream, LEFT, 24, " font-size=\"15\"", title);
     for (size_t i = 0; i < count; i++) {
         draw_panel(stream, &panels[i], (double)i * PANEL_WIDTH);
     }

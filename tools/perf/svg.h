@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* svg.h - curves over logarithmic axes, as an SVG picture. */
+/* svg.h - draws curves over logarithmic axes as an SVG picture. */
 #ifndef TMSG_PERF_SVG_H
 #define TMSG_PERF_SVG_H
 
@@ -9,13 +9,13 @@
 
 typedef struct {
     double x, y;    /* above 0 */
-    double high;    /* where a thin line above the point ends; NAN: none */
-    char text[160]; /* shown by a viewer that is asked for it */
+    double high;    /* end of a thin line above the point; NAN: none */
+    char text[160]; /* text that a viewer shows for the point */
 } svg_point_t;
 
 typedef struct {
     char name[120];
-    svg_point_t *points; /* in the order of x */
+    svg_point_t *points; /* in ascending order of x */
     size_t count;
 } svg_series_t;
 
@@ -26,9 +26,9 @@ typedef struct {
     size_t count;
 } svg_panel_t;
 
-/* Writes panels side by side, of which there is one at least, and under them
- * what the colours mean: all panels have the same series, some maybe without
- * points. */
+/* Writes at least one panel; several stand side by side. A legend below
+ * explains the colours. All panels have the same series, and a series may have
+ * no points in a panel. */
 void svg_write(FILE *stream, const char *title, const svg_panel_t *panels,
                size_t count);
 

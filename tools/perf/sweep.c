@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every measure of every map, by every number under way, kind of memory and
- * transport that was asked for. */
+/* Measures each measure of each map, for each number in flight, each memory and
+ * each transport that the options name. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "rows.h"
 #include "show.h"
 
-/* What shows most of a machine in the least time. */
+/* These maps show most about a machine in the least time. */
 static const struct {
     size_t tensors;
     uint64_t bytes;
@@ -22,7 +22,7 @@ static const struct {
 typedef struct {
     const perf_options_t *options;
     perf_rows_t rows;
-    size_t printed; /* of them */
+    size_t printed; /* rows printed so far */
     result_t *result;
 } sweep_t;
 
@@ -38,8 +38,8 @@ static size_t maps_of(const perf_plan_t *plan)
                : or_one(plan->bytes.count) * or_one(plan->tensors.count);
 }
 
-/* The nth map: of a file, of the lists, or of the usual ones. */
-static bool choose(const perf_plan_t *plan, size_t n, load_t *load)
+/* Makes the nth map: from a file, from the lists, or from the usual ones. */
+static bool choose_map(const perf_plan_t *plan, size_t n, load_t *load)
 {
     char why[WORKLOAD_WHY_BYTES], text[NUMBERS_TEXT];
     uint64_t bytes = 1024, tensors = 8;
@@ -80,7 +80,7 @@ static bool show_row(sweep_t *sweep)
     return !sweep->options->csv || output_flush();
 }
 
-/* A line of the table has all measures of a map. */
+/* Prints a line of the table. It has all measures of a map. */
 static bool show_line(sweep_t *sweep)
 {
     const perf_options_t *options = sweep->options;
@@ -106,13 +106,15 @@ static bool measure_one(sweep_t *sweep, perf_peer_t *peer, load_t *load,
     }
     look_up_route(peer->endpoint, &after);
     sweep->result->by_bulk = after.by_bulk > before.by_bulk;
-    return sweep->result->repetitions == 0 || /* a signal was faster */
+    /* A signal may have come before the first repetition ended. */
+    return sweep->result->repetitions == 0 ||
            (perf_rows_add(&sweep->rows, peer, load, measure, in_flight,
                           sweep->result) != NULL &&
             show_row(sweep));
 }
 
-/* Of a ping-pong one is under way, whatever there is else. */
+/* A latency is measured once for all numbers in flight: only one message is in
+ * flight there. */
 static bool measure_line(sweep_t *sweep, perf_peer_t *peer, load_t *load,
                          size_t nth)
 {
@@ -130,7 +132,7 @@ static bool measure_line(sweep_t *sweep, perf_peer_t *peer, load_t *load,
     return show_line(sweep) && ok;
 }
 
-static uint64_t most_of(const numbers_t *numbers)
+static uint64_t most_number(const numbers_t *numbers)
 {
     uint64_t most = 1;
 
@@ -146,10 +148,10 @@ static bool measure_map(sweep_t *sweep, perf_peer_t *peer, size_t n,
     const perf_plan_t *plan = &sweep->options->plan;
     bool copies = plan->verify || plan->phases;
     load_t load = {.copies = 0};
-    bool ok =
-        choose(plan, n, &load) &&
-        perf_load_open(&load, memory, copies ? most_of(&plan->in_flight) : 1,
-                       plan->verify);
+    bool ok = choose_map(plan, n, &load) &&
+              perf_load_open(&load, memory,
+                             copies ? most_number(&plan->in_flight) : 1,
+                             plan->verify);
 
     for (size_t i = 0; i < plan->in_flight.count && ok && !perf_stopped();
          i++) {
@@ -163,7 +165,7 @@ static bool measure_map(sweep_t *sweep, perf_peer_t *peer, size_t n,
     return ok;
 }
 
-static bool measure(void *arg, perf_peer_t *peer)
+static bool measure_peer(void *arg, perf_peer_t *peer)
 {
     sweep_t *sweep = arg;
     const perf_options_t *options = sweep->options;
@@ -182,7 +184,7 @@ static bool measure(void *arg, perf_peer_t *peer)
     return ok;
 }
 
-/* What is wrong with a file is found before anything is measured. */
+/* Reads all files, so that errors are found before anything is measured. */
 static bool check_workloads(const perf_plan_t *plan)
 {
     char why[WORKLOAD_WHY_BYTES];
@@ -211,8 +213,8 @@ static bool check_memories(const perf_plan_t *plan)
     return ok;
 }
 
-/* Whatever came of it: what was measured is shown. */
-static int finish(sweep_t *sweep, int code)
+/* Shows what was measured, even if a measurement failed. */
+static int finish_sweep(sweep_t *sweep, int code)
 {
     const perf_options_t *options = sweep->options;
 
@@ -250,8 +252,8 @@ int perf_sweep(const perf_options_t *options)
     if (options->csv) {
         perf_csv_head(stdout);
     }
-    code = perf_each_transport(options, measure, &sweep);
-    code = finish(&sweep, code);
+    code = perf_each_transport(options, measure_peer, &sweep);
+    code = finish_sweep(&sweep, code);
     free(sweep.result);
     free(sweep.rows.rows);
     return code;

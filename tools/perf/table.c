@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What was measured, for people: a line a map, a group of columns a measure. */
+/* Prints the results for people: a line for each map, a group of columns for
+ * each measure. */
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@
 
 typedef struct {
     const char *title;
-    size_t offset; /* in a row, of a double */
+    size_t offset; /* offset of a double in a row */
     int width;
 } column_t;
 
@@ -25,7 +26,7 @@ typedef struct {
         title, offsetof(perf_row_t, name), width                               \
     }
 
-/* Wide enough for a second in microseconds. */
+/* The columns have room for a second in microseconds. */
 static const group_t groups[] = {
     {PERF_LATENCY,
      "latency, us",
@@ -58,7 +59,8 @@ static int name_width(const perf_options_t *options)
     return options->plan.workload_count > 0 ? FILE_NAME_WIDTH : NAME_WIDTH;
 }
 
-/* Of a group's columns, those of --phases behind the others. */
+/* Returns the width of a group's columns. Those of --phases come after the
+ * others. */
 static int width_of(const group_t *group, bool with_phases)
 {
     int width = 0;
@@ -82,8 +84,9 @@ static void put_titles(const group_t *group, bool with_phases)
     }
 }
 
-/* Five digits are more than a clock knows, and do for a table. */
-static void put_number(double value, int width)
+/* Prints a number. Five digits suffice for a table; a clock is not more
+ * precise. */
+static void put_table_number(double value, int width)
 {
     if (isnan(value)) {
         printf("%*s", width, "-");
@@ -98,14 +101,15 @@ static void put_values(const group_t *group, bool with_phases,
     const char *at = (const char *)row;
 
     for (size_t i = 0; group->columns[i].title != NULL; i++) {
-        put_number(row == NULL
-                       ? NAN
-                       : *(const double *)(at + group->columns[i].offset),
-                   group->columns[i].width);
+        put_table_number(row == NULL
+                             ? NAN
+                             : *(const double *)(at + group->columns[i].offset),
+                         group->columns[i].width);
     }
     for (size_t i = 0; i < PHASES && with_phases; i++) {
-        put_number(row == NULL ? NAN : *(const double *)(at + phases[i].offset),
-                   phases[i].width);
+        put_table_number(row == NULL ? NAN
+                                     : *(const double *)(at + phases[i].offset),
+                         phases[i].width);
     }
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where one way of sending begins to be better than another. For each threshold
- * messages of growing size go by the way below it and by the way above it, in
- * turns, several times over. The threshold that would have cost least is taken,
- * unless its lead over the one in force is no more than noise: it is measured
- * anew, for what is the best of many by chance is not so again. What goes by a
- * bulk stream or a ring goes by none of these ways, and is not measured. */
+/* Finds the sizes at which one way of sending becomes better than another. For
+ * each threshold messages of growing size are sent by the way below it and by
+ * the way above it, in turns, several times. The best threshold is the one that
+ * would have cost least. It is taken only if its lead over the one in force is
+ * more than noise. The lead is measured a second time, because the best of many
+ * measurements may be so by chance. Messages that use a bulk stream or a ring
+ * use none of these ways, and are not measured. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 
 #define KIB 1024ULL
 #define MIB (1024 * KIB)
-#define NEVER 9007199254740992ULL /* 2^53: the most that the file may say */
+#define NEVER 9007199254740992ULL /* 2^53: the largest number in the file */
 
 #define MEMORY_BYTES (16 * MIB)
 #define SIZES_MOST 12
@@ -24,26 +25,24 @@
 #define BLOCK_QUICK_NS 2000000ULL
 #define SIZE_QUICK_MOST MIB
 #define STEP_QUICK 4
-#define TRANSPORT_NS 25000000000ULL /* then fewer runs have to do */
+#define TRANSPORT_NS 25000000000ULL /* then fewer runs do */
 #define RUNS_LEAST 3
-#define LEAD_LEAST                                                             \
-    0.05 /* a smaller one may be noise, whatever the runs say                  \
-          */
+#define LEAD_LEAST 0.05 /* smaller leads may be noise */
 
 typedef struct {
     const char *name;
     perf_way_t below, above;
-    bool from;       /* it is the first size above, not the last below */
-    uint64_t first;  /* size that is measured, the others are twice the one */
-    uint64_t last;   /* before */
-    uint64_t least;  /* the threshold where `above` wins at all of them */
-    uint64_t beyond; /* where `below` does; 0: the last size */
-    size_t tensors;  /* 0: as many as each_bytes or total_bytes say */
-    bool lists;      /* of what is too long to be gathered as it is */
-    bool pieces;     /* of what the peer's kernel reads as it lies */
+    bool from;       /* threshold is the first size above, not the last below */
+    uint64_t first;  /* first measured size; each next one is twice as large */
+    uint64_t last;   /* last measured size */
+    uint64_t least;  /* threshold if `above` wins at all sizes */
+    uint64_t beyond; /* threshold if `below` wins; 0: the last size */
+    size_t tensors;  /* 0: computed from each_bytes or total_bytes */
+    bool lists;      /* only for messages that are too long to be gathered */
+    bool pieces;     /* only if the peer's kernel reads tensors in place */
     uint64_t each_bytes;
     uint64_t total_bytes;
-    bool size_is_each; /* of one tensor, else of all */
+    bool size_is_each; /* sizes are those of one tensor, not of all */
 } threshold_t;
 
 #define GATHER                                                                 \
@@ -67,8 +66,8 @@ typedef struct {
         TMSG_WAY_SCATTER, TMSG_PROTOCOL_RNDV                                   \
     }
 
-/* Parts begin at 8 MiB at the latest, for what would wait behind longer ones.
- */
+/* Fragments begin at 8 MiB at the latest, so that other messages do not wait
+ * long behind one. */
 static const threshold_t thresholds[] = {
     {.name = "gather_bytes",
      .below = GATHER,
@@ -147,21 +146,22 @@ static const threshold_t thresholds[] = {
      .lists = true},
 };
 
-/* What is being measured of one threshold. */
+/* Holds the measurements of one threshold. */
 typedef struct {
     const perf_peer_t *peer;
     const threshold_t *threshold;
     size_t sizes;
     uint64_t size[SIZES_MOST];
     tmsg_map_t *map[SIZES_MOST];
-    /* ln of the time by the way below, less that by the one above. */
+    /* The lead is ln of the time by the way below, minus ln of the time by the
+     * way above. */
     double lead[PERF_RUNS_MOST][SIZES_MOST];
     size_t runs;
 } series_t;
 
 typedef struct {
     const perf_peer_t *peer;
-    perf_peer_t plain; /* the same, but UCX chooses the protocol */
+    perf_peer_t plain; /* connection on which UCX chooses the protocol */
     const cJSON *in_force;
     cJSON *out;
     FILE *report;
@@ -179,7 +179,8 @@ static size_t runs_of(const perf_peer_t *peer)
     return peer->options->quick ? RUNS_QUICK : RUNS;
 }
 
-/* What is to be sent, of less than so many bytes; none where that cannot be. */
+/* Chooses the tensors of a map: *tensors_p tensors of *each_p bytes, less than
+ * `beyond` bytes together. Returns false if there is no such map. */
 static bool shape_map(const threshold_t *threshold, uint64_t size,
                       uint64_t beyond, size_t *tensors_p, uint64_t *each_p)
 {
@@ -218,8 +219,9 @@ static bool make_maps(series_t *series, void *memory, uint64_t beyond)
     return true;
 }
 
-/* Which of both goes first changes from run to run. */
-static bool compare(series_t *series, size_t i, double *lead_p)
+/* Measures one size by both ways. The way that goes first changes from run to
+ * run. */
+static bool compare_ways(series_t *series, size_t i, double *lead_p)
 {
     const threshold_t *threshold = series->threshold;
     uint64_t block_ns = block_ns_of(series->peer);
@@ -239,27 +241,28 @@ static bool compare(series_t *series, size_t i, double *lead_p)
     return true;
 }
 
-static bool make_ready(series_t *series)
+static bool warm_up_series(series_t *series)
 {
     double lead;
 
     for (size_t i = 0; i < series->sizes; i++) {
-        if (!series->peer->options->quick && !compare(series, i, &lead)) {
+        if (!series->peer->options->quick && !compare_ways(series, i, &lead)) {
             return false;
         }
     }
     return true;
 }
 
-/* Sizes of [from, to), what was measured before is forgotten. */
-static bool measure(series_t *series, size_t from, size_t to,
-                    uint64_t deadline_ns)
+/* Measures the sizes with indices from `from` to `to` - 1. Earlier measurements
+ * are forgotten. */
+static bool measure_series(series_t *series, size_t from, size_t to,
+                           uint64_t deadline_ns)
 {
     series->runs = 0;
     while (series->runs < runs_of(series->peer) &&
            (series->runs < RUNS_LEAST || now_ns() < deadline_ns)) {
         for (size_t i = from; i < to; i++) {
-            if (!compare(series, i, &series->lead[series->runs][i])) {
+            if (!compare_ways(series, i, &series->lead[series->runs][i])) {
                 return false;
             }
         }
@@ -268,8 +271,8 @@ static bool measure(series_t *series, size_t from, size_t to,
     return true;
 }
 
-/* How many sizes are below the threshold. */
-static size_t place_of(const series_t *series, uint64_t value)
+/* Returns how many sizes are below the threshold. */
+static size_t threshold_place(const series_t *series, uint64_t value)
 {
     size_t place = 0;
 
@@ -281,7 +284,7 @@ static size_t place_of(const series_t *series, uint64_t value)
     return place;
 }
 
-static uint64_t value_of(const series_t *series, size_t place)
+static uint64_t threshold_at(const series_t *series, size_t place)
 {
     const threshold_t *threshold = series->threshold;
 
@@ -295,8 +298,8 @@ static uint64_t value_of(const series_t *series, size_t place)
     return series->size[threshold->from ? place : place - 1];
 }
 
-/* Where the sizes below it cost least by the way below, and the others by the
- * other one. */
+/* Returns how many sizes are below the best threshold. There the sizes below it
+ * by the way below, and the others by the way above, cost least together. */
 static size_t best_place(const series_t *series)
 {
     double least = 0, cost = 0;
@@ -317,8 +320,8 @@ static size_t best_place(const series_t *series)
     return best;
 }
 
-/* Whether the gain is more than noise: large enough, and there in every run.
- * *gain_p is its median. */
+/* Tells whether the gain is more than noise: it must be large enough, and be
+ * there in every run. *gain_p is its median. */
 static bool is_clear(double *gains, size_t runs, double *gain_p)
 {
     size_t against = 0;
@@ -330,10 +333,11 @@ static bool is_clear(double *gains, size_t runs, double *gain_p)
     return *gain_p >= LEAD_LEAST && against == 0;
 }
 
-/* What the way above, or the one below, gains over the other, a size of
- * [from, to). */
-static bool leads(const series_t *series, size_t from, size_t to, bool above,
-                  double *gain_p)
+/* Tells whether the way above (or else the way below) has a clear gain over the
+ * other one, for the sizes from `from` to `to` - 1. *gain_p is the gain per
+ * size. */
+static bool way_leads(const series_t *series, size_t from, size_t to,
+                      bool above, double *gain_p)
 {
     double gains[PERF_RUNS_MOST];
 
@@ -364,10 +368,10 @@ static const char *format_value(uint64_t value, char text[24])
     return text;
 }
 
-/* What the file says of a threshold; `never` need not be said where it is so
- * already. */
-static bool note(const tuner_t *tuner, const char *name, uint64_t before,
-                 uint64_t value)
+/* Writes a threshold to the file. "never" need not be written if the threshold
+ * is so already. */
+static bool note_threshold(const tuner_t *tuner, const char *name,
+                           uint64_t before, uint64_t value)
 {
     if (value >= NEVER && before >= NEVER) {
         return true;
@@ -376,8 +380,9 @@ static bool note(const tuner_t *tuner, const char *name, uint64_t before,
     return cJSON_AddNumberToObject(tuner->out, name, (double)value) != NULL;
 }
 
-static bool put(const tuner_t *tuner, const char *name, uint64_t before,
-                uint64_t best, bool clear, double gain)
+static bool report_threshold(const tuner_t *tuner, const char *name,
+                             uint64_t before, uint64_t best, bool clear,
+                             double gain)
 {
     uint64_t value = clear ? best : before;
     char texts[3][24];
@@ -390,33 +395,35 @@ static bool put(const tuner_t *tuner, const char *name, uint64_t before,
     } else {
         fprintf(tuner->report, "%s\n", before == best ? "as it was" : "noise");
     }
-    return note(tuner, name, before, value);
+    return note_threshold(tuner, name, before, value);
 }
 
-static bool decide(const tuner_t *tuner, series_t *series)
+static bool decide_threshold(const tuner_t *tuner, series_t *series)
 {
     const char *name = series->threshold->name;
     uint64_t before = in_force(tuner, name);
-    size_t place = best_place(series), other = place_of(series, before);
+    size_t place = best_place(series), other = threshold_place(series, before);
     bool lower = place < other, clear;
     size_t from = lower ? place : other, to = lower ? other : place;
     double gain = 0;
 
     if (place == other) {
-        return put(tuner, name, before, before, false, 0);
+        return report_threshold(tuner, name, before, before, false, 0);
     }
-    clear = leads(series, from, to, lower, &gain);
+    clear = way_leads(series, from, to, lower, &gain);
     if (clear) {
-        if (!measure(series, from, to, UINT64_MAX)) {
+        if (!measure_series(series, from, to, UINT64_MAX)) {
             return false;
         }
-        clear = leads(series, from, to, lower, &gain);
+        clear = way_leads(series, from, to, lower, &gain);
     }
-    return put(tuner, name, before, value_of(series, place), clear, gain);
+    return report_threshold(tuner, name, before, threshold_at(series, place),
+                            clear, gain);
 }
 
-/* Larger messages go by the bulk stream, or a ring. */
-static bool leave(const tuner_t *tuner, const char *name)
+/* Keeps a threshold as it is. The messages that it is for use the bulk stream
+ * or a ring. */
+static bool leave_threshold(const tuner_t *tuner, const char *name)
 {
     uint64_t before = in_force(tuner, name);
     char text[24];
@@ -425,26 +432,28 @@ static bool leave(const tuner_t *tuner, const char *name)
     fprintf(tuner->report,
             "  %-18s %10s %10s %10s  for none but the bulk stream\n", name,
             value, "-", value);
-    return note(tuner, name, before, before);
+    return note_threshold(tuner, name, before, before);
 }
 
-/* Whether the peer's kernel copies one tensor from where it lies. */
-static bool is_read(const tuner_t *tuner)
+/* Tells whether the peer's kernel copies a tensor directly from this process
+ * (UCX's cma). */
+static bool peer_reads_memory(const tuner_t *tuner)
 {
     return strstr(tuner->peer->transports, "cma") != NULL;
 }
 
-/* From where on maps of so many tensors go by the bulk stream. */
+/* Returns the size from which maps of so many tensors use the bulk stream. */
 static uint64_t bulk_of(const tuner_t *tuner, size_t tensors)
 {
     uint64_t any = in_force(tuner, "bulk_bytes");
     uint64_t piece = in_force(tuner, "bulk_single_bytes");
 
-    return tensors == 1 && is_read(tuner) && piece > any ? piece : any;
+    return tensors == 1 && peer_reads_memory(tuner) && piece > any ? piece
+                                                                   : any;
 }
 
-static bool tune_one(const tuner_t *tuner, const threshold_t *threshold,
-                     uint64_t deadline_ns)
+static bool tune_threshold(const tuner_t *tuner, const threshold_t *threshold,
+                           uint64_t deadline_ns)
 {
     bool protocols = threshold->below.protocol != TMSG_PROTOCOL_AUTO ||
                      threshold->above.protocol != TMSG_PROTOCOL_AUTO;
@@ -453,37 +462,38 @@ static bool tune_one(const tuner_t *tuner, const threshold_t *threshold,
     uint64_t beyond = bulk_of(tuner, threshold->tensors);
     bool ok;
 
-    if (threshold->pieces && !is_read(tuner)) {
+    if (threshold->pieces && !peer_reads_memory(tuner)) {
         return true;
     }
     if (threshold->lists && beyond <= in_force(tuner, "gather_bytes")) {
-        return leave(tuner, threshold->name);
+        return leave_threshold(tuner, threshold->name);
     }
     ok = make_maps(&series, tuner->memory, beyond);
     if (ok && series.sizes == 0) {
-        return leave(tuner, threshold->name);
+        return leave_threshold(tuner, threshold->name);
     }
-    ok = ok && make_ready(&series) &&
-         measure(&series, 0, series.sizes, deadline_ns) &&
-         decide(tuner, &series);
+    ok = ok && warm_up_series(&series) &&
+         measure_series(&series, 0, series.sizes, deadline_ns) &&
+         decide_threshold(tuner, &series);
     for (size_t i = 0; i < series.sizes; i++) {
         tmsg_map_destroy(series.map[i]);
     }
     return ok;
 }
 
-/* Pieces are no choice of a message: each size has a connection. Where those of
- * chunk_bytes are short, for what waits behind one, only those of a channel
- * that is alone are made longer. */
+/* A message cannot choose the size of its chunks, so each size has a connection
+ * of its own. If chunk_bytes is small, other messages do not wait long behind a
+ * chunk. Then only the chunks of a channel that is alone (lone_chunk_bytes) are
+ * tuned. */
 #define CHUNKS 3
 #define CHUNK_MOST (4 * MIB)
 #define CHUNKED_BYTES (16 * MIB)
 #define CHUNKED_QUICK_BYTES (8 * MIB)
 
 typedef struct {
-    const char *name; /* of the threshold */
+    const char *name; /* name of the threshold */
     uint64_t bytes[CHUNKS + 1];
-    perf_peer_t peer[CHUNKS + 1]; /* the first one is as it is in force */
+    perf_peer_t peer[CHUNKS + 1]; /* element 0 is unused */
     double ln_ns[CHUNKS + 1][PERF_RUNS_MOST];
     size_t count;
 } chunks_t;
@@ -509,7 +519,8 @@ static bool open_chunks(const tuner_t *tuner, chunks_t *chunks)
     return true;
 }
 
-/* One size beside the one in force, or all (0). Run 0 makes ready. */
+/* Measures one size beside the one in force, or all sizes if `one` is 0. Run 0
+ * is a warm-up. */
 static bool measure_chunks(const tuner_t *tuner, chunks_t *chunks, size_t one,
                            const tmsg_map_t *map)
 {
@@ -567,8 +578,8 @@ static bool decide_chunks(const tuner_t *tuner, chunks_t *chunks,
         }
         best_clear = chunk_leads(chunks, runs, best, &best_gain);
     }
-    return put(tuner, chunks->name, chunks->bytes[0], chunks->bytes[best],
-               best_clear, best_gain);
+    return report_threshold(tuner, chunks->name, chunks->bytes[0],
+                            chunks->bytes[best], best_clear, best_gain);
 }
 
 static bool tune_chunks(const tuner_t *tuner)
@@ -582,7 +593,7 @@ static bool tune_chunks(const tuner_t *tuner)
     bool ok;
 
     if (bytes >= bulk_of(tuner, 1)) {
-        return leave(tuner, chunks.name);
+        return leave_threshold(tuner, chunks.name);
     }
     map = perf_map(tuner->memory, 1, bytes);
     ok = map != NULL && open_chunks(tuner, &chunks) &&
@@ -596,7 +607,7 @@ static bool tune_chunks(const tuner_t *tuner)
     return ok;
 }
 
-static cJSON *describe(const perf_peer_t *peer)
+static cJSON *describe_context(const perf_peer_t *peer)
 {
     cJSON *object;
     char *json;
@@ -610,8 +621,8 @@ static cJSON *describe(const perf_peer_t *peer)
     return object;
 }
 
-/* Where a protocol is compared with UCX's own choice, no threshold may choose.
- */
+/* Opens a connection for comparing a protocol with UCX's own choice. No
+ * threshold may choose the protocol there. */
 static bool open_plain(tuner_t *tuner)
 {
     const char *of = tuner->peer->transport;
@@ -637,8 +648,8 @@ static bool tune_all(const tuner_t *tuner)
     fprintf(tuner->report, ")\n  %-18s %10s %10s %10s\n", "bytes", "in force",
             "measured", "taken");
     for (size_t i = 0; i < count && ok; i++) {
-        ok = tune_one(tuner, &thresholds[i],
-                      start + TRANSPORT_NS / (count + 1) * (i + 1));
+        ok = tune_threshold(tuner, &thresholds[i],
+                            start + TRANSPORT_NS / (count + 1) * (i + 1));
     }
     ok = ok && tune_chunks(tuner);
     fflush(tuner->report);
@@ -647,7 +658,7 @@ static bool tune_all(const tuner_t *tuner)
 
 bool perf_tune(const perf_peer_t *peer, cJSON *out, FILE *report)
 {
-    cJSON *described = describe(peer);
+    cJSON *described = describe_context(peer);
     tuner_t tuner = {
         .peer = peer,
         .in_force = cJSON_GetObjectItemCaseSensitive(
