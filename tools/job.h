@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* job.h - counts, checks and saves one map on a thread of its own, so that the
- * receiver goes on answering in the meantime. */
+/* job.h - computes the digest of one map and saves it, on a thread of its own,
+ * so that the receiver goes on answering in the meantime. */
 #ifndef TMSG_JOB_H
 #define TMSG_JOB_H
 

@@ -163,8 +163,8 @@ static void answer_offer(receiver_t *receiver, peer_t *peer,
 {
     char why[640];
 
-    /* The file of the last offer was refused on its way, or its sender gave it
-     * up. */
+    /* If an offer is still open, its file was refused on its way, or its sender
+     * gave it up. */
     if (peer->offer != 0) {
         complain_missing(peer);
         end_offer(peer);
@@ -330,8 +330,8 @@ static void take_message(receiver_t *receiver, peer_t *peer,
         peer->held = message;
         return;
     } else {
-        /* The map was not offered, so it ends the offer whose verdict is
-         * due. */
+        /* A map that comes while a verdict is due was not offered. It ends that
+         * offer. */
         if (peer->held != NULL) {
             complain_missing(peer);
             end_offer(peer);

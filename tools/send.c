@@ -12,7 +12,7 @@
 #include "transfer.h"
 
 #define SLICE_MS 100
-#define PATIENT_BYTES (32ULL << 20) /* for each, one second more */
+#define PATIENT_BYTES (32ULL << 20) /* these add a second to the timeout */
 
 enum { KEY_JSON = 1000, KEY_VERIFY };
 

@@ -29,7 +29,7 @@ typedef struct {
     char transports[160];
     char why[200];
     char bulk[200];   /* bulk stream: "stands", or why there is none */
-    uint64_t by_bulk; /* messages by it so far, in both directions */
+    uint64_t by_bulk; /* messages by bulk stream, in both directions */
 } route_t;
 
 void look_up_route(const tmsg_endpoint_t *endpoint, route_t *route);

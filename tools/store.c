@@ -64,8 +64,8 @@ static void *map_unnamed(const char *dir, uint64_t bytes)
     }
     if (fallocate(fd, 0, 0, (off_t)bytes) == 0) {
         data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
-        /* The payload then uses memory and swap. */
     } else if (errno == EOPNOTSUPP) {
+        /* The payload then uses memory and swap. */
         flags = MAP_PRIVATE | MAP_ANONYMOUS;
         data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     }

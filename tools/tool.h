@@ -49,7 +49,7 @@ const char *format_bytes(uint64_t bytes, char *text);
 
 /* These functions parse a number on the command line. Any other text ends the
  * program with exit code 2. */
-int parse_seconds(const char *text, struct argp_state *state); /* in ms */
+int parse_seconds(const char *text, struct argp_state *state); /* returns ms */
 unsigned parse_count(const char *text, struct argp_state *state);
 
 int ms_until(uint64_t deadline_ns); /* 0 if the deadline has passed */

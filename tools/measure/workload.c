@@ -108,7 +108,7 @@ bool workload_uniform(size_t tensors, size_t bytes, workload_t *workload,
 }
 
 /* Returns the line of the first NUL in the text, or 0 if there is none. cJSON
- * would end a string there. */
+ * would end the text, or a string in it, there. */
 static unsigned nul_line(const char *text, size_t bytes)
 {
     unsigned line = 1;

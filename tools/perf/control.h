@@ -5,8 +5,9 @@
  *
  *   perf.hello  {protocol, version} -> {protocol, version}
  *   perf.begin  {echo, verify, poll, device_type, device_id} -> {}: from now
- *               on the receiver sends messages back, checks them, polls and
- *               does not sleep; the memory of the messages is of that device
+ *               on the receiver sends messages back (echo), checks them
+ *               (verify), and does not sleep (poll); the memory of the messages
+ *               is of that device
  *   perf.end    {sent} -> {wrong, words}: the reply comes when `sent` messages
  *               have arrived since perf.begin; `wrong` counts those whose
  *               contents differ, and `words` describes the first of them */

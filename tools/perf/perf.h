@@ -36,11 +36,12 @@ typedef struct {
 } perf_memory_t;
 
 /* Lists what is to be measured. Each item of a list is measured with each item
- * of the other lists. */
+ * of the other lists. The maps come from `workloads`, or from `bytes` and
+ * `tensors`. If all three are empty, sweep.c has usual maps. */
 typedef struct {
-    unsigned measures; /* PERF_* bits; 0 means the default */
-    numbers_t bytes; /* bytes of each tensor; empty: see maps_of() in sweep.c */
-    numbers_t tensors;   /* tensors of a map; empty: see maps_of() in sweep.c */
+    unsigned measures;   /* PERF_* bits; 0 means the default */
+    numbers_t bytes;     /* bytes of each tensor; empty: 1024 */
+    numbers_t tensors;   /* tensors of a map; empty: 8 */
     numbers_t in_flight; /* messages or calls at a time; empty: 8 */
     perf_memory_t memories[PERF_MEMORIES_MOST];
     size_t memory_count;

@@ -130,8 +130,8 @@ static slot_t *post_slot(run_t *run)
     } else {
         map = perf_load_map(run->load, slot->copy, run->sent);
     }
-    /* perf_load_renew() has printed why. */
     if (map == NULL) {
+        /* perf_load_renew() has printed why. */
         run->idle[run->idle_count++] = slot;
         run->failed = true;
         return slot;

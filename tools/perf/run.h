@@ -14,7 +14,7 @@ typedef struct {
     histogram_t times;
     histogram_t prepare, post, transfer; /* only with --phases */
     unsigned repetitions;
-    double rates[PERF_REPETITIONS_MOST]; /* messages a second */
+    double rates[PERF_REPETITIONS_MOST]; /* messages/s, for each repetition */
     bool by_bulk; /* some messages used the bulk stream */
 } result_t;
 

@@ -60,8 +60,8 @@ static void take_perf_map(void *arg, tmsg_message_t *message)
     (void)arg;
     if (visitor != NULL) {
         check_visitor_map(visitor, tmsg_message_map(message));
-        /* A peer that does not take the echo has left. */
         if (visitor->echo) {
+            /* A peer that does not take the echo has left. */
             (void)tmsg_endpoint_send(endpoint, tmsg_message_map(message), NULL,
                                      NULL);
         }

@@ -25,7 +25,7 @@
 #define BLOCK_QUICK_NS 2000000ULL
 #define SIZE_QUICK_MOST MIB
 #define STEP_QUICK 4
-#define TRANSPORT_NS 25000000000ULL /* then fewer runs do */
+#define TRANSPORT_NS 25000000000ULL /* after this, fewer runs suffice */
 #define RUNS_LEAST 3
 #define LEAD_LEAST 0.05 /* smaller leads may be noise */
 
@@ -298,8 +298,9 @@ static uint64_t threshold_at(const series_t *series, size_t place)
     return series->size[threshold->from ? place : place - 1];
 }
 
-/* Returns how many sizes are below the best threshold. There the sizes below it
- * by the way below, and the others by the way above, cost least together. */
+/* Returns how many sizes are below the best threshold. The best threshold has
+ * the least total cost: smaller sizes go by the way below, the others by the
+ * way above. */
 static size_t best_place(const series_t *series)
 {
     double least = 0, cost = 0;
