@@ -20,8 +20,8 @@ typedef struct {
 } hasher_t;
 
 /* Feeds the elements to the hash in C order. Contiguous elements are fed
- * directly. Other elements are packed piece by piece, so that a huge tensor
- * needs no second copy. */
+ * directly. Other elements are packed in blocks, so that a huge tensor needs no
+ * second copy. */
 static tmsg_status_t feed_tensor(hasher_t *hasher, const tmsg_tensor_t *tensor)
 {
     tmsg_tensor_t part = *tensor;

@@ -115,7 +115,7 @@ static void pop_context(const tmsg_cuda_scope_t *scope)
 }
 
 /* A context that is current already is not pushed. Nothing is pushed either if
- * the current context is unknown. So if our context is current after
+ * the current context is unknown. So if `context` is current after
  * cuCtxPushCurrent(), that call has pushed it, whatever the driver returned. */
 static tmsg_status_t push_context(const tmsg_cuda_driver_t *driver,
                                   void *context, tmsg_cuda_scope_t *scope)

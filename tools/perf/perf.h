@@ -85,7 +85,7 @@ void perf_options_complete(perf_options_t *options);
 /* Holds a connection to a sink. */
 typedef struct {
     const perf_options_t *options;
-    pid_t child; /* pid of our own sink; 0: none */
+    pid_t child; /* pid of the child process; 0: none */
     char url[256];
     tmsg_context_t *context;
     tmsg_worker_t *worker;
