@@ -21,8 +21,8 @@ typedef enum {
     TMSG_STREAM_ITEM = 4,   /* item that either side sends */
     TMSG_STREAM_FINISH = 5, /* last item that a side sends */
     TMSG_STREAM_END = 6,    /* status, which the server sends last */
-    TMSG_STREAM_CANCEL = 7, /* opener has abandoned the stream */
-    TMSG_STREAM_OVER = 8,   /* server has abandoned the stream */
+    TMSG_STREAM_CANCEL = 7, /* opener takes no further part in the stream */
+    TMSG_STREAM_OVER = 8,   /* server ends the stream without END */
 } tmsg_call_type_t;
 
 /* The next two functions return whether a message of that type has the kind
@@ -69,9 +69,10 @@ bool tmsg_call_is_like(const uint8_t *preamble, const tmsg_call_head_t *head);
 void tmsg_call_renumber(const tmsg_call_head_t *head, uint8_t *preamble);
 
 /* Returns whether `header` is like `before`, a header that was decoded earlier.
- * Both have `bytes` bytes. Like headers agree in everything but numbers, time,
- * code and stream. If they agree, *head_p has the fields of `header`, and its
- * text points into `header`. */
+ * Both have `bytes` bytes, TMSG_CALL_BYTES or more. Like headers agree in
+ * everything but message id, sequence, call id, time, code and stream. If they
+ * agree, *head_p has the fields of `header`, and its text points into `header`.
+ */
 bool tmsg_call_repeats(const uint8_t *before, const uint8_t *header,
                        size_t bytes, uint32_t *message_id_p,
                        uint32_t *sequence_p, tmsg_call_head_t *head_p);

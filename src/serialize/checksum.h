@@ -40,8 +40,9 @@ tmsg_status_t tmsg_checksum_check_count(const tmsg_map_t *map,
 /* Returns checksum `index` of a body. */
 uint64_t tmsg_checksum_value(const tmsg_body_extra_t *extra, size_t index);
 
-/* Returns whether somebody else computed the checksum of tensor `index`, and
- * stores that checksum. The CPU may be unable to read such a tensor. */
+/* Returns whether the checksum of tensor `index` was computed elsewhere, for
+ * example on the tensor's device, and stores it. The CPU may be unable to read
+ * such a tensor. */
 typedef bool (*tmsg_checksum_known_fn)(const void *arg, size_t index,
                                        uint64_t *value_p);
 

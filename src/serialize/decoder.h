@@ -11,7 +11,7 @@ typedef struct {
     tmsg_cursor_t cursor;
     const tmsg_limits_t *limits;
     tmsg_map_t *map;
-    uint64_t metadata_bytes; /* bytes of metadata that were read so far */
+    uint64_t metadata_bytes; /* bytes of the keys and values read so far */
     tmsg_body_extra_t *extra;
 } tmsg_decoder_t;
 

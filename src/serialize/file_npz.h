@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* serialize/file_npz.h - libzip's view of our bytes and of our output. */
+/* serialize/file_npz.h - connects libzip to our input and output files. */
 #ifndef TMSG_SERIALIZE_FILE_NPZ_H
 #define TMSG_SERIALIZE_FILE_NPZ_H
 
@@ -8,41 +8,46 @@
 #include "core/error.h"
 #include "serialize/file_npy.h"
 
-#define TMSG_NPZ_SUFFIX ".npy" /* of a member, behind the tensor's name */
+#define TMSG_NPZ_SUFFIX                                                        \
+    ".npy" /* suffix of a member's name, after the tensor's name */
 
-/* An archive that libzip reads through a callback, into its own memory. It has
- * no call that says where in the archive a member's data lie, but we see where
- * it reads. */
+/* An archive that libzip reads through a callback. libzip has no function that
+ * returns the offset of a member's data in the archive. The callback records
+ * the offset at which libzip reads instead. */
 typedef struct {
     const tmsg_file_input_t *file;
-    uint64_t offset;      /* of the next read */
-    tmsg_status_t status; /* of the first read that failed */
+    uint64_t offset;      /* file offset of the next read */
+    tmsg_status_t status; /* status of the first read that failed, or OK */
     char why[TMSG_ERROR_BYTES];
     zip_error_t error;
 } tmsg_zip_input_t;
 
-/* The archive, closed with zip_discard(). NULL: see *error.
- * `flags` may be ZIP_CHECKCONS: directory and members must agree. */
+/* Opens an archive; the caller closes it with zip_discard(). With ZIP_CHECKCONS
+ * in `flags`, libzip checks that directory and members agree. Returns NULL and
+ * sets *error on failure. Sets errno to 0 first. `input` must outlive the
+ * archive. */
 zip_t *tmsg_zip_open(tmsg_zip_input_t *input, int flags, zip_error_t *error);
 
-/* Counts the members in the archive's directory: libzip allocates some 260
- * bytes for each before it can be asked. The count is 0 if there is no
- * directory; libzip reports that. Errors: MALFORMED (two directories), IO,
- * NO_MEMORY. */
+/* Counts the members in the archive's directory. libzip allocates some 260
+ * bytes for each member before it reports their number, so the limit is checked
+ * here first. The count is 0 if there is no directory; libzip reports that.
+ * Errors: MALFORMED (two directories), IO, NO_MEMORY. */
 tmsg_status_t tmsg_zip_count(const tmsg_file_input_t *input, uint64_t *count_p);
 
-/* What all our callbacks answer alike; any command not listed is refused. */
+/* Answers the commands that all our callbacks answer in the same way: ERROR,
+ * CLOSE and FREE. Refuses any other command. */
 zip_int64_t tmsg_zip_answer(zip_error_t *error, void *data, zip_uint64_t bytes,
                             zip_source_cmd_t command);
 
-/* libzip's error as ours: NO_MEMORY, UNSUPPORTED, or MALFORMED. To be called
- * only where errno was 0 before libzip was. */
+/* Turns libzip's error into one of ours: NO_MEMORY, UNSUPPORTED or MALFORMED.
+ * The function also looks at errno, so the caller must set errno to 0 before it
+ * calls libzip. */
 tmsg_status_t tmsg_zip_fail(const tmsg_file_where_t *where,
                             const zip_error_t *error);
 
 tmsg_status_t tmsg_npz_save(tmsg_file_output_t *output, const tmsg_map_t *map);
 
-/* Refuses what libzip could not write, or numpy not read. Errors:
+/* Checks that libzip can write the map and that numpy can read it. Errors:
  * LIMIT_EXCEEDED, UNSUPPORTED (a control character in a name). */
 tmsg_status_t tmsg_npz_check(tmsg_file_where_t *where, const tmsg_map_t *map,
                              const tmsg_limits_t *limits);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* serialize/header.h - a message's header: preamble and body as bytes. The
- * format is docs/wire-format.md. */
+/* serialize/header.h - encodes and decodes the header of a message: preamble
+ * and body. docs/wire-format.md has the format. */
 #ifndef TMSG_SERIALIZE_HEADER_H
 #define TMSG_SERIALIZE_HEADER_H
 
@@ -11,67 +11,74 @@
 #include <tensormsg/limits.h>
 #include <tensormsg/map.h>
 
-#define TMSG_WIRE_VERSION 0    /* of the bytes described here */
-#define TMSG_PREAMBLE_BYTES 33 /* as we write it, policy byte included */
-#define TMSG_PREAMBLE_MAP 1    /* the kind whose body is a map */
-#define TMSG_PREAMBLE_SHORT 32 /* the shortest form read: no policy byte */
+#define TMSG_WIRE_VERSION 0    /* version of the format */
+#define TMSG_PREAMBLE_BYTES 33 /* bytes that the encoder writes */
+#define TMSG_PREAMBLE_MAP 1    /* message kind whose body is a map */
+#define TMSG_PREAMBLE_SHORT 32 /* shortest preamble: without policy byte */
 
-/* The policy byte; the values of tmsg_policy_t. */
+/* Values of the policy byte, which are those of tmsg_policy_t. */
 #define TMSG_PREAMBLE_HOST_FALLBACK 0
 #define TMSG_PREAMBLE_STRICT 1
 
 /* Flags of the preamble. */
-#define TMSG_HEADER_SPILLED 0x01   /* the body heads the payload */
+#define TMSG_HEADER_SPILLED 0x01   /* the payload begins with the body */
 #define TMSG_HEADER_ACKED 0x02     /* the sender waits for an acknowledgement */
 #define TMSG_HEADER_READ 0x08      /* the receiver reads the payload itself */
 #define TMSG_HEADER_UNORDERED 0x10 /* may be delivered before its turn */
-#define TMSG_HEADER_CHARGED 0x20   /* counted against the receiver's window */
-#define TMSG_HEADER_PULLED 0x40    /* its parts wait until they are asked for */
+#define TMSG_HEADER_CHARGED 0x20   /* counts against the receiver's window */
+#define TMSG_HEADER_PULLED 0x40    /* its parts wait for the receiver's PULL */
 
-/* Every field of the preamble, in host form. */
+/* The fields of the preamble, in host byte order. */
 typedef struct {
     uint8_t version;
-    uint8_t bytes; /* of the preamble itself, as its writer had it */
-    uint8_t kind;  /* message kinds belong to src/am */
+    uint8_t bytes; /* bytes of the preamble as encoded */
+    uint8_t kind;  /* message kind, see src/am/endpoint/kinds.h */
     uint8_t flags; /* TMSG_HEADER_* */
     uint16_t channel;
     uint32_t message_id;
     uint32_t endpoint_id; /* the receiver's name for this connection */
-    uint32_t sequence;    /* of the channel, modulo 2^32 */
+    uint32_t sequence;    /* number within the channel, modulo 2^32 */
     uint32_t body_bytes;
-    uint64_t payload_bytes; /* the spilled body, if any, included */
-    uint8_t policy;         /* TMSG_PREAMBLE_*, as above */
+    uint64_t payload_bytes; /* includes a spilled body */
+    uint8_t policy;         /* TMSG_PREAMBLE_HOST_FALLBACK or _STRICT */
 } tmsg_preamble_t;
 
-/* Writes TMSG_PREAMBLE_BYTES; version and bytes are filled in by us. */
+/* Writes TMSG_PREAMBLE_BYTES bytes. Ignores preamble->version and
+ * preamble->bytes: the encoder fills them in. */
 void tmsg_preamble_encode(const tmsg_preamble_t *preamble, uint8_t *buffer);
 
-/* Reads a preamble of any length >= TMSG_PREAMBLE_SHORT: what it lacks takes
- * its default, what it has beyond ours is skipped. Checks magic, version,
- * lengths (the body must lie inside `bytes` unless spilled). Errors: MALFORMED,
- * UNSUPPORTED (critical flags, policy), INCOMPATIBLE (names both versions). */
+/* Reads a preamble of TMSG_PREAMBLE_SHORT bytes or more. Fields that it lacks
+ * get their defaults. Bytes beyond the fields known here are skipped. Checks
+ * magic, version and lengths; the body must lie inside `bytes` unless it is
+ * spilled. Errors: MALFORMED, UNSUPPORTED (critical flags, policy),
+ * INCOMPATIBLE (names both versions). */
 tmsg_status_t tmsg_preamble_decode(const void *header, size_t bytes,
                                    tmsg_preamble_t *preamble_p);
 
-/* Whom a preamble is for that was refused; false where its magic, version or
- * length are wrong, and it says nothing. */
+/* Reads the endpoint id of a preamble that tmsg_preamble_decode() has refused.
+ * Returns false if magic, version or length is wrong; the id is then
+ * meaningless. */
 bool tmsg_preamble_names(const void *header, size_t bytes, uint32_t *id_p);
 
-/* What follows is for who sends or receives like messages again and again: a
- * header once more, but for the two numbers that no two of them share. */
+/* The next four functions serve callers that send or receive like messages
+ * many times. The headers of such messages differ in message id and sequence
+ * only. */
 
-/* Whom a header is for, if it is long enough to say so; nothing is checked. */
+/* Reads the endpoint id and the channel of a header. Returns false if the
+ * header is too short for them. Checks nothing else. */
 bool tmsg_preamble_peek(const void *header, size_t bytes, uint32_t *id_p,
                         uint16_t *channel_p);
 
-/* Whether a header of `bytes`, TMSG_PREAMBLE_SHORT at least, is as another one
- * of as many, both with what is behind the preamble. Then it decodes as that
- * one did, but for message_id and sequence, which it gives. */
+/* Returns whether a header equals `before` in all bytes, body included, except
+ * message id and sequence. Both have `bytes` bytes, TMSG_PREAMBLE_SHORT or
+ * more. If so, the header decodes as `before` did, except for these two
+ * numbers, which are stored. */
 bool tmsg_preamble_repeats(const uint8_t *before, const void *header,
                            size_t bytes, uint32_t *message_id_p,
                            uint32_t *sequence_p);
 
-/* Makes an encoded header that of another message; whether it is that one's. */
+/* tmsg_preamble_renumber() writes message id and sequence into an encoded
+ * header. tmsg_preamble_has_numbers() returns whether a header has them. */
 void tmsg_preamble_renumber(uint8_t *header, uint32_t message_id,
                             uint32_t sequence);
 bool tmsg_preamble_has_numbers(const uint8_t *header, uint32_t message_id,
@@ -79,23 +86,24 @@ bool tmsg_preamble_has_numbers(const uint8_t *header, uint32_t message_id,
 
 typedef struct tmsg_checksum tmsg_checksum_t; /* serialize/checksum.h */
 
-#define TMSG_SCHEMA_SLOTS_MAX 256   /* a slot's number is a byte */
-#define TMSG_SCHEMA_VARYING_MAX 256 /* extents of one schema */
+#define TMSG_SCHEMA_SLOTS_MAX 256   /* the number of a slot is one byte */
+#define TMSG_SCHEMA_VARYING_MAX 256 /* varying extents of one schema */
 
-/* How a body says what its tensors are. */
+/* How a body describes its tensors. */
 typedef enum {
-    TMSG_SCHEMA_NONE = 0,    /* in full */
-    TMSG_SCHEMA_DEFINES = 1, /* in full, to be kept in a slot */
-    TMSG_SCHEMA_REFERS = 2   /* by a slot, not at all here */
+    TMSG_SCHEMA_NONE = 0,    /* the body describes all tensors */
+    TMSG_SCHEMA_DEFINES = 1, /* as NONE; the receiver keeps them in a slot */
+    TMSG_SCHEMA_REFERS = 2   /* the body names a slot */
 } tmsg_schema_form_t;
 
 typedef struct {
     tmsg_schema_form_t form;
     uint8_t slot;
     uint8_t generation;
-    /* Integers of msgpack, one behind the other: which extents vary, or what
-     * they are. Decoded, they lie in the body and are all integers; those of a
-     * definition fit its tensors. */
+    /* `numbers` has `count` msgpack integers, one after the other. In a
+     * definition they say which extents vary. In a reference they are the
+     * values of these extents. After decoding, `numbers` points into the body,
+     * and all of them are integers; those of a definition fit its tensors. */
     uint32_t count;
     const uint8_t *numbers;
     size_t numbers_bytes;
@@ -103,126 +111,143 @@ typedef struct {
 
 #define TMSG_SPLIT_CHUNK_LEAST 4096
 
-/* Which tensors travel as parts, messages of their own, and whether what is
- * left does, too, in slices. All zero bits: none, and it does not. */
+/* Says which tensors travel as parts, and whether the bytes of all other
+ * tensors travel in slices. Parts and slices are messages of their own;
+ * docs/wire-format.md names them so, and src/am calls them fragments. If all
+ * bits are zero, no tensor travels as parts, and there are no slices. */
 typedef struct {
-    uint64_t large; /* those of so many bytes or more; 0: none at all */
-    uint64_t chunk; /* bytes of a part, but for the last one of a tensor */
-    /* Bit i % 8 of byte i / 8: tensor i, too. Decoded, they lie in the body. */
+    uint64_t large; /* tensors from this size on travel as parts; 0: none */
+    uint64_t chunk; /* bytes of a part; a tensor's last one may be shorter */
+    /* Bit i % 8 of byte i / 8 says that tensor i travels as parts even if it is
+     * smaller than `large`. After decoding, `others` points into the body. */
     const uint8_t *others;
     size_t others_bytes;
-    uint64_t slice; /* bytes of a slice, but for the last; 0: none */
+    uint64_t slice; /* bytes of a slice; the last may be shorter; 0: none */
 } tmsg_split_t;
 
-#define TMSG_BODY_SECTIONS 2 /* tensors, and metadata */
+#define TMSG_BODY_SECTIONS 2 /* the sections are tensors and metadata */
 
-/* What the bodies of one map for several peers have in common, encoded by the
- * first that needs it. The map must stay as it is meanwhile. All zero bits:
- * nothing yet. Not thread-safe. */
+/* Holds the encoded sections that the bodies of one map for several peers
+ * share. The first body that needs a section encodes it. The map must not
+ * change meanwhile. If all bits are zero, nothing is encoded yet. The owner
+ * frees the sections with tmsg_body_shared_free(). Not thread-safe. */
 typedef struct {
     uint8_t *data[TMSG_BODY_SECTIONS];
     size_t bytes[TMSG_BODY_SECTIONS];
-    unsigned encoded; /* how often a section was */
+    unsigned encoded; /* number of times that a section was encoded */
 } tmsg_body_shared_t;
 
 void tmsg_body_shared_free(tmsg_body_shared_t *shared);
 
-/* What a body holds beside a map. All zero bits: nothing. */
+/* What a body contains besides a map. If all bits are zero, that is nothing. */
 typedef struct {
-    tmsg_body_shared_t *shared;      /* NULL: this body is the only one */
+    tmsg_body_shared_t *shared;      /* NULL: no other body shares sections */
     const tmsg_checksum_t *checksum; /* NULL: no checksums */
-    /* One for each tensor, in order; decoded, they lie in the body. Need not be
-     * known while a body is only measured. */
+    /* Values of the checksums, one for each tensor, in order. After decoding,
+     * `checksums` points into the body. It may be NULL while a body is only
+     * measured. */
     const uint8_t *checksums;
-    size_t checksum_count;    /* of those decoded */
-    tmsg_schema_use_t schema; /* serialize/schema.h makes and reads it */
+    size_t checksum_count;    /* number of checksums that were decoded */
+    tmsg_schema_use_t schema; /* see serialize/schema.h */
     tmsg_split_t split;
-    /* Whose metadata, no more, comes beside that of the map, and in place of
-     * it where both have a key; NULL: none. Only to encode, and with nothing
-     * shared. */
+    /* Map whose metadata is added to the metadata of the encoded map. Where
+     * both have a key, the value of `more` is sent. Nothing else of `more` is
+     * sent. NULL means none. Only the encoder reads it, and `shared` must be
+     * NULL then. */
     const tmsg_map_t *more;
 } tmsg_body_extra_t;
 
-/* How many keys a body has of both (each may be NULL), those of the same name
- * once. */
+/* Returns the number of metadata keys of both maps. A key that both have counts
+ * once. Each map may be NULL. */
 size_t tmsg_body_count_keys(const tmsg_map_t *map, const tmsg_map_t *more);
 
-/* Encodes names, dtypes, shapes, strides, devices, metadata and *extra (which
- * may be NULL) as a msgpack body. Writes at most `bound` bytes to `buffer` and
- * always reports in *needed_p how many the whole takes; only if that is
- * <= bound is the buffer filled. buffer may be NULL with bound 0. No
- * allocation, but for what is shared, which can do without. A tensor that is
- * neither in C order nor dense is described as packed C order, but broadcast
- * where it is. Errors:
- * LIMIT_EXCEEDED (a body over 4 GiB - 1). */
+/* Encodes names, dtypes, shapes, strides, devices, metadata and *extra as a
+ * msgpack body. `extra` may be NULL. *needed_p is always the size of the whole
+ * body. The buffer gets at most `bound` bytes; it contains the body only if
+ * *needed_p <= bound. `buffer` may be NULL if `bound` is 0.
+ *
+ * A tensor that is neither dense nor a span is described as packed in C order;
+ * its broadcast dimensions stay broadcast. Nothing is allocated except for
+ * extra->shared. If that allocation fails, the section is encoded without it.
+ * Errors: LIMIT_EXCEEDED (the body has more than 4 GiB - 1). */
 tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
                                const tmsg_body_extra_t *extra, void *buffer,
                                size_t bound, size_t *needed_p);
 
-/* The strides that a body says of a tensor; NULL: none, for C order is the
- * default, and of what is packed for lying otherwise only where it is broadcast
- * is kept. May use `room` for them, which is for TMSG_NDIM_MAX. */
+/* Returns the strides that a body states for a tensor, or NULL if it states
+ * none. C order is the default, so it needs none. Dense strides are returned as
+ * they are. A tensor with other strides travels packed: if it is broadcast, its
+ * strides are those of C order and 0; else NULL. The result is tensor->strides
+ * or `room`, which has room for TMSG_NDIM_MAX strides. */
 const int64_t *tmsg_body_strides(const tmsg_tensor_t *tensor, int64_t *room);
 
-/* Decodes a body into an empty map, whose tensors have no data yet. Trusts
- * nothing; reads exactly `bytes`. With extra_p NULL, a body that holds more
- * than a map is UNSUPPORTED, but for a definition, which is passed over. Of a
- * body that refers to a schema the map gets only metadata, and checksums and
- * parts are not held against it. On error the map is left empty, and of
- * *extra_p only the schema counts, as far as it was read: a definition is
- * answered. Errors: MALFORMED, LIMIT_EXCEEDED, UNSUPPORTED, NO_MEMORY, each
- * naming the tensor or key and what was wrong with it. */
+/* Decodes a body from an untrusted peer into an empty map, whose tensors have
+ * no data yet. The body must take exactly `bytes` bytes. If `extra_p` is NULL,
+ * a body that contains more than a map is UNSUPPORTED; only a definition is
+ * skipped.
+ *
+ * If the body refers to a schema, the map gets only metadata, and checksums and
+ * parts are not checked against tensors. On error the map is left empty. Of
+ * *extra_p only the schema is then valid, as far as it was read, because a
+ * receiver must answer a definition. Errors: MALFORMED, LIMIT_EXCEEDED,
+ * UNSUPPORTED, NO_MEMORY. Each error names the tensor or key and says what is
+ * wrong with it. */
 tmsg_status_t tmsg_body_decode(const void *body, size_t bytes,
                                const tmsg_limits_t *limits, tmsg_map_t *map,
                                tmsg_body_extra_t *extra_p);
 
-/* A payload begins in memory aligned to this, and a spilled body is padded to a
- * multiple of it. */
+/* A payload begins in memory that is aligned to this number of bytes. A spilled
+ * body is padded to a multiple of it. */
 #define TMSG_PAYLOAD_ALIGNMENT 64
 
-/* Bytes that a body takes with its padding when it is spilled. */
+/* Returns the bytes that a spilled body takes with its padding. */
 uint64_t tmsg_layout_spill(uint64_t body_bytes);
 
-/* How tensors lie in the payload: in map order, each at the next multiple of
- * its alignment, gaps zeroed. An empty tensor takes no room and no gap. */
+/* Tensors lie in the payload in map order. Each begins at the next multiple of
+ * its alignment, and gaps are zeroed. An empty tensor takes no bytes and no
+ * gap. tmsg_layout_alignment() returns the alignment of a dtype in bytes.
+ * tmsg_layout_next() returns the offset of a tensor if the tensor before it
+ * ends at `offset`. */
 uint64_t tmsg_layout_alignment(tmsg_dtype_t dtype); /* 16, 32 or 64 */
 uint64_t tmsg_layout_next(uint64_t offset, tmsg_dtype_t dtype,
-                          uint64_t tensor_bytes); /* where it begins */
+                          uint64_t tensor_bytes);
 
-/* Bytes of the whole payload without a spilled body, and those that there would
- * be if nothing were broadcast, which are what the limit is for: whoever copies
- * such a tensor writes it out. Errors: LIMIT_EXCEEDED (beyond
- * limits->message_bytes). */
+/* tmsg_layout_measure() stores two sizes. *bytes_p is the size of the payload
+ * without a spilled body. *out_p is the size that it would have if no tensor
+ * were broadcast. limits->message_bytes is the upper limit of *out_p, because a
+ * receiver that copies a broadcast tensor writes it out. tmsg_layout_bytes()
+ * makes the same check and stores only *bytes_p. Errors: LIMIT_EXCEEDED. */
 tmsg_status_t tmsg_layout_measure(const tmsg_map_t *map,
                                   const tmsg_limits_t *limits,
                                   uint64_t *bytes_p, uint64_t *out_p);
 tmsg_status_t tmsg_layout_bytes(const tmsg_map_t *map,
                                 const tmsg_limits_t *limits, uint64_t *bytes_p);
 
-/* What a receiver does with a payload, in this order. */
+/* A receiver calls the next four functions for each payload, in this order. */
 
-/* Bytes of a payload before its tensors: the spilled body, if any, and its
- * padding. */
+/* Returns the bytes of a payload before its tensors: the spilled body, if any,
+ * and its padding. */
 uint64_t tmsg_payload_spill(const tmsg_preamble_t *head);
 
-/* Whether a payload of so many bytes, which nobody has read yet, is the one
- * that the preamble announces, and within the limits. Then the body lies in its
- * first tmsg_payload_spill() bytes. Errors: MALFORMED, LIMIT_EXCEEDED. */
+/* Checks that a payload of that size is the one that the preamble announces,
+ * and is within the limits. A spilled body then lies in the first
+ * tmsg_payload_spill() bytes. Reads no byte of the payload. Errors: MALFORMED,
+ * LIMIT_EXCEEDED. */
 tmsg_status_t tmsg_payload_check(const tmsg_preamble_t *head,
                                  uint64_t payload_bytes,
                                  const tmsg_limits_t *limits);
 
-/* Whether the tensors of a decoded body, but for those that travel as parts
- * (split NULL: none), fill what is behind it to the byte. The limits are for
- * all of them. Errors: MALFORMED, LIMIT_EXCEEDED. */
+/* Checks that the tensors of a decoded body fill the rest of the payload
+ * exactly. Tensors that `split` sends as parts or slices do not count; `split`
+ * may be NULL. The limits apply to all tensors. Errors: MALFORMED,
+ * LIMIT_EXCEEDED. */
 tmsg_status_t tmsg_payload_check_map(const tmsg_preamble_t *head,
                                      const tmsg_map_t *map,
                                      const tmsg_split_t *split,
                                      const tmsg_limits_t *limits);
 
-/* Gives each tensor that has none yet its data, one behind the other from
- * `base` on as they lie in a payload; all of them then make one, or nothing
- * where base is NULL. */
+/* Places each tensor that has no data yet. These tensors lie from `base` on as
+ * in a payload that contains nothing else. Does nothing if `base` is NULL. */
 void tmsg_payload_place(tmsg_map_t *map, void *base);
 
 #endif

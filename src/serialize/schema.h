@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* serialize/schema.h - layouts that are sent once and then by number. The rules
- * are docs/connection.md, "Schemas"; the bytes docs/wire-format.md.
+/* serialize/schema.h - keeps the layouts that are sent once and then referred
+ * to by number. docs/connection.md, "Schemas", has the rules.
+ * docs/wire-format.md, "Schemas", has the bytes.
  *
  * A layout is what a body says of a map's tensors: names, dtypes, shapes,
- * strides and devices, without data and metadata. Nothing here is
- * thread-safe, but maps that were filled live on their own. */
+ * strides and devices, without data and metadata. These functions are not
+ * thread-safe. A map that tmsg_schema_fill() has filled is independent of the
+ * schema. */
 #ifndef TMSG_SERIALIZE_SCHEMA_H
 #define TMSG_SERIALIZE_SCHEMA_H
 
@@ -12,110 +14,125 @@
 
 #include "serialize/header.h"
 
-/* The same of many budgets, for stores: what their schemas are, pending or
- * not. From any thread; outlives them. */
+/* Bounds the bytes of schemas in all stores whose budgets share this, with
+ * those that are pending. Any thread may use it. It must outlive the budgets,
+ * stores and schemas. */
 typedef struct {
     uint64_t limit;
     _Atomic uint64_t used;
 } tmsg_schema_total_t;
 
-/* Bytes of defining bodies that one end may keep, in all channels that share
- * this. It outlives tables, stores and schemas. */
+/* Bounds the bytes of defining bodies that one end keeps for all channels that
+ * share this. `used` and `pending` are each at most `limit`. It must outlive
+ * tables, stores and schemas. */
 typedef struct {
     uint64_t limit;
-    uint64_t used; /* by what is in slots */
-    uint64_t
-        pending; /* by definitions whose turn is to come: up to limit, too */
-    tmsg_schema_total_t *total; /* that this is part of; NULL: none */
+    uint64_t used;              /* bytes of the schemas in slots */
+    uint64_t pending;           /* bytes of definitions before their turn */
+    tmsg_schema_total_t *total; /* total that stores also count in, or NULL */
 } tmsg_schema_budget_t;
 
-/* A layout that is kept, and which of its extents vary. */
+/* A layout that is kept, with the set of its extents that vary. */
 typedef struct tmsg_schema tmsg_schema_t;
 
-/* NULL is allowed. Those in a table or store are destroyed with it. */
+/* Destroys a schema that is in no table or store. NULL is allowed. A table or
+ * store destroys the schemas in it. */
 void tmsg_schema_destroy(tmsg_schema_t *schema);
 
-/* Has it share *newest, if that is of the same layout; else its own is *newest
- * from then on, if that takes no more than `most` bytes of memory. The caller
- * destroys *newest (NULL: none) in the end. */
+/* Makes a schema share its layout with *newest, if both layouts are equal.
+ * Otherwise *newest becomes the schema's layout if that takes at most `most`
+ * bytes of memory. Otherwise nothing changes. *newest may be NULL. The caller
+ * has a reference to *newest, and drops it with tmsg_map_destroy(). */
 void tmsg_schema_share(tmsg_schema_t *schema, uint64_t most,
                        tmsg_map_t **newest);
 
 /* Gives a map without tensors those of a schema, with the extents that a
- * decoded reference brings; its metadata stays. The map shares names and shapes
- * with the schema, which may end before it. It may then be placed, given other
- * devices and metadata, read, sent and cleared, but not added to. On error the
- * map is left empty. Errors: MALFORMED (count, a negative extent),
- * LIMIT_EXCEEDED (a product), NO_MEMORY. */
+ * decoded reference brings. The map's metadata stays. The map shares names and
+ * shapes with the schema's layout, and may outlive the schema. The map may then
+ * be placed, given other devices and metadata, read, sent and cleared, but
+ * takes no more tensors. On error the map is left empty. Errors: MALFORMED
+ * (number of extents, a negative extent), LIMIT_EXCEEDED (a product),
+ * NO_MEMORY. */
 tmsg_status_t tmsg_schema_fill(const tmsg_schema_t *schema,
                                const tmsg_schema_use_t *use, tmsg_map_t *map);
 
-/* The sender's side of a channel: which layouts the peer keeps. */
+/* The sender's side of a channel: the layouts that the peer keeps. */
 typedef struct tmsg_schema_table tmsg_schema_table_t;
 
-/* For a peer that offered so many slots, 1 to TMSG_SCHEMA_SLOTS_MAX. Errors:
- * NO_MEMORY. */
+/* Creates a table for a peer that offered that number of slots, 1 to
+ * TMSG_SCHEMA_SLOTS_MAX. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_schema_table_create(uint32_t slots,
                                        tmsg_schema_budget_t *budget,
                                        tmsg_schema_table_t **table_p);
 
-/* NULL is allowed. */
+/* Destroys a table with its schemas. NULL is allowed. */
 void tmsg_schema_table_destroy(tmsg_schema_table_t *table);
 
-/* Chooses how a map goes next, into extra->schema, and measures its body with
- * all of *extra as tmsg_body_encode() does. Without a table (NULL) in full. Of
- * *extra the rest must be set. What is chosen is valid until the next call with
- * this table. No memory: it goes in full. Errors: tmsg_body_encode()'s. */
+/* Chooses how a map is sent next: in full, with a definition, or by reference.
+ * Stores the choice in extra->schema, and measures the body as
+ * tmsg_body_encode() does. The caller fills in the rest of *extra before. If
+ * `table` is NULL or memory is lacking, the map is sent in full. The choice is
+ * valid until the next call with this table. Errors: those of
+ * tmsg_body_encode(). */
 tmsg_status_t tmsg_schema_table_choose(tmsg_schema_table_t *table,
                                        const tmsg_map_t *map,
                                        tmsg_body_extra_t *extra,
                                        size_t *needed_p);
 
-/* What was chosen last is sent: now it counts, if it is a definition. One that
- * is not sent is forgotten by not calling this. */
+/* Notes that the latest choice is sent. A definition then occupies its slot and
+ * waits for the peer's answer. A definition that is not sent takes no effect;
+ * the next choice discards it. */
 void tmsg_schema_table_sent(tmsg_schema_table_t *table,
                             const tmsg_schema_use_t *use);
 
-/* A map goes by the reference to a slot that was chosen for one of the same
- * layout before, and no definition was sent since: notes the slot's use. */
+/* Notes that a map is sent by reference to a slot without a new choice. That
+ * slot must have been chosen for a map of the same layout before, and no
+ * definition was sent since. */
 void tmsg_schema_table_used(tmsg_schema_table_t *table, uint8_t slot);
 
-/* The layout in such a slot. */
+/* Returns the layout in a slot that was chosen. The table owns the layout. */
 const tmsg_map_t *tmsg_schema_table_layout(const tmsg_schema_table_t *table,
                                            uint8_t slot);
 
-/* The peer has answered a definition. Errors: MALFORMED (none of that slot and
- * generation waits for an answer). */
+/* Notes the peer's answer to a definition. If `kept` is false, the slot becomes
+ * free. Errors: MALFORMED (no definition of that slot and generation waits for
+ * an answer). */
 tmsg_status_t tmsg_schema_table_answered(tmsg_schema_table_t *table,
                                          uint8_t slot, uint8_t generation,
                                          bool kept);
 
-/* The receiver's side of a channel. */
+/* The receiver's side of a channel: the layouts that it keeps for the peer. */
 typedef struct tmsg_schema_store tmsg_schema_store_t;
 
-/* As tmsg_schema_table_create(). */
+/* Creates or destroys a store, as tmsg_schema_table_create() and
+ * tmsg_schema_table_destroy() do for a table. */
 tmsg_status_t tmsg_schema_store_create(uint32_t slots,
                                        tmsg_schema_budget_t *budget,
                                        tmsg_schema_store_t **store_p);
 void tmsg_schema_store_destroy(tmsg_schema_store_t *store);
 
-/* On arrival of a decoded definition, before its map is changed: the layout
- * that is to be kept when the message's turn comes; NULL where it cannot be.
- * Who does not take() it destroys it. */
+/* Creates the schema that a decoded definition asks for. A receiver calls
+ * this on arrival of the message, before the map changes. The schema is for
+ * tmsg_schema_store_take() in the message's turn. A caller that does not pass
+ * it on destroys it. Returns NULL if the schema cannot be kept: the slot was
+ * not offered, a budget is used up, or memory is lacking. `store` may be
+ * NULL. */
 tmsg_schema_t *tmsg_schema_store_prepare(tmsg_schema_store_t *store,
                                          const tmsg_map_t *map,
                                          const tmsg_schema_use_t *use,
                                          uint64_t body_bytes);
 
-/* In the message's turn: makes `schema` (NULL: nothing) the content of the slot
- * and takes it over. Says whether it is kept, for the answer; in a slot that
- * was not offered nothing is. */
+/* Makes `schema` the content of a slot, in the turn of the defining message,
+ * and takes ownership of it. NULL empties the slot. Returns whether the schema
+ * is kept, which the answer to the peer says. If it is not kept, an offered
+ * slot is empty. `store` may be NULL. */
 bool tmsg_schema_store_take(tmsg_schema_store_t *store, uint8_t slot,
                             uint8_t generation, tmsg_schema_t *schema);
 
-/* On arrival of a reference: what it means, valid until the next take().
- * Errors: MALFORMED (nothing of that slot and generation), which ends the
- * connection. */
+/* Finds the schema that a reference names, on arrival of the reference.
+ * *schema_p is valid until the next tmsg_schema_store_take(). `store` may be
+ * NULL. Errors: MALFORMED (the slot has no schema of that generation), which
+ * ends the connection. */
 tmsg_status_t tmsg_schema_store_find(const tmsg_schema_store_t *store,
                                      const tmsg_schema_use_t *use,
                                      const tmsg_schema_t **schema_p);
