@@ -13,10 +13,11 @@
 #include "serialize/split.h"
 #include "serialize/wire.h"
 
-/* [name of one character, code, bits, lanes, empty shape] */
+/* Bytes of the smallest tensor: an array of a name of one character, code,
+ * bits, lanes and an empty shape. */
 #define TENSOR_BYTES_MIN 7
 
-/* A tensor as the body has it, before anything of it is believed. */
+/* The fields of a tensor as the body states them, before they are checked. */
 typedef struct {
     size_t index;
     const char *name;
@@ -32,9 +33,10 @@ typedef struct {
     int64_t encoding;
 } record_t;
 
-/* "tensor 3 'mask': " and what is wrong with it. */
+/* Sets an error about a tensor. The error begins with "tensor 3 'mask': ". */
 __attribute__((format(printf, 3, 4))) static tmsg_status_t
-blame(tmsg_status_t status, const record_t *record, const char *format, ...)
+blame_record(tmsg_status_t status, const record_t *record, const char *format,
+             ...)
 {
     char text[TMSG_ERROR_BYTES / 2];
     va_list args;
@@ -47,7 +49,7 @@ blame(tmsg_status_t status, const record_t *record, const char *format, ...)
         tmsg_error_name(record->name, record->name_bytes).text, text);
 }
 
-/* A set of keys has a bit for each from KEY_LEAST on. */
+/* A set of keys is a bit mask. Its bit 0 stands for KEY_LEAST. */
 #define KEY_LEAST (-8)
 #define KEY_BIT(key) (1u << ((key)-KEY_LEAST))
 
@@ -64,8 +66,9 @@ static bool is_known(int64_t key, unsigned known)
     return key >= KEY_LEAST && key < KEY_LEAST + 32 && KEY_BIT(key) & known;
 }
 
-/* Notes a key of a map. Unknown keys may be passed over only where they are
- * not negative; of those that we know none may come twice. */
+/* Adds a key to *seen if the key is in `known`. Unknown keys from 0 on are
+ * allowed. Errors: UNSUPPORTED (an unknown negative key), MALFORMED (a known
+ * key comes twice). */
 static tmsg_status_t check_key(int64_t key, unsigned known, unsigned *seen)
 {
     unsigned bit = is_known(key, known) ? KEY_BIT(key) : 0;
@@ -90,16 +93,17 @@ static void read_extents(tmsg_cursor_t *cursor, uint32_t count,
     }
 }
 
-static tmsg_status_t read_shape(tmsg_decoder_t *decoder, record_t *record)
+static tmsg_status_t read_record_shape(tmsg_decoder_t *decoder,
+                                       record_t *record)
 {
     uint64_t most = decoder->limits->ndim;
 
     tmsg_decoder_reading(&decoder->cursor, "shape");
     record->ndim = tmsg_cursor_array(&decoder->cursor);
     if (record->ndim > most || record->ndim > TMSG_NDIM_MAX) {
-        return blame(TMSG_ERR_LIMIT_EXCEEDED, record,
-                     "ndim %" PRIu32 " exceeds %" PRIu64, record->ndim,
-                     most < TMSG_NDIM_MAX ? most : TMSG_NDIM_MAX);
+        return blame_record(TMSG_ERR_LIMIT_EXCEEDED, record,
+                            "ndim %" PRIu32 " exceeds %" PRIu64, record->ndim,
+                            most < TMSG_NDIM_MAX ? most : TMSG_NDIM_MAX);
     }
     read_extents(&decoder->cursor, record->ndim, record->shape);
     return TMSG_OK;
@@ -112,9 +116,9 @@ static tmsg_status_t read_strides(tmsg_cursor_t *cursor, record_t *record)
     tmsg_decoder_reading(cursor, "strides");
     count = tmsg_cursor_array(cursor);
     if (cursor->error == NULL && count != record->ndim) {
-        return blame(TMSG_ERR_MALFORMED, record,
-                     "%" PRIu32 " strides for %" PRIu32 " dimensions", count,
-                     record->ndim);
+        return blame_record(TMSG_ERR_MALFORMED, record,
+                            "%" PRIu32 " strides for %" PRIu32 " dimensions",
+                            count, record->ndim);
     }
     if (cursor->error == NULL) {
         read_extents(cursor, count, record->strides);
@@ -127,8 +131,8 @@ static tmsg_status_t read_device(tmsg_cursor_t *cursor, record_t *record)
 {
     tmsg_decoder_reading(cursor, "device");
     if (tmsg_cursor_array(cursor) != 2 && cursor->error == NULL) {
-        return blame(TMSG_ERR_MALFORMED, record,
-                     "device is not a type and an id");
+        return blame_record(TMSG_ERR_MALFORMED, record,
+                            "device is not a type and an id");
     }
     record->device_type = tmsg_cursor_integer(cursor);
     record->device_id = tmsg_cursor_integer(cursor);
@@ -174,7 +178,8 @@ static tmsg_status_t read_options(tmsg_cursor_t *cursor, record_t *record)
         key = tmsg_cursor_integer(cursor);
         status = check_key(key, OPTION_KEYS, &seen);
         if (status != TMSG_OK) {
-            return blame(status, record, "option %s", tmsg_error_message());
+            return blame_record(status, record, "option %s",
+                                tmsg_error_message());
         }
         status = read_option(cursor, record, key);
     }
@@ -190,8 +195,8 @@ static tmsg_status_t read_record(tmsg_decoder_t *decoder, record_t *record)
     tmsg_decoder_reading(cursor, "it");
     fields = tmsg_cursor_array(cursor);
     if (fields < TMSG_TENSOR_FIELDS && cursor->error == NULL) {
-        return blame(TMSG_ERR_MALFORMED, record,
-                     "it has %" PRIu32 " fields, not 5 or more", fields);
+        return blame_record(TMSG_ERR_MALFORMED, record,
+                            "it has %" PRIu32 " fields, not 5 or more", fields);
     }
     tmsg_decoder_reading(cursor, "name");
     record->name = tmsg_cursor_string(cursor, &record->name_bytes);
@@ -201,7 +206,7 @@ static tmsg_status_t read_record(tmsg_decoder_t *decoder, record_t *record)
     record->bits = tmsg_cursor_integer(cursor);
     tmsg_decoder_reading(cursor, "dtype lanes");
     record->lanes = tmsg_cursor_integer(cursor);
-    status = read_shape(decoder, record);
+    status = read_record_shape(decoder, record);
     if (status == TMSG_OK && fields > TMSG_TENSOR_FIELDS) {
         status = read_options(cursor, record);
     }
@@ -210,58 +215,60 @@ static tmsg_status_t read_record(tmsg_decoder_t *decoder, record_t *record)
         tmsg_cursor_skip(cursor);
     }
     if (status == TMSG_OK && cursor->error != NULL) {
-        return blame(TMSG_ERR_MALFORMED, record, "%s %s", cursor->field,
-                     cursor->error);
+        return blame_record(TMSG_ERR_MALFORMED, record, "%s %s", cursor->field,
+                            cursor->error);
     }
     return status;
 }
 
-/* What the map does not check itself when it takes the tensor. */
+/* Checks what the map does not check when it takes the tensor. */
 static tmsg_status_t check_record(const record_t *record,
                                   const tmsg_limits_t *limits)
 {
     if (record->name_bytes > limits->name_bytes) {
-        return blame(TMSG_ERR_LIMIT_EXCEEDED, record,
-                     "a name of %zu bytes exceeds the limit of %" PRIu64,
-                     record->name_bytes, limits->name_bytes);
+        return blame_record(TMSG_ERR_LIMIT_EXCEEDED, record,
+                            "a name of %zu bytes exceeds the limit of %" PRIu64,
+                            record->name_bytes, limits->name_bytes);
     }
     if (record->code < 0 || record->code > UINT8_MAX || record->bits < 0 ||
         record->bits > UINT8_MAX || record->lanes < 0 ||
         record->lanes > UINT16_MAX) {
-        return blame(TMSG_ERR_UNSUPPORTED, record,
-                     "unknown dtype (code %" PRId64 ", bits %" PRId64
-                     ", lanes %" PRId64 ")",
-                     record->code, record->bits, record->lanes);
+        return blame_record(TMSG_ERR_UNSUPPORTED, record,
+                            "unknown dtype (code %" PRId64 ", bits %" PRId64
+                            ", lanes %" PRId64 ")",
+                            record->code, record->bits, record->lanes);
     }
     if (record->device_type < 1 || record->device_type > INT32_MAX) {
-        return blame(TMSG_ERR_MALFORMED, record,
-                     "device type %" PRId64 " is out of range",
-                     record->device_type);
+        return blame_record(TMSG_ERR_MALFORMED, record,
+                            "device type %" PRId64 " is out of range",
+                            record->device_type);
     }
     if (record->device_id < 0 || record->device_id > INT32_MAX) {
-        return blame(TMSG_ERR_MALFORMED, record,
-                     "device id %" PRId64 " is out of range",
-                     record->device_id);
+        return blame_record(TMSG_ERR_MALFORMED, record,
+                            "device id %" PRId64 " is out of range",
+                            record->device_id);
     }
     if (record->encoding != TMSG_ENCODING_RAW &&
         record->encoding != TMSG_ENCODING_SPAN) {
-        return blame(TMSG_ERR_UNSUPPORTED, record,
-                     "encoding %" PRId64 " is not known here",
-                     record->encoding);
+        return blame_record(TMSG_ERR_UNSUPPORTED, record,
+                            "encoding %" PRId64 " is not known here",
+                            record->encoding);
     }
     if (record->encoding == TMSG_ENCODING_SPAN && !record->has_strides) {
-        return blame(TMSG_ERR_UNSUPPORTED, record, "a span without strides");
+        return blame_record(TMSG_ERR_UNSUPPORTED, record,
+                            "a span without strides");
     }
     if (record->encoding == TMSG_ENCODING_SPAN &&
         record->bits * record->lanes % 8 != 0) {
-        return blame(TMSG_ERR_UNSUPPORTED, record,
-                     "a span of elements of %" PRId64 " bits",
-                     record->bits * record->lanes);
+        return blame_record(TMSG_ERR_UNSUPPORTED, record,
+                            "a span of elements of %" PRId64 " bits",
+                            record->bits * record->lanes);
     }
     return TMSG_OK;
 }
 
-/* Says in our words why the map did not take a tensor. */
+/* Turns the map's error into an error about the body: says why the map did not
+ * take a tensor. */
 static tmsg_status_t blame_append(tmsg_status_t status, const record_t *record,
                                   const tmsg_tensor_t *tensor)
 {
@@ -273,16 +280,16 @@ static tmsg_status_t blame_append(tmsg_status_t status, const record_t *record,
         return status;
     }
     if (error != NULL) {
-        return blame(TMSG_ERR_MALFORMED, record, "name %s", error);
+        return blame_record(TMSG_ERR_MALFORMED, record, "name %s", error);
     }
     if (status == TMSG_ERR_ALREADY_EXISTS) {
-        return blame(TMSG_ERR_MALFORMED, record, "the name comes twice");
+        return blame_record(TMSG_ERR_MALFORMED, record, "the name comes twice");
     }
     tmsg_tensor_check_shape(tensor, &bytes);
     if (status == TMSG_ERR_INVALID_PARAM) {
         status = TMSG_ERR_MALFORMED;
     }
-    return blame(status, record, "%s", tmsg_error_message());
+    return blame_record(status, record, "%s", tmsg_error_message());
 }
 
 static tmsg_status_t add_record(tmsg_decoder_t *decoder, const record_t *record)
@@ -305,25 +312,27 @@ static tmsg_status_t add_record(tmsg_decoder_t *decoder, const record_t *record)
     }
     entry = &tmsg_map_entries(decoder->map)[record->index];
     if (!span && tensor.strides != NULL && !tmsg_tensor_is_dense(&tensor)) {
-        return blame(TMSG_ERR_UNSUPPORTED, record,
-                     "strides leave gaps or overlap");
+        return blame_record(TMSG_ERR_UNSUPPORTED, record,
+                            "strides leave gaps or overlap");
     }
     if (!span && tmsg_tensor_is_broadcast(&tensor) &&
         tmsg_tensor_check_packable(&tensor) != TMSG_OK) {
-        return blame(TMSG_ERR_UNSUPPORTED, record, "%s", tmsg_error_message());
+        return blame_record(TMSG_ERR_UNSUPPORTED, record, "%s",
+                            tmsg_error_message());
     }
     if (record->has_bytes &&
         (record->bytes < 0 || (uint64_t)record->bytes != entry->bytes)) {
-        return blame(TMSG_ERR_MALFORMED, record,
-                     "byte length %" PRId64 " does not match dtype and shape",
-                     record->bytes);
+        return blame_record(TMSG_ERR_MALFORMED, record,
+                            "byte length %" PRId64
+                            " does not match dtype and shape",
+                            record->bytes);
     }
     return TMSG_OK;
 }
 
 static tmsg_status_t read_tensor(tmsg_decoder_t *decoder, size_t index)
 {
-    record_t record; /* not `= {0}`: shape and strides are a kilobyte */
+    record_t record; /* `= {0}` would clear a kilobyte of shape and strides */
     tmsg_status_t status;
 
     record.index = index;
@@ -341,7 +350,7 @@ static tmsg_status_t read_tensor(tmsg_decoder_t *decoder, size_t index)
     return status == TMSG_OK ? add_record(decoder, &record) : status;
 }
 
-static tmsg_status_t read_tensors(tmsg_decoder_t *decoder)
+static tmsg_status_t read_body_tensors(tmsg_decoder_t *decoder)
 {
     tmsg_cursor_t *cursor = &decoder->cursor;
     tmsg_status_t status;
@@ -384,7 +393,7 @@ static tmsg_status_t read_checksums(tmsg_decoder_t *decoder)
     algorithm = tmsg_cursor_integer(cursor);
     values = tmsg_cursor_value(cursor);
     if (cursor->error != NULL) {
-        return TMSG_OK; /* the caller says which */
+        return TMSG_OK; /* the caller reports cursor->error */
     }
     status = tmsg_checksum_find(algorithm, &extra->checksum);
     if (status != TMSG_OK) {
@@ -408,7 +417,7 @@ static tmsg_status_t read_schema(tmsg_decoder_t *decoder,
     return tmsg_schema_read(&decoder->cursor, form, &decoder->extra->schema);
 }
 
-/* What the sections say together. */
+/* Checks that the sections of a body agree with each other. */
 static tmsg_status_t check_sections(const tmsg_decoder_t *decoder,
                                     unsigned seen)
 {
@@ -421,7 +430,7 @@ static tmsg_status_t check_sections(const tmsg_decoder_t *decoder,
                                   "body: a reference to a schema beside %s",
                                   tensors ? "tensors" : "a definition");
         }
-        return TMSG_OK; /* checksums and parts wait for the tensors */
+        return TMSG_OK; /* the caller checks checksums and parts later */
     }
     if (use->form == TMSG_SCHEMA_DEFINES) {
         tmsg_status_t status;
@@ -451,7 +460,7 @@ static tmsg_status_t read_section(tmsg_decoder_t *decoder, int64_t key)
 {
     switch (key) {
     case TMSG_BODY_TENSORS:
-        return read_tensors(decoder);
+        return read_body_tensors(decoder);
     case TMSG_BODY_METADATA:
         return tmsg_decoder_metadata(decoder);
     case TMSG_BODY_CHECKSUMS:
@@ -474,7 +483,7 @@ static tmsg_status_t read_body(tmsg_decoder_t *decoder, unsigned known)
 {
     tmsg_cursor_t *cursor = &decoder->cursor;
     tmsg_status_t status = TMSG_OK;
-    unsigned seen = 0; /* of the known ones */
+    unsigned seen = 0; /* set of the known keys that were read */
     uint32_t count = tmsg_cursor_map(cursor);
 
     for (uint32_t i = 0; i < count && cursor->error == NULL; i++) {

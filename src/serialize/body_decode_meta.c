@@ -18,7 +18,8 @@ const char *tmsg_decoder_name_error(const char *name, size_t name_bytes)
     return tmsg_utf8_valid(name, name_bytes) ? NULL : "is not UTF-8";
 }
 
-/* Turns a value of msgpack into one of metadata; false if there is none. */
+/* Converts a msgpack value to a metadata value. Returns false if metadata have
+ * no such type. */
 static bool to_meta(const tmsg_value_t *value, tmsg_meta_t *meta)
 {
     *meta = (tmsg_meta_t){0};
@@ -47,7 +48,7 @@ static bool to_meta(const tmsg_value_t *value, tmsg_meta_t *meta)
     }
 }
 
-/* A key of the metadata with its value, as the body has it. */
+/* One key and its value, as the body states them. */
 typedef struct {
     uint32_t index;
     const char *key;
@@ -63,7 +64,7 @@ static tmsg_status_t blame_item(tmsg_status_t status, const item_t *item,
         tmsg_error_name(item->key, item->key_bytes).text, what, error);
 }
 
-static tmsg_status_t add_item(tmsg_decoder_t *decoder, const item_t *item)
+static tmsg_status_t add_meta_item(tmsg_decoder_t *decoder, const item_t *item)
 {
     const tmsg_limits_t *limits = decoder->limits;
     const char *error = tmsg_decoder_name_error(item->key, item->key_bytes);
@@ -123,7 +124,7 @@ tmsg_status_t tmsg_decoder_metadata(tmsg_decoder_t *decoder)
             return blame_item(TMSG_ERR_MALFORMED, &item, cursor->field,
                               cursor->error);
         }
-        status = add_item(decoder, &item);
+        status = add_meta_item(decoder, &item);
     }
     return status;
 }

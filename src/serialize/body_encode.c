@@ -32,7 +32,7 @@ const int64_t *tmsg_body_strides(const tmsg_tensor_t *tensor, int64_t *room)
     if (!tmsg_tensor_is_broadcast(tensor)) {
         return NULL;
     }
-    for (int32_t i = tensor->ndim; i-- > 0;) { /* packed, each element once */
+    for (int32_t i = tensor->ndim; i-- > 0;) { /* each element is packed once */
         bool repeats = tensor->strides[i] == 0;
 
         room[i] = repeats ? 0 : step;
@@ -68,14 +68,15 @@ static uint8_t *put_options(uint8_t *to, const tmsg_tensor_t *tensor,
     return to;
 }
 
-/* How much of TMSG_WRITER_ASIDE a tensor may take behind its name. */
+/* Returns the most bytes that a tensor takes after its name: TMSG_WRITER_ASIDE
+ * or less. */
 static size_t most_of(const tmsg_tensor_t *tensor)
 {
     return TMSG_WRITER_ASIDE -
            2 * (size_t)(TMSG_NDIM_MAX - tensor->ndim) * TMSG_PUT_NUMBER_MOST;
 }
 
-/* What a tensor without options takes. */
+/* Returns the bytes of a tensor without options. */
 static size_t count_plain(const tmsg_map_entry_t *entry)
 {
     const tmsg_tensor_t *tensor = &entry->tensor;
@@ -211,7 +212,7 @@ static void write_metadata(tmsg_writer_t *writer, const tmsg_map_t *map,
     }
 }
 
-/* What is the same for every peer. */
+/* The sections that are equal for all peers. */
 typedef enum { SECTION_TENSORS = 0, SECTION_METADATA = 1 } section_t;
 
 static void write_section(tmsg_writer_t *writer, section_t section,
@@ -226,14 +227,14 @@ static void write_section(tmsg_writer_t *writer, section_t section,
 
 static void open_writer(tmsg_writer_t *writer, void *buffer, size_t bound)
 {
-    /* Not `= {0}`: what is put aside is a kilobyte. */
+    /* `= {0}` would clear writer->aside, which is a kilobyte. */
     writer->buffer = buffer;
     writer->bound = bound;
     writer->used = 0;
 }
 
-/* Encodes a section for all peers, unless it is. False: there is no memory for
- * that. */
+/* Encodes a section for all peers, unless that was done before. Returns false
+ * if memory is lacking. */
 static bool keep_section(tmsg_body_shared_t *shared, section_t section,
                          const tmsg_map_t *map)
 {
@@ -343,7 +344,8 @@ tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
     if (split) {
         write_split(&writer, &extra->split);
     }
-    /* This also catches every count and length that msgpack has no form for. */
+    /* This check also catches every count and length that msgpack cannot
+     * express. */
     if (writer.used > UINT32_MAX) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
                               "header: %zu bytes are more than %u", writer.used,

@@ -8,7 +8,8 @@
 #include "core/utf8.h"
 #include "serialize/header.h"
 
-/* Where each field begins; the preamble's own end before. */
+/* Offsets of the fields. AT_BYTES is the preamble's own length. All other
+ * fields lie behind the preamble of a map. */
 enum {
     AT_BYTES = 3,
     AT_TYPE = 33,
@@ -61,8 +62,8 @@ bool tmsg_call_is_like(const uint8_t *preamble, const tmsg_call_head_t *head)
            tmsg_is_same(preamble + AT_TEXT, head->text, head->text_bytes);
 }
 
-/* Its fields, of a preamble that has them. */
-static tmsg_call_head_t read(const uint8_t *preamble)
+/* Returns the fields of a preamble that is long enough to have them. */
+static tmsg_call_head_t read_head(const uint8_t *preamble)
 {
     tmsg_call_head_t head = {
         .type = preamble[AT_TYPE],
@@ -91,7 +92,7 @@ bool tmsg_call_repeats(const uint8_t *before, const uint8_t *header,
         !tmsg_is_same(header + AT_TEXT, before + AT_TEXT, bytes - AT_TEXT)) {
         return false;
     }
-    *head_p = read(header);
+    *head_p = read_head(header);
     return true;
 }
 
@@ -104,7 +105,7 @@ tmsg_status_t tmsg_call_decode(const uint8_t *preamble, size_t bytes,
         return tmsg_error_set(TMSG_ERR_MALFORMED,
                               "call: its preamble ends after %zu bytes", bytes);
     }
-    head = read(preamble);
+    head = read_head(preamble);
     if (head.type < TMSG_CALL_REQUEST || head.type > TMSG_STREAM_OVER) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                               "call: type %u is not known here", head.type);

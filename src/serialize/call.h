@@ -68,11 +68,11 @@ void tmsg_call_encode(const tmsg_call_head_t *head, uint8_t *preamble);
 bool tmsg_call_is_like(const uint8_t *preamble, const tmsg_call_head_t *head);
 void tmsg_call_renumber(const tmsg_call_head_t *head, uint8_t *preamble);
 
-/* Returns whether `header` is like `before`, a header that was decoded earlier.
- * Both have `bytes` bytes, TMSG_CALL_BYTES or more. Like headers agree in
- * everything but message id, sequence, call id, time, code and stream. If they
- * agree, *head_p has the fields of `header`, and its text points into `header`.
- */
+/* Returns whether `header` is like `before`, a header that was decoded
+ * earlier. Both have `bytes` bytes, TMSG_CALL_BYTES or more. Like headers
+ * agree in everything but message id, sequence, call id, time, code and
+ * stream. If they agree, *head_p has the fields of `header`, and its text
+ * points into `header`. */
 bool tmsg_call_repeats(const uint8_t *before, const uint8_t *header,
                        size_t bytes, uint32_t *message_id_p,
                        uint32_t *sequence_p, tmsg_call_head_t *head_p);

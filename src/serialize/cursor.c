@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static void fail(tmsg_cursor_t *cursor, const char *error)
+static void fail_cursor(tmsg_cursor_t *cursor, const char *error)
 {
     if (cursor->error == NULL) {
         cursor->error = error;
@@ -11,18 +11,18 @@ static void fail(tmsg_cursor_t *cursor, const char *error)
     cursor->at = cursor->end;
 }
 
-static size_t left(const tmsg_cursor_t *cursor)
+static size_t bytes_left(const tmsg_cursor_t *cursor)
 {
     return (size_t)(cursor->end - cursor->at);
 }
 
-/* The next `bytes` bytes as a number; msgpack is big-endian. */
-static uint64_t number(tmsg_cursor_t *cursor, unsigned bytes)
+/* Takes an unsigned number of `bytes` bytes. msgpack is big-endian. */
+static uint64_t take_number(tmsg_cursor_t *cursor, unsigned bytes)
 {
     uint64_t value = 0;
 
-    if (left(cursor) < bytes) {
-        fail(cursor, "ends early");
+    if (bytes_left(cursor) < bytes) {
+        fail_cursor(cursor, "ends early");
         return 0;
     }
     for (unsigned i = 0; i < bytes; i++) {
@@ -31,19 +31,19 @@ static uint64_t number(tmsg_cursor_t *cursor, unsigned bytes)
     return value;
 }
 
-/* A number of `bytes` bytes in two's complement. */
+/* Takes a number of `bytes` bytes in two's complement. */
 static int64_t signed_number(tmsg_cursor_t *cursor, unsigned bytes)
 {
     unsigned unused = 64 - 8 * bytes;
 
-    return (int64_t)(number(cursor, bytes) << unused) >> unused;
+    return (int64_t)(take_number(cursor, bytes) << unused) >> unused;
 }
 
 static void take_data(tmsg_cursor_t *cursor, tmsg_value_t *value,
                       tmsg_value_type_t type, uint64_t count)
 {
-    if (count > left(cursor)) {
-        fail(cursor, "ends early");
+    if (count > bytes_left(cursor)) {
+        fail_cursor(cursor, "ends early");
         return;
     }
     value->type = type;
@@ -52,14 +52,15 @@ static void take_data(tmsg_cursor_t *cursor, tmsg_value_t *value,
     cursor->at += count;
 }
 
-/* An element takes a byte at least, so no count can be larger than this. */
+/* Takes the count of an array or a map. An element has one byte or more, so the
+ * count cannot exceed the bytes left. */
 static void take_count(tmsg_cursor_t *cursor, tmsg_value_t *value,
                        tmsg_value_type_t type, uint64_t count)
 {
     uint64_t elements = type == TMSG_VALUE_MAP ? 2 * count : count;
 
-    if (elements > left(cursor)) {
-        fail(cursor, "counts more elements than there are bytes");
+    if (elements > bytes_left(cursor)) {
+        fail_cursor(cursor, "counts more elements than there are bytes");
         return;
     }
     value->type = type;
@@ -82,7 +83,7 @@ static void take_unsigned(tmsg_value_t *value, uint64_t integer)
 static void take_float(tmsg_cursor_t *cursor, tmsg_value_t *value,
                        unsigned bytes)
 {
-    uint64_t bits = number(cursor, bytes);
+    uint64_t bits = take_number(cursor, bytes);
     uint32_t bits32 = (uint32_t)bits;
     float single;
 
@@ -94,12 +95,12 @@ static void take_float(tmsg_cursor_t *cursor, tmsg_value_t *value,
     value->type = TMSG_VALUE_FLOAT;
 }
 
-/* 0xc0 to 0xc3 */
+/* Takes a value that has no bytes after its mark: 0xc0 to 0xc3. */
 static void take_constant(tmsg_cursor_t *cursor, uint8_t mark,
                           tmsg_value_t *value)
 {
     if (mark == 0xc1) {
-        fail(cursor, "holds a byte that msgpack never uses");
+        fail_cursor(cursor, "holds a byte that msgpack never uses");
     } else if (mark == 0xc0) {
         value->type = TMSG_VALUE_NIL;
     } else {
@@ -108,8 +109,9 @@ static void take_constant(tmsg_cursor_t *cursor, uint8_t mark,
     }
 }
 
-/* The formats 0xc0 to 0xdf, in the order of msgpack's table. Within a kind,
- * each has a number twice as long as that of the one before it. */
+/* Takes a value of the formats 0xc0 to 0xdf, in the order of msgpack's table.
+ * Within a type, each format has a number twice as long as the format before
+ * it. */
 static void take_marked(tmsg_cursor_t *cursor, uint8_t mark,
                         tmsg_value_t *value)
 {
@@ -117,27 +119,27 @@ static void take_marked(tmsg_cursor_t *cursor, uint8_t mark,
         take_constant(cursor, mark, value);
     } else if (mark < 0xc7) {
         take_data(cursor, value, TMSG_VALUE_BINARY,
-                  number(cursor, 1u << (mark - 0xc4)));
-    } else if (mark < 0xca) { /* an extension: its type takes one more byte */
+                  take_number(cursor, 1u << (mark - 0xc4)));
+    } else if (mark < 0xca) { /* the type of an extension takes one more byte */
         take_data(cursor, value, TMSG_VALUE_OTHER,
-                  number(cursor, 1u << (mark - 0xc7)) + 1);
+                  take_number(cursor, 1u << (mark - 0xc7)) + 1);
     } else if (mark < 0xcc) {
         take_float(cursor, value, 4u << (mark - 0xca));
     } else if (mark < 0xd0) {
-        take_unsigned(value, number(cursor, 1u << (mark - 0xcc)));
+        take_unsigned(value, take_number(cursor, 1u << (mark - 0xcc)));
     } else if (mark < 0xd4) {
         take_integer(value, signed_number(cursor, 1u << (mark - 0xd0)));
-    } else if (mark < 0xd9) { /* an extension of 1 to 16 bytes */
+    } else if (mark < 0xd9) { /* such an extension has 1 to 16 bytes */
         take_data(cursor, value, TMSG_VALUE_OTHER, (1u << (mark - 0xd4)) + 1);
     } else if (mark < 0xdc) {
         take_data(cursor, value, TMSG_VALUE_STRING,
-                  number(cursor, 1u << (mark - 0xd9)));
+                  take_number(cursor, 1u << (mark - 0xd9)));
     } else if (mark < 0xde) {
         take_count(cursor, value, TMSG_VALUE_ARRAY,
-                   number(cursor, 2u << (mark - 0xdc)));
+                   take_number(cursor, 2u << (mark - 0xdc)));
     } else {
         take_count(cursor, value, TMSG_VALUE_MAP,
-                   number(cursor, 2u << (mark - 0xde)));
+                   take_number(cursor, 2u << (mark - 0xde)));
     }
 }
 
@@ -147,7 +149,7 @@ tmsg_value_t tmsg_cursor_value(tmsg_cursor_t *cursor)
     uint8_t mark;
 
     if (cursor->at == cursor->end) {
-        fail(cursor, "ends early");
+        fail_cursor(cursor, "ends early");
         return value;
     }
     mark = *cursor->at++;
@@ -173,7 +175,7 @@ static tmsg_value_t typed(tmsg_cursor_t *cursor, tmsg_value_type_t type,
     tmsg_value_t value = tmsg_cursor_value(cursor);
 
     if (value.type != type) {
-        fail(cursor, error);
+        fail_cursor(cursor, error);
     }
     if (cursor->error != NULL) {
         return (tmsg_value_t){.type = type};
@@ -181,9 +183,9 @@ static tmsg_value_t typed(tmsg_cursor_t *cursor, tmsg_value_type_t type,
     return value;
 }
 
-/* An unsigned one of one or two bytes, as most extents are that are not of
- * one; or -1. */
-static int64_t middling(tmsg_cursor_t *cursor)
+/* Takes an unsigned integer that has one or two bytes after its mark. Returns
+ * -1 if the next value is another. Most extents above 127 have this form. */
+static int64_t take_short_unsigned(tmsg_cursor_t *cursor)
 {
     const uint8_t *at = cursor->at;
     ptrdiff_t bytes = cursor->end - at;
@@ -201,7 +203,7 @@ static int64_t middling(tmsg_cursor_t *cursor)
 
 int64_t tmsg_cursor_any_integer(tmsg_cursor_t *cursor)
 {
-    int64_t value = middling(cursor);
+    int64_t value = take_short_unsigned(cursor);
 
     return value >= 0 ? value
                       : typed(cursor, TMSG_VALUE_INTEGER,
@@ -230,7 +232,7 @@ const char *tmsg_cursor_any_string(tmsg_cursor_t *cursor, size_t *bytes_p)
 void tmsg_cursor_skip(tmsg_cursor_t *cursor)
 {
     uint64_t pending[TMSG_CURSOR_DEPTH + 1] = {
-        1}; /* values to come, by depth */
+        1}; /* values left to skip at each depth */
     unsigned depth = 0;
 
     while (cursor->error == NULL) {
@@ -250,7 +252,7 @@ void tmsg_cursor_skip(tmsg_cursor_t *cursor)
             continue;
         }
         if (depth == TMSG_CURSOR_DEPTH) {
-            fail(cursor, "nests too deeply");
+            fail_cursor(cursor, "nests too deeply");
             return;
         }
         pending[++depth] = map ? 2 * (uint64_t)value.count : value.count;

@@ -17,7 +17,7 @@
 #include "core/utf8.h"
 #include "serialize/file.h"
 
-#define PATH_SHOWN 160 /* bytes of a path that an error shows, from its end */
+#define PATH_SHOWN 160 /* most bytes of a path that an error shows */
 
 #define LOAD_PARAMS_KNOWN                                                      \
     ((uint64_t)(TMSG_FILE_LOAD_PARAM_FORMAT | TMSG_FILE_LOAD_PARAM_LIMITS))
@@ -41,8 +41,9 @@ const char *tmsg_file_format_name(tmsg_file_format_t format)
                                                      : NULL;
 }
 
-/* The end of a path, never half a character. */
-static const char *tail(const char *path)
+/* Returns the end of a path, PATH_SHOWN bytes at most. The result never begins
+ * inside a character. */
+static const char *path_tail(const char *path)
 {
     size_t bytes = strlen(path);
 
@@ -58,7 +59,7 @@ static const char *tail(const char *path)
 tmsg_status_t tmsg_file_fail(const tmsg_file_where_t *where,
                              tmsg_status_t status, const char *format, ...)
 {
-    const char *path = tail(where->path), *name = where->name;
+    const char *path = path_tail(where->path), *name = where->name;
     char text[TMSG_ERROR_BYTES];
     va_list args;
 
@@ -96,7 +97,8 @@ static tmsg_status_t find_format(const tmsg_file_where_t *where,
                           "the name ends in none of .safetensors, .npz, .npy");
 }
 
-/* A receiver writes the file under this name, so it travels with the map. */
+/* Stores the file's name and format as metadata. They travel with the map, so
+ * that a receiver can save the file under this name. */
 static tmsg_status_t set_name(const tmsg_file_where_t *where, tmsg_map_t *map,
                               tmsg_file_format_t format)
 {
@@ -200,7 +202,7 @@ tmsg_status_t tmsg_file_load(const char *path,
     return TMSG_OK;
 }
 
-/* Says which formats could hold it. */
+/* Refuses a dtype. The error names the formats that can store it. */
 static tmsg_status_t refuse_dtype(const tmsg_file_where_t *where,
                                   const tmsg_file_ops_t *ops,
                                   tmsg_dtype_t dtype)
@@ -242,9 +244,9 @@ static tmsg_status_t check_limits(const tmsg_file_where_t *where,
     return TMSG_OK;
 }
 
-static tmsg_status_t check_entry(const tmsg_file_where_t *where,
-                                 const tmsg_file_ops_t *ops,
-                                 const tmsg_tensor_t *tensor)
+static tmsg_status_t check_saved_tensor(const tmsg_file_where_t *where,
+                                        const tmsg_file_ops_t *ops,
+                                        const tmsg_tensor_t *tensor)
 {
     char device[TMSG_DEVICE_NAME_MAX];
     tmsg_status_t status;
@@ -267,10 +269,10 @@ static tmsg_status_t check_entry(const tmsg_file_where_t *where,
                : tmsg_file_fail(where, status, "%s", tmsg_error_message());
 }
 
-static tmsg_status_t check_map(tmsg_file_where_t *where,
-                               const tmsg_file_ops_t *ops,
-                               const tmsg_map_t *map,
-                               const tmsg_limits_t *limits)
+static tmsg_status_t check_saved_map(tmsg_file_where_t *where,
+                                     const tmsg_file_ops_t *ops,
+                                     const tmsg_map_t *map,
+                                     const tmsg_limits_t *limits)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     tmsg_status_t status = TMSG_OK;
@@ -285,7 +287,7 @@ static tmsg_status_t check_map(tmsg_file_where_t *where,
         where->name = entries[i].name;
         status = check_limits(where, ops, &entries[i], limits);
         if (status == TMSG_OK) {
-            status = check_entry(where, ops, &entries[i].tensor);
+            status = check_saved_tensor(where, ops, &entries[i].tensor);
         }
     }
     where->name = NULL;
@@ -295,7 +297,8 @@ static tmsg_status_t check_map(tmsg_file_where_t *where,
     return status;
 }
 
-/* Only what the application set counts; our own keys are of no use later. */
+/* Warns of metadata that the file will not contain. Keys of this library do not
+ * count, because they are of no use later. */
 static void warn_of_metadata(const tmsg_file_where_t *where,
                              const tmsg_map_t *map)
 {
@@ -364,7 +367,7 @@ tmsg_status_t tmsg_file_save(const tmsg_map_t *map, const char *path,
         status = find_format(&output.where, format, &format);
     }
     if (status == TMSG_OK) {
-        status = check_map(&output.where, formats[format], map, &limits);
+        status = check_saved_map(&output.where, formats[format], map, &limits);
     }
     if (status != TMSG_OK) {
         return status;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The bytes of a file that is loaded: how they are read, and how they are
- * mapped. */
+/* Reads and maps the bytes of a file that is loaded. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -40,7 +39,7 @@ tmsg_status_t tmsg_file_open(tmsg_file_input_t *input)
 {
     tmsg_status_t status;
 
-    /* NONBLOCK, or a FIFO would hang here. */
+    /* Without O_NONBLOCK, open() would wait for the other end of a FIFO. */
     input->fd = open(input->where.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (input->fd < 0) {
         return tmsg_file_fail(
@@ -100,15 +99,17 @@ static void unmap(void *arg)
     free(mapping);
 }
 
-/* Private and writable, so that an application may work in place; the file
- * never changes. NORESERVE, for a file may be larger than memory. */
+/* Maps a file privately and writable, so that an application can work on
+ * tensors in place; the file never changes. MAP_NORESERVE admits files that are
+ * larger than memory. */
 static void *map_bytes(int fd, uint64_t from, size_t bytes)
 {
     void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_NORESERVE, fd, (off_t)from);
 
     if (mapped == MAP_FAILED && errno == ENOMEM) {
-        /* Strict overcommit charges writable mappings all the same. */
+        /* Under strict overcommit, a writable mapping counts as memory in spite
+         * of MAP_NORESERVE. A read-only mapping does not. */
         mapped = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, (off_t)from);
     }
     return mapped;
@@ -122,7 +123,7 @@ tmsg_status_t tmsg_file_map(tmsg_file_input_t *input, uint64_t from)
     if (!input->opened) {
         return TMSG_OK;
     }
-    /* A mapping of no bytes would fail. */
+    /* mmap() does not map zero bytes, so at least the last byte is mapped. */
     from -= from == input->size;
     from -= from % page;
     mapping = malloc(sizeof(*mapping));

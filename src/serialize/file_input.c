@@ -38,7 +38,8 @@ tmsg_status_t tmsg_file_take(tmsg_file_input_t *input, uint64_t bytes,
     return TMSG_OK;
 }
 
-/* Bytes of what has a byte order: of a complex number, one half. */
+/* Returns the bytes of a scalar, the unit that has a byte order. A complex
+ * number has two scalars. The scalars of an opaque element are its bytes. */
 static uint32_t scalar_bytes(tmsg_dtype_t dtype)
 {
     uint32_t bytes = tmsg_dtype_bytes(dtype);
@@ -70,8 +71,9 @@ static void swap_scalars(uint8_t *data, uint64_t bytes, uint32_t scalar)
     }
 }
 
-/* The map's words, about what the file holds. */
-static tmsg_status_t blame(const tmsg_file_input_t *input, tmsg_status_t status)
+/* Turns the map's error into an error about the file. */
+static tmsg_status_t blame_file_tensor(const tmsg_file_input_t *input,
+                                       tmsg_status_t status)
 {
     switch (status) {
     case TMSG_ERR_ALREADY_EXISTS:
@@ -109,8 +111,10 @@ static tmsg_status_t check_name(const tmsg_file_input_t *input,
     return TMSG_OK;
 }
 
-static tmsg_status_t check(const tmsg_file_input_t *input, const char *name,
-                           const tmsg_tensor_t *tensor, uint64_t *bytes_p)
+static tmsg_status_t check_file_tensor(const tmsg_file_input_t *input,
+                                       const char *name,
+                                       const tmsg_tensor_t *tensor,
+                                       uint64_t *bytes_p)
 {
     tmsg_status_t status = check_name(input, name);
 
@@ -126,7 +130,7 @@ static tmsg_status_t check(const tmsg_file_input_t *input, const char *name,
     if (status == TMSG_OK) {
         status = tmsg_tensor_bytes(tensor, bytes_p);
     }
-    return status == TMSG_OK ? TMSG_OK : blame(input, status);
+    return status == TMSG_OK ? TMSG_OK : blame_file_tensor(input, status);
 }
 
 tmsg_status_t tmsg_file_check(const tmsg_file_input_t *input, const char *name,
@@ -134,10 +138,11 @@ tmsg_status_t tmsg_file_check(const tmsg_file_input_t *input, const char *name,
 {
     uint64_t bytes;
 
-    return check(input, name, tensor, &bytes);
+    return check_file_tensor(input, name, tensor, &bytes);
 }
 
-/* Copies data that are mapped. */
+/* Copies mapped data to memory of their own. Reads them from the file, not
+ * through the mapping. */
 static tmsg_status_t copy_data(tmsg_file_input_t *input, const void *data,
                                uint64_t bytes, void **memory_p)
 {
@@ -163,7 +168,7 @@ tmsg_status_t tmsg_file_add(tmsg_file_input_t *input, const char *name,
 {
     tmsg_map_add_params_t params = {.field_mask = TMSG_MAP_ADD_PARAM_RELEASE};
     uint64_t bytes = 0;
-    tmsg_status_t status = check(input, name, tensor, &bytes);
+    tmsg_status_t status = check_file_tensor(input, name, tensor, &bytes);
     bool misaligned;
 
     if (status != TMSG_OK) {
@@ -185,7 +190,7 @@ tmsg_status_t tmsg_file_add(tmsg_file_input_t *input, const char *name,
     params.release_arg = memory;
     status = tmsg_map_add(input->map, name, tensor, &params);
     if (status != TMSG_OK) {
-        status = blame(input, status);
+        status = blame_file_tensor(input, status);
         goto err_free;
     }
     return TMSG_OK;

@@ -6,12 +6,12 @@
 
 #include "core/utf8.h"
 
-#define DEPTH_MAX 3 /* header, tensor, shape */
+#define DEPTH_MAX 3 /* the header, a tensor and its shape */
 
-#define ESCAPE_BYTES 6 /* \u0041 */
+#define ESCAPE_BYTES 6 /* bytes of an escape such as \u0041 */
 #define UTF8_BYTES_MAX 4
 
-static bool read_hex(const char *at, uint32_t *unit_p)
+static bool read_hex_unit(const char *at, uint32_t *unit_p)
 {
     *unit_p = 0;
     for (int i = 0; i < 4; i++) {
@@ -28,13 +28,13 @@ static bool read_hex(const char *at, uint32_t *unit_p)
     return true;
 }
 
-/* Reads one \uXXXX, or two that are a surrogate pair. Returns as read_escape().
- */
+/* Reads one \uXXXX, or two that form a surrogate pair. Returns the number of
+ * characters, or 0 if they are not valid. */
 static size_t read_unicode(const char *at, size_t left, uint32_t *point_p)
 {
     uint32_t low;
 
-    if (left < ESCAPE_BYTES || !read_hex(at + 2, point_p) ||
+    if (left < ESCAPE_BYTES || !read_hex_unit(at + 2, point_p) ||
         (*point_p & 0xfc00) == 0xdc00) {
         return 0;
     }
@@ -42,15 +42,16 @@ static size_t read_unicode(const char *at, size_t left, uint32_t *point_p)
         return ESCAPE_BYTES;
     }
     if (left < 2 * ESCAPE_BYTES || memcmp(at + ESCAPE_BYTES, "\\u", 2) != 0 ||
-        !read_hex(at + ESCAPE_BYTES + 2, &low) || (low & 0xfc00) != 0xdc00) {
+        !read_hex_unit(at + ESCAPE_BYTES + 2, &low) ||
+        (low & 0xfc00) != 0xdc00) {
         return 0;
     }
     *point_p = 0x10000 + ((*point_p & 0x3ff) << 10 | (low & 0x3ff));
     return 2 * ESCAPE_BYTES;
 }
 
-/* Reads the escape that begins with the backslash at `at`. Returns how many
- * characters it takes, 0 if JSON has no such escape. */
+/* Reads the escape that begins with the backslash at `at`. Returns the number
+ * of its characters, or 0 if JSON has no such escape. */
 static size_t read_escape(const char *at, size_t left, uint32_t *point_p)
 {
     static const char letters[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
@@ -94,13 +95,14 @@ typedef struct {
     unsigned depth;
 } scan_t;
 
-static tmsg_status_t fail(const scan_t *scan, const char *what)
+static tmsg_status_t fail_scan(const scan_t *scan, const char *what)
 {
     return tmsg_file_fail(scan->where, TMSG_ERR_MALFORMED,
                           "header byte %zu: %s", scan->at, what);
 }
 
-/* Behind the end of the text, NUL. */
+/* Returns the character at the current position plus `ahead`, or NUL behind the
+ * end of the text. */
 static char peek(const scan_t *scan, size_t ahead)
 {
     return scan->bytes - scan->at > ahead ? scan->text[scan->at + ahead] : '\0';
@@ -111,8 +113,9 @@ static bool is_space(char c)
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-/* Skips white space, and then the character if it is the wanted one. */
-static bool accept(scan_t *scan, char wanted)
+/* Skips white space, and then the next character if it is `wanted`. Returns
+ * whether it was. */
+static bool accept_char(scan_t *scan, char wanted)
 {
     while (is_space(peek(scan, 0))) {
         scan->at++;
@@ -133,7 +136,7 @@ static tmsg_status_t scan_escapes(scan_t *scan, size_t end)
         if (scan->text[scan->at] == '\\') {
             taken = read_escape(scan->text + scan->at, end - scan->at, &point);
             if (taken == 0) {
-                return fail(scan, "an escape that is no JSON");
+                return fail_scan(scan, "an escape that is no JSON");
             }
             if (point == 0) {
                 return tmsg_file_fail(scan->where, TMSG_ERR_UNSUPPORTED,
@@ -146,7 +149,8 @@ static tmsg_status_t scan_escapes(scan_t *scan, size_t end)
     return TMSG_OK;
 }
 
-/* Begins behind the opening quote, ends behind the closing one. */
+/* Checks a string. The scan begins behind the opening quote and ends behind the
+ * closing one. */
 static tmsg_status_t scan_string(scan_t *scan)
 {
     size_t start = scan->at;
@@ -154,7 +158,7 @@ static tmsg_status_t scan_string(scan_t *scan)
 
     for (; scan->at < scan->bytes && peek(scan, 0) != '"'; scan->at++) {
         if ((unsigned char)peek(scan, 0) < 0x20) {
-            return fail(scan, "control character in a string");
+            return fail_scan(scan, "control character in a string");
         }
         if (peek(scan, 0) == '\\') {
             escapes = true;
@@ -163,7 +167,7 @@ static tmsg_status_t scan_string(scan_t *scan)
     }
     if (scan->at >= scan->bytes) {
         scan->at = scan->bytes;
-        return fail(scan, "a string does not end");
+        return fail_scan(scan, "a string does not end");
     }
     if (escapes) {
         size_t end = scan->at;
@@ -179,27 +183,27 @@ static tmsg_status_t scan_string(scan_t *scan)
     return TMSG_OK;
 }
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_json_digit(char c) { return c >= '0' && c <= '9'; }
 
 static tmsg_status_t scan_number(scan_t *scan)
 {
     if (peek(scan, 0) == '-' && peek(scan, 1) == '0') {
-        return fail(scan, "a number begins with -0");
+        return fail_scan(scan, "a number begins with -0");
     }
     if (peek(scan, 0) == '-') {
         scan->at++;
     }
-    if (peek(scan, 0) == '0' && is_digit(peek(scan, 1))) {
-        return fail(scan, "a number begins with 0");
+    if (peek(scan, 0) == '0' && is_json_digit(peek(scan, 1))) {
+        return fail_scan(scan, "a number begins with 0");
     }
-    if (!is_digit(peek(scan, 0))) {
-        return fail(scan, "'-' without a number");
+    if (!is_json_digit(peek(scan, 0))) {
+        return fail_scan(scan, "'-' without a number");
     }
-    while (is_digit(peek(scan, 0))) {
+    while (is_json_digit(peek(scan, 0))) {
         scan->at++;
     }
     if (peek(scan, 0) == '.' || peek(scan, 0) == 'e' || peek(scan, 0) == 'E') {
-        return fail(scan, "a number that is not an integer");
+        return fail_scan(scan, "a number that is not an integer");
     }
     return TMSG_OK;
 }
@@ -210,25 +214,26 @@ static tmsg_status_t scan_key(scan_t *scan)
 {
     tmsg_status_t status;
 
-    if (!accept(scan, '"')) {
-        return fail(scan, "is no JSON: no key");
+    if (!accept_char(scan, '"')) {
+        return fail_scan(scan, "is no JSON: no key");
     }
     status = scan_string(scan);
-    if (status == TMSG_OK && !accept(scan, ':')) {
-        return fail(scan, "is no JSON: no ':'");
+    if (status == TMSG_OK && !accept_char(scan, ':')) {
+        return fail_scan(scan, "is no JSON: no ':'");
     }
     return status;
 }
 
-/* Begins behind the opening bracket, ends behind the closing one. */
+/* Checks an object or array. The scan begins behind the opening bracket and
+ * ends behind the closing one. */
 static tmsg_status_t scan_container(scan_t *scan, char close)
 {
     tmsg_status_t status;
 
     if (++scan->depth > DEPTH_MAX) {
-        return fail(scan, "nested too deep");
+        return fail_scan(scan, "nested too deep");
     }
-    if (!accept(scan, close)) {
+    if (!accept_char(scan, close)) {
         do {
             status = close == '}' ? scan_key(scan) : TMSG_OK;
             if (status == TMSG_OK) {
@@ -237,10 +242,10 @@ static tmsg_status_t scan_container(scan_t *scan, char close)
             if (status != TMSG_OK) {
                 return status;
             }
-        } while (accept(scan, ','));
-        if (!accept(scan, close)) {
-            return fail(scan, close == '}' ? "is no JSON: no ',' or '}'"
-                                           : "is no JSON: no ',' or ']'");
+        } while (accept_char(scan, ','));
+        if (!accept_char(scan, close)) {
+            return fail_scan(scan, close == '}' ? "is no JSON: no ',' or '}'"
+                                                : "is no JSON: no ',' or ']'");
         }
     }
     scan->depth--;
@@ -249,21 +254,21 @@ static tmsg_status_t scan_container(scan_t *scan, char close)
 
 static tmsg_status_t scan_value(scan_t *scan)
 {
-    if (accept(scan, '"')) {
+    if (accept_char(scan, '"')) {
         return scan_string(scan);
     }
-    if (accept(scan, '{')) {
+    if (accept_char(scan, '{')) {
         return scan_container(scan, '}');
     }
-    if (accept(scan, '[')) {
+    if (accept_char(scan, '[')) {
         return scan_container(scan, ']');
     }
-    if (peek(scan, 0) == '-' || is_digit(peek(scan, 0))) {
+    if (peek(scan, 0) == '-' || is_json_digit(peek(scan, 0))) {
         return scan_number(scan);
     }
-    return fail(scan, scan->at == scan->bytes
-                          ? "is no JSON: it ends too early"
-                          : "neither a string nor an integer");
+    return fail_scan(scan, scan->at == scan->bytes
+                               ? "is no JSON: it ends too early"
+                               : "neither a string nor an integer");
 }
 
 tmsg_status_t tmsg_file_json_scan(const tmsg_file_where_t *where,
@@ -275,7 +280,7 @@ tmsg_status_t tmsg_file_json_scan(const tmsg_file_where_t *where,
     tmsg_status_t status;
 
     if (bytes == 0 || text[0] != '{') {
-        return fail(&scan, "is not '{'");
+        return fail_scan(&scan, "is not '{'");
     }
     if (!tmsg_utf8_valid(text, bytes)) {
         return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
@@ -288,19 +293,19 @@ tmsg_status_t tmsg_file_json_scan(const tmsg_file_where_t *where,
     root = (tmsg_file_json_t){text, scan.at};
     for (; scan.at < bytes; scan.at++) {
         if (text[scan.at] != ' ') {
-            return fail(&scan, text[scan.at] == '}' || text[scan.at] == ']'
-                                   ? "a bracket closes nothing"
-                                   : "something follows the JSON object");
+            return fail_scan(&scan, text[scan.at] == '}' || text[scan.at] == ']'
+                                        ? "a bracket closes nothing"
+                                        : "something follows the JSON object");
         }
     }
     *root_p = root;
     return TMSG_OK;
 }
 
-/* The functions below run on a text that was scanned: every string and every
- * bracket is closed, so none of them looks for the end of the text. */
+/* The functions below run on a text that was scanned. Every string and every
+ * bracket in it is closed, so none of them looks for the end of the text. */
 
-static const char *skip_space(const char *at)
+static const char *skip_json_space(const char *at)
 {
     while (is_space(*at)) {
         at++;
@@ -316,7 +321,7 @@ static const char *skip_string(const char *at)
     return at + 1;
 }
 
-/* One look at a table decides for each character. */
+/* A table decides about each character with one lookup. */
 static const char *skip_container(const char *at)
 {
     static const signed char deeper[UCHAR_MAX + 1] = {
@@ -336,8 +341,8 @@ static const char *skip_container(const char *at)
     return at;
 }
 
-/* Returns the place behind the value that begins at `at`. */
-static const char *skip(const char *at)
+/* Returns the address behind the value that begins at `at`. */
+static const char *skip_value(const char *at)
 {
     if (*at == '"') {
         return skip_string(at);
@@ -347,7 +352,7 @@ static const char *skip(const char *at)
     }
     do {
         at++;
-    } while (is_digit(*at));
+    } while (is_json_digit(*at));
     return at;
 }
 
@@ -357,7 +362,7 @@ tmsg_file_json_walk_t tmsg_file_json_walk(const tmsg_file_json_t *container)
         .at = container->text, .close = *container->text == '{' ? '}' : ']'};
 }
 
-/* Between two calls walk->at points to the opening bracket, a comma or the
+/* Between two calls, walk->at points to the opening bracket, a comma or the
  * closing bracket. */
 bool tmsg_file_json_next(tmsg_file_json_walk_t *walk)
 {
@@ -366,7 +371,7 @@ bool tmsg_file_json_next(tmsg_file_json_walk_t *walk)
     if (*at == walk->close) {
         return false;
     }
-    at = skip_space(at + 1);
+    at = skip_json_space(at + 1);
     if (*at == walk->close) {
         walk->at = at;
         return false;
@@ -375,18 +380,18 @@ bool tmsg_file_json_next(tmsg_file_json_walk_t *walk)
         walk->key.text = at;
         at = skip_string(at);
         walk->key.bytes = (size_t)(at - walk->key.text);
-        at = skip_space(skip_space(at) + 1);
+        at = skip_json_space(skip_json_space(at) + 1);
     }
     walk->value.text = at;
-    at = skip(at);
+    at = skip_value(at);
     walk->value.bytes = (size_t)(at - walk->value.text);
-    walk->at = skip_space(at);
+    walk->at = skip_json_space(at);
     return true;
 }
 
 tmsg_file_json_t tmsg_file_json_at(const char *text)
 {
-    return (tmsg_file_json_t){text, (size_t)(skip(text) - text)};
+    return (tmsg_file_json_t){text, (size_t)(skip_value(text) - text)};
 }
 
 uint64_t tmsg_file_json_count(const tmsg_file_json_t *container)
@@ -403,8 +408,8 @@ uint64_t tmsg_file_json_count(const tmsg_file_json_t *container)
 /* Reads the text of a string byte by byte. */
 typedef struct {
     const char *at;
-    unsigned char escape[UTF8_BYTES_MAX]; /* the text of the last one */
-    size_t used, left;                    /* of it */
+    unsigned char escape[UTF8_BYTES_MAX]; /* UTF-8 of the latest escape */
+    size_t used, left; /* bytes of `escape`: read so far, and left */
 } reader_t;
 
 static int next_of_escape(reader_t *reader)
@@ -420,7 +425,7 @@ static int next_of_escape(reader_t *reader)
     return reader->escape[reader->used++];
 }
 
-/* Returns -1 behind the last byte. */
+/* Returns the next byte, or -1 behind the last one. */
 static inline int next_byte(reader_t *reader)
 {
     if (reader->left > 0 || *reader->at == '\\') {
@@ -498,7 +503,7 @@ bool tmsg_file_json_read_extent(const tmsg_file_json_t *number,
 {
     *extent_p = 0;
     for (size_t i = 0; i < number->bytes; i++) {
-        int digit = number->text[i] - '0'; /* a sign is below 0 */
+        int digit = number->text[i] - '0'; /* a sign gives a negative digit */
 
         if (digit < 0 || __builtin_mul_overflow(*extent_p, 10, extent_p) ||
             __builtin_add_overflow(*extent_p, digit, extent_p)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* serialize/file_json.h - reads the JSON of a file's header as text. A tree of
- * the JSON would take ten times its memory before any limit could be checked.
- */
+/* serialize/file_json.h - reads the JSON of a file's header as text. A tree
+ * of the JSON would take ten times its memory before any limit could be
+ * checked. */
 #ifndef TMSG_SERIALIZE_FILE_JSON_H
 #define TMSG_SERIALIZE_FILE_JSON_H
 
@@ -53,8 +53,8 @@ size_t tmsg_file_json_string_bytes(const tmsg_file_json_t *string);
  * `text` needs tmsg_file_json_string_bytes() + 1 bytes. */
 void tmsg_file_json_copy_string(const tmsg_file_json_t *string, char *text);
 
-/* Returns whether the text of a string, with its escapes resolved, is `text`.
- */
+/* Returns whether the text of a string, with its escapes resolved, is
+ * `text`. */
 bool tmsg_file_json_string_is(const tmsg_file_json_t *string, const char *text);
 
 /* Compares the texts of two strings as strcmp() does, with their escapes

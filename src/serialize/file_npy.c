@@ -25,9 +25,9 @@ tmsg_status_t tmsg_npy_add(tmsg_file_input_t *input, const char *name,
     return tmsg_file_add(input, name, &tensor, memory, npy->swap);
 }
 
-static tmsg_status_t read_prefix(const tmsg_file_input_t *input,
-                                 uint8_t prefix[TMSG_NPY_PREFIX_BYTES],
-                                 uint64_t *header_bytes_p)
+static tmsg_status_t read_npy_prefix(const tmsg_file_input_t *input,
+                                     uint8_t prefix[TMSG_NPY_PREFIX_BYTES],
+                                     uint64_t *header_bytes_p)
 {
     tmsg_status_t status =
         input->size < TMSG_NPY_PREFIX_BYTES
@@ -39,7 +39,7 @@ static tmsg_status_t read_prefix(const tmsg_file_input_t *input,
                              : status;
 }
 
-static tmsg_status_t load(tmsg_file_input_t *input)
+static tmsg_status_t load_npy(tmsg_file_input_t *input)
 {
     const tmsg_file_where_t *where = &input->where;
     uint8_t header[TMSG_NPY_PREFIX_BYTES + TMSG_NPY_HEADER_MAX];
@@ -47,7 +47,7 @@ static tmsg_status_t load(tmsg_file_input_t *input)
     tmsg_npy_t npy;
     tmsg_status_t status;
 
-    status = read_prefix(input, header, &header_bytes);
+    status = read_npy_prefix(input, header, &header_bytes);
     if (status == TMSG_OK && header_bytes > input->size) {
         return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
                               ".npy header of %" PRIu64
@@ -81,8 +81,9 @@ static tmsg_status_t load(tmsg_file_input_t *input)
                : status;
 }
 
-static tmsg_status_t check(tmsg_file_where_t *where, const tmsg_map_t *map,
-                           const tmsg_limits_t *limits)
+static tmsg_status_t check_npy_map(tmsg_file_where_t *where,
+                                   const tmsg_map_t *map,
+                                   const tmsg_limits_t *limits)
 {
     (void)limits;
     if (tmsg_map_size(map) != 1) {
@@ -94,7 +95,7 @@ static tmsg_status_t check(tmsg_file_where_t *where, const tmsg_map_t *map,
     return tmsg_npy_check_extents(where, &tmsg_map_entries(map)[0].tensor);
 }
 
-static tmsg_status_t save(tmsg_file_output_t *output, const tmsg_map_t *map)
+static tmsg_status_t save_npy(tmsg_file_output_t *output, const tmsg_map_t *map)
 {
     tmsg_tensor_t tensor = tmsg_map_entries(map)[0].tensor;
     char header[TMSG_NPY_HEADER_BYTES];
@@ -110,8 +111,8 @@ static tmsg_status_t save(tmsg_file_output_t *output, const tmsg_map_t *map)
 
 const tmsg_file_ops_t tmsg_file_npy = {
     .name = "npy",
-    .load = load,
-    .save = save,
+    .load = load_npy,
+    .save = save_npy,
     .holds = tmsg_npy_holds,
-    .check = check,
+    .check = check_npy_map,
 };

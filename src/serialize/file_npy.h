@@ -31,9 +31,9 @@ typedef struct {
 
 /* Reads magic, version and length from `data`. *header_bytes_p is the size of
  * the whole header, at most TMSG_NPY_PREFIX_BYTES + TMSG_NPY_HEADER_MAX.
- * `bytes` is the number of bytes at `data`. Errors: MALFORMED (also if `bytes`
- * is less than TMSG_NPY_PREFIX_BYTES), UNSUPPORTED (version), LIMIT_EXCEEDED.
- */
+ * `bytes` is the number of bytes at `data`. Errors: MALFORMED (also if
+ * `bytes` is less than TMSG_NPY_PREFIX_BYTES), UNSUPPORTED (version),
+ * LIMIT_EXCEEDED. */
 tmsg_status_t tmsg_npy_read_prefix(const tmsg_file_where_t *where,
                                    const uint8_t *data, uint64_t bytes,
                                    uint64_t *header_bytes_p);
@@ -61,8 +61,8 @@ tmsg_status_t tmsg_npy_read_dtype(const tmsg_file_where_t *where,
                                   const char *text, tmsg_dtype_t *dtype_p,
                                   bool *swap_p);
 
-/* Formats numpy's name of a dtype. Returns false if numpy has no name for it.
- */
+/* Formats numpy's name of a dtype. Returns false if numpy has no name for
+ * it. */
 bool tmsg_npy_dtype_name(tmsg_dtype_t dtype, char name[8]);
 
 /* Returns the tensor whose elements, in C order, are the data of the file. A

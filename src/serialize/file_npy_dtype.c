@@ -5,16 +5,17 @@
 
 #include "serialize/file_npy.h"
 
-#define ANY_SIZE 0 /* bytes in `kinds`: whatever follows the letter */
+#define ANY_SIZE 0 /* value of kinds[].bytes that matches any number */
 
-/* What the letter and the number after it mean. ml_dtypes' bfloat16 writes
- * itself as "<V2" where numpy's own void is "|V2", and its float8_e5m2 as
- * "<f1"; its other kinds all as "<V1", which says no more than the size. */
+/* The meaning of a dtype's letter and of the number after it. ml_dtypes writes
+ * its bfloat16 as "<V2", while numpy's own void is "|V2". It writes its
+ * float8_e5m2 as "<f1", and all its other dtypes as "<V1", which says no more
+ * than the size. */
 static const struct {
     char letter;
     unsigned bytes;
     uint8_t code;
-    const char *refused; /* what it is, where it cannot be had */
+    const char *refused; /* name of a dtype that is not supported, or NULL */
 } kinds[] = {
     {'b', 1, TMSG_DTYPE_BOOL, NULL},
     {'i', 1, TMSG_DTYPE_INT, NULL},
@@ -50,9 +51,9 @@ static const struct {
     {'m', ANY_SIZE, 0, "time differences (timedelta64)"},
 };
 
-/* numpy's other spellings. A letter may have a byte order before it, a word may
- * not. Those that mean another size on another machine ("l", "int") are not
- * here: a file does not say which it was. */
+/* Other spellings that numpy accepts. A letter may have a byte order before it,
+ * a word may not. Spellings whose size depends on the machine ("l", "int") are
+ * missing, because a file does not say which machine wrote it. */
 static const struct {
     const char *text, *kind;
 } spellings[] = {
@@ -71,8 +72,8 @@ static const struct {
 #define SPELLINGS (sizeof(spellings) / sizeof(spellings[0]))
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
-static tmsg_status_t refuse(const tmsg_file_where_t *where, const char *text,
-                            const char *what)
+static tmsg_status_t refuse_npy_dtype(const tmsg_file_where_t *where,
+                                      const char *text, const char *what)
 {
     return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
                           "dtype '%s' is not supported: %s", text, what);
@@ -85,7 +86,7 @@ static tmsg_status_t take_kind(const tmsg_file_where_t *where, const char *text,
     unsigned bytes = kinds[kind].bytes;
 
     if (kinds[kind].refused != NULL) {
-        return refuse(where, text, kinds[kind].refused);
+        return refuse_npy_dtype(where, text, kinds[kind].refused);
     }
     *dtype_p = (tmsg_dtype_t){kinds[kind].code, (uint8_t)(8 * bytes), 1};
     if (dtype_p->code == TMSG_DTYPE_OPAQUE) {
@@ -99,7 +100,7 @@ static tmsg_status_t take_kind(const tmsg_file_where_t *where, const char *text,
     return TMSG_OK;
 }
 
-/* The letter and the number, without the byte order. */
+/* Returns the letter and the number of a dtype, without its byte order. */
 static const char *find_kind(const char *text)
 {
     bool ordered = *text != '\0' && strchr("<>=|", *text) != NULL;

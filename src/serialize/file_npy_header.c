@@ -8,24 +8,24 @@
 
 #define MAGIC "\x93NUMPY"
 #define MAGIC_BYTES 6
-#define ALIGNMENT 64     /* of the data in the file */
-#define GROWTH_DIGITS 21 /* numpy leaves room for an extent to grow */
+#define ALIGNMENT 64     /* alignment of the data in the file */
+#define GROWTH_DIGITS 21 /* digits that numpy reserves for an extent */
 
-/* The header is a Python dictionary; we read the little of Python that numpy
- * writes. */
+/* State of the parser of a header. A header is a Python dictionary; the parser
+ * knows only the part of Python that numpy writes. */
 typedef struct {
     const tmsg_file_where_t *where;
     const char *at, *end;
     tmsg_npy_t *npy;
 } parser_t;
 
-static tmsg_status_t fail(const parser_t *parser, const char *what)
+static tmsg_status_t fail_npy_header(const parser_t *parser, const char *what)
 {
     return tmsg_file_fail(parser->where, TMSG_ERR_MALFORMED, ".npy header: %s",
                           what);
 }
 
-static void skip_space(parser_t *parser)
+static void skip_npy_space(parser_t *parser)
 {
     while (parser->at < parser->end && *parser->at != '\0' &&
            strchr(" \t\r\n", *parser->at) != NULL) {
@@ -33,12 +33,13 @@ static void skip_space(parser_t *parser)
     }
 }
 
-/* Takes `text` if it comes next. */
-static bool accept(parser_t *parser, const char *text)
+/* Skips white space, and then `text` if it comes next. Returns whether it
+ * did. */
+static bool accept_text(parser_t *parser, const char *text)
 {
     size_t bytes = strlen(text);
 
-    skip_space(parser);
+    skip_npy_space(parser);
     if ((size_t)(parser->end - parser->at) < bytes ||
         memcmp(parser->at, text, bytes) != 0) {
         return false;
@@ -47,14 +48,15 @@ static bool accept(parser_t *parser, const char *text)
     return true;
 }
 
-/* A quoted string without escapes. */
+/* Reads a quoted string without escapes. Returns false if something else comes
+ * next, or if the string does not fit into `text`. */
 static bool read_string(parser_t *parser, char *text, size_t text_bytes)
 {
     const char *close;
     size_t bytes;
     char quote;
 
-    skip_space(parser);
+    skip_npy_space(parser);
     if (parser->at == parser->end ||
         (*parser->at != '\'' && *parser->at != '"')) {
         return false;
@@ -79,14 +81,14 @@ static tmsg_status_t read_descr(parser_t *parser)
 {
     char text[64];
 
-    skip_space(parser);
+    skip_npy_space(parser);
     if (parser->at < parser->end &&
         (*parser->at == '[' || *parser->at == '(')) {
         return tmsg_file_fail(parser->where, TMSG_ERR_UNSUPPORTED,
                               "structured dtypes are not supported");
     }
     if (!read_string(parser, text, sizeof(text))) {
-        return fail(parser, "descr is not a short string");
+        return fail_npy_header(parser, "descr is not a short string");
     }
     return tmsg_npy_read_dtype(parser->where, text, &parser->npy->dtype,
                                &parser->npy->swap);
@@ -94,23 +96,24 @@ static tmsg_status_t read_descr(parser_t *parser)
 
 static tmsg_status_t read_order(parser_t *parser)
 {
-    if (accept(parser, "True")) {
+    if (accept_text(parser, "True")) {
         parser->npy->fortran = true;
         return TMSG_OK;
     }
-    return accept(parser, "False")
+    return accept_text(parser, "False")
                ? TMSG_OK
-               : fail(parser, "fortran_order is neither True nor False");
+               : fail_npy_header(parser,
+                                 "fortran_order is neither True nor False");
 }
 
-static tmsg_status_t read_extent(parser_t *parser, int64_t *extent_p)
+static tmsg_status_t read_npy_extent(parser_t *parser, int64_t *extent_p)
 {
     int64_t extent = 0;
     const char *start;
     int digits = 0;
 
-    if (accept(parser, "-")) {
-        return fail(parser, "shape has a negative extent");
+    if (accept_text(parser, "-")) {
+        return fail_npy_header(parser, "shape has a negative extent");
     }
     for (start = parser->at;
          parser->at < parser->end && *parser->at >= '0' && *parser->at <= '9';
@@ -122,45 +125,46 @@ static tmsg_status_t read_extent(parser_t *parser, int64_t *extent_p)
         }
     }
     if (digits == 0 || (digits > 1 && *start == '0')) {
-        return fail(parser, "shape is not a tuple of integers");
+        return fail_npy_header(parser, "shape is not a tuple of integers");
     }
     if (parser->at < parser->end && *parser->at == 'L') {
-        parser->at++; /* Python 2's long */
+        parser->at++; /* Python 2 writes a long as 3L */
     }
     *extent_p = extent;
     return TMSG_OK;
 }
 
-static tmsg_status_t read_shape(parser_t *parser)
+static tmsg_status_t read_npy_shape(parser_t *parser)
 {
     tmsg_npy_t *npy = parser->npy;
     bool comma = true;
 
-    if (!accept(parser, "(")) {
-        return fail(parser, "shape is not a tuple");
+    if (!accept_text(parser, "(")) {
+        return fail_npy_header(parser, "shape is not a tuple");
     }
-    while (!accept(parser, ")")) {
+    while (!accept_text(parser, ")")) {
         tmsg_status_t status;
 
         if (!comma) {
-            return fail(parser, "shape is not a tuple of integers");
+            return fail_npy_header(parser, "shape is not a tuple of integers");
         }
         if (npy->ndim == TMSG_NDIM_MAX) {
             return tmsg_file_fail(parser->where, TMSG_ERR_LIMIT_EXCEEDED,
                                   "ndim exceeds %d", TMSG_NDIM_MAX);
         }
-        status = read_extent(parser, &npy->shape[npy->ndim]);
+        status = read_npy_extent(parser, &npy->shape[npy->ndim]);
         if (status != TMSG_OK) {
             return status;
         }
         npy->ndim++;
-        comma = accept(parser, ",");
+        comma = accept_text(parser, ",");
     }
-    return npy->ndim == 1 && !comma ? fail(parser, "shape is not a tuple")
-                                    : TMSG_OK;
+    return npy->ndim == 1 && !comma
+               ? fail_npy_header(parser, "shape is not a tuple")
+               : TMSG_OK;
 }
 
-/* One of the three, which sets its bit in *seen. */
+/* Reads one of the three fields, and sets its bit in *seen. */
 static tmsg_status_t read_field(parser_t *parser, unsigned *seen)
 {
     static const struct {
@@ -168,12 +172,12 @@ static tmsg_status_t read_field(parser_t *parser, unsigned *seen)
         tmsg_status_t (*read)(parser_t *parser);
     } fields[] = {{"descr", read_descr},
                   {"fortran_order", read_order},
-                  {"shape", read_shape}};
+                  {"shape", read_npy_shape}};
     char key[16];
     size_t i = 0;
 
-    if (!read_string(parser, key, sizeof(key)) || !accept(parser, ":")) {
-        return fail(parser, "is no dictionary of the three fields");
+    if (!read_string(parser, key, sizeof(key)) || !accept_text(parser, ":")) {
+        return fail_npy_header(parser, "is no dictionary of the three fields");
     }
     while (i < 3 && strcmp(key, fields[i].key) != 0) {
         i++;
@@ -192,28 +196,31 @@ static tmsg_status_t read_dict(parser_t *parser)
     unsigned seen = 0;
     bool comma = true;
 
-    if (!accept(parser, "{")) {
-        return fail(parser, "is no dictionary");
+    if (!accept_text(parser, "{")) {
+        return fail_npy_header(parser, "is no dictionary");
     }
-    while (!accept(parser, "}")) {
+    while (!accept_text(parser, "}")) {
         tmsg_status_t status =
             comma ? read_field(parser, &seen)
-                  : fail(parser, "is no dictionary of the three fields");
+                  : fail_npy_header(parser,
+                                    "is no dictionary of the three fields");
 
         if (status != TMSG_OK) {
             return status;
         }
-        comma = accept(parser, ",");
+        comma = accept_text(parser, ",");
     }
-    skip_space(parser);
+    skip_npy_space(parser);
     if (seen != 7 || parser->at != parser->end) {
-        return fail(parser, seen != 7 ? "a field is missing"
-                                      : "something follows the dictionary");
+        return fail_npy_header(parser,
+                               seen != 7 ? "a field is missing"
+                                         : "something follows the dictionary");
     }
     return TMSG_OK;
 }
 
-/* numpy multiplies the extents that are not 0, even of an empty array. */
+/* numpy multiplies the extents that are not 0, even those of an empty array.
+ * This product must not overflow. */
 tmsg_status_t tmsg_npy_check_extents(const tmsg_file_where_t *where,
                                      const tmsg_tensor_t *tensor)
 {
@@ -296,7 +303,8 @@ tmsg_status_t tmsg_npy_read_header(const tmsg_file_where_t *where,
         return status;
     }
     if (npy->ndim < 2 || npy->data_bytes == 0) {
-        npy->fortran = false; /* makes no difference, and strides overflow */
+        npy->fortran =
+            false; /* the order is irrelevant; strides could overflow */
     }
     if (npy->fortran) {
         npy->strides[0] = 1;

@@ -11,32 +11,33 @@
 #define SUFFIX_BYTES strlen(TMSG_NPZ_SUFFIX)
 #define PIECE_BYTES (256u << 10)
 #define READ_BYTES (1ULL << 30) /* libzip < 1.10 miscounts beyond 2^32 - 1 */
-#define DEFLATE_RATIO 1032      /* no deflated byte yields more */
+#define DEFLATE_RATIO 1032      /* most bytes that one deflated byte yields */
 #define DEFLATE_SLACK 1024
 
 typedef struct {
     tmsg_file_input_t *input;
     tmsg_zip_input_t source;
     zip_t *zip;
-    uint8_t *piece;  /* a header, or data on its way through the CRC */
-    uint64_t packed; /* bytes of the members so far, as they are stored */
+    uint8_t *piece;  /* a header, or data that only the CRC needs */
+    uint64_t packed; /* stored bytes of all members so far */
 } archive_t;
 
 typedef struct {
     archive_t *archive;
-    const char *name; /* as the archive has it */
+    const char *name; /* member's name in the archive */
     zip_stat_t stat;
     zip_file_t *file;
     tmsg_npy_t npy;
 } member_t;
 
-static tmsg_status_t malformed(const member_t *member, const char *what)
+static tmsg_status_t malformed_member(const member_t *member, const char *what)
 {
     return tmsg_file_fail(&member->archive->input->where, TMSG_ERR_MALFORMED,
                           "%s", what);
 }
 
-/* Reads just that much, or fails. */
+/* Reads exactly `bytes` bytes. Errors: MALFORMED (the member ends early), those
+ * of tmsg_zip_fail(). */
 static tmsg_status_t read_exact(member_t *member, void *buffer, uint64_t bytes)
 {
     uint8_t *to = buffer;
@@ -50,7 +51,7 @@ static tmsg_status_t read_exact(member_t *member, void *buffer, uint64_t bytes)
                                  zip_file_get_error(member->file));
         }
         if (got == 0) {
-            return malformed(member, "truncated");
+            return malformed_member(member, "truncated");
         }
         to += got;
         bytes -= (uint64_t)got;
@@ -58,7 +59,8 @@ static tmsg_status_t read_exact(member_t *member, void *buffer, uint64_t bytes)
     return TMSG_OK;
 }
 
-/* There must be nothing more; libzip compares the CRC when it sees the end. */
+/* Checks that the member ends here. libzip compares the CRC when it reads the
+ * end. */
 static tmsg_status_t expect_end(member_t *member)
 {
     uint8_t byte;
@@ -69,10 +71,10 @@ static tmsg_status_t expect_end(member_t *member)
                              zip_file_get_error(member->file));
     }
     return got == 0 ? TMSG_OK
-                    : malformed(member, "inflates to more than it says");
+                    : malformed_member(member, "inflates to more than it says");
 }
 
-static tmsg_status_t read_header(member_t *member)
+static tmsg_status_t read_member_header(member_t *member)
 {
     const tmsg_file_where_t *where = &member->archive->input->where;
     uint8_t *header = member->archive->piece;
@@ -99,8 +101,8 @@ static tmsg_status_t read_header(member_t *member)
     return status;
 }
 
-/* Three witnesses of a member's size must agree before memory is taken: the
- * directory, the .npy header and what deflate can do at most. */
+/* Checks a member's size before memory is allocated. The directory, the .npy
+ * header and the most that deflate can yield must agree. */
 static tmsg_status_t check_size(member_t *member)
 {
     const tmsg_file_where_t *where = &member->archive->input->where;
@@ -125,8 +127,9 @@ static tmsg_status_t check_size(member_t *member)
     return TMSG_OK;
 }
 
-/* Reads stored data through, for the CRC, while they stay where they are.
- * *data_p is NULL if libzip did not read them in one piece. */
+/* Reads stored data only so that libzip computes their CRC. The tensor uses
+ * the mapped bytes. *data_p is NULL if libzip did not read the data in one
+ * piece. */
 static tmsg_status_t read_in_place(member_t *member, void **data_p)
 {
     archive_t *archive = member->archive;
@@ -186,7 +189,7 @@ static tmsg_status_t read_data(member_t *member, void **data_p, void **memory_p)
         if (status != TMSG_OK || *data_p != NULL) {
             return status;
         }
-        return malformed(member, "its data could not be found");
+        return malformed_member(member, "its data could not be found");
     }
     status = read_copy(member, memory_p);
     if (status == TMSG_OK) {
@@ -197,7 +200,8 @@ static tmsg_status_t read_data(member_t *member, void **data_p, void **memory_p)
     return status;
 }
 
-/* "a/b.npy" holds the tensor "a/b". */
+/* Returns the name of a member's tensor, "a/b" for "a/b.npy", or NULL if memory
+ * is lacking. The caller frees it. */
 static char *tensor_name(const char *member)
 {
     size_t bytes = strlen(member);
@@ -205,10 +209,10 @@ static char *tensor_name(const char *member)
     return strndup(member, bytes - SUFFIX_BYTES);
 }
 
-static tmsg_status_t read_member(member_t *member)
+static tmsg_status_t read_npy_member(member_t *member)
 {
     void *data = NULL, *memory = NULL;
-    tmsg_status_t status = read_header(member);
+    tmsg_status_t status = read_member_header(member);
     char *name;
 
     if (status == TMSG_OK) {
@@ -231,7 +235,7 @@ static tmsg_status_t read_member(member_t *member)
     return status;
 }
 
-/* What the directory says, before anything is inflated. */
+/* Checks what the directory says of a member, before anything is inflated. */
 static tmsg_status_t check_member(const member_t *member)
 {
     archive_t *archive = member->archive;
@@ -246,13 +250,13 @@ static tmsg_status_t check_member(const member_t *member)
         return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED, "is no .npy");
     }
     if ((member->stat.valid & wanted) != wanted) {
-        return malformed(member, "its size is not known");
+        return malformed_member(member, "its size is not known");
     }
     if (member->stat.encryption_method != ZIP_EM_NONE) {
         return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED, "is encrypted");
     }
-    /* numpy writes no other. Of bzip2, 79 bytes are 64 MiB of zeros: what a
-     * file of such could come to is bounded by nothing. */
+    /* numpy writes no other compression. With bzip2, 79 bytes become 64 MiB of
+     * zeros, so nothing would bound the contents of such a file. */
     if (member->stat.comp_method != ZIP_CM_STORE &&
         member->stat.comp_method != ZIP_CM_DEFLATE) {
         return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
@@ -260,16 +264,18 @@ static tmsg_status_t check_member(const member_t *member)
                               "deflate (8)",
                               member->stat.comp_method);
     }
-    /* Or a small archive could have the same bytes read a million times. */
+    /* Without this check, a small archive could make us read the same bytes a
+     * million times. */
     if (member->stat.comp_size > archive->input->size - archive->packed) {
-        return malformed(member, "overlaps another member");
+        return malformed_member(member, "overlaps another member");
     }
     archive->packed += member->stat.comp_size;
     return TMSG_OK;
 }
 
-/* A name is UTF-8 or CP437, as the archive says. libzip turns the control
- * characters of CP437 into pictures; numpy, and we, keep them. */
+/* Returns a member's name in UTF-8. The archive says whether the name is UTF-8
+ * or CP437. libzip turns the control characters of CP437 into pictures; numpy
+ * keeps them, and so does this function. */
 static const char *member_name(zip_t *zip, zip_uint64_t index)
 {
     const char *raw = zip_get_name(zip, index, ZIP_FL_ENC_RAW), *at = raw;
@@ -302,7 +308,7 @@ static tmsg_status_t load_member(archive_t *archive, zip_uint64_t index)
     if (member.file == NULL) {
         return tmsg_zip_fail(where, zip_get_error(archive->zip));
     }
-    status = read_member(&member);
+    status = read_npy_member(&member);
     zip_fclose(member.file);
     where->name = NULL;
     return status;
@@ -321,7 +327,9 @@ static tmsg_status_t load_members(archive_t *archive)
     return status;
 }
 
-/* With `lax` set, to find out which name it is that occurs twice. */
+/* Loads all members. libzip refuses an archive in which a name occurs twice,
+ * but does not say which name. The archive is then loaded again with `lax` set,
+ * without this check of libzip, so that the map's error names the member. */
 static tmsg_status_t load_archive(archive_t *archive, bool lax)
 {
     tmsg_file_input_t *input = archive->input;
@@ -343,7 +351,7 @@ static tmsg_status_t load_archive(archive_t *archive, bool lax)
         status = tmsg_zip_fail(&input->where, &error);
     }
     zip_error_fini(&error);
-    if (archive->source.status != TMSG_OK) { /* libzip may call it the end */
+    if (archive->source.status != TMSG_OK) { /* libzip may hide it */
         return tmsg_error_set(archive->source.status, "%s",
                               archive->source.why);
     }
@@ -366,7 +374,7 @@ static tmsg_status_t check_count(const tmsg_file_input_t *input)
     return status;
 }
 
-static tmsg_status_t load(tmsg_file_input_t *input)
+static tmsg_status_t load_npz(tmsg_file_input_t *input)
 {
     archive_t archive = {.input = input};
     tmsg_status_t status = check_count(input);
@@ -389,7 +397,7 @@ static tmsg_status_t load(tmsg_file_input_t *input)
 
 const tmsg_file_ops_t tmsg_file_npz = {
     .name = "npz",
-    .load = load,
+    .load = load_npz,
     .save = tmsg_npz_save,
     .holds = tmsg_npy_holds,
     .names = true,

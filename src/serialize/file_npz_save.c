@@ -13,12 +13,13 @@
 /* libzip pulls every member through a callback, one after the other. */
 typedef struct {
     tmsg_file_output_t *output;
-    tmsg_status_t status; /* of our own output, if that failed */
+    tmsg_status_t status; /* status of the output file */
     zip_error_t error;
-    char header[TMSG_NPY_HEADER_BYTES]; /* of the member being read */
+    char header[TMSG_NPY_HEADER_BYTES]; /* header of the member that libzip
+                                           reads */
     size_t header_bytes;
     tmsg_tensor_t tensor;
-    uint64_t bytes, done; /* of header and elements */
+    uint64_t bytes, done; /* bytes of header and elements: all, and read */
 } saver_t;
 
 typedef struct {
@@ -26,7 +27,7 @@ typedef struct {
     const tmsg_map_entry_t *entry;
 } member_t;
 
-static uint64_t bytes_of(const tmsg_map_entry_t *entry)
+static uint64_t member_data_bytes(const tmsg_map_entry_t *entry)
 {
     return tmsg_tensor_bytes_out(&entry->tensor, entry->bytes);
 }
@@ -38,11 +39,11 @@ static void begin_member(const member_t *member)
 
     saver->header_bytes = tmsg_npy_format_header(tensor, saver->header);
     saver->tensor = tmsg_npy_as_written(tensor);
-    saver->bytes = saver->header_bytes + bytes_of(member->entry);
+    saver->bytes = saver->header_bytes + member_data_bytes(member->entry);
     saver->done = 0;
 }
 
-static zip_int64_t read_member(saver_t *saver, void *data, uint64_t bytes)
+static zip_int64_t feed_member(saver_t *saver, void *data, uint64_t bytes)
 {
     bool in_header = saver->done < saver->header_bytes;
     uint64_t end = in_header ? saver->header_bytes : saver->bytes;
@@ -65,7 +66,7 @@ static zip_int64_t stat_member(const member_t *member, zip_stat_t *stat)
     zip_stat_init(stat);
     stat->valid = ZIP_STAT_SIZE;
     stat->size = tmsg_npy_format_header(&member->entry->tensor, header) +
-                 bytes_of(member->entry);
+                 member_data_bytes(member->entry);
     return sizeof(*stat);
 }
 
@@ -84,7 +85,7 @@ static zip_int64_t member_call(void *arg, void *data, zip_uint64_t bytes,
         begin_member(member);
         return 0;
     case ZIP_SOURCE_READ:
-        return read_member(member->saver, data, bytes);
+        return feed_member(member->saver, data, bytes);
     case ZIP_SOURCE_STAT:
         return stat_member(member, data);
     default:
@@ -92,16 +93,17 @@ static zip_int64_t member_call(void *arg, void *data, zip_uint64_t bytes,
     }
 }
 
-static uint64_t position(const tmsg_file_output_t *output)
+static uint64_t output_position(const tmsg_file_output_t *output)
 {
     return output->position + output->buffered;
 }
 
-/* libzip goes back only to write a member's CRC into its header. */
-static zip_int64_t seek(saver_t *saver, void *data, uint64_t bytes)
+/* Moves the output's position. libzip goes back only to write a member's CRC
+ * into its header. */
+static zip_int64_t seek_output(saver_t *saver, void *data, uint64_t bytes)
 {
     zip_int64_t offset = zip_source_seek_compute_offset(
-        position(saver->output), INT64_MAX, data, bytes, &saver->error);
+        output_position(saver->output), INT64_MAX, data, bytes, &saver->error);
 
     if (offset < 0) {
         return -1;
@@ -134,15 +136,15 @@ static zip_int64_t output_call(void *arg, void *data, zip_uint64_t bytes,
             ZIP_SOURCE_BEGIN_WRITE, ZIP_SOURCE_COMMIT_WRITE,
             ZIP_SOURCE_ROLLBACK_WRITE, ZIP_SOURCE_WRITE, ZIP_SOURCE_SEEK_WRITE,
             ZIP_SOURCE_TELL_WRITE, ZIP_SOURCE_REMOVE, -1);
-    case ZIP_SOURCE_STAT: /* the archive is new */
+    case ZIP_SOURCE_STAT: /* the archive does not exist yet */
         zip_error_set(&saver->error, ZIP_ER_READ, ENOENT);
         return -1;
     case ZIP_SOURCE_WRITE:
         return write_bytes(saver, data, bytes);
     case ZIP_SOURCE_SEEK_WRITE:
-        return seek(saver, data, bytes);
+        return seek_output(saver, data, bytes);
     case ZIP_SOURCE_TELL_WRITE:
-        return (zip_int64_t)position(saver->output);
+        return (zip_int64_t)output_position(saver->output);
     case ZIP_SOURCE_BEGIN_WRITE:
     case ZIP_SOURCE_COMMIT_WRITE: /* tmsg_file_commit() does that */
     case ZIP_SOURCE_ROLLBACK_WRITE:
@@ -152,7 +154,8 @@ static zip_int64_t output_call(void *arg, void *data, zip_uint64_t bytes,
     }
 }
 
-/* libzip keeps `member` until the archive is closed. */
+/* Adds a member to the archive. libzip uses *member until the archive is
+ * closed. */
 static bool add_member(zip_t *zip, member_t *member)
 {
     zip_source_t *source = NULL;
@@ -194,7 +197,7 @@ static tmsg_status_t save_members(saver_t *saver, zip_t *zip, member_t *members,
     if (whole && zip_close(zip) == 0) {
         return TMSG_OK;
     }
-    if (saver->status == TMSG_OK) { /* else the words are there already */
+    if (saver->status == TMSG_OK) { /* otherwise the error is set */
         saver->status =
             tmsg_zip_fail(&saver->output->where, zip_get_error(zip));
     }
@@ -202,7 +205,7 @@ static tmsg_status_t save_members(saver_t *saver, zip_t *zip, member_t *members,
     return saver->status;
 }
 
-/* libzip would rather remove an archive than leave it empty. */
+/* Writes an archive without members. libzip would delete the file instead. */
 static tmsg_status_t save_empty(tmsg_file_output_t *output)
 {
     static const uint8_t end_of_directory[22] = {'P', 'K', 5, 6};
@@ -244,7 +247,8 @@ tmsg_status_t tmsg_npz_save(tmsg_file_output_t *output, const tmsg_map_t *map)
     return status;
 }
 
-/* libzip accepts only these control characters in a name. */
+/* Returns whether libzip accepts a name. The only control characters that it
+ * accepts are tab, carriage return and line feed. */
 static bool is_storable(const char *name)
 {
     for (; *name != '\0'; name++) {

@@ -24,7 +24,8 @@ static int dir_bytes(const char *path)
     return slash == NULL ? 0 : (int)(slash + 1 - path);
 }
 
-/* Beside the file's place, for rename() does not leave a file system. */
+/* Chooses a temporary path in the directory of the final path, because rename()
+ * does not cross file systems. */
 static void choose_temp(tmsg_file_output_t *output)
 {
     const char *path = output->where.path;
@@ -38,8 +39,9 @@ static void choose_temp(tmsg_file_output_t *output)
             random);
 }
 
-/* A file without a name leaves nothing behind if we are killed. It can be
- * given one later through /proc. */
+/* Creates a file without a name. Such a file leaves nothing behind if the
+ * process is killed, and can get a name later through /proc. Returns -1 if
+ * files without a name are not possible here. */
 static int create_unnamed(const char *path)
 {
     char *dir = strndup(path, (size_t)dir_bytes(path));
@@ -53,7 +55,8 @@ static int create_unnamed(const char *path)
     return fd;
 }
 
-/* Both give the file the mode that open() gives any new file. */
+/* Creates a file with a temporary name. Here and in create_unnamed(), the file
+ * gets the mode that open() gives to any new file. */
 static int create_named(tmsg_file_output_t *output)
 {
     int fd;
@@ -131,7 +134,7 @@ static tmsg_status_t write_out(tmsg_file_output_t *output, const void *data,
     return TMSG_OK;
 }
 
-static tmsg_status_t flush(tmsg_file_output_t *output)
+static tmsg_status_t flush_buffer(tmsg_file_output_t *output)
 {
     size_t bytes = output->buffered;
 
@@ -148,7 +151,7 @@ tmsg_status_t tmsg_file_write(tmsg_file_output_t *output, const void *data,
         return TMSG_OK;
     }
     if (bytes > BUFFER_BYTES - output->buffered) {
-        status = flush(output);
+        status = flush_buffer(output);
     }
     if (status == TMSG_OK && bytes >= BUFFER_BYTES) {
         return write_out(output, data, bytes);
@@ -162,7 +165,7 @@ tmsg_status_t tmsg_file_write(tmsg_file_output_t *output, const void *data,
 
 tmsg_status_t tmsg_file_seek(tmsg_file_output_t *output, uint64_t position)
 {
-    tmsg_status_t status = flush(output);
+    tmsg_status_t status = flush_buffer(output);
 
     output->position = position;
     return status;
@@ -179,7 +182,7 @@ tmsg_status_t tmsg_file_write_tensor(tmsg_file_output_t *output,
     }
     for (uint64_t done = 0; done < bytes && status == TMSG_OK; done += piece) {
         if (output->buffered == BUFFER_BYTES) {
-            status = flush(output);
+            status = flush_buffer(output);
         }
         piece = BUFFER_BYTES - output->buffered;
         piece = piece < bytes - done ? piece : bytes - done;
@@ -198,15 +201,16 @@ static int link_unnamed(int fd, const char *path)
     return linkat(AT_FDCWD, here, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
 }
 
-/* What a file system or a sandbox that lacks a call says of it. */
+/* Returns whether `error` is what a file system or a sandbox returns for a
+ * system call that it lacks. */
 static bool is_lacking(int error)
 {
     return error == EPERM || error == EOPNOTSUPP || error == ENOSYS ||
            error == EINVAL;
 }
 
-/* Where links are not to be had, a file without a name never gets one: a copy
- * under a temporary name takes its place. */
+/* Replaces a file without a name by a copy with a temporary name. Where
+ * linkat() does not work, a file without a name can never get one. */
 static int name_copy(tmsg_file_output_t *output)
 {
     int unnamed = output->fd, failed = 0;
@@ -228,7 +232,8 @@ static int name_copy(tmsg_file_output_t *output)
     return failed ? -1 : 0;
 }
 
-/* The last resort: whoever takes the name between the two calls loses it. */
+/* Gives the file its name if the name is free. This is the last resort: a file
+ * that takes the name between the two system calls is lost. */
 static int name_if_free(const tmsg_file_output_t *output)
 {
     const char *path = output->where.path;
@@ -240,7 +245,7 @@ static int name_if_free(const tmsg_file_output_t *output)
     return rename(output->temp, path);
 }
 
-/* Gives the file its name unless that is taken. */
+/* Gives the file its name unless another file has it. */
 static int name_new(tmsg_file_output_t *output)
 {
     const char *path = output->where.path;
@@ -267,7 +272,7 @@ static int name_new(tmsg_file_output_t *output)
     return is_lacking(errno) ? name_if_free(output) : -1;
 }
 
-/* A temporary name for a file that has none. */
+/* Gives a temporary name to a file that has none. */
 static int name_temp(tmsg_file_output_t *output)
 {
     int failed;
@@ -277,12 +282,13 @@ static int name_temp(tmsg_file_output_t *output)
         failed = link_unnamed(output->fd, output->temp);
     } while (failed && errno == EEXIST && output->attempts < ATTEMPTS);
     if (failed) {
-        output->temp[0] = '\0'; /* somebody else's, if it is there */
+        output->temp[0] = '\0'; /* a file of that name is not ours */
     }
     return failed && is_lacking(errno) ? name_copy(output) : failed;
 }
 
-/* Gives the file its name whatever has it: only rename() takes one over. */
+/* Gives the file its name even if another file has it. Only rename() replaces a
+ * file. */
 static int name_over(tmsg_file_output_t *output)
 {
     if (output->temp[0] == '\0' && name_temp(output) != 0) {
@@ -291,7 +297,8 @@ static int name_over(tmsg_file_output_t *output)
     return rename(output->temp, output->where.path);
 }
 
-/* So that the name, too, survives a power cut; not all file systems can. */
+/* Flushes the directory to disk, so that the name also survives a power cut.
+ * Not all file systems can do that, so errors are ignored. */
 static void sync_dir(const char *path)
 {
     char *dir = strndup(path, (size_t)dir_bytes(path));
@@ -311,7 +318,7 @@ static void sync_dir(const char *path)
 tmsg_status_t tmsg_file_commit(tmsg_file_output_t *output, bool overwrite)
 {
     const char *path = output->where.path;
-    tmsg_status_t status = flush(output);
+    tmsg_status_t status = flush_buffer(output);
     int failed;
 
     if (status != TMSG_OK) {
@@ -328,7 +335,7 @@ tmsg_status_t tmsg_file_commit(tmsg_file_output_t *output, bool overwrite)
                               "rename: %m");
     }
     close(output->fd);
-    output->fd = -1; /* nothing is left to be removed */
+    output->fd = -1; /* the close has nothing to remove now */
     sync_dir(path);
     return TMSG_OK;
 }

@@ -13,17 +13,17 @@
 #include "core/map.h"
 #include "core/tensor.h"
 
-#define PREFIX_BYTES 8 /* the header's length */
+#define PREFIX_BYTES 8 /* bytes of the length of the header */
 
 bool tmsg_safetensors_is_of_file(const char *key)
 {
     return strncmp(key, "tensormsg.file.", 15) == 0;
 }
 
-/* Where a tensor says that its bytes are. */
+/* The range of the data that belongs to a tensor, according to the header. */
 typedef struct {
     uint64_t begin, end;
-    uint32_t key; /* offset of its name in the header */
+    uint32_t key; /* offset of the tensor's name in the header */
 } span_t;
 
 _Static_assert(TMSG_SAFETENSORS_HEADER_MAX < UINT32_MAX,
@@ -34,32 +34,35 @@ typedef struct {
     size_t room;
 } text_t;
 
-/* Everything is checked before the file is mapped and the map gets its first
- * tensor. Until then a header takes less than twice its own size. */
+/* State of a load. Everything is checked before the file is mapped and the map
+ * gets its first tensor. Until then, a load takes less memory than twice the
+ * size of the header. */
 typedef struct {
     tmsg_file_input_t *input;
-    char *header; /* a copy, with a NUL behind it */
+    char *header; /* copy of the header, with a NUL behind it */
     uint64_t header_bytes;
-    tmsg_file_json_t root, metadata; /* metadata.text may be NULL: none */
+    tmsg_file_json_t root,
+        metadata; /* metadata.text is NULL if there are none */
     uint64_t tensors;
     uint64_t data_bytes;
-    text_t name;  /* of the current tensor or key */
-    text_t value; /* of the current key */
+    text_t name;  /* name of the current tensor or key */
+    text_t value; /* value of the current key */
 } reader_t;
 
-static tmsg_status_t malformed(const reader_t *reader, const char *what)
+static tmsg_status_t malformed_header(const reader_t *reader, const char *what)
 {
     return tmsg_file_fail(&reader->input->where, TMSG_ERR_MALFORMED, "%s",
                           what);
 }
 
 /* Formats a string for an error, with its escapes unresolved. */
-static tmsg_error_name_t shown(const tmsg_file_json_t *string)
+static tmsg_error_name_t shown_string(const tmsg_file_json_t *string)
 {
     return tmsg_error_name(string->text + 1, string->bytes - 2);
 }
 
-static tmsg_status_t read_text(text_t *text, const tmsg_file_json_t *string)
+static tmsg_status_t read_string_text(text_t *text,
+                                      const tmsg_file_json_t *string)
 {
     size_t bytes = tmsg_file_json_string_bytes(string) + 1;
 
@@ -76,18 +79,19 @@ static tmsg_status_t read_text(text_t *text, const tmsg_file_json_t *string)
 }
 
 /* Makes a tensor or key the current one, which errors name. */
-static tmsg_status_t read_name(reader_t *reader, const tmsg_file_json_t *string)
+static tmsg_status_t read_current_name(reader_t *reader,
+                                       const tmsg_file_json_t *string)
 {
     tmsg_status_t status;
 
     reader->input->where.name = NULL;
-    status = read_text(&reader->name, string);
+    status = read_string_text(&reader->name, string);
     reader->input->where.name = reader->name.text;
     return status;
 }
 
 /* Finds __metadata__ and counts the tensors. */
-static tmsg_status_t count(reader_t *reader)
+static tmsg_status_t count_tensors(reader_t *reader)
 {
     const tmsg_file_where_t *where = &reader->input->where;
     tmsg_file_json_walk_t walk = tmsg_file_json_walk(&reader->root);
@@ -96,7 +100,8 @@ static tmsg_status_t count(reader_t *reader)
         if (!tmsg_file_json_string_is(&walk.key, TMSG_SAFETENSORS_METADATA)) {
             reader->tensors++;
         } else if (reader->metadata.text != NULL) {
-            return malformed(reader, TMSG_SAFETENSORS_METADATA " occurs twice");
+            return malformed_header(reader,
+                                    TMSG_SAFETENSORS_METADATA " occurs twice");
         } else {
             reader->metadata = walk.value;
         }
@@ -109,7 +114,7 @@ static tmsg_status_t count(reader_t *reader)
     return TMSG_OK;
 }
 
-static int by_name(const void *left, const void *right, void *header)
+static int compare_names(const void *left, const void *right, void *header)
 {
     const uint32_t *a = left, *b = right;
 
@@ -117,12 +122,13 @@ static int by_name(const void *left, const void *right, void *header)
                                   (const char *)header + *b);
 }
 
-/* The same, for the name at an offset in the header. */
+/* Makes the tensor or key current whose name is at offset `key` of the
+ * header. */
 static tmsg_status_t read_name_at(reader_t *reader, uint32_t key)
 {
     tmsg_file_json_t string = tmsg_file_json_at(reader->header + key);
 
-    return read_name(reader, &string);
+    return read_current_name(reader, &string);
 }
 
 /* Refuses two names with the same text, even if their escapes differ. `keys`
@@ -132,17 +138,18 @@ static tmsg_status_t check_names(reader_t *reader, uint32_t *keys, size_t count,
 {
     tmsg_status_t status;
 
-    qsort_r(keys, count, sizeof(*keys), by_name, reader->header);
+    qsort_r(keys, count, sizeof(*keys), compare_names, reader->header);
     for (size_t i = 1; i < count; i++) {
-        if (by_name(&keys[i - 1], &keys[i], reader->header) == 0) {
+        if (compare_names(&keys[i - 1], &keys[i], reader->header) == 0) {
             status = read_name_at(reader, keys[i]);
-            return status == TMSG_OK ? malformed(reader, twice) : status;
+            return status == TMSG_OK ? malformed_header(reader, twice) : status;
         }
     }
     return TMSG_OK;
 }
 
-/* All values are text; those of reserved keys get their type back. */
+/* Reads a value. All values are text in the file; those of reserved keys get
+ * their type back. */
 static tmsg_status_t read_value(reader_t *reader, const tmsg_file_json_t *json,
                                 tmsg_meta_t *value)
 {
@@ -151,9 +158,9 @@ static tmsg_status_t read_value(reader_t *reader, const tmsg_file_json_t *json,
     char *end;
 
     if (tmsg_file_json_type(json) != '"') {
-        return malformed(reader, "is not a string");
+        return malformed_header(reader, "is not a string");
     }
-    status = read_text(&reader->value, json);
+    status = read_string_text(&reader->value, json);
     if (status != TMSG_OK) {
         return status;
     }
@@ -164,19 +171,21 @@ static tmsg_status_t read_value(reader_t *reader, const tmsg_file_json_t *json,
     case TMSG_META_TYPE_I64:
         break;
     case TMSG_META_TYPE_BYTES:
-        return malformed(reader, "is a key of bytes, which no text can be");
+        return malformed_header(reader,
+                                "is a key of bytes, which no text can be");
     default:
         return TMSG_OK;
     }
+    /* strtoll() also accepts white space and '+' at the beginning. */
     if (*value->data != '-' && (*value->data < '0' || *value->data > '9')) {
-        return malformed(reader, "is not a 64-bit integer"); /* " +7" */
+        return malformed_header(reader, "is not a 64-bit integer");
     }
     errno = 0;
     value->type = TMSG_META_TYPE_I64;
     value->i64 = strtoll(value->data, &end, 10);
     return *end == '\0' && errno == 0
                ? TMSG_OK
-               : malformed(reader, "is not a 64-bit integer");
+               : malformed_header(reader, "is not a 64-bit integer");
 }
 
 /* Reads one key with its value. */
@@ -186,7 +195,7 @@ static tmsg_status_t read_meta(reader_t *reader,
 {
     const tmsg_limits_t *limits = &reader->input->limits;
     size_t bytes = tmsg_file_json_string_bytes(&walk->key);
-    tmsg_status_t status = read_name(reader, &walk->key);
+    tmsg_status_t status = read_current_name(reader, &walk->key);
 
     if (status != TMSG_OK) {
         return status;
@@ -218,7 +227,7 @@ tmsg_status_t tmsg_safetensors_check_amount(const tmsg_file_where_t *where,
     return TMSG_OK;
 }
 
-/* Counts keys and bytes before anything is copied. */
+/* Checks the number of keys and of bytes before anything is copied. */
 static tmsg_status_t measure_metadata(const reader_t *reader)
 {
     const tmsg_limits_t *limits = &reader->input->limits;
@@ -236,7 +245,7 @@ static tmsg_status_t measure_metadata(const reader_t *reader)
     return tmsg_safetensors_check_amount(where, keys, bytes, limits);
 }
 
-/* Checks all keys and values, or, with `add` set, adds them to the map. */
+/* Checks all keys and values or, if `add` is set, adds them to the map. */
 static tmsg_status_t read_metadata(reader_t *reader, bool add)
 {
     tmsg_file_where_t *where = &reader->input->where;
@@ -282,7 +291,7 @@ static tmsg_status_t check_keys(reader_t *reader)
     return status;
 }
 
-static tmsg_status_t check_metadata(reader_t *reader)
+static tmsg_status_t check_header_metadata(reader_t *reader)
 {
     tmsg_status_t status;
 
@@ -290,7 +299,8 @@ static tmsg_status_t check_metadata(reader_t *reader)
         return TMSG_OK;
     }
     if (tmsg_file_json_type(&reader->metadata) != '{') {
-        return malformed(reader, TMSG_SAFETENSORS_METADATA " is not an object");
+        return malformed_header(reader,
+                                TMSG_SAFETENSORS_METADATA " is not an object");
     }
     status = measure_metadata(reader);
     if (status == TMSG_OK) {
@@ -299,7 +309,8 @@ static tmsg_status_t check_metadata(reader_t *reader)
     return status == TMSG_OK ? check_keys(reader) : status;
 }
 
-/* Before the file is mapped the place counts for nothing, but is not NULL. */
+/* Returns the address of the data at offset `begin`. Before the file is mapped,
+ * the result is only checked for NULL, so any other address will do. */
 static void *data_at(const reader_t *reader, uint64_t begin)
 {
     const tmsg_file_input_t *input = reader->input;
@@ -310,9 +321,9 @@ static void *data_at(const reader_t *reader, uint64_t begin)
                               PREFIX_BYTES + reader->header_bytes + begin);
 }
 
-/* Checks all tensors and fills `spans`, or, if that is NULL, adds them to the
- * map. */
-static tmsg_status_t read_tensors(reader_t *reader, span_t *spans)
+/* Checks all tensors and fills `spans` or, if `spans` is NULL, adds the tensors
+ * to the map. */
+static tmsg_status_t read_header_tensors(reader_t *reader, span_t *spans)
 {
     tmsg_file_input_t *input = reader->input;
     tmsg_file_json_walk_t walk = tmsg_file_json_walk(&reader->root);
@@ -327,7 +338,7 @@ static tmsg_status_t read_tensors(reader_t *reader, span_t *spans)
         if (walk.value.text == reader->metadata.text) {
             continue;
         }
-        status = read_name(reader, &walk.key);
+        status = read_current_name(reader, &walk.key);
         if (status == TMSG_OK) {
             status = tmsg_safetensors_read_entry(&input->where, &walk.value,
                                                  reader->data_bytes, &entry);
@@ -375,10 +386,10 @@ static tmsg_status_t refuse_span(reader_t *reader, const span_t *span,
     }
     if (span->begin < covered) {
         other = tmsg_file_json_at(reader->header + span[-1].key);
-        return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
-                              "data_offsets [%" PRIu64 ", %" PRIu64
-                              "] overlap those of '%s'",
-                              span->begin, span->end, shown(&other).text);
+        return tmsg_file_fail(
+            where, TMSG_ERR_MALFORMED,
+            "data_offsets [%" PRIu64 ", %" PRIu64 "] overlap those of '%s'",
+            span->begin, span->end, shown_string(&other).text);
     }
     return tmsg_file_fail(where, TMSG_ERR_MALFORMED,
                           "data_offsets [%" PRIu64 ", %" PRIu64
@@ -386,7 +397,8 @@ static tmsg_status_t refuse_span(reader_t *reader, const span_t *span,
                           span->begin, span->end, span->begin - covered);
 }
 
-/* In order of offsets every span begins where the one before it ended. */
+/* Checks that in order of offsets every span begins where the span before it
+ * ended, and that the last one ends with the data. */
 static tmsg_status_t check_cover(reader_t *reader, span_t *spans)
 {
     tmsg_file_where_t *where = &reader->input->where;
@@ -425,7 +437,7 @@ static tmsg_status_t check_tensor_names(reader_t *reader, const span_t *spans)
     return status;
 }
 
-static tmsg_status_t check_tensors(reader_t *reader)
+static tmsg_status_t check_header_tensors(reader_t *reader)
 {
     span_t *spans = calloc(reader->tensors + 1, sizeof(*spans));
     tmsg_status_t status;
@@ -433,7 +445,7 @@ static tmsg_status_t check_tensors(reader_t *reader)
     if (spans == NULL) {
         return tmsg_error_memory("the offsets of a file");
     }
-    status = read_tensors(reader, spans);
+    status = read_header_tensors(reader, spans);
     if (status == TMSG_OK) {
         status = check_tensor_names(reader, spans);
     }
@@ -444,7 +456,8 @@ static tmsg_status_t check_tensors(reader_t *reader)
     return status;
 }
 
-/* Copies the header: the text that was scanned must be the one that is read. */
+/* Copies the header, so that the text that was checked is the text that is
+ * read. */
 static tmsg_status_t copy_header(reader_t *reader)
 {
     reader->header = malloc(reader->header_bytes + 1);
@@ -463,15 +476,15 @@ static tmsg_status_t check_header(reader_t *reader)
                             reader->header_bytes, &reader->root);
 
     if (status == TMSG_OK) {
-        status = count(reader);
+        status = count_tensors(reader);
     }
     if (status == TMSG_OK) {
-        status = check_metadata(reader);
+        status = check_header_metadata(reader);
     }
-    return status == TMSG_OK ? check_tensors(reader) : status;
+    return status == TMSG_OK ? check_header_tensors(reader) : status;
 }
 
-static tmsg_status_t read_header(reader_t *reader)
+static tmsg_status_t read_safetensors_header(reader_t *reader)
 {
     tmsg_status_t status = copy_header(reader);
 
@@ -488,11 +501,11 @@ static tmsg_status_t read_header(reader_t *reader)
     if (status == TMSG_OK) {
         status = read_metadata(reader, true);
     }
-    return status == TMSG_OK ? read_tensors(reader, NULL) : status;
+    return status == TMSG_OK ? read_header_tensors(reader, NULL) : status;
 }
 
-static tmsg_status_t read_prefix(const tmsg_file_input_t *input,
-                                 uint64_t *header_bytes_p)
+static tmsg_status_t read_safetensors_prefix(const tmsg_file_input_t *input,
+                                             uint64_t *header_bytes_p)
 {
     const tmsg_file_where_t *where = &input->where;
     uint8_t prefix[PREFIX_BYTES];
@@ -524,17 +537,17 @@ static tmsg_status_t read_prefix(const tmsg_file_input_t *input,
     return TMSG_OK;
 }
 
-static tmsg_status_t load(tmsg_file_input_t *input)
+static tmsg_status_t load_safetensors(tmsg_file_input_t *input)
 {
     reader_t reader = {.input = input};
-    tmsg_status_t status = read_prefix(input, &reader.header_bytes);
+    tmsg_status_t status = read_safetensors_prefix(input, &reader.header_bytes);
 
     if (status != TMSG_OK) {
         return status;
     }
     reader.data_bytes = input->size - PREFIX_BYTES - reader.header_bytes;
-    status = read_header(&reader);
-    input->where.name = NULL; /* the reader owned it */
+    status = read_safetensors_header(&reader);
+    input->where.name = NULL; /* the reader owns that name */
     free(reader.header);
     free(reader.name.text);
     free(reader.value.text);
@@ -543,7 +556,7 @@ static tmsg_status_t load(tmsg_file_input_t *input)
 
 const tmsg_file_ops_t tmsg_file_safetensors = {
     .name = "safetensors",
-    .load = load,
+    .load = load_safetensors,
     .save = tmsg_safetensors_save,
     .holds = tmsg_safetensors_holds,
     .names = true,

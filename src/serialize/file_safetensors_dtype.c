@@ -66,7 +66,7 @@ bool tmsg_safetensors_fills_bytes(const tmsg_tensor_t *tensor)
     uint64_t bits = tensor->dtype.bits;
 
     for (int32_t i = 0; i < tensor->ndim; i++) {
-        bits *= (uint64_t)tensor->shape[i]; /* modulo 8 is enough */
+        bits *= (uint64_t)tensor->shape[i]; /* an overflow keeps bits % 8 */
     }
     return bits % 8 == 0;
 }

@@ -5,13 +5,14 @@
 #include "core/error.h"
 #include "serialize/file_safetensors.h"
 
-static tmsg_status_t malformed(const tmsg_file_where_t *where, const char *what)
+static tmsg_status_t malformed_entry(const tmsg_file_where_t *where,
+                                     const char *what)
 {
     return tmsg_file_fail(where, TMSG_ERR_MALFORMED, "%s", what);
 }
 
 /* Formats a string for an error, with its escapes unresolved. */
-static tmsg_error_name_t shown(const tmsg_file_json_t *string)
+static tmsg_error_name_t shown_text(const tmsg_file_json_t *string)
 {
     return tmsg_error_name(string->text + 1, string->bytes - 2);
 }
@@ -37,16 +38,16 @@ static tmsg_status_t read_integer(const tmsg_file_where_t *where,
     return TMSG_OK;
 }
 
-static tmsg_status_t read_shape(const tmsg_file_where_t *where,
-                                const tmsg_file_json_t *array,
-                                tmsg_safetensors_entry_t *entry)
+static tmsg_status_t read_entry_shape(const tmsg_file_where_t *where,
+                                      const tmsg_file_json_t *array,
+                                      tmsg_safetensors_entry_t *entry)
 {
     tmsg_file_json_walk_t walk = tmsg_file_json_walk(array);
     tmsg_status_t status = TMSG_OK;
     size_t ndim = 0;
 
     if (tmsg_file_json_type(array) != '[') {
-        return malformed(where, "shape is not an array");
+        return malformed_entry(where, "shape is not an array");
     }
     while (status == TMSG_OK && tmsg_file_json_next(&walk)) {
         status =
@@ -71,7 +72,7 @@ static tmsg_status_t read_offsets(const tmsg_file_where_t *where,
     int64_t ends[2] = {0, 0};
 
     if (tmsg_file_json_type(array) != '[' || tmsg_file_json_count(array) != 2) {
-        return malformed(where, "data_offsets is not an array of two");
+        return malformed_entry(where, "data_offsets is not an array of two");
     }
     for (size_t i = 0; tmsg_file_json_next(&walk); i++) {
         tmsg_status_t status =
@@ -98,7 +99,7 @@ static tmsg_status_t read_offsets(const tmsg_file_where_t *where,
     return TMSG_OK;
 }
 
-/* Each of the three fields, once. */
+/* Finds the three fields of an entry. Each must occur exactly once. */
 static tmsg_status_t find_fields(const tmsg_file_where_t *where,
                                  const tmsg_file_json_t *entry,
                                  tmsg_file_json_t fields[3])
@@ -107,7 +108,7 @@ static tmsg_status_t find_fields(const tmsg_file_where_t *where,
     tmsg_file_json_walk_t walk = tmsg_file_json_walk(entry);
 
     if (tmsg_file_json_type(entry) != '{') {
-        return malformed(where, "is not an object");
+        return malformed_entry(where, "is not an object");
     }
     while (tmsg_file_json_next(&walk)) {
         size_t i = 0;
@@ -117,7 +118,8 @@ static tmsg_status_t find_fields(const tmsg_file_where_t *where,
         }
         if (i == 3) {
             return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED,
-                                  "unknown field '%s'", shown(&walk.key).text);
+                                  "unknown field '%s'",
+                                  shown_text(&walk.key).text);
         }
         if (fields[i].text != NULL) {
             return tmsg_file_fail(where, TMSG_ERR_MALFORMED, "%s occurs twice",
@@ -133,7 +135,7 @@ static tmsg_status_t find_fields(const tmsg_file_where_t *where,
     return TMSG_OK;
 }
 
-/* The shape's bytes must be just those that the offsets span. */
+/* Checks that dtype and shape take exactly the bytes between the offsets. */
 static tmsg_status_t check_bytes(const tmsg_file_where_t *where,
                                  const tmsg_safetensors_entry_t *entry)
 {
@@ -173,13 +175,13 @@ tmsg_status_t tmsg_safetensors_read_entry(const tmsg_file_where_t *where,
         return status;
     }
     if (tmsg_file_json_type(&fields[0]) != '"') {
-        return malformed(where, "dtype is not a string");
+        return malformed_entry(where, "dtype is not a string");
     }
     if (!tmsg_safetensors_dtype(&fields[0], &entry->dtype)) {
         return tmsg_file_fail(where, TMSG_ERR_UNSUPPORTED, "unknown dtype '%s'",
-                              shown(&fields[0]).text);
+                              shown_text(&fields[0]).text);
     }
-    status = read_shape(where, &fields[1], entry);
+    status = read_entry_shape(where, &fields[1], entry);
     if (status == TMSG_OK) {
         status = read_offsets(where, &fields[2], data_bytes, entry);
     }

@@ -14,11 +14,11 @@
 #include "serialize/file_safetensors.h"
 #include "serialize/json.h"
 
-#define ALIGNMENT 8          /* of the data in the file, as the original's */
-#define EXTENT_TEXT_BYTES 20 /* of an int64 and a comma */
+#define ALIGNMENT 8 /* alignment of the data, as in the reference code */
+#define EXTENT_TEXT_BYTES 20 /* most bytes of an extent and a comma */
 
-/* Data lie in groups, large elements first, so that all are aligned; within a
- * group, and in the header, the order is the map's. */
+/* The data lie in groups, large elements first, so that all tensors are
+ * aligned. Within a group, and in the header, tensors are in map order. */
 enum { GROUPS = 4 };
 
 static int group_of(const tmsg_map_entry_t *entry)
@@ -28,7 +28,8 @@ static int group_of(const tmsg_map_entry_t *entry)
     return bits > 32 ? 0 : bits > 16 ? 1 : bits > 8 ? 2 : 3;
 }
 
-/* A value as text, NULL where text cannot hold it. */
+/* Returns a value as text, or NULL if text cannot represent it. The result may
+ * point to `buffer`. */
 static const char *value_text(const tmsg_meta_t *value,
                               char buffer[TMSG_JSON_F64_BYTES])
 {
@@ -48,7 +49,7 @@ static const char *value_text(const tmsg_meta_t *value,
     }
 }
 
-/* Whether a key is written; *text_p is its value as text, or NULL. */
+/* Returns whether a key is written. *text_p is its value as text, or NULL. */
 static bool is_written(const tmsg_map_meta_entry_t *entry,
                        char buffer[TMSG_JSON_F64_BYTES], const char **text_p)
 {
@@ -56,9 +57,9 @@ static bool is_written(const tmsg_map_meta_entry_t *entry,
     return *text_p != NULL && !tmsg_safetensors_is_of_file(entry->key);
 }
 
-static tmsg_status_t check_metadata(tmsg_file_where_t *where,
-                                    const tmsg_map_t *map,
-                                    const tmsg_limits_t *limits)
+static tmsg_status_t check_saved_metadata(tmsg_file_where_t *where,
+                                          const tmsg_map_t *map,
+                                          const tmsg_limits_t *limits)
 {
     const tmsg_map_meta_entry_t *entries = tmsg_map_meta_entries(map);
     uint64_t keys = 0, bytes = 0;
@@ -113,18 +114,19 @@ tmsg_status_t tmsg_safetensors_check(tmsg_file_where_t *where,
         }
     }
     where->name = NULL;
-    return check_metadata(where, map, limits);
+    return check_saved_metadata(where, map, limits);
 }
 
-/* The header as it grows. cJSON formats one member at a time: a tree of all of
- * them would take ten times the memory of the header. */
+/* The header that is being built. cJSON formats one member at a time, because a
+ * tree of all members would take ten times the memory of the header. */
 typedef struct {
     const tmsg_file_where_t *where;
     char *text;
     size_t bytes, room;
 } header_t;
 
-static tmsg_status_t append(header_t *header, const char *text, size_t bytes)
+static tmsg_status_t append_text(header_t *header, const char *text,
+                                 size_t bytes)
 {
     if (bytes >= header->room - header->bytes) {
         size_t room = header->room + header->room / 2 + bytes + 1;
@@ -148,8 +150,9 @@ static tmsg_status_t append(header_t *header, const char *text, size_t bytes)
     return TMSG_OK;
 }
 
-/* Appends the members of an object, without its brackets, and frees it. NULL
- * means that there was no memory for the object. */
+/* Appends the members of an object, without its brackets, and frees the object.
+ * `object` is NULL if there was no memory for it. Errors: NO_MEMORY,
+ * LIMIT_EXCEEDED. */
 static tmsg_status_t append_members(header_t *header, cJSON *object)
 {
     char *text = object == NULL ? NULL : cJSON_PrintUnformatted(object);
@@ -159,11 +162,11 @@ static tmsg_status_t append_members(header_t *header, cJSON *object)
     if (text == NULL) {
         return tmsg_error_memory("a .safetensors header");
     }
-    status =
-        append(header, ",",
-               header->bytes > 0 && header->text[header->bytes - 1] != '{');
+    status = append_text(header, ",",
+                         header->bytes > 0 &&
+                             header->text[header->bytes - 1] != '{');
     if (status == TMSG_OK) {
-        status = append(header, text + 1, strlen(text) - 2);
+        status = append_text(header, text + 1, strlen(text) - 2);
     }
     cJSON_free(text);
     return status;
@@ -203,22 +206,23 @@ static tmsg_status_t append_metadata(header_t *header, const tmsg_map_t *map)
             continue;
         }
         if (!opened) {
-            status = append(header, open, strlen(open));
+            status = append_text(header, open, strlen(open));
             opened = true;
         }
         if (status == TMSG_OK) {
             status = append_key(header, entries[i].key, text);
         }
     }
-    return status == TMSG_OK && opened ? append(header, "}", 1) : status;
+    return status == TMSG_OK && opened ? append_text(header, "}", 1) : status;
 }
 
-static uint64_t bytes_of(const tmsg_map_entry_t *entry)
+static uint64_t entry_bytes_out(const tmsg_map_entry_t *entry)
 {
     return tmsg_tensor_bytes_out(&entry->tensor, entry->bytes);
 }
 
-/* Numbers go in raw: cJSON's are doubles and become 1e+15. */
+/* Adds the fields of a tensor. Numbers are added as raw text, because cJSON's
+ * numbers are doubles, which it prints as 1e+15. */
 static bool add_tensor(cJSON *object, const tmsg_tensor_t *tensor,
                        uint64_t offset, uint64_t bytes)
 {
@@ -241,8 +245,9 @@ static bool add_tensor(cJSON *object, const tmsg_tensor_t *tensor,
     return cJSON_AddRawToObject(object, "data_offsets", text) != NULL;
 }
 
-static tmsg_status_t
-append_tensor(header_t *header, const tmsg_map_entry_t *entry, uint64_t offset)
+static tmsg_status_t append_tensor_entry(header_t *header,
+                                         const tmsg_map_entry_t *entry,
+                                         uint64_t offset)
 {
     int64_t shape[TMSG_NDIM_MAX];
     tmsg_tensor_t written;
@@ -255,7 +260,7 @@ append_tensor(header_t *header, const tmsg_map_entry_t *entry, uint64_t offset)
     }
     object = cJSON_CreateObject();
     if (!add_tensor(cJSON_AddObjectToObject(object, entry->name), &written,
-                    offset, bytes_of(entry))) {
+                    offset, entry_bytes_out(entry))) {
         cJSON_Delete(object);
         object = NULL;
     }
@@ -268,10 +273,10 @@ tmsg_status_t tmsg_safetensors_header(const tmsg_file_where_t *where,
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     header_t header = {.where = where};
     uint64_t offsets[GROUPS + 1] = {0};
-    tmsg_status_t status = append(&header, "{", 1);
+    tmsg_status_t status = append_text(&header, "{", 1);
 
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
-        offsets[group_of(&entries[i]) + 1] += bytes_of(&entries[i]);
+        offsets[group_of(&entries[i]) + 1] += entry_bytes_out(&entries[i]);
     }
     for (int group = 1; group < GROUPS; group++) {
         offsets[group] += offsets[group - 1];
@@ -282,11 +287,11 @@ tmsg_status_t tmsg_safetensors_header(const tmsg_file_where_t *where,
     for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
         uint64_t *offset = &offsets[group_of(&entries[i])];
 
-        status = append_tensor(&header, &entries[i], *offset);
-        *offset += bytes_of(&entries[i]);
+        status = append_tensor_entry(&header, &entries[i], *offset);
+        *offset += entry_bytes_out(&entries[i]);
     }
     if (status == TMSG_OK) {
-        status = append(&header, "}", 1);
+        status = append_text(&header, "}", 1);
     }
     if (status != TMSG_OK) {
         free(header.text);

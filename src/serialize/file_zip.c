@@ -20,7 +20,8 @@ zip_int64_t tmsg_zip_answer(zip_error_t *error, void *data, zip_uint64_t bytes,
     }
 }
 
-static zip_int64_t seek(tmsg_zip_input_t *input, void *data, uint64_t bytes)
+static zip_int64_t seek_input(tmsg_zip_input_t *input, void *data,
+                              uint64_t bytes)
 {
     zip_int64_t offset = zip_source_seek_compute_offset(
         input->offset, input->file->size, data, bytes, &input->error);
@@ -70,7 +71,7 @@ static zip_int64_t input_call(void *arg, void *data, zip_uint64_t bytes,
     case ZIP_SOURCE_READ:
         return read_bytes(input, data, bytes);
     case ZIP_SOURCE_SEEK:
-        return seek(input, data, bytes);
+        return seek_input(input, data, bytes);
     case ZIP_SOURCE_TELL:
         return (zip_int64_t)input->offset;
     case ZIP_SOURCE_STAT: {
@@ -110,9 +111,11 @@ tmsg_status_t tmsg_zip_fail(const tmsg_file_where_t *where,
     zip_error_t copy;
     tmsg_status_t status;
 
-    /* A text asked of libzip's own error would be allocated and kept. */
+    /* zip_error_strerror() allocates a text and keeps it in the error that it
+     * gets. A copy of libzip's error is passed, so that the text can be
+     * freed. */
     zip_error_init_with_code(&copy, zip_error_code_zip(error));
-    if (errno == ENOMEM) { /* libzip has several names for that */
+    if (errno == ENOMEM) { /* libzip has several codes for that */
         zip_error_set(&copy, ZIP_ER_MEMORY, 0);
     }
     switch (zip_error_code_zip(&copy)) {

@@ -14,21 +14,22 @@
 #define END64_BYTES 56
 #define LOCATOR_BYTES 20
 #define SIGNATURE_BYTES 4
-#define TAIL_BYTES (END_BYTES + UINT16_MAX) /* with the longest comment */
+#define TAIL_BYTES (END_BYTES + UINT16_MAX) /* includes the longest comment */
 #define PIECE_BYTES (64u << 10)
 
-/* What is looked at is copied before. */
+/* State of a count. All bytes are copied before they are looked at. */
 typedef struct {
     const tmsg_file_input_t *input;
-    uint8_t *tail;                            /* the last bytes, in `copy` */
-    size_t tail_bytes;                        /* at most TAIL_BYTES */
-    uint8_t copy[LOCATOR_BYTES + TAIL_BYTES]; /* and what may precede them */
-    uint64_t piece_at;                        /* of the file */
+    uint8_t *tail;     /* last bytes of the file, inside `copy` */
+    size_t tail_bytes; /* at most TAIL_BYTES */
+    uint8_t copy[LOCATOR_BYTES +
+                 TAIL_BYTES]; /* the tail, and the bytes before it */
+    uint64_t piece_at;        /* file offset of `piece` */
     uint64_t piece_bytes;
-    uint8_t piece[PIECE_BYTES]; /* of the directory */
+    uint8_t piece[PIECE_BYTES]; /* copied bytes of the directory */
 } counter_t;
 
-/* Bytes of the archive. */
+/* The range of the archive's bytes in which the directory lies. */
 typedef struct {
     uint64_t begin, end;
 } directory_t;
@@ -38,8 +39,8 @@ static bool is_signed(const uint8_t *at, const char *signature)
     return memcmp(at, signature, SIGNATURE_BYTES) == 0;
 }
 
-/* Finds the directory that an end record in the tail refers to; empty if it is
- * none. */
+/* Finds the directory to which an end record in the tail refers. *directory is
+ * empty if the record refers to none. */
 static tmsg_status_t find_directory(const counter_t *counter,
                                     const uint8_t *record,
                                     directory_t *directory)
@@ -74,10 +75,12 @@ static tmsg_status_t find_directory(const counter_t *counter,
     return TMSG_OK;
 }
 
-/* Copies the entry at `at`, and with it those that follow, unless it is the
- * first: many end records may refer to what is no directory. */
-static tmsg_status_t read_entry(counter_t *counter, uint64_t at, uint64_t end,
-                                bool first, const uint8_t **entry_p)
+/* Finds the entry at `at`. If it was not copied yet, copies it together with
+ * the entries that follow. The first entry is copied alone, because many end
+ * records may refer to bytes that are not a directory. */
+static tmsg_status_t read_directory_entry(counter_t *counter, uint64_t at,
+                                          uint64_t end, bool first,
+                                          const uint8_t **entry_p)
 {
     uint64_t bytes = first                    ? ENTRY_BYTES
                      : end - at < PIECE_BYTES ? end - at
@@ -104,7 +107,7 @@ static tmsg_status_t count_entries(counter_t *counter,
         const uint8_t *entry;
         uint64_t bytes;
         tmsg_status_t status =
-            read_entry(counter, at, end, *count_p == 0, &entry);
+            read_directory_entry(counter, at, end, *count_p == 0, &entry);
 
         if (status != TMSG_OK || !is_signed(entry, "PK\1\2")) {
             return status;
@@ -120,7 +123,7 @@ static tmsg_status_t count_entries(counter_t *counter,
     return TMSG_OK;
 }
 
-/* Begins with the bytes before the tail that a locator may take. */
+/* Copies the tail, and the bytes before it that a locator may take. */
 static tmsg_status_t read_tail(counter_t *counter)
 {
     uint64_t size = counter->input->size, copied = sizeof(counter->copy);

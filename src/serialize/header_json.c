@@ -71,8 +71,8 @@ static cJSON *json_preamble(const tmsg_preamble_t *preamble)
     return object;
 }
 
-/* Decodes a body into an empty map and holds it against the payload, unless it
- * takes a schema to know that. */
+/* Decodes a body into an empty map and checks it against the payload. A body
+ * that refers to a schema is not checked, because that needs the schema. */
 static tmsg_status_t read_map(const uint8_t *body,
                               const tmsg_preamble_t *preamble, tmsg_map_t *map,
                               tmsg_body_extra_t *extra)
@@ -123,7 +123,7 @@ static bool add_schema(cJSON *object, const tmsg_schema_use_t *use)
                          json_numbers(use));
 }
 
-/* The values as numbers in hex. */
+/* Adds the checksums; the values are strings of hexadecimal digits. */
 static bool add_checksums(cJSON *object, const tmsg_body_extra_t *extra)
 {
     cJSON *checksums, *values = NULL;
@@ -207,7 +207,8 @@ tmsg_status_t tmsg_header_to_json(const void *header, size_t header_bytes,
     complete = object != NULL &&
                tmsg_json_add(object, "preamble", json_preamble(&preamble));
     body = (const uint8_t *)header + preamble.bytes;
-    /* A spilled body is elsewhere, unless it was captured behind. */
+    /* A spilled body is not in the header, unless it was captured behind the
+     * header. */
     if (complete && preamble.body_bytes <= header_bytes - preamble.bytes) {
         if (preamble.kind == TMSG_PREAMBLE_MAP) {
             status = add_map(object, body, &preamble, &complete);

@@ -31,8 +31,8 @@ bool tmsg_json_add(cJSON *parent, const char *key, cJSON *item)
     return added;
 }
 
-/* cJSON keeps numbers as doubles and prints them with 15 digits where that is
- * nearly equal, so ours go in as text. */
+/* cJSON keeps numbers as doubles, and prints 15 digits if these are nearly
+ * equal. Integers are therefore added as raw text. */
 cJSON *tmsg_json_integer(int64_t value)
 {
     char text[32];
@@ -86,7 +86,8 @@ static cJSON *json_number(double value)
     return isfinite(value) ? cJSON_CreateRaw(text) : cJSON_CreateString(text);
 }
 
-/* cJSON's strings end at the first NUL; one that holds NULs is escaped here. */
+/* Creates a string. cJSON's strings end at the first NUL, so a string that
+ * contains NUL is escaped here. */
 static cJSON *json_text(const char *text, size_t bytes)
 {
     char *escaped, *to;
@@ -129,7 +130,9 @@ cJSON *tmsg_json_base64(const void *data, size_t bytes)
     return item;
 }
 
-/* Puts a whole object on one line: cJSON would spread it over many. */
+/* Prints an object on one line, behind `indent`, and frees it. cJSON alone
+ * would use many lines. Returns NULL if `complete` is false or memory is
+ * lacking. */
 static cJSON *json_row(cJSON *object, bool complete, const char *indent)
 {
     char *printed = complete ? cJSON_PrintUnformatted(object) : NULL;
@@ -211,7 +214,8 @@ static cJSON *json_value(const tmsg_meta_t *value)
     }
 }
 
-/* {"i64":7}: the key says the type, which the value alone would not. */
+/* Creates an object such as {"i64":7}. The key says the type, which the value
+ * alone does not say. */
 static cJSON *json_typed(const tmsg_meta_t *value)
 {
     static const char *const types[] = {
@@ -254,7 +258,8 @@ bool tmsg_json_add_metadata(cJSON *object, const tmsg_map_t *map)
 tmsg_status_t tmsg_json_finish(cJSON *object, bool complete, char **json_p)
 {
     char *printed = complete ? cJSON_Print(object) : NULL;
-    /* A copy: cJSON's allocator may have been set by someone else. */
+    /* The caller frees the text with free(), but somebody may have set another
+     * allocator for cJSON. So the text is copied. */
     char *text = printed == NULL ? NULL : strdup(printed);
 
     cJSON_free(printed);

@@ -17,7 +17,7 @@ uint64_t tmsg_layout_spill(uint64_t body_bytes)
 
 uint64_t tmsg_layout_alignment(tmsg_dtype_t dtype)
 {
-    uint32_t bits = (uint32_t)dtype.bits * dtype.lanes; /* of an element */
+    uint32_t bits = (uint32_t)dtype.bits * dtype.lanes; /* bits of an element */
 
     if (bits <= 8 * ALIGNMENT_MIN) {
         return ALIGNMENT_MIN;
@@ -43,7 +43,7 @@ tmsg_status_t tmsg_layout_measure(const tmsg_map_t *map,
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     size_t size = tmsg_map_size(map);
     uint64_t end = 0;
-    uint64_t out = 0; /* the same, were nothing broadcast */
+    uint64_t out = 0; /* size of the payload if nothing were broadcast */
 
     if (tmsg_map_measured(map, &end, &out) && out <= limits->message_bytes) {
         *bytes_p = end;
@@ -57,7 +57,7 @@ tmsg_status_t tmsg_layout_measure(const tmsg_map_t *map,
         uint64_t bytes = tmsg_map_bytes_out(entry);
         uint64_t begin = tmsg_layout_next(out, dtype, bytes);
 
-        /* begin < out: rounding up went round 2^64 */
+        /* If begin < out, rounding up has overflowed 64 bits. */
         if (begin < out || begin > limits->message_bytes ||
             bytes > limits->message_bytes - begin) {
             return tmsg_error_set(

@@ -60,7 +60,7 @@ tmsg_status_t tmsg_payload_check_map(const tmsg_preamble_t *head,
     return status;
 }
 
-/* None has its place yet. */
+/* Places all tensors of a map in which no tensor has data. */
 static void place_all(tmsg_map_t *map, uint8_t *base)
 {
     const tmsg_map_entry_t *from;
@@ -72,7 +72,7 @@ static void place_all(tmsg_map_t *map, uint8_t *base)
         uint64_t bytes = from[i].bytes;
 
         offset = tmsg_layout_next(offset, from[i].tensor.dtype, bytes);
-        if (from != entries) { /* else others may be reading */
+        if (from != entries) { /* a copy to itself could race with readers */
             entries[i] = from[i];
         }
         entries[i].tensor.data = base + offset;

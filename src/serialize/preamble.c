@@ -11,11 +11,11 @@
 
 #define MAGIC_0 'T'
 #define MAGIC_1 'M'
-/* Bits of flags that a reader may not pass over. */
+/* Flags that a reader must not ignore. */
 #define FLAGS_CRITICAL 0x0f
 #define FLAGS_KNOWN (TMSG_HEADER_SPILLED | TMSG_HEADER_ACKED | TMSG_HEADER_READ)
 
-/* Where each field begins. */
+/* Offsets of the fields. */
 enum {
     AT_MAGIC = 0,
     AT_VERSION = 2,
@@ -48,7 +48,8 @@ void tmsg_preamble_encode(const tmsg_preamble_t *preamble, uint8_t *buffer)
     buffer[AT_POLICY] = preamble->policy;
 }
 
-/* What has to hold before any other field means anything. */
+/* Checks magic, version and length. If one of them is wrong, no other field has
+ * a meaning. */
 static tmsg_status_t check_form(const uint8_t *at, size_t bytes)
 {
     if (bytes < AT_KIND) {

@@ -77,7 +77,8 @@ void tmsg_schema_destroy(tmsg_schema_t *schema)
     free(schema);
 }
 
-/* Sets the extents of one tensor, those from place *i_p on. */
+/* Sets the varying extents of one tensor, which begin at place *i_p. Moves *i_p
+ * behind them. */
 static tmsg_status_t reshape(const tmsg_schema_t *schema, tmsg_map_t *map,
                              tmsg_cursor_t *cursor, uint32_t *i_p)
 {

@@ -20,7 +20,7 @@ static bool same_strides(const tmsg_tensor_t *kept, const tmsg_tensor_t *tensor)
     return memcmp(a, b, (size_t)kept->ndim * sizeof(*a)) == 0;
 }
 
-static bool has_strides(const tmsg_tensor_t *tensor)
+static bool has_body_strides(const tmsg_tensor_t *tensor)
 {
     int64_t room[TMSG_NDIM_MAX];
 
@@ -41,16 +41,16 @@ static bool same_but_shape(const tmsg_map_entry_t *kept,
            tmsg_map_same_view(tmsg_map_view(kept), tmsg_map_view(entry));
 }
 
-/* Goes through the extents of a map in order. */
+/* State of a walk through the extents of a map, in order. */
 typedef struct {
     const tmsg_schema_t *schema;
-    uint32_t next; /* of the schema's places */
+    uint32_t next; /* index of the next varying extent in schema->places */
     uint32_t flat;
-    bool differs; /* where the schema's do not vary */
+    bool differs; /* an extent differs that does not vary in the schema */
     tmsg_varying_t *varying;
 } walk_t;
 
-static bool note(walk_t *walk, uint32_t flat)
+static bool note_varying(walk_t *walk, uint32_t flat)
 {
     if (walk->varying->count == TMSG_SCHEMA_VARYING_MAX) {
         return false;
@@ -59,7 +59,7 @@ static bool note(walk_t *walk, uint32_t flat)
     return true;
 }
 
-static bool varies(walk_t *walk, uint32_t tensor, uint32_t axis)
+static bool extent_varies(walk_t *walk, uint32_t tensor, uint32_t axis)
 {
     const tmsg_schema_t *schema = walk->schema;
     const tmsg_schema_place_t *place = &schema->places[walk->next];
@@ -72,21 +72,22 @@ static bool varies(walk_t *walk, uint32_t tensor, uint32_t axis)
     return true;
 }
 
-/* False: this tensor cannot be made one of the schema. */
+/* Compares the shape of one tensor with the schema's. Returns false if the
+ * schema could not describe it even if more extents varied. */
 static bool walk_shape(walk_t *walk, uint32_t index, const tmsg_tensor_t *kept,
                        const tmsg_tensor_t *tensor)
 {
     for (uint32_t axis = 0; axis < (uint32_t)kept->ndim; axis++) {
-        bool known = varies(walk, index, axis);
+        bool known = extent_varies(walk, index, axis);
         bool differs = kept->shape[axis] != tensor->shape[axis];
 
         if (!known && !differs) {
             continue;
         }
-        if (!known && has_strides(kept)) {
+        if (!known && has_body_strides(kept)) {
             return false;
         }
-        if (!note(walk, walk->flat + axis)) {
+        if (!note_varying(walk, walk->flat + axis)) {
             return false;
         }
         walk->differs = walk->differs || !known;
@@ -111,7 +112,7 @@ tmsg_match_t tmsg_schema_match(const tmsg_schema_t *schema,
         if (!same_but_shape(&kept[i], &entries[i])) {
             return TMSG_MATCH_NONE;
         }
-        if (tmsg_map_view(&kept[i]) != NULL) { /* alike to the last extent */
+        if (tmsg_map_view(&kept[i]) != NULL) { /* the views are equal */
             walk.flat += (uint32_t)tmsg_map_view(&kept[i])->ndim;
             continue;
         }

@@ -5,7 +5,7 @@
 #include "serialize/schema_struct.h"
 
 typedef struct {
-    tmsg_schema_t *schema; /* NULL: empty */
+    tmsg_schema_t *schema; /* NULL if the slot is empty */
     uint8_t generation;
 } slot_t;
 
@@ -39,21 +39,22 @@ void tmsg_schema_store_destroy(tmsg_schema_store_t *store)
     free(store);
 }
 
-static bool fits(uint64_t bytes, uint64_t used, uint64_t limit)
+static bool fits_limit(uint64_t bytes, uint64_t used, uint64_t limit)
 {
     return used <= limit && bytes <= limit - used;
 }
 
-/* Whether it fits into the total, if there is one; then it is part of that. */
-static bool join(tmsg_schema_total_t *total, tmsg_schema_t *schema)
+/* Adds a schema to the total, if there is one. Returns false if the total now
+ * exceeds its limit; the caller then destroys the schema. */
+static bool join_total(tmsg_schema_total_t *total, tmsg_schema_t *schema)
 {
     if (total == NULL) {
         return true;
     }
-    schema->total = total; /* whose bytes it gives back in either case */
-    return fits(schema->body_bytes,
-                atomic_fetch_add(&total->used, schema->body_bytes),
-                total->limit);
+    schema->total = total; /* tmsg_schema_destroy() subtracts the bytes */
+    return fits_limit(schema->body_bytes,
+                      atomic_fetch_add(&total->used, schema->body_bytes),
+                      total->limit);
 }
 
 tmsg_schema_t *tmsg_schema_store_prepare(tmsg_schema_store_t *store,
@@ -64,12 +65,12 @@ tmsg_schema_t *tmsg_schema_store_prepare(tmsg_schema_store_t *store,
     tmsg_schema_t *schema;
 
     if (store == NULL || use->slot >= store->count ||
-        !fits(body_bytes, store->budget->pending, store->budget->limit) ||
+        !fits_limit(body_bytes, store->budget->pending, store->budget->limit) ||
         tmsg_schema_create(map, use, body_bytes, &store->budget->pending,
                            &schema) != TMSG_OK) {
         return NULL;
     }
-    if (!join(store->budget->total, schema)) {
+    if (!join_total(store->budget->total, schema)) {
         tmsg_schema_destroy(schema);
         return NULL;
     }
@@ -91,7 +92,8 @@ bool tmsg_schema_store_take(tmsg_schema_store_t *store, uint8_t slot,
     if (schema == NULL) {
         return false;
     }
-    if (!fits(schema->body_bytes, store->budget->used, store->budget->limit)) {
+    if (!fits_limit(schema->body_bytes, store->budget->used,
+                    store->budget->limit)) {
         tmsg_schema_destroy(schema);
         return false;
     }

@@ -10,19 +10,19 @@
 #include "serialize/schema_struct.h"
 #include "serialize/writer.h"
 
-#define STAMPS 64     /* maps in turn that are known again at once */
-#define SEEN 64       /* layouts that are known to have come before */
+#define STAMPS 64     /* entries of the table of stamps */
+#define SEEN 64       /* hashes of layouts that are remembered */
 #define PAUSE 256     /* messages without a definition after one was not kept */
-#define IDLE_ROUNDS 4 /* messages a slot after which a layout is out of use */
-#define STEADY 16 /* with the same extents in a row, which then do not vary */
+#define IDLE_ROUNDS 4 /* messages per slot after which a layout is idle */
+#define STEADY 16     /* messages in a row with equal extents */
 
 typedef struct {
-    tmsg_schema_t *schema; /* NULL: free */
+    tmsg_schema_t *schema; /* NULL if the slot is free */
     uint64_t hash;
-    uint64_t serial;  /* of the definition; none comes twice */
-    uint64_t used_at; /* the table's clock */
+    uint64_t serial;  /* number of the definition, unique in the table */
+    uint64_t used_at; /* value of the table's clock at the latest use */
     uint8_t generation;
-    bool waits; /* for the answer */
+    bool waits; /* the peer's answer is outstanding */
 } slot_t;
 
 typedef struct {
@@ -31,23 +31,23 @@ typedef struct {
     uint32_t slot;
 } stamp_t;
 
-/* The definition that was chosen last. */
+/* The definition that the latest choice has made, if any. */
 typedef struct {
     tmsg_schema_t *schema;
     uint64_t hash;
     uint64_t stamp;
-    uint64_t spent; /* nothing is charged to it in truth */
+    uint64_t spent; /* counter of `schema` until it is sent */
 } next_t;
 
 struct tmsg_schema_table {
     tmsg_schema_budget_t *budget;
-    uint64_t clock; /* messages chosen for */
+    uint64_t clock; /* counts messages */
     uint64_t serial;
     uint32_t pause;
     uint32_t count;
     next_t next;
-    uint64_t last_numbers; /* the hash of those that vary, in the last */
-    uint32_t steady;       /* such messages in a row */
+    uint64_t last_numbers; /* hash of the latest message's varying extents */
+    uint32_t steady;       /* messages in a row with that hash */
     uint32_t seen_at;
     uint64_t seen[SEEN];
     stamp_t stamps[STAMPS];
@@ -68,7 +68,8 @@ tmsg_status_t tmsg_schema_table_create(uint32_t slots,
     table->budget = budget;
     table->count = slots;
     for (uint32_t i = 0; i < slots; i++) {
-        table->slots[i].generation = UINT8_MAX; /* 0 comes next */
+        table->slots[i].generation =
+            UINT8_MAX; /* the first definition gets 0 */
     }
     *table_p = table;
     return TMSG_OK;
@@ -92,13 +93,14 @@ void tmsg_schema_table_destroy(tmsg_schema_table_t *table)
     free(table);
 }
 
-/* The slot that a map with this stamp was in before, or NULL. */
+/* Returns the slot in which a map of this stamp was found before, or NULL. The
+ * result is also NULL if that slot has another definition since. */
 static slot_t *recall(tmsg_schema_table_t *table, uint64_t stamp)
 {
     const stamp_t *known = &table->stamps[stamp % STAMPS];
     slot_t *slot = &table->slots[known->slot];
 
-    /* A stamp and a serial are never 0, but those of an empty entry are. */
+    /* Stamps and serials are never 0, so an empty entry matches nothing. */
     if (known->stamp != stamp || slot->schema == NULL ||
         slot->serial != known->serial) {
         return NULL;
@@ -113,7 +115,8 @@ static void remember(tmsg_schema_table_t *table, uint64_t stamp,
         (stamp_t){stamp, slot->serial, (uint32_t)(slot - table->slots)};
 }
 
-/* Of what a layout keeps while its extents vary. */
+/* Returns a hash of what a layout keeps while its extents vary: names, dtypes
+ * and ndim. */
 static uint64_t hash_of(const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
@@ -131,11 +134,11 @@ static uint64_t hash_of(const tmsg_map_t *map)
     return hash;
 }
 
-/* The slot that holds the map's layout, one in which nothing varies first, or
- * NULL. Then *alike_p and *varying are the first slot that would hold it if
- * more extents varied. */
-static slot_t *look_up(tmsg_schema_table_t *table, const tmsg_map_t *map,
-                       slot_t **alike_p, tmsg_varying_t *varying)
+/* Returns the slot that holds the map's layout, or NULL. Prefers a slot in
+ * which nothing varies. If the result is NULL, *alike_p is the first slot that
+ * would hold the layout if the extents in *varying varied, or NULL. */
+static slot_t *look_up_layout(tmsg_schema_table_t *table, const tmsg_map_t *map,
+                              slot_t **alike_p, tmsg_varying_t *varying)
 {
     tmsg_varying_t found;
     slot_t *same = NULL;
@@ -164,7 +167,8 @@ static slot_t *look_up(tmsg_schema_table_t *table, const tmsg_map_t *map,
     return same;
 }
 
-/* Whether a layout came before, lately; from now on it did. */
+/* Returns whether a layout came before, according to the latest SEEN hashes.
+ * Remembers its hash. */
 static bool seen_before(tmsg_schema_table_t *table, uint64_t hash)
 {
     for (uint32_t i = 0; i < SEEN; i++) {
@@ -183,17 +187,18 @@ static void use_slot(const tmsg_schema_table_t *table, const slot_t *slot,
     use->generation = slot->generation;
 }
 
-static uint64_t bytes_of(const tmsg_schema_use_t *use)
+static uint64_t schema_use_bytes(const tmsg_schema_use_t *use)
 {
     uint8_t head[TMSG_SCHEMA_HEAD_BYTES];
 
     return tmsg_schema_head(use, head) + use->numbers_bytes;
 }
 
-/* Makes *use the slot's next definition, of a map that takes `bytes` in full,
- * and says whether that keeps to the budget. */
-static bool fits(const tmsg_schema_table_t *table, const slot_t *slot,
-                 uint64_t bytes, tmsg_schema_use_t *use)
+/* Gives *use the slot and its next generation. Returns whether the budget
+ * allows that definition for a map that takes `bytes` bytes in full. */
+static bool definition_fits(const tmsg_schema_table_t *table,
+                            const slot_t *slot, uint64_t bytes,
+                            tmsg_schema_use_t *use)
 {
     const tmsg_schema_budget_t *budget = table->budget;
     uint64_t others =
@@ -202,12 +207,13 @@ static bool fits(const tmsg_schema_table_t *table, const slot_t *slot,
     use_slot(table, slot, use);
     use->generation++;
     return others <= budget->limit &&
-           bytes + bytes_of(use) <= budget->limit - others;
+           bytes + schema_use_bytes(use) <= budget->limit - others;
 }
 
-/* A free slot; for a layout that comes again, one that is out of use. */
-static slot_t *pick(tmsg_schema_table_t *table, uint64_t bytes,
-                    tmsg_schema_use_t use)
+/* Returns a slot for a new layout, or NULL. A layout that came before may also
+ * take an idle slot; any other layout takes only a free one. */
+static slot_t *pick_slot(tmsg_schema_table_t *table, uint64_t bytes,
+                         tmsg_schema_use_t use)
 {
     uint64_t idle = (uint64_t)IDLE_ROUNDS * table->count;
     bool again = seen_before(table, table->next.hash);
@@ -220,15 +226,15 @@ static slot_t *pick(tmsg_schema_table_t *table, uint64_t bytes,
             (again && !slot->waits && table->clock - slot->used_at > idle);
 
         if (may_go && (best == NULL || slot->used_at < best->used_at) &&
-            fits(table, slot, bytes, &use)) {
+            definition_fits(table, slot, bytes, &use)) {
             best = slot;
         }
     }
     return best;
 }
 
-static void refer(tmsg_schema_table_t *table, slot_t *slot,
-                  const tmsg_map_t *map, tmsg_schema_use_t *use)
+static void refer_to_slot(tmsg_schema_table_t *table, slot_t *slot,
+                          const tmsg_map_t *map, tmsg_schema_use_t *use)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     const tmsg_schema_t *schema = slot->schema;
@@ -246,8 +252,9 @@ static void refer(tmsg_schema_table_t *table, slot_t *slot,
     use->numbers_bytes = (size_t)(to - table->numbers);
 }
 
-/* Whether what varies of a layout has been the same for a while: as a layout of
- * its own it costs both ends less. */
+/* Counts messages in a row with equal varying extents. Returns true for every
+ * STEADY-th of them. A layout in which these extents are fixed then costs both
+ * ends less. */
 static bool is_steady(tmsg_schema_table_t *table, const slot_t *slot,
                       const tmsg_schema_use_t *use)
 {
@@ -262,9 +269,10 @@ static bool is_steady(tmsg_schema_table_t *table, const slot_t *slot,
     return table->steady % STEADY == 0;
 }
 
-/* What a definition with these varying extents would be, slot aside. */
-static tmsg_schema_use_t definition(tmsg_schema_table_t *table,
-                                    const tmsg_varying_t *varying)
+/* Returns a definition with these varying extents, whose slot and generation
+ * are not set yet. */
+static tmsg_schema_use_t make_definition(tmsg_schema_table_t *table,
+                                         const tmsg_varying_t *varying)
 {
     uint8_t *to = table->numbers;
 
@@ -279,13 +287,14 @@ static tmsg_schema_use_t definition(tmsg_schema_table_t *table,
     };
 }
 
-/* Makes the definition of a map that takes `bytes` in full; `alike` may be
- * NULL. Returns how many bytes it adds: 0, the map just goes in full. */
-static size_t define(tmsg_schema_table_t *table, const tmsg_map_t *map,
-                     slot_t *alike, const tmsg_varying_t *varying, size_t bytes,
-                     tmsg_schema_use_t *use)
+/* Makes the definition of a map that takes `bytes` bytes in full. `alike` is
+ * the slot to define again, or NULL. Returns the bytes that the definition
+ * adds, or 0 if the map is sent in full without a definition. */
+static size_t define_layout(tmsg_schema_table_t *table, const tmsg_map_t *map,
+                            slot_t *alike, const tmsg_varying_t *varying,
+                            size_t bytes, tmsg_schema_use_t *use)
 {
-    tmsg_schema_use_t made = definition(table, varying);
+    tmsg_schema_use_t made = make_definition(table, varying);
     slot_t *slot = alike;
     size_t more;
 
@@ -294,12 +303,13 @@ static size_t define(tmsg_schema_table_t *table, const tmsg_map_t *map,
         return 0;
     }
     if (slot == NULL) {
-        slot = pick(table, bytes, made);
+        slot = pick_slot(table, bytes, made);
     }
-    if (slot == NULL || slot->waits || !fits(table, slot, bytes, &made)) {
+    if (slot == NULL || slot->waits ||
+        !definition_fits(table, slot, bytes, &made)) {
         return 0;
     }
-    more = bytes_of(&made);
+    more = schema_use_bytes(&made);
     if (tmsg_schema_create(map, &made, bytes + more, &table->next.spent,
                            &table->next.schema) != TMSG_OK) {
         return 0;
@@ -308,10 +318,10 @@ static size_t define(tmsg_schema_table_t *table, const tmsg_map_t *map,
     return more;
 }
 
-/* The slot that holds the map's layout, or NULL, and then what it would take
- * to define it. */
-static slot_t *find(tmsg_schema_table_t *table, const tmsg_map_t *map,
-                    slot_t **alike_p, tmsg_varying_t *varying)
+/* Returns the slot that holds the map's layout, or NULL. If the result is NULL,
+ * table->next, *alike_p and *varying have what define_layout() needs. */
+static slot_t *find_slot(tmsg_schema_table_t *table, const tmsg_map_t *map,
+                         slot_t **alike_p, tmsg_varying_t *varying)
 {
     uint64_t stamp = tmsg_map_stamp(map);
     slot_t *slot = recall(table, stamp);
@@ -321,15 +331,16 @@ static slot_t *find(tmsg_schema_table_t *table, const tmsg_map_t *map,
     }
     table->next.stamp = stamp;
     table->next.hash = hash_of(map);
-    slot = look_up(table, map, alike_p, varying);
+    slot = look_up_layout(table, map, alike_p, varying);
     if (slot != NULL) {
         remember(table, stamp, slot);
     }
     return slot;
 }
 
-/* Defines a map that has a slot in which its extents vary in one of its own; if
- * there is none, it goes on by reference. */
+/* Defines a layout without varying extents for a map. `slot` holds the map's
+ * layout with varying extents. If no definition can be made, the map is sent by
+ * reference to `slot`. */
 static tmsg_status_t define_own(tmsg_schema_table_t *table,
                                 const tmsg_map_t *map, slot_t *slot,
                                 tmsg_body_extra_t *extra, size_t *needed_p)
@@ -345,12 +356,12 @@ static tmsg_status_t define_own(tmsg_schema_table_t *table,
     }
     table->next.stamp = tmsg_map_stamp(map);
     table->next.hash = hash_of(map);
-    more = define(table, map, NULL, &none, *needed_p, &extra->schema);
+    more = define_layout(table, map, NULL, &none, *needed_p, &extra->schema);
     if (more > 0) {
         *needed_p += more;
         return TMSG_OK;
     }
-    refer(table, slot, map, &extra->schema);
+    refer_to_slot(table, slot, map, &extra->schema);
     return tmsg_body_encode(map, extra, NULL, 0, needed_p);
 }
 
@@ -359,7 +370,7 @@ tmsg_status_t tmsg_schema_table_choose(tmsg_schema_table_t *table,
                                        tmsg_body_extra_t *extra,
                                        size_t *needed_p)
 {
-    tmsg_varying_t varying; /* not `= {0}`: it is a kilobyte */
+    tmsg_varying_t varying; /* `= {0}` would clear a kilobyte */
     slot_t *slot, *alike;
     size_t needed;
     tmsg_status_t status;
@@ -370,11 +381,11 @@ tmsg_status_t tmsg_schema_table_choose(tmsg_schema_table_t *table,
     }
     forget_next(table);
     table->clock++;
-    slot = find(table, map, &alike, &varying);
+    slot = find_slot(table, map, &alike, &varying);
     if (slot != NULL) {
         slot->used_at = table->clock;
         if (!slot->waits) {
-            refer(table, slot, map, &extra->schema);
+            refer_to_slot(table, slot, map, &extra->schema);
             if (is_steady(table, slot, &extra->schema)) {
                 return define_own(table, map, slot, extra, needed_p);
             }
@@ -385,7 +396,8 @@ tmsg_status_t tmsg_schema_table_choose(tmsg_schema_table_t *table,
         return status;
     }
     if (slot == NULL) {
-        needed += define(table, map, alike, &varying, needed, &extra->schema);
+        needed +=
+            define_layout(table, map, alike, &varying, needed, &extra->schema);
     }
     *needed_p = needed;
     return TMSG_OK;

@@ -27,20 +27,21 @@ size_t tmsg_schema_head(const tmsg_schema_use_t *use,
     return (size_t)(to - head);
 }
 
-static tmsg_status_t malformed(tmsg_schema_form_t form, const char *why)
+static tmsg_status_t malformed_schema(tmsg_schema_form_t form, const char *why)
 {
     return tmsg_error_set(
         TMSG_ERR_MALFORMED, "body: %s of a schema: %s",
         form == TMSG_SCHEMA_DEFINES ? "definition" : "reference", why);
 }
 
-/* Passes over the numbers, so that who reads them again finds integers. */
+/* Skips the numbers. Checks that they are integers, so that later readers can
+ * rely on that. */
 static tmsg_status_t read_numbers(tmsg_cursor_t *cursor, tmsg_schema_use_t *use)
 {
     uint32_t count = tmsg_cursor_array(cursor);
 
     if (count > TMSG_SCHEMA_VARYING_MAX) {
-        return malformed(use->form, "more than 256 extents");
+        return malformed_schema(use->form, "more than 256 extents");
     }
     use->count = count;
     use->numbers = cursor->at;
@@ -59,18 +60,18 @@ tmsg_status_t tmsg_schema_read(tmsg_cursor_t *cursor, tmsg_schema_form_t form,
     tmsg_status_t status = TMSG_OK;
 
     if (fields < SLOT_FIELDS && cursor->error == NULL) {
-        return malformed(form, "not a slot and a generation");
+        return malformed_schema(form, "not a slot and a generation");
     }
     slot = tmsg_cursor_integer(cursor);
     generation = tmsg_cursor_integer(cursor);
     if (cursor->error != NULL) {
-        return TMSG_OK; /* the caller says which */
+        return TMSG_OK; /* the caller reports cursor->error */
     }
     if (slot < 0 || slot >= TMSG_SCHEMA_SLOTS_MAX) {
-        return malformed(form, "the slot is out of range");
+        return malformed_schema(form, "the slot is out of range");
     }
     if (generation < 0 || generation > UINT8_MAX) {
-        return malformed(form, "the generation is out of range");
+        return malformed_schema(form, "the generation is out of range");
     }
     use->form = form;
     use->slot = (uint8_t)slot;
@@ -106,21 +107,23 @@ tmsg_status_t tmsg_schema_locate(const tmsg_schema_use_t *use,
     tmsg_cursor_t cursor = tmsg_schema_numbers(use);
     size_t size = tmsg_map_size(map);
     size_t tensor = 0;
-    int64_t begin = 0; /* the first extent of that tensor */
+    int64_t begin = 0; /* index of the first extent of `tensor` */
     int64_t last = -1;
 
     for (uint32_t i = 0; i < use->count; i++) {
         int64_t at = tmsg_cursor_integer(&cursor);
 
         if (at <= last) {
-            return malformed(use->form, "varying extents are out of order");
+            return malformed_schema(use->form,
+                                    "varying extents are out of order");
         }
         last = at;
         while (tensor < size && at - begin >= ndim_of(&entries[tensor])) {
             begin += ndim_of(&entries[tensor++]);
         }
         if (tensor == size) {
-            return malformed(use->form, "there are fewer extents than it says");
+            return malformed_schema(use->form,
+                                    "there are fewer extents than it says");
         }
         places[i] =
             (tmsg_schema_place_t){(uint32_t)tensor, (uint32_t)(at - begin)};
@@ -137,8 +140,9 @@ tmsg_status_t tmsg_schema_check(const tmsg_schema_use_t *use,
 
     for (uint32_t i = 0; i < use->count && status == TMSG_OK; i++) {
         if (entries[places[i].tensor].tensor.strides != NULL) {
-            status = malformed(use->form, "an extent of a tensor with strides "
-                                          "varies");
+            status = malformed_schema(use->form,
+                                      "an extent of a tensor with strides "
+                                      "varies");
         }
     }
     return status;

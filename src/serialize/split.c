@@ -21,7 +21,7 @@ tmsg_status_t tmsg_split_read(tmsg_cursor_t *cursor, tmsg_split_t *split)
         slice = tmsg_cursor_integer(cursor);
     }
     if (cursor->error != NULL) {
-        return TMSG_OK; /* the caller says which */
+        return TMSG_OK; /* the caller reports cursor->error */
     }
     if (count < 2 || count > 4 || others.type != TMSG_VALUE_BINARY) {
         return tmsg_error_set(
@@ -46,13 +46,13 @@ tmsg_status_t tmsg_split_read(tmsg_cursor_t *cursor, tmsg_split_t *split)
     return TMSG_OK;
 }
 
-static bool is_named(const tmsg_split_t *split, size_t index)
+static bool is_in_others(const tmsg_split_t *split, size_t index)
 {
     return index / 8 < split->others_bytes &&
            split->others[index / 8] >> index % 8 & 1;
 }
 
-/* No tensor is of so many bytes: a decoder reads shapes by int64. */
+/* No tensor has INT64_MAX bytes, because a decoder reads shapes as int64. */
 bool tmsg_split_has_none(const tmsg_split_t *split)
 {
     return split->others_bytes == 0 &&
@@ -62,7 +62,7 @@ bool tmsg_split_has_none(const tmsg_split_t *split)
 bool tmsg_split_has(const tmsg_split_t *split, size_t index, uint64_t bytes)
 {
     return bytes > 0 && split->large > 0 &&
-           (bytes >= split->large || is_named(split, index));
+           (bytes >= split->large || is_in_others(split, index));
 }
 
 size_t tmsg_split_next(const tmsg_split_t *split, const tmsg_map_t *map,
@@ -99,8 +99,8 @@ tmsg_status_t tmsg_split_check(const tmsg_split_t *split, const tmsg_map_t *map)
 
     for (size_t i = size; i < 8 * split->others_bytes; i++) {
         if (i % 8 == 0 && split->others[i / 8] == 0) {
-            i += 7; /* whatever a peer makes of it, it may be long */
-        } else if (is_named(split, i)) {
+            i += 7; /* a peer may send many zero bytes */
+        } else if (is_in_others(split, i)) {
             return tmsg_error_set(TMSG_ERR_MALFORMED,
                                   "body: tensor %zu of %zu travels as parts", i,
                                   size);

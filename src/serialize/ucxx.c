@@ -17,20 +17,21 @@
 #include "core/tensor.h"
 #include "serialize/json.h"
 
-/* memory type u32, whether a callback follows u8, policy u8, length u64 */
+/* Bytes of a header without callback and user header: memory type (u32), flag
+ * of the callback (u8), policy (u8) and length of the user header (u64). */
 #define FIXED_BYTES 14
 #define HAS_CALLBACK_AT 4
-#define CALLBACK_BYTES (64 + 8) /* owner, id */
+#define CALLBACK_BYTES (64 + 8) /* owner and id of a callback */
 #define POLICY_MOST 1
-#define EXACT_MAX 9007199254740992.0 /* 2^53: beyond it cJSON rounds */
+#define EXACT_MAX 9007199254740992.0 /* 2^53; cJSON rounds larger numbers */
 
-static tmsg_status_t malformed(const char *why)
+static tmsg_status_t malformed_ucxx_header(const char *why)
 {
     return tmsg_error_set(TMSG_ERR_MALFORMED, "UCXX header: %s", why);
 }
 
-/* UCXX writes its integers as they lie in memory, and UCX connects only
- * machines where they lie alike: hence no byte order of our own here. */
+/* UCXX writes integers in host byte order. UCX connects only machines with the
+ * same byte order, so nothing here converts them. */
 size_t tmsg_ucxx_encode(const tmsg_ucxx_header_t *header, void *buffer,
                         size_t bound)
 {
@@ -51,14 +52,15 @@ size_t tmsg_ucxx_encode(const tmsg_ucxx_header_t *header, void *buffer,
     return needed;
 }
 
-/* Of the user header: its length, then itself. */
+/* Reads the length of the user header, then the user header. */
 static tmsg_status_t decode_user(const uint8_t *from, size_t left,
                                  tmsg_ucxx_header_t *header)
 {
     uint64_t length;
 
     if (left < sizeof(length)) {
-        return malformed("it ends inside the length of the user header");
+        return malformed_ucxx_header(
+            "it ends inside the length of the user header");
     }
     memcpy(&length, from, sizeof(length));
     if (length > left - sizeof(length)) {
@@ -81,16 +83,17 @@ tmsg_status_t tmsg_ucxx_decode(const void *bytes, size_t count,
     tmsg_status_t status = TMSG_OK;
 
     if (count < at) {
-        return malformed("it ends before the flag of the callback");
+        return malformed_ucxx_header("it ends before the flag of the callback");
     }
     if (from[HAS_CALLBACK_AT] > 1) {
-        return malformed("the flag of the callback is neither 0 nor 1");
+        return malformed_ucxx_header(
+            "the flag of the callback is neither 0 nor 1");
     }
     if (from[HAS_CALLBACK_AT] == 1) {
         at += CALLBACK_BYTES;
     }
     if (count < at) {
-        return malformed("it ends inside the callback");
+        return malformed_ucxx_header("it ends inside the callback");
     }
     memcpy(&header.memory_type, from, sizeof(header.memory_type));
     if (count > at) {
@@ -118,14 +121,16 @@ typedef struct {
     bool twice;
 } description_t;
 
-static void note(const cJSON **place, const cJSON *item, bool *twice)
+static void note_member(const cJSON **place, const cJSON *item, bool *twice)
 {
     *twice = *twice || *place != NULL;
     *place = item;
 }
 
-/* False: these are the application's own words, of which we make nothing. */
-static bool describes(const cJSON *root, description_t *found)
+/* Finds the members that describe a tensor. Returns false if the user header
+ * describes none. It is then the application's own, and we do not interpret
+ * it. */
+static bool find_description(const cJSON *root, description_t *found)
 {
     const cJSON *item;
 
@@ -136,18 +141,18 @@ static bool describes(const cJSON *root, description_t *found)
     cJSON_ArrayForEach(item, root)
     {
         if (strcmp(item->string, "dtype") == 0) {
-            note(&found->dtype, item, &found->twice);
+            note_member(&found->dtype, item, &found->twice);
         } else if (strcmp(item->string, "shape") == 0) {
-            note(&found->shape, item, &found->twice);
+            note_member(&found->shape, item, &found->twice);
         } else if (strcmp(item->string, "name") == 0) {
-            note(&found->name, item, &found->twice);
+            note_member(&found->name, item, &found->twice);
         }
     }
     return found->dtype != NULL && found->shape != NULL;
 }
 
-static tmsg_status_t read_extent(const cJSON *item, int32_t index,
-                                 int64_t *extent_p)
+static tmsg_status_t read_user_extent(const cJSON *item, int32_t index,
+                                      int64_t *extent_p)
 {
     const char *why = NULL;
 
@@ -168,8 +173,9 @@ static tmsg_status_t read_extent(const cJSON *item, int32_t index,
     return TMSG_OK;
 }
 
-static tmsg_status_t read_shape(const cJSON *array, const tmsg_limits_t *limits,
-                                int64_t *shape, int32_t *ndim_p)
+static tmsg_status_t read_user_shape(const cJSON *array,
+                                     const tmsg_limits_t *limits,
+                                     int64_t *shape, int32_t *ndim_p)
 {
     uint64_t most = limits->ndim < TMSG_NDIM_MAX ? limits->ndim : TMSG_NDIM_MAX;
     const cJSON *item;
@@ -188,7 +194,7 @@ static tmsg_status_t read_shape(const cJSON *array, const tmsg_limits_t *limits,
     cJSON_ArrayForEach(item, array)
     {
         if (status == TMSG_OK) {
-            status = read_extent(item, ndim, &shape[ndim]);
+            status = read_user_extent(item, ndim, &shape[ndim]);
         }
         ndim++;
     }
@@ -210,8 +216,9 @@ static tmsg_status_t read_dtype(const cJSON *item, tmsg_dtype_t *dtype_p)
     return TMSG_OK;
 }
 
-static tmsg_status_t read_name(const cJSON *item, const tmsg_limits_t *limits,
-                               const char **name_p)
+static tmsg_status_t read_user_name(const cJSON *item,
+                                    const tmsg_limits_t *limits,
+                                    const char **name_p)
 {
     *name_p = TMSG_UCXX_NAME;
     if (item == NULL) {
@@ -232,8 +239,9 @@ static tmsg_status_t read_name(const cJSON *item, const tmsg_limits_t *limits,
     return TMSG_OK;
 }
 
-static tmsg_status_t append(tmsg_map_t *map, const char *name,
-                            const tmsg_tensor_t *tensor, uint64_t payload_bytes)
+static tmsg_status_t append_checked_tensor(tmsg_map_t *map, const char *name,
+                                           const tmsg_tensor_t *tensor,
+                                           uint64_t payload_bytes)
 {
     uint64_t bytes;
     tmsg_status_t status = tmsg_map_append(map, name, strlen(name), tensor);
@@ -273,13 +281,14 @@ static tmsg_status_t append_described(const description_t *found,
         status = read_dtype(found->dtype, &tensor.dtype);
     }
     if (status == TMSG_OK) {
-        status = read_shape(found->shape, limits, shape, &tensor.ndim);
+        status = read_user_shape(found->shape, limits, shape, &tensor.ndim);
     }
     if (status == TMSG_OK) {
-        status = read_name(found->name, limits, &name);
+        status = read_user_name(found->name, limits, &name);
     }
-    return status != TMSG_OK ? status
-                             : append(map, name, &tensor, payload_bytes);
+    return status != TMSG_OK
+               ? status
+               : append_checked_tensor(map, name, &tensor, payload_bytes);
 }
 
 static tmsg_status_t append_bytes(uint64_t payload_bytes, tmsg_map_t *map)
@@ -290,22 +299,25 @@ static tmsg_status_t append_bytes(uint64_t payload_bytes, tmsg_map_t *map)
                                   .dtype = {TMSG_DTYPE_UINT, 8, 1},
                                   .shape = shape};
 
-    return append(map, TMSG_UCXX_NAME, &tensor, payload_bytes);
+    return append_checked_tensor(map, TMSG_UCXX_NAME, &tensor, payload_bytes);
 }
 
-/* cJSON cuts strings at such a character, escaped or not. */
+/* Returns whether a user header contains NUL, escaped or not. cJSON cuts
+ * strings there. */
 static bool holds_nul(const char *text, size_t bytes)
 {
     return memchr(text, '\0', bytes) != NULL ||
            tmsg_json_find_nul(text, bytes) != NULL;
 }
 
-/* *root_p is NULL where the whole is not JSON. */
-static tmsg_status_t parse(const char *text, size_t bytes, cJSON **root_p)
+/* Parses a user header. *root_p is NULL if the header as a whole is not JSON.
+ * Errors: NO_MEMORY. */
+static tmsg_status_t parse_user_header(const char *text, size_t bytes,
+                                       cJSON **root_p)
 {
     const char *end = text;
 
-    errno = 0; /* the only way to tell cJSON's two failures apart */
+    errno = 0; /* errno alone tells cJSON's two failures apart */
     *root_p =
         bytes == 0 ? NULL : cJSON_ParseWithLengthOpts(text, bytes, &end, 0);
     if (*root_p == NULL) {
@@ -322,18 +334,20 @@ static tmsg_status_t parse(const char *text, size_t bytes, cJSON **root_p)
     return TMSG_OK;
 }
 
-static tmsg_status_t append_tensor(const tmsg_ucxx_header_t *header,
-                                   uint64_t payload_bytes,
-                                   const tmsg_limits_t *limits, tmsg_map_t *map)
+static tmsg_status_t append_payload(const tmsg_ucxx_header_t *header,
+                                    uint64_t payload_bytes,
+                                    const tmsg_limits_t *limits,
+                                    tmsg_map_t *map)
 {
     cJSON *root;
     description_t found;
-    tmsg_status_t status = parse(header->user, header->user_bytes, &root);
+    tmsg_status_t status =
+        parse_user_header(header->user, header->user_bytes, &root);
 
     if (status != TMSG_OK) {
         return status;
     }
-    if (!describes(root, &found)) {
+    if (!find_description(root, &found)) {
         status = append_bytes(payload_bytes, map);
     } else if (holds_nul(header->user, header->user_bytes)) {
         status = tmsg_error_set(TMSG_ERR_MALFORMED,
@@ -373,7 +387,7 @@ tmsg_status_t tmsg_ucxx_to_map(const tmsg_ucxx_header_t *header,
                               " (limit message_bytes)",
                               payload_bytes, limits->message_bytes);
     }
-    status = append_tensor(header, payload_bytes, limits, map);
+    status = append_payload(header, payload_bytes, limits, map);
     if (status == TMSG_OK) {
         status = keep_user(header, limits, map);
     }
@@ -383,8 +397,9 @@ tmsg_status_t tmsg_ucxx_to_map(const tmsg_ucxx_header_t *header,
     return status;
 }
 
-/* Text that describes a tensor, to be freed with cJSON_free(), or NULL. */
-static char *describe(const tmsg_map_entry_t *entry)
+/* Returns JSON that describes a tensor, or NULL if memory is lacking. The
+ * caller frees it with cJSON_free(). */
+static char *format_description(const tmsg_map_entry_t *entry)
 {
     char dtype[TMSG_DTYPE_NAME_MAX];
     cJSON *object = cJSON_CreateObject();
@@ -410,8 +425,9 @@ static char *describe(const tmsg_map_entry_t *entry)
     return text;
 }
 
-/* UCXX has room for one buffer and the application's header, no more. */
-static tmsg_status_t check_map(const tmsg_map_t *map)
+/* Checks that a map fits into a UCXX message, which has one buffer and the
+ * application's header. */
+static tmsg_status_t check_ucxx_map(const tmsg_map_t *map)
 {
     const tmsg_map_meta_entry_t *meta = tmsg_map_meta_entries(map);
 
@@ -440,14 +456,14 @@ tmsg_status_t tmsg_ucxx_from_map(const tmsg_map_t *map, uint8_t policy,
                                  .policy = policy};
     char *text = NULL;
     uint8_t *bytes = NULL;
-    tmsg_status_t status = check_map(map);
+    tmsg_status_t status = check_ucxx_map(map);
 
     if (status != TMSG_OK) {
         return status;
     }
     if (tmsg_map_get_bytes(map, TMSG_META_UCXX_HEADER, &header.user,
                            &header.user_bytes) != TMSG_OK) {
-        text = describe(&tmsg_map_entries(map)[0]);
+        text = format_description(&tmsg_map_entries(map)[0]);
         header.user = text;
         header.user_bytes = text == NULL ? 0 : strlen(text);
     }
