@@ -13,11 +13,12 @@
 #include "serialize/split.h"
 #include "serialize/wire.h"
 
-/* Bytes of the smallest tensor: an array of a name of one character, code,
- * bits, lanes and an empty shape. */
+/* The smallest tensor has this many bytes: an array of a name of one character,
+ * code, bits, lanes and an empty shape. */
 #define TENSOR_BYTES_MIN 7
 
-/* The fields of a tensor as the body states them, before they are checked. */
+/* Holds the fields of a tensor as the body states them, before they are
+ * checked. */
 typedef struct {
     size_t index;
     const char *name;

@@ -48,7 +48,7 @@ static bool to_meta(const tmsg_value_t *value, tmsg_meta_t *meta)
     }
 }
 
-/* One key and its value, as the body states them. */
+/* Holds one key and its value, as the body states them. */
 typedef struct {
     uint32_t index;
     const char *key;

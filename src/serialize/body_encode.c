@@ -212,7 +212,7 @@ static void write_metadata(tmsg_writer_t *writer, const tmsg_map_t *map,
     }
 }
 
-/* The sections that are equal for all peers. */
+/* Names the sections that are equal for all peers. */
 typedef enum { SECTION_TENSORS = 0, SECTION_METADATA = 1 } section_t;
 
 static void write_section(tmsg_writer_t *writer, section_t section,

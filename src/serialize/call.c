@@ -8,8 +8,8 @@
 #include "core/utf8.h"
 #include "serialize/header.h"
 
-/* Offsets of the fields. AT_BYTES is the preamble's own length. All other
- * fields lie behind the preamble of a map. */
+/* These are the offsets of the fields. AT_BYTES is the preamble's own length.
+ * All other fields lie behind the preamble of a map. */
 enum {
     AT_BYTES = 3,
     AT_TYPE = 33,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* serialize/decoder.h - the state of a body that is being decoded into a map.
- * body_decode*.c share it. */
+/* serialize/decoder.h - declares the state of a body that is being decoded into
+ * a map. body_decode*.c share it. */
 #ifndef TMSG_SERIALIZE_DECODER_H
 #define TMSG_SERIALIZE_DECODER_H
 

@@ -25,11 +25,12 @@ tmsg_status_t tmsg_file_fail(const tmsg_file_where_t *where,
                              tmsg_status_t status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A file that is being read. Other processes may write to it meanwhile, and the
- * pages of a mapping show their writes. The parsers therefore never read
- * through the mapping. They copy with tmsg_file_read() into private memory, so
- * that checked bytes cannot change afterwards. The data of tensors may lie in
- * `bytes`; the mapping lives as long as the map. */
+/* Describes a file that is being read. Other processes may write to it
+ * meanwhile, and the pages of a mapping show their writes. The parsers
+ * therefore never read through the mapping. They copy with tmsg_file_read()
+ * into private memory, so that checked bytes cannot change afterwards. The data
+ * of tensors may lie in `bytes`, so `bytes` must live as long as the map; a
+ * mapping does. */
 typedef struct {
     tmsg_file_where_t where;
     bool opened;    /* false: `bytes` is the whole file */
@@ -40,7 +41,7 @@ typedef struct {
     tmsg_map_t *map;      /* map that gets the tensors and metadata */
     tmsg_limits_t limits; /* held_bytes is the upper limit of `taken` */
     uint64_t taken;       /* bytes that tmsg_file_take() has allocated */
-    uint64_t realigned;   /* those of them that only fix alignment */
+    uint64_t realigned;   /* bytes that were copied only for alignment */
 } tmsg_file_input_t;
 
 /* tmsg_file_open() opens the file at input->where.path. tmsg_file_close()
@@ -96,8 +97,8 @@ tmsg_status_t tmsg_file_check(const tmsg_file_input_t *input, const char *name,
 tmsg_status_t tmsg_file_add(tmsg_file_input_t *input, const char *name,
                             tmsg_tensor_t *tensor, void *memory, bool swap);
 
-/* A file that is being written. It has no name, or a temporary name in the
- * directory of its final path, until tmsg_file_commit(). */
+/* Describes a file that is being written. The file has no name, or a temporary
+ * name in the directory of its final path, until tmsg_file_commit(). */
 typedef struct {
     tmsg_file_where_t where;
     char *temp;        /* temporary path; empty if the file has none */
@@ -132,7 +133,8 @@ tmsg_status_t tmsg_file_commit(tmsg_file_output_t *output, bool overwrite);
 /* Frees the output. Deletes the file if it was not committed. */
 void tmsg_file_output_close(tmsg_file_output_t *output);
 
-/* One file format. The table `formats` in file.c lists all of them. */
+/* Describes one file format. The table `formats` in file.c lists all of
+ * them. */
 typedef struct {
     const char *name; /* name of the format, and extension of its files */
     tmsg_status_t (*load)(tmsg_file_input_t *input);

@@ -7,7 +7,7 @@
 
 #include "serialize/file.h"
 
-/* The text of a value in a header, including its quotes or brackets. */
+/* Holds the text of a value in a header, including its quotes or brackets. */
 typedef struct {
     const char *text;
     size_t bytes;

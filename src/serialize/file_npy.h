@@ -11,11 +11,11 @@
 #define TMSG_NPY_PREFIX_BYTES                                                  \
     12 /* prefix of version 2 and 3; version 1 has 10 */
 
-/* Upper limit for the length that the prefix states. numpy.load() has the same
+/* A prefix may state a length up to this limit. numpy.load() has the same
  * limit. */
 #define TMSG_NPY_HEADER_MAX 10000u
 
-/* Size of a buffer that has room for any header that we write. */
+/* A buffer of this size has room for any header that we write. */
 #define TMSG_NPY_HEADER_BYTES 1600
 
 typedef struct {

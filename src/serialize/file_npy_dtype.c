@@ -7,7 +7,7 @@
 
 #define ANY_SIZE 0 /* value of kinds[].bytes that matches any number */
 
-/* The meaning of a dtype's letter and of the number after it. ml_dtypes writes
+/* Maps a dtype's letter, and the number after it, to a dtype. ml_dtypes writes
  * its bfloat16 as "<V2", while numpy's own void is "|V2". It writes its
  * float8_e5m2 as "<f1", and all its other dtypes as "<V1", which says no more
  * than the size. */
@@ -51,9 +51,9 @@ static const struct {
     {'m', ANY_SIZE, 0, "time differences (timedelta64)"},
 };
 
-/* Other spellings that numpy accepts. A letter may have a byte order before it,
- * a word may not. Spellings whose size depends on the machine ("l", "int") are
- * missing, because a file does not say which machine wrote it. */
+/* Lists other spellings that numpy accepts. A letter may have a byte order
+ * before it, a word may not. Spellings whose size depends on the machine ("l",
+ * "int") are missing, because a file does not say which machine wrote it. */
 static const struct {
     const char *text, *kind;
 } spellings[] = {

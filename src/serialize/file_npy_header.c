@@ -11,7 +11,7 @@
 #define ALIGNMENT 64     /* alignment of the data in the file */
 #define GROWTH_DIGITS 21 /* digits that numpy reserves for an extent */
 
-/* State of the parser of a header. A header is a Python dictionary; the parser
+/* Holds the state of the parser. A header is a Python dictionary; the parser
  * knows only the part of Python that numpy writes. */
 typedef struct {
     const tmsg_file_where_t *where;

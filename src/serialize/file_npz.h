@@ -11,9 +11,9 @@
 #define TMSG_NPZ_SUFFIX                                                        \
     ".npy" /* suffix of a member's name, after the tensor's name */
 
-/* An archive that libzip reads through a callback. libzip has no function that
- * returns the offset of a member's data in the archive. The callback records
- * the offset at which libzip reads instead. */
+/* Describes an archive that libzip reads through a callback. libzip has no
+ * function that returns the offset of a member's data in the archive. The
+ * callback records the offset at which libzip reads instead. */
 typedef struct {
     const tmsg_file_input_t *file;
     uint64_t offset;      /* file offset of the next read */

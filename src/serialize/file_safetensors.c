@@ -20,7 +20,8 @@ bool tmsg_safetensors_is_of_file(const char *key)
     return strncmp(key, "tensormsg.file.", 15) == 0;
 }
 
-/* The range of the data that belongs to a tensor, according to the header. */
+/* Holds the range of the data that belongs to a tensor, according to the
+ * header. */
 typedef struct {
     uint64_t begin, end;
     uint32_t key; /* offset of the tensor's name in the header */
@@ -34,9 +35,9 @@ typedef struct {
     size_t room;
 } text_t;
 
-/* State of a load. Everything is checked before the file is mapped and the map
- * gets its first tensor. Until then, a load takes less memory than twice the
- * size of the header. */
+/* Holds the state of a load. Everything is checked before the file is mapped
+ * and the map gets its first tensor. Until then, a load takes less memory than
+ * twice the size of the header. */
 typedef struct {
     tmsg_file_input_t *input;
     char *header; /* copy of the header, with a NUL behind it */

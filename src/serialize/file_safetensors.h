@@ -33,7 +33,7 @@ tmsg_status_t tmsg_safetensors_as_written(const tmsg_file_where_t *where,
                                           int64_t shape[TMSG_NDIM_MAX],
                                           tmsg_tensor_t *written);
 
-/* The entry of one tensor in a header. */
+/* Holds the entry of one tensor in a header. */
 typedef struct {
     tmsg_dtype_t dtype;
     int32_t ndim;

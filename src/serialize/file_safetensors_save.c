@@ -117,8 +117,9 @@ tmsg_status_t tmsg_safetensors_check(tmsg_file_where_t *where,
     return check_saved_metadata(where, map, limits);
 }
 
-/* The header that is being built. cJSON formats one member at a time, because a
- * tree of all members would take ten times the memory of the header. */
+/* Holds the header that is being built. cJSON formats one member at a time,
+ * because a tree of all members would take ten times the memory of the
+ * header. */
 typedef struct {
     const tmsg_file_where_t *where;
     char *text;

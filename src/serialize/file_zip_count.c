@@ -17,7 +17,8 @@
 #define TAIL_BYTES (END_BYTES + UINT16_MAX) /* includes the longest comment */
 #define PIECE_BYTES (64u << 10)
 
-/* State of a count. All bytes are copied before they are looked at. */
+/* Holds the state of a count. All bytes are copied before they are looked
+ * at. */
 typedef struct {
     const tmsg_file_input_t *input;
     uint8_t *tail;     /* last bytes of the file, inside `copy` */
@@ -29,7 +30,7 @@ typedef struct {
     uint8_t piece[PIECE_BYTES]; /* copied bytes of the directory */
 } counter_t;
 
-/* The range of the archive's bytes in which the directory lies. */
+/* Holds the range of the archive's bytes in which the directory lies. */
 typedef struct {
     uint64_t begin, end;
 } directory_t;

@@ -16,11 +16,11 @@
 #define TMSG_PREAMBLE_MAP 1    /* message kind whose body is a map */
 #define TMSG_PREAMBLE_SHORT 32 /* shortest preamble: without policy byte */
 
-/* Values of the policy byte, which are those of tmsg_policy_t. */
+/* The policy byte has the values of tmsg_policy_t. */
 #define TMSG_PREAMBLE_HOST_FALLBACK 0
 #define TMSG_PREAMBLE_STRICT 1
 
-/* Flags of the preamble. */
+/* The field `flags` of the preamble is a set of these bits. */
 #define TMSG_HEADER_SPILLED 0x01   /* the payload begins with the body */
 #define TMSG_HEADER_ACKED 0x02     /* the sender waits for an acknowledgement */
 #define TMSG_HEADER_READ 0x08      /* the receiver reads the payload itself */
@@ -28,7 +28,7 @@
 #define TMSG_HEADER_CHARGED 0x20   /* counts against the receiver's window */
 #define TMSG_HEADER_PULLED 0x40    /* its parts wait for the receiver's PULL */
 
-/* The fields of the preamble, in host byte order. */
+/* Holds the fields of the preamble, in host byte order. */
 typedef struct {
     uint8_t version;
     uint8_t bytes; /* bytes of the preamble as encoded */
@@ -89,11 +89,12 @@ typedef struct tmsg_checksum tmsg_checksum_t; /* serialize/checksum.h */
 #define TMSG_SCHEMA_SLOTS_MAX 256   /* the number of a slot is one byte */
 #define TMSG_SCHEMA_VARYING_MAX 256 /* varying extents of one schema */
 
-/* How a body describes its tensors. */
+/* Says how a body describes its tensors. */
 typedef enum {
-    TMSG_SCHEMA_NONE = 0,    /* the body describes all tensors */
-    TMSG_SCHEMA_DEFINES = 1, /* as NONE; the receiver keeps them in a slot */
-    TMSG_SCHEMA_REFERS = 2   /* the body names a slot */
+    TMSG_SCHEMA_NONE = 0, /* the body describes all tensors */
+    TMSG_SCHEMA_DEFINES =
+        1,                 /* all tensors, which the receiver keeps in a slot */
+    TMSG_SCHEMA_REFERS = 2 /* the body names a slot */
 } tmsg_schema_form_t;
 
 typedef struct {
@@ -139,21 +140,22 @@ typedef struct {
 
 void tmsg_body_shared_free(tmsg_body_shared_t *shared);
 
-/* What a body contains besides a map. If all bits are zero, that is nothing. */
+/* Holds what a body contains besides a map. If all bits are zero, that is
+ * nothing. */
 typedef struct {
     tmsg_body_shared_t *shared;      /* NULL: no other body shares sections */
     const tmsg_checksum_t *checksum; /* NULL: no checksums */
-    /* Values of the checksums, one for each tensor, in order. After decoding,
+    /* `checksums` has one value for each tensor, in order. After decoding,
      * `checksums` points into the body. It may be NULL while a body is only
      * measured. */
     const uint8_t *checksums;
     size_t checksum_count;    /* number of checksums that were decoded */
     tmsg_schema_use_t schema; /* see serialize/schema.h */
     tmsg_split_t split;
-    /* Map whose metadata is added to the metadata of the encoded map. Where
-     * both have a key, the value of `more` is sent. Nothing else of `more` is
-     * sent. NULL means none. Only the encoder reads it, and `shared` must be
-     * NULL then. */
+    /* The metadata of this map are added to the metadata of the encoded map.
+     * Where both have a key, the value of `more` is sent. Nothing else of
+     * `more` is sent. NULL means none. Only the encoder reads it, and `shared`
+     * must be NULL then. */
     const tmsg_map_t *more;
 } tmsg_body_extra_t;
 

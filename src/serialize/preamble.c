@@ -11,11 +11,11 @@
 
 #define MAGIC_0 'T'
 #define MAGIC_1 'M'
-/* Flags that a reader must not ignore. */
+/* A reader must not ignore these flags. */
 #define FLAGS_CRITICAL 0x0f
 #define FLAGS_KNOWN (TMSG_HEADER_SPILLED | TMSG_HEADER_ACKED | TMSG_HEADER_READ)
 
-/* Offsets of the fields. */
+/* These are the offsets of the fields. */
 enum {
     AT_MAGIC = 0,
     AT_VERSION = 2,

@@ -32,7 +32,7 @@ typedef struct {
     tmsg_schema_total_t *total; /* total that stores also count in, or NULL */
 } tmsg_schema_budget_t;
 
-/* A layout that is kept, with the set of its extents that vary. */
+/* Holds a layout that is kept, with the set of its extents that vary. */
 typedef struct tmsg_schema tmsg_schema_t;
 
 /* Destroys a schema that is in no table or store. NULL is allowed. A table or
@@ -56,7 +56,7 @@ void tmsg_schema_share(tmsg_schema_t *schema, uint64_t most,
 tmsg_status_t tmsg_schema_fill(const tmsg_schema_t *schema,
                                const tmsg_schema_use_t *use, tmsg_map_t *map);
 
-/* The sender's side of a channel: the layouts that the peer keeps. */
+/* Knows the layouts that the peer keeps, at the sender's side of a channel. */
 typedef struct tmsg_schema_table tmsg_schema_table_t;
 
 /* Creates a table for a peer that offered that number of slots, 1 to
@@ -101,7 +101,7 @@ tmsg_status_t tmsg_schema_table_answered(tmsg_schema_table_t *table,
                                          uint8_t slot, uint8_t generation,
                                          bool kept);
 
-/* The receiver's side of a channel: the layouts that it keeps for the peer. */
+/* Keeps the layouts of the peer, at the receiver's side of a channel. */
 typedef struct tmsg_schema_store tmsg_schema_store_t;
 
 /* Creates or destroys a store, as tmsg_schema_table_create() and

@@ -41,7 +41,7 @@ static bool same_but_shape(const tmsg_map_entry_t *kept,
            tmsg_map_same_view(tmsg_map_view(kept), tmsg_map_view(entry));
 }
 
-/* State of a walk through the extents of a map, in order. */
+/* Holds the state of a walk through the extents of a map, in order. */
 typedef struct {
     const tmsg_schema_t *schema;
     uint32_t next; /* index of the next varying extent in schema->places */

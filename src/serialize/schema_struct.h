@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* serialize/schema_struct.h - the fields of a schema, for schema*.c only. */
+/* serialize/schema_struct.h - declares the fields of a schema, for schema*.c
+ * only. */
 #ifndef TMSG_SERIALIZE_SCHEMA_STRUCT_H
 #define TMSG_SERIALIZE_SCHEMA_STRUCT_H
 

@@ -31,7 +31,7 @@ typedef struct {
     uint32_t slot;
 } stamp_t;
 
-/* The definition that the latest choice has made, if any. */
+/* Holds the definition that the latest choice has made, if any. */
 typedef struct {
     tmsg_schema_t *schema;
     uint64_t hash;

@@ -17,8 +17,9 @@
 #include "core/tensor.h"
 #include "serialize/json.h"
 
-/* Bytes of a header without callback and user header: memory type (u32), flag
- * of the callback (u8), policy (u8) and length of the user header (u64). */
+/* A header without callback and user header has these bytes: memory type
+ * (u32), flag of the callback (u8), policy (u8) and length of the user header
+ * (u64). */
 #define FIXED_BYTES 14
 #define HAS_CALLBACK_AT 4
 #define CALLBACK_BYTES (64 + 8) /* owner and id of a callback */
@@ -113,7 +114,7 @@ tmsg_status_t tmsg_ucxx_decode(const void *bytes, size_t count,
     return status;
 }
 
-/* The members of a user header that describe a tensor. */
+/* Holds the members of a user header that describe a tensor. */
 typedef struct {
     const cJSON *dtype;
     const cJSON *shape;

@@ -51,12 +51,12 @@ static inline int tmsg_count_bytes(size_t *bytes_p, size_t bytes)
 #define TMSG_PUT_NUMBER_MOST 9 /* most bytes of an integer */
 #define TMSG_PUT_COUNT_MOST 5  /* most bytes of a length or count */
 
-/* Most bytes that are written at once: two sets of extents, and the other
+/* At most so many bytes are written at once: two sets of extents, and the other
  * fields of a tensor without its name. */
 #define TMSG_WRITER_ASIDE                                                      \
     (2 * TMSG_NDIM_MAX * TMSG_PUT_NUMBER_MOST + 16 * TMSG_PUT_NUMBER_MOST)
 
-/* The output of a body. Bytes beyond `bound` are only counted. */
+/* Describes the output of a body. Bytes beyond `bound` are only counted. */
 typedef struct {
     uint8_t *buffer;
     size_t bound;
