@@ -56,8 +56,8 @@ tmsg_status_t tmsg_preamble_decode(const void *header, size_t bytes,
                                    tmsg_preamble_t *preamble_p);
 
 /* Reads the endpoint id of a preamble that tmsg_preamble_decode() has refused.
- * Returns false if magic, version or length is wrong; the id is then
- * meaningless. */
+ * Returns false if magic, version or length is wrong, because the id then means
+ * nothing. */
 bool tmsg_preamble_names(const void *header, size_t bytes, uint32_t *id_p);
 
 /* The next four functions serve callers that send or receive like messages
@@ -91,10 +91,9 @@ typedef struct tmsg_checksum tmsg_checksum_t; /* serialize/checksum.h */
 
 /* Says how a body describes its tensors. */
 typedef enum {
-    TMSG_SCHEMA_NONE = 0, /* the body describes all tensors */
-    TMSG_SCHEMA_DEFINES =
-        1,                 /* all tensors, which the receiver keeps in a slot */
-    TMSG_SCHEMA_REFERS = 2 /* the body names a slot */
+    TMSG_SCHEMA_NONE = 0,    /* the body describes all tensors */
+    TMSG_SCHEMA_DEFINES = 1, /* all tensors; the receiver keeps them */
+    TMSG_SCHEMA_REFERS = 2   /* the body names a slot */
 } tmsg_schema_form_t;
 
 typedef struct {
