@@ -116,8 +116,8 @@ static uint64_t sooner_ns(uint64_t one_ns, uint64_t other_ns)
     return one_ns < other_ns ? one_ns : other_ns;
 }
 
-/* A peer that has hung up, or gives no sign of life, ends in another way, with
- * a better reason. */
+/* If the peer has hung up, or gives no sign of life, this does not end the
+ * endpoint: that happens elsewhere, with a better reason. */
 uint64_t tmsg_paths_look(tmsg_endpoint_t *endpoint, uint64_t most_ns,
                          bool lives)
 {

@@ -6,7 +6,8 @@
 #include "am/worker/worker.h"
 
 /* Returns the UCX worker for a scope and role, and opens it when it is first
- * asked for. The caller counts as a user of it until it gives it back. */
+ * asked for. The caller counts as one of its users (ucx->users) until it gives
+ * it back. Lock held. */
 tmsg_status_t tmsg_worker_ucx(tmsg_worker_t *worker,
                               const tmsg_ucx_scope_t *scope, bool dialling,
                               tmsg_ucx_t **ucx_p);

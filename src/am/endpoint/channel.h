@@ -63,9 +63,9 @@ typedef struct tmsg_channel {
     uint32_t bye_read; /* the number in a BYE that is being read */
     /* Counts sent messages that had fragments or slices. */
     uint64_t sent_in_fragments;
-    /* Holds the number of the endpoint's part that this channel handed over
-     * last; 0: none. */
-    uint64_t parted;
+    /* Holds the value of tx.fragments_handed when this channel handed over a
+     * fragment last; 0: never. */
+    uint64_t last_fragment;
     tmsg_others_t others; /* small messages, at its last message in pieces */
     /* Tells that the first message with fragments cannot go on now: the peer is
      * to ask for its fragments, or a copy is not there yet. */

@@ -78,9 +78,9 @@ typedef struct {
     uint64_t fragments_handed;
     tmsg_schema_budget_t budget; /* bounds the layouts of all channels */
     uint32_t next_message_id;
-    /* sends in `parting` that the peer is to ask for */
+    /* sends in `fragments_queued` whose fragments the peer is to ask for */
     unsigned fragments_awaited;
-    tmsg_list_t parting; /* sends that have fragments to hand to UCX */
+    tmsg_list_t fragments_queued; /* sends that have fragments to hand to UCX */
 } tmsg_endpoint_tx_t;
 
 /* Belongs to the room recv. */

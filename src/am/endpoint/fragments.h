@@ -7,11 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A side keeps this many fragments for an endpoint before it fetches them. The
- * number that the peer keeps bounds what this side sends. */
+/* For each endpoint, a side keeps up to this many fragments that it does not
+ * fetch yet, and says so in its hello. The number in the peer's hello bounds
+ * how many fragments this side has with UCX. */
 #define TMSG_FRAGMENTS_KEPT 16
 
-/* Describes a fragment of a fragment that goes by the bulk stream. */
+/* Describes a fragment that goes by the bulk stream. */
 typedef struct {
     uint16_t channel;
     uint32_t sequence;
@@ -19,7 +20,7 @@ typedef struct {
     uint64_t bytes;
     const void *data; /* data, or with count > 1 a list of struct iovec */
     size_t count;
-    void *slot;
+    void *slot; /* the sender's record of it (tmsg_fragments_slot_t) */
 } tmsg_fragment_t;
 
 #endif

@@ -8,9 +8,8 @@
 #include "am/recv/receive.h"
 #include "core/map.h"
 
-/* Returns the message that a fragment belongs to, if it awaits its fragments,
- * or NULL.
- */
+/* Returns the message that a fragment belongs to, if the message awaits
+ * fragments, or NULL. */
 static tmsg_message_t *find_awaiting(tmsg_endpoint_t *endpoint,
                                      const tmsg_bulk_head_t *head)
 {

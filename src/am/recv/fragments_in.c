@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Fragments that arrive. A fragment may come before its message's head, or
- * before the message has memory. It is kept as UCX brought it, without its
- * bytes. */
+/* Receives fragments that come by UCX. A fragment may come before its message's
+ * head, or before the message has memory. It is then kept as UCX brought it:
+ * a rendezvous that has not begun, without the bytes. */
 #include "am/recv/fragments_in.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@
 #define FETCHED_MOST 2
 #define READ_MOST 1
 
-/* This record is a fragment from its arrival until it is in its place. */
+/* Describes a fragment from its arrival until its bytes are in their place. */
 typedef struct {
     tmsg_op_t op;
     tmsg_node_t node; /* in the endpoint's kept_fragments */
@@ -106,7 +106,8 @@ static void give_fragment_segment(fragment_t *fragment)
 }
 
 /* Returns whether the sender gave the connection up while this side waits for
- * its fragments. Without a socket nobody tells this side so. */
+ * its fragments. An endpoint without a bootstrap socket learns it only from
+ * the lease. */
 static bool is_abandoned(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->link.fd < 0 && !tmsg_endpoint_is_down(endpoint) &&
@@ -310,9 +311,9 @@ static bool has_fragment_room(const fragment_t *fragment)
                                   fragment->range.bytes, fragment->is_read);
 }
 
-/* Returns whether another fragment may be asked for. If UCX reads the sender's
- * memory, that takes its time at the end of a turn of progress. So a turn that
- * only looks for messages comes between two fragments. */
+/* Returns whether another fragment may be fetched now. Over shared memory UCX
+ * reads the whole fragment at the end of a turn of progress, which takes time.
+ * So a turn that only looks for messages comes between two fragments. */
 static bool is_time(tmsg_endpoint_t *endpoint)
 {
     bool reads = endpoint->transport == TMSG_TRANSPORT_SHM;
@@ -358,8 +359,8 @@ static void fetch_next(tmsg_endpoint_t *endpoint)
     }
 }
 
-/* Asks the sender for the fragments. Fragments that are copied on to a device
- * come by UCX, as there is memory for them. */
+/* Asks the sender for the fragments, with a PULL. Fragments that are copied on
+ * to a device come by UCX. */
 static void pull_fragments(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;

@@ -17,7 +17,7 @@ tmsg_status_t tmsg_fragments_expect(tmsg_message_t *message);
 bool tmsg_fragments_missing(const tmsg_message_t *message);
 
 /* Lets chores fetch the fragments that have come, now that each tensor has its
- * place. Errors: NO_MEMORY. */
+ * place, and asks for those that wait for a PULL. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_fragments_fetch(tmsg_message_t *message);
 
 /* Marks the kept fragments of a refused message: the next chores reject them.
@@ -30,11 +30,10 @@ void tmsg_fragments_chores(tmsg_endpoint_t *endpoint);
 /* Drops the fragments that are not being fetched. The endpoint has ended. */
 void tmsg_fragments_abandon(tmsg_endpoint_t *endpoint);
 
-/* The first function gives the message's record of fragments up, and keeps a
- * small one for the record's next message. The second returns how many bytes
- * are kept so. Any thread. */
+/* tmsg_fragments_forget() gives the message's record of fragments up, and keeps
+ * a small one for the next message that uses this message's record.
+ * tmsg_fragments_kept() returns the bytes of the kept one. Any thread. */
 void tmsg_fragments_forget(tmsg_message_t *message);
-
 size_t tmsg_fragments_kept(const tmsg_message_t *message);
 
 #endif

@@ -11,7 +11,7 @@
 #include "core/map.h"
 #include "serialize/split.h"
 
-/* This record is a tensor that travels as fragments. */
+/* Describes a tensor that travels in fragments. */
 typedef struct {
     uint32_t first; /* number of its first fragment */
     uint32_t index; /* its position in the map */
@@ -157,8 +157,8 @@ tmsg_status_t tmsg_fragments_layout_make(tmsg_message_t *message)
     }
     count_fragments(message, fragments);
     fragments->left = fragments->count;
-    if (fragments->runs >
-        0) { /* find_tensor_fragment() often looks into the map */
+    if (fragments->runs > 0) {
+        /* find_tensor_fragment() often looks into the map */
         tmsg_map_settle(message->map);
     }
     message->fragments = fragments;
@@ -312,7 +312,7 @@ tmsg_status_t tmsg_fragments_layout_place(tmsg_message_t *message)
     return TMSG_OK;
 }
 
-/* Returns the first place that ends after a byte of the sliced bytes. */
+/* Returns the place of the byte at `offset` of the sliced bytes. */
 static size_t find_slice_place(const tmsg_fragments_in_t *fragments,
                                uint64_t offset)
 {

@@ -6,11 +6,9 @@
 
 #include "am/recv/message.h"
 
-/* A fragment carries these bytes. */
+/* Says which bytes of a message a fragment carries. */
 typedef struct {
-    /* The fragment carries bytes that travel in slices, not bytes of one
-     * tensor. */
-    bool is_slice;
+    bool is_slice;   /* bytes that travel in slices, not bytes of one tensor */
     uint32_t index;  /* position of its tensor in the map */
     uint64_t offset; /* first byte, in the tensor or in the sliced bytes */
     uint64_t bytes;
@@ -21,8 +19,7 @@ typedef struct {
 tmsg_status_t tmsg_fragments_layout_make(tmsg_message_t *message);
 
 /* Finds the fragment with a number. Returns false if the message has no such
- * fragment.
- */
+ * fragment. */
 bool tmsg_fragments_layout_find(const tmsg_message_t *message, uint32_t number,
                                 tmsg_fragment_range_t *range_p);
 
@@ -39,8 +36,7 @@ const char *tmsg_fragments_layout_claim(tmsg_message_t *message,
 void tmsg_fragments_layout_landed(tmsg_message_t *message);
 
 /* Returns the bytes of fragments that are not in their place yet, or somewhat
- * more.
- */
+ * more. */
 uint64_t tmsg_fragments_layout_coming(const tmsg_message_t *message);
 
 /* Notes where slices go, once each tensor has its place. Errors: NO_MEMORY. */

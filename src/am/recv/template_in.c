@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Takes messages that arrive and repeat the last one's layout; see template.h.
- */
+/* Receives messages by their channel's template; see template.h. */
 #include "am/recv/template_in.h"
 
 #include <string.h>
@@ -96,9 +95,9 @@ static tmsg_channel_t *find_template_channel(tmsg_ucx_t *ucx,
                : NULL;
 }
 
-/* Returns whether the message of that number is the next one, and has nothing
- * to wait for, to be checked against or to be received into. */
-static bool is_plain_template(const tmsg_channel_t *channel, uint32_t sequence)
+/* Returns whether the message of that number is the next one, waits for
+ * nothing, and no abort or posted receive concerns it. */
+static bool is_next_and_plain(const tmsg_channel_t *channel, uint32_t sequence)
 {
     const tmsg_endpoint_t *endpoint = channel->endpoint;
 
@@ -121,7 +120,7 @@ static bool has_template_room(const tmsg_channel_t *channel)
            (template->room_bytes == 0 || tmsg_fetch_count(worker) == 0);
 }
 
-/* A template message's header differs from the last one in these numbers. */
+/* A template message's header differs from the template's in these numbers. */
 typedef struct {
     uint32_t message_id;
     uint32_t sequence;
@@ -143,7 +142,7 @@ static bool repeats_last(const tmsg_template_in_t *template, const void *header,
                                        &numbers->sequence);
 }
 
-static void deliver_template(tmsg_message_t *message)
+static void deliver_by_template(tmsg_message_t *message)
 {
     message->channel->rx_sequence++;
     message->endpoint->stats.received_by_template++;
@@ -157,7 +156,7 @@ static bool deliver_call(tmsg_message_t *message, const tmsg_call_head_t *call)
     tmsg_status_t status = tmsg_call_begin_here(message, call);
 
     if (status == TMSG_OK) {
-        deliver_template(message);
+        deliver_by_template(message);
     } else if (status == TMSG_IN_PROGRESS) {
         tmsg_template_forget_in(message->channel);
         tmsg_message_discard(message);
@@ -196,7 +195,7 @@ bool tmsg_template_arrived(tmsg_ucx_t *ucx, const void *header,
     template = channel == NULL ? NULL : &channel->template_in;
     if (template == NULL || template->head.payload_bytes != data_bytes ||
         !repeats_last(template, header, header_bytes, &numbers) ||
-        !is_plain_template(channel, numbers.sequence) ||
+        !is_next_and_plain(channel, numbers.sequence) ||
         (data_bytes > TMSG_TEMPLATE_SMALL && !has_template_room(channel))) {
         return false;
     }
@@ -208,7 +207,7 @@ bool tmsg_template_arrived(tmsg_ucx_t *ucx, const void *header,
     message->head.sequence = numbers.sequence;
     memcpy(tmsg_message_room(message, data_bytes), data, data_bytes);
     if (template->head.kind != TMSG_KIND_CALL) {
-        deliver_template(message);
+        deliver_by_template(message);
     } else if (!deliver_call(message, &numbers.call)) {
         return false;
     }

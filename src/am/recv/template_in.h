@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/recv/template_in.h - messages that arrive and repeat the last one's
- * layout.
- */
+/* am/recv/template_in.h - receives messages by a template. */
 #ifndef TMSG_AM_RECV_TEMPLATE_IN_H
 #define TMSG_AM_RECV_TEMPLATE_IN_H
 
@@ -11,13 +9,14 @@
 #include "am/endpoint/template.h"
 #include "am/recv/message.h"
 
-/* Decides whether a message can be repeated, once it was decoded and its
- * payload is here. If it can, its record keeps its map. */
+/* Makes the channel's template from a message that was decoded and whose
+ * payload is here, if the next ones may repeat it. Its record then keeps the
+ * map for the next message. */
 void tmsg_template_note_in(tmsg_message_t *message,
                            const tmsg_arrival_t *arrival);
 
-/* Takes an eager message that repeats the last one. Returns false if it is no
- * repeat; nothing has happened then. Called inside UCX. */
+/* Takes an eager message that repeats its channel's template. Returns false if
+ * it does not; nothing has happened then. Lock held, inside UCX. */
 bool tmsg_template_arrived(tmsg_ucx_t *ucx, const void *header,
                            size_t header_bytes, const void *data,
                            size_t data_bytes);

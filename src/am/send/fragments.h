@@ -12,7 +12,7 @@
 
 /* Makes the fragments of a payload whose way has some: packs the tensors that
  * have to be packed, and writes their checksums. payload->extra->split says
- * which tensors are fragments. Errors: NO_MEMORY, UNSUPPORTED. */
+ * which tensors travel in fragments. Errors: NO_MEMORY, UNSUPPORTED. */
 tmsg_status_t tmsg_fragments_make(tmsg_send_t *send,
                                   const tmsg_payload_t *payload);
 
@@ -21,13 +21,13 @@ tmsg_status_t tmsg_fragments_make(tmsg_send_t *send,
 tmsg_status_t tmsg_fragments_slice(tmsg_send_t *send,
                                    const tmsg_payload_t *payload);
 
-/* Returns whether the peer keeps so many fragments that it may ask for some: a
- * fragment of a message that it asks for then has a place beside those that it
+/* Returns whether the peer keeps enough fragments that messages may wait for
+ * its PULL: the fragments that it asks for need a place beside those that it
  * has no memory for. */
 bool tmsg_fragments_may_be_asked(const tmsg_endpoint_t *endpoint);
 
 /* Begins the fragments of a send whose head goes to UCX now. Returns how many
- * bytes of the payload they are; 0: there are none. */
+ * bytes of the payload they have; 0: there are none. */
 uint64_t tmsg_fragments_begin(tmsg_send_t *send);
 
 /* Hands over to UCX as many fragments as may be. Outside UCX. */
@@ -36,13 +36,14 @@ void tmsg_fragments_flush(tmsg_endpoint_t *endpoint);
 /* tmsg_fragments_next() gives the bulk stream the next fragment that the peer
  * wants by it. The memory of the fragment stays as it is until
  * tmsg_fragments_handed() is called. Returns false if there is none. */
-bool tmsg_fragments_next(tmsg_endpoint_t *endpoint, tmsg_fragment_t *piece);
-void tmsg_fragments_handed(const tmsg_fragment_t *piece, tmsg_ucx_status_t ucs);
+bool tmsg_fragments_next(tmsg_endpoint_t *endpoint, tmsg_fragment_t *fragment);
+void tmsg_fragments_handed(const tmsg_fragment_t *fragment,
+                           tmsg_ucx_status_t ucs);
 
 /* Fails the message of a fragment whose memory at `at` cannot be read; the
  * error names the tensor. The fragment counts as handed over. Never called in
  * the middle of other work on the endpoint. */
-void tmsg_fragments_unreadable(const tmsg_fragment_t *piece, const void *at);
+void tmsg_fragments_unreadable(const tmsg_fragment_t *fragment, const void *at);
 
 /* Returns whether some fragments are with UCX, are being copied from a device,
  * or are to be handed over. */
@@ -53,8 +54,8 @@ void tmsg_fragments_stop(tmsg_send_t *send);
 
 void tmsg_fragments_free(tmsg_send_t *send);
 
-/* Returns the bytes of the record that is kept for the send's next fragments.
- */
+/* Returns the bytes of the record that send->fragments_kept keeps for the next
+ * use of this send's record. */
 size_t tmsg_fragments_spare(const tmsg_send_t *send);
 
 #endif

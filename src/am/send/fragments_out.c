@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Moves fragments out by UCX. Some fragments are with UCX, and as it reports
- * one the next goes, so that a small message is never behind more than a few.
- */
+/* Sends fragments by UCX. UCX has a few fragments at a time; when it reports
+ * one, the next goes. So a small message never waits behind more than a few. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +20,7 @@
 
 #define HEADER_BYTES (TMSG_PREAMBLE_BYTES + TMSG_FRAGMENT_NUMBER_BYTES)
 
+/* Returns how many fragments UCX may have at a time. */
 static unsigned fragments_window(const tmsg_endpoint_t *endpoint)
 {
     uint32_t theirs = endpoint->peer_hello.fragments;
@@ -33,8 +33,8 @@ bool tmsg_fragments_may_be_asked(const tmsg_endpoint_t *endpoint)
     return fragments_window(endpoint) > 2;
 }
 
-/* Goes on to the next tensor that is a fragment, from fragments->next.tensor
- * on. */
+/* Goes on to the next tensor that travels in fragments, from
+ * fragments->next.tensor on. */
 static void find_next_fragment(tmsg_fragments_out_t *fragments)
 {
     fragments->next.tensor = tmsg_split_next(&fragments->split, fragments->map,
@@ -129,7 +129,7 @@ tmsg_status_t tmsg_fragments_make(tmsg_send_t *send,
     return status;
 }
 
-/* Copies a list from `skip` bytes on to `to`, and ends a fragment wherever a
+/* Copies a list from `skip` bytes on to `to`, and ends a piece wherever a
  * slice ends. */
 static void cut_slices(const tmsg_plan_t *plan, uint64_t skip, uint64_t slice,
                        struct iovec *to)
@@ -258,7 +258,8 @@ void tmsg_fragments_stop(tmsg_send_t *send)
 
     if (fragments != NULL && fragments->queue != NULL) {
         tmsg_fragments_out_unlist(fragments);
-        if (endpoint->tx.parting.count > 0 && endpoint->state == TMSG_EP_OPEN) {
+        if (endpoint->tx.fragments_queued.count > 0 &&
+            endpoint->state == TMSG_EP_OPEN) {
             tmsg_worker_chore(endpoint->worker, endpoint);
         }
         if (send->ucx_status == TMSG_UCX_OK) {
@@ -295,7 +296,7 @@ static void end_slot(tmsg_fragments_slot_t *slot, tmsg_ucx_status_t ucs)
     }
     endpoint->tx.fragments_in_ucx--;
     endpoint->tx.granted_in_ucx -= granted;
-    if (endpoint->tx.parting.count > 0) {
+    if (endpoint->tx.fragments_queued.count > 0) {
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
     tmsg_send_fragment_reported(send, ucs);
@@ -435,13 +436,13 @@ uint64_t tmsg_fragments_out_next_bytes(const tmsg_fragments_out_t *fragments)
     return left < most ? left : most;
 }
 
-/* Describes a fragment. With count > 1 `data` is a list. */
+/* Describes the bytes of a fragment. With count > 1 `data` is a list. */
 typedef struct {
     const void *data;
     uint64_t bytes;
     size_t count;
     int memory_type;
-} piece_t;
+} source_t;
 
 static void run_not_copied(tmsg_soon_t *call)
 {
@@ -466,7 +467,7 @@ static void run_not_copied(tmsg_soon_t *call)
 
 /* Fails the fragment's message, when nobody is in the middle of other work on
  * the endpoint. Until then the fragment counts as one that UCX has, and no
- * other fragment of it goes. */
+ * other fragment of the message goes. */
 static void fail_soon(tmsg_fragments_slot_t *slot)
 {
     tmsg_fragments_out_t *fragments = slot->send->fragments;
@@ -478,7 +479,7 @@ static void fail_soon(tmsg_fragments_slot_t *slot)
 
 /* Copies a fragment as tmsg_plan_own() does. Returns false if the fragment
  * cannot be read, or there is no memory. */
-static bool copy_fragment_for_ucx(tmsg_fragments_slot_t *slot, piece_t *piece)
+static bool copy_fragment_for_ucx(tmsg_fragments_slot_t *slot, source_t *piece)
 {
     tmsg_fragments_out_t *fragments = slot->send->fragments;
     tmsg_budget_t *budget = slot->send->endpoint->worker->budget;
@@ -495,7 +496,7 @@ static bool copy_fragment_for_ucx(tmsg_fragments_slot_t *slot, piece_t *piece)
 }
 
 static tmsg_ucx_status_t hand_fragment_to_ucx(tmsg_fragments_slot_t *slot,
-                                              const piece_t *piece)
+                                              const source_t *piece)
 {
     const tmsg_ucx_send_t message = {
         .header = slot->header,
@@ -520,8 +521,8 @@ static void post_next(tmsg_fragments_out_t *fragments)
 {
     tmsg_endpoint_t *endpoint = fragments->send->endpoint;
     tmsg_fragments_slot_t *slot = tmsg_fragments_out_take_slot(fragments);
-    piece_t piece = {.bytes = tmsg_fragments_out_next_bytes(fragments),
-                     .memory_type = TMSG_UCX_MEMORY_HOST};
+    source_t piece = {.bytes = tmsg_fragments_out_next_bytes(fragments),
+                      .memory_type = TMSG_UCX_MEMORY_HOST};
     uint32_t number = fragments->next.number;
     bool is_read, is_there;
     tmsg_ucx_status_t ucs;
@@ -561,7 +562,7 @@ uint64_t tmsg_fragments_begin(tmsg_send_t *send)
     if (fragments == NULL || tmsg_fragments_out_is_over(fragments)) {
         return 0;
     }
-    tmsg_fragments_out_enlist(fragments, &send->endpoint->tx.parting);
+    tmsg_fragments_out_enlist(fragments, &send->endpoint->tx.fragments_queued);
     tmsg_fragments_out_await(fragments, send->pulled);
     return fragments->bytes;
 }
@@ -580,12 +581,12 @@ static bool next_fragment_is_ready(tmsg_fragments_out_t *fragments,
            tmsg_stage_out_ready(fragments->send, fragments->next.tensor);
 }
 
-/* Returns whether a fragment of the message may go where there is a place in
- * the window. Messages that the receiver has no memory for may wait there for
- * memory that others hold, so the others must not lack a place. One place is
- * left to the messages that the receiver asked for, or may come to ask for. Of
- * the rest one place is left to the message that began first, which gets memory
- * before the others. */
+/* Returns whether a fragment of the message may go, given that the window has a
+ * free place. At the receiver, fragments of a message without memory occupy
+ * places until other messages give memory back, so those must not lack a place.
+ * One place is left to the messages that the receiver asked for, or may come to
+ * ask for (`granted`). Of the rest one place is left to the message that began
+ * first, which gets memory before the others. */
 static bool may_use_place(const tmsg_endpoint_t *endpoint,
                           const tmsg_fragments_out_t *fragments,
                           const tmsg_fragments_out_t *first)
@@ -609,14 +610,15 @@ static bool may_use_place(const tmsg_endpoint_t *endpoint,
  * for memory that it holds, and leave it no room. */
 static tmsg_fragments_out_t *choose_fragments(tmsg_endpoint_t *endpoint)
 {
-    tmsg_node_t *node = endpoint->tx.parting.head;
+    tmsg_node_t *node = endpoint->tx.fragments_queued.head;
     tmsg_fragments_out_t *first = NULL, *chosen = NULL;
 
     for (; node != NULL; node = node->next) {
         TMSG_CONTAINER_OF(node, tmsg_fragments_out_t, node)
             ->send->channel->stalled = false;
     }
-    for (node = endpoint->tx.parting.head; node != NULL; node = node->next) {
+    for (node = endpoint->tx.fragments_queued.head; node != NULL;
+         node = node->next) {
         tmsg_fragments_out_t *fragments =
             TMSG_CONTAINER_OF(node, tmsg_fragments_out_t, node);
         tmsg_channel_t *channel = fragments->send->channel;
@@ -631,19 +633,19 @@ static tmsg_fragments_out_t *choose_fragments(tmsg_endpoint_t *endpoint)
             fragments->awaited || !next_fragment_is_ready(fragments, first);
         if (!channel->stalled && may_use_place(endpoint, fragments, first) &&
             (chosen == NULL ||
-             channel->parted < chosen->send->channel->parted)) {
+             channel->last_fragment < chosen->send->channel->last_fragment)) {
             chosen = fragments;
         }
     }
     if (chosen != NULL) {
-        chosen->send->channel->parted = ++endpoint->tx.fragments_handed;
+        chosen->send->channel->last_fragment = ++endpoint->tx.fragments_handed;
     }
     return chosen;
 }
 
 void tmsg_fragments_flush(tmsg_endpoint_t *endpoint)
 {
-    while (endpoint->tx.parting.count > 0 && endpoint->ep != NULL &&
+    while (endpoint->tx.fragments_queued.count > 0 && endpoint->ep != NULL &&
            endpoint->tx.fragments_in_ucx < fragments_window(endpoint)) {
         tmsg_fragments_out_t *fragments = choose_fragments(endpoint);
 

@@ -12,7 +12,7 @@
 
 #define TMSG_FRAGMENT_NUMBER_BYTES 4
 
-/* Describes a fragment that is being moved. */
+/* Describes a fragment that UCX or the bulk stream has. */
 typedef struct {
     tmsg_op_t op;
     tmsg_send_t *send;
@@ -36,10 +36,11 @@ typedef struct {
 } tmsg_fragments_next_t;
 
 struct tmsg_fragments_out {
-    tmsg_node_t node;   /* in `queue` */
-    tmsg_list_t *queue; /* endpoint's parting or pulled; NULL: in none */
-    bool awaited;       /* the peer has yet to say how and when they go */
-    bool granted;       /* the peer has memory for them and takes them by UCX */
+    tmsg_node_t node; /* in `queue` */
+    tmsg_list_t
+        *queue;   /* endpoint's fragments_queued or pulled; NULL: in none */
+    bool awaited; /* the peer has yet to say how and when they go */
+    bool granted; /* the peer has memory for them and takes them by UCX */
     tmsg_send_t *send;
     const tmsg_map_t *map; /* the map that travels */
     tmsg_split_t split;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sends fragments that wait until the peer has memory for all of them and says
- * how they are to come: by the bulk stream, or by UCX. */
+/* Sends fragments that wait for the peer's PULL. With it the peer says that it
+ * has memory for all fragments of a message, and how they are to come: by the
+ * bulk stream, or by UCX. */
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fragments.h"
@@ -42,7 +43,7 @@ tmsg_ucx_status_t tmsg_pull_arrived(const tmsg_arrival_t *arrival)
     } else {
         go_by_ucx(fragments);
     }
-    if (endpoint->tx.parting.count > 0) {
+    if (endpoint->tx.fragments_queued.count > 0) {
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
     tmsg_endpoint_drop(endpoint);
@@ -61,15 +62,15 @@ static tmsg_fragments_out_t *choose_pulled(tmsg_endpoint_t *endpoint)
         tmsg_fragments_out_t *fragments =
             TMSG_CONTAINER_OF(node, tmsg_fragments_out_t, node);
 
-        if (chosen == NULL ||
-            fragments->send->channel->parted < chosen->send->channel->parted) {
+        if (chosen == NULL || fragments->send->channel->last_fragment <
+                                  chosen->send->channel->last_fragment) {
             chosen = fragments;
         }
     }
     return chosen;
 }
 
-bool tmsg_fragments_next(tmsg_endpoint_t *endpoint, tmsg_fragment_t *piece)
+bool tmsg_fragments_next(tmsg_endpoint_t *endpoint, tmsg_fragment_t *fragment)
 {
     tmsg_fragments_out_t *fragments = choose_pulled(endpoint);
     tmsg_fragments_slot_t *slot;
@@ -78,16 +79,17 @@ bool tmsg_fragments_next(tmsg_endpoint_t *endpoint, tmsg_fragment_t *piece)
     if (fragments == NULL) {
         return false;
     }
-    fragments->send->channel->parted = ++endpoint->tx.fragments_handed;
+    fragments->send->channel->last_fragment = ++endpoint->tx.fragments_handed;
     slot = tmsg_fragments_out_take_slot(fragments);
-    *piece =
+    *fragment =
         (tmsg_fragment_t){.channel = fragments->send->channel->number,
                           .sequence = fragments->send->sequence,
                           .number = fragments->next.number,
                           .bytes = tmsg_fragments_out_next_bytes(fragments),
                           .slot = slot};
-    piece->data = tmsg_fragments_out_step(fragments, piece->bytes, &slot->fill,
-                                          &memory_type, &piece->count);
+    fragment->data =
+        tmsg_fragments_out_step(fragments, fragment->bytes, &slot->fill,
+                                &memory_type, &fragment->count);
     if (tmsg_fragments_out_is_over(fragments)) {
         tmsg_fragments_out_unlist(fragments);
     }
@@ -95,20 +97,21 @@ bool tmsg_fragments_next(tmsg_endpoint_t *endpoint, tmsg_fragment_t *piece)
     return true;
 }
 
-void tmsg_fragments_unreadable(const tmsg_fragment_t *piece, const void *at)
+void tmsg_fragments_unreadable(const tmsg_fragment_t *fragment, const void *at)
 {
-    const tmsg_fragments_slot_t *slot = piece->slot;
+    const tmsg_fragments_slot_t *slot = fragment->slot;
     tmsg_send_t *send = slot->send;
     char why[TMSG_ERROR_BYTES];
 
     tmsg_plan_say_unreadable(send->fragments->map, at, why, sizeof(why));
     tmsg_send_fail(send, TMSG_ERR_IO, why);
-    tmsg_fragments_handed(piece, TMSG_UCX_OK);
+    tmsg_fragments_handed(fragment, TMSG_UCX_OK);
 }
 
-void tmsg_fragments_handed(const tmsg_fragment_t *piece, tmsg_ucx_status_t ucs)
+void tmsg_fragments_handed(const tmsg_fragment_t *fragment,
+                           tmsg_ucx_status_t ucs)
 {
-    tmsg_fragments_slot_t *slot = piece->slot;
+    tmsg_fragments_slot_t *slot = fragment->slot;
     tmsg_send_t *send = slot->send;
     tmsg_endpoint_t *endpoint = send->endpoint;
 

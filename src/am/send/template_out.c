@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sends messages that are like the last one of their channel; see template.h.
- */
+/* Sends messages by their channel's template; see template.h. */
 #include "am/send/template_out.h"
 
 #include <stdlib.h>
@@ -17,7 +16,7 @@
 #include "core/bytes.h"
 #include "core/probe.h"
 
-/* A template message may have these of a send's params. */
+/* A message that sets other params than these never goes by a template. */
 #define PARAMS_PLAIN                                                           \
     ((uint64_t)(TMSG_SEND_PARAM_ON_DONE | TMSG_SEND_PARAM_CHANNEL |            \
                 TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |               \
@@ -116,8 +115,8 @@ static void note_pieces(tmsg_template_out_t *template, const tmsg_map_t *layout)
     }
 }
 
-/* Returns whether the message travels as a template message can: it is small,
- * or goes eagerly in one piece. */
+/* Returns whether the message travels as one by a template does: it is small,
+ * or goes eagerly and is one piece of memory. */
 static bool goes_eagerly(const tmsg_send_t *send)
 {
     return send->plan.bytes <= TMSG_TEMPLATE_SMALL ||
@@ -166,23 +165,25 @@ void tmsg_template_note_out(const tmsg_send_t *send,
     template->am_flags = send->am_flags;
 }
 
-/* Returns whether the next message may go now, and nothing goes before it. */
-static bool may_template_now(const tmsg_channel_t *channel)
+/* Returns whether the next message may go now, and no other goes before it:
+ * the sends among fragments_queued all wait for the peer. */
+static bool may_go_by_template(const tmsg_channel_t *channel)
 {
     const tmsg_endpoint_t *endpoint = channel->endpoint;
 
     return endpoint->state == TMSG_EP_OPEN && !endpoint->close_wanted &&
            !endpoint->worker->inside && channel->queued.count == 0 &&
            tmsg_channel_has_credit(channel) &&
-           endpoint->tx.parting.count == endpoint->tx.fragments_awaited &&
+           endpoint->tx.fragments_queued.count ==
+               endpoint->tx.fragments_awaited &&
            channel->template_out.charge <=
                endpoint->credit.tx_edge - endpoint->credit.tx_charged;
 }
 
-/* Returns the channel of a map whose send asks for nothing unusual, and for the
- * same as the last one; else NULL. */
-static tmsg_channel_t *find_template(tmsg_endpoint_t *endpoint,
-                                     const tmsg_send_params_t *params)
+/* Returns the channel that `params` name, if they ask for nothing unusual and
+ * for the same as the send that the template comes from; else NULL. */
+static tmsg_channel_t *find_map_channel(tmsg_endpoint_t *endpoint,
+                                        const tmsg_send_params_t *params)
 {
     uint64_t mask = params == NULL ? 0 : params->field_mask;
     uint32_t flags = mask & TMSG_SEND_PARAM_FLAGS ? params->flags : 0;
@@ -202,10 +203,10 @@ static tmsg_channel_t *find_template(tmsg_endpoint_t *endpoint,
                : NULL;
 }
 
-/* Returns the channel of calls if the call, or reply, is like the last one;
- * else NULL. */
-static tmsg_channel_t *find_call(tmsg_endpoint_t *endpoint,
-                                 const tmsg_call_send_t *call)
+/* Returns the channel of calls if the call, or reply, is like the one that the
+ * template comes from; else NULL. */
+static tmsg_channel_t *find_call_channel(tmsg_endpoint_t *endpoint,
+                                         const tmsg_call_send_t *call)
 {
     tmsg_channel_t *channel = endpoint->channels.calls;
 
@@ -216,8 +217,8 @@ static tmsg_channel_t *find_call(tmsg_endpoint_t *endpoint,
                : NULL;
 }
 
-/* Returns whether a map is laid out as the last one was. A map without a stamp
- * is compared. */
+/* Returns whether a map has the template's layout. A map without a stamp is
+ * compared. */
 static bool is_laid_out_as_last(const tmsg_channel_t *channel,
                                 const tmsg_map_t *map)
 {
@@ -234,9 +235,9 @@ static bool is_laid_out_as_last(const tmsg_channel_t *channel,
                                          channel->tx_schemas, template->slot)));
 }
 
-/* Sets those fields of a record that the end of the send reads. The others are
- * set only if UCX goes on. */
-static void begin_template(tmsg_send_t *send, tmsg_endpoint_t *endpoint)
+/* Sets those fields of a record that the end of the send reads. go_on_as_send()
+ * sets the others, if UCX has not copied the message yet. */
+static void begin_record(tmsg_send_t *send, tmsg_endpoint_t *endpoint)
 {
     tmsg_send_init_request(send, endpoint->worker);
     send->endpoint = endpoint;
@@ -254,17 +255,16 @@ static void number_header(const tmsg_channel_t *channel, tmsg_send_t *send)
 }
 
 /* Makes a record with all that is known before the map is; NULL without memory.
- * This is done when the message before has gone, for then the peer has
- * something to do. Also, UCX reads the header by larger pieces than its
- * numbers, and the processor would wait for numbers that were written just
- * now. */
+ * This is done when the message before has gone, because then the peer has
+ * something to do. Also, UCX loads the header in units larger than its numbers,
+ * and the processor would stall on numbers that were stored just before. */
 static tmsg_send_t *make_ready_send(const tmsg_channel_t *channel)
 {
     const tmsg_template_out_t *template = &channel->template_out;
     tmsg_send_t *send = tmsg_send_record(channel->endpoint->worker->budget);
 
     if (send != NULL) {
-        begin_template(send, channel->endpoint);
+        begin_record(send, channel->endpoint);
         memcpy(send->small_header, template->header, sizeof(template->header));
         number_header(channel, send);
     }
@@ -272,10 +272,10 @@ static tmsg_send_t *make_ready_send(const tmsg_channel_t *channel)
 }
 
 /* Returns whether the channel is one of the few of its worker for which a
- * record is made ready. From now on it is one of them, in place of the one that
- * has been for longest. Of a thousand channels each would have left the cache
- * when its turn comes, and so would a record that was made ready for it. Such a
- * channel takes the record that was used last. */
+ * record is made ready. If it is not, it becomes one, in place of the one that
+ * has been for longest. If a thousand channels take turns, the record of each
+ * would have left the cache before its next turn; such channels use the record
+ * that was freed last instead. */
 static bool is_recent(tmsg_channel_t *channel)
 {
     tmsg_template_out_t *template = &channel->template_out;
@@ -314,8 +314,8 @@ static void zero_gaps(const tmsg_template_out_t *template, uint8_t *to)
     }
 }
 
-static void gather_template(const tmsg_template_out_t *template,
-                            const tmsg_map_t *map, uint8_t *to)
+static void gather_payload(const tmsg_template_out_t *template,
+                           const tmsg_map_t *map, uint8_t *to)
 {
     const tmsg_map_entry_t *entry = tmsg_map_entries(map);
     const tmsg_template_piece_t *piece = template->pieces;
@@ -347,9 +347,8 @@ static uint8_t *gather_room(tmsg_worker_t *worker)
 
 /* Copies a payload for UCX; see tmsg_plan_own(). Returns NULL if the payload
  * cannot be read, or there is no memory. */
-static const void *copy_template_for_ucx(tmsg_worker_t *worker,
-                                         const void *data, size_t bytes,
-                                         uint8_t *small)
+static const void *copy_payload_for_ucx(tmsg_worker_t *worker, const void *data,
+                                        size_t bytes, uint8_t *small)
 {
     uint8_t *to;
 
@@ -361,8 +360,8 @@ static const void *copy_template_for_ucx(tmsg_worker_t *worker,
     return to != NULL && tmsg_probe_copy(to, data, bytes) == bytes ? to : NULL;
 }
 
-/* Returns the payload in one piece: where it lies, if it is one piece already.
- * Returns NULL if there is no memory, or the payload cannot be read. */
+/* Returns the payload as one piece of memory: its own, if one tensor has all of
+ * it. Returns NULL if there is no memory, or the payload cannot be read. */
 static const void *put_together(const tmsg_channel_t *channel,
                                 const tmsg_map_t *map, tmsg_send_t *send)
 {
@@ -373,15 +372,15 @@ static const void *put_together(const tmsg_channel_t *channel,
         const void *data = tmsg_map_entries(map)[template->only].tensor.data;
 
         return tmsg_transport_wants_own(channel->endpoint)
-                   ? copy_template_for_ucx(channel->endpoint->worker, data,
-                                           template->payload_bytes, to)
+                   ? copy_payload_for_ucx(channel->endpoint->worker, data,
+                                          template->payload_bytes, to)
                    : data;
     }
     if (template->payload_bytes > TMSG_TEMPLATE_SMALL) {
         to = gather_room(channel->endpoint->worker);
     }
     if (to != NULL) {
-        gather_template(template, map, to);
+        gather_payload(template, map, to);
     }
     return to;
 }
@@ -408,8 +407,9 @@ static void complete_header(const tmsg_channel_t *channel, tmsg_send_t *send,
     tmsg_call_number(call, message_id);
 }
 
-static tmsg_ucx_status_t post_template(const tmsg_channel_t *channel,
-                                       tmsg_send_t *send, const void *payload)
+static tmsg_ucx_status_t post_by_template(const tmsg_channel_t *channel,
+                                          tmsg_send_t *send,
+                                          const void *payload)
 {
     const tmsg_template_out_t *template = &channel->template_out;
     const tmsg_ucx_send_t message = {
@@ -425,13 +425,14 @@ static tmsg_ucx_status_t post_template(const tmsg_channel_t *channel,
 }
 
 /* Writes a message straight into the fast box. */
-static void put_template(const tmsg_channel_t *channel, const tmsg_map_t *map,
-                         tmsg_send_t *send, const tmsg_call_send_t *call,
-                         tmsg_fastbox_t *fastbox)
+static void write_into_fastbox(const tmsg_channel_t *channel,
+                               const tmsg_map_t *map, tmsg_send_t *send,
+                               const tmsg_call_send_t *call,
+                               tmsg_fastbox_t *fastbox)
 {
     const tmsg_template_out_t *template = &channel->template_out;
 
-    gather_template(
+    gather_payload(
         template, map,
         tmsg_fastbox_begin(fastbox, template->header_bytes, template->number));
     complete_header(channel, send, call);
@@ -441,13 +442,13 @@ static void put_template(const tmsg_channel_t *channel, const tmsg_map_t *map,
 
 /* Hands a message to the fast box, if there is one, or to UCX. With UCX
  * *payload_p is what UCX reads, and *given_p is the status that it returned.
- * Returns false if the message goes neither way; the general way then finds
+ * Returns false if neither takes the message; the general way then finds out
  * what is wrong. */
-static bool hand_over_template(const tmsg_channel_t *channel, tmsg_send_t *send,
-                               const tmsg_map_t *map,
-                               const tmsg_call_send_t *call,
-                               const void **payload_p,
-                               tmsg_ucx_status_t *given_p)
+static bool hand_over_by_template(const tmsg_channel_t *channel,
+                                  tmsg_send_t *send, const tmsg_map_t *map,
+                                  const tmsg_call_send_t *call,
+                                  const void **payload_p,
+                                  tmsg_ucx_status_t *given_p)
 {
     tmsg_fastbox_t *fastbox = channel->template_out.is_for_fastbox
                                   ? tmsg_fastboxes_choose(channel->endpoint)
@@ -456,7 +457,7 @@ static bool hand_over_template(const tmsg_channel_t *channel, tmsg_send_t *send,
     *payload_p = NULL;
     *given_p = TMSG_UCX_OK;
     if (fastbox != NULL) {
-        put_template(channel, map, send, call, fastbox);
+        write_into_fastbox(channel, map, send, call, fastbox);
         return true;
     }
     *payload_p = put_together(channel, map, send);
@@ -464,14 +465,14 @@ static bool hand_over_template(const tmsg_channel_t *channel, tmsg_send_t *send,
         return false;
     }
     complete_header(channel, send, call);
-    *given_p = post_template(channel, send, *payload_p);
+    *given_p = post_by_template(channel, send, *payload_p);
     return !tmsg_ucx_is_error(*given_p);
 }
 
 /* Ends a send whose message was copied: only its hooks are left to be
  * called. */
-static void end_template(tmsg_channel_t *channel, tmsg_send_t *send,
-                         uint64_t begun_ns)
+static void end_copied_send(tmsg_channel_t *channel, tmsg_send_t *send,
+                            uint64_t begun_ns)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
 
@@ -484,8 +485,7 @@ static void end_template(tmsg_channel_t *channel, tmsg_send_t *send,
     tmsg_request_end(&send->request, TMSG_OK, NULL);
 }
 
-static void take_call_of_template(tmsg_send_t *send,
-                                  const tmsg_call_send_t *call)
+static void take_call(tmsg_send_t *send, const tmsg_call_send_t *call)
 {
     if (call != NULL) {
         send->call = *call->head;
@@ -497,8 +497,8 @@ static void take_call_of_template(tmsg_send_t *send,
     }
 }
 
-/* Makes the record a send like others, because UCX still reads header and
- * payload. */
+/* Makes the record a send like others, because UCX still reads the header and
+ * the payload. */
 static void go_on_as_send(tmsg_channel_t *channel, tmsg_send_t *send,
                           const tmsg_map_t *map, const void *payload,
                           const tmsg_call_send_t *call, uint64_t begun_ns)
@@ -508,7 +508,7 @@ static void go_on_as_send(tmsg_channel_t *channel, tmsg_send_t *send,
 
     tmsg_send_clear(send);
     tmsg_send_take(send, endpoint, map);
-    take_call_of_template(send, call);
+    take_call(send, call);
     send->channel = channel;
     send->flags = channel->template_out.flags;
     send->timeout_ms = -1;
@@ -530,8 +530,7 @@ static void go_on_as_send(tmsg_channel_t *channel, tmsg_send_t *send,
     tmsg_send_hand_over(send);
 }
 
-static void take_params_of_template(const tmsg_send_params_t *params,
-                                    tmsg_send_t *send)
+static void take_params(const tmsg_send_params_t *params, tmsg_send_t *send)
 {
     uint64_t mask = params == NULL ? 0 : params->field_mask;
 
@@ -558,14 +557,14 @@ bool tmsg_template_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                         const tmsg_call_send_t *call,
                         tmsg_request_t **request_p)
 {
-    tmsg_channel_t *channel = call == NULL ? find_template(endpoint, params)
-                                           : find_call(endpoint, call);
+    tmsg_channel_t *channel = call == NULL ? find_map_channel(endpoint, params)
+                                           : find_call_channel(endpoint, call);
     tmsg_send_t *send;
     uint64_t begun_ns = 0;
     const void *payload;
     tmsg_ucx_status_t ucs;
 
-    if (channel == NULL || !may_template_now(channel) ||
+    if (channel == NULL || !may_go_by_template(channel) ||
         !is_laid_out_as_last(channel, map)) {
         return false;
     }
@@ -576,7 +575,7 @@ bool tmsg_template_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (endpoint->tx.next_message_id % TMSG_TIMED_ONE_IN == 0) {
         begun_ns = tmsg_now_ns();
     }
-    if (!hand_over_template(channel, send, map, call, &payload, &ucs)) {
+    if (!hand_over_by_template(channel, send, map, call, &payload, &ucs)) {
         tmsg_request_drop_hidden(&send->request);
         return false;
     }
@@ -588,7 +587,7 @@ bool tmsg_template_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         go_on_as_send(channel, send, map, payload, call, begun_ns);
     }
     if (call == NULL) {
-        take_params_of_template(params, send);
+        take_params(params, send);
     } else {
         take_hooks(call, send);
     }
@@ -597,7 +596,7 @@ bool tmsg_template_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         *request_p = &send->request;
     }
     if (ucs == TMSG_UCX_OK) {
-        end_template(channel, send, begun_ns);
+        end_copied_send(channel, send, begun_ns);
     }
     if (is_recent(channel)) {
         channel->template_out.ready = make_ready_send(channel);
