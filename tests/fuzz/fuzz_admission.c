@@ -143,9 +143,9 @@ static void change(proven_t *made, const uint8_t *more, size_t bytes)
 static void judge_connect_request(const proven_t *made, const tmsg_blob_t *read,
                                   uint8_t *body, size_t count)
 {
-    tmsg_knocker_t knocker = {.turned = TMSG_TURNED_OTHERWISE};
+    tmsg_requester_t requester = {.turned = TMSG_TURNED_OTHERWISE};
     tmsg_status_t status = tmsg_admit_blob_judge(
-        keyring, proved, read, made->data, body, BODY_BYTES, &knocker);
+        keyring, proved, read, made->data, body, BODY_BYTES, &requester);
 
     must_true(status == TMSG_OK || status == TMSG_ERR_REFUSED);
     must_true(status != TMSG_OK || !made->false_one);
@@ -153,7 +153,7 @@ static void judge_connect_request(const proven_t *made, const tmsg_blob_t *read,
               (status == TMSG_OK) == (made->any && count <= TMSG_PROOFS_MOST));
     body[0] ^= 1; /* that of another CONNECT_REQUEST */
     must_true(tmsg_admit_blob_judge(keyring, proved, read, made->data, body,
-                                    BODY_BYTES, &knocker) != TMSG_OK);
+                                    BODY_BYTES, &requester) != TMSG_OK);
 }
 
 static void judge_listener(const proven_t *made, const tmsg_blob_t *read)

@@ -2,12 +2,12 @@
 /* A connection by blob has no socket to prove a key on. The proofs go with the
  * messages that join UCX's endpoints, and with the blobs.
  *
- *   dialling                     dialled
- *              <-  -  -  -  -  -         its blob, proved by each of its keys
- *   CONNECT_REQUEST      ------->        our blob, proved by each of our keys
- *              <-----------CONNECT_REPLY its nonce, proved by a key both have
- *   WIREUP     ----------------->        proved by the same key
- *              <-------------WIREUP_REPLY proved by the same key
+ *   dialling                      dialled
+ *                      <- - - -            its blob, proved by all its keys
+ *   CONNECT_REQUEST    ------->            our blob, proved by all our keys
+ *           <------- CONNECT_REPLY         its nonce, proved by a key of both
+ *   WIREUP             ------->            proved by the same key
+ *           <------- WIREUP_REPLY          proved by the same key
  *
  * So neither side gives UCX an address that no key has proved. UCX itself
  * accepts anybody who reaches its port. What comes without a proof may be
@@ -23,7 +23,8 @@
 #include "am/endpoint/conn.h"
 #include "core/error.h"
 
-/* The blob with the proofs of the keys that the keyring had at one time. */
+/* Holds the blob with the proofs of the keys that the keyring had at one time.
+ */
 typedef struct version {
     struct version *before;
     void *data;
@@ -163,8 +164,8 @@ tmsg_status_t tmsg_admit_blob_expect(tmsg_endpoint_t *endpoint,
                                   "keyring has proved the blob");
 }
 
-tmsg_status_t tmsg_admit_blob_connect_request(tmsg_endpoint_t *endpoint,
-                                              const void *body, size_t bytes)
+tmsg_status_t tmsg_admit_blob_prove(tmsg_endpoint_t *endpoint, const void *body,
+                                    size_t bytes)
 {
     tmsg_admit_t *admit = &endpoint->admit;
     tmsg_connect_request_t *connect_request = &endpoint->conn.connect_request;
@@ -195,10 +196,10 @@ tmsg_status_t tmsg_admit_blob_connect_request(tmsg_endpoint_t *endpoint,
     return status;
 }
 
-static tmsg_status_t turn_knocker_away(tmsg_knocker_t *knocker,
-                                       tmsg_turned_t turned, const char *why)
+static tmsg_status_t turn_requester_away(tmsg_requester_t *requester,
+                                         tmsg_turned_t turned, const char *why)
 {
-    knocker->turned = turned;
+    requester->turned = turned;
     return tmsg_error_set(TMSG_ERR_REFUSED, "not admitted: %s", why);
 }
 
@@ -206,38 +207,39 @@ tmsg_status_t tmsg_admit_blob_judge(tmsg_keyring_t *keyring,
                                     const tmsg_proved_t *proved,
                                     const tmsg_blob_t *theirs, const void *data,
                                     const void *body, size_t bytes,
-                                    tmsg_knocker_t *knocker)
+                                    tmsg_requester_t *requester)
 {
     uint8_t transcript[TMSG_HASH_BYTES], digest[TMSG_HASH_BYTES];
 
     if (keyring == NULL) {
         return !theirs->asks_for_key
                    ? TMSG_OK
-                   : turn_knocker_away(
-                         knocker, TMSG_TURNED_OTHERWISE,
+                   : turn_requester_away(
+                         requester, TMSG_TURNED_OTHERWISE,
                          "the peer asks for a key, and this side has "
                          "none set");
     }
     if (!theirs->asks_for_key) {
-        return turn_knocker_away(
-            knocker, TMSG_TURNED_NO_KEY,
+        return turn_requester_away(
+            requester, TMSG_TURNED_NO_KEY,
             "the peer has no key set, and this side asks for one");
     }
     if (theirs->proof_bytes > (size_t)TMSG_PROOFS_MOST * TMSG_PROOF_BYTES) {
-        return turn_knocker_away(knocker, TMSG_TURNED_OTHERWISE,
-                                 "the peer proves more keys than it may");
+        return turn_requester_away(requester, TMSG_TURNED_OTHERWISE,
+                                   "the peer proves more keys than it may");
     }
     tmsg_proof_hash(data, theirs->proved_bytes, digest);
     tmsg_proof_connect_request(proved->digest, digest, body, bytes, transcript);
     if (!find_proving_key(keyring, TMSG_ROLE_CONNECT_REQUEST, transcript,
-                          theirs->proofs, theirs->proof_bytes, &knocker->key)) {
-        return turn_knocker_away(
-            knocker, TMSG_TURNED_WRONG_KEY,
+                          theirs->proofs, theirs->proof_bytes,
+                          &requester->key)) {
+        return turn_requester_away(
+            requester, TMSG_TURNED_WRONG_KEY,
             "the peer has proved no key that is in this side's "
             "keyring");
     }
     tmsg_proof_bind(transcript, theirs->proofs, theirs->proof_bytes,
-                    knocker->bound);
+                    requester->bound);
     return TMSG_OK;
 }
 
@@ -263,7 +265,7 @@ static void admit_peer(tmsg_endpoint_t *endpoint)
 }
 
 tmsg_status_t tmsg_admit_blob_answer(tmsg_endpoint_t *endpoint,
-                                     const tmsg_knocker_t *knocker,
+                                     const tmsg_requester_t *requester,
                                      const void *body, size_t bytes)
 {
     uint8_t *nonce = endpoint->conn.connect_request.proof;
@@ -272,11 +274,11 @@ tmsg_status_t tmsg_admit_blob_answer(tmsg_endpoint_t *endpoint,
     if (getrandom(nonce, TMSG_NONCE_BYTES, 0) != TMSG_NONCE_BYTES) {
         return tmsg_error_errno(TMSG_ERR_IO, "getrandom");
     }
-    tmsg_proof_answer(knocker->bound, body, bytes, nonce, transcript);
-    tmsg_proof_make(knocker->key.bytes, TMSG_ROLE_ANSWERING, transcript,
+    tmsg_proof_answer(requester->bound, body, bytes, nonce, transcript);
+    tmsg_proof_make(requester->key.bytes, TMSG_ROLE_ANSWERING, transcript,
                     nonce + TMSG_NONCE_BYTES);
     endpoint->conn.connect_request.proof_bytes = TMSG_ANSWER_EXTRA_BYTES;
-    prepare_to_join(endpoint, &knocker->key, transcript);
+    prepare_to_join(endpoint, &requester->key, transcript);
     return TMSG_OK;
 }
 

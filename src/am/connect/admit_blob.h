@@ -37,30 +37,32 @@ tmsg_status_t tmsg_admit_blob_expect(tmsg_endpoint_t *endpoint,
                                      const tmsg_blob_t *theirs,
                                      const void *data);
 
-/* Adds proofs to our own blob, which goes with the CONNECT_REQUEST of that
- * body. Errors: INSECURE (no keys), NO_MEMORY. */
-tmsg_status_t tmsg_admit_blob_connect_request(tmsg_endpoint_t *endpoint,
-                                              const void *body, size_t bytes);
+/* Adds proofs to our own blob, which goes with the connect request that has
+ * this body. Errors: INSECURE (no keys), NO_MEMORY. */
+tmsg_status_t tmsg_admit_blob_prove(tmsg_endpoint_t *endpoint, const void *body,
+                                    size_t bytes);
 
-/* The peer that has knocked at a listener. The owner wipes it. */
+/* Describes the peer that sent a connect request to a listener, by the key that
+ * it proved. The owner wipes it. */
 typedef struct {
     tmsg_turned_t turned; /* why it may not come in */
     tmsg_key_t key;
     uint8_t bound[TMSG_HASH_BYTES];
-} tmsg_knocker_t;
+} tmsg_requester_t;
 
-/* Judges, for the listener, what a CONNECT_REQUEST proves. The CONNECT_REQUEST
- * may be a repeated one; WIREUP proves that it is not. Errors: REFUSED. */
+/* Judges, for the listener, what a CONNECT_REQUEST proves. It may be replayed
+ * by somebody else; only a proved WIREUP shows that it is not. Errors: REFUSED.
+ */
 tmsg_status_t tmsg_admit_blob_judge(tmsg_keyring_t *keyring,
                                     const tmsg_proved_t *proved,
                                     const tmsg_blob_t *theirs, const void *data,
                                     const void *body, size_t bytes,
-                                    tmsg_knocker_t *knocker);
+                                    tmsg_requester_t *requester);
 
 /* Makes nonce and proof of the CONNECT_REPLY whose body begins with `body`.
  * Errors: IO. */
 tmsg_status_t tmsg_admit_blob_answer(tmsg_endpoint_t *endpoint,
-                                     const tmsg_knocker_t *knocker,
+                                     const tmsg_requester_t *requester,
                                      const void *body, size_t bytes);
 
 /* Returns whether a CONNECT_REPLY is the peer's; nonce and proof are behind its

@@ -7,9 +7,8 @@
  *   with keys: PROOF both ways, see admit.c
  *                   <------------ ADDRESS (its id, token, UCX address)
  *   ADDRESS         ------------>
- *   wireup, by UCX  ------------>
- *                   <-------- wireup_reply, by UCX
- */
+ *
+ * Then both sides join their UCX endpoints, by UCX; see wireup.c. */
 #include "am/connect/handshake.h"
 
 #include <stdio.h>
@@ -352,8 +351,8 @@ static tmsg_status_t take_address(tmsg_endpoint_t *endpoint,
     if (status == TMSG_OK && endpoint->dialling) {
         return tmsg_wireup_begin(endpoint);
     }
-    tmsg_worker_chore(endpoint->worker,
-                      endpoint); /* a connect request may be here */
+    /* A connect request may be here. */
+    tmsg_worker_chore(endpoint->worker, endpoint);
     return status;
 }
 

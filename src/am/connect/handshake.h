@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/connect/handshake.h - the frames by which two peers get acquainted. In
- * these functions `data` is the payload of a frame; the thread's error message
- * says what is wrong with it. */
+/* am/connect/handshake.h - the frames of the bootstrap socket until both sides
+ * have each other's UCX address. In these functions `data` is the payload of a
+ * frame; the thread's error message says what is wrong with it. Lock held. */
 #ifndef TMSG_AM_CONNECT_HANDSHAKE_H
 #define TMSG_AM_CONNECT_HANDSHAKE_H
 

@@ -28,8 +28,8 @@
 #include "core/bytes.h"
 
 #define NS_PER_MS 1000000ULL
-#define SLICES_MOST 4 /* fragments of a deadline */
-/* Least length of a fragment: drivers have their pauses. */
+#define SLICES_MOST 4 /* slices of the time to connect, at most */
+/* Least length of such a slice: the threads that drive workers pause. */
 #define SLICE_MS 64
 /* Frames of one peer, before others have their turn. */
 #define FRAMES_A_ROUND 32

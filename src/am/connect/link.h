@@ -41,8 +41,8 @@ tmsg_status_t tmsg_link_dial_address(tmsg_endpoint_t *endpoint,
                                      const tmsg_address_t *address);
 
 /* Gives the socket of one endpoint to another that has none, on the dialled
- * side and before its ADDRESS. On error `from` has lost the socket all the
- * same, and `to` has none. */
+ * side and before its ADDRESS: a session goes on with a new connection. On
+ * error `from` has lost the socket all the same, and `to` has none. */
 tmsg_status_t tmsg_link_move(tmsg_endpoint_t *to, tmsg_endpoint_t *from,
                              int timeout_ms);
 

@@ -16,7 +16,7 @@
 
 /* Returns how long a peer may be silent: the timeout in nanoseconds, less some
  * time to find it out. */
-static uint64_t patience_ns(const tmsg_worker_t *worker)
+static uint64_t silence_most_ns(const tmsg_worker_t *worker)
 {
     return worker->context->peer_timeout_ms * NS_PER_MS / 16 * 15;
 }
@@ -111,7 +111,7 @@ static uint64_t look_at_peer(tmsg_endpoint_t *endpoint, uint64_t most)
 static void look_at_peers(tmsg_timer_t *timer)
 {
     tmsg_worker_t *worker = TMSG_CONTAINER_OF(timer, tmsg_worker_t, silence);
-    uint64_t most = patience_ns(worker), least = most / 15;
+    uint64_t most = silence_most_ns(worker), least = most / 15;
     uint64_t next = UINT64_MAX;
     tmsg_endpoint_t *endpoint;
     uint32_t i = 0;
@@ -140,7 +140,7 @@ static void begin_to_look(tmsg_worker_t *worker)
     if (worker->context->peer_timeout_ms != 0 &&
         worker->silence.deadline_ns == 0) {
         worker->silence.expired = look_at_peers;
-        set_silence_timer(worker, patience_ns(worker));
+        set_silence_timer(worker, silence_most_ns(worker));
     }
 }
 

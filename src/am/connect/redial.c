@@ -29,7 +29,7 @@ static bool is_by_ucx(const tmsg_endpoint_t *endpoint)
 
 static bool may_be_dialled(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->dialling && !tmsg_bulk_is_one(endpoint) &&
+    return endpoint->dialling && !tmsg_bulk_took_socket(endpoint) &&
            !endpoint->conn.began_wireup &&
            endpoint->state == TMSG_EP_CONNECTING && endpoint->link.hello_done &&
            !tmsg_resume_is_away(endpoint) &&

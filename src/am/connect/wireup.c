@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Joins the two UCX endpoints of a connection, in two rounds. Only one side
- * dials; the other makes its UCX endpoint when a connect request has come.
+/* Joins the two UCX endpoints of a connection, in two rounds:
  *
- * In the first round the messages are sent without acquainting the endpoints.
- * UCX up to 1.13 aborts the process, and 1.22 crashes, if a peer goes away
- * while the messages that acquaint endpoints wait for a socket to be connected.
- * In the second round both sockets are connected. Each side then checks that
- * the endpoint by which it can answer the other's wireup is the one that it
- * holds. */
+ *   dialling                      dialled
+ *   CONNECT_REQUEST ------------>          makes its UCX endpoint
+ *                   <------------ CONNECT_REPLY
+ *   WIREUP          ------------>
+ *                   <------------ WIREUP_REPLY
+ *
+ * If UCX can send the first round at once, it goes without
+ * UCP_AM_SEND_FLAG_REPLY, so that UCX does not begin its own wireup of the two
+ * UCX endpoints. UCX up to 1.13 aborts the process, and 1.22 crashes, if a peer
+ * goes away while messages of that wireup wait for a socket to be connected. In
+ * the second round both sockets are connected, and UCX names the reply
+ * endpoint. Each side then checks that it is the UCX endpoint that it holds. */
 #include "am/connect/wireup.h"
 
 #include <sodium.h>
@@ -28,7 +33,7 @@
 #include "core/log.h"
 
 #define CONNECT_REQUEST_AGAIN_MS 1
-/* Tries, if UCX may never send the connect request at once. */
+/* Tries at most, if UCX may never send the connect request at once. */
 #define REQUESTS_MOST 5
 #define END_MS 1000 /* time for a socket to say that the peer is gone */
 
@@ -122,8 +127,9 @@ static bool may_never_go_at_once(const tmsg_connect_request_t *connect_request)
            version.major > 1 || version.minor >= 17;
 }
 
-/* Sends a connect request, or its answer, without acquainting the endpoints:
- * only what UCX sends at once goes so, which needs a connected socket. */
+/* Sends a connect request, or its reply, without UCX's wireup: only what UCX
+ * sends at once goes so, which needs a connected socket. Until then a timer
+ * tries again. */
 static tmsg_status_t send_connect_request(tmsg_endpoint_t *endpoint)
 {
     tmsg_connect_request_t *connect_request = &endpoint->conn.connect_request;
@@ -179,14 +185,14 @@ tmsg_status_t tmsg_wireup_address(tmsg_endpoint_t *endpoint,
     return TMSG_OK;
 }
 
-/* Proves the CONNECT_REQUEST, which is complete only when the UCX endpoint has
+/* Proves the connect request, which is complete only when the UCX endpoint has
  * its number. */
 static tmsg_status_t prove_connect_request(tmsg_endpoint_t *endpoint)
 {
     uint8_t body[TMSG_WIREUP_BYTES];
 
     tmsg_wireup_fill(endpoint, body);
-    return tmsg_admit_blob_connect_request(endpoint, body, sizeof(body));
+    return tmsg_admit_blob_prove(endpoint, body, sizeof(body));
 }
 
 static tmsg_status_t shm_not_found(const tmsg_endpoint_t *endpoint)
@@ -319,7 +325,8 @@ static tmsg_watched_t *before_send(const tmsg_endpoint_t *endpoint)
     return before;
 }
 
-/* Answers, on the dialled side, the connect request, and then the wireup. */
+/* Takes the next step of the dialled side: it answers the connect request, and
+ * then the wireup, with which the endpoint opens. */
 static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
 {
     tmsg_status_t status;
@@ -348,7 +355,7 @@ static tmsg_status_t advance_dialled(tmsg_endpoint_t *endpoint)
     return status;
 }
 
-/* Attaches, on the dialling side, once. */
+/* Begins the second round, once: the dialling side sends WIREUP. */
 static tmsg_status_t advance_dialling(tmsg_endpoint_t *endpoint)
 {
     if (endpoint->conn.began_wireup) {
@@ -416,8 +423,8 @@ static size_t lease_bytes(const tmsg_endpoint_t *endpoint)
     return tmsg_lease_is_known(endpoint) ? TMSG_LEASE_BYTES : 0;
 }
 
-/* Returns the length that the body must have; CONNECT_REQUEST's body has no
- * proofs. */
+/* Returns the length that the body must have. The body of a CONNECT_REQUEST has
+ * no proofs: they are in its blob. */
 static size_t body_bytes(const tmsg_endpoint_t *endpoint, uint8_t kind,
                          bool second)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/connect/wireup.h - joining the two UCX endpoints of a connection. */
+/* am/connect/wireup.h - joins the two UCX endpoints of a connection. */
 #ifndef TMSG_AM_CONNECT_WIREUP_H
 #define TMSG_AM_CONNECT_WIREUP_H
 
@@ -14,7 +14,7 @@ tmsg_status_t tmsg_wireup_address(tmsg_endpoint_t *endpoint,
                                   const tmsg_sealed_t *sealed);
 
 /* Makes the UCX endpoint from the peer's address. Then sends a connect request
- * by it, or the answer to a connect request. */
+ * by it, or the reply to the peer's. Lock held, outside UCX. */
 tmsg_status_t tmsg_wireup_begin(tmsg_endpoint_t *endpoint);
 
 /* Begins a connection by a blob on the dialling side. dial_blob.c has this
@@ -22,8 +22,8 @@ tmsg_status_t tmsg_wireup_begin(tmsg_endpoint_t *endpoint);
 tmsg_status_t tmsg_wireup_blob(tmsg_endpoint_t *endpoint, const void *blob,
                                size_t blob_bytes, int timeout_ms);
 
-/* Makes the blob of a UCX worker. The caller frees it with free(), and if it
- * has a key, proves the blob. */
+/* Makes the blob of a UCX worker. The caller frees it with free(). With
+ * asks_for_key the caller proves the blob (admit_blob.h). */
 tmsg_status_t tmsg_wireup_blob_of(const tmsg_ucx_t *ucx,
                                   const uint8_t token[TMSG_TOKEN_BYTES],
                                   uint32_t subscribe, bool asks_for_key,
@@ -33,7 +33,7 @@ tmsg_status_t tmsg_wireup_blob_of(const tmsg_ucx_t *ucx,
  * Lock held, outside UCX. */
 tmsg_status_t tmsg_wireup_advance(tmsg_endpoint_t *endpoint);
 
-/* Sends no more connect requests, because the endpoint ends. */
+/* Stops sending the connect request, because the endpoint ends. */
 void tmsg_wireup_end(tmsg_endpoint_t *endpoint);
 
 /* tmsg_wireup_keep_ep() keeps the UCX endpoint of an endpoint that ends for the
@@ -47,8 +47,8 @@ void tmsg_wireup_cut_sockets(tmsg_endpoint_t *endpoint);
  * one or is freed. */
 void tmsg_wireup_forget(tmsg_endpoint_t *endpoint);
 
-/* Removes from our hello, if link.apart is set, what would let the peer take
- * the two sides for one machine. */
+/* Removes from our hello, if link.apart is set, all by which the peer would
+ * take the two sides for one machine. */
 void tmsg_wireup_keep_apart(const tmsg_endpoint_t *endpoint,
                             tmsg_hello_t *mine);
 
@@ -63,8 +63,9 @@ tmsg_status_t tmsg_wireup_judge(tmsg_endpoint_t *endpoint,
 tmsg_preamble_t tmsg_wireup_fill(const tmsg_endpoint_t *endpoint,
                                  uint8_t *body);
 
-/* Notes the first connect request of the peer: its endpoint is known now. Later
- * ones are ignored. */
+/* Notes the peer's message of the first round, a connect request or the reply
+ * to ours: the id of its endpoint is known now. Later ones are ignored. Inside
+ * UCX. */
 void tmsg_wireup_heard(tmsg_endpoint_t *endpoint,
                        const tmsg_arrival_t *arrival);
 

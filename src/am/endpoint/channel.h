@@ -66,7 +66,8 @@ typedef struct tmsg_channel {
     /* Holds the value of tx.fragments_handed when this channel handed over a
      * fragment last; 0: never. */
     uint64_t last_fragment;
-    tmsg_others_t others; /* small messages, at its last message in pieces */
+    tmsg_others_t
+        others; /* small messages, at its last message with fragments */
     /* Tells that the first message with fragments cannot go on now: the peer is
      * to ask for its fragments, or a copy is not there yet. */
     bool stalled;

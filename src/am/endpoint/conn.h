@@ -40,8 +40,9 @@ enum {
 typedef struct {
     tmsg_source_t source;
     tmsg_frame_stream_t stream;
-    tmsg_pulse_t pulse; /* pulse of the stream; only liveness.c changes it */
-    int fd;             /* -1: none yet, none any more, or a blob's */
+    tmsg_pulse_t
+        pulse; /* heartbeats of the stream; only liveness.c changes it */
+    int fd;    /* -1: none yet, none any more, or a blob's */
     bool connected;
     bool hello_done; /* the peer's hello was accepted */
     /* The peer may have our address: it can write to our UCX worker. */

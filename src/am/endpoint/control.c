@@ -372,13 +372,13 @@ void tmsg_control_ring(tmsg_endpoint_t *endpoint, uint8_t what)
 }
 
 bool tmsg_control_offer(tmsg_endpoint_t *endpoint, uint8_t word,
-                        const tmsg_segment_t *shared)
+                        const tmsg_segment_t *segment)
 {
     const tmsg_preamble_t head = {.channel = 0};
     uint8_t body[TMSG_RING_OFFER_BYTES] = {word};
 
-    tmsg_put_le(body + 1, (uint32_t)shared->fd, 4);
-    memcpy(body + 5, shared->memory, TMSG_SEGMENT_MARK_BYTES);
+    tmsg_put_le(body + 1, (uint32_t)segment->fd, 4);
+    memcpy(body + 5, segment->memory, TMSG_SEGMENT_MARK_BYTES);
     return put_control(endpoint, TMSG_KIND_RING, &head, body, sizeof(body));
 }
 

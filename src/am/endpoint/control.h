@@ -20,9 +20,9 @@ tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
                                 size_t body_bytes, const void *payload,
                                 size_t payload_bytes);
 
-/* Sends a control message if UCX can send it at once, without having UCX
- * connect the two endpoints first. IN_PROGRESS: UCX cannot now. Other errors:
- * as tmsg_control_post(). */
+/* Sends a control message if UCX can send it at once, without UCX's own wireup
+ * of the two UCX endpoints (wireup.c says why). Outside UCX. IN_PROGRESS: UCX
+ * cannot now. Other errors: as tmsg_control_post(). */
 tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
                                const tmsg_preamble_t *head, const void *body,
                                size_t body_bytes, const void *payload,
@@ -56,26 +56,26 @@ void tmsg_control_pong(tmsg_endpoint_t *endpoint, uint32_t message_id);
 void tmsg_control_schema(tmsg_channel_t *channel, uint8_t slot,
                          uint8_t generation, bool kept);
 
-/* Tells the peer that the fragments of its message may come, and how. */
+/* Sends PULL: the fragments of the peer's message may come, and how. */
 #define TMSG_PULL_BY_UCX 0
 #define TMSG_PULL_BY_BULK 1
 void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
                        uint8_t how);
 
-/* These words tell about rings and fast boxes. tmsg_control_offer() tells the
- * peer where this side's ring or fast box is; false: no memory.
- * tmsg_control_ring() tells that something is there, or whether the peer's own
- * was taken. */
+/* The first byte of a RING message is one of these words, about rings and fast
+ * boxes. tmsg_control_offer() tells the peer where this side's ring or fast box
+ * is; false: no memory. tmsg_control_ring() tells that bytes or places of one
+ * were moved, or whether the one that the peer offered was taken. */
 #define TMSG_RING_WORD_MOVED 0
 #define TMSG_RING_WORD_OFFER 1 /* u32 descriptor, mark */
 #define TMSG_RING_WORD_TAKEN 2
 #define TMSG_RING_WORD_REFUSED 3
-#define TMSG_RING_WORD_FASTBOX 4 /* a fast box, told as OFFER */
+#define TMSG_RING_WORD_FASTBOX 4 /* a fast box, in the form of OFFER */
 #define TMSG_RING_WORD_FASTBOX_TAKEN 5
 #define TMSG_RING_WORD_FASTBOX_REFUSED 6
 #define TMSG_RING_OFFER_BYTES (1 + 4 + TMSG_SEGMENT_MARK_BYTES)
 bool tmsg_control_offer(tmsg_endpoint_t *endpoint, uint8_t word,
-                        const tmsg_segment_t *shared);
+                        const tmsg_segment_t *segment);
 void tmsg_control_ring(tmsg_endpoint_t *endpoint, uint8_t what);
 
 /* Tells the peer that this side reads its memory, or what became of a payload

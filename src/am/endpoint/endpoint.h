@@ -36,11 +36,12 @@ typedef enum {
     TMSG_EP_AWAY = 4, /* the connection broke, and the endpoint gets another */
 } tmsg_ep_state_t;
 
-/* Holds the first round of a wireup. Only wireup.c changes it. */
+/* Holds a connect request, or its reply, that is being sent. Only wireup.c and
+ * the files for blobs change it. */
 typedef struct {
     tmsg_timer_t again;
     unsigned attempts;
-    void *blob; /* payload of the round, by blob */
+    void *blob; /* payload of a connect request by blob, else NULL */
     size_t blob_bytes;
     /* Holds the proof of a peer by blob, which is at the end of the body. */
     uint8_t proof[TMSG_NONCE_BYTES + TMSG_PROOF_BYTES];
@@ -118,15 +119,15 @@ typedef struct {
 typedef struct {
     void *peer_address;
     tmsg_connect_request_t connect_request;
-    bool had_connect_request; /* the first round of the wireup was heard */
-    bool began_wireup;        /* the dialling side has begun the second round */
+    bool had_connect_request; /* the request, or its reply, has come */
+    bool began_wireup;        /* the dialling side has sent WIREUP */
     bool bye_sent;            /* our side sends no more messages */
     bool fin_received;        /* the peer has received all our messages */
     /* Counts how often UCX failed to connect and this side dialled anew. */
     uint8_t redials;
     char redial_why[128];      /* why it dialled anew the first time */
     uint32_t subscribe;        /* TMSG_SUBSCRIBE_*, for our hello */
-    uint32_t number;           /* number of `ep`; see ep_index.h */
+    uint32_t number;           /* endpoint index of `ep`; see ep_index.h */
     tmsg_ep_sockets_t sockets; /* TCP sockets below `ep` */
     struct tmsg_event *pings;
 } tmsg_endpoint_conn_t;
@@ -139,8 +140,8 @@ typedef struct {
     /* Tells that no ring could be made here, or opened by the peer. */
     bool ringless;
     bool ring_offered; /* the peer has told of its ring */
-    /* The connection claimed to be the bulk stream of an endpoint that is over.
-     */
+    /* The connection claimed to be the bulk stream of an endpoint that has
+     * ended. */
     bool late_bulk;
     /* The socket is, or was to be, the bulk stream of another endpoint. */
     bool is_bulk;

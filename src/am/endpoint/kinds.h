@@ -20,7 +20,7 @@
  * a map, which belongs to a channel, too. */
 #define TMSG_KINDS(KIND)                                                       \
     KIND(MAP, TMSG_PREAMBLE_MAP, map, MAP)                                     \
-    /* Make the second round of a wireup: the token, and its answer. */        \
+    /* Wireup, the second round of joining UCX endpoints, and its reply. */    \
     KIND(WIREUP, 2, wireup, CONNECTION)                                        \
     KIND(WIREUP_REPLY, 3, wireup_reply, CONNECTION)                            \
     /* A message was taken, or was refused and why. */                         \
@@ -32,12 +32,12 @@
     KIND(FIN, 7, fin, CONNECTION)                                              \
     /* Goes to its own sender: its body is a token; see retire.c. */           \
     KIND(PROBE, 8, probe, CONNECTION)                                          \
-    /* Make the first round of a wireup: the token, and its answer. */         \
+    /* The first round of joining UCX endpoints, and its reply; wireup.c. */   \
     KIND(CONNECT_REQUEST, 9, connect_request, CONNECTION)                      \
     KIND(CONNECT_REPLY, 10, connect_reply, CONNECTION)                         \
     /* Says whether a schema that was defined is kept. */                      \
     KIND(SCHEMA, 11, schema, CHANNEL)                                          \
-    /* Carries a piece of a large tensor of a map. */                          \
+    /* Carries a fragment of a map: bytes of a large tensor, or a slice. */    \
     KIND(FRAGMENT, 12, fragment, CHANNEL)                                      \
     /* A message that was begun is given up. */                                \
     KIND(ABORT, 13, abort, CHANNEL)                                            \
@@ -53,7 +53,7 @@
     KIND(STREAM_OVER, 19, map, MAP)                                            \
     /* Says that the fragments of a message may come, and how. */              \
     KIND(PULL, 20, pull, CHANNEL)                                              \
-    /* Says where a ring is, or that a ring was moved. */                      \
+    /* Offers a ring or fast box, answers that, or says that it moved. */      \
     KIND(RING, 22, ring, CONNECTION)                                           \
     /* A payload was read out of our memory. */                                \
     KIND(READ, 23, read, CONNECTION)                                           \

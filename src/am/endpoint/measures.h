@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/endpoint/measures.h - what decides how a payload goes, and how it then
- * lies. */
+/* am/endpoint/measures.h - the sizes by which the way of a payload is chosen,
+ * and the payload as it then goes. */
 #ifndef TMSG_AM_ENDPOINT_MEASURES_H
 #define TMSG_AM_ENDPOINT_MEASURES_H
 
@@ -23,14 +23,14 @@ typedef struct {
     uint64_t packed;    /* bytes of tensors that do not lie as they travel */
     size_t broadcast;   /* tensors that travel shorter than they are */
     uint64_t out_bytes; /* `bytes`, with broadcast tensors written out */
-    /* The next fields count the tensors that would be fragments if tensors of
-     * `large` bytes were. */
+    /* The next fields count the tensors that would travel in fragments if those
+     * of `large` bytes and more did. */
     uint64_t large;
     size_t fragments;
     uint64_t fragments_bytes;
     uint64_t fragments_packed;
     uint64_t head_bytes; /* bytes of the others, with gaps between them */
-    size_t foreign;      /* fragments that must be: their memory is another */
+    size_t foreign;      /* tensors that must be: their memory is a device's */
 } tmsg_measures_t;
 
 /* Tells what the caller asks for, and what the peer allows. All zero bits:
@@ -45,10 +45,10 @@ typedef struct {
 } tmsg_wish_t;
 
 typedef struct {
-    bool fragments;   /* large tensors are messages of their own */
+    bool fragments;   /* large tensors travel in fragments */
     bool gather;      /* the rest is copied into one piece, not listed */
     int32_t protocol; /* tmsg_protocol_t of the rest */
-    bool slices;      /* the rest goes in pieces behind the head */
+    bool slices;      /* the rest goes in slices behind the head */
     bool bulk;        /* fragments and slices go by the bulk stream */
 } tmsg_way_t;
 
@@ -89,7 +89,7 @@ typedef struct {
 } tmsg_plan_t;
 
 /* Returns whether the last small message is so long ago that none is likely to
- * wait behind a piece. `messages` is their number by now. */
+ * wait behind a fragment. `messages` is their number by now. */
 bool tmsg_others_silent(tmsg_others_t *others, uint64_t messages,
                         uint64_t now_ns, uint64_t silence_ns);
 

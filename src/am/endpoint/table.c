@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* This file finds the endpoints of a worker by their ids, and counts their
- * references. */
+/* Finds the endpoints of a worker by their ids, and counts their references. */
 #include <stdlib.h>
 
 #include "am/endpoint/endpoint.h"

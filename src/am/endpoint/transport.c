@@ -26,7 +26,7 @@ bool tmsg_transport_shares(const char *transports)
     return has_any(transports, shared);
 }
 
-/* What carries an endpoint is only known once it is open. */
+/* Until the endpoint is open its transports are not known: then it may be. */
 bool tmsg_transport_is_shared(const tmsg_endpoint_t *endpoint)
 {
     return (endpoint->ep != NULL || endpoint->link.address_sent) &&
@@ -35,9 +35,9 @@ bool tmsg_transport_is_shared(const tmsg_endpoint_t *endpoint)
             tmsg_transport_shares(endpoint->carried.transports));
 }
 
-/* Without a socket, nobody would tell a side that waits for something there
- * that its sender is gone. A side that is told of memory may not know yet what
- * carries the endpoint: memory that it can open is shared. */
+/* A socket is needed, because otherwise nobody would tell a side that waits for
+ * bytes in the shared memory that its sender is gone. A side that is offered
+ * memory may not know its transport yet: memory that it can open is shared. */
 bool tmsg_transport_may_find(const tmsg_endpoint_t *endpoint, uint32_t feature)
 {
     return endpoint->ucx != NULL && endpoint->link.fd >= 0 &&

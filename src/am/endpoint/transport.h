@@ -39,9 +39,9 @@ void tmsg_transport_forget(tmsg_endpoint_t *endpoint);
  * endpoint. Outside UCX. */
 void tmsg_transport_explain(tmsg_endpoint_t *endpoint);
 
-/* Writes the transports that carry the endpoint now, or carried it last. UCX
- * adds bulk streams of its own while the endpoint is used. "cma" is added if
- * the peer may read this side's memory. */
+/* Writes the transports that carry the endpoint now, or carried it last: UCX
+ * adds lanes to an endpoint while it is used. "cma" is added if the peer may
+ * read this side's memory. */
 void tmsg_transport_list(const tmsg_endpoint_t *endpoint, char *text,
                          size_t bytes);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* These functions tell, as JSON for people and scripts, which settings are in
- * force and why. */
+/* Tells, as JSON for people and scripts, which settings are in force and why,
+ * and what was counted. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

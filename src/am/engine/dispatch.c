@@ -115,7 +115,7 @@ static tmsg_ucx_status_t handle_arrival(tmsg_arrival_t *arrival,
     return handlers[head->kind](arrival);
 }
 
-/* Handles a message from UCX that repeats none. */
+/* Handles a message from UCX that is no template message. */
 __attribute__((noinline)) static tmsg_ucx_status_t
 handle_ucx_arrival(tmsg_ucx_t *ucx, const void *header, size_t header_bytes,
                    void *data, size_t data_bytes,
@@ -132,8 +132,8 @@ handle_ucx_arrival(tmsg_ucx_t *ucx, const void *header, size_t header_bytes,
     return handle_arrival(&arrival, header, header_bytes);
 }
 
-/* Handles a message that came by a fast box. It is copied first: the sender
- * could change memory that is looked at more than once. */
+/* Handles a message that came by a fast box and is no template message. It is
+ * copied first: the sender could change shared memory between two looks. */
 __attribute__((noinline)) static void
 came_by_fastbox(tmsg_endpoint_t *endpoint, const tmsg_fastboxed_t *fastboxed)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* This file ends endpoints, and tells those who are to know. */
+/* Ends endpoints, and tells the peer and the application. */
 #include "am/engine/endpoint_end.h"
 
 #include <stdio.h>

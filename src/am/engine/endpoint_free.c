@@ -82,7 +82,7 @@ void tmsg_endpoint_forget(tmsg_endpoint_t *endpoint)
         *slot = NULL;
         endpoint->worker->endpoint_count--;
         tmsg_stats_add(&endpoint->worker->past.stats, &endpoint->stats);
-        endpoint->worker->past.endpoints += !tmsg_bulk_is_one(endpoint);
+        endpoint->worker->past.endpoints += !tmsg_bulk_took_socket(endpoint);
         if (endpoint->ucx != NULL) {
             endpoint->ucx->users--;
             endpoint->ucx = NULL;

@@ -27,7 +27,7 @@
 /* The loop is looked at after this many progress calls, and at every tick of
  * the clock. */
 #define LOOK_EVERY_BUSY 4096
-/* The clock is read in one of so many progress calls in a row that found
+/* The clock is read in one of this many progress calls in a row that found
  * something. */
 #define TICK_EVERY 4
 /* Memory that lies unused for longer than this goes back. */
@@ -152,7 +152,7 @@ static bool has_rest(const tmsg_worker_t *worker)
 {
     return (worker->stage.copies.count | worker->stage.calls.count |
             tmsg_fetch_count(worker) | worker->chores.count |
-            worker->bulks.count | worker->has_retired) != 0;
+            worker->bulk_streams.count | worker->has_retired) != 0;
 }
 
 __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
@@ -163,8 +163,8 @@ __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
     if (tmsg_copies_are_busy(&worker->stage)) {
         count += tmsg_copies_poll(worker);
     }
-    if (worker->bulks.count > 0) {
-        count += tmsg_bulks_turn(worker);
+    if (worker->bulk_streams.count > 0) {
+        count += tmsg_bulk_turn_all(worker);
     }
     if (tmsg_fetch_count(worker) > 0) {
         count += tmsg_messages_fetch(worker);
@@ -202,7 +202,7 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
     }
     count += poll_fastboxes(worker); /* also what waited for messages by UCX */
     worker->idle = count == 0 ? worker->idle + 1 : 0;
-    if (worker->idle > POLL_FROM && worker->bulks.count == 0) {
+    if (worker->idle > POLL_FROM && worker->bulk_streams.count == 0) {
         count = poll_on(worker);
         worker->idle = count == 0 ? worker->idle : 0;
     }
@@ -251,7 +251,7 @@ tmsg_status_t tmsg_progress_arm(tmsg_worker_t *worker)
             return status;
         }
     }
-    if (!tmsg_fastboxes_arm(worker) || !tmsg_bulks_arm(worker)) {
+    if (!tmsg_fastboxes_arm(worker) || !tmsg_bulk_arm_all(worker)) {
         return TMSG_ERR_BUSY;
     }
     tmsg_loop_arm(&worker->loop);
@@ -288,6 +288,6 @@ static bool has_news(const tmsg_worker_t *worker)
 bool tmsg_progress_is_idle(tmsg_worker_t *worker)
 {
     return !worker_has_work(worker) && !tmsg_copies_are_busy(&worker->stage) &&
-           worker->bulks.count == 0 && tmsg_fetch_count(worker) == 0 &&
+           worker->bulk_streams.count == 0 && tmsg_fetch_count(worker) == 0 &&
            !has_news(worker) && tmsg_fastboxes_are_quiet(worker);
 }

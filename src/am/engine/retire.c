@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* This file handles UCX workers that have lost a peer of shared memory. A
- * process may be killed after it took its place in our queue and before it
- * filled the place. It then leaves a hole at which UCX waits for ever, and with
- * UCX everybody who writes there. A message of our own through the same queue,
- * the probe, finds out whether there is a hole. */
+/* Handles UCX workers that have lost a peer of shared memory. All peers write
+ * into one queue (the receive FIFO of UCX's mm transports). A process may be
+ * killed after it took a place there and before it filled the place. It then
+ * leaves a hole at which UCX waits for ever, and with UCX everybody who writes
+ * there. A message of our own through the same queue, the probe, finds out
+ * whether there is a hole. */
 #include "am/engine/retire.h"
 
 #include <sodium.h>

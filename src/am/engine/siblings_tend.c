@@ -43,7 +43,7 @@ static tmsg_endpoint_t *next_forlorn(const tmsg_ucx_t *ucx, uint32_t *i)
 
 /* Breaks the connections by blob to siblings that have left. What the siblings
  * had sent was read. */
-static void fragment_forlorn(const tmsg_ucx_t *ucx)
+static void break_forlorn(const tmsg_ucx_t *ucx)
 {
     tmsg_endpoint_t *endpoint;
     uint32_t i = 0;
@@ -66,7 +66,7 @@ static bool tend_ucx(tmsg_ucx_t *ucx)
         ucx->waits = true; /* there is more than can be read at once */
         return true;
     }
-    fragment_forlorn(ucx);
+    break_forlorn(ucx);
     tmsg_siblings_let_go(ucx);
     return true;
 }

@@ -88,7 +88,7 @@ static void run_kept_release(tmsg_due_t *due)
 static void count_turned_away(tmsg_listener_t *listener,
                               const tmsg_endpoint_t *endpoint)
 {
-    if (tmsg_bulk_is_one(endpoint)) {
+    if (tmsg_bulk_took_socket(endpoint)) {
         listener->accepted--; /* a bulk stream is no connection of its own */
     } else if (endpoint->admit.turned != TMSG_TURNED_OTHERWISE) {
         listener->turned[endpoint->admit.turned]++;

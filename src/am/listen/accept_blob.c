@@ -19,14 +19,15 @@
  * rule. */
 static tmsg_status_t take_blob(tmsg_endpoint_t *endpoint,
                                const tmsg_blob_t *blob,
-                               const tmsg_knocker_t *knocker)
+                               const tmsg_requester_t *requester)
 {
     tmsg_status_t status = tmsg_wireup_judge(endpoint, &blob->hello, false);
     uint8_t body[TMSG_WIREUP_BYTES];
 
     if (status == TMSG_OK && tmsg_admit_by_blob(endpoint)) {
         tmsg_wireup_fill(endpoint, body);
-        status = tmsg_admit_blob_answer(endpoint, knocker, body, sizeof(body));
+        status =
+            tmsg_admit_blob_answer(endpoint, requester, body, sizeof(body));
     }
     return status != TMSG_OK
                ? status
@@ -41,7 +42,7 @@ static void accept_connect_request(const tmsg_arrival_t *arrival,
                                    tmsg_listener_t *listener,
                                    tmsg_endpoint_t *endpoint,
                                    const tmsg_blob_t *blob,
-                                   const tmsg_knocker_t *knocker)
+                                   const tmsg_requester_t *requester)
 {
     tmsg_status_t status;
 
@@ -58,7 +59,7 @@ static void accept_connect_request(const tmsg_arrival_t *arrival,
     tmsg_wireup_heard(endpoint, arrival);
     endpoint->peer_hello = blob->hello;
     tmsg_endpoint_name_peer(endpoint, "blob://");
-    status = take_blob(endpoint, blob, knocker);
+    status = take_blob(endpoint, blob, requester);
     if (status != TMSG_OK) {
         tmsg_endpoint_break(endpoint, status, tmsg_error_message());
     }
@@ -67,7 +68,7 @@ static void accept_connect_request(const tmsg_arrival_t *arrival,
 void tmsg_accept_by_blob(const tmsg_arrival_t *arrival,
                          tmsg_listener_t *listener)
 {
-    tmsg_knocker_t knocker = {.turned = TMSG_TURNED_OTHERWISE};
+    tmsg_requester_t requester = {.turned = TMSG_TURNED_OTHERWISE};
     tmsg_endpoint_t *endpoint;
     tmsg_blob_t blob;
     tmsg_status_t status =
@@ -76,14 +77,14 @@ void tmsg_accept_by_blob(const tmsg_arrival_t *arrival,
     if (status == TMSG_OK) {
         status = tmsg_admit_blob_judge(listener->keyring, listener->proved,
                                        &blob, arrival->data, arrival->body,
-                                       arrival->head.body_bytes, &knocker);
+                                       arrival->head.body_bytes, &requester);
     }
     if (status == TMSG_OK && !tmsg_accept_make_room(listener)) {
         if (tmsg_backlog_keep(listener, arrival)) {
-            sodium_memzero(&knocker, sizeof(knocker));
+            sodium_memzero(&requester, sizeof(requester));
             return;
         }
-        knocker.turned = TMSG_TURNED_TOO_MANY;
+        requester.turned = TMSG_TURNED_TOO_MANY;
         status = tmsg_error_set(TMSG_ERR_BUSY, "too many are before it");
     }
     if (status == TMSG_OK) {
@@ -91,13 +92,13 @@ void tmsg_accept_by_blob(const tmsg_arrival_t *arrival,
                                       &endpoint);
     }
     if (status == TMSG_OK) {
-        accept_connect_request(arrival, listener, endpoint, &blob, &knocker);
+        accept_connect_request(arrival, listener, endpoint, &blob, &requester);
     } else {
-        listener->turned[knocker.turned]++;
+        listener->turned[requester.turned]++;
         tmsg_log(TMSG_LOG_WARN, "a connect request is ignored: %s",
                  tmsg_error_message());
     }
-    sodium_memzero(&knocker, sizeof(knocker));
+    sodium_memzero(&requester, sizeof(requester));
 }
 
 tmsg_ucx_status_t tmsg_connect_request_arrived(const tmsg_arrival_t *arrival)

@@ -10,9 +10,8 @@
 
 #define QUIET_MOST 256  /* turns without bytes, before the loop alone looks */
 #define LISTEN_EVERY 16 /* turns between reads, while nothing is heard */
-#define TURNS_BYTES                                                            \
-    ((size_t)1024 * 1024) /* of all bulk streams in one round                  \
-                           */
+/* All bulk streams of a worker together move about this much in a round. */
+#define TURNS_BYTES ((size_t)1024 * 1024)
 
 #define MOVER_ADDRESS(name) &tmsg_mover_##name,
 
@@ -121,10 +120,10 @@ void tmsg_bulk_adopt(tmsg_bulk_t *bulk, const tmsg_mover_t *mover,
     endpoint->paths.bulk = bulk;
 }
 
-/* Returns whether the endpoint may go on without the bulk stream. The dialling
- * side may never have heard that the bulk stream stands: then it goes without,
- * too, and asks for nothing by it. If it has heard, it loses the bulk stream as
- * well, and ends the connection itself. */
+/* Returns whether the endpoint may go on without the bulk stream. Only the
+ * dialled side may: if the dialling side has not heard that the bulk stream
+ * stands, it goes without, too, and asks for nothing by it. If it has heard, it
+ * loses the bulk stream as well, and ends the connection itself. */
 static bool may_go_without(const tmsg_bulk_t *bulk)
 {
     return !bulk->endpoint->dialling && !bulk->used && !bulk->out.busy &&
@@ -135,7 +134,7 @@ static void shut_bulk(tmsg_bulk_t *bulk)
 {
     bulk->lost = true;
     if (bulk->listed) {
-        tmsg_list_remove(&bulk->endpoint->worker->bulks, &bulk->node);
+        tmsg_list_remove(&bulk->endpoint->worker->bulk_streams, &bulk->node);
         bulk->listed = false;
     }
     bulk->mover->shut(bulk);
@@ -145,7 +144,7 @@ void tmsg_bulk_lose(tmsg_bulk_t *bulk, tmsg_status_t status, const char *why)
 {
     shut_bulk(bulk);
     if (status == TMSG_ERR_PEER_LOST && may_go_without(bulk)) {
-        tmsg_bulk_go_without(bulk->endpoint, "bulk", why);
+        tmsg_bulk_go_without(bulk->endpoint, "bulk stream", why);
     } else if (status == TMSG_ERR_PEER_LOST) {
         tmsg_endpoint_lose_bulk(bulk->endpoint, why);
     } else {
@@ -201,7 +200,7 @@ void tmsg_bulk_give_up(tmsg_endpoint_t *endpoint, const char *why)
 
     shut_bulk(bulk);
     if (may_go_without(bulk)) {
-        tmsg_bulk_go_without(endpoint, "bulk", why);
+        tmsg_bulk_go_without(endpoint, "bulk stream", why);
     } else {
         tmsg_engine.end(endpoint, TMSG_ERR_PEER_LOST, why);
     }
@@ -227,7 +226,7 @@ void tmsg_bulk_forget(tmsg_endpoint_t *endpoint)
     endpoint->paths.bulk_why[0] = '\0';
 }
 
-bool tmsg_bulk_is_one(const tmsg_endpoint_t *endpoint)
+bool tmsg_bulk_took_socket(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->paths.is_bulk;
 }
@@ -240,7 +239,7 @@ bool tmsg_bulk_was_claimed(const tmsg_endpoint_t *endpoint)
 static void enlist_bulk(tmsg_bulk_t *bulk)
 {
     if (!bulk->listed) {
-        tmsg_list_push(&bulk->endpoint->worker->bulks, &bulk->node);
+        tmsg_list_push(&bulk->endpoint->worker->bulk_streams, &bulk->node);
         bulk->listed = true;
     }
 }
@@ -263,8 +262,8 @@ void tmsg_bulk_ponged(tmsg_endpoint_t *endpoint)
     }
 }
 
-/* Gives a bulk stream its turn, and returns the bytes that were moved. Bulk
- * streams that have been still for a while are left to the loop. */
+/* Gives a bulk stream its turn, and returns the bytes that were moved. A bulk
+ * stream that has been still for a while is left to the loop. */
 static size_t turn_bulk(tmsg_bulk_t *bulk)
 {
     size_t most = tmsg_bulk_turn_bytes(bulk);
@@ -286,17 +285,17 @@ static size_t turn_bulk(tmsg_bulk_t *bulk)
     return written + read;
 }
 
-/* Gives the bulk streams their turns. All of them together move no more than
- * one would; the rest has the next turn. */
-unsigned tmsg_bulks_turn(tmsg_worker_t *worker)
+/* All of them together move about as much as one would, TURNS_BYTES; the others
+ * have their turns in the next round. */
+unsigned tmsg_bulk_turn_all(tmsg_worker_t *worker)
 {
-    size_t count = worker->bulks.count, moved = 0;
+    size_t count = worker->bulk_streams.count, moved = 0;
     unsigned busy = 0;
 
-    for (; count > 0 && worker->bulks.count > 0 && moved < TURNS_BYTES;
+    for (; count > 0 && worker->bulk_streams.count > 0 && moved < TURNS_BYTES;
          count--) {
-        tmsg_bulk_t *bulk =
-            TMSG_CONTAINER_OF(tmsg_list_pop(&worker->bulks), tmsg_bulk_t, node);
+        tmsg_bulk_t *bulk = TMSG_CONTAINER_OF(
+            tmsg_list_pop(&worker->bulk_streams), tmsg_bulk_t, node);
         tmsg_endpoint_t *endpoint = bulk->endpoint;
         size_t bytes;
 
@@ -310,11 +309,11 @@ unsigned tmsg_bulks_turn(tmsg_worker_t *worker)
     return busy;
 }
 
-bool tmsg_bulks_arm(tmsg_worker_t *worker)
+bool tmsg_bulk_arm_all(tmsg_worker_t *worker)
 {
     bool all = true;
 
-    for (tmsg_node_t *node = worker->bulks.head; node != NULL;
+    for (tmsg_node_t *node = worker->bulk_streams.head; node != NULL;
          node = node->next) {
         tmsg_bulk_t *bulk = TMSG_CONTAINER_OF(node, tmsg_bulk_t, node);
 

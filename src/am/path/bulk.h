@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/path/bulk.h - a way of its own for the fragments of large messages, so
- * that no small message waits behind them. A mover (mover.h) moves the
- * fragments: a second TCP connection, or rings of shared memory. The rules are
- * docs/connection.md, "The bulk stream" and "Rings".
+/* am/path/bulk.h - the bulk stream: a way past UCX for the fragments of large
+ * messages, so that no small message waits behind them. A mover (mover.h) moves
+ * the fragments: by a second TCP connection, or by rings in shared memory. The
+ * rules are docs/connection.md, "The bulk stream" and "Rings".
  *
  * Both sides of an endpoint go without a bulk stream where none can be had. */
 #ifndef TMSG_AM_PATH_BULK_H
@@ -30,10 +30,10 @@ typedef struct {
     uint64_t left;
 } tmsg_bulk_bytes_t;
 
-/* Describes what is being written. */
+/* Describes the fragment that is being written. */
 typedef struct {
     bool busy;
-    tmsg_fragment_t piece;
+    tmsg_fragment_t fragment;
     uint8_t header[TMSG_BULK_HEADER_BYTES];
     size_t header_left;
     tmsg_bulk_bytes_t bytes;
@@ -45,7 +45,7 @@ typedef struct {
     uint32_t ping; /* number of that ping */
 } tmsg_bulk_out_t;
 
-/* Describes what is being read. */
+/* Describes the fragment that is being read. */
 typedef struct {
     uint8_t header[TMSG_BULK_HEADER_BYTES];
     size_t header_read;
@@ -61,7 +61,7 @@ struct tmsg_bulk {
     bool stands;      /* it can be told to move fragments */
     bool used;        /* bytes went or came by it */
     bool lost;        /* it ended, and ends the endpoint if bytes were lost */
-    tmsg_node_t node; /* in worker's bulk streams while something is expected */
+    tmsg_node_t node; /* in worker->bulk_streams while something is expected */
     bool listed;
     unsigned quiet;       /* turns in a row that moved nothing */
     unsigned silent;      /* turns in a row that read nothing */
@@ -78,14 +78,14 @@ struct tmsg_bulk {
 bool tmsg_bulk_sends(const tmsg_endpoint_t *endpoint);
 bool tmsg_bulk_receives(const tmsg_endpoint_t *endpoint);
 
-/* tmsg_bulk_may_send() returns whether a message may be meant for the bulk
- * stream. tmsg_bulk_make() then decides that, and makes the bulk stream if
- * there is none. Both may be called inside UCX. */
+/* tmsg_bulk_may_send() returns whether a large message may be planned for the
+ * bulk stream, which need not stand yet. tmsg_bulk_make() then decides that,
+ * and makes the bulk stream if there is none. Both may be called inside UCX. */
 bool tmsg_bulk_may_send(const tmsg_endpoint_t *endpoint);
 bool tmsg_bulk_make(tmsg_endpoint_t *endpoint);
 
-/* Returns the words of the bulk stream's mover, or why there is no bulk stream.
- */
+/* Returns what describe() says of the bulk stream: its mover's words, or why
+ * there is none. */
 const char *tmsg_bulk_words(const tmsg_endpoint_t *endpoint);
 
 /* Prepares a bulk stream when it is known what carries an open endpoint. Lock
@@ -96,21 +96,22 @@ void tmsg_bulk_begin(tmsg_endpoint_t *endpoint);
  * next message by the bulk stream. */
 uint64_t tmsg_bulk_ahead(const tmsg_endpoint_t *endpoint);
 
-/* Gives the bulk stream turns, because something is to be written or will come.
- * May be called inside UCX. */
+/* Stirs the bulk stream: gives it turns from now on, because something is to be
+ * written or will come. May be called inside UCX. */
 void tmsg_bulk_stir(tmsg_endpoint_t *endpoint);
 
-/* Moves some bytes of each bulk stream that is stirred. Returns the number of
- * bulk streams where some were moved. Lock held, in progress. */
-unsigned tmsg_bulks_turn(tmsg_worker_t *worker);
+/* Gives each bulk stream of worker->bulk_streams a turn. Returns how many of
+ * them moved bytes. Lock held, in progress. */
+unsigned tmsg_bulk_turn_all(tmsg_worker_t *worker);
 
 /* Prepares the bulk streams for the worker's sleep, so that it is woken for all
- * that they wait for. Returns false if there is something to be done. */
-bool tmsg_bulks_arm(tmsg_worker_t *worker);
+ * that they wait for. Returns false if there is something to be done. Lock
+ * held. */
+bool tmsg_bulk_arm_all(tmsg_worker_t *worker);
 
 /* Looks at the bulk stream's socket by tmsg_unacked_look(). Returns the socket,
- * or a negative number if the bulk stream has none or does not stand. A bulk
- * stream whose wake-up was lost goes on. */
+ * or a negative number if the bulk stream has none or does not stand. Stirs a
+ * bulk stream whose wake-up was lost. */
 int tmsg_bulk_look(tmsg_endpoint_t *endpoint, const tmsg_unacked_t **unacked_p);
 
 /* Returns the bulk stream's socket, or a negative number, and changes nothing:
@@ -132,18 +133,19 @@ void tmsg_bulk_end(tmsg_endpoint_t *endpoint);
  * it again. */
 void tmsg_bulk_forget(tmsg_endpoint_t *endpoint);
 
-/* tmsg_bulk_is_one() returns whether a connection's socket is another's bulk
- * stream, or was to be. tmsg_bulk_was_claimed() is also true if it came too
- * late for that. */
-bool tmsg_bulk_is_one(const tmsg_endpoint_t *endpoint);
+/* tmsg_bulk_took_socket() returns whether a connection ended because its socket
+ * became the bulk stream of another one, or was to. tmsg_bulk_was_claimed() is
+ * also true if it came too late for that. */
+bool tmsg_bulk_took_socket(const tmsg_endpoint_t *endpoint);
 bool tmsg_bulk_was_claimed(const tmsg_endpoint_t *endpoint);
 
 /* Stirs a bulk stream that waits for the answer to a ping, which has come.
  * Called inside UCX. */
 void tmsg_bulk_ponged(tmsg_endpoint_t *endpoint);
 
-/* Movers call this when large payloads go another way than they might, which is
- * no error: there is no `what`. The log says why. */
+/* Notes, for describe() and the log, that large payloads go by UCX because
+ * there is no `what` ("bulk stream", "ring"). That is no error. Movers call
+ * this, too. */
 void tmsg_bulk_go_without(tmsg_endpoint_t *endpoint, const char *what,
                           const char *why);
 
@@ -151,8 +153,9 @@ void tmsg_bulk_go_without(tmsg_endpoint_t *endpoint, const char *what,
 void tmsg_bulk_adopt(tmsg_bulk_t *bulk, const tmsg_mover_t *mover,
                      tmsg_endpoint_t *endpoint);
 
-/* Ends a bulk stream that has broken (PEER_LOST), or whose peer says what
- * cannot be (MALFORMED). */
+/* Ends a bulk stream that has broken (PEER_LOST), or whose peer wrote what
+ * cannot be (MALFORMED). The endpoint ends with it, unless it may go on
+ * without. */
 void tmsg_bulk_lose(tmsg_bulk_t *bulk, tmsg_status_t status, const char *why);
 
 /* Returns whether there are bytes that could be written now. In bulk_io.c, as

@@ -5,7 +5,7 @@
  *   +-----+-----+-----+-----+-----+-----+-----+-----+
  * 0 |  channel  |     0     |       sequence        |
  *   +-----+-----+-----+-----+-----+-----+-----+-----+
- * 8 |    number of the fragment |           0           |
+ * 8 | number of the fragment|           0           |
  *   +-----+-----+-----+-----+-----+-----+-----+-----+
  *16 |                    its bytes                  |
  *   +-----+-----+-----+-----+-----+-----+-----+-----+
@@ -88,18 +88,18 @@ bool tmsg_bulk_has_output(const tmsg_bulk_t *bulk)
 static bool begin_out(tmsg_bulk_t *bulk)
 {
     tmsg_bulk_out_t *out = &bulk->out;
-    const tmsg_fragment_t *piece = &out->piece;
+    const tmsg_fragment_t *fragment = &out->fragment;
 
-    if (!tmsg_bulk_user.next(bulk->endpoint, &out->piece)) {
+    if (!tmsg_bulk_user.next(bulk->endpoint, &out->fragment)) {
         return false;
     }
     memset(out->header, 0, sizeof(out->header));
-    tmsg_put_le(out->header, piece->channel, 2);
-    tmsg_put_le(out->header + 4, piece->sequence, 4);
-    tmsg_put_le(out->header + 8, piece->number, 4);
-    tmsg_put_le(out->header + 16, piece->bytes, 8);
+    tmsg_put_le(out->header, fragment->channel, 2);
+    tmsg_put_le(out->header + 4, fragment->sequence, 4);
+    tmsg_put_le(out->header + 8, fragment->number, 4);
+    tmsg_put_le(out->header + 16, fragment->bytes, 8);
     out->header_left = sizeof(out->header);
-    begin_bytes(&out->bytes, piece->data, piece->count, piece->bytes);
+    begin_bytes(&out->bytes, fragment->data, fragment->count, fragment->bytes);
     out->busy = true;
     return true;
 }
@@ -112,7 +112,7 @@ static void end_out(tmsg_bulk_t *bulk, tmsg_ucx_status_t ucs)
     bulk->out.fills = false;
     bulk->out.waits = false;
     if (!fills) {
-        tmsg_bulk_user.handed(&bulk->out.piece, ucs);
+        tmsg_bulk_user.handed(&bulk->out.fragment, ucs);
     }
 }
 
@@ -129,15 +129,15 @@ static const void *find_unreadable(const struct iovec *places, size_t count)
 }
 
 /* Fails the message of a fragment whose memory is gone, and nothing else. A
- * peer that has some of the fragment waits for its rest. That rest must not be
- * there before the ABORT: it would make a message whole that is not. */
+ * peer that has some of the fragment waits for its rest, which is filled with
+ * zeros. They must not come before the ABORT: the peer would deliver them. */
 static void fill_up(tmsg_bulk_t *bulk, const struct iovec *places, size_t count)
 {
     tmsg_bulk_out_t *out = &bulk->out;
     const tmsg_endpoint_t *endpoint = bulk->endpoint;
     size_t heads = out->header_left > 0;
     bool begun = out->header_left < sizeof(out->header);
-    tmsg_fragment_t piece = out->piece;
+    tmsg_fragment_t fragment = out->fragment;
     const void *at = find_unreadable(places + heads, count - heads);
 
     out->busy = begun;
@@ -145,7 +145,7 @@ static void fill_up(tmsg_bulk_t *bulk, const struct iovec *places, size_t count)
     out->waits = begun;
     out->asked = false;
     begin_bytes(&out->bytes, NULL, 0, out->bytes.left);
-    tmsg_bulk_user.unreadable(&piece, at);
+    tmsg_bulk_user.unreadable(&fragment, at);
     if (begun && !tmsg_ping_is_known(endpoint)) {
         tmsg_bulk_lose(bulk, TMSG_ERR_IO,
                        "memory of a message that was being sent cannot be "

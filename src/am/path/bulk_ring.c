@@ -125,17 +125,17 @@ static void note_ring_offer(tmsg_endpoint_t *endpoint, const uint8_t *offer)
 static void note_ring_answer(tmsg_endpoint_t *endpoint, bool taken)
 {
     const tmsg_bulk_t *bulk = endpoint->paths.bulk;
-    tmsg_segment_t *shared;
+    tmsg_segment_t *segment;
 
     if (bulk == NULL || bulk->maker != &tmsg_mover_ring || bulk->lost ||
         !ring_sends(bulk)) {
         return;
     }
-    shared = tmsg_ring_segment(tmsg_bulk_ring_of(bulk)->out);
-    if (shared->fd < 0) {
+    segment = tmsg_ring_segment(tmsg_bulk_ring_of(bulk)->out);
+    if (segment->fd < 0) {
         return;
     }
-    tmsg_segment_close_fd(shared);
+    tmsg_segment_close_fd(segment);
     if (!taken) {
         go_without_ring(
             endpoint,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/path/bulk_ring.h - a bulk stream of shared memory: a ring for what this
+/* am/path/bulk_ring.h - a bulk stream in shared memory: a ring for what this
  * side sends, and the peer's ring. Each side makes its own ring when it has a
- * large message for the first time, and the other side finds it or does not;
- * nothing waits for that. The rules are docs/connection.md, "Rings". */
+ * large message for the first time, and offers it by an active message. The
+ * other side takes or refuses it; nothing waits for that. The rules are
+ * docs/connection.md, "Rings". */
 #ifndef TMSG_AM_PATH_BULK_RING_H
 #define TMSG_AM_PATH_BULK_RING_H
 

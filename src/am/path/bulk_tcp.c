@@ -33,7 +33,7 @@
 
 static void go_without_bulk(tmsg_endpoint_t *endpoint, const char *why)
 {
-    tmsg_bulk_go_without(endpoint, "bulk", why);
+    tmsg_bulk_go_without(endpoint, "bulk stream", why);
 }
 
 /* Measures `ahead` by the time that the TCP handshake took, because no process
@@ -82,7 +82,7 @@ static void want_writing(tmsg_bulk_tcp_t *tcp, bool writing)
     }
 }
 
-/* Ends a bulk stream by which nothing has gone yet, so that nothing is lost
+/* Ends a bulk stream before any fragment went by it, so that nothing is lost
  * with it. */
 static void give_up_tcp_bulk(tmsg_endpoint_t *endpoint, const char *why)
 {
@@ -148,7 +148,7 @@ static void introduce_bulk(tmsg_bulk_tcp_t *tcp)
     want_writing(tcp, tmsg_frame_pending(&tcp->stream) > 0);
 }
 
-/* Tunes the socket for fragments alone, which may not come for long. */
+/* Tunes the socket for fragments alone, which may be a long time apart. */
 static void tune_bulk(tmsg_bulk_tcp_t *tcp)
 {
     uint32_t timeout_ms = tcp->bulk.endpoint->worker->context->peer_timeout_ms;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/path/bulk_tcp.h - a bulk stream of a second TCP connection, to a peer that
- * UCX reaches by TCP. The kernel reads and writes the fragments where they lie.
+/* am/path/bulk_tcp.h - a bulk stream over a second TCP connection, to a peer
+ * that UCX reaches by TCP. The kernel copies fragments from and to the tensors'
+ * own memory.
  * The rules are docs/connection.md, "The bulk stream".
  *
  * The dialling side dials the bulk stream once the endpoint is open, at the
@@ -16,7 +17,7 @@
 #include "am/net/loop.h"
 #include "am/path/bulk.h"
 
-/* Describes a bulk stream of TCP. bulk_tcp.c alone changes it. */
+/* Describes a bulk stream over TCP. bulk_tcp.c alone changes it. */
 typedef struct {
     tmsg_bulk_t bulk; /* first: the bulk stream's address is this one's */
     tmsg_source_t source;
@@ -25,7 +26,7 @@ typedef struct {
     bool connected;
     bool writes;       /* the loop tells when the socket is writable */
     size_t segment;    /* bytes of a TCP segment; 0: not known */
-    uint64_t measured; /* bulk stream.written when `segment` was asked for */
+    uint64_t measured; /* bulk.written when `segment` was asked for */
     int low;           /* least bytes that make it readable; 0: not set, 1 */
     uint64_t ahead;    /* see tmsg_bulk_ahead(); 0: not known */
 } tmsg_bulk_tcp_t;
@@ -35,10 +36,10 @@ static inline tmsg_bulk_tcp_t *tmsg_bulk_tcp_of(const tmsg_bulk_t *bulk)
     return (tmsg_bulk_tcp_t *)(uintptr_t)bulk;
 }
 
-/* Makes an accepted connection, which says that it is a bulk stream, the bulk
- * stream of another one. As an endpoint it ends. If the bulk stream cannot be
- * made here, the other endpoint goes without, which is no error. Errors:
- * MALFORMED, REFUSED (nobody here waits for it). */
+/* Handles the frame BULK of an accepted connection, which claims to be the bulk
+ * stream of another one: gives that one the socket, and ends `connection`. If
+ * the bulk stream cannot be made here, the other endpoint goes without, which
+ * is no error. Errors: MALFORMED, REFUSED (nobody here waits for it). */
 tmsg_status_t tmsg_bulk_tcp_claim(tmsg_endpoint_t *connection,
                                   const uint8_t *data, size_t bytes);
 

@@ -35,16 +35,16 @@ typedef struct {
 /* The room path calls these functions, with the worker's lock held and outside
  * UCX. No entry calls a function of the application. */
 typedef struct {
-    /* Gives the bulk stream, which can take another fragment, the next one. The
-     * fragment is the bulk stream's until it is handed over. Returns false if
+    /* Gives the bulk stream the next fragment that the peer asked for. Its
+     * memory stays as it is until handed() or unreadable(). Returns false if
      * there is none. */
-    bool (*next)(tmsg_endpoint_t *endpoint, tmsg_fragment_t *piece);
+    bool (*next)(tmsg_endpoint_t *endpoint, tmsg_fragment_t *fragment);
     /* Notes that the bulk stream does not read the fragment's memory any more.
      * May end the send of the fragment. */
-    void (*handed)(const tmsg_fragment_t *piece, tmsg_ucx_status_t ucs);
+    void (*handed)(const tmsg_fragment_t *fragment, tmsg_ucx_status_t ucs);
     /* Fails the message of a fragment whose memory at `at` cannot be read; the
      * error names the tensor. The fragment counts as handed over. */
-    void (*unreadable)(const tmsg_fragment_t *piece, const void *at);
+    void (*unreadable)(const tmsg_fragment_t *fragment, const void *at);
 
     /* Fills in where the bytes of a fragment go whose header has come. Returns
      * what is wrong with the header, or NULL. */

@@ -15,9 +15,8 @@
 #include "serialize/header.h"
 
 #define FEW 16 /* messages by UCX before a fast box is worth its memory */
-#define FASTBOXES                                                              \
-    TMSG_FASTBOX_NAPS /* at most, that a worker makes or opens                 \
-                       */
+/* A worker makes at most this many fast boxes, and opens as many of peers. */
+#define FASTBOXES TMSG_FASTBOX_NAPS
 
 static tmsg_endpoint_t *endpoint_of(tmsg_fastboxes_t *fastboxes)
 {
@@ -133,7 +132,7 @@ void tmsg_fastboxes_moved(tmsg_worker_t *worker)
          node = node->next) {
         tmsg_fastboxes_t *fastboxes = tmsg_fastboxes_at(node);
 
-        /* The peer is called once more when all has gone. */
+        /* The peer is woken once more when UCX has sent everything. */
         if (fastboxes->unreported) {
             fastboxes->unreported = endpoint_of(fastboxes)->in_ucx > 0;
             worker->fastboxes_unreported |= fastboxes->unreported;

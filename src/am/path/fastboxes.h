@@ -3,13 +3,13 @@
  * past UCX: one fast box for the messages of this side, and one for the peer's.
  * Each side makes its own fast box when it has sent a few messages, and the
  * other side finds it or does not; nothing waits for that. The rules are
- * docs/connection.md, "Fastboxes".
+ * docs/connection.md, "Fast boxes".
  *
- * A fast box keeps the order of UCX's queue, because no message overtakes
- * another. A message in a fast box says how many active messages of its
- * connection went to UCX before it, and is left alone until as many have come.
- * Before an active message that comes is looked at, all that was put into the
- * fast box before it is taken. */
+ * Messages by fast box and by UCX keep one order. A message in a fast box says
+ * how many active messages of its connection went to UCX before it, and stays
+ * there until as many have come. Before the receiver looks at an active
+ * message, it takes all messages that were put into the fast box before that.
+ */
 #ifndef TMSG_AM_PATH_FASTBOXES_H
 #define TMSG_AM_PATH_FASTBOXES_H
 
@@ -24,8 +24,8 @@ typedef struct tmsg_endpoint tmsg_endpoint_t;
 typedef struct tmsg_ucx tmsg_ucx_t;
 typedef struct tmsg_worker tmsg_worker_t;
 
-/* Returns in words how the fast box for messages to the peer is: "stands",
- * "offered", or "none", perhaps with the reason. */
+/* Returns what describe() says of the fast box for messages to the peer:
+ * "stands", "offered", or "none", perhaps with the reason. */
 const char *tmsg_fastboxes_words(const tmsg_endpoint_t *endpoint);
 
 /* Returns whether a message of these lengths is one for a fast box. */
@@ -33,7 +33,7 @@ bool tmsg_fastboxes_are_for(const tmsg_endpoint_t *endpoint,
                             size_t header_bytes, size_t payload_bytes);
 
 /* Returns the fast box for such a message if it may go by that now, else NULL.
- * Has a fast box made after some messages. */
+ * Makes and offers a fast box after some messages. */
 tmsg_fastbox_t *tmsg_fastboxes_choose(tmsg_endpoint_t *endpoint);
 
 /* Puts the message that was written into the fast box, and wakes its receiver

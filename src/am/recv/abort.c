@@ -15,7 +15,7 @@
 #include "core/bytes.h"
 #include "core/utf8.h"
 
-/* This record keeps an ABORT that came before its message. */
+/* Keeps an ABORT that came before its message. */
 typedef struct {
     tmsg_node_t node;
     uint16_t channel;

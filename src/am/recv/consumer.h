@@ -16,11 +16,10 @@
 tmsg_status_t tmsg_stream_keep(tmsg_message_t *message,
                                const tmsg_call_head_t *head);
 
-/* The first function hands a stream's message to the room above, in its turn.
- * The second tells that room that the message was refused, or that its sender
- * gave it up. No lock held. */
+/* tmsg_stream_arrived() hands a stream's message to the room above, in its
+ * turn. tmsg_stream_failed() tells that room that the message was refused, or
+ * that its sender gave it up. No lock held. */
 void tmsg_stream_arrived(tmsg_message_t *message);
-
 void tmsg_stream_failed(tmsg_message_t *message, const char *why);
 
 /* Begins a CALL whose head has arrived, or keeps the head of a stream's
@@ -34,11 +33,10 @@ tmsg_status_t tmsg_call_begin(tmsg_message_t *message,
 tmsg_status_t tmsg_call_begin_here(tmsg_message_t *message,
                                    const tmsg_call_head_t *call);
 
-/* The first function hands a CALL to the room above, in its turn. The second
- * tells that room that the CALL was refused, or that its sender gave it up. No
- * lock held. */
+/* tmsg_call_arrived() hands a CALL to the room above, in its turn.
+ * tmsg_call_failed() tells that room that the CALL was refused, or that its
+ * sender gave it up. No lock held. */
 void tmsg_call_arrived(tmsg_message_t *message);
-
 void tmsg_call_failed(tmsg_message_t *message, const char *why);
 
 /* Tells the call of a message that its record is freed, unless the call has

@@ -31,13 +31,13 @@ static void note_taken(tmsg_message_t *message)
                                   ->head.sequence;
 }
 
-/* Returns whether the message may owe the peer credit. A template message's
- * message returned its bytes when it came, so only its number is left. */
+/* Returns whether the peer may have to be told of credit. The bytes of a
+ * template message were credited when it came, so only its number is left. */
 static bool may_owe_credit(const tmsg_message_t *message)
 {
     const tmsg_channel_t *channel = message->channel;
 
-    return message->again == 0 ||
+    return message->by_template == 0 ||
            channel->rx_consumed - channel->rx_credited >=
                tmsg_worker_credit_batch(message->endpoint->worker);
 }

@@ -103,8 +103,8 @@ static bool is_lent(const tmsg_endpoint_t *endpoint)
 }
 
 /* Handles a fetch that failed. If the sender is gone, nothing behind this
- * message is delivered either, so the order has no gap. If the connection is to
- * come back, the message comes again. */
+ * message is delivered either, so the order has no gap. If a session makes the
+ * connection again, the message comes again. */
 static void lose_message(tmsg_message_t *message, tmsg_ucx_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;

@@ -11,7 +11,7 @@
  * messages went on. */
 unsigned tmsg_messages_fetch(tmsg_worker_t *worker);
 
-/* Gives back the part of held_bytes that the message reserved for memory that
+/* Gives back the bytes of held_bytes that the message reserved for memory that
  * it might ask for later. */
 void tmsg_fetch_take_back(tmsg_message_t *message);
 
@@ -33,9 +33,9 @@ void tmsg_message_fetched(tmsg_message_t *message, tmsg_ucx_status_t ucs);
  * the sender Success, so send the refusal first. */
 void tmsg_message_drop_data(tmsg_message_t *message);
 
-/* Holds what has arrived until there is memory for it. Fleeting data cannot
- * stay where it lies. Returns IN_PROGRESS if UCX is to keep its data. Called
- * inside UCX. Errors: NO_MEMORY. */
+/* Keeps what has arrived until there is memory for it. `fleeting`: the data
+ * cannot stay where it is, and is copied. Returns IN_PROGRESS if UCX is to keep
+ * its data. Called inside UCX. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_message_keep_data(tmsg_message_t *message, void *data,
                                      size_t bytes, bool fleeting);
 

@@ -28,7 +28,7 @@ static bool fills_window(const tmsg_message_t *message)
     return message->fragments != NULL && !is_asked_for(message);
 }
 
-/* Counts a message that may not ask yet in or out of its state. */
+/* Counts a message that may not ask for memory yet in or out of its state. */
 static void count_with_fragments(const tmsg_message_t *message, int by)
 {
     if (message->fetch <= TMSG_FETCH_EARLY && fills_window(message)) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/recv/map_match.h - receives a map into a map of the application's.
+/* am/recv/map_match.h - compares a map that came with the map that it is to be
+ * received into, and copies it there.
  *
  * `theirs` is the map that came, `ours` the application's. Tensors match by
  * their names. A tensor of `ours` has no gaps and is not broadcast. A tensor of

@@ -61,7 +61,7 @@ static void keep_record(tmsg_message_t *message)
 {
     tmsg_budget_t *budget = message->budget;
 
-    message->again = 0;
+    message->by_template = 0;
     message->spare.bytes = sizeof(*message) + tmsg_map_memory(message->map) +
                            message->piece_room * sizeof(*message->pieces) +
                            message->room_bytes + tmsg_fragments_kept(message);
@@ -82,7 +82,7 @@ static void end_message(void *arg)
     free(message->stream);
     free(message->checksums);
     free(message->raw);
-    if (message->state == TMSG_RX_DELIVERED || message->again != 0) {
+    if (message->state == TMSG_RX_DELIVERED || message->by_template != 0) {
         tmsg_budget_discharge(message->budget, message->noted);
     } else {
         tmsg_budget_forget(message->budget, message->noted);
@@ -104,8 +104,8 @@ tmsg_message_t *tmsg_message_tombstone(tmsg_message_t *message)
 
     if (message->call != NULL || message->fragments != NULL ||
         message->stage != NULL || message->posted != NULL ||
-        message->data != NULL || message->body != NULL || message->again != 0 ||
-        message->pending > 0) {
+        message->data != NULL || message->body != NULL ||
+        message->by_template != 0 || message->pending > 0) {
         return message;
     }
     tombstone = malloc(offsetof(tmsg_message_t, pieces));
@@ -146,12 +146,12 @@ static void end_laid(void *arg)
         end_message(message);
         return;
     }
-    if (message->again == 0) {
+    if (message->by_template == 0) {
         message->spare.bytes =
             message->noted + message->room_bytes + tmsg_fragments_kept(message);
     }
     if (message->aborted || message->discarded) {
-        message->again = 0;
+        message->by_template = 0;
     }
     if (tmsg_budget_is_inside(budget)) { /* so the worker lives */
         tmsg_endpoint_return(message->endpoint);
@@ -186,7 +186,7 @@ void tmsg_message_delivered(tmsg_message_t *message)
 {
     message->state = TMSG_RX_DELIVERED;
     tmsg_posted_delivered(message);
-    if (message->again == 0) {
+    if (message->by_template == 0) {
         tmsg_budget_move(message->budget, message->noted);
     }
     if (message->laid) {
@@ -198,9 +198,9 @@ void tmsg_message_delivered(tmsg_message_t *message)
 
 /* Gives back a template message that is still as it was made. Returns
  * false if it is not. */
-static bool end_again(tmsg_message_t *message)
+static bool end_by_template(tmsg_message_t *message)
 {
-    if (message->again == 0 || message->state != TMSG_RX_DELIVERED ||
+    if (message->by_template == 0 || message->state != TMSG_RX_DELIVERED ||
         message->aborted || message->discarded ||
         !tmsg_budget_is_inside(message->budget) ||
         !tmsg_map_unrecycle(message->map)) {
@@ -213,7 +213,7 @@ static bool end_again(tmsg_message_t *message)
 
 void tmsg_message_destroy(tmsg_message_t *message)
 {
-    if (message == NULL || end_again(message)) {
+    if (message == NULL || end_by_template(message)) {
         return;
     }
     if (message->tombstone) {
@@ -298,7 +298,7 @@ static tmsg_message_t *get_message_record(tmsg_budget_t *budget)
         tmsg_error_memory("a message");
         return NULL;
     }
-    message->again = 0;
+    message->by_template = 0;
     message->pieces = NULL;
     message->piece_room = 0;
     message->fragments_kept = NULL;
@@ -342,8 +342,8 @@ tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
 
 /* Lays the record's map out for a template message. Returns false without
  * memory. */
-static bool lay_again(tmsg_message_t *message, tmsg_ucx_t *ucx,
-                      tmsg_channel_t *channel)
+static bool lay_by_template(tmsg_message_t *message, tmsg_ucx_t *ucx,
+                            tmsg_channel_t *channel)
 {
     const tmsg_template_in_t *template = &channel->template_in;
 
@@ -354,7 +354,7 @@ static bool lay_again(tmsg_message_t *message, tmsg_ucx_t *ucx,
     begin_message(message, &template->head, ucx, channel);
     message->noted = template->noted;
     message->laid = true;
-    message->again = template->number;
+    message->by_template = template->number;
     message->spare.bytes = template->noted - template->room_bytes +
                            message->room_bytes + tmsg_fragments_kept(message);
     return true;
@@ -370,7 +370,8 @@ static bool charge_template(tmsg_budget_t *budget,
                : tmsg_budget_charge(budget, template->noted) == TMSG_OK;
 }
 
-tmsg_message_t *tmsg_message_again(tmsg_ucx_t *ucx, tmsg_channel_t *channel)
+tmsg_message_t *tmsg_message_by_template(tmsg_ucx_t *ucx,
+                                         tmsg_channel_t *channel)
 {
     const tmsg_template_in_t *template = &channel->template_in;
     tmsg_budget_t *budget = channel->endpoint->worker->budget;
@@ -380,10 +381,10 @@ tmsg_message_t *tmsg_message_again(tmsg_ucx_t *ucx, tmsg_channel_t *channel)
         return NULL;
     }
     message = get_message_record(budget);
-    if (message != NULL && message->again == template->number) {
+    if (message != NULL && message->by_template == template->number) {
         message->state = TMSG_RX_WAITING;
         message->call = NULL;
-    } else if (message == NULL || !lay_again(message, ucx, channel)) {
+    } else if (message == NULL || !lay_by_template(message, ucx, channel)) {
         tmsg_budget_discharge(budget, template->noted);
         if (message != NULL) {
             tmsg_message_free_spare(&message->spare);

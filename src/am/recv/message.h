@@ -53,8 +53,7 @@ struct tmsg_message {
     /* The payload is here until it is received: in UCX's descriptor, in a copy,
      * or behind &to_read. */
     void *data;
-    /* This record says where the payload lies in the sender's memory; see
-     * cma.h. */
+    /* Says where the payload is in the sender's memory; see cma.h. */
     tmsg_cma_in_t to_read;
     bool is_read; /* the payload is read by `to_read` */
     /* The message was received into this map, or a CALL is to be received into
@@ -75,7 +74,7 @@ struct tmsg_message {
     /* The number of the template that this message was made by, or 0. Such a
      * message stays as it was made, and its `noted` is charged from the start.
      */
-    uint64_t again;
+    uint64_t by_template;
     /* `kept_back` counts bytes of held_bytes that are reserved for devices; see
      * fetch.c. */
     uint64_t kept_back;
@@ -133,8 +132,7 @@ struct tmsg_message {
 };
 
 /* Returns whether the message's fragments were asked for by the bulk stream,
- * and may come.
- */
+ * and may come. */
 static inline bool tmsg_message_awaits_fragments(const tmsg_message_t *message)
 {
     return message->by_bulk && !message->aborted &&
@@ -149,15 +147,14 @@ tmsg_status_t tmsg_message_create(const tmsg_preamble_t *head, tmsg_ucx_t *ucx,
                                   tmsg_channel_t *channel,
                                   tmsg_message_t **message_p);
 
-/* Creates a message that repeats the last one of its channel. The message has
- * that one's head; its tensors are placed in its room, and its memory is
- * counted. Returns NULL if there is no memory for it, or if it does not fit the
- * budget. */
-tmsg_message_t *tmsg_message_again(tmsg_ucx_t *ucx, tmsg_channel_t *channel);
+/* Creates a template message. The message has the template's head and layout;
+ * its tensors are placed in its room, and its memory is counted. Returns NULL
+ * if there is no memory for it, or if it does not fit the memory budget. */
+tmsg_message_t *tmsg_message_by_template(tmsg_ucx_t *ucx,
+                                         tmsg_channel_t *channel);
 
-/* Returns where the payload of a template message lies. Small payloads lie in
- * the record.
- */
+/* Returns where the payload of a template message is. Small payloads are in the
+ * record. */
 static inline uint8_t *tmsg_message_room(tmsg_message_t *message, size_t bytes)
 {
     return bytes > TMSG_MESSAGE_SMALL

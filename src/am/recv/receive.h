@@ -24,8 +24,8 @@ tmsg_message_t *tmsg_message_find(const tmsg_channel_t *channel,
                                   uint32_t sequence);
 
 /* Gets memory for a checked and decoded message, or lists it for that. Returns
- * what UCX's callback has to return. Fleeting data cannot stay where it lies.
- */
+ * what UCX's callback has to return. `fleeting`: the data cannot stay where it
+ * is, and is copied. Inside UCX. */
 tmsg_ucx_status_t tmsg_message_keep(tmsg_message_t *message, void *data,
                                     size_t data_bytes, bool rendezvous,
                                     bool fleeting);

@@ -48,8 +48,8 @@ void tmsg_scatter_landed(tmsg_message_t *message)
     }
 }
 
-/* The record lists pieces in the making. Pieces beyond `room` are only counted.
- */
+/* Describes a list of pieces in the making. Pieces beyond `room` are only
+ * counted. */
 typedef struct {
     tmsg_message_t *message;
     struct iovec *iov;

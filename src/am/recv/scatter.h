@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/recv/scatter.h - where the tensors of a message are to lie.
+/* am/recv/scatter.h - where the bytes of a payload go.
  *
  * The places are decided before any byte of the payload is taken. From then on
  * the data of each tensor of message->map is its place, and NULL only for

@@ -9,8 +9,7 @@
 #include "serialize/checksum.h"
 #include "serialize/split.h"
 
-/* This record keeps the definition of a message that was delivered before its
- * turn. */
+/* Keeps the definition of a message that was delivered before its turn. */
 typedef struct tmsg_schema_later {
     struct tmsg_schema_later *next;
     uint32_t sequence;
@@ -19,7 +18,7 @@ typedef struct tmsg_schema_later {
     tmsg_schema_t *schema; /* NULL: the schema cannot be kept */
 } later_t;
 
-static tmsg_schema_store_t *budget_of(tmsg_channel_t *channel)
+static tmsg_schema_store_t *schema_store_of(tmsg_channel_t *channel)
 {
     tmsg_endpoint_t *endpoint = channel->endpoint;
     const tmsg_hello_t *mine = &endpoint->ucx->hello;
@@ -60,8 +59,8 @@ tmsg_status_t tmsg_schemas_decoded(tmsg_message_t *message)
     switch (message->extra.schema.form) {
     case TMSG_SCHEMA_DEFINES:
         message->schema = tmsg_schema_store_prepare(
-            budget_of(message->channel), message->map, &message->extra.schema,
-            message->head.body_bytes);
+            schema_store_of(message->channel), message->map,
+            &message->extra.schema, message->head.body_bytes);
         return TMSG_OK; /* without a schema the answer is no */
     case TMSG_SCHEMA_REFERS:
         return refer_to_schema(message);
@@ -71,8 +70,8 @@ tmsg_status_t tmsg_schemas_decoded(tmsg_message_t *message)
 }
 
 /* Takes a schema into use, and answers the sender. The peers of a worker mostly
- * send the same layout; then a record that was laid out for one of them fits
- * all. */
+ * send the same layout. Equal schemas share one, so a record that was laid out
+ * for one peer's template fits those of all. */
 static void take_schema(tmsg_channel_t *channel, uint8_t slot,
                         uint8_t generation, tmsg_schema_t *schema)
 {

@@ -19,13 +19,13 @@ typedef struct {
     bool direct;  /* UCX writes the device's memory */
     int memory_type; /* UCX's type of that memory */
     uint64_t sum;    /* its checksum, once that is known */
-    uint8_t *host; /* host bytes to copy on, of a tensor that is no fragment */
+    uint8_t *host;   /* host bytes to copy on, unless it travels in fragments */
     tmsg_device_memory_t memory; /* its device memory, if that is not lent */
 } tmsg_dest_t;
 
 /* A tensor's step first waits for the stream, before the tensor's memory is
- * written. For a tensor that is no fragment, the step then waits for the copy.
- */
+ * written. If the tensor travels in the message itself, the step then waits for
+ * the copy. */
 typedef struct {
     tmsg_copy_t copy;
     tmsg_message_t *message;
@@ -34,12 +34,12 @@ typedef struct {
 struct tmsg_stage_in {
     tmsg_soon_t call;       /* called when a chunk is free */
     tmsg_chunk_t *chunk;    /* chunk for the next fragment */
-    tmsg_pool_block_t head; /* host memory of tensors that are no fragments */
+    tmsg_pool_block_t head; /* host memory of tensors in the message itself */
     uint64_t head_bytes;    /* bytes of `head` that count against the budget */
     uint64_t pooled;        /* bytes of devices that count against the budget */
     size_t awaited;         /* streams that are not done */
     bool begun;
-    bool copied;  /* copies of tensors that are no fragments were begun */
+    bool copied;  /* copies of tensors in the message itself were begun */
     bool summing; /* checksums were begun, after the copies */
     bool summed;
     tmsg_message_t *message; /* the message that `sums` is for */

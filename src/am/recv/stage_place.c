@@ -197,7 +197,7 @@ void tmsg_stage_in_placed(tmsg_message_t *message, size_t index)
     }
 }
 
-static bool is_fragment_tensor(const tmsg_message_t *message, size_t index)
+static bool travels_in_fragments(const tmsg_message_t *message, size_t index)
 {
     return tmsg_split_has(&message->extra.split, index,
                           tmsg_map_entries(message->map)[index].bytes);
@@ -213,7 +213,7 @@ static tmsg_status_t judge_dest(tmsg_message_t *message, size_t index)
 
     dest->direct = tmsg_ucx_reaches(message->ucx, dest->domain,
                                     entry->tensor.device, &dest->memory_type) &&
-                   (plain || is_fragment_tensor(message, index));
+                   (plain || travels_in_fragments(message, index));
     if (dest->direct) {
         return TMSG_OK;
     }
@@ -224,7 +224,7 @@ static tmsg_status_t judge_dest(tmsg_message_t *message, size_t index)
             "path is required",
             entry_name_of(entry).text, dest->domain->name);
     }
-    if (is_fragment_tensor(message, index) &&
+    if (travels_in_fragments(message, index) &&
         entry->bytes > TMSG_CHUNKS_BYTES &&
         message->extra.split.chunk > TMSG_CHUNKS_BYTES) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
@@ -310,7 +310,7 @@ static tmsg_status_t find_head(tmsg_message_t *message)
 
     for (size_t i = 0; i < stage->count; i++) {
         if (tmsg_dest_is_staged(&stage->dests[i]) &&
-            !is_fragment_tensor(message, i)) {
+            !travels_in_fragments(message, i)) {
             bytes += (entries[i].bytes + 63) & ~(uint64_t)63;
         }
     }
@@ -330,7 +330,7 @@ static tmsg_status_t find_head(tmsg_message_t *message)
     bytes = 0;
     for (size_t i = 0; i < stage->count && status == TMSG_OK; i++) {
         if (tmsg_dest_is_staged(&stage->dests[i]) &&
-            !is_fragment_tensor(message, i)) {
+            !travels_in_fragments(message, i)) {
             stage->dests[i].host = (uint8_t *)stage->head.data + bytes;
             bytes += (entries[i].bytes + 63) & ~(uint64_t)63;
         }

@@ -199,7 +199,7 @@ bool tmsg_template_arrived(tmsg_ucx_t *ucx, const void *header,
         (data_bytes > TMSG_TEMPLATE_SMALL && !has_template_room(channel))) {
         return false;
     }
-    message = tmsg_message_again(ucx, channel);
+    message = tmsg_message_by_template(ucx, channel);
     if (message == NULL) {
         return false;
     }

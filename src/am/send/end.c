@@ -63,7 +63,7 @@ void tmsg_send_drop_more(tmsg_send_t *send)
 }
 
 /* Forfeits the lease if the peer may still be reading the buffers that go back.
- * The peer says its word for a message when it reads no more. */
+ * Once the peer has answered a message, it reads no more of it. */
 static void make_sure(tmsg_send_t *send)
 {
     if (send->unsure &&
@@ -73,24 +73,24 @@ static void make_sure(tmsg_send_t *send)
     send->unsure = false;
 }
 
-static void no_word(tmsg_timer_t *timer)
+static void no_answer(tmsg_timer_t *timer)
 {
     tmsg_send_t *send = TMSG_CONTAINER_OF(timer, tmsg_send_t, timer);
 
     tmsg_lease_forfeit(send->endpoint, send->ucx_status);
 }
 
-/* Waits a while for the peer's word. A peer that failed to read says so soon; a
- * peer that never heard of the message has nothing to say. The send's own
+/* Waits a while for the peer's answer. A peer that failed to read says so soon;
+ * a peer that never heard of the message does not answer. The send's own
  * deadline stays if it is earlier. */
-static void await_word(tmsg_send_t *send)
+static void await_answer(tmsg_send_t *send)
 {
     tmsg_worker_t *worker = send->endpoint->worker;
     uint64_t ms = tmsg_context_patience_ms(worker->context);
     uint64_t until = tmsg_now_ns() + ms * NS_PER_MS;
 
     if (send->timer.deadline_ns == 0 || send->timer.deadline_ns > until) {
-        send->timer.expired = no_word;
+        send->timer.expired = no_answer;
         tmsg_loop_set_timer(&worker->loop, &send->timer, ms);
     }
 }
@@ -190,7 +190,7 @@ void tmsg_send_settle(tmsg_send_t *send)
             make_sure(send);
             free_send_plan(send);
         } else if (send->unsure) {
-            await_word(send);
+            await_answer(send);
         } else {
             tmsg_send_give_back(send);
         }
@@ -212,8 +212,8 @@ void tmsg_send_settle(tmsg_send_t *send)
     }
 }
 
-/* Notes UCX's status. A message is not whole if UCX could not move a piece of
- * it. */
+/* Notes UCX's status, of the message or of one of its fragments. The message is
+ * not whole if UCX could not move all of them. */
 static void note_status(tmsg_send_t *send, tmsg_ucx_status_t ucs)
 {
     if (ucs != TMSG_UCX_OK) {

@@ -41,7 +41,7 @@ static bool may_slice(uint64_t left, uint64_t spill,
 
 /* Returns whether there are to be fragments. A single tensor that lies in one
  * piece needs no message of its own, unless small messages would wait longer
- * behind it than behind all of its pieces that may be under way. */
+ * behind it than behind all of its fragments that may be under way. */
 static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
                      const tmsg_thresholds_t *thresholds, tmsg_wish_t wish)
 {
@@ -59,8 +59,8 @@ static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
                thresholds->chunk_bytes;
 }
 
-/* Returns whether the payload is one tensor as it lies, which the peer's kernel
- * copies from there. */
+/* Returns whether the payload is one tensor that is not packed, and the peer's
+ * kernel reads it from its memory (cma.h). */
 static bool is_read(const tmsg_measures_t *measures, uint64_t spill,
                     tmsg_wish_t wish)
 {

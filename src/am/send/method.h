@@ -6,12 +6,12 @@
 #include "am/endpoint/measures.h"
 #include "am/worker/way.h"
 
-/* Returns the most bytes of one piece. `alone`: no small messages pass, so that
- * the piece may be longer. */
+/* Returns the most bytes of one fragment. `alone`: no small messages pass, so
+ * that fragments may be longer. */
 uint64_t tmsg_way_chunk(const tmsg_thresholds_t *thresholds, bool alone);
 
-/* Returns the size from which a tensor is to be a fragment, for the measures;
- * TMSG_WAY_NO_FRAGMENTS if none is. */
+/* Returns the size from which a tensor is to travel in fragments, for the
+ * measures; TMSG_WAY_NO_FRAGMENTS if none is. */
 uint64_t tmsg_way_large(const tmsg_thresholds_t *thresholds, tmsg_wish_t wish);
 
 /* Returns the way for a map of these measures. `spill` is the number of bytes

@@ -42,7 +42,7 @@ static bool is_summed(const tmsg_payload_t *payload)
     return payload->extra != NULL && payload->extra->checksum != NULL;
 }
 
-static bool travels_as_fragment(const tmsg_payload_t *payload, size_t index)
+static bool goes_in_fragments(const tmsg_payload_t *payload, size_t index)
 {
     return payload->way.fragments &&
            tmsg_split_has(&payload->extra->split, index,
@@ -124,7 +124,7 @@ static tmsg_status_t gather_tensors(const tmsg_payload_t *payload,
     for (size_t i = 0; i < count && status == TMSG_OK; i++) {
         const tmsg_tensor_t *tensor = &entries[i].tensor;
 
-        if (travels_as_fragment(payload, i)) {
+        if (goes_in_fragments(payload, i)) {
             continue;
         }
         advance_cursor(&at, &entries[i]);
@@ -183,7 +183,7 @@ static tmsg_status_t list_tensors(const tmsg_payload_t *payload,
         const tmsg_tensor_t *tensor = &entries[i].tensor;
         const void *data = tensor->data;
 
-        if (travels_as_fragment(payload, i)) {
+        if (goes_in_fragments(payload, i)) {
             continue;
         }
         advance_cursor(&at, &entries[i]);
@@ -321,8 +321,9 @@ const tmsg_strategy_t *tmsg_strategy_of(tmsg_way_t way)
     return way.gather ? &gathers : &scatters;
 }
 
-/* Returns whether the tensor cannot lie in the head, which is host memory. */
-static bool must_be_fragment(const tmsg_map_entry_t *entry)
+/* Returns whether the tensor cannot travel in the message itself, whose payload
+ * is host memory. */
+static bool needs_fragments(const tmsg_map_entry_t *entry)
 {
     return entry->bytes > 0 &&
            tmsg_domain_of(entry->tensor.device) != &tmsg_domain_host;
@@ -332,7 +333,7 @@ static void measure_tensor(const tmsg_map_entry_t *entry,
                            tmsg_measures_t *measures)
 {
     uint64_t packed = tmsg_tensor_is_dense(&entry->tensor) ? 0 : entry->bytes;
-    bool foreign = must_be_fragment(entry);
+    bool foreign = needs_fragments(entry);
 
     measures->tensors += entry->bytes > 0;
     measures->packed += packed;
@@ -373,7 +374,7 @@ void tmsg_plan_name_foreign(const tmsg_map_t *map, uint8_t *bits)
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
 
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
-        if (must_be_fragment(&entries[i])) {
+        if (needs_fragments(&entries[i])) {
             bits[i / 8] |= (uint8_t)(1u << i % 8);
         }
     }
@@ -389,7 +390,7 @@ tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
                   tmsg_layout_spill(payload->spill);
     if (plan->bytes == 0) {
         for (size_t i = 0; i < tmsg_map_size(payload->map); i++) {
-            if (!travels_as_fragment(payload, i)) {
+            if (!goes_in_fragments(payload, i)) {
                 tmsg_plan_note_checksum(payload, i, NULL, 0);
             }
         }

@@ -59,9 +59,9 @@ void tmsg_plan_note_checksum(const tmsg_payload_t *payload, size_t index,
 tmsg_status_t tmsg_plan_own(tmsg_plan_t *plan, const tmsg_payload_t *payload,
                             tmsg_pool_t *pool);
 
-/* Copies a piece to `to`, and survives memory that cannot be read. With count >
- * 1 `data` is a list of that many struct iovec. Returns the first address that
- * could not be read, or NULL. */
+/* Copies `bytes` bytes to `to`, and survives memory that cannot be read. With
+ * count > 1 `data` is a list of that many struct iovec. Returns the first
+ * address that could not be read, or NULL. */
 const void *tmsg_plan_copy(const void *data, size_t count, uint64_t bytes,
                            void *to);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Makes of a map what UCX is handed: a header, and a plan for the payload. */
+/* Makes a header from a map, and a plan for its payload, for UCX. */
 #include <stdlib.h>
 
 #include "am/endpoint/endpoint.h"
@@ -18,8 +18,8 @@
 #include "core/tensor.h"
 #include "serialize/checksum.h"
 
-/* Somebody who asks something once a second should not wait behind long
- * pieces. */
+/* The small messages of a peer that asks something once a second should not
+ * wait behind long fragments. */
 #define SILENCE_NS 2000000000ULL
 #define READ_LEAST 8192 /* least bytes that the peer reads, unless told to */
 
@@ -353,15 +353,15 @@ static bool is_alone(const tmsg_send_t *send)
                               SILENCE_NS);
 }
 
-/* Returns the bytes of a piece. Nobody waits behind pieces that go by the
- * bulk stream. */
+/* Returns the bytes of a fragment. No small message waits behind fragments that
+ * go by the bulk stream. */
 static uint64_t chunk_of(const tmsg_send_t *send, bool by_bulk)
 {
     return sayable(tmsg_way_chunk(thresholds_of(send->endpoint),
                                   by_bulk || is_alone(send)));
 }
 
-/* Says in the body which tensors are fragments, if the way has any. */
+/* Says in the body which tensors travel in fragments, if the way has any. */
 static tmsg_status_t name_fragments(const tmsg_send_t *send,
                                     tmsg_payload_t *payload)
 {
@@ -421,7 +421,7 @@ static tmsg_way_t choose_behind(const tmsg_send_t *send,
 }
 
 /* Returns why the head cannot go: IN_PROGRESS, or an error. Tensors that must
- * be fragments need a body that the peer has before them. That body goes
+ * travel in fragments need a body that the peer has before them. That body goes
  * eagerly, into what is left of the peer's window. A peer tells of room when
  * half of the window is free again, so a head that takes more cannot wait for
  * room. */

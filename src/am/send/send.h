@@ -59,13 +59,13 @@ typedef struct tmsg_send {
     char *call_text;           /* own copy of the call's text, or NULL */
     const tmsg_map_t *more;    /* metadata beside the map's, held; or NULL */
     bool spares_more;          /* goes without `more` rather than fail */
-    /* with the other sends of the map, or NULL */
+    /* what it has in common with other sends of the map, or NULL */
     tmsg_shared_plan_t *shared_plan;
     tmsg_plan_t plan;
     tmsg_written_t written; /* the map of the plan, where it was written out */
     tmsg_map_t *kept; /* its map with spans, which goes instead; or NULL */
     uint64_t charge;  /* against the peer's window; see credit.h */
-    /* of large tensors, and slices; NULL: none */
+    /* fragments of large tensors, and slices; NULL: there are none */
     tmsg_fragments_out_t *fragments;
     bool pulled;  /* the fragments wait until the peer asks for them */
     bool by_bulk; /* the send is counted as going by the bulk stream */
@@ -122,9 +122,9 @@ uint64_t tmsg_send_left_us(uint64_t deadline_ns);
 void tmsg_send_hand_over(tmsg_send_t *send);
 void tmsg_send_ucx_reported(void *request, tmsg_ucx_status_t ucs, void *arg);
 
-/* Begins a send, as tmsg_endpoint_send() does. `share` is what the send has in
- * common with others, or NULL. `call` makes it a call, or is NULL. Lock held;
- * it is let go while the queue blocks. */
+/* Begins a send, as tmsg_endpoint_send() does. `shared_plan` is what the send
+ * has in common with others, or NULL. `call` makes it a call, or is NULL. Lock
+ * held; it is let go while the queue blocks. */
 tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                               const tmsg_send_params_t *params,
                               tmsg_shared_plan_t *shared_plan,

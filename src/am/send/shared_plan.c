@@ -43,8 +43,8 @@ static size_t checksum_bytes(const tmsg_payload_t *payload)
                : tmsg_map_size(payload->map) * payload->extra->checksum->bytes;
 }
 
-static tmsg_status_t make_share(tmsg_shared_plan_t *shared_plan,
-                                tmsg_payload_t *payload, tmsg_pool_t *pool)
+static tmsg_status_t make_first_plan(tmsg_shared_plan_t *shared_plan,
+                                     tmsg_payload_t *payload, tmsg_pool_t *pool)
 {
     size_t bytes = checksum_bytes(payload);
     tmsg_status_t status;
@@ -72,8 +72,8 @@ static tmsg_status_t make_share(tmsg_shared_plan_t *shared_plan,
 }
 
 /* Returns whether what was made for another send is what this one needs. */
-static bool share_suits(const tmsg_shared_plan_t *shared_plan,
-                        const tmsg_payload_t *payload)
+static bool shared_plan_suits(const tmsg_shared_plan_t *shared_plan,
+                              const tmsg_payload_t *payload)
 {
     return shared_plan->made == payload->map &&
            shared_plan->way.gather == payload->way.gather &&
@@ -90,12 +90,12 @@ tmsg_status_t tmsg_shared_plan_make(tmsg_shared_plan_t *shared_plan,
     size_t bytes = checksum_bytes(payload);
     tmsg_status_t status = shared_plan->made != NULL
                                ? TMSG_OK
-                               : make_share(shared_plan, payload, pool);
+                               : make_first_plan(shared_plan, payload, pool);
 
     if (status != TMSG_OK) {
         return status;
     }
-    if (!share_suits(shared_plan, payload)) {
+    if (!shared_plan_suits(shared_plan, payload)) {
         return tmsg_plan_make(payload, pool, plan);
     }
     if (bytes > 0) {

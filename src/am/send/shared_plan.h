@@ -30,13 +30,14 @@ typedef struct {
     uint8_t small[TMSG_SHARED_PLAN_SMALL];
 } tmsg_shared_plan_t;
 
-/* Creates a share with one reference; NULL without memory. */
+/* Creates a shared plan with one reference; NULL without memory. Lock held, as
+ * for all functions here. */
 tmsg_shared_plan_t *tmsg_shared_plan_create(void);
 void tmsg_shared_plan_hold(tmsg_shared_plan_t *shared_plan);
 void tmsg_shared_plan_drop(tmsg_shared_plan_t *shared_plan, tmsg_pool_t *pool);
 
-/* Plans a payload as tmsg_plan_make() does. What *plan points to is the
- * share's, unless this send goes another way than the first. */
+/* Plans a payload as tmsg_plan_make() does. What *plan points to belongs to the
+ * shared plan, unless this send goes another way than the first. */
 tmsg_status_t tmsg_shared_plan_make(tmsg_shared_plan_t *shared_plan,
                                     tmsg_payload_t *payload, tmsg_pool_t *pool,
                                     tmsg_plan_t *plan);

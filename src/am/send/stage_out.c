@@ -490,9 +490,11 @@ static void fill_copied(tmsg_copy_t *copy, tmsg_status_t status)
 
 /* Begins to copy the next fragments that fit, as long as they are of one
  * device. */
-static tmsg_status_t copy_parts(tmsg_stage_out_t *stage, tmsg_fill_t *fill,
-                                const tmsg_domain_t *domain,
-                                tmsg_device_t device, tmsg_stream_t stream)
+static tmsg_status_t copy_fragments_out(tmsg_stage_out_t *stage,
+                                        tmsg_fill_t *fill,
+                                        const tmsg_domain_t *domain,
+                                        tmsg_device_t device,
+                                        tmsg_stream_t stream)
 {
     const tmsg_map_entry_t *entries =
         tmsg_map_entries(tmsg_send_map(stage->send));
@@ -541,7 +543,8 @@ static tmsg_status_t begin_fill(tmsg_stage_out_t *stage, tmsg_fill_t *fill,
         return status;
     }
     fill->copy.over = fill_copied;
-    status = copy_parts(stage, fill, domain, entry->tensor.device, stream);
+    status =
+        copy_fragments_out(stage, fill, domain, entry->tensor.device, stream);
     watched = fill->bytes == 0
                   ? TMSG_OK
                   : tmsg_copy_watch(endpoint->worker, &fill->copy, domain,

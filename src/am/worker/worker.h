@@ -174,7 +174,8 @@ struct tmsg_worker {
     /* Counts the rounds in a row that found nothing, since something was
      * sent. */
     unsigned idle;
-    tmsg_list_t bulks; /* bulk streams that may bring something; bulk.h */
+    tmsg_list_t
+        bulk_streams; /* bulk streams that may bring something; bulk.h */
     /* fast boxes of peers, to be looked into; fastboxes.h */
     tmsg_list_t fastboxes;
     /* Peers are to be called for what UCX has kept back. */

@@ -261,7 +261,7 @@ typedef struct {
     uint8_t body[BODY_BYTES];
     void *blob;
     size_t bytes;
-    tmsg_knocker_t expected; /* what its answer will be of */
+    tmsg_requester_t expected; /* what its answer will be of */
 } connect_request_t;
 
 static void set_ids(connect_request_t *connect_request, const uint8_t *token,
