@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/connect/close.h - the orderly end of a connection. */
+/* am/connect/close.h - the orderly end of a connection. Lock held, for all
+ * functions here. */
 #ifndef TMSG_AM_CONNECT_CLOSE_H
 #define TMSG_AM_CONNECT_CLOSE_H
 

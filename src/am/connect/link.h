@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/connect/link.h - the bootstrap socket of a connection. */
+/* am/connect/link.h - the bootstrap socket of a connection. Lock held, for
+ * all functions here. */
 #ifndef TMSG_AM_CONNECT_LINK_H
 #define TMSG_AM_CONNECT_LINK_H
 

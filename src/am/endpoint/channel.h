@@ -3,7 +3,8 @@
  * of its own.
  *
  * An endpoint has channel 0 from the start. Another channel is made when one
- * side first uses it, and stays as long as the endpoint. */
+ * side first uses it, and stays as long as the endpoint. Lock held, for all
+ * functions here. */
 #ifndef TMSG_AM_ENDPOINT_CHANNEL_H
 #define TMSG_AM_ENDPOINT_CHANNEL_H
 

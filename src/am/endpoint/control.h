@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/endpoint/control.h - small messages of the library itself. They wait for
- * no credit. */
+ * no credit. Lock held, for all functions here except
+ * tmsg_control_free_spare(). */
 #ifndef TMSG_AM_ENDPOINT_CONTROL_H
 #define TMSG_AM_ENDPOINT_CONTROL_H
 
@@ -10,7 +11,7 @@
 /* The text that says why a message was refused has at most this many bytes. */
 #define TMSG_ACK_TEXT_MAX 240
 
-/* Frees a record that the memory budget kept. */
+/* Frees a record that the memory budget kept. Any thread. */
 void tmsg_control_free_spare(tmsg_spare_t *spare);
 
 /* Hands a control message to UCX. Outside UCX. Errors: NO_MEMORY, those of

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/endpoint/fail.h - notes why a connection has failed. The next step of its
- * worker ends it. */
+ * worker ends it. Lock held, for all functions here. */
 #ifndef TMSG_AM_ENDPOINT_FAIL_H
 #define TMSG_AM_ENDPOINT_FAIL_H
 

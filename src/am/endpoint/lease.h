@@ -8,7 +8,8 @@
  * socket may come late: behind a proxy, or on a loaded machine. By blob there
  * is no socket. Each side therefore tells its peer the address of a word, and
  * destroys the word before it takes any buffer back. The receiver reads the
- * word after the message, in the same way. */
+ * word after the message, in the same way. Lock held, for all functions here.
+ */
 #ifndef TMSG_AM_ENDPOINT_LEASE_H
 #define TMSG_AM_ENDPOINT_LEASE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/recv/deliver.h - hands whole messages to the application, in their order.
- */
+ * Lock held, for all functions here: callbacks are queued, not called. */
 #ifndef TMSG_AM_RECV_DELIVER_H
 #define TMSG_AM_RECV_DELIVER_H
 

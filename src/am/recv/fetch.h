@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/recv/fetch.h - finds memory for payloads, and brings the payloads there.
- */
+ * Lock held, for all functions here except tmsg_fetch_take_back(). */
 #ifndef TMSG_AM_RECV_FETCH_H
 #define TMSG_AM_RECV_FETCH_H
 
 #include "am/recv/message.h"
 
-/* Lock held: takes each message that waits for memory as far as it goes.
- * Releases the lock while it calls on_header or an allocator. Returns how many
- * messages went on. */
+/* Takes each message that waits for memory as far as it goes. Releases the lock
+ * while it calls on_header or an allocator. Returns how many messages went on.
+ */
 unsigned tmsg_messages_fetch(tmsg_worker_t *worker);
 
 /* Gives back the bytes of held_bytes that the message reserved for memory that
- * it might ask for later. */
+ * it might ask for later. Any thread. */
 void tmsg_fetch_take_back(tmsg_message_t *message);
 
 /* Copies an eager payload into the message's own record, if that is allowed and

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/recv/fragments_in.h - the fragments of a message that arrives. */
+/* am/recv/fragments_in.h - the fragments of a message that arrives. Lock held,
+ * unless a function says otherwise. */
 #ifndef TMSG_AM_RECV_FRAGMENTS_IN_H
 #define TMSG_AM_RECV_FRAGMENTS_IN_H
 
@@ -24,7 +25,7 @@ tmsg_status_t tmsg_fragments_fetch(tmsg_message_t *message);
  */
 void tmsg_fragments_refuse(tmsg_message_t *message);
 
-/* Lock held, in chores: fetches and rejects fragments that came inside UCX. */
+/* Fetches and rejects fragments that came inside UCX. Called in chores. */
 void tmsg_fragments_chores(tmsg_endpoint_t *endpoint);
 
 /* Drops the fragments that are not being fetched. The endpoint has ended. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/recv/receive.h - from a map's arrival to a whole message. */
+/* am/recv/receive.h - from a map's arrival to a whole message. Lock held, for
+ * all functions here; most are called inside UCX, too. */
 #ifndef TMSG_AM_RECV_RECEIVE_H
 #define TMSG_AM_RECV_RECEIVE_H
 
@@ -63,9 +64,9 @@ tmsg_status_t tmsg_message_lost(tmsg_channel_t *channel, uint32_t sequence);
  * The peer is told, and does not send it again. */
 bool tmsg_message_stays(const tmsg_message_t *message);
 
-/* Lock held: drops the messages that were not delivered, when an endpoint has
- * ended or lost its connection. Messages that UCX still writes into stay. If
- * the endpoint is to come back, the turns of refused messages stay, too. */
+/* Drops the messages that were not delivered, when an endpoint has ended or
+ * lost its connection. Messages that UCX still writes into stay. If the
+ * endpoint is to come back, the turns of refused messages stay, too. */
 void tmsg_messages_abandon(tmsg_endpoint_t *endpoint);
 
 #endif

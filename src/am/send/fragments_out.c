@@ -479,33 +479,33 @@ static void fail_soon(tmsg_fragments_slot_t *slot)
 
 /* Copies a fragment as tmsg_plan_own() does. Returns false if the fragment
  * cannot be read, or there is no memory. */
-static bool copy_fragment_for_ucx(tmsg_fragments_slot_t *slot, source_t *piece)
+static bool copy_fragment_for_ucx(tmsg_fragments_slot_t *slot, source_t *source)
 {
     tmsg_fragments_out_t *fragments = slot->send->fragments;
     tmsg_budget_t *budget = slot->send->endpoint->worker->budget;
 
-    if (tmsg_pool_take(tmsg_budget_pool(budget), piece->bytes, &slot->own) !=
+    if (tmsg_pool_take(tmsg_budget_pool(budget), source->bytes, &slot->own) !=
         TMSG_OK) {
         return false;
     }
-    fragments->unreadable =
-        tmsg_plan_copy(piece->data, piece->count, piece->bytes, slot->own.data);
-    piece->data = slot->own.data;
-    piece->count = 0;
+    fragments->unreadable = tmsg_plan_copy(source->data, source->count,
+                                           source->bytes, slot->own.data);
+    source->data = slot->own.data;
+    source->count = 0;
     return fragments->unreadable == NULL;
 }
 
 static tmsg_ucx_status_t hand_fragment_to_ucx(tmsg_fragments_slot_t *slot,
-                                              const source_t *piece)
+                                              const source_t *source)
 {
     const tmsg_ucx_send_t message = {
         .header = slot->header,
         .header_bytes = HEADER_BYTES,
-        .data = piece->data,
-        .bytes = piece->bytes,
-        .pieces = piece->count > 1 ? piece->count : 0,
+        .data = source->data,
+        .bytes = source->bytes,
+        .pieces = source->count > 1 ? source->count : 0,
         .flags = TMSG_UCX_SEND_RENDEZVOUS,
-        .memory_type = piece->memory_type,
+        .memory_type = source->memory_type,
     };
     tmsg_ucx_status_t ucs = tmsg_endpoint_send_am(
         slot->send->endpoint, &message, ucx_reported_fragment, slot);
@@ -521,20 +521,20 @@ static void post_next(tmsg_fragments_out_t *fragments)
 {
     tmsg_endpoint_t *endpoint = fragments->send->endpoint;
     tmsg_fragments_slot_t *slot = tmsg_fragments_out_take_slot(fragments);
-    source_t piece = {.bytes = tmsg_fragments_out_next_bytes(fragments),
-                      .memory_type = TMSG_UCX_MEMORY_HOST};
+    source_t source = {.bytes = tmsg_fragments_out_next_bytes(fragments),
+                       .memory_type = TMSG_UCX_MEMORY_HOST};
     uint32_t number = fragments->next.number;
     bool is_read, is_there;
     tmsg_ucx_status_t ucs;
 
-    piece.data = tmsg_fragments_out_step(fragments, piece.bytes, &slot->fill,
-                                         &piece.memory_type, &piece.count);
-    is_read = tmsg_cma_sends(endpoint) && piece.count <= 1 &&
-              piece.memory_type == TMSG_UCX_MEMORY_HOST;
+    source.data = tmsg_fragments_out_step(fragments, source.bytes, &slot->fill,
+                                          &source.memory_type, &source.count);
+    is_read = tmsg_cma_sends(endpoint) && source.count <= 1 &&
+              source.memory_type == TMSG_UCX_MEMORY_HOST;
     is_there = !tmsg_transport_wants_own(endpoint) || slot->fill != NULL ||
-               piece.memory_type != TMSG_UCX_MEMORY_HOST ||
-               copy_fragment_for_ucx(slot, &piece);
-    write_fragment_header(fragments, number, piece.bytes,
+               source.memory_type != TMSG_UCX_MEMORY_HOST ||
+               copy_fragment_for_ucx(slot, &source);
+    write_fragment_header(fragments, number, source.bytes,
                           is_read ? TMSG_HEADER_READ : 0, slot->header);
     if (!is_there || tmsg_fragments_out_is_over(fragments)) {
         tmsg_fragments_out_unlist(fragments);
@@ -548,8 +548,8 @@ static void post_next(tmsg_fragments_out_t *fragments)
         return;
     }
     ucs = is_read ? tmsg_cma_post(endpoint, slot->header, HEADER_BYTES,
-                                  piece.data, 0, &slot->read)
-                  : hand_fragment_to_ucx(slot, &piece);
+                                  source.data, 0, &slot->read)
+                  : hand_fragment_to_ucx(slot, &source);
     if (ucs != TMSG_UCX_OK) {
         tmsg_endpoint_unsent(endpoint, ucs);
     }

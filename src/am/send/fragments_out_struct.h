@@ -36,11 +36,10 @@ typedef struct {
 } tmsg_fragments_next_t;
 
 struct tmsg_fragments_out {
-    tmsg_node_t node; /* in `queue` */
-    tmsg_list_t
-        *queue;   /* endpoint's fragments_queued or pulled; NULL: in none */
-    bool awaited; /* the peer has yet to say how and when they go */
-    bool granted; /* the peer has memory for them and takes them by UCX */
+    tmsg_node_t node;   /* in `queue` */
+    tmsg_list_t *queue; /* tx.fragments_queued or `pulled`; NULL: in none */
+    bool awaited;       /* the peer has yet to say how and when they go */
+    bool granted;       /* the peer has memory for them and takes them by UCX */
     tmsg_send_t *send;
     const tmsg_map_t *map; /* the map that travels */
     tmsg_split_t split;

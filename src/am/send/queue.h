@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/send/queue.h - sends that wait for the connection or for credit. */
+/* am/send/queue.h - sends that wait for the connection or for credit. Lock
+ * held, for all functions here except tmsg_queue_read(). */
 #ifndef TMSG_AM_SEND_QUEUE_H
 #define TMSG_AM_SEND_QUEUE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/send/send.h - the record of a map that is sent, and the steps of a
- * send. */
+/* am/send/send.h - the record of a map that is sent, and the steps of a send.
+ * Lock held, for all functions here except tmsg_send_free_spare(). */
 #ifndef TMSG_AM_SEND_SEND_H
 #define TMSG_AM_SEND_SEND_H
 
@@ -91,7 +91,7 @@ typedef struct tmsg_send {
     uint8_t small_payload[TMSG_SEND_SMALL_PAYLOAD];
 } tmsg_send_t;
 
-/* Frees a record that the memory budget keeps. */
+/* Frees a record that the memory budget keeps. Any thread. */
 void tmsg_send_free_spare(tmsg_spare_t *spare);
 
 /* template_out.c begins a send by these steps. tmsg_send_record() returns a

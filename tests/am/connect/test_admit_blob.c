@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The same of peers that come by blob: the keys are proved in the blobs and in
- * the messages that join UCX's endpoints. What a stranger sends goes by UCX,
- * which takes it of anybody: here by the endpoint of an honest peer. */
+/* As test_admit.c, of peers that come by blob: the keys are proved in the blobs
+ * and in the messages that join UCX's endpoints. UCX takes messages of anybody:
+ * here a stranger's messages go by the UCX endpoint of an honest peer. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>
@@ -256,7 +256,7 @@ Test(admit_blob, of_several_keys_the_first_of_the_listener_counts)
     side_close(&server);
 }
 
-/* A CONNECT_REQUEST as somebody might make it by hand. */
+/* A connect request as somebody might make it by hand. */
 typedef struct {
     uint8_t body[BODY_BYTES];
     void *blob;
@@ -367,14 +367,13 @@ Test(admit_blob, a_connect_request_without_a_proof_of_its_own_is_ignored)
     await_count(&pair, "wrong_key", 1);
     free(connect_request.blob);
 
-    make_connect_request(
-        &pair, 1, 77, 1,
-        &connect_request); /* right, but for another endpoint */
+    /* The proof is right, but for another endpoint, */
+    make_connect_request(&pair, 1, 77, 1, &connect_request);
     set_ids(&connect_request, pair.to_a->token, 78, 1);
     send_connect_request(&pair, &connect_request);
     await_count(&pair, "wrong_key", 2);
-    set_ids(&connect_request, pair.to_a->token, 77,
-            2); /* or another of UCX's */
+    /* or for another UCX endpoint. */
+    set_ids(&connect_request, pair.to_a->token, 77, 2);
     send_connect_request(&pair, &connect_request);
     await_count(&pair, "wrong_key", 3);
     set_ids(&connect_request, pair.to_a->token, 77, 1);
@@ -423,8 +422,8 @@ static void disturb(pair_t *pair, uint32_t id)
     settle(pair);
 }
 
-/* The endpoint of the listener that a CONNECT_REQUEST made, by its peer's id.
- */
+/* Returns the listener's endpoint that a connect request made, by its peer's
+ * id. */
 static tmsg_endpoint_t *half_open(const pair_t *pair, uint32_t peer_id)
 {
     const tmsg_worker_t *worker = pair->a.worker;
@@ -438,8 +437,9 @@ static tmsg_endpoint_t *half_open(const pair_t *pair, uint32_t peer_id)
     return NULL;
 }
 
-/* It makes a half-open connection to the honest peer's UCX, once, that nobody
- * gets any further with, and that disturbs nobody. */
+/* A replayed connect request makes one half-open connection to the honest
+ * peer's UCX worker. Nobody gets any further with it, and it disturbs nobody.
+ */
 Test(admit_blob, a_connect_request_that_is_repeated_gets_nowhere)
 {
     const uint32_t nobody = 0xfffff077;

@@ -93,7 +93,7 @@ Test(crossing, crossing_connects_stay_two_connections)
     }
 }
 
-/* Many connections of one pair of workers at once, whose attaches may overtake
+/* Many connections of one pair of workers at once, whose wireups may overtake
  * each other: each keeps its own two ends. */
 static void many_at_once(link_t link)
 {
@@ -208,8 +208,8 @@ Test(crossing, too_many_abandoned_dials_are_said_and_survived)
         abandon_a_dial(&pair);
     }
     status = dial_again(&pair, &endpoint);
-    if (status !=
-        TMSG_OK) { /* else all of them had time to send a connect request */
+    if (status != TMSG_OK) {
+        /* Otherwise all of them had time to send a connect request. */
         must_be(status, TMSG_ERR_BUSY);
         must_say(tmsg_endpoint_error(endpoint), "connect again");
         tmsg_endpoint_destroy(endpoint);

@@ -680,8 +680,8 @@ Test(failure, what_params_point_to_is_taken_at_once)
     tmsg_context_destroy(context);
 }
 
-/* A map of which a fragment is refused while others are under way: only that
- * one is lost, and the order of the rest is kept. */
+/* Some of the messages under way are refused: only those are lost, and the
+ * order of the rest is kept. */
 Test(failure, one_refused_message_costs_itself_alone)
 {
     const side_options_t options = {

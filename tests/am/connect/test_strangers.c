@@ -158,7 +158,7 @@ Test(strangers, a_listener_of_another_ucx_is_refused_by_both_versions)
 }
 
 /* What a stranger says to a listener, and what it is told. */
-static void expect_refusal(uint8_t wire_version, const char *fragment)
+static void expect_refusal(uint8_t wire_version, const char *words)
 {
     raw_reader_t reader = {.bytes = 0};
     tmsg_hello_t hello;
@@ -173,7 +173,7 @@ static void expect_refusal(uint8_t wire_version, const char *fragment)
     raw_send_hello(reader.fd, &hello);
     side_await(&side, raw_closed, &reader, "the refusal of a stranger");
     must_true(raw_find_frame(&reader, FRAME_HELLO, 0) != NULL);
-    must_say(raw_find_frame(&reader, FRAME_REFUSE, 4), fragment);
+    must_say(raw_find_frame(&reader, FRAME_REFUSE, 4), words);
     close(reader.fd);
     side_serves(&side);
     side_close(&side);

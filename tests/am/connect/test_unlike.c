@@ -14,7 +14,7 @@
 
 /* Two sides with configurations of their own: how it ends, at both. */
 static void expect_incompatible(const char *a_config, const char *b_config,
-                                link_t link, const char *fragment)
+                                link_t link, const char *words)
 {
     const side_options_t a = {.ucx_config = a_config};
     const side_options_t b = {.ucx_config = b_config};
@@ -29,7 +29,7 @@ static void expect_incompatible(const char *a_config, const char *b_config,
     pair.to_a = side_dial(&pair.b, &pair.a);
     must(tmsg_endpoint_ready(pair.to_a, &ready));
     must_be(pair_wait(&pair, ready), TMSG_ERR_INCOMPATIBLE);
-    must_say(tmsg_request_error(ready), fragment);
+    must_say(tmsg_request_error(ready), words);
     tmsg_request_destroy(ready);
     must_eq(pair.a.accepts, 0);
     pair_drop(&pair);
@@ -139,7 +139,7 @@ Test(unlike, a_users_variable_on_one_end_is_enough_to_be_refused)
 }
 
 /* Values that a UCX aborts on, refused where they would take effect. */
-static void expect_dangerous(const char *config, const char *fragment)
+static void expect_dangerous(const char *config, const char *words)
 {
     const side_options_t options = {.ucx_config = config};
     tmsg_endpoint_t *endpoint;
@@ -150,7 +150,7 @@ static void expect_dangerous(const char *config, const char *fragment)
     side_open(&side, &options);
     must(tmsg_endpoint_connect(side.worker, url, NULL, &endpoint));
     must_be(side_end_of(&side, endpoint), TMSG_ERR_UNSUPPORTED);
-    must_say(tmsg_endpoint_error(endpoint), fragment);
+    must_say(tmsg_endpoint_error(endpoint), words);
     side_close(&side);
     close(fd);
 }

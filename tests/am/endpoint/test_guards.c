@@ -107,7 +107,7 @@ Test(guards, a_refusal_neither_aborts_nor_looks_like_success)
 }
 
 /* PEER error handling drops shared memory, unless UCX is told; its CMA, which
- * believes a read that ended early, is replaced by ours (am/cma.h). */
+ * believes a read that ended early, is replaced by ours (am/path/cma.h). */
 Test(guards, shared_memory_and_cma_stay_in_use)
 {
     pair_t pair;

@@ -242,10 +242,10 @@ static bool send_schemas(round_t *round)
     return ok;
 }
 
-static uint64_t
-    fastboxed; /* messages of the last round that went by a fast box */
+/* messages of the last round that went by a fast box */
+static uint64_t fastboxed;
 
-/* Until they go by a fast box. */
+/* Sends until messages go by a fast box. */
 static bool send_small(round_t *round)
 {
     bool ok = true;
@@ -302,7 +302,8 @@ static void give_key(round_t *round)
     must(tmsg_keyring_add(round->keyring, "peer", key));
 }
 
-/* Of who dials it, once what carries the connection is known. */
+/* Returns whether the side that dials has its bulk stream, or will have none.
+ */
 static bool bulk_settled(void *arg)
 {
     const tmsg_endpoint_t *endpoint = arg;
@@ -315,7 +316,7 @@ static bool bulk_settled(void *arg)
     return settled;
 }
 
-/* Or that there is none, which is no error. */
+/* Waits for the bulk stream, or until it is known that there is none. */
 static void await_bulk(round_t *round)
 {
     if (round->scene->link == LINK_TCP) {
@@ -504,7 +505,8 @@ static void send_by(link_t link, drive_t drive, const char *name,
     fail_each(&scene);
 }
 
-/* By what carries: unix:// and blobs are two more ways to connect. */
+/* Sends over each transport: unix:// and blobs are only other ways to connect.
+ */
 static void send_each(const char *name, const sample_t *sample)
 {
     link_t links = whole_run() ? LINKS : LINK_UNIX;
@@ -560,7 +562,7 @@ Test(alloc, eight_mebibytes_by_rendezvous)
     send_each("8 MiB", &sample);
 }
 
-Test(alloc, large_tensors_as_fragments)
+Test(alloc, large_tensors_in_fragments)
 {
     const sample_t sample = {.seed = 4,
                              .tensors = 3,

@@ -252,7 +252,8 @@ static void on_links(link_t links, void (*body)(pair_t *pair))
 
 static void on_each_link(void (*body)(pair_t *pair)) { on_links(LINKS, body); }
 
-/* unix:// and blobs are two more ways to connect, to what carries the same. */
+/* unix:// and blobs are only two more ways to connect over the same transports.
+ */
 static void on_each_transport(void (*body)(pair_t *pair))
 {
     link_t all = with_devices() ? LINK_BLOB : LINKS;

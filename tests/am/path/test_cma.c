@@ -62,7 +62,7 @@ ssize_t process_vm_readv(pid_t pid, const struct iovec *here,
                           : real(pid, here, count, there, there_count, flags);
 }
 
-/* Memory of which a fragment can be made unreadable. */
+/* Memory of which some pages can be made unreadable. */
 typedef struct {
     uint8_t *bytes;
     size_t page;

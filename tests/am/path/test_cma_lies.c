@@ -36,7 +36,7 @@ static void a_map(const pair_t *pair, uint32_t number, forged_t *forged)
     point(forged, 0);
 }
 
-/* Without payload: its one tensor is two fragments. */
+/* Forges a head without payload, whose one tensor travels in two fragments. */
 static void a_head(const pair_t *pair, uint32_t number, forged_t *forged)
 {
     const tmsg_body_extra_t extra = {.split = {.large = 1, .chunk = CHUNK}};

@@ -190,7 +190,7 @@ Test(fetch_queue, so_does_what_is_unordered)
 
 /* Not more is to come by the bulk stream than should be before more is asked
  * for. */
-Test(fetch_queue, what_comes_by_the_bulk_waits_for_what_is_to_come_by_it)
+Test(fetch_queue, what_comes_by_the_bulk_stream_waits_for_what_is_to_come_by_it)
 {
     tmsg_message_t *third = come(0, 2, PULLED, 0);
     tmsg_message_t *second = come(0, 1, PULLED, 0);

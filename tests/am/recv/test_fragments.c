@@ -493,9 +493,9 @@ Test(fragments, are_not_sent_to_a_peer_that_takes_none)
     pair_close(&pair);
 }
 
-/* What a message from somebody else has to wait for: shared memory is read one
- * piece at a time, and after each there is a turn that reads none; by TCP one
- * is under way while the next is asked for. */
+/* What a message from somebody else has to wait for: over shared memory one
+ * fragment is read at a time, and after each there is a turn that reads none;
+ * by TCP one is under way while the next is asked for. */
 static void few_at_a_time(link_t link, uint32_t most)
 {
     enum { EACH = 400000, PIECES = 2 * (EACH / 4096 + 1) };

@@ -37,7 +37,7 @@ static tmsg_map_t *make_map(void)
     return map;
 }
 
-/* Of such a map, whose second tensor is fragments. */
+/* Forges the head of such a map, whose second tensor travels in fragments. */
 static void a_head(const pair_t *pair, uint32_t number, forged_t *forged)
 {
     const tmsg_body_extra_t extra = {.split = {.large = 5000, .chunk = CHUNK}};
@@ -47,7 +47,7 @@ static void a_head(const pair_t *pair, uint32_t number, forged_t *forged)
     forged->way = BY_EAGER;
 }
 
-/* And whose first tensor is a slice. */
+/* Forges a head whose first tensor travels in a slice, too. */
 static void a_sliced_head(const pair_t *pair, uint32_t number, forged_t *forged)
 {
     const tmsg_body_extra_t extra = {

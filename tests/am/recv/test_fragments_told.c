@@ -124,8 +124,9 @@ Test(fragments_told, may_be_without_end)
     pair_close(&pair);
 }
 
-/* How many pieces a message of 2 x 20,000 bytes on channel 0 travels in. */
-static uint64_t pieces_of(pair_t *pair, uint32_t flags)
+/* Returns how many fragments a message of 2 x 20,000 bytes on channel 0 travels
+ * in. */
+static uint64_t fragments_of(pair_t *pair, uint32_t flags)
 {
     uint64_t before = pair->to_a->tx.fragments_handed;
     tmsg_request_t *sent =
@@ -166,13 +167,13 @@ static void become_short(link_t link)
     pair_t pair;
 
     open_with_long_ones(&pair, link);
-    must_eq(pieces_of(&pair, 0), 2 * 2);
-    must_eq(pieces_of(&pair, 0), 2 * 2);
+    must_eq(fragments_of(&pair, 0), 2 * 2);
+    must_eq(fragments_of(&pair, 0), 2 * 2);
     say(&pair, 0); /* it cannot pass */
-    must_eq(pieces_of(&pair, 0), 2 * 2);
+    must_eq(fragments_of(&pair, 0), 2 * 2);
     say(&pair, 1);
-    must_eq(pieces_of(&pair, 0), 2 * 4);
-    must_eq(pieces_of(&pair, 0), 2 * 4);
+    must_eq(fragments_of(&pair, 0), 2 * 4);
+    must_eq(fragments_of(&pair, 0), 2 * 4);
     pair_close(&pair);
 }
 
@@ -191,39 +192,39 @@ Test(fragments_told, become_short_where_one_without_order_may_pass)
     pair_t pair;
 
     open_with_long_ones(&pair, LINK_SHM);
-    must_eq(pieces_of(&pair, TMSG_SEND_UNORDERED), 2 * 2);
-    must_eq(pieces_of(&pair, TMSG_SEND_UNORDERED), 2 * 2);
+    must_eq(fragments_of(&pair, TMSG_SEND_UNORDERED), 2 * 2);
+    must_eq(fragments_of(&pair, TMSG_SEND_UNORDERED), 2 * 2);
     say(&pair, 0);
-    must_eq(pieces_of(&pair, TMSG_SEND_UNORDERED), 2 * 4);
+    must_eq(fragments_of(&pair, TMSG_SEND_UNORDERED), 2 * 4);
     pair_close(&pair);
 }
 
-#define BULKS 2
-#define BULK 4000000
+#define LARGES 2
+#define LARGE 4000000
 
-/* Behind bulk on two channels, a little on a third. */
+/* Large messages on two channels, and a smaller one behind them on a third. */
 Test(fragments_told, wait_for_those_of_no_other_channel)
 {
-    tmsg_request_t *sent[BULKS + 1];
+    tmsg_request_t *sent[LARGES + 1];
     tmsg_message_t *message;
     pair_t pair;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
-    for (uint16_t i = 0; i <= BULKS; i++) {
+    for (uint16_t i = 0; i <= LARGES; i++) {
         const tmsg_send_params_t params = {
             .field_mask = TMSG_SEND_PARAM_CHANNEL, .channel = i};
-        tmsg_map_t *map = map_of(2, i < BULKS ? BULK : TENSOR);
+        tmsg_map_t *map = map_of(2, i < LARGES ? LARGE : TENSOR);
 
         must(tmsg_endpoint_send(pair.to_a, map, &params, &sent[i]));
         tmsg_map_destroy(map);
     }
     message = pair_take(&pair, &pair.a);
-    must_eq(tmsg_message_channel(message), BULKS);
+    must_eq(tmsg_message_channel(message), LARGES);
     tmsg_message_destroy(message);
-    for (uint16_t i = 0; i < BULKS; i++) {
+    for (uint16_t i = 0; i < LARGES; i++) {
         tmsg_message_destroy(pair_take(&pair, &pair.a));
     }
-    for (uint16_t i = 0; i <= BULKS; i++) {
+    for (uint16_t i = 0; i <= LARGES; i++) {
         must(pair_finish(&pair, sent[i]));
     }
     pair_close(&pair);

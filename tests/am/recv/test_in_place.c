@@ -41,7 +41,7 @@ static void open_link(pair_t *pair, link_t link, const side_options_t *a)
     pair_open(pair, link, DRIVE_POLLING, a, NULL);
 }
 
-Test(lying, long_ones_are_not_copied_and_short_ones_are)
+Test(in_place, long_ones_are_not_copied_and_short_ones_are)
 {
     static const size_t sizes[] = {1, 577, 5000, TMSG_IN_PLACE_LEAST};
     pair_t pair;
@@ -69,7 +69,7 @@ Test(lying, long_ones_are_not_copied_and_short_ones_are)
     }
 }
 
-Test(lying, tensors_are_aligned_whatever_lies_before_them)
+Test(in_place, tensors_are_aligned_whatever_lies_before_them)
 {
     const sample_t sample = {
         .seed = 4, .tensors = 300, .name_bytes = 200, .elements = 1000};
@@ -99,7 +99,7 @@ Test(lying, tensors_are_aligned_whatever_lies_before_them)
     }
 }
 
-Test(lying, it_counts_as_held_until_it_is_released)
+Test(in_place, it_counts_as_held_until_it_is_released)
 {
     const side_options_t options = {
         .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
@@ -131,7 +131,7 @@ static void *destroy(void *message)
     return NULL;
 }
 
-Test(lying, it_keeps_its_ucx_worker_alive)
+Test(in_place, it_keeps_its_ucx_worker_alive)
 {
     int descriptors = count_descriptors();
 
@@ -156,7 +156,7 @@ Test(lying, it_keeps_its_ucx_worker_alive)
     must_eq(count_descriptors(), descriptors);
 }
 
-Test(lying, it_may_be_sent_on_and_outlives_its_connection)
+Test(in_place, it_may_be_sent_on_and_outlives_its_connection)
 {
     tmsg_message_t *message, *echo;
     pair_t pair;
@@ -196,7 +196,7 @@ static void release(void *arg, void *data, uint64_t bytes, void *token)
     free(data);
 }
 
-Test(lying, the_applications_memory_is_used_instead)
+Test(in_place, the_applications_memory_is_used_instead)
 {
     unsigned allocs = 0;
     const tmsg_allocator_t allocator = {alloc, release, &allocs};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
 /* A message that is refused as it comes, while another waits before it, keeps
- * its number until its turn, whatever becomes of the connection or of its
- * sender's patience (am/message.h, tmsg_message_tombstone()). */
+ * its number until its turn, even if the connection breaks or its sender gives
+ * it up (am/recv/message.h, tmsg_message_tombstone()). */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 

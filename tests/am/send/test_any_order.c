@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* UCX promises no order, neither of messages nor of its reports, and the
- * transports that are here keep one all the same. Over fakes/ucx.h they come in
- * any, what is lent is read and written as late as may be, and who fetches from
- * a sender that has gone away finds rubbish and is told that all is well. Each
- * message arrives once, whole and in its turn nevertheless. */
+/* UCX promises no order, neither of messages nor of its reports, but the
+ * transports on this machine keep one. With fakes/ucx.h events come in any
+ * order, lent memory is read and written as late as possible, and a receiver
+ * that fetches from a sender which has gone gets rubbish and the status OK.
+ * Each message nevertheless arrives once, whole and in its turn. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>
@@ -47,8 +47,8 @@ static void end(void)
     must_true(fake_ucx.overtook > fake_ucx.arrived / 4);
 }
 
-/* Large tensors are fragments, and what is left is cut into slices. */
-static void small_pieces(void)
+/* Large tensors travel in fragments, and the rest in slices. */
+static void small_fragments(void)
 {
     setenv(
         "TENSORMSG_THRESHOLDS",
@@ -58,7 +58,7 @@ static void small_pieces(void)
         1);
 }
 
-TestSuite(any_order, .init = small_pieces);
+TestSuite(any_order, .init = small_fragments);
 
 /* Gathered, listed, in fragments, in slices, behind a spilled body, empty. */
 static sample_t message_of(uint64_t seed)

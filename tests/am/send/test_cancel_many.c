@@ -249,7 +249,7 @@ typedef struct {
     bool has_bulk;
 } stopped_t;
 
-static bool bulk_expected; /* whether what is large goes by it */
+static bool bulk_expected; /* large messages go by a bulk stream */
 static bool rings_expected;
 
 static void stop(stopped_t *scene)
@@ -298,7 +298,7 @@ static void cancel_on_stopped(stopped_t *scene, link_t link, bool fetching)
         scene->pending +=
             tmsg_request_test(scene->sent[i]) == TMSG_CANCEL_PENDING;
     }
-    /* What nobody has asked for by the bulk stream is nobody's any more. */
+    /* Fragments that the peer has not asked for are given back at once. */
     must_true(fetching || (scene->pending > 0) != scene->has_bulk);
 }
 

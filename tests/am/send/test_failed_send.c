@@ -13,7 +13,12 @@
 #include "support/peers.h"
 #include "support/session_pair.h"
 
-enum { LONG = 60000, PIECE = 300000, FRAGMENT = 8 << 20, ROUNDS = 200 };
+enum {
+    LONG = 60000,
+    ONE_TENSOR = 300000,
+    IN_FRAGMENTS = 8 << 20,
+    ROUNDS = 200
+};
 
 static void have_ucx_move_it(void)
 {
@@ -117,7 +122,7 @@ static void use_again(void *arg)
     buffer->free = true;
 }
 
-/* Several large tensors are fragments of their own. */
+/* Several large tensors travel in fragments. */
 static tmsg_request_t *send_buffer(tmsg_endpoint_t *endpoint, buffer_t *buffer,
                                    size_t tensors, unsigned flags)
 {
@@ -241,7 +246,7 @@ static void fail(pair_t *pair, buffer_t *buffer, ucs_status_t status)
 
 Test(failed_send, is_free_when_its_lease_is_withdrawn_or_the_peer_has_it)
 {
-    buffer_t buffer = {malloc(PIECE), PIECE, false};
+    buffer_t buffer = {malloc(ONE_TENSOR), ONE_TENSOR, false};
     unsigned kept = 0, ended = 0;
     pair_t pair;
 
@@ -268,7 +273,7 @@ Test(failed_send, of_a_fragment_withdraws_the_lease)
 {
     static const ucs_status_t statuses[] = {UCS_ERR_IO_ERROR, UCS_ERR_TIMED_OUT,
                                             UCS_ERR_CONNECTION_RESET};
-    buffer_t buffer = {malloc(FRAGMENT), FRAGMENT, false};
+    buffer_t buffer = {malloc(IN_FRAGMENTS), IN_FRAGMENTS, false};
 
     for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
         tmsg_request_t *sent;
@@ -293,10 +298,10 @@ Test(failed_send, of_a_fragment_withdraws_the_lease)
     free(buffer.data);
 }
 
-/* Nobody waits for the peer's word any more. */
+/* Nobody waits for the peer's answer any more. */
 Test(failed_send, that_is_given_up_withdraws_the_lease)
 {
-    buffer_t buffer = {malloc(PIECE), PIECE, false};
+    buffer_t buffer = {malloc(ONE_TENSOR), ONE_TENSOR, false};
     tmsg_request_t *sent;
     tmsg_message_t *message;
     pair_t pair;
@@ -317,12 +322,12 @@ Test(failed_send, that_is_given_up_withdraws_the_lease)
     free(buffer.data);
 }
 
-/* No word comes where the peer is not driven, or UCX never told it: nothing but
- * the bound ends the wait here. */
+/* No answer comes if the peer is not driven, or UCX never told it of the
+ * message: only the bound ends the wait here. */
 Test(failed_send, waits_for_its_peers_word_no_longer_than_for_its_peer)
 {
     const side_options_t options = {.quiet = true};
-    buffer_t buffer = {malloc(PIECE), PIECE, false};
+    buffer_t buffer = {malloc(ONE_TENSOR), ONE_TENSOR, false};
     tmsg_request_t *sent;
     tmsg_message_t *message;
     pair_t pair;
@@ -346,7 +351,7 @@ Test(failed_send, waits_for_its_peers_word_no_longer_than_for_its_peer)
  * message. */
 Test(failed_send, is_sent_again_where_the_connection_comes_back)
 {
-    buffer_t buffer = {malloc(FRAGMENT), FRAGMENT, false};
+    buffer_t buffer = {malloc(IN_FRAGMENTS), IN_FRAGMENTS, false};
     const how_t how = {.link = LINK_SHM};
     joined_t joined;
 
@@ -354,7 +359,7 @@ Test(failed_send, is_sent_again_where_the_connection_comes_back)
     for (size_t tensors = 1; tensors <= 3; tensors += 2) {
         tmsg_request_t *sent;
 
-        buffer.bytes = tensors == 1 ? PIECE : FRAGMENT;
+        buffer.bytes = tensors == 1 ? ONE_TENSOR : IN_FRAGMENTS;
         begin_lie(joined.pair.to_a, UCS_ERR_IO_ERROR);
         sent = send_buffer(joined.pair.to_a, &buffer, tensors, TMSG_SEND_ACKED);
         side_await(&joined.pair.b, was_told, NULL, "the error");
@@ -368,10 +373,10 @@ Test(failed_send, is_sent_again_where_the_connection_comes_back)
     free(buffer.data);
 }
 
-/* Its word frees the buffer, and nothing ends. */
+/* The peer's answer frees the buffer, and the connection goes on. */
 Test(failed_send, that_its_peer_failed_to_read_is_told_and_the_connection_lives)
 {
-    buffer_t buffer = {malloc(PIECE), PIECE, false};
+    buffer_t buffer = {malloc(ONE_TENSOR), ONE_TENSOR, false};
     tmsg_request_t *sent;
     pair_t pair;
 

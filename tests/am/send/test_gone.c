@@ -19,13 +19,13 @@
 #include "support/seeded_maps.h"
 
 #define KIB ((size_t)1024)
-#define PIECES 3
+#define TENSORS 3
 
 /* Tensors "t0", "t1", ..., each in pages of its own. */
 typedef struct {
     pair_t pair;
     size_t bytes;
-    unsigned char *data[PIECES];
+    unsigned char *data[TENSORS];
     tmsg_request_t *sent;
 } scene_t;
 
@@ -40,22 +40,22 @@ static unsigned char *map_pages(size_t bytes)
 }
 
 /* Nobody may read the last pages of that tensor, from `from` on. */
-static void take_away(const scene_t *scene, unsigned piece, size_t from)
+static void take_away(const scene_t *scene, unsigned tensor, size_t from)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t skipped = (from + page - 1) / page * page;
 
-    must_true(mprotect(scene->data[piece] + skipped, scene->bytes - skipped,
+    must_true(mprotect(scene->data[tensor] + skipped, scene->bytes - skipped,
                        PROT_NONE) == 0);
 }
 
-static tmsg_map_t *make_map(scene_t *scene, unsigned pieces)
+static tmsg_map_t *make_map(scene_t *scene, unsigned tensors)
 {
     const int64_t shape[] = {(int64_t)scene->bytes};
     tmsg_map_t *map;
 
     must(tmsg_map_create(&map));
-    for (unsigned i = 0; i < pieces; i++) {
+    for (unsigned i = 0; i < tensors; i++) {
         const char name[] = {'t', (char)('0' + i), '\0'};
         const tmsg_tensor_t tensor = {scene->data[i],
                                       {TMSG_DEVICE_CPU, 0},
@@ -72,7 +72,7 @@ static tmsg_map_t *make_map(scene_t *scene, unsigned pieces)
 static void open_scene(scene_t *scene, size_t bytes)
 {
     *scene = (scene_t){.bytes = bytes};
-    for (unsigned i = 0; i < PIECES; i++) {
+    for (unsigned i = 0; i < TENSORS; i++) {
         scene->data[i] = map_pages(bytes);
     }
     pair_open(&scene->pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
@@ -98,9 +98,9 @@ static void await_narrow_bulk(scene_t *scene)
                          SOL_SOCKET, SO_RCVBUF, &little, sizeof(little)) == 0);
 }
 
-static void send_pieces(scene_t *scene, unsigned pieces)
+static void send_tensors(scene_t *scene, unsigned tensors)
 {
-    scene->sent = send_map(scene->pair.to_a, make_map(scene, pieces), 0);
+    scene->sent = send_map(scene->pair.to_a, make_map(scene, tensors), 0);
 }
 
 static void step(const scene_t *scene)
@@ -171,10 +171,10 @@ static void must_end(scene_t *scene, const char *words)
 static void close_scene(scene_t *scene) { pair_close(&scene->pair); }
 
 typedef struct {
-    unsigned pieces;
+    unsigned tensors;
     size_t bytes;  /* of each */
     size_t before; /* were written to the bulk stream, when it */
-    unsigned piece;
+    unsigned tensor;
     size_t from; /* is gone */
 } row_t;
 
@@ -191,21 +191,21 @@ static const row_t rows[] = {
 
 static void run_by_bulk(const row_t *row)
 {
-    const char name[] = {'t', (char)('0' + row->piece), '\0'};
+    const char name[] = {'t', (char)('0' + row->tensor), '\0'};
     scene_t scene;
 
     open_scene(&scene, row->bytes);
     await_narrow_bulk(&scene);
-    send_pieces(&scene, row->pieces);
+    send_tensors(&scene, row->tensors);
     write_some(&scene, row->before);
-    take_away(&scene, row->piece, row->from);
+    take_away(&scene, row->tensor, row->from);
     must_fail(&scene, name);
     cr_expect(ge(u64, scene.pair.to_a->stats.sent_by_bulk, 1));
     cr_expect(eq(int, (int)scene.pair.to_a->paths.bulk->lost, 0));
     close_scene(&scene);
 }
 
-Test(gone, by_the_bulk)
+Test(gone, by_the_bulk_stream)
 {
     for (size_t i = 0; i < ROWS; i++) {
         run_by_bulk(&rows[i]);
@@ -213,41 +213,41 @@ Test(gone, by_the_bulk)
 }
 
 /* The peer could not be told: nothing of it is delivered either. */
-Test(gone, by_the_bulk_to_a_peer_that_answers_no_ping)
+Test(gone, by_the_bulk_stream_to_a_peer_that_answers_no_ping)
 {
     scene_t scene;
 
     open_scene(&scene, 1024 * KIB);
     await_narrow_bulk(&scene);
     scene.pair.to_a->peer_hello.features &= ~(uint32_t)TMSG_FEATURE_PING;
-    send_pieces(&scene, 1);
+    send_tensors(&scene, 1);
     write_some(&scene, 1);
     take_away(&scene, 0, 1020 * KIB);
     must_end(&scene, "cannot be read");
 }
 
-Test(gone, by_the_bulk_to_a_peer_that_takes_no_aborts)
+Test(gone, by_the_bulk_stream_to_a_peer_that_takes_no_aborts)
 {
     scene_t scene;
 
     open_scene(&scene, 1024 * KIB);
     await_narrow_bulk(&scene);
     scene.pair.to_a->peer_hello.aborts = 0;
-    send_pieces(&scene, 1);
+    send_tensors(&scene, 1);
     write_some(&scene, 1);
     take_away(&scene, 0, 1020 * KIB);
     must_end(&scene, "could not be told");
 }
 
 /* An application's own ping is under way meanwhile. */
-Test(gone, by_the_bulk_behind_a_ping)
+Test(gone, by_the_bulk_stream_behind_a_ping)
 {
     tmsg_request_t *ping;
     scene_t scene;
 
     open_scene(&scene, 1024 * KIB);
     await_narrow_bulk(&scene);
-    send_pieces(&scene, 1);
+    send_tensors(&scene, 1);
     write_some(&scene, 1);
     must(tmsg_endpoint_ping(scene.pair.to_a, &ping));
     take_away(&scene, 0, 1020 * KIB);
@@ -256,7 +256,8 @@ Test(gone, by_the_bulk_behind_a_ping)
     close_scene(&scene);
 }
 
-/* Once, or until the next one has a short way (am/repeat.h). */
+/* Sends a large map once, and a small one until the next can go by a template
+ * (am/endpoint/template.h). */
 static void send_well(scene_t *scene, const tmsg_map_t *map)
 {
     const tmsg_stats_t *stats = &scene->pair.to_a->stats;
@@ -271,26 +272,26 @@ static void send_well(scene_t *scene, const tmsg_map_t *map)
 }
 
 /* What is sent at once fails at once; what waits fails when its turn comes. */
-Test(gone, by_ucx_in_one_piece)
+Test(gone, by_ucx_without_fragments)
 {
     static const size_t sizes[] = {5000, 33000, 200 * 1024};
 
     by_ucx_alone();
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        for (unsigned pieces = 1; pieces <= PIECES; pieces += 2) {
+        for (unsigned tensors = 1; tensors <= TENSORS; tensors += 2) {
             tmsg_map_t *map;
             scene_t scene;
 
-            if (pieces > 1 && sizes[i] < 16 * KIB) {
+            if (tensors > 1 && sizes[i] < 16 * KIB) {
                 continue; /* gathered: read by the processor */
             }
             open_scene(&scene, sizes[i]);
-            map = make_map(&scene, pieces);
+            map = make_map(&scene, tensors);
             send_well(&scene, map);
-            take_away(&scene, pieces / 2, sizes[i] / 2);
+            take_away(&scene, tensors / 2, sizes[i] / 2);
             must_be(tmsg_endpoint_send(scene.pair.to_a, map, NULL, NULL),
                     TMSG_ERR_IO);
-            must_say(tmsg_error_message(), pieces == 1
+            must_say(tmsg_error_message(), tensors == 1
                                                ? "tensor 't0': its memory"
                                                : "tensor 't1': its memory");
             tmsg_map_destroy(map);
@@ -339,36 +340,36 @@ ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header,
     return real(ep, id, header, header_bytes, buffer, count, param);
 }
 
-/* However little it is: UCX has the kernel read a single byte, too. The last
- * sends have a short way, where there is one (am/repeat.h). */
+/* UCX is lent not even a single byte, which it would have the kernel read. The
+ * last sends go by a template, if they can (am/endpoint/template.h). */
 Test(gone, by_ucx_nothing_is_lent)
 {
     static const size_t sizes[] = {1, 64, 512, 513, 577, 5000, 33000};
-    unsigned repeats = 0;
+    unsigned by_template = 0;
 
     by_ucx_alone();
     for (size_t i = 0; i < 2 * sizeof(sizes) / sizeof(sizes[0]); i++) {
-        unsigned pieces = 1 + i % 2;
+        unsigned tensors = 1 + i % 2;
         tmsg_map_t *map;
         scene_t scene;
 
         open_scene(&scene, sizes[i / 2]);
-        map = make_map(&scene, pieces);
+        map = make_map(&scene, tensors);
         for (unsigned sends = 0;
              sends < 400 && scene.pair.to_a->stats.sent_by_template < 10;
              sends++) {
-            watched.data = scene.data[sends % pieces];
+            watched.data = scene.data[sends % tensors];
             watched.bytes = scene.bytes;
             must(tmsg_endpoint_send(scene.pair.to_a, map, NULL, NULL));
             tmsg_message_destroy(pair_take(&scene.pair, &scene.pair.a));
         }
         cr_expect(eq(uint, watched.lent, 0), "%zu bytes", scene.bytes);
-        repeats += scene.pair.to_a->stats.sent_by_template > 0;
+        by_template += scene.pair.to_a->stats.sent_by_template > 0;
         tmsg_map_destroy(map);
         close_scene(&scene);
     }
     cr_expect(ge(uint, watched.sends, 100));
-    cr_expect(eq(uint, repeats, 11));
+    cr_expect(eq(uint, by_template, 11));
 }
 
 static bool some_went(void *arg)
@@ -378,12 +379,12 @@ static bool some_went(void *arg)
     return scene->pair.to_a->tx.fragments_handed >= 3;
 }
 
-/* UCX has what it has: the rest is missed before it gets it. */
+/* The tensor is missed before UCX gets its fragments. */
 /* All others have gone, and are with the peer, before it fails. */
 Test(gone, by_ucx_one_fragment_of_many)
 {
-    for (unsigned piece = 0; piece < PIECES; piece++) {
-        const char name[] = {'t', (char)('0' + piece), '\0'};
+    for (unsigned tensor = 0; tensor < TENSORS; tensor++) {
+        const char name[] = {'t', (char)('0' + tensor), '\0'};
         scene_t scene;
 
         by_ucx_alone();
@@ -392,8 +393,8 @@ Test(gone, by_ucx_one_fragment_of_many)
             "tcp.bulk_bytes=never,tcp.fragment_bytes=1000,tcp.chunk_bytes=4096",
             1);
         open_scene(&scene, 20 * KIB);
-        take_away(&scene, piece, 16 * KIB);
-        send_pieces(&scene, PIECES);
+        take_away(&scene, tensor, 16 * KIB);
+        send_tensors(&scene, TENSORS);
         for (unsigned i = 0; i < 1000; i++) { /* asks for all there is */
             tmsg_worker_progress(scene.pair.a.worker);
         }
@@ -410,7 +411,7 @@ static void run_in_fragments(bool aborts)
     by_ucx_alone();
     open_scene(&scene, 12 << 20);
     scene.pair.to_a->peer_hello.aborts = aborts;
-    send_pieces(&scene, 2);
+    send_tensors(&scene, 2);
     pair_await(&scene.pair, some_went, &scene, "some fragments");
     take_away(&scene, 1, 6 << 20);
     if (!aborts) {

@@ -66,12 +66,12 @@ static void take_seed(pair_t *pair, uint64_t seed)
     tmsg_message_destroy(message);
 }
 
-static void expect_said(const tmsg_endpoint_t *endpoint, const char *fragment)
+static void expect_said(const tmsg_endpoint_t *endpoint, const char *words)
 {
     char *json;
 
     must(tmsg_endpoint_describe(endpoint, &json));
-    must_say(json, fragment);
+    must_say(json, words);
     tmsg_string_free(json);
 }
 

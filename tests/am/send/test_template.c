@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Small messages that are like the last one: they go the short way, and nobody
- * sees anything of it but the counters. */
+/* Small messages that are like the last one of their channel: they go by a
+ * template, and nobody sees anything of it but the counters. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>
@@ -63,7 +63,7 @@ static uint64_t received(const pair_t *pair)
     return pair->to_b->stats.received_by_template;
 }
 
-/* Until both ends repeat messages of so many bytes. */
+/* Sends until both ends have a template for messages of so many bytes. */
 static void warm_up(pair_t *pair, size_t bytes)
 {
     uint64_t before = received(pair);
@@ -108,7 +108,8 @@ Test(template, many_between_threads) { go_on_for_ever(LINK_SHM, DRIVE_THREAD); }
 static const size_t sizes[] = {64, 100, 511, 512, 513, 576, 577, 4000, 1};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-/* Below and above what a template message may have, in runs of every length. */
+/* Sizes below and above the limit of a template message, in runs of every
+ * length. */
 Test(template, layouts_that_change)
 {
     uint64_t state = 7;
@@ -631,8 +632,8 @@ Test(template, data_in_other_memory)
     pair_close(&pair);
 }
 
-/* Params that are not a template message's are heeded in the midst of template
- * messages. */
+/* Params with which a message cannot go by a template have their effect in the
+ * midst of template messages. */
 Test(template, other_sends_between)
 {
     pair_t pair;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Messages that are like the last one and not small: they cost credit in bytes
- * and memory of the receiver's, as on the general way. */
+/* Template messages that are not small: they cost credit in bytes and memory of
+ * the receiver's, as on the general way. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdlib.h>
@@ -113,7 +113,7 @@ Test(template_large, tcp) { all_kinds(LINK_TCP); }
 Test(template_large, by_descriptor) { go_on(LINK_SHM, DRIVE_FD, medium); }
 Test(template_large, between_threads) { go_on(LINK_SHM, DRIVE_THREAD, medium); }
 
-/* They are like each other, and none of them is sent as a template message. */
+/* The messages are like each other, and none of them goes by a template. */
 static void expect_none(pair_t *pair, kind_t kind)
 {
     for (uint64_t i = 0; i < 20; i++) {
@@ -223,8 +223,8 @@ Test(template_large, credit_runs_out)
     pair_close(&pair);
 }
 
-/* One that its sender may not have sent ends the connection, as it would where
- * it repeats nothing. */
+/* A message that its sender had no credit for ends the connection, as it would
+ * without a template. */
 Test(template_large, beyond_the_window_the_connection_ends)
 {
     pair_t pair;
@@ -278,7 +278,8 @@ Test(template_large, what_is_kept_counts)
     pair_close(&pair);
 }
 
-/* As much as one that repeats nothing, for it is acknowledged. */
+/* A template message counts as much as any other: the next one, which is
+ * acknowledged, goes without a template. */
 Test(template_large, what_is_kept_counts_as_any_other)
 {
     uint64_t held[3];

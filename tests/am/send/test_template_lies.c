@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* Headers that are almost a template message: what becomes of each is what
- * becomes of it where there is nothing to repeat. And by a fast box it is the
- * same, or the end. */
+/* Headers that are almost those of a template message: what becomes of each is
+ * what becomes of it at a receiver without a template. By a fast box it is the
+ * same, or the end of the connection. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static void warm_up(pair_t *pair)
     tmsg_map_destroy(map);
 }
 
-/* The next message as b would repeat it. */
+/* Forges the next message as b would send it by its template. */
 static void forge(const pair_t *pair, forged_way_t way, forged_t *forged)
 {
     const tmsg_template_out_t *template =

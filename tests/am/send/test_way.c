@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* Which way a message travels, without any of UCX. */
+/* Which way a message travels, decided without UCX. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
@@ -96,7 +96,7 @@ Test(way, small_tensors_are_gathered_and_middling_ones_listed)
     }
 }
 
-Test(way, large_tensors_are_fragments_where_the_peer_takes_them)
+Test(way, large_tensors_travel_in_fragments_where_the_peer_takes_them)
 {
     static const struct {
         size_t small;
@@ -132,7 +132,7 @@ Test(way, large_tensors_are_fragments_where_the_peer_takes_them)
 }
 
 /* A tensor in memory that the head is not in cannot travel with it. */
-Test(way, what_lies_in_other_memory_is_a_fragment_whatever_is_asked)
+Test(way, what_lies_in_other_memory_travels_in_fragments_whatever_is_asked)
 {
     for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_FRAGMENTS; way++) {
         tmsg_measures_t measures = measures_of(3, 64, 1, 64);
@@ -262,7 +262,7 @@ Test(way, a_long_rest_is_sliced)
 
 /* All of it but little beside large tensors; and a list, unless what is on it
  * is very small. */
-Test(way, what_is_large_goes_by_the_bulk)
+Test(way, what_is_large_goes_by_the_bulk_stream)
 {
     static const struct {
         size_t small;
@@ -321,7 +321,7 @@ Test(way, what_is_large_goes_by_the_bulk)
     }
 }
 
-Test(way, pieces_are_long_while_nobody_waits_behind_them)
+Test(way, fragments_are_long_while_nobody_waits_behind_them)
 {
     tmsg_thresholds_t set = thresholds;
 
@@ -400,8 +400,8 @@ Test(way, transports_say_whose_thresholds_hold)
     }
 }
 
-/* A tensor of 128 KiB costs the wire more in UCX's copies of a list than as a
- * part of its own. */
+/* A tensor of 128 KiB costs more in a list, which UCX copies, than in fragments
+ * of its own. */
 Test(way, rdma_takes_fragments_earlier_than_others)
 {
     const tmsg_tuning_t tuning = tmsg_tuning_usual();
@@ -452,13 +452,14 @@ Test(way, every_threshold_may_be_never)
     }
 }
 
-/* One piece, as it lies: its peer's kernel copies it at once. */
-Test(way, what_the_peer_reads_goes_by_the_bulk_later)
+/* A single tensor that is not packed: the peer's kernel copies it from there.
+ */
+Test(way, what_the_peer_reads_goes_by_the_bulk_stream_later)
 {
     static const struct {
         size_t small;
         uint64_t bytes; /* of each */
-        uint64_t packed, spill, piece;
+        uint64_t packed, spill, one_tensor;
         bool reads, bulk;
     } rows[] = {
         {1, 256 * KIB, 0, 0, 512 * KIB, true, false},
@@ -480,7 +481,7 @@ Test(way, what_the_peer_reads_goes_by_the_bulk_later)
             measures_of(rows[i].small, rows[i].bytes, 0, 2 * MIB);
 
         measures.packed = rows[i].packed;
-        set.bulk_single_bytes = rows[i].piece;
+        set.bulk_single_bytes = rows[i].one_tensor;
         cr_expect(eq(int,
                      tmsg_way_choose(&measures, rows[i].spill, &set, wish).bulk,
                      rows[i].bulk),
@@ -493,7 +494,7 @@ Test(way, what_the_peer_reads_is_eager_for_less_long)
     static const struct {
         size_t small;
         uint64_t bytes; /* of each */
-        uint64_t packed, spill, piece;
+        uint64_t packed, spill, one_tensor;
         bool reads;
         int32_t protocol;
     } rows[] = {
@@ -514,7 +515,7 @@ Test(way, what_the_peer_reads_is_eager_for_less_long)
             measures_of(rows[i].small, rows[i].bytes, 0, 2 * MIB);
 
         measures.packed = rows[i].packed;
-        set.eager_single_bytes = rows[i].piece;
+        set.eager_single_bytes = rows[i].one_tensor;
         cr_expect(
             eq(i32,
                tmsg_way_choose(&measures, rows[i].spill, &set, wish).protocol,
@@ -524,7 +525,7 @@ Test(way, what_the_peer_reads_is_eager_for_less_long)
 }
 
 /* Who sets the general one means all of it. */
-Test(way, chunk_bytes_are_those_of_all_pieces_unless_the_others_are_named)
+Test(way, chunk_bytes_are_those_of_all_fragments_unless_the_others_are_named)
 {
     static const struct {
         const char *text;
@@ -547,7 +548,7 @@ Test(way, chunk_bytes_are_those_of_all_pieces_unless_the_others_are_named)
     }
 }
 
-Test(way, what_is_set_is_that_of_one_piece_unless_this_is_named)
+Test(way, what_is_set_holds_for_one_tensor_unless_this_is_named)
 {
     static const struct {
         const char *text;
