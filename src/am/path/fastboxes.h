@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/path/fastboxes.h - fast boxes carry small messages over shared memory,
  * past UCX: one fast box for the messages of this side, and one for the peer's.
- * Each side makes its own fast box when it has sent a few messages, and the
- * other side finds it or does not; nothing waits for that. The rules are
- * docs/connection.md, "Fast boxes".
+ * Each side makes its own fast box when it has sent a few messages, and offers
+ * it by an active message. The other side takes or refuses it; nothing waits
+ * for that. The rules are docs/connection.md, "Fast boxes". Lock held, for all
+ * functions here.
  *
  * Messages by fast box and by UCX keep one order. A message in a fast box says
  * how many active messages of its connection went to UCX before it, and stays

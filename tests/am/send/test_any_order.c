@@ -28,7 +28,7 @@ static uint64_t choose(void *arg, uint64_t below)
     return sample_random(&state) % below;
 }
 
-/* Of `ahead` events any may be the next. */
+/* Any of the first `ahead` events may be the next. */
 static void begin(link_t link, uint64_t seed, unsigned ahead)
 {
     state = seed;
@@ -60,7 +60,8 @@ static void small_fragments(void)
 
 TestSuite(any_order, .init = small_fragments);
 
-/* Gathered, listed, in fragments, in slices, behind a spilled body, empty. */
+/* Makes samples of every way: gathered, listed, in fragments, in slices, behind
+ * a spilled body, and empty. */
 static sample_t message_of(uint64_t seed)
 {
     static const sample_t kinds[] = {
@@ -95,7 +96,7 @@ static tmsg_request_t *send_one(tmsg_endpoint_t *endpoint, uint64_t seed)
     return request;
 }
 
-/* The next of its channel. */
+/* Takes a message, and checks that it is the next of its channel. */
 static void take_one(pair_t *pair, side_t *side, uint64_t *next)
 {
     tmsg_message_t *message = pair_take(pair, side);
@@ -156,8 +157,8 @@ Test(any_order, every_channel_keeps_its_own_blob)
     }
 }
 
-/* All at once, with breaks, cancels and deadlines; now and then UCX fails to
- * fetch one. */
+/* Sends of every kind at once, with breaks, cancels and deadlines. Now and then
+ * UCX fails to fetch a message. */
 static void mixed(link_t link, uint64_t seeds)
 {
     static const int32_t policies[] = {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* A tensor whose dimension has stride 0 travels with each element once, and is
- * at the other end what it was; where that end cannot read this, or is to have
- * it in memory of its own, it is written out. */
+/* A broadcast tensor (strides of 0) travels with each element once, and arrives
+ * as it was. It is written out if the peer cannot read broadcast tensors, or
+ * receives it into memory of its own. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdlib.h>
@@ -40,7 +40,8 @@ static const view_t views[] = {
 };
 
 #define VIEWS COUNT(views)
-/* Of int32 one behind the other, each at a multiple of 16. */
+/* Returns the bytes of a payload of such int32 tensors, each at a multiple of
+ * 16. `once`: each element counts once. */
 static uint64_t payload_of(const view_t *first, size_t count, bool once)
 {
     uint64_t end = 0;
@@ -58,7 +59,7 @@ static uint64_t payload_of(const view_t *first, size_t count, bool once)
     return end;
 }
 
-/* Broadcast as it was, or not at all. */
+/* The tensor is broadcast as it was, or not at all. */
 static void check_strides(const view_t *view, const tmsg_tensor_t *tensor,
                           bool once)
 {
@@ -82,7 +83,7 @@ static void check_map(const view_t *first, size_t count, const tmsg_map_t *map,
     }
 }
 
-/* As an older peer's hello has it. */
+/* Makes the peer's hello that of an older peer. */
 static void forget_feature(tmsg_endpoint_t *endpoint)
 {
     endpoint->peer_hello.features &= ~TMSG_FEATURE_BROADCAST;
@@ -154,7 +155,7 @@ Test(broadcast, is_written_out_for_an_older_peer_tcp)
     every_way(LINK_TCP, DRIVE_THREAD, false);
 }
 
-/* Names that do not fit into a header: the body heads the payload. */
+/* The names do not fit into a header, so the body heads the payload. */
 Test(broadcast, travels_behind_a_spilled_body)
 {
     enum { TENSORS = 300 };
@@ -179,7 +180,7 @@ Test(broadcast, travels_behind_a_spilled_body)
     }
 }
 
-/* One layout is a schema, and the same with other strides is another. */
+/* A layout with other strides is another schema. */
 Test(broadcast, goes_by_schema)
 {
     static const view_t turned[] = {
@@ -200,7 +201,7 @@ Test(broadcast, goes_by_schema)
     pair_close(&pair);
 }
 
-/* What was received is sent on as it is. */
+/* A received map is sent on as it is. */
 Test(broadcast, is_sent_on)
 {
     tmsg_message_t *message, *back;
@@ -223,8 +224,8 @@ Test(broadcast, is_sent_on)
     pair_close(&pair);
 }
 
-/* Published: encoded once for those that can read it, written out once for
- * those that cannot. */
+/* A published map is encoded once for the peers that can read it, and written
+ * out once for those that cannot. */
 Test(broadcast, is_published_to_peers_of_both_kinds)
 {
     enum { EACH = 2 };
@@ -268,7 +269,7 @@ Test(broadcast, is_published_to_peers_of_both_kinds)
     pair_close(&pair);
 }
 
-/* What was under way when the connection broke is made once more. */
+/* Messages that were under way when the connection broke are prepared again. */
 static void over_a_break(link_t link, bool older)
 {
     enum { MESSAGES = 6 };
@@ -327,7 +328,7 @@ static void place_alike(const view_t *view, tmsg_tensor_t *tensor)
     }
 }
 
-/* Memory that is of the full shape gets all of the elements. */
+/* A map to receive into whose tensor has the full shape gets all elements. */
 static void received_into(link_t link, bool fortran, bool early, int32_t way)
 {
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_WAY,
@@ -398,7 +399,7 @@ Test(broadcast, memory_to_receive_into_is_not)
     pair_close(&pair);
 }
 
-/* Room for each element once is enough, and an element less is not. */
+/* A place for each element once is enough, and one element less is not. */
 static void place_once(void *arg, tmsg_incoming_t *incoming)
 {
     static int32_t place[2][60000];

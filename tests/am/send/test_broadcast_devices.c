@@ -129,7 +129,8 @@ static void refuse(pair_t *pair, int64_t step, const char *why)
     tmsg_map_destroy(map);
 }
 
-/* With gaps it goes as it lies, if that is asked for. */
+/* A tensor with gaps goes as its span, if TMSG_SEND_KEEP_STRIDES asks for it.
+ */
 Test(broadcast_devices, is_refused_where_the_cpu_would_have_to_write)
 {
     tmsg_tensor_t tensor;
@@ -167,8 +168,8 @@ static bool has_ready(void *arg)
     return endpoint->ready.count > 0;
 }
 
-/* Where it would have to be written out on a device it stays the next to be
- * received, and nothing of the message is in the map. */
+/* If the tensor would have to be written out on a device, the message stays the
+ * next to be received, and nothing of it is in the map. */
 Test(broadcast_devices, is_not_lost_where_it_cannot_be_received_into)
 {
     const int64_t five[] = {5};
@@ -207,8 +208,8 @@ Test(broadcast_devices, is_not_lost_where_it_cannot_be_received_into)
     device_maps_end();
 }
 
-/* The same for what came with its gaps, from the host's memory, before the
- * receive or while it waits; it is there for who receives without a map. */
+/* The same for a tensor with gaps from the host's memory, which came before the
+ * receive or comes while that waits. A receive without a map gets it. */
 static void stays_with_gaps(pair_t *pair, bool before)
 {
     static uint8_t bytes[2 * 210];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* Broadcast tensors of more elements than there is memory: what they cost, and
- * what is refused. */
+/* What broadcast tensors cost that have more elements than there is memory, and
+ * which of them are refused. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 
@@ -22,7 +22,7 @@ static tmsg_map_t *bytes_of(uint8_t *data, int64_t extent)
     return map;
 }
 
-/* The limit of a message's bytes is for what a copy of it would take. */
+/* The limit message_bytes holds for the bytes of a copy, written out. */
 Test(broadcast_limits, the_limit_is_for_all_of_it)
 {
     const side_options_t options = {
@@ -64,7 +64,8 @@ Test(broadcast_limits, the_limit_is_for_all_of_it)
     pair_close(&pair);
 }
 
-/* As large as the usual limit allows: nothing looks at every element. */
+/* A tensor as large as the default limit allows: nothing visits every element.
+ */
 Test(broadcast_limits, a_huge_one_costs_its_bytes)
 {
     uint8_t byte = 9;
@@ -92,7 +93,7 @@ Test(broadcast_limits, a_huge_one_costs_its_bytes)
     pair_close(&pair);
 }
 
-/* What cannot be written out for want of memory is an error of that send. */
+/* Without memory to write a tensor out, its send fails. */
 Test(broadcast_limits, too_large_to_write_out_is_an_error)
 {
     uint8_t byte = 9;

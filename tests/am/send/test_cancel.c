@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sends that are given up, by the application or by the clock: the wait ends at
- * once, what was lent comes back when nothing can read it, the peer is told,
- * and nobody else is harmed. */
+/* Sends that are given up, by the application or at a deadline: the wait ends
+ * at once, lent memory comes back when nothing can read it any more, the peer
+ * is told, and no other send is harmed. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>
@@ -212,7 +212,7 @@ Test(cancel, what_has_ended_stays_as_it_was)
     tmsg_request_destroy(sent);
 }
 
-/* The receiver has it, its application does not. */
+/* The message has come, and the application has not taken it. */
 Test(cancel, the_peer_drops_what_its_application_has_not_taken)
 {
     tmsg_message_t *message;
@@ -271,7 +271,7 @@ static bool is_whole_behind(void *arg)
            first->next_in_order->state == TMSG_RX_WHOLE;
 }
 
-/* It came before one that waits for memory. */
+/* A message that came behind one that waits for memory. */
 Test(cancel, what_came_too_soon_is_skipped_in_its_turn)
 {
     tmsg_request_t *sent[3];
@@ -366,7 +366,7 @@ Test(cancel, what_was_lent_comes_back_when_ucx_has_let_go_blob)
     lent(LINK_BLOB);
 }
 
-/* The map gives its data back by a function: nobody has to wait for it. */
+/* The map has a release function, so nobody has to wait for its data. */
 Test(cancel, what_the_library_holds_keeps_nobody_waiting)
 {
     uint8_t *buffer = calloc(1, LARGE);
@@ -421,7 +421,7 @@ Test(cancel, a_peer_that_knows_no_abort_delivers_it)
     cr_expect(zero(uint, scene.refused));
 }
 
-/* The end of the connection comes while one is pending. */
+/* The connection ends while a cancel is pending. */
 Test(cancel, what_is_pending_ends_with_the_connection_as_what_it_was)
 {
     uint8_t *buffer = calloc(1, LARGE);
@@ -505,7 +505,7 @@ static void cancel_other(void *arg, tmsg_status_t status, const char *error)
 
 static bool was_called(void *arg) { return ((inner_t *)arg)->called; }
 
-/* Of one that waits, and of one that UCX has. */
+/* Cancels a send that waits, and one that UCX has. */
 Test(cancel, may_be_done_in_a_callback)
 {
     static uint8_t buffer[LARGE];
@@ -540,7 +540,8 @@ Test(cancel, may_be_done_in_a_callback)
     }
 }
 
-/* Every allocation of a cancel fails in turn: it takes effect all the same. */
+/* Every allocation of a cancel fails in turn; the cancel has its effect all the
+ * same. */
 Test(cancel, needs_no_memory)
 {
     bool failed = true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Cancels at random among many sends, of all sizes and in every state: each
- * other send arrives once and in order, what came back is never read again,
- * also by a peer that was stopped in the middle of fetching it. */
+/* Random cancels among many sends, of all sizes and in every state. Every other
+ * send arrives once and in order. Memory that was given back is never read
+ * again, not even by a peer that was stopped in the middle of fetching it. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <signal.h>
@@ -50,7 +50,7 @@ static tmsg_map_t *map_of(void *buffer, size_t bytes, int64_t number)
     return map;
 }
 
-/* What UCX read of it from now on would be a fault, or zeros. */
+/* From now on UCX would read zeros there, or fault. */
 static void on_release(void *arg)
 {
     sent_t *sent = arg;
@@ -258,8 +258,8 @@ static void stop(stopped_t *scene)
     side_await(&scene->side, child_is_stopped, &scene->child, "the standstill");
 }
 
-/* A receiver that stands still while it is sent much, which is canceled; or
- * that has begun to fetch some of it. */
+/* Stops a receiver, sends it much, and cancels that. With `fetching` the
+ * receiver has begun to fetch some of it. */
 static void cancel_on_stopped(stopped_t *scene, link_t link, bool fetching)
 {
     char url[256];
@@ -302,7 +302,7 @@ static void cancel_on_stopped(stopped_t *scene, link_t link, bool fetching)
     must_true(fetching || (scene->pending > 0) != scene->has_bulk);
 }
 
-/* All that was lent is back: whoever still reads it finds other bytes. */
+/* All lent memory is back; whoever still reads it finds other bytes. */
 static void take_back(stopped_t *scene)
 {
     for (size_t i = 0; i < STOPPED; i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A send that UCX ends with an error, whatever it says, while the peer has not
- * read it yet: its buffer is not free before the peer has said that it has the
- * message, or is told that what it reads counts no more. UCX is made to say so
- * here, and to go on with the send all the same. */
+/* UCX ends a send with an error, of whatever kind, before the peer has read it.
+ * The buffer must not be free before the peer has said that it has the message,
+ * or the lease is withdrawn. Here UCX is made to report the error, and to go on
+ * with the send all the same. */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static void have_ucx_move_it(void)
 
 TestSuite(failed_send, .init = have_ucx_move_it);
 
-/* The next long send of this UCX worker ends with that. */
+/* The next long send of this UCX worker ends with `status`. */
 static struct {
     ucp_worker_h worker;
     ucs_status_t status; /* UCS_OK: no send does */
@@ -107,7 +107,7 @@ ucs_status_ptr_t ucp_am_recv_data_nbx(ucp_worker_h worker, void *data,
     return real(worker, data, buffer, count, param);
 }
 
-/* What is the application's again is used for something else. */
+/* The application uses a buffer that it got back for something else. */
 typedef struct {
     uint8_t *data;
     size_t bytes;
@@ -193,7 +193,7 @@ static bool is_over(void *arg)
     return tmsg_endpoint_status(pair->to_b) == TMSG_ERR_PEER_LOST;
 }
 
-/* Of those that UCX has: all but the peer's own refusal. */
+/* All of UCX's statuses are errors except the peer's own refusal. */
 static bool is_error(ucs_status_t status)
 {
     return status != UCS_ERR_REJECTED &&
@@ -221,8 +221,8 @@ static void drive_one(side_t *side)
     }
 }
 
-/* The peer hears nothing of it, and reads when the sender knows already: either
- * it gets the whole, or nothing at all. */
+/* The peer hears nothing of the failure, and reads when the sender knows
+ * already: it gets the whole message or nothing at all. */
 static void fail(pair_t *pair, buffer_t *buffer, ucs_status_t status)
 {
     tmsg_request_t *sent;
@@ -347,8 +347,8 @@ Test(failed_send, waits_for_its_peers_word_no_longer_than_for_its_peer)
     free(buffer.data);
 }
 
-/* Nothing else breaks the connection: it breaks, comes back, and so does the
- * message. */
+/* The failure alone breaks the connection; it comes back, and the message is
+ * sent again. */
 Test(failed_send, is_sent_again_where_the_connection_comes_back)
 {
     buffer_t buffer = {malloc(IN_FRAGMENTS), IN_FRAGMENTS, false};

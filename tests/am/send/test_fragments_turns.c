@@ -65,8 +65,8 @@ Test(fragments_turns, two_channels_tcp) { take_turns(LINK_TCP, 2); }
 Test(fragments_turns, many_channels_shm) { take_turns(LINK_SHM, 16); }
 Test(fragments_turns, many_channels_tcp) { take_turns(LINK_TCP, 16); }
 
-/* What comes first is for a device: it is asked for, and then comes by UCX all
- * the same. */
+/* The first message is for a device: the receiver asks for its fragments, and
+ * they come by UCX all the same. */
 static void choose(void *arg, tmsg_incoming_t *incoming)
 {
     static const tmsg_stream_t none;
@@ -96,7 +96,8 @@ static tmsg_request_t *send_fragments(tmsg_endpoint_t *endpoint,
     return sent;
 }
 
-/* The others wait for its memory, and leave it a place. */
+/* The other messages wait for memory that the first one holds, and leave it a
+ * place in the window. */
 static void find_a_place(uint16_t others)
 {
     bool seen = false;
@@ -138,7 +139,7 @@ Test(fragments_turns, what_is_asked_for_finds_a_place_among_many)
     find_a_place(3);
 }
 
-/* One behind it on its channel goes on when it is given up. */
+/* A message is given up, and the one behind it on its channel goes on. */
 Test(fragments_turns, what_is_given_up_holds_up_nothing)
 {
     const side_options_t options = {
@@ -165,8 +166,8 @@ Test(fragments_turns, what_is_given_up_holds_up_nothing)
     pair_close(&pair);
 }
 
-/* More than the worker's buffers between device and host are filled for the
- * others, before what went first may be read. */
+/* The other messages could fill all of the worker's buffers between device and
+ * host before the first message's memory may be read. */
 Test(fragments_turns, what_began_first_finds_a_buffer)
 {
     enum { CHANNELS = 20 };

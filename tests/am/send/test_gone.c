@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory of a message that cannot be read any more while it is sent over TCP:
- * the message fails by the name of its tensor, and its connection goes on. */
+/* The memory of a message becomes unreadable while it is sent over TCP: the
+ * message fails with an error that names the tensor, and the connection goes
+ * on. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <dlfcn.h>
@@ -39,7 +40,7 @@ static unsigned char *map_pages(size_t bytes)
     return data;
 }
 
-/* Nobody may read the last pages of that tensor, from `from` on. */
+/* Makes the last pages of a tensor unreadable, from byte `from` on. */
 static void take_away(const scene_t *scene, unsigned tensor, size_t from)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -85,7 +86,8 @@ static bool both_stand(void *arg)
     return tmsg_bulk_sends(pair->to_a) && tmsg_bulk_sends(pair->to_b);
 }
 
-/* The bulk stream takes little before its receiver does. */
+/* Gives the bulk stream small socket buffers: it takes little before its
+ * receiver reads. */
 static void await_narrow_bulk(scene_t *scene)
 {
     static const int little = 32 * 1024;
@@ -109,8 +111,8 @@ static void step(const scene_t *scene)
     tmsg_worker_progress(scene->pair.b.worker);
 }
 
-/* Writes so much to the bulk stream, and what it takes when nobody reads there.
- */
+/* Writes `bytes` bytes to the bulk stream, and then what fits while nobody
+ * reads there. */
 static void write_some(const scene_t *scene, size_t bytes)
 {
     const tmsg_bulk_t *bulk = scene->pair.to_a->paths.bulk;
@@ -134,8 +136,8 @@ static bool has_ended(void *request)
     return status != TMSG_IN_PROGRESS && status != TMSG_CANCEL_PENDING;
 }
 
-/* The message fails for that tensor, nothing of it arrives, and what is sent
- * next does, by the bulk stream and past it. */
+/* The message fails for that tensor, and nothing of it arrives. The messages
+ * behind it arrive, by the bulk stream and by UCX. */
 static void must_fail(scene_t *scene, const char *name)
 {
     pair_t *pair = &scene->pair;
@@ -212,7 +214,7 @@ Test(gone, by_the_bulk_stream)
     }
 }
 
-/* The peer could not be told: nothing of it is delivered either. */
+/* The peer cannot be told, and still nothing of the message is delivered. */
 Test(gone, by_the_bulk_stream_to_a_peer_that_answers_no_ping)
 {
     scene_t scene;
@@ -271,7 +273,7 @@ static void send_well(scene_t *scene, const tmsg_map_t *map)
              stats->sent_by_template == 0);
 }
 
-/* What is sent at once fails at once; what waits fails when its turn comes. */
+/* A send that goes at once fails at once; one that waits fails in its turn. */
 Test(gone, by_ucx_without_fragments)
 {
     static const size_t sizes[] = {5000, 33000, 200 * 1024};

@@ -65,7 +65,7 @@ static void go(pair_t *pair, const tmsg_map_t *map, const tmsg_map_t *target,
     tmsg_request_destroy(sent);
 }
 
-/* Allocations of ours in so many frames, sender and receiver together. */
+/* Returns our allocations in FRAMES frames, of sender and receiver together. */
 static unsigned long count(link_t link, const int64_t *shape, bool posted)
 {
     static const unsigned long many = 1ul << 40;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* A send that is to copy nothing because of strides. */
+/* TMSG_SEND_NO_PACK: a send that would have to pack a tensor is an error. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdlib.h>
@@ -57,7 +57,8 @@ static void expect_arrival(pair_t *pair, tmsg_request_t *sent)
     must(pair_finish(pair, sent));
 }
 
-/* Each behind one that is in order, and before or after it was sent without. */
+/* Sends a view behind a contiguous tensor, before or after the same map was
+ * sent without the flag. */
 static void each(pair_t *pair, const view_t *view, bool before)
 {
     tmsg_request_t *sent = NULL;

@@ -256,7 +256,7 @@ Test(plan, many_tensors_are_laid_out_alike)
     tmsg_map_destroy(map);
 }
 
-/* What fits into the caller's own memory takes none of the pool's. */
+/* A payload that fits into the caller's own memory takes none of the pool's. */
 Test(plan, a_small_payload_is_gathered_into_the_spare)
 {
     static uint8_t spare[4 * KIB];
@@ -391,7 +391,7 @@ Test(plan, a_payload_of_nothing_has_checksums_of_nothing)
     tmsg_map_destroy(map);
 }
 
-/* What lies as it travels is sent from where it lies. */
+/* Tensors that need no packing are sent from their own memory. */
 Test(plan, scatter_copies_only_what_must_be_packed)
 {
     static const struct {

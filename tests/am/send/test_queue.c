@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* What becomes of sends for which there is no room: each policy, its counters,
- * and that what was let in arrives in order. */
+/* What becomes of sends for which the queue has no room: each policy, its
+ * counters, and that the sends in the queue arrive in order. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "support/raw_bootstrap.h"
 #include "support/seeded_maps.h"
 
-/* a takes one message at a time, so that b's wait behind the first. */
+/* a takes one message at a time, so that b's messages wait behind the first. */
 static void open_narrow(pair_t *pair, drive_t drive,
                         const tmsg_worker_params_t *b)
 {
@@ -155,7 +155,7 @@ Test(queue, drops_the_oldest_that_waits)
     pair_close(&pair);
 }
 
-/* Which channel it is on does not matter. */
+/* The oldest is dropped whichever channel it is on. */
 Test(queue, drops_the_oldest_of_all_channels)
 {
     static const uint16_t channels[] = {0, 1, 2, 1, 2, 0, 1};
@@ -214,7 +214,7 @@ Test(queue, drops_as_many_of_the_oldest_as_take_the_room)
     pair_close(&pair);
 }
 
-/* A publisher says itself what becomes of its own, which take no room here. */
+/* A publisher decides about its own messages, which take no room here. */
 Test(queue, drops_no_publication)
 {
     const tmsg_subscriber_params_t params = {

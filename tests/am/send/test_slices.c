@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A long list of tensors, none of them large, in slices: the map arrives whole,
- * once, in its turn, wherever its tensors are to lie. */
+/* A long list of tensors, none of them large, travels in slices: the map
+ * arrives whole, once and in its turn, whatever memory its tensors go to. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>
@@ -274,7 +274,7 @@ static bool has_some(void *arg)
     return pair->to_a->tx.fragments_handed > 5;
 }
 
-/* Given up in its midst: what comes behind it comes. */
+/* A message is given up halfway; the messages behind it arrive. */
 Test(slices, are_given_up)
 {
     enum { TENSORS = 200, EACH = 20000 };
@@ -301,7 +301,8 @@ Test(slices, are_given_up)
     pair_close(&pair);
 }
 
-/* What was under way when the connection broke is sent from its beginning. */
+/* A message under way when the connection breaks is sent again from its
+ * beginning. */
 static void over_a_break(link_t link)
 {
     enum { MESSAGES = 6 };
@@ -331,7 +332,7 @@ static void over_a_break(link_t link)
 Test(slices, outlive_a_break_shm) { over_a_break(LINK_SHM); }
 Test(slices, outlive_a_break_tcp) { over_a_break(LINK_TCP); }
 
-/* One list to several, made once. */
+/* One list to several peers is planned once. */
 Test(slices, are_published)
 {
     enum { PEERS = 3 };

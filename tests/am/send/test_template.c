@@ -36,7 +36,7 @@ static void check(pair_t *pair, side_t *side, uint64_t seed, size_t bytes)
     tmsg_message_destroy(message);
 }
 
-/* From b to a; the map is made for it, and gone when it arrives. */
+/* Sends a message from b to a. Its map is gone when the message arrives. */
 static void pass(pair_t *pair, uint64_t seed, size_t bytes)
 {
     tmsg_map_t *map = make(seed, bytes);
@@ -139,7 +139,7 @@ Test(template, a_shape_that_stays)
     pair_close(&pair);
 }
 
-/* What is not a shape: names, dtypes, and tensors of nothing among others. */
+/* Maps that differ in names and dtypes, and have empty tensors among others. */
 Test(template, maps_of_many_kinds_in_turn)
 {
     enum { KINDS = 7 };
@@ -264,8 +264,8 @@ static void pass_full(pair_t *pair)
     tmsg_map_destroy(map);
 }
 
-/* What was in the records before does not travel with it, whose sender may have
- * meant it for somebody else. */
+/* Bytes that were in the record before do not travel with a message: they may
+ * have been meant for somebody else. */
 Test(template, tensors_of_nothing_and_gaps)
 {
     static const uint32_t counts[] = {
@@ -379,8 +379,8 @@ Test(template, credits_run_out)
     pair_close(&pair);
 }
 
-/* More at once than UCX's queue of shared memory takes: what it cannot copy at
- * once it has until later. */
+/* More messages at once than UCX's queue of shared memory takes: UCX keeps
+ * those that it cannot copy at once. */
 Test(template, ucx_is_full)
 {
     enum { MESSAGES = 200 };
@@ -450,7 +450,7 @@ Test(template, whoever_asks_is_told)
     pair_close(&pair);
 }
 
-/* What the application keeps is not written over by those behind it. */
+/* Messages that the application keeps are not overwritten by later ones. */
 Test(template, received_messages_may_be_kept)
 {
     enum { KEPT = 100 };
@@ -505,8 +505,8 @@ static bool has_ready(void *arg)
     return ((pair_t *)arg)->to_b->ready.count > 0;
 }
 
-/* Its tensors are moved to where the application wants them: the record that
- * they lay in is as good as any for the next. */
+/* The tensors are copied to the application's map; the record that they lay in
+ * can be used for the next message. */
 Test(template, received_into_a_map_after_it_came)
 {
     pair_t pair;
@@ -560,8 +560,8 @@ Test(template, each_channel_by_itself)
     pair_close(&pair);
 }
 
-/* More than have a record ready. What one then sends in another layout, and
- * what each had, is no matter to the others. */
+/* More channels than the worker has records ready for. What one channel sends
+ * in another layout does not matter to the others. */
 Test(template, channels_with_one_layout_share_it)
 {
     enum { CHANNELS = 3 * TMSG_WORKER_RECENT };
@@ -593,7 +593,7 @@ Test(template, channels_with_one_layout_share_it)
     pair_close(&pair);
 }
 
-/* A map of two tensors, of which one lies elsewhere in each message. */
+/* A map of two tensors, one of which has other memory in each message. */
 Test(template, data_in_other_memory)
 {
     static const int64_t shape[] = {BYTES};

@@ -133,7 +133,7 @@ Test(template_large, what_is_longer_goes_as_it_did)
     expect_none(&pair, (kind_t){1, TMSG_TEMPLATE_BYTES + 1});
 }
 
-/* Records that had room for one have it for the next, or get it. */
+/* Records that had room for one size get room for the next. */
 Test(template_large, kinds_in_turn)
 {
     uint64_t state = 3;
@@ -155,8 +155,8 @@ Test(template_large, kinds_in_turn)
     pair_close(&pair);
 }
 
-/* More than UCX's queue takes: what is gathered and not copied yet stays its
- * message's, and so does a map that is not gathered. */
+/* More messages than UCX's queue takes: a gathered payload that is not copied
+ * yet stays its message's, and so does a map that is not gathered. */
 static void fill_ucx(kind_t kind)
 {
     enum { MESSAGES = 120 };
@@ -238,8 +238,9 @@ Test(template_large, beyond_the_window_the_connection_ends)
     pair_drop(&pair);
 }
 
-/* Each that the application has counts with its payload, and no more are taken
- * than may be held: what came with the header of the last is beyond it. */
+/* Each message that the application has counts with its payload. No more are
+ * taken than held_bytes allows, plus the payload that came with the last
+ * header. */
 Test(template_large, what_is_kept_counts)
 {
     enum { HELD = 4 * MIB, OVER = 65536, MESSAGES = 400, PAYLOAD = 4000 };
@@ -305,7 +306,7 @@ Test(template_large, what_is_kept_counts_as_any_other)
     pair_close(&pair);
 }
 
-/* Small ones would be had for ever, and the large one never. */
+/* Otherwise small messages would be taken for ever, and the large one never. */
 Test(template_large, none_is_before_a_message_that_waits_for_memory)
 {
     const side_options_t options = {
@@ -339,8 +340,8 @@ Test(template_large, none_is_before_a_message_that_waits_for_memory)
     pair_close(&pair);
 }
 
-/* What the application keeps is not written over by those behind it, and may
- * outlive its worker; a map of it may be sent on. */
+/* Messages that the application keeps are not overwritten by later ones, and
+ * may outlive their worker; their maps may be sent on. */
 Test(template_large, received_messages_may_be_kept_and_sent_on)
 {
     enum { KEPT = 30 };
@@ -372,7 +373,7 @@ Test(template_large, received_messages_may_be_kept_and_sent_on)
     }
 }
 
-/* Where a list of the tensors is wanted, nothing is gathered. */
+/* If thresholds ask for a list of the tensors, nothing is gathered. */
 Test(template_large, thresholds_are_heeded)
 {
     pair_t pair;

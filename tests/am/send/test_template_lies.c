@@ -100,7 +100,8 @@ static void expect_same(outcome_t found, outcome_t known, int64_t how)
     cr_expect(eq(sz, found.waiting, known.waiting), "%d", (int)how);
 }
 
-/* What UCX may bring for others, or of other kinds, a fast box may not. */
+/* UCX may bring messages for other endpoints, or of other kinds; a fast box may
+ * not. */
 static void expect_same_or_end(outcome_t found, outcome_t known, int64_t how)
 {
     if (found.status == known.status) {
@@ -135,8 +136,8 @@ Test(template_lies, the_truth_is_delivered)
     must_eq(outcome.status, TMSG_OK);
 }
 
-/* One bit of each byte of the header. All but the message's id matter, and not
- * all of them are in one test. */
+/* Flips one bit of each byte of the header. All bytes but the message id's
+ * matter. They are spread over several tests. */
 static void flip_from(unsigned from, unsigned to, unsigned bit)
 {
     for (unsigned i = from; i < to; i++) {
@@ -198,7 +199,7 @@ Test(template_lies, other_channels)
     must_eq(compare(SAID_CHANNEL, UINT16_MAX).received, 0);
 }
 
-/* Nothing is taken at a, so that its window stays where it is. */
+/* The application at a takes nothing, so that the window stays where it is. */
 Test(template_lies, more_than_the_window)
 {
     enum { DEPTH = 8 };

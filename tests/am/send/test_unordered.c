@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* Unordered messages wait for none that are before them on their channel. */
+/* Unordered messages do not wait for earlier ones of their channel. */
 #include <criterion/criterion.h>
 
 #include "am/endpoint/endpoint.h"
@@ -33,7 +33,7 @@ Test(unordered, an_unordered_message_overtakes)
     }
 }
 
-/* Where nothing is in its way it comes in order, too. */
+/* An unordered message that has nothing to overtake comes in order. */
 Test(unordered, unordered_messages_arrive_once)
 {
     enum { MESSAGES = 600, LARGE = 100000 };
@@ -64,8 +64,8 @@ Test(unordered, unordered_messages_arrive_once)
     pair_close(&pair);
 }
 
-/* It takes a credit, which comes back in its turn: nobody goes ahead for ever
- * of a message that does not come. */
+/* An unordered message takes a credit, which comes back in its turn: a sender
+ * cannot go ahead for ever of a message that does not come. */
 Test(unordered, what_overtakes_stays_within_the_window)
 {
     enum { DEPTH = 4, BEHIND = 20 };
@@ -124,7 +124,7 @@ Test(unordered, a_schema_of_an_unordered_message_waits_for_its_turn)
     schema_of_unordered(LINK_TCP);
 }
 
-/* The same, where its turn never comes. */
+/* The same, if its turn never comes. */
 Test(unordered, what_overtook_ends_with_the_endpoint)
 {
     full_t full;

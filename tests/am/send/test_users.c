@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Processes of one machine whose memory Linux does not open to each other,
- * where UCX fails: they are met by TCP, by a URL or a blob, and refused by name
- * at a unix:// URL. Those of other namespaces are in test_namespaces.c. */
+/* Processes of one machine whose memory Linux does not open to each other, so
+ * that UCX's shared memory fails. By a tcp:// URL or a blob they are connected
+ * over TCP; a unix:// URL refuses them, and the error says why. Processes of
+ * other namespaces are in test_namespaces.c. */
 #include <criterion/criterion.h>
 #include <linux/capability.h>
 #include <stdio.h>
@@ -70,7 +71,7 @@ static void other_user_by_blob(pipes_t *pipes, void *arg)
     side_close(&side);
 }
 
-/* A blob has an address for those, too. */
+/* A blob has an address without shared memory, too. */
 Test(users, another_user_is_met_by_tcp_by_blob)
 {
     child_t child;
@@ -115,7 +116,7 @@ static void be_shut(void) { must_eq(prctl(PR_SET_DUMPABLE, 0), 0); }
 
 static void be_of_another_group(void) { must_eq(setgid(65534), 0); }
 
-/* It stays dumpable, and Linux looks at all three. */
+/* The process stays dumpable, and Linux compares all three group ids. */
 static void be_of_two_groups(void) { must_eq(setresgid(65534, -1, -1), 0); }
 
 static const struct {
@@ -186,7 +187,7 @@ Test(users, who_may_not_open_its_memory_is_met_by_tcp_or_refused_by_name)
     }
 }
 
-/* To a process its own is always open. */
+/* A process can always open its own memory. */
 Test(users, a_process_that_is_shut_shares_memory_with_itself)
 {
     static const link_t links[] = {LINK_SHM, LINK_UNIX};

@@ -19,7 +19,7 @@
 #define KIB 1024ull
 #define MIB (1024 * KIB)
 
-/* Figures of the test's own: the usual ones are tuned. */
+/* Figures of the test's own, because the defaults are tuned. */
 static const tmsg_thresholds_t thresholds = {
     .gather_bytes = 64 * KIB,
     .gather_mean_bytes = 16 * KIB,
@@ -33,8 +33,8 @@ static const tmsg_thresholds_t thresholds = {
     .slice_bytes = 8 * MIB,
 };
 
-/* Of so many tensors of one size each, none of them packed, beside so many
- * that are large. */
+/* Returns the measures of `small` tensors of `bytes` bytes each, none of them
+ * packed, beside `fragments` large ones. */
 static tmsg_measures_t measures_of(size_t small, uint64_t bytes,
                                    size_t fragments, uint64_t fragment_bytes)
 {
@@ -131,7 +131,8 @@ Test(way, large_tensors_travel_in_fragments_where_the_peer_takes_them)
     }
 }
 
-/* A tensor in memory that the head is not in cannot travel with it. */
+/* A tensor in other memory than the host's cannot travel in the message itself.
+ */
 Test(way, what_lies_in_other_memory_travels_in_fragments_whatever_is_asked)
 {
     for (int32_t way = TMSG_WAY_AUTO; way <= TMSG_WAY_FRAGMENTS; way++) {
@@ -217,8 +218,8 @@ Test(way, the_head_goes_eagerly_or_by_rendezvous_by_its_size)
     }
 }
 
-/* What is left beside fragments is sliced where it is long and the peer takes
- * slices, unless the caller wants one list; behind a short body it is eager. */
+/* The rest beside fragments is sliced if it is long and the peer takes slices,
+ * unless the caller wants one list. The head behind a short body is eager. */
 Test(way, a_long_rest_is_sliced)
 {
     static const struct {
@@ -260,8 +261,8 @@ Test(way, a_long_rest_is_sliced)
     }
 }
 
-/* All of it but little beside large tensors; and a list, unless what is on it
- * is very small. */
+/* The whole message goes by the bulk stream, except a small rest beside large
+ * tensors. It goes as a list, unless the tensors on it are very small. */
 Test(way, what_is_large_goes_by_the_bulk_stream)
 {
     static const struct {
@@ -374,7 +375,7 @@ Test(way, every_transport_has_usual_thresholds)
     }
 }
 
-/* As tmsg_ucx_transports() gives them, of machines that are not here, too. */
+/* Lists as tmsg_ucx_transports() returns them, of other machines, too. */
 Test(way, transports_say_whose_thresholds_hold)
 {
     static const struct {
@@ -524,7 +525,7 @@ Test(way, what_the_peer_reads_is_eager_for_less_long)
     }
 }
 
-/* Who sets the general one means all of it. */
+/* To set chunk_bytes sets lone_chunk_bytes, too. */
 Test(way, chunk_bytes_are_those_of_all_fragments_unless_the_others_are_named)
 {
     static const struct {
