@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who has a key gets in and is known by name; whoever else comes gets nowhere,
- * is told no more than that, and keeps nobody out. */
+/* A peer that has a key gets in, and is known by its principal. Other peers get
+ * nowhere, are told no more than that, and keep nobody out. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <pthread.h>
@@ -167,7 +167,7 @@ Test(admit, an_old_and_a_new_key_may_be_known_at_once)
     side_close(&server);
 }
 
-/* The dialling side changes its key first, or last. */
+/* Keys are changed: the dialling side changes its own first, or last. */
 Test(admit, a_dialling_side_proves_all_that_it_has)
 {
     tmsg_keyring_t *keyring = ring("server", 1);
@@ -250,7 +250,7 @@ Test(admit, with_a_key_any_address_may_be_bound)
     side_close(&side);
 }
 
-/* A hello that gets as far as the proof. */
+/* Makes a hello that the server accepts, up to the proof. */
 static void good_hello(const side_t *server, tmsg_hello_t *hello)
 {
     const tmsg_hello_t *theirs = &server->worker->ucx->hello;
@@ -265,7 +265,8 @@ static void good_hello(const side_t *server, tmsg_hello_t *hello)
     hello->nonce[0] = 1;
 }
 
-/* What a stranger sends to a listener that asks for a key. It hears the end. */
+/* A stranger has sent something to a listener that asks for a key, and its
+ * connection ends. */
 static void expect_end(side_t *server, raw_reader_t *reader, const char *what)
 {
     side_await(server, raw_closed, reader, what);
@@ -321,7 +322,8 @@ Test(admit, a_peer_of_another_wire_version_is_told_no_more_than_that)
     side_close(&server);
 }
 
-/* Whatever is not a hello and then a proof ends it before anything is told. */
+/* Frames other than a hello and then a proof end the connection before anything
+ * is told. */
 Test(admit, other_frames_before_the_proof_end_it)
 {
     static const struct {
@@ -366,7 +368,7 @@ Test(admit, other_frames_before_the_proof_end_it)
     side_close(&server);
 }
 
-/* What an honest peer said once gets nobody in a second time. */
+/* The recorded bytes of an honest peer get nobody in a second time. */
 Test(admit, a_replayed_handshake_gets_nowhere)
 {
     raw_reader_t reader = {.bytes = 0};
@@ -396,7 +398,7 @@ Test(admit, a_replayed_handshake_gets_nowhere)
     side_close(&server);
 }
 
-/* Sends back what the dialling side says: hello, nonce, proof. */
+/* Sends back all that the dialling side says: hello, nonce, proof. */
 static void *echo(void *arg)
 {
     int fd = accept4(*(int *)arg, NULL, NULL, SOCK_CLOEXEC);
@@ -429,8 +431,7 @@ Test(admit, a_reflected_handshake_gets_nowhere)
     side_close(&nobody);
 }
 
-/* What UCX may need of descriptors for those who have proved nothing is not
- * kept for them. */
+/* No descriptors are reserved for UCX for peers that have proved nothing. */
 Test(admit, who_only_holds_places_takes_no_descriptors)
 {
     const char *url;
@@ -468,7 +469,7 @@ Test(admit, who_only_holds_places_takes_no_descriptors)
     side_close(&server);
 }
 
-/* Many who connect and say nothing, for longer than this test waits. */
+/* Many peers connect and say nothing, for longer than this test waits. */
 Test(admit, who_only_holds_places_makes_way)
 {
     const tmsg_listener_params_t params = {

@@ -26,7 +26,7 @@
 
 #define LONG_MS 60000
 
-/* For what is not to come. */
+/* For connections that must not come to stand. */
 static const tmsg_endpoint_params_t soon = {
     .field_mask = TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
     .connect_timeout_ms = 500,
@@ -42,7 +42,7 @@ static void listen_by_blob(side_t *side, tmsg_keyring_t *keyring)
     side_listen(side, "blob://");
 }
 
-/* Both sides with a key, and what they say of each other. */
+/* Opens two sides that have a key. */
 static void open_keyed(pair_t *pair, link_t link)
 {
     tmsg_keyring_t *a = ring("alice", 1), *b = ring("the-server", 1);
@@ -143,7 +143,7 @@ static void reseal(uint8_t *blob, size_t bytes)
                 TMSG_BLOB_SEAL_BYTES);
 }
 
-/* Whoever carries it may write another checksum. */
+/* A carrier of the blob can write another checksum. */
 Test(admit_blob, no_bit_of_a_blob_is_believed_that_no_key_has_proved)
 {
     side_t server, client;
@@ -171,7 +171,7 @@ Test(admit_blob, no_bit_of_a_blob_is_believed_that_no_key_has_proved)
     side_close(&server);
 }
 
-/* Connects by blob, with `server` beside. */
+/* Connects by blob while `server` is driven, too, and returns the status. */
 static tmsg_status_t outcome(side_t *server, side_t *client, const void *blob,
                              size_t bytes, const tmsg_endpoint_params_t *params,
                              char name[512])
@@ -222,7 +222,7 @@ Test(admit_blob, the_blob_follows_the_keyring)
     must(outcome(&server, &client, second, second_bytes, &late, words));
     cr_expect_str_eq(words, "bob");
     side_close(&client);
-    /* Who has the old key alone hears of nothing but the silence. */
+    /* A peer that has only the old key gets no answer. */
     must(tmsg_keyring_remove(keyring, "alice"));
     open_side(&client, ring("server", 1));
     must_be(outcome(&server, &client, second, second_bytes, &soon, words),
@@ -272,7 +272,8 @@ static void set_ids(connect_request_t *connect_request, const uint8_t *token,
     tmsg_put_le(connect_request->body + TMSG_TOKEN_BYTES + 4, number, 4);
 }
 
-/* By `pair.b`, of the key of that number, or (0) with no proof at all. */
+/* Makes a connect request of `pair.b`, proved by the key of that number, or (0)
+ * with no proof at all. */
 static void make_connect_request(pair_t *pair, uint8_t key_number, uint32_t id,
                                  uint32_t number,
                                  connect_request_t *connect_request)
@@ -328,7 +329,7 @@ static void send_connect_request(pair_t *pair,
             BODY_BYTES, connect_request->blob, connect_request->bytes);
 }
 
-/* What was sent before a map that has come has come, too. */
+/* Passes a map: when it has come, everything sent before has come, too. */
 static void settle(pair_t *pair) { pass_a_map(pair, &pair->a, pair->to_a); }
 
 typedef struct {
@@ -391,7 +392,7 @@ Test(admit_blob, a_connect_request_without_a_proof_of_its_own_is_ignored)
     pair_close(&pair);
 }
 
-/* What is sent to an endpoint that has not proved its key to the end. */
+/* Sends messages of all kinds to an endpoint that is still proving its key. */
 static void disturb(pair_t *pair, uint32_t id)
 {
     static const uint8_t kinds[] = {TMSG_KIND_WIREUP,
@@ -466,8 +467,8 @@ Test(admit_blob, a_connect_request_that_is_repeated_gets_nowhere)
     pair_close(&pair);
 }
 
-/* 50 strangers with what they overheard, at most 4 of them at once, and honest
- * peers beside. */
+/* 50 strangers replay connect requests that they overheard, and the listener
+ * takes 4 of them at a time. Honest peers connect meanwhile. */
 Test(admit_blob, strangers_shut_nobody_out)
 {
     pair_t pair;
@@ -502,7 +503,8 @@ Test(admit_blob, strangers_shut_nobody_out)
     pair_close(&pair);
 }
 
-/* Whoever reaches the dialling side's UCX, and has read all that was sent. */
+/* A stranger reaches the dialling side's UCX, and has read all that was sent.
+ */
 Test(admit_blob, nobody_answers_in_the_listeners_place)
 {
     uint8_t body[BODY_BYTES + TMSG_ANSWER_EXTRA_BYTES] = {0};
@@ -549,7 +551,7 @@ Test(admit_blob, nobody_answers_in_the_listeners_place)
     pair_close(&pair);
 }
 
-/* Gives whether nothing failed, and what was done is there. */
+/* Returns whether the call worked. If not, it was for want of memory. */
 static bool had_memory(tmsg_status_t status)
 {
     bool failed = failing_alloc_disarm();
@@ -593,8 +595,8 @@ static bool have_passed(void *arg)
 
 enum { MOST = 4, REQUESTS = 20 };
 
-/* Nobody without a key is a stranger, so that nobody makes way: who comes too
- * many waits for a place, without an endpoint of UCX's. */
+/* Without keys no peer is a stranger, so none makes way for others: a connect
+ * request beyond the limit waits in the backlog, without a UCX endpoint. */
 static void fill_with_connect_requests(pair_t *pair)
 {
     pair_open(pair, LINK_BLOB, DRIVE_POLLING, NULL, NULL);
@@ -621,8 +623,8 @@ Test(admit_blob, half_open_ones_without_a_key_are_bounded)
     pair_t pair;
 
     fill_with_connect_requests(&pair);
-    /* Those behind them pass by, and the honest one, who is the last, comes
-     * in, and has time to. */
+    /* The strangers of the backlog pass by. The honest peer, which is the last,
+     * still gets in within its time. */
     pair.a.listener->max_handshakes = 2 * MOST;
     pair.a.listener->handshake_timeout_ms = 100;
     tmsg_backlog_call(pair.a.listener);
@@ -637,7 +639,8 @@ Test(admit_blob, half_open_ones_without_a_key_are_bounded)
     pair_close(&pair);
 }
 
-/* Whoever has waited for longer than a handshake may take has gone. */
+/* A connect request that has waited for longer than a handshake may take is
+ * dropped: its peer has given up. */
 Test(admit_blob, who_has_waited_for_too_long_takes_no_place)
 {
     pair_t pair;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Connecting and listening: what works, and which sockets that opens. */
+/* Connecting and listening: what works, and which sockets are opened. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "support/seeded_maps.h"
 #include "support/still_serves.h"
 
-/* Connects, and gives what became of it, with its words. */
+/* Connects, and returns the status and the error text. */
 static tmsg_status_t outcome(side_t *side, const char *url, int timeout_ms,
                              char *words, size_t bytes)
 {
@@ -130,7 +130,7 @@ static void listen_in_a_callback(void *arg, tmsg_endpoint_t *endpoint)
     side->accepts++;
 }
 
-/* Whoever looks up a name keeps nobody else from the worker, */
+/* A lookup of a name does not keep other threads from the worker. */
 Test(connect, a_name_is_looked_up_without_the_workers_lock)
 {
     static const char *const urls[] = {"tcp://some.name:0", "blob://some.name"};
@@ -148,7 +148,7 @@ Test(connect, a_name_is_looked_up_without_the_workers_lock)
     side_close(&side);
 }
 
-/* and a callback, in which it would, is told. */
+/* In a callback it would, so the call fails there. */
 Test(connect, a_name_in_a_callback_would_block)
 {
     side_t side;
@@ -336,7 +336,7 @@ Test(connect, the_socket_file_of_a_killed_listener_is_replaced)
     side_close(&side);
 }
 
-/* Whether a socket is one of this process's. */
+/* Returns whether a socket is one of this process's. */
 static bool is_ours(unsigned long inode)
 {
     for (int fd = 0; fd < 256; fd++) {
@@ -350,7 +350,8 @@ static bool is_ours(unsigned long inode)
     return false;
 }
 
-/* Ports that this process listens on, those of loopback left out if asked. */
+/* Returns how many ports this process listens on, with or without those of
+ * loopback. */
 static int count_ports(bool loopback_too)
 {
     static const char *const tables[] = {"/proc/net/tcp", "/proc/net/tcp6"};
@@ -570,7 +571,7 @@ Test(connect, running_out_of_descriptors_is_said_and_survived)
     while (used > 0) {
         close(fds[--used]);
     }
-    /* Who came meanwhile waited in the kernel's queue. */
+    /* A peer that came meanwhile waited in the kernel's queue. */
     pair_await(&pair, raw_closed, &reader, "a connection that waited");
     close(reader.fd);
     endpoint = side_dial(&pair.b, &pair.a);
@@ -579,7 +580,7 @@ Test(connect, running_out_of_descriptors_is_said_and_survived)
     pair_close(&pair);
 }
 
-/* UCX, which takes some 25 of them, aborts where it runs out. */
+/* UCX takes some 25 descriptors, and aborts when there are none left. */
 Test(connect, too_few_descriptors_for_ucx_are_said_in_words)
 {
     for (size_t left = 1; left < 60; left += 7) {

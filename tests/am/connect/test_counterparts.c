@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What UCXX tests of active messages and no other test here did; the table in
- * tests/README.md has all of them. */
+/* Tests of active messages that UCXX has and that no other test here covers.
+ * The table in tests/README.md lists all of UCXX's tests. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdlib.h>
@@ -35,8 +35,8 @@ static bool has_received(void *arg)
     return found;
 }
 
-/* To look is to take: it costs nothing, finds nothing before there is a whole
- * message, and finds it once. */
+/* A receive with a timeout of 0 finds nothing before there is a whole message,
+ * and finds it once. */
 static void looks(pair_t *pair)
 {
     tmsg_message_t *message = NULL;
@@ -54,8 +54,8 @@ static void looks(pair_t *pair)
 
 Test(counterparts, a_receiver_may_look_without_waiting) { on_each_link(looks); }
 
-/* Memory of the host's kind is what it came from: nothing to be strict about,
- * be it eager or by rendezvous. */
+/* A strict send of host memory arrives in host memory, eagerly and by
+ * rendezvous. */
 static void strict(pair_t *pair)
 {
     static const size_t sizes[] = {0, 100, 8000, 300000, 4 << 20};
@@ -83,8 +83,8 @@ Test(counterparts, a_strict_send_of_host_memory_arrives)
     on_each_link(strict);
 }
 
-/* A header of the user's own, of any bytes and length, beside a payload or
- * none: metadata. */
+/* UCXX has headers of the user's own, of any bytes and length, with or without
+ * a payload. Here they are metadata. */
 static void user_header(pair_t *pair)
 {
     static uint8_t bytes[70000];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Many connections of one pair of workers, made at once or given up amid it. */
+/* Many connections of one pair of workers, made at once, or given up while they
+ * are made. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <sys/socket.h>
@@ -172,8 +173,7 @@ static void carry(pair_t *pair, tmsg_endpoint_t *endpoint, uint64_t seed)
     tmsg_message_destroy(message);
 }
 
-/* UCX goes on counting the endpoints of two workers whose dials came to
- * nothing. */
+/* UCX goes on counting the UCX endpoints of two workers whose dials failed. */
 Test(crossing, abandoned_dials_do_not_confuse_those_that_follow)
 {
     tmsg_endpoint_t *endpoint;
@@ -193,7 +193,7 @@ Test(crossing, abandoned_dials_do_not_confuse_those_that_follow)
     pair_drop(&pair);
 }
 
-/* And where they are too many, the next ones go to another UCX worker. */
+/* If too many dials failed, the next ones use another UCX worker. */
 Test(crossing, too_many_abandoned_dials_are_said_and_survived)
 {
     tmsg_endpoint_t *endpoint;

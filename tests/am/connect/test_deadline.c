@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* Sends that may take so long and no longer, whatever they wait for. */
+/* Sends with a timeout end in time, whatever they wait for. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ static void take_seed(pair_t *pair, uint64_t seed, size_t bytes)
     tmsg_message_destroy(message);
 }
 
-/* It wakes whoever waits, however the worker is driven. */
+/* The deadline wakes a waiting thread, however the worker is driven. */
 static void for_credit(drive_t drive)
 {
     tmsg_request_t *first, *sent;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An end at once, with words for the peer. */
+/* tmsg_endpoint_abort(): an immediate end, with a text for the peer. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdlib.h>
@@ -28,8 +28,8 @@ static void on_closed(void *arg, tmsg_endpoint_t *endpoint,
 
 static bool was_told(void *arg) { return ((end_t *)arg)->calls > 0; }
 
-/* Large ones under way in both directions; the receivers have no room for them.
- */
+/* Large messages are under way in both directions, and the receivers have no
+ * memory for them. */
 static void tells(link_t link, drive_t drive, tmsg_status_t heard)
 {
     const side_options_t narrow = {

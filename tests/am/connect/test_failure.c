@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Dead peers, limits, full queues, missing memory: an error that names what
- * and whom, in bounded time, and a process that goes on. */
+/* Dead peers, limits, full queues, missing memory: an error that names the
+ * cause and the peer comes in bounded time, and the process goes on. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <signal.h>
@@ -27,7 +27,7 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* What a peer is killed in the middle of. */
+/* The work in the middle of which a peer is killed. */
 typedef enum { IDLE, SMALL, LARGE, WORKS } work_t;
 
 #define LARGE_BYTES (96u << 20)
@@ -44,7 +44,7 @@ typedef struct {
     bool child_sends;
 } scene_t;
 
-/* Sends without end what the scene asks for. */
+/* Sends the scene's messages without end. */
 static void keep_sending(side_t *side, tmsg_endpoint_t *endpoint,
                          tmsg_map_t *map)
 {
@@ -72,7 +72,7 @@ static void keep_receiving(tmsg_endpoint_t *endpoint)
     }
 }
 
-/* The child that will be killed: listens, says so, and works. */
+/* The child that will be killed listens, tells the parent, and works. */
 static void victim(pipes_t *pipes, void *arg)
 {
     const scene_t *scene = arg;
@@ -96,7 +96,7 @@ static void victim(pipes_t *pipes, void *arg)
     die("the victim outlived its peer");
 }
 
-/* The bystander, which the survivor must serve afterwards. */
+/* The survivor must serve this child, the bystander, afterwards. */
 static void bystander(pipes_t *pipes, void *arg)
 {
     tmsg_endpoint_t *endpoint;
@@ -131,7 +131,7 @@ static void serve_bystander(side_t *side, child_t *child)
     child_join(child);
 }
 
-/* Works with the victim, kills it in the middle, and waits for the word. */
+/* Works with the victim, kills it in the middle, and waits for the error. */
 static void survive(const scene_t *scene, side_t *side, child_t *child,
                     const char *url)
 {
@@ -192,7 +192,7 @@ static bool has_descriptors(void *most)
     return count_descriptors() <= *(const int *)most;
 }
 
-/* The same side survives once more, and then serves somebody else. */
+/* One side survives the death of several peers, and then serves another. */
 static void kill_peer(work_t work, link_t link, bool child_sends)
 {
     scene_t scene = {work, link, child_sends};
@@ -423,7 +423,7 @@ static tmsg_status_t refuse_at_times(void *arg)
                : unwilling->refusal;
 }
 
-/* What the allocator says is what the sender hears, eager and rendezvous. */
+/* The sender hears the allocator's words, eagerly and by rendezvous. */
 static void refuse_by_allocator(link_t link, size_t bytes,
                                 tmsg_status_t refusal, const char *words,
                                 unsigned flags)
@@ -560,7 +560,8 @@ Test(failure, a_wait_that_times_out_ends_only_the_wait)
     pair_close(&pair);
 }
 
-/* Nobody pulls: the peer takes one, and the rest waits here. */
+/* The application does not pull: the peer takes one message, and the rest waits
+ * at the sender. */
 Test(failure, what_waits_is_counted)
 {
     const side_options_t a = {
@@ -649,7 +650,7 @@ Test(failure, unknown_bits_and_flags_are_refused)
     pair_close(&pair);
 }
 
-/* What params point to is copied; NULL there means the default. */
+/* Memory that params point to is copied; NULL there means the default. */
 Test(failure, what_params_point_to_is_taken_at_once)
 {
     tmsg_limits_t given = {.field_mask = TMSG_LIMIT_NDIM, .ndim = 7};

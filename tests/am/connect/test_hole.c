@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A peer that is killed between taking its place in our shared-memory queue and
- * filling it leaves a hole, at which UCX stands for ever. The others on that
- * queue must learn of it; without a hole they must notice nothing. */
+/* A peer that is killed after it took a place in our shared-memory queue and
+ * before it filled the place leaves a hole, at which UCX waits for ever. The
+ * other peers of that queue must learn of it; without a hole they must notice
+ * nothing. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <dirent.h>
@@ -20,7 +21,7 @@
 #include "support/peers.h"
 #include "support/seeded_maps.h"
 
-/* While it is set our own message never finds room in the queue. */
+/* While this is set, the probe never finds room in the queue. */
 static bool is_full;
 
 ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header,
@@ -125,7 +126,7 @@ typedef struct {
     tmsg_endpoint_t *to_killed, *to_other;
 } crowd_t;
 
-/* So long may one that writes stand still before it is judged. */
+/* A peer may stand still for this long while it writes. */
 static const side_options_t impatient = {.peer_timeout_ms = 2000};
 
 static void gather(crowd_t *crowd)
@@ -183,7 +184,8 @@ Test(hole, a_killed_peer_that_left_none_costs_the_others_nothing)
     dismiss(&crowd, crowd.to_other);
 }
 
-/* Ours is not the only message that shows it: theirs come through. */
+/* Not only the probe shows that there is no hole: other peers' messages come
+ * through. */
 Test(hole, one_that_leaves_no_room_to_look_is_not_blocked)
 {
     crowd_t crowd;
@@ -200,7 +202,8 @@ Test(hole, one_that_leaves_no_room_to_look_is_not_blocked)
     dismiss(&crowd, crowd.to_other);
 }
 
-/* Comes by a blob, says so, and waits to be killed or told to end. */
+/* A child that connects by a blob, tells the parent, and waits to be killed or
+ * told to end. */
 static void peer_by_blob(pipes_t *pipes, void *arg)
 {
     tmsg_endpoint_t *endpoint;
@@ -265,7 +268,7 @@ static bool is_left_alone(void *arg)
     return ucx->retired && !ucx->suspect && ucx->watch.deadline_ns == 0;
 }
 
-/* Without a hole the blob goes on, and nothing goes on looking at it. */
+/* Without a hole the blob stays valid, and the looks end. */
 Test(hole, a_killed_peer_that_left_none_costs_its_blob_nothing)
 {
     tmsg_endpoint_t *lost, *kept;

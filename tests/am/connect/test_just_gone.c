@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A peer that is killed between its UCX address and this side's first look at
- * what that leads to: its shared memory is gone before its socket's end is
- * heard, if it is heard at all. */
+/* A peer is killed after it sent its UCX address and before this side uses it:
+ * its shared memory is gone before this side hears the end of its socket, if it
+ * hears it at all. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include "support/raw_bootstrap.h"
 #include "support/seeded_maps.h"
 
-/* Says where it listens, and waits to be killed. */
+/* A child that tells where it listens, and waits to be killed. */
 static void victim(pipes_t *pipes, void *arg)
 {
     const link_t *link = arg;
@@ -58,8 +58,8 @@ static void dial(side_t *side, const char *url, tmsg_endpoint_t **endpoint_p)
     await(NULL, 0, has_answered, *endpoint_p, "an address");
 }
 
-/* Where shared memory does not lead there any more, UCX 1.22 turns to TCP, and
- * may hear from a closed port before the socket says more. */
+/* When the shared memory is gone, UCX 1.22 turns to TCP, and may hear of a
+ * closed port before the socket tells more. */
 static bool has_turned_to_tcp(link_t link, const tmsg_endpoint_t *endpoint)
 {
     const char *words = tmsg_endpoint_error(endpoint);
@@ -83,7 +83,7 @@ static void expect_end(side_t *side, link_t link, tmsg_endpoint_t *endpoint,
     tmsg_endpoint_destroy(endpoint);
 }
 
-/* A relay that lives keeps the socket's end to itself. */
+/* `relayed`: a relay stays alive and does not pass the end of the socket on. */
 static void run(link_t link, bool relayed)
 {
     tmsg_endpoint_t *endpoint;
@@ -120,7 +120,7 @@ Test(just_gone, is_lost_where_its_socket_says_so_shm) { run(LINK_SHM, 0); }
 Test(just_gone, is_out_of_reach_where_it_does_not_unix) { run(LINK_UNIX, 1); }
 Test(just_gone, is_out_of_reach_where_it_does_not_shm) { run(LINK_SHM, 1); }
 
-/* There is no socket to hear of. */
+/* By blob there is no socket. */
 Test(just_gone, a_blob_outlives_its_process)
 {
     link_t link = LINK_BLOB;

@@ -21,7 +21,7 @@
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 
-/* What somebody in the middle does to one frame. */
+/* What an attacker in the middle does to one frame. */
 typedef struct {
     middle_way_t way;
     uint8_t type;
@@ -69,8 +69,8 @@ static bool has_failed(void *arg)
            (settling->what->copies == 0 && settling->what->done);
 }
 
-/* The connection that is attacked does not come to stand on either side. Of
- * what was left out nobody hears. */
+/* The attacked connection does not come to stand on either side. A frame that
+ * was left out is not noticed at once. */
 static void expect_foiled(side_t *server, attack_t *what)
 {
     middle_t *middle =
@@ -94,7 +94,7 @@ Test(middle, changes_no_bit)
 {
     static const uint8_t types[] = {TMSG_FRAME_HELLO, TMSG_FRAME_PROOF,
                                     TMSG_FRAME_ADDRESS};
-    /* Early ones, those amid the fields, and the MAC's. */
+    /* Bits at the beginning, in the fields, and in the MAC. */
     static const size_t places[] = {4, 21, 60, SIZE_MAX};
     side_t server;
 
@@ -139,7 +139,7 @@ Test(middle, leaves_out_and_repeats_nothing)
     side_close(&server);
 }
 
-/* What is done to a list of two proofs. */
+/* What an attacker does to a list of two proofs. */
 typedef enum { KEEP_FIRST, KEEP_SECOND, SWAP, REPEAT, TRICKS } trick_t;
 
 static void rearrange(void *arg, middle_frame_t *frame)
@@ -202,7 +202,7 @@ Test(middle, chooses_nobodys_key)
     side_close(&server);
 }
 
-/* The payload of the first frame of that type. */
+/* Returns the payload of the first frame of that type. */
 static const uint8_t *find_payload(const uint8_t *data, size_t bytes,
                                    uint8_t type, size_t *payload_p)
 {
@@ -356,8 +356,8 @@ static void expect_back(attacked_t *attacked)
     must(pair_finish(&attacked->pair, sent));
 }
 
-/* A session is not his to end: the peer comes back, and proves its key again.
- */
+/* An attacker cannot end a session: the peer comes back, and proves its key
+ * again. */
 Test(middle, ends_no_session)
 {
     static const attack_t attacks[] = {
@@ -379,16 +379,17 @@ Test(middle, ends_no_session)
     }
 }
 
-/* Who answers in the peer's place when it comes back, without a key. */
+/* An impostor without a key, who answers in the peer's place when this side
+ * dials again. */
 typedef struct {
     atomic_bool armed;
     atomic_uint count; /* of refusals */
 } impostor_t;
 
-/* Every status that there is, and some that there are not. */
+/* Every status, and some numbers that are none. */
 #define REFUSALS ((unsigned)(3 - TMSG_ERR_APPLICATION))
 
-/* In place of the hello, or of the proof. */
+/* Sends a REFUSE in place of the hello, or of the proof. */
 static void refuse(void *arg, middle_frame_t *frame)
 {
     impostor_t *impostor = arg;
@@ -403,7 +404,7 @@ static void refuse(void *arg, middle_frame_t *frame)
     }
 }
 
-/* As a network does. */
+/* Breaks the connection as a network does. */
 static void break_connection(attacked_t *attacked)
 {
     must_eq(shutdown(attacked->endpoint->link.fd, SHUT_RDWR), 0);
@@ -422,7 +423,7 @@ Test(middle, who_answers_without_a_key_ends_no_session)
     close_attacked(&attacked);
 }
 
-/* A hello that allows nothing, in the peer's place, and no proof behind it. */
+/* Sends a hello that allows nothing in the peer's place, and no proof. */
 static void belittle(void *arg, middle_frame_t *frame)
 {
     impostor_t *impostor = arg;
@@ -455,7 +456,7 @@ static bool is_away(void *arg)
     return endpoint->state == TMSG_EP_AWAY;
 }
 
-/* The application goes on sending by what its peer said. */
+/* The application goes on sending within the limits of its peer's own hello. */
 Test(middle, a_hello_without_a_proof_changes_nothing)
 {
     const tmsg_endpoint_params_t params = {
@@ -503,8 +504,8 @@ static bool has_overheard(void *arg)
     return overheard->done;
 }
 
-/* A session is one principal's; how the others are called is no business of
- * the other side, nor of who listens. */
+/* A session belongs to one principal. Neither the other side nor an
+ * eavesdropper learns the names of the other principals. */
 Test(middle, another_principal_takes_no_session_and_hears_no_name)
 {
     overheard_t overheard = {.words = ""};
@@ -522,7 +523,7 @@ Test(middle, another_principal_takes_no_session_and_hears_no_name)
     close_attacked(&attacked);
 }
 
-/* Of another keyring: its names may be anybody's. */
+/* A principal of the same name in another keyring is somebody else. */
 Test(middle, a_namesake_takes_no_session)
 {
     pair_t pair = {.sides = {&pair.a, &pair.b}};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A connection that UCX does not make, though the peer is there: it is dialled
- * anew, and neither application hears of it. UCX's failure is what the library
- * calls when UCX reports one. */
+/* UCX fails to make a connection although the peer is there: the library dials
+ * anew, and neither application hears of it. The tests call the function that
+ * the library calls when UCX reports a failure. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static void open_sides(pair_t *pair, link_t link)
     side_open(&pair->b, &options);
 }
 
-/* to_a is what dials; to_b what the test waits for at the other side. */
+/* to_a is the endpoint that dials, and to_b the accepted one. */
 static void begin(pair_t *pair, link_t link)
 {
     open_sides(pair, link);
@@ -38,7 +38,8 @@ static void begin(pair_t *pair, link_t link)
     pair->to_a = side_dial(&pair->b, &pair->a);
 }
 
-/* Whether a has had the hello of a connection, and is not done with it. */
+/* Returns whether a has had the hello of a connection that is still being made.
+ */
 static bool is_accepting(void *arg)
 {
     pair_t *pair = arg;
@@ -122,7 +123,7 @@ static bool has_come_back(void *arg)
     return pair->to_a->resume->times > 0 && pair->to_a->state == TMSG_EP_OPEN;
 }
 
-/* Which then outlives its connection, as any other. */
+/* The session then outlives its connection, as any other does. */
 static void becomes_a_session(link_t link, bool at_dialler)
 {
     const tmsg_reconnect_t reconnect = {.first_backoff_ms = 1,
@@ -165,8 +166,8 @@ Test(redial, no_more_than_twice)
     pair_drop(&pair);
 }
 
-/* All attempts have the time of one: however far a clock has gone, it is not
- * begun anew. */
+/* All attempts together have the time of one: an attempt does not begin it
+ * anew. */
 Test(redial, within_the_time_of_the_first)
 {
     pair_t pair;
@@ -196,7 +197,7 @@ static bool is_dialled_anew(void *arg)
     return ((tmsg_endpoint_t *)arg)->conn.redials > 0;
 }
 
-/* UCX may have given it up at the peer without a word. */
+/* UCX at the peer may have given up without telling. */
 static void is_not_answered(link_t link)
 {
     tmsg_request_t *sent;
@@ -226,8 +227,8 @@ Test(redial, halfway_where_ucx_does_not_answer_shm)
     is_not_answered(LINK_SHM);
 }
 
-/* What is of the peer, and not of UCX, is an end: it refuses with a reason, it
- * hangs up, or nothing is heard of it. */
+/* If the peer fails, and not UCX, the endpoint ends: the peer refuses with a
+ * reason, hangs up, or is silent. */
 Test(redial, not_what_the_peer_refuses)
 {
     pair_t pair;
@@ -284,7 +285,7 @@ Test(redial, not_one_who_is_silent)
     pair_drop(&pair);
 }
 
-/* The application may close it at any time. */
+/* The application may close the endpoint at any time. */
 Test(redial, it_may_be_closed_meanwhile)
 {
     for (unsigned turns = 0; turns < 30; turns++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once: make soak has the whole by both */
-/* A peer that stands still or is not driven: the one is lost in time, the other
- * never. */
+/* A peer that stands still is lost in time; a peer that is alive and not driven
+ * is never lost. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <poll.h>
@@ -17,9 +17,9 @@
 #include "support/seeded_maps.h"
 #include "support/test_scale.h"
 
-/* What is found late is no failure, for the machine may be busy, but what is
- * found too early is: the timeout is longer than one lets a thread wait for the
- * processor. */
+/* To find a loss late is no failure, because the machine may be busy; to find
+ * it too early is one. So the timeout is longer than a thread may have to wait
+ * for the processor. */
 enum {
     TIMEOUT_MS = 2500,
     AT_LEAST_MS = TIMEOUT_MS / 2,
@@ -88,7 +88,7 @@ static void stop(child_t *child)
     }
 }
 
-/* A connection to a child that has taken the first message. */
+/* Opens a connection to a child, which has then taken the first message. */
 static tmsg_endpoint_t *open_to(child_t *child, side_t *side,
                                 const side_options_t *options,
                                 const receiver_t *receiver)
@@ -209,8 +209,8 @@ Test(silence, a_peer_that_computes_is_kept_shm) { keep_computing(LINK_SHM); }
 
 Test(silence, a_peer_that_computes_is_kept_unix) { keep_computing(LINK_UNIX); }
 
-/* This side computes, and the child, which waits, must not drop it; nor may it
- * think the child dead that it has not looked at. */
+/* This side computes. The child, which waits, must not drop it, and this side
+ * must not take the child for dead because it did not look. */
 Test(silence, who_computes_keeps_its_peers)
 {
     const receiver_t receiver = {
@@ -246,8 +246,8 @@ Test(silence, who_computes_while_the_peer_closes_keeps_it)
     pair_drop(&pair);
 }
 
-/* Both sides stand still, and one goes on before the other: nobody has been
- * silent to anybody who listened. */
+/* Both sides stand still, and one goes on before the other: neither was silent
+ * while the other listened. */
 static void be_sender(pipes_t *pipes, void *arg)
 {
     tmsg_endpoint_t *endpoint;
@@ -294,7 +294,7 @@ Test(silence, a_standstill_of_both_harms_neither)
     }
 }
 
-/* Who does not want to judge its peers lets them stand still. */
+/* A side that does not watch its peers lets them stand still. */
 static void let_stand(const side_options_t *ours, const side_options_t *theirs)
 {
     const receiver_t receiver = {
@@ -326,7 +326,7 @@ Test(silence, without_its_thread_a_peer_is_not_judged)
 
 Test(silence, without_a_thread_nobody_judges) { let_stand(&no_thread, &brief); }
 
-/* quiet: a timeout of 0. The child would judge, and this side beats. */
+/* This side has a timeout of 0, and sends heartbeats. The child watches it. */
 Test(silence, a_timeout_of_0_judges_nobody)
 {
     const side_options_t never = {.quiet = true};
@@ -334,7 +334,7 @@ Test(silence, a_timeout_of_0_judges_nobody)
     let_stand(&never, &brief);
 }
 
-/* ... and is judged. */
+/* A side with a timeout of 0 is watched by its peers. */
 Test(silence, a_timeout_of_0_is_for_its_own_peers_alone)
 {
     const receiver_t receiver = {.link = LINK_SHM,
@@ -376,7 +376,7 @@ Test(silence, a_peer_that_stops_before_the_end_is_lost)
     side_close(&side);
 }
 
-/* Leaves a child behind, which has its descriptors. */
+/* Leaves a child process behind, which has its descriptors. */
 static void be_forked(pipes_t *pipes, void *arg)
 {
     side_t side;
@@ -420,7 +420,7 @@ Test(silence, a_fork_does_not_keep_a_dead_peer_alive_unix)
     lose_forked(LINK_UNIX);
 }
 
-/* What a peer that gave up said before lies there unread. */
+/* The last frames of a peer that gave up are still unread. */
 Test(silence, a_heartbeat_does_not_hide_the_end_behind_it)
 {
     static const uint8_t beat[] = {0, 0, 0, 0, TMSG_FRAME_HEARTBEAT};
@@ -469,7 +469,7 @@ Test(silence, the_loss_of_one_is_not_that_of_another)
     close_to(&children[1], &side, endpoints[1]);
 }
 
-/* Asleep on the descriptor it hears of it as well. */
+/* A thread that sleeps on the descriptor hears of the loss, too. */
 Test(silence, a_sleeper_is_woken_for_it)
 {
     const receiver_t receiver = {

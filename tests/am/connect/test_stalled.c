@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* A process is stopped, or its machine, while it connects: that is held against
- * neither side. */
+/* A process or its machine is stopped while it connects: neither side times out
+ * because of that. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <time.h>
@@ -20,7 +20,8 @@ static void stop(unsigned ms)
     nanosleep(&time, NULL);
 }
 
-/* Until one of them has got something done, or both have nothing to do. */
+/* Drives both sides until one has done something, or neither has anything to
+ * do. */
 static void turn(const pair_t *pair)
 {
     unsigned done = 0;
@@ -82,7 +83,7 @@ Test(stalled, both_connect)
     }
 }
 
-/* What the stop does not excuse ends in its time. */
+/* A peer that is silent for another reason is given up in time. */
 Test(stalled, who_is_silent_is_given_up)
 {
     pair_t pair = {0};

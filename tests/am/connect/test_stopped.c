@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A receiver that stands still (SIGSTOP) while its sender goes on, gives up, or
- * sees it die: buffers come back, and nothing is believed of those that did. */
+/* A receiver stands still (SIGSTOP) while its sender goes on, gives up, or sees
+ * it die: buffers come back, and the receiver delivers nothing that it reads
+ * from them afterwards. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <signal.h>
@@ -131,8 +132,9 @@ static bool has_no_connection(void *arg)
     return true;
 }
 
-/* No byte may pass any more, and no farewell come when the peer wakes: UCX
- * crashes on that where something was still to be sent (netns/hosts). */
+/* No byte may pass any more, and the end of the connection must not come late,
+ * when the peer wakes: UCX crashes on that if it still has something to send
+ * (netns/hosts). */
 Test(stopped, no_socket_leads_to_whom_was_given_up)
 {
     const side_options_t options = {.peer_timeout_ms = 1500};
@@ -167,8 +169,8 @@ Test(stopped, no_socket_leads_to_whom_was_given_up)
     free(buffer);
 }
 
-/* So many that UCX's queue to the peer is full when that dies: UCX waits for
- * room in it before it reports anything. */
+/* UCX's queue to the peer is full when the peer dies: UCX waits for room in it
+ * before it reports anything. */
 static void kill_when_full(link_t link, bool destroy_worker)
 {
     uint8_t *buffer = malloc(100000);

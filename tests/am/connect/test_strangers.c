@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who is no peer: what is said to listeners and diallers of another kind or
- * version, and what strangers on the bootstrap socket cost. */
+/* Listeners and diallers of another kind or version, what they are told, and
+ * what strangers on the bootstrap socket cost. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 #define FRAME_REFUSE 2
 #define FRAME_ADDRESS 3
 
-/* A listener that answers by hand: takes the one connection, then says. */
+/* A false listener takes one connection, and then sends these bytes. */
 typedef struct {
     int listener;
     int fd;
@@ -50,7 +50,7 @@ static bool answered(void *arg)
     return tmsg_endpoint_status(false_one->endpoint) < 0;
 }
 
-/* What dialling it comes to. */
+/* Dials a false listener, and returns the status. */
 static tmsg_status_t dial_false(side_t *side, false_listener_t *false_one,
                                 char *words, size_t bytes)
 {
@@ -97,7 +97,7 @@ Test(strangers, a_listener_that_hangs_up_is_lost)
     side_close(&side);
 }
 
-/* Where UCX never met the peer nothing can have happened to its worker. */
+/* If UCX never met the peer, its UCX worker is not retired. */
 Test(strangers, a_peer_that_hangs_up_at_once_costs_no_ucx_worker)
 {
     false_listener_t false_one;
@@ -157,7 +157,7 @@ Test(strangers, a_listener_of_another_ucx_is_refused_by_both_versions)
     side_close(&side);
 }
 
-/* What a stranger says to a listener, and what it is told. */
+/* A stranger sends a hello to a listener, and is told why it is refused. */
 static void expect_refusal(uint8_t wire_version, const char *words)
 {
     raw_reader_t reader = {.bytes = 0};
@@ -242,7 +242,7 @@ Test(strangers, wrong_frames_cost_their_peer_only)
     }
 }
 
-/* A listener with short patience. */
+/* Opens a listener with a short handshake timeout. */
 static void listen_short(side_t *side, uint32_t max_handshakes)
 {
     const tmsg_listener_params_t params = {
@@ -269,7 +269,7 @@ Test(strangers, silence_is_cut_off_after_the_handshake_timeout)
     side_close(&side);
 }
 
-/* A byte of a hello now and then, never the whole. */
+/* Sends a byte of a hello now and then, never the whole. */
 typedef struct {
     raw_reader_t reader;
     uint8_t hello[TMSG_HELLO_BYTES_MAX];
@@ -386,7 +386,7 @@ static int waiting(int fd)
     return bytes;
 }
 
-/* Before its hello nobody says anything that we do not know. */
+/* Before its hello a peer may not send frames of an unknown type. */
 Test(strangers, a_strangers_flood_of_frames_ends_it)
 {
     flood_t *stream = malloc(sizeof(*stream));
@@ -413,8 +413,8 @@ Test(strangers, a_strangers_flood_of_frames_ends_it)
     free(stream);
 }
 
-/* One that was admitted may say what a later version knows, but no call stays
- * with it for as long as it speaks, and the others are served meanwhile. */
+/* An admitted peer may send frames of a later version. But no call of progress
+ * stays with it for as long as it sends: other peers are served meanwhile. */
 Test(strangers, a_peers_flood_of_frames_starves_nobody)
 {
     flood_t *stream = malloc(sizeof(*stream));

@@ -12,7 +12,8 @@
 #include "support/raw_bootstrap.h"
 #include "support/still_serves.h"
 
-/* Two sides with configurations of their own: how it ends, at both. */
+/* Two sides with different configurations: the connection ends with these words
+ * at both. */
 static void expect_incompatible(const char *a_config, const char *b_config,
                                 link_t link, const char *words)
 {
@@ -51,7 +52,7 @@ static bool is_new_ucx(void)
     return is_new;
 }
 
-/* UCX before 1.17 takes it from the environment alone: see below. */
+/* UCX before 1.17 takes this setting from the environment alone: see below. */
 Test(unlike, shared_memory_segments_that_differ_are_refused_by_name)
 {
     const char *config = "POSIX_SEG_SIZE=32k";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How much a peer may send ahead of the receiver's finding memory. */
+/* How many bytes a peer may send before the receiver has found memory. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 #define KIB 1024u
 
-/* On channel 0, eagerly where it may. */
+/* Sends on channel 0, eagerly if the window allows it. */
 static void send_eager(tmsg_endpoint_t *endpoint, uint64_t seed, size_t bytes)
 {
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_WAY,
@@ -26,11 +26,11 @@ static void send_eager(tmsg_endpoint_t *endpoint, uint64_t seed, size_t bytes)
 static const side_options_t small_budget = {
     .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES, .held_bytes = 2 * MIB}};
 
-/* Of a quarter of 2 MiB, what one of 64 peers gets. */
+/* One of 64 peers gets this much of a quarter of 2 MiB. */
 #define WINDOW (2 * MIB / 4 / 64)
 
-/* What does not fit into the window goes by rendezvous, at once, and the order
- * stays. */
+/* A payload that does not fit into the window goes by rendezvous at once, and
+ * the order stays. */
 static void exhaust(link_t link)
 {
     enum { MESSAGES = 30, BYTES = 3000 };
@@ -102,7 +102,7 @@ Test(byte_credits, every_size_gives_back_what_it_took)
     }
 }
 
-/* Where memory is missing, what has come waits in memory of our own. */
+/* If memory is missing, payloads that have come wait in memory of our own. */
 Test(byte_credits, what_waits_for_memory_keeps_no_segment_of_ucx)
 {
     for (link_t link = 0; link < LINKS; link++) {
@@ -209,8 +209,8 @@ Test(byte_credits, a_peer_that_does_not_count_is_not_judged)
     must(lie(false, 100000, TMSG_CREDIT_UNBOUNDED));
 }
 
-/* Many senders in another process, of which nobody reads: this process does not
- * grow with what they have to send. */
+/* Many senders in another process, whose messages nobody takes: this process
+ * does not grow with what they have to send. */
 enum { SENDERS = 20, EACH = 200, BYTES = 20 * KIB };
 
 static void send_all(pipes_t *pipes, void *arg)

@@ -8,8 +8,8 @@
 
 #define COUNT(rows) (sizeof(rows) / sizeof(rows[0]))
 
-/* Lists of an end: what they say of channels 1 and 2, which got 2 messages
- * each, and of others. Channel 0 got one. */
+/* Lists of a BYE, about channels 1 and 2, which got 2 messages each, and about
+ * others. Channel 0 got one. */
 static const struct {
     uint8_t list[18];
     size_t bytes;
@@ -72,7 +72,7 @@ Test(channel_lies, false_ends_end_the_connection_blob)
     tell_false_ends(LINK_BLOB);
 }
 
-/* Of the channel of that number. */
+/* Forges a control message of the channel with that number. */
 static void a_word(const pair_t *pair, uint32_t number, forged_t *forged)
 {
     static const uint8_t body[24];

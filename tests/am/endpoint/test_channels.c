@@ -95,7 +95,7 @@ Test(channels, one_without_credit_holds_up_no_other)
     }
 }
 
-/* What waits for the connection leaves by turns, not channel by channel. */
+/* Sends that wait for the connection leave by turns, not channel by channel. */
 static void by_turns(link_t link)
 {
     enum { EACH = 30 };
@@ -172,8 +172,7 @@ Test(channels, both_directions_are_their_own)
     pair_close(&pair);
 }
 
-/* The orderly end waits for all channels, and for what waits in their queues.
- */
+/* The orderly end waits for all channels, and for the sends in their queues. */
 static void close_them(link_t link)
 {
     enum { CHANNELS = 20, EACH = 12 };
@@ -219,8 +218,8 @@ Test(channels, close_waits_for_all_of_them)
     }
 }
 
-/* What the peer does not take is the caller's error, now or, before the peer is
- * known, when it is. */
+/* A channel that the peer does not take is the caller's error: at once or, if
+ * the peer is not known yet, when it is. */
 Test(channels, one_that_the_peer_does_not_take_is_refused)
 {
     const side_options_t a = {

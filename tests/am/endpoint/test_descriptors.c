@@ -25,7 +25,7 @@ enum {
     PATIENCE_MS = 300
 };
 
-/* What one side has made so far. */
+/* The objects that one side has made so far. */
 typedef struct {
     side_t side;
     tmsg_endpoint_t *endpoint;
@@ -88,7 +88,7 @@ static tmsg_status_t send_bytes(user_t *user, size_t bytes)
                              : say(user, status, tmsg_error_message());
 }
 
-/* Where somebody listens. */
+/* The address of a listener. */
 typedef struct {
     char url[256];
     uint8_t blob[4096];
@@ -108,7 +108,8 @@ static tmsg_status_t dial(user_t *user, const place_t *place)
     return say(user, status, tmsg_error_message());
 }
 
-/* From nothing, or from what there is, to two messages that have come. */
+/* Makes the objects that are missing, and sends until two messages have come.
+ */
 static tmsg_status_t play(user_t *user, const char *config,
                           const place_t *place)
 {
@@ -181,8 +182,8 @@ static void read_place(int fd, link_t link, place_t *place)
     }
 }
 
-/* What was made under the limit works without it, if the step that failed is
- * another than with one less. */
+/* The objects that were made under the limit work without it. Checked whenever
+ * another step fails than with one descriptor less. */
 static void dials(link_t link, drive_t drive)
 {
     tmsg_status_t status = TMSG_ERR_LIMIT_EXCEEDED;
@@ -244,7 +245,8 @@ Test(descriptors, that_run_out_while_its_thread_dials_are_said)
     dials(LINK_UNIX, DRIVE_THREAD);
 }
 
-/* Dials what it is told to, again and again, and says how it went. */
+/* A child that dials where it is told to, again and again, and tells the
+ * result. */
 static void dial_for_ever(pipes_t *pipes, void *arg)
 {
     const link_t *link = arg;
@@ -278,7 +280,7 @@ static tmsg_status_t listen_at(user_t *user, const char *config,
     return status;
 }
 
-/* Whether the child has said how it went. */
+/* Returns whether the child has told its result. */
 static bool has_answer(const child_t *child, int timeout_ms)
 {
     struct pollfd answer = {child->in, POLLIN, 0};
@@ -295,7 +297,8 @@ static void drive(user_t *user, const child_t *child, int ms)
     }
 }
 
-/* How it went for one who dials, with all descriptors if it had to wait. */
+/* Returns the result of a child that dials. If it has to wait, this side gets
+ * all descriptors back. */
 static tmsg_status_t serve(user_t *user, child_t *child, char *why,
                            size_t bytes, int patience_ms, bool *waited_p)
 {
@@ -313,7 +316,7 @@ static tmsg_status_t serve(user_t *user, child_t *child, char *why,
     return (tmsg_status_t)status;
 }
 
-/* Who dials hears what his peer lacks, or waits for it. */
+/* The dialling side hears what its peer lacks, or waits for it. */
 static void listens(link_t link)
 {
     const char *config = link_config(link);
@@ -369,7 +372,8 @@ Test(descriptors, that_run_out_while_it_listens_are_said_unix)
     listens(LINK_UNIX);
 }
 
-/* What is asked first, when something does not work, works in the end. */
+/* The description, which a user asks for first when something fails, works with
+ * few descriptors. */
 Test(descriptors, that_run_out_are_said_by_the_description)
 {
     tmsg_context_t *context;

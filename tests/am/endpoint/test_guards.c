@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What makes UCX crash, corrupt or hang, and never gets as far as that: a test
- * for each such way. Peers that lie are in test_lies.c, segment sizes and
- * ports in test_unlike.c. */
+/* Ways to make UCX crash, corrupt memory or hang, and a test for each that the
+ * library does not let it come to that. Peers that lie are in test_lies.c,
+ * segment sizes and ports in test_unlike.c. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <dlfcn.h>
@@ -204,7 +204,7 @@ static void expect_no_handler_of_ucx(void)
 
 static void own_handler(int number) { _exit(number); }
 
-/* UCX 1.13 takes them when it is loaded, before main(). */
+/* UCX 1.13 sets its signal handlers when it is loaded, before main(). */
 Test(guards, the_programs_signal_handlers_stay_its_own)
 {
     struct sigaction own = {.sa_handler = own_handler}, before[4], after;
@@ -304,7 +304,7 @@ static void expect_refused(const char *config, const char *words)
     must_be(status, TMSG_ERR_INVALID_PARAM);
 }
 
-/* Old ones take any key without a word. */
+/* Old versions of UCX take any key without a word. */
 Test(guards, keys_that_ucx_has_not_are_refused_by_name)
 {
     static const struct {
@@ -320,7 +320,7 @@ Test(guards, keys_that_ucx_has_not_are_refused_by_name)
     }
 }
 
-/* Up to 1.16 they are taken and have no effect. */
+/* UCX up to 1.16 takes such keys, and they have no effect. */
 Test(guards, keys_of_transports_with_their_prefix_work_or_are_refused_by_name)
 {
     tmsg_ucx_version_t version = tmsg_ucx_version();
@@ -374,8 +374,8 @@ Test(guards, a_damaged_blob_never_reaches_ucx)
     pair_drop(&pair);
 }
 
-/* What was given up by its sender must not arrive with what the buffer holds
- * since: it arrives as it was, or not at all. */
+/* A message that its sender gave up must not arrive with later contents of the
+ * buffer: it arrives as it was, or not at all. */
 static void give_up(link_t link, bool destroy_worker)
 {
     enum { BYTES = 20000000 };

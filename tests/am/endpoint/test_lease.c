@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The word that says whether what was read from a sender still holds; what
- * comes of it is in test_torn.c. */
+/* The lease's word, which says whether bytes that were read from a sender still
+ * count. Its effect is tested in test_torn.c. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -31,8 +31,8 @@ Test(lease, stands_until_it_is_withdrawn)
     pair_drop(&pair);
 }
 
-/* By blob all have one token: an endpoint in the memory of another that is gone
- * must not vouch for what that one lent. */
+/* All connections by one blob have one token. An endpoint that uses the memory
+ * of a former one must not vouch for what that one lent. */
 static void is_its_own(link_t link)
 {
     tmsg_endpoint_t *other;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who lives how long, what is called when, and how connections end. */
+/* How long objects live, when callbacks are called, and how connections end. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <pthread.h>
@@ -586,7 +586,7 @@ Test(lifetime, a_listener_without_on_accept_keeps_and_ends_its_endpoints)
     }
 }
 
-/* What is destroyed inside a callback, and in which. */
+/* What a callback destroys, and which callback. */
 typedef enum {
     DESTROY_ENDPOINT,
     DESTROY_LISTENER,
@@ -847,7 +847,7 @@ Test(lifetime, on_done_may_destroy)
     }
 }
 
-/* Every call that waits, made where it may not. */
+/* Every call that waits, made in a callback, where it may not wait. */
 typedef struct {
     side_t *side;
     tmsg_request_t *pending;
@@ -983,8 +983,8 @@ Test(lifetime, payloads_lie_in_the_applications_memory_until_released)
     cr_expect(eq(uint, atomic_load(&memory.allocs), 4));
 }
 
-/* Who has it may read it for as long as the endpoint lives, whatever the
- * connection finds out meanwhile. */
+/* The application may read the name for as long as the endpoint lives, even if
+ * the connection learns a better one meanwhile. */
 Test(lifetime, a_peers_name_stays_as_it_was_given)
 {
     for (link_t link = 0; link < LINKS; link++) {

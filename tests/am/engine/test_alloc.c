@@ -211,7 +211,7 @@ static bool send_it(round_t *round, const tmsg_map_t *map)
 
 static bool send_one(round_t *round) { return send_it(round, round->map); }
 
-/* Without allocating. */
+/* Compares two maps without allocating. */
 static void check_same(const tmsg_map_t *sent, const tmsg_map_t *got)
 {
     const char *name, *wanted_name;
@@ -608,7 +608,7 @@ Test(alloc, closing)
     }
 }
 
-/* Texts about the connection, twice the same: nothing of them is kept. */
+/* Returns a description, which is the same twice: nothing of it is kept. */
 static tmsg_status_t describe(const pair_t *pair, size_t which, char **json_p)
 {
     switch (which) {

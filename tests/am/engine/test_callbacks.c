@@ -110,7 +110,7 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* The peer's end is lost before on_closed is called. */
+/* Returns whether the target has ended: it has before on_closed is called. */
 static bool target_is_dead(const scene_t *scene)
 {
     return scene->place == ON_CLOSED;
@@ -364,8 +364,8 @@ static bool has_pulled(void *arg)
     return status == TMSG_OK;
 }
 
-/* The peer has room for one message: the second waits for a credit, and with
- * it the map that is nobody's any more. */
+/* The peer has room for one message: the second waits for a credit, and with it
+ * its map, which the application has destroyed. */
 static void send_owned_later(scene_t *scene)
 {
     const int64_t shape[] = {sizeof(lent)};
@@ -404,7 +404,7 @@ static void send_and_tell(scene_t *scene)
     tmsg_map_destroy(map);
 }
 
-/* Brings about that the callback is called, once we are driven. */
+/* Makes the callback due: it is called when this side is driven. */
 static void provoke(scene_t *scene)
 {
     atomic_store(&scene->wanted, scene->place != FREE);
@@ -434,7 +434,7 @@ static void provoke(scene_t *scene)
     }
 }
 
-/* What the call that drove us may say. */
+/* Checks the status of the call that drove this side. */
 static void check_outcome(const scene_t *scene, tmsg_status_t status)
 {
     bool done = atomic_load(&scene->done);

@@ -15,11 +15,12 @@ static const size_t counts[] = {1, 7, 64, 1000};
 
 #define COUNTS (sizeof(counts) / sizeof(counts[0]))
 
-/* Beside tensors of a device's memory what is not in fragments must fit what
- * the peer takes at once, which by blob is a header (docs/domains.md). */
+/* Returns whether some tensors are of a device's memory. Beside those, the rest
+ * must fit what the peer takes at once, which by blob is a header
+ * (docs/domains.md). */
 static bool with_devices(void) { return getenv("SAMPLE_DEVICES") != NULL; }
 
-/* As many of the largest elements as these do. */
+/* Returns how many of the largest elements take as many bytes as these. */
 static size_t as_many(const sample_t *sample)
 {
     const tmsg_dtype_t *dtype = &sample_dtypes[sample->dtype - 1];
@@ -30,7 +31,7 @@ static size_t as_many(const sample_t *sample)
                : sample->tensors;
 }
 
-/* The n-th sample of the matrix that is due; false behind the last. */
+/* Makes the n-th sample of the matrix that is due. Returns false behind the last. */
 static bool matrix(size_t n, sample_t *sample)
 {
     size_t pair = n / (COUNTS / 2);
@@ -261,7 +262,7 @@ static void on_each_transport(void (*body)(pair_t *pair))
     on_links(whole_run() ? all : LINK_UNIX, body);
 }
 
-/* There and back, checked on arrival. */
+/* Sends a sample there and back, and checks it on arrival. */
 static void round_trip(pair_t *pair, const sample_t *sample)
 {
     tmsg_request_t *there =

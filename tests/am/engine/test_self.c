@@ -50,7 +50,7 @@ static void close_loop(loop_t *loop)
     side_close(&loop->side);
 }
 
-/* By one of the two ends, to the other. */
+/* Sends a sample from one of the two ends to the other. */
 static void check_one(loop_t *loop, const sample_t *sample, bool back)
 {
     static const unsigned flags[] = {0, TMSG_SEND_ACKED, TMSG_SEND_VERIFY};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Large payloads over TCP by a connection of their own: what goes by it, what
- * does not, and what becomes of it. */
+/* The bulk stream over TCP: which payloads go by it, which do not, and how it
+ * is made and ends. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <poll.h>
@@ -140,7 +140,7 @@ Test(bulk, is_none_without_a_listener)
     pair_close(&pair);
 }
 
-/* What the listener counts is peers. */
+/* The listener counts peers, and no bulk streams. */
 Test(bulk, is_no_peer_of_its_listener)
 {
     pair_t pair;
@@ -174,7 +174,7 @@ Test(bulk, is_no_news)
     pair_close(&pair);
 }
 
-/* Sent while another is on its way by the bulk stream: it is before that. */
+/* Drives the sender until it has written so many bytes to the bulk stream. */
 static void write_until(const pair_t *pair, uint64_t bytes)
 {
     while (pair->to_a->paths.bulk->written < bytes) {
@@ -195,7 +195,7 @@ Test(bulk, small_messages_pass)
     pair_close(&pair);
 }
 
-/* The one on channel 1 goes past most of that on channel 0. */
+/* The message on channel 1 passes most of the message on channel 0. */
 Test(bulk, channels_take_turns)
 {
     pair_t pair;
@@ -207,7 +207,7 @@ Test(bulk, channels_take_turns)
     pair_close(&pair);
 }
 
-/* Of a channel messages come in order, whatever way each took. */
+/* The messages of a channel come in order, whatever way each took. */
 Test(bulk, order_is_that_of_sending)
 {
     static const size_t sizes[] = {LARGE, 64, 400000, 5 << 20, 1, 100000};
@@ -264,7 +264,7 @@ static bool has_begun(void *arg)
     return pair->to_a->paths.bulk->written > 0;
 }
 
-/* Before the receiver has memory for it, and amid it. */
+/* Cancels a message before the receiver has memory for it, and halfway. */
 Test(bulk, a_canceled_message_harms_no_other)
 {
     const side_options_t options = {
@@ -312,7 +312,7 @@ static void send_giants(pair_t *pair, drive_t drive, tmsg_request_t **first_p,
     pair_await(pair, has_begun, pair, "its beginning");
 }
 
-/* Messages that wait for their turn hold none. */
+/* Messages that wait for their turn hold no memory. */
 Test(bulk, memory_is_taken_when_its_turn_is_near)
 {
     tmsg_request_t *first, *second;
@@ -369,8 +369,8 @@ Test(bulk, a_message_may_be_canceled_before_its_turn)
     pair_close(&pair);
 }
 
-/* What comes by UCX behind one that waits for its turn does not take the memory
- * that one is to have. */
+/* A message that comes by UCX does not take the memory of an earlier one that
+ * still waits for its turn on the bulk stream. */
 Test(bulk, order_is_that_of_memory)
 {
     const side_options_t options = {
@@ -392,7 +392,8 @@ Test(bulk, order_is_that_of_memory)
     pair_close(&pair);
 }
 
-/* The connection ends with one of them under way and one that waits for it. */
+/* The connection ends while one message is under way and another waits for it.
+ */
 Test(bulk, ends_with_messages_that_wait_for_their_turn)
 {
     tmsg_request_t *first, *second;
@@ -406,7 +407,8 @@ Test(bulk, ends_with_messages_that_wait_for_their_turn)
     pair_drop(&pair);
 }
 
-/* Both sides hear of it, and what is on its way ends with that. */
+/* The bulk stream breaks: both sides hear of it, and the messages under way end
+ * with that error. */
 static void break_bulk(pair_t *pair, tmsg_endpoint_t *whose)
 {
     tmsg_request_t *sent =
@@ -442,7 +444,7 @@ Test(bulk, ends_the_connection_where_it_breaks_at_its_receiver)
     pair_drop(&pair);
 }
 
-/* Sends so many bytes as a fragment that is what they say it is. */
+/* Sends bytes as a fragment, with a header that says what it is of. */
 static void send_fragment(pair_t *pair, uint16_t channel, uint32_t sequence,
                           uint32_t number, uint64_t says, size_t bytes)
 {
@@ -457,8 +459,8 @@ static void send_fragment(pair_t *pair, uint16_t channel, uint32_t sequence,
     forged_put(pair, &forged);
 }
 
-/* What is not of a message that waits for it, whatever it says, or cannot be.
- */
+/* Fragments of no message that waits for them are thrown away; impossible ones
+ * end the connection. */
 Test(bulk, lies_end_the_connection_and_no_more)
 {
     static const struct {
@@ -502,7 +504,7 @@ static bool are_without(void *arg)
            strncmp(tmsg_bulk_words(pair->to_b), "none: ", 6) == 0;
 }
 
-/* One side has it already, the other never hears of that. */
+/* One side has the bulk stream already, and the other never hears of it. */
 Test(bulk, that_ends_before_both_have_it_costs_no_connection)
 {
     uint8_t answer[64];
@@ -544,8 +546,8 @@ static bool waits(void *arg)
     return message != NULL && message->by_bulk;
 }
 
-/* Of a message that waits: a number that it does not have, another length, one
- * that came before. Its sender stands still meanwhile. */
+/* Forges fragments of a message that waits: a number that it does not have,
+ * another length, one that came before. The sender stands still meanwhile. */
 Test(bulk, fragments_that_their_message_does_not_have_end_the_connection)
 {
     static const struct {
@@ -601,7 +603,8 @@ Test(bulk, a_fragment_that_comes_twice_ends_the_connection)
     pair_drop(&pair);
 }
 
-/* Says BULK with these bytes, and is hung up on, without a word. */
+/* Sends the frame BULK with these bytes; the listener hangs up without a word.
+ */
 static void claim(pair_t *pair, const uint8_t *data, size_t bytes)
 {
     raw_reader_t reader = {.fd = raw_dial(tmsg_listener_url(pair->a.listener))};
@@ -647,8 +650,8 @@ Test(bulk, claims_of_strangers_are_turned_away)
     pair_drop(&pair);
 }
 
-/* With keys the proof is of the key of the frames, too: who has seen the token
- * go by cannot make one. */
+/* With keys the proof needs the key of the frames, too: a stranger who has seen
+ * the token go by cannot make one. */
 Test(bulk, keys_are_proved_there)
 {
     side_options_t options = {.keyring = ring("farm", 1)};
@@ -677,8 +680,8 @@ static void count_message(void *arg, tmsg_message_t *message)
     tmsg_message_destroy(message);
 }
 
-/* One call of progress() for each time that the descriptor wakes, as worker.h
- * says: however the bytes come, nothing is left that does not wake again. */
+/* One call of progress() for each wake-up of the descriptor, as worker.h says:
+ * however the bytes come, nothing is left that does not wake it again. */
 Test(bulk, wakes_who_progresses_once_and_sleeps)
 {
     static const size_t sizes[] = {5 * LARGE, 5 * LARGE, 5 * LARGE,
@@ -725,8 +728,8 @@ static bool joined_stands(void *arg)
     return both_stand(&joined->pair);
 }
 
-/* A session has another with each of its connections, and what was on its way
- * goes once more: whole, once, in order. */
+/* A session gets another bulk stream with each of its connections, and messages
+ * that were under way go again: they arrive whole, once and in order. */
 Test(bulk, comes_back_with_a_session)
 {
     tmsg_request_t *sent[6];

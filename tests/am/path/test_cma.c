@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the receiver reads out of the sender's memory by itself: all of it
- * arrives, or none; never other bytes in place of those that cannot be read. */
+/* The receiver reads payloads out of the sender's memory by itself: a payload
+ * arrives whole or not at all, never with other bytes in place of those that
+ * cannot be read. */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,7 +15,7 @@
 
 enum { MOST = 16 << 20 };
 
-/* What the kernel does with reads of more than a lease. */
+/* What the kernel is made to do with reads of more than the lease's word. */
 static struct {
     int error;      /* not 0: they fail so, */
     unsigned times; /* as often */
@@ -107,7 +108,7 @@ static void open_reading(pair_t *pair, link_t link)
     pair_await(pair, endpoint_is_read, pair->to_a, "a peer that reads");
 }
 
-/* The next message, and the only one: that before it never came. */
+/* The next message arrives, and is the only one: the one before it failed. */
 static void next_is_right(pair_t *pair)
 {
     uint8_t bytes[100000];
@@ -228,7 +229,7 @@ Test(cma, reads_more_than_one_call_can)
     munmap(memory, bytes);
 }
 
-/* That is no fault of any tensor's, and passes. */
+/* The kernel fails for another reason than a tensor's memory, and only once. */
 static void fails_once(int error)
 {
     uint8_t bytes[100000] = {1};
@@ -328,7 +329,8 @@ static bool is_free(void *endpoint)
     return ((tmsg_endpoint_t *)endpoint)->cma.lent.count == 0;
 }
 
-/* When the peer has heard of it, which may have read it by then. */
+/* The memory comes back when the peer has heard of the cancel; it may have read
+ * it by then. */
 Test(cma, gives_memory_back_that_was_given_up)
 {
     uint8_t bytes[100000] = {1};
@@ -347,7 +349,8 @@ Test(cma, gives_memory_back_that_was_given_up)
     pair_drop(&pair);
 }
 
-/* Beside a large tensor, whose fragments nobody asks for any more. */
+/* The head is unreadable, beside a large tensor whose fragments nobody asks for
+ * any more. */
 static void head_with_gap(tmsg_way_kind_t way)
 {
     enum { SMALL = 20000, LARGE = 3000000 };
@@ -383,7 +386,7 @@ Test(cma, fails_a_head_that_cannot_be_read)
     head_with_gap(TMSG_WAY_FRAGMENTS);
 }
 
-/* Where it goes is the receiver's application's. */
+/* The memory to receive into belongs to the receiver's application. */
 Test(cma, fails_a_send_into_memory_that_cannot_be_written)
 {
     static const size_t sizes[] = {100000, 3000000};

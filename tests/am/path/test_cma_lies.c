@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A peer that was admitted and then lies about payloads that are read out of
- * its memory, or out of ours: it costs the message or the connection, never the
- * process, and nothing that was not sent is delivered. */
+/* An admitted peer that lies about payloads that are read out of its memory, or
+ * out of ours, loses the message or the connection. The process goes on, and
+ * nothing is delivered that was not sent. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -96,7 +96,7 @@ static const lie_t lies[] = {
     LIE("a word of reading", IGNORED, SAY(a_map, {SAID_KIND, TMSG_KIND_READ})),
 };
 
-/* Fragments as they may be, and then as they may not. */
+/* Right fragments first, and then wrong ones. */
 static const lie_t fragments[] = {
     LIE("fragments", DELIVERED, SAY(a_head), SAY_NTH(a_fragment, 0),
         SAY_NTH(a_fragment, 1)),
@@ -129,7 +129,7 @@ Test(cma_lies, each_costs_its_message_or_its_connection)
 
 Test(cma_lies, fragments) { tell_lies(&reading, fragments, COUNT(fragments)); }
 
-/* One that has not said that it reads is sent nothing to read. */
+/* A peer that has not said that it reads is sent nothing to read. */
 static void unasked(link_t link)
 {
     const telling_t telling = {.link = link};
@@ -147,8 +147,8 @@ Test(cma_lies, what_nobody_asked_for_ends_the_connection_tcp)
     unasked(LINK_TCP);
 }
 
-/* What b says of payloads that a has lent it; `bytes` of it are said. b itself
- * stands still, and does not read them. */
+/* Sends a READ message of b about a payload that a has lent it, cut to `bytes`.
+ * b itself stands still, and does not read the payload. */
 static void say(pair_t *pair, uint8_t word, uint64_t token, size_t bytes)
 {
     uint8_t body[TMSG_READ_ANSWER_BYTES];
@@ -195,7 +195,7 @@ Test(cma_lies, odd_answers_are_skipped)
     pair_drop(&pair);
 }
 
-/* Whoever says that it reads, and shares no memory, or is not to. */
+/* A peer says that it reads, but shares no memory, or is not to read. */
 static void not_lent(link_t link)
 {
     tmsg_message_t *message;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* ABORT on the wire, from peers that say it in time, too soon, or falsely. */
+/* ABORT messages from peers that send them in time, too early, or wrongly. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>
@@ -53,7 +53,7 @@ static void drive(scene_t *scene)
     }
 }
 
-/* b says it, whatever it has sent. */
+/* b sends an ABORT, whatever it has sent before. */
 static void say_abort(scene_t *scene, uint32_t sequence, int32_t status,
                       size_t body_bytes)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A receiver closes a connection while it fetches a message. Where the sender's
- * queue is full, so that UCX has not told it yet what to send, UCX reports the
- * end of the fetch inside the call that closes. */
+/* A receiver closes a connection while it fetches a message. If the sender's
+ * queue is full, UCX has not asked the sender for the payload yet, and reports
+ * the end of the fetch inside the call that closes. */
 #include <criterion/criterion.h>
 
 #include "am/endpoint/endpoint.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* In what order messages ask for memory, of which each is here no more than its
- * head and its place. */
+/* The order in which messages ask for memory. Here a message has no more than
+ * its head and its place in the order. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 #define MOST 8
 #define MUCH ((uint64_t)1 << 30) /* more than is to come at a time */
 
-/* How its bytes come. */
+/* How the bytes of a message come. */
 typedef enum {
     PLAIN,     /* with its head, or by rendezvous */
     FRAGMENTS, /* by UCX, which has room for some at a time */
@@ -58,7 +58,7 @@ static void close_desk(void)
 
 TestSuite(fetch_queue, .init = open_desk, .fini = close_desk);
 
-/* One that has come, and asks. */
+/* Makes a message that has come, and asks for memory. */
 static tmsg_message_t *come(unsigned channel, uint32_t sequence, way_t way,
                             uint8_t flags)
 {
@@ -104,7 +104,7 @@ Test(fetch_queue, nothing_asks_before_all_before_it_have_come)
     cr_expect_null(next(true));
 }
 
-/* A second gap, before what is behind the first. */
+/* A second gap closes before the messages behind the first have come. */
 Test(fetch_queue, gaps_close_in_any_order)
 {
     tmsg_message_t *fifth = come(0, 4, FRAGMENTS, 0),
@@ -149,8 +149,8 @@ Test(fetch_queue, a_gap_holds_up_its_channel_alone)
     cr_expect_null(next(true));
 }
 
-/* They find room in UCX's window in the order of their heads. What closes the
- * gap comes before what waited for it. */
+/* Messages find room in UCX's window in the order of their heads. A message
+ * that closes a gap comes before those that waited for it. */
 static void in_order_of_heads(way_t way, uint8_t flags)
 {
     tmsg_message_t *second = come(0, 1, FRAGMENTS, 0), *first;
@@ -188,8 +188,8 @@ Test(fetch_queue, so_does_what_is_unordered)
     in_order_of_heads(FRAGMENTS, TMSG_HEADER_UNORDERED);
 }
 
-/* Not more is to come by the bulk stream than should be before more is asked
- * for. */
+/* No more is asked for while the bulk stream still has as many bytes to bring
+ * as tmsg_bulk_ahead() says. */
 Test(fetch_queue, what_comes_by_the_bulk_stream_waits_for_what_is_to_come_by_it)
 {
     tmsg_message_t *third = come(0, 2, PULLED, 0);
@@ -204,7 +204,7 @@ Test(fetch_queue, what_comes_by_the_bulk_stream_waits_for_what_is_to_come_by_it)
     cr_expect(eq(ptr, next(true), third));
 }
 
-/* Without leave to ask, who starves stays the first of those that do. */
+/* A message that found no memory stays the first of those that ask. */
 Test(fetch_queue, who_starves_holds_up_none_that_needs_no_memory)
 {
     tmsg_message_t *starving = come(0, 0, PLAIN, 0);

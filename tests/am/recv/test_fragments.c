@@ -187,7 +187,7 @@ Test(fragments, are_of_tensors_of_any_kind_blob)
     any_tensors(LINK_BLOB, DRIVE_FD, 0);
 }
 
-/* What lies otherwise than it travels. */
+/* Tensors that have to be packed. */
 static void strided(link_t link)
 {
     const int64_t shape[] = {90, 110, 7};
@@ -280,7 +280,7 @@ Test(fragments, keep_the_order_of_their_messages_fd)
 
 #define HELD 500000
 
-/* No more is taken than there is memory for, and the rest waits. */
+/* The receiver fetches no more than there is memory for, and the rest waits. */
 static void within_budget(link_t link)
 {
     static const size_t bytes[] = {100, 200000, 100000};
@@ -311,7 +311,7 @@ static void within_budget(link_t link)
 Test(fragments, wait_for_memory_shm) { within_budget(LINK_SHM); }
 Test(fragments, wait_for_memory_tcp) { within_budget(LINK_TCP); }
 
-/* One that is refused is refused once, and the others arrive. */
+/* A refused message is refused once, and the others arrive. */
 static void refused(link_t link, unsigned flags)
 {
     static const size_t large[] = {100, 300000, 300000}, small[] = {9000, 40};
@@ -349,7 +349,8 @@ Test(fragments, of_a_refused_message_are_rejected_acked)
     refused(LINK_SHM, TMSG_SEND_ACKED);
 }
 
-/* The peer's limits count all of it, and are known to the sender. */
+/* The peer's limits count all fragments of a message, and the sender knows
+ * them. */
 Test(fragments, count_in_the_size_of_their_message)
 {
     static const size_t bytes[] = {100, 60000, 60000};
@@ -391,8 +392,8 @@ static void spilled(link_t link, uint64_t elements)
     pair_close(&pair);
 }
 
-/* What a spilled body is in goes eagerly if it has fragments, until the peer's
- * room for that is used up: then there are no fragments. */
+/* A message with a spilled body and fragments goes eagerly, until the peer's
+ * window is used up: from then on it has no fragments. */
 static void many_spilled(link_t link)
 {
     const sample_t sample = {.seed = 4,
@@ -476,7 +477,8 @@ Test(fragments, are_in_a_captured_header)
     pair_close(&pair);
 }
 
-/* A peer that announced none gets none, whatever is asked. */
+/* A peer that does not take fragments gets none, whatever the caller asks for.
+ */
 Test(fragments, are_not_sent_to_a_peer_that_takes_none)
 {
     const side_options_t options = {
@@ -539,7 +541,8 @@ static void few_at_a_time(link_t link, uint32_t most)
 Test(fragments, are_fetched_few_at_a_time_shm) { few_at_a_time(LINK_SHM, 0); }
 Test(fragments, are_fetched_few_at_a_time_tcp) { few_at_a_time(LINK_TCP, 2); }
 
-/* Ends in the middle leave nothing behind, on either side. */
+/* A connection that ends in the middle of fragments leaves nothing behind, on
+ * either side. */
 static void dropped(link_t link, unsigned turns, bool by_sender)
 {
     static const size_t bytes[] = {100, 400000, 400000};
@@ -588,7 +591,8 @@ Test(fragments, that_are_given_up_leave_nothing_behind_tcp)
     drop_all(LINK_TCP);
 }
 
-/* One that is canceled in the middle is skipped, and nothing waits for it. */
+/* A message that is canceled in the middle is skipped, and nothing waits for
+ * it. */
 static void canceled(link_t link, unsigned turns)
 {
     static const size_t large[] = {100, 400000, 400000}, small[] = {40};

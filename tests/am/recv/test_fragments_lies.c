@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* A peer that was admitted and then lies about fragments: it costs the message
- * or the connection, never the process, and nobody else. */
+/* An admitted peer that lies about fragments loses the message or the
+ * connection. The process and other connections go on. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -112,7 +112,7 @@ static void a_fragment(const pair_t *pair, uint32_t number, forged_t *forged)
             forged->payload_bytes);
 }
 
-/* In any order, the head in the middle: that is no lie. */
+/* Fragments may come in any order, and the head among them. */
 static const lie_t orders[] = {
     LIE("the head first", DELIVERED, SAY(a_head), SAY_NTH(a_fragment, 0),
         SAY_NTH(a_fragment, 1), SAY_NTH(a_fragment, 2)),
@@ -170,8 +170,8 @@ static const lie_t lies[] = {
         SAY(a_fragment, {BODY_BYTES, 3})),
 };
 
-/* What is wrong with the head alone costs the message, and its fragments are
- * rejected whenever they come. */
+/* A wrong head costs the message alone, and its fragments are rejected whenever
+ * they come. */
 static const lie_t bad_heads[] = {
     LIE("a fragment, the bad head, the others", REFUSED, SAY_NTH(a_fragment, 0),
         SAY(a_bad_head), SAY_EACH(a_fragment, 1, 2)),
@@ -220,7 +220,8 @@ static void define_schema(pair_t *pair)
     must(pair_finish(pair, sent));
 }
 
-/* The tensors are known by a schema: what is said of them is checked alike. */
+/* The body refers to a schema, and its fragments are checked in the same way.
+ */
 Test(fragments_lies, a_bad_reference_costs_its_message_shm)
 {
     const telling_t telling = {.link = LINK_SHM, .prepare = define_schema};

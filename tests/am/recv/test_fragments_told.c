@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* What is said and counted of messages with fragments is of all their bytes,
- * and their fragments take turns by channel. */
+/* Counters and callbacks count all bytes of messages with fragments, and the
+ * fragments of several channels take turns. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>
@@ -46,7 +46,7 @@ static bool was_taken_back(void *arg)
     return ((tmsg_endpoint_t *)arg)->stats.aborted_messages > 0;
 }
 
-/* One that its sender gives up before its application has taken it. */
+/* A message that its sender gives up before the application has taken it. */
 Test(fragments_told, are_not_counted_when_taken_back)
 {
     const tmsg_histogram_t *sizes;
@@ -77,7 +77,7 @@ static void note_bytes(void *arg, tmsg_incoming_t *incoming)
     *(uint64_t *)arg = tmsg_incoming_bytes(incoming);
 }
 
-/* What on_header was told of a message that goes this way. */
+/* Returns the bytes that on_header was told of a message that goes this way. */
 static uint64_t told_of(pair_t *pair, int32_t way, const uint64_t *told)
 {
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_WAY,
@@ -109,7 +109,7 @@ Test(fragments_told, are_in_the_bytes_of_an_incoming_message)
     pair_close(&pair);
 }
 
-/* A threshold that nothing reaches is as far as the wire can say it. */
+/* A threshold that nothing reaches goes as the largest number on the wire. */
 Test(fragments_told, may_be_without_end)
 {
     tmsg_request_t *sent;
@@ -137,7 +137,7 @@ static uint64_t fragments_of(pair_t *pair, uint32_t flags)
     return pair->to_a->tx.fragments_handed - before;
 }
 
-/* A small one of this side's. */
+/* Sends a small message. */
 static void say(pair_t *pair, uint16_t channel)
 {
     const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_CHANNEL,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Eager payloads that are used where UCX has laid them. */
+/* Eager payloads that are used in place, where UCX has put them. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <pthread.h>
@@ -30,7 +30,7 @@ static tmsg_message_t *deliver(pair_t *pair, uint64_t seed, size_t bytes)
     return pair_take(pair, &pair->a);
 }
 
-/* Of all that came so far. */
+/* Returns how many payloads were used in place so far. */
 static uint64_t in_place(const pair_t *pair)
 {
     return pair->to_b->stats.received_in_place;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
 /* A tensor with gaps that is sent with TMSG_SEND_KEEP_STRIDES travels as its
- * span, and is at the other end what it was; where that end cannot read this,
- * or is to have it in memory of its own, it is packed. */
+ * span, and arrives as it was. It is packed if the peer cannot read spans, or
+ * receives it into memory of its own. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdlib.h>
@@ -20,7 +20,8 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define KEEP TMSG_SEND_KEEP_STRIDES
 
-/* What travels is their span; 0: as they do without. */
+/* The last number counts the elements of the span that travels; 0: the tensor
+ * travels as without the flag. */
 static const view_t views[] = {
     {"columns", 1, 3, {4, 5, 3}, {60, 12, 2}, 180 + 48 + 4 + 1},
     {"rows", 3, 2, {10, 6}, {64, 1}, 9 * 64 + 6},
@@ -43,7 +44,9 @@ static const view_t views[] = {
 };
 
 #define VIEWS COUNT(views)
-/* Of int32 one behind the other, each at a multiple of 16. */
+
+/* Returns the bytes of a payload of such int32 tensors, each at a multiple of
+ * 16. */
 static uint64_t payload_of(const view_t *first, size_t count)
 {
     uint64_t end = 0;
@@ -71,8 +74,8 @@ static bool has_strides(const view_t *view, const tmsg_tensor_t *tensor)
                   (size_t)view->ndim * sizeof(int64_t)) == 0;
 }
 
-/* Every element, and, where it came as its span, where it lies and what is
- * between. */
+/* Checks every element and, if the tensor came as its span, its strides and the
+ * bytes in the gaps. */
 static void check_tensor(const view_t *view, const tmsg_tensor_t *tensor,
                          bool kept)
 {
@@ -105,7 +108,7 @@ static void check_map(const view_t *first, size_t count, const tmsg_map_t *map,
     }
 }
 
-/* As an older peer's hello has it. */
+/* Makes the peer's hello that of an older peer. */
 static void forget_feature(tmsg_endpoint_t *endpoint)
 {
     endpoint->peer_hello.features &= ~TMSG_FEATURE_SPANS;
@@ -186,7 +189,7 @@ Test(keep_strides, are_packed_for_an_older_peer)
     every_way(LINK_SHM, DRIVE_POLLING, false);
 }
 
-/* Kept, or not sent at all. */
+/* With TMSG_SEND_NO_PACK, strides are kept or the map is not sent. */
 Test(keep_strides, are_kept_or_refused)
 {
     const manner_t how = {KEEP | TMSG_SEND_NO_PACK, 0, 0};
@@ -209,7 +212,7 @@ Test(keep_strides, are_kept_or_refused)
     pair_close(&pair);
 }
 
-/* What waits for the connection does not know the peer yet. */
+/* When a send waits for the connection, the peer is not known yet. */
 Test(keep_strides, of_what_was_sent_before_there_was_a_connection)
 {
     tmsg_map_t *map = views_map(views, VIEWS);
@@ -228,7 +231,7 @@ Test(keep_strides, of_what_was_sent_before_there_was_a_connection)
     pair_close(&pair);
 }
 
-/* Names that do not fit into a header: the body heads the payload. */
+/* The names do not fit into a header, so the body heads the payload. */
 Test(keep_strides, behind_a_spilled_body)
 {
     enum { TENSORS = 300 };
@@ -250,8 +253,9 @@ Test(keep_strides, behind_a_spilled_body)
     pair_close(&pair);
 }
 
-/* Each layout is a schema of its own: spans of one length, one seen in two
- * ways, the same without, and others whose extents vary beside one. */
+/* Each layout is a schema of its own: spans of one length, one span with two
+ * shapes, the same without spans, and others whose extents vary beside a span.
+ */
 Test(keep_strides, go_by_schema)
 {
     static const view_t turned[][2] = {
@@ -278,8 +282,8 @@ Test(keep_strides, go_by_schema)
     pair_close(&pair);
 }
 
-/* Small ones, again and again, with and without: what a side keeps of the last
- * message for the next one like it. */
+/* Small messages, again and again, with and without spans: templates must not
+ * confuse them. */
 Test(keep_strides, again_and_again)
 {
     tmsg_message_t *before = NULL; /* is kept, so that the next is another */
@@ -309,7 +313,7 @@ Test(keep_strides, again_and_again)
     pair_close(&pair);
 }
 
-/* What was received is like any other: packed, or kept. */
+/* A received tensor is sent like any other: packed, or with its strides. */
 Test(keep_strides, are_sent_on)
 {
     tmsg_message_t *message, *back;
@@ -377,7 +381,7 @@ Test(keep_strides, are_published_to_peers_of_both_kinds)
     pair_close(&pair);
 }
 
-/* What was under way when the connection broke is made once more. */
+/* Messages that were under way when the connection broke are prepared again. */
 static void over_a_break(link_t link)
 {
     enum { MESSAGES = 6 };
@@ -415,7 +419,7 @@ Test(keep_strides, outlive_a_break)
     over_a_break(LINK_TCP);
 }
 
-/* As long as the span. */
+/* Makes a tensor as long as the span. */
 static void place_flat(const view_t *view, tmsg_tensor_t *tensor)
 {
     tensor->ndim = 1;
@@ -551,7 +555,7 @@ static tmsg_map_t *windows_of(uint8_t *data, int64_t rows)
     return map;
 }
 
-/* The limit of a message's bytes is for what a copy of it would take. */
+/* The limit message_bytes holds for the bytes of a packed copy. */
 Test(keep_strides, the_limit_is_for_all_elements)
 {
     const side_options_t options = {
@@ -580,7 +584,7 @@ Test(keep_strides, the_limit_is_for_all_elements)
     pair_close(&pair);
 }
 
-/* What is seen in another way is not of the same layout. */
+/* Other strides over the same span are another layout. */
 Test(keep_strides, tell_layouts_apart)
 {
     static const view_t seen[] = {{"x", 0, 2, {6, 6}, {8, 1}, 46},
@@ -630,7 +634,7 @@ Test(keep_strides, are_not_kept_without_memory)
     tmsg_map_destroy(map);
 }
 
-/* Of device memory, too, which the CPU could not pack. */
+/* Device memory, which the CPU could not pack, keeps its strides, too. */
 static void of_a_device(link_t link, int64_t rows)
 {
     const int64_t shape[] = {rows, 100}, strides[] = {-128, 1};

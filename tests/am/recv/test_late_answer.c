@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* UCX answers who asks for an endpoint whenever it comes to it, into shared
- * memory that it finds by the asker's pid and descriptors. Who gave the
- * connection up, and has other files in their place, finds them as they were.
- */
+/* UCX answers a connect request whenever it comes to it, into shared memory
+ * that it finds by the asker's pid and descriptors. An asker that has given the
+ * connection up, and opened other files under the same descriptors, must find
+ * those files unchanged. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,7 +18,7 @@
 
 #define FILES 64
 #define FILE_BYTES (8 << 20)
-#define BUSY_MS 20         /* how long the server does not come to it */
+#define BUSY_MS 20         /* how long the server does not answer */
 #define STAYS_NS 200000000 /* and how long the client stays, at least */
 
 typedef struct {

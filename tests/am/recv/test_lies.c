@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A peer that was admitted and then lies in its active messages: it costs the
- * message or the connection, never the process, and nobody else. */
+/* An admitted peer that lies in its active messages loses the message or the
+ * connection. The process and other connections go on. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <string.h>
@@ -23,7 +23,8 @@ static void a_map(const pair_t *pair, uint32_t number, forged_t *forged)
     forged_make_map(pair, sample_bytes(1, 100), NULL, 100, forged);
 }
 
-/* With a checksum, [algorithm, bin 8 of 8], at the end of its body. */
+/* Forges a map with a checksum, [algorithm, bin 8 of 8], at the end of its
+ * body. */
 static void a_summed_map(const pair_t *pair, uint32_t number, forged_t *forged)
 {
     tmsg_body_extra_t extra = {0};
@@ -220,7 +221,7 @@ static void a_map_of_number(const pair_t *pair, uint32_t number,
     forged_set(forged, SAID_SEQUENCE, number);
 }
 
-/* Ends that cannot be, of a channel that has had one message. */
+/* BYEs that cannot be true of a channel that has had one message. */
 static const lie_t false_ends[] = {
     LIE("a bye that counts less than came", ENDS("which cannot be"),
         SAY_NTH(a_bye, 0)),
@@ -253,8 +254,8 @@ Test(lies, false_ends_end_the_connection_blob)
     tell_lies(&telling, false_ends, COUNT(false_ends));
 }
 
-/* What a peer may call the failure of a message, and what becomes of it. Its
- * words reach a terminal as one line of text. */
+/* Statuses that a peer may give for the failure of a message, and what they
+ * become here. Its words reach a terminal as one line of text. */
 static const struct {
     int32_t said;
     tmsg_status_t heard;
@@ -308,7 +309,7 @@ Test(lies, odd_acknowledgements_are_refusals)
     }
 }
 
-/* The words of a refusal are the peer's, its status one of ours. */
+/* A refusal keeps the peer's words, and gets one of our statuses. */
 Test(lies, odd_refusals_keep_their_words)
 {
     for (size_t i = 0; i < COUNT(answers); i++) {
@@ -325,7 +326,7 @@ Test(lies, odd_refusals_keep_their_words)
     }
 }
 
-/* The true answer does not come: UCX might bring it first. */
+/* The true answer is not sent, because UCX might bring it first. */
 Test(lies, an_answer_to_another_ping_does_not_end_this_one)
 {
     tmsg_preamble_t head = {.kind = TMSG_KIND_PONG};
@@ -365,7 +366,7 @@ Test(lies, a_sequence_that_comes_twice_ends_the_connection)
     pair_drop(&pair);
 }
 
-/* UCX promises no order: a later word may have said more. */
+/* UCX promises no order: a CREDIT that came before may have given more. */
 Test(lies, credit_that_comes_late_takes_nothing_back)
 {
     enum { DEPTH = 8 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The header callback: it sees a message before its payload is taken, and has
- * tensors received into memory of its own, or the message refused. */
+/* on_header sees a message before its payload is taken. It gives tensors memory
+ * of its own, or refuses the message. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdlib.h>
@@ -217,7 +217,7 @@ Test(place, tensors_come_where_they_are_placed_tcp)
     places(LINK_TCP, DRIVE_THREAD, TMSG_SEND_VERIFY);
 }
 
-/* Each kind of payload, refused; what is sent after it arrives. */
+/* Each kind of payload is refused, and the message behind it arrives. */
 static void refuses(link_t link)
 {
     static const size_t bytes[] = {10, 3000, 200000, 7000000};
@@ -267,7 +267,7 @@ Test(place, a_refusal_is_told_here_in_its_turn)
     close_scene(scene);
 }
 
-/* A spilled body comes with its payload; it is refused all the same. */
+/* A message whose spilled body came with the payload can still be refused. */
 Test(place, a_refusal_of_what_was_fetched_already)
 {
     const sample_t *sample = &payloads[COUNT(payloads) - 1].sample;
@@ -285,7 +285,7 @@ Test(place, a_refusal_of_what_was_fetched_already)
     close_scene(scene);
 }
 
-/* What is placed needs none of the library's memory. */
+/* Placed tensors need none of the library's memory. */
 Test(place, memory_of_ones_own_does_not_count)
 {
     static const size_t bytes = 3000000;
@@ -310,7 +310,7 @@ Test(place, memory_of_ones_own_does_not_count)
     close_scene(scene);
 }
 
-/* The memory of a message that is sent on is lent until that has ended. */
+/* If a message is sent on, its memory is lent until that send has ended. */
 Test(place, a_message_is_sent_on)
 {
     static const size_t bytes = 3000000;
@@ -381,7 +381,7 @@ Test(place, what_is_wrong_is_said)
     pair_close(&pair);
 }
 
-/* It may call the library, and end what it was called for. */
+/* The callback may call the library, and destroy the message's endpoint. */
 static void call_and_destroy(void *arg, tmsg_incoming_t *incoming)
 {
     scene_t *scene = arg;

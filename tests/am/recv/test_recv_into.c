@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Receiving into a map of the application's: by whatever way a payload comes,
- * its tensors lie there, and its memory is the application's again when no byte
+/* Receiving into a map of the application's: whatever way a payload comes, its
+ * tensors are in that map. The memory is the application's again when no byte
  * can be written to it any more. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
@@ -37,7 +37,8 @@ static const struct {
       .elements = 100000}},
 };
 
-/* A map like another, with memory of its own for every `every`th tensor. */
+/* Makes a map like another, with memory of its own for every `every`th tensor.
+ */
 static tmsg_map_t *like(const tmsg_map_t *map, size_t every)
 {
     tmsg_map_t *made;
@@ -133,8 +134,8 @@ Test(recv_into, every_payload_comes_into_the_map_of_a_thread)
     receives(LINK_UNIX, DRIVE_THREAD, TMSG_SEND_ACKED);
 }
 
-/* What arrives while it waits is in no other memory: nothing but the receive
- * itself may drive the receiver. */
+/* A payload that arrives while the receive waits is in no other memory before:
+ * only the receive itself drives the receiver. */
 Test(recv_into, nothing_is_between)
 {
     static const size_t bytes[] = {100, 5000, 200000, 3000000};
@@ -228,7 +229,8 @@ static tmsg_map_t *one_tensor(const char *name, tmsg_dtype_t dtype,
     return map;
 }
 
-/* What differs is named, and the message is received by the next call. */
+/* The error names the tensor that differs, and the next call gets the message.
+ */
 Test(recv_into, a_tensor_that_differs_is_named)
 {
     static const tmsg_dtype_t f32 = {TMSG_DTYPE_FLOAT, 32, 1};
@@ -296,7 +298,7 @@ Test(recv_into, a_tensor_that_differs_is_named)
     pair_close(&pair);
 }
 
-/* Nor is anything of a message written anywhere. */
+/* The map is refused, and no byte of a message is written. */
 Test(recv_into, memory_that_overlaps_is_refused)
 {
     static const tmsg_dtype_t u8 = {TMSG_DTYPE_UINT, 8, 1};
@@ -376,8 +378,8 @@ static void send_and_wait(pipes_t *pipes, void *arg)
     }
 }
 
-/* A sender that dies in mid-transfer: the memory is lent until the call says
- * so, and nothing is written to it after that. */
+/* The sender dies during the transfer: the memory is lent until the call fails,
+ * and nothing is written to it after that. */
 static void dies_in_between(link_t link)
 {
     static const int64_t count = LARGE;
@@ -428,7 +430,7 @@ static void dies_in_between(link_t link)
 Test(recv_into, a_sender_dies_in_between_tcp) { dies_in_between(LINK_TCP); }
 Test(recv_into, a_sender_dies_in_between_shm) { dies_in_between(LINK_SHM); }
 
-/* The receiver gives the endpoint up with a message under way. */
+/* The receiver destroys the endpoint while a message is under way. */
 Test(recv_into, an_endpoint_is_given_up_in_between)
 {
     tmsg_map_t *sent = sample_bytes(1, LARGE), *map = like(sent, 1);
@@ -507,7 +509,7 @@ Test(recv_into, a_message_is_given_up_in_between)
     pair_close(&pair);
 }
 
-/* What was under way into a map is delivered to any receive. */
+/* A message that was under way into a map is delivered to any receive. */
 Test(recv_into, a_message_under_way_is_not_lost)
 {
     tmsg_map_t *sent = sample_bytes(1, LARGE), *map = like(sent, 1);
@@ -543,7 +545,7 @@ static bool has_ready(void *arg)
     return ((tmsg_endpoint_t *)arg)->ready.count > 0;
 }
 
-/* Or it is copied to the map of another call, and the first one is free. */
+/* Or it is copied to the map of another call, and the first map is free. */
 Test(recv_into, a_message_under_way_comes_into_another_map)
 {
     tmsg_map_t *sent = sample_bytes(1, LARGE), *map = like(sent, 1);

@@ -23,7 +23,7 @@ static void small_fragments(void)
 
 TestSuite(recv_into_fragments, .init = small_fragments);
 
-/* What is received at a into `map`, which borrows `data`. */
+/* A receive at a into `map`, which borrows `data`. */
 typedef struct {
     joined_t joined;
     uint8_t *data;
@@ -32,7 +32,7 @@ typedef struct {
     tmsg_message_t *message;
 } into_t;
 
-/* Of one tensor of that memory, which it frees if it owns it. */
+/* Makes a map of one tensor of that memory, which it frees if it owns it. */
 static tmsg_map_t *map_of(uint8_t *data, bool owns)
 {
     const int64_t shape[] = {BYTES};
@@ -80,7 +80,7 @@ static bool is_under_way(void *arg)
     return poll_into(arg, TMSG_CANCEL_PENDING);
 }
 
-/* Nothing of it comes but while the map is there for it. */
+/* Bytes of the message come only while the map is posted. */
 static void await_under_way(into_t *into)
 {
     side_await(&into->joined.pair.b, is_under_way, into, "a message under way");
@@ -105,7 +105,8 @@ static tmsg_request_t *send_seed(into_t *into, uint64_t seed)
                     TMSG_SEND_ACKED);
 }
 
-/* Nothing of what was on its way reaches what is the application's again. */
+/* No byte that was on its way reaches memory that is the application's again.
+ */
 static void watch(into_t *into)
 {
     memset(into->data, 0x5a, BYTES);
@@ -172,7 +173,7 @@ static void check_broken(link_t link)
 Test(recv_into_fragments, broken_by_shared_memory) { check_broken(LINK_SHM); }
 Test(recv_into_fragments, broken_by_tcp) { check_broken(LINK_TCP); }
 
-/* They are given back by nobody but a break, and nothing is left of them. */
+/* Only the break gives the fragments back, and nothing is left of them. */
 Test(recv_into_fragments, an_endpoint_that_is_away_lets_them_be_given_up)
 {
     into_t into;

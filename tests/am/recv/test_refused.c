@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* What a receiver refuses is told to its own application, too: once, in the
- * message's turn, where the application may do as it likes. */
+/* A refusal is told to the receiver's own application, too: once, in the
+ * message's turn, and in a callback that may call the library. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdlib.h>
@@ -157,7 +157,7 @@ Test(refused, may_destroy_its_endpoint)
     cr_expect_str_eq(scene.story, "r");
 }
 
-/* The words are lost where there is no memory for them, the call is not. */
+/* Without memory for the words on_refused is called without them. */
 Test(refused, is_told_without_memory, .init = by_ucx_alone)
 {
     bool starved = false;

@@ -76,7 +76,7 @@ static void take(scene_t *scene, uint64_t seed, size_t bytes)
     tmsg_message_destroy(message);
 }
 
-/* The others come as they are, and it is told once. */
+/* The other messages arrive, and the refusal is told once. */
 static void close_scene(scene_t *scene, tmsg_status_t of_large)
 {
     pair_t *pair = &scene->joined.pair;
@@ -122,7 +122,7 @@ static void and_given_up(link_t link)
 Test(refused_ahead, and_given_up_tcp) { and_given_up(LINK_TCP); }
 Test(refused_ahead, and_given_up_shm) { and_given_up(LINK_SHM); }
 
-/* Nobody is told any more, and nothing is left of it. */
+/* Nobody is told any more, and nothing is left of the message. */
 static void and_dropped(link_t link)
 {
     scene_t scene;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* Layouts that travel once: what arrives does not depend on it. */
+/* Layouts that travel once: messages arrive as if each had its layout. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static void pass_sample(pair_t *pair, const sample_t *sample)
     pass(pair, sample_make(sample), sample);
 }
 
-/* How many of b's messages went without their layout. */
+/* Returns how many of b's messages went without their layout. */
 static uint64_t referred(const pair_t *pair)
 {
     return pair->to_a->stats.sent_by_schema;
@@ -109,7 +109,8 @@ Test(schema, more_layouts_than_slots_all_arrive)
     pair_close(&pair);
 }
 
-/* Nobody waits for an answer: many are under way before the first is. */
+/* Nobody waits for an answer: many messages are under way before the first one
+ * is answered. */
 Test(schema, layouts_come_and_go_while_messages_are_under_way)
 {
     enum { MESSAGES = 600 };
@@ -152,7 +153,7 @@ Test(schema, ten_thousand_tensors_are_sent_by_number)
     pair_close(&pair);
 }
 
-/* Larger than what the peer keeps: in full each time. */
+/* A layout larger than what the peer keeps travels in full each time. */
 Test(schema, a_layout_beyond_the_budget_travels_in_full)
 {
     const sample_t sample = {.seed = 1, .tensors = 2000, .name_bytes = 2000};
@@ -166,7 +167,7 @@ Test(schema, a_layout_beyond_the_budget_travels_in_full)
     pair_close(&pair);
 }
 
-/* To define it takes 4 bytes more. */
+/* A definition of the layout takes 4 bytes more. */
 Test(schema, a_header_as_long_as_the_peer_allows_is_sent_all_the_same)
 {
     side_options_t exact = {.limits = {.field_mask = TMSG_LIMIT_HEADER_BYTES}};
@@ -214,7 +215,7 @@ Test(schema, a_refused_definition_is_answered)
     pair_close(&pair);
 }
 
-/* Refused by its length, before anyone read it. */
+/* The message is refused for its length, before its definition is read. */
 Test(schema, a_definition_that_nobody_read_costs_its_slot_alone)
 {
     const sample_t sample = {.seed = 2, .tensors = 4};
@@ -258,8 +259,8 @@ Test(schema, a_capturing_worker_is_sent_whole_headers)
     pair_close(&pair);
 }
 
-/* A received map is of a layout that its receiver knows by number: it is sent
- * on by one of its own. */
+/* The receiver knows a received map's layout by a number, and sends the map on
+ * by a number of its own. */
 Test(schema, received_maps_are_relayed)
 {
     const sample_t sample = {.seed = 6, .tensors = 8};
@@ -310,7 +311,7 @@ Test(schema, a_new_connection_starts_empty)
     pair_drop(&pair);
 }
 
-/* What a message of a known layout says of it. */
+/* The header of a message of a known layout. */
 Test(schema, the_header_has_40_bytes_at_most)
 {
     const sample_t sample = {.seed = 5, .tensors = 8};

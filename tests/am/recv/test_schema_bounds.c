@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* What layouts that are kept, and the answers to them, may cost a side whose
- * peer wants it to. */
+/* How much a malicious peer can make a side spend on kept layouts and on
+ * answers to them. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <string.h>
@@ -24,7 +24,8 @@ static uint64_t noted(pair_t *pair, const sample_t *sample)
     return bytes;
 }
 
-/* Its layout lives as long as it does, be the slot another's by then. */
+/* A message's layout lives as long as the message, even if another layout has
+ * its slot by then. */
 Test(schema_bounds, a_message_counts_its_layout_that_went_before)
 {
     const sample_t sample = {.seed = 3, .tensors = 50, .name_bytes = 4000};
@@ -39,7 +40,8 @@ Test(schema_bounds, a_message_counts_its_layout_that_went_before)
     pair_close(&pair);
 }
 
-/* The sender keeps what its peer does, which must not say how much that is. */
+/* The sender keeps what its peer keeps; the peer must not decide how much that
+ * is. */
 Test(schema_bounds, a_greedy_offer_is_not_taken)
 {
     enum { LAYOUTS = 40 };
@@ -70,7 +72,7 @@ static uint64_t kept_for_all(const pair_t *pair)
 
 static bool keeps_none(void *pair) { return kept_for_all(pair) == 0; }
 
-/* Two connections, of which each may have a layout kept, but not both. */
+/* Two connections: the worker may keep a layout of either, but not of both. */
 Test(schema_bounds, a_worker_keeps_no_more_of_all_its_peers_together)
 {
     const sample_t sample = {.seed = 1, .tensors = 10, .name_bytes = 100};
@@ -100,7 +102,7 @@ Test(schema_bounds, a_worker_keeps_no_more_of_all_its_peers_together)
     pair_drop(&pair);
 }
 
-/* From b, of which nothing is read that comes back. */
+/* Sends from b, which never reads what comes back. */
 static void send_blindly(pair_t *pair, uint32_t sequence)
 {
     static const uint8_t noise = 0xc1;

@@ -85,9 +85,9 @@ static tmsg_endpoint_t *join(child_t *child, side_t *side, link_t link,
     return side_connect(side, relay_url(*relay_p));
 }
 
-/* The receiver stands still while much is sent to it, the sender gives it up
- * and writes over what it has got back, and only then it wakes; its socket has
- * nothing to tell. */
+/* The receiver stands still while much is sent to it. The sender gives it up
+ * and writes over the memory that it got back; only then the receiver wakes.
+ * Its socket does not tell of the end. */
 static void give_up(link_t link, unsigned flags)
 {
     uint8_t *buffer = malloc(LARGE);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
-/* Checksums: whatever way the payload takes, what is not as it was sent is
- * delivered to nobody, and both ends hear which tensor it was. */
+/* Checksums: whatever way the payload takes, a changed message is not
+ * delivered, and both ends hear which tensor was changed. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static void arrives(link_t link, drive_t drive)
 Test(verify, every_payload_arrives_shm) { arrives(LINK_SHM, DRIVE_POLLING); }
 Test(verify, every_payload_arrives_tcp) { arrives(LINK_TCP, DRIVE_THREAD); }
 
-/* What has to be packed is summed as it lies in the payload. */
+/* The checksum of a packed tensor is of its packed bytes. */
 Test(verify, packed_tensors_arrive)
 {
     static const int64_t shape[] = {300, 100}, strides[] = {200, -2};
@@ -145,8 +145,8 @@ static void count_refusal(void *arg, tmsg_endpoint_t *endpoint,
     ++*(unsigned *)arg;
 }
 
-/* The buffer is read when the receiver fetches it: what is written to it after
- * the send has begun is damage under way. */
+/* The buffer is read when the receiver fetches it, so a write after the send
+ * has begun damages the message under way. */
 static void damage(link_t link, size_t names)
 {
     enum { BYTES = 8 << 20 };

@@ -40,6 +40,7 @@ static const view_t views[] = {
 };
 
 #define VIEWS COUNT(views)
+
 /* Returns the bytes of a payload of such int32 tensors, each at a multiple of
  * 16. `once`: each element counts once. */
 static uint64_t payload_of(const view_t *first, size_t count, bool once)
