@@ -10,7 +10,7 @@
  * possible. */
 void tmsg_close_advance(tmsg_endpoint_t *endpoint);
 
-/* Handle BYE and FIN. BYE: the peer sends no message from `sequence` on on
+/* Handle BYE and FIN. BYE: the peer sends no message from `sequence` on over
  * channel 0, and none on the other channels from the numbers in the list on.
  * FIN: the peer has received all our messages. A malformed end breaks the
  * endpoint. */

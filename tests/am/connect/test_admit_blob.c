@@ -143,7 +143,7 @@ static void reseal(uint8_t *blob, size_t bytes)
                 TMSG_BLOB_SEAL_BYTES);
 }
 
-/* A carrier of the blob can write another checksum. */
+/* Whoever carries the blob can write another checksum. */
 Test(admit_blob, no_bit_of_a_blob_is_believed_that_no_key_has_proved)
 {
     side_t server, client;

@@ -31,7 +31,8 @@ static size_t as_many(const sample_t *sample)
                : sample->tensors;
 }
 
-/* Makes the n-th sample of the matrix that is due. Returns false behind the last. */
+/* Makes the n-th sample of the matrix that is due. Returns false behind the
+ * last. */
 static bool matrix(size_t n, sample_t *sample)
 {
     size_t pair = n / (COUNTS / 2);
