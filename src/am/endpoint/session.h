@@ -63,10 +63,10 @@ typedef struct tmsg_resume {
     /* Holds a RESUME on the dialled side that waits for its session. */
     uint8_t *asked;
     size_t asked_bytes;
-    char broke[160];         /* why it broke */
-    char latest[160];        /* why the latest attempt failed; "": none did */
-    size_t again_count;      /* sends that go to UCX once more */
-    bool fetch_failed;       /* a fetch broke this connection */
+    char broke[160];    /* why it broke */
+    char latest[160];   /* why the latest attempt failed; "": none did */
+    size_t again_count; /* posted sends with `again` set; see send/again.h */
+    bool fetch_failed;  /* a fetch broke this connection */
     unsigned fetch_failures; /* connections in a row that a fetch broke */
     tmsg_outcome_t outcomes[TMSG_RESUME_OUTCOMES]; /* a ring */
     unsigned outcome_count, outcome_next;

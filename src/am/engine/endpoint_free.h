@@ -8,8 +8,8 @@
 /* Frees an endpoint whose last reference is gone. */
 void tmsg_endpoint_free(tmsg_endpoint_t *endpoint);
 
-/* Frees what belonged to a connection that is gone: the next one starts without
- * schemas. */
+/* Frees what the channels had of a connection that is gone, for
+ * tmsg_endpoint_part(): the next one starts without schemas. Lock held. */
 void tmsg_channels_parted(tmsg_endpoint_t *endpoint);
 
 /* Takes an endpoint out of the table if it has ended, has nothing in UCX, and

@@ -15,6 +15,12 @@
 #include "serialize/call.h"
 #include "serialize/schema.h"
 
+/* A message is WAITING, FETCHING and WHOLE, and DELIVERED when its turn in its
+ * channel has come, or before that if it is unordered. It is WAITING again if
+ * there was no memory for it, or if a body that came by rendezvous says that
+ * its tensors are yet to be placed. A message that is refused or given up is
+ * FAILED, and keeps its place until its turn. The order of the values counts:
+ * a message has its turn from WHOLE on. */
 typedef enum {
     /* The connection broke; only a resumed session sends the message again. */
     TMSG_RX_BROKEN = -1,
@@ -70,7 +76,9 @@ struct tmsg_message {
     /* `data` is the library's copy, because UCX's data was not to be kept. */
     bool copied;
     bool in_segment; /* `data` occupies one of UCX's segments; see segments.h */
-    bool tombstone;  /* its memory ends before `pieces`, and it has no map */
+    /* Only the fields before `pieces` exist, and there is no map; see
+     * tmsg_message_tombstone(). */
+    bool tombstone;
     /* The number of the template that this message was made by, or 0. Such a
      * message stays as it was made, and its `noted` is charged from the start.
      */
@@ -166,8 +174,9 @@ static inline uint8_t *tmsg_message_room(tmsg_message_t *message, size_t bytes)
 /* Lock held: replaces a refused message that only waits for its turn by a
  * tombstone, and returns that. A tombstone takes some 550 bytes of new memory,
  * and has no map. Returns `message` unchanged if there is no memory. Does so
- * too if the message still has more than its refusal: a call, fragments, data,
- * a posted map, or pending operations. */
+ * too if the message still has more than its refusal: a call, a body,
+ * fragments, data, a posted map, a stage record, or pending operations. Nor is
+ * a template message replaced. */
 tmsg_message_t *tmsg_message_tombstone(tmsg_message_t *message);
 
 /* Returns the bytes of the payload and, once they are known, of the fragments.

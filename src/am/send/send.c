@@ -136,6 +136,7 @@ bool tmsg_send_is_for_fastbox(const tmsg_send_t *send)
                                   send->plan.bytes);
 }
 
+/* Returns false if the message may not go by a fast box now. */
 static bool put_into_fastbox(tmsg_send_t *send)
 {
     const tmsg_plan_t *plan = &send->plan;
@@ -163,6 +164,7 @@ static void finish_lent_read(tmsg_cma_out_t *read, tmsg_ucx_status_t ucs)
     tmsg_send_reported(TMSG_CONTAINER_OF(read, tmsg_send_t, read), ucs);
 }
 
+/* Has the peer read the payload out of this process's memory; see cma.h. */
 static tmsg_ucx_status_t have_it_read(tmsg_send_t *send)
 {
     send->read.over = finish_lent_read;
@@ -189,6 +191,8 @@ static tmsg_ucx_status_t hand_map_to_ucx(tmsg_send_t *send)
                                  send);
 }
 
+/* Puts the message into a fast box or hands it to UCX. Reports the send unless
+ * UCX is to report it later. */
 static tmsg_ucx_status_t hand_over_send(tmsg_send_t *send)
 {
     tmsg_ucx_status_t ucs =
@@ -501,6 +505,8 @@ static tmsg_status_t check_state(const tmsg_endpoint_t *endpoint)
     return TMSG_OK;
 }
 
+/* Returns whether no other send goes before this one, and it may be posted now:
+ * the peer has given credit for it, and UCX may be called. */
 static bool goes_at_once(const tmsg_send_t *send)
 {
     const tmsg_endpoint_t *endpoint = send->endpoint;

@@ -46,7 +46,9 @@ typedef struct tmsg_send {
     uint64_t queued_bytes; /* counted in the queue while it waits */
     uint32_t message_id;
     uint32_t sequence; /* valid once it is posted */
-    bool again;        /* posted, and to go to UCX once more */
+    /* Posted on a connection that broke, and to go to UCX once more with the
+     * same number; see again.h. */
+    bool again;
     uint64_t bytes;    /* of the payload; valid once it is posted */
     uint64_t begun_ns; /* 0: its time is not taken */
     bool told_done;
