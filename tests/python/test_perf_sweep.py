@@ -104,7 +104,7 @@ def test_csv_says_what_json_does():
 
 
 @pytest.mark.once
-def test_what_went_by_the_bulk():
+def test_what_went_by_the_bulk_stream():
     words = ["--over", "tcp", "-T", 1, "-b", "1K:256K:256", *FAST]
     for row in measured("-m", "latency,bandwidth,calls", *words):
         assert row["by_bulk"] is (row["bytes"] == 256 << 10)

@@ -10,11 +10,11 @@
 #include "support/soak_progress.h"
 
 #define SLICE 10000 /* rounds */
-#define LANES_OF_DRAINS 4
+#define SLOTS_OF_DRAINS 4
 #define TIMEOUT_MOST_MS 50
 #define SPINS 200        /* before a thread leaves the processor to others */
 #define BEFORE_NS 600000 /* so much before it expires to so much behind, a */
-#define BEHIND_NS 100000 /* lane is raced: what travels takes its time */
+#define BEHIND_NS 100000 /* slot is raced: what travels takes its time */
 
 static uint64_t now_ns(void)
 {
@@ -64,7 +64,7 @@ static void await_time(uint64_t at_ns, uint64_t *seed)
 
 static void go_through(races_t *races, bool second)
 {
-    for (unsigned i = 0; i < races->lanes; i++) {
+    for (unsigned i = 0; i < races->slots; i++) {
         if (races->at_ns[i] != 0) {
             await_time(races->at_ns[i], &races->seeds[second]);
         }
@@ -134,11 +134,11 @@ void races_meet(races_t *races)
     pthread_barrier_wait(&races->begin);
     go_through(races, false);
     pthread_barrier_wait(&races->end);
-    races->step += races->lanes;
+    races->step += races->slots;
     memset(races->at_ns, 0, sizeof(races->at_ns));
 }
 
-int32_t races_timeout(races_t *races, unsigned lane)
+int32_t races_timeout(races_t *races, unsigned slot)
 {
     uint64_t now = now_ns();
     int32_t ms = 2 + (int32_t)(races->usual_ns * 5 / 4 / 1000000);
@@ -146,11 +146,11 @@ int32_t races_timeout(races_t *races, unsigned lane)
     if (!races_have(races, races->ops->deadline)) {
         return -1;
     }
-    if (lane == 0) {
+    if (slot == 0) {
         races->begun_ns = now;
     }
     ms = ms < TIMEOUT_MOST_MS ? ms : TIMEOUT_MOST_MS;
-    races->at_ns[lane] = now + (uint64_t)ms * 1000000;
+    races->at_ns[slot] = now + (uint64_t)ms * 1000000;
     return ms;
 }
 
@@ -224,16 +224,16 @@ static void play_slice(races_t *races)
 {
     bool drains = races_have(races, races->ops->drain);
     bool cuts = races_have(races, races->ops->disconnect);
-    size_t most = cuts ? 1 : drains ? LANES_OF_DRAINS : RACE_LANES;
+    size_t most = cuts ? 1 : drains ? SLOTS_OF_DRAINS : RACE_SLOTS;
 
     races->ops->begin(races->arg);
     join(races);
     serve(races);
     for (races->from = 0; races->from < races->rounds;
-         races->from += races->lanes) {
+         races->from += races->slots) {
         size_t left = races->rounds - races->from;
 
-        races->lanes = (unsigned)(left < most ? left : most);
+        races->slots = (unsigned)(left < most ? left : most);
         races->ops->play(races->arg);
         if (drains) {
             unserve(races);

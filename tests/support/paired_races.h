@@ -2,7 +2,7 @@
 /* support/paired_races.h - two deeds done at the same time by two threads, to
  * one call or stream after the other: for tests that race every pair of what
  * may end one. A round is one of them; a batch is some rounds that are under
- * way at once on one connection, each in a lane of its own, in which both
+ * way at once on one connection, each in a slot of its own, in which both
  * threads keep step. */
 #ifndef TMSG_TESTS_PAIRED_RACES_H
 #define TMSG_TESTS_PAIRED_RACES_H
@@ -16,7 +16,7 @@
 #include "rpc/server.h"
 #include "support/peers.h"
 
-#define RACE_LANES 16
+#define RACE_SLOTS 16
 
 /* Who gets what a handler keeps. */
 enum { RACE_OPEN, RACE_TAKEN, RACE_SHUT };
@@ -27,12 +27,12 @@ typedef struct {
     void (*offer)(void *arg); /* its method, by the server */
     void (*begin)(void *arg); /* the rounds of a slice */
     void (*play)(void *arg);  /* a batch */
-    void (*act)(void *arg, unsigned lane, int deed, bool second);
+    void (*act)(void *arg, unsigned slot, int deed, bool second);
     bool (*has_all)(void *arg); /* that was under way in the slice */
     void (*end)(void *arg);     /* of the slice, when all is gone */
     int deadline;               /* this deed comes by itself */
-    int drain, disconnect;      /* these are done to all lanes at once, with
-                                 * the first: lanes are few, or one */
+    int drain, disconnect;      /* these are done to all slots at once, with
+                                 * the first: slots are few, or one */
 } races_ops_t;
 
 typedef struct {
@@ -46,9 +46,9 @@ typedef struct {
     size_t rounds;
     /* Of the batch: */
     size_t from; /* its first round */
-    unsigned lanes;
+    unsigned slots;
     /* Inside: */
-    uint64_t at_ns[RACE_LANES];  /* when they are raced, or 0: at once */
+    uint64_t at_ns[RACE_SLOTS];  /* when they are raced, or 0: at once */
     uint64_t begun_ns, usual_ns; /* to get under way */
     atomic_uint_fast64_t steps[2];
     uint64_t step; /* before this batch */
@@ -71,13 +71,13 @@ void races_run(const races_ops_t *ops, races_t *races, void *arg,
 /* Whether a deed is one of the two. */
 bool races_have(const races_t *races, int deed);
 
-/* Both deeds to every lane of the batch. */
+/* Both deeds to every slot of the batch. */
 void races_meet(races_t *races);
 
-/* The timeout of what begins now in this lane, which is raced when it expires:
+/* The timeout of what begins now in this slot, which is raced when it expires:
  * -1 where no deadline is one of the deeds, else some more than the rounds of a
  * batch have taken to get under way. */
-int32_t races_timeout(races_t *races, unsigned lane);
+int32_t races_timeout(races_t *races, unsigned slot);
 
 /* Replies that side b did not wait for any more, so far. */
 uint64_t races_late(races_t *races);

@@ -80,9 +80,9 @@ static void on_release(void *arg)
     atomic_fetch_add(&((round_t *)arg)->releases, 1);
 }
 
-static round_t *bulk_of(const scene_t *scene, unsigned bulk)
+static round_t *round_of(const scene_t *scene, unsigned slot)
 {
-    return &scene->rounds[scene->races.from + bulk];
+    return &scene->rounds[scene->races.from + slot];
 }
 
 static bool is_taken(round_t *round)
@@ -91,10 +91,10 @@ static bool is_taken(round_t *round)
 }
 
 /* What ends all of them is done to the first. */
-static void act(void *arg, unsigned bulk, int end, bool second)
+static void act(void *arg, unsigned slot, int end, bool second)
 {
     scene_t *scene = arg;
-    round_t *round = bulk_of(scene, bulk);
+    round_t *round = round_of(scene, slot);
 
     (void)second;
     if (end == REPLY && is_taken(round)) {
@@ -104,9 +104,9 @@ static void act(void *arg, unsigned bulk, int end, bool second)
         }
     } else if (end == CANCEL) {
         tmsg_call_cancel(round->call);
-    } else if (end == DRAIN && bulk == 0) {
+    } else if (end == DRAIN && slot == 0) {
         (void)tmsg_server_drain(scene->races.server, 0);
-    } else if (end == DISCONNECT && bulk == 0) {
+    } else if (end == DISCONNECT && slot == 0) {
         must(tmsg_endpoint_abort(scene->races.to_b, TMSG_ERR_PEER_LOST, "so"));
     }
 }
@@ -121,8 +121,8 @@ static bool have_tasks(void *arg)
     scene_t *scene = arg;
     bool all = true;
 
-    for (unsigned i = 0; i < scene->races.lanes; i++) {
-        round_t *round = bulk_of(scene, i);
+    for (unsigned i = 0; i < scene->races.slots; i++) {
+        round_t *round = round_of(scene, i);
 
         all = all && (is_taken(round) || has_ended(round));
     }
@@ -141,17 +141,17 @@ static bool are_over(void *arg)
     scene_t *scene = arg;
     bool all = true;
 
-    for (unsigned i = 0; i < scene->races.lanes; i++) {
-        round_t *round = bulk_of(scene, i);
+    for (unsigned i = 0; i < scene->races.slots; i++) {
+        round_t *round = round_of(scene, i);
 
         all = all && has_ended(round) && (!is_taken(round) || is_over(round));
     }
     return all;
 }
 
-static void call(scene_t *scene, unsigned bulk, int32_t timeout_ms)
+static void call(scene_t *scene, unsigned slot, int32_t timeout_ms)
 {
-    round_t *round = bulk_of(scene, bulk);
+    round_t *round = round_of(scene, slot);
     int64_t index = round - scene->rounds;
     const tmsg_call_params_t params = {.field_mask = TMSG_CALL_PARAM_TIMEOUT |
                                                      TMSG_CALL_PARAM_ON_DONE |
@@ -198,20 +198,20 @@ static void play(void *arg)
     scene_t *scene = arg;
     races_t *races = &scene->races;
 
-    for (unsigned i = 0; i < races->lanes; i++) {
+    for (unsigned i = 0; i < races->slots; i++) {
         call(scene, i, races_timeout(races, i));
     }
     side_await(&races->b, have_tasks, scene, "the tasks");
-    for (unsigned i = 0; i < races->lanes; i++) {
+    for (unsigned i = 0; i < races->slots; i++) {
         int open = RACE_OPEN;
 
-        atomic_compare_exchange_strong(&bulk_of(scene, i)->state, &open,
+        atomic_compare_exchange_strong(&round_of(scene, i)->state, &open,
                                        RACE_SHUT);
     }
     races_meet(races);
     side_await(&races->b, are_over, scene, "the end of all calls");
-    for (unsigned i = 0; i < races->lanes; i++) {
-        settle(scene, bulk_of(scene, i));
+    for (unsigned i = 0; i < races->slots; i++) {
+        settle(scene, round_of(scene, i));
     }
 }
 

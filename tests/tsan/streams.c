@@ -45,9 +45,9 @@ typedef struct {
     tally_t tally;
 } scene_t;
 
-static round_t *bulk_of(const scene_t *scene, unsigned bulk)
+static round_t *round_of(const scene_t *scene, unsigned slot)
 {
-    return &scene->rounds[scene->races.from + bulk];
+    return &scene->rounds[scene->races.from + slot];
 }
 
 static void on_over(void *arg, tmsg_call_stream_t *stream, tmsg_status_t status)
@@ -130,9 +130,9 @@ static void end_it(round_t *round, tmsg_status_t with)
 }
 
 /* `with`: what it is ended with. */
-static void act_on(scene_t *scene, unsigned bulk, int deed, tmsg_status_t with)
+static void act_on(scene_t *scene, unsigned slot, int deed, tmsg_status_t with)
 {
-    round_t *round = bulk_of(scene, bulk);
+    round_t *round = round_of(scene, slot);
 
     switch (deed) {
     case SEND:
@@ -173,15 +173,15 @@ static bool is_taken(round_t *round)
     return atomic_load(&round->state) == RACE_TAKEN;
 }
 
-static void act(void *arg, unsigned bulk, int deed, bool second)
+static void act(void *arg, unsigned slot, int deed, bool second)
 {
     scene_t *scene = arg;
 
-    if (bulk > 0 && (deed == DRAIN || deed == DISCONNECT)) {
+    if (slot > 0 && (deed == DRAIN || deed == DISCONNECT)) {
         return; /* it was done to all */
     }
-    if (is_taken(bulk_of(scene, bulk))) {
-        act_on(scene, bulk, deed, second ? TMSG_ERR_APPLICATION : TMSG_OK);
+    if (is_taken(round_of(scene, slot))) {
+        act_on(scene, slot, deed, second ? TMSG_ERR_APPLICATION : TMSG_OK);
     }
 }
 
@@ -207,8 +207,8 @@ static bool of_all(const scene_t *scene, bool (*is)(round_t *round))
 {
     bool all = true;
 
-    for (unsigned i = 0; i < scene->races.lanes; i++) {
-        all = all && is(bulk_of(scene, i));
+    for (unsigned i = 0; i < scene->races.slots; i++) {
+        all = all && is(round_of(scene, i));
     }
     return all;
 }
@@ -229,9 +229,9 @@ static bool are_free(void *arg)
     return empty && of_all(scene, is_free);
 }
 
-static void open_one(scene_t *scene, unsigned bulk, int32_t timeout_ms)
+static void open_one(scene_t *scene, unsigned slot, int32_t timeout_ms)
 {
-    round_t *round = bulk_of(scene, bulk);
+    round_t *round = round_of(scene, slot);
     int64_t index = round - scene->rounds;
     const tmsg_call_stream_params_t params = {
         .field_mask = TMSG_CALL_STREAM_PARAM_TIMEOUT, .timeout_ms = timeout_ms};
@@ -253,14 +253,14 @@ static void open_all(scene_t *scene)
 {
     races_t *races = &scene->races;
 
-    for (unsigned i = 0; i < races->lanes; i++) {
+    for (unsigned i = 0; i < races->slots; i++) {
         open_one(scene, i, races_timeout(races, i));
     }
     side_await(&races->b, are_there, scene, "the streams");
-    for (unsigned i = 0; i < races->lanes; i++) {
+    for (unsigned i = 0; i < races->slots; i++) {
         int open = RACE_OPEN;
 
-        atomic_compare_exchange_strong(&bulk_of(scene, i)->state, &open,
+        atomic_compare_exchange_strong(&round_of(scene, i)->state, &open,
                                        RACE_SHUT);
     }
 }
@@ -311,22 +311,22 @@ static void play(void *arg)
 
     open_all(scene);
     races_meet(races);
-    for (unsigned i = 0; i < races->lanes && races->deeds[1] <= RECV; i++) {
-        round_t *round = bulk_of(scene, i);
+    for (unsigned i = 0; i < races->slots && races->deeds[1] <= RECV; i++) {
+        round_t *round = round_of(scene, i);
 
         must_true(!finishes_twice(scene) || !send_one(round, round->there));
         act_on(scene, i, END, TMSG_OK);
     }
     side_await(&races->a, are_over, scene, "the end at the server");
-    for (unsigned i = 0; i < races->lanes; i++) {
-        if (is_taken(bulk_of(scene, i))) {
-            settle_there(scene, bulk_of(scene, i));
+    for (unsigned i = 0; i < races->slots; i++) {
+        if (is_taken(round_of(scene, i))) {
+            settle_there(scene, round_of(scene, i));
         }
     }
     side_await(&races->b, have_ended, scene, "the end of the streams");
-    for (unsigned i = 0; i < races->lanes; i++) {
-        count(&scene->tally, tmsg_call_stream_status(bulk_of(scene, i)->here));
-        tmsg_call_stream_destroy(bulk_of(scene, i)->here);
+    for (unsigned i = 0; i < races->slots; i++) {
+        count(&scene->tally, tmsg_call_stream_status(round_of(scene, i)->here));
+        tmsg_call_stream_destroy(round_of(scene, i)->here);
     }
     side_await(&races->a, are_free, scene, "nothing of them to be left");
 }

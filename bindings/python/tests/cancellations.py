@@ -53,7 +53,7 @@ class Run:
         return result
 
 
-class Bulk:
+class Direction:
     """Numbered messages one way: who sends and who receives."""
 
     def __init__(self, run, name, fixed=False):
@@ -119,8 +119,8 @@ async def call(run, ep):
 
 async def play(count, seed):
     run = Run(count, seed)
-    there, back = Bulk(run, "there"), Bulk(run, "back", fixed=True)
-    through = Bulk(run, "stream")
+    there, back = Direction(run, "there"), Direction(run, "back", fixed=True)
+    through = Direction(run, "stream")
     async with tensormsg.listen(":0") as listener:
         server = listener.serve()
         offer(server)
@@ -145,8 +145,8 @@ async def play(count, seed):
                     back.write(peer.send), back.read(receive),
                     write(), through.read(stream.recv),
                     *(call(run, other) for _ in range(4)))
-    for bulk in there, back, through:
-        bulk.check()
+    for direction in there, back, through:
+        direction.check()
     print(f"seed {seed}: given up {run.given_up}, done {run.done}", flush=True)
     return run
 

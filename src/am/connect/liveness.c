@@ -72,7 +72,7 @@ static uint64_t judge_silence(tmsg_endpoint_t *endpoint, uint64_t most)
 
 static void set_silence_timer(tmsg_worker_t *worker, uint64_t ns)
 {
-    tmsg_loop_set_timer(&worker->loop, &worker->silence,
+    tmsg_loop_set_timer(&worker->loop, &worker->liveness,
                         (ns + NS_PER_MS - 1) / NS_PER_MS);
 }
 
@@ -110,7 +110,7 @@ static uint64_t look_at_peer(tmsg_endpoint_t *endpoint, uint64_t most)
 
 static void look_at_peers(tmsg_timer_t *timer)
 {
-    tmsg_worker_t *worker = TMSG_CONTAINER_OF(timer, tmsg_worker_t, silence);
+    tmsg_worker_t *worker = TMSG_CONTAINER_OF(timer, tmsg_worker_t, liveness);
     uint64_t most = silence_most_ns(worker), least = most / 15;
     uint64_t next = UINT64_MAX;
     tmsg_endpoint_t *endpoint;
@@ -138,8 +138,8 @@ static void look_at_peers(tmsg_timer_t *timer)
 static void begin_to_look(tmsg_worker_t *worker)
 {
     if (worker->context->peer_timeout_ms != 0 &&
-        worker->silence.deadline_ns == 0) {
-        worker->silence.expired = look_at_peers;
+        worker->liveness.deadline_ns == 0) {
+        worker->liveness.expired = look_at_peers;
         set_silence_timer(worker, silence_most_ns(worker));
     }
 }
@@ -151,7 +151,7 @@ tmsg_status_t tmsg_liveness_begin(tmsg_endpoint_t *endpoint)
     uint32_t wanted = endpoint->peer_hello.heartbeat_ms;
     tmsg_status_t status;
 
-    tmsg_sock_set_patience(endpoint->link.fd, context->peer_timeout_ms);
+    tmsg_sock_set_timeout(endpoint->link.fd, context->peer_timeout_ms);
     if (endpoint->ucx->hello.heartbeat_ms == 0 || wanted == 0) {
         return TMSG_OK;
     }

@@ -50,7 +50,7 @@ static bool dial_anew(tmsg_endpoint_t *endpoint, const char *why)
     }
     endpoint->conn.redials++;
     tmsg_log(TMSG_LOG_INFO, "%s: dialled anew: %s", endpoint->peer, why);
-    tmsg_engine.part(endpoint, true);
+    tmsg_engine.detach(endpoint, true);
     tmsg_link_set_deadline(endpoint, left_ms); /* also the time of being away */
     tmsg_worker_chore(endpoint->worker, endpoint);
     return true;

@@ -135,7 +135,8 @@ handle_ucx_arrival(tmsg_ucx_t *ucx, const void *header, size_t header_bytes,
 /* Handles a message that came by a fast box and is no template message. It is
  * copied first: the sender could change shared memory between two looks. */
 __attribute__((noinline)) static void
-came_by_fastbox(tmsg_endpoint_t *endpoint, const tmsg_fastboxed_t *fastboxed)
+came_by_fastbox(tmsg_endpoint_t *endpoint,
+                const tmsg_fastbox_message_t *fastboxed)
 {
     _Alignas(64) uint8_t data[TMSG_FASTBOX_PAYLOAD_BYTES];
     tmsg_arrival_t arrival = {.ucx = endpoint->ucx,
@@ -151,7 +152,7 @@ came_by_fastbox(tmsg_endpoint_t *endpoint, const tmsg_fastboxed_t *fastboxed)
  * worker->inside is set. */
 static unsigned empty_fastbox(tmsg_endpoint_t *endpoint, unsigned most)
 {
-    tmsg_fastboxed_t fastboxed;
+    tmsg_fastbox_message_t fastboxed;
     unsigned count = 0;
 
     for (; count < most && tmsg_fastboxes_next(endpoint, &fastboxed); count++) {

@@ -167,13 +167,13 @@ static void cut_connection(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     tmsg_control_discard(endpoint);
 }
 
-void tmsg_endpoint_part(tmsg_endpoint_t *endpoint, bool alive)
+void tmsg_endpoint_detach(tmsg_endpoint_t *endpoint, bool alive)
 {
     endpoint->in_ucx++;
     endpoint->state = TMSG_EP_AWAY;
     cut_connection(endpoint, TMSG_ERR_PEER_LOST, alive);
     tmsg_endpoint_rename(endpoint);
-    tmsg_channels_parted(endpoint);
+    tmsg_channels_detached(endpoint);
     tmsg_wireup_forget(endpoint);
     tmsg_transport_forget(endpoint);
     tmsg_lease_forget(endpoint);

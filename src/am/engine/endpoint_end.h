@@ -14,7 +14,7 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
 /* Parts an endpoint that lives on from its connection. UCX still has to report
  * the connection's operations. `alive`: the peer is still there. Lock held,
  * outside UCX. */
-void tmsg_endpoint_part(tmsg_endpoint_t *endpoint, bool alive);
+void tmsg_endpoint_detach(tmsg_endpoint_t *endpoint, bool alive);
 
 /* Gives back the handle, for the application or a listener, and ends the
  * endpoint. Lock held. */

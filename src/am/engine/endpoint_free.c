@@ -51,7 +51,7 @@ static void free_channels(tmsg_endpoint_t *endpoint)
     }
 }
 
-void tmsg_channels_parted(tmsg_endpoint_t *endpoint)
+void tmsg_channels_detached(tmsg_endpoint_t *endpoint)
 {
     for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
          channel = channel->next) {

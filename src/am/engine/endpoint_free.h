@@ -9,8 +9,8 @@
 void tmsg_endpoint_free(tmsg_endpoint_t *endpoint);
 
 /* Frees what the channels had of a connection that is gone, for
- * tmsg_endpoint_part(): the next one starts without schemas. Lock held. */
-void tmsg_channels_parted(tmsg_endpoint_t *endpoint);
+ * tmsg_endpoint_detach(): the next one starts without schemas. Lock held. */
+void tmsg_channels_detached(tmsg_endpoint_t *endpoint);
 
 /* Takes an endpoint out of the table if it has ended, has nothing in UCX, and
  * nobody has its handle. Until then the end of its worker finds it in the

@@ -191,7 +191,7 @@ unsigned tmsg_worker_step(tmsg_worker_t *worker)
     }
     worker->inside = true;
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
-        sibling_gone |= tmsg_siblings_is_to_tend(ucx);
+        sibling_gone |= tmsg_siblings_want_tending(ucx);
         if (atomic_load_explicit(&ucx->lifted, memory_order_relaxed) != NULL) {
             tmsg_ucx_release_lifted(ucx);
         }

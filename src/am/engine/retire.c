@@ -223,7 +223,7 @@ void tmsg_probe_note(tmsg_ucx_t *ucx, const void *header, size_t bytes)
  * silent. */
 static unsigned looks_needed(const tmsg_worker_t *worker)
 {
-    uint32_t looks = tmsg_context_patience_ms(worker->context) / PROBE_MS;
+    uint32_t looks = tmsg_context_peer_timeout_ms(worker->context) / PROBE_MS;
 
     return looks < PROBE_LOOKS ? PROBE_LOOKS : looks;
 }

@@ -27,7 +27,7 @@ static bool deals_with(const tmsg_ucx_t *ucx, uint64_t peer)
 static bool is_forlorn(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->link.fd < 0 && !tmsg_endpoint_is_down(endpoint) &&
-           tmsg_siblings_has_gone(endpoint->ucx, endpoint->peer_hello.ucx_id);
+           tmsg_sibling_has_gone(endpoint->ucx, endpoint->peer_hello.ucx_id);
 }
 
 /* Returns the next forlorn endpoint, from *i on. */
@@ -76,7 +76,7 @@ unsigned tmsg_siblings_tend(tmsg_worker_t *worker)
     unsigned count = 0;
 
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
-        if (tmsg_siblings_is_to_tend(ucx)) {
+        if (tmsg_siblings_want_tending(ucx)) {
             count += tend_ucx(ucx);
         }
     }

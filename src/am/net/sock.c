@@ -91,7 +91,7 @@ static void set_keepalive(int fd, uint32_t timeout_ms)
                                            : interval);
 }
 
-void tmsg_sock_set_patience(int fd, uint32_t timeout_ms)
+void tmsg_sock_set_timeout(int fd, uint32_t timeout_ms)
 {
     if (timeout_ms > 0) {
         set_keepalive(fd, timeout_ms);

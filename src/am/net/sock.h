@@ -63,7 +63,7 @@ tmsg_status_t tmsg_sock_connect_result(int fd, const char *url);
 /* Sets the time after which TCP gives up a peer that does not answer, as near
  * as the kernel can: 2 s at least. 0: the kernel's own time. Not for Unix
  * sockets. */
-void tmsg_sock_set_patience(int fd, uint32_t timeout_ms);
+void tmsg_sock_set_timeout(int fd, uint32_t timeout_ms);
 
 /* Keeps a connection alive that may be idle, or not be read, for as long as its
  * peer likes. Routers and firewalls between do not forget it, and the kernel

@@ -218,7 +218,8 @@ static void close_in(tmsg_endpoint_t *endpoint)
     }
 }
 
-bool tmsg_fastboxes_next(tmsg_endpoint_t *endpoint, tmsg_fastboxed_t *fastboxed)
+bool tmsg_fastboxes_next(tmsg_endpoint_t *endpoint,
+                         tmsg_fastbox_message_t *fastboxed)
 {
     const tmsg_fastboxes_t *fastboxes = &endpoint->fastboxes;
     tmsg_fastbox_state_t state = tmsg_fastbox_look(fastboxes->in, fastboxed);
@@ -232,7 +233,7 @@ bool tmsg_fastboxes_next(tmsg_endpoint_t *endpoint, tmsg_fastboxed_t *fastboxed)
 }
 
 bool tmsg_fastboxes_check(tmsg_endpoint_t *endpoint,
-                          const tmsg_fastboxed_t *fastboxed)
+                          const tmsg_fastbox_message_t *fastboxed)
 {
     uint32_t id;
     uint16_t channel;
@@ -310,7 +311,7 @@ tmsg_endpoint_t *tmsg_fastboxes_receiver(tmsg_ucx_t *ucx, const void *header,
 bool tmsg_fastboxes_arm(tmsg_worker_t *worker)
 {
     bool all = true;
-    tmsg_fastboxed_t fastboxed;
+    tmsg_fastbox_message_t fastboxed;
 
     worker->paths.fastboxes_sleep = worker->fastboxes.count > 0;
     for (tmsg_node_t *node = worker->fastboxes.head; node != NULL;

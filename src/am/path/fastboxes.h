@@ -56,12 +56,12 @@ void tmsg_fastboxes_answered(tmsg_endpoint_t *endpoint, bool taken);
  * stays there until tmsg_fastboxes_take(). Returns false if there is none, or
  * if UCX has yet to bring a message that goes before it. */
 bool tmsg_fastboxes_next(tmsg_endpoint_t *endpoint,
-                         tmsg_fastboxed_t *fastboxed);
+                         tmsg_fastbox_message_t *fastboxed);
 void tmsg_fastboxes_take(tmsg_endpoint_t *endpoint);
 
 /* Returns whether that message is for the endpoint, which ends if it is not. */
 bool tmsg_fastboxes_check(tmsg_endpoint_t *endpoint,
-                          const tmsg_fastboxed_t *fastboxed);
+                          const tmsg_fastbox_message_t *fastboxed);
 
 /* Notes on which core the peer runs, after messages were taken. */
 void tmsg_fastboxes_note_core(const tmsg_endpoint_t *endpoint);

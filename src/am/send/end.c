@@ -86,7 +86,7 @@ static void no_answer(tmsg_timer_t *timer)
 static void await_answer(tmsg_send_t *send)
 {
     tmsg_worker_t *worker = send->endpoint->worker;
-    uint64_t ms = tmsg_context_patience_ms(worker->context);
+    uint64_t ms = tmsg_context_peer_timeout_ms(worker->context);
     uint64_t until = tmsg_now_ns() + ms * NS_PER_MS;
 
     if (send->timer.deadline_ns == 0 || send->timer.deadline_ns > until) {

@@ -185,7 +185,7 @@ static void go_away(tmsg_endpoint_t *endpoint, const char *error)
     }
     resume->asking = false;
     tmsg_ping_lost(endpoint, error);
-    tmsg_engine.part(endpoint, false);
+    tmsg_engine.detach(endpoint, false);
     stop_fragments(endpoint);
     tmsg_worker_changed(endpoint->worker);
     tmsg_worker_chore(endpoint->worker, endpoint);

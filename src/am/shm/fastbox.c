@@ -316,7 +316,7 @@ static size_t read_fastbox_header(tmsg_fastbox_t *fastbox, const place_t *place)
 }
 
 tmsg_fastbox_state_t tmsg_fastbox_look(tmsg_fastbox_t *fastbox,
-                                       tmsg_fastboxed_t *fastboxed_p)
+                                       tmsg_fastbox_message_t *fastboxed_p)
 {
     place_t *place = current_place(fastbox);
     size_t header_bytes;

@@ -38,7 +38,7 @@ typedef struct {
     const uint8_t *payload; /* its sender may still change it */
     size_t header_bytes;
     const uint8_t *header;
-} tmsg_fastboxed_t;
+} tmsg_fastbox_message_t;
 
 typedef enum {
     TMSG_FASTBOX_EMPTY = 0,
@@ -83,7 +83,7 @@ bool tmsg_fastbox_put(tmsg_fastbox_t *fastbox, size_t payload_bytes,
 /* tmsg_fastbox_look() looks for the next message, which stays there until
  * tmsg_fastbox_take(). It writes *fastboxed_p if the state is FULL. */
 tmsg_fastbox_state_t tmsg_fastbox_look(tmsg_fastbox_t *fastbox,
-                                       tmsg_fastboxed_t *fastboxed_p);
+                                       tmsg_fastbox_message_t *fastboxed_p);
 void tmsg_fastbox_take(tmsg_fastbox_t *fastbox);
 
 /* tmsg_fastbox_sleep() asks the sender to wake this side. The sender does not

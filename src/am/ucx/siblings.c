@@ -244,7 +244,7 @@ bool tmsg_siblings_look(tmsg_ucx_t *ucx,
     return any;
 }
 
-bool tmsg_siblings_has_gone(const tmsg_ucx_t *ucx, uint64_t peer)
+bool tmsg_sibling_has_gone(const tmsg_ucx_t *ucx, uint64_t peer)
 {
     bool gone = false;
 

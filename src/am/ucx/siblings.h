@@ -37,7 +37,7 @@ void tmsg_siblings_leave(tmsg_ucx_t *ucx);
 
 /* Returns whether the engine is to look at the siblings of `ucx`: one of them
  * has left since, or had left and was still needed. */
-static inline bool tmsg_siblings_is_to_tend(const tmsg_ucx_t *ucx)
+static inline bool tmsg_siblings_want_tending(const tmsg_ucx_t *ucx)
 {
     return ucx->waits ||
            atomic_load_explicit(&ucx->sibling_gone, memory_order_relaxed);
@@ -52,7 +52,7 @@ bool tmsg_siblings_look(tmsg_ucx_t *ucx,
                                            uint64_t peer));
 
 /* Returns whether the sibling of `ucx` with the ucx_id `peer` has left. */
-bool tmsg_siblings_has_gone(const tmsg_ucx_t *ucx, uint64_t peer);
+bool tmsg_sibling_has_gone(const tmsg_ucx_t *ucx, uint64_t peer);
 
 /* Lets go of those that tmsg_siblings_look() found. */
 void tmsg_siblings_let_go(tmsg_ucx_t *ucx);

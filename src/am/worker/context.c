@@ -134,7 +134,7 @@ static tmsg_status_t read_tuning(tmsg_context_t *context)
                : status;
 }
 
-uint32_t tmsg_context_patience_ms(const tmsg_context_t *context)
+uint32_t tmsg_context_peer_timeout_ms(const tmsg_context_t *context)
 {
     return context->peer_timeout_ms == 0 ? PEER_TIMEOUT_MS
                                          : context->peer_timeout_ms;

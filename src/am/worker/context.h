@@ -45,7 +45,7 @@ tmsg_ucx_given_t tmsg_context_ucx(const tmsg_context_t *context);
 /* Returns how long, in milliseconds, this side waits for a word of the peer. If
  * the context does not judge silence (peer_timeout_ms is 0), it is the
  * default. */
-uint32_t tmsg_context_patience_ms(const tmsg_context_t *context);
+uint32_t tmsg_context_peer_timeout_ms(const tmsg_context_t *context);
 
 /* Returns what the hellos of this context say about heartbeats: the interval in
  * milliseconds, 0 without a thread, or TMSG_HEARTBEAT_NEVER. */

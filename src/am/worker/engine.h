@@ -45,7 +45,7 @@ typedef struct {
     /* Takes the connection away from an endpoint that lives on. UCX still has
      * to report its operations. `alive`: the peer's process is known to
      * live. */
-    void (*part)(tmsg_endpoint_t *endpoint, bool alive);
+    void (*detach)(tmsg_endpoint_t *endpoint, bool alive);
     /* Gives back the handle of the application or of a listener, and ends the
      * endpoint. If the endpoint has no connection, the caller may be inside
      * UCX. */

@@ -188,7 +188,7 @@ struct tmsg_worker {
      * sleeps. */
     bool calls_behind;
     tmsg_list_t due;
-    tmsg_timer_t silence; /* when to look for peers that are silent */
+    tmsg_timer_t liveness; /* when to look for peers that are silent */
 
     tmsg_ucx_t *ucx;
     bool has_retired;            /* some UCX workers wait to be closed */

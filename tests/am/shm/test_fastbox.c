@@ -265,7 +265,7 @@ Test(fastbox, nothing_passes_what_ucx_has)
 {
     pair_t pair;
     uint64_t before;
-    tmsg_fastboxed_t fastboxed;
+    tmsg_fastbox_message_t fastboxed;
 
     open_warm(&pair);
     pump(&pair);
@@ -745,7 +745,7 @@ Test(fastbox, pieces_of_nothing_cannot_be)
                 {56, AGAIN + 16},       {56, AGAIN + 0x30}, {56, UINT32_MAX}};
 
     for (size_t i = 0; i < COUNT(rows); i++) {
-        tmsg_fastboxed_t fastboxed;
+        tmsg_fastbox_message_t fastboxed;
         tmsg_fastbox_t *from, *to;
 
         open_fastbox(&from, &to);
@@ -813,7 +813,7 @@ Test(fastbox, messages_come_as_they_were_put)
 {
     enum { MESSAGES = 200000 };
     tmsg_fastbox_t *from, *to;
-    tmsg_fastboxed_t fastboxed;
+    tmsg_fastbox_message_t fastboxed;
     uint64_t seed = 5;
     uint32_t put = 0, got = 0;
     uint8_t bytes[TMSG_FASTBOX_PAYLOAD_BYTES];
@@ -901,7 +901,7 @@ static uint64_t hear(int bell)
 static void *take_all(void *arg)
 {
     sleeper_t *sleeper = arg;
-    tmsg_fastboxed_t fastboxed;
+    tmsg_fastbox_message_t fastboxed;
 
     for (uint32_t i = 0; i < ROUNDS;) {
         if (tmsg_fastbox_look(sleeper->to, &fastboxed) == TMSG_FASTBOX_FULL) {

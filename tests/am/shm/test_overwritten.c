@@ -129,7 +129,7 @@ static void look(pair_t *pair)
 {
     drive(pair);
     for (size_t i = 0; i < 2; i++) {
-        tmsg_timer_t *timer = &pair->sides[i]->worker->silence;
+        tmsg_timer_t *timer = &pair->sides[i]->worker->liveness;
 
         timer->expired(timer);
     }
