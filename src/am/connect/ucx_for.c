@@ -20,7 +20,8 @@ static tmsg_ucx_t *find_ucx(const tmsg_worker_t *worker,
     tmsg_ucx_t *without = NULL;
 
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
-        if (ucx->dialling != dialling || ucx->retired || ucx->door != NULL ||
+        if (ucx->dialling != dialling || ucx->retired ||
+            ucx->ucp_listener != NULL ||
             !tmsg_ucx_scope_equal(&ucx->scope, scope)) {
             continue;
         }

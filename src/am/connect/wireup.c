@@ -367,7 +367,7 @@ static tmsg_status_t advance_dialling(tmsg_endpoint_t *endpoint)
 
 tmsg_status_t tmsg_wireup_advance(tmsg_endpoint_t *endpoint)
 {
-    if (!endpoint->conn.had_connect_request) {
+    if (!endpoint->conn.heard_connect) {
         return TMSG_IN_PROGRESS;
     }
     return endpoint->dialling ? advance_dialling(endpoint)
@@ -396,7 +396,7 @@ void tmsg_wireup_forget(tmsg_endpoint_t *endpoint)
     free(endpoint->conn.peer_address);
     endpoint->conn.peer_address = NULL;
     endpoint->reply_ep = NULL;
-    endpoint->conn.had_connect_request = false;
+    endpoint->conn.heard_connect = false;
     endpoint->conn.began_wireup = false;
     endpoint->conn.connect_request.attempts = 0;
 }
@@ -405,14 +405,14 @@ void tmsg_wireup_heard(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival)
 {
     const uint8_t *ids = arrival->body + TMSG_TOKEN_BYTES;
 
-    if (endpoint->conn.had_connect_request) {
+    if (endpoint->conn.heard_connect) {
         return;
     }
     endpoint->peer_id = (uint32_t)tmsg_get_le(ids, 4);
     if (!endpoint->dialling) {
         endpoint->conn.number = (uint32_t)tmsg_get_le(ids + 4, 4);
     }
-    endpoint->conn.had_connect_request = true;
+    endpoint->conn.heard_connect = true;
     tmsg_worker_chore(endpoint->worker, endpoint);
 }
 
@@ -460,7 +460,7 @@ tmsg_ucx_status_t tmsg_connect_reply_arrived(const tmsg_arrival_t *arrival)
     /* A CONNECT_REPLY that was not asked for cannot be answered, so it is
      * ignored. */
     if (endpoint == NULL || endpoint->ep == NULL ||
-        endpoint->conn.had_connect_request) {
+        endpoint->conn.heard_connect) {
         return TMSG_UCX_OK;
     }
     if (tmsg_admit_by_blob(endpoint) &&

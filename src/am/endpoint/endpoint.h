@@ -119,10 +119,10 @@ typedef struct {
 typedef struct {
     void *peer_address;
     tmsg_connect_request_t connect_request;
-    bool had_connect_request; /* the request, or its reply, has come */
-    bool began_wireup;        /* the dialling side has sent WIREUP */
-    bool bye_sent;            /* our side sends no more messages */
-    bool fin_received;        /* the peer has received all our messages */
+    bool heard_connect; /* the request, or its reply, has come */
+    bool began_wireup;  /* the dialling side has sent WIREUP */
+    bool bye_sent;      /* our side sends no more messages */
+    bool fin_received;  /* the peer has received all our messages */
     /* Counts how often UCX failed to connect and this side dialled anew. */
     uint8_t redials;
     char redial_why[128];      /* why it dialled anew the first time */

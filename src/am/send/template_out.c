@@ -25,9 +25,8 @@
 _Static_assert(TMSG_TEMPLATE_HEADER_BYTES <= TMSG_SEND_SMALL_HEADER &&
                    TMSG_TEMPLATE_SMALL <= TMSG_SEND_SMALL_PAYLOAD,
                "a small template message lies in the record of its send");
-_Static_assert(
-    TMSG_CALL_BYTES == 56,
-    "what is new of a template message's header is what a fast box puts of it");
+_Static_assert(TMSG_CALL_BYTES == 56, "a fast box writes exactly the header's "
+                                      "fields that are new in each message");
 
 static void drop_ready(tmsg_template_out_t *template)
 {

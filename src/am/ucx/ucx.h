@@ -74,10 +74,11 @@ typedef struct tmsg_ucx {
     /* Number of segments of `pool` that are kept; see segments.h. */
     uint64_t segments;
     uint64_t segments_most;
-    bool shares;              /* its address tells of more than the network */
-    bool full;                /* the last result of tmsg_ucxx_is_full() */
-    tmsg_ucx_listener_t door; /* UCX's listener, if it is a ucx:// one */
-    /* The listener that has `door`; NULL: callers are rejected. */
+    bool shares; /* its address tells of more than the network */
+    bool full;   /* the last result of tmsg_ucxx_is_full() */
+    tmsg_ucx_listener_t
+        ucp_listener; /* UCX's listener, if it is a ucx:// one */
+    /* The listener that has `ucp_listener`; NULL: callers are rejected. */
     struct tmsg_listener *keeper;
     /* Peers may write to its memory for ever: it is never closed. */
     bool abandoned;
