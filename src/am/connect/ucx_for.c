@@ -21,7 +21,7 @@ static tmsg_ucx_t *find_ucx(const tmsg_worker_t *worker,
 
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
         if (ucx->dialling != dialling || ucx->retired ||
-            ucx->ucp_listener != NULL ||
+            ucx->cm_listener != NULL ||
             !tmsg_ucx_scope_equal(&ucx->scope, scope)) {
             continue;
         }

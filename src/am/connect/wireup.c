@@ -7,9 +7,9 @@
  *   WIREUP          ------------>
  *                   <------------ WIREUP_REPLY
  *
- * If UCX can send the first round at once, it goes without
- * UCP_AM_SEND_FLAG_REPLY, so that UCX does not begin its own wireup of the two
- * UCX endpoints. UCX up to 1.13 aborts the process, and 1.22 crashes, if a peer
+ * If UCX can send the first round at once, it goes without asking UCX for a
+ * reply endpoint, so that UCX does not begin its own wireup of the two UCX
+ * endpoints. UCX up to 1.13 aborts the process, and 1.22 crashes, if a peer
  * goes away while messages of that wireup wait for a socket to be connected. In
  * the second round both sockets are connected, and UCX names the reply
  * endpoint. Each side then checks that it is the UCX endpoint that it holds. */

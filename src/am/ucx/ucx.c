@@ -506,8 +506,8 @@ void tmsg_ucx_close(tmsg_ucx_t *ucx)
         tmsg_deferred_take(ucx);
         return;
     }
-    if (ucx->ucp_listener != NULL) {
-        ucp_listener_destroy(ucx->ucp_listener);
+    if (ucx->cm_listener != NULL) {
+        ucp_listener_destroy(ucx->cm_listener);
     }
     tmsg_ucx_let_go(ucx);
 }

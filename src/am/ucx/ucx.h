@@ -76,9 +76,8 @@ typedef struct tmsg_ucx {
     uint64_t segments_most;
     bool shares; /* its address tells of more than the network */
     bool full;   /* the last result of tmsg_ucxx_is_full() */
-    tmsg_ucx_listener_t
-        ucp_listener; /* UCX's listener, if it is a ucx:// one */
-    /* The listener that has `ucp_listener`; NULL: callers are rejected. */
+    tmsg_ucx_listener_t cm_listener; /* UCX's, if it serves ucx:// */
+    /* The listener that has `cm_listener`; NULL: callers are rejected. */
     struct tmsg_listener *keeper;
     /* Peers may write to its memory for ever: it is never closed. */
     bool abandoned;

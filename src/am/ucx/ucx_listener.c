@@ -16,13 +16,13 @@ tmsg_ucx_status_t tmsg_ucx_listen(tmsg_ucx_t *ucx,
     };
     ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
     ucs_status_t ucs =
-        ucp_listener_create(ucx->ucp, &params, &ucx->ucp_listener);
+        ucp_listener_create(ucx->ucp, &params, &ucx->cm_listener);
 
     if (ucs != UCS_OK) {
-        ucx->ucp_listener = NULL;
+        ucx->cm_listener = NULL;
         return ucs;
     }
-    ucs = ucp_listener_query(ucx->ucp_listener, &attr);
+    ucs = ucp_listener_query(ucx->cm_listener, &attr);
     if (ucs == UCS_OK) {
         *bound_p = attr.sockaddr;
     }
@@ -44,5 +44,5 @@ bool tmsg_ucx_caller_address(tmsg_ucx_caller_t caller,
 
 void tmsg_ucx_caller_reject(const tmsg_ucx_t *ucx, tmsg_ucx_caller_t caller)
 {
-    ucp_listener_reject(ucx->ucp_listener, caller);
+    ucp_listener_reject(ucx->cm_listener, caller);
 }

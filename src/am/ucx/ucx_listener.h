@@ -7,9 +7,9 @@
 
 #include "am/ucx/ucx.h"
 
-/* Opens UCX's listener at an address, as ucx->ucp_listener. *bound_p gets the
+/* Opens UCX's listener at an address, as ucx->cm_listener. *bound_p gets the
  * address that it has. UCX calls `came` with `ucx` for each caller. On error
- * ucx->ucp_listener may be set all the same. */
+ * ucx->cm_listener may be set all the same. */
 tmsg_ucx_status_t tmsg_ucx_listen(tmsg_ucx_t *ucx,
                                   const struct sockaddr *address,
                                   socklen_t bytes, tmsg_ucx_came_t came,
