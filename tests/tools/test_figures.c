@@ -20,7 +20,7 @@ static cJSON *examples(const char *name)
     static char text[16384];
     char path[PATH_BYTES];
     FILE *file;
-    cJSON *list;
+    cJSON *list, *root;
 
     snprintf(path, sizeof(path), "%s/tests/tools/figures.json",
              getenv("TMSG_SOURCE_DIR"));
@@ -28,7 +28,9 @@ static cJSON *examples(const char *name)
     cr_assert(file != NULL, "%s cannot be opened", path);
     text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
     fclose(file);
-    list = cJSON_GetObjectItemCaseSensitive(cJSON_Parse(text), name);
+    root = cJSON_Parse(text);
+    list = cJSON_DetachItemFromObjectCaseSensitive(root, name);
+    cJSON_Delete(root);
     cr_assert(cJSON_GetArraySize(list) > 0, "%s has no %s", path, name);
     return list;
 }
@@ -41,9 +43,10 @@ static double number(const cJSON *example, const char *name)
 
 Test(figures, are_those_of_the_examples)
 {
+    cJSON *list = examples("figures");
     const cJSON *example, *value;
 
-    cJSON_ArrayForEach(example, examples("figures"))
+    cJSON_ArrayForEach(example, list)
     {
         double values[VALUES_MOST];
         size_t count = 0;
@@ -61,13 +64,15 @@ Test(figures, are_those_of_the_examples)
         cr_assert(eq(dbl, figures_quantile(values, count, 0.99),
                      number(example, "p99")));
     }
+    cJSON_Delete(list);
 }
 
 Test(figures, workloads_are_those_of_the_examples)
 {
+    cJSON *list = examples("workloads");
     const cJSON *example;
 
-    cJSON_ArrayForEach(example, examples("workloads"))
+    cJSON_ArrayForEach(example, list)
     {
         char path[PATH_BYTES], why[WORKLOAD_WHY_BYTES];
         workload_t workload;
@@ -83,4 +88,5 @@ Test(figures, workloads_are_those_of_the_examples)
             eq(dbl, (double)workload.maps[0].bytes, number(example, "bytes")));
         workload_free(&workload);
     }
+    cJSON_Delete(list);
 }
