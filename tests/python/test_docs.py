@@ -500,6 +500,40 @@ def test_what_is_named_exists(page, words):
         assert (SOURCE / "include" / name).exists(), name
 
 
+# Entries of ctest that no file of the same name stands for.
+MADE = re.compile(r"(?:tmsg_add_test\(|tmsg_soak\(|NAME )([a-z]+/[\w.-]+)")
+
+
+@pytest.fixture(scope="module")
+def entries():
+    """The names of ctest's entries, as tests/ makes them of files."""
+    found = {f"{path.relative_to(SOURCE / 'tests').parts[0]}/{path.stem[5:]}"
+             for kind in ("c", "py")
+             for path in (SOURCE / "tests").glob(f"**/test_*.{kind}")}
+    found |= {f"bindings/{path.stem[5:]}" for path in
+              (SOURCE / "bindings/python/tests").glob("test_*.py")}
+    for room in "fuzz", "soak", "tsan":
+        found |= {f"{room}/{path.stem.removeprefix(f'{room}_')}"
+                  for path in (SOURCE / "tests" / room).glob("*.*")
+                  if room == "tsan" or path.stem.startswith(f"{room}_")}
+    for path in (SOURCE / "tests").glob("**/CMakeLists.txt"):
+        found.update(MADE.findall(path.read_text()))
+    return found
+
+
+def test_the_tests_that_security_names_exist(entries):
+    """Each row of its table names one, or promises nothing."""
+    _, _, table = TEXT["docs/security.md"].partition("| tested by |\n")
+    rows = table.partition("\n\n")[0].splitlines()[1:]
+    assert len(rows) > 10
+    for row in rows:
+        who, _, cannot, tests = [cell.strip() for cell in
+                                 row.strip("|").split(" |")]
+        named = re.findall(r"`(.*?)`", tests)
+        assert set(named) <= entries, who
+        assert named or cannot == "(nothing is promised)", who
+
+
 def test_the_header_names_what_a_context_describes():
     header = (SOURCE / "include/tensormsg/context.h").read_text()
     described = json.loads(cli.run("info", "--json").stdout)
