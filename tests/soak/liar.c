@@ -13,6 +13,7 @@
 
 #include "am/endpoint/endpoint.h"
 #include "core/bytes.h"
+#include "flipper.h"
 #include "support/message_mutator.h"
 #include "support/numbered_keys.h"
 #include "support/seeded_maps.h"
@@ -223,6 +224,7 @@ typedef struct {
     tmsg_endpoint_t *endpoint;
     tmsg_call_stream_t *stream;
     bool has_session, lies_in_frames;
+    flipper_t *flipper; /* NULL: it lies in what it says */
     uint64_t *state;
 } liar_t;
 
@@ -372,6 +374,10 @@ static void begin_to_lie(const liar_t *liar)
 {
     const tmsg_endpoint_t *endpoint = liar->endpoint;
 
+    if (liar->flipper != NULL) {
+        flipper_watch(liar->flipper, endpoint);
+        return;
+    }
     evil.ep = endpoint->state == TMSG_EP_OPEN ? endpoint->ep : NULL;
     evil.fd = liar->lies_in_frames ? endpoint->link.fd : -1;
     evil.mutator.endpoint_id = endpoint->peer_id;
@@ -387,6 +393,7 @@ static void visit(const door_t *door, const liar_role_t *role, uint64_t *state)
         .reconnect = {1, 20, LIAR_RESUME_MS}};
     liar_t liar = {.state = state};
     tmsg_request_t *closed;
+    flipper_t flipper;
 
     liar.has_session = dice(&liar, 3) == 0 && role->link != LINK_BLOB;
     liar.lies_in_frames = dice(&liar, 3) == 0;
@@ -395,6 +402,10 @@ static void visit(const door_t *door, const liar_role_t *role, uint64_t *state)
         door_enter(door, &liar.side, liar.has_session ? &resumed : NULL);
     evil.mutator.state = sample_random(state);
     evil.mutator.one_in = 1u << (1 + 2 * dice(&liar, 4));
+    if (role->in_memory) {
+        flipper_start(&flipper, sample_random(state));
+        liar.flipper = &flipper;
+    }
     for (int i = 0; i < ACTIONS && tmsg_endpoint_status(liar.endpoint) >= 0;
          i++) {
         begin_to_lie(&liar);
@@ -410,6 +421,9 @@ static void visit(const door_t *door, const liar_role_t *role, uint64_t *state)
     }
     evil.ep = NULL;
     evil.fd = -1;
+    if (role->in_memory) {
+        evil.mutator.changed += flipper_stop(&flipper);
+    }
     /* Who leaves a blob's listener without a word may take it along, which is
      * told there and no finding (docs/connection.md). */
     if (dice(&liar, 4) > 0 || role->link == LINK_BLOB) {

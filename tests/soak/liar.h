@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* liar.h - a peer that is admitted and then changes what it says. The program
- * that has it sends its active messages and bytes of sockets by way of it. */
+/* liar.h - a peer that is admitted and then changes what it says, or the memory
+ * that it shares with its peer (flipper.h). The program that has it sends its
+ * active messages and bytes of sockets by way of it. */
 #ifndef TMSG_TESTS_LIAR_H
 #define TMSG_TESTS_LIAR_H
 
@@ -12,6 +13,7 @@ typedef struct {
     link_t link;
     bool keyed; /* both sides have the key of number 1 */
     uint64_t seed;
+    bool in_memory; /* what it says is right; what both share, it changes */
 } liar_role_t;
 
 /* How all sides of that role are made. */
@@ -32,8 +34,8 @@ tmsg_endpoint_t *door_enter(const door_t *door, side_t *side,
                             const tmsg_endpoint_params_t *params);
 
 /* Of child_start(), with its role: is told a door, connects there some times,
- * calls "echo" and opens streams to "talk", and says how many messages and
- * frames it has changed. */
+ * calls "echo" and opens streams to "talk", and says how many messages, frames
+ * and words of memory it has changed. */
 void liar_run(pipes_t *pipes, void *role);
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Peers that are admitted and then lie: processes whose active messages and
- * frames are changed at random on their way out. It costs each its connection,
- * at most; the process that they lie to neither crashes, hangs, leaks nor takes
- * more memory than it may, and an honest peer beside them loses nothing.
- * $TMSG_HOSTILE "small": some of it. Each slice is a process of its own. */
+ * frames are changed at random on their way out, or that change the memory
+ * which they share with their peer while both work. It costs each its
+ * connection, at most; the process that they lie to neither crashes, hangs,
+ * leaks nor takes more memory than it may, and an honest peer beside them loses
+ * nothing. $TMSG_HOSTILE "small": some of it; "memory": shared memory alone,
+ * and "memory small". Each slice is a process of its own. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -21,9 +23,10 @@
 
 enum {
     SLICES = 400,
-    LIARS = 8,    /* of a slice, one after the other */
-    AT_ONCE = 8,  /* requests of the honest one */
-    A_VISIT = 40, /* its messages */
+    LIARS = 8,           /* of a slice, one after the other */
+    LIARS_IN_MEMORY = 3, /* where a part is done */
+    AT_ONCE = 8,         /* requests of the honest one */
+    A_VISIT = 40,        /* its messages */
     HELD = 32 << 20,
     HEADERS = 64 << 20, /* beyond that; see limits.h */
     LONGEST = 16 << 20
@@ -336,6 +339,14 @@ static uint64_t said_number(child_t *child)
     return strtoull(line, NULL, 10);
 }
 
+static const char *socket_url(void)
+{
+    static char url[256];
+
+    snprintf(url, sizeof(url), "unix://%s", scratch_path("hostile"));
+    return url;
+}
+
 static void open_host(host_t *host, const liar_role_t *role,
                       tmsg_server_t **server_p)
 {
@@ -355,8 +366,9 @@ static void open_host(host_t *host, const liar_role_t *role,
     must(tmsg_server_register(*server_p, "echo", echo, host, NULL));
     must(tmsg_server_register_stream(*server_p, "talk", talk, host, NULL));
     must(tmsg_listener_create(host->side.worker,
-                              role->link == LINK_BLOB ? "blob://"
-                                                      : "tcp://127.0.0.1:0",
+                              role->link == LINK_BLOB   ? "blob://"
+                              : role->link == LINK_UNIX ? socket_url()
+                                                        : "tcp://127.0.0.1:0",
                               &listener, &host->side.listener));
 }
 
@@ -378,11 +390,12 @@ static uint64_t meet(host_t *host, child_t *liar)
 static void report(const host_t *host, const liar_role_t *role,
                    uint64_t changed)
 {
-    printf("%s%s, seed %" PRIu64 ": %" PRIu64 " changed; %" PRIu64
+    printf("%s%s%s, seed %" PRIu64 ": %" PRIu64 " changed; %" PRIu64
            " maps, %" PRIu64 " calls, %" PRIu64 " streams of theirs, %" PRIu64
            " published, %" PRIu64 " honest maps, %zu KiB at most; ends:",
-           link_names[role->link], role->keyed ? " with a key" : "", role->seed,
-           changed, host->messages, host->calls, host->streams, host->published,
+           link_names[role->link], role->keyed ? " with a key" : "",
+           role->in_memory ? " in memory" : "", role->seed, changed,
+           host->messages, host->calls, host->streams, host->published,
            host->got, host->most_bytes / 1024);
     for (int i = 0; i < 64; i++) {
         if (host->ends[i] > 0) {
@@ -434,7 +447,7 @@ static void run_slice(const liar_role_t *role, unsigned count)
 static void start_slice(const char *self, const liar_role_t *role,
                         unsigned count)
 {
-    char words[4][32];
+    char words[5][32];
     pid_t child;
     int status;
 
@@ -442,17 +455,18 @@ static void start_slice(const char *self, const liar_role_t *role,
     snprintf(words[1], sizeof(words[1]), "%d", role->keyed);
     snprintf(words[2], sizeof(words[2]), "%" PRIu64, role->seed);
     snprintf(words[3], sizeof(words[3]), "%u", count);
+    snprintf(words[4], sizeof(words[4]), "%d", role->in_memory);
     child = fork();
     must_true(child >= 0);
     if (child == 0) {
         execl("/proc/self/exe", self, words[0], words[1], words[2], words[3],
-              NULL);
+              words[4], NULL);
         _exit(127);
     }
     must_eq(waitpid(child, &status, 0), child);
     if (status != 0) {
-        die("%s %s %s %s %s: status %#x", self, words[0], words[1], words[2],
-            words[3], status);
+        die("%s %s %s %s %s %s: status %#x", self, words[0], words[1], words[2],
+            words[3], words[4], status);
     }
 }
 
@@ -465,28 +479,46 @@ static const liar_role_t turns[] = {
     {.link = LINK_BLOB, .keyed = true},
 };
 
+static const liar_role_t turns_in_memory[] = {
+    {.link = LINK_SHM, .in_memory = true},
+    {.link = LINK_UNIX, .in_memory = true},
+};
+
 #define TURNS (sizeof(turns) / sizeof(turns[0]))
+#define TURNS_IN_MEMORY (sizeof(turns_in_memory) / sizeof(turns_in_memory[0]))
+
+static liar_role_t role_of(uint64_t slice, bool in_memory)
+{
+    return in_memory ? turns_in_memory[slice % TURNS_IN_MEMORY]
+                     : turns[slice % TURNS];
+}
 
 int main(int argc, char **argv)
 {
-    const char *size = getenv("TMSG_HOSTILE"), *name = "hostile";
-    bool small = size != NULL && strcmp(size, "small") == 0;
-    uint64_t slices = small ? TURNS : SLICES;
+    const char *size = getenv("TMSG_HOSTILE");
+    bool small = size != NULL && strstr(size, "small") != NULL;
+    bool in_memory = size != NULL && strstr(size, "memory") != NULL;
+    const char *name = in_memory ? "mutated" : "hostile";
+    uint64_t slices = !small ? SLICES : in_memory ? TURNS_IN_MEMORY : TURNS;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (argc == 5) {
+    if (argc == 6) {
         const liar_role_t role = {(link_t)atoi(argv[1]), atoi(argv[2]) != 0,
-                                  strtoull(argv[3], NULL, 10)};
+                                  strtoull(argv[3], NULL, 10),
+                                  atoi(argv[5]) != 0};
 
         run_slice(&role, (unsigned)atoi(argv[4]));
         return 0;
     }
     for (uint64_t slice = small ? 0 : soak_place(name); slice < slices;
          slice++) {
-        liar_role_t role = turns[slice % TURNS];
+        liar_role_t role = role_of(slice, in_memory);
 
         role.seed = small ? 20261123 : soak_seed() + slice;
-        start_slice(argv[0], &role, small ? 1 : LIARS);
+        start_slice(argv[0], &role,
+                    !small      ? LIARS
+                    : in_memory ? LIARS_IN_MEMORY
+                                : 1);
         if (!small) {
             soak_keep(name, slice + 1);
         }
