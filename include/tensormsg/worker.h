@@ -190,7 +190,11 @@ TMSG_API tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
  * valid. It may be called in a callback of the worker's, and then takes effect
  * when the calls on the worker have returned. From another thread it ends their
  * waits with CLOSED and waits for them to leave. No new call on the worker may
- * begin. NULL is allowed. */
+ * begin. NULL is allowed.
+ *
+ * It does not wait for peers that do not hang up: what they may still write to
+ * is closed later, by a thread of the library that lives 250 ms at most after
+ * the last such call. With TMSG_CONTEXT_NO_THREAD the caller waits instead. */
 TMSG_API void tmsg_worker_destroy(tmsg_worker_t *worker);
 
 /* Moves what can be moved now and runs the callbacks that are due. Returns the

@@ -439,6 +439,10 @@ static void run_slice(const liar_role_t *role, unsigned count)
     tmsg_publisher_destroy(host.publisher);
     side_close(&host.side);
     report(&host, role, changed);
+    for (int i = 0; left_behind == 0 && i < 2000 && watched_alloc_live() > 0;
+         i++) {
+        poll(NULL, 0, 1); /* UCX workers are closed by another thread */
+    }
     if (left_behind == 0) {
         watched_alloc_expect(0, 0);
     }

@@ -520,6 +520,14 @@ int count_descriptors(void)
     return count_entries("/proc/self/fd") - 1; /* the folder's own */
 }
 
+void await_descriptors(int most)
+{
+    for (int i = 0; i < PEERS_BOUND_MS && count_descriptors() > most; i++) {
+        poll(NULL, 0, 1);
+    }
+    must_true(count_descriptors() <= most);
+}
+
 int count_threads(void) { return count_entries("/proc/self/task"); }
 
 static void be_child(const int *down, const int *up,

@@ -151,6 +151,9 @@ const char *scratch_path(const char *name);
 
 /* Open descriptors of this process. */
 int count_descriptors(void);
+/* Waits until there are no more than that: the library closes what a peer of
+ * another process might still use when that has hung up. */
+void await_descriptors(int most);
 
 /* Its threads, this one included. One that was joined may be listed for a
  * moment. */

@@ -430,7 +430,8 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
     if (writes && endpoint->peer_hello.pid != (uint32_t)getpid()) {
         tmsg_linger_begin(endpoint->ucx, link->fd,
                           endpoint->conn.began_wireup &&
-                              endpoint->reply_ep == NULL);
+                              endpoint->reply_ep == NULL,
+                          endpoint->peer);
     } else {
         shutdown(link->fd, SHUT_RDWR);
         close(link->fd);

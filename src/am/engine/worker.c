@@ -21,6 +21,7 @@
 #include "am/send/queue.h"
 #include "am/send/template_out.h"
 #include "am/staging/copy.h"
+#include "am/ucx/deferred.h"
 #include "am/ucx/fork_guard.h"
 #include "am/ucx/linger.h"
 #include "am/ucx/siblings.h"
@@ -347,6 +348,15 @@ static void drop_chores(tmsg_worker_t *worker)
     }
 }
 
+/* Returns how long to wait for peers that were given up. If the library may
+ * have a thread, that waits for them. */
+static uint64_t patience_ns(const tmsg_worker_t *worker)
+{
+    return worker->context->flags & TMSG_CONTEXT_NO_THREAD
+               ? UINT64_MAX
+               : tmsg_deferred_patience_ns();
+}
+
 void tmsg_worker_finish(tmsg_worker_t *worker)
 {
     tmsg_message_t *message;
@@ -371,7 +381,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
 
         worker->ucx = ucx->next;
         tmsg_loop_remove(&worker->loop, &ucx->source);
-        tmsg_linger_await(ucx);
+        tmsg_linger_await(ucx, patience_ns(worker));
         tmsg_probe_close(ucx);
         if (drained) {
             tmsg_worker_drain(ucx);

@@ -5,11 +5,14 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "am/ucx/ucx_events.h"
+#include "core/log.h"
 
 #define LINGER_NS 250000000ULL
 #define LOOK_MS 1     /* between two looks, if some have time left */
@@ -21,7 +24,9 @@ typedef struct {
     tmsg_node_t node;
     int fd;
     bool asking;
+    bool told; /* its peer was named in the log */
     uint64_t deadline_ns;
+    char peer[TMSG_LINGER_NAME_BYTES];
 } socket_t;
 
 static atomic_uint late; /* number of late ones of all UCX workers */
@@ -89,7 +94,7 @@ static void look_again(tmsg_timer_t *timer)
     }
 }
 
-void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking)
+void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking, const char *peer)
 {
     socket_t *kept = malloc(sizeof(*kept));
 
@@ -101,6 +106,8 @@ void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking)
     shutdown(fd, SHUT_WR);
     kept->fd = fd;
     kept->asking = asking;
+    kept->told = false;
+    snprintf(kept->peer, sizeof(kept->peer), "%s", peer);
     kept->deadline_ns = tmsg_now_ns() + LINGER_NS;
     tmsg_list_push(&ucx->lingering, &kept->node);
     ucx->linger.expired = look_again;
@@ -112,17 +119,20 @@ bool tmsg_linger_over(const tmsg_ucx_t *ucx)
     return ucx->lingering.count == 0;
 }
 
-bool tmsg_linger_is_late(tmsg_ucx_t *ucx)
+bool tmsg_linger_look(tmsg_ucx_t *ucx)
 {
-    close_late(ucx);
-    return ucx->abandoned || ucx->late.count > 0;
+    look_at_lingering(ucx);
+    return ucx->abandoned || ucx->lingering.count + ucx->late.count > 0;
 }
 
 unsigned tmsg_linger_count_late(void) { return atomic_load(&late); }
 
-void tmsg_linger_await(tmsg_ucx_t *ucx)
+void tmsg_linger_await(tmsg_ucx_t *ucx, uint64_t most_ns)
 {
-    for (unsigned i = 0; ucx->lingering.count > 0; i++) {
+    uint64_t begun_ns = tmsg_now_ns();
+
+    for (unsigned i = 0;
+         ucx->lingering.count > 0 && tmsg_now_ns() - begun_ns < most_ns; i++) {
         tmsg_ucx_events.drain(ucx);
         look_at_lingering(ucx);
         if (i < YIELDS) {
@@ -132,4 +142,64 @@ void tmsg_linger_await(tmsg_ucx_t *ucx)
         }
     }
     tmsg_loop_clear_timer(ucx->loop, &ucx->linger);
+}
+
+static void count_peer(tmsg_linger_tally_t *tally, const char *peer)
+{
+    unsigned i = 0;
+
+    while (i < tally->names && strcmp(tally->of[i].peer, peer) != 0) {
+        i++;
+    }
+    tally->count++;
+    if (i == TMSG_LINGER_NAMES) {
+        tally->other++;
+        return;
+    }
+    if (i == tally->names) {
+        snprintf(tally->of[i].peer, sizeof(tally->of[i].peer), "%s", peer);
+        tally->of[i].count = 0;
+        tally->names++;
+    }
+    tally->of[i].count++;
+}
+
+void tmsg_linger_tell(tmsg_ucx_t *ucx, tmsg_linger_tally_t *tally)
+{
+    for (tmsg_node_t *node = ucx->late.head; node != NULL; node = node->next) {
+        socket_t *kept = TMSG_CONTAINER_OF(node, socket_t, node);
+
+        if (!kept->told) {
+            kept->told = true;
+            count_peer(tally, kept->peer);
+            tally->for_good |= ucx->abandoned;
+        }
+    }
+}
+
+void tmsg_linger_log(tmsg_linger_tally_t *tally)
+{
+    char text[(TMSG_LINGER_NAME_BYTES + 32) * TMSG_LINGER_NAMES + 32];
+    size_t used = 0;
+
+    if (tally->count == 0) {
+        return;
+    }
+    for (unsigned i = 0; i < tally->names; i++) {
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s",
+                                 i == 0 ? "" : ", ", tally->of[i].peer);
+        if (tally->of[i].count > 1) {
+            used += (size_t)snprintf(text + used, sizeof(text) - used,
+                                     " (%u connections)", tally->of[i].count);
+        }
+    }
+    if (tally->other > 0) {
+        snprintf(text + used, sizeof(text) - used, ", and %u more",
+                 tally->other);
+    }
+    tmsg_log(TMSG_LOG_WARN,
+             "given up, but not hung up by the peer: %s; shared memory that "
+             "may be written to is left behind%s",
+             text, tally->for_good ? "" : " until it is");
+    *tally = (tmsg_linger_tally_t){.count = 0};
 }

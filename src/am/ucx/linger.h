@@ -15,21 +15,43 @@
  * ownership of the socket. `asking`: UCX has asked the peer for its endpoint
  * and has no answer yet. The peer's UCX will still answer, and the peer may
  * have hung up before it saw the question. So such a socket is kept for all of
- * the 250 ms below. */
-void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking);
+ * the 250 ms below. `peer`: its name, for the log. */
+void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking, const char *peer);
 
 /* Returns whether each such peer has hung up, or has had its 250 ms. */
 bool tmsg_linger_over(const tmsg_ucx_t *ucx);
 
-/* Returns whether a peer has had its 250 ms and has not hung up. The UCX worker
- * must not be closed then. Looks at the sockets to find out; nobody else may
- * use the UCX worker meanwhile. */
-bool tmsg_linger_is_late(tmsg_ucx_t *ucx);
+/* Looks at the sockets. Returns whether a peer has not hung up: the UCX worker
+ * must not be closed then. Nobody else may use the UCX worker meanwhile. */
+bool tmsg_linger_look(tmsg_ucx_t *ucx);
 
-/* Returns the number of such late peers in the whole process. */
+/* Returns the number of peers in the whole process that have had their 250 ms
+ * and have not hung up. */
 unsigned tmsg_linger_count_late(void);
 
-/* Waits until tmsg_linger_over(). Lock held, by the only user that is left. */
-void tmsg_linger_await(tmsg_ucx_t *ucx);
+/* Waits until tmsg_linger_over(), at most that long. Lock held, by the only
+ * user that is left. */
+void tmsg_linger_await(tmsg_ucx_t *ucx, uint64_t most_ns);
+
+#define TMSG_LINGER_NAMES 4
+#define TMSG_LINGER_NAME_BYTES 128
+
+/* Counts connections whose peers do not hang up, by the peer's name. */
+typedef struct {
+    unsigned count;
+    unsigned names; /* how many of `of` are used */
+    unsigned other; /* connections whose peer has none of these names */
+    bool for_good;  /* some memory is left behind for good */
+    struct {
+        char peer[TMSG_LINGER_NAME_BYTES];
+        unsigned count;
+    } of[TMSG_LINGER_NAMES];
+} tmsg_linger_tally_t;
+
+/* Adds what has not been told of this UCX worker yet. */
+void tmsg_linger_tell(tmsg_ucx_t *ucx, tmsg_linger_tally_t *tally);
+
+/* Logs it as one line, if there is something, and empties it. */
+void tmsg_linger_log(tmsg_linger_tally_t *tally);
 
 #endif

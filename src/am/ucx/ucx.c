@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,6 +130,12 @@ static tmsg_status_t no_room_for_ucx(const tmsg_ucx_t *ucx)
                           blame_settings(ucx, settings, sizeof(settings)));
 }
 
+/* Held while a UCX worker is made or destroyed. Which descriptors a new one has
+ * is found by what was there before: a number that was given back meanwhile,
+ * and taken again, would be missed. Recursive: what UCX reports while a worker
+ * is destroyed may let go of another. */
+static pthread_mutex_t descriptors = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
 static tmsg_status_t open_worker(tmsg_ucx_t *ucx, tmsg_ucx_arrived_t handler)
 {
     ucp_worker_params_t params = {
@@ -149,10 +156,14 @@ static tmsg_status_t open_worker(tmsg_ucx_t *ucx, tmsg_ucx_arrived_t handler)
         .arg = ucx,
     };
     char settings[BLAME_BYTES];
-    tmsg_watched_t *before = tmsg_socket_sets_before();
-    ucs_status_t ucs = ucp_worker_create(ucx->context, &params, &ucx->ucp);
+    tmsg_watched_t *before;
+    ucs_status_t ucs;
 
+    pthread_mutex_lock(&descriptors);
+    before = tmsg_socket_sets_before();
+    ucs = ucp_worker_create(ucx->context, &params, &ucx->ucp);
     tmsg_socket_sets_find(before, &ucx->sets);
+    pthread_mutex_unlock(&descriptors);
     if (ucs == UCS_OK) {
         ucs = ucp_worker_query(ucx->ucp, &attr);
     }
@@ -421,6 +432,10 @@ tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
     ucx->dialling = dialling;
     ucx->hello = *hello;
     status = tmsg_ucx_check_descriptors(owner->loop->epoll_fd, DESCRIPTORS);
+    if (status == TMSG_ERR_LIMIT_EXCEEDED) {
+        tmsg_deferred_settle();
+        status = tmsg_ucx_check_descriptors(owner->loop->epoll_fd, DESCRIPTORS);
+    }
     if (status != TMSG_OK) {
         goto err_free;
     }
@@ -483,26 +498,22 @@ static _Atomic(tmsg_ucx_t *) left_behind;
  * behind. */
 void tmsg_ucx_close(tmsg_ucx_t *ucx)
 {
-    bool late;
+    bool stays;
 
     tmsg_deferred_sweep();
     tmsg_siblings_leave(ucx);
     ucx->worker = NULL;
     ucx->loop = NULL;
     ucx->given = (tmsg_ucx_given_t){.code = NULL};
-    late = tmsg_linger_is_late(ucx);
-    if (ucx->unreported && !late && !tmsg_refs_are(&ucx->holders, 1)) {
+    stays = tmsg_linger_look(ucx);
+    if (ucx->unreported && !stays && !tmsg_refs_are(&ucx->holders, 1)) {
         ucx->next = atomic_exchange(&left_behind, ucx);
         tmsg_log(TMSG_LOG_WARN, "UCX does not report the end of a peer: shared "
                                 "memory that may be written to is left behind");
         return;
     }
-    if (late) {
+    if (stays) {
         ucx->abandoned |= ucx->unreported;
-        tmsg_log(TMSG_LOG_WARN,
-                 "a peer does not hang up: shared memory that may be written "
-                 "to is left behind%s",
-                 ucx->abandoned ? "" : " until it does");
         tmsg_deferred_take(ucx);
         return;
     }
@@ -518,7 +529,9 @@ void tmsg_ucx_let_go(tmsg_ucx_t *ucx)
         return;
     }
     tmsg_ucx_release_lifted(ucx);
+    pthread_mutex_lock(&descriptors);
     ucp_worker_destroy(ucx->ucp);
+    pthread_mutex_unlock(&descriptors);
     ucp_cleanup(ucx->context);
     tmsg_fork_guard_leave();
     tmsg_ep_index_free(ucx);

@@ -81,6 +81,7 @@ typedef struct tmsg_ucx {
     struct tmsg_listener *keeper;
     /* Peers may write to its memory for ever: it is never closed. */
     bool abandoned;
+    bool young; /* deferred.c: its peers have time left to hang up */
     /* UCX has not reported some operations, and nobody waits for that any more:
      * it is closed at once or never. */
     bool unreported;
@@ -157,7 +158,7 @@ bool tmsg_ucx_may_share(const tmsg_ucx_t *ucx);
 void tmsg_ucx_stays_apart(tmsg_ucx_t *ucx);
 
 /* tmsg_ucx_close() is called when nobody works with the UCX worker any more.
- * UCX is closed when no peer is late to hang up (deferred.h), and the last
+ * UCX is closed when all peers have hung up (deferred.h), and the last
  * holder has called tmsg_ucx_let_go(): messages and siblings do so from any
  * thread. */
 void tmsg_ucx_close(tmsg_ucx_t *ucx);
