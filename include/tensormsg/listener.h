@@ -41,15 +41,24 @@ typedef struct tmsg_listener_params {
                                     * connect */
     int32_t handshake_timeout_ms;  /* from accept to connected; default 5000 */
     uint32_t max_handshakes;       /* connections in their handshake at once,
-                                    * default 128. Further ones take, with a
-                                    * keyring, the place of the oldest that has
-                                    * not proved a key yet, which is refused as
-                                    * BUSY; else they wait in the kernel's
-                                    * queue (by blob in one of the listener's:
-                                    * 1024 of them, each for twice as
-                                    * long as a handshake may take). The second
-                                    * connection of a peer, for large payloads,
-                                    * takes a place for a moment */
+                                    * default 128. A further one takes the
+                                    * place of one that does not get on, which
+                                    * is refused as BUSY, and which our own
+                                    * diallers then try again: first of one that
+                                    * has not said its hello 10 ms after it
+                                    * came, then of one that has said nothing
+                                    * for 50 ms since its hello; of these the
+                                    * oldest of the address (of unix://: the
+                                    * process) that holds the most places. One
+                                    * that has proved its key or, without a
+                                    * keyring, has sent its address stays. If
+                                    * none makes way, further ones wait in the
+                                    * kernel's queue (by blob in one of the
+                                    * listener's: 1024 of them, each for twice
+                                    * as long as a handshake may take; without
+                                    * a keyring none makes way by blob). The
+                                    * second connection of a peer, for large
+                                    * payloads, takes a place for a moment */
     const char *advertise; /* URL that tmsg_listener_url() gives instead of the
                             * bound one, "tcp://host:port" as peers reach it
                             * (a container, NAT); port 0 stands for the bound
@@ -71,8 +80,9 @@ typedef struct tmsg_listener_params {
                                    * Default that of the context; NULL: no key.
                                    * Not for ucx://, which takes NULL alone */
     uint32_t max_handshake_bytes; /* of a frame of who has not proved a key
-                                   * yet, who sends two at most; 1024 or more,
-                                   * default 4096 */
+                                   * yet, who sends two at most; without a
+                                   * keyring, of the first frame, the hello.
+                                   * 1024 or more, default 4096 */
 } tmsg_listener_params_t;
 
 /* Listens. `url` is one of

@@ -146,3 +146,18 @@ const char *raw_find_frame(const raw_reader_t *reader, uint8_t type,
     }
     return NULL;
 }
+
+size_t raw_frame_bytes(const raw_reader_t *reader, uint8_t type)
+{
+    size_t at = TMSG_FRAME_MAGIC_BYTES;
+
+    while (at + TMSG_FRAME_HEADER_BYTES <= reader->bytes) {
+        size_t bytes = (size_t)tmsg_get_le(reader->data + at, 4);
+
+        if (reader->data[at + 4] == type) {
+            return bytes;
+        }
+        at += TMSG_FRAME_HEADER_BYTES + bytes;
+    }
+    return 0;
+}

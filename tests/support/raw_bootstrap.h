@@ -41,4 +41,7 @@ bool raw_closed(void *reader);
 const char *raw_find_frame(const raw_reader_t *reader, uint8_t type,
                            size_t skip);
 
+/* How many bytes that frame has; 0 without such a frame. */
+size_t raw_frame_bytes(const raw_reader_t *reader, uint8_t type);
+
 #endif

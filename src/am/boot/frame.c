@@ -70,6 +70,13 @@ void tmsg_frame_protect(tmsg_frame_stream_t *stream,
     pthread_mutex_unlock(&stream->lock);
 }
 
+void tmsg_frame_allow(tmsg_frame_stream_t *stream, size_t max_bytes)
+{
+    pthread_mutex_lock(&stream->lock);
+    stream->max_bytes = max_bytes;
+    pthread_mutex_unlock(&stream->lock);
+}
+
 static size_t mac_bytes(const tmsg_frame_macs_t *macs)
 {
     return macs->on ? TMSG_MAC_BYTES : 0;

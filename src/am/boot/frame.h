@@ -62,6 +62,9 @@ void tmsg_frame_protect(tmsg_frame_stream_t *stream,
                         const uint8_t tx_key[TMSG_KEY_BYTES],
                         const uint8_t rx_key[TMSG_KEY_BYTES], size_t max_bytes);
 
+/* Sets the limit of a payload. */
+void tmsg_frame_allow(tmsg_frame_stream_t *stream, size_t max_bytes);
+
 /* Moves all that a stream has read and queued, and its descriptor, to a stream
  * that is not in use. Nobody else uses either stream meanwhile. */
 void tmsg_frame_move(tmsg_frame_stream_t *to, tmsg_frame_stream_t *from);

@@ -244,6 +244,10 @@ static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
         return status;
     }
     endpoint->link.hello_done = true;
+    endpoint->link.hello_ns = tmsg_now_ns();
+    if (endpoint->admit.keyring == NULL) {
+        tmsg_frame_allow(&endpoint->link.stream, TMSG_FRAME_MAX_BYTES);
+    }
     tmsg_admit_heard(endpoint, data, bytes);
     status = tmsg_admit_expect(endpoint, &theirs);
     if (status == TMSG_OK) {

@@ -294,6 +294,15 @@ void tmsg_link_last_words(tmsg_endpoint_t *endpoint)
     }
 }
 
+void tmsg_link_read_now(tmsg_endpoint_t *endpoint)
+{
+    tmsg_endpoint_hold(endpoint);
+    if (endpoint->link.source.fd >= 0 && !tmsg_endpoint_is_down(endpoint)) {
+        read_frames(endpoint);
+    }
+    tmsg_endpoint_drop(endpoint);
+}
+
 static void link_ready(tmsg_source_t *source, uint32_t events)
 {
     tmsg_endpoint_t *endpoint =
@@ -331,9 +340,10 @@ tmsg_status_t tmsg_link_adopt(tmsg_endpoint_t *endpoint, int fd)
     }
     link->fd = fd;
     tmsg_frame_init(&link->stream, fd,
-                    endpoint->admit.keyring == NULL ? TMSG_FRAME_MAX_BYTES
-                    : link->handshake_bytes == 0    ? TMSG_HANDSHAKE_BYTES
-                                                    : link->handshake_bytes);
+                    endpoint->admit.keyring == NULL && !link->connected
+                        ? TMSG_FRAME_MAX_BYTES
+                    : link->handshake_bytes == 0 ? TMSG_HANDSHAKE_BYTES
+                                                 : link->handshake_bytes);
     return TMSG_OK;
 }
 
@@ -416,6 +426,7 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
     tmsg_loop_t *loop = &endpoint->worker->loop;
 
     tmsg_loop_clear_timer(loop, &link->deadline);
+    tmsg_loop_clear_timer(loop, &endpoint->conn.again);
     tmsg_loop_remove(loop, &link->resolve_source);
     tmsg_resolve_abandon(link->resolve);
     link->resolve = NULL;

@@ -51,6 +51,10 @@ tmsg_status_t tmsg_link_move(tmsg_endpoint_t *to, tmsg_endpoint_t *from,
  * of the endpoint. */
 void tmsg_link_read_on(tmsg_endpoint_t *endpoint);
 
+/* Reads what a peer whose socket was accepted has said up to now. That may end
+ * the endpoint. */
+void tmsg_link_read_now(tmsg_endpoint_t *endpoint);
+
 /* Reads by the socket why the peer is gone: UCX says that it is, and the peer
  * may have told the reason before. */
 void tmsg_link_last_words(tmsg_endpoint_t *endpoint);

@@ -15,6 +15,8 @@
 #include "core/log.h"
 
 #define REDIALS_MOST 2 /* most attempts after the first, for a connection */
+#define WAIT_MS 10     /* before the first attempt of who had no place */
+#define WAIT_DOUBLINGS 4
 
 /* Returns whether UCX alone failed: the peer says so, or UCX failed here and
  * the peer is still there. A fault of the peer itself, such as its silence,
@@ -56,9 +58,51 @@ static bool dial_anew(tmsg_endpoint_t *endpoint, const char *why)
     return true;
 }
 
+/* Returns whether the listener had no place for this connection, which may be
+ * over in a moment. A session has its own attempts. */
+static bool had_no_place(const tmsg_endpoint_t *endpoint, tmsg_status_t status)
+{
+    return status == TMSG_ERR_BUSY && endpoint->link.refused &&
+           endpoint->dialling && endpoint->state == TMSG_EP_CONNECTING &&
+           !endpoint->link.address_done && !tmsg_bulk_took_socket(endpoint) &&
+           !tmsg_resume_is_away(endpoint) &&
+           tmsg_schemes[endpoint->link.url.kind]->socket;
+}
+
+static void wait_over(tmsg_timer_t *timer)
+{
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, conn.again);
+
+    tmsg_worker_chore(endpoint->worker, endpoint);
+}
+
+/* Dials once more after a while, which grows with each attempt. */
+static bool wait_for_place(tmsg_endpoint_t *endpoint)
+{
+    tmsg_endpoint_conn_t *conn = &endpoint->conn;
+    unsigned doublings =
+        conn->waits < WAIT_DOUBLINGS ? conn->waits : WAIT_DOUBLINGS;
+    int left_ms = tmsg_link_left_ms(endpoint);
+
+    if (left_ms == 0) {
+        return false;
+    }
+    conn->waits++;
+    tmsg_engine.detach(endpoint, true);
+    tmsg_link_set_deadline(endpoint, left_ms);
+    conn->again.expired = wait_over;
+    tmsg_loop_set_timer(&endpoint->worker->loop, &conn->again,
+                        (uint64_t)WAIT_MS << doublings);
+    return true;
+}
+
 bool tmsg_redial_catches(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                          const char *why)
 {
+    if (had_no_place(endpoint, status)) {
+        return wait_for_place(endpoint);
+    }
     return status == TMSG_ERR_PEER_LOST && may_be_dialled(endpoint) &&
            is_by_ucx(endpoint) && dial_anew(endpoint, why);
 }
@@ -73,6 +117,9 @@ void tmsg_redial_settled(tmsg_endpoint_t *endpoint)
 {
     tmsg_status_t status;
 
+    if (endpoint->conn.again.deadline_ns != 0) {
+        return; /* its time has not come */
+    }
     endpoint->state = TMSG_EP_CONNECTING;
     status = tmsg_link_redial(endpoint, tmsg_link_left_ms(endpoint));
     if (status != TMSG_OK) {
@@ -99,5 +146,8 @@ void tmsg_redial_explain(const tmsg_endpoint_t *endpoint, char *text,
     if (endpoint->conn.redials > 0) {
         snprintf(text, bytes, " (attempt %u; the first: %s)",
                  endpoint->conn.redials + 1u, endpoint->conn.redial_why);
+    } else if (endpoint->conn.waits > 0) {
+        snprintf(text, bytes, " (the listener had no place for it %u times)",
+                 endpoint->conn.waits);
     }
 }

@@ -7,13 +7,17 @@
  * happens over TCP if both sides close and connect at once, and each reuses
  * what the other is ending. Neither application has seen the connection. The
  * two sides tell their UCX endpoints apart by number (ep_index.h), so one of
- * them cannot be made again by itself. */
+ * them cannot be made again by itself.
+ *
+ * So is one that a listener has refused as BUSY, because it had no place for
+ * it (places.h): after a while, as often as it takes. */
 #ifndef TMSG_AM_CONNECT_REDIAL_H
 #define TMSG_AM_CONNECT_REDIAL_H
 
 #include "am/endpoint/endpoint.h"
 
-/* Dials again instead of ending the endpoint, if UCX alone failed. True: the
+/* Dials again instead of ending the endpoint, if UCX alone failed, or if the
+ * listener had no place. True: the
  * endpoint does not end; it is away and dials again. */
 bool tmsg_redial_catches(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                          const char *why);

@@ -44,7 +44,8 @@ typedef struct {
         pulse; /* heartbeats of the stream; only liveness.c changes it */
     int fd;    /* -1: none yet, none any more, or a blob's */
     bool connected;
-    bool hello_done; /* the peer's hello was accepted */
+    bool hello_done;   /* the peer's hello was accepted */
+    uint64_t hello_ns; /* when that was */
     /* The peer may have our address: it can write to our UCX worker. */
     bool address_sent;
     bool address_done; /* the peer's worker address came */
@@ -73,6 +74,14 @@ typedef struct {
      * listener is gone. */
     const uint32_t *handshakes;
 } tmsg_link_t;
+
+/* Belongs to the room listen: the place of an accepted connection among those
+ * of its listener that are in their handshake. */
+typedef struct {
+    tmsg_node_t node;
+    struct tmsg_origin *origin; /* NULL: not known */
+    bool taken;
+} tmsg_endpoint_place_t;
 
 /* A frame before admission has at most this many bytes by default. */
 #define TMSG_HANDSHAKE_BYTES 4096

@@ -125,6 +125,10 @@ typedef struct {
     bool fin_received;  /* the peer has received all our messages */
     /* Counts how often UCX failed to connect and this side dialled anew. */
     uint8_t redials;
+    /* Counts how often the peer had no place for this connection, and `again`
+     * tells when it is dialled after that. */
+    unsigned waits;
+    tmsg_timer_t again;
     char redial_why[128];      /* why it dialled anew the first time */
     uint32_t subscribe;        /* TMSG_SUBSCRIBE_*, for our hello */
     uint32_t number;           /* endpoint index of `ep`; see ep_index.h */
@@ -241,6 +245,7 @@ struct tmsg_endpoint {
 
     tmsg_link_t link;
     tmsg_endpoint_conn_t conn;
+    tmsg_endpoint_place_t place;
     tmsg_endpoint_paths_t paths;
     bool dialling;
     uint8_t token[TMSG_TOKEN_BYTES]; /* the connection's secret */

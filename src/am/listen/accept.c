@@ -13,12 +13,14 @@
 #include "am/endpoint/fail.h"
 #include "am/endpoint/scheme.h"
 #include "am/listen/backlog.h"
+#include "am/listen/places.h"
 #include "am/path/bulk.h"
 #include "am/worker/engine.h"
 #include "core/log.h"
 
-#define RETRY_MS 100
-#define ACCEPTS_A_ROUND 16
+#define RETRY_NS UINT64_C(100000000) /* if descriptors ran out */
+/* Time in which connections are accepted before others have their turn. */
+#define ROUND_NS UINT64_C(2000000)
 
 static void handshake_over(tmsg_listener_t *listener)
 {
@@ -60,6 +62,7 @@ void tmsg_accept_connected(tmsg_endpoint_t *endpoint)
     endpoint->link.listener = NULL;
     endpoint->link.handshakes = NULL;
     listener->connected++;
+    tmsg_places_leave(listener, endpoint);
     handshake_over(listener);
     if (listener->on_accept != NULL) {
         endpoint->due.run = run_accept;
@@ -113,6 +116,7 @@ void tmsg_accept_ended(tmsg_endpoint_t *endpoint)
         endpoint->link.listener = NULL;
         endpoint->link.handshakes = NULL;
         count_turned_away(listener, endpoint);
+        tmsg_places_leave(listener, endpoint);
         handshake_over(listener);
     }
     if (endpoint->keeper != NULL && !handed && endpoint->handle) {
@@ -130,14 +134,14 @@ static void retry_accept(tmsg_timer_t *timer)
     tmsg_loop_change(&listener->worker->loop, &listener->source, EPOLLIN);
 }
 
-/* Stops accepting: there are no descriptors, or no handshakes, left. */
-static void pause_accepting(tmsg_listener_t *listener, bool timed)
+/* Stops accepting for some time, UINT64_MAX: until a handshake is over. There
+ * are no descriptors, or no places, left. */
+static void pause_accepting(tmsg_listener_t *listener, uint64_t wait_ns)
 {
     tmsg_loop_change(&listener->worker->loop, &listener->source, 0);
-    if (timed) {
+    if (wait_ns != UINT64_MAX) {
         listener->retry.expired = retry_accept;
-        tmsg_loop_set_timer(&listener->worker->loop, &listener->retry,
-                            RETRY_MS);
+        tmsg_loop_set_alarm(&listener->worker->loop, &listener->retry, wait_ns);
     }
 }
 
@@ -162,38 +166,22 @@ static void accept_one(tmsg_listener_t *listener, int fd)
     tmsg_admit_begin(endpoint, listener->keyring);
     listener->handshakes++;
     listener->accepted++;
+    tmsg_places_take(listener, endpoint, fd);
     status = tmsg_link_accepted(endpoint, fd, listener, &terms);
     if (status != TMSG_OK) {
         endpoint->link.listener = listener;
         tmsg_engine.end(endpoint, status, tmsg_error_message());
+        return;
     }
+    tmsg_link_read_now(endpoint); /* the hello may be here */
 }
 
-/* Returns the peer that is longest in its handshake without a proof. NULL:
- * there is none. */
-static tmsg_endpoint_t *oldest_stranger(const tmsg_listener_t *listener)
-{
-    tmsg_endpoint_t *endpoint, *oldest = NULL;
-    uint32_t i = 0;
-
-    while ((endpoint = tmsg_endpoint_next(listener->worker, NULL, &i)) !=
-           NULL) {
-        if (endpoint->link.listener == listener &&
-            !tmsg_admit_is_over(endpoint) && endpoint->broken == TMSG_OK &&
-            (oldest == NULL ||
-             endpoint->link.since_ns < oldest->link.since_ns)) {
-            oldest = endpoint;
-        }
-    }
-    return oldest;
-}
-
-/* Turns away a peer that holds a place without a proof, so that such peers do
- * not shut others out. A peer with a key proves it within two round trips. */
+/* Turns away a peer that holds a place and does not get on, so that such peers
+ * do not shut others out. */
 static void displace_stranger(tmsg_endpoint_t *stranger)
 {
     static const char why[] = "gave way to others, as the oldest of too many "
-                              "connections without a proof";
+                              "connections that are in their handshake";
 
     stranger->admit.turned = TMSG_TURNED_TOO_MANY;
     if (!tmsg_schemes[stranger->link.url.kind]->socket) {
@@ -210,31 +198,64 @@ bool tmsg_accept_is_full(const tmsg_listener_t *listener)
     return listener->handshakes >= listener->max_handshakes;
 }
 
+/* Returns whether there is a place. If not, *stranger_p is who makes way for
+ * the next connection; NULL: nobody does, and *wait_ns_p says how long that is
+ * so at most. What the peer has said in time counts, even if this side has yet
+ * to read it. */
+static bool has_place(tmsg_listener_t *listener, tmsg_endpoint_t **stranger_p,
+                      uint64_t *wait_ns_p)
+{
+    while (tmsg_accept_is_full(listener)) {
+        tmsg_endpoint_t *stranger =
+            tmsg_places_choose(listener, tmsg_now_ns(), wait_ns_p);
+
+        *stranger_p = stranger;
+        if (stranger == NULL || stranger->link.fd < 0) {
+            return false;
+        }
+        tmsg_endpoint_hold(stranger);
+        tmsg_link_read_now(stranger);
+        if (!tmsg_places_may_go(stranger)) {
+            tmsg_endpoint_drop(stranger);
+            continue;
+        }
+        tmsg_endpoint_drop(stranger);
+        return false;
+    }
+    *stranger_p = NULL;
+    return true;
+}
+
 bool tmsg_accept_make_room(tmsg_listener_t *listener)
 {
-    bool full = tmsg_accept_is_full(listener);
-    tmsg_endpoint_t *stranger = full ? oldest_stranger(listener) : NULL;
+    tmsg_endpoint_t *stranger;
+    uint64_t wait_ns;
 
+    if (has_place(listener, &stranger, &wait_ns)) {
+        return true;
+    }
     if (stranger != NULL) {
         displace_stranger(stranger);
     }
-    return !full || stranger != NULL;
+    return stranger != NULL;
 }
 
+/* Accepts those who wait, for a part of the worker's time. */
 static void accept_ready(tmsg_source_t *source, uint32_t events)
 {
     tmsg_listener_t *listener =
         TMSG_CONTAINER_OF(source, tmsg_listener_t, source);
+    uint64_t until_ns = tmsg_now_ns() + ROUND_NS;
     int fd;
 
     (void)events;
-    for (int i = 0; i < ACCEPTS_A_ROUND; i++) {
-        bool full = tmsg_accept_is_full(listener);
-        tmsg_endpoint_t *stranger = full ? oldest_stranger(listener) : NULL;
+    do {
+        tmsg_endpoint_t *stranger;
+        uint64_t wait_ns;
         tmsg_status_t status;
 
-        if (full && stranger == NULL) {
-            pause_accepting(listener, false);
+        if (!has_place(listener, &stranger, &wait_ns) && stranger == NULL) {
+            pause_accepting(listener, wait_ns);
             return;
         }
         status = tmsg_sock_accept(&listener->sock, &fd);
@@ -244,14 +265,14 @@ static void accept_ready(tmsg_source_t *source, uint32_t events)
         if (status != TMSG_OK) {
             tmsg_log(TMSG_LOG_WARN, "%s: %s", listener->url,
                      tmsg_error_message());
-            pause_accepting(listener, true);
+            pause_accepting(listener, RETRY_NS);
             return;
         }
         if (stranger != NULL) {
             displace_stranger(stranger);
         }
         accept_one(listener, fd);
-    }
+    } while (tmsg_now_ns() < until_ns);
 }
 
 /* Opens UCX on the device that peers will need, so that a failure shows here,

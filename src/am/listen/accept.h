@@ -21,8 +21,8 @@ void tmsg_accept_ended(tmsg_endpoint_t *endpoint);
  * held. */
 bool tmsg_accept_is_full(const tmsg_listener_t *listener);
 
-/* Makes room for one more handshake: if there are too many, the oldest peer
- * without a proof makes way. False: there are too many, and none makes way.
+/* Makes room for one more handshake: if there are too many, one that does not
+ * get on makes way (places.h). False: there are too many, and none makes way.
  * Lock held. */
 bool tmsg_accept_make_room(tmsg_listener_t *listener);
 

@@ -13,6 +13,7 @@
 #include "am/listen/accept.h"
 #include "am/listen/backlog.h"
 #include "am/listen/listener.h"
+#include "am/listen/places.h"
 #include "core/log.h"
 
 /* Judges the peer's blob. The dialling side has judged our blob by the same
@@ -55,6 +56,7 @@ static void accept_connect_request(const tmsg_arrival_t *arrival,
     tmsg_admit_begin(endpoint, listener->keyring);
     tmsg_link_set_deadline(endpoint, listener->handshake_timeout_ms);
     listener->handshakes++;
+    tmsg_places_take(listener, endpoint, -1);
     memcpy(endpoint->token, listener->token, TMSG_TOKEN_BYTES);
     tmsg_wireup_heard(endpoint, arrival);
     endpoint->peer_hello = blob->hello;

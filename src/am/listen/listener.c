@@ -7,6 +7,7 @@
 #include "am/connect/admit_blob.h"
 #include "am/endpoint/scheme.h"
 #include "am/listen/backlog.h"
+#include "am/listen/places.h"
 #include "am/net/netif.h"
 #include "am/worker/engine.h"
 #include "am/worker/lead.h"
@@ -239,6 +240,7 @@ static void release_kept(tmsg_listener_t *listener)
         if (endpoint->keeper == listener) {
             endpoint->link.listener = NULL;
             endpoint->link.handshakes = NULL;
+            tmsg_places_leave(listener, endpoint);
             tmsg_engine.release(endpoint);
         }
     }
@@ -260,6 +262,7 @@ void tmsg_listener_release(tmsg_listener_t *listener)
     }
     release_kept(listener);
     tmsg_backlog_free(listener);
+    tmsg_places_free(listener);
     if (listener->ucx != NULL) {
         listener->ucx->users--;
     }

@@ -21,7 +21,10 @@ struct tmsg_listener {
     int handshake_timeout_ms;
     uint32_t max_handshakes;
     uint32_t handshakes; /* number of those under way */
-    uint32_t resume_ms;  /* how long a broken session is kept */
+    /* The endpoints that hold places, oldest first, and where they are from;
+     * places.h. */
+    tmsg_list_t places, origins;
+    uint32_t resume_ms; /* how long a broken session is kept */
     uint32_t max_handshake_bytes;
     tmsg_keyring_t *keyring; /* NULL: no key is asked for */
     tmsg_list_t backlog;     /* connect requests by blob that wait; backlog.h */
@@ -32,7 +35,7 @@ struct tmsg_listener {
     uint64_t turned[TMSG_TURNED_COUNT];
     uint64_t timed_out, too_long;
     tmsg_source_t source;
-    tmsg_timer_t retry; /* runs if descriptors ran out: accept again */
+    tmsg_timer_t retry; /* when to accept again */
     tmsg_sock_listener_t sock;
     char url[TMSG_URL_TEXT_BYTES];
     char advertised[TMSG_URL_TEXT_BYTES]; /* what peers are told; "": url */

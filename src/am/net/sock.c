@@ -556,6 +556,23 @@ bool tmsg_sock_is_local(int fd)
     return local;
 }
 
+void tmsg_sock_origin(int fd, tmsg_sock_origin_t *origin)
+{
+    tmsg_address_t peer;
+    struct ucred who;
+    socklen_t bytes = sizeof(who);
+    struct in6_addr ip;
+
+    memset(origin, 0, sizeof(*origin));
+    if (tmsg_sock_peer(fd, &peer) == TMSG_OK &&
+        tmsg_netif_ip(&peer.sa.any, &ip, NULL)) {
+        memcpy(origin->bytes, &ip, IN6_IS_ADDR_V4MAPPED(&ip) ? 16 : 8);
+    } else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0) {
+        memcpy(origin->bytes, &who.pid, sizeof(who.pid));
+        memcpy(origin->bytes + 8, &who.uid, sizeof(who.uid));
+    }
+}
+
 const char *tmsg_sock_peer_name(int fd, char *text, size_t bytes)
 {
     tmsg_address_t address;

@@ -80,6 +80,15 @@ tmsg_status_t tmsg_sock_peer(int fd, tmsg_address_t *address_p);
  * tell, as with its setting ip_nonlocal_bind. */
 bool tmsg_sock_is_local(int fd);
 
+/* Tells from where a connection came, so that connections of one origin can be
+ * counted: of TCP the host's address, of IPv6 its /64, in which a host may pick
+ * addresses; of a Unix socket the process that connected, and its user, as the
+ * kernel knows them. */
+typedef struct {
+    uint8_t bytes[16];
+} tmsg_sock_origin_t;
+void tmsg_sock_origin(int fd, tmsg_sock_origin_t *origin);
+
 /* Writes the other end in words, as tmsg_url_format_sockaddr() does. Of a Unix
  * socket it writes the path that either end is bound to. Returns `text`. */
 const char *tmsg_sock_peer_name(int fd, char *text, size_t bytes);

@@ -96,6 +96,7 @@ typedef struct {
     bool look;            /* the next progress call looks at the loop */
     struct timespec tick; /* when the clock last made it look at the loop */
     tmsg_timer_t tidy;    /* when to trim the memory budget's pool */
+    tmsg_timer_t counts;  /* when to log counts of repeated events */
 } tmsg_worker_pace_t;
 
 /* Belongs to the room send. */

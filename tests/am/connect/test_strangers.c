@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Listeners and diallers of another kind or version, what they are told, and
  * what strangers on the bootstrap socket cost. */
+#include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +15,7 @@
 #include <unistd.h>
 
 #include "am/endpoint/endpoint.h"
+#include "support/numbered_keys.h"
 #include "support/peers.h"
 #include "support/raw_bootstrap.h"
 #include "support/seeded_maps.h"
@@ -21,6 +24,7 @@
 #define FRAME_HELLO 1
 #define FRAME_REFUSE 2
 #define FRAME_ADDRESS 3
+#define LONG_MS 600000 /* longer than any test waits */
 
 /* A false listener takes one connection, and then sends these bytes. */
 typedef struct {
@@ -242,13 +246,13 @@ Test(strangers, wrong_frames_cost_their_peer_only)
     }
 }
 
-/* Opens a listener with a short handshake timeout. */
-static void listen_short(side_t *side, uint32_t max_handshakes)
+/* Opens a listener with other bounds for handshakes than the default ones. */
+static void listen_within(side_t *side, int timeout_ms, uint32_t max_handshakes)
 {
     const tmsg_listener_params_t params = {
         .field_mask = TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT |
                       TMSG_LISTENER_PARAM_MAX_HANDSHAKES,
-        .handshake_timeout_ms = 300,
+        .handshake_timeout_ms = timeout_ms,
         .max_handshakes = max_handshakes,
     };
 
@@ -262,7 +266,7 @@ Test(strangers, silence_is_cut_off_after_the_handshake_timeout)
     raw_reader_t reader = {.bytes = 0};
     side_t side;
 
-    listen_short(&side, 128);
+    listen_within(&side, 300, 128);
     reader.fd = raw_dial(tmsg_listener_url(side.listener));
     side_await(&side, raw_closed, &reader, "the end of a silent connection");
     close(reader.fd);
@@ -293,7 +297,7 @@ Test(strangers, a_slow_drip_is_cut_off_too)
     side_t side;
 
     memcpy(drip.hello, "TMSGBOOT\xff\0\0\0\1", 13);
-    listen_short(&side, 128);
+    listen_within(&side, 300, 128);
     drip.reader.fd = raw_dial(tmsg_listener_url(side.listener));
     side_await(&side, dripped_out, &drip, "the end of a slow connection");
     cr_expect(ge(sz, drip.sent, 1));
@@ -447,16 +451,15 @@ Test(strangers, a_peers_flood_of_frames_starves_nobody)
     free(stream);
 }
 
-/* Two silent connections fill both places; the next waits and is served when
- * their time is over. */
-Test(strangers, handshakes_beyond_the_most_wait_for_a_place)
+/* Two silent connections fill both places, and make way for the next. */
+Test(strangers, silent_connections_beyond_the_most_make_way)
 {
     tmsg_endpoint_t *endpoint;
     tmsg_request_t *ready;
     int silent[2];
     side_t side;
 
-    listen_short(&side, 2);
+    listen_within(&side, LONG_MS, 2);
     for (size_t i = 0; i < 2; i++) {
         silent[i] = raw_dial(tmsg_listener_url(side.listener));
     }
@@ -466,5 +469,131 @@ Test(strangers, handshakes_beyond_the_most_wait_for_a_place)
     must(side_finish(&side, ready));
     close(silent[0]);
     close(silent[1]);
+    side_close(&side);
+}
+
+typedef struct {
+    const side_t *side;
+    const char *name;
+    unsigned least;
+} count_t;
+
+static bool has_counted(void *arg)
+{
+    const count_t *count = arg;
+
+    return counted(count->side, count->name) >= count->least;
+}
+
+Test(strangers, length_and_time_are_bounded_without_a_key_and_counted)
+{
+    static const uint8_t header[] = {1, 16, 0, 0, FRAME_HELLO}; /* 4097 */
+    raw_reader_t silent = {.bytes = 0}, loud = {.bytes = 0};
+    side_t side;
+
+    listen_within(&side, 300, 128);
+    silent.fd = raw_dial(tmsg_listener_url(side.listener));
+    loud.fd = raw_dial(tmsg_listener_url(side.listener));
+    raw_send_magic(loud.fd);
+    raw_send(loud.fd, header, sizeof(header));
+    side_await(&side, raw_closed, &loud, "the end of who says too much");
+    side_await(&side, raw_closed, &silent, "the end of who says nothing");
+    must_eq(counted(&side, "too_long"), 1);
+    must_eq(counted(&side, "timed_out"), 1);
+    must_eq(counted(&side, "accepted"), 2);
+    must_eq(counted(&side, "connected"), 0);
+    close(loud.fd);
+    close(silent.fd);
+    side_close(&side);
+}
+
+/* Dials from another address of loopback's. */
+static int dial_from(const char *url, const char *address)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    must_eq(inet_pton(AF_INET, address, &in.sin_addr), 1);
+    must_eq(bind(fd, (struct sockaddr *)&in, sizeof(in)), 0);
+    must_eq(inet_pton(AF_INET, "127.0.0.1", &in.sin_addr), 1);
+    in.sin_port = htons((uint16_t)atoi(strrchr(url, ':') + 1));
+    must_eq(connect(fd, (struct sockaddr *)&in, sizeof(in)), 0);
+    return fd;
+}
+
+/* The oldest makes way, but first that of who holds the most places. */
+Test(strangers, one_address_does_not_fill_the_places)
+{
+    enum { FLOOD = 20, PLACES = 4 };
+    raw_reader_t first = {.bytes = 0};
+    int flooders[FLOOD];
+    count_t gone;
+    side_t side;
+
+    listen_within(&side, LONG_MS, PLACES);
+    first.fd = raw_dial(tmsg_listener_url(side.listener));
+    for (size_t i = 0; i < FLOOD; i++) {
+        flooders[i] = dial_from(tmsg_listener_url(side.listener), "127.0.0.2");
+    }
+    gone = (count_t){&side, "too_many", FLOOD + 1 - PLACES};
+    side_await(&side, has_counted, &gone, "the end of a flood");
+    must_true(!raw_closed(&first));
+    must_eq(counted(&side, "handshakes"), PLACES);
+    side_serves(&side);
+    close(first.fd);
+    for (size_t i = 0; i < FLOOD; i++) {
+        close(flooders[i]);
+    }
+    side_close(&side);
+}
+
+/* Takes connections and refuses them, as BUSY but for the last. */
+typedef struct {
+    int listener;
+    unsigned busy; /* still to be refused so */
+    unsigned refused;
+    tmsg_endpoint_t *endpoint;
+} full_listener_t;
+
+static bool refused_all(void *arg)
+{
+    full_listener_t *full = arg;
+    int fd = accept4(full->listener, NULL, NULL, SOCK_CLOEXEC);
+    int32_t status = full->busy > 0 ? TMSG_ERR_BUSY : TMSG_ERR_REFUSED;
+
+    if (fd >= 0) {
+        raw_send_magic(fd);
+        raw_send_frame(fd, FRAME_REFUSE, &status, sizeof(status));
+        close(fd);
+        full->busy -= full->busy > 0;
+        full->refused++;
+    }
+    return tmsg_endpoint_status(full->endpoint) < 0;
+}
+
+Test(strangers, who_is_told_that_there_is_no_place_comes_again)
+{
+    full_listener_t full = {.busy = 5};
+    side_t side;
+    char url[64];
+
+    full.listener = raw_listen(url, sizeof(url));
+    fcntl(full.listener, F_SETFL, O_NONBLOCK);
+    side_open(&side, NULL);
+    must(tmsg_endpoint_connect(side.worker, url, NULL, &full.endpoint));
+    side_await(&side, refused_all, &full, "the last refusal");
+    must_eq(full.refused, 6);
+    must_be(tmsg_endpoint_status(full.endpoint), TMSG_ERR_REFUSED);
+    must_say(tmsg_endpoint_error(full.endpoint), "no place for it 5 times");
+    tmsg_endpoint_destroy(full.endpoint);
+    /* It may be closed while it waits. */
+    full.busy = UINT_MAX;
+    must(tmsg_endpoint_connect(side.worker, url, NULL, &full.endpoint));
+    while (full.refused < 8) {
+        must_true(!refused_all(&full));
+        tmsg_worker_progress(side.worker);
+    }
+    tmsg_endpoint_destroy(full.endpoint);
+    close(full.listener);
     side_close(&side);
 }
