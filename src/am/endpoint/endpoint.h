@@ -144,6 +144,8 @@ typedef struct {
     /* Tells that no ring could be made here, or opened by the peer. */
     bool ringless;
     bool ring_offered; /* the peer has told of its ring */
+    bool shares;       /* a ring or fast box of the connection is in use */
+    bool unsealed;     /* and one of them could not be sealed */
     /* The connection claimed to be the bulk stream of an endpoint that has
      * ended. */
     bool late_bulk;

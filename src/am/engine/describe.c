@@ -19,6 +19,7 @@
 #include "am/listen/listener.h"
 #include "am/path/bulk.h"
 #include "am/path/fastboxes.h"
+#include "am/path/shared.h"
 #include "am/recv/fetch_queue.h"
 #include "am/send/queue.h"
 #include "am/staging/copy.h"
@@ -517,6 +518,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
                   tmsg_transport_name(endpoint->transport)) &&
         add_words(object, "bulk", tmsg_bulk_words(endpoint)) &&
         add_words(object, "fastbox", tmsg_fastboxes_words(endpoint)) &&
+        add_words(object, "shared_memory", tmsg_shared_words(endpoint)) &&
         add_figure(object, "peer_wire_version", peer->wire_version) &&
         add_words(object, "peer_ucx_version", ucx) &&
         cJSON_AddBoolToObject(object, "heartbeats",

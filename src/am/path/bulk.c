@@ -223,6 +223,8 @@ void tmsg_bulk_forget(tmsg_endpoint_t *endpoint)
 {
     endpoint->paths.ringless = false;
     endpoint->paths.ring_offered = false;
+    endpoint->paths.shares = false;
+    endpoint->paths.unsealed = false;
     endpoint->paths.bulk_why[0] = '\0';
 }
 

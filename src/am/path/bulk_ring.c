@@ -8,6 +8,7 @@
 #include "am/endpoint/fail.h"
 #include "am/endpoint/transport.h"
 #include "am/path/fastboxes.h"
+#include "am/path/shared.h"
 #include "am/shm/ring.h"
 #include "core/bytes.h"
 #include "core/log.h"
@@ -96,9 +97,13 @@ static bool take_offered_ring(tmsg_endpoint_t *endpoint, const uint8_t *offer)
         return false;
     }
     ring = ring_bulk_of(endpoint);
-    return ring != NULL && tmsg_ring_open((pid_t)endpoint->peer_hello.pid,
-                                          (int)tmsg_get_le(offer, 4), offer + 4,
-                                          &ring->in) == TMSG_OK;
+    if (ring == NULL || tmsg_ring_open((pid_t)endpoint->peer_hello.pid,
+                                       (int)tmsg_get_le(offer, 4), offer + 4,
+                                       &ring->in) != TMSG_OK) {
+        return false;
+    }
+    tmsg_shared_note(endpoint, tmsg_ring_segment(ring->in));
+    return true;
 }
 
 /* Takes or refuses the ring that the peer offers, once a connection, whatever
@@ -135,11 +140,16 @@ static void note_ring_answer(tmsg_endpoint_t *endpoint, bool taken)
     if (segment->fd < 0) {
         return;
     }
-    tmsg_segment_close_fd(segment);
     if (!taken) {
+        tmsg_segment_close_fd(segment);
         go_without_ring(
             endpoint,
             "the peer does not take this side's ring, and its log says why");
+    } else if (tmsg_segment_settle(segment) == TMSG_OK) {
+        tmsg_shared_note(endpoint, segment);
+        tmsg_bulk_stir(endpoint); /* fragments may wait for this */
+    } else {
+        go_without_ring(endpoint, tmsg_error_message());
     }
 }
 
@@ -197,14 +207,22 @@ static size_t judge_ring_bytes(tmsg_bulk_t *bulk, size_t moved)
     return moved;
 }
 
+/* Returns this side's ring; NULL: there is none, or the peer has not taken it
+ * yet and may still give its pages back. */
+static tmsg_ring_t *settled_out(const tmsg_bulk_t *bulk)
+{
+    tmsg_ring_t *out = tmsg_bulk_ring_of(bulk)->out;
+
+    return out != NULL && tmsg_ring_segment(out)->settled ? out : NULL;
+}
+
 static size_t write_ring(tmsg_bulk_t *bulk, struct iovec *from, size_t count)
 {
-    tmsg_bulk_ring_t *ring = tmsg_bulk_ring_of(bulk);
+    tmsg_ring_t *out = settled_out(bulk);
 
-    return ring->out == NULL
+    return out == NULL
                ? 0
-               : judge_ring_bytes(bulk,
-                                  tmsg_ring_write(ring->out, from, count));
+               : judge_ring_bytes(bulk, tmsg_ring_write(out, from, count));
 }
 
 static size_t read_ring(tmsg_bulk_t *bulk, struct iovec *into, size_t count,
@@ -223,9 +241,9 @@ static size_t read_ring(tmsg_bulk_t *bulk, struct iovec *into, size_t count,
 /* Wakes the peer, if it sleeps, for what was moved. */
 static void wake_ring_peer(tmsg_bulk_t *bulk)
 {
-    const tmsg_bulk_ring_t *ring = tmsg_bulk_ring_of(bulk);
-    bool of_out = ring->out != NULL && tmsg_ring_is_awaited(ring->out);
-    bool of_in = ring->in != NULL && tmsg_ring_is_awaited(ring->in);
+    tmsg_ring_t *out = settled_out(bulk), *in = tmsg_bulk_ring_of(bulk)->in;
+    bool of_out = out != NULL && tmsg_ring_is_awaited(out);
+    bool of_in = in != NULL && tmsg_ring_is_awaited(in);
 
     if (of_out || of_in) {
         tmsg_control_ring(bulk->endpoint, TMSG_RING_WORD_MOVED);
@@ -234,19 +252,20 @@ static void wake_ring_peer(tmsg_bulk_t *bulk)
 
 static bool await_rings(tmsg_bulk_t *bulk)
 {
-    const tmsg_bulk_ring_t *ring = tmsg_bulk_ring_of(bulk);
+    tmsg_ring_t *out = settled_out(bulk), *in = tmsg_bulk_ring_of(bulk)->in;
 
-    return (ring->in == NULL || tmsg_ring_await(ring->in)) &&
-           (!tmsg_bulk_has_output(bulk) || tmsg_ring_await(ring->out));
+    return (in == NULL || tmsg_ring_await(in)) &&
+           (!tmsg_bulk_has_output(bulk) || out == NULL || tmsg_ring_await(out));
 }
 
 static bool rings_have_work(const tmsg_bulk_t *bulk)
 {
-    const tmsg_bulk_ring_t *ring = tmsg_bulk_ring_of(bulk);
+    const tmsg_ring_t *out = settled_out(bulk);
+    const tmsg_ring_t *in = tmsg_bulk_ring_of(bulk)->in;
 
-    return (ring->in != NULL && tmsg_ring_is_movable(ring->in)) ||
-           (tmsg_bulk_has_output(bulk) && ring->out != NULL &&
-            tmsg_ring_is_movable(ring->out));
+    return (in != NULL && tmsg_ring_is_movable(in)) ||
+           (tmsg_bulk_has_output(bulk) && out != NULL &&
+            tmsg_ring_is_movable(out));
 }
 
 static void look_at_rings(tmsg_bulk_t *bulk)
@@ -264,10 +283,11 @@ static uint64_t ring_ahead(const tmsg_bulk_t *bulk)
 
 static bool rings_are_intact(const tmsg_bulk_t *bulk)
 {
-    const tmsg_bulk_ring_t *ring = tmsg_bulk_ring_of(bulk);
+    const tmsg_ring_t *out = settled_out(bulk);
+    const tmsg_ring_t *in = tmsg_bulk_ring_of(bulk)->in;
 
-    return (ring->out == NULL || tmsg_ring_is_intact(ring->out)) &&
-           (ring->in == NULL || tmsg_ring_is_intact(ring->in));
+    return (out == NULL || tmsg_ring_is_intact(out)) &&
+           (in == NULL || tmsg_ring_is_intact(in));
 }
 
 static void shut_ring_bulk(tmsg_bulk_t *bulk)

@@ -7,6 +7,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/transport.h"
+#include "am/path/shared.h"
 #include "am/shm/fastbox.h"
 #include "am/worker/engine.h"
 #include "am/worker/nap.h"
@@ -154,9 +155,14 @@ void tmsg_fastboxes_answered(tmsg_endpoint_t *endpoint, bool taken)
                            "the peer does not take it, and its log says why");
         return;
     }
+    if (tmsg_segment_settle(tmsg_fastbox_segment(fastboxes->offer)) !=
+        TMSG_OK) {
+        go_without_fastbox(endpoint, tmsg_error_message());
+        return;
+    }
     fastboxes->out = fastboxes->offer;
     fastboxes->offer = NULL;
-    tmsg_segment_close_fd(tmsg_fastbox_segment(fastboxes->out));
+    tmsg_shared_note(endpoint, tmsg_fastbox_segment(fastboxes->out));
 }
 
 static bool take_offered_fastbox(tmsg_endpoint_t *endpoint,
@@ -181,6 +187,7 @@ static bool take_offered_fastbox(tmsg_endpoint_t *endpoint,
                           &fastboxes->in) != TMSG_OK) {
         return false;
     }
+    tmsg_shared_note(endpoint, tmsg_fastbox_segment(fastboxes->in));
     tmsg_list_push(&worker->fastboxes, &fastboxes->node);
     return true;
 }

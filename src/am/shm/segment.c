@@ -18,6 +18,19 @@
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 8u
 #endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x10
+#endif
+
+/* Keep the length, and with it the mapping. */
+#define LENGTH_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+/* Keep the pages: after these nobody can give them back, not even through a
+ * mapping that was there before. Writes through such mappings go on. */
+#define PAGES_SEALS (F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
+
+const char tmsg_segment_unsealed[] =
+    "not sealed, as this kernel (before Linux 5.1) cannot: a peer that gives "
+    "its pages back may end this process by a signal";
 
 static void init_segment(tmsg_segment_t *segment, size_t bytes)
 {
@@ -65,13 +78,45 @@ static bool take_pages(int fd, size_t bytes)
     return rc == 0;
 }
 
+/* Returns whether the pages of the file are sealed. If the kernel does not know
+ * the seal, *known_p is false. The other side may seal at the same time. */
+static bool seal_pages(int fd, bool *known_p)
+{
+    int seals;
+
+    *known_p = fcntl(fd, F_ADD_SEALS, LENGTH_SEALS | PAGES_SEALS) == 0 ||
+               errno != EINVAL;
+    seals = fcntl(fd, F_GET_SEALS);
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 &&
+           (seals & F_SEAL_FUTURE_WRITE) != 0;
+}
+
+/* Seals the memory, which this side has mapped. The pages that the other side
+ * gave back before the seal stay missing, so all are taken once more. */
+static tmsg_status_t keep_pages(tmsg_segment_t *segment)
+{
+    bool known;
+
+    segment->sealed = seal_pages(segment->fd, &known);
+    if (!segment->sealed && known) {
+        return tmsg_error_set(TMSG_ERR_IO,
+                              "the peer keeps the right to give back pages of "
+                              "the memory");
+    }
+    if (!take_pages(segment->fd, segment->bytes)) {
+        return tmsg_error_errno(TMSG_ERR_IO, "pages of the memory are missing");
+    }
+    segment->settled = true;
+    return TMSG_OK;
+}
+
 /* Makes the memory. Its pages are taken at once, because a page that is missing
  * later would be a signal. */
 static tmsg_status_t make_memory(tmsg_segment_t *segment)
 {
     segment->fd = make_file();
     if (segment->fd < 0 || !take_pages(segment->fd, segment->bytes) ||
-        fcntl(segment->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+        fcntl(segment->fd, F_ADD_SEALS, LENGTH_SEALS) != 0) {
         return tmsg_error_errno(TMSG_ERR_IO, "no memory to be shared");
     }
     return map_segment(segment);
@@ -88,6 +133,14 @@ tmsg_status_t tmsg_segment_create(tmsg_segment_t *segment, size_t bytes)
     } else {
         tmsg_segment_free(segment);
     }
+    return status;
+}
+
+tmsg_status_t tmsg_segment_settle(tmsg_segment_t *segment)
+{
+    tmsg_status_t status = keep_pages(segment);
+
+    tmsg_segment_close_fd(segment);
     return status;
 }
 
@@ -145,9 +198,22 @@ static int open_peer_file(pid_t pid, int fd, size_t bytes)
     return opened;
 }
 
-static tmsg_status_t find_peer_memory(tmsg_segment_t *segment, pid_t pid,
-                                      int fd)
+/* Returns whether the file begins with the mark. It is not looked at through a
+ * mapping: until the file is sealed, that may be a signal. */
+static bool has_mark(int fd, const uint8_t *mark)
 {
+    uint8_t found[TMSG_SEGMENT_MARK_BYTES];
+
+    return pread(fd, found, sizeof(found), 0) == (ssize_t)sizeof(found) &&
+           sodium_memcmp(found, mark, sizeof(found)) == 0;
+}
+
+/* Nothing is changed of a file that has another mark: it may be anybody's. */
+static tmsg_status_t find_peer_memory(tmsg_segment_t *segment, pid_t pid,
+                                      int fd, const uint8_t *mark)
+{
+    tmsg_status_t status;
+
     segment->fd = open_peer_file(pid, fd, segment->bytes);
     if (segment->fd < 0) {
         return tmsg_error_errno(TMSG_ERR_IO,
@@ -157,7 +223,11 @@ static tmsg_status_t find_peer_memory(tmsg_segment_t *segment, pid_t pid,
         return tmsg_error_set(TMSG_ERR_IO,
                               "what the peer offers is no such memory");
     }
-    return map_segment(segment);
+    if (!has_mark(segment->fd, mark)) {
+        return tmsg_error_set(TMSG_ERR_IO, "the memory is another's");
+    }
+    status = map_segment(segment);
+    return status == TMSG_OK ? keep_pages(segment) : status;
 }
 
 tmsg_status_t tmsg_segment_open(tmsg_segment_t *segment, size_t bytes,
@@ -166,12 +236,8 @@ tmsg_status_t tmsg_segment_open(tmsg_segment_t *segment, size_t bytes,
     tmsg_status_t status;
 
     init_segment(segment, bytes);
-    status = find_peer_memory(segment, pid, fd);
+    status = find_peer_memory(segment, pid, fd, mark);
     tmsg_segment_close_fd(segment);
-    if (status == TMSG_OK &&
-        sodium_memcmp(segment->memory, mark, TMSG_SEGMENT_MARK_BYTES) != 0) {
-        status = tmsg_error_set(TMSG_ERR_IO, "the memory is another's");
-    }
     if (status != TMSG_OK) {
         tmsg_segment_free(segment);
     }

@@ -375,6 +375,30 @@ static void refuse(int fd, uint8_t *mark)
     pair_close(&pair);
 }
 
+/* Until the peer has it, pages of it may be missing, and to touch those may be
+ * a signal. */
+Test(ring, is_not_touched_before_the_peer_has_it)
+{
+    uint8_t bytes[64] = {0};
+    struct iovec some = {bytes, sizeof(bytes)};
+    tmsg_bulk_t *bulk;
+    tmsg_ring_t *out;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    must_true(tmsg_mover_ring.make(pair.to_a));
+    bulk = pair.to_a->paths.bulk;
+    out = tmsg_bulk_ring_of(bulk)->out;
+    must_eq(munmap(tmsg_ring_segment(out)->memory, 4096 + RING_BYTES), 0);
+    must_eq(tmsg_mover_ring.write(bulk, &some, 1), 0);
+    tmsg_mover_ring.moved(bulk);
+    must_true(tmsg_mover_ring.await(bulk));
+    tmsg_mover_ring.look(bulk);
+    must_true(tmsg_bulk_is_intact(pair.to_a));
+    tmsg_ring_segment(out)->memory = NULL;
+    pair_drop(&pair);
+}
+
 Test(ring, a_file_is_none)
 {
     uint8_t mark[MARK] = {0};
