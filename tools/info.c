@@ -65,7 +65,8 @@ static void print_key(const cJSON *key)
     put_text(stdout, cJSON_IsString(value) ? value->valuestring : "?");
     printf("  (%s", cJSON_IsString(origin) ? origin->valuestring : "?");
     if (cJSON_IsString(why)) {
-        printf(": %s", why->valuestring);
+        fputs(": ", stdout);
+        put_text(stdout, why->valuestring);
     }
     puts(")");
 }
@@ -153,8 +154,9 @@ static void print_list(const cJSON *list)
         } else if (cJSON_GetObjectItemCaseSensitive(item, "device") != NULL) {
             print_device(item);
         } else if (cJSON_GetObjectItemCaseSensitive(item, "domain") != NULL) {
-            printf("    %-16s %s\n", text_member(item, "domain"),
-                   text_member(item, "how"));
+            printf("    %-16s ", text_member(item, "domain"));
+            put_text(stdout, text_member(item, "how"));
+            putchar('\n');
         } else if (cJSON_IsObject(item)) {
             print_key(item);
         } else if (cJSON_IsArray(list)) {

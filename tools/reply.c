@@ -5,8 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/shown.h"
 #include "show.h"
 #include "store.h"
+
+#define NAME_MOST_BYTES 240 /* of a tensor whose file is NAME.npy */
 
 /* Tells whether `out` names a file. A folder may have the name ".npz". */
 static bool is_file(const char *out, const char *ending)
@@ -43,29 +46,19 @@ static bool save_map(const reply_options_t *options, const tmsg_map_t *map,
     return status == TMSG_OK;
 }
 
-/* Tells whether the name of a tensor, which comes from elsewhere, is safe as
- * the name of a file in the folder. */
-static bool is_file_name(const char *name)
-{
-    bool plain = *name != '.' && strlen(name) <= 240;
-
-    for (const char *c = name; *c != '\0'; c++) {
-        plain = plain && *c != '/' && (unsigned char)*c >= 0x20 && *c != 0x7f;
-    }
-    return plain;
-}
-
 static bool save_tensor(const reply_options_t *options, const char *name,
                         const tmsg_tensor_t *tensor)
 {
     tmsg_map_t *one = NULL;
     char *path = NULL;
+    const char *bad;
     bool saved = false;
 
-    if (!is_file_name(name)) {
-        complain("the tensor '%.200s' cannot be the name of a file: --out "
-                 "FILE.safetensors takes any name",
-                 name);
+    bad = tmsg_shown_bad_name(name, NAME_MOST_BYTES);
+    if (bad != NULL) {
+        complain("%s: --out FILE.safetensors takes the tensor of any name: "
+                 "'%s'",
+                 bad, name);
         return false;
     }
     if (tmsg_map_create(&one) != TMSG_OK ||

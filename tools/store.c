@@ -10,6 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "core/shown.h"
 #include "transfer.h"
 
 #define MAPPED_BYTES (32ULL << 20) /* payloads from this size lie in a file */
@@ -117,30 +118,6 @@ tmsg_allocator_t store_allocator(store_t *store)
     return (tmsg_allocator_t){store_alloc, store_release, store};
 }
 
-/* Returns why a name must not be used, or NULL. A valid name is one component
- * of a path. It is not hidden, and has no control characters. */
-static const char *describe_bad_name(const char *name)
-{
-    if (*name == '\0') {
-        return "the file name is empty";
-    }
-    if (strchr(name, '/') != NULL) {
-        return "the file name would leave the folder";
-    }
-    if (*name == '.') {
-        return "the file name begins with a dot";
-    }
-    if (strlen(name) > NAME_MAX_BYTES) {
-        return "the file name is too long";
-    }
-    for (const char *c = name; *c != '\0'; c++) {
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) {
-            return "the file name has control characters";
-        }
-    }
-    return NULL;
-}
-
 static bool find_file_format(const char *text, tmsg_file_format_t *format_p)
 {
     for (int i = 1; tmsg_file_format_name((tmsg_file_format_t)i) != NULL; i++) {
@@ -156,16 +133,17 @@ static bool check_file_name(const char *name, const char *format,
                             tmsg_file_format_t *format_p, char *why,
                             size_t why_bytes)
 {
-    const char *bad = describe_bad_name(name);
+    const char *bad = tmsg_shown_bad_name(name, NAME_MAX_BYTES);
 
     *format_p = TMSG_FILE_AUTO;
     if (bad != NULL) {
-        snprintf(why, why_bytes, "'%.255s': %s", name, bad);
+        /* The reason comes first: the name may be longer than there is room. */
+        tmsg_shown_format(why, why_bytes, "%s: '%s'", bad, name);
         return false;
     }
     if (format != NULL && !find_file_format(format, format_p)) {
-        snprintf(why, why_bytes, "'%s': unknown file format '%.40s'", name,
-                 format);
+        tmsg_shown_format(why, why_bytes, "'%s': unknown file format '%s'",
+                          name, format);
         return false;
     }
     return true;

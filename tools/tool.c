@@ -7,65 +7,40 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/shown.h"
 #include "progress.h"
 
 #define NS_PER_MS 1000000ULL
 
-/* These characters are invisible and change how others look. The control
- * characters are U+0001 to U+001f and U+007f to U+009f. Most of the others are
- * of Unicode's class Cf: they turn the direction of writing, have no width, or
- * are tags. The joiners U+200c and U+200d are not in the list, because some
- * scripts need them. */
-static const struct {
-    unsigned first, last;
-} hidden[] = {
-    {0x01, 0x1f},     {0x7f, 0x9f},     {0xad, 0xad},     {0x61c, 0x61c},
-    {0x180e, 0x180e}, {0x200b, 0x200b}, {0x200e, 0x200f}, {0x2028, 0x202e},
-    {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe0fff},
-};
-
-static bool is_hidden(unsigned code)
-{
-    for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++) {
-        if (code >= hidden[i].first && code <= hidden[i].last) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Stores the character at `at`, and returns its length in bytes. A byte that is
- * not valid UTF-8 counts as one '?'. Only paths contain such bytes. */
-static size_t decode_utf8(const unsigned char *at, unsigned *code_p)
-{
-    size_t length = *at < 0xc2 ? 1 : *at < 0xe0 ? 2 : *at < 0xf0 ? 3 : 4;
-    unsigned code = length == 1 ? *at : *at & (0x7fu >> length);
-
-    for (size_t i = 1; i < length; i++) {
-        if ((at[i] & 0xc0) != 0x80) {
-            *code_p = '?';
-            return 1;
-        }
-        code = code << 6 | (at[i] & 0x3f);
-    }
-    *code_p = *at >= 0x80 && length == 1 ? '?' : code;
-    return length;
-}
-
 void put_text(FILE *stream, const char *text)
 {
-    const unsigned char *at = (const unsigned char *)text;
+    size_t left = strlen(text);
 
-    while (*at != '\0') {
-        unsigned code;
-        size_t length = decode_utf8(at, &code);
+    while (left > 0) {
+        char escape[TMSG_SHOWN_ESCAPE];
+        uint32_t code;
+        size_t length = tmsg_shown_read(text, left, &code);
 
-        if (is_hidden(code)) {
-            fprintf(stream, code < 0x100 ? "\\x%02x" : "\\u%04x", code);
+        if (tmsg_shown_hides(code)) {
+            fwrite(escape, 1, tmsg_shown_escape(escape, code), stream);
         } else {
-            fwrite(at, 1, length, stream);
+            fwrite(text, 1, length, stream);
         }
-        at += length;
+        text += length;
+        left -= length;
+    }
+}
+
+/* JSON has no escape for a byte that is not UTF-8: U+FFFD replaces it. */
+static void put_json_escape(FILE *stream, uint32_t code)
+{
+    if (code & TMSG_SHOWN_BYTE) {
+        fputs("\\ufffd", stream);
+    } else if (code < 0x10000) {
+        fprintf(stream, "\\u%04x", code);
+    } else {
+        fprintf(stream, "\\u%04x\\u%04x", 0xd800 + (code - 0x10000) / 0x400,
+                0xdc00 + (code - 0x10000) % 0x400);
     }
 }
 
@@ -73,21 +48,19 @@ void put_text(FILE *stream, const char *text)
  * and tabs occur only outside of strings. */
 void put_json(FILE *stream, const char *json)
 {
-    const unsigned char *at = (const unsigned char *)json;
+    size_t left = strlen(json);
 
-    while (*at != '\0') {
-        unsigned code;
-        size_t length = decode_utf8(at, &code);
+    while (left > 0) {
+        uint32_t code;
+        size_t length = tmsg_shown_read(json, left, &code);
 
-        if (code < 0x20 || !is_hidden(code)) {
-            fwrite(at, 1, length, stream);
-        } else if (code < 0x10000) {
-            fprintf(stream, "\\u%04x", code);
+        if (code < 0x20 || !tmsg_shown_hides(code)) {
+            fwrite(json, 1, length, stream);
         } else {
-            fprintf(stream, "\\u%04x\\u%04x", 0xd800 + (code - 0x10000) / 0x400,
-                    0xdc00 + (code - 0x10000) % 0x400);
+            put_json_escape(stream, code);
         }
-        at += length;
+        json += length;
+        left -= length;
     }
 }
 
@@ -95,14 +68,19 @@ void complain(const char *format, ...)
 {
     char line[1400];
     va_list args;
+    int length;
 
     va_start(args, format);
-    vsnprintf(line, sizeof(line), format, args);
+    length = vsnprintf(line, sizeof(line), format, args);
     va_end(args);
+    if (length < 0) {
+        return;
+    }
+    (void)tmsg_shown_fit(line, sizeof(line), (size_t)length >= sizeof(line));
     progress_clear();
     flockfile(stderr);
     fputs("tensormsg: ", stderr);
-    put_text(stderr, line);
+    fputs(line, stderr);
     putc('\n', stderr);
     funlockfile(stderr);
 }

@@ -29,8 +29,8 @@ int key_main(int argc, char **argv);
  * control a terminal are escaped. */
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Writes text from elsewhere: control characters as \xNN, and other characters
- * that mislead a reader (such as U+202e) as \uNNNN. */
+/* Writes text from elsewhere as core/shown.h says: control characters as \xNN,
+ * and other characters that mislead a reader (such as U+202e) as \uNNNN. */
 void put_text(FILE *stream, const char *text);
 
 /* Writes JSON text, and escapes the characters that put_text() escapes in the

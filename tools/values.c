@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/shown.h"
 #include "fault.h"
 
 #define NDIM_MOST 64
@@ -23,7 +24,7 @@ typedef struct {
 
 static bool complain_literal(const literal_t *literal, const char *why)
 {
-    complain("'%.200s': %s", literal->word, why);
+    complain("'%s': %s", tmsg_shown_short(literal->word).text, why);
     return false;
 }
 
@@ -377,7 +378,7 @@ bool values_add_meta(tmsg_map_t *map, const char *word)
     bool good = false;
 
     if (equal == NULL) {
-        complain("'%.200s' is not KEY=VALUE", word);
+        complain("'%s' is not KEY=VALUE", tmsg_shown_short(word).text);
     } else if (key == NULL) {
         complain("out of memory");
     } else {

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "core/utf8.h"
+#include "core/shown.h"
 
 static _Thread_local char message[TMSG_ERROR_BYTES];
 
@@ -16,10 +16,7 @@ const char *tmsg_error_message(void) { return message; }
 /* Makes a text the message. `length` is the length that it was to have. */
 static void set_message(char *text, size_t length)
 {
-    if (length >= TMSG_ERROR_BYTES) {
-        strcpy(text + TMSG_ERROR_BYTES - 4, "...");
-    }
-    tmsg_utf8_scrub(text);
+    (void)tmsg_shown_fit(text, TMSG_ERROR_BYTES, length >= TMSG_ERROR_BYTES);
     strcpy(message, text);
 }
 

@@ -13,7 +13,8 @@
 /* Formats this thread's error message and returns `status`, so that a failure
  * is one line: return tmsg_error_set(TMSG_ERR_..., "tensor '%s': ...", name).
  * The arguments may point into the current message, and may come from a peer.
- * The message is always one line of UTF-8, and ends in "..." if it was cut. */
+ * The message is shown as core/shown.h says, and ends in "..." if it was cut.
+ */
 tmsg_status_t tmsg_error_set(tmsg_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -35,8 +36,8 @@ typedef struct {
 /* Returns a name as an error or a log line quotes it, so that a long name does
  * not push out the rest. "..." replaces what is longer than
  * TMSG_ERROR_NAME_BYTES, no character is cut in half, and NUL becomes '?'.
- * tmsg_error_set() and tmsg_log() replace other bytes that cannot be shown. Use
- * the result within one expression: tmsg_error_set(..., "tensor '%s': ...",
+ * tmsg_error_set() and tmsg_log() escape what else cannot be shown. Use the
+ * result within one expression: tmsg_error_set(..., "tensor '%s': ...",
  * tmsg_error_name(name, bytes).text) */
 tmsg_error_name_t tmsg_error_name(const char *name, size_t name_bytes);
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/utf8.h"
+#include "core/shown.h"
 
 static const char *const level_names[] = {"none", "error", "warn", "info",
                                           "debug"};
@@ -50,14 +50,18 @@ void tmsg_log(tmsg_log_level_t level, const char *format, ...)
 {
     char line[1024];
     va_list args;
+    int length;
 
     if (!tmsg_log_wanted(level)) {
         return;
     }
     va_start(args, format);
-    vsnprintf(line, sizeof(line), format, args);
+    length = vsnprintf(line, sizeof(line), format, args);
     va_end(args);
-    tmsg_utf8_scrub(line);
+    if (length < 0) {
+        return;
+    }
+    (void)tmsg_shown_fit(line, sizeof(line), (size_t)length >= sizeof(line));
     pthread_mutex_lock(&lock);
     if (sink != NULL) {
         sink(sink_arg, level, line);

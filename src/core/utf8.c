@@ -49,6 +49,11 @@ static size_t character_bytes(const uint8_t *at, const uint8_t *end)
     return length;
 }
 
+size_t tmsg_utf8_character(const char *at, size_t left)
+{
+    return character_bytes((const uint8_t *)at, (const uint8_t *)at + left);
+}
+
 /* Returns whether eight ASCII characters begin at `at`. */
 static bool is_ascii(const uint8_t *at)
 {
@@ -99,38 +104,4 @@ bool tmsg_utf8_valid(const char *text, size_t bytes)
         left -= length;
     }
     return true;
-}
-
-static bool is_control(const uint8_t *at)
-{
-    return *at < 0x20 || *at == 0x7f || (*at == 0xc2 && at[1] < 0xa0);
-}
-
-/* Returns whether eight printable ASCII characters begin at `at`. Each byte
- * must be below 0x7f, so that adding 1 sets no top bit, and 0x20 or more, so
- * that subtracting 0x20 borrows from none. */
-static bool is_printed(const uint8_t *at)
-{
-    const uint64_t ones = 0x0101010101010101, tops = 0x8080808080808080;
-    uint64_t word;
-
-    memcpy(&word, at, sizeof(word));
-    return ((word | (word + ones) | (word - 0x20 * ones)) & tops) == 0;
-}
-
-void tmsg_utf8_scrub(char *text)
-{
-    uint8_t *at = (uint8_t *)text;
-    const uint8_t *end = at + strlen(text);
-
-    while (at < end) {
-        bool eight = end - at >= (ptrdiff_t)sizeof(uint64_t) && is_printed(at);
-        size_t length = eight ? sizeof(uint64_t) : character_bytes(at, end);
-
-        if (length == 0 || is_control(at)) {
-            *at = '?';
-            length = 1;
-        }
-        at += length;
-    }
 }

@@ -10,8 +10,8 @@
  * surrogates, nothing above U+10FFFF. */
 bool tmsg_utf8_valid(const char *text, size_t bytes);
 
-/* Makes `text` one line of UTF-8 that a terminal can show: each byte of a
- * control character, or of anything that is not UTF-8, becomes '?'. */
-void tmsg_utf8_scrub(char *text);
+/* Returns the length of the character at `at`, of which `left` bytes follow, 1
+ * at least. Returns 0 if there is none. */
+size_t tmsg_utf8_character(const char *at, size_t left);
 
 #endif

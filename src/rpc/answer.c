@@ -6,6 +6,7 @@
 
 #include "core/bytes.h"
 #include "core/params.h"
+#include "core/shown.h"
 #include "core/utf8.h"
 #include "rpc/intercept.h"
 #include "rpc/method.h"
@@ -140,9 +141,9 @@ bool tmsg_reply_bounces(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
     tmsg_calls_hold(peer->endpoint);
     unsent->id = head->id;
     unsent->status = status;
-    snprintf(unsent->words, sizeof(unsent->words), "%s",
-             tmsg_call_without_peer(tmsg_endpoint_peer(peer->endpoint), error));
-    tmsg_utf8_scrub(unsent->words);
+    tmsg_shown_format(
+        unsent->words, sizeof(unsent->words), "%s",
+        tmsg_call_without_peer(tmsg_endpoint_peer(peer->endpoint), error));
     tmsg_hub_lock(hub);
     tmsg_hub_tell(hub, &unsent->event);
     tmsg_hub_unlock(hub);
@@ -194,8 +195,8 @@ tmsg_status_t tmsg_task_claim(tmsg_task_t *task, tmsg_status_t outcome,
         if (task->stream != NULL) {
             /* The words are stored first: a thread that sees the outcome may
              * read them. */
-            snprintf(task->stream->error, sizeof(task->stream->error), "%.*s",
-                     (int)bytes, words == NULL ? "" : words);
+            tmsg_shown_format(task->stream->error, sizeof(task->stream->error),
+                              "%.*s", (int)bytes, words == NULL ? "" : words);
             atomic_store(&task->stream->outcome, outcome);
         }
         if (task->meter != NULL) {

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "core/map.h"
-#include "core/utf8.h"
+#include "core/shown.h"
 #include "rpc/intercept.h"
 #include "rpc/metrics.h"
 #include "rpc/stream.h"
@@ -272,10 +272,10 @@ void tmsg_call_explain(tmsg_call_t *call, const char *why)
     if (call->attempts > 1) {
         snprintf(tries, sizeof(tries), " (%u attempts)", call->attempts);
     }
-    snprintf(call->error, sizeof(call->error), "%.160s: method '%s': %s%s%s",
-             peer, call->method, tmsg_call_without_peer(peer, why), tries,
-             call->may_have_run ? "" : " (no handler saw the call)");
-    tmsg_utf8_scrub(call->error);
+    tmsg_shown_format(call->error, sizeof(call->error),
+                      "%s: method '%s': %s%s%s", tmsg_shown_short(peer).text,
+                      call->method, tmsg_call_without_peer(peer, why), tries,
+                      call->may_have_run ? "" : " (no handler saw the call)");
 }
 
 void tmsg_call_fail(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/map.h"
-#include "core/utf8.h"
+#include "core/shown.h"
 #include "rpc/metrics.h"
 #include "rpc/stream.h"
 
@@ -227,10 +227,8 @@ bool tmsg_hooks_over(tmsg_hooks_t *hooks, tmsg_status_t status,
 void tmsg_hooks_words(tmsg_hooks_t *hooks, const char *words, size_t bytes)
 {
     if (hooks != NULL) {
-        bytes = bytes < TMSG_CALL_TEXT_MOST ? bytes : TMSG_CALL_TEXT_MOST;
-        memcpy(hooks->words, words, bytes);
-        hooks->words[bytes] = '\0';
-        tmsg_utf8_scrub(hooks->words); /* the last character may be cut */
+        tmsg_shown_format(hooks->words, sizeof(hooks->words), "%.*s",
+                          (int)bytes, words);
     }
 }
 
@@ -338,9 +336,10 @@ tmsg_status_t tmsg_hooks_begin_call(tmsg_call_t *call, const tmsg_map_t *map)
     hooks->map = NULL;
     return status == TMSG_OK
                ? status
-               : tmsg_error_set(status, "%.160s: method '%s': %s",
-                                tmsg_endpoint_peer(call->endpoint),
-                                call->method, hooks->words);
+               : tmsg_error_set(
+                     status, "%s: method '%s': %s",
+                     tmsg_shown_short(tmsg_endpoint_peer(call->endpoint)).text,
+                     call->method, hooks->words);
 }
 
 tmsg_status_t tmsg_hooks_begin_task(tmsg_task_t *task)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/shown.h"
 #include "rpc/metrics.h"
 
 /* The buckets of the histogram have these upper bounds, in microseconds. */
@@ -22,19 +23,32 @@ typedef struct {
     uint64_t late_replies;
 } text_t;
 
-/* Writes the labels of a meter, with the escapes that the format wants. */
+/* Writes the labels of a meter, with the escapes that the format wants. A
+ * caller's methods may have names that a peer gave. */
 static void put_labels(FILE *file, const tmsg_meter_t *meter)
 {
+    const char *at = meter->name;
+
     fprintf(file, "side=\"%s\",method=\"", sides[meter->side]);
-    for (const char *at = meter->name; *at != '\0'; at++) {
-        if (*at == '\\' || *at == '"') {
+    for (size_t left = strlen(at); left > 0;) {
+        uint32_t code;
+        size_t length = tmsg_shown_read(at, left, &code);
+
+        if (code == '\\' || code == '"') {
             fputc('\\', file);
         }
-        if (*at == '\n') {
+        if (code == '\n') {
             fputs("\\n", file);
+        } else if (tmsg_shown_hides(code)) {
+            char escape[TMSG_SHOWN_ESCAPE];
+
+            (void)tmsg_shown_escape(escape, code);
+            fprintf(file, "\\%s", escape); /* a backslash is two of them */
         } else {
-            fputc(*at, file);
+            fwrite(at, 1, length, file);
         }
+        at += length;
+        left -= length;
     }
     fputc('"', file);
 }

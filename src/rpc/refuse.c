@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/utf8.h"
+#include "core/shown.h"
 #include "rpc/intercept.h"
 #include "rpc/metrics.h"
 
@@ -121,9 +121,7 @@ static refusal_t *make_refusal(tmsg_rpc_peer_t *peer,
     refusal->left_ms = ms == 0 ? -1 : ms < INT32_MAX ? (int32_t)ms : INT32_MAX;
     memcpy(refusal->method, head->text, head->text_bytes);
     refusal->method[head->text_bytes] = '\0';
-    snprintf(refusal->words, sizeof(refusal->words), "%s", words);
-    /* snprintf() may have cut the last character. */
-    tmsg_utf8_scrub(refusal->words);
+    tmsg_shown_format(refusal->words, sizeof(refusal->words), "%s", words);
     tmsg_calls_hold(peer->endpoint);
     return refusal;
 }

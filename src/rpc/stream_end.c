@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/utf8.h"
+#include "core/shown.h"
 #include "rpc/intercept.h"
 #include "rpc/stream.h"
 
@@ -354,8 +354,7 @@ void tmsg_stream_say_end(tmsg_call_stream_t *stream, tmsg_status_t status,
     atomic_store(&stream->outcome, status);
     stream->orderly = true;
     stream->over_told = true;
-    snprintf(stream->error, sizeof(stream->error), "%s", words);
-    tmsg_utf8_scrub(stream->error);
+    tmsg_shown_format(stream->error, sizeof(stream->error), "%s", words);
     tmsg_hub_unlock(stream->hub);
     if (tmsg_stream_send_end(stream, 0, words, words_bytes(words), NULL) !=
         TMSG_OK) {

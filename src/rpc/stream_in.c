@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/utf8.h"
+#include "core/shown.h"
 #include "rpc/intercept.h"
 #include "rpc/refuse.h"
 #include "rpc/signature.h"
@@ -49,8 +49,7 @@ static void fail_stream(tmsg_call_stream_t *stream, tmsg_status_t status,
         tmsg_call_fail(stream->call, status, true, why);
         return;
     }
-    snprintf(stream->error, sizeof(stream->error), "%s", why);
-    tmsg_utf8_scrub(stream->error);
+    tmsg_shown_format(stream->error, sizeof(stream->error), "%s", why);
     tmsg_task_abandon(stream->task, status);
 }
 

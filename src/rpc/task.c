@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/bytes.h"
-#include "core/utf8.h"
+#include "core/shown.h"
 #include "rpc/intercept.h"
 #include "rpc/method.h"
 #include "rpc/metrics.h"
@@ -130,9 +130,7 @@ static void turn_stream_away(tmsg_task_t *task, tmsg_status_t status,
 {
     tmsg_call_stream_t *stream = task->stream;
 
-    snprintf(stream->error, sizeof(stream->error), "%.*s",
-             (int)TMSG_CALL_TEXT_MOST, words);
-    tmsg_utf8_scrub(stream->error);
+    tmsg_shown_format(stream->error, sizeof(stream->error), "%s", words);
     tmsg_task_abandon(task, status);
 }
 

@@ -143,8 +143,8 @@ Test(error, message_is_one_line_of_utf8)
     char longer[2 * TMSG_ERROR_BYTES + 1];
 
     tmsg_error_set(TMSG_ERR_BUSY, "no tensor '%s'", "a\nb\x1b[0m\xff");
-    cr_expect_str_eq(tmsg_error_message(), "no tensor 'a?b?[0m?'", "'%s'",
-                     tmsg_error_message());
+    cr_expect_str_eq(tmsg_error_message(), "no tensor 'a\\x0ab\\x1b[0m\\xff'",
+                     "'%s'", tmsg_error_message());
     for (size_t shift = 0; shift < 4; shift++) {
         const char *message = tmsg_error_message();
 
@@ -153,14 +153,14 @@ Test(error, message_is_one_line_of_utf8)
             memcpy(longer + i, "\xf0\x9f\x8e\x9e", 5);
         }
         tmsg_error_set(TMSG_ERR_BUSY, "%s", longer);
-        cr_expect_eq(strlen(message), TMSG_ERROR_BYTES - 1, "%zu bytes",
-                     strlen(message));
+        cr_expect(strlen(message) > TMSG_ERROR_BYTES - 5, "%zu bytes",
+                  strlen(message));
         cr_expect(tmsg_utf8_valid(message, strlen(message)), "'%s'", message);
         cr_expect_str_eq(message + strlen(message) - 3, "...", "'%s'", message);
     }
     errno = EIO;
     tmsg_error_errno(TMSG_ERR_IO, "%s", longer);
-    cr_expect_eq(strlen(tmsg_error_message()), TMSG_ERROR_BYTES - 1);
+    cr_expect(strlen(tmsg_error_message()) > TMSG_ERROR_BYTES - 5);
 }
 
 Test(error, name_is_cut_between_characters)

@@ -84,7 +84,8 @@ Test(log, a_line_is_one_line)
 
     tmsg_log_set(TMSG_LOG_ERROR, note, &seen);
     tmsg_log(TMSG_LOG_ERROR, "peer '%s'", "a\nerror: b\x1b[2J\xff");
-    cr_expect_str_eq(seen.line, "peer 'a?error: b?[2J?'", "'%s'", seen.line);
+    cr_expect_str_eq(seen.line, "peer 'a\\x0aerror: b\\x1b[2J\\xff'", "'%s'",
+                     seen.line);
     memset(longer, 'x', sizeof(longer) - 1);
     longer[sizeof(longer) - 1] = '\0';
     tmsg_log(TMSG_LOG_ERROR, "%s", longer);

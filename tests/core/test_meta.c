@@ -275,7 +275,7 @@ Test(meta, refuses_bad_keys_and_values)
         {NULL, I64, TMSG_ERR_INVALID_PARAM, "key is NULL"},
         {"", I64, TMSG_ERR_INVALID_PARAM, "key is empty"},
         {longest, I64, TMSG_ERR_LIMIT_EXCEEDED, "key 'kkkk"},
-        {"k\xff", I64, TMSG_ERR_INVALID_PARAM, "key 'k?' is not UTF-8"},
+        {"k\xff", I64, TMSG_ERR_INVALID_PARAM, "key 'k\\xff' is not UTF-8"},
         {"k", {.type = 0}, TMSG_ERR_INVALID_PARAM, "key 'k': unknown type 0"},
         {"k", {.type = 6}, TMSG_ERR_INVALID_PARAM, "key 'k': unknown type 6"},
         {"k", {.type = -1}, TMSG_ERR_INVALID_PARAM, "key 'k': unknown type -1"},
@@ -573,7 +573,7 @@ Test(meta, append_checks_what_comes_from_a_peer)
          2,
          {.type = 6},
          TMSG_ERR_INVALID_PARAM,
-         "key 'k?': unknown type 6"},
+         "key 'k\\x0a': unknown type 6"},
     };
     tmsg_map_t *map = new_map();
 

@@ -151,61 +151,6 @@ Test(utf8, agrees_with_the_definition_on_all_short_texts)
     }
 }
 
-Test(utf8, scrubs_what_a_terminal_cannot_show)
-{
-    static const struct {
-        const char *text, *expected;
-    } cases[] = {
-        {"", ""},
-        {"tensor 'a'", "tensor 'a'"},
-        {"m\xc3\xa4\xe5\x83\x8f\xf0\x9f\x8e\x9e", NULL},
-        {"two\nlines\r\n", "two?lines??"},
-        {"\tred \x1b[31m", "?red ?[31m"},
-        {"del\x7f", "del?"},
-        {"C1 \xc2\x9b"
-         "31m",
-         "C1 ??31m"},
-        {"no-break\xc2\xa0space", NULL},
-        {"cut \xe5\x83", "cut ??"},
-        {"Latin m\xe4rz", "Latin m?rz"},
-        {"\xff\xc3\xa4", "?\xc3\xa4"},
-    };
-
-    for (size_t i = 0; i < COUNT(cases); i++) {
-        char *text = strdup(cases[i].text);
-        const char *expected =
-            cases[i].expected ? cases[i].expected : cases[i].text;
-
-        tmsg_utf8_scrub(text);
-        cr_expect_str_eq(text, expected, "case %zu: '%s', not '%s'", i, text,
-                         expected);
-        free(text);
-    }
-}
-
-/* Here, too: each byte that is or is not to be replaced, in each place. */
-Test(utf8, scrubs_in_every_place)
-{
-    char text[20];
-
-    for (int byte = 1; byte < 256; byte++) {
-        bool printed = byte >= 0x20 && byte < 0x7f;
-
-        for (size_t at = 0; at < sizeof(text) - 1; at++) {
-            memset(text, '~', sizeof(text) - 1);
-            text[sizeof(text) - 1] = '\0';
-            text[at] = (char)byte;
-            tmsg_utf8_scrub(text);
-            for (size_t i = 0; i < sizeof(text) - 1; i++) {
-                char expected = i != at ? '~' : printed ? (char)byte : '?';
-
-                cr_expect_eq(text[i], expected, "%#x at %zu: '%s'", byte, at,
-                             text);
-            }
-        }
-    }
-}
-
 /* Looked at by eight: what is wrong is found wherever it is. */
 Test(utf8, a_wrong_byte_is_found_in_every_place)
 {

@@ -360,7 +360,7 @@ static void check_format(char *text)
 
 Test(metrics, are_told_to_prometheus)
 {
-    static const char odd[] = "a\"b\\c\nd";
+    static const char odd[] = "a\"b\\c\nd\xc2\x9b\xe2\x80\xae";
     scene_t scene;
     char *text;
 
@@ -372,8 +372,9 @@ Test(metrics, are_told_to_prometheus)
     must(call(&scene, odd, 100));
     must(call(&scene, "echo", 100));
     must(tmsg_metrics_text(scene.pair.a.worker, &text));
-    must_eq(atoi(line_of(text, "tensormsg_calls_total{side=\"server\",method="
-                               "\"a\\\"b\\\\c\\nd\",status=\"ok\"} ")),
+    must_eq(atoi(line_of(
+                text, "tensormsg_calls_total{side=\"server\",method="
+                      "\"a\\\"b\\\\c\\nd\\\\x9b\\\\u202e\",status=\"ok\"} ")),
             1);
     must_eq(atoi(line_of(text, "_bytes_total{side=\"server\",method=\"echo\","
                                "direction=\"sent\"} ")),

@@ -228,6 +228,13 @@ static const struct {
     {"a\nb.npy", "npy", "control"},
     {"\033[2J.npy", "npy", "control"},
     {"\x7f.npy", "npy", "control"},
+    {"\xc2\x9b"
+     "31m.npy",
+     "npy", "control"},
+    {"\xe2\x80\xaegnp.npy", "npy", "cannot be seen"},
+    {"\xe2\x80\xa8.npy", "npy", "cannot be seen"},
+    {"-rf.npy", "npy", "as options do"},
+    {"--help", "npy", "as options do"},
     {"a.npy", "exe", "exe"},
     {"a.txt", NULL, "a.txt"},
 };
@@ -266,6 +273,9 @@ Test(recv, refuses_names_that_leave_the_folder)
         must_say(errors, bad_names[i].why);
     }
     must_true(strchr(errors, '\033') == NULL);
+    must_true(strstr(errors, "\xc2\x9b") == NULL);
+    must_say(errors, "\\x9b31m.npy");
+    must_say(errors, "\\u202egnp.npy");
 }
 
 Test(recv, refuses_names_with_nul_and_long_names)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "control.h"
 
+#include "core/shown.h"
+
 /* Calls a method of the sink. Returns NULL after a complaint if there is no
  * reply. */
 static tmsg_call_t *call_sink(const perf_peer_t *peer, const char *method,
@@ -57,11 +59,11 @@ static bool check_hello(const perf_peer_t *peer, const tmsg_map_t *reply)
         return false;
     }
     if (protocol != PERF_PROTOCOL) {
-        complain("%s: 'tensormsg perf' of version %.40s there and of %s here "
+        complain("%s: 'tensormsg perf' of version %s there and of %s here "
                  "measure differently (%lld and %d): use one of them on both "
                  "sides",
-                 peer->url, version, tmsg_version(), (long long)protocol,
-                 PERF_PROTOCOL);
+                 peer->url, tmsg_shown_short(version).text, tmsg_version(),
+                 (long long)protocol, PERF_PROTOCOL);
         return false;
     }
     return true;
@@ -115,7 +117,7 @@ static bool check_end(const perf_peer_t *peer, const tmsg_map_t *reply,
         return true;
     }
     complain("--verify: %lld of %llu messages did not arrive at %s as they "
-             "were sent: %.300s",
+             "were sent: %s",
              (long long)wrong, (unsigned long long)sent, peer->url, words);
     return false;
 }

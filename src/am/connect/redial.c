@@ -13,6 +13,7 @@
 #include "am/worker/engine.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/shown.h"
 
 #define REDIALS_MOST 2 /* most attempts after the first, for a connection */
 #define WAIT_MS 10     /* before the first attempt of who had no place */
@@ -47,8 +48,8 @@ static bool dial_anew(tmsg_endpoint_t *endpoint, const char *why)
         return false;
     }
     if (endpoint->conn.redials == 0) {
-        snprintf(endpoint->conn.redial_why, sizeof(endpoint->conn.redial_why),
-                 "%s", why);
+        tmsg_shown_format(endpoint->conn.redial_why,
+                          sizeof(endpoint->conn.redial_why), "%s", why);
     }
     endpoint->conn.redials++;
     tmsg_log(TMSG_LOG_INFO, "%s: dialled anew: %s", endpoint->peer, why);

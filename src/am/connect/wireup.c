@@ -31,6 +31,7 @@
 #include "am/worker/engine.h"
 #include "core/bytes.h"
 #include "core/log.h"
+#include "core/shown.h"
 
 #define CONNECT_REQUEST_AGAIN_MS 1
 /* Tries at most, if UCX may never send the connect request at once. */
@@ -223,8 +224,8 @@ static tmsg_status_t await_its_end(tmsg_endpoint_t *endpoint)
     if (endpoint->link.source.fd < 0) {
         return TMSG_ERR_UNREACHABLE;
     }
-    snprintf(endpoint->broken_why, sizeof(endpoint->broken_why), "%s",
-             tmsg_error_message());
+    tmsg_shown_format(endpoint->broken_why, sizeof(endpoint->broken_why), "%s",
+                      tmsg_error_message());
     tmsg_loop_clear_timer(loop, &endpoint->link.deadline);
     endpoint->conn.connect_request.again.expired = no_end_heard;
     tmsg_loop_set_timer(loop, &endpoint->conn.connect_request.again, END_MS);

@@ -6,6 +6,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/lease.h"
 #include "am/ucx/ucx.h"
+#include "core/shown.h"
 
 /* A busy machine, or a relay, may delay the last words this long. */
 #define LAST_WORDS_MS 1000
@@ -21,8 +22,8 @@ void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     }
     if (endpoint->broken == TMSG_OK) {
         endpoint->broken = status;
-        snprintf(endpoint->broken_why, sizeof(endpoint->broken_why), "%s",
-                 error);
+        tmsg_shown_format(endpoint->broken_why, sizeof(endpoint->broken_why),
+                          "%s", error);
     }
     tmsg_worker_chore(endpoint->worker, endpoint);
 }

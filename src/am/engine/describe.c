@@ -27,7 +27,7 @@
 #include "am/ucx/reads.h"
 #include "am/ucx/survey.h"
 #include "am/worker/staging.h"
-#include "core/utf8.h"
+#include "core/shown.h"
 #include "memory/domain.h"
 #include "serialize/json.h"
 
@@ -51,16 +51,17 @@ static bool add_words(cJSON *object, const char *key, const char *text)
 static bool add_variable(cJSON *array, const char *variable)
 {
     const char *value = strchr(variable, '=') + 1;
-    size_t name_bytes = (size_t)(value - 1 - variable);
-    char *text = strdup(variable);
+    size_t room = 4 * strlen(variable) + 1; /* of escapes alone */
+    char *text = malloc(room);
     cJSON *entry = cJSON_CreateObject();
     bool ok = tmsg_json_add(array, NULL, entry) && text != NULL;
 
     if (ok) {
-        tmsg_utf8_scrub(text);
-        text[name_bytes] = '\0';
-        ok = add_words(entry, "name", text) &&
-             add_words(entry, "value", text + name_bytes + 1) &&
+        tmsg_shown_format(text, room, "%.*s", (int)(value - 1 - variable),
+                          variable);
+        ok = add_words(entry, "name", text);
+        tmsg_shown_format(text, room, "%s", value);
+        ok = ok && add_words(entry, "value", text) &&
              add_words(entry, "origin",
                        tmsg_ucx_origin_name(TMSG_ORIGIN_ENVIRONMENT));
     }
@@ -99,8 +100,7 @@ static bool add_keys(cJSON *object, const tmsg_ucx_keys_t *keys)
         char value[sizeof(key->value)];
         cJSON *entry = cJSON_CreateObject();
 
-        memcpy(value, key->value, sizeof(value));
-        tmsg_utf8_scrub(value);
+        tmsg_shown_format(value, sizeof(value), "%s", key->value);
         ok = tmsg_json_add(array, NULL, entry) &&
              add_words(entry, "name", key->name) &&
              add_words(entry, "value", value) &&
@@ -170,8 +170,7 @@ static bool add_info(cJSON *entry, const tmsg_device_info_t *info)
 {
     char device[TMSG_DEVICE_NAME_MAX], title[sizeof(info->title)];
 
-    memcpy(title, info->title, sizeof(title));
-    tmsg_utf8_scrub(title);
+    tmsg_shown_format(title, sizeof(title), "%s", info->title);
     tmsg_device_format(info->device, device, sizeof(device));
     return add_words(entry, "device", device) &&
            add_words(entry, "kind", tmsg_device_kind_name(info->kind)) &&

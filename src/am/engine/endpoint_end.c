@@ -34,7 +34,7 @@
 #include "am/ucx/ep_index.h"
 #include "am/ucx/ucx_ep.h"
 #include "core/log.h"
-#include "core/utf8.h"
+#include "core/shown.h"
 
 /* The text of an abort has at most this many bytes. */
 #define WORDS_BYTES 200
@@ -137,6 +137,7 @@ static void name_error(tmsg_endpoint_t *endpoint, bool stood, const char *error)
     if (!stood && used < bytes) {
         tmsg_redial_explain(endpoint, endpoint->error + used, bytes - used);
     }
+    (void)tmsg_shown_fit(endpoint->error, bytes, used >= bytes);
 }
 
 /* Cuts the connection. The order matters. The lease and the socket go first, so
@@ -282,8 +283,7 @@ tmsg_status_t tmsg_endpoint_abort(tmsg_endpoint_t *endpoint,
     if (gone != TMSG_OK) {
         return gone;
     }
-    snprintf(words, sizeof(words), "%s", why);
-    tmsg_utf8_scrub(words);
+    tmsg_shown_format(words, sizeof(words), "%s", why);
     snprintf(error, sizeof(error), "closed at once by this side: %s", words);
     tmsg_worker_lock(worker);
     if (endpoint->state != TMSG_EP_ENDED) {

@@ -11,6 +11,9 @@
 #include <sys/un.h>
 
 #include "core/error.h"
+#include "core/shown.h"
+
+#define QUOTED_BYTES 301 /* most bytes of a text that an error quotes */
 
 /* Says what follows the scheme. */
 typedef enum { HOST_PORT, HOST, PATH } form_t;
@@ -27,8 +30,10 @@ static form_t form_of(const tmsg_url_t *url) { return schemes[url->kind].form; }
 
 static tmsg_status_t bad_url(const char *text, const char *why)
 {
-    return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "URL '%.300s': %s", text,
-                          why);
+    char shown[QUOTED_BYTES];
+
+    tmsg_shown_format(shown, sizeof(shown), "%s", text);
+    return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "URL '%s': %s", shown, why);
 }
 
 /* Returns whether a host may have the character. isalnum() would depend on the
@@ -151,6 +156,22 @@ static tmsg_status_t take_port(const char *text, const char *from,
     return TMSG_OK;
 }
 
+/* Returns whether a path has a character that cannot be seen, such as a line
+ * end, which would make two lines of one in a log. Bytes that are not UTF-8 are
+ * allowed: the file system takes them, and a log escapes them. */
+static bool hides_something(const char *path, size_t length)
+{
+    for (size_t i = 0; i < length;) {
+        uint32_t code;
+
+        i += tmsg_shown_read(path + i, length - i, &code);
+        if ((code & TMSG_SHOWN_BYTE) == 0 && tmsg_shown_hides(code)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static tmsg_status_t take_path(const char *text, const char *from,
                                tmsg_url_t *url)
 {
@@ -161,6 +182,10 @@ static tmsg_status_t take_path(const char *text, const char *from,
     }
     if (from[length - 1] == '/') {
         return bad_url(text, "the path names no file");
+    }
+    if (hides_something(from, length)) {
+        return bad_url(text, "the path has a control character, or another "
+                             "that cannot be seen");
     }
     if (length >= sizeof(url->path)) {
         return bad_url(text, "the path is longer than 107 bytes, which is all "
@@ -281,7 +306,7 @@ static void format_unix(const struct sockaddr_un *un, socklen_t un_bytes,
         length = sizeof(un->sun_path);
     }
     /* An abstract name begins with NUL and so shows as unnamed. */
-    snprintf(text, bytes, "unix://%.*s", (int)length, un->sun_path);
+    tmsg_shown_format(text, bytes, "unix://%.*s", (int)length, un->sun_path);
 }
 
 const char *tmsg_url_format_sockaddr(const struct sockaddr *address,

@@ -13,7 +13,7 @@
 #include "am/recv/deliver.h"
 #include "am/recv/receive.h"
 #include "core/bytes.h"
-#include "core/utf8.h"
+#include "core/shown.h"
 
 /* Keeps an ABORT that came before its message. */
 typedef struct {
@@ -117,9 +117,9 @@ tmsg_ucx_status_t tmsg_abort_arrived(const tmsg_arrival_t *arrival)
         return TMSG_UCX_OK;
     }
     abort.status = tmsg_control_failure((int32_t)tmsg_get_le(arrival->body, 4));
-    snprintf(abort.why, sizeof(abort.why), "given up by its sender: %.*s",
-             (int)(head->body_bytes - 4), (const char *)arrival->body + 4);
-    tmsg_utf8_scrub(abort.why);
+    tmsg_shown_format(
+        abort.why, sizeof(abort.why), "given up by its sender: %.*s",
+        (int)(head->body_bytes - 4), (const char *)arrival->body + 4);
     if ((int32_t)(head->sequence - channel->rx_sequence) >= 0 &&
         !tmsg_channel_overtook(channel, head->sequence)) {
         apply_abort(channel, &abort);

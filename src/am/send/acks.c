@@ -6,7 +6,7 @@
 #include "am/endpoint/kinds.h"
 #include "am/send/send.h"
 #include "core/bytes.h"
-#include "core/utf8.h"
+#include "core/shown.h"
 
 tmsg_ucx_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival)
 {
@@ -18,10 +18,9 @@ tmsg_ucx_status_t tmsg_ack_arrived(const tmsg_arrival_t *arrival)
         return TMSG_UCX_OK;
     }
     status = (int32_t)tmsg_get_le(arrival->body, 4);
-    snprintf(why, sizeof(why), "refused by the receiver: %.*s",
-             (int)(arrival->head.body_bytes - 4),
-             (const char *)arrival->body + 4);
-    tmsg_utf8_scrub(why);
+    tmsg_shown_format(why, sizeof(why), "refused by the receiver: %.*s",
+                      (int)(arrival->head.body_bytes - 4),
+                      (const char *)arrival->body + 4);
     tmsg_send_acknowledged(endpoint, arrival->head.message_id,
                            status == 0 ? TMSG_OK : tmsg_control_failure(status),
                            why);

@@ -9,7 +9,7 @@
 #include "am/recv/consumer.h"
 #include "am/send/cancel.h"
 #include "am/send/send.h"
-#include "core/utf8.h"
+#include "core/shown.h"
 
 tmsg_send_t *tmsg_stream_waits(const tmsg_channel_t *channel, uint64_t id,
                                bool or_end)
@@ -57,8 +57,7 @@ static void retell_end(tmsg_send_t *send, tmsg_status_t status,
         strncmp(error + bytes, ": ", 2) == 0) {
         error += bytes + 2;
     }
-    snprintf(words, sizeof(words), "%s", error);
-    tmsg_utf8_scrub(words);
+    tmsg_shown_format(words, sizeof(words), "%s", error);
     kept = strdup(words);
     free(send->call_text);
     send->call_text = kept;

@@ -300,7 +300,7 @@ void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
         return;
     }
     tmsg_trace_acked(send, status);
-    tmsg_send_answer(send, status, "%.200s: %.300s", endpoint->peer, error);
+    tmsg_send_answer(send, status, "%s: %s", endpoint->peer, error);
     if (status != TMSG_OK) {
         tmsg_fragments_stop(send);
     }

@@ -17,6 +17,7 @@
 #include "am/send/fragments.h"
 #include "am/worker/engine.h"
 #include "core/log.h"
+#include "core/shown.h"
 
 #define FIRST_BACKOFF_MS 100
 #define MOST_BACKOFF_MS 5000
@@ -26,7 +27,7 @@
 
 static void copy_words(char *to, size_t bytes, const char *from)
 {
-    snprintf(to, bytes, "%.*s", (int)bytes - 1, from);
+    tmsg_shown_format(to, bytes, "%s", from);
 }
 
 static tmsg_status_t create_session(tmsg_endpoint_t *endpoint, uint32_t keep_ms)

@@ -11,7 +11,7 @@
 #include <sys/un.h>
 
 #include "am/net/url.h"
-#include "core/utf8.h"
+#include "core/shown.h"
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 
@@ -124,6 +124,12 @@ static const struct {
     {"unix://", "not absolute"},
     {"unix:///", "names no file"},
     {"unix:///tmp/", "names no file"},
+    {"unix:///tmp/a\nb", "a control character"},
+    {"unix:///tmp/\x1b[31m", "a control character"},
+    {"unix:///tmp/\x7f", "a control character"},
+    {"unix:///tmp/\xc2\x85", "a control character"},
+    {"unix:///tmp/\xe2\x80\xa8", "a control character"},
+    {"unix:///tmp/\xe2\x80\xaegnp", "another that cannot be seen"},
     {"unix://" TEXT_107 "a", "longer than 107"},
     {"blob://host:80", "nothing can follow"},
     {"blob://[::1]:80", "nothing can follow"},
@@ -135,13 +141,12 @@ Test(url, refuses_what_is_no_url_and_says_why)
 {
     for (size_t i = 0; i < COUNT(bad); i++) {
         tmsg_url_t url = {.port = 77};
-        char shown[256];
+        char shown[512];
 
         cr_assert(
             eq(int, tmsg_url_parse(bad[i].text, &url), TMSG_ERR_INVALID_PARAM),
             "'%s'", bad[i].text);
-        snprintf(shown, sizeof(shown), "%s", bad[i].text);
-        tmsg_utf8_scrub(shown); /* messages are one line, whatever they quote */
+        tmsg_shown_format(shown, sizeof(shown), "%s", bad[i].text);
         cr_expect(strstr(tmsg_error_message(), shown) != NULL,
                   "'%s' is not in '%s'", shown, tmsg_error_message());
         cr_expect(strstr(tmsg_error_message(), bad[i].why) != NULL,
@@ -210,6 +215,8 @@ Test(url, formats_unix_and_unknown_addresses)
     cr_expect_str_eq(format(&un, sizeof(un)), "unix:///run/x");
     cr_expect_str_eq(format(&un, offsetof(struct sockaddr_un, sun_path)),
                      "unix://");
+    strcpy(un.sun_path, "/run/a\nb\xe2\x80\xae"); /* a peer may bind this */
+    cr_expect_str_eq(format(&un, sizeof(un)), "unix:///run/a\\x0ab\\u202e");
     memset(un.sun_path, 'a', sizeof(un.sun_path));
     cr_expect(eq(sz, strlen(format(&un, sizeof(un))), 7 + 108));
     cr_expect_str_eq(format(&unknown, sizeof(unknown)), "unknown address");

@@ -98,7 +98,7 @@ static void before_its_message(size_t bytes)
     must_eq(scene.refused, 1);
     must_eq(scene.sequence, 1);
     must_be(scene.status, TMSG_ERR_TIMED_OUT); /* the first counts */
-    cr_expect_str_eq(scene.why, "given up by its sender: for a?reason");
+    cr_expect_str_eq(scene.why, "given up by its sender: for a\\x0areason");
     must_eq(scene.pair.to_b->rx.aborts.count, 0); /* the second is not kept */
     pair_drop(&scene.pair); /* b waits to hear what became of it */
 }

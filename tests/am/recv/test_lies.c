@@ -270,7 +270,8 @@ static const struct {
     {77, TMSG_ERR_REFUSED, "for a reason", "for a reason"},
     {-1000, TMSG_ERR_REFUSED, "for a reason", "for a reason"},
     {INT32_MIN, TMSG_ERR_REFUSED, "for a reason", "for a reason"},
-    {TMSG_ERR_BUSY, TMSG_ERR_BUSY, "a\x1b[31m\nb\xff\xc3", "a?[31m?b??"},
+    {TMSG_ERR_BUSY, TMSG_ERR_BUSY, "a\x1b[31m\nb\xff\xc3",
+     "a\\x1b[31m\\x0ab\\xff\\xc3"},
 };
 
 /* An answer as the body of an ACK and the frame REFUSE have it. */
