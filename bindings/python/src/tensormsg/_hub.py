@@ -31,6 +31,7 @@ from .context import Context, check_process, default_context, \
 from .errors import Closed, Error, Insecure, Status, check, error_of
 
 SLICE_MS = 100  # a wait looks for signals so often
+_CLOSE_SLICE_MS = 40  # and one for a peer that may have nothing to say
 _TOLD_S = 1.0  # the library tells of a peer within that
 _SOON_S = 0.25  # of one at the address of another that is gone
 _AGAIN_S = 0.05  # those that have ended are looked at again
@@ -677,8 +678,10 @@ class Hub:
         when a handler has run. `deadline`: of a timeout that runs already."""
         if deadline is None:
             deadline = Deadline(timeout)
+        most_ms = _CLOSE_SLICE_MS if what == "closing" else SLICE_MS
         try:
-            while not hot.wait(self.number, op, deadline.slice_ms()):
+            while not hot.wait(self.number, op,
+                               min(most_ms, deadline.slice_ms())):
                 if deadline.passed():
                     raise self.late(op, endpoint, timeout, what)
                 self.look_around(deadline, asks)

@@ -8,15 +8,19 @@ import _thread
 import logging
 import sys
 import time
+from collections import Counter
 from typing import Any, Callable, List, Set, Tuple
 
-from ._lib import ffi, lib
+from ._lib import ffi, lib, text
 from ._weakly import Weakly
 
-LINGER_S = 2.0
+LINGER_S = 1.6  # with all else an end of the program takes 2 s
 _NAP_S = 0.0005
+_NAMES = 3  # that a line of the log has
 
 _log = logging.getLogger("tensormsg")
+
+Begun = Tuple["Life", Any, str]  # a request, and the peer that it is for
 
 
 class Life:
@@ -30,10 +34,10 @@ class Life:
         self.publishing = False  # that is being closed
         self.sent = False  # something, that may be on its way
 
-    def begin(self) -> List[Tuple["Life", Any]]:
+    def begin(self) -> List[Begun]:
         """Closes its endpoints in order, its publisher before them: the
         requests."""
-        begun: List[Tuple[Life, Any]] = []
+        begun: List[Begun] = []
         if not self.sent or not lib.tmsgpy_hub_enter(self.hub):
             return begun
         try:
@@ -42,16 +46,17 @@ class Life:
             if publisher is not None and \
                     lib.tmsg_publisher_close(publisher, request_p) == 0:
                 self.publishing = True
-                return [(self, request_p[0])]
+                return [(self, request_p[0], "subscribers")]
             for number in list(self.numbers):
-                if lib.tmsg_endpoint_close(
-                        ffi.cast("tmsg_endpoint_t *", number), request_p) == 0:
-                    begun.append((self, request_p[0]))
+                endpoint = ffi.cast("tmsg_endpoint_t *", number)
+                if lib.tmsg_endpoint_close(endpoint, request_p) == 0:
+                    begun.append((self, request_p[0],
+                                  text(lib.tmsg_endpoint_peer(endpoint))))
         finally:
             lib.tmsgpy_hub_leave(self.hub)
         return begun
 
-    def begin_next(self) -> List[Tuple["Life", Any]]:
+    def begin_next(self) -> List[Begun]:
         """What follows where one of the requests has ended."""
         publishing, self.publishing = self.publishing, False
         return self.begin() if publishing else []
@@ -68,7 +73,6 @@ class Life:
 
 _lives: Weakly[Life] = Weakly()
 _finalize: Any = None  # of multiprocessing
-_dropped: List[Any] = []  # those that a thread looks after
 
 
 def keep_in_mind(life: Life) -> None:
@@ -83,55 +87,130 @@ def keep_in_mind(life: Life) -> None:
     _lives.add(life)
 
 
-def _flush(those: List[Life], beside: List[Life]) -> None:
-    """Until the peers have all that was sent; `beside` moves meanwhile."""
-    end = time.monotonic() + LINGER_S
-    begun = [one for life in those for one in life.begin()]
-    while begun and time.monotonic() < end:
-        moved = [life.move() for life in beside]
-        left = []
-        for life, request in begun:
+class _Flush:
+    """Of some lives, until the peers have all that was sent, or it is over."""
+
+    def __init__(self, lives: List[Life], after: Callable[[], None],
+                 end: float) -> None:
+        self._lives = lives
+        self._after = after
+        self._end = end
+        self._begun = [one for life in lives for one in life.begin()]
+
+    def look(self) -> bool:
+        """Whether it is to go on."""
+        left: List[Begun] = []
+        for one in self._begun:
+            life, request, _ = one
             if lib.tmsg_request_test(request) == lib.TMSG_IN_PROGRESS:
-                left.append((life, request))
+                left.append(one)
             else:
                 lib.tmsg_request_destroy(request)
                 left += life.begin_next()
-        begun = left
-        if begun and not any(moved):
-            time.sleep(_NAP_S)
-    for life in those:  # not before: who collects the hub is to wait
-        life.sent = False
-    for _, request in begun:
-        _log.warning("a connection ended before its peer had all that was sent "
-                     "on it, after %g s: close() it", LINGER_S)
-        lib.tmsg_request_destroy(request)
+        self._begun = left
+        return bool(left) and time.monotonic() < self._end
+
+    def move(self) -> bool:
+        """Whether something did."""
+        return any([life.move() for life in self._lives])
+
+    def finish(self) -> List[str]:
+        """Whose peers lack something."""
+        for life in self._lives:  # not before: who collects the hub is to wait
+            life.sent = False
+        late = [peer for _, _, peer in self._begun]
+        for _, request, _ in self._begun:
+            lib.tmsg_request_destroy(request)
+        self._begun = []
+        self._after()
+        return late
+
+
+def _tell(late: List[str]) -> None:
+    """One line, however many they are."""
+    if not late:
+        return
+    peers = [f"{count} to {peer}" if count > 1 else peer
+             for peer, count in Counter(late).most_common()]
+    if len(peers) > _NAMES:
+        peers[_NAMES:] = [f"{len(peers) - _NAMES} more"]
+    one = len(late) == 1
+    _log.warning("%s ended before %s had all that was sent on %s, after %g s: "
+                 "close() %s (%s)",
+                 "a connection" if one else f"{len(late)} connections",
+                 "its peer" if one else "their peers",
+                 "it" if one else "them", LINGER_S, "it" if one else "them",
+                 ", ".join(peers))
+
+
+class _Dropped:
+    """Hubs that were collected. One thread flushes them; finalizers, which come
+    in at any moment, and in any thread, tell it of more."""
+
+    def __init__(self) -> None:
+        self._new: List[Tuple[Life, Callable[[], None], float]] = []
+        self._running = False
+
+    def busy(self) -> bool:
+        return bool(self._running or self._new)
+
+    def add(self, life: Life, after: Callable[[], None]) -> bool:
+        entry = (life, after, time.monotonic() + LINGER_S)
+        self._new.append(entry)
+        if self._running:
+            return True
+        self._running = True
+        try:
+            _thread.start_new_thread(self._run, ())
+        except RuntimeError:  # the interpreter takes no more
+            self._running = False
+            self._new.remove(entry)
+            return False
+        return True
+
+    def _run(self) -> None:
+        try:
+            while self._new:
+                self._flush_all()
+                self._running = False
+                if self._new:  # one came before that was seen
+                    self._running = True
+        finally:
+            self._running = False
+
+    def _flush_all(self) -> None:
+        flushes: List[_Flush] = []
+        late: List[str] = []
+        while self._new or flushes:
+            while self._new:
+                life, after, end = self._new.pop(0)
+                flushes.append(_Flush([life], after, end))
+            moved = any([flush.move() for flush in flushes])
+            for flush in [each for each in flushes if not each.look()]:
+                flushes.remove(flush)
+                late += flush.finish()
+            if not moved:
+                time.sleep(_NAP_S)
+        _tell(late)
+
+
+_dropped = _Dropped()
 
 
 def at_exit() -> None:
     lives = list(_lives)
-    _flush(lives, lives)
     end = time.monotonic() + LINGER_S
-    while _dropped and time.monotonic() < end:
+    flush = _Flush(lives, lambda: None, end)
+    while flush.look():
+        if not flush.move():
+            time.sleep(_NAP_S)
+    _tell(flush.finish())
+    while _dropped.busy() and time.monotonic() < end:
         time.sleep(_NAP_S)
 
 
 def drop(life: Life, after: Callable[[], None]) -> bool:
     """Of a hub that was collected. True: a thread flushes it and calls
     `after`."""
-    token = object()
     _lives.discard(life)  # at exit it is not closed a second time
-
-    def run() -> None:
-        try:
-            _flush([life], [life])
-        finally:
-            after()
-            _dropped.remove(token)
-
-    _dropped.append(token)
-    try:
-        _thread.start_new_thread(run, ())
-    except RuntimeError:  # the interpreter takes no more
-        _dropped.remove(token)
-        return False
-    return True
+    return _dropped.add(life, after)

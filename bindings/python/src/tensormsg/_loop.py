@@ -21,6 +21,51 @@ _TURN_S = 0.001  # a task that never waits lets others run so often
 _SOON_S = 0.0002  # a message that came so soon could have been spun for
 _MISSES = 3  # in a row, and nobody spins any more
 _MOVED, _CAME, _STARVES = 1, 2, 4  # of hot.progress()
+_SLICE_S = 0.001  # one that takes longer is the last of a turn of the loop
+
+
+class _Slice:
+    """Of a loop's turn: to make or end a connection takes some milliseconds.
+    Where there are many at once, others have turns of the loop in between."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._begun = 0.0
+        self._open = False
+
+    def over(self) -> bool:
+        """Whether what is to be done now is left to a later turn."""
+        now = time.monotonic()
+        if self._open:
+            return now - self._begun > _SLICE_S
+        loop = self._loop()
+        if loop is not None:
+            loop.call_soon(self._close)  # in the next turn
+            self._open = True
+            self._begun = now
+        return False
+
+    def _close(self) -> None:
+        self._open = False
+
+
+_slices: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Slice]" = \
+    weakref.WeakKeyDictionary()
+
+
+def _slice_of(loop: asyncio.AbstractEventLoop) -> _Slice:
+    found = _slices.get(loop)
+    if found is None:
+        found = _slices[loop] = _Slice(loop)
+    return found
+
+
+async def have_slice() -> None:
+    """Before a connection is made or ended: waits while others were in this
+    turn of the loop."""
+    its = _slice_of(asyncio.get_running_loop())
+    while its.over():
+        await asyncio.sleep(0)
 
 
 def _wake(reference: "weakref.ref[LoopHub]") -> None:
@@ -86,6 +131,7 @@ class LoopHub(Hub):
         # With buffers, of which endpoint: who came last looks for all.
         self._lookers: List[Tuple[int, "asyncio.Future[None]"]] = []
         self._stirred = False  # something may have come since a turn
+        self.opening = False  # it connects
         self.watches = False  # there have been streams
         # Of those that wait for a stream, by its number; by 0 for room.
         self._waiters: Dict[int, List["asyncio.Future[None]"]] = {}
@@ -158,7 +204,12 @@ class LoopHub(Hub):
         """Does what there is to do, and arms the descriptor."""
         with self._turning:
             if self.loop is None or self.drives():
-                self._turn()
+                if self.opening and self.loop is not None and \
+                        _slice_of(self.loop).over():
+                    self._kicked = False
+                    self.kick()
+                else:
+                    self._turn()
 
     def _turn(self) -> None:
         self._kicked = False
