@@ -165,10 +165,10 @@ static size_t without_half_escape(const char *text, size_t bytes)
     return bytes;
 }
 
-/* Copies `bytes` bytes, as they are shown, to `to`. They may lie behind `to`,
- * as far as the escapes need. */
-static void write_shown(char *to, const char *from, size_t bytes)
+size_t tmsg_shown_write(char *to, const char *from, size_t bytes)
 {
+    const char *begin = to;
+
     while (bytes > 0) {
         char escape[TMSG_SHOWN_ESCAPE];
         uint32_t code;
@@ -186,6 +186,7 @@ static void write_shown(char *to, const char *from, size_t bytes)
         from += length;
         bytes -= length;
     }
+    return (size_t)(to - begin);
 }
 
 size_t tmsg_shown_fit(char *text, size_t room, bool cut)
@@ -208,7 +209,7 @@ size_t tmsg_shown_fit(char *text, size_t room, bool cut)
         char *from = text + most - kept;
 
         memmove(from, text, kept);
-        write_shown(text, from, kept);
+        (void)tmsg_shown_write(text, from, kept);
     }
     strcpy(text + shown, cut ? DOTS : "");
     return shown + (cut ? DOTS_BYTES : 0);

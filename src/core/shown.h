@@ -36,6 +36,11 @@ size_t tmsg_shown_read(const char *at, size_t left, uint32_t *code_p);
  * length. */
 size_t tmsg_shown_escape(char to[TMSG_SHOWN_ESCAPE], uint32_t code);
 
+/* Shows `bytes` bytes in `to`, which has room for 4 * bytes, without a NUL.
+ * They may lie behind `to`, as far as their escapes need. Returns the length.
+ */
+size_t tmsg_shown_write(char *to, const char *from, size_t bytes);
+
 /* Shows the text in a buffer of `room` bytes, in place. `cut`: the text was cut
  * to fit the buffer. If it was, or its escapes do not fit, it ends in "...";
  * neither a character nor an escape is cut in half. Returns its length. */

@@ -18,6 +18,7 @@
 #include "kept.h"
 #include "lent.h"
 #include "measure.h"
+#include "names.h"
 #include "ops.h"
 #include "pack.h"
 #include "publish.h"
@@ -595,6 +596,7 @@ static PyMethodDef functions[] = {
     {"device_tensor", tmsgpy_device_tensor, METH_VARARGS, NULL},
     {"device_memory", tmsgpy_device_memory, METH_VARARGS, NULL},
     {"register", hot_register, METH_VARARGS, NULL},
+    {"shown", tmsgpy_shown, METH_O, NULL},
     {"setup", hot_setup, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };

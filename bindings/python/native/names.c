@@ -2,7 +2,10 @@
 #include "names.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "core/shown.h"
 
 #define SLOTS 1024 /* a power of 2 */
 #define LONGEST 55 /* bytes of a name that is kept */
@@ -79,4 +82,30 @@ void tmsgpy_name_note(PyObject *name, const char *utf8)
     if (bytes <= LONGEST && PyUnicode_CheckExact(name)) {
         keep(slot_of_object(name), name, utf8, bytes);
     }
+}
+
+/* Lone surrogates, which only a str of this side can have, become bytes that
+ * are not UTF-8. */
+PyObject *tmsgpy_shown(PyObject *self, PyObject *text)
+{
+    PyObject *utf8 = PyUnicode_AsEncodedString(text, "utf-8", "surrogatepass");
+    PyObject *shown = NULL;
+    char *from, *to;
+    Py_ssize_t bytes;
+
+    (void)self;
+    if (utf8 == NULL || PyBytes_AsStringAndSize(utf8, &from, &bytes) < 0) {
+        Py_XDECREF(utf8);
+        return NULL;
+    }
+    to = malloc(4 * (size_t)bytes + 1); /* of escapes alone */
+    if (to == NULL) {
+        Py_DECREF(utf8);
+        return PyErr_NoMemory();
+    }
+    shown = PyUnicode_FromStringAndSize(
+        to, (Py_ssize_t)tmsg_shown_write(to, from, (size_t)bytes));
+    free(to);
+    Py_DECREF(utf8);
+    return shown;
 }

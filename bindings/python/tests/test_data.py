@@ -493,6 +493,12 @@ def test_a_peer_may_send_a_tree_that_lies(ep):
                  '{"n":5}'):
         with pytest.raises(ValueError):
             _data.unflatten(form, {})
+    leaves = {"a/b": 1, "//c": 2}
+    assert _data.unflatten('[ "l", {"a/b":0} ]', {"0/a/b": 1}) == [{"a/b": 1}]
+    assert _data.unflatten('{"a":{"b":0},"":{"":{"c":0}}}', leaves) == {
+        "a": {"b": 1}, "": {"": {"c": 2}}}
+    with pytest.raises(ValueError):  # each leaf once: names may be long
+        _data.unflatten('{"a/b":0,"a":{"b":0}}', leaves)
 
 
 names = st.text(st.characters(exclude_categories=["Cs"],

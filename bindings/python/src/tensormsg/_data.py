@@ -275,7 +275,8 @@ class _Flat:
             raise ValueError("the dict has the key '' for what is no dict, "
                              "list or tuple: such names have a character")
         if name in self.seen:
-            raise ValueError(f"two leaves would be called '{name}'")
+            raise ValueError("two leaves would be called "
+                             f"'{shortened(name)}'")
         self.seen.add(name)
         into[key] = value
         return 0
@@ -313,7 +314,9 @@ class _Flat:
 
 
 def shortened(name: str) -> str:
-    return name if len(name) <= 100 else f"{name[:60]}...{name[-30:]}"
+    """A name as an error quotes it: it may have come from a peer."""
+    return hot.shown(name if len(name) <= 100
+                     else f"{name[:60]}...{name[-30:]}")
 
 
 def flatten(data: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
@@ -349,24 +352,46 @@ def flattened(take: Callable[[Any, Optional[Dict[str, Any]]], Any], data: Any,
     return done
 
 
-def unflatten(form: str, leaves: Mapping[str, Any]) -> Any:
-    """The tree again. `form` came from a peer: ValueError where it lies."""
-    def build(at: Any, name: str, top: bool = False) -> Any:
-        below = "" if top else name + "/"
+class _Tree:
+    """Builds a tree. A name is put together for a leaf alone, which the peer
+    has sent the name of, and once: else a long key with many short ones below
+    it would cost the product of both."""
+
+    def __init__(self, leaves: Mapping[str, Any]) -> None:
+        self._leaves = leaves
+        self._taken: Set[str] = set()
+        self._path: List[str] = []
+
+    def _below(self, key: str, at: Any) -> Any:
+        self._path.append(key)
+        made = self.build(at)
+        self._path.pop()
+        return made
+
+    def _leaf(self, at: Any) -> Any:
+        name = "/".join(self._path)
+        if at != 0 or name in self._taken or name not in self._leaves:
+            raise ValueError("the peer's tree is malformed at "
+                             f"'{shortened(name)}'")
+        self._taken.add(name)
+        return self._leaves[name]
+
+    def build(self, at: Any) -> Any:
         if at is None:
             return None
         if isinstance(at, dict):
-            return {key: build(item, below + key) for key, item in at.items()}
+            return {key: self._below(key, item) for key, item in at.items()}
         if isinstance(at, list) and at and at[0] in ("l", "t"):
-            items: List[Any] = [build(item, f"{below}{i}")
+            items: List[Any] = [self._below(str(i), item)
                                 for i, item in enumerate(at[1:])]
             return tuple(items) if at[0] == "t" else items
-        if at != 0 or name not in leaves:
-            raise ValueError(f"the peer's tree is malformed at '{name}'")
-        return leaves[name]
+        return self._leaf(at)
 
+
+def unflatten(form: str, leaves: Mapping[str, Any]) -> Any:
+    """The tree again. `form` came from a peer: ValueError where it lies."""
     try:
-        return build(json.loads(form), "", top=True)
+        return _Tree(leaves).build(json.loads(form))
     except RecursionError:
         raise ValueError("the peer's tree is nested too deep") from None
 

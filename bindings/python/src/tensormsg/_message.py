@@ -17,6 +17,8 @@ from . import _data
 from ._lib import hot
 from .errors import Error
 
+_shown = _data.shortened  # a name, which came from a peer, in words
+
 CPU = 1  # as DLPack calls it
 
 Like = Union[None, str, ModuleType, Callable[[Any], Any]]
@@ -97,8 +99,8 @@ class RawTensor(DLPack, NDArrayOperatorsMixin):
         return copied
 
     def __repr__(self) -> str:
-        return f"<tensor '{self._name}' of {self.dtype}, shape {self.shape}: " \
-            "no array>"
+        return f"<tensor '{_shown(self._name)}' of {self.dtype}, shape " \
+            f"{self.shape}: no array>"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # of a protocol; or it is being made
@@ -133,7 +135,8 @@ def _raw(owner: Any, index: int, name: str) -> Any:
     try:
         return hot.raw(owner, index)
     except TypeError as error:
-        raise TypeError(f"tensor '{name}' has no bytes here: {error}") from None
+        raise TypeError(f"tensor '{_shown(name)}' has no bytes here: "
+                        f"{error}") from None
 
 
 class NotTaken(TypeError):
@@ -189,6 +192,7 @@ class Converter:
 def _naming(error: Exception, name: str) -> Exception:
     """The same exception, whose words begin with the tensor that it is of."""
     args = error.args
+    name = _shown(name)
     if args and isinstance(args[0], str) and f"'{name}'" not in args[0]:
         error.args = (f"tensor '{name}': {args[0]}", *args[1:])
     return error
@@ -255,6 +259,7 @@ class BaseMessage(Mapping[str, Any]):
 
     def _without_numpy(self, name: str, index: int) -> str:
         """Why there is no array of it."""
+        name = _shown(name)
         if hot.device(self._owner, index)[0] != CPU:
             return (
                 f"tensor '{name}' is in memory of a device, which numpy cannot "
@@ -290,6 +295,7 @@ class BaseMessage(Mapping[str, Any]):
     def _not_taken(self, name: str, error: NotTaken) -> str:
         dtype = self.dtype(name)
         shape = hot.shape(self._owner, self._index(name))
+        name = _shown(name)
         return f"tensor '{name}' is {dtype} of shape {shape}, which {error}: " \
             f"its bytes are msg.raw('{name}')"
 

@@ -342,7 +342,7 @@ def methods_of(reply: BaseMessage) -> Dict[str, Dict[str, Any]]:
                 about = None
             if not isinstance(about, dict):
                 raise error_of(Status.MALFORMED, "the peer's list of methods "
-                               f"is malformed at '{key}'")
+                               f"is malformed at '{_data.shortened(key)}'")
             methods[key[len("method/"):]] = about
     return methods
 

@@ -315,7 +315,7 @@ def unpack(message: BaseMessage) -> Any:
         peer = None if message._peer is None else message._peer.peer
         raise error_of(
             Status.MALFORMED, f"the peer's TensorDict is malformed: "
-            f"{type(error).__name__}: {error}", peer) from None
+            f"{type(error).__name__}: {hot.shown(str(error))}", peer) from None
 
 
 def _writable(name: str, tensor: Any) -> None:
