@@ -212,7 +212,9 @@ static int connect_and_call(const options_t *options, tmsg_worker_t *worker)
         code = options->list     ? list_server_methods(options, endpoint)
                : options->health ? ask_health(options, endpoint)
                                  : make_call(options, endpoint);
-        close_in_order(endpoint, CLOSE_MS);
+        if (code != EXIT_TIMED_OUT) {
+            close_in_order(endpoint, CLOSE_MS);
+        }
     }
     tmsg_endpoint_destroy(endpoint);
     return code;

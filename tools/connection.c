@@ -2,6 +2,26 @@
 #include "connection.h"
 
 #include "output.h"
+#include "signals.h"
+
+#define SLICE_MS 100
+
+bool wait_for(tmsg_request_t *request, int timeout_ms)
+{
+    uint64_t deadline = now_ns() + (uint64_t)timeout_ms * 1000000;
+
+    for (;;) {
+        int left = timeout_ms < 0 ? SLICE_MS : ms_until(deadline);
+
+        tmsg_request_wait(request, left < SLICE_MS ? left : SLICE_MS);
+        if (tmsg_request_test(request) != TMSG_IN_PROGRESS) {
+            return true;
+        }
+        if (left == 0 || signals_grace_is_over()) {
+            return false;
+        }
+    }
+}
 
 int fail_by(tmsg_status_t status)
 {
@@ -79,9 +99,13 @@ int connect_to(const connection_options_t *options, const char *url,
         return fail_by(status);
     }
     /* The connection has a timeout of its own. */
-    status = tmsg_request_wait(ready, -1);
-    if (status != TMSG_OK) {
-        complain("%s", tmsg_request_error(ready));
+    if (wait_for(ready, -1)) {
+        status = tmsg_request_test(ready);
+        if (status != TMSG_OK) {
+            complain("%s", tmsg_request_error(ready));
+        }
+    } else {
+        status = TMSG_ERR_CANCELED;
     }
     tmsg_request_destroy(ready);
     return status == TMSG_OK ? EXIT_DONE : EXIT_FAILED;
@@ -92,7 +116,7 @@ void close_in_order(tmsg_endpoint_t *endpoint, int timeout_ms)
     tmsg_request_t *closed;
 
     if (tmsg_endpoint_close(endpoint, &closed) == TMSG_OK) {
-        tmsg_request_wait(closed, timeout_ms);
+        wait_for(closed, timeout_ms);
         tmsg_request_destroy(closed);
     }
 }

@@ -19,7 +19,13 @@ int open_worker(const connection_options_t *options,
                 const tmsg_worker_params_t *params, tmsg_context_t **context_p,
                 tmsg_worker_t **worker_p);
 
-/* Connects to a URL, and waits until that has succeeded or failed. */
+/* Drives the worker until the operation has ended. Returns false if it goes on:
+ * `timeout_ms` (-1: no limit) have passed, or a signal came that signals_open()
+ * catches. */
+bool wait_for(tmsg_request_t *request, int timeout_ms);
+
+/* Connects to a URL, and waits until that has succeeded or failed. A signal
+ * that signals_open() catches ends it without a complaint. */
 int connect_to(const connection_options_t *options, const char *url,
                tmsg_worker_t *worker, tmsg_endpoint_t **endpoint_p);
 

@@ -220,24 +220,27 @@ static void print_description(const char *title, const char *json, bool all)
     cJSON_Delete(object);
 }
 
-/* Measures round trips. The first one prepares what the others use. If the peer
- * does not answer, its description is printed without them. */
-static void measure_round_trips(tmsg_endpoint_t *endpoint, int timeout_ms)
+/* Measures round trips, for `timeout_ms` at most. The first one prepares what
+ * the others use. If the peer does not answer, its description is printed
+ * without them. Returns false if it was silent. */
+static bool measure_round_trips(tmsg_endpoint_t *endpoint, int timeout_ms)
 {
+    uint64_t end = now_ns() + (uint64_t)timeout_ms * 1000000;
     tmsg_request_t *request;
 
-    for (int i = 0; i < PINGS; i++) {
+    for (int i = 0; i < PINGS && ms_until(end) > 0; i++) {
         tmsg_status_t status = tmsg_endpoint_ping(endpoint, &request);
 
         if (status != TMSG_OK) {
-            return;
+            return true;
         }
-        status = tmsg_request_wait(request, timeout_ms);
+        status = tmsg_request_wait(request, ms_until(end));
         tmsg_request_destroy(request);
         if (status != TMSG_OK) {
-            return;
+            return status != TMSG_ERR_TIMED_OUT;
         }
     }
+    return true;
 }
 
 /* Prints the error. If UCX does not open, info prints all the same what it
@@ -256,12 +259,15 @@ static int describe_peer(const options_t *options, tmsg_worker_t *worker,
     int code = connect_to(connection, connection->url, worker, &endpoint);
 
     if (code == EXIT_DONE) {
-        measure_round_trips(endpoint, connection->timeout_ms);
+        bool answers = measure_round_trips(endpoint, connection->timeout_ms);
+
         await_bulk(worker, endpoint);
         if (tmsg_endpoint_describe(endpoint, json_p) != TMSG_OK) {
             code = fail_info();
         }
-        close_in_order(endpoint, connection->timeout_ms);
+        if (answers) {
+            close_in_order(endpoint, connection->timeout_ms);
+        }
     }
     tmsg_endpoint_destroy(endpoint);
     return code;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "job.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -21,8 +22,14 @@ static void *run_job(void *arg)
 
 bool job_start(job_t *job)
 {
-    int error = pthread_create(&job->thread, NULL, run_job, job);
+    sigset_t all, before;
+    int error;
 
+    /* A signal is to interrupt what the main thread waits for. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&job->thread, NULL, run_job, job);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
         snprintf(job->error, sizeof(job->error), "no thread: %s",
                  strerror(error));

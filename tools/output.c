@@ -3,12 +3,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "signals.h"
 #include "tool.h"
+
+#define LOOK_MS 50
 
 static bool by_the_way, lost;
 
@@ -20,13 +25,59 @@ static void at_exit(void)
     }
 }
 
+bool output_await_room(int fd)
+{
+    for (;;) {
+        bool came = signals_came();
+        struct pollfd fds[] = {
+            {.fd = fd, .events = POLLOUT},
+            {.fd = came ? -1 : signals_fd(), .events = POLLIN},
+        };
+
+        poll(fds, 2, came ? LOOK_MS : -1);
+        if (fds[0].revents != 0) {
+            return true;
+        }
+        if (signals_grace_is_over()) {
+            errno = EINTR;
+            return false;
+        }
+    }
+}
+
+/* Writes to a descriptor, as a cookie_write_function_t. A pipe with room takes
+ * PIPE_BUF bytes without waiting, so that a signal is heard while nobody reads
+ * it. */
+static ssize_t write_out(void *cookie, const char *data, size_t bytes)
+{
+    const int *fd = cookie;
+    size_t done = 0;
+
+    while (done < bytes && output_await_room(*fd)) {
+        size_t left = bytes - done;
+        ssize_t count =
+            write(*fd, data + done, left < PIPE_BUF ? left : PIPE_BUF);
+
+        if (count >= 0) {
+            done += (size_t)count;
+        } else if (errno != EINTR && errno != EAGAIN) {
+            break;
+        }
+    }
+    return (ssize_t)done;
+}
+
 /* UCX has kept the old stream since it was loaded. A new stream keeps UCX's
  * output away from `stdout`. */
 static void part_from_ucx(void)
 {
-    int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    FILE *stream = fd < 0 ? NULL : fdopen(fd, "w");
+    static int fd;
+    FILE *stream;
 
+    fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    stream = fd < 0 ? NULL
+                    : fopencookie(&fd, "w",
+                                  (cookie_io_functions_t){.write = write_out});
     if (stream == NULL) {
         if (fd >= 0) {
             close(fd);
@@ -35,7 +86,11 @@ static void part_from_ucx(void)
     }
     if (dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
         fclose(stream);
+        close(fd);
         return;
+    }
+    if (isatty(fd)) {
+        setvbuf(stream, NULL, _IOLBF, 0);
     }
     stdout = stream;
 }
@@ -69,7 +124,9 @@ bool output_flush(void)
     if (!lost) {
         lost = true;
         complain("standard output: %s",
-                 errno == 0 ? "could not be written" : strerror(errno));
+                 errno == 0       ? "could not be written"
+                 : errno == EINTR ? "nobody reads it, and a signal came"
+                                  : strerror(errno));
     }
     return false;
 }

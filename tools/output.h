@@ -16,6 +16,11 @@ void output_open(void);
  * command's result is elsewhere, and the reader has had enough. */
 void output_is_by_the_way(void);
 
+/* Waits until a descriptor takes bytes, or fails. Returns false if a signal
+ * came that signals_open() catches, and the descriptor takes none in the time
+ * of grace. */
+bool output_await_room(int fd);
+
 /* Flushes standard output. Returns false if this or an earlier write has
  * failed. The first failure prints a line on standard error. */
 bool output_flush(void);

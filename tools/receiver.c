@@ -13,7 +13,9 @@
 
 #define CLOSE_MS 3000 /* limit for closing all connections in order */
 #define REDRAW_MS 200
-#define NS_PER_MS 1000000ULL
+#define NS_PER_MS UINT64_C(1000000)
+#define SLOWEST_BYTES (256ULL << 10) /* these have a second to arrive */
+#define LONGEST_S 1000000000ULL
 
 void receiver_accept(void *arg, tmsg_endpoint_t *endpoint)
 {
@@ -26,15 +28,24 @@ void receiver_accept(void *arg, tmsg_endpoint_t *endpoint)
         return;
     }
     peer->endpoint = endpoint;
+    peer->number = ++receiver->accepted;
     peer->next = receiver->peers;
     receiver->peers = peer;
-    receiver->failed = false;
+}
+
+/* Notes that a sender has failed. One that connects later makes up for it when
+ * it has sent a map. */
+static void note_failure(receiver_t *receiver)
+{
+    receiver->failed = true;
+    receiver->failed_at = receiver->accepted;
     receiver->deadline_ns = 0;
 }
 
 static void end_offer(peer_t *peer)
 {
     peer->offer = 0;
+    peer->due_ns = 0;
     peer->checked = false;
     tmsg_message_destroy(peer->held);
     peer->held = NULL;
@@ -85,45 +96,73 @@ void receiver_hold(void *arg, tmsg_log_level_t level, const char *line)
     snprintf(receiver->held, sizeof(receiver->held), "%s", line);
 }
 
+void receiver_say_rest(receiver_t *receiver)
+{
+    receiver_say_held(receiver);
+    flood_tell(&receiver->refused, true);
+    flood_tell(&receiver->lost, true);
+}
+
 void receiver_say_held(receiver_t *receiver)
 {
     if (receiver->held[0] != '\0') {
-        complain("%s", receiver->held);
+        flood_complain(&receiver->lost, "%s", receiver->held);
         receiver->held[0] = '\0';
     }
 }
 
-static void complain_missing(const peer_t *peer)
+static const char *name_of(const peer_t *peer)
 {
-    complain("%s: '%s' did not arrive", tmsg_endpoint_peer(peer->endpoint),
-             peer->name == NULL ? "a map" : peer->name);
+    return peer->name == NULL ? "a map" : peer->name;
 }
 
-/* Frees a peer whose endpoint has ended and has no more messages. */
-static void reap_peer(receiver_t *receiver, peer_t *peer, tmsg_status_t status)
+static void complain_missing(receiver_t *receiver, const peer_t *peer)
 {
+    flood_complain(&receiver->lost, "%s: '%s' did not arrive",
+                   tmsg_endpoint_peer(peer->endpoint), name_of(peer));
+    note_failure(receiver);
+}
+
+/* Removes a peer from the list, and frees it. When the last one has gone after
+ * a failure, the wait for another begins. */
+static void remove_peer(receiver_t *receiver, peer_t *peer)
+{
+    const recv_options_t *options = receiver->options;
     peer_t **place = &receiver->peers;
 
     while (*place != peer) {
         place = &(*place)->next;
     }
     *place = peer->next;
+    free_peer(peer);
+    if (options->count == 0 || !receiver->failed || receiver->peers != NULL ||
+        receiver->deadline_ns != 0) {
+        return;
+    }
+    receiver->deadline_ns =
+        now_ns() + (uint64_t)options->timeout_ms * NS_PER_MS;
+    flood_complain(&receiver->lost,
+                   "%u of %u maps came; another sender may come within %g s "
+                   "(--timeout)",
+                   receiver->done, options->count, options->timeout_ms / 1e3);
+}
+
+/* Removes a peer whose endpoint has ended and has no more messages. */
+static void reap_peer(receiver_t *receiver, peer_t *peer, tmsg_status_t status)
+{
     if (peer->offer != 0 || status != TMSG_ERR_CLOSED) {
-        receiver->failed = true;
+        note_failure(receiver);
     }
     if (peer->offer != 0 && *receiver->held != '\0' &&
         strcmp(receiver->held, tmsg_endpoint_error(peer->endpoint)) == 0) {
-        complain("%s; '%s' did not arrive", receiver->held,
-                 peer->name == NULL ? "a map" : peer->name);
+        flood_complain(&receiver->lost, "%s; '%s' did not arrive",
+                       receiver->held, name_of(peer));
         receiver->held[0] = '\0';
     } else if (peer->offer != 0) {
-        complain_missing(peer);
+        complain_missing(receiver, peer);
     }
-    if (receiver->failed && receiver->peers == NULL) {
-        receiver->deadline_ns =
-            now_ns() + (uint64_t)receiver->options->timeout_ms * 1000000;
-    }
-    free_peer(peer);
+    receiver_say_held(receiver);
+    remove_peer(receiver, peer);
 }
 
 static void save_captured_header(receiver_t *receiver,
@@ -158,6 +197,19 @@ static void save_captured_header(receiver_t *receiver,
     free(path);
 }
 
+/* Sets the time by which a file of so many bytes is due. Only with --count is
+ * there one: without, nobody waits for the end. */
+static void set_due(const receiver_t *receiver, peer_t *peer, uint64_t bytes)
+{
+    uint64_t seconds = bytes / SLOWEST_BYTES;
+
+    if (receiver->options->count > 0) {
+        seconds = seconds > LONGEST_S ? LONGEST_S : seconds;
+        peer->due_ns = now_ns() + seconds * 1000 * NS_PER_MS +
+                       (uint64_t)receiver->options->timeout_ms * NS_PER_MS;
+    }
+}
+
 static void answer_offer(receiver_t *receiver, peer_t *peer,
                          const transfer_offer_t *offer)
 {
@@ -166,13 +218,14 @@ static void answer_offer(receiver_t *receiver, peer_t *peer,
     /* If an offer is still open, its file was refused on its way, or its sender
      * gave it up. */
     if (peer->offer != 0) {
-        complain_missing(peer);
+        complain_missing(receiver, peer);
         end_offer(peer);
     }
     if (!store_would_take(&receiver->store, offer->name, offer->format,
                           offer->bytes, why, sizeof(why))) {
-        complain("%s: refused: %s", tmsg_endpoint_peer(peer->endpoint), why);
-        receiver->failed = true;
+        flood_complain(&receiver->refused, "%s: refused: %s",
+                       tmsg_endpoint_peer(peer->endpoint), why);
+        note_failure(receiver);
         reply_to_peer(peer, offer->number, TRANSFER_FAILED, why);
         return;
     }
@@ -184,6 +237,7 @@ static void answer_offer(receiver_t *receiver, peer_t *peer,
     free(peer->note);
     peer->note = offer->note == NULL ? NULL : strdup(offer->note);
     peer->checked = offer->checked;
+    set_due(receiver, peer, offer->bytes);
     reply_to_peer(peer, offer->number, TRANSFER_GO, NULL);
 }
 
@@ -247,8 +301,9 @@ static void report_job(receiver_t *receiver)
 
     progress_clear();
     if (!job->ok) {
-        complain("%s: map %u is lost: %s", tmsg_endpoint_peer(endpoint),
-                 receiver->received, job->error);
+        flood_complain(&receiver->lost, "%s: map %u is lost: %s",
+                       tmsg_endpoint_peer(endpoint), receiver->received,
+                       job->error);
     }
     look_up_route(endpoint, &route);
     if (receiver->options->json) {
@@ -272,10 +327,16 @@ static void settle_job(receiver_t *receiver)
                       job->ok ? file_of(job->path) : job->error);
     }
     report_job(receiver);
-    if (job->ok) {
-        receiver->done++;
+    if (!job->ok) {
+        note_failure(receiver);
     } else {
-        receiver->failed = true;
+        receiver->done++;
+        receiver->failed =
+            receiver->failed && peer->number <= receiver->failed_at;
+    }
+    /* What the others sent meanwhile was not looked at. */
+    for (peer = receiver->peers; peer != NULL; peer = peer->next) {
+        peer->due_ns += peer->due_ns == 0 ? 0 : now_ns() - receiver->job_ns;
     }
     job_clear(job);
     tmsg_message_destroy(receiver->message);
@@ -293,6 +354,7 @@ static void begin_job(receiver_t *receiver, peer_t *peer,
     save_captured_header(receiver, message);
     receiver->message = message;
     receiver->sender = peer;
+    receiver->job_ns = now_ns();
     job->map = tmsg_message_map(message);
     job->ok = false;
     if (changed != NULL) {
@@ -328,12 +390,13 @@ static void take_message(receiver_t *receiver, peer_t *peer,
         take_verdict(receiver, peer, &verdict);
     } else if (peer->checked && peer->held == NULL) {
         peer->held = message;
+        set_due(receiver, peer, 0);
         return;
     } else {
         /* A map that comes while a verdict is due was not offered. It ends that
          * offer. */
         if (peer->held != NULL) {
-            complain_missing(peer);
+            complain_missing(receiver, peer);
             end_offer(peer);
         }
         begin_job(receiver, peer, message, NULL);
@@ -397,30 +460,68 @@ static void say_alive_to_peer(peer_t *peer)
     transfer_send_reply(peer->endpoint, &words, &peer->last_alive);
 }
 
-int receiver_say_alive(receiver_t *receiver)
+/* Gives up a sender whose file, or the verdict on it, has not come in time. */
+static void give_up_peer(receiver_t *receiver, peer_t *peer)
 {
-    int wanted = -1;
+    flood_complain(&receiver->lost, "%s: '%s' did not come in time (--timeout)",
+                   tmsg_endpoint_peer(peer->endpoint), name_of(peer));
+    note_failure(receiver);
+    reply_to_peer(peer, peer->offer, TRANSFER_FAILED,
+                  "it did not come in time");
+    remove_peer(receiver, peer);
+}
 
-    for (peer_t *peer = receiver->peers; peer != NULL; peer = peer->next) {
-        uint64_t due = peer->spoken_ns + TRANSFER_ALIVE_MS * NS_PER_MS;
-        int left;
+/* Returns the sooner of two waits, of which -1 is none. */
+static int sooner(int one, int other)
+{
+    return one < 0 || (other >= 0 && other < one) ? other : one;
+}
 
-        if (peer->offer == 0) {
-            continue;
+static int do_due_of_peer(receiver_t *receiver, peer_t *peer)
+{
+    uint64_t due = peer->spoken_ns + TRANSFER_ALIVE_MS * NS_PER_MS;
+
+    if (peer->due_ns != 0 && receiver->message == NULL &&
+        ms_until(peer->due_ns) == 0) {
+        give_up_peer(receiver, peer);
+        return 0;
+    }
+    if (ms_until(due) == 0) {
+        say_alive_to_peer(peer);
+        due = peer->spoken_ns + TRANSFER_ALIVE_MS * NS_PER_MS;
+    }
+    if (progress_wanted()) {
+        progress_show(name_of(peer), 0, peer->bytes, peer->offered_ns);
+        due = now_ns() + REDRAW_MS * NS_PER_MS;
+    }
+    if (peer->due_ns != 0 && receiver->message == NULL && peer->due_ns < due) {
+        due = peer->due_ns;
+    }
+    return ms_until(due);
+}
+
+int receiver_do_due(receiver_t *receiver)
+{
+    int wanted = sooner(flood_tell(&receiver->refused, false),
+                        flood_tell(&receiver->lost, false));
+
+    for (peer_t *next, *peer = receiver->peers; peer != NULL; peer = next) {
+        next = peer->next;
+        if (peer->offer != 0) {
+            wanted = sooner(wanted, do_due_of_peer(receiver, peer));
         }
-        if (ms_until(due) == 0) {
-            say_alive_to_peer(peer);
-            due = peer->spoken_ns + TRANSFER_ALIVE_MS * NS_PER_MS;
-        }
-        if (progress_wanted()) {
-            progress_show(peer->name == NULL ? "a map" : peer->name, 0,
-                          peer->bytes, peer->offered_ns);
-            due = now_ns() + REDRAW_MS * NS_PER_MS;
-        }
-        left = ms_until(due);
-        wanted = wanted < 0 || left < wanted ? left : wanted;
+    }
+    if (receiver->deadline_ns != 0 && receiver->peers == NULL &&
+        receiver->message == NULL) {
+        wanted = sooner(wanted, ms_until(receiver->deadline_ns));
     }
     return wanted;
+}
+
+bool receiver_is_left_alone(const receiver_t *receiver)
+{
+    return receiver->failed && receiver->peers == NULL &&
+           receiver->deadline_ns != 0 && ms_until(receiver->deadline_ns) == 0;
 }
 
 static bool all_ended(const receiver_t *receiver)

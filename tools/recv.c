@@ -26,8 +26,9 @@ static const struct argp_option option_list[] = {
     {"count", 'n', "N", 0, "End after N maps; default: on SIGINT or SIGTERM",
      0},
     {"timeout", 't', "S", 0,
-     "With --count: end with 1 when a sender failed and no other has come "
-     "for S seconds; default 10",
+     "With --count: wait S seconds for a file that was offered, and a second "
+     "more for each 256 KiB of it; and S seconds for another sender where one "
+     "failed; then end with 1; default 10",
      0},
     {"force", 'f', NULL, 0, "Replace existing files", 0},
     {"capture", KEY_CAPTURE, "DIR", 0,
@@ -112,19 +113,14 @@ static int open_receiver(receiver_t *receiver)
                : code;
 }
 
-static void sleep_until_something(receiver_t *receiver, int signals, int ms)
+static void sleep_until_something(receiver_t *receiver, int ms)
 {
     struct pollfd fds[] = {
         {.fd = tmsg_worker_fd(receiver->worker), .events = POLLIN},
-        {.fd = signals, .events = POLLIN},
+        {.fd = receiver->stopping ? -1 : signals_fd(), .events = POLLIN},
         {.fd = receiver->job.done_fd, .events = POLLIN},
     };
 
-    if (receiver->deadline_ns != 0 && receiver->message == NULL) {
-        int left = ms_until(receiver->deadline_ns);
-
-        ms = ms < 0 || left < ms ? left : ms;
-    }
     if (tmsg_worker_arm(receiver->worker) == TMSG_OK) {
         poll(fds, sizeof(fds) / sizeof(fds[0]), ms);
     }
@@ -160,8 +156,7 @@ static bool receiving_is_over(receiver_t *receiver, int *code_p,
         *code_p = count > 0 ? EXIT_FAILED : EXIT_DONE;
         return true;
     }
-    if (count > 0 && receiver->deadline_ns != 0 &&
-        ms_until(receiver->deadline_ns) == 0) {
+    if (receiver_is_left_alone(receiver)) {
         complain("%u of %u maps came, and no other sender in time",
                  receiver->done, count);
         *code_p = EXIT_FAILED;
@@ -184,12 +179,12 @@ static void drive_until_idle(tmsg_worker_t *worker)
     }
 }
 
-static int run_receiver(receiver_t *receiver, int signals, const char **why_p)
+static int run_receiver(receiver_t *receiver, const char **why_p)
 {
     int code;
 
     for (;;) {
-        if (signals_came(signals)) {
+        if (signals_came()) {
             receiver->stopping = true;
         }
         drive_until_idle(receiver->worker);
@@ -200,40 +195,33 @@ static int run_receiver(receiver_t *receiver, int signals, const char **why_p)
         if (receiving_is_over(receiver, &code, why_p)) {
             return code;
         }
-        sleep_until_something(receiver, signals, receiver_say_alive(receiver));
+        sleep_until_something(receiver, receiver_do_due(receiver));
     }
 }
 
 static int receive_maps(receiver_t *receiver)
 {
     const char *why = "the receiver ended";
-    int signals = signals_open();
-    int code = EXIT_FAILED;
+    int code;
 
     receiver->job.done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (signals < 0 || receiver->job.done_fd < 0) {
+    if (receiver->job.done_fd < 0 || signals_open(true) < 0) {
         complain("%s", strerror(errno));
-        goto out;
+        return EXIT_FAILED;
     }
     code = open_receiver(receiver);
     if (code == EXIT_DONE) {
         if (receiver->store.dir != NULL && !receiver->options->json) {
             output_is_by_the_way();
         }
-        code = run_receiver(receiver, signals, &why);
+        code = run_receiver(receiver, &why);
     }
     tmsg_listener_destroy(receiver->listener);
     receiver_close(receiver, why);
     tmsg_worker_destroy(receiver->worker);
-    receiver_say_held(receiver);
+    receiver_say_rest(receiver);
     tmsg_context_destroy(receiver->context);
-out:
-    if (signals >= 0) {
-        close(signals);
-    }
-    if (receiver->job.done_fd >= 0) {
-        close(receiver->job.done_fd);
-    }
+    close(receiver->job.done_fd);
     return code;
 }
 
@@ -242,7 +230,12 @@ int recv_main(int argc, char **argv)
     options_t options = {
         .recv = {.connection.listen = LISTEN_DEFAULT, .timeout_ms = 10000},
     };
-    receiver_t receiver = {.options = &options.recv, .thread = pthread_self()};
+    receiver_t receiver = {
+        .options = &options.recv,
+        .refused = {.what = "refused"},
+        .lost = {.what = "lines about senders"},
+        .thread = pthread_self(),
+    };
 
     parse_command(&parser, LISTENS | LISTENS_TO_UCXX, argc, argv, &options,
                   &options.recv.connection);

@@ -12,6 +12,8 @@
 #include "transfer.h"
 
 #define SLICE_MS 100
+#define SLICE_NS (SLICE_MS * UINT64_C(1000000))
+#define REPLIES_MOST 64             /* replies that are taken in at a time */
 #define PATIENT_BYTES (32ULL << 20) /* these add a second to the timeout */
 
 enum { KEY_JSON = 1000, KEY_VERIFY };
@@ -187,18 +189,20 @@ static bool fail_file(const sender_t *sender, const char *why)
     return false;
 }
 
-/* Receives the next reply about this file. *message_p is NULL if none came in
- * time. Returns false if no reply will come. */
+/* Receives the next reply about this file, and passes over other messages.
+ * *message_p is NULL if none came in time. Returns false if no reply will
+ * come. */
 static bool next_reply(sender_t *sender, int timeout_ms,
                        tmsg_message_t **message_p, transfer_reply_t *reply,
                        char *why, size_t why_bytes)
 {
+    uint64_t end = now_ns() + (uint64_t)timeout_ms * 1000000;
     tmsg_status_t status;
 
-    for (;;) {
+    do {
         tmsg_message_t *message;
 
-        status = tmsg_endpoint_recv(sender->endpoint, timeout_ms, &message);
+        status = tmsg_endpoint_recv(sender->endpoint, ms_until(end), &message);
         if (status != TMSG_OK) {
             break;
         }
@@ -208,8 +212,8 @@ static bool next_reply(sender_t *sender, int timeout_ms,
             return true;
         }
         tmsg_message_destroy(message);
-    }
-    if (status == TMSG_ERR_TIMED_OUT) {
+    } while (ms_until(end) > 0);
+    if (status == TMSG_OK || status == TMSG_ERR_TIMED_OUT) {
         *message_p = NULL;
         return true;
     }
@@ -262,15 +266,31 @@ static bool give_up_receiver(sender_t *sender, char *why, size_t why_bytes)
     return false;
 }
 
-/* Waits for the reply `wanted`. The function counts silence in slices, not by
- * the clock. Over tcp UCX may write a whole file in one call, and receives
- * nothing before that call returns. */
+/* Counts the time since `before` as silence, but a slice at most: over tcp UCX
+ * may write a whole file in one call, and receives nothing before that call
+ * returns. */
+static void count_silence(uint64_t *silent_ns, uint64_t before)
+{
+    uint64_t ns = now_ns() - before;
+
+    *silent_ns += ns < SLICE_NS ? ns : SLICE_NS;
+}
+
+/* Tells whether the receiver was silent for too long. */
+static bool is_silent(const sender_t *sender, uint64_t silent_ns)
+{
+    return silent_ns / 1000000 >= patience_ms(sender);
+}
+
+/* Waits for the reply `wanted`. Only ALIVE prolongs the wait, and only when the
+ * receiver may be at work on the file. */
 static bool await_reply_state(sender_t *sender, transfer_state_t wanted,
                               char *why, size_t why_bytes)
 {
-    uint64_t silent_ms = 0;
+    uint64_t silent_ns = 0;
 
-    while (silent_ms < patience_ms(sender)) {
+    while (!is_silent(sender, silent_ns)) {
+        uint64_t before = now_ns();
         tmsg_message_t *message;
         transfer_reply_t reply;
         bool good;
@@ -278,13 +298,15 @@ static bool await_reply_state(sender_t *sender, transfer_state_t wanted,
         if (!next_reply(sender, SLICE_MS, &message, &reply, why, why_bytes)) {
             return false;
         }
+        count_silence(&silent_ns, before);
         if (message == NULL) {
-            silent_ms += SLICE_MS;
             progress_show(sender->path, sender->done_bytes, sender->total_bytes,
                           sender->started_ns);
             continue;
         }
-        silent_ms = 0;
+        if (reply.state == TRANSFER_ALIVE && wanted != TRANSFER_GO) {
+            silent_ns = 0;
+        }
         good = take_in_reply(sender, &reply, why, why_bytes);
         tmsg_message_destroy(message);
         if (!good || reply.state == wanted) {
@@ -294,12 +316,12 @@ static bool await_reply_state(sender_t *sender, transfer_state_t wanted,
     return give_up_receiver(sender, why, why_bytes);
 }
 
-/* Takes in all replies that have come. Returns false if waiting is no use any
+/* Takes in the replies that have come. Returns false if waiting is no use any
  * more. */
-static bool take_in_replies(sender_t *sender, uint64_t *silent_ms, char *why,
+static bool take_in_replies(sender_t *sender, uint64_t *silent_ns, char *why,
                             size_t why_bytes)
 {
-    for (;;) {
+    for (unsigned i = 0; i < REPLIES_MOST; i++) {
         tmsg_message_t *message;
         transfer_reply_t reply;
         bool good;
@@ -310,22 +332,26 @@ static bool take_in_replies(sender_t *sender, uint64_t *silent_ms, char *why,
         if (message == NULL) {
             return true;
         }
-        *silent_ms = 0;
+        if (reply.state == TRANSFER_ALIVE) {
+            *silent_ns = 0;
+        }
         good = take_in_reply(sender, &reply, why, why_bytes);
         tmsg_message_destroy(message);
         if (!good) {
             return false;
         }
     }
+    return true;
 }
 
 /* Waits until the receiver has taken the map. */
 static bool await_taken(sender_t *sender, tmsg_request_t *request, char *why,
                         size_t why_bytes)
 {
-    uint64_t silent_ms = 0;
+    uint64_t silent_ns = 0;
 
-    while (silent_ms < patience_ms(sender)) {
+    while (!is_silent(sender, silent_ns)) {
+        uint64_t before = now_ns();
         tmsg_status_t status;
 
         tmsg_request_wait_released(request, SLICE_MS);
@@ -337,10 +363,10 @@ static bool await_taken(sender_t *sender, tmsg_request_t *request, char *why,
             snprintf(why, why_bytes, "%s", tmsg_request_error(request));
             return false;
         }
-        silent_ms += SLICE_MS;
+        count_silence(&silent_ns, before);
         progress_show(sender->path, sender->done_bytes, sender->total_bytes,
                       sender->started_ns);
-        if (!take_in_replies(sender, &silent_ms, why, why_bytes)) {
+        if (!take_in_replies(sender, &silent_ns, why, why_bytes)) {
             return false;
         }
     }

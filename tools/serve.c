@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "connection.h"
 #include "signals.h"
@@ -79,18 +78,18 @@ static tmsg_status_t open_echo_server(tmsg_worker_t *worker,
 
 /* Answers calls until a signal comes. Messages that are not calls are
  * destroyed. */
-static void serve_calls(tmsg_worker_t *worker, int signals)
+static void serve_calls(tmsg_worker_t *worker)
 {
     struct pollfd fds[] = {
         {.fd = tmsg_worker_fd(worker), .events = POLLIN},
-        {.fd = signals, .events = POLLIN},
+        {.fd = signals_fd(), .events = POLLIN},
     };
 
-    while (!signals_came(signals)) {
+    while (!signals_came()) {
         tmsg_message_t *message;
 
         while (tmsg_worker_progress(worker) > 0) {
-            if (poll(&fds[1], 1, 0) == 1) {
+            if (signals_came()) {
                 break;
             }
         }
@@ -102,8 +101,7 @@ static void serve_calls(tmsg_worker_t *worker, int signals)
     }
 }
 
-static int run_serve(const options_t *options, tmsg_worker_t *worker,
-                     int signals)
+static int run_serve(const options_t *options, tmsg_worker_t *worker)
 {
     tmsg_server_t *server = NULL;
     tmsg_listener_t *listener = NULL;
@@ -114,7 +112,7 @@ static int run_serve(const options_t *options, tmsg_worker_t *worker,
                    : fail_by(status);
 
     if (code == EXIT_DONE) {
-        serve_calls(worker, signals);
+        serve_calls(worker);
         if (tmsg_server_drain(server, DRAIN_MS) != TMSG_OK) {
             complain("%s", tmsg_error_message());
         }
@@ -131,20 +129,18 @@ int serve_main(int argc, char **argv)
     options_t options = {.connection.listen = LISTEN_DEFAULT};
     tmsg_context_t *context = NULL;
     tmsg_worker_t *worker = NULL;
-    int signals, code;
+    int code;
 
     parse_command(&parser, LISTENS, argc, argv, &options, &options.connection);
-    signals = signals_open();
-    if (signals < 0) {
+    if (signals_open(true) < 0) {
         complain("%s", strerror(errno));
         return EXIT_FAILED;
     }
     code = open_worker(&options.connection, &host, &context, &worker);
     if (code == EXIT_DONE) {
-        code = run_serve(&options, worker, signals);
+        code = run_serve(&options, worker);
     }
     tmsg_worker_destroy(worker);
     tmsg_context_destroy(context);
-    close(signals);
     return code;
 }

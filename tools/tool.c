@@ -6,8 +6,10 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/shown.h"
+#include "output.h"
 #include "progress.h"
 
 #define NS_PER_MS 1000000ULL
@@ -77,6 +79,9 @@ void complain(const char *format, ...)
         return;
     }
     (void)tmsg_shown_fit(line, sizeof(line), (size_t)length >= sizeof(line));
+    if (!output_await_room(STDERR_FILENO)) {
+        return;
+    }
     progress_clear();
     flockfile(stderr);
     fputs("tensormsg: ", stderr);

@@ -1,5 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "control.h"
+#include "signals.h"
+
+#define SLICE_MS 100
+
+/* The call has a timeout of its own. A signal ends the wait earlier. */
+static tmsg_status_t await_reply(tmsg_call_t *call)
+{
+    while (tmsg_call_status(call) == TMSG_IN_PROGRESS &&
+           !signals_grace_is_over()) {
+        tmsg_call_wait(call, SLICE_MS);
+    }
+    return tmsg_call_status(call);
+}
 
 #include "core/shown.h"
 
@@ -19,12 +32,13 @@ static tmsg_call_t *call_sink(const perf_peer_t *peer, const char *method,
         complain("%s", tmsg_error_message());
         return NULL;
     }
-    /* The call has a timeout of its own. */
-    status = tmsg_call_wait(call, -1);
+    status = await_reply(call);
     if (status == TMSG_OK) {
         return call;
     }
-    if (status == TMSG_ERR_UNSUPPORTED || status == TMSG_ERR_NOT_FOUND) {
+    if (status == TMSG_IN_PROGRESS) {
+        /* A signal came, of which the command tells at its end. */
+    } else if (status == TMSG_ERR_UNSUPPORTED || status == TMSG_ERR_NOT_FOUND) {
         complain("%s: what listens there is no 'tensormsg perf --listen' of "
                  "this version, %s",
                  peer->url, tmsg_version());

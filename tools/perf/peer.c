@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Opens the measured connection, and starts the process at its other end. */
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "connection.h"
 #include "control.h"
 #include "show.h"
+#include "signals.h"
 
 #define CLOSE_MS 10000
+#define SINK_ENDS_MS 2000
 #define THRESHOLDS "TENSORMSG_THRESHOLDS"
 
 /* Turns the child process into a sink. It ends with its parent. It ignores
@@ -34,10 +38,26 @@ static void become_sink(pid_t parent, int out, const char *tls)
     _exit(EXIT_FAILED);
 }
 
+/* Waits until the sink says something or has ended. Returns false after a
+ * complaint, or if a signal came. */
+static bool await_sink(const perf_peer_t *peer, int fd)
+{
+    struct pollfd fds[] = {{.fd = fd, .events = POLLIN},
+                           {.fd = signals_fd(), .events = POLLIN}};
+    int ms = peer->options->connection.timeout_ms;
+
+    if (poll(fds, 2, ms) == 0) {
+        complain("the process to measure with did not start in %g s "
+                 "(--timeout)",
+                 ms / 1e3);
+    }
+    return fds[0].revents != 0;
+}
+
 /* Reads the first line of the sink's output, which is its URL. */
 static bool read_url(perf_peer_t *peer, int fd)
 {
-    FILE *stream = fdopen(fd, "r");
+    FILE *stream = await_sink(peer, fd) ? fdopen(fd, "r") : NULL;
     bool ok;
 
     if (stream == NULL) {
@@ -207,19 +227,33 @@ void perf_peer_drop(perf_peer_t *peer)
     peer->endpoint = NULL;
 }
 
+/* Ends the sink, if need be by force: it may hang, or be stopped. */
+static void end_sink(pid_t child)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    uint64_t deadline = now_ns() + SINK_ENDS_MS * 1000000ULL;
+
+    kill(child, SIGTERM);
+    kill(child, SIGCONT);
+    while (waitpid(child, NULL, WNOHANG) == 0) {
+        if (ms_until(deadline) == 0) {
+            kill(child, SIGKILL);
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
 void perf_peer_close(perf_peer_t *peer)
 {
-    int status;
+    int ms = peer->options == NULL ? 0 : peer->options->connection.timeout_ms;
 
     if (peer->endpoint != NULL) {
-        close_in_order(peer->endpoint, CLOSE_MS);
+        close_in_order(peer->endpoint, ms < CLOSE_MS ? ms : CLOSE_MS);
     }
     tmsg_endpoint_destroy(peer->endpoint);
     tmsg_worker_destroy(peer->worker);
     tmsg_context_destroy(peer->context);
     if (peer->child > 0) {
-        kill(peer->child, SIGTERM);
-        while (waitpid(peer->child, &status, 0) < 0 && errno == EINTR) {
-        }
+        end_sink(peer->child);
     }
 }

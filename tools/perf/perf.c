@@ -1,37 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tensormsg perf: measures what sending costs on this machine, and at which
  * sizes one way becomes better than another. */
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "perf.h"
-
-static volatile sig_atomic_t stopped;
-
-static void note_stop_signal(int signal)
-{
-    (void)signal;
-    stopped = 1;
-}
-
-void perf_catch_signals(void)
-{
-    const struct sigaction action = {.sa_handler = note_stop_signal,
-                                     .sa_flags = (int)SA_RESETHAND};
-    static const int numbers[] = {SIGINT, SIGTERM};
-
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        struct sigaction before;
-
-        if (sigaction(numbers[i], NULL, &before) == 0 &&
-            before.sa_handler != SIG_IGN) {
-            sigaction(numbers[i], &action, NULL);
-        }
-    }
-}
-
-bool perf_stopped(void) { return stopped != 0; }
+#include "signals.h"
 
 static bool options_allow(const perf_options_t *options, const char *transport)
 {
@@ -70,7 +44,7 @@ int perf_each_transport(const perf_options_t *options, perf_measure_fn measure,
     if (code != EXIT_DONE || options->connection.url != NULL ||
         !options_allow(options, "tcp") ||
         (options->over == NULL && getenv("UCX_TLS") != NULL) ||
-        strcmp(transport, "tcp") == 0 || perf_stopped()) {
+        strcmp(transport, "tcp") == 0 || signals_came()) {
         return code;
     }
     return over_one(options, "tcp", measure, arg, transport);

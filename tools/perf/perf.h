@@ -152,20 +152,17 @@ double perf_median(double *values, size_t count);
  * Returns an exit code. */
 int perf_sweep(const perf_options_t *options);
 
-/* Drives a worker until it has handled something. Returns TIMED_OUT if nothing
- * came for a while. With `poll` the function does not sleep as long as
- * something may come soon. */
-tmsg_status_t perf_drive(tmsg_worker_t *worker, bool poll);
-
-/* perf_catch_signals() catches SIGINT and SIGTERM; a second one ends the
- * program. perf_stopped() tells whether one has come since. */
-void perf_catch_signals(void);
-bool perf_stopped(void);
+/* Drives a worker until it has handled something, which may be a sign of life
+ * that the peer's library sends by itself. Returns TIMED_OUT if nothing came
+ * for a while. With `poll` the function does not sleep as long as something may
+ * come soon. *start_ns_p (or NULL) is the time of the call. */
+tmsg_status_t perf_drive(tmsg_worker_t *worker, bool poll,
+                         uint64_t *start_ns_p);
 
 /* Measures each threshold of the peer's transport and puts it into the object
  * `thresholds`. Prints the results on `report`. Returns false after a
- * complaint. */
-bool perf_tune(const perf_peer_t *peer, cJSON *thresholds, FILE *report);
+ * complaint; the connection has ended then. */
+bool perf_tune(perf_peer_t *peer, cJSON *thresholds, FILE *report);
 
 /* Tells, before anything is measured, whether --out may be written and, with
  * --update, be read. Returns false after a complaint. */

@@ -6,6 +6,10 @@
 
 #include "control.h"
 #include "measure/contents.h"
+#include "signals.h"
+
+#define NS_PER_MS UINT64_C(1000000)
+#define PATIENT_BYTES (32ULL << 20) /* these add a second to the timeout */
 
 typedef struct run run_t;
 
@@ -148,36 +152,54 @@ static slot_t *post_slot(run_t *run)
     return slot;
 }
 
-/* Tells whether nothing has come back for so long that the measurement has
- * failed. */
-static bool is_late(run_t *run)
+/* Like that of `tensormsg send`, it grows with the bytes that are in flight. */
+static uint64_t patience_ns(const run_t *run)
 {
+    uint64_t bytes = run->load->copy_bytes * run->in_flight;
+    uint64_t ms = (uint64_t)run->peer->options->connection.timeout_ms;
+
+    return (ms + bytes / PATIENT_BYTES * 1000) * NS_PER_MS;
+}
+
+/* Tells whether the peer, or the user, has ended the measurement: nothing has
+ * come back for so long that it has failed, or a signal came and what was in
+ * flight had time to come back. The answers count and nothing else, because the
+ * library of a peer that hangs still sends signs of life. */
+static bool is_over(run_t *run, uint64_t at_ns)
+{
+    uint64_t ns = patience_ns(run);
     char words[400];
 
-    if (now_ns() - run->heard_ns <
-        (uint64_t)run->peer->options->connection.timeout_ms * 1000000) {
+    if (signals_grace_is_over()) {
+        run->failed = true;
+        return true;
+    }
+    if (at_ns < run->heard_ns + ns) {
         return false;
     }
     snprintf(words, sizeof(words), "%s: nothing came back for %g s (--timeout)",
-             run->peer->url, run->peer->options->connection.timeout_ms / 1e3);
+             run->peer->url, (double)ns / 1e9);
     fail_run(run, words);
     return true;
 }
 
-static tmsg_status_t drive_run(const run_t *run)
+/* Returns false if the measurement is over. */
+static bool drive_run(run_t *run)
 {
-    return perf_drive(run->peer->worker, !run->plan->sleep);
+    uint64_t start_ns;
+    tmsg_status_t status =
+        perf_drive(run->peer->worker, !run->plan->sleep, &start_ns);
+
+    if (status != TMSG_OK && status != TMSG_ERR_TIMED_OUT) {
+        return fail_run(run, tmsg_error_message());
+    }
+    return !is_over(run, start_ns);
 }
 
 static bool await_idle(run_t *run, unsigned count)
 {
     while (!run->failed && run->idle_count < count) {
-        tmsg_status_t status = drive_run(run);
-
-        if (status != TMSG_OK && status != TMSG_ERR_TIMED_OUT) {
-            return fail_run(run, tmsg_error_message());
-        }
-        if (status == TMSG_ERR_TIMED_OUT && is_late(run)) {
+        if (!drive_run(run)) {
             return false;
         }
     }
@@ -187,19 +209,13 @@ static bool await_idle(run_t *run, unsigned count)
 static bool await_echo(run_t *run, const slot_t *slot)
 {
     tmsg_message_t *message;
-    tmsg_status_t status = TMSG_OK;
 
     while (!tmsg_endpoint_readable(run->peer->endpoint)) {
-        status = drive_run(run);
-        if (status != TMSG_OK && status != TMSG_ERR_TIMED_OUT) {
-            return fail_run(run, tmsg_error_message());
-        }
-        if (status == TMSG_ERR_TIMED_OUT && is_late(run)) {
+        if (!drive_run(run)) {
             return false;
         }
     }
-    status = tmsg_endpoint_recv(run->peer->endpoint, 0, &message);
-    if (status != TMSG_OK) {
+    if (tmsg_endpoint_recv(run->peer->endpoint, 0, &message) != TMSG_OK) {
         return fail_run(run, tmsg_error_message());
     }
     run->heard_ns = now_ns();
@@ -230,7 +246,7 @@ static bool send_block(run_t *run, uint64_t ns, uint64_t messages)
     run->heard_ns = now_ns();
     do {
         ok = send_one(run);
-    } while (ok && !perf_stopped() &&
+    } while (ok && !signals_came() &&
              (messages > 0 ? run->sent < last : now_ns() < end));
     return await_idle(run, run->in_flight) && ok;
 }
@@ -264,7 +280,7 @@ static bool measure_all(run_t *run, result_t *result)
         !send_block(run, plan->warmup_ns, 0)) {
         return false;
     }
-    for (unsigned i = 0; i < plan->repetitions && !perf_stopped(); i++) {
+    for (unsigned i = 0; i < plan->repetitions && !signals_came(); i++) {
         if (!run_repetition(run, result)) {
             return false;
         }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Runs the receiving side of `tensormsg perf`. It takes every map, and does
  * with it what the sender asked for (control.h). */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "connection.h"
 #include "control.h"
 #include "measure/contents.h"
+#include "signals.h"
 
 typedef struct visitor visitor_t;
 
@@ -232,9 +234,9 @@ static bool sink_polls(const sink_t *sink)
 static int serve_visitors(const perf_options_t *options, tmsg_worker_t *worker,
                           const sink_t *sink)
 {
-    while (!perf_stopped() &&
+    while (!signals_came() &&
            (options->count == 0 || sink->gone < options->count)) {
-        tmsg_status_t status = perf_drive(worker, sink_polls(sink));
+        tmsg_status_t status = perf_drive(worker, sink_polls(sink), NULL);
 
         if (status != TMSG_OK && status != TMSG_ERR_TIMED_OUT) {
             complain("%s", tmsg_error_message());
@@ -263,7 +265,10 @@ int perf_listen(const perf_options_t *options)
     tmsg_status_t status;
     int code;
 
-    perf_catch_signals();
+    if (signals_open(false) < 0) {
+        complain("%s", strerror(errno));
+        return EXIT_FAILED;
+    }
     code = open_worker(&options->connection, &params, &context, &worker);
     if (code == EXIT_DONE) {
         status = open_sink_server(worker, &server);

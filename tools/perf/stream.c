@@ -68,14 +68,23 @@ double perf_median(double *values, size_t count)
     return figures_median(values, count);
 }
 
+/* Waits for a send, and returns false after a complaint if it has failed. */
 static bool finish_send(const perf_peer_t *peer, tmsg_request_t **request)
 {
+    int ms = peer->options->connection.timeout_ms;
     tmsg_status_t status;
 
     if (*request == NULL) {
         return true;
     }
-    status = tmsg_request_wait(*request, peer->options->connection.timeout_ms);
+    tmsg_request_wait(*request, ms);
+    status = tmsg_request_test(*request);
+    if (status == TMSG_IN_PROGRESS) {
+        complain("%s: nothing came back for %g s (--timeout)", peer->url,
+                 ms / 1e3);
+    } else if (status != TMSG_OK) {
+        complain("%s", tmsg_request_error(*request));
+    }
     tmsg_request_destroy(*request);
     *request = NULL;
     return status == TMSG_OK;
@@ -90,9 +99,11 @@ static double stream_batch(const perf_peer_t *peer, const tmsg_map_t *map,
     uint64_t start = now_ns();
 
     for (unsigned i = 0; i < UNDER_WAY; i++) {
-        if (!finish_send(peer, &under_way[i]) ||
-            tmsg_endpoint_send(peer->endpoint, map, params, &under_way[i]) !=
-                TMSG_OK) {
+        if (!finish_send(peer, &under_way[i])) {
+            return 0;
+        }
+        if (tmsg_endpoint_send(peer->endpoint, map, params, &under_way[i]) !=
+            TMSG_OK) {
             complain("%s", tmsg_error_message());
             return 0;
         }
@@ -123,7 +134,11 @@ double perf_stream(const perf_peer_t *peer, const tmsg_map_t *map,
         ok = batches[count++] > 0;
     }
     for (unsigned i = 0; i < UNDER_WAY; i++) {
-        ok = finish_send(peer, &under_way[i]) && ok;
+        if (ok) {
+            ok = finish_send(peer, &under_way[i]);
+        } else {
+            tmsg_request_destroy(under_way[i]);
+        }
     }
     return ok ? perf_median(batches, count) : 0;
 }

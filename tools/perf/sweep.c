@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Measures each measure of each map, for each number in flight, each memory and
  * each transport that the options name. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "output.h"
 #include "rows.h"
 #include "show.h"
+#include "signals.h"
 
 /* These maps show most about a machine in the least time. */
 static const struct {
@@ -124,7 +126,7 @@ static bool measure_line(sweep_t *sweep, perf_peer_t *peer, load_t *load,
     for (unsigned measure = PERF_LATENCY; measure <= PERF_CALLS && ok;
          measure <<= 1) {
         if ((plan->measures & measure) &&
-            (measure != PERF_LATENCY || nth == 0) && !perf_stopped()) {
+            (measure != PERF_LATENCY || nth == 0) && !signals_came()) {
             ok = measure_one(sweep, peer, load, measure,
                              (unsigned)plan->in_flight.values[nth]);
         }
@@ -153,7 +155,7 @@ static bool measure_map(sweep_t *sweep, perf_peer_t *peer, size_t n,
                              copies ? most_number(&plan->in_flight) : 1,
                              plan->verify);
 
-    for (size_t i = 0; i < plan->in_flight.count && ok && !perf_stopped();
+    for (size_t i = 0; i < plan->in_flight.count && ok && !signals_came();
          i++) {
         if (plan->in_flight.count > 1 && plan->measures == PERF_LATENCY &&
             i > 0) {
@@ -177,7 +179,7 @@ static bool measure_peer(void *arg, perf_peer_t *peer)
             perf_table_head(options, peer, &plan->memories[i]);
             ok = output_flush();
         }
-        for (size_t n = 0; n < maps_of(plan) && ok && !perf_stopped(); n++) {
+        for (size_t n = 0; n < maps_of(plan) && ok && !signals_came(); n++) {
             ok = measure_map(sweep, peer, n, &plan->memories[i]);
         }
     }
@@ -225,7 +227,7 @@ static int finish_sweep(sweep_t *sweep, int code)
         !perf_plot(options->plot, options->force, &sweep->rows)) {
         code = EXIT_FAILED;
     }
-    if (perf_stopped()) {
+    if (signals_came()) {
         complain("a signal came: this is what was measured until then");
         code = EXIT_FAILED;
     }
@@ -243,12 +245,15 @@ int perf_sweep(const perf_options_t *options)
     if (!check_memories(&options->plan)) {
         return EXIT_FAILED;
     }
+    if (signals_open(false) < 0) {
+        complain("%s", strerror(errno));
+        return EXIT_FAILED;
+    }
     sweep.result = malloc(sizeof(*sweep.result));
     if (sweep.result == NULL) {
         complain("out of memory");
         return EXIT_FAILED;
     }
-    perf_catch_signals();
     if (options->csv) {
         perf_csv_head(stdout);
     }

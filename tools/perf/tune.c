@@ -602,6 +602,9 @@ static bool tune_chunks(const tuner_t *tuner)
          decide_chunks(tuner, &chunks, map);
 
     for (size_t i = 1; i < chunks.count; i++) {
+        if (!ok) {
+            perf_peer_drop(&chunks.peer[i]);
+        }
         perf_peer_close(&chunks.peer[i]);
     }
     tmsg_map_destroy(map);
@@ -657,7 +660,7 @@ static bool tune_all(const tuner_t *tuner)
     return ok;
 }
 
-bool perf_tune(const perf_peer_t *peer, cJSON *out, FILE *report)
+bool perf_tune(perf_peer_t *peer, cJSON *out, FILE *report)
 {
     cJSON *described = describe_context(peer);
     tuner_t tuner = {
@@ -671,6 +674,11 @@ bool perf_tune(const perf_peer_t *peer, cJSON *out, FILE *report)
     };
     bool ok = tuner.memory != NULL && open_plain(&tuner) && tune_all(&tuner);
 
+    if (!ok) {
+        /* Messages under way may still be read from the memory. */
+        perf_peer_drop(&tuner.plain);
+        perf_peer_drop(peer);
+    }
     perf_peer_close(&tuner.plain);
     if (tuner.memory != NULL) {
         munmap(tuner.memory, MEMORY_BYTES);
