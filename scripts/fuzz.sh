@@ -6,6 +6,7 @@
 # fuzz.sh runs=N: the inputs kept and then N more of one seed, at addresses that
 # do not change: the same tree is told the same each time, which CI needs. A
 # target with the line "fuzz: slow" in a comment does a tenth of that.
+# fuzz.sh build: builds the targets, for tests/soak/soak_fuzz.py.
 set -eu
 cd "$(dirname "$0")/.."
 case ${1:-60} in
@@ -58,6 +59,7 @@ cmake -S . -B $dir -G Ninja -DCMAKE_C_COMPILER=clang -DTMSG_FUZZ=ON \
     -DTMSG_BUILD_TESTS=ON -DTMSG_BUILD_BENCH=OFF -DTMSG_BUILD_EXAMPLES=OFF \
     -DTMSG_BUILD_TOOLS=OFF > /dev/null
 cmake --build $dir -j "$(nproc)"
+[ "${1:-}" != build ] || exit 0
 for source in tests/fuzz/fuzz_*.c; do
     echo "$source"
 done | xargs -n 1 -P "$(nproc)" scripts/fuzz.sh "${1:-60}"
