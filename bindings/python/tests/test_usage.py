@@ -3,6 +3,9 @@
 
 import asyncio
 import math
+import os
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -16,6 +19,18 @@ X = {"x": np.arange(3)}
 
 def run(main):
     return asyncio.run(asyncio.wait_for(main, WAIT))
+
+
+def test_standard_output_is_the_programs():
+    """UCX warns of a variable that it does not know."""
+    ended = subprocess.run(
+        [sys.executable, "-c", "import tensormsg\n"
+         "server = tensormsg.sync.listen(':0')\nprint('of the program')"],
+        env={**os.environ, "UCX_NO_SUCH_SETTING": "1",
+             "UCX_LOG_LEVEL": "warn", "UCX_WARN_UNUSED_ENV_VARS": "y"}, timeout=WAIT,
+        check=True, capture_output=True, text=True)
+    assert ended.stdout == "of the program\n"
+    assert "UCX WARN" in ended.stderr and "UCX_NO_SUCH_SETTING" in ended.stderr
 
 
 # --- times ---

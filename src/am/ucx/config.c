@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "am/net/netif.h"
+#include "am/ucx/words.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "memory/domain.h"
@@ -592,8 +593,7 @@ tmsg_status_t tmsg_ucx_config_resolve(const tmsg_ucx_given_t *given,
     for (size_t i = 0; i < DEFAULT_COUNT; i++) {
         const char *users = defaults[i].users;
 
-        /* UCX complains on standard output of keys that no transport in use
-         * knows. */
+        /* UCX complains of keys that no transport in use knows. */
         if (!tmsg_ucx_config_takes(keys, users) ||
             (users != NULL && has_word(users, "tcp", 3) && !has_device(keys))) {
             continue;
@@ -773,8 +773,10 @@ tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
 {
     ucp_config_t *config;
     tmsg_status_t status;
-    ucs_status_t ucs = ucp_config_read(NULL, NULL, &config);
+    ucs_status_t ucs;
 
+    tmsg_ucx_words_begin();
+    ucs = ucp_config_read(NULL, NULL, &config);
     if (ucs != UCS_OK) {
         return tmsg_error_set(TMSG_ERR_INTERNAL, "ucp_config_read: %s",
                               ucs_status_string(ucs));

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <ucp/api/ucp.h>
 
+#include "am/ucx/words.h"
 #include "core/error.h"
 
 #define PRINT_CONFIG_AND_HIDDEN (1 | 8) /* bits of ucs_config_print_flags_t */
@@ -52,6 +53,7 @@ static char *list_own_keys(void)
     size_t bytes;
     FILE *stream;
 
+    tmsg_ucx_words_begin();
     if (print.object == NULL ||
         ucp_config_read(NULL, NULL, &config) != UCS_OK) {
         return NULL;

@@ -276,7 +276,7 @@ static bool shares_memory(const tmsg_ucx_t *ucx)
 }
 
 /* Opens UCX's context and worker for the scope as it is. A lack of room is
- * found before UCX tries: UCX would complain on standard output. */
+ * found before UCX tries: UCX would complain. */
 static tmsg_status_t open_scope(tmsg_ucx_t *ucx, tmsg_ucx_arrived_t handler)
 {
     tmsg_status_t status =

@@ -151,7 +151,7 @@ tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
 /* Returns whether a UCX worker that was opened without shared memory may be
  * opened with it now. If bytes were missing, this is so as soon as they are
  * free. Otherwise it may be tried once in 10 s: nothing tells when it would
- * succeed, and UCX complains on standard output each time. */
+ * succeed, and UCX complains each time. */
 bool tmsg_ucx_may_share(const tmsg_ucx_t *ucx);
 
 /* Notes that opening with shared memory was tried again, and failed. */

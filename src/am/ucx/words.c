@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/ucx/words.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <ucs/debug/log_def.h>
+#include <unistd.h>
+
+#define LINE_BYTES 1024
+
+static const char *name_of(ucs_log_level_t level)
+{
+    static const char *const names[] = {
+        [UCS_LOG_LEVEL_FATAL] = "FATAL", [UCS_LOG_LEVEL_ERROR] = "ERROR",
+        [UCS_LOG_LEVEL_WARN] = "WARN",   [UCS_LOG_LEVEL_DIAG] = "DIAG",
+        [UCS_LOG_LEVEL_INFO] = "INFO",   [UCS_LOG_LEVEL_DEBUG] = "DEBUG"};
+
+    return (size_t)level < sizeof(names) / sizeof(names[0]) ? names[level]
+                                                            : "TRACE";
+}
+
+/* UCX writes what is fatal to standard error itself, and ends the process. */
+static ucs_log_func_rc_t say(const char *file, unsigned line,
+                             const char *function, ucs_log_level_t level,
+                             const ucs_log_component_config_t *component,
+                             const char *format, va_list arguments)
+{
+    const char *slash = strrchr(file, '/');
+    char text[LINE_BYTES];
+    struct timeval now;
+
+    (void)function;
+    (void)component;
+    if (level == UCS_LOG_LEVEL_FATAL) {
+        return UCS_LOG_FUNC_RC_CONTINUE;
+    }
+    vsnprintf(text, sizeof(text), format, arguments);
+    gettimeofday(&now, NULL);
+    fprintf(stderr, "[%lld.%06lld] [pid %d] %s:%u UCX %s %s\n",
+            (long long)now.tv_sec, (long long)now.tv_usec, (int)getpid(),
+            slash == NULL ? file : slash + 1, line, name_of(level), text);
+    return UCS_LOG_FUNC_RC_STOP;
+}
+
+/* UCX_LOG_LEVEL_TRIGGER says at which lines UCX ends the process, which UCX's
+ * own function does. */
+static void begin(void)
+{
+    if (getenv("UCX_LOG_FILE") == NULL &&
+        getenv("UCX_LOG_LEVEL_TRIGGER") == NULL) {
+        ucs_log_push_handler(say);
+    }
+}
+
+void tmsg_ucx_words_begin(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, begin);
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/ucx/words.h - what UCX says of itself. UCX writes its warnings and errors
+ * to standard output, which belongs to the program. */
+#ifndef TMSG_AM_UCX_WORDS_H
+#define TMSG_AM_UCX_WORDS_H
+
+/* From now on UCX's lines go to standard error, for the whole process and
+ * whoever uses UCX in it. If UCX_LOG_FILE says where they go, nothing changes.
+ * Called before UCX is asked for anything; any thread, any number of times. */
+void tmsg_ucx_words_begin(void);
+
+#endif
