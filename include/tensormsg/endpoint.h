@@ -377,33 +377,34 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
  * connection of their own ("stands", "dialled", "lost", or "none", at the side
  * that connected with the reason where TCP carries it) or by rings of shared
  * memory ("ring"), "fastbox": whether small ones go past UCX ("stands",
- * "offered", or "none" and perhaps why), "shared_memory": whether a peer can
- * give back pages of the memory of rings and fast boxes, which may be a signal
- * here ("sealed": it cannot; "none": none is in use); "unacknowledged_ms": for
- * how long the peer's host has not acknowledged what was sent to it by a TCP
- * connection, though it was sent again (0: nothing waits so); and counters,
- * among them "waiting_messages": sends that wait for the connection, or for
- * the peer to take what it has; "queue": how many may, under which policy, and
- * how often a send found no room; "canceled_messages" and "timed_out_messages"
- * of this side's, "aborted_messages" of the peer's; "sent_by_schema": messages
- * whose names and shapes went by number; "sent_by_template" and
- * "received_by_template": small ones that were like the last one and took a
- * short way; "sent_by_bulk" and "received_by_bulk": those by the bulk stream;
- * "sent_by_fastbox" and "received_by_fastbox": those by a fast box;
- * "received_in_place": those whose tensors lie where UCX received them;
- * "device_tensors": those of devices' memory, by the path that they took
- * (docs/domains.md); "reconnects": true where both sides keep the session,
- * with the number of times that it came back in "reconnected"; and
- * "deferred_payloads": those that waited here, for the peer had let no more
- * bytes be sent ahead. Where more than channel 0 was used, "channels" counts
- * for each. Histograms, objects of "count", "mean", "p50", "p90", "p99",
- * "most" and "buckets" (pairs of the least value of a bucket and how many are
- * in it; a bucket is a quarter of a power of two), are those of payloads in
- * bytes, "sent_sizes" and "received_sizes"; of the time of sends, "send_ns"
- * until their memory was free and "ack_ns" until the peer's application had an
- * ACKED one, which is taken of one message in 16 and of all from 64 KiB on;
- * and "round_trip_ns". *json_p is freed with tmsg_string_free(). Errors:
- * NO_MEMORY, CLOSED (its worker is gone). */
+ * "offered", or "none" and perhaps why), "reads": whether this side reads large
+ * payloads out of the peer's memory ("yes", or "none" and perhaps why),
+ * "shared_memory": whether a peer can give back pages of the memory of rings
+ * and fast boxes, which may be a signal here ("sealed": it cannot; "none": none
+ * is in use); "unacknowledged_ms": for how long the peer's host has not
+ * acknowledged what was sent to it by a TCP connection, though it was sent
+ * again (0: nothing waits so); and counters, among them "waiting_messages":
+ * sends that wait for the connection, or for the peer to take what it has;
+ * "queue": how many may, under which policy, and how often a send found no
+ * room; "canceled_messages" and "timed_out_messages" of this side's,
+ * "aborted_messages" of the peer's; "sent_by_schema": messages whose names and
+ * shapes went by number; "sent_by_template" and "received_by_template": small
+ * ones that were like the last one and took a short way; "sent_by_bulk" and
+ * "received_by_bulk": those by the bulk stream; "sent_by_fastbox" and
+ * "received_by_fastbox": those by a fast box; "received_in_place": those whose
+ * tensors lie where UCX received them; "device_tensors": those of devices'
+ * memory, by the path that they took (docs/domains.md); "reconnects": true
+ * where both sides keep the session, with the number of times that it came back
+ * in "reconnected"; and "deferred_payloads": those that waited here, for the
+ * peer had let no more bytes be sent ahead. Where more than channel 0 was used,
+ * "channels" counts for each. Histograms, objects of "count", "mean", "p50",
+ * "p90", "p99", "most" and "buckets" (pairs of the least value of a bucket and
+ * how many are in it; a bucket is a quarter of a power of two), are those of
+ * payloads in bytes, "sent_sizes" and "received_sizes"; of the time of sends,
+ * "send_ns" until their memory was free and "ack_ns" until the peer's
+ * application had an ACKED one, which is taken of one message in 16 and of all
+ * from 64 KiB on; and "round_trip_ns". *json_p is freed with
+ * tmsg_string_free(). Errors: NO_MEMORY, CLOSED (its worker is gone). */
 TMSG_API tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
                                               char **json_p);
 

@@ -82,6 +82,7 @@ static const field_t fields[] = {
     FIELD(47, UINT, false, gid),
     FIELD(48, UINT, false, caps),
     FIELD(49, UINT, false, caps_used),
+    FIELD(50, UINT, false, descriptor),
 };
 
 #define SPARED 42 /* first type that is left out if it is empty */

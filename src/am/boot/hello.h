@@ -102,6 +102,9 @@ typedef struct {
     uint32_t gid; /* effective group id; it and caps only if `memory` is told */
     uint64_t caps;      /* permitted capabilities, which a reader must have */
     uint64_t caps_used; /* effective capabilities, with which this side reads */
+    /* 1 + the number of this side's descriptor of the TCP socket; 0: not told
+     */
+    uint32_t descriptor;
 } tmsg_hello_t;
 
 /* Zeroes *hello and fills in what the machine says: wire version, instance id,

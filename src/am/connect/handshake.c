@@ -35,6 +35,11 @@
 #define ID_BYTES 4
 #define REFUSE_TEXT_MAX 300
 
+static bool is_by_network(const tmsg_endpoint_t *endpoint)
+{
+    return tmsg_schemes[endpoint->link.url.kind]->network;
+}
+
 static tmsg_status_t send_hello(tmsg_endpoint_t *endpoint)
 {
     uint8_t buffer[TMSG_HELLO_BYTES_MAX];
@@ -47,6 +52,9 @@ static tmsg_status_t send_hello(tmsg_endpoint_t *endpoint)
     hello.subscribe = endpoint->conn.subscribe;
     hello.eager_bytes = tmsg_credit_open(endpoint);
     endpoint->credit.rx_edge = hello.eager_bytes;
+    if (is_by_network(endpoint)) {
+        hello.descriptor = (uint32_t)endpoint->link.fd + 1;
+    }
     status = tmsg_admit_hello(endpoint, &hello);
     if (status == TMSG_OK) {
         status = tmsg_hello_encode(&hello, buffer, sizeof(buffer), &bytes);
@@ -139,11 +147,6 @@ static size_t count_beside(const tmsg_endpoint_t *endpoint)
                  other->admit.admitted;
     }
     return count;
-}
-
-static bool is_by_network(const tmsg_endpoint_t *endpoint)
-{
-    return tmsg_schemes[endpoint->link.url.kind]->network;
 }
 
 /* Checks that there are descriptors for what UCX needs for this connection, and

@@ -19,12 +19,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "am/connect/admit_blob.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
+#include "am/endpoint/scheme.h"
+#include "am/net/peer.h"
 #include "am/ucx/ep_index.h"
 #include "am/ucx/siblings.h"
 #include "am/ucx/ucx_events.h"
@@ -183,6 +186,8 @@ tmsg_status_t tmsg_wireup_address(tmsg_endpoint_t *endpoint,
         return tmsg_error_memory("a peer's address");
     }
     memcpy(endpoint->conn.peer_address, sealed->address, sealed->address_bytes);
+    endpoint->conn.is_sibling = tmsg_siblings_have(
+        &endpoint->peer_hello, sealed->address, sealed->address_bytes);
     return TMSG_OK;
 }
 
@@ -475,6 +480,26 @@ tmsg_ucx_status_t tmsg_connect_reply_arrived(const tmsg_arrival_t *arrival)
     return TMSG_UCX_OK;
 }
 
+/* Returns why the process that the peer's hello names may be another's, in
+ * words; NULL: it is the peer's. By blob there is no socket, and so no word of
+ * the kernel. There a peer that names this process is believed if its address
+ * is that of another UCX worker of this process: what it says then came from
+ * here. */
+static const char *doubt_process(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_hello_t *peer = &endpoint->peer_hello;
+    const tmsg_peer_claim_t claim = {
+        .pid = peer->pid, .uid = peer->uid, .descriptor = peer->descriptor};
+
+    if (tmsg_schemes[endpoint->link.url.kind]->socket) {
+        return tmsg_peer_doubt(endpoint->link.fd, &claim);
+    }
+    return peer->pid == (uint32_t)getpid() && !endpoint->conn.is_sibling
+               ? "the peer says that it is in this process, and is not known "
+                 "here"
+               : NULL;
+}
+
 static tmsg_endpoint_t *take_reply_ep(const tmsg_arrival_t *arrival,
                                       bool dialling)
 {
@@ -489,7 +514,9 @@ static tmsg_endpoint_t *take_reply_ep(const tmsg_arrival_t *arrival,
         return NULL;
     }
     if (lease_bytes(endpoint) > 0) {
-        tmsg_lease_take(endpoint, arrival->body + TMSG_WIREUP_BYTES);
+        tmsg_lease_take(endpoint, arrival->body + TMSG_WIREUP_BYTES,
+                        endpoint->link.net_only ? NULL
+                                                : doubt_process(endpoint));
     }
     endpoint->reply_ep = arrival->reply_ep;
     tmsg_worker_chore(endpoint->worker, endpoint);

@@ -132,6 +132,7 @@ typedef struct {
     char redial_why[128];      /* why it dialled anew the first time */
     uint32_t subscribe;        /* TMSG_SUBSCRIBE_*, for our hello */
     uint32_t number;           /* endpoint index of `ep`; see ep_index.h */
+    bool is_sibling;           /* peer_address is of this process */
     tmsg_ep_sockets_t sockets; /* TCP sockets below `ep` */
     struct tmsg_event *pings;
 } tmsg_endpoint_conn_t;
@@ -171,6 +172,9 @@ typedef struct {
 typedef struct {
     uint8_t word[TMSG_LEASE_WORD_BYTES]; /* the word that the peer reads */
     uint64_t peer_at; /* address of the peer's word; 0: none */
+    /* Says why the process that the peer names is not believed to be the
+     * peer's; NULL: it is, or nobody asked. */
+    const char *doubt;
     /* Holds the value of the peer's word while its lease stands. */
     uint8_t peer_word[TMSG_LEASE_WORD_BYTES];
 } tmsg_endpoint_lease_t;

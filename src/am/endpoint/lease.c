@@ -40,16 +40,25 @@ tmsg_status_t tmsg_lease_grant(tmsg_endpoint_t *endpoint, uint8_t *told)
     return TMSG_OK;
 }
 
-void tmsg_lease_take(tmsg_endpoint_t *endpoint, const uint8_t *told)
+void tmsg_lease_take(tmsg_endpoint_t *endpoint, const uint8_t *told,
+                     const char *doubt)
 {
-    endpoint->lease.peer_at =
-        endpoint->link.net_only ? 0 : tmsg_get_le(told, 8);
+    bool may_read = !endpoint->link.net_only && doubt == NULL;
+
+    endpoint->lease.doubt = endpoint->link.net_only ? NULL : doubt;
+    endpoint->lease.peer_at = may_read ? tmsg_get_le(told, 8) : 0;
     memcpy(endpoint->lease.peer_word, told + 8, TMSG_LEASE_WORD_BYTES);
 }
 
 void tmsg_lease_forget(tmsg_endpoint_t *endpoint)
 {
     endpoint->lease.peer_at = 0;
+    endpoint->lease.doubt = NULL;
+}
+
+const char *tmsg_lease_doubt(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->lease.doubt;
 }
 
 struct iovec tmsg_lease_of_peer(const tmsg_endpoint_t *endpoint)
@@ -109,29 +118,27 @@ static ssize_t read_word(const tmsg_endpoint_t *endpoint,
                             1, 0);
 }
 
-bool tmsg_lease_is_readable(const tmsg_endpoint_t *endpoint)
-{
-    uint8_t read[TMSG_LEASE_WORD_BYTES];
-
-    return endpoint->lease.peer_at != 0 &&
-           read_word(endpoint, read) == TMSG_LEASE_WORD_BYTES &&
-           tmsg_lease_is_word(endpoint, read);
-}
-
-bool tmsg_lease_stands(const tmsg_endpoint_t *endpoint)
+tmsg_lease_look_t tmsg_lease_look(const tmsg_endpoint_t *endpoint)
 {
     uint8_t read[TMSG_LEASE_WORD_BYTES];
     ssize_t got;
 
-    if (endpoint->lease.peer_at == 0 ||
-        endpoint->transport == TMSG_TRANSPORT_TCP) {
-        return true;
+    if (endpoint->lease.peer_at == 0) {
+        return TMSG_LEASE_UNREADABLE;
     }
     /* The fence keeps the read after what came before. */
     atomic_thread_fence(memory_order_seq_cst);
     got = read_word(endpoint, read);
     if (got < 0 && (errno == EPERM || errno == ENOSYS)) {
-        return true;
+        return TMSG_LEASE_UNREADABLE;
     }
-    return got == TMSG_LEASE_WORD_BYTES && tmsg_lease_is_word(endpoint, read);
+    return got == TMSG_LEASE_WORD_BYTES && tmsg_lease_is_word(endpoint, read)
+               ? TMSG_LEASE_READ
+               : TMSG_LEASE_GONE;
+}
+
+bool tmsg_lease_stands(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->transport == TMSG_TRANSPORT_TCP ||
+           tmsg_lease_look(endpoint) != TMSG_LEASE_GONE;
 }

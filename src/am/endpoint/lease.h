@@ -30,10 +30,17 @@ bool tmsg_lease_is_known(const tmsg_endpoint_t *endpoint);
  * peer. Lock held. Errors: IO. */
 tmsg_status_t tmsg_lease_grant(tmsg_endpoint_t *endpoint, uint8_t *told);
 
-/* tmsg_lease_take() takes what the peer told of its lease. tmsg_lease_forget()
- * forgets it, when the connection is another. */
-void tmsg_lease_take(tmsg_endpoint_t *endpoint, const uint8_t *told);
+/* tmsg_lease_take() takes what the peer told of its lease. `doubt`, a literal,
+ * says why the process that the peer names may be another's: then nothing is
+ * read there. NULL: the kernel confirms it. tmsg_lease_forget() forgets all of
+ * it, when the connection is another. */
+void tmsg_lease_take(tmsg_endpoint_t *endpoint, const uint8_t *told,
+                     const char *doubt);
 void tmsg_lease_forget(tmsg_endpoint_t *endpoint);
+
+/* Returns why the process that the peer names is in doubt, in words; NULL: it
+ * is not, or nobody asked. */
+const char *tmsg_lease_doubt(const tmsg_endpoint_t *endpoint);
 
 /* Returns where the peer's word is, in the peer's memory. */
 struct iovec tmsg_lease_of_peer(const tmsg_endpoint_t *endpoint);
@@ -57,9 +64,14 @@ void tmsg_lease_forfeit(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs);
  * back. */
 void tmsg_lease_reported(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs);
 
-/* Returns whether this side can read the peer's memory and finds the peer's
- * word where it was told. */
-bool tmsg_lease_is_readable(const tmsg_endpoint_t *endpoint);
+typedef enum {
+    TMSG_LEASE_READ,       /* the peer's word is where it was told */
+    TMSG_LEASE_UNREADABLE, /* there is none, or this side may not read it */
+    TMSG_LEASE_GONE        /* it is not there, or another */
+} tmsg_lease_look_t;
+
+/* Reads the peer's word. */
+tmsg_lease_look_t tmsg_lease_look(const tmsg_endpoint_t *endpoint);
 
 /* Returns whether `read`, which was read at the address of the peer's word,
  * says that everything read before was still lent. */

@@ -18,6 +18,7 @@
 #include "am/endpoint/transport.h"
 #include "am/listen/listener.h"
 #include "am/path/bulk.h"
+#include "am/path/cma.h"
 #include "am/path/fastboxes.h"
 #include "am/path/shared.h"
 #include "am/recv/fetch_queue.h"
@@ -491,7 +492,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
     const tmsg_hello_t *peer = &endpoint->peer_hello;
     cJSON *object = cJSON_CreateObject();
     char transports[TMSG_TRANSPORTS_BYTES];
-    char ucx[48];
+    char ucx[48], reads[256];
     bool ok = object != NULL;
     tmsg_status_t gone;
 
@@ -517,6 +518,8 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
                   tmsg_transport_name(endpoint->transport)) &&
         add_words(object, "bulk", tmsg_bulk_words(endpoint)) &&
         add_words(object, "fastbox", tmsg_fastboxes_words(endpoint)) &&
+        add_words(object, "reads",
+                  tmsg_cma_words(endpoint, reads, sizeof(reads))) &&
         add_words(object, "shared_memory", tmsg_shared_words(endpoint)) &&
         add_figure(object, "peer_wire_version", peer->wire_version) &&
         add_words(object, "peer_ucx_version", ucx) &&

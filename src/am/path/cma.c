@@ -2,6 +2,7 @@
 #include "am/path/cma.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include "am/endpoint/lease.h"
 #include "am/endpoint/paths.h"
 #include "am/ucx/reads.h"
+#include "am/ucx/ucx_events.h"
 #include "core/bytes.h"
 
 /* PLACES_MOST and BYTES_MOST bound one call. Linux ends a call before 2 GiB,
@@ -27,11 +29,37 @@ static bool is_agreed(const tmsg_endpoint_t *endpoint)
 
 void tmsg_cma_begin(tmsg_endpoint_t *endpoint)
 {
-    if (endpoint->transport == TMSG_TRANSPORT_SHM && is_agreed(endpoint) &&
-        tmsg_lease_is_readable(endpoint)) {
+    if (endpoint->transport != TMSG_TRANSPORT_SHM || !is_agreed(endpoint)) {
+        return;
+    }
+    switch (tmsg_lease_look(endpoint)) {
+    case TMSG_LEASE_READ:
         endpoint->cma.receives = true;
         tmsg_control_read(endpoint, TMSG_READ_WORD_BEGINS, 0);
+        break;
+    case TMSG_LEASE_UNREADABLE:
+        break;
+    case TMSG_LEASE_GONE:
+        /* What it sent before counts. */
+        tmsg_ucx_events.drain(endpoint->ucx);
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
+                            "the peer's lease is not where it says: the peer "
+                            "has ended, or lies");
+        break;
     }
+}
+
+const char *tmsg_cma_words(const tmsg_endpoint_t *endpoint, char *text,
+                           size_t bytes)
+{
+    if (endpoint->cma.receives) {
+        return "yes";
+    }
+    if (tmsg_lease_doubt(endpoint) == NULL) {
+        return "none";
+    }
+    snprintf(text, bytes, "none: %s", tmsg_lease_doubt(endpoint));
+    return text;
 }
 
 static void settle_read(tmsg_cma_out_t *out)
@@ -230,7 +258,8 @@ tmsg_ucx_status_t tmsg_cma_read(tmsg_endpoint_t *endpoint,
     tmsg_ucx_status_t ucs =
         read_pieces(endpoint, in->address, pieces, count, read_p);
 
-    if (ucs == TMSG_UCX_INVALID_ADDR && !tmsg_lease_is_readable(endpoint)) {
+    if (ucs == TMSG_UCX_INVALID_ADDR &&
+        tmsg_lease_look(endpoint) != TMSG_LEASE_READ) {
         /* The peer's lease is not there any more, either. */
         ucs = TMSG_UCX_CANCELED;
     }

@@ -41,9 +41,15 @@ struct tmsg_cma_in {
 };
 
 /* Finds out whether this side can read the peer's memory, and tells the peer if
- * so. Called when it is known what carries the endpoint. Lock held, outside
- * UCX. */
+ * so. Called when it is known what carries the endpoint. A peer whose lease is
+ * not where it says loses the connection: it might be trying what stands in
+ * somebody else's memory. Lock held, outside UCX. */
 void tmsg_cma_begin(tmsg_endpoint_t *endpoint);
+
+/* Returns what describe() says of reading the peer's memory: "yes", or "none",
+ * perhaps with the reason. */
+const char *tmsg_cma_words(const tmsg_endpoint_t *endpoint, char *text,
+                           size_t bytes);
 
 /* Hands the active message to UCX, and returns UCX's status. `header` has
  * TMSG_HEADER_READ. The header and the bytes at `data` stay as they are until

@@ -147,6 +147,21 @@ tmsg_status_t tmsg_siblings_meet(tmsg_ucx_t *ucx, const tmsg_hello_t *peer)
     return status;
 }
 
+bool tmsg_siblings_have(const tmsg_hello_t *peer, const void *address,
+                        size_t bytes)
+{
+    const tmsg_ucx_t *other;
+    bool has;
+
+    pthread_mutex_lock(&lock);
+    other = peer->pid == (uint32_t)getpid() ? find_known(peer->ucx_id) : NULL;
+    has = other != NULL && other->address != NULL &&
+          other->address_bytes == bytes &&
+          memcmp(other->address, address, bytes) == 0;
+    pthread_mutex_unlock(&lock);
+    return has;
+}
+
 static void forget_known(const tmsg_ucx_t *ucx)
 {
     tmsg_ucx_t **place = &known;

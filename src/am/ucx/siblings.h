@@ -31,6 +31,12 @@ void tmsg_siblings_enter(tmsg_ucx_t *ucx);
  * side), NO_MEMORY. */
 tmsg_status_t tmsg_siblings_meet(tmsg_ucx_t *ucx, const tmsg_hello_t *peer);
 
+/* Returns whether the address that a peer gave is that of the UCX worker of
+ * this process that the peer claims to be. Then nobody is between the two:
+ * whatever is sent to it comes to that UCX worker. */
+bool tmsg_siblings_have(const tmsg_hello_t *peer, const void *address,
+                        size_t bytes);
+
 /* Makes a UCX worker leave, because nobody works with it any more. Called
  * before its own holder lets go. */
 void tmsg_siblings_leave(tmsg_ucx_t *ucx);

@@ -261,16 +261,15 @@ tmsg_status_t tmsg_ucx_check_descriptors(int fd, size_t needed)
  * memory: whether the address holds more than that of the network. */
 static bool shares_memory(const tmsg_ucx_t *ucx)
 {
-    void *whole = NULL, *net = NULL;
-    size_t whole_bytes = 0, net_bytes = 0;
+    void *net = NULL;
+    size_t net_bytes = 0;
     bool shares = true;
 
-    if (ucx->scope.device[0] != '\0' &&
-        tmsg_ucx_address(ucx, false, &whole, &whole_bytes) == TMSG_OK &&
+    if (ucx->scope.device[0] != '\0' && ucx->address != NULL &&
         tmsg_ucx_address(ucx, true, &net, &net_bytes) == TMSG_OK) {
-        shares = whole_bytes != net_bytes || memcmp(whole, net, net_bytes) != 0;
+        shares = ucx->address_bytes != net_bytes ||
+                 memcmp(ucx->address, net, net_bytes) != 0;
     }
-    tmsg_ucx_address_free(whole);
     tmsg_ucx_address_free(net);
     return shares;
 }
@@ -445,6 +444,7 @@ tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
     }
     ucx->pool = tmsg_backing_pool(&ucx->keys);
     fill_hello(ucx);
+    (void)tmsg_ucx_address(ucx, false, &ucx->address, &ucx->address_bytes);
     ucx->shares = shares_memory(ucx);
     tmsg_siblings_enter(ucx);
     *ucx_p = ucx;
@@ -535,6 +535,7 @@ void tmsg_ucx_let_go(tmsg_ucx_t *ucx)
     ucp_cleanup(ucx->context);
     tmsg_fork_guard_leave();
     tmsg_ep_index_free(ucx);
+    tmsg_ucx_address_free(ucx->address);
     free(ucx);
 }
 

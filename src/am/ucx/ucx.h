@@ -75,7 +75,10 @@ typedef struct tmsg_ucx {
     uint64_t segments;
     uint64_t segments_most;
     bool shares; /* its address tells of more than the network */
-    bool full;   /* the last result of tmsg_ucxx_is_full() */
+    /* Its whole address, by which siblings.c knows it; NULL: no memory. */
+    void *address;
+    size_t address_bytes;
+    bool full; /* the last result of tmsg_ucxx_is_full() */
     tmsg_ucx_listener_t cm_listener; /* UCX's, if it serves ucx:// */
     /* The listener that has `cm_listener`; NULL: callers are rejected. */
     struct tmsg_listener *keeper;

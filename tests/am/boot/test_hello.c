@@ -72,6 +72,7 @@ static const struct {
     {47, false, "gid", 4},
     {48, false, "caps", 8},
     {49, false, "caps_used", 8},
+    {50, false, "descriptor", 4},
 };
 
 #define LAST_REQUIRED 27
@@ -130,6 +131,7 @@ static tmsg_hello_t sample(void)
     hello.gid = 100;
     hello.caps = CAP(SYS_NICE) | CAP(IPC_LOCK);
     hello.caps_used = hello.caps;
+    hello.descriptor = 8;
     return hello;
 }
 
@@ -220,10 +222,10 @@ Test(hello, begins_with_the_documented_bytes)
     cr_assert(eq(int, tmsg_hello_encode(&hello, bytes, sizeof(bytes), &length),
                  TMSG_OK));
     cr_expect(memcmp(bytes, head, sizeof(head)) == 0);
-    /* 48 field headers; the scalars; a nonce; 5 letters of host, 36 of boot id,
+    /* 49 field headers; the scalars; a nonce; 5 letters of host, 36 of boot id,
      * 19 of either end, 11 of devices */
     cr_expect(eq(sz, length,
-                 48 * 4 + 8 + 3 * 2 + 16 + 11 * 4 + 19 * 8 + 8 + 36 + 32 +
+                 49 * 4 + 8 + 3 * 2 + 16 + 12 * 4 + 19 * 8 + 8 + 36 + 32 +
                      2 * 19 + 11));
 }
 
