@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/shown.h"
+#include <core/shown.h>
 
 #define SLOTS 1024 /* a power of 2 */
 #define LONGEST 55 /* bytes of a name that is kept */
