@@ -51,9 +51,6 @@ typedef struct tmsg_channel {
     tmsg_list_t rx_unread;
     /* Refusals of messages from this number on are remembered; see resume.h. */
     uint32_t rx_known;
-    /* Holds the last pass over the early messages in which one of this channel
-     * was still early; see fetch_queue.h. */
-    uint64_t early_look;
     /* Holds the schemas that the peer sent; NULL: none yet. */
     tmsg_schema_store_t *rx_schemas;
     /* Holds the schemas of messages that overtook. */
@@ -72,6 +69,14 @@ typedef struct tmsg_channel {
     /* Tells that the first message with fragments cannot go on now: the peer is
      * to ask for its fragments, or a copy is not there yet. */
     bool stalled;
+    /* Lists the early messages that do not overtake, by turn. The channel is in
+     * the worker's list while it has some. The first was judged in the pass
+     * `early_look`: it is behind others of the channel, or not. See
+     * fetch_queue.h. */
+    tmsg_list_t early;
+    tmsg_node_t early_queue;
+    uint64_t early_look;
+    bool early_behind;
 } tmsg_channel_t;
 
 /* Holds the channels of an endpoint. It starts with all zero bits and

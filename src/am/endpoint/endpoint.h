@@ -86,11 +86,8 @@ typedef struct {
 
 /* Belongs to the room recv. */
 typedef struct {
-    tmsg_list_t aborts;   /* aborts of messages yet to come; abort.c */
-    tmsg_posted_t posted; /* map that the next message is received into */
-    /* Holds the last pass in which a message with fragments by UCX was still
-     * early. */
-    uint64_t early_look;
+    tmsg_list_t aborts;         /* aborts of messages yet to come; abort.c */
+    tmsg_posted_t posted;       /* map that the next message is received into */
     tmsg_list_t kept_fragments; /* fragments of the peer's messages; see
                                    fragments_in.c */
     uint32_t fragments_asked;   /* kept fragments that were asked for, in all */
@@ -103,6 +100,13 @@ typedef struct {
     tmsg_schema_budget_t budget; /* bounds the layouts of all channels */
     tmsg_due_t calls_due;        /* tells calls of the endpoint's end */
 } tmsg_endpoint_rx_t;
+
+/* Belongs to the room recv: the early messages that fill UCX's window, by turn.
+ * The endpoint is in the worker's list while it has some. */
+typedef struct {
+    tmsg_list_t fills;
+    tmsg_node_t queue;
+} tmsg_endpoint_early_t;
 
 /* Belongs to the engine: who is told what becomes of the endpoint. */
 typedef struct {
@@ -277,6 +281,7 @@ struct tmsg_endpoint {
     tmsg_list_t posted; /* sends in UCX, or waiting for the peer's answer */
     tmsg_endpoint_controls_t controls;
     tmsg_list_t ready; /* messages to be pulled, linked by own_queue */
+    tmsg_endpoint_early_t early;
 
     /* Lists subscriptions of this peer to publishers. */
     struct tmsg_subscriber *subscriptions;

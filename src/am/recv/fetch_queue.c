@@ -47,6 +47,38 @@ static bool has_fragments_waiting(const tmsg_endpoint_t *endpoint)
            0;
 }
 
+static tmsg_message_t *early_message(tmsg_node_t *node)
+{
+    return TMSG_CONTAINER_OF(node, tmsg_message_t, early_queue);
+}
+
+static tmsg_message_t *filling_message(tmsg_node_t *node)
+{
+    return TMSG_CONTAINER_OF(node, tmsg_message_t, fills_queue);
+}
+
+/* Takes an early message out of the lists of its channel and endpoint. */
+static void leave_early(tmsg_message_t *message)
+{
+    tmsg_fetch_queue_t *queue = queue_of(message);
+    tmsg_channel_t *channel = message->channel;
+    tmsg_endpoint_t *endpoint = message->endpoint;
+
+    channel->early_look = 0; /* those behind it may be behind no more */
+    if (message->early_in_channel) {
+        tmsg_list_remove(&channel->early, &message->early_queue);
+        if (channel->early.count == 0) {
+            tmsg_list_remove(&queue->early_channels, &channel->early_queue);
+        }
+    }
+    if (message->early_fills) {
+        tmsg_list_remove(&endpoint->early.fills, &message->fills_queue);
+        if (endpoint->early.fills.count == 0) {
+            tmsg_list_remove(&queue->early_endpoints, &endpoint->early.queue);
+        }
+    }
+}
+
 /* Puts a message into a state, behind another one; `before` NULL: as the first.
  */
 static void enter_behind(tmsg_message_t *message, tmsg_fetch_state_t state,
@@ -65,6 +97,9 @@ static void enter_state(tmsg_message_t *message, tmsg_fetch_state_t state)
 void tmsg_fetch_leave(tmsg_message_t *message)
 {
     count_with_fragments(message, -1);
+    if (message->fetch == TMSG_FETCH_EARLY) {
+        leave_early(message);
+    }
     tmsg_list_remove(&queue_of(message)->in[message->fetch], &message->queue);
     message->fetch = TMSG_FETCH_NONE;
 }
@@ -78,46 +113,85 @@ void tmsg_fetch_ask(tmsg_message_t *message)
     message->turn = queue->turns++;
     for (const tmsg_message_t *behind = message->next_in_order; behind != NULL;
          behind = behind->next_in_order) {
-        if (behind->fetch == TMSG_FETCH_GAPPED &&
-            behind->turn < message->turn) {
+        if (behind->fetch == TMSG_FETCH_GAPPED) { /* the first of them */
             message->turn = behind->turn;
+            break;
         }
     }
     enter_state(message,
                 message->behind_gap ? TMSG_FETCH_GAPPED : TMSG_FETCH_ARRIVED);
 }
 
-static bool comes_after(tmsg_node_t *node, const tmsg_message_t *other)
+static bool comes_after(const tmsg_message_t *message,
+                        const tmsg_message_t *other)
 {
-    const tmsg_message_t *message = message_of(node);
-
     return message->turn == other->turn
                ? (int32_t)(message->head.sequence - other->head.sequence) > 0
                : message->turn > other->turn;
 }
 
-/* Makes a message early, in the order of turns, so that no message waits for
- * one behind it in the list. `before` is a message that it comes after; NULL:
- * not known. */
-static void enter_early(tmsg_message_t *message, tmsg_node_t *before)
+/* Lists an early message of its channel. Turns never fall along a channel, so
+ * that its place is mostly the last. */
+static void file_early(tmsg_message_t *message)
 {
-    if (before == NULL) {
-        before = queue_of(message)->in[TMSG_FETCH_EARLY].tail;
-        while (before != NULL && comes_after(before, message)) {
+    tmsg_channel_t *channel = message->channel;
+    tmsg_node_t *before = channel->early.tail;
+
+    while (before != NULL && comes_after(early_message(before), message)) {
+        before = before->previous;
+    }
+    tmsg_list_insert(&channel->early, before, &message->early_queue);
+    channel->early_look = 0;
+    if (channel->early.count == 1) {
+        tmsg_list_push(&queue_of(message)->early_channels,
+                       &channel->early_queue);
+    }
+}
+
+/* Lists an early message that fills the window. `hint` is one that it comes
+ * after; NULL: not known. */
+static void file_filling(tmsg_message_t *message, tmsg_message_t *hint)
+{
+    tmsg_list_t *fills = &message->endpoint->early.fills;
+    tmsg_node_t *before = hint == NULL ? fills->tail : &hint->fills_queue;
+
+    if (hint == NULL) {
+        while (before != NULL &&
+               comes_after(filling_message(before), message)) {
             before = before->previous;
         }
     } else {
-        while (before->next != NULL && !comes_after(before->next, message)) {
+        while (before->next != NULL &&
+               !comes_after(filling_message(before->next), message)) {
             before = before->next;
         }
     }
-    enter_behind(message, TMSG_FETCH_EARLY, before);
+    tmsg_list_insert(fills, before, &message->fills_queue);
+    if (fills->count == 1) {
+        tmsg_list_push(&queue_of(message)->early_endpoints,
+                       &message->endpoint->early.queue);
+    }
+}
+
+/* Makes a message early. `hint` is a message that fills the window and comes
+ * before it; NULL: not known. */
+static void enter_early(tmsg_message_t *message, tmsg_message_t *hint)
+{
+    message->early_in_channel = !tmsg_message_may_overtake(message);
+    message->early_fills = fills_window(message);
+    enter_state(message, TMSG_FETCH_EARLY);
+    if (message->early_in_channel) {
+        file_early(message);
+    }
+    if (message->early_fills) {
+        file_filling(message, hint);
+    }
 }
 
 void tmsg_fetch_close_gap(tmsg_channel_t *channel)
 {
     uint32_t next = tmsg_channel_next(channel, channel->rx_sequence);
-    tmsg_node_t *last = NULL;
+    tmsg_message_t *last = NULL;
 
     for (tmsg_message_t *message = channel->rx; message != NULL;
          message = message->next_in_order) {
@@ -129,7 +203,7 @@ void tmsg_fetch_close_gap(tmsg_channel_t *channel)
         if (message->fetch == TMSG_FETCH_GAPPED) {
             tmsg_fetch_leave(message);
             enter_early(message, last);
-            last = &message->queue;
+            last = message->early_fills ? message : last;
         }
     }
 }
@@ -189,49 +263,79 @@ bool tmsg_fetch_is_late(const tmsg_message_t *message)
             is_early(message));
 }
 
-/* Returns whether an early message remains early. The messages before it were
- * asked in the same look. Once a message of a channel is still early, so are
- * all behind it on that channel. The same holds for messages that fill the
- * window. */
-static bool is_still_early(const tmsg_message_t *message, uint64_t look)
+/* Returns whether a message that is early, and fills the window, is the first
+ * of its endpoint that does. */
+static bool is_first_to_fill(const tmsg_message_t *message)
 {
-    tmsg_endpoint_t *endpoint = message->endpoint;
-    tmsg_channel_t *channel = message->channel;
-    bool overtakes = tmsg_message_may_overtake(message);
-    bool fills = fills_window(message);
-    bool early = fills && (endpoint->rx.with_fragments[TMSG_FETCH_GAPPED] > 0 ||
-                           endpoint->rx.early_look == look);
-
-    if (!early && !overtakes) {
-        early = channel->early_look == look || is_behind(message);
-    }
-    if (early && fills) {
-        endpoint->rx.early_look = look;
-    }
-    if (early && !overtakes) {
-        channel->early_look = look;
-    }
-    return early;
+    return message->endpoint->rx.with_fragments[TMSG_FETCH_GAPPED] == 0 &&
+           message->endpoint->early.fills.head == &message->fills_queue;
 }
 
-static tmsg_node_t *find_due(tmsg_node_t *node, uint64_t look)
+/* Returns the first early message of a channel, if it may ask now. All others
+ * of the channel wait for it. Whether it is behind is asked once in a look. */
+static tmsg_message_t *due_of_channel(tmsg_channel_t *channel, uint64_t look)
 {
-    while (node != NULL && is_still_early(message_of(node), look)) {
-        node = node->next;
+    tmsg_message_t *message = early_message(channel->early.head);
+
+    queue_of(message)->asked++;
+    if (message->early_fills && !is_first_to_fill(message)) {
+        return NULL;
     }
-    return node;
+    if (channel->early_look != look) {
+        channel->early_look = look;
+        channel->early_behind = is_behind(message);
+    }
+    return channel->early_behind ? NULL : message;
+}
+
+/* Returns the first message of an endpoint that fills the window, if it
+ * overtakes, and may ask now. */
+static tmsg_message_t *due_of_endpoint(tmsg_endpoint_t *endpoint)
+{
+    tmsg_message_t *message = filling_message(endpoint->early.fills.head);
+
+    queue_of(message)->asked++;
+    return !message->early_in_channel && is_first_to_fill(message) ? message
+                                                                   : NULL;
+}
+
+static tmsg_message_t *earlier_of(tmsg_message_t *one, tmsg_message_t *other)
+{
+    return one == NULL || (other != NULL && comes_after(one, other)) ? other
+                                                                     : one;
+}
+
+/* Returns the first message by turn of those that are early no more, or NULL.
+ * It looks at the first of each channel and of each endpoint alone: a peer may
+ * have made thousands wait. */
+static tmsg_message_t *find_due(const tmsg_fetch_queue_t *queue, uint64_t look)
+{
+    tmsg_message_t *due = NULL;
+
+    for (tmsg_node_t *node = queue->early_channels.head; node != NULL;
+         node = node->next) {
+        due = earlier_of(
+            due,
+            due_of_channel(TMSG_CONTAINER_OF(node, tmsg_channel_t, early_queue),
+                           look));
+    }
+    for (tmsg_node_t *node = queue->early_endpoints.head; node != NULL;
+         node = node->next) {
+        due = earlier_of(due, due_of_endpoint(TMSG_CONTAINER_OF(
+                                  node, tmsg_endpoint_t, early.queue)));
+    }
+    return due;
 }
 
 void tmsg_fetch_look(tmsg_worker_t *worker)
 {
     tmsg_fetch_queue_t *queue = &worker->fetch;
     uint64_t look = ++queue->looks;
-    tmsg_node_t *next, *node = find_due(queue->in[TMSG_FETCH_EARLY].head, look);
+    tmsg_message_t *message;
 
-    for (; node != NULL; node = find_due(next, look)) {
-        next = node->next;
-        tmsg_fetch_leave(message_of(node));
-        enter_state(message_of(node), TMSG_FETCH_ASKING);
+    while ((message = find_due(queue, look)) != NULL) {
+        tmsg_fetch_leave(message);
+        enter_state(message, TMSG_FETCH_ASKING);
     }
 }
 
@@ -252,7 +356,7 @@ bool tmsg_fetch_is_due(tmsg_worker_t *worker)
     tmsg_fetch_queue_t *queue = &worker->fetch;
 
     return queue->in[TMSG_FETCH_READY].count > 0 || may_ask(worker) ||
-           find_due(queue->in[TMSG_FETCH_EARLY].head, ++queue->looks) != NULL;
+           find_due(queue, ++queue->looks) != NULL;
 }
 
 /* Takes off the first asking message that is not early. */

@@ -14,6 +14,12 @@
  *   memory would lie idle, and would have left the processor's cache when it is
  *   written.
  *
+ * Early messages lie in the order of their turns in a list of their channel,
+ * unless they may overtake, and those that fill UCX's window also in one of
+ * their endpoint. A look at what is early no more asks the first of each list
+ * alone. So its time grows with the channels that have early messages, and not
+ * with these.
+ *
  * The states of a message (tmsg_fetch_state_t):
  *
  *      comes ---------> ARRIVED ----------------------------+

@@ -133,6 +133,10 @@ struct tmsg_message {
     tmsg_fragments_in_t *fragments_kept;
     uint8_t *room; /* the payload of a template message that is not small */
     size_t room_bytes;
+    /* While it is early, it is in lists of its channel and endpoint by these
+     * nodes; see fetch_queue.h. */
+    tmsg_node_t early_queue, fills_queue;
+    bool early_in_channel, early_fills;
     /* Payload bytes that belong to no tensor are received here. */
     uint8_t gap[TMSG_PAYLOAD_ALIGNMENT];
     /* The additional bytes let the payload begin aligned. */

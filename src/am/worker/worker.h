@@ -61,10 +61,14 @@ typedef enum {
     TMSG_FETCH_STATES,
 } tmsg_fetch_state_t;
 
-/* Lists the messages that are not fetched yet, by their state. */
+/* Lists the messages that are not fetched yet, by their state. Early ones also
+ * are in lists of their channel and endpoint, and what has such a list is
+ * listed here; see fetch_queue.h. */
 typedef struct {
     tmsg_list_t in[TMSG_FETCH_STATES];
+    tmsg_list_t early_channels, early_endpoints;
     uint64_t looks; /* passes over the early messages, so far */
+    uint64_t asked; /* early messages that were looked at in them, so far */
     uint64_t turns; /* messages that have arrived, so far */
 } tmsg_fetch_queue_t;
 

@@ -14,7 +14,7 @@
 #include "support/must.h"
 
 #define CHANNELS 2
-#define MOST 8
+#define MOST 4200
 #define MUCH ((uint64_t)1 << 30) /* more than is to come at a time */
 
 /* How the bytes of a message come. */
@@ -42,7 +42,7 @@ static void open_desk(void)
     must_true(desk != NULL);
     must(tmsg_budget_create(NULL, MUCH, event_fd, NULL, NULL, NULL,
                             &desk->worker.budget));
-    desk->worker.queue_depth = MOST;
+    desk->worker.queue_depth = 8;
     desk->endpoint.worker = &desk->worker;
     for (unsigned i = 0; i < CHANNELS; i++) {
         desk->channels[i].endpoint = &desk->endpoint;
@@ -220,4 +220,52 @@ Test(fetch_queue, who_starves_holds_up_none_that_needs_no_memory)
     cr_expect(eq(ptr, next(true), starving));
     cr_expect(eq(ptr, next(true), behind));
     cr_expect_null(next(true));
+}
+
+/* A look asks the first early message of each channel, however many wait. */
+static void expect_short_looks(void)
+{
+    tmsg_fetch_queue_t *queue = &desk->worker.fetch;
+
+    for (int i = 0; i < 100; i++) {
+        uint64_t before = queue->asked;
+
+        tmsg_fetch_look(&desk->worker);
+        cr_expect_not(tmsg_fetch_is_due(&desk->worker));
+        cr_expect(le(u64, queue->asked - before, 2 * (CHANNELS + 1)));
+    }
+}
+
+/* Thousands of messages wait for one of another channel that has not come. */
+static void make_thousands_wait(way_t odd, uint8_t odd_flags, way_t even)
+{
+    desk->worker.queue_depth = MOST;
+    come(0, 1, FRAGMENTS, 0);
+    come(1, 0, FRAGMENTS, 0);
+    for (unsigned i = 1; i < 4096; i++) {
+        come(1, i, i % 2 == 0 ? even : odd, i % 2 == 0 ? 0 : odd_flags);
+    }
+    cr_expect_null(next(true));
+    cr_expect(eq(sz, desk->worker.fetch.in[TMSG_FETCH_EARLY].count, 4096));
+    expect_short_looks();
+    come(0, 0, PLAIN, 0);
+    for (unsigned i = 0; i < 4096 + 2; i++) {
+        tmsg_message_t *message = next(true);
+
+        cr_assert(ne(ptr, message, NULL), "%u", i);
+        cr_expect(eq(u32, message->head.sequence, i < 2 ? i : i - 2), "%u", i);
+    }
+    cr_expect_null(next(true));
+    cr_expect_null(desk->worker.fetch.early_channels.head);
+    cr_expect_null(desk->worker.fetch.early_endpoints.head);
+}
+
+Test(fetch_queue, thousands_that_are_behind_are_not_looked_at)
+{
+    make_thousands_wait(PULLED, 0, PLAIN);
+}
+
+Test(fetch_queue, thousands_that_fill_the_window_are_not_looked_at)
+{
+    make_thousands_wait(FRAGMENTS, TMSG_HEADER_UNORDERED, FRAGMENTS);
 }
