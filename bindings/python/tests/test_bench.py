@@ -182,6 +182,14 @@ def test_a_way_that_fails_leaves_the_others(tmp_path):
     assert said[:4] == ["1", "x", "8", "-"] and float(said[4]) > 0
 
 
+@pytest.mark.parametrize("says", ["", "print('listening', flush=True); "])
+def test_a_process_that_hangs_is_killed_and_named(monkeypatch, says):
+    hangs = [sys.executable, "-c", says + "import time; time.sleep(60)"]
+    monkeypatch.setattr(tensormsg.bench, "program", lambda *args: hangs)
+    with pytest.raises(tensormsg.bench.Failed, match="did not end in 1 s"):
+        tensormsg.bench.measure("C", [], tensormsg.bench.USUAL, 1.)
+
+
 def children_of(pid):
     with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
         return file.read().split()

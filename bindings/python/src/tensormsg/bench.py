@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
@@ -31,6 +32,8 @@ from ._bench_ways import (ABOUT, APART, FLOORS, NEEDS, OURS, READY, THREADED,
                           WAYS, Data)
 
 MOST_PROCESSES = 100  # of a kind
+LATE = 60.  # seconds beyond --seconds
+SLOWEST = 50e6  # bytes a second
 
 BEFORE = """
 import importlib.util, os
@@ -90,6 +93,7 @@ class Helper:
     def __init__(self, stack: contextlib.ExitStack, name: str, core: int,
                  *command: str) -> None:
         self.name = name
+        self.late = 0.  # seconds after which it was killed; 0: it was not
         self.words = stack.enter_context(
             tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace"))
         where = [] if core < 0 else ["--core", str(core)]
@@ -118,8 +122,15 @@ class Helper:
             self.fail()
         return Figures(*map(float, said.splitlines()[-1].split()))
 
+    def give_up(self, late: float) -> None:
+        self.late = late
+        self.process.kill()
+
     def fail(self) -> None:
         self.process.wait()
+        if self.late:
+            raise Failed(f"{self.name} did not end in {self.late:.0f} s: it, or "
+                         "the other one, hangs")
         self.words.seek(0)
         raise Failed(f"{self.name} ended: {last_line(self.words.read())}")
 
@@ -155,24 +166,42 @@ class Setting(NamedTuple):
 USUAL = Setting("apart", 1, 0)
 
 
-def measure(way: str, work: List[str], setting: Setting) -> List[Figures]:
-    """Of each pair. `work`: the options that say what is sent. Raises Failed."""
+def time_for(data: Data, setting: Setting) -> float:
+    """The seconds in which a measurement ends, if no process hangs."""
+    total = sum(array.nbytes for array in data.values())
+    trips = 2 * (ways.FIRST + ways.LEAST)
+    return ways.SECONDS + LATE + total * trips * setting.pairs / SLOWEST
+
+
+def measure(way: str, work: List[str], setting: Setting,
+            late: float) -> List[Figures]:
+    """Of each pair. `work`: the options that say what is sent. After `late`
+    seconds the processes are killed. Raises Failed."""
     with tempfile.TemporaryDirectory() as folder, \
             contextlib.ExitStack() as stack:
+        helpers: List[Helper] = []
+        timer = threading.Timer(late, lambda: [
+            helper.give_up(late) for helper in list(helpers)])
+        timer.daemon = True
+        timer.start()
+        stack.callback(timer.cancel)
         places = [f"unix://{folder}/{i}" for i in range(setting.pairs)]
         servers = [Helper(stack, "its other process", setting.core(1),
                           *program(way, "--serve", way, place))
                    for place in places]
+        helpers += servers
         for helper in servers:
             helper.wait()
         askers = [Helper(stack, "its process", setting.core(0),
                          *program(way, "--ask", way, place, *work))
                   for place in places]
+        helpers += askers
         for helper in askers:
             helper.wait()
         computing = [Helper(stack, "a process that computes", setting.core(i),
                             *program("", "--compute"))
                      for i in range(setting.computing)]
+        helpers += computing
         for helper in computing:
             helper.wait()
         end = time.monotonic() + ways.SECONDS
@@ -379,7 +408,8 @@ class Table:
         took: Dict[str, Dict[str, Any]] = {}
         for way in self.columns:
             try:
-                pairs = measure(way, work, self.setting)
+                pairs = measure(way, work, self.setting,
+                                time_for(data, self.setting))
             except Failed as error:
                 print(f"{label}, {way}: {error}", file=sys.stderr)
                 self.failed = True
