@@ -267,6 +267,19 @@ static void listen_twice(void)
     }
 }
 
+/* Takes part in a measurement, and is mute in the middle of it. */
+static void listen_echo_mute(void)
+{
+    for (int i = 0; i < 300; i++) {
+        tmsg_message_t *message;
+
+        must(tmsg_worker_recv(worker, -1, &message));
+        (void)tmsg_endpoint_send(peer, tmsg_message_map(message), NULL, NULL);
+        tmsg_message_destroy(message);
+    }
+    fall_mute();
+}
+
 /* --- those that connect --- */
 
 static void dial(const char *url)
@@ -381,6 +394,7 @@ static const struct {
     {"leaves", true, listen_leaves},
     {"live", true, live_on},
     {"twice", true, listen_twice},
+    {"echo-mute", true, listen_echo_mute},
     {"dial-idle", false, dial_idle},
     {"dial-mute", false, dial_mute},
     {"dial-offers", false, dial_offers},
