@@ -230,13 +230,15 @@ int recv_main(int argc, char **argv)
     options_t options = {
         .recv = {.connection.listen = LISTEN_DEFAULT, .timeout_ms = 10000},
     };
-    receiver_t receiver = {
-        .options = &options.recv,
+    /* The library may log while the process ends, about a peer that does not
+     * hang up. */
+    static receiver_t receiver = {
         .refused = {.what = "refused"},
         .lost = {.what = "lines about senders"},
-        .thread = pthread_self(),
     };
 
+    receiver.options = &options.recv;
+    receiver.thread = pthread_self();
     parse_command(&parser, LISTENS | LISTENS_TO_UCXX, argc, argv, &options,
                   &options.recv.connection);
     if ((options.store.dir != NULL && !store_open_dir(options.store.dir)) ||

@@ -24,7 +24,7 @@ from cli import BOUND, DONE, FAILED, SOURCE, TOOL, must_send, receiver
 pytestmark = pytest.mark.once
 
 SANITIZED = bool(os.environ.get("TMSG_SANITIZE"))
-TIMEOUTS = [2, 10] if SANITIZED else [.6, 3, 10]  # --timeout of the cases
+TIMEOUTS = [1, 5, 20] if SANITIZED else [.6, 3, 10]  # --timeout of the cases
 AT_ONCE = 10  # seconds that are none, on a machine that is busy
 TIMED_OUT = 6  # exit code of `tensormsg call`
 CASES = {}
@@ -438,8 +438,10 @@ def _(stage):
 def _(stage):
     # The signs of life are too many for a pause to be noticed.
     env = {**os.environ, "TENSORMSG_PEER_TIMEOUT_MS": "1500"}
-    ours = [perf(stage, stage.odd("mute", env=env).url, *words, env=env)
-            for words in ([], ["--sleep"], ["-m", "bandwidth"])]
+    ours = [perf(stage, stage.odd(mode, env=env).url, *words, env=env)
+            for mode, *words in (["mute"], ["echo-mute", "--seconds", BOUND],
+                                 ["mute", "--sleep"],
+                                 ["mute", "-m", "bandwidth"])]
     for it in ours:
         it.end().must(FAILED, f"nothing came back for {stage.t} s", least=stage.t)
 
@@ -533,7 +535,7 @@ def ends(tmp_path_factory):
                 return function(Stage(stack, folder, t))
         raise Busy
 
-    with concurrent.futures.ThreadPoolExecutor(4 if SANITIZED else 16) as pool:
+    with concurrent.futures.ThreadPoolExecutor(8 if SANITIZED else 16) as pool:
         yield {key: pool.submit(run, function, i)
                for i, (key, function) in enumerate(CASES.items())}
 
