@@ -23,6 +23,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/lease.h"
 #include "am/ucx/ep_index.h"
+#include "am/ucx/peer_address.h"
 #include "am/ucx/ucx_am.h"
 #include "core/bytes.h"
 #include "support/message_mutator.h"
@@ -52,7 +53,7 @@ typedef struct {
     /* Who dials: all its connections go by one UCX worker. */
     uint8_t address[2048];
     size_t address_bytes;
-    uint64_t peer_ucx;
+    tmsg_hello_t peer;
     ucp_ep_h ep;
 
     int kept[KEPT_MOST]; /* sockets that it does not hang up on */
@@ -195,7 +196,8 @@ static void take_address(liar_t *liar, const uint8_t *data, size_t bytes)
     tmsg_ep_sockets_t sockets;
     tmsg_sealed_t sealed;
     uint32_t number;
-    void *copy;
+    const tmsg_address_claim_t claim = {.hello = &liar->peer, .keyed = true};
+    tmsg_peer_address_t *peer;
 
     must_true(bytes > 4);
     must(tmsg_sealed_decode(data + 4, bytes - 4, &sealed));
@@ -206,25 +208,22 @@ static void take_address(liar_t *liar, const uint8_t *data, size_t bytes)
     }
     memcpy(liar->address, sealed.address, sealed.address_bytes);
     liar->address_bytes = sealed.address_bytes;
-    copy = malloc(sealed.address_bytes);
-    must_true(copy != NULL);
-    memcpy(copy, sealed.address, sealed.address_bytes);
-    if (tmsg_ep_index_make(liar->voice, liar->peer_ucx, copy, &liar->ep,
+    must(tmsg_peer_address_check(liar->voice, &claim, sealed.address,
+                                 sealed.address_bytes, &peer));
+    if (tmsg_ep_index_make(liar->voice, liar->peer.ucx_id, peer, &liar->ep,
                            &sockets, &number) != TMSG_OK) {
         liar->ep = NULL;
     }
-    free(copy);
+    tmsg_peer_address_free(peer);
 }
 
 static void take(liar_t *liar, uint8_t type, const uint8_t *data, size_t bytes)
 {
     uint8_t transcript[TMSG_HASH_BYTES];
-    tmsg_hello_t hello;
 
     if (type == TMSG_FRAME_HELLO) {
         tmsg_proof_hash(data, bytes, liar->theirs);
-        must(tmsg_hello_decode(data, bytes, &hello));
-        liar->peer_ucx = hello.ucx_id;
+        must(tmsg_hello_decode(data, bytes, &liar->peer));
     } else if (type == TMSG_FRAME_PROOF) {
         tmsg_proof_transcript(liar->theirs, liar->mine, transcript);
         tmsg_proof_bind(transcript, data, bytes, liar->bound);

@@ -3,7 +3,8 @@
  * docs/bootstrap.md has the formats.
  *
  * UCX trusts the addresses that it is given, so every address passes this file
- * before UCX gets it. The checksum finds accidents, not lies. */
+ * before UCX gets it. The checksum finds accidents, not lies; those
+ * am/ucx/peer_address.h finds. */
 #ifndef TMSG_AM_BOOT_BLOB_H
 #define TMSG_AM_BOOT_BLOB_H
 

@@ -29,6 +29,7 @@
 #include "am/endpoint/scheme.h"
 #include "am/net/peer.h"
 #include "am/ucx/ep_index.h"
+#include "am/ucx/peer_address.h"
 #include "am/ucx/siblings.h"
 #include "am/ucx/ucx_events.h"
 #include "am/worker/engine.h"
@@ -181,14 +182,17 @@ static void connect_request_again(tmsg_timer_t *timer)
 tmsg_status_t tmsg_wireup_address(tmsg_endpoint_t *endpoint,
                                   const tmsg_sealed_t *sealed)
 {
-    endpoint->conn.peer_address = malloc(sealed->address_bytes);
-    if (endpoint->conn.peer_address == NULL) {
-        return tmsg_error_memory("a peer's address");
-    }
-    memcpy(endpoint->conn.peer_address, sealed->address, sealed->address_bytes);
+    const tmsg_address_claim_t claim = {
+        .hello = &endpoint->peer_hello,
+        .net_only = endpoint->link.net_only,
+        .keyed = endpoint->admit.keyring != NULL,
+    };
+
     endpoint->conn.is_sibling = tmsg_siblings_have(
         &endpoint->peer_hello, sealed->address, sealed->address_bytes);
-    return TMSG_OK;
+    return tmsg_peer_address_check(endpoint->ucx, &claim, sealed->address,
+                                   sealed->address_bytes,
+                                   &endpoint->conn.peer_address);
 }
 
 /* Proves the connect request, which is complete only when the UCX endpoint has
@@ -241,7 +245,7 @@ tmsg_status_t tmsg_wireup_begin(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucx_t *ucx = endpoint->ucx;
     uint64_t peer = endpoint->peer_hello.ucx_id;
-    const void *address = endpoint->conn.peer_address;
+    const tmsg_peer_address_t *address = endpoint->conn.peer_address;
     tmsg_status_t status = endpoint->link.net_only
                                ? TMSG_OK
                                : tmsg_siblings_meet(ucx, &endpoint->peer_hello);
@@ -399,7 +403,7 @@ void tmsg_wireup_cut_sockets(tmsg_endpoint_t *endpoint)
 
 void tmsg_wireup_forget(tmsg_endpoint_t *endpoint)
 {
-    free(endpoint->conn.peer_address);
+    tmsg_peer_address_free(endpoint->conn.peer_address);
     endpoint->conn.peer_address = NULL;
     endpoint->reply_ep = NULL;
     endpoint->conn.heard_connect = false;

@@ -9,7 +9,8 @@
  * of the endpoint (u32), and the number of its UCX endpoint (u32). */
 #define TMSG_WIREUP_BYTES (TMSG_TOKEN_BYTES + 8)
 
-/* Copies the peer's address. Errors: NO_MEMORY. */
+/* Checks the peer's address, by which it may be connected to then. Errors:
+ * those of tmsg_peer_address_check(). */
 tmsg_status_t tmsg_wireup_address(tmsg_endpoint_t *endpoint,
                                   const tmsg_sealed_t *sealed);
 

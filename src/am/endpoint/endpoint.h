@@ -121,7 +121,7 @@ typedef struct {
 /* Belongs to the room connect: how the connection is made, and ended in
  * order. */
 typedef struct {
-    void *peer_address;
+    struct tmsg_peer_address *peer_address; /* checked */
     tmsg_connect_request_t connect_request;
     bool heard_connect; /* the request, or its reply, has come */
     bool began_wireup;  /* the dialling side has sent WIREUP */

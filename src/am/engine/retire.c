@@ -90,18 +90,9 @@ static tmsg_ucx_status_t ignore_message(void *arg, const void *header,
  * memory at all. */
 static tmsg_status_t dial_probe(tmsg_probe_t *probe, const tmsg_ucx_t *retired)
 {
-    void *address;
-    size_t address_bytes;
     char transports[128] = "";
-    tmsg_ucx_status_t ucs;
-    tmsg_status_t status =
-        tmsg_ucx_address(retired, false, &address, &address_bytes);
+    tmsg_ucx_status_t ucs = tmsg_ucx_ep_within(probe->ucx, retired, &probe->ep);
 
-    if (status != TMSG_OK) {
-        return status;
-    }
-    ucs = tmsg_ucx_ep_create(probe->ucx, address, &probe->ep);
-    tmsg_ucx_address_free(address);
     if (ucs == TMSG_UCX_OK) {
         tmsg_ucx_transports(probe->ep, transports, sizeof(transports));
         ucs = tmsg_transport_shares(transports) ? TMSG_UCX_OK

@@ -18,14 +18,15 @@ static void ucx_failed(void *arg, tmsg_ucx_ep_t ep, ucs_status_t ucs)
     }
 }
 
-static tmsg_status_t create_ep(tmsg_ucx_t *ucx, const void *address,
+static tmsg_status_t create_ep(tmsg_ucx_t *ucx,
+                               const tmsg_peer_address_t *address,
                                tmsg_ucx_ep_t *ep_p, tmsg_ep_sockets_t *sockets)
 {
     const ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
                       UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address = address,
+        .address = tmsg_peer_address_bytes(address),
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {.cb = ucx_failed, .arg = ucx},
     };
@@ -49,17 +50,33 @@ static tmsg_status_t create_ep(tmsg_ucx_t *ucx, const void *address,
         return tmsg_error_set(TMSG_ERR_PEER_LOST,
                               "the peer's shared memory is not there");
     }
+    if (ucs == UCS_ERR_EXCEEDS_LIMIT) { /* its table of configurations */
+        return tmsg_error_set(TMSG_ERR_BUSY,
+                              "UCX has met too many kinds of peers here; "
+                              "connect again");
+    }
     return tmsg_error_set(TMSG_ERR_INTERNAL, "ucp_ep_create: %s",
                           ucs_status_string(ucs));
 }
 
-static tmsg_ucx_peer_t *find_peer(tmsg_ucx_t *ucx, uint64_t id)
+/* Finds a peer, or adds it. UCX pairs endpoints by `uuid` and this side by
+ * `id`, so one goes with the other. */
+static tmsg_status_t find_peer(tmsg_ucx_t *ucx, uint64_t id, uint64_t uuid,
+                               tmsg_ucx_peer_t **peer_p)
 {
     tmsg_ucx_peer_t *peers;
 
     for (size_t i = 0; i < ucx->peer_count; i++) {
-        if (ucx->peers[i].id == id) {
-            return &ucx->peers[i];
+        bool has_id = ucx->peers[i].id == id;
+
+        if (has_id && ucx->peers[i].uuid == uuid) {
+            *peer_p = &ucx->peers[i];
+            return TMSG_OK;
+        }
+        if (has_id || (uuid != 0 && ucx->peers[i].uuid == uuid)) {
+            return tmsg_error_set(TMSG_ERR_MALFORMED,
+                                  "the peer's worker address is that of "
+                                  "another peer");
         }
     }
     if (ucx->peer_count == ucx->peer_capacity) {
@@ -67,25 +84,28 @@ static tmsg_ucx_peer_t *find_peer(tmsg_ucx_t *ucx, uint64_t id)
 
         peers = reallocarray(ucx->peers, capacity, sizeof(*peers));
         if (peers == NULL) {
-            tmsg_error_memory("the table of peers");
-            return NULL;
+            return tmsg_error_memory("the table of peers");
         }
         ucx->peers = peers;
         ucx->peer_capacity = capacity;
     }
-    ucx->peers[ucx->peer_count] = (tmsg_ucx_peer_t){id, 0};
-    return &ucx->peers[ucx->peer_count++];
+    ucx->peers[ucx->peer_count] = (tmsg_ucx_peer_t){id, uuid, 0};
+    *peer_p = &ucx->peers[ucx->peer_count++];
+    return TMSG_OK;
 }
 
 /* UCX also counts endpoints that it fails to make. */
 tmsg_status_t tmsg_ep_index_make(tmsg_ucx_t *ucx, uint64_t peer_id,
-                                 const void *address, tmsg_ucx_ep_t *ep_p,
+                                 const tmsg_peer_address_t *address,
+                                 tmsg_ucx_ep_t *ep_p,
                                  tmsg_ep_sockets_t *sockets, uint32_t *number_p)
 {
-    tmsg_ucx_peer_t *peer = find_peer(ucx, peer_id);
+    tmsg_ucx_peer_t *peer;
+    tmsg_status_t status =
+        find_peer(ucx, peer_id, tmsg_peer_address_uuid(address), &peer);
 
-    if (peer == NULL) {
-        return TMSG_ERR_NO_MEMORY;
+    if (status != TMSG_OK) {
+        return status;
     }
     *number_p = peer->made++;
     return create_ep(ucx, address, ep_p, sockets);
@@ -119,16 +139,17 @@ static bool take_spare(tmsg_ucx_t *ucx, uint64_t peer, uint32_t number,
 }
 
 tmsg_status_t tmsg_ep_index_match(tmsg_ucx_t *ucx, uint64_t peer_id,
-                                  const void *address, uint32_t number,
-                                  tmsg_ucx_ep_t *ep_p,
+                                  const tmsg_peer_address_t *address,
+                                  uint32_t number, tmsg_ucx_ep_t *ep_p,
                                   tmsg_ep_sockets_t *sockets)
 {
-    tmsg_ucx_peer_t *peer = find_peer(ucx, peer_id);
-    tmsg_status_t status = TMSG_OK;
+    tmsg_ucx_peer_t *peer;
+    tmsg_status_t status =
+        find_peer(ucx, peer_id, tmsg_peer_address_uuid(address), &peer);
     uint32_t made;
 
-    if (peer == NULL) {
-        return TMSG_ERR_NO_MEMORY;
+    if (status != TMSG_OK) {
+        return status;
     }
     if (number < peer->made) {
         return take_spare(ucx, peer_id, number, ep_p, sockets)

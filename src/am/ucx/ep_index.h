@@ -11,14 +11,17 @@
 
 #include <tensormsg/endpoint.h>
 
+#include "am/ucx/peer_address.h"
 #include "am/ucx/ucx.h"
 
-/* Makes the next UCX endpoint to the UCX worker `peer` (its ucx_id), whose
- * address is aligned as malloc() does. `sockets` gets the TCP sockets below the
- * endpoint, *number_p its number. Errors: UNREACHABLE, PEER_LOST (its shared
- * memory cannot be opened), INTERNAL, NO_MEMORY. */
+/* Makes the next UCX endpoint to the UCX worker `peer` (its ucx_id). `sockets`
+ * gets the TCP sockets below the endpoint, *number_p its number. Errors:
+ * UNREACHABLE, PEER_LOST (its shared memory cannot be opened), MALFORMED (the
+ * address is that of another peer), BUSY (UCX has no room for another kind of
+ * endpoint), INTERNAL, NO_MEMORY. */
 tmsg_status_t tmsg_ep_index_make(tmsg_ucx_t *ucx, uint64_t peer,
-                                 const void *address, tmsg_ucx_ep_t *ep_p,
+                                 const tmsg_peer_address_t *address,
+                                 tmsg_ucx_ep_t *ep_p,
                                  tmsg_ep_sockets_t *sockets,
                                  uint32_t *number_p);
 
@@ -27,8 +30,8 @@ tmsg_status_t tmsg_ep_index_make(tmsg_ucx_t *ucx, uint64_t peer,
  * tmsg_ep_index_make(), MALFORMED (the number was used before), BUSY (too many
  * are missing). */
 tmsg_status_t tmsg_ep_index_match(tmsg_ucx_t *ucx, uint64_t peer,
-                                  const void *address, uint32_t number,
-                                  tmsg_ucx_ep_t *ep_p,
+                                  const tmsg_peer_address_t *address,
+                                  uint32_t number, tmsg_ucx_ep_t *ep_p,
                                   tmsg_ep_sockets_t *sockets);
 
 /* Keeps a UCX endpoint whose connection was given up before the peer asked for

@@ -19,6 +19,7 @@
 #include "am/ucx/first.h"
 #include "am/ucx/fork_guard.h"
 #include "am/ucx/linger.h"
+#include "am/ucx/peer_address.h"
 #include "am/ucx/retained.h"
 #include "am/ucx/siblings.h"
 #include "core/error.h"
@@ -442,6 +443,12 @@ tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
     if (status != TMSG_OK) {
         goto err_free;
     }
+    status = tmsg_own_address_read(ucx, &ucx->own);
+    if (status != TMSG_OK) {
+        ucp_worker_destroy(ucx->ucp);
+        ucp_cleanup(ucx->context);
+        goto err_free;
+    }
     ucx->pool = tmsg_backing_pool(&ucx->keys);
     fill_hello(ucx);
     (void)tmsg_ucx_address(ucx, false, &ucx->address, &ucx->address_bytes);
@@ -536,6 +543,7 @@ void tmsg_ucx_let_go(tmsg_ucx_t *ucx)
     tmsg_fork_guard_leave();
     tmsg_ep_index_free(ucx);
     tmsg_ucx_address_free(ucx->address);
+    tmsg_own_address_free(ucx->own);
     free(ucx);
 }
 

@@ -32,6 +32,7 @@ struct tmsg_lifted;
 /* Counts the UCX endpoints to one peer; see ep_index.h. */
 typedef struct {
     uint64_t id;   /* the peer's ucx_id */
+    uint64_t uuid; /* UCX's own id of the same UCX worker; 0: unknown */
     uint32_t made; /* UCX endpoints made to it so far */
 } tmsg_ucx_peer_t;
 
@@ -78,6 +79,9 @@ typedef struct tmsg_ucx {
     /* Its whole address, by which siblings.c knows it; NULL: no memory. */
     void *address;
     size_t address_bytes;
+    /* What it tells of itself (peer_address.h). NULL: it is not known how this
+     * UCX packs that. */
+    struct tmsg_own_address *own;
     bool full; /* the last result of tmsg_ucxx_is_full() */
     tmsg_ucx_listener_t cm_listener; /* UCX's, if it serves ucx:// */
     /* The listener that has `cm_listener`; NULL: callers are rejected. */

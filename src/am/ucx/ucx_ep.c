@@ -10,15 +10,21 @@
 
 #define TOLD (UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA)
 
-tmsg_ucx_status_t tmsg_ucx_ep_create(const tmsg_ucx_t *ucx, const void *address,
+tmsg_ucx_status_t tmsg_ucx_ep_within(const tmsg_ucx_t *ucx,
+                                     const tmsg_ucx_t *other,
                                      tmsg_ucx_ep_t *ep_p)
 {
-    const ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
-        .address = address,
-    };
+    ucp_worker_attr_t attr = {.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS};
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
+    ucs_status_t ucs = ucp_worker_query(other->ucp, &attr);
 
-    return ucp_ep_create(ucx->ucp, &params, ep_p);
+    if (ucs != UCS_OK) {
+        return ucs;
+    }
+    params.address = attr.address;
+    ucs = ucp_ep_create(ucx->ucp, &params, ep_p);
+    ucp_worker_release_address(other->ucp, attr.address);
+    return ucs;
 }
 
 /* Makes a UCX endpoint to the other end that `params` names. */

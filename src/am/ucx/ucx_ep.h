@@ -12,9 +12,10 @@
 
 #include "am/ucx/ucx.h"
 
-/* Makes an endpoint to a UCX worker of this process, by its address. UCX tells
- * nobody when it is lost. */
-tmsg_ucx_status_t tmsg_ucx_ep_create(const tmsg_ucx_t *ucx, const void *address,
+/* Makes an endpoint to another UCX worker of this process. UCX tells nobody
+ * when it is lost. */
+tmsg_ucx_status_t tmsg_ucx_ep_within(const tmsg_ucx_t *ucx,
+                                     const tmsg_ucx_t *other,
                                      tmsg_ucx_ep_t *ep_p);
 
 /* Makes an endpoint to a listener of UCX; UCX itself makes the connection. UCX

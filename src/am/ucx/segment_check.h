@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/ucx/segment_check.h - the segments of shared memory that an address names,
+ * looked at before UCX maps them.
+ *
+ * UCX maps what an address names, and reads and writes there as far as its own
+ * settings say: the end of a smaller segment kills the process, and any file
+ * that can be opened would be written to. */
+#ifndef TMSG_AM_UCX_SEGMENT_CHECK_H
+#define TMSG_AM_UCX_SEGMENT_CHECK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* UCX's number of a POSIX segment, read. */
+typedef struct {
+    bool in_proc;       /* a descriptor of a process, in /proc */
+    bool in_shm;        /* a file of /dev/shm, or was, before it was unlinked */
+    bool has_namespace; /* a pid namespace follows in the address */
+    uint64_t id;        /* in its file's name, if not in_proc */
+    uint32_t pid;       /* if in_proc */
+    uint32_t fd;
+    const char *folder; /* of the file; NULL: /dev/shm */
+} tmsg_posix_segment_t;
+
+/* Reads the number; the folder is NULL. */
+void tmsg_posix_segment_read(uint64_t number, tmsg_posix_segment_t *segment);
+
+/* Returns its size. 0: it is not there, or is no file of UCX's. */
+uint64_t tmsg_posix_segment_bytes(const tmsg_posix_segment_t *segment);
+
+/* Returns whether it is a file of UCX's of at least `bytes`. If it is not
+ * there, or cannot be opened, the answer is yes: UCX finds out without harm,
+ * and its error says so. */
+bool tmsg_posix_segment_holds(const tmsg_posix_segment_t *segment,
+                              uint64_t bytes);
+
+/* The same of a segment of System V, which the process `pid` is to have
+ * made. */
+uint64_t tmsg_sysv_segment_bytes(int id);
+bool tmsg_sysv_segment_holds(int id, uint32_t pid, uint64_t bytes);
+
+#endif
