@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 scripts/setup.sh format
 
-files=$(find include src tools examples bench tests bindings \
+files=$(find include src tools examples bench tests bindings docs \
     -name '*.[ch]' 2> /dev/null | sort)
 if [ "${1:-}" != --check ]; then
     # Twice: its first pass over a long trailing comment is not its last word.

@@ -208,6 +208,33 @@ def test_c_runs(page, code, tmp_path):
         assert ran.returncode == 0, ran.stderr
 
 
+def ucx_headers():
+    """As the compiler is told of them: those of the system's UCX, and of 1.22."""
+    flags = subprocess.run(["pkg-config", "--cflags", "ucx"], check=True,
+                           capture_output=True, text=True).stdout.split()
+    newer = os.environ.get("TMSG_UCX_1_22")
+    return [flags, ["-isystem", f"{newer}/../include"]][:2 if newer else 1]
+
+
+def test_programs_that_show_faults_of_ucx_compile():
+    """Nothing of ours in them; what they show is in docs/upstream.md."""
+    folder = SOURCE / "docs/upstream"
+    programs = sorted(folder.glob("*.c"))
+    assert len(programs) >= 6
+    for headers in ucx_headers():
+        compiled = subprocess.run(
+            ["cc", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror",
+             "-fsyntax-only", *headers, *programs],
+            capture_output=True, text=True, timeout=BOUND)
+        assert compiled.returncode == 0, compiled.stderr
+    for program in programs:
+        assert f"`{program.stem}`" in TEXT["docs/upstream.md"]
+        patch = program.with_suffix(".patch").read_text()
+        lines = [line for line in patch.splitlines()
+                 if not line.startswith(("diff ", "---", "+++"))]
+        assert all(line[0] in "@+" for line in lines), program
+
+
 # --- data, and languages that others run ---
 
 # What the library writes, or reads of others: the tests of that have its form.
@@ -394,6 +421,7 @@ WAYS = [
     (r"cc mine\.c|\./mine", Terminal.built),
     (r"(scripts|tests|\.ci)/", Terminal.there),
     (r"cc app\.c|cmake |ctest |export ", Terminal.read),  # install/packages
+    (r"git apply ", Terminal.read),  # to sources that are not here
     # soak/python_install, which asks an index
     (r"python3 -m venv|env/bin/pip|pip download", Terminal.read),
     (r"gst-launch-1\.0 ", Terminal.read),  # embed/gstreamer
