@@ -120,27 +120,45 @@ void tmsg_hello_fill_local(const uint8_t instance_id[TMSG_INSTANCE_BYTES],
     fill_memory(hello);
 }
 
-/* Returns the namespace that keeps the two apart, or NULL. The network
+#define SPACES 5
+
+/* Writes which namespaces keep the two apart, all of them: a container is given
+ * one after another otherwise. Returns false if none does. The network
  * namespace counts because UCX wakes a peer of shared memory by an abstract
  * Unix socket. */
-static const char *other_namespace(const tmsg_hello_t *mine,
-                                   const tmsg_hello_t *theirs)
+static bool name_other_namespaces(const tmsg_hello_t *mine,
+                                  const tmsg_hello_t *theirs, char *text,
+                                  size_t bytes)
 {
     const struct {
         const char *name;
         uint64_t mine, theirs;
-    } pairs[] = {{"user", mine->ns_user, theirs->ns_user},
-                 {"pid", mine->ns_pid, theirs->ns_pid},
-                 {"ipc", mine->ns_ipc, theirs->ns_ipc},
-                 {"mount", mine->ns_mnt, theirs->ns_mnt},
-                 {"network", mine->ns_net, theirs->ns_net}};
+    } pairs[SPACES] = {{"user", mine->ns_user, theirs->ns_user},
+                       {"pid", mine->ns_pid, theirs->ns_pid},
+                       {"ipc", mine->ns_ipc, theirs->ns_ipc},
+                       {"mount", mine->ns_mnt, theirs->ns_mnt},
+                       {"network", mine->ns_net, theirs->ns_net}};
+    const char *names[SPACES];
+    size_t count = 0, used;
 
-    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+    for (size_t i = 0; i < SPACES; i++) {
         if (pairs[i].mine == 0 || pairs[i].mine != pairs[i].theirs) {
-            return pairs[i].name;
+            names[count++] = pairs[i].name;
         }
     }
-    return NULL;
+    used = (size_t)snprintf(text, bytes, "other");
+    for (size_t i = 0; i < count && used < bytes; i++) {
+        used += (size_t)snprintf(text + used, bytes - used, "%s %s",
+                                 i == 0           ? ""
+                                 : i == count - 1 ? " and"
+                                                  : ",",
+                                 names[i]);
+    }
+    if (used < bytes) {
+        snprintf(text + used, bytes - used, " namespace%s",
+                 count == 1 ? "" : "s");
+    }
+    return count > 0;
 }
 
 /* The reasons that keep one process of a user from another's memory. The first
@@ -206,7 +224,9 @@ bool tmsg_hello_same_machine(const tmsg_hello_t *mine,
                              const tmsg_hello_t *theirs, char *why,
                              size_t why_bytes)
 {
-    const char *space = other_namespace(mine, theirs);
+    char spaces[80];
+    bool elsewhere =
+        name_other_namespaces(mine, theirs, spaces, sizeof(spaces));
     const char *shut = shut_memory(mine, theirs);
 
     if (mine->boot_id[0] == '\0') {
@@ -222,8 +242,8 @@ bool tmsg_hello_same_machine(const tmsg_hello_t *mine,
     } else if (mine->uid != theirs->uid) {
         snprintf(why, why_bytes, "other user (uid %u, here %u)", theirs->uid,
                  mine->uid);
-    } else if (space != NULL) {
-        snprintf(why, why_bytes, "other %s namespace", space);
+    } else if (elsewhere) {
+        snprintf(why, why_bytes, "%s", spaces);
     } else if (shut != NULL) {
         snprintf(why, why_bytes, "%s", shut);
     } else {

@@ -142,7 +142,7 @@ Test(namespaces, a_container_of_the_same_network_is_met_by_tcp)
 {
     meet_by_tcp(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWNS |
                     CLONE_NEWUTS,
-                "other user namespace");
+                "other user, pid, ipc and mount namespaces");
 }
 
 /* No network leads there, and a Unix socket needs shared memory. */
