@@ -27,6 +27,36 @@ tmsg_status_t tmsg_link_dial_address(tmsg_endpoint_t *endpoint,
     return tmsg_link_adopt(endpoint, fd);
 }
 
+/* The time between two attempts where a queue is full, at first and at most. */
+#define QUEUE_FIRST_MS 1
+#define QUEUE_MOST_MS 50
+
+static void try_next(tmsg_endpoint_t *endpoint);
+
+static void dial_again(tmsg_timer_t *timer)
+{
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(timer, tmsg_endpoint_t, link.queue);
+
+    tmsg_endpoint_hold(endpoint);
+    endpoint->link.next_address = 0;
+    try_next(endpoint);
+    tmsg_endpoint_drop(endpoint);
+}
+
+/* Waits for room in the queue of a Unix listener, as the kernel does for TCP,
+ * until the time to connect is over. Nothing tells of room. */
+static void await_queue(tmsg_endpoint_t *endpoint)
+{
+    tmsg_link_t *link = &endpoint->link;
+
+    link->queue_ms = link->queue_ms == 0                  ? QUEUE_FIRST_MS
+                     : 2 * link->queue_ms < QUEUE_MOST_MS ? 2 * link->queue_ms
+                                                          : QUEUE_MOST_MS;
+    link->queue.expired = dial_again;
+    tmsg_loop_set_timer(&endpoint->worker->loop, &link->queue, link->queue_ms);
+}
+
 /* Dials the addresses of the host in turn, until dialling one does not fail at
  * once. */
 static void try_next(tmsg_endpoint_t *endpoint)
@@ -50,7 +80,9 @@ static void try_next(tmsg_endpoint_t *endpoint)
             addresses == NULL ? NULL : &addresses[link->next_address]);
         link->next_address++;
     }
-    if (status != TMSG_OK) {
+    if (status == TMSG_ERR_BUSY && tmsg_url_has_path(&link->url)) {
+        await_queue(endpoint);
+    } else if (status != TMSG_OK) {
         tmsg_link_fail(endpoint, status);
     }
 }

@@ -59,7 +59,10 @@ static const char *what_is_missing(const tmsg_endpoint_t *endpoint)
         return "UCX was not connected in time (is it of another version?)";
     }
     if (!by_blob && !link->connected) {
-        return "no connection in time";
+        return link->queue_ms > 0
+                   ? "no connection in time: the listener's queue was full, "
+                     "for it takes no connections"
+                   : "no connection in time";
     }
     if (by_blob || !link->address_done) {
         return "the handshake was not finished in time";
@@ -224,6 +227,47 @@ static void hung_up(tmsg_endpoint_t *endpoint, tmsg_status_t status)
     tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
 }
 
+/* Ends the endpoint by a REFUSE frame. A refusal is an error, whatever it
+ * says. */
+static void be_refused(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                       size_t bytes)
+{
+    tmsg_status_t status = tmsg_handshake_refused(data, bytes);
+
+    endpoint->link.explained = true;
+    endpoint->link.refused = true;
+    if (tmsg_admit_is_over(endpoint)) {
+        tmsg_session_ops.refused(endpoint, status);
+    } else if (tmsg_resume_is_away(endpoint)) {
+        /* Without a proof anybody may say so. */
+        status = TMSG_ERR_PEER_LOST;
+    }
+    tmsg_link_fail(endpoint, status);
+}
+
+/* Looks for a refusal behind a frame whose answer could not be written, for the
+ * peer has hung up: it may have said why. Keeps the error's words. */
+static bool finds_refusal(tmsg_endpoint_t *endpoint)
+{
+    char words[TMSG_ERROR_BYTES];
+    const uint8_t *data;
+    uint8_t type = TMSG_FRAME_HELLO;
+    size_t bytes;
+
+    snprintf(words, sizeof(words), "%s", tmsg_error_message());
+    for (int i = 0; i < FRAMES_A_ROUND && type != TMSG_FRAME_REFUSE; i++) {
+        if (tmsg_frame_read(&endpoint->link.stream, &type, &data, &bytes) !=
+            TMSG_OK) {
+            (void)tmsg_error_set(TMSG_ERR_PEER_LOST, "%s", words);
+            return false;
+        }
+    }
+    if (type == TMSG_FRAME_REFUSE) {
+        be_refused(endpoint, data, bytes);
+    }
+    return type == TMSG_FRAME_REFUSE;
+}
+
 static void read_frames(tmsg_endpoint_t *endpoint)
 {
     tmsg_link_t *link = &endpoint->link;
@@ -237,21 +281,15 @@ static void read_frames(tmsg_endpoint_t *endpoint)
          i++) {
         status = tmsg_frame_read(&link->stream, &type, &data, &bytes);
         if (status == TMSG_OK && type == TMSG_FRAME_REFUSE) {
-            /* A refusal is an error, whatever it says. */
-            status = tmsg_handshake_refused(data, bytes);
-            link->explained = true;
-            link->refused = true;
-            if (tmsg_admit_is_over(endpoint)) {
-                tmsg_session_ops.refused(endpoint, status);
-            } else if (tmsg_resume_is_away(endpoint)) {
-                /* Without a proof anybody may say so. */
-                status = TMSG_ERR_PEER_LOST;
-            }
-            tmsg_link_fail(endpoint, status);
+            be_refused(endpoint, data, bytes);
             return;
         }
         if (status == TMSG_OK) {
             status = on_frame(endpoint, type, data, bytes);
+            if (status == TMSG_ERR_PEER_LOST &&
+                !tmsg_endpoint_is_down(endpoint) && finds_refusal(endpoint)) {
+                return;
+            }
         }
     }
     if (tmsg_endpoint_is_down(endpoint)) {
@@ -416,6 +454,7 @@ static void forget_link(tmsg_link_t *link)
     link->refused = false;
     link->unread = false;
     link->next_address = 0;
+    link->queue_ms = 0;
 }
 
 /* A peer in this process is not waited for: it may be waiting for this very
@@ -427,6 +466,7 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
 
     tmsg_loop_clear_timer(loop, &link->deadline);
     tmsg_loop_clear_timer(loop, &endpoint->conn.again);
+    tmsg_loop_clear_timer(loop, &link->queue);
     tmsg_loop_remove(loop, &link->resolve_source);
     tmsg_resolve_abandon(link->resolve);
     link->resolve = NULL;

@@ -62,6 +62,8 @@ typedef struct {
     tmsg_resolve_t *resolve; /* dialling side */
     tmsg_source_t resolve_source;
     size_t next_address;
+    tmsg_timer_t queue;    /* dials again: the listener's queue was full */
+    unsigned queue_ms;     /* time to wait before that; 0: it was not full */
     tmsg_timer_t deadline; /* ends the current slice of the time to connect */
     uint64_t since_ns;     /* when connecting began */
     uint64_t slice_ns;

@@ -184,6 +184,14 @@ void tmsg_endpoint_detach(tmsg_endpoint_t *endpoint, bool alive)
     tmsg_endpoint_reported(endpoint);
 }
 
+/* Returns whether this side gives up to connect, before or after the peer has
+ * said who it is. */
+static bool gives_up(const tmsg_endpoint_t *endpoint, tmsg_status_t status)
+{
+    return endpoint->dialling && endpoint->link.connected &&
+           (status == TMSG_ERR_CANCELED || status == TMSG_ERR_TIMED_OUT);
+}
+
 /* Returns whether the peer is to be told why the connection ends. Otherwise a
  * peer that lives would take for this side's death what is a judgement or a
  * lack of this side, or a failure of UCX. During a handshake a peer that has
@@ -195,16 +203,19 @@ static bool is_to_hear(const tmsg_endpoint_t *endpoint, bool stood,
     const tmsg_link_t *link = &endpoint->link;
     bool hung_up = link->source.fd < 0;
 
-    if (status == TMSG_ERR_CLOSED || status == TMSG_ERR_CANCELED ||
+    if (status == TMSG_ERR_CLOSED ||
+        (status == TMSG_ERR_CANCELED &&
+         (stood || !gives_up(endpoint, status))) ||
         link->fd < 0 || link->explained) {
         return false;
     }
-    return stood ? status != TMSG_ERR_PEER_LOST || !hung_up
-                 : link->hello_done && !hung_up &&
-                       (!endpoint->admit.proved ||
-                        tmsg_admit_is_over(endpoint)) &&
-                       !endpoint->peer_hello.resumes &&
-                       !tmsg_resume_is_away(endpoint);
+    return stood
+               ? status != TMSG_ERR_PEER_LOST || !hung_up
+               : (link->hello_done || gives_up(endpoint, status)) && !hung_up &&
+                     (!endpoint->admit.proved ||
+                      tmsg_admit_is_over(endpoint)) &&
+                     !endpoint->peer_hello.resumes &&
+                     !tmsg_resume_is_away(endpoint);
 }
 
 /* Returns the level of the log line. If a connection became a bulk stream, that
@@ -237,7 +248,9 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     name_error(endpoint, stood, error);
     tmsg_log(level_of(endpoint, status), "%s", endpoint->error);
     if (is_to_hear(endpoint, stood, status)) {
-        tmsg_handshake_tell(endpoint, status, error);
+        tmsg_handshake_tell(
+            endpoint, status,
+            status == TMSG_ERR_CANCELED ? "it gave up connecting" : error);
     }
     tmsg_resume_end(endpoint, status, error);
     cut_connection(endpoint, status, false);

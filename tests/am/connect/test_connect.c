@@ -12,8 +12,10 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include "am/listen/listener.h"
 #include "am/net/resolve.h"
 #include "support/peers.h"
 #include "support/raw_bootstrap.h"
@@ -605,4 +607,61 @@ Test(connect, too_few_descriptors_for_ucx_are_said_in_words)
         }
         side_close(&side);
     }
+}
+
+/* Fills the queue of a listener that takes nothing. */
+static void fill_queue(const side_t *side, int *fds, size_t most)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t count = 0;
+    int failed;
+
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s",
+             tmsg_listener_url(side->listener) + strlen("unix://"));
+    must_eq(listen(side->listener->sock.fd, 1), 0); /* a short queue */
+    do {
+        must_true(count < most);
+        fds[count] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        failed = connect(fds[count], (const struct sockaddr *)&address,
+                         sizeof(address));
+        count += failed == 0;
+    } while (failed == 0);
+    must_eq(errno, EAGAIN);
+    close(fds[count]);
+    while (count < most) {
+        fds[count++] = -1;
+    }
+}
+
+static bool endpoint_stands(void *endpoint)
+{
+    return tmsg_endpoint_status(endpoint) == TMSG_OK;
+}
+
+Test(connect, a_full_queue_is_waited_for)
+{
+    tmsg_endpoint_t *endpoint;
+    char words[300];
+    int fds[8];
+    pair_t pair;
+
+    side_open(&pair.a, NULL);
+    side_listen_link(&pair.a, LINK_UNIX);
+    side_open(&pair.b, NULL);
+    pair.sides[0] = &pair.a;
+    pair.sides[1] = &pair.b;
+    fill_queue(&pair.a, fds, 8);
+    must_be(outcome(&pair.b, tmsg_listener_url(pair.a.listener), 100, words,
+                    sizeof(words)),
+            TMSG_ERR_TIMED_OUT);
+    must_say(words, "queue was full");
+    endpoint = side_dial(&pair.b, &pair.a);
+    tmsg_worker_progress(pair.b.worker);
+    must_be(tmsg_endpoint_status(endpoint), TMSG_IN_PROGRESS);
+    for (int i = 0; i < 8; i++) {
+        close(fds[i]);
+    }
+    pair_await(&pair, endpoint_stands, endpoint, "a connection");
+    side_close(&pair.b);
+    side_close(&pair.a);
 }

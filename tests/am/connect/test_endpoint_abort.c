@@ -2,6 +2,7 @@
 /* tmsg_endpoint_abort(): an immediate end, with a text for the peer. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -145,4 +146,51 @@ Test(endpoint_abort, takes_a_failure_and_words)
                                 TMSG_ERR_REFUSED, "why"),
             TMSG_ERR_CLOSED);
     tmsg_message_destroy(message);
+}
+
+static char heard[512];
+
+static void hear(void *arg, tmsg_log_level_t level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    if (strstr(line, "refused by the peer") != NULL) {
+        snprintf(heard, sizeof(heard), "%s", line);
+    }
+}
+
+static bool has_heard(void *arg)
+{
+    (void)arg;
+    return heard[0] != '\0';
+}
+
+/* The listener has not answered yet. */
+static void gives_up(link_t link)
+{
+    tmsg_endpoint_t *endpoint;
+    side_t listening, side;
+
+    heard[0] = '\0';
+    tmsg_log_set(TMSG_LOG_INFO, hear, NULL);
+    side_open(&listening, NULL);
+    side_listen_link(&listening, link);
+    side_open(&side, NULL);
+    endpoint = side_dial(&side, &listening);
+    for (int i = 0; i < 1000; i++) {
+        tmsg_worker_progress(side.worker);
+    }
+    must_be(tmsg_endpoint_status(endpoint), TMSG_IN_PROGRESS);
+    tmsg_endpoint_destroy(endpoint);
+    side_await(&listening, has_heard, NULL, "the peer's words");
+    must_say(heard, "it gave up connecting");
+    side_close(&side);
+    side_close(&listening);
+    tmsg_log_set(TMSG_LOG_NONE, NULL, NULL);
+}
+
+Test(endpoint_abort, who_gives_up_connecting_says_so)
+{
+    gives_up(LINK_SHM);
+    gives_up(LINK_UNIX);
 }
