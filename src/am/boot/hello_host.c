@@ -41,6 +41,7 @@ static void fill_boot_id(tmsg_hello_t *hello)
     close(fd);
 }
 
+/* Of this thread: /proc/self shows nothing once the first thread has ended. */
 static uint64_t namespace_inode(const char *path)
 {
     struct stat file;
@@ -112,11 +113,11 @@ void tmsg_hello_fill_local(const uint8_t instance_id[TMSG_INSTANCE_BYTES],
     hello->pid = (uint32_t)getpid();
     fill_host(hello);
     fill_boot_id(hello);
-    hello->ns_pid = namespace_inode("/proc/self/ns/pid");
-    hello->ns_ipc = namespace_inode("/proc/self/ns/ipc");
-    hello->ns_mnt = namespace_inode("/proc/self/ns/mnt");
-    hello->ns_user = namespace_inode("/proc/self/ns/user");
-    hello->ns_net = namespace_inode("/proc/self/ns/net");
+    hello->ns_pid = namespace_inode("/proc/thread-self/ns/pid");
+    hello->ns_ipc = namespace_inode("/proc/thread-self/ns/ipc");
+    hello->ns_mnt = namespace_inode("/proc/thread-self/ns/mnt");
+    hello->ns_user = namespace_inode("/proc/thread-self/ns/user");
+    hello->ns_net = namespace_inode("/proc/thread-self/ns/net");
     fill_memory(hello);
 }
 

@@ -9,7 +9,9 @@
 #include <sys/random.h>
 #include <sys/uio.h>
 
+#include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
+#include "am/shm/first_thread.h"
 #include "am/ucx/reads.h"
 #include "am/ucx/ucx.h"
 #include "core/bytes.h"
@@ -135,6 +137,14 @@ tmsg_lease_look_t tmsg_lease_look(const tmsg_endpoint_t *endpoint)
     return got == TMSG_LEASE_WORD_BYTES && tmsg_lease_is_word(endpoint, read)
                ? TMSG_LEASE_READ
                : TMSG_LEASE_GONE;
+}
+
+const char *tmsg_lease_why_unread(const tmsg_endpoint_t *endpoint)
+{
+    return tmsg_link_alive(endpoint) &&
+                   tmsg_first_thread_has_ended((pid_t)endpoint->peer_hello.pid)
+               ? "the peer's memory cannot be read: " TMSG_FIRST_THREAD_WORDS
+               : NULL;
 }
 
 bool tmsg_lease_stands(const tmsg_endpoint_t *endpoint)

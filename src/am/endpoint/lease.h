@@ -83,4 +83,8 @@ bool tmsg_lease_is_word(const tmsg_endpoint_t *endpoint, const uint8_t *read);
  * decides. */
 bool tmsg_lease_stands(const tmsg_endpoint_t *endpoint);
 
+/* Returns in words why the memory of a peer that lives cannot be read: its
+ * first thread has ended. NULL: that is not the reason. */
+const char *tmsg_lease_why_unread(const tmsg_endpoint_t *endpoint);
+
 #endif

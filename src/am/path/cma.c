@@ -29,6 +29,8 @@ static bool is_agreed(const tmsg_endpoint_t *endpoint)
 
 void tmsg_cma_begin(tmsg_endpoint_t *endpoint)
 {
+    const char *unread;
+
     if (endpoint->transport != TMSG_TRANSPORT_SHM || !is_agreed(endpoint)) {
         return;
     }
@@ -42,9 +44,12 @@ void tmsg_cma_begin(tmsg_endpoint_t *endpoint)
     case TMSG_LEASE_GONE:
         /* What it sent before counts. */
         tmsg_ucx_events.drain(endpoint->ucx);
+        unread = tmsg_lease_why_unread(endpoint);
         tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
-                            "the peer's lease is not where it says: the peer "
-                            "has ended, or lies");
+                            unread == NULL
+                                ? "the peer's lease is not where it says: the "
+                                  "peer has ended, or lies"
+                                : unread);
         break;
     }
 }

@@ -109,7 +109,7 @@ static void lose_message(tmsg_message_t *message, tmsg_ucx_status_t ucs)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
     bool alive = is_lent(endpoint);
-    char why[160];
+    char why[240];
 
     if (alive && tmsg_ucx_is_loss(ucs)) {
         message->state = TMSG_RX_BROKEN;
@@ -122,7 +122,10 @@ static void lose_message(tmsg_message_t *message, tmsg_ucx_status_t ucs)
                  "the sender is gone, or its memory may not be read (UCX: %s)",
                  tmsg_ucx_status_words(ucs));
     } else {
-        snprintf(why, sizeof(why), "the sender is gone");
+        const char *unread = tmsg_lease_why_unread(endpoint);
+
+        snprintf(why, sizeof(why), "%s",
+                 unread == NULL ? "the sender is gone" : unread);
     }
     if (tmsg_resume_fetch_failed(endpoint, alive, why)) {
         message->state = TMSG_RX_BROKEN;

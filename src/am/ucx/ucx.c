@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "am/net/netif.h"
+#include "am/shm/first_thread.h"
 #include "am/ucx/backing.h"
 #include "am/ucx/config_check.h"
 #include "am/ucx/deferred.h"
@@ -406,14 +407,27 @@ static tmsg_status_t open_at_address(tmsg_ucx_t *ucx,
     return status;
 }
 
+tmsg_status_t tmsg_ucx_check_process(void)
+{
+    tmsg_status_t status = tmsg_fork_guard_check();
+
+    return status == TMSG_OK && tmsg_first_thread_has_ended(getpid())
+               ? tmsg_error_set(TMSG_ERR_UNSUPPORTED, "UCX does not start: %s",
+                                TMSG_FIRST_THREAD_WORDS)
+               : status;
+}
+
 tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
                             const tmsg_ucx_scope_t *scope, bool dialling,
                             const tmsg_hello_t *hello,
                             tmsg_ucx_arrived_t handler, tmsg_ucx_t **ucx_p)
 {
-    tmsg_status_t status = tmsg_fork_guard_enter();
+    tmsg_status_t status = tmsg_ucx_check_process();
     tmsg_ucx_t *ucx;
 
+    if (status == TMSG_OK) {
+        status = tmsg_fork_guard_enter();
+    }
     if (status != TMSG_OK) {
         return status;
     }

@@ -138,6 +138,10 @@ uint64_t tmsg_ucx_memory(tmsg_ucx_context_t context);
  * LIMIT_EXCEEDED. */
 tmsg_status_t tmsg_ucx_check_descriptors(int fd, size_t needed);
 
+/* Checks that UCX works in this process: that it was not forked from one in
+ * which UCX was open, and that its first thread lives. Errors: UNSUPPORTED. */
+tmsg_status_t tmsg_ucx_check_process(void);
+
 /* The owner of a UCX worker. */
 typedef struct {
     tmsg_worker_t *worker; /* never dereferenced in this room */
