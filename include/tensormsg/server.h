@@ -100,8 +100,8 @@ typedef struct tmsg_method_params {
     const char *description;
     /* Who may call it: names, as of tmsg_endpoint_principal(), with a space
      * between two; "*" is whoever has proved a key. Calls of others end with
-     * REFUSED, before the handler. It keeps honest peers to their methods:
-     * peers that share a worker can speak under each other's endpoint
+     * REFUSED, before the handler. It keeps apart peers that do not lie to UCX:
+     * one that does can speak under another's endpoint on the same worker
      * (docs/security.md). Default NULL: anybody. */
     const char *principals;
     uint32_t flags; /* TMSG_METHOD_*; default 0 */

@@ -177,7 +177,8 @@ static void put_to_ucx(const pair_t *pair, const forged_t *forged)
         [BY_RENDEZVOUS] = UCP_AM_SEND_FLAG_RNDV,
     };
     const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-                                       .flags = flags[forged->way]};
+                                       .flags = flags[forged->way] |
+                                                UCP_AM_SEND_FLAG_REPLY};
     ucs_status_ptr_t request = ucp_am_send_nbx(
         pair->to_a->ep, TMSG_AM_ID, keep(forged->header, forged->header_bytes),
         forged->header_bytes, keep(forged->payload, forged->payload_bytes),

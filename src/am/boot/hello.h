@@ -29,6 +29,9 @@
 /* Accepts messages by a fast box; fastboxes.h. */
 #define TMSG_FEATURE_FASTBOXES 2048u
 #define TMSG_FEATURE_READS 4096u /* may read a payload by itself; cma.h */
+/* Asks UCX for a reply endpoint with every active message of a connection but
+ * the first, by which its peer knows whose the message is. */
+#define TMSG_FEATURE_REPLIES 8192u
 
 /* These values say who may open this process's memory. Linux decides this as
  * ptrace(2) says under "access mode checking". The decision applies to /proc,

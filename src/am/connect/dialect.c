@@ -8,7 +8,7 @@
 
 const tmsg_dialect_t tmsg_dialect_own = {
     .answers = true,
-    .send_flags = 0,
+    .send_flags = TMSG_UCX_SEND_REPLY,
     .prepare = tmsg_send_prepare,
     .answer = tmsg_control_ack,
     .credit = tmsg_control_credit,

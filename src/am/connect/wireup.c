@@ -446,6 +446,20 @@ static size_t body_bytes(const tmsg_endpoint_t *endpoint, uint8_t kind,
     return bytes + (second ? TMSG_JOIN_EXTRA_BYTES : TMSG_ANSWER_EXTRA_BYTES);
 }
 
+bool tmsg_wireup_is_first(const tmsg_endpoint_t *endpoint, const void *header,
+                          size_t bytes)
+{
+    tmsg_preamble_t head;
+
+    return !endpoint->conn.heard_connect &&
+           tmsg_preamble_decode(header, bytes, &head) == TMSG_OK &&
+           head.kind == (endpoint->dialling ? TMSG_KIND_CONNECT_REPLY
+                                            : TMSG_KIND_CONNECT_REQUEST) &&
+           head.body_bytes >= TMSG_TOKEN_BYTES &&
+           sodium_memcmp((const uint8_t *)header + head.bytes, endpoint->token,
+                         TMSG_TOKEN_BYTES) == 0;
+}
+
 tmsg_endpoint_t *tmsg_wireup_receiver(const tmsg_arrival_t *arrival,
                                       bool dialling, bool second)
 {

@@ -70,6 +70,12 @@ tmsg_preamble_t tmsg_wireup_fill(const tmsg_endpoint_t *endpoint,
 void tmsg_wireup_heard(tmsg_endpoint_t *endpoint,
                        const tmsg_arrival_t *arrival);
 
+/* Returns whether a message is the peer's first one of the endpoint's
+ * connection, which UCX brings without a reply endpoint: a connect request, or
+ * its reply, with the connection's token. */
+bool tmsg_wireup_is_first(const tmsg_endpoint_t *endpoint, const void *header,
+                          size_t bytes);
+
 /* Returns the connecting endpoint that a message of either round is for, or
  * NULL. Checks the token and the length of the body. */
 tmsg_endpoint_t *tmsg_wireup_receiver(const tmsg_arrival_t *arrival,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "am/connect/wireup.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
@@ -182,19 +183,50 @@ unsigned tmsg_kinds_poll(tmsg_worker_t *worker)
     return count;
 }
 
+/* Returns whether a message came from the peer of the endpoint that it names:
+ * by the UCX endpoint of that connection. A peer of an older version tells the
+ * UCX endpoint with some messages only. */
+static bool is_from_peer(const tmsg_endpoint_t *endpoint, const void *header,
+                         size_t bytes, tmsg_ucx_ep_t by)
+{
+    if (by != NULL && by == endpoint->ep) {
+        return true;
+    }
+    if (by == NULL && endpoint->ep != NULL &&
+        !(endpoint->peer_hello.features & TMSG_FEATURE_REPLIES)) {
+        return true;
+    }
+    return tmsg_wireup_is_first(endpoint, header, bytes);
+}
+
+/* Ends the connection of a peer that speaks under the id of another endpoint:
+ * nothing that it says is that endpoint's. */
+__attribute__((noinline)) static tmsg_ucx_status_t
+refuse_borrowed_id(const tmsg_ucx_t *ucx, tmsg_ucx_ep_t by, bool rendezvous)
+{
+    const tmsg_arrival_t arrival = {.rendezvous = rendezvous};
+    tmsg_endpoint_t *endpoint = NULL;
+    uint32_t i = 0;
+
+    while (by != NULL &&
+           (endpoint = tmsg_endpoint_next(ucx->worker, ucx, &i)) != NULL) {
+        if (endpoint->ep == by && endpoint->broken == TMSG_OK &&
+            !tmsg_endpoint_is_down(endpoint)) {
+            tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                                "a message under the id of another endpoint");
+        }
+    }
+    return ignore_arrival(&arrival, "it did not come from its endpoint's peer");
+}
+
 /* Counts a message that UCX brings, after taking what was put into the fast box
  * before it. */
-static void hear_fastbox_first(tmsg_ucx_t *ucx, const void *header,
-                               size_t bytes)
+static void hear_fastbox_first(tmsg_endpoint_t *endpoint)
 {
-    tmsg_endpoint_t *endpoint = tmsg_fastboxes_receiver(ucx, header, bytes);
-
-    if (endpoint != NULL && endpoint->fastboxes.in != NULL) {
+    if (endpoint->fastboxes.in != NULL) {
         (void)empty_fastbox(endpoint, TMSG_FASTBOX_PLACES);
     }
-    if (endpoint != NULL) {
-        tmsg_fastboxes_count(endpoint);
-    }
+    tmsg_fastboxes_count(endpoint);
 }
 
 tmsg_ucx_status_t tmsg_kinds_arrived(void *arg, const void *header,
@@ -203,6 +235,7 @@ tmsg_ucx_status_t tmsg_kinds_arrived(void *arg, const void *header,
                                      const tmsg_ucx_am_info_t *info)
 {
     tmsg_ucx_t *ucx = arg;
+    tmsg_endpoint_t *endpoint;
 
     if (ucx->worker == NULL) { /* the UCX worker is being closed */
         return tmsg_ucx_am_is_rendezvous(info) ? TMSG_UCX_REJECTED
@@ -211,7 +244,15 @@ tmsg_ucx_status_t tmsg_kinds_arrived(void *arg, const void *header,
     if (ucx->suspect) {
         tmsg_probe_note(ucx, header, header_bytes);
     }
-    hear_fastbox_first(ucx, header, header_bytes);
+    endpoint = tmsg_fastboxes_receiver(ucx, header, header_bytes);
+    if (endpoint != NULL) {
+        tmsg_ucx_ep_t by = tmsg_ucx_am_reply_ep(info);
+
+        if (!is_from_peer(endpoint, header, header_bytes, by)) {
+            return refuse_borrowed_id(ucx, by, tmsg_ucx_am_is_rendezvous(info));
+        }
+        hear_fastbox_first(endpoint);
+    }
     if (!tmsg_ucx_am_is_rendezvous(info) &&
         tmsg_template_arrived(ucx, header, header_bytes, data, data_bytes)) {
         return TMSG_UCX_OK;

@@ -110,14 +110,14 @@ static void ucx_reported_read(void *request, tmsg_ucx_status_t ucs, void *arg)
 
 tmsg_ucx_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
                                 size_t header_bytes, const void *data,
-                                uint32_t am_flags, tmsg_cma_out_t *out)
+                                tmsg_cma_out_t *out)
 {
     const tmsg_ucx_send_t send = {
         .header = header,
         .header_bytes = header_bytes,
         .data = out->payload,
         .bytes = TMSG_CMA_BYTES,
-        .flags = TMSG_UCX_SEND_EAGER | am_flags,
+        .flags = TMSG_UCX_SEND_EAGER | TMSG_UCX_SEND_REPLY,
     };
     tmsg_ucx_status_t ucs;
 

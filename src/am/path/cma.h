@@ -58,7 +58,7 @@ const char *tmsg_cma_words(const tmsg_endpoint_t *endpoint, char *text,
  * of the active message. */
 tmsg_ucx_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
                                 size_t header_bytes, const void *data,
-                                uint32_t am_flags, tmsg_cma_out_t *out);
+                                tmsg_cma_out_t *out);
 
 /* Takes `out` off its list when UCX is gone and will not report it. out->over()
  * is not called. */

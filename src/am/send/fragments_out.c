@@ -504,7 +504,7 @@ static tmsg_ucx_status_t hand_fragment_to_ucx(tmsg_fragments_slot_t *slot,
         .data = source->data,
         .bytes = source->bytes,
         .pieces = source->count > 1 ? source->count : 0,
-        .flags = TMSG_UCX_SEND_RENDEZVOUS,
+        .flags = TMSG_UCX_SEND_RENDEZVOUS | TMSG_UCX_SEND_REPLY,
         .memory_type = source->memory_type,
     };
     tmsg_ucx_status_t ucs = tmsg_endpoint_send_am(
@@ -548,7 +548,7 @@ static void post_next(tmsg_fragments_out_t *fragments)
         return;
     }
     ucs = is_read ? tmsg_cma_post(endpoint, slot->header, HEADER_BYTES,
-                                  source.data, 0, &slot->read)
+                                  source.data, &slot->read)
                   : hand_fragment_to_ucx(slot, &source);
     if (ucs != TMSG_UCX_OK) {
         tmsg_endpoint_unsent(endpoint, ucs);

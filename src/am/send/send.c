@@ -169,8 +169,7 @@ static tmsg_ucx_status_t have_it_read(tmsg_send_t *send)
 {
     send->read.over = finish_lent_read;
     return tmsg_cma_post(send->endpoint, send->header, send->header_bytes,
-                         send->plan.contiguous,
-                         send->endpoint->dialect->send_flags, &send->read);
+                         send->plan.contiguous, &send->read);
 }
 
 static tmsg_ucx_status_t hand_map_to_ucx(tmsg_send_t *send)

@@ -416,7 +416,7 @@ static tmsg_ucx_status_t post_by_template(const tmsg_channel_t *channel,
         .header_bytes = template->header_bytes,
         .data = payload,
         .bytes = template->payload_bytes,
-        .flags = template->am_flags,
+        .flags = template->am_flags | TMSG_UCX_SEND_REPLY,
     };
 
     return tmsg_endpoint_send_am(channel->endpoint, &message,

@@ -392,6 +392,37 @@ Test(admit_blob, a_connect_request_without_a_proof_of_its_own_is_ignored)
     pair_close(&pair);
 }
 
+enum { COUNT_OF_UNNAMED = 100 };
+
+static void is_sent(void *request, tmsg_ucx_status_t ucs, void *arg)
+{
+    (void)ucs;
+    (void)arg;
+    tmsg_ucx_request_free(request);
+}
+
+/* The same, without telling by which UCX endpoint. UCX keeps no header that it
+ * does not send at once. */
+static void send_unnamed(const tmsg_endpoint_t *by, uint8_t kind, uint32_t to,
+                         const void *body, size_t body_bytes)
+{
+    static uint8_t headers[COUNT_OF_UNNAMED][128];
+    static unsigned count;
+    uint8_t *header = headers[count++ % COUNT_OF_UNNAMED];
+    const tmsg_preamble_t head = {
+        .kind = kind, .endpoint_id = to, .body_bytes = (uint32_t)body_bytes};
+    const tmsg_ucx_send_t send = {.header = header,
+                                  .header_bytes =
+                                      TMSG_PREAMBLE_BYTES + body_bytes,
+                                  .flags = TMSG_UCX_SEND_EAGER};
+
+    must_true(send.header_bytes <= sizeof(headers[0]));
+    tmsg_preamble_encode(&head, header);
+    memcpy(header + TMSG_PREAMBLE_BYTES, body, body_bytes);
+    must_true(
+        !tmsg_ucx_is_error(tmsg_ucx_am_send(by->ep, &send, is_sent, NULL)));
+}
+
 /* Sends messages of all kinds to an endpoint that is still proving its key. */
 static void disturb(pair_t *pair, uint32_t id)
 {
@@ -417,8 +448,8 @@ static void disturb(pair_t *pair, uint32_t id)
 
     memcpy(body, pair->to_a->token, TMSG_TOKEN_BYTES);
     for (size_t i = 0; i < COUNT(kinds) * COUNT(sizes); i++) {
-        send_by(pair->to_a, kinds[i / COUNT(sizes)], id, body,
-                sizes[i % COUNT(sizes)], NULL, 0);
+        send_unnamed(pair->to_a, kinds[i / COUNT(sizes)], id, body,
+                     sizes[i % COUNT(sizes)]);
     }
     settle(pair);
 }
@@ -453,8 +484,11 @@ Test(admit_blob, a_connect_request_that_is_repeated_gets_nowhere)
                          &connect_request);
     send_connect_request(&pair, &connect_request);
     await_count(&pair, "handshakes", 1);
-    disturb(&pair, half_open(&pair, nobody)->id);
-    must_eq(counted(&pair.a, "handshakes"), 1);
+    for (int older = 0; older < 2; older++) { /* than TMSG_FEATURE_REPLIES */
+        disturb(&pair, half_open(&pair, nobody)->id);
+        must_eq(counted(&pair.a, "handshakes"), 1);
+        half_open(&pair, nobody)->peer_hello.features &= ~TMSG_FEATURE_REPLIES;
+    }
     for (int i = 0; i < 50; i++) {
         send_connect_request(&pair, &connect_request);
     }
@@ -533,16 +567,16 @@ Test(admit_blob, nobody_answers_in_the_listeners_place)
         memcpy(body + BODY_BYTES, overheard[i], TMSG_PROOF_BYTES);
         memcpy(body + BODY_BYTES + TMSG_NONCE_BYTES, overheard[i],
                TMSG_PROOF_BYTES);
-        send_by(pair.to_b, TMSG_KIND_CONNECT_REPLY, endpoint->id, body,
-                sizeof(body), NULL, 0);
-        send_by(pair.to_b, TMSG_KIND_WIREUP_REPLY, endpoint->id, body,
-                BODY_BYTES + TMSG_JOIN_EXTRA_BYTES, NULL, 0);
-        send_by(pair.to_b, TMSG_KIND_WIREUP_REPLY, endpoint->id, body,
-                BODY_BYTES + LEASE_BYTES + TMSG_JOIN_EXTRA_BYTES, NULL, 0);
-        send_by(pair.to_b, TMSG_KIND_CONNECT_REPLY, endpoint->id, body,
-                BODY_BYTES, NULL, 0);
-        send_by(pair.to_b, TMSG_KIND_WIREUP_REPLY, endpoint->id, body,
-                BODY_BYTES, NULL, 0);
+        send_unnamed(pair.to_b, TMSG_KIND_CONNECT_REPLY, endpoint->id, body,
+                     sizeof(body));
+        send_unnamed(pair.to_b, TMSG_KIND_WIREUP_REPLY, endpoint->id, body,
+                     BODY_BYTES + TMSG_JOIN_EXTRA_BYTES);
+        send_unnamed(pair.to_b, TMSG_KIND_WIREUP_REPLY, endpoint->id, body,
+                     BODY_BYTES + LEASE_BYTES + TMSG_JOIN_EXTRA_BYTES);
+        send_unnamed(pair.to_b, TMSG_KIND_CONNECT_REPLY, endpoint->id, body,
+                     BODY_BYTES);
+        send_unnamed(pair.to_b, TMSG_KIND_WIREUP_REPLY, endpoint->id, body,
+                     BODY_BYTES);
         pass_a_map(&pair, &pair.b, pair.to_b);
         must_be(tmsg_endpoint_status(endpoint), TMSG_IN_PROGRESS);
         must_true(tmsg_endpoint_principal(endpoint) == NULL);
