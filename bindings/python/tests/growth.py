@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""growth.py MARKS FOLDER: what the package's functions cost that walk what a peer
+sent, for inputs of a size, of 4 and of 16 times that. tests/counts/growth.py
+runs this under callgrind and compares the instructions; MARKS is the library of
+tests/counts/marks.c."""
+
+import ctypes
+import gc
+import json
+import sys
+
+import numpy as np
+
+import tensormsg
+from tensormsg import _data, _serve
+from tensormsg._lib import hot
+
+marks = ctypes.CDLL(sys.argv[1])
+
+
+class Reply:
+    """What a peer says of its methods."""
+
+    def __init__(self, count):
+        self.meta = {f"method/{i:06}": json.dumps({"description": "x" * 20})
+                     for i in range(count)}
+
+
+def long_key(count):
+    """A long key with many short ones below it, all of them None."""
+    return json.dumps({"k" * 20 * count: {f"{i:x}": None for i in range(count)}})
+
+
+def tree_of(count):
+    form = {"a": {f"{i:06}": 0 for i in range(count)},
+            "b": ["l"] + [["t", 0] for i in range(count)]}
+    leaves = {f"a/{i:06}": i for i in range(count)}
+    leaves.update({f"b/{i}/0": i for i in range(count)})
+    return json.dumps(form), leaves
+
+
+def twice(count):
+    """A long name by two ways: the second of them is refused."""
+    name = "k" * 20 * count
+    form = {name: {"a": {f"{i}": 0 for i in range(count)}}, f"{name}/a": {"0": 0}}
+    leaves = {f"{name}/a/{i}": 1 for i in range(3)}
+    return json.dumps(form), leaves
+
+
+def refused(form, leaves):
+    try:
+        _data.unflatten(form, leaves)
+    except ValueError:
+        return
+    raise AssertionError("that was no lie")
+
+
+def messages():
+    """What makes messages of so many tensors and keys, which have come before
+    anything is counted: threads of a connection would be, too."""
+    with tensormsg.listen(":0", background=True) as server, \
+            tensormsg.connect(server.url) as endpoint:
+        come = {}
+        for count in (64, 256, 1024):
+            for _ in range(14 if count == 64 else 7):
+                endpoint.send(
+                    {"tree": [np.ones(1, np.int8) for _ in range(count)]},
+                    meta={f"key{i:06}": i for i in range(count)})
+                come.setdefault(count, []).append(server.recv(timeout=60))
+    return lambda count: (come[count].pop(),)
+
+
+# Name, base, what makes the arguments, what is measured.
+CASES = [
+    ("a long key", 64, lambda n: (long_key(n), {}), _data.unflatten),
+    ("a tree", 32, tree_of, _data.unflatten),
+    ("a name twice", 64, twice, refused),
+    ("methods", 32, lambda n: (Reply(n),), _serve.methods_of),
+    ("shown", 256, lambda n: ("\u202e" * n,), hot.shown),
+]
+OF_MESSAGES = [
+    ("dict(message)", dict),
+    ("message.tree()", lambda got: got.tree()),
+    ("message.meta", lambda got: got.meta),
+    ("repr(message)", repr),
+    ("message[name]", lambda got: [got[name] for name in got]),
+    ("name in message", lambda got: [name in got for name in got]),
+    ("message.dtype()", lambda got: [got.dtype(name) for name in got._arrays]),
+]
+
+
+def main():
+    message = messages()
+    gc.disable()
+    for name, base, prepare, run in CASES + [
+            (name, 64, message, run) for name, run in OF_MESSAGES]:
+        run(*prepare(base))  # what is made once
+        for times in (1, 4, 16):
+            arguments = prepare(base * times)
+            marks.growth_begin()
+            run(*arguments)
+            marks.growth_end(f"{name};{times}".encode())
+
+
+if __name__ == "__main__":
+    main()
