@@ -189,6 +189,14 @@ size_t tmsg_shown_write(char *to, const char *from, size_t bytes)
     return (size_t)(to - begin);
 }
 
+size_t tmsg_shown_cut(const char *text, size_t most)
+{
+    size_t bytes = strnlen(text, most + 1);
+
+    return bytes <= most ? bytes
+                         : without_half_escape(text, without_part(text, most));
+}
+
 size_t tmsg_shown_fit(char *text, size_t room, bool cut)
 {
     size_t most = room - 1;

@@ -46,6 +46,10 @@ size_t tmsg_shown_write(char *to, const char *from, size_t bytes);
  * neither a character nor an escape is cut in half. Returns its length. */
 size_t tmsg_shown_fit(char *text, size_t room, bool cut);
 
+/* Returns how many bytes of a text are sent or kept where there is room for
+ * `most`, without a character or an escape at the end that is not whole. */
+size_t tmsg_shown_cut(const char *text, size_t most);
+
 typedef struct {
     char text[164];
 } tmsg_shown_t;

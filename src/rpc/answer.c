@@ -45,21 +45,6 @@ static tmsg_status_t check_reply_map(const tmsg_task_t *task,
                                                : map);
 }
 
-/* Returns how many bytes of `words` fit into `most`. The words are cut after a
- * whole character. */
-static size_t cut_words(const char *words, size_t most)
-{
-    size_t bytes = strlen(words);
-
-    if (bytes > most) {
-        bytes = most;
-        while (bytes > 0 && ((unsigned char)words[bytes] & 0xc0) == 0x80) {
-            bytes--;
-        }
-    }
-    return bytes;
-}
-
 static uint8_t safe_flag(const tmsg_task_t *task)
 {
     return task->method->flags & TMSG_METHOD_IDEMPOTENT ? TMSG_CALL_SAFE : 0;
@@ -75,7 +60,7 @@ static tmsg_call_head_t failure_head(uint64_t id, tmsg_status_t status,
         .status = status,
         .code = code,
         .text = words,
-        .text_bytes = cut_words(words, TMSG_CALL_TEXT_MOST),
+        .text_bytes = tmsg_shown_cut(words, TMSG_CALL_TEXT_MOST),
     };
 }
 
@@ -284,7 +269,7 @@ static tmsg_status_t answer_task(tmsg_task_t *task,
 
 tmsg_status_t tmsg_task_words(const char *words, size_t *bytes_p)
 {
-    *bytes_p = words == NULL ? 0 : cut_words(words, TMSG_CALL_TEXT_MOST);
+    *bytes_p = words == NULL ? 0 : tmsg_shown_cut(words, TMSG_CALL_TEXT_MOST);
     return tmsg_utf8_valid(words == NULL ? "" : words, *bytes_p)
                ? TMSG_OK
                : tmsg_error_set(TMSG_ERR_INVALID_PARAM,

@@ -164,6 +164,24 @@ Test(shown, random_texts_fit)
     }
 }
 
+/* What is sent is cut likewise. */
+Test(shown, a_part_ends_between_characters_and_escapes)
+{
+    static const char whole[] = "a\xc3\xa4\\x1b\\u202e\\U000e0001"
+                                "\xf0\x9f\x8e\x9e.";
+    static const char pieces[] = "|a|\xc3\xa4|\\x1b|\\u202e|\\U000e0001|"
+                                 "\xf0\x9f\x8e\x9e|.|";
+
+    for (size_t most = 0; most <= sizeof(whole); most++) {
+        size_t bytes = tmsg_shown_cut(whole, most);
+
+        cr_expect(bytes <= most && bytes + 10 > most, "%zu of %zu", bytes,
+                  most);
+        cr_expect(ends_between(whole, bytes, pieces), "%zu of %zu", bytes,
+                  most);
+    }
+}
+
 Test(shown, a_quoted_text_is_short)
 {
     char name[400];

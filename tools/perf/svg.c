@@ -2,7 +2,9 @@
 #include "svg.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "core/shown.h"
 #include "numbers.h"
 
 /* These are the sizes of a panel, in units of the picture. The field of the
@@ -42,18 +44,26 @@ typedef struct {
 
 static void put_escaped(FILE *stream, const char *text)
 {
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
+    size_t left = strlen(text);
 
-        if (c == '&') {
+    while (left > 0) {
+        char escape[TMSG_SHOWN_ESCAPE];
+        uint32_t code;
+        size_t length = tmsg_shown_read(text, left, &code);
+
+        if (code == '&') {
             fputs("&amp;", stream);
-        } else if (c == '<') {
+        } else if (code == '<') {
             fputs("&lt;", stream);
-        } else if (c == '>') {
+        } else if (code == '>') {
             fputs("&gt;", stream);
+        } else if (tmsg_shown_hides(code)) {
+            fwrite(escape, 1, tmsg_shown_escape(escape, code), stream);
         } else {
-            putc(c < 0x20 || c == 0x7f ? '?' : c, stream);
+            fwrite(text, 1, length, stream);
         }
+        text += length;
+        left -= length;
     }
 }
 

@@ -31,6 +31,7 @@
 #include "am/ucx/deferred.h"
 #include "am/worker/reach.h"
 #include "core/bytes.h"
+#include "core/shown.h"
 
 #define ID_BYTES 4
 #define REFUSE_TEXT_MAX 300
@@ -106,7 +107,7 @@ void tmsg_handshake_tell(tmsg_endpoint_t *endpoint, tmsg_status_t refusal,
                          const char *why)
 {
     uint8_t data[4 + REFUSE_TEXT_MAX];
-    size_t bytes = strnlen(why, REFUSE_TEXT_MAX);
+    size_t bytes = tmsg_shown_cut(why, REFUSE_TEXT_MAX);
 
     tmsg_put_le(data, (uint32_t)refusal, 4);
     memcpy(data + 4, why, bytes);

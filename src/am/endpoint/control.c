@@ -10,6 +10,7 @@
 #include "am/endpoint/fail.h"
 #include "core/bytes.h"
 #include "core/error.h"
+#include "core/shown.h"
 
 /* The body of CREDIT has this many bytes: u64 edge of the bytes. */
 #define CREDIT_BYTES 8
@@ -282,7 +283,7 @@ static void answer_at_once(tmsg_endpoint_t *endpoint, uint8_t kind,
 /* Writes [status i32][text]. Returns the bytes. */
 static size_t put_words(uint8_t *body, tmsg_status_t status, const char *words)
 {
-    size_t text = strnlen(words, TMSG_ACK_TEXT_MAX);
+    size_t text = tmsg_shown_cut(words, TMSG_ACK_TEXT_MAX);
 
     tmsg_put_le(body, (uint32_t)status, 4);
     memcpy(body + 4, words, text);

@@ -345,7 +345,7 @@ class BaseMessage(Mapping[str, Any]):
         return len(self._arrays) + sum(1 for _ in self._leaves())
 
     def __repr__(self) -> str:
-        return f"<message of {list(self)} from {self._peer}>"
+        return hot.shown(f"<message of {list(self)} from {self._peer}>")
 
     @property
     def meta(self) -> Dict[str, Any]:
