@@ -20,8 +20,9 @@ def receive(told):
 def main():
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
-    receiver = spawn.Process(target=receive, args=(there,))
+    receiver = spawn.Process(target=receive, args=(there,), daemon=True)
     receiver.start()
+    there.close()  # should the receiver fail, here.recv() says so
     with tensormsg.connect(here.recv()) as ep:
         image = np.random.default_rng(1).integers(0, 255, (480, 640, 3), "u1")
         ep.send({"image": image}, frame=1)

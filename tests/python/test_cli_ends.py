@@ -211,6 +211,15 @@ def _(stage):
 
 # --- recv ---
 
+@case("`recv`", "connects and says nothing")
+def _(stage):
+    it = stage.recv()
+    host, port = it.url.removeprefix("tcp://").rsplit(":", 1)
+    stage.stack.enter_context(socket.create_connection((host, int(port))))
+    it.signal(signal.SIGTERM)
+    it.end().must(DONE)
+
+
 @case("`recv`", "is mute")
 def _(stage):
     """A signal ends it, and waits for the peer's goodbye for 3 s."""
