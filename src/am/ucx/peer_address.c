@@ -418,8 +418,9 @@ static size_t find_ours(const tmsg_own_address_t *own, uint16_t transport)
     return i;
 }
 
-/* What the longest message of a transport that has messages must be able to
- * hold. */
+/* Flags of v2: it has messages, told of at once or later. */
+#define V2_MESSAGES 0x6u
+/* What the longest of these must be able to hold. */
 #define SEGMENT_LEAST TMSG_AM_HEADER_LEAST
 
 static const char *judge_attributes(const judged_t *judged,
@@ -429,7 +430,7 @@ static const char *judge_attributes(const judged_t *judged,
     const tmsg_packed_entry_t *entry = judged->entry;
     bool is_v1 = judged->packed->version == 1;
 
-    if (ours->segment != TMSG_PACKED_NO_SEGMENT && ours->segment != 0 &&
+    if (!is_v1 && (entry->flags & V2_MESSAGES) != 0 &&
         entry->segment < SEGMENT_LEAST) {
         return "has too short a segment";
     }
