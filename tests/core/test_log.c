@@ -2,9 +2,12 @@
 #include <criterion/criterion.h>
 
 #include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/log.h"
@@ -173,4 +176,227 @@ Test(log, calls_the_function_once_at_a_time)
         pthread_join(threads[i], NULL);
     }
     cr_expect_eq(seen.lines, 4000, "%d lines, not 4000", seen.lines);
+}
+
+/* Adds up what is told: a line of its own is one event, a count as many as it
+ * says. */
+typedef struct {
+    unsigned lines, counts;
+    unsigned long long events;
+    char last[256];
+} told_t;
+
+static void add_up(void *arg, tmsg_log_level_t level, const char *line)
+{
+    told_t *told = arg;
+    char *end;
+    unsigned long long count = strtoull(line, &end, 10);
+
+    (void)level;
+    told->lines += end == line;
+    told->counts += end != line;
+    told->events += end == line ? 1 : count;
+    snprintf(told->last, sizeof(told->last), "%s", line);
+}
+
+static uint64_t test_ns;
+
+static uint64_t test_clock(void) { return test_ns; }
+
+static void begin_limited(tmsg_log_level_t level, told_t *told)
+{
+    test_ns = UINT64_C(1000000000);
+    tmsg_log_set_clock(test_clock);
+    tmsg_log_set(level, add_up, told);
+}
+
+static void pass(double seconds) { test_ns += (uint64_t)(seconds * 1e9); }
+
+static void say(unsigned times, const char *whom)
+{
+    for (unsigned i = 0; i < times; i++) {
+        tmsg_log_of(TMSG_LOG_FOREIGN_KIND, whom, TMSG_LOG_WARN,
+                    "tcp://%s:%u: does not speak tensormsg", whom, i);
+    }
+}
+
+Test(log, repeated_lines_are_counted)
+{
+    told_t told = {0};
+
+    begin_limited(TMSG_LOG_WARN, &told);
+    cr_expect_eq(tmsg_log_due_ns(), 0);
+    say(TMSG_LOG_LINES, "127.0.0.1");
+    cr_expect_eq(told.lines, TMSG_LOG_LINES, "%u", told.lines);
+    cr_expect_eq(tmsg_log_due_ns(), 0);
+    say(412, "127.0.0.1");
+    cr_expect_eq(told.lines + told.counts, TMSG_LOG_LINES);
+    cr_expect_eq(tmsg_log_due_ns(), test_ns + UINT64_C(10000000000));
+    pass(9.9);
+    tmsg_log_tell();
+    cr_expect_eq(told.counts, 0);
+    pass(0.1);
+    tmsg_log_tell();
+    cr_expect_str_eq(told.last,
+                     "412 connections from 127.0.0.1 did not speak tensormsg "
+                     "in the last 10 s",
+                     "'%s'", told.last);
+    cr_expect_eq(tmsg_log_due_ns(), 0);
+    tmsg_log_tell();
+    tmsg_log_flush();
+    cr_expect_eq(told.counts, 1, "%u", told.counts);
+    say(1, "127.0.0.1");
+    cr_expect_eq(told.lines, TMSG_LOG_LINES + 1, "%u", told.lines);
+}
+
+/* The next line after an interval tells its count, though nobody looks. */
+Test(log, a_later_line_tells_the_count)
+{
+    told_t told = {0};
+
+    begin_limited(TMSG_LOG_WARN, &told);
+    say(TMSG_LOG_LINES + 1, "a");
+    pass(60);
+    say(1, "a");
+    cr_expect_eq(told.counts, 1);
+    cr_expect_eq(told.lines, TMSG_LOG_LINES + 1);
+    cr_expect_eq(told.events, TMSG_LOG_LINES + 2);
+}
+
+Test(log, counts_tell_whom_they_are_about)
+{
+    static const char *const whom[] = {"a", "b", "c", "d", "e", "f", "g"};
+    told_t told = {0};
+
+    begin_limited(TMSG_LOG_WARN, &told);
+    say(TMSG_LOG_LINES, "z");
+    for (unsigned i = 0; i < COUNT(whom); i++) {
+        say(i + 1, whom[i]);
+        say(i + 1, whom[i]);
+    }
+    pass(3);
+    tmsg_log_flush();
+    cr_expect_eq(told.counts, TMSG_LOG_WHOM_MOST + 1, "%u", told.counts);
+    cr_expect_eq(told.events, TMSG_LOG_LINES + 2 * (1 + 2 + 3 + 4 + 5 + 6 + 7));
+    cr_expect_str_eq(told.last,
+                     "36 connections from others did not speak tensormsg in "
+                     "the last 3 s",
+                     "'%s'", told.last);
+    /* What was flushed early has used up the lines of its interval. */
+    say(1, "a");
+    cr_expect_eq(told.lines, TMSG_LOG_LINES);
+    tmsg_log_flush();
+    cr_expect_str_eq(told.last,
+                     "1 connection from a did not speak tensormsg in the last "
+                     "1 s",
+                     "'%s'", told.last);
+}
+
+Test(log, each_kind_is_counted_by_itself)
+{
+    told_t told = {0};
+
+    begin_limited(TMSG_LOG_WARN, &told);
+    for (int kind = 0; kind < TMSG_LOG_KIND_COUNT; kind++) {
+        for (int i = 0; i < TMSG_LOG_LINES + 3; i++) {
+            tmsg_log_of((tmsg_log_kind_t)kind, "w", TMSG_LOG_ERROR, "line");
+        }
+    }
+    cr_expect_eq(told.lines, TMSG_LOG_LINES * TMSG_LOG_KIND_COUNT);
+    pass(10);
+    tmsg_log_tell();
+    cr_expect_eq(told.counts, TMSG_LOG_KIND_COUNT);
+    cr_expect_eq(told.events, (TMSG_LOG_LINES + 3) * TMSG_LOG_KIND_COUNT);
+}
+
+/* What nobody would see is not counted, and DEBUG tells all. */
+Test(log, levels_decide_what_is_counted)
+{
+    told_t told = {0};
+
+    begin_limited(TMSG_LOG_ERROR, &told);
+    say(100, "a");
+    cr_expect_eq(tmsg_log_due_ns(), 0);
+    cr_expect_eq(told.events, 0);
+    tmsg_log_set(TMSG_LOG_DEBUG, add_up, &told);
+    for (int i = 0; i < 100; i++) {
+        tmsg_log_of(TMSG_LOG_FAILED_KIND, "a", TMSG_LOG_DEBUG, "line");
+    }
+    cr_expect_eq(told.lines, 100, "%u", told.lines);
+}
+
+/* The former function hears what was counted for it. */
+Test(log, another_function_begins_anew)
+{
+    told_t first = {0}, second = {0};
+
+    begin_limited(TMSG_LOG_WARN, &first);
+    say(TMSG_LOG_LINES + 7, "a");
+    tmsg_log_set(TMSG_LOG_WARN, add_up, &second);
+    cr_expect_eq(first.events, TMSG_LOG_LINES + 7);
+    say(1, "a");
+    cr_expect_eq(second.lines, 1);
+}
+
+static void *say_many(void *arg)
+{
+    (void)arg;
+    say(1000, "somebody");
+    return NULL;
+}
+
+Test(log, counts_of_several_threads_add_up)
+{
+    pthread_t threads[4];
+    told_t told = {0};
+
+    begin_limited(TMSG_LOG_WARN, &told);
+    for (size_t i = 0; i < COUNT(threads); i++) {
+        cr_assert_eq(pthread_create(&threads[i], NULL, say_many, NULL), 0);
+    }
+    for (size_t i = 0; i < COUNT(threads); i++) {
+        pthread_join(threads[i], NULL);
+    }
+    tmsg_log_flush();
+    cr_expect_eq(told.events, 4000, "%llu", told.events);
+    cr_expect_eq(told.lines, TMSG_LOG_LINES);
+}
+
+static bool ending;
+
+/* Fails if it is called once the program has ended. */
+static void expect_before_the_end(void *arg, tmsg_log_level_t level,
+                                  const char *line)
+{
+    (void)arg;
+    (void)level;
+    (void)line;
+    if (ending) {
+        _exit(17);
+    }
+}
+
+static void end_with_a_count(void)
+{
+    pid_t child = fork();
+    int status = -1;
+
+    if (child == 0) {
+        tmsg_log_set(TMSG_LOG_WARN, expect_before_the_end, NULL);
+        say(TMSG_LOG_LINES + 5, "a");
+        ending = true;
+        exit(0);
+    }
+    waitpid(child, &status, 0);
+    cr_expect_eq(status, 0, "%d", status);
+}
+
+Test(log, what_is_left_at_the_end_goes_to_standard_error)
+{
+    char text[512];
+
+    capture(end_with_a_count, text, sizeof(text));
+    cr_expect_not_null(strstr(text, "5 connections from a did not speak"),
+                       "'%s'", text);
+    cr_expect_null(strstr(text, "does not speak"), "'%s'", text);
 }

@@ -471,7 +471,7 @@ static void act(liar_t *liar, false_step_t step)
         say_each_type(liar);
         break;
     case SAY_REFUSE:
-        refuse(liar, TMSG_ERR_BUSY, "for no reason");
+        refuse(liar, TMSG_ERR_UNSUPPORTED, "for no reason");
         break;
     case SAY_PEER_LOST:
         refuse(liar, TMSG_ERR_PEER_LOST, "for no reason");

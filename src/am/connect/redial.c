@@ -7,12 +7,12 @@
 #include "am/connect/link.h"
 #include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/log.h"
 #include "am/endpoint/scheme.h"
 #include "am/endpoint/session.h"
 #include "am/path/bulk.h"
 #include "am/worker/engine.h"
 #include "core/error.h"
-#include "core/log.h"
 #include "core/shown.h"
 
 #define REDIALS_MOST 2 /* most attempts after the first, for a connection */
@@ -52,7 +52,8 @@ static bool dial_anew(tmsg_endpoint_t *endpoint, const char *why)
                           sizeof(endpoint->conn.redial_why), "%s", why);
     }
     endpoint->conn.redials++;
-    tmsg_log(TMSG_LOG_INFO, "%s: dialled anew: %s", endpoint->peer, why);
+    tmsg_endpoint_log(endpoint, TMSG_LOG_ATTEMPT_KIND, TMSG_LOG_INFO,
+                      "dialled anew: %s", why);
     tmsg_engine.detach(endpoint, true);
     tmsg_link_set_deadline(endpoint, left_ms); /* also the time of being away */
     tmsg_worker_chore(endpoint->worker, endpoint);

@@ -26,6 +26,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
+#include "am/endpoint/log.h"
 #include "am/endpoint/scheme.h"
 #include "am/net/peer.h"
 #include "am/ucx/ep_index.h"
@@ -489,9 +490,9 @@ tmsg_ucx_status_t tmsg_connect_reply_arrived(const tmsg_arrival_t *arrival)
     }
     if (tmsg_admit_by_blob(endpoint) &&
         !tmsg_admit_blob_answered(endpoint, arrival->body, TMSG_WIREUP_BYTES)) {
-        tmsg_log(TMSG_LOG_WARN,
-                 "an answer to a connect request is ignored: it proves no "
-                 "key that is in this side's keyring");
+        tmsg_endpoint_log(endpoint, TMSG_LOG_IGNORED_KIND, TMSG_LOG_WARN,
+                          "an answer to a connect request is ignored: it "
+                          "proves no key that is in this side's keyring");
         return TMSG_UCX_OK;
     }
     tmsg_wireup_heard(endpoint, arrival);
@@ -528,7 +529,8 @@ static tmsg_endpoint_t *take_reply_ep(const tmsg_arrival_t *arrival,
         (tmsg_admit_by_blob(endpoint) &&
          !tmsg_admit_blob_joined(endpoint, arrival->body + TMSG_WIREUP_BYTES,
                                  lease_bytes(endpoint)))) {
-        tmsg_log(TMSG_LOG_WARN, "a wireup out of turn is ignored");
+        tmsg_log_of(TMSG_LOG_IGNORED_KIND, TMSG_LOG_UNKNOWN, TMSG_LOG_WARN,
+                    "a wireup out of turn is ignored");
         return NULL;
     }
     if (lease_bytes(endpoint) > 0) {

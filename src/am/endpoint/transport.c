@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "am/endpoint/log.h"
 #include "am/ucx/ucx_ep.h"
-#include "core/log.h"
 
 /* UCX's names of these transports begin like this. */
 static const char *const shared[] = {"posix", "sysv", "xpmem", "cma", NULL};
@@ -127,8 +127,9 @@ void tmsg_transport_explain(tmsg_endpoint_t *endpoint)
                         sizeof(endpoint->carried.transports));
     endpoint->transport = tmsg_transport_of(endpoint->carried.transports);
     explain_network(endpoint);
-    tmsg_log(TMSG_LOG_INFO, "%s: connected by %s (%s)", endpoint->peer,
-             endpoint->carried.transports, endpoint->why);
+    tmsg_endpoint_log(endpoint, TMSG_LOG_CONNECTED_KIND, TMSG_LOG_INFO,
+                      "connected by %s (%s)", endpoint->carried.transports,
+                      endpoint->why);
 }
 
 /* A peer that shares no memory gets nothing to read, whatever it says. */

@@ -8,6 +8,7 @@
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
+#include "am/endpoint/log.h"
 #include "am/engine/retire.h"
 #include "am/path/cma.h"
 #include "am/path/fastboxes.h"
@@ -34,7 +35,8 @@ static const handler_t handlers[TMSG_KIND_COUNT] = {TMSG_KINDS(HANDLER)};
 static tmsg_ucx_status_t ignore_arrival(const tmsg_arrival_t *arrival,
                                         const char *why)
 {
-    tmsg_log(TMSG_LOG_WARN, "an active message is ignored: %s", why);
+    tmsg_log_of(TMSG_LOG_IGNORED_KIND, TMSG_LOG_UNKNOWN, TMSG_LOG_WARN,
+                "an active message is ignored: %s", why);
     return arrival->rendezvous ? TMSG_UCX_REJECTED : TMSG_UCX_OK;
 }
 

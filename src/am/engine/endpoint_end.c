@@ -19,6 +19,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
+#include "am/endpoint/log.h"
 #include "am/endpoint/session.h"
 #include "am/endpoint/transport.h"
 #include "am/engine/endpoint_free.h"
@@ -231,11 +232,56 @@ static tmsg_log_level_t level_of(const tmsg_endpoint_t *endpoint,
                : TMSG_LOG_WARN;
 }
 
+/* Returns the kind of the log line about the end of a stranger: of a
+ * connection that a listener has accepted and that did not get in. */
+static tmsg_log_kind_t kind_of_stranger(const tmsg_endpoint_t *endpoint,
+                                        tmsg_status_t status)
+{
+    static const tmsg_log_kind_t kinds[TMSG_TURNED_COUNT] = {
+        [TMSG_TURNED_OTHERWISE] = TMSG_LOG_TURNED_AWAY_KIND,
+        [TMSG_TURNED_NO_KEY] = TMSG_LOG_NO_KEY_KIND,
+        [TMSG_TURNED_WRONG_KEY] = TMSG_LOG_WRONG_KEY_KIND,
+        [TMSG_TURNED_OLDER] = TMSG_LOG_OLDER_KIND,
+        [TMSG_TURNED_TOO_MANY] = TMSG_LOG_GAVE_WAY_KIND,
+    };
+
+    if (endpoint->admit.turned == TMSG_TURNED_OTHERWISE) {
+        switch (status) {
+        case TMSG_ERR_TIMED_OUT:
+            return TMSG_LOG_UNFINISHED_KIND;
+        case TMSG_ERR_LIMIT_EXCEEDED:
+            return TMSG_LOG_TOO_LONG_KIND;
+        case TMSG_ERR_PEER_LOST:
+            return TMSG_LOG_HUNG_UP_KIND;
+        case TMSG_ERR_MALFORMED:
+            return endpoint->link.hello_done ? TMSG_LOG_TURNED_AWAY_KIND
+                                             : TMSG_LOG_FOREIGN_KIND;
+        default:
+            break;
+        }
+    }
+    return kinds[endpoint->admit.turned];
+}
+
+static tmsg_log_kind_t kind_of_end(const tmsg_endpoint_t *endpoint, bool stood,
+                                   tmsg_status_t status)
+{
+    if (status == TMSG_ERR_CLOSED || status == TMSG_ERR_CANCELED) {
+        return TMSG_LOG_CLOSED_KIND;
+    }
+    if (!stood && endpoint->link.listener != NULL) {
+        return kind_of_stranger(endpoint, status);
+    }
+    return !stood && endpoint->dialling ? TMSG_LOG_DIALLED_KIND
+                                        : TMSG_LOG_BROKEN_KIND;
+}
+
 void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                        const char *error)
 {
     bool stood =
         endpoint->state == TMSG_EP_OPEN || endpoint->state == TMSG_EP_CLOSING;
+    char whom[TMSG_LOG_WHOM_BYTES];
 
     if (endpoint->state == TMSG_EP_ENDED ||
         tmsg_resume_catches(endpoint, &status, error) ||
@@ -246,7 +292,9 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     endpoint->state = TMSG_EP_ENDED;
     endpoint->status = status;
     name_error(endpoint, stood, error);
-    tmsg_log(level_of(endpoint, status), "%s", endpoint->error);
+    tmsg_log_of(kind_of_end(endpoint, stood, status),
+                tmsg_endpoint_whom(endpoint, whom), level_of(endpoint, status),
+                "%s", endpoint->error);
     if (is_to_hear(endpoint, stood, status)) {
         tmsg_handshake_tell(
             endpoint, status,

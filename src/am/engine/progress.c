@@ -20,6 +20,7 @@
 #include "am/worker/lead.h"
 #include "am/worker/staging.h"
 #include "core/error.h"
+#include "core/log.h"
 
 /* The loop is looked at after this many progress calls in a row that found
  * nothing. */
@@ -100,10 +101,32 @@ static void tidy_pool(tmsg_timer_t *timer)
     tmsg_pool_trim(tmsg_budget_pool(worker->budget));
 }
 
+static void tell_counts(tmsg_timer_t *timer)
+{
+    (void)timer;
+    tmsg_log_tell();
+}
+
+/* Has counts of repeated events written when their interval is over. */
+static void await_counts(tmsg_worker_t *worker)
+{
+    uint64_t due_ns = tmsg_log_due_ns(), now_ns;
+
+    if (due_ns == 0 || worker->pace.counts.deadline_ns != 0) {
+        return;
+    }
+    now_ns = tmsg_now_ns();
+    worker->pace.counts.expired = tell_counts;
+    tmsg_loop_set_alarm(&worker->loop, &worker->pace.counts,
+                        due_ns > now_ns ? due_ns - now_ns : 0);
+}
+
 /* Looks at descriptors and timers. That takes system calls, and a message that
  * comes meanwhile has to wait for them. */
 __attribute__((noinline)) static unsigned look_at_loop(tmsg_worker_t *worker)
 {
+    unsigned count;
+
     worker->pace.look = false;
     worker->pace.quiet = 0;
     worker->pace.steps = 0;
@@ -112,7 +135,9 @@ __attribute__((noinline)) static unsigned look_at_loop(tmsg_worker_t *worker)
         worker->pace.tidy.expired = tidy_pool;
         tmsg_loop_set_timer(&worker->loop, &worker->pace.tidy, TIDY_MS);
     }
-    return tmsg_loop_run(&worker->loop);
+    count = tmsg_loop_run(&worker->loop);
+    await_counts(worker);
+    return count;
 }
 
 static bool is_to_look(tmsg_worker_t *worker, unsigned found)
@@ -254,6 +279,7 @@ tmsg_status_t tmsg_progress_arm(tmsg_worker_t *worker)
     if (!tmsg_fastboxes_arm(worker) || !tmsg_bulk_arm_all(worker)) {
         return TMSG_ERR_BUSY;
     }
+    await_counts(worker);
     tmsg_loop_arm(&worker->loop);
     worker->pace.look = true;
     return TMSG_OK;

@@ -311,7 +311,8 @@ static bool probe_is_over(tmsg_ucx_t *ucx)
         tmsg_status_t status = open_probe(ucx);
 
         if (status != TMSG_OK && status != TMSG_ERR_UNREACHABLE) {
-            tmsg_log(TMSG_LOG_WARN, "%s", tmsg_error_message());
+            tmsg_log_of(TMSG_LOG_UCX_KIND, "a look at a dead peer's queue",
+                        TMSG_LOG_WARN, "%s", tmsg_error_message());
         }
         return status != TMSG_OK;
     }

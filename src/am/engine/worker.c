@@ -396,6 +396,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
     if (drained) {
         tmsg_copies_close(worker);
     }
+    tmsg_log_flush(); /* while the application's function is still there */
     tmsg_loop_close(&worker->loop);
     close(worker->wake_fd);
     tmsg_template_close(worker);

@@ -156,8 +156,9 @@ static void accept_one(tmsg_listener_t *listener, int fd)
 
     if (status != TMSG_OK) {
         close(fd);
-        tmsg_log(TMSG_LOG_WARN, "%s: a connection is dropped: %s",
-                 listener->url, tmsg_error_message());
+        tmsg_log_of(TMSG_LOG_NOT_ACCEPTED_KIND, listener->url, TMSG_LOG_WARN,
+                    "%s: a connection is dropped: %s", listener->url,
+                    tmsg_error_message());
         return;
     }
     endpoint->accepted = true;
@@ -263,8 +264,9 @@ static void accept_ready(tmsg_source_t *source, uint32_t events)
             return;
         }
         if (status != TMSG_OK) {
-            tmsg_log(TMSG_LOG_WARN, "%s: %s", listener->url,
-                     tmsg_error_message());
+            tmsg_log_of(TMSG_LOG_NOT_ACCEPTED_KIND, listener->url,
+                        TMSG_LOG_WARN, "%s: %s", listener->url,
+                        tmsg_error_message());
             pause_accepting(listener, RETRY_NS);
             return;
         }

@@ -97,8 +97,8 @@ void tmsg_accept_by_blob(const tmsg_arrival_t *arrival,
         accept_connect_request(arrival, listener, endpoint, &blob, &requester);
     } else {
         listener->turned[requester.turned]++;
-        tmsg_log(TMSG_LOG_WARN, "a connect request is ignored: %s",
-                 tmsg_error_message());
+        tmsg_log_of(TMSG_LOG_REQUEST_KIND, listener->url, TMSG_LOG_WARN,
+                    "a connect request is ignored: %s", tmsg_error_message());
     }
     sodium_memzero(&requester, sizeof(requester));
 }
@@ -117,8 +117,8 @@ tmsg_ucx_status_t tmsg_connect_request_arrived(const tmsg_arrival_t *arrival)
                    : tmsg_listener_by_token(arrival->ucx->worker, arrival->ucx,
                                             arrival->body);
     if (listener == NULL) {
-        tmsg_log(TMSG_LOG_WARN,
-                 "a connect request with an unknown token is ignored");
+        tmsg_log_of(TMSG_LOG_REQUEST_KIND, "no listener", TMSG_LOG_WARN,
+                    "a connect request with an unknown token is ignored");
     } else {
         tmsg_accept_by_blob(arrival, listener);
     }

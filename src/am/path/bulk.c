@@ -5,8 +5,8 @@
 
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
+#include "am/endpoint/log.h"
 #include "am/worker/engine.h"
-#include "core/log.h"
 
 #define QUIET_MOST 256  /* turns without bytes, before the loop alone looks */
 #define LISTEN_EVERY 16 /* turns between reads, while nothing is heard */
@@ -106,9 +106,9 @@ void tmsg_bulk_go_without(tmsg_endpoint_t *endpoint, const char *what,
 {
     snprintf(endpoint->paths.bulk_why, sizeof(endpoint->paths.bulk_why),
              "none: %s", why);
-    tmsg_log(TMSG_LOG_INFO,
-             "%s: large payloads go by UCX, for there is no %s: %s",
-             endpoint->peer, what, why);
+    tmsg_endpoint_log(endpoint, TMSG_LOG_WITHOUT_KIND, TMSG_LOG_INFO,
+                      "large payloads go by UCX, for there is no %s: %s", what,
+                      why);
 }
 
 void tmsg_bulk_adopt(tmsg_bulk_t *bulk, const tmsg_mover_t *mover,

@@ -6,12 +6,12 @@
 
 #include "am/endpoint/control.h"
 #include "am/endpoint/fail.h"
+#include "am/endpoint/log.h"
 #include "am/endpoint/transport.h"
 #include "am/path/fastboxes.h"
 #include "am/path/shared.h"
 #include "am/shm/ring.h"
 #include "core/bytes.h"
-#include "core/log.h"
 
 #define AHEAD ((uint64_t)4 * 1024 * 1024)
 #define TURN_BYTES ((size_t)64 * 1024)
@@ -119,8 +119,9 @@ static void note_ring_offer(tmsg_endpoint_t *endpoint, const uint8_t *offer)
     endpoint->paths.ring_offered = true;
     taken = take_offered_ring(endpoint, offer);
     if (!taken) {
-        tmsg_log(TMSG_LOG_INFO, "%s: large payloads come by UCX: %s",
-                 endpoint->peer, tmsg_error_message());
+        tmsg_endpoint_log(endpoint, TMSG_LOG_WITHOUT_KIND, TMSG_LOG_INFO,
+                          "large payloads come by UCX: %s",
+                          tmsg_error_message());
     }
     tmsg_control_ring(endpoint,
                       taken ? TMSG_RING_WORD_TAKEN : TMSG_RING_WORD_REFUSED);

@@ -6,13 +6,13 @@
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
+#include "am/endpoint/log.h"
 #include "am/endpoint/transport.h"
 #include "am/path/shared.h"
 #include "am/shm/fastbox.h"
 #include "am/worker/engine.h"
 #include "am/worker/nap.h"
 #include "core/bytes.h"
-#include "core/log.h"
 #include "serialize/header.h"
 
 #define FEW 16 /* messages by UCX before a fast box is worth its memory */
@@ -45,9 +45,9 @@ static void go_without_fastbox(tmsg_endpoint_t *endpoint, const char *why)
 
     drop_fastbox(endpoint, &fastboxes->offer);
     snprintf(fastboxes->why, sizeof(fastboxes->why), "none: %s", why);
-    tmsg_log(TMSG_LOG_INFO,
-             "%s: small messages go by UCX, for there is no fast box: %s",
-             endpoint->peer, why);
+    tmsg_endpoint_log(endpoint, TMSG_LOG_WITHOUT_KIND, TMSG_LOG_INFO,
+                      "small messages go by UCX, for there is no fast box: %s",
+                      why);
 }
 
 const char *tmsg_fastboxes_words(const tmsg_endpoint_t *endpoint)
@@ -204,8 +204,9 @@ void tmsg_fastboxes_offered(tmsg_endpoint_t *endpoint, const uint8_t *offer)
     endpoint->fastboxes.heard = true;
     taken = take_offered_fastbox(endpoint, offer);
     if (!taken) {
-        tmsg_log(TMSG_LOG_INFO, "%s: small messages come by UCX: %s",
-                 endpoint->peer, tmsg_error_message());
+        tmsg_endpoint_log(endpoint, TMSG_LOG_WITHOUT_KIND, TMSG_LOG_INFO,
+                          "small messages come by UCX: %s",
+                          tmsg_error_message());
     }
     tmsg_control_ring(endpoint, taken ? TMSG_RING_WORD_FASTBOX_TAKEN
                                       : TMSG_RING_WORD_FASTBOX_REFUSED);

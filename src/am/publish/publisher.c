@@ -3,9 +3,9 @@
 
 #include <cjson/cJSON.h>
 
+#include "am/endpoint/log.h"
 #include "am/publish/publisher.h"
 #include "am/worker/engine.h"
-#include "core/log.h"
 #include "core/map.h"
 #include "core/params.h"
 #include "serialize/json.h"
@@ -371,8 +371,8 @@ void tmsg_publisher_accept(void *arg, tmsg_endpoint_t *endpoint)
     tmsg_worker_lock(worker);
     status = subscribe_endpoint(publisher, endpoint, &params);
     if (status != TMSG_OK) {
-        tmsg_log(TMSG_LOG_WARN, "%s: it is not published to: %s",
-                 endpoint->peer, tmsg_error_message());
+        tmsg_endpoint_log(endpoint, TMSG_LOG_UNPUBLISHED_KIND, TMSG_LOG_WARN,
+                          "it is not published to: %s", tmsg_error_message());
         tmsg_engine.release(endpoint);
     }
     tmsg_worker_unlock(worker);

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 
 #include "am/endpoint/dialect.h"
+#include "am/endpoint/log.h"
 #include "am/publish/publisher.h"
 #include "am/send/send.h"
 #include "am/session/resume.h"
 #include "am/worker/engine.h"
 #include "core/error.h"
-#include "core/log.h"
 #include "core/params.h"
 
 #define MESSAGES_DEFAULT 16
@@ -209,8 +209,9 @@ static void post_delivery(tmsg_subscriber_t *subscriber, delivery_t *delivery)
     status = tmsg_send_begin(endpoint, publication->map, &params,
                              publication->shared_plan, NULL, NULL);
     if (status != TMSG_OK) {
-        tmsg_log(TMSG_LOG_WARN, "%s: a published map is not sent: %s",
-                 endpoint->peer, tmsg_error_message());
+        tmsg_endpoint_log(endpoint, TMSG_LOG_UNPUBLISHED_KIND, TMSG_LOG_WARN,
+                          "a published map is not sent: %s",
+                          tmsg_error_message());
         subscriber->under_way--;
         finish_delivery(delivery, TMSG_FATE_FAILED);
         drop_subscriber(subscriber);
@@ -296,9 +297,9 @@ static bool wait_for(tmsg_subscriber_t *subscriber,
     delivery_t *delivery = malloc(sizeof(*delivery));
 
     if (delivery == NULL) {
-        tmsg_log(TMSG_LOG_WARN,
-                 "%s: a published map is dropped: there is no memory",
-                 subscriber->endpoint->peer);
+        tmsg_endpoint_log(subscriber->endpoint, TMSG_LOG_UNPUBLISHED_KIND,
+                          TMSG_LOG_WARN,
+                          "a published map is dropped: there is no memory");
         note_fate(subscriber, TMSG_FATE_DROPPED);
         return false;
     }

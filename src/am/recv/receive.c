@@ -9,6 +9,7 @@
 #include "am/endpoint/control.h"
 #include "am/endpoint/dialect.h"
 #include "am/endpoint/fail.h"
+#include "am/endpoint/log.h"
 #include "am/recv/abort.h"
 #include "am/recv/consumer.h"
 #include "am/recv/deliver.h"
@@ -206,13 +207,15 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
     endpoint->stats.refused_messages++;
     tmsg_trace_received(message, TMSG_TRACE_RECV_REFUSED, status);
     if (status == TMSG_ERR_PEER_LOST) { /* nobody refused the message */
-        tmsg_log(TMSG_LOG_INFO, "%s: message %u did not arrive: %s",
-                 endpoint->peer, message->head.message_id, why);
+        tmsg_endpoint_log(endpoint, TMSG_LOG_NOT_ARRIVED_KIND, TMSG_LOG_INFO,
+                          "message %u did not arrive: %s",
+                          message->head.message_id, why);
     } else {
-        tmsg_log(message->head.kind != TMSG_KIND_MAP ? TMSG_LOG_DEBUG
-                                                     : TMSG_LOG_WARN,
-                 "%s: message %u is refused: %s", endpoint->peer,
-                 message->head.message_id, why);
+        tmsg_endpoint_log(endpoint, TMSG_LOG_REFUSED_KIND,
+                          message->head.kind != TMSG_KIND_MAP ? TMSG_LOG_DEBUG
+                                                              : TMSG_LOG_WARN,
+                          "message %u is refused: %s", message->head.message_id,
+                          why);
     }
     endpoint->dialect->answer(endpoint, message->head.message_id, status, why);
 }
@@ -284,8 +287,9 @@ void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
         keep_words(message, why);
     }
     endpoint->stats.aborted_messages++;
-    tmsg_log(TMSG_LOG_INFO, "%s: message %u is given up: %s", endpoint->peer,
-             message->head.message_id, why);
+    tmsg_endpoint_log(endpoint, TMSG_LOG_NOT_ARRIVED_KIND, TMSG_LOG_INFO,
+                      "message %u is given up: %s", message->head.message_id,
+                      why);
     switch (message->state) {
     case TMSG_RX_WAITING: /* UCX is to be told outside of UCX's callbacks */
         tmsg_fetch_leave(message);
@@ -403,7 +407,8 @@ static tmsg_channel_t *admit_map(const tmsg_arrival_t *arrival)
     tmsg_channel_t *channel;
 
     if (endpoint == NULL) {
-        tmsg_log(TMSG_LOG_WARN, "a map for no endpoint is ignored");
+        tmsg_log_of(TMSG_LOG_IGNORED_KIND, TMSG_LOG_UNKNOWN, TMSG_LOG_WARN,
+                    "a map for no endpoint is ignored");
         return NULL;
     }
     channel = tmsg_channel_of(endpoint, arrival->head.channel);

@@ -7,6 +7,7 @@
 #include "am/endpoint/dialect.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/lease.h"
+#include "am/endpoint/log.h"
 #include "am/endpoint/session.h"
 #include "am/send/consumer.h"
 #include "am/send/fragments.h"
@@ -14,7 +15,6 @@
 #include "am/send/stage_out.h"
 #include "am/send/trace.h"
 #include "am/ucx/ucx.h"
-#include "core/log.h"
 #include "core/map.h"
 
 #define NS_PER_MS 1000000ULL
@@ -148,10 +148,11 @@ void tmsg_send_end(tmsg_send_t *send, tmsg_status_t status, const char *error)
                            error != NULL ? error : tmsg_status_name(status));
     }
     if (status != TMSG_OK && endpoint->state != TMSG_EP_ENDED) {
-        tmsg_log(was_wanted(status) || send->call.type != 0 ? TMSG_LOG_DEBUG
-                                                            : TMSG_LOG_WARN,
-                 "%s: message %u failed: %s", endpoint->peer, send->message_id,
-                 error);
+        tmsg_endpoint_log(endpoint, TMSG_LOG_FAILED_KIND,
+                          was_wanted(status) || send->call.type != 0
+                              ? TMSG_LOG_DEBUG
+                              : TMSG_LOG_WARN,
+                          "message %u failed: %s", send->message_id, error);
     }
     tmsg_loop_clear_timer(&endpoint->worker->loop, &send->timer);
     if (status != TMSG_OK) {
@@ -292,10 +293,10 @@ void tmsg_send_acknowledged(tmsg_endpoint_t *endpoint, uint32_t message_id,
     if (send == NULL) {
         if (status != TMSG_OK && !tmsg_call_bounced(endpoint, NULL, message_id,
                                                     true, status, error)) {
-            tmsg_log(was_wanted(status) ? TMSG_LOG_DEBUG : TMSG_LOG_WARN,
-                     "%s: message %u was lost after it was "
-                     "sent: %s",
-                     endpoint->peer, message_id, error);
+            tmsg_endpoint_log(
+                endpoint, TMSG_LOG_FAILED_KIND,
+                was_wanted(status) ? TMSG_LOG_DEBUG : TMSG_LOG_WARN,
+                "message %u was lost after it was sent: %s", message_id, error);
         }
         return;
     }

@@ -11,12 +11,12 @@
 #include "am/connect/ping.h"
 #include "am/connect/redial.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/log.h"
 #include "am/endpoint/session.h"
 #include "am/endpoint/session_ops.h"
 #include "am/listen/listener.h"
 #include "am/send/fragments.h"
 #include "am/worker/engine.h"
-#include "core/log.h"
 #include "core/shown.h"
 
 #define FIRST_BACKOFF_MS 100
@@ -151,9 +151,10 @@ static void begin_absence(tmsg_resume_t *resume, const char *error)
         resume->end.expired = session_over;
         tmsg_loop_set_timer(&worker->loop, &resume->end, resume->keep_ms);
     }
-    tmsg_log(TMSG_LOG_WARN, "%s: %s; %s", resume->endpoint->peer, error,
-             resume->endpoint->dialling ? "reconnecting"
-                                        : "waiting for it to come back");
+    tmsg_endpoint_log(
+        resume->endpoint, TMSG_LOG_AWAY_KIND, TMSG_LOG_WARN, "%s; %s", error,
+        resume->endpoint->dialling ? "reconnecting"
+                                   : "waiting for it to come back");
 }
 
 /* Stops fragments that have not been handed over, because they belong to this
@@ -181,8 +182,8 @@ static void go_away(tmsg_endpoint_t *endpoint, const char *error)
         begin_absence(resume, error);
     } else if (endpoint->state != TMSG_EP_AWAY) {
         copy_words(resume->latest, sizeof(resume->latest), error);
-        tmsg_log(TMSG_LOG_INFO, "%s: attempt %u: %s", endpoint->peer,
-                 resume->attempts, error);
+        tmsg_endpoint_log(endpoint, TMSG_LOG_ATTEMPT_KIND, TMSG_LOG_INFO,
+                          "attempt %u: %s", resume->attempts, error);
     }
     resume->asking = false;
     tmsg_ping_lost(endpoint, error);
@@ -325,10 +326,9 @@ static void begin_session(tmsg_endpoint_t *endpoint)
     tmsg_resume_t *resume = endpoint->resume;
 
     if (endpoint->peer_hello.resume_ms == 0) {
-        tmsg_log(TMSG_LOG_INFO,
-                 "%s: the peer keeps no session: if the connection breaks, "
-                 "that is the end",
-                 endpoint->peer);
+        tmsg_endpoint_log(endpoint, TMSG_LOG_WITHOUT_KIND, TMSG_LOG_INFO,
+                          "the peer keeps no session: if the connection "
+                          "breaks, that is the end");
         return;
     }
     resume->agreed = true;
@@ -354,8 +354,9 @@ void tmsg_resume_opened(tmsg_endpoint_t *endpoint)
     resume->opened_ns = tmsg_now_ns();
     resume->fetch_failed = false;
     resume->times++;
-    tmsg_log(TMSG_LOG_INFO, "%s: connected again, %zu messages are sent again",
-             endpoint->peer, resume->again_count);
+    tmsg_endpoint_log(endpoint, TMSG_LOG_CONNECTED_KIND, TMSG_LOG_INFO,
+                      "connected again, %zu messages are sent again",
+                      resume->again_count);
 }
 
 /* Returns whether the reason of a refusal may be over in a moment. */

@@ -321,8 +321,8 @@ static tmsg_status_t open_what_can_be(tmsg_ucx_t *ucx,
     ucx->scope.net_only = true;
     status = open_scope(ucx, handler);
     if (status == TMSG_OK) {
-        tmsg_log(TMSG_LOG_WARN, "%s: peers on this machine are met by TCP",
-                 why);
+        tmsg_log_of(TMSG_LOG_UCX_KIND, ucx->scope.device, TMSG_LOG_WARN,
+                    "%s: peers on this machine are met by TCP", why);
     }
     return status;
 }
@@ -355,7 +355,8 @@ static void check_numbers(tmsg_ucx_t *ucx)
         snprintf(ucx->elsewhere, sizeof(ucx->elsewhere),
                  "UCX uses no link-local address, and %s has no other",
                  ucx->scope.device);
-        tmsg_log(TMSG_LOG_WARN, "%s", ucx->elsewhere);
+        tmsg_log_of(TMSG_LOG_UCX_KIND, ucx->scope.device, TMSG_LOG_WARN, "%s",
+                    ucx->elsewhere);
     }
 }
 
@@ -374,7 +375,8 @@ static void check_address(tmsg_ucx_t *ucx)
              "UCX does not take the address %s of %s, which has %s", wanted,
              ucx->scope.device,
              tmsg_netif_list(ucx->scope.device, all, sizeof(all)));
-    tmsg_log(TMSG_LOG_WARN, "%s", ucx->elsewhere);
+    tmsg_log_of(TMSG_LOG_UCX_KIND, ucx->scope.device, TMSG_LOG_WARN, "%s",
+                ucx->elsewhere);
 }
 
 /* Opens UCX so that it takes the scope's address. By itself UCX takes the first

@@ -2,6 +2,7 @@
 /* Messages to and from peers that speak UCXX. */
 #include "am/ucxx/ucxx.h"
 
+#include "am/endpoint/log.h"
 #include "am/endpoint/measures.h"
 #include "am/endpoint/transport.h"
 #include "am/recv/deliver.h"
@@ -220,8 +221,9 @@ tmsg_ucx_status_t tmsg_ucxx_arrived(void *arg, const void *header,
     tmsg_status_t status;
 
     if (endpoint == NULL) {
-        tmsg_log(TMSG_LOG_WARN, "a UCXX message of nobody, or without a reply "
-                                "endpoint, is ignored");
+        tmsg_log_of(TMSG_LOG_IGNORED_KIND, TMSG_LOG_UNKNOWN, TMSG_LOG_WARN,
+                    "a UCXX message of nobody, or without a reply endpoint, is "
+                    "ignored");
         return rendezvous ? TMSG_UCX_REJECTED : TMSG_UCX_OK;
     }
     if (endpoint->state == TMSG_EP_CONNECTING) {
@@ -229,8 +231,8 @@ tmsg_ucx_status_t tmsg_ucxx_arrived(void *arg, const void *header,
     }
     status = file_message(endpoint, data_bytes, &message);
     if (status != TMSG_OK) {
-        tmsg_log(TMSG_LOG_WARN, "%s: a message is lost: %s", endpoint->peer,
-                 tmsg_error_message());
+        tmsg_endpoint_log(endpoint, TMSG_LOG_NOT_ARRIVED_KIND, TMSG_LOG_WARN,
+                          "a message is lost: %s", tmsg_error_message());
         return rendezvous ? refusal_status(status) : TMSG_UCX_OK;
     }
     status = decode_ucxx_message(message, header, header_bytes);

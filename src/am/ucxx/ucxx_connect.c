@@ -402,8 +402,9 @@ static void caller_came(tmsg_ucx_caller_t caller, void *arg)
     if (ucx->keeper == NULL) {
         tmsg_ucx_caller_reject(ucx, caller);
     } else if (take_caller(ucx->keeper, caller) != TMSG_OK) {
-        tmsg_log(TMSG_LOG_WARN, "%s: a connection is rejected: %s",
-                 ucx->keeper->url, tmsg_error_message());
+        tmsg_log_of(TMSG_LOG_TURNED_AWAY_KIND, "ucx:// peers", TMSG_LOG_WARN,
+                    "%s: a connection is rejected: %s", ucx->keeper->url,
+                    tmsg_error_message());
         tmsg_ucx_caller_reject(ucx, caller);
     }
 }

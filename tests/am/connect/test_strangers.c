@@ -6,6 +6,7 @@
 #include <criterion/new/assert.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include "am/endpoint/endpoint.h"
+#include "core/log.h"
 #include "support/numbered_keys.h"
 #include "support/peers.h"
 #include "support/raw_bootstrap.h"
@@ -539,7 +541,8 @@ Test(strangers, one_address_does_not_fill_the_places)
     side_await(&side, has_counted, &gone, "the end of a flood");
     must_true(!raw_closed(&first));
     must_eq(counted(&side, "handshakes"), PLACES);
-    side_serves(&side);
+    tmsg_endpoint_destroy(
+        side_connect(&side, tmsg_listener_url(side.listener)));
     close(first.fd);
     for (size_t i = 0; i < FLOOD; i++) {
         close(flooders[i]);
@@ -596,4 +599,83 @@ Test(strangers, who_is_told_that_there_is_no_place_comes_again)
     tmsg_endpoint_destroy(full.endpoint);
     close(full.listener);
     side_close(&side);
+}
+
+/* Adds up what the log tells of strangers: a line of its own is one, a count
+ * as many as it says. */
+typedef struct {
+    unsigned lines, counts, events;
+    char last[256];
+} told_t;
+
+static void add_up(void *arg, tmsg_log_level_t level, const char *line)
+{
+    told_t *told = arg;
+    bool is_count = strstr(line, " in the last ") != NULL;
+
+    (void)level;
+    told->lines += !is_count;
+    told->counts += is_count;
+    told->events += is_count ? (unsigned)strtoul(line, NULL, 10) : 1;
+    snprintf(told->last, sizeof(told->last), "%s", line);
+}
+
+/* A clock that is late, by all of an interval but a tenth of a second. */
+static uint64_t late_clock(void)
+{
+    return tmsg_now_ns() -
+           (TMSG_LOG_INTERVAL_S * UINT64_C(1000) - 100) * 1000000;
+}
+
+static void come_in_vain(side_t *side, unsigned times)
+{
+    for (unsigned i = 0; i < times; i++) {
+        raw_reader_t reader = {.fd =
+                                   raw_dial(tmsg_listener_url(side->listener))};
+
+        raw_send(reader.fd, "GET /", 5);
+        side_await(side, raw_closed, &reader, "the end of a stranger");
+        close(reader.fd);
+    }
+}
+
+/* Drives a side that sleeps whenever it may. */
+static void sleep_until_counted(side_t *side, const told_t *told)
+{
+    struct pollfd fd = {tmsg_worker_fd(side->worker), POLLIN, 0};
+
+    while (told->counts == 0) {
+        if (tmsg_worker_arm(side->worker) == TMSG_OK) {
+            must_eq(poll(&fd, 1, PEERS_BOUND_MS), 1);
+        }
+        tmsg_worker_progress(side->worker);
+    }
+}
+
+/* A worker that sleeps tells the count when its time has come, and at its end
+ * what was counted since. */
+Test(strangers, a_flood_of_them_is_counted_in_the_log)
+{
+    enum { COME = 40 };
+    told_t told = {.lines = 0};
+    side_t side;
+
+    tmsg_log_set_clock(late_clock);
+    tmsg_log_set(TMSG_LOG_WARN, add_up, &told);
+    side_open(&side, &(side_options_t){.quiet = true});
+    side_listen(&side, "tcp://127.0.0.1:0");
+    come_in_vain(&side, COME);
+    must_eq(told.lines, TMSG_LOG_LINES);
+    must_eq(told.counts, 0);
+    tmsg_log_set_clock(NULL);
+    sleep_until_counted(&side, &told);
+    must_eq(told.events, COME);
+    must_say(told.last,
+             "30 connections from 127.0.0.1 did not speak tensormsg in ");
+    come_in_vain(&side, COME);
+    side_close(&side);
+    must_eq(told.events, 2 * COME);
+    must_eq(told.lines, 2 * TMSG_LOG_LINES);
+    must_eq(told.counts, 2);
+    tmsg_log_set(TMSG_LOG_NONE, NULL, NULL);
 }
