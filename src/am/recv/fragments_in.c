@@ -90,6 +90,22 @@ static tmsg_status_t claim_kept(tmsg_message_t *message)
     return tmsg_error_set(TMSG_ERR_MALFORMED, "%s", wrong);
 }
 
+bool tmsg_fragments_precede(const tmsg_channel_t *channel, uint32_t sequence)
+{
+    tmsg_node_t *node = channel->endpoint->rx.kept_fragments.head;
+
+    for (; node != NULL; node = node->next) {
+        const fragment_t *fragment = TMSG_CONTAINER_OF(node, fragment_t, node);
+
+        if (fragment->message == NULL && !fragment->refused &&
+            fragment->head.channel == channel->number &&
+            fragment->head.sequence == sequence) {
+            return true;
+        }
+    }
+    return false;
+}
+
 tmsg_status_t tmsg_fragments_expect(tmsg_message_t *message)
 {
     tmsg_status_t status = tmsg_fragments_layout_make(message);

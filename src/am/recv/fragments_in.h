@@ -13,6 +13,10 @@
  * MALFORMED, which ends the connection. */
 tmsg_status_t tmsg_fragments_expect(tmsg_message_t *message);
 
+/* Returns whether fragments are kept for a message that has not come: its
+ * number is `sequence`. */
+bool tmsg_fragments_precede(const tmsg_channel_t *channel, uint32_t sequence);
+
 /* Returns whether the message waits for fragments that are not in their place.
  */
 bool tmsg_fragments_missing(const tmsg_message_t *message);

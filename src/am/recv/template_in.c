@@ -10,6 +10,7 @@
 #include "am/recv/consumer.h"
 #include "am/recv/deliver.h"
 #include "am/recv/fetch_queue.h"
+#include "am/recv/fragments_in.h"
 #include "am/recv/incoming.h"
 #include "am/recv/message.h"
 #include "am/recv/receive.h"
@@ -96,7 +97,7 @@ static tmsg_channel_t *find_template_channel(tmsg_ucx_t *ucx,
 }
 
 /* Returns whether the message of that number is the next one, waits for
- * nothing, and no abort or posted receive concerns it. */
+ * nothing, and no abort, posted receive or fragment concerns it. */
 static bool is_next_and_plain(const tmsg_channel_t *channel, uint32_t sequence)
 {
     const tmsg_endpoint_t *endpoint = channel->endpoint;
@@ -106,7 +107,9 @@ static bool is_next_and_plain(const tmsg_channel_t *channel, uint32_t sequence)
            sequence - channel->rx_credited < endpoint->worker->queue_depth &&
            endpoint->state == TMSG_EP_OPEN && !endpoint->close_wanted &&
            !endpoint->bye_received && endpoint->broken == TMSG_OK &&
-           endpoint->rx.aborts.count == 0 && endpoint->rx.posted.map == NULL;
+           endpoint->rx.aborts.count == 0 && endpoint->rx.posted.map == NULL &&
+           (endpoint->rx.kept_fragments.count == 0 ||
+            !tmsg_fragments_precede(channel, sequence));
 }
 
 /* Returns whether the message has credit, and no earlier message waits for

@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
+#include "am/endpoint/endpoint.h"
 #include "support/forged_messages.h"
 #include "support/seeded_maps.h"
 
@@ -228,4 +229,41 @@ Test(fragments_lies, a_bad_reference_costs_its_message_shm)
     const lie_t lie = LIE("a bad reference", REFUSED, SAY(a_bad_reference));
 
     tell_lies(&telling, &lie, 1);
+}
+
+static void send_small(pair_t *pair)
+{
+    static uint8_t data[SMALL];
+    static const int64_t shape[] = {SMALL};
+    const tmsg_tensor_t tensor = {
+        data, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape, NULL};
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "a", &tensor, NULL));
+    must(tmsg_endpoint_send(pair->to_a, map, NULL, NULL));
+    tmsg_map_destroy(map);
+}
+
+/* A small message that is like the one before it is taken without a look at its
+ * header's body. A fragment that came for it ends the connection all the same,
+ * and is not kept for ever. */
+Test(fragments_lies, a_fragment_of_a_template_message_ends_the_connection)
+{
+    static forged_t forged;
+    pair_t pair;
+
+    pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
+    for (int i = 0; pair.to_b->stats.received_by_template < 2; i++) {
+        must_true(i < 1000);
+        send_small(&pair);
+        tmsg_message_destroy(pair_take(&pair, &pair.a));
+    }
+    a_fragment(&pair, 0, &forged);
+    forged_send(&pair, &forged);
+    must_eq(pair.to_b->rx.kept_fragments.count, 1);
+    send_small(&pair);
+    must_be(pair_end_of(&pair, pair.to_b), TMSG_ERR_MALFORMED);
+    must_say(tmsg_endpoint_error(pair.to_b), "message");
+    pair_drop(&pair);
 }
