@@ -11,6 +11,7 @@ import time
 import pytest
 
 import tensormsg
+from tensormsg._often import often
 
 HERE = pathlib.Path(__file__).parent
 WAIT = 30  # seconds, before something is called a failure
@@ -59,6 +60,12 @@ def without_loop(coroutine):
         return end.value
     coroutine.close()
     raise AssertionError("it waits for an event loop")
+
+
+@pytest.fixture(autouse=True)
+def all_is_logged():
+    """What the tests before have logged does not count."""
+    often.forget()
 
 
 @pytest.fixture(params=["asyncio", "uvloop", "sync"])

@@ -16,6 +16,7 @@ import pytest
 
 import tensormsg
 from conftest import environment, python
+from tensormsg._often import Often, often
 
 WAIT = 30  # seconds, before something is called a failure
 X = {"x": np.arange(3)}
@@ -245,6 +246,34 @@ def test_a_handler_that_exits_ends_its_call_alone(kind, caplog):
             ep.call("ok", timeout=WAIT)
     assert "'quit' failed" in caplog.text
     assert "'quit/end' failed at its end" in caplog.text
+
+
+def test_failures_that_repeat_are_counted(caplog):
+    """A peer has a record written with each call that fails, but ten in 10 s."""
+    with served() as (_, ep):
+        for _ in range(25):
+            with pytest.raises(tensormsg.Internal):
+                ep.call("break", timeout=WAIT)
+    assert caplog.text.count("Traceback") == 10
+    often.tell(True)
+    assert "method 'break' failed 15 more times in the last " in caplog.text
+
+
+def test_counts_add_up_and_are_told_when_their_time_is_over(caplog):
+    now = 0.
+    counted = Often(lambda: now)
+    assert [counted.may("a") for _ in range(12)] == 10 * [True] + 2 * [False]
+    assert counted.may("b")
+    now = 9.9
+    counted.tell()
+    assert "more times" not in caplog.text
+    now = 10.
+    counted.tell()
+    assert "a 2 more times in the last 10 s" in caplog.text
+    assert counted.may("a")
+    caplog.clear()
+    counted.tell(True)
+    assert not caplog.text
 
 
 def test_methods_and_health():

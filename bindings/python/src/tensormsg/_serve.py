@@ -14,6 +14,7 @@ from ._count import count
 from ._hub import Hub
 from ._lib import ffi, hot, lib, utf8
 from ._message import BaseMessage, Like, _converter
+from ._often import often
 from ._stream import BaseStream, streams
 from ._time import milliseconds
 from .errors import CallError, Closed, Error, Status, check, \
@@ -202,7 +203,8 @@ class BaseServer(Generic[H]):
             try:
                 return hot.task(self._hub.number, timeout_ms, spin_us)
             except Exception:
-                _log.exception("a call that came in was dropped")
+                if often.may("a call that came in was dropped"):
+                    _log.exception("a call that came in was dropped")
 
     def _request(self, work: Any) -> Any:
         """(handler, request or stream) of what _take() gave."""
@@ -253,14 +255,15 @@ class BaseServer(Generic[H]):
         if self._is_unsent(request, error):
             assert isinstance(error, Error)
             reason = error.reason
-            if not in_vain:
+            if not in_vain and often.may(
+                    f"method '{request.method}': a message was not sent"):
                 _log.error("method '%s': a message was not sent: %s",
                            request.method, reason)
             here = f"{request._name()}: "  # whom these words are for
             self._refuse(request, error.status, 0, reason[len(here):]
                          if reason.startswith(here) else reason, {})
             return
-        if not in_vain:
+        if not in_vain and often.may(f"method '{request.method}' failed"):
             _log.error("method '%s' failed", request.method, exc_info=error)
         self._refuse(request, Status.INTERNAL, 0,
                      f"{type(error).__name__}: {error}", {})
@@ -296,7 +299,8 @@ class BaseServer(Generic[H]):
 
     def _tell(self, request: Any, outcome: Any) -> None:
         status, words = outcome
-        if status < 0 and status not in _OVER:
+        if status < 0 and status not in _OVER and often.may(
+                f"method '{request.method}': its answer was not sent"):
             _log.error("method '%s': its answer was not sent: %s",
                        request.method, words)
 

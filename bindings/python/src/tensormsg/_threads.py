@@ -12,6 +12,7 @@ from typing import Any, Callable, List, Optional
 from ._count import count
 from ._hub import SLICE_MS, Hub
 from ._message import Like
+from ._often import often
 from ._serve import BaseServer
 from .context import park_at_exit
 from .errors import Error
@@ -89,7 +90,9 @@ class ThreadServer(BaseServer[Hub]):
             try:
                 made.close()
             except BaseException:
-                _log.exception("method '%s' failed at its end", stream.method)
+                if often.may(f"method '{stream.method}' failed at its end"):
+                    _log.exception("method '%s' failed at its end",
+                                   stream.method)
 
     def _wait_drained(self, timeout: Optional[float]) -> None:
         failed: List[Error] = []
