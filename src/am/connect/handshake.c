@@ -127,27 +127,25 @@ tmsg_status_t tmsg_handshake_refuse(tmsg_endpoint_t *endpoint,
     return tmsg_error_set(status, "%s", why);
 }
 
-/* Counts the other endpoints whose handshake is under way and that will need
- * UCX. With keys, only those that have proved one count: anybody can begin a
- * handshake. */
+/* Counts the endpoint among those of its listener that will need UCX. A
+ * connection that has said nothing does not count, nor with keys one that has
+ * not proved a key: anybody can begin a handshake. */
+static void count_for_ucx(tmsg_endpoint_t *endpoint)
+{
+    tmsg_link_t *link = &endpoint->link;
+
+    if (link->wanting_ucx != NULL && !link->wants_ucx) {
+        link->wants_ucx = true;
+        ++*link->wanting_ucx;
+    }
+}
+
+/* Returns how many others of the endpoint's listener will need UCX. */
 static size_t count_beside(const tmsg_endpoint_t *endpoint)
 {
-    const tmsg_listener_t *listener = endpoint->link.listener;
-    const tmsg_endpoint_t *other;
-    uint32_t i = 0;
-    size_t count = 0;
+    const tmsg_link_t *link = &endpoint->link;
 
-    if (listener == NULL || endpoint->link.handshakes == NULL) {
-        return 0;
-    }
-    if (endpoint->admit.keyring == NULL) {
-        return *endpoint->link.handshakes - 1;
-    }
-    while ((other = tmsg_endpoint_next(endpoint->worker, NULL, &i)) != NULL) {
-        count += other != endpoint && other->link.listener == listener &&
-                 other->admit.admitted;
-    }
-    return count;
+    return link->wanting_ucx == NULL ? 0 : *link->wanting_ucx - link->wants_ucx;
 }
 
 /* Checks that there are descriptors for what UCX needs for this connection, and
@@ -251,6 +249,7 @@ static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
     endpoint->link.hello_ns = tmsg_now_ns();
     if (endpoint->admit.keyring == NULL) {
         tmsg_frame_allow(&endpoint->link.stream, TMSG_FRAME_MAX_BYTES);
+        count_for_ucx(endpoint);
     }
     tmsg_admit_heard(endpoint, data, bytes);
     status = tmsg_admit_expect(endpoint, &theirs);
@@ -336,6 +335,7 @@ tmsg_status_t tmsg_handshake_proof(tmsg_endpoint_t *endpoint,
     if (status == TMSG_OK && endpoint->dialling) {
         status = believe_hello(endpoint);
     } else if (status == TMSG_OK) { /* others may have proved theirs since */
+        count_for_ucx(endpoint);
         status = check_ucx_descriptors(endpoint);
     }
     return status == TMSG_OK ? continue_handshake(endpoint)

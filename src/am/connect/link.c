@@ -398,7 +398,7 @@ tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
     }
     tmsg_url_parse(terms->url, &link->url);
     link->handshake_bytes = terms->handshake_bytes;
-    link->handshakes = terms->handshakes;
+    link->wanting_ucx = terms->wanting_ucx;
     tmsg_sock_peer_name(fd, endpoint->peer_url, sizeof(endpoint->peer_url));
     link->connected = true;
     link->listener = listener;

@@ -14,8 +14,8 @@
 /* The terms of a listener for the peers that come to it. */
 typedef struct {
     const char *url; /* the listener's own URL */
-    /* The listener's count of handshakes under way. */
-    const uint32_t *handshakes;
+    /* The listener's count of handshakes that will need UCX. */
+    uint32_t *wanting_ucx;
     size_t handshake_bytes;
     int timeout_ms;
 } tmsg_link_terms_t;

@@ -34,7 +34,7 @@ enum {
 };
 
 /* Describes the socket of an endpoint's connection. Only link.c, dial.c
- * and handshake.c change it, except `listener` and `handshakes`. When the
+ * and handshake.c change it, except `listener` and `wanting_ucx`. When the
  * endpoint gets another connection (resume.h, redial.h), what does not belong
  * to one connection stays. */
 typedef struct {
@@ -72,9 +72,10 @@ typedef struct {
     /* Bounds a frame before admission, in bytes; 0: TMSG_HANDSHAKE_BYTES. */
     size_t handshake_bytes;
     tmsg_listener_t *listener; /* dialled side, until connected */
-    /* Points to the listener's number of handshakes under way; NULL once the
-     * listener is gone. */
-    const uint32_t *handshakes;
+    /* Points to the listener's number of handshakes under way that will need
+     * UCX; NULL once the listener is gone. */
+    uint32_t *wanting_ucx;
+    bool wants_ucx; /* this one is counted there */
 } tmsg_link_t;
 
 /* Belongs to the room listen: the place of an accepted connection among those

@@ -22,8 +22,13 @@
 /* Time in which connections are accepted before others have their turn. */
 #define ROUND_NS UINT64_C(2000000)
 
-static void handshake_over(tmsg_listener_t *listener)
+static void handshake_over(tmsg_listener_t *listener, tmsg_endpoint_t *endpoint)
 {
+    endpoint->link.listener = NULL;
+    endpoint->link.wanting_ucx = NULL;
+    listener->wanting_ucx -= endpoint->link.wants_ucx;
+    endpoint->link.wants_ucx = false;
+    tmsg_places_leave(listener, endpoint);
     listener->handshakes--;
     tmsg_backlog_call(listener);
     if (listener->handshakes == listener->max_handshakes - 1 &&
@@ -59,11 +64,8 @@ void tmsg_accept_connected(tmsg_endpoint_t *endpoint)
     if (listener == NULL) {
         return;
     }
-    endpoint->link.listener = NULL;
-    endpoint->link.handshakes = NULL;
     listener->connected++;
-    tmsg_places_leave(listener, endpoint);
-    handshake_over(listener);
+    handshake_over(listener, endpoint);
     if (listener->on_accept != NULL) {
         endpoint->due.run = run_accept;
         tmsg_endpoint_hold(endpoint);
@@ -113,11 +115,8 @@ void tmsg_accept_ended(tmsg_endpoint_t *endpoint)
                   endpoint->keeper->on_accept != NULL;
 
     if (listener != NULL) {
-        endpoint->link.listener = NULL;
-        endpoint->link.handshakes = NULL;
         count_turned_away(listener, endpoint);
-        tmsg_places_leave(listener, endpoint);
-        handshake_over(listener);
+        handshake_over(listener, endpoint);
     }
     if (endpoint->keeper != NULL && !handed && endpoint->handle) {
         endpoint->due.run = run_kept_release;
@@ -147,7 +146,7 @@ static void pause_accepting(tmsg_listener_t *listener, uint64_t wait_ns)
 
 static void accept_one(tmsg_listener_t *listener, int fd)
 {
-    const tmsg_link_terms_t terms = {listener->url, &listener->handshakes,
+    const tmsg_link_terms_t terms = {listener->url, &listener->wanting_ucx,
                                      listener->max_handshake_bytes,
                                      listener->handshake_timeout_ms};
     tmsg_endpoint_t *endpoint;

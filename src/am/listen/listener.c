@@ -239,7 +239,7 @@ static void release_kept(tmsg_listener_t *listener)
            NULL) {
         if (endpoint->keeper == listener) {
             endpoint->link.listener = NULL;
-            endpoint->link.handshakes = NULL;
+            endpoint->link.wanting_ucx = NULL;
             tmsg_places_leave(listener, endpoint);
             tmsg_engine.release(endpoint);
         }

@@ -20,7 +20,8 @@ struct tmsg_listener {
     void *on_accept_arg;
     int handshake_timeout_ms;
     uint32_t max_handshakes;
-    uint32_t handshakes; /* number of those under way */
+    uint32_t handshakes;  /* number of those under way */
+    uint32_t wanting_ucx; /* number of these that will need UCX */
     /* The endpoints that hold places, oldest first, and where they are from;
      * places.h. */
     tmsg_list_t places, origins;

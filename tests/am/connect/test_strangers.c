@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -678,4 +679,38 @@ Test(strangers, a_flood_of_them_is_counted_in_the_log)
     must_eq(told.lines, 2 * TMSG_LOG_LINES);
     must_eq(told.counts, 2);
     tmsg_log_set(TMSG_LOG_NONE, NULL, NULL);
+}
+
+/* No descriptors are reserved for UCX for connections that have said
+ * nothing. */
+Test(strangers, who_says_nothing_takes_no_descriptors_of_ucx)
+{
+    enum { HELD = 40 };
+    tmsg_endpoint_t *warm;
+    struct rlimit limit;
+    int held[HELD], next;
+    count_t count;
+    side_t side;
+
+    side_open(&side, NULL);
+    side_listen(&side, "tcp://127.0.0.1:0");
+    warm = side_connect(&side, tmsg_listener_url(side.listener));
+    for (size_t i = 0; i < HELD; i++) {
+        held[i] = raw_dial(tmsg_listener_url(side.listener));
+        raw_send(held[i], "TMSG", 4);
+    }
+    count = (count_t){&side, "handshakes", HELD};
+    side_await(&side, has_counted, &count, "strangers");
+    next = dup(0);
+    must_true(next > 0 && close(next) == 0);
+    must_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = (rlim_t)next + HELD;
+    must_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    tmsg_endpoint_destroy(
+        side_connect(&side, tmsg_listener_url(side.listener)));
+    for (size_t i = 0; i < HELD; i++) {
+        close(held[i]);
+    }
+    tmsg_endpoint_destroy(warm);
+    side_close(&side);
 }
