@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tensormsg
 from tensormsg import _data
 
-QUICK = settings(max_examples=150, deadline=None, database=None,
+QUICK = settings(max_examples=100, deadline=None, database=None,
                  derandomize=True,
                  suppress_health_check=list(HealthCheck))
 
