@@ -222,6 +222,11 @@ void tmsg_deferred_take(tmsg_ucx_t *ucx)
     if (!waits) {
         tmsg_linger_tell(ucx, &tally);
         tmsg_linger_log(&tally);
+        if (ucx->abandoned && ucx->late.count == 0) {
+            tmsg_log(TMSG_LOG_WARN, "there was no memory to see when a peer "
+                                    "hangs up: shared memory that it may write "
+                                    "to is left behind");
+        }
     }
     atomic_fetch_add(&count, 1);
     atomic_fetch_add(&young, waits);

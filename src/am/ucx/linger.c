@@ -198,8 +198,8 @@ void tmsg_linger_log(tmsg_linger_tally_t *tally)
                  tally->other);
     }
     tmsg_log(TMSG_LOG_WARN,
-             "given up, but not hung up by the peer: %s; shared memory that "
-             "may be written to is left behind%s",
-             text, tally->for_good ? "" : " until it is");
+             "peers that were given up do not hang up: %s; shared memory that "
+             "they may write to is left behind%s",
+             text, tally->for_good ? "" : " until they do");
     *tally = (tmsg_linger_tally_t){.count = 0};
 }

@@ -35,7 +35,7 @@ static void hear(void *arg, tmsg_log_level_t level, const char *line)
 {
     (void)arg;
     (void)level;
-    if (strstr(line, "not hung up") != NULL) {
+    if (strstr(line, "do not hang up") != NULL) {
         pthread_mutex_lock(&lock);
         snprintf(heard, sizeof(heard), "%s", line);
         lines++;
