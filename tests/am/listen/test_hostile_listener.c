@@ -422,6 +422,10 @@ static bool dial_stubborn(scene_t *scene, const false_step_t *steps,
 
     if (got == TMSG_ERR_LIMIT_EXCEEDED && scene->host->link == LINK_UNIX) {
         must_say(words, "have not hung up");
+    } else if (got == TMSG_ERR_MALFORMED && scene->host->link == LINK_SHM) {
+        /* It is another host's then, and tells of shared memory all the same.
+         */
+        must_say(words, "not to be shared");
     } else if (got != status) {
         die("%s: %s (%s)", false_steps_text(steps), tmsg_status_name(got),
             words);
