@@ -127,7 +127,7 @@ def hold(listener, words):
 
 
 def passing(listener, make):
-    """Seconds of a processor, and bytes of the log, of one of PASSING."""
+    """Seconds of a processor of one of PASSING, and bytes of the log of all."""
     listener.settle()
     before = listener.seconds(), listener.log_bytes()
     for _ in range(PASSING // AT_ONCE):
@@ -144,26 +144,26 @@ def passing(listener, make):
     listener.settle()
     count = PASSING // AT_ONCE * AT_ONCE
     return ((listener.seconds() - before[0]) / count,
-            (listener.log_bytes() - before[1]) / count)
+            listener.log_bytes() - before[1])
 
 
 def measure(command, title, *options):
     for name, words in WAYS.items():
         with Listener(command, *options) as listener:
             hello = admission.hello_of(good_hello(listener))
-            passing(listener, lambda: words(hello))  # what is kept is there
-            held = hold(listener, words(hello))
             cpu, log = passing(listener, lambda: words(hello))
+            held = hold(listener, words(hello)) # what is kept is there by now
         print(f"| {title} | {name} | "
               + ("ended at once" if held is None else
                  f"{held[0] / 1024:.1f} KiB, {held[1]:.0f}")
-              + f" | {cpu * 1e6:.0f} us | {log:.1f} bytes |", flush=True)
+              + f" | {cpu * 1e6:.0f} us | {log} bytes |", flush=True)
 
 
 def main():
     command = sys.argv[1] if len(sys.argv) > 1 else \
         str(HERE.parent / "build/tensormsg")
-    print("| listener | stranger | memory, descriptors | processor | log |\n"
+    print("| listener | stranger | memory, descriptors | processor | "
+          f"log, {PASSING} of them |\n"
           "|---|---|---|---|---|")
     measure(command, "no key")
     with tempfile.TemporaryDirectory() as folder:

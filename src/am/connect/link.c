@@ -457,12 +457,18 @@ static void forget_link(tmsg_link_t *link)
     link->queue_ms = 0;
 }
 
+bool tmsg_link_is_strange(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->link.listener != NULL && !endpoint->link.address_done;
+}
+
 /* A peer in this process is not waited for: it may be waiting for this very
  * thread. What it may still open is kept for it (siblings.h). */
 void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
 {
     tmsg_link_t *link = &endpoint->link;
     tmsg_loop_t *loop = &endpoint->worker->loop;
+    bool stranger = tmsg_link_is_strange(endpoint);
 
     tmsg_loop_clear_timer(loop, &link->deadline);
     tmsg_loop_clear_timer(loop, &endpoint->conn.again);
@@ -482,7 +488,7 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
         tmsg_linger_begin(endpoint->ucx, link->fd,
                           endpoint->conn.began_wireup &&
                               endpoint->reply_ep == NULL,
-                          endpoint->peer);
+                          stranger, endpoint->peer);
     } else {
         shutdown(link->fd, SHUT_RDWR);
         close(link->fd);

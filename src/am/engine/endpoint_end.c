@@ -149,6 +149,7 @@ static void cut_connection(tmsg_endpoint_t *endpoint, tmsg_status_t status,
 {
     bool writes =
         status != TMSG_ERR_CLOSED && tmsg_transport_is_shared(endpoint);
+    bool stranger = tmsg_link_is_strange(endpoint);
 
     tmsg_lease_withdraw(endpoint);
     tmsg_endpoint_forget_loss(endpoint);
@@ -156,7 +157,11 @@ static void cut_connection(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     endpoint->dialect->end(endpoint);
     if (status == TMSG_ERR_PEER_LOST && writes && !alive) {
         /* The peer may have died while it wrote. */
-        tmsg_ucx_retire(endpoint->ucx);
+        if (stranger) {
+            tmsg_ucx_doubt(endpoint->ucx);
+        } else {
+            tmsg_ucx_retire(endpoint->ucx);
+        }
     } else if (endpoint->ucx != NULL && endpoint->ucx->retired) {
         tmsg_ucx_watch(endpoint->ucx);
     }

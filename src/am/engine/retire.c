@@ -31,6 +31,9 @@
 #define PROBE_LOOKS 20
 /* A look tries at most this often to find room in a busy queue. */
 #define POST_TRIES 1000
+/* Strangers cause a UCX worker to be retired this often at most. */
+#define DOUBT_MS UINT64_C(1000)
+#define NS_PER_MS UINT64_C(1000000)
 /* UCX has this long to report on its own. */
 #define GIVE_UP_MS 1000
 
@@ -418,6 +421,30 @@ void tmsg_ucx_retire(tmsg_ucx_t *ucx)
     }
     ucx->retired = true;
     ucx->worker->has_retired = true;
+}
+
+static void retire_doubted(tmsg_timer_t *timer)
+{
+    tmsg_ucx_t *ucx = TMSG_CONTAINER_OF(timer, tmsg_ucx_t, watch);
+
+    ucx->worker->past.doubted_ns = tmsg_now_ns();
+    tmsg_ucx_retire(ucx);
+}
+
+void tmsg_ucx_doubt(tmsg_ucx_t *ucx)
+{
+    tmsg_worker_past_t *past = &ucx->worker->past;
+    uint64_t now = tmsg_now_ns();
+
+    if (ucx->retired || past->doubted_ns == 0 ||
+        now - past->doubted_ns >= DOUBT_MS * NS_PER_MS) {
+        past->doubted_ns = now;
+        tmsg_ucx_retire(ucx);
+    } else if (ucx->watch.deadline_ns == 0) {
+        ucx->watch.expired = retire_doubted;
+        tmsg_loop_set_alarm(&ucx->worker->loop, &ucx->watch,
+                            past->doubted_ns + DOUBT_MS * NS_PER_MS - now);
+    }
 }
 
 /* Does not retire a UCX worker whose address is in a blob: it stays the only

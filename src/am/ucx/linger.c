@@ -19,17 +19,30 @@
 #define LATE_MS 500   /* between two looks, if none has time left */
 #define READS_MOST 64 /* most reads from one socket in a look */
 #define YIELDS 100    /* looks in a row before it sleeps between looks */
+/* Most strangers of the process that are waited for, and most of these that are
+ * waited for after their time. */
+#define STRANGERS_MOST 64
+#define LATE_STRANGERS_MOST 8
 
 typedef struct {
     tmsg_node_t node;
     int fd;
     bool asking;
+    bool stranger;
     bool told; /* its peer was named in the log */
     uint64_t deadline_ns;
     char peer[TMSG_LINGER_NAME_BYTES];
 } socket_t;
 
-static atomic_uint late; /* number of late ones of all UCX workers */
+/* Numbers of late ones of all UCX workers, without strangers; of strangers that
+ * are not late, and of those that are. */
+static atomic_uint late, strangers, late_strangers;
+
+static void free_socket(socket_t *kept)
+{
+    close(kept->fd);
+    free(kept);
+}
 
 /* Returns whether the peer has hung up. Throws away what the peer still
  * says. */
@@ -54,9 +67,8 @@ static void close_late(tmsg_ucx_t *ucx)
         next = node->next;
         if (has_hung_up(kept->fd)) {
             tmsg_list_remove(&ucx->late, node);
-            atomic_fetch_sub(&late, 1);
-            close(kept->fd);
-            free(kept);
+            atomic_fetch_sub(kept->stranger ? &late_strangers : &late, 1);
+            free_socket(kept);
         }
     }
 }
@@ -77,8 +89,16 @@ static void look_at_lingering(tmsg_ucx_t *ucx)
             continue;
         }
         tmsg_list_remove(&ucx->lingering, node);
+        if (kept->stranger) {
+            atomic_fetch_sub(&strangers, 1);
+        }
+        if (kept->stranger &&
+            atomic_load(&late_strangers) >= LATE_STRANGERS_MOST) {
+            free_socket(kept);
+            continue;
+        }
         tmsg_list_push(&ucx->late, node);
-        atomic_fetch_add(&late, 1);
+        atomic_fetch_add(kept->stranger ? &late_strangers : &late, 1);
     }
     close_late(ucx);
 }
@@ -94,18 +114,29 @@ static void look_again(tmsg_timer_t *timer)
     }
 }
 
-void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking, const char *peer)
+void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking, bool stranger,
+                       const char *peer)
 {
-    socket_t *kept = malloc(sizeof(*kept));
+    socket_t *kept;
 
+    if (stranger && atomic_load(&strangers) >= STRANGERS_MOST) {
+        shutdown(fd, SHUT_WR);
+        close(fd);
+        return;
+    }
+    kept = malloc(sizeof(*kept));
     if (kept == NULL) {
         ucx->abandoned = true;
         close(fd);
         return;
     }
     shutdown(fd, SHUT_WR);
+    if (stranger) {
+        atomic_fetch_add(&strangers, 1);
+    }
     kept->fd = fd;
     kept->asking = asking;
+    kept->stranger = stranger;
     kept->told = false;
     snprintf(kept->peer, sizeof(kept->peer), "%s", peer);
     kept->deadline_ns = tmsg_now_ns() + LINGER_NS;

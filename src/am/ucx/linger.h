@@ -15,8 +15,12 @@
  * ownership of the socket. `asking`: UCX has asked the peer for its endpoint
  * and has no answer yet. The peer's UCX will still answer, and the peer may
  * have hung up before it saw the question. So such a socket is kept for all of
- * the 250 ms below. `peer`: its name, for the log. */
-void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking, const char *peer);
+ * the 250 ms below. `stranger`: the peer has never sent its address. It has our
+ * address, but nobody promised that it is an honest peer, so that no more than
+ * 64 of them are waited for, and 8 after their 250 ms. `peer`: its name, for
+ * the log. */
+void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking, bool stranger,
+                       const char *peer);
 
 /* Returns whether each such peer has hung up, or has had its 250 ms. */
 bool tmsg_linger_over(const tmsg_ucx_t *ucx);
@@ -26,7 +30,7 @@ bool tmsg_linger_over(const tmsg_ucx_t *ucx);
 bool tmsg_linger_look(tmsg_ucx_t *ucx);
 
 /* Returns the number of peers in the whole process that have had their 250 ms
- * and have not hung up. */
+ * and have not hung up, without strangers. */
 unsigned tmsg_linger_count_late(void);
 
 /* Waits until tmsg_linger_over(), at most that long. Lock held, by the only

@@ -136,6 +136,7 @@ typedef struct {
 typedef struct {
     tmsg_stats_t stats;
     uint64_t endpoints;
+    uint64_t doubted_ns; /* when a stranger last had a UCX worker retired */
 } tmsg_worker_past_t;
 
 struct tmsg_worker {
