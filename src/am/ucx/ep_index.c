@@ -9,6 +9,10 @@
 #include "am/ucx/ucx_events.h"
 #include "core/error.h"
 
+/* A UCX worker whose address is in a blob cannot make way for another. It meets
+ * at most this many. */
+#define PEERS_MOST (16 * TMSG_UCX_PEERS)
+
 static void ucx_failed(void *arg, tmsg_ucx_ep_t ep, ucs_status_t ucs)
 {
     tmsg_ucx_t *ucx = arg;
@@ -59,12 +63,39 @@ static tmsg_status_t create_ep(tmsg_ucx_t *ucx,
                           ucs_status_string(ucs));
 }
 
+static tmsg_status_t add_peer(tmsg_ucx_t *ucx, uint64_t id, uint64_t uuid)
+{
+    if (ucx->peer_count == PEERS_MOST) {
+        return tmsg_error_set(TMSG_ERR_BUSY,
+                              "this side's UCX has met %d peers, and takes no "
+                              "others: a new blob is of another",
+                              PEERS_MOST);
+    }
+    if (ucx->peer_count == ucx->peer_capacity) {
+        size_t capacity = ucx->peer_capacity == 0 ? 8 : ucx->peer_capacity * 2;
+        tmsg_ucx_peer_t *peers =
+            reallocarray(ucx->peers, capacity, sizeof(*peers));
+
+        if (peers == NULL) {
+            return tmsg_error_memory("the table of peers");
+        }
+        ucx->peers = peers;
+        ucx->peer_capacity = capacity;
+    }
+    ucx->peers[ucx->peer_count++] = (tmsg_ucx_peer_t){id, uuid, 0};
+    if (ucx->peer_count == TMSG_UCX_PEERS) {
+        tmsg_ucx_events.supersede(ucx); /* a new one counts anew */
+    }
+    return TMSG_OK;
+}
+
 /* Finds a peer, or adds it. UCX pairs endpoints by `uuid` and this side by
- * `id`, so one goes with the other. */
+ * `id`, so one goes with the other. A peer that has gone stays in the table: it
+ * may come back, and UCX goes on counting. */
 static tmsg_status_t find_peer(tmsg_ucx_t *ucx, uint64_t id, uint64_t uuid,
                                tmsg_ucx_peer_t **peer_p)
 {
-    tmsg_ucx_peer_t *peers;
+    tmsg_status_t status;
 
     for (size_t i = 0; i < ucx->peer_count; i++) {
         bool has_id = ucx->peers[i].id == id;
@@ -79,19 +110,11 @@ static tmsg_status_t find_peer(tmsg_ucx_t *ucx, uint64_t id, uint64_t uuid,
                                   "another peer");
         }
     }
-    if (ucx->peer_count == ucx->peer_capacity) {
-        size_t capacity = ucx->peer_capacity == 0 ? 8 : ucx->peer_capacity * 2;
-
-        peers = reallocarray(ucx->peers, capacity, sizeof(*peers));
-        if (peers == NULL) {
-            return tmsg_error_memory("the table of peers");
-        }
-        ucx->peers = peers;
-        ucx->peer_capacity = capacity;
+    status = add_peer(ucx, id, uuid);
+    if (status == TMSG_OK) {
+        *peer_p = &ucx->peers[ucx->peer_count - 1];
     }
-    ucx->peers[ucx->peer_count] = (tmsg_ucx_peer_t){id, uuid, 0};
-    *peer_p = &ucx->peers[ucx->peer_count++];
-    return TMSG_OK;
+    return status;
 }
 
 /* UCX also counts endpoints that it fails to make. */

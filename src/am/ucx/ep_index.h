@@ -18,7 +18,7 @@
  * gets the TCP sockets below the endpoint, *number_p its number. Errors:
  * UNREACHABLE, PEER_LOST (its shared memory cannot be opened), MALFORMED (the
  * address is that of another peer), BUSY (UCX has no room for another kind of
- * endpoint), INTERNAL, NO_MEMORY. */
+ * endpoint, or has met too many peers), INTERNAL, NO_MEMORY. */
 tmsg_status_t tmsg_ep_index_make(tmsg_ucx_t *ucx, uint64_t peer,
                                  const tmsg_peer_address_t *address,
                                  tmsg_ucx_ep_t *ep_p,

@@ -29,6 +29,9 @@ struct tmsg_lifted;
 
 #define TMSG_UCX_SPARES 64
 
+/* A UCX worker that has met this many others makes way for a new one. */
+#define TMSG_UCX_PEERS 4096
+
 /* Counts the UCX endpoints to one peer; see ep_index.h. */
 typedef struct {
     uint64_t id;   /* the peer's ucx_id */
@@ -83,6 +86,8 @@ typedef struct tmsg_ucx {
      * UCX packs that. */
     struct tmsg_own_address *own;
     bool full; /* the last result of tmsg_ucxx_is_full() */
+    /* A peer of ucx:// may be far ahead of the application. */
+    bool ahead;
     tmsg_ucx_listener_t cm_listener; /* UCX's, if it serves ucx:// */
     /* The listener that has `cm_listener`; NULL: callers are rejected. */
     struct tmsg_listener *keeper;

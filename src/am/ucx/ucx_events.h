@@ -24,8 +24,8 @@ typedef struct {
      * stays. If it is blocked, its connections and its blobs end. */
     void (*retire)(tmsg_ucx_t *ucx);
     /* Makes another UCX worker take the new connections of this one, which has
-     * no shared memory. Outside UCX. This one stays open for the connections
-     * that it has, and for a blob. */
+     * no shared memory, or has met too many peers. Outside UCX. This one stays
+     * open for the connections that it has, and for a blob. */
     void (*supersede)(tmsg_ucx_t *ucx);
     /* Closes the retired UCX workers of a worker that nobody uses. Outside
      * UCX. */

@@ -2,6 +2,9 @@
 /* Messages to and from peers that speak UCXX. */
 #include "am/ucxx/ucxx.h"
 
+#include <stdio.h>
+
+#include "am/endpoint/fail.h"
 #include "am/endpoint/log.h"
 #include "am/endpoint/measures.h"
 #include "am/endpoint/transport.h"
@@ -12,6 +15,11 @@
 #include "core/map.h"
 #include "core/tensor.h"
 #include "serialize/ucxx.h"
+
+/* A peer may be at most so many times queue_depth messages ahead of the
+ * application, or AHEAD_LEAST. */
+#define TIMES_AHEAD 16
+#define AHEAD_LEAST ((size_t)1024)
 
 /* Plans the payload of a tensor. UCXX reads elements in C order, so other
  * tensors are packed. */
@@ -168,9 +176,19 @@ static tmsg_status_t file_message(tmsg_endpoint_t *endpoint, size_t data_bytes,
     return status;
 }
 
+/* Returns how many messages of a peer the application has not taken, those that
+ * wait for memory among them. */
+static size_t waiting_messages(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->state == TMSG_EP_ENDED
+               ? endpoint->ready.count
+               : (size_t)(endpoint->ucxx->arrived -
+                          endpoint->channels.zero.rx_consumed);
+}
+
 /* Returns whether a peer of the UCX worker is too far ahead of the application,
  * and UCX has nothing to do for any of its peers. */
-static bool is_ahead(const tmsg_ucx_t *ucx)
+static bool is_ahead(tmsg_ucx_t *ucx)
 {
     const tmsg_worker_t *worker = ucx->worker;
     const tmsg_endpoint_t *endpoint;
@@ -181,9 +199,46 @@ static bool is_ahead(const tmsg_ucx_t *ucx)
         if (endpoint->ops.count > endpoint->ucxx->hearing) {
             return false;
         }
-        ahead = ahead || endpoint->ready.count >= worker->queue_depth;
+        ahead = ahead || waiting_messages(endpoint) >= worker->queue_depth;
     }
+    ucx->ahead = ahead;
     return ahead;
+}
+
+/* Counts an eager payload, which UCX keeps until there is memory for it. */
+static void charge_payload(tmsg_message_t *message, size_t data_bytes)
+{
+    message->endpoint->credit.rx_charged += data_bytes;
+    message->charged = data_bytes;
+}
+
+/* Returns whether the peer may send one more message. UCXX gives no credit, so
+ * a peer that is too far ahead can only be made to wait, by not reading on
+ * (tmsg_ucxx_fills()); but UCX has to go on while it has something to do for
+ * anybody, which a peer can bring about. A peer that is that far ahead is
+ * ended. */
+static bool has_credit(tmsg_endpoint_t *endpoint, size_t eager_bytes)
+{
+    const tmsg_worker_t *worker = endpoint->worker;
+    const tmsg_credit_t *credit = &endpoint->credit;
+    size_t most = TIMES_AHEAD * (size_t)worker->queue_depth;
+    char why[160];
+
+    most = most < AHEAD_LEAST ? AHEAD_LEAST : most;
+    if (waiting_messages(endpoint) < most &&
+        credit->rx_charged - credit->rx_freed + eager_bytes <=
+            worker->context->limits.held_bytes) {
+        return true;
+    }
+    if (endpoint->broken == TMSG_OK) {
+        snprintf(why, sizeof(why),
+                 "the peer sends on, though %zu of its messages wait, and "
+                 "%llu bytes of them for memory",
+                 waiting_messages(endpoint),
+                 (unsigned long long)(credit->rx_charged - credit->rx_freed));
+        tmsg_endpoint_break(endpoint, TMSG_ERR_LIMIT_EXCEEDED, why);
+    }
+    return false;
 }
 
 /* While the UCX worker is full, its descriptor is not watched: it stays
@@ -191,7 +246,7 @@ static bool is_ahead(const tmsg_ucx_t *ucx)
 bool tmsg_ucxx_fills(tmsg_ucx_t *ucx)
 {
     tmsg_worker_t *worker = ucx->worker;
-    bool full = worker->ready.count >= worker->queue_depth && is_ahead(ucx);
+    bool full = ucx->ahead && is_ahead(ucx);
 
     if (full != ucx->full) {
         ucx->full = full;
@@ -229,6 +284,9 @@ tmsg_ucx_status_t tmsg_ucxx_arrived(void *arg, const void *header,
     if (endpoint->state == TMSG_EP_CONNECTING) {
         tmsg_engine.opened(endpoint);
     }
+    if (!has_credit(endpoint, rendezvous ? 0 : data_bytes)) {
+        return rendezvous ? TMSG_UCX_REJECTED : TMSG_UCX_OK;
+    }
     status = file_message(endpoint, data_bytes, &message);
     if (status != TMSG_OK) {
         tmsg_endpoint_log(endpoint, TMSG_LOG_NOT_ARRIVED_KIND, TMSG_LOG_WARN,
@@ -240,6 +298,11 @@ tmsg_ucx_status_t tmsg_ucxx_arrived(void *arg, const void *header,
         tmsg_message_refuse(message, status, tmsg_error_message());
         tmsg_messages_deliver(message->channel);
         return rendezvous ? refusal_status(status) : TMSG_UCX_OK;
+    }
+    ucx->ahead =
+        ucx->ahead || waiting_messages(endpoint) >= ucx->worker->queue_depth;
+    if (!rendezvous) {
+        charge_payload(message, data_bytes);
     }
     return tmsg_message_keep(message, data, data_bytes, rendezvous, false);
 }
