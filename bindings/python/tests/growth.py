@@ -61,8 +61,8 @@ def messages():
     with tensormsg.listen(":0", background=True) as server, \
             tensormsg.connect(server.url) as endpoint:
         come = {}
-        for count in (64, 256, 1024):
-            for _ in range(14 if count == 64 else 7):
+        for count in (32, 128, 512):
+            for _ in range(14 if count == 32 else 7):
                 endpoint.send(
                     {"tree": [np.ones(1, np.int8) for _ in range(count)]},
                     meta={f"key{i:06}": i for i in range(count)})
@@ -73,9 +73,9 @@ def messages():
 # Name, base, what makes the arguments, what is measured.
 CASES = [
     ("a long key", 64, lambda n: (long_key(n), {}), _data.unflatten),
-    ("a tree", 32, tree_of, _data.unflatten),
+    ("a tree", 16, tree_of, _data.unflatten),
     ("a name twice", 64, twice, refused),
-    ("methods", 32, lambda n: (Reply(n),), _serve.methods_of),
+    ("methods", 16, lambda n: (Reply(n),), _serve.methods_of),
     ("shown", 256, lambda n: ("\u202e" * n,), hot.shown),
 ]
 OF_MESSAGES = [
@@ -93,7 +93,7 @@ def main():
     message = messages()
     gc.disable()
     for name, base, prepare, run in CASES + [
-            (name, 64, message, run) for name, run in OF_MESSAGES]:
+            (name, 32, message, run) for name, run in OF_MESSAGES]:
         run(*prepare(base))  # what is made once
         for times in (1, 4, 16):
             arguments = prepare(base * times)

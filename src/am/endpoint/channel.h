@@ -69,6 +69,7 @@ typedef struct tmsg_channel {
     /* Tells that the first message with fragments cannot go on now: the peer is
      * to ask for its fragments, or a copy is not there yet. */
     bool stalled;
+    tmsg_list_t aborts; /* aborts of messages yet to come, by number; abort.c */
     /* Lists the early messages that do not overtake, by turn. The channel is in
      * the worker's list while it has some. The first was judged in the pass
      * `early_look`: it is behind others of the channel, or not. See

@@ -86,8 +86,8 @@ typedef struct {
 
 /* Belongs to the room recv. */
 typedef struct {
-    tmsg_list_t aborts;         /* aborts of messages yet to come; abort.c */
-    tmsg_posted_t posted;       /* map that the next message is received into */
+    size_t aborts;        /* aborts of messages yet to come, in all channels */
+    tmsg_posted_t posted; /* map that the next message is received into */
     tmsg_list_t kept_fragments; /* fragments of the peer's messages; see
                                    fragments_in.c */
     uint32_t fragments_asked;   /* kept fragments that were asked for, in all */

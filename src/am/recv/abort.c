@@ -17,22 +17,41 @@
 
 /* Keeps an ABORT that came before its message. */
 typedef struct {
-    tmsg_node_t node;
-    uint16_t channel;
+    tmsg_node_t node; /* of the channel's list, by number */
     uint32_t sequence;
     tmsg_status_t status;
     char why[320];
 } note_t;
 
-static note_t *find_note(const tmsg_endpoint_t *endpoint, uint16_t channel,
-                         uint32_t sequence)
+/* Returns the last note whose number is `sequence` or less. A peer mostly gives
+ * up messages in their order. */
+static note_t *find_note(const tmsg_channel_t *channel, uint32_t sequence)
 {
-    for (tmsg_node_t *node = endpoint->rx.aborts.head; node != NULL;
+    tmsg_node_t *node = channel->aborts.tail;
+
+    while (node != NULL) {
+        note_t *note = TMSG_CONTAINER_OF(node, note_t, node);
+
+        if ((int32_t)(note->sequence - sequence) <= 0) {
+            return note;
+        }
+        node = node->previous;
+    }
+    return NULL;
+}
+
+/* Returns the note of a message that has come, which mostly is the first. */
+static note_t *note_of(const tmsg_channel_t *channel, uint32_t sequence)
+{
+    for (tmsg_node_t *node = channel->aborts.head; node != NULL;
          node = node->next) {
         note_t *note = TMSG_CONTAINER_OF(node, note_t, node);
 
-        if (note->channel == channel && note->sequence == sequence) {
+        if (note->sequence == sequence) {
             return note;
+        }
+        if ((int32_t)(note->sequence - sequence) > 0) {
+            break;
         }
     }
     return NULL;
@@ -40,32 +59,36 @@ static note_t *find_note(const tmsg_endpoint_t *endpoint, uint16_t channel,
 
 /* Keeps an ABORT until its message comes. Without memory the message is
  * delivered, since nobody promised that it would not be. */
-static void keep_abort(tmsg_endpoint_t *endpoint, const note_t *abort)
+static void keep_abort(tmsg_channel_t *channel, const note_t *abort)
 {
+    note_t *before = find_note(channel, abort->sequence);
     note_t *kept;
 
-    if (find_note(endpoint, abort->channel, abort->sequence) != NULL) {
+    if (before != NULL && before->sequence == abort->sequence) {
         return;
     }
     kept = malloc(sizeof(*kept));
     if (kept != NULL) {
         *kept = *abort;
-        tmsg_list_push(&endpoint->rx.aborts, &kept->node);
+        tmsg_list_insert(&channel->aborts,
+                         before == NULL ? NULL : &before->node, &kept->node);
+        channel->endpoint->rx.aborts++;
     }
 }
 
 void tmsg_abort_recall(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
+    tmsg_channel_t *channel = message->channel;
     note_t *found;
 
-    if (endpoint->rx.aborts.count == 0) {
+    if (endpoint->rx.aborts == 0) {
         return;
     }
-    found =
-        find_note(endpoint, message->channel->number, message->head.sequence);
+    found = note_of(channel, message->head.sequence);
     if (found != NULL) {
-        tmsg_list_remove(&endpoint->rx.aborts, &found->node);
+        tmsg_list_remove(&channel->aborts, &found->node);
+        endpoint->rx.aborts--;
         /* The message is in no fetch list yet, so its state must not be
          * WAITING. */
         message->state = TMSG_RX_FETCHING;
@@ -76,11 +99,15 @@ void tmsg_abort_recall(tmsg_message_t *message)
 
 void tmsg_aborts_free(tmsg_endpoint_t *endpoint)
 {
-    tmsg_node_t *node;
+    for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
+         channel = channel->next) {
+        tmsg_node_t *node;
 
-    while ((node = tmsg_list_pop(&endpoint->rx.aborts)) != NULL) {
-        free(TMSG_CONTAINER_OF(node, note_t, node));
+        while ((node = tmsg_list_pop(&channel->aborts)) != NULL) {
+            free(TMSG_CONTAINER_OF(node, note_t, node));
+        }
     }
+    endpoint->rx.aborts = 0;
 }
 
 /* Applies an ABORT to a message whose turn has not come. */
@@ -97,7 +124,7 @@ static void apply_abort(tmsg_channel_t *channel, const note_t *abort)
     }
     message = tmsg_message_find(channel, abort->sequence);
     if (message == NULL) {
-        keep_abort(endpoint, abort);
+        keep_abort(channel, abort);
         return;
     }
     tmsg_message_abort(message, abort->status, abort->why);
@@ -108,7 +135,7 @@ tmsg_ucx_status_t tmsg_abort_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
     const tmsg_preamble_t *head = &arrival->head;
-    note_t abort = {.channel = head->channel, .sequence = head->sequence};
+    note_t abort = {.sequence = head->sequence};
     tmsg_channel_t *channel =
         endpoint == NULL ? NULL : tmsg_channel_of(endpoint, head->channel);
     tmsg_message_t *message;

@@ -271,11 +271,21 @@ void tmsg_send_answer(tmsg_send_t *send, tmsg_status_t status,
     va_end(arguments);
 }
 
+/* Looks from the end that is nearer by number: a peer may answer the last send
+ * first. */
 tmsg_send_t *tmsg_send_find(const tmsg_endpoint_t *endpoint,
                             uint32_t message_id)
 {
-    for (tmsg_node_t *node = endpoint->posted.head; node != NULL;
-         node = node->next) {
+    const tmsg_list_t *posted = &endpoint->posted;
+    bool backwards =
+        posted->tail != NULL &&
+        TMSG_CONTAINER_OF(posted->tail, tmsg_send_t, node)->message_id -
+                message_id <
+            message_id -
+                TMSG_CONTAINER_OF(posted->head, tmsg_send_t, node)->message_id;
+
+    for (tmsg_node_t *node = backwards ? posted->tail : posted->head;
+         node != NULL; node = backwards ? node->previous : node->next) {
         tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
 
         if (send->message_id == message_id) {

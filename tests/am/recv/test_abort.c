@@ -99,8 +99,30 @@ static void before_its_message(size_t bytes)
     must_eq(scene.sequence, 1);
     must_be(scene.status, TMSG_ERR_TIMED_OUT); /* the first counts */
     cr_expect_str_eq(scene.why, "given up by its sender: for a\\x0areason");
-    must_eq(scene.pair.to_b->rx.aborts.count, 0); /* the second is not kept */
+    must_eq(scene.pair.to_b->rx.aborts, 0); /* the second is not kept */
     pair_drop(&scene.pair); /* b waits to hear what became of it */
+}
+
+Test(abort, several_may_come_before_their_messages_in_any_order)
+{
+    static const uint32_t order[] = {2, 0, 4, 1, 4, 2};
+    scene_t scene;
+
+    open_scene(&scene);
+    expect_delivered(&scene, 1);
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+        say_abort(&scene, next_sequence(&scene) + order[i], TMSG_ERR_TIMED_OUT,
+                  16);
+    }
+    must_eq(scene.pair.to_b->rx.aborts, 4);
+    for (uint64_t i = 0; i < 3; i++) {
+        tmsg_request_destroy(
+            send_map(scene.pair.to_a, sample_bytes(i, 100), 0));
+    }
+    expect_delivered(&scene, 3);
+    must_eq(scene.refused, 3);
+    must_eq(scene.pair.to_b->rx.aborts, 1);
+    pair_drop(&scene.pair); /* the last is forgotten with the connection */
 }
 
 Test(abort, may_be_faster_than_its_message)
