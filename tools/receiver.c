@@ -412,6 +412,22 @@ bool receiver_is_done(const receiver_t *receiver)
     return count > 0 && receiver->done >= count;
 }
 
+/* The others have their turns before this peer is looked at again. */
+static void move_to_end(receiver_t *receiver, peer_t *peer)
+{
+    peer_t **place = &receiver->peers;
+
+    while (*place != peer) {
+        place = &(*place)->next;
+    }
+    *place = peer->next;
+    while (*place != NULL) {
+        place = &(*place)->next;
+    }
+    *place = peer;
+    peer->next = NULL;
+}
+
 bool receiver_step(receiver_t *receiver)
 {
     struct pollfd job = {.fd = receiver->job.done_fd, .events = POLLIN};
@@ -435,6 +451,7 @@ bool receiver_step(receiver_t *receiver)
             continue;
         }
         if (status == TMSG_OK) {
+            move_to_end(receiver, peer);
             take_message(receiver, peer, message);
         } else {
             reap_peer(receiver, peer, status);
@@ -548,7 +565,8 @@ void receiver_close(receiver_t *receiver, const char *why)
     while (!all_ended(receiver) && ms_until(deadline) > 0) {
         tmsg_message_t *message;
 
-        while (tmsg_worker_recv(receiver->worker, 0, &message) == TMSG_OK) {
+        while (ms_until(deadline) > 0 &&
+               tmsg_worker_recv(receiver->worker, 0, &message) == TMSG_OK) {
             tmsg_message_destroy(message);
         }
         tmsg_worker_wait(receiver->worker, ms_until(deadline));

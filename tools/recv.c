@@ -15,6 +15,7 @@
 #define QUEUE_DEPTH 4    /* small, because maps that wait take memory */
 #define SPIN_NS 50000    /* time without an event before the loop sleeps */
 #define TURN_NS 10000000 /* limit before other work has its turn */
+#define STEPS_MOST 16    /* messages before what is due has its turn */
 
 enum {
     KEY_CAPTURE = 1000,
@@ -181,21 +182,29 @@ static void drive_until_idle(tmsg_worker_t *worker)
 
 static int run_receiver(receiver_t *receiver, const char **why_p)
 {
+    unsigned steps = 0;
     int code;
 
     for (;;) {
+        bool busy;
+
         if (signals_came()) {
             receiver->stopping = true;
         }
         drive_until_idle(receiver->worker);
-        if (receiver_step(receiver)) {
+        busy = receiver_step(receiver);
+        if (busy && ++steps % STEPS_MOST != 0) {
             continue;
         }
         receiver_say_held(receiver);
         if (receiving_is_over(receiver, &code, why_p)) {
             return code;
         }
-        sleep_until_something(receiver, receiver_do_due(receiver));
+        if (busy) {
+            receiver_do_due(receiver);
+        } else {
+            sleep_until_something(receiver, receiver_do_due(receiver));
+        }
     }
 }
 

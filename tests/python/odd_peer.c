@@ -380,6 +380,27 @@ static void dial_refused(void)
     (void)tmsg_request_wait(closed, 10000);
 }
 
+/* Offers as fast as it can, and has 64 offers under way. */
+static void dial_flood(void)
+{
+    const transfer_offer_t words = {
+        .number = 1, .bytes = 4, .name = ".hidden.npy", .format = "npy"};
+
+    puts("flood");
+    fflush(stdout);
+    for (int open = 0;;) {
+        tmsg_message_t *message;
+
+        for (; open < 64; open++) {
+            (void)transfer_send_offer(peer, &words);
+        }
+        while (tmsg_worker_recv(worker, 0, &message) == TMSG_OK) {
+            tmsg_message_destroy(message);
+            open--;
+        }
+    }
+}
+
 static const struct {
     const char *name;
     bool listens;
@@ -403,6 +424,7 @@ static const struct {
     {"dial-without-verdict", false, dial_without_verdict},
     {"dial-and-leave", false, dial_and_leave},
     {"dial-more", false, dial_more},
+    {"dial-flood", false, dial_flood},
     {"dial-refused", false, dial_refused},
 };
 

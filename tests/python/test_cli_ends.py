@@ -251,6 +251,18 @@ def _(stage):
     assert ended.errors.count("\n") == 21, ended
 
 
+@case("`recv`", "offers without a pause")
+def _(stage):
+    """Those who connected before it, and later, have their turns."""
+    it = stage.recv()
+    first = stage.odd("dial-idle", it.url)
+    assert first.line() == "idle"
+    assert stage.odd("dial-flood", it.url).line() == "flood"
+    stage.send(it.url, timeout=BOUND).end().must(DONE)
+    it.signal(signal.SIGTERM)
+    it.end().must(DONE, "more refused")
+
+
 @case("`recv`", "nobody reads standard output")
 def _(stage):
     """The pipe is full: not even the URL can be said."""
