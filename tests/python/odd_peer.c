@@ -367,12 +367,12 @@ static void dial_more(void)
     live_on();
 }
 
-/* Is refused 500 times. */
+/* Is refused 100 times. */
 static void dial_refused(void)
 {
     tmsg_request_t *closed;
 
-    for (int64_t i = 1; i <= 500; i++) {
+    for (int64_t i = 1; i <= 100; i++) {
         offer(i, ".hidden.npy");
         await_message();
     }
