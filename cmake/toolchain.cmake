@@ -35,7 +35,9 @@ if(TMSG_LTO AND CMAKE_C_COMPILER_ID STREQUAL "GNU" AND NOT TMSG_SANITIZE
 endif()
 
 # A plain -fsanitize=undefined reports and exits 0, hence the no-recover.
-if(TMSG_SANITIZE STREQUAL "address" OR TMSG_FUZZ)
+if(TMSG_FUZZ_ENGINE)
+    # The flags are the engine's.
+elseif(TMSG_SANITIZE STREQUAL "address" OR TMSG_FUZZ)
     set(flags -fsanitize=address,undefined -fno-sanitize-recover=all)
 elseif(TMSG_SANITIZE STREQUAL "thread")
     set(flags -fsanitize=thread)
@@ -49,7 +51,7 @@ if(flags)
     unset(flags)
 endif()
 
-if(TMSG_FUZZ)
+if(TMSG_FUZZ AND NOT TMSG_FUZZ_ENGINE)
     if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
         message(FATAL_ERROR "TMSG_FUZZ needs CMAKE_C_COMPILER=clang")
     endif()
