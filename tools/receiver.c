@@ -14,7 +14,7 @@
 #define CLOSE_MS 3000 /* limit for closing all connections in order */
 #define REDRAW_MS 200
 #define NS_PER_MS UINT64_C(1000000)
-#define SLOWEST_BYTES (256ULL << 10) /* these have a second to arrive */
+#define SLOWEST_BYTES (64ULL << 10) /* these have a second to arrive */
 #define LONGEST_S 1000000000ULL
 
 void receiver_accept(void *arg, tmsg_endpoint_t *endpoint)

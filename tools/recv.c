@@ -28,7 +28,7 @@ static const struct argp_option option_list[] = {
      0},
     {"timeout", 't', "S", 0,
      "With --count: wait S seconds for a file that was offered, and a second "
-     "more for each 256 KiB of it; and S seconds for another sender where one "
+     "more for each 64 KiB of it; and S seconds for another sender where one "
      "failed; then end with 1; default 10",
      0},
     {"force", 'f', NULL, 0, "Replace existing files", 0},
