@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/ucx/peer_transports.h - the transports of UCX, and how each one's part of
+ * a peer's worker address is judged; for peer_address.c alone. */
+#ifndef TMSG_AM_UCX_PEER_TRANSPORTS_H
+#define TMSG_AM_UCX_PEER_TRANSPORTS_H
+
+#include "am/ucx/packed.h"
+#include "am/ucx/peer_address.h"
+
+struct tmsg_own_address {
+    void *bytes; /* what `all` points into */
+    tmsg_packed_t all;
+    bool on_network[TMSG_PACKED_MOST]; /* of the entries of `all` */
+    unsigned minor;
+    uint64_t posix_bytes; /* of its segments; 0: unknown, or none */
+    uint64_t sysv_bytes;
+};
+
+/* An entry of a peer's address, with what it is judged by. */
+typedef struct {
+    const tmsg_own_address_t *own;
+    /* Whose it is said to be. NULL: this side's own address is judged. */
+    const tmsg_address_claim_t *claim;
+    const tmsg_packed_t *packed;
+    const tmsg_packed_device_t *device;
+    const tmsg_packed_entry_t *entry;
+} tmsg_judged_entry_t;
+
+/* The part of UCX that a transport is of. A memory domain belongs to one. */
+typedef enum {
+    TMSG_PART_OTHER,
+    TMSG_PART_SELF,
+    TMSG_PART_TCP,
+    TMSG_PART_POSIX,
+    TMSG_PART_SYSV,
+    TMSG_PART_XPMEM,
+    TMSG_PART_CMA,
+    TMSG_PART_KNEM,
+    TMSG_PART_IB,
+    TMSG_PART_GGA,
+    TMSG_PART_CUDA_COPY,
+    TMSG_PART_CUDA_IPC,
+    TMSG_PART_GDR_COPY,
+    TMSG_PART_ROCM_COPY,
+    TMSG_PART_ROCM_IPC,
+    TMSG_PART_ROCM_GDR,
+    TMSG_PART_ZE_COPY,
+    TMSG_PART_GAUDI,
+    TMSG_PART_UGNI
+} tmsg_transport_part_t;
+
+typedef struct {
+    const char *name;
+    tmsg_transport_part_t part;
+    bool once;  /* a worker has it on one device only */
+    bool alike; /* its flags do not depend on settings */
+    /* Judges both addresses. NULL: they are as long as ours. */
+    const char *(*judge)(const tmsg_judged_entry_t *judged);
+} tmsg_transport_kind_t;
+
+/* Returns the transport that has this checksum. TMSG_PART_OTHER: no UCX that is
+ * known has it. */
+const tmsg_transport_kind_t *tmsg_transport_kind_of(uint16_t checksum);
+
+/* Returns whether an entry of this side with the same transport has an address
+ * that is as long, and a device's, too, if `device_too`. */
+bool tmsg_judged_is_as_long(const tmsg_judged_entry_t *judged, bool device_too);
+
+const tmsg_packed_device_t *
+tmsg_packed_device_of(const tmsg_packed_t *packed,
+                      const tmsg_packed_entry_t *entry);
+
+#endif
