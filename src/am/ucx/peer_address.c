@@ -33,6 +33,11 @@ static bool are_sane(const tmsg_packed_entry_t *entry)
 #define V1_ATOMIC 0xc00000u
 #define V2_ATOMIC 0x300u
 
+static uint32_t known_flags(const tmsg_packed_t *packed)
+{
+    return packed->version == 1 ? V1_FLAGS : V2_FLAGS;
+}
+
 /* The index among ours of the first entry with its transport; entry_count:
  * there is none. */
 static size_t find_ours(const tmsg_own_address_t *own, uint16_t transport)
@@ -78,11 +83,10 @@ static const char *judge_opened(const tmsg_judged_entry_t *judged,
 {
     const char *wrong = NULL;
 
-    if (judged->claim != NULL && judged->claim->net_only &&
-        !judged->own->on_network[ours]) {
+    if (judged->claim->net_only && !judged->own->on_network[ours]) {
         return "is memory that is not to be shared";
     }
-    if (transport->judge != NULL) {
+    if (transport->judge != NULL && !judged->own->breaks_its_rule[ours]) {
         wrong = transport->judge(judged);
     } else if (!tmsg_judged_is_as_long(judged, true)) {
         wrong = "has an address of another length";
@@ -142,7 +146,7 @@ static tmsg_status_t judge_entries(const tmsg_own_address_t *own,
                                    const tmsg_address_claim_t *claim,
                                    const tmsg_packed_t *packed)
 {
-    uint32_t known = packed->version == 1 ? V1_FLAGS : V2_FLAGS;
+    uint32_t known = known_flags(packed) | own->flags_beside;
 
     for (size_t i = 0; i < packed->entry_count; i++) {
         const tmsg_judged_entry_t judged = {
@@ -153,7 +157,8 @@ static tmsg_status_t judge_entries(const tmsg_own_address_t *own,
         const tmsg_transport_kind_t *transport =
             tmsg_transport_kind_of(checksum);
         size_t ours = find_ours(own, checksum);
-        const char *wrong = judge_place(&judged, i, transport);
+        const char *wrong =
+            own->breaks_place ? NULL : judge_place(&judged, i, transport);
 
         if (wrong == NULL && !are_sane(judged.entry)) {
             wrong = "has a speed that there is not";
@@ -162,8 +167,7 @@ static tmsg_status_t judge_entries(const tmsg_own_address_t *own,
             wrong = "has unknown flags";
         }
         if (wrong == NULL && ours == own->all.entry_count &&
-            transport->part == TMSG_PART_OTHER && claim != NULL &&
-            !claim->keyed) {
+            transport->part == TMSG_PART_OTHER && !claim->keyed) {
             wrong = "transport that UCX does not have";
         }
         if (wrong == NULL && ours < own->all.entry_count) {
@@ -176,18 +180,26 @@ static tmsg_status_t judge_entries(const tmsg_own_address_t *own,
     return TMSG_OK;
 }
 
-static tmsg_status_t judge_devices(const tmsg_packed_t *packed)
+static bool are_in_order(const tmsg_packed_t *packed)
+{
+    for (size_t i = 1; i < packed->device_count; i++) {
+        if (packed->devices[i].domain < packed->devices[i - 1].domain) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static tmsg_status_t judge_devices(const tmsg_packed_t *packed, bool ordered)
 {
     for (size_t i = 0; i < packed->device_count; i++) {
         if (packed->devices[i].domain >= TMSG_PACKED_DOMAINS) {
             return refuse("", "a memory domain that there is not");
         }
-        if (i > 0 &&
-            packed->devices[i].domain < packed->devices[i - 1].domain) {
-            return refuse("", "memory domains out of order");
-        }
     }
-    return TMSG_OK;
+    return !ordered || are_in_order(packed)
+               ? TMSG_OK
+               : refuse("", "memory domains out of order");
 }
 
 static bool is_printable(const tmsg_packed_t *packed)
@@ -235,7 +247,7 @@ static tmsg_status_t judge(const tmsg_own_address_t *own,
     tmsg_status_t status = judge_head(own, packed);
 
     if (status == TMSG_OK) {
-        status = judge_devices(packed);
+        status = judge_devices(packed, !own->breaks_order);
     }
     return status != TMSG_OK ? status : judge_entries(own, claim, packed);
 }
@@ -268,15 +280,45 @@ static void measure_segments(tmsg_own_address_t *own)
             tmsg_transport_kind_of(entry->transport)->part;
         tmsg_posix_segment_t segment;
 
+        if (own->breaks_its_rule[i]) {
+            continue;
+        }
         if (part == TMSG_PART_POSIX) {
             tmsg_posix_segment_read(tmsg_get_le(entry->address, 8), &segment);
-            segment.folder = (const char *)entry->address + 8;
+            segment.folder = segment.in_proc || segment.in_shm
+                                 ? NULL
+                                 : (const char *)entry->address + 8;
             own->posix_bytes = tmsg_posix_segment_bytes(&segment);
         } else if (part == TMSG_PART_SYSV) {
             own->sysv_bytes =
                 tmsg_sysv_segment_bytes((int)tmsg_get_le(entry->address, 4));
         }
     }
+}
+
+/* Notes the rules that this side's own address does not keep. MALFORMED: there
+ * are numbers in it that UCX does not have, so the format is another one. */
+static tmsg_status_t try_rules(tmsg_own_address_t *own)
+{
+    const tmsg_packed_t *all = &own->all;
+
+    own->breaks_order = !are_in_order(all);
+    for (size_t i = 0; i < all->entry_count; i++) {
+        const tmsg_packed_entry_t *entry = &all->entries[i];
+        const tmsg_judged_entry_t judged = {
+            own, NULL, all, tmsg_packed_device_of(all, entry), entry};
+        const tmsg_transport_kind_t *transport =
+            tmsg_transport_kind_of(entry->transport);
+
+        if (!are_sane(entry)) {
+            return refuse(transport->name, "has a speed that there is not");
+        }
+        own->flags_beside |= entry->flags & ~known_flags(all);
+        own->breaks_place |= judge_place(&judged, i, transport) != NULL;
+        own->breaks_its_rule[i] =
+            transport->judge != NULL && transport->judge(&judged) != NULL;
+    }
+    return TMSG_OK;
 }
 
 /* Reads this side's own addresses. MALFORMED: the format is another one. */
@@ -290,10 +332,10 @@ static tmsg_status_t read_own(tmsg_own_address_t *own, const void *net,
         status = read_network(own, net, net_bytes);
     }
     if (status == TMSG_OK) {
-        status = judge_devices(&own->all);
+        status = judge_devices(&own->all, false);
     }
     if (status == TMSG_OK) {
-        status = judge_entries(own, NULL, &own->all);
+        status = try_rules(own);
     }
     if (status == TMSG_OK) {
         measure_segments(own);

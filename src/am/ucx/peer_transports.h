@@ -11,6 +11,13 @@ struct tmsg_own_address {
     void *bytes; /* what `all` points into */
     tmsg_packed_t all;
     bool on_network[TMSG_PACKED_MOST]; /* of the entries of `all` */
+    /* Rules that `all` does not keep, by an entry or anywhere. They are not
+     * asked of peers: they were read from UCX's sources, and there is hardware
+     * that nobody here has. */
+    bool breaks_its_rule[TMSG_PACKED_MOST];
+    bool breaks_order;
+    bool breaks_place;
+    uint32_t flags_beside; /* flags of entries that are not known */
     unsigned minor;
     uint64_t posix_bytes; /* of its segments; 0: unknown, or none */
     uint64_t sysv_bytes;

@@ -14,6 +14,7 @@
 #include "am/ucx/ep_index.h"
 #include "am/ucx/packed.h"
 #include "am/ucx/peer_address.h"
+#include "am/ucx/ucx_ep.h"
 #include "core/bytes.h"
 #include "support/peers.h"
 #include "support/raw_bootstrap.h"
@@ -388,6 +389,62 @@ Test(peer_address, one_id_goes_with_the_other)
             TMSG_ERR_MALFORMED);
     must_say(tmsg_error_message(), "that of another peer");
     tmsg_peer_address_free(address);
+    judged_close(&judged);
+}
+
+/* Writes the address of b, which has one device, with another domain, system
+ * device and id. Returns its length. */
+static size_t write_variant(const judged_t *judged, size_t n, uint8_t *bytes)
+{
+    const tmsg_packed_device_t *device = &judged->packed.devices[0];
+    size_t on = (size_t)(device->address - judged->bytes);
+
+    must_true(judged->packed.device_count == 1 && device->paths == 1 &&
+              device->system == TMSG_PACKED_NO_SYSTEM);
+    memcpy(bytes, judged->bytes, on);
+    tmsg_put_le(bytes + 1, 1 + n, 8);
+    bytes[on - 2] = (uint8_t)(n % 32);
+    bytes[on - 1] |= 0x20; /* a system device is told */
+    bytes[on] = (uint8_t)(n / 32);
+    memcpy(bytes + on + 1, judged->bytes + on, judged->count - on);
+    return judged->count + 1;
+}
+
+/* UCX keeps each kind of endpoint that it has made, and has room for 64, or
+ * from 1.16 on for 255, for which it takes 10 s. Where there is none, a new UCX
+ * worker takes its place. */
+Test(peer_address, too_many_kinds_of_peers_are_told_to_come_again)
+{
+    enum { KINDS_MOST = 300 };
+    tmsg_address_claim_t claim = {.keyed = true};
+    tmsg_status_t status = TMSG_OK;
+    tmsg_peer_address_t *address;
+    tmsg_ep_sockets_t sockets;
+    uint8_t bytes[512];
+    tmsg_ucx_ep_t ep;
+    judged_t judged;
+    uint32_t number;
+    size_t n = 0;
+
+    if (tmsg_ucx_version().minor >= 16 && !whole_run()) {
+        return;
+    }
+    judged_open(&judged, "TLS=tcp");
+    claim.hello = &judged.b->hello;
+    for (; n < KINDS_MOST && status == TMSG_OK; n++) {
+        size_t count = write_variant(&judged, n, bytes);
+
+        must(tmsg_peer_address_check(judged.a, &claim, bytes, count, &address));
+        status = tmsg_ep_index_make(judged.a, 1 + n, address, &ep, &sockets,
+                                    &number);
+        tmsg_peer_address_free(address);
+        if (status == TMSG_OK) {
+            tmsg_ucx_ep_abandon(ep);
+        }
+    }
+    must_be(status, TMSG_ERR_BUSY);
+    must_say(tmsg_error_message(), "too many kinds of peers");
+    must_true(n > 32);
     judged_close(&judged);
 }
 
