@@ -63,6 +63,31 @@ static size_t start_of(const mutant_address_t *mutant, size_t device)
            (at->system != TMSG_PACKED_NO_SYSTEM);
 }
 
+/* Tells of several paths of a device, or of a system device. */
+static void tell_more(mutant_address_t *mutant)
+{
+    static const uint8_t flags[] = {0x20, 0x40, 0x60};
+    uint8_t flag = flags[below(mutant, 3)];
+    size_t at, more = flag == 0x60 ? 2 : 1;
+
+    if (mutant->packed->device_count == 0) {
+        change_bytes(mutant);
+        return;
+    }
+    at = start_of(mutant, below(mutant, mutant->packed->device_count)) + 1;
+    if (mutant->bytes[at] & 0x60) {
+        mutant->bytes[at + 1] = (uint8_t)sample_random(&mutant->state);
+        return;
+    }
+    mutant->bytes[at] |= flag;
+    memmove(mutant->bytes + at + 1 + more, mutant->bytes + at + 1,
+            mutant->count - at - 1);
+    for (size_t i = 1; i <= more; i++) {
+        mutant->bytes[at + i] = (uint8_t)sample_random(&mutant->state);
+    }
+    mutant->count += more;
+}
+
 /* Removes, doubles, or moves to the front. */
 static void change_devices(mutant_address_t *mutant)
 {
@@ -179,8 +204,10 @@ size_t address_mutate(uint8_t *address, size_t bytes, unsigned minor,
     if (tmsg_packed_read(address, bytes, minor, &packed) != TMSG_OK ||
         how < 30) {
         change_bytes(&mutant);
-    } else if (how < 82) {
+    } else if (how < 76) {
         change_fields(&mutant);
+    } else if (how < 82) {
+        tell_more(&mutant);
     } else if (how < 90) {
         change_devices(&mutant);
     } else if (how < 96) {

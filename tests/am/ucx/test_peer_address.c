@@ -16,6 +16,7 @@
 #include "am/ucx/peer_address.h"
 #include "am/ucx/ucx_ep.h"
 #include "core/bytes.h"
+#include "support/numbered_keys.h"
 #include "support/peers.h"
 #include "support/raw_bootstrap.h"
 #include "support/still_serves.h"
@@ -368,6 +369,18 @@ Test(peer_address, without_a_key_unified_mode_is_refused)
     tmsg_endpoint_destroy(endpoint);
     side_close(&b);
     side_close(&a);
+}
+
+Test(peer_address, with_a_key_unified_mode_goes_on)
+{
+    side_options_t options = {.ucx_config = "UNIFIED_MODE=y",
+                              .keyring = ring("alice", 1)};
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, &options, &options);
+    must_true(pair.to_a->ucx->own == NULL);
+    pair_close(&pair);
+    tmsg_keyring_destroy(options.keyring);
 }
 
 /* UCX pairs endpoints by its own id of a UCX worker, this side by another. */
