@@ -19,7 +19,7 @@ struct tmsg_own_address {
     bool breaks_place;
     uint32_t flags_beside; /* flags of entries that are not known */
     unsigned minor;
-    uint64_t posix_bytes; /* of its segments; 0: unknown, or none */
+    uint64_t posix_bytes; /* that a segment needs; 0: unknown, or none */
     uint64_t sysv_bytes;
 };
 
