@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "am/ucx/peer_transports.h"
 #include "am/ucx/segment_check.h"

@@ -13,7 +13,7 @@ static tmsg_transport_part_t part_of(uint16_t checksum)
     return tmsg_transport_kind_of(checksum)->part;
 }
 
-/* The size of a number of a namespace in UCX's addresses. */
+/* Returns the size of a namespace's number in UCX's addresses. */
 static size_t namespace_bytes(unsigned minor) { return minor >= 22 ? 4 : 8; }
 
 const tmsg_packed_device_t *
@@ -23,7 +23,8 @@ tmsg_packed_device_of(const tmsg_packed_t *packed,
     return &packed->devices[entry->device];
 }
 
-/* Whether both addresses of the entry are those of an entry of this side. */
+/* Returns whether both addresses of the entry are those of an entry of this
+ * side. */
 static bool is_ours(const tmsg_judged_entry_t *judged)
 {
     const tmsg_packed_t *all = &judged->own->all;
@@ -66,15 +67,21 @@ static bool is_our_device(const tmsg_judged_entry_t *judged)
     return false;
 }
 
-static bool has_loopback(const tmsg_own_address_t *own)
+/* Returns whether a loopback is that of another host or network namespace than
+ * ours, if there is ours. It may be of the other family. */
+static bool is_other_loopback(const tmsg_judged_entry_t *judged)
 {
-    for (size_t i = 0; i < own->all.entry_count; i++) {
-        const tmsg_packed_device_t *device =
-            tmsg_packed_device_of(&own->all, &own->all.entries[i]);
+    const tmsg_packed_t *all = &judged->own->all;
 
-        if (part_of(own->all.entries[i].transport) == TMSG_PART_TCP &&
-            device->address_bytes > 0 && device->address[0] == 1) {
-            return true;
+    for (size_t i = 0; i < all->entry_count; i++) {
+        const tmsg_packed_device_t *ours =
+            tmsg_packed_device_of(all, &all->entries[i]);
+
+        if (part_of(all->entries[i].transport) == TMSG_PART_TCP &&
+            ours->address_bytes > 2 && ours->address[0] == 1) {
+            return ours->address_bytes != judged->device->address_bytes ||
+                   memcmp(ours->address + 2, judged->device->address + 2,
+                          ours->address_bytes - 2u) != 0;
         }
     }
     return false;
@@ -116,7 +123,7 @@ static const char *judge_tcp(const tmsg_judged_entry_t *judged)
         }
     }
     if (address[0] == 1 && judged->claim != NULL && !judged->claim->net_only &&
-        has_loopback(judged->own) && !is_our_device(judged)) {
+        is_other_loopback(judged)) {
         return "is that of another machine";
     }
     return is_ours(judged) ? "has the port of this side" : NULL;
@@ -256,8 +263,6 @@ static const char *judge_self(const tmsg_judged_entry_t *judged)
     return is_ours(judged) ? "is that of this side" : NULL;
 }
 
-/* Whether an entry of this side with that transport has an address of that
- * many bytes. */
 bool tmsg_judged_is_as_long(const tmsg_judged_entry_t *judged, bool device_too)
 {
     const tmsg_packed_t *all = &judged->own->all;
