@@ -104,7 +104,7 @@ static void read_all(const uint8_t *bytes, size_t count)
 static void judge(const uint8_t *bytes, size_t count, bool net_only)
 {
     const tmsg_address_claim_t claim = {.hello = &judged->hello,
-                                     .net_only = net_only};
+                                        .net_only = net_only};
     tmsg_peer_address_t *address;
     tmsg_status_t status =
         tmsg_peer_address_check(judging, &claim, bytes, count, &address);

@@ -205,7 +205,7 @@ static tmsg_status_t check(const user_t *user, const peer_t *peer,
                            tmsg_peer_address_t **address_p)
 {
     const tmsg_address_claim_t claim = {.hello = &peer->hello,
-                                     .net_only = net_only};
+                                        .net_only = net_only};
     uint8_t frame[ADDRESS_BYTES_MOST + TMSG_SEALED_EXTRA_BYTES];
     tmsg_sealed_t sealed = {.address = bytes, .address_bytes = count};
 
