@@ -23,7 +23,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests/python"))
 
 import admission  # noqa: E402  pylint: disable=wrong-import-position
-from admission import HELLO, MAGIC, NONCE, Peer  # noqa: E402  pylint: disable=wrong-import-position
+# pylint: disable-next=wrong-import-position
+from admission import HELLO, MAGIC, NONCE, Peer  # noqa: E402
 
 HELD = 100      # strangers that hold a place at once
 PASSING = 2000  # strangers that come and go

@@ -36,6 +36,7 @@ typedef struct {
     unsigned tallies; /* those in use, without the last */
     uint64_t counted; /* sum of the tallies */
     tmsg_log_level_t level;
+    bool apart; /* the lines are not the library's: see tmsg_log_may() */
     tally_t tally[TMSG_LOG_WHOM_MOST + 1];
 } interval_t;
 
@@ -117,7 +118,7 @@ static void write_counts(size_t kind, uint64_t now_ns, bool by_sink)
     for (size_t i = 0; i <= TMSG_LOG_WHOM_MOST; i++) {
         if (interval->tally[i].count > 0) {
             write_tally(&kind_words[kind], interval, &interval->tally[i],
-                        seconds, by_sink);
+                        seconds, by_sink && !interval->apart);
         }
     }
     memset(interval->tally, 0, sizeof(interval->tally));
@@ -272,6 +273,17 @@ void tmsg_log_of(tmsg_log_kind_t kind, const char *whom, tmsg_log_level_t level,
         write_line(level, line, true);
     }
     pthread_mutex_unlock(&lock);
+}
+
+int tmsg_log_may(tmsg_log_kind_t kind, const char *whom, tmsg_log_level_t level)
+{
+    bool may;
+
+    pthread_mutex_lock(&lock);
+    may = may_have_line(kind, whom, level);
+    intervals[kind].apart = true;
+    pthread_mutex_unlock(&lock);
+    return may;
 }
 
 uint64_t tmsg_log_due_ns(void)

@@ -49,7 +49,9 @@
     KIND(NOT_ARRIVED, "message", "from", "did not arrive")                     \
     KIND(FAILED, "message", "to", "failed")                                    \
     KIND(UNPUBLISHED, "published map", "to", "got lost")                       \
-    KIND(UCX, "UCX worker", "for", "opened with a warning")
+    KIND(UCX, "UCX worker", "for", "opened with a warning")                    \
+    KIND(LEFT, "UCX worker", "of", "left memory behind")                       \
+    KIND(UCX_SAID, "line", "of UCX's", "got left out")
 
 #define TMSG_LOG_KIND(NAME, what, preposition, happened) TMSG_LOG_##NAME##_KIND,
 typedef enum {
@@ -65,6 +67,11 @@ void tmsg_log(tmsg_log_level_t level, const char *format, ...)
  * words that do not differ from one event to the next. */
 void tmsg_log_of(tmsg_log_kind_t kind, const char *whom, tmsg_log_level_t level,
                  const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* Returns whether somebody else's line of a kind may go to standard error. If
+ * not, it is counted, and so will be the count, whatever lines are wanted. */
+int tmsg_log_may(tmsg_log_kind_t kind, const char *whom,
+                 tmsg_log_level_t level);
 
 /* Returns whether a line of that level would be seen. Call this before costly
  * formatting. */

@@ -223,9 +223,9 @@ void tmsg_deferred_take(tmsg_ucx_t *ucx)
         tmsg_linger_tell(ucx, &tally);
         tmsg_linger_log(&tally);
         if (ucx->abandoned && ucx->late.count == 0) {
-            tmsg_log(TMSG_LOG_WARN, "there was no memory to see when a peer "
-                                    "hangs up: shared memory that it may write "
-                                    "to is left behind");
+            tmsg_log_of(TMSG_LOG_LEFT_KIND, "peers that stay", TMSG_LOG_WARN,
+                        "there was no memory to see when a peer hangs up: "
+                        "shared memory that it may write to is left behind");
         }
     }
     atomic_fetch_add(&count, 1);

@@ -228,9 +228,10 @@ void tmsg_linger_log(tmsg_linger_tally_t *tally)
         snprintf(text + used, sizeof(text) - used, ", and %u more",
                  tally->other);
     }
-    tmsg_log(TMSG_LOG_WARN,
-             "peers that were given up do not hang up: %s; shared memory that "
-             "they may write to is left behind%s",
-             text, tally->for_good ? "" : " until they do");
+    tmsg_log_of(
+        TMSG_LOG_LEFT_KIND, "peers that stay", TMSG_LOG_WARN,
+        "peers that were given up do not hang up: %s; shared memory that "
+        "they may write to is left behind%s",
+        text, tally->for_good ? "" : " until they do");
     *tally = (tmsg_linger_tally_t){.count = 0};
 }

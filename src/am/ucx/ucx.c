@@ -531,8 +531,9 @@ void tmsg_ucx_close(tmsg_ucx_t *ucx)
     stays = tmsg_linger_look(ucx);
     if (ucx->unreported && !stays && !tmsg_refs_are(&ucx->holders, 1)) {
         ucx->next = atomic_exchange(&left_behind, ucx);
-        tmsg_log(TMSG_LOG_WARN, "UCX does not report the end of a peer: shared "
-                                "memory that may be written to is left behind");
+        tmsg_log_of(TMSG_LOG_LEFT_KIND, "peers that went", TMSG_LOG_WARN,
+                    "UCX does not report the end of a peer: shared memory that "
+                    "may be written to is left behind");
         return;
     }
     if (stays) {

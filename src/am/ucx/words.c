@@ -2,12 +2,15 @@
 #include "am/ucx/words.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
 #include <ucs/debug/log_def.h>
 #include <unistd.h>
+
+#include "core/log.h"
 
 #define LINE_BYTES 1024
 
@@ -20,6 +23,16 @@ static const char *name_of(ucs_log_level_t level)
 
     return (size_t)level < sizeof(names) / sizeof(names[0]) ? names[level]
                                                             : "TRACE";
+}
+
+/* Returns whether a line of UCX's is to be left out, and counts it if so. Peers
+ * can have UCX warn and complain, but nothing more that is told unasked. */
+static bool is_left_out(ucs_log_level_t level, const char *file)
+{
+    return level <= UCS_LOG_LEVEL_WARN &&
+           !tmsg_log_may(TMSG_LOG_UCX_SAID_KIND, file,
+                         level == UCS_LOG_LEVEL_WARN ? TMSG_LOG_WARN
+                                                     : TMSG_LOG_ERROR);
 }
 
 /* UCX writes what is fatal to standard error itself, and ends the process. */
@@ -37,11 +50,15 @@ static ucs_log_func_rc_t say(const char *file, unsigned line,
     if (level == UCS_LOG_LEVEL_FATAL) {
         return UCS_LOG_FUNC_RC_CONTINUE;
     }
+    file = slash == NULL ? file : slash + 1;
+    if (is_left_out(level, file)) {
+        return UCS_LOG_FUNC_RC_STOP;
+    }
     vsnprintf(text, sizeof(text), format, arguments);
     gettimeofday(&now, NULL);
     fprintf(stderr, "[%lld.%06lld] [pid %d] %s:%u UCX %s %s\n",
-            (long long)now.tv_sec, (long long)now.tv_usec, (int)getpid(),
-            slash == NULL ? file : slash + 1, line, name_of(level), text);
+            (long long)now.tv_sec, (long long)now.tv_usec, (int)getpid(), file,
+            line, name_of(level), text);
     return UCS_LOG_FUNC_RC_STOP;
 }
 

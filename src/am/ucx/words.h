@@ -5,8 +5,10 @@
 #define TMSG_AM_UCX_WORDS_H
 
 /* From now on UCX's lines go to standard error, for the whole process and
- * whoever uses UCX in it. If UCX_LOG_FILE says where they go, nothing changes.
- * Called before UCX is asked for anything; any thread, any number of times. */
+ * whoever uses UCX in it. Of its warnings and errors ten are told in 10 s, and
+ * then how many more there were. If UCX_LOG_FILE says where they go, nothing
+ * changes. Called before UCX is asked for anything; any thread, any number of
+ * times. */
 void tmsg_ucx_words_begin(void);
 
 #endif

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What UCX says goes to standard error: standard output is the program's. */
 #include <criterion/criterion.h>
+#include <dlfcn.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "support/peers.h"
@@ -52,4 +54,35 @@ Test(words, go_to_standard_error)
     must_say(said, "UCX_NO_SUCH_SETTING");
     must_say(said, "UCX WARN");
     must_eq(printed[0], '\0');
+}
+
+/* UCX's own function for its lines; 2 is a warning. */
+typedef void (*dispatch_fn)(const char *file, unsigned line,
+                            const char *function, int level,
+                            const void *component, const char *format, ...);
+
+/* A peer can have UCX complain with each connection. */
+Test(words, are_counted_if_there_are_many)
+{
+    char said[8192];
+    unsigned lines = 0;
+    dispatch_fn dispatch;
+    stream_t errors;
+    side_t side;
+
+    *(void **)&dispatch = dlsym(RTLD_DEFAULT, "ucs_log_dispatch");
+    must_true(dispatch != NULL);
+    side_open(&side, NULL);
+    side_listen_link(&side, LINK_UNIX);
+    redirect(&errors, STDERR_FILENO);
+    for (int i = 0; i < 50; i++) {
+        dispatch("/a/file.c", 7, "f", 2, NULL, "line %d", i);
+    }
+    side_close(&side);
+    restore(&errors, said, sizeof(said));
+    for (const char *at = said; (at = strstr(at, "UCX WARN")) != NULL; at++) {
+        lines++;
+    }
+    must_true(lines <= 10);
+    must_say(said, " lines of UCX's file.c got left out in the last ");
 }
