@@ -364,6 +364,11 @@ Test(log, counts_of_several_threads_add_up)
 
 static bool ending;
 
+/* LeakSanitizer asks this at the end, and cannot look for leaks in a process
+ * that was forked. */
+int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void) { return ending; }
+
 /* Fails if it is called once the program has ended. */
 static void expect_before_the_end(void *arg, tmsg_log_level_t level,
                                   const char *line)
