@@ -56,9 +56,10 @@ static bool save_tensor(const reply_options_t *options, const char *name,
 
     bad = tmsg_shown_bad_name(name, NAME_MOST_BYTES);
     if (bad != NULL) {
-        complain("%s: --out FILE.safetensors takes the tensor of any name: "
-                 "'%s'",
-                 bad, name);
+        complain(
+            "the tensor '%s' is not kept: %s; --out FILE.safetensors takes "
+            "any name",
+            tmsg_shown_short(name).text, bad);
         return false;
     }
     if (tmsg_map_create(&one) != TMSG_OK ||
