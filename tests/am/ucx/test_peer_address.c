@@ -103,7 +103,7 @@ Test(peer_address, those_of_each_mix_of_transports_pass)
     };
 
     for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
-        if (is_due(i)) {
+        if (is_due(i) && (!is_slow() || i % 3 == 0)) {
             expect_passes(configs[i]);
         }
     }
