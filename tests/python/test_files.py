@@ -498,7 +498,7 @@ def test_npz_names_with_control_characters(library, tmp_path):
               "b\t\x7f": np.arange(2, dtype=np.uint8)}
     np.savez(tmp_path / "a.npz", **arrays)
     check_contents(library.contents(tmp_path / "a.npz"), arrays)
-    with pytest.raises(Refused, match=r"tensor 'a\?\?': a .npz file cannot"):
+    with pytest.raises(Refused, match=r"tensor 'a\\x01\\x1f': a .npz file cannot"):
         library.convert(tmp_path / "a.npz", tmp_path / "b.npz")
     assert not (tmp_path / "b.npz").exists()
     library.convert(tmp_path / "a.npz", tmp_path / "c.safetensors")

@@ -215,7 +215,7 @@ def test_a_plot_is_no_place_for_markup(tmp_path):
     measured("-w", workload, "--plot", path, "--over", "tcp")
     texts = [text.text for text in
              ElementTree.parse(path).getroot().iter(f"{SVG}text")]
-    assert 'tcp, <b>&?"' in texts
+    assert r'tcp, <b>&\x01"' in texts
 
 
 @pytest.mark.once
