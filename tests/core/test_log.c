@@ -366,7 +366,7 @@ static bool ending;
 
 /* LeakSanitizer asks this at the end, and cannot look for leaks in a process
  * that was forked. */
-int __lsan_is_turned_off(void);
+__attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void) { return ending; }
 
 /* Fails if it is called once the program has ended. */
