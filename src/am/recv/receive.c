@@ -187,6 +187,13 @@ static void keep_words(tmsg_message_t *message, const char *why)
     }
 }
 
+/* Returns whether somebody here is told why a message did not come. */
+static bool has_hearer(const tmsg_message_t *message)
+{
+    return message->endpoint->worker->on_refused != NULL ||
+           message->call != NULL || message->stream != NULL;
+}
+
 void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
                          const char *why)
 {
@@ -200,8 +207,7 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
         return; /* the sender knows */
     }
     message->refusal = status;
-    if (endpoint->worker->on_refused != NULL || message->call != NULL ||
-        message->stream != NULL) {
+    if (has_hearer(message)) {
         keep_words(message, why);
     }
     endpoint->stats.refused_messages++;
@@ -276,14 +282,13 @@ void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
                         const char *why)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
-    tmsg_worker_t *worker = endpoint->worker;
 
     if (message->aborted || message->state == TMSG_RX_FAILED) {
         return;
     }
     message->aborted = true;
     message->refusal = status;
-    if (worker->on_refused != NULL) {
+    if (has_hearer(message)) {
         keep_words(message, why);
     }
     endpoint->stats.aborted_messages++;
