@@ -23,6 +23,8 @@ extern "C" {
 #define TMSG_META_FILE_NAME "tensormsg.file.name"         /* string */
 #define TMSG_META_FILE_FORMAT "tensormsg.file.format"     /* string */
 #define TMSG_META_UCXX_HEADER "tensormsg.ucxx.header"     /* bytes */
+#define TMSG_META_OFFER_EPOCH "tensormsg.offer.epoch"     /* i64, offer.h */
+#define TMSG_META_OFFER_VERSION "tensormsg.offer.version" /* i64 */
 
 typedef enum {
     TMSG_META_TYPE_BOOL = 1,

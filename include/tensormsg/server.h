@@ -13,7 +13,7 @@ extern "C" {
 
 /* Answers the calls (tensormsg/call.h) that come over the endpoints of one
  * worker, whichever side dialled. A worker has at most one server; without one
- * its peers' calls end with UNSUPPORTED. */
+ * its peers' calls end with UNSUPPORTED, except fetches (tensormsg/offer.h). */
 typedef struct tmsg_server tmsg_server_t;
 
 /* One call, as its server sees it. The handle is the handler's until that

@@ -24,6 +24,7 @@
 #include <tensormsg/message.h>
 #include <tensormsg/meta.h>
 #include <tensormsg/metrics.h>
+#include <tensormsg/offer.h>
 #include <tensormsg/publisher.h>
 #include <tensormsg/reflect.h>
 #include <tensormsg/request.h>

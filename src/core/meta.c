@@ -25,6 +25,8 @@ static const struct {
     {TMSG_META_FILE_NAME, TMSG_META_TYPE_STRING},
     {TMSG_META_FILE_FORMAT, TMSG_META_TYPE_STRING},
     {TMSG_META_UCXX_HEADER, TMSG_META_TYPE_BYTES},
+    {TMSG_META_OFFER_EPOCH, TMSG_META_TYPE_I64},
+    {TMSG_META_OFFER_VERSION, TMSG_META_TYPE_I64},
 };
 
 static const char *const type_names[] = {"none", "bool",   "i64",

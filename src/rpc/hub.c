@@ -6,9 +6,11 @@
 #include <time.h>
 
 #include "core/utf8.h"
+#include "rpc/builtin.h"
 #include "rpc/caller.h"
 #include "rpc/intercept.h"
 #include "rpc/metrics.h"
+#include "rpc/offer.h"
 #include "rpc/server.h"
 #include "rpc/stream.h"
 
@@ -115,6 +117,7 @@ void tmsg_hub_drop(tmsg_hub_t *hub)
         tmsg_map_destroy(hub->empty);
         tmsg_meters_free(hub);
         tmsg_chains_free(hub);
+        tmsg_offers_free(hub->offers);
         free(hub->slots);
         free(hub);
     }
@@ -133,6 +136,11 @@ static void *create_hub(tmsg_calls_t *calls)
     pthread_mutex_init(&hub->lock, NULL);
     hub->shared = tmsg_calls_are_shared(calls);
     hub->calls = calls;
+    if (tmsg_offers_create(&hub->offers) != TMSG_OK ||
+        tmsg_builtin_create(hub) != TMSG_OK) {
+        tmsg_hub_drop(hub);
+        return NULL;
+    }
     return hub;
 }
 
@@ -277,6 +285,8 @@ static void end_hub(void *start)
     atomic_store(&hub->over, true);
     tmsg_calls_catch_up(hub);
     fire_all(hub, true);
+    tmsg_offers_close(hub);
+    tmsg_builtin_leave(hub);
     (void)tmsg_calls_set_context(before);
     tmsg_hub_drop(hub);
 }
@@ -316,6 +326,11 @@ static bool message_bounced(void *arg, const tmsg_call_head_t *head,
                : tmsg_call_bounces(arg, message_id, sent, status, error);
 }
 
+static void count_offers(void *start, tmsg_calls_counts_t *counts)
+{
+    tmsg_offers_count(start, counts);
+}
+
 const tmsg_calls_ops_t tmsg_hub_ops = {
     .create = create_hub,
     .over = end_hub,
@@ -329,6 +344,7 @@ const tmsg_calls_ops_t tmsg_hub_ops = {
     .bounced = message_bounced,
     .run = run_hub,
     .catch_up = catch_up_hub,
+    .count = count_offers,
 };
 
 tmsg_status_t tmsg_method_check(const char *method, size_t *bytes_p)

@@ -80,13 +80,16 @@ struct tmsg_hub {
     /* of calls under way, by the low half of their id */
     tmsg_rpc_slot_t *slots;
     uint32_t slot_count, free_slot;
-    uint32_t generation;        /* high half of the newest id */
-    struct tmsg_server *server; /* NULL: none */
-    struct tmsg_task *running;  /* task whose handler the worker's thread runs;
-                                   NULL: none, or the worker is shared */
-    uint64_t late_replies;      /* replies that no call waited for any more */
-    uint64_t retried;           /* attempts beyond the first of a call */
-    bool counts;                /* the application wants metrics */
+    uint32_t generation;         /* high half of the newest id */
+    struct tmsg_server *server;  /* the application's; NULL: none */
+    struct tmsg_server *builtin; /* of the library's own methods; NULL: the
+                                    worker is gone */
+    struct tmsg_offers *offers;
+    struct tmsg_task *running; /* task whose handler the worker's thread runs;
+                                  NULL: none, or the worker is shared */
+    uint64_t late_replies;     /* replies that no call waited for any more */
+    uint64_t retried;          /* attempts beyond the first of a call */
+    bool counts;               /* the application wants metrics */
     tmsg_list_t meters;
     tmsg_table_t meters_by_name;
     /* number of method names that have a caller's meter */
@@ -144,9 +147,8 @@ typedef struct {
     uint32_t slot_count;
     unsigned refusals; /* number of the peer's refusals that interceptors are
                           still to be told of */
+    unsigned fetches_waiting; /* fetches of the peer that wait for a name */
 } tmsg_rpc_peer_t;
-
-extern const tmsg_calls_ops_t tmsg_hub_ops;
 
 void tmsg_hub_hold(tmsg_hub_t *hub);
 void tmsg_hub_drop(tmsg_hub_t *hub);

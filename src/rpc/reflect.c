@@ -11,6 +11,7 @@
 #include <tensormsg/json.h>
 #include <tensormsg/meta.h>
 
+#include "rpc/builtin.h"
 #include "rpc/method.h"
 #include "serialize/json.h"
 
@@ -188,31 +189,15 @@ static void list_methods(void *arg, tmsg_task_t *task)
     send_answer(task, status, map);
 }
 
-static tmsg_status_t offer_method(tmsg_server_t *server, const char *name,
-                                  tmsg_handler_fn handler)
-{
-    tmsg_method_t *method = calloc(1, sizeof(*method));
-
-    if (method == NULL) {
-        return tmsg_error_memory("a method");
-    }
-    method->handler = handler;
-    method->is_ours = true;
-    method->health = TMSG_HEALTH_SERVING;
-    method->name_bytes = strlen(name);
-    strcpy(method->name, name);
-    return tmsg_server_add(server, method);
-}
-
 tmsg_status_t tmsg_reflect_offer(tmsg_server_t *server, uint32_t flags)
 {
     tmsg_status_t status = TMSG_OK;
 
     if (!(flags & TMSG_SERVER_NO_METHODS)) {
-        status = offer_method(server, TMSG_METHOD_METHODS, list_methods);
+        status = tmsg_builtin_add(server, TMSG_METHOD_METHODS, list_methods, 0);
     }
     if (status == TMSG_OK && !(flags & TMSG_SERVER_NO_HEALTH)) {
-        status = offer_method(server, TMSG_METHOD_HEALTH, tell_health);
+        status = tmsg_builtin_add(server, TMSG_METHOD_HEALTH, tell_health, 0);
     }
     return status;
 }

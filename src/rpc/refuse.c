@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/shown.h"
+#include "rpc/builtin.h"
 #include "rpc/intercept.h"
 #include "rpc/metrics.h"
 
@@ -126,14 +127,12 @@ static refusal_t *make_refusal(tmsg_rpc_peer_t *peer,
     return refusal;
 }
 
-/* Returns the length of the name in the head if the server has such a method.
+/* Returns the length of the name in the head if there is such a method.
  * Returns 0 otherwise, so that a peer cannot have a meter made for each name
  * that it invents. Lock held. */
-static size_t known_bytes(const tmsg_server_t *server,
-                          const tmsg_call_head_t *head)
+static size_t known_bytes(const tmsg_hub_t *hub, const tmsg_call_head_t *head)
 {
-    return server != NULL && tmsg_method_find(server, head->text,
-                                              head->text_bytes) != NULL
+    return tmsg_hub_method(hub, head->text, head->text_bytes) != NULL
                ? head->text_bytes
                : 0;
 }
@@ -161,7 +160,7 @@ bool tmsg_refuse(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
     bool watched;
 
     tmsg_hub_lock(hub);
-    tmsg_meter_reject(hub, head->text, known_bytes(hub->server, head), status);
+    tmsg_meter_reject(hub, head->text, known_bytes(hub, head), status);
     watched = is_watched(peer);
     count_refusals(peer, watched);
     tmsg_hub_unlock(hub);

@@ -214,7 +214,9 @@ tmsg_method_t *tmsg_method_called(tmsg_server_t *server, const char *name,
 
     if (method == NULL || !method_is_named(method, name, bytes)) {
         method = tmsg_method_find(server, name, bytes);
-        server->last = method;
+        if (method != NULL) {
+            server->last = method;
+        }
     }
     return method;
 }
@@ -231,6 +233,7 @@ tmsg_status_t tmsg_server_add(tmsg_server_t *server, tmsg_method_t *method)
             place = &(*place)->next;
         }
         *place = method;
+        method->server = server;
         tmsg_table_add(&server->by_name, &method->by_name,
                        tmsg_table_key(method->name, method->name_bytes));
     } else {

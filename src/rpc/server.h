@@ -21,6 +21,7 @@ typedef struct {
 
 typedef struct tmsg_method {
     struct tmsg_method *next;
+    tmsg_server_t *server; /* the server that owns the method */
     tmsg_keyed_t by_name;
     tmsg_node_t
         turn; /* in the server's turns, while tasks of the method wait */

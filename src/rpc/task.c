@@ -305,7 +305,7 @@ TMSG_RPC_STEP tmsg_task_t *create_task(tmsg_rpc_peer_t *peer,
                                        const tmsg_call_head_t *head)
 {
     tmsg_hub_t *hub = peer->hub;
-    tmsg_server_t *server = hub->server;
+    tmsg_server_t *server = method->server;
     tmsg_task_t *task = tmsg_hub_take_at_hand(&hub->tasks_kept);
 
     if (task == NULL && (task = find_record(hub)) == NULL) {

@@ -2,6 +2,7 @@
 /* Keeps the bounds of a server and its methods: which calls come in, which
  * wait, and whose turn it is. The hub's lock is held in all functions but
  * tmsg_server_run(). */
+#include "rpc/builtin.h"
 #include "rpc/principal.h"
 #include "rpc/server.h"
 
@@ -40,16 +41,17 @@ tmsg_status_t tmsg_task_admit(const tmsg_rpc_peer_t *peer,
                               tmsg_method_t **method_p)
 {
     tmsg_server_t *server = peer->hub->server;
-    tmsg_method_t *method;
+    tmsg_method_t *method =
+        tmsg_hub_method_called(peer->hub, head->text, head->text_bytes);
 
-    if (server == NULL) {
+    if (server == NULL && method == NULL) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED, "nobody serves here");
     }
     if (peer->over) {
         return tmsg_error_set(TMSG_ERR_PEER_LOST, "its connection has ended");
     }
-    method = tmsg_method_called(server, head->text, head->text_bytes);
-    if (server->draining && (method == NULL || !method->is_ours)) {
+    if (server != NULL && server->draining &&
+        (method == NULL || !method->is_ours)) {
         return tmsg_error_set(TMSG_ERR_UNAVAILABLE,
                               "the server is being shut down");
     }

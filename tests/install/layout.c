@@ -146,6 +146,17 @@ AT(tmsg_endpoint_params_t, subscribe, 24);
 AT(tmsg_endpoint_params_t, reconnect, 28);
 AT(tmsg_endpoint_params_t, keyring, 40);
 
+SIZE(tmsg_fetch_params_t, 64);
+AT(tmsg_fetch_params_t, field_mask, 0);
+AT(tmsg_fetch_params_t, slices, 8);
+AT(tmsg_fetch_params_t, slice_count, 16);
+AT(tmsg_fetch_params_t, into, 24);
+AT(tmsg_fetch_params_t, timeout_ms, 32);
+AT(tmsg_fetch_params_t, wait_ms, 36);
+AT(tmsg_fetch_params_t, epoch, 40);
+AT(tmsg_fetch_params_t, on_done, 48);
+AT(tmsg_fetch_params_t, on_done_arg, 56);
+
 SIZE(tmsg_file_load_params_t, 24);
 AT(tmsg_file_load_params_t, field_mask, 0);
 AT(tmsg_file_load_params_t, format, 8);
@@ -248,6 +259,27 @@ AT(tmsg_method_params_t, description, 24);
 AT(tmsg_method_params_t, principals, 32);
 AT(tmsg_method_params_t, flags, 40);
 
+SIZE(tmsg_offer_key_t, 48);
+AT(tmsg_offer_key_t, bytes, 0);
+
+SIZE(tmsg_offer_params_t, 72);
+AT(tmsg_offer_params_t, field_mask, 0);
+AT(tmsg_offer_params_t, name, 8);
+AT(tmsg_offer_params_t, version, 16);
+AT(tmsg_offer_params_t, ttl_ms, 24);
+AT(tmsg_offer_params_t, fetches, 28);
+AT(tmsg_offer_params_t, principals, 32);
+AT(tmsg_offer_params_t, on_over, 40);
+AT(tmsg_offer_params_t, on_over_arg, 48);
+AT(tmsg_offer_params_t, on_release, 56);
+AT(tmsg_offer_params_t, on_release_arg, 64);
+
+SIZE(tmsg_offer_stats_t, 32);
+AT(tmsg_offer_stats_t, fetches, 0);
+AT(tmsg_offer_stats_t, failed, 8);
+AT(tmsg_offer_stats_t, bytes, 16);
+AT(tmsg_offer_stats_t, under_way, 24);
+
 SIZE(tmsg_publisher_params_t, 24);
 AT(tmsg_publisher_params_t, field_mask, 0);
 AT(tmsg_publisher_params_t, keep, 8);
@@ -293,6 +325,13 @@ AT(tmsg_server_params_t, concurrency, 8);
 AT(tmsg_server_params_t, queue, 12);
 AT(tmsg_server_params_t, threads, 16);
 AT(tmsg_server_params_t, flags, 20);
+
+SIZE(tmsg_slice_t, 40);
+AT(tmsg_slice_t, name, 0);
+AT(tmsg_slice_t, as, 8);
+AT(tmsg_slice_t, ndim, 16);
+AT(tmsg_slice_t, start, 24);
+AT(tmsg_slice_t, count, 32);
 
 SIZE(tmsg_span_t, 72);
 AT(tmsg_span_t, trace_id, 0);

@@ -114,12 +114,18 @@ static tmsg_listener_t *listening(tmsg_worker_params_t *how)
     how->flags = TMSG_WORKER_THREAD;
     check(tmsg_worker_create(context, how, &made));
     if (endpoint == NULL) {
+        const tmsg_offer_params_t weights = {
+            .field_mask = TMSG_OFFER_PARAM_NAME | TMSG_OFFER_PARAM_VERSION,
+            .name = "weights",
+            .version = 1};
         tmsg_server_t *serving;
+        tmsg_offer_t *offered;
 
         check(tmsg_server_create(made, NULL, &serving));
         check(tmsg_server_register(serving, "infer", infer, NULL, NULL));
         check(tmsg_server_register_stream(serving, "count", serve_stream, NULL,
                                           NULL));
+        check(tmsg_offer_create(made, make_map(), &weights, &offered));
     }
     check(tmsg_listener_create(made, "tcp://127.0.0.1:0", NULL, &at));
     return at;

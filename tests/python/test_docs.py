@@ -239,6 +239,7 @@ def test_programs_that_show_faults_of_ucx_compile():
 
 # What the library writes, or reads of others: the tests of that have its form.
 SHOWN = {"docs/guide.md": "tmsg_map_to_json", "docs/rpc.md": "tensormsg.methods",
+         "docs/offers.md": "tensormsg.offers",
          "docs/signatures.md": "tmsg_signature_to_json",
          "docs/ucxx.md": "dtype"}
 

@@ -129,29 +129,12 @@ bool tmsg_calls_are_shared(const tmsg_calls_t *calls)
     return tmsg_worker_is_shared(calls->worker);
 }
 
-/* Lock held: makes worker->calls, if the worker has none. */
 static tmsg_status_t start_calls(tmsg_worker_t *worker,
                                  const tmsg_calls_ops_t *ops)
 {
     tmsg_status_t status = tmsg_worker_check(worker);
-    tmsg_calls_t *calls;
 
-    if (status != TMSG_OK || worker->calls != NULL) {
-        return status;
-    }
-    calls = calloc(1, sizeof(*calls));
-    if (calls == NULL) {
-        return tmsg_error_memory("what calls need");
-    }
-    calls->ops = ops;
-    calls->worker = worker;
-    calls->start = ops->create(calls);
-    if (calls->start == NULL) {
-        free(calls);
-        return TMSG_ERR_NO_MEMORY;
-    }
-    worker->calls = calls;
-    return TMSG_OK;
+    return status == TMSG_OK ? tmsg_calls_begin(worker, ops) : status;
 }
 
 tmsg_status_t tmsg_calls_start(tmsg_worker_t *worker,
@@ -216,7 +199,7 @@ send_generally(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                       TMSG_SEND_PARAM_ON_RELEASE | TMSG_SEND_PARAM_ON_DONE,
         /* A session sends again only what is to be acknowledged. */
         .flags = TMSG_SEND_UNORDERED |
-                 (endpoint->resume != NULL ? TMSG_SEND_ACKED : 0),
+                 (endpoint->resume != NULL || how->acked ? TMSG_SEND_ACKED : 0),
         .channel = TMSG_CHANNEL_CALLS,
         .on_release = how->on_release,
         .on_release_arg = how->on_release_arg,
@@ -237,7 +220,7 @@ tmsg_status_t tmsg_calls_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         return status;
     }
     tmsg_worker_enter(worker);
-    status = tmsg_template_send(endpoint, map, NULL, how, NULL)
+    status = !how->acked && tmsg_template_send(endpoint, map, NULL, how, NULL)
                  ? TMSG_OK
                  : send_generally(endpoint, map, how);
     tmsg_worker_leave(worker, true);
@@ -267,30 +250,59 @@ tmsg_status_t tmsg_calls_check_into(const tmsg_map_t *map)
     return tmsg_posted_check(map);
 }
 
-static tmsg_send_t *find_call_send(const tmsg_list_t *list, uint64_t id)
+static tmsg_send_t *find_call_send(const tmsg_list_t *list, uint8_t type,
+                                   uint64_t id)
 {
     for (tmsg_node_t *node = list->head; node != NULL; node = node->next) {
         tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
 
-        if (send->call.type == TMSG_CALL_REQUEST && send->call.id == id) {
+        if (send->call.type == type && send->call.id == id) {
             return send;
         }
     }
     return NULL;
 }
 
-static void give_up_call(tmsg_endpoint_t *endpoint, uint64_t id)
+/* Returns the send of a call, or of the reply to one, that has not ended; NULL:
+ * there is none. */
+static tmsg_send_t *find_unended(tmsg_endpoint_t *endpoint, uint8_t type,
+                                 uint64_t id)
 {
     const tmsg_channel_t *channel =
         tmsg_channel_find(endpoint, TMSG_CHANNEL_CALLS);
-    tmsg_send_t *send = find_call_send(&endpoint->posted, id);
+    tmsg_send_t *send = find_call_send(&endpoint->posted, type, id);
 
     if (send == NULL && channel != NULL) {
-        send = find_call_send(&channel->queued, id);
+        send = find_call_send(&channel->queued, type, id);
     }
-    if (send != NULL && tmsg_request_test(&send->request) == TMSG_IN_PROGRESS) {
+    return send != NULL && tmsg_request_test(&send->request) == TMSG_IN_PROGRESS
+               ? send
+               : NULL;
+}
+
+static void give_up_call(tmsg_endpoint_t *endpoint, uint64_t id)
+{
+    tmsg_send_t *send = find_unended(endpoint, TMSG_CALL_REQUEST, id);
+
+    if (send != NULL) {
         tmsg_send_cancel(&send->request);
     }
+}
+
+void tmsg_calls_recall(tmsg_endpoint_t *endpoint, uint64_t id, const char *why)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_send_t *send;
+
+    if (atomic_load(&endpoint->life->over)) {
+        return;
+    }
+    tmsg_worker_lock(worker);
+    send = find_unended(endpoint, TMSG_CALL_REPLY, id);
+    if (send != NULL) {
+        tmsg_send_fail(send, TMSG_ERR_CANCELED, why);
+    }
+    tmsg_worker_unlock(worker);
 }
 
 void tmsg_calls_cancel(tmsg_endpoint_t *endpoint, uint64_t id)

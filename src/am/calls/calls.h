@@ -20,8 +20,9 @@
 #include "core/list.h"
 #include "serialize/call.h"
 
-/* Returns what ops->create() made for that worker. The first call makes it.
- * Takes the lock. Errors: CLOSED, NO_MEMORY. */
+/* Returns what ops->create() made for that worker. The first call makes it,
+ * unless a call of a peer's was before it. Takes the lock. Errors: CLOSED,
+ * NO_MEMORY. */
 tmsg_status_t tmsg_calls_start(tmsg_worker_t *worker,
                                const tmsg_calls_ops_t *ops, void **start_p);
 
@@ -126,6 +127,10 @@ tmsg_message_t *tmsg_stream_pop(tmsg_list_t *list);
 /* Gives up the request of a call of this side's, if it has not ended, and tells
  * the peer that nobody waits for its reply. Takes the lock. */
 void tmsg_calls_cancel(tmsg_endpoint_t *endpoint, uint64_t id);
+
+/* Gives up the reply to a call of the peer's, if its send has not ended: the
+ * call ends with CANCELED there, and these words. Takes the lock. */
+void tmsg_calls_recall(tmsg_endpoint_t *endpoint, uint64_t id, const char *why);
 
 /* These functions count references to an endpoint, like those of a message. Any
  * thread. */

@@ -57,6 +57,13 @@ typedef struct tmsg_call_in {
     void (*dropped)(struct tmsg_call_in *in);
 } tmsg_call_in_t;
 
+/* What tmsg_worker_describe() tells of offers. */
+typedef struct {
+    uint64_t offers, offered_bytes;       /* that are not over */
+    uint64_t fetches, waiting_fetches;    /* under way; that wait for a name */
+    uint64_t fetched_maps, fetched_bytes; /* so far */
+} tmsg_calls_counts_t;
+
 typedef struct tmsg_calls_ops {
     /* Makes what `start` stands for in the other entries. Called once for each
      * worker, lock held. NULL: no memory. */
@@ -110,7 +117,13 @@ typedef struct tmsg_calls_ops {
     void (*run)(void *start);
     /* Called after tmsg_calls_put_off(). No lock. */
     void (*catch_up)(void *start);
+    /* Adds to *counts_p. Lock held. */
+    void (*count)(void *start, tmsg_calls_counts_t *counts_p);
 } tmsg_calls_ops_t;
+
+/* The consumer of the calls that come to a worker on which nobody has begun to
+ * call or serve. */
+extern const tmsg_calls_ops_t tmsg_hub_ops;
 
 /* Tells how a message of kind CALL is sent. Sending never blocks, and no
  * queue's policy drops the message. Errors: as tmsg_endpoint_send().
@@ -142,6 +155,8 @@ typedef struct {
     /* Tells that the message goes without `more` if that is too much, or there
      * is no memory for it. */
     bool spares_more;
+    /* The operation ends when the peer has taken the message. */
+    bool acked;
 } tmsg_call_send_t;
 
 #endif

@@ -12,6 +12,7 @@
 #include <tensormsg/version.h>
 
 #include "am/connect/paths.h"
+#include "am/endpoint/consumer_struct.h"
 #include "am/endpoint/credit.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/session.h"
@@ -405,6 +406,22 @@ static bool add_memory(cJSON *object, const tmsg_worker_t *worker)
                           worker->fetch.in[TMSG_FETCH_GAPPED].count);
 }
 
+/* Adds what the worker offers to its peers. */
+static bool add_offers(cJSON *object, const tmsg_worker_t *worker)
+{
+    tmsg_calls_counts_t counts = {0};
+
+    if (worker->calls != NULL) {
+        worker->calls->ops->count(worker->calls->start, &counts);
+    }
+    return add_figure(object, "offers", counts.offers) &&
+           add_figure(object, "offered_bytes", counts.offered_bytes) &&
+           add_figure(object, "fetches", counts.fetches) &&
+           add_figure(object, "waiting_fetches", counts.waiting_fetches) &&
+           add_figure(object, "fetched_maps", counts.fetched_maps) &&
+           add_figure(object, "fetched_bytes", counts.fetched_bytes);
+}
+
 tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker, char **json_p)
 {
     cJSON *object = cJSON_CreateObject();
@@ -414,7 +431,8 @@ tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker, char **json_p)
     tmsg_worker_lock(worker);
     stats = worker->past.stats;
     ok = object != NULL && count_endpoints(object, worker, &stats) &&
-         add_memory(object, worker) && add_pinning(object, &worker->stage);
+         add_memory(object, worker) && add_offers(object, worker) &&
+         add_pinning(object, &worker->stage);
     tmsg_worker_unlock(worker);
     ok = ok && tmsg_stats_describe(object, &stats);
     return tmsg_json_finish(object, ok, json_p);

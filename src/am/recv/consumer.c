@@ -117,8 +117,8 @@ tmsg_status_t tmsg_call_begin(tmsg_message_t *message,
     if (status == TMSG_OK) {
         status = check_type(head->kind, call.type);
     }
-    if (status == TMSG_OK && endpoint->worker->calls == NULL) {
-        status = tmsg_error_set(TMSG_ERR_UNSUPPORTED, "nobody serves here");
+    if (status == TMSG_OK) {
+        status = tmsg_calls_begin(endpoint->worker, &tmsg_hub_ops);
     }
     if (status == TMSG_OK && comes_again(endpoint, &call)) {
         status = tmsg_error_set(endpoint->broken, "%s", endpoint->broken_why);
@@ -218,6 +218,29 @@ tmsg_ucx_status_t tmsg_uncall_arrived(const tmsg_arrival_t *arrival)
             tmsg_get_le(arrival->body, TMSG_UNCALL_BYTES));
     }
     return TMSG_UCX_OK;
+}
+
+tmsg_status_t tmsg_calls_begin(tmsg_worker_t *worker,
+                               const tmsg_calls_ops_t *ops)
+{
+    tmsg_calls_t *calls;
+
+    if (worker->calls != NULL) {
+        return TMSG_OK;
+    }
+    calls = calloc(1, sizeof(*calls));
+    if (calls == NULL) {
+        return tmsg_error_memory("what calls need");
+    }
+    calls->ops = ops;
+    calls->worker = worker;
+    calls->start = ops->create(calls);
+    if (calls->start == NULL) {
+        free(calls);
+        return TMSG_ERR_NO_MEMORY;
+    }
+    worker->calls = calls;
+    return TMSG_OK;
 }
 
 tmsg_status_t tmsg_calls_meet(tmsg_endpoint_t *endpoint)

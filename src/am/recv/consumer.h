@@ -23,8 +23,7 @@ void tmsg_stream_arrived(tmsg_message_t *message);
 void tmsg_stream_failed(tmsg_message_t *message, const char *why);
 
 /* Begins a CALL whose head has arrived, or keeps the head of a stream's
- * message. Errors: those of `begins`, UNSUPPORTED (calls were never started
- * here), MALFORMED. */
+ * message. Errors: those of `begins`, MALFORMED, NO_MEMORY. */
 tmsg_status_t tmsg_call_begin(tmsg_message_t *message,
                               const tmsg_arrival_t *arrival);
 
@@ -49,6 +48,11 @@ void tmsg_call_ended(tmsg_endpoint_t *endpoint);
 
 /* Frees what the room above keeps of the endpoint. Any thread. */
 void tmsg_call_forget(tmsg_endpoint_t *endpoint);
+
+/* Lock held: makes worker->calls, with `ops`, if there is none. Errors:
+ * NO_MEMORY. */
+tmsg_status_t tmsg_calls_begin(tmsg_worker_t *worker,
+                               const tmsg_calls_ops_t *ops);
 
 /* Lock held: makes calls_peer, which the room above keeps of the endpoint, if
  * there is none. Errors: NO_MEMORY. */

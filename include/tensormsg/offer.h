@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg/offer.h - a map that peers fetch when they like. */
+#ifndef TENSORMSG_OFFER_H
+#define TENSORMSG_OFFER_H
+
+#include <stdint.h>
+
+#include <tensormsg/call.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An offer is a map that its owner keeps and that peers *fetch*: whole or in
+ * part, once or often, into memory of their own, until the offer is *over*. No
+ * code of the owner's runs for a fetch: the library answers on the thread that
+ * progresses. An offer is there for the peers of one worker, whichever side
+ * dialled, with or without a server (tensormsg/server.h). See docs/offers.md.
+ *
+ * Threads: as for a worker. On a worker that is not shared, its thread alone
+ * calls the functions below; tmsg_offer_key() and tmsg_offer_stats() may be
+ * called by any thread. An offer may be destroyed after its worker. */
+typedef struct tmsg_offer tmsg_offer_t;
+
+enum {
+    TMSG_OFFER_KEY_BYTES = 48,
+    TMSG_OFFER_NAME_MAX = 255,  /* bytes of a name */
+    TMSG_OFFERS_MOST = 65536,   /* offers of one worker that are not over */
+    TMSG_FETCHES_WAITING = 4096 /* fetches that may wait at one worker */
+};
+
+/* Names an offer to peers. The bytes may be carried by whatever way. Whoever
+ * has them and a connection to the owner may fetch, unless the offer is for
+ * some principals only. A key names one map for ever: an owner that was started
+ * anew makes other keys. */
+typedef struct tmsg_offer_key {
+    uint8_t bytes[TMSG_OFFER_KEY_BYTES];
+} tmsg_offer_key_t;
+
+enum {
+    TMSG_OFFER_PARAM_NAME = 1 << 0,
+    TMSG_OFFER_PARAM_VERSION = 1 << 1,
+    TMSG_OFFER_PARAM_TTL = 1 << 2,
+    TMSG_OFFER_PARAM_FETCHES = 1 << 3,
+    TMSG_OFFER_PARAM_PRINCIPALS = 1 << 4,
+    TMSG_OFFER_PARAM_ON_OVER = 1 << 5,
+    TMSG_OFFER_PARAM_ON_RELEASE = 1 << 6
+};
+
+/* Called once: no further fetch can begin. `status` says why: CANCELED (it was
+ * withdrawn), TIMED_OUT (its time is up), OK (it was fetched as often as it may
+ * be), CLOSED (its worker was destroyed). Called with no lock held, on the
+ * thread that progresses or in the call that ends the offer. It may call the
+ * library, but not wait in it. `offer` is valid until it returns. */
+typedef void (*tmsg_offer_fn)(void *arg, tmsg_offer_t *offer,
+                              tmsg_status_t status);
+
+typedef struct tmsg_offer_params {
+    uint64_t field_mask; /* TMSG_OFFER_PARAM_*; unset: defaults */
+    const char *name;    /* default NULL: found by its key alone. UTF-8, 1 to
+                          * 255 bytes. Several offers may have one name if their
+                          * versions differ */
+    uint64_t version;    /* of that name, up to 2^63 - 1; default 0. A fetch by
+                          * name gets the newest: the highest version */
+    int32_t ttl_ms;      /* above 0: the offer is over after that time. -1, the
+                          * default: no limit */
+    uint32_t fetches;    /* the offer is over when so many fetches of the whole
+                          * map were acknowledged by their fetchers. Those under
+                          * way then go on. 0, the default: no limit */
+    const char *principals; /* who may fetch and see it, as in
+                             * tmsg_method_params_t; default NULL: anybody */
+    tmsg_offer_fn on_over;  /* default none */
+    void *on_over_arg;
+    tmsg_release_fn on_release; /* default none. Called once, after on_over,
+                                 * when no byte that the map borrows can be read
+                                 * any more, by whatever way: the memory may be
+                                 * changed or freed. Where on_over is called */
+    void *on_release_arg;
+} tmsg_offer_params_t;
+
+/* Offers a map from now on. *params (NULL: defaults) is copied. The map may be
+ * destroyed at once, and answers BUSY to changes until on_release; what it
+ * borrows is lent, and must not change, until then. A tensor that the map owns
+ * (by a release function) is given back then.
+ *
+ * *offer_p is the caller's, given back with tmsg_offer_destroy(). Errors:
+ * INVALID_PARAM, ALREADY_EXISTS (that name with that version), LIMIT_EXCEEDED
+ * (TMSG_OFFERS_MOST), NO_MEMORY, IO (no random bytes), CLOSED. */
+TMSG_API tmsg_status_t tmsg_offer_create(tmsg_worker_t *worker,
+                                         const tmsg_map_t *map,
+                                         const tmsg_offer_params_t *params,
+                                         tmsg_offer_t **offer_p);
+
+/* Writes the offer's key. */
+TMSG_API void tmsg_offer_key(const tmsg_offer_t *offer,
+                             tmsg_offer_key_t *key_p);
+
+/* Ends the offer: fetches that come from now on end with NOT_FOUND. Fetches
+ * under way may go on for timeout_ms (0: not at all; -1: until they end); after
+ * that they are given up, and end with CANCELED at their fetchers. Drives the
+ * worker until the memory is free, for at most timeout_ms. OK: on_release was
+ * called. Errors: TIMED_OUT (a peer may still read the memory, as a process
+ * that stands still may), WOULD_BLOCK (in a callback); in both cases the
+ * offer is over, and on_release tells when the memory is free. */
+TMSG_API tmsg_status_t tmsg_offer_withdraw(tmsg_offer_t *offer, int timeout_ms);
+
+/* Gives the handle back, and withdraws an offer that is not over as
+ * tmsg_offer_withdraw() does with 0, but waits for nothing: on_release comes
+ * all the same. NULL is allowed. */
+TMSG_API void tmsg_offer_destroy(tmsg_offer_t *offer);
+
+/* It may grow at its end: tmsg_offer_stats() writes what these headers know. */
+typedef struct tmsg_offer_stats {
+    uint64_t fetches;   /* that ended with OK here */
+    uint64_t failed;    /* that began and ended otherwise */
+    uint64_t bytes;     /* of tensors, of the fetches that ended with OK */
+    uint64_t under_way; /* fetches whose memory may be read now */
+} tmsg_offer_stats_t;
+
+TMSG_API void tmsg_offer_stats(const tmsg_offer_t *offer,
+                               tmsg_offer_stats_t *stats_p);
+
+/* A box of one tensor: `count` elements from `start` on, in each dimension. */
+typedef struct tmsg_slice {
+    const char *name;     /* of the tensor in the offer */
+    const char *as;       /* its name in the reply; NULL: the same */
+    uint32_t ndim;        /* of the tensor, and of the arrays below; 0: all of
+                           * the tensor */
+    const int64_t *start; /* from 0 on */
+    const int64_t *count;
+} tmsg_slice_t;
+
+enum {
+    TMSG_FETCH_PARAM_SLICES = 1 << 0, /* slices and slice_count */
+    TMSG_FETCH_PARAM_INTO = 1 << 1,
+    TMSG_FETCH_PARAM_TIMEOUT = 1 << 2,
+    TMSG_FETCH_PARAM_WAIT = 1 << 3,
+    TMSG_FETCH_PARAM_EPOCH = 1 << 4,
+    TMSG_FETCH_PARAM_ON_DONE = 1 << 5
+};
+
+typedef struct tmsg_fetch_params {
+    uint64_t field_mask;        /* TMSG_FETCH_PARAM_*; unset: defaults */
+    const tmsg_slice_t *slices; /* what to fetch, in the order of the reply;
+                                 * default: the whole map */
+    uint32_t slice_count;
+    const tmsg_map_t *into; /* takes the tensors of the reply, as reply_into of
+                             * tmsg_call_params_t; default NULL */
+    int32_t timeout_ms;     /* as of tmsg_call_params_t; default -1 */
+    int32_t wait_ms; /* if there is no such name or version yet, the owner keeps
+                      * the fetch that long; -1: as long as timeout_ms allows.
+                      * Default 0: NOT_FOUND at once. A fetch by key never
+                      * waits: its map is there, or will never be */
+    uint64_t epoch;  /* of the owner that at_least is a version of; default: of
+                      * the owner that is there */
+    tmsg_call_fn on_done; /* default none */
+    void *on_done_arg;
+} tmsg_fetch_params_t;
+
+/* Fetches a map from the peer. A fetch is a call (tensormsg/call.h), to be
+ * waited for, canceled and destroyed as one; its reply is the map. Every fetch
+ * may be made again. It ends as a call does, and with
+ *  NOT_FOUND      there is no such offer; the words say whether it was
+ *                 withdrawn, has expired, is used up, is of another run of the
+ *                 owner or never was there, if the owner still knows;
+ *  CANCELED       it was withdrawn meanwhile;
+ *  INVALID_PARAM  a slice does not fit, or `into` does not: the words name the
+ *                 tensor;
+ *  REFUSED        the offer is for other principals;
+ *  RESOURCE_EXHAUSTED  too many fetches wait there;
+ *  UNSUPPORTED    the peer has a library without offers.
+ * It never ends with OK and other bytes than those of the offer.
+ *
+ * Errors here: those of tmsg_endpoint_call(). `params` may be NULL; what it
+ * points to is copied, except `into`. */
+TMSG_API tmsg_status_t tmsg_endpoint_fetch(tmsg_endpoint_t *endpoint,
+                                           const tmsg_offer_key_t *key,
+                                           const tmsg_fetch_params_t *params,
+                                           tmsg_call_t **call_p);
+
+/* Fetches the newest map of that name whose version is `at_least` or higher.
+ * The metadata of the reply say which it is: TMSG_META_OFFER_EPOCH and
+ * TMSG_META_OFFER_VERSION (tensormsg/meta.h). Versions count within one run of
+ * an owner, its epoch. If params->epoch is that of an earlier run, every map
+ * of that name is newer than at_least, and will do. */
+TMSG_API tmsg_status_t tmsg_endpoint_fetch_name(
+    tmsg_endpoint_t *endpoint, const char *name, uint64_t at_least,
+    const tmsg_fetch_params_t *params, tmsg_call_t **call_p);
+
+/* Asks a peer which names it offers, and waits for the answer as
+ * tmsg_call_wait() does, for timeout_ms at most (above 0, or -1: no limit).
+ * *json_p is an array of JSON objects, one for each name that this side may
+ * fetch, up to 4096: "name", and of the newest offer of that name "version",
+ * "tensors" and "bytes"; "offers", how many versions there are. It is freed
+ * with tmsg_string_free(). Errors: those of tmsg_endpoint_call() and of the
+ * call, MALFORMED, NO_MEMORY. */
+TMSG_API tmsg_status_t tmsg_endpoint_offers(tmsg_endpoint_t *endpoint,
+                                            int timeout_ms, char **json_p);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* rpc/offer.h - the offers of a worker, and the fetches that it answers. The
+ * lock below is the hub's.
+ *
+ * An offer is *live* until it is over, and then *lent* until no fetch of it may
+ * read its memory any more. Each fetch that is answered has a record, a
+ * tmsg_lent_t, from the answer until its send has ended and the memory was
+ * released. tmsg_offer_settle() tells the application, in order and once. */
+#ifndef TMSG_RPC_OFFER_H
+#define TMSG_RPC_OFFER_H
+
+#include <tensormsg/offer.h>
+
+#include "rpc/hub.h"
+#include "rpc/server.h"
+
+/* The methods of the library's own, and the words of their messages:
+ * docs/offers.md, "What travels". */
+#define TMSG_OFFER_FETCH "tensormsg.fetch"
+#define TMSG_OFFER_LIST "tensormsg.offers"
+
+#define TMSG_FETCH_KEY "key"           /* tensor: uint8[48] */
+#define TMSG_FETCH_SLICE "slice/"      /* prefix of tensors: int64[2,n] */
+#define TMSG_FETCH_OF "of/"            /* prefix of metadata: a string */
+#define TMSG_FETCH_NAME "name"         /* metadata: a string */
+#define TMSG_FETCH_AT_LEAST "at_least" /* metadata: i64 */
+#define TMSG_FETCH_EPOCH "epoch"       /* metadata: i64 */
+#define TMSG_FETCH_WAIT "wait_ms"      /* metadata: i64 */
+#define TMSG_LIST_OFFER "offer/"       /* prefix of metadata: a string */
+#define TMSG_LIST_MORE "more"          /* metadata: a bool */
+#define TMSG_LIST_MOST 4096            /* names in a list */
+
+/* The parts of a key. The numbers are little-endian. */
+#define TMSG_KEY_INSTANCE 16 /* bytes: random, of the owner's worker */
+#define TMSG_KEY_RANDOM 16   /* bytes: random, of the offer */
+
+typedef struct {
+    uint8_t instance[TMSG_KEY_INSTANCE];
+    uint64_t epoch;
+    uint64_t number; /* of the owner's offers, from 1 on */
+    uint8_t random[TMSG_KEY_RANDOM];
+} tmsg_key_parts_t;
+
+struct tmsg_offer {
+    unsigned refs; /* of the handle; of what is not released; of each fetch, of
+                      the event and of who settles; with the lock */
+    tmsg_hub_t *hub; /* held */
+    tmsg_keyed_t by_number, by_name;
+    tmsg_node_t node; /* in the list of live offers */
+    uint64_t number;
+    uint8_t random[TMSG_KEY_RANDOM];
+    const tmsg_map_t *map; /* held until it is released */
+    tmsg_map_t *which;     /* metadata that say epoch and version; NULL: the
+                              offer has no name */
+    size_t tensors;        /* of the map */
+    uint64_t bytes;        /* of these tensors */
+    uint64_t version;
+    uint32_t fetches_most; /* 0: any number */
+    uint32_t fetches_whole;
+    char *principals; /* NULL: anybody */
+    char *name;       /* NULL: none */
+    size_t name_bytes;
+    tmsg_expiry_t ttl, last_call; /* last_call: withdraw()'s time is up */
+    tmsg_rpc_event_t event;
+    tmsg_list_t lent; /* tmsg_lent_t whose memory may be read */
+    tmsg_offer_stats_t stats;
+    tmsg_status_t status; /* why it is over */
+    bool over;
+    bool recall;    /* fetches under way are to be given up */
+    bool over_told; /* on_over was called, or is about to be */
+    bool free_told; /* on_release likewise */
+    bool released;  /* on_release was called */
+    bool queued;    /* the event is queued */
+    bool settling, settle_again;
+    tmsg_offer_fn on_over;
+    void *on_over_arg;
+    tmsg_release_fn on_release;
+    void *on_release_arg;
+};
+
+/* A fetch whose answer was begun. */
+typedef struct {
+    tmsg_node_t node; /* in offer->lent */
+    tmsg_offer_t *offer;
+    tmsg_endpoint_t *endpoint; /* held */
+    uint64_t id;               /* of the call */
+    uint64_t bytes;
+    unsigned
+        refs;   /* of who answers, of on_done, of on_release; with the lock */
+    bool reads; /* it is in offer->lent */
+    bool whole;
+    bool recalled;
+} tmsg_lent_t;
+
+/* What is remembered of an offer that is over. */
+typedef struct {
+    uint64_t number; /* 0: nothing */
+    uint64_t name;   /* tmsg_offer_name_key() of its name; 0: none */
+    uint8_t random[TMSG_KEY_RANDOM];
+    tmsg_status_t status;
+} tmsg_ended_offer_t;
+
+#define TMSG_OFFERS_REMEMBERED 1024u
+
+typedef struct tmsg_offers {
+    tmsg_list_t live;
+    tmsg_table_t by_number, by_name;
+    tmsg_list_t waiting; /* tmsg_fetch_wait_t, oldest first */
+    uint64_t last_number;
+    uint8_t instance[TMSG_KEY_INSTANCE];
+    uint64_t epoch; /* ns since 1970 when the first offer was made or asked for;
+                       0: not yet */
+    tmsg_ended_offer_t *ended; /* by number; NULL: none yet, or no memory */
+    uint64_t bytes;            /* of the live offers */
+    uint64_t fetches, waits;   /* under way, waiting */
+    uint64_t fetched, fetched_bytes;
+    tmsg_records_t lent_kept;
+} tmsg_offers_t;
+
+/* What a fetch asks for. It points into the request. */
+typedef struct {
+    tmsg_key_parts_t key;
+    const char *name; /* NULL: it is by key */
+    uint64_t at_least;
+    bool has_epoch;
+    uint64_t epoch;
+    int64_t wait_ms; /* -1: no limit */
+    bool has_slices;
+} tmsg_fetch_ask_t;
+
+/* A fetch that waits for a name or a version. */
+typedef struct {
+    tmsg_node_t node;  /* in offers->waiting, if it waits */
+    tmsg_task_t *task; /* with a handle */
+    tmsg_expiry_t expiry;
+    tmsg_rpc_event_t event;
+    uint64_t name; /* tmsg_offer_name_key() of its name */
+    bool waits;    /* in the list, else the event is queued or runs */
+    bool time_is_up;
+} tmsg_fetch_wait_t;
+
+/* Errors: NO_MEMORY. */
+tmsg_status_t tmsg_offers_create(tmsg_offers_t **offers_p);
+
+/* Frees the offers' tables, when nobody has the hub any more. NULL is allowed.
+ */
+void tmsg_offers_free(tmsg_offers_t *offers);
+
+/* Ends all offers, because the worker is gone. Lock not held. */
+void tmsg_offers_close(tmsg_hub_t *hub);
+
+/* Adds the numbers of the offers. Takes the lock. */
+void tmsg_offers_count(tmsg_hub_t *hub, tmsg_calls_counts_t *counts);
+
+/* Gives the owner its instance and epoch, if it has none yet. Lock held.
+ * Errors: IO. */
+tmsg_status_t tmsg_offers_begin(tmsg_offers_t *offers);
+
+/* Returns a key for a name, which is not 0. Needs no lock. */
+uint64_t tmsg_offer_name_key(const char *name, size_t bytes);
+
+/* Adds a live offer. Lock held. Errors: ALREADY_EXISTS, LIMIT_EXCEEDED, IO. */
+tmsg_status_t tmsg_offers_add(tmsg_offers_t *offers, tmsg_offer_t *offer);
+
+/* Ends an offer, if it is live: no fetch finds it any more. The caller has it
+ * settled afterwards. Lock held. */
+void tmsg_offer_end(tmsg_offer_t *offer, tmsg_status_t status);
+
+/* Finds the live offer that a fetch asks for. Lock held. Errors: NOT_FOUND;
+ * tmsg_error_message() says why there is none. *may_come_p: it may yet come. */
+tmsg_status_t tmsg_offers_find(tmsg_offers_t *offers,
+                               const tmsg_fetch_ask_t *ask,
+                               tmsg_offer_t **offer_p, bool *may_come_p);
+
+/* Returns the newest live offer of a name, or NULL. Lock held. */
+tmsg_offer_t *tmsg_offers_newest(const tmsg_offers_t *offers, const char *name,
+                                 size_t bytes, unsigned *count_p);
+
+/* Returns whether the offer is one that the fetch asks for by name. Lock
+ * held. */
+bool tmsg_offer_suits(const tmsg_offers_t *offers, const tmsg_offer_t *offer,
+                      const tmsg_fetch_ask_t *ask);
+
+/* tmsg_offer_drop() drops a reference. tmsg_offer_settle() gives fetches up
+ * that are to be, and calls on_over and on_release if they are due. Lock not
+ * held. tmsg_offer_tell() has an event settle the offer. Lock held. */
+void tmsg_offer_drop(tmsg_offer_t *offer);
+void tmsg_offer_settle(tmsg_offer_t *offer);
+void tmsg_offer_tell(tmsg_offer_t *offer);
+
+/* Begins a fetch of a live offer, and returns its record with a reference for
+ * the caller; NULL: no memory. Lock held. */
+tmsg_lent_t *tmsg_lent_begin(tmsg_offer_t *offer, tmsg_task_t *task,
+                             bool whole);
+
+/* Drops the caller's reference, with the bytes that are lent. `sent`: the send
+ * has begun, and tells its end by tmsg_lent_done() and tmsg_lent_released().
+ * Lock not held. */
+void tmsg_lent_begun(tmsg_lent_t *lent, bool sent);
+void tmsg_lent_done(void *lent, tmsg_status_t status, const char *error);
+void tmsg_lent_released(void *lent);
+
+/* Gives up the fetches of an offer that are under way. Lock not held. */
+void tmsg_lent_recall(tmsg_offer_t *offer);
+
+/* Serve as the handlers of TMSG_OFFER_FETCH and TMSG_OFFER_LIST. */
+void tmsg_offer_answer(void *arg, tmsg_task_t *task);
+void tmsg_offer_list(void *arg, tmsg_task_t *task);
+
+/* Answers fetches that wait for such an offer. Lock held; the caller wakes the
+ * hub. */
+void tmsg_fetch_look_again(tmsg_hub_t *hub, const tmsg_offer_t *offer);
+
+/* Reads what a request asks for. Errors: INVALID_PARAM. */
+tmsg_status_t tmsg_fetch_read(const tmsg_map_t *request, tmsg_fetch_ask_t *ask);
+
+/* Makes the map of the boxes that a request asks for, of views of the offered
+ * map, with its metadata. Errors: INVALID_PARAM (the words name the tensor),
+ * UNSUPPORTED, NO_MEMORY. */
+tmsg_status_t tmsg_slices_make(const tmsg_map_t *request,
+                               const tmsg_map_t *offered, tmsg_map_t **map_p);
+
+/* Writes the slices of a fetch into its request. Errors: INVALID_PARAM,
+ * NO_MEMORY. */
+tmsg_status_t tmsg_slices_write(const tmsg_fetch_params_t *params,
+                                tmsg_map_t *request);
+
+/* These convert between a key and its parts. */
+void tmsg_key_write(const tmsg_key_parts_t *parts, tmsg_offer_key_t *key);
+void tmsg_key_read(const uint8_t *bytes, tmsg_key_parts_t *parts);
+
+#endif

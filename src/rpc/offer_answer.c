@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Answers fetches. The thread that progresses does so, in the handler of a
+ * method of the library's own. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tensormsg/meta.h>
+
+#include "core/map.h"
+#include "core/utf8.h"
+#include "rpc/metrics.h"
+#include "rpc/offer.h"
+#include "rpc/principal.h"
+
+#define WAITS_OF_A_PEER (TMSG_FETCHES_WAITING / 4)
+#define WAIT_MS_MOST INT32_MAX
+
+static tmsg_status_t refuse_ask(const char *why)
+{
+    return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "fetch: %s", why);
+}
+
+static tmsg_status_t read_key(const tmsg_tensor_t *tensor,
+                              tmsg_fetch_ask_t *ask)
+{
+    if (tensor->device.type != TMSG_DEVICE_CPU ||
+        tensor->dtype.code != TMSG_DTYPE_UINT || tensor->dtype.bits != 8 ||
+        tensor->dtype.lanes != 1 || tensor->ndim != 1 ||
+        tensor->shape[0] != TMSG_OFFER_KEY_BYTES || tensor->strides != NULL) {
+        return refuse_ask("the key is not uint8[48]");
+    }
+    tmsg_key_read(tensor->data, &ask->key);
+    return TMSG_OK;
+}
+
+/* Reads a number that need not be there. */
+static tmsg_status_t read_number(const tmsg_map_t *request, const char *key,
+                                 int64_t *number_p)
+{
+    tmsg_status_t status = tmsg_map_get_i64(request, key, number_p);
+
+    return status == TMSG_ERR_NOT_FOUND ? TMSG_OK : status;
+}
+
+static tmsg_status_t read_by_name(const tmsg_map_t *request,
+                                  tmsg_fetch_ask_t *ask)
+{
+    int64_t at_least = 0, epoch = 0;
+    tmsg_status_t status =
+        tmsg_map_get_string(request, TMSG_FETCH_NAME, &ask->name);
+
+    if (status == TMSG_ERR_NOT_FOUND) {
+        return refuse_ask("neither a key nor a name");
+    }
+    if (status == TMSG_OK) {
+        status = read_number(request, TMSG_FETCH_AT_LEAST, &at_least);
+    }
+    if (status == TMSG_OK) {
+        ask->has_epoch =
+            tmsg_map_get_i64(request, TMSG_FETCH_EPOCH, NULL) == TMSG_OK;
+        status = read_number(request, TMSG_FETCH_EPOCH, &epoch);
+    }
+    if (status == TMSG_OK) {
+        status = read_number(request, TMSG_FETCH_WAIT, &ask->wait_ms);
+    }
+    if (status == TMSG_OK && (at_least < 0 || ask->wait_ms < -1)) {
+        status = refuse_ask(at_least < 0 ? "at_least is below 0"
+                                         : "wait_ms is below -1");
+    }
+    ask->at_least = (uint64_t)at_least;
+    ask->epoch = (uint64_t)epoch;
+    return status;
+}
+
+tmsg_status_t tmsg_fetch_read(const tmsg_map_t *request, tmsg_fetch_ask_t *ask)
+{
+    size_t tensors = tmsg_map_size(request);
+    tmsg_tensor_t key;
+
+    *ask = (tmsg_fetch_ask_t){.name = NULL};
+    if (tensors == 0 ||
+        tmsg_map_find(request, TMSG_FETCH_KEY, &key) != TMSG_OK) {
+        ask->has_slices = tensors > 0;
+        return read_by_name(request, ask);
+    }
+    ask->has_slices = tensors > 1;
+    return read_key(&key, ask);
+}
+
+static void fail_fetch(tmsg_task_t *task, tmsg_status_t status)
+{
+    char words[TMSG_ERROR_BYTES];
+
+    snprintf(words, sizeof(words), "%s", tmsg_error_message());
+    (void)tmsg_task_fail(task, status, 0, words, NULL);
+}
+
+/* Sends the map of a fetch, or the views of it that the fetch asks for. */
+static tmsg_status_t send_map(tmsg_task_t *task, const tmsg_fetch_ask_t *ask,
+                              tmsg_lent_t *lent)
+{
+    static const uint64_t mask = TMSG_REPLY_PARAM_ON_RELEASE;
+    const tmsg_reply_params_t params = {mask, tmsg_lent_released, lent};
+    const tmsg_offer_t *offer = lent->offer;
+    const tmsg_map_t *map = offer->map;
+    tmsg_map_t *views = NULL;
+    tmsg_status_t status = TMSG_OK;
+
+    lent->bytes = offer->bytes;
+    if (ask->has_slices) {
+        status = tmsg_slices_make(tmsg_task_map(task), map, &views);
+        if (status != TMSG_OK) {
+            fail_fetch(task, status);
+            return status;
+        }
+        map = views;
+        lent->bytes = tmsg_meter_bytes(map);
+    }
+    task->how.on_done = tmsg_lent_done;
+    task->how.on_done_arg = lent;
+    task->how.acked = offer->fetches_most > 0;
+    if (ask->name != NULL) {
+        task->how.more = offer->which;
+    }
+    status = tmsg_task_reply(task, map, &params);
+    tmsg_map_destroy(views);
+    return status;
+}
+
+/* Answers a fetch, if there is what it asks for. Errors: NOT_FOUND; the fetch
+ * was not answered, and tmsg_error_message() says why. */
+static tmsg_status_t
+try_to_answer(tmsg_task_t *task, const tmsg_fetch_ask_t *ask, bool *may_come_p)
+{
+    tmsg_hub_t *hub = task->server->hub;
+    tmsg_lent_t *lent = NULL;
+    tmsg_offer_t *offer;
+    tmsg_status_t status;
+
+    tmsg_hub_lock(hub);
+    status = tmsg_offers_find(hub->offers, ask, &offer, may_come_p);
+    if (status == TMSG_OK &&
+        tmsg_principals_check(offer->principals, tmsg_task_endpoint(task)) !=
+            TMSG_OK) {
+        status = tmsg_error_set(TMSG_ERR_REFUSED,
+                                "the offer is for other principals");
+    }
+    if (status == TMSG_OK) {
+        lent = tmsg_lent_begin(offer, task, !ask->has_slices);
+        status = lent == NULL ? TMSG_ERR_NO_MEMORY : TMSG_OK;
+    }
+    tmsg_hub_unlock(hub);
+    if (lent != NULL) {
+        tmsg_lent_begun(lent, send_map(task, ask, lent) == TMSG_OK);
+    } else if (status != TMSG_ERR_NOT_FOUND) {
+        fail_fetch(task, status);
+    }
+    return status == TMSG_ERR_NOT_FOUND ? status : TMSG_OK;
+}
+
+/* Takes a fetch out of those that wait. Lock held. */
+static void end_wait(tmsg_hub_t *hub, tmsg_fetch_wait_t *wait)
+{
+    wait->waits = false;
+    tmsg_list_remove(&hub->offers->waiting, &wait->node);
+    tmsg_hub_forgo(hub, &wait->expiry);
+}
+
+/* Gives a wait back, and its handle on the task. Lock not held. */
+static void drop_wait(tmsg_hub_t *hub, tmsg_fetch_wait_t *wait)
+{
+    tmsg_rpc_peer_t *peer = wait->task->peer;
+
+    tmsg_hub_lock(hub);
+    tmsg_hub_forgo(hub, &wait->expiry);
+    hub->offers->waits--;
+    peer->fetches_waiting--;
+    tmsg_hub_unlock(hub);
+    tmsg_task_destroy(wait->task);
+    free(wait);
+}
+
+/* Adds a fetch to those that wait. Lock held. */
+static void begin_wait(tmsg_hub_t *hub, tmsg_fetch_wait_t *wait)
+{
+    wait->waits = true;
+    tmsg_list_push(&hub->offers->waiting, &wait->node);
+}
+
+/* Serves as `fire` of a wait's event: an offer came, or the time is up. All
+ * such events, and on_over of the task, run one after the other. */
+static void look_again(tmsg_rpc_event_t *event)
+{
+    tmsg_fetch_wait_t *wait =
+        TMSG_CONTAINER_OF(event, tmsg_fetch_wait_t, event);
+    tmsg_task_t *task = wait->task;
+    tmsg_hub_t *hub = task->server->hub;
+    tmsg_fetch_ask_t ask;
+    bool may_come, waits = false;
+    tmsg_status_t status = tmsg_fetch_read(tmsg_task_map(task), &ask);
+
+    if (status == TMSG_OK) {
+        status = try_to_answer(task, &ask, &may_come);
+    }
+    if (status == TMSG_ERR_NOT_FOUND) {
+        tmsg_hub_lock(hub);
+        waits = !wait->time_is_up && tmsg_task_is_open(task);
+        if (waits) { /* somebody else had what came */
+            begin_wait(hub, wait);
+        }
+        tmsg_hub_unlock(hub);
+    }
+    if (waits) {
+        return;
+    }
+    if (status != TMSG_OK) {
+        fail_fetch(task, status);
+    }
+    tmsg_task_on_over(task, NULL, NULL);
+    drop_wait(hub, wait);
+}
+
+static void wait_is_up(tmsg_expiry_t *expiry)
+{
+    tmsg_fetch_wait_t *wait =
+        TMSG_CONTAINER_OF(expiry, tmsg_fetch_wait_t, expiry);
+    tmsg_hub_t *hub = wait->task->server->hub;
+
+    wait->time_is_up = true;
+    if (wait->waits) {
+        end_wait(hub, wait);
+        tmsg_hub_tell(hub, &wait->event);
+    }
+}
+
+/* Serves as on_over of a task that waits. */
+static void waiter_is_gone(void *arg, tmsg_task_t *task, tmsg_status_t status)
+{
+    tmsg_fetch_wait_t *wait = arg;
+    tmsg_hub_t *hub = task->server->hub;
+    bool mine;
+
+    (void)status;
+    tmsg_hub_lock(hub);
+    mine = wait->waits;
+    if (mine) {
+        end_wait(hub, wait);
+    }
+    tmsg_hub_unlock(hub);
+    if (mine) {
+        drop_wait(hub, wait);
+    }
+}
+
+void tmsg_fetch_look_again(tmsg_hub_t *hub, const tmsg_offer_t *offer)
+{
+    tmsg_node_t *next;
+
+    for (tmsg_node_t *node = hub->offers->waiting.head;
+         node != NULL && offer->name != NULL; node = next) {
+        tmsg_fetch_wait_t *wait =
+            TMSG_CONTAINER_OF(node, tmsg_fetch_wait_t, node);
+        tmsg_fetch_ask_t ask;
+
+        next = node->next;
+        if (wait->name == offer->by_name.key &&
+            tmsg_fetch_read(tmsg_task_map(wait->task), &ask) == TMSG_OK &&
+            tmsg_offer_suits(hub->offers, offer, &ask)) {
+            wait->waits = false; /* its expiry goes on */
+            tmsg_list_remove(&hub->offers->waiting, node);
+            tmsg_hub_tell(hub, &wait->event);
+        }
+    }
+}
+
+/* Makes a wait, if there is room for one more. Lock held. */
+static tmsg_status_t make_wait(tmsg_hub_t *hub, tmsg_rpc_peer_t *peer,
+                               tmsg_fetch_wait_t **wait_p)
+{
+    if (hub->offers->waits >= TMSG_FETCHES_WAITING ||
+        peer->fetches_waiting >= WAITS_OF_A_PEER) {
+        return tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
+                              "as many fetches wait as may");
+    }
+    *wait_p = calloc(1, sizeof(**wait_p));
+    if (*wait_p == NULL) {
+        return tmsg_error_memory("a fetch that waits");
+    }
+    hub->offers->waits++;
+    peer->fetches_waiting++;
+    return TMSG_OK;
+}
+
+/* Has a fetch wait until an offer comes, or its time is up. */
+static void wait_for_offer(tmsg_task_t *task, const tmsg_fetch_ask_t *ask)
+{
+    tmsg_hub_t *hub = task->server->hub;
+    tmsg_fetch_wait_t *wait = NULL;
+    uint64_t at_ns = 0;
+    tmsg_status_t status;
+
+    tmsg_hub_lock(hub);
+    status = make_wait(hub, task->peer, &wait);
+    tmsg_hub_unlock(hub);
+    if (status != TMSG_OK) {
+        fail_fetch(task, status);
+        return;
+    }
+    wait->task = tmsg_task_keep(task);
+    wait->name = tmsg_offer_name_key(ask->name, strlen(ask->name));
+    wait->event.fire = look_again;
+    wait->expiry.expire = wait_is_up;
+    tmsg_task_on_over(task, waiter_is_gone, wait);
+    tmsg_hub_lock(hub);
+    if (ask->wait_ms > 0) {
+        uint64_t ms =
+            ask->wait_ms < WAIT_MS_MOST ? (uint64_t)ask->wait_ms : WAIT_MS_MOST;
+
+        at_ns = tmsg_calls_now_ns() + ms * 1000000;
+        if (!tmsg_hub_expect(hub, &wait->expiry, at_ns)) {
+            at_ns = 0;
+        }
+    }
+    /* An offer may have come since it was looked for. */
+    tmsg_hub_tell(hub, &wait->event);
+    tmsg_hub_unlock(hub);
+    if (at_ns != 0) {
+        tmsg_calls_alarm(hub->calls, at_ns);
+    }
+    tmsg_hub_wake(hub);
+}
+
+void tmsg_offer_answer(void *arg, tmsg_task_t *task)
+{
+    tmsg_fetch_ask_t ask;
+    bool may_come = false;
+    tmsg_status_t status = tmsg_fetch_read(tmsg_task_map(task), &ask);
+
+    (void)arg;
+    if (status == TMSG_OK) {
+        status = try_to_answer(task, &ask, &may_come);
+    }
+    if (status == TMSG_ERR_NOT_FOUND && may_come && ask.wait_ms != 0) {
+        wait_for_offer(task, &ask);
+    } else if (status != TMSG_OK) {
+        fail_fetch(task, status);
+    }
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Boxes of tensors: writes them into the request of a fetch, and makes views of
+ * the offered tensors of them. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tensormsg/meta.h>
+
+#include "core/map.h"
+#include "core/tensor.h"
+#include "rpc/offer.h"
+
+#define NDIM_MOST 64
+
+static tmsg_status_t refuse_slice(const char *name, const char *why)
+{
+    return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "fetch: tensor '%s': %s",
+                          tmsg_error_name(name, strlen(name)).text, why);
+}
+
+/* Stores the key of the metadata that tell which tensor is meant. The caller
+ * frees it. */
+static char *key_of(const char *as)
+{
+    size_t bytes = sizeof(TMSG_FETCH_OF) + strlen(as);
+    char *key = malloc(bytes);
+
+    if (key != NULL) {
+        snprintf(key, bytes, TMSG_FETCH_OF "%s", as);
+    }
+    return key;
+}
+
+static tmsg_status_t write_name(const tmsg_slice_t *slice, const char *as,
+                                tmsg_map_t *request)
+{
+    char *key;
+    tmsg_status_t status;
+
+    if (strcmp(slice->name, as) == 0) {
+        return TMSG_OK;
+    }
+    key = key_of(as);
+    if (key == NULL) {
+        return tmsg_error_memory("a fetch");
+    }
+    status = tmsg_map_set_string(request, key, slice->name);
+    free(key);
+    return status;
+}
+
+/* Adds the tensor of a slice, which owns its numbers, to the request. */
+static tmsg_status_t write_box(const tmsg_slice_t *slice, const char *as,
+                               tmsg_map_t *request)
+{
+    const int64_t shape[] = {2, slice->ndim};
+    size_t bytes = (size_t)slice->ndim * sizeof(int64_t);
+    int64_t *numbers = malloc(2 * bytes + 1);
+    size_t name_bytes = sizeof(TMSG_FETCH_SLICE) + strlen(as);
+    char *name = malloc(name_bytes);
+    const tmsg_tensor_t tensor = {.data = numbers,
+                                  .device = {TMSG_DEVICE_CPU, 0},
+                                  .dtype = {TMSG_DTYPE_INT, 64, 1},
+                                  .ndim = 2,
+                                  .shape = shape};
+    const tmsg_map_add_params_t params = {.field_mask =
+                                              TMSG_MAP_ADD_PARAM_RELEASE,
+                                          .release = free,
+                                          .release_arg = numbers};
+    tmsg_status_t status = TMSG_ERR_NO_MEMORY;
+
+    if (numbers == NULL || name == NULL) {
+        tmsg_error_memory("a fetch");
+    } else {
+        if (bytes > 0) {
+            memcpy(numbers, slice->start, bytes);
+            memcpy(numbers + slice->ndim, slice->count, bytes);
+        }
+        snprintf(name, name_bytes, TMSG_FETCH_SLICE "%s", as);
+        status = tmsg_map_add(request, name, &tensor, &params);
+    }
+    free(name);
+    if (status != TMSG_OK) {
+        free(numbers);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_slices_write(const tmsg_fetch_params_t *params,
+                                tmsg_map_t *request)
+{
+    tmsg_status_t status = TMSG_OK;
+
+    if (params->slice_count > 0 && params->slices == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "fetch: slices is NULL");
+    }
+    for (uint32_t i = 0; i < params->slice_count && status == TMSG_OK; i++) {
+        const tmsg_slice_t *slice = &params->slices[i];
+        const char *as = slice->as == NULL ? slice->name : slice->as;
+
+        if (slice->name == NULL || slice->ndim > NDIM_MOST ||
+            (slice->ndim > 0 &&
+             (slice->start == NULL || slice->count == NULL))) {
+            return tmsg_error_set(
+                TMSG_ERR_INVALID_PARAM, "fetch: slice %u: %s", i,
+                slice->name == NULL       ? "name is NULL"
+                : slice->ndim > NDIM_MOST ? "ndim is above 64"
+                                          : "start or count is NULL");
+        }
+        status = write_box(slice, as, request);
+        if (status == TMSG_OK) {
+            status = write_name(slice, as, request);
+        }
+    }
+    return status;
+}
+
+/* Writes the strides of a tensor in C order. */
+static void write_strides(const tmsg_tensor_t *tensor, int64_t *strides)
+{
+    int64_t stride = 1;
+
+    for (int32_t i = tensor->ndim; i-- > 0;) {
+        strides[i] = stride;
+        stride *= tensor->shape[i] > 0 ? tensor->shape[i] : 1;
+    }
+}
+
+/* Checks one dimension of a box. */
+static tmsg_status_t check_extent(const char *name, int32_t dimension,
+                                  int64_t start, int64_t count, int64_t extent)
+{
+    char why[160];
+
+    if (start >= 0 && count >= 0 && start <= extent &&
+        count <= extent - start) {
+        return TMSG_OK;
+    }
+    snprintf(why, sizeof(why),
+             "dimension %d: %" PRId64 " elements from %" PRId64
+             " on are not in its %" PRId64,
+             dimension, count, start, extent);
+    return refuse_slice(name, why);
+}
+
+static tmsg_status_t check_box(const char *name, const tmsg_tensor_t *box,
+                               const tmsg_tensor_t *tensor)
+{
+    char why[96];
+
+    if (box->device.type != TMSG_DEVICE_CPU ||
+        box->dtype.code != TMSG_DTYPE_INT || box->dtype.bits != 64 ||
+        box->dtype.lanes != 1 || box->ndim != 2 || box->shape[0] != 2 ||
+        box->strides != NULL) {
+        return refuse_slice(name, "its slice is not int64[2,n]");
+    }
+    if (box->shape[1] == tensor->ndim || box->shape[1] == 0) {
+        return TMSG_OK;
+    }
+    snprintf(why, sizeof(why),
+             "its slice has %" PRId64 " dimensions, the tensor %d",
+             box->shape[1], tensor->ndim);
+    return refuse_slice(name, why);
+}
+
+typedef struct {
+    int64_t shape[NDIM_MOST], strides[NDIM_MOST];
+    tmsg_tensor_t tensor;
+} view_t;
+
+/* Makes the view of a box of a tensor. */
+static tmsg_status_t make_view(const char *name, const int64_t *box,
+                               const tmsg_tensor_t *tensor, view_t *view)
+{
+    unsigned bits = (unsigned)tensor->dtype.bits * tensor->dtype.lanes;
+    int64_t offset = 0;
+    bool whole = true, empty = false;
+
+    view->tensor = *tensor;
+    if (tensor->strides == NULL) {
+        write_strides(tensor, view->strides);
+    } else {
+        memcpy(view->strides, tensor->strides,
+               (size_t)tensor->ndim * sizeof(*view->strides));
+    }
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        int64_t start = box[i], count = box[tensor->ndim + i];
+        tmsg_status_t status =
+            check_extent(name, i, start, count, tensor->shape[i]);
+
+        if (status != TMSG_OK) {
+            return status;
+        }
+        whole = whole && count == tensor->shape[i];
+        empty = empty || count == 0;
+        offset += start * view->strides[i];
+        view->shape[i] = count;
+    }
+    if (whole) {
+        return TMSG_OK;
+    }
+    if (bits % 8 != 0) {
+        return refuse_slice(name, "its elements are not whole bytes: there are "
+                                  "no slices of it");
+    }
+    view->tensor.shape = view->shape;
+    view->tensor.strides = empty ? NULL : view->strides;
+    if (!empty) {
+        view->tensor.data =
+            (uint8_t *)tensor->data + offset * (int64_t)(bits / 8);
+    }
+    return TMSG_OK;
+}
+
+/* Adds the view of one box to the map. */
+static tmsg_status_t add_view(const char *as, const char *name,
+                              const tmsg_tensor_t *box,
+                              const tmsg_map_entry_t *entry, tmsg_map_t *map)
+{
+    const tmsg_tensor_t shown = tmsg_map_shown(entry).tensor;
+    const tmsg_map_add_params_t params = {
+        .field_mask = TMSG_MAP_ADD_PARAM_STREAM, .stream = entry->stream};
+    view_t view;
+    tmsg_status_t status = check_box(name, box, &shown);
+
+    if (status == TMSG_OK && box->shape[1] == 0) {
+        return tmsg_map_add(map, as, &shown, &params);
+    }
+    if (status == TMSG_OK) {
+        status = make_view(name, box->data, &shown, &view);
+    }
+    return status == TMSG_OK ? tmsg_map_add(map, as, &view.tensor, &params)
+                             : status;
+}
+
+/* Stores the name of the offered tensor that is to be called `as`. */
+static tmsg_status_t name_of(const tmsg_map_t *request, const char *as,
+                             const char **name_p)
+{
+    char *key = key_of(as);
+    tmsg_status_t status;
+
+    if (key == NULL) {
+        return tmsg_error_memory("a fetch");
+    }
+    *name_p = as;
+    status = tmsg_map_get_string(request, key, name_p);
+    free(key);
+    return status == TMSG_ERR_NOT_FOUND ? TMSG_OK : status;
+}
+
+static tmsg_status_t add_slice(const tmsg_map_t *request, const char *as,
+                               const tmsg_tensor_t *box,
+                               const tmsg_map_t *offered, tmsg_map_t *map)
+{
+    const char *name;
+    size_t position;
+    tmsg_status_t status = name_of(request, as, &name);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    position = tmsg_map_position(offered, name, strlen(name));
+    return position == SIZE_MAX
+               ? refuse_slice(name, "the offer has no such tensor")
+               : add_view(as, name, box, &tmsg_map_entries(offered)[position],
+                          map);
+}
+
+static tmsg_status_t copy_metadata(const tmsg_map_t *from, tmsg_map_t *to)
+{
+    const tmsg_map_meta_entry_t *entries = tmsg_map_meta_entries(from);
+    tmsg_status_t status = TMSG_OK;
+
+    for (size_t i = 0; i < tmsg_map_meta_size(from) && status == TMSG_OK; i++) {
+        status = tmsg_map_append_meta(to, entries[i].key, entries[i].key_bytes,
+                                      &entries[i].value);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_slices_make(const tmsg_map_t *request,
+                               const tmsg_map_t *offered, tmsg_map_t **map_p)
+{
+    static const size_t prefix = sizeof(TMSG_FETCH_SLICE) - 1;
+    tmsg_map_t *map = NULL;
+    tmsg_status_t status = tmsg_map_create(&map);
+
+    for (size_t i = 0; i < tmsg_map_size(request) && status == TMSG_OK; i++) {
+        const char *name;
+        tmsg_tensor_t box;
+
+        status = tmsg_map_at(request, i, &name, &box);
+        if (status == TMSG_OK && strncmp(name, TMSG_FETCH_SLICE, prefix) == 0) {
+            status = add_slice(request, name + prefix, &box, offered, map);
+        } else if (status == TMSG_OK && strcmp(name, TMSG_FETCH_KEY) != 0) {
+            status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                    "fetch: tensor '%s' is no slice",
+                                    tmsg_error_name(name, strlen(name)).text);
+        }
+    }
+    if (status == TMSG_OK) {
+        status = copy_metadata(offered, map);
+    }
+    if (status != TMSG_OK) {
+        tmsg_map_destroy(map);
+        return status;
+    }
+    *map_p = map;
+    return TMSG_OK;
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Finds offers by key and by name, and remembers why those ended that are not
+ * there any more. The hub's lock is held in most functions here. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "core/bytes.h"
+#include "rpc/offer.h"
+
+tmsg_status_t tmsg_offers_create(tmsg_offers_t **offers_p)
+{
+    tmsg_offers_t *offers = calloc(1, sizeof(*offers));
+
+    if (offers == NULL) {
+        return tmsg_error_memory("offers");
+    }
+    *offers_p = offers;
+    return TMSG_OK;
+}
+
+void tmsg_offers_free(tmsg_offers_t *offers)
+{
+    void *record;
+
+    if (offers == NULL) {
+        return;
+    }
+    while ((record = tmsg_list_pop(&offers->lent_kept.more)) != NULL) {
+        free(record);
+    }
+    tmsg_table_free(&offers->by_number);
+    tmsg_table_free(&offers->by_name);
+    free(offers->ended);
+    free(offers);
+}
+
+void tmsg_offers_count(tmsg_hub_t *hub, tmsg_calls_counts_t *counts)
+{
+    const tmsg_offers_t *offers = hub->offers;
+
+    tmsg_hub_lock(hub);
+    counts->offers += offers->live.count;
+    counts->offered_bytes += offers->bytes;
+    counts->fetches += offers->fetches;
+    counts->waiting_fetches += offers->waits;
+    counts->fetched_maps += offers->fetched;
+    counts->fetched_bytes += offers->fetched_bytes;
+    tmsg_hub_unlock(hub);
+}
+
+static tmsg_status_t get_random(uint8_t *to, size_t bytes)
+{
+    ssize_t got;
+
+    do {
+        got = getrandom(to, bytes, 0);
+    } while (got < 0 && errno == EINTR);
+    return got == (ssize_t)bytes ? TMSG_OK
+                                 : tmsg_error_errno(TMSG_ERR_IO, "getrandom");
+}
+
+tmsg_status_t tmsg_offers_begin(tmsg_offers_t *offers)
+{
+    struct timespec now;
+    tmsg_status_t status;
+
+    if (offers->epoch != 0) {
+        return TMSG_OK;
+    }
+    status = get_random(offers->instance, sizeof(offers->instance));
+    if (status == TMSG_OK) {
+        clock_gettime(CLOCK_REALTIME, &now);
+        offers->epoch =
+            (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    }
+    return status;
+}
+
+void tmsg_key_write(const tmsg_key_parts_t *parts, tmsg_offer_key_t *key)
+{
+    uint8_t *to = key->bytes;
+
+    memcpy(to, parts->instance, sizeof(parts->instance));
+    to = tmsg_put_le(to + sizeof(parts->instance), parts->epoch, 8);
+    to = tmsg_put_le(to, parts->number, 8);
+    memcpy(to, parts->random, sizeof(parts->random));
+}
+
+void tmsg_key_read(const uint8_t *bytes, tmsg_key_parts_t *parts)
+{
+    const uint8_t *numbers = bytes + sizeof(parts->instance);
+
+    memcpy(parts->instance, bytes, sizeof(parts->instance));
+    parts->epoch = tmsg_get_le(numbers, 8);
+    parts->number = tmsg_get_le(numbers + 8, 8);
+    memcpy(parts->random, numbers + 16, sizeof(parts->random));
+}
+
+uint64_t tmsg_offer_name_key(const char *name, size_t bytes)
+{
+    uint64_t key = tmsg_table_key(name, bytes);
+
+    return key == 0 ? 1 : key;
+}
+
+static bool has_name(const tmsg_offer_t *offer, const char *name, size_t bytes)
+{
+    return offer->name_bytes == bytes && memcmp(offer->name, name, bytes) == 0;
+}
+
+/* Returns the offer of that name and version, or NULL. */
+static const tmsg_offer_t *find_version(const tmsg_offers_t *offers,
+                                        const char *name, size_t bytes,
+                                        uint64_t version)
+{
+    tmsg_keyed_t *item =
+        tmsg_table_find(&offers->by_name, tmsg_offer_name_key(name, bytes));
+
+    for (; item != NULL; item = tmsg_table_next(item)) {
+        const tmsg_offer_t *offer =
+            TMSG_CONTAINER_OF(item, tmsg_offer_t, by_name);
+
+        if (offer->version == version && has_name(offer, name, bytes)) {
+            return offer;
+        }
+    }
+    return NULL;
+}
+
+tmsg_status_t tmsg_offers_add(tmsg_offers_t *offers, tmsg_offer_t *offer)
+{
+    tmsg_status_t status = tmsg_offers_begin(offers);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (offers->live.count >= TMSG_OFFERS_MOST) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "offer: the worker has %d offers already",
+                              TMSG_OFFERS_MOST);
+    }
+    if (offer->name != NULL &&
+        find_version(offers, offer->name, offer->name_bytes, offer->version) !=
+            NULL) {
+        return tmsg_error_set(
+            TMSG_ERR_ALREADY_EXISTS,
+            "offer: '%s' with version %" PRIu64 " is offered already",
+            tmsg_error_name(offer->name, offer->name_bytes).text,
+            offer->version);
+    }
+    status = get_random(offer->random, sizeof(offer->random));
+    if (status != TMSG_OK) {
+        return status;
+    }
+    offer->number = ++offers->last_number;
+    offers->bytes += offer->bytes;
+    tmsg_list_push(&offers->live, &offer->node);
+    tmsg_table_add(&offers->by_number, &offer->by_number, offer->number);
+    if (offer->name != NULL) {
+        tmsg_table_add(&offers->by_name, &offer->by_name,
+                       tmsg_offer_name_key(offer->name, offer->name_bytes));
+    }
+    return TMSG_OK;
+}
+
+static void remember_end(tmsg_offers_t *offers, const tmsg_offer_t *offer)
+{
+    tmsg_ended_offer_t *place;
+
+    if (offers->ended == NULL) {
+        offers->ended = calloc(TMSG_OFFERS_REMEMBERED, sizeof(*offers->ended));
+    }
+    if (offers->ended == NULL) {
+        return; /* words will be less exact */
+    }
+    place = &offers->ended[offer->number % TMSG_OFFERS_REMEMBERED];
+    if (place->number > offer->number) {
+        return;
+    }
+    *place =
+        (tmsg_ended_offer_t){.number = offer->number, .status = offer->status};
+    memcpy(place->random, offer->random, sizeof(place->random));
+    if (offer->name != NULL) {
+        place->name = tmsg_offer_name_key(offer->name, offer->name_bytes);
+    }
+}
+
+void tmsg_offer_end(tmsg_offer_t *offer, tmsg_status_t status)
+{
+    tmsg_offers_t *offers = offer->hub->offers;
+
+    if (offer->over) {
+        return;
+    }
+    offer->over = true;
+    offer->status = status;
+    offers->bytes -= offer->bytes;
+    tmsg_list_remove(&offers->live, &offer->node);
+    tmsg_table_remove(&offers->by_number, &offer->by_number);
+    if (offer->name != NULL) {
+        tmsg_table_remove(&offers->by_name, &offer->by_name);
+    }
+    tmsg_hub_forgo(offer->hub, &offer->ttl);
+    remember_end(offers, offer);
+}
+
+static const char *words_of_end(tmsg_status_t status)
+{
+    return status == TMSG_OK              ? "was fetched as often as it may be"
+           : status == TMSG_ERR_TIMED_OUT ? "has expired"
+                                          : "was withdrawn";
+}
+
+/* Compares what nobody may guess byte by byte. */
+static bool is_same_secret(const uint8_t *a, const uint8_t *b, size_t bytes)
+{
+    uint8_t differ = 0;
+
+    for (size_t i = 0; i < bytes; i++) {
+        differ |= a[i] ^ b[i];
+    }
+    return differ == 0;
+}
+
+/* Says why there is no offer with that key. */
+static tmsg_status_t miss_key(const tmsg_offers_t *offers,
+                              const tmsg_key_parts_t *key)
+{
+    const tmsg_ended_offer_t *ended =
+        offers->ended == NULL
+            ? NULL
+            : &offers->ended[key->number % TMSG_OFFERS_REMEMBERED];
+
+    if (offers->epoch == 0 || key->epoch != offers->epoch ||
+        !is_same_secret(key->instance, offers->instance,
+                        sizeof(key->instance))) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                              "the key is of another run of this owner, or of "
+                              "another owner");
+    }
+    if (ended != NULL && ended->number == key->number &&
+        is_same_secret(key->random, ended->random, sizeof(key->random))) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND, "the offer %s",
+                              words_of_end(ended->status));
+    }
+    if (key->number > 0 && key->number <= offers->last_number &&
+        (ended == NULL || ended->number > key->number)) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                              "the offer is over, or never was there");
+    }
+    return tmsg_error_set(TMSG_ERR_NOT_FOUND, "there never was such an offer");
+}
+
+static tmsg_status_t find_by_key(tmsg_offers_t *offers,
+                                 const tmsg_key_parts_t *key,
+                                 tmsg_offer_t **offer_p)
+{
+    tmsg_keyed_t *item = tmsg_table_find(&offers->by_number, key->number);
+    tmsg_offer_t *offer =
+        item == NULL ? NULL : TMSG_CONTAINER_OF(item, tmsg_offer_t, by_number);
+
+    if (offer == NULL || key->epoch != offers->epoch ||
+        !is_same_secret(key->instance, offers->instance,
+                        sizeof(key->instance)) ||
+        !is_same_secret(key->random, offer->random, sizeof(key->random))) {
+        return miss_key(offers, key);
+    }
+    *offer_p = offer;
+    return TMSG_OK;
+}
+
+bool tmsg_offer_suits(const tmsg_offers_t *offers, const tmsg_offer_t *offer,
+                      const tmsg_fetch_ask_t *ask)
+{
+    bool any = ask->has_epoch && ask->epoch != offers->epoch;
+
+    return ask->name != NULL && offer->name != NULL &&
+           has_name(offer, ask->name, strlen(ask->name)) &&
+           (any || offer->version >= ask->at_least);
+}
+
+/* Says why there is no offer of that name. `newest` is its newest offer, which
+ * is too old, or NULL. */
+static tmsg_status_t miss_name(const tmsg_offers_t *offers,
+                               const tmsg_fetch_ask_t *ask,
+                               const tmsg_offer_t *newest)
+{
+    size_t bytes = strlen(ask->name);
+    uint64_t name = tmsg_offer_name_key(ask->name, bytes);
+    const tmsg_ended_offer_t *last = NULL;
+
+    if (newest != NULL) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                              "'%s' has version %" PRIu64 ", and not yet "
+                              "%" PRIu64,
+                              tmsg_error_name(ask->name, bytes).text,
+                              newest->version, ask->at_least);
+    }
+    for (size_t i = 0; offers->ended != NULL && i < TMSG_OFFERS_REMEMBERED;
+         i++) {
+        const tmsg_ended_offer_t *ended = &offers->ended[i];
+
+        if (ended->name == name &&
+            (last == NULL || ended->number > last->number)) {
+            last = ended;
+        }
+    }
+    return last == NULL
+               ? tmsg_error_set(TMSG_ERR_NOT_FOUND, "there is no offer '%s'%s",
+                                tmsg_error_name(ask->name, bytes).text,
+                                offers->last_number > TMSG_OFFERS_REMEMBERED
+                                    ? ""
+                                    : ", and never was")
+               : tmsg_error_set(TMSG_ERR_NOT_FOUND, "the offer '%s' %s",
+                                tmsg_error_name(ask->name, bytes).text,
+                                words_of_end(last->status));
+}
+
+tmsg_offer_t *tmsg_offers_newest(const tmsg_offers_t *offers, const char *name,
+                                 size_t bytes, unsigned *count_p)
+{
+    tmsg_keyed_t *item =
+        tmsg_table_find(&offers->by_name, tmsg_offer_name_key(name, bytes));
+    tmsg_offer_t *newest = NULL;
+
+    *count_p = 0;
+    for (; item != NULL; item = tmsg_table_next(item)) {
+        tmsg_offer_t *offer = TMSG_CONTAINER_OF(item, tmsg_offer_t, by_name);
+
+        if (has_name(offer, name, bytes)) {
+            ++*count_p;
+            newest = newest == NULL || offer->version > newest->version
+                         ? offer
+                         : newest;
+        }
+    }
+    return newest;
+}
+
+static tmsg_status_t find_by_name(const tmsg_offers_t *offers,
+                                  const tmsg_fetch_ask_t *ask,
+                                  tmsg_offer_t **offer_p)
+{
+    unsigned count;
+    tmsg_offer_t *newest =
+        tmsg_offers_newest(offers, ask->name, strlen(ask->name), &count);
+
+    if (newest == NULL || !tmsg_offer_suits(offers, newest, ask)) {
+        return miss_name(offers, ask, newest);
+    }
+    *offer_p = newest;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_offers_find(tmsg_offers_t *offers,
+                               const tmsg_fetch_ask_t *ask,
+                               tmsg_offer_t **offer_p, bool *may_come_p)
+{
+    *may_come_p = ask->name != NULL;
+    return ask->name == NULL ? find_by_key(offers, &ask->key, offer_p)
+                             : find_by_name(offers, ask, offer_p);
+}

@@ -1,0 +1,917 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Offers: every row of the table "How a fetch ends" of docs/offers.md, over
+ * each link and through a session; slices, versions, and who may. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
+
+#define LARGE 6000000
+
+/* What the application hears of one offer. */
+typedef struct {
+    tmsg_offer_t *offer;
+    unsigned overs, releases;
+    tmsg_status_t status; /* what on_over said */
+} heard_t;
+
+static void on_over(void *arg, tmsg_offer_t *offer, tmsg_status_t status)
+{
+    heard_t *heard = arg;
+
+    must_true(offer != NULL);
+    must_eq(heard->releases, 0);
+    heard->overs++;
+    heard->status = status;
+}
+
+static void on_release(void *arg)
+{
+    heard_t *heard = arg;
+
+    must_eq(heard->overs, 1);
+    heard->releases++;
+}
+
+static bool is_released(void *heard)
+{
+    return ((heard_t *)heard)->releases > 0;
+}
+
+/* Offers a map, which is destroyed. `params` may be NULL. */
+static void offer(pair_t *pair, heard_t *heard, tmsg_map_t *map,
+                  const tmsg_offer_params_t *params)
+{
+    tmsg_offer_params_t all = {.field_mask = 0};
+
+    if (params != NULL) {
+        all = *params;
+    }
+    all.field_mask |= TMSG_OFFER_PARAM_ON_OVER | TMSG_OFFER_PARAM_ON_RELEASE;
+    all.on_over = on_over;
+    all.on_release = on_release;
+    all.on_over_arg = all.on_release_arg = heard;
+    memset(heard, 0, sizeof(*heard));
+    must(tmsg_offer_create(pair->a.worker, map, &all, &heard->offer));
+    tmsg_map_destroy(map);
+}
+
+static void offer_named(pair_t *pair, heard_t *heard, tmsg_map_t *map,
+                        const char *name, uint64_t version)
+{
+    const tmsg_offer_params_t params = {.field_mask = TMSG_OFFER_PARAM_NAME |
+                                                      TMSG_OFFER_PARAM_VERSION,
+                                        .name = name,
+                                        .version = version};
+
+    offer(pair, heard, map, &params);
+}
+
+static void withdraw(heard_t *heard)
+{
+    must(tmsg_offer_withdraw(heard->offer, 0));
+    must_eq(heard->overs, 1);
+    must_eq(heard->releases, 1);
+    tmsg_offer_destroy(heard->offer);
+}
+
+static tmsg_offer_key_t key_of(const heard_t *heard)
+{
+    tmsg_offer_key_t key;
+
+    tmsg_offer_key(heard->offer, &key);
+    return key;
+}
+
+static bool has_ended(void *call)
+{
+    return tmsg_call_status(call) != TMSG_IN_PROGRESS;
+}
+
+static tmsg_call_t *start(pair_t *pair, const tmsg_offer_key_t *key,
+                          const tmsg_fetch_params_t *params)
+{
+    tmsg_call_t *call;
+
+    must(tmsg_endpoint_fetch(pair->to_a, key, params, &call));
+    return call;
+}
+
+static tmsg_call_t *start_name(pair_t *pair, const char *name,
+                               uint64_t at_least, int32_t wait_ms)
+{
+    const tmsg_fetch_params_t params = {.field_mask = TMSG_FETCH_PARAM_WAIT,
+                                        .wait_ms = wait_ms};
+    tmsg_call_t *call;
+
+    must(tmsg_endpoint_fetch_name(pair->to_a, name, at_least, &params, &call));
+    return call;
+}
+
+static tmsg_call_t *finish(pair_t *pair, tmsg_call_t *call)
+{
+    pair_await(pair, has_ended, call, "the end of a fetch");
+    return call;
+}
+
+/* Ends a fetch that must fail so. */
+static void fails(pair_t *pair, tmsg_call_t *call, tmsg_status_t status,
+                  const char *words)
+{
+    finish(pair, call);
+    must_be(tmsg_call_status(call), status);
+    must_say(tmsg_call_error(call), words);
+    must_eq(tmsg_map_size(tmsg_call_reply(call)), 0);
+    tmsg_call_destroy(call);
+}
+
+static void fails_key(pair_t *pair, tmsg_offer_key_t key, const char *words)
+{
+    fails(pair, start(pair, &key, NULL), TMSG_ERR_NOT_FOUND, words);
+}
+
+/* Ends a fetch that must bring sample_bytes(). */
+static void brings(pair_t *pair, tmsg_call_t *call, uint64_t seed, size_t bytes)
+{
+    finish(pair, call);
+    must_be(tmsg_call_status(call), TMSG_OK);
+    sample_check_bytes(seed, bytes, tmsg_call_reply(call));
+    tmsg_call_destroy(call);
+}
+
+/* The version that a fetch by name has brought. */
+static int64_t version_of(pair_t *pair, tmsg_call_t *call)
+{
+    int64_t version;
+
+    finish(pair, call);
+    must_be(tmsg_call_status(call), TMSG_OK);
+    must(tmsg_map_get_i64(tmsg_call_reply(call), TMSG_META_OFFER_VERSION,
+                          &version));
+    tmsg_call_destroy(call);
+    return version;
+}
+
+static bool stats_are_of(void *arg)
+{
+    const heard_t *heard = arg;
+    tmsg_offer_stats_t stats;
+
+    tmsg_offer_stats(heard->offer, &stats);
+    return stats.fetches == 3 && stats.under_way == 0;
+}
+
+static void whole_maps(pair_t *pair)
+{
+    static const size_t sizes[] = {64, 70000, LARGE};
+    const sample_t mixed = {.seed = 7, .tensors = 20};
+    tmsg_offer_stats_t stats;
+    heard_t heard;
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        tmsg_offer_key_t key;
+
+        offer(pair, &heard, sample_bytes(i, sizes[i]), NULL);
+        key = key_of(&heard);
+        for (int j = 0; j < 3; j++) {
+            brings(pair, start(pair, &key, NULL), i, sizes[i]);
+        }
+        pair_await(pair, stats_are_of, &heard, "its fetches to end");
+        tmsg_offer_stats(heard.offer, &stats);
+        must_eq(stats.bytes, 3 * sizes[i]);
+        must_eq(stats.failed, 0);
+        must_eq(heard.overs, 0);
+        withdraw(&heard);
+    }
+    offer(pair, &heard, sample_make(&mixed), NULL);
+    {
+        tmsg_offer_key_t key = key_of(&heard);
+        tmsg_call_t *call = finish(pair, start(pair, &key, NULL));
+
+        must_be(tmsg_call_status(call), TMSG_OK);
+        sample_check(&mixed, tmsg_call_reply(call));
+        tmsg_call_destroy(call);
+    }
+    withdraw(&heard);
+}
+
+static void those_not_there(pair_t *pair)
+{
+    const tmsg_offer_params_t short_lived = {
+        .field_mask = TMSG_OFFER_PARAM_TTL | TMSG_OFFER_PARAM_NAME,
+        .name = "short",
+        .ttl_ms = 1};
+    const tmsg_offer_params_t few = {.field_mask = TMSG_OFFER_PARAM_FETCHES,
+                                     .fetches = 2};
+    tmsg_offer_key_t key, forged;
+    tmsg_offer_t *other;
+    tmsg_map_t *map;
+    heard_t heard;
+
+    fails(pair, start_name(pair, "nothing", 0, 0), TMSG_ERR_NOT_FOUND,
+          "no offer 'nothing', and never was");
+
+    offer_named(pair, &heard, sample_bytes(1, 100), "gone", 0);
+    key = forged = key_of(&heard);
+    forged.bytes[24] ^= 0x40; /* its number */
+    fails_key(pair, forged, "there never was such an offer");
+    forged = key;
+    forged.bytes[47] ^= 1;
+    fails_key(pair, forged, "there never was such an offer");
+    withdraw(&heard);
+    fails_key(pair, key, "the offer was withdrawn");
+    fails_key(pair, forged, "there never was such an offer");
+    fails(pair, start_name(pair, "gone", 0, 0), TMSG_ERR_NOT_FOUND,
+          "the offer 'gone' was withdrawn");
+
+    offer(pair, &heard, sample_bytes(1, 100), &short_lived);
+    key = key_of(&heard);
+    pair_await(pair, is_released, &heard, "its time to be up");
+    must_be(heard.status, TMSG_ERR_TIMED_OUT);
+    fails_key(pair, key, "the offer has expired");
+    fails(pair, start_name(pair, "short", 0, 0), TMSG_ERR_NOT_FOUND,
+          "the offer 'short' has expired");
+    tmsg_offer_destroy(heard.offer);
+
+    offer(pair, &heard, sample_bytes(2, 100000), &few);
+    key = key_of(&heard);
+    brings(pair, start(pair, &key, NULL), 2, 100000);
+    must_eq(heard.overs, 0);
+    brings(pair, start(pair, &key, NULL), 2, 100000);
+    pair_await(pair, is_released, &heard, "its fetches to be used up");
+    must_be(heard.status, TMSG_OK);
+    fails_key(pair, key, "the offer was fetched as often as it may be");
+    tmsg_offer_destroy(heard.offer);
+
+    map = sample_bytes(1, 100);
+    must(tmsg_offer_create(pair->b.worker, map, NULL, &other));
+    tmsg_offer_key(other, &key);
+    fails_key(pair, key, "another run of this owner, or of another owner");
+    tmsg_offer_destroy(other);
+    tmsg_map_destroy(map);
+}
+
+static bool waits(void *arg)
+{
+    pair_t *pair = arg;
+    char *json;
+    bool found;
+
+    must(tmsg_worker_describe(pair->a.worker, &json));
+    found = strstr(json, "\"waiting_fetches\":\t1,") != NULL ||
+            strstr(json, "\"waiting_fetches\":1,") != NULL ||
+            strstr(json, "\"waiting_fetches\": 1,") != NULL;
+    tmsg_string_free(json);
+    return found;
+}
+
+static bool none_waits(void *arg) { return !waits(arg); }
+
+static void those_not_yet_there(pair_t *pair)
+{
+    const tmsg_fetch_params_t hurried = {.field_mask = TMSG_FETCH_PARAM_WAIT |
+                                                       TMSG_FETCH_PARAM_TIMEOUT,
+                                         .wait_ms = -1,
+                                         .timeout_ms = 20};
+    tmsg_call_t *call;
+    heard_t heard;
+
+    call = start_name(pair, "soon", 0, 60000);
+    pair_await(pair, waits, pair, "a fetch that waits");
+    offer_named(pair, &heard, sample_bytes(3, 5000), "later", 0);
+    must_true(waits(pair)); /* another name */
+    withdraw(&heard);
+    offer_named(pair, &heard, sample_bytes(3, 5000), "soon", 0);
+    must_eq(version_of(pair, call), 0);
+    withdraw(&heard);
+
+    fails(pair, start_name(pair, "never", 0, 10), TMSG_ERR_NOT_FOUND,
+          "no offer 'never'");
+    must(tmsg_endpoint_fetch_name(pair->to_a, "never", 0, &hurried, &call));
+    fails(pair, call, TMSG_ERR_TIMED_OUT, "no reply in 20 ms");
+    pair_await(pair, none_waits, pair, "nobody to wait");
+
+    call = start_name(pair, "never", 0, -1);
+    pair_await(pair, waits, pair, "a fetch that waits");
+    tmsg_call_cancel(call);
+    fails(pair, call, TMSG_ERR_CANCELED, "canceled");
+    pair_await(pair, none_waits, pair, "nobody to wait");
+}
+
+static tmsg_call_t *start_epoch(pair_t *pair, uint64_t epoch, uint64_t at_least)
+{
+    const tmsg_fetch_params_t params = {.field_mask = TMSG_FETCH_PARAM_EPOCH,
+                                        .epoch = epoch};
+    tmsg_call_t *call;
+
+    must(tmsg_endpoint_fetch_name(pair->to_a, "w", at_least, &params, &call));
+    return call;
+}
+
+static void versions(pair_t *pair)
+{
+    heard_t one, two, three;
+    int64_t epoch;
+    tmsg_call_t *call;
+
+    offer_named(pair, &one, sample_bytes(1, 10), "w", 1);
+    offer_named(pair, &two, sample_bytes(2, 10), "w", 2);
+    must_eq(version_of(pair, start_name(pair, "w", 0, 0)), 2);
+    must_eq(version_of(pair, start_name(pair, "w", 1, 0)), 2);
+    fails(pair, start_name(pair, "w", 3, 0), TMSG_ERR_NOT_FOUND,
+          "'w' has version 2, and not yet 3");
+
+    call = finish(pair, start_name(pair, "w", 0, 0));
+    must(
+        tmsg_map_get_i64(tmsg_call_reply(call), TMSG_META_OFFER_EPOCH, &epoch));
+    tmsg_call_destroy(call);
+    must_eq(version_of(pair, start_epoch(pair, (uint64_t)epoch, 2)), 2);
+    fails(pair, start_epoch(pair, (uint64_t)epoch, 100), TMSG_ERR_NOT_FOUND,
+          "not yet 100");
+    /* Of a dead owner: nobody waits for what cannot come. */
+    must_eq(version_of(pair, start_epoch(pair, (uint64_t)epoch - 1, 100)), 2);
+
+    call = start_name(pair, "w", 3, -1);
+    pair_await(pair, waits, pair, "a fetch that waits");
+    withdraw(&two);
+    must_eq(version_of(pair, start_name(pair, "w", 0, 0)), 1);
+    offer_named(pair, &three, sample_bytes(3, 10), "w", 3);
+    must_eq(version_of(pair, call), 3);
+    withdraw(&one);
+    withdraw(&three);
+}
+
+/* Withdraws an offer while it is fetched. The fetcher does not run meanwhile.
+ */
+static void withdrawn_meanwhile(pair_t *pair)
+{
+    tmsg_offer_key_t key;
+    tmsg_status_t status;
+    tmsg_call_t *call;
+    heard_t heard;
+    tmsg_offer_stats_t stats;
+
+    offer(pair, &heard, sample_bytes(4, 8 * LARGE), NULL);
+    key = key_of(&heard);
+    call = start(pair, &key, NULL);
+    do {
+        tmsg_worker_progress(pair->b.worker);
+        tmsg_worker_progress(pair->a.worker);
+        tmsg_offer_stats(heard.offer, &stats);
+    } while (stats.under_way == 0 && !has_ended(call));
+    status = tmsg_offer_withdraw(heard.offer, 0);
+    must_true(status == TMSG_OK || status == TMSG_ERR_TIMED_OUT);
+    must_eq(heard.overs, 1);
+    must_be(heard.status, TMSG_ERR_CANCELED);
+    fails(pair, call, TMSG_ERR_CANCELED, "the offer was withdrawn");
+    pair_await(pair, is_released, &heard, "the memory to be free");
+    fails_key(pair, key, "the offer was withdrawn");
+    tmsg_offer_destroy(heard.offer);
+
+    /* Where there is time the fetch ends well. */
+    offer(pair, &heard, sample_bytes(4, LARGE), NULL);
+    key = key_of(&heard);
+    call = start(pair, &key, NULL);
+    do {
+        tmsg_worker_progress(pair->b.worker);
+        tmsg_worker_progress(pair->a.worker);
+        tmsg_offer_stats(heard.offer, &stats);
+    } while (stats.under_way == 0 && !has_ended(call));
+    (void)tmsg_offer_withdraw(heard.offer, 1);
+    must_eq(heard.overs, 1);
+    finish(pair, call);
+    if (tmsg_call_status(call) == TMSG_OK) {
+        sample_check_bytes(4, LARGE, tmsg_call_reply(call));
+    } else {
+        must_be(tmsg_call_status(call), TMSG_ERR_CANCELED);
+    }
+    tmsg_call_destroy(call);
+    pair_await(pair, is_released, &heard, "the memory to be free");
+    tmsg_offer_destroy(heard.offer);
+}
+
+/* A fetcher that gives up sets the memory free. */
+static void canceled_by_its_fetcher(pair_t *pair)
+{
+    tmsg_offer_key_t key;
+    tmsg_call_t *call;
+    heard_t heard;
+
+    offer(pair, &heard, sample_bytes(4, 2 * LARGE), NULL);
+    key = key_of(&heard);
+    call = start(pair, &key, NULL);
+    for (int i = 0; i < 50; i++) {
+        tmsg_worker_progress(pair->b.worker);
+        tmsg_worker_progress(pair->a.worker);
+    }
+    tmsg_call_cancel(call);
+    must_true(has_ended(call));
+    tmsg_call_destroy(call);
+    tmsg_offer_destroy(heard.offer);
+    pair_await(pair, is_released, &heard, "the memory to be free");
+}
+
+/* A float32 tensor whose elements are their own numbers. */
+static tmsg_map_t *counted(int64_t rows, int64_t columns)
+{
+    size_t count = (size_t)(rows * columns);
+    float *data = malloc(count * sizeof(*data) + 1);
+    const int64_t shape[] = {rows, columns};
+    const tmsg_tensor_t tensor = {
+        data, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_FLOAT, 32, 1}, 2, shape, NULL};
+    const tmsg_map_add_params_t params = {.field_mask =
+                                              TMSG_MAP_ADD_PARAM_RELEASE,
+                                          .release = free,
+                                          .release_arg = data};
+    tmsg_map_t *map;
+
+    for (size_t i = 0; i < count; i++) {
+        data[i] = (float)i;
+    }
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "w", &tensor, &params));
+    must(tmsg_map_set_string(map, "about", "weights"));
+    return map;
+}
+
+static tmsg_call_t *start_slices(pair_t *pair, const tmsg_offer_key_t *key,
+                                 const tmsg_slice_t *slices, uint32_t count,
+                                 const tmsg_map_t *into)
+{
+    const tmsg_fetch_params_t params = {.field_mask = TMSG_FETCH_PARAM_SLICES |
+                                                      TMSG_FETCH_PARAM_INTO,
+                                        .slices = slices,
+                                        .slice_count = count,
+                                        .into = into};
+
+    return start(pair, key, &params);
+}
+
+static void check_box(const tmsg_map_t *map, const char *name, int64_t columns,
+                      const int64_t *start_at, const int64_t *count)
+{
+    tmsg_tensor_t tensor;
+    float *packed;
+    int64_t at = 0;
+
+    must(tmsg_map_find(map, name, &tensor));
+    must_eq(tensor.ndim, 2);
+    must_eq(tensor.shape[0], count[0]);
+    must_eq(tensor.shape[1], count[1]);
+    packed = malloc((size_t)(count[0] * count[1]) * sizeof(*packed) + 1);
+    must(tmsg_tensor_pack(&tensor, packed));
+    for (int64_t i = 0; i < count[0]; i++) {
+        for (int64_t j = 0; j < count[1]; j++) {
+            must_eq(packed[at++],
+                    (start_at[0] + i) * columns + start_at[1] + j);
+        }
+    }
+    free(packed);
+}
+
+static void slices(pair_t *pair)
+{
+    enum { ROWS = 300, COLUMNS = 700 };
+    static const int64_t zero[] = {0, 0}, all[] = {ROWS, COLUMNS};
+    static const int64_t from[] = {17, 100}, box[] = {40, 333};
+    static const int64_t rows_from[] = {250, 0}, rows[] = {50, COLUMNS};
+    static const int64_t none[] = {0, 5}, beyond[] = {250, 690};
+    const tmsg_slice_t several[] = {{"w", "box", 2, from, box},
+                                    {"w", "rows", 2, rows_from, rows},
+                                    {"w", NULL, 0, NULL, NULL},
+                                    {"w", "none", 2, from, none}};
+    const tmsg_slice_t no_such = {"v", "x", 2, from, box};
+    const tmsg_slice_t too_far = {"w", "x", 2, beyond, box};
+    const tmsg_slice_t other_ndim = {"w", NULL, 1, from, box};
+    const tmsg_slice_t first = {"w", NULL, 2, from, box};
+    tmsg_map_t *into = counted(box[0], box[1]), *wrong = counted(3, 3);
+    tmsg_offer_key_t key;
+    const char *about;
+    tmsg_call_t *call;
+    heard_t heard;
+
+    offer(pair, &heard, counted(ROWS, COLUMNS), NULL);
+    key = key_of(&heard);
+    call = finish(pair, start_slices(pair, &key, several, 4, NULL));
+    must_be(tmsg_call_status(call), TMSG_OK);
+    must_eq(tmsg_map_size(tmsg_call_reply(call)), 4);
+    check_box(tmsg_call_reply(call), "box", COLUMNS, from, box);
+    check_box(tmsg_call_reply(call), "rows", COLUMNS, rows_from, rows);
+    check_box(tmsg_call_reply(call), "w", COLUMNS, zero, all);
+    check_box(tmsg_call_reply(call), "none", COLUMNS, from, none);
+    must(tmsg_map_get_string(tmsg_call_reply(call), "about", &about));
+    must_say(about, "weights");
+    tmsg_call_destroy(call);
+
+    call = finish(pair, start_slices(pair, &key, &first, 1, into));
+    must_be(tmsg_call_status(call), TMSG_OK);
+    check_box(tmsg_call_reply(call), "w", COLUMNS, from, box);
+    check_box(into, "w", COLUMNS, from, box);
+    tmsg_call_destroy(call);
+
+    fails(pair, start_slices(pair, &key, &no_such, 1, NULL),
+          TMSG_ERR_INVALID_PARAM, "'v': the offer has no such tensor");
+    fails(pair, start_slices(pair, &key, &too_far, 1, NULL),
+          TMSG_ERR_INVALID_PARAM,
+          "'w': dimension 1: 333 elements from 690 on are not in its 700");
+    fails(pair, start_slices(pair, &key, &other_ndim, 1, NULL),
+          TMSG_ERR_INVALID_PARAM,
+          "'w': its slice has 1 dimensions, the tensor 2");
+    fails(pair, start_slices(pair, &key, &first, 1, wrong),
+          TMSG_ERR_INVALID_PARAM, "'w'");
+    withdraw(&heard);
+    tmsg_map_destroy(into);
+    tmsg_map_destroy(wrong);
+}
+
+static void all_rows(pair_t *pair)
+{
+    whole_maps(pair);
+    those_not_there(pair);
+    those_not_yet_there(pair);
+    versions(pair);
+    slices(pair);
+    canceled_by_its_fetcher(pair);
+    withdrawn_meanwhile(pair);
+}
+
+static void run(link_t link)
+{
+    static pair_t pair;
+
+    pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+    all_rows(&pair);
+    pair_close(&pair);
+}
+
+Test(offers, over_tcp) { run(LINK_TCP); }
+
+Test(offers, over_shared_memory) { run(LINK_SHM); }
+
+Test(offers, over_a_blob) { run(LINK_BLOB); }
+
+Test(offers, on_a_session)
+{
+    const how_t how = {.link = LINK_TCP};
+    static joined_t joined;
+
+    joined_open(&joined, &how);
+    all_rows(&joined.pair);
+    joined_close(&joined);
+}
+
+typedef struct {
+    joined_t joined;
+    tmsg_call_t *call;
+    bool cut;
+} broken_t;
+
+static bool cut_and_ended(void *arg)
+{
+    broken_t *broken = arg;
+
+    if (!broken->cut) {
+        broken->cut = true;
+        relay_cut(broken->joined.relay);
+    }
+    return has_ended(broken->call);
+}
+
+/* What was under way when the connection broke ends well with the next. */
+Test(offers, through_a_connection_that_breaks)
+{
+    const how_t how = {.link = LINK_TCP};
+    const tmsg_offer_params_t once = {.field_mask = TMSG_OFFER_PARAM_FETCHES,
+                                      .fetches = 4};
+    static broken_t broken;
+    tmsg_offer_key_t key;
+    heard_t heard;
+
+    joined_open(&broken.joined, &how);
+    offer(&broken.joined.pair, &heard, sample_bytes(5, LARGE), &once);
+    key = key_of(&heard);
+    for (int i = 0; i < 4; i++) {
+        broken.call = start(&broken.joined.pair, &key, NULL);
+        broken.cut = false;
+        pair_await(&broken.joined.pair, cut_and_ended, &broken,
+                   "the end of a fetch");
+        brings(&broken.joined.pair, broken.call, 5, LARGE);
+        pair_await(&broken.joined.pair, joined_is_open, &broken.joined,
+                   "the connection");
+    }
+    pair_await(&broken.joined.pair, is_released, &heard, "the end of it");
+    must_be(heard.status, TMSG_OK);
+    tmsg_offer_destroy(heard.offer);
+    joined_close(&broken.joined);
+}
+
+static void nothing(void *arg, tmsg_task_t *task)
+{
+    (void)arg;
+    must(tmsg_task_reply(task, NULL, NULL));
+}
+
+/* Either side offers, beside a server and after it has gone. */
+Test(offers, need_no_server_and_go_both_ways)
+{
+    static pair_t pair;
+    tmsg_methods_t *methods;
+    tmsg_server_t *server;
+    tmsg_offer_key_t key;
+    tmsg_offer_t *back;
+    tmsg_call_t *call;
+    heard_t heard;
+    tmsg_map_t *map = sample_bytes(9, 1000);
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    /* Nobody has begun to call or offer there. */
+    fails(&pair, start_name(&pair, "w", 0, 0), TMSG_ERR_NOT_FOUND, "no offer");
+    must(tmsg_server_create(pair.a.worker, NULL, &server));
+    must(tmsg_server_register(server, "nothing", nothing, NULL, NULL));
+    offer(&pair, &heard, sample_bytes(8, 1000), NULL);
+    key = key_of(&heard);
+    brings(&pair, start(&pair, &key, NULL), 8, 1000);
+    must(tmsg_endpoint_call(pair.to_a, TMSG_METHOD_METHODS, NULL, NULL, &call));
+    finish(&pair, call);
+    must(tmsg_methods_read(tmsg_call_reply(call), &methods));
+    must_eq(tmsg_methods_size(methods), 1);
+    tmsg_methods_destroy(methods);
+    tmsg_call_destroy(call);
+    must_be(
+        tmsg_server_register(server, "tensormsg.fetch", nothing, NULL, NULL),
+        TMSG_ERR_INVALID_PARAM);
+    (void)tmsg_server_drain(server, 0);
+    brings(&pair, start(&pair, &key, NULL), 8, 1000);
+    tmsg_server_destroy(server);
+    brings(&pair, start(&pair, &key, NULL), 8, 1000);
+
+    must(tmsg_offer_create(pair.b.worker, map, NULL, &back));
+    tmsg_offer_key(back, &key);
+    must(tmsg_endpoint_fetch(pair.to_b, &key, NULL, &call));
+    brings(&pair, call, 9, 1000);
+    tmsg_offer_destroy(back);
+    withdraw(&heard);
+    tmsg_map_destroy(map);
+    pair_close(&pair);
+}
+
+static void open_with_key(pair_t *pair, const char *name)
+{
+    static const uint8_t key[TMSG_KEY_BYTES] = {1};
+    side_options_t options = {.keyring = NULL};
+
+    must(tmsg_keyring_create(&options.keyring));
+    must(tmsg_keyring_add(options.keyring, name, key));
+    pair_open(pair, LINK_SHM, DRIVE_POLLING, &options, &options);
+    tmsg_keyring_destroy(options.keyring);
+}
+
+/* What b is told of a's names. */
+static char *listed(pair_t *pair)
+{
+    tmsg_call_t *call;
+    char *json;
+
+    must(tmsg_endpoint_call(pair->to_a, "tensormsg.offers", NULL, NULL, &call));
+    finish(pair, call);
+    must_be(tmsg_call_status(call), TMSG_OK);
+    must(tmsg_map_to_json(tmsg_call_reply(call), &json));
+    tmsg_call_destroy(call);
+    return json;
+}
+
+Test(offers, may_be_for_some_principals)
+{
+    const char *const names[] = {"alice", "bob alice", "*", "bob"};
+    static pair_t pair;
+
+    open_with_key(&pair, "alice");
+    for (int i = 0; i < 4; i++) {
+        const tmsg_offer_params_t params = {
+            .field_mask = TMSG_OFFER_PARAM_PRINCIPALS | TMSG_OFFER_PARAM_NAME,
+            .name = "secret",
+            .principals = names[i]};
+        tmsg_offer_key_t key;
+        heard_t heard;
+        char *json;
+
+        offer(&pair, &heard, sample_bytes(1, 100), &params);
+        key = key_of(&heard);
+        json = listed(&pair);
+        if (i < 3) {
+            brings(&pair, start(&pair, &key, NULL), 1, 100);
+            must_eq(version_of(&pair, start_name(&pair, "secret", 0, 0)), 0);
+            must_say(json, "offer/secret");
+        } else {
+            fails(&pair, start(&pair, &key, NULL), TMSG_ERR_REFUSED,
+                  "the offer is for other principals");
+            fails(&pair, start_name(&pair, "secret", 0, 0), TMSG_ERR_REFUSED,
+                  "the offer is for other principals");
+            must_true(strstr(json, "secret") == NULL);
+        }
+        tmsg_string_free(json);
+        withdraw(&heard);
+    }
+    pair_close(&pair);
+}
+
+Test(offers, are_listed_by_name_and_counted)
+{
+    static pair_t pair;
+    heard_t one, two, hidden;
+    side_options_t threaded = {.drive = DRIVE_THREAD};
+    char *json;
+
+    pair_open(&pair, LINK_SHM, DRIVE_THREAD, &threaded, NULL);
+    offer_named(&pair, &one, sample_bytes(1, 100), "weights", 4);
+    offer_named(&pair, &two, sample_bytes(1, 300), "weights", 5);
+    offer(&pair, &hidden, sample_bytes(1, 7), NULL);
+    must(tmsg_endpoint_offers(pair.to_a, PEERS_BOUND_MS, &json));
+    must_say(json, "weights");
+    must_say(json, "300");
+    tmsg_string_free(json);
+    must(tmsg_worker_describe(pair.a.worker, &json));
+    must_say(json, "\"offers\"");
+    must_say(json, "407"); /* bytes that are offered */
+    tmsg_string_free(json);
+    must(tmsg_offer_withdraw(one.offer, 0));
+    must(tmsg_offer_withdraw(two.offer, 0));
+    must(tmsg_offer_withdraw(hidden.offer, 0));
+    tmsg_offer_destroy(one.offer);
+    tmsg_offer_destroy(two.offer);
+    tmsg_offer_destroy(hidden.offer);
+    pair_close(&pair);
+}
+
+Test(offers, of_wrong_parameters_are_refused)
+{
+    static const struct {
+        tmsg_offer_params_t params;
+        const char *words;
+    } rows[] = {
+        {{.field_mask = 1 << 20}, "offer"},
+        {{.field_mask = TMSG_OFFER_PARAM_NAME, .name = ""}, "a name is 1 to"},
+        {{.field_mask = TMSG_OFFER_PARAM_NAME, .name = "\xff"}, "UTF-8"},
+        {{.field_mask = TMSG_OFFER_PARAM_TTL, .ttl_ms = 0}, "ttl_ms 0"},
+        {{.field_mask = TMSG_OFFER_PARAM_VERSION, .version = 2},
+         "a version without a name"},
+        {{.field_mask = TMSG_OFFER_PARAM_PRINCIPALS, .principals = "a  b"},
+         "principals"},
+    };
+    static pair_t pair;
+    tmsg_map_t *map = sample_bytes(1, 10);
+    tmsg_offer_t *none = NULL;
+    tmsg_call_t *call;
+    heard_t heard;
+    const tmsg_offer_params_t again = {.field_mask = TMSG_OFFER_PARAM_NAME,
+                                       .name = "w"};
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        must_be(tmsg_offer_create(pair.a.worker, map, &rows[i].params, &none),
+                TMSG_ERR_INVALID_PARAM);
+        must_say(tmsg_error_message(), rows[i].words);
+    }
+    must_be(tmsg_offer_create(pair.a.worker, NULL, NULL, &none),
+            TMSG_ERR_INVALID_PARAM);
+    offer_named(&pair, &heard, sample_bytes(1, 10), "w", 0);
+    must_be(tmsg_offer_create(pair.a.worker, map, &again, &none),
+            TMSG_ERR_ALREADY_EXISTS);
+    must_true(none == NULL);
+    withdraw(&heard);
+    must_be(tmsg_endpoint_fetch_name(pair.to_a, "", 0, NULL, &call),
+            TMSG_ERR_INVALID_PARAM);
+    must_be(tmsg_endpoint_fetch(pair.to_a, NULL, NULL, &call),
+            TMSG_ERR_INVALID_PARAM);
+    must(tmsg_map_set_bool(map, "free", 1)); /* nothing holds it */
+    /* A request of another making. */
+    must(tmsg_endpoint_call(pair.to_a, "tensormsg.fetch", NULL, NULL, &call));
+    fails(&pair, call, TMSG_ERR_INVALID_PARAM, "neither a key nor a name");
+    must(tmsg_endpoint_call(pair.to_a, "tensormsg.fetch", map, NULL, &call));
+    fails(&pair, call, TMSG_ERR_INVALID_PARAM, "neither a key nor a name");
+    tmsg_map_destroy(map);
+    pair_close(&pair);
+}
+
+/* The map may go before the offer is over, and is not to be changed. */
+Test(offers, keep_their_map)
+{
+    static pair_t pair;
+    tmsg_map_t *map = sample_bytes(1, 1000);
+    tmsg_offer_key_t key;
+    tmsg_offer_t *made;
+
+    pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
+    must(tmsg_offer_create(pair.a.worker, map, NULL, &made));
+    must_be(tmsg_map_clear(map), TMSG_ERR_BUSY);
+    tmsg_map_destroy(map);
+    tmsg_offer_key(made, &key);
+    brings(&pair, start(&pair, &key, NULL), 1, 1000);
+    tmsg_offer_destroy(made);
+    pair_close(&pair);
+}
+
+/* Offers end with their worker, and their handles may outlive it. */
+Test(offers, end_with_their_worker)
+{
+    static pair_t pair;
+    heard_t heard, under_way;
+    tmsg_offer_key_t key;
+    tmsg_call_t *call, *waits_there;
+
+    pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
+    offer_named(&pair, &heard, sample_bytes(1, 1000), "w", 1);
+    offer(&pair, &under_way, sample_bytes(1, LARGE), NULL);
+    key = key_of(&under_way);
+    call = start(&pair, &key, NULL);
+    waits_there = start_name(&pair, "later", 0, -1);
+    pair_await(&pair, waits, &pair, "a fetch that waits");
+    pair_drop(&pair);
+    must_be(heard.status, TMSG_ERR_CLOSED);
+    must_eq(heard.releases, 1);
+    must_eq(under_way.overs, 1);
+    must_eq(under_way.releases, 1);
+    must_be(tmsg_offer_withdraw(heard.offer, -1), TMSG_OK);
+    tmsg_offer_destroy(heard.offer);
+    tmsg_offer_destroy(under_way.offer);
+    tmsg_call_destroy(call);
+    tmsg_call_destroy(waits_there);
+}
+
+typedef struct {
+    heard_t heard;
+    unsigned ends;
+} inside_t;
+
+static void withdraw_inside(void *arg, tmsg_call_t *call)
+{
+    inside_t *inside = arg;
+    tmsg_status_t status;
+
+    (void)call;
+    status = tmsg_offer_withdraw(inside->heard.offer, 1000);
+    must_true(status == TMSG_OK || status == TMSG_ERR_WOULD_BLOCK);
+    tmsg_offer_destroy(inside->heard.offer);
+    inside->ends++;
+}
+
+/* Of the owner's callbacks any may end an offer. */
+Test(offers, may_end_in_a_callback)
+{
+    static pair_t pair;
+    static inside_t inside;
+    tmsg_call_t *call;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    offer(&pair, &inside.heard, sample_bytes(1, 1000), NULL);
+    {
+        const tmsg_fetch_params_t params = {.field_mask =
+                                                TMSG_FETCH_PARAM_ON_DONE,
+                                            .on_done = withdraw_inside,
+                                            .on_done_arg = &inside};
+
+        /* a asks b, which offers nothing. */
+        must(tmsg_endpoint_fetch_name(pair.to_b, "x", 0, &params, &call));
+    }
+    finish(&pair, call);
+    pair_await(&pair, is_released, &inside.heard, "its release");
+    must_eq(inside.ends, 1);
+    tmsg_call_destroy(call);
+    pair_close(&pair);
+}
+
+/* Each peer may have so many fetches wait. */
+Test(offers, bound_the_fetches_that_wait)
+{
+    enum { MANY = TMSG_FETCHES_WAITING / 4 + 10 };
+    static pair_t pair;
+    static tmsg_call_t *calls[MANY];
+    unsigned refused = 0;
+    heard_t heard;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (int i = 0; i < MANY; i++) {
+        calls[i] = start_name(&pair, "w", 0, -1);
+        if (i % 64 == 0) {
+            tmsg_worker_progress(pair.a.worker);
+            tmsg_worker_progress(pair.b.worker);
+        }
+    }
+    finish(&pair, calls[MANY - 1]);
+    must_be(tmsg_call_status(calls[MANY - 1]), TMSG_ERR_RESOURCE_EXHAUSTED);
+    must_say(tmsg_call_error(calls[MANY - 1]), "as many fetches wait as may");
+    offer_named(&pair, &heard, sample_bytes(1, 10), "w", 0);
+    for (int i = 0; i < MANY; i++) {
+        finish(&pair, calls[i]);
+        refused += tmsg_call_status(calls[i]) != TMSG_OK;
+        tmsg_call_destroy(calls[i]);
+    }
+    must_eq(refused, 10);
+    pair_await(&pair, none_waits, &pair, "nobody to wait");
+    withdraw(&heard);
+    pair_close(&pair);
+}
