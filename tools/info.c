@@ -49,7 +49,8 @@ static const struct argp parser = {
     .doc = "Tell versions, transports, limits and every UCX setting with its "
            "origin. With a URL: connect to it, and tell which transport would "
            "carry maps and why, whether large ones have a connection of their "
-           "own (the bulk stream), and the time of a round trip.",
+           "own (the bulk stream), the time of a round trip, and the names "
+           "that the peer offers.",
 };
 
 static void print_key(const cJSON *key)
@@ -220,6 +221,26 @@ static void print_description(const char *title, const char *json, bool all)
     cJSON_Delete(object);
 }
 
+/* Prints what the peer offers, a line for each name. */
+static void print_offers(const char *json)
+{
+    cJSON *offers = cJSON_Parse(json);
+    const cJSON *offer;
+
+    if (cJSON_GetArraySize(offers) > 0) {
+        puts("  offers");
+    }
+    cJSON_ArrayForEach(offer, offers)
+    {
+        printf("    ");
+        put_text(stdout, text_member(offer, "name"));
+        printf("  (version %.0f: %.0f tensors, %.0f bytes)\n",
+               number_member(offer, "version"), number_member(offer, "tensors"),
+               number_member(offer, "bytes"));
+    }
+    cJSON_Delete(offers);
+}
+
 /* Measures round trips, for `timeout_ms` at most. The first one prepares what
  * the others use. If the peer does not answer, its description is printed
  * without them. Returns false if it was silent. */
@@ -251,8 +272,13 @@ static int fail_info(void)
     return EXIT_FAILED;
 }
 
+/* What is told of the peer at a URL; NULL: it is not known. */
+typedef struct {
+    char *connection, *offers;
+} there_t;
+
 static int describe_peer(const options_t *options, tmsg_worker_t *worker,
-                         char **json_p)
+                         there_t *there)
 {
     const connection_options_t *connection = &options->connection;
     tmsg_endpoint_t *endpoint = NULL;
@@ -262,8 +288,13 @@ static int describe_peer(const options_t *options, tmsg_worker_t *worker,
         bool answers = measure_round_trips(endpoint, connection->timeout_ms);
 
         await_bulk(worker, endpoint);
-        if (tmsg_endpoint_describe(endpoint, json_p) != TMSG_OK) {
+        if (tmsg_endpoint_describe(endpoint, &there->connection) != TMSG_OK) {
             code = fail_info();
+        }
+        if (answers) { /* a peer with an older library has no offers */
+            answers =
+                tmsg_endpoint_offers(endpoint, connection->timeout_ms,
+                                     &there->offers) != TMSG_ERR_TIMED_OUT;
         }
         if (answers) {
             close_in_order(endpoint, connection->timeout_ms);
@@ -274,7 +305,7 @@ static int describe_peer(const options_t *options, tmsg_worker_t *worker,
 }
 
 static void print_info(const options_t *options, const char *here,
-                       const char *there)
+                       const there_t *there)
 {
     const char *url = options->connection.url;
 
@@ -285,14 +316,20 @@ static void print_info(const options_t *options, const char *here,
         fputs("{\"here\": ", stdout);
         put_json(stdout, here);
         fputs(",\n\"connection\": ", stdout);
-        put_json(stdout, there == NULL ? "null" : there);
+        put_json(stdout,
+                 there->connection == NULL ? "null" : there->connection);
+        fputs(",\n\"offers\": ", stdout);
+        put_json(stdout, there->offers == NULL ? "null" : there->offers);
         puts("}");
     } else {
         if (url == NULL || options->all) {
             print_description("here", here, true);
         }
-        if (there != NULL) {
-            print_description(url, there, options->all);
+        if (there->connection != NULL) {
+            print_description(url, there->connection, options->all);
+        }
+        if (there->offers != NULL) {
+            print_offers(there->offers);
         }
     }
 }
@@ -315,7 +352,8 @@ int info_main(int argc, char **argv)
     options_t options = {.json = false};
     tmsg_context_t *context = NULL;
     tmsg_worker_t *worker = NULL;
-    char *here = NULL, *there = NULL;
+    there_t there = {.connection = NULL};
+    char *here = NULL;
     int code;
 
     parse_command(&parser, CONNECTS, argc, argv, &options, &options.connection);
@@ -333,10 +371,11 @@ int info_main(int argc, char **argv)
     }
     if (here != NULL && code != EXIT_USAGE) {
         /* The description tells why, if something failed. */
-        print_info(&options, here, there);
+        print_info(&options, here, &there);
     }
     tmsg_string_free(here);
-    tmsg_string_free(there);
+    tmsg_string_free(there.connection);
+    tmsg_string_free(there.offers);
     tmsg_worker_destroy(worker);
     tmsg_context_destroy(context);
     return code;

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The examples of docs/rpc.md, docs/streams.md and docs/interceptors.md."""
+"""The examples of docs/rpc.md, docs/streams.md, docs/offers.md and
+docs/interceptors.md."""
 
+import json
 import os
 import subprocess
 import time
@@ -8,8 +10,8 @@ import time
 import cli
 
 
-def run(tmp_path, server, client):
-    """What the client says to the server, both from examples/."""
+def run(tmp_path, server, client, *args):
+    """What the client, of examples/ or another command, says to the server."""
     folder = os.path.dirname(cli.HELLO)
     url = f"unix://{tmp_path}/socket"
     with subprocess.Popen([os.path.join(folder, server), url]) as serving:
@@ -18,7 +20,7 @@ def run(tmp_path, server, client):
             while not (tmp_path / "socket").exists():
                 assert serving.poll() is None and time.monotonic() < end
                 time.sleep(0.01)
-            said = subprocess.run([os.path.join(folder, client), url],
+            said = subprocess.run([os.path.join(folder, client), *args, url],
                                   capture_output=True, text=True, timeout=60)
         finally:
             serving.kill()
@@ -32,6 +34,22 @@ def test_the_server_and_client_examples(tmp_path):
 
 def test_the_stream_examples(tmp_path):
     assert run(tmp_path, "stream_server", "stream_client") == "1\n3\n6\n10\n"
+
+
+def test_the_examples_of_offers(tmp_path):
+    assert run(tmp_path, "offer", "fetch") == (
+        "version 3: 4 x 3, the first is 3\nversion 3: 2 x 3, the first is 3\n")
+
+
+def test_info_lists_what_a_peer_offers(tmp_path):
+    assert "\n  offers\n    weights  (version 3: 1 tensors, 48 bytes)\n" in run(
+        tmp_path, "offer", cli.TOOL, "info")
+
+
+def test_info_lists_offers_as_json(tmp_path):
+    assert json.loads(run(tmp_path, "offer", cli.TOOL, "info", "--json"))[
+        "offers"] == [{"name": "weights", "version": 3, "tensors": 1,
+                       "bytes": 48, "offers": 1}]
 
 
 def test_the_example_of_interceptors():
