@@ -191,7 +191,7 @@ def read_callgrind(path):
     return label, totals
 
 
-def count_instructions(program):
+def count_instructions(program, *shape):
     if shutil.which("valgrind") is None:
         raise Missing("there is no valgrind: scripts/setup.sh test installs it")
     rows = collections.defaultdict(dict)
@@ -199,7 +199,7 @@ def count_instructions(program):
     with tempfile.TemporaryDirectory() as folder:
         run("valgrind", "-q", "--tool=callgrind", "--instr-atstart=no",
             "--collect-atstart=no", f"--callgrind-out-file={folder}/out",
-            program, WORKLOADS)
+            program, WORKLOADS, *shape)
         for path in sorted(glob.glob(folder + "/out.*"), key=os.path.getmtime):
             label, totals = read_callgrind(path)
             if label is None:

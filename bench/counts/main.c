@@ -50,6 +50,11 @@ static const shape_t shapes[] = {
     {"unary_8x64B", 8, 64, NULL, true, false, false, 600, 256},
 };
 
+/* A fetch of an offer, which is compared with the call above: test_counts.py.
+ * It is counted only if it is named. */
+static const shape_t fetch_shape = {"fetch_8x64B", 8,     64,  NULL, false,
+                                    false,         false, 600, 256};
+
 typedef enum { SENDER, RECEIVER, SIDES } side_t;
 
 static const char *const side_names[SIDES] = {"sender", "receiver"};
@@ -61,6 +66,8 @@ typedef struct {
     tmsg_worker_t *workers[SIDES];
     tmsg_endpoint_t *endpoints[SIDES];
     tmsg_server_t *server;
+    tmsg_offer_t *offer;
+    tmsg_offer_key_t key;
     workload_t workload;
     bench_payload_t payload;
     tmsg_map_t *map;
@@ -117,11 +124,19 @@ static void send_one(pair_t *pair)
                                                 TMSG_CALL_PARAM_ON_DONE,
                                             .on_done = replied,
                                             .on_done_arg = pair};
+    const tmsg_fetch_params_t fetch_params = {.field_mask =
+                                                  TMSG_FETCH_PARAM_ON_DONE,
+                                              .on_done = replied,
+                                              .on_done_arg = pair};
 
     pair->in_flight++;
     if (pair->shape->call) {
         bench_must(tmsg_endpoint_call(pair->endpoints[SENDER], "echo",
                                       pair->map, &call_params, NULL));
+    } else if (pair->shape == &fetch_shape) {
+        bench_must(tmsg_endpoint_fetch(pair->endpoints[SENDER], &pair->key,
+                                       &fetch_params, NULL));
+        pair->received++;
     } else {
         bench_must(tmsg_endpoint_send(pair->endpoints[SENDER], pair->map,
                                       &params, NULL));
@@ -263,12 +278,18 @@ static void open_pair(pair_t *pair, const char *folder)
         bench_must(
             tmsg_server_register(pair->server, "echo", serve, pair, NULL));
     }
+    if (pair->shape == &fetch_shape) {
+        bench_must(tmsg_offer_create(pair->workers[RECEIVER], pair->map, NULL,
+                                     &pair->offer));
+        tmsg_offer_key(pair->offer, &pair->key);
+    }
     connect_sides(pair);
 }
 
 static void close_pair(pair_t *pair)
 {
     tmsg_server_destroy(pair->server);
+    tmsg_offer_destroy(pair->offer);
     for (int i = 0; i < SIDES; i++) {
         tmsg_worker_destroy(pair->workers[i]);
         tmsg_context_destroy(pair->contexts[i]);
@@ -373,7 +394,9 @@ int main(int argc, char **argv)
             found = true;
         }
     }
-    if (!found) {
+    if (argc > 2 && strcmp(argv[2], fetch_shape.name) == 0) {
+        count_sides(&fetch_shape, argv[1]);
+    } else if (!found) {
         count_other(argv[2], argv[1]);
     }
 }

@@ -7,14 +7,24 @@
 #include "rpc/method.h"
 #include "rpc/offer.h"
 
-tmsg_status_t tmsg_builtin_add(tmsg_server_t *server, const char *name,
-                               tmsg_handler_fn handler, uint32_t flags)
+static const struct {
+    const char *name;
+    tmsg_handler_fn handler;
+} methods[] = {
+    {TMSG_OFFER_FETCH, tmsg_offer_answer},
+    {TMSG_OFFER_LIST, tmsg_offer_list},
+};
+
+#define METHOD_COUNT (sizeof(methods) / sizeof(methods[0]))
+
+tmsg_method_t *tmsg_builtin_method(const char *name, tmsg_handler_fn handler,
+                                   uint32_t flags)
 {
     tmsg_method_t *method = calloc(1, sizeof(*method));
-    tmsg_status_t status;
 
     if (method == NULL) {
-        return tmsg_error_memory("a method");
+        tmsg_error_memory("a method");
+        return NULL;
     }
     method->handler = handler;
     method->flags = flags;
@@ -22,48 +32,78 @@ tmsg_status_t tmsg_builtin_add(tmsg_server_t *server, const char *name,
     method->health = TMSG_HEALTH_SERVING;
     method->name_bytes = strlen(name);
     memcpy(method->name, name, method->name_bytes + 1);
-    status = tmsg_server_add(server, method);
-    if (status != TMSG_OK) {
-        tmsg_method_free(method);
-    }
-    return status;
+    return method;
 }
 
-tmsg_status_t tmsg_builtin_create(tmsg_hub_t *hub)
+/* Frees a server that was not begun. */
+static void drop_methods(tmsg_server_t *server)
+{
+    while (server->methods != NULL) {
+        tmsg_method_t *method = server->methods;
+
+        server->methods = method->next;
+        tmsg_method_free(method);
+    }
+    tmsg_table_free(&server->by_name);
+    free(server);
+}
+
+static tmsg_server_t *make_server(tmsg_hub_t *hub)
 {
     tmsg_server_t *server = calloc(1, sizeof(*server));
-    tmsg_status_t status;
 
     if (server == NULL) {
-        return tmsg_error_memory("the library's own methods");
+        tmsg_error_memory("the library's own methods");
+        return NULL;
     }
     server->refs = 1;
-    pthread_cond_init(&server->news, NULL);
     server->health = TMSG_HEALTH_SERVING;
     server->hub = hub;
+    for (size_t i = 0; i < METHOD_COUNT; i++) {
+        tmsg_method_t *method = tmsg_builtin_method(
+            methods[i].name, methods[i].handler, TMSG_METHOD_IDEMPOTENT);
+
+        if (method == NULL) {
+            drop_methods(server);
+            return NULL;
+        }
+        (void)tmsg_server_add_held(server, method); /* no name comes twice */
+    }
+    return server;
+}
+
+tmsg_status_t tmsg_builtin_begin(tmsg_hub_t *hub)
+{
+    tmsg_server_t *server;
+
+    if (hub->builtin != NULL) {
+        return TMSG_OK;
+    }
+    if (atomic_load(&hub->over)) {
+        return tmsg_error_set(TMSG_ERR_CLOSED, "the worker is gone");
+    }
+    if (hub->offers == NULL && tmsg_offers_create(&hub->offers) != TMSG_OK) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    server = make_server(hub);
+    if (server == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    pthread_cond_init(&server->news, NULL);
     tmsg_hub_hold(hub);
-    status = tmsg_builtin_add(server, TMSG_OFFER_FETCH, tmsg_offer_answer,
-                              TMSG_METHOD_IDEMPOTENT);
-    if (status == TMSG_OK) {
-        status = tmsg_builtin_add(server, TMSG_OFFER_LIST, tmsg_offer_list,
-                                  TMSG_METHOD_IDEMPOTENT);
-    }
-    if (status != TMSG_OK) {
-        tmsg_server_free(server);
-        return status;
-    }
     hub->builtin = server;
     return TMSG_OK;
 }
 
 void tmsg_builtin_leave(tmsg_hub_t *hub)
 {
-    tmsg_server_t *server = hub->builtin;
+    tmsg_server_t *server;
     bool last;
 
     tmsg_hub_lock(hub);
+    server = hub->builtin;
     hub->builtin = NULL;
-    last = --server->refs == 0;
+    last = server != NULL && --server->refs == 0;
     tmsg_hub_unlock(hub);
     if (last) {
         tmsg_server_free(server);
@@ -83,7 +123,18 @@ tmsg_method_t *tmsg_hub_method(const tmsg_hub_t *hub, const char *name,
                : method;
 }
 
-tmsg_method_t *tmsg_hub_method_called(const tmsg_hub_t *hub, const char *name,
+static bool is_builtin(const char *name, size_t bytes)
+{
+    size_t i = 0;
+
+    while (i < METHOD_COUNT && (strlen(methods[i].name) != bytes ||
+                                memcmp(methods[i].name, name, bytes) != 0)) {
+        i++;
+    }
+    return i < METHOD_COUNT;
+}
+
+tmsg_method_t *tmsg_hub_method_called(tmsg_hub_t *hub, const char *name,
                                       size_t bytes)
 {
     tmsg_method_t *method = NULL;
@@ -91,7 +142,10 @@ tmsg_method_t *tmsg_hub_method_called(const tmsg_hub_t *hub, const char *name,
     if (hub->server != NULL) {
         method = tmsg_method_called(hub->server, name, bytes);
     }
-    return method == NULL && hub->builtin != NULL
-               ? tmsg_method_called(hub->builtin, name, bytes)
-               : method;
+    if (method != NULL ||
+        (hub->builtin == NULL &&
+         (!is_builtin(name, bytes) || tmsg_builtin_begin(hub) != TMSG_OK))) {
+        return method;
+    }
+    return tmsg_method_called(hub->builtin, name, bytes);
 }

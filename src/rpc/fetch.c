@@ -7,6 +7,7 @@
 
 #include <tensormsg/meta.h>
 
+#include "core/map.h"
 #include "core/params.h"
 #include "core/utf8.h"
 #include "rpc/offer.h"
@@ -38,8 +39,7 @@ static void read_call_params(const tmsg_fetch_params_t *params,
     }
 }
 
-/* Sends the request, with the slices that the parameters ask for. Destroys the
- * request. */
+/* Sends the request, with the slices that the parameters ask for. */
 static tmsg_status_t send_fetch(tmsg_endpoint_t *endpoint, tmsg_map_t *request,
                                 const tmsg_fetch_params_t *params,
                                 tmsg_call_t **call_p)
@@ -55,7 +55,6 @@ static tmsg_status_t send_fetch(tmsg_endpoint_t *endpoint, tmsg_map_t *request,
         status = tmsg_endpoint_call(endpoint, TMSG_OFFER_FETCH, request, &call,
                                     call_p);
     }
-    tmsg_map_destroy(request);
     return status;
 }
 
@@ -101,21 +100,12 @@ static tmsg_status_t add_key(tmsg_map_t *request, const tmsg_offer_key_t *key)
     return status;
 }
 
-tmsg_status_t tmsg_endpoint_fetch(tmsg_endpoint_t *endpoint,
-                                  const tmsg_offer_key_t *key,
-                                  const tmsg_fetch_params_t *params,
-                                  tmsg_call_t **call_p)
+static tmsg_status_t make_request(const tmsg_offer_key_t *key,
+                                  tmsg_map_t **request_p)
 {
     tmsg_map_t *request;
-    tmsg_status_t status = check_params(params);
+    tmsg_status_t status = tmsg_map_create(&request);
 
-    if (status == TMSG_OK && (endpoint == NULL || key == NULL)) {
-        status = tmsg_error_set(TMSG_ERR_INVALID_PARAM, "fetch: %s is NULL",
-                                endpoint == NULL ? "endpoint" : "key");
-    }
-    if (status == TMSG_OK) {
-        status = tmsg_map_create(&request);
-    }
     if (status != TMSG_OK) {
         return status;
     }
@@ -124,7 +114,74 @@ tmsg_status_t tmsg_endpoint_fetch(tmsg_endpoint_t *endpoint,
         tmsg_map_destroy(request);
         return status;
     }
-    return send_fetch(endpoint, request, params, call_p);
+    *request_p = request;
+    return TMSG_OK;
+}
+
+/* Takes the request that the last fetch by key left, or makes one. Lock not
+ * held. */
+static tmsg_status_t take_request(tmsg_hub_t *hub, const tmsg_offer_key_t *key,
+                                  tmsg_map_t **request_p)
+{
+    tmsg_map_t *request;
+
+    tmsg_hub_lock(hub);
+    request = hub->fetch_kept;
+    hub->fetch_kept = NULL;
+    tmsg_hub_unlock(hub);
+    if (request == NULL) {
+        return make_request(key, request_p);
+    }
+    memcpy(tmsg_map_entries(request)->tensor.data, key->bytes,
+           sizeof(key->bytes));
+    *request_p = request;
+    return TMSG_OK;
+}
+
+/* Keeps a request for the next fetch, if nothing reads it any more and it has
+ * the key alone. Lock not held. */
+static void keep_request(tmsg_hub_t *hub, tmsg_map_t *request)
+{
+    bool kept = false;
+
+    if (tmsg_map_is_idle(request) && tmsg_map_size(request) == 1 &&
+        tmsg_map_meta_size(request) == 0) {
+        tmsg_hub_lock(hub);
+        kept = hub->fetch_kept == NULL;
+        if (kept) {
+            hub->fetch_kept = request;
+        }
+        tmsg_hub_unlock(hub);
+    }
+    if (!kept) {
+        tmsg_map_destroy(request);
+    }
+}
+
+tmsg_status_t tmsg_endpoint_fetch(tmsg_endpoint_t *endpoint,
+                                  const tmsg_offer_key_t *key,
+                                  const tmsg_fetch_params_t *params,
+                                  tmsg_call_t **call_p)
+{
+    tmsg_map_t *request;
+    void *peer;
+    tmsg_status_t status = check_params(params);
+
+    if (status == TMSG_OK && (endpoint == NULL || key == NULL)) {
+        status = tmsg_error_set(TMSG_ERR_INVALID_PARAM, "fetch: %s is NULL",
+                                endpoint == NULL ? "endpoint" : "key");
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_calls_peer(endpoint, &tmsg_hub_ops, &peer);
+    }
+    if (status == TMSG_OK) {
+        status = take_request(((tmsg_rpc_peer_t *)peer)->hub, key, &request);
+    }
+    if (status == TMSG_OK) {
+        status = send_fetch(endpoint, request, params, call_p);
+        keep_request(((tmsg_rpc_peer_t *)peer)->hub, request);
+    }
+    return status;
 }
 
 static tmsg_status_t check_name(const char *name, uint64_t at_least)
@@ -189,9 +246,9 @@ tmsg_status_t tmsg_endpoint_fetch_name(tmsg_endpoint_t *endpoint,
         return status;
     }
     status = write_name(request, name, at_least, params);
-    if (status != TMSG_OK) {
-        tmsg_map_destroy(request);
-        return status;
+    if (status == TMSG_OK) {
+        status = send_fetch(endpoint, request, params, call_p);
     }
-    return send_fetch(endpoint, request, params, call_p);
+    tmsg_map_destroy(request);
+    return status;
 }

@@ -115,6 +115,7 @@ void tmsg_hub_drop(tmsg_hub_t *hub)
         free_records(&hub->calls_kept);
         free_records(&hub->tasks_kept);
         tmsg_map_destroy(hub->empty);
+        tmsg_map_destroy(hub->fetch_kept);
         tmsg_meters_free(hub);
         tmsg_chains_free(hub);
         tmsg_offers_free(hub->offers);
@@ -136,11 +137,6 @@ static void *create_hub(tmsg_calls_t *calls)
     pthread_mutex_init(&hub->lock, NULL);
     hub->shared = tmsg_calls_are_shared(calls);
     hub->calls = calls;
-    if (tmsg_offers_create(&hub->offers) != TMSG_OK ||
-        tmsg_builtin_create(hub) != TMSG_OK) {
-        tmsg_hub_drop(hub);
-        return NULL;
-    }
     return hub;
 }
 

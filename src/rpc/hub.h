@@ -82,14 +82,16 @@ struct tmsg_hub {
     uint32_t slot_count, free_slot;
     uint32_t generation;         /* high half of the newest id */
     struct tmsg_server *server;  /* the application's; NULL: none */
-    struct tmsg_server *builtin; /* of the library's own methods; NULL: the
-                                    worker is gone */
-    struct tmsg_offers *offers;
-    struct tmsg_task *running; /* task whose handler the worker's thread runs;
-                                  NULL: none, or the worker is shared */
-    uint64_t late_replies;     /* replies that no call waited for any more */
-    uint64_t retried;          /* attempts beyond the first of a call */
-    bool counts;               /* the application wants metrics */
+    struct tmsg_server *builtin; /* of the library's own methods; NULL: none
+                                    yet, or the worker is gone */
+    struct tmsg_offers *offers;  /* NULL: none yet */
+    tmsg_map_t *fetch_kept;      /* request of a fetch by key, for the next one;
+                                    NULL:      none */
+    struct tmsg_task *running;   /* task whose handler the worker's thread runs;
+                                    NULL: none, or the worker is shared */
+    uint64_t late_replies;       /* replies that no call waited for any more */
+    uint64_t retried;            /* attempts beyond the first of a call */
+    bool counts;                 /* the application wants metrics */
     tmsg_list_t meters;
     tmsg_table_t meters_by_name;
     /* number of method names that have a caller's meter */

@@ -12,6 +12,7 @@
 #include "core/map.h"
 #include "core/params.h"
 #include "core/utf8.h"
+#include "rpc/builtin.h"
 #include "rpc/metrics.h"
 #include "rpc/principal.h"
 
@@ -240,13 +241,18 @@ static tmsg_status_t make_which(tmsg_offer_t *offer, uint64_t epoch)
                : status;
 }
 
-static tmsg_status_t begin_epoch(tmsg_hub_t *hub, uint64_t *epoch_p)
+static tmsg_status_t begin_offers(tmsg_hub_t *hub, uint64_t *epoch_p)
 {
     tmsg_status_t status;
 
     tmsg_hub_lock(hub);
-    status = tmsg_offers_begin(hub->offers);
-    *epoch_p = hub->offers->epoch;
+    status = tmsg_builtin_begin(hub);
+    if (status == TMSG_OK) {
+        status = tmsg_offers_begin(hub->offers);
+    }
+    if (status == TMSG_OK) {
+        *epoch_p = hub->offers->epoch;
+    }
     tmsg_hub_unlock(hub);
     return status;
 }
@@ -286,8 +292,8 @@ static tmsg_status_t make_offer(tmsg_offer_t *offer, const tmsg_map_t *map,
     uint64_t epoch = 0;
     tmsg_status_t status = read_params(params, offer, &ttl_ms);
 
-    if (status == TMSG_OK && offer->name != NULL) {
-        status = begin_epoch(offer->hub, &epoch);
+    if (status == TMSG_OK) {
+        status = begin_offers(offer->hub, &epoch);
     }
     if (status == TMSG_OK && offer->name != NULL) {
         status = make_which(offer, epoch);
@@ -465,7 +471,7 @@ void tmsg_offers_close(tmsg_hub_t *hub)
     tmsg_offer_t *offer;
 
     tmsg_hub_lock(hub);
-    while (hub->offers->live.head != NULL) {
+    while (hub->offers != NULL && hub->offers->live.head != NULL) {
         offer = TMSG_CONTAINER_OF(hub->offers->live.head, tmsg_offer_t, node);
         offer->refs++;
         tmsg_offer_end(offer, TMSG_ERR_CLOSED);

@@ -4,8 +4,8 @@
  *
  * An offer is *live* until it is over, and then *lent* until no fetch of it may
  * read its memory any more. Each fetch that is answered has a record, a
- * tmsg_lent_t, from the answer until its send has ended and the memory was
- * released. tmsg_offer_settle() tells the application, in order and once. */
+ * tmsg_lent_t, from the answer until its send has ended. tmsg_offer_settle()
+ * tells the application, in order and once. */
 #ifndef TMSG_RPC_OFFER_H
 #define TMSG_RPC_OFFER_H
 
@@ -85,8 +85,8 @@ typedef struct {
     tmsg_endpoint_t *endpoint; /* held */
     uint64_t id;               /* of the call */
     uint64_t bytes;
-    unsigned
-        refs;   /* of who answers, of on_done, of on_release; with the lock */
+    /* of who answers, of on_done, of who recalls; with the lock */
+    unsigned refs;
     bool reads; /* it is in offer->lent */
     bool whole;
     bool recalled;
@@ -159,7 +159,8 @@ tmsg_status_t tmsg_offers_begin(tmsg_offers_t *offers);
 /* Returns a key for a name, which is not 0. Needs no lock. */
 uint64_t tmsg_offer_name_key(const char *name, size_t bytes);
 
-/* Adds a live offer. Lock held. Errors: ALREADY_EXISTS, LIMIT_EXCEEDED, IO. */
+/* Adds a live offer, after tmsg_offers_begin(). Lock held. Errors:
+ * ALREADY_EXISTS, LIMIT_EXCEEDED, IO. */
 tmsg_status_t tmsg_offers_add(tmsg_offers_t *offers, tmsg_offer_t *offer);
 
 /* Ends an offer, if it is live: no fetch finds it any more. The caller has it
@@ -193,12 +194,12 @@ void tmsg_offer_tell(tmsg_offer_t *offer);
 tmsg_lent_t *tmsg_lent_begin(tmsg_offer_t *offer, tmsg_task_t *task,
                              bool whole);
 
-/* Drops the caller's reference, with the bytes that are lent. `sent`: the send
- * has begun, and tells its end by tmsg_lent_done() and tmsg_lent_released().
- * Lock not held. */
+/* Drops the caller's reference. `sent`: the send has begun, and tells its end
+ * by tmsg_lent_done(). Lock not held. */
 void tmsg_lent_begun(tmsg_lent_t *lent, bool sent);
+
+/* Serves as on_done of the send. The memory was released before. */
 void tmsg_lent_done(void *lent, tmsg_status_t status, const char *error);
-void tmsg_lent_released(void *lent);
 
 /* Gives up the fetches of an offer that are under way. Lock not held. */
 void tmsg_lent_recall(tmsg_offer_t *offer);

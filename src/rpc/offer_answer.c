@@ -76,17 +76,16 @@ static tmsg_status_t read_by_name(const tmsg_map_t *request,
 
 tmsg_status_t tmsg_fetch_read(const tmsg_map_t *request, tmsg_fetch_ask_t *ask)
 {
+    const tmsg_map_entry_t *first = tmsg_map_entries(request);
     size_t tensors = tmsg_map_size(request);
-    tmsg_tensor_t key;
 
     *ask = (tmsg_fetch_ask_t){.name = NULL};
-    if (tensors == 0 ||
-        tmsg_map_find(request, TMSG_FETCH_KEY, &key) != TMSG_OK) {
+    if (tensors == 0 || strcmp(first->name, TMSG_FETCH_KEY) != 0) {
         ask->has_slices = tensors > 0;
         return read_by_name(request, ask);
     }
     ask->has_slices = tensors > 1;
-    return read_key(&key, ask);
+    return read_key(&first->tensor, ask);
 }
 
 static void fail_fetch(tmsg_task_t *task, tmsg_status_t status)
@@ -101,8 +100,6 @@ static void fail_fetch(tmsg_task_t *task, tmsg_status_t status)
 static tmsg_status_t send_map(tmsg_task_t *task, const tmsg_fetch_ask_t *ask,
                               tmsg_lent_t *lent)
 {
-    static const uint64_t mask = TMSG_REPLY_PARAM_ON_RELEASE;
-    const tmsg_reply_params_t params = {mask, tmsg_lent_released, lent};
     const tmsg_offer_t *offer = lent->offer;
     const tmsg_map_t *map = offer->map;
     tmsg_map_t *views = NULL;
@@ -124,7 +121,7 @@ static tmsg_status_t send_map(tmsg_task_t *task, const tmsg_fetch_ask_t *ask,
     if (ask->name != NULL) {
         task->how.more = offer->which;
     }
-    status = tmsg_task_reply(task, map, &params);
+    status = tmsg_task_reply(task, map, NULL);
     tmsg_map_destroy(views);
     return status;
 }

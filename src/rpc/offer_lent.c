@@ -16,7 +16,7 @@ tmsg_lent_t *tmsg_lent_begin(tmsg_offer_t *offer, tmsg_task_t *task, bool whole)
     *lent = (tmsg_lent_t){.offer = offer,
                           .endpoint = tmsg_task_endpoint(task),
                           .id = task->reply.id,
-                          .refs = 3,
+                          .refs = 2,
                           .reads = true,
                           .whole = whole};
     tmsg_calls_hold(lent->endpoint);
@@ -76,7 +76,7 @@ void tmsg_lent_begun(tmsg_lent_t *lent, bool sent)
         offer->stats.failed++;
         end_reading(lent);
     }
-    drop_lent(lent, sent ? 1 : 3);
+    drop_lent(lent, sent ? 1 : 2);
 }
 
 void tmsg_lent_done(void *arg, tmsg_status_t status, const char *error)
@@ -101,14 +101,6 @@ void tmsg_lent_done(void *arg, tmsg_status_t status, const char *error)
         tmsg_offer_end(offer, TMSG_OK);
         tmsg_offer_tell(offer);
     }
-    drop_lent(lent, 1);
-}
-
-void tmsg_lent_released(void *arg)
-{
-    tmsg_lent_t *lent = arg;
-
-    tmsg_hub_lock(lent->offer->hub);
     end_reading(lent);
     drop_lent(lent, 1);
 }

@@ -40,9 +40,14 @@ void tmsg_offers_free(tmsg_offers_t *offers)
 
 void tmsg_offers_count(tmsg_hub_t *hub, tmsg_calls_counts_t *counts)
 {
-    const tmsg_offers_t *offers = hub->offers;
+    const tmsg_offers_t *offers;
 
     tmsg_hub_lock(hub);
+    offers = hub->offers;
+    if (offers == NULL) {
+        tmsg_hub_unlock(hub);
+        return;
+    }
     counts->offers += offers->live.count;
     counts->offered_bytes += offers->bytes;
     counts->fetches += offers->fetches;
@@ -133,11 +138,8 @@ static const tmsg_offer_t *find_version(const tmsg_offers_t *offers,
 
 tmsg_status_t tmsg_offers_add(tmsg_offers_t *offers, tmsg_offer_t *offer)
 {
-    tmsg_status_t status = tmsg_offers_begin(offers);
+    tmsg_status_t status;
 
-    if (status != TMSG_OK) {
-        return status;
-    }
     if (offers->live.count >= TMSG_OFFERS_MOST) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
                               "offer: the worker has %d offers already",

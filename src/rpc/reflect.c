@@ -189,15 +189,24 @@ static void list_methods(void *arg, tmsg_task_t *task)
     send_answer(task, status, map);
 }
 
+static tmsg_status_t offer_method(tmsg_server_t *server, const char *name,
+                                  tmsg_handler_fn handler)
+{
+    tmsg_method_t *method = tmsg_builtin_method(name, handler, 0);
+
+    return method == NULL ? TMSG_ERR_NO_MEMORY
+                          : tmsg_server_add(server, method);
+}
+
 tmsg_status_t tmsg_reflect_offer(tmsg_server_t *server, uint32_t flags)
 {
     tmsg_status_t status = TMSG_OK;
 
     if (!(flags & TMSG_SERVER_NO_METHODS)) {
-        status = tmsg_builtin_add(server, TMSG_METHOD_METHODS, list_methods, 0);
+        status = offer_method(server, TMSG_METHOD_METHODS, list_methods);
     }
     if (status == TMSG_OK && !(flags & TMSG_SERVER_NO_HEALTH)) {
-        status = tmsg_builtin_add(server, TMSG_METHOD_HEALTH, tell_health, 0);
+        status = offer_method(server, TMSG_METHOD_HEALTH, tell_health);
     }
     return status;
 }

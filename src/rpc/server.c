@@ -221,26 +221,32 @@ tmsg_method_t *tmsg_method_called(tmsg_server_t *server, const char *name,
     return method;
 }
 
-tmsg_status_t tmsg_server_add(tmsg_server_t *server, tmsg_method_t *method)
+tmsg_status_t tmsg_server_add_held(tmsg_server_t *server, tmsg_method_t *method)
 {
     tmsg_method_t **place = &server->methods;
-    tmsg_status_t status = TMSG_OK;
+
+    if (tmsg_method_find(server, method->name, method->name_bytes) != NULL) {
+        return tmsg_error_set(TMSG_ERR_ALREADY_EXISTS,
+                              "method '%s' is registered already",
+                              method->name);
+    }
+    /* Methods are listed in the order in which they were registered. */
+    while (*place != NULL) {
+        place = &(*place)->next;
+    }
+    *place = method;
+    method->server = server;
+    tmsg_table_add(&server->by_name, &method->by_name,
+                   tmsg_table_key(method->name, method->name_bytes));
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_server_add(tmsg_server_t *server, tmsg_method_t *method)
+{
+    tmsg_status_t status;
 
     tmsg_hub_lock(server->hub);
-    if (tmsg_method_find(server, method->name, method->name_bytes) == NULL) {
-        /* Methods are listed in the order in which they were registered. */
-        while (*place != NULL) {
-            place = &(*place)->next;
-        }
-        *place = method;
-        method->server = server;
-        tmsg_table_add(&server->by_name, &method->by_name,
-                       tmsg_table_key(method->name, method->name_bytes));
-    } else {
-        status =
-            tmsg_error_set(TMSG_ERR_ALREADY_EXISTS,
-                           "method '%s' is registered already", method->name);
-    }
+    status = tmsg_server_add_held(server, method);
     tmsg_hub_unlock(server->hub);
     return status;
 }

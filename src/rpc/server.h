@@ -123,9 +123,12 @@ tmsg_method_t *tmsg_method_find(const tmsg_server_t *server, const char *name,
 tmsg_method_t *tmsg_method_called(tmsg_server_t *server, const char *name,
                                   size_t bytes);
 
-/* Adds a method; on TMSG_OK the server owns it. Takes the lock. Errors:
+/* Adds a method; on TMSG_OK the server owns it. tmsg_server_add() takes the
+ * lock, the caller of tmsg_server_add_held() holds it. Errors:
  * ALREADY_EXISTS. */
 tmsg_status_t tmsg_server_add(tmsg_server_t *server, tmsg_method_t *method);
+tmsg_status_t tmsg_server_add_held(tmsg_server_t *server,
+                                   tmsg_method_t *method);
 
 /* Checks whether one more call, or stream if `streams`, may come in, and stores
  * its method. Lock held. Errors: those that the caller hears. */

@@ -166,25 +166,7 @@ static void turn_task_away(tmsg_task_t *task, tmsg_status_t status)
     tmsg_task_drop(task);
 }
 
-/* Runs one of the library's own methods. Its tasks do not wait for a turn. */
-static void run_ours(tmsg_task_t *task)
-{
-    tmsg_hub_t *hub = task->server->hub;
-    bool open;
-
-    tmsg_hub_lock(hub);
-    open = tmsg_task_is_open(task);
-    if (open) {
-        task->handles = 1;
-        task->ran = true;
-    }
-    tmsg_hub_unlock(hub);
-    if (open) {
-        tmsg_task_run(task);
-    } else {
-        tmsg_task_drop(task);
-    }
-}
+static void run_ours(tmsg_task_t *task);
 
 static void task_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
 {
@@ -556,6 +538,27 @@ static void handle_here(tmsg_task_t *task)
         hub->running = task;
         handle_task(task);
         hub->running = before;
+    }
+}
+
+/* Runs one of the library's own methods. Its tasks do not wait for a turn. */
+static void run_ours(tmsg_task_t *task)
+{
+    tmsg_hub_t *hub = task->server->hub;
+    bool open;
+
+    tmsg_hub_lock(hub);
+    open = tmsg_task_is_open(task);
+    if (open) {
+        task->handles = 1;
+        task->ran = true;
+    }
+    tmsg_hub_unlock(hub);
+    if (open) {
+        handle_here(task);
+        tmsg_task_destroy(task);
+    } else {
+        tmsg_task_drop(task);
     }
 }
 

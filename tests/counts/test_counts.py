@@ -98,6 +98,19 @@ def test_a_dump_of_callgrind_is_read_without_what_calls_cost(tmp_path):
     assert totals == {"libtensormsg.so.0.1.0": 15, "libucp.so.0": 5000}
 
 
+def instructions_of(shape):
+    """Of both sides, in the library, for one message."""
+    rows, _ = counts.count_instructions(PROGRAM, shape)
+    return sum(rows[shape, "steady"].values())
+
+
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="no valgrind")
+def test_a_fetch_costs_little_more_than_a_call():
+    """Whose handler answers with the same map."""
+    assert instructions_of("fetch_8x64B") <= \
+        1.2 * instructions_of("unary_8x64B")
+
+
 def test_system_calls_are_those_between_the_marks():
     lines = ['mmap(NULL, 4096) = 0x1',
              'write(-1, "a;steady;sender;2", 17) = -1 EBADF (Bad file)',
