@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* When the memory of an offer is free: fetchers and owners that are killed or
+ * stand still at a random moment. Whoever gets a map gets it whole and right,
+ * and nobody overwrites what may still be read. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "support/peers.h"
+#include "support/seeded_maps.h"
+#include "support/test_scale.h"
+
+enum { BYTES = 8 << 20, FETCH_MS = 200, MOST = 125 };
+
+typedef struct {
+    tmsg_offer_t *offer;
+    unsigned releases;
+} owned_t;
+
+static void on_release(void *arg) { ((owned_t *)arg)->releases++; }
+
+static bool is_released(void *arg) { return ((owned_t *)arg)->releases > 0; }
+
+/* A map that borrows the buffer. */
+static tmsg_map_t *map_of(uint8_t *buffer)
+{
+    const int64_t shape[] = {BYTES};
+    const tmsg_tensor_t tensor = {
+        buffer, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape, NULL};
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "data", &tensor, NULL));
+    return map;
+}
+
+/* Offers the buffer, all of one value, as "data". */
+static void offer(tmsg_worker_t *worker, owned_t *owned, uint8_t *buffer,
+                  uint8_t value)
+{
+    const tmsg_offer_params_t params = {
+        .field_mask = TMSG_OFFER_PARAM_NAME | TMSG_OFFER_PARAM_ON_RELEASE,
+        .name = "data",
+        .on_release = on_release,
+        .on_release_arg = owned};
+    tmsg_map_t *map = map_of(buffer);
+
+    memset(buffer, value, BYTES);
+    owned->releases = 0;
+    must(tmsg_offer_create(worker, map, &params, &owned->offer));
+    tmsg_map_destroy(map);
+}
+
+static tmsg_call_t *fetch(tmsg_endpoint_t *endpoint, int32_t timeout_ms)
+{
+    const tmsg_fetch_params_t params = {.field_mask = TMSG_FETCH_PARAM_TIMEOUT,
+                                        .timeout_ms = timeout_ms};
+    tmsg_call_t *call;
+    tmsg_status_t status =
+        tmsg_endpoint_fetch_name(endpoint, "data", 0, &params, &call);
+
+    return status == TMSG_OK ? call : NULL;
+}
+
+/* Every byte must be the same. */
+static void check_uniform(const tmsg_map_t *map)
+{
+    tmsg_tensor_t tensor;
+    const uint8_t *bytes;
+
+    must(tmsg_map_find(map, "data", &tensor));
+    must_eq(tensor.shape[0], BYTES);
+    bytes = tensor.data;
+    must_true(bytes[0] != 0);
+    must_true(memcmp(bytes, bytes + 1, BYTES - 1) == 0);
+}
+
+static bool has_ended(void *call)
+{
+    return tmsg_call_status(call) != TMSG_IN_PROGRESS;
+}
+
+/* Fetches until the offer is over. */
+static void fetch_all(pipes_t *pipes, void *arg)
+{
+    tmsg_status_t status = TMSG_OK;
+    tmsg_endpoint_t *endpoint;
+    char url[256];
+    side_t side;
+
+    (void)arg;
+    line_get(pipes->in, url, sizeof(url));
+    side_open(&side, NULL);
+    endpoint = side_connect(&side, url);
+    while (status != TMSG_ERR_NOT_FOUND) {
+        tmsg_call_t *call = fetch(endpoint, -1);
+
+        must_true(call != NULL);
+        side_await(&side, has_ended, call, "the end of a fetch");
+        status = tmsg_call_status(call);
+        if (status == TMSG_OK) {
+            check_uniform(tmsg_call_reply(call));
+        } else {
+            must_true(status == TMSG_ERR_CANCELED ||
+                      status == TMSG_ERR_NOT_FOUND);
+        }
+        tmsg_call_destroy(call);
+    }
+    side_close(&side);
+}
+
+static void progress_some(side_t *side, uint64_t *random)
+{
+    for (uint64_t turns = sample_random(random) % 3000; turns > 0; turns--) {
+        tmsg_worker_progress(side->worker);
+    }
+}
+
+static bool has_fetched(void *arg)
+{
+    const owned_t *owned = arg;
+    tmsg_offer_stats_t stats;
+
+    tmsg_offer_stats(owned->offer, &stats);
+    return stats.fetches + stats.under_way > 0;
+}
+
+static size_t how_many(void) { return whole_run() ? MOST : 3; }
+
+/* One fetcher after the other is sent a signal in the midst of it. */
+static void end_fetchers(link_t link, int signal_number)
+{
+    static child_t children[MOST];
+    uint8_t *buffer = malloc(BYTES);
+    size_t count = how_many();
+    uint64_t random = (uint64_t)time(NULL);
+    owned_t owned;
+    side_t side;
+
+    printf("seed %llu\n", (unsigned long long)random);
+    for (size_t i = 0; i < count; i++) {
+        child_start(&children[i], fetch_all, NULL);
+    }
+    side_open(&side, NULL);
+    side_listen_link(&side, link);
+    for (size_t i = 0; i < count; i++) {
+        tmsg_status_t status;
+
+        offer(side.worker, &owned, buffer, (uint8_t)(1 + i % 250));
+        line_put(children[i].out, tmsg_listener_url(side.listener));
+        side_await(&side, has_fetched, &owned, "a fetch");
+        progress_some(&side, &random);
+        must_eq(kill(children[i].pid, signal_number), 0);
+        if (signal_number == SIGSTOP) {
+            side_await(&side, child_is_stopped, &children[i], "a standstill");
+        }
+        status = tmsg_offer_withdraw(owned.offer, 20);
+        must_true(status == TMSG_OK || status == TMSG_ERR_TIMED_OUT);
+        must_eq(owned.releases, status == TMSG_OK);
+        if (status == TMSG_OK) {
+            memset(buffer, 0, BYTES); /* it is mine again */
+        }
+        if (signal_number == SIGSTOP) {
+            must_eq(kill(children[i].pid, SIGCONT), 0);
+        }
+        side_await(&side, is_released, &owned, "the memory to be free");
+        memset(buffer, 0, BYTES);
+        tmsg_offer_destroy(owned.offer);
+        must_eq(owned.releases, 1);
+        if (signal_number == SIGSTOP) {
+            child_await(&side, &children[i]); /* it has seen the end of it */
+            child_join(&children[i]);
+        } else {
+            child_kill(&children[i]); /* reaps it */
+        }
+    }
+    side_close(&side);
+    free(buffer);
+}
+
+Test(offer_lives, outlast_fetchers_that_are_killed)
+{
+    end_fetchers(LINK_SHM, SIGKILL);
+}
+
+Test(offer_lives, outlast_fetchers_that_are_killed_tcp)
+{
+    end_fetchers(LINK_TCP, SIGKILL);
+}
+
+Test(offer_lives, outlast_fetchers_that_stand_still)
+{
+    end_fetchers(LINK_SHM, SIGSTOP);
+}
+
+Test(offer_lives, outlast_fetchers_that_stand_still_tcp)
+{
+    end_fetchers(LINK_TCP, SIGSTOP);
+}
+
+/* An owner's process, until it is killed. */
+static void own(pipes_t *pipes, void *arg)
+{
+    uint8_t *buffer = malloc(BYTES);
+    owned_t owned;
+    side_t side;
+
+    side_open(&side, NULL);
+    side_listen_link(&side, *(link_t *)arg);
+    offer(side.worker, &owned, buffer, 7);
+    line_put(pipes->out, tmsg_listener_url(side.listener));
+    for (;;) {
+        (void)tmsg_worker_wait(side.worker, -1);
+    }
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Owners are sent a signal while they are fetched from. */
+static void end_owners(link_t link, int signal_number)
+{
+    static child_t children[MOST];
+    size_t count = how_many(), whole = 0;
+    uint64_t random = (uint64_t)time(NULL);
+    side_t side;
+
+    printf("seed %llu\n", (unsigned long long)random);
+    for (size_t i = 0; i < count; i++) {
+        child_start(&children[i], own, &link);
+    }
+    side_open(&side, NULL);
+    for (size_t i = 0; i < count; i++) {
+        tmsg_endpoint_t *endpoint;
+        tmsg_call_t *call;
+        uint64_t begun;
+        char url[256];
+
+        line_get(children[i].in, url, sizeof(url));
+        endpoint = side_connect(&side, url);
+        call = fetch(endpoint, FETCH_MS);
+        begun = now_ms();
+        must_true(call != NULL);
+        progress_some(&side, &random);
+        must_eq(kill(children[i].pid, signal_number), 0);
+        side_await(&side, has_ended, call, "the end of a fetch");
+        must_true(now_ms() < begun + FETCH_MS + PEERS_BOUND_MS / 2);
+        if (tmsg_call_status(call) == TMSG_OK) {
+            check_uniform(tmsg_call_reply(call));
+            whole++;
+        } else if (signal_number == SIGSTOP) {
+            must_be(tmsg_call_status(call), TMSG_ERR_TIMED_OUT);
+        } else {
+            must_true(tmsg_call_status(call) == TMSG_ERR_PEER_LOST ||
+                      tmsg_call_status(call) == TMSG_ERR_TIMED_OUT);
+        }
+        tmsg_call_destroy(call);
+        tmsg_endpoint_destroy(endpoint);
+        child_kill(&children[i]);
+    }
+    printf("%zu of %zu came whole\n", whole, count);
+    side_close(&side);
+}
+
+Test(offer_lives, end_with_owners_that_are_killed)
+{
+    end_owners(LINK_SHM, SIGKILL);
+}
+
+Test(offer_lives, end_with_owners_that_are_killed_tcp)
+{
+    end_owners(LINK_TCP, SIGKILL);
+}
+
+Test(offer_lives, end_in_time_with_owners_that_stand_still)
+{
+    end_owners(LINK_SHM, SIGSTOP);
+}
+
+Test(offer_lives, end_in_time_with_owners_that_stand_still_tcp)
+{
+    end_owners(LINK_TCP, SIGSTOP);
+}
+
+static void make_some(side_t *side, unsigned from, unsigned count)
+{
+    for (unsigned i = from; i < from + count; i++) {
+        char name[32];
+        const tmsg_offer_params_t params = {
+            .field_mask = TMSG_OFFER_PARAM_NAME | TMSG_OFFER_PARAM_TTL,
+            .name = name,
+            .ttl_ms = 100000};
+        tmsg_map_t *map = sample_bytes(i, 64);
+        tmsg_offer_t *made;
+
+        snprintf(name, sizeof(name), "name %u", i);
+        must(tmsg_offer_create(side->worker, map, &params, &made));
+        tmsg_map_destroy(map);
+        if (i % 2 == 0) {
+            must(tmsg_offer_withdraw(made, 0));
+        }
+        tmsg_offer_destroy(made);
+        if (i % 100 == 0) {
+            tmsg_worker_progress(side->worker);
+        }
+    }
+}
+
+/* Many are made and withdrawn, and nothing is left of them. */
+Test(offer_lives, leave_nothing)
+{
+    unsigned many = whole_run() ? 1000000 : 10000;
+    side_t side;
+    size_t before, after;
+
+    side_open(&side, NULL);
+    make_some(&side, 0, 3000); /* the memory of the last thousand among it */
+    before = mallinfo2().uordblks;
+    make_some(&side, 3000, many);
+    after = mallinfo2().uordblks;
+    must_true(after < before + 16384);
+    side_close(&side);
+}
