@@ -135,17 +135,17 @@ static bool is_builtin(const char *name, size_t bytes)
 }
 
 tmsg_method_t *tmsg_hub_method_called(tmsg_hub_t *hub, const char *name,
-                                      size_t bytes)
+                                      size_t bytes, tmsg_status_t *status_p)
 {
     tmsg_method_t *method = NULL;
 
     if (hub->server != NULL) {
         method = tmsg_method_called(hub->server, name, bytes);
     }
-    if (method != NULL ||
-        (hub->builtin == NULL &&
-         (!is_builtin(name, bytes) || tmsg_builtin_begin(hub) != TMSG_OK))) {
-        return method;
+    if (method == NULL && hub->builtin == NULL && is_builtin(name, bytes)) {
+        *status_p = tmsg_builtin_begin(hub);
     }
-    return tmsg_method_called(hub->builtin, name, bytes);
+    return method == NULL && hub->builtin != NULL
+               ? tmsg_method_called(hub->builtin, name, bytes)
+               : method;
 }

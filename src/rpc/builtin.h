@@ -22,10 +22,11 @@ tmsg_method_t *tmsg_builtin_method(const char *name, tmsg_handler_fn handler,
 /* tmsg_hub_method() returns the method of that name, of the application's
  * server or of hub->builtin; NULL: there is none. tmsg_hub_method_called() does
  * so for a call: it looks first at the methods of the last calls, and makes
- * hub->builtin if the name is of a method there. Lock held. */
+ * hub->builtin if the name is of a method there. It returns NULL, and sets
+ * *status_p, if there is no memory for that. Lock held. */
 tmsg_method_t *tmsg_hub_method(const tmsg_hub_t *hub, const char *name,
                                size_t bytes);
 tmsg_method_t *tmsg_hub_method_called(tmsg_hub_t *hub, const char *name,
-                                      size_t bytes);
+                                      size_t bytes, tmsg_status_t *status_p);
 
 #endif

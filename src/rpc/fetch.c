@@ -103,7 +103,7 @@ static tmsg_status_t add_key(tmsg_map_t *request, const tmsg_offer_key_t *key)
 static tmsg_status_t make_request(const tmsg_offer_key_t *key,
                                   tmsg_map_t **request_p)
 {
-    tmsg_map_t *request;
+    tmsg_map_t *request = NULL;
     tmsg_status_t status = tmsg_map_create(&request);
 
     if (status != TMSG_OK) {
@@ -123,7 +123,7 @@ static tmsg_status_t make_request(const tmsg_offer_key_t *key,
 static tmsg_status_t take_request(tmsg_hub_t *hub, const tmsg_offer_key_t *key,
                                   tmsg_map_t **request_p)
 {
-    tmsg_map_t *request;
+    tmsg_map_t *request = NULL;
 
     tmsg_hub_lock(hub);
     request = hub->fetch_kept;
@@ -163,7 +163,7 @@ tmsg_status_t tmsg_endpoint_fetch(tmsg_endpoint_t *endpoint,
                                   const tmsg_fetch_params_t *params,
                                   tmsg_call_t **call_p)
 {
-    tmsg_map_t *request;
+    tmsg_map_t *request = NULL;
     void *peer;
     tmsg_status_t status = check_params(params);
 
@@ -229,7 +229,7 @@ tmsg_status_t tmsg_endpoint_fetch_name(tmsg_endpoint_t *endpoint,
                                        const tmsg_fetch_params_t *params,
                                        tmsg_call_t **call_p)
 {
-    tmsg_map_t *request;
+    tmsg_map_t *request = NULL;
     tmsg_status_t status = check_params(params);
 
     if (status == TMSG_OK && endpoint == NULL) {

@@ -41,9 +41,13 @@ tmsg_status_t tmsg_task_admit(const tmsg_rpc_peer_t *peer,
                               tmsg_method_t **method_p)
 {
     tmsg_server_t *server = peer->hub->server;
-    tmsg_method_t *method =
-        tmsg_hub_method_called(peer->hub, head->text, head->text_bytes);
+    tmsg_status_t status = TMSG_OK;
+    tmsg_method_t *method = tmsg_hub_method_called(peer->hub, head->text,
+                                                   head->text_bytes, &status);
 
+    if (status != TMSG_OK) {
+        return status;
+    }
     if (server == NULL && method == NULL) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED, "nobody serves here");
     }

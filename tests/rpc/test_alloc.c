@@ -168,6 +168,81 @@ static bool reflect(scene_t *scene)
     return status == TMSG_OK;
 }
 
+static bool offer_is_free(void *arg) { return ((scene_t *)arg)->releases == 1; }
+
+/* Whether a fetch, if it was begun, brought the small map. */
+static bool finish_fetch(scene_t *scene, tmsg_status_t status,
+                         tmsg_call_t *made)
+{
+    if (status != TMSG_OK) {
+        must_be(status, TMSG_ERR_NO_MEMORY);
+        return false;
+    }
+    pair_await(&scene->pair, has_ended, made, "the end of a fetch");
+    status = tmsg_call_status(made);
+    if (status == TMSG_OK) {
+        check(tmsg_call_reply(made), SMALL);
+    } else {
+        must_be(status, TMSG_ERR_NO_MEMORY);
+    }
+    tmsg_call_destroy(made);
+    return status == TMSG_OK;
+}
+
+/* A fetch that waits for an offer, one of a box, and the list of offers. */
+static bool fetch(scene_t *scene)
+{
+    static const int64_t start[] = {0}, count[] = {SMALL};
+    tmsg_slice_t box = {NULL, "x", 1, start, count};
+    const tmsg_offer_params_t params = {
+        .field_mask = TMSG_OFFER_PARAM_NAME | TMSG_OFFER_PARAM_PRINCIPALS |
+                      TMSG_OFFER_PARAM_ON_RELEASE,
+        .name = "w",
+        .on_release = on_release,
+        .on_release_arg = scene};
+    const tmsg_fetch_params_t waits = {.field_mask = TMSG_FETCH_PARAM_WAIT,
+                                       .wait_ms = -1};
+    const tmsg_fetch_params_t boxes = {.field_mask = TMSG_FETCH_PARAM_SLICES,
+                                       .slices = &box,
+                                       .slice_count = 1};
+    tmsg_call_t *first = NULL, *second = NULL, *list = NULL;
+    tmsg_offer_t *offer = NULL;
+    tmsg_offer_key_t key;
+    bool all = true;
+    tmsg_status_t status =
+        tmsg_endpoint_fetch_name(scene->pair.to_a, "w", 0, &waits, &first);
+    tmsg_status_t offered;
+
+    must(tmsg_map_at(scene->small, 0, &box.name, NULL));
+    scene->releases = 0;
+    for (int i = 0; i < 20; i++) {
+        tmsg_worker_progress(scene->pair.b.worker);
+        tmsg_worker_progress(scene->pair.a.worker);
+    }
+    offered =
+        tmsg_offer_create(scene->pair.a.worker, scene->small, &params, &offer);
+    if (offered != TMSG_OK) {
+        must_be(offered, TMSG_ERR_NO_MEMORY);
+        tmsg_call_destroy(first);
+        return false;
+    }
+    all = finish_fetch(scene, status, first) && all;
+    tmsg_offer_key(offer, &key);
+    status = tmsg_endpoint_fetch(scene->pair.to_a, &key, &boxes, &second);
+    all = finish_fetch(scene, status, second) && all;
+    status = tmsg_endpoint_call(scene->pair.to_a, "tensormsg.offers", NULL,
+                                NULL, &list);
+    if (status == TMSG_OK) {
+        pair_await(&scene->pair, has_ended, list, "the end of a list");
+        status = tmsg_call_status(list);
+        tmsg_call_destroy(list);
+    }
+    must_true(status == TMSG_OK || status == TMSG_ERR_NO_MEMORY);
+    tmsg_offer_destroy(offer);
+    pair_await(&scene->pair, offer_is_free, scene, "the memory to be free");
+    return all && status == TMSG_OK;
+}
+
 static bool is_empty(void *arg)
 {
     const scene_t *scene = arg;
@@ -219,3 +294,5 @@ Test(rpc_alloc, of_a_server) { fail_each(serve); }
 Test(rpc_alloc, of_a_signature) { fail_each(declare); }
 
 Test(rpc_alloc, of_what_a_server_tells_of_itself) { fail_each(reflect); }
+
+Test(rpc_alloc, of_an_offer_and_its_fetches) { fail_each(fetch); }

@@ -915,3 +915,88 @@ Test(offers, bound_the_fetches_that_wait)
     withdraw(&heard);
     pair_close(&pair);
 }
+
+typedef struct {
+    unsigned begun, ended;
+    bool refuses;
+} seen_t;
+
+static tmsg_status_t see_begin(void *arg, tmsg_intercepted_t *call)
+{
+    seen_t *seen = arg;
+
+    must_eq(call->side, TMSG_SIDE_SERVER);
+    must_say(call->method, "tensormsg.fetch");
+    seen->begun++;
+    return seen->refuses ? TMSG_ERR_REFUSED : TMSG_OK;
+}
+
+static void see_end(void *arg, const tmsg_intercepted_t *call)
+{
+    must_be(call->status, TMSG_OK);
+    must_eq(call->sent_bytes, 5000);
+    ((seen_t *)arg)->ended++;
+}
+
+/* As calls: counted, and seen, by who looks at calls. */
+Test(offers, are_measured_and_intercepted)
+{
+    static pair_t pair;
+    static seen_t seen;
+    const tmsg_interceptor_t interceptor = {
+        .field_mask = TMSG_INTERCEPTOR_BEGIN | TMSG_INTERCEPTOR_END,
+        .arg = &seen,
+        .begin = see_begin,
+        .end = see_end};
+    tmsg_offer_key_t key;
+    heard_t heard;
+    char *text;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    must(tmsg_metrics_start(pair.a.worker));
+    must(tmsg_metrics_start(pair.b.worker));
+    offer(&pair, &heard, sample_bytes(1, 5000), NULL);
+    key = key_of(&heard);
+    brings(&pair, start(&pair, &key, NULL), 1, 5000);
+    must(tmsg_metrics_text(pair.a.worker, &text));
+    must_say(text, "tensormsg_calls_total{side=\"server\",method=\""
+                   "tensormsg.fetch\",status=\"ok\"} 1");
+    tmsg_string_free(text);
+    must(tmsg_metrics_text(pair.b.worker, &text));
+    must_say(text, "tensormsg_calls_total{side=\"caller\",method=\""
+                   "tensormsg.fetch\",status=\"ok\"} 1");
+    tmsg_string_free(text);
+
+    must(tmsg_worker_intercept(pair.a.worker, TMSG_SIDE_SERVER, &interceptor));
+    brings(&pair, start(&pair, &key, NULL), 1, 5000);
+    must_eq(seen.begun, 1);
+    must_eq(seen.ended, 1);
+    seen.refuses = true;
+    fails(&pair, start(&pair, &key, NULL), TMSG_ERR_REFUSED, "");
+    withdraw(&heard);
+    pair_close(&pair);
+}
+
+Test(offers, of_one_worker_are_65536_at_most)
+{
+    static tmsg_offer_t *offers[TMSG_OFFERS_MOST];
+    tmsg_offer_t *more = NULL;
+    tmsg_map_t *map = sample_bytes(1, 10);
+    side_t side;
+
+    side_open(&side, NULL);
+    for (int i = 0; i < TMSG_OFFERS_MOST; i++) {
+        must(tmsg_offer_create(side.worker, map, NULL, &offers[i]));
+    }
+    must_be(tmsg_offer_create(side.worker, map, NULL, &more),
+            TMSG_ERR_LIMIT_EXCEEDED);
+    must_say(tmsg_error_message(), "65536");
+    must(tmsg_offer_withdraw(offers[7], 0));
+    must(tmsg_offer_create(side.worker, map, NULL, &more));
+    side_close(&side);
+    for (int i = 0; i < TMSG_OFFERS_MOST; i++) {
+        tmsg_offer_destroy(offers[i]);
+    }
+    tmsg_offer_destroy(more);
+    tmsg_map_destroy(map);
+}
