@@ -104,9 +104,13 @@ TMSG_API void tmsg_offer_key(const tmsg_offer_t *offer,
  * offer is over, and on_release tells when the memory is free. */
 TMSG_API tmsg_status_t tmsg_offer_withdraw(tmsg_offer_t *offer, int timeout_ms);
 
-/* Gives the handle back, and withdraws an offer that is not over as
- * tmsg_offer_withdraw() does with 0, but waits for nothing: on_release comes
- * all the same. NULL is allowed. */
+/* Withdraws an offer as tmsg_offer_withdraw() does, and returns at once, for an
+ * event loop: on_release tells when the memory is free. A later call replaces
+ * timeout_ms. Errors: INVALID_PARAM. */
+TMSG_API tmsg_status_t tmsg_offer_end(tmsg_offer_t *offer, int timeout_ms);
+
+/* Gives the handle back, after tmsg_offer_end() with 0 where the offer is not
+ * over: on_release comes all the same. NULL is allowed. */
 TMSG_API void tmsg_offer_destroy(tmsg_offer_t *offer);
 
 /* It may grow at its end: tmsg_offer_stats() writes what these headers know. */
@@ -120,14 +124,14 @@ typedef struct tmsg_offer_stats {
 TMSG_API void tmsg_offer_stats(const tmsg_offer_t *offer,
                                tmsg_offer_stats_t *stats_p);
 
-/* A box of one tensor: `count` elements from `start` on, in each dimension. */
+/* A box of one tensor: `count` elements from `start` on, in each of its first
+ * `ndim` dimensions, and all of the others. */
 typedef struct tmsg_slice {
     const char *name;     /* of the tensor in the offer */
     const char *as;       /* its name in the reply; NULL: the same */
-    uint32_t ndim;        /* of the tensor, and of the arrays below; 0: all of
-                           * the tensor */
+    uint32_t ndim;        /* of the arrays below; 0: all of the tensor */
     const int64_t *start; /* from 0 on */
-    const int64_t *count;
+    const int64_t *count; /* -1: to the end */
 } tmsg_slice_t;
 
 enum {

@@ -42,6 +42,13 @@ static void drop_refs(tmsg_offer_t *offer, unsigned count)
 
 void tmsg_offer_drop(tmsg_offer_t *offer) { drop_refs(offer, 1); }
 
+static void hold_offer(tmsg_offer_t *offer)
+{
+    tmsg_hub_lock(offer->hub);
+    offer->refs++;
+    tmsg_hub_unlock(offer->hub);
+}
+
 static void settle_soon(tmsg_rpc_event_t *event)
 {
     tmsg_offer_t *offer = TMSG_CONTAINER_OF(event, tmsg_offer_t, event);
@@ -136,7 +143,7 @@ static void expire_offer(tmsg_expiry_t *expiry)
 {
     tmsg_offer_t *offer = TMSG_CONTAINER_OF(expiry, tmsg_offer_t, ttl);
 
-    tmsg_offer_end(offer, TMSG_ERR_TIMED_OUT);
+    tmsg_offer_finish(offer, TMSG_ERR_TIMED_OUT);
     tmsg_offer_tell(offer);
 }
 
@@ -405,7 +412,7 @@ static void recall_in(tmsg_offer_t *offer, int timeout_ms)
 static void end_now(tmsg_offer_t *offer)
 {
     tmsg_hub_lock(offer->hub);
-    tmsg_offer_end(offer, TMSG_ERR_CANCELED);
+    tmsg_offer_finish(offer, TMSG_ERR_CANCELED);
     tmsg_hub_unlock(offer->hub);
 }
 
@@ -423,21 +430,46 @@ static tmsg_status_t await_release(tmsg_offer_t *offer, int timeout_ms)
                             missing, "");
 }
 
-tmsg_status_t tmsg_offer_withdraw(tmsg_offer_t *offer, int timeout_ms)
+static tmsg_status_t check_end(const tmsg_offer_t *offer, int timeout_ms)
 {
-    tmsg_status_t status;
-
     if (offer == NULL || timeout_ms < -1) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "withdraw: %s",
                               offer == NULL ? "offer is NULL"
                                             : "timeout_ms is below -1");
     }
-    tmsg_hub_lock(offer->hub);
-    offer->refs++; /* a callback may destroy the handle */
-    tmsg_hub_unlock(offer->hub);
+    return TMSG_OK;
+}
+
+/* Ends the offer, and gives its fetches that much time. The caller has a
+ * reference: a callback may destroy the handle. */
+static void begin_to_end(tmsg_offer_t *offer, int timeout_ms)
+{
     end_now(offer);
     recall_in(offer, timeout_ms);
     tmsg_offer_settle(offer);
+}
+
+tmsg_status_t tmsg_offer_end(tmsg_offer_t *offer, int timeout_ms)
+{
+    tmsg_status_t status = check_end(offer, timeout_ms);
+
+    if (status == TMSG_OK) {
+        hold_offer(offer);
+        begin_to_end(offer, timeout_ms);
+        tmsg_offer_drop(offer);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_offer_withdraw(tmsg_offer_t *offer, int timeout_ms)
+{
+    tmsg_status_t status = check_end(offer, timeout_ms);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    hold_offer(offer);
+    begin_to_end(offer, timeout_ms);
     status = await_release(offer, timeout_ms);
     if (status == TMSG_ERR_TIMED_OUT && timeout_ms > 0) {
         recall_in(offer, 0);
@@ -459,9 +491,7 @@ void tmsg_offer_destroy(tmsg_offer_t *offer)
     live = !offer->over;
     tmsg_hub_unlock(offer->hub);
     if (live) {
-        end_now(offer);
-        recall_in(offer, 0);
-        tmsg_offer_settle(offer);
+        begin_to_end(offer, 0);
     }
     tmsg_offer_drop(offer);
 }
@@ -474,7 +504,7 @@ void tmsg_offers_close(tmsg_hub_t *hub)
     while (hub->offers != NULL && hub->offers->live.head != NULL) {
         offer = TMSG_CONTAINER_OF(hub->offers->live.head, tmsg_offer_t, node);
         offer->refs++;
-        tmsg_offer_end(offer, TMSG_ERR_CLOSED);
+        tmsg_offer_finish(offer, TMSG_ERR_CLOSED);
         tmsg_hub_unlock(hub);
         tmsg_offer_settle(offer);
         tmsg_offer_drop(offer);

@@ -165,7 +165,7 @@ tmsg_status_t tmsg_offers_add(tmsg_offers_t *offers, tmsg_offer_t *offer);
 
 /* Ends an offer, if it is live: no fetch finds it any more. The caller has it
  * settled afterwards. Lock held. */
-void tmsg_offer_end(tmsg_offer_t *offer, tmsg_status_t status);
+void tmsg_offer_finish(tmsg_offer_t *offer, tmsg_status_t status);
 
 /* Finds the live offer that a fetch asks for. Lock held. Errors: NOT_FOUND;
  * tmsg_error_message() says why there is none. *may_come_p: it may yet come. */

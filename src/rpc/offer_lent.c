@@ -98,7 +98,7 @@ void tmsg_lent_done(void *arg, tmsg_status_t status, const char *error)
     }
     if (offer->fetches_most > 0 && !offer->over &&
         offer->fetches_whole >= offer->fetches_most) {
-        tmsg_offer_end(offer, TMSG_OK);
+        tmsg_offer_finish(offer, TMSG_OK);
         tmsg_offer_tell(offer);
     }
     end_reading(lent);

@@ -156,7 +156,7 @@ static tmsg_status_t check_box(const char *name, const tmsg_tensor_t *box,
         box->strides != NULL) {
         return refuse_slice(name, "its slice is not int64[2,n]");
     }
-    if (box->shape[1] == tensor->ndim || box->shape[1] == 0) {
+    if (box->shape[1] <= tensor->ndim) {
         return TMSG_OK;
     }
     snprintf(why, sizeof(why),
@@ -170,9 +170,11 @@ typedef struct {
     tmsg_tensor_t tensor;
 } view_t;
 
-/* Makes the view of a box of a tensor. */
+/* Makes the view of a box of a tensor. The box has the starts and the counts of
+ * `ndim` dimensions. */
 static tmsg_status_t make_view(const char *name, const int64_t *box,
-                               const tmsg_tensor_t *tensor, view_t *view)
+                               int32_t ndim, const tmsg_tensor_t *tensor,
+                               view_t *view)
 {
     unsigned bits = (unsigned)tensor->dtype.bits * tensor->dtype.lanes;
     int64_t offset = 0;
@@ -186,10 +188,14 @@ static tmsg_status_t make_view(const char *name, const int64_t *box,
                (size_t)tensor->ndim * sizeof(*view->strides));
     }
     for (int32_t i = 0; i < tensor->ndim; i++) {
-        int64_t start = box[i], count = box[tensor->ndim + i];
-        tmsg_status_t status =
-            check_extent(name, i, start, count, tensor->shape[i]);
+        int64_t start = i < ndim ? box[i] : 0;
+        int64_t count = i < ndim ? box[ndim + i] : -1;
+        tmsg_status_t status;
 
+        if (count == -1 && start >= 0 && start <= tensor->shape[i]) {
+            count = tensor->shape[i] - start;
+        }
+        status = check_extent(name, i, start, count, tensor->shape[i]);
         if (status != TMSG_OK) {
             return status;
         }
@@ -229,7 +235,8 @@ static tmsg_status_t add_view(const char *as, const char *name,
         return tmsg_map_add(map, as, &shown, &params);
     }
     if (status == TMSG_OK) {
-        status = make_view(name, box->data, &shown, &view);
+        status =
+            make_view(name, box->data, (int32_t)box->shape[1], &shown, &view);
     }
     return status == TMSG_OK ? tmsg_map_add(map, as, &view.tensor, &params)
                              : status;

@@ -191,7 +191,7 @@ static void remember_end(tmsg_offers_t *offers, const tmsg_offer_t *offer)
     }
 }
 
-void tmsg_offer_end(tmsg_offer_t *offer, tmsg_status_t status)
+void tmsg_offer_finish(tmsg_offer_t *offer, tmsg_status_t status)
 {
     tmsg_offers_t *offers = offer->hub->offers;
 

@@ -372,7 +372,13 @@ static void withdrawn_meanwhile(pair_t *pair)
     fails_key(pair, key, "the offer was withdrawn");
     tmsg_offer_destroy(heard.offer);
 
-    /* Where there is time the fetch ends well. */
+    /* Where there is time the fetch ends well; an event loop does not wait. */
+    offer(pair, &heard, sample_bytes(4, 100), NULL);
+    must_be(tmsg_offer_end(heard.offer, -2), TMSG_ERR_INVALID_PARAM);
+    must(tmsg_offer_end(heard.offer, 1000));
+    pair_await(pair, is_released, &heard, "the memory to be free");
+    tmsg_offer_destroy(heard.offer);
+
     offer(pair, &heard, sample_bytes(4, LARGE), NULL);
     key = key_of(&heard);
     call = start(pair, &key, NULL);
@@ -479,14 +485,17 @@ static void slices(pair_t *pair)
     static const int64_t zero[] = {0, 0}, all[] = {ROWS, COLUMNS};
     static const int64_t from[] = {17, 100}, box[] = {40, 333};
     static const int64_t rows_from[] = {250, 0}, rows[] = {50, COLUMNS};
+    static const int64_t three[] = {0, 0, 0};
     static const int64_t none[] = {0, 5}, beyond[] = {250, 690};
-    const tmsg_slice_t several[] = {{"w", "box", 2, from, box},
-                                    {"w", "rows", 2, rows_from, rows},
-                                    {"w", NULL, 0, NULL, NULL},
-                                    {"w", "none", 2, from, none}};
+    static const int64_t rest[] = {-1, -1}, rest_of_box[] = {283, 600};
+    static const int64_t last_rows[] = {250};
+    const tmsg_slice_t several[] = {
+        {"w", "box", 2, from, box},        {"w", "rest", 2, from, rest},
+        {"w", "last", 1, last_rows, rest}, {"w", "rows", 2, rows_from, rows},
+        {"w", NULL, 0, NULL, NULL},        {"w", "none", 2, from, none}};
     const tmsg_slice_t no_such = {"v", "x", 2, from, box};
     const tmsg_slice_t too_far = {"w", "x", 2, beyond, box};
-    const tmsg_slice_t other_ndim = {"w", NULL, 1, from, box};
+    const tmsg_slice_t other_ndim = {"w", NULL, 3, three, three};
     const tmsg_slice_t first = {"w", NULL, 2, from, box};
     tmsg_map_t *into = counted(box[0], box[1]), *wrong = counted(3, 3);
     tmsg_offer_key_t key;
@@ -496,11 +505,13 @@ static void slices(pair_t *pair)
 
     offer(pair, &heard, counted(ROWS, COLUMNS), NULL);
     key = key_of(&heard);
-    call = finish(pair, start_slices(pair, &key, several, 4, NULL));
+    call = finish(pair, start_slices(pair, &key, several, 6, NULL));
     must_be(tmsg_call_status(call), TMSG_OK);
-    must_eq(tmsg_map_size(tmsg_call_reply(call)), 4);
+    must_eq(tmsg_map_size(tmsg_call_reply(call)), 6);
     check_box(tmsg_call_reply(call), "box", COLUMNS, from, box);
     check_box(tmsg_call_reply(call), "rows", COLUMNS, rows_from, rows);
+    check_box(tmsg_call_reply(call), "last", COLUMNS, rows_from, rows);
+    check_box(tmsg_call_reply(call), "rest", COLUMNS, from, rest_of_box);
     check_box(tmsg_call_reply(call), "w", COLUMNS, zero, all);
     check_box(tmsg_call_reply(call), "none", COLUMNS, from, none);
     must(tmsg_map_get_string(tmsg_call_reply(call), "about", &about));
@@ -520,7 +531,7 @@ static void slices(pair_t *pair)
           "'w': dimension 1: 333 elements from 690 on are not in its 700");
     fails(pair, start_slices(pair, &key, &other_ndim, 1, NULL),
           TMSG_ERR_INVALID_PARAM,
-          "'w': its slice has 1 dimensions, the tensor 2");
+          "'w': its slice has 3 dimensions, the tensor 2");
     fails(pair, start_slices(pair, &key, &first, 1, wrong),
           TMSG_ERR_INVALID_PARAM, "'w'");
     withdraw(&heard);
