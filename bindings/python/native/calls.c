@@ -57,7 +57,8 @@ static PyObject *begin(const asked_t *asked, const tmsg_map_t *map,
 }
 
 /* call(hub, endpoint, method, data, meta, timeout_ms, flags, attempts,
- * spin_us): an operation; NotImplemented where data has to be converted. */
+ * spin_us, posted or None): an operation; NotImplemented where data has to be
+ * converted. */
 PyObject *tmsgpy_call(PyObject *self, PyObject *args)
 {
     PyObject *method, *keep, *result;
@@ -67,7 +68,7 @@ PyObject *tmsgpy_call(PyObject *self, PyObject *args)
 
     (void)self;
     tmsgpy_drop_lent();
-    if (!tmsgpy_takes(args, 9)) {
+    if (!tmsgpy_takes(args, 10)) {
         return NULL;
     }
     map = tmsgpy_pack_new(PyTuple_GetItem(args, 3), PyTuple_GetItem(args, 4),
@@ -96,6 +97,11 @@ PyObject *tmsgpy_call(PyObject *self, PyObject *args)
             tmsgpy_int_at(args, 8)};
         if (asked.params.retry.attempts != 1) {
             asked.params.field_mask |= TMSG_CALL_PARAM_RETRY;
+        }
+        if (PyTuple_GetItem(args, 9) != Py_None) {
+            asked.params.reply_into =
+                PyCapsule_GetPointer(PyTuple_GetItem(args, 9), "tensormsg.map");
+            asked.params.field_mask |= TMSG_CALL_PARAM_REPLY_INTO;
         }
         result = begin(&asked, map, lent);
     }

@@ -19,6 +19,7 @@
 #include "lent.h"
 #include "measure.h"
 #include "names.h"
+#include "offers.h"
 #include "ops.h"
 #include "pack.h"
 #include "publish.h"
@@ -568,6 +569,10 @@ static PyMethodDef functions[] = {
     {"publish", tmsgpy_publish, METH_VARARGS, NULL},
     {"call", tmsgpy_call, METH_VARARGS, NULL},
     {"result", tmsgpy_result, METH_O, NULL},
+    {"fetch", tmsgpy_fetch, METH_VARARGS, NULL},
+    {"offer", tmsgpy_offer, METH_VARARGS, NULL},
+    {"offer_end", tmsgpy_offer_end, METH_VARARGS, NULL},
+    {"offer_state", tmsgpy_offer_state, METH_O, NULL},
     {"task", tmsgpy_task, METH_VARARGS, NULL},
     {"answer", tmsgpy_answer, METH_VARARGS, NULL},
     {"refuse", tmsgpy_refuse, METH_VARARGS, NULL},

@@ -158,6 +158,20 @@ def publishes(stage, call, leaves=False):
     call(publishing if leaves else publisher)
 
 
+def withdraws(stage):
+    """What one who does not move is fetching."""
+    listener = sync.listen(":0", background=True)
+    stage.opened.callback(listener.abort)
+    offer = listener.offer({"x": BIG})
+    fetcher = sync.connect(listener.url)
+    stage.opened.callback(fetcher.abort)
+    fetch = fetcher._fetch(offer.key, None, 0, None, None, 0, None, 0)
+    while offer.stats.under_way == 0:
+        time.sleep(.001)
+    offer.withdraw(stage.waits)
+    del fetch
+
+
 def closes(stage, which, leaves=False):
     *all_of_it, go = stage.busy()
     stage.later(go.set)
@@ -179,6 +193,9 @@ WAITING = {
     "Endpoint.recv_into": lambda stage: stage.ep.recv_into(
         {"x": BIG}, timeout=stage.waits),
     "Endpoint.call": lambda stage: stage.ep.call("method", timeout=stage.waits),
+    "Endpoint.fetch": lambda stage: stage.ep.fetch(
+        name="x", timeout=stage.waits),
+    "Endpoint.offers": lambda stage: stage.ep.offers(stage.waits),
     "Endpoint.methods": lambda stage: stage.ep.methods(stage.waits),
     "Endpoint.health": lambda stage: stage.ep.health(timeout=stage.waits),
     "Endpoint.close": lambda stage: stage.ep.close(stage.waits),
@@ -203,6 +220,7 @@ WAITING = {
     "Listener.close": lambda stage: closes(stage, 1),
     "Listener.__exit__": lambda stage: closes(stage, 1, True),
     "Listening.__exit__": lambda stage: closes(stage, 0, True),
+    "Offer.withdraw": withdraws,
     "Server.drain": lambda stage: stage.busy()[2].drain(stage.waits),
     "Server.close": lambda stage: closes(stage, 2),
     "Server.__exit__": lambda stage: closes(stage, 2, True),
@@ -220,11 +238,13 @@ OTHERS = {
     "Publisher.url", "Publisher.__enter__", "Endpoint.abort",
     "Endpoint.closed", "Endpoint.connected", "Endpoint.principal",
     "Endpoint.describe", "Endpoint.peer", "Endpoint.serve", "Endpoint.stream",
-    "Endpoint.__enter__", "Listener.abort", "Listener.peers", "Listener.serve",
-    "Listener.url", "Listener.__enter__", "Server.method", "Server.__enter__",
+    "Endpoint.__enter__", "Listener.abort", "Listener.offer", "Listener.peers",
+    "Listener.serve", "Listener.url", "Listener.__enter__", "Server.method",
+    "Server.__enter__",
     "Stream.cancel", "Stream.done_writing", "Stream.method", "Stream.over",
     "Stream.peer", "Stream.remaining", "Stream.__enter__", "Listening.url",
     "Listening.__enter__", "Publishing.url", "Publishing.__enter__",
+    "Offer.key", "Offer.released", "Offer.stats",
     "Context.describe", "Context.pointer", "Keyring.add", "Keyring.load",
     "Keyring.remove", "Keyring.replace"}
 

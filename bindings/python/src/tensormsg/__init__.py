@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import Any, Dict, List
 
 from . import _ucx, sync
-from ._aio import Endpoint, Listener, Message, Publisher, Server, \
+from ._aio import Endpoint, Listener, Message, Offer, Publisher, Server, \
     ServerStream, Stream
 from ._lib import lib, text
 from ._message import DLPack, RawTensor
@@ -45,8 +45,8 @@ __all__ = [
     "Closed", "Connecting", "Context", "Corrupt", "DLPack", "Dropped",
     "Endpoint", "Error", "IOFailed", "Incompatible", "Insecure", "Internal",
     "InvalidParam", "Keyring", "LimitExceeded", "Listener", "Listening",
-    "Malformed", "Message", "NoMemory", "NotFound", "PeerLost", "Publisher",
-    "Publishing", "RawTensor", "Refused", "Request",
+    "Malformed", "Message", "NoMemory", "NotFound", "Offer", "PeerLost",
+    "Publisher", "Publishing", "RawTensor", "Refused", "Request",
     "ResourceExhausted", "Server", "ServerStream", "Status", "Stream",
     "TimedOut", "Unavailable", "Unreachable", "Unsupported", "WouldBlock",
     "connect", "generate_key", "info", "listen", "publish", "save_key",

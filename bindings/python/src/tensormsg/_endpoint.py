@@ -14,6 +14,8 @@ from ._hub import CLOSED, WHY_NOT_CLOSED, End, Hub, Meta, Posted, end_of, \
 from ._lib import hot, lib
 from ._link import Admission
 from ._message import BaseMessage, Like, _converter
+from ._offer import Version, at_least_of, boxes_of, wait_ms_of
+from ._time import milliseconds
 from .errors import Error, Status, error_of
 
 H = TypeVar("H", bound=Hub)
@@ -143,11 +145,25 @@ class BaseEndpoint(Generic[H]):
 
     def _call(self, method: str, data: Any, meta: Optional[Meta],
               timeout: Optional[float], idempotent: bool, attempts: int,
-              spin_us: int) -> Any:
+              spin_us: int, posted: Optional[Posted] = None) -> Any:
         self._check()
         return self._hub.call(
             self._number, method, data, merge_meta(meta, {}) if meta else None,
-            timeout, idempotent, attempts, spin_us)
+            timeout, idempotent, attempts, spin_us,
+            None if posted is None else posted.map)
+
+    def _fetch(self, key: Optional[bytes], name: Optional[str],
+               at_least: Version, slices: Any, posted: Optional[Posted],
+               wait: Optional[float], timeout: Optional[float],
+               spin_us: int) -> Any:
+        self._check()
+        if (key is None) == (name is None):
+            raise TypeError("a fetch is by a key or by a name")
+        version, epoch = at_least_of(at_least)
+        return self._hub.fetch(
+            self._number, key, name, version, epoch, wait_ms_of(wait),
+            boxes_of(slices), None if posted is None else posted.map,
+            milliseconds(timeout), spin_us)
 
     def _stream(self, kind: Callable[..., S], message: Any, method: str,
                 data: Any, meta: Optional[Meta], timeout: Optional[float],
@@ -159,9 +175,12 @@ class BaseEndpoint(Generic[H]):
         return kind(self._hub, owner, number, self._number, self, message,
                     self._convert, method)
 
-    def _reply(self, op: Any, kind: Type[M]) -> M:
+    def _reply(self, op: Any, kind: Type[M],
+               posted: Optional[Posted] = None) -> M:
         """Of a call that has ended."""
         status, reason, code, may_have_run, parts = hot.result(op)
+        if status == 0 and posted is not None:
+            return self._received_into(posted, posted.placed(parts), kind)
         message = None if parts is None else kind(parts, self, self._convert)
         if status == 0:
             assert message is not None

@@ -790,17 +790,40 @@ class Hub:
 
     def call(self, endpoint: int, method: str, data: Any,
              meta: Optional[Dict[str, Any]], timeout: Optional[float],
-             idempotent: bool, attempts: int, spin_us: int) -> Any:
+             idempotent: bool, attempts: int, spin_us: int,
+             posted: Any = None) -> Any:
         """Starts a call: its operation."""
         if attempts != 1:
             attempts = count(attempts, "attempts", 1, _MOST_ATTEMPTS)
         op = self._ask(endpoint, method, hot.call, data, meta,
                        milliseconds(timeout),
                        lib.TMSG_CALL_IDEMPOTENT if idempotent else 0, attempts,
-                       spin_us)
+                       spin_us, posted)
         if not hot.ended(op):
             self.pending.append(op)
         return op
+
+    def fetch(self, endpoint: int, *how: Any) -> Any:
+        """Starts a fetch: its operation."""
+        check_process(self.generation)
+        held = self.hold(endpoint)
+        try:
+            op = hot.fetch(self.number, endpoint, *how)
+        finally:
+            if held:
+                self.let_go(endpoint)
+        if not hot.ended(op):
+            self.pending.append(op)
+        return op
+
+    def offer(self, data: Any, meta: Optional[Dict[str, Any]],
+              *how: Any) -> Tuple[Any, bytes]:
+        """An offer, and its key."""
+        check_process(self.generation)
+        offer, key = _data.packed(
+            lambda data, meta: hot.offer(self.number, data, meta, *how),
+            data, meta)
+        return offer, key
 
     def open_stream(self, endpoint: int, method: str, data: Any,
                     meta: Optional[Dict[str, Any]], timeout: Optional[float],

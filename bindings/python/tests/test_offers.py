@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Offers and fetches, in both faces; replies that are received into buffers."""
+
+import asyncio
+import gc
+import select
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import tensormsg
+from tensormsg import sync
+
+WAIT = 30  # seconds, before something is called a failure
+SIZES = [10, 300_000]
+
+
+@pytest.fixture
+def sides():
+    """A listener that moves by itself, and an endpoint to it."""
+    with sync.listen("tcp://127.0.0.1:0", background=True) as listener, \
+            sync.connect(listener.url) as ep:
+        yield listener, ep
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_map_is_fetched_by_key_and_by_name(sides, size):
+    listener, ep = sides
+    w = np.arange(size, dtype="float32")
+    offer = listener.offer({"w": w, "b": np.ones(3)}, meta={"step": 7},
+                           name="weights", version=5)
+    assert len(offer.key) == 48
+    for message in (ep.fetch(offer.key, timeout=WAIT),
+                    ep.fetch(name="weights", at_least=5, timeout=WAIT)):
+        np.testing.assert_array_equal(message["w"], w)
+        np.testing.assert_array_equal(message["b"], np.ones(3))
+        assert message.meta["step"] == 7
+    assert message.meta["tensormsg.offer.version"] == 5
+    epoch = message.meta["tensormsg.offer.epoch"]
+    assert ep.offers() == {"weights": {"version": 5, "tensors": 2,
+                                       "bytes": 4 * size + 24, "offers": 1}}
+    with pytest.raises(tensormsg.NotFound, match="not yet 6"):
+        ep.fetch(name="weights", at_least=(epoch, 6))
+    assert ep.fetch(name="weights", at_least=(epoch - 1, 6))["b"][0] == 1
+    offer.withdraw(WAIT)
+    assert offer.released and offer.stats.fetches == 3
+    w[:] = 0  # it is mine again
+    with pytest.raises(tensormsg.NotFound, match="the offer was withdrawn"):
+        ep.fetch(offer.key)
+
+
+def test_parts_are_fetched_into_buffers(sides):
+    listener, ep = sides
+    w = np.arange(20 * 30).reshape(20, 30)
+    offer = listener.offer({"w": w, "v": w + 1})
+    message = ep.fetch(offer.key, slices={"w": np.s_[3:7, 5:]}, timeout=WAIT)
+    assert list(message) == ["w"]
+    np.testing.assert_array_equal(message["w"], w[3:7, 5:])
+    np.testing.assert_array_equal(
+        ep.fetch(offer.key, slices={"w": np.s_[:4]})["w"], w[:4])
+    assert list(ep.fetch(offer.key, slices=["v"])) == ["v"]
+    mine = np.zeros((4, 30), w.dtype)
+    message = ep.fetch(offer.key, slices={"w": np.s_[16:20]}, into={"w": mine})
+    np.testing.assert_array_equal(mine, w[16:])
+    assert np.shares_memory(message["w"], mine)
+    with pytest.raises(tensormsg.InvalidParam, match="'w': dimension 0"):
+        ep.fetch(offer.key, slices={"w": np.s_[18:21]})
+    with pytest.raises(tensormsg.InvalidParam, match="'w'"):
+        ep.fetch(offer.key, into={"w": np.zeros(3)})
+    with pytest.raises(TypeError, match="a step of 1"):
+        ep.fetch(offer.key, slices={"w": np.s_[::2]})
+    with pytest.raises(TypeError, match="by a key or by a name"):
+        ep.fetch()
+    with pytest.raises(ValueError, match="48 bytes"):
+        ep.fetch(b"short")
+
+
+def test_a_fetch_waits_for_what_is_not_there_yet(sides):
+    listener, ep = sides
+    made = []
+
+    def later():
+        time.sleep(0.05)
+        made.append(listener.offer({"x": np.arange(3)}, name="soon"))
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    assert list(ep.fetch(name="soon", wait=WAIT)["x"]) == [0, 1, 2]
+    thread.join()
+    with pytest.raises(tensormsg.NotFound, match="never was"):
+        ep.fetch(name="never", wait=0.01)
+    with pytest.raises(tensormsg.TimedOut):
+        ep.fetch(name="never", wait=None, timeout=0.05)
+    with pytest.raises(tensormsg.AlreadyExists):
+        listener.offer({}, name="soon")
+
+
+def test_an_offer_ends_by_itself_and_with_its_last_holder(sides):
+    listener, ep = sides
+    offer = listener.offer({"x": np.arange(3)}, fetches=1)
+    ep.fetch(offer.key)
+    with pytest.raises(tensormsg.NotFound, match="as often as it may be"):
+        while True:  # the acknowledgement may come after it
+            ep.fetch(offer.key)
+    offer = listener.offer({"x": np.arange(3)}, ttl=0.001)
+    with pytest.raises(tensormsg.NotFound, match="has expired"):
+        while True:
+            ep.fetch(offer.key)
+    key = listener.offer({"x": np.arange(3)}).key
+    gc.collect()
+    with pytest.raises(tensormsg.NotFound, match="was withdrawn"):
+        ep.fetch(key)
+
+
+OWNER = """
+import ctypes, sys
+import numpy as np
+from tensormsg import sync
+with sync.listen(sys.argv[1], background=True) as listener:
+    offer = listener.offer({"x": np.arange(3)}, name="x")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print("computes", flush=True)
+    ctypes.PyDLL(None).usleep(900_000)  # keeps the interpreter's lock
+    print("has computed", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_an_owner_answers_while_its_python_computes(tmp_path):
+    url = f"unix://{tmp_path}/socket"
+    with subprocess.Popen([sys.executable, "-c", OWNER, url], text=True,
+                          stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as owner:
+        try:
+            assert owner.stdout.readline() == "ready\n"
+            with sync.connect(url) as ep:
+                ep.fetch(name="x", timeout=WAIT)
+                owner.stdin.write("\n")
+                owner.stdin.flush()
+                assert owner.stdout.readline() == "computes\n"
+                for _ in range(20):
+                    ep.fetch(name="x", timeout=WAIT)
+                assert not select.select([owner.stdout], [], [], 0)[0]
+        finally:
+            owner.kill()
+
+
+def test_asyncio_offers_and_fetches():
+    async def main():
+        async with tensormsg.listen("tcp://127.0.0.1:0") as listener, \
+                tensormsg.connect(listener.url) as ep:
+            w = np.arange(1000)
+            offer = listener.offer({"w": w}, name="w")
+            message = await ep.fetch(name="w", timeout=WAIT)
+            np.testing.assert_array_equal(message["w"], w)
+            several = await asyncio.gather(*(
+                ep.fetch(offer.key, slices={"w": np.s_[i:i + 1]})
+                for i in range(20)))
+            assert [each["w"][0] for each in several] == list(range(20))
+            await offer.withdraw(WAIT)
+            w[:] = 0
+            with pytest.raises(tensormsg.NotFound):
+                await ep.fetch(offer.key)
+            waits = asyncio.ensure_future(ep.fetch(name="n", wait=None))
+            await asyncio.sleep(0.02)
+            waits.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waits
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_reply_is_received_into_buffers(sides, size):
+    listener, ep = sides
+    with listener.serve() as server:
+        @server.method("twice")
+        def twice(request):
+            return {"y": 2 * request["x"], "z": np.arange(2)}
+
+        y = np.zeros(size)
+        reply = ep.call("twice", {"x": np.arange(size, dtype=float)},
+                        into={"y": y}, timeout=WAIT)
+        np.testing.assert_array_equal(y, 2.0 * np.arange(size))
+        assert np.shares_memory(reply["y"], y) and list(reply["z"]) == [0, 1]
+        with pytest.raises(tensormsg.InvalidParam, match="'y'"):
+            ep.call("twice", {"x": np.ones(3)}, into={"y": y[:2]})
