@@ -168,7 +168,7 @@ USUAL = Setting("apart", 1, 0)
 
 def time_for(data: Data, setting: Setting) -> float:
     """The seconds in which a measurement ends, if no process hangs."""
-    total = sum(array.nbytes for array in data.values())
+    total: int = sum(array.nbytes for array in data.values())
     trips = 2 * (ways.FIRST + ways.LEAST)
     return ways.SECONDS + LATE + total * trips * setting.pairs / SLOWEST
 
@@ -180,8 +180,12 @@ def measure(way: str, work: List[str], setting: Setting,
     with tempfile.TemporaryDirectory() as folder, \
             contextlib.ExitStack() as stack:
         helpers: List[Helper] = []
-        timer = threading.Timer(late, lambda: [
-            helper.give_up(late) for helper in list(helpers)])
+
+        def give_up() -> None:
+            for helper in list(helpers):
+                helper.give_up(late)
+
+        timer = threading.Timer(late, give_up)
         timer.daemon = True
         timer.start()
         stack.callback(timer.cancel)
