@@ -18,8 +18,8 @@ def read(text):
 
 
 def filler_of(folder, symbol):
-    """The room that fills a table."""
-    return next(path.parent.name for path in sorted(folder.rglob("*.c"))
+    """The room that fills a table, or the folder of src beside src/am."""
+    return next(path.parent.name for path in sorted(folder.parent.rglob("*.c"))
                 if re.search(rf"^const \w+ (\*const )?{symbol}(\[\w+\])? = ",
                              path.read_text(), re.MULTILINE))
 
@@ -43,7 +43,7 @@ def draw(rooms, tables, folder):
     for i, (symbol, room) in enumerate(tables):
         before = [of for _, of in tables[:i]].count(room)  # in the same room
         x, low, high = 580 + TURN * i, middle[room] + 14 * before - 6, \
-            middle[filler_of(folder, symbol)]
+            middle.get(filler_of(folder, symbol), 8)  # from above all rooms
         out.append(f'<path d="M561,{low} H{x} V{high + 6 * (i - 2)} H563" '
                    'fill="none" stroke="currentColor" stroke-dasharray="4 3" '
                    'marker-end="url(#tip)"/>'
