@@ -41,23 +41,24 @@ typedef struct tmsg_listener_params {
                                     * connect */
     int32_t handshake_timeout_ms;  /* from accept to connected; default 5000 */
     uint32_t max_handshakes;       /* connections in their handshake at once,
-                                    * default 128. A further one takes the
-                                    * place of one that does not get on, which
-                                    * is refused as BUSY, and which our own
-                                    * diallers then try again: first of one that
-                                    * has not said its hello 10 ms after it
-                                    * came, then of one that has said nothing
-                                    * for 50 ms since its hello; of these the
-                                    * oldest of the address (of unix://: the
+                                    * default 128. Beyond them, one that does
+                                    * not get on makes way: it is refused as
+                                    * BUSY, and our own diallers dial again.
+                                    * First goes one that has not said its hello
+                                    * 10 ms after it came (50 ms, if at most a
+                                    * quarter of the places is held by such).
+                                    * Next goes one that has said nothing for
+                                    * 50 ms since its hello. Among equals, it is
+                                    * the oldest of the address (of unix://: the
                                     * process) that holds the most places. One
                                     * that has proved its key or, without a
                                     * keyring, has sent its address stays. If
                                     * none makes way, further ones wait in the
-                                    * kernel's queue (by blob in one of the
-                                    * listener's: 1024 of them, each for twice
-                                    * as long as a handshake may take; without
-                                    * a keyring none makes way by blob). The
-                                    * second connection of a peer, for large
+                                    * kernel's queue. By blob 1024 of them wait
+                                    * in a queue of the listener's, each for
+                                    * twice as long as a handshake may take;
+                                    * without a keyring none makes way there.
+                                    * The second connection of a peer, for large
                                     * payloads, takes a place for a moment */
     const char *advertise; /* URL that tmsg_listener_url() gives instead of the
                             * bound one, "tcp://host:port" as peers reach it

@@ -25,10 +25,10 @@ typedef void (*tmsg_log_fn)(void *arg, tmsg_log_level_t level,
 /* Peers and strangers can cause some lines as often as they like. Of each kind
  * of such lines ten are written in 10 s. The further ones are counted, and a
  * line says how many there were, and of whom: "412 connections from 127.0.0.1
- * did not speak tensormsg in the last 10 s". It comes when these 10 s are over,
- * from a thread that drives a worker, and at the latest when a worker is
- * destroyed; what is counted when the process ends goes to standard error.
- * Lines of level DEBUG are not counted but written, all of them. */
+ * did not speak tensormsg in the last 10 s". A thread that drives a worker
+ * writes that line when the 10 s are over, and tmsg_worker_destroy() at the
+ * latest; counts that are left when the process ends go to standard error.
+ * Lines of level DEBUG are all written. */
 
 /* Sends lines of `level` and graver to `fn`; fn NULL means standard error.
  * Holds for the process. Without this call the variable TENSORMSG_LOG (none,
