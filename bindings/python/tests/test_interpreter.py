@@ -34,8 +34,8 @@ def members(kind):
 
 def test_each_call_is_known_to_wait_or_not():
     """A new one has its line in a table of waiting.py."""
-    kinds = sync.Endpoint, sync.Listener, sync.Offer, sync.Publisher, \
-        sync.Server, sync.Stream, tensormsg.Connecting, tensormsg.Listening, \
+    kinds = sync.Call, sync.Endpoint, sync.Listener, sync.Offer, \
+        sync.Publisher, sync.Server, sync.Stream, tensormsg.Connecting, tensormsg.Listening, \
         tensormsg.Publishing, tensormsg.Context, tensormsg.Keyring
     public = set().union(*map(members, kinds))
     public |= {name.split(".")[-1] for name, thing in public_of(sync)
@@ -60,8 +60,9 @@ def test_no_kind_of_thing_is_left_out():
 
 
 def test_with_asyncio_what_may_wait_is_awaited():
-    kinds = tensormsg.Endpoint, tensormsg.Listener, tensormsg.Offer, \
-        tensormsg.Publisher, tensormsg.Server, tensormsg.Stream
+    kinds = tensormsg.Call, tensormsg.Endpoint, tensormsg.Listener, \
+        tensormsg.Offer, tensormsg.Publisher, tensormsg.Server, \
+        tensormsg.Stream
     plain = {name for kind in kinds for name in members(kind)
              if not any(is_async(getattr(kind, name.partition(".")[2]))
                         for is_async in (inspect.iscoroutinefunction,

@@ -3,6 +3,7 @@
 
 import asyncio
 import gc
+import json
 import select
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 import tensormsg
 from tensormsg import sync
+from tensormsg._lib import ffi, lib, take_text
 
 WAIT = 30  # seconds, before something is called a failure
 SIZES = [10, 300_000]
@@ -171,6 +173,131 @@ def test_asyncio_offers_and_fetches():
             waits.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waits
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
+def until(holds):
+    end = time.monotonic() + WAIT
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def waiting_fetches(listener):
+    text_p = ffi.new("char **")
+    assert lib.tmsg_worker_describe(listener._hub.worker, text_p) == 0
+    return json.loads(take_text(text_p))["waiting_fetches"]
+
+
+def test_a_fetch_is_started_and_cancelled_from_another_thread(sides):
+    listener, ep = sides
+    fetch = ep.start_fetch(name="later", wait=None)
+    assert not fetch.done and "goes on" in repr(fetch)
+    with pytest.raises(tensormsg.TimedOut, match="goes on"):
+        fetch.wait(0.01)
+    until(lambda: waiting_fetches(listener) == 1)
+    ended = []
+
+    def waits():
+        with pytest.raises(tensormsg.Canceled) as caught:
+            fetch.wait(WAIT)
+        ended.append(caught.value)
+
+    threads = [threading.Thread(target=waits) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.02)
+    fetch.cancel()
+    assert fetch.done
+    for thread in threads:
+        thread.join(WAIT)
+    assert len(ended) == 3
+    until(lambda: waiting_fetches(listener) == 0)
+    fetch.cancel()  # does nothing
+    with pytest.raises(tensormsg.Canceled):
+        fetch.wait()
+    # The connection goes on, and what was started is had later.
+    fetch = ep.start_fetch(name="later", wait=WAIT)
+    listener.offer({"x": np.arange(3)}, name="later")
+    offer = listener.offer({"y": np.ones(2)})
+    y = np.zeros(2)
+    several = [ep.start_fetch(offer.key, into={"y": y})] + [
+        ep.start_fetch(offer.key) for _ in range(20)]
+    until(lambda: all(one.done for one in several))
+    assert all((one.wait()["y"] == 1).all() for one in several)
+    assert (y == 1).all() and several[0].wait() is several[0].wait()
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_call_is_started_and_cancelled_from_another_thread(background):
+    called, over = threading.Event(), threading.Event()
+    with sync.listen("tcp://127.0.0.1:0", background=True) as listener, \
+            listener.serve(threads=2) as server, \
+            sync.connect(listener.url, background=background) as ep:
+        @server.method("slow")
+        def slow(request):
+            called.set()
+            until(lambda: request.over)
+            over.set()
+
+        @server.method("twice")
+        def twice(request):
+            return {"y": 2 * request["x"]}
+
+        call = ep.start_call("slow", {"x": np.ones(3)})
+        threading.Timer(0, lambda: called.wait(WAIT) and call.cancel()).start()
+        with pytest.raises(tensormsg.Canceled):
+            call.wait(WAIT)
+        assert over.wait(WAIT)  # the handler was told
+        calls = [ep.start_call("twice", {"x": np.arange(i)}) for i in range(9)]
+        for i, call in enumerate(calls):
+            assert list(call.wait(WAIT)["y"]) == list(range(0, 2 * i, 2))
+        call = ep.start_call("slow", timeout=0.01)
+        with pytest.raises(tensormsg.TimedOut):
+            call.wait()
+        assert call.done
+        call = ep.start_call("slow")
+        ep.abort()
+        with pytest.raises(tensormsg.Error):
+            call.wait(WAIT)
+        assert call.done
+
+
+def test_asyncio_starts_and_cancels():
+    async def main():
+        cancelled = asyncio.Event()
+        async with tensormsg.listen("tcp://127.0.0.1:0") as listener, \
+                listener.serve() as server, \
+                tensormsg.connect(listener.url) as ep:
+            @server.method("slow")
+            async def slow(request):
+                try:
+                    await asyncio.sleep(WAIT)
+                except asyncio.CancelledError:
+                    cancelled.set()
+                    raise
+
+            fetch = ep.start_fetch(name="n", wait=None)
+            waits = [asyncio.ensure_future(fetch.wait()) for _ in range(3)]
+            with pytest.raises(tensormsg.TimedOut):
+                await fetch.wait(0.01)
+            waits.pop().cancel()  # the fetch goes on
+            await asyncio.sleep(0.01)
+            assert not fetch.done
+            offer = listener.offer({"x": np.arange(3)}, name="n")
+            for message in await asyncio.gather(*waits, fetch):
+                assert list(message["x"]) == [0, 1, 2]
+            assert fetch.done and (await fetch) is message
+            call = ep.start_call("slow")
+            thread = threading.Timer(0.05, call.cancel)
+            thread.start()
+            with pytest.raises(tensormsg.Canceled):
+                await call
+            await asyncio.wait_for(cancelled.wait(), WAIT)
+            await offer.withdraw()
+            with pytest.raises(tensormsg.NotFound):
+                await ep.start_fetch(offer.key)
 
     asyncio.run(asyncio.wait_for(main(), WAIT))
 

@@ -193,6 +193,7 @@ WAITING = {
     "Endpoint.recv_into": lambda stage: stage.ep.recv_into(
         {"x": BIG}, timeout=stage.waits),
     "Endpoint.call": lambda stage: stage.ep.call("method", timeout=stage.waits),
+    "Call.wait": lambda stage: stage.ep.start_call("method").wait(stage.waits),
     "Endpoint.fetch": lambda stage: stage.ep.fetch(
         name="x", timeout=stage.waits),
     "Endpoint.offers": lambda stage: stage.ep.offers(stage.waits),
@@ -238,6 +239,7 @@ OTHERS = {
     "Publisher.url", "Publisher.__enter__", "Endpoint.abort",
     "Endpoint.closed", "Endpoint.connected", "Endpoint.principal",
     "Endpoint.describe", "Endpoint.peer", "Endpoint.serve", "Endpoint.stream",
+    "Endpoint.start_call", "Endpoint.start_fetch", "Call.cancel", "Call.done",
     "Endpoint.__enter__", "Listener.abort", "Listener.offer", "Listener.peers",
     "Listener.serve", "Listener.url", "Listener.__enter__", "Server.method",
     "Server.__enter__",

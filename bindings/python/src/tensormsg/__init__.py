@@ -24,8 +24,8 @@ from __future__ import annotations
 from typing import Any, Dict, List
 
 from . import _ucx, sync
-from ._aio import Endpoint, Listener, Message, Offer, Publisher, Server, \
-    ServerStream, Stream
+from ._aio import Call, Endpoint, Listener, Message, Offer, Publisher, \
+    Server, ServerStream, Stream
 from ._lib import lib, text
 from ._message import DLPack, RawTensor
 from ._open import connect, listen, publish
@@ -41,9 +41,9 @@ from .errors import AlreadyExists, ApplicationFailed, Busy, CallError, \
 from .keys import Keyring, generate_key, save_key
 
 __all__ = [
-    "AlreadyExists", "ApplicationFailed", "Busy", "CallError", "Canceled",
-    "Closed", "Connecting", "Context", "Corrupt", "DLPack", "Dropped",
-    "Endpoint", "Error", "IOFailed", "Incompatible", "Insecure", "Internal",
+    "AlreadyExists", "ApplicationFailed", "Busy", "Call", "CallError",
+    "Canceled", "Closed", "Connecting", "Context", "Corrupt", "DLPack",
+    "Dropped", "Endpoint", "Error", "IOFailed", "Incompatible", "Insecure", "Internal",
     "InvalidParam", "Keyring", "LimitExceeded", "Listener", "Listening",
     "Malformed", "Message", "NoMemory", "NotFound", "Offer", "PeerLost",
     "Publisher", "Publishing", "RawTensor", "Refused", "Request",

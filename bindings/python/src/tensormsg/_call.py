@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What calls and fetches that were started have in common."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from ._hub import Posted
+from ._lib import hot
+from .errors import Status, error_of
+
+
+class BaseCall:
+    """A call, or a fetch, that goes on."""
+
+    def __init__(self, endpoint: Any, op: Any, posted: Optional[Posted],
+                 what: str) -> None:
+        self._endpoint = endpoint
+        self._op = op
+        self._posted = posted
+        self._what = what
+        self._message: Any = None
+
+    def __repr__(self) -> str:
+        state = "done" if hot.ended(self._op) else "goes on"
+        return f"<{type(self).__module__}.{type(self).__name__} {self._what} " \
+            f"{state}>"
+
+    def _outcome(self, kind: Any) -> Any:
+        """The reply, one for all who wait; or raises."""
+        if self._message is None:
+            self._message = self._endpoint._reply(self._op, kind, self._posted)
+        return self._message
+
+    def _late(self, timeout: Optional[float]) -> Exception:
+        return error_of(Status.TIMED_OUT,
+                        f"{self._what} has not ended in {timeout} s, and goes "
+                        "on")
