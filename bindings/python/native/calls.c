@@ -199,8 +199,9 @@ PyObject *tmsgpy_task(PyObject *self, PyObject *args)
     return open ? (Py_INCREF(Py_None), Py_None) : PyBool_FromLong(0);
 }
 
-/* answer(hub, task, data, meta): (status, words) of it; NotImplemented where
- * data has to be converted. */
+/* answer(hub, task, data, meta, told): (status, words) of it; NotImplemented
+ * where data has to be converted. If it is OK, released() hands out `told`,
+ * unless that is None, when the arrays may be changed. */
 PyObject *tmsgpy_answer(PyObject *self, PyObject *args)
 {
     tmsg_status_t status = TMSG_ERR_UNAVAILABLE;
@@ -213,7 +214,7 @@ PyObject *tmsgpy_answer(PyObject *self, PyObject *args)
     bool open;
 
     (void)self;
-    if (!tmsgpy_takes(args, 4) ||
+    if (!tmsgpy_takes(args, 5) ||
         (task = task_of(PyTuple_GetItem(args, 1))) == NULL) {
         return NULL;
     }
@@ -223,7 +224,7 @@ PyObject *tmsgpy_answer(PyObject *self, PyObject *args)
     if (map == NULL) {
         return result;
     }
-    lent = tmsgpy_lend(keep);
+    lent = tmsgpy_lend_told(keep, PyTuple_GetItem(args, 4));
     if (lent != NULL) {
         tmsg_reply_params_t params = {.field_mask = TMSG_REPLY_PARAM_ON_RELEASE,
                                       .on_release = tmsgpy_on_release,

@@ -575,6 +575,7 @@ static PyMethodDef functions[] = {
     {"offer_state", tmsgpy_offer_state, METH_O, NULL},
     {"task", tmsgpy_task, METH_VARARGS, NULL},
     {"answer", tmsgpy_answer, METH_VARARGS, NULL},
+    {"released", tmsgpy_released, METH_NOARGS, NULL},
     {"refuse", tmsgpy_refuse, METH_VARARGS, NULL},
     {"task_state", tmsgpy_task_state, METH_O, NULL},
     {"stream_open", tmsgpy_stream_open, METH_VARARGS, NULL},

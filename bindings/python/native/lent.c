@@ -8,10 +8,13 @@
 struct tmsgpy_lent {
     struct tmsgpy_lent *next;
     PyObject *keep;
+    PyObject *told; /* to be called; NULL: nothing is */
 };
 
 static pthread_mutex_t lent_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(tmsgpy_lent_t *) released; /* to be dropped */
+static pthread_cond_t some_to_tell = PTHREAD_COND_INITIALIZER;
+static tmsgpy_lent_t *to_tell, *last_to_tell; /* released, in that order */
 
 tmsgpy_lent_t *tmsgpy_lend(PyObject *keep)
 {
@@ -24,13 +27,25 @@ tmsgpy_lent_t *tmsgpy_lend(PyObject *keep)
         }
         return NULL;
     }
-    *lent = (tmsgpy_lent_t){NULL, keep};
+    *lent = (tmsgpy_lent_t){NULL, keep, NULL};
+    return lent;
+}
+
+tmsgpy_lent_t *tmsgpy_lend_told(PyObject *keep, PyObject *told)
+{
+    tmsgpy_lent_t *lent = tmsgpy_lend(keep);
+
+    if (lent != NULL && told != Py_None) {
+        Py_INCREF(told);
+        lent->told = told;
+    }
     return lent;
 }
 
 void tmsgpy_unlend(tmsgpy_lent_t *lent)
 {
     Py_DECREF(lent->keep);
+    Py_XDECREF(lent->told);
     free(lent);
 }
 
@@ -39,9 +54,45 @@ void tmsgpy_on_release(void *arg)
     tmsgpy_lent_t *lent = arg;
 
     pthread_mutex_lock(&lent_lock);
-    lent->next = released;
-    released = lent;
+    if (lent->told == NULL) {
+        lent->next = released;
+        released = lent;
+    } else {
+        lent->next = NULL;
+        if (to_tell == NULL) {
+            to_tell = lent;
+        } else {
+            last_to_tell->next = lent;
+        }
+        last_to_tell = lent;
+        pthread_cond_signal(&some_to_tell);
+    }
     pthread_mutex_unlock(&lent_lock);
+}
+
+/* released(): waits until an object was released that somebody is to be told
+ * of; drops the object, and returns the function to call. */
+PyObject *tmsgpy_released(PyObject *self, PyObject *unused)
+{
+    PyThreadState *threads;
+    tmsgpy_lent_t *lent;
+    PyObject *told;
+
+    (void)self;
+    (void)unused;
+    threads = PyEval_SaveThread();
+    pthread_mutex_lock(&lent_lock);
+    while (to_tell == NULL) {
+        pthread_cond_wait(&some_to_tell, &lent_lock);
+    }
+    lent = to_tell;
+    to_tell = lent->next;
+    pthread_mutex_unlock(&lent_lock);
+    PyEval_RestoreThread(threads);
+    told = lent->told;
+    lent->told = NULL;
+    tmsgpy_unlend(lent);
+    return told;
 }
 
 void tmsgpy_drop_lent(void)

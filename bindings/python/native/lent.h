@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* lent.h - Python objects that the library reads or writes to until it gives
  * them back. The interpreter's lock is held in all of it, but for
- * tmsgpy_on_release(). */
+ * tmsgpy_on_release(). released() is a function of module tensormsg._hot. */
 #ifndef TENSORMSG_PYTHON_LENT_H
 #define TENSORMSG_PYTHON_LENT_H
 
@@ -14,6 +14,11 @@
 typedef struct tmsgpy_lent tmsgpy_lent_t;
 tmsgpy_lent_t *tmsgpy_lend(PyObject *keep);
 void tmsgpy_unlend(tmsgpy_lent_t *lent);
+
+/* As lend(), with a function to be called when the object was released, unless
+ * it is None: released() hands it out. */
+tmsgpy_lent_t *tmsgpy_lend_told(PyObject *keep, PyObject *told);
+PyObject *tmsgpy_released(PyObject *self, PyObject *unused);
 void tmsgpy_on_release(void *arg);
 void tmsgpy_drop_lent(void);
 

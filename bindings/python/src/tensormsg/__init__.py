@@ -31,6 +31,7 @@ from ._message import DLPack, RawTensor
 from ._open import connect, listen, publish
 from ._opening import Connecting, Listening, Publishing
 from ._serve import Request
+from ._told import Reply
 from .allocators import set_allocator
 from .context import Context, default_context
 from .errors import AlreadyExists, ApplicationFailed, Busy, CallError, \
@@ -46,7 +47,7 @@ __all__ = [
     "Dropped", "Endpoint", "Error", "IOFailed", "Incompatible", "Insecure", "Internal",
     "InvalidParam", "Keyring", "LimitExceeded", "Listener", "Listening",
     "Malformed", "Message", "NoMemory", "NotFound", "Offer", "PeerLost",
-    "Publisher", "Publishing", "RawTensor", "Refused", "Request",
+    "Publisher", "Publishing", "RawTensor", "Refused", "Reply", "Request",
     "ResourceExhausted", "Server", "ServerStream", "Status", "Stream",
     "TimedOut", "Unavailable", "Unreachable", "Unsupported", "WouldBlock",
     "connect", "generate_key", "info", "listen", "publish", "save_key",

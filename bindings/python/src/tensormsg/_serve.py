@@ -17,6 +17,7 @@ from ._message import BaseMessage, Like, _converter
 from ._often import often
 from ._stream import BaseStream, streams
 from ._time import milliseconds
+from ._told import Reply, call, teller
 from .errors import CallError, Closed, Error, Status, check, \
     error_of
 
@@ -115,8 +116,8 @@ class BaseServer(Generic[H]):
                idempotent: bool = False,
                stream: Optional[bool] = None) -> Callable[[F], F]:
         """Decorates a handler: a function of a Request that returns a dict as
-        send() takes it, or None for an empty one; or, for a stream, a generator
-        of a ServerStream.
+        send() takes it, None for an empty one, or a Reply, to learn when the
+        arrays may be changed; or, for a stream, a generator of a ServerStream.
 
         `stream`: it serves streams. A generator always does: what it yields is
         sent, and the stream ends when it does. Another function that does may
@@ -226,18 +227,31 @@ class BaseServer(Generic[H]):
 
     def _answer(self, request: Request, data: Any) -> None:
         """Whatever is wrong with the reply is told to the caller."""
+        told = None
+        if isinstance(data, Reply):
+            told, data = self._teller(data.on_release), data.data
         if data is None:
             data = {}
         number, task = self._hub.number, request._owner
         self._hub.life.sent = True
         try:
             outcome = _data.packed(
-                lambda data, meta: hot.answer(number, task, data, meta), data,
-                None)
+                lambda data, meta: hot.answer(number, task, data, meta, told),
+                data, None)
         except Exception as error:
             self._fail(request, error)
+            if told is not None:
+                call(told)
             return
         self._tell(request, outcome)
+        if told is not None and outcome[0] < 0:
+            call(told)
+
+    def _teller(self, on_release: Callable[[], object]
+                ) -> Callable[[], object]:
+        """What is called in the thread that tells."""
+        teller.start()
+        return on_release
 
     def _fail(self, request: Any, error: BaseException) -> None:
         if isinstance(error, CallError):

@@ -13,6 +13,7 @@ from ._lib import lib
 from ._loop import LoopHub
 from ._message import Like
 from ._serve import BaseServer, Request
+from ._told import call
 from .errors import Status
 
 _ENDS_THE_LOOP = SystemExit, KeyboardInterrupt  # out of a task, asyncio says
@@ -120,6 +121,19 @@ class TaskServer(BaseServer[LoopHub]):
         except asyncio.CancelledError:
             self._hurry()
             raise
+
+    def _teller(self, on_release: Callable[[], object]
+                ) -> Callable[[], object]:
+        super()._teller(on_release)
+        loop = self._hub.loop
+
+        def tell() -> None:
+            try:
+                assert loop is not None
+                loop.call_soon_threadsafe(call, on_release)
+            except RuntimeError:  # it is closed
+                on_release()
+        return tell
 
     def _unserve(self) -> None:
         try:

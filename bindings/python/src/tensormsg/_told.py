@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tells when the arrays of a reply may be changed, in a thread for that alone:
+the library says so in any thread, and at any time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any, Callable, Optional
+
+from ._lib import hot
+from ._often import often
+from .context import generation, park_at_exit
+
+_log = logging.getLogger("tensormsg")
+
+
+def call(told: Callable[[], object]) -> None:
+    try:
+        told()
+    except Exception:
+        if often.may("an on_release failed"):
+            _log.exception("an on_release failed")
+
+
+def _run(made_in: int) -> None:
+    while made_in == generation():
+        told = hot.released()
+        park_at_exit()
+        call(told)
+        del told
+
+
+class _Teller:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made_in: Optional[int] = None
+
+    def start(self) -> None:
+        """Once in a process."""
+        if self._made_in == generation():
+            return
+        with self._lock:
+            if self._made_in != generation():
+                threading.Thread(target=_run, args=(generation(),),
+                                 daemon=True, name="tensormsg-released").start()
+                self._made_in = generation()
+
+
+teller = _Teller()
+
+
+class Reply:
+    """What a handler may return in place of a dict: `data`, as it would be
+    returned, and a function that is called once, without arguments, when nothing
+    can read the arrays any more. Then they may be changed, or used again.
+
+    It is called in a thread of the package's or, with asyncio, in the event
+    loop. If the reply cannot be sent, because nobody waits for it or something
+    is wrong with it, that is at once."""
+
+    __slots__ = {"data": "What is sent, as the handler would return it.",
+                 "on_release": "What is called when the arrays are free."}
+
+    def __init__(self, data: Any, *,
+                 on_release: Callable[[], object]) -> None:
+        if not callable(on_release):
+            raise TypeError(f"on_release is a function, not {on_release!r}")
+        self.data = data
+        self.on_release = on_release
