@@ -43,7 +43,7 @@ def read(url: str, seen: list) -> None:
 def main() -> None:
     seen: list = []
     done = threading.Event()
-    with sync.listen("127.0.0.1:0", background=True) as listener:
+    with sync.listen("127.0.0.1:0") as listener:
         readers = [threading.Thread(target=read, args=(listener.url, seen))
                    for _ in range(READERS)]
         trainer = threading.Thread(target=train, args=(listener, done))

@@ -198,6 +198,13 @@ TMSG_API tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
  * the last such call. With TMSG_CONTEXT_NO_THREAD the caller waits instead. */
 TMSG_API void tmsg_worker_destroy(tmsg_worker_t *worker);
 
+/* Starts a thread of the library's own that drives the worker from now on, as
+ * if it had been created with TMSG_WORKER_THREAD. Others may go on to drive it,
+ * and to use its descriptor. Does nothing if there is such a thread. From any
+ * thread. Errors: INVALID_PARAM (the worker is not shared), IO (no thread),
+ * CLOSED. */
+TMSG_API tmsg_status_t tmsg_worker_start_thread(tmsg_worker_t *worker);
+
 /* Moves what can be moved now and runs the callbacks that are due. Returns the
  * number of events handled. 0 means that nothing was found now: to be fast, it
  * looks at UCX each time, at sockets and timers only every so often. Waits for

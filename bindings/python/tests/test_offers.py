@@ -122,7 +122,7 @@ OWNER = """
 import ctypes, sys
 import numpy as np
 from tensormsg import sync
-with sync.listen(sys.argv[1], background=True) as listener:
+with sync.listen(sys.argv[1]) as listener:
     offer = listener.offer({"x": np.arange(3)}, name="x")
     print("ready", flush=True)
     sys.stdin.readline()
@@ -173,6 +173,81 @@ def test_asyncio_offers_and_fetches():
             waits.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waits
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
+def test_an_owner_moves_in_the_background_unless_told_not_to():
+    with sync.listen("tcp://127.0.0.1:0") as listener, \
+            tensormsg.listen("tcp://127.0.0.1:0") as other:
+        offers = [one.offer({"x": np.arange(3)}, name="x")
+                  for one in (listener, other)]
+        for one in (listener, other):  # in this thread, which alone is there
+            with sync.connect(one.url) as ep:
+                assert list(ep.fetch(name="x", timeout=WAIT)["x"]) == [0, 1, 2]
+                ep.send({"y": np.ones(2)}, timeout=WAIT)
+                assert list(one.recv(WAIT)["y"]) == [1, 1]
+        for offer in offers:
+            offer.withdraw(WAIT)
+    with sync.listen("tcp://127.0.0.1:0", background=False) as listener:
+        offer = listener.offer({"x": np.arange(3)})
+        with pytest.raises(tensormsg.TimedOut):
+            sync.connect(listener.url, timeout=0.2)  # nothing moves it
+        over = threading.Event()
+
+        def drives():
+            while not over.is_set():
+                try:
+                    listener.recv(0.01)
+                except tensormsg.TimedOut:
+                    pass
+
+        thread = threading.Thread(target=drives)
+        thread.start()
+        with sync.connect(listener.url) as ep:
+            assert list(ep.fetch(offer.key, timeout=WAIT)["x"]) == [0, 1, 2]
+        over.set()
+        thread.join()
+        assert not listener._hub.background
+
+
+@pytest.mark.parametrize("calls", [50])
+def test_whoever_drives_an_owner_goes_on(calls):
+    """By threads of a server and by receives, and by an event loop."""
+    x = np.arange(20_000)
+
+    def ask(url):
+        with sync.connect(url) as ep:
+            for i in range(calls):
+                ep.send({"i": np.full(3, i)}, timeout=WAIT)
+                assert ep.call("twice", {"x": np.full(3, i)},
+                               timeout=WAIT)["y"][0] == 2 * i
+                assert ep.fetch(name="x", wait=WAIT)["x"][-1] == x[-1]
+
+    with sync.listen("tcp://127.0.0.1:0") as listener, \
+            listener.serve(threads=2) as server:
+        server.method("twice")(lambda request: {"y": 2 * request["x"]})
+        asks = threading.Thread(target=ask, args=(listener.url,))
+        asks.start()
+        listener.recv(WAIT)
+        offer = listener.offer({"x": x}, name="x")  # while all of it is driven
+        assert [listener.recv(WAIT)["i"][0] for _ in range(calls - 1)] == \
+            list(range(1, calls))
+        asks.join(WAIT)
+        offer.withdraw(WAIT)
+
+    async def main():
+        async with tensormsg.listen("tcp://127.0.0.1:0") as listener, \
+                listener.serve() as server:
+            server.method("twice")(lambda request: {"y": 2 * request["x"]})
+            asks = asyncio.ensure_future(
+                asyncio.to_thread(ask, listener.url))
+            await listener.recv()
+            offer = listener.offer({"x": x}, name="x")
+            assert [(await listener.recv())["i"][0]
+                    for _ in range(calls - 1)] == list(range(1, calls))
+            await asks
+            await offer.withdraw(WAIT)
 
     asyncio.run(asyncio.wait_for(main(), WAIT))
 

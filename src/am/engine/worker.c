@@ -145,12 +145,13 @@ static tmsg_status_t read_worker_params(const tmsg_worker_params_t *params,
     return check_device_allocator(params);
 }
 
-static tmsg_status_t start_worker_thread(tmsg_worker_t *worker)
+/* Lock held. */
+static tmsg_status_t start_thread(tmsg_worker_t *worker)
 {
     sigset_t all, before;
     int error;
 
-    if (!(worker->flags & TMSG_WORKER_THREAD)) {
+    if (worker->threaded) {
         return TMSG_OK;
     }
     /* The application's signals are for its own threads. */
@@ -162,7 +163,24 @@ static tmsg_status_t start_worker_thread(tmsg_worker_t *worker)
         errno = error;
         return tmsg_error_errno(TMSG_ERR_IO, "a worker's thread");
     }
+    worker->threaded = true;
     return TMSG_OK;
+}
+
+tmsg_status_t tmsg_worker_start_thread(tmsg_worker_t *worker)
+{
+    tmsg_status_t status;
+
+    if (!tmsg_worker_is_shared(worker)) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "worker: a thread needs TMSG_WORKER_SHARED");
+    }
+    tmsg_worker_lock(worker);
+    status = worker->ending
+                 ? tmsg_error_set(TMSG_ERR_CLOSED, "the worker is being ended")
+                 : start_thread(worker);
+    tmsg_worker_unlock(worker);
+    return status;
 }
 
 static tmsg_status_t open_loop(tmsg_worker_t *worker)
@@ -245,9 +263,11 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
     worker->context = context;
     tmsg_context_hold(context);
     init_lock(worker);
-    status = start_worker_thread(worker);
-    if (status != TMSG_OK) {
-        goto err_drop;
+    if (worker->flags & TMSG_WORKER_THREAD) {
+        status = tmsg_worker_start_thread(worker);
+        if (status != TMSG_OK) {
+            goto err_drop;
+        }
     }
     *worker_p = worker;
     return TMSG_OK;
@@ -413,6 +433,8 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
 
 void tmsg_worker_destroy(tmsg_worker_t *worker)
 {
+    bool threaded;
+
     if (worker == NULL) {
         return;
     }
@@ -424,8 +446,9 @@ void tmsg_worker_destroy(tmsg_worker_t *worker)
         tmsg_worker_unlock(worker);
         return; /* the last call that leaves finishes it */
     }
+    threaded = worker->threaded;
     tmsg_worker_unlock(worker);
-    if (worker->flags & TMSG_WORKER_THREAD) {
+    if (threaded) {
         pthread_join(worker->thread, NULL);
     }
     tmsg_worker_lock(worker);

@@ -185,8 +185,7 @@ void tmsg_worker_stay(tmsg_worker_t *worker)
 void tmsg_worker_leave(tmsg_worker_t *worker, bool stirred)
 {
     bool empty = --worker->lead.entered == 0;
-    bool last =
-        empty && worker->doomed && !(worker->flags & TMSG_WORKER_THREAD);
+    bool last = empty && worker->doomed && !worker->threaded;
 
     if (empty && !tmsg_worker_is_shared(worker)) {
         tmsg_budget_leave(worker->budget);

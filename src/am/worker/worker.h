@@ -173,7 +173,8 @@ struct tmsg_worker {
     /* The worker was destroyed inside a callback. The last call that leaves
      * frees it. */
     bool doomed;
-    pthread_t thread; /* own thread, with TMSG_WORKER_THREAD */
+    pthread_t thread; /* own thread, if `threaded` */
+    bool threaded;    /* never unset */
 
     tmsg_loop_t loop;
     tmsg_worker_pace_t pace;

@@ -258,3 +258,29 @@ Test(progress, waits_that_time_out_are_not_polled_for_longer)
     must_eq(tmsg_spin_ns(spin), spin->spin_ns);
     pair_close(&pair);
 }
+
+/* The peer alone is driven by its application. What it sends is read here, and
+ * a large one has to be. */
+Test(progress, a_thread_may_begin_to_drive_later)
+{
+    const side_options_t shared = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
+                   .flags = TMSG_WORKER_SHARED}};
+
+    for (link_t link = 0; link < LINKS; link++) {
+        tmsg_request_t *sent;
+        pair_t pair;
+
+        pair_open(&pair, link, DRIVE_POLLING, &shared, NULL);
+        must_be(tmsg_worker_start_thread(pair.b.worker),
+                TMSG_ERR_INVALID_PARAM);
+        sent = send_map(pair.to_a, sample_bytes(1, 1 << 24), 0);
+        must_be(tmsg_request_wait(sent, 20), TMSG_ERR_TIMED_OUT);
+        must(tmsg_worker_start_thread(pair.a.worker));
+        must(tmsg_worker_start_thread(pair.a.worker));
+        must(tmsg_request_wait(sent, PEERS_CONNECT_MS));
+        tmsg_request_destroy(sent);
+        tmsg_message_destroy(pair_take(&pair, &pair.a));
+        pair_close(&pair);
+    }
+}

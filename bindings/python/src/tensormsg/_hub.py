@@ -184,8 +184,9 @@ class Hub:
     in by it, has one. Any thread may use it."""
 
     def __init__(self, context: Optional[Context], queue_depth: Optional[int],
-                 spin_us: Optional[int], background: bool,
+                 spin_us: Optional[int], background: Optional[bool],
                  allocators: Optional[Allocators] = None) -> None:
+        """`background`: None is from the first offer on."""
         context = context or default_context()
         self.allocators = in_use(allocators)
         params = ffi.new("tmsg_worker_params_t *")
@@ -226,7 +227,8 @@ class Hub:
         self._listens = False
         self.place = ""  # where it listens
         self._dialled = ""  # or whom it has connected to
-        self.background = background
+        self.background = bool(background)
+        self._awaits_offer = background is None
         self.loop: Optional[asyncio.AbstractEventLoop] = None
         self.server: Optional["weakref.ref[Any]"] = None  # of that loop's
         self.threads_move_it = False  # by calls that block
@@ -823,7 +825,18 @@ class Hub:
         offer, key = _data.packed(
             lambda data, meta: hot.offer(self.number, data, meta, *how),
             data, meta)
+        if self._awaits_offer:
+            self._go_to_background()
         return offer, key
+
+    def _go_to_background(self) -> None:
+        self.enter()
+        try:
+            check(lib.tmsg_worker_start_thread(self.worker))
+        finally:
+            self.leave()
+        self._awaits_offer = False
+        self.background = True
 
     def open_stream(self, endpoint: int, method: str, data: Any,
                     meta: Optional[Dict[str, Any]], timeout: Optional[float],
