@@ -131,7 +131,9 @@ PyObject *tmsgpy_result(PyObject *self, PyObject *capsule)
 
 static void drop_task(PyObject *capsule)
 {
-    tmsg_task_destroy(PyCapsule_GetPointer(capsule, "tensormsg.task"));
+    if (!tmsgpy_forked()) {
+        tmsg_task_destroy(PyCapsule_GetPointer(capsule, "tensormsg.task"));
+    }
 }
 
 static tmsg_task_t *task_of(PyObject *capsule)

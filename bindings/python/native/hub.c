@@ -28,10 +28,20 @@ typedef struct method {
     int index;
 } method_t;
 
+static bool forked;
+
+static void note_fork(void) { forked = true; }
+
+static void watch_forks(void) { pthread_atfork(NULL, NULL, note_fork); }
+
+int tmsgpy_forked(void) { return forked; }
+
 tmsgpy_hub_t *tmsgpy_hub_create(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     tmsgpy_hub_t *hub = calloc(1, sizeof(*hub));
 
+    pthread_once(&once, watch_forks);
     if (hub != NULL) {
         hub->holds = 1;
         hub->pid = getpid();

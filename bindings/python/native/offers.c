@@ -219,6 +219,9 @@ static void drop_capsule(PyObject *capsule)
 {
     offered_t *offered = offered_of(capsule);
 
+    if (tmsgpy_forked()) {
+        return;
+    }
     tmsg_offer_destroy(offered->offer);
     drop_offered(offered);
     tmsgpy_drop_lent();

@@ -10,6 +10,7 @@
 
 #include "arrays.h"
 #include "errors.h"
+#include "hub.h"
 #include "kept.h"
 #include "pack.h"
 
@@ -28,6 +29,9 @@ bool tmsgpy_op_is_over(const tmsgpy_op_t *op)
  * without us, it leaks. */
 static void end(const tmsgpy_op_t *op)
 {
+    if (tmsgpy_forked()) {
+        return;
+    }
     if (op->call != NULL) {
         tmsg_call_destroy(op->call);
         return;

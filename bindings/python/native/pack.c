@@ -8,6 +8,7 @@
 #include "arrays.h"
 #include "device.h"
 #include "errors.h"
+#include "hub.h"
 #include "lent.h"
 #include "names.h"
 
@@ -297,6 +298,9 @@ int tmsgpy_pack_buffers(PyObject *data, tmsg_map_t *map)
 
 static void drop_message(PyObject *owner)
 {
+    if (tmsgpy_forked()) {
+        return;
+    }
     tmsg_message_destroy(PyCapsule_GetPointer(owner, "tensormsg.message"));
     tmsgpy_drop_lent(); /* buffers that it was received into */
 }

@@ -5,6 +5,7 @@ import asyncio
 import gc
 import json
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -250,6 +251,195 @@ def test_whoever_drives_an_owner_goes_on(calls):
             await offer.withdraw(WAIT)
 
     asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
+def test_an_offer_is_for_its_principals_alone():
+    one, two = tensormsg.generate_key(), tensormsg.generate_key()
+    with sync.listen(":0", key={"one": one, "two": two}) as listener:
+        offer = listener.offer({"x": np.arange(3)}, name="x", principals="one")
+        kept = listener.offer({"x": np.arange(3)}, name="all")
+        with sync.connect(listener.url, key={"one": one}) as ep:
+            assert sorted(ep.offers()) == ["all", "x"]
+            assert list(ep.fetch(offer.key)["x"]) == [0, 1, 2]
+        with sync.connect(listener.url, key={"two": two}) as ep:
+            assert list(ep.offers()) == ["all"]
+            with pytest.raises(tensormsg.Refused):
+                ep.fetch(offer.key)
+            assert list(ep.fetch(name="all")["x"]) == [0, 1, 2]
+        kept.withdraw(WAIT)
+
+
+# Fetches a large map and stops itself with the fetch under way; continued it
+# says whether the map was right.
+STOPS = """
+import os, signal, sys
+import numpy as np
+import tensormsg
+from tensormsg import sync
+with sync.connect(sys.argv[1]) as ep:
+    fetch = ep.start_fetch(name="x")
+    print("began", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    try:
+        print((fetch.wait(30)["x"] == 7).all(), flush=True)
+    except tensormsg.Error as error:
+        print(type(error).__name__, flush=True)
+"""
+
+
+def test_what_a_stopped_fetcher_may_read_stays_lent(tmp_path):
+    x = np.full(1 << 22, 7)
+    with sync.listen(f"unix://{tmp_path}/socket") as listener, \
+            subprocess.Popen([sys.executable, "-c", STOPS, listener.url],
+                             text=True, stdout=subprocess.PIPE) as fetcher:
+        try:
+            offer = listener.offer({"x": x}, name="x")
+            assert fetcher.stdout.readline() == "began\n"
+            until(lambda: offer.stats.under_way == 1)
+            time.sleep(0.1)
+            try:  # mostly it knows where to read by now
+                offer.withdraw(0.1)
+                assert offer.released
+            except tensormsg.TimedOut as error:
+                assert "may still read" in str(error) and not offer.released
+            if offer.released:
+                x[:] = 0
+            fetcher.send_signal(signal.SIGCONT)
+            assert fetcher.stdout.readline() in ("True\n", "Canceled\n")
+            until(lambda: offer.released)
+            offer.withdraw(WAIT)  # it was
+        finally:
+            fetcher.kill()
+
+
+def in_child(program, *args):
+    """What a program printed that forks."""
+    ran = subprocess.run([sys.executable, "-c", program, *args], text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         timeout=2 * WAIT)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+FORKS = """
+import gc, os, sys
+import numpy as np
+import tensormsg
+from tensormsg import sync
+listener = sync.listen(":0")
+x = np.arange(300_000)
+offer = listener.offer({"x": x}, name="x")
+ep = sync.connect(listener.url)
+fetch = ep.start_fetch(name="later", wait=None)
+
+def refused(call):
+    try:
+        call()
+    except tensormsg.Unsupported:
+        return True
+
+if os.fork() == 0:
+    good = all(map(refused, [
+        lambda: ep.fetch(offer.key), lambda: ep.start_fetch(offer.key),
+        lambda: listener.offer({}), lambda: offer.withdraw(1), fetch.wait,
+        fetch.cancel]))
+    del offer, fetch, ep, listener
+    gc.collect()
+    os._exit(7 if good else 8)
+_, status = os.wait()
+assert os.waitstatus_to_exitcode(status) == 7, status
+assert not fetch.done and not offer.released
+assert (ep.fetch(offer.key, timeout=30)["x"] == x).all()
+later = listener.offer({"y": x}, name="later")
+assert (fetch.wait(30)["y"] == x).all()
+offer.withdraw(30)
+later.withdraw(30)
+ep.close()
+print("alive")
+"""
+
+
+def test_a_forked_owner_and_fetcher_are_as_before():
+    """The child neither answers nor fetches, and gives nothing back."""
+    assert in_child(FORKS) == "alive\n"
+
+
+# Children that drop what they were forked with, while another thread fetches.
+FORKS_AND_DROPS = """
+import gc, os, threading
+import numpy as np
+from tensormsg import sync
+listener = sync.listen(":0")
+x = np.arange(300_000)
+offer = listener.offer({"x": x}, name="x")
+key = offer.key
+over, right = threading.Event(), []
+
+def fetches():
+    with sync.connect(listener.url) as ep:
+        while not over.is_set():
+            right.append((ep.fetch(key, timeout=30)["x"] == x).all())
+    right.append("over")
+
+thread = threading.Thread(target=fetches)
+thread.start()
+with sync.connect(listener.url) as ep:
+    for _ in range(15):
+        fetch = ep.start_fetch(name="later", wait=None)
+        if os.fork() == 0:
+            del offer, fetch
+            gc.collect()
+            os._exit(7)
+        _, status = os.wait()
+        assert os.waitstatus_to_exitcode(status) == 7, status
+        assert not fetch.done
+        fetch.cancel()
+    over.set()
+    thread.join()
+assert right.pop() == "over" and all(right)
+offer.withdraw(30)
+print("alive")
+"""
+
+
+def test_a_forked_child_gives_nothing_back():
+    """It would wait for locks of threads that are not there, and end its parent's
+    fetches."""
+    assert in_child(FORKS_AND_DROPS) == "alive\n"
+
+
+FETCHER = """
+import sys
+from tensormsg import sync
+with sync.connect(sys.argv[1]) as ep:
+    got = ep.fetch(bytes.fromhex(sys.argv[2]), timeout=30)
+    print(got["x"].sum(), flush=True)
+    if sys.argv[3] == "dies":
+        ep.start_fetch(name="never", wait=None).wait()
+"""
+
+
+def test_a_fetcher_that_was_started_anew_fetches_by_the_same_key(tmp_path):
+    with sync.listen(f"unix://{tmp_path}/socket") as listener:
+        x = np.arange(300_000)
+        offer = listener.offer({"x": x})
+        for how in ("dies", "ends"):
+            with subprocess.Popen(
+                    [sys.executable, "-c", FETCHER, listener.url,
+                     offer.key.hex(), how], text=True,
+                    stdout=subprocess.PIPE) as fetcher:
+                try:
+                    assert int(fetcher.stdout.readline()) == x.sum()
+                    if how == "dies":
+                        until(lambda: waiting_fetches(listener) == 1)
+                finally:
+                    if how == "dies":
+                        fetcher.kill()
+            assert how == "dies" or fetcher.wait() == 0
+        until(lambda: waiting_fetches(listener) == 0)
+        until(lambda: offer.stats.fetches == 2)
+        offer.withdraw(WAIT)
+        x[:] = 0
 
 
 def until(holds):

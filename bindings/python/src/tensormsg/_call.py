@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 from ._hub import Posted
 from ._lib import hot
+from .context import check_process
 from .errors import Status, error_of
 
 
@@ -31,6 +32,10 @@ class BaseCall:
         if self._message is None:
             self._message = self._endpoint._reply(self._op, kind, self._posted)
         return self._message
+
+    def _check(self) -> None:
+        """Raises Unsupported in the child of a fork."""
+        check_process(self._endpoint._hub.generation)
 
     def _late(self, timeout: Optional[float]) -> Exception:
         return error_of(Status.TIMED_OUT,

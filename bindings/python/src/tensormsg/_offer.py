@@ -11,6 +11,7 @@ from ._count import count
 from ._hub import Hub, Meta, merge_meta
 from ._lib import hot
 from ._time import milliseconds
+from .context import check_process
 from .errors import Status, error_of
 
 _MOST_VERSION = 0x7fffffffffffffff
@@ -100,6 +101,7 @@ class BaseOffer:
         return bool(hot.offer_state(self._offer)[0])
 
     def _end(self, timeout: Optional[float]) -> None:
+        check_process(self._hub.generation)
         hot.offer_end(self._hub.number, self._offer,
                       0 if timeout == 0 else milliseconds(timeout))
 
