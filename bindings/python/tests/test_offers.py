@@ -554,6 +554,15 @@ def test_asyncio_starts_and_cancels():
             for message in await asyncio.gather(*waits, fetch):
                 assert list(message["x"]) == [0, 1, 2]
             assert fetch.done and (await fetch) is message
+            # It is answered though this blocks the loop, and what a handler
+            # would answer is not.
+            with tensormsg.connect(listener.url) as blocks:
+                started = blocks.start_fetch(name="never", wait=0.7)
+                with pytest.raises(tensormsg.NotFound):
+                    started.wait(WAIT)
+                with pytest.raises(tensormsg.WouldBlock):
+                    blocks.start_call("slow").wait(WAIT)
+                blocks.abort()
             call = ep.start_call("slow")
             thread = threading.Timer(0.05, call.cancel)
             thread.start()

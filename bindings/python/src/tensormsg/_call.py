@@ -15,11 +15,13 @@ class BaseCall:
     """A call, or a fetch, that goes on."""
 
     def __init__(self, endpoint: Any, op: Any, posted: Optional[Posted],
-                 what: str) -> None:
+                 what: str, asks: bool) -> None:
+        """`what` in words; `asks`: it ends when a handler has run."""
         self._endpoint = endpoint
         self._op = op
         self._posted = posted
         self._what = what
+        self._asks = asks
         self._message: Any = None
 
     def __repr__(self) -> str:
