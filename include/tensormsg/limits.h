@@ -20,15 +20,16 @@ enum {
     TMSG_LIMIT_MESSAGE_BYTES = 1 << 5,
     TMSG_LIMIT_HELD_BYTES = 1 << 6,
     TMSG_LIMIT_METADATA_KEYS = 1 << 7,
-    TMSG_LIMIT_ALL = (1 << 8) - 1
+    TMSG_LIMIT_LENT_BYTES = 1 << 8,
+    TMSG_LIMIT_ALL = (1 << 9) - 1
 };
 
 /* A message beyond a limit is refused before anything is allocated for it,
  * with LIMIT_EXCEEDED at both ends. Fields whose bit is unset in field_mask
  * keep the default named beside them; new fields come at the end, with a bit.
  * A limit is 1 at least; tensors, metadata_bytes, metadata_keys and
- * header_bytes are 2^32 - 1 at most, message_bytes and held_bytes 2^63 - 1, and
- * others are refused with INVALID_PARAM. */
+ * header_bytes are 2^32 - 1 at most, message_bytes, held_bytes and lent_bytes
+ * 2^63 - 1, and others are refused with INVALID_PARAM. */
 typedef struct tmsg_limits {
     uint64_t field_mask;     /* TMSG_LIMIT_* */
     uint64_t tensors;        /* in one map: 2^20 */
@@ -54,6 +55,10 @@ typedef struct tmsg_limits {
                               * not yet is more than 64 MiB and a quarter of
                               * it. */
     uint64_t metadata_keys;  /* in one map: 65536 */
+    uint64_t lent_bytes;     /* of tensors, lent by the offers of a worker until
+                              * their on_release; a map that is offered twice
+                              * counts twice. tmsg_offer_create() refuses what
+                              * would be more. 2^63 - 1, which is no limit */
 } tmsg_limits_t;
 
 /* Writes the defaults of this machine to those fields of *limits_p whose bits

@@ -132,7 +132,8 @@ TMSG_API tmsg_status_t tmsg_listener_blob(const tmsg_listener_t *listener,
  * connections in their "handshakes" now, and how many were "accepted" by it,
  * got "connected", and were "refused", an object: for want of a key ("no_key",
  * "older" peers that know of none), with a "wrong_key", as "too_many" at once,
- * "timed_out", "too_long" in what they said, and "otherwise". *json_p is freed
+ * "timed_out", "too_long" in what they said, and "otherwise"; and of the offers
+ * of its worker what tmsg_worker_describe() tells. *json_p is freed
  * with tmsg_string_free(). Errors: NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_listener_describe(const tmsg_listener_t *listener,
                                               char **json_p);

@@ -85,7 +85,8 @@ typedef struct tmsg_offer_params {
  *
  * *offer_p is the caller's, given back with tmsg_offer_destroy(). Errors:
  * INVALID_PARAM, ALREADY_EXISTS (that name with that version), LIMIT_EXCEEDED
- * (TMSG_OFFERS_MOST), NO_MEMORY, IO (no random bytes), CLOSED. */
+ * (TMSG_OFFERS_MOST; lent_bytes of tensormsg/limits.h), NO_MEMORY, IO (no
+ * random bytes), CLOSED. */
 TMSG_API tmsg_status_t tmsg_offer_create(tmsg_worker_t *worker,
                                          const tmsg_map_t *map,
                                          const tmsg_offer_params_t *params,

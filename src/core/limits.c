@@ -34,6 +34,8 @@ static const struct {
      "held_bytes"},
     {TMSG_LIMIT_METADATA_KEYS, offsetof(tmsg_limits_t, metadata_keys),
      UINT32_MAX, "metadata_keys"},
+    {TMSG_LIMIT_LENT_BYTES, offsetof(tmsg_limits_t, lent_bytes), INT64_MAX,
+     "lent_bytes"},
 };
 
 static uint64_t quarter_of_memory(void)
@@ -59,6 +61,7 @@ tmsg_limits_t tmsg_limits_usual(void)
         .message_bytes = 1ULL << 40,
         .held_bytes = quarter_of_memory(),
         .metadata_keys = TMSG_METADATA_KEYS_USUAL,
+        .lent_bytes = INT64_MAX,
     };
 }
 

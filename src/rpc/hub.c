@@ -136,6 +136,7 @@ static void *create_hub(tmsg_calls_t *calls)
     tmsg_refs_init(&hub->refs, 1);
     pthread_mutex_init(&hub->lock, NULL);
     hub->shared = tmsg_calls_are_shared(calls);
+    hub->lent_most = tmsg_calls_lent_most(calls);
     hub->calls = calls;
     return hub;
 }

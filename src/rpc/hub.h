@@ -85,6 +85,7 @@ struct tmsg_hub {
     struct tmsg_server *builtin; /* of the library's own methods; NULL: none
                                     yet, or the worker is gone */
     struct tmsg_offers *offers;  /* NULL: none yet */
+    uint64_t lent_most;          /* bytes that offers may lend */
     tmsg_map_t *fetch_kept;      /* request of a fetch by key, for the next one;
                                     NULL:      none */
     struct tmsg_task *running;   /* task whose handler the worker's thread runs;

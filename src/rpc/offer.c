@@ -107,6 +107,7 @@ static bool settle_once(tmsg_offer_t *offer)
         tmsg_lent_recall(offer);
     } else if (offer->over && offer->lent.count == 0 && !offer->free_told) {
         offer->free_told = true;
+        hub->offers->lent_bytes -= offer->bytes;
         tmsg_hub_unlock(hub);
         release_offer(offer);
         if (!atomic_load(&hub->over)) {
@@ -272,7 +273,7 @@ static tmsg_status_t launch_offer(tmsg_offer_t *offer, int32_t ttl_ms)
     tmsg_status_t status;
 
     tmsg_hub_lock(hub);
-    status = tmsg_offers_add(hub->offers, offer);
+    status = tmsg_offers_add(hub, offer);
     if (status == TMSG_OK && ttl_ms > 0) {
         at_ns = tmsg_calls_now_ns() + (uint64_t)ttl_ms * 1000000;
         if (!tmsg_hub_expect(hub, &offer->ttl, at_ns)) {

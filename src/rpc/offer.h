@@ -41,12 +41,21 @@ typedef struct {
     uint8_t random[TMSG_KEY_RANDOM];
 } tmsg_key_parts_t;
 
+/* The live offers of one name. */
+typedef struct {
+    tmsg_keyed_t by_name;
+    tmsg_offer_t **heap; /* the newest first */
+    size_t count, room;  /* count is never 0 */
+} tmsg_versions_t;
+
 struct tmsg_offer {
     unsigned refs; /* of the handle; of what is not released; of each fetch, of
                       the event and of who settles; with the lock */
     tmsg_hub_t *hub; /* held */
-    tmsg_keyed_t by_number, by_name;
-    tmsg_node_t node; /* in the list of live offers */
+    tmsg_keyed_t by_number, by_version;
+    tmsg_node_t node;          /* in the list of live offers */
+    tmsg_versions_t *versions; /* of its name; NULL: it has none, or is over */
+    size_t place;              /* among these */
     uint64_t number;
     uint8_t random[TMSG_KEY_RANDOM];
     const tmsg_map_t *map; /* held until it is released */
@@ -104,14 +113,16 @@ typedef struct {
 
 typedef struct tmsg_offers {
     tmsg_list_t live;
-    tmsg_table_t by_number, by_name;
-    tmsg_list_t waiting; /* tmsg_fetch_wait_t, oldest first */
+    tmsg_table_t by_number, by_version;
+    tmsg_table_t by_name; /* of tmsg_versions_t */
+    tmsg_list_t waiting;  /* tmsg_fetch_wait_t, oldest first */
     uint64_t last_number;
     uint8_t instance[TMSG_KEY_INSTANCE];
     uint64_t epoch; /* ns since 1970 when the first offer was made or asked for;
                        0: not yet */
     tmsg_ended_offer_t *ended; /* by number; NULL: none yet, or no memory */
     uint64_t bytes;            /* of the live offers */
+    uint64_t lent_bytes;       /* of those that are not released */
     uint64_t fetches, waits;   /* under way, waiting */
     uint64_t fetched, fetched_bytes;
     tmsg_records_t lent_kept;
@@ -159,9 +170,22 @@ tmsg_status_t tmsg_offers_begin(tmsg_offers_t *offers);
 /* Returns a key for a name, which is not 0. Needs no lock. */
 uint64_t tmsg_offer_name_key(const char *name, size_t bytes);
 
+bool tmsg_offer_has_name(const tmsg_offer_t *offer, const char *name,
+                         size_t bytes);
+
 /* Adds a live offer, after tmsg_offers_begin(). Lock held. Errors:
- * ALREADY_EXISTS, LIMIT_EXCEEDED, IO. */
-tmsg_status_t tmsg_offers_add(tmsg_offers_t *offers, tmsg_offer_t *offer);
+ * ALREADY_EXISTS, LIMIT_EXCEEDED, NO_MEMORY, IO. */
+tmsg_status_t tmsg_offers_add(tmsg_hub_t *hub, tmsg_offer_t *offer);
+
+/* These find the live offers of a name, whether there is one of the name and
+ * version of another, and add and remove one that has a name. NULL: there is
+ * none. Lock held. Errors: NO_MEMORY. */
+tmsg_versions_t *tmsg_versions_find(const tmsg_offers_t *offers,
+                                    const char *name, size_t bytes);
+bool tmsg_version_is_there(const tmsg_offers_t *offers,
+                           const tmsg_offer_t *wanted);
+tmsg_status_t tmsg_versions_add(tmsg_offers_t *offers, tmsg_offer_t *offer);
+void tmsg_versions_remove(tmsg_offers_t *offers, tmsg_offer_t *offer);
 
 /* Ends an offer, if it is live: no fetch finds it any more. The caller has it
  * settled afterwards. Lock held. */
@@ -172,10 +196,6 @@ void tmsg_offer_finish(tmsg_offer_t *offer, tmsg_status_t status);
 tmsg_status_t tmsg_offers_find(tmsg_offers_t *offers,
                                const tmsg_fetch_ask_t *ask,
                                tmsg_offer_t **offer_p, bool *may_come_p);
-
-/* Returns the newest live offer of a name, or NULL. Lock held. */
-tmsg_offer_t *tmsg_offers_newest(const tmsg_offers_t *offers, const char *name,
-                                 size_t bytes, unsigned *count_p);
 
 /* Returns whether the offer is one that the fetch asks for by name. Lock
  * held. */

@@ -262,7 +262,7 @@ void tmsg_fetch_look_again(tmsg_hub_t *hub, const tmsg_offer_t *offer)
         tmsg_fetch_ask_t ask;
 
         next = node->next;
-        if (wait->name == offer->by_name.key &&
+        if (wait->name == offer->versions->by_name.key &&
             tmsg_fetch_read(tmsg_task_map(wait->task), &ask) == TMSG_OK &&
             tmsg_offer_suits(hub->offers, offer, &ask)) {
             wait->waits = false; /* its expiry goes on */

@@ -17,7 +17,7 @@
 
 typedef struct {
     tmsg_offer_t *offer; /* with a reference */
-    unsigned count;      /* of the offers of its name */
+    size_t count;        /* of the offers of its name */
 } listed_t;
 
 /* Notes the newest offer of each name that the asker may see. Returns how many
@@ -31,11 +31,8 @@ static size_t note_offers(const tmsg_offers_t *offers,
     for (tmsg_node_t *node = offers->live.head; node != NULL;
          node = node->next) {
         tmsg_offer_t *offer = TMSG_CONTAINER_OF(node, tmsg_offer_t, node);
-        unsigned versions;
 
-        if (offer->name == NULL ||
-            tmsg_offers_newest(offers, offer->name, offer->name_bytes,
-                               &versions) != offer ||
+        if (offer->name == NULL || offer->versions->heap[0] != offer ||
             tmsg_principals_check(offer->principals, asker) != TMSG_OK) {
             continue;
         }
@@ -44,7 +41,7 @@ static size_t note_offers(const tmsg_offers_t *offers,
             break;
         }
         offer->refs++;
-        listed[count++] = (listed_t){offer, versions};
+        listed[count++] = (listed_t){offer, offer->versions->count};
     }
     return count;
 }

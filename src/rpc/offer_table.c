@@ -33,6 +33,7 @@ void tmsg_offers_free(tmsg_offers_t *offers)
         free(record);
     }
     tmsg_table_free(&offers->by_number);
+    tmsg_table_free(&offers->by_version);
     tmsg_table_free(&offers->by_name);
     free(offers->ended);
     free(offers);
@@ -50,6 +51,7 @@ void tmsg_offers_count(tmsg_hub_t *hub, tmsg_calls_counts_t *counts)
     }
     counts->offers += offers->live.count;
     counts->offered_bytes += offers->bytes;
+    counts->lent_bytes += offers->lent_bytes;
     counts->fetches += offers->fetches;
     counts->waiting_fetches += offers->waits;
     counts->fetched_maps += offers->fetched;
@@ -105,49 +107,36 @@ void tmsg_key_read(const uint8_t *bytes, tmsg_key_parts_t *parts)
     memcpy(parts->random, numbers + 16, sizeof(parts->random));
 }
 
-uint64_t tmsg_offer_name_key(const char *name, size_t bytes)
+static tmsg_status_t check_room(const tmsg_hub_t *hub,
+                                const tmsg_offer_t *offer)
 {
-    uint64_t key = tmsg_table_key(name, bytes);
-
-    return key == 0 ? 1 : key;
-}
-
-static bool has_name(const tmsg_offer_t *offer, const char *name, size_t bytes)
-{
-    return offer->name_bytes == bytes && memcmp(offer->name, name, bytes) == 0;
-}
-
-/* Returns the offer of that name and version, or NULL. */
-static const tmsg_offer_t *find_version(const tmsg_offers_t *offers,
-                                        const char *name, size_t bytes,
-                                        uint64_t version)
-{
-    tmsg_keyed_t *item =
-        tmsg_table_find(&offers->by_name, tmsg_offer_name_key(name, bytes));
-
-    for (; item != NULL; item = tmsg_table_next(item)) {
-        const tmsg_offer_t *offer =
-            TMSG_CONTAINER_OF(item, tmsg_offer_t, by_name);
-
-        if (offer->version == version && has_name(offer, name, bytes)) {
-            return offer;
-        }
-    }
-    return NULL;
-}
-
-tmsg_status_t tmsg_offers_add(tmsg_offers_t *offers, tmsg_offer_t *offer)
-{
-    tmsg_status_t status;
+    const tmsg_offers_t *offers = hub->offers;
+    uint64_t lent = offers->lent_bytes;
 
     if (offers->live.count >= TMSG_OFFERS_MOST) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
                               "offer: the worker has %d offers already",
                               TMSG_OFFERS_MOST);
     }
-    if (offer->name != NULL &&
-        find_version(offers, offer->name, offer->name_bytes, offer->version) !=
-            NULL) {
+    if (lent > hub->lent_most || offer->bytes > hub->lent_most - lent) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "offer: %" PRIu64 " bytes, %" PRIu64 " are lent "
+                              "already, the worker may lend %" PRIu64
+                              " (its limit lent_bytes)",
+                              offer->bytes, lent, hub->lent_most);
+    }
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_offers_add(tmsg_hub_t *hub, tmsg_offer_t *offer)
+{
+    tmsg_offers_t *offers = hub->offers;
+    tmsg_status_t status = check_room(hub, offer);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (offer->name != NULL && tmsg_version_is_there(offers, offer)) {
         return tmsg_error_set(
             TMSG_ERR_ALREADY_EXISTS,
             "offer: '%s' with version %" PRIu64 " is offered already",
@@ -155,17 +144,17 @@ tmsg_status_t tmsg_offers_add(tmsg_offers_t *offers, tmsg_offer_t *offer)
             offer->version);
     }
     status = get_random(offer->random, sizeof(offer->random));
+    if (status == TMSG_OK && offer->name != NULL) {
+        status = tmsg_versions_add(offers, offer);
+    }
     if (status != TMSG_OK) {
         return status;
     }
     offer->number = ++offers->last_number;
     offers->bytes += offer->bytes;
+    offers->lent_bytes += offer->bytes;
     tmsg_list_push(&offers->live, &offer->node);
     tmsg_table_add(&offers->by_number, &offer->by_number, offer->number);
-    if (offer->name != NULL) {
-        tmsg_table_add(&offers->by_name, &offer->by_name,
-                       tmsg_offer_name_key(offer->name, offer->name_bytes));
-    }
     return TMSG_OK;
 }
 
@@ -204,7 +193,7 @@ void tmsg_offer_finish(tmsg_offer_t *offer, tmsg_status_t status)
     tmsg_list_remove(&offers->live, &offer->node);
     tmsg_table_remove(&offers->by_number, &offer->by_number);
     if (offer->name != NULL) {
-        tmsg_table_remove(&offers->by_name, &offer->by_name);
+        tmsg_versions_remove(offers, offer);
     }
     tmsg_hub_forgo(offer->hub, &offer->ttl);
     remember_end(offers, offer);
@@ -280,8 +269,8 @@ bool tmsg_offer_suits(const tmsg_offers_t *offers, const tmsg_offer_t *offer,
 {
     bool any = ask->has_epoch && ask->epoch != offers->epoch;
 
-    return ask->name != NULL && offer->name != NULL &&
-           has_name(offer, ask->name, strlen(ask->name)) &&
+    return ask->name != NULL &&
+           tmsg_offer_has_name(offer, ask->name, strlen(ask->name)) &&
            (any || offer->version >= ask->at_least);
 }
 
@@ -322,34 +311,13 @@ static tmsg_status_t miss_name(const tmsg_offers_t *offers,
                                 words_of_end(last->status));
 }
 
-tmsg_offer_t *tmsg_offers_newest(const tmsg_offers_t *offers, const char *name,
-                                 size_t bytes, unsigned *count_p)
-{
-    tmsg_keyed_t *item =
-        tmsg_table_find(&offers->by_name, tmsg_offer_name_key(name, bytes));
-    tmsg_offer_t *newest = NULL;
-
-    *count_p = 0;
-    for (; item != NULL; item = tmsg_table_next(item)) {
-        tmsg_offer_t *offer = TMSG_CONTAINER_OF(item, tmsg_offer_t, by_name);
-
-        if (has_name(offer, name, bytes)) {
-            ++*count_p;
-            newest = newest == NULL || offer->version > newest->version
-                         ? offer
-                         : newest;
-        }
-    }
-    return newest;
-}
-
 static tmsg_status_t find_by_name(const tmsg_offers_t *offers,
                                   const tmsg_fetch_ask_t *ask,
                                   tmsg_offer_t **offer_p)
 {
-    unsigned count;
-    tmsg_offer_t *newest =
-        tmsg_offers_newest(offers, ask->name, strlen(ask->name), &count);
+    const tmsg_versions_t *versions =
+        tmsg_versions_find(offers, ask->name, strlen(ask->name));
+    tmsg_offer_t *newest = versions == NULL ? NULL : versions->heap[0];
 
     if (newest == NULL || !tmsg_offer_suits(offers, newest, ask)) {
         return miss_name(offers, ask, newest);

@@ -31,6 +31,8 @@ static const struct {
      INT64_MAX, 0},
     {"metadata_keys", TMSG_LIMIT_METADATA_KEYS,
      offsetof(tmsg_limits_t, metadata_keys), UINT32_MAX, 65536},
+    {"lent_bytes", TMSG_LIMIT_LENT_BYTES, offsetof(tmsg_limits_t, lent_bytes),
+     INT64_MAX, INT64_MAX},
 };
 
 static uint64_t *field_of(tmsg_limits_t *limits, size_t i)

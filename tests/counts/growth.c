@@ -15,6 +15,7 @@
 #include "core/shown.h"
 #include "core/utf8.h"
 #include "counts/marks.h"
+#include "rpc/offer.h"
 #include "rpc/reflect.h"
 #include "serialize/header.h"
 #include "serialize/ucxx.h"
@@ -34,6 +35,8 @@ typedef struct {
     char *text;
     char path[200];
     schema_pair_t *pair;
+    tmsg_hub_t *hub;
+    tmsg_offer_t *offers;
 } input_t;
 
 static float element;
@@ -333,6 +336,46 @@ static void read_json(input_t *input)
     cJSON_Delete(json);
 }
 
+static void make_versions(input_t *input)
+{
+    input->hub = calloc(1, sizeof(*input->hub));
+    input->hub->lent_most = INT64_MAX;
+    must(tmsg_offers_create(&input->hub->offers));
+    must(tmsg_offers_begin(input->hub->offers));
+    input->offers = calloc(input->count, sizeof(*input->offers));
+    for (size_t i = 0; i < input->count; i++) {
+        input->offers[i] = (tmsg_offer_t){.hub = input->hub,
+                                          .version = i * 797 % input->count,
+                                          .name = input->path,
+                                          .name_bytes = 1};
+    }
+    strcpy(input->path, "w");
+}
+
+/* Of many versions of one name each is offered, and withdrawn as the newest. */
+static void find_versions(input_t *input)
+{
+    const tmsg_fetch_ask_t ask = {.name = "w"};
+    tmsg_offers_t *offers = input->hub->offers;
+
+    for (size_t i = 0; i < input->count; i++) {
+        must(tmsg_offers_add(input->hub, &input->offers[i]));
+    }
+    for (size_t i = 0; i < input->count; i++) {
+        tmsg_offer_t *newest;
+        bool may_come;
+
+        must(tmsg_offers_find(offers, &ask, &newest, &may_come));
+        must_eq(newest->version, input->count - 1 - i);
+        tmsg_offer_finish(newest, TMSG_ERR_CANCELED);
+    }
+    must_eq(offers->by_name.count, 0);
+    tmsg_offers_free(offers);
+    free(input->offers);
+    free(input->hub);
+    input->path[0] = '\0';
+}
+
 static const struct {
     const char *name;
     size_t base;
@@ -358,6 +401,7 @@ static const struct {
     {"pass a layout", 32, open_pair, pass_schemas},
     {"pass layouts", 8, open_small_pair, pass_layouts},
     {"read JSON", 64, write_json, read_json},
+    {"find versions", 256, make_versions, find_versions},
 };
 
 static void measure(size_t at, size_t times)

@@ -988,6 +988,120 @@ Test(offers, are_measured_and_intercepted)
     pair_close(&pair);
 }
 
+#define VERSIONS 300
+
+static void expect_newest(pair_t *pair, tmsg_offer_t *const *offers)
+{
+    int64_t newest = VERSIONS - 1;
+
+    while (newest >= 0 && offers[newest] == NULL) {
+        newest--;
+    }
+    if (newest >= 0) {
+        must_eq(version_of(pair, start_name(pair, "w", 0, 0)), newest);
+    } else {
+        fails(pair, start_name(pair, "w", 0, 0), TMSG_ERR_NOT_FOUND, "");
+    }
+}
+
+Test(offers, the_newest_of_many_versions_is_found_whatever_goes)
+{
+    tmsg_offer_t *offers[VERSIONS] = {NULL};
+    tmsg_map_t *map = sample_bytes(1, 10);
+    tmsg_offer_params_t params = {.field_mask = TMSG_OFFER_PARAM_NAME |
+                                                TMSG_OFFER_PARAM_VERSION,
+                                  .name = "w"};
+    uint64_t seed = 11;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
+    for (int i = 0; i < 4 * VERSIONS; i++) {
+        /* More come than go at first, later the other way round. */
+        bool comes = i < 2 * VERSIONS ? i % 3 > 0 : i % 3 == 0;
+        tmsg_offer_t **place;
+
+        seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407;
+        params.version = (seed >> 33) % VERSIONS;
+        place = &offers[params.version];
+        if (comes && *place != NULL) {
+            tmsg_offer_t *again;
+
+            must_be(tmsg_offer_create(pair.a.worker, map, &params, &again),
+                    TMSG_ERR_ALREADY_EXISTS);
+        } else if (comes) {
+            must(tmsg_offer_create(pair.a.worker, map, &params, place));
+        } else {
+            tmsg_offer_destroy(*place);
+            *place = NULL;
+        }
+        expect_newest(&pair, offers);
+    }
+    for (int i = VERSIONS - 1; i >= 0; i--) {
+        tmsg_offer_destroy(offers[i]);
+        offers[i] = NULL;
+        expect_newest(&pair, offers);
+    }
+    tmsg_map_destroy(map);
+    pair_close(&pair);
+}
+
+/* Reads a figure of a description. */
+static long long figure_of(const char *json, const char *key)
+{
+    char quoted[40];
+    const char *at;
+
+    snprintf(quoted, sizeof(quoted), "\"%s\":", key);
+    at = strstr(json, quoted);
+    must_true(at != NULL);
+    return strtoll(at + strlen(quoted), NULL, 10);
+}
+
+static void expect_lent(const side_t *side, long long offers, long long lent)
+{
+    char *json;
+
+    must(tmsg_worker_describe(side->worker, &json));
+    must_eq(figure_of(json, "offers"), offers);
+    must_eq(figure_of(json, "lent_bytes"), lent);
+    tmsg_string_free(json);
+    must(tmsg_listener_describe(side->listener, &json));
+    must_eq(figure_of(json, "offers"), offers);
+    must_eq(figure_of(json, "lent_bytes"), lent);
+    must_eq(figure_of(json, "fetches"), 0);
+    tmsg_string_free(json);
+}
+
+Test(offers, of_one_worker_lend_no_more_than_its_limit)
+{
+    const side_options_t options = {
+        .limits = {.field_mask = TMSG_LIMIT_LENT_BYTES, .lent_bytes = 1000}};
+    tmsg_map_t *map = sample_bytes(1, 400);
+    tmsg_offer_t *one, *two, *three;
+    side_t side;
+
+    side_open(&side, &options);
+    side_listen(&side, "tcp://127.0.0.1:0");
+    must(tmsg_offer_create(side.worker, map, NULL, &one));
+    must(tmsg_offer_create(side.worker, map, NULL, &two));
+    expect_lent(&side, 2, 800);
+    must_be(tmsg_offer_create(side.worker, map, NULL, &three),
+            TMSG_ERR_LIMIT_EXCEEDED);
+    must_say(tmsg_error_message(),
+             "400 bytes, 800 are lent already, the worker may lend 1000 (its "
+             "limit lent_bytes)");
+    must(tmsg_offer_withdraw(one, 0));
+    expect_lent(&side, 1, 400);
+    must(tmsg_offer_create(side.worker, map, NULL, &three));
+    expect_lent(&side, 2, 800);
+    tmsg_offer_destroy(two);
+    tmsg_offer_destroy(three);
+    expect_lent(&side, 0, 0);
+    tmsg_offer_destroy(one);
+    side_close(&side);
+    tmsg_map_destroy(map);
+}
+
 Test(offers, of_one_worker_are_65536_at_most)
 {
     static tmsg_offer_t *offers[TMSG_OFFERS_MOST];

@@ -11,6 +11,7 @@
 #include "am/send/cancel.h"
 #include "am/send/send.h"
 #include "am/send/template_out.h"
+#include "am/worker/context.h"
 #include "am/worker/lead.h"
 #include "core/bytes.h"
 #include "core/error.h"
@@ -127,6 +128,11 @@ void tmsg_calls_leave(tmsg_endpoint_t *endpoint)
 bool tmsg_calls_are_shared(const tmsg_calls_t *calls)
 {
     return tmsg_worker_is_shared(calls->worker);
+}
+
+uint64_t tmsg_calls_lent_most(const tmsg_calls_t *calls)
+{
+    return calls->worker->context->limits.lent_bytes;
 }
 
 static tmsg_status_t start_calls(tmsg_worker_t *worker,

@@ -75,6 +75,9 @@ void tmsg_calls_leave(tmsg_endpoint_t *endpoint);
 /* Returns whether several threads may call the worker. */
 bool tmsg_calls_are_shared(const tmsg_calls_t *calls);
 
+/* Returns the limit lent_bytes. */
+uint64_t tmsg_calls_lent_most(const tmsg_calls_t *calls);
+
 /* Sends a message of kind CALL, as tmsg_call_send_t says. */
 tmsg_status_t tmsg_calls_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                               const tmsg_call_send_t *how);

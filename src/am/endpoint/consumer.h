@@ -60,6 +60,7 @@ typedef struct tmsg_call_in {
 /* What tmsg_worker_describe() tells of offers. */
 typedef struct {
     uint64_t offers, offered_bytes;       /* that are not over */
+    uint64_t lent_bytes;                  /* that are not released */
     uint64_t fetches, waiting_fetches;    /* under way; that wait for a name */
     uint64_t fetched_maps, fetched_bytes; /* so far */
 } tmsg_calls_counts_t;

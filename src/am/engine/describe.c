@@ -123,7 +123,8 @@ static bool add_limits(cJSON *object, const tmsg_limits_t *limits)
            add_figure(entry, "header_bytes", limits->header_bytes) &&
            add_figure(entry, "message_bytes", limits->message_bytes) &&
            add_figure(entry, "held_bytes", limits->held_bytes) &&
-           add_figure(entry, "metadata_keys", limits->metadata_keys);
+           add_figure(entry, "metadata_keys", limits->metadata_keys) &&
+           add_figure(entry, "lent_bytes", limits->lent_bytes);
 }
 
 /* Adds the thresholds of each transport. A threshold that nothing reaches is
@@ -416,6 +417,7 @@ static bool add_offers(cJSON *object, const tmsg_worker_t *worker)
     }
     return add_figure(object, "offers", counts.offers) &&
            add_figure(object, "offered_bytes", counts.offered_bytes) &&
+           add_figure(object, "lent_bytes", counts.lent_bytes) &&
            add_figure(object, "fetches", counts.fetches) &&
            add_figure(object, "waiting_fetches", counts.waiting_fetches) &&
            add_figure(object, "fetched_maps", counts.fetched_maps) &&
@@ -498,7 +500,7 @@ tmsg_status_t tmsg_listener_describe(const tmsg_listener_t *listener,
          add_figure(object, "handshakes", listener->handshakes) &&
          add_figure(object, "accepted", listener->accepted) &&
          add_figure(object, "connected", listener->connected) &&
-         add_refused(object, listener);
+         add_refused(object, listener) && add_offers(object, listener->worker);
     tmsg_worker_unlock(listener->worker);
     return tmsg_json_finish(object, ok, json_p);
 }

@@ -102,12 +102,12 @@ class Context:
 
     `limits`: what peers may send, fields of tmsg_limits_t by name: tensors,
     ndim, name_bytes, metadata_bytes, metadata_keys, header_bytes,
-    message_bytes, held_bytes (counts, or bytes). `ucx_config`: keys of UCX,
-    "TLS=tcp;RNDV_THRESH=64k". `peer_timeout`: seconds of silence after which a
-    peer is lost, 0 for never, at least 0.2, default 5. `heartbeat_thread`:
-    False forbids the small thread that sends signs of life. `key`: whom
-    listeners let in, and whom connections trust, that are given no key of
-    their own; as for connect().
+    message_bytes, held_bytes, lent_bytes (counts, or bytes). `ucx_config`:
+    keys of UCX, "TLS=tcp;RNDV_THRESH=64k". `peer_timeout`: seconds of silence
+    after which a peer is lost, 0 for never, at least 0.2, default 5.
+    `heartbeat_thread`: False forbids the small thread that sends signs of
+    life. `key`: whom listeners let in, and whom connections trust, that are
+    given no key of their own; as for connect().
     """
 
     def __init__(self, *, limits: Optional[Mapping[str, int]] = None,
