@@ -209,8 +209,11 @@ tmsg_status_t tmsg_map_copy_layout(const tmsg_map_t *map, tmsg_map_t **copy_p);
 tmsg_status_t tmsg_map_copy_out(const tmsg_map_t *map, tmsg_map_t **copy_p);
 
 /* Copies a map, with its data and metadata. A tensor that would have to be
- * packed is its span in the copy. Errors: NO_MEMORY. */
+ * packed is its span in the copy; in the other function only if it lies in the
+ * memory of a device. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_map_copy_spans(const tmsg_map_t *map, tmsg_map_t **copy_p);
+tmsg_status_t tmsg_map_copy_device_spans(const tmsg_map_t *map,
+                                         tmsg_map_t **copy_p);
 
 /* Gives a map without tensors those of a copied layout. The map keeps the
  * layout alive; names, shapes and index stay there, and nobody changes the

@@ -233,6 +233,15 @@ static tmsg_status_t put_span(tmsg_map_t *copy, const tmsg_map_entry_t *from,
                : tmsg_error_memory("the layout of a map");
 }
 
+static tmsg_status_t put_device_span(tmsg_map_t *copy,
+                                     const tmsg_map_entry_t *from,
+                                     tmsg_map_entry_t *entry)
+{
+    entry->tensor.data = from->tensor.data;
+    return tmsg_map_entry_is_on_host(from) ? TMSG_OK
+                                           : put_span(copy, from, entry);
+}
+
 typedef tmsg_status_t (*put_fn)(tmsg_map_t *copy, const tmsg_map_entry_t *from,
                                 tmsg_map_entry_t *entry);
 
@@ -271,6 +280,12 @@ tmsg_status_t tmsg_map_copy_out(const tmsg_map_t *map, tmsg_map_t **copy_p)
 tmsg_status_t tmsg_map_copy_spans(const tmsg_map_t *map, tmsg_map_t **copy_p)
 {
     return copy_map(map, put_span, copy_p);
+}
+
+tmsg_status_t tmsg_map_copy_device_spans(const tmsg_map_t *map,
+                                         tmsg_map_t **copy_p)
+{
+    return copy_map(map, put_device_span, copy_p);
 }
 
 /* Name and extents may take this many bytes per tensor in a layout that a map

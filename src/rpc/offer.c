@@ -16,6 +16,10 @@
 #include "rpc/metrics.h"
 #include "rpc/principal.h"
 
+/* After a withdrawal's time fetches are given up. Fetchers that do not stand
+ * still answer soon that they read no more. */
+#define GRACE_MS 500
+
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_OFFER_PARAM_NAME | TMSG_OFFER_PARAM_VERSION |             \
                 TMSG_OFFER_PARAM_TTL | TMSG_OFFER_PARAM_FETCHES |              \
@@ -475,7 +479,13 @@ tmsg_status_t tmsg_offer_withdraw(tmsg_offer_t *offer, int timeout_ms)
     if (status == TMSG_ERR_TIMED_OUT && timeout_ms > 0) {
         recall_in(offer, 0);
         tmsg_offer_settle(offer);
-        status = await_release(offer, 0);
+        status = await_release(offer, GRACE_MS);
+        if (status == TMSG_ERR_TIMED_OUT) {
+            tmsg_error_set(status,
+                           "withdraw: %d ms after the fetches were given up a "
+                           "peer may still read the memory",
+                           GRACE_MS);
+        }
     }
     tmsg_offer_drop(offer);
     return status;

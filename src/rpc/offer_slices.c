@@ -288,6 +288,29 @@ static tmsg_status_t copy_metadata(const tmsg_map_t *from, tmsg_map_t *to)
     return status;
 }
 
+/* Has the boxes of device memory that leave gaps travel as their spans, because
+ * the CPU cannot pack them. */
+static tmsg_status_t keep_gaps(tmsg_map_t **map_p)
+{
+    tmsg_map_t *views = *map_p;
+    const tmsg_map_entry_t *entries = tmsg_map_entries(views);
+    size_t i = 0, count = tmsg_map_size(views);
+    tmsg_status_t status;
+
+    while (i < count && (tmsg_map_entry_is_on_host(&entries[i]) ||
+                         tmsg_tensor_is_dense(&entries[i].tensor))) {
+        i++;
+    }
+    if (i == count) {
+        return TMSG_OK;
+    }
+    status = tmsg_map_copy_device_spans(views, map_p);
+    if (status == TMSG_OK) {
+        tmsg_map_destroy(views);
+    }
+    return status;
+}
+
 tmsg_status_t tmsg_slices_make(const tmsg_map_t *request,
                                const tmsg_map_t *offered, tmsg_map_t **map_p)
 {
@@ -310,6 +333,9 @@ tmsg_status_t tmsg_slices_make(const tmsg_map_t *request,
     }
     if (status == TMSG_OK) {
         status = copy_metadata(offered, map);
+    }
+    if (status == TMSG_OK) {
+        status = keep_gaps(&map);
     }
     if (status != TMSG_OK) {
         tmsg_map_destroy(map);

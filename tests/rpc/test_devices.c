@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Calls and streams with tensors in the memory of devices, as messages have
- * them: beside the host's, both ways, into memory of the caller's. */
+/* Calls, streams and offers with tensors in the memory of devices, as messages
+ * have them: beside the host's, both ways, into memory of the caller's. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <string.h>
@@ -273,6 +273,210 @@ Test(devices, go_through_streams)
     must_true(message == NULL);
     tmsg_call_stream_destroy(stream);
     close_scene(&scene);
+}
+
+enum { ROWS = 300, COLUMNS = 700, CELLS = ROWS * COLUMNS };
+
+static void fill_cells(uint16_t *cells)
+{
+    for (size_t i = 0; i < CELLS; i++) {
+        cells[i] = (uint16_t)(i * 31);
+    }
+}
+
+/* Adds uint16 of a device, or of the host, that has all the cells. */
+static void add_cells(tmsg_map_t *map, const char *name, int32_t device)
+{
+    static uint16_t cells[CELLS];
+    const int64_t shape[] = {ROWS, COLUMNS};
+    tmsg_tensor_t tensor = {.device = {TMSG_DEVICE_CPU, 0},
+                            .dtype = {TMSG_DTYPE_UINT, 16, 1},
+                            .ndim = 2,
+                            .shape = shape};
+    tmsg_map_add_params_t params = {.field_mask = TMSG_MAP_ADD_PARAM_RELEASE,
+                                    .release = device_free};
+
+    fill_cells(cells);
+    if (device == ON_HOST) {
+        tensor.data = malloc(sizeof(cells));
+        memcpy(tensor.data, cells, sizeof(cells));
+        params.release = free;
+    } else {
+        tensor.device = device_at(device);
+        tensor.data = device_alloc(device, sizeof(cells), 0);
+        device_poke(tensor.data, cells, sizeof(cells));
+    }
+    params.release_arg = tensor.data;
+    must(tmsg_map_add(map, name, &tensor, &params));
+}
+
+static const int64_t all_from[] = {0, 0}, all_of[] = {ROWS, COLUMNS};
+static const int64_t box_from[] = {17, 100}, box_of[] = {40, 333};
+static const int64_t rows_from[] = {250, 0}, rows_of[] = {50, COLUMNS};
+
+/* The box must be of that device. There it lies as the offered one does, packed
+ * on the host. */
+static void check_cells(const tmsg_map_t *map, const char *name, int32_t device,
+                        const int64_t *from, const int64_t *of)
+{
+    static uint16_t cells[CELLS], got[CELLS];
+    tmsg_tensor_t tensor;
+    int64_t row;
+
+    must(tmsg_map_find(map, name, &tensor));
+    must_eq(tensor.ndim, 2);
+    must_eq(tensor.shape[0], of[0]);
+    must_eq(tensor.shape[1], of[1]);
+    row = tensor.strides == NULL ? of[1] : tensor.strides[0];
+    must_true(device != ON_HOST || row == of[1]);
+    if (device == ON_HOST) {
+        must_eq(tensor.device.type, TMSG_DEVICE_CPU);
+        memcpy(got, tensor.data, (size_t)(of[0] * of[1]) * sizeof(*got));
+    } else {
+        must_eq(tensor.device.type, device_at(device).type);
+        must_eq(tensor.device.id, device);
+        device_peek(got, tensor.data,
+                    (size_t)((of[0] - 1) * row + of[1]) * sizeof(*got));
+    }
+    fill_cells(cells);
+    for (int64_t i = 0; i < of[0]; i++) {
+        for (int64_t j = 0; j < of[1]; j++) {
+            must_eq(got[i * row + j],
+                    cells[(from[0] + i) * COLUMNS + from[1] + j]);
+        }
+    }
+}
+
+static tmsg_call_t *fetch(scene_t *scene, const tmsg_offer_t *offer,
+                          const tmsg_slice_t *slices, uint32_t count,
+                          const tmsg_map_t *into)
+{
+    const tmsg_fetch_params_t params = {
+        .field_mask =
+            (count > 0 ? TMSG_FETCH_PARAM_SLICES : 0) | TMSG_FETCH_PARAM_INTO,
+        .slices = slices,
+        .slice_count = count,
+        .into = into};
+    tmsg_offer_key_t key;
+    tmsg_call_t *made;
+
+    tmsg_offer_key(offer, &key);
+    must(tmsg_endpoint_fetch(scene->pair.to_a, &key, &params, &made));
+    pair_await(&scene->pair, has_ended, made, "the end of a fetch");
+    return made;
+}
+
+/* A map with room for a box, of the host or a device. */
+static tmsg_map_t *room_for(const char *name, int32_t device,
+                            const int64_t *shape)
+{
+    size_t bytes = (size_t)(shape[0] * shape[1]) * sizeof(uint16_t);
+    bool on_host = device == ON_HOST;
+    void *data = on_host ? malloc(bytes) : device_alloc(device, bytes, 0);
+    const tmsg_tensor_t tensor = {
+        .data = data,
+        .device =
+            on_host ? (tmsg_device_t){TMSG_DEVICE_CPU, 0} : device_at(device),
+        .dtype = {TMSG_DTYPE_UINT, 16, 1},
+        .ndim = 2,
+        .shape = shape};
+    const tmsg_map_add_params_t params = {
+        .field_mask = TMSG_MAP_ADD_PARAM_RELEASE,
+        .release = on_host ? free : device_free,
+        .release_arg = data};
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, name, &tensor, &params));
+    return map;
+}
+
+static void fetch_whole(scene_t *scene, const tmsg_offer_t *offer)
+{
+    tmsg_call_t *made = fetch(scene, offer, NULL, 0, NULL);
+    const tmsg_map_t *map = tmsg_call_reply(made);
+
+    must_be(tmsg_call_status(made), TMSG_OK);
+    must_eq(tmsg_map_size(map), 3);
+    check_cells(map, "on 0", 0, all_from, all_of);
+    check_cells(map, "on host", ON_HOST, all_from, all_of);
+    check_cells(map, "on 1", 1, all_from, all_of);
+    tmsg_call_destroy(made);
+}
+
+static void fetch_boxes(scene_t *scene, const tmsg_offer_t *offer)
+{
+    const tmsg_slice_t boxes[] = {
+        {"on 1", "box", 2, box_from, box_of},
+        {"on host", "host box", 2, box_from, box_of},
+        {"on 1", "rows", 2, rows_from, rows_of},
+        {"on 0", NULL, 0, NULL, NULL},
+    };
+    tmsg_call_t *made = fetch(scene, offer, boxes, COUNT(boxes), NULL);
+    const tmsg_map_t *map = tmsg_call_reply(made);
+
+    must_be(tmsg_call_status(made), TMSG_OK);
+    must_eq(tmsg_map_size(map), 4);
+    check_cells(map, "box", 1, box_from, box_of);
+    check_cells(map, "host box", ON_HOST, box_from, box_of);
+    check_cells(map, "rows", 1, rows_from, rows_of);
+    check_cells(map, "on 0", 0, all_from, all_of);
+    tmsg_call_destroy(made);
+}
+
+/* Whole rows leave no gaps, and so come to any memory. */
+static void fetch_into(scene_t *scene, const tmsg_offer_t *offer)
+{
+    const tmsg_slice_t rows = {"on 1", "rows", 1, rows_from, rows_of};
+    const tmsg_slice_t box = {"on 1", "box", 2, box_from, box_of};
+    tmsg_map_t *into;
+    tmsg_call_t *made;
+
+    for (int32_t device = ON_HOST; device < 2; device++) {
+        into = room_for("rows", device, rows_of);
+        made = fetch(scene, offer, &rows, 1, into);
+        must_be(tmsg_call_status(made), TMSG_OK);
+        check_cells(into, "rows", device, rows_from, rows_of);
+        tmsg_call_destroy(made);
+        tmsg_map_destroy(into);
+    }
+    into = room_for("box", ON_HOST, box_of);
+    made = fetch(scene, offer, &box, 1, into);
+    must_be(tmsg_call_status(made), TMSG_ERR_UNSUPPORTED);
+    must_say(tmsg_call_error(made), "'box': its strides leave gaps");
+    tmsg_call_destroy(made);
+    tmsg_map_destroy(into);
+}
+
+static void fetch_offers(link_t link, drive_t drive)
+{
+    tmsg_offer_t *offer;
+    tmsg_map_t *map;
+    scene_t scene;
+
+    open_scene(&scene, link, drive, NULL);
+    must(tmsg_map_create(&map));
+    add_cells(map, "on 0", 0);
+    add_cells(map, "on host", ON_HOST);
+    add_cells(map, "on 1", 1);
+    must(tmsg_offer_create(scene.pair.a.worker, map, NULL, &offer));
+    tmsg_map_destroy(map);
+    fetch_whole(&scene, offer);
+    fetch_boxes(&scene, offer);
+    fetch_into(&scene, offer);
+    must(tmsg_offer_end(offer, -1));
+    tmsg_offer_destroy(offer);
+    close_scene(&scene);
+}
+
+Test(devices, are_fetched_whole_and_in_boxes_shm)
+{
+    fetch_offers(LINK_SHM, DRIVE_POLLING);
+}
+
+Test(devices, are_fetched_whole_and_in_boxes_tcp)
+{
+    fetch_offers(LINK_TCP, DRIVE_FD);
 }
 
 /* A stream's message that its sender wants on a device, or nowhere. */

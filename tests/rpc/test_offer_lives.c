@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,6 +140,7 @@ static void end_fetchers(link_t link, int signal_number)
     uint8_t *buffer = malloc(BYTES);
     size_t count = how_many();
     uint64_t random = (uint64_t)time(NULL);
+    size_t in_time = 0;
     owned_t owned;
     side_t side;
 
@@ -160,6 +162,7 @@ static void end_fetchers(link_t link, int signal_number)
             side_await(&side, child_is_stopped, &children[i], "a standstill");
         }
         status = tmsg_offer_withdraw(owned.offer, 20);
+        in_time += status == TMSG_OK;
         must_true(status == TMSG_OK || status == TMSG_ERR_TIMED_OUT);
         must_eq(owned.releases, status == TMSG_OK);
         if (status == TMSG_OK) {
@@ -178,6 +181,54 @@ static void end_fetchers(link_t link, int signal_number)
         } else {
             child_kill(&children[i]); /* reaps it */
         }
+    }
+    printf("%zu of %zu withdrawn in time\n", in_time, count);
+    side_close(&side);
+    free(buffer);
+}
+
+static void *continue_soon(void *child)
+{
+    const struct timespec pause = {.tv_nsec = 60000000};
+
+    nanosleep(&pause, NULL);
+    must_eq(kill(((child_t *)child)->pid, SIGCONT), 0);
+    return NULL;
+}
+
+/* A fetcher answers that it reads no more after the time of a withdrawal, but
+ * soon. */
+Test(offer_lives, are_withdrawn_from_fetchers_that_answer_late)
+{
+    uint8_t *buffer = malloc(BYTES);
+    child_t children[6];
+    uint64_t random = (uint64_t)time(NULL);
+    size_t count = sizeof(children) / sizeof(*children);
+    owned_t owned;
+    side_t side;
+
+    printf("seed %llu\n", (unsigned long long)random);
+    for (size_t i = 0; i < count; i++) {
+        child_start(&children[i], fetch_all, NULL);
+    }
+    side_open(&side, NULL);
+    side_listen_link(&side, LINK_SHM);
+    for (size_t i = 0; i < count; i++) {
+        pthread_t thread;
+
+        offer(side.worker, &owned, buffer, (uint8_t)(9 + i));
+        line_put(children[i].out, tmsg_listener_url(side.listener));
+        side_await(&side, has_fetched, &owned, "a fetch");
+        progress_some(&side, &random);
+        must_eq(kill(children[i].pid, SIGSTOP), 0);
+        must_eq(pthread_create(&thread, NULL, continue_soon, &children[i]), 0);
+        must(tmsg_offer_withdraw(owned.offer, 20));
+        must_eq(owned.releases, 1);
+        memset(buffer, 0, BYTES);
+        must_eq(pthread_join(thread, NULL), 0);
+        tmsg_offer_destroy(owned.offer);
+        child_await(&side, &children[i]);
+        child_join(&children[i]);
     }
     side_close(&side);
     free(buffer);
