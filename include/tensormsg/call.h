@@ -138,6 +138,10 @@ TMSG_API void tmsg_call_cancel(tmsg_call_t *call);
  * To read, and to send on; valid until the call is destroyed. */
 TMSG_API const tmsg_map_t *tmsg_call_reply(const tmsg_call_t *call);
 
+/* As tmsg_message_give_back(), of the reply. Errors: those, and INVALID_PARAM
+ * where there is none. */
+TMSG_API tmsg_status_t tmsg_call_give_back(tmsg_call_t *call, size_t index);
+
 /* Why it failed, in one line that names the peer and the method; "" while it
  * goes on or when it succeeded. Valid until the call is destroyed. */
 TMSG_API const char *tmsg_call_error(const tmsg_call_t *call);

@@ -3,6 +3,8 @@
 #ifndef TENSORMSG_MESSAGE_H
 #define TENSORMSG_MESSAGE_H
 
+#include <stddef.h>
+
 #include <tensormsg/map.h>
 
 #ifdef __cplusplus
@@ -42,6 +44,18 @@ TMSG_API uint16_t tmsg_message_channel(const tmsg_message_t *message);
 TMSG_API tmsg_status_t tmsg_message_header(const tmsg_message_t *message,
                                            const void **header_p,
                                            size_t *header_bytes_p);
+
+/* Gives the memory of tensor `index` back, for who keeps others of the same
+ * message for long. Its data must not be used any more. Whole pages of memory
+ * that the library allocated go back to the system at once, those at its ends
+ * with the tensor beside it, and no longer count against held_bytes. The rest
+ * stays until the message is destroyed: short tensors, long payloads that came
+ * eagerly, and memory of devices, of an allocator's, or that was placed. It is
+ * no error to give a tensor back twice. By one thread at a time. Errors:
+ * NOT_FOUND (index), BUSY (the map is being sent, or a tensor of it is given
+ * out), INVALID_PARAM (NULL), NO_MEMORY. */
+TMSG_API tmsg_status_t tmsg_message_give_back(tmsg_message_t *message,
+                                              size_t index);
 
 /* Releases the map and all its tensors, once no send of it is under way. From
  * any thread. NULL is allowed. */

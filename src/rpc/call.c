@@ -438,6 +438,15 @@ const tmsg_map_t *tmsg_call_reply(const tmsg_call_t *call)
                : NULL;
 }
 
+tmsg_status_t tmsg_call_give_back(tmsg_call_t *call, size_t index)
+{
+    if (call == NULL || tmsg_call_reply(call) == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "give back: the call has no reply");
+    }
+    return tmsg_message_give_back(call->reply, index);
+}
+
 const char *tmsg_call_error(const tmsg_call_t *call)
 {
     return tmsg_call_has_ended(call) ? call->error : "";

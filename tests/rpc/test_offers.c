@@ -1102,6 +1102,55 @@ Test(offers, of_one_worker_lend_no_more_than_its_limit)
     tmsg_map_destroy(map);
 }
 
+static long long held(const side_t *side)
+{
+    long long bytes;
+    char *json;
+
+    must(tmsg_worker_describe(side->worker, &json));
+    bytes = figure_of(json, "held_bytes");
+    tmsg_string_free(json);
+    return bytes;
+}
+
+Test(offers, give_a_fetcher_maps_that_it_gives_back_in_part)
+{
+    const sample_t sample = {.seed = 3,
+                             .tensors = 4,
+                             .shape = SAMPLE_VECTOR,
+                             .dtype = 1,
+                             .elements = LARGE};
+    tmsg_offer_key_t key;
+    tmsg_call_t *call;
+    long long before, given = 0;
+    heard_t heard;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    offer(&pair, &heard, sample_make(&sample), NULL);
+    key = key_of(&heard);
+    call = start(&pair, &key, NULL);
+    must_be(tmsg_call_give_back(call, 0), TMSG_ERR_INVALID_PARAM);
+    finish(&pair, call);
+    must_be(tmsg_call_status(call), TMSG_OK);
+    sample_check(&sample, tmsg_call_reply(call));
+    before = held(&pair.b);
+    for (size_t i = 1; i < 3; i++) {
+        tmsg_tensor_t tensor;
+        uint64_t bytes;
+
+        must(tmsg_map_at(tmsg_call_reply(call), i, NULL, &tensor));
+        must(tmsg_tensor_bytes(&tensor, &bytes));
+        must(tmsg_call_give_back(call, i));
+        given += (long long)bytes;
+        must_true(before - held(&pair.b) >= given - 8192);
+    }
+    must_be(tmsg_call_give_back(call, 4), TMSG_ERR_NOT_FOUND);
+    tmsg_call_destroy(call);
+    withdraw(&heard);
+    pair_close(&pair);
+}
+
 Test(offers, of_one_worker_are_65536_at_most)
 {
     static tmsg_offer_t *offers[TMSG_OFFERS_MOST];

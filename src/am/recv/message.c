@@ -82,6 +82,7 @@ static void end_message(void *arg)
     free(message->stream);
     free(message->checksums);
     free(message->raw);
+    free(message->given_back);
     if (message->state == TMSG_RX_DELIVERED || message->by_template != 0) {
         tmsg_budget_discharge(message->budget, message->noted);
     } else {

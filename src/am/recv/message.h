@@ -117,6 +117,8 @@ struct tmsg_message {
     uint8_t *checksums;
     uint8_t *raw;  /* preamble and body, with TMSG_WORKER_CAPTURE */
     uint8_t *body; /* a spilled body with its padding, while it arrives */
+    /* which tensors the application has given back; NULL: none */
+    bool *given_back;
     struct iovec few_pieces[TMSG_MESSAGE_PIECES];
     tmsg_message_t *next_in_order;
     tmsg_node_t queue; /* in the worker's fetch queue, then in its ready list */
