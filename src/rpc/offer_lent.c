@@ -67,14 +67,26 @@ static void drop_lent(tmsg_lent_t *lent, unsigned count)
     }
 }
 
+static void give_up(const tmsg_lent_t *lent)
+{
+    tmsg_calls_recall(lent->endpoint, lent->id, "the offer was withdrawn");
+}
+
 void tmsg_lent_begun(tmsg_lent_t *lent, bool sent)
 {
     tmsg_offer_t *offer = lent->offer;
+    bool missed;
 
     tmsg_hub_lock(offer->hub);
     if (!sent) {
         offer->stats.failed++;
         end_reading(lent);
+    }
+    missed = lent->reads && lent->recalled; /* there was no send yet */
+    if (missed) {
+        tmsg_hub_unlock(offer->hub);
+        give_up(lent);
+        tmsg_hub_lock(offer->hub);
     }
     drop_lent(lent, sent ? 1 : 2);
 }
@@ -106,20 +118,23 @@ void tmsg_lent_done(void *arg, tmsg_status_t status, const char *error)
 }
 
 /* Returns a fetch under way that was not given up yet, with a reference; NULL:
- * there is none. Lock held. */
-static tmsg_lent_t *next_to_recall(const tmsg_offer_t *offer)
+ * there is none. Those that were given up are the last of the list: no fetch of
+ * an offer that is over begins. Lock held. */
+static tmsg_lent_t *next_to_recall(tmsg_offer_t *offer)
 {
-    for (tmsg_node_t *node = offer->lent.head; node != NULL;
-         node = node->next) {
-        tmsg_lent_t *lent = TMSG_CONTAINER_OF(node, tmsg_lent_t, node);
+    tmsg_lent_t *lent =
+        offer->lent.head == NULL
+            ? NULL
+            : TMSG_CONTAINER_OF(offer->lent.head, tmsg_lent_t, node);
 
-        if (!lent->recalled) {
-            lent->recalled = true;
-            lent->refs++;
-            return lent;
-        }
+    if (lent == NULL || lent->recalled) {
+        return NULL;
     }
-    return NULL;
+    lent->recalled = true;
+    lent->refs++;
+    tmsg_list_remove(&offer->lent, &lent->node);
+    tmsg_list_push(&offer->lent, &lent->node);
+    return lent;
 }
 
 void tmsg_lent_recall(tmsg_offer_t *offer)
@@ -130,7 +145,7 @@ void tmsg_lent_recall(tmsg_offer_t *offer)
     tmsg_hub_lock(hub);
     while ((lent = next_to_recall(offer)) != NULL) {
         tmsg_hub_unlock(hub);
-        tmsg_calls_recall(lent->endpoint, lent->id, "the offer was withdrawn");
+        give_up(lent);
         tmsg_hub_lock(hub);
         drop_lent(lent, 1);
         tmsg_hub_lock(hub);

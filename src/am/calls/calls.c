@@ -256,13 +256,17 @@ tmsg_status_t tmsg_calls_check_into(const tmsg_map_t *map)
     return tmsg_posted_check(map);
 }
 
+/* Returns the first send of a call, or of the reply to one, that has not ended.
+ * A peer may use an id twice, and earlier sends with it may have been given
+ * up. */
 static tmsg_send_t *find_call_send(const tmsg_list_t *list, uint8_t type,
                                    uint64_t id)
 {
     for (tmsg_node_t *node = list->head; node != NULL; node = node->next) {
         tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
 
-        if (send->call.type == type && send->call.id == id) {
+        if (send->call.type == type && send->call.id == id &&
+            tmsg_request_test(&send->request) == TMSG_IN_PROGRESS) {
             return send;
         }
     }
@@ -278,12 +282,9 @@ static tmsg_send_t *find_unended(tmsg_endpoint_t *endpoint, uint8_t type,
         tmsg_channel_find(endpoint, TMSG_CHANNEL_CALLS);
     tmsg_send_t *send = find_call_send(&endpoint->posted, type, id);
 
-    if (send == NULL && channel != NULL) {
-        send = find_call_send(&channel->queued, type, id);
-    }
-    return send != NULL && tmsg_request_test(&send->request) == TMSG_IN_PROGRESS
+    return send != NULL || channel == NULL
                ? send
-               : NULL;
+               : find_call_send(&channel->queued, type, id);
 }
 
 static void give_up_call(tmsg_endpoint_t *endpoint, uint64_t id)
