@@ -150,7 +150,8 @@ typedef struct {
     uint32_t slot_count;
     unsigned refusals; /* number of the peer's refusals that interceptors are
                           still to be told of */
-    unsigned fetches_waiting; /* fetches of the peer that wait for a name */
+    unsigned fetches_waiting; /* places that the peer's fetches take that wait
+                                 for a name */
 } tmsg_rpc_peer_t;
 
 void tmsg_hub_hold(tmsg_hub_t *hub);

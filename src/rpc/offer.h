@@ -11,6 +11,7 @@
 
 #include <tensormsg/offer.h>
 
+#include "core/map.h"
 #include "rpc/hub.h"
 #include "rpc/server.h"
 
@@ -29,6 +30,8 @@
 #define TMSG_LIST_OFFER "offer/"       /* prefix of metadata: a string */
 #define TMSG_LIST_MORE "more"          /* metadata: a bool */
 #define TMSG_LIST_MOST 4096            /* names in a list */
+#define TMSG_FETCH_SLICES_MOST 65536   /* slices of a fetch */
+#define TMSG_WAIT_PLACE_BYTES 16384    /* of slices, in one place of a wait */
 
 /* The parts of a key. The numbers are little-endian. */
 #define TMSG_KEY_INSTANCE 16 /* bytes: random, of the owner's worker */
@@ -124,6 +127,7 @@ typedef struct tmsg_offers {
     uint64_t bytes;            /* of the live offers */
     uint64_t lent_bytes;       /* of those that are not released */
     uint64_t fetches, waits;   /* under way, waiting */
+    uint64_t places;           /* that the waiting fetches take */
     uint64_t fetched, fetched_bytes;
     tmsg_records_t lent_kept;
 } tmsg_offers_t;
@@ -141,8 +145,10 @@ typedef struct {
 
 /* A fetch that waits for a name or a version. */
 typedef struct {
-    tmsg_node_t node;  /* in offers->waiting, if it waits */
-    tmsg_task_t *task; /* with a handle */
+    tmsg_node_t node;    /* in offers->waiting, if it waits */
+    tmsg_task_t *task;   /* with a handle; its message is given back */
+    tmsg_map_t *request; /* what it asks for, copied */
+    uint32_t places;     /* that it takes; 1 if it has no slices */
     tmsg_expiry_t expiry;
     tmsg_rpc_event_t event;
     uint64_t name; /* tmsg_offer_name_key() of its name */
@@ -232,8 +238,17 @@ void tmsg_offer_list(void *arg, tmsg_task_t *task);
  * hub. */
 void tmsg_fetch_look_again(tmsg_hub_t *hub, const tmsg_offer_t *offer);
 
-/* Reads what a request asks for. Errors: INVALID_PARAM. */
+/* Reads what a request asks for. It has no tensors but a key and slices.
+ * Errors: INVALID_PARAM. */
 tmsg_status_t tmsg_fetch_read(const tmsg_map_t *request, tmsg_fetch_ask_t *ask);
+
+/* Checks that a tensor of a request is a slice. Errors: INVALID_PARAM. */
+tmsg_status_t tmsg_slice_check(const tmsg_map_entry_t *entry);
+
+/* Copies the slices of a request by name, which tmsg_fetch_read() has read. The
+ * copies take about *bytes_p. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_slices_copy(const tmsg_map_t *request, tmsg_map_t *copy,
+                               uint64_t *bytes_p);
 
 /* Makes the map of the boxes that a request asks for, of views of the offered
  * map, with its metadata. Errors: INVALID_PARAM (the words name the tensor),

@@ -54,6 +54,9 @@ static tmsg_status_t read_by_name(const tmsg_map_t *request,
     if (status == TMSG_ERR_NOT_FOUND) {
         return refuse_ask("neither a key nor a name");
     }
+    if (status == TMSG_OK && strlen(ask->name) > TMSG_OFFER_NAME_MAX) {
+        return refuse_ask("the name has more than 255 bytes");
+    }
     if (status == TMSG_OK) {
         status = read_number(request, TMSG_FETCH_AT_LEAST, &at_least);
     }
@@ -74,18 +77,31 @@ static tmsg_status_t read_by_name(const tmsg_map_t *request,
     return status;
 }
 
+static tmsg_status_t check_slices(const tmsg_map_entry_t *entries, size_t count)
+{
+    tmsg_status_t status = count > TMSG_FETCH_SLICES_MOST
+                               ? refuse_ask("it has more than 65536 slices")
+                               : TMSG_OK;
+
+    for (size_t i = 0; i < count && status == TMSG_OK; i++) {
+        status = tmsg_slice_check(&entries[i]);
+    }
+    return status;
+}
+
 tmsg_status_t tmsg_fetch_read(const tmsg_map_t *request, tmsg_fetch_ask_t *ask)
 {
     const tmsg_map_entry_t *first = tmsg_map_entries(request);
     size_t tensors = tmsg_map_size(request);
+    bool by_key = tensors > 0 && strcmp(first->name, TMSG_FETCH_KEY) == 0;
+    tmsg_status_t status;
 
-    *ask = (tmsg_fetch_ask_t){.name = NULL};
-    if (tensors == 0 || strcmp(first->name, TMSG_FETCH_KEY) != 0) {
-        ask->has_slices = tensors > 0;
-        return read_by_name(request, ask);
-    }
-    ask->has_slices = tensors > 1;
-    return read_key(&first->tensor, ask);
+    *ask = (tmsg_fetch_ask_t){.name = NULL, .has_slices = tensors > by_key};
+    status =
+        by_key ? read_key(&first->tensor, ask) : read_by_name(request, ask);
+    return status == TMSG_OK && ask->has_slices
+               ? check_slices(first + by_key, tensors - by_key)
+               : status;
 }
 
 static void fail_fetch(tmsg_task_t *task, tmsg_status_t status)
@@ -96,9 +112,9 @@ static void fail_fetch(tmsg_task_t *task, tmsg_status_t status)
     (void)tmsg_task_fail(task, status, 0, words, NULL);
 }
 
-/* Sends the map of a fetch, or the views of it that the fetch asks for. */
-static tmsg_status_t send_map(tmsg_task_t *task, const tmsg_fetch_ask_t *ask,
-                              tmsg_lent_t *lent)
+/* Sends the map of a fetch, or the views of it that the request asks for. */
+static tmsg_status_t send_map(tmsg_task_t *task, const tmsg_map_t *request,
+                              const tmsg_fetch_ask_t *ask, tmsg_lent_t *lent)
 {
     const tmsg_offer_t *offer = lent->offer;
     const tmsg_map_t *map = offer->map;
@@ -107,7 +123,7 @@ static tmsg_status_t send_map(tmsg_task_t *task, const tmsg_fetch_ask_t *ask,
 
     lent->bytes = offer->bytes;
     if (ask->has_slices) {
-        status = tmsg_slices_make(tmsg_task_map(task), map, &views);
+        status = tmsg_slices_make(request, map, &views);
         if (status != TMSG_OK) {
             fail_fetch(task, status);
             return status;
@@ -128,8 +144,9 @@ static tmsg_status_t send_map(tmsg_task_t *task, const tmsg_fetch_ask_t *ask,
 
 /* Answers a fetch, if there is what it asks for. Errors: NOT_FOUND; the fetch
  * was not answered, and tmsg_error_message() says why. */
-static tmsg_status_t
-try_to_answer(tmsg_task_t *task, const tmsg_fetch_ask_t *ask, bool *may_come_p)
+static tmsg_status_t try_to_answer(tmsg_task_t *task, const tmsg_map_t *request,
+                                   const tmsg_fetch_ask_t *ask,
+                                   bool *may_come_p)
 {
     tmsg_hub_t *hub = task->server->hub;
     tmsg_lent_t *lent = NULL;
@@ -150,7 +167,7 @@ try_to_answer(tmsg_task_t *task, const tmsg_fetch_ask_t *ask, bool *may_come_p)
     }
     tmsg_hub_unlock(hub);
     if (lent != NULL) {
-        tmsg_lent_begun(lent, send_map(task, ask, lent) == TMSG_OK);
+        tmsg_lent_begun(lent, send_map(task, request, ask, lent) == TMSG_OK);
     } else if (status != TMSG_ERR_NOT_FOUND) {
         fail_fetch(task, status);
     }
@@ -173,9 +190,11 @@ static void drop_wait(tmsg_hub_t *hub, tmsg_fetch_wait_t *wait)
     tmsg_hub_lock(hub);
     tmsg_hub_forgo(hub, &wait->expiry);
     hub->offers->waits--;
-    peer->fetches_waiting--;
+    hub->offers->places -= wait->places;
+    peer->fetches_waiting -= wait->places;
     tmsg_hub_unlock(hub);
     tmsg_task_destroy(wait->task);
+    tmsg_map_destroy(wait->request);
     free(wait);
 }
 
@@ -196,10 +215,11 @@ static void look_again(tmsg_rpc_event_t *event)
     tmsg_hub_t *hub = task->server->hub;
     tmsg_fetch_ask_t ask;
     bool may_come, waits = false;
-    tmsg_status_t status = tmsg_fetch_read(tmsg_task_map(task), &ask);
+    tmsg_status_t status = tmsg_fetch_read(wait->request, &ask);
 
+    tmsg_task_let_go(task); /* a message is held against the worker's limits */
     if (status == TMSG_OK) {
-        status = try_to_answer(task, &ask, &may_come);
+        status = try_to_answer(task, wait->request, &ask, &may_come);
     }
     if (status == TMSG_ERR_NOT_FOUND) {
         tmsg_hub_lock(hub);
@@ -263,7 +283,7 @@ void tmsg_fetch_look_again(tmsg_hub_t *hub, const tmsg_offer_t *offer)
 
         next = node->next;
         if (wait->name == offer->versions->by_name.key &&
-            tmsg_fetch_read(tmsg_task_map(wait->task), &ask) == TMSG_OK &&
+            tmsg_fetch_read(wait->request, &ask) == TMSG_OK &&
             tmsg_offer_suits(hub->offers, offer, &ask)) {
             wait->waits = false; /* its expiry goes on */
             tmsg_list_remove(&hub->offers->waiting, node);
@@ -272,21 +292,71 @@ void tmsg_fetch_look_again(tmsg_hub_t *hub, const tmsg_offer_t *offer)
     }
 }
 
-/* Makes a wait, if there is room for one more. Lock held. */
-static tmsg_status_t make_wait(tmsg_hub_t *hub, tmsg_rpc_peer_t *peer,
-                               tmsg_fetch_wait_t **wait_p)
+/* Copies what a request by name asks for: its message goes, and with it what
+ * else a peer has put there. */
+static tmsg_status_t copy_request(const tmsg_map_t *request,
+                                  const tmsg_fetch_ask_t *ask,
+                                  tmsg_fetch_wait_t *wait)
 {
-    if (hub->offers->waits >= TMSG_FETCHES_WAITING ||
-        peer->fetches_waiting >= WAITS_OF_A_PEER) {
+    uint64_t bytes = 0;
+    tmsg_status_t status = tmsg_map_create(&wait->request);
+
+    if (status == TMSG_OK) {
+        status = tmsg_map_set_string(wait->request, TMSG_FETCH_NAME, ask->name);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_map_set_i64(wait->request, TMSG_FETCH_AT_LEAST,
+                                  (int64_t)ask->at_least);
+    }
+    if (status == TMSG_OK && ask->has_epoch) {
+        status = tmsg_map_set_i64(wait->request, TMSG_FETCH_EPOCH,
+                                  (int64_t)ask->epoch);
+    }
+    if (status == TMSG_OK && ask->has_slices) {
+        status = tmsg_slices_copy(request, wait->request, &bytes);
+    }
+    wait->places = 1 + (uint32_t)(bytes / TMSG_WAIT_PLACE_BYTES);
+    return status;
+}
+
+/* Takes the places of a wait, if there is room. Lock held. */
+static tmsg_status_t take_places(tmsg_hub_t *hub, tmsg_rpc_peer_t *peer,
+                                 uint32_t places)
+{
+    if (hub->offers->places + places > TMSG_FETCHES_WAITING ||
+        peer->fetches_waiting + places > WAITS_OF_A_PEER) {
         return tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
                               "as many fetches wait as may");
     }
-    *wait_p = calloc(1, sizeof(**wait_p));
-    if (*wait_p == NULL) {
+    hub->offers->waits++;
+    hub->offers->places += places;
+    peer->fetches_waiting += places;
+    return TMSG_OK;
+}
+
+/* Makes a wait, if there is room for one more. Lock not held. */
+static tmsg_status_t make_wait(tmsg_task_t *task, const tmsg_fetch_ask_t *ask,
+                               tmsg_fetch_wait_t **wait_p)
+{
+    tmsg_hub_t *hub = task->server->hub;
+    tmsg_fetch_wait_t *wait = calloc(1, sizeof(*wait));
+    tmsg_status_t status;
+
+    if (wait == NULL) {
         return tmsg_error_memory("a fetch that waits");
     }
-    hub->offers->waits++;
-    peer->fetches_waiting++;
+    status = copy_request(tmsg_task_map(task), ask, wait);
+    if (status == TMSG_OK) {
+        tmsg_hub_lock(hub);
+        status = take_places(hub, task->peer, wait->places);
+        tmsg_hub_unlock(hub);
+    }
+    if (status != TMSG_OK) {
+        tmsg_map_destroy(wait->request);
+        free(wait);
+        return status;
+    }
+    *wait_p = wait;
     return TMSG_OK;
 }
 
@@ -296,11 +366,8 @@ static void wait_for_offer(tmsg_task_t *task, const tmsg_fetch_ask_t *ask)
     tmsg_hub_t *hub = task->server->hub;
     tmsg_fetch_wait_t *wait = NULL;
     uint64_t at_ns = 0;
-    tmsg_status_t status;
+    tmsg_status_t status = make_wait(task, ask, &wait);
 
-    tmsg_hub_lock(hub);
-    status = make_wait(hub, task->peer, &wait);
-    tmsg_hub_unlock(hub);
     if (status != TMSG_OK) {
         fail_fetch(task, status);
         return;
@@ -331,13 +398,14 @@ static void wait_for_offer(tmsg_task_t *task, const tmsg_fetch_ask_t *ask)
 
 void tmsg_offer_answer(void *arg, tmsg_task_t *task)
 {
+    const tmsg_map_t *request = tmsg_task_map(task);
     tmsg_fetch_ask_t ask;
     bool may_come = false;
-    tmsg_status_t status = tmsg_fetch_read(tmsg_task_map(task), &ask);
+    tmsg_status_t status = tmsg_fetch_read(request, &ask);
 
     (void)arg;
     if (status == TMSG_OK) {
-        status = try_to_answer(task, &ask, &may_come);
+        status = try_to_answer(task, request, &ask, &may_come);
     }
     if (status == TMSG_ERR_NOT_FOUND && may_come && ask.wait_ms != 0) {
         wait_for_offer(task, &ask);

@@ -13,6 +13,8 @@
 #include "rpc/offer.h"
 
 #define NDIM_MOST 64
+#define PREFIX_BYTES (sizeof(TMSG_FETCH_SLICE) - 1)
+#define SLICE_BYTES 256 /* of a copied slice, beside its numbers and names */
 
 static tmsg_status_t refuse_slice(const char *name, const char *why)
 {
@@ -145,17 +147,27 @@ static tmsg_status_t check_extent(const char *name, int32_t dimension,
     return refuse_slice(name, why);
 }
 
+tmsg_status_t tmsg_slice_check(const tmsg_map_entry_t *entry)
+{
+    const tmsg_tensor_t *box = &entry->tensor;
+
+    if (strncmp(entry->name, TMSG_FETCH_SLICE, PREFIX_BYTES) != 0) {
+        return refuse_slice(entry->name, "it is no slice");
+    }
+    return box->device.type == TMSG_DEVICE_CPU &&
+                   box->dtype.code == TMSG_DTYPE_INT && box->dtype.bits == 64 &&
+                   box->dtype.lanes == 1 && box->ndim == 2 &&
+                   box->shape[0] == 2 && box->shape[1] <= NDIM_MOST &&
+                   box->strides == NULL
+               ? TMSG_OK
+               : refuse_slice(entry->name, "it is not int64[2,n], n up to 64");
+}
+
 static tmsg_status_t check_box(const char *name, const tmsg_tensor_t *box,
                                const tmsg_tensor_t *tensor)
 {
     char why[96];
 
-    if (box->device.type != TMSG_DEVICE_CPU ||
-        box->dtype.code != TMSG_DTYPE_INT || box->dtype.bits != 64 ||
-        box->dtype.lanes != 1 || box->ndim != 2 || box->shape[0] != 2 ||
-        box->strides != NULL) {
-        return refuse_slice(name, "its slice is not int64[2,n]");
-    }
     if (box->shape[1] <= tensor->ndim) {
         return TMSG_OK;
     }
@@ -314,21 +326,14 @@ static tmsg_status_t keep_gaps(tmsg_map_t **map_p)
 tmsg_status_t tmsg_slices_make(const tmsg_map_t *request,
                                const tmsg_map_t *offered, tmsg_map_t **map_p)
 {
-    static const size_t prefix = sizeof(TMSG_FETCH_SLICE) - 1;
+    const tmsg_map_entry_t *entries = tmsg_map_entries(request);
     tmsg_map_t *map = NULL;
     tmsg_status_t status = tmsg_map_create(&map);
 
     for (size_t i = 0; i < tmsg_map_size(request) && status == TMSG_OK; i++) {
-        const char *name;
-        tmsg_tensor_t box;
-
-        status = tmsg_map_at(request, i, &name, &box);
-        if (status == TMSG_OK && strncmp(name, TMSG_FETCH_SLICE, prefix) == 0) {
-            status = add_slice(request, name + prefix, &box, offered, map);
-        } else if (status == TMSG_OK && strcmp(name, TMSG_FETCH_KEY) != 0) {
-            status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                    "fetch: tensor '%s' is no slice",
-                                    tmsg_error_name(name, strlen(name)).text);
+        if (strcmp(entries[i].name, TMSG_FETCH_KEY) != 0) {
+            status = add_slice(request, entries[i].name + PREFIX_BYTES,
+                               &entries[i].tensor, offered, map);
         }
     }
     if (status == TMSG_OK) {
@@ -343,4 +348,45 @@ tmsg_status_t tmsg_slices_make(const tmsg_map_t *request,
     }
     *map_p = map;
     return TMSG_OK;
+}
+
+/* Copies a slice, and what it says of its name. Adds to *bytes_p. */
+static tmsg_status_t copy_slice(const tmsg_map_t *request,
+                                const tmsg_map_entry_t *entry, tmsg_map_t *copy,
+                                uint64_t *bytes_p)
+{
+    const char *as = entry->name + PREFIX_BYTES, *name;
+    const int64_t *numbers = entry->tensor.data;
+    uint32_t ndim = (uint32_t)entry->tensor.shape[1];
+    tmsg_slice_t slice = {.ndim = ndim};
+    tmsg_status_t status = name_of(request, as, &name);
+
+    if (ndim > 0) {
+        slice.start = numbers;
+        slice.count = numbers + ndim;
+    }
+    if (status == TMSG_OK) {
+        slice.name = name;
+        status = write_box(&slice, as, copy);
+    }
+    if (status == TMSG_OK) {
+        status = write_name(&slice, as, copy);
+    }
+    if (status == TMSG_OK) {
+        *bytes_p += SLICE_BYTES + entry->bytes + 2 * strlen(as) + strlen(name);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_slices_copy(const tmsg_map_t *request, tmsg_map_t *copy,
+                               uint64_t *bytes_p)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(request);
+    tmsg_status_t status = TMSG_OK;
+
+    *bytes_p = 0;
+    for (size_t i = 0; i < tmsg_map_size(request) && status == TMSG_OK; i++) {
+        status = copy_slice(request, &entries[i], copy, bytes_p);
+    }
+    return status;
 }

@@ -199,6 +199,10 @@ void tmsg_task_canceled(void *peer, uint64_t id);
 /* Abandons the peer's tasks, because its endpoint has ended. Lock held. */
 void tmsg_tasks_lost(tmsg_rpc_peer_t *peer);
 
+/* Gives the message of a task back before the task ends: tmsg_task_map() is an
+ * empty map from then on. Called by an event. Lock not held. */
+void tmsg_task_let_go(tmsg_task_t *task);
+
 void tmsg_task_hold(tmsg_task_t *task);
 void tmsg_task_drop(tmsg_task_t *task); /* lock not held */
 

@@ -598,7 +598,19 @@ void tmsg_task_destroy(tmsg_task_t *task)
 
 const tmsg_map_t *tmsg_task_map(const tmsg_task_t *task)
 {
-    return tmsg_message_map(task->message);
+    return task->message == NULL ? task->server->hub->empty
+                                 : tmsg_message_map(task->message);
+}
+
+void tmsg_task_let_go(tmsg_task_t *task)
+{
+    tmsg_message_t *message = task->message;
+
+    if (message != NULL) {
+        tmsg_calls_hold(task->endpoint); /* the message had it */
+        task->message = NULL;
+        tmsg_message_destroy(message);
+    }
 }
 
 const char *tmsg_task_method(const tmsg_task_t *task)

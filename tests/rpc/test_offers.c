@@ -895,6 +895,90 @@ Test(offers, may_end_in_a_callback)
     pair_close(&pair);
 }
 
+/* The bytes of messages that a's worker holds. */
+static uint64_t held_bytes(pair_t *pair)
+{
+    uint64_t bytes;
+    const char *at;
+    char *json;
+
+    must(tmsg_worker_describe(pair->a.worker, &json));
+    at = strstr(json, "\"held_bytes\":");
+    bytes = strtoull(at + strlen("\"held_bytes\":"), NULL, 10);
+    tmsg_string_free(json);
+    return bytes;
+}
+
+static tmsg_map_t *request_by_name(const char *tensor, int64_t count)
+{
+    int64_t *numbers = calloc(2 * (size_t)count, sizeof(*numbers));
+    const int64_t shape[] = {2, count};
+    const tmsg_tensor_t box = {
+        numbers, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_INT, 64, 1}, 2, shape, NULL};
+    const tmsg_map_add_params_t params = {.field_mask =
+                                              TMSG_MAP_ADD_PARAM_RELEASE,
+                                          .release = free,
+                                          .release_arg = numbers};
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, tensor, &box, &params));
+    must(tmsg_map_set_string(map, "name", "w"));
+    must(tmsg_map_set_i64(map, "wait_ms", -1));
+    return map;
+}
+
+static tmsg_call_t *ask_by_name(pair_t *pair, tmsg_map_t *map)
+{
+    tmsg_call_t *call;
+
+    must(tmsg_endpoint_call(pair->to_a, "tensormsg.fetch", map, NULL, &call));
+    tmsg_map_destroy(map);
+    return call;
+}
+
+/* A peer cannot fill the worker's memory with fetches that wait. */
+Test(offers, keep_of_a_fetch_that_waits_what_it_asks_for)
+{
+    const int64_t from[] = {1, 2}, count[] = {2, 3};
+    const tmsg_slice_t slice = {"w", "x", 2, from, count};
+    const tmsg_fetch_params_t params = {.field_mask = TMSG_FETCH_PARAM_SLICES |
+                                                      TMSG_FETCH_PARAM_WAIT,
+                                        .slices = &slice,
+                                        .slice_count = 1,
+                                        .wait_ms = -1};
+    static char text[1 << 20];
+    static pair_t pair;
+    tmsg_call_t *call, *with_slice;
+    tmsg_map_t *map;
+    heard_t heard;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    fails(&pair, ask_by_name(&pair, request_by_name("ballast", 64)),
+          TMSG_ERR_INVALID_PARAM, "'ballast': it is no slice");
+    fails(&pair, ask_by_name(&pair, request_by_name("slice/w", 65)),
+          TMSG_ERR_INVALID_PARAM, "'slice/w': it is not int64[2,n]");
+    map = request_by_name("slice/x", 0);
+    memset(text, 'x', sizeof(text) - 1);
+    must(tmsg_map_set_string(map, "note", text));
+    must(tmsg_map_set_string(map, "of/x", "w"));
+    call = ask_by_name(&pair, map);
+    pair_await(&pair, waits, &pair, "a fetch that waits");
+    must(tmsg_endpoint_fetch_name(pair.to_a, "w", 0, &params, &with_slice));
+    fails(&pair, start_name(&pair, "other", 0, 0), TMSG_ERR_NOT_FOUND, "no");
+    must_true(held_bytes(&pair) < 1000);
+    offer_named(&pair, &heard, counted(4, 5), "w", 0);
+    must_be(tmsg_call_status(finish(&pair, call)), TMSG_OK);
+    check_box(tmsg_call_reply(call), "x", 5, (const int64_t[]){0, 0},
+              (const int64_t[]){4, 5});
+    must_be(tmsg_call_status(finish(&pair, with_slice)), TMSG_OK);
+    check_box(tmsg_call_reply(with_slice), "x", 5, from, count);
+    tmsg_call_destroy(call);
+    tmsg_call_destroy(with_slice);
+    withdraw(&heard);
+    pair_close(&pair);
+}
+
 /* Each peer may have so many fetches wait. */
 Test(offers, bound_the_fetches_that_wait)
 {
