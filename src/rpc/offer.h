@@ -154,6 +154,7 @@ typedef struct {
     uint64_t name; /* tmsg_offer_name_key() of its name */
     bool waits;    /* in the list, else the event is queued or runs */
     bool time_is_up;
+    bool pushed_out; /* others have its places */
 } tmsg_fetch_wait_t;
 
 /* Errors: NO_MEMORY. */

@@ -218,7 +218,11 @@ static void look_again(tmsg_rpc_event_t *event)
     tmsg_status_t status = tmsg_fetch_read(wait->request, &ask);
 
     tmsg_task_let_go(task); /* a message is held against the worker's limits */
-    if (status == TMSG_OK) {
+    if (wait->pushed_out) {
+        status = tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
+                                "others wait, and most of the fetches that "
+                                "wait are of this connection");
+    } else if (status == TMSG_OK) {
         status = try_to_answer(task, wait->request, &ask, &may_come);
     }
     if (status == TMSG_ERR_NOT_FOUND) {
@@ -319,17 +323,61 @@ static tmsg_status_t copy_request(const tmsg_map_t *request,
     return status;
 }
 
-/* Takes the places of a wait, if there is room. Lock held. */
+/* Returns the oldest wait of the peer whose waits take most places, if those
+ * are more than `most`; else NULL. Lock held. */
+static tmsg_fetch_wait_t *find_largest(const tmsg_offers_t *offers,
+                                       unsigned most)
+{
+    tmsg_fetch_wait_t *largest = NULL;
+
+    for (tmsg_node_t *node = offers->waiting.head; node != NULL;
+         node = node->next) {
+        tmsg_fetch_wait_t *wait =
+            TMSG_CONTAINER_OF(node, tmsg_fetch_wait_t, node);
+
+        if (wait->task->peer->fetches_waiting > most) {
+            most = wait->task->peer->fetches_waiting;
+            largest = wait;
+        }
+    }
+    return largest;
+}
+
+/* Gives the places of a wait to others. Its event tells the fetcher. Lock held.
+ */
+static void push_out(tmsg_hub_t *hub, tmsg_fetch_wait_t *wait)
+{
+    end_wait(hub, wait);
+    hub->offers->places -= wait->places;
+    wait->task->peer->fetches_waiting -= wait->places;
+    wait->places = 0;
+    wait->pushed_out = true;
+    tmsg_hub_tell(hub, &wait->event);
+}
+
+/* Takes the places of a wait, if there is room, or a peer has more places than
+ * this one would have. Lock held. */
 static tmsg_status_t take_places(tmsg_hub_t *hub, tmsg_rpc_peer_t *peer,
                                  uint32_t places)
 {
-    if (hub->offers->places + places > TMSG_FETCHES_WAITING ||
-        peer->fetches_waiting + places > WAITS_OF_A_PEER) {
+    tmsg_offers_t *offers = hub->offers;
+    bool room = peer->fetches_waiting + places <= WAITS_OF_A_PEER;
+
+    while (room && offers->places + places > TMSG_FETCHES_WAITING) {
+        tmsg_fetch_wait_t *largest =
+            find_largest(offers, peer->fetches_waiting + places);
+
+        room = largest != NULL;
+        if (room) {
+            push_out(hub, largest);
+        }
+    }
+    if (!room) {
         return tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
                               "as many fetches wait as may");
     }
-    hub->offers->waits++;
-    hub->offers->places += places;
+    offers->waits++;
+    offers->places += places;
     peer->fetches_waiting += places;
     return TMSG_OK;
 }
@@ -350,6 +398,7 @@ static tmsg_status_t make_wait(tmsg_task_t *task, const tmsg_fetch_ask_t *ask,
         tmsg_hub_lock(hub);
         status = take_places(hub, task->peer, wait->places);
         tmsg_hub_unlock(hub);
+        tmsg_hub_wake(hub); /* for those that it has pushed out */
     }
     if (status != TMSG_OK) {
         tmsg_map_destroy(wait->request);

@@ -1012,6 +1012,70 @@ Test(offers, bound_the_fetches_that_wait)
 }
 
 typedef struct {
+    tmsg_call_t *calls[TMSG_FETCHES_WAITING];
+    unsigned refused;
+} crowd_t;
+
+static bool one_is_refused(void *arg)
+{
+    crowd_t *crowd = arg;
+
+    crowd->refused = 0;
+    for (int i = 0; i < TMSG_FETCHES_WAITING; i++) {
+        if (has_ended(crowd->calls[i])) {
+            must_be(tmsg_call_status(crowd->calls[i]),
+                    TMSG_ERR_RESOURCE_EXHAUSTED);
+            must_say(tmsg_call_error(crowd->calls[i]),
+                     "most of the fetches that wait are of this connection");
+            crowd->refused++;
+        }
+    }
+    return crowd->refused > 0;
+}
+
+/* Four connections that take all places leave some to a fifth. */
+Test(offers, let_the_fetches_of_each_peer_wait)
+{
+    enum { PEERS = 4, EACH = TMSG_FETCHES_WAITING / PEERS };
+    static crowd_t crowd;
+    static pair_t pair;
+    tmsg_endpoint_t *peers[PEERS];
+    tmsg_call_t *call;
+    heard_t heard;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (int i = 0; i < PEERS; i++) {
+        const tmsg_fetch_params_t params = {.field_mask = TMSG_FETCH_PARAM_WAIT,
+                                            .wait_ms = -1};
+
+        peers[i] = side_dial(&pair.b, &pair.a);
+        for (int j = 0; j < EACH; j++) {
+            must(tmsg_endpoint_fetch_name(peers[i], "w", 0, &params,
+                                          &crowd.calls[i * EACH + j]));
+            if (j % 64 == 0) {
+                tmsg_worker_progress(pair.a.worker);
+                tmsg_worker_progress(pair.b.worker);
+            }
+        }
+        must(tmsg_endpoint_fetch_name(peers[i], "x", 0, NULL, &call));
+        fails(&pair, call, TMSG_ERR_NOT_FOUND, "no offer 'x'");
+    }
+    call = start_name(&pair, "w", 0, -1);
+    pair_await(&pair, one_is_refused, &crowd, "one to make way");
+    must_eq(crowd.refused, 1);
+    must_true(!has_ended(call));
+    offer_named(&pair, &heard, sample_bytes(1, 10), "w", 0);
+    must_eq(version_of(&pair, call), 0);
+    for (int i = 0; i < TMSG_FETCHES_WAITING; i++) {
+        finish(&pair, crowd.calls[i]);
+        tmsg_call_destroy(crowd.calls[i]);
+    }
+    pair_await(&pair, none_waits, &pair, "nobody to wait");
+    withdraw(&heard);
+    pair_close(&pair);
+}
+
+typedef struct {
     unsigned begun, ended;
     bool refuses;
 } seen_t;
