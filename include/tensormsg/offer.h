@@ -102,8 +102,9 @@ TMSG_API void tmsg_offer_key(const tmsg_offer_t *offer,
  * worker until the memory is free: for at most timeout_ms and, unless that is
  * 0, 500 ms more, in which fetchers can answer that they read no more. OK:
  * on_release was called. Errors: TIMED_OUT (a peer may still read the memory,
- * as a process that stands still may), WOULD_BLOCK (in a callback); in both
- * cases the offer is over, and on_release tells when the memory is free. */
+ * as a process that stands still may), WOULD_BLOCK (in a callback), CLOSED (the
+ * worker is gone, and on_release is about to be called); in all three cases the
+ * offer is over, and on_release tells when the memory is free. */
 TMSG_API tmsg_status_t tmsg_offer_withdraw(tmsg_offer_t *offer, int timeout_ms);
 
 /* Withdraws an offer as tmsg_offer_withdraw() does, and returns at once, for an

@@ -164,6 +164,7 @@ tmsg_status_t tmsg_endpoint_fetch(tmsg_endpoint_t *endpoint,
                                   tmsg_call_t **call_p)
 {
     tmsg_map_t *request = NULL;
+    tmsg_hub_t *hub = NULL;
     void *peer;
     tmsg_status_t status = check_params(params);
 
@@ -175,11 +176,14 @@ tmsg_status_t tmsg_endpoint_fetch(tmsg_endpoint_t *endpoint,
         status = tmsg_calls_peer(endpoint, &tmsg_hub_ops, &peer);
     }
     if (status == TMSG_OK) {
-        status = take_request(((tmsg_rpc_peer_t *)peer)->hub, key, &request);
+        hub = ((tmsg_rpc_peer_t *)peer)->hub;
+        status = take_request(hub, key, &request);
     }
     if (status == TMSG_OK) {
+        tmsg_hub_hold(hub); /* the peer may go, by a callback of the send */
         status = send_fetch(endpoint, request, params, call_p);
-        keep_request(((tmsg_rpc_peer_t *)peer)->hub, request);
+        keep_request(hub, request);
+        tmsg_hub_drop(hub);
     }
     return status;
 }

@@ -95,7 +95,7 @@ void tmsg_hub_give_record(tmsg_hub_t *hub, tmsg_records_t *records,
     }
 }
 
-static void free_records(tmsg_records_t *records)
+void tmsg_hub_free_records(tmsg_records_t *records)
 {
     void *record;
 
@@ -112,8 +112,8 @@ void tmsg_hub_drop(tmsg_hub_t *hub)
     if (tmsg_refs_drop(&hub->refs)) {
         pthread_mutex_destroy(&hub->lock);
         free(hub->call_ready);
-        free_records(&hub->calls_kept);
-        free_records(&hub->tasks_kept);
+        tmsg_hub_free_records(&hub->calls_kept);
+        tmsg_hub_free_records(&hub->tasks_kept);
         tmsg_map_destroy(hub->empty);
         tmsg_map_destroy(hub->fetch_kept);
         tmsg_meters_free(hub);

@@ -240,6 +240,9 @@ static inline void *tmsg_hub_take_at_hand(tmsg_records_t *records)
 void *tmsg_hub_take_record(tmsg_records_t *records, size_t bytes);
 bool tmsg_hub_keep_record(tmsg_records_t *records, void *record);
 
+/* Frees the records that are kept, when nobody takes them any more. */
+void tmsg_hub_free_records(tmsg_records_t *records);
+
 /* Queues an event, which fires once the worker was woken. Lock held. */
 void tmsg_hub_tell(tmsg_hub_t *hub, tmsg_rpc_event_t *event);
 

@@ -81,7 +81,8 @@ tmsg_status_t tmsg_method_declare(tmsg_method_t *method,
         status = set_description(method, params->description);
     }
     if (status == TMSG_OK && mask & TMSG_METHOD_PARAM_PRINCIPALS) {
-        status = tmsg_principals_read(params->principals, &method->principals);
+        status = tmsg_principals_read("method", params->principals,
+                                      &method->principals);
     }
     return status;
 }

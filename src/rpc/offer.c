@@ -225,7 +225,8 @@ static tmsg_status_t read_params(const tmsg_offer_params_t *params,
         status = read_numbers(params, offer, ttl_ms_p);
     }
     if (status == TMSG_OK && mask & TMSG_OFFER_PARAM_PRINCIPALS) {
-        status = tmsg_principals_read(params->principals, &offer->principals);
+        status = tmsg_principals_read("offer", params->principals,
+                                      &offer->principals);
     }
     if (mask & TMSG_OFFER_PARAM_ON_OVER) {
         offer->on_over = params->on_over;
@@ -435,10 +436,11 @@ static tmsg_status_t await_release(tmsg_offer_t *offer, int timeout_ms)
                             missing, "");
 }
 
-static tmsg_status_t check_end(const tmsg_offer_t *offer, int timeout_ms)
+static tmsg_status_t check_end(const char *what, const tmsg_offer_t *offer,
+                               int timeout_ms)
 {
     if (offer == NULL || timeout_ms < -1) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "withdraw: %s",
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "%s: %s", what,
                               offer == NULL ? "offer is NULL"
                                             : "timeout_ms is below -1");
     }
@@ -456,7 +458,7 @@ static void begin_to_end(tmsg_offer_t *offer, int timeout_ms)
 
 tmsg_status_t tmsg_offer_end(tmsg_offer_t *offer, int timeout_ms)
 {
-    tmsg_status_t status = check_end(offer, timeout_ms);
+    tmsg_status_t status = check_end("offer_end", offer, timeout_ms);
 
     if (status == TMSG_OK) {
         hold_offer(offer);
@@ -468,7 +470,7 @@ tmsg_status_t tmsg_offer_end(tmsg_offer_t *offer, int timeout_ms)
 
 tmsg_status_t tmsg_offer_withdraw(tmsg_offer_t *offer, int timeout_ms)
 {
-    tmsg_status_t status = check_end(offer, timeout_ms);
+    tmsg_status_t status = check_end("withdraw", offer, timeout_ms);
 
     if (status != TMSG_OK) {
         return status;

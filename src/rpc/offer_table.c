@@ -24,14 +24,10 @@ tmsg_status_t tmsg_offers_create(tmsg_offers_t **offers_p)
 
 void tmsg_offers_free(tmsg_offers_t *offers)
 {
-    void *record;
-
     if (offers == NULL) {
         return;
     }
-    while ((record = tmsg_list_pop(&offers->lent_kept.more)) != NULL) {
-        free(record);
-    }
+    tmsg_hub_free_records(&offers->lent_kept);
     tmsg_table_free(&offers->by_number);
     tmsg_table_free(&offers->by_version);
     tmsg_table_free(&offers->by_name);

@@ -29,7 +29,8 @@ static bool is_list(const char *list)
     return bytes > 0;
 }
 
-tmsg_status_t tmsg_principals_read(const char *list, char **copy_p)
+tmsg_status_t tmsg_principals_read(const char *of, const char *list,
+                                   char **copy_p)
 {
     size_t bytes;
     char *copy;
@@ -40,15 +41,15 @@ tmsg_status_t tmsg_principals_read(const char *list, char **copy_p)
     }
     if (!is_list(list)) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "method: principals '%s' are not names of up to "
+                              "%s: principals '%s' are not names of up to "
                               "%d bytes with a space between two",
-                              tmsg_error_name(list, strlen(list)).text,
+                              of, tmsg_error_name(list, strlen(list)).text,
                               TMSG_PRINCIPAL_MOST);
     }
     bytes = strlen(list) + 1;
     copy = malloc(bytes);
     if (copy == NULL) {
-        return tmsg_error_memory("a method");
+        return tmsg_error_memory("principals");
     }
     memcpy(copy, list, bytes);
     *copy_p = copy;

@@ -6,8 +6,10 @@
 #include <tensormsg/server.h>
 
 /* Copies a list of names, with a space between two; a NULL list gives NULL. The
- * caller frees the copy with free(). Errors: INVALID_PARAM, NO_MEMORY. */
-tmsg_status_t tmsg_principals_read(const char *list, char **copy_p);
+ * caller frees the copy with free(). Errors: INVALID_PARAM (the words begin
+ * with `of`), NO_MEMORY. */
+tmsg_status_t tmsg_principals_read(const char *of, const char *list,
+                                   char **copy_p);
 
 /* Checks whether the endpoint's principal is on the list. Errors: REFUSED; its
  * words name nobody who is on the list. */

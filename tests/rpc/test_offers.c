@@ -375,6 +375,7 @@ static void withdrawn_meanwhile(pair_t *pair)
     /* Where there is time the fetch ends well; an event loop does not wait. */
     offer(pair, &heard, sample_bytes(4, 100), NULL);
     must_be(tmsg_offer_end(heard.offer, -2), TMSG_ERR_INVALID_PARAM);
+    must_say(tmsg_error_message(), "offer_end: timeout_ms is below -1");
     must(tmsg_offer_end(heard.offer, 1000));
     pair_await(pair, is_released, &heard, "the memory to be free");
     tmsg_offer_destroy(heard.offer);
@@ -771,7 +772,7 @@ Test(offers, of_wrong_parameters_are_refused)
         {{.field_mask = TMSG_OFFER_PARAM_VERSION, .version = 2},
          "a version without a name"},
         {{.field_mask = TMSG_OFFER_PARAM_PRINCIPALS, .principals = "a  b"},
-         "principals"},
+         "offer: principals"},
     };
     static pair_t pair;
     tmsg_map_t *map = sample_bytes(1, 10);

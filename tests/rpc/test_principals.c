@@ -128,7 +128,7 @@ Test(principals, that_are_no_names_are_refused)
     must(offer(&scene, "other", longest + 3));
     must_be(offer(&scene, "some", "a b"), TMSG_ERR_ALREADY_EXISTS);
     failing_alloc_arm(1);
-    must_be(tmsg_principals_read("a b", &copy), TMSG_ERR_NO_MEMORY);
+    must_be(tmsg_principals_read("method", "a b", &copy), TMSG_ERR_NO_MEMORY);
     must_true(failing_alloc_disarm());
     close_scene(&scene);
 }
