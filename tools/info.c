@@ -221,6 +221,18 @@ static void print_description(const char *title, const char *json, bool all)
     cJSON_Delete(object);
 }
 
+/* Prints a number of an offer. Those above 2^53 come as text. */
+static void print_number(const cJSON *offer, const char *key)
+{
+    const char *text = text_member(offer, key);
+
+    if (text[0] != '\0') {
+        put_text(stdout, text);
+    } else {
+        printf("%.0f", number_member(offer, key));
+    }
+}
+
 /* Prints what the peer offers, a line for each name. */
 static void print_offers(const char *json)
 {
@@ -234,9 +246,13 @@ static void print_offers(const char *json)
     {
         printf("    ");
         put_text(stdout, text_member(offer, "name"));
-        printf("  (version %.0f: %.0f tensors, %.0f bytes)\n",
-               number_member(offer, "version"), number_member(offer, "tensors"),
-               number_member(offer, "bytes"));
+        printf("  (version ");
+        print_number(offer, "version");
+        printf(": ");
+        print_number(offer, "tensors");
+        printf(" tensors, ");
+        print_number(offer, "bytes");
+        puts(" bytes)");
     }
     cJSON_Delete(offers);
 }

@@ -120,14 +120,24 @@ static tmsg_status_t malformed_offer(const char *name)
                           tmsg_error_name(name, strlen(name)).text);
 }
 
+/* Returns whether a peer wrote a number: one that a double cannot have comes as
+ * text. */
+static bool is_number(const cJSON *item)
+{
+    size_t bytes = cJSON_IsString(item) ? strlen(item->valuestring) : 0;
+
+    return cJSON_IsNumber(item) ||
+           (bytes > 0 && bytes <= 20 &&
+            strspn(item->valuestring, "0123456789") == bytes);
+}
+
 /* Copies a number from what a peer wrote; a missing one is 0. */
 static bool copy_number(const cJSON *from, const char *key, cJSON *to)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(from, key);
-    cJSON *copy = item == NULL ? cJSON_CreateNumber(0)
-                  : cJSON_IsNumber(item) || cJSON_IsString(item)
-                      ? cJSON_Duplicate(item, false)
-                      : NULL;
+    cJSON *copy = item == NULL      ? cJSON_CreateNumber(0)
+                  : is_number(item) ? cJSON_Duplicate(item, false)
+                                    : NULL;
 
     return tmsg_json_add(to, key, copy);
 }
