@@ -173,7 +173,8 @@ typedef struct tmsg_fetch_params {
  *  CANCELED       it was withdrawn meanwhile;
  *  INVALID_PARAM  a slice does not fit, or `into` does not: the words name the
  *                 tensor;
- *  REFUSED        the offer is for other principals;
+ *  REFUSED        the key is of an offer for other principals (of a name, such
+ *                 offers are not there);
  *  RESOURCE_EXHAUSTED  too many fetches wait there;
  *  UNSUPPORTED    the peer has a library without offers.
  * It never ends with OK and other bytes than those of the offer.

@@ -109,6 +109,7 @@ typedef struct {
     uint64_t number; /* 0: nothing */
     uint64_t name;   /* tmsg_offer_name_key() of its name; 0: none */
     uint8_t random[TMSG_KEY_RANDOM];
+    char *principals; /* as of the offer */
     tmsg_status_t status;
 } tmsg_ended_offer_t;
 
@@ -123,7 +124,10 @@ typedef struct tmsg_offers {
     uint8_t instance[TMSG_KEY_INSTANCE];
     uint64_t epoch; /* ns since 1970 when the first offer was made or asked for;
                        0: not yet */
-    tmsg_ended_offer_t *ended; /* by number; NULL: none yet, or no memory */
+    tmsg_ended_offer_t *ended; /* those that ended last; NULL: none yet, or no
+                                  memory */
+    size_t next_ended;         /* the place of the next one */
+    bool forgotten;            /* more have ended than are remembered */
     uint64_t bytes;            /* of the live offers */
     uint64_t lent_bytes;       /* of those that are not released */
     uint64_t fetches, waits;   /* under way, waiting */
@@ -184,6 +188,14 @@ bool tmsg_offer_has_name(const tmsg_offer_t *offer, const char *name,
  * ALREADY_EXISTS, LIMIT_EXCEEDED, NO_MEMORY, IO. */
 tmsg_status_t tmsg_offers_add(tmsg_hub_t *hub, tmsg_offer_t *offer);
 
+/* tmsg_versions_newest() returns the newest offer of a name that the asker may
+ * fetch, or NULL; tmsg_versions_count() returns how many it may fetch. Lock
+ * held. */
+tmsg_offer_t *tmsg_versions_newest(const tmsg_versions_t *versions,
+                                   const tmsg_endpoint_t *asker);
+size_t tmsg_versions_count(const tmsg_versions_t *versions,
+                           const tmsg_endpoint_t *asker);
+
 /* These find the live offers of a name, whether there is one of the name and
  * version of another, and add and remove one that has a name. NULL: there is
  * none. Lock held. Errors: NO_MEMORY. */
@@ -198,10 +210,13 @@ void tmsg_versions_remove(tmsg_offers_t *offers, tmsg_offer_t *offer);
  * settled afterwards. Lock held. */
 void tmsg_offer_finish(tmsg_offer_t *offer, tmsg_status_t status);
 
-/* Finds the live offer that a fetch asks for. Lock held. Errors: NOT_FOUND;
- * tmsg_error_message() says why there is none. *may_come_p: it may yet come. */
+/* Finds the live offer that a fetch asks for. What the asker may not fetch is
+ * not there for a fetch by name. Lock held. Errors: NOT_FOUND;
+ * tmsg_error_message() says why there is none. *may_come_p: it may yet come.
+ * REFUSED: the key is of an offer for others. */
 tmsg_status_t tmsg_offers_find(tmsg_offers_t *offers,
                                const tmsg_fetch_ask_t *ask,
+                               const tmsg_endpoint_t *asker,
                                tmsg_offer_t **offer_p, bool *may_come_p);
 
 /* Returns whether the offer is one that the fetch asks for by name. Lock

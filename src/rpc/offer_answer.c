@@ -12,7 +12,6 @@
 #include "core/utf8.h"
 #include "rpc/metrics.h"
 #include "rpc/offer.h"
-#include "rpc/principal.h"
 
 #define WAITS_OF_A_PEER (TMSG_FETCHES_WAITING / 4)
 #define WAIT_MS_MOST INT32_MAX
@@ -154,13 +153,8 @@ static tmsg_status_t try_to_answer(tmsg_task_t *task, const tmsg_map_t *request,
     tmsg_status_t status;
 
     tmsg_hub_lock(hub);
-    status = tmsg_offers_find(hub->offers, ask, &offer, may_come_p);
-    if (status == TMSG_OK &&
-        tmsg_principals_check(offer->principals, tmsg_task_endpoint(task)) !=
-            TMSG_OK) {
-        status = tmsg_error_set(TMSG_ERR_REFUSED,
-                                "the offer is for other principals");
-    }
+    status = tmsg_offers_find(hub->offers, ask, tmsg_task_endpoint(task),
+                              &offer, may_come_p);
     if (status == TMSG_OK) {
         lent = tmsg_lent_begin(offer, task, !ask->has_slices);
         status = lent == NULL ? TMSG_ERR_NO_MEMORY : TMSG_OK;

@@ -10,14 +10,13 @@
 #include "core/json_read.h"
 #include "core/map.h"
 #include "rpc/offer.h"
-#include "rpc/principal.h"
 #include "serialize/json.h"
 
 #define KEY_BYTES (sizeof(TMSG_LIST_OFFER) + TMSG_OFFER_NAME_MAX)
 
 typedef struct {
     tmsg_offer_t *offer; /* with a reference */
-    size_t count;        /* of the offers of its name */
+    size_t count;        /* of the offers of its name that the asker may see */
 } listed_t;
 
 /* Notes the newest offer of each name that the asker may see. Returns how many
@@ -31,9 +30,13 @@ static size_t note_offers(const tmsg_offers_t *offers,
     for (tmsg_node_t *node = offers->live.head; node != NULL;
          node = node->next) {
         tmsg_offer_t *offer = TMSG_CONTAINER_OF(node, tmsg_offer_t, node);
+        const tmsg_versions_t *versions = offer->versions;
 
-        if (offer->name == NULL || offer->versions->heap[0] != offer ||
-            tmsg_principals_check(offer->principals, asker) != TMSG_OK) {
+        if (versions == NULL || versions->heap[0] != offer) {
+            continue; /* one of each name */
+        }
+        offer = tmsg_versions_newest(versions, asker);
+        if (offer == NULL) {
             continue;
         }
         if (count == TMSG_LIST_MOST) {
@@ -41,7 +44,8 @@ static size_t note_offers(const tmsg_offers_t *offers,
             break;
         }
         offer->refs++;
-        listed[count++] = (listed_t){offer, offer->versions->count};
+        listed[count++] =
+            (listed_t){offer, tmsg_versions_count(versions, asker)};
     }
     return count;
 }

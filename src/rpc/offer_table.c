@@ -10,6 +10,7 @@
 
 #include "core/bytes.h"
 #include "rpc/offer.h"
+#include "rpc/principal.h"
 
 tmsg_status_t tmsg_offers_create(tmsg_offers_t **offers_p)
 {
@@ -31,6 +32,10 @@ void tmsg_offers_free(tmsg_offers_t *offers)
     tmsg_table_free(&offers->by_number);
     tmsg_table_free(&offers->by_version);
     tmsg_table_free(&offers->by_name);
+    for (size_t i = 0; offers->ended != NULL && i < TMSG_OFFERS_REMEMBERED;
+         i++) {
+        free(offers->ended[i].principals);
+    }
     free(offers->ended);
     free(offers);
 }
@@ -154,7 +159,9 @@ tmsg_status_t tmsg_offers_add(tmsg_hub_t *hub, tmsg_offer_t *offer)
     return TMSG_OK;
 }
 
-static void remember_end(tmsg_offers_t *offers, const tmsg_offer_t *offer)
+/* Remembers an offer that is over, in place of the one that ended longest ago.
+ * Takes its principals. */
+static void remember_end(tmsg_offers_t *offers, tmsg_offer_t *offer)
 {
     tmsg_ended_offer_t *place;
 
@@ -162,14 +169,16 @@ static void remember_end(tmsg_offers_t *offers, const tmsg_offer_t *offer)
         offers->ended = calloc(TMSG_OFFERS_REMEMBERED, sizeof(*offers->ended));
     }
     if (offers->ended == NULL) {
-        return; /* words will be less exact */
-    }
-    place = &offers->ended[offer->number % TMSG_OFFERS_REMEMBERED];
-    if (place->number > offer->number) {
+        offers->forgotten = true; /* words will be less exact */
         return;
     }
-    *place =
-        (tmsg_ended_offer_t){.number = offer->number, .status = offer->status};
+    place = &offers->ended[offers->next_ended++ % TMSG_OFFERS_REMEMBERED];
+    offers->forgotten = offers->forgotten || place->number != 0;
+    free(place->principals);
+    *place = (tmsg_ended_offer_t){.number = offer->number,
+                                  .principals = offer->principals,
+                                  .status = offer->status};
+    offer->principals = NULL;
     memcpy(place->random, offer->random, sizeof(place->random));
     if (offer->name != NULL) {
         place->name = tmsg_offer_name_key(offer->name, offer->name_bytes);
@@ -213,14 +222,24 @@ static bool is_same_secret(const uint8_t *a, const uint8_t *b, size_t bytes)
     return differ == 0;
 }
 
-/* Says why there is no offer with that key. */
-static tmsg_status_t miss_key(const tmsg_offers_t *offers,
-                              const tmsg_key_parts_t *key)
+static const tmsg_ended_offer_t *find_ended(const tmsg_offers_t *offers,
+                                            uint64_t number)
 {
-    const tmsg_ended_offer_t *ended =
-        offers->ended == NULL
-            ? NULL
-            : &offers->ended[key->number % TMSG_OFFERS_REMEMBERED];
+    for (size_t i = 0; offers->ended != NULL && i < TMSG_OFFERS_REMEMBERED;
+         i++) {
+        if (offers->ended[i].number == number) {
+            return &offers->ended[i];
+        }
+    }
+    return NULL;
+}
+
+/* Says why there is no offer with that key. `taken`: a live offer has the
+ * number in it. */
+static tmsg_status_t miss_key(const tmsg_offers_t *offers,
+                              const tmsg_key_parts_t *key, bool taken)
+{
+    const tmsg_ended_offer_t *ended;
 
     if (offers->epoch == 0 || key->epoch != offers->epoch ||
         !is_same_secret(key->instance, offers->instance,
@@ -229,13 +248,14 @@ static tmsg_status_t miss_key(const tmsg_offers_t *offers,
                               "the key is of another run of this owner, or of "
                               "another owner");
     }
-    if (ended != NULL && ended->number == key->number &&
+    ended = key->number == 0 ? NULL : find_ended(offers, key->number);
+    if (ended != NULL &&
         is_same_secret(key->random, ended->random, sizeof(key->random))) {
         return tmsg_error_set(TMSG_ERR_NOT_FOUND, "the offer %s",
                               words_of_end(ended->status));
     }
     if (key->number > 0 && key->number <= offers->last_number &&
-        (ended == NULL || ended->number > key->number)) {
+        ended == NULL && !taken && offers->forgotten) {
         return tmsg_error_set(TMSG_ERR_NOT_FOUND,
                               "the offer is over, or never was there");
     }
@@ -244,6 +264,7 @@ static tmsg_status_t miss_key(const tmsg_offers_t *offers,
 
 static tmsg_status_t find_by_key(tmsg_offers_t *offers,
                                  const tmsg_key_parts_t *key,
+                                 const tmsg_endpoint_t *asker,
                                  tmsg_offer_t **offer_p)
 {
     tmsg_keyed_t *item = tmsg_table_find(&offers->by_number, key->number);
@@ -254,7 +275,11 @@ static tmsg_status_t find_by_key(tmsg_offers_t *offers,
         !is_same_secret(key->instance, offers->instance,
                         sizeof(key->instance)) ||
         !is_same_secret(key->random, offer->random, sizeof(key->random))) {
-        return miss_key(offers, key);
+        return miss_key(offers, key, offer != NULL);
+    }
+    if (!tmsg_principals_allow(offer->principals, asker)) {
+        return tmsg_error_set(TMSG_ERR_REFUSED,
+                              "the offer is for other principals");
     }
     *offer_p = offer;
     return TMSG_OK;
@@ -270,10 +295,11 @@ bool tmsg_offer_suits(const tmsg_offers_t *offers, const tmsg_offer_t *offer,
            (any || offer->version >= ask->at_least);
 }
 
-/* Says why there is no offer of that name. `newest` is its newest offer, which
- * is too old, or NULL. */
+/* Says why there is no offer of that name for the asker. `newest` is the newest
+ * for it, which is too old, or NULL. */
 static tmsg_status_t miss_name(const tmsg_offers_t *offers,
                                const tmsg_fetch_ask_t *ask,
+                               const tmsg_endpoint_t *asker,
                                const tmsg_offer_t *newest)
 {
     size_t bytes = strlen(ask->name);
@@ -289,19 +315,20 @@ static tmsg_status_t miss_name(const tmsg_offers_t *offers,
     }
     for (size_t i = 0; offers->ended != NULL && i < TMSG_OFFERS_REMEMBERED;
          i++) {
-        const tmsg_ended_offer_t *ended = &offers->ended[i];
+        /* From the one that ended last. */
+        const tmsg_ended_offer_t *ended =
+            &offers
+                 ->ended[(offers->next_ended - 1 - i) % TMSG_OFFERS_REMEMBERED];
 
-        if (ended->name == name &&
-            (last == NULL || ended->number > last->number)) {
+        if (last == NULL && ended->name == name &&
+            tmsg_principals_allow(ended->principals, asker)) {
             last = ended;
         }
     }
     return last == NULL
                ? tmsg_error_set(TMSG_ERR_NOT_FOUND, "there is no offer '%s'%s",
                                 tmsg_error_name(ask->name, bytes).text,
-                                offers->last_number > TMSG_OFFERS_REMEMBERED
-                                    ? ""
-                                    : ", and never was")
+                                offers->forgotten ? "" : ", and never was")
                : tmsg_error_set(TMSG_ERR_NOT_FOUND, "the offer '%s' %s",
                                 tmsg_error_name(ask->name, bytes).text,
                                 words_of_end(last->status));
@@ -309,14 +336,16 @@ static tmsg_status_t miss_name(const tmsg_offers_t *offers,
 
 static tmsg_status_t find_by_name(const tmsg_offers_t *offers,
                                   const tmsg_fetch_ask_t *ask,
+                                  const tmsg_endpoint_t *asker,
                                   tmsg_offer_t **offer_p)
 {
     const tmsg_versions_t *versions =
         tmsg_versions_find(offers, ask->name, strlen(ask->name));
-    tmsg_offer_t *newest = versions == NULL ? NULL : versions->heap[0];
+    tmsg_offer_t *newest =
+        versions == NULL ? NULL : tmsg_versions_newest(versions, asker);
 
     if (newest == NULL || !tmsg_offer_suits(offers, newest, ask)) {
-        return miss_name(offers, ask, newest);
+        return miss_name(offers, ask, asker, newest);
     }
     *offer_p = newest;
     return TMSG_OK;
@@ -324,9 +353,10 @@ static tmsg_status_t find_by_name(const tmsg_offers_t *offers,
 
 tmsg_status_t tmsg_offers_find(tmsg_offers_t *offers,
                                const tmsg_fetch_ask_t *ask,
+                               const tmsg_endpoint_t *asker,
                                tmsg_offer_t **offer_p, bool *may_come_p)
 {
     *may_come_p = ask->name != NULL;
-    return ask->name == NULL ? find_by_key(offers, &ask->key, offer_p)
-                             : find_by_name(offers, ask, offer_p);
+    return ask->name == NULL ? find_by_key(offers, &ask->key, asker, offer_p)
+                             : find_by_name(offers, ask, asker, offer_p);
 }

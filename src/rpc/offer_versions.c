@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "rpc/offer.h"
+#include "rpc/principal.h"
 
 #define ROOM_AT_FIRST 4
 
@@ -42,6 +43,35 @@ tmsg_versions_t *tmsg_versions_find(const tmsg_offers_t *offers,
         }
     }
     return NULL;
+}
+
+tmsg_offer_t *tmsg_versions_newest(const tmsg_versions_t *versions,
+                                   const tmsg_endpoint_t *asker)
+{
+    tmsg_offer_t *newest = NULL;
+
+    /* The first is the newest of all. */
+    for (size_t i = 0; i < versions->count && newest != versions->heap[0];
+         i++) {
+        tmsg_offer_t *offer = versions->heap[i];
+
+        if ((newest == NULL || offer->version > newest->version) &&
+            tmsg_principals_allow(offer->principals, asker)) {
+            newest = offer;
+        }
+    }
+    return newest;
+}
+
+size_t tmsg_versions_count(const tmsg_versions_t *versions,
+                           const tmsg_endpoint_t *asker)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < versions->count; i++) {
+        count += tmsg_principals_allow(versions->heap[i]->principals, asker);
+    }
+    return count;
 }
 
 bool tmsg_version_is_there(const tmsg_offers_t *offers,

@@ -72,14 +72,21 @@ static bool has_principal(const char *list, const char *name)
     return false;
 }
 
-tmsg_status_t tmsg_principals_check(const char *list,
-                                    const tmsg_endpoint_t *endpoint)
+bool tmsg_principals_allow(const char *list, const tmsg_endpoint_t *endpoint)
 {
     /* This call takes no lock. */
     const char *name = tmsg_endpoint_principal(endpoint);
 
-    if (list == NULL || (name != NULL && (has_principal(list, ANYBODY) ||
-                                          has_principal(list, name)))) {
+    return list == NULL || (name != NULL && (has_principal(list, ANYBODY) ||
+                                             has_principal(list, name)));
+}
+
+tmsg_status_t tmsg_principals_check(const char *list,
+                                    const tmsg_endpoint_t *endpoint)
+{
+    const char *name = tmsg_endpoint_principal(endpoint);
+
+    if (tmsg_principals_allow(list, endpoint)) {
         return TMSG_OK;
     }
     return name == NULL

@@ -3,6 +3,8 @@
 #ifndef TMSG_RPC_PRINCIPAL_H
 #define TMSG_RPC_PRINCIPAL_H
 
+#include <stdbool.h>
+
 #include <tensormsg/server.h>
 
 /* Copies a list of names, with a space between two; a NULL list gives NULL. The
@@ -11,8 +13,11 @@
 tmsg_status_t tmsg_principals_read(const char *of, const char *list,
                                    char **copy_p);
 
-/* Checks whether the endpoint's principal is on the list. Errors: REFUSED; its
- * words name nobody who is on the list. */
+/* Returns whether the endpoint's principal is on the list. */
+bool tmsg_principals_allow(const char *list, const tmsg_endpoint_t *endpoint);
+
+/* Checks that it is on the list of a method. Errors: REFUSED; its words name
+ * nobody who is on the list. */
 tmsg_status_t tmsg_principals_check(const char *list,
                                     const tmsg_endpoint_t *endpoint);
 

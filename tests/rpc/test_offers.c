@@ -721,13 +721,87 @@ Test(offers, may_be_for_some_principals)
         } else {
             fails(&pair, start(&pair, &key, NULL), TMSG_ERR_REFUSED,
                   "the offer is for other principals");
-            fails(&pair, start_name(&pair, "secret", 0, 0), TMSG_ERR_REFUSED,
-                  "the offer is for other principals");
+            fails(&pair, start_name(&pair, "secret", 9, 0), TMSG_ERR_NOT_FOUND,
+                  "the offer 'secret' was withdrawn"); /* one for everybody */
             must_true(strstr(json, "secret") == NULL);
         }
         tmsg_string_free(json);
         withdraw(&heard);
     }
+    pair_close(&pair);
+}
+
+static void offer_for(pair_t *pair, heard_t *heard, const char *principals,
+                      uint64_t version)
+{
+    const tmsg_offer_params_t params = {
+        .field_mask = TMSG_OFFER_PARAM_PRINCIPALS | TMSG_OFFER_PARAM_NAME |
+                      TMSG_OFFER_PARAM_VERSION,
+        .name = "mine",
+        .version = version,
+        .principals = principals};
+
+    offer(pair, heard, sample_bytes(version, 100), &params);
+}
+
+/* Who may not fetch a version hears and sees nothing of it. */
+Test(offers, are_chosen_among_those_for_the_asker)
+{
+    static pair_t pair;
+    heard_t bobs[3], ours[2];
+    tmsg_call_t *call;
+    char *json;
+
+    open_with_key(&pair, "alice");
+    offer_for(&pair, &bobs[0], "bob", 9);
+    fails(&pair, start_name(&pair, "mine", 0, 0), TMSG_ERR_NOT_FOUND,
+          "no offer 'mine', and never was");
+    call = start_name(&pair, "mine", 0, -1);
+    pair_await(&pair, waits, &pair, "a fetch that waits");
+    offer_for(&pair, &bobs[1], "bob", 7);
+    offer_for(&pair, &ours[0], "alice bob", 4);
+    must_eq(version_of(&pair, call), 4);
+    offer_for(&pair, &bobs[2], "bob", 5);
+    offer_for(&pair, &ours[1], NULL, 3);
+    must_eq(version_of(&pair, start_name(&pair, "mine", 4, 0)), 4);
+    fails(&pair, start_name(&pair, "mine", 5, 0), TMSG_ERR_NOT_FOUND,
+          "'mine' has version 4, and not yet 5");
+    json = listed(&pair);
+    must_say(json, "\\\"version\\\":4,");
+    must_say(json, "\\\"offers\\\":2}");
+    tmsg_string_free(json);
+    withdraw(&ours[0]);
+    withdraw(&ours[1]);
+    for (int i = 0; i < 3; i++) {
+        withdraw(&bobs[i]);
+    }
+    fails(&pair, start_name(&pair, "mine", 0, 0), TMSG_ERR_NOT_FOUND,
+          "the offer 'mine' was withdrawn"); /* ours */
+    pair_close(&pair);
+}
+
+/* Why the last 1024 ended is remembered, whenever they were made. */
+Test(offers, that_ended_last_are_remembered)
+{
+    static pair_t pair;
+    heard_t oldest, other;
+    tmsg_offer_key_t key, first;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    offer_named(&pair, &oldest, sample_bytes(1, 10), "w", 1);
+    key = key_of(&oldest);
+    for (uint64_t i = 0; i < 1100; i++) {
+        offer_named(&pair, &other, sample_bytes(1, 10), "w", i + 2);
+        if (i == 0) {
+            first = key_of(&other);
+        }
+        withdraw(&other);
+    }
+    withdraw(&oldest);
+    fails_key(&pair, key, "the offer was withdrawn");
+    fails_key(&pair, first, "the offer is over, or never was there");
+    key.bytes[47] ^= 1;
+    fails_key(&pair, key, "there never was such an offer");
     pair_close(&pair);
 }
 
