@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include <tensormsg/offer.h>
+
 /* What an allocator of Python's is given as arg. */
 typedef struct {
     tmsgpy_hub_t *hub;
@@ -55,6 +57,12 @@ void tmsgpy_hub_stir(tmsgpy_hub_t *hub);
 
 /* Gives a hold on its memory back; with the last one that. */
 void tmsgpy_hub_let_go(tmsgpy_hub_t *hub);
+
+/* A handle on an offer that own() gives it, NULL before. It is dropped as that
+ * of a stream, and ends the offer; without the interpreter's lock. */
+tmsgpy_stream_t *tmsgpy_offer_handle(tmsgpy_hub_t *hub);
+void tmsgpy_offer_own(tmsgpy_stream_t *handle, tmsg_offer_t *offer);
+tmsg_offer_t *tmsgpy_offer_of(const tmsgpy_stream_t *handle);
 
 /* The worker is gone: handles that had to wait for that go. */
 void tmsgpy_hub_drop_left_over(tmsgpy_hub_t *hub);

@@ -13,7 +13,8 @@ struct told {
 struct tmsgpy_stream {
     tmsgpy_stream_t *next; /* of those left over */
     tmsgpy_hub_t *hub;
-    tmsg_call_stream_t *stream;
+    tmsg_call_stream_t *stream; /* NULL: it is an offer's */
+    tmsg_offer_t *offer;
 };
 
 tmsgpy_stream_t *tmsgpy_stream_make(tmsgpy_hub_t *hub,
@@ -22,12 +23,34 @@ tmsgpy_stream_t *tmsgpy_stream_make(tmsgpy_hub_t *hub,
     tmsgpy_stream_t *handle = malloc(sizeof(*handle));
 
     if (handle != NULL) {
-        *handle = (tmsgpy_stream_t){NULL, hub, stream};
+        *handle = (tmsgpy_stream_t){NULL, hub, stream, NULL};
         pthread_mutex_lock(&hub->lock);
         hub->holds++;
         pthread_mutex_unlock(&hub->lock);
     }
     return handle;
+}
+
+tmsgpy_stream_t *tmsgpy_offer_handle(tmsgpy_hub_t *hub)
+{
+    return tmsgpy_stream_make(hub, NULL);
+}
+
+void tmsgpy_offer_own(tmsgpy_stream_t *handle, tmsg_offer_t *offer)
+{
+    handle->offer = offer;
+}
+
+tmsg_offer_t *tmsgpy_offer_of(const tmsgpy_stream_t *handle)
+{
+    return handle->offer;
+}
+
+/* Each of them allows NULL. */
+static void destroy_held(const tmsgpy_stream_t *handle)
+{
+    tmsg_call_stream_destroy(handle->stream);
+    tmsg_offer_destroy(handle->offer);
 }
 
 tmsg_call_stream_t *tmsgpy_stream_of(const tmsgpy_stream_t *handle)
@@ -62,7 +85,7 @@ void tmsgpy_stream_drop(tmsgpy_stream_t *handle)
     if (later) {
         return;
     }
-    tmsg_call_stream_destroy(handle->stream);
+    destroy_held(handle);
     if (open) {
         tmsgpy_hub_leave(hub);
     }

@@ -10,7 +10,7 @@
 
 #include "arrays.h"
 #include "errors.h"
-#include "hub.h"
+#include "hub_impl.h"
 #include "kept.h"
 #include "lent.h"
 #include "ops.h"
@@ -188,7 +188,7 @@ PyObject *tmsgpy_fetch(PyObject *self, PyObject *args)
 
 /* An offer. Its capsule has a reference, and so has its on_release. */
 typedef struct {
-    tmsg_offer_t *offer;
+    tmsgpy_stream_t *handle;
     tmsgpy_lent_t *lent;
     atomic_bool released;
     atomic_uint refs;
@@ -218,54 +218,83 @@ static offered_t *offered_of(PyObject *capsule)
 static void drop_capsule(PyObject *capsule)
 {
     offered_t *offered = offered_of(capsule);
+    PyThreadState *threads;
 
     if (tmsgpy_forked()) {
         return;
     }
-    tmsg_offer_destroy(offered->offer);
+    /* A thread that has the worker's lock may wait for the interpreter's. */
+    threads = PyEval_SaveThread();
+    tmsgpy_stream_drop(offered->handle);
     drop_offered(offered);
+    PyEval_RestoreThread(threads);
     tmsgpy_drop_lent();
 }
 
-/* Offers the map; the arrays are lent. NULL with an exception. */
-static PyObject *offer_map(tmsgpy_hub_t *hub, const tmsg_map_t *map,
-                           tmsg_offer_params_t *params, PyObject *keep)
+/* Makes a record for an offer of arrays, which are lent. NULL with an
+ * exception; the reference is taken in any case. */
+static offered_t *make_offered(tmsgpy_hub_t *hub, PyObject *keep)
 {
     offered_t *offered = calloc(1, sizeof(*offered));
-    tmsg_status_t status = TMSG_ERR_CLOSED;
-    PyThreadState *threads;
-    PyObject *capsule;
-    bool open;
 
     if (offered == NULL) {
         Py_DECREF(keep);
-        return PyErr_NoMemory();
+        PyErr_NoMemory();
+        return NULL;
     }
     offered->lent = tmsgpy_lend(keep);
     if (offered->lent == NULL) {
         free(offered);
         return NULL;
     }
+    offered->handle = tmsgpy_offer_handle(hub);
+    if (offered->handle == NULL) {
+        tmsgpy_unlend(offered->lent);
+        free(offered);
+        PyErr_NoMemory();
+        return NULL;
+    }
     atomic_init(&offered->refs, 2);
+    return offered;
+}
+
+/* Offers the map; the arrays are lent. NULL with an exception. */
+static PyObject *offer_map(tmsgpy_hub_t *hub, const tmsg_map_t *map,
+                           tmsg_offer_params_t *params, PyObject *keep)
+{
+    offered_t *offered = make_offered(hub, keep);
+    tmsg_status_t status = TMSG_ERR_CLOSED;
+    tmsg_offer_t *offer = NULL;
+    PyThreadState *threads;
+    PyObject *capsule;
+    bool open;
+
+    if (offered == NULL) {
+        return NULL;
+    }
     params->on_release = on_release;
     params->on_release_arg = offered;
     threads = PyEval_SaveThread();
     open = tmsgpy_hub_enter(hub);
     if (open) {
-        status = tmsg_offer_create(tmsgpy_hub_worker(hub), map, params,
-                                   &offered->offer);
+        status = tmsg_offer_create(tmsgpy_hub_worker(hub), map, params, &offer);
         tmsgpy_hub_leave(hub);
     }
     PyEval_RestoreThread(threads);
+    tmsgpy_offer_own(offered->handle, offer);
     if (status != TMSG_OK) {
+        PyObject *raised =
+            open ? tmsgpy_raise_of(status, tmsg_error_message(), NULL)
+                 : tmsgpy_raise_closed();
+
+        tmsgpy_stream_drop(offered->handle);
         tmsgpy_unlend(offered->lent);
         free(offered);
-        return open ? tmsgpy_raise_of(status, tmsg_error_message(), NULL)
-                    : tmsgpy_raise_closed();
+        return raised;
     }
     capsule = PyCapsule_New(offered, "tensormsg.offer", drop_capsule);
     if (capsule == NULL) {
-        tmsg_offer_destroy(offered->offer);
+        tmsgpy_stream_drop(offered->handle);
         drop_offered(offered);
     }
     return capsule;
@@ -303,7 +332,7 @@ PyObject *tmsgpy_offer(PyObject *self, PyObject *args)
     if (capsule == NULL) {
         return NULL;
     }
-    tmsg_offer_key(offered_of(capsule)->offer, &key);
+    tmsg_offer_key(tmsgpy_offer_of(offered_of(capsule)->handle), &key);
     return Py_BuildValue(
         "(NN)", capsule,
         PyBytes_FromStringAndSize((const char *)key.bytes, sizeof(key.bytes)));
@@ -326,7 +355,7 @@ PyObject *tmsgpy_offer_end(PyObject *self, PyObject *args)
     timeout_ms = tmsgpy_int_at(args, 2);
     threads = PyEval_SaveThread();
     if (tmsgpy_hub_enter(hub)) {
-        (void)tmsg_offer_end(offered->offer, timeout_ms);
+        (void)tmsg_offer_end(tmsgpy_offer_of(offered->handle), timeout_ms);
         tmsgpy_hub_leave(hub);
     }
     PyEval_RestoreThread(threads);
@@ -346,7 +375,7 @@ PyObject *tmsgpy_offer_state(PyObject *self, PyObject *capsule)
         return NULL;
     }
     tmsgpy_drop_lent();
-    tmsg_offer_stats(offered->offer, &stats);
+    tmsg_offer_stats(tmsgpy_offer_of(offered->handle), &stats);
     return Py_BuildValue(
         "(OKKKK)", atomic_load(&offered->released) ? Py_True : Py_False,
         (unsigned long long)stats.fetches, (unsigned long long)stats.failed,
