@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -54,6 +55,52 @@ def test_a_map_is_fetched_by_key_and_by_name(sides, size):
     w[:] = 0  # it is mine again
     with pytest.raises(tensormsg.NotFound, match="the offer was withdrawn"):
         ep.fetch(offer.key)
+
+
+def test_a_version_is_any_number(sides):
+    listener, ep = sides
+    offer = listener.offer({}, name="w", version=2**62 + 1)
+    about = {"version": 2**62 + 1, "tensors": 0, "bytes": 0, "offers": 1}
+    offers = ep.offers(WAIT)
+    assert offers == {"w": about} and offers.more is False
+    offer.withdraw(WAIT)
+
+
+@pytest.mark.parametrize("said", [1, "{", "[]", "7", '{"version": "x"}',
+                                  "[" * 100_000])
+def test_a_list_of_another_making_is_malformed(said):
+    def described(meta):
+        return tensormsg._offer.described(types.SimpleNamespace(meta=meta))
+
+    assert described({"other": said, "more": True}).more
+    with pytest.raises(tensormsg.Malformed, match="malformed at 'offer/w'"):
+        described({"offer/w": said})
+
+
+def test_a_closed_listener_ends_its_offers():
+    with sync.listen("tcp://127.0.0.1:0") as listener:
+        x = np.arange(3)
+        first = listener.offer({"x": x}, name="x")
+        second = listener.offer({"x": x})
+    first.withdraw(WAIT)
+    assert first.released
+    del listener, first, second
+    gc.collect()
+
+
+def test_an_offer_is_not_withdrawn_while_its_arrays_may_be_read(monkeypatch):
+    with sync.listen("tcp://127.0.0.1:0") as listener:
+        offer = listener.offer({"x": np.arange(3)})
+    looks = []
+
+    def state(_):
+        looks.append(1)
+        return False, 0, 0, 0, 1
+
+    monkeypatch.setattr(tensormsg._offer.hot, "offer_state", state)
+    with pytest.raises(tensormsg.TimedOut, match="may still read the arrays"):
+        offer.withdraw(0.01)
+    assert len(looks) > 10  # some after its time
 
 
 def test_parts_are_fetched_into_buffers(sides):

@@ -7,6 +7,7 @@ import json
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, \
     Tuple, Union
 
+from . import _data
 from ._count import count
 from ._hub import Hub, Meta, merge_meta
 from ._lib import hot
@@ -16,6 +17,7 @@ from .errors import Status, error_of
 
 _MOST_VERSION = 0x7fffffffffffffff
 KEY_BYTES = 48
+TURNS_AT_LAST = 20  # of a withdrawal whose time is up
 
 Version = Union[int, Tuple[int, int]]
 Boxes = List[Tuple[str, str, Tuple[int, ...], Tuple[int, ...]]]
@@ -111,8 +113,31 @@ class BaseOffer:
                         "still read the arrays")
 
 
-def described(reply: Any) -> Dict[str, Any]:
+class Offered(Dict[str, Dict[str, Any]]):
+    """What a peer offers, by name. `more`: it offers more names than it has
+    told, which are 4096 at most."""
+
+    more = False
+
+
+def _number(value: Any) -> Any:
+    """A number as the peer has written it: above 2^53 it comes as text."""
+    return int(value) if isinstance(value, str) else value
+
+
+def described(reply: Any) -> Offered:
     """What a peer offers."""
     prefix = "offer/"
-    return {key[len(prefix):]: json.loads(value)
-            for key, value in reply.meta.items() if key.startswith(prefix)}
+    offered = Offered()
+    offered.more = reply.meta.get("more") is True
+    for key, value in reply.meta.items():
+        if not key.startswith(prefix):
+            continue
+        try:
+            about = {each: _number(number)
+                     for each, number in json.loads(value).items()}
+        except (AttributeError, TypeError, ValueError, RecursionError):
+            raise error_of(Status.MALFORMED, "the peer's list of offers is "
+                           f"malformed at '{_data.shortened(key)}'") from None
+        offered[key[len(prefix):]] = about
+    return offered
