@@ -156,28 +156,76 @@ static bool is_of_peer(const tmsg_judged_entry_t *judged, uint64_t pid)
            (pid != 0 && pid == judged->claim->hello->pid);
 }
 
+#define SEGMENT_BYTES 8 /* of the number of a segment */
+
+/* Returns whether this side's own segment is in the same folder. In another,
+ * the peer could put something else there after it was looked at. */
+static bool is_our_folder(const tmsg_judged_entry_t *judged)
+{
+    const tmsg_packed_t *all = &judged->own->all;
+    const tmsg_packed_entry_t *entry = judged->entry;
+
+    for (size_t i = 0; i < all->entry_count; i++) {
+        const tmsg_packed_entry_t *ours = &all->entries[i];
+        tmsg_posix_segment_t segment;
+
+        if (ours->transport != entry->transport ||
+            ours->address_bytes != entry->address_bytes) {
+            continue;
+        }
+        tmsg_posix_segment_read(tmsg_get_le(ours->address, SEGMENT_BYTES),
+                                &segment);
+        if (!segment.in_proc && !segment.in_shm &&
+            memcmp(ours->address + SEGMENT_BYTES,
+                   entry->address + SEGMENT_BYTES,
+                   entry->address_bytes - (size_t)SEGMENT_BYTES) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Judges what follows the segment's number: a folder, which the segment gets,
+ * or a namespace. */
+static const char *judge_posix_rest(const tmsg_judged_entry_t *judged,
+                                    tmsg_posix_segment_t *segment)
+{
+    const uint8_t *rest = judged->entry->address + SEGMENT_BYTES;
+    size_t bytes = judged->entry->address_bytes - (size_t)SEGMENT_BYTES;
+
+    if (segment->in_proc || segment->in_shm) {
+        return bytes == (segment->has_namespace
+                             ? namespace_bytes(judged->own->minor)
+                             : 0)
+                   ? NULL
+                   : "has a rest of another length";
+    }
+    if (bytes < 2 || rest[0] != '/' ||
+        memchr(rest, 0, bytes) != rest + bytes - 1) {
+        return "names no folder";
+    }
+    segment->folder = (const char *)rest;
+    return is_our_folder(judged) ? NULL
+                                 : "names another folder than UCX_POSIX_DIR";
+}
+
 /* [segment 8 bytes][rest, as the segment says] */
 static const char *judge_posix(const tmsg_judged_entry_t *judged)
 {
-    const uint8_t *rest = judged->entry->address + 8;
-    size_t rest_bytes = judged->entry->address_bytes - 8u;
     const char *wrong = judge_memory_device(judged);
     tmsg_posix_segment_t segment;
 
-    if (wrong != NULL || judged->entry->address_bytes < 8) {
-        return wrong != NULL ? wrong : "names no segment";
+    if (wrong == NULL && judged->entry->address_bytes < SEGMENT_BYTES) {
+        wrong = "names no segment";
     }
-    tmsg_posix_segment_read(tmsg_get_le(judged->entry->address, 8), &segment);
-    if (segment.in_proc || segment.in_shm) {
-        if (rest_bytes !=
-            (segment.has_namespace ? namespace_bytes(judged->own->minor) : 0)) {
-            return "has a rest of another length";
-        }
-    } else if (rest_bytes < 2 || rest[0] != '/' ||
-               memchr(rest, 0, rest_bytes) != rest + rest_bytes - 1) {
-        return "names no folder";
-    } else {
-        segment.folder = (const char *)rest;
+    if (wrong != NULL) {
+        return wrong;
+    }
+    tmsg_posix_segment_read(tmsg_get_le(judged->entry->address, SEGMENT_BYTES),
+                            &segment);
+    wrong = judge_posix_rest(judged, &segment);
+    if (wrong != NULL) {
+        return wrong;
     }
     if (segment.has_namespace && !segment.in_proc) {
         return "has a namespace out of place";
@@ -191,7 +239,8 @@ static const char *judge_posix(const tmsg_judged_entry_t *judged)
     return judged->claim == NULL ||
                    tmsg_posix_segment_holds(&segment, judged->own->posix_bytes)
                ? NULL
-               : "names what is no segment of UCX, or too small a one";
+               : "names what is no segment of UCX and this user, or too small "
+                 "a one";
 }
 
 static const char *judge_sysv(const tmsg_judged_entry_t *judged)
@@ -211,7 +260,7 @@ static const char *judge_sysv(const tmsg_judged_entry_t *judged)
                     tmsg_sysv_segment_holds((int)id, judged->claim->hello->pid,
                                             judged->own->sysv_bytes))
                ? NULL
-               : "names the memory of another process, or too little";
+               : "names the memory of another process or user, or too little";
 }
 
 static const char *judge_xpmem(const tmsg_judged_entry_t *judged)

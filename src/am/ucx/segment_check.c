@@ -62,16 +62,19 @@ static bool is_ucx_file(const char *path)
            strcmp(target + length - (sizeof(gone) - 1), gone) == 0;
 }
 
-/* Finds its size. False: it cannot be looked at. */
+/* Finds its size. False: it cannot be looked at. UCX would follow a link that
+ * has the name of a segment. */
 static bool find_bytes(const tmsg_posix_segment_t *segment, uint64_t *bytes_p)
 {
     char path[PATH_MAX];
     struct stat file;
 
-    if (!write_path(segment, path) || stat(path, &file) != 0) {
+    if (!write_path(segment, path) ||
+        (segment->in_proc ? stat(path, &file) : lstat(path, &file)) != 0) {
         return false;
     }
-    *bytes_p = S_ISREG(file.st_mode) && (!segment->in_proc || is_ucx_file(path))
+    *bytes_p = S_ISREG(file.st_mode) && file.st_uid == geteuid() &&
+                       (!segment->in_proc || is_ucx_file(path))
                    ? (uint64_t)file.st_size
                    : 0;
     return true;
@@ -104,5 +107,6 @@ bool tmsg_sysv_segment_holds(int id, uint32_t pid, uint64_t bytes)
     struct shmid_ds segment;
 
     return shmctl(id, IPC_STAT, &segment) != 0 ||
-           ((uint32_t)segment.shm_cpid == pid && segment.shm_segsz >= bytes);
+           ((uint32_t)segment.shm_cpid == pid &&
+            segment.shm_perm.cuid == geteuid() && segment.shm_segsz >= bytes);
 }

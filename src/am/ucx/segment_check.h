@@ -4,7 +4,9 @@
  *
  * UCX maps what an address names, and reads and writes there as far as its own
  * settings say: the end of a smaller segment kills the process, and any file
- * that can be opened would be written to. */
+ * that can be opened would be written to. Peers share memory only with
+ * processes of the same user (hello.h), so a segment of another user is none of
+ * the peer's. */
 #ifndef TMSG_AM_UCX_SEGMENT_CHECK_H
 #define TMSG_AM_UCX_SEGMENT_CHECK_H
 
@@ -25,17 +27,18 @@ typedef struct {
 /* Reads the number; the folder is NULL. */
 void tmsg_posix_segment_read(uint64_t number, tmsg_posix_segment_t *segment);
 
-/* Returns its size. 0: it is not there, or is no file of UCX's. */
+/* Returns its size. 0: it is not there, or is no file of UCX's, or of another
+ * user. */
 uint64_t tmsg_posix_segment_bytes(const tmsg_posix_segment_t *segment);
 
-/* Returns whether it is a file of UCX's of at least `bytes`. If it is not
- * there, or cannot be opened, the answer is yes: UCX finds out without harm,
- * and its error says so. */
+/* Returns whether it is a file of UCX's, of this user and of at least `bytes`.
+ * A link is none. If it is not there, or cannot be opened, the answer is yes:
+ * UCX finds out without harm, and its error says so. */
 bool tmsg_posix_segment_holds(const tmsg_posix_segment_t *segment,
                               uint64_t bytes);
 
-/* The same of a segment of System V, which the process `pid` is to have
- * made. */
+/* The same of a segment of System V, which the process `pid` of this user is to
+ * have made. */
 uint64_t tmsg_sysv_segment_bytes(int id);
 bool tmsg_sysv_segment_holds(int id, uint32_t pid, uint64_t bytes);
 

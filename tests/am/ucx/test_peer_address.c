@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "am/boot/frame.h"
@@ -14,6 +16,7 @@
 #include "am/ucx/ep_index.h"
 #include "am/ucx/packed.h"
 #include "am/ucx/peer_address.h"
+#include "am/ucx/segment_check.h"
 #include "am/ucx/ucx_ep.h"
 #include "core/bytes.h"
 #include "support/numbered_keys.h"
@@ -300,6 +303,107 @@ Test(peer_address, a_file_that_is_none_of_ucx_is_not_mapped)
     must_say(tmsg_error_message(), "no segment of UCX");
     fclose(file);
     judged_close(&judged);
+}
+
+/* Puts a file with the name of a segment into a folder: "" is no link. */
+static void make_segment(char *path, const char *folder, uint64_t id,
+                         const char *link_to)
+{
+    int fd;
+
+    snprintf(path, 128, "%s/ucx_shm_posix_%llx", folder,
+             (unsigned long long)id);
+    if (link_to[0] != '\0') {
+        must_true(symlink(link_to, path) == 0);
+        return;
+    }
+    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    must_true(fd >= 0 && ftruncate(fd, 1 << 20) == 0);
+    close(fd);
+}
+
+/* UCX would follow a link, and map another user's file. */
+Test(peer_address, a_file_in_shm_is_mapped_only_if_it_is_this_users)
+{
+    const lie_t lie = {.transport = "posix", .place = AT_ADDRESS};
+    uint64_t id = UINT64_C(0x7a5) << 32 | (uint32_t)getpid();
+    char target[128], path[128];
+    judged_t judged;
+
+    setenv("UCX_POSIX_USE_PROC_LINK", "n", 1);
+    judged_open(&judged, "TLS=posix,tcp");
+    must(judge(&judged, judged.bytes, judged.count, false, false));
+    tmsg_put_le(find_place(&judged, &lie), UINT64_C(1) << 62 | id, 8);
+    make_segment(target, "/dev/shm", id + 1, "");
+    make_segment(path, "/dev/shm", id, target);
+    must_be(judge(&judged, judged.bytes, judged.count, false, false),
+            TMSG_ERR_MALFORMED);
+    must_say(tmsg_error_message(), "no segment of UCX");
+    unlink(path);
+    unlink(target);
+    make_segment(path, "/dev/shm", id, "");
+    must(judge(&judged, judged.bytes, judged.count, false, false));
+    if (geteuid() == 0 && chown(path, 1, 1) == 0) {
+        must_be(judge(&judged, judged.bytes, judged.count, false, false),
+                TMSG_ERR_MALFORMED);
+        must_say(tmsg_error_message(), "no segment of UCX");
+    }
+    unlink(path);
+    judged_close(&judged);
+}
+
+/* A file in the peer's folder can be changed after it was looked at. */
+Test(peer_address, a_file_in_another_folder_is_not_mapped)
+{
+    const lie_t lie = {.transport = "posix", .place = AT_ADDRESS};
+    char ours[] = "/tmp/tensormsg-XXXXXX", theirs[sizeof(ours)], path[128];
+    judged_t judged;
+    uint8_t *place;
+
+    must_true(mkdtemp(ours) != NULL);
+    setenv("UCX_POSIX_USE_PROC_LINK", "n", 1);
+    setenv("UCX_POSIX_DIR", ours, 1);
+    judged_open(&judged, "TLS=posix,tcp");
+    must(judge(&judged, judged.bytes, judged.count, false, false));
+    place = find_place(&judged, &lie);
+    place[8 + strlen(ours) - 1] ^= 1;
+    memcpy(theirs, place + 8, sizeof(theirs));
+    must_true(mkdir(theirs, 0700) == 0);
+    make_segment(path, theirs, tmsg_get_le(place, 8), "");
+    must_be(judge(&judged, judged.bytes, judged.count, false, false),
+            TMSG_ERR_MALFORMED);
+    must_say(tmsg_error_message(), "names another folder");
+    unlink(path);
+    rmdir(theirs);
+    judged_close(&judged);
+    rmdir(ours);
+}
+
+/* Only root can be told of a segment that another user made. */
+Test(peer_address, the_memory_of_another_user_is_not_mapped)
+{
+    const tmsg_posix_segment_t segment = {
+        .in_proc = true, .pid = (uint32_t)getpid(), .fd = 200};
+    char path[128];
+    int fd, id;
+
+    if (geteuid() != 0) {
+        return;
+    }
+    make_segment(path, "/tmp", (uint32_t)getpid(), "");
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    must_true(dup2(fd, (int)segment.fd) >= 0 && unlink(path) == 0);
+    must_true(tmsg_posix_segment_holds(&segment, 4096));
+    must_true(fchown(fd, 1, 1) == 0);
+    must_true(!tmsg_posix_segment_holds(&segment, 4096));
+    must_true(seteuid(1) == 0);
+    id = shmget(IPC_PRIVATE, 4096, 0666);
+    must_true(seteuid(0) == 0 && id >= 0);
+    must_true(!tmsg_sysv_segment_holds(id, (uint32_t)getpid(), 4096));
+    shmctl(id, IPC_RMID, NULL);
+    id = shmget(IPC_PRIVATE, 4096, 0600);
+    must_true(tmsg_sysv_segment_holds(id, (uint32_t)getpid(), 4096));
+    shmctl(id, IPC_RMID, NULL);
 }
 
 Test(peer_address, memory_is_shared_only_where_both_sides_agreed)
