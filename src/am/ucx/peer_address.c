@@ -270,16 +270,6 @@ static tmsg_status_t read_network(tmsg_own_address_t *own, const void *address,
     return status;
 }
 
-#define HUGE_PAGE (UINT64_C(2) << 20)
-#define PAGE 4096
-
-/* Returns what a peer's segment must have, where ours has so many bytes. Ours
- * may be of huge pages, and UCX got none for the peer's. */
-static uint64_t least_segment(uint64_t bytes)
-{
-    return bytes % HUGE_PAGE == 0 && bytes > 0 ? PAGE : bytes;
-}
-
 /* Finds how large the segments of this side are. */
 static void measure_segments(tmsg_own_address_t *own)
 {
@@ -298,9 +288,9 @@ static void measure_segments(tmsg_own_address_t *own)
                                  ? NULL
                                  : (const char *)entry->address + 8;
             own->posix_bytes =
-                least_segment(tmsg_posix_segment_bytes(&segment));
+                tmsg_segment_least(tmsg_posix_segment_bytes(&segment));
         } else if (part == TMSG_PART_SYSV) {
-            own->sysv_bytes = least_segment(
+            own->sysv_bytes = tmsg_segment_least(
                 tmsg_sysv_segment_bytes((int)tmsg_get_le(entry->address, 4)));
         }
     }

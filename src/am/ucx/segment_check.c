@@ -110,3 +110,18 @@ bool tmsg_sysv_segment_holds(int id, uint32_t pid, uint64_t bytes)
            ((uint32_t)segment.shm_cpid == pid &&
             segment.shm_perm.cuid == geteuid() && segment.shm_segsz >= bytes);
 }
+
+#define HUGE_PAGE (UINT64_C(2) << 20)
+#define PAGE 4096
+
+/* UCX takes huge pages only where they add less than one of them, and no more
+ * than was asked for. */
+uint64_t tmsg_segment_least(uint64_t bytes)
+{
+    uint64_t least = bytes / 2;
+
+    if (bytes == 0 || bytes % HUGE_PAGE != 0) {
+        return bytes;
+    }
+    return least > bytes - HUGE_PAGE + PAGE ? least : bytes - HUGE_PAGE + PAGE;
+}

@@ -42,4 +42,8 @@ bool tmsg_posix_segment_holds(const tmsg_posix_segment_t *segment,
 uint64_t tmsg_sysv_segment_bytes(int id);
 bool tmsg_sysv_segment_holds(int id, uint32_t pid, uint64_t bytes);
 
+/* Returns how large a peer's segment is at least, where that of this side has
+ * `bytes`. UCX may have got huge pages for the one and none for the other. */
+uint64_t tmsg_segment_least(uint64_t bytes);
+
 #endif

@@ -406,6 +406,19 @@ Test(peer_address, the_memory_of_another_user_is_not_mapped)
     shmctl(id, IPC_RMID, NULL);
 }
 
+/* UCX rounds up to huge pages of 2 MiB, if there are some. */
+Test(peer_address, a_peer_without_huge_pages_has_a_smaller_segment)
+{
+    const uint64_t page = 4096, huge = 2 << 20;
+
+    must_eq(tmsg_segment_least(0), 0);
+    must_eq(tmsg_segment_least(20 * page), 20 * page);
+    must_eq(tmsg_segment_least(huge), huge / 2);
+    must_eq(tmsg_segment_least(2 * huge), huge + page);
+    must_eq(tmsg_segment_least(5 * huge), 4 * huge + page);
+    must_eq(tmsg_segment_least(5 * huge + page), 5 * huge + page);
+}
+
 Test(peer_address, memory_is_shared_only_where_both_sides_agreed)
 {
     judged_t judged;
