@@ -22,6 +22,7 @@
 #include "am/send/template_out.h"
 #include "am/staging/copy.h"
 #include "am/ucx/deferred.h"
+#include "am/ucx/fork_guard.h"
 #include "am/ucx/linger.h"
 #include "am/ucx/siblings.h"
 #include "am/worker/lead.h"
@@ -233,7 +234,7 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
     if (worker == NULL) {
         return tmsg_error_memory("a worker");
     }
-    status = tmsg_ucx_check_process();
+    status = tmsg_fork_guard_check_start();
     if (status == TMSG_OK) {
         status = configure_worker(params, worker);
     }

@@ -4,7 +4,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <unistd.h>
 
+#include "am/shm/first_thread.h"
 #include "core/error.h"
 
 static atomic_uint open;
@@ -27,10 +29,20 @@ tmsg_status_t tmsg_fork_guard_check(void)
                                 "the first connection, or let the child exec");
 }
 
+tmsg_status_t tmsg_fork_guard_check_start(void)
+{
+    tmsg_status_t status = tmsg_fork_guard_check();
+
+    return status == TMSG_OK && tmsg_first_thread_has_ended(getpid())
+               ? tmsg_error_set(TMSG_ERR_UNSUPPORTED, "UCX does not start: %s",
+                                TMSG_FIRST_THREAD_WORDS)
+               : status;
+}
+
 tmsg_status_t tmsg_fork_guard_enter(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    tmsg_status_t status = tmsg_fork_guard_check();
+    tmsg_status_t status = tmsg_fork_guard_check_start();
 
     if (status == TMSG_OK) {
         pthread_once(&once, set_fork_handler);

@@ -12,12 +12,17 @@
 
 #include <tensormsg/status.h>
 
-/* Checks that UCX works in this process. Errors: UNSUPPORTED. */
+/* Checks that this process was not forked from one in which UCX was open.
+ * Errors: UNSUPPORTED. */
 tmsg_status_t tmsg_fork_guard_check(void);
 
-/* Does tmsg_fork_guard_check() before a UCX worker is opened. On OK one more
- * UCX worker counts as open, until tmsg_fork_guard_leave(). The caller calls
- * that when the UCX worker is destroyed, or could not be opened. */
+/* Checks that UCX can start in this process: also that its first thread lives
+ * (first_thread.h). Errors: UNSUPPORTED. */
+tmsg_status_t tmsg_fork_guard_check_start(void);
+
+/* Does tmsg_fork_guard_check_start() before a UCX worker is opened. On OK one
+ * more UCX worker counts as open, until tmsg_fork_guard_leave(). The caller
+ * calls that when the UCX worker is destroyed, or could not be opened. */
 tmsg_status_t tmsg_fork_guard_enter(void);
 void tmsg_fork_guard_leave(void);
 

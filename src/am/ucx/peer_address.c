@@ -322,11 +322,11 @@ static tmsg_status_t try_rules(tmsg_own_address_t *own)
 }
 
 /* Reads this side's own addresses. MALFORMED: the format is another one. */
-static tmsg_status_t read_own(tmsg_own_address_t *own, const void *net,
-                              size_t bytes, size_t net_bytes)
+static tmsg_status_t read_own(tmsg_own_address_t *own, const void *whole,
+                              size_t bytes, const void *net, size_t net_bytes)
 {
     tmsg_status_t status =
-        tmsg_packed_read(own->bytes, bytes, own->minor, &own->all);
+        tmsg_packed_read(whole, bytes, own->minor, &own->all);
 
     if (status == TMSG_OK) {
         status = read_network(own, net, net_bytes);
@@ -349,13 +349,12 @@ static bool is_known(tmsg_ucx_version_t version)
            version.minor <= TMSG_PACKED_MINOR_LAST;
 }
 
-tmsg_status_t tmsg_own_address_read(const tmsg_ucx_t *ucx,
+tmsg_status_t tmsg_own_address_read(const void *whole, size_t bytes,
+                                    const void *net, size_t net_bytes,
                                     tmsg_own_address_t **own_p)
 {
     tmsg_ucx_version_t version = tmsg_ucx_version();
-    tmsg_own_address_t *own = NULL;
-    size_t bytes, net_bytes;
-    void *net = NULL;
+    tmsg_own_address_t *own;
     tmsg_status_t status;
 
     *own_p = NULL;
@@ -367,29 +366,16 @@ tmsg_status_t tmsg_own_address_read(const tmsg_ucx_t *ucx,
         return tmsg_error_memory("a worker address");
     }
     own->minor = version.minor;
-    status = tmsg_ucx_address(ucx, false, &own->bytes, &bytes);
-    if (status == TMSG_OK) {
-        status = tmsg_ucx_address(ucx, true, &net, &net_bytes);
-    }
-    if (status == TMSG_OK) {
-        status = read_own(own, net, bytes, net_bytes);
-    }
-    tmsg_ucx_address_free(net);
+    status = read_own(own, whole, bytes, net, net_bytes);
     if (status != TMSG_OK) {
-        tmsg_own_address_free(own);
+        free(own);
         return status == TMSG_ERR_MALFORMED ? TMSG_OK : status;
     }
     *own_p = own;
     return TMSG_OK;
 }
 
-void tmsg_own_address_free(tmsg_own_address_t *own)
-{
-    if (own != NULL) {
-        tmsg_ucx_address_free(own->bytes);
-        free(own);
-    }
-}
+void tmsg_own_address_free(tmsg_own_address_t *own) { free(own); }
 
 static tmsg_status_t judge_unread(const tmsg_address_claim_t *claim)
 {

@@ -21,10 +21,11 @@ typedef struct tmsg_own_address tmsg_own_address_t;
 
 typedef struct tmsg_peer_address tmsg_peer_address_t;
 
-/* Reads the addresses of this side, that of the network alone too, into
- * *own_p. NULL: this UCX packs them in a way that is not known here. Errors:
- * INTERNAL, NO_MEMORY. */
-tmsg_status_t tmsg_own_address_read(const tmsg_ucx_t *ucx,
+/* Reads the address of this side, and that of the network alone, into *own_p.
+ * It refers to `whole`, which has to stay. NULL: this UCX packs them in a way
+ * that is not known here. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_own_address_read(const void *whole, size_t bytes,
+                                    const void *net, size_t net_bytes,
                                     tmsg_own_address_t **own_p);
 void tmsg_own_address_free(tmsg_own_address_t *own);
 

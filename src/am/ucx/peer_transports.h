@@ -8,7 +8,6 @@
 #include "am/ucx/peer_address.h"
 
 struct tmsg_own_address {
-    void *bytes; /* what `all` points into */
     tmsg_packed_t all;
     bool on_network[TMSG_PACKED_MOST]; /* of the entries of `all` */
     /* Rules that `all` does not keep, by an entry or anywhere. They are not

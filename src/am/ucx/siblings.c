@@ -155,8 +155,7 @@ bool tmsg_siblings_have(const tmsg_hello_t *peer, const void *address,
 
     pthread_mutex_lock(&lock);
     other = peer->pid == (uint32_t)getpid() ? find_known(peer->ucx_id) : NULL;
-    has = other != NULL && other->address != NULL &&
-          other->address_bytes == bytes &&
+    has = other != NULL && other->address_bytes == bytes &&
           memcmp(other->address, address, bytes) == 0;
     pthread_mutex_unlock(&lock);
     return has;

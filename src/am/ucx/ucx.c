@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "am/net/netif.h"
-#include "am/shm/first_thread.h"
 #include "am/ucx/backing.h"
 #include "am/ucx/config_check.h"
 #include "am/ucx/deferred.h"
@@ -138,6 +137,18 @@ static tmsg_status_t no_room_for_ucx(const tmsg_ucx_t *ucx)
  * is destroyed may let go of another. */
 static pthread_mutex_t descriptors = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
+/* Destroys UCX's worker, if there is one, and its context. */
+static void close_ucp(tmsg_ucx_t *ucx)
+{
+    if (ucx->ucp != NULL) {
+        pthread_mutex_lock(&descriptors);
+        ucp_worker_destroy(ucx->ucp);
+        pthread_mutex_unlock(&descriptors);
+        ucx->ucp = NULL;
+    }
+    ucp_cleanup(ucx->context);
+}
+
 static tmsg_status_t open_worker(tmsg_ucx_t *ucx, tmsg_ucx_arrived_t handler)
 {
     ucp_worker_params_t params = {
@@ -259,23 +270,6 @@ tmsg_status_t tmsg_ucx_check_descriptors(int fd, size_t needed)
     return status;
 }
 
-/* Returns whether a peer that has this side's address could write to its
- * memory: whether the address holds more than that of the network. */
-static bool shares_memory(const tmsg_ucx_t *ucx)
-{
-    void *net = NULL;
-    size_t net_bytes = 0;
-    bool shares = true;
-
-    if (ucx->scope.device[0] != '\0' && ucx->address != NULL &&
-        tmsg_ucx_address(ucx, true, &net, &net_bytes) == TMSG_OK) {
-        shares = ucx->address_bytes != net_bytes ||
-                 memcmp(ucx->address, net, net_bytes) != 0;
-    }
-    tmsg_ucx_address_free(net);
-    return shares;
-}
-
 /* Opens UCX's context and worker for the scope as it is. A lack of room is
  * found before UCX tries: UCX would complain. */
 static tmsg_status_t open_scope(tmsg_ucx_t *ucx, tmsg_ucx_arrived_t handler)
@@ -294,11 +288,7 @@ static tmsg_status_t open_scope(tmsg_ucx_t *ucx, tmsg_ucx_arrived_t handler)
     }
     status = open_worker(ucx, handler);
     if (status != TMSG_OK) {
-        if (ucx->ucp != NULL) {
-            ucp_worker_destroy(ucx->ucp);
-            ucx->ucp = NULL;
-        }
-        ucp_cleanup(ucx->context);
+        close_ucp(ucx);
     }
     return status;
 }
@@ -327,23 +317,16 @@ static tmsg_status_t open_what_can_be(tmsg_ucx_t *ucx,
     return status;
 }
 
-/* Returns whether UCX listens at the scope's address: whether the address that
- * peers are told contains it. */
-static bool has_its_address(const tmsg_ucx_t *ucx)
+/* Returns whether UCX listens at the scope's address: whether the address of
+ * the network that peers are told contains it. */
+static bool has_its_address(const tmsg_ucx_t *ucx, const void *net,
+                            size_t bytes)
 {
     const struct in6_addr *ip = &ucx->scope.address;
     bool is_v4 = IN6_IS_ADDR_V4MAPPED(ip);
-    void *address;
-    size_t bytes;
-    bool found;
 
-    if (tmsg_ucx_address(ucx, true, &address, &bytes) != TMSG_OK) {
-        return true;
-    }
-    found = memmem(address, bytes, is_v4 ? &ip->s6_addr[12] : ip->s6_addr,
-                   is_v4 ? 4 : 16) != NULL;
-    tmsg_ucx_address_free(address);
-    return found;
+    return memmem(net, bytes, is_v4 ? &ip->s6_addr[12] : ip->s6_addr,
+                  is_v4 ? 4 : 16) != NULL;
 }
 
 /* Notes that UCX can use no address of the device. This is no error: peers on
@@ -360,13 +343,19 @@ static void check_numbers(tmsg_ucx_t *ucx)
     }
 }
 
-static void check_address(tmsg_ucx_t *ucx)
+/* Notes why UCX does not use the scope's address, if it does not. */
+static void check_address(tmsg_ucx_t *ucx, const void *net, size_t bytes)
 {
     char wanted[INET6_ADDRSTRLEN], all[200];
     const struct in6_addr *ip = &ucx->scope.address;
     bool is_v4 = IN6_IS_ADDR_V4MAPPED(ip);
 
-    if (!tmsg_ucx_config_takes(&ucx->keys, "tcp") || has_its_address(ucx)) {
+    if (!tmsg_ucx_scope_has_address(&ucx->scope)) {
+        check_numbers(ucx);
+        return;
+    }
+    if (!tmsg_ucx_config_takes(&ucx->keys, "tcp") ||
+        has_its_address(ucx, net, bytes)) {
         return;
     }
     inet_ntop(is_v4 ? AF_INET : AF_INET6,
@@ -388,35 +377,44 @@ static tmsg_status_t open_at_address(tmsg_ucx_t *ucx,
     tmsg_status_t status;
 
     if (!tmsg_ucx_scope_has_address(&ucx->scope)) {
-        status = open_what_can_be(ucx, handler);
-        if (status == TMSG_OK) {
-            check_numbers(ucx);
-        }
-        return status;
+        return open_what_can_be(ucx, handler);
     }
     tmsg_netif_of_ip(&ucx->scope.address, device);
     if (tmsg_first_is(device, &ucx->scope.address)) {
-        status = open_what_can_be(ucx, handler);
-    } else {
-        /* check_address() finds out. */
-        (void)tmsg_first_begin(device, &ucx->scope.address);
-        status = open_what_can_be(ucx, handler);
-        tmsg_first_end();
+        return open_what_can_be(ucx, handler);
     }
-    if (status == TMSG_OK) {
-        check_address(ucx);
-    }
+    /* check_address() finds out. */
+    (void)tmsg_first_begin(device, &ucx->scope.address);
+    status = open_what_can_be(ucx, handler);
+    tmsg_first_end();
     return status;
 }
 
-tmsg_status_t tmsg_ucx_check_process(void)
+/* Notes whether a peer that has this side's address could write to its memory,
+ * and what the address says. */
+static tmsg_status_t read_addresses(tmsg_ucx_t *ucx)
 {
-    tmsg_status_t status = tmsg_fork_guard_check();
+    void *net = NULL;
+    size_t net_bytes;
+    tmsg_status_t status =
+        tmsg_ucx_address(ucx, false, &ucx->address, &ucx->address_bytes);
 
-    return status == TMSG_OK && tmsg_first_thread_has_ended(getpid())
-               ? tmsg_error_set(TMSG_ERR_UNSUPPORTED, "UCX does not start: %s",
-                                TMSG_FIRST_THREAD_WORDS)
-               : status;
+    if (status == TMSG_OK) {
+        status = tmsg_ucx_address(ucx, true, &net, &net_bytes);
+    }
+    if (status == TMSG_OK) {
+        ucx->shares = ucx->scope.device[0] == '\0' ||
+                      ucx->address_bytes != net_bytes ||
+                      memcmp(ucx->address, net, net_bytes) != 0;
+        check_address(ucx, net, net_bytes);
+        status = tmsg_own_address_read(ucx->address, ucx->address_bytes, net,
+                                       net_bytes, &ucx->own);
+    }
+    tmsg_ucx_address_free(net);
+    if (status != TMSG_OK) {
+        tmsg_ucx_address_free(ucx->address);
+    }
+    return status;
 }
 
 tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
@@ -424,12 +422,9 @@ tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
                             const tmsg_hello_t *hello,
                             tmsg_ucx_arrived_t handler, tmsg_ucx_t **ucx_p)
 {
-    tmsg_status_t status = tmsg_ucx_check_process();
+    tmsg_status_t status = tmsg_fork_guard_enter();
     tmsg_ucx_t *ucx;
 
-    if (status == TMSG_OK) {
-        status = tmsg_fork_guard_enter();
-    }
     if (status != TMSG_OK) {
         return status;
     }
@@ -459,16 +454,13 @@ tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
     if (status != TMSG_OK) {
         goto err_free;
     }
-    status = tmsg_own_address_read(ucx, &ucx->own);
+    status = read_addresses(ucx);
     if (status != TMSG_OK) {
-        ucp_worker_destroy(ucx->ucp);
-        ucp_cleanup(ucx->context);
+        close_ucp(ucx);
         goto err_free;
     }
     ucx->pool = tmsg_backing_pool(&ucx->keys);
     fill_hello(ucx);
-    (void)tmsg_ucx_address(ucx, false, &ucx->address, &ucx->address_bytes);
-    ucx->shares = shares_memory(ucx);
     tmsg_siblings_enter(ucx);
     *ucx_p = ucx;
     return TMSG_OK;
@@ -553,10 +545,7 @@ void tmsg_ucx_let_go(tmsg_ucx_t *ucx)
         return;
     }
     tmsg_ucx_release_lifted(ucx);
-    pthread_mutex_lock(&descriptors);
-    ucp_worker_destroy(ucx->ucp);
-    pthread_mutex_unlock(&descriptors);
-    ucp_cleanup(ucx->context);
+    close_ucp(ucx);
     tmsg_fork_guard_leave();
     tmsg_ep_index_free(ucx);
     tmsg_ucx_address_free(ucx->address);

@@ -79,11 +79,11 @@ typedef struct tmsg_ucx {
     uint64_t segments;
     uint64_t segments_most;
     bool shares; /* its address tells of more than the network */
-    /* Its whole address, by which siblings.c knows it; NULL: no memory. */
+    /* Its whole address, by which siblings.c knows it. */
     void *address;
     size_t address_bytes;
-    /* What it tells of itself (peer_address.h). NULL: it is not known how this
-     * UCX packs that. */
+    /* What `address` tells of it (peer_address.h). NULL: it is not known how
+     * this UCX packs that. */
     struct tmsg_own_address *own;
     bool full; /* the last result of tmsg_ucxx_is_full() */
     /* A peer of ucx:// may be far ahead of the application. */
@@ -142,10 +142,6 @@ uint64_t tmsg_ucx_memory(tmsg_ucx_context_t context);
  * process; while it accepts, it closes its port for good. Errors:
  * LIMIT_EXCEEDED. */
 tmsg_status_t tmsg_ucx_check_descriptors(int fd, size_t needed);
-
-/* Checks that UCX works in this process: that it was not forked from one in
- * which UCX was open, and that its first thread lives. Errors: UNSUPPORTED. */
-tmsg_status_t tmsg_ucx_check_process(void);
 
 /* The owner of a UCX worker. */
 typedef struct {
