@@ -402,6 +402,7 @@ tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
     tmsg_sock_peer_name(fd, endpoint->peer_url, sizeof(endpoint->peer_url));
     link->connected = true;
     link->listener = listener;
+    link->strange = true;
     status = tmsg_link_adopt(endpoint, fd);
     if (status != TMSG_OK) {
         return status;
@@ -448,6 +449,7 @@ static void forget_link(tmsg_link_t *link)
     link->hello_done = false;
     link->address_sent = false;
     link->address_done = false;
+    link->strange = false;
     link->apart = NULL;
     link->net_only = false;
     link->explained = false;
@@ -459,7 +461,7 @@ static void forget_link(tmsg_link_t *link)
 
 bool tmsg_link_is_strange(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->link.listener != NULL && !endpoint->link.address_done;
+    return endpoint->link.strange;
 }
 
 /* A peer in this process is not waited for: it may be waiting for this very

@@ -27,7 +27,7 @@ tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
                                  tmsg_listener_t *listener,
                                  const tmsg_link_terms_t *terms);
 /* Returns whether the peer has come to a listener and has not sent its address:
- * anybody may have come so far. */
+ * anybody may have come so far. It stays so if the listener is destroyed. */
 bool tmsg_link_is_strange(const tmsg_endpoint_t *endpoint);
 
 /* Closes the socket and forgets what belongs to this connection. `writes`: the

@@ -49,6 +49,8 @@ typedef struct {
     /* The peer may have our address: it can write to our UCX worker. */
     bool address_sent;
     bool address_done; /* the peer's worker address came */
+    /* The peer has come to a listener and has not sent its address. */
+    bool strange;
     /* Says why this side rules out shared memory, whoever the peer is; NULL: it
      * does not. */
     const char *apart;

@@ -61,6 +61,7 @@ void tmsg_accept_connected(tmsg_endpoint_t *endpoint)
 {
     tmsg_listener_t *listener = endpoint->link.listener;
 
+    endpoint->link.strange = false;
     if (listener == NULL) {
         return;
     }

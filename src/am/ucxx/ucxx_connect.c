@@ -386,6 +386,7 @@ static tmsg_status_t take_caller(tmsg_listener_t *listener,
     name_client(endpoint, caller);
     endpoint->keeper = listener;
     endpoint->link.listener = listener;
+    endpoint->link.strange = true; /* until it is connected */
     listener->handshakes++;
     endpoint->ucx = listener->ucx;
     endpoint->ucx->users++;

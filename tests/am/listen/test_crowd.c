@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "am/ucx/deferred.h"
+#include "am/ucx/linger.h"
 #include "support/peers.h"
 #include "support/raw_bootstrap.h"
 #include "support/test_scale.h"
@@ -273,13 +275,13 @@ Test(crowd, an_honest_peer_gets_in_by_unix) { expect_served(LINK_UNIX); }
  * away, cost an honest peer no time. */
 Test(crowd, who_only_sits_there_costs_no_time)
 {
-    static way_t ways[] = {HALF_FRAME, RIGHT_HELLO};
-    child_t crowds[2];
+    static way_t ways[] = {HALF_FRAME, RIGHT_HELLO, DEAF};
+    child_t crowds[3];
     side_t server, honest;
     times_t alone, beside;
     const char *url;
 
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         child_start(&crowds[i], run_sitters, &ways[i]);
     }
     side_open(&server, &(side_options_t){.drive = DRIVE_THREAD});
@@ -288,7 +290,7 @@ Test(crowd, who_only_sits_there_costs_no_time)
     side_open(&honest, NULL);
     get_in(&honest, url, 1); /* UCX is open */
     alone = get_in(&honest, url, 5);
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         begin_crowd(&crowds[i], url);
     }
     beside = get_in(&honest, url, 5);
@@ -297,9 +299,13 @@ Test(crowd, who_only_sits_there_costs_no_time)
     if (!is_slow()) {
         cr_expect(le(ullong, beside.least, 2 * alone.least + 30));
     }
-    for (size_t i = 0; i < 2; i++) {
+    side_close(&honest);
+    /* Those who hold a place, and keep their sockets, are strangers still. */
+    tmsg_listener_destroy(server.listener);
+    side_close(&server);
+    tmsg_deferred_settle();
+    must_eq(tmsg_linger_count_late(), 0);
+    for (size_t i = 0; i < 3; i++) {
         child_kill(&crowds[i]);
     }
-    side_close(&honest);
-    side_close(&server);
 }
