@@ -6,6 +6,7 @@
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -118,6 +119,18 @@ static bool ask_for(int fd, question_t *question)
     return true;
 }
 
+/* Returns whether what was found is connected to this end. Where there is no
+ * such socket, the kernel answers with one that listens at that port. */
+static bool is_connected_to(const struct inet_diag_msg *found,
+                            const question_t *question)
+{
+    const struct inet_diag_sockid *wanted = &question->body.id;
+
+    return found->idiag_state != TCP_LISTEN &&
+           found->id.idiag_sport == wanted->idiag_sport &&
+           found->id.idiag_dport == wanted->idiag_dport;
+}
+
 /* Asks the kernel for the socket at the other end, which answers at once.
  * False: it does not tell, as without the module tcp_diag. */
 static bool find_other_end(int fd, struct inet_diag_msg *found_p)
@@ -145,7 +158,7 @@ static bool find_other_end(int fd, struct inet_diag_msg *found_p)
         return false;
     }
     memcpy(found_p, NLMSG_DATA(head), sizeof(*found_p));
-    return found_p->idiag_inode != 0;
+    return found_p->idiag_inode != 0 && is_connected_to(found_p, &question);
 }
 
 static bool holds_socket(const tmsg_peer_claim_t *claim, uint32_t inode)

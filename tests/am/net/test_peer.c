@@ -5,6 +5,7 @@
 #include <criterion/new/assert.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -119,6 +120,36 @@ Test(peer, that_names_another_process_or_descriptor_is_doubted)
     close(ends.dialled);
     is_doubted(ends.accepted, claim_of(ends.dialled), "");
     close(ends.accepted);
+}
+
+/* The kernel, asked for a socket that is not there, answers with one that
+ * listens at its port. */
+Test(peer, is_not_who_listens_at_its_port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    ends_t ends = {socket(AF_INET, SOCK_STREAM, 0), -1};
+    int repair = 1;
+
+    must_eq(bind(listener, (struct sockaddr *)&address, bytes), 0);
+    must_eq(getsockname(listener, (struct sockaddr *)&address, &bytes), 0);
+    must_eq(listen(listener, 1), 0);
+    must_eq(connect(ends.dialled, (struct sockaddr *)&address, bytes), 0);
+    ends.accepted = accept(listener, NULL, NULL);
+    must_true(ends.accepted >= 0);
+    is_confirmed(ends.dialled, claim_of(ends.accepted));
+    is_doubted(ends.dialled, claim_of(listener), "another process");
+    /* So it goes without a word to the other end. */
+    if (setsockopt(ends.accepted, IPPROTO_TCP, TCP_REPAIR, &repair,
+                   sizeof(repair)) != 0) {
+        cr_skip_test("only an administrator may do this");
+    }
+    close(ends.accepted);
+    is_doubted(ends.dialled, claim_of(listener), "does not tell");
+    close(ends.dialled);
+    close(listener);
 }
 
 /* A pid that another process may have by now. */
