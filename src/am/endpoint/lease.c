@@ -134,6 +134,9 @@ tmsg_lease_look_t tmsg_lease_look(const tmsg_endpoint_t *endpoint)
     if (got < 0 && (errno == EPERM || errno == ENOSYS)) {
         return TMSG_LEASE_UNREADABLE;
     }
+    if (got < 0 && errno != EFAULT && errno != ESRCH) {
+        return TMSG_LEASE_UNSURE;
+    }
     return got == TMSG_LEASE_WORD_BYTES && tmsg_lease_is_word(endpoint, read)
                ? TMSG_LEASE_READ
                : TMSG_LEASE_GONE;
@@ -149,6 +152,11 @@ const char *tmsg_lease_why_unread(const tmsg_endpoint_t *endpoint)
 
 bool tmsg_lease_stands(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->transport == TMSG_TRANSPORT_TCP ||
-           tmsg_lease_look(endpoint) != TMSG_LEASE_GONE;
+    tmsg_lease_look_t look;
+
+    if (endpoint->transport == TMSG_TRANSPORT_TCP) {
+        return true;
+    }
+    look = tmsg_lease_look(endpoint);
+    return look == TMSG_LEASE_READ || look == TMSG_LEASE_UNREADABLE;
 }

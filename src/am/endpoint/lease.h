@@ -67,6 +67,7 @@ void tmsg_lease_reported(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs);
 typedef enum {
     TMSG_LEASE_READ,       /* the peer's word is where it was told */
     TMSG_LEASE_UNREADABLE, /* there is none, or this side may not read it */
+    TMSG_LEASE_UNSURE,     /* the kernel failed, which says nothing of it */
     TMSG_LEASE_GONE        /* it is not there, or another */
 } tmsg_lease_look_t;
 

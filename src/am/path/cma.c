@@ -40,6 +40,7 @@ void tmsg_cma_begin(tmsg_endpoint_t *endpoint)
         tmsg_control_read(endpoint, TMSG_READ_WORD_BEGINS, 0);
         break;
     case TMSG_LEASE_UNREADABLE:
+    case TMSG_LEASE_UNSURE:
         break;
     case TMSG_LEASE_GONE:
         /* What it sent before counts. */

@@ -21,6 +21,7 @@ static struct {
     unsigned times; /* as often */
     bool feigned;   /* only the lease is copied, from behind the rest */
     unsigned calls;
+    int word_error; /* not 0: reads of the lease's word alone fail so */
 } kernel;
 
 typedef ssize_t (*readv_fn)(pid_t, const struct iovec *, unsigned long,
@@ -50,6 +51,11 @@ ssize_t process_vm_readv(pid_t pid, const struct iovec *here,
     readv_fn real;
 
     *(void **)&real = dlsym(RTLD_NEXT, "process_vm_readv");
+    if (kernel.word_error != 0 && there_count == 1 &&
+        there->iov_len == TMSG_LEASE_WORD_BYTES) {
+        errno = kernel.word_error;
+        return -1;
+    }
     if (there_count < 2) {
         return real(pid, here, count, there, there_count, flags);
     }
@@ -250,6 +256,19 @@ Test(cma, fails_a_send_that_may_not_be_read) { fails_once(EPERM); }
 Test(cma, fails_a_send_for_which_the_kernel_lacks_memory)
 {
     fails_once(ENOMEM);
+}
+
+/* It says nothing of the peer if the kernel cannot read the word now. */
+Test(cma, is_not_begun_where_the_kernel_fails)
+{
+    pair_t pair;
+
+    kernel.word_error = ENOMEM;
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    kernel.word_error = 0;
+    next_is_right(&pair);
+    must_true(!endpoint_is_read(pair.to_a));
+    pair_close(&pair);
 }
 
 static void count_release(void *arg) { ++*(unsigned *)arg; }
