@@ -58,8 +58,19 @@ static pid_t counter; /* the process whose events are counted */
 static uint64_t (*clock_fn)(void);
 /* When the next count is to be written; 0: there is none. */
 static _Atomic uint64_t due_ns;
+static _Thread_local bool holding; /* the lock */
+/* The lines of this thread are not for the application's function. */
+static _Thread_local bool outlives;
 
-static void read_environment(void)
+/* The thread that held the lock is not in the child. */
+static void in_child(void)
+{
+    if (!holding) {
+        pthread_mutex_init(&lock, NULL);
+    }
+}
+
+static void set_up(void)
 {
     const char *wanted = getenv("TENSORMSG_LOG");
 
@@ -68,6 +79,20 @@ static void read_environment(void)
             atomic_store(&threshold, i);
         }
     }
+    pthread_atfork(NULL, NULL, in_child);
+}
+
+static void enter(void)
+{
+    pthread_once(&once, set_up);
+    pthread_mutex_lock(&lock);
+    holding = true;
+}
+
+static void leave(void)
+{
+    holding = false;
+    pthread_mutex_unlock(&lock);
 }
 
 static uint64_t read_clock(void)
@@ -83,13 +108,13 @@ static uint64_t read_clock(void)
 
 int tmsg_log_wanted(tmsg_log_level_t level)
 {
-    pthread_once(&once, read_environment);
+    pthread_once(&once, set_up);
     return (int)level <= atomic_load_explicit(&threshold, memory_order_relaxed);
 }
 
 static void write_line(tmsg_log_level_t level, const char *line, bool by_sink)
 {
-    if (by_sink && sink != NULL) {
+    if (by_sink && sink != NULL && !outlives) {
         sink(sink_arg, level, line);
     } else {
         fprintf(stderr, "tensormsg %s: %s\n", level_names[level], line);
@@ -166,15 +191,14 @@ static void check_process(void)
 
 void tmsg_log_set(tmsg_log_level_t level, tmsg_log_fn fn, void *arg)
 {
-    pthread_once(&once, read_environment);
-    pthread_mutex_lock(&lock);
+    enter();
     check_process();
     write_all_counts(false, true);
     memset(intervals, 0, sizeof(intervals));
     sink = fn;
     sink_arg = arg;
     atomic_store(&threshold, (int)level);
-    pthread_mutex_unlock(&lock);
+    leave();
 }
 
 static void format_line(char line[LINE_BYTES], const char *format, va_list args)
@@ -199,9 +223,9 @@ void tmsg_log(tmsg_log_level_t level, const char *format, ...)
     va_start(args, format);
     format_line(line, format, args);
     va_end(args);
-    pthread_mutex_lock(&lock);
+    enter();
     write_line(level, line, true);
-    pthread_mutex_unlock(&lock);
+    leave();
 }
 
 /* Counts an event that has no line. */
@@ -265,24 +289,24 @@ void tmsg_log_of(tmsg_log_kind_t kind, const char *whom, tmsg_log_level_t level,
     if (!tmsg_log_wanted(level)) {
         return;
     }
-    pthread_mutex_lock(&lock);
+    enter();
     if (level == TMSG_LOG_DEBUG || may_have_line(kind, whom, level)) {
         va_start(args, format);
         format_line(line, format, args);
         va_end(args);
         write_line(level, line, true);
     }
-    pthread_mutex_unlock(&lock);
+    leave();
 }
 
 int tmsg_log_may(tmsg_log_kind_t kind, const char *whom, tmsg_log_level_t level)
 {
     bool may;
 
-    pthread_mutex_lock(&lock);
+    enter();
     may = may_have_line(kind, whom, level);
     intervals[kind].apart = true;
-    pthread_mutex_unlock(&lock);
+    leave();
     return may;
 }
 
@@ -293,10 +317,10 @@ uint64_t tmsg_log_due_ns(void)
 
 void tmsg_log_tell(void)
 {
-    pthread_mutex_lock(&lock);
+    enter();
     check_process();
     write_all_counts(true, true);
-    pthread_mutex_unlock(&lock);
+    leave();
 }
 
 void tmsg_log_flush(void)
@@ -304,10 +328,10 @@ void tmsg_log_flush(void)
     if (tmsg_log_due_ns() == 0) {
         return;
     }
-    pthread_mutex_lock(&lock);
+    enter();
     check_process();
     write_all_counts(false, true);
-    pthread_mutex_unlock(&lock);
+    leave();
 }
 
 /* What is still counted when the process ends goes to standard error: main()
@@ -316,15 +340,18 @@ void tmsg_log_flush(void)
 __attribute__((destructor)) static void process_ends(void)
 {
     if (tmsg_log_due_ns() != 0 && pthread_mutex_trylock(&lock) == 0) {
+        holding = true;
         check_process();
         write_all_counts(false, false);
-        pthread_mutex_unlock(&lock);
+        leave();
     }
 }
 
+void tmsg_log_outlives(void) { outlives = true; }
+
 void tmsg_log_set_clock(uint64_t (*clock_ns)(void))
 {
-    pthread_mutex_lock(&lock);
+    enter();
     clock_fn = clock_ns;
-    pthread_mutex_unlock(&lock);
+    leave();
 }

@@ -84,6 +84,11 @@ uint64_t tmsg_log_due_ns(void);
 void tmsg_log_tell(void);
 void tmsg_log_flush(void);
 
+/* From now on the lines of the calling thread, which is one of the library's,
+ * go to standard error: the program ends, and what the application's function
+ * uses may be gone. */
+void tmsg_log_outlives(void);
+
 /* For tests: sets the clock, in nanoseconds; NULL: the kernel's. */
 void tmsg_log_set_clock(uint64_t (*clock_ns)(void));
 

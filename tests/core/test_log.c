@@ -405,3 +405,52 @@ Test(log, what_is_left_at_the_end_goes_to_standard_error)
                        "'%s'", text);
     cr_expect_null(strstr(text, "does not speak"), "'%s'", text);
 }
+
+static int in_the_sink[2], out_of_it[2];
+
+static void stay(void *arg, tmsg_log_level_t level, const char *line)
+{
+    char byte = 0;
+
+    (void)arg;
+    (void)level;
+    (void)line;
+    if (write(in_the_sink[1], &byte, 1) == 1) {
+        (void)!read(out_of_it[0], &byte, 1);
+    }
+}
+
+static void *log_one(void *arg)
+{
+    tmsg_log(TMSG_LOG_WARN, "of another thread");
+    return arg;
+}
+
+Test(log, goes_on_in_a_child_though_another_thread_was_in_it)
+{
+    pthread_t thread;
+    char byte = 0;
+    int status;
+    pid_t pid;
+
+    cr_assert_eq(pipe(in_the_sink), 0);
+    cr_assert_eq(pipe(out_of_it), 0);
+    tmsg_log_set(TMSG_LOG_WARN, stay, NULL);
+    cr_assert_eq(pthread_create(&thread, NULL, log_one, NULL), 0);
+    cr_assert_eq(read(in_the_sink[0], &byte, 1), 1);
+    pid = fork();
+    cr_assert_geq(pid, 0);
+    if (pid == 0) {
+        alarm(20);
+        close(in_the_sink[0]); /* so that the function goes on at once */
+        close(in_the_sink[1]);
+        in_the_sink[1] = -1;
+        tmsg_log_may(TMSG_LOG_UCX_SAID_KIND, "a file", TMSG_LOG_WARN);
+        tmsg_log(TMSG_LOG_WARN, "of the child");
+        _exit(0);
+    }
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_expect_eq(status, 0);
+    cr_assert_eq(write(out_of_it[1], &byte, 1), 1);
+    pthread_join(thread, NULL);
+}
