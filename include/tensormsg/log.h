@@ -18,7 +18,13 @@ typedef enum {
 } tmsg_log_level_t;
 
 /* Receives one line, without newline. Called from whichever thread logs, one
- * call at a time; it must not call the library and must not block. */
+ * call at a time; it must not call the library and must not block. Threads that
+ * log are those that call the library, those of the library that drive a
+ * worker, and one that looks after peers that do not hang up, which may log for
+ * 250 ms after tmsg_worker_destroy(). Lines that come when the program exits
+ * go to standard error. A program whose function uses what ends with main()
+ * calls tmsg_log_set(level, NULL, NULL) before: afterwards the function is not
+ * called any more. */
 typedef void (*tmsg_log_fn)(void *arg, tmsg_log_level_t level,
                             const char *line);
 

@@ -195,7 +195,8 @@ TMSG_API tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
  *
  * It does not wait for peers that do not hang up: what they may still write to
  * is closed later, by a thread of the library that lives 250 ms at most after
- * the last such call. With TMSG_CONTEXT_NO_THREAD the caller waits instead. */
+ * the last such call. With TMSG_CONTEXT_NO_THREAD the caller waits instead.
+ * exit() and fork() wait for that thread, 1 s at most. */
 TMSG_API void tmsg_worker_destroy(tmsg_worker_t *worker);
 
 /* Starts a thread of the library's own that drives the worker from now on, as

@@ -37,7 +37,7 @@ static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
 /* Protects what follows. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t stirred; /* the thread is to look, or has ended */
-static bool running;           /* the thread is there */
+static atomic_bool running;    /* the thread is there */
 
 static void push_deferred(tmsg_ucx_t *ucx)
 {
@@ -46,12 +46,13 @@ static void push_deferred(tmsg_ucx_t *ucx)
     }
 }
 
-/* Looks at one. Returns whether it stays. */
+/* Looks at one. Returns whether it stays. `tally` NULL: another one counts it,
+ * and so finds out that its peers have had their time. */
 static bool look_at(tmsg_ucx_t *ucx, tmsg_linger_tally_t *tally)
 {
     bool stays = tmsg_linger_look(ucx);
 
-    if (ucx->young && tmsg_linger_over(ucx)) {
+    if (ucx->young && (!stays || (tally != NULL && tmsg_linger_over(ucx)))) {
         ucx->young = false;
         atomic_fetch_sub(&young, 1);
     }
@@ -93,16 +94,17 @@ static void *look_after(void *arg)
     unsigned before = 0;
     struct timespec until;
 
-    pthread_mutex_lock(&lock);
-    do {
+    for (;;) {
         unsigned left;
 
-        pthread_mutex_unlock(&lock);
         pthread_mutex_lock(&looking);
         look_at_all(&tally);
-        pthread_mutex_unlock(&looking);
         left = atomic_load(&young);
+        pthread_mutex_unlock(&looking);
         if (left == 0) {
+            if (atomic_load(&leaving)) {
+                tmsg_log_outlives();
+            }
             tmsg_linger_log(&tally);
         }
         nap_ns = left > before           ? NAP_FIRST_NS
@@ -110,12 +112,16 @@ static void *look_after(void *arg)
                                          : 2 * nap_ns;
         before = left;
         pthread_mutex_lock(&lock);
+        if (left == 0 && atomic_load(&young) == 0) {
+            break; /* all has been told */
+        }
         until = in_time(nap_ns);
         if (atomic_load(&young) > 0) {
             pthread_cond_timedwait(&stirred, &lock, &until);
         }
-    } while (atomic_load(&young) > 0);
-    running = false;
+        pthread_mutex_unlock(&lock);
+    }
+    atomic_store(&running, false);
     pthread_cond_broadcast(&stirred);
     pthread_mutex_unlock(&lock);
     return arg;
@@ -127,7 +133,7 @@ static void await_end(void)
     struct timespec until = in_time(SETTLE_NS);
     int error = 0;
 
-    while (running && error == 0) {
+    while (atomic_load(&running) && error == 0) {
         error = pthread_cond_timedwait(&stirred, &lock, &until);
     }
 }
@@ -168,7 +174,7 @@ static void in_child(void)
     (void)of_parent;
     atomic_store(&count, 0);
     atomic_store(&young, 0);
-    running = false;
+    atomic_store(&running, false);
     pthread_mutex_init(&lock, NULL);
     pthread_mutex_init(&looking, NULL);
     init_condition();
@@ -193,10 +199,13 @@ static bool start(void)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    running = pthread_create(&thread, &attr, look_after, NULL) == 0;
+    atomic_store(&running, true);
+    if (pthread_create(&thread, &attr, look_after, NULL) != 0) {
+        atomic_store(&running, false);
+    }
     pthread_attr_destroy(&attr);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return running;
+    return atomic_load(&running);
 }
 
 /* Returns whether the thread looks after them. */
@@ -207,7 +216,7 @@ static bool is_looked_after(void)
 
     pthread_once(&once, set_up);
     pthread_mutex_lock(&lock);
-    there = running || (!atomic_load(&leaving) && start());
+    there = atomic_load(&running) || (!atomic_load(&leaving) && start());
     pthread_cond_broadcast(&stirred);
     pthread_mutex_unlock(&lock);
     return there;
@@ -243,20 +252,24 @@ uint64_t tmsg_deferred_patience_ns(void)
     return waiting >= YOUNG_MOST ? UINT64_MAX : waiting > 0 ? 0 : PATIENCE_NS;
 }
 
-/* UCX workers of the parent are not closed in the child of a fork(). */
+/* UCX workers of the parent are not closed in the child of a fork(). The thread
+ * tells of all peers in one line; where it could not be started, this tells. */
 void tmsg_deferred_sweep(void)
 {
+    tmsg_linger_tally_t tally = {.count = 0};
+
     if (atomic_load(&count) > 0 && tmsg_fork_guard_check() == TMSG_OK &&
         pthread_mutex_trylock(&looking) == 0) {
-        look_at_all(NULL);
+        look_at_all(atomic_load(&running) ? NULL : &tally);
         pthread_mutex_unlock(&looking);
+        tmsg_linger_log(&tally);
     }
 }
 
 void tmsg_deferred_settle(void)
 {
     pthread_mutex_lock(&lock);
-    if (running) {
+    if (atomic_load(&running)) {
         await_end();
     }
     pthread_mutex_unlock(&lock);

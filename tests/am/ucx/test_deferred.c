@@ -2,14 +2,18 @@
 /* Peers that are given up and do not hang up, because they compute, cost nobody
  * time: who destroys workers goes on at once. */
 #include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "am/ucx/deferred.h"
 #include "support/peers.h"
 #include "support/seeded_maps.h"
 
@@ -97,6 +101,7 @@ static void give_up_many(pipes_t *pipes, void *arg)
     must_eq(count_lines(), 0);
     while (count_lines() == 0) {
         must_true(now_ms() - begun < PEERS_BOUND_MS);
+        tmsg_deferred_sweep(); /* takes no line away */
         nap();
     }
     must_say(heard, "(12 connections)");
@@ -112,6 +117,77 @@ static void give_up_many(pipes_t *pipes, void *arg)
         side_close(&sides[0]);
         nap();
     }
+}
+
+static bool no_threads;
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+                          void *(*run)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+                          void *(*run)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+                          void *(*run)(void *), void *arg)
+{
+    return no_threads ? EAGAIN : __real_pthread_create(thread, attr, run, arg);
+}
+
+/* The library's thread cannot be started. */
+static void give_up_for_sweeps(pipes_t *pipes, void *arg)
+{
+    side_t sides[2];
+    uint64_t begun;
+
+    (void)arg;
+    tmsg_log_set(TMSG_LOG_WARN, hear, NULL);
+    connect_all(pipes, sides, 2, NULL);
+    no_threads = true;
+    close_all(sides, 2);
+    begun = now_ms();
+    while (count_lines() == 0) {
+        must_true(now_ms() - begun < PEERS_BOUND_MS);
+        tmsg_deferred_sweep();
+        nap();
+    }
+}
+
+static int told_in; /* what comes there is read once main() has returned */
+
+static void hear_no_more(void *arg, tmsg_log_level_t level, const char *line)
+{
+    (void)level;
+    (void)line;
+    must_true(!*(const bool *)arg);
+}
+
+static void check_told(void)
+{
+    char text[1024];
+    ssize_t got = read(told_in, text, sizeof(text) - 1);
+
+    text[got < 0 ? 0 : got] = '\0';
+    if (strstr(text, "do not hang up") == NULL) {
+        _exit(1);
+    }
+    _exit(0); /* the other handlers are the parent's */
+}
+
+/* The line comes when the program's function is not to be called any more. */
+static void give_up_and_exit(pipes_t *pipes, void *arg)
+{
+    static bool exits;
+    int ends[2];
+    side_t side;
+
+    (void)arg;
+    tmsg_log_set(TMSG_LOG_WARN, hear_no_more, &exits);
+    must_eq(pipe2(ends, O_NONBLOCK), 0);
+    told_in = ends[0];
+    atexit(check_told); /* runs after the library's own handler */
+    connect_all(pipes, &side, 1, NULL);
+    close_all(&side, 1);
+    exits = true;
+    must_true(dup2(ends[1], STDERR_FILENO) >= 0);
+    exit(2);
 }
 
 static void begin(child_t *child, side_t *side,
@@ -146,6 +222,28 @@ Test(deferred, peers_that_compute_cost_no_time_and_one_line)
     side_close(&side);
     line_put(child.out, "hung up");
     child_join(&child);
+}
+
+static void are_told(void (*body)(pipes_t *pipes, void *arg), size_t peers)
+{
+    child_t child;
+    side_t side;
+
+    begin(&child, &side, body, NULL, peers);
+    hear_from(&child, "connected");
+    line_put(child.out, "give up");
+    child_join(&child);
+    side_close(&side);
+}
+
+Test(deferred, sweeps_tell_where_there_is_no_thread)
+{
+    are_told(give_up_for_sweeps, 2);
+}
+
+Test(deferred, at_exit_the_program_is_not_told)
+{
+    are_told(give_up_and_exit, 1);
 }
 
 /* A child that listens, which UCX allows where no UCX worker is open. */
@@ -220,12 +318,5 @@ static void give_up_without_thread(pipes_t *pipes, void *arg)
 
 Test(deferred, without_a_thread_who_gives_up_waits)
 {
-    child_t child;
-    side_t side;
-
-    begin(&child, &side, give_up_without_thread, NULL, 1);
-    hear_from(&child, "connected");
-    line_put(child.out, "give up");
-    child_join(&child);
-    side_close(&side);
+    are_told(give_up_without_thread, 1);
 }
