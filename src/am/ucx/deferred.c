@@ -266,14 +266,7 @@ void tmsg_deferred_sweep(void)
     }
 }
 
-void tmsg_deferred_settle(void)
-{
-    pthread_mutex_lock(&lock);
-    if (atomic_load(&running)) {
-        await_end();
-    }
-    pthread_mutex_unlock(&lock);
-}
+bool tmsg_deferred_is_waiting(void) { return atomic_load(&young) > 0; }
 
 bool tmsg_deferred_is_full(const tmsg_ucx_t *first)
 {

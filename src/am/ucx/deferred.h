@@ -31,9 +31,8 @@ uint64_t tmsg_deferred_patience_ns(void);
 /* Closes the deferred UCX workers whose peers have hung up. Outside UCX. */
 void tmsg_deferred_sweep(void);
 
-/* Waits until each deferred UCX worker is closed, or its peers have had their
- * time. */
-void tmsg_deferred_settle(void);
+/* Returns whether the peers of a deferred UCX worker have time left. */
+bool tmsg_deferred_is_waiting(void);
 
 /* Returns whether no more closes can be deferred for peers that do not hang up.
  * Also counts the UCX workers of this worker, whose first is `first`, whose

@@ -443,9 +443,13 @@ tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
     ucx->dialling = dialling;
     ucx->hello = *hello;
     status = tmsg_ucx_check_descriptors(owner->loop->epoll_fd, DESCRIPTORS);
-    if (status == TMSG_ERR_LIMIT_EXCEEDED) {
-        tmsg_deferred_settle();
-        status = tmsg_ucx_check_descriptors(owner->loop->epoll_fd, DESCRIPTORS);
+    if (status == TMSG_ERR_LIMIT_EXCEEDED && tmsg_deferred_is_waiting()) {
+        /* The worker is locked, so this does not wait for them. */
+        tmsg_error_set(status,
+                       "UCX needs %d descriptors (RLIMIT_NOFILE, ulimit -n), "
+                       "and peers that were given up keep some for 250 ms "
+                       "more at most: try again",
+                       DESCRIPTORS);
     }
     if (status != TMSG_OK) {
         goto err_free;
