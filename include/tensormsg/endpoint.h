@@ -56,7 +56,10 @@ typedef struct tmsg_reconnect {
 typedef struct tmsg_endpoint_params {
     uint64_t field_mask;        /* TMSG_ENDPOINT_PARAM_*; unset: defaults */
     int32_t connect_timeout_ms; /* resolving, connecting and the hello
-                                 * together, of each attempt; default 10000 */
+                                 * together, of each attempt; default 10000.
+                                 * A listener without a free place is dialled
+                                 * again until then; the endpoint then ends
+                                 * with BUSY instead of TIMED_OUT */
     const char *devices; /* that UCX may use for this connection, "eth1" or
                           * "eth1,mlx5_0:1", 63 bytes at most; default NULL:
                           * the one of the address at this end. For tcp://

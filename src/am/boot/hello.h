@@ -105,8 +105,7 @@ typedef struct {
     uint32_t gid; /* effective group id; it and caps only if `memory` is told */
     uint64_t caps;      /* permitted capabilities, which a reader must have */
     uint64_t caps_used; /* effective capabilities, with which this side reads */
-    /* 1 + the number of this side's descriptor of the TCP socket; 0: not told
-     */
+    /* 1 + the number of this side's descriptor of the TCP socket, or 0. */
     uint32_t descriptor;
 } tmsg_hello_t;
 

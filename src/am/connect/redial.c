@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/connect/redial.h"
 
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +18,8 @@
 
 #define REDIALS_MOST 2 /* most attempts after the first, for a connection */
 #define WAIT_MS 10     /* before the first attempt of who had no place */
-#define WAIT_DOUBLINGS 4
+#define WAIT_MOST_MS 160
+#define DOUBLINGS_MOST 20
 
 /* Returns whether UCX alone failed: the peer says so, or UCX failed here and
  * the peer is still there. A fault of the peer itself, such as its silence,
@@ -71,6 +73,18 @@ static bool had_no_place(const tmsg_endpoint_t *endpoint, tmsg_status_t status)
            tmsg_schemes[endpoint->link.url.kind]->socket;
 }
 
+uint64_t tmsg_redial_pause_ms(uint32_t first_ms, uint32_t most_ms,
+                              unsigned attempts)
+{
+    unsigned doublings = attempts < DOUBLINGS_MOST ? attempts : DOUBLINGS_MOST;
+    uint64_t ms = (uint64_t)first_ms << doublings;
+
+    if (ms > most_ms) {
+        ms = most_ms;
+    }
+    return ms - randombytes_uniform((uint32_t)(ms / 2 + 1));
+}
+
 static void wait_over(tmsg_timer_t *timer)
 {
     tmsg_endpoint_t *endpoint =
@@ -83,8 +97,7 @@ static void wait_over(tmsg_timer_t *timer)
 static bool wait_for_place(tmsg_endpoint_t *endpoint)
 {
     tmsg_endpoint_conn_t *conn = &endpoint->conn;
-    unsigned doublings =
-        conn->waits < WAIT_DOUBLINGS ? conn->waits : WAIT_DOUBLINGS;
+    uint64_t wait_ms = tmsg_redial_pause_ms(WAIT_MS, WAIT_MOST_MS, conn->waits);
     int left_ms = tmsg_link_left_ms(endpoint);
 
     if (left_ms == 0) {
@@ -94,8 +107,7 @@ static bool wait_for_place(tmsg_endpoint_t *endpoint)
     tmsg_engine.detach(endpoint, true);
     tmsg_link_set_deadline(endpoint, left_ms);
     conn->again.expired = wait_over;
-    tmsg_loop_set_timer(&endpoint->worker->loop, &conn->again,
-                        (uint64_t)WAIT_MS << doublings);
+    tmsg_loop_set_timer(&endpoint->worker->loop, &conn->again, wait_ms);
     return true;
 }
 
@@ -107,6 +119,12 @@ bool tmsg_redial_catches(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     }
     return status == TMSG_ERR_PEER_LOST && may_be_dialled(endpoint) &&
            is_by_ucx(endpoint) && dial_anew(endpoint, why);
+}
+
+bool tmsg_redial_found_no_place(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->conn.waits > 0 && !endpoint->link.hello_done &&
+           !tmsg_resume_is_away(endpoint);
 }
 
 bool tmsg_redial_halfway(tmsg_endpoint_t *endpoint, const char *why)

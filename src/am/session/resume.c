@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/session/resume.h"
 
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,6 @@
 #define FIRST_BACKOFF_MS 100
 #define MOST_BACKOFF_MS 5000
 #define GIVE_UP_MS 60000
-#define DOUBLINGS_MOST 20
 #define NS_PER_MS UINT64_C(1000000)
 
 static void copy_words(char *to, size_t bytes, const char *from)
@@ -275,14 +273,9 @@ static void try_again(tmsg_timer_t *timer)
 
 static uint64_t backoff_ms(const tmsg_resume_t *resume)
 {
-    unsigned doublings =
-        resume->attempts < DOUBLINGS_MOST ? resume->attempts : DOUBLINGS_MOST;
-    uint64_t ms = (uint64_t)resume->first_backoff_ms << doublings;
-
-    if (ms > (uint64_t)resume->most_backoff_ms) {
-        ms = (uint64_t)resume->most_backoff_ms;
-    }
-    return ms - randombytes_uniform((uint32_t)(ms / 2 + 1));
+    return tmsg_redial_pause_ms((uint32_t)resume->first_backoff_ms,
+                                (uint32_t)resume->most_backoff_ms,
+                                resume->attempts);
 }
 
 /* Has all connections looked at again that wait for a session or its end. */

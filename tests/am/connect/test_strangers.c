@@ -590,8 +590,22 @@ Test(strangers, who_is_told_that_there_is_no_place_comes_again)
     must_be(tmsg_endpoint_status(full.endpoint), TMSG_ERR_REFUSED);
     must_say(tmsg_endpoint_error(full.endpoint), "no place for it 5 times");
     tmsg_endpoint_destroy(full.endpoint);
-    /* It may be closed while it waits. */
+    /* Its time ends with the true reason. */
     full.busy = UINT_MAX;
+    must(tmsg_endpoint_connect(
+        side.worker, url,
+        &(tmsg_endpoint_params_t){.field_mask =
+                                      TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
+                                  .connect_timeout_ms = 300},
+        &full.endpoint));
+    full.refused = 0;
+    side_await(&side, refused_all, &full, "the end of the time");
+    must_true(full.refused > 1);
+    must_be(tmsg_endpoint_status(full.endpoint), TMSG_ERR_BUSY);
+    must_say(tmsg_endpoint_error(full.endpoint), "had no place in time");
+    tmsg_endpoint_destroy(full.endpoint);
+    /* It may be closed while it waits. */
+    full.refused = 6;
     must(tmsg_endpoint_connect(side.worker, url, NULL, &full.endpoint));
     while (full.refused < 8) {
         must_true(!refused_all(&full));
