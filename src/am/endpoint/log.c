@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
+#include "core/shown.h"
 
 const char *tmsg_endpoint_whom(const tmsg_endpoint_t *endpoint,
                                char text[TMSG_LOG_WHOM_BYTES])
@@ -24,9 +25,7 @@ const char *tmsg_endpoint_whom(const tmsg_endpoint_t *endpoint,
                     ? (size_t)(port - name)
                     : strlen(name);
     }
-    snprintf(text, TMSG_LOG_WHOM_BYTES, "%.*s",
-             bytes < TMSG_LOG_WHOM_BYTES ? (int)bytes : TMSG_LOG_WHOM_BYTES - 1,
-             name);
+    tmsg_shown_format(text, TMSG_LOG_WHOM_BYTES, "%.*s", (int)bytes, name);
     return text;
 }
 

@@ -13,6 +13,7 @@
 
 #include "am/ucx/ucx_events.h"
 #include "core/log.h"
+#include "core/shown.h"
 
 #define LINGER_NS 250000000ULL
 #define LOOK_MS 1     /* between two looks, if some have time left */
@@ -138,7 +139,7 @@ void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking, bool stranger,
     kept->asking = asking;
     kept->stranger = stranger;
     kept->told = false;
-    snprintf(kept->peer, sizeof(kept->peer), "%s", peer);
+    tmsg_shown_format(kept->peer, sizeof(kept->peer), "%s", peer);
     kept->deadline_ns = tmsg_now_ns() + LINGER_NS;
     tmsg_list_push(&ucx->lingering, &kept->node);
     ucx->linger.expired = look_again;
@@ -175,7 +176,8 @@ void tmsg_linger_await(tmsg_ucx_t *ucx, uint64_t most_ns)
     tmsg_loop_clear_timer(ucx->loop, &ucx->linger);
 }
 
-static void count_peer(tmsg_linger_tally_t *tally, const char *peer)
+static void count_peer(tmsg_linger_tally_t *tally,
+                       const char peer[TMSG_LINGER_NAME_BYTES])
 {
     unsigned i = 0;
 
@@ -188,7 +190,7 @@ static void count_peer(tmsg_linger_tally_t *tally, const char *peer)
         return;
     }
     if (i == tally->names) {
-        snprintf(tally->of[i].peer, sizeof(tally->of[i].peer), "%s", peer);
+        memcpy(tally->of[i].peer, peer, sizeof(tally->of[i].peer));
         tally->of[i].count = 0;
         tally->names++;
     }
