@@ -34,8 +34,7 @@ static int print_usage(FILE *stream, int code)
           "of everything,\n'tensormsg --version' which it is.\n"
           "Exit codes: 0 done, 1 the transfer failed, 2 bad usage or bad input "
           "file; of call also\n3 to 7, which the man page has. SIGINT and "
-          "SIGTERM "
-          "end each command; a second one\nends it at once.\n",
+          "SIGTERM end each command; a second one\nends it at once.\n",
           stream);
     return code;
 }

@@ -8,6 +8,7 @@
 #include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "signals.h"
@@ -45,18 +46,24 @@ bool output_await_room(int fd)
     }
 }
 
-/* Writes to a descriptor, as a cookie_write_function_t. A pipe with room takes
- * PIPE_BUF bytes without waiting, so that a signal is heard while nobody reads
- * it. */
+/* Where standard output goes. A regular file always has room. */
+typedef struct {
+    int fd;
+    bool is_file;
+} output_t;
+
+/* Writes to it, as a cookie_write_function_t. A pipe with room takes PIPE_BUF
+ * bytes without waiting, so that a signal is heard while nobody reads it. */
 static ssize_t write_out(void *cookie, const char *data, size_t bytes)
 {
-    const int *fd = cookie;
+    const output_t *output = cookie;
     size_t done = 0;
 
-    while (done < bytes && output_await_room(*fd)) {
+    while (done < bytes && (output->is_file || output_await_room(output->fd))) {
         size_t left = bytes - done;
+        size_t most = output->is_file ? left : PIPE_BUF;
         ssize_t count =
-            write(*fd, data + done, left < PIPE_BUF ? left : PIPE_BUF);
+            write(output->fd, data + done, left < most ? left : most);
 
         if (count >= 0) {
             done += (size_t)count;
@@ -71,12 +78,15 @@ static ssize_t write_out(void *cookie, const char *data, size_t bytes)
  * output away from `stdout`. */
 static void part_from_ucx(void)
 {
-    static int fd;
+    static output_t output;
+    int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    struct stat status;
     FILE *stream;
 
-    fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    output.fd = fd;
+    output.is_file = fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
     stream = fd < 0 ? NULL
-                    : fopencookie(&fd, "w",
+                    : fopencookie(&output, "w",
                                   (cookie_io_functions_t){.write = write_out});
     if (stream == NULL) {
         if (fd >= 0) {

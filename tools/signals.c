@@ -10,9 +10,7 @@
 
 #include "measure/figures.h"
 
-#define SAME_NS                                                                \
-    100000000ULL /* a signal so soon after the first is the same               \
-                  */
+#define SAME_NS 100000000ULL /* a signal so soon after is the same */
 #define GRACE_NS (SIGNALS_GRACE_MS * 1000000ULL)
 
 static const int numbers[] = {SIGINT, SIGTERM};

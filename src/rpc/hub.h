@@ -87,7 +87,7 @@ struct tmsg_hub {
     struct tmsg_offers *offers;  /* NULL: none yet */
     uint64_t lent_most;          /* bytes that offers may lend */
     tmsg_map_t *fetch_kept;      /* request of a fetch by key, for the next one;
-                                    NULL:      none */
+                                    NULL: none */
     struct tmsg_task *running;   /* task whose handler the worker's thread runs;
                                     NULL: none, or the worker is shared */
     uint64_t late_replies;       /* replies that no call waited for any more */

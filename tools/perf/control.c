@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "control.h"
+#include "core/shown.h"
 #include "signals.h"
 
 #define SLICE_MS 100
@@ -13,8 +14,6 @@ static tmsg_status_t await_reply(tmsg_call_t *call)
     }
     return tmsg_call_status(call);
 }
-
-#include "core/shown.h"
 
 /* Calls a method of the sink. Returns NULL after a complaint if there is no
  * reply. */

@@ -45,8 +45,11 @@ static bool await_sink(const perf_peer_t *peer, int fd)
     struct pollfd fds[] = {{.fd = fd, .events = POLLIN},
                            {.fd = signals_fd(), .events = POLLIN}};
     int ms = peer->options->connection.timeout_ms;
+    int ready = poll(fds, 2, ms);
 
-    if (poll(fds, 2, ms) == 0) {
+    if (ready < 0 && errno != EINTR) {
+        complain("the process to measure with: %s", strerror(errno));
+    } else if (ready == 0) {
         complain("the process to measure with did not start in %g s "
                  "(--timeout)",
                  ms / 1e3);
