@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/time.h>
+#include <ucs/config/global_opts.h>
 #include <ucs/debug/log_def.h>
 #include <unistd.h>
 
@@ -35,7 +37,8 @@ static bool is_left_out(ucs_log_level_t level, const char *file)
                                                      : TMSG_LOG_ERROR);
 }
 
-/* UCX writes what is fatal to standard error itself, and ends the process. */
+/* UCX writes what is fatal to standard error itself, and ends the process. It
+ * prints what its settings ask for, such as statistics, where they say. */
 static ucs_log_func_rc_t say(const char *file, unsigned line,
                              const char *function, ucs_log_level_t level,
                              const ucs_log_component_config_t *component,
@@ -47,7 +50,7 @@ static ucs_log_func_rc_t say(const char *file, unsigned line,
 
     (void)function;
     (void)component;
-    if (level == UCS_LOG_LEVEL_FATAL) {
+    if (level == UCS_LOG_LEVEL_FATAL || level == UCS_LOG_LEVEL_PRINT) {
         return UCS_LOG_FUNC_RC_CONTINUE;
     }
     file = slash == NULL ? file : slash + 1;
@@ -62,12 +65,24 @@ static ucs_log_func_rc_t say(const char *file, unsigned line,
     return UCS_LOG_FUNC_RC_STOP;
 }
 
-/* UCX_LOG_LEVEL_TRIGGER says at which lines UCX ends the process, which UCX's
- * own function does. */
+/* LOG_LEVEL_TRIGGER says at which lines UCX ends the process, which UCX's own
+ * function does. It may be in a file of UCX's. UCX does not tell its LOG_FILE:
+ * asked for it, it answers with LOG_FILE_FILTER. */
+static bool has_other_settings(void)
+{
+    char trigger[64] = "";
+
+    return getenv("UCX_LOG_FILE") != NULL ||
+           ucs_global_opts_get_value("LOG_LEVEL_TRIGGER", trigger,
+                                     sizeof(trigger)) != UCS_OK ||
+           strcasecmp(trigger, "fatal") != 0;
+}
+
+/* UCX has one function for its lines; any other is of somebody else in the
+ * process, who wants them. */
 static void begin(void)
 {
-    if (getenv("UCX_LOG_FILE") == NULL &&
-        getenv("UCX_LOG_LEVEL_TRIGGER") == NULL) {
+    if (ucs_log_num_handlers() <= 1 && !has_other_settings()) {
         ucs_log_push_handler(say);
     }
 }

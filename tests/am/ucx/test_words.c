@@ -2,6 +2,7 @@
 /* What UCX says goes to standard error: standard output is the program's. */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -85,4 +86,41 @@ Test(words, are_counted_if_there_are_many)
     }
     must_true(lines <= 10);
     must_say(said, " lines of UCX's file.c got left out in the last ");
+}
+
+static unsigned taken;
+
+static int take_line(const char *file, unsigned line, const char *function,
+                     int level, const void *component, const char *format,
+                     va_list arguments)
+{
+    (void)file;
+    (void)line;
+    (void)function;
+    (void)level;
+    (void)component;
+    (void)format;
+    (void)arguments;
+    taken++;
+    return 0; /* nobody else gets it */
+}
+
+/* Another library in the process may want UCX's lines. */
+Test(words, stay_with_who_asked_for_them_before)
+{
+    void (*push)(int (*handler)(const char *, unsigned, const char *, int,
+                                const void *, const char *, va_list));
+    dispatch_fn dispatch;
+    side_t side;
+
+    *(void **)&push = dlsym(RTLD_DEFAULT, "ucs_log_push_handler");
+    *(void **)&dispatch = dlsym(RTLD_DEFAULT, "ucs_log_dispatch");
+    must_true(push != NULL && dispatch != NULL);
+    push(take_line);
+    side_open(&side, NULL);
+    side_listen_link(&side, LINK_UNIX);
+    taken = 0;
+    dispatch("/a/file.c", 7, "f", 2, NULL, "line");
+    must_eq(taken, 1);
+    side_close(&side);
 }
