@@ -5,10 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <tensormsg/tensormsg.h>
 
+#include "am/ucx/packed.h"
+#include "am/ucx/peer_address.h"
+#include "core/bytes.h"
 #include "core/json_read.h"
 #include "core/limits.h"
 #include "core/map.h"
@@ -37,6 +41,7 @@ typedef struct {
     schema_pair_t *pair;
     tmsg_hub_t *hub;
     tmsg_offer_t *offers;
+    tmsg_own_address_t *own;
 } input_t;
 
 static float element;
@@ -376,6 +381,65 @@ static void find_versions(input_t *input)
     input->path[0] = '\0';
 }
 
+/* The part of a worker address, in UCX's second version, for TCP on a device.
+ */
+static uint8_t *write_device(uint8_t *at, size_t number, bool last)
+{
+    const uint8_t device[] = {0,
+                              (uint8_t)((last ? 0x80 : 0) | 6),
+                              0,
+                              AF_INET,
+                              10,
+                              0,
+                              (uint8_t)(number >> 8),
+                              (uint8_t)number};
+    const uint8_t entry[] = {1, 1, 1, 0, 0, 4, 2, 0, 0x80 | 2, 1, 2};
+
+    memcpy(at, device, sizeof(device));
+    at += sizeof(device);
+    tmsg_put_le(at, tmsg_packed_checksum("tcp"), 2);
+    memcpy(at + 2, entry, sizeof(entry));
+    return at + 2 + sizeof(entry);
+}
+
+static void write_worker_address(input_t *input, size_t count, uint64_t uuid)
+{
+    unsigned minor = tmsg_ucx_version().minor;
+    uint8_t *at;
+
+    input->body = malloc(10 + 32 * count);
+    input->body[0] = (uint8_t)(1 | (minor >= 16 ? minor % 16 << 4 : 0));
+    input->body[1] = TMSG_PACKED_UUID;
+    tmsg_put_le(input->body + 2, uuid, 8);
+    at = input->body + 10;
+    for (size_t i = 0; i < count; i++) {
+        at = write_device(at, (size_t)uuid + i, i + 1 == count);
+    }
+    input->bytes = (size_t)(at - input->body);
+}
+
+static void write_devices(input_t *input)
+{
+    write_worker_address(input, 1, 1);
+    must(tmsg_own_address_read(input->body, input->bytes, input->body,
+                               input->bytes, &input->own));
+    must_true(input->own != NULL);
+    input->text = (char *)input->body; /* to which `own` refers */
+    write_worker_address(input, input->count, 2);
+}
+
+static void check_worker_address(input_t *input)
+{
+    const tmsg_hello_t hello = {.pid = 1};
+    const tmsg_address_claim_t claim = {&hello, true, false};
+    tmsg_ucx_t ucx = {.own = input->own};
+    tmsg_peer_address_t *address;
+
+    must(tmsg_peer_address_check(&ucx, &claim, input->body, input->bytes,
+                                 &address));
+    tmsg_peer_address_free(address);
+}
+
 static const struct {
     const char *name;
     size_t base;
@@ -402,6 +466,9 @@ static const struct {
     {"pass layouts", 8, open_small_pair, pass_layouts},
     {"read JSON", 64, write_json, read_json},
     {"find versions", 256, make_versions, find_versions},
+}
+
+    {"check a worker address", 8, write_devices, check_worker_address},
 };
 
 static void measure(size_t at, size_t times)
@@ -424,6 +491,7 @@ static void measure(size_t at, size_t times)
         (void)unlink(input.path);
     }
     tmsg_map_destroy(input.map);
+    tmsg_own_address_free(input.own);
     free(input.body);
     free(input.text);
 }

@@ -102,43 +102,80 @@ static tmsg_status_t refuse(const char *name, const char *wrong)
                           name[0] == '\0' ? "" : " ", wrong);
 }
 
-static bool are_same(const tmsg_packed_t *packed, size_t one, size_t other)
-{
-    const tmsg_packed_entry_t *a = &packed->entries[one];
-    const tmsg_packed_entry_t *b = &packed->entries[other];
-    const tmsg_packed_device_t *on_a = tmsg_packed_device_of(packed, a);
-    const tmsg_packed_device_t *on_b = tmsg_packed_device_of(packed, b);
+#define SLOTS (2 * TMSG_PACKED_MOST)
 
-    return a->transport == b->transport &&
-           a->address_bytes == b->address_bytes &&
-           on_a->address_bytes == on_b->address_bytes &&
-           memcmp(a->address, b->address, a->address_bytes) == 0 &&
-           memcmp(on_a->address, on_b->address, on_a->address_bytes) == 0;
+/* What the entries before have taken. */
+typedef struct {
+    uint8_t part_of_domain[TMSG_PACKED_DOMAINS]; /* 1 more than the part */
+    bool has[TMSG_PARTS];
+    uint8_t tcp[SLOTS]; /* a hash table of entries: 1 more than the index */
+} places_t;
+
+static uint32_t hash(uint32_t seed, const uint8_t *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        seed = (seed ^ bytes[i]) * 16777619u; /* FNV-1a */
+    }
+    return seed;
+}
+
+/* Returns whether an entry of TCP before this one has the same addresses, and
+ * notes this one. */
+static bool has_twin(const tmsg_judged_entry_t *judged, size_t at,
+                     places_t *places)
+{
+    const tmsg_packed_t *packed = judged->packed;
+    uint32_t slot =
+        hash(hash(2166136261u, judged->entry->address,
+                  judged->entry->address_bytes),
+             judged->device->address, judged->device->address_bytes) %
+        SLOTS;
+
+    while (places->tcp[slot] != 0) {
+        if (tmsg_packed_are_same(packed, &packed->entries[at], packed,
+                                 &packed->entries[places->tcp[slot] - 1])) {
+            return true;
+        }
+        slot = (slot + 1) % SLOTS;
+    }
+    places->tcp[slot] = (uint8_t)(at + 1);
+    return false;
+}
+
+/* The entries of a device are next to each other. */
+static bool is_twice_on_device(const tmsg_packed_t *packed, size_t at)
+{
+    const tmsg_packed_entry_t *entry = &packed->entries[at];
+
+    for (size_t i = at; i > 0 && packed->entries[i - 1].device == entry->device;
+         i--) {
+        if (packed->entries[i - 1].transport == entry->transport) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Judges an entry against those before it. */
 static const char *judge_place(const tmsg_judged_entry_t *judged, size_t at,
-                               const tmsg_transport_kind_t *transport)
+                               const tmsg_transport_kind_t *transport,
+                               places_t *places)
 {
-    const tmsg_packed_t *packed = judged->packed;
+    uint8_t *part = &places->part_of_domain[judged->device->domain];
+    bool is_there =
+        (transport->once && places->has[transport->part]) ||
+        is_twice_on_device(judged->packed, at) ||
+        (transport->part == TMSG_PART_TCP && has_twin(judged, at, places));
 
-    for (size_t i = 0; i < at; i++) {
-        const tmsg_packed_entry_t *before = &packed->entries[i];
-        bool is_alike = before->transport == judged->entry->transport;
-
-        if (is_alike &&
-            (transport->once || before->device == judged->entry->device ||
-             (transport->part == TMSG_PART_TCP && are_same(packed, i, at)))) {
-            return "is there twice";
-        }
-        if (tmsg_packed_device_of(packed, before)->domain ==
-                judged->device->domain &&
-            tmsg_transport_kind_of(before->transport)->part !=
-                transport->part) {
-            return "is in another's memory domain";
-        }
+    places->has[transport->part] = true;
+    if (is_there) {
+        return "is there twice";
     }
-    return NULL;
+    if (*part == 0) {
+        *part = (uint8_t)(transport->part + 1);
+    }
+    return *part == transport->part + 1 ? NULL
+                                        : "is in another's memory domain";
 }
 
 static tmsg_status_t judge_entries(const tmsg_own_address_t *own,
@@ -146,6 +183,7 @@ static tmsg_status_t judge_entries(const tmsg_own_address_t *own,
                                    const tmsg_packed_t *packed)
 {
     uint32_t known = known_flags(packed) | own->flags_beside;
+    places_t places = {.has = {false}};
 
     for (size_t i = 0; i < packed->entry_count; i++) {
         const tmsg_judged_entry_t judged = {
@@ -156,8 +194,9 @@ static tmsg_status_t judge_entries(const tmsg_own_address_t *own,
         const tmsg_transport_kind_t *transport =
             tmsg_transport_kind_of(checksum);
         size_t ours = find_ours(own, checksum);
-        const char *wrong =
-            own->breaks_place ? NULL : judge_place(&judged, i, transport);
+        const char *wrong = own->breaks_place
+                                ? NULL
+                                : judge_place(&judged, i, transport, &places);
 
         if (wrong == NULL && !are_sane(judged.entry)) {
             wrong = "has a speed that there is not";
@@ -301,6 +340,7 @@ static void measure_segments(tmsg_own_address_t *own)
 static tmsg_status_t try_rules(tmsg_own_address_t *own)
 {
     const tmsg_packed_t *all = &own->all;
+    places_t places = {.has = {false}};
 
     own->breaks_order = !are_in_order(all);
     for (size_t i = 0; i < all->entry_count; i++) {
@@ -314,7 +354,8 @@ static tmsg_status_t try_rules(tmsg_own_address_t *own)
             return refuse(transport->name, "has a speed that there is not");
         }
         own->flags_beside |= entry->flags & ~known_flags(all);
-        own->breaks_place |= judge_place(&judged, i, transport) != NULL;
+        own->breaks_place |=
+            judge_place(&judged, i, transport, &places) != NULL;
         own->breaks_its_rule[i] =
             transport->judge != NULL && transport->judge(&judged) != NULL;
     }

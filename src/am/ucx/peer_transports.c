@@ -2,6 +2,7 @@
 #include "am/ucx/peer_transports.h"
 
 #include <arpa/inet.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -23,29 +24,36 @@ tmsg_packed_device_of(const tmsg_packed_t *packed,
     return &packed->devices[entry->device];
 }
 
+bool tmsg_packed_are_same(const tmsg_packed_t *packed,
+                          const tmsg_packed_entry_t *entry,
+                          const tmsg_packed_t *other_packed,
+                          const tmsg_packed_entry_t *other)
+{
+    const tmsg_packed_device_t *device = tmsg_packed_device_of(packed, entry);
+    const tmsg_packed_device_t *other_device =
+        tmsg_packed_device_of(other_packed, other);
+
+    return entry->transport == other->transport &&
+           entry->address_bytes == other->address_bytes &&
+           device->address_bytes == other_device->address_bytes &&
+           memcmp(entry->address, other->address, entry->address_bytes) == 0 &&
+           memcmp(device->address, other_device->address,
+                  device->address_bytes) == 0;
+}
+
 /* Returns whether both addresses of the entry are those of an entry of this
  * side. */
 static bool is_ours(const tmsg_judged_entry_t *judged)
 {
     const tmsg_packed_t *all = &judged->own->all;
-    const tmsg_packed_entry_t *entry = judged->entry;
-    const tmsg_packed_device_t *device = judged->device;
+    bool is = false;
 
-    for (size_t i = 0; judged->claim != NULL && i < all->entry_count; i++) {
-        const tmsg_packed_entry_t *ours = &all->entries[i];
-        const tmsg_packed_device_t *our_device =
-            tmsg_packed_device_of(all, ours);
-
-        if (ours->transport == entry->transport &&
-            ours->address_bytes == entry->address_bytes &&
-            our_device->address_bytes == device->address_bytes &&
-            memcmp(ours->address, entry->address, entry->address_bytes) == 0 &&
-            memcmp(our_device->address, device->address,
-                   device->address_bytes) == 0) {
-            return true;
-        }
+    for (size_t i = 0; judged->claim != NULL && i < all->entry_count && !is;
+         i++) {
+        is = tmsg_packed_are_same(all, &all->entries[i], judged->packed,
+                                  judged->entry);
     }
-    return false;
+    return is;
 }
 
 /* Returns whether the device of the entry is one of this side, too. */
@@ -417,13 +425,24 @@ static const tmsg_transport_kind_t transports[] = {
 
 #define TRANSPORTS (sizeof(transports) / sizeof(transports[0]))
 
+static uint16_t checksums[TRANSPORTS];
+
+static void find_checksums(void)
+{
+    for (size_t i = 0; i < TRANSPORTS; i++) {
+        checksums[i] = tmsg_packed_checksum(transports[i].name);
+    }
+}
+
 const tmsg_transport_kind_t *tmsg_transport_kind_of(uint16_t checksum)
 {
     static const tmsg_transport_kind_t other = {.name = "another",
                                                 .part = TMSG_PART_OTHER};
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+    pthread_once(&once, find_checksums);
     for (size_t i = 0; i < TRANSPORTS; i++) {
-        if (tmsg_packed_checksum(transports[i].name) == checksum) {
+        if (checksums[i] == checksum) {
             return &transports[i];
         }
     }

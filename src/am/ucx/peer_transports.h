@@ -52,7 +52,8 @@ typedef enum {
     TMSG_PART_ROCM_GDR,
     TMSG_PART_ZE_COPY,
     TMSG_PART_GAUDI,
-    TMSG_PART_UGNI
+    TMSG_PART_UGNI,
+    TMSG_PARTS /* number of parts */
 } tmsg_transport_part_t;
 
 typedef struct {
@@ -71,6 +72,12 @@ const tmsg_transport_kind_t *tmsg_transport_kind_of(uint16_t checksum);
 /* Returns whether an entry of this side with the same transport has an address
  * that is as long, and a device's, too, if `device_too`. */
 bool tmsg_judged_is_as_long(const tmsg_judged_entry_t *judged, bool device_too);
+
+/* Returns whether two entries have the same transport and both addresses. */
+bool tmsg_packed_are_same(const tmsg_packed_t *packed,
+                          const tmsg_packed_entry_t *entry,
+                          const tmsg_packed_t *other_packed,
+                          const tmsg_packed_entry_t *other);
 
 const tmsg_packed_device_t *
 tmsg_packed_device_of(const tmsg_packed_t *packed,

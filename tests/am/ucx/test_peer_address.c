@@ -285,6 +285,32 @@ Test(peer_address, a_lie_is_refused_by_name)
     judged_close(&judged);
 }
 
+/* UCX may have TCP on many devices, but at each port once. */
+Test(peer_address, a_port_is_there_once)
+{
+    const lie_t domain = {.transport = "tcp", .place = AT_DOMAIN};
+    size_t release = tmsg_ucx_version().minor >= 16 ? 2 : 0;
+    size_t count, device, port;
+    uint8_t bytes[512];
+    judged_t judged;
+
+    judged_open(&judged, "TLS=tcp");
+    device = (size_t)(find_place(&judged, &domain) - judged.bytes);
+    must_true(judged.packed.entry_count == 1);
+    count = judged.count - release - device;
+    memcpy(bytes, judged.bytes, judged.count - release);
+    memcpy(bytes + judged.count - release, judged.bytes + device,
+           count + release);
+    bytes[device + 1] &= 0x7f; /* it is no more the last */
+    count += judged.count;
+    must_be(judge(&judged, bytes, count, false, false), TMSG_ERR_MALFORMED);
+    must_say(tmsg_error_message(), "tcp is there twice");
+    port = count - release - 1;
+    bytes[port] ^= 1;
+    must(judge(&judged, bytes, count, false, false));
+    judged_close(&judged);
+}
+
 /* A descriptor of this process that is no segment of UCX's. */
 Test(peer_address, a_file_that_is_none_of_ucx_is_not_mapped)
 {
