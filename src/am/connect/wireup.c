@@ -268,7 +268,7 @@ tmsg_status_t tmsg_wireup_begin(tmsg_endpoint_t *endpoint)
         return await_its_end(endpoint);
     }
     if (status == TMSG_ERR_BUSY) {
-        tmsg_ucx_events.retire(ucx); /* a new one counts anew */
+        tmsg_ucx_events.doubt(ucx); /* a new one counts anew */
     }
     endpoint->conn.connect_request.again.expired = connect_request_again;
     if (status == TMSG_OK && endpoint->dialling &&

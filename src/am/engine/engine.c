@@ -44,7 +44,7 @@ static void lose_ucx_ep(tmsg_ucx_t *ucx, tmsg_ucx_ep_t ep,
 const tmsg_ucx_events_t tmsg_ucx_events = {
     .lost = lose_ucx_ep,
     .drain = tmsg_worker_drain,
-    .retire = tmsg_ucx_retire,
+    .doubt = tmsg_ucx_doubt,
     .supersede = tmsg_ucx_supersede,
     .sweep = tmsg_worker_close_retired,
 };

@@ -12,9 +12,10 @@
  * it end, and its blobs, too. Lock held, outside UCX. */
 void tmsg_ucx_retire(tmsg_ucx_t *ucx);
 
-/* Retires a UCX worker that a stranger was told of and that was lost, but for
- * strangers once in a second at most: a new UCX worker takes some milliseconds
- * of a processor. Lock held, outside UCX. */
+/* Retires a UCX worker because of what a stranger can bring about: one that was
+ * told of it was lost, or the UCX worker has no room for a peer. This happens
+ * once in a second at most: a new UCX worker takes some milliseconds of a
+ * processor. Lock held, outside UCX. */
 void tmsg_ucx_doubt(tmsg_ucx_t *ucx);
 
 /* Replaces a UCX worker without shared memory: another takes its new

@@ -83,7 +83,7 @@ static tmsg_status_t add_peer(tmsg_ucx_t *ucx, uint64_t id, uint64_t uuid)
         ucx->peer_capacity = capacity;
     }
     ucx->peers[ucx->peer_count++] = (tmsg_ucx_peer_t){id, uuid, 0};
-    if (ucx->peer_count == TMSG_UCX_PEERS) {
+    if (ucx->peer_count >= TMSG_UCX_PEERS && !ucx->retired) {
         tmsg_ucx_events.supersede(ucx); /* a new one counts anew */
     }
     return TMSG_OK;
@@ -91,7 +91,9 @@ static tmsg_status_t add_peer(tmsg_ucx_t *ucx, uint64_t id, uint64_t uuid)
 
 /* Finds a peer, or adds it. UCX pairs endpoints by `uuid` and this side by
  * `id`, so one goes with the other. A peer that has gone stays in the table: it
- * may come back, and UCX goes on counting. */
+ * may come back, and UCX goes on counting. Whoever knows the id of another peer
+ * may have come with it first, so a conflict says nothing against the second:
+ * it is told BUSY, and meets an empty table when it comes again. */
 static tmsg_status_t find_peer(tmsg_ucx_t *ucx, uint64_t id, uint64_t uuid,
                                tmsg_ucx_peer_t **peer_p)
 {
@@ -105,9 +107,9 @@ static tmsg_status_t find_peer(tmsg_ucx_t *ucx, uint64_t id, uint64_t uuid,
             return TMSG_OK;
         }
         if (has_id || (uuid != 0 && ucx->peers[i].uuid == uuid)) {
-            return tmsg_error_set(TMSG_ERR_MALFORMED,
-                                  "the peer's worker address is that of "
-                                  "another peer");
+            return tmsg_error_set(TMSG_ERR_BUSY,
+                                  "another peer came with the id or the "
+                                  "worker address of this one; connect again");
         }
     }
     status = add_peer(ucx, id, uuid);

@@ -16,9 +16,9 @@
 
 /* Makes the next UCX endpoint to the UCX worker `peer` (its ucx_id). `sockets`
  * gets the TCP sockets below the endpoint, *number_p its number. Errors:
- * UNREACHABLE, PEER_LOST (its shared memory cannot be opened), MALFORMED (the
- * address is that of another peer), BUSY (UCX has no room for another kind of
- * endpoint, or has met too many peers), INTERNAL, NO_MEMORY. */
+ * UNREACHABLE, PEER_LOST (its shared memory cannot be opened), BUSY (another
+ * peer had this id or address, UCX has no room for another kind of endpoint, or
+ * it has met too many peers), INTERNAL, NO_MEMORY. */
 tmsg_status_t tmsg_ep_index_make(tmsg_ucx_t *ucx, uint64_t peer,
                                  const tmsg_peer_address_t *address,
                                  tmsg_ucx_ep_t *ep_p,

@@ -18,11 +18,12 @@ typedef struct {
     /* Handles everything that UCX has received and not reported yet. Outside
      * UCX. False: UCX did not become silent within a bound. */
     bool (*drain)(tmsg_ucx_t *ucx);
-    /* Retires a UCX worker, because a peer that was killed while it wrote to
-     * shared memory may have left our queue blocked for everybody. Outside UCX.
-     * The UCX worker takes no new connections, except by a blob, whose address
-     * stays. If it is blocked, its connections and its blobs end. */
-    void (*retire)(tmsg_ucx_t *ucx);
+    /* Makes another UCX worker take the new connections of this one, because
+     * peers were told BUSY: it has no room for what they ask. A stranger can
+     * bring this about, so it happens once in a second at most, and otherwise
+     * as soon as the second is over. Outside UCX. This one goes on as if it had
+     * lost a peer, and takes connections by a blob, whose address stays. */
+    void (*doubt)(tmsg_ucx_t *ucx);
     /* Makes another UCX worker take the new connections of this one, which has
      * no shared memory, or has met too many peers. Outside UCX. This one stays
      * open for the connections that it has, and for a blob. */

@@ -83,6 +83,88 @@ Test(ep_index, makes_way_for_another) { makes_way(LINK_SHM); }
 Test(ep_index, makes_way_for_another_unix) { makes_way(LINK_UNIX); }
 Test(ep_index, makes_way_for_another_tcp) { makes_way(LINK_TCP); }
 
+/* It could not make way before, for a blob that is gone now. */
+Test(ep_index, makes_way_later)
+{
+    tmsg_endpoint_t *to_a;
+    tmsg_ucx_t *met;
+    side_t *first;
+    side_t other;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    first = pair.sides[1];
+    met = pair.to_b->ucx;
+    meet_others(met, TMSG_UCX_PEERS + 1);
+    side_open(&other, NULL);
+    pair.sides[1] = &other;
+    cr_expect(come(&pair, &other, &to_a)->ucx == met);
+    cr_expect(met->retired);
+    pass(&pair, to_a, 1);
+    side_close(&other);
+    pair.sides[1] = first;
+    pair_drop(&pair);
+}
+
+/* Dials again as long as a is busy, at least once. a's end of it. */
+static tmsg_endpoint_t *come_at_last(pair_t *pair, tmsg_endpoint_t **to_p)
+{
+    tmsg_status_t status = TMSG_ERR_BUSY;
+    tmsg_request_t *ready;
+
+    for (size_t tries = 0; status == TMSG_ERR_BUSY; tries++) {
+        *to_p = side_dial(&pair->b, &pair->a);
+        must(tmsg_endpoint_ready(*to_p, &ready));
+        status = pair_finish(pair, ready);
+        must_true(tries > 0 || status == TMSG_ERR_BUSY);
+        if (status == TMSG_ERR_BUSY) {
+            must_say(tmsg_endpoint_error(*to_p), "with the id or the worker");
+            tmsg_endpoint_destroy(*to_p);
+            usleep(10000);
+        }
+    }
+    must(status);
+    return pair->a.accepted;
+}
+
+/* Somebody came with the id of a peer before: the peer gets in with another UCX
+ * worker. A new one takes some ms, so there is one in a second at most. */
+static void is_not_locked_out(link_t link)
+{
+    enum { TIMES = 2 };
+    tmsg_ucx_t *met;
+    tmsg_endpoint_t *to_a;
+    uint64_t began_ns;
+    pair_t pair;
+
+    pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+    met = pair.to_b->ucx;
+    began_ns = tmsg_now_ns();
+    for (int i = 0; i < TIMES; i++) {
+        tmsg_endpoint_t *to_it;
+
+        must_true(met->peer_count == 1 && !met->retired);
+        met->peers[0].uuid ^= 1;
+        to_it = come_at_last(&pair, &to_a);
+        cr_expect(to_it->ucx != met, "time %d", i);
+        met = to_it->ucx;
+        pass(&pair, to_a, (uint64_t)i);
+    }
+    cr_expect(
+        ge(u64, tmsg_now_ns() - began_ns, (TIMES - 1) * UINT64_C(1000000000)));
+    pass(&pair, pair.to_a, TIMES);
+    pair_drop(&pair);
+}
+
+Test(ep_index, who_takes_an_id_locks_nobody_out)
+{
+    is_not_locked_out(LINK_SHM);
+}
+Test(ep_index, who_takes_an_id_locks_nobody_out_tcp)
+{
+    is_not_locked_out(LINK_TCP);
+}
+
 /* The address in a blob stays, so others are turned away; who was met before
  * comes again. */
 Test(ep_index, of_a_blob_is_bounded)

@@ -542,8 +542,8 @@ Test(peer_address, one_id_goes_with_the_other)
                                  &address));
     must_be(tmsg_ep_index_make(judged.a, judged.b->hello.ucx_id + 1, address,
                                &ep, &sockets, &number),
-            TMSG_ERR_MALFORMED);
-    must_say(tmsg_error_message(), "that of another peer");
+            TMSG_ERR_BUSY);
+    must_say(tmsg_error_message(), "another peer came with the id");
     tmsg_peer_address_free(address);
     judged_close(&judged);
 }
