@@ -22,6 +22,12 @@ static void ucx_failed(void *arg, tmsg_ucx_ep_t ep, ucs_status_t ucs)
     }
 }
 
+static tmsg_status_t has_no_memory(void)
+{
+    return tmsg_error_set(TMSG_ERR_PEER_LOST,
+                          "the peer's shared memory is not there");
+}
+
 static tmsg_status_t create_ep(tmsg_ucx_t *ucx,
                                const tmsg_peer_address_t *address,
                                tmsg_ucx_ep_t *ep_p, tmsg_ep_sockets_t *sockets)
@@ -51,8 +57,7 @@ static tmsg_status_t create_ep(tmsg_ucx_t *ucx,
                               ucx->elsewhere);
     }
     if (ucs == UCS_ERR_SHMEM_SEGMENT) {
-        return tmsg_error_set(TMSG_ERR_PEER_LOST,
-                              "the peer's shared memory is not there");
+        return has_no_memory();
     }
     if (ucs == UCS_ERR_EXCEEDS_LIMIT) { /* its table of configurations */
         return tmsg_error_set(TMSG_ERR_BUSY,
@@ -129,6 +134,9 @@ tmsg_status_t tmsg_ep_index_make(tmsg_ucx_t *ucx, uint64_t peer_id,
     tmsg_status_t status =
         find_peer(ucx, peer_id, tmsg_peer_address_uuid(address), &peer);
 
+    if (status == TMSG_OK && !tmsg_peer_address_holds(address)) {
+        status = has_no_memory();
+    }
     if (status != TMSG_OK) {
         return status;
     }

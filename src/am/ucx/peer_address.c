@@ -11,6 +11,13 @@
 
 struct tmsg_peer_address {
     uint64_t uuid;
+    /* The segments that UCX will map, of as many bytes as it needs. */
+    bool has_posix, has_sysv;
+    tmsg_posix_segment_t posix;
+    uint64_t posix_bytes;
+    int sysv;
+    uint64_t sysv_bytes;
+    uint32_t pid;
     _Alignas(max_align_t) uint8_t bytes[];
 };
 
@@ -309,6 +316,15 @@ static tmsg_status_t read_network(tmsg_own_address_t *own, const void *address,
     return status;
 }
 
+static void read_posix(const tmsg_packed_entry_t *entry,
+                       tmsg_posix_segment_t *segment)
+{
+    tmsg_posix_segment_read(tmsg_get_le(entry->address, 8), segment);
+    if (!segment->in_proc && !segment->in_shm) {
+        segment->folder = (const char *)entry->address + 8;
+    }
+}
+
 /* Finds how large the segments of this side are. */
 static void measure_segments(tmsg_own_address_t *own)
 {
@@ -322,10 +338,7 @@ static void measure_segments(tmsg_own_address_t *own)
             continue;
         }
         if (part == TMSG_PART_POSIX) {
-            tmsg_posix_segment_read(tmsg_get_le(entry->address, 8), &segment);
-            segment.folder = segment.in_proc || segment.in_shm
-                                 ? NULL
-                                 : (const char *)entry->address + 8;
+            read_posix(entry, &segment);
             own->posix_bytes =
                 tmsg_segment_least(tmsg_posix_segment_bytes(&segment));
         } else if (part == TMSG_PART_SYSV) {
@@ -435,6 +448,46 @@ static tmsg_status_t judge_unread(const tmsg_address_claim_t *claim)
                      TMSG_PACKED_MINOR_FIRST, TMSG_PACKED_MINOR_LAST);
 }
 
+/* Notes the segments of an address that has passed. */
+static void note_segments(const tmsg_own_address_t *own,
+                          const tmsg_address_claim_t *claim,
+                          const tmsg_packed_t *packed,
+                          tmsg_peer_address_t *address)
+{
+    address->pid = claim->hello->pid;
+    address->posix_bytes = own->posix_bytes;
+    address->sysv_bytes = own->sysv_bytes;
+    for (size_t i = 0; i < packed->entry_count; i++) {
+        const tmsg_packed_entry_t *entry = &packed->entries[i];
+        tmsg_transport_part_t part =
+            tmsg_transport_kind_of(entry->transport)->part;
+        size_t ours = find_ours(own, entry->transport);
+
+        if (ours == own->all.entry_count || own->breaks_its_rule[ours]) {
+            continue;
+        }
+        if (part == TMSG_PART_POSIX) {
+            address->has_posix = true;
+            read_posix(entry, &address->posix);
+        } else if (part == TMSG_PART_SYSV) {
+            address->has_sysv = true;
+            address->sysv = (int)tmsg_get_le(entry->address, 8);
+        }
+    }
+}
+
+/* Where this side's own segment cannot be looked at, others may not be, too. */
+bool tmsg_peer_address_holds(const tmsg_peer_address_t *address)
+{
+    return (!address->has_posix ||
+            tmsg_posix_segment_holds(&address->posix, address->posix_bytes,
+                                     address->posix_bytes == 0)) &&
+           (!address->has_sysv ||
+            tmsg_sysv_segment_holds(address->sysv, address->pid,
+                                    address->sysv_bytes,
+                                    address->sysv_bytes == 0));
+}
+
 tmsg_status_t tmsg_peer_address_check(const tmsg_ucx_t *ucx,
                                       const tmsg_address_claim_t *claim,
                                       const void *address, size_t bytes,
@@ -448,8 +501,8 @@ tmsg_status_t tmsg_peer_address_check(const tmsg_ucx_t *ucx,
         status = tmsg_error_memory("a peer's address");
         goto out;
     }
+    memset(copy, 0, sizeof(*copy));
     memcpy(copy->bytes, address, bytes);
-    copy->uuid = 0;
     if (ucx->own == NULL) {
         status = judge_unread(claim);
         goto out;
@@ -465,6 +518,9 @@ tmsg_status_t tmsg_peer_address_check(const tmsg_ucx_t *ucx,
                                 "(UCX_TLS, UCX_NET_DEVICES)%s%s",
                                 ucx->elsewhere[0] == '\0' ? "" : "; ",
                                 ucx->elsewhere);
+    }
+    if (status == TMSG_OK) {
+        note_segments(ucx->own, claim, packed, copy);
     }
 out:
     free(packed);

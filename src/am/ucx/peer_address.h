@@ -46,6 +46,12 @@ tmsg_status_t tmsg_peer_address_check(const tmsg_ucx_t *ucx,
                                       tmsg_peer_address_t **address_p);
 void tmsg_peer_address_free(tmsg_peer_address_t *address);
 
+/* Returns whether the segments that it names are there, and as they were
+ * checked. A peer decides when its connection goes on, and until then it may
+ * put something else in their place, so it is asked again before UCX maps
+ * them. */
+bool tmsg_peer_address_holds(const tmsg_peer_address_t *address);
+
 /* Returns the bytes for UCX, aligned as malloc() does. */
 const void *tmsg_peer_address_bytes(const tmsg_peer_address_t *address);
 

@@ -245,7 +245,8 @@ static const char *judge_posix(const tmsg_judged_entry_t *judged)
         return "names the segment of this side";
     }
     return judged->claim == NULL ||
-                   tmsg_posix_segment_holds(&segment, judged->own->posix_bytes)
+                   tmsg_posix_segment_holds(&segment, judged->own->posix_bytes,
+                                            true)
                ? NULL
                : "names what is no segment of UCX and this user, or too small "
                  "a one";
@@ -266,7 +267,7 @@ static const char *judge_sysv(const tmsg_judged_entry_t *judged)
     return id <= INT32_MAX &&
                    (judged->claim == NULL ||
                     tmsg_sysv_segment_holds((int)id, judged->claim->hello->pid,
-                                            judged->own->sysv_bytes))
+                                            judged->own->sysv_bytes, true))
                ? NULL
                : "names the memory of another process or user, or too little";
 }

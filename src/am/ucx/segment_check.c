@@ -88,11 +88,12 @@ uint64_t tmsg_posix_segment_bytes(const tmsg_posix_segment_t *segment)
 }
 
 bool tmsg_posix_segment_holds(const tmsg_posix_segment_t *segment,
-                              uint64_t bytes)
+                              uint64_t bytes, bool or_gone)
 {
     uint64_t found;
 
-    return !find_bytes(segment, &found) || (found > 0 && found >= bytes);
+    return find_bytes(segment, &found) ? found > 0 && found >= bytes
+                                       : or_gone || segment->in_proc;
 }
 
 uint64_t tmsg_sysv_segment_bytes(int id)
@@ -102,13 +103,15 @@ uint64_t tmsg_sysv_segment_bytes(int id)
     return shmctl(id, IPC_STAT, &segment) == 0 ? segment.shm_segsz : 0;
 }
 
-bool tmsg_sysv_segment_holds(int id, uint32_t pid, uint64_t bytes)
+bool tmsg_sysv_segment_holds(int id, uint32_t pid, uint64_t bytes, bool or_gone)
 {
     struct shmid_ds segment;
 
-    return shmctl(id, IPC_STAT, &segment) != 0 ||
-           ((uint32_t)segment.shm_cpid == pid &&
-            segment.shm_perm.cuid == geteuid() && segment.shm_segsz >= bytes);
+    if (shmctl(id, IPC_STAT, &segment) != 0) {
+        return or_gone;
+    }
+    return (uint32_t)segment.shm_cpid == pid &&
+           segment.shm_perm.cuid == geteuid() && segment.shm_segsz >= bytes;
 }
 
 #define HUGE_PAGE (UINT64_C(2) << 20)

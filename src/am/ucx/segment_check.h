@@ -32,15 +32,17 @@ void tmsg_posix_segment_read(uint64_t number, tmsg_posix_segment_t *segment);
 uint64_t tmsg_posix_segment_bytes(const tmsg_posix_segment_t *segment);
 
 /* Returns whether it is a file of UCX's, of this user and of at least `bytes`.
- * A link is none. If it is not there, or cannot be opened, the answer is yes:
- * UCX finds out without harm, and its error says so. */
+ * A link is none. `or_gone`: the answer is yes if there is none. It is yes,
+ * too, for a descriptor that cannot be looked at: UCX cannot open it, and its
+ * error says so. */
 bool tmsg_posix_segment_holds(const tmsg_posix_segment_t *segment,
-                              uint64_t bytes);
+                              uint64_t bytes, bool or_gone);
 
 /* The same of a segment of System V, which the process `pid` of this user is to
  * have made. */
 uint64_t tmsg_sysv_segment_bytes(int id);
-bool tmsg_sysv_segment_holds(int id, uint32_t pid, uint64_t bytes);
+bool tmsg_sysv_segment_holds(int id, uint32_t pid, uint64_t bytes,
+                             bool or_gone);
 
 /* Returns how large a peer's segment is at least, where that of this side has
  * `bytes`. UCX may have got huge pages for the one and none for the other. */

@@ -378,6 +378,50 @@ Test(peer_address, a_file_in_shm_is_mapped_only_if_it_is_this_users)
     judged_close(&judged);
 }
 
+static tmsg_status_t connect_to(const judged_t *judged,
+                                const tmsg_peer_address_t *address)
+{
+    tmsg_ep_sockets_t sockets;
+    tmsg_ucx_ep_t ep;
+    uint32_t number;
+    tmsg_status_t status = tmsg_ep_index_make(
+        judged->a, judged->b->hello.ucx_id, address, &ep, &sockets, &number);
+
+    if (status == TMSG_OK) {
+        tmsg_ucx_ep_abandon(ep);
+    }
+    return status;
+}
+
+/* The peer says when UCX connects. */
+Test(peer_address, what_comes_after_the_check_is_not_mapped)
+{
+    const lie_t lie = {.transport = "posix", .place = AT_ADDRESS};
+    uint64_t id = UINT64_C(0x7a5) << 32 | (uint32_t)getpid();
+    tmsg_address_claim_t claim = {.keyed = true};
+    tmsg_peer_address_t *address;
+    char path[128];
+    judged_t judged;
+
+    setenv("UCX_POSIX_USE_PROC_LINK", "n", 1);
+    judged_open(&judged, "TLS=posix,tcp");
+    claim.hello = &judged.b->hello;
+    tmsg_put_le(find_place(&judged, &lie), UINT64_C(1) << 62 | id, 8);
+    must(tmsg_peer_address_check(judged.a, &claim, judged.bytes, judged.count,
+                                 &address));
+    make_segment(path, "/dev/shm", id, "");
+    must_true(truncate(path, 4096) == 0);
+    must_be(connect_to(&judged, address), TMSG_ERR_PEER_LOST);
+    must_say(tmsg_error_message(), "shared memory is not there");
+    unlink(path);
+    make_segment(path, "/dev/shm", id, "/dev/zero");
+    must_be(connect_to(&judged, address), TMSG_ERR_PEER_LOST);
+    unlink(path);
+    must_be(connect_to(&judged, address), TMSG_ERR_PEER_LOST);
+    tmsg_peer_address_free(address);
+    judged_close(&judged);
+}
+
 /* A file in the peer's folder can be changed after it was looked at. */
 Test(peer_address, a_file_in_another_folder_is_not_mapped)
 {
@@ -419,16 +463,16 @@ Test(peer_address, the_memory_of_another_user_is_not_mapped)
     make_segment(path, "/tmp", (uint32_t)getpid(), "");
     fd = open(path, O_RDWR | O_CLOEXEC);
     must_true(dup2(fd, (int)segment.fd) >= 0 && unlink(path) == 0);
-    must_true(tmsg_posix_segment_holds(&segment, 4096));
+    must_true(tmsg_posix_segment_holds(&segment, 4096, true));
     must_true(fchown(fd, 1, 1) == 0);
-    must_true(!tmsg_posix_segment_holds(&segment, 4096));
+    must_true(!tmsg_posix_segment_holds(&segment, 4096, true));
     must_true(seteuid(1) == 0);
     id = shmget(IPC_PRIVATE, 4096, 0666);
     must_true(seteuid(0) == 0 && id >= 0);
-    must_true(!tmsg_sysv_segment_holds(id, (uint32_t)getpid(), 4096));
+    must_true(!tmsg_sysv_segment_holds(id, (uint32_t)getpid(), 4096, true));
     shmctl(id, IPC_RMID, NULL);
     id = shmget(IPC_PRIVATE, 4096, 0600);
-    must_true(tmsg_sysv_segment_holds(id, (uint32_t)getpid(), 4096));
+    must_true(tmsg_sysv_segment_holds(id, (uint32_t)getpid(), 4096, true));
     shmctl(id, IPC_RMID, NULL);
 }
 
