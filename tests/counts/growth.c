@@ -10,6 +10,7 @@
 
 #include <tensormsg/tensormsg.h>
 
+#include "am/endpoint/endpoint.h"
 #include "am/ucx/packed.h"
 #include "am/ucx/peer_address.h"
 #include "core/bytes.h"
@@ -360,6 +361,7 @@ static void make_versions(input_t *input)
 /* Of many versions of one name each is offered, and withdrawn as the newest. */
 static void find_versions(input_t *input)
 {
+    static const tmsg_endpoint_t asker; /* without a principal */
     const tmsg_fetch_ask_t ask = {.name = "w"};
     tmsg_offers_t *offers = input->hub->offers;
 
@@ -370,7 +372,7 @@ static void find_versions(input_t *input)
         tmsg_offer_t *newest;
         bool may_come;
 
-        must(tmsg_offers_find(offers, &ask, &newest, &may_come));
+        must(tmsg_offers_find(offers, &ask, &asker, &newest, &may_come));
         must_eq(newest->version, input->count - 1 - i);
         tmsg_offer_finish(newest, TMSG_ERR_CANCELED);
     }
@@ -466,8 +468,6 @@ static const struct {
     {"pass layouts", 8, open_small_pair, pass_layouts},
     {"read JSON", 64, write_json, read_json},
     {"find versions", 256, make_versions, find_versions},
-}
-
     {"check a worker address", 8, write_devices, check_worker_address},
 };
 
