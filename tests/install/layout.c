@@ -194,7 +194,7 @@ AT(tmsg_interceptor_t, end, 24);
 AT(tmsg_interceptor_t, refused, 32);
 AT(tmsg_interceptor_t, arg, 40);
 
-SIZE(tmsg_limits_t, 72);
+SIZE(tmsg_limits_t, 80);
 AT(tmsg_limits_t, field_mask, 0);
 AT(tmsg_limits_t, tensors, 8);
 AT(tmsg_limits_t, ndim, 16);
@@ -204,6 +204,7 @@ AT(tmsg_limits_t, header_bytes, 40);
 AT(tmsg_limits_t, message_bytes, 48);
 AT(tmsg_limits_t, held_bytes, 56);
 AT(tmsg_limits_t, metadata_keys, 64);
+AT(tmsg_limits_t, lent_bytes, 72);
 
 SIZE(tmsg_listener_params_t, 80);
 AT(tmsg_listener_params_t, field_mask, 0);
