@@ -486,6 +486,41 @@ def test_who_is_known_weakly_may_be_gone_through_while_others_come():
         assert isinstance(many, tensormsg._weakly.Weakly)
 
 
+def test_hubs_that_are_dropped_while_the_thread_ends():
+    done = []
+
+    class Idle:
+        sent = True
+
+        def begin(self):
+            return []
+
+        def move(self):
+            return False
+
+    class Ending(list):
+        def remove(self, thread):
+            super().remove(thread)
+            if len(done) < 20:  # a finalizer comes in
+                dropped.add(Idle(), lambda: done.append(1))
+                dropped.add(Idle(), lambda: done.append(1))
+
+    def fail():
+        raise ValueError("after")
+
+    dropped = tensormsg._linger._Dropped()
+    dropped._threads = Ending()
+    dropped._new += [(Idle(), fail, time.monotonic() + 9)] * 2
+    assert dropped.add(Idle(), lambda: done.append(1))
+    end = time.monotonic() + 20
+    while (dropped.busy() or len(done) < 21) and time.monotonic() < end:
+        time.sleep(0.001)
+    assert len(done) == 21 and not dropped.busy()
+    dropped._new.append((Idle(), fail, 0.0))
+    dropped._begin_new()
+    assert dropped._begin_new() == []
+
+
 def test_threads_that_meet_at_ml_dtypes():
     pytest.importorskip("ml_dtypes")
     assert run_alone("""

@@ -122,7 +122,10 @@ class _Flush:
         for _, request, _ in self._begun:
             lib.tmsg_request_destroy(request)
         self._begun = []
-        self._after()
+        try:
+            self._after()
+        except Exception:  # the others are not to suffer
+            _log.exception("what follows the end of a hub failed")
         return late
 
 
@@ -144,47 +147,58 @@ def _tell(late: List[str]) -> None:
 
 
 class _Dropped:
-    """Hubs that were collected. One thread flushes them; finalizers, which come
-    in at any moment, and in any thread, tell it of more."""
+    """Hubs that were collected. One thread flushes them, rarely two; finalizers,
+    which come in at any moment, and in any thread, tell it of more."""
 
     def __init__(self) -> None:
         self._new: List[Tuple[Life, Callable[[], None], float]] = []
-        self._running = False
+        self._threads: List[object] = []  # one of each: no step of it is cut
 
     def busy(self) -> bool:
-        return bool(self._running or self._new)
+        return bool(self._threads or self._new)
 
     def add(self, life: Life, after: Callable[[], None]) -> bool:
         entry = (life, after, time.monotonic() + LINGER_S)
         self._new.append(entry)
-        if self._running:
+        if self._threads:
             return True
-        self._running = True
+        thread = object()
+        self._threads.append(thread)
         try:
-            _thread.start_new_thread(self._run, ())
+            _thread.start_new_thread(self._run, (thread,))
         except RuntimeError:  # the interpreter takes no more
-            self._running = False
-            self._new.remove(entry)
+            self._threads.remove(thread)
+            try:
+                self._new.remove(entry)
+            except ValueError:  # another thread has it
+                return True
             return False
         return True
 
-    def _run(self) -> None:
-        try:
-            while self._new:
+    def _run(self, thread: object) -> None:
+        while True:
+            try:
                 self._flush_all()
-                self._running = False
-                if self._new:  # one came before that was seen
-                    self._running = True
-        finally:
-            self._running = False
+            finally:
+                self._threads.remove(thread)
+            if not self._new:
+                return
+            self._threads.append(thread)  # one came before that was seen
+
+    def _begin_new(self) -> List[_Flush]:
+        begun: List[_Flush] = []
+        while True:
+            try:
+                life, after, end = self._new.pop(0)
+            except IndexError:  # another thread may have taken it
+                return begun
+            begun.append(_Flush([life], after, end))
 
     def _flush_all(self) -> None:
         flushes: List[_Flush] = []
         late: List[str] = []
         while self._new or flushes:
-            while self._new:
-                life, after, end = self._new.pop(0)
-                flushes.append(_Flush([life], after, end))
+            flushes += self._begin_new()
             moved = any([flush.move() for flush in flushes])
             for flush in [each for each in flushes if not each.look()]:
                 flushes.remove(flush)
