@@ -18,7 +18,7 @@
  * unless they may overtake, and those that fill UCX's window also in one of
  * their endpoint. A look at what is early no more asks the first of each list
  * alone. So its time grows with the channels that have early messages, and not
- * with these.
+ * with these. Each message that is early no more costs one such look.
  *
  * The states of a message (tmsg_fetch_state_t):
  *
