@@ -602,7 +602,7 @@ Test(strangers, who_is_told_that_there_is_no_place_comes_again)
     side_await(&side, refused_all, &full, "the end of the time");
     must_true(full.refused > 1);
     must_be(tmsg_endpoint_status(full.endpoint), TMSG_ERR_BUSY);
-    must_say(tmsg_endpoint_error(full.endpoint), "had no place in time");
+    must_say(tmsg_endpoint_error(full.endpoint), "had no place");
     tmsg_endpoint_destroy(full.endpoint);
     /* It may be closed while it waits. */
     full.refused = 6;
