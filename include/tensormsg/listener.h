@@ -51,9 +51,10 @@ typedef struct tmsg_listener_params {
                                     * 50 ms since its hello. Among equals, it is
                                     * the oldest of the address (of unix://: the
                                     * process) that holds the most places. One
-                                    * that has proved its key or, without a
-                                    * keyring, has sent its address stays. If
-                                    * none makes way, further ones wait in the
+                                    * that has proved its key stays; without a
+                                    * keyring, one that has sent its address
+                                    * goes after all others, 500 ms after it.
+                                    * If none makes way, further ones wait in the
                                     * kernel's queue. By blob 1024 of them wait
                                     * in a queue of the listener's, each for
                                     * twice as long as a handshake may take;

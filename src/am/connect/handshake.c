@@ -381,6 +381,7 @@ tmsg_status_t tmsg_handshake_address(tmsg_endpoint_t *endpoint,
     }
     endpoint->peer_id = (uint32_t)tmsg_get_le(data, ID_BYTES);
     endpoint->link.address_done = true;
+    endpoint->link.address_ns = tmsg_now_ns();
     endpoint->link.strange = false;
     status = take_address(endpoint, &sealed);
     return status == TMSG_OK ? status : tmsg_handshake_refuse(endpoint, status);

@@ -68,7 +68,7 @@ static bool had_no_place(const tmsg_endpoint_t *endpoint, tmsg_status_t status)
 {
     return status == TMSG_ERR_BUSY && endpoint->link.refused &&
            endpoint->dialling && endpoint->state == TMSG_EP_CONNECTING &&
-           !endpoint->link.address_done && !tmsg_bulk_took_socket(endpoint) &&
+           !endpoint->conn.began_wireup && !tmsg_bulk_took_socket(endpoint) &&
            !tmsg_resume_is_away(endpoint) &&
            tmsg_schemes[endpoint->link.url.kind]->socket;
 }

@@ -48,7 +48,8 @@ typedef struct {
     uint64_t hello_ns; /* when that was */
     /* The peer may have our address: it can write to our UCX worker. */
     bool address_sent;
-    bool address_done; /* the peer's worker address came */
+    bool address_done;   /* the peer's worker address came */
+    uint64_t address_ns; /* when that was */
     /* The peer has come to a listener and has not sent its address. */
     bool strange;
     /* Says why this side rules out shared memory, whoever the peer is; NULL: it

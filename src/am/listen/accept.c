@@ -185,6 +185,7 @@ static void displace_stranger(tmsg_endpoint_t *stranger)
                               "connections that are in their handshake";
 
     stranger->admit.turned = TMSG_TURNED_TOO_MANY;
+    stranger->link.strange = true; /* even if its address has come */
     if (!tmsg_schemes[stranger->link.url.kind]->socket) {
         /* This is inside UCX, so the endpoint cannot end here. */
         tmsg_endpoint_break(stranger, TMSG_ERR_BUSY, why);

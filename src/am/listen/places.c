@@ -12,6 +12,7 @@
 #define NS_PER_MS UINT64_C(1000000)
 #define SILENT_NS (TMSG_PLACE_SILENT_MS * NS_PER_MS)
 #define SPOKEN_NS (TMSG_PLACE_SPOKEN_MS * NS_PER_MS)
+#define FOUND_NS (TMSG_PLACE_FOUND_MS * NS_PER_MS)
 
 typedef struct tmsg_origin {
     tmsg_node_t node; /* of listener->origins */
@@ -22,6 +23,7 @@ typedef struct tmsg_origin {
 typedef enum {
     SILENT, /* no whole hello came */
     SPOKEN, /* the hello came, and nothing after it */
+    FOUND,  /* without keys: the address came, and UCX is not connected */
     SAFE    /* does not make way */
 } progress_t;
 
@@ -94,11 +96,12 @@ static progress_t progress_of(const tmsg_endpoint_t *endpoint)
     bool by_socket = tmsg_schemes[link->url.kind]->socket;
 
     if (endpoint->broken != TMSG_OK || tmsg_endpoint_is_down(endpoint) ||
-        (keyless ? link->address_done || !by_socket
-                 : tmsg_admit_is_over(endpoint))) {
+        (keyless ? !by_socket : tmsg_admit_is_over(endpoint))) {
         return SAFE;
     }
-    return link->hello_done ? SPOKEN : SILENT;
+    return keyless && link->address_done ? FOUND
+           : link->hello_done            ? SPOKEN
+                                         : SILENT;
 }
 
 /* Takes an endpoint for the choice if it has had its time and comes before the
@@ -142,7 +145,7 @@ tmsg_endpoint_t *tmsg_places_choose(const tmsg_listener_t *listener,
                                     uint64_t now_ns, uint64_t *wait_ns_p)
 {
     bool many = count_silent(listener) > listener->max_handshakes / 4;
-    choice_t silent = {.wait_ns = UINT64_MAX}, spoken = silent;
+    choice_t silent = {.wait_ns = UINT64_MAX}, spoken = silent, found = silent;
 
     for (tmsg_node_t *node = listener->places.head; node != NULL;
          node = node->next) {
@@ -159,20 +162,40 @@ tmsg_endpoint_t *tmsg_places_choose(const tmsg_listener_t *listener,
         case SPOKEN:
             consider(&spoken, endpoint, link->hello_ns, now_ns, SPOKEN_NS);
             break;
+        case FOUND:
+            consider(&found, endpoint, link->address_ns, now_ns, FOUND_NS);
+            break;
         default:
             break;
         }
     }
     *wait_ns_p =
         silent.wait_ns < spoken.wait_ns ? silent.wait_ns : spoken.wait_ns;
-    return silent.endpoint != NULL ? silent.endpoint : spoken.endpoint;
+    if (found.wait_ns < *wait_ns_p) {
+        *wait_ns_p = found.wait_ns;
+    }
+    return silent.endpoint != NULL   ? silent.endpoint
+           : spoken.endpoint != NULL ? spoken.endpoint
+                                     : found.endpoint;
 }
 
 bool tmsg_places_may_go(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->place.taken && progress_of(endpoint) != SAFE &&
-           (progress_of(endpoint) == SILENT ||
-            tmsg_now_ns() - endpoint->link.hello_ns >= SPOKEN_NS);
+    const tmsg_link_t *link = &endpoint->link;
+
+    if (!endpoint->place.taken) {
+        return false;
+    }
+    switch (progress_of(endpoint)) {
+    case SILENT:
+        return true;
+    case SPOKEN:
+        return tmsg_now_ns() - link->hello_ns >= SPOKEN_NS;
+    case FOUND:
+        return tmsg_now_ns() - link->address_ns >= FOUND_NS;
+    default:
+        return false;
+    }
 }
 
 void tmsg_places_free(tmsg_listener_t *listener)

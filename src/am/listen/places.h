@@ -9,8 +9,10 @@
  *   such connections.
  * - A connection with a hello is left alone for TMSG_PLACE_SPOKEN_MS from then
  *   on, and makes way only if there is none without a hello that does.
- * - A connection that has proved its key or, without keys, has sent its
- *   address, does not make way.
+ * - A connection that has proved its key does not make way. Without keys, a
+ *   connection that has sent its address is left alone for TMSG_PLACE_FOUND_MS
+ *   from then on, in which UCX connects, and makes way after all others: a
+ *   right address may name a port that does not answer.
  * - Of several, it is one of the origin that holds the most places; of these
  *   the oldest. So one origin does not fill the places while there are others.
  *
@@ -30,6 +32,7 @@
 
 #define TMSG_PLACE_SILENT_MS 10
 #define TMSG_PLACE_SPOKEN_MS 50
+#define TMSG_PLACE_FOUND_MS 500
 
 /* Gives an endpoint one of the places, and takes it back. `fd` is the socket by
  * which the peer came; -1: it came by UCX. tmsg_places_leave() does nothing for

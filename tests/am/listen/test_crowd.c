@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "am/endpoint/endpoint.h"
+#include "am/listen/places.h"
 #include "am/ucx/deferred.h"
 #include "am/ucx/linger.h"
 #include "support/peers.h"
@@ -271,6 +273,44 @@ static void expect_served(link_t link)
 
 Test(crowd, an_honest_peer_gets_in_by_tcp) { expect_served(LINK_SHM); }
 Test(crowd, an_honest_peer_gets_in_by_unix) { expect_served(LINK_UNIX); }
+
+static tmsg_endpoint_t *place_one(tmsg_listener_t *listener, bool address_done,
+                                  uint64_t ms)
+{
+    tmsg_endpoint_t *endpoint = calloc(1, sizeof(*endpoint));
+
+    endpoint->link.url.kind = TMSG_URL_TCP;
+    endpoint->link.hello_done = true;
+    endpoint->link.hello_ns = ms * 1000000;
+    endpoint->link.address_done = address_done;
+    endpoint->link.address_ns = ms * 1000000;
+    tmsg_places_take(listener, endpoint, -1);
+    return endpoint;
+}
+
+/* A right address may name a port that does not answer. */
+Test(crowd, without_keys_who_has_sent_an_address_makes_way_last)
+{
+    tmsg_listener_t listener = {.max_handshakes = 3};
+    tmsg_endpoint_t *first = place_one(&listener, true, 1000);
+    tmsg_endpoint_t *second = place_one(&listener, true, 1010);
+    tmsg_endpoint_t *spoken = place_one(&listener, false, 1400);
+    uint64_t wait_ns = 0;
+
+    cr_expect(tmsg_places_choose(&listener, 1499000000, &wait_ns) == spoken);
+    cr_expect(tmsg_places_choose(&listener, 1501000000, &wait_ns) == spoken);
+    tmsg_places_leave(&listener, spoken);
+    cr_expect(tmsg_places_choose(&listener, 1499000000, &wait_ns) == NULL);
+    cr_expect(eq(ullong, wait_ns, 1000000));
+    cr_expect(tmsg_places_choose(&listener, 1501000000, &wait_ns) == first);
+    tmsg_places_leave(&listener, first);
+    cr_expect(tmsg_places_choose(&listener, 1511000000, &wait_ns) == second);
+    cr_expect(tmsg_places_may_go(second));
+    tmsg_places_leave(&listener, second);
+    free(first);
+    free(second);
+    free(spoken);
+}
 
 /* Strangers who sit on their places, and do not come back when they are turned
  * away, cost an honest peer no time. */
