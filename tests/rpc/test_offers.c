@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rpc/offer.h"
 #include "support/seeded_maps.h"
 #include "support/session_pair.h"
 
@@ -399,6 +400,44 @@ static void withdrawn_meanwhile(pair_t *pair)
     tmsg_call_destroy(call);
     pair_await(pair, is_released, &heard, "the memory to be free");
     tmsg_offer_destroy(heard.offer);
+}
+
+/* Answers a call as a fetch of the offer, which ends when the fetch is counted
+ * and its answer not sent yet: another thread may do so. */
+static void answer_after_its_end(void *arg, tmsg_task_t *task)
+{
+    tmsg_offer_t *made = ((heard_t *)arg)->offer;
+    tmsg_lent_t *lent;
+
+    tmsg_hub_lock(made->hub);
+    lent = tmsg_lent_begin(made, task, true);
+    tmsg_hub_unlock(made->hub);
+    must_true(lent != NULL);
+    must(tmsg_offer_end(made, 0));
+    task->how.on_done = tmsg_lent_done;
+    task->how.on_done_arg = lent;
+    must(tmsg_task_reply(task, made->map, NULL));
+    tmsg_lent_begun(lent, true);
+}
+
+Test(offers, give_up_a_fetch_that_is_withdrawn_before_its_answer)
+{
+    static pair_t pair;
+    tmsg_server_t *server;
+    tmsg_call_t *call;
+    heard_t heard;
+
+    pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
+    must(tmsg_server_create(pair.a.worker, NULL, &server));
+    must(tmsg_server_register(server, "after", answer_after_its_end, &heard,
+                              NULL));
+    offer(&pair, &heard, sample_bytes(4, LARGE), NULL);
+    must(tmsg_endpoint_call(pair.to_a, "after", NULL, NULL, &call));
+    fails(&pair, call, TMSG_ERR_CANCELED, "the offer was withdrawn");
+    pair_await(&pair, is_released, &heard, "the memory to be free");
+    tmsg_offer_destroy(heard.offer);
+    tmsg_server_destroy(server);
+    pair_close(&pair);
 }
 
 /* A fetcher that gives up sets the memory free. */
