@@ -22,6 +22,7 @@ static const tmsg_limits_t limits = {
     .message_bytes = 1 << 20,
     .held_bytes = 1 << 19,
     .metadata_keys = 8,
+    .lent_bytes = INT64_MAX,
 };
 
 static void add(tmsg_map_t *map, const char *name, int32_t ndim)
