@@ -320,7 +320,8 @@ static void peer_goes_amid_an_allocation(drive_t drives, size_t bytes)
             tmsg_message_destroy(message);
             status = tmsg_endpoint_recv(scene.from[i], IN_TIME_MS, &message);
         }
-        must_be(status, TMSG_ERR_PEER_LOST);
+        /* or it ended before it knew that it was connected, and says so */
+        must_true(status == TMSG_ERR_PEER_LOST || status == TMSG_ERR_CANCELED);
     }
     atomic_store(&scene.stop, true);
     must_eq(pthread_join(driver, NULL), 0);
