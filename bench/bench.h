@@ -18,6 +18,8 @@ typedef enum {
     BENCH_UNDER_BULK, /* small calls while large maps flow; maps only */
     BENCH_UNARY,      /* a call and its reply, both the payload, over half a
                          ping-pong of maps; maps only */
+    BENCH_FETCH,      /* a fetch of an offer of the payload, over such a call;
+                         maps only */
     BENCH_CALLS,      /* of those, how many with `window` in flight */
     BENCH_SHARED      /* round trips of several pairs at once */
 } bench_metric_t;
@@ -105,9 +107,10 @@ struct bench_run {
 
 typedef struct {
     double value;        /* median of the blocks: s, bytes/s, calls/s; of
-                            UNARY the ratio; of SHARED round trips/s of all
+                            UNARY and FETCH the ratio; of SHARED round trips/s of all
                             pairs */
-    double one_way;      /* of a map, s; UNARY, and of the slowest pair the
+    double one_way;      /* of a map, s; UNARY; of a call there and back, s;
+                            FETCH; and of the slowest pair the
                             median of SHARED */
     double p99;          /* of the slowest pair, one way, s; SHARED only */
     double idle, loaded; /* p99 of a call, s; UNDER_BULK only */

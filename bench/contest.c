@@ -50,6 +50,7 @@ static void tell(const bench_entrant_t *entrant, unsigned runs)
     const bench_run_t *run = &entrant->run;
     double scale = run->metric == BENCH_BANDWIDTH ? 1e-9
                    : run->metric == BENCH_CALLS || run->metric == BENCH_UNARY ||
+                           run->metric == BENCH_FETCH ||
                            run->metric == BENCH_SHARED
                        ? 1
                        : 1e6;

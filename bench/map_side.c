@@ -29,7 +29,10 @@ typedef struct {
     uint32_t flags; /* of sends */
     bool serves;    /* calls, which it sends back */
     bool sleeps;
-    tmsg_server_t *server; /* of BENCH_UNARY, BENCH_CALLS */
+    tmsg_server_t *server; /* of BENCH_UNARY, BENCH_FETCH, BENCH_CALLS */
+    tmsg_offer_t *offer;   /* of BENCH_FETCH; its content is changed only where
+                              nobody fetches */
+    tmsg_offer_key_t key;
 } map_side_t;
 
 static void done(void *arg, tmsg_status_t status, const char *error)
@@ -200,6 +203,18 @@ static void send_unary(bench_side_t *side)
                                   &params, NULL));
 }
 
+static void send_fetch(bench_side_t *side)
+{
+    map_side_t *self = (map_side_t *)side;
+    const tmsg_fetch_params_t params = {
+        .field_mask = TMSG_FETCH_PARAM_ON_DONE,
+        .on_done = replied,
+        .on_done_arg = self,
+    };
+
+    bench_must(tmsg_endpoint_fetch(self->endpoint, &self->key, &params, NULL));
+}
+
 static void released(void *arg) { ((bench_side_t *)arg)->in_flight--; }
 
 static void answer_unary(void *arg, tmsg_task_t *task)
@@ -227,6 +242,20 @@ static void serve_unary(map_side_t *self, bool dialling)
         bench_must(tmsg_server_register(self->server, "echo", answer_unary,
                                         self, NULL));
     }
+}
+
+/* Tells the other side the key of an offer, or hears it. */
+static void exchange_key(map_side_t *self, bool dialling, int socket)
+{
+    self->side.fetch = send_fetch;
+    if (dialling) {
+        bench_hear(socket, self->key.bytes, sizeof(self->key.bytes));
+        return;
+    }
+    bench_must(
+        tmsg_offer_create(self->worker, self->maps[0], NULL, &self->offer));
+    tmsg_offer_key(self->offer, &self->key);
+    bench_tell(socket, self->key.bytes, sizeof(self->key.bytes));
 }
 
 static void accepted(void *arg, tmsg_endpoint_t *endpoint)
@@ -314,6 +343,7 @@ static void close_map_side(bench_side_t *side)
 {
     map_side_t *self = (map_side_t *)side;
 
+    tmsg_offer_destroy(self->offer);
     tmsg_server_destroy(self->server);
     tmsg_worker_destroy(self->worker);
     tmsg_context_destroy(self->context);
@@ -359,13 +389,17 @@ bench_side_t *bench_map_open(const bench_run_t *run, bool dialling, int socket)
     bench_must(tmsg_context_create(&context_params, &self->context));
     bench_must(
         tmsg_worker_create(self->context, &worker_params, &self->worker));
-    if (run->metric == BENCH_UNARY || run->metric == BENCH_CALLS) {
+    if (run->metric == BENCH_UNARY || run->metric == BENCH_FETCH ||
+        run->metric == BENCH_CALLS) {
         serve_unary(self, dialling);
     }
     if (dialling) {
         dial(self, socket);
     } else {
         listen_for_one(self, socket);
+    }
+    if (run->metric == BENCH_FETCH) {
+        exchange_key(self, dialling, socket);
     }
     return &self->side;
 }

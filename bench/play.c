@@ -48,6 +48,22 @@ static void ask(bench_side_t *side, unsigned rounds, bool first)
     bench_drain(side);
 }
 
+/* The other side answers fetches without knowing of them: it is told when all
+ * have ended. */
+static void fetch(bench_side_t *side, unsigned rounds, bool first)
+{
+    for (unsigned i = 0; i < rounds && first; i++) {
+        side->fetch(side);
+        bench_await(side, 1);
+    }
+    if (first) {
+        side->answer(side);
+    } else {
+        bench_await(side, 1);
+    }
+    bench_drain(side);
+}
+
 /* The receiver answers when the last message is whole. */
 static void stream(bench_side_t *side, unsigned rounds, unsigned window,
                    bool first)
@@ -75,8 +91,12 @@ static void block(bench_side_t *side, const bench_run_t *run, unsigned rounds,
         stream(side, rounds, run->window, first);
         return;
     }
-    if (run->metric == BENCH_UNARY) {
+    if (run->metric == BENCH_UNARY || run->metric == BENCH_FETCH) {
         ask(side, rounds, first);
+    }
+    if (run->metric == BENCH_FETCH) {
+        fetch(side, rounds, first);
+        return;
     }
     bench_ping_pong(side, rounds, first);
 }
@@ -87,6 +107,7 @@ static void verify(bench_side_t *side, const bench_run_t *run, uint64_t seed,
 {
     size_t maps = side->payload_count;
     unsigned times = run->metric == BENCH_UNARY                 ? 2
+                     : run->metric == BENCH_FETCH               ? 1 + first
                      : run->metric != BENCH_BANDWIDTH || !first ? 1
                                                                 : 0;
     uint64_t wanted = side->checked + times * maps;
@@ -154,6 +175,22 @@ static void measure_unary(bench_side_t *side, const bench_run_t *run,
     sample_p->one_way = bench_median(maps, run->blocks);
 }
 
+/* Fetches and calls in turns, likewise. */
+static void measure_fetch(bench_side_t *side, const bench_run_t *run,
+                          bool first, bench_sample_t *sample_p)
+{
+    double ratios[BLOCKS_MAX], calls[BLOCKS_MAX];
+
+    for (unsigned i = 0; i < run->blocks; i++) {
+        double one = time_rounds(fetch, side, run->rounds, first);
+
+        calls[i] = time_rounds(ask, side, run->rounds, first);
+        ratios[i] = one / calls[i];
+    }
+    sample_p->value = bench_median(ratios, run->blocks);
+    sample_p->one_way = bench_median(calls, run->blocks);
+}
+
 /* In a round trip each side sends one message and receives one, so what one
  * side allocates is what a message costs both. */
 static void count(bench_side_t *side, const bench_run_t *run, bool first,
@@ -217,6 +254,8 @@ void bench_play(bench_side_t *side, const bench_run_t *given, bool first,
         count(side, run, first, sample_p);
     } else if (run->metric == BENCH_UNARY) {
         measure_unary(side, run, first, sample_p);
+    } else if (run->metric == BENCH_FETCH) {
+        measure_fetch(side, run, first, sample_p);
     } else {
         sample_p->value = measure(side, run, first);
     }

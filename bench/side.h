@@ -25,6 +25,7 @@ struct bench_side {
     void (*answer)(bench_side_t *side); /* a few bytes, "all arrived" */
     void (*call)(bench_side_t *side);   /* 64 B there, and at once back */
     void (*ask)(bench_side_t *side);    /* a call, whose reply is the payload */
+    void (*fetch)(bench_side_t *side);  /* an offer, which is the payload */
     void (*progress)(bench_side_t *side);
     void (*close)(bench_side_t *side);
 };

@@ -92,36 +92,53 @@ static void latency_read(const bench_options_t *options, const char *work,
     compare_latency(options, work, transport, true, report);
 }
 
-/* Of runs near and far, which a map tells: the quickest and the slowest. */
-static void tell_apart(const double *ratios, const double *maps, unsigned runs,
-                       bench_row_t *row)
+/* Of runs near and far, which the other's time tells: the quickest and the
+ * slowest. */
+static void tell_apart(const bench_entrant_t *ours, unsigned runs,
+                       const char *others, bench_row_t *row)
 {
+    const double *ratios = ours->values, *times = ours->one_way;
     unsigned least = 0, most = 0;
 
     for (unsigned i = 1; i < runs; i++) {
-        least = maps[i] < maps[least] ? i : least;
-        most = maps[i] > maps[most] ? i : most;
+        least = times[i] < times[least] ? i : least;
+        most = times[i] > times[most] ? i : most;
     }
     snprintf(row->limit_way, sizeof(row->limit_way),
-             "%.2f of maps of %.2f us, %.2f of %.2f", ratios[least],
-             maps[least] * 1e6, ratios[most], maps[most] * 1e6);
+             "%.2f of %s of %.2f us, %.2f of %.2f", ratios[least], others,
+             times[least] * 1e6, ratios[most], times[most] * 1e6);
+}
+
+/* Of one thing over the time of another, in turns. */
+static void compare_turns(const bench_options_t *options, bench_run_t run,
+                          bench_row_t row, const char *others,
+                          bench_report_t *report)
+{
+    bench_contest_t contest = bench_works_contest(options);
+
+    bench_contest_enter(&contest, run);
+    bench_contest_hold(&contest);
+    bench_contest_summarize(contest.entrants[0].values, options->runs, 1, &row);
+    tell_apart(&contest.entrants[0], options->runs, others, &row);
+    bench_report_add(report, &row);
 }
 
 /* A call and its reply, each 8 x 64 B, over the time of one such message. */
 static void unary(const bench_options_t *options, const char *work,
                   bench_transport_t transport, bench_report_t *report)
 {
-    bench_contest_t contest = bench_works_contest(options);
-    bench_run_t run = small_run(transport, BENCH_UNARY);
-    bench_row_t row =
-        bench_works_row(work, transport, "latency_over_one_way", "x");
+    compare_turns(options, small_run(transport, BENCH_UNARY),
+                  bench_works_row(work, transport, "latency_over_one_way", "x"),
+                  "maps", report);
+}
 
-    bench_contest_enter(&contest, run);
-    bench_contest_hold(&contest);
-    bench_contest_summarize(contest.entrants[0].values, options->runs, 1, &row);
-    tell_apart(contest.entrants[0].values, contest.entrants[0].one_way,
-               options->runs, &row);
-    bench_report_add(report, &row);
+/* A fetch of an offer over a call and its reply, all of 8 x 64 B. */
+static void fetch(const bench_options_t *options, const char *work,
+                  bench_transport_t transport, bench_report_t *report)
+{
+    compare_turns(options, small_run(transport, BENCH_FETCH),
+                  bench_works_row(work, transport, "latency_over_call", "x"),
+                  "calls", report);
 }
 
 static void report_calls(const bench_contest_t *contest, bench_row_t row,
@@ -485,6 +502,8 @@ static const struct {
     {"8x64B", BENCH_SHM, allocations},
     {"unary_8x64B", BENCH_SHM, unary},
     {"unary_8x64B", BENCH_TCP, unary},
+    {"fetch_8x64B", BENCH_SHM, fetch},
+    {"fetch_8x64B", BENCH_TCP, fetch},
     {"calls_1", BENCH_SHM, calls},
     {"calls_16", BENCH_SHM, calls},
     {"calls_256", BENCH_SHM, calls},
