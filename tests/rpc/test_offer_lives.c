@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* When the memory of an offer is free: fetchers and owners that are killed or
- * stand still at a random moment. Whoever gets a map gets it whole and right,
- * and nobody overwrites what may still be read. */
+ * stand still at a random moment, over shared memory, TCP, a blob and through a
+ * session. Whoever gets a map gets it whole and right, and nobody overwrites
+ * what may still be read. Started by hand it ends 63 processes in each way. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <malloc.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,9 +16,18 @@
 
 #include "support/peers.h"
 #include "support/seeded_maps.h"
+#include "support/session_pair.h"
 #include "support/test_scale.h"
 
-enum { BYTES = 8 << 20, FETCH_MS = 200, MOST = 125 };
+enum {
+    BYTES = 8 << 20,
+    FETCH_MS = 100,
+    GIVE_UP_MS = 50, /* of a session, less than FETCH_MS */
+    MOST = 63        /* of one signal over one way: 500 owners in all */
+};
+
+/* How a fetcher comes to its owner. */
+typedef enum { WAY_SHM, WAY_TCP, WAY_BLOB, WAY_SESSION } way_t;
 
 typedef struct {
     tmsg_offer_t *offer;
@@ -86,18 +97,87 @@ static bool has_ended(void *call)
     return tmsg_call_status(call) != TMSG_IN_PROGRESS;
 }
 
+static link_t link_of(way_t way)
+{
+    return way == WAY_SHM ? LINK_SHM : way == WAY_BLOB ? LINK_BLOB : LINK_TCP;
+}
+
+static void open_by(side_t *side, way_t way)
+{
+    const side_options_t options = {.ucx_config = link_config(link_of(way))};
+
+    side_open(side, &options);
+}
+
+static void listen_by(side_t *side, way_t way)
+{
+    if (way == WAY_SESSION) {
+        joined_listen(side, "tcp://127.0.0.1:0", -1);
+    } else {
+        side_listen_link(side, link_of(way));
+    }
+}
+
+/* These tell another process where a side listens, and connect to there. */
+static void tell_where(int fd, const side_t *side, way_t way)
+{
+    if (way == WAY_BLOB) {
+        blob_put(fd, side->listener);
+    } else {
+        line_put(fd, tmsg_listener_url(side->listener));
+    }
+}
+
+static tmsg_endpoint_t *connect_by(side_t *side, int fd, way_t way)
+{
+    const tmsg_reconnect_t reconnect = {1, 20, GIVE_UP_MS};
+    tmsg_endpoint_t *endpoint;
+    tmsg_request_t *ready;
+    char url[256];
+
+    if (way == WAY_BLOB) {
+        return blob_connect(side, fd);
+    }
+    line_get(fd, url, sizeof(url));
+    if (way != WAY_SESSION) {
+        return side_connect(side, url);
+    }
+    endpoint = joined_dial(side, url, reconnect);
+    must(tmsg_endpoint_ready(endpoint, &ready));
+    must(side_finish(side, ready));
+    return endpoint;
+}
+
+/* Starts processes, before this one opens UCX. */
+static void start_all(child_t *children, size_t count,
+                      void (*body)(pipes_t *pipes, void *arg), way_t way)
+{
+    for (size_t i = 0; i < count; i++) {
+        child_start(&children[i], body, &way);
+    }
+}
+
+/* A seed for the moments, printed. */
+static uint64_t begin_random(void)
+{
+    uint64_t seed = (uint64_t)time(NULL);
+
+    printf("seed %llu\n", (unsigned long long)seed);
+    return seed;
+}
+
 /* Fetches until the offer is over. */
 static void fetch_all(pipes_t *pipes, void *arg)
 {
+    struct pollfd turn = {pipes->in, POLLIN, 0};
+    way_t way = *(way_t *)arg;
     tmsg_status_t status = TMSG_OK;
     tmsg_endpoint_t *endpoint;
-    char url[256];
     side_t side;
 
-    (void)arg;
-    line_get(pipes->in, url, sizeof(url));
-    side_open(&side, NULL);
-    endpoint = side_connect(&side, url);
+    must_eq(poll(&turn, 1, -1), 1); /* after those of many others */
+    open_by(&side, way);
+    endpoint = connect_by(&side, pipes->in, way);
     while (status != TMSG_ERR_NOT_FOUND) {
         tmsg_call_t *call = fetch(endpoint, -1);
 
@@ -117,7 +197,7 @@ static void fetch_all(pipes_t *pipes, void *arg)
 
 static void progress_some(side_t *side, uint64_t *random)
 {
-    for (uint64_t turns = sample_random(random) % 3000; turns > 0; turns--) {
+    for (uint64_t turns = sample_random(random) % 9000; turns > 0; turns--) {
         tmsg_worker_progress(side->worker);
     }
 }
@@ -131,37 +211,39 @@ static bool has_fetched(void *arg)
     return stats.fetches + stats.under_way > 0;
 }
 
-static size_t how_many(void) { return whole_run() ? MOST : 3; }
+/* `slow`: each may take a second, of a withdrawal, or until UCX, which alone
+ * watches by blob, sees that somebody is dead. */
+static size_t how_many(bool slow) { return whole_run() ? MOST : slow ? 1 : 2; }
 
 /* One fetcher after the other is sent a signal in the midst of it. */
-static void end_fetchers(link_t link, int signal_number)
+static void end_fetchers(way_t way, int signal_number)
 {
     static child_t children[MOST];
     uint8_t *buffer = malloc(BYTES);
-    size_t count = how_many();
-    uint64_t random = (uint64_t)time(NULL);
+    size_t count = how_many(way == WAY_BLOB || signal_number == SIGSTOP);
+    uint64_t random = begin_random();
     size_t in_time = 0;
     owned_t owned;
     side_t side;
 
-    printf("seed %llu\n", (unsigned long long)random);
-    for (size_t i = 0; i < count; i++) {
-        child_start(&children[i], fetch_all, NULL);
-    }
-    side_open(&side, NULL);
-    side_listen_link(&side, link);
+    start_all(children, count, fetch_all, way);
+    open_by(&side, way);
+    listen_by(&side, way);
     for (size_t i = 0; i < count; i++) {
         tmsg_status_t status;
 
         offer(side.worker, &owned, buffer, (uint8_t)(1 + i % 250));
-        line_put(children[i].out, tmsg_listener_url(side.listener));
+        tell_where(children[i].out, &side, way);
         side_await(&side, has_fetched, &owned, "a fetch");
         progress_some(&side, &random);
-        must_eq(kill(children[i].pid, signal_number), 0);
-        if (signal_number == SIGSTOP) {
+        if (signal_number == SIGKILL) {
+            child_kill(&children[i]); /* UCX believes that a zombie lives */
+        } else {
+            must_eq(kill(children[i].pid, signal_number), 0);
             side_await(&side, child_is_stopped, &children[i], "a standstill");
         }
-        status = tmsg_offer_withdraw(owned.offer, 20);
+        status = tmsg_offer_withdraw(owned.offer,
+                                     20 * (int)(sample_random(&random) % 2));
         in_time += status == TMSG_OK;
         must_true(status == TMSG_OK || status == TMSG_ERR_TIMED_OUT);
         must_eq(owned.releases, status == TMSG_OK);
@@ -178,8 +260,6 @@ static void end_fetchers(link_t link, int signal_number)
         if (signal_number == SIGSTOP) {
             child_await(&side, &children[i]); /* it has seen the end of it */
             child_join(&children[i]);
-        } else {
-            child_kill(&children[i]); /* reaps it */
         }
     }
     printf("%zu of %zu withdrawn in time\n", in_time, count);
@@ -202,22 +282,19 @@ Test(offer_lives, are_withdrawn_from_fetchers_that_answer_late)
 {
     uint8_t *buffer = malloc(BYTES);
     child_t children[6];
-    uint64_t random = (uint64_t)time(NULL);
+    uint64_t random = begin_random();
     size_t count = sizeof(children) / sizeof(*children);
     owned_t owned;
     side_t side;
 
-    printf("seed %llu\n", (unsigned long long)random);
-    for (size_t i = 0; i < count; i++) {
-        child_start(&children[i], fetch_all, NULL);
-    }
-    side_open(&side, NULL);
-    side_listen_link(&side, LINK_SHM);
+    start_all(children, count, fetch_all, WAY_SHM);
+    open_by(&side, WAY_SHM);
+    listen_by(&side, WAY_SHM);
     for (size_t i = 0; i < count; i++) {
         pthread_t thread;
 
         offer(side.worker, &owned, buffer, (uint8_t)(9 + i));
-        line_put(children[i].out, tmsg_listener_url(side.listener));
+        tell_where(children[i].out, &side, WAY_SHM);
         side_await(&side, has_fetched, &owned, "a fetch");
         progress_some(&side, &random);
         must_eq(kill(children[i].pid, SIGSTOP), 0);
@@ -236,35 +313,56 @@ Test(offer_lives, are_withdrawn_from_fetchers_that_answer_late)
 
 Test(offer_lives, outlast_fetchers_that_are_killed)
 {
-    end_fetchers(LINK_SHM, SIGKILL);
+    end_fetchers(WAY_SHM, SIGKILL);
 }
 
 Test(offer_lives, outlast_fetchers_that_are_killed_tcp)
 {
-    end_fetchers(LINK_TCP, SIGKILL);
+    end_fetchers(WAY_TCP, SIGKILL);
+}
+
+Test(offer_lives, outlast_fetchers_that_are_killed_blob)
+{
+    end_fetchers(WAY_BLOB, SIGKILL);
+}
+
+Test(offer_lives, outlast_fetchers_that_are_killed_session)
+{
+    end_fetchers(WAY_SESSION, SIGKILL);
 }
 
 Test(offer_lives, outlast_fetchers_that_stand_still)
 {
-    end_fetchers(LINK_SHM, SIGSTOP);
+    end_fetchers(WAY_SHM, SIGSTOP);
 }
 
 Test(offer_lives, outlast_fetchers_that_stand_still_tcp)
 {
-    end_fetchers(LINK_TCP, SIGSTOP);
+    end_fetchers(WAY_TCP, SIGSTOP);
+}
+
+Test(offer_lives, outlast_fetchers_that_stand_still_blob)
+{
+    end_fetchers(WAY_BLOB, SIGSTOP);
+}
+
+Test(offer_lives, outlast_fetchers_that_stand_still_session)
+{
+    end_fetchers(WAY_SESSION, SIGSTOP);
 }
 
 /* An owner's process, until it is killed. */
 static void own(pipes_t *pipes, void *arg)
 {
     uint8_t *buffer = malloc(BYTES);
+    way_t way = *(way_t *)arg;
     owned_t owned;
     side_t side;
 
-    side_open(&side, NULL);
-    side_listen_link(&side, *(link_t *)arg);
+    open_by(&side, way);
+    listen_by(&side, way);
     offer(side.worker, &owned, buffer, 7);
-    line_put(pipes->out, tmsg_listener_url(side.listener));
+    tell_where(pipes->out, &side, way);
     for (;;) {
         (void)tmsg_worker_wait(side.worker, -1);
     }
@@ -279,26 +377,21 @@ static uint64_t now_ms(void)
 }
 
 /* Owners are sent a signal while they are fetched from. */
-static void end_owners(link_t link, int signal_number)
+static void end_owners(way_t way, int signal_number)
 {
     static child_t children[MOST];
-    size_t count = how_many(), whole = 0;
-    uint64_t random = (uint64_t)time(NULL);
+    size_t count = how_many(false), whole = 0;
+    uint64_t random = begin_random();
     side_t side;
 
-    printf("seed %llu\n", (unsigned long long)random);
-    for (size_t i = 0; i < count; i++) {
-        child_start(&children[i], own, &link);
-    }
-    side_open(&side, NULL);
+    start_all(children, count, own, way);
+    open_by(&side, way);
     for (size_t i = 0; i < count; i++) {
         tmsg_endpoint_t *endpoint;
         tmsg_call_t *call;
         uint64_t begun;
-        char url[256];
 
-        line_get(children[i].in, url, sizeof(url));
-        endpoint = side_connect(&side, url);
+        endpoint = connect_by(&side, children[i].in, way);
         call = fetch(endpoint, FETCH_MS);
         begun = now_ms();
         must_true(call != NULL);
@@ -325,22 +418,42 @@ static void end_owners(link_t link, int signal_number)
 
 Test(offer_lives, end_with_owners_that_are_killed)
 {
-    end_owners(LINK_SHM, SIGKILL);
+    end_owners(WAY_SHM, SIGKILL);
 }
 
 Test(offer_lives, end_with_owners_that_are_killed_tcp)
 {
-    end_owners(LINK_TCP, SIGKILL);
+    end_owners(WAY_TCP, SIGKILL);
+}
+
+Test(offer_lives, end_with_owners_that_are_killed_blob)
+{
+    end_owners(WAY_BLOB, SIGKILL);
+}
+
+Test(offer_lives, end_with_owners_that_are_killed_session)
+{
+    end_owners(WAY_SESSION, SIGKILL);
 }
 
 Test(offer_lives, end_in_time_with_owners_that_stand_still)
 {
-    end_owners(LINK_SHM, SIGSTOP);
+    end_owners(WAY_SHM, SIGSTOP);
 }
 
 Test(offer_lives, end_in_time_with_owners_that_stand_still_tcp)
 {
-    end_owners(LINK_TCP, SIGSTOP);
+    end_owners(WAY_TCP, SIGSTOP);
+}
+
+Test(offer_lives, end_in_time_with_owners_that_stand_still_blob)
+{
+    end_owners(WAY_BLOB, SIGSTOP);
+}
+
+Test(offer_lives, end_in_time_with_owners_that_stand_still_session)
+{
+    end_owners(WAY_SESSION, SIGSTOP);
 }
 
 static void make_some(side_t *side, unsigned from, unsigned count)

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Offers: every row of the table "How a fetch ends" of docs/offers.md, over
- * each link and through a session; slices, versions, and who may. */
+ * TCP, shared memory, a blob and through a session; slices, versions, and who
+ * may. The rows of processes that die or are stopped: test_offer_lives.c. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "rpc/builtin.h"
+#include "rpc/method.h"
 #include "rpc/offer.h"
 #include "support/seeded_maps.h"
 #include "support/session_pair.h"
@@ -461,14 +464,14 @@ static void canceled_by_its_fetcher(pair_t *pair)
     pair_await(pair, is_released, &heard, "the memory to be free");
 }
 
-/* A float32 tensor whose elements are their own numbers. */
-static tmsg_map_t *counted(int64_t rows, int64_t columns)
+/* A tensor of 32 bits an element. */
+static tmsg_map_t *matrix(uint8_t code, int64_t rows, int64_t columns)
 {
     size_t count = (size_t)(rows * columns);
     float *data = malloc(count * sizeof(*data) + 1);
     const int64_t shape[] = {rows, columns};
     const tmsg_tensor_t tensor = {
-        data, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_FLOAT, 32, 1}, 2, shape, NULL};
+        data, {TMSG_DEVICE_CPU, 0}, {code, 32, 1}, 2, shape, NULL};
     const tmsg_map_add_params_t params = {.field_mask =
                                               TMSG_MAP_ADD_PARAM_RELEASE,
                                           .release = free,
@@ -482,6 +485,12 @@ static tmsg_map_t *counted(int64_t rows, int64_t columns)
     must(tmsg_map_add(map, "w", &tensor, &params));
     must(tmsg_map_set_string(map, "about", "weights"));
     return map;
+}
+
+/* A float32 tensor whose elements are their own numbers. */
+static tmsg_map_t *counted(int64_t rows, int64_t columns)
+{
+    return matrix(TMSG_DTYPE_FLOAT, rows, columns);
 }
 
 static tmsg_call_t *start_slices(pair_t *pair, const tmsg_offer_key_t *key,
@@ -538,6 +547,7 @@ static void slices(pair_t *pair)
     const tmsg_slice_t other_ndim = {"w", NULL, 3, three, three};
     const tmsg_slice_t first = {"w", NULL, 2, from, box};
     tmsg_map_t *into = counted(box[0], box[1]), *wrong = counted(3, 3);
+    tmsg_map_t *integers = matrix(TMSG_DTYPE_INT, box[0], box[1]);
     tmsg_offer_key_t key;
     const char *about;
     tmsg_call_t *call;
@@ -574,9 +584,36 @@ static void slices(pair_t *pair)
           "'w': its slice has 3 dimensions, the tensor 2");
     fails(pair, start_slices(pair, &key, &first, 1, wrong),
           TMSG_ERR_INVALID_PARAM, "'w'");
+    fails(pair, start_slices(pair, &key, &first, 1, integers),
+          TMSG_ERR_INVALID_PARAM, "'w'");
     withdraw(&heard);
+    tmsg_map_destroy(integers);
     tmsg_map_destroy(into);
     tmsg_map_destroy(wrong);
+}
+
+/* A peer whose library has no such method, with a server and without. */
+static void from_one_without_offers(pair_t *pair)
+{
+    tmsg_server_t *server;
+    tmsg_method_t *method;
+    tmsg_offer_key_t key;
+    heard_t heard;
+
+    offer(pair, &heard, sample_bytes(6, 100), NULL);
+    key = key_of(&heard);
+    method = tmsg_hub_method(heard.offer->hub, TMSG_OFFER_FETCH,
+                             strlen(TMSG_OFFER_FETCH));
+    method->name[0] = '?';
+    fails(pair, start(pair, &key, NULL), TMSG_ERR_UNSUPPORTED,
+          "nobody serves here");
+    must(tmsg_server_create(pair->a.worker, NULL, &server));
+    fails(pair, start(pair, &key, NULL), TMSG_ERR_NOT_FOUND,
+          "no such method here");
+    tmsg_server_destroy(server);
+    method->name[0] = TMSG_OFFER_FETCH[0];
+    brings(pair, start(pair, &key, NULL), 6, 100);
+    withdraw(&heard);
 }
 
 static void all_rows(pair_t *pair)
@@ -588,31 +625,35 @@ static void all_rows(pair_t *pair)
     slices(pair);
     canceled_by_its_fetcher(pair);
     withdrawn_meanwhile(pair);
+    from_one_without_offers(pair);
 }
 
-static void run(link_t link)
+/* By each way. Both sides have the options. */
+static void play_on_each(void (*rows)(pair_t *pair),
+                         const side_options_t *options)
 {
+    static const link_t links[] = {LINK_TCP, LINK_SHM, LINK_BLOB};
+    const how_t how = {.link = LINK_TCP, .a = *options, .b = *options};
+    static joined_t joined;
     static pair_t pair;
 
-    pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
-    all_rows(&pair);
-    pair_close(&pair);
+    for (size_t i = 0; i < sizeof(links) / sizeof(*links); i++) {
+        printf("%s\n", link_names[links[i]]);
+        pair_open(&pair, links[i], DRIVE_POLLING, options, options);
+        rows(&pair);
+        pair_close(&pair);
+    }
+    printf("a session\n");
+    joined_open(&joined, &how);
+    rows(&joined.pair);
+    joined_close(&joined);
 }
 
-Test(offers, over_tcp) { run(LINK_TCP); }
+static const side_options_t no_options = {.keyring = NULL};
 
-Test(offers, over_shared_memory) { run(LINK_SHM); }
-
-Test(offers, over_a_blob) { run(LINK_BLOB); }
-
-Test(offers, on_a_session)
+Test(offers, over_tcp_shared_memory_a_blob_and_on_a_session)
 {
-    const how_t how = {.link = LINK_TCP};
-    static joined_t joined;
-
-    joined_open(&joined, &how);
-    all_rows(&joined.pair);
-    joined_close(&joined);
+    play_on_each(all_rows, &no_options);
 }
 
 typedef struct {
@@ -710,14 +751,15 @@ Test(offers, need_no_server_and_go_both_ways)
     pair_close(&pair);
 }
 
-static void open_with_key(pair_t *pair, const char *name)
+/* Who fetches has proved a key. */
+static void play_as(const char *name, void (*rows)(pair_t *pair))
 {
     static const uint8_t key[TMSG_KEY_BYTES] = {1};
     side_options_t options = {.keyring = NULL};
 
     must(tmsg_keyring_create(&options.keyring));
     must(tmsg_keyring_add(options.keyring, name, key));
-    pair_open(pair, LINK_SHM, DRIVE_POLLING, &options, &options);
+    play_on_each(rows, &options);
     tmsg_keyring_destroy(options.keyring);
 }
 
@@ -735,12 +777,10 @@ static char *listed(pair_t *pair)
     return json;
 }
 
-Test(offers, may_be_for_some_principals)
+static void for_some_principals(pair_t *pair)
 {
     const char *const names[] = {"alice", "bob alice", "*", "bob"};
-    static pair_t pair;
 
-    open_with_key(&pair, "alice");
     for (int i = 0; i < 4; i++) {
         const tmsg_offer_params_t params = {
             .field_mask = TMSG_OFFER_PARAM_PRINCIPALS | TMSG_OFFER_PARAM_NAME,
@@ -750,24 +790,28 @@ Test(offers, may_be_for_some_principals)
         heard_t heard;
         char *json;
 
-        offer(&pair, &heard, sample_bytes(1, 100), &params);
+        offer(pair, &heard, sample_bytes(1, 100), &params);
         key = key_of(&heard);
-        json = listed(&pair);
+        json = listed(pair);
         if (i < 3) {
-            brings(&pair, start(&pair, &key, NULL), 1, 100);
-            must_eq(version_of(&pair, start_name(&pair, "secret", 0, 0)), 0);
+            brings(pair, start(pair, &key, NULL), 1, 100);
+            must_eq(version_of(pair, start_name(pair, "secret", 0, 0)), 0);
             must_say(json, "offer/secret");
         } else {
-            fails(&pair, start(&pair, &key, NULL), TMSG_ERR_REFUSED,
+            fails(pair, start(pair, &key, NULL), TMSG_ERR_REFUSED,
                   "the offer is for other principals");
-            fails(&pair, start_name(&pair, "secret", 9, 0), TMSG_ERR_NOT_FOUND,
+            fails(pair, start_name(pair, "secret", 9, 0), TMSG_ERR_NOT_FOUND,
                   "the offer 'secret' was withdrawn"); /* one for everybody */
             must_true(strstr(json, "secret") == NULL);
         }
         tmsg_string_free(json);
         withdraw(&heard);
     }
-    pair_close(&pair);
+}
+
+Test(offers, may_be_for_some_principals)
+{
+    play_as("alice", for_some_principals);
 }
 
 static void offer_for(pair_t *pair, heard_t *heard, const char *principals,
@@ -784,28 +828,26 @@ static void offer_for(pair_t *pair, heard_t *heard, const char *principals,
 }
 
 /* Who may not fetch a version hears and sees nothing of it. */
-Test(offers, are_chosen_among_those_for_the_asker)
+static void chosen_for_the_asker(pair_t *pair)
 {
-    static pair_t pair;
     heard_t bobs[3], ours[2];
     tmsg_call_t *call;
     char *json;
 
-    open_with_key(&pair, "alice");
-    offer_for(&pair, &bobs[0], "bob", 9);
-    fails(&pair, start_name(&pair, "mine", 0, 0), TMSG_ERR_NOT_FOUND,
+    offer_for(pair, &bobs[0], "bob", 9);
+    fails(pair, start_name(pair, "mine", 0, 0), TMSG_ERR_NOT_FOUND,
           "no offer 'mine', and never was");
-    call = start_name(&pair, "mine", 0, -1);
-    pair_await(&pair, waits, &pair, "a fetch that waits");
-    offer_for(&pair, &bobs[1], "bob", 7);
-    offer_for(&pair, &ours[0], "alice bob", 4);
-    must_eq(version_of(&pair, call), 4);
-    offer_for(&pair, &bobs[2], "bob", 5);
-    offer_for(&pair, &ours[1], NULL, 3);
-    must_eq(version_of(&pair, start_name(&pair, "mine", 4, 0)), 4);
-    fails(&pair, start_name(&pair, "mine", 5, 0), TMSG_ERR_NOT_FOUND,
+    call = start_name(pair, "mine", 0, -1);
+    pair_await(pair, waits, pair, "a fetch that waits");
+    offer_for(pair, &bobs[1], "bob", 7);
+    offer_for(pair, &ours[0], "alice bob", 4);
+    must_eq(version_of(pair, call), 4);
+    offer_for(pair, &bobs[2], "bob", 5);
+    offer_for(pair, &ours[1], NULL, 3);
+    must_eq(version_of(pair, start_name(pair, "mine", 4, 0)), 4);
+    fails(pair, start_name(pair, "mine", 5, 0), TMSG_ERR_NOT_FOUND,
           "'mine' has version 4, and not yet 5");
-    json = listed(&pair);
+    json = listed(pair);
     must_say(json, "\\\"version\\\":4,");
     must_say(json, "\\\"offers\\\":2}");
     tmsg_string_free(json);
@@ -814,9 +856,13 @@ Test(offers, are_chosen_among_those_for_the_asker)
     for (int i = 0; i < 3; i++) {
         withdraw(&bobs[i]);
     }
-    fails(&pair, start_name(&pair, "mine", 0, 0), TMSG_ERR_NOT_FOUND,
+    fails(pair, start_name(pair, "mine", 0, 0), TMSG_ERR_NOT_FOUND,
           "the offer 'mine' was withdrawn"); /* ours */
-    pair_close(&pair);
+}
+
+Test(offers, are_chosen_among_those_for_the_asker)
+{
+    play_as("alice", chosen_for_the_asker);
 }
 
 /* Why the last 1024 ended is remembered, whenever they were made. */
@@ -1094,35 +1140,37 @@ Test(offers, keep_of_a_fetch_that_waits_what_it_asks_for)
 }
 
 /* Each peer may have so many fetches wait. */
-Test(offers, bound_the_fetches_that_wait)
+static void too_many_of_one(pair_t *pair)
 {
     enum { MANY = TMSG_FETCHES_WAITING / 4 + 10 };
-    static pair_t pair;
     static tmsg_call_t *calls[MANY];
     unsigned refused = 0;
     heard_t heard;
 
-    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     for (int i = 0; i < MANY; i++) {
-        calls[i] = start_name(&pair, "w", 0, -1);
+        calls[i] = start_name(pair, "w", 0, -1);
         if (i % 64 == 0) {
-            tmsg_worker_progress(pair.a.worker);
-            tmsg_worker_progress(pair.b.worker);
+            tmsg_worker_progress(pair->a.worker);
+            tmsg_worker_progress(pair->b.worker);
         }
     }
-    finish(&pair, calls[MANY - 1]);
+    finish(pair, calls[MANY - 1]);
     must_be(tmsg_call_status(calls[MANY - 1]), TMSG_ERR_RESOURCE_EXHAUSTED);
     must_say(tmsg_call_error(calls[MANY - 1]), "as many fetches wait as may");
-    offer_named(&pair, &heard, sample_bytes(1, 10), "w", 0);
+    offer_named(pair, &heard, sample_bytes(1, 10), "w", 0);
     for (int i = 0; i < MANY; i++) {
-        finish(&pair, calls[i]);
+        finish(pair, calls[i]);
         refused += tmsg_call_status(calls[i]) != TMSG_OK;
         tmsg_call_destroy(calls[i]);
     }
     must_eq(refused, 10);
-    pair_await(&pair, none_waits, &pair, "nobody to wait");
+    pair_await(pair, none_waits, pair, "nobody to wait");
     withdraw(&heard);
-    pair_close(&pair);
+}
+
+Test(offers, bound_the_fetches_that_wait)
+{
+    play_on_each(too_many_of_one, &no_options);
 }
 
 typedef struct {
@@ -1148,45 +1196,47 @@ static bool one_is_refused(void *arg)
 }
 
 /* Four connections that take all places leave some to a fifth. */
-Test(offers, let_the_fetches_of_each_peer_wait)
+static void too_many_of_several(pair_t *pair)
 {
     enum { PEERS = 4, EACH = TMSG_FETCHES_WAITING / PEERS };
     static crowd_t crowd;
-    static pair_t pair;
     tmsg_endpoint_t *peers[PEERS];
     tmsg_call_t *call;
     heard_t heard;
 
-    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     for (int i = 0; i < PEERS; i++) {
         const tmsg_fetch_params_t params = {.field_mask = TMSG_FETCH_PARAM_WAIT,
                                             .wait_ms = -1};
 
-        peers[i] = side_dial(&pair.b, &pair.a);
+        peers[i] = side_dial(&pair->b, &pair->a);
         for (int j = 0; j < EACH; j++) {
             must(tmsg_endpoint_fetch_name(peers[i], "w", 0, &params,
                                           &crowd.calls[i * EACH + j]));
             if (j % 64 == 0) {
-                tmsg_worker_progress(pair.a.worker);
-                tmsg_worker_progress(pair.b.worker);
+                tmsg_worker_progress(pair->a.worker);
+                tmsg_worker_progress(pair->b.worker);
             }
         }
         must(tmsg_endpoint_fetch_name(peers[i], "x", 0, NULL, &call));
-        fails(&pair, call, TMSG_ERR_NOT_FOUND, "no offer 'x'");
+        fails(pair, call, TMSG_ERR_NOT_FOUND, "no offer 'x'");
     }
-    call = start_name(&pair, "w", 0, -1);
-    pair_await(&pair, one_is_refused, &crowd, "one to make way");
+    call = start_name(pair, "w", 0, -1);
+    pair_await(pair, one_is_refused, &crowd, "one to make way");
     must_eq(crowd.refused, 1);
     must_true(!has_ended(call));
-    offer_named(&pair, &heard, sample_bytes(1, 10), "w", 0);
-    must_eq(version_of(&pair, call), 0);
+    offer_named(pair, &heard, sample_bytes(1, 10), "w", 0);
+    must_eq(version_of(pair, call), 0);
     for (int i = 0; i < TMSG_FETCHES_WAITING; i++) {
-        finish(&pair, crowd.calls[i]);
+        finish(pair, crowd.calls[i]);
         tmsg_call_destroy(crowd.calls[i]);
     }
-    pair_await(&pair, none_waits, &pair, "nobody to wait");
+    pair_await(pair, none_waits, pair, "nobody to wait");
     withdraw(&heard);
-    pair_close(&pair);
+}
+
+Test(offers, let_the_fetches_of_each_peer_wait)
+{
+    play_on_each(too_many_of_several, &no_options);
 }
 
 typedef struct {
