@@ -7,17 +7,31 @@
 #include "am/recv/message.h"
 #include "core/error.h"
 #include "core/map.h"
+#include "core/tensor.h"
 
 typedef struct {
     uintptr_t begin, end;
 } range_t;
 
+/* Returns the memory that a tensor lies in, with its gaps. */
 static range_t range_of(const tmsg_message_t *message, size_t index)
 {
     const tmsg_map_entry_t *entry = &tmsg_map_entries(message->map)[index];
     uintptr_t data = (uintptr_t)entry->tensor.data;
+    uint64_t bytes = entry->bytes;
 
-    return (range_t){data, data + entry->bytes};
+    /* A tensor that came as its span has gaps, and elements of whole bytes. Its
+     * first element may lie anywhere in it. */
+    if (entry->tensor.strides != NULL && bytes > 0 &&
+        entry->tensor.dtype.bits % 8 == 0) {
+        uint64_t element = tmsg_dtype_bytes(entry->tensor.dtype);
+        int64_t elements, before;
+
+        tmsg_tensor_span(&entry->tensor, &elements, &before);
+        data -= (uint64_t)before * element;
+        bytes = (uint64_t)elements * element;
+    }
+    return (range_t){data, data + bytes};
 }
 
 static range_t range_of_block(const tmsg_message_t *message)

@@ -147,6 +147,106 @@ static void run(link_t link)
 Test(give_back, one_by_one_tcp) { run(LINK_TCP); }
 Test(give_back, one_by_one_shm) { run(LINK_SHM); }
 
+/* Rows of one page of 4-byte elements, and how a view steps through them. */
+enum { ROWS = 1024, COLUMNS = 1024, VIEWS = 5 };
+
+typedef struct {
+    int64_t strides[2], shape[2], first; /* in elements */
+} look_t;
+
+static const look_t looks[] = {
+    {{COLUMNS, 1}, {ROWS, COLUMNS}, 0},
+    {{-COLUMNS, 1}, {ROWS, COLUMNS}, (ROWS - 1) * COLUMNS}, /* x[::-1] */
+    {{COLUMNS, 1}, {ROWS, COLUMNS}, 0},
+    {{COLUMNS, 2}, {ROWS, COLUMNS / 2}, 0}, /* x[:, ::2] */
+    {{COLUMNS, 1}, {ROWS, COLUMNS}, 0},
+};
+
+static uint32_t number_of(size_t view, int64_t at)
+{
+    return (uint32_t)((int64_t)view * ROWS * COLUMNS + at);
+}
+
+static tmsg_map_t *make_views(void)
+{
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    for (size_t i = 0; i < VIEWS; i++) {
+        uint32_t *data = malloc(ROWS * COLUMNS * sizeof(*data));
+        const tmsg_tensor_t tensor = {
+            data + looks[i].first,    {TMSG_DEVICE_CPU, 0},
+            {TMSG_DTYPE_UINT, 32, 1}, 2,
+            looks[i].shape,           looks[i].strides};
+        const tmsg_map_add_params_t params = {.field_mask =
+                                                  TMSG_MAP_ADD_PARAM_RELEASE,
+                                              .release = free,
+                                              .release_arg = data};
+        char name[16];
+
+        for (int64_t at = 0; at < ROWS * COLUMNS; at++) {
+            data[at] = number_of(i, at);
+        }
+        snprintf(name, sizeof(name), "%zu", i);
+        must(tmsg_map_add(map, name, &tensor, &params));
+    }
+    return map;
+}
+
+static void check_view(const tmsg_map_t *map, size_t index)
+{
+    const look_t *look = &looks[index];
+    tmsg_tensor_t tensor;
+
+    must(tmsg_map_at(map, index, NULL, &tensor));
+    must_eq(tensor.shape[1], look->shape[1]);
+    must_true(look->strides[0] > 0 || tensor.strides[0] < 0);
+    for (int64_t i = 0; i < look->shape[0]; i++) {
+        for (int64_t j = 0; j < look->shape[1]; j++) {
+            int64_t stride = tensor.strides == NULL ? 1 : tensor.strides[1];
+            int64_t row = tensor.strides == NULL ? COLUMNS : tensor.strides[0];
+            uint32_t got =
+                ((const uint32_t *)tensor.data)[i * row + j * stride];
+
+            must_eq(got, number_of(index, look->first + i * look->strides[0] +
+                                              j * look->strides[1]));
+        }
+    }
+}
+
+/* Of tensors with strides the whole span is free, and no more than that. */
+Test(give_back, tensors_with_strides)
+{
+    static const size_t orders[][VIEWS] = {
+        {1, 3, 0, 2, 4}, {4, 2, 0, 3, 1}, {2, 1, 4, 3, 0}};
+    const tmsg_send_params_t keep = {.field_mask = TMSG_SEND_PARAM_FLAGS,
+                                     .flags = TMSG_SEND_KEEP_STRIDES};
+    tmsg_message_t *message;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (size_t i = 0; i < sizeof(orders) / sizeof(*orders); i++) {
+        tmsg_map_t *map = make_views();
+        uint64_t before;
+
+        must(tmsg_endpoint_send(pair.to_a, map, &keep, NULL));
+        tmsg_map_destroy(map);
+        message = pair_take(&pair, &pair.a);
+        before = held(&pair);
+        for (size_t given = 0; given < VIEWS; given++) {
+            for (size_t left = given; left < VIEWS; left++) {
+                check_view(tmsg_message_map(message), orders[i][left]);
+            }
+            must(tmsg_message_give_back(message, orders[i][given]));
+        }
+        must_true(before - held(&pair) >=
+                  (uint64_t)VIEWS * ROWS * COLUMNS * sizeof(uint32_t) -
+                      2 * PAGE);
+        tmsg_message_destroy(message);
+    }
+    pair_close(&pair);
+}
+
 Test(give_back, not_while_the_map_is_sent)
 {
     tmsg_message_t *message;
