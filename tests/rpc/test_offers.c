@@ -349,9 +349,22 @@ static void versions(pair_t *pair)
     withdraw(&three);
 }
 
+/* A map of memory that stays the caller's. */
+static tmsg_map_t *borrowing(void *data, size_t bytes)
+{
+    const int64_t shape[] = {(int64_t)bytes};
+    const tmsg_tensor_t tensor = {
+        data, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape, NULL};
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "data", &tensor, NULL));
+    return map;
+}
+
 /* Withdraws an offer while it is fetched. The fetcher does not run meanwhile.
- */
-static void withdrawn_meanwhile(pair_t *pair)
+ * Returns whether its memory was free at once. The map is destroyed. */
+static bool withdrawn_at_once(pair_t *pair, tmsg_map_t *map)
 {
     tmsg_offer_key_t key;
     tmsg_status_t status;
@@ -359,7 +372,7 @@ static void withdrawn_meanwhile(pair_t *pair)
     heard_t heard;
     tmsg_offer_stats_t stats;
 
-    offer(pair, &heard, sample_bytes(4, 8 * LARGE), NULL);
+    offer(pair, &heard, map, NULL);
     key = key_of(&heard);
     call = start(pair, &key, NULL);
     do {
@@ -371,10 +384,28 @@ static void withdrawn_meanwhile(pair_t *pair)
     must_true(status == TMSG_OK || status == TMSG_ERR_TIMED_OUT);
     must_eq(heard.overs, 1);
     must_be(heard.status, TMSG_ERR_CANCELED);
+    tmsg_offer_stats(heard.offer, &stats);
+    must_eq(stats.under_way, status != TMSG_OK);
+    must_eq(heard.releases, status == TMSG_OK);
     fails(pair, call, TMSG_ERR_CANCELED, "the offer was withdrawn");
     pair_await(pair, is_released, &heard, "the memory to be free");
     fails_key(pair, key, "the offer was withdrawn");
     tmsg_offer_destroy(heard.offer);
+    return status == TMSG_OK;
+}
+
+static void withdrawn_meanwhile(pair_t *pair)
+{
+    uint8_t *buffer = calloc(1, 8 * LARGE);
+    tmsg_offer_stats_t stats;
+    tmsg_offer_key_t key;
+    tmsg_call_t *call;
+    heard_t heard;
+
+    /* Whoever owns the memory, it is lent as long. */
+    must_eq(withdrawn_at_once(pair, borrowing(buffer, 8 * LARGE)),
+            withdrawn_at_once(pair, sample_bytes(4, 8 * LARGE)));
+    free(buffer);
 
     /* Where there is time the fetch ends well; an event loop does not wait. */
     offer(pair, &heard, sample_bytes(4, 100), NULL);

@@ -158,6 +158,9 @@ typedef struct {
     bool spares_more;
     /* The operation ends when the peer has taken the message. */
     bool acked;
+    /* Somebody else may change the map's memory when the operation has ended,
+     * even memory that the map owns. */
+    bool lends;
 } tmsg_call_send_t;
 
 #endif

@@ -16,7 +16,7 @@
 #include "am/send/stage_out.h"
 #include "core/map.h"
 
-/* Returns whether memory is read that stays the caller's. */
+/* Returns whether memory is read that somebody may change afterwards. */
 static bool lends_memory(const tmsg_send_t *send)
 {
     const tmsg_plan_t *plan = &send->plan;
@@ -27,7 +27,7 @@ static bool lends_memory(const tmsg_send_t *send)
                     data < send->small_payload + sizeof(send->small_payload)));
 
     return ((plan->bytes > 0 && !copied) || tmsg_fragments_pending(send)) &&
-           tmsg_map_borrows(send->map);
+           (send->lends || tmsg_map_borrows(send->map));
 }
 
 /* Gives up a send that UCX has not reported, or that is being written to the

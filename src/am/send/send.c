@@ -398,6 +398,7 @@ static void take_call_params(tmsg_send_t *send, const tmsg_call_send_t *call)
         send->call_deadline_ns = call->deadline_ns;
         send->queues = call->queues;
         send->last = call->last;
+        send->lends = call->lends;
         send->more = call->more;
         send->spares_more = call->spares_more;
         if (send->more != NULL) {

@@ -58,6 +58,7 @@ typedef struct tmsg_send {
     uint64_t call_deadline_ns; /* when the call's time is over; 0: no limit */
     bool queues;               /* may exceed the bounds of its queue */
     bool last;                 /* nobody is told if it fails */
+    bool lends;                /* owned memory counts as borrowed, too */
     char *call_text;           /* own copy of the call's text, or NULL */
     const tmsg_map_t *more;    /* metadata beside the map's, held; or NULL */
     bool spares_more;          /* goes without `more` rather than fail */
