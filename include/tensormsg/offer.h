@@ -83,7 +83,10 @@ typedef struct tmsg_offer_params {
  * borrows is lent, and must not change, until then. A tensor that the map owns
  * (by a release function) is given back then.
  *
- * *offer_p is the caller's, given back with tmsg_offer_destroy(). Errors:
+ * *offer_p is the caller's, given back with tmsg_offer_destroy(). It is written
+ * before fetches can find the offer: if another thread progresses, on_over and
+ * on_release may be called before this function returns, and may use *offer_p
+ * or give it back. Errors:
  * INVALID_PARAM, ALREADY_EXISTS (that name with that version), LIMIT_EXCEEDED
  * (TMSG_OFFERS_MOST; lent_bytes of tensormsg/limits.h), NO_MEMORY, IO (no
  * random bytes), CLOSED. */

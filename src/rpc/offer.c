@@ -134,6 +134,7 @@ void tmsg_offer_settle(tmsg_offer_t *offer)
     if (!offer->settling) { /* else that thread does it, or this one further up
                              */
         offer->settling = true;
+        offer->settler = pthread_self();
         while (offer->settle_again) {
             offer->settle_again = false;
             while (settle_once(offer)) {
@@ -270,10 +271,14 @@ static tmsg_status_t begin_offers(tmsg_hub_t *hub, uint64_t *epoch_p)
     return status;
 }
 
-/* Makes the offer one that fetches find, and wakes those that wait for it. */
-static tmsg_status_t launch_offer(tmsg_offer_t *offer, int32_t ttl_ms)
+/* Makes the offer one that fetches find, and wakes those that wait for it. From
+ * then on another thread may end the offer, and a callback give the handle
+ * back. */
+static tmsg_status_t launch_offer(tmsg_offer_t *offer, int32_t ttl_ms,
+                                  tmsg_offer_t **offer_p)
 {
     tmsg_hub_t *hub = offer->hub;
+    bool named = offer->name != NULL;
     uint64_t at_ns = 0;
     tmsg_status_t status;
 
@@ -286,20 +291,22 @@ static tmsg_status_t launch_offer(tmsg_offer_t *offer, int32_t ttl_ms)
         }
     }
     if (status == TMSG_OK) {
+        *offer_p = offer;
         tmsg_fetch_look_again(hub, offer);
     }
     tmsg_hub_unlock(hub);
     if (at_ns != 0) {
         tmsg_calls_alarm(hub->calls, at_ns);
     }
-    if (status == TMSG_OK && offer->name != NULL) {
+    if (status == TMSG_OK && named) {
         tmsg_hub_wake(hub);
     }
     return status;
 }
 
 static tmsg_status_t make_offer(tmsg_offer_t *offer, const tmsg_map_t *map,
-                                const tmsg_offer_params_t *params)
+                                const tmsg_offer_params_t *params,
+                                tmsg_offer_t **offer_p)
 {
     int32_t ttl_ms = -1;
     uint64_t epoch = 0;
@@ -319,7 +326,7 @@ static tmsg_status_t make_offer(tmsg_offer_t *offer, const tmsg_map_t *map,
     offer->tensors = tmsg_map_size(map);
     offer->bytes = tmsg_meter_bytes(map);
     offer->refs++; /* until it is released */
-    status = launch_offer(offer, ttl_ms);
+    status = launch_offer(offer, ttl_ms, offer_p);
     if (status != TMSG_OK) {
         offer->refs--;
         (void)tmsg_map_unhold(map); /* never the last: the caller has it */
@@ -354,13 +361,11 @@ tmsg_status_t tmsg_offer_create(tmsg_worker_t *worker, const tmsg_map_t *map,
     tmsg_hub_hold(hub);
     offer->ttl.expire = expire_offer;
     offer->last_call.expire = expire_fetches;
-    status = make_offer(offer, map, params);
+    status = make_offer(offer, map, params, offer_p);
     if (status != TMSG_OK) {
         tmsg_offer_drop(offer);
-        return status;
     }
-    *offer_p = offer;
-    return TMSG_OK;
+    return status;
 }
 
 void tmsg_offer_key(const tmsg_offer_t *offer, tmsg_offer_key_t *key_p)
@@ -422,6 +427,18 @@ static void end_now(tmsg_offer_t *offer)
     tmsg_hub_unlock(offer->hub);
 }
 
+/* Returns whether this thread is in one of the offer's callbacks, after which
+ * the offer can be released. */
+static bool is_inside(const tmsg_offer_t *offer)
+{
+    bool inside;
+
+    tmsg_hub_lock(offer->hub);
+    inside = offer->settling && pthread_equal(offer->settler, pthread_self());
+    tmsg_hub_unlock(offer->hub);
+    return inside;
+}
+
 static tmsg_status_t await_release(tmsg_offer_t *offer, int timeout_ms)
 {
     static const char missing[] = "withdraw: a peer may still read the memory";
@@ -431,6 +448,10 @@ static tmsg_status_t await_release(tmsg_offer_t *offer, int timeout_ms)
     }
     if (atomic_load(&offer->hub->over)) {
         return tmsg_error_set(TMSG_ERR_CLOSED, "withdraw: the worker is gone");
+    }
+    if (is_inside(offer)) {
+        return tmsg_error_set(TMSG_ERR_WOULD_BLOCK,
+                              "withdraw: a callback may not wait");
     }
     return tmsg_calls_until(offer->hub->calls, is_released, offer, timeout_ms,
                             missing, "");

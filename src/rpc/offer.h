@@ -84,6 +84,7 @@ struct tmsg_offer {
     bool released;  /* on_release was called */
     bool queued;    /* the event is queued */
     bool settling, settle_again;
+    pthread_t settler; /* the thread that settles it, if `settling` */
     tmsg_offer_fn on_over;
     void *on_over_arg;
     tmsg_release_fn on_release;
