@@ -174,10 +174,20 @@ void tmsg_hub_tell(tmsg_hub_t *hub, tmsg_rpc_event_t *event)
     tmsg_list_push(&hub->events, &event->node);
 }
 
+/* Returns whether an alarm has to be asked for. */
+static bool is_next(tmsg_hub_t *hub, uint64_t at_ns)
+{
+    bool next = hub->alarm_ns == 0 || at_ns < hub->alarm_ns;
+
+    if (next) {
+        hub->alarm_ns = at_ns;
+    }
+    return next;
+}
+
 bool tmsg_hub_expect(tmsg_hub_t *hub, tmsg_expiry_t *expiry, uint64_t at_ns)
 {
     tmsg_node_t *before = hub->deadlines.tail;
-    bool first = hub->alarm_ns == 0 || at_ns < hub->alarm_ns;
 
     while (before != NULL &&
            TMSG_CONTAINER_OF(before, tmsg_expiry_t, node)->at_ns > at_ns) {
@@ -185,10 +195,7 @@ bool tmsg_hub_expect(tmsg_hub_t *hub, tmsg_expiry_t *expiry, uint64_t at_ns)
     }
     expiry->at_ns = at_ns;
     tmsg_list_insert(&hub->deadlines, before, &expiry->node);
-    if (first) {
-        hub->alarm_ns = at_ns;
-    }
-    return first;
+    return is_next(hub, at_ns);
 }
 
 void tmsg_hub_forgo(tmsg_hub_t *hub, tmsg_expiry_t *expiry)
@@ -199,6 +206,21 @@ void tmsg_hub_forgo(tmsg_hub_t *hub, tmsg_expiry_t *expiry)
     }
 }
 
+bool tmsg_lifetime_begin(tmsg_hub_t *hub, tmsg_lifetime_t *lifetime,
+                         uint64_t at_ns)
+{
+    tmsg_heap_add(&hub->lifetimes, &lifetime->node, at_ns);
+    return is_next(hub, at_ns);
+}
+
+void tmsg_lifetime_end(tmsg_hub_t *hub, tmsg_lifetime_t *lifetime)
+{
+    if (lifetime->node.number != 0) {
+        tmsg_heap_remove(&hub->lifetimes, &lifetime->node);
+        lifetime->node.number = 0;
+    }
+}
+
 void tmsg_hub_wake(tmsg_hub_t *hub)
 {
     if (!atomic_load(&hub->over)) {
@@ -206,13 +228,31 @@ void tmsg_hub_wake(tmsg_hub_t *hub)
     }
 }
 
+/* Ends the lifetimes whose time has come. Returns when the next ends; 0: there
+ * is none. Lock held. */
+static uint64_t expire_lifetimes(tmsg_hub_t *hub, uint64_t now)
+{
+    while (hub->lifetimes.least != NULL) {
+        tmsg_lifetime_t *lifetime =
+            TMSG_CONTAINER_OF(hub->lifetimes.least, tmsg_lifetime_t, node);
+
+        if (lifetime->node.number > now) {
+            return lifetime->node.number;
+        }
+        tmsg_lifetime_end(hub, lifetime);
+        lifetime->expire(lifetime);
+    }
+    return 0;
+}
+
 /* Runs the expiries whose time has come. Returns the next deadline; 0: there is
  * none. Takes the lock. */
 static uint64_t expire_deadlines(tmsg_hub_t *hub, uint64_t now)
 {
-    uint64_t next = 0;
+    uint64_t next = 0, end;
 
     tmsg_hub_lock(hub);
+    end = expire_lifetimes(hub, now);
     while (hub->deadlines.head != NULL && next == 0) {
         tmsg_expiry_t *expiry =
             TMSG_CONTAINER_OF(hub->deadlines.head, tmsg_expiry_t, node);
@@ -223,6 +263,9 @@ static uint64_t expire_deadlines(tmsg_hub_t *hub, uint64_t now)
             tmsg_hub_forgo(hub, expiry);
             expiry->expire(expiry);
         }
+    }
+    if (next == 0 || (end != 0 && end < next)) {
+        next = end;
     }
     hub->alarm_ns = next;
     tmsg_hub_unlock(hub);

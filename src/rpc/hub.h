@@ -19,6 +19,7 @@
 #include "core/error.h"
 #include "core/list.h"
 #include "core/refs.h"
+#include "rpc/heap.h"
 #include "rpc/table.h"
 
 #define TMSG_RPC_EARLY 32 /* ids of canceled calls that are kept */
@@ -53,6 +54,15 @@ typedef struct tmsg_expiry {
     void (*expire)(struct tmsg_expiry *expiry);
 } tmsg_expiry_t;
 
+/* A lifetime is an expiry of a record that may be one of many thousands, with
+ * times that have nothing in common: calls with deadlines do not pass by them.
+ */
+typedef struct tmsg_lifetime {
+    tmsg_heap_node_t
+        node; /* its number: when, 0: no time, or not in the heap */
+    void (*expire)(struct tmsg_lifetime *lifetime);
+} tmsg_lifetime_t;
+
 typedef struct {
     tmsg_call_t *call; /* NULL: the slot is free */
     /* if free: the next free slot, or slot_count for none */
@@ -76,7 +86,8 @@ struct tmsg_hub {
     atomic_bool over;     /* the worker is gone */
     tmsg_list_t events;
     tmsg_list_t deadlines; /* soonest first */
-    uint64_t alarm_ns;     /* time of the alarm that was asked for; 0: none */
+    tmsg_heap_t lifetimes;
+    uint64_t alarm_ns; /* time of the alarm that was asked for; 0: none */
     /* of calls under way, by the low half of their id */
     tmsg_rpc_slot_t *slots;
     uint32_t slot_count, free_slot;
@@ -248,9 +259,12 @@ void tmsg_hub_tell(tmsg_hub_t *hub, tmsg_rpc_event_t *event);
 
 /* tmsg_hub_expect() begins to wait for a deadline, and returns true if the
  * caller has to ask tmsg_calls_alarm() for it. tmsg_hub_forgo() stops to wait.
- * Lock held. */
+ * The other two do so for a lifetime. Lock held. */
 bool tmsg_hub_expect(tmsg_hub_t *hub, tmsg_expiry_t *expiry, uint64_t at_ns);
 void tmsg_hub_forgo(tmsg_hub_t *hub, tmsg_expiry_t *expiry);
+bool tmsg_lifetime_begin(tmsg_hub_t *hub, tmsg_lifetime_t *lifetime,
+                         uint64_t at_ns);
+void tmsg_lifetime_end(tmsg_hub_t *hub, tmsg_lifetime_t *lifetime);
 
 /* Has the queued events fire, if the worker exists. Lock not held. */
 void tmsg_hub_wake(tmsg_hub_t *hub);

@@ -88,7 +88,7 @@ static void release_offer(tmsg_offer_t *offer)
         offer->on_release(offer->on_release_arg);
     }
     tmsg_hub_lock(hub);
-    tmsg_hub_forgo(hub, &offer->last_call);
+    tmsg_lifetime_end(hub, &offer->recall_at);
     offer->released = true;
     tmsg_hub_unlock(hub);
 }
@@ -145,17 +145,17 @@ void tmsg_offer_settle(tmsg_offer_t *offer)
     tmsg_hub_unlock(hub);
 }
 
-static void expire_offer(tmsg_expiry_t *expiry)
+static void expire_offer(tmsg_lifetime_t *lifetime)
 {
-    tmsg_offer_t *offer = TMSG_CONTAINER_OF(expiry, tmsg_offer_t, ttl);
+    tmsg_offer_t *offer = TMSG_CONTAINER_OF(lifetime, tmsg_offer_t, ttl);
 
     tmsg_offer_finish(offer, TMSG_ERR_TIMED_OUT);
     tmsg_offer_tell(offer);
 }
 
-static void expire_fetches(tmsg_expiry_t *expiry)
+static void expire_fetches(tmsg_lifetime_t *lifetime)
 {
-    tmsg_offer_t *offer = TMSG_CONTAINER_OF(expiry, tmsg_offer_t, last_call);
+    tmsg_offer_t *offer = TMSG_CONTAINER_OF(lifetime, tmsg_offer_t, recall_at);
 
     offer->recall = true;
     tmsg_offer_tell(offer);
@@ -286,7 +286,7 @@ static tmsg_status_t launch_offer(tmsg_offer_t *offer, int32_t ttl_ms,
     status = tmsg_offers_add(hub, offer);
     if (status == TMSG_OK && ttl_ms > 0) {
         at_ns = tmsg_calls_now_ns() + (uint64_t)ttl_ms * 1000000;
-        if (!tmsg_hub_expect(hub, &offer->ttl, at_ns)) {
+        if (!tmsg_lifetime_begin(hub, &offer->ttl, at_ns)) {
             at_ns = 0;
         }
     }
@@ -360,7 +360,7 @@ tmsg_status_t tmsg_offer_create(tmsg_worker_t *worker, const tmsg_map_t *map,
     offer->hub = hub;
     tmsg_hub_hold(hub);
     offer->ttl.expire = expire_offer;
-    offer->last_call.expire = expire_fetches;
+    offer->recall_at.expire = expire_fetches;
     status = make_offer(offer, map, params, offer_p);
     if (status != TMSG_OK) {
         tmsg_offer_drop(offer);
@@ -404,12 +404,13 @@ static void recall_in(tmsg_offer_t *offer, int timeout_ms)
     uint64_t at_ns = 0;
 
     tmsg_hub_lock(hub);
-    tmsg_hub_forgo(hub, &offer->last_call);
+    tmsg_lifetime_end(hub, &offer->recall_at);
     if (timeout_ms == 0) {
         offer->recall = offer->lent.count > 0;
-    } else if (timeout_ms > 0 && !offer->released && !atomic_load(&hub->over)) {
+    } else if (timeout_ms > 0 && offer->lent.count > 0 &&
+               !atomic_load(&hub->over)) {
         at_ns = tmsg_calls_now_ns() + (uint64_t)timeout_ms * 1000000;
-        if (!tmsg_hub_expect(hub, &offer->last_call, at_ns)) {
+        if (!tmsg_lifetime_begin(hub, &offer->recall_at, at_ns)) {
             at_ns = 0;
         }
     }

@@ -72,7 +72,7 @@ struct tmsg_offer {
     char *principals; /* NULL: anybody */
     char *name;       /* NULL: none */
     size_t name_bytes;
-    tmsg_expiry_t ttl, last_call; /* last_call: withdraw()'s time is up */
+    tmsg_lifetime_t ttl, recall_at; /* recall_at: withdraw()'s time is up */
     tmsg_rpc_event_t event;
     tmsg_list_t lent; /* tmsg_lent_t whose memory may be read */
     tmsg_offer_stats_t stats;
@@ -154,7 +154,7 @@ typedef struct {
     tmsg_task_t *task;   /* with a handle; its message is given back */
     tmsg_map_t *request; /* what it asks for, copied */
     uint32_t places;     /* that it takes; 1 if it has no slices */
-    tmsg_expiry_t expiry;
+    tmsg_lifetime_t patience;
     tmsg_rpc_event_t event;
     uint64_t name; /* tmsg_offer_name_key() of its name */
     bool waits;    /* in the list, else the event is queued or runs */

@@ -174,7 +174,7 @@ static void end_wait(tmsg_hub_t *hub, tmsg_fetch_wait_t *wait)
 {
     wait->waits = false;
     tmsg_list_remove(&hub->offers->waiting, &wait->node);
-    tmsg_hub_forgo(hub, &wait->expiry);
+    tmsg_lifetime_end(hub, &wait->patience);
 }
 
 /* Gives a wait back, and its handle on the task. Lock not held. */
@@ -183,7 +183,7 @@ static void drop_wait(tmsg_hub_t *hub, tmsg_fetch_wait_t *wait)
     tmsg_rpc_peer_t *peer = wait->task->peer;
 
     tmsg_hub_lock(hub);
-    tmsg_hub_forgo(hub, &wait->expiry);
+    tmsg_lifetime_end(hub, &wait->patience);
     hub->offers->waits--;
     hub->offers->places -= wait->places;
     peer->fetches_waiting -= wait->places;
@@ -238,10 +238,10 @@ static void look_again(tmsg_rpc_event_t *event)
     drop_wait(hub, wait);
 }
 
-static void wait_is_up(tmsg_expiry_t *expiry)
+static void wait_is_up(tmsg_lifetime_t *patience)
 {
     tmsg_fetch_wait_t *wait =
-        TMSG_CONTAINER_OF(expiry, tmsg_fetch_wait_t, expiry);
+        TMSG_CONTAINER_OF(patience, tmsg_fetch_wait_t, patience);
     tmsg_hub_t *hub = wait->task->server->hub;
 
     wait->time_is_up = true;
@@ -284,7 +284,7 @@ void tmsg_fetch_look_again(tmsg_hub_t *hub, const tmsg_offer_t *offer)
         if (wait->name == offer->versions->by_name.key &&
             tmsg_fetch_read(wait->request, &ask) == TMSG_OK &&
             tmsg_offer_suits(hub->offers, offer, &ask)) {
-            wait->waits = false; /* its expiry goes on */
+            wait->waits = false; /* its patience goes on */
             tmsg_list_remove(&hub->offers->waiting, node);
             tmsg_hub_tell(hub, &wait->event);
         }
@@ -419,7 +419,7 @@ static void wait_for_offer(tmsg_task_t *task, const tmsg_fetch_ask_t *ask)
     wait->task = tmsg_task_keep(task);
     wait->name = tmsg_offer_name_key(ask->name, strlen(ask->name));
     wait->event.fire = look_again;
-    wait->expiry.expire = wait_is_up;
+    wait->patience.expire = wait_is_up;
     tmsg_task_on_over(task, waiter_is_gone, wait);
     tmsg_hub_lock(hub);
     if (ask->wait_ms > 0) {
@@ -427,7 +427,7 @@ static void wait_for_offer(tmsg_task_t *task, const tmsg_fetch_ask_t *ask)
             ask->wait_ms < WAIT_MS_MOST ? (uint64_t)ask->wait_ms : WAIT_MS_MOST;
 
         at_ns = tmsg_calls_now_ns() + ms * 1000000;
-        if (!tmsg_hub_expect(hub, &wait->expiry, at_ns)) {
+        if (!tmsg_lifetime_begin(hub, &wait->patience, at_ns)) {
             at_ns = 0;
         }
     }

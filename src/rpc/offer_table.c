@@ -200,7 +200,7 @@ void tmsg_offer_finish(tmsg_offer_t *offer, tmsg_status_t status)
     if (offer->name != NULL) {
         tmsg_versions_remove(offers, offer);
     }
-    tmsg_hub_forgo(offer->hub, &offer->ttl);
+    tmsg_lifetime_end(offer->hub, &offer->ttl);
     remember_end(offers, offer);
 }
 
