@@ -175,7 +175,7 @@ typedef struct tmsg_fetch_params {
  *                 owner or never was there, if the owner still knows;
  *  CANCELED       it was withdrawn meanwhile;
  *  INVALID_PARAM  a slice does not fit, or `into` does not: the words name the
- *                 tensor;
+ *                 tensor; or the slices are too many to wait (docs/offers.md);
  *  REFUSED        the key is of an offer for other principals (of a name, such
  *                 offers are not there);
  *  RESOURCE_EXHAUSTED  too many fetches wait there;

@@ -163,6 +163,8 @@ typedef struct {
                           still to be told of */
     unsigned fetches_waiting; /* places that the peer's fetches take that wait
                                  for a name */
+    unsigned yields; /* of these, found to be free for others; used within one
+                        search for room */
 } tmsg_rpc_peer_t;
 
 void tmsg_hub_hold(tmsg_hub_t *hub);

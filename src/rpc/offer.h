@@ -137,7 +137,7 @@ typedef struct tmsg_offers {
     tmsg_records_t lent_kept;
 } tmsg_offers_t;
 
-/* What a fetch asks for. It points into the request. */
+/* What a fetch asks for. It points into the request that it was read from. */
 typedef struct {
     tmsg_key_parts_t key;
     const char *name; /* NULL: it is by key */
@@ -150,10 +150,11 @@ typedef struct {
 
 /* A fetch that waits for a name or a version. */
 typedef struct {
-    tmsg_node_t node;    /* in offers->waiting, if it waits */
-    tmsg_task_t *task;   /* with a handle; its message is given back */
-    tmsg_map_t *request; /* what it asks for, copied */
-    uint32_t places;     /* that it takes; 1 if it has no slices */
+    tmsg_node_t node;     /* in offers->waiting, if it waits */
+    tmsg_task_t *task;    /* with a handle; its message is given back */
+    tmsg_map_t *request;  /* what it asks for, copied */
+    tmsg_fetch_ask_t ask; /* the request, read */
+    uint32_t places;      /* that it takes; 1 if it has no slices */
     tmsg_lifetime_t patience;
     tmsg_rpc_event_t event;
     uint64_t name; /* tmsg_offer_name_key() of its name */

@@ -208,17 +208,16 @@ static void look_again(tmsg_rpc_event_t *event)
         TMSG_CONTAINER_OF(event, tmsg_fetch_wait_t, event);
     tmsg_task_t *task = wait->task;
     tmsg_hub_t *hub = task->server->hub;
-    tmsg_fetch_ask_t ask;
     bool may_come, waits = false;
-    tmsg_status_t status = tmsg_fetch_read(wait->request, &ask);
+    tmsg_status_t status;
 
     tmsg_task_let_go(task); /* a message is held against the worker's limits */
     if (wait->pushed_out) {
         status = tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
                                 "others wait, and most of the fetches that "
                                 "wait are of this connection");
-    } else if (status == TMSG_OK) {
-        status = try_to_answer(task, wait->request, &ask, &may_come);
+    } else {
+        status = try_to_answer(task, wait->request, &wait->ask, &may_come);
     }
     if (status == TMSG_ERR_NOT_FOUND) {
         tmsg_hub_lock(hub);
@@ -278,12 +277,10 @@ void tmsg_fetch_look_again(tmsg_hub_t *hub, const tmsg_offer_t *offer)
          node != NULL && offer->name != NULL; node = next) {
         tmsg_fetch_wait_t *wait =
             TMSG_CONTAINER_OF(node, tmsg_fetch_wait_t, node);
-        tmsg_fetch_ask_t ask;
 
         next = node->next;
         if (wait->name == offer->versions->by_name.key &&
-            tmsg_fetch_read(wait->request, &ask) == TMSG_OK &&
-            tmsg_offer_suits(hub->offers, offer, &ask)) {
+            tmsg_offer_suits(hub->offers, offer, &wait->ask)) {
             wait->waits = false; /* its patience goes on */
             tmsg_list_remove(&hub->offers->waiting, node);
             tmsg_hub_tell(hub, &wait->event);
@@ -313,6 +310,9 @@ static tmsg_status_t copy_request(const tmsg_map_t *request,
     }
     if (status == TMSG_OK && ask->has_slices) {
         status = tmsg_slices_copy(request, wait->request, &bytes);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_fetch_read(wait->request, &wait->ask);
     }
     wait->places = 1 + (uint32_t)(bytes / TMSG_WAIT_PLACE_BYTES);
     return status;
@@ -350,22 +350,46 @@ static void push_out(tmsg_hub_t *hub, tmsg_fetch_wait_t *wait)
     tmsg_hub_tell(hub, &wait->event);
 }
 
-/* Takes the places of a wait, if there is room, or a peer has more places than
- * this one would have. Lock held. */
+/* Returns how many places the waits have that can be pushed out: those of peers
+ * that have more than `most`, until they have no more than that. Lock held. */
+static uint64_t count_yielding(const tmsg_offers_t *offers, unsigned most)
+{
+    uint64_t yielding = 0;
+
+    for (tmsg_node_t *node = offers->waiting.head; node != NULL;
+         node = node->next) {
+        TMSG_CONTAINER_OF(node, tmsg_fetch_wait_t, node)->task->peer->yields =
+            0;
+    }
+    for (tmsg_node_t *node = offers->waiting.head; node != NULL;
+         node = node->next) {
+        const tmsg_fetch_wait_t *wait =
+            TMSG_CONTAINER_OF(node, tmsg_fetch_wait_t, node);
+        tmsg_rpc_peer_t *peer = wait->task->peer;
+
+        if (peer->fetches_waiting - peer->yields > most) {
+            peer->yields += wait->places;
+            yielding += wait->places;
+        }
+    }
+    return yielding;
+}
+
+/* Takes the places of a wait, if there is room, or peers have more places than
+ * this one would have. Others are pushed out only if that makes room. Lock
+ * held. */
 static tmsg_status_t take_places(tmsg_hub_t *hub, tmsg_rpc_peer_t *peer,
                                  uint32_t places)
 {
     tmsg_offers_t *offers = hub->offers;
-    bool room = peer->fetches_waiting + places <= WAITS_OF_A_PEER;
+    unsigned most = peer->fetches_waiting + places;
+    uint64_t wanted = offers->places + places;
+    bool room = most <= WAITS_OF_A_PEER &&
+                (wanted <= TMSG_FETCHES_WAITING ||
+                 wanted - count_yielding(offers, most) <= TMSG_FETCHES_WAITING);
 
     while (room && offers->places + places > TMSG_FETCHES_WAITING) {
-        tmsg_fetch_wait_t *largest =
-            find_largest(offers, peer->fetches_waiting + places);
-
-        room = largest != NULL;
-        if (room) {
-            push_out(hub, largest);
-        }
+        push_out(hub, find_largest(offers, most));
     }
     if (!room) {
         return tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
@@ -389,6 +413,9 @@ static tmsg_status_t make_wait(tmsg_task_t *task, const tmsg_fetch_ask_t *ask,
         return tmsg_error_memory("a fetch that waits");
     }
     status = copy_request(tmsg_task_map(task), ask, wait);
+    if (status == TMSG_OK && wait->places > WAITS_OF_A_PEER) {
+        status = refuse_ask("its slices are too many to wait");
+    }
     if (status == TMSG_OK) {
         tmsg_hub_lock(hub);
         status = take_places(hub, task->peer, wait->places);
