@@ -8,25 +8,12 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
 
 #include "core/error.h"
-
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 8u
-#endif
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x10
-#endif
-
-/* Keep the length, and with it the mapping. */
-#define LENGTH_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
-/* Keep the pages: after these nobody can give them back, not even through a
- * mapping that was there before. Writes through such mappings go on. */
-#define PAGES_SEALS (F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
+#include "memory/memfd.h"
 
 const char tmsg_segment_unsealed[] =
     "not sealed, as this kernel (before Linux 5.1) cannot: a peer that gives "
@@ -51,41 +38,13 @@ static tmsg_status_t map_segment(tmsg_segment_t *segment)
     return TMSG_OK;
 }
 
-/* Makes the file. Kernels since 6.3 may ask for the seal, which older ones do
- * not know. */
-static int make_file(void)
-{
-    unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-    int fd = memfd_create("tensormsg", flags | MFD_NOEXEC_SEAL);
-
-    return fd < 0 && errno == EINVAL ? memfd_create("tensormsg", flags) : fd;
-}
-
-/* Takes the pages of the file. More than a file may have here would be a
- * signal. */
-static bool take_pages(int fd, size_t bytes)
-{
-    struct rlimit most;
-    int rc;
-
-    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < bytes) {
-        errno = EFBIG;
-        return false;
-    }
-    do {
-        rc = fallocate(fd, 0, 0, (off_t)bytes);
-    } while (rc != 0 && errno == EINTR);
-    return rc == 0;
-}
-
 /* Returns whether the pages of the file are sealed. If the kernel does not know
  * the seal, *known_p is false. The other side may seal at the same time. */
 static bool seal_pages(int fd, bool *known_p)
 {
     int seals;
 
-    *known_p = fcntl(fd, F_ADD_SEALS, LENGTH_SEALS | PAGES_SEALS) == 0 ||
-               errno != EINVAL;
+    *known_p = fcntl(fd, F_ADD_SEALS, TMSG_MEMFD_SEALS) == 0 || errno != EINVAL;
     seals = fcntl(fd, F_GET_SEALS);
     return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 &&
            (seals & F_SEAL_FUTURE_WRITE) != 0;
@@ -103,7 +62,7 @@ static tmsg_status_t keep_pages(tmsg_segment_t *segment)
                               "the peer keeps the right to give back pages of "
                               "the memory");
     }
-    if (!take_pages(segment->fd, segment->bytes)) {
+    if (!tmsg_memfd_take_pages(segment->fd, segment->bytes)) {
         return tmsg_error_errno(TMSG_ERR_IO, "pages of the memory are missing");
     }
     segment->settled = true;
@@ -114,9 +73,10 @@ static tmsg_status_t keep_pages(tmsg_segment_t *segment)
  * later would be a signal. */
 static tmsg_status_t make_memory(tmsg_segment_t *segment)
 {
-    segment->fd = make_file();
-    if (segment->fd < 0 || !take_pages(segment->fd, segment->bytes) ||
-        fcntl(segment->fd, F_ADD_SEALS, LENGTH_SEALS) != 0) {
+    segment->fd = tmsg_memfd_make();
+    if (segment->fd < 0 ||
+        !tmsg_memfd_take_pages(segment->fd, segment->bytes) ||
+        fcntl(segment->fd, F_ADD_SEALS, TMSG_MEMFD_LENGTH_SEALS) != 0) {
         return tmsg_error_errno(TMSG_ERR_IO, "no memory to be shared");
     }
     return map_segment(segment);
