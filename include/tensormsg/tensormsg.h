@@ -29,6 +29,7 @@
 #include <tensormsg/reflect.h>
 #include <tensormsg/request.h>
 #include <tensormsg/server.h>
+#include <tensormsg/shareable.h>
 #include <tensormsg/signature.h>
 #include <tensormsg/span.h>
 #include <tensormsg/status.h>

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tensormsg/shareable.h - memory that can be lent to peers, not copied. */
+#ifndef TENSORMSG_SHAREABLE_H
+#define TENSORMSG_SHAREABLE_H
+
+#include <stdint.h>
+
+#include <tensormsg/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A peer on the same machine can read such memory in place: a message whose
+ * tensors lie in it need not be copied (docs/loans.md). Each block is lent as a
+ * whole, and is a file without a name: no path names it, and it is gone when no
+ * process has it any more, however these end. Any thread may call these
+ * functions.
+ *
+ * A block takes whole pages of memory and one descriptor (RLIMIT_NOFILE). Few
+ * large blocks are better than many small ones.
+ *
+ * The child of a fork() shares the blocks of its parent, also for writing: what
+ * it writes there, the parent and its peers see. It must not write to them, and
+ * cannot lend them. It may free them, which frees nothing of the parent's. */
+
+/* Allocates a block of `bytes`, all zeros, which begins at a page. All its
+ * pages are there when the call returns, so that nobody who reads or writes
+ * them later is ended by a signal because memory has run out. The caller frees
+ * it with tmsg_shareable_free(). On an error *memory_p is untouched, and the
+ * message says what was short or barred. Errors:
+ *   INVALID_PARAM   0 bytes, or memory_p is NULL
+ *   NO_MEMORY       the machine, a cgroup of the process, vm.overcommit_memory
+ *                   or RLIMIT_AS
+ *   LIMIT_EXCEEDED  RLIMIT_FSIZE or RLIMIT_NOFILE
+ *   UNSUPPORTED     the process may not call memfd_create() (seccomp), or the
+ *                   kernel is older than 5.1
+ *   IO              another call failed */
+TMSG_API tmsg_status_t tmsg_shareable_alloc(uint64_t bytes, void **memory_p);
+
+/* Frees a block: it is unmapped here. `memory` is where the block begins; NULL
+ * does nothing. Nothing that was begun with the block may still go on here, as
+ * for other memory: its sends have ended. Peers who were lent the block keep
+ * reading it, and its pages go with the last of them. Errors: INVALID_PARAM (no
+ * block begins there, or it was freed already). */
+TMSG_API tmsg_status_t tmsg_shareable_free(void *memory);
+
+/* Returns 1 while a peer may read the block in which this address lies, else 0.
+ * A block that is lent must not be written to: the peer would see it. Without a
+ * send that goes on, a block that is not lent stays so. Memory of another kind
+ * is never lent: 0. In the child of a fork() the blocks of the parent always
+ * count as lent, for nobody can tell. */
+TMSG_API int tmsg_shareable_is_lent(const void *memory);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

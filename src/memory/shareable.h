@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* memory/shareable.h - memory of this process that it can lend to others, who
+ * then read it and cannot do anything else with it. A segment is one such piece
+ * of memory; it is a file without a name (memory/memfd.h), sealed with
+ * TMSG_MEMFD_SEALS and with all its pages there, and is lent as a whole.
+ *
+ * All functions may be called by any thread. In the child of a fork() the
+ * segments of the parent are not found: they are the parent's to lend. */
+#ifndef TMSG_MEMORY_SHAREABLE_H
+#define TMSG_MEMORY_SHAREABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tensormsg/shareable.h>
+
+/* Counts references. The descriptor is open, and memory that is not the
+ * application's is mapped, until the last one is dropped. */
+typedef struct tmsg_shareable tmsg_shareable_t;
+
+/* Makes a segment, and gives the caller its reference. It is not found by its
+ * address: tmsg_shareable_alloc() makes those that are. The memory is all
+ * zeros. Errors: INVALID_PARAM (0 bytes), NO_MEMORY, LIMIT_EXCEEDED
+ * (RLIMIT_FSIZE, RLIMIT_NOFILE), UNSUPPORTED (memfd_create() is barred, a
+ * kernel before 5.1), IO. */
+tmsg_status_t tmsg_shareable_create(size_t bytes, tmsg_shareable_t **segment_p);
+
+/* Returns the application's segment in which all these bytes lie, with a
+ * reference for the caller, or NULL. Where the application has none, this is
+ * one load. */
+tmsg_shareable_t *tmsg_shareable_find(const void *address, size_t bytes);
+
+void tmsg_shareable_hold(tmsg_shareable_t *segment);
+void tmsg_shareable_drop(tmsg_shareable_t *segment); /* NULL: nothing */
+
+/* The memory of a segment that the application has freed is unmapped. */
+uint8_t *tmsg_shareable_memory(const tmsg_shareable_t *segment);
+
+/* The length of the file, which is what was asked for. The mapping ends with
+ * the page. */
+size_t tmsg_shareable_bytes(const tmsg_shareable_t *segment);
+
+/* The descriptor stays the segment's. */
+int tmsg_shareable_fd(const tmsg_shareable_t *segment);
+
+/* A number that no other segment of the process has or will have. */
+uint64_t tmsg_shareable_id(const tmsg_shareable_t *segment);
+
+/* Counts the loans that are out: a peer may read the memory. */
+void tmsg_shareable_lend(tmsg_shareable_t *segment);
+void tmsg_shareable_return(tmsg_shareable_t *segment);
+bool tmsg_shareable_is_lent_now(const tmsg_shareable_t *segment);
+
+/* Remembers that a loan did not come back in order: whoever had it may read the
+ * memory for ever, whatever is counted. */
+void tmsg_shareable_taint(tmsg_shareable_t *segment);
+bool tmsg_shareable_is_tainted(const tmsg_shareable_t *segment);
+
+/* Returns whether the application has freed the segment: nobody will be lent
+ * it any more. */
+bool tmsg_shareable_is_freed(const tmsg_shareable_t *segment);
+
+#endif
