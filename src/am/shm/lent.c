@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/shm/lent.h"
+
+#include <errno.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "memory/memfd.h"
+
+#define REFUSED "the memory that the peer lends"
+
+static const struct {
+    int seal;
+    const char *words;
+} wanted[] = {
+    {F_SEAL_SHRINK, " shrinking"},
+    {F_SEAL_GROW, " growing"},
+    {F_SEAL_FUTURE_WRITE | F_SEAL_WRITE, " writing"}, /* either will do */
+    {F_SEAL_SEAL, " further seals"},
+};
+
+static const char *name_kind(mode_t mode)
+{
+    switch (mode & S_IFMT) {
+    case S_IFDIR:
+        return "a directory";
+    case S_IFIFO:
+        return "a pipe";
+    case S_IFSOCK:
+        return "a socket";
+    case S_IFCHR:
+    case S_IFBLK:
+        return "a device";
+    case S_IFLNK:
+        return "a symbolic link";
+    default:
+        return "no file";
+    }
+}
+
+static tmsg_status_t check_kind(int fd, struct stat *about)
+{
+    struct statfs system;
+
+    if (fstat(fd, about) != 0 || fstatfs(fd, &system) != 0) {
+        return tmsg_error_errno(TMSG_ERR_MALFORMED,
+                                REFUSED " cannot be looked at");
+    }
+    if (!S_ISREG(about->st_mode)) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              REFUSED " is %s, not a file of memory",
+                              name_kind(about->st_mode));
+    }
+    if (system.f_type == HUGETLBFS_MAGIC) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              REFUSED " is a file of huge pages (hugetlbfs), "
+                                      "whose pages may run out");
+    }
+    if (system.f_type != TMPFS_MAGIC) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              REFUSED " is a file of a file system (%#lx), not "
+                                      "of memory",
+                              (unsigned long)system.f_type);
+    }
+    return TMSG_OK;
+}
+
+/* Names all the seals that are missing. */
+static tmsg_status_t check_seals(int fd)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+    char words[80] = "";
+
+    if (seals < 0) {
+        return tmsg_error_errno(TMSG_ERR_MALFORMED,
+                                REFUSED " cannot be asked for its seals");
+    }
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+        if ((seals & wanted[i].seal) == 0) {
+            strcat(words, words[0] == '\0' ? "" : ",");
+            strcat(words, wanted[i].words);
+        }
+    }
+    return words[0] == '\0'
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_MALFORMED,
+                                REFUSED " is not sealed against%s", words);
+}
+
+static tmsg_status_t check_length(const struct stat *about, size_t bytes)
+{
+    if (bytes > 0 && (uint64_t)about->st_size == bytes) {
+        return TMSG_OK;
+    }
+    return tmsg_error_set(TMSG_ERR_MALFORMED,
+                          REFUSED " has %lld bytes, not the %zu that were said",
+                          (long long)about->st_size, bytes);
+}
+
+/* The blocks are asked first because they are known, and holes are looked
+ * for. */
+static tmsg_status_t check_pages(int fd, const struct stat *about)
+{
+    off_t hole = 0;
+
+    if (about->st_blocks >= (about->st_size + 511) / 512) {
+        hole = lseek(fd, 0, SEEK_HOLE);
+    }
+    if (hole == about->st_size) {
+        return TMSG_OK;
+    }
+    if (hole < 0) {
+        return tmsg_error_errno(TMSG_ERR_MALFORMED,
+                                REFUSED " cannot be searched for holes");
+    }
+    return tmsg_error_set(
+        TMSG_ERR_MALFORMED,
+        REFUSED " has holes: %lld of its %lld bytes are there, and none at "
+                "byte %lld",
+        (long long)about->st_blocks * 512, (long long)about->st_size,
+        (long long)hole);
+}
+
+/* The seals are read first: what they keep is looked at afterwards, and stays
+ * as it is then. */
+static tmsg_status_t check_file(int fd, size_t bytes)
+{
+    struct stat about;
+    tmsg_status_t status;
+
+    if (fd < 0) {
+        return tmsg_error_set(TMSG_ERR_IO,
+                              REFUSED " came without its descriptor");
+    }
+    status = check_kind(fd, &about);
+    status = status == TMSG_OK ? check_seals(fd) : status;
+    status = status == TMSG_OK ? check_kind(fd, &about) : status;
+    status = status == TMSG_OK ? check_length(&about, bytes) : status;
+    return status == TMSG_OK ? check_pages(fd, &about) : status;
+}
+
+static tmsg_status_t map_file(int fd, size_t bytes, const uint8_t **memory_p)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+
+    if (memory == MAP_FAILED) {
+        return tmsg_error_errno(TMSG_ERR_NO_MEMORY,
+                                REFUSED " (%zu bytes) cannot be mapped here",
+                                bytes);
+    }
+    *memory_p = memory;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_lent_open(tmsg_lent_t *lent, int fd, size_t bytes)
+{
+    tmsg_status_t status = check_file(fd, bytes);
+
+    *lent = (tmsg_lent_t){.bytes = bytes, .fd = fd};
+    if (status == TMSG_OK) {
+        status = map_file(fd, bytes, &lent->memory);
+    }
+    if (status != TMSG_OK) {
+        tmsg_lent_close(lent);
+    }
+    return status;
+}
+
+void tmsg_lent_close_fd(tmsg_lent_t *lent)
+{
+    if (lent->fd >= 0) {
+        close(lent->fd);
+        lent->fd = -1;
+    }
+}
+
+void tmsg_lent_close(tmsg_lent_t *lent)
+{
+    tmsg_lent_close_fd(lent);
+    if (lent->memory != NULL) {
+        munmap((void *)(uintptr_t)lent->memory, lent->bytes);
+        lent->memory = NULL;
+    }
+}
+
+tmsg_status_t tmsg_lent_copy_open(const tmsg_lent_t *lent, size_t offset,
+                                  size_t bytes, tmsg_lent_copy_t *copy_p)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), before = offset % page;
+    void *base;
+
+    if (lent->fd < 0) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              REFUSED " cannot be copied on write: its "
+                                      "descriptor is closed");
+    }
+    if (bytes == 0 || offset > lent->bytes || bytes > lent->bytes - offset) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "%zu bytes at %zu of " REFUSED
+                              ", which has %zu bytes",
+                              bytes, offset, lent->bytes);
+    }
+    base =
+        mmap(NULL, before + bytes, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_NORESERVE, lent->fd, (off_t)(offset - before));
+    if (base == MAP_FAILED) {
+        return tmsg_error_errno(TMSG_ERR_NO_MEMORY,
+                                REFUSED " (%zu bytes) cannot be mapped to be "
+                                        "copied on write",
+                                bytes);
+    }
+    *copy_p = (tmsg_lent_copy_t){
+        .memory = (uint8_t *)base + before,
+        .base = base,
+        .bytes = before + bytes,
+    };
+    return TMSG_OK;
+}
+
+void tmsg_lent_copy_close(tmsg_lent_copy_t *copy)
+{
+    if (copy->memory != NULL) {
+        munmap(copy->base, copy->bytes);
+        copy->memory = NULL;
+    }
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/shm/lent.h - memory that a peer lends to this process, by a descriptor.
+ * It is looked at before it is mapped, so that no peer, whatever it does
+ * afterwards, can end this process by a signal where the memory is read:
+ *
+ *   - a file of memory (tmpfs), neither of huge pages nor of a disk;
+ *   - as long as was said, and sealed so that it stays so (SHRINK, GROW);
+ *   - no page of it is missing, and none can be given back (FUTURE_WRITE or
+ *     WRITE);
+ *   - the seals were all that there will be (SEAL).
+ *
+ * The number of blocks does not show that no page is missing: a file may have
+ * pages behind its end, which count. So holes are looked for. A page that was
+ * taken and never touched counts as one. */
+#ifndef TMSG_AM_SHM_LENT_H
+#define TMSG_AM_SHM_LENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tensormsg/status.h>
+
+typedef struct {
+    const uint8_t *memory; /* read-only; NULL: none */
+    size_t bytes;
+    int fd; /* < 0: closed */
+} tmsg_lent_t;
+
+/* Memory with the bytes of what was lent, that this process may write to. A
+ * page is the peer's until it is written to, and then a copy. */
+typedef struct {
+    uint8_t *memory; /* NULL: none */
+    void *base;      /* of the mapping, which begins at a page */
+    size_t bytes;    /* of the mapping */
+} tmsg_lent_copy_t;
+
+/* Maps what the peer lends. The descriptor is taken over, also on an error; < 0
+ * means that none came. On an error *lent has no memory, and the message names
+ * what is wrong. The child of a fork() keeps the mapping, and so the arrays
+ * that lie in it. Errors: MALFORMED (it is not such memory), IO (no descriptor
+ * came), NO_MEMORY (it cannot be mapped here). */
+tmsg_status_t tmsg_lent_open(tmsg_lent_t *lent, int fd, size_t bytes);
+
+/* Unmaps it, and closes the descriptor. */
+void tmsg_lent_close(tmsg_lent_t *lent);
+
+/* Closes the descriptor alone: it is for copies, and one of RLIMIT_NOFILE. */
+void tmsg_lent_close_fd(tmsg_lent_t *lent);
+
+/* Maps a part of the memory once more, so that it can be written to here.
+ * Errors: UNSUPPORTED (the descriptor is closed), INVALID_PARAM (beyond the
+ * end), NO_MEMORY. */
+tmsg_status_t tmsg_lent_copy_open(const tmsg_lent_t *lent, size_t offset,
+                                  size_t bytes, tmsg_lent_copy_t *copy_p);
+void tmsg_lent_copy_close(tmsg_lent_copy_t *copy);
+
+#endif
