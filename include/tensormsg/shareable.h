@@ -17,8 +17,10 @@ extern "C" {
  * process has it any more, however these end. Any thread may call these
  * functions.
  *
- * A block takes whole pages of memory and one descriptor (RLIMIT_NOFILE). Few
- * large blocks are better than many small ones.
+ * A block takes whole pages of memory and one descriptor (RLIMIT_NOFILE), and
+ * to allocate one costs as much as to touch all its pages. So take few large
+ * blocks rather than many small ones, and write to a block again, when it is
+ * not lent any more, rather than allocate the next.
  *
  * The child of a fork() shares the blocks of its parent, also for writing: what
  * it writes there, the parent and its peers see. It must not write to them, and

@@ -173,7 +173,7 @@ static void touch_pages(const tmsg_shareable_t *segment)
 }
 
 /* Sealed first, the file can lose no page that it gets later. */
-static tmsg_status_t make_memory(tmsg_shareable_t *segment)
+static tmsg_status_t make_memory(tmsg_shareable_t *segment, int seals)
 {
     tmsg_status_t status = check_available(segment->bytes);
 
@@ -188,7 +188,7 @@ static tmsg_status_t make_memory(tmsg_shareable_t *segment)
     if (status != TMSG_OK) {
         return status;
     }
-    if (fcntl(segment->fd, F_ADD_SEALS, TMSG_MEMFD_SEALS) != 0) {
+    if (fcntl(segment->fd, F_ADD_SEALS, seals) != 0) {
         return refuse_seals();
     }
     if (!tmsg_memfd_take_pages(segment->fd, segment->bytes)) {
@@ -227,7 +227,8 @@ static tmsg_status_t refuse_bytes(uint64_t bytes)
                           (unsigned long long)bytes);
 }
 
-tmsg_status_t tmsg_shareable_create(size_t bytes, tmsg_shareable_t **segment_p)
+static tmsg_status_t create(size_t bytes, int seals,
+                            tmsg_shareable_t **segment_p)
 {
     static atomic_uint_fast64_t last_id;
     tmsg_shareable_t *segment;
@@ -244,13 +245,33 @@ tmsg_status_t tmsg_shareable_create(size_t bytes, tmsg_shareable_t **segment_p)
     segment->fd = -1;
     segment->forks = atomic_load(&forks);
     tmsg_refs_init(&segment->refs, 1);
-    status = make_memory(segment);
+    status = make_memory(segment, seals);
     if (status != TMSG_OK) {
         destroy(segment);
         return status;
     }
     segment->id = atomic_fetch_add(&last_id, 1) + 1;
     *segment_p = segment;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_shareable_create(size_t bytes, tmsg_shareable_t **segment_p)
+{
+    return create(bytes, TMSG_MEMFD_SEALS, segment_p);
+}
+
+tmsg_status_t tmsg_shareable_create_draft(size_t bytes,
+                                          tmsg_shareable_t **segment_p)
+{
+    return create(bytes, TMSG_MEMFD_LENGTH_SEALS, segment_p);
+}
+
+tmsg_status_t tmsg_shareable_freeze(tmsg_shareable_t *segment)
+{
+    unmap(segment);
+    if (fcntl(segment->fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) != 0) {
+        return refuse_seals();
+    }
     return TMSG_OK;
 }
 

@@ -26,6 +26,15 @@ typedef struct tmsg_shareable tmsg_shareable_t;
  * kernel before 5.1), IO. */
 tmsg_status_t tmsg_shareable_create(size_t bytes, tmsg_shareable_t **segment_p);
 
+/* Makes a segment that will not be used again. Only its creator may have its
+ * descriptor, until tmsg_shareable_freeze() has sealed it. Errors: as above. */
+tmsg_status_t tmsg_shareable_create_draft(size_t bytes,
+                                          tmsg_shareable_t **segment_p);
+
+/* Seals a draft against all writing: what it says now it says for ever. It is
+ * unmapped here. Errors: IO (somebody has it mapped for writing). */
+tmsg_status_t tmsg_shareable_freeze(tmsg_shareable_t *segment);
+
 /* Returns the application's segment in which all these bytes lie, with a
  * reference for the caller, or NULL. Where the application has none, this is
  * one load. */
@@ -34,7 +43,8 @@ tmsg_shareable_t *tmsg_shareable_find(const void *address, size_t bytes);
 void tmsg_shareable_hold(tmsg_shareable_t *segment);
 void tmsg_shareable_drop(tmsg_shareable_t *segment); /* NULL: nothing */
 
-/* The memory of a segment that the application has freed is unmapped. */
+/* The memory of a segment that the application has freed, or that is frozen, is
+ * unmapped. */
 uint8_t *tmsg_shareable_memory(const tmsg_shareable_t *segment);
 
 /* The length of the file, which is what was asked for. The mapping ends with

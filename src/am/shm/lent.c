@@ -129,7 +129,7 @@ static tmsg_status_t check_pages(int fd, const struct stat *about)
 
 /* The seals are read first: what they keep is looked at afterwards, and stays
  * as it is then. */
-static tmsg_status_t check_file(int fd, size_t bytes)
+static tmsg_status_t check_file(int fd, size_t bytes, uint64_t *inode_p)
 {
     struct stat about;
     tmsg_status_t status;
@@ -142,7 +142,11 @@ static tmsg_status_t check_file(int fd, size_t bytes)
     status = status == TMSG_OK ? check_seals(fd) : status;
     status = status == TMSG_OK ? check_kind(fd, &about) : status;
     status = status == TMSG_OK ? check_length(&about, bytes) : status;
-    return status == TMSG_OK ? check_pages(fd, &about) : status;
+    status = status == TMSG_OK ? check_pages(fd, &about) : status;
+    if (status == TMSG_OK) {
+        *inode_p = about.st_ino;
+    }
+    return status;
 }
 
 static tmsg_status_t map_file(int fd, size_t bytes, const uint8_t **memory_p)
@@ -160,9 +164,10 @@ static tmsg_status_t map_file(int fd, size_t bytes, const uint8_t **memory_p)
 
 tmsg_status_t tmsg_lent_open(tmsg_lent_t *lent, int fd, size_t bytes)
 {
-    tmsg_status_t status = check_file(fd, bytes);
+    tmsg_status_t status;
 
     *lent = (tmsg_lent_t){.bytes = bytes, .fd = fd};
+    status = check_file(fd, bytes, &lent->inode);
     if (status == TMSG_OK) {
         status = map_file(fd, bytes, &lent->memory);
     }

@@ -286,6 +286,47 @@ Test(lent, loses_no_page_whatever_its_owner_does)
     tmsg_lent_close(&lent);
 }
 
+Test(lent, may_be_frozen)
+{
+    tmsg_shareable_t *segment;
+    tmsg_lent_t lent, again;
+    uint8_t *memory;
+    int fd;
+
+    must(tmsg_shareable_create_draft(BYTES, &segment));
+    memory = tmsg_shareable_memory(segment);
+    fd = tmsg_shareable_fd(segment);
+    for (size_t i = 0; i < BYTES; i++) {
+        memory[i] = (uint8_t)(i / PAGE + i);
+    }
+    refuse(dup(fd), BYTES, "not sealed against writing, further seals");
+    must(tmsg_shareable_freeze(segment));
+    take(&lent, dup(fd));
+    take(&again, dup(fd));
+    must_true(lent.inode != 0 && lent.inode == again.inode);
+    must_true(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) ==
+              MAP_FAILED);
+    tmsg_shareable_drop(segment);
+    tmsg_lent_close(&lent);
+    tmsg_lent_close(&again);
+}
+
+/* Whoever can write to it now could do so for ever. */
+Test(lent, is_not_frozen_while_somebody_writes)
+{
+    tmsg_shareable_t *segment;
+    uint8_t *theirs;
+
+    must(tmsg_shareable_create_draft(BYTES, &segment));
+    theirs = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
+                  tmsg_shareable_fd(segment), 0);
+    must_true(theirs != MAP_FAILED);
+    must_be(tmsg_shareable_freeze(segment), TMSG_ERR_IO);
+    must_eq(munmap(theirs, BYTES), 0);
+    must(tmsg_shareable_freeze(segment));
+    tmsg_shareable_drop(segment);
+}
+
 Test(lent, cannot_be_written_to_by_who_borrows_it)
 {
     tmsg_lent_t lent;
