@@ -15,8 +15,9 @@ typedef struct {
 
 /* Returns the least of what the machine (MemAvailable and SwapFree) and the
  * cgroups above the process (versions 1 and 2) have left, with what they can
- * drop of the files that they have read. /proc and /sys are looked for below
- * `root`, which is "" but in tests. */
+ * drop of the files that they have read. Without /proc it is all memory of the
+ * machine. /proc and /sys are looked for below `root`, which is "" but in
+ * tests. */
 tmsg_available_t tmsg_available_look(const char *root);
 
 /* Returns whether the machine promises no more memory than it has

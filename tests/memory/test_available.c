@@ -63,7 +63,16 @@ Test(available, is_what_the_machine_has)
     begin("0::/\n");
     is_left(MB, "the machine");
     end();
-    is_left(UINT64_MAX, "nothing");
+}
+
+Test(available, is_at_most_all_memory_where_proc_is_hidden)
+{
+    uint64_t all =
+        (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    tmsg_available_t available = tmsg_available_look("/nowhere");
+
+    cr_expect(ge(u64, available.bytes, all));
+    cr_expect(ne(u64, available.bytes, UINT64_MAX));
 }
 
 Test(available, is_what_any_cgroup_above_has)

@@ -32,6 +32,7 @@
 
 #define PAGE ((size_t)4096)
 #define MB ((size_t)1 << 20)
+#define MOST (256 * MB) /* of pages that any of these tests takes */
 
 static bool kernel_is_old;  /* and knows no F_SEAL_FUTURE_WRITE */
 static bool promises_few;   /* the machine, which has vm.overcommit_memory=2 */
@@ -61,8 +62,16 @@ int __wrap_fcntl(int fd, int command, ...)
     return __real_fcntl(fd, command, argument);
 }
 
+/* A test that asks for more than there is must not get it where the library has
+ * a fault: the kernel would kill whatever runs on the machine. */
 int __wrap_fallocate(int fd, int mode, off_t from, off_t bytes)
 {
+    struct stat about;
+
+    must_eq(fstat(fd, &about), 0);
+    if (about.st_size > (off_t)MOST || from + bytes > (off_t)MOST) {
+        die("pages of %lld bytes were to be taken", (long long)about.st_size);
+    }
     if (promises_few) {
         errno = ENOSPC;
         return -1;
