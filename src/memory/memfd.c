@@ -9,9 +9,11 @@
 #define MFD_NOEXEC_SEAL 8u
 #endif
 
-/* A signal interrupts fallocate(), which then has taken nothing. Of so many
- * bytes it is done before the next signal of a profiler comes. */
-#define AT_ONCE ((size_t)2 << 20)
+/* A signal interrupts fallocate(), which then has taken nothing. So it is asked
+ * for some pages at a time, and for fewer where signals come often, as those of
+ * a profiler do. */
+#define MOST_AT_ONCE ((size_t)2 << 20)
+#define LEAST_AT_ONCE ((size_t)1 << 16)
 
 /* Kernels since 6.3 may ask for the seal against execution, which older ones do
  * not know. */
@@ -34,24 +36,23 @@ bool tmsg_memfd_may_have(size_t bytes)
     return true;
 }
 
-static bool take_some(int fd, size_t from, size_t bytes)
-{
-    int rc;
-
-    do {
-        rc = fallocate(fd, 0, (off_t)from, (off_t)bytes);
-    } while (rc != 0 && errno == EINTR);
-    return rc == 0;
-}
-
 bool tmsg_memfd_take_pages(int fd, size_t bytes)
 {
-    bool taken = tmsg_memfd_may_have(bytes);
+    size_t from = 0, at_once = MOST_AT_ONCE;
 
-    for (size_t from = 0; taken && from < bytes; from += AT_ONCE) {
-        size_t left = bytes - from;
-
-        taken = take_some(fd, from, left < AT_ONCE ? left : AT_ONCE);
+    if (!tmsg_memfd_may_have(bytes)) {
+        return false;
     }
-    return taken;
+    while (from < bytes) {
+        size_t some = bytes - from < at_once ? bytes - from : at_once;
+
+        if (fallocate(fd, 0, (off_t)from, (off_t)some) == 0) {
+            from += some;
+        } else if (errno == EINTR) {
+            at_once = at_once > LEAST_AT_ONCE ? at_once / 2 : at_once;
+        } else {
+            return false;
+        }
+    }
+    return true;
 }
