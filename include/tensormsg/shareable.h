@@ -22,6 +22,9 @@ extern "C" {
  * blocks rather than many small ones, and write to a block again, when it is
  * not lent any more, rather than allocate the next.
  *
+ * A peer that was once lent a block can go on reading it, and so what is
+ * written there later: lend a block only to peers that may see all of that.
+ *
  * The child of a fork() shares the blocks of its parent, also for writing: what
  * it writes there, the parent and its peers see. It must not write to them, and
  * cannot lend them. It may free them, which frees nothing of the parent's. */
