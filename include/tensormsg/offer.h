@@ -138,6 +138,7 @@ typedef struct tmsg_slice {
     uint32_t ndim;        /* of the arrays below; 0: all of the tensor */
     const int64_t *start; /* from 0 on */
     const int64_t *count; /* -1: to the end */
+    const int64_t *step;  /* must be NULL: every element of the box */
 } tmsg_slice_t;
 
 enum {
@@ -153,16 +154,16 @@ typedef struct tmsg_fetch_params {
     uint64_t field_mask;        /* TMSG_FETCH_PARAM_*; unset: defaults */
     const tmsg_slice_t *slices; /* what to fetch, in the order of the reply;
                                  * default: the whole map */
-    uint32_t slice_count;
+    uint32_t slice_count;       /* 1 to 65536, if SLICES is set */
     const tmsg_map_t *into; /* takes the tensors of the reply, as reply_into of
                              * tmsg_call_params_t; default NULL */
     int32_t timeout_ms;     /* as of tmsg_call_params_t; default -1 */
     int32_t wait_ms; /* if there is no such name or version yet, the owner keeps
                       * the fetch that long; -1: as long as timeout_ms allows.
-                      * Default 0: NOT_FOUND at once. A fetch by key never
-                      * waits: its map is there, or will never be */
+                      * Default 0: NOT_FOUND at once. A fetch by key must not
+                      * wait: its map is there, or will never be */
     uint64_t epoch;  /* of the owner that at_least is a version of; default: of
-                      * the owner that is there */
+                      * the owner that is there. Not for a fetch by key */
     tmsg_call_fn on_done; /* default none */
     void *on_done_arg;
 } tmsg_fetch_params_t;
@@ -182,8 +183,10 @@ typedef struct tmsg_fetch_params {
  *  UNSUPPORTED    the peer has a library without offers.
  * It never ends with OK and other bytes than those of the offer.
  *
- * Errors here: those of tmsg_endpoint_call(). `params` may be NULL; what it
- * points to is copied, except `into`. */
+ * Errors here: those of tmsg_endpoint_call(), INVALID_PARAM (in slices: none,
+ * two of one name, a name above 4090 bytes; wait_ms or epoch, by key),
+ * UNSUPPORTED (a step). `params` may be NULL; what it points to is copied,
+ * except `into`. */
 TMSG_API tmsg_status_t tmsg_endpoint_fetch(tmsg_endpoint_t *endpoint,
                                            const tmsg_offer_key_t *key,
                                            const tmsg_fetch_params_t *params,

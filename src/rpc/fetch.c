@@ -158,6 +158,23 @@ static void keep_request(tmsg_hub_t *hub, tmsg_map_t *request)
     }
 }
 
+/* Refuses what a fetch by key would not heed. */
+static tmsg_status_t check_by_key(const tmsg_fetch_params_t *params)
+{
+    uint64_t mask = params == NULL ? 0 : params->field_mask;
+
+    if (mask & TMSG_FETCH_PARAM_EPOCH) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "fetch: a key has its epoch: epoch is for names");
+    }
+    if (mask & TMSG_FETCH_PARAM_WAIT && params->wait_ms != 0) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "fetch: wait_ms %d: a fetch by key does not wait",
+                              params->wait_ms);
+    }
+    return TMSG_OK;
+}
+
 tmsg_status_t tmsg_endpoint_fetch(tmsg_endpoint_t *endpoint,
                                   const tmsg_offer_key_t *key,
                                   const tmsg_fetch_params_t *params,
@@ -171,6 +188,9 @@ tmsg_status_t tmsg_endpoint_fetch(tmsg_endpoint_t *endpoint,
     if (status == TMSG_OK && (endpoint == NULL || key == NULL)) {
         status = tmsg_error_set(TMSG_ERR_INVALID_PARAM, "fetch: %s is NULL",
                                 endpoint == NULL ? "endpoint" : "key");
+    }
+    if (status == TMSG_OK) {
+        status = check_by_key(params);
     }
     if (status == TMSG_OK) {
         status = tmsg_calls_peer(endpoint, &tmsg_hub_ops, &peer);

@@ -275,7 +275,7 @@ tmsg_status_t tmsg_slices_make(const tmsg_map_t *request,
                                const tmsg_map_t *offered, tmsg_map_t **map_p);
 
 /* Writes the slices of a fetch into its request. Errors: INVALID_PARAM,
- * NO_MEMORY. */
+ * UNSUPPORTED (a step), NO_MEMORY. */
 tmsg_status_t tmsg_slices_write(const tmsg_fetch_params_t *params,
                                 tmsg_map_t *request);
 

@@ -14,6 +14,7 @@
 
 #define NDIM_MOST 64
 #define PREFIX_BYTES (sizeof(TMSG_FETCH_SLICE) - 1)
+#define NAME_MOST (TMSG_NAME_BYTES_MAX - PREFIX_BYTES)
 #define SLICE_BYTES 256 /* of a copied slice, beside its numbers and names */
 
 static tmsg_status_t refuse_slice(const char *name, const char *why)
@@ -90,43 +91,73 @@ static tmsg_status_t write_box(const tmsg_slice_t *slice, const char *as,
     return status;
 }
 
+/* Returns in words what is wrong with a slice that is to be written, or NULL.
+ */
+static const char *fault_of(const tmsg_slice_t *slice)
+{
+    const char *as = slice->as == NULL ? slice->name : slice->as;
+
+    return slice->name == NULL       ? "name is NULL"
+           : slice->ndim > NDIM_MOST ? "ndim is above 64"
+           : slice->ndim > 0 && (slice->start == NULL || slice->count == NULL)
+               ? "start or count is NULL"
+           : strlen(as) > NAME_MOST          ? "its name is too long"
+           : strlen(slice->name) > NAME_MOST ? "its tensor's name is too long"
+                                             : NULL;
+}
+
+static tmsg_status_t write_slice(const tmsg_slice_t *slice, uint32_t index,
+                                 tmsg_map_t *request)
+{
+    const char *as = slice->as == NULL ? slice->name : slice->as;
+    const char *fault = fault_of(slice);
+    tmsg_status_t status;
+
+    if (fault != NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "fetch: slice %u: %s",
+                              index, fault);
+    }
+    if (slice->step != NULL) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "fetch: slice %u: there are no steps", index);
+    }
+    status = write_box(slice, as, request);
+    if (status == TMSG_ERR_ALREADY_EXISTS) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "fetch: two slices are called '%s'",
+                              tmsg_error_name(as, strlen(as)).text);
+    }
+    return status == TMSG_OK ? write_name(slice, as, request) : status;
+}
+
 tmsg_status_t tmsg_slices_write(const tmsg_fetch_params_t *params,
                                 tmsg_map_t *request)
 {
     tmsg_status_t status = TMSG_OK;
 
-    if (params->slice_count > 0 && params->slices == NULL) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "fetch: slices is NULL");
+    if (params->slice_count == 0 || params->slices == NULL ||
+        params->slice_count > TMSG_FETCH_SLICES_MOST) {
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM, "fetch: slices: %s",
+            params->slice_count == 0
+                ? "none; leave the bit unset for the whole map"
+            : params->slices == NULL ? "NULL"
+                                     : "more than 65536");
     }
     for (uint32_t i = 0; i < params->slice_count && status == TMSG_OK; i++) {
-        const tmsg_slice_t *slice = &params->slices[i];
-        const char *as = slice->as == NULL ? slice->name : slice->as;
-
-        if (slice->name == NULL || slice->ndim > NDIM_MOST ||
-            (slice->ndim > 0 &&
-             (slice->start == NULL || slice->count == NULL))) {
-            return tmsg_error_set(
-                TMSG_ERR_INVALID_PARAM, "fetch: slice %u: %s", i,
-                slice->name == NULL       ? "name is NULL"
-                : slice->ndim > NDIM_MOST ? "ndim is above 64"
-                                          : "start or count is NULL");
-        }
-        status = write_box(slice, as, request);
-        if (status == TMSG_OK) {
-            status = write_name(slice, as, request);
-        }
+        status = write_slice(&params->slices[i], i, request);
     }
     return status;
 }
 
-/* Writes the strides of a tensor in C order. */
+/* Writes the strides of a tensor in C order, which has elements. */
 static void write_strides(const tmsg_tensor_t *tensor, int64_t *strides)
 {
     int64_t stride = 1;
 
     for (int32_t i = tensor->ndim; i-- > 0;) {
         strides[i] = stride;
-        stride *= tensor->shape[i] > 0 ? tensor->shape[i] : 1;
+        stride *= tensor->shape[i];
     }
 }
 
@@ -182,6 +213,26 @@ typedef struct {
     tmsg_tensor_t tensor;
 } view_t;
 
+/* Points a view that has elements to the first of them. */
+static void place_view(const int64_t *box, int32_t ndim,
+                       const tmsg_tensor_t *tensor, int64_t element_bytes,
+                       view_t *view)
+{
+    int64_t offset = 0;
+
+    if (tensor->strides == NULL) {
+        write_strides(tensor, view->strides);
+    } else {
+        memcpy(view->strides, tensor->strides,
+               (size_t)tensor->ndim * sizeof(*view->strides));
+    }
+    for (int32_t i = 0; i < ndim; i++) {
+        offset += box[i] * view->strides[i];
+    }
+    view->tensor.strides = view->strides;
+    view->tensor.data = (uint8_t *)tensor->data + offset * element_bytes;
+}
+
 /* Makes the view of a box of a tensor. The box has the starts and the counts of
  * `ndim` dimensions. */
 static tmsg_status_t make_view(const char *name, const int64_t *box,
@@ -189,16 +240,9 @@ static tmsg_status_t make_view(const char *name, const int64_t *box,
                                view_t *view)
 {
     unsigned bits = (unsigned)tensor->dtype.bits * tensor->dtype.lanes;
-    int64_t offset = 0;
     bool whole = true, empty = false;
 
     view->tensor = *tensor;
-    if (tensor->strides == NULL) {
-        write_strides(tensor, view->strides);
-    } else {
-        memcpy(view->strides, tensor->strides,
-               (size_t)tensor->ndim * sizeof(*view->strides));
-    }
     for (int32_t i = 0; i < tensor->ndim; i++) {
         int64_t start = i < ndim ? box[i] : 0;
         int64_t count = i < ndim ? box[ndim + i] : -1;
@@ -213,7 +257,6 @@ static tmsg_status_t make_view(const char *name, const int64_t *box,
         }
         whole = whole && count == tensor->shape[i];
         empty = empty || count == 0;
-        offset += start * view->strides[i];
         view->shape[i] = count;
     }
     if (whole) {
@@ -224,10 +267,9 @@ static tmsg_status_t make_view(const char *name, const int64_t *box,
                                   "no slices of it");
     }
     view->tensor.shape = view->shape;
-    view->tensor.strides = empty ? NULL : view->strides;
-    if (!empty) {
-        view->tensor.data =
-            (uint8_t *)tensor->data + offset * (int64_t)(bits / 8);
+    view->tensor.strides = NULL;
+    if (!empty) { /* else strides may say anything, and overflow */
+        place_view(box, ndim, tensor, (int64_t)(bits / 8), view);
     }
     return TMSG_OK;
 }

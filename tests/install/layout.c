@@ -327,12 +327,13 @@ AT(tmsg_server_params_t, queue, 12);
 AT(tmsg_server_params_t, threads, 16);
 AT(tmsg_server_params_t, flags, 20);
 
-SIZE(tmsg_slice_t, 40);
+SIZE(tmsg_slice_t, 48);
 AT(tmsg_slice_t, name, 0);
 AT(tmsg_slice_t, as, 8);
 AT(tmsg_slice_t, ndim, 16);
 AT(tmsg_slice_t, start, 24);
 AT(tmsg_slice_t, count, 32);
+AT(tmsg_slice_t, step, 40);
 
 SIZE(tmsg_span_t, 72);
 AT(tmsg_span_t, trace_id, 0);

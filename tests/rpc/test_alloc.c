@@ -193,7 +193,7 @@ static bool finish_fetch(scene_t *scene, tmsg_status_t status,
 static bool fetch(scene_t *scene)
 {
     static const int64_t start[] = {0}, count[] = {SMALL};
-    tmsg_slice_t box = {NULL, "x", 1, start, count};
+    tmsg_slice_t box = {NULL, "x", 1, start, count, NULL};
     const tmsg_offer_params_t params = {
         .field_mask = TMSG_OFFER_PARAM_NAME | TMSG_OFFER_PARAM_PRINCIPALS |
                       TMSG_OFFER_PARAM_ON_RELEASE,

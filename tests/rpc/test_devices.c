@@ -407,10 +407,10 @@ static void fetch_whole(scene_t *scene, const tmsg_offer_t *offer)
 static void fetch_boxes(scene_t *scene, const tmsg_offer_t *offer)
 {
     const tmsg_slice_t boxes[] = {
-        {"on 1", "box", 2, box_from, box_of},
-        {"on host", "host box", 2, box_from, box_of},
-        {"on 1", "rows", 2, rows_from, rows_of},
-        {"on 0", NULL, 0, NULL, NULL},
+        {"on 1", "box", 2, box_from, box_of, NULL},
+        {"on host", "host box", 2, box_from, box_of, NULL},
+        {"on 1", "rows", 2, rows_from, rows_of, NULL},
+        {"on 0", NULL, 0, NULL, NULL, NULL},
     };
     tmsg_call_t *made = fetch(scene, offer, boxes, COUNT(boxes), NULL);
     const tmsg_map_t *map = tmsg_call_reply(made);
@@ -427,8 +427,8 @@ static void fetch_boxes(scene_t *scene, const tmsg_offer_t *offer)
 /* Whole rows leave no gaps, and so come to any memory. */
 static void fetch_into(scene_t *scene, const tmsg_offer_t *offer)
 {
-    const tmsg_slice_t rows = {"on 1", "rows", 1, rows_from, rows_of};
-    const tmsg_slice_t box = {"on 1", "box", 2, box_from, box_of};
+    const tmsg_slice_t rows = {"on 1", "rows", 1, rows_from, rows_of, NULL};
+    const tmsg_slice_t box = {"on 1", "box", 2, box_from, box_of, NULL};
     tmsg_map_t *into;
     tmsg_call_t *made;
 

@@ -569,14 +569,16 @@ static void slices(pair_t *pair)
     static const int64_t none[] = {0, 5}, beyond[] = {250, 690};
     static const int64_t rest[] = {-1, -1}, rest_of_box[] = {283, 600};
     static const int64_t last_rows[] = {250};
-    const tmsg_slice_t several[] = {
-        {"w", "box", 2, from, box},        {"w", "rest", 2, from, rest},
-        {"w", "last", 1, last_rows, rest}, {"w", "rows", 2, rows_from, rows},
-        {"w", NULL, 0, NULL, NULL},        {"w", "none", 2, from, none}};
-    const tmsg_slice_t no_such = {"v", "x", 2, from, box};
-    const tmsg_slice_t too_far = {"w", "x", 2, beyond, box};
-    const tmsg_slice_t other_ndim = {"w", NULL, 3, three, three};
-    const tmsg_slice_t first = {"w", NULL, 2, from, box};
+    const tmsg_slice_t several[] = {{"w", "box", 2, from, box, NULL},
+                                    {"w", "rest", 2, from, rest, NULL},
+                                    {"w", "last", 1, last_rows, rest, NULL},
+                                    {"w", "rows", 2, rows_from, rows, NULL},
+                                    {"w", NULL, 0, NULL, NULL, NULL},
+                                    {"w", "none", 2, from, none, NULL}};
+    const tmsg_slice_t no_such = {"v", "x", 2, from, box, NULL};
+    const tmsg_slice_t too_far = {"w", "x", 2, beyond, box, NULL};
+    const tmsg_slice_t other_ndim = {"w", NULL, 3, three, three, NULL};
+    const tmsg_slice_t first = {"w", NULL, 2, from, box, NULL};
     tmsg_map_t *into = counted(box[0], box[1]), *wrong = counted(3, 3);
     tmsg_map_t *integers = matrix(TMSG_DTYPE_INT, box[0], box[1]);
     tmsg_offer_key_t key;
@@ -1132,7 +1134,7 @@ static tmsg_call_t *ask_by_name(pair_t *pair, tmsg_map_t *map)
 Test(offers, keep_of_a_fetch_that_waits_what_it_asks_for)
 {
     const int64_t from[] = {1, 2}, count[] = {2, 3};
-    const tmsg_slice_t slice = {"w", "x", 2, from, count};
+    const tmsg_slice_t slice = {"w", "x", 2, from, count, NULL};
     const tmsg_fetch_params_t params = {.field_mask = TMSG_FETCH_PARAM_SLICES |
                                                       TMSG_FETCH_PARAM_WAIT,
                                         .slices = &slice,

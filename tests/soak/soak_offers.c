@@ -199,7 +199,7 @@ static bool fetch_once(side_t *side, tmsg_endpoint_t *endpoint,
                        const task_t *task, uint64_t *dice)
 {
     static const int64_t from[] = {100, 17}, of[] = {4000, 900};
-    const tmsg_slice_t box = {"data", NULL, 2, from, of};
+    const tmsg_slice_t box = {"data", NULL, 2, from, of, NULL};
     bool boxed = sample_random(dice) % 3 == 0;
     const tmsg_fetch_params_t params = {
         .field_mask = TMSG_FETCH_PARAM_TIMEOUT | TMSG_FETCH_PARAM_WAIT |
