@@ -267,6 +267,12 @@ PyObject *tmsgpy_array_of(const tmsg_tensor_t *tensor, PyObject *owner)
     return own(array, owner);
 }
 
+bool tmsgpy_is_of_another(PyObject *value, PyObject *owner)
+{
+    return PyArray_Check(value) &&
+           PyArray_BASE((PyArrayObject *)value) != owner;
+}
+
 static bool is_writable(PyObject *capsule)
 {
     tmsg_tensor_t tensor;

@@ -33,6 +33,9 @@ PyObject *tmsgpy_array_of(const tmsg_tensor_t *tensor, PyObject *owner);
  * cannot. */
 PyObject *tmsgpy_view_of(const tmsg_tensor_t *tensor, PyObject *capsule);
 
+/* Whether it is an array, and none that tmsgpy_array_of() made of `owner`. */
+bool tmsgpy_is_of_another(PyObject *value, PyObject *owner);
+
 /* The tensor's bytes as a flat uint8 array. */
 PyObject *tmsgpy_bytes_of(const tmsg_tensor_t *tensor, PyObject *owner);
 

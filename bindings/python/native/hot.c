@@ -9,6 +9,7 @@
 
 #include <tensormsg/endpoint.h>
 
+#include "apart.h"
 #include "arrays.h"
 #include "calls.h"
 #include "device.h"
@@ -593,6 +594,7 @@ static PyMethodDef functions[] = {
     {"recv_into", tmsgpy_recv_into, METH_VARARGS, NULL},
     {"told", tmsgpy_told, METH_O, NULL},
     {"rest", tmsgpy_rest, METH_VARARGS, NULL},
+    {"apart", tmsgpy_apart, METH_VARARGS, NULL},
     {"array", hot_array, METH_VARARGS, NULL},
     {"raw", hot_raw, METH_VARARGS, NULL},
     {"dlpack", hot_dlpack, METH_VARARGS, NULL},

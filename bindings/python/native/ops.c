@@ -219,38 +219,68 @@ static tmsg_tensor_t span(const tmsg_tensor_t *tensor, int64_t *elements_p,
     return made;
 }
 
-/* A tensor of `from` at `index`, copied, as one of `to`. */
-static tmsg_status_t copy(const tmsg_map_t *from, size_t index, bool gaps,
-                          tmsg_map_t *to)
-{
-    tmsg_map_add_params_t owned = {.field_mask = TMSG_MAP_ADD_PARAM_RELEASE,
-                                   .release = free};
-    int64_t shape[TMSGPY_NDIM_MAX], strides[TMSGPY_NDIM_MAX];
-    tmsg_tensor_t tensor, plain;
-    int64_t before = 0;
-    tmsg_status_t status;
+/* How a tensor of a map is copied. */
+typedef struct {
     const char *name;
-    uint64_t bytes;
+    tmsg_tensor_t tensor;
+    tmsg_tensor_t plain; /* what is packed of it, of the shape below */
+    int64_t shape[TMSGPY_NDIM_MAX];
+    int64_t before;
+    uint64_t bytes; /* of the copy */
+    bool gaps;
+} source_t;
 
-    tmsg_map_at(from, index, &name, &tensor);
-    gaps = gaps && has_span(&tensor);
-    plain = gaps ? span(&tensor, shape, &before) : once(&tensor, shape);
-    status = tmsg_tensor_bytes(&plain, &bytes);
+static tmsg_status_t look_at(const tmsg_map_t *from, size_t index, bool gaps,
+                             source_t *source)
+{
+    tmsg_status_t status =
+        tmsg_map_at(from, index, &source->name, &source->tensor);
+
     if (status != TMSG_OK) {
         return status;
     }
-    owned.release_arg = malloc(bytes > 0 ? bytes : 1);
+    source->before = 0;
+    source->gaps = gaps && has_span(&source->tensor);
+    source->plain = source->gaps
+                        ? span(&source->tensor, source->shape, &source->before)
+                        : once(&source->tensor, source->shape);
+    return tmsg_tensor_bytes(&source->plain, &source->bytes);
+}
+
+uint64_t tmsgpy_copy_bytes(const tmsg_map_t *from, size_t index, bool gaps)
+{
+    source_t source;
+
+    return look_at(from, index, gaps, &source) == TMSG_OK ? source.bytes
+                                                          : UINT64_MAX;
+}
+
+tmsg_status_t tmsgpy_copy_tensor(const tmsg_map_t *from, size_t index,
+                                 bool gaps, tmsg_map_t *to)
+{
+    tmsg_map_add_params_t owned = {.field_mask = TMSG_MAP_ADD_PARAM_RELEASE,
+                                   .release = free};
+    int64_t strides[TMSGPY_NDIM_MAX];
+    source_t source;
+    tmsg_tensor_t tensor;
+    tmsg_status_t status = look_at(from, index, gaps, &source);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    owned.release_arg = malloc(source.bytes > 0 ? source.bytes : 1);
     if (owned.release_arg == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
-    status = tmsg_tensor_pack(&plain, owned.release_arg);
+    status = tmsg_tensor_pack(&source.plain, owned.release_arg);
     if (status == TMSG_OK) {
-        if (!gaps) {
-            strides_of(&tensor, shape, strides);
+        tensor = source.tensor;
+        if (!source.gaps) {
+            strides_of(&tensor, source.shape, strides);
             tensor.strides = strides;
         }
-        tensor.data = (char *)owned.release_arg + before;
-        status = tmsg_map_add(to, name, &tensor, &owned);
+        tensor.data = (char *)owned.release_arg + source.before;
+        status = tmsg_map_add(to, source.name, &tensor, &owned);
     }
     if (status != TMSG_OK) {
         free(owned.release_arg);
@@ -276,7 +306,7 @@ tmsg_status_t tmsgpy_copy_map(const tmsg_map_t *map, bool gaps,
         status = tmsg_map_set_meta(made, key, &meta);
     }
     for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
-        status = copy(map, i, gaps, made);
+        status = tmsgpy_copy_tensor(map, i, gaps, made);
         if (status != TMSG_OK) {
             tmsg_map_at(map, i, failed_p, NULL);
         }

@@ -30,11 +30,19 @@ bool tmsgpy_op_is_over(const tmsgpy_op_t *op);
 tmsg_map_t *tmsgpy_pack_new(PyObject *data, PyObject *meta, PyObject **keep_p,
                             PyObject **result_p);
 
-/* A map with the same names and metadata and copies of the tensors, each in C
- * order, of what is broadcast one element; or, with `gaps`, each with all that
- * lies between its elements, and its strides. Needs no lock. Where it fails
- * *failed_p is the name of the tensor, or NULL. Errors: UNSUPPORTED (memory of
- * a device), NO_MEMORY, which leaves no words. */
+/* Adds a copy of a tensor of `from` to a map: in C order, of what is broadcast
+ * one element; or, with `gaps`, with all that lies between its elements, and
+ * its strides. Needs no lock. Errors: UNSUPPORTED (memory of a device),
+ * NO_MEMORY, which leaves no words. */
+tmsg_status_t tmsgpy_copy_tensor(const tmsg_map_t *from, size_t index,
+                                 bool gaps, tmsg_map_t *to);
+
+/* How many bytes that copy takes; UINT64_MAX where there can be none. */
+uint64_t tmsgpy_copy_bytes(const tmsg_map_t *from, size_t index, bool gaps);
+
+/* A map with the same names and metadata and copies of the tensors, each as
+ * tmsgpy_copy_tensor() makes it. Where it fails *failed_p is the name of the
+ * tensor, or NULL. Errors: as there. */
 tmsg_status_t tmsgpy_copy_map(const tmsg_map_t *map, bool gaps,
                               tmsg_map_t **copy_p, const char **failed_p);
 

@@ -2,9 +2,11 @@
 """Tensors of torch, sent and received, on the CPU."""
 
 import asyncio
+import json
 import pathlib
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ torch = pytest.importorskip("torch")
 import tensormsg  # noqa: E402
 from conftest import blocks_of, environment, run_script  # noqa: E402
 from test_malformed import Foreign  # noqa: E402
+from tensormsg._lib import ffi, lib, take_text  # noqa: E402
 from test_messages import SIZES  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
@@ -238,6 +241,37 @@ def test_received_without_a_copy(ep):
     assert view[5] == -1
     del msg, view
     assert tensor[99999] == 99999
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "bfloat16"])
+def test_each_tensor_of_a_message_can_keep_its_own_memory(torch_ep, dtype):
+    def held():
+        text_p = ffi.new("char **")
+        assert lib.tmsg_worker_describe(
+            torch_ep.listener._hub.worker, text_p) == 0
+        return json.loads(take_text(text_p))["held_bytes"]
+
+    sent = {name: torch.full((1 << 21,), i, dtype=getattr(torch, dtype))
+            for i, name in enumerate("abc")}
+    sent["short"] = torch.ones(3, dtype=getattr(torch, dtype))
+    message = back(torch_ep, sent)
+    early = message["a"]  # keeps all of it
+    tensors = dict(message.apart())
+    del message
+    before = held()
+    size = sent["a"].nbytes
+    del tensors["a"]
+    assert held() == before
+    del early, tensors["b"]
+    assert abs(before - held() - 2 * size) <= 1 << 14
+    view = tensors.pop("c")[5::7]
+    assert (view == 2).all() and (tensors["short"] == 1).all()
+    kept = [view]
+    del view
+    thread = threading.Thread(target=kept.clear)
+    thread.start()
+    thread.join()
+    assert held() < size / 2
 
 
 def test_a_tree_of_tensors(torch_ep):

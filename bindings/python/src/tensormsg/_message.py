@@ -7,8 +7,8 @@ import importlib
 import itertools
 import re
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterator, Mapping, NoReturn, \
-    Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NoReturn, \
+    Optional, Tuple, TypeVar, Union
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -22,6 +22,8 @@ _shown = _data.shortened  # a name, which came from a peer, in words
 CPU = 1  # as DLPack calls it
 
 Like = Union[None, str, ModuleType, Callable[[Any], Any]]
+
+T = TypeVar("T", bound="BaseMessage")
 
 
 class DLPack:
@@ -226,11 +228,12 @@ class BaseMessage(Mapping[str, Any]):
     An array views the memory that the message came into: nothing is copied, it
     is writable, aligned to 16 bytes at least, and keeps that memory for as long
     as it lives, also when the message and the connection are gone. A message
-    counts against the limit `held_bytes` until its last array is gone.
+    counts against the limit `held_bytes` until its last array is gone. apart()
+    has each array keep its own memory only.
     """
 
-    __slots__ = ("_arrays", "_owner", "_meta", "_convert", "_ready", "_peer",
-                 "_places")
+    __slots__ = ("_arrays", "_owner", "_meta", "_convert", "_ready", "_parts",
+                 "_peer", "_places")
 
     def __init__(self, parts: Any, peer: Any,
                  convert: Optional[Callable[[Any], Any]]) -> None:
@@ -242,30 +245,38 @@ class BaseMessage(Mapping[str, Any]):
         # What is given at once: the arrays, or what was made of them so far.
         self._ready: Dict[str, Any] = self._arrays if convert is None else {}
         self._places: Optional[Dict[str, int]] = None  # once one is asked for
+        # Owners of one tensor each, in place of that of all.
+        self._parts: Optional[List[Any]] = None
 
     def _index(self, name: str) -> int:
         if self._places is None:
             self._places = {key: i for i, key in enumerate(self._arrays)}
         return self._places[name]
 
-    def _numpy(self, name: str) -> Any:
+    def _at(self, name: str) -> Tuple[Any, int]:
+        """The owner of a tensor, and where it has that."""
         index = self._index(name)
+        return (self._owner, index) if self._parts is None else \
+            (self._parts[index], 0)
+
+    def _numpy(self, name: str) -> Any:
         _data.know_ml_dtypes()
-        value = hot.array(self._owner, index)
+        value = hot.array(*self._at(name))
         if value is None:
-            value = self._raw_tensor(name, self._without_numpy(name, index))
+            value = self._raw_tensor(name, self._without_numpy(name))
         self._arrays[name] = value
         return value
 
-    def _without_numpy(self, name: str, index: int) -> str:
+    def _without_numpy(self, name: str) -> str:
         """Why there is no array of it."""
+        at = self._at(name)
         name = _shown(name)
-        if hot.device(self._owner, index)[0] != CPU:
+        if hot.device(*at)[0] != CPU:
             return (
                 f"tensor '{name}' is in memory of a device, which numpy cannot "
                 f"read: take it by msg.dlpack('{name}'), or connect with "
                 "like='torch' or 'cupy'")
-        dtype = hot.dtype(self._owner, index)
+        dtype = hot.dtype(*at)
         if hasattr(np, dtype):  # numpy 1 has 32 dimensions, too
             return (
                 f"tensor '{name}' has a shape that numpy has no array of: "
@@ -278,7 +289,7 @@ class BaseMessage(Mapping[str, Any]):
             f"msg.raw('{name}')")
 
     def _raw_tensor(self, name: str, why: str) -> RawTensor:
-        return RawTensor(self._owner, self._index(name), name, why)
+        return RawTensor(*self._at(name), name, why)
 
     def _made(self, name: str, convert: Callable[[Any], Any]) -> Any:
         """The tensor by another's from_dlpack(), from a copy where that knows
@@ -294,7 +305,7 @@ class BaseMessage(Mapping[str, Any]):
 
     def _not_taken(self, name: str, error: NotTaken) -> str:
         dtype = self.dtype(name)
-        shape = hot.shape(self._owner, self._index(name))
+        shape = hot.shape(*self._at(name))
         name = _shown(name)
         return f"tensor '{name}' is {dtype} of shape {shape}, which {error}: " \
             f"its bytes are msg.raw('{name}')"
@@ -360,16 +371,44 @@ class BaseMessage(Mapping[str, Any]):
         return dict(self) if not isinstance(form, str) else \
             _data.unflatten(form, self)
 
+    def apart(self: T) -> T:
+        """Has each array keep its own memory only, and returns the message.
+        When an array, with its views, is gone its memory is free, while the
+        others live. Take the arrays after this: what was made of the message
+        before keeps all of it, as the message itself does.
+
+        Arrays shorter than 4 KiB, and all of a message of up to 1 MiB, are
+        copied. Of others whole pages are given back, and nothing is copied;
+        memory of a device or of `allocators` stays until the last of them is
+        gone."""
+        if self._parts is not None:
+            return self
+        owner, values = self._owner, list(self._arrays.values())
+        parts = hot.apart(owner, values)
+        arrays = {}
+        ready: Dict[str, Any] = {}
+        for (name, value), part in zip(self._arrays.items(), parts):
+            if isinstance(value, np.ndarray) and value.base is not owner:
+                arrays[name] = value  # it was received into this
+                if name in self._ready:
+                    ready[name] = self._ready[name]
+            else:
+                arrays[name] = hot.array(part, 0)
+        self._arrays = arrays
+        self._ready = arrays if self._convert is None else ready
+        self._parts, self._owner = parts, None
+        return self
+
     def dlpack(self, name: str) -> DLPack:
         """The tensor for any library that has from_dlpack()."""
-        return DLPack(self._owner, self._index(name))
+        return DLPack(*self._at(name))
 
     def raw(self, name: str) -> Any:
         """The tensor's bytes, packed in C order or a permutation of it, of a
         broadcast one each element once, as a flat uint8 array. Where it came
         with gaps (`keep_strides`) it is a copy."""
-        return _raw(self._owner, self._index(name), name)
+        return _raw(*self._at(name), name)
 
     def dtype(self, name: str) -> str:
         """The name of a tensor's dtype, also of one that numpy lacks."""
-        return hot.dtype(self._owner, self._index(name))
+        return hot.dtype(*self._at(name))

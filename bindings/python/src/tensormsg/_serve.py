@@ -41,9 +41,10 @@ def task_is_over(task: Any) -> bool:
 class Request(BaseMessage):
     """A call as its handler sees it: a mapping of names to arrays like a
     message, with `meta`. It counts as running, and its memory is held, until
-    the last array of it is gone: copy what you keep."""
+    the last array of it is gone: copy what you keep, or take it after
+    apart(), which copies all."""
 
-    __slots__ = ("_method", "_principal", "__weakref__")
+    __slots__ = ("_method", "_principal", "_task", "__weakref__")
 
     def __init__(self, parts: Any, peer: Any,
                  convert: Optional[Callable[[Any], Any]], method: str,
@@ -51,6 +52,7 @@ class Request(BaseMessage):
         super().__init__(parts, peer, convert)
         self._method = method
         self._principal = principal
+        self._task = parts[1]
 
     @property
     def method(self) -> str:
@@ -70,14 +72,14 @@ class Request(BaseMessage):
     @property
     def remaining(self) -> Optional[float]:
         """Seconds that are left of the caller's time; None: it set no limit."""
-        left = hot.task_state(self._owner)[1]
+        left = hot.task_state(self._task)[1]
         return None if left < 0 else left / 1000
 
     @property
     def over(self) -> bool:
         """Whether nobody waits for an answer: canceled, its time is up, the
         caller is gone, or the server was closed."""
-        return task_is_over(self._owner)
+        return task_is_over(self._task)
 
 
 def _words_of(text: str) -> str:
@@ -232,7 +234,7 @@ class BaseServer(Generic[H]):
             told, data = self._teller(data.on_release), data.data
         if data is None:
             data = {}
-        number, task = self._hub.number, request._owner
+        number, task = self._hub.number, request._task
         self._hub.life.sent = True
         try:
             outcome = _data.packed(
@@ -305,7 +307,9 @@ class BaseServer(Generic[H]):
         """Ends a stream, too, with 0 in order."""
         refuse = hot.stream_end if isinstance(request, BaseStream) else \
             hot.refuse
-        number, task = self._hub.number, request._owner
+        number = self._hub.number
+        task = request._owner if isinstance(request, BaseStream) else \
+            request._task
         how = number, task, int(status), code, _words_of(str(words))
         outcome = _data.packed(
             lambda data, meta: refuse(*how, data, meta), details, None)
