@@ -92,7 +92,83 @@ def test_a_reply_that_is_not_sent_is_free_at_once():
         assert freed.acquire(timeout=WAIT)
         assert not freed.acquire(timeout=0.05)  # once each
     with pytest.raises(TypeError, match="a function"):
-        tensormsg.Reply({}, on_release=None)
+        tensormsg.Reply({}, on_release=3)
+    assert tensormsg.Reply({}).on_release is None
+
+
+def test_replies_have_metadata():
+    with sync.listen(":0", background=True) as listener, \
+            listener.serve() as server, sync.connect(listener.url) as ep:
+        @server.method("one")
+        def one(request):
+            return tensormsg.Reply({"a": [np.ones(2), 5]},
+                                   meta={"frame": 7, "mine": "x"})
+
+        @server.method("none")
+        def none(request):
+            return tensormsg.Reply(None, meta=request.meta)
+
+        @server.method("odd")
+        def odd(request):
+            return tensormsg.Reply({}, meta={"x": object()})
+
+        @server.method("more")
+        def more(stream):
+            for i in range(3):
+                yield tensormsg.Reply({"i": np.array(i)}, meta={"frame": i})
+
+        @server.method("last", stream=True)
+        def last(stream):
+            return tensormsg.Reply(None, meta={"end": True})
+
+        @server.method("told")
+        def told(stream):
+            yield tensormsg.Reply({}, on_release=print)
+
+        reply = ep.call("one", timeout=WAIT)
+        assert reply.meta == {"frame": 7, "mine": "x"}
+        assert reply.tree()["a"][1] == 5
+        assert ep.call("none", meta={"n": 1}, timeout=WAIT).meta == {"n": 1}
+        assert not ep.call("none", timeout=WAIT).meta
+        with pytest.raises(tensormsg.Internal, match="metadata 'x'"):
+            ep.call("odd", timeout=WAIT)
+        with ep.stream("more") as stream:
+            assert [(int(m["i"]), m.meta) for m in stream] == [
+                (i, {"frame": i}) for i in range(3)]
+        with ep.stream("last") as stream:
+            assert stream.recv(WAIT).meta == {"end": True}
+        with pytest.raises(tensormsg.Internal, match="of a call"):
+            with ep.stream("told") as stream:
+                stream.recv(WAIT)
+
+
+def test_replies_have_metadata_with_asyncio():
+    async def main():
+        async with tensormsg.listen(":0") as listener, \
+                listener.serve() as server, \
+                tensormsg.connect(listener.url) as ep:
+            @server.method("one")
+            async def one(request):
+                return tensormsg.Reply({"x": np.ones(2)}, meta={"frame": 7})
+
+            @server.method("more")
+            async def more(stream):
+                yield tensormsg.Reply({}, meta={"frame": 1})
+
+            @server.method("plain")
+            def plain(stream):
+                yield tensormsg.Reply({}, meta={"frame": 2})
+
+            @server.method("last", stream=True)
+            async def last(stream):
+                return tensormsg.Reply({}, meta={"frame": 3})
+
+            assert (await ep.call("one")).meta == {"frame": 7}
+            for i, method in enumerate(("more", "plain", "last")):
+                async with ep.stream(method) as stream:
+                    assert [m.meta async for m in stream] == [{"frame": i + 1}]
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
 
 
 def test_with_asyncio_it_is_told_in_the_loop():

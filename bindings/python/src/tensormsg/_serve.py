@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Generic, Optional, Tuple, TypeVar
 
 from . import _data
 from ._count import count
-from ._hub import Hub
+from ._hub import Hub, Meta, merge_meta
 from ._lib import ffi, hot, lib, utf8
 from ._message import BaseMessage, Like, _converter
 from ._often import often
@@ -118,8 +118,8 @@ class BaseServer(Generic[H]):
                idempotent: bool = False,
                stream: Optional[bool] = None) -> Callable[[F], F]:
         """Decorates a handler: a function of a Request that returns a dict as
-        send() takes it, None for an empty one, or a Reply, to learn when the
-        arrays may be changed; or, for a stream, a generator of a ServerStream.
+        send() takes it, None for an empty one, or a Reply, to give metadata or
+        to learn when the arrays may be changed; or, for a stream, a generator of a ServerStream.
 
         `stream`: it serves streams. A generator always does: what it yields is
         sent, and the stream ends when it does. Another function that does may
@@ -229,9 +229,11 @@ class BaseServer(Generic[H]):
 
     def _answer(self, request: Request, data: Any) -> None:
         """Whatever is wrong with the reply is told to the caller."""
-        told = None
+        told = given = None
         if isinstance(data, Reply):
-            told, data = self._teller(data.on_release), data.data
+            if data.on_release is not None:
+                told = self._teller(data.on_release)
+            given, data = data.meta, data.data
         if data is None:
             data = {}
         number, task = self._hub.number, request._task
@@ -239,7 +241,7 @@ class BaseServer(Generic[H]):
         try:
             outcome = _data.packed(
                 lambda data, meta: hot.answer(number, task, data, meta, told),
-                data, None)
+                data, merge_meta(given, {}) if given else None)
         except Exception as error:
             self._fail(request, error)
             if told is not None:
@@ -248,6 +250,16 @@ class BaseServer(Generic[H]):
         self._tell(request, outcome)
         if told is not None and outcome[0] < 0:
             call(told)
+
+    @staticmethod
+    def _to_send(data: Any) -> Tuple[Any, Optional[Meta]]:
+        """What a handler of a stream yielded, or returned, and its metadata."""
+        if not isinstance(data, Reply):
+            return data, None
+        if data.on_release is not None:
+            raise TypeError("on_release is for the reply of a call: what a "
+                            "generator yields may be changed when it goes on")
+        return data.data, data.meta
 
     def _teller(self, on_release: Callable[[], object]
                 ) -> Callable[[], object]:

@@ -88,14 +88,17 @@ class TaskServer(BaseServer[LoopHub]):
             made = handler(stream)
             if inspect.isasyncgen(made):
                 async for data in made:
-                    await stream.send(data)
+                    data, meta = self._to_send(data)
+                    await stream.send(data, meta=meta)
             elif inspect.isgenerator(made):
                 for data in made:
-                    await stream.send(data)
+                    data, meta = self._to_send(data)
+                    await stream.send(data, meta=meta)
             else:
                 last = await made if inspect.isawaitable(made) else made
                 if last is not None:
-                    await stream.send(last)
+                    data, meta = self._to_send(last)
+                    await stream.send(data, meta=meta)
         except asyncio.CancelledError:
             if not stream.over:
                 self._refuse(stream, Status.UNAVAILABLE, 0,

@@ -79,9 +79,11 @@ class ThreadServer(BaseServer[Hub]):
             made = handler(stream)
             if inspect.isgenerator(made):
                 for data in made:
-                    stream.send(data)
+                    data, meta = self._to_send(data)
+                    stream.send(data, meta=meta)
             elif made is not None:
-                stream.send(made)
+                data, meta = self._to_send(made)
+                stream.send(data, meta=meta)
         except BaseException as error:
             self._fail(stream, error)
         else:

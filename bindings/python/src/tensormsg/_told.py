@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Mapping, Optional
 
 from ._lib import hot
 from ._often import often
@@ -52,19 +52,26 @@ teller = _Teller()
 
 class Reply:
     """What a handler may return in place of a dict: `data`, as it would be
-    returned, and a function that is called once, without arguments, when nothing
-    can read the arrays any more. Then they may be changed, or used again.
+    returned, and more about it.
 
-    It is called in a thread of the package's or, with asyncio, in the event
-    loop. If the reply cannot be sent, because nobody waits for it or something
-    is wrong with it, that is at once."""
+    `meta`: its metadata, as of send(). `on_release`: a function that is called
+    once, without arguments, when nothing can read the arrays any more. Then they
+    may be changed, or used again. It is called in a thread of the package's or,
+    with asyncio, in the event loop. If the reply cannot be sent, because nobody
+    waits for it or something is wrong with it, that is at once.
+
+    What a handler of a stream yields, or returns, may be a Reply without
+    `on_release`: when its generator goes on, the arrays may be changed."""
 
     __slots__ = {"data": "What is sent, as the handler would return it.",
-                 "on_release": "What is called when the arrays are free."}
+                 "meta": "Its metadata, or None.",
+                 "on_release": "What is called when the arrays are free, or "
+                               "None."}
 
-    def __init__(self, data: Any, *,
-                 on_release: Callable[[], object]) -> None:
-        if not callable(on_release):
+    def __init__(self, data: Any, *, meta: Optional[Mapping[str, Any]] = None,
+                 on_release: Optional[Callable[[], object]] = None) -> None:
+        if on_release is not None and not callable(on_release):
             raise TypeError(f"on_release is a function, not {on_release!r}")
         self.data = data
+        self.meta = meta
         self.on_release = on_release
