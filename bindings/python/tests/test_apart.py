@@ -302,6 +302,35 @@ def test_they_may_be_sent_on(sides):
         assert checksum(message["y"]) == checksum(DATA["d"])
 
 
+FORKS = """
+import gc, os
+import numpy as np
+from tensormsg import sync
+with sync.listen(':0', background=True) as listener, \\
+        sync.connect(listener.url) as ep:
+    ep.send({n: np.full(1 << 21, i, 'u1') for i, n in enumerate('abc')})
+    arrays = dict(listener.recv(30).apart())
+    if os.fork() == 0:
+        del arrays['a'], arrays['b']
+        gc.collect()
+        right = (arrays['c'] == 2).all()
+        arrays.clear()
+        os._exit(7 if right else 1)
+    _, status = os.wait()
+    assert os.waitstatus_to_exitcode(status) == 7, status
+    assert all((arrays[n] == i).all() for i, n in enumerate('abc'))
+    del arrays['a']
+    assert (arrays['b'] == 1).all()
+    print('right')
+"""
+
+
+def test_a_forked_child_gives_none_of_them_back(tmp_path):
+    script = tmp_path / "forks.py"
+    script.write_text(FORKS)
+    assert run_script(script) == "right\n"
+
+
 def test_exit_with_arrays_that_are_kept(tmp_path):
     script = tmp_path / "exit.py"
     script.write_text(
