@@ -2,10 +2,12 @@
 #include "am/boot/frame.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "am/net/loop.h"
 #include "core/bytes.h"
@@ -16,16 +18,64 @@
 #define LISTEN_FRAMES 16 /* most frames that one look throws away */
 #define LISTEN_LOOKS 16  /* most looks in one call */
 
+/* Descriptors travel by SCM_RIGHTS (unix(7)). A write that has one holds bytes
+ * of its frame alone, and a read ends with the bytes of the write by which a
+ * descriptor came. So it belongs to the frame that has the last byte of that
+ * read, whatever else was read with it. A read has room for one more than a
+ * frame may have, by which it finds out. */
+#define READ_FDS 2
+
+typedef union {
+    struct cmsghdr head; /* for its alignment */
+    uint8_t bytes[CMSG_SPACE(READ_FDS * sizeof(int))];
+} control_t;
+
 void tmsg_frame_init(tmsg_frame_stream_t *stream, int fd, size_t max_bytes)
 {
     memset(stream, 0, sizeof(*stream));
     pthread_mutex_init(&stream->lock, NULL);
-    stream->fd = fd;
+    stream->socket = fd;
     stream->max_bytes = max_bytes;
+    stream->fd = TMSG_FRAME_FD_NONE;
+}
+
+static void close_fd(int fd)
+{
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+/* Closes the descriptors that came and nobody has taken. */
+static void close_came(tmsg_frame_stream_t *stream)
+{
+    for (unsigned i = 0; i < stream->came_count; i++) {
+        close_fd(stream->came[i].fd);
+    }
+    stream->came_count = 0;
+    close_fd(stream->fd);
+    stream->fd = TMSG_FRAME_FD_NONE;
+}
+
+/* Closes the first descriptor that is to go: it has gone, or cannot. */
+static void close_leaving(tmsg_frame_stream_t *stream)
+{
+    close(stream->leaving[0].fd);
+    stream->leaving_count--;
+    memmove(stream->leaving, stream->leaving + 1,
+            stream->leaving_count * sizeof(*stream->leaving));
+    if (stream->leaving_count == 0) {
+        free(stream->leaving);
+        stream->leaving = NULL;
+    }
 }
 
 void tmsg_frame_free(tmsg_frame_stream_t *stream)
 {
+    close_came(stream);
+    while (stream->leaving_count > 0) {
+        close_leaving(stream);
+    }
     free(stream->in.data);
     free(stream->out.data);
     sodium_memzero(&stream->tx, sizeof(stream->tx));
@@ -37,7 +87,7 @@ void tmsg_frame_free(tmsg_frame_stream_t *stream)
 
 void tmsg_frame_move(tmsg_frame_stream_t *to, tmsg_frame_stream_t *from)
 {
-    tmsg_frame_init(to, from->fd, from->max_bytes);
+    tmsg_frame_init(to, from->socket, from->max_bytes);
     to->heard_ns = from->heard_ns;
     to->introduced = from->introduced;
     to->greeted = from->greeted;
@@ -47,6 +97,16 @@ void tmsg_frame_move(tmsg_frame_stream_t *to, tmsg_frame_stream_t *from)
     to->out = from->out;
     to->tx = from->tx;
     to->rx = from->rx;
+    to->takes = from->takes;
+    memcpy(to->came, from->came, sizeof(to->came));
+    to->came_count = from->came_count;
+    to->fd = from->fd;
+    to->leaving = from->leaving;
+    to->leaving_count = from->leaving_count;
+    from->came_count = 0;
+    from->fd = TMSG_FRAME_FD_NONE;
+    from->leaving = NULL;
+    from->leaving_count = 0;
     memset(&from->in, 0, sizeof(from->in));
     memset(&from->out, 0, sizeof(from->out));
     tmsg_frame_free(from);
@@ -77,6 +137,13 @@ void tmsg_frame_allow(tmsg_frame_stream_t *stream, size_t max_bytes)
     pthread_mutex_unlock(&stream->lock);
 }
 
+void tmsg_frame_take_fds(tmsg_frame_stream_t *stream, uint64_t types)
+{
+    pthread_mutex_lock(&stream->lock);
+    stream->takes = types;
+    pthread_mutex_unlock(&stream->lock);
+}
+
 static size_t mac_bytes(const tmsg_frame_macs_t *macs)
 {
     return macs->on ? TMSG_MAC_BYTES : 0;
@@ -101,6 +168,12 @@ static size_t put_beat(const tmsg_frame_macs_t *macs, uint64_t number,
 static size_t used_bytes(const tmsg_frame_buffer_t *buffer)
 {
     return buffer->end - buffer->begin;
+}
+
+static void use_bytes(tmsg_frame_buffer_t *buffer, size_t bytes)
+{
+    buffer->begin += bytes;
+    buffer->used += bytes;
 }
 
 /* Makes room for `bytes` behind what is used, which it may move. */
@@ -177,6 +250,33 @@ static tmsg_status_t queue_magic(tmsg_frame_stream_t *stream, size_t bytes)
     return status;
 }
 
+/* Writes some of the bytes that wait, and the descriptor of the frame that they
+ * begin, if it has one. */
+static ssize_t write_some(const tmsg_frame_stream_t *stream, bool *passes_p)
+{
+    const tmsg_frame_buffer_t *out = &stream->out;
+    const tmsg_frame_fd_t *next = stream->leaving;
+    struct iovec bytes = {out->data + out->begin, used_bytes(out)};
+    struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1};
+    control_t control;
+
+    *passes_p = next != NULL && next->begin == out->used;
+    if (next != NULL) {
+        bytes.iov_len =
+            *passes_p ? next->last - next->begin + 1 : next->begin - out->used;
+    }
+    if (*passes_p) {
+        message.msg_control = &control;
+        message.msg_controllen = CMSG_SPACE(sizeof(int));
+        memset(&control, 0, sizeof(control));
+        control.head.cmsg_level = SOL_SOCKET;
+        control.head.cmsg_type = SCM_RIGHTS;
+        control.head.cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(&control.head), &next->fd, sizeof(int));
+    }
+    return sendmsg(stream->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 static tmsg_status_t flush_stream(tmsg_frame_stream_t *stream)
 {
     tmsg_frame_buffer_t *out = &stream->out;
@@ -189,14 +289,17 @@ static tmsg_status_t flush_stream(tmsg_frame_stream_t *stream)
         status = queue_magic(stream, 0);
     }
     while (status == TMSG_OK && used_bytes(out) > 0) {
-        ssize_t n = send(stream->fd, out->data + out->begin, used_bytes(out),
-                         MSG_NOSIGNAL | MSG_DONTWAIT);
+        bool passes;
+        ssize_t n = write_some(stream, &passes);
 
         if (n >= 0) {
-            out->begin += (size_t)n;
+            use_bytes(out, (size_t)n);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return TMSG_IN_PROGRESS;
-        } else if (errno != EINTR) {
+        }
+        if (passes && (n > 0 || (n < 0 && errno != EINTR))) {
+            close_leaving(stream); /* an error shows again without it */
+        } else if (n < 0 && errno != EINTR) {
             status = stream->write_error = socket_failed("writing to");
         }
     }
@@ -206,8 +309,39 @@ static tmsg_status_t flush_stream(tmsg_frame_stream_t *stream)
     return status;
 }
 
+/* Keeps a duplicate of the descriptor of a frame of so many bytes, which is to
+ * be queued next. */
+static tmsg_status_t keep_leaving(tmsg_frame_stream_t *stream, int fd,
+                                  size_t bytes)
+{
+    uint64_t begin = stream->out.used + used_bytes(&stream->out);
+    int copy;
+
+    if (stream->leaving_count == TMSG_FRAME_FDS_MOST) {
+        return tmsg_error_set(TMSG_ERR_BUSY,
+                              "the peer does not read: %u descriptors wait for "
+                              "it",
+                              stream->leaving_count);
+    }
+    copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) {
+        return tmsg_error_errno(TMSG_ERR_IO, "a descriptor for the peer");
+    }
+    if (stream->leaving == NULL) {
+        stream->leaving =
+            malloc(TMSG_FRAME_FDS_MOST * sizeof(*stream->leaving));
+    }
+    if (stream->leaving == NULL) {
+        close(copy);
+        return tmsg_error_memory("a descriptor for the peer");
+    }
+    stream->leaving[stream->leaving_count++] =
+        (tmsg_frame_fd_t){begin, begin + bytes - 1, copy};
+    return TMSG_OK;
+}
+
 static tmsg_status_t queue_frame(tmsg_frame_stream_t *stream, uint8_t type,
-                                 const void *data, size_t bytes)
+                                 const void *data, size_t bytes, int fd)
 {
     uint8_t header[TMSG_FRAME_HEADER_BYTES];
     uint8_t mac[TMSG_MAC_BYTES];
@@ -225,6 +359,9 @@ static tmsg_status_t queue_frame(tmsg_frame_stream_t *stream, uint8_t type,
                               used_bytes(&stream->out));
     }
     status = queue_magic(stream, sizeof(header) + bytes + extra);
+    if (status == TMSG_OK && fd >= 0) {
+        status = keep_leaving(stream, fd, sizeof(header) + bytes + extra);
+    }
     if (status != TMSG_OK) {
         return status;
     }
@@ -240,15 +377,21 @@ static tmsg_status_t queue_frame(tmsg_frame_stream_t *stream, uint8_t type,
     return status == TMSG_IN_PROGRESS ? TMSG_OK : status;
 }
 
-tmsg_status_t tmsg_frame_queue(tmsg_frame_stream_t *stream, uint8_t type,
-                               const void *data, size_t bytes)
+tmsg_status_t tmsg_frame_queue_fd(tmsg_frame_stream_t *stream, uint8_t type,
+                                  const void *data, size_t bytes, int fd)
 {
     tmsg_status_t status;
 
     pthread_mutex_lock(&stream->lock);
-    status = queue_frame(stream, type, data, bytes);
+    status = queue_frame(stream, type, data, bytes, fd);
     pthread_mutex_unlock(&stream->lock);
     return status;
+}
+
+tmsg_status_t tmsg_frame_queue(tmsg_frame_stream_t *stream, uint8_t type,
+                               const void *data, size_t bytes)
+{
+    return tmsg_frame_queue_fd(stream, type, data, bytes, -1);
 }
 
 tmsg_status_t tmsg_frame_flush(tmsg_frame_stream_t *stream)
@@ -294,7 +437,7 @@ static tmsg_status_t check_magic(tmsg_frame_stream_t *stream)
     if (bytes < TMSG_FRAME_MAGIC_BYTES) {
         return TMSG_IN_PROGRESS;
     }
-    stream->in.begin += bytes;
+    use_bytes(&stream->in, bytes);
     stream->greeted = true;
     return TMSG_OK;
 }
@@ -337,6 +480,36 @@ static tmsg_status_t frame_too_long(const tmsg_frame_stream_t *stream,
                           bytes, type, stream->max_bytes);
 }
 
+/* Gives a frame of so many bytes, which is taken next, its descriptor. */
+static tmsg_status_t give_fd(tmsg_frame_stream_t *stream, uint8_t type,
+                             size_t bytes)
+{
+    uint64_t end = stream->in.used + bytes;
+    unsigned count = 0;
+
+    while (count < stream->came_count && stream->came[count].last < end) {
+        count++;
+    }
+    if (count == 0) {
+        return TMSG_OK;
+    }
+    if (count > 1) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "%u descriptors came with a frame of type %u",
+                              count, type);
+    }
+    if (type > 63 || (stream->takes >> type & 1) == 0) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "a descriptor came with a frame of type %u, "
+                              "which takes none",
+                              type);
+    }
+    stream->fd = stream->came[0].fd;
+    stream->came[0] = stream->came[1];
+    stream->came_count--;
+    return TMSG_OK;
+}
+
 /* Takes a frame out of what has come. */
 static tmsg_status_t take_frame(tmsg_frame_stream_t *stream, uint8_t *type_p,
                                 const uint8_t **data_p, size_t *bytes_p)
@@ -369,10 +542,13 @@ static tmsg_status_t take_frame(tmsg_frame_stream_t *stream, uint8_t *type_p,
         status = check_mac(&stream->rx, header[4],
                            header + TMSG_FRAME_HEADER_BYTES, bytes);
     }
+    if (status == TMSG_OK) {
+        status = give_fd(stream, header[4], TMSG_FRAME_HEADER_BYTES + bytes);
+    }
     if (status != TMSG_OK) {
         return status;
     }
-    stream->in.begin += TMSG_FRAME_HEADER_BYTES + bytes;
+    use_bytes(&stream->in, TMSG_FRAME_HEADER_BYTES + bytes);
     *type_p = header[4];
     *data_p = header + TMSG_FRAME_HEADER_BYTES;
     *bytes_p = bytes - mac_bytes(&stream->rx);
@@ -392,11 +568,57 @@ static tmsg_status_t peer_closed(const tmsg_frame_stream_t *stream)
                                                  "connection without a word");
 }
 
+/* Keeps the descriptor that came with the bytes that were read last. */
+static tmsg_status_t keep_came(tmsg_frame_stream_t *stream,
+                               struct msghdr *message)
+{
+    uint64_t last = stream->in.used + used_bytes(&stream->in) - 1;
+    bool cut = (message->msg_flags & MSG_CTRUNC) != 0;
+    int fds[READ_FDS] = {TMSG_FRAME_FD_LOST};
+    unsigned count = 0;
+
+    for (struct cmsghdr *head = CMSG_FIRSTHDR(message); head != NULL;
+         head = CMSG_NXTHDR(message, head)) {
+        if (head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) {
+            count = (unsigned)((head->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+            memcpy(fds, CMSG_DATA(head), count * sizeof(int));
+        }
+    }
+    if (count == 0 && !cut) {
+        return TMSG_OK;
+    }
+    if (count + cut <= 1 && stream->takes != 0 && stream->came_count < 2) {
+        stream->came[stream->came_count++] =
+            (tmsg_frame_fd_t){last, last, fds[0]};
+        return TMSG_OK;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        close(fds[i]);
+    }
+    return tmsg_error_set(TMSG_ERR_MALFORMED,
+                          stream->takes == 0
+                              ? "a descriptor came where none is taken"
+                              : "several descriptors came with a frame");
+}
+
+/* Reads from the socket. Where no descriptor is taken there is no room for any,
+ * and the kernel drops what comes. */
+static ssize_t read_some(const tmsg_frame_stream_t *stream,
+                         struct msghdr *message, control_t *control)
+{
+    message->msg_control = stream->takes == 0 ? NULL : control;
+    message->msg_controllen = stream->takes == 0 ? 0 : sizeof(*control);
+    return recvmsg(stream->socket, message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+}
+
 /* Reads once. OK: something came. */
 static tmsg_status_t receive_bytes(tmsg_frame_stream_t *stream)
 {
     tmsg_frame_buffer_t *in = &stream->in;
     tmsg_status_t status;
+    struct iovec bytes;
+    struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1};
+    control_t control;
     size_t room;
     ssize_t n;
 
@@ -408,14 +630,15 @@ static tmsg_status_t receive_bytes(tmsg_frame_stream_t *stream)
         return status;
     }
     room = in->capacity - in->end;
+    bytes.iov_base = in->data + in->end;
+    bytes.iov_len = room < READ_BYTES ? room : READ_BYTES;
     do {
-        n = recv(stream->fd, in->data + in->end,
-                 room < READ_BYTES ? room : READ_BYTES, MSG_DONTWAIT);
+        n = read_some(stream, &message, &control);
     } while (n < 0 && errno == EINTR);
     if (n > 0) {
         in->end += (size_t)n;
         stream->heard_ns = tmsg_now_ns();
-        return TMSG_OK;
+        return keep_came(stream, &message);
     }
     if (n == 0) {
         return peer_closed(stream);
@@ -434,6 +657,8 @@ static tmsg_status_t read_one(tmsg_frame_stream_t *stream, uint8_t *type_p,
     if (stream->read_error != TMSG_OK) {
         return has_ended(stream->read_error);
     }
+    close_fd(stream->fd);
+    stream->fd = TMSG_FRAME_FD_NONE;
     status = take_frame(stream, type_p, data_p, bytes_p);
     if (status == TMSG_IN_PROGRESS) {
         status = receive_bytes(stream);
@@ -443,8 +668,29 @@ static tmsg_status_t read_one(tmsg_frame_stream_t *stream, uint8_t *type_p,
     }
     if (status < 0 && status != TMSG_ERR_NO_MEMORY) {
         stream->read_error = status;
+        close_came(stream);
     }
     return status;
+}
+
+int tmsg_frame_fd(tmsg_frame_stream_t *stream)
+{
+    int fd;
+
+    pthread_mutex_lock(&stream->lock);
+    fd = stream->fd;
+    stream->fd = TMSG_FRAME_FD_NONE;
+    pthread_mutex_unlock(&stream->lock);
+    return fd;
+}
+
+const char *tmsg_frame_fd_words(int fd)
+{
+    return fd == TMSG_FRAME_FD_LOST
+               ? "the peer's descriptor could not be taken: this process has "
+                 "as many as it may have (RLIMIT_NOFILE), or may not have it"
+               : "no descriptor came: its sender has too many on their way, or "
+                 "may not pass it";
 }
 
 tmsg_status_t tmsg_frame_read(tmsg_frame_stream_t *stream, uint8_t *type_p,
@@ -481,7 +727,7 @@ void tmsg_frame_beat(tmsg_frame_stream_t *stream, uint8_t type)
         flush_stream(stream);
     } else if (stream->write_error == TMSG_OK) {
         bytes = put_beat(&stream->tx, stream->tx.number, type, frame);
-        n = send(stream->fd, frame, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+        n = send(stream->socket, frame, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n > 0) {
             stream->tx.number++;
         }
@@ -498,24 +744,26 @@ static bool listen_once(tmsg_frame_stream_t *stream, uint8_t type)
     uint8_t frame[BEAT_BYTES_MOST];
     size_t each = put_beat(&stream->rx, stream->rx.number, type, frame);
     uint8_t bytes[LISTEN_FRAMES * sizeof(frame)];
+    struct iovec room = {bytes, LISTEN_FRAMES * each};
+    struct msghdr message = {.msg_iov = &room, .msg_iovlen = 1};
     size_t known = 0, count = 0, came;
-    ssize_t n =
-        recv(stream->fd, bytes, LISTEN_FRAMES * each, MSG_PEEK | MSG_DONTWAIT);
+    ssize_t n = recvmsg(stream->socket, &message, MSG_PEEK | MSG_DONTWAIT);
 
     if (n <= 0) {
         return false;
     }
     stream->heard_ns = tmsg_now_ns();
     came = (size_t)n;
-    if (!stream->greeted || used_bytes(&stream->in) > 0) {
-        return false; /* a frame has begun */
+    if (!stream->greeted || used_bytes(&stream->in) > 0 ||
+        (message.msg_flags & MSG_CTRUNC) != 0) {
+        return false; /* a frame has begun, or one has a descriptor */
     }
     while (came - known >= each &&
            sodium_memcmp(bytes + known, frame, each) == 0) {
         known += each;
         put_beat(&stream->rx, stream->rx.number + ++count, type, frame);
     }
-    if (known == 0 || recv(stream->fd, bytes, known, MSG_DONTWAIT) <= 0) {
+    if (known == 0 || recv(stream->socket, bytes, known, MSG_DONTWAIT) <= 0) {
         return false;
     }
     stream->rx.number += count;

@@ -24,7 +24,24 @@ typedef struct {
     size_t capacity;
     size_t begin; /* first byte that is not used yet */
     size_t end;
+    uint64_t used; /* bytes that were used since the stream began */
 } tmsg_frame_buffer_t;
+
+/* A descriptor that goes, or came, with the bytes of a frame. */
+typedef struct {
+    uint64_t begin; /* first and last of its bytes, counted as `used` is */
+    uint64_t last;
+    int fd; /* or TMSG_FRAME_FD_LOST */
+} tmsg_frame_fd_t;
+
+/* What tmsg_frame_fd() returns where it has no descriptor. */
+#define TMSG_FRAME_FD_NONE (-1) /* none came with the frame */
+#define TMSG_FRAME_FD_LOST                                                     \
+    (-2) /* one came that this process could not take                          \
+          */
+
+/* Descriptors that may wait to be written. */
+#define TMSG_FRAME_FDS_MOST 64
 
 /* The MACs of the frames that go in one direction, once the frames have
  * MACs. */
@@ -34,11 +51,11 @@ typedef struct {
     uint64_t number; /* number of the next frame */
 } tmsg_frame_macs_t;
 
-/* One side of a connection. It borrows the descriptor. One thread at a time
+/* One side of a connection. It borrows the socket. One thread at a time
  * uses it; at the same time another thread may call tmsg_frame_beat() and
  * tmsg_frame_listen(). */
 typedef struct {
-    int fd;
+    int socket;
     pthread_mutex_t lock;      /* protects all fields below */
     _Atomic uint64_t heard_ns; /* when the latest byte came; 0: none yet */
     size_t max_bytes;          /* limit of a payload, in either direction */
@@ -49,6 +66,12 @@ typedef struct {
     tmsg_frame_buffer_t in;
     tmsg_frame_buffer_t out;
     tmsg_frame_macs_t tx, rx;
+    uint64_t takes;           /* bit n: frames of type n may have one */
+    tmsg_frame_fd_t came[2];  /* of frames that were not read yet */
+    unsigned came_count;      /* of those */
+    int fd;                   /* came with the latest frame */
+    tmsg_frame_fd_t *leaving; /* of frames in `out`; NULL: none */
+    unsigned leaving_count;   /* of those */
 } tmsg_frame_stream_t;
 
 /* Begins a stream on a connected or connecting socket. Our magic goes out with
@@ -65,11 +88,18 @@ void tmsg_frame_protect(tmsg_frame_stream_t *stream,
 /* Sets the limit of a payload. */
 void tmsg_frame_allow(tmsg_frame_stream_t *stream, size_t max_bytes);
 
-/* Moves all that a stream has read and queued, and its descriptor, to a stream
+/* Moves all that a stream has read and queued, and its socket, to a stream
  * that is not in use. Nobody else uses either stream meanwhile. */
 void tmsg_frame_move(tmsg_frame_stream_t *to, tmsg_frame_stream_t *from);
 
-/* Frees the buffers and forgets what was queued. The descriptor stays open. */
+/* Lets descriptors come with frames of some types, from 0 to 63: with those of
+ * type n if bit n of `types` is set. At first there are none. A descriptor that
+ * comes with another frame, or a second one with the same frame, is closed, and
+ * the stream ends with MALFORMED. */
+void tmsg_frame_take_fds(tmsg_frame_stream_t *stream, uint64_t types);
+
+/* Frees the buffers and forgets what was queued. The socket stays open. Other
+ * descriptors, that came or were to go, are closed. */
 void tmsg_frame_free(tmsg_frame_stream_t *stream);
 
 /* Sends a frame. What the socket does not take at once waits in a buffer, and
@@ -79,6 +109,15 @@ void tmsg_frame_free(tmsg_frame_stream_t *stream);
 tmsg_status_t tmsg_frame_queue(tmsg_frame_stream_t *stream, uint8_t type,
                                const void *data, size_t bytes);
 
+/* Sends a frame and a descriptor with it, on a Unix socket. The stream has a
+ * duplicate until the frame's first byte was written. If the kernel does not
+ * let the descriptor pass, as where too many are on their way, the frame goes
+ * without. Errors: as of tmsg_frame_queue(), but BUSY also if
+ * TMSG_FRAME_FDS_MOST wait already, and IO or LIMIT_EXCEEDED (RLIMIT_NOFILE)
+ * also if there is no duplicate to be had. */
+tmsg_status_t tmsg_frame_queue_fd(tmsg_frame_stream_t *stream, uint8_t type,
+                                  const void *data, size_t bytes, int fd);
+
 /* Writes what waits. Errors: IN_PROGRESS (call again when the socket is
  * writable), PEER_LOST, NO_MEMORY, IO. */
 tmsg_status_t tmsg_frame_flush(tmsg_frame_stream_t *stream);
@@ -86,21 +125,28 @@ tmsg_status_t tmsg_frame_flush(tmsg_frame_stream_t *stream);
 /* Returns how many bytes wait to be written. */
 size_t tmsg_frame_pending(tmsg_frame_stream_t *stream);
 
-/* Returns the next whole frame; *data_p is valid until the next call on the
- * stream. One call reads from the socket at most once, and only a bounded
+/* Returns the next whole frame; *data_p is valid until the next call of this
+ * function. One call reads from the socket at most once, and only a bounded
  * amount, so a peer that never stops does not keep the caller here. A frame may
  * be in the buffer already: call until IN_PROGRESS, then poll for input,
  * level-triggered. Memory grows with the bytes that came, not with the length
  * that was announced.
  *
  * Errors: IN_PROGRESS, CLOSED (the peer ended the connection; the message tells
- * if it was inside a frame), MALFORMED (not our magic), LIMIT_EXCEEDED (a
+ * if it was inside a frame), MALFORMED (not our magic, or a descriptor where
+ * none is taken), LIMIT_EXCEEDED (a
  * length over max_bytes, of a peer that was not admitted), CORRUPT (the frame's
  * MAC is not that of the next frame, or its length is over max_bytes),
  * PEER_LOST (reset), NO_MEMORY, IO. All but IN_PROGRESS and NO_MEMORY are
  * final. */
 tmsg_status_t tmsg_frame_read(tmsg_frame_stream_t *stream, uint8_t *type_p,
                               const uint8_t **data_p, size_t *bytes_p);
+
+/* Gives the caller the descriptor that came with the frame that was read last,
+ * or TMSG_FRAME_FD_*. A descriptor that is not taken so is closed by the next
+ * tmsg_frame_read(). tmsg_frame_fd_words() says why there is none. */
+int tmsg_frame_fd(tmsg_frame_stream_t *stream);
+const char *tmsg_frame_fd_words(int fd);
 
 /* Sends a frame without payload. If something waits to be written, it tries to
  * write that instead, which is as good a sign of life. Errors are reported by
@@ -109,7 +155,8 @@ void tmsg_frame_beat(tmsg_frame_stream_t *stream, uint8_t type);
 
 /* Looks whether bytes are at the socket, which counts as hearing from the peer.
  * Throws away frames of that type without payload, up to the first other frame.
- * That frame, and what is behind it, stays for tmsg_frame_read(). */
+ * That frame, and what is behind it, stays for tmsg_frame_read(). If a
+ * descriptor is among what it looks at, everything stays. */
 void tmsg_frame_listen(tmsg_frame_stream_t *stream, uint8_t type);
 
 #endif
