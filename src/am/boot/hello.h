@@ -32,6 +32,9 @@
 /* Asks UCX for a reply endpoint with every active message of a connection but
  * the first, by which its peer knows whose the message is. */
 #define TMSG_FEATURE_REPLIES 8192u
+/* Takes the memory of rings and fast boxes by a descriptor that comes by the
+ * bootstrap socket; docs/connection.md. */
+#define TMSG_FEATURE_PASSES 65536u
 
 /* These values say who may open this process's memory. Linux decides this as
  * ptrace(2) says under "access mode checking". The decision applies to /proc,

@@ -383,6 +383,7 @@ tmsg_status_t tmsg_handshake_address(tmsg_endpoint_t *endpoint,
     endpoint->link.address_done = true;
     endpoint->link.address_ns = tmsg_now_ns();
     endpoint->link.strange = false;
+    tmsg_link_judge_passing(endpoint);
     status = take_address(endpoint, &sealed);
     return status == TMSG_OK ? status : tmsg_handshake_refuse(endpoint, status);
 }

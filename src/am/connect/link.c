@@ -18,10 +18,15 @@
 #include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
+#include "am/endpoint/link_ops.h"
+#include "am/endpoint/scheme.h"
 #include "am/endpoint/session.h"
 #include "am/endpoint/session_ops.h"
+#include "am/net/peer.h"
 #include "am/net/sock.h"
 #include "am/path/bulk_tcp.h"
+#include "am/path/loans.h"
+#include "am/path/offer.h"
 #include "am/ucx/linger.h"
 #include "am/ucx/ucx_events.h"
 #include "am/worker/engine.h"
@@ -148,6 +153,77 @@ tmsg_status_t tmsg_link_put(tmsg_endpoint_t *endpoint, uint8_t type,
     return status;
 }
 
+#define TAKES(frame) (UINT64_C(1) << (frame))
+
+/* A descriptor gives whoever has it the memory, and a socket may be in others'
+ * hands than those of the peer that proved a key, who passes on what the two
+ * say. So the kernel has to confirm the peer's user. */
+void tmsg_link_judge_passing(tmsg_endpoint_t *endpoint)
+{
+    tmsg_link_t *link = &endpoint->link;
+
+    if (tmsg_schemes[link->url.kind]->network) {
+        link->passes_none = "descriptors pass by unix:// alone";
+    } else if (!tmsg_peer_is_user(link->fd, endpoint->peer_hello.uid)) {
+        link->passes_none = "the kernel names another user at the other end of "
+                            "the socket than the peer does";
+    } else {
+        link->passes_none = NULL;
+        tmsg_frame_take_fds(&link->stream,
+                            TAKES(TMSG_FRAME_RING) | TAKES(TMSG_FRAME_SEGMENT));
+    }
+}
+
+static bool link_passes(const tmsg_endpoint_t *endpoint, const char **why_p)
+{
+    const tmsg_link_t *link = &endpoint->link;
+
+    *why_p = link->fd < 0          ? "there is no socket"
+             : !link->address_done ? "the handshake is not over"
+             : (endpoint->peer_hello.features & TMSG_FEATURE_PASSES) == 0
+                 ? "the peer is of a version that takes no descriptors"
+                 : link->passes_none;
+    return *why_p == NULL;
+}
+
+static tmsg_status_t link_put(tmsg_endpoint_t *endpoint, uint8_t frame,
+                              const void *data, size_t bytes)
+{
+    return endpoint->link.fd < 0
+               ? tmsg_error_set(TMSG_ERR_PEER_LOST, "there is no socket")
+               : tmsg_link_put(endpoint, frame, data, bytes);
+}
+
+static tmsg_status_t link_put_fd(tmsg_endpoint_t *endpoint, uint8_t frame,
+                                 const void *data, size_t bytes, int fd)
+{
+    const char *why;
+    tmsg_status_t status;
+
+    if (!link_passes(endpoint, &why)) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED, "%s", why);
+    }
+    status =
+        tmsg_frame_queue_fd(&endpoint->link.stream, frame, data, bytes, fd);
+    want_events(endpoint);
+    return status;
+}
+
+static void link_look(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->link.fd >= 0 && endpoint->link.connected) {
+        endpoint->link.unread = true;
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+}
+
+const tmsg_link_ops_t tmsg_link_ops = {
+    .passes = link_passes,
+    .put = link_put,
+    .put_fd = link_put_fd,
+    .look = link_look,
+};
+
 void tmsg_link_send(tmsg_endpoint_t *endpoint, uint8_t frame,
                     const uint8_t *data, size_t bytes)
 {
@@ -161,6 +237,22 @@ void tmsg_link_refuse(tmsg_endpoint_t *endpoint, tmsg_status_t status)
     tmsg_link_fail(endpoint, endpoint->link.fd >= 0
                                  ? tmsg_handshake_refuse(endpoint, status)
                                  : status);
+}
+
+/* Takes a frame of an open connection that may have a descriptor, which is its
+ * handler's. */
+static tmsg_status_t on_frame_with_fd(tmsg_endpoint_t *endpoint, uint8_t type,
+                                      const uint8_t *data, size_t bytes)
+{
+    if (!endpoint->link.address_done || endpoint->ep == NULL) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "a frame of type %u out of turn", type);
+    }
+    return type == TMSG_FRAME_RING
+               ? tmsg_offer_frame(endpoint, data, bytes,
+                                  tmsg_frame_fd(&endpoint->link.stream))
+               : tmsg_loan_frame(endpoint, type, data, bytes,
+                                 tmsg_frame_fd(&endpoint->link.stream));
 }
 
 static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
@@ -184,6 +276,13 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
         return tmsg_session_ops.asked(endpoint, data, bytes);
     case TMSG_FRAME_RESUMED:
         return tmsg_session_ops.granted(endpoint, data, bytes);
+    case TMSG_FRAME_RING:
+    case TMSG_FRAME_SEGMENT:
+    case TMSG_FRAME_SEGMENT_TAKEN:
+    case TMSG_FRAME_SEGMENT_REFUSED:
+    case TMSG_FRAME_LOAN_BACK:
+    case TMSG_FRAME_SEGMENT_GONE:
+        return on_frame_with_fd(endpoint, type, data, bytes);
     case TMSG_FRAME_BYE:
     case TMSG_FRAME_FIN:
         /* The peer may have opened before its answer by UCX got here. */

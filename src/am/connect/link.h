@@ -81,6 +81,10 @@ int tmsg_link_left_ms(const tmsg_endpoint_t *endpoint);
 tmsg_status_t tmsg_link_put(tmsg_endpoint_t *endpoint, uint8_t frame,
                             const void *data, size_t bytes);
 
+/* Finds out whether descriptors may pass, and lets them come if so. Called when
+ * the peer's address has come. */
+void tmsg_link_judge_passing(tmsg_endpoint_t *endpoint);
+
 /* Sends one of the frames of the orderly end. Breaks the endpoint if that
  * fails. */
 void tmsg_link_send(tmsg_endpoint_t *endpoint, uint8_t frame,

@@ -62,7 +62,8 @@ static tmsg_status_t open_ucx(tmsg_worker_t *worker,
         TMSG_FEATURE_PING | TMSG_FEATURE_BROADCAST | TMSG_FEATURE_CALLS |
         TMSG_FEATURE_SLICES | TMSG_FEATURE_STREAMS | TMSG_FEATURE_SPANS |
         TMSG_FEATURE_LEASE | TMSG_FEATURE_BULK | TMSG_FEATURE_RINGS |
-        TMSG_FEATURE_FASTBOXES | TMSG_FEATURE_READS | TMSG_FEATURE_REPLIES;
+        TMSG_FEATURE_FASTBOXES | TMSG_FEATURE_READS | TMSG_FEATURE_REPLIES |
+        TMSG_FEATURE_PASSES;
     tmsg_device_ids_tell(worker->context->devices, hello.devices,
                          sizeof(hello.devices));
     if (!(worker->flags &

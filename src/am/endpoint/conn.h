@@ -31,6 +31,13 @@ enum {
     TMSG_FRAME_RESUMED = 9,
     TMSG_FRAME_PROOF = 10,
     TMSG_FRAME_BULK = 11,
+    TMSG_FRAME_RING = 12, /* offers a ring or a fast box, with its descriptor */
+    /* The frames of loans, for tmsg_loan_frame(). SEGMENT has a descriptor. */
+    TMSG_FRAME_SEGMENT = 13,
+    TMSG_FRAME_SEGMENT_TAKEN = 14,
+    TMSG_FRAME_SEGMENT_REFUSED = 15,
+    TMSG_FRAME_LOAN_BACK = 16,
+    TMSG_FRAME_SEGMENT_GONE = 17,
 };
 
 /* Describes the socket of an endpoint's connection. Only link.c, dial.c
@@ -48,7 +55,10 @@ typedef struct {
     uint64_t hello_ns; /* when that was */
     /* The peer may have our address: it can write to our UCX worker. */
     bool address_sent;
-    bool address_done;   /* the peer's worker address came */
+    bool address_done; /* the peer's worker address came */
+    /* Says why no descriptor may go or come by the socket; NULL: they may.
+     * Known once address_done. */
+    const char *passes_none;
     uint64_t address_ns; /* when that was */
     /* The peer has come to a listener and has not sent its address. */
     bool strange;

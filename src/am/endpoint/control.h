@@ -74,6 +74,7 @@ void tmsg_control_pull(const tmsg_channel_t *channel, uint32_t message_id,
 #define TMSG_RING_WORD_FASTBOX 4 /* a fast box, in the form of OFFER */
 #define TMSG_RING_WORD_FASTBOX_TAKEN 5
 #define TMSG_RING_WORD_FASTBOX_REFUSED 6
+#define TMSG_RING_WORD_LOOK 7 /* a frame lies in the bootstrap socket */
 #define TMSG_RING_OFFER_BYTES (1 + 4 + TMSG_SEGMENT_MARK_BYTES)
 bool tmsg_control_offer(tmsg_endpoint_t *endpoint, uint8_t word,
                         const tmsg_segment_t *segment);

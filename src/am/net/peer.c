@@ -48,6 +48,15 @@ static bool has_ended(int fd)
     return ended;
 }
 
+bool tmsg_peer_is_user(int fd, uint32_t uid)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof(peer);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
+           peer.uid == uid;
+}
+
 static const char *doubt_unix(int fd, const tmsg_peer_claim_t *claim)
 {
     struct ucred peer;

@@ -9,6 +9,7 @@
 #ifndef TMSG_AM_NET_PEER_H
 #define TMSG_AM_NET_PEER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* What a peer says of itself. */
@@ -22,5 +23,9 @@ typedef struct {
 /* Returns why the kernel does not confirm what the peer says of itself, in
  * words; NULL: it does. */
 const char *tmsg_peer_doubt(int fd, const tmsg_peer_claim_t *claim);
+
+/* Returns whether the other end of a Unix socket was opened by a process of
+ * that user, as the kernel says. */
+bool tmsg_peer_is_user(int fd, uint32_t uid);
 
 #endif

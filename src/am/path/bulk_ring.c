@@ -6,12 +6,13 @@
 
 #include "am/endpoint/control.h"
 #include "am/endpoint/fail.h"
+#include "am/endpoint/link_ops.h"
 #include "am/endpoint/log.h"
 #include "am/endpoint/transport.h"
 #include "am/path/fastboxes.h"
+#include "am/path/offer.h"
 #include "am/path/shared.h"
 #include "am/shm/ring.h"
-#include "core/bytes.h"
 
 #define AHEAD ((uint64_t)4 * 1024 * 1024)
 #define TURN_BYTES ((size_t)64 * 1024)
@@ -79,15 +80,16 @@ static bool make_ring(tmsg_endpoint_t *endpoint)
         go_without_ring(endpoint, tmsg_error_message());
         return false;
     }
-    if (!tmsg_control_offer(endpoint, TMSG_RING_WORD_OFFER,
-                            tmsg_ring_segment(ring->out))) {
+    if (!tmsg_offer_send(endpoint, TMSG_RING_WORD_OFFER,
+                         tmsg_ring_segment(ring->out))) {
         go_without_ring(endpoint, "no memory to tell the peer of it");
         return false;
     }
     return true;
 }
 
-static bool take_offered_ring(tmsg_endpoint_t *endpoint, const uint8_t *offer)
+static bool take_offered_ring(tmsg_endpoint_t *endpoint,
+                              const tmsg_segment_offer_t *offer)
 {
     tmsg_bulk_ring_t *ring;
 
@@ -96,10 +98,11 @@ static bool take_offered_ring(tmsg_endpoint_t *endpoint, const uint8_t *offer)
                        "no memory is shared here, or there is no socket");
         return false;
     }
+    if (!tmsg_offer_is_there(endpoint, offer)) {
+        return false;
+    }
     ring = ring_bulk_of(endpoint);
-    if (ring == NULL || tmsg_ring_open((pid_t)endpoint->peer_hello.pid,
-                                       (int)tmsg_get_le(offer, 4), offer + 4,
-                                       &ring->in) != TMSG_OK) {
+    if (ring == NULL || tmsg_ring_open(offer, &ring->in) != TMSG_OK) {
         return false;
     }
     tmsg_shared_note(endpoint, tmsg_ring_segment(ring->in));
@@ -108,7 +111,8 @@ static bool take_offered_ring(tmsg_endpoint_t *endpoint, const uint8_t *offer)
 
 /* Takes or refuses the ring that the peer offers, once a connection, whatever
  * comes of it. */
-static void note_ring_offer(tmsg_endpoint_t *endpoint, const uint8_t *offer)
+void tmsg_ring_offered(tmsg_endpoint_t *endpoint,
+                       const tmsg_segment_offer_t *offer)
 {
     bool taken;
 
@@ -154,11 +158,6 @@ static void note_ring_answer(tmsg_endpoint_t *endpoint, bool taken)
     }
 }
 
-static bool is_offer(uint8_t word)
-{
-    return word == TMSG_RING_WORD_OFFER || word == TMSG_RING_WORD_FASTBOX;
-}
-
 tmsg_ucx_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival)
 {
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
@@ -167,8 +166,8 @@ tmsg_ucx_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival)
     if (endpoint == NULL) {
         return TMSG_UCX_OK;
     }
-    if (bytes == 0 ||
-        (is_offer(arrival->body[0]) && bytes != TMSG_RING_OFFER_BYTES)) {
+    if (bytes == 0 || (tmsg_offer_is_word(arrival->body[0]) &&
+                       bytes != TMSG_RING_OFFER_BYTES)) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
                             "a word of a ring is of a length that cannot be");
         return TMSG_UCX_OK;
@@ -177,15 +176,16 @@ tmsg_ucx_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival)
     case TMSG_RING_WORD_MOVED:
         tmsg_bulk_stir(endpoint);
         break;
+    case TMSG_RING_WORD_LOOK:
+        tmsg_link_ops.look(endpoint);
+        break;
     case TMSG_RING_WORD_OFFER:
-        note_ring_offer(endpoint, arrival->body + 1);
+    case TMSG_RING_WORD_FASTBOX:
+        tmsg_offer_arrived(endpoint, arrival->body);
         break;
     case TMSG_RING_WORD_TAKEN:
     case TMSG_RING_WORD_REFUSED:
         note_ring_answer(endpoint, arrival->body[0] == TMSG_RING_WORD_TAKEN);
-        break;
-    case TMSG_RING_WORD_FASTBOX:
-        tmsg_fastboxes_offered(endpoint, arrival->body + 1);
         break;
     case TMSG_RING_WORD_FASTBOX_TAKEN:
     case TMSG_RING_WORD_FASTBOX_REFUSED:

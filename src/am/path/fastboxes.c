@@ -8,11 +8,11 @@
 #include "am/endpoint/fail.h"
 #include "am/endpoint/log.h"
 #include "am/endpoint/transport.h"
+#include "am/path/offer.h"
 #include "am/path/shared.h"
 #include "am/shm/fastbox.h"
 #include "am/worker/engine.h"
 #include "am/worker/nap.h"
-#include "core/bytes.h"
 #include "serialize/header.h"
 
 #define FEW 16 /* messages by UCX before a fast box is worth its memory */
@@ -74,8 +74,8 @@ static void make_fastbox(tmsg_endpoint_t *endpoint)
         return;
     }
     endpoint->worker->paths.fastboxes_made++;
-    if (!tmsg_control_offer(endpoint, TMSG_RING_WORD_FASTBOX,
-                            tmsg_fastbox_segment(fastboxes->offer)) ||
+    if (!tmsg_offer_send(endpoint, TMSG_RING_WORD_FASTBOX,
+                         tmsg_fastbox_segment(fastboxes->offer)) ||
         tmsg_control_waits(endpoint)) {
         go_without_fastbox(endpoint, "the peer cannot be told of it");
     }
@@ -166,7 +166,7 @@ void tmsg_fastboxes_answered(tmsg_endpoint_t *endpoint, bool taken)
 }
 
 static bool take_offered_fastbox(tmsg_endpoint_t *endpoint,
-                                 const uint8_t *offer)
+                                 const tmsg_segment_offer_t *offer)
 {
     tmsg_fastboxes_t *fastboxes = &endpoint->fastboxes;
     tmsg_worker_t *worker = endpoint->worker;
@@ -182,9 +182,8 @@ static bool take_offered_fastbox(tmsg_endpoint_t *endpoint,
                        FASTBOXES);
         return false;
     }
-    if (tmsg_fastbox_open((pid_t)endpoint->peer_hello.pid,
-                          (int)tmsg_get_le(offer, 4), offer + 4,
-                          &fastboxes->in) != TMSG_OK) {
+    if (!tmsg_offer_is_there(endpoint, offer) ||
+        tmsg_fastbox_open(offer, &fastboxes->in) != TMSG_OK) {
         return false;
     }
     tmsg_shared_note(endpoint, tmsg_fastbox_segment(fastboxes->in));
@@ -193,7 +192,8 @@ static bool take_offered_fastbox(tmsg_endpoint_t *endpoint,
 }
 
 /* A side may offer a fast box once a connection, whatever comes of it. */
-void tmsg_fastboxes_offered(tmsg_endpoint_t *endpoint, const uint8_t *offer)
+void tmsg_fastboxes_offered(tmsg_endpoint_t *endpoint,
+                            const tmsg_segment_offer_t *offer)
 {
     bool taken;
 

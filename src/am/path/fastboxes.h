@@ -49,7 +49,8 @@ void tmsg_fastboxes_moved(tmsg_worker_t *worker);
 /* tmsg_fastboxes_offered() takes or refuses the fast box that the peer tells
  * of. tmsg_fastboxes_answered() notes the peer's answer to this side's offer.
  */
-void tmsg_fastboxes_offered(tmsg_endpoint_t *endpoint, const uint8_t *offer);
+void tmsg_fastboxes_offered(tmsg_endpoint_t *endpoint,
+                            const tmsg_segment_offer_t *offer);
 void tmsg_fastboxes_answered(tmsg_endpoint_t *endpoint, bool taken);
 
 /* tmsg_fastboxes_next() gives the next message in the peer's fast box, which

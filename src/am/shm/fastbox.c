@@ -142,17 +142,16 @@ tmsg_status_t tmsg_fastbox_create(tmsg_fastbox_t **fastbox_p)
     return status;
 }
 
-tmsg_status_t tmsg_fastbox_open(pid_t pid, int fd, const uint8_t *mark,
+tmsg_status_t tmsg_fastbox_open(const tmsg_segment_offer_t *offer,
                                 tmsg_fastbox_t **fastbox_p)
 {
     tmsg_fastbox_t *fastbox = new_fastbox();
 
-    return fastbox == NULL
-               ? TMSG_ERR_NO_MEMORY
-               : finish_fastbox(fastbox,
-                                tmsg_segment_open(&fastbox->segment, ALL_BYTES,
-                                                  pid, fd, mark),
-                                fastbox_p);
+    return fastbox == NULL ? TMSG_ERR_NO_MEMORY
+                           : finish_fastbox(fastbox,
+                                            tmsg_segment_open(&fastbox->segment,
+                                                              ALL_BYTES, offer),
+                                            fastbox_p);
 }
 
 tmsg_segment_t *tmsg_fastbox_segment(tmsg_fastbox_t *fastbox)

@@ -52,9 +52,9 @@ tmsg_status_t tmsg_fastbox_create(tmsg_fastbox_t **fastbox_p);
 /* Returns the memory of the fast box, which the receiver is told of. */
 tmsg_segment_t *tmsg_fastbox_segment(tmsg_fastbox_t *fastbox);
 
-/* Opens the receiver's fast box, by the descriptor that it has in process
- * `pid`. Errors: NO_MEMORY, IO (it cannot be opened or is no such fast box). */
-tmsg_status_t tmsg_fastbox_open(pid_t pid, int fd, const uint8_t *mark,
+/* Opens the receiver's fast box, as tmsg_segment_open(). Errors: NO_MEMORY, IO
+ * (it cannot be opened or is no such fast box). */
+tmsg_status_t tmsg_fastbox_open(const tmsg_segment_offer_t *offer,
                                 tmsg_fastbox_t **fastbox_p);
 
 /* Frees the fast box of either side. NULL is allowed. */

@@ -96,17 +96,16 @@ tmsg_status_t tmsg_ring_create(tmsg_ring_t **ring_p)
                              ring_p);
 }
 
-tmsg_status_t tmsg_ring_open(pid_t pid, int fd, const uint8_t *mark,
+tmsg_status_t tmsg_ring_open(const tmsg_segment_offer_t *offer,
                              tmsg_ring_t **ring_p)
 {
     tmsg_ring_t *ring = new_ring(false);
 
     return ring == NULL
                ? TMSG_ERR_NO_MEMORY
-               : finish_ring(ring,
-                             tmsg_segment_open(&ring->segment, ALL_BYTES, pid,
-                                               fd, mark),
-                             ring_p);
+               : finish_ring(
+                     ring, tmsg_segment_open(&ring->segment, ALL_BYTES, offer),
+                     ring_p);
 }
 
 tmsg_segment_t *tmsg_ring_segment(tmsg_ring_t *ring) { return &ring->segment; }

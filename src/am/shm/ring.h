@@ -31,7 +31,7 @@ tmsg_segment_t *tmsg_ring_segment(tmsg_ring_t *ring);
 
 /* Opens the receiver's ring, by the descriptor that it has in process `pid`.
  * Errors: NO_MEMORY, IO (it cannot be opened or is no such ring). */
-tmsg_status_t tmsg_ring_open(pid_t pid, int fd, const uint8_t *mark,
+tmsg_status_t tmsg_ring_open(const tmsg_segment_offer_t *offer,
                              tmsg_ring_t **ring_p);
 
 /* Frees the ring of either side. NULL is allowed. */

@@ -169,12 +169,14 @@ static bool has_mark(int fd, const uint8_t *mark)
 }
 
 /* Nothing is changed of a file that has another mark: it may be anybody's. */
-static tmsg_status_t find_peer_memory(tmsg_segment_t *segment, pid_t pid,
-                                      int fd, const uint8_t *mark)
+static tmsg_status_t find_peer_memory(tmsg_segment_t *segment,
+                                      const tmsg_segment_offer_t *offer)
 {
     tmsg_status_t status;
 
-    segment->fd = open_peer_file(pid, fd, segment->bytes);
+    segment->fd = offer->passed
+                      ? offer->fd
+                      : open_peer_file(offer->pid, offer->fd, segment->bytes);
     if (segment->fd < 0) {
         return tmsg_error_errno(TMSG_ERR_IO,
                                 "the peer's memory cannot be opened here");
@@ -183,7 +185,7 @@ static tmsg_status_t find_peer_memory(tmsg_segment_t *segment, pid_t pid,
         return tmsg_error_set(TMSG_ERR_IO,
                               "what the peer offers is no such memory");
     }
-    if (!has_mark(segment->fd, mark)) {
+    if (!has_mark(segment->fd, offer->mark)) {
         return tmsg_error_set(TMSG_ERR_IO, "the memory is another's");
     }
     status = map_segment(segment);
@@ -191,12 +193,15 @@ static tmsg_status_t find_peer_memory(tmsg_segment_t *segment, pid_t pid,
 }
 
 tmsg_status_t tmsg_segment_open(tmsg_segment_t *segment, size_t bytes,
-                                pid_t pid, int fd, const uint8_t *mark)
+                                const tmsg_segment_offer_t *offer)
 {
     tmsg_status_t status;
 
     init_segment(segment, bytes);
-    status = find_peer_memory(segment, pid, fd, mark);
+    status = find_peer_memory(segment, offer);
+    if (offer->passed) {
+        segment->fd = -1;
+    }
     tmsg_segment_close_fd(segment);
     if (status != TMSG_OK) {
         tmsg_segment_free(segment);

@@ -33,6 +33,14 @@ typedef struct {
 /* Says in words what it means that a settled segment is not sealed. */
 extern const char tmsg_segment_unsealed[];
 
+/* Says where memory of another process is found. */
+typedef struct {
+    bool passed;         /* the descriptor was passed to this process */
+    int fd;              /* here if it was passed, else of process `pid` */
+    pid_t pid;           /* not used if it was passed */
+    const uint8_t *mark; /* TMSG_SEGMENT_MARK_BYTES */
+} tmsg_segment_offer_t;
+
 /* Creates the memory. Until it is settled only its creator may have touched it.
  * Errors: IO. */
 tmsg_status_t tmsg_segment_create(tmsg_segment_t *segment, size_t bytes);
@@ -41,11 +49,11 @@ tmsg_status_t tmsg_segment_create(tmsg_segment_t *segment, size_t bytes);
  * closes the descriptor. Errors: IO (the other side keeps pages from it). */
 tmsg_status_t tmsg_segment_settle(tmsg_segment_t *segment);
 
-/* Opens the memory of another process, by its descriptor there, and seals it.
- * Errors: IO (it cannot be opened, is no such memory, or its pages are not to
- * be had). */
+/* Opens the memory of another process, and seals it. A descriptor that was
+ * passed stays the caller's, and is not needed any more. Errors: IO (it cannot
+ * be opened, is no such memory, or its pages are not to be had). */
 tmsg_status_t tmsg_segment_open(tmsg_segment_t *segment, size_t bytes,
-                                pid_t pid, int fd, const uint8_t *mark);
+                                const tmsg_segment_offer_t *offer);
 
 /* Closes the descriptor, which stays open until the other side has the
  * memory. */

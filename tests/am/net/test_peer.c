@@ -153,6 +153,18 @@ Test(peer, is_not_who_listens_at_its_port)
 }
 
 /* A pid that another process may have by now. */
+Test(peer, of_unix_is_of_its_user_alone)
+{
+    int pair[2];
+
+    must_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    must_true(tmsg_peer_is_user(pair[0], geteuid()));
+    must_true(!tmsg_peer_is_user(pair[0], geteuid() + 1));
+    must_true(!tmsg_peer_is_user(-1, geteuid()));
+    close(pair[0]);
+    close(pair[1]);
+}
+
 Test(peer, of_unix_that_has_ended_is_doubted)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};

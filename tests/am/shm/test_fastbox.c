@@ -627,6 +627,21 @@ Test(fastbox, that_cannot_be_opened_is_done_without)
     pair_close(&pair);
 }
 
+/* By the bootstrap socket. */
+Test(fastbox, that_is_passed_needs_no_proc)
+{
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
+    pair.to_b->peer_hello.pid = 1 << 22;
+    for (uint64_t i = 0; i < 100; i++) {
+        pass(&pair, i, SMALL);
+    }
+    cr_expect(ge(u64, by_fastbox(pair.to_a), 50));
+    cr_expect(eq(str, (char *)tmsg_fastboxes_words(pair.to_a), "stands"));
+    pair_close(&pair);
+}
+
 Test(fastbox, a_second_one_ends_the_connection)
 {
     pair_t pair;
@@ -666,8 +681,11 @@ static uint32_t *header_bytes_of_last(tmsg_fastbox_t *fastbox)
 static void open_fastbox(tmsg_fastbox_t **from_p, tmsg_fastbox_t **to_p)
 {
     must(tmsg_fastbox_create(from_p));
-    must(tmsg_fastbox_open(getpid(), tmsg_fastbox_segment(*from_p)->fd,
-                           tmsg_fastbox_segment(*from_p)->memory, to_p));
+    must(tmsg_fastbox_open(
+        &(tmsg_segment_offer_t){.pid = getpid(),
+                                .fd = tmsg_fastbox_segment(*from_p)->fd,
+                                .mark = tmsg_fastbox_segment(*from_p)->memory},
+        to_p));
 }
 
 /* A message without payload. */
@@ -929,8 +947,11 @@ Test(fastbox, loses_no_wake_up)
     uint64_t seed = 9, got = 0;
 
     must(tmsg_fastbox_create(&from));
-    must(tmsg_fastbox_open(getpid(), tmsg_fastbox_segment(from)->fd,
-                           tmsg_fastbox_segment(from)->memory, &sleeper.to));
+    must(tmsg_fastbox_open(
+        &(tmsg_segment_offer_t){.pid = getpid(),
+                                .fd = tmsg_fastbox_segment(from)->fd,
+                                .mark = tmsg_fastbox_segment(from)->memory},
+        &sleeper.to));
     must_eq(pthread_create(&thread, NULL, take_all, &sleeper), 0);
     for (uint32_t i = 0; i < ROUNDS; i++) {
         bool waits = sample_random(&seed) % 2 == 0;

@@ -15,12 +15,14 @@
 
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/link_ops.h"
 #include "am/path/bulk_ring.h"
 #include "am/shm/ring.h"
 #include "am/worker/budget.h"
 #include "core/bytes.h"
 #include "support/channels.h"
 #include "support/large_messages.h"
+#include "support/numbered_keys.h"
 #include "support/seeded_maps.h"
 #include "support/session_pair.h"
 
@@ -332,6 +334,22 @@ static void offer(const pair_t *pair, int fd, uint8_t *mark)
     must_true(tmsg_control_offer(pair->to_b, TMSG_RING_WORD_OFFER, &shared));
 }
 
+/* By the bootstrap socket; -1: without a descriptor. */
+static void offer_by_frame(const pair_t *pair, int fd, const uint8_t *mark)
+{
+    uint8_t frame[1 + MARK] = {TMSG_RING_WORD_OFFER};
+
+    memcpy(frame + 1, mark, MARK);
+    if (fd < 0) {
+        must(tmsg_link_ops.put(pair->to_b, TMSG_FRAME_RING, frame,
+                               sizeof(frame)));
+    } else {
+        must(tmsg_link_ops.put_fd(pair->to_b, TMSG_FRAME_RING, frame,
+                                  sizeof(frame), fd));
+    }
+    tmsg_control_ring(pair->to_b, TMSG_RING_WORD_LOOK);
+}
+
 static bool is_refused(void *arg)
 {
     const pair_t *pair = arg;
@@ -358,16 +376,19 @@ static tmsg_bulk_t *bulk_of_ring(tmsg_endpoint_t *endpoint)
     return &ring->bulk;
 }
 
-/* What is no ring, or another's, is not taken, and all goes by UCX. */
-static void refuse(int fd, uint8_t *mark)
+static void refuse_by(link_t link, int fd, uint8_t *mark)
 {
     pair_t pair;
     tmsg_request_t *sent;
 
-    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
     pair.to_b->paths.bulk =
         bulk_of_ring(pair.to_b); /* of which nothing was said */
-    offer(&pair, fd, mark);
+    if (link == LINK_UNIX) {
+        offer_by_frame(&pair, fd, mark);
+    } else {
+        offer(&pair, fd, mark);
+    }
     pair_await(&pair, is_refused, &pair, "a refusal");
     sent = send_on(pair.to_b, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
     large_take(&pair, &pair.b, 1, LARGE);
@@ -375,6 +396,16 @@ static void refuse(int fd, uint8_t *mark)
     cr_expect(eq(u64, by_ring(pair.to_b), 0));
     cr_expect(eq(int, strncmp(tmsg_bulk_words(pair.to_b), "none: ", 6), 0));
     pair_close(&pair);
+}
+
+/* What is no ring, or another's, is not taken, and all goes by UCX. */
+static void refuse(int fd, uint8_t *mark)
+{
+    int before = count_descriptors();
+
+    refuse_by(LINK_SHM, fd, mark);
+    refuse_by(LINK_UNIX, fd, mark);
+    must_eq(count_descriptors(), before);
 }
 
 /* Until the peer has it, pages of it may be missing, and to touch those may be
@@ -415,7 +446,32 @@ Test(ring, a_descriptor_that_is_closed_is_none)
 {
     uint8_t mark[MARK] = {0};
 
-    refuse(1000, mark);
+    refuse_by(LINK_SHM, 1000, mark);
+    refuse_by(LINK_UNIX, -1, mark); /* the frame comes without one */
+}
+
+Test(ring, a_folder_is_none)
+{
+    uint8_t mark[MARK] = {0};
+    int fd = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    refuse(fd, mark);
+    close(fd);
+}
+
+Test(ring, memory_that_is_read_only_is_none)
+{
+    tmsg_ring_t *ring;
+    char path[64];
+    int fd;
+
+    must(tmsg_ring_create(&ring));
+    snprintf(path, sizeof(path), "/proc/self/fd/%d",
+             tmsg_ring_segment(ring)->fd);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    refuse_by(LINK_UNIX, fd, tmsg_ring_segment(ring)->memory);
+    close(fd);
+    tmsg_ring_free(ring);
 }
 
 Test(ring, memory_that_may_shrink_is_none)
@@ -455,8 +511,31 @@ Test(ring, memory_under_a_lease_is_none)
     must_true(fd >= 0);
     close(made);
     must_eq(fcntl(fd, F_SETLEASE, F_WRLCK), 0);
-    refuse(fd, mark);
+    refuse_by(LINK_SHM, fd, mark);
     close(fd);
+}
+
+/* The peer's offer comes, and its descriptor does not. */
+Test(ring, that_finds_no_descriptor_here_is_done_without)
+{
+    uint8_t mark[MARK] = {0};
+    int fd = memfd_create("ring", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+    struct rlimit most;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
+    pair.to_b->paths.bulk = bulk_of_ring(pair.to_b);
+    offer_by_frame(&pair, fd, mark);
+    must_eq(getrlimit(RLIMIT_NOFILE, &most), 0);
+    most.rlim_cur = 3;
+    must_eq(setrlimit(RLIMIT_NOFILE, &most), 0);
+    pair_await(&pair, is_refused, &pair, "a refusal");
+    most.rlim_cur = most.rlim_max;
+    must_eq(setrlimit(RLIMIT_NOFILE, &most), 0);
+    must(pair_finish(&pair, send_on(pair.to_b, 0, sample_bytes(1, 100), 0)));
+    tmsg_message_destroy(pair_take(&pair, &pair.b));
+    close(fd);
+    pair_close(&pair);
 }
 
 Test(ring, another_ones_is_none)
@@ -526,6 +605,91 @@ Test(ring, a_second_one_ends_the_connection)
     pair_drop(&pair);
 }
 
+/* No descriptor is needed for the count, and none is left. */
+Test(ring, a_second_one_by_the_socket_ends_the_connection)
+{
+    pair_t pair;
+    tmsg_ring_t *ring;
+
+    must(tmsg_ring_create(&ring));
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
+    must_true(tmsg_mover_ring.make(pair.to_b));
+    offer_by_frame(&pair, tmsg_ring_segment(ring)->fd,
+                   tmsg_ring_segment(ring)->memory);
+    cr_expect(eq(int, pair_end_of(&pair, pair.to_a), TMSG_ERR_MALFORMED));
+    tmsg_ring_free(ring);
+    pair_drop(&pair);
+}
+
+/* A frame that offers something else, or is of another length. */
+Test(ring, a_frame_that_offers_nothing_ends_the_connection)
+{
+    static const struct {
+        uint8_t word;
+        size_t bytes;
+    } rows[] = {{TMSG_RING_WORD_OFFER, 1 + MARK - 1},
+                {TMSG_RING_WORD_OFFER, 1 + MARK + 1},
+                {TMSG_RING_WORD_FASTBOX, 0},
+                {TMSG_RING_WORD_TAKEN, 1 + MARK},
+                {200, 1 + MARK}};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint8_t frame[1 + MARK + 1] = {rows[i].word};
+        int before = count_descriptors();
+        pair_t pair;
+
+        pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
+        must(tmsg_link_ops.put_fd(pair.to_b, TMSG_FRAME_RING, frame,
+                                  rows[i].bytes, 0));
+        cr_expect(eq(int, pair_end_of(&pair, pair.to_a), TMSG_ERR_MALFORMED));
+        must_say(tmsg_endpoint_error(pair.to_a), "an offer of shared memory");
+        pair_drop(&pair);
+        must_eq(count_descriptors(), before);
+    }
+}
+
+static bool is_answered(void *arg)
+{
+    const pair_t *pair = arg;
+    const tmsg_bulk_t *bulk = pair->to_a->paths.bulk;
+
+    return tmsg_ring_segment(tmsg_bulk_ring_of(bulk)->out)->fd < 0;
+}
+
+/* Memory whose number no process has comes by the socket alone; to a peer that
+ * takes none there, by its number. */
+static void pass_where(bool opens, bool takes, bool keyed)
+{
+    tmsg_keyring_t *keys = keyed ? ring("peer", 1) : NULL;
+    const side_options_t options = {.keyring = keys};
+    uint32_t pid = (uint32_t)getpid();
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, &options, &options);
+    if (!takes) {
+        pair.to_a->peer_hello.features &= ~TMSG_FEATURE_PASSES;
+    }
+    pair.to_b->peer_hello.pid = opens ? pid : 1 << 22; /* which is none */
+    must_true(tmsg_mover_ring.make(pair.to_a));
+    pair_await(&pair, is_answered, &pair, "an answer");
+    pair.to_b->peer_hello.pid = pid;
+    sent = send_on(pair.to_a, 0, sample_bytes(1, LARGE), TMSG_SEND_ACKED);
+    large_take(&pair, &pair.a, 1, LARGE);
+    must(pair_finish(&pair, sent));
+    cr_expect(eq(u64, by_ring(pair.to_a), opens || takes));
+    pair_close(&pair);
+    tmsg_keyring_destroy(keys);
+}
+
+Test(ring, that_is_passed_needs_no_proc)
+{
+    pass_where(false, true, false);
+    pass_where(false, true, true);
+    pass_where(false, false, false);
+    pass_where(true, false, true);
+}
+
 /* A bell and answers that nobody asked for, and what a later version may
  * say. */
 Test(ring, words_out_of_turn_are_passed_over)
@@ -568,8 +732,11 @@ Test(ring, bytes_come_as_they_went)
     uint8_t *out = malloc(RING_BYTES), *in = malloc(RING_BYTES);
 
     must(tmsg_ring_create(&from));
-    must(tmsg_ring_open(getpid(), tmsg_ring_segment(from)->fd,
-                        tmsg_ring_segment(from)->memory, &to));
+    must(tmsg_ring_open(
+        &(tmsg_segment_offer_t){.pid = getpid(),
+                                .fd = tmsg_ring_segment(from)->fd,
+                                .mark = tmsg_ring_segment(from)->memory},
+        &to));
     while (got < 64 * RING_BYTES) {
         size_t one = sample_random(&seed) % 70000 + 1;
         size_t two = sample_random(&seed) % 100 + 1;
@@ -607,8 +774,11 @@ Test(ring, asks_for_a_word_where_it_waits)
     const struct iovec some = {bytes, 10}, all = {bytes, RING_BYTES};
 
     must(tmsg_ring_create(&from));
-    must(tmsg_ring_open(getpid(), tmsg_ring_segment(from)->fd,
-                        tmsg_ring_segment(from)->memory, &to));
+    must(tmsg_ring_open(
+        &(tmsg_segment_offer_t){.pid = getpid(),
+                                .fd = tmsg_ring_segment(from)->fd,
+                                .mark = tmsg_ring_segment(from)->memory},
+        &to));
     must_true(!tmsg_ring_is_awaited(from));
     must_true(tmsg_ring_await(to));
     must_eq(tmsg_ring_write(from, &some, 1), 10);
@@ -640,8 +810,11 @@ Test(ring, what_the_other_side_writes_there_is_bounded)
         page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED,
                     tmsg_ring_segment(from)->fd, 0);
         must_true(page != MAP_FAILED);
-        must(tmsg_ring_open(getpid(), tmsg_ring_segment(from)->fd,
-                            tmsg_ring_segment(from)->memory, &to));
+        must(tmsg_ring_open(
+            &(tmsg_segment_offer_t){.pid = getpid(),
+                                    .fd = tmsg_ring_segment(from)->fd,
+                                    .mark = tmsg_ring_segment(from)->memory},
+            &to));
         if (wrong[i] > RING_BYTES) {
             page[8] = wrong[i];
             must_eq(tmsg_ring_read(to, &some, 1), TMSG_RING_WRONG);

@@ -101,7 +101,10 @@ static void both_sides(bool peer_makes)
     fd = dup(made.fd);
     mapped = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     must_true(mapped != MAP_FAILED);
-    must(tmsg_segment_open(&opened, BYTES, getpid(), made.fd, made.memory));
+    must(tmsg_segment_open(&opened, BYTES,
+                           &(tmsg_segment_offer_t){.pid = getpid(),
+                                                   .fd = made.fd,
+                                                   .mark = made.memory}));
     if (peer_makes) {
         nothing_can_be_taken(&opened, fd, mapped);
     }
@@ -128,7 +131,9 @@ Test(segment, pages_that_were_given_back_before_are_taken_again)
     fd = dup(made.fd);
     punch(fd);
     must_true(!has_all_pages(fd));
-    must(tmsg_segment_open(&opened, BYTES, getpid(), made.fd, mark));
+    must(tmsg_segment_open(
+        &opened, BYTES,
+        &(tmsg_segment_offer_t){.pid = getpid(), .fd = made.fd, .mark = mark}));
     must_true(has_all_pages(fd) && opened.sealed);
     close(fd);
     tmsg_segment_free(&opened);
@@ -177,8 +182,12 @@ Test(segment, a_peer_that_keeps_the_right_to_take_pages_gets_nothing)
     refuse_settling(F_SEAL_SEAL);
     must_eq(ftruncate(fd, (off_t)BYTES), 0);
     must_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL), 0);
-    cr_expect(eq(int, tmsg_segment_open(&opened, BYTES, getpid(), fd, mark),
-                 TMSG_ERR_IO));
+    cr_expect(
+        eq(int,
+           tmsg_segment_open(&opened, BYTES,
+                             &(tmsg_segment_offer_t){
+                                 .pid = getpid(), .fd = fd, .mark = mark}),
+           TMSG_ERR_IO));
     close(fd);
 }
 
@@ -193,9 +202,12 @@ Test(segment, another_ones_memory_is_left_as_it_is)
     memcpy(mark, made.memory, sizeof(mark));
     mark[15] ^= 1;
     before = fcntl(made.fd, F_GET_SEALS);
-    cr_expect(eq(int,
-                 tmsg_segment_open(&opened, BYTES, getpid(), made.fd, mark),
-                 TMSG_ERR_IO));
+    cr_expect(
+        eq(int,
+           tmsg_segment_open(&opened, BYTES,
+                             &(tmsg_segment_offer_t){
+                                 .pid = getpid(), .fd = made.fd, .mark = mark}),
+           TMSG_ERR_IO));
     cr_expect(eq(int, fcntl(made.fd, F_GET_SEALS), before));
     tmsg_segment_free(&made);
 }

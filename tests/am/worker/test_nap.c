@@ -37,9 +37,12 @@ static void open_fastboxes(nap_t *nap, unsigned count)
     *nap = (nap_t){.count = count, .ns = LONG_NS};
     for (unsigned i = 0; i < count; i++) {
         must(tmsg_fastbox_create(&nap->from[i]));
-        must(tmsg_fastbox_open(getpid(), tmsg_fastbox_segment(nap->from[i])->fd,
-                               tmsg_fastbox_segment(nap->from[i])->memory,
-                               &nap->to[i]));
+        must(tmsg_fastbox_open(
+            &(tmsg_segment_offer_t){
+                .pid = getpid(),
+                .fd = tmsg_fastbox_segment(nap->from[i])->fd,
+                .mark = tmsg_fastbox_segment(nap->from[i])->memory},
+            &nap->to[i]));
     }
 }
 
