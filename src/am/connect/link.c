@@ -169,6 +169,7 @@ void tmsg_link_judge_passing(tmsg_endpoint_t *endpoint)
                             "the socket than the peer does";
     } else {
         link->passes_none = NULL;
+        tmsg_sock_take_fds(link->fd);
         tmsg_frame_take_fds(&link->stream,
                             TAKES(TMSG_FRAME_RING) | TAKES(TMSG_FRAME_SEGMENT));
     }

@@ -108,6 +108,32 @@ void tmsg_sock_keep_alive(int fd)
     set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVES_MOST);
 }
 
+/* Linux 6.16 has it; the number is that of most architectures. */
+#if !defined(SO_PASSRIGHTS) && !defined(__sparc__) && !defined(__hppa__)
+#define SO_PASSRIGHTS 83
+#endif
+
+/* At first no descriptor may come. A receiver that has no room for one drops
+ * it, and waits for a TCP socket that lingers: a stranger could stop it so.
+ * Older kernels know no way to prevent that. */
+static void refuse_fds(int fd)
+{
+#ifdef SO_PASSRIGHTS
+    set_option(fd, SOL_SOCKET, SO_PASSRIGHTS, 0);
+#else
+    (void)fd;
+#endif
+}
+
+void tmsg_sock_take_fds(int fd)
+{
+#ifdef SO_PASSRIGHTS
+    set_option(fd, SOL_SOCKET, SO_PASSRIGHTS, 1);
+#else
+    (void)fd;
+#endif
+}
+
 static void tune_socket(int fd, int family)
 {
     if (family == AF_INET || family == AF_INET6) {
@@ -128,9 +154,15 @@ static tmsg_address_t unix_address(const char *path)
     return address;
 }
 
+/* What is accepted from a Unix socket that listens is as that is. */
 static int open_socket(int family)
 {
-    return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (fd >= 0 && family == AF_UNIX) {
+        refuse_fds(fd);
+    }
+    return fd;
 }
 
 static int bind_and_listen(int fd, const tmsg_address_t *address, int backlog)

@@ -47,6 +47,10 @@ void tmsg_sock_listener_close(tmsg_sock_listener_t *listener);
  * IO. */
 tmsg_status_t tmsg_sock_accept(const tmsg_sock_listener_t *listener, int *fd_p);
 
+/* Lets descriptors come by a Unix socket that was accepted or connected here.
+ * Before, the kernel refuses them to their sender, if it can (Linux 6.16). */
+void tmsg_sock_take_fds(int fd);
+
 /* Starts to connect. Returns OK if the socket is connected. With IN_PROGRESS
  * *fd_p becomes writable when tmsg_sock_connect_result() knows more. Either way
  * the caller closes *fd_p. The file of a Unix socket that refuses may be new:

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
@@ -343,6 +344,100 @@ Test(strangers, strangers_leave_no_descriptors_behind)
     }
     /* Fewer, once the UCX worker of who was served before is closed. */
     cr_expect(le(int, count_descriptors(), before));
+    side_close(&side);
+}
+
+/* Sends bytes, and a descriptor with them so many times. */
+static ssize_t raw_send_fds(int to, const void *data, size_t bytes, int fd,
+                            unsigned count)
+{
+    union {
+        struct cmsghdr head;
+        uint8_t bytes[CMSG_SPACE(16 * sizeof(int))];
+    } control = {.head = {.cmsg_len = CMSG_LEN(count * sizeof(int)),
+                          .cmsg_level = SOL_SOCKET,
+                          .cmsg_type = SCM_RIGHTS}};
+    struct iovec all = {(void *)(uintptr_t)data, bytes};
+    const struct msghdr message = {.msg_iov = &all,
+                                   .msg_iovlen = 1,
+                                   .msg_control = &control,
+                                   .msg_controllen =
+                                       CMSG_SPACE(count * sizeof(int))};
+
+    for (unsigned i = 0; i < count; i++) {
+        memcpy(CMSG_DATA(&control.head) + i * sizeof(fd), &fd, sizeof(fd));
+    }
+    return sendmsg(to, &message, MSG_NOSIGNAL);
+}
+
+/* A TCP socket that lingers for as long as this test may take. Whoever closes
+ * it last waits until the other end has read what was written. */
+static int make_lingering(int *reader_p)
+{
+    const struct linger linger = {1, 2 * PEERS_BOUND_MS / 1000};
+    static char bytes[65536];
+    char url[64];
+    int listener = raw_listen(url, sizeof(url)), fd = raw_dial(url);
+
+    *reader_p = accept(listener, NULL, NULL);
+    must_true(*reader_p >= 0);
+    must_eq(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+    must_eq(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
+    while (send(fd, bytes, sizeof(bytes), 0) > 0) {
+    }
+    close(listener);
+    return fd;
+}
+
+/* Nor one that takes long to close. Older kernels drop it in the receiver. */
+Test(strangers, strangers_stop_nobody_by_a_descriptor)
+{
+    side_t side;
+    int reader, lingering, stranger;
+
+    side_open(&side, NULL);
+    side_listen_link(&side, LINK_UNIX);
+    stranger = raw_dial(tmsg_listener_url(side.listener));
+    lingering = make_lingering(&reader);
+    if (raw_send_fds(stranger, TMSG_FRAME_MAGIC, 8, lingering, 1) > 0) {
+        close(reader);
+        cr_skip_test("only Linux 6.16 and later can refuse descriptors");
+    }
+    must_eq(errno, EPERM);
+    side_serves(&side);
+    close(reader); /* and with it ends the wait of the close */
+    close(lingering);
+    close(stranger);
+    side_close(&side);
+}
+
+/* With the magic, with a frame that takes none, and with one that may have one
+ * later. Frames with none of these follow: the end is that of the first. */
+Test(strangers, strangers_pass_no_descriptors)
+{
+    static const char frame[] = "TMSGBOOT\x11\0\0\0\x0c"
+                                "\1.mark of memory."
+                                "\0\0\0\0\xc8";
+    static const size_t with[] = {1, 8, 12, 30};
+    side_t side;
+
+    side_open(&side, NULL);
+    side_listen_link(&side, LINK_UNIX);
+    side_serves(&side);
+    for (size_t i = 0; i < 64; i++) {
+        size_t first = with[i % 4];
+        int before = count_descriptors();
+        raw_reader_t reader = {.fd =
+                                   raw_dial(tmsg_listener_url(side.listener))};
+
+        (void)!raw_send_fds(reader.fd, frame, first, 0, i < 4 ? 1 : 16);
+        (void)!send(reader.fd, frame + first, sizeof(frame) - 1 - first,
+                    MSG_NOSIGNAL);
+        side_await(&side, raw_closed, &reader, "the end of a stranger");
+        close(reader.fd);
+        must_true(count_descriptors() <= before);
+    }
+    side_serves(&side);
     side_close(&side);
 }
 
