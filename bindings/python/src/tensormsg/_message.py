@@ -255,9 +255,9 @@ class BaseMessage(Mapping[str, Any]):
 
     def _at(self, name: str) -> Tuple[Any, int]:
         """The owner of a tensor, and where it has that."""
+        owner, parts = self._owner, self._parts
         index = self._index(name)
-        return (self._owner, index) if self._parts is None else \
-            (self._parts[index], 0)
+        return (owner, index) if parts is None else (parts[index], 0)
 
     def _numpy(self, name: str) -> Any:
         _data.know_ml_dtypes()
@@ -381,9 +381,9 @@ class BaseMessage(Mapping[str, Any]):
         copied. Of others whole pages are given back, and nothing is copied;
         memory of a device or of `allocators` stays until the last of them is
         gone."""
+        owner, values = self._owner, list(self._arrays.values())
         if self._parts is not None:
             return self
-        owner, values = self._owner, list(self._arrays.values())
         parts = hot.apart(owner, values)
         arrays = {}
         ready: Dict[str, Any] = {}
