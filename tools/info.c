@@ -236,7 +236,8 @@ static void print_number(const cJSON *offer, const char *key)
 /* Prints what the peer offers, a line for each name. */
 static void print_offers(const char *json)
 {
-    cJSON *offers = cJSON_Parse(json);
+    cJSON *list = cJSON_Parse(json);
+    const cJSON *offers = cJSON_GetObjectItemCaseSensitive(list, "offers");
     const cJSON *offer;
 
     if (cJSON_GetArraySize(offers) > 0) {
@@ -254,7 +255,29 @@ static void print_offers(const char *json)
         print_number(offer, "bytes");
         puts(" bytes)");
     }
-    cJSON_Delete(offers);
+    if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(list, "more"))) {
+        puts("    and more");
+    }
+    cJSON_Delete(list);
+}
+
+/* Prints the list of offers as JSON, and whether there are more. */
+static void print_offers_json(const char *json)
+{
+    cJSON *list = cJSON_Parse(json == NULL ? "{}" : json);
+    char *offers =
+        cJSON_Print(cJSON_GetObjectItemCaseSensitive(list, "offers"));
+
+    fputs(",\n\"offers\": ", stdout);
+    put_json(stdout, offers == NULL ? "null" : offers);
+    if (offers != NULL) {
+        printf(",\n\"more_offers\": %s",
+               cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(list, "more"))
+                   ? "true"
+                   : "false");
+    }
+    cJSON_free(offers);
+    cJSON_Delete(list);
 }
 
 /* Measures round trips, for `timeout_ms` at most. The first one prepares what
@@ -334,8 +357,7 @@ static void print_info(const options_t *options, const char *here,
         fputs(",\n\"connection\": ", stdout);
         put_json(stdout,
                  there->connection == NULL ? "null" : there->connection);
-        fputs(",\n\"offers\": ", stdout);
-        put_json(stdout, there->offers == NULL ? "null" : there->offers);
+        print_offers_json(there->offers);
         puts("}");
     } else {
         if (url == NULL || options->all) {

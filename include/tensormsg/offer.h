@@ -203,12 +203,13 @@ TMSG_API tmsg_status_t tmsg_endpoint_fetch_name(
 
 /* Asks a peer which names it offers, and waits for the answer as
  * tmsg_call_wait() does, for timeout_ms at most (above 0, or -1: no limit).
- * *json_p is an array of JSON objects, one for each name that this side may
- * fetch, up to 4096: "name", and of the newest offer of that name "version",
- * "tensors" and "bytes"; "offers", how many versions there are. A number above
- * 2^53 is a string of its digits. *json_p is freed with tmsg_string_free().
- * Errors: those of tmsg_endpoint_call() and of the
- * call, MALFORMED, NO_MEMORY. */
+ * *json_p is a JSON object. "offers" is an array of objects, one for each name
+ * that this side may fetch, up to 4096: "name", and of the newest offer of that
+ * name "version", "tensors" and "bytes"; "offers", how many versions there are.
+ * "more" is true if the peer offers more names than that. A number above 2^53
+ * is a string of its digits. Objects may have further keys in later versions.
+ * *json_p is freed with tmsg_string_free(). Errors: those of
+ * tmsg_endpoint_call() and of the call, MALFORMED, NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_endpoint_offers(tmsg_endpoint_t *endpoint,
                                             int timeout_ms, char **json_p);
 

@@ -135,15 +135,19 @@ static bool is_number(const cJSON *item)
             strspn(item->valuestring, "0123456789") == bytes);
 }
 
-/* Copies a number from what a peer wrote; a missing one is 0. */
-static bool copy_number(const cJSON *from, const char *key, cJSON *to)
+/* Copies a number from what a peer wrote of a name; a missing one is 0. */
+static tmsg_status_t copy_number(const char *name, const cJSON *from,
+                                 const char *key, cJSON *to)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(from, key);
-    cJSON *copy = item == NULL      ? cJSON_CreateNumber(0)
-                  : is_number(item) ? cJSON_Duplicate(item, false)
-                                    : NULL;
+    cJSON *copy;
 
-    return tmsg_json_add(to, key, copy);
+    if (item != NULL && !is_number(item)) {
+        return malformed_offer(name);
+    }
+    copy = item == NULL ? cJSON_CreateNumber(0) : cJSON_Duplicate(item, false);
+    return tmsg_json_add(to, key, copy) ? TMSG_OK
+                                        : tmsg_error_memory("a list of offers");
 }
 
 /* Adds what a peer says of one name. */
@@ -153,37 +157,39 @@ static tmsg_status_t read_offer(const char *name, const tmsg_meta_t *value,
     static const char *const keys[] = {"version", "tensors", "bytes", "offers"};
     tmsg_json_reader_t reader = {.what = "an offer",
                                  .source = "list of offers"};
+    tmsg_status_t status = TMSG_OK;
     cJSON *from, *to;
-    bool complete;
 
     if (value->type != TMSG_META_TYPE_STRING ||
         tmsg_json_find_nul(value->data, value->bytes) != NULL ||
         strlen(value->data) != value->bytes) {
         return malformed_offer(name);
     }
-    from = tmsg_json_parse(&reader, value->data);
+    from = tmsg_json_parse(&reader, value->data); /* NULL also without memory */
     if (!cJSON_IsObject(from)) {
         cJSON_Delete(from);
         return malformed_offer(name);
     }
     to = cJSON_CreateObject();
-    complete = tmsg_json_add(array, NULL, to) &&
-               tmsg_json_add(to, "name", cJSON_CreateString(name));
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]) && complete; i++) {
-        complete = copy_number(from, keys[i], to);
+    if (!tmsg_json_add(array, NULL, to) ||
+        !tmsg_json_add(to, "name", cJSON_CreateString(name))) {
+        status = tmsg_error_memory("a list of offers");
+    }
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]) && status == TMSG_OK;
+         i++) {
+        status = copy_number(name, from, keys[i], to);
     }
     cJSON_Delete(from);
-    return complete ? TMSG_OK : malformed_offer(name);
+    return status;
 }
 
-static tmsg_status_t read_list(const tmsg_map_t *reply, char **json_p)
+/* Adds what a peer says of all its names. */
+static tmsg_status_t read_names(const tmsg_map_t *reply, cJSON *array)
 {
     static const size_t prefix = sizeof(TMSG_LIST_OFFER) - 1;
     const tmsg_map_meta_entry_t *entries = tmsg_map_meta_entries(reply);
     size_t count = tmsg_map_meta_size(reply);
-    cJSON *array = cJSON_CreateArray();
-    tmsg_status_t status =
-        array == NULL ? tmsg_error_memory("a list of offers") : TMSG_OK;
+    tmsg_status_t status = TMSG_OK;
 
     for (size_t i = 0; i < count && status == TMSG_OK; i++) {
         if (strncmp(entries[i].key, TMSG_LIST_OFFER, prefix) == 0 &&
@@ -192,11 +198,30 @@ static tmsg_status_t read_list(const tmsg_map_t *reply, char **json_p)
                 read_offer(entries[i].key + prefix, &entries[i].value, array);
         }
     }
+    return status;
+}
+
+static tmsg_status_t read_list(const tmsg_map_t *reply, char **json_p)
+{
+    cJSON *object = cJSON_CreateObject(), *array = cJSON_CreateArray();
+    tmsg_status_t status;
+    int more = 0;
+
+    if (object == NULL || !tmsg_json_add(object, "offers", array)) {
+        if (object == NULL) {
+            cJSON_Delete(array);
+        }
+        cJSON_Delete(object);
+        return tmsg_error_memory("a list of offers");
+    }
+    status = read_names(reply, array);
     if (status != TMSG_OK) {
-        cJSON_Delete(array);
+        cJSON_Delete(object);
         return status;
     }
-    return tmsg_json_finish(array, true, json_p);
+    (void)tmsg_map_get_bool(reply, TMSG_LIST_MORE, &more); /* may be missing */
+    return tmsg_json_finish(
+        object, tmsg_json_add(object, "more", cJSON_CreateBool(more)), json_p);
 }
 
 tmsg_status_t tmsg_endpoint_offers(tmsg_endpoint_t *endpoint, int timeout_ms,

@@ -47,9 +47,10 @@ def test_info_lists_what_a_peer_offers(tmp_path):
 
 
 def test_info_lists_offers_as_json(tmp_path):
-    assert json.loads(run(tmp_path, "offer", cli.TOOL, "info", "--json"))[
-        "offers"] == [{"name": "weights", "version": 3, "tensors": 1,
-                       "bytes": 48, "offers": 1}]
+    told = json.loads(run(tmp_path, "offer", cli.TOOL, "info", "--json"))
+    assert told["offers"] == [{"name": "weights", "version": 3, "tensors": 1,
+                               "bytes": 48, "offers": 1}]
+    assert told["more_offers"] is False
 
 
 def test_the_example_of_interceptors():

@@ -118,3 +118,35 @@ Test(offer_limits, no_fetch_is_pushed_out_in_vain)
     pair_await(&pair, none_waits, &pair, "nobody to wait");
     pair_close(&pair);
 }
+
+/* The list has so many names, and says whether there are more. */
+Test(offer_limits, the_list_says_whether_there_are_more)
+{
+    static tmsg_offer_t *offers[TMSG_LIST_MOST + 1];
+    const side_options_t threaded = {.drive = DRIVE_THREAD};
+    tmsg_map_t *map = sample_bytes(1, 10);
+    char name[16], *json;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_THREAD, &threaded, NULL);
+    for (int i = 0; i <= TMSG_LIST_MOST; i++) {
+        const tmsg_offer_params_t params = {.field_mask = TMSG_OFFER_PARAM_NAME,
+                                            .name = name};
+
+        snprintf(name, sizeof(name), "%d", i);
+        must(tmsg_offer_create(pair.a.worker, map, &params, &offers[i]));
+    }
+    must(tmsg_endpoint_offers(pair.to_a, PEERS_BOUND_MS, &json));
+    must_say(json, "true");
+    tmsg_string_free(json);
+    tmsg_offer_destroy(offers[0]);
+    must(tmsg_endpoint_offers(pair.to_a, PEERS_BOUND_MS, &json));
+    must_say(json, "false");
+    must_say(json, "\"4096\"");
+    tmsg_string_free(json);
+    for (int i = 1; i <= TMSG_LIST_MOST; i++) {
+        tmsg_offer_destroy(offers[i]);
+    }
+    tmsg_map_destroy(map);
+    pair_close(&pair);
+}
