@@ -42,6 +42,7 @@ typedef struct tmsg_device_info {
     char uuid[TMSG_DEVICE_UUID_BYTES];     /* "GPU-8f2c..." */
     char bus_id[TMSG_DEVICE_BUS_ID_BYTES]; /* "0000:33:00.0" */
     char nic[TMSG_DEVICE_NIC_BYTES];       /* nearest, "mlx5_0" or "eth0" */
+    uint64_t reserved[4]; /* 0; later versions have further fields there */
 } tmsg_device_info_t;
 
 /* "host", "cuda", "rocm" or "gaudi"; "unknown" beyond the list. */

@@ -49,6 +49,7 @@ typedef struct tmsg_call_metrics {
                                                 * sent or not */
     uint64_t rejected_by_status[TMSG_METRICS_STATUSES]; /* of `rejected`, with
                                                          * what at -status */
+    uint64_t reserved[4]; /* 0; later versions have further fields there */
 } tmsg_call_metrics_t;
 
 /* Counts from now on. Again: nothing changes. Errors: CLOSED, NO_MEMORY. */

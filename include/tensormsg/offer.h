@@ -119,12 +119,12 @@ TMSG_API tmsg_status_t tmsg_offer_end(tmsg_offer_t *offer, int timeout_ms);
  * over: on_release comes all the same. NULL is allowed. */
 TMSG_API void tmsg_offer_destroy(tmsg_offer_t *offer);
 
-/* It may grow at its end: tmsg_offer_stats() writes what these headers know. */
 typedef struct tmsg_offer_stats {
-    uint64_t fetches;   /* that ended with OK here */
-    uint64_t failed;    /* that began and ended otherwise */
-    uint64_t bytes;     /* of tensors, of the fetches that ended with OK */
-    uint64_t under_way; /* fetches whose memory may be read now */
+    uint64_t fetches;     /* that ended with OK here */
+    uint64_t failed;      /* that began and ended otherwise */
+    uint64_t bytes;       /* of tensors, of the fetches that ended with OK */
+    uint64_t under_way;   /* fetches whose memory may be read now */
+    uint64_t reserved[4]; /* 0; later versions have further fields there */
 } tmsg_offer_stats_t;
 
 TMSG_API void tmsg_offer_stats(const tmsg_offer_t *offer,

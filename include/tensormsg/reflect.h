@@ -45,8 +45,7 @@ TMSG_API tmsg_status_t tmsg_server_set_health(tmsg_server_t *server,
 /* What a peer says of its methods. Any number of threads may read it. */
 typedef struct tmsg_methods tmsg_methods_t;
 
-/* One of them. The texts live as long as the list. It may grow at its end:
- * tmsg_methods_at() writes what these headers know. */
+/* One of them. The texts live as long as the list. */
 typedef struct tmsg_method_info {
     const char *name;        /* 1 to 128 bytes of UTF-8 */
     const char *description; /* "" where there is none */
@@ -58,6 +57,7 @@ typedef struct tmsg_method_info {
     int32_t is_idempotent; /* 1: TMSG_METHOD_IDEMPOTENT */
     int32_t needs_principal; /* 1: who has proved no key may not call it; who
                               * has may be another than it is for */
+    uint64_t reserved[4];    /* 0; later versions have further fields there */
 } tmsg_method_info_t;
 
 /* Asks a peer, and waits for the answer as tmsg_call_wait() does, for

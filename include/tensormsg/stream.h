@@ -232,10 +232,11 @@ tmsg_call_stream_endpoint(const tmsg_call_stream_t *stream);
 TMSG_API int tmsg_call_stream_remaining_ms(const tmsg_call_stream_t *stream);
 
 typedef struct tmsg_call_stream_stats {
-    uint64_t sent;     /* maps that tmsg_call_stream_send() took */
-    uint64_t received; /* that have come, */
-    uint64_t unread;   /* and of these, to be read */
-    uint64_t dropped;  /* that had come and nobody will read */
+    uint64_t sent;        /* maps that tmsg_call_stream_send() took */
+    uint64_t received;    /* that have come, */
+    uint64_t unread;      /* and of these, to be read */
+    uint64_t dropped;     /* that had come and nobody will read */
+    uint64_t reserved[4]; /* 0; later versions have further fields there */
 } tmsg_call_stream_stats_t;
 
 /* What has passed so far; the map it was opened with and the details not

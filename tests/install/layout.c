@@ -19,7 +19,7 @@ AT(tmsg_allocator_t, alloc, 0);
 AT(tmsg_allocator_t, release, 8);
 AT(tmsg_allocator_t, arg, 16);
 
-SIZE(tmsg_call_metrics_t, 1088);
+SIZE(tmsg_call_metrics_t, 1120);
 AT(tmsg_call_metrics_t, ended, 0);
 AT(tmsg_call_metrics_t, in_flight, 8);
 AT(tmsg_call_metrics_t, rejected, 16);
@@ -30,6 +30,7 @@ AT(tmsg_call_metrics_t, latency_sum_ns, 48);
 AT(tmsg_call_metrics_t, latency_most_ns, 56);
 AT(tmsg_call_metrics_t, by_status, 64);
 AT(tmsg_call_metrics_t, rejected_by_status, 576);
+AT(tmsg_call_metrics_t, reserved, 1088);
 
 SIZE(tmsg_call_params_t, 72);
 AT(tmsg_call_params_t, field_mask, 0);
@@ -56,11 +57,12 @@ AT(tmsg_call_stream_params_t, on_release, 16);
 AT(tmsg_call_stream_params_t, on_release_arg, 24);
 AT(tmsg_call_stream_params_t, signature, 32);
 
-SIZE(tmsg_call_stream_stats_t, 32);
+SIZE(tmsg_call_stream_stats_t, 64);
 AT(tmsg_call_stream_stats_t, sent, 0);
 AT(tmsg_call_stream_stats_t, received, 8);
 AT(tmsg_call_stream_stats_t, unread, 16);
 AT(tmsg_call_stream_stats_t, dropped, 24);
+AT(tmsg_call_stream_stats_t, reserved, 32);
 
 SIZE(tmsg_context_params_t, 72);
 AT(tmsg_context_params_t, field_mask, 0);
@@ -84,7 +86,7 @@ AT(tmsg_device_identity_t, name, 0);
 AT(tmsg_device_identity_t, uuid, 96);
 AT(tmsg_device_identity_t, bus_id, 160);
 
-SIZE(tmsg_device_info_t, 220);
+SIZE(tmsg_device_info_t, 256);
 AT(tmsg_device_info_t, device, 0);
 AT(tmsg_device_info_t, kind, 8);
 AT(tmsg_device_info_t, index, 12);
@@ -94,6 +96,7 @@ AT(tmsg_device_info_t, title, 24);
 AT(tmsg_device_info_t, uuid, 120);
 AT(tmsg_device_info_t, bus_id, 168);
 AT(tmsg_device_info_t, nic, 188);
+AT(tmsg_device_info_t, reserved, 224);
 
 SIZE(tmsg_device_t, 8);
 AT(tmsg_device_t, type, 0);
@@ -240,7 +243,7 @@ AT(tmsg_meta_t, f64, 16);
 AT(tmsg_meta_t, data, 24);
 AT(tmsg_meta_t, bytes, 32);
 
-SIZE(tmsg_method_info_t, 48);
+SIZE(tmsg_method_info_t, 80);
 AT(tmsg_method_info_t, name, 0);
 AT(tmsg_method_info_t, description, 8);
 AT(tmsg_method_info_t, signature, 16);
@@ -250,6 +253,7 @@ AT(tmsg_method_info_t, health, 32);
 AT(tmsg_method_info_t, is_stream, 36);
 AT(tmsg_method_info_t, is_idempotent, 40);
 AT(tmsg_method_info_t, needs_principal, 44);
+AT(tmsg_method_info_t, reserved, 48);
 
 SIZE(tmsg_method_params_t, 48);
 AT(tmsg_method_params_t, field_mask, 0);
@@ -275,11 +279,12 @@ AT(tmsg_offer_params_t, on_over_arg, 48);
 AT(tmsg_offer_params_t, on_release, 56);
 AT(tmsg_offer_params_t, on_release_arg, 64);
 
-SIZE(tmsg_offer_stats_t, 32);
+SIZE(tmsg_offer_stats_t, 64);
 AT(tmsg_offer_stats_t, fetches, 0);
 AT(tmsg_offer_stats_t, failed, 8);
 AT(tmsg_offer_stats_t, bytes, 16);
 AT(tmsg_offer_stats_t, under_way, 24);
+AT(tmsg_offer_stats_t, reserved, 32);
 
 SIZE(tmsg_publisher_params_t, 24);
 AT(tmsg_publisher_params_t, field_mask, 0);
