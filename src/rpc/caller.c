@@ -15,6 +15,7 @@
 #include "core/shown.h"
 #include "rpc/intercept.h"
 #include "rpc/metrics.h"
+#include "rpc/offer.h"
 #include "rpc/stream.h"
 
 void tmsg_call_hold(tmsg_call_t *call) { tmsg_refs_take(&call->refs); }
@@ -323,6 +324,18 @@ static bool was_refused(tmsg_status_t status)
            status != TMSG_ERR_CANCELED;
 }
 
+/* Returns how a call ends that no handler saw. A library without offers has no
+ * method of theirs: that is not that an offer is not there, which the handler
+ * of a library with offers says. */
+static tmsg_status_t status_unseen(const tmsg_call_t *call,
+                                   tmsg_status_t status)
+{
+    return status == TMSG_ERR_NOT_FOUND &&
+                   tmsg_method_is_of_offers(call->method)
+               ? TMSG_ERR_UNSUPPORTED
+               : status;
+}
+
 static void index_call(tmsg_call_t *call)
 {
     uint64_t number = atomic_load(&call->number);
@@ -378,7 +391,8 @@ bool tmsg_call_bounces(void *arg, uint32_t message_id, bool sent,
         tmsg_call_t *call = TMSG_CONTAINER_OF(found, tmsg_call_t, by_message);
 
         tmsg_stream_refused(call->stream);
-        tmsg_call_fail(call, status, sent && !was_refused(status), error);
+        tmsg_call_fail(call, status_unseen(call, status),
+                       sent && !was_refused(status), error);
         tmsg_calls_wake_held(hub->calls);
     }
     known = found != NULL || tmsg_stream_bounces(peer, message_id);
@@ -514,6 +528,10 @@ int32_t tmsg_call_known_status(int32_t status)
 TMSG_RPC_RARE void take_failure(tmsg_call_t *call, const tmsg_call_head_t *head)
 {
     call->reply_status = tmsg_call_known_status(head->status);
+    if (head->flags & TMSG_CALL_NOT_RUN) {
+        call->reply_status =
+            status_unseen(call, (tmsg_status_t)call->reply_status);
+    }
     memcpy(call->reply_text, head->text, head->text_bytes);
     call->reply_text[head->text_bytes] = '\0';
     if (head->text_bytes == 0) {

@@ -17,6 +17,12 @@
                 TMSG_FETCH_PARAM_TIMEOUT | TMSG_FETCH_PARAM_WAIT |             \
                 TMSG_FETCH_PARAM_EPOCH | TMSG_FETCH_PARAM_ON_DONE))
 
+bool tmsg_method_is_of_offers(const char *method)
+{
+    return strcmp(method, TMSG_OFFER_FETCH) == 0 ||
+           strcmp(method, TMSG_OFFER_LIST) == 0;
+}
+
 /* Reads the parameters of the call that a fetch is. */
 static void read_call_params(const tmsg_fetch_params_t *params,
                              tmsg_call_params_t *call)

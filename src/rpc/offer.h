@@ -279,6 +279,9 @@ tmsg_status_t tmsg_slices_make(const tmsg_map_t *request,
 tmsg_status_t tmsg_slices_write(const tmsg_fetch_params_t *params,
                                 tmsg_map_t *request);
 
+/* Returns whether a method is one of those above. */
+bool tmsg_method_is_of_offers(const char *method);
+
 /* These convert between a key and its parts. */
 void tmsg_key_write(const tmsg_key_parts_t *parts, tmsg_offer_key_t *key);
 void tmsg_key_read(const uint8_t *bytes, tmsg_key_parts_t *parts);
