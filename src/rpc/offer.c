@@ -36,7 +36,7 @@ static void drop_refs(tmsg_offer_t *offer, unsigned count)
     last = offer->refs == 0;
     tmsg_hub_unlock(hub);
     if (last) {
-        tmsg_map_destroy(offer->which);
+        tmsg_map_destroy(offer->version_meta);
         free(offer->principals);
         free(offer->name);
         free(offer);
@@ -53,7 +53,7 @@ static void hold_offer(tmsg_offer_t *offer)
     tmsg_hub_unlock(offer->hub);
 }
 
-static void settle_soon(tmsg_rpc_event_t *event)
+static void fire_settle(tmsg_rpc_event_t *event)
 {
     tmsg_offer_t *offer = TMSG_CONTAINER_OF(event, tmsg_offer_t, event);
 
@@ -64,12 +64,12 @@ static void settle_soon(tmsg_rpc_event_t *event)
     tmsg_offer_drop(offer);
 }
 
-void tmsg_offer_tell(tmsg_offer_t *offer)
+void tmsg_offer_settle_later(tmsg_offer_t *offer)
 {
     if (!offer->queued) {
         offer->queued = true;
         offer->refs++;
-        offer->event.fire = settle_soon;
+        offer->event.fire = fire_settle;
         tmsg_hub_tell(offer->hub, &offer->event);
     }
 }
@@ -150,7 +150,7 @@ static void expire_offer(tmsg_lifetime_t *lifetime)
     tmsg_offer_t *offer = TMSG_CONTAINER_OF(lifetime, tmsg_offer_t, ttl);
 
     tmsg_offer_finish(offer, TMSG_ERR_TIMED_OUT);
-    tmsg_offer_tell(offer);
+    tmsg_offer_settle_later(offer);
 }
 
 static void expire_fetches(tmsg_lifetime_t *lifetime)
@@ -158,7 +158,7 @@ static void expire_fetches(tmsg_lifetime_t *lifetime)
     tmsg_offer_t *offer = TMSG_CONTAINER_OF(lifetime, tmsg_offer_t, recall_at);
 
     offer->recall = true;
-    tmsg_offer_tell(offer);
+    tmsg_offer_settle_later(offer);
 }
 
 static tmsg_status_t read_name(const tmsg_offer_params_t *params,
@@ -241,16 +241,16 @@ static tmsg_status_t read_params(const tmsg_offer_params_t *params,
 }
 
 /* Makes the metadata that tell a fetcher by name what it got. */
-static tmsg_status_t make_which(tmsg_offer_t *offer, uint64_t epoch)
+static tmsg_status_t make_version_meta(tmsg_offer_t *offer, uint64_t epoch)
 {
-    tmsg_status_t status = tmsg_map_create(&offer->which);
+    tmsg_status_t status = tmsg_map_create(&offer->version_meta);
 
     if (status == TMSG_OK) {
-        status = tmsg_map_set_i64(offer->which, TMSG_META_OFFER_EPOCH,
+        status = tmsg_map_set_i64(offer->version_meta, TMSG_META_OFFER_EPOCH,
                                   (int64_t)epoch);
     }
     return status == TMSG_OK
-               ? tmsg_map_set_i64(offer->which, TMSG_META_OFFER_VERSION,
+               ? tmsg_map_set_i64(offer->version_meta, TMSG_META_OFFER_VERSION,
                                   (int64_t)offer->version)
                : status;
 }
@@ -316,7 +316,7 @@ static tmsg_status_t make_offer(tmsg_offer_t *offer, const tmsg_map_t *map,
         status = begin_offers(offer->hub, &epoch);
     }
     if (status == TMSG_OK && offer->name != NULL) {
-        status = make_which(offer, epoch);
+        status = make_version_meta(offer, epoch);
     }
     if (status != TMSG_OK) {
         return status;

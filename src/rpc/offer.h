@@ -61,11 +61,11 @@ struct tmsg_offer {
     size_t place;              /* among these */
     uint64_t number;
     uint8_t random[TMSG_KEY_RANDOM];
-    const tmsg_map_t *map; /* held until it is released */
-    tmsg_map_t *which;     /* metadata that say epoch and version; NULL: the
-                              offer has no name */
-    size_t tensors;        /* of the map */
-    uint64_t bytes;        /* of these tensors */
+    const tmsg_map_t *map;    /* held until it is released */
+    tmsg_map_t *version_meta; /* metadata that say epoch and version; NULL: the
+                          offer has no name */
+    size_t tensors;           /* of the map */
+    uint64_t bytes;           /* of these tensors */
     uint64_t version;
     uint32_t fetches_most; /* 0: any number */
     uint32_t fetches_whole;
@@ -123,8 +123,8 @@ typedef struct tmsg_offers {
     tmsg_list_t waiting;  /* tmsg_fetch_wait_t, oldest first */
     uint64_t last_number;
     uint8_t instance[TMSG_KEY_INSTANCE];
-    uint64_t epoch; /* ns since 1970 when the first offer was made or asked for;
-                       0: not yet */
+    uint64_t
+        epoch; /* ns since 1970 when the first offer was made; 0: not yet */
     tmsg_ended_offer_t *ended; /* those that ended last; NULL: none yet, or no
                                   memory */
     size_t next_ended;         /* the place of the next one */
@@ -228,10 +228,10 @@ bool tmsg_offer_suits(const tmsg_offers_t *offers, const tmsg_offer_t *offer,
 
 /* tmsg_offer_drop() drops a reference. tmsg_offer_settle() gives fetches up
  * that are to be, and calls on_over and on_release if they are due. Lock not
- * held. tmsg_offer_tell() has an event settle the offer. Lock held. */
+ * held. tmsg_offer_settle_later() has an event settle the offer. Lock held. */
 void tmsg_offer_drop(tmsg_offer_t *offer);
 void tmsg_offer_settle(tmsg_offer_t *offer);
-void tmsg_offer_tell(tmsg_offer_t *offer);
+void tmsg_offer_settle_later(tmsg_offer_t *offer);
 
 /* Begins a fetch of a live offer, and returns its record with a reference for
  * the caller; NULL: no memory. Lock held. */

@@ -135,7 +135,7 @@ static tmsg_status_t send_map(tmsg_task_t *task, const tmsg_map_t *request,
     task->how.acked = offer->fetches_most > 0 && lent->whole;
     task->how.lends = true;
     if (ask->name != NULL) {
-        task->how.more = offer->which;
+        task->how.more = offer->version_meta;
     }
     status = tmsg_task_reply(task, map, NULL);
     tmsg_map_destroy(views);

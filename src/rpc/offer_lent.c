@@ -36,13 +36,13 @@ static void end_reading(tmsg_lent_t *lent)
         offer->hub->offers->fetches--;
         tmsg_list_remove(&offer->lent, &lent->node);
         if (offer->over && offer->lent.count == 0) {
-            tmsg_offer_tell(offer);
+            tmsg_offer_settle_later(offer);
         }
     }
 }
 
-/* Drops references to a record. Lock held, and let go. */
-static void drop_lent(tmsg_lent_t *lent, unsigned count)
+/* Drops references to a record. Lock held; the function lets it go. */
+static void drop_lent_and_unlock(tmsg_lent_t *lent, unsigned count)
 {
     tmsg_offer_t *offer = lent->offer;
     tmsg_endpoint_t *endpoint = lent->endpoint;
@@ -88,7 +88,7 @@ void tmsg_lent_begun(tmsg_lent_t *lent, bool sent)
         give_up(lent);
         tmsg_hub_lock(offer->hub);
     }
-    drop_lent(lent, sent ? 1 : 2);
+    drop_lent_and_unlock(lent, sent ? 1 : 2);
 }
 
 void tmsg_lent_done(void *arg, tmsg_status_t status, const char *error)
@@ -111,10 +111,10 @@ void tmsg_lent_done(void *arg, tmsg_status_t status, const char *error)
     if (offer->fetches_most > 0 && !offer->over &&
         offer->fetches_whole >= offer->fetches_most) {
         tmsg_offer_finish(offer, TMSG_OK);
-        tmsg_offer_tell(offer);
+        tmsg_offer_settle_later(offer);
     }
     end_reading(lent);
-    drop_lent(lent, 1);
+    drop_lent_and_unlock(lent, 1);
 }
 
 /* Returns a fetch under way that was not given up yet, with a reference; NULL:
@@ -147,7 +147,7 @@ void tmsg_lent_recall(tmsg_offer_t *offer)
         tmsg_hub_unlock(hub);
         give_up(lent);
         tmsg_hub_lock(hub);
-        drop_lent(lent, 1);
+        drop_lent_and_unlock(lent, 1);
         tmsg_hub_lock(hub);
     }
     tmsg_hub_unlock(hub);
