@@ -80,8 +80,9 @@ typedef struct tmsg_offer_params {
 
 /* Offers a map from now on. *params (NULL: defaults) is copied. The map may be
  * destroyed at once, and answers BUSY to changes until on_release; what it
- * borrows is lent, and must not change, until then. A tensor that the map owns
- * (by a release function) is given back then.
+ * borrows is lent, and must not change, until then. The release function of a
+ * tensor that the map owns is called when nobody holds the map any more, at the
+ * earliest then.
  *
  * *offer_p is the caller's, given back with tmsg_offer_destroy(). It is written
  * before fetches can find the offer: if another thread progresses, on_over and
