@@ -17,6 +17,7 @@
 #include "support/peers.h"
 #include "support/seeded_maps.h"
 #include "support/session_pair.h"
+#include "support/struck_processes.h"
 #include "support/test_scale.h"
 
 enum {
@@ -269,9 +270,7 @@ static void end_fetchers(way_t way, int signal_number)
 
 static void *continue_soon(void *child)
 {
-    const struct timespec pause = {.tv_nsec = 60000000};
-
-    nanosleep(&pause, NULL);
+    pause_us(60000);
     must_eq(kill(((child_t *)child)->pid, SIGCONT), 0);
     return NULL;
 }
@@ -366,14 +365,6 @@ static void own(pipes_t *pipes, void *arg)
     for (;;) {
         (void)tmsg_worker_wait(side.worker, -1);
     }
-}
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 /* Owners are sent a signal while they are fetched from. */

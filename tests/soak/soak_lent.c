@@ -4,19 +4,17 @@
  * for something else by then. It never delivers a byte that was not sent.
  * $TMSG_LENT "small": some of it. */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "support/peers.h"
 #include "support/seeded_maps.h"
 #include "support/soak_progress.h"
+#include "support/struck_processes.h"
 
 enum {
     ROUNDS = 400, /* of each link: a process is killed or stopped */
@@ -27,39 +25,6 @@ enum {
     LENT = 3, /* payloads at a time */
     TIMEOUT_MS = 300
 };
-
-static void pause_us(uint64_t us)
-{
-    const struct timespec wait = {(time_t)(us / 1000000),
-                                  (long)(us % 1000000) * 1000};
-
-    nanosleep(&wait, NULL);
-}
-
-/* A process of ours, which ends with the one that started it. */
-static pid_t start(void (*run)(void *), void *arg)
-{
-    pid_t launcher = getpid(), pid;
-
-    fflush(NULL);
-    pid = fork();
-    must_true(pid >= 0);
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() == launcher) {
-            run(arg);
-        }
-        _exit(0);
-    }
-    return pid;
-}
-
-static void stop(pid_t *pid)
-{
-    kill(*pid, SIGKILL);
-    must_eq(waitpid(*pid, NULL, 0), *pid);
-    *pid = 0;
-}
 
 /* What all of them share. */
 typedef struct {
@@ -106,32 +71,14 @@ static void receive(void *arg)
         .worker = {.field_mask = TMSG_WORKER_PARAM_HANDLER,
                    .handler = take,
                    .handler_arg = task->counts}};
-    char made[sizeof(task->path) + 8];
     side_t side;
-    FILE *file;
 
     side_open(&side, &options);
     side_listen_link(&side, task->link);
-    snprintf(made, sizeof(made), "%s.new", task->path);
-    file = fopen(made, "w");
-    must_true(file != NULL);
-    fputs(tmsg_listener_url(side.listener), file);
-    fclose(file);
-    must_eq(rename(made, task->path), 0);
+    url_write(task->path, tmsg_listener_url(side.listener));
     for (;;) {
         pause();
     }
-}
-
-static bool read_url(const task_t *task, char *url, int bytes)
-{
-    FILE *file = fopen(task->path, "r");
-    bool found = file != NULL && fgets(url, bytes, file) != NULL;
-
-    if (file != NULL) {
-        fclose(file);
-    }
-    return found;
 }
 
 /* A payload, whose memory is another's when it is given back. */
@@ -237,7 +184,7 @@ static void send_on(void *arg)
     for (;;) {
         tmsg_endpoint_t *endpoint;
 
-        if (!read_url(task, url, sizeof(url)) ||
+        if (!url_read(task->path, url, sizeof(url)) ||
             tmsg_endpoint_connect(side.worker, url,
                                   sample_random(&dice) % 2 == 0 ? &resumed
                                                                 : NULL,
@@ -256,14 +203,9 @@ static void strike(pid_t *pid, void (*run)(void *), task_t *task,
                    uint64_t *dice)
 {
     pause_us(sample_random(dice) % 30000);
-    if (sample_random(dice) % 2 == 0) {
-        kill(*pid, SIGSTOP);
-        pause_us(sample_random(dice) % (uint64_t)(2 * TIMEOUT_MS * 1000));
-        kill(*pid, SIGCONT);
-    } else {
-        stop(pid);
+    if (process_strike(pid, dice, 2 * TIMEOUT_MS)) {
         task->seed++;
-        *pid = start(run, task);
+        *pid = process_start(run, task);
     }
 }
 
@@ -272,10 +214,10 @@ static void run(task_t *task, unsigned rounds)
     uint64_t dice = task->seed;
     pid_t receiver, senders[SENDERS];
 
-    receiver = start(receive, task);
+    receiver = process_start(receive, task);
     for (int i = 0; i < SENDERS; i++) {
         task->seed += 1000;
-        senders[i] = start(send_on, task);
+        senders[i] = process_start(send_on, task);
     }
     pause_us(300000);
     for (unsigned i = 0; i < rounds; i++) {
@@ -290,9 +232,9 @@ static void run(task_t *task, unsigned rounds)
         must_eq(waitpid(-1, NULL, WNOHANG), 0); /* nobody died by himself */
     }
     for (int i = 0; i < SENDERS; i++) {
-        stop(&senders[i]);
+        process_kill(&senders[i]);
     }
-    stop(&receiver);
+    process_kill(&receiver);
     printf("%s: %u rounds, %" PRIu64 " messages of %" PRIu64 " bytes, %" PRIu64
            " of them wrong; %" PRIu64 " sends failed\n",
            link_names[task->link], rounds, task->counts->messages,

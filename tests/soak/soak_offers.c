@@ -1,23 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Offers whose owner is killed or stands still at random moments, and who
- * withdraws and overwrites what he offered, under fetchers: they get a whole
- * right map or an error, in time. And a million offers that are made and
- * withdrawn, which leave nothing. $TMSG_OFFERS "small": some of it. */
+/* Offers whose owner is killed or stopped at random moments, and who withdraws
+ * and overwrites what he offered, under eight fetchers: they get a whole right
+ * map or an error, never later than their deadline. `soak_offers`, or
+ * `ctest -C soak -R soak/offers`, shows all of it in 20 slices:
+ *
+ * 0 to 9: 50 strikes each, 500 in all, over shared memory and TCP by turns.
+ * Each kills the owner (SIGKILL), who is started anew, or stops him (SIGSTOP)
+ * and lets him go on. After one in four a fetcher is struck, too. Half of the
+ * connections have `reconnect`. All of the processes fork now and then.
+ * 10 to 19: 100,000 offers each, 10^6 in all, are made and withdrawn, and leave
+ * nothing.
+ *
+ * $TMSG_OFFERS "small": some of it, less than a minute. */
 #include <inttypes.h>
 #include <malloc.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "support/peers.h"
 #include "support/seeded_maps.h"
+#include "support/session_pair.h"
 #include "support/soak_progress.h"
+#include "support/struck_processes.h"
 
 enum {
     STRIKES = 50, /* of a slice: the owner is killed or stopped */
@@ -25,27 +33,12 @@ enum {
     MADE = 100000, /* offers of a slice */
     MADE_SLICES = 10,
     SMALL = 20, /* divides both */
-    FETCHERS = 2,
-    BYTES = 6 << 20,
+    FETCHERS = 8,
+    BYTES = 3 << 20,
     TIMEOUT_MS = 300, /* of a peer, and of a fetch */
+    KEPT_MS = 800,    /* a session, longer than an owner is stopped */
     LATE_MS = 10000   /* after its deadline: on a machine that is busy */
 };
-
-static void pause_us(uint64_t us)
-{
-    const struct timespec wait = {(time_t)(us / 1000000),
-                                  (long)(us % 1000000) * 1000};
-
-    nanosleep(&wait, NULL);
-}
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 /* What all processes share. */
 typedef struct {
@@ -53,62 +46,13 @@ typedef struct {
     uint64_t seed;
     char path[64]; /* where the owner writes its URL */
     struct counts {
-        _Atomic uint64_t whole, boxes, failed, withdrawn, late;
+        _Atomic uint64_t whole, boxes, resumed, failed, withdrawn, late, forks;
     } * counts;
 } task_t;
-
-/* A process of ours, which ends with the one that started it. */
-static pid_t start(void (*run)(const task_t *), const task_t *task)
-{
-    pid_t launcher = getpid(), pid;
-
-    fflush(NULL);
-    pid = fork();
-    must_true(pid >= 0);
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() == launcher) {
-            run(task);
-        }
-        fflush(NULL);
-        _exit(0);
-    }
-    return pid;
-}
-
-static void stop(pid_t pid)
-{
-    kill(pid, SIGKILL);
-    must_eq(waitpid(pid, NULL, 0), pid);
-}
 
 static bool is_set(void *flag) { return *(bool *)flag; }
 
 static void set(void *flag) { *(bool *)flag = true; }
-
-static void write_url(const task_t *task, const char *url)
-{
-    char made[sizeof(task->path) + 8];
-    FILE *file;
-
-    snprintf(made, sizeof(made), "%s.new", task->path);
-    file = fopen(made, "w");
-    must_true(file != NULL);
-    fputs(url, file);
-    fclose(file);
-    must_eq(rename(made, task->path), 0);
-}
-
-static bool read_url(const task_t *task, char *url, int bytes)
-{
-    FILE *file = fopen(task->path, "r");
-    bool found = file != NULL && fgets(url, bytes, file) != NULL;
-
-    if (file != NULL) {
-        fclose(file);
-    }
-    return found;
-}
 
 static tmsg_offer_t *offer(side_t *side, uint8_t *buffer, uint64_t version,
                            bool *released)
@@ -135,8 +79,27 @@ static tmsg_offer_t *offer(side_t *side, uint8_t *buffer, uint64_t version,
     return made;
 }
 
-static void own(const task_t *task)
+/* What a program does that starts another: the child has the memory as it is,
+ * and leaves at once. */
+static void fork_at_times(const task_t *task, uint64_t *dice)
 {
+    pid_t pid;
+
+    if (sample_random(dice) % 16 != 0) {
+        return;
+    }
+    pid = fork();
+    must_true(pid >= 0);
+    if (pid == 0) {
+        _exit(0);
+    }
+    must_eq(waitpid(pid, NULL, 0), pid);
+    task->counts->forks++;
+}
+
+static void own(void *arg)
+{
+    const task_t *task = arg;
     const side_options_t options = {.ucx_config = link_config(task->link),
                                     .peer_timeout_ms = TIMEOUT_MS};
     uint8_t *buffer = malloc(BYTES);
@@ -144,13 +107,14 @@ static void own(const task_t *task)
     side_t side;
 
     side_open(&side, &options);
-    side_listen_link(&side, task->link);
-    write_url(task, tmsg_listener_url(side.listener));
+    joined_listen(&side, "tcp://127.0.0.1:0", KEPT_MS);
+    url_write(task->path, tmsg_listener_url(side.listener));
     for (uint64_t version = 1;; version++) {
         bool released;
         tmsg_offer_t *made = offer(&side, buffer, version, &released);
-        uint64_t until = now_ms() + sample_random(&dice) % 40;
+        uint64_t until = now_ms() + sample_random(&dice) % 120;
 
+        fork_at_times(task, &dice);
         while (now_ms() < until) {
             (void)tmsg_worker_wait(side.worker, (int)(until - now_ms()) + 1);
         }
@@ -198,7 +162,7 @@ static bool may_be(tmsg_status_t status)
 static bool fetch_once(side_t *side, tmsg_endpoint_t *endpoint,
                        const task_t *task, uint64_t *dice)
 {
-    static const int64_t from[] = {100, 17}, of[] = {4000, 900};
+    static const int64_t from[] = {100, 17}, of[] = {2000, 900};
     const tmsg_slice_t box = {"data", NULL, 2, from, of, NULL};
     bool boxed = sample_random(dice) % 3 == 0;
     const tmsg_fetch_params_t params = {
@@ -216,6 +180,7 @@ static bool fetch_once(side_t *side, tmsg_endpoint_t *endpoint,
         TMSG_OK) {
         return false;
     }
+    fork_at_times(task, dice);
     side_await(side, has_ended, call, "the end of a fetch");
     task->counts->late += now_ms() > begun + TIMEOUT_MS + LATE_MS;
     status = tmsg_call_status(call);
@@ -223,6 +188,7 @@ static bool fetch_once(side_t *side, tmsg_endpoint_t *endpoint,
         check(tmsg_call_reply(call));
         task->counts->whole += !boxed;
         task->counts->boxes += boxed;
+        task->counts->resumed += described(endpoint, "reconnected") > 0;
     } else {
         if (!may_be(status)) {
             must_say(tmsg_call_error(call), "words of an owner that is gone");
@@ -231,24 +197,30 @@ static bool fetch_once(side_t *side, tmsg_endpoint_t *endpoint,
     }
     tmsg_call_destroy(call);
     return status == TMSG_OK || status == TMSG_ERR_CANCELED ||
-           status == TMSG_ERR_NOT_FOUND;
+           status == TMSG_ERR_NOT_FOUND ||
+           joined_is_away(endpoint); /* it comes back, or is given up */
 }
 
-static void fetch(const task_t *task)
+static void fetch(void *arg)
 {
+    const task_t *task = arg;
     const side_options_t options = {.ucx_config = link_config(task->link),
                                     .peer_timeout_ms = TIMEOUT_MS};
+    const tmsg_endpoint_params_t resumed = {.field_mask =
+                                                TMSG_ENDPOINT_PARAM_RECONNECT,
+                                            .reconnect = {1, 20, KEPT_MS}};
     uint64_t dice = task->seed;
     char url[256];
     side_t side;
 
     side_open(&side, &options);
     for (;;) {
+        bool resumes = sample_random(&dice) % 2 == 0;
         tmsg_endpoint_t *endpoint;
 
-        if (!read_url(task, url, sizeof(url)) ||
-            tmsg_endpoint_connect(side.worker, url, NULL, &endpoint) !=
-                TMSG_OK) {
+        if (!url_read(task->path, url, sizeof(url)) ||
+            tmsg_endpoint_connect(side.worker, url, resumes ? &resumed : NULL,
+                                  &endpoint) != TMSG_OK) {
             pause_us(1000);
             continue;
         }
@@ -259,46 +231,57 @@ static void fetch(const task_t *task)
     }
 }
 
-/* Kills the owner or stops him, at a random moment. A stopped one goes on when
- * his peers have given him up, or before. */
-static void strike(pid_t *owner, task_t *task, uint64_t *dice)
+/* Strikes at a random moment. Who was stopped goes on when its peers have given
+ * it up, or before. */
+static void strike(pid_t *pid, void (*run)(void *), task_t *task,
+                   uint64_t *dice)
 {
-    pause_us(sample_random(dice) % 100000);
-    if (sample_random(dice) % 2 == 0) {
-        kill(*owner, SIGSTOP);
-        pause_us(sample_random(dice) % (uint64_t)(2 * TIMEOUT_MS * 1000));
-        kill(*owner, SIGCONT);
-    } else {
-        stop(*owner);
+    if (process_strike(pid, dice, 2 * TIMEOUT_MS)) {
         task->seed++;
-        *owner = start(own, task);
+        *pid = process_start(run, task);
     }
 }
 
-static void strike_owners(task_t *task, unsigned strikes)
+static void tell(const task_t *task, unsigned strikes, unsigned others)
+{
+    const struct counts *counts = task->counts;
+
+    printf("%s: owner struck %u times, fetchers %u; %" PRIu64 " maps and "
+           "%" PRIu64 " boxes came, %" PRIu64 " of them after the connection "
+           "came back; %" PRIu64 " fetches failed; %" PRIu64
+           " offers were withdrawn and overwritten; %" PRIu64 " forks\n",
+           link_names[task->link], strikes, others, counts->whole,
+           counts->boxes, counts->resumed, counts->failed, counts->withdrawn,
+           counts->forks);
+}
+
+static void strike_all(task_t *task, unsigned strikes)
 {
     uint64_t dice = task->seed;
-    pid_t owner = start(own, task), fetchers[FETCHERS];
+    pid_t owner = process_start(own, task), fetchers[FETCHERS];
+    unsigned others = 0;
 
     for (int i = 0; i < FETCHERS; i++) {
         task->seed += 1000;
-        fetchers[i] = start(fetch, task);
+        fetchers[i] = process_start(fetch, task);
     }
     pause_us(300000);
     for (unsigned i = 0; i < strikes; i++) {
-        strike(&owner, task, &dice);
+        pause_us(sample_random(&dice) % 100000);
+        strike(&owner, own, task, &dice);
+        if (sample_random(&dice) % 4 == 0) {
+            others++;
+            strike(&fetchers[sample_random(&dice) % FETCHERS], fetch, task,
+                   &dice);
+        }
         must_eq(task->counts->late, 0);
         must_eq(waitpid(-1, NULL, WNOHANG), 0); /* nobody died by himself */
     }
     for (int i = 0; i < FETCHERS; i++) {
-        stop(fetchers[i]);
+        process_kill(&fetchers[i]);
     }
-    stop(owner);
-    printf("%s: owner struck %u times; %" PRIu64 " maps and %" PRIu64
-           " boxes came, %" PRIu64 " fetches failed; %" PRIu64
-           " offers were withdrawn and overwritten\n",
-           link_names[task->link], strikes, task->counts->whole,
-           task->counts->boxes, task->counts->failed, task->counts->withdrawn);
+    process_kill(&owner);
+    tell(task, strikes, others);
     must_true(task->counts->whole > 0 && task->counts->boxes > 0);
 }
 
@@ -335,8 +318,9 @@ static void make_some(side_t *side, uint64_t *dice, unsigned count)
 
 static unsigned offers_to_make;
 
-static void make_offers(const task_t *task)
+static void make_offers(void *arg)
 {
+    const task_t *task = arg;
     uint64_t dice = task->seed;
     size_t before, after;
     side_t side;
@@ -360,12 +344,12 @@ static void run_slice(task_t *task, uint64_t slice, unsigned divisor)
     if (slice < STRIKE_SLICES) {
         task->link = slice % 2 == 0 ? LINK_SHM : LINK_TCP;
         memset(task->counts, 0, sizeof(*task->counts));
-        strike_owners(task, STRIKES / divisor + 1);
+        strike_all(task, STRIKES / divisor + 1);
         unlink(task->path);
         return;
     }
     offers_to_make = MADE / divisor;
-    must_true(waitpid(start(make_offers, task), &status, 0) > 0);
+    must_true(waitpid(process_start(make_offers, task), &status, 0) > 0);
     must_eq(status, 0);
 }
 
