@@ -20,38 +20,9 @@
 #include "am/ucx/packed.h"
 #include "am/ucx/peer_address.h"
 #include "core/bytes.h"
+#include "support/lone_ucx.h"
 
 static tmsg_ucx_t *judging, *judged;
-
-static tmsg_ucx_status_t ignore(void *arg, const void *header,
-                                size_t header_bytes, void *data,
-                                size_t data_bytes,
-                                const tmsg_ucx_am_info_t *info)
-{
-    (void)arg;
-    (void)header;
-    (void)header_bytes;
-    (void)data;
-    (void)data_bytes;
-    (void)info;
-    return TMSG_UCX_OK;
-}
-
-static tmsg_ucx_t *open_ucx(tmsg_loop_t *loop)
-{
-    static const uint8_t instance[TMSG_INSTANCE_BYTES] = "packed";
-    const tmsg_ucx_scope_t scope = {.device = "lo"};
-    const tmsg_ucx_owner_t owner = {.loop = loop, .given = {.code = "TLS=all"}};
-    tmsg_hello_t hello;
-    tmsg_ucx_t *ucx;
-
-    tmsg_hello_fill_local(instance, &hello);
-    if (tmsg_ucx_open(&owner, &scope, true, &hello, ignore, &ucx) != TMSG_OK ||
-        ucx->own == NULL) {
-        abort();
-    }
-    return ucx;
-}
 
 static void open_both(void)
 {
@@ -61,8 +32,8 @@ static void open_both(void)
         if (tmsg_loop_open(&loop) != TMSG_OK) {
             abort();
         }
-        judging = open_ucx(&loop);
-        judged = open_ucx(&loop);
+        judging = lone_ucx_open(&loop, "TLS=all", "packed");
+        judged = lone_ucx_open(&loop, "TLS=all", "packed");
     }
 }
 

@@ -24,6 +24,7 @@
 #include "am/ucx/peer_address.h"
 #include "am/ucx/ucx_ep.h"
 #include "support/address_mutator.h"
+#include "support/lone_ucx.h"
 #include "support/must.h"
 #include "support/soak_progress.h"
 #include "support/test_scale.h"
@@ -51,31 +52,10 @@ typedef struct {
     tmsg_ucx_t *ucx;
 } user_t;
 
-static tmsg_ucx_status_t ignore(void *arg, const void *header,
-                                size_t header_bytes, void *data,
-                                size_t data_bytes,
-                                const tmsg_ucx_am_info_t *info)
-{
-    (void)arg;
-    (void)header;
-    (void)header_bytes;
-    (void)data;
-    (void)data_bytes;
-    (void)info;
-    return TMSG_UCX_OK;
-}
-
 static void user_open(user_t *user, const char *config)
 {
-    static const uint8_t instance[TMSG_INSTANCE_BYTES] = "addresses";
-    const tmsg_ucx_scope_t scope = {.device = "lo"};
-    tmsg_ucx_owner_t owner = {.loop = &user->loop, .given = {.code = config}};
-    tmsg_hello_t hello;
-
-    tmsg_hello_fill_local(instance, &hello);
     must(tmsg_loop_open(&user->loop));
-    must(tmsg_ucx_open(&owner, &scope, true, &hello, ignore, &user->ucx));
-    must_true(user->ucx->own != NULL);
+    user->ucx = lone_ucx_open(&user->loop, config, "addresses");
 }
 
 static void user_close(user_t *user)
