@@ -177,6 +177,7 @@ static tmsg_status_t read_name(const tmsg_offer_params_t *params,
         return tmsg_error_memory("an offer");
     }
     offer->name_bytes = bytes;
+    offer->name_key = tmsg_offer_name_key(offer->name, bytes);
     return TMSG_OK;
 }
 

@@ -44,21 +44,36 @@ typedef struct {
     uint8_t random[TMSG_KEY_RANDOM];
 } tmsg_key_parts_t;
 
-/* The live offers of one name. */
+typedef struct tmsg_versions tmsg_versions_t;
+
+/* Where an offer is among the versions of its name that one reader may fetch.
+ */
 typedef struct {
-    tmsg_keyed_t by_name;
-    tmsg_offer_t **heap; /* the newest first */
-    size_t count, room;  /* count is never 0 */
-} tmsg_versions_t;
+    tmsg_offer_t *offer;
+    tmsg_versions_t *versions;
+    size_t place;
+} tmsg_version_t;
+
+/* The live offers of one name that are for one reader by his own name: a
+ * principal, "*" (every principal), or "" (anybody). */
+struct tmsg_versions {
+    tmsg_keyed_t by_reader;
+    tmsg_version_t **heap; /* the newest first */
+    size_t count, room;    /* count is never 0 */
+    uint64_t added; /* number of the offer that came last; 0: not known */
+    size_t reader_bytes;
+    char reader[];
+};
 
 struct tmsg_offer {
     unsigned refs; /* of the handle; of what is not released; of each fetch, of
                       the event and of who settles; with the lock */
     tmsg_hub_t *hub; /* held */
     tmsg_keyed_t by_number, by_version;
-    tmsg_node_t node;          /* in the list of live offers */
-    tmsg_versions_t *versions; /* of its name; NULL: it has none, or is over */
-    size_t place;              /* among these */
+    tmsg_node_t node;         /* in the list of live offers */
+    tmsg_version_t *versions; /* of its name, one for each reader; NULL: it has
+                                 no name, or is over */
+    size_t version_count;
     uint64_t number;
     uint8_t random[TMSG_KEY_RANDOM];
     const tmsg_map_t *map;    /* held until it is released */
@@ -72,6 +87,7 @@ struct tmsg_offer {
     char *principals; /* NULL: anybody */
     char *name;       /* NULL: none */
     size_t name_bytes;
+    uint64_t name_key;              /* tmsg_offer_name_key() */
     tmsg_lifetime_t ttl, recall_at; /* recall_at: withdraw()'s time is up */
     tmsg_rpc_event_t event;
     tmsg_list_t lent; /* tmsg_lent_t whose memory may be read */
@@ -119,8 +135,8 @@ typedef struct {
 typedef struct tmsg_offers {
     tmsg_list_t live;
     tmsg_table_t by_number, by_version;
-    tmsg_table_t by_name; /* of tmsg_versions_t */
-    tmsg_list_t waiting;  /* tmsg_fetch_wait_t, oldest first */
+    tmsg_table_t by_reader; /* of tmsg_versions_t */
+    tmsg_list_t waiting;    /* tmsg_fetch_wait_t, oldest first */
     uint64_t last_number;
     uint8_t instance[TMSG_KEY_INSTANCE];
     uint64_t
@@ -193,16 +209,18 @@ tmsg_status_t tmsg_offers_add(tmsg_hub_t *hub, tmsg_offer_t *offer);
 /* tmsg_versions_newest() returns the newest offer of a name that the asker may
  * fetch, or NULL; tmsg_versions_count() returns how many it may fetch. Lock
  * held. */
-tmsg_offer_t *tmsg_versions_newest(const tmsg_versions_t *versions,
+tmsg_offer_t *tmsg_versions_newest(const tmsg_offers_t *offers,
+                                   const char *name,
                                    const tmsg_endpoint_t *asker);
-size_t tmsg_versions_count(const tmsg_versions_t *versions,
+size_t tmsg_versions_count(const tmsg_offers_t *offers, const char *name,
                            const tmsg_endpoint_t *asker);
 
-/* These find the live offers of a name, whether there is one of the name and
- * version of another, and add and remove one that has a name. NULL: there is
- * none. Lock held. Errors: NO_MEMORY. */
-tmsg_versions_t *tmsg_versions_find(const tmsg_offers_t *offers,
-                                    const char *name, size_t bytes);
+/* Returns whether an offer may be the newest of its name for somebody: it is
+ * for some reader. Lock held. */
+bool tmsg_version_is_newest(const tmsg_offer_t *offer);
+
+/* These find whether there is a live offer of the name and version of another,
+ * and add and remove one that has a name. Lock held. Errors: NO_MEMORY. */
 bool tmsg_version_is_there(const tmsg_offers_t *offers,
                            const tmsg_offer_t *wanted);
 tmsg_status_t tmsg_versions_add(tmsg_offers_t *offers, tmsg_offer_t *offer);

@@ -279,7 +279,7 @@ void tmsg_fetch_look_again(tmsg_hub_t *hub, const tmsg_offer_t *offer)
             TMSG_CONTAINER_OF(node, tmsg_fetch_wait_t, node);
 
         next = node->next;
-        if (wait->name == offer->versions->by_name.key &&
+        if (wait->name == offer->name_key &&
             tmsg_offer_suits(hub->offers, offer, &wait->ask)) {
             wait->waits = false; /* its patience goes on */
             tmsg_list_remove(&hub->offers->waiting, node);

@@ -10,6 +10,7 @@
 #include "core/json_read.h"
 #include "core/map.h"
 #include "rpc/offer.h"
+#include "rpc/principal.h"
 #include "serialize/json.h"
 
 #define KEY_BYTES (sizeof(TMSG_LIST_OFFER) + TMSG_OFFER_NAME_MAX)
@@ -30,14 +31,11 @@ static size_t note_offers(const tmsg_offers_t *offers,
     for (tmsg_node_t *node = offers->live.head; node != NULL;
          node = node->next) {
         tmsg_offer_t *offer = TMSG_CONTAINER_OF(node, tmsg_offer_t, node);
-        const tmsg_versions_t *versions = offer->versions;
 
-        if (versions == NULL || versions->heap[0] != offer) {
+        if (offer->name == NULL || !tmsg_version_is_newest(offer) ||
+            !tmsg_principals_allow(offer->principals, asker) ||
+            offer != tmsg_versions_newest(offers, offer->name, asker)) {
             continue; /* one of each name */
-        }
-        offer = tmsg_versions_newest(versions, asker);
-        if (offer == NULL) {
-            continue;
         }
         if (count == TMSG_LIST_MOST) {
             *more_p = true;
@@ -45,7 +43,7 @@ static size_t note_offers(const tmsg_offers_t *offers,
         }
         offer->refs++;
         listed[count++] =
-            (listed_t){offer, tmsg_versions_count(versions, asker)};
+            (listed_t){offer, tmsg_versions_count(offers, offer->name, asker)};
     }
     return count;
 }

@@ -31,7 +31,7 @@ void tmsg_offers_free(tmsg_offers_t *offers)
     tmsg_hub_free_records(&offers->lent_kept);
     tmsg_table_free(&offers->by_number);
     tmsg_table_free(&offers->by_version);
-    tmsg_table_free(&offers->by_name);
+    tmsg_table_free(&offers->by_reader);
     for (size_t i = 0; offers->ended != NULL && i < TMSG_OFFERS_REMEMBERED;
          i++) {
         free(offers->ended[i].principals);
@@ -181,7 +181,7 @@ static void remember_end(tmsg_offers_t *offers, tmsg_offer_t *offer)
     offer->principals = NULL;
     memcpy(place->random, offer->random, sizeof(place->random));
     if (offer->name != NULL) {
-        place->name = tmsg_offer_name_key(offer->name, offer->name_bytes);
+        place->name = offer->name_key;
     }
 }
 
@@ -339,10 +339,7 @@ static tmsg_status_t find_by_name(const tmsg_offers_t *offers,
                                   const tmsg_endpoint_t *asker,
                                   tmsg_offer_t **offer_p)
 {
-    const tmsg_versions_t *versions =
-        tmsg_versions_find(offers, ask->name, strlen(ask->name));
-    tmsg_offer_t *newest =
-        versions == NULL ? NULL : tmsg_versions_newest(versions, asker);
+    tmsg_offer_t *newest = tmsg_versions_newest(offers, ask->name, asker);
 
     if (newest == NULL || !tmsg_offer_suits(offers, newest, ask)) {
         return miss_name(offers, ask, asker, newest);

@@ -9,8 +9,6 @@
 
 #include "core/error.h"
 
-#define ANYBODY "*" /* stands for every principal */
-
 /* Returns whether a text is a list of names in printable ASCII. There is one
  * space between two names, and no other space. */
 static bool is_list(const char *list)
@@ -56,8 +54,7 @@ tmsg_status_t tmsg_principals_read(const char *of, const char *list,
     return TMSG_OK;
 }
 
-/* Returns whether a name is on the list. */
-static bool has_principal(const char *list, const char *name)
+bool tmsg_principals_have(const char *list, const char *name)
 {
     size_t bytes = strlen(name);
 
@@ -77,8 +74,9 @@ bool tmsg_principals_allow(const char *list, const tmsg_endpoint_t *endpoint)
     /* This call takes no lock. */
     const char *name = tmsg_endpoint_principal(endpoint);
 
-    return list == NULL || (name != NULL && (has_principal(list, ANYBODY) ||
-                                             has_principal(list, name)));
+    return list == NULL ||
+           (name != NULL && (tmsg_principals_have(list, TMSG_PRINCIPAL_ANY) ||
+                             tmsg_principals_have(list, name)));
 }
 
 tmsg_status_t tmsg_principals_check(const char *list,

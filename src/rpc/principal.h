@@ -13,6 +13,12 @@
 tmsg_status_t tmsg_principals_read(const char *of, const char *list,
                                    char **copy_p);
 
+/* Stands on a list for every principal. */
+#define TMSG_PRINCIPAL_ANY "*"
+
+/* Returns whether a name is on the list, which may be NULL. */
+bool tmsg_principals_have(const char *list, const char *name);
+
 /* Returns whether the endpoint's principal is on the list. */
 bool tmsg_principals_allow(const char *list, const tmsg_endpoint_t *endpoint);
 
