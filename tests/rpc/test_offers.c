@@ -947,8 +947,8 @@ static void many_for_others(pair_t *pair)
         must(tmsg_offer_create(pair->a.worker, map, &params, &offers[i]));
     }
     nothing = cost_of_fetches(pair, "for nobody");
-    must_true(cost_of_fetches(pair, "for bob") < 20 * nothing);
-    must_true(cost_of_fetches(pair, "for many") < 20 * nothing);
+    must_true(cost_of_fetches(pair, "for bob") < 8 * nothing);
+    must_true(cost_of_fetches(pair, "for many") < 8 * nothing);
     for (int i = 0; i < MANY; i++) {
         tmsg_offer_destroy(offers[i]);
     }
