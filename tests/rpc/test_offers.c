@@ -642,7 +642,7 @@ static void from_one_without_offers(pair_t *pair)
     fails(pair, start(pair, &key, NULL), TMSG_ERR_UNSUPPORTED,
           "nobody serves here");
     must(tmsg_server_create(pair->a.worker, NULL, &server));
-    fails(pair, start(pair, &key, NULL), TMSG_ERR_NOT_FOUND,
+    fails(pair, start(pair, &key, NULL), TMSG_ERR_UNSUPPORTED,
           "no such method here");
     tmsg_server_destroy(server);
     method->name[0] = TMSG_OFFER_FETCH[0];
