@@ -6,14 +6,19 @@
 #include <criterion/criterion.h>
 #include <linux/capability.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "support/peers.h"
+#include "support/seeded_maps.h"
 #include "support/unshared_peer.h"
 
+#define LARGE ((size_t)1 << 20)
+#define SHUT_MESSAGES 64
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 
 static void other_user(pipes_t *pipes, void *arg)
@@ -200,4 +205,65 @@ Test(users, a_process_that_is_shut_shares_memory_with_itself)
         must_true(endpoint_uses(pair.to_a, "posix/"));
         pair_close(&pair);
     }
+}
+
+/* UCX meets it by System V's memory, which needs no /proc. Rings and fast boxes
+ * come by the socket. */
+static void be_shut_to_all(void)
+{
+    drop(UINT64_C(1) << CAP_SYS_PTRACE);
+    be_shut();
+    setenv("UCX_TLS", "sysv,self", 1);
+    setenv("UCX_SYSV_ERROR_HANDLING", "y", 1);
+}
+
+static void send_from_shut(pipes_t *pipes, void *arg)
+{
+    tmsg_endpoint_t *endpoint;
+    char url[256], *json;
+    side_t side;
+
+    (void)arg;
+    be_shut_to_all();
+    line_get(pipes->in, url, sizeof(url));
+    side_open(&side, NULL);
+    endpoint = side_connect(&side, url);
+    for (uint64_t i = 0; i < SHUT_MESSAGES; i++) {
+        must(side_finish(
+            &side, send_map(endpoint, sample_bytes(i, i % 8 == 0 ? LARGE : 64),
+                            TMSG_SEND_ACKED)));
+    }
+    must(tmsg_endpoint_describe(endpoint, &json));
+    must_say(json, "sysv/");
+    must_say(json, "\"bulk\":\t\"ring\"");
+    must_say(json, "\"fastbox\":\t\"stands\"");
+    must_true(strstr(json, "\"sent_by_bulk\":\t0,") == NULL);
+    must_true(strstr(json, "\"sent_by_fastbox\":\t0,") == NULL);
+    tmsg_string_free(json);
+    side_close(&side);
+    line_put(pipes->out, "done");
+}
+
+Test(users, who_may_not_open_its_memory_has_rings_and_fast_boxes)
+{
+    tmsg_message_t *message;
+    char line[16];
+    child_t child;
+    side_t side;
+
+    child_start(&child, send_from_shut, NULL);
+    be_shut_to_all();
+    side_open(&side, NULL);
+    side_listen_link(&side, LINK_UNIX);
+    line_put(child.out, tmsg_listener_url(side.listener));
+    for (uint64_t i = 0; i < SHUT_MESSAGES; i++) {
+        message = side_take(&side);
+        sample_check_bytes(i, i % 8 == 0 ? LARGE : 64,
+                           tmsg_message_map(message));
+        tmsg_message_destroy(message);
+    }
+    child_await(&side, &child);
+    line_get(child.in, line, sizeof(line));
+    side_close(&side);
+    child_join(&child);
 }
