@@ -7,6 +7,9 @@
  * input is
  *
  *   [which side, and how][letter, count, so many bytes] ...
+ *
+ * Bit 4 of a letter sends descriptors with its bytes, bit 5 has it a frame of a
+ * higher type.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -40,6 +43,9 @@ enum {
     AWAY = 8,    /* and has one, whose connection broke */
     SENDS = 4,   /* of that, which the peer may not have got */
     ROUNDS_MOST = 100000,
+    PASSED_MOST = 3,
+    HIGHER = 32,
+    PASSRIGHTS = 83, /* SO_PASSRIGHTS, which older headers lack */
     FRAME_MOST = 4096
 };
 
@@ -57,6 +63,7 @@ static struct {
 typedef struct {
     unsigned how;
     int fd;
+    unsigned passed;           /* descriptors that go with the next bytes */
     tmsg_endpoint_t *endpoint; /* the one that dials, or has a session */
     tmsg_frame_stream_t in;
     uint8_t theirs[TMSG_HASH_BYTES], mine[TMSG_HASH_BYTES];
@@ -243,9 +250,39 @@ static void hear(speaker_t *speaker)
     }
 }
 
-static void put(const speaker_t *speaker, const void *data, size_t bytes)
+/* As a kernel before Linux 6.16 does, which refuses no descriptors. */
+static void let_pass(void)
 {
-    (void)!send(speaker->fd, data, bytes, MSG_NOSIGNAL);
+    const tmsg_worker_t *worker = tried.side.worker;
+    const int on = 1;
+
+    for (uint32_t i = 0; i < worker->endpoint_slots; i++) {
+        if (worker->endpoints[i] != NULL) {
+            setsockopt(worker->endpoints[i]->link.fd, SOL_SOCKET, PASSRIGHTS,
+                       &on, sizeof(on));
+        }
+    }
+}
+
+static void put(speaker_t *speaker, const void *data, size_t bytes)
+{
+    union {
+        struct cmsghdr head;
+        uint8_t bytes[CMSG_SPACE(PASSED_MOST * sizeof(int))];
+    } control = {.head = {.cmsg_len = CMSG_LEN(speaker->passed * sizeof(int)),
+                          .cmsg_level = SOL_SOCKET,
+                          .cmsg_type = SCM_RIGHTS}};
+    struct iovec all = {(void *)(uintptr_t)data, bytes};
+    struct msghdr message = {.msg_iov = &all, .msg_iovlen = 1};
+
+    if (speaker->passed > 0) {
+        let_pass();
+        message.msg_control = &control;
+        message.msg_controllen = CMSG_SPACE(speaker->passed * sizeof(int));
+        memset(CMSG_DATA(&control.head), 0, speaker->passed * sizeof(int));
+        speaker->passed = 0;
+    }
+    (void)!sendmsg(speaker->fd, &message, MSG_NOSIGNAL);
 }
 
 static void say(speaker_t *speaker, uint8_t type, const uint8_t *payload,
@@ -331,7 +368,11 @@ static void say_address(speaker_t *speaker, const uint8_t *data, size_t count)
 static void act(speaker_t *speaker, uint8_t letter, const uint8_t *data,
                 size_t count)
 {
-    switch (letter % 16) {
+    speaker->passed = letter & 16 ? 1 + count % PASSED_MOST : 0;
+    switch (letter & 32 ? HIGHER : letter % 16) {
+    case HIGHER:
+        say(speaker, 12 + letter % 16, data, count);
+        break;
     case 0:
         put(speaker, data, count);
         break;

@@ -11,8 +11,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "am/boot/keepalive.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/link_ops.h"
@@ -643,6 +645,56 @@ Test(ring, a_frame_that_offers_nothing_ends_the_connection)
                                   rows[i].bytes, 0));
         cr_expect(eq(int, pair_end_of(&pair, pair.to_a), TMSG_ERR_MALFORMED));
         must_say(tmsg_endpoint_error(pair.to_a), "an offer of shared memory");
+        pair_drop(&pair);
+        must_eq(count_descriptors(), before);
+    }
+}
+
+/* Writes a frame past all rules, with so many descriptors. */
+static void say_with_fds(const pair_t *pair, uint8_t type, unsigned count)
+{
+    union {
+        struct cmsghdr head;
+        uint8_t bytes[CMSG_SPACE(3 * sizeof(int))];
+    } control = {.head = {.cmsg_len = CMSG_LEN(count * sizeof(int)),
+                          .cmsg_level = SOL_SOCKET,
+                          .cmsg_type = SCM_RIGHTS}};
+    uint8_t frame[5 + 1 + MARK] = {1 + MARK, 0, 0, 0, type, 1};
+    struct iovec all = {frame, sizeof(frame)};
+    const struct msghdr message = {.msg_iov = &all,
+                                   .msg_iovlen = 1,
+                                   .msg_control = &control,
+                                   .msg_controllen =
+                                       CMSG_SPACE(count * sizeof(int))};
+
+    memset(CMSG_DATA(&control.head), 0, count * sizeof(int));
+    must_eq(sendmsg(pair->to_b->link.fd, &message, MSG_NOSIGNAL),
+            sizeof(frame));
+}
+
+Test(ring, what_a_peer_may_not_pass_ends_the_connection)
+{
+    static const struct {
+        uint8_t type;
+        unsigned count;
+        const char *words;
+    } rows[] = {
+        {TMSG_FRAME_RING, 2, "several descriptors"},
+        {TMSG_FRAME_RING, 3, "several descriptors"},
+        {TMSG_FRAME_HEARTBEAT, 1, "of type 4, which takes none"},
+        {TMSG_FRAME_BYE, 1, "of type 6, which takes none"},
+        {63, 1, "of type 63, which takes none"},
+        {200, 1, "of type 200, which takes none"},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        int before = count_descriptors();
+        pair_t pair;
+
+        pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
+        say_with_fds(&pair, rows[i].type, rows[i].count);
+        cr_expect(eq(int, pair_end_of(&pair, pair.to_a), TMSG_ERR_MALFORMED));
+        must_say(tmsg_endpoint_error(pair.to_a), rows[i].words);
         pair_drop(&pair);
         must_eq(count_descriptors(), before);
     }
