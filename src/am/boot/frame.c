@@ -2,12 +2,10 @@
 #include "am/boot/frame.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "am/net/loop.h"
 #include "core/bytes.h"
@@ -18,64 +16,18 @@
 #define LISTEN_FRAMES 16 /* most frames that one look throws away */
 #define LISTEN_LOOKS 16  /* most looks in one call */
 
-/* Descriptors travel by SCM_RIGHTS (unix(7)). A write that has one holds bytes
- * of its frame alone, and a read ends with the bytes of the write by which a
- * descriptor came. So it belongs to the frame that has the last byte of that
- * read, whatever else was read with it. A read has room for one more than a
- * frame may have, by which it finds out. */
-#define READ_FDS 2
-
-typedef union {
-    struct cmsghdr head; /* for its alignment */
-    uint8_t bytes[CMSG_SPACE(READ_FDS * sizeof(int))];
-} control_t;
-
 void tmsg_frame_init(tmsg_frame_stream_t *stream, int fd, size_t max_bytes)
 {
     memset(stream, 0, sizeof(*stream));
     pthread_mutex_init(&stream->lock, NULL);
     stream->socket = fd;
     stream->max_bytes = max_bytes;
-    stream->fd = TMSG_FRAME_FD_NONE;
-}
-
-static void close_fd(int fd)
-{
-    if (fd >= 0) {
-        close(fd);
-    }
-}
-
-/* Closes the descriptors that came and nobody has taken. */
-static void close_came(tmsg_frame_stream_t *stream)
-{
-    for (unsigned i = 0; i < stream->came_count; i++) {
-        close_fd(stream->came[i].fd);
-    }
-    stream->came_count = 0;
-    close_fd(stream->fd);
-    stream->fd = TMSG_FRAME_FD_NONE;
-}
-
-/* Closes the first descriptor that is to go: it has gone, or cannot. */
-static void close_leaving(tmsg_frame_stream_t *stream)
-{
-    close(stream->leaving[0].fd);
-    stream->leaving_count--;
-    memmove(stream->leaving, stream->leaving + 1,
-            stream->leaving_count * sizeof(*stream->leaving));
-    if (stream->leaving_count == 0) {
-        free(stream->leaving);
-        stream->leaving = NULL;
-    }
+    tmsg_passing_init(&stream->passing);
 }
 
 void tmsg_frame_free(tmsg_frame_stream_t *stream)
 {
-    close_came(stream);
-    while (stream->leaving_count > 0) {
-        close_leaving(stream);
-    }
+    tmsg_passing_close(&stream->passing);
     free(stream->in.data);
     free(stream->out.data);
     sodium_memzero(&stream->tx, sizeof(stream->tx));
@@ -97,16 +49,7 @@ void tmsg_frame_move(tmsg_frame_stream_t *to, tmsg_frame_stream_t *from)
     to->out = from->out;
     to->tx = from->tx;
     to->rx = from->rx;
-    to->takes = from->takes;
-    memcpy(to->came, from->came, sizeof(to->came));
-    to->came_count = from->came_count;
-    to->fd = from->fd;
-    to->leaving = from->leaving;
-    to->leaving_count = from->leaving_count;
-    from->came_count = 0;
-    from->fd = TMSG_FRAME_FD_NONE;
-    from->leaving = NULL;
-    from->leaving_count = 0;
+    tmsg_passing_move(&to->passing, &from->passing);
     memset(&from->in, 0, sizeof(from->in));
     memset(&from->out, 0, sizeof(from->out));
     tmsg_frame_free(from);
@@ -140,7 +83,7 @@ void tmsg_frame_allow(tmsg_frame_stream_t *stream, size_t max_bytes)
 void tmsg_frame_take_fds(tmsg_frame_stream_t *stream, uint64_t types)
 {
     pthread_mutex_lock(&stream->lock);
-    stream->takes = types;
+    stream->passing.takes = types;
     pthread_mutex_unlock(&stream->lock);
 }
 
@@ -250,33 +193,6 @@ static tmsg_status_t queue_magic(tmsg_frame_stream_t *stream, size_t bytes)
     return status;
 }
 
-/* Writes some of the bytes that wait, and the descriptor of the frame that they
- * begin, if it has one. */
-static ssize_t write_some(const tmsg_frame_stream_t *stream, bool *passes_p)
-{
-    const tmsg_frame_buffer_t *out = &stream->out;
-    const tmsg_frame_fd_t *next = stream->leaving;
-    struct iovec bytes = {out->data + out->begin, used_bytes(out)};
-    struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1};
-    control_t control;
-
-    *passes_p = next != NULL && next->begin == out->used;
-    if (next != NULL) {
-        bytes.iov_len =
-            *passes_p ? next->last - next->begin + 1 : next->begin - out->used;
-    }
-    if (*passes_p) {
-        message.msg_control = &control;
-        message.msg_controllen = CMSG_SPACE(sizeof(int));
-        memset(&control, 0, sizeof(control));
-        control.head.cmsg_level = SOL_SOCKET;
-        control.head.cmsg_type = SCM_RIGHTS;
-        control.head.cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(&control.head), &next->fd, sizeof(int));
-    }
-    return sendmsg(stream->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
 static tmsg_status_t flush_stream(tmsg_frame_stream_t *stream)
 {
     tmsg_frame_buffer_t *out = &stream->out;
@@ -289,17 +205,15 @@ static tmsg_status_t flush_stream(tmsg_frame_stream_t *stream)
         status = queue_magic(stream, 0);
     }
     while (status == TMSG_OK && used_bytes(out) > 0) {
-        bool passes;
-        ssize_t n = write_some(stream, &passes);
+        ssize_t n = tmsg_passing_write(&stream->passing, stream->socket,
+                                       out->data + out->begin, used_bytes(out),
+                                       out->used);
 
         if (n >= 0) {
             use_bytes(out, (size_t)n);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return TMSG_IN_PROGRESS;
-        }
-        if (passes && (n > 0 || (n < 0 && errno != EINTR))) {
-            close_leaving(stream); /* an error shows again without it */
-        } else if (n < 0 && errno != EINTR) {
+        } else if (errno != EINTR) {
             status = stream->write_error = socket_failed("writing to");
         }
     }
@@ -307,37 +221,6 @@ static tmsg_status_t flush_stream(tmsg_frame_stream_t *stream)
         reset_buffer(out);
     }
     return status;
-}
-
-/* Keeps a duplicate of the descriptor of a frame of so many bytes, which is to
- * be queued next. */
-static tmsg_status_t keep_leaving(tmsg_frame_stream_t *stream, int fd,
-                                  size_t bytes)
-{
-    uint64_t begin = stream->out.used + used_bytes(&stream->out);
-    int copy;
-
-    if (stream->leaving_count == TMSG_FRAME_FDS_MOST) {
-        return tmsg_error_set(TMSG_ERR_BUSY,
-                              "the peer does not read: %u descriptors wait for "
-                              "it",
-                              stream->leaving_count);
-    }
-    copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (copy < 0) {
-        return tmsg_error_errno(TMSG_ERR_IO, "a descriptor for the peer");
-    }
-    if (stream->leaving == NULL) {
-        stream->leaving =
-            malloc(TMSG_FRAME_FDS_MOST * sizeof(*stream->leaving));
-    }
-    if (stream->leaving == NULL) {
-        close(copy);
-        return tmsg_error_memory("a descriptor for the peer");
-    }
-    stream->leaving[stream->leaving_count++] =
-        (tmsg_frame_fd_t){begin, begin + bytes - 1, copy};
-    return TMSG_OK;
 }
 
 static tmsg_status_t queue_frame(tmsg_frame_stream_t *stream, uint8_t type,
@@ -360,7 +243,9 @@ static tmsg_status_t queue_frame(tmsg_frame_stream_t *stream, uint8_t type,
     }
     status = queue_magic(stream, sizeof(header) + bytes + extra);
     if (status == TMSG_OK && fd >= 0) {
-        status = keep_leaving(stream, fd, sizeof(header) + bytes + extra);
+        status = tmsg_passing_keep(&stream->passing, fd,
+                                   stream->out.used + used_bytes(&stream->out),
+                                   sizeof(header) + bytes + extra);
     }
     if (status != TMSG_OK) {
         return status;
@@ -480,36 +365,6 @@ static tmsg_status_t frame_too_long(const tmsg_frame_stream_t *stream,
                           bytes, type, stream->max_bytes);
 }
 
-/* Gives a frame of so many bytes, which is taken next, its descriptor. */
-static tmsg_status_t give_fd(tmsg_frame_stream_t *stream, uint8_t type,
-                             size_t bytes)
-{
-    uint64_t end = stream->in.used + bytes;
-    unsigned count = 0;
-
-    while (count < stream->came_count && stream->came[count].last < end) {
-        count++;
-    }
-    if (count == 0) {
-        return TMSG_OK;
-    }
-    if (count > 1) {
-        return tmsg_error_set(TMSG_ERR_MALFORMED,
-                              "%u descriptors came with a frame of type %u",
-                              count, type);
-    }
-    if (type > 63 || (stream->takes >> type & 1) == 0) {
-        return tmsg_error_set(TMSG_ERR_MALFORMED,
-                              "a descriptor came with a frame of type %u, "
-                              "which takes none",
-                              type);
-    }
-    stream->fd = stream->came[0].fd;
-    stream->came[0] = stream->came[1];
-    stream->came_count--;
-    return TMSG_OK;
-}
-
 /* Takes a frame out of what has come. */
 static tmsg_status_t take_frame(tmsg_frame_stream_t *stream, uint8_t *type_p,
                                 const uint8_t **data_p, size_t *bytes_p)
@@ -543,7 +398,9 @@ static tmsg_status_t take_frame(tmsg_frame_stream_t *stream, uint8_t *type_p,
                            header + TMSG_FRAME_HEADER_BYTES, bytes);
     }
     if (status == TMSG_OK) {
-        status = give_fd(stream, header[4], TMSG_FRAME_HEADER_BYTES + bytes);
+        status = tmsg_passing_give(&stream->passing, header[4],
+                                   stream->in.used + TMSG_FRAME_HEADER_BYTES +
+                                       bytes);
     }
     if (status != TMSG_OK) {
         return status;
@@ -568,57 +425,11 @@ static tmsg_status_t peer_closed(const tmsg_frame_stream_t *stream)
                                                  "connection without a word");
 }
 
-/* Keeps the descriptor that came with the bytes that were read last. */
-static tmsg_status_t keep_came(tmsg_frame_stream_t *stream,
-                               struct msghdr *message)
-{
-    uint64_t last = stream->in.used + used_bytes(&stream->in) - 1;
-    bool cut = (message->msg_flags & MSG_CTRUNC) != 0;
-    int fds[READ_FDS] = {TMSG_FRAME_FD_LOST};
-    unsigned count = 0;
-
-    for (struct cmsghdr *head = CMSG_FIRSTHDR(message); head != NULL;
-         head = CMSG_NXTHDR(message, head)) {
-        if (head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) {
-            count = (unsigned)((head->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-            memcpy(fds, CMSG_DATA(head), count * sizeof(int));
-        }
-    }
-    if (count == 0 && !cut) {
-        return TMSG_OK;
-    }
-    if (count + cut <= 1 && stream->takes != 0 && stream->came_count < 2) {
-        stream->came[stream->came_count++] =
-            (tmsg_frame_fd_t){last, last, fds[0]};
-        return TMSG_OK;
-    }
-    for (unsigned i = 0; i < count; i++) {
-        close(fds[i]);
-    }
-    return tmsg_error_set(TMSG_ERR_MALFORMED,
-                          stream->takes == 0
-                              ? "a descriptor came where none is taken"
-                              : "several descriptors came with a frame");
-}
-
-/* Reads from the socket. Where no descriptor is taken there is no room for any,
- * and the kernel drops what comes. */
-static ssize_t read_some(const tmsg_frame_stream_t *stream,
-                         struct msghdr *message, control_t *control)
-{
-    message->msg_control = stream->takes == 0 ? NULL : control;
-    message->msg_controllen = stream->takes == 0 ? 0 : sizeof(*control);
-    return recvmsg(stream->socket, message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-}
-
 /* Reads once. OK: something came. */
 static tmsg_status_t receive_bytes(tmsg_frame_stream_t *stream)
 {
     tmsg_frame_buffer_t *in = &stream->in;
     tmsg_status_t status;
-    struct iovec bytes;
-    struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1};
-    control_t control;
     size_t room;
     ssize_t n;
 
@@ -630,15 +441,16 @@ static tmsg_status_t receive_bytes(tmsg_frame_stream_t *stream)
         return status;
     }
     room = in->capacity - in->end;
-    bytes.iov_base = in->data + in->end;
-    bytes.iov_len = room < READ_BYTES ? room : READ_BYTES;
+    room = room < READ_BYTES ? room : READ_BYTES;
     do {
-        n = read_some(stream, &message, &control);
+        n = tmsg_passing_read(&stream->passing, stream->socket,
+                              in->data + in->end, room,
+                              in->used + used_bytes(in), &status);
     } while (n < 0 && errno == EINTR);
     if (n > 0) {
         in->end += (size_t)n;
         stream->heard_ns = tmsg_now_ns();
-        return keep_came(stream, &message);
+        return status;
     }
     if (n == 0) {
         return peer_closed(stream);
@@ -657,8 +469,7 @@ static tmsg_status_t read_one(tmsg_frame_stream_t *stream, uint8_t *type_p,
     if (stream->read_error != TMSG_OK) {
         return has_ended(stream->read_error);
     }
-    close_fd(stream->fd);
-    stream->fd = TMSG_FRAME_FD_NONE;
+    tmsg_passing_close_fd(&stream->passing);
     status = take_frame(stream, type_p, data_p, bytes_p);
     if (status == TMSG_IN_PROGRESS) {
         status = receive_bytes(stream);
@@ -668,7 +479,7 @@ static tmsg_status_t read_one(tmsg_frame_stream_t *stream, uint8_t *type_p,
     }
     if (status < 0 && status != TMSG_ERR_NO_MEMORY) {
         stream->read_error = status;
-        close_came(stream);
+        tmsg_passing_close_came(&stream->passing);
     }
     return status;
 }
@@ -678,8 +489,8 @@ int tmsg_frame_fd(tmsg_frame_stream_t *stream)
     int fd;
 
     pthread_mutex_lock(&stream->lock);
-    fd = stream->fd;
-    stream->fd = TMSG_FRAME_FD_NONE;
+    fd = stream->passing.fd;
+    stream->passing.fd = TMSG_FRAME_FD_NONE;
     pthread_mutex_unlock(&stream->lock);
     return fd;
 }

@@ -12,6 +12,7 @@
 
 #include <tensormsg/status.h>
 
+#include "am/boot/passing.h"
 #include "am/boot/proof.h"
 
 #define TMSG_FRAME_MAGIC "TMSGBOOT" /* the first bytes of either side */
@@ -26,22 +27,6 @@ typedef struct {
     size_t end;
     uint64_t used; /* bytes that were used since the stream began */
 } tmsg_frame_buffer_t;
-
-/* A descriptor that goes, or came, with the bytes of a frame. */
-typedef struct {
-    uint64_t begin; /* first and last of its bytes, counted as `used` is */
-    uint64_t last;
-    int fd; /* or TMSG_FRAME_FD_LOST */
-} tmsg_frame_fd_t;
-
-/* What tmsg_frame_fd() returns where it has no descriptor. */
-#define TMSG_FRAME_FD_NONE (-1) /* none came with the frame */
-#define TMSG_FRAME_FD_LOST                                                     \
-    (-2) /* one came that this process could not take                          \
-          */
-
-/* Descriptors that may wait to be written. */
-#define TMSG_FRAME_FDS_MOST 64
 
 /* The MACs of the frames that go in one direction, once the frames have
  * MACs. */
@@ -66,12 +51,7 @@ typedef struct {
     tmsg_frame_buffer_t in;
     tmsg_frame_buffer_t out;
     tmsg_frame_macs_t tx, rx;
-    uint64_t takes;           /* bit n: frames of type n may have one */
-    tmsg_frame_fd_t came[2];  /* of frames that were not read yet */
-    unsigned came_count;      /* of those */
-    int fd;                   /* came with the latest frame */
-    tmsg_frame_fd_t *leaving; /* of frames in `out`; NULL: none */
-    unsigned leaving_count;   /* of those */
+    tmsg_passing_t passing; /* descriptors */
 } tmsg_frame_stream_t;
 
 /* Begins a stream on a connected or connecting socket. Our magic goes out with
@@ -113,7 +93,7 @@ tmsg_status_t tmsg_frame_queue(tmsg_frame_stream_t *stream, uint8_t type,
  * duplicate until the frame's first byte was written. If the kernel does not
  * let the descriptor pass, as where too many are on their way, the frame goes
  * without. Errors: as of tmsg_frame_queue(), but BUSY also if
- * TMSG_FRAME_FDS_MOST wait already, and IO or LIMIT_EXCEEDED (RLIMIT_NOFILE)
+ * TMSG_PASSING_MOST wait already, and IO or LIMIT_EXCEEDED (RLIMIT_NOFILE)
  * also if there is no duplicate to be had. */
 tmsg_status_t tmsg_frame_queue_fd(tmsg_frame_stream_t *stream, uint8_t type,
                                   const void *data, size_t bytes, int fd);

@@ -378,7 +378,7 @@ Test(frame_fds, a_bounded_number_waits)
     }
     must_be(status, TMSG_ERR_BUSY);
     must_say(tmsg_error_message(), "64 descriptors wait");
-    must_eq(count_descriptors(), pair.before + 2 + 1 + TMSG_FRAME_FDS_MOST);
+    must_eq(count_descriptors(), pair.before + 2 + 1 + TMSG_PASSING_MOST);
     must(tmsg_frame_queue(&pair.from, WITHOUT, NULL, 0));
     for (uint32_t i = 0; i < sent;) {
         uint8_t type;
