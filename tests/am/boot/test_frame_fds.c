@@ -5,6 +5,8 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -421,6 +423,60 @@ Test(frame_fds, who_listens_leaves_them)
     put_with(pair.sockets[0], beat, sizeof(beat), 1);
     tmsg_frame_listen(&pair.to, BEAT);
     expect_end(&pair.to, TMSG_ERR_MALFORMED, "takes none");
+    close_streams(&pair);
+}
+
+typedef struct {
+    pair_of_streams_t *pair;
+    atomic_bool over;
+} hearts_t;
+
+static void *beat_and_listen(void *arg)
+{
+    hearts_t *hearts = arg;
+
+    while (!atomic_load(&hearts->over)) {
+        tmsg_frame_beat(&hearts->pair->from, BEAT);
+        tmsg_frame_listen(&hearts->pair->to, BEAT);
+    }
+    return NULL;
+}
+
+/* Another thread beats at one end and listens at the other all the while. */
+Test(frame_fds, none_is_lost_beside_heartbeats)
+{
+    enum { FRAMES = 2000 };
+    uint32_t sent = 0, got = 0;
+    pair_of_streams_t pair;
+    hearts_t hearts = {.pair = &pair};
+    pthread_t thread;
+
+    open_streams(&pair);
+    must(tmsg_frame_flush(&pair.from));
+    must_eq(pthread_create(&thread, NULL, beat_and_listen, &hearts), 0);
+    while (got < FRAMES) {
+        const uint8_t *data;
+        tmsg_status_t status;
+        uint8_t type;
+        size_t bytes;
+
+        for (; sent < FRAMES && sent < got + 20; sent++) {
+            queue(&pair.from, sent, sent % 3 != 0);
+        }
+        must_true(tmsg_frame_flush(&pair.from) >= 0);
+        status = tmsg_frame_read(&pair.to, &type, &data, &bytes);
+        must_true(status >= 0);
+        if (status == TMSG_OK && type != BEAT) {
+            must_eq(tmsg_get_le(data, 4), got);
+            must_eq(type, got % 3 != 0 ? WITH : WITHOUT);
+            if (type == WITH) {
+                expect_file(tmsg_frame_fd(&pair.to), got);
+            }
+            got++;
+        }
+    }
+    atomic_store(&hearts.over, true);
+    must_eq(pthread_join(thread, NULL), 0);
     close_streams(&pair);
 }
 
