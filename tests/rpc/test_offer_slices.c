@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a fetch may ask for and of whom, and boxes of tensors that have no
- * elements. */
+/* What a fetch may ask for, and boxes of tensors that have no elements. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <string.h>
 
-#include "rpc/builtin.h"
-#include "rpc/method.h"
-#include "rpc/offer.h"
 #include "support/offers.h"
 #include "support/seeded_maps.h"
 
@@ -81,36 +77,6 @@ Test(offer_slices, of_wrong_parameters_are_refused)
         }
         must_true(call == NULL);
     }
-    withdraw(&heard);
-    pair_close(&pair);
-}
-
-/* A library that knows no offers says so, whether it serves or not: it is not
- * that an offer is not there yet. */
-Test(offer_slices, of_a_library_without_offers_are_unsupported)
-{
-    tmsg_server_t *server;
-    tmsg_method_t *method;
-    tmsg_offer_key_t key;
-    heard_t heard;
-    pair_t pair;
-
-    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
-    offer(&pair, &heard, sample_bytes(6, 100), NULL);
-    key = key_of(&heard);
-    method = tmsg_hub_method(heard.offer->hub, TMSG_OFFER_FETCH,
-                             strlen(TMSG_OFFER_FETCH));
-    method->name[0] = '?';
-    fails(&pair, start(&pair, &key, NULL), TMSG_ERR_UNSUPPORTED,
-          "nobody serves here");
-    must(tmsg_server_create(pair.a.worker, NULL, &server));
-    fails(&pair, start(&pair, &key, NULL), TMSG_ERR_UNSUPPORTED,
-          "no such method here");
-    fails(&pair, start_name(&pair, "w", 0, -1), TMSG_ERR_UNSUPPORTED,
-          "no such method here");
-    tmsg_server_destroy(server);
-    method->name[0] = TMSG_OFFER_FETCH[0];
-    brings(&pair, start(&pair, &key, NULL), 6, 100);
     withdraw(&heard);
     pair_close(&pair);
 }
