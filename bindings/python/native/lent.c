@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 struct tmsgpy_lent {
@@ -49,12 +50,14 @@ void tmsgpy_unlend(tmsgpy_lent_t *lent)
     free(lent);
 }
 
-void tmsgpy_on_release(void *arg)
+/* Returns whether the object is the first that waits to be dropped. */
+static bool release(tmsgpy_lent_t *lent)
 {
-    tmsgpy_lent_t *lent = arg;
+    bool first = false;
 
     pthread_mutex_lock(&lent_lock);
     if (lent->told == NULL) {
+        first = released == NULL;
         lent->next = released;
         released = lent;
     } else {
@@ -68,6 +71,24 @@ void tmsgpy_on_release(void *arg)
         pthread_cond_signal(&some_to_tell);
     }
     pthread_mutex_unlock(&lent_lock);
+    return first;
+}
+
+void tmsgpy_on_release(void *arg) { (void)release(arg); }
+
+static int drop_pending(void *unused)
+{
+    (void)unused;
+    tmsgpy_drop_lent();
+    return 0;
+}
+
+void tmsgpy_on_release_soon(void *arg)
+{
+    /* If there is no room for it, the next call drops the object. */
+    if (release(arg) && Py_IsInitialized()) {
+        (void)Py_AddPendingCall(drop_pending, NULL);
+    }
 }
 
 /* released(): waits until an object was released that somebody is to be told

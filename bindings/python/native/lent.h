@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* lent.h - Python objects that the library reads or writes to until it gives
  * them back. The interpreter's lock is held in all of it, but for
- * tmsgpy_on_release(). released() is a function of module tensormsg._hot. */
+ * tmsgpy_on_release() and tmsgpy_on_release_soon(). released() is a function of
+ * module tensormsg._hot. */
 #ifndef TENSORMSG_PYTHON_LENT_H
 #define TENSORMSG_PYTHON_LENT_H
 
@@ -21,5 +22,9 @@ tmsgpy_lent_t *tmsgpy_lend_told(PyObject *keep, PyObject *told);
 PyObject *tmsgpy_released(PyObject *self, PyObject *unused);
 void tmsgpy_on_release(void *arg);
 void tmsgpy_drop_lent(void);
+
+/* As tmsgpy_on_release(). The main thread drops the object soon, also if nobody
+ * calls this module any more. */
+void tmsgpy_on_release_soon(void *arg);
 
 #endif

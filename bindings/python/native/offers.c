@@ -129,7 +129,7 @@ static bool read_key(PyObject *given, wanted_t *wanted)
     }
     if (!PyBytes_Check(given) ||
         PyBytes_Size(given) != (Py_ssize_t)sizeof(wanted->key.bytes)) {
-        PyErr_SetString(PyExc_ValueError, "a key is 48 bytes");
+        PyErr_SetString(PyExc_ValueError, "a key is bytes, 48 of them");
         return false;
     }
     memcpy(wanted->key.bytes, PyBytes_AsString(given),
@@ -204,10 +204,11 @@ static void drop_offered(offered_t *offered)
 static void on_release(void *arg)
 {
     offered_t *offered = arg;
+    tmsgpy_lent_t *lent = offered->lent;
 
-    tmsgpy_on_release(offered->lent);
-    atomic_store(&offered->released, true);
+    atomic_store(&offered->released, true); /* before anybody is told */
     drop_offered(offered);
+    tmsgpy_on_release_soon(lent);
 }
 
 static offered_t *offered_of(PyObject *capsule)
@@ -215,25 +216,32 @@ static offered_t *offered_of(PyObject *capsule)
     return PyCapsule_GetPointer(capsule, "tensormsg.offer");
 }
 
+/* Ends a live offer. */
+static void drop_handle(offered_t *offered)
+{
+    /* A thread that has the worker's lock may wait for the interpreter's. */
+    PyThreadState *threads = PyEval_SaveThread();
+
+    tmsgpy_stream_drop(offered->handle);
+    drop_offered(offered);
+    PyEval_RestoreThread(threads);
+}
+
 static void drop_capsule(PyObject *capsule)
 {
     offered_t *offered = offered_of(capsule);
-    PyThreadState *threads;
 
     if (tmsgpy_forked()) {
         return;
     }
-    /* A thread that has the worker's lock may wait for the interpreter's. */
-    threads = PyEval_SaveThread();
-    tmsgpy_stream_drop(offered->handle);
-    drop_offered(offered);
-    PyEval_RestoreThread(threads);
+    drop_handle(offered);
     tmsgpy_drop_lent();
 }
 
 /* Makes a record for an offer of arrays, which are lent. NULL with an
  * exception; the reference is taken in any case. */
-static offered_t *make_offered(tmsgpy_hub_t *hub, PyObject *keep)
+static offered_t *make_offered(tmsgpy_hub_t *hub, PyObject *keep,
+                               PyObject *told)
 {
     offered_t *offered = calloc(1, sizeof(*offered));
 
@@ -242,7 +250,7 @@ static offered_t *make_offered(tmsgpy_hub_t *hub, PyObject *keep)
         PyErr_NoMemory();
         return NULL;
     }
-    offered->lent = tmsgpy_lend(keep);
+    offered->lent = tmsgpy_lend_told(keep, told);
     if (offered->lent == NULL) {
         free(offered);
         return NULL;
@@ -260,9 +268,10 @@ static offered_t *make_offered(tmsgpy_hub_t *hub, PyObject *keep)
 
 /* Offers the map; the arrays are lent. NULL with an exception. */
 static PyObject *offer_map(tmsgpy_hub_t *hub, const tmsg_map_t *map,
-                           tmsg_offer_params_t *params, PyObject *keep)
+                           tmsg_offer_params_t *params, PyObject *keep,
+                           PyObject *told)
 {
-    offered_t *offered = make_offered(hub, keep);
+    offered_t *offered = make_offered(hub, keep, told);
     tmsg_status_t status = TMSG_ERR_CLOSED;
     tmsg_offer_t *offer = NULL;
     PyThreadState *threads;
@@ -294,15 +303,15 @@ static PyObject *offer_map(tmsgpy_hub_t *hub, const tmsg_map_t *map,
     }
     capsule = PyCapsule_New(offered, "tensormsg.offer", drop_capsule);
     if (capsule == NULL) {
-        tmsgpy_stream_drop(offered->handle);
-        drop_offered(offered);
+        drop_handle(offered);
     }
     return capsule;
 }
 
 /* offer(hub, data, meta, name or None, version, ttl_ms, fetches, principals or
- * None): (the offer, its key); NotImplemented where data has to be converted.
- */
+ * None, told): (the offer, its key); NotImplemented where data has to be
+ * converted. released() hands out `told`, unless that is None, when the arrays
+ * may be changed. */
 PyObject *tmsgpy_offer(PyObject *self, PyObject *args)
 {
     tmsg_offer_params_t params = {
@@ -311,15 +320,15 @@ PyObject *tmsgpy_offer(PyObject *self, PyObject *args)
                       TMSG_OFFER_PARAM_PRINCIPALS |
                       TMSG_OFFER_PARAM_ON_RELEASE};
     unsigned long long hub, version;
-    PyObject *data, *meta, *keep, *capsule, *result;
+    PyObject *data, *meta, *told, *keep, *capsule, *result;
     tmsg_offer_key_t key;
     tmsg_map_t *map;
 
     (void)self;
     tmsgpy_drop_lent();
-    if (!PyArg_ParseTuple(args, "KOOzKiIz", &hub, &data, &meta, &params.name,
+    if (!PyArg_ParseTuple(args, "KOOzKiIzO", &hub, &data, &meta, &params.name,
                           &version, &params.ttl_ms, &params.fetches,
-                          &params.principals)) {
+                          &params.principals, &told)) {
         return NULL;
     }
     params.version = version;
@@ -327,7 +336,8 @@ PyObject *tmsgpy_offer(PyObject *self, PyObject *args)
     if (map == NULL) {
         return result;
     }
-    capsule = offer_map((tmsgpy_hub_t *)(uintptr_t)hub, map, &params, keep);
+    capsule =
+        offer_map((tmsgpy_hub_t *)(uintptr_t)hub, map, &params, keep, told);
     tmsgpy_kept_give(map);
     if (capsule == NULL) {
         return NULL;

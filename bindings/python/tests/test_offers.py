@@ -4,6 +4,9 @@
 import asyncio
 import gc
 import json
+import math
+import queue
+import re
 import select
 import signal
 import subprocess
@@ -11,6 +14,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -100,7 +104,11 @@ def test_an_offer_is_not_withdrawn_while_its_arrays_may_be_read(monkeypatch):
     monkeypatch.setattr(tensormsg._offer.hot, "offer_state", state)
     with pytest.raises(tensormsg.TimedOut, match="may still read the arrays"):
         offer.withdraw(0.01)
-    assert len(looks) > 10  # some after its time
+    assert len(looks) > 10  # for some time after it
+    looks.clear()
+    with pytest.raises(tensormsg.TimedOut):
+        offer.withdraw(0)
+    assert len(looks) <= 2  # that one does not wait
 
 
 def test_parts_are_fetched_into_buffers(sides):
@@ -123,10 +131,172 @@ def test_parts_are_fetched_into_buffers(sides):
         ep.fetch(offer.key, into={"w": np.zeros(3)})
     with pytest.raises(TypeError, match="a step of 1"):
         ep.fetch(offer.key, slices={"w": np.s_[::2]})
-    with pytest.raises(TypeError, match="by a key or by a name"):
-        ep.fetch()
-    with pytest.raises(ValueError, match="48 bytes"):
-        ep.fetch(b"short")
+
+
+@pytest.mark.parametrize("how, error, words", [
+    ({}, TypeError, "either key or name=, one of them"),
+    ({"key": bytes(48), "name": "w"}, TypeError, "not both"),
+    ({"key": b"short"}, ValueError, "key has 5 bytes: it must be 48"),
+    ({"key": "00" * 48}, TypeError, "key is str: it must be 48 bytes; to fetch "
+     "by name, write name="),
+    ({"key": bytes(48), "wait": 1}, TypeError, "wait= is for a fetch by name"),
+    ({"key": bytes(48), "wait": None}, TypeError, "wait= is for"),
+    ({"key": bytes(48), "at_least": 1}, TypeError, "at_least= is for"),
+    ({"key": bytes(48), "at_least": (1, 0)}, TypeError, "at_least= is for"),
+    ({"name": 3}, TypeError, "name=3 is no str"),
+    ({"name": b"w"}, TypeError, "name=b'w' is no str"),
+    ({"name": "w", "slices": 5}, TypeError, "slices=5 is neither"),
+    ({"name": "w", "slices": "w"}, TypeError, "slices='w' is neither"),
+    ({"name": "w", "slices": [1]}, TypeError, "slices: 1 is no name"),
+    ({"name": "w", "slices": {1: np.s_[:]}}, TypeError, "slices: 1 is no name"),
+    ({"name": "w", "slices": []}, ValueError, "slices= names no array"),
+    ({"name": "w", "slices": {}}, ValueError, "slices= names no array"),
+    ({"name": "w", "slices": ["m", "v", "m"]}, ValueError,
+     "slices: 'm' is asked for twice"),
+    ({"name": "w", "slices": {"w": np.s_[-1:]}}, ValueError, "start of a slice"),
+])
+def test_a_fetch_says_what_is_wrong_with_it(sides, how, error, words):
+    listener, ep = sides
+    offer = listener.offer({"w": np.ones(3)}, name="w")
+    for begin in ep.fetch, ep.start_fetch:
+        with pytest.raises(error, match=re.escape(words)):
+            begin(**how)
+    assert offer.stats.fetches == 0
+
+
+@pytest.mark.parametrize("how, error, words", [
+    ({"name": 3}, TypeError, "name=3 is no str"),
+    ({"principals": ["a"]}, TypeError, "principals=['a'] is no str"),
+    ({"ttl": 30 * 86400}, ValueError, "ttl=2592000: at most 2147483 seconds"),
+    ({"ttl": 0.001, "on_release": 1}, TypeError, "on_release is a function"),
+])
+def test_an_offer_says_what_is_wrong_with_it(sides, how, error, words):
+    listener, ep = sides
+    with pytest.raises(error, match=re.escape(words)):
+        listener.offer({"w": np.ones(3)}, **how)
+    listener.offer({}, ttl=math.inf).withdraw(WAIT)
+    assert ep.offers() == {}
+
+
+def test_two_parts_of_an_array_have_names_of_their_own(sides):
+    listener, ep = sides
+    w = np.arange(12).reshape(4, 3)
+    offer = listener.offer({"w": w})
+    got = ep.fetch(offer.key, slices={"top": ("w", np.s_[:1]),
+                                      "left": ("w", np.s_[:, :1]),
+                                      "w": np.s_[3:], "all": ("w", ())})
+    assert list(got) == ["top", "left", "w", "all"]
+    np.testing.assert_array_equal(got["top"], w[:1])
+    np.testing.assert_array_equal(got["left"], w[:, :1])
+    np.testing.assert_array_equal(got["w"], w[3:])
+    np.testing.assert_array_equal(got["all"], w)
+    offer.withdraw(WAIT)
+
+
+def test_a_part_of_a_tree_is_none_and_says_so(sides):
+    listener, ep = sides
+    layers = {"layers": [{"w": np.ones(2)}, {"w": np.zeros(3)}], "step": 7}
+    offer = listener.offer(layers)
+    names = ["layers/0/w", "layers/1/w"]
+    for fetch in ep.fetch, lambda *a, **k: ep.start_fetch(*a, **k).wait(WAIT):
+        part = fetch(offer.key, slices=names[:1])
+        assert list(part["layers/0/w"]) == [1, 1] and part["step"] == 7
+        with pytest.raises(ValueError, match="only a part was fetched: "
+                           "'layers/1/w' is not in it; tree"):
+            part.tree()
+        assert fetch(offer.key, slices=names).tree()["step"] == 7
+    offer.withdraw(WAIT)
+
+
+def test_a_buffer_that_nothing_came_for_is_told_of(sides):
+    listener, ep = sides
+    offer = listener.offer({"w": np.ones(3)}, meta={"step": 7})
+    w, other = np.zeros(3), np.zeros(3)
+    into = {"w": w, "W": other}
+    for fetch in ep.fetch, lambda *a, **k: ep.start_fetch(*a, **k).wait(WAIT):
+        w[:] = 0
+        with pytest.raises(tensormsg.InvalidParam,
+                           match="buffer 'W': no such tensor came") as caught:
+            fetch(offer.key, into=into)
+        assert caught.value.details.meta == {"step": 7}
+        assert (w == 1).all() and not other.any()
+    fetch(offer.key, slices={"W": ("w", ())}, into={"W": other})
+    assert (other == 1).all()
+    offer.withdraw(WAIT)
+
+
+def test_the_side_that_connected_offers(sides):
+    listener, ep = sides
+    with sync.connect(listener.url, background=True) as owner:
+        owner.send({})
+        peer = listener.recv(WAIT).peer
+        offer = owner.offer({"x": np.arange(3)}, name="x", version=2)
+        assert peer.offers()["x"]["version"] == 2
+        assert list(peer.fetch(name="x", timeout=WAIT)["x"]) == [0, 1, 2]
+        offer.withdraw(WAIT)
+        with pytest.raises(ValueError, match="the listener offers to those"):
+            peer.offer({})
+
+
+def test_a_listener_tells_what_is_lent():
+    listener = sync.listen("tcp://127.0.0.1:0", background=True)
+    assert listener.describe()["url"] == listener.url
+    offer = listener.offer({"x": np.zeros(3)})
+    about = listener.describe()
+    assert (about["offers"], about["lent_bytes"]) == (1, 24)
+    offer.withdraw(WAIT)
+    assert listener.describe()["lent_bytes"] == 0
+    listener.close()
+    with pytest.raises(tensormsg.Closed, match="the listener was closed here"):
+        listener.offer({})
+    with pytest.raises(tensormsg.Closed):
+        listener.describe()
+
+
+def test_who_offers_is_told_when_the_arrays_are_free():
+    """Also where others that were told have ended their thread."""
+    told = queue.Queue()
+    with sync.listen("tcp://127.0.0.1:0") as listener:
+        x = np.ones(3)
+        exits = listener.offer({"x": x}, on_release=sys.exit)
+        offer = listener.offer({"x": x}, on_release=lambda: told.put(
+            (offer.released, threading.current_thread().name)))
+        exits.withdraw(WAIT)
+        time.sleep(0.05)
+        assert told.empty()
+        offer.withdraw(WAIT)
+        assert told.get(timeout=WAIT) == (True, "tensormsg-released")
+        listener.offer({"x": x}, ttl=0.001, on_release=lambda: told.put("ttl"))
+        listener.offer({"x": x}, on_release=lambda: told.put("dropped"))
+        assert {told.get(timeout=WAIT), told.get(timeout=WAIT)} == \
+            {"ttl", "dropped"}
+        with pytest.raises(tensormsg.InvalidParam):
+            listener.offer({"x": x}, name="", on_release=lambda: told.put("?"))
+
+    async def main():
+        free = asyncio.Event()
+        async with tensormsg.listen("tcp://127.0.0.1:0") as listener:
+            loop = threading.get_ident()
+            offer = listener.offer({"x": x}, on_release=lambda: (
+                told.put(threading.get_ident() == loop), free.set()))
+            await offer.withdraw(WAIT)
+            await free.wait()
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+    assert told.get(timeout=WAIT) is True and told.empty()
+
+
+def test_the_arrays_of_an_offer_that_expired_are_dropped():
+    """Though nobody calls the package meanwhile."""
+    gone, x = threading.Event(), np.zeros(3)
+    weakref.finalize(x, gone.set)
+    with sync.listen("tcp://127.0.0.1:0") as listener:
+        offer = listener.offer({"x": x}, ttl=0.01)
+        del x
+        until(gone.is_set)
+        assert offer.released
+
+
 
 
 def test_a_fetch_waits_for_what_is_not_there_yet(sides):
@@ -389,7 +559,8 @@ if os.fork() == 0:
     good = all(map(refused, [
         lambda: ep.fetch(offer.key), lambda: ep.start_fetch(offer.key),
         lambda: listener.offer({}), lambda: offer.withdraw(1), fetch.wait,
-        fetch.cancel]))
+        fetch.cancel, lambda: offer.stats, lambda: offer.released,
+        lambda: ep.offer({})]))
     del offer, fetch, ep, listener
     gc.collect()
     os._exit(7 if good else 8)

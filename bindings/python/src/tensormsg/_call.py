@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from ._hub import Posted
 from ._lib import hot
@@ -15,13 +15,15 @@ class BaseCall:
     """A call, or a fetch, that goes on."""
 
     def __init__(self, endpoint: Any, op: Any, posted: Optional[Posted],
-                 what: str, asks: bool) -> None:
-        """`what` in words; `asks`: it ends when a handler has run."""
+                 what: str, asks: bool, take: Callable[..., Any]) -> None:
+        """`what` in words; `asks`: it ends when a handler has run; `take`
+        returns the reply to the operation."""
         self._endpoint = endpoint
         self._op = op
         self._posted = posted
         self._what = what
         self._asks = asks
+        self._take = take
         self._message: Any = None
 
     def __repr__(self) -> str:
@@ -32,7 +34,7 @@ class BaseCall:
     def _outcome(self, kind: Any) -> Any:
         """The reply, one for all who wait; or raises."""
         if self._message is None:
-            self._message = self._endpoint._reply(self._op, kind, self._posted)
+            self._message = self._take(self._op, kind, self._posted)
         return self._message
 
     def _check(self) -> None:

@@ -357,8 +357,9 @@ class _Tree:
     has sent the name of, and once: else a long key with many short ones below
     it would cost the product of both."""
 
-    def __init__(self, leaves: Mapping[str, Any]) -> None:
+    def __init__(self, leaves: Mapping[str, Any], is_part: bool) -> None:
         self._leaves = leaves
+        self._is_part = is_part
         self._taken: Set[str] = set()
         self._path: List[str] = []
 
@@ -370,6 +371,10 @@ class _Tree:
 
     def _leaf(self, at: Any) -> Any:
         name = "/".join(self._path)
+        if at == 0 and self._is_part and name not in self._leaves:
+            raise ValueError("only a part was fetched: "
+                             f"'{shortened(name)}' is not in it; tree() needs "
+                             "the whole map")
         if at != 0 or name in self._taken or name not in self._leaves:
             raise ValueError("the peer's tree is malformed at "
                              f"'{shortened(name)}'")
@@ -388,10 +393,12 @@ class _Tree:
         return self._leaf(at)
 
 
-def unflatten(form: str, leaves: Mapping[str, Any]) -> Any:
-    """The tree again. `form` came from a peer: ValueError where it lies."""
+def unflatten(form: str, leaves: Mapping[str, Any],
+              is_part: bool = False) -> Any:
+    """The tree again. `form` came from a peer: ValueError where it lies.
+    `is_part`: only some of the leaves were asked for."""
     try:
-        return _Tree(leaves).build(json.loads(form))
+        return _Tree(leaves, is_part).build(json.loads(form))
     except RecursionError:
         raise ValueError("the peer's tree is nested too deep") from None
 

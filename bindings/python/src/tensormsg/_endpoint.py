@@ -14,7 +14,7 @@ from ._hub import CLOSED, WHY_NOT_CLOSED, End, Hub, Meta, Posted, end_of, \
 from ._lib import hot, lib
 from ._link import Admission
 from ._message import BaseMessage, Like, _converter
-from ._offer import Version, at_least_of, boxes_of, wait_ms_of
+from ._offer import Version, at_least_of, boxes_of, check_which, wait_ms_of
 from ._time import milliseconds
 from .errors import Error, Status, error_of
 
@@ -157,8 +157,7 @@ class BaseEndpoint(Generic[H]):
                wait: Optional[float], timeout: Optional[float],
                spin_us: int) -> Any:
         self._check()
-        if (key is None) == (name is None):
-            raise TypeError("a fetch is by a key or by a name")
+        check_which(key, name, at_least, wait)
         version, epoch = at_least_of(at_least)
         return self._hub.fetch(
             self._number, key, name, version, epoch, wait_ms_of(wait),
@@ -192,11 +191,27 @@ class BaseEndpoint(Generic[H]):
             error.details = message
         raise error
 
-    def _serving(self, make: Callable[..., S], **options: Any) -> S:
-        """The server of what its peer calls."""
+    def _fetched(self, op: Any, kind: Type[M], posted: Optional[Posted],
+                 is_part: bool) -> M:
+        """Of a fetch that has ended. `is_part`: slices were asked for."""
+        message = self._reply(op, kind, posted)
+        message._is_part = is_part
+        for name in () if posted is None else posted.given:
+            if name not in message._arrays:
+                error = error_of(Status.INVALID_PARAM, f"buffer '{name}': no "
+                                 "such tensor came", self.peer)
+                error.details = message
+                raise error
+        return message
+
+    def _check_dialled(self, does: str) -> None:
         self._check()
         if not self._dialled:
-            raise ValueError("the listener serves those that came in by it")
+            raise ValueError(f"the listener {does} those that came in by it")
+
+    def _serving(self, make: Callable[..., S], **options: Any) -> S:
+        """The server of what its peer calls."""
+        self._check_dialled("serves")
         this = weakref.ref(self)
         server = self._server = make(self._hub, lambda number, over: this(),
                                      self._like, **options)
@@ -235,6 +250,11 @@ class BaseListener(Generic[H]):
     def url(self) -> str:
         """Where it listens, with the port that was picked."""
         return self._url
+
+    def describe(self) -> Dict[str, Any]:
+        """Where it listens, who is connected, and counters: "offers",
+        "lent_bytes", "fetches" and others."""
+        return self._hub.describe_listener(self._listener)
 
     def _serving(self, make: Callable[..., S], **options: Any) -> S:
         """The server of what its peers call."""

@@ -418,6 +418,16 @@ class Hub:
         description: Dict[str, Any] = json.loads(take_text(text_p))
         return description
 
+    def describe_listener(self, listener: Any) -> Dict[str, Any]:
+        text_p = ffi.new("char **")
+        self.enter()
+        try:
+            check(lib.tmsg_listener_describe(listener, text_p))
+        finally:
+            self.leave()
+        description: Dict[str, Any] = json.loads(take_text(text_p))
+        return description
+
     def status(self, endpoint: int) -> int:
         with self.holding(endpoint):
             return int(lib.tmsg_endpoint_status(
@@ -822,6 +832,10 @@ class Hub:
               *how: Any) -> Tuple[Any, bytes]:
         """An offer, and its key."""
         check_process(self.generation)
+        if self.closed:
+            raise error_of(Status.CLOSED,
+                           f"the {'listener' if self._listens else 'endpoint'} "
+                           "was closed here")
         offer, key = _data.packed(
             lambda data, meta: hot.offer(self.number, data, meta, *how),
             data, meta)

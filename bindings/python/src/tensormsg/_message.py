@@ -233,7 +233,7 @@ class BaseMessage(Mapping[str, Any]):
     """
 
     __slots__ = ("_arrays", "_owner", "_meta", "_convert", "_ready", "_parts",
-                 "_peer", "_places")
+                 "_peer", "_places", "_is_part")
 
     def __init__(self, parts: Any, peer: Any,
                  convert: Optional[Callable[[Any], Any]]) -> None:
@@ -247,6 +247,7 @@ class BaseMessage(Mapping[str, Any]):
         self._places: Optional[Dict[str, int]] = None  # once one is asked for
         # Owners of one tensor each, in place of that of all.
         self._parts: Optional[List[Any]] = None
+        self._is_part = False  # of a map that was fetched
 
     def _index(self, name: str) -> int:
         if self._places is None:
@@ -369,7 +370,7 @@ class BaseMessage(Mapping[str, Any]):
         """What was sent, with its dicts, lists, tuples and None."""
         form = self._meta.get(_data.MARK)
         return dict(self) if not isinstance(form, str) else \
-            _data.unflatten(form, self)
+            _data.unflatten(form, self, self._is_part)
 
     def apart(self: T) -> T:
         """Has each array keep its own memory only, and returns the message.

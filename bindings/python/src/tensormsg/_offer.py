@@ -4,20 +4,24 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, \
-    Tuple, Union
+import math
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, \
+    Set, Tuple, Union
 
 from . import _data
 from ._count import count
 from ._hub import Hub, Meta, merge_meta
 from ._lib import hot
-from ._time import milliseconds
+from ._time import MOST_MS, milliseconds, seconds
+from ._told import in_loop, teller
 from .context import check_process
 from .errors import Status, error_of
 
 _MOST_VERSION = 0x7fffffffffffffff
 KEY_BYTES = 48
-TURNS_AT_LAST = 20  # of a withdrawal whose time is up
+# Fetchers may answer so long, after the time of a withdrawal, that they read no
+# more (tmsg_offer_withdraw()).
+ANSWER_S = 0.5
 
 Version = Union[int, Tuple[int, int]]
 Boxes = List[Tuple[str, str, Tuple[int, ...], Tuple[int, ...]]]
@@ -48,16 +52,70 @@ def _box(name: str, part: Any) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
     return tuple(starts), tuple(counts)
 
 
+def text_of(value: Any, what: str) -> Optional[str]:
+    """A str, or None."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{what}={value!r} is no str")
+    return value
+
+
+def _part(called: Any, part: Any) -> Tuple[str, str, Any]:
+    """The name of an array, what to call its part, and the part."""
+    name = called
+    if isinstance(part, tuple) and len(part) == 2 and isinstance(part[0], str):
+        name, part = part
+    if not isinstance(called, str):
+        raise TypeError(f"slices: {called!r} is no name: names are str")
+    return name, called, part
+
+
 def boxes_of(slices: Union[None, Mapping[str, Any], Iterable[str]]) -> \
         Optional[Boxes]:
     """What to fetch of a map; None is all of it."""
     if slices is None:
         return None
-    if isinstance(slices, str):
-        raise TypeError("slices= is a dict, or a list of names")
-    if not isinstance(slices, Mapping):
-        return [(name, name, (), ()) for name in slices]
-    return [(name, name, *_box(name, part)) for name, part in slices.items()]
+    if isinstance(slices, (str, bytes)) or not isinstance(slices, Iterable):
+        raise TypeError(f"slices={slices!r} is neither a dict nor a list of "
+                        "names")
+    parts = [_part(*item) for item in slices.items()] \
+        if isinstance(slices, Mapping) else \
+        [_part(name, ()) for name in slices]
+    if not parts:
+        raise ValueError("slices= names no array; None is the whole map")
+    names: Set[str] = set()
+    for _, called, _ in parts:
+        if called in names:
+            raise ValueError(f"slices: {called!r} is asked for twice; give one "
+                             "of them another name, as a dict: {'other': "
+                             f"({called!r}, np.s_[:])}}")
+        names.add(called)
+    return [(name, called, *_box(name, part)) for name, called, part in parts]
+
+
+def check_key(key: Any) -> None:
+    """Raises where it cannot be the key of an offer."""
+    if not isinstance(key, bytes):
+        raise TypeError(f"key is {type(key).__name__}: it must be {KEY_BYTES} "
+                        "bytes; to fetch by name, write name=...")
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"key has {len(key)} bytes: it must be {KEY_BYTES} "
+                         "bytes")
+
+
+def check_which(key: Optional[bytes], name: Optional[str], at_least: Version,
+                wait: Optional[float]) -> None:
+    """Raises where these cannot say what to fetch."""
+    if (key is None) == (name is None):
+        raise TypeError("give either key or name=, " +
+                        ("one of them" if key is None else "not both"))
+    if key is None:
+        text_of(name, "name")
+        return
+    check_key(key)
+    for what, is_given in ("at_least", at_least != 0), ("wait", wait != 0):
+        if is_given:
+            raise TypeError(f"{what}= is for a fetch by name: the map of a key "
+                            "is there, or will never be")
 
 
 def at_least_of(version: Version) -> Tuple[int, Optional[int]]:
@@ -73,18 +131,37 @@ def wait_ms_of(wait: Optional[float]) -> int:
     return 0 if wait == 0 else milliseconds(wait, "wait")
 
 
+def ttl_ms_of(ttl: Optional[float]) -> int:
+    """What is too long for the library is refused: it would last for ever."""
+    ttl_ms = milliseconds(ttl, "ttl")
+    if ttl_ms < 0 and ttl is not None and seconds(ttl, "ttl") != math.inf:
+        raise ValueError(f"ttl={ttl!r}: at most {MOST_MS // 1000} seconds, or "
+                         "None for no limit")
+    return ttl_ms
+
+
 class BaseOffer:
     """A map that peers fetch when they like."""
 
     def __init__(self, hub: Hub, data: Any, meta: Optional[Meta],
                  name: Optional[str], version: int, ttl: Optional[float],
-                 fetches: Optional[int], principals: Optional[str]) -> None:
+                 fetches: Optional[int], principals: Optional[str],
+                 on_release: Optional[Callable[[], object]]) -> None:
         self._hub = hub
+        if on_release is not None:
+            if not callable(on_release):
+                raise TypeError("on_release is a function, not "
+                                f"{on_release!r}")
+            if hub.loop is not None:
+                on_release = in_loop(hub.loop, on_release)
+            teller.start()
         self._offer, self._key = hub.offer(
-            data, merge_meta(meta, {}) if meta else None, name,
+            data, merge_meta(meta, {}) if meta else None,
+            text_of(name, "name"),
             count(version, "version", 0, _MOST_VERSION),
-            milliseconds(ttl, "ttl"),
-            0 if fetches is None else count(fetches, "fetches", 1), principals)
+            ttl_ms_of(ttl),
+            0 if fetches is None else count(fetches, "fetches", 1),
+            text_of(principals, "principals"), on_release)
 
     @property
     def key(self) -> bytes:
@@ -95,12 +172,16 @@ class BaseOffer:
     def stats(self) -> OfferStats:
         """Of its fetches: "fetches" that ended well, "failed", "bytes" and
         "under_way"."""
-        return OfferStats(*hot.offer_state(self._offer)[1:])
+        return OfferStats(*self._state()[1:])
 
     @property
     def released(self) -> bool:
         """Whether nothing can read its arrays any more: they may be changed."""
-        return bool(hot.offer_state(self._offer)[0])
+        return bool(self._state()[0])
+
+    def _state(self) -> Tuple[bool, int, int, int, int]:
+        check_process(self._hub.generation)
+        return hot.offer_state(self._offer)
 
     def _end(self, timeout: Optional[float]) -> None:
         check_process(self._hub.generation)

@@ -13,7 +13,7 @@ from ._lib import lib
 from ._loop import LoopHub
 from ._message import Like
 from ._serve import BaseServer, Request
-from ._told import call
+from ._told import in_loop
 from .errors import Status
 
 _ENDS_THE_LOOP = SystemExit, KeyboardInterrupt  # out of a task, asyncio says
@@ -129,14 +129,8 @@ class TaskServer(BaseServer[LoopHub]):
                 ) -> Callable[[], object]:
         super()._teller(on_release)
         loop = self._hub.loop
-
-        def tell() -> None:
-            try:
-                assert loop is not None
-                loop.call_soon_threadsafe(call, on_release)
-            except RuntimeError:  # it is closed
-                on_release()
-        return tell
+        assert loop is not None
+        return in_loop(loop, on_release)
 
     def _unserve(self) -> None:
         try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from typing import Optional
 
-_MOST_MS = 0x7fffffff  # 24 days
+MOST_MS = 0x7fffffff  # 24 days
 
 
 def seconds(value: Optional[float], what: str = "timeout") -> float:
@@ -30,10 +30,10 @@ def seconds(value: Optional[float], what: str = "timeout") -> float:
 def milliseconds(value: Optional[float], what: str = "timeout") -> int:
     """As the library takes it: -1 is no limit, and 1 the least."""
     number = seconds(value, what) * 1000
-    return -1 if number >= _MOST_MS else max(1, math.ceil(number))
+    return -1 if number >= MOST_MS else max(1, math.ceil(number))
 
 
 def bounded_ms(value: Optional[float], what: str = "timeout") -> int:
     """The same where the library knows no -1."""
     made = milliseconds(value, what)
-    return _MOST_MS if made < 0 else made
+    return MOST_MS if made < 0 else made

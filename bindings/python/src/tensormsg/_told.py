@@ -4,6 +4,7 @@ the library says so in any thread, and at any time."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from typing import Any, Callable, Mapping, Optional
@@ -27,7 +28,10 @@ def _run(made_in: int) -> None:
     while made_in == generation():
         told = hot.released()
         park_at_exit()
-        call(told)
+        try:
+            call(told)
+        except BaseException:  # others are still to be told
+            _log.exception("an on_release failed")
         del told
 
 
@@ -48,6 +52,17 @@ class _Teller:
 
 
 teller = _Teller()
+
+
+def in_loop(loop: asyncio.AbstractEventLoop,
+            on_release: Callable[[], object]) -> Callable[[], object]:
+    """What is told in that event loop, as long as it is there."""
+    def tell() -> None:
+        try:
+            loop.call_soon_threadsafe(call, on_release)
+        except RuntimeError:  # it is closed
+            on_release()
+    return tell
 
 
 class Reply:
