@@ -1,5 +1,5 @@
-/* fetch [URL]: fetches "weights" of examples/offer.c: the newest whole, then
- * two rows of it. */
+/* fetch [URL]: fetches version 3 or a newer one of "weights", which
+ * examples/offer.c offers: all of it, then two rows. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +21,8 @@ static void fetch(tmsg_endpoint_t *owner, tmsg_fetch_params_t params)
     tmsg_call_t *call;
 
     params.field_mask |= TMSG_FETCH_PARAM_WAIT | TMSG_FETCH_PARAM_TIMEOUT;
-    params.wait_ms = -1; /* it need not be there yet */
-    params.timeout_ms = 5000;
+    params.wait_ms = 4000;    /* it need not be there yet */
+    params.timeout_ms = 5000; /* longer: the owner can say what is not there */
     check(tmsg_endpoint_fetch_name(owner, "weights", 3, &params, &call));
     check(tmsg_call_wait(call, -1));
     check(tmsg_map_find(tmsg_call_reply(call), "w", &w));

@@ -22,7 +22,7 @@ static void released(void *arg)
     free(arg);
 }
 
-/* Offers weights that are all `version`. */
+/* Offers weights of a version: version + row / 10. */
 static tmsg_offer_t *offer_weights(tmsg_worker_t *worker, unsigned version)
 {
     float *weights = malloc(ROWS * COLUMNS * sizeof(*weights));
@@ -46,7 +46,7 @@ static tmsg_offer_t *offer_weights(tmsg_worker_t *worker, unsigned version)
     tmsg_map_t *map;
 
     for (int i = 0; i < ROWS * COLUMNS; i++) {
-        weights[i] = (float)version;
+        weights[i] = (float)version + (float)(i / COLUMNS) / 10;
     }
     check(tmsg_map_create(&map));
     check(tmsg_map_add(map, "w", &tensor, NULL));

@@ -345,10 +345,12 @@ TMSG_RPC_RARE tmsg_status_t launch_intercepted(tmsg_call_t *call,
     return status;
 }
 
-tmsg_status_t tmsg_endpoint_call(tmsg_endpoint_t *endpoint, const char *method,
-                                 const tmsg_map_t *map,
-                                 const tmsg_call_params_t *params,
-                                 tmsg_call_t **call_p)
+/* `about`: as for tmsg_call_about(), or NULL. */
+TMSG_RPC_STEP tmsg_status_t begin_call(tmsg_endpoint_t *endpoint,
+                                       const char *method,
+                                       const tmsg_map_t *map,
+                                       const tmsg_call_params_t *params,
+                                       const char *about, tmsg_call_t **call_p)
 {
     tmsg_call_t *call = NULL;
     void *peer;
@@ -360,11 +362,31 @@ tmsg_status_t tmsg_endpoint_call(tmsg_endpoint_t *endpoint, const char *method,
     if (status != TMSG_OK) {
         return status;
     }
+    if (about != NULL) {
+        call->has_about = true;
+        snprintf(call->reply_text, sizeof(call->reply_text), "%s", about);
+    }
     status = tmsg_is_intercepted(call->peer->hub, TMSG_SIDE_CALLER)
                  ? launch_intercepted(call, map)
                  : launch_call(call, map);
     finish_launch(call, status, call_p);
     return status;
+}
+
+tmsg_status_t tmsg_endpoint_call(tmsg_endpoint_t *endpoint, const char *method,
+                                 const tmsg_map_t *map,
+                                 const tmsg_call_params_t *params,
+                                 tmsg_call_t **call_p)
+{
+    return begin_call(endpoint, method, map, params, NULL, call_p);
+}
+
+tmsg_status_t tmsg_call_about(tmsg_endpoint_t *endpoint, const char *method,
+                              const tmsg_map_t *map,
+                              const tmsg_call_params_t *params,
+                              const char *about, tmsg_call_t **call_p)
+{
+    return begin_call(endpoint, method, map, params, about, call_p);
 }
 
 tmsg_status_t tmsg_call_status(const tmsg_call_t *call)

@@ -301,9 +301,11 @@ void tmsg_call_quit(tmsg_call_t *call, tmsg_status_t status, const char *why)
 static void expire_call(tmsg_expiry_t *expiry)
 {
     tmsg_call_t *call = TMSG_CONTAINER_OF(expiry, tmsg_call_t, expiry);
-    char why[64];
+    char why[64 + sizeof(call->reply_text)];
 
-    snprintf(why, sizeof(why), "no reply in %d ms", call->timeout_ms);
+    snprintf(why, sizeof(why), "no reply in %d ms%s%s", call->timeout_ms,
+             call->has_about ? ", " : "",
+             call->has_about ? call->reply_text : "");
     tmsg_call_quit(call, TMSG_ERR_TIMED_OUT, why);
 }
 
@@ -496,7 +498,10 @@ static void reply_failed(tmsg_call_in_t *in, tmsg_status_t status,
     tmsg_hub_t *hub = call->peer->hub;
     char words[TMSG_ERROR_BYTES];
 
-    snprintf(words, sizeof(words), "its reply did not arrive: %s", why);
+    snprintf(words, sizeof(words), "its reply %s: %s",
+             status == TMSG_ERR_INVALID_PARAM ? "does not fit"
+                                              : "did not arrive",
+             why);
     tmsg_hub_lock(hub);
     if (!tmsg_call_has_ended(call)) {
         tmsg_call_fail(call, status, true, words);
@@ -532,6 +537,7 @@ TMSG_RPC_RARE void take_failure(tmsg_call_t *call, const tmsg_call_head_t *head)
         call->reply_status =
             status_unseen(call, (tmsg_status_t)call->reply_status);
     }
+    call->has_about = false;
     memcpy(call->reply_text, head->text, head->text_bytes);
     call->reply_text[head->text_bytes] = '\0';
     if (head->text_bytes == 0) {

@@ -28,6 +28,8 @@ struct tmsg_call {
     tmsg_call_in_t in;
     bool coming;    /* the head of the reply has arrived */
     bool abandoned; /* the handle was destroyed: on_done is not called */
+    bool
+        has_about; /* until a failure has come, reply_text says what is asked */
     bool may_have_run;
     tmsg_call_fn on_done;
     void *on_done_arg;
@@ -68,6 +70,13 @@ struct tmsg_call {
     char error[TMSG_CALL_ERROR_BYTES];
     char method[TMSG_METHOD_BYTES_MAX + 1];
 };
+
+/* As tmsg_endpoint_call(). If there is no reply in time the error says `about`,
+ * what is asked. */
+tmsg_status_t tmsg_call_about(tmsg_endpoint_t *endpoint, const char *method,
+                              const tmsg_map_t *map,
+                              const tmsg_call_params_t *params,
+                              const char *about, tmsg_call_t **call_p);
 
 void tmsg_call_hold(tmsg_call_t *call);
 void tmsg_call_drop(tmsg_call_t *call); /* lock not held */

@@ -2,6 +2,7 @@
 /* Implements the fetcher's part of tensormsg/offer.h. docs/offers.md, "What
  * travels", has the messages. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,12 +11,16 @@
 #include "core/map.h"
 #include "core/params.h"
 #include "core/utf8.h"
+#include "rpc/caller.h"
 #include "rpc/offer.h"
 
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_FETCH_PARAM_SLICES | TMSG_FETCH_PARAM_INTO |              \
                 TMSG_FETCH_PARAM_TIMEOUT | TMSG_FETCH_PARAM_WAIT |             \
                 TMSG_FETCH_PARAM_EPOCH | TMSG_FETCH_PARAM_ON_DONE))
+
+/* Of what is asked: a name, and a version. */
+#define ABOUT_BYTES (TMSG_OFFER_NAME_MAX + 64)
 
 bool tmsg_method_is_of_offers(const char *method)
 {
@@ -45,10 +50,11 @@ static void read_call_params(const tmsg_fetch_params_t *params,
     }
 }
 
-/* Sends the request, with the slices that the parameters ask for. */
+/* Sends the request, with the slices that the parameters ask for. `about` says
+ * what is fetched, or is NULL. */
 static tmsg_status_t send_fetch(tmsg_endpoint_t *endpoint, tmsg_map_t *request,
                                 const tmsg_fetch_params_t *params,
-                                tmsg_call_t **call_p)
+                                const char *about, tmsg_call_t **call_p)
 {
     tmsg_call_params_t call;
     tmsg_status_t status = TMSG_OK;
@@ -58,8 +64,8 @@ static tmsg_status_t send_fetch(tmsg_endpoint_t *endpoint, tmsg_map_t *request,
     }
     if (status == TMSG_OK) {
         read_call_params(params, &call);
-        status = tmsg_endpoint_call(endpoint, TMSG_OFFER_FETCH, request, &call,
-                                    call_p);
+        status = tmsg_call_about(endpoint, TMSG_OFFER_FETCH, request, &call,
+                                 about, call_p);
     }
     return status;
 }
@@ -207,7 +213,7 @@ tmsg_status_t tmsg_endpoint_fetch(tmsg_endpoint_t *endpoint,
     }
     if (status == TMSG_OK) {
         tmsg_hub_hold(hub); /* the peer may go, by a callback of the send */
-        status = send_fetch(endpoint, request, params, call_p);
+        status = send_fetch(endpoint, request, params, NULL, call_p);
         keep_request(hub, request);
         tmsg_hub_drop(hub);
     }
@@ -254,11 +260,24 @@ static tmsg_status_t write_name(tmsg_map_t *request, const char *name,
     return status;
 }
 
+/* Says what a fetch by name asks for. */
+static void write_about(const char *name, uint64_t at_least,
+                        char about[ABOUT_BYTES])
+{
+    int bytes = snprintf(about, ABOUT_BYTES, "fetching '%s'", name);
+
+    if (at_least > 0) {
+        snprintf(about + bytes, ABOUT_BYTES - (size_t)bytes,
+                 ", version %" PRIu64 " or higher", at_least);
+    }
+}
+
 tmsg_status_t tmsg_endpoint_fetch_name(tmsg_endpoint_t *endpoint,
                                        const char *name, uint64_t at_least,
                                        const tmsg_fetch_params_t *params,
                                        tmsg_call_t **call_p)
 {
+    char about[ABOUT_BYTES];
     tmsg_map_t *request = NULL;
     tmsg_status_t status = check_params(params);
 
@@ -277,7 +296,8 @@ tmsg_status_t tmsg_endpoint_fetch_name(tmsg_endpoint_t *endpoint,
     }
     status = write_name(request, name, at_least, params);
     if (status == TMSG_OK) {
-        status = send_fetch(endpoint, request, params, call_p);
+        write_about(name, at_least, about);
+        status = send_fetch(endpoint, request, params, about, call_p);
     }
     tmsg_map_destroy(request);
     return status;

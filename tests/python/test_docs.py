@@ -417,7 +417,7 @@ WAYS = [
     (r"(\w+=\S+ )*tensormsg ", Terminal.ran),
     (r"(\w+=\S+ )+\./program", Terminal.ran),
     (r"ldd |cp ", Terminal.ran),
-    (r"build/examples/server ", Terminal.serve),
+    (r"build/examples/(server|offer) ", Terminal.serve),
     (r"build/examples/", Terminal.ran),
     (r"cc mine\.c|\./mine", Terminal.built),
     (r"(scripts|tests|\.ci)/", Terminal.there),

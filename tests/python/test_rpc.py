@@ -38,7 +38,7 @@ def test_the_stream_examples(tmp_path):
 
 def test_the_examples_of_offers(tmp_path):
     assert run(tmp_path, "offer", "fetch") == (
-        "version 3: 4 x 3, the first is 3\nversion 3: 2 x 3, the first is 3\n")
+        "version 3: 4 x 3, the first is 3\nversion 3: 2 x 3, the first is 3.1\n")
 
 
 def test_info_lists_what_a_peer_offers(tmp_path):

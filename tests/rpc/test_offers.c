@@ -297,7 +297,11 @@ static void those_not_yet_there(pair_t *pair)
     fails(pair, start_name(pair, "never", 0, 10), TMSG_ERR_NOT_FOUND,
           "no offer 'never'");
     must(tmsg_endpoint_fetch_name(pair->to_a, "never", 0, &hurried, &call));
-    fails(pair, call, TMSG_ERR_TIMED_OUT, "no reply in 20 ms");
+    fails(pair, call, TMSG_ERR_TIMED_OUT,
+          "no reply in 20 ms, fetching 'never'");
+    must(tmsg_endpoint_fetch_name(pair->to_a, "never", 7, &hurried, &call));
+    fails(pair, call, TMSG_ERR_TIMED_OUT,
+          "no reply in 20 ms, fetching 'never', version 7 or higher");
     pair_await(pair, none_waits, pair, "nobody to wait");
 
     call = start_name(pair, "never", 0, -1);
@@ -617,9 +621,9 @@ static void slices(pair_t *pair)
           TMSG_ERR_INVALID_PARAM,
           "'w': its slice has 3 dimensions, the tensor 2");
     fails(pair, start_slices(pair, &key, &first, 1, wrong),
-          TMSG_ERR_INVALID_PARAM, "'w'");
+          TMSG_ERR_INVALID_PARAM, "its reply does not fit: tensor 'w'");
     fails(pair, start_slices(pair, &key, &first, 1, integers),
-          TMSG_ERR_INVALID_PARAM, "'w'");
+          TMSG_ERR_INVALID_PARAM, "its reply does not fit: tensor 'w'");
     withdraw(&heard);
     tmsg_map_destroy(integers);
     tmsg_map_destroy(into);

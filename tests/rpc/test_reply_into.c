@@ -228,6 +228,7 @@ Test(reply_into, lends_a_map_to_one_call_at_a_time)
     into = memory(data_name(), LARGE, &data);
     must(begin(&scene, "keep", 1, LARGE, into, &made));
     must_be(begin(&scene, "echo", 1, LARGE, into, &second), TMSG_ERR_BUSY);
+    must_say(tmsg_error_message(), "a call has it until it is destroyed");
     must_true(second == NULL);
     must_be(tmsg_map_clear(into), TMSG_ERR_BUSY);
     pair_await(&scene.pair, is_kept, &scene, "a task");

@@ -207,8 +207,8 @@ tmsg_status_t tmsg_posted_check(const tmsg_map_t *map)
 {
     if (!tmsg_map_is_idle(map)) {
         return tmsg_error_set(TMSG_ERR_BUSY,
-                              "the map is being sent, or belongs to a message "
-                              "that was received into it");
+                              "the map is in use: it is being sent, or a "
+                              "message or a call has it until it is destroyed");
     }
     return check_postable(map);
 }
