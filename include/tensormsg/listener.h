@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensormsg/listener.h - the door that peers come in by. */
+/* tensormsg/listener.h - accepts connections at a URL. */
 #ifndef TENSORMSG_LISTENER_H
 #define TENSORMSG_LISTENER_H
 

@@ -47,7 +47,8 @@ static bool is_ascii(const char *text)
     return *text == '\0';
 }
 
-/* False also where one would have to be made into UTF-8 first. */
+/* Returns false for equal names, too, if `name` has no UTF-8 yet and is not
+ * ASCII: making it would cost more than a new map. */
 static bool is_name(PyObject *name, const char *laid_name)
 {
     const char *utf8 = tmsgpy_name_utf8(name);
@@ -59,7 +60,8 @@ static bool is_name(PyObject *name, const char *laid_name)
            PyUnicode_CompareWithASCIIString(name, laid_name) == 0;
 }
 
-/* What is alike was found good when the other was added. */
+/* A tensor that is like the one that lies there needs no checks: that one was
+ * checked when it was added. */
 static bool fill_one(tmsg_map_t *map, size_t index, PyObject *name,
                      PyObject *value)
 {

@@ -14,10 +14,10 @@
  * without metadata. NULL: no memory. */
 tmsg_map_t *tmsgpy_kept_take(PyObject *data, bool *filled_p);
 
-/* Takes a map back that was sent, and may keep it. */
+/* Takes back a map that was sent, and may keep it. */
 void tmsgpy_kept_give(tmsg_map_t *map);
 
-/* The same of one that was not. */
+/* Takes back a map that was not sent, and keeps no layout of it. */
 void tmsgpy_kept_give_back(tmsg_map_t *map);
 
 #endif

@@ -226,7 +226,7 @@ class BaseEndpoint(Generic[H]):
 
 
 class BaseListener(Generic[H]):
-    """A door that peers come in by."""
+    """Accepts connections at a URL."""
 
     _kind: Any  # of its peers
 
