@@ -48,7 +48,7 @@ static bool is_ascii(const char *text)
 }
 
 /* Returns false for equal names, too, if `name` has no UTF-8 yet and is not
- * ASCII: making it would cost more than a new map. */
+ * ASCII: it is not converted here. */
 static bool is_name(PyObject *name, const char *laid_name)
 {
     const char *utf8 = tmsgpy_name_utf8(name);
