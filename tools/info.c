@@ -240,9 +240,7 @@ static void print_offers(const char *json)
     const cJSON *offers = cJSON_GetObjectItemCaseSensitive(list, "offers");
     const cJSON *offer;
 
-    if (cJSON_GetArraySize(offers) > 0) {
-        puts("  offers");
-    }
+    puts(cJSON_GetArraySize(offers) > 0 ? "  offers" : "  offers  none");
     cJSON_ArrayForEach(offer, offers)
     {
         printf("    ");
@@ -251,7 +249,7 @@ static void print_offers(const char *json)
         print_number(offer, "version");
         printf(": ");
         print_number(offer, "tensors");
-        printf(" tensors, ");
+        printf(" tensor%s, ", number_member(offer, "tensors") == 1 ? "" : "s");
         print_number(offer, "bytes");
         puts(" bytes)");
     }

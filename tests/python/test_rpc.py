@@ -42,8 +42,12 @@ def test_the_examples_of_offers(tmp_path):
 
 
 def test_info_lists_what_a_peer_offers(tmp_path):
-    assert "\n  offers\n    weights  (version 3: 1 tensors, 48 bytes)\n" in run(
+    assert "\n  offers\n    weights  (version 3: 1 tensor, 48 bytes)\n" in run(
         tmp_path, "offer", cli.TOOL, "info")
+
+
+def test_info_says_that_a_peer_offers_nothing(tmp_path):
+    assert "\n  offers  none\n" in run(tmp_path, "server", cli.TOOL, "info")
 
 
 def test_info_lists_offers_as_json(tmp_path):
