@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Offers whose callbacks end them, give their handle back or wait. */
+/* Offers whose callbacks end them, give their handle back or wait, and offers
+ * whose worker ends. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdatomic.h>
@@ -108,5 +109,74 @@ Test(offer_callbacks, may_come_before_the_offer_is_returned)
         pair_await(&pair, is_free, &made[i], "its release");
     }
     tmsg_map_destroy(map);
+    pair_close(&pair);
+}
+
+/* Offers end with their worker, and their handles may outlive it. */
+Test(offer_callbacks, end_with_their_worker)
+{
+    static pair_t pair;
+    heard_t heard, under_way;
+    tmsg_offer_key_t key;
+    tmsg_call_t *call, *waits_there;
+
+    pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
+    offer_named(&pair, &heard, sample_bytes(1, 1000), "w", 1);
+    offer(&pair, &under_way, sample_bytes(1, 6000000), NULL);
+    key = key_of(&under_way);
+    call = start(&pair, &key, NULL);
+    waits_there = start_name(&pair, "later", 0, -1);
+    pair_await(&pair, waits, &pair, "a fetch that waits");
+    pair_drop(&pair);
+    must_be(heard.status, TMSG_ERR_CLOSED);
+    must_eq(heard.releases, 1);
+    must_eq(under_way.overs, 1);
+    must_eq(under_way.releases, 1);
+    must_be(tmsg_offer_withdraw(heard.offer, -1), TMSG_OK);
+    tmsg_offer_destroy(heard.offer);
+    tmsg_offer_destroy(under_way.offer);
+    tmsg_call_destroy(call);
+    tmsg_call_destroy(waits_there);
+}
+
+typedef struct {
+    heard_t heard;
+    unsigned ends;
+} inside_t;
+
+static void withdraw_inside(void *arg, tmsg_call_t *call)
+{
+    inside_t *inside = arg;
+    tmsg_status_t status;
+
+    (void)call;
+    status = tmsg_offer_withdraw(inside->heard.offer, 1000);
+    must_true(status == TMSG_OK || status == TMSG_ERR_WOULD_BLOCK);
+    tmsg_offer_destroy(inside->heard.offer);
+    inside->ends++;
+}
+
+/* Of the owner's callbacks any may end an offer. */
+Test(offer_callbacks, may_end_in_a_callback)
+{
+    static pair_t pair;
+    static inside_t inside;
+    tmsg_call_t *call;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    offer(&pair, &inside.heard, sample_bytes(1, 1000), NULL);
+    {
+        const tmsg_fetch_params_t params = {.field_mask =
+                                                TMSG_FETCH_PARAM_ON_DONE,
+                                            .on_done = withdraw_inside,
+                                            .on_done_arg = &inside};
+
+        /* a asks b, which offers nothing. */
+        must(tmsg_endpoint_fetch_name(pair.to_b, "x", 0, &params, &call));
+    }
+    finish(&pair, call);
+    pair_await(&pair, is_released, &inside.heard, "its release");
+    must_eq(inside.ends, 1);
+    tmsg_call_destroy(call);
     pair_close(&pair);
 }

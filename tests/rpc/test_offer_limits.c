@@ -4,6 +4,7 @@
 #include <criterion/new/assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "rpc/offer.h"
 #include "support/offers.h"
@@ -149,4 +150,234 @@ Test(offer_limits, the_list_says_whether_there_are_more)
     }
     tmsg_map_destroy(map);
     pair_close(&pair);
+}
+
+/* Each peer may have so many fetches wait. */
+static void too_many_of_one(pair_t *pair)
+{
+    enum { MANY = TMSG_FETCHES_WAITING / 4 + 10 };
+    static tmsg_call_t *calls[MANY];
+    unsigned refused = 0;
+    heard_t heard;
+
+    for (int i = 0; i < MANY; i++) {
+        calls[i] = start_name(pair, "w", 0, -1);
+        if (i % 64 == 0) {
+            tmsg_worker_progress(pair->a.worker);
+            tmsg_worker_progress(pair->b.worker);
+        }
+    }
+    finish(pair, calls[MANY - 1]);
+    must_be(tmsg_call_status(calls[MANY - 1]), TMSG_ERR_RESOURCE_EXHAUSTED);
+    must_say(tmsg_call_error(calls[MANY - 1]), "as many fetches wait as may");
+    offer_named(pair, &heard, sample_bytes(1, 10), "w", 0);
+    for (int i = 0; i < MANY; i++) {
+        finish(pair, calls[i]);
+        refused += tmsg_call_status(calls[i]) != TMSG_OK;
+        tmsg_call_destroy(calls[i]);
+    }
+    must_eq(refused, 10);
+    pair_await(pair, none_waits, pair, "nobody to wait");
+    withdraw(&heard);
+}
+
+Test(offer_limits, bound_the_fetches_that_wait)
+{
+    play_on_each(too_many_of_one, NULL);
+}
+
+typedef struct {
+    tmsg_call_t *calls[TMSG_FETCHES_WAITING];
+    unsigned refused;
+} crowd_t;
+
+static bool one_is_refused(void *arg)
+{
+    crowd_t *crowd = arg;
+
+    crowd->refused = 0;
+    for (int i = 0; i < TMSG_FETCHES_WAITING; i++) {
+        if (has_ended(crowd->calls[i])) {
+            must_be(tmsg_call_status(crowd->calls[i]),
+                    TMSG_ERR_RESOURCE_EXHAUSTED);
+            must_say(tmsg_call_error(crowd->calls[i]),
+                     "most of the fetches that wait are of this connection");
+            crowd->refused++;
+        }
+    }
+    return crowd->refused > 0;
+}
+
+/* Four connections that take all places leave some to a fifth. */
+static void too_many_of_several(pair_t *pair)
+{
+    enum { PEERS = 4, EACH = TMSG_FETCHES_WAITING / PEERS };
+    static crowd_t crowd;
+    tmsg_endpoint_t *peers[PEERS];
+    tmsg_call_t *call;
+    heard_t heard;
+
+    for (int i = 0; i < PEERS; i++) {
+        const tmsg_fetch_params_t params = {.field_mask = TMSG_FETCH_PARAM_WAIT,
+                                            .wait_ms = -1};
+
+        peers[i] = side_dial(&pair->b, &pair->a);
+        for (int j = 0; j < EACH; j++) {
+            must(tmsg_endpoint_fetch_name(peers[i], "w", 0, &params,
+                                          &crowd.calls[i * EACH + j]));
+            if (j % 64 == 0) {
+                tmsg_worker_progress(pair->a.worker);
+                tmsg_worker_progress(pair->b.worker);
+            }
+        }
+        must(tmsg_endpoint_fetch_name(peers[i], "x", 0, NULL, &call));
+        fails(pair, call, TMSG_ERR_NOT_FOUND, "no offer 'x'");
+    }
+    call = start_name(pair, "w", 0, -1);
+    pair_await(pair, one_is_refused, &crowd, "one to make way");
+    must_eq(crowd.refused, 1);
+    must_true(!has_ended(call));
+    offer_named(pair, &heard, sample_bytes(1, 10), "w", 0);
+    must_eq(version_of(pair, call), 0);
+    for (int i = 0; i < TMSG_FETCHES_WAITING; i++) {
+        finish(pair, crowd.calls[i]);
+        tmsg_call_destroy(crowd.calls[i]);
+    }
+    pair_await(pair, none_waits, pair, "nobody to wait");
+    withdraw(&heard);
+}
+
+Test(offer_limits, let_the_fetches_of_each_peer_wait)
+{
+    play_on_each(too_many_of_several, NULL);
+}
+
+/* Reads a figure of a description. */
+static long long figure_of(const char *json, const char *key)
+{
+    char quoted[40];
+    const char *at;
+
+    snprintf(quoted, sizeof(quoted), "\"%s\":", key);
+    at = strstr(json, quoted);
+    must_true(at != NULL);
+    return strtoll(at + strlen(quoted), NULL, 10);
+}
+
+static void expect_lent(const side_t *side, long long offers, long long lent)
+{
+    char *json;
+
+    must(tmsg_worker_describe(side->worker, &json));
+    must_eq(figure_of(json, "offers"), offers);
+    must_eq(figure_of(json, "lent_bytes"), lent);
+    tmsg_string_free(json);
+    must(tmsg_listener_describe(side->listener, &json));
+    must_eq(figure_of(json, "offers"), offers);
+    must_eq(figure_of(json, "lent_bytes"), lent);
+    must_eq(figure_of(json, "fetches"), 0);
+    tmsg_string_free(json);
+}
+
+Test(offer_limits, of_one_worker_lend_no_more_than_its_limit)
+{
+    const side_options_t options = {
+        .limits = {.field_mask = TMSG_LIMIT_LENT_BYTES, .lent_bytes = 1000}};
+    tmsg_map_t *map = sample_bytes(1, 400);
+    tmsg_offer_t *one, *two, *three;
+    side_t side;
+
+    side_open(&side, &options);
+    side_listen(&side, "tcp://127.0.0.1:0");
+    must(tmsg_offer_create(side.worker, map, NULL, &one));
+    must(tmsg_offer_create(side.worker, map, NULL, &two));
+    expect_lent(&side, 2, 800);
+    must_be(tmsg_offer_create(side.worker, map, NULL, &three),
+            TMSG_ERR_LIMIT_EXCEEDED);
+    must_say(tmsg_error_message(),
+             "400 bytes, 800 are lent already, the worker may lend 1000 (its "
+             "limit lent_bytes)");
+    must(tmsg_offer_withdraw(one, 0));
+    expect_lent(&side, 1, 400);
+    must(tmsg_offer_create(side.worker, map, NULL, &three));
+    expect_lent(&side, 2, 800);
+    tmsg_offer_destroy(two);
+    tmsg_offer_destroy(three);
+    expect_lent(&side, 0, 0);
+    tmsg_offer_destroy(one);
+    side_close(&side);
+    tmsg_map_destroy(map);
+}
+
+static long long held(const side_t *side)
+{
+    long long bytes;
+    char *json;
+
+    must(tmsg_worker_describe(side->worker, &json));
+    bytes = figure_of(json, "held_bytes");
+    tmsg_string_free(json);
+    return bytes;
+}
+
+Test(offer_limits, give_a_fetcher_maps_that_it_gives_back_in_part)
+{
+    const sample_t sample = {.seed = 3,
+                             .tensors = 4,
+                             .shape = SAMPLE_VECTOR,
+                             .dtype = 1,
+                             .elements = 6000000};
+    tmsg_offer_key_t key;
+    tmsg_call_t *call;
+    long long before, given = 0;
+    heard_t heard;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    offer(&pair, &heard, sample_make(&sample), NULL);
+    key = key_of(&heard);
+    call = start(&pair, &key, NULL);
+    must_be(tmsg_call_give_back(call, 0), TMSG_ERR_INVALID_PARAM);
+    finish(&pair, call);
+    must_be(tmsg_call_status(call), TMSG_OK);
+    sample_check(&sample, tmsg_call_reply(call));
+    before = held(&pair.b);
+    for (size_t i = 1; i < 3; i++) {
+        tmsg_tensor_t tensor;
+        uint64_t bytes;
+
+        must(tmsg_map_at(tmsg_call_reply(call), i, NULL, &tensor));
+        must(tmsg_tensor_bytes(&tensor, &bytes));
+        must(tmsg_call_give_back(call, i));
+        given += (long long)bytes;
+        must_true(before - held(&pair.b) >= given - 8192);
+    }
+    must_be(tmsg_call_give_back(call, 4), TMSG_ERR_NOT_FOUND);
+    tmsg_call_destroy(call);
+    withdraw(&heard);
+    pair_close(&pair);
+}
+
+Test(offer_limits, of_one_worker_are_65536_at_most)
+{
+    static tmsg_offer_t *offers[TMSG_OFFERS_MOST];
+    tmsg_offer_t *more = NULL;
+    tmsg_map_t *map = sample_bytes(1, 10);
+    side_t side;
+
+    side_open(&side, NULL);
+    for (int i = 0; i < TMSG_OFFERS_MOST; i++) {
+        must(tmsg_offer_create(side.worker, map, NULL, &offers[i]));
+    }
+    must_be(tmsg_offer_create(side.worker, map, NULL, &more),
+            TMSG_ERR_LIMIT_EXCEEDED);
+    must_say(tmsg_error_message(), "65536");
+    must(tmsg_offer_withdraw(offers[7], 0));
+    must(tmsg_offer_create(side.worker, map, NULL, &more));
+    side_close(&side);
+    for (int i = 0; i < TMSG_OFFERS_MOST; i++) {
+        tmsg_offer_destroy(offers[i]);
+    }
+    tmsg_offer_destroy(more);
+    tmsg_map_destroy(map);
 }

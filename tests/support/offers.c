@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 static void on_over(void *arg, tmsg_offer_t *offer, tmsg_status_t status)
 {
@@ -155,3 +156,25 @@ long long told(pair_t *pair, const char *name)
 bool waits(void *pair) { return told(pair, "waiting_fetches") == 1; }
 
 bool none_waits(void *pair) { return told(pair, "waiting_fetches") == 0; }
+
+void play_on_each(void (*rows)(pair_t *pair), const side_options_t *options)
+{
+    static const link_t links[] = {LINK_TCP, LINK_SHM, LINK_BLOB};
+    how_t how = {.link = LINK_TCP};
+    static joined_t joined;
+    static pair_t pair;
+
+    for (size_t i = 0; i < sizeof(links) / sizeof(*links); i++) {
+        printf("%s\n", link_names[links[i]]);
+        pair_open(&pair, links[i], DRIVE_POLLING, options, options);
+        rows(&pair);
+        pair_close(&pair);
+    }
+    printf("a session\n");
+    if (options != NULL) {
+        how.a = how.b = *options;
+    }
+    joined_open(&joined, &how);
+    rows(&joined.pair);
+    joined_close(&joined);
+}

@@ -52,4 +52,8 @@ long long told(pair_t *pair, const char *name);
 bool waits(void *pair);
 bool none_waits(void *pair);
 
+/* Plays rows over TCP, shared memory, a blob and in a session. Both sides have
+ * the options, which may be NULL. */
+void play_on_each(void (*rows)(pair_t *pair), const side_options_t *options);
+
 #endif
