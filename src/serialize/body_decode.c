@@ -9,6 +9,7 @@
 #include "core/tensor.h"
 #include "serialize/checksum.h"
 #include "serialize/decoder.h"
+#include "serialize/lent_places.h"
 #include "serialize/schema_wire.h"
 #include "serialize/split.h"
 #include "serialize/wire.h"
@@ -60,7 +61,8 @@ blame_record(tmsg_status_t status, const record_t *record, const char *format,
 #define BODY_KEYS (KEY_BIT(TMSG_BODY_TENSORS) | KEY_BIT(TMSG_BODY_METADATA))
 #define EXTRA_KEYS                                                             \
     (KEY_BIT(TMSG_BODY_CHECKSUMS) | KEY_BIT(TMSG_BODY_DEFINITION) |            \
-     KEY_BIT(TMSG_BODY_REFERENCE) | KEY_BIT(TMSG_BODY_PARTS))
+     KEY_BIT(TMSG_BODY_REFERENCE) | KEY_BIT(TMSG_BODY_PARTS) |                 \
+     KEY_BIT(TMSG_BODY_LOAN))
 
 static bool is_known(int64_t key, unsigned known)
 {
@@ -425,13 +427,19 @@ static tmsg_status_t check_sections(const tmsg_decoder_t *decoder,
     const tmsg_schema_use_t *use = &decoder->extra->schema;
     bool tensors = (seen & KEY_BIT(TMSG_BODY_TENSORS)) != 0;
 
+    if ((seen & KEY_BIT(TMSG_BODY_LOAN)) != 0 &&
+        (seen & KEY_BIT(TMSG_BODY_PARTS)) != 0) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "body: a loan whose tensors travel as parts");
+    }
     if ((seen & KEY_BIT(TMSG_BODY_REFERENCE)) != 0) {
         if (tensors || (seen & KEY_BIT(TMSG_BODY_DEFINITION)) != 0) {
             return tmsg_error_set(TMSG_ERR_MALFORMED,
                                   "body: a reference to a schema beside %s",
                                   tensors ? "tensors" : "a definition");
         }
-        return TMSG_OK; /* the caller checks checksums and parts later */
+        /* The caller checks checksums, parts and places later. */
+        return TMSG_OK;
     }
     if (use->form == TMSG_SCHEMA_DEFINES) {
         tmsg_status_t status;
@@ -454,6 +462,14 @@ static tmsg_status_t check_sections(const tmsg_decoder_t *decoder,
             return status;
         }
     }
+    if ((seen & KEY_BIT(TMSG_BODY_LOAN)) != 0) {
+        tmsg_status_t status =
+            tmsg_lent_places_check(&decoder->extra->lent, decoder->map);
+
+        if (status != TMSG_OK) {
+            return status;
+        }
+    }
     return tmsg_checksum_check_count(decoder->map, decoder->extra);
 }
 
@@ -469,6 +485,9 @@ static tmsg_status_t read_section(tmsg_decoder_t *decoder, int64_t key)
     case TMSG_BODY_PARTS:
         tmsg_decoder_reading(&decoder->cursor, "parts");
         return tmsg_split_read(&decoder->cursor, &decoder->extra->split);
+    case TMSG_BODY_LOAN:
+        tmsg_decoder_reading(&decoder->cursor, "places");
+        return tmsg_lent_places_read(&decoder->cursor, decoder->extra);
     case TMSG_BODY_DEFINITION:
         return read_schema(decoder, TMSG_SCHEMA_DEFINES);
     case TMSG_BODY_REFERENCE:

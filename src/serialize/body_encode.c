@@ -313,6 +313,17 @@ static void write_split(tmsg_writer_t *writer, const tmsg_split_t *split)
     }
 }
 
+static void write_lent_places(tmsg_writer_t *writer,
+                              const tmsg_lent_places_t *lent)
+{
+    tmsg_write_int8(writer, TMSG_BODY_LOAN);
+    tmsg_write_array(writer, 2 * lent->count);
+    for (size_t i = 0; i < lent->count; i++) {
+        tmsg_write_uint64(writer, lent->places[i].segment);
+        tmsg_write_uint64(writer, lent->places[i].offset);
+    }
+}
+
 tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
                                const tmsg_body_extra_t *extra, void *buffer,
                                size_t bound, size_t *needed_p)
@@ -321,6 +332,7 @@ tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
     tmsg_schema_form_t form =
         extra == NULL ? TMSG_SCHEMA_NONE : extra->schema.form;
     bool split = extra != NULL && extra->split.large > 0;
+    bool lent = extra != NULL && extra->lent.count > 0;
     size_t keys = tmsg_map_meta_size(map) +
                   (extra == NULL ? 0 : tmsg_map_meta_size(extra->more));
     tmsg_writer_t writer;
@@ -328,7 +340,7 @@ tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
     open_writer(&writer, buffer, bound);
     tmsg_write_map(&writer, 1 + (size_t)(form == TMSG_SCHEMA_DEFINES) +
                                 (size_t)(keys != 0) + (size_t)checksums +
-                                (size_t)split);
+                                (size_t)split + (size_t)lent);
     if (form != TMSG_SCHEMA_NONE) {
         write_schema(&writer, &extra->schema);
     }
@@ -343,6 +355,9 @@ tmsg_status_t tmsg_body_encode(const tmsg_map_t *map,
     }
     if (split) {
         write_split(&writer, &extra->split);
+    }
+    if (lent) {
+        write_lent_places(&writer, &extra->lent);
     }
     /* This check also catches every count and length that msgpack cannot
      * express. */

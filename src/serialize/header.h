@@ -27,6 +27,7 @@
 #define TMSG_HEADER_UNORDERED 0x10 /* may be delivered before its turn */
 #define TMSG_HEADER_CHARGED 0x20   /* counts against the receiver's window */
 #define TMSG_HEADER_PULLED 0x40    /* its parts wait for the receiver's PULL */
+#define TMSG_HEADER_LENT 0x80      /* it is a loan, to be given back */
 
 /* Holds the fields of the preamble, in host byte order. */
 typedef struct {
@@ -125,6 +126,24 @@ typedef struct {
     uint64_t slice; /* bytes of a slice; the last may be shorter; 0: none */
 } tmsg_split_t;
 
+/* Says where a tensor lies that is lent: in the segment with this number of the
+ * connection, from this byte on. Both are 0 for a tensor without bytes. */
+typedef struct {
+    uint32_t segment;
+    uint64_t offset;
+} tmsg_lent_place_t;
+
+/* Holds the places of the tensors of a loan, in order. If all bits are zero,
+ * the body is of no loan. */
+typedef struct {
+    size_t count;                    /* places, one a tensor */
+    const tmsg_lent_place_t *places; /* for the encoder */
+    /* After decoding, `numbers` points into the body. It has two integers for
+     * each place, none of them negative. */
+    const uint8_t *numbers;
+    size_t numbers_bytes;
+} tmsg_lent_places_t;
+
 #define TMSG_BODY_SECTIONS 2 /* the sections are tensors and metadata */
 
 /* Holds the encoded sections that the bodies of one map for several peers
@@ -151,6 +170,7 @@ typedef struct {
     size_t checksum_count;    /* number of checksums that were decoded */
     tmsg_schema_use_t schema; /* see serialize/schema.h */
     tmsg_split_t split;
+    tmsg_lent_places_t lent; /* see serialize/lent_places.h */
     /* The metadata of this map are added to the metadata of the encoded map.
      * Where both have a key, the value of `more` is sent. Nothing else of
      * `more` is sent. NULL means none. Only the encoder reads it, and `shared`
@@ -246,6 +266,12 @@ tmsg_status_t tmsg_payload_check_map(const tmsg_preamble_t *head,
                                      const tmsg_map_t *map,
                                      const tmsg_split_t *split,
                                      const tmsg_limits_t *limits);
+
+/* Works as tmsg_payload_check_map(), for a body that has the places of a loan:
+ * the payload has no tensor. */
+tmsg_status_t tmsg_payload_check_lent(const tmsg_preamble_t *head,
+                                      const tmsg_map_t *map,
+                                      const tmsg_limits_t *limits);
 
 /* Places each tensor that has no data yet. These tensors lie from `base` on as
  * in a payload that contains nothing else. Does nothing if `base` is NULL. */

@@ -10,6 +10,7 @@
 #include "core/limits.h"
 #include "serialize/checksum.h"
 #include "serialize/json.h"
+#include "serialize/lent_places.h"
 #include "serialize/schema_wire.h"
 #include "serialize/wire.h"
 
@@ -84,7 +85,9 @@ static tmsg_status_t read_map(const uint8_t *body,
     if (status != TMSG_OK || extra->schema.form == TMSG_SCHEMA_REFERS) {
         return status;
     }
-    return tmsg_payload_check_map(preamble, map, &extra->split, &limits);
+    return extra->lent.count > 0
+               ? tmsg_payload_check_lent(preamble, map, &limits)
+               : tmsg_payload_check_map(preamble, map, &extra->split, &limits);
 }
 
 static cJSON *json_numbers(const tmsg_schema_use_t *use)
@@ -168,6 +171,28 @@ static bool add_parts(cJSON *object, const tmsg_split_t *split)
             tmsg_json_add(parts, "slice", tmsg_json_unsigned(split->slice)));
 }
 
+/* Adds the places of a loan: a segment and an offset for each tensor. */
+static bool add_lent(cJSON *object, const tmsg_lent_places_t *lent)
+{
+    tmsg_cursor_t cursor = tmsg_lent_places_begin(lent);
+    cJSON *places;
+    bool complete = true;
+
+    if (lent->count == 0) {
+        return true;
+    }
+    places = cJSON_AddArrayToObject(object, "loan");
+    complete = places != NULL;
+    for (size_t i = 0; i < lent->count && complete; i++) {
+        tmsg_lent_place_t place = tmsg_lent_places_next(&cursor);
+
+        complete =
+            tmsg_json_add(places, NULL, tmsg_json_unsigned(place.segment)) &&
+            tmsg_json_add(places, NULL, tmsg_json_unsigned(place.offset));
+    }
+    return complete;
+}
+
 static tmsg_status_t add_map(cJSON *object, const uint8_t *body,
                              const tmsg_preamble_t *preamble, bool *complete)
 {
@@ -181,11 +206,11 @@ static tmsg_status_t add_map(cJSON *object, const uint8_t *body,
     }
     status = read_map(body, preamble, map, &extra);
     refers = extra.schema.form == TMSG_SCHEMA_REFERS;
-    *complete = status == TMSG_OK && add_schema(object, &extra.schema) &&
-                (refers || tmsg_json_add_tensors(object, map)) &&
-                tmsg_json_add_metadata(object, map) &&
-                add_checksums(object, &extra) &&
-                add_parts(object, &extra.split);
+    *complete =
+        status == TMSG_OK && add_schema(object, &extra.schema) &&
+        (refers || tmsg_json_add_tensors(object, map)) &&
+        tmsg_json_add_metadata(object, map) && add_checksums(object, &extra) &&
+        add_parts(object, &extra.split) && add_lent(object, &extra.lent);
     tmsg_map_destroy(map);
     return status;
 }

@@ -60,6 +60,21 @@ tmsg_status_t tmsg_payload_check_map(const tmsg_preamble_t *head,
     return status;
 }
 
+tmsg_status_t tmsg_payload_check_lent(const tmsg_preamble_t *head,
+                                      const tmsg_map_t *map,
+                                      const tmsg_limits_t *limits)
+{
+    uint64_t bytes;
+    tmsg_status_t status = tmsg_layout_bytes(map, limits, &bytes);
+
+    if (status == TMSG_OK && head->payload_bytes != tmsg_payload_spill(head)) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "a loan with a payload of %" PRIu64 " bytes",
+                              head->payload_bytes);
+    }
+    return status;
+}
+
 /* Places all tensors of a map in which no tensor has data. */
 static void place_all(tmsg_map_t *map, uint8_t *base)
 {

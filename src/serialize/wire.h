@@ -11,7 +11,8 @@ enum {
     TMSG_BODY_DEFINITION = 3,
     TMSG_BODY_REFERENCE = -1,
     TMSG_BODY_CHECKSUMS = -2,
-    TMSG_BODY_PARTS = -3
+    TMSG_BODY_PARTS = -3,
+    TMSG_BODY_LOAN = -4
 };
 
 /* A tensor is the array [name, code, bits, lanes, shape]. A tensor with options

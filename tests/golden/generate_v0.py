@@ -66,6 +66,9 @@ class Header:
     def parts(self, *value):
         return self.add(pack(-3) + pack(value), f"key -3: parts {value}")
 
+    def loan(self, *value):
+        return self.add(pack(-4) + pack(value), f"key -4: loan {value}")
+
     def preamble(self):
         field = dict(magic=b"TM", version=0, length=33, kind=1, flags=0,
                      channel=0, message_id=7, endpoint_id=2, sequence=5,
@@ -97,6 +100,11 @@ def one(tensor, payload=24, **fields):
 def two(tensor):
     """One tensor, and room for another section."""
     return Header(payload=24).body(2).tensors(tensor)
+
+
+def lent():
+    """One tensor, and room for its place."""
+    return Header(payload=0).body(2).tensors(x())
 
 
 def x(*, name="x", code=2, bits=32, lanes=1, shape=(2, 3), more=()):
@@ -192,6 +200,11 @@ VALID = {
         ["small", 1, 8, 1, [3]], ["large", 1, 8, 1, [70000]],
         ["empty", 1, 8, 1, [0]], ["middling", 3, 128, 1, [4000]]).parts(
             70000, 2**20, b"", 4096),
+    "loan": Header(payload=0, flags=0x80).body(2).tensors(
+        ["a", 2, 32, 1, [2, 3]], ["empty", 1, 8, 1, [0]],
+        ["b", 1, 8, 1, [7]]).loan(3, 64, 0, 0, 2**32 - 1, 2**40),
+    "loan_beside_reference": Header(payload=0, flags=0x80).body(2).refer(
+        3, 1).loan(1, 0),
     "parts_others": Header(payload=16 + 4).body(2).parts(
         2**63 - 1, 4096, b"\x02").tensors(
         ["a", 1, 8, 1, [3]], ["b", 13, 8, 1, [9000]], ["c", 0, 32, 1, []]),
@@ -406,6 +419,21 @@ INVALID = {
     "meta_reserved_bytes": (M, Header().body(1).metadata(
         {"tensormsg.trace.parent": b"00-"})),
     "meta_beyond_63_bits": (U, Header().body(1).metadata({"k": 2**63})),
+    "loan_not_array": (M, raw(b"\x81\xfc\x00")),
+    "loan_empty": (M, lent().loan()),
+    "loan_1_element": (M, lent().loan(1)),
+    "loan_of_two_for_one": (M, lent().loan(1, 0, 1, 0)),
+    "loan_not_integer": (M, lent().loan(1, 0.0)),
+    "loan_segment_negative": (M, lent().loan(-1, 0)),
+    "loan_segment_2_to_the_32": (M, lent().loan(2**32, 0)),
+    "loan_offset_negative": (M, lent().loan(1, -1)),
+    "loan_offset_beyond_63_bits": (M, lent().loan(1, 2**63)),
+    "loan_twice": (M, Header().body(2).loan(1, 0).loan(1, 0)),
+    "loan_of_no_bytes": (M, Header(payload=0).body(2).tensors(
+        ["x", 1, 8, 1, [0]]).loan(1, 0)),
+    "loan_and_parts": (M, Header(payload=0).body(3).tensors(x()).loan(
+        1, 0).parts(1, 4096)),
+    "loan_and_payload": (M, Header(payload=24).body(2).tensors(x()).loan(1, 0)),
     "parts_not_array": (M, raw(b"\x81\xfd\x00")),
     "parts_1_element": (M, two(x()).parts(1)),
     "parts_4_elements": (M, two(x()).parts(1, 4096, b"", 0)),

@@ -322,6 +322,19 @@ def decode_parts(value, sizes):
     return parts
 
 
+def decode_loan(value, sizes):
+    """sizes is None where the tensors are not known."""
+    places = [integer(each, 0) for each in array(value)]
+    require(places and len(places) % 2 == 0 and
+            all(each < 2**32 for each in places[::2]), "places")
+    if sizes is not None:
+        require(len(places) == 2 * len(sizes), "number of places")
+        require(not any(segment or offset for (_, size), segment, offset in
+                        zip(sizes, places[::2], places[1::2]) if not size),
+                "a place of no bytes")
+    return places
+
+
 def part_sizes(parts, sizes):
     """Of each tensor, what travels as parts: its size, or 0."""
     others = int.from_bytes(parts["others"], "little")
@@ -415,7 +428,7 @@ def decode_body(body, channel=None):
         # what comes before the end may break other rules
         raise Refused("MALFORMED", repr(error), STATUSES) from None
     with faults:
-        sections = keyed(value, (-3, -2, -1, 1, 2, 3), faults)
+        sections = keyed(value, (-4, -3, -2, -1, 1, 2, 3), faults)
         tensors, metadata, checksums, sizes = {}, {}, None, []
         with faults:
             for fields in array(sections.get(1, ())):
@@ -463,8 +476,15 @@ def decode_body(body, channel=None):
                 if known:
                     offsets, end = left_of(parts, sizes)
                     end = 0 if "slice" in parts else end
+        loan = None
+        with faults:
+            if -4 in sections:
+                require(-3 not in sections, "a loan in parts")
+                known = tensors is not None and len(sizes) == len(tensors)
+                loan = decode_loan(sections[-4], sizes if known else None)
+                end = 0
     faults.check()
-    return tensors, metadata, end, checksums, schema, offsets, parts
+    return tensors, metadata, end, checksums, schema, offsets, parts, loan
 
 
 def decode_preamble(header):
@@ -518,7 +538,7 @@ def decode(header, channel=None):
         return view  # spilled, and not captured
     if preamble["kind"] != 1:
         return {**view, "body": base64.b64encode(body).decode()}
-    tensors, metadata, end, checksums, schema, _, parts = decode_body(
+    tensors, metadata, end, checksums, schema, _, parts, loan = decode_body(
         body, channel)
     if schema:
         view["schema"] = schema
@@ -529,6 +549,8 @@ def decode(header, channel=None):
         view["checksums"] = checksums
     if parts is not None:
         view["parts"] = parts
+    if loan is not None:
+        view["loan"] = loan
     if "spilled" in preamble["flags"]:
         end += -(-len(body) // 64) * 64
     require(tensors is None or end == preamble["payload_bytes"],
@@ -542,7 +564,7 @@ def corrupt(header, payload):
     begin, body = 0, header[preamble["preamble_bytes"]:]
     if "spilled" in preamble["flags"]:
         begin, body = -(-preamble["body_bytes"] // 64) * 64, payload
-    tensors, _, _, checksums, _, offsets, _ = decode_body(
+    tensors, _, _, checksums, _, offsets, _, _ = decode_body(
         body[:preamble["body_bytes"]])
     return [tensor["name"] for tensor, at, told in zip(
         tensors, offsets, checksums["values"]) if told !=
