@@ -145,7 +145,20 @@ enum {
      * is not to see. A peer of an older version, or of ucx://, gets it packed,
      * unless TMSG_SEND_NO_PACK is given, too, which then fails with
      * UNSUPPORTED. See docs/transfer-ways.md for when it pays. */
-    TMSG_SEND_KEEP_STRIDES = 1 << 5
+    TMSG_SEND_KEEP_STRIDES = 1 << 5,
+
+    /* The peer reads the tensors in this process's memory instead of getting a
+     * copy, where that can be: on a connection of unix://, to a worker that
+     * borrows (TMSG_WORKER_BORROW), for `shm.lend_bytes` or more. Tensors that
+     * fill blocks of tmsg_shareable_alloc() are lent where they lie; others are
+     * copied once, into memory of the library's. Where the message cannot be
+     * lent it goes as without this flag; tmsg_endpoint_describe() says why.
+     * The send ends as ever. on_release comes, and the map is let go, when the
+     * peer has given all of it back; until then nothing may write to tensors
+     * that are lent where they lie. If the connection ends before, that is when
+     * the peer's process has ended, or this worker. A block of
+     * tmsg_shareable_alloc() is lent as a whole. See docs/loans.md. */
+    TMSG_SEND_LEND = 1 << 6
 };
 
 /* What a receiver does that cannot place a tensor in memory of the kind it

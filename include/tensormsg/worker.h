@@ -33,13 +33,17 @@ extern "C" {
 typedef struct tmsg_worker tmsg_worker_t;
 
 enum {
-    TMSG_WORKER_SHARED = 1 << 0,   /* callable from several threads */
-    TMSG_WORKER_THREAD = 1 << 1,   /* driven by its own thread; SHARED */
-    TMSG_WORKER_CAPTURE = 1 << 2,  /* messages keep their header's bytes */
-    TMSG_WORKER_HOST_ONLY = 1 << 3 /* tensors come to the host's memory, if
-                                    * their sender allows it, whatever memory
-                                    * they were sent from; unless they are
-                                    * placed elsewhere one by one */
+    TMSG_WORKER_SHARED = 1 << 0,    /* callable from several threads */
+    TMSG_WORKER_THREAD = 1 << 1,    /* driven by its own thread; SHARED */
+    TMSG_WORKER_CAPTURE = 1 << 2,   /* messages keep their header's bytes */
+    TMSG_WORKER_HOST_ONLY = 1 << 3, /* tensors come to the host's memory, if
+                                     * their sender allows it, whatever memory
+                                     * they were sent from; unless they are
+                                     * placed elsewhere one by one */
+    TMSG_WORKER_BORROW = 1 << 4     /* messages that their sender lends
+                                     * (TMSG_SEND_LEND) come as views of its
+                                     * memory, which are read-only: see
+                                     * tmsg_message_is_lent() */
 };
 
 /* Receives each message as it arrives, in the order of its channel, on the

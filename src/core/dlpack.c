@@ -141,8 +141,9 @@ bool tmsg_map_entry_is_read_only(const tmsg_map_entry_t *entry)
 {
     const struct DLManagedTensorVersioned *managed = entry->release_arg;
 
-    return entry->release == release_versioned &&
-           (managed->flags & TMSG_DLPACK_READ_ONLY);
+    return entry->release == tmsg_map_read_only ||
+           (entry->release == release_versioned &&
+            (managed->flags & TMSG_DLPACK_READ_ONLY));
 }
 
 /* Puts the name in front of the error of a tensor that could not be

@@ -641,6 +641,20 @@ tmsg_status_t tmsg_map_lend(tmsg_map_t *map, size_t index, void *data,
     return status;
 }
 
+void tmsg_map_read_only(void *unused) { (void)unused; }
+
+void tmsg_map_place_read_only(tmsg_map_t *map, size_t index, const void *data)
+{
+    tmsg_map_entry_t *entry = &tmsg_map_own_entries(map)[index];
+
+    entry->tensor.data = (void *)(uintptr_t)data;
+    entry->release = tmsg_map_read_only;
+    entry->release_arg = NULL;
+    map->lent = true;
+    map->bare = false;
+    atomic_store_explicit(&map->apart, false, memory_order_relaxed);
+}
+
 /* Checks that the data of tensor `index` may be set to `data`. */
 static tmsg_status_t find_settable(const tmsg_map_t *map, size_t index,
                                    const void *data)

@@ -156,6 +156,13 @@ void tmsg_map_note_measured(const tmsg_map_t *map, uint64_t bytes,
 tmsg_status_t tmsg_map_lend(tmsg_map_t *map, size_t index, void *data,
                             const tmsg_map_add_params_t *params);
 
+/* Works as tmsg_map_place(), for memory that nobody may write to, and that
+ * outlives the map's tensors. */
+void tmsg_map_place_read_only(tmsg_map_t *map, size_t index, const void *data);
+
+/* Marks a tensor as read-only by its address: the entry's `release`. */
+void tmsg_map_read_only(void *unused);
+
 /* Gives tensor `index` the data, strides and bytes of an entry of the same
  * shape. The strides must last as long as the map has its tensors. */
 void tmsg_map_replace(tmsg_map_t *map, size_t index,

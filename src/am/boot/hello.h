@@ -32,6 +32,8 @@
 /* Asks UCX for a reply endpoint with every active message of a connection but
  * the first, by which its peer knows whose the message is. */
 #define TMSG_FEATURE_REPLIES 8192u
+#define TMSG_FEATURE_LOANS 16384u   /* knows loans; path/loans.h */
+#define TMSG_FEATURE_BORROWS 32768u /* takes any message as a loan */
 /* Takes the memory of rings and fast boxes by a descriptor that comes by the
  * bootstrap socket; docs/connection.md. */
 #define TMSG_FEATURE_PASSES 65536u

@@ -63,7 +63,10 @@ static tmsg_status_t open_ucx(tmsg_worker_t *worker,
         TMSG_FEATURE_SLICES | TMSG_FEATURE_STREAMS | TMSG_FEATURE_SPANS |
         TMSG_FEATURE_LEASE | TMSG_FEATURE_BULK | TMSG_FEATURE_RINGS |
         TMSG_FEATURE_FASTBOXES | TMSG_FEATURE_READS | TMSG_FEATURE_REPLIES |
-        TMSG_FEATURE_PASSES;
+        TMSG_FEATURE_LOANS | TMSG_FEATURE_PASSES;
+    if (worker->flags & TMSG_WORKER_BORROW) {
+        hello.features |= TMSG_FEATURE_BORROWS;
+    }
     tmsg_device_ids_tell(worker->context->devices, hello.devices,
                          sizeof(hello.devices));
     if (!(worker->flags &

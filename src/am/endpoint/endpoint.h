@@ -156,6 +156,8 @@ typedef struct {
     bool late_bulk;
     /* The socket is, or was to be, the bulk stream of another endpoint. */
     bool is_bulk;
+    bool asks_loans;          /* this side has asked the peer for loans */
+    struct tmsg_loans *loans; /* NULL: none of this connection yet */
 } tmsg_endpoint_paths_t;
 
 /* Belongs to this room. The table, the handle, messages and sends hold

@@ -21,6 +21,7 @@
 #include "am/path/bulk.h"
 #include "am/path/cma.h"
 #include "am/path/fastboxes.h"
+#include "am/path/loans.h"
 #include "am/path/shared.h"
 #include "am/recv/fetch_queue.h"
 #include "am/send/queue.h"
@@ -513,6 +514,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
     cJSON *object = cJSON_CreateObject();
     char transports[TMSG_TRANSPORTS_BYTES];
     char ucx[48], reads[256];
+    char loans[200];
     bool ok = object != NULL;
     tmsg_status_t gone;
 
@@ -540,6 +542,12 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
         add_words(object, "fastbox", tmsg_fastboxes_words(endpoint)) &&
         add_words(object, "reads",
                   tmsg_cma_words(endpoint, reads, sizeof(reads))) &&
+        add_words(object, "loans",
+                  tmsg_loans_words(endpoint, loans, sizeof(loans))) &&
+        add_figure(object, "lent_segment_bytes",
+                   tmsg_loans_lent_bytes(endpoint)) &&
+        add_figure(object, "borrowed_segment_bytes",
+                   tmsg_loans_borrowed_bytes(endpoint)) &&
         add_words(object, "shared_memory", tmsg_shared_words(endpoint)) &&
         add_figure(object, "peer_wire_version", peer->wire_version) &&
         add_words(object, "peer_ucx_version", ucx) &&

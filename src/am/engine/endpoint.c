@@ -19,6 +19,7 @@
 #include "am/listen/accept.h"
 #include "am/path/bulk.h"
 #include "am/path/fastboxes.h"
+#include "am/path/loans.h"
 #include "am/publish/publisher.h"
 #include "am/recv/fragments_in.h"
 #include "am/recv/message.h"
@@ -85,6 +86,7 @@ void tmsg_endpoint_chores(tmsg_endpoint_t *endpoint)
     }
     if (endpoint->state == TMSG_EP_OPEN || endpoint->state == TMSG_EP_CLOSING) {
         tmsg_control_flush(endpoint);
+        tmsg_loans_chores(endpoint);
         for (tmsg_channel_t *channel = &endpoint->channels.zero;
              channel != NULL; channel = channel->next) {
             endpoint->dialect->credit(channel);

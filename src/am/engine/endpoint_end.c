@@ -27,6 +27,7 @@
 #include "am/listen/accept.h"
 #include "am/path/bulk.h"
 #include "am/path/fastboxes.h"
+#include "am/path/loans.h"
 #include "am/publish/publisher.h"
 #include "am/recv/consumer.h"
 #include "am/recv/receive.h"
@@ -167,6 +168,7 @@ static void cut_connection(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     }
     close_ucx_ep(endpoint, status == TMSG_ERR_CLOSED);
     tmsg_cma_end(endpoint);
+    tmsg_loans_end(endpoint);
     tmsg_messages_abandon(endpoint);
     tmsg_bulk_end(endpoint);
     tmsg_fastboxes_end(endpoint);

@@ -15,6 +15,7 @@
 #include "am/engine/worker.h"
 #include "am/listen/listener.h"
 #include "am/path/fastboxes.h"
+#include "am/path/loans.h"
 #include "am/publish/publisher.h"
 #include "am/recv/message.h"
 #include "am/recv/schemas.h"
@@ -50,7 +51,8 @@
 
 #define FLAGS_KNOWN                                                            \
     ((uint32_t)(TMSG_WORKER_SHARED | TMSG_WORKER_THREAD |                      \
-                TMSG_WORKER_CAPTURE | TMSG_WORKER_HOST_ONLY))
+                TMSG_WORKER_CAPTURE | TMSG_WORKER_HOST_ONLY |                  \
+                TMSG_WORKER_BORROW))
 
 static tmsg_status_t read_channels(const tmsg_worker_params_t *params,
                                    tmsg_worker_t *worker)
@@ -390,6 +392,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
         tmsg_log(TMSG_LOG_ERROR, "UCX or a device's driver does not report all "
                                  "its operations; memory is left behind");
     }
+    tmsg_loans_finish(worker);
     tmsg_worker_dispatch(worker);
     drop_chores(worker);
     tmsg_worker_unlock(worker);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "am/net/sock.h"
@@ -55,6 +56,26 @@ bool tmsg_peer_is_user(int fd, uint32_t uid)
 
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
            peer.uid == uid;
+}
+
+int tmsg_peer_process(int fd)
+{
+    int process = -1;
+    struct ucred peer;
+    socklen_t bytes = sizeof(process);
+
+#ifdef SO_PEERPIDFD
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &process, &bytes) == 0) {
+        return process;
+    }
+#endif
+    bytes = sizeof(peer);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 ||
+        peer.pid <= 0) {
+        return -1;
+    }
+    process = (int)syscall(SYS_pidfd_open, peer.pid, 0);
+    return process;
 }
 
 static const char *doubt_unix(int fd, const tmsg_peer_claim_t *claim)

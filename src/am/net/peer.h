@@ -24,6 +24,10 @@ typedef struct {
  * words; NULL: it does. */
 const char *tmsg_peer_doubt(int fd, const tmsg_peer_claim_t *claim);
 
+/* Returns a descriptor of the process at the other end of a Unix socket, which
+ * is readable once that process has ended; -1: the kernel gives none. */
+int tmsg_peer_process(int fd);
+
 /* Returns whether the other end of a Unix socket was opened by a process of
  * that user, as the kernel says. */
 bool tmsg_peer_is_user(int fd, uint32_t uid);

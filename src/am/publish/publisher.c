@@ -19,7 +19,8 @@
                 TMSG_SEND_PARAM_TIMEOUT | TMSG_SEND_PARAM_WAY))
 
 #define FLAGS_KNOWN                                                            \
-    ((uint32_t)(TMSG_SEND_ACKED | TMSG_SEND_VERIFY | TMSG_SEND_KEEP_STRIDES))
+    ((uint32_t)(TMSG_SEND_ACKED | TMSG_SEND_VERIFY | TMSG_SEND_KEEP_STRIDES |  \
+                TMSG_SEND_LEND))
 
 static void destroy_publication(tmsg_request_t *request)
 {

@@ -476,14 +476,20 @@ static tmsg_status_t make_message_ready(tmsg_message_t *message)
     if (status == TMSG_OK) {
         status = find_devices(message);
     }
-    return status != TMSG_OK || message->landed ? status
-                                                : find_message_memory(message);
+    return status != TMSG_OK || message->landed || message->loan != NULL
+               ? status
+               : find_message_memory(message);
 }
 
 static tmsg_status_t take_payload(tmsg_message_t *message)
 {
     if (message->landed) {
         tmsg_scatter_landed(message);
+        return TMSG_OK;
+    }
+    if (message->loan != NULL) {
+        tmsg_scatter_loan(message);
+        message->head_here = true;
         return TMSG_OK;
     }
     if (message->in_place_bytes > 0) { /* it counts as held from now on */

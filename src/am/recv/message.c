@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
+#include "am/path/loans.h"
 #include "am/recv/consumer.h"
 #include "am/recv/deliver.h"
 #include "am/recv/fetch.h"
@@ -68,6 +69,33 @@ static void keep_record(tmsg_message_t *message)
     tmsg_budget_keep(budget, tmsg_budget_messages(budget), &message->spare);
 }
 
+/* The thread that is inside the worker has the loan given back with the next
+ * chores; others wake the worker. */
+__attribute__((noinline)) static void end_loan(tmsg_message_t *message)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+
+    tmsg_loan_end(message->loan);
+    message->loan = NULL;
+    if (tmsg_budget_is_inside(message->budget) &&
+        !tmsg_endpoint_is_down(endpoint)) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+}
+
+void tmsg_message_drop_loan(tmsg_message_t *message)
+{
+    if (message->loan != NULL && message->pending == 0 &&
+        message->stage == NULL && message->state != TMSG_RX_DELIVERED) {
+        end_loan(message);
+    }
+}
+
+int tmsg_message_is_lent(const tmsg_message_t *message)
+{
+    return message->loan != NULL && message->stage == NULL;
+}
+
 /* Ends a message whose map is empty, or laid out. This touches nothing of the
  * worker, which may be gone. */
 static void end_message(void *arg)
@@ -75,6 +103,9 @@ static void end_message(void *arg)
     tmsg_message_t *message = arg;
 
     tmsg_call_dropped(message);
+    if (message->loan != NULL) {
+        end_loan(message);
+    }
     tmsg_message_drop_body(message);
     tmsg_fragments_forget(message);
     tmsg_stage_in_free(message);
@@ -106,7 +137,8 @@ tmsg_message_t *tmsg_message_tombstone(tmsg_message_t *message)
     if (message->call != NULL || message->fragments != NULL ||
         message->stage != NULL || message->posted != NULL ||
         message->data != NULL || message->body != NULL ||
-        message->by_template != 0 || message->pending > 0) {
+        message->by_template != 0 || message->loan != NULL ||
+        message->pending > 0) {
         return message;
     }
     tombstone = malloc(offsetof(tmsg_message_t, pieces));

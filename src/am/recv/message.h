@@ -115,6 +115,9 @@ struct tmsg_message {
     tmsg_schema_t *schema; /* the schema that it defines, until its turn */
     /* The checksums are copied here, because the body does not stay. */
     uint8_t *checksums;
+    /* The sender lends the tensors; NULL: it does not, or no more. Only where
+     * they were placed or go to devices are they copied. */
+    struct tmsg_loan_in *loan;
     uint8_t *raw;  /* preamble and body, with TMSG_WORKER_CAPTURE */
     uint8_t *body; /* a spilled body with its padding, while it arrives */
     /* which tensors the application has given back; NULL: none */
@@ -195,6 +198,10 @@ static inline uint64_t tmsg_message_bytes(const tmsg_message_t *message)
 /* Counts memory of a message that could not wait for budget. Errors:
  * LIMIT_EXCEEDED. */
 tmsg_status_t tmsg_message_note(tmsg_message_t *message, uint64_t bytes);
+
+/* Gives a loan back at once, if the message is one and nobody has views of it.
+ * Lock held. */
+void tmsg_message_drop_loan(tmsg_message_t *message);
 
 /* Frees a spilled body, if there is one. */
 void tmsg_message_drop_body(tmsg_message_t *message);

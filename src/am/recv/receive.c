@@ -10,6 +10,7 @@
 #include "am/endpoint/dialect.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/log.h"
+#include "am/path/loans.h"
 #include "am/recv/abort.h"
 #include "am/recv/consumer.h"
 #include "am/recv/deliver.h"
@@ -109,8 +110,18 @@ static tmsg_status_t decode_map(tmsg_message_t *message, const uint8_t *body)
                                                 tmsg_map_memory(message->map));
     }
     if (status == TMSG_OK) {
-        status = tmsg_payload_check_map(&message->head, message->map,
-                                        &message->extra.split, limits);
+        status =
+            message->extra.lent.count > 0
+                ? tmsg_payload_check_lent(&message->head, message->map, limits)
+                : tmsg_payload_check_map(&message->head, message->map,
+                                         &message->extra.split, limits);
+    }
+    if (status == TMSG_OK &&
+        (message->extra.lent.count > 0) != (message->loan != NULL)) {
+        status = tmsg_error_set(TMSG_ERR_MALFORMED,
+                                message->loan == NULL
+                                    ? "a loan that is not to be given back"
+                                    : "a loan without places");
     }
     if (status != TMSG_OK) {
         tmsg_map_shed(message->map);
@@ -203,6 +214,7 @@ void tmsg_message_refuse(tmsg_message_t *message, tmsg_status_t status,
     tmsg_stage_in_stop(message);
     tmsg_posted_return(message);
     tmsg_fragments_refuse(message);
+    tmsg_message_drop_loan(message);
     if (message->aborted) {
         return; /* the sender knows */
     }
@@ -303,6 +315,7 @@ void tmsg_message_abort(tmsg_message_t *message, tmsg_status_t status,
     case TMSG_RX_WHOLE:
         message->state = TMSG_RX_FAILED;
         tmsg_posted_return(message);
+        tmsg_message_drop_loan(message);
         break;
     case TMSG_RX_DELIVERED:
         tmsg_message_take_back(message);
@@ -448,6 +461,76 @@ static tmsg_ucx_status_t not_kept(const tmsg_arrival_t *arrival)
     return arrival->rendezvous ? TMSG_UCX_REJECTED : TMSG_UCX_OK;
 }
 
+/* Delivers a loan, or has it wait if its tensors may be placed elsewhere. */
+static void take_loan_on(tmsg_message_t *message)
+{
+    uint64_t out;
+
+    (void)tmsg_layout_measure(message->map,
+                              &message->endpoint->worker->context->limits,
+                              &message->fragments_bytes, &out);
+    message->endpoint->stats.received_loan_bytes += message->fragments_bytes;
+    if (tmsg_incoming_may_be_placed(message) || message->stage != NULL) {
+        tmsg_fetch_ask(message);
+        return;
+    }
+    tmsg_scatter_loan(message);
+    tmsg_message_whole(message);
+}
+
+/* Begins the record of a loan. The sender waits for it to be given back,
+ * whatever becomes of the message. */
+static tmsg_status_t begin_loan(tmsg_message_t *message,
+                                const tmsg_arrival_t *arrival)
+{
+    tmsg_status_t status =
+        tmsg_loan_arrived(message->endpoint, arrival->head.message_id,
+                          arrival->head.kind == TMSG_KIND_CALL, &message->loan);
+
+    if (status == TMSG_OK &&
+        (arrival->rendezvous || arrival->to_read != NULL)) {
+        status = tmsg_error_set(TMSG_ERR_MALFORMED,
+                                "a loan whose body does not come with it");
+    }
+    if (status != TMSG_OK) {
+        tmsg_endpoint_break(message->endpoint, status, tmsg_error_message());
+    }
+    return status;
+}
+
+/* Takes on a message that its sender lends. All of it is here. */
+__attribute__((noinline)) static tmsg_ucx_status_t
+take_loan_in(tmsg_message_t *message, const tmsg_arrival_t *arrival,
+             uint64_t charged)
+{
+    tmsg_status_t status = begin_loan(message, arrival);
+
+    if (status == TMSG_OK && arrival->head.kind != TMSG_KIND_MAP) {
+        status = tmsg_call_begin(message, arrival);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_message_check(message, arrival->data_bytes);
+    }
+    if (status == TMSG_OK) {
+        status = capture_header(message, arrival);
+    }
+    if (status == TMSG_OK) {
+        status = decode_arrival(message, arrival);
+    }
+    if (status == TMSG_OK && !message->aborted) {
+        status = tmsg_loan_find(message->endpoint, message->loan, message->map,
+                                &message->extra.lent);
+    }
+    tmsg_credit_free(message->endpoint, &charged);
+    if (status != TMSG_OK || message->aborted) {
+        tmsg_message_drop_loan(message);
+        turn_message_away(message, status);
+        return not_kept(arrival);
+    }
+    take_loan_on(message);
+    return TMSG_UCX_OK;
+}
+
 /* Takes a message on that was filed in its channel's order. */
 static tmsg_ucx_status_t take_message_in(tmsg_message_t *message,
                                          const tmsg_arrival_t *arrival,
@@ -457,6 +540,9 @@ static tmsg_ucx_status_t take_message_in(tmsg_message_t *message,
 
     tmsg_trace_received(message, TMSG_TRACE_RECV_ARRIVED, TMSG_OK);
     tmsg_abort_recall(message);
+    if (arrival->head.flags & TMSG_HEADER_LENT) {
+        return take_loan_in(message, arrival, charged);
+    }
     status = arrival->head.kind != TMSG_KIND_MAP
                  ? tmsg_call_begin(message, arrival)
                  : TMSG_OK;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/path/loans.h"
 #include "am/recv/stage_in.h"
 #include "core/error.h"
 #include "core/map.h"
@@ -45,6 +46,32 @@ void tmsg_scatter_landed(tmsg_message_t *message)
             memcpy(entries[i].tensor.data, block + offset, entries[i].bytes);
         }
         offset += entries[i].bytes;
+    }
+}
+
+void tmsg_scatter_loan(tmsg_message_t *message)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
+    size_t size = tmsg_map_size(message->map);
+    bool views = false;
+
+    for (size_t i = 0; i < size; i++) {
+        const uint8_t *at = tmsg_loan_at(message->loan, i);
+
+        if (at == NULL) {
+            continue;
+        }
+        if (entries[i].tensor.data == NULL) {
+            tmsg_map_place_read_only(message->map, i, at);
+            entries = tmsg_map_entries(message->map);
+            views = true;
+        } else if (!tmsg_stage_in_lies(message, i, (uint8_t *)(uintptr_t)at)) {
+            memcpy(entries[i].tensor.data, at, entries[i].bytes);
+        }
+    }
+    if (!views && message->stage == NULL) {
+        tmsg_loan_end(message->loan);
+        message->loan = NULL;
     }
 }
 

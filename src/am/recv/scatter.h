@@ -19,6 +19,10 @@ uint64_t tmsg_scatter_missing(const tmsg_map_t *map);
  * tensors that were placed elsewhere, and leaves the others where they are. */
 void tmsg_scatter_landed(tmsg_message_t *message);
 
+/* Places the tensors of a loan where they lie, unless they were placed
+ * elsewhere: those are copied. If all of them are, the loan is given back. */
+void tmsg_scatter_loan(tmsg_message_t *message);
+
 /* Lists the payload as pieces of memory, in the order of its bytes: a spilled
  * body, the tensors, and gaps that no other piece covers. Neighbours that lie
  * as in the payload are one piece. The message keeps the list. Errors:

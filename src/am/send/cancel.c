@@ -12,6 +12,7 @@
 #include "am/endpoint/measures.h"
 #include "am/send/again.h"
 #include "am/send/fragments.h"
+#include "am/send/lend.h"
 #include "am/send/queue.h"
 #include "am/send/stage_out.h"
 #include "core/map.h"
@@ -42,6 +43,9 @@ static void give_up_in_ucx(tmsg_send_t *send, tmsg_status_t status,
         return;
     }
     send->given_up = TMSG_GIVE_UP_ENDED;
+    if (send->flags & TMSG_SEND_LEND) {
+        tmsg_lend_released(send);
+    }
     tmsg_send_released(send);
     tmsg_request_hold(&send->request); /* UCX's reference */
     tmsg_request_end(&send->request, status, why);

@@ -11,6 +11,7 @@
 #include "am/endpoint/session.h"
 #include "am/send/consumer.h"
 #include "am/send/fragments.h"
+#include "am/send/lend.h"
 #include "am/send/queue.h"
 #include "am/send/stage_out.h"
 #include "am/send/trace.h"
@@ -112,6 +113,9 @@ static void free_send_plan(tmsg_send_t *send)
 void tmsg_send_give_back(tmsg_send_t *send)
 {
     make_sure(send);
+    if (send->flags & TMSG_SEND_LEND) {
+        tmsg_lend_give_back(send);
+    }
     tmsg_send_released(send);
     free_send_plan(send);
     tmsg_stage_out_free(send);

@@ -404,6 +404,23 @@ tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
     return status;
 }
 
+tmsg_status_t tmsg_plan_body(const tmsg_payload_t *payload, tmsg_pool_t *pool,
+                             tmsg_plan_t *plan)
+{
+    tmsg_status_t status;
+
+    plan->bytes = tmsg_layout_spill(payload->spill);
+    if (plan->bytes == 0) {
+        return TMSG_OK;
+    }
+    status = tmsg_pool_take(pool, plan->bytes, &plan->staging);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    plan->contiguous = plan->staging.data;
+    return write_body(payload, plan->staging.data);
+}
+
 void tmsg_plan_free(tmsg_plan_t *plan, tmsg_pool_t *pool)
 {
     if (!plan->shared) {

@@ -70,6 +70,9 @@ const void *tmsg_plan_copy(const void *data, size_t count, uint64_t bytes,
  * NO_MEMORY, UNSUPPORTED, and those of tmsg_plan_own(). */
 tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
                              tmsg_plan_t *plan);
+/* Plans a payload that is a spilled body, or nothing. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_plan_body(const tmsg_payload_t *payload, tmsg_pool_t *pool,
+                             tmsg_plan_t *plan);
 void tmsg_plan_free(tmsg_plan_t *plan, tmsg_pool_t *pool);
 
 #endif

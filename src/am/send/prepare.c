@@ -8,6 +8,7 @@
 #include "am/path/bulk.h"
 #include "am/send/charge.h"
 #include "am/send/fragments.h"
+#include "am/send/lend.h"
 #include "am/send/limits.h"
 #include "am/send/method.h"
 #include "am/send/schemas_out.h"
@@ -21,6 +22,8 @@
 /* The small messages of a peer that asks something once a second should not
  * wait behind long fragments. */
 #define SILENCE_NS 2000000000ULL
+/* A body of more bytes heads no loan. */
+#define LOAN_HEAD_MOST (4ULL << 20)
 #define READ_LEAST 8192 /* least bytes that the peer reads, unless told to */
 
 /* Makes room for the checksums that were asked for. */
@@ -445,6 +448,40 @@ static tmsg_status_t refuse_head(const tmsg_send_t *send,
         ever ? ", and has not taken those before them" : "");
 }
 
+/* Returns whether a body that heads a payload without tensors may go now. It
+ * goes eagerly, for the loan is to be known at once. */
+static bool may_head_loan(const tmsg_send_t *send, uint64_t spill)
+{
+    return spill <= LOAN_HEAD_MOST &&
+           tmsg_credit_has_room(send->endpoint, spill, true);
+}
+
+/* Measures the body of a loan. If it cannot go, the message is no loan, and
+ * *over_p is false. */
+static tmsg_status_t choose_loan(tmsg_send_t *send, tmsg_preamble_t *head,
+                                 tmsg_payload_t *payload, bool *over_p)
+{
+    tmsg_status_t status;
+
+    payload->way = (tmsg_way_t){.protocol = TMSG_PROTOCOL_AUTO};
+    payload->extra->split = (tmsg_split_t){0};
+    status = measure_header(send, head, payload);
+    *over_p = true;
+    if (status != TMSG_OK || payload->spill == 0) {
+        return status;
+    }
+    if (may_head_loan(send, tmsg_layout_spill(payload->spill))) {
+        payload->way.protocol = TMSG_PROTOCOL_EAGER;
+        return TMSG_OK;
+    }
+    tmsg_lend_decline(send, payload, "the body is too large for a loan now");
+    tmsg_send_drop_header(send);
+    head->flags &= (uint8_t) ~(TMSG_HEADER_SPILLED | TMSG_HEADER_LENT);
+    payload->spill = 0;
+    *over_p = false;
+    return TMSG_OK;
+}
+
 /* Chooses the way, which says what is in the body, and measures the body.
  * Behind a body that heads the payload another way may be the better one. */
 static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
@@ -454,6 +491,14 @@ static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
     tmsg_way_t way;
     tmsg_status_t status;
 
+    if (payload->extra->lent.count > 0) {
+        bool over;
+
+        status = choose_loan(send, head, payload, &over);
+        if (over) {
+            return status;
+        }
+    }
     payload->way =
         tmsg_way_choose(payload->measures, 0, thresholds, send->wish);
     if (payload->way.bulk && !tmsg_bulk_make(send->endpoint)) {
@@ -493,6 +538,13 @@ static tmsg_status_t make_payload(tmsg_send_t *send, tmsg_payload_t *payload)
 {
     tmsg_status_t status = TMSG_OK;
 
+    if (payload->extra->lent.count > 0) {
+        send->am_flags = am_flags_of(payload->way.protocol);
+        send->pulled = false;
+        return tmsg_plan_body(payload,
+                              tmsg_budget_pool(send->endpoint->worker->budget),
+                              &send->plan);
+    }
     send->am_flags = am_flags_of(payload->way.protocol);
     send->pulled = payload->way.bulk;
     if (payload->way.fragments || payload->way.slices) {
@@ -536,6 +588,17 @@ static tmsg_status_t choose_and_check(tmsg_send_t *send, tmsg_preamble_t *head,
         payload->spill = 0;
         *head = before;
         return choose_and_check(send, head, payload);
+    }
+    return status;
+}
+
+__attribute__((noinline)) static tmsg_status_t
+prepare_loan(tmsg_send_t *send, tmsg_preamble_t *head, tmsg_payload_t *payload)
+{
+    tmsg_status_t status = tmsg_lend_prepare(send, payload);
+
+    if (status == TMSG_OK && payload->extra->lent.count > 0) {
+        head->flags |= TMSG_HEADER_LENT;
     }
     return status;
 }
@@ -584,6 +647,9 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
     if (status == TMSG_OK) {
         status = judge_map(send, &payload);
     }
+    if (status == TMSG_OK && send->flags & TMSG_SEND_LEND) {
+        status = prepare_loan(send, &head, &payload);
+    }
     if (status == TMSG_OK) {
         status = choose_and_check(send, &head, &payload);
     }
@@ -592,6 +658,9 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
     }
     if (status == TMSG_OK) {
         status = write_send_header(send, &head, &payload);
+    }
+    if (status == TMSG_OK && extra.lent.count > 0) {
+        status = tmsg_lend_begin(send, &payload);
     }
     if (status == TMSG_OK) {
         note_schema(send, &payload);

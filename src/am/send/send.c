@@ -12,6 +12,7 @@
 #include "am/send/cancel.h"
 #include "am/send/consumer.h"
 #include "am/send/fragments.h"
+#include "am/send/lend.h"
 #include "am/send/queue.h"
 #include "am/send/send.h"
 #include "am/send/stage_out.h"
@@ -26,7 +27,8 @@
 
 #define FLAGS_KNOWN                                                            \
     ((uint32_t)(TMSG_SEND_ACKED | TMSG_SEND_VERIFY | TMSG_SEND_UNORDERED |     \
-                TMSG_SEND_TRY | TMSG_SEND_NO_PACK | TMSG_SEND_KEEP_STRIDES))
+                TMSG_SEND_TRY | TMSG_SEND_NO_PACK | TMSG_SEND_KEEP_STRIDES |   \
+                TMSG_SEND_LEND))
 
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |               \
@@ -217,6 +219,9 @@ void tmsg_send_post(tmsg_send_t *send)
         send->posted = true;
         send->sequence = send->channel->tx_sequence;
         send->bytes = send->plan.bytes + fragments_bytes;
+        if (send->flags & TMSG_SEND_LEND) {
+            send->bytes += tmsg_lend_bytes(send);
+        }
         tmsg_send_count(send->channel, send->bytes);
         send->channel->sent_in_fragments += fragments_bytes > 0;
         endpoint->tx.sent_in_fragments += fragments_bytes > 0;

@@ -73,6 +73,7 @@ typedef struct tmsg_send {
     bool pulled;  /* the fragments wait until the peer asks for them */
     bool by_bulk; /* the send is counted as going by the bulk stream */
     tmsg_stage_out_t *stage; /* of device memory; NULL: none */
+    struct tmsg_lend *lend;  /* with TMSG_SEND_LEND; NULL: none yet; lend.h */
     uint32_t am_flags;       /* TMSG_UCX_SEND_* that the plan wants */
     bool is_read;            /* the peer reads the plan's bytes itself */
     tmsg_cma_out_t read;

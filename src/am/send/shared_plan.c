@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "am/endpoint/measures.h"
+#include "am/path/loans.h"
 #include "core/error.h"
 #include "serialize/checksum.h"
 
@@ -30,6 +31,7 @@ void tmsg_shared_plan_drop(tmsg_shared_plan_t *shared_plan, tmsg_pool_t *pool)
         tmsg_plan_free(&shared_plan->plan, pool);
         tmsg_body_shared_free(&shared_plan->body);
         tmsg_written_free(&shared_plan->written, pool);
+        tmsg_lending_drop(shared_plan->lending);
         tmsg_map_destroy(shared_plan->kept);
         free(shared_plan->checksums);
         free(shared_plan);

@@ -26,7 +26,9 @@ typedef struct {
     uint8_t *checksums; /* NULL: nobody wanted any */
     tmsg_body_shared_t body;
     tmsg_written_t written; /* for peers that take no broadcast tensors */
-    tmsg_map_t *kept;       /* for peers that take spans, if that is asked */
+    /* What the tensors lie in that are lent; NULL: none are. */
+    struct tmsg_lending *lending;
+    tmsg_map_t *kept; /* for peers that take spans, if that is asked */
     uint8_t small[TMSG_SHARED_PLAN_SMALL];
 } tmsg_shared_plan_t;
 

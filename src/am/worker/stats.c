@@ -72,6 +72,10 @@ void tmsg_stats_add(tmsg_stats_t *sum, const tmsg_stats_t *more)
     sum->sent_by_schema += more->sent_by_schema;
     sum->sent_by_bulk += more->sent_by_bulk;
     sum->sent_by_fastbox += more->sent_by_fastbox;
+    sum->sent_by_loan += more->sent_by_loan;
+    sum->received_by_loan += more->received_by_loan;
+    sum->sent_loan_bytes += more->sent_loan_bytes;
+    sum->received_loan_bytes += more->received_loan_bytes;
     sum->sent_by_template += more->sent_by_template;
     sum->received_by_bulk += more->received_by_bulk;
     sum->received_by_fastbox += more->received_by_fastbox;
@@ -167,6 +171,8 @@ bool tmsg_stats_describe(cJSON *object, const tmsg_stats_t *stats)
            add_counter(object, "sent_by_template", stats->sent_by_template) &&
            add_counter(object, "sent_by_bulk", stats->sent_by_bulk) &&
            add_counter(object, "sent_by_fastbox", stats->sent_by_fastbox) &&
+           add_counter(object, "sent_by_loan", stats->sent_by_loan) &&
+           add_counter(object, "sent_loan_bytes", stats->sent_loan_bytes) &&
            add_counter(object, "sent_bytes", stats->sent_bytes) &&
            add_counter(object, "received_messages", stats->received_messages) &&
            add_counter(object, "received_bytes", stats->received_bytes) &&
@@ -174,6 +180,9 @@ bool tmsg_stats_describe(cJSON *object, const tmsg_stats_t *stats)
            add_counter(object, "received_by_bulk", stats->received_by_bulk) &&
            add_counter(object, "received_by_fastbox",
                        stats->received_by_fastbox) &&
+           add_counter(object, "received_by_loan", stats->received_by_loan) &&
+           add_counter(object, "received_loan_bytes",
+                       stats->received_loan_bytes) &&
            add_counter(object, "received_by_template",
                        stats->received_by_template) &&
            add_counter(object, "refused_messages", stats->refused_messages) &&

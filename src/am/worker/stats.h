@@ -50,6 +50,9 @@ typedef struct {
     uint64_t sent_by_fastbox, received_by_fastbox;
     /* Count the messages whose fragments went by the bulk stream. */
     uint64_t sent_by_bulk, received_by_bulk;
+    /* Count the loans, and the bytes of their tensors. */
+    uint64_t sent_by_loan, received_by_loan;
+    uint64_t sent_loan_bytes, received_loan_bytes;
     uint64_t received_in_place; /* received messages that UCX's memory holds */
     uint64_t refused_messages; /* messages of the peer that this side refused */
     uint64_t aborted_messages; /* messages of the peer that the peer gave up */

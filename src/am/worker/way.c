@@ -31,6 +31,7 @@ static const tmsg_tuning_t usual = {{
                                 .lone_chunk_bytes = 4 * MIB,
                                 .bulk_bytes = NEVER,
                                 .bulk_single_bytes = NEVER,
+                                .lend_bytes = NEVER,
                                 .fastbox_bytes = 0},
     [TMSG_TRANSPORT_SHM] = {.gather_bytes = 64 * KIB,
                             .gather_mean_bytes = 16 * KIB,
@@ -46,6 +47,7 @@ static const tmsg_tuning_t usual = {{
                             .lone_chunk_bytes = 256 * KIB,
                             .bulk_bytes = 64 * KIB,
                             .bulk_single_bytes = 512 * KIB,
+                            .lend_bytes = 64 * KIB,
                             .fastbox_bytes = 2 * KIB},
     [TMSG_TRANSPORT_TCP] = {.gather_bytes = 64 * KIB,
                             .gather_mean_bytes = 16 * KIB,
@@ -61,6 +63,7 @@ static const tmsg_tuning_t usual = {{
                             .lone_chunk_bytes = 1 * MIB,
                             .bulk_bytes = 256 * KIB,
                             .bulk_single_bytes = 256 * KIB,
+                            .lend_bytes = NEVER,
                             .fastbox_bytes = 0},
     [TMSG_TRANSPORT_RDMA] = {.gather_bytes = 64 * KIB,
                              .gather_mean_bytes = 16 * KIB,
@@ -76,6 +79,7 @@ static const tmsg_tuning_t usual = {{
                              .lone_chunk_bytes = 4 * MIB,
                              .bulk_bytes = NEVER,
                              .bulk_single_bytes = NEVER,
+                             .lend_bytes = NEVER,
                              .fastbox_bytes = 0},
 }};
 
@@ -103,6 +107,7 @@ static const struct {
     {"lone_chunk_bytes", offsetof(tmsg_thresholds_t, lone_chunk_bytes), 0},
     {"bulk_bytes", offsetof(tmsg_thresholds_t, bulk_bytes), 0},
     {"bulk_single_bytes", offsetof(tmsg_thresholds_t, bulk_single_bytes), 0},
+    {"lend_bytes", offsetof(tmsg_thresholds_t, lend_bytes), 0},
     {"fastbox_bytes", offsetof(tmsg_thresholds_t, fastbox_bytes), 0},
 };
 

@@ -59,6 +59,9 @@ typedef struct {
     /* Works as bulk_bytes, for a single tensor that the peer reads from where
      * it lies. Overrides bulk_bytes when larger. */
     uint64_t bulk_single_bytes;
+    /* With TMSG_SEND_LEND a message of this size or more is lent. That of
+     * shared memory counts, whatever carries the messages. */
+    uint64_t lend_bytes;
     uint64_t fastbox_bytes; /* a message up to this size goes by a fast box */
 } tmsg_thresholds_t;
 

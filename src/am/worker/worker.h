@@ -119,10 +119,11 @@ typedef struct {
     bool chooses; /* the header callback has chosen a device before */
 } tmsg_worker_rx_t;
 
-/* Belongs to the room path: fast boxes of peers. */
+/* Belongs to the room path: fast boxes of peers, and what is lent to them. */
 typedef struct {
-    bool fastboxes_sleep;    /* the senders were asked to wake this worker */
-    unsigned fastboxes_made; /* fast boxes that were made for peers */
+    bool fastboxes_sleep;       /* the senders were asked to wake this worker */
+    unsigned fastboxes_made;    /* fast boxes that were made for peers */
+    struct tmsg_lender *lender; /* NULL: nothing was lent or borrowed yet */
 } tmsg_worker_paths_t;
 
 /* Belongs to the room endpoint: bytes that all peers may send ahead; see

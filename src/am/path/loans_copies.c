@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The segments of the library's own that tensors are copied into. Fresh memory
+ * costs a page fault for each page, at both ends, so a segment is used again.
+ * Whoever had it can still read it: it is used again for the same principal
+ * alone, and only if each loan of it was given back. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/path/loans_struct.h"
+#include "core/error.h"
+
+#define COPIES_MOST 64
+#define BYTES_MOST                                                             \
+    (UINT64_C(1) << 30) /* of all of them, but for a lone one                  \
+                         */
+#define SPARE_BYTES 65536
+
+static const char *principal_of(const tmsg_endpoint_t *endpoint)
+{
+    const char *principal = endpoint->admit.principal;
+
+    return principal == NULL ? "" : principal;
+}
+
+/* What an earlier message left in a segment is for its own principal alone. */
+bool tmsg_copies_may_have(tmsg_copy_segment_t *copy,
+                          const tmsg_endpoint_t *endpoint)
+{
+    bool same = strcmp(copy->principal, principal_of(endpoint)) == 0;
+
+    copy->spoiled |= !same && copy->fresh;
+    return same || copy->fresh;
+}
+
+static tmsg_copy_segment_t *copy_at(tmsg_node_t *node)
+{
+    return TMSG_CONTAINER_OF(node, tmsg_copy_segment_t, node);
+}
+
+static void free_copy(tmsg_worker_t *worker, tmsg_copy_segment_t *copy)
+{
+    tmsg_lender_t *lender = worker->paths.lender;
+    tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
+
+    if (lender != NULL) {
+        tmsg_list_remove(&lender->copies, &copy->node);
+        lender->copies_bytes -= tmsg_shareable_bytes(copy->segment);
+        while ((endpoint = tmsg_endpoint_next(worker, NULL, &i)) != NULL) {
+            if (endpoint->paths.loans != NULL) {
+                tmsg_loans_forget_freed(endpoint, copy->segment);
+            }
+        }
+    }
+    tmsg_shareable_drop(copy->segment);
+    free(copy);
+}
+
+void tmsg_copies_trim(tmsg_lender_t *lender, uint64_t idle_ns)
+{
+    tmsg_node_t *node = lender->copies.head, *next;
+    uint64_t now = tmsg_now_ns();
+
+    for (; node != NULL; node = next) {
+        tmsg_copy_segment_t *copy = copy_at(node);
+
+        next = node->next;
+        if (!copy->used && now - copy->idle_since_ns >= idle_ns) {
+            free_copy(lender->worker, copy);
+        }
+    }
+}
+
+void tmsg_copies_give(tmsg_worker_t *worker, tmsg_copy_segment_t *copy)
+{
+    tmsg_lender_t *lender = worker->paths.lender;
+
+    copy->used = false;
+    copy->fresh = false;
+    copy->idle_since_ns = tmsg_now_ns();
+    if (copy->spoiled || lender == NULL) {
+        free_copy(worker, copy);
+        return;
+    }
+    /* The one that was used last is the first to be used again: the cache has
+     * it. */
+    tmsg_list_remove(&lender->copies, &copy->node);
+    tmsg_list_insert(&lender->copies, NULL, &copy->node);
+    tmsg_lender_tick(lender);
+}
+
+static bool suits(const tmsg_copy_segment_t *copy, uint64_t bytes,
+                  const char *principal)
+{
+    uint64_t room = tmsg_shareable_bytes(copy->segment);
+
+    return !copy->used && !copy->spoiled && room >= bytes &&
+           room <= 2 * bytes + SPARE_BYTES &&
+           strcmp(copy->principal, principal) == 0;
+}
+
+/* Returns an idle copy, best one that the peer has already. */
+static tmsg_copy_segment_t *find_copy(const tmsg_endpoint_t *endpoint,
+                                      const tmsg_lender_t *lender,
+                                      uint64_t bytes, const char *principal)
+{
+    tmsg_copy_segment_t *found = NULL;
+
+    for (tmsg_node_t *node = lender->copies.head; node != NULL;
+         node = node->next) {
+        tmsg_copy_segment_t *copy = copy_at(node);
+
+        if (!suits(copy, bytes, principal)) {
+            continue;
+        }
+        if (tmsg_loans_has_taken(endpoint, copy->segment)) {
+            return copy;
+        }
+        if (found == NULL) {
+            found = copy;
+        }
+    }
+    return found;
+}
+
+/* Frees idle copies, the one that was used last at the end, until there is room
+ * for one of `bytes`. */
+static bool make_room(tmsg_lender_t *lender, uint64_t bytes)
+{
+    tmsg_node_t *node = lender->copies.tail, *previous;
+
+    for (; node != NULL && (lender->copies.count >= COPIES_MOST ||
+                            lender->copies_bytes + bytes > BYTES_MOST);
+         node = previous) {
+        previous = node->previous;
+        if (!copy_at(node)->used) {
+            free_copy(lender->worker, copy_at(node));
+        }
+    }
+    return lender->copies.count < COPIES_MOST &&
+           (lender->copies_bytes + bytes <= BYTES_MOST ||
+            lender->copies.count == 0);
+}
+
+tmsg_copy_segment_t *tmsg_copies_take(tmsg_endpoint_t *endpoint, uint64_t bytes,
+                                      bool shared, const char **why_p)
+{
+    tmsg_lender_t *lender = tmsg_lender_of(endpoint->worker);
+    const char *principal = principal_of(endpoint);
+    tmsg_copy_segment_t *copy;
+
+    *why_p = "there is no memory for a copy to lend";
+    if (lender == NULL) {
+        return NULL;
+    }
+    /* Peers of several principals may get it. */
+    copy = shared && principal[0] != '\0'
+               ? NULL
+               : find_copy(endpoint, lender, bytes, principal);
+    if (copy == NULL) {
+        if (!make_room(lender, bytes)) {
+            *why_p = "peers keep too many copies that were lent to them";
+            return NULL;
+        }
+        copy = calloc(1, sizeof(*copy));
+        if (copy == NULL ||
+            tmsg_shareable_create(bytes, &copy->segment) != TMSG_OK) {
+            free(copy);
+            return NULL;
+        }
+        copy->fresh = true;
+        snprintf(copy->principal, sizeof(copy->principal), "%s", principal);
+        tmsg_list_push(&lender->copies, &copy->node);
+        lender->copies_bytes += tmsg_shareable_bytes(copy->segment);
+        tmsg_lender_tick(lender);
+    }
+    copy->used = true;
+    return copy;
+}

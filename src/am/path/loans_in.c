@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The borrower's part of loans. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "am/endpoint/fail.h"
+#include "am/endpoint/link_ops.h"
+#include "am/net/loop.h"
+#include "am/path/loans_struct.h"
+#include "core/bytes.h"
+#include "core/error.h"
+#include "core/map.h"
+#include "serialize/lent_places.h"
+
+#define SEGMENT_FRAME_BYTES 12
+#define WORDS_BYTES 160 /* of a refusal */
+#define TOKENS_MOST 512 /* of one frame */
+
+static void free_borrowed(tmsg_borrowed_segment_t *segment)
+{
+    if (tmsg_refs_drop(&segment->refs)) {
+        tmsg_lent_close(&segment->borrowed);
+        free(segment);
+    }
+}
+
+static void free_borrower(tmsg_borrower_t *borrower)
+{
+    if (tmsg_refs_drop(&borrower->refs)) {
+        tmsg_returns_drop(borrower->returns);
+        pthread_mutex_destroy(&borrower->lock);
+        free(borrower);
+    }
+}
+
+static tmsg_borrower_t *borrower_of(tmsg_endpoint_t *endpoint)
+{
+    tmsg_loans_t *loans = tmsg_loans_of(endpoint);
+    tmsg_borrower_t *borrower;
+
+    if (loans == NULL || loans->borrower != NULL) {
+        return loans == NULL ? NULL : loans->borrower;
+    }
+    borrower = calloc(1, sizeof(*borrower));
+    if (borrower == NULL) {
+        return NULL;
+    }
+    tmsg_refs_init(&borrower->refs, 1);
+    pthread_mutex_init(&borrower->lock, NULL);
+    borrower->returns = endpoint->worker->paths.lender->returns;
+    tmsg_refs_take(&borrower->returns->refs);
+    loans->borrower = borrower;
+    return borrower;
+}
+
+static bool borrows(const tmsg_endpoint_t *endpoint)
+{
+    return (endpoint->worker->flags & TMSG_WORKER_BORROW) ||
+           endpoint->paths.asks_loans;
+}
+
+static tmsg_status_t open_segment(tmsg_endpoint_t *endpoint, uint32_t number,
+                                  uint64_t bytes, int fd)
+{
+    tmsg_loans_t *loans = endpoint->paths.loans;
+    tmsg_borrowed_segment_t *segment;
+    tmsg_status_t status;
+
+    if (!borrows(endpoint) || loans->borrowed_count >= TMSG_BORROWED_MOST) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return borrows(endpoint)
+                   ? tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                                    "%d segments are borrowed already",
+                                    TMSG_BORROWED_MOST)
+                   : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                                    "this side does not borrow");
+    }
+    if (loans->borrowed == NULL) {
+        loans->borrowed = calloc(TMSG_BORROWED_MOST, sizeof(*loans->borrowed));
+    }
+    segment = loans->borrowed == NULL ? NULL : calloc(1, sizeof(*segment));
+    if (segment == NULL) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return tmsg_error_memory("a segment that is borrowed");
+    }
+    status = tmsg_lent_open(&segment->borrowed, fd, (size_t)bytes);
+    if (status != TMSG_OK) {
+        free(segment);
+        return status;
+    }
+    tmsg_refs_init(&segment->refs, 1);
+    segment->number = number;
+    loans->borrowed[loans->borrowed_count++] = segment;
+    loans->borrowed_bytes += bytes;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_loans_segment(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                                 size_t bytes, int fd)
+{
+    tmsg_borrower_t *borrower = borrower_of(endpoint);
+    tmsg_loans_t *loans = endpoint->paths.loans;
+    uint8_t answer[4 + WORDS_BYTES];
+    size_t words = 0;
+    uint32_t number;
+    tmsg_status_t status = TMSG_OK;
+
+    if (borrower == NULL) {
+        status = tmsg_error_memory("loans");
+    } else if (bytes != SEGMENT_FRAME_BYTES ||
+               tmsg_get_le(data, 4) <= loans->borrowed_last) {
+        status = tmsg_error_set(TMSG_ERR_MALFORMED,
+                                "a segment without a number of its own");
+    }
+    if (status != TMSG_OK) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return status;
+    }
+    number = (uint32_t)tmsg_get_le(data, 4);
+    loans->borrowed_last = number;
+    status = open_segment(endpoint, number, tmsg_get_le(data + 4, 8), fd);
+    tmsg_put_le(answer, number, 4);
+    if (status != TMSG_OK) {
+        words = strnlen(tmsg_error_message(), WORDS_BYTES);
+        memcpy(answer + 4, tmsg_error_message(), words);
+    }
+    return tmsg_link_ops.put(endpoint,
+                             status == TMSG_OK ? TMSG_FRAME_SEGMENT_TAKEN
+                                               : TMSG_FRAME_SEGMENT_REFUSED,
+                             answer, 4 + words);
+}
+
+static unsigned find_borrowed(const tmsg_loans_t *loans, uint32_t number)
+{
+    unsigned i = 0;
+
+    while (i < loans->borrowed_count && loans->borrowed[i]->number != number) {
+        i++;
+    }
+    return i;
+}
+
+tmsg_status_t tmsg_loans_gone(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                              size_t bytes)
+{
+    tmsg_loans_t *loans = endpoint->paths.loans;
+    unsigned i = loans == NULL || bytes != 4
+                     ? 0
+                     : find_borrowed(loans, (uint32_t)tmsg_get_le(data, 4));
+
+    if (loans == NULL || bytes != 4 || i == loans->borrowed_count) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "a segment is gone that was not taken");
+    }
+    loans->borrowed_bytes -= loans->borrowed[i]->borrowed.bytes;
+    free_borrowed(loans->borrowed[i]);
+    loans->borrowed[i] = loans->borrowed[--loans->borrowed_count];
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_loan_arrived(tmsg_endpoint_t *endpoint, uint32_t token,
+                                bool asked, tmsg_loan_in_t **loan_p)
+{
+    tmsg_borrower_t *borrower;
+    tmsg_loan_in_t *loan;
+
+    if (!(endpoint->worker->flags & TMSG_WORKER_BORROW) &&
+        !(asked && endpoint->paths.asks_loans)) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "a loan to a side that does not borrow");
+    }
+    borrower = borrower_of(endpoint);
+    loan = borrower == NULL ? NULL : calloc(1, sizeof(*loan));
+    if (loan == NULL) {
+        return tmsg_error_memory("a loan");
+    }
+    loan->borrower = borrower;
+    tmsg_refs_take(&borrower->refs);
+    loan->token = token;
+    *loan_p = loan;
+    /* What was given back meanwhile goes with the next chores. */
+    tmsg_worker_chore(endpoint->worker, endpoint);
+    endpoint->stats.received_by_loan++;
+    return TMSG_OK;
+}
+
+/* Returns the loan's segment of that number, and holds it once. NULL: there is
+ * none, or the loan has too many. */
+static tmsg_borrowed_segment_t *
+take_segment(tmsg_loan_in_t *loan, const tmsg_loans_t *loans, uint32_t number)
+{
+    unsigned i;
+
+    for (i = 0; i < loan->count; i++) {
+        if (loan->segments[i]->number == number) {
+            return loan->segments[i];
+        }
+    }
+    i = find_borrowed(loans, number);
+    if (i == loans->borrowed_count || loan->count == TMSG_LENDING_SEGMENTS) {
+        return NULL;
+    }
+    tmsg_refs_take(&loans->borrowed[i]->refs);
+    loan->segments[loan->count++] = loans->borrowed[i];
+    return loans->borrowed[i];
+}
+
+/* Returns what is wrong with the place of a tensor, or NULL and the place. */
+static const char *find_place(tmsg_loan_in_t *loan, const tmsg_loans_t *loans,
+                              const tmsg_map_entry_t *entry,
+                              tmsg_lent_place_t place, const uint8_t **at_p)
+{
+    tmsg_borrowed_segment_t *segment;
+    uint64_t room;
+
+    if (!tmsg_map_entry_is_on_host(entry)) {
+        return "the memory of a device is not lent";
+    }
+    segment = take_segment(loan, loans, place.segment);
+    if (segment == NULL) {
+        return "it lies in no segment that was taken";
+    }
+    room = segment->borrowed.bytes;
+    if (place.offset > room || entry->bytes > room - place.offset) {
+        return "it lies beyond the end of its segment";
+    }
+    if (place.offset % tmsg_layout_alignment(entry->tensor.dtype) != 0) {
+        return "it is not aligned";
+    }
+    *at_p = segment->borrowed.memory + place.offset;
+    return NULL;
+}
+
+tmsg_status_t tmsg_loan_find(tmsg_endpoint_t *endpoint, tmsg_loan_in_t *loan,
+                             const tmsg_map_t *map,
+                             const tmsg_lent_places_t *lent)
+{
+    const tmsg_loans_t *loans = endpoint->paths.loans;
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    tmsg_cursor_t cursor = tmsg_lent_places_begin(lent);
+    tmsg_status_t status = tmsg_lent_places_check(lent, map);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    loan->places = calloc(lent->count, sizeof(*loan->places));
+    if (loan->places == NULL) {
+        return tmsg_error_memory("the places of a loan");
+    }
+    for (size_t i = 0; i < lent->count; i++) {
+        tmsg_lent_place_t place = tmsg_lent_places_next(&cursor);
+        const char *wrong =
+            entries[i].bytes == 0
+                ? NULL
+                : find_place(loan, loans, &entries[i], place, &loan->places[i]);
+
+        if (wrong != NULL) {
+            return tmsg_error_set(
+                TMSG_ERR_MALFORMED, "tensor '%s' of a loan: %s",
+                tmsg_error_name(entries[i].name, entries[i].name_bytes).text,
+                wrong);
+        }
+    }
+    return TMSG_OK;
+}
+
+const uint8_t *tmsg_loan_at(const tmsg_loan_in_t *loan, size_t index)
+{
+    return loan->places[index];
+}
+
+static void free_loan(tmsg_loan_in_t *loan)
+{
+    free_borrower(loan->borrower);
+    free(loan);
+}
+
+void tmsg_loan_end(tmsg_loan_in_t *loan)
+{
+    tmsg_borrower_t *borrower = loan->borrower;
+    bool first = false, over;
+
+    for (unsigned i = 0; i < loan->count; i++) {
+        free_borrowed(loan->segments[i]);
+    }
+    free(loan->places);
+    loan->places = NULL;
+    loan->count = 0;
+    pthread_mutex_lock(&borrower->lock);
+    over = borrower->over;
+    if (!over) {
+        first = borrower->returned.count == 0;
+        tmsg_list_push(&borrower->returned, &loan->node);
+        if (first) { /* under the lock: the worker is there */
+            tmsg_loop_signal(borrower->returns->fd);
+        }
+    }
+    pthread_mutex_unlock(&borrower->lock);
+    if (over) {
+        free_loan(loan);
+    }
+}
+
+static tmsg_list_t take_returned(tmsg_borrower_t *borrower)
+{
+    tmsg_list_t returned;
+
+    pthread_mutex_lock(&borrower->lock);
+    returned = borrower->returned;
+    borrower->returned = (tmsg_list_t){0};
+    pthread_mutex_unlock(&borrower->lock);
+    return returned;
+}
+
+static void put_back(tmsg_borrower_t *borrower, tmsg_list_t *returned)
+{
+    pthread_mutex_lock(&borrower->lock);
+    while (returned->head != NULL) {
+        tmsg_list_push(&borrower->returned, tmsg_list_pop(returned));
+    }
+    pthread_mutex_unlock(&borrower->lock);
+}
+
+static void free_loans(tmsg_list_t *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        free_loan(TMSG_CONTAINER_OF(tmsg_list_pop(list), tmsg_loan_in_t, node));
+    }
+}
+
+void tmsg_loans_give_back(tmsg_endpoint_t *endpoint)
+{
+    tmsg_borrower_t *borrower = endpoint->paths.loans->borrower;
+    uint8_t tokens[8 * TOKENS_MOST];
+    tmsg_list_t returned;
+
+    if (borrower == NULL) {
+        return;
+    }
+    returned = take_returned(borrower);
+    while (returned.count > 0) {
+        const tmsg_node_t *node = returned.head;
+        size_t count = 0;
+
+        for (; node != NULL && count < TOKENS_MOST; node = node->next) {
+            tmsg_put_le(tokens + 8 * count++,
+                        TMSG_CONTAINER_OF((tmsg_node_t *)(uintptr_t)node,
+                                          tmsg_loan_in_t, node)
+                            ->token,
+                        8);
+        }
+        if (tmsg_link_ops.put(endpoint, TMSG_FRAME_LOAN_BACK, tokens,
+                              8 * count) != TMSG_OK) {
+            /* The peer does not read now; it is tried again. */
+            put_back(borrower, &returned);
+            tmsg_lender_tick(endpoint->worker->paths.lender);
+            return;
+        }
+        free_loans(&returned, count);
+    }
+}
+
+void tmsg_loans_end_in(tmsg_loans_t *loans)
+{
+    tmsg_borrower_t *borrower = loans->borrower;
+    tmsg_list_t returned;
+
+    for (unsigned i = 0; i < loans->borrowed_count; i++) {
+        free_borrowed(loans->borrowed[i]);
+    }
+    free(loans->borrowed);
+    if (borrower == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&borrower->lock);
+    borrower->over = true;
+    returned = borrower->returned;
+    borrower->returned = (tmsg_list_t){0};
+    pthread_mutex_unlock(&borrower->lock);
+    free_loans(&returned, returned.count);
+    free_borrower(borrower);
+}

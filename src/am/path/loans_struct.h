@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/path/loans_struct.h - the records of loans, for the files loans*.c alone.
+ */
+#ifndef TMSG_AM_PATH_LOANS_STRUCT_H
+#define TMSG_AM_PATH_LOANS_STRUCT_H
+
+#include <pthread.h>
+
+#include "am/path/loans.h"
+#include "am/shm/lent.h"
+#include "memory/shareable.h"
+
+/* A side borrows at most this many segments of a connection. */
+#define TMSG_BORROWED_MOST 256
+
+/* At most this many loans of a connection are out. A message beyond them goes
+ * by the usual ways. */
+#define TMSG_LOANS_MOST 4096
+
+/* A segment of the library's own, which tensors are copied into. It is used
+ * again for the same principal alone: whoever had it may still read it. */
+typedef struct tmsg_copy_segment {
+    tmsg_node_t node; /* in the lender's copies */
+    tmsg_shareable_t *segment;
+    bool used;    /* a lending has it */
+    bool spoiled; /* it is never used again */
+    bool fresh;   /* it was not used before */
+    char principal[TMSG_PRINCIPAL_BYTES];
+    uint64_t idle_since_ns;
+} tmsg_copy_segment_t;
+
+struct tmsg_lending {
+    unsigned refs;
+    tmsg_worker_t *worker; /* with `copy` */
+    const tmsg_map_t *map; /* for comparison alone */
+    tmsg_copy_segment_t *copy;
+    unsigned count;
+    tmsg_shareable_t *segments[TMSG_LENDING_SEGMENTS];
+    size_t tensors;
+    /* `segment` is an index of `segments`, or TMSG_LENDING_SEGMENTS for a
+     * tensor without bytes. */
+    tmsg_lent_place_t places[];
+};
+
+struct tmsg_loan_hold {
+    unsigned refs;
+    tmsg_worker_t *worker;
+    tmsg_due_t due;
+    const tmsg_map_t *map; /* a reference is held; NULL: none */
+    tmsg_release_fn on_release;
+    void *arg;
+};
+
+struct tmsg_loan_out {
+    tmsg_node_t node; /* in `out` of its connection, or among orphans */
+    uint32_t token;
+    tmsg_lending_t *lending;
+    tmsg_loan_hold_t *hold;
+};
+
+typedef enum {
+    TMSG_SEGMENT_OFFERED = 0,
+    TMSG_SEGMENT_TAKEN = 1,
+    TMSG_SEGMENT_REFUSED = 2,
+} tmsg_segment_state_t;
+
+/* A segment that the peer was offered. */
+typedef struct {
+    uint32_t number;
+    tmsg_segment_state_t state;
+    tmsg_shareable_t *segment; /* a reference is held */
+    unsigned loans;            /* that are out */
+    uint64_t used;             /* when it was last wanted, by `clock` */
+} tmsg_offered_t;
+
+/* Loans whose connection has ended. The peer may still read them. */
+typedef struct {
+    tmsg_source_t source; /* the peer's process, which ends */
+    tmsg_node_t node;
+    tmsg_worker_t *worker;
+    tmsg_list_t loans;
+    int process; /* -1: not known */
+} tmsg_orphans_t;
+
+/* What a worker keeps of loans. */
+typedef struct tmsg_lender {
+    tmsg_worker_t *worker;
+    tmsg_list_t copies;
+    uint64_t copies_bytes;
+    tmsg_list_t orphans;
+    tmsg_timer_t tick;
+    tmsg_source_t returned; /* loans were given back by other threads */
+    struct tmsg_returns *returns;
+} tmsg_lender_t;
+
+/* A segment that this side borrows. Views of it may outlive the connection. */
+typedef struct {
+    tmsg_refs_t refs;
+    uint32_t number;
+    tmsg_lent_t borrowed;
+} tmsg_borrowed_segment_t;
+
+/* What the threads that give loans back share with the worker. */
+typedef struct tmsg_returns {
+    tmsg_refs_t refs; /* of the worker and of each connection */
+    int fd;           /* an eventfd, readable while some were given back */
+} tmsg_returns_t;
+
+/* The borrower's part of a connection. Loans hold references to it. */
+typedef struct {
+    tmsg_refs_t refs;
+    pthread_mutex_t lock; /* protects the next three */
+    bool over;
+    tmsg_list_t returned; /* loans to be given back */
+    tmsg_returns_t *returns;
+} tmsg_borrower_t;
+
+struct tmsg_loan_in {
+    tmsg_node_t node;
+    tmsg_borrower_t *borrower;
+    uint32_t token;
+    unsigned count;
+    tmsg_borrowed_segment_t *segments[TMSG_LENDING_SEGMENTS];
+    const uint8_t **places; /* one a tensor */
+};
+
+/* What a connection keeps of loans. */
+typedef struct tmsg_loans {
+    /* The owner's part. */
+    tmsg_offered_t *offered;
+    unsigned offered_count, offered_room;
+    uint32_t last_number;
+    uint64_t clock;
+    tmsg_list_t out;
+    int process;               /* pidfd of the peer; -1: none */
+    tmsg_orphans_t *orphans;   /* for the loans that are out at the end */
+    uint64_t refused_until_ns; /* the peer is not asked before */
+    char why[160];             /* why the peer refused the last segment */
+    char noted[160];           /* why the last message was not lent */
+    /* The borrower's part. */
+    tmsg_borrower_t *borrower;
+    tmsg_borrowed_segment_t **borrowed;
+    unsigned borrowed_count;
+    uint32_t borrowed_last; /* the last number that was offered */
+    uint64_t borrowed_bytes;
+} tmsg_loans_t;
+
+/* Returns the record of a worker or a connection, and makes it; NULL: no
+ * memory. */
+tmsg_lender_t *tmsg_lender_of(tmsg_worker_t *worker);
+tmsg_loans_t *tmsg_loans_of(tmsg_endpoint_t *endpoint);
+
+/* Has the timer look once a second at what may go. */
+void tmsg_lender_tick(tmsg_lender_t *lender);
+
+/* Looks after the loans of a connection that has ended until the process that
+ * has them ends, or the worker. */
+void tmsg_orphans_begin(tmsg_orphans_t *orphans);
+
+/* loans_copies.c */
+tmsg_copy_segment_t *tmsg_copies_take(tmsg_endpoint_t *endpoint, uint64_t bytes,
+                                      bool shared, const char **why_p);
+/* Returns whether the peer may be lent the copy that a lending has. */
+bool tmsg_copies_may_have(tmsg_copy_segment_t *copy,
+                          const tmsg_endpoint_t *endpoint);
+void tmsg_copies_give(tmsg_worker_t *worker, tmsg_copy_segment_t *copy);
+/* Frees copies that lie idle for so long. */
+void tmsg_copies_trim(tmsg_lender_t *lender, uint64_t idle_ns);
+
+/* loans_out.c */
+tmsg_status_t tmsg_loans_taken(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                               size_t bytes);
+tmsg_status_t tmsg_loans_refused(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                                 size_t bytes);
+tmsg_status_t tmsg_loans_back(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                              size_t bytes);
+/* Tells the peer of segments that were freed or, with `segment`, of that one.
+ */
+void tmsg_loans_forget_freed(tmsg_endpoint_t *endpoint,
+                             const tmsg_shareable_t *segment);
+bool tmsg_loans_has_taken(const tmsg_endpoint_t *endpoint,
+                          const tmsg_shareable_t *segment);
+void tmsg_loans_end_out(tmsg_endpoint_t *endpoint, tmsg_loans_t *loans);
+void tmsg_loan_out_free(tmsg_loan_out_t *loan, bool in_order);
+
+/* loans_in.c */
+tmsg_status_t tmsg_loans_segment(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                                 size_t bytes, int fd);
+tmsg_status_t tmsg_loans_gone(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                              size_t bytes);
+void tmsg_loans_give_back(tmsg_endpoint_t *endpoint);
+void tmsg_loans_end_in(tmsg_loans_t *loans);
+void tmsg_returns_drop(tmsg_returns_t *returns);
+
+#endif

@@ -1,0 +1,721 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Messages that are lent: their receiver reads the sender's memory, and the
+ * sender hears when that is over. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "am/endpoint/endpoint.h"
+#include "am/path/loans_struct.h"
+#include "core/dlpack.h"
+#include "core/map.h"
+#include "support/peers.h"
+
+enum { MIB = 1 << 20 };
+
+static const side_options_t borrows = {
+    .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
+               .flags = TMSG_WORKER_BORROW}};
+
+static void open_pair(pair_t *pair, link_t link)
+{
+    pair_open(pair, link, DRIVE_POLLING, &borrows, NULL);
+}
+
+static void add_bytes(tmsg_map_t *map, const char *name, void *data,
+                      size_t count)
+{
+    const int64_t shape[] = {(int64_t)count};
+    const tmsg_tensor_t tensor = {
+        data, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape, NULL};
+
+    must(tmsg_map_add(map, name, &tensor, NULL));
+}
+
+static tmsg_map_t *map_of(void *data, size_t count)
+{
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    add_bytes(map, "x", data, count);
+    return map;
+}
+
+static uint8_t *shareable(size_t bytes)
+{
+    void *memory;
+
+    must(tmsg_shareable_alloc(bytes, &memory));
+    memset(memory, 3, bytes);
+    return memory;
+}
+
+/* Counts calls of on_release. */
+static void count_release(void *arg) { ++*(unsigned *)arg; }
+
+static tmsg_request_t *lend(tmsg_endpoint_t *endpoint, tmsg_map_t *map,
+                            uint32_t flags, unsigned *releases)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS |
+                                                     TMSG_SEND_PARAM_ON_RELEASE,
+                                       .flags = flags | TMSG_SEND_LEND,
+                                       .on_release = count_release,
+                                       .on_release_arg = releases};
+    tmsg_request_t *request;
+
+    must(tmsg_endpoint_send(endpoint, map, &params, &request));
+    tmsg_map_destroy(map);
+    return request;
+}
+
+static bool is_nonzero(void *arg) { return *(unsigned *)arg > 0; }
+
+static const uint8_t *data_of(const tmsg_message_t *message, const char *name)
+{
+    tmsg_tensor_t tensor;
+
+    must(tmsg_map_find(tmsg_message_map(message), name, &tensor));
+    return tensor.data;
+}
+
+static bool is_read_only(const tmsg_message_t *message, size_t index)
+{
+    return tmsg_map_entry_is_read_only(
+        &tmsg_map_entries(tmsg_message_map(message))[index]);
+}
+
+/* Drives the pair for some rounds, in which nothing is to happen. */
+static bool has_counted(void *arg)
+{
+    unsigned *left = arg;
+
+    return (*left)-- == 0;
+}
+
+static void drive(pair_t *pair, unsigned rounds)
+{
+    pair_await(pair, has_counted, &rounds, "rounds");
+}
+
+/* For pair_await(): no loan of the endpoint is out. */
+static bool has_none_out(void *arg)
+{
+    const tmsg_endpoint_t *endpoint = arg;
+
+    return endpoint->paths.loans->out.count == 0;
+}
+
+static uint64_t loans_sent(const pair_t *pair)
+{
+    return pair->to_a->stats.sent_by_loan;
+}
+
+Test(loans, shareable_memory_is_read_where_it_lies)
+{
+    uint8_t *memory = shareable(MIB);
+    unsigned releases = 0;
+    tmsg_message_t *message;
+    tmsg_request_t *request;
+    const uint8_t *view;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    request = lend(pair.to_a, map_of(memory, MIB), 0, &releases);
+    message = pair_take(&pair, &pair.a);
+    view = data_of(message, "x");
+    cr_expect(tmsg_message_is_lent(message));
+    cr_expect(is_read_only(message, 0));
+    cr_expect(view != memory && view[0] == 3 && view[MIB - 1] == 3);
+    memory[MIB - 1] = 4; /* which a well-behaved owner does not do */
+    cr_expect_eq(view[MIB - 1], 4);
+    must(pair_finish(&pair, request));
+    cr_expect_eq(loans_sent(&pair), 1);
+    drive(&pair, 1000);
+    cr_expect_eq(releases, 0);
+    cr_expect(tmsg_shareable_is_lent(memory));
+    tmsg_message_destroy(message);
+    pair_await(&pair, is_nonzero, &releases, "a release");
+    cr_expect(!tmsg_shareable_is_lent(memory));
+    pair_close(&pair);
+    cr_expect_eq(releases, 1);
+    must(tmsg_shareable_free(memory));
+}
+
+Test(loans, other_memory_is_copied_once)
+{
+    uint8_t *memory = malloc(MIB);
+    unsigned releases = 0;
+    tmsg_message_t *message;
+    tmsg_request_t *request;
+    pair_t pair;
+
+    memset(memory, 5, MIB);
+    open_pair(&pair, LINK_UNIX);
+    request = lend(pair.to_a, map_of(memory, MIB), 0, &releases);
+    message = pair_take(&pair, &pair.a);
+    must(pair_finish(&pair, request));
+    pair_await(&pair, is_nonzero, &releases, "a release");
+    memset(memory, 6, MIB); /* it is the application's again */
+    cr_expect(tmsg_message_is_lent(message));
+    cr_expect(is_read_only(message, 0));
+    cr_expect_eq(data_of(message, "x")[MIB - 1], 5);
+    cr_expect_eq(loans_sent(&pair), 1);
+    pair_drop(&pair);
+    cr_expect_eq(data_of(message, "x")[0], 5);
+    tmsg_message_destroy(message);
+    free(memory);
+}
+
+/* Sends a map that cannot be lent, or not where it lies: its bytes come. */
+static tmsg_message_t *pass(pair_t *pair, tmsg_map_t *map, uint32_t flags)
+{
+    unsigned releases = 0;
+    tmsg_request_t *request = lend(pair->to_a, map, flags, &releases);
+    tmsg_message_t *message = pair_take(pair, &pair->a);
+
+    must(pair_finish(pair, request));
+    pair_await(pair, is_nonzero, &releases, "a release");
+    return message;
+}
+
+static void check_fill(const tmsg_message_t *message, const char *name,
+                       int value, size_t count)
+{
+    const uint8_t *data = data_of(message, name);
+
+    for (size_t i = 0; i < count; i++) {
+        must_eq(data[i], value);
+    }
+}
+
+/* What tmsg_endpoint_describe() says of loans. */
+static void describe_loans(const tmsg_endpoint_t *endpoint, char *words,
+                           size_t bytes)
+{
+    char text[256];
+
+    tmsg_worker_lock(endpoint->worker);
+    snprintf(words, bytes, "%s",
+             tmsg_loans_words(endpoint, text, sizeof(text)));
+    tmsg_worker_unlock(endpoint->worker);
+}
+
+static void expect_words(const tmsg_endpoint_t *endpoint, const char *part)
+{
+    char words[256];
+
+    describe_loans(endpoint, words, sizeof(words));
+    must_say(words, part);
+}
+
+static void expect_usual(link_t link, const side_options_t *a,
+                         const char *words)
+{
+    uint8_t *memory = shareable(MIB);
+    tmsg_message_t *message;
+    pair_t pair;
+
+    pair_open(&pair, link, DRIVE_POLLING, a, NULL);
+    message = pass(&pair, map_of(memory, MIB), 0);
+    cr_expect(!tmsg_message_is_lent(message));
+    cr_expect(!is_read_only(message, 0));
+    cr_expect(!tmsg_shareable_is_lent(memory));
+    check_fill(message, "x", 3, MIB);
+    cr_expect_eq(loans_sent(&pair), 0);
+    expect_words(pair.to_a, words);
+    tmsg_message_destroy(message);
+    pair_close(&pair);
+    must(tmsg_shareable_free(memory));
+}
+
+Test(loans, tcp_copies_and_says_why)
+{
+    expect_usual(LINK_SHM, &borrows, "none: descriptors pass by unix://");
+}
+
+Test(loans, a_side_that_does_not_borrow_gets_a_copy)
+{
+    expect_usual(LINK_UNIX, NULL, "none: the peer does not borrow");
+}
+
+Test(loans, few_bytes_go_by_the_usual_ways)
+{
+    uint8_t *memory = shareable(4096);
+    tmsg_message_t *message;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    message = pass(&pair, map_of(memory, 4096), 0);
+    cr_expect(!tmsg_message_is_lent(message));
+    check_fill(message, "x", 3, 4096);
+    tmsg_message_destroy(message);
+    pair_close(&pair);
+    must(tmsg_shareable_free(memory));
+}
+
+/* A descriptor lends its whole file: what the application did not send is not
+ * to be seen. */
+Test(loans, a_part_of_a_block_is_copied)
+{
+    uint8_t *memory = shareable(2 * MIB);
+    tmsg_message_t *message;
+    tmsg_map_t *map;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    message = pass(&pair, map_of(memory, MIB), 0);
+    cr_expect(tmsg_message_is_lent(message));
+    cr_expect(!tmsg_shareable_is_lent(memory));
+    memory[0] = 4;
+    check_fill(message, "x", 3, MIB);
+    tmsg_message_destroy(message);
+
+    memory[0] = 3;
+    map = map_of(memory, MIB); /* both halves, one of them twice */
+    add_bytes(map, "y", memory, MIB);
+    message = pass(&pair, map, 0);
+    cr_expect(!tmsg_shareable_is_lent(memory));
+    check_fill(message, "y", 3, MIB);
+    tmsg_message_destroy(message);
+    pair_close(&pair);
+    must(tmsg_shareable_free(memory));
+}
+
+Test(loans, a_block_of_several_tensors_is_lent_whole)
+{
+    uint8_t *memory = shareable(2 * MIB), *other = shareable(MIB);
+    unsigned releases = 0;
+    tmsg_message_t *message;
+    tmsg_request_t *request;
+    tmsg_map_t *map;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    map = map_of(memory + MIB, MIB);
+    add_bytes(map, "y", other, MIB);
+    add_bytes(map, "none", NULL, 0);
+    add_bytes(map, "z", memory, MIB - 64);
+    request = lend(pair.to_a, map, TMSG_SEND_ACKED, &releases);
+    message = pair_take(&pair, &pair.a);
+    must(pair_finish(&pair, request));
+    cr_expect(tmsg_shareable_is_lent(memory) && tmsg_shareable_is_lent(other));
+    cr_expect_eq(data_of(message, "x") - data_of(message, "z"), MIB);
+    check_fill(message, "x", 3, MIB);
+    check_fill(message, "y", 3, MIB);
+    check_fill(message, "z", 3, MIB - 64);
+    tmsg_message_destroy(message);
+    pair_await(&pair, is_nonzero, &releases, "a release");
+    pair_close(&pair);
+    must(tmsg_shareable_free(memory));
+    must(tmsg_shareable_free(other));
+}
+
+Test(loans, checksums_are_those_of_the_lent_bytes)
+{
+    uint8_t *memory = shareable(MIB), *other = malloc(MIB);
+    unsigned releases = 0;
+    tmsg_message_t *message;
+    tmsg_request_t *request;
+    pair_t pair;
+
+    memset(other, 9, MIB);
+    open_pair(&pair, LINK_UNIX);
+    request = lend(pair.to_a, map_of(memory, MIB), TMSG_SEND_VERIFY, &releases);
+    message = pair_take(&pair, &pair.a);
+    cr_expect(tmsg_message_is_lent(message));
+    must(pair_finish(&pair, request));
+    tmsg_message_destroy(message);
+    message = pass(&pair, map_of(other, MIB), TMSG_SEND_VERIFY);
+    cr_expect(tmsg_message_is_lent(message));
+    check_fill(message, "x", 9, MIB);
+    tmsg_message_destroy(message);
+    pair_await(&pair, is_nonzero, &releases, "a release");
+    pair_close(&pair);
+    free(other);
+    must(tmsg_shareable_free(memory));
+}
+
+/* A tensor with gaps is packed or, if asked, goes as its span. A broadcast one
+ * goes without what repeats. */
+Test(loans, strides)
+{
+    enum { ROWS = 512, COLUMNS = 1024 };
+    int32_t *memory = malloc(ROWS * COLUMNS * sizeof(*memory));
+    const int64_t shape[] = {ROWS, COLUMNS / 2}, gaps[] = {COLUMNS, 2};
+    const int64_t wide[] = {3, ROWS * COLUMNS}, repeats[] = {0, 1};
+    const tmsg_device_t cpu = {TMSG_DEVICE_CPU, 0};
+    const tmsg_dtype_t i32 = {TMSG_DTYPE_INT, 32, 1};
+    const tmsg_tensor_t with_gaps = {memory, cpu, i32, 2, shape, gaps};
+    const tmsg_tensor_t broadcast = {memory, cpu, i32, 2, wide, repeats};
+    pair_t pair;
+
+    for (int i = 0; i < ROWS * COLUMNS; i++) {
+        memory[i] = i;
+    }
+    open_pair(&pair, LINK_UNIX);
+    for (unsigned flags = 0; flags <= TMSG_SEND_KEEP_STRIDES;
+         flags += TMSG_SEND_KEEP_STRIDES) {
+        tmsg_message_t *message;
+        tmsg_tensor_t tensor;
+        tmsg_map_t *map;
+
+        must(tmsg_map_create(&map));
+        must(tmsg_map_add(map, "gaps", &with_gaps, NULL));
+        must(tmsg_map_add(map, "repeats", &broadcast, NULL));
+        message = pass(&pair, map, flags);
+        cr_expect(tmsg_message_is_lent(message));
+        must(tmsg_map_find(tmsg_message_map(message), "gaps", &tensor));
+        cr_expect_eq(tensor.strides != NULL, flags != 0);
+        for (int64_t row = 0; row < ROWS; row++) {
+            const int32_t *at = (const int32_t *)tensor.data +
+                                row * (flags ? COLUMNS : COLUMNS / 2);
+
+            must_eq(at[flags ? 6 : 3], memory[row * COLUMNS + 6]);
+        }
+        must(tmsg_map_find(tmsg_message_map(message), "repeats", &tensor));
+        cr_expect(tensor.strides != NULL && tensor.strides[0] == 0);
+        must_eq(((const int32_t *)tensor.data)[ROWS * COLUMNS - 1],
+                ROWS * COLUMNS - 1);
+        tmsg_message_destroy(message);
+    }
+    pair_close(&pair);
+    free(memory);
+}
+
+/* A body that is too long for a header goes before the payload, which then is
+ * nothing else. */
+Test(loans, of_a_thousand_tensors)
+{
+    enum { TENSORS = 1000, BYTES = 128 };
+    uint8_t *memory = malloc(TENSORS * BYTES);
+    tmsg_message_t *message;
+    tmsg_map_t *map;
+    char name[64];
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    for (int round = 0; round < 3; round++) { /* the last by a schema */
+        memset(memory, round, TENSORS * BYTES);
+        must(tmsg_map_create(&map));
+        for (size_t i = 0; i < TENSORS; i++) {
+            snprintf(name, sizeof(name), "a tensor of a thousand %zu", i);
+            add_bytes(map, name, memory + i * BYTES, BYTES);
+        }
+        message = pass(&pair, map, 0);
+        cr_expect(tmsg_message_is_lent(message));
+        check_fill(message, "a tensor of a thousand 999", round, BYTES);
+        tmsg_message_destroy(message);
+    }
+    cr_expect(pair.to_a->stats.sent_by_schema > 0);
+    pair_close(&pair);
+    free(memory);
+}
+
+/* Lent and other messages arrive in the order in which they were sent. */
+Test(loans, order)
+{
+    enum { MESSAGES = 40 };
+    uint8_t *memory[MESSAGES];
+    tmsg_request_t *requests[MESSAGES];
+    unsigned releases = 0;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    for (int i = 0; i < MESSAGES; i++) {
+        const size_t bytes = i % 3 == 2 ? 64 : 100000;
+        tmsg_map_t *map;
+
+        memory[i] = malloc(bytes);
+        memset(memory[i], i, bytes);
+        map = map_of(memory[i], bytes);
+        requests[i] = i % 3 == 0 ? lend(pair.to_a, map, 0, &releases)
+                                 : send_map(pair.to_a, map, 0);
+    }
+    for (int i = 0; i < MESSAGES; i++) {
+        tmsg_message_t *message = pair_take(&pair, &pair.a);
+
+        cr_expect_eq(tmsg_message_is_lent(message), i % 3 == 0);
+        must_eq(data_of(message, "x")[0], i);
+        tmsg_message_destroy(message);
+        must(pair_finish(&pair, requests[i]));
+        free(memory[i]);
+    }
+    pair_close(&pair);
+}
+
+/* What is received into a map is copied there, and given back. */
+Test(loans, a_receive_into_a_map_copies)
+{
+    uint8_t *memory = shareable(MIB), *place = malloc(MIB);
+    unsigned releases = 0;
+    tmsg_request_t *request;
+    receiving_t receiving;
+    tmsg_map_t *map;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    map = map_of(place, MIB);
+    request = lend(pair.to_a, map_of(memory, MIB), 0, &releases);
+    receiving = (receiving_t){.pair = &pair, .map = map};
+    pair_await(&pair, receiving_has_ended, &receiving, "a receive");
+    must(receiving.status);
+    cr_expect(place[0] == 3 && place[MIB - 1] == 3);
+    must(pair_finish(&pair, request));
+    tmsg_message_destroy(receiving.message);
+    pair_await(&pair, is_nonzero, &releases, "a release");
+    tmsg_map_destroy(map);
+    pair_close(&pair);
+    free(place);
+    must(tmsg_shareable_free(memory));
+}
+
+typedef struct {
+    uint8_t *place;
+    bool refuses;
+} header_t;
+
+static void on_header(void *arg, tmsg_incoming_t *incoming)
+{
+    const header_t *header = arg;
+
+    if (header->refuses) {
+        must(tmsg_incoming_refuse(incoming, TMSG_ERR_REFUSED, "not now"));
+    } else if (header->place != NULL) {
+        must(tmsg_incoming_place(incoming, 0, header->place, MIB, NULL));
+    }
+}
+
+/* A header callback may place tensors, and those are copied; the others are
+ * views. A refusal gives the loan back. */
+Test(loans, a_header_callback_places_and_refuses)
+{
+    uint8_t *memory = shareable(2 * MIB);
+    header_t header = {.place = malloc(MIB)};
+    const side_options_t a = {
+        .worker = {.field_mask =
+                       TMSG_WORKER_PARAM_FLAGS | TMSG_WORKER_PARAM_ON_HEADER,
+                   .flags = TMSG_WORKER_BORROW,
+                   .on_header = on_header,
+                   .on_header_arg = &header}};
+    unsigned releases = 0;
+    tmsg_message_t *message;
+    tmsg_request_t *request;
+    tmsg_map_t *map;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, &a, NULL);
+    map = map_of(memory, MIB);
+    add_bytes(map, "y", memory + MIB, MIB);
+    request = lend(pair.to_a, map, 0, &releases);
+    message = pair_take(&pair, &pair.a);
+    cr_expect_eq(data_of(message, "x"), header.place);
+    cr_expect(!is_read_only(message, 0) && is_read_only(message, 1));
+    check_fill(message, "x", 3, MIB);
+    check_fill(message, "y", 3, MIB);
+    must(pair_finish(&pair, request));
+    cr_expect_eq(releases, 0);
+    tmsg_message_destroy(message);
+    pair_await(&pair, is_nonzero, &releases, "a release");
+
+    header.refuses = true;
+    releases = 0;
+    map = map_of(memory, 2 * MIB);
+    request = lend(pair.to_a, map, TMSG_SEND_ACKED, &releases);
+    must_be(pair_finish(&pair, request), TMSG_ERR_REFUSED);
+    pair_await(&pair, is_nonzero, &releases, "a release");
+    cr_expect(!tmsg_shareable_is_lent(memory));
+    pair_close(&pair);
+    free(header.place);
+    must(tmsg_shareable_free(memory));
+}
+
+/* A borrower that keeps all it gets costs a bounded amount of memory. */
+Test(loans, a_borrower_that_keeps_all_gets_copies_in_the_end)
+{
+    enum { MESSAGES = 80, BYTES = 65536 };
+    uint8_t *memory = malloc(BYTES);
+    tmsg_message_t *messages[MESSAGES];
+    unsigned lent = 0;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    for (int i = 0; i < MESSAGES; i++) {
+        memset(memory, i, BYTES);
+        messages[i] = pass(&pair, map_of(memory, BYTES), 0);
+        lent += (unsigned)tmsg_message_is_lent(messages[i]);
+    }
+    cr_expect_eq(lent, 64);
+    expect_words(pair.to_a, "too many copies");
+    for (int i = 0; i < MESSAGES; i++) {
+        check_fill(messages[i], "x", i, BYTES);
+        tmsg_message_destroy(messages[i]);
+    }
+    pair_await(&pair, has_none_out, pair.to_a, "what was lent");
+    messages[0] = pass(&pair, map_of(memory, BYTES), 0);
+    cr_expect(tmsg_message_is_lent(messages[0]));
+    tmsg_message_destroy(messages[0]);
+    pair_close(&pair);
+    free(memory);
+}
+
+/* Copies lie in the same memory again once they were given back. */
+Test(loans, memory_of_copies_is_used_again)
+{
+    uint8_t *memory = malloc(MIB);
+    const uint8_t *first = NULL;
+    unsigned again = 0;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    for (int i = 0; i < 20; i++) {
+        tmsg_message_t *message;
+
+        memset(memory, i, MIB);
+        message = pass(&pair, map_of(memory, MIB), 0);
+        check_fill(message, "x", i, MIB);
+        first = first == NULL ? data_of(message, "x") : first;
+        again += data_of(message, "x") == first;
+        tmsg_message_destroy(message);
+        pair_await(&pair, has_none_out, pair.to_a, "what was lent");
+    }
+    cr_expect_eq(again, 20);
+    cr_expect_eq(tmsg_loans_lent_bytes(pair.to_a), MIB);
+    pair_close(&pair);
+    free(memory);
+}
+
+/* A canceled message that the peer has not taken is given back. */
+Test(loans, a_canceled_message_is_given_back)
+{
+    uint8_t *memory = shareable(MIB);
+    unsigned releases = 0;
+    tmsg_request_t *request;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    request = lend(pair.to_a, map_of(memory, MIB), TMSG_SEND_ACKED, &releases);
+    drive(&pair, 1000);
+    cr_expect_eq(releases, 0);
+    (void)tmsg_request_cancel(request);
+    must_be(pair_finish(&pair, request), TMSG_ERR_CANCELED);
+    pair_await(&pair, is_nonzero, &releases, "a release");
+    cr_expect(!tmsg_shareable_is_lent(memory));
+    pair_close(&pair);
+    must(tmsg_shareable_free(memory));
+}
+
+/* The connection is gone, the peer lives, and reads: nobody says that the
+ * memory is free, until the worker ends. */
+Test(loans, views_outlive_the_connection)
+{
+    uint8_t *memory = shareable(MIB);
+    unsigned releases = 0;
+    tmsg_message_t *message;
+    tmsg_request_t *request;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    request = lend(pair.to_a, map_of(memory, MIB), 0, &releases);
+    message = pair_take(&pair, &pair.a);
+    must(pair_finish(&pair, request));
+    tmsg_endpoint_destroy(pair.to_b);
+    pair.to_b = NULL;
+    (void)pair_end_of(&pair, pair.to_a);
+    drive(&pair, 1000);
+    cr_expect_eq(releases, 0);
+    check_fill(message, "x", 3, MIB);
+    tmsg_message_destroy(message);
+    drive(&pair, 1000);
+    cr_expect_eq(releases, 0);
+    pair_drop(&pair);
+    cr_expect_eq(releases, 1);
+    must(tmsg_shareable_free(memory));
+}
+
+/* Borrows what comes, says so, and keeps it. */
+static void keep(pipes_t *pipes, void *arg)
+{
+    char line[16];
+    side_t side;
+
+    (void)arg;
+    side_open(&side, &borrows);
+    side_listen_link(&side, LINK_UNIX);
+    line_put(pipes->out, tmsg_listener_url(side.listener));
+    check_fill(side_take(&side), "x", 3, MIB);
+    line_put(pipes->out, "borrows");
+    line_get(pipes->in, line, sizeof(line)); /* for ever */
+}
+
+Test(loans, of_a_borrower_that_is_killed_come_back)
+{
+    unsigned releases = 0;
+    tmsg_endpoint_t *endpoint;
+    tmsg_request_t *request;
+    char url[256], line[16];
+    uint8_t *memory;
+    child_t child;
+    side_t side;
+
+    child_start(&child, keep, NULL);
+    line_get(child.in, url, sizeof(url));
+    memory = shareable(MIB);
+    side_open(&side, NULL);
+    endpoint = side_connect(&side, url);
+    request = lend(endpoint, map_of(memory, MIB), 0, &releases);
+    must(side_finish(&side, request));
+    child_await(&side, &child);
+    line_get(child.in, line, sizeof(line));
+    cr_expect(tmsg_shareable_is_lent(memory));
+    cr_expect_eq(releases, 0);
+    child_kill(&child);
+    side_await(&side, is_nonzero, &releases, "a release");
+    cr_expect(!tmsg_shareable_is_lent(memory));
+    side_close(&side);
+    must(tmsg_shareable_free(memory));
+}
+
+/* Lends a block and a copy. */
+static void give(pipes_t *pipes, void *arg)
+{
+    uint8_t *copied = malloc(MIB);
+    tmsg_endpoint_t *endpoint;
+    char url[256], line[16];
+    unsigned releases = 0;
+    side_t side;
+
+    (void)arg;
+    memset(copied, 4, MIB);
+    line_get(pipes->in, url, sizeof(url));
+    side_open(&side, NULL);
+    endpoint = side_connect(&side, url);
+    must(side_finish(
+        &side, lend(endpoint, map_of(shareable(MIB), MIB), 0, &releases)));
+    must(side_finish(&side, lend(endpoint, map_of(copied, MIB), 0, &releases)));
+    line_get(pipes->in, line, sizeof(line)); /* for ever */
+}
+
+Test(loans, views_outlive_their_owner)
+{
+    tmsg_message_t *messages[2];
+    child_t child;
+    side_t side;
+
+    child_start(&child, give, NULL);
+    side_open(&side, &borrows);
+    side_listen_link(&side, LINK_UNIX);
+    line_put(child.out, tmsg_listener_url(side.listener));
+    messages[0] = side_take(&side);
+    messages[1] = side_take(&side);
+    child_kill(&child);
+    for (int i = 0; i < 2; i++) {
+        cr_expect(tmsg_message_is_lent(messages[i]));
+        check_fill(messages[i], "x", 3 + i, MIB);
+    }
+    side_close(&side);
+    for (int i = 0; i < 2; i++) {
+        check_fill(messages[i], "x", 3 + i, MIB);
+        tmsg_message_destroy(messages[i]);
+    }
+}
