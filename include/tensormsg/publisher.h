@@ -108,7 +108,9 @@ TMSG_API tmsg_status_t tmsg_publisher_remove(tmsg_publisher_t *publisher,
  * borrowed data has to stay as it is until the request has ended. The request
  * ends with OK whatever became of each subscriber's: that is counted. `params`
  * (NULL: defaults) and request_p are those of tmsg_endpoint_send(). Flags
- * (TMSG_SEND_VERIFY, TMSG_SEND_KEEP_STRIDES), policy, channel, way and protocol
+ * (TMSG_SEND_VERIFY, TMSG_SEND_KEEP_STRIDES, TMSG_SEND_LEND: one copy at most for
+ * all who borrow, and the map is held until it was given back, which may be after
+ * the request's end), policy, channel, way and protocol
  * hold for every subscriber, each message being ACKED unless it goes to a peer
  * that acknowledges nothing; a channel that a peer does not take fails for that
  * one.

@@ -15,8 +15,9 @@
 
 /* What stands for a descriptor where there is none. */
 #define TMSG_FRAME_FD_NONE (-1) /* none came with the frame */
-#define TMSG_FRAME_FD_LOST (-2) /* one came that this process could not take   \
-                                 */
+#define TMSG_FRAME_FD_LOST                                                     \
+    (-2) /* one came that this process could not take                          \
+          */
 
 #define TMSG_PASSING_MOST 64 /* descriptors that may wait to go */
 

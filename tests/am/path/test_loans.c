@@ -2,6 +2,7 @@
 /* Messages that are lent: their receiver reads the sender's memory, and the
  * sender hears when that is over. */
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "core/dlpack.h"
 #include "core/map.h"
 #include "support/peers.h"
+#include "support/session_pair.h"
 
 enum { MIB = 1 << 20 };
 
@@ -718,4 +720,265 @@ Test(loans, views_outlive_their_owner)
         check_fill(messages[i], "x", 3 + i, MIB);
         tmsg_message_destroy(messages[i]);
     }
+}
+
+/* A message that may not wait goes by the usual ways while the peer has yet to
+ * take the segment. */
+Test(loans, a_send_that_may_not_wait_does_not)
+{
+    uint8_t *memory = shareable(MIB);
+    unsigned releases = 0;
+    tmsg_message_t *message;
+    tmsg_request_t *request;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    message = pass(&pair, map_of(memory, MIB), TMSG_SEND_TRY);
+    cr_expect(!tmsg_message_is_lent(message));
+    tmsg_message_destroy(message);
+    drive(&pair, 1000);
+    request = lend(pair.to_a, map_of(memory, MIB), TMSG_SEND_TRY, &releases);
+    message = pair_take(&pair, &pair.a);
+    cr_expect(tmsg_message_is_lent(message));
+    must(pair_finish(&pair, request));
+    tmsg_message_destroy(message);
+    pair_await(&pair, is_nonzero, &releases, "a release");
+    pair_close(&pair);
+    must(tmsg_shareable_free(memory));
+}
+
+/* A freed block is told, and its number is gone at the peer. */
+Test(loans, a_freed_block_is_gone_at_the_peer)
+{
+    unsigned releases = 0;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    for (int i = 0; i < 3; i++) {
+        uint8_t *memory = shareable(MIB);
+        tmsg_request_t *request =
+            lend(pair.to_a, map_of(memory, MIB), 0, &releases);
+        tmsg_message_t *message = pair_take(&pair, &pair.a);
+
+        must(pair_finish(&pair, request));
+        must(tmsg_shareable_free(memory)); /* the view stays */
+        check_fill(message, "x", 3, MIB);
+        tmsg_message_destroy(message);
+        pair_await(&pair, has_none_out, pair.to_a, "what was lent");
+        cr_expect_eq(tmsg_loans_lent_bytes(pair.to_a), 0);
+    }
+    drive(&pair, 1000);
+    cr_expect_eq(tmsg_loans_borrowed_bytes(pair.to_b), 0);
+    cr_expect_eq(releases, 3);
+    pair_close(&pair);
+}
+
+/* What is given out of a lent message is read-only, for whoever gets it. */
+Test(loans, dlpack_says_read_only)
+{
+    uint8_t *memory = shareable(MIB);
+    struct DLManagedTensorVersioned *managed;
+    unsigned releases = 0;
+    tmsg_message_t *message;
+    tmsg_request_t *request;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    request = lend(pair.to_a, map_of(memory, MIB), 0, &releases);
+    message = pair_take(&pair, &pair.a);
+    must(pair_finish(&pair, request));
+    must(
+        tmsg_map_to_dlpack_versioned(tmsg_message_map(message), "x", &managed));
+    cr_expect(managed->flags & TMSG_DLPACK_READ_ONLY);
+    tmsg_message_destroy(message); /* the tensor keeps the loan */
+    drive(&pair, 1000);
+    cr_expect_eq(releases, 0);
+    tmsg_dlpack_destroy_versioned(managed);
+    pair_await(&pair, is_nonzero, &releases, "a release");
+    pair_close(&pair);
+    must(tmsg_shareable_free(memory));
+}
+
+typedef struct {
+    pthread_t thread;
+    tmsg_message_t *message;
+} giver_t;
+
+static void *give_back(void *arg)
+{
+    tmsg_message_destroy(((giver_t *)arg)->message);
+    return NULL;
+}
+
+/* Any thread may give a loan back, and wakes the worker. */
+Test(loans, other_threads_give_back)
+{
+    uint8_t *memory = shareable(MIB);
+    unsigned releases = 0;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_FD, &borrows, NULL);
+    for (int i = 0; i < 20; i++) {
+        tmsg_request_t *request =
+            lend(pair.to_a, map_of(memory, MIB), 0, &releases);
+        giver_t giver = {.message = pair_take(&pair, &pair.a)};
+
+        must(pair_finish(&pair, request));
+        must_eq(pthread_create(&giver.thread, NULL, give_back, &giver), 0);
+        pair_await(&pair, has_none_out, pair.to_a, "what was lent");
+        pthread_join(giver.thread, NULL);
+    }
+    pair_close(&pair);
+    cr_expect_eq(releases, 20);
+    must(tmsg_shareable_free(memory));
+}
+
+/* A message is forwarded: lent once more, by a copy, for its memory is none of
+ * this process's to lend. */
+Test(loans, a_lent_message_is_sent_on)
+{
+    uint8_t *memory = shareable(MIB);
+    const side_options_t both = borrows;
+    tmsg_message_t *message, *second;
+    tmsg_request_t *request;
+    unsigned releases = 0;
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
+                                       .flags = TMSG_SEND_LEND};
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, &borrows, &both);
+    request = lend(pair.to_a, map_of(memory, MIB), 0, &releases);
+    message = pair_take(&pair, &pair.a);
+    must(pair_finish(&pair, request));
+    must(tmsg_endpoint_send(tmsg_message_endpoint(message),
+                            tmsg_message_map(message), &params, &request));
+    tmsg_message_destroy(message);
+    second = pair_take(&pair, &pair.b);
+    must(pair_finish(&pair, request));
+    cr_expect(tmsg_message_is_lent(second));
+    check_fill(second, "x", 3, MIB);
+    pair_await(&pair, is_nonzero, &releases, "a release");
+    tmsg_message_destroy(second);
+    pair_close(&pair);
+    must(tmsg_shareable_free(memory));
+}
+
+/* A message of a session that is under way at a break is lent anew. */
+Test(loans, a_session_lends_again)
+{
+    const how_t how = {.link = LINK_UNIX, .a = borrows};
+    uint8_t *memory = shareable(MIB), *copied = malloc(MIB);
+    unsigned releases = 0, others = 0;
+    tmsg_request_t *requests[2];
+    joined_t joined;
+    pair_t *pair = &joined.pair;
+
+    memset(copied, 4, MIB);
+    joined_open(&joined, &how);
+    joined_break(&joined);
+    requests[0] =
+        lend(pair->to_a, map_of(memory, MIB), TMSG_SEND_ACKED, &releases);
+    requests[1] =
+        lend(pair->to_a, map_of(copied, MIB), TMSG_SEND_ACKED, &others);
+    joined_mend(&joined);
+    for (int i = 0; i < 2; i++) {
+        tmsg_message_t *message = pair_take(pair, &pair->a);
+
+        check_fill(message, "x", 3 + i, MIB);
+        must(pair_finish(pair, requests[i]));
+        tmsg_message_destroy(message);
+    }
+    pair_await(pair, is_nonzero, &releases, "a release");
+    pair_await(pair, is_nonzero, &others, "a release of a copied map");
+    joined_close(&joined);
+    free(copied);
+    must(tmsg_shareable_free(memory));
+}
+
+/* The same, where both were posted and not taken. */
+Test(loans, a_session_lends_again_what_was_posted)
+{
+    const how_t how = {.link = LINK_UNIX, .a = borrows};
+    uint8_t *memory = shareable(MIB);
+    unsigned releases = 0;
+    tmsg_message_t *message;
+    tmsg_request_t *request;
+    joined_t joined;
+    pair_t *pair = &joined.pair;
+
+    joined_open(&joined, &how);
+    request = lend(pair->to_a, map_of(memory, MIB), TMSG_SEND_ACKED, &releases);
+    while (pair->to_a->posted.count == 0) { /* it has come, or is about to */
+        (void)tmsg_worker_progress(pair->a.worker);
+        (void)tmsg_worker_progress(pair->b.worker);
+    }
+    joined_break(&joined);
+    joined_mend(&joined);
+    message = pair_take(pair, &pair->a);
+    check_fill(message, "x", 3, MIB);
+    must(pair_finish(pair, request));
+    tmsg_message_destroy(message);
+    drive(pair, 1000);
+    joined_drop(&joined);
+    cr_expect_eq(releases, 1);
+    must(tmsg_shareable_free(memory));
+}
+
+/* A publisher makes one copy for all. */
+Test(loans, subscribers_share_one_copy)
+{
+    enum { VIEWERS = 8 };
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
+                                       .flags = TMSG_SEND_LEND};
+    tmsg_listener_params_t door = {.field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT,
+                                   .on_accept = tmsg_publisher_accept};
+    uint8_t *memory = malloc(MIB);
+    tmsg_publisher_t *publisher;
+    tmsg_endpoint_t *to[VIEWERS];
+    side_t sides[VIEWERS + 1];
+    side_t *all[VIEWERS + 1];
+    tmsg_map_t *map;
+    char url[256];
+
+    side_open(&sides[VIEWERS], NULL);
+    all[VIEWERS] = &sides[VIEWERS];
+    must(tmsg_publisher_create(sides[VIEWERS].worker, NULL, &publisher));
+    door.on_accept_arg = publisher;
+    snprintf(url, sizeof(url), "unix://%s", scratch_path("camera"));
+    must(tmsg_listener_create(sides[VIEWERS].worker, url, &door,
+                              &sides[VIEWERS].listener));
+    for (unsigned i = 0; i < VIEWERS; i++) {
+        side_open(&sides[i], &borrows);
+        all[i] = &sides[i];
+        must(tmsg_endpoint_connect(sides[i].worker, url, NULL, &to[i]));
+    }
+    while (tmsg_publisher_size(publisher) < VIEWERS) {
+        for (unsigned i = 0; i <= VIEWERS; i++) {
+            (void)tmsg_worker_progress(sides[i].worker);
+        }
+    }
+    memset(memory, 7, MIB);
+    map = map_of(memory, MIB);
+    must(tmsg_publisher_publish(publisher, map, &params, NULL));
+    tmsg_map_destroy(map);
+    for (unsigned i = 0; i < VIEWERS; i++) {
+        tmsg_message_t *message;
+
+        while (tmsg_worker_recv(sides[i].worker, 0, &message) != TMSG_OK) {
+            for (unsigned j = 0; j <= VIEWERS; j++) {
+                (void)tmsg_worker_progress(all[j]->worker);
+            }
+        }
+        cr_expect(tmsg_message_is_lent(message));
+        check_fill(message, "x", 7, MIB);
+        tmsg_message_destroy(message);
+    }
+    cr_expect_eq(sides[VIEWERS].worker->paths.lender->copies.count, 1);
+    for (unsigned i = 0; i < VIEWERS; i++) {
+        tmsg_endpoint_destroy(to[i]);
+        side_close(&sides[i]);
+    }
+    tmsg_publisher_destroy(publisher);
+    side_close(&sides[VIEWERS]);
+    free(memory);
 }

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A peer that lies about what it lends, or gives back, loses the message or the
+ * connection. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "am/path/loans_struct.h"
+#include "core/bytes.h"
+#include "support/forged_messages.h"
+#include "support/seeded_maps.h"
+
+#define COUNT(rows) (sizeof(rows) / sizeof(rows[0]))
+
+enum { BYTES = 70000, ID = 77 };
+
+static uint8_t *block;          /* b's, which a has as segment 1 */
+static tmsg_lending_t *lending; /* of it */
+
+static bool is_back(void *arg)
+{
+    const tmsg_endpoint_t *endpoint = arg;
+
+    return endpoint->paths.loans->out.count == 0;
+}
+
+/* Has a take segment 1. */
+static void lend_block(pair_t *pair)
+{
+    const int64_t shape[] = {BYTES};
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
+                                       .flags = TMSG_SEND_LEND};
+    tmsg_tensor_t tensor = {
+        NULL, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape, NULL};
+    tmsg_message_t *message;
+    tmsg_request_t *request;
+    tmsg_map_t *map;
+
+    tmsg_lending_drop(lending); /* of the lie before */
+    must_true(block == NULL || tmsg_shareable_free(block) == TMSG_OK);
+    must(tmsg_shareable_alloc(BYTES, &tensor.data));
+    block = tensor.data;
+    sample_fill(1, block, BYTES);
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "x", &tensor, NULL));
+    lending = tmsg_lending_of(map);
+    must_true(lending != NULL);
+    must(tmsg_endpoint_send(pair->to_a, map, &params, &request));
+    message = pair_take(pair, &pair->a);
+    must_true(tmsg_message_is_lent(message));
+    tmsg_message_destroy(message);
+    must(pair_finish(pair, request));
+    tmsg_map_destroy(map);
+    pair_await(pair, is_back, pair->to_a, "what was lent");
+}
+
+/* Forges a loan of `bytes` from `offset` on in a segment. b awaits it back. */
+static void forge(const pair_t *pair, uint32_t segment, uint64_t offset,
+                  size_t bytes, size_t places, forged_t *forged)
+{
+    const tmsg_lent_place_t where[] = {{segment, offset}, {segment, offset}};
+    const tmsg_body_extra_t extra = {
+        .lent = {.count = places, .places = where}};
+
+    forged_make_map(pair, sample_bytes(1, bytes), &extra, 0, forged);
+    forged_set(forged, SAID_FLAGS, TMSG_HEADER_LENT);
+    must(tmsg_loan_begin(pair->to_a, ID, lending, NULL, 0));
+}
+
+static void a_loan(const pair_t *pair, uint32_t number, forged_t *forged)
+{
+    (void)number;
+    forge(pair, 1, 0, BYTES, 1, forged);
+}
+
+static void of_no_segment(const pair_t *pair, uint32_t number, forged_t *forged)
+{
+    forge(pair, number, 0, BYTES, 1, forged);
+}
+
+static void out_of_range(const pair_t *pair, uint32_t number, forged_t *forged)
+{
+    forge(pair, 1, number, BYTES, 1, forged);
+}
+
+static void around_the_end(const pair_t *pair, uint32_t number,
+                           forged_t *forged)
+{
+    forge(pair, 1, INT64_MAX - number, BYTES, 1, forged);
+}
+
+static void unaligned(const pair_t *pair, uint32_t number, forged_t *forged)
+{
+    forge(pair, 1, number, 100, 1, forged);
+}
+
+static void of_two_places(const pair_t *pair, uint32_t number, forged_t *forged)
+{
+    (void)number;
+    forge(pair, 1, 0, BYTES, 2, forged);
+}
+
+/* A map that is no loan, which its flag denies. */
+static void a_map(const pair_t *pair, uint32_t number, forged_t *forged)
+{
+    (void)number;
+    forged_make_map(pair, sample_bytes(1, 100), NULL, 100, forged);
+    forged->way = BY_EAGER;
+    must(tmsg_loan_begin(pair->to_a, ID, lending, NULL, 0));
+}
+
+static void frame(const pair_t *pair, uint8_t type, const void *data,
+                  size_t bytes, forged_t *forged)
+{
+    forged_make(pair, (tmsg_preamble_t){.kind = type}, data, bytes, forged);
+    forged->way = BY_FRAME;
+}
+
+/* A frame of a type with these numbers, of 4 or 8 bytes. */
+static void numbers(const pair_t *pair, uint8_t type, uint64_t number,
+                    size_t bytes, forged_t *forged)
+{
+    uint8_t data[16] = {0};
+
+    tmsg_put_le(data, number, bytes < 8 ? bytes : 8);
+    frame(pair, type, data, bytes, forged);
+}
+
+static void a_segment(const pair_t *pair, uint32_t number, forged_t *forged)
+{
+    numbers(pair, TMSG_FRAME_SEGMENT, number, 12, forged);
+}
+
+static void a_short_segment(const pair_t *pair, uint32_t number,
+                            forged_t *forged)
+{
+    numbers(pair, TMSG_FRAME_SEGMENT, number, 8, forged);
+}
+
+static void taken(const pair_t *pair, uint32_t number, forged_t *forged)
+{
+    numbers(pair, TMSG_FRAME_SEGMENT_TAKEN, number, 4, forged);
+}
+
+static void refused(const pair_t *pair, uint32_t number, forged_t *forged)
+{
+    numbers(pair, TMSG_FRAME_SEGMENT_REFUSED, number, 4, forged);
+}
+
+static void back(const pair_t *pair, uint32_t number, forged_t *forged)
+{
+    numbers(pair, TMSG_FRAME_LOAN_BACK, number, 8, forged);
+}
+
+static void half_a_token(const pair_t *pair, uint32_t number, forged_t *forged)
+{
+    numbers(pair, TMSG_FRAME_LOAN_BACK, number, 4, forged);
+}
+
+static void gone(const pair_t *pair, uint32_t number, forged_t *forged)
+{
+    numbers(pair, TMSG_FRAME_SEGMENT_GONE, number, 4, forged);
+}
+
+static const lie_t lies[] = {
+    LIE("nothing", DELIVERED, SAY(a_loan)),
+    LIE("out of turn", DELIVERED,
+        SAY(a_loan, {SAID_FLAGS, TMSG_HEADER_LENT | TMSG_HEADER_UNORDERED})),
+    LIE("no segment", REFUSED, SAY_NTH(of_no_segment, 0)),
+    LIE("an unknown segment", REFUSED, SAY_NTH(of_no_segment, 2)),
+    LIE("a segment beyond all", REFUSED, SAY_NTH(of_no_segment, UINT32_MAX)),
+    LIE("beyond the end", REFUSED, SAY_NTH(out_of_range, 64)),
+    LIE("far beyond the end", REFUSED, SAY_NTH(out_of_range, 1u << 31)),
+    LIE("around the end", REFUSED, SAY_NTH(around_the_end, 0)),
+    LIE("around the end, aligned", REFUSED, SAY_NTH(around_the_end, 63)),
+    LIE("not aligned", REFUSED, SAY_NTH(unaligned, 1)),
+    LIE("nearly aligned", REFUSED, SAY_NTH(unaligned, 8)),
+    LIE("two places for a tensor", REFUSED, SAY(of_two_places)),
+    LIE("a loan that is none", REFUSED,
+        SAY(a_map, {SAID_FLAGS, TMSG_HEADER_LENT})),
+    LIE("a payload, too", REFUSED,
+        SAY(a_loan, {SENT_PAYLOAD, 100}, {SAID_PAYLOAD, 100})),
+    LIE("a body that is cut", REFUSED, SAY(a_loan, {ADD(BODY_BYTES), -1})),
+    LIE("not to be given back", REFUSED, SAY(a_loan, {SAID_FLAGS, 0})),
+    LIE("by rendezvous", ENDS("does not come with it"),
+        SAY(a_loan, {SENT_PAYLOAD, 60000}, {SAID_PAYLOAD, 60000},
+            {SENT_BY, BY_RENDEZVOUS})),
+    LIE("a number twice", ENDS("without a number"), SAY_NTH(a_segment, 1)),
+    LIE("number 0", ENDS("without a number"), SAY_NTH(a_segment, 0)),
+    LIE("a short segment", ENDS("without a number"),
+        SAY_NTH(a_short_segment, 2)),
+    LIE("taken unasked", ENDS("was not offered"), SAY_NTH(taken, 1)),
+    LIE("refused unasked", ENDS("was not offered"), SAY_NTH(refused, 1)),
+    LIE("back unlent", ENDS("not lent"), SAY_NTH(back, 0)),
+    LIE("half a token", ENDS("given back by 4"), SAY_NTH(half_a_token, 0)),
+    LIE("an unknown segment is gone", ENDS("was not taken"), SAY_NTH(gone, 2)),
+    LIE("a segment is gone twice", ENDS("was not taken"), SAY_NTH(gone, 1),
+        SAY_NTH(gone, 1)),
+    LIE("of a segment that is gone", REFUSED, SAY_NTH(gone, 1), SAY(a_loan)),
+};
+
+Test(loan_lies, each_costs_its_message_or_its_connection)
+{
+    const telling_t telling = {
+        .link = LINK_UNIX,
+        .a = {.worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
+                         .flags = TMSG_WORKER_BORROW}},
+        .prepare = lend_block};
+
+    tell_lies(&telling, lies, COUNT(lies));
+}
+
+/* Such a side takes no segment, so that none of a peer's messages can name
+ * one. */
+static void unasked(const pair_t *pair, uint32_t number, forged_t *forged)
+{
+    const tmsg_lent_place_t where = {1, 0};
+    const tmsg_body_extra_t extra = {.lent = {.count = 1, .places = &where}};
+
+    (void)number;
+    forged_make_map(pair, sample_bytes(1, 100), &extra, 0, forged);
+    forged_set(forged, SAID_FLAGS, TMSG_HEADER_LENT);
+}
+
+Test(loan_lies, a_loan_to_a_side_that_does_not_borrow_ends_the_connection)
+{
+    const lie_t lie = LIE("a loan", ENDS("does not borrow"), SAY(unasked));
+
+    for (link_t link = 0; link < LINKS; link++) {
+        const telling_t telling = {.link = link};
+
+        tell_lies(&telling, &lie, 1);
+    }
+}
+
+/* A borrower gives a loan back twice. */
+Test(loan_lies, a_loan_given_back_twice_ends_the_connection)
+{
+    const side_options_t borrows = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
+                   .flags = TMSG_WORKER_BORROW}};
+    uint8_t token[8] = {0};
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, &borrows, NULL);
+    lend_block(&pair);
+    must(tmsg_frame_queue(&pair.to_b->link.stream, TMSG_FRAME_LOAN_BACK, token,
+                          sizeof(token)));
+    must_be(pair_end_of(&pair, pair.to_a), TMSG_ERR_MALFORMED);
+    must_say(tmsg_endpoint_error(pair.to_a), "is not lent");
+    pair_drop(&pair);
+}
