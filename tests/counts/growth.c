@@ -376,7 +376,7 @@ static void find_versions(input_t *input)
         must_eq(newest->version, input->count - 1 - i);
         tmsg_offer_finish(newest, TMSG_ERR_CANCELED);
     }
-    must_eq(offers->by_name.count, 0);
+    must_eq(offers->by_reader.count, 0);
     tmsg_offers_free(offers);
     free(input->offers);
     free(input->hub);
