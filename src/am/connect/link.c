@@ -157,18 +157,32 @@ tmsg_status_t tmsg_link_put(tmsg_endpoint_t *endpoint, uint8_t type,
 
 /* A descriptor gives whoever has it the memory, and a socket may be in others'
  * hands than those of the peer that proved a key, who passes on what the two
- * say. So the kernel has to confirm the peer's user. */
+ * say. So the kernel has to confirm the peer: its process or, where that has
+ * another number here, its user. */
+static const char *doubt_holder(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_hello_t *peer = &endpoint->peer_hello;
+    const tmsg_peer_claim_t claim = {.pid = peer->pid, .uid = peer->uid};
+    int fd = endpoint->link.fd;
+
+    if (tmsg_schemes[endpoint->link.url.kind]->network) {
+        return "descriptors pass by unix:// alone";
+    }
+    if (peer->ns_pid == endpoint->ucx->hello.ns_pid) {
+        return tmsg_peer_doubt(fd, &claim);
+    }
+    return tmsg_peer_is_user(fd, peer->uid)
+               ? NULL
+               : "the kernel names another user at the other end of the socket "
+                 "than the peer does";
+}
+
 void tmsg_link_judge_passing(tmsg_endpoint_t *endpoint)
 {
     tmsg_link_t *link = &endpoint->link;
 
-    if (tmsg_schemes[link->url.kind]->network) {
-        link->passes_none = "descriptors pass by unix:// alone";
-    } else if (!tmsg_peer_is_user(link->fd, endpoint->peer_hello.uid)) {
-        link->passes_none = "the kernel names another user at the other end of "
-                            "the socket than the peer does";
-    } else {
-        link->passes_none = NULL;
+    link->passes_none = doubt_holder(endpoint);
+    if (link->passes_none == NULL) {
         tmsg_sock_take_fds(link->fd);
         tmsg_frame_take_fds(&link->stream,
                             TAKES(TMSG_FRAME_RING) | TAKES(TMSG_FRAME_SEGMENT));

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "support/breaking_relay.h"
 #include "support/peers.h"
 #include "support/seeded_maps.h"
 #include "support/unshared_peer.h"
@@ -217,10 +218,39 @@ static void be_shut_to_all(void)
     setenv("UCX_SYSV_ERROR_HANDLING", "y", 1);
 }
 
+/* By rings and fast boxes. */
+static void send_by_shared_memory(side_t *side, tmsg_endpoint_t *endpoint)
+{
+    char *json;
+
+    for (uint64_t i = 0; i < SHUT_MESSAGES; i++) {
+        must(side_finish(
+            side, send_map(endpoint, sample_bytes(i, i % 8 == 0 ? LARGE : 64),
+                           TMSG_SEND_ACKED)));
+    }
+    must(tmsg_endpoint_describe(endpoint, &json));
+    must_say(json, "\"bulk\":\t\"ring\"");
+    must_say(json, "\"fastbox\":\t\"stands\"");
+    must_true(strstr(json, "\"sent_by_bulk\":\t0,") == NULL);
+    must_true(strstr(json, "\"sent_by_fastbox\":\t0,") == NULL);
+    tmsg_string_free(json);
+}
+
+static void take_those(side_t *side)
+{
+    for (uint64_t i = 0; i < SHUT_MESSAGES; i++) {
+        tmsg_message_t *message = side_take(side);
+
+        sample_check_bytes(i, i % 8 == 0 ? LARGE : 64,
+                           tmsg_message_map(message));
+        tmsg_message_destroy(message);
+    }
+}
+
 static void send_from_shut(pipes_t *pipes, void *arg)
 {
     tmsg_endpoint_t *endpoint;
-    char url[256], *json;
+    char url[256];
     side_t side;
 
     (void)arg;
@@ -228,25 +258,45 @@ static void send_from_shut(pipes_t *pipes, void *arg)
     line_get(pipes->in, url, sizeof(url));
     side_open(&side, NULL);
     endpoint = side_connect(&side, url);
-    for (uint64_t i = 0; i < SHUT_MESSAGES; i++) {
-        must(side_finish(
-            &side, send_map(endpoint, sample_bytes(i, i % 8 == 0 ? LARGE : 64),
-                            TMSG_SEND_ACKED)));
-    }
-    must(tmsg_endpoint_describe(endpoint, &json));
-    must_say(json, "sysv/");
-    must_say(json, "\"bulk\":\t\"ring\"");
-    must_say(json, "\"fastbox\":\t\"stands\"");
-    must_true(strstr(json, "\"sent_by_bulk\":\t0,") == NULL);
-    must_true(strstr(json, "\"sent_by_fastbox\":\t0,") == NULL);
-    tmsg_string_free(json);
+    send_by_shared_memory(&side, endpoint);
+    must_true(endpoint_uses(endpoint, "sysv/"));
     side_close(&side);
     line_put(pipes->out, "done");
 }
 
+static void take_behind_proxy(pipes_t *pipes, void *arg)
+{
+    side_t side;
+
+    (void)arg;
+    side_open(&side, NULL);
+    side_listen_link(&side, LINK_UNIX);
+    line_put(pipes->out, tmsg_listener_url(side.listener));
+    take_those(&side);
+    side_close(&side);
+}
+
+/* A proxy passes no descriptors on, and must get none. So the memory is opened
+ * by its number, as of old. */
+Test(users, who_is_behind_a_proxy_has_rings_and_fast_boxes)
+{
+    char url[256];
+    relay_t *relay;
+    child_t child;
+    side_t side;
+
+    child_start(&child, take_behind_proxy, NULL);
+    line_get(child.in, url, sizeof(url));
+    side_open(&side, NULL);
+    relay = relay_open(url);
+    send_by_shared_memory(&side, side_connect(&side, relay_url(relay)));
+    side_close(&side);
+    child_join(&child);
+    relay_close(relay);
+}
+
 Test(users, who_may_not_open_its_memory_has_rings_and_fast_boxes)
 {
-    tmsg_message_t *message;
     char line[16];
     child_t child;
     side_t side;
@@ -256,12 +306,7 @@ Test(users, who_may_not_open_its_memory_has_rings_and_fast_boxes)
     side_open(&side, NULL);
     side_listen_link(&side, LINK_UNIX);
     line_put(child.out, tmsg_listener_url(side.listener));
-    for (uint64_t i = 0; i < SHUT_MESSAGES; i++) {
-        message = side_take(&side);
-        sample_check_bytes(i, i % 8 == 0 ? LARGE : 64,
-                           tmsg_message_map(message));
-        tmsg_message_destroy(message);
-    }
+    take_those(&side);
     child_await(&side, &child);
     line_get(child.in, line, sizeof(line));
     side_close(&side);
