@@ -69,6 +69,8 @@ void tmsg_frame_protect(tmsg_frame_stream_t *stream,
     pthread_mutex_lock(&stream->lock);
     begin_macs(&stream->tx, tx_key);
     begin_macs(&stream->rx, rx_key);
+    /* No MAC is of descriptors: it may be somebody between the peers. */
+    stream->passing.wrong = TMSG_ERR_CORRUPT;
     stream->max_bytes = max_bytes;
     pthread_mutex_unlock(&stream->lock);
 }

@@ -75,7 +75,7 @@ void tmsg_frame_move(tmsg_frame_stream_t *to, tmsg_frame_stream_t *from);
 /* Lets descriptors come with frames of some types, from 0 to 63: with those of
  * type n if bit n of `types` is set. At first there are none. A descriptor that
  * comes with another frame, or a second one with the same frame, is closed, and
- * the stream ends with MALFORMED. */
+ * the stream ends with MALFORMED or, with MACs, CORRUPT. */
 void tmsg_frame_take_fds(tmsg_frame_stream_t *stream, uint64_t types);
 
 /* Frees the buffers and forgets what was queued. The socket stays open. Other

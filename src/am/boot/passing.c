@@ -25,7 +25,8 @@ typedef union {
 
 void tmsg_passing_init(tmsg_passing_t *passing)
 {
-    *passing = (tmsg_passing_t){.fd = TMSG_FRAME_FD_NONE};
+    *passing =
+        (tmsg_passing_t){.wrong = TMSG_ERR_MALFORMED, .fd = TMSG_FRAME_FD_NONE};
 }
 
 void tmsg_passing_move(tmsg_passing_t *to, tmsg_passing_t *from)
@@ -185,7 +186,7 @@ static tmsg_status_t keep_came(tmsg_passing_t *passing, struct msghdr *message,
     for (unsigned i = 0; i < count; i++) {
         close(fds[i]);
     }
-    return tmsg_error_set(TMSG_ERR_MALFORMED,
+    return tmsg_error_set(passing->wrong,
                           passing->takes == 0
                               ? "a descriptor came where none is taken"
                               : "several descriptors came with a frame");
@@ -222,12 +223,12 @@ tmsg_status_t tmsg_passing_give(tmsg_passing_t *passing, uint8_t type,
         return TMSG_OK;
     }
     if (count > 1) {
-        return tmsg_error_set(TMSG_ERR_MALFORMED,
+        return tmsg_error_set(passing->wrong,
                               "%u descriptors came with a frame of type %u",
                               count, type);
     }
     if (type > 63 || (passing->takes >> type & 1) == 0) {
-        return tmsg_error_set(TMSG_ERR_MALFORMED,
+        return tmsg_error_set(passing->wrong,
                               "a descriptor came with a frame of type %u, "
                               "which takes none",
                               type);

@@ -28,6 +28,7 @@ typedef struct {
 } tmsg_passed_t;
 
 typedef struct {
+    tmsg_status_t wrong;    /* the error of a descriptor that may not come */
     uint64_t takes;         /* bit n: a frame of type n may have one */
     tmsg_passed_t came[2];  /* of frames that are not whole yet, or not read */
     unsigned came_count;    /* of those */
@@ -60,14 +61,15 @@ ssize_t tmsg_passing_write(tmsg_passing_t *passing, int sock, void *data,
 
 /* Reads bytes, the first of which gets the number `first`, and keeps the
  * descriptor that comes with them. Returns what recv() does. *status_p is
- * MALFORMED if descriptors came that may not, which are closed; else OK. */
+ * passing->wrong if descriptors came that may not, which are closed; else OK.
+ */
 ssize_t tmsg_passing_read(tmsg_passing_t *passing, int sock, void *data,
                           size_t bytes, uint64_t first,
                           tmsg_status_t *status_p);
 
 /* Makes the descriptor that came with a frame passing->fd. The frame is of that
- * type, and is the next, up to the byte before number `end`. Errors: MALFORMED
- * (it may have none, or several came). */
+ * type, and is the next, up to the byte before number `end`. Errors:
+ * passing->wrong (it may have none, or several came). */
 tmsg_status_t tmsg_passing_give(tmsg_passing_t *passing, uint8_t type,
                                 uint64_t end);
 

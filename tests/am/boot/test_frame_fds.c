@@ -285,6 +285,36 @@ Test(frame_fds, what_a_peer_may_not_send_ends_the_stream)
     }
 }
 
+/* With MACs it may be somebody between the peers, who must not end a
+ * session. */
+Test(frame_fds, with_macs_it_may_be_somebody_else)
+{
+    static const uint8_t key[TMSG_KEY_BYTES] = {3};
+
+    for (int several = 0; several < 2; several++) {
+        pair_of_streams_t pair;
+        uint8_t type;
+        size_t bytes;
+        int fd;
+
+        open_streams(&pair);
+        tmsg_frame_protect(&pair.from, key, key, MOST);
+        tmsg_frame_protect(&pair.to, key, key, MOST);
+        must(tmsg_frame_flush(&pair.from));
+        must_be(read_next(&pair.to, &type, &bytes), TMSG_IN_PROGRESS);
+        if (several) {
+            put_with(pair.sockets[0], with_frame, WITH_BYTES, 2);
+        } else {
+            fd = make_file(1);
+            must(tmsg_frame_queue_fd(&pair.from, WITHOUT, NULL, 0, fd));
+            close(fd);
+        }
+        expect_end(&pair.to, TMSG_ERR_CORRUPT,
+                   several ? "several descriptors" : "takes none");
+        close_streams(&pair);
+    }
+}
+
 /* Nobody takes them: there is one at a time. */
 Test(frame_fds, a_flood_is_closed_as_it_comes)
 {
