@@ -39,20 +39,24 @@ static void on_release(void *arg) { ((owned_t *)arg)->releases++; }
 
 static bool is_released(void *arg) { return ((owned_t *)arg)->releases > 0; }
 
-/* A map that borrows the buffer. */
-static tmsg_map_t *map_of(uint8_t *buffer)
+static void release_nothing(void *arg) { (void)arg; }
+
+/* A map that borrows the buffer, or owns it as far as the library knows. */
+static tmsg_map_t *map_of(uint8_t *buffer, bool owns)
 {
+    const tmsg_map_add_params_t params = {
+        .field_mask = TMSG_MAP_ADD_PARAM_RELEASE, .release = release_nothing};
     const int64_t shape[] = {BYTES};
     const tmsg_tensor_t tensor = {
         buffer, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape, NULL};
     tmsg_map_t *map;
 
     must(tmsg_map_create(&map));
-    must(tmsg_map_add(map, "data", &tensor, NULL));
+    must(tmsg_map_add(map, "data", &tensor, owns ? &params : NULL));
     return map;
 }
 
-/* Offers the buffer, all of one value, as "data". */
+/* Offers the buffer, all of one value, as "data". The map owns odd values. */
 static void offer(tmsg_worker_t *worker, owned_t *owned, uint8_t *buffer,
                   uint8_t value)
 {
@@ -61,7 +65,7 @@ static void offer(tmsg_worker_t *worker, owned_t *owned, uint8_t *buffer,
         .name = "data",
         .on_release = on_release,
         .on_release_arg = owned};
-    tmsg_map_t *map = map_of(buffer);
+    tmsg_map_t *map = map_of(buffer, value % 2 == 1);
 
     memset(buffer, value, BYTES);
     owned->releases = 0;
@@ -246,7 +250,8 @@ static void end_fetchers(way_t way, int signal_number)
             open_by(&side, way);
             listen_by(&side, way);
         }
-        offer(side.worker, &owned, buffer, (uint8_t)(1 + i % 250));
+        offer(side.worker, &owned, buffer,
+              (uint8_t)(1 + (i + sample_random(&random)) % 250));
         tell_where(children[i].out, &side, way);
         side_await(&side, has_fetched, &owned, "a fetch");
         progress_some(&side, &random);
