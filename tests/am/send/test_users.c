@@ -5,6 +5,7 @@
  * other namespaces are in test_namespaces.c. */
 #include <criterion/criterion.h>
 #include <linux/capability.h>
+#include <linux/landlock.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,12 +209,29 @@ Test(users, a_process_that_is_shut_shares_memory_with_itself)
     }
 }
 
+/* In a Landlock domain of its own a process opens no /proc of others. */
+static void be_in_domain(void)
+{
+    const struct landlock_ruleset_attr rules = {
+        .handled_access_fs = LANDLOCK_ACCESS_FS_MAKE_BLOCK};
+    int fd =
+        (int)syscall(SYS_landlock_create_ruleset, &rules, sizeof(rules), 0);
+
+    if (fd < 0) { /* a kernel without it */
+        be_shut();
+        return;
+    }
+    must_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    must_eq(syscall(SYS_landlock_restrict_self, fd, 0), 0);
+    close(fd);
+}
+
 /* UCX meets it by System V's memory, which needs no /proc. Rings and fast boxes
  * come by the socket. */
-static void be_shut_to_all(void)
+static void be_shut_to_all(void (*become)(void))
 {
     drop(UINT64_C(1) << CAP_SYS_PTRACE);
-    be_shut();
+    become();
     setenv("UCX_TLS", "sysv,self", 1);
     setenv("UCX_SYSV_ERROR_HANDLING", "y", 1);
 }
@@ -253,8 +271,7 @@ static void send_from_shut(pipes_t *pipes, void *arg)
     char url[256];
     side_t side;
 
-    (void)arg;
-    be_shut_to_all();
+    be_shut_to_all(*(void (**)(void))arg);
     line_get(pipes->in, url, sizeof(url));
     side_open(&side, NULL);
     endpoint = side_connect(&side, url);
@@ -295,14 +312,14 @@ Test(users, who_is_behind_a_proxy_has_rings_and_fast_boxes)
     relay_close(relay);
 }
 
-Test(users, who_may_not_open_its_memory_has_rings_and_fast_boxes)
+static void meet_shut(void (*become)(void))
 {
     char line[16];
     child_t child;
     side_t side;
 
-    child_start(&child, send_from_shut, NULL);
-    be_shut_to_all();
+    child_start(&child, send_from_shut, &become);
+    be_shut_to_all(become);
     side_open(&side, NULL);
     side_listen_link(&side, LINK_UNIX);
     line_put(child.out, tmsg_listener_url(side.listener));
@@ -311,4 +328,14 @@ Test(users, who_may_not_open_its_memory_has_rings_and_fast_boxes)
     line_get(child.in, line, sizeof(line));
     side_close(&side);
     child_join(&child);
+}
+
+Test(users, who_may_not_open_its_memory_has_rings_and_fast_boxes)
+{
+    meet_shut(be_shut);
+}
+
+Test(users, who_is_in_another_domain_has_rings_and_fast_boxes)
+{
+    meet_shut(be_in_domain);
 }
