@@ -89,7 +89,13 @@ typedef struct tmsg_call_params {
  * while a reply that nobody waits for any more is still being written there,
  * which ends by itself; a call with that map answers BUSY until then. The map
  * itself may be destroyed at any time: the release functions of its tensors
- * tell when their memory is free. */
+ * tell when their memory is free.
+ *
+ * After a call that failed, was canceled or was destroyed the memory may be
+ * written until then, and longest until the connection has ended. The library
+ * knows maps, not memory: it does not see that another map has the same bytes.
+ * A call with a second map of them may end with OK and bytes of the first
+ * reply in them. So use one map for it, or wait for the release functions. */
 
 /* Calls `method` of the peer's with `map` (NULL: an empty one) and returns at
  * once. `method` is UTF-8, 1 to 128 bytes, and is copied. What `map` borrows is

@@ -303,7 +303,9 @@ TMSG_API size_t tmsg_endpoint_waiting(const tmsg_endpoint_t *endpoint);
  * passed and a message is under way into `map`, of which UCX cannot be made to
  * let go: the memory stays lent until a further call with this map returns
  * something else, or the message is received by another call and destroyed. A
- * peer that dies ends that, too.
+ * peer that dies ends that, too. Until then the message may be written into
+ * that memory: a receive by another map of the same bytes is not refused, and
+ * would get both.
  *
  * Errors: as tmsg_endpoint_recv(), and INVALID_PARAM (a tensor that differs,
  * two of `map` that overlap, both named; map is NULL), UNSUPPORTED (a tensor of

@@ -182,7 +182,9 @@ typedef struct tmsg_fetch_params {
  *                 offers are not there);
  *  RESOURCE_EXHAUSTED  too many fetches wait there;
  *  UNSUPPORTED    the peer has a library without offers.
- * It never ends with OK and other bytes than those of the offer.
+ * It never ends with OK and other bytes than those of the offer, unless another
+ * receive into the memory of `into`, by another map, has not ended, or failed
+ * and may still write there: see reply_into in call.h.
  *
  * Errors here: those of tmsg_endpoint_call(), INVALID_PARAM (in slices: none,
  * two of one name, a name above 4090 bytes; wait_ms or epoch, by key),

@@ -20,6 +20,7 @@ typedef struct {
     const char *method;
     tmsg_call_params_t params;
     int spin_us;
+    tmsgpy_posted_t *posted; /* NULL: none */
 } asked_t;
 
 static PyObject *begin(const asked_t *asked, const tmsg_map_t *map,
@@ -49,28 +50,20 @@ static PyObject *begin(const asked_t *asked, const tmsg_map_t *map,
     }
     PyEval_RestoreThread(threads);
     if (status == TMSG_OK) {
-        return tmsgpy_op_make(NULL, NULL, call);
+        return tmsgpy_op_call(call, asked->posted);
     }
     tmsgpy_unlend(lent);
     return open ? tmsgpy_raise_of(status, tmsg_error_message(), peer)
                 : tmsgpy_raise_closed();
 }
 
-/* call(hub, endpoint, method, data, meta, timeout_ms, flags, attempts,
- * spin_us, posted or None): an operation; NotImplemented where data has to be
- * converted. */
-PyObject *tmsgpy_call(PyObject *self, PyObject *args)
+static PyObject *call(PyObject *args, tmsgpy_posted_t *posted)
 {
     PyObject *method, *keep, *result;
     tmsgpy_lent_t *lent;
     tmsg_map_t *map;
     asked_t asked;
 
-    (void)self;
-    tmsgpy_drop_lent();
-    if (!tmsgpy_takes(args, 10)) {
-        return NULL;
-    }
     map = tmsgpy_pack_new(PyTuple_GetItem(args, 3), PyTuple_GetItem(args, 4),
                           &keep, &result);
     if (map == NULL) {
@@ -94,19 +87,45 @@ PyObject *tmsgpy_call(PyObject *self, PyObject *args)
              .on_release_arg = lent,
              .flags = (uint32_t)tmsgpy_int_at(args, 6),
              .retry = {.attempts = (uint32_t)tmsgpy_int_at(args, 7)}},
-            tmsgpy_int_at(args, 8)};
+            tmsgpy_int_at(args, 8),
+            posted};
         if (asked.params.retry.attempts != 1) {
             asked.params.field_mask |= TMSG_CALL_PARAM_RETRY;
         }
-        if (PyTuple_GetItem(args, 9) != Py_None) {
-            asked.params.reply_into =
-                PyCapsule_GetPointer(PyTuple_GetItem(args, 9), "tensormsg.map");
+        if (posted != NULL) {
+            asked.params.reply_into = tmsgpy_posted_map(posted);
             asked.params.field_mask |= TMSG_CALL_PARAM_REPLY_INTO;
         }
         result = begin(&asked, map, lent);
     }
     Py_XDECREF(method);
     tmsgpy_kept_give(map);
+    return result;
+}
+
+/* call(hub, endpoint, method, data, meta, timeout_ms, flags, attempts,
+ * spin_us, posted or None): an operation; NotImplemented where data has to be
+ * converted; where a buffer is not free, what tmsgpy_posted_claim() says. */
+PyObject *tmsgpy_call(PyObject *self, PyObject *args)
+{
+    tmsgpy_posted_t *posted;
+    PyObject *result;
+
+    (void)self;
+    tmsgpy_drop_lent();
+    if (!tmsgpy_takes(args, 10)) {
+        return NULL;
+    }
+    if (PyTuple_GetItem(args, 9) == Py_None) {
+        return call(args, NULL);
+    }
+    posted = PyCapsule_GetPointer(PyTuple_GetItem(args, 9), "tensormsg.posted");
+    if (posted == NULL ||
+        !tmsgpy_posted_claim(posted, tmsgpy_pointer_at(args, 0), &result)) {
+        return posted == NULL ? NULL : result;
+    }
+    result = call(args, posted);
+    tmsgpy_posted_forgo(posted);
     return result;
 }
 
@@ -120,6 +139,9 @@ PyObject *tmsgpy_result(PyObject *self, PyObject *capsule)
     tmsgpy_drop_lent();
     if (op == NULL) {
         return NULL;
+    }
+    if (op->posted != NULL && tmsg_call_status(op->call) == TMSG_OK) {
+        tmsgpy_posted_taken(op->posted);
     }
     return tmsgpy_ending(capsule,
                          (tmsgpy_end_t){tmsg_call_status(op->call),

@@ -7,6 +7,9 @@
 
 PyObject *tmsgpy_view(PyObject *self, PyObject *args);
 PyObject *tmsgpy_posted(PyObject *self, PyObject *arrays);
+PyObject *tmsgpy_renew(PyObject *self, PyObject *args);
+PyObject *tmsgpy_left(PyObject *self, PyObject *args);
+PyObject *tmsgpy_taken(PyObject *self, PyObject *capsule);
 PyObject *tmsgpy_recv_into(PyObject *self, PyObject *args);
 
 #endif

@@ -31,6 +31,7 @@ typedef struct {
     uint64_t at_least;
     tmsg_fetch_params_t params;
     int spin_us;
+    tmsgpy_posted_t *posted; /* NULL: none */
 } wanted_t;
 
 static tmsg_status_t begin(const wanted_t *wanted, tmsg_call_t **call_p)
@@ -68,10 +69,26 @@ static PyObject *fetch(const wanted_t *wanted)
     }
     PyEval_RestoreThread(threads);
     if (status == TMSG_OK) {
-        return tmsgpy_op_make(NULL, NULL, call);
+        return tmsgpy_op_call(call, wanted->posted);
     }
     return open ? tmsgpy_raise_of(status, tmsg_error_message(), peer)
                 : tmsgpy_raise_closed();
+}
+
+static PyObject *claim_and_fetch(wanted_t *wanted)
+{
+    PyObject *result;
+
+    if (wanted->posted == NULL) {
+        return fetch(wanted);
+    }
+    if (!tmsgpy_posted_claim(wanted->posted, wanted->hub, &result)) {
+        return result;
+    }
+    wanted->params.into = tmsgpy_posted_map(wanted->posted);
+    result = fetch(wanted);
+    tmsgpy_posted_forgo(wanted->posted);
+    return result;
 }
 
 /* Reads (name, as, starts, counts). The texts live as long as `item`. */
@@ -139,7 +156,7 @@ static bool read_key(PyObject *given, wanted_t *wanted)
 
 /* fetch(hub, endpoint, key or None, name or None, at_least, epoch or None,
  * wait_ms, slices or None, posted or None, timeout_ms, spin_us): an operation,
- * as of call(). */
+ * or what a buffer lacks, as of call(). */
 PyObject *tmsgpy_fetch(PyObject *self, PyObject *args)
 {
     wanted_t wanted = {.params = {.field_mask = TMSG_FETCH_PARAM_TIMEOUT |
@@ -169,7 +186,7 @@ PyObject *tmsgpy_fetch(PyObject *self, PyObject *args)
         wanted.params.field_mask |= TMSG_FETCH_PARAM_EPOCH;
     }
     if (posted != Py_None) {
-        wanted.params.into = PyCapsule_GetPointer(posted, "tensormsg.map");
+        wanted.posted = PyCapsule_GetPointer(posted, "tensormsg.posted");
         wanted.params.field_mask |= TMSG_FETCH_PARAM_INTO;
     }
     if (!PyErr_Occurred() &&
@@ -179,7 +196,7 @@ PyObject *tmsgpy_fetch(PyObject *self, PyObject *args)
             wanted.params.slice_count = (uint32_t)PyList_Size(slices);
             wanted.params.field_mask |= TMSG_FETCH_PARAM_SLICES;
         }
-        result = fetch(&wanted);
+        result = claim_and_fetch(&wanted);
     }
     free(boxes);
     free(made);

@@ -46,14 +46,20 @@ static void drop_op(PyObject *capsule)
 {
     tmsgpy_op_t *op = tmsgpy_op_of(capsule);
 
+    if (op->posted != NULL) {
+        tmsgpy_posted_call(op->posted, NULL);
+    }
     end(op);
+    if (op->posted != NULL) {
+        tmsgpy_posted_drop(op->posted);
+    }
     PyMem_Free(op);
 }
 
 PyObject *tmsgpy_op_make(tmsg_request_t *request, PyObject *keep,
                          tmsg_call_t *call)
 {
-    const tmsgpy_op_t made = {request, keep, call};
+    const tmsgpy_op_t made = {request, keep, call, NULL};
     tmsgpy_op_t *op = PyMem_Malloc(sizeof(*op));
     PyObject *capsule = NULL;
 
@@ -65,6 +71,18 @@ PyObject *tmsgpy_op_make(tmsg_request_t *request, PyObject *keep,
         PyMem_Free(op);
         end(&made);
         PyErr_NoMemory();
+    }
+    return capsule;
+}
+
+PyObject *tmsgpy_op_call(tmsg_call_t *call, tmsgpy_posted_t *posted)
+{
+    PyObject *capsule = tmsgpy_op_make(NULL, NULL, call);
+
+    if (capsule != NULL && posted != NULL) {
+        tmsgpy_op_of(capsule)->posted = posted;
+        tmsgpy_posted_hold(posted);
+        tmsgpy_posted_call(posted, call);
     }
     return capsule;
 }

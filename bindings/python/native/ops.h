@@ -9,17 +9,25 @@
 
 #include <tensormsg/call.h>
 
-/* A request, and what must live until it has ended; or a call. */
+#include "places.h"
+
+/* A request, and what must live until it has ended; or a call, and the buffers
+ * that its reply is received into, if there are any. */
 typedef struct {
     tmsg_request_t *request;
     PyObject *keep;
     tmsg_call_t *call;
+    tmsgpy_posted_t *posted;
 } tmsgpy_op_t;
 
 /* A capsule that takes the request and the reference to keep, or the call. */
 PyObject *tmsgpy_op_make(tmsg_request_t *request, PyObject *keep,
                          tmsg_call_t *call);
 tmsgpy_op_t *tmsgpy_op_of(PyObject *capsule);
+
+/* The same of a call with buffers that were claimed for it, or without (NULL).
+ */
+PyObject *tmsgpy_op_call(tmsg_call_t *call, tmsgpy_posted_t *posted);
 
 /* One that was given up is not over while UCX may read what was lent. */
 bool tmsgpy_op_is_over(const tmsgpy_op_t *op);

@@ -114,22 +114,20 @@ static int failed(tmsg_status_t status)
     return -1;
 }
 
-static tmsg_status_t add_kept(tmsg_map_t *map, const char *name,
-                              const tmsg_tensor_t *tensor, PyObject *value)
+static tmsg_status_t add_posted(tmsg_map_t *map, const char *name,
+                                const tmsg_tensor_t *tensor,
+                                tmsgpy_posted_t *posted)
 {
-    tmsg_map_add_params_t params = {.field_mask = TMSG_MAP_ADD_PARAM_RELEASE,
-                                    .release = tmsgpy_on_release};
-    tmsgpy_lent_t *lent;
+    const tmsg_map_add_params_t params = {.field_mask =
+                                              TMSG_MAP_ADD_PARAM_RELEASE,
+                                          .release = tmsgpy_posted_release,
+                                          .release_arg = posted};
     tmsg_status_t status;
 
-    Py_INCREF(value);
-    params.release_arg = lent = tmsgpy_lend(value);
-    if (lent == NULL) {
-        return TMSG_ERR_NO_MEMORY;
-    }
+    tmsgpy_posted_add(posted);
     status = tmsg_map_add(map, name, tensor, &params);
     if (status != TMSG_OK) {
-        tmsgpy_unlend(lent);
+        tmsgpy_posted_release(posted);
     }
     return status;
 }
@@ -145,7 +143,9 @@ static tmsg_status_t add_device(tmsg_map_t *map, const char *name,
                                                                 : &params);
 }
 
-static int add(tmsg_map_t *map, PyObject *name, PyObject *value, bool keep)
+/* `posted`: of the buffers that it is one of; NULL: it is borrowed. */
+static int add(tmsg_map_t *map, PyObject *name, PyObject *value,
+               tmsgpy_posted_t *posted)
 {
     int64_t strides[TMSGPY_NDIM_MAX];
     tmsg_tensor_t tensor;
@@ -155,7 +155,7 @@ static int add(tmsg_map_t *map, PyObject *name, PyObject *value, bool keep)
     int rc = tmsgpy_tensor_of(value, &tensor, strides);
 
     if (rc == 0) {
-        device = keep ? NULL : tmsgpy_device_of(value);
+        device = posted != NULL ? NULL : tmsgpy_device_of(value);
         if (device == NULL) {
             return 0;
         }
@@ -174,8 +174,9 @@ static int add(tmsg_map_t *map, PyObject *name, PyObject *value, bool keep)
         rc = -1;
     } else {
         tmsg_status_t status = device != NULL ? add_device(map, utf8, device)
-                               : keep ? add_kept(map, utf8, &tensor, value)
-                                      : tmsg_map_add(map, utf8, &tensor, NULL);
+                               : posted != NULL
+                                   ? add_posted(map, utf8, &tensor, posted)
+                                   : tmsg_map_add(map, utf8, &tensor, NULL);
 
         rc = status == TMSG_OK ? 1 : PyErr_Occurred() ? -1 : failed(status);
     }
@@ -275,7 +276,7 @@ int tmsgpy_pack(PyObject *data, PyObject *meta, tmsg_map_t *map)
     }
     while (PyDict_Next(data, &at, &name, &value)) {
         /* Of what is no str flatten() of _data.py says where it is. */
-        int rc = PyUnicode_Check(name) ? add(map, name, value, false) : 0;
+        int rc = PyUnicode_Check(name) ? add(map, name, value, NULL) : 0;
 
         if (rc != 1) {
             return rc;
@@ -284,14 +285,15 @@ int tmsgpy_pack(PyObject *data, PyObject *meta, tmsg_map_t *map)
     return tmsgpy_pack_meta(meta, map);
 }
 
-int tmsgpy_pack_buffers(PyObject *data, tmsg_map_t *map)
+int tmsgpy_pack_buffers(PyObject *data, tmsg_map_t *map,
+                        tmsgpy_posted_t *posted)
 {
     PyObject *name, *value;
     Py_ssize_t at = 0;
     int rc = 1;
 
     while (rc == 1 && PyDict_Next(data, &at, &name, &value)) {
-        rc = add(map, name, value, true);
+        rc = add(map, name, value, posted);
     }
     return rc;
 }

@@ -9,6 +9,8 @@
 
 #include <tensormsg/message.h>
 
+#include "places.h"
+
 /* Adds the arrays of `data`, a dict of str, to a map, and `meta`, a dict or
  * None. 1; 0 where a value is no array as it stands (convert it and try again);
  * -1 with an exception. The data is borrowed from the arrays. */
@@ -17,9 +19,10 @@ int tmsgpy_pack(PyObject *data, PyObject *meta, tmsg_map_t *map);
 /* Sets the metadata alone: 1, or -1 with an exception. */
 int tmsgpy_pack_meta(PyObject *meta, tmsg_map_t *map);
 
-/* The same as tmsgpy_pack() of buffers to receive into, which the map keeps: it
- * lives until nothing is written to them any more. */
-int tmsgpy_pack_buffers(PyObject *data, tmsg_map_t *map);
+/* The same as tmsgpy_pack() of buffers to receive into, which the record keeps
+ * until nothing is written to them any more. */
+int tmsgpy_pack_buffers(PyObject *data, tmsg_map_t *map,
+                        tmsgpy_posted_t *posted);
 
 /* (arrays, owner, meta or None, endpoint) of a message, which it takes: owner
  * frees it. Arrays are None where numpy has no such dtype. */

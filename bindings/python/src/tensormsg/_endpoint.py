@@ -132,8 +132,15 @@ class BaseEndpoint(Generic[H]):
 
     def _leave(self, posted: Posted) -> None:
         """Of a receive that was given up."""
+        hot.left(posted.map, posted.lent)
         if posted.lent:
             self._left = posted
+
+    def _take_left(self) -> None:
+        """A message was taken: the one that was on its way into buffers."""
+        left, self._left = self._left, None
+        if left is not None:
+            hot.taken(left.map)
 
     def _received_into(self, posted: Posted, parts: Any, kind: Type[M]) -> M:
         """A message, in which what was received into is as it was given."""

@@ -28,7 +28,7 @@ from ._own_loop import look_at_own_loop, note_door
 from ._time import milliseconds, seconds
 from .context import Context, check_process, default_context, \
     generation, is_exiting, park_at_exit
-from .errors import Closed, Error, Insecure, Status, check, error_of
+from .errors import Busy, Closed, Error, Insecure, Status, check, error_of
 
 SLICE_MS = 100  # a wait looks for signals so often
 _CLOSE_SLICE_MS = 40  # and one for a peer that may have nothing to say
@@ -43,6 +43,14 @@ _MOST_QUEUE = 0x7fffffff  # messages of a stream
 CLOSE_TIMEOUT = 10.0  # seconds
 WHY_NOT_CLOSED = "; the peer does not run, or nothing moves its messages: in " \
     "this thread, without asyncio, it needs background=True"
+
+# Why a buffer cannot be received into now (places.h).
+_WRITTEN = 0
+_OCCUPIED = (
+    "an earlier receive may still write to it",
+    "another receive into it goes on",
+    "a message lies there that nobody has taken: take it first, by wait() of "
+    "what was started, or by recv()")
 
 Meta = Mapping[str, Any]
 
@@ -127,6 +135,20 @@ def end_of(number: int) -> End:
         text(lib.tmsg_endpoint_peer(endpoint)))
 
 
+# By number.
+_hubs: "weakref.WeakValueDictionary[int, Hub]" = weakref.WeakValueDictionary()
+
+
+def occupied(name: str, why: int, writer: int) -> Error:
+    """What is raised for a buffer that cannot be received into now."""
+    error = error_of(Status.BUSY,
+                     f"buffer '{_data.shortened(name)}': {_OCCUPIED[why]}")
+    error.may_have_run = False
+    if why == _WRITTEN:
+        error._writer = writer
+    return error
+
+
 class Deadline:
     """Slices of a wait of so many seconds; None is no limit."""
 
@@ -162,7 +184,7 @@ class Posted:
 
     def renew(self) -> None:
         """Its map has gone with a message."""
-        self.map = hot.posted(self.arrays)
+        hot.renew(self.map, self.arrays)
 
     def same(self, other: "Posted") -> bool:
         """Whether it is the same memory."""
@@ -213,6 +235,7 @@ class Hub:
         self.spin_us = 50 if spin_us is None else params.spin_us
         self.worker = worker_p[0]
         self.number = address(self.hub)
+        _hubs[self.number] = self
         self.generation = generation()
         self.pending: List[Any] = []  # operations that go on
         self.endpoints: Dict[int, Any] = {}  # by address
@@ -291,7 +314,36 @@ class Hub:
             raise
         if parts is None:
             self.look_for_refused(endpoint)
+        elif isinstance(parts, tuple) and len(parts) == 3:
+            raise occupied(*parts)
         return parts
+
+    def move_for(self, busy: Error) -> None:
+        """Moves what may still write to a buffer, a little; raises the error
+        where that is not why."""
+        if busy._writer is None:
+            raise busy
+        for hub in self, _hubs.get(busy._writer):
+            if hub is None or hub.closed:
+                continue
+            hot.reap(hub.pending)
+            if hub.loop is None and not hub.background:
+                hot.rest(hub.number, 1)
+            else:
+                hub._move()
+
+    def _claimed(self, begin: Callable[[], Any]) -> Any:
+        """The operation that `begin` makes, with buffers. Raises Busy where one
+        of them is not free."""
+        op = begin()
+        if isinstance(op, tuple):
+            writer = _hubs.get(op[2])
+            if writer is not None:  # what it did is over, and not yet dropped
+                hot.reap(writer.pending)
+                op = begin()
+        if isinstance(op, tuple):
+            raise occupied(*op)
+        return op
 
     def enter(self) -> None:
         """To be followed by lib.tmsgpy_hub_leave(self.hub)."""
@@ -764,7 +816,12 @@ class Hub:
                   timeout: Optional[float]) -> Any:
         """The same, with buffers for it."""
         def look(endpoint: int, slice_ms: int) -> Any:
-            parts = self.receive_into(endpoint, posted, slice_ms, 0)
+            try:
+                parts = self.receive_into(endpoint, posted, slice_ms, 0)
+            except Busy as busy:
+                self.move_for(busy)
+                time.sleep(min(0.001, slice_ms / 1000))
+                return None
             if isinstance(parts, tuple):
                 return posted.placed(parts)
             posted.lent = parts is False
@@ -807,10 +864,10 @@ class Hub:
         """Starts a call: its operation."""
         if attempts != 1:
             attempts = count(attempts, "attempts", 1, _MOST_ATTEMPTS)
-        op = self._ask(endpoint, method, hot.call, data, meta,
-                       milliseconds(timeout),
-                       lib.TMSG_CALL_IDEMPOTENT if idempotent else 0, attempts,
-                       spin_us, posted)
+        op = self._claimed(lambda: self._ask(
+            endpoint, method, hot.call, data, meta, milliseconds(timeout),
+            lib.TMSG_CALL_IDEMPOTENT if idempotent else 0, attempts, spin_us,
+            posted))
         if not hot.ended(op):
             self.pending.append(op)
         return op
@@ -820,7 +877,7 @@ class Hub:
         check_process(self.generation)
         held = self.hold(endpoint)
         try:
-            op = hot.fetch(self.number, endpoint, *how)
+            op = self._claimed(lambda: hot.fetch(self.number, endpoint, *how))
         finally:
             if held:
                 self.let_go(endpoint)

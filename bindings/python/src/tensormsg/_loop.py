@@ -16,6 +16,7 @@ from ._lib import hot, lib
 from ._spin import Spin
 from ._time import seconds
 from .context import check_process
+from .errors import Busy
 
 _TURN_S = 0.001  # a task that never waits lets others run so often
 _SOON_S = 0.0002  # a message that came so soon could have been spun for
@@ -463,6 +464,12 @@ class LoopHub(Hub):
             self.look_alive(endpoint)
             try:
                 parts = self.receive_into(endpoint, posted, 0, spin_us)
+            except Busy as busy:
+                self._pass_on()
+                self.move_for(busy)
+                self.kick()
+                await asyncio.sleep(_TURN_S)
+                continue
             except BaseException:
                 self._pass_on()
                 raise

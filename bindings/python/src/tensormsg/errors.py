@@ -55,6 +55,8 @@ class Error(Exception):
     details: Any = None
     may_have_run: Optional[bool] = None
     _unsent_on: int = 0  # the stream that had to send what it is about
+    # The hub that may write to a buffer still, and then lets go of it.
+    _writer: Optional[int] = None
 
     def __init__(self, reason: str, status: int = Status.INTERNAL,
                  peer: Optional[str] = None) -> None:
