@@ -811,3 +811,22 @@ def test_a_reply_is_received_into_buffers(sides, size):
         assert np.shares_memory(reply["y"], y) and list(reply["z"]) == [0, 1]
         with pytest.raises(tensormsg.InvalidParam, match="'y'"):
             ep.call("twice", {"x": np.ones(3)}, into={"y": y[:2]})
+
+
+@pytest.mark.parametrize("more, kind, words", [
+    ({"name": "a\0b"}, ValueError, "name='a.x00b' has a NUL"),
+    ({"name": "\ud800"}, ValueError, "has a lone surrogate"),
+    ({"at_least": (1, 2, 3)}, TypeError, "neither a version nor"),
+    ({"at_least": (1,)}, TypeError, "neither a version nor")])
+def test_what_no_fetch_can_ask_for(sides, more, kind, words):
+    with pytest.raises(kind, match=words):
+        sides[1].fetch(**{"name": "x", **more})
+
+
+def test_what_cannot_be_offered(sides):
+    for more, kind, words in (
+            ({"name": "a\0b"}, ValueError, "has a NUL"),
+            ({"principals": "\ud800"}, ValueError, "has a lone surrogate"),
+            ({"meta": 3}, TypeError, "meta=3 is no dict")):
+        with pytest.raises(kind, match=words):
+            sides[0].offer({}, **more)

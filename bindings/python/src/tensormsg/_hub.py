@@ -104,7 +104,10 @@ def merge_meta(meta: Optional[Meta], more: Dict[str, Any]) -> Optional[
         option = min(_OPTIONS.intersection(more))
         raise TypeError(f"{option}= is nothing that can be asked for here; as "
                         f"metadata it is meta={{{option!r}: ...}}")
-    merged = {**meta, **more} if meta else more
+    try:
+        merged = {**meta, **more} if meta else more
+    except TypeError:
+        raise TypeError(f"meta={meta!r} is no dict of names") from None
     for key, value in merged.items():
         if not isinstance(key, str):
             raise TypeError(f"metadata has a key {key!r}: names are str")

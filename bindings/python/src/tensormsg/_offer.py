@@ -53,9 +53,18 @@ def _box(name: str, part: Any) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
 
 
 def text_of(value: Any, what: str) -> Optional[str]:
-    """A str, or None."""
-    if value is not None and not isinstance(value, str):
+    """A str that the library can take, or None."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
         raise TypeError(f"{what}={value!r} is no str")
+    if "\0" in value:
+        raise ValueError(f"{what}={value!r} has a NUL")
+    try:
+        value.encode()
+    except UnicodeError:
+        raise ValueError(f"{what}={value!r} has a lone surrogate, which UTF-8 "
+                         "lacks") from None
     return value
 
 
@@ -122,6 +131,9 @@ def at_least_of(version: Version) -> Tuple[int, Optional[int]]:
     """The version, and the epoch that it is of."""
     epoch = None
     if isinstance(version, tuple):
+        if len(version) != 2:
+            raise TypeError(f"at_least={version!r} is neither a version nor "
+                            "(epoch, version)")
         epoch, version = version
         epoch = count(epoch, "epoch", 0, _MOST_VERSION)
     return count(version, "at_least", 0, _MOST_VERSION), epoch
