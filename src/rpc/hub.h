@@ -165,6 +165,8 @@ typedef struct {
                                  for a name */
     unsigned yields; /* of these, found to be free for others; used within one
                         search for room */
+    uint64_t looked; /* number of the offer that was looked at for them last */
+    bool may_fetch;  /* that offer */
 } tmsg_rpc_peer_t;
 
 void tmsg_hub_hold(tmsg_hub_t *hub);

@@ -123,7 +123,9 @@ typedef struct {
 
 /* What is remembered of an offer that is over. */
 typedef struct {
+    tmsg_keyed_t by_number;
     uint64_t number; /* 0: nothing */
+    uint64_t turn;   /* how many had ended with it */
     uint64_t name;   /* tmsg_offer_name_key() of its name; 0: none */
     uint8_t random[TMSG_KEY_RANDOM];
     char *principals; /* as of the offer */
@@ -143,12 +145,13 @@ typedef struct tmsg_offers {
         epoch; /* ns since 1970 when the first offer was made; 0: not yet */
     tmsg_ended_offer_t *ended; /* those that ended last; NULL: none yet, or no
                                   memory */
-    size_t next_ended;         /* the place of the next one */
-    bool forgotten;            /* more have ended than are remembered */
-    uint64_t bytes;            /* of the live offers */
-    uint64_t lent_bytes;       /* of those that are not released */
-    uint64_t fetches, waits;   /* under way, waiting */
-    uint64_t places;           /* that the waiting fetches take */
+    tmsg_table_t ended_by_number, ended_by_reader;
+    uint64_t ended_count;    /* that were put there */
+    bool forgotten;          /* more have ended than are remembered */
+    uint64_t bytes;          /* of the live offers */
+    uint64_t lent_bytes;     /* of those that are not released */
+    uint64_t fetches, waits; /* under way, waiting */
+    uint64_t places;         /* that the waiting fetches take */
     uint64_t fetched, fetched_bytes;
     tmsg_records_t lent_kept;
 } tmsg_offers_t;
@@ -226,18 +229,42 @@ bool tmsg_version_is_there(const tmsg_offers_t *offers,
 tmsg_status_t tmsg_versions_add(tmsg_offers_t *offers, tmsg_offer_t *offer);
 void tmsg_versions_remove(tmsg_offers_t *offers, tmsg_offer_t *offer);
 
+/* The readers of an offer are those whom `principals` (NULL: anybody) names:
+ * tmsg_readers_of() returns a list of them, in which "" is anybody, and "*"
+ * stands alone. tmsg_readers_of_asker() stores by which of them an asker reads,
+ * and returns how many these are. tmsg_reader_key() returns a key for the
+ * offers of a name for a reader. They need no lock. */
+#define TMSG_READERS_MOST 3
+
+const char *tmsg_readers_of(const char *principals);
+size_t tmsg_readers_of_asker(const tmsg_endpoint_t *asker,
+                             const char *readers[TMSG_READERS_MOST]);
+uint64_t tmsg_reader_key(uint64_t name_key, const char *reader, size_t bytes);
+
+/* tmsg_ended_add() remembers an offer that is over, in place of the one that
+ * ended longest ago, and takes its principals. The others return what is
+ * remembered of a number, and of the offer of a name that ended last among
+ * those that the asker could fetch; NULL: nothing. Lock held. */
+void tmsg_ended_add(tmsg_offers_t *offers, tmsg_offer_t *offer);
+const tmsg_ended_offer_t *tmsg_ended_by_number(const tmsg_offers_t *offers,
+                                               uint64_t number);
+const tmsg_ended_offer_t *tmsg_ended_by_name(const tmsg_offers_t *offers,
+                                             uint64_t name,
+                                             const tmsg_endpoint_t *asker);
+void tmsg_ended_free(tmsg_offers_t *offers);
+
 /* Ends an offer, if it is live: no fetch finds it any more. The caller has it
  * settled afterwards. Lock held. */
 void tmsg_offer_finish(tmsg_offer_t *offer, tmsg_status_t status);
 
 /* Finds the live offer that a fetch asks for. What the asker may not fetch is
- * not there for a fetch by name. Lock held. Errors: NOT_FOUND;
- * tmsg_error_message() says why there is none. *may_come_p: it may yet come.
- * REFUSED: the key is of an offer for others. */
+ * not there for a fetch by name. Lock held. Errors: NOT_FOUND, and if `tells`
+ * tmsg_error_message() says why there is none; REFUSED (the key is of an offer
+ * for others). */
 tmsg_status_t tmsg_offers_find(tmsg_offers_t *offers,
                                const tmsg_fetch_ask_t *ask,
-                               const tmsg_endpoint_t *asker,
-                               tmsg_offer_t **offer_p, bool *may_come_p);
+                               const tmsg_endpoint_t *asker, bool tells,
+                               tmsg_offer_t **offer_p);
 
 /* Returns whether the offer is one that the fetch asks for by name. Lock
  * held. */
@@ -270,8 +297,8 @@ void tmsg_lent_recall(tmsg_offer_t *offer);
 void tmsg_offer_answer(void *arg, tmsg_task_t *task);
 void tmsg_offer_list(void *arg, tmsg_task_t *task);
 
-/* Answers fetches that wait for such an offer. Lock held; the caller wakes the
- * hub. */
+/* Answers fetches that wait for such an offer, and may have it. Lock held; the
+ * caller wakes the hub. */
 void tmsg_fetch_look_again(tmsg_hub_t *hub, const tmsg_offer_t *offer);
 
 /* Reads what a request asks for. It has no tensors but a key and slices.

@@ -12,6 +12,7 @@
 #include "core/utf8.h"
 #include "rpc/metrics.h"
 #include "rpc/offer.h"
+#include "rpc/principal.h"
 
 #define WAITS_OF_A_PEER (TMSG_FETCHES_WAITING / 4)
 #define WAIT_MS_MOST INT32_MAX
@@ -143,10 +144,9 @@ static tmsg_status_t send_map(tmsg_task_t *task, const tmsg_map_t *request,
 }
 
 /* Answers a fetch, if there is what it asks for. Errors: NOT_FOUND; the fetch
- * was not answered, and tmsg_error_message() says why. */
+ * was not answered, and if `tells` tmsg_error_message() says why. */
 static tmsg_status_t try_to_answer(tmsg_task_t *task, const tmsg_map_t *request,
-                                   const tmsg_fetch_ask_t *ask,
-                                   bool *may_come_p)
+                                   const tmsg_fetch_ask_t *ask, bool tells)
 {
     tmsg_hub_t *hub = task->server->hub;
     tmsg_lent_t *lent = NULL;
@@ -154,8 +154,8 @@ static tmsg_status_t try_to_answer(tmsg_task_t *task, const tmsg_map_t *request,
     tmsg_status_t status;
 
     tmsg_hub_lock(hub);
-    status = tmsg_offers_find(hub->offers, ask, tmsg_task_endpoint(task),
-                              &offer, may_come_p);
+    status = tmsg_offers_find(hub->offers, ask, tmsg_task_endpoint(task), tells,
+                              &offer);
     if (status == TMSG_OK) {
         lent = tmsg_lent_begin(offer, task, !ask->has_slices);
         status = lent == NULL ? TMSG_ERR_NO_MEMORY : TMSG_OK;
@@ -208,21 +208,26 @@ static void look_again(tmsg_rpc_event_t *event)
         TMSG_CONTAINER_OF(event, tmsg_fetch_wait_t, event);
     tmsg_task_t *task = wait->task;
     tmsg_hub_t *hub = task->server->hub;
-    bool may_come, waits = false;
+    bool last, waits = false;
     tmsg_status_t status;
 
     tmsg_task_let_go(task); /* a message is held against the worker's limits */
+    tmsg_hub_lock(hub);
+    last = wait->time_is_up;
+    tmsg_hub_unlock(hub);
     if (wait->pushed_out) {
         status = tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
                                 "others wait, and most of the fetches that "
                                 "wait are of this connection");
     } else {
-        status = try_to_answer(task, wait->request, &wait->ask, &may_come);
+        status = try_to_answer(task, wait->request, &wait->ask, last);
     }
-    if (status == TMSG_ERR_NOT_FOUND) {
+    if (status == TMSG_ERR_NOT_FOUND && !last) {
         tmsg_hub_lock(hub);
-        waits = !wait->time_is_up && tmsg_task_is_open(task);
-        if (waits) { /* somebody else had what came */
+        waits = tmsg_task_is_open(task);
+        if (waits && wait->time_is_up) {
+            tmsg_hub_tell(hub, &wait->event); /* to look for the last time */
+        } else if (waits) {                   /* somebody else had what came */
             begin_wait(hub, wait);
         }
         tmsg_hub_unlock(hub);
@@ -269,6 +274,20 @@ static void waiter_is_gone(void *arg, tmsg_task_t *task, tmsg_status_t status)
     }
 }
 
+/* Returns whether a peer that waits may fetch an offer, and compares that once
+ * for all its waits. Lock held. */
+static bool may_fetch(const tmsg_fetch_wait_t *wait, const tmsg_offer_t *offer)
+{
+    tmsg_rpc_peer_t *peer = wait->task->peer;
+
+    if (peer->looked != offer->number) {
+        peer->looked = offer->number;
+        peer->may_fetch = tmsg_principals_allow(offer->principals,
+                                                tmsg_task_endpoint(wait->task));
+    }
+    return peer->may_fetch;
+}
+
 void tmsg_fetch_look_again(tmsg_hub_t *hub, const tmsg_offer_t *offer)
 {
     tmsg_node_t *next;
@@ -280,7 +299,8 @@ void tmsg_fetch_look_again(tmsg_hub_t *hub, const tmsg_offer_t *offer)
 
         next = node->next;
         if (wait->name == offer->name_key &&
-            tmsg_offer_suits(hub->offers, offer, &wait->ask)) {
+            tmsg_offer_suits(hub->offers, offer, &wait->ask) &&
+            may_fetch(wait, offer)) {
             wait->waits = false; /* its patience goes on */
             tmsg_list_remove(&hub->offers->waiting, node);
             tmsg_hub_tell(hub, &wait->event);
@@ -471,14 +491,15 @@ void tmsg_offer_answer(void *arg, tmsg_task_t *task)
 {
     const tmsg_map_t *request = tmsg_task_map(task);
     tmsg_fetch_ask_t ask;
-    bool may_come = false;
+    bool waits = false;
     tmsg_status_t status = tmsg_fetch_read(request, &ask);
 
     (void)arg;
     if (status == TMSG_OK) {
-        status = try_to_answer(task, request, &ask, &may_come);
+        waits = ask.name != NULL && ask.wait_ms != 0;
+        status = try_to_answer(task, request, &ask, !waits);
     }
-    if (status == TMSG_ERR_NOT_FOUND && may_come && ask.wait_ms != 0) {
+    if (status == TMSG_ERR_NOT_FOUND && waits) {
         wait_for_offer(task, &ask);
     } else if (status != TMSG_OK) {
         fail_fetch(task, status);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Finds offers by key and by name, and remembers why those ended that are not
- * there any more. The hub's lock is held in most functions here. */
+/* Finds offers by key and by name, and says why those are not there that are
+ * not found. The hub's lock is held in most functions here. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -32,11 +32,7 @@ void tmsg_offers_free(tmsg_offers_t *offers)
     tmsg_table_free(&offers->by_number);
     tmsg_table_free(&offers->by_version);
     tmsg_table_free(&offers->by_reader);
-    for (size_t i = 0; offers->ended != NULL && i < TMSG_OFFERS_REMEMBERED;
-         i++) {
-        free(offers->ended[i].principals);
-    }
-    free(offers->ended);
+    tmsg_ended_free(offers);
     free(offers);
 }
 
@@ -159,32 +155,6 @@ tmsg_status_t tmsg_offers_add(tmsg_hub_t *hub, tmsg_offer_t *offer)
     return TMSG_OK;
 }
 
-/* Remembers an offer that is over, in place of the one that ended longest ago.
- * Takes its principals. */
-static void remember_end(tmsg_offers_t *offers, tmsg_offer_t *offer)
-{
-    tmsg_ended_offer_t *place;
-
-    if (offers->ended == NULL) {
-        offers->ended = calloc(TMSG_OFFERS_REMEMBERED, sizeof(*offers->ended));
-    }
-    if (offers->ended == NULL) {
-        offers->forgotten = true; /* words will be less exact */
-        return;
-    }
-    place = &offers->ended[offers->next_ended++ % TMSG_OFFERS_REMEMBERED];
-    offers->forgotten = offers->forgotten || place->number != 0;
-    free(place->principals);
-    *place = (tmsg_ended_offer_t){.number = offer->number,
-                                  .principals = offer->principals,
-                                  .status = offer->status};
-    offer->principals = NULL;
-    memcpy(place->random, offer->random, sizeof(place->random));
-    if (offer->name != NULL) {
-        place->name = offer->name_key;
-    }
-}
-
 void tmsg_offer_finish(tmsg_offer_t *offer, tmsg_status_t status)
 {
     tmsg_offers_t *offers = offer->hub->offers;
@@ -201,7 +171,7 @@ void tmsg_offer_finish(tmsg_offer_t *offer, tmsg_status_t status)
         tmsg_versions_remove(offers, offer);
     }
     tmsg_lifetime_end(offer->hub, &offer->ttl);
-    remember_end(offers, offer);
+    tmsg_ended_add(offers, offer);
 }
 
 static const char *words_of_end(tmsg_status_t status)
@@ -222,22 +192,11 @@ static bool is_same_secret(const uint8_t *a, const uint8_t *b, size_t bytes)
     return differ == 0;
 }
 
-static const tmsg_ended_offer_t *find_ended(const tmsg_offers_t *offers,
-                                            uint64_t number)
-{
-    for (size_t i = 0; offers->ended != NULL && i < TMSG_OFFERS_REMEMBERED;
-         i++) {
-        if (offers->ended[i].number == number) {
-            return &offers->ended[i];
-        }
-    }
-    return NULL;
-}
-
-/* Says why there is no offer with that key. `taken`: a live offer has the
- * number in it. */
+/* Says why there is no offer with that key. Who guesses hears the same of every
+ * number: else the words would tell which offers are live, and how many there
+ * were. */
 static tmsg_status_t miss_key(const tmsg_offers_t *offers,
-                              const tmsg_key_parts_t *key, bool taken)
+                              const tmsg_key_parts_t *key)
 {
     const tmsg_ended_offer_t *ended;
 
@@ -248,18 +207,16 @@ static tmsg_status_t miss_key(const tmsg_offers_t *offers,
                               "the key is of another run of this owner, or of "
                               "another owner");
     }
-    ended = key->number == 0 ? NULL : find_ended(offers, key->number);
+    ended = tmsg_ended_by_number(offers, key->number);
     if (ended != NULL &&
         is_same_secret(key->random, ended->random, sizeof(key->random))) {
         return tmsg_error_set(TMSG_ERR_NOT_FOUND, "the offer %s",
                               words_of_end(ended->status));
     }
-    if (key->number > 0 && key->number <= offers->last_number &&
-        ended == NULL && !taken && offers->forgotten) {
-        return tmsg_error_set(TMSG_ERR_NOT_FOUND,
-                              "the offer is over, or never was there");
-    }
-    return tmsg_error_set(TMSG_ERR_NOT_FOUND, "there never was such an offer");
+    return tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                          offers->forgotten
+                              ? "the offer is over, or never was there"
+                              : "there never was such an offer");
 }
 
 static tmsg_status_t find_by_key(tmsg_offers_t *offers,
@@ -275,7 +232,7 @@ static tmsg_status_t find_by_key(tmsg_offers_t *offers,
         !is_same_secret(key->instance, offers->instance,
                         sizeof(key->instance)) ||
         !is_same_secret(key->random, offer->random, sizeof(key->random))) {
-        return miss_key(offers, key, offer != NULL);
+        return miss_key(offers, key);
     }
     if (!tmsg_principals_allow(offer->principals, asker)) {
         return tmsg_error_set(TMSG_ERR_REFUSED,
@@ -304,7 +261,7 @@ static tmsg_status_t miss_name(const tmsg_offers_t *offers,
 {
     size_t bytes = strlen(ask->name);
     uint64_t name = tmsg_offer_name_key(ask->name, bytes);
-    const tmsg_ended_offer_t *last = NULL;
+    const tmsg_ended_offer_t *last;
 
     if (newest != NULL) {
         return tmsg_error_set(TMSG_ERR_NOT_FOUND,
@@ -313,18 +270,7 @@ static tmsg_status_t miss_name(const tmsg_offers_t *offers,
                               tmsg_error_name(ask->name, bytes).text,
                               newest->version, ask->at_least);
     }
-    for (size_t i = 0; offers->ended != NULL && i < TMSG_OFFERS_REMEMBERED;
-         i++) {
-        /* From the one that ended last. */
-        const tmsg_ended_offer_t *ended =
-            &offers
-                 ->ended[(offers->next_ended - 1 - i) % TMSG_OFFERS_REMEMBERED];
-
-        if (last == NULL && ended->name == name &&
-            tmsg_principals_allow(ended->principals, asker)) {
-            last = ended;
-        }
-    }
+    last = tmsg_ended_by_name(offers, name, asker);
     return last == NULL
                ? tmsg_error_set(TMSG_ERR_NOT_FOUND, "there is no offer '%s'%s",
                                 tmsg_error_name(ask->name, bytes).text,
@@ -336,13 +282,14 @@ static tmsg_status_t miss_name(const tmsg_offers_t *offers,
 
 static tmsg_status_t find_by_name(const tmsg_offers_t *offers,
                                   const tmsg_fetch_ask_t *ask,
-                                  const tmsg_endpoint_t *asker,
+                                  const tmsg_endpoint_t *asker, bool tells,
                                   tmsg_offer_t **offer_p)
 {
     tmsg_offer_t *newest = tmsg_versions_newest(offers, ask->name, asker);
 
     if (newest == NULL || !tmsg_offer_suits(offers, newest, ask)) {
-        return miss_name(offers, ask, asker, newest);
+        return tells ? miss_name(offers, ask, asker, newest)
+                     : TMSG_ERR_NOT_FOUND;
     }
     *offer_p = newest;
     return TMSG_OK;
@@ -350,10 +297,9 @@ static tmsg_status_t find_by_name(const tmsg_offers_t *offers,
 
 tmsg_status_t tmsg_offers_find(tmsg_offers_t *offers,
                                const tmsg_fetch_ask_t *ask,
-                               const tmsg_endpoint_t *asker,
-                               tmsg_offer_t **offer_p, bool *may_come_p)
+                               const tmsg_endpoint_t *asker, bool tells,
+                               tmsg_offer_t **offer_p)
 {
-    *may_come_p = ask->name != NULL;
     return ask->name == NULL ? find_by_key(offers, &ask->key, asker, offer_p)
-                             : find_by_name(offers, ask, asker, offer_p);
+                             : find_by_name(offers, ask, asker, tells, offer_p);
 }

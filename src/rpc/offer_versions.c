@@ -10,9 +10,8 @@
 
 #define ROOM_AT_FIRST 4
 
-/* Reads what has no principals. An asker has up to three names to read by. */
+/* Reads what has no principals. */
 #define ANYBODY ""
-#define READERS 3
 
 uint64_t tmsg_offer_name_key(const char *name, size_t bytes)
 {
@@ -33,10 +32,36 @@ bool tmsg_offer_has_name(const tmsg_offer_t *offer, const char *name,
            memcmp(offer->name, name, bytes) == 0;
 }
 
+uint64_t tmsg_reader_key(uint64_t name_key, const char *reader, size_t bytes)
+{
+    return version_key(name_key, tmsg_table_key(reader, bytes));
+}
+
 static uint64_t reader_key(const char *name, const char *reader, size_t bytes)
 {
-    return version_key(tmsg_offer_name_key(name, strlen(name)),
-                       tmsg_table_key(reader, bytes));
+    return tmsg_reader_key(tmsg_offer_name_key(name, strlen(name)), reader,
+                           bytes);
+}
+
+const char *tmsg_readers_of(const char *principals)
+{
+    return principals == NULL ? ANYBODY
+           : tmsg_principals_have(principals, TMSG_PRINCIPAL_ANY)
+               ? TMSG_PRINCIPAL_ANY
+               : principals;
+}
+
+size_t tmsg_readers_of_asker(const tmsg_endpoint_t *asker,
+                             const char *readers[TMSG_READERS_MOST])
+{
+    const char *principal = tmsg_endpoint_principal(asker);
+
+    readers[0] = ANYBODY;
+    readers[1] = TMSG_PRINCIPAL_ANY;
+    readers[2] = principal;
+    return principal == NULL                            ? 1
+           : strcmp(principal, TMSG_PRINCIPAL_ANY) == 0 ? 2
+                                                        : 3;
 }
 
 static tmsg_versions_t *find(const tmsg_offers_t *offers, const char *name,
@@ -62,14 +87,10 @@ static tmsg_versions_t *find(const tmsg_offers_t *offers, const char *name,
  * how many there are. */
 static size_t find_all(const tmsg_offers_t *offers, const char *name,
                        const tmsg_endpoint_t *asker,
-                       const tmsg_versions_t *found[READERS])
+                       const tmsg_versions_t *found[TMSG_READERS_MOST])
 {
-    const char *principal = tmsg_endpoint_principal(asker);
-    const char *readers[READERS] = {ANYBODY, TMSG_PRINCIPAL_ANY, principal};
-    size_t count = principal == NULL                            ? 1
-                   : strcmp(principal, TMSG_PRINCIPAL_ANY) == 0 ? 2
-                                                                : READERS;
-    size_t some = 0;
+    const char *readers[TMSG_READERS_MOST];
+    size_t count = tmsg_readers_of_asker(asker, readers), some = 0;
 
     for (size_t i = 0; i < count; i++) {
         found[some] = find(offers, name, readers[i], strlen(readers[i]));
@@ -82,7 +103,7 @@ tmsg_offer_t *tmsg_versions_newest(const tmsg_offers_t *offers,
                                    const char *name,
                                    const tmsg_endpoint_t *asker)
 {
-    const tmsg_versions_t *found[READERS];
+    const tmsg_versions_t *found[TMSG_READERS_MOST];
     size_t count = find_all(offers, name, asker, found);
     tmsg_offer_t *newest = NULL;
 
@@ -99,7 +120,7 @@ tmsg_offer_t *tmsg_versions_newest(const tmsg_offers_t *offers,
 size_t tmsg_versions_count(const tmsg_offers_t *offers, const char *name,
                            const tmsg_endpoint_t *asker)
 {
-    const tmsg_versions_t *found[READERS];
+    const tmsg_versions_t *found[TMSG_READERS_MOST];
     size_t lists = find_all(offers, name, asker, found), count = 0;
 
     for (size_t i = 0; i < lists; i++) {
@@ -288,11 +309,7 @@ static size_t count_words(const char *list)
 
 tmsg_status_t tmsg_versions_add(tmsg_offers_t *offers, tmsg_offer_t *offer)
 {
-    const char *list =
-        offer->principals == NULL ? ANYBODY
-        : tmsg_principals_have(offer->principals, TMSG_PRINCIPAL_ANY)
-            ? TMSG_PRINCIPAL_ANY
-            : offer->principals;
+    const char *list = tmsg_readers_of(offer->principals);
     tmsg_status_t status = TMSG_OK;
 
     offer->versions = malloc(count_words(list) * sizeof(*offer->versions));

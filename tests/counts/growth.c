@@ -358,6 +358,14 @@ static void make_versions(input_t *input)
     strcpy(input->path, "w");
 }
 
+static void free_offers(input_t *input)
+{
+    tmsg_offers_free(input->hub->offers);
+    free(input->offers);
+    free(input->hub);
+    input->path[0] = '\0';
+}
+
 /* Of many versions of one name each is offered, and withdrawn as the newest. */
 static void find_versions(input_t *input)
 {
@@ -370,17 +378,41 @@ static void find_versions(input_t *input)
     }
     for (size_t i = 0; i < input->count; i++) {
         tmsg_offer_t *newest;
-        bool may_come;
 
-        must(tmsg_offers_find(offers, &ask, &asker, &newest, &may_come));
+        must(tmsg_offers_find(offers, &ask, &asker, true, &newest));
         must_eq(newest->version, input->count - 1 - i);
         tmsg_offer_finish(newest, TMSG_ERR_CANCELED);
     }
     must_eq(offers->by_reader.count, 0);
-    tmsg_offers_free(offers);
-    free(input->offers);
-    free(input->hub);
-    input->path[0] = '\0';
+    free_offers(input);
+}
+
+/* As often as offers have ended that were for others, one is looked for by name
+ * and by a number. */
+static void miss_what_ended(input_t *input)
+{
+    static const tmsg_endpoint_t asker; /* without a principal */
+    const tmsg_fetch_ask_t by_name = {.name = "w"};
+    tmsg_offers_t *offers = input->hub->offers;
+
+    for (size_t i = 0; i < input->count; i++) {
+        input->offers[i].principals = strdup("bob carol");
+        input->offers[i].name_key = tmsg_offer_name_key("w", 1);
+        must(tmsg_offers_add(input->hub, &input->offers[i]));
+        tmsg_offer_finish(&input->offers[i], TMSG_ERR_CANCELED);
+    }
+    for (size_t i = 0; i < input->count; i++) {
+        tmsg_fetch_ask_t by_key = {
+            .key = {.epoch = offers->epoch, .number = i + 1}};
+        tmsg_offer_t *none;
+
+        memcpy(by_key.key.instance, offers->instance, TMSG_KEY_INSTANCE);
+        must_be(tmsg_offers_find(offers, &by_name, &asker, true, &none),
+                TMSG_ERR_NOT_FOUND);
+        must_be(tmsg_offers_find(offers, &by_key, &asker, true, &none),
+                TMSG_ERR_NOT_FOUND);
+    }
+    free_offers(input);
 }
 
 /* The part of a worker address, in UCX's second version, for TCP on a device.
@@ -468,6 +500,7 @@ static const struct {
     {"pass layouts", 8, open_small_pair, pass_layouts},
     {"read JSON", 64, write_json, read_json},
     {"find versions", 256, make_versions, find_versions},
+    {"miss what ended", 64, make_versions, miss_what_ended},
     {"check a worker address", 8, write_devices, check_worker_address},
 };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "rpc/offer.h"
 #include "support/offers.h"
 #include "support/seeded_maps.h"
 
@@ -70,6 +71,51 @@ static void for_some_principals(pair_t *pair)
 Test(offer_principals, may_be_for_some_principals)
 {
     play_as("alice", for_some_principals);
+}
+
+/* Why an offer ended is said to those who could fetch it, of that which ended
+ * last. */
+static void ended_for_the_asker(pair_t *pair)
+{
+    static const struct {
+        const char *principals;
+        bool expires, seen;
+    } rows[] = {
+        {"bob", false, false},       {"bob alice", true, true},
+        {"alice", false, true},      {"bob", true, false},
+        {NULL, true, true},          {"* alice", false, true},
+        {"alice alice", true, true}, {"bob", false, false},
+    };
+    const char *words = "no offer 'it', and never was";
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        tmsg_offer_params_t params = {
+            .field_mask = TMSG_OFFER_PARAM_PRINCIPALS | TMSG_OFFER_PARAM_NAME,
+            .name = "it",
+            .principals = rows[i].principals};
+        heard_t heard;
+
+        if (rows[i].expires) {
+            params.field_mask |= TMSG_OFFER_PARAM_TTL;
+            params.ttl_ms = 1;
+        }
+        offer(pair, &heard, sample_bytes(1, 10), &params);
+        if (rows[i].expires) {
+            pair_await(pair, is_released, &heard, "its time to be up");
+            tmsg_offer_destroy(heard.offer);
+        } else {
+            withdraw(&heard);
+        }
+        words = !rows[i].seen     ? words
+                : rows[i].expires ? "the offer 'it' has expired"
+                                  : "the offer 'it' was withdrawn";
+        fails(pair, start_name(pair, "it", 0, 0), TMSG_ERR_NOT_FOUND, words);
+    }
+}
+
+Test(offer_principals, hear_why_offers_ended_that_were_for_them)
+{
+    play_as("alice", ended_for_the_asker);
 }
 
 static void offer_for(pair_t *pair, heard_t *heard, const char *principals,
@@ -182,4 +228,41 @@ static void many_for_others(pair_t *pair)
 Test(offer_principals, for_others_cost_no_time)
 {
     play_as("alice", many_for_others);
+}
+
+enum { WAITS = 20 };
+
+static bool all_wait(void *pair)
+{
+    return told(pair, "waiting_fetches") == WAITS;
+}
+
+/* An offer wakes no fetch of those who may not have it, and no words are made
+ * for a fetch that goes on to wait. */
+static void waits_of_others(pair_t *pair)
+{
+    tmsg_call_t *calls[WAITS];
+    heard_t bobs, ours;
+    tmsg_list_t *waiting;
+
+    for (int i = 0; i < WAITS; i++) {
+        calls[i] = start_name(pair, "mine", 0, 1000000);
+    }
+    pair_await(pair, all_wait, pair, "all to wait");
+    must_true(strstr(tmsg_error_message(), "no offer") == NULL);
+    offer_for(pair, &bobs, "bob carol", 1);
+    waiting = &bobs.offer->hub->offers->waiting;
+    must_eq(waiting->count, WAITS);
+    offer_for(pair, &ours, "bob alice", 2);
+    must_eq(waiting->count, 0);
+    for (int i = 0; i < WAITS; i++) {
+        must_eq(version_of(pair, calls[i]), 2);
+    }
+    withdraw(&bobs);
+    withdraw(&ours);
+}
+
+Test(offer_principals, wake_those_who_wait_and_may_have_them)
+{
+    play_as("alice", waits_of_others);
 }

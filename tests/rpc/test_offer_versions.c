@@ -55,7 +55,7 @@ Test(offer_versions, by_each_way) { play_on_each(versions, NULL); }
 Test(offer_versions, that_ended_last_are_remembered)
 {
     static pair_t pair;
-    heard_t oldest, other;
+    heard_t oldest, other, live;
     tmsg_offer_key_t key, first;
 
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
@@ -71,8 +71,16 @@ Test(offer_versions, that_ended_last_are_remembered)
     withdraw(&oldest);
     fails_key(&pair, key, "the offer was withdrawn");
     fails_key(&pair, first, "the offer is over, or never was there");
+    /* Who guesses hears nothing of what is there, or was. */
+    offer(&pair, &live, sample_bytes(1, 10), NULL);
+    key = key_of(&live);
     key.bytes[47] ^= 1;
-    fails_key(&pair, key, "there never was such an offer");
+    for (unsigned number = 0; number <= 1103; number++) {
+        key.bytes[24] = (uint8_t)number;
+        key.bytes[25] = (uint8_t)(number >> 8);
+        fails_key(&pair, key, "the offer is over, or never was there");
+    }
+    withdraw(&live);
     pair_close(&pair);
 }
 
