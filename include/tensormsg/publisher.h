@@ -108,12 +108,11 @@ TMSG_API tmsg_status_t tmsg_publisher_remove(tmsg_publisher_t *publisher,
  * borrowed data has to stay as it is until the request has ended. The request
  * ends with OK whatever became of each subscriber's: that is counted. `params`
  * (NULL: defaults) and request_p are those of tmsg_endpoint_send(). Flags
- * (TMSG_SEND_VERIFY, TMSG_SEND_KEEP_STRIDES, TMSG_SEND_LEND: one copy at most for
- * all who borrow, and the map is held until it was given back, which may be after
- * the request's end), policy, channel, way and protocol
- * hold for every subscriber, each message being ACKED unless it goes to a peer
- * that acknowledges nothing; a channel that a peer does not take fails for that
- * one.
+ * (TMSG_SEND_VERIFY, TMSG_SEND_KEEP_STRIDES, TMSG_SEND_LEND: one copy at most
+ * for all who borrow, and the map is held until it was given back, which may be
+ * after the request's end), policy, channel, way and protocol hold for every
+ * subscriber, each message being ACKED unless it goes to a peer that
+ * acknowledges nothing; a channel that a peer does not take fails for that one.
  * timeout_ms is for all from this call on: when it has passed, what still waits
  * for a subscriber is dropped, what is on the way is given up, and the map is
  * kept for newcomers no longer. on_done is called when the request ends.

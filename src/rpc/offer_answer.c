@@ -134,7 +134,7 @@ static tmsg_status_t send_map(tmsg_task_t *task, const tmsg_map_t *request,
     task->how.on_done = tmsg_lent_done;
     task->how.on_done_arg = lent;
     task->how.acked = offer->fetches_most > 0 && lent->whole;
-    task->how.lends = true;
+    task->how.reclaims = true;
     if (ask->name != NULL) {
         task->how.more = offer->version_meta;
     }

@@ -204,8 +204,10 @@ send_generally(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         .field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_CHANNEL |
                       TMSG_SEND_PARAM_ON_RELEASE | TMSG_SEND_PARAM_ON_DONE,
         /* A session sends again only what is to be acknowledged. */
-        .flags = TMSG_SEND_UNORDERED |
-                 (endpoint->resume != NULL || how->acked ? TMSG_SEND_ACKED : 0),
+        .flags =
+            TMSG_SEND_UNORDERED |
+            (endpoint->resume != NULL || how->acked ? TMSG_SEND_ACKED : 0) |
+            (how->lends ? TMSG_SEND_LEND : 0),
         .channel = TMSG_CHANNEL_CALLS,
         .on_release = how->on_release,
         .on_release_arg = how->on_release_arg,
@@ -226,7 +228,8 @@ tmsg_status_t tmsg_calls_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         return status;
     }
     tmsg_worker_enter(worker);
-    status = !how->acked && tmsg_template_send(endpoint, map, NULL, how, NULL)
+    status = !how->acked && !how->lends &&
+                     tmsg_template_send(endpoint, map, NULL, how, NULL)
                  ? TMSG_OK
                  : send_generally(endpoint, map, how);
     tmsg_worker_leave(worker, true);

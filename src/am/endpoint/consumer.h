@@ -160,7 +160,11 @@ typedef struct {
     bool acked;
     /* Somebody else may change the map's memory when the operation has ended,
      * even memory that the map owns. */
-    bool lends;
+    bool reclaims;
+    /* The message is lent where that can be (TMSG_SEND_LEND). `lends_asked`: to
+     * a peer that asked for it by its call, even if it does not borrow what it
+     * has not asked for. */
+    bool lends, lends_asked;
 } tmsg_call_send_t;
 
 #endif

@@ -198,7 +198,7 @@ const char *tmsg_loans_words(const tmsg_endpoint_t *endpoint, char *text,
 {
     const char *why;
 
-    if (tmsg_loans_may_lend(endpoint, &why)) {
+    if (tmsg_loans_may_lend(endpoint, false, &why)) {
         const tmsg_loans_t *loans = endpoint->paths.loans;
 
         if (loans == NULL || loans->noted[0] == '\0') {

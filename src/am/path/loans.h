@@ -29,9 +29,14 @@ typedef struct tmsg_loan_out tmsg_loan_out_t;
 typedef struct tmsg_loan_hold tmsg_loan_hold_t;
 typedef struct tmsg_loan_in tmsg_loan_in_t;
 
-/* Returns whether messages may be lent to the peer now. False: *why_p tells why
- * not. */
-bool tmsg_loans_may_lend(const tmsg_endpoint_t *endpoint, const char **why_p);
+/* Returns whether messages may be lent to the peer now. `asked`: the peer has
+ * asked for this one. False: *why_p tells why not. */
+bool tmsg_loans_may_lend(const tmsg_endpoint_t *endpoint, bool asked,
+                         const char **why_p);
+
+/* Notes that this side asks the peer for a loan by a call: replies may come as
+ * loans from now on. */
+void tmsg_loans_ask(tmsg_endpoint_t *endpoint);
 
 /* Makes the lending of a map whose tensors lie in segments of the application,
  * with one reference. NULL: they do not, or segments would be lent that have

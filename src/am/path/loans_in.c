@@ -60,6 +60,11 @@ static bool borrows(const tmsg_endpoint_t *endpoint)
            endpoint->paths.asks_loans;
 }
 
+void tmsg_loans_ask(tmsg_endpoint_t *endpoint)
+{
+    endpoint->paths.asks_loans = true;
+}
+
 static tmsg_status_t open_segment(tmsg_endpoint_t *endpoint, uint32_t number,
                                   uint64_t bytes, int fd)
 {

@@ -21,7 +21,8 @@
 #define PADDING 4096
 #define PADDING_EACH 64
 
-bool tmsg_loans_may_lend(const tmsg_endpoint_t *endpoint, const char **why_p)
+bool tmsg_loans_may_lend(const tmsg_endpoint_t *endpoint, bool asked,
+                         const char **why_p)
 {
     const tmsg_loans_t *loans = endpoint->paths.loans;
     uint32_t features = endpoint->peer_hello.features;
@@ -32,7 +33,7 @@ bool tmsg_loans_may_lend(const tmsg_endpoint_t *endpoint, const char **why_p)
         return false;
     } else if (!(features & TMSG_FEATURE_LOANS)) {
         *why_p = "the peer is of a version that knows no loans";
-    } else if (!(features & TMSG_FEATURE_BORROWS)) {
+    } else if (!(features & TMSG_FEATURE_BORROWS) && !asked) {
         *why_p = "the peer does not borrow";
     } else if (loans != NULL && loans->out.count >= TMSG_LOANS_MOST) {
         *why_p = "the peer keeps too many loans";
@@ -499,6 +500,11 @@ tmsg_status_t tmsg_loan_begin(tmsg_endpoint_t *endpoint, uint32_t token,
         watch_process(endpoint, loans);
     }
     count_loan(loans, lending, 1);
+    if (loans->out.count > 0) {
+        /* Some may have been given back: a copy that is used again soon is in
+         * the cache. */
+        tmsg_link_ops.look(endpoint);
+    }
     tmsg_list_push(&loans->out, &loan->node);
     loans->noted[0] = '\0';
     endpoint->stats.sent_by_loan++;

@@ -28,7 +28,7 @@ static bool lends_memory(const tmsg_send_t *send)
                     data < send->small_payload + sizeof(send->small_payload)));
 
     return ((plan->bytes > 0 && !copied) || tmsg_fragments_pending(send)) &&
-           (send->lends || tmsg_map_borrows(send->map));
+           (send->reclaims || tmsg_map_borrows(send->map));
 }
 
 /* Gives up a send that UCX has not reported, or that is being written to the

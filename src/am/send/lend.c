@@ -126,7 +126,7 @@ static const char *find_obstacle(const tmsg_send_t *send,
         endpoint->worker->context->tuning.of[TMSG_TRANSPORT_SHM].lend_bytes;
     const char *why;
 
-    if (!tmsg_loans_may_lend(endpoint, &why)) {
+    if (!tmsg_loans_may_lend(endpoint, send->lends_asked, &why)) {
         return why;
     }
     if (payload->measures->foreign > 0) {

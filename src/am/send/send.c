@@ -403,9 +403,10 @@ static void take_call_params(tmsg_send_t *send, const tmsg_call_send_t *call)
         send->call_deadline_ns = call->deadline_ns;
         send->queues = call->queues;
         send->last = call->last;
-        send->lends = call->lends;
+        send->reclaims = call->reclaims;
         send->more = call->more;
         send->spares_more = call->spares_more;
+        send->lends_asked = call->lends_asked;
         if (send->more != NULL) {
             tmsg_map_hold(send->more);
         }

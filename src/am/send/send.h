@@ -58,10 +58,11 @@ typedef struct tmsg_send {
     uint64_t call_deadline_ns; /* when the call's time is over; 0: no limit */
     bool queues;               /* may exceed the bounds of its queue */
     bool last;                 /* nobody is told if it fails */
-    bool lends;                /* owned memory counts as borrowed, too */
+    bool reclaims;             /* owned memory counts as borrowed, too */
     char *call_text;           /* own copy of the call's text, or NULL */
     const tmsg_map_t *more;    /* metadata beside the map's, held; or NULL */
     bool spares_more;          /* goes without `more` rather than fail */
+    bool lends_asked;          /* the peer has asked for a loan */
     /* what it has in common with other sends of the map, or NULL */
     tmsg_shared_plan_t *shared_plan;
     tmsg_plan_t plan;

@@ -493,7 +493,7 @@ static void take_call(tmsg_send_t *send, const tmsg_call_send_t *call)
             (const char *)send->small_header + TMSG_CALL_BYTES;
         send->queues = call->queues;
         send->last = call->last;
-        send->lends = call->lends;
+        send->reclaims = call->reclaims;
     }
 }
 

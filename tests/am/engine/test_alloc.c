@@ -340,8 +340,10 @@ static void open_round(round_t *round)
     side_options_t options = {
         .drive = scene->drive,
         .ucx_config = link_config(scene->link),
-        .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
-                   .flags = scene->schemas ? 0 : TMSG_WORKER_CAPTURE}};
+        .worker = {
+            .field_mask = TMSG_WORKER_PARAM_FLAGS,
+            .flags = (scene->schemas ? 0 : TMSG_WORKER_CAPTURE) |
+                     (scene->flags & TMSG_SEND_LEND ? TMSG_WORKER_BORROW : 0)}};
     pair_t *pair = &round->pair;
 
     if (scene->keys) {
@@ -503,6 +505,20 @@ static void send_by(link_t link, drive_t drive, const char *name,
     snprintf(words, sizeof(words), "%s by %s, flags %u", name, link_names[link],
              flags);
     fail_each(&scene);
+}
+
+/* A copy is lent; without memory for that the message goes by the usual ways.
+ */
+Test(alloc, lending)
+{
+    const sample_t sample = {.seed = 3,
+                             .tensors = 2,
+                             .shape = SAMPLE_VECTOR,
+                             .dtype = 1,
+                             .elements = 400000}; /* of a bit */
+
+    send_by(LINK_UNIX, DRIVE_POLLING, "a loan", &sample,
+            TMSG_SEND_ACKED | TMSG_SEND_LEND);
 }
 
 /* Sends over each transport: unix:// and blobs are only other ways to connect.

@@ -11,6 +11,7 @@
 #include "am/path/loans_struct.h"
 #include "core/dlpack.h"
 #include "core/map.h"
+#include "support/numbered_keys.h"
 #include "support/peers.h"
 #include "support/session_pair.h"
 
@@ -980,5 +981,118 @@ Test(loans, subscribers_share_one_copy)
     }
     tmsg_publisher_destroy(publisher);
     side_close(&sides[VIEWERS]);
+    free(memory);
+}
+
+/* Connects to a listener of `owner`, with a key of that number; name NULL: with
+ * none. */
+static void open_borrower(side_t *side, side_t *owner, const char *name,
+                          uint8_t number, tmsg_endpoint_t **to_it)
+{
+    side_options_t options = borrows;
+    pair_t both = {.sides = {owner, side}};
+    unsigned accepts = owner->accepts;
+    tmsg_endpoint_t *endpoint;
+    tmsg_request_t *ready;
+
+    options.keyring = name == NULL ? NULL : ring(name, number);
+    side_open(side, &options);
+    if (name != NULL) {
+        tmsg_keyring_destroy(options.keyring);
+    }
+    endpoint = side_dial(side, owner);
+    must(tmsg_endpoint_ready(endpoint, &ready));
+    must(pair_finish(&both, ready));
+    while (owner->accepts == accepts) {
+        (void)tmsg_worker_progress(owner->worker);
+    }
+    *to_it = owner->accepted;
+}
+
+static void expect_segment(side_t *owner, side_t *to, tmsg_endpoint_t *endpoint,
+                           uint8_t *memory, uint64_t segments)
+{
+    pair_t both = {.sides = {owner, to}};
+    unsigned releases = 0;
+    tmsg_request_t *request = lend(endpoint, map_of(memory, MIB), 0, &releases);
+    tmsg_message_t *message = pair_take(&both, to);
+
+    must(pair_finish(&both, request));
+    cr_expect(tmsg_message_is_lent(message));
+    check_fill(message, "x", memory[0], MIB);
+    tmsg_message_destroy(message);
+    pair_await(&both, has_none_out, endpoint, "what was lent");
+    cr_expect_eq(tmsg_loans_lent_bytes(endpoint), segments * MIB);
+}
+
+/* Whoever had a copy may still have it mapped: what is for one principal never
+ * comes to lie where another one reads. */
+Test(loans, copies_are_of_one_principal)
+{
+    side_t owner, alice, bob, alice_again;
+    tmsg_endpoint_t *to_alice, *to_bob, *to_alice_again;
+    tmsg_keyring_t *keyring = ring("alice", 1);
+    const side_options_t options = {.keyring = keyring};
+    uint8_t *memory = malloc(MIB);
+    const tmsg_list_t *copies;
+
+    add_key(keyring, "bob", 2);
+    side_open(&owner, &options);
+    tmsg_keyring_destroy(keyring);
+    side_listen_link(&owner, LINK_UNIX);
+    open_borrower(&alice, &owner, "alice", 1, &to_alice);
+    open_borrower(&bob, &owner, "bob", 2, &to_bob);
+    memset(memory, 1, MIB);
+    expect_segment(&owner, &alice, to_alice, memory, 1);
+    copies = &owner.worker->paths.lender->copies;
+    cr_expect_eq(copies->count, 1);
+    memset(memory, 2, MIB);
+    expect_segment(&owner, &bob, to_bob, memory, 1);
+    cr_expect_eq(copies->count, 2);
+    open_borrower(&alice_again, &owner, "alice", 1, &to_alice_again);
+    memset(memory, 3, MIB);
+    expect_segment(&owner, &alice_again, to_alice_again, memory, 1);
+    expect_segment(&owner, &alice, to_alice, memory, 1);
+    expect_segment(&owner, &bob, to_bob, memory, 1);
+    cr_expect_eq(copies->count, 2);
+    side_close(&alice);
+    side_close(&bob);
+    side_close(&alice_again);
+    side_close(&owner);
+    free(memory);
+}
+
+/* A copy whose loan did not come back is never written again. */
+Test(loans, a_copy_that_did_not_come_back_is_not_used_again)
+{
+    side_t owner, one, other;
+    tmsg_endpoint_t *to_one, *to_other;
+    uint8_t *memory = malloc(MIB);
+    tmsg_message_t *message;
+    tmsg_request_t *request;
+    unsigned releases = 0;
+    pair_t both;
+
+    side_open(&owner, NULL);
+    side_listen_link(&owner, LINK_UNIX);
+    open_borrower(&one, &owner, NULL, 0, &to_one);
+    open_borrower(&other, &owner, NULL, 0, &to_other);
+    memset(memory, 1, MIB);
+    both = (pair_t){.sides = {&owner, &one}};
+    request = lend(to_one, map_of(memory, MIB), 0, &releases);
+    message = pair_take(&both, &one);
+    must(pair_finish(&both, request));
+    tmsg_endpoint_destroy(to_one); /* the view stays */
+    memset(memory, 2, MIB);
+    for (int i = 0; i < 3; i++) {
+        expect_segment(&owner, &other, to_other, memory, 1);
+        check_fill(message, "x", 1, MIB);
+    }
+    cr_expect_eq(owner.worker->paths.lender->copies.count, 1);
+    side_close(&one);
+    check_fill(message, "x", 1, MIB);
+    tmsg_message_destroy(message);
+    side_close(&other);
+    side_close(&owner);
     free(memory);
 }
