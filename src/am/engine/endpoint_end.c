@@ -154,6 +154,7 @@ static void cut_connection(tmsg_endpoint_t *endpoint, tmsg_status_t status,
 
     tmsg_lease_withdraw(endpoint);
     tmsg_endpoint_forget_loss(endpoint);
+    tmsg_loans_last(endpoint);
     tmsg_link_close(endpoint, writes);
     endpoint->dialect->end(endpoint);
     if (status == TMSG_ERR_PEER_LOST && writes && !alive) {

@@ -171,6 +171,13 @@ void tmsg_loans_chores(tmsg_endpoint_t *endpoint)
     }
 }
 
+void tmsg_loans_last(tmsg_endpoint_t *endpoint)
+{
+    if (endpoint->paths.loans != NULL && endpoint->link.fd >= 0) {
+        tmsg_loans_give_back(endpoint);
+    }
+}
+
 void tmsg_loans_end(tmsg_endpoint_t *endpoint)
 {
     tmsg_loans_t *loans = endpoint->paths.loans;

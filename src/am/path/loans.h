@@ -116,6 +116,9 @@ void tmsg_loan_end(tmsg_loan_in_t *loan);
 /* Sends what is to be given back: a chore of the endpoint. */
 void tmsg_loans_chores(tmsg_endpoint_t *endpoint);
 
+/* Sends it once more before the socket is closed. */
+void tmsg_loans_last(tmsg_endpoint_t *endpoint);
+
 /* Ends the loans of a connection that is over. */
 void tmsg_loans_end(tmsg_endpoint_t *endpoint);
 

@@ -166,6 +166,9 @@ tmsg_copy_segment_t *tmsg_copies_take(tmsg_endpoint_t *endpoint, uint64_t bytes,
         copy = calloc(1, sizeof(*copy));
         if (copy == NULL ||
             tmsg_shareable_create(bytes, &copy->segment) != TMSG_OK) {
+            if (copy != NULL) {
+                *why_p = tmsg_error_message();
+            }
             free(copy);
             return NULL;
         }

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "am/endpoint/fail.h"
+#include "am/endpoint/control.h"
 #include "am/endpoint/link_ops.h"
 #include "am/net/loop.h"
 #include "am/path/loans_struct.h"
@@ -136,10 +136,12 @@ tmsg_status_t tmsg_loans_segment(tmsg_endpoint_t *endpoint, const uint8_t *data,
         words = strnlen(tmsg_error_message(), WORDS_BYTES);
         memcpy(answer + 4, tmsg_error_message(), words);
     }
-    return tmsg_link_ops.put(endpoint,
-                             status == TMSG_OK ? TMSG_FRAME_SEGMENT_TAKEN
-                                               : TMSG_FRAME_SEGMENT_REFUSED,
-                             answer, 4 + words);
+    status = tmsg_link_ops.put(endpoint,
+                               status == TMSG_OK ? TMSG_FRAME_SEGMENT_TAKEN
+                                                 : TMSG_FRAME_SEGMENT_REFUSED,
+                               answer, 4 + words);
+    tmsg_control_ring(endpoint, TMSG_RING_WORD_LOOK);
+    return status;
 }
 
 static unsigned find_borrowed(const tmsg_loans_t *loans, uint32_t number)

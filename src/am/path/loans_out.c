@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "am/endpoint/control.h"
 #include "am/endpoint/link_ops.h"
 #include "am/net/peer.h"
 #include "am/path/loans_struct.h"
@@ -393,6 +394,7 @@ static tmsg_status_t offer_segment(tmsg_endpoint_t *endpoint,
         .segment = segment,
         .used = loans->clock,
     };
+    tmsg_control_ring(endpoint, TMSG_RING_WORD_LOOK);
     tmsg_lender_tick(endpoint->worker->paths.lender);
     return TMSG_OK;
 }
@@ -467,13 +469,15 @@ static void watch_process(tmsg_endpoint_t *endpoint, tmsg_loans_t *loans)
     const tmsg_hello_t *mine = &endpoint->ucx->hello;
     const tmsg_peer_claim_t claim = {.pid = theirs->pid, .uid = theirs->uid};
 
-    if (loans->process >= 0 || endpoint->link.fd < 0 ||
-        (theirs->ns_pid == mine->ns_pid
-             ? tmsg_peer_doubt(endpoint->link.fd, &claim) != NULL
-             : endpoint->dialling)) {
+    if (loans->watched || endpoint->link.fd < 0) {
         return;
     }
-    loans->process = tmsg_peer_process(endpoint->link.fd);
+    loans->watched = true;
+    if (theirs->ns_pid == mine->ns_pid
+            ? tmsg_peer_doubt(endpoint->link.fd, &claim) == NULL
+            : !endpoint->dialling) {
+        loans->process = tmsg_peer_process(endpoint->link.fd);
+    }
 }
 
 tmsg_status_t tmsg_loan_begin(tmsg_endpoint_t *endpoint, uint32_t token,

@@ -133,6 +133,7 @@ typedef struct tmsg_loans {
     uint64_t clock;
     tmsg_list_t out;
     int process;               /* pidfd of the peer; -1: none */
+    bool watched;              /* the kernel was asked for it */
     tmsg_orphans_t *orphans;   /* for the loans that are out at the end */
     uint64_t refused_until_ns; /* the peer is not asked before */
     char why[160];             /* why the peer refused the last segment */

@@ -805,7 +805,7 @@ typedef struct {
     tmsg_message_t *message;
 } giver_t;
 
-static void *give_back(void *arg)
+static void *destroy(void *arg)
 {
     tmsg_message_destroy(((giver_t *)arg)->message);
     return NULL;
@@ -825,7 +825,7 @@ Test(loans, other_threads_give_back)
         giver_t giver = {.message = pair_take(&pair, &pair.a)};
 
         must(pair_finish(&pair, request));
-        must_eq(pthread_create(&giver.thread, NULL, give_back, &giver), 0);
+        must_eq(pthread_create(&giver.thread, NULL, destroy, &giver), 0);
         pair_await(&pair, has_none_out, pair.to_a, "what was lent");
         pthread_join(giver.thread, NULL);
     }
@@ -982,6 +982,26 @@ Test(loans, subscribers_share_one_copy)
     tmsg_publisher_destroy(publisher);
     side_close(&sides[VIEWERS]);
     free(memory);
+}
+
+/* What was given back before the connection was ended at once counts. */
+Test(loans, what_was_given_back_before_the_end_counts)
+{
+    uint8_t *memory = shareable(MIB);
+    unsigned releases = 0;
+    tmsg_request_t *request;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    request = lend(pair.to_a, map_of(memory, MIB), 0, &releases);
+    tmsg_message_destroy(pair_take(&pair, &pair.a));
+    tmsg_endpoint_destroy(pair.to_b);
+    pair.to_b = NULL;
+    must(pair_finish(&pair, request));
+    pair_await(&pair, is_nonzero, &releases, "a release");
+    cr_expect(!tmsg_shareable_is_lent(memory));
+    pair_drop(&pair);
+    must(tmsg_shareable_free(memory));
 }
 
 /* Connects to a listener of `owner`, with a key of that number; name NULL: with
