@@ -75,7 +75,7 @@ def test_reprs_and_errors_of_messages(pair):
     must_be_plain(str(caught.value))
     with pytest.raises(ValueError) as wrong:
         _data.unflatten(_data.json.dumps({HOSTILE: 0}), {})
-    for words in (message._without_numpy(HOSTILE, 0), str(wrong.value)):
+    for words in (message._without_numpy(HOSTILE), str(wrong.value)):
         must_be_plain(words)
         assert ESCAPED in words
 
