@@ -212,7 +212,8 @@ TMSG_API tmsg_status_t tmsg_endpoint_fetch_name(
  * "more" is true if the peer offers more names than that. A number above 2^53
  * is a string of its digits. Objects may have further keys in later versions.
  * *json_p is freed with tmsg_string_free(). Errors: those of
- * tmsg_endpoint_call() and of the call, MALFORMED, NO_MEMORY. */
+ * tmsg_endpoint_call() and of the call (RESOURCE_EXHAUSTED: four lists are on
+ * their way to this side), MALFORMED, NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_endpoint_offers(tmsg_endpoint_t *endpoint,
                                             int timeout_ms, char **json_p);
 

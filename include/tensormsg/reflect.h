@@ -63,7 +63,8 @@ typedef struct tmsg_method_info {
 /* Asks a peer, and waits for the answer as tmsg_call_wait() does, for
  * timeout_ms at most (above 0, or -1: no limit). *methods_p is freed with
  * tmsg_methods_destroy(). Errors: those of tmsg_endpoint_call() and of the
- * call, with its words; those of tmsg_methods_read(). */
+ * call, with its words (RESOURCE_EXHAUSTED: four lists are on their way to this
+ * side); those of tmsg_methods_read(). */
 TMSG_API tmsg_status_t tmsg_endpoint_methods(tmsg_endpoint_t *endpoint,
                                              int timeout_ms,
                                              tmsg_methods_t **methods_p);

@@ -35,6 +35,57 @@ tmsg_method_t *tmsg_builtin_method(const char *name, tmsg_handler_fn handler,
     return method;
 }
 
+tmsg_status_t tmsg_list_begin(tmsg_task_t *task)
+{
+    tmsg_rpc_peer_t *peer = task->peer;
+    bool room;
+
+    tmsg_hub_lock(peer->hub);
+    room = peer->lists < TMSG_LISTS_MOST;
+    peer->lists += room;
+    tmsg_hub_unlock(peer->hub);
+    if (!room) {
+        return tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
+                              "%d lists are on their way to the caller",
+                              TMSG_LISTS_MOST);
+    }
+    tmsg_calls_hold(peer->endpoint);
+    return TMSG_OK;
+}
+
+static void drop_list(tmsg_rpc_peer_t *peer)
+{
+    tmsg_hub_lock(peer->hub);
+    peer->lists--;
+    tmsg_hub_unlock(peer->hub);
+    tmsg_calls_drop(peer->endpoint);
+}
+
+/* Serves as on_done of the reply. */
+static void list_done(void *peer, tmsg_status_t status, const char *error)
+{
+    (void)status;
+    (void)error;
+    drop_list(peer);
+}
+
+void tmsg_list_end(tmsg_task_t *task, tmsg_status_t status, tmsg_map_t *map)
+{
+    tmsg_rpc_peer_t *peer = task->peer;
+
+    if (status == TMSG_OK) {
+        task->how.on_done = list_done;
+        task->how.on_done_arg = peer;
+        status = tmsg_task_reply(task, map, NULL);
+    } else {
+        (void)tmsg_task_fail(task, status, 0, tmsg_error_message(), NULL);
+    }
+    if (status != TMSG_OK) {
+        drop_list(peer);
+    }
+    tmsg_map_destroy(map);
+}
+
 /* Frees a server that was not begun. */
 static void drop_methods(tmsg_server_t *server)
 {

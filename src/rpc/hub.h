@@ -165,6 +165,7 @@ typedef struct {
                                  for a name */
     unsigned yields; /* of these, found to be free for others; used within one
                         search for room */
+    unsigned lists;  /* that go to the peer, of offers or methods */
     uint64_t looked; /* number of the offer that was looked at for them last */
     bool may_fetch;  /* that offer */
 } tmsg_rpc_peer_t;

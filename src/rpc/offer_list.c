@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Lists the names that a worker offers, and reads such a list. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,11 +11,13 @@
 
 #include "core/json_read.h"
 #include "core/map.h"
+#include "rpc/builtin.h"
 #include "rpc/offer.h"
 #include "rpc/principal.h"
 #include "serialize/json.h"
 
 #define KEY_BYTES (sizeof(TMSG_LIST_OFFER) + TMSG_OFFER_NAME_MAX)
+#define JSON_BYTES 160 /* 4 numbers, and 45 bytes of text */
 
 typedef struct {
     tmsg_offer_t *offer; /* with a reference */
@@ -48,29 +52,22 @@ static size_t note_offers(const tmsg_offers_t *offers,
     return count;
 }
 
+/* A tree of cJSON would cost several times as much. */
 static tmsg_status_t write_offer(const listed_t *listed, tmsg_map_t *map)
 {
     const tmsg_offer_t *offer = listed->offer;
-    cJSON *object = cJSON_CreateObject();
-    bool complete =
-        object != NULL &&
-        tmsg_json_add(object, "version", tmsg_json_unsigned(offer->version)) &&
-        tmsg_json_add(object, "tensors", tmsg_json_unsigned(offer->tensors)) &&
-        tmsg_json_add(object, "bytes", tmsg_json_unsigned(offer->bytes)) &&
-        tmsg_json_add(object, "offers", tmsg_json_unsigned(listed->count));
-    char *json = complete ? cJSON_PrintUnformatted(object) : NULL;
-    char key[KEY_BYTES];
-    tmsg_status_t status;
+    const char *version = tmsg_json_quote(offer->version);
+    const char *bytes = tmsg_json_quote(offer->bytes);
+    char key[KEY_BYTES], json[JSON_BYTES];
 
-    cJSON_Delete(object);
-    if (json == NULL) {
-        return tmsg_error_memory("a list of offers");
-    }
+    snprintf(json, sizeof(json),
+             "{\"version\":%s%" PRIu64 "%s,\"tensors\":%zu,\"bytes\":%s%" PRIu64
+             "%s,\"offers\":%zu}",
+             version, offer->version, version, offer->tensors, bytes,
+             offer->bytes, bytes, listed->count);
     strcpy(key, TMSG_LIST_OFFER);
     strcat(key, offer->name);
-    status = tmsg_map_set_string(map, key, json);
-    cJSON_free(json);
-    return status;
+    return tmsg_map_set_string(map, key, json);
 }
 
 static tmsg_status_t list_offers(tmsg_task_t *task, tmsg_map_t *map)
@@ -101,18 +98,18 @@ static tmsg_status_t list_offers(tmsg_task_t *task, tmsg_map_t *map)
 void tmsg_offer_list(void *arg, tmsg_task_t *task)
 {
     tmsg_map_t *map = NULL;
-    tmsg_status_t status = tmsg_map_create(&map);
+    tmsg_status_t status = tmsg_list_begin(task);
 
     (void)arg;
+    if (status != TMSG_OK) {
+        (void)tmsg_task_fail(task, status, 0, tmsg_error_message(), NULL);
+        return;
+    }
+    status = tmsg_map_create(&map);
     if (status == TMSG_OK) {
         status = list_offers(task, map);
     }
-    if (status == TMSG_OK) {
-        (void)tmsg_task_reply(task, map, NULL);
-    } else {
-        (void)tmsg_task_fail(task, status, 0, tmsg_error_message(), NULL);
-    }
-    tmsg_map_destroy(map);
+    tmsg_list_end(task, status, map);
 }
 
 static tmsg_status_t malformed_offer(const char *name)

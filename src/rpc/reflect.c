@@ -177,16 +177,21 @@ static void list_methods(void *arg, tmsg_task_t *task)
     const tmsg_method_t *method = NULL;
     tmsg_health_t health;
     tmsg_map_t *map = NULL;
-    tmsg_status_t status = tmsg_map_create(&map);
+    tmsg_status_t status = tmsg_list_begin(task);
 
     (void)arg;
+    if (status != TMSG_OK) {
+        send_answer(task, status, NULL);
+        return;
+    }
+    status = tmsg_map_create(&map);
     while (status == TMSG_OK &&
            (method = method_after(server, method, &health)) != NULL) {
         if (!method->is_ours) {
             status = list_method(method, health, map);
         }
     }
-    send_answer(task, status, map);
+    tmsg_list_end(task, status, map);
 }
 
 static tmsg_status_t offer_method(tmsg_server_t *server, const char *name,

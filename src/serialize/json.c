@@ -42,6 +42,11 @@ cJSON *tmsg_json_integer(int64_t value)
                                                    : cJSON_CreateRaw(text);
 }
 
+const char *tmsg_json_quote(uint64_t value)
+{
+    return value > EXACT_MAX ? "\"" : "";
+}
+
 cJSON *tmsg_json_unsigned(uint64_t value)
 {
     char text[32];

@@ -21,6 +21,9 @@ bool tmsg_json_add(cJSON *parent, const char *key, cJSON *item);
 cJSON *tmsg_json_integer(int64_t value);
 cJSON *tmsg_json_unsigned(uint64_t value);
 
+/* Returns what stands before and after the digits of such a number. */
+const char *tmsg_json_quote(uint64_t value);
+
 #define TMSG_JSON_F64_BYTES 64
 
 /* Formats a value with the fewest digits (15 to 17) that read back as the same

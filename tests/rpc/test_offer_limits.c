@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rpc/builtin.h"
 #include "rpc/offer.h"
 #include "support/offers.h"
 #include "support/seeded_maps.h"
@@ -150,6 +151,89 @@ Test(offer_limits, the_list_says_whether_there_are_more)
     }
     tmsg_map_destroy(map);
     pair_close(&pair);
+}
+
+static void never_called(void *arg, tmsg_task_t *task)
+{
+    (void)arg;
+    (void)task;
+    abort();
+}
+
+typedef struct {
+    tmsg_call_t *calls[100];
+    unsigned ended, refused;
+} asked_t;
+
+static bool all_ended(void *arg)
+{
+    asked_t *asked = arg;
+
+    while (asked->ended < 100 && has_ended(asked->calls[asked->ended])) {
+        asked->refused +=
+            tmsg_call_status(asked->calls[asked->ended]) != TMSG_OK;
+        asked->ended++;
+    }
+    return asked->ended == 100;
+}
+
+/* Asks for 100 lists at once. */
+static void ask_for_lists(pair_t *pair, const char *method)
+{
+    asked_t asked = {.ended = 0};
+
+    for (int i = 0; i < 100; i++) {
+        must(tmsg_endpoint_call(pair->to_a, method, NULL, NULL,
+                                &asked.calls[i]));
+    }
+    pair_await(pair, all_ended, &asked, "the lists");
+    must_true(asked.refused > 0 && asked.refused <= 100 - TMSG_LISTS_MOST);
+    for (int i = 0; i < 100; i++) {
+        if (tmsg_call_status(asked.calls[i]) != TMSG_OK) {
+            must_be(tmsg_call_status(asked.calls[i]),
+                    TMSG_ERR_RESOURCE_EXHAUSTED);
+            must_say(tmsg_call_error(asked.calls[i]), "lists are on their way");
+        }
+        tmsg_call_destroy(asked.calls[i]);
+    }
+    printf("%s: %u of 100 refused\n", method, asked.refused);
+}
+
+/* A list costs more than to ask for it. */
+static void lists_at_once(pair_t *pair)
+{
+    enum { NAMES = 1000, METHODS = 200 };
+    static tmsg_offer_t *offers[NAMES];
+    tmsg_map_t *map = sample_bytes(1, 10);
+    tmsg_server_t *server;
+    char name[200];
+
+    for (int i = 0; i < NAMES; i++) {
+        const tmsg_offer_params_t params = {.field_mask = TMSG_OFFER_PARAM_NAME,
+                                            .name = name};
+
+        snprintf(name, sizeof(name), "%0190d", i);
+        must(tmsg_offer_create(pair->a.worker, map, &params, &offers[i]));
+    }
+    must(tmsg_server_create(pair->a.worker, NULL, &server));
+    for (int i = 0; i < METHODS; i++) {
+        snprintf(name, sizeof(name), "%0120d", i);
+        must(tmsg_server_register(server, name, never_called, NULL, NULL));
+    }
+    for (int i = 0; i < 2; i++) {
+        ask_for_lists(pair, "tensormsg.offers");
+        ask_for_lists(pair, "tensormsg.methods");
+    }
+    tmsg_server_destroy(server);
+    for (int i = 0; i < NAMES; i++) {
+        tmsg_offer_destroy(offers[i]);
+    }
+    tmsg_map_destroy(map);
+}
+
+Test(offer_limits, few_lists_go_to_a_peer_at_a_time)
+{
+    play_on_each(lists_at_once, NULL);
 }
 
 /* Each peer may have so many fetches wait. */
