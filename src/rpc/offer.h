@@ -175,6 +175,7 @@ typedef struct {
     tmsg_fetch_ask_t ask; /* the request, read */
     uint32_t places;      /* that it takes; 1 if it has no slices */
     tmsg_lifetime_t patience;
+    tmsg_lifetime_t deadline; /* of the task, in place of its expiry */
     tmsg_rpc_event_t event;
     uint64_t name; /* tmsg_offer_name_key() of its name */
     bool waits;    /* in the list, else the event is queued or runs */

@@ -184,6 +184,7 @@ static void drop_wait(tmsg_hub_t *hub, tmsg_fetch_wait_t *wait)
 
     tmsg_hub_lock(hub);
     tmsg_lifetime_end(hub, &wait->patience);
+    tmsg_lifetime_end(hub, &wait->deadline);
     hub->offers->waits--;
     hub->offers->places -= wait->places;
     peer->fetches_waiting -= wait->places;
@@ -252,6 +253,28 @@ static void wait_is_up(tmsg_lifetime_t *patience)
     if (wait->waits) {
         end_wait(hub, wait);
         tmsg_hub_tell(hub, &wait->event);
+    }
+}
+
+static void deadline_is_over(tmsg_lifetime_t *deadline)
+{
+    tmsg_fetch_wait_t *wait =
+        TMSG_CONTAINER_OF(deadline, tmsg_fetch_wait_t, deadline);
+
+    if (tmsg_task_is_open(wait->task)) {
+        tmsg_task_abandon(wait->task, TMSG_ERR_TIMED_OUT);
+    }
+}
+
+/* Moves the deadline of a task to where thousands of others do not delay a call
+ * that begins. Its alarm was asked for. Lock held. */
+static void move_deadline(tmsg_hub_t *hub, tmsg_fetch_wait_t *wait)
+{
+    tmsg_task_t *task = wait->task;
+
+    if (task->deadline_ns != 0 && tmsg_task_is_open(task)) {
+        tmsg_hub_forgo(hub, &task->expiry);
+        (void)tmsg_lifetime_begin(hub, &wait->deadline, task->deadline_ns);
     }
 }
 
@@ -467,8 +490,10 @@ static void wait_for_offer(tmsg_task_t *task, const tmsg_fetch_ask_t *ask)
     wait->name = tmsg_offer_name_key(ask->name, strlen(ask->name));
     wait->event.fire = look_again;
     wait->patience.expire = wait_is_up;
+    wait->deadline.expire = deadline_is_over;
     tmsg_task_on_over(task, waiter_is_gone, wait);
     tmsg_hub_lock(hub);
+    move_deadline(hub, wait);
     if (ask->wait_ms > 0) {
         uint64_t ms =
             ask->wait_ms < WAIT_MS_MOST ? (uint64_t)ask->wait_ms : WAIT_MS_MOST;

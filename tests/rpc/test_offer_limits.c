@@ -17,6 +17,10 @@ Test(offer_limits, calls_pass_by_no_lifetimes)
 {
     enum { OFFERS = 1000 };
     tmsg_offer_params_t params = {.field_mask = TMSG_OFFER_PARAM_TTL};
+    const tmsg_fetch_params_t patient = {.field_mask = TMSG_FETCH_PARAM_WAIT |
+                                                       TMSG_FETCH_PARAM_TIMEOUT,
+                                         .wait_ms = 3600000,
+                                         .timeout_ms = 3600000};
     static tmsg_offer_t *offers[OFFERS];
     tmsg_map_t *map = sample_bytes(1, 10);
     tmsg_call_t *call;
@@ -29,7 +33,7 @@ Test(offer_limits, calls_pass_by_no_lifetimes)
         params.ttl_ms = i % 2 == 0 ? 1 + i * 37 % 20 : 3600000 + i;
         must(tmsg_offer_create(pair.a.worker, map, &params, &offers[i]));
     }
-    call = start_name(&pair, "w", 0, 3600000);
+    must(tmsg_endpoint_fetch_name(pair.to_a, "w", 0, &patient, &call));
     pair_await(&pair, waits, &pair, "a fetch that waits");
     hub = offers[0]->hub;
     must_eq(hub->deadlines.count, 0);
@@ -48,6 +52,42 @@ Test(offer_limits, calls_pass_by_no_lifetimes)
     must_true(hub->lifetimes.least == NULL);
     tmsg_map_destroy(map);
     pair_close(&pair);
+}
+
+typedef struct {
+    pair_t pair;
+    tmsg_call_t *call;
+} hurried_t;
+
+static bool waits_or_ended(void *arg)
+{
+    hurried_t *hurried = arg;
+
+    return waits(&hurried->pair) || has_ended(hurried->call);
+}
+
+/* A fetch that waits ends at its deadline also where its caller says nothing.
+ */
+Test(offer_limits, of_time_end_fetches_that_wait)
+{
+    const tmsg_fetch_params_t params = {.field_mask = TMSG_FETCH_PARAM_WAIT |
+                                                      TMSG_FETCH_PARAM_TIMEOUT,
+                                        .wait_ms = -1,
+                                        .timeout_ms = 200};
+    static hurried_t hurried;
+    pair_t *pair = &hurried.pair;
+
+    pair_open(pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
+    must(tmsg_endpoint_fetch_name(pair->to_a, "w", 0, &params, &hurried.call));
+    pair_await(pair, waits_or_ended, &hurried, "a fetch that waits");
+    for (int i = 0; i < PEERS_BOUND_MS && !none_waits(pair); i++) {
+        tmsg_worker_wait(pair->a.worker, 1);
+    }
+    must_true(none_waits(pair));
+    finish(pair, hurried.call);
+    must_be(tmsg_call_status(hurried.call), TMSG_ERR_TIMED_OUT);
+    tmsg_call_destroy(hurried.call);
+    pair_close(pair);
 }
 
 enum { DIMENSIONS = 64 };
