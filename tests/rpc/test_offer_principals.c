@@ -232,9 +232,9 @@ Test(offer_principals, for_others_cost_no_time)
 
 enum { WAITS = 20 };
 
-static bool all_wait(void *pair)
+static bool all_wait(void *offers)
 {
-    return told(pair, "waiting_fetches") == WAITS;
+    return ((tmsg_offers_t *)offers)->waiting.count == WAITS;
 }
 
 /* An offer wakes no fetch of those who may not have it, and no words are made
@@ -242,23 +242,25 @@ static bool all_wait(void *pair)
 static void waits_of_others(pair_t *pair)
 {
     tmsg_call_t *calls[WAITS];
-    heard_t bobs, ours;
-    tmsg_list_t *waiting;
+    heard_t bobs[2], ours;
+    tmsg_offers_t *offers;
 
+    offer_for(pair, &bobs[0], "bob", 1);
+    offers = bobs[0].offer->hub->offers;
     for (int i = 0; i < WAITS; i++) {
         calls[i] = start_name(pair, "mine", 0, 1000000);
     }
-    pair_await(pair, all_wait, pair, "all to wait");
+    pair_await(pair, all_wait, offers, "all to wait");
     must_true(strstr(tmsg_error_message(), "no offer") == NULL);
-    offer_for(pair, &bobs, "bob carol", 1);
-    waiting = &bobs.offer->hub->offers->waiting;
-    must_eq(waiting->count, WAITS);
-    offer_for(pair, &ours, "bob alice", 2);
-    must_eq(waiting->count, 0);
+    offer_for(pair, &bobs[1], "bob carol", 2);
+    must_eq(offers->waiting.count, WAITS);
+    offer_for(pair, &ours, "bob alice", 3);
+    must_eq(offers->waiting.count, 0);
     for (int i = 0; i < WAITS; i++) {
-        must_eq(version_of(pair, calls[i]), 2);
+        must_eq(version_of(pair, calls[i]), 3);
     }
-    withdraw(&bobs);
+    withdraw(&bobs[0]);
+    withdraw(&bobs[1]);
     withdraw(&ours);
 }
 
