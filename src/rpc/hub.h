@@ -163,9 +163,9 @@ typedef struct {
                           still to be told of */
     unsigned fetches_waiting; /* places that the peer's fetches take that wait
                                  for a name */
-    unsigned yields; /* of these, found to be free for others; used within one
-                        search for room */
-    unsigned lists;  /* that go to the peer, of offers or methods */
+    tmsg_list_t waits;        /* these fetches, oldest first */
+    tmsg_node_t waiter;       /* among the peers that have some */
+    unsigned lists;           /* that go to the peer, of offers or methods */
     uint64_t looked; /* number of the offer that was looked at for them last */
     bool may_fetch;  /* that offer */
 } tmsg_rpc_peer_t;

@@ -138,7 +138,9 @@ typedef struct tmsg_offers {
     tmsg_list_t live;
     tmsg_table_t by_number, by_version;
     tmsg_table_t by_reader; /* of tmsg_versions_t */
-    tmsg_list_t waiting;    /* tmsg_fetch_wait_t, oldest first */
+    tmsg_table_t waited;    /* of tmsg_waited_t, by name */
+    tmsg_list_t waiters;    /* tmsg_rpc_peer_t that have fetches that wait */
+    size_t waiting;         /* fetches in these lists */
     uint64_t last_number;
     uint8_t instance[TMSG_KEY_INSTANCE];
     uint64_t
@@ -167,18 +169,22 @@ typedef struct {
     bool has_slices;
 } tmsg_fetch_ask_t;
 
+typedef struct tmsg_waited tmsg_waited_t;
+
 /* A fetch that waits for a name or a version. */
 typedef struct {
-    tmsg_node_t node;     /* in offers->waiting, if it waits */
-    tmsg_task_t *task;    /* with a handle; its message is given back */
-    tmsg_map_t *request;  /* what it asks for, copied */
-    tmsg_fetch_ask_t ask; /* the request, read */
-    uint32_t places;      /* that it takes; 1 if it has no slices */
+    tmsg_node_t node;      /* among those of its name, if it waits */
+    tmsg_node_t own;       /* among those of its peer, if it waits */
+    tmsg_waited_t *waited; /* those of its name */
+    tmsg_task_t *task;     /* with a handle; its message is given back */
+    tmsg_map_t *request;   /* what it asks for, copied */
+    tmsg_fetch_ask_t ask;  /* the request, read */
+    uint32_t places;       /* that it takes; 1 if it has no slices */
     tmsg_lifetime_t patience;
     tmsg_lifetime_t deadline; /* of the task, in place of its expiry */
     tmsg_rpc_event_t event;
     uint64_t name; /* tmsg_offer_name_key() of its name */
-    bool waits;    /* in the list, else the event is queued or runs */
+    bool waits;    /* in the lists, else the event is queued or runs */
     bool time_is_up;
     bool pushed_out; /* others have its places */
 } tmsg_fetch_wait_t;
@@ -297,6 +303,18 @@ void tmsg_lent_recall(tmsg_offer_t *offer);
 /* Serve as the handlers of TMSG_OFFER_FETCH and TMSG_OFFER_LIST. */
 void tmsg_offer_answer(void *arg, tmsg_task_t *task);
 void tmsg_offer_list(void *arg, tmsg_task_t *task);
+
+/* tmsg_waits_take_place() takes the places of a fetch that is to wait, if there
+ * is room, or peers have more places than its own would have: their oldest
+ * waits make way, if that makes room. tmsg_waits_give_place() gives them back.
+ * tmsg_waits_begin() and tmsg_waits_end() have it wait, and end that. Lock
+ * held. Errors: RESOURCE_EXHAUSTED, NO_MEMORY. */
+#define TMSG_WAITS_OF_A_PEER (TMSG_FETCHES_WAITING / 4)
+
+tmsg_status_t tmsg_waits_take_place(tmsg_hub_t *hub, tmsg_fetch_wait_t *wait);
+void tmsg_waits_give_place(tmsg_hub_t *hub, tmsg_fetch_wait_t *wait);
+void tmsg_waits_begin(tmsg_hub_t *hub, tmsg_fetch_wait_t *wait);
+void tmsg_waits_end(tmsg_hub_t *hub, tmsg_fetch_wait_t *wait);
 
 /* Answers fetches that wait for such an offer, and may have it. Lock held; the
  * caller wakes the hub. */

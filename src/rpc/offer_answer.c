@@ -12,9 +12,7 @@
 #include "core/utf8.h"
 #include "rpc/metrics.h"
 #include "rpc/offer.h"
-#include "rpc/principal.h"
 
-#define WAITS_OF_A_PEER (TMSG_FETCHES_WAITING / 4)
 #define WAIT_MS_MOST INT32_MAX
 
 static tmsg_status_t refuse_ask(const char *why)
@@ -169,36 +167,17 @@ static tmsg_status_t try_to_answer(tmsg_task_t *task, const tmsg_map_t *request,
     return status == TMSG_ERR_NOT_FOUND ? status : TMSG_OK;
 }
 
-/* Takes a fetch out of those that wait. Lock held. */
-static void end_wait(tmsg_hub_t *hub, tmsg_fetch_wait_t *wait)
-{
-    wait->waits = false;
-    tmsg_list_remove(&hub->offers->waiting, &wait->node);
-    tmsg_lifetime_end(hub, &wait->patience);
-}
-
 /* Gives a wait back, and its handle on the task. Lock not held. */
 static void drop_wait(tmsg_hub_t *hub, tmsg_fetch_wait_t *wait)
 {
-    tmsg_rpc_peer_t *peer = wait->task->peer;
-
     tmsg_hub_lock(hub);
     tmsg_lifetime_end(hub, &wait->patience);
     tmsg_lifetime_end(hub, &wait->deadline);
-    hub->offers->waits--;
-    hub->offers->places -= wait->places;
-    peer->fetches_waiting -= wait->places;
+    tmsg_waits_give_place(hub, wait);
     tmsg_hub_unlock(hub);
     tmsg_task_destroy(wait->task);
     tmsg_map_destroy(wait->request);
     free(wait);
-}
-
-/* Adds a fetch to those that wait. Lock held. */
-static void begin_wait(tmsg_hub_t *hub, tmsg_fetch_wait_t *wait)
-{
-    wait->waits = true;
-    tmsg_list_push(&hub->offers->waiting, &wait->node);
 }
 
 /* Serves as `fire` of a wait's event: an offer came, or the time is up. All
@@ -229,7 +208,7 @@ static void look_again(tmsg_rpc_event_t *event)
         if (waits && wait->time_is_up) {
             tmsg_hub_tell(hub, &wait->event); /* to look for the last time */
         } else if (waits) {                   /* somebody else had what came */
-            begin_wait(hub, wait);
+            tmsg_waits_begin(hub, wait);
         }
         tmsg_hub_unlock(hub);
     }
@@ -251,7 +230,7 @@ static void wait_is_up(tmsg_lifetime_t *patience)
 
     wait->time_is_up = true;
     if (wait->waits) {
-        end_wait(hub, wait);
+        tmsg_waits_end(hub, wait);
         tmsg_hub_tell(hub, &wait->event);
     }
 }
@@ -289,45 +268,11 @@ static void waiter_is_gone(void *arg, tmsg_task_t *task, tmsg_status_t status)
     tmsg_hub_lock(hub);
     mine = wait->waits;
     if (mine) {
-        end_wait(hub, wait);
+        tmsg_waits_end(hub, wait);
     }
     tmsg_hub_unlock(hub);
     if (mine) {
         drop_wait(hub, wait);
-    }
-}
-
-/* Returns whether a peer that waits may fetch an offer, and compares that once
- * for all its waits. Lock held. */
-static bool may_fetch(const tmsg_fetch_wait_t *wait, const tmsg_offer_t *offer)
-{
-    tmsg_rpc_peer_t *peer = wait->task->peer;
-
-    if (peer->looked != offer->number) {
-        peer->looked = offer->number;
-        peer->may_fetch = tmsg_principals_allow(offer->principals,
-                                                tmsg_task_endpoint(wait->task));
-    }
-    return peer->may_fetch;
-}
-
-void tmsg_fetch_look_again(tmsg_hub_t *hub, const tmsg_offer_t *offer)
-{
-    tmsg_node_t *next;
-
-    for (tmsg_node_t *node = hub->offers->waiting.head;
-         node != NULL && offer->name != NULL; node = next) {
-        tmsg_fetch_wait_t *wait =
-            TMSG_CONTAINER_OF(node, tmsg_fetch_wait_t, node);
-
-        next = node->next;
-        if (wait->name == offer->name_key &&
-            tmsg_offer_suits(hub->offers, offer, &wait->ask) &&
-            may_fetch(wait, offer)) {
-            wait->waits = false; /* its patience goes on */
-            tmsg_list_remove(&hub->offers->waiting, node);
-            tmsg_hub_tell(hub, &wait->event);
-        }
     }
 }
 
@@ -361,89 +306,6 @@ static tmsg_status_t copy_request(const tmsg_map_t *request,
     return status;
 }
 
-/* Returns the oldest wait of the peer whose waits take most places, if those
- * are more than `most`; else NULL. Lock held. */
-static tmsg_fetch_wait_t *find_largest(const tmsg_offers_t *offers,
-                                       unsigned most)
-{
-    tmsg_fetch_wait_t *largest = NULL;
-
-    for (tmsg_node_t *node = offers->waiting.head; node != NULL;
-         node = node->next) {
-        tmsg_fetch_wait_t *wait =
-            TMSG_CONTAINER_OF(node, tmsg_fetch_wait_t, node);
-
-        if (wait->task->peer->fetches_waiting > most) {
-            most = wait->task->peer->fetches_waiting;
-            largest = wait;
-        }
-    }
-    return largest;
-}
-
-/* Gives the places of a wait to others. Its event tells the fetcher. Lock held.
- */
-static void push_out(tmsg_hub_t *hub, tmsg_fetch_wait_t *wait)
-{
-    end_wait(hub, wait);
-    hub->offers->places -= wait->places;
-    wait->task->peer->fetches_waiting -= wait->places;
-    wait->places = 0;
-    wait->pushed_out = true;
-    tmsg_hub_tell(hub, &wait->event);
-}
-
-/* Returns how many places the waits have that can be pushed out: those of peers
- * that have more than `most`, until they have no more than that. Lock held. */
-static uint64_t count_yielding(const tmsg_offers_t *offers, unsigned most)
-{
-    uint64_t yielding = 0;
-
-    for (tmsg_node_t *node = offers->waiting.head; node != NULL;
-         node = node->next) {
-        TMSG_CONTAINER_OF(node, tmsg_fetch_wait_t, node)->task->peer->yields =
-            0;
-    }
-    for (tmsg_node_t *node = offers->waiting.head; node != NULL;
-         node = node->next) {
-        const tmsg_fetch_wait_t *wait =
-            TMSG_CONTAINER_OF(node, tmsg_fetch_wait_t, node);
-        tmsg_rpc_peer_t *peer = wait->task->peer;
-
-        if (peer->fetches_waiting - peer->yields > most) {
-            peer->yields += wait->places;
-            yielding += wait->places;
-        }
-    }
-    return yielding;
-}
-
-/* Takes the places of a wait, if there is room, or peers have more places than
- * this one would have. Others are pushed out only if that makes room. Lock
- * held. */
-static tmsg_status_t take_places(tmsg_hub_t *hub, tmsg_rpc_peer_t *peer,
-                                 uint32_t places)
-{
-    tmsg_offers_t *offers = hub->offers;
-    unsigned most = peer->fetches_waiting + places;
-    uint64_t wanted = offers->places + places;
-    bool room = most <= WAITS_OF_A_PEER &&
-                (wanted <= TMSG_FETCHES_WAITING ||
-                 wanted - count_yielding(offers, most) <= TMSG_FETCHES_WAITING);
-
-    while (room && offers->places + places > TMSG_FETCHES_WAITING) {
-        push_out(hub, find_largest(offers, most));
-    }
-    if (!room) {
-        return tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
-                              "as many fetches wait as may");
-    }
-    offers->waits++;
-    offers->places += places;
-    peer->fetches_waiting += places;
-    return TMSG_OK;
-}
-
 /* Makes a wait, if there is room for one more. Lock not held. */
 static tmsg_status_t make_wait(tmsg_task_t *task, const tmsg_fetch_ask_t *ask,
                                tmsg_fetch_wait_t **wait_p)
@@ -455,13 +317,15 @@ static tmsg_status_t make_wait(tmsg_task_t *task, const tmsg_fetch_ask_t *ask,
     if (wait == NULL) {
         return tmsg_error_memory("a fetch that waits");
     }
+    wait->task = task;
+    wait->name = tmsg_offer_name_key(ask->name, strlen(ask->name));
     status = copy_request(tmsg_task_map(task), ask, wait);
-    if (status == TMSG_OK && wait->places > WAITS_OF_A_PEER) {
+    if (status == TMSG_OK && wait->places > TMSG_WAITS_OF_A_PEER) {
         status = refuse_ask("its slices are too many to wait");
     }
     if (status == TMSG_OK) {
         tmsg_hub_lock(hub);
-        status = take_places(hub, task->peer, wait->places);
+        status = tmsg_waits_take_place(hub, wait);
         tmsg_hub_unlock(hub);
         tmsg_hub_wake(hub); /* for those that it has pushed out */
     }
@@ -470,6 +334,7 @@ static tmsg_status_t make_wait(tmsg_task_t *task, const tmsg_fetch_ask_t *ask,
         free(wait);
         return status;
     }
+    wait->task = tmsg_task_keep(task);
     *wait_p = wait;
     return TMSG_OK;
 }
@@ -486,8 +351,6 @@ static void wait_for_offer(tmsg_task_t *task, const tmsg_fetch_ask_t *ask)
         fail_fetch(task, status);
         return;
     }
-    wait->task = tmsg_task_keep(task);
-    wait->name = tmsg_offer_name_key(ask->name, strlen(ask->name));
     wait->event.fire = look_again;
     wait->patience.expire = wait_is_up;
     wait->deadline.expire = deadline_is_over;

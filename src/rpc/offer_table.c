@@ -32,6 +32,7 @@ void tmsg_offers_free(tmsg_offers_t *offers)
     tmsg_table_free(&offers->by_number);
     tmsg_table_free(&offers->by_version);
     tmsg_table_free(&offers->by_reader);
+    tmsg_table_free(&offers->waited);
     tmsg_ended_free(offers);
     free(offers);
 }

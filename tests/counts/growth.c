@@ -366,6 +366,39 @@ static void free_offers(input_t *input)
     input->path[0] = '\0';
 }
 
+/* As many fetches wait as may, of eight peers. As often as there are such, a
+ * further fetch finds no room, and another name is offered. */
+static void offer_beside_waits(input_t *input)
+{
+    enum { PEERS = 8 };
+    static tmsg_rpc_peer_t peers[PEERS];
+    static tmsg_task_t tasks[PEERS];
+    tmsg_fetch_wait_t *waits = calloc(input->count, sizeof(*waits));
+    tmsg_fetch_wait_t more = {.name = 1, .task = tasks, .places = 1};
+    tmsg_offer_t other = {.hub = input->hub, .name = input->path};
+
+    for (size_t i = 0; i < input->count; i++) {
+        tasks[i % PEERS].peer = &peers[i % PEERS];
+        waits[i].name = 2 + i;
+        waits[i].task = &tasks[i % PEERS];
+        waits[i].places = (uint32_t)(TMSG_FETCHES_WAITING / input->count);
+        must(tmsg_waits_take_place(input->hub, &waits[i]));
+        tmsg_waits_begin(input->hub, &waits[i]);
+    }
+    for (size_t i = 0; i < input->count; i++) {
+        must_be(tmsg_waits_take_place(input->hub, &more),
+                TMSG_ERR_RESOURCE_EXHAUSTED);
+        tmsg_fetch_look_again(input->hub, &other);
+    }
+    for (size_t i = 0; i < input->count; i++) {
+        tmsg_waits_end(input->hub, &waits[i]);
+        tmsg_waits_give_place(input->hub, &waits[i]);
+    }
+    must_eq(input->hub->offers->places, 0);
+    free(waits);
+    free_offers(input);
+}
+
 /* Of many versions of one name each is offered, and withdrawn as the newest. */
 static void find_versions(input_t *input)
 {
@@ -501,6 +534,7 @@ static const struct {
     {"read JSON", 64, write_json, read_json},
     {"find versions", 256, make_versions, find_versions},
     {"miss what ended", 64, make_versions, miss_what_ended},
+    {"offer beside waits", 64, make_versions, offer_beside_waits},
     {"check a worker address", 8, write_devices, check_worker_address},
 };
 
