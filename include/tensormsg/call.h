@@ -144,6 +144,11 @@ TMSG_API void tmsg_call_cancel(tmsg_call_t *call);
  * To read, and to send on; valid until the call is destroyed. */
 TMSG_API const tmsg_map_t *tmsg_call_reply(const tmsg_call_t *call);
 
+/* Returns 1 if the reply's tensors lie in memory of the peer's that it lends,
+ * as tmsg_message_is_lent() says of messages, else 0. The loan is given back
+ * when the call is destroyed. */
+TMSG_API int tmsg_call_reply_is_lent(const tmsg_call_t *call);
+
 /* As tmsg_message_give_back(), of the reply. Errors: those, and INVALID_PARAM
  * where there is none. */
 TMSG_API tmsg_status_t tmsg_call_give_back(tmsg_call_t *call, size_t index);

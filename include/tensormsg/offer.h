@@ -44,7 +44,19 @@ enum {
     TMSG_OFFER_PARAM_FETCHES = 1 << 3,
     TMSG_OFFER_PARAM_PRINCIPALS = 1 << 4,
     TMSG_OFFER_PARAM_ON_OVER = 1 << 5,
-    TMSG_OFFER_PARAM_ON_RELEASE = 1 << 6
+    TMSG_OFFER_PARAM_ON_RELEASE = 1 << 6,
+    TMSG_OFFER_PARAM_FLAGS = 1 << 7
+};
+
+enum {
+    /* Fetchers who borrow (TMSG_FETCH_BORROW, TMSG_WORKER_BORROW) and fetch the
+     * whole map over unix:// get views of memory of this process. If the
+     * tensors fill blocks of tmsg_shareable_alloc(), these are lent; else the
+     * first such fetch copies the tensors, in the thread that progresses, into
+     * memory of the library's, which all of them share. That takes as many
+     * bytes again until the offer is over and the last loan has come back. See
+     * docs/loans.md. */
+    TMSG_OFFER_LEND = 1 << 0
 };
 
 /* Called once: no further fetch can begin. `status` says why: CANCELED (it was
@@ -76,6 +88,7 @@ typedef struct tmsg_offer_params {
                                  * any more, by whatever way: the memory may be
                                  * changed or freed. Where on_over is called */
     void *on_release_arg;
+    uint32_t flags; /* TMSG_OFFER_*; default 0 */
 } tmsg_offer_params_t;
 
 /* Offers a map from now on. *params (NULL: defaults) is copied. The map may be
@@ -106,9 +119,10 @@ TMSG_API void tmsg_offer_key(const tmsg_offer_t *offer,
  * worker until the memory is free: for at most timeout_ms and, unless that is
  * 0, 500 ms more, in which fetchers can answer that they read no more. OK:
  * on_release was called. Errors: TIMED_OUT (a peer may still read the memory,
- * as a process that stands still may), WOULD_BLOCK (in a callback), CLOSED (the
- * worker is gone, and on_release is about to be called); in all three cases the
- * offer is over, and on_release tells when the memory is free. */
+ * as one that keeps a loan of it may, or a process that stands still),
+ * WOULD_BLOCK (in a callback), CLOSED (the worker is gone, and on_release is
+ * about to be called); in all three cases the offer is over, and on_release
+ * tells when the memory is free. */
 TMSG_API tmsg_status_t tmsg_offer_withdraw(tmsg_offer_t *offer, int timeout_ms);
 
 /* Withdraws an offer as tmsg_offer_withdraw() does, and returns at once, for an
@@ -124,7 +138,8 @@ typedef struct tmsg_offer_stats {
     uint64_t fetches;     /* that ended with OK here */
     uint64_t failed;      /* that began and ended otherwise */
     uint64_t bytes;       /* of tensors, of the fetches that ended with OK */
-    uint64_t under_way;   /* fetches whose memory may be read now */
+    uint64_t under_way;   /* fetches that may read the map's memory now, and
+                           * loans of it that have not come back */
     uint64_t reserved[4]; /* 0; later versions have further fields there */
 } tmsg_offer_stats_t;
 
@@ -148,7 +163,18 @@ enum {
     TMSG_FETCH_PARAM_TIMEOUT = 1 << 2,
     TMSG_FETCH_PARAM_WAIT = 1 << 3,
     TMSG_FETCH_PARAM_EPOCH = 1 << 4,
-    TMSG_FETCH_PARAM_ON_DONE = 1 << 5
+    TMSG_FETCH_PARAM_ON_DONE = 1 << 5,
+    TMSG_FETCH_PARAM_FLAGS = 1 << 6
+};
+
+enum {
+    /* The reply may be a loan: its tensors are then views of the owner's
+     * memory, read-only, and stay as they are until the call is destroyed, even
+     * if the owner dies. It is a loan if the owner lends (TMSG_OFFER_LEND), the
+     * connection is one of unix://, and neither slices nor `into` are given;
+     * else a copy. A worker with TMSG_WORKER_BORROW gets loans without it.
+     * tmsg_call_reply_is_lent() says which it is. */
+    TMSG_FETCH_BORROW = 1 << 0
 };
 
 typedef struct tmsg_fetch_params {
@@ -167,6 +193,7 @@ typedef struct tmsg_fetch_params {
                       * the owner that is there. Not for a fetch by key */
     tmsg_call_fn on_done; /* default none */
     void *on_done_arg;
+    uint32_t flags; /* TMSG_FETCH_*; default 0 */
 } tmsg_fetch_params_t;
 
 /* Fetches a map from the peer. A fetch is a call (tensormsg/call.h), to be

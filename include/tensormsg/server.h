@@ -165,13 +165,15 @@ typedef void (*tmsg_task_fn)(void *arg, tmsg_task_t *task,
 TMSG_API void tmsg_task_on_over(tmsg_task_t *task, tmsg_task_fn on_over,
                                 void *arg);
 
-enum { TMSG_REPLY_PARAM_ON_RELEASE = 1 << 0 };
+enum { TMSG_REPLY_PARAM_ON_RELEASE = 1 << 0, TMSG_REPLY_PARAM_FLAGS = 1 << 1 };
 
 typedef struct tmsg_reply_params {
     uint64_t field_mask;        /* TMSG_REPLY_PARAM_*; unset: defaults */
     tmsg_release_fn on_release; /* default none: called once, when no byte of
                                  * what the map borrows can be read any more */
     void *on_release_arg;
+    uint32_t flags; /* TMSG_SEND_LEND (tensormsg/endpoint.h): a caller on a
+                     * worker that borrows gets a loan; default 0 */
 } tmsg_reply_params_t;
 
 /* Answers with a map (NULL: an empty one), that of the call, too. What it

@@ -13,7 +13,8 @@
 #include "rpc/metrics.h"
 #include "rpc/stream.h"
 
-#define REPLY_PARAMS_KNOWN ((uint64_t)TMSG_REPLY_PARAM_ON_RELEASE)
+#define REPLY_PARAMS_KNOWN                                                     \
+    ((uint64_t)(TMSG_REPLY_PARAM_ON_RELEASE | TMSG_REPLY_PARAM_FLAGS))
 
 static tmsg_status_t send_reply(tmsg_task_t *task, const tmsg_map_t *map,
                                 const tmsg_call_head_t *head,
@@ -25,6 +26,10 @@ static tmsg_status_t send_reply(tmsg_task_t *task, const tmsg_map_t *map,
     if (params != NULL && params->field_mask & TMSG_REPLY_PARAM_ON_RELEASE) {
         how->on_release = params->on_release;
         how->on_release_arg = params->on_release_arg;
+    }
+    if (params != NULL && params->field_mask & TMSG_REPLY_PARAM_FLAGS &&
+        params->flags & TMSG_SEND_LEND) {
+        how->flags |= TMSG_CALL_SEND_LEND;
     }
     if (map == NULL) {
         map = task->server->hub->empty;
@@ -240,6 +245,11 @@ static tmsg_status_t answer_task(tmsg_task_t *task,
 
     if (mask & ~REPLY_PARAMS_KNOWN) {
         return tmsg_params_unknown("reply", mask & ~REPLY_PARAMS_KNOWN);
+    }
+    if (mask & TMSG_REPLY_PARAM_FLAGS &&
+        params->flags & ~(uint32_t)TMSG_SEND_LEND) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "reply: unknown flags 0x%x", params->flags);
     }
     status = check_reply_map(task, head, map);
     if (inside) {

@@ -345,12 +345,13 @@ TMSG_RPC_RARE tmsg_status_t launch_intercepted(tmsg_call_t *call,
     return status;
 }
 
-/* `about`: as for tmsg_call_about(), or NULL. */
+/* `about`: as for tmsg_call_about(), or NULL and false. */
 TMSG_RPC_STEP tmsg_status_t begin_call(tmsg_endpoint_t *endpoint,
                                        const char *method,
                                        const tmsg_map_t *map,
                                        const tmsg_call_params_t *params,
-                                       const char *about, tmsg_call_t **call_p)
+                                       const char *about, bool borrows,
+                                       tmsg_call_t **call_p)
 {
     tmsg_call_t *call = NULL;
     void *peer;
@@ -366,6 +367,10 @@ TMSG_RPC_STEP tmsg_status_t begin_call(tmsg_endpoint_t *endpoint,
         call->has_about = true;
         snprintf(call->reply_text, sizeof(call->reply_text), "%s", about);
     }
+    if (borrows) {
+        call->in.borrows = true;
+        call->how.flags = TMSG_CALL_SEND_ASKS;
+    }
     status = tmsg_is_intercepted(call->peer->hub, TMSG_SIDE_CALLER)
                  ? launch_intercepted(call, map)
                  : launch_call(call, map);
@@ -378,15 +383,16 @@ tmsg_status_t tmsg_endpoint_call(tmsg_endpoint_t *endpoint, const char *method,
                                  const tmsg_call_params_t *params,
                                  tmsg_call_t **call_p)
 {
-    return begin_call(endpoint, method, map, params, NULL, call_p);
+    return begin_call(endpoint, method, map, params, NULL, false, call_p);
 }
 
 tmsg_status_t tmsg_call_about(tmsg_endpoint_t *endpoint, const char *method,
                               const tmsg_map_t *map,
                               const tmsg_call_params_t *params,
-                              const char *about, tmsg_call_t **call_p)
+                              const char *about, bool borrows,
+                              tmsg_call_t **call_p)
 {
-    return begin_call(endpoint, method, map, params, about, call_p);
+    return begin_call(endpoint, method, map, params, about, borrows, call_p);
 }
 
 tmsg_status_t tmsg_call_status(const tmsg_call_t *call)
@@ -458,6 +464,11 @@ const tmsg_map_t *tmsg_call_reply(const tmsg_call_t *call)
     return tmsg_call_has_ended(call) && call->reply != NULL
                ? tmsg_message_map(call->reply)
                : NULL;
+}
+
+int tmsg_call_reply_is_lent(const tmsg_call_t *call)
+{
+    return tmsg_call_reply(call) != NULL && tmsg_message_is_lent(call->reply);
 }
 
 tmsg_status_t tmsg_call_give_back(tmsg_call_t *call, size_t index)

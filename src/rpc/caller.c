@@ -603,7 +603,9 @@ tmsg_reply_begins(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
 
 void tmsg_call_init(tmsg_call_t *call)
 {
-    call->in = (tmsg_call_in_t){reply_arrived, reply_failed, reply_dropped};
+    call->in = (tmsg_call_in_t){.arrived = reply_arrived,
+                                .failed = reply_failed,
+                                .dropped = reply_dropped};
     call->event.fire = fire_call_end;
     call->expiry.expire = expire_call;
     call->head.type = TMSG_CALL_REQUEST;

@@ -72,11 +72,13 @@ struct tmsg_call {
 };
 
 /* As tmsg_endpoint_call(). If there is no reply in time the error says `about`,
- * what is asked. */
+ * what is asked. `borrows`: the reply may be a loan, whatever the worker's
+ * flags; the request has to tell the peer. */
 tmsg_status_t tmsg_call_about(tmsg_endpoint_t *endpoint, const char *method,
                               const tmsg_map_t *map,
                               const tmsg_call_params_t *params,
-                              const char *about, tmsg_call_t **call_p);
+                              const char *about, bool borrows,
+                              tmsg_call_t **call_p);
 
 void tmsg_call_hold(tmsg_call_t *call);
 void tmsg_call_drop(tmsg_call_t *call); /* lock not held */

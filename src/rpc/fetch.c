@@ -17,7 +17,20 @@
 #define PARAMS_KNOWN                                                           \
     ((uint64_t)(TMSG_FETCH_PARAM_SLICES | TMSG_FETCH_PARAM_INTO |              \
                 TMSG_FETCH_PARAM_TIMEOUT | TMSG_FETCH_PARAM_WAIT |             \
-                TMSG_FETCH_PARAM_EPOCH | TMSG_FETCH_PARAM_ON_DONE))
+                TMSG_FETCH_PARAM_EPOCH | TMSG_FETCH_PARAM_ON_DONE |            \
+                TMSG_FETCH_PARAM_FLAGS))
+
+#define FLAGS_KNOWN ((uint32_t)TMSG_FETCH_BORROW)
+
+/* Returns whether the reply may be a loan. What goes into memory of the
+ * fetcher's is copied in any case. */
+static bool borrows(const tmsg_fetch_params_t *params)
+{
+    uint64_t mask = params == NULL ? 0 : params->field_mask;
+
+    return mask & TMSG_FETCH_PARAM_FLAGS && params->flags & TMSG_FETCH_BORROW &&
+           !(mask & TMSG_FETCH_PARAM_INTO && params->into != NULL);
+}
 
 /* Of what is asked: a name, and a version. */
 #define ABOUT_BYTES (TMSG_OFFER_NAME_MAX + 64)
@@ -62,12 +75,15 @@ static tmsg_status_t send_fetch(tmsg_endpoint_t *endpoint, tmsg_map_t *request,
     if (params != NULL && params->field_mask & TMSG_FETCH_PARAM_SLICES) {
         status = tmsg_slices_write(params, request);
     }
-    if (status == TMSG_OK) {
-        read_call_params(params, &call);
-        status = tmsg_call_about(endpoint, TMSG_OFFER_FETCH, request, &call,
-                                 about, call_p);
+    if (status == TMSG_OK && borrows(params)) {
+        status = tmsg_map_set_bool(request, TMSG_FETCH_LOAN, true);
     }
-    return status;
+    if (status != TMSG_OK) {
+        return status;
+    }
+    read_call_params(params, &call);
+    return tmsg_call_about(endpoint, TMSG_OFFER_FETCH, request, &call, about,
+                           borrows(params), call_p);
 }
 
 static tmsg_status_t check_params(const tmsg_fetch_params_t *params)
@@ -76,6 +92,11 @@ static tmsg_status_t check_params(const tmsg_fetch_params_t *params)
 
     if (unknown) {
         return tmsg_params_unknown("fetch", unknown);
+    }
+    if (params != NULL && params->field_mask & TMSG_FETCH_PARAM_FLAGS &&
+        params->flags & ~FLAGS_KNOWN) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "fetch: unknown flags 0x%x", params->flags);
     }
     if (params != NULL && params->field_mask & TMSG_FETCH_PARAM_WAIT &&
         params->wait_ms < -1) {

@@ -24,7 +24,9 @@
     ((uint64_t)(TMSG_OFFER_PARAM_NAME | TMSG_OFFER_PARAM_VERSION |             \
                 TMSG_OFFER_PARAM_TTL | TMSG_OFFER_PARAM_FETCHES |              \
                 TMSG_OFFER_PARAM_PRINCIPALS | TMSG_OFFER_PARAM_ON_OVER |       \
-                TMSG_OFFER_PARAM_ON_RELEASE))
+                TMSG_OFFER_PARAM_ON_RELEASE | TMSG_OFFER_PARAM_FLAGS))
+
+#define FLAGS_KNOWN ((uint32_t)TMSG_OFFER_LEND)
 
 static void drop_refs(tmsg_offer_t *offer, unsigned count)
 {
@@ -81,6 +83,9 @@ static void release_offer(tmsg_offer_t *offer)
     tmsg_hub_t *hub = offer->hub;
 
     offer->map = NULL;
+    if (offer->lends) {
+        tmsg_calls_unlend(hub->calls, &offer->lending);
+    }
     if (tmsg_map_unhold(map)) {
         tmsg_map_free(map);
     }
@@ -211,6 +216,16 @@ static tmsg_status_t read_numbers(const tmsg_offer_params_t *params,
                                 *ttl_ms_p);
 }
 
+static tmsg_status_t read_flags(const tmsg_offer_params_t *params,
+                                tmsg_offer_t *offer)
+{
+    offer->lends = params->flags & TMSG_OFFER_LEND;
+    return params->flags & ~FLAGS_KNOWN
+               ? tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                "offer: unknown flags 0x%x", params->flags)
+               : TMSG_OK;
+}
+
 static tmsg_status_t read_params(const tmsg_offer_params_t *params,
                                  tmsg_offer_t *offer, int32_t *ttl_ms_p)
 {
@@ -229,6 +244,9 @@ static tmsg_status_t read_params(const tmsg_offer_params_t *params,
     if (status == TMSG_OK && mask & TMSG_OFFER_PARAM_PRINCIPALS) {
         status = tmsg_principals_read("offer", params->principals,
                                       &offer->principals);
+    }
+    if (status == TMSG_OK && mask & TMSG_OFFER_PARAM_FLAGS) {
+        status = read_flags(params, offer);
     }
     if (mask & TMSG_OFFER_PARAM_ON_OVER) {
         offer->on_over = params->on_over;

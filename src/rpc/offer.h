@@ -27,6 +27,7 @@
 #define TMSG_FETCH_AT_LEAST "at_least" /* metadata: i64 */
 #define TMSG_FETCH_EPOCH "epoch"       /* metadata: i64 */
 #define TMSG_FETCH_WAIT "wait_ms"      /* metadata: i64 */
+#define TMSG_FETCH_LOAN "loan"         /* metadata: a bool */
 #define TMSG_LIST_OFFER "offer/"       /* prefix of metadata: a string */
 #define TMSG_LIST_MORE "more"          /* metadata: a bool */
 #define TMSG_LIST_MOST 4096            /* names in a list */
@@ -84,6 +85,10 @@ struct tmsg_offer {
     uint64_t version;
     uint32_t fetches_most; /* 0: any number */
     uint32_t fetches_whole;
+    bool lends; /* fetchers who borrow get loans */
+    /* What the tensors lie in that are lent; NULL: nothing was lent yet, or the
+     * offer is over. The worker's. */
+    struct tmsg_lending *lending;
     char *principals; /* NULL: anybody */
     char *name;       /* NULL: none */
     size_t name_bytes;
@@ -116,7 +121,8 @@ typedef struct {
     uint64_t bytes;
     /* of who answers, of on_done, of who recalls; with the lock */
     unsigned refs;
-    bool reads; /* it is in offer->lent */
+    bool reads;   /* it is in offer->lent */
+    bool by_loan; /* tmsg_lent_released() tells when it reads no more */
     bool whole;
     bool recalled;
 } tmsg_lent_t;
@@ -167,6 +173,7 @@ typedef struct {
     uint64_t epoch;
     int64_t wait_ms; /* -1: no limit */
     bool has_slices;
+    bool borrows; /* the fetcher takes a loan */
 } tmsg_fetch_ask_t;
 
 typedef struct tmsg_waited tmsg_waited_t;
@@ -286,7 +293,8 @@ void tmsg_offer_settle(tmsg_offer_t *offer);
 void tmsg_offer_settle_later(tmsg_offer_t *offer);
 
 /* Begins a fetch of a live offer, and returns its record with a reference for
- * the caller; NULL: no memory. Lock held. */
+ * the caller; NULL: no memory. A whole map may be a loan, if the offer lends.
+ * Lock held. */
 tmsg_lent_t *tmsg_lent_begin(tmsg_offer_t *offer, tmsg_task_t *task,
                              bool whole);
 
@@ -294,8 +302,12 @@ tmsg_lent_t *tmsg_lent_begin(tmsg_offer_t *offer, tmsg_task_t *task,
  * by tmsg_lent_done(). Lock not held. */
 void tmsg_lent_begun(tmsg_lent_t *lent, bool sent);
 
-/* Serves as on_done of the send. The memory was released before. */
+/* Serves as on_done of the send. The memory was released before, unless it may
+ * be a loan. */
 void tmsg_lent_done(void *lent, tmsg_status_t status, const char *error);
+
+/* Serves as on_release of a send that may be a loan. */
+void tmsg_lent_released(void *lent);
 
 /* Gives up the fetches of an offer that are under way. Lock not held. */
 void tmsg_lent_recall(tmsg_offer_t *offer);

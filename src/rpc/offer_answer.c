@@ -75,6 +75,17 @@ static tmsg_status_t read_by_name(const tmsg_map_t *request,
     return status;
 }
 
+/* Reads whether the reply may be a loan. */
+static tmsg_status_t read_loan(const tmsg_map_t *request, tmsg_fetch_ask_t *ask)
+{
+    int borrows = 0;
+    tmsg_status_t status =
+        tmsg_map_get_bool(request, TMSG_FETCH_LOAN, &borrows);
+
+    ask->borrows = borrows;
+    return status == TMSG_ERR_NOT_FOUND ? TMSG_OK : status;
+}
+
 static tmsg_status_t check_slices(const tmsg_map_entry_t *entries, size_t count)
 {
     tmsg_status_t status = count > TMSG_FETCH_SLICES_MOST
@@ -97,6 +108,9 @@ tmsg_status_t tmsg_fetch_read(const tmsg_map_t *request, tmsg_fetch_ask_t *ask)
     *ask = (tmsg_fetch_ask_t){.name = NULL, .has_slices = tensors > by_key};
     status =
         by_key ? read_key(&first->tensor, ask) : read_by_name(request, ask);
+    if (status == TMSG_OK) {
+        status = read_loan(request, ask);
+    }
     return status == TMSG_OK && ask->has_slices
                ? check_slices(first + by_key, tensors - by_key)
                : status;
@@ -131,8 +145,16 @@ static tmsg_status_t send_map(tmsg_task_t *task, const tmsg_map_t *request,
     }
     task->how.on_done = tmsg_lent_done;
     task->how.on_done_arg = lent;
-    task->how.acked = offer->fetches_most > 0 && lent->whole;
+    task->how.flags =
+        offer->fetches_most > 0 && lent->whole ? TMSG_CALL_SEND_ACKED : 0;
     task->how.reclaims = true;
+    if (lent->by_loan) {
+        task->how.flags |=
+            TMSG_CALL_SEND_LEND | (ask->borrows ? TMSG_CALL_SEND_ASKED : 0);
+        task->how.lending_p = &lent->offer->lending;
+        task->how.on_release = tmsg_lent_released;
+        task->how.on_release_arg = lent;
+    }
     if (ask->name != NULL) {
         task->how.more = offer->version_meta;
     }
@@ -295,6 +317,9 @@ static tmsg_status_t copy_request(const tmsg_map_t *request,
     if (status == TMSG_OK && ask->has_epoch) {
         status = tmsg_map_set_i64(wait->request, TMSG_FETCH_EPOCH,
                                   (int64_t)ask->epoch);
+    }
+    if (status == TMSG_OK && ask->borrows) {
+        status = tmsg_map_set_bool(wait->request, TMSG_FETCH_LOAN, true);
     }
     if (status == TMSG_OK && ask->has_slices) {
         status = tmsg_slices_copy(request, wait->request, &bytes);

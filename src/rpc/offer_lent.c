@@ -16,8 +16,9 @@ tmsg_lent_t *tmsg_lent_begin(tmsg_offer_t *offer, tmsg_task_t *task, bool whole)
     *lent = (tmsg_lent_t){.offer = offer,
                           .endpoint = tmsg_task_endpoint(task),
                           .id = task->reply.id,
-                          .refs = 2,
+                          .refs = whole && offer->lends ? 3 : 2,
                           .reads = true,
+                          .by_loan = whole && offer->lends,
                           .whole = whole};
     tmsg_calls_hold(lent->endpoint);
     offer->refs++;
@@ -88,7 +89,7 @@ void tmsg_lent_begun(tmsg_lent_t *lent, bool sent)
         give_up(lent);
         tmsg_hub_lock(offer->hub);
     }
-    drop_lent_and_unlock(lent, sent ? 1 : 2);
+    drop_lent_and_unlock(lent, sent ? 1 : lent->by_loan ? 3 : 2);
 }
 
 void tmsg_lent_done(void *arg, tmsg_status_t status, const char *error)
@@ -113,6 +114,17 @@ void tmsg_lent_done(void *arg, tmsg_status_t status, const char *error)
         tmsg_offer_finish(offer, TMSG_OK);
         tmsg_offer_settle_later(offer);
     }
+    if (!lent->by_loan) {
+        end_reading(lent);
+    }
+    drop_lent_and_unlock(lent, 1);
+}
+
+void tmsg_lent_released(void *arg)
+{
+    tmsg_lent_t *lent = arg;
+
+    tmsg_hub_lock(lent->offer->hub);
     end_reading(lent);
     drop_lent_and_unlock(lent, 1);
 }

@@ -39,7 +39,9 @@ static void task_dropped(tmsg_call_in_t *in);
  * record are zeros. */
 static void prepare_task(tmsg_task_t *task)
 {
-    task->in = (tmsg_call_in_t){task_arrived, task_failed, task_dropped};
+    task->in = (tmsg_call_in_t){.arrived = task_arrived,
+                                .failed = task_failed,
+                                .dropped = task_dropped};
     task->expiry.expire = tmsg_task_expire;
     task->reply.type = TMSG_CALL_REPLY;
     task->reply.text = "";

@@ -149,7 +149,7 @@ AT(tmsg_endpoint_params_t, subscribe, 24);
 AT(tmsg_endpoint_params_t, reconnect, 28);
 AT(tmsg_endpoint_params_t, keyring, 40);
 
-SIZE(tmsg_fetch_params_t, 64);
+SIZE(tmsg_fetch_params_t, 72);
 AT(tmsg_fetch_params_t, field_mask, 0);
 AT(tmsg_fetch_params_t, slices, 8);
 AT(tmsg_fetch_params_t, slice_count, 16);
@@ -159,6 +159,7 @@ AT(tmsg_fetch_params_t, wait_ms, 36);
 AT(tmsg_fetch_params_t, epoch, 40);
 AT(tmsg_fetch_params_t, on_done, 48);
 AT(tmsg_fetch_params_t, on_done_arg, 56);
+AT(tmsg_fetch_params_t, flags, 64);
 
 SIZE(tmsg_file_load_params_t, 24);
 AT(tmsg_file_load_params_t, field_mask, 0);
@@ -267,7 +268,7 @@ AT(tmsg_method_params_t, flags, 40);
 SIZE(tmsg_offer_key_t, 48);
 AT(tmsg_offer_key_t, bytes, 0);
 
-SIZE(tmsg_offer_params_t, 72);
+SIZE(tmsg_offer_params_t, 80);
 AT(tmsg_offer_params_t, field_mask, 0);
 AT(tmsg_offer_params_t, name, 8);
 AT(tmsg_offer_params_t, version, 16);
@@ -278,6 +279,7 @@ AT(tmsg_offer_params_t, on_over, 40);
 AT(tmsg_offer_params_t, on_over_arg, 48);
 AT(tmsg_offer_params_t, on_release, 56);
 AT(tmsg_offer_params_t, on_release_arg, 64);
+AT(tmsg_offer_params_t, flags, 72);
 
 SIZE(tmsg_offer_stats_t, 64);
 AT(tmsg_offer_stats_t, fetches, 0);
@@ -302,10 +304,11 @@ AT(tmsg_reconnect_t, first_backoff_ms, 0);
 AT(tmsg_reconnect_t, most_backoff_ms, 4);
 AT(tmsg_reconnect_t, give_up_ms, 8);
 
-SIZE(tmsg_reply_params_t, 24);
+SIZE(tmsg_reply_params_t, 32);
 AT(tmsg_reply_params_t, field_mask, 0);
 AT(tmsg_reply_params_t, on_release, 8);
 AT(tmsg_reply_params_t, on_release_arg, 16);
+AT(tmsg_reply_params_t, flags, 24);
 
 SIZE(tmsg_retry_t, 12);
 AT(tmsg_retry_t, attempts, 0);

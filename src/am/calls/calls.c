@@ -6,6 +6,7 @@
 #include "am/endpoint/consumer.h"
 #include "am/endpoint/consumer_struct.h"
 #include "am/endpoint/control.h"
+#include "am/path/loans.h"
 #include "am/recv/consumer.h"
 #include "am/recv/posted.h"
 #include "am/send/cancel.h"
@@ -204,10 +205,11 @@ send_generally(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         .field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_CHANNEL |
                       TMSG_SEND_PARAM_ON_RELEASE | TMSG_SEND_PARAM_ON_DONE,
         /* A session sends again only what is to be acknowledged. */
-        .flags =
-            TMSG_SEND_UNORDERED |
-            (endpoint->resume != NULL || how->acked ? TMSG_SEND_ACKED : 0) |
-            (how->lends ? TMSG_SEND_LEND : 0),
+        .flags = TMSG_SEND_UNORDERED |
+                 (endpoint->resume != NULL || how->flags & TMSG_CALL_SEND_ACKED
+                      ? TMSG_SEND_ACKED
+                      : 0) |
+                 (how->flags & TMSG_CALL_SEND_LEND ? TMSG_SEND_LEND : 0),
         .channel = TMSG_CHANNEL_CALLS,
         .on_release = how->on_release,
         .on_release_arg = how->on_release_arg,
@@ -215,6 +217,9 @@ send_generally(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         .on_done_arg = how->on_done_arg,
     };
 
+    if (how->flags & TMSG_CALL_SEND_ASKS) {
+        tmsg_loans_ask(endpoint);
+    }
     return tmsg_send_begin(endpoint, map, &params, NULL, how, NULL);
 }
 
@@ -228,12 +233,20 @@ tmsg_status_t tmsg_calls_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         return status;
     }
     tmsg_worker_enter(worker);
-    status = !how->acked && !how->lends &&
-                     tmsg_template_send(endpoint, map, NULL, how, NULL)
-                 ? TMSG_OK
-                 : send_generally(endpoint, map, how);
+    status =
+        how->flags == 0 && tmsg_template_send(endpoint, map, NULL, how, NULL)
+            ? TMSG_OK
+            : send_generally(endpoint, map, how);
     tmsg_worker_leave(worker, true);
     return status;
+}
+
+void tmsg_calls_unlend(tmsg_calls_t *calls, struct tmsg_lending **lending_p)
+{
+    tmsg_worker_lock(calls->worker);
+    tmsg_lending_leave(*lending_p);
+    *lending_p = NULL;
+    tmsg_worker_unlock(calls->worker);
 }
 
 bool tmsg_calls_are_full_held(const tmsg_endpoint_t *endpoint)

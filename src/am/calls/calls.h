@@ -82,6 +82,10 @@ uint64_t tmsg_calls_lent_most(const tmsg_calls_t *calls);
 tmsg_status_t tmsg_calls_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                               const tmsg_call_send_t *how);
 
+/* Ends what lending_p of tmsg_call_send_t is for: the map is lent to nobody any
+ * more. Loans that are out stay as they are. Takes the lock. */
+void tmsg_calls_unlend(tmsg_calls_t *calls, struct tmsg_lending **lending_p);
+
 /* Returns whether too many answers wait to be sent to a peer. A peer that takes
  * its answers never leaves so many waiting; one that does gets no more answers.
  * The caller of tmsg_calls_are_full_held() holds the lock. */

@@ -55,6 +55,7 @@ typedef struct tmsg_call_in {
     /* The connection of the message has ended. If there is a session, the
      * message may come again. */
     void (*dropped)(struct tmsg_call_in *in);
+    bool borrows; /* the message may be a loan, whatever the worker's flags */
 } tmsg_call_in_t;
 
 /* What tmsg_worker_describe() tells of offers. */
@@ -137,7 +138,19 @@ extern const tmsg_calls_ops_t tmsg_hub_ops;
  *    before `bounced` can name the message and with the lock held. Either may
  *    be NULL.
  *  - `queues`: the message is not held to the bounds of the queue either.
- *  - `last`: a later failure of the message is not told. */
+ *  - `last`: a later failure of the message is not told.
+ *  - `flags`: TMSG_CALL_SEND_*. */
+enum {
+    /* The operation ends when the peer has taken the message. */
+    TMSG_CALL_SEND_ACKED = 1 << 0,
+    /* The message is lent, as with TMSG_SEND_LEND. */
+    TMSG_CALL_SEND_LEND = 1 << 1,
+    /* The peer has asked for a loan, whatever its worker's flags. */
+    TMSG_CALL_SEND_ASKED = 1 << 2,
+    /* The reply to the message may be a loan, whatever this worker's flags. */
+    TMSG_CALL_SEND_ASKS = 1 << 3
+};
+
 typedef struct {
     const tmsg_call_head_t *head;
     uint64_t deadline_ns;
@@ -156,15 +169,14 @@ typedef struct {
     /* Tells that the message goes without `more` if that is too much, or there
      * is no memory for it. */
     bool spares_more;
-    /* The operation ends when the peer has taken the message. */
-    bool acked;
+    uint8_t flags;
     /* Somebody else may change the map's memory when the operation has ended,
      * even memory that the map owns. */
     bool reclaims;
-    /* The message is lent where that can be (TMSG_SEND_LEND). `lends_asked`: to
-     * a peer that asked for it by its call, even if it does not borrow what it
-     * has not asked for. */
-    bool lends, lends_asked;
+    /* With LEND: keeps what the tensors lie in for the next message of the same
+     * map, until tmsg_calls_unlend(). *lending_p is NULL at first, and the
+     * worker's alone. NULL: nothing is kept. */
+    struct tmsg_lending **lending_p;
 } tmsg_call_send_t;
 
 #endif

@@ -51,6 +51,19 @@ tmsg_lending_t *tmsg_lending_copy(tmsg_endpoint_t *endpoint,
                                   const tmsg_map_t *map, uint64_t bytes,
                                   bool shared, const char **why_p);
 
+/* Makes one with a segment that is for this map alone, and that is not used
+ * again. The caller fills it, and then calls tmsg_lending_freeze(), which seals
+ * and unmaps it: any peer may have it. NULL: there is no memory, or peers keep
+ * too many such segments after tmsg_lending_leave(). Errors: IO. */
+tmsg_lending_t *tmsg_lending_draft(tmsg_endpoint_t *endpoint,
+                                   const tmsg_map_t *map, uint64_t bytes,
+                                   const char **why_p);
+tmsg_status_t tmsg_lending_freeze(tmsg_lending_t *lending);
+
+/* Drops the reference by which the lending was kept for further loans. NULL:
+ * nothing. */
+void tmsg_lending_leave(tmsg_lending_t *lending);
+
 void tmsg_lending_hold(tmsg_lending_t *lending);
 void tmsg_lending_drop(tmsg_lending_t *lending); /* NULL: nothing */
 

@@ -30,7 +30,7 @@ bool tmsg_copies_may_have(tmsg_copy_segment_t *copy,
     bool same = strcmp(copy->principal, principal_of(endpoint)) == 0;
 
     copy->spoiled |= !same && copy->fresh;
-    return same || copy->fresh;
+    return same || copy->fresh; /* a frozen one is always fresh */
 }
 
 static tmsg_copy_segment_t *copy_at(tmsg_node_t *node)
@@ -44,9 +44,14 @@ static void free_copy(tmsg_worker_t *worker, tmsg_copy_segment_t *copy)
     tmsg_endpoint_t *endpoint;
     uint32_t i = 0;
 
-    if (lender != NULL) {
+    if (lender != NULL && copy->left) {
+        lender->left_count--;
+        lender->left_bytes -= tmsg_shareable_bytes(copy->segment);
+    } else if (lender != NULL && !copy->frozen) {
         tmsg_list_remove(&lender->copies, &copy->node);
         lender->copies_bytes -= tmsg_shareable_bytes(copy->segment);
+    }
+    if (lender != NULL) {
         while ((endpoint = tmsg_endpoint_next(worker, NULL, &i)) != NULL) {
             if (endpoint->paths.loans != NULL) {
                 tmsg_loans_forget_freed(endpoint, copy->segment);
@@ -79,7 +84,7 @@ void tmsg_copies_give(tmsg_worker_t *worker, tmsg_copy_segment_t *copy)
     copy->used = false;
     copy->fresh = false;
     copy->idle_since_ns = tmsg_now_ns();
-    if (copy->spoiled || lender == NULL) {
+    if (copy->frozen || copy->spoiled || lender == NULL) {
         free_copy(worker, copy);
         return;
     }
@@ -180,4 +185,46 @@ tmsg_copy_segment_t *tmsg_copies_take(tmsg_endpoint_t *endpoint, uint64_t bytes,
     }
     copy->used = true;
     return copy;
+}
+
+static bool is_room_for_draft(const tmsg_lender_t *lender, uint64_t bytes)
+{
+    return lender->left_count == 0 ||
+           (lender->left_count < COPIES_MOST &&
+            lender->left_bytes + bytes <= BYTES_MOST);
+}
+
+tmsg_copy_segment_t *tmsg_copies_draft(tmsg_worker_t *worker, uint64_t bytes,
+                                       const char **why_p)
+{
+    const tmsg_lender_t *lender = tmsg_lender_of(worker);
+    tmsg_copy_segment_t *copy;
+
+    *why_p = "there is no memory for a copy to lend";
+    if (lender == NULL) {
+        return NULL;
+    }
+    if (!is_room_for_draft(lender, bytes)) {
+        *why_p = "peers keep too many copies that were lent to them";
+        return NULL;
+    }
+    copy = calloc(1, sizeof(*copy));
+    if (copy == NULL ||
+        tmsg_shareable_create_draft(bytes, &copy->segment) != TMSG_OK) {
+        free(copy);
+        return NULL;
+    }
+    copy->used = copy->fresh = copy->frozen = true;
+    return copy;
+}
+
+void tmsg_copies_leave(tmsg_worker_t *worker, tmsg_copy_segment_t *copy)
+{
+    tmsg_lender_t *lender = worker->paths.lender;
+
+    if (copy->frozen && lender != NULL) {
+        copy->left = true;
+        lender->left_count++;
+        lender->left_bytes += tmsg_shareable_bytes(copy->segment);
+    }
 }

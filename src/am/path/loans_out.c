@@ -212,20 +212,13 @@ tmsg_lending_t *tmsg_lending_of(const tmsg_map_t *map)
     return lending;
 }
 
-tmsg_lending_t *tmsg_lending_copy(tmsg_endpoint_t *endpoint,
-                                  const tmsg_map_t *map, uint64_t bytes,
-                                  bool shared, const char **why_p)
+/* Lays the tensors out in the copy of a lending. Without a copy the lending is
+ * freed, and NULL returned. */
+static tmsg_lending_t *lay_out_copy(tmsg_lending_t *lending)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    tmsg_lending_t *lending = create_lending(map);
+    const tmsg_map_entry_t *entries = tmsg_map_entries(lending->map);
     uint64_t offset = 0;
 
-    *why_p = "there is no memory for a copy to lend";
-    if (lending == NULL) {
-        return NULL;
-    }
-    lending->worker = endpoint->worker;
-    lending->copy = tmsg_copies_take(endpoint, bytes, shared, why_p);
     if (lending->copy == NULL) {
         free(lending);
         return NULL;
@@ -242,6 +235,49 @@ tmsg_lending_t *tmsg_lending_copy(tmsg_endpoint_t *endpoint,
         }
     }
     return lending;
+}
+
+tmsg_lending_t *tmsg_lending_copy(tmsg_endpoint_t *endpoint,
+                                  const tmsg_map_t *map, uint64_t bytes,
+                                  bool shared, const char **why_p)
+{
+    tmsg_lending_t *lending = create_lending(map);
+
+    *why_p = "there is no memory for a copy to lend";
+    if (lending == NULL) {
+        return NULL;
+    }
+    lending->worker = endpoint->worker;
+    lending->copy = tmsg_copies_take(endpoint, bytes, shared, why_p);
+    return lay_out_copy(lending);
+}
+
+tmsg_lending_t *tmsg_lending_draft(tmsg_endpoint_t *endpoint,
+                                   const tmsg_map_t *map, uint64_t bytes,
+                                   const char **why_p)
+{
+    tmsg_lending_t *lending = create_lending(map);
+
+    *why_p = "there is no memory for a copy to lend";
+    if (lending == NULL) {
+        return NULL;
+    }
+    lending->worker = endpoint->worker;
+    lending->copy = tmsg_copies_draft(endpoint->worker, bytes, why_p);
+    return lay_out_copy(lending);
+}
+
+tmsg_status_t tmsg_lending_freeze(tmsg_lending_t *lending)
+{
+    return tmsg_shareable_freeze(lending->copy->segment);
+}
+
+void tmsg_lending_leave(tmsg_lending_t *lending)
+{
+    if (lending != NULL && lending->refs > 1 && lending->copy != NULL) {
+        tmsg_copies_leave(lending->worker, lending->copy);
+    }
+    tmsg_lending_drop(lending);
 }
 
 void tmsg_lending_hold(tmsg_lending_t *lending) { lending->refs++; }

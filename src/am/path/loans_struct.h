@@ -25,6 +25,8 @@ typedef struct tmsg_copy_segment {
     bool used;    /* a lending has it */
     bool spoiled; /* it is never used again */
     bool fresh;   /* it was not used before */
+    bool frozen;  /* it says for ever what it says now, and is in no list */
+    bool left;    /* a frozen one that no further loan will have */
     char principal[TMSG_PRINCIPAL_BYTES];
     uint64_t idle_since_ns;
 } tmsg_copy_segment_t;
@@ -87,6 +89,8 @@ typedef struct tmsg_lender {
     tmsg_worker_t *worker;
     tmsg_list_t copies;
     uint64_t copies_bytes;
+    unsigned left_count; /* frozen ones that peers keep, and nobody else */
+    uint64_t left_bytes;
     tmsg_list_t orphans;
     tmsg_timer_t tick;
     tmsg_source_t returned; /* loans were given back by other threads */
@@ -161,6 +165,11 @@ void tmsg_orphans_begin(tmsg_orphans_t *orphans);
 /* loans_copies.c */
 tmsg_copy_segment_t *tmsg_copies_take(tmsg_endpoint_t *endpoint, uint64_t bytes,
                                       bool shared, const char **why_p);
+/* Makes a copy that is to be frozen. */
+tmsg_copy_segment_t *tmsg_copies_draft(tmsg_worker_t *worker, uint64_t bytes,
+                                       const char **why_p);
+/* No further loan will have a frozen copy. */
+void tmsg_copies_leave(tmsg_worker_t *worker, tmsg_copy_segment_t *copy);
 /* Returns whether the peer may be lent the copy that a lending has. */
 bool tmsg_copies_may_have(tmsg_copy_segment_t *copy,
                           const tmsg_endpoint_t *endpoint);

@@ -498,6 +498,14 @@ static tmsg_status_t begin_loan(tmsg_message_t *message,
     return status;
 }
 
+/* Returns whether the application expects that the message cannot be written
+ * to. */
+static bool takes_loan(const tmsg_message_t *message)
+{
+    return message->endpoint->worker->flags & TMSG_WORKER_BORROW ||
+           (message->call != NULL && message->call->borrows);
+}
+
 /* Takes on a message that its sender lends. All of it is here. */
 __attribute__((noinline)) static tmsg_ucx_status_t
 take_loan_in(tmsg_message_t *message, const tmsg_arrival_t *arrival,
@@ -507,6 +515,11 @@ take_loan_in(tmsg_message_t *message, const tmsg_arrival_t *arrival,
 
     if (status == TMSG_OK && arrival->head.kind != TMSG_KIND_MAP) {
         status = tmsg_call_begin(message, arrival);
+    }
+    if (status == TMSG_OK && !takes_loan(message)) {
+        status = tmsg_error_set(TMSG_ERR_MALFORMED,
+                                "a loan that nobody has asked for");
+        tmsg_endpoint_break(message->endpoint, status, tmsg_error_message());
     }
     if (status == TMSG_OK) {
         status = tmsg_message_check(message, arrival->data_bytes);

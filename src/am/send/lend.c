@@ -15,6 +15,8 @@ struct tmsg_lend {
     tmsg_loan_hold_t *hold;  /* NULL: a copy is lent */
     tmsg_lent_place_t *places;
     uint64_t bytes; /* of the tensors, as they would travel; 0: no loan */
+    bool asked;     /* the peer has asked for this loan */
+    tmsg_lending_t **kept_p; /* what several sends of the map share; or NULL */
 };
 
 /* Says why a message was not lent, for describe(). */
@@ -70,12 +72,21 @@ static tmsg_status_t copy_tensors(const tmsg_payload_t *payload,
 static tmsg_lending_t *lend_copy(tmsg_send_t *send, tmsg_payload_t *payload,
                                  const char **why_p, tmsg_status_t *status_p)
 {
-    tmsg_lending_t *lending = tmsg_lending_copy(
-        send->endpoint, payload->map, payload->measures->bytes,
-        send->shared_plan != NULL, why_p);
+    bool draft = send->lend->kept_p != NULL;
+    uint64_t bytes = payload->measures->bytes;
+    tmsg_lending_t *lending =
+        draft ? tmsg_lending_draft(send->endpoint, payload->map, bytes, why_p)
+              : tmsg_lending_copy(send->endpoint, payload->map, bytes,
+                                  send->shared_plan != NULL, why_p);
 
     if (lending != NULL) {
         *status_p = copy_tensors(payload, lending);
+    }
+    if (lending != NULL && *status_p == TMSG_OK && draft &&
+        tmsg_lending_freeze(lending) != TMSG_OK) {
+        *why_p = "a copy could not be sealed";
+        tmsg_lending_drop(lending);
+        return NULL;
     }
     if (*status_p != TMSG_OK) {
         tmsg_lending_drop(lending);
@@ -88,9 +99,9 @@ static tmsg_lending_t *lend_copy(tmsg_send_t *send, tmsg_payload_t *payload,
 static tmsg_status_t find_lending(tmsg_send_t *send, tmsg_payload_t *payload,
                                   const char **why_p)
 {
-    tmsg_lending_t **shared_p =
-        send->shared_plan == NULL ? NULL : &send->shared_plan->lending;
     tmsg_lend_t *lend = send->lend;
+    tmsg_lending_t **shared_p =
+        send->shared_plan != NULL ? &send->shared_plan->lending : lend->kept_p;
     tmsg_status_t status = TMSG_OK;
 
     if (lend->lending != NULL &&
@@ -126,7 +137,8 @@ static const char *find_obstacle(const tmsg_send_t *send,
         endpoint->worker->context->tuning.of[TMSG_TRANSPORT_SHM].lend_bytes;
     const char *why;
 
-    if (!tmsg_loans_may_lend(endpoint, send->lends_asked, &why)) {
+    if (!tmsg_loans_may_lend(endpoint, send->lend != NULL && send->lend->asked,
+                             &why)) {
         return why;
     }
     if (payload->measures->foreign > 0) {
@@ -136,6 +148,15 @@ static const char *find_obstacle(const tmsg_send_t *send,
         return "the message has fewer bytes than shm.lend_bytes";
     }
     return NULL;
+}
+
+void tmsg_lend_call(tmsg_send_t *send, const tmsg_call_send_t *call)
+{
+    send->lend = calloc(1, sizeof(*send->lend));
+    if (send->lend != NULL) {
+        send->lend->asked = call->flags & TMSG_CALL_SEND_ASKED;
+        send->lend->kept_p = call->lending_p;
+    }
 }
 
 static bool make_lend(tmsg_send_t *send, const tmsg_payload_t *payload)

@@ -10,6 +10,10 @@
 /* What such a send has of loans. It stays until its memory was given back. */
 typedef struct tmsg_lend tmsg_lend_t;
 
+/* Notes what the sender of a call says of its loan. Without memory it is no
+ * loan. */
+void tmsg_lend_call(tmsg_send_t *send, const tmsg_call_send_t *call);
+
 /* Finds out whether the message is to be a loan. If so, payload->extra->lent is
  * set, and checksums are written. If not, the message goes as others do.
  * Errors: IN_PROGRESS (the peer has yet to take a segment), IO (names the

@@ -406,9 +406,11 @@ static void take_call_params(tmsg_send_t *send, const tmsg_call_send_t *call)
         send->reclaims = call->reclaims;
         send->more = call->more;
         send->spares_more = call->spares_more;
-        send->lends_asked = call->lends_asked;
         if (send->more != NULL) {
             tmsg_map_hold(send->more);
+        }
+        if (call->flags & TMSG_CALL_SEND_LEND) {
+            tmsg_lend_call(send, call);
         }
         tmsg_call_number(call, send->message_id);
     }

@@ -62,7 +62,6 @@ typedef struct tmsg_send {
     char *call_text;           /* own copy of the call's text, or NULL */
     const tmsg_map_t *more;    /* metadata beside the map's, held; or NULL */
     bool spares_more;          /* goes without `more` rather than fail */
-    bool lends_asked;          /* the peer has asked for a loan */
     /* what it has in common with other sends of the map, or NULL */
     tmsg_shared_plan_t *shared_plan;
     tmsg_plan_t plan;
