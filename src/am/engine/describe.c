@@ -425,6 +425,17 @@ static bool add_offers(cJSON *object, const tmsg_worker_t *worker)
            add_figure(object, "fetched_bytes", counts.fetched_bytes);
 }
 
+/* Adds what the worker lends to its peers. */
+static bool add_loans(cJSON *object, tmsg_worker_t *worker)
+{
+    tmsg_loans_counts_t counts;
+
+    tmsg_loans_count(worker, &counts);
+    return add_figure(object, "loans", counts.loans) &&
+           add_figure(object, "loan_copies", counts.copies) &&
+           add_figure(object, "loan_copy_bytes", counts.copied_bytes);
+}
+
 tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker, char **json_p)
 {
     cJSON *object = cJSON_CreateObject();
@@ -435,7 +446,7 @@ tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker, char **json_p)
     stats = worker->past.stats;
     ok = object != NULL && count_endpoints(object, worker, &stats) &&
          add_memory(object, worker) && add_offers(object, worker) &&
-         add_pinning(object, &worker->stage);
+         add_loans(object, worker) && add_pinning(object, &worker->stage);
     tmsg_worker_unlock(worker);
     ok = ok && tmsg_stats_describe(object, &stats);
     return tmsg_json_finish(object, ok, json_p);

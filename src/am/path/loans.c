@@ -239,6 +239,31 @@ uint64_t tmsg_loans_borrowed_bytes(const tmsg_endpoint_t *endpoint)
                : endpoint->paths.loans->borrowed_bytes;
 }
 
+void tmsg_loans_count(tmsg_worker_t *worker, tmsg_loans_counts_t *counts)
+{
+    const tmsg_lender_t *lender = worker->paths.lender;
+    tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
+
+    *counts = (tmsg_loans_counts_t){0};
+    if (lender == NULL) {
+        return;
+    }
+    counts->copies = lender->copies.count + lender->frozen_count;
+    counts->copied_bytes = lender->copies_bytes + lender->frozen_bytes;
+    while ((endpoint = tmsg_endpoint_next(worker, NULL, &i)) != NULL) {
+        counts->loans += endpoint->paths.loans == NULL
+                             ? 0
+                             : endpoint->paths.loans->out.count;
+    }
+    for (const tmsg_node_t *node = lender->orphans.head; node != NULL;
+         node = node->next) {
+        counts->loans += TMSG_CONTAINER_OF((tmsg_node_t *)(uintptr_t)node,
+                                           tmsg_orphans_t, node)
+                             ->loans.count;
+    }
+}
+
 static void free_orphans(tmsg_orphans_t *orphans)
 {
     tmsg_worker_t *worker = orphans->worker;

@@ -34,6 +34,20 @@ typedef struct tmsg_loan_in tmsg_loan_in_t;
 bool tmsg_loans_may_lend(const tmsg_endpoint_t *endpoint, bool asked,
                          const char **why_p);
 
+/* Returns whether the peer keeps so many copies that a further one of `bytes`
+ * would be more than half of those that this side may lend: others need the
+ * rest. */
+bool tmsg_loans_keeps_most(const tmsg_endpoint_t *endpoint, uint64_t bytes);
+
+/* What a worker lends. */
+typedef struct {
+    uint64_t loans;  /* that are out, also of connections that have ended */
+    uint64_t copies; /* segments that tensors were copied into */
+    uint64_t copied_bytes; /* of these segments */
+} tmsg_loans_counts_t;
+
+void tmsg_loans_count(tmsg_worker_t *worker, tmsg_loans_counts_t *counts);
+
 /* Notes that this side asks the peer for a loan by a call: replies may come as
  * loans from now on. */
 void tmsg_loans_ask(tmsg_endpoint_t *endpoint);

@@ -10,8 +10,8 @@
 #include "am/path/loans_struct.h"
 #include "core/error.h"
 
-#define COPIES_MOST 64
-#define BYTES_MOST                                                             \
+#define TMSG_COPIES_MOST 64
+#define TMSG_COPIES_BYTES_MOST                                                 \
     (UINT64_C(1) << 30) /* of all of them, but for a lone one                  \
                          */
 #define SPARE_BYTES 65536
@@ -38,16 +38,26 @@ static tmsg_copy_segment_t *copy_at(tmsg_node_t *node)
     return TMSG_CONTAINER_OF(node, tmsg_copy_segment_t, node);
 }
 
+static void forget_frozen(tmsg_lender_t *lender,
+                          const tmsg_copy_segment_t *copy)
+{
+    lender->frozen_count--;
+    lender->frozen_bytes -= tmsg_shareable_bytes(copy->segment);
+    if (copy->left) {
+        lender->left_count--;
+        lender->left_bytes -= tmsg_shareable_bytes(copy->segment);
+    }
+}
+
 static void free_copy(tmsg_worker_t *worker, tmsg_copy_segment_t *copy)
 {
     tmsg_lender_t *lender = worker->paths.lender;
     tmsg_endpoint_t *endpoint;
     uint32_t i = 0;
 
-    if (lender != NULL && copy->left) {
-        lender->left_count--;
-        lender->left_bytes -= tmsg_shareable_bytes(copy->segment);
-    } else if (lender != NULL && !copy->frozen) {
+    if (lender != NULL && copy->frozen) {
+        forget_frozen(lender, copy);
+    } else if (lender != NULL) {
         tmsg_list_remove(&lender->copies, &copy->node);
         lender->copies_bytes -= tmsg_shareable_bytes(copy->segment);
     }
@@ -135,16 +145,17 @@ static bool make_room(tmsg_lender_t *lender, uint64_t bytes)
 {
     tmsg_node_t *node = lender->copies.tail, *previous;
 
-    for (; node != NULL && (lender->copies.count >= COPIES_MOST ||
-                            lender->copies_bytes + bytes > BYTES_MOST);
+    for (; node != NULL &&
+           (lender->copies.count >= TMSG_COPIES_MOST ||
+            lender->copies_bytes + bytes > TMSG_COPIES_BYTES_MOST);
          node = previous) {
         previous = node->previous;
         if (!copy_at(node)->used) {
             free_copy(lender->worker, copy_at(node));
         }
     }
-    return lender->copies.count < COPIES_MOST &&
-           (lender->copies_bytes + bytes <= BYTES_MOST ||
+    return lender->copies.count < TMSG_COPIES_MOST &&
+           (lender->copies_bytes + bytes <= TMSG_COPIES_BYTES_MOST ||
             lender->copies.count == 0);
 }
 
@@ -190,14 +201,14 @@ tmsg_copy_segment_t *tmsg_copies_take(tmsg_endpoint_t *endpoint, uint64_t bytes,
 static bool is_room_for_draft(const tmsg_lender_t *lender, uint64_t bytes)
 {
     return lender->left_count == 0 ||
-           (lender->left_count < COPIES_MOST &&
-            lender->left_bytes + bytes <= BYTES_MOST);
+           (lender->left_count < TMSG_COPIES_MOST &&
+            lender->left_bytes + bytes <= TMSG_COPIES_BYTES_MOST);
 }
 
 tmsg_copy_segment_t *tmsg_copies_draft(tmsg_worker_t *worker, uint64_t bytes,
                                        const char **why_p)
 {
-    const tmsg_lender_t *lender = tmsg_lender_of(worker);
+    tmsg_lender_t *lender = tmsg_lender_of(worker);
     tmsg_copy_segment_t *copy;
 
     *why_p = "there is no memory for a copy to lend";
@@ -215,6 +226,8 @@ tmsg_copy_segment_t *tmsg_copies_draft(tmsg_worker_t *worker, uint64_t bytes,
         return NULL;
     }
     copy->used = copy->fresh = copy->frozen = true;
+    lender->frozen_count++;
+    lender->frozen_bytes += tmsg_shareable_bytes(copy->segment);
     return copy;
 }
 

@@ -46,6 +46,23 @@ bool tmsg_loans_may_lend(const tmsg_endpoint_t *endpoint, bool asked,
     return false;
 }
 
+bool tmsg_loans_keeps_most(const tmsg_endpoint_t *endpoint, uint64_t bytes)
+{
+    const tmsg_loans_t *loans = endpoint->paths.loans;
+    unsigned count = 0;
+
+    for (unsigned i = 0; loans != NULL && i < loans->offered_count; i++) {
+        const tmsg_offered_t *offered = &loans->offered[i];
+
+        if (offered->is_copy && offered->loans > 0) {
+            bytes += tmsg_shareable_bytes(offered->segment);
+            count++;
+        }
+    }
+    return count >= TMSG_COPIES_MOST / 2 ||
+           (count > 0 && bytes > TMSG_COPIES_BYTES_MOST / 2);
+}
+
 /* A part of a segment. */
 typedef struct {
     uint32_t segment;
@@ -407,7 +424,7 @@ static bool make_room_to_offer(tmsg_endpoint_t *endpoint)
 }
 
 static tmsg_status_t offer_segment(tmsg_endpoint_t *endpoint,
-                                   tmsg_shareable_t *segment)
+                                   tmsg_shareable_t *segment, bool is_copy)
 {
     tmsg_loans_t *loans = endpoint->paths.loans;
     uint8_t frame[SEGMENT_FRAME_BYTES];
@@ -428,6 +445,7 @@ static tmsg_status_t offer_segment(tmsg_endpoint_t *endpoint,
     loans->offered[loans->offered_count++] = (tmsg_offered_t){
         .number = ++loans->last_number,
         .segment = segment,
+        .is_copy = is_copy,
         .used = loans->clock,
     };
     tmsg_control_ring(endpoint, TMSG_RING_WORD_LOOK);
@@ -464,7 +482,8 @@ tmsg_status_t tmsg_lending_offer(tmsg_endpoint_t *endpoint,
 
         if (offered == NULL) {
             tmsg_status_t status =
-                offer_segment(endpoint, lending->segments[i]);
+                offer_segment(endpoint, lending->segments[i],
+                              lending->copy != NULL && !lending->copy->frozen);
 
             if (status != TMSG_OK) {
                 return status;

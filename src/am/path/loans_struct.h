@@ -13,6 +13,10 @@
 /* A side borrows at most this many segments of a connection. */
 #define TMSG_BORROWED_MOST 256
 
+/* Bounds of the copies of a worker. A lone one may have more bytes. */
+#define TMSG_COPIES_MOST 64
+#define TMSG_COPIES_BYTES_MOST (UINT64_C(1) << 30)
+
 /* At most this many loans of a connection are out. A message beyond them goes
  * by the usual ways. */
 #define TMSG_LOANS_MOST 4096
@@ -72,6 +76,7 @@ typedef struct {
     tmsg_segment_state_t state;
     tmsg_shareable_t *segment; /* a reference is held */
     unsigned loans;            /* that are out */
+    bool is_copy;              /* one of the library's own, of the pool */
     uint64_t used;             /* when it was last wanted, by `clock` */
 } tmsg_offered_t;
 
@@ -89,7 +94,9 @@ typedef struct tmsg_lender {
     tmsg_worker_t *worker;
     tmsg_list_t copies;
     uint64_t copies_bytes;
-    unsigned left_count; /* frozen ones that peers keep, and nobody else */
+    unsigned frozen_count; /* copies beside the list */
+    uint64_t frozen_bytes;
+    unsigned left_count; /* of these, that peers keep, and nobody else */
     uint64_t left_bytes;
     tmsg_list_t orphans;
     tmsg_timer_t tick;

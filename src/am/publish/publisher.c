@@ -49,6 +49,7 @@ void tmsg_publication_unuse(tmsg_publication_t *publication)
         return;
     }
     tmsg_loop_clear_timer(&worker->loop, &publication->timer);
+    publication->shared_plan->lend_counts = NULL;
     tmsg_shared_plan_drop(publication->shared_plan,
                           tmsg_budget_pool(worker->budget));
     tmsg_publisher_drop(publication->publisher);
@@ -197,6 +198,7 @@ static tmsg_status_t create_publication(tmsg_publisher_t *publisher,
     tmsg_map_hold(map);
     publication->publisher = publisher;
     publisher->refs++;
+    publication->shared_plan->lend_counts = &publisher->lends;
     set_publication_timer(publication);
     *publication_p = publication;
     return TMSG_OK;
@@ -434,6 +436,16 @@ static bool add_subscriber(cJSON *array, const tmsg_subscriber_t *subscriber)
            add_publisher_number(entry, "under_way", subscriber->under_way);
 }
 
+/* Says how many messages were lent, and why not all that were to be. */
+static bool add_lends(cJSON *object, const tmsg_lend_counts_t *lends)
+{
+    return add_publisher_number(object, "lent", lends->lent) &&
+           add_publisher_number(object, "not_lent", lends->not_lent) &&
+           (lends->why[0] == '\0' ||
+            cJSON_AddStringToObject(object, "why_not_lent", lends->why) !=
+                NULL);
+}
+
 tmsg_status_t tmsg_publisher_describe(const tmsg_publisher_t *publisher,
                                       char **json_p)
 {
@@ -445,7 +457,8 @@ tmsg_status_t tmsg_publisher_describe(const tmsg_publisher_t *publisher,
     ok = object != NULL &&
          add_publisher_number(object, "published", publisher->published) &&
          add_publisher_number(object, "kept", publisher->kept.count) &&
-         add_fates(object, publisher->fates);
+         add_fates(object, publisher->fates) &&
+         add_lends(object, &publisher->lends);
     array = ok ? cJSON_AddArrayToObject(object, "subscribers") : NULL;
     ok = array != NULL;
     for (tmsg_node_t *node = publisher->subscribers.head; node != NULL && ok;

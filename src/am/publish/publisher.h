@@ -68,6 +68,7 @@ struct tmsg_publisher {
     tmsg_event_t *close_events;
     uint64_t published;
     uint64_t fates[TMSG_FATES]; /* counts subscribers that left, too */
+    tmsg_lend_counts_t lends;
 };
 
 /* Lock held, for all functions below. */

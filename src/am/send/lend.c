@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/send/lend.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,25 @@ struct tmsg_lend {
 /* Says why a message was not lent, for describe(). */
 static void note_why(tmsg_send_t *send, const char *why)
 {
+    tmsg_lend_counts_t *counts =
+        send->shared_plan == NULL ? NULL : send->shared_plan->lend_counts;
+
     tmsg_loans_note(send->endpoint, why);
+    if (counts != NULL) {
+        counts->not_lent++;
+        snprintf(counts->why, sizeof(counts->why), "%s", why);
+    }
+}
+
+static void count_lent(const tmsg_send_t *send)
+{
+    tmsg_lend_counts_t *counts =
+        send->shared_plan == NULL ? NULL : send->shared_plan->lend_counts;
+
+    if (counts != NULL) {
+        counts->lent++;
+        counts->why[0] = '\0';
+    }
 }
 
 static void drop_lending(tmsg_lend_t *lend)
@@ -95,6 +114,15 @@ static tmsg_lending_t *lend_copy(tmsg_send_t *send, tmsg_payload_t *payload,
     return lending;
 }
 
+/* Returns whether a subscriber leaves enough copies for the others. */
+static bool may_have_copy(const tmsg_send_t *send,
+                          const tmsg_payload_t *payload, const char **why_p)
+{
+    *why_p = "the peer keeps half of the copies that may be lent";
+    return send->shared_plan == NULL ||
+           !tmsg_loans_keeps_most(send->endpoint, payload->measures->bytes);
+}
+
 /* Finds what the tensors lie in, once for all sends of a shared plan. */
 static tmsg_status_t find_lending(tmsg_send_t *send, tmsg_payload_t *payload,
                                   const char **why_p)
@@ -113,12 +141,15 @@ static tmsg_status_t find_lending(tmsg_send_t *send, tmsg_payload_t *payload,
     }
     if (shared_p != NULL && *shared_p != NULL &&
         tmsg_lending_map(*shared_p) == payload->map) {
-        lend->lending = *shared_p;
-        tmsg_lending_hold(lend->lending);
+        if (!tmsg_lending_is_copy(*shared_p) ||
+            may_have_copy(send, payload, why_p)) {
+            lend->lending = *shared_p;
+            tmsg_lending_hold(lend->lending);
+        }
         return TMSG_OK;
     }
     lend->lending = tmsg_lending_of(payload->map);
-    if (lend->lending == NULL) {
+    if (lend->lending == NULL && may_have_copy(send, payload, why_p)) {
         lend->lending = lend_copy(send, payload, why_p, &status);
     }
     if (lend->lending != NULL && shared_p != NULL && *shared_p == NULL) {
@@ -232,11 +263,15 @@ tmsg_status_t tmsg_lend_prepare(tmsg_send_t *send, tmsg_payload_t *payload)
 tmsg_status_t tmsg_lend_begin(tmsg_send_t *send, const tmsg_payload_t *payload)
 {
     tmsg_lend_t *lend = send->lend;
-
-    (void)payload;
-    return tmsg_loan_begin(
+    tmsg_status_t status = tmsg_loan_begin(
         send->endpoint, send->message_id, lend->lending,
         tmsg_lending_is_copy(lend->lending) ? NULL : lend->hold, lend->bytes);
+
+    (void)payload;
+    if (status == TMSG_OK) {
+        count_lent(send);
+    }
+    return status;
 }
 
 uint64_t tmsg_lend_bytes(const tmsg_send_t *send)

@@ -14,6 +14,13 @@
 
 #define TMSG_SHARED_PLAN_SMALL 576
 
+/* Counts the messages of a publisher that were lent, and those that were to be
+ * lent and were not. */
+typedef struct {
+    uint64_t lent, not_lent;
+    char why[160]; /* the last one was not; "": it was */
+} tmsg_lend_counts_t;
+
 /* Holds what the sends share. References are counted under the worker's
  * lock. */
 typedef struct {
@@ -28,6 +35,7 @@ typedef struct {
     tmsg_written_t written; /* for peers that take no broadcast tensors */
     /* What the tensors lie in that are lent; NULL: none are. */
     struct tmsg_lending *lending;
+    tmsg_lend_counts_t *lend_counts; /* NULL: nobody counts */
     tmsg_map_t *kept; /* for peers that take spans, if that is asked */
     uint8_t small[TMSG_SHARED_PLAN_SMALL];
 } tmsg_shared_plan_t;
