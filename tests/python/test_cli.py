@@ -417,6 +417,16 @@ def test_the_publish_example():
         ("all", "50"), ("all", "50"), ("some", "50")]
 
 
+def test_the_camera_loan_example():
+    camera = subprocess.run(
+        [os.path.join(os.path.dirname(cli.HELLO), "camera_loan")],
+        capture_output=True, text=True, timeout=BOUND)
+    assert (camera.returncode, camera.stderr) == (DONE, "")
+    assert sorted(re.findall(r"viewer (\d) saw \d+ frames, (\w+) lent, 0 torn",
+                             camera.stdout)) == [
+        (viewer, lent) for viewer in "123" for lent in ("all", "none")]
+
+
 def test_the_camera_example():
     camera = subprocess.run(
         [os.path.join(os.path.dirname(cli.HELLO), "camera")],
