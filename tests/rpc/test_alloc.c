@@ -243,6 +243,52 @@ static bool fetch(scene_t *scene)
     return all && status == TMSG_OK;
 }
 
+/* A loan of a copy, and the next one of that copy. Without memory for a loan
+ * the map is copied as before. */
+static bool borrow(scene_t *scene)
+{
+    const tmsg_offer_params_t params = {
+        .field_mask = TMSG_OFFER_PARAM_NAME | TMSG_OFFER_PARAM_FLAGS |
+                      TMSG_OFFER_PARAM_ON_RELEASE,
+        .name = "w",
+        .on_release = on_release,
+        .on_release_arg = scene,
+        .flags = TMSG_OFFER_LEND};
+    const tmsg_fetch_params_t borrows = {.field_mask = TMSG_FETCH_PARAM_FLAGS,
+                                         .flags = TMSG_FETCH_BORROW};
+    tmsg_offer_t *offer;
+    bool all = true;
+    tmsg_status_t status =
+        tmsg_offer_create(scene->pair.a.worker, scene->large, &params, &offer);
+
+    scene->releases = 0;
+    if (status != TMSG_OK) {
+        must_be(status, TMSG_ERR_NO_MEMORY);
+        return false;
+    }
+    for (int i = 0; i < 2; i++) {
+        tmsg_call_t *made = NULL;
+
+        status =
+            tmsg_endpoint_fetch_name(scene->pair.to_a, "w", 0, &borrows, &made);
+        if (status == TMSG_OK) {
+            pair_await(&scene->pair, has_ended, made, "the end of a fetch");
+            status = tmsg_call_status(made);
+            all = all && tmsg_call_reply_is_lent(made);
+        }
+        if (status == TMSG_OK) {
+            check(tmsg_call_reply(made), LARGE);
+        } else {
+            must_be(status, TMSG_ERR_NO_MEMORY);
+            all = false;
+        }
+        tmsg_call_destroy(made);
+    }
+    tmsg_offer_destroy(offer);
+    pair_await(&scene->pair, offer_is_free, scene, "the memory to be free");
+    return all;
+}
+
 static bool is_empty(void *arg)
 {
     const scene_t *scene = arg;
@@ -254,17 +300,19 @@ static bool is_empty(void *arg)
 static bool fail_nth(const void *arg, unsigned long n, bool *ok_p)
 {
     size_t live = watched_alloc_live();
+    run_fn run = *(const run_fn *)arg;
     scene_t scene = {0};
     bool failed;
 
-    pair_open(&scene.pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    pair_open(&scene.pair, run == borrow ? LINK_UNIX : LINK_SHM, DRIVE_POLLING,
+              NULL, NULL);
     must(tmsg_server_create(scene.pair.a.worker, NULL, &scene.server));
     must(tmsg_server_register(scene.server, "echo", echo, NULL, NULL));
     must(tmsg_server_register(scene.server, "fail", fail, NULL, NULL));
     scene.small = sample_bytes(1, SMALL);
     scene.large = sample_bytes(1, LARGE);
     watched_alloc_arm(n);
-    *ok_p = (*(const run_fn *)arg)(&scene);
+    *ok_p = run(&scene);
     failed = watched_alloc_disarm() != 0;
     must_true(call(&scene, side_dial(&scene.pair.b, &scene.pair.a), "echo",
                    scene.small));
@@ -296,3 +344,5 @@ Test(rpc_alloc, of_a_signature) { fail_each(declare); }
 Test(rpc_alloc, of_what_a_server_tells_of_itself) { fail_each(reflect); }
 
 Test(rpc_alloc, of_an_offer_and_its_fetches) { fail_each(fetch); }
+
+Test(rpc_alloc, of_an_offer_and_its_loans) { fail_each(borrow); }

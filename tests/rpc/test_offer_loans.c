@@ -624,6 +624,35 @@ Test(offer_loans, to_a_principal)
     must(tmsg_shareable_free(memory));
 }
 
+/* Whoever gives a loan back, and whoever ends the offer, is another thread than
+ * the workers'. */
+Test(offer_loans, between_workers_with_threads)
+{
+    uint8_t *memories[] = {shareable(3), ordinary(3)};
+    owned_t owned;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_THREAD, NULL, NULL);
+    for (int i = 0; i < 20; i++) {
+        tmsg_call_t *calls[2];
+
+        offer_times(pair.a.worker, &owned, memories[i % 2], (uint64_t)i, 0);
+        for (int j = 0; j < 2; j++) {
+            calls[j] = start(pair.to_a, &loan);
+            must(tmsg_call_wait(calls[j], PEERS_BOUND_MS));
+            cr_expect(tmsg_call_reply_is_lent(calls[j]));
+        }
+        tmsg_call_destroy(calls[0]);
+        cr_expect(is_all(view(calls[1]), 3));
+        tmsg_call_destroy(calls[1]);
+        must(tmsg_offer_withdraw(owned.offer, PEERS_BOUND_MS));
+        tmsg_offer_destroy(owned.offer);
+    }
+    pair_close(&pair);
+    must(tmsg_shareable_free(memories[0]));
+    free(memories[1]);
+}
+
 /* What a handler replies with. */
 typedef struct {
     uint8_t *memory;
