@@ -17,8 +17,9 @@ typedef struct {
     tmsg_endpoint_t *to_a;
     size_t bytes;
     uint8_t *buffer; /* what is offered */
+    bool lends;
     atomic_uint released;
-    atomic_uint whole, missed; /* fetches */
+    atomic_uint whole, missed, lent; /* fetches */
     atomic_bool stop;
 } scene_t;
 
@@ -47,11 +48,12 @@ static tmsg_offer_t *offer(scene_t *scene, uint64_t version)
         NULL};
     const tmsg_offer_params_t params = {
         .field_mask = TMSG_OFFER_PARAM_NAME | TMSG_OFFER_PARAM_VERSION |
-                      TMSG_OFFER_PARAM_ON_RELEASE,
+                      TMSG_OFFER_PARAM_ON_RELEASE | TMSG_OFFER_PARAM_FLAGS,
         .name = "w",
         .version = version,
         .on_release = on_release,
-        .on_release_arg = scene};
+        .on_release_arg = scene,
+        .flags = scene->lends ? TMSG_OFFER_LEND : 0};
     tmsg_offer_t *made;
     tmsg_map_t *map;
 
@@ -102,8 +104,10 @@ static void *fetch_all(void *arg)
 {
     job_t *job = arg;
     scene_t *scene = job->scene;
-    const tmsg_fetch_params_t params = {.field_mask = TMSG_FETCH_PARAM_WAIT,
-                                        .wait_ms = 20};
+    const tmsg_fetch_params_t params = {
+        .field_mask = TMSG_FETCH_PARAM_WAIT | TMSG_FETCH_PARAM_FLAGS,
+        .wait_ms = 20,
+        .flags = scene->lends ? TMSG_FETCH_BORROW : 0};
 
     while (!atomic_load(&scene->stop)) {
         tmsg_status_t status;
@@ -117,6 +121,8 @@ static void *fetch_all(void *arg)
         if (status == TMSG_OK) {
             check(scene, tmsg_call_reply(call));
             atomic_fetch_add(&scene->whole, 1);
+            atomic_fetch_add(&scene->lent,
+                             (unsigned)tmsg_call_reply_is_lent(call));
         } else {
             must_true(status == TMSG_ERR_CANCELED ||
                       status == TMSG_ERR_NOT_FOUND);
@@ -169,10 +175,10 @@ static bool have_enough(scene_t *scene)
     return atomic_load(&scene->whole) >= FETCHERS * MAPS / 4;
 }
 
-static void play(link_t link, size_t bytes)
+static void play(link_t link, size_t bytes, uint8_t *buffer, bool lends)
 {
     side_options_t options = {.drive = DRIVE_THREAD};
-    scene_t scene = {.bytes = bytes, .buffer = malloc(BYTES_MOST)};
+    scene_t scene = {.bytes = bytes, .buffer = buffer, .lends = lends};
     job_t jobs[FETCHERS + 1];
     pthread_t owner;
 
@@ -197,14 +203,22 @@ static void play(link_t link, size_t bytes)
         must_eq(pthread_join(jobs[i].thread, NULL), 0);
     }
     must_eq(pthread_join(owner, NULL), 0);
+    must_eq(scene.lent, lends ? scene.whole : 0);
     side_close(&scene.b);
     side_close(&scene.a);
-    free(scene.buffer);
 }
 
 int main(void)
 {
-    play(LINK_SHM, 200);
-    play(LINK_SHM, BYTES_MOST);
-    play(LINK_TCP, BYTES_MOST);
+    uint8_t *buffer = malloc(BYTES_MOST);
+    void *block;
+
+    play(LINK_SHM, 200, buffer, false);
+    play(LINK_SHM, BYTES_MOST, buffer, false);
+    play(LINK_TCP, BYTES_MOST, buffer, false);
+    play(LINK_UNIX, BYTES_MOST, buffer, true);
+    must(tmsg_shareable_alloc(BYTES_MOST, &block));
+    play(LINK_UNIX, BYTES_MOST, block, true);
+    must(tmsg_shareable_free(block));
+    free(buffer);
 }
