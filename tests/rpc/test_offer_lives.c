@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* When the memory of an offer is free: fetchers and owners that are killed or
- * stand still at a random moment, over shared memory, TCP, a blob and through a
- * session. Whoever gets a map gets it whole and right, and nobody overwrites
- * what may still be read. Started by hand it ends 63 processes in each way. */
+ * stand still at a random moment, over shared memory, TCP, a blob, through a
+ * session, and with loans. Whoever gets a map gets it whole and right, and
+ * nobody overwrites what may still be read. Started by hand it ends 63
+ * processes in each way. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <malloc.h>
@@ -28,7 +29,7 @@ enum {
 };
 
 /* How a fetcher comes to its owner. */
-typedef enum { WAY_SHM, WAY_TCP, WAY_BLOB, WAY_SESSION } way_t;
+typedef enum { WAY_SHM, WAY_TCP, WAY_BLOB, WAY_SESSION, WAY_LOAN } way_t;
 
 typedef struct {
     tmsg_offer_t *offer;
@@ -56,15 +57,38 @@ static tmsg_map_t *map_of(uint8_t *buffer, bool owns)
     return map;
 }
 
+/* Memory that is offered; it is lent where it lies. Made after all children. */
+static uint8_t *make_buffer(way_t way)
+{
+    void *buffer;
+
+    if (way != WAY_LOAN) {
+        return malloc(BYTES);
+    }
+    must(tmsg_shareable_alloc(BYTES, &buffer));
+    return buffer;
+}
+
+static void free_buffer(uint8_t *buffer, way_t way)
+{
+    if (way != WAY_LOAN) {
+        free(buffer);
+    } else {
+        must(tmsg_shareable_free(buffer));
+    }
+}
+
 /* Offers the buffer, all of one value, as "data". The map owns odd values. */
 static void offer(tmsg_worker_t *worker, owned_t *owned, uint8_t *buffer,
-                  uint8_t value)
+                  uint8_t value, way_t way)
 {
     const tmsg_offer_params_t params = {
-        .field_mask = TMSG_OFFER_PARAM_NAME | TMSG_OFFER_PARAM_ON_RELEASE,
+        .field_mask = TMSG_OFFER_PARAM_NAME | TMSG_OFFER_PARAM_ON_RELEASE |
+                      TMSG_OFFER_PARAM_FLAGS,
         .name = "data",
         .on_release = on_release,
-        .on_release_arg = owned};
+        .on_release_arg = owned,
+        .flags = way == WAY_LOAN ? TMSG_OFFER_LEND : 0};
     tmsg_map_t *map = map_of(buffer, value % 2 == 1);
 
     memset(buffer, value, BYTES);
@@ -73,10 +97,13 @@ static void offer(tmsg_worker_t *worker, owned_t *owned, uint8_t *buffer,
     tmsg_map_destroy(map);
 }
 
-static tmsg_call_t *fetch(tmsg_endpoint_t *endpoint, int32_t timeout_ms)
+static tmsg_call_t *fetch(tmsg_endpoint_t *endpoint, int32_t timeout_ms,
+                          way_t way)
 {
-    const tmsg_fetch_params_t params = {.field_mask = TMSG_FETCH_PARAM_TIMEOUT,
-                                        .timeout_ms = timeout_ms};
+    const tmsg_fetch_params_t params = {
+        .field_mask = TMSG_FETCH_PARAM_TIMEOUT | TMSG_FETCH_PARAM_FLAGS,
+        .timeout_ms = timeout_ms,
+        .flags = way == WAY_LOAN ? TMSG_FETCH_BORROW : 0};
     tmsg_call_t *call;
     tmsg_status_t status =
         tmsg_endpoint_fetch_name(endpoint, "data", 0, &params, &call);
@@ -104,7 +131,10 @@ static bool has_ended(void *call)
 
 static link_t link_of(way_t way)
 {
-    return way == WAY_SHM ? LINK_SHM : way == WAY_BLOB ? LINK_BLOB : LINK_TCP;
+    return way == WAY_SHM    ? LINK_SHM
+           : way == WAY_BLOB ? LINK_BLOB
+           : way == WAY_LOAN ? LINK_UNIX
+                             : LINK_TCP;
 }
 
 static void open_by(side_t *side, way_t way)
@@ -192,12 +222,13 @@ static void fetch_all(pipes_t *pipes, void *arg)
     open_by(&side, way);
     endpoint = connect_by(&side, pipes->in, way);
     while (status != TMSG_ERR_NOT_FOUND) {
-        tmsg_call_t *call = fetch(endpoint, -1);
+        tmsg_call_t *call = fetch(endpoint, -1, way);
 
         must_true(call != NULL);
         side_await(&side, has_ended, call, "the end of a fetch");
         status = tmsg_call_status(call);
         if (status == TMSG_OK) {
+            must_eq(tmsg_call_reply_is_lent(call), way == WAY_LOAN);
             check_uniform(tmsg_call_reply(call));
         } else {
             must_true(status == TMSG_ERR_CANCELED ||
@@ -232,7 +263,7 @@ static size_t how_many(bool slow) { return whole_run() ? MOST : slow ? 1 : 2; }
 static void end_fetchers(way_t way, int signal_number)
 {
     static child_t children[MOST];
-    uint8_t *buffer = malloc(BYTES);
+    uint8_t *buffer;
     size_t count = how_many(way == WAY_BLOB || signal_number == SIGSTOP);
     uint64_t random = begin_random();
     size_t in_time = 0;
@@ -240,6 +271,7 @@ static void end_fetchers(way_t way, int signal_number)
     side_t side;
 
     start_all(children, count, fetch_all, way);
+    buffer = make_buffer(way);
     open_by(&side, way);
     listen_by(&side, way);
     for (size_t i = 0; i < count; i++) {
@@ -251,7 +283,7 @@ static void end_fetchers(way_t way, int signal_number)
             listen_by(&side, way);
         }
         offer(side.worker, &owned, buffer,
-              (uint8_t)(1 + (i + sample_random(&random)) % 250));
+              (uint8_t)(1 + (i + sample_random(&random)) % 250), way);
         tell_where(children[i].out, &side, way);
         side_await(&side, has_fetched, &owned, "a fetch");
         progress_some(&side, &random);
@@ -283,7 +315,7 @@ static void end_fetchers(way_t way, int signal_number)
     }
     printf("%zu of %zu withdrawn in time\n", in_time, count);
     side_close(&side);
-    free(buffer);
+    free_buffer(buffer, way);
 }
 
 static void *continue_soon(void *child)
@@ -310,7 +342,7 @@ Test(offer_lives, are_withdrawn_from_fetchers_that_answer_late)
     for (size_t i = 0; i < count; i++) {
         pthread_t thread;
 
-        offer(side.worker, &owned, buffer, (uint8_t)(9 + i));
+        offer(side.worker, &owned, buffer, (uint8_t)(9 + i), WAY_SHM);
         tell_where(children[i].out, &side, WAY_SHM);
         side_await(&side, has_fetched, &owned, "a fetch");
         progress_some(&side, &random);
@@ -348,6 +380,11 @@ Test(offer_lives, outlast_fetchers_that_are_killed_session)
     end_fetchers(WAY_SESSION, SIGKILL);
 }
 
+Test(offer_lives, outlast_fetchers_that_are_killed_loan)
+{
+    end_fetchers(WAY_LOAN, SIGKILL);
+}
+
 Test(offer_lives, outlast_fetchers_that_stand_still)
 {
     end_fetchers(WAY_SHM, SIGSTOP);
@@ -368,17 +405,22 @@ Test(offer_lives, outlast_fetchers_that_stand_still_session)
     end_fetchers(WAY_SESSION, SIGSTOP);
 }
 
+Test(offer_lives, outlast_fetchers_that_stand_still_loan)
+{
+    end_fetchers(WAY_LOAN, SIGSTOP);
+}
+
 /* An owner's process, until it is killed. */
 static void own(pipes_t *pipes, void *arg)
 {
-    uint8_t *buffer = malloc(BYTES);
     way_t way = *(way_t *)arg;
+    uint8_t *buffer = make_buffer(way);
     owned_t owned;
     side_t side;
 
     open_by(&side, way);
     listen_by(&side, way);
-    offer(side.worker, &owned, buffer, 7);
+    offer(side.worker, &owned, buffer, 7, way);
     tell_where(pipes->out, &side, way);
     for (;;) {
         (void)tmsg_worker_wait(side.worker, -1);
@@ -405,7 +447,7 @@ static void end_owners(way_t way, int signal_number)
             open_by(&side, way);
         }
         endpoint = connect_by(&side, children[i].in, way);
-        call = fetch(endpoint, FETCH_MS);
+        call = fetch(endpoint, FETCH_MS, way);
         begun = now_ms();
         must_true(call != NULL);
         progress_some(&side, &random);
@@ -449,6 +491,11 @@ Test(offer_lives, end_with_owners_that_are_killed_session)
     end_owners(WAY_SESSION, SIGKILL);
 }
 
+Test(offer_lives, end_with_owners_that_are_killed_loan)
+{
+    end_owners(WAY_LOAN, SIGKILL);
+}
+
 Test(offer_lives, end_in_time_with_owners_that_stand_still)
 {
     end_owners(WAY_SHM, SIGSTOP);
@@ -467,6 +514,11 @@ Test(offer_lives, end_in_time_with_owners_that_stand_still_blob)
 Test(offer_lives, end_in_time_with_owners_that_stand_still_session)
 {
     end_owners(WAY_SESSION, SIGSTOP);
+}
+
+Test(offer_lives, end_in_time_with_owners_that_stand_still_loan)
+{
+    end_owners(WAY_LOAN, SIGSTOP);
 }
 
 static void make_some(side_t *side, unsigned from, unsigned count)
