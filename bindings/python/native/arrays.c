@@ -333,6 +333,32 @@ PyObject *tmsgpy_bytes_of(const tmsg_tensor_t *tensor, PyObject *owner)
                owner);
 }
 
+PyObject *tmsgpy_bytes_at(void *memory, Py_ssize_t bytes, PyObject *owner)
+{
+    npy_intp size = bytes;
+
+    return own(PyArray_NewFromDescr(&PyArray_Type,
+                                    PyArray_DescrFromType(NPY_UINT8), 1, &size,
+                                    NULL, memory, NPY_ARRAY_CARRAY, NULL),
+               owner);
+}
+
+bool tmsgpy_array_freeze(PyObject *value)
+{
+    PyArrayObject *array = (PyArrayObject *)value;
+
+    if (!PyArray_CheckExact(value) || !PyArray_ISWRITEABLE(array)) {
+        return false;
+    }
+    PyArray_CLEARFLAGS(array, NPY_ARRAY_WRITEABLE);
+    return true;
+}
+
+void tmsgpy_array_thaw(PyObject *array)
+{
+    PyArray_ENABLEFLAGS((PyArrayObject *)array, NPY_ARRAY_WRITEABLE);
+}
+
 /* Capsules that nobody took; who takes one renames it. */
 static void drop_plain(PyObject *capsule)
 {

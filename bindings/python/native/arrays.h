@@ -39,6 +39,14 @@ bool tmsgpy_is_of_another(PyObject *value, PyObject *owner);
 /* The tensor's bytes as a flat uint8 array. */
 PyObject *tmsgpy_bytes_of(const tmsg_tensor_t *tensor, PyObject *owner);
 
+/* A flat uint8 array of memory that `owner` keeps. */
+PyObject *tmsgpy_bytes_at(void *memory, Py_ssize_t bytes, PyObject *owner);
+
+/* Makes an array of numpy's own class read-only, and returns whether it was
+ * not; other values stay as they are. thaw() takes that back. */
+bool tmsgpy_array_freeze(PyObject *value);
+void tmsgpy_array_thaw(PyObject *array);
+
 /* A capsule of DLPack's with a tensor of a message's map, which it holds: NULL
  * with an exception, or a status if the library refuses. */
 tmsg_status_t tmsgpy_dlpack_of(const tmsg_map_t *map, const char *name,

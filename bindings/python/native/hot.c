@@ -11,6 +11,7 @@
 
 #include "apart.h"
 #include "arrays.h"
+#include "blocks.h"
 #include "calls.h"
 #include "device.h"
 #include "errors.h"
@@ -598,6 +599,8 @@ static PyMethodDef functions[] = {
     {"told", tmsgpy_told, METH_O, NULL},
     {"rest", tmsgpy_rest, METH_VARARGS, NULL},
     {"apart", tmsgpy_apart, METH_VARARGS, NULL},
+    {"block", tmsgpy_block, METH_O, NULL},
+    {"is_lent", tmsgpy_is_lent, METH_O, NULL},
     {"array", hot_array, METH_VARARGS, NULL},
     {"raw", hot_raw, METH_VARARGS, NULL},
     {"dlpack", hot_dlpack, METH_VARARGS, NULL},

@@ -27,6 +27,7 @@ from . import _ucx, sync
 from ._aio import Call, Endpoint, Listener, Message, Offer, Publisher, \
     Server, ServerStream, Stream
 from ._lib import lib, text
+from ._loan import empty, is_lent
 from ._message import DLPack, RawTensor
 from ._open import connect, listen, publish
 from ._opening import Connecting, Listening, Publishing
@@ -50,8 +51,8 @@ __all__ = [
     "Publisher", "Publishing", "RawTensor", "Refused", "Reply", "Request",
     "ResourceExhausted", "Server", "ServerStream", "Status", "Stream",
     "TimedOut", "Unavailable", "Unreachable", "Unsupported", "WouldBlock",
-    "connect", "generate_key", "info", "listen", "publish", "save_key",
-    "set_allocator", "sync",
+    "connect", "empty", "generate_key", "info", "is_lent", "listen", "publish",
+    "save_key", "set_allocator", "sync",
 ]
 
 __version__ = text(lib.tmsg_version())

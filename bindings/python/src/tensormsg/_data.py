@@ -80,6 +80,13 @@ def _instead_of(dtype: "np.dtype[Any]") -> str:
         "c": ": send .astype('complex128')"}.get(dtype.kind, "")
 
 
+def check_dtype(name: str, dtype: "np.dtype[Any]") -> None:
+    """Raises TypeError if no tensor has it."""
+    if not _is_tensors(dtype):
+        raise TypeError(f"'{name}' has dtype {dtype}, which "
+                        f"{_instead_of(dtype)}")
+
+
 def _array(name: str, value: "np.ndarray[Any, Any]") -> Any:
     """An array as the extension takes it: of class ndarray, in this machine's
     byte order, with strides in whole elements."""
@@ -87,9 +94,7 @@ def _array(name: str, value: "np.ndarray[Any, Any]") -> Any:
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"'{name}' is a masked array: send its .data and its "
                         ".mask")
-    if not _is_tensors(dtype):
-        raise TypeError(f"'{name}' has dtype {dtype}, which "
-                        f"{_instead_of(dtype)}")
+    check_dtype(name, dtype)
     value = np.asarray(value)
     if not dtype.isnative:
         return value.astype(dtype.newbyteorder("="))
