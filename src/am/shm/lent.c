@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "memory/borrowed.h"
 #include "memory/memfd.h"
 
 #define REFUSED "the memory that the peer lends"
@@ -171,67 +172,26 @@ tmsg_status_t tmsg_lent_open(tmsg_lent_t *lent, int fd, size_t bytes)
     if (status == TMSG_OK) {
         status = map_file(fd, bytes, &lent->memory);
     }
+    if (status == TMSG_OK) {
+        status = tmsg_borrowed_add(lent->memory, bytes, fd);
+    }
     if (status != TMSG_OK) {
         tmsg_lent_close(lent);
     }
     return status;
 }
 
-void tmsg_lent_close_fd(tmsg_lent_t *lent)
+void tmsg_lent_close(tmsg_lent_t *lent)
 {
+    if (lent->memory != NULL) {
+        tmsg_borrowed_remove(lent->memory);
+    }
     if (lent->fd >= 0) {
         close(lent->fd);
         lent->fd = -1;
     }
-}
-
-void tmsg_lent_close(tmsg_lent_t *lent)
-{
-    tmsg_lent_close_fd(lent);
     if (lent->memory != NULL) {
         munmap((void *)(uintptr_t)lent->memory, lent->bytes);
         lent->memory = NULL;
-    }
-}
-
-tmsg_status_t tmsg_lent_copy_open(const tmsg_lent_t *lent, size_t offset,
-                                  size_t bytes, tmsg_lent_copy_t *copy_p)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), before = offset % page;
-    void *base;
-
-    if (lent->fd < 0) {
-        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              REFUSED " cannot be copied on write: its "
-                                      "descriptor is closed");
-    }
-    if (bytes == 0 || offset > lent->bytes || bytes > lent->bytes - offset) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "%zu bytes at %zu of " REFUSED
-                              ", which has %zu bytes",
-                              bytes, offset, lent->bytes);
-    }
-    base =
-        mmap(NULL, before + bytes, PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_NORESERVE, lent->fd, (off_t)(offset - before));
-    if (base == MAP_FAILED) {
-        return tmsg_error_errno(TMSG_ERR_NO_MEMORY,
-                                REFUSED " (%zu bytes) cannot be mapped to be "
-                                        "copied on write",
-                                bytes);
-    }
-    *copy_p = (tmsg_lent_copy_t){
-        .memory = (uint8_t *)base + before,
-        .base = base,
-        .bytes = before + bytes,
-    };
-    return TMSG_OK;
-}
-
-void tmsg_lent_copy_close(tmsg_lent_copy_t *copy)
-{
-    if (copy->memory != NULL) {
-        munmap(copy->base, copy->bytes);
-        copy->memory = NULL;
     }
 }

@@ -23,17 +23,9 @@
 typedef struct {
     const uint8_t *memory; /* read-only; NULL: none */
     size_t bytes;
-    int fd;         /* < 0: closed */
+    int fd;         /* kept for tmsg_shareable_map_copy(); < 0: none */
     uint64_t inode; /* of the file: another descriptor of it has the same */
 } tmsg_lent_t;
-
-/* Memory with the bytes of what was lent, that this process may write to. A
- * page is the peer's until it is written to, and then a copy. */
-typedef struct {
-    uint8_t *memory; /* NULL: none */
-    void *base;      /* of the mapping, which begins at a page */
-    size_t bytes;    /* of the mapping */
-} tmsg_lent_copy_t;
 
 /* Maps what the peer lends. To search 1 GiB for holes takes 15 ms. The
  * descriptor is taken over, also on an error; < 0 means that none came. On an
@@ -45,15 +37,5 @@ tmsg_status_t tmsg_lent_open(tmsg_lent_t *lent, int fd, size_t bytes);
 
 /* Unmaps it, and closes the descriptor. */
 void tmsg_lent_close(tmsg_lent_t *lent);
-
-/* Closes the descriptor alone: it is for copies, and one of RLIMIT_NOFILE. */
-void tmsg_lent_close_fd(tmsg_lent_t *lent);
-
-/* Maps a part of the memory once more, so that it can be written to here.
- * Errors: UNSUPPORTED (the descriptor is closed), INVALID_PARAM (beyond the
- * end), NO_MEMORY. */
-tmsg_status_t tmsg_lent_copy_open(const tmsg_lent_t *lent, size_t offset,
-                                  size_t bytes, tmsg_lent_copy_t *copy_p);
-void tmsg_lent_copy_close(tmsg_lent_copy_t *copy);
 
 #endif

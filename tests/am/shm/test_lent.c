@@ -344,30 +344,55 @@ Test(lent, cannot_be_written_to_by_who_borrows_it)
 Test(lent, is_copied_where_it_is_written_to)
 {
     tmsg_shareable_t *segment;
-    tmsg_lent_copy_t copy, other;
+    uint8_t *memory, *copy;
     tmsg_lent_t lent;
-    uint8_t *memory;
+    void *made, *other;
 
     must(tmsg_shareable_create(BYTES, &segment));
     memory = tmsg_shareable_memory(segment);
     memory[PAGE + 5] = 5;
     must(tmsg_lent_open(&lent, dup(tmsg_shareable_fd(segment)), BYTES));
-    must(tmsg_lent_copy_open(&lent, PAGE + 5, 2 * PAGE, &copy));
-    must(tmsg_lent_copy_open(&lent, PAGE + 5, 1, &other));
-    must_be(tmsg_lent_copy_open(&lent, PAGE, BYTES, &other),
-            TMSG_ERR_INVALID_PARAM);
-    must_eq(copy.memory[0], 5);
-    copy.memory[0] = 6;
+    must(tmsg_shareable_map_copy(lent.memory + PAGE + 5, 2 * PAGE, &made));
+    must(tmsg_shareable_map_copy(lent.memory + PAGE + 5, 1, &other));
+    copy = made;
+    must_eq(copy[0], 5);
+    copy[0] = 6;
     must_eq(memory[PAGE + 5], 5);
     must_eq(lent.memory[PAGE + 5], 5);
-    must_eq(other.memory[0], 5);
-    tmsg_lent_close_fd(&lent);
-    must_be(tmsg_lent_copy_open(&lent, 0, 1, &other), TMSG_ERR_UNSUPPORTED);
+    must_eq(*(uint8_t *)other, 5);
+    tmsg_shareable_unmap_copy(other, 1);
     tmsg_lent_close(&lent);
-    tmsg_lent_copy_close(&other);
-    must_eq(copy.memory[0], 6); /* as it is on its own */
-    tmsg_lent_copy_close(&copy);
+    must_eq(copy[0], 6); /* as it is on its own */
+    tmsg_shareable_unmap_copy(copy, 2 * PAGE);
     tmsg_shareable_drop(segment);
+}
+
+Test(lent, is_known_by_its_address)
+{
+    enum { MANY = 40 };
+    tmsg_lent_t lent[MANY];
+    uint8_t own = 0;
+    void *copy;
+
+    must_eq(tmsg_shareable_is_borrowed(&own), 0);
+    for (int i = 0; i < MANY; i++) {
+        take(&lent[i], make_whole(TMSG_MEMFD_SEALS));
+    }
+    for (int i = 0; i < MANY; i++) {
+        const uint8_t *memory = lent[i].memory;
+
+        must_eq(tmsg_shareable_is_borrowed(memory), 1);
+        must_eq(tmsg_shareable_is_borrowed(memory + BYTES - 1), 1);
+        must_be(tmsg_shareable_map_copy(memory + PAGE, BYTES, &copy),
+                TMSG_ERR_INVALID_PARAM);
+        must_be(tmsg_shareable_map_copy(memory, 0, &copy),
+                TMSG_ERR_INVALID_PARAM);
+        tmsg_lent_close(&lent[i]);
+        must_eq(tmsg_shareable_is_borrowed(memory), 0);
+        must_be(tmsg_shareable_map_copy(memory, 1, &copy),
+                TMSG_ERR_INVALID_PARAM);
+    }
+    must_eq(tmsg_shareable_is_borrowed(&own), 0);
 }
 
 Test(lent, says_that_there_is_no_address_space)

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "memory/borrowed.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <tensormsg/shareable.h>
+
+#include "core/error.h"
+
+typedef struct {
+    const uint8_t *memory;
+    size_t bytes;
+    int fd;
+} borrowed_t;
+
+/* By address. */
+static struct {
+    pthread_mutex_t lock;
+    borrowed_t *all;
+    size_t count;
+    size_t room;
+} registry = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static atomic_size_t registered; /* registry.count, for who has no lock */
+
+static void lock(void) { pthread_mutex_lock(&registry.lock); }
+
+static void unlock(void) { pthread_mutex_unlock(&registry.lock); }
+
+static void watch_forks(void) { pthread_atfork(lock, unlock, unlock); }
+
+/* Returns the index of the first mapping that ends behind the address. */
+static size_t find_place(const uint8_t *address)
+{
+    size_t from = 0, to = registry.count;
+
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+
+        if (address <
+            registry.all[middle].memory + registry.all[middle].bytes) {
+            to = middle;
+        } else {
+            from = middle + 1;
+        }
+    }
+    return from;
+}
+
+/* Returns the mapping in which the bytes lie, or NULL. */
+static const borrowed_t *find(const uint8_t *address, size_t bytes)
+{
+    size_t place = find_place(address);
+    const borrowed_t *found = &registry.all[place];
+
+    return place < registry.count && address >= found->memory &&
+                   bytes <= found->bytes - (size_t)(address - found->memory)
+               ? found
+               : NULL;
+}
+
+static void note_count(size_t count)
+{
+    registry.count = count;
+    atomic_store_explicit(&registered, count, memory_order_relaxed);
+}
+
+static bool make_room(void)
+{
+    size_t room = registry.room == 0 ? 16 : 2 * registry.room;
+    borrowed_t *all;
+
+    if (registry.count < registry.room) {
+        return true;
+    }
+    all = realloc(registry.all, room * sizeof(*all));
+    if (all == NULL) {
+        return false;
+    }
+    registry.all = all;
+    registry.room = room;
+    return true;
+}
+
+tmsg_status_t tmsg_borrowed_add(const uint8_t *memory, size_t bytes, int fd)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    bool added;
+
+    pthread_once(&once, watch_forks);
+    lock();
+    added = make_room();
+    if (added) {
+        size_t place = find_place(memory);
+
+        memmove(&registry.all[place + 1], &registry.all[place],
+                (registry.count - place) * sizeof(*registry.all));
+        registry.all[place] = (borrowed_t){memory, bytes, fd};
+        note_count(registry.count + 1);
+    }
+    unlock();
+    return added ? TMSG_OK : tmsg_error_memory("the list of borrowed memory");
+}
+
+void tmsg_borrowed_remove(const uint8_t *memory)
+{
+    size_t place;
+
+    lock();
+    place = find_place(memory);
+    if (place < registry.count && registry.all[place].memory == memory) {
+        memmove(&registry.all[place], &registry.all[place + 1],
+                (registry.count - place - 1) * sizeof(*registry.all));
+        note_count(registry.count - 1);
+    }
+    unlock();
+}
+
+int tmsg_shareable_is_borrowed(const void *memory)
+{
+    bool found;
+
+    if (atomic_load_explicit(&registered, memory_order_relaxed) == 0) {
+        return 0;
+    }
+    lock();
+    found = find(memory, 1) != NULL;
+    unlock();
+    return found;
+}
+
+static size_t bytes_before(const void *memory)
+{
+    return (uintptr_t)memory % (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The lock is held, so that the descriptor stays what it is. */
+static tmsg_status_t map_copy(const uint8_t *memory, size_t bytes,
+                              void **copy_p)
+{
+    const borrowed_t *found = find(memory, bytes);
+    size_t before = bytes_before(memory);
+    uint8_t *base;
+
+    if (found == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "no peer lends these %zu bytes", bytes);
+    }
+    base = mmap(NULL, before + bytes, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_NORESERVE, found->fd,
+                (off_t)(memory - found->memory) - (off_t)before);
+    if (base == MAP_FAILED) {
+        return tmsg_error_errno(TMSG_ERR_NO_MEMORY,
+                                "%zu bytes that a peer lends cannot be mapped "
+                                "to be copied on write",
+                                bytes);
+    }
+    *copy_p = base + before;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_shareable_map_copy(const void *memory, uint64_t bytes,
+                                      void **copy_p)
+{
+    tmsg_status_t status;
+
+    if (bytes == 0 || copy_p == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "a copy of 0 bytes, or copy_p is NULL");
+    }
+    lock();
+    status = map_copy(memory, (size_t)bytes, copy_p);
+    unlock();
+    return status;
+}
+
+void tmsg_shareable_unmap_copy(void *copy, uint64_t bytes)
+{
+    size_t before = bytes_before(copy);
+
+    munmap((uint8_t *)copy - before, before + (size_t)bytes);
+}
