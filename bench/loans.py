@@ -51,12 +51,12 @@ class Loan:
         self.size = size
 
     def owner(self):
-        import tensormsg
-        self.listener = tensormsg.listen(self.url)
+        from tensormsg import sync
+        self.listener = sync.listen(self.url)
         return self
 
     def meet(self):
-        self.end = self.listener.accept(timeout=60)
+        self.peer = self.listener.recv(timeout=60).peer
         if self.lend:
             import tensormsg
             self.shared = tensormsg.empty(self.size, np.uint8)
@@ -65,25 +65,32 @@ class Loan:
 
     def there_and_back(self, source):
         array = self.shared if source is None else source
-        self.end.send({"array": array}, lend=self.lend)
-        self.end.recv(timeout=60)
+        self.peer.send({"array": array}, lend=self.lend)
+        self.peer.recv(timeout=60)
 
     def memory(self):
+        import tensormsg
+        while not self.shared.flags.writeable:  # it is on its way back
+            try:
+                self.peer.recv(timeout=0)
+            except tensormsg.TimedOut:
+                pass
         return self.shared
 
     def reader(self):
-        import tensormsg
-        self.end = tensormsg.connect(self.url, loan=self.lend, timeout=60)
+        from tensormsg import sync
+        self.peer = sync.connect(self.url, loan=self.lend, timeout=60)
         self.answer = {"done": np.zeros(8, np.uint8)}
+        self.peer.send(self.answer)
         return self
 
     def take(self):
-        self.message = self.end.recv(timeout=120)
+        self.message = self.peer.recv(timeout=120)
         return self.message["array"]
 
     def give_back(self):
         del self.message
-        self.end.send(self.answer)
+        self.peer.send(self.answer)
 
 
 class Copied(Loan):
