@@ -2,6 +2,9 @@
 #include "arrays.h"
 
 #include <tensormsg/dlpack.h>
+#include <tensormsg/shareable.h>
+
+#include "borrowed.h"
 
 #define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
 #define NPY_TARGET_VERSION NPY_1_22_API_VERSION
@@ -235,6 +238,34 @@ static int flags_of(const tmsg_tensor_t *tensor)
                                                          : NPY_ARRAY_BEHAVED;
 }
 
+/* Views the memory of a tensor. What a peer lends is to be read. Where torch
+ * is, it is mapped once more: torch.from_numpy() and its kin take memory that
+ * is read-only, and let one write to it, which would end the process. Where it
+ * cannot be mapped they are as without torch. */
+static PyObject *view_memory(const tmsg_tensor_t *tensor, PyArray_Descr *descr,
+                             int ndim, const npy_intp *shape,
+                             const npy_intp *strides, int flags,
+                             PyObject *owner)
+{
+    void *data = tensor->data;
+    PyObject *mapped = NULL, *array;
+
+    if (tmsg_shareable_is_borrowed(data)) {
+        flags &= ~NPY_ARRAY_WRITEABLE;
+        if (tmsgpy_torch_is_there()) {
+            mapped = tmsgpy_map_borrowed(tensor, owner, &data);
+        }
+        PyErr_Clear();
+    }
+    array = PyArray_NewFromDescr(&PyArray_Type, descr, ndim, shape, strides,
+                                 data, flags, NULL);
+    if (array != NULL) {
+        array = own(array, mapped != NULL ? mapped : owner);
+    }
+    Py_XDECREF(mapped);
+    return array;
+}
+
 PyObject *tmsgpy_array_of(const tmsg_tensor_t *tensor, PyObject *owner)
 {
     const known_t *known = known_by_dtype(tensor->dtype);
@@ -255,16 +286,16 @@ PyObject *tmsgpy_array_of(const tmsg_tensor_t *tensor, PyObject *owner)
     } else {
         descr = PyArray_DescrFromType(known->type);
     }
-    array = PyArray_NewFromDescr(
-        &PyArray_Type, descr, tensor->ndim, (const npy_intp *)tensor->shape,
-        tensor->strides == NULL ? NULL : strides, tensor->data,
-        tensor->strides == NULL ? NPY_ARRAY_CARRAY : flags_of(tensor), NULL);
+    array = view_memory(
+        tensor, descr, tensor->ndim, (const npy_intp *)tensor->shape,
+        tensor->strides == NULL ? NULL : strides,
+        tensor->strides == NULL ? NPY_ARRAY_CARRAY : flags_of(tensor), owner);
     /* numpy 1 ends at 32 dimensions, and an empty array may be too large. */
     if (array == NULL && PyErr_ExceptionMatches(PyExc_ValueError)) {
         PyErr_Clear();
         Py_RETURN_NONE;
     }
-    return own(array, owner);
+    return array;
 }
 
 bool tmsgpy_is_of_another(PyObject *value, PyObject *owner)
@@ -327,10 +358,8 @@ PyObject *tmsgpy_bytes_of(const tmsg_tensor_t *tensor, PyObject *owner)
         return packed(tensor, size);
     }
     size = (npy_intp)(bytes == 0 ? 0 : bytes / repeats(tensor));
-    return own(PyArray_NewFromDescr(&PyArray_Type,
-                                    PyArray_DescrFromType(NPY_UINT8), 1, &size,
-                                    NULL, tensor->data, NPY_ARRAY_CARRAY, NULL),
-               owner);
+    return view_memory(tensor, PyArray_DescrFromType(NPY_UINT8), 1, &size, NULL,
+                       NPY_ARRAY_CARRAY, owner);
 }
 
 PyObject *tmsgpy_bytes_at(void *memory, Py_ssize_t bytes, PyObject *owner)

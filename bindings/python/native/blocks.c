@@ -9,13 +9,13 @@
 
 #include "arrays.h"
 #include "errors.h"
-#include "lent.h"
 
 /* A block. It lives as long as its first array, which all views hold. */
 typedef struct {
     uint8_t *memory;
     size_t bytes;
     PyObject *first;  /* that array, without a reference */
+    PyObject *given;  /* weak references to arrays that users were given */
     unsigned loans;   /* of which this module knows */
     PyObject *frozen; /* arrays that were made read-only; NULL: none */
 } block_t;
@@ -90,6 +90,7 @@ static void drop_block(PyObject *capsule)
                 (block_count - place - 1) * sizeof(*blocks));
         block_count--;
     }
+    Py_XDECREF(block->given);
     (void)tmsg_shareable_free(block->memory);
     free(block);
 }
@@ -142,6 +143,38 @@ PyObject *tmsgpy_block(PyObject *self, PyObject *number)
     return list_block(block);
 }
 
+/* Returns the block in which a value lies, or NULL. */
+static block_t *block_of(PyObject *value)
+{
+    int64_t strides[TMSGPY_NDIM_MAX];
+    tmsg_tensor_t tensor;
+
+    return block_count > 0 && tmsgpy_tensor_of(value, &tensor, strides) == 1
+               ? find_block(tensor.data)
+               : NULL;
+}
+
+PyObject *tmsgpy_block_given(PyObject *self, PyObject *array)
+{
+    block_t *block = block_of(array);
+    PyObject *weak;
+    int rc = -1;
+
+    (void)self;
+    if (block == NULL) {
+        Py_RETURN_NONE;
+    }
+    if (block->given == NULL) {
+        block->given = PyList_New(0);
+    }
+    weak = block->given == NULL ? NULL : PyWeakref_NewRef(array, NULL);
+    if (weak != NULL) {
+        rc = PyList_Append(block->given, weak);
+        Py_DECREF(weak);
+    }
+    return rc != 0 ? NULL : (Py_INCREF(Py_None), Py_None);
+}
+
 PyObject *tmsgpy_is_lent(PyObject *self, PyObject *number)
 {
     void *address = PyLong_AsVoidPtr(number);
@@ -152,17 +185,6 @@ PyObject *tmsgpy_is_lent(PyObject *self, PyObject *number)
     }
     tmsgpy_drop_lent();
     return PyBool_FromLong(tmsg_shareable_is_lent(address));
-}
-
-/* Returns the block in which a value lies, or NULL. */
-static block_t *block_of(PyObject *value)
-{
-    int64_t strides[TMSGPY_NDIM_MAX];
-    tmsg_tensor_t tensor;
-
-    return block_count > 0 && tmsgpy_tensor_of(value, &tensor, strides) == 1
-               ? find_block(tensor.data)
-               : NULL;
 }
 
 bool tmsgpy_in_blocks(PyObject *values)
@@ -223,6 +245,22 @@ static bool freeze_array(block_t *block, PyObject *array)
     return true;
 }
 
+static bool freeze_block(block_t *block)
+{
+    bool done = freeze_array(block, block->first);
+
+    for (Py_ssize_t i = 0;
+         done && block->given != NULL && i < PyList_Size(block->given); i++) {
+        /* None, which is no array, where it is gone. */
+        PyObject *array = PyWeakref_GetObject(PyList_GetItem(block->given, i));
+
+        Py_INCREF(array);
+        done = freeze_array(block, array);
+        Py_DECREF(array);
+    }
+    return done;
+}
+
 static bool lend_value(loan_t *loan, block_t *block, PyObject *value)
 {
     size_t i = 0;
@@ -234,8 +272,11 @@ static bool lend_value(loan_t *loan, block_t *block, PyObject *value)
         loan->blocks[loan->count++] = block;
         block->loans++;
         Py_INCREF(block->first);
+        if (!freeze_block(block)) {
+            return false;
+        }
     }
-    return freeze_array(block, block->first) && freeze_array(block, value);
+    return freeze_array(block, value);
 }
 
 /* Returns how many of the values lie in blocks. */
@@ -249,17 +290,14 @@ static size_t count_lent(PyObject *values)
     return count;
 }
 
-PyObject *tmsgpy_freeze(PyObject *values, bool *frozen_p)
+/* Takes the reference to a list of values, `count` of which lie in blocks, and
+ * returns what keeps them: until that is dropped these are read-only. */
+static PyObject *freeze(PyObject *values, size_t count)
 {
-    size_t count = count_lent(values);
     PyObject *capsule;
     loan_t *loan;
     bool done;
 
-    *frozen_p = count > 0;
-    if (count == 0) {
-        return values;
-    }
     loan = calloc(1, sizeof(*loan) + count * sizeof(loan->blocks[0]));
     if (loan == NULL) {
         Py_DECREF(values);
@@ -278,4 +316,13 @@ PyObject *tmsgpy_freeze(PyObject *values, bool *frozen_p)
         free_loan(loan);
     }
     return capsule;
+}
+
+tmsgpy_lent_t *tmsgpy_lend_frozen(PyObject *values, PyObject *told,
+                                  tmsg_release_fn *on_release_p)
+{
+    size_t count = count_lent(values);
+
+    *on_release_p = count > 0 ? tmsgpy_on_release_soon : tmsgpy_on_release;
+    return tmsgpy_lend_told(count > 0 ? freeze(values, count) : values, told);
 }

@@ -7,9 +7,17 @@
 #include <Python.h>
 #include <stdbool.h>
 
+#include <tensormsg/map.h>
+
+#include "lent.h"
+
 /* block(bytes): a flat uint8 array of zeros in a block of its own, which is
  * freed when that array and all views of it are gone. */
 PyObject *tmsgpy_block(PyObject *self, PyObject *number);
+
+/* block_given(array): notes an array in a block that a user gets: whatever part
+ * of the block is lent, it is read-only, too. */
+PyObject *tmsgpy_block_given(PyObject *self, PyObject *array);
 
 /* is_lent(address): whether a peer may read the block in which it lies. */
 PyObject *tmsgpy_is_lent(PyObject *self, PyObject *number);
@@ -17,10 +25,10 @@ PyObject *tmsgpy_is_lent(PyObject *self, PyObject *number);
 /* Returns whether each value of a list lies in a block; without values: no. */
 bool tmsgpy_in_blocks(PyObject *values);
 
-/* Takes the reference to a list of values that are to be lent, and returns what
- * keeps them. Until that is dropped the arrays among them that lie in blocks
- * are read-only. *frozen_p: there are some. NULL: an exception, and the
- * reference is dropped. */
-PyObject *tmsgpy_freeze(PyObject *values, bool *frozen_p);
+/* As tmsgpy_lend_told(), of a list of values. Until they are released the
+ * arrays among them that lie in blocks are read-only. *on_release_p: what the
+ * library is to call in place of tmsgpy_on_release(). */
+tmsgpy_lent_t *tmsgpy_lend_frozen(PyObject *values, PyObject *told,
+                                  tmsg_release_fn *on_release_p);
 
 #endif

@@ -5,6 +5,7 @@
 #include <tensormsg/meta.h>
 #include <tensormsg/server.h>
 
+#include "blocks.h"
 #include "errors.h"
 #include "hub.h"
 #include "kept.h"
@@ -223,11 +224,14 @@ PyObject *tmsgpy_task(PyObject *self, PyObject *args)
     return open ? (Py_INCREF(Py_None), Py_None) : PyBool_FromLong(0);
 }
 
-/* answer(hub, task, data, meta, told): (status, words) of it; NotImplemented
- * where data has to be converted. If it is OK, released() hands out `told`,
- * unless that is None, when the arrays may be changed. */
+/* answer(hub, task, data, meta, told, flags): (status, words) of it;
+ * NotImplemented where data has to be converted. If it is OK, released() hands
+ * out `told`, unless that is None, when the arrays may be changed. */
 PyObject *tmsgpy_answer(PyObject *self, PyObject *args)
 {
+    tmsg_reply_params_t params = {.field_mask = TMSG_REPLY_PARAM_ON_RELEASE |
+                                                TMSG_REPLY_PARAM_FLAGS,
+                                  .on_release = tmsgpy_on_release};
     tmsg_status_t status = TMSG_ERR_UNAVAILABLE;
     PyThreadState *threads;
     PyObject *keep, *result = NULL;
@@ -238,22 +242,23 @@ PyObject *tmsgpy_answer(PyObject *self, PyObject *args)
     bool open;
 
     (void)self;
-    if (!tmsgpy_takes(args, 5) ||
+    if (!tmsgpy_takes(args, 6) ||
         (task = task_of(PyTuple_GetItem(args, 1))) == NULL) {
         return NULL;
     }
     hub = tmsgpy_pointer_at(args, 0);
+    params.flags = (uint32_t)tmsgpy_int_at(args, 5);
     map = tmsgpy_pack_new(PyTuple_GetItem(args, 2), PyTuple_GetItem(args, 3),
                           &keep, &result);
     if (map == NULL) {
         return result;
     }
-    lent = tmsgpy_lend_told(keep, PyTuple_GetItem(args, 4));
+    lent = params.flags & TMSG_SEND_LEND
+               ? tmsgpy_lend_frozen(keep, PyTuple_GetItem(args, 4),
+                                    &params.on_release)
+               : tmsgpy_lend_told(keep, PyTuple_GetItem(args, 4));
     if (lent != NULL) {
-        tmsg_reply_params_t params = {.field_mask = TMSG_REPLY_PARAM_ON_RELEASE,
-                                      .on_release = tmsgpy_on_release,
-                                      .on_release_arg = lent};
-
+        params.on_release_arg = lent;
         threads = PyEval_SaveThread();
         open = tmsgpy_hub_enter(hub);
         if (open) {

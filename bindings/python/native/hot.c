@@ -34,12 +34,10 @@ enum { MOVED = 1, CAME = 2, STARVES = 4 }; /* as _loop.py has them */
 /* Whether it goes on is asked once: it may end at any time, and with an error
  * that is to be heard. */
 static PyObject *post(tmsgpy_hub_t *hub, tmsg_endpoint_t *endpoint,
-                      const tmsg_map_t *map, unsigned flags, int spin_us,
-                      tmsg_request_t **request_p, bool *going_p)
+                      const tmsg_map_t *map, const tmsg_send_params_t *params,
+                      int spin_us, tmsg_request_t **request_p, bool *going_p)
 {
     PyThreadState *threads;
-    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
-                                       .flags = flags};
     tmsg_status_t status = TMSG_ERR_CLOSED;
     char *peer = NULL;
     bool open;
@@ -48,7 +46,7 @@ static PyObject *post(tmsgpy_hub_t *hub, tmsg_endpoint_t *endpoint,
     threads = PyEval_SaveThread();
     open = tmsgpy_hub_enter(hub);
     if (open) {
-        status = tmsg_endpoint_send(endpoint, map, &params, request_p);
+        status = tmsg_endpoint_send(endpoint, map, params, request_p);
         if (status == TMSG_OK) {
             tmsgpy_spin(tmsgpy_hub_worker(hub), *request_p, spin_us);
             status = tmsg_request_test(*request_p);
@@ -71,10 +69,41 @@ static PyObject *post(tmsgpy_hub_t *hub, tmsg_endpoint_t *endpoint,
     Py_RETURN_NONE;
 }
 
+/* Of a message that is lent: the values are kept, and the arrays among them
+ * read-only, until nobody reads them any more, which is later than the end of
+ * the operation. Takes the map, and the reference to the values. */
+static PyObject *post_lent(PyObject *args, tmsg_map_t *map, PyObject *keep)
+{
+    tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS |
+                                               TMSG_SEND_PARAM_ON_RELEASE,
+                                 .flags = (uint32_t)tmsgpy_int_at(args, 4)};
+    tmsg_request_t *request = NULL;
+    PyObject *result = NULL;
+    tmsgpy_lent_t *lent;
+    bool going = false;
+
+    lent = tmsgpy_lend_frozen(keep, Py_None, &params.on_release);
+    if (lent != NULL) {
+        params.on_release_arg = lent;
+        result = post(tmsgpy_pointer_at(args, 0), tmsgpy_pointer_at(args, 1),
+                      map, &params, tmsgpy_int_at(args, 5), &request, &going);
+        if (request == NULL) {
+            tmsgpy_unlend(lent);
+        }
+    }
+    tmsg_map_destroy(map);
+    if (going) {
+        return tmsgpy_op_make(request, result, NULL);
+    }
+    tmsg_request_destroy(request);
+    return result;
+}
+
 /* send(hub, endpoint, data, meta, flags, spin_us): None when it has ended, else
  * an operation; NotImplemented where data has to be converted first. */
 static PyObject *hot_send(PyObject *self, PyObject *args)
 {
+    tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS};
     tmsg_request_t *request = NULL;
     PyObject *keep, *result;
     bool going = false;
@@ -89,9 +118,13 @@ static PyObject *hot_send(PyObject *self, PyObject *args)
     if (map == NULL) {
         return result;
     }
+    params.flags = (uint32_t)tmsgpy_int_at(args, 4);
+    if (params.flags & TMSG_SEND_LEND) {
+        tmsgpy_drop_lent();
+        return post_lent(args, map, keep);
+    }
     result = post(tmsgpy_pointer_at(args, 0), tmsgpy_pointer_at(args, 1), map,
-                  (unsigned)tmsgpy_int_at(args, 4), tmsgpy_int_at(args, 5),
-                  &request, &going);
+                  &params, tmsgpy_int_at(args, 5), &request, &going);
     if (going) {
         tmsg_map_destroy(map);
         Py_DECREF(result);
@@ -600,6 +633,8 @@ static PyMethodDef functions[] = {
     {"rest", tmsgpy_rest, METH_VARARGS, NULL},
     {"apart", tmsgpy_apart, METH_VARARGS, NULL},
     {"block", tmsgpy_block, METH_O, NULL},
+    {"block_given", tmsgpy_block_given, METH_O, NULL},
+    {"borrows", tmsgpy_borrows, METH_O, NULL},
     {"is_lent", tmsgpy_is_lent, METH_O, NULL},
     {"array", hot_array, METH_VARARGS, NULL},
     {"raw", hot_raw, METH_VARARGS, NULL},

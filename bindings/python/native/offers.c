@@ -9,6 +9,7 @@
 #include <tensormsg/offer.h>
 
 #include "arrays.h"
+#include "blocks.h"
 #include "errors.h"
 #include "hub_impl.h"
 #include "kept.h"
@@ -155,12 +156,13 @@ static bool read_key(PyObject *given, wanted_t *wanted)
 }
 
 /* fetch(hub, endpoint, key or None, name or None, at_least, epoch or None,
- * wait_ms, slices or None, posted or None, timeout_ms, spin_us): an operation,
- * or what a buffer lacks, as of call(). */
+ * wait_ms, slices or None, posted or None, timeout_ms, spin_us, flags): an
+ * operation, or what a buffer lacks, as of call(). */
 PyObject *tmsgpy_fetch(PyObject *self, PyObject *args)
 {
     wanted_t wanted = {.params = {.field_mask = TMSG_FETCH_PARAM_TIMEOUT |
                                                 TMSG_FETCH_PARAM_WAIT |
+                                                TMSG_FETCH_PARAM_FLAGS |
                                                 TMSG_FETCH_PARAM_ON_DONE,
                                   .on_done = tmsgpy_on_done}};
     unsigned long long hub, endpoint, at_least;
@@ -170,10 +172,10 @@ PyObject *tmsgpy_fetch(PyObject *self, PyObject *args)
 
     (void)self;
     tmsgpy_drop_lent();
-    if (!PyArg_ParseTuple(args, "KKOzKOiOOii", &hub, &endpoint, &key,
-                          &wanted.name, &at_least, &epoch,
-                          &wanted.params.wait_ms, &slices, &posted,
-                          &wanted.params.timeout_ms, &wanted.spin_us) ||
+    if (!PyArg_ParseTuple(
+            args, "KKOzKOiOOiiI", &hub, &endpoint, &key, &wanted.name,
+            &at_least, &epoch, &wanted.params.wait_ms, &slices, &posted,
+            &wanted.params.timeout_ms, &wanted.spin_us, &wanted.params.flags) ||
         !read_key(key, &wanted)) {
         return NULL;
     }
@@ -258,16 +260,18 @@ static void drop_capsule(PyObject *capsule)
 /* Makes a record for an offer of arrays, which are lent. NULL with an
  * exception; the reference is taken in any case. */
 static offered_t *make_offered(tmsgpy_hub_t *hub, PyObject *keep,
-                               PyObject *told)
+                               PyObject *told, bool lends)
 {
     offered_t *offered = calloc(1, sizeof(*offered));
+    tmsg_release_fn unused; /* every offer is told of soon */
 
     if (offered == NULL) {
         Py_DECREF(keep);
         PyErr_NoMemory();
         return NULL;
     }
-    offered->lent = tmsgpy_lend_told(keep, told);
+    offered->lent = lends ? tmsgpy_lend_frozen(keep, told, &unused)
+                          : tmsgpy_lend_told(keep, told);
     if (offered->lent == NULL) {
         free(offered);
         return NULL;
@@ -288,7 +292,8 @@ static PyObject *offer_map(tmsgpy_hub_t *hub, const tmsg_map_t *map,
                            tmsg_offer_params_t *params, PyObject *keep,
                            PyObject *told)
 {
-    offered_t *offered = make_offered(hub, keep, told);
+    offered_t *offered =
+        make_offered(hub, keep, told, (params->flags & TMSG_OFFER_LEND) != 0);
     tmsg_status_t status = TMSG_ERR_CLOSED;
     tmsg_offer_t *offer = NULL;
     PyThreadState *threads;
@@ -326,7 +331,7 @@ static PyObject *offer_map(tmsgpy_hub_t *hub, const tmsg_map_t *map,
 }
 
 /* offer(hub, data, meta, name or None, version, ttl_ms, fetches, principals or
- * None, told): (the offer, its key); NotImplemented where data has to be
+ * None, told, flags): (the offer, its key); NotImplemented where data has to be
  * converted. released() hands out `told`, unless that is None, when the arrays
  * may be changed. */
 PyObject *tmsgpy_offer(PyObject *self, PyObject *args)
@@ -335,7 +340,7 @@ PyObject *tmsgpy_offer(PyObject *self, PyObject *args)
         .field_mask = TMSG_OFFER_PARAM_NAME | TMSG_OFFER_PARAM_VERSION |
                       TMSG_OFFER_PARAM_TTL | TMSG_OFFER_PARAM_FETCHES |
                       TMSG_OFFER_PARAM_PRINCIPALS |
-                      TMSG_OFFER_PARAM_ON_RELEASE};
+                      TMSG_OFFER_PARAM_ON_RELEASE | TMSG_OFFER_PARAM_FLAGS};
     unsigned long long hub, version;
     PyObject *data, *meta, *told, *keep, *capsule, *result;
     tmsg_offer_key_t key;
@@ -343,9 +348,9 @@ PyObject *tmsgpy_offer(PyObject *self, PyObject *args)
 
     (void)self;
     tmsgpy_drop_lent();
-    if (!PyArg_ParseTuple(args, "KOOzKiIzO", &hub, &data, &meta, &params.name,
+    if (!PyArg_ParseTuple(args, "KOOzKiIzOI", &hub, &data, &meta, &params.name,
                           &version, &params.ttl_ms, &params.fetches,
-                          &params.principals, &told)) {
+                          &params.principals, &told, &params.flags)) {
         return NULL;
     }
     params.version = version;

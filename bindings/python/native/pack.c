@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include <tensormsg/meta.h>
+#include <tensormsg/shareable.h>
 
 #include "arrays.h"
+#include "borrowed.h"
 #include "device.h"
 #include "errors.h"
 #include "hub.h"
@@ -438,17 +440,67 @@ int tmsgpy_tensor_at(PyObject *owner, Py_ssize_t index, tmsg_tensor_t *tensor_p)
     return status == TMSG_OK ? 0 : failed(status);
 }
 
+/* In any thread, with the lock of the interpreter or without. Where Python has
+ * ended the object stays. */
+static void drop_object(void *arg)
+{
+    PyGILState_STATE state;
+
+    if (Py_IsInitialized()) {
+        state = PyGILState_Ensure();
+        Py_DECREF((PyObject *)arg);
+        PyGILState_Release(state);
+    }
+}
+
+/* A capsule with a tensor that a peer lends, which may be written to: most that
+ * take a capsule believe that they may. */
+static PyObject *dlpack_borrowed(const char *name, tmsg_tensor_t tensor,
+                                 PyObject *owner, bool versioned)
+{
+    PyObject *mapped = tmsgpy_map_borrowed(&tensor, owner, &tensor.data);
+    const tmsg_map_add_params_t params = {.field_mask =
+                                              TMSG_MAP_ADD_PARAM_RELEASE,
+                                          .release = drop_object,
+                                          .release_arg = mapped};
+    PyObject *capsule = NULL;
+    tmsg_status_t status;
+    tmsg_map_t *map;
+
+    if (mapped == NULL) {
+        return NULL;
+    }
+    status = tmsg_map_create(&map);
+    if (status == TMSG_OK) {
+        status = tmsg_map_add(map, name, &tensor, &params);
+        if (status == TMSG_OK) {
+            mapped = NULL;
+            status = tmsgpy_dlpack_of(map, name, versioned, &capsule);
+        }
+        tmsg_map_destroy(map);
+    }
+    Py_XDECREF(mapped);
+    if (status != TMSG_OK) {
+        failed(status);
+    }
+    return capsule;
+}
+
 PyObject *tmsgpy_dlpack_at(PyObject *owner, Py_ssize_t index, bool versioned)
 {
     const tmsg_map_t *map = map_of(owner);
     PyObject *capsule = NULL;
+    tmsg_tensor_t tensor;
     tmsg_status_t status;
     const char *name;
 
     if (map == NULL) {
         return NULL;
     }
-    status = tmsg_map_at(map, (size_t)index, &name, NULL);
+    status = tmsg_map_at(map, (size_t)index, &name, &tensor);
+    if (status == TMSG_OK && tmsg_shareable_is_borrowed(tensor.data)) {
+        return dlpack_borrowed(name, tensor, owner, versioned);
+    }
     if (status == TMSG_OK) {
         status = tmsgpy_dlpack_of(map, name, versioned, &capsule);
     }
@@ -456,4 +508,12 @@ PyObject *tmsgpy_dlpack_at(PyObject *owner, Py_ssize_t index, bool versioned)
         failed(status);
     }
     return capsule;
+}
+
+PyObject *tmsgpy_borrows(PyObject *self, PyObject *owner)
+{
+    const tmsg_map_t *map = map_of(owner);
+
+    (void)self;
+    return map == NULL ? NULL : PyBool_FromLong(tmsgpy_is_borrowed(map));
 }

@@ -41,4 +41,7 @@ int tmsgpy_tensor_at(PyObject *owner, Py_ssize_t index,
  * an exception. */
 PyObject *tmsgpy_dlpack_at(PyObject *owner, Py_ssize_t index, bool versioned);
 
+/* borrows(owner): whether a tensor of it lies in memory that a peer lends. */
+PyObject *tmsgpy_borrows(PyObject *self, PyObject *owner);
+
 #endif

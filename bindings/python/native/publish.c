@@ -4,6 +4,7 @@
 
 #include <tensormsg/publisher.h>
 
+#include "blocks.h"
 #include "errors.h"
 #include "hub.h"
 #include "kept.h"
@@ -14,6 +15,7 @@ typedef struct {
     tmsg_publisher_t *publisher;
     tmsg_send_params_t params;
     bool copies; /* the arrays, so that they may be changed at once */
+    bool waits;  /* until nothing is read of ours any more */
 } publishing_t;
 
 /* How it went, and with which words. */
@@ -31,7 +33,7 @@ static void hand_over(const publishing_t *how, const tmsg_map_t *map,
     if (!done->closed) {
         done->status =
             tmsg_publisher_publish(how->publisher, map, &how->params,
-                                   how->copies ? NULL : &done->request);
+                                   how->waits ? &done->request : NULL);
         tmsgpy_hub_leave(how->hub);
     }
 }
@@ -85,6 +87,54 @@ static PyObject *outcome(const publishing_t *how, tmsg_map_t *map,
     Py_RETURN_NONE;
 }
 
+/* Has the map keep the values until nobody reads them any more, and the arrays
+ * among them read-only. Takes the reference. */
+static bool keep_by(tmsg_map_t *map, PyObject *keep)
+{
+    tmsg_map_add_params_t params = {.field_mask = TMSG_MAP_ADD_PARAM_RELEASE};
+    tmsg_tensor_t first;
+    tmsgpy_lent_t *lent = tmsgpy_lend_frozen(keep, Py_None, &params.release);
+    tmsg_status_t status;
+
+    if (lent == NULL) {
+        return false;
+    }
+    params.release_arg = lent;
+    status = tmsg_map_at(map, 0, NULL, &first);
+    if (status == TMSG_OK) {
+        status = tmsg_map_set_data(map, 0, first.data, &params);
+    }
+    if (status != TMSG_OK) {
+        tmsgpy_unlend(lent);
+        tmsgpy_raise(status, tmsg_error_message(), NULL);
+    }
+    return status == TMSG_OK;
+}
+
+/* Publishes a map that is lent where it lies. Takes it, and `keep`. */
+static PyObject *lend(publishing_t *how, tmsg_map_t *map, PyObject *keep)
+{
+    published_t done = {.status = TMSG_OK};
+    PyThreadState *threads;
+
+    if (!keep_by(map, keep)) {
+        tmsg_map_destroy(map);
+        return NULL;
+    }
+    how->waits = false;
+    threads = PyEval_SaveThread();
+    hand_over(how, map, &done);
+    tmsg_map_destroy(map); /* the publisher holds it */
+    PyEval_RestoreThread(threads);
+    if (done.closed) {
+        return tmsgpy_raise_closed();
+    }
+    if (done.status != TMSG_OK) {
+        return tmsgpy_raise(done.status, tmsg_error_message(), NULL);
+    }
+    Py_RETURN_NONE;
+}
+
 /* publish(hub, publisher, data, meta, flags, timeout_ms, copy): None where the
  * arrays are free, else an operation that ends when they are; NotImplemented
  * where data has to be converted first. */
@@ -104,7 +154,15 @@ PyObject *tmsgpy_publish(PyObject *self, PyObject *args)
     how.params.flags = (uint32_t)tmsgpy_int_at(args, 4);
     how.params.timeout_ms = tmsgpy_int_at(args, 5);
     how.copies = PyTuple_GetItem(args, 6) == Py_True;
+    how.waits = !how.copies;
+    tmsgpy_drop_lent();
     map = tmsgpy_pack_new(PyTuple_GetItem(args, 2), PyTuple_GetItem(args, 3),
                           &keep, &result);
-    return map == NULL ? result : outcome(&how, map, keep);
+    if (map == NULL) {
+        return result;
+    }
+    return (how.params.flags & TMSG_SEND_LEND) && tmsg_map_size(map) > 0 &&
+                   (!how.copies || tmsgpy_in_blocks(keep))
+               ? lend(&how, map, keep)
+               : outcome(&how, map, keep);
 }

@@ -27,11 +27,12 @@ _log = logging.getLogger("tensormsg")
 ACKED = 1 << 0
 VERIFY = 1 << 1
 KEEP_STRIDES = 1 << 5
+LEND = 1 << 6  # of replies, too
 
 
-def flags_of(acked: bool, verify: bool, keep_strides: bool) -> int:
+def flags_of(acked: bool, verify: bool, keep_strides: bool, lend: bool) -> int:
     return (ACKED if acked else 0) | (VERIFY if verify else 0) | \
-        (KEEP_STRIDES if keep_strides else 0)
+        (KEEP_STRIDES if keep_strides else 0) | (LEND if lend else 0)
 
 
 def tell_unclosed(peer: str, timeout: Optional[float]) -> None:
@@ -162,14 +163,15 @@ class BaseEndpoint(Generic[H]):
     def _fetch(self, key: Optional[bytes], name: Optional[str],
                at_least: Version, slices: Any, posted: Optional[Posted],
                wait: Optional[float], timeout: Optional[float],
-               spin_us: int) -> Any:
+               loan: bool, spin_us: int) -> Any:
         self._check()
         check_which(key, name, at_least, wait)
         version, epoch = at_least_of(at_least)
         return self._hub.fetch(
             self._number, key, name, version, epoch, wait_ms_of(wait),
             boxes_of(slices), None if posted is None else posted.map,
-            milliseconds(timeout), spin_us)
+            milliseconds(timeout), spin_us,
+            lib.TMSG_FETCH_BORROW if loan else 0)
 
     def _stream(self, kind: Callable[..., S], message: Any, method: str,
                 data: Any, meta: Optional[Meta], timeout: Optional[float],

@@ -37,7 +37,8 @@ _SOON_S = 0.25  # of one at the address of another that is gone
 _AGAIN_S = 0.05  # those that have ended are looked at again
 _DEPARTED_MAX = 4096
 # What other calls that send take beside metadata.
-_OPTIONS = frozenset(("acked", "copy", "keep_strides", "timeout", "verify"))
+_OPTIONS = frozenset(("acked", "copy", "keep_strides", "lend", "timeout",
+                      "verify"))
 _MOST_ATTEMPTS = 100  # of a call
 _MOST_QUEUE = 0x7fffffff  # messages of a stream
 CLOSE_TIMEOUT = 10.0  # seconds
@@ -210,8 +211,10 @@ class Hub:
 
     def __init__(self, context: Optional[Context], queue_depth: Optional[int],
                  spin_us: Optional[int], background: Optional[bool],
-                 allocators: Optional[Allocators] = None) -> None:
-        """`background`: None is from the first offer on."""
+                 allocators: Optional[Allocators] = None,
+                 borrows: bool = False) -> None:
+        """`background`: None is from the first offer on. `borrows`: messages
+        may come as loans."""
         context = context or default_context()
         self.allocators = in_use(allocators)
         params = ffi.new("tmsg_worker_params_t *")
@@ -220,6 +223,8 @@ class Hub:
             lib.TMSG_WORKER_SHARED
         if "cuda" not in self.allocators:
             params.flags |= lib.TMSG_WORKER_HOST_ONLY
+        if borrows:
+            params.flags |= lib.TMSG_WORKER_BORROW
         if queue_depth is not None:
             params.field_mask |= lib.TMSG_WORKER_PARAM_QUEUE_DEPTH
             params.queue_depth = count(queue_depth, "queue_depth")

@@ -45,7 +45,9 @@ class _Wanted:
         """The array, as numpy's or torch's."""
         piece = block[self.offset:self.offset + self.bytes]
         if torch is None:
-            return piece.view(self.dtype).reshape(self.shape)
+            array = piece.view(self.dtype).reshape(self.shape)
+            hot.block_given(array)
+            return array
         if self.as_torch is None:
             return torch.from_numpy(
                 piece.view(self.dtype).reshape(self.shape))

@@ -229,7 +229,8 @@ class BaseMessage(Mapping[str, Any]):
     is writable, aligned to 16 bytes at least, and keeps that memory for as long
     as it lives, also when the message and the connection are gone. A message
     counts against the limit `held_bytes` until its last array is gone. apart()
-    has each array keep its own memory only.
+    has each array keep its own memory only. Arrays of a loan (`lent`) are
+    read-only.
     """
 
     __slots__ = ("_arrays", "_owner", "_meta", "_convert", "_ready", "_parts",
@@ -372,6 +373,14 @@ class BaseMessage(Mapping[str, Any]):
         return dict(self) if not isinstance(form, str) else \
             _data.unflatten(form, self, self._is_part)
 
+    @property
+    def lent(self) -> bool:
+        """Whether an array of it lies in memory that the sender lends
+        (`loan`): it is read-only, and the sender cannot reuse that memory before
+        the array, and all others of the message, are gone."""
+        owners = [self._owner] if self._parts is None else self._parts
+        return any(hot.borrows(owner) for owner in owners)
+
     def apart(self: T) -> T:
         """Has each array keep its own memory only, and returns the message.
         When an array, with its views, is gone its memory is free, while the
@@ -380,8 +389,8 @@ class BaseMessage(Mapping[str, Any]):
 
         Arrays shorter than 4 KiB, and all of a message of up to 1 MiB, are
         copied. Of others whole pages are given back, and nothing is copied;
-        memory of a device or of `allocators` stays until the last of them is
-        gone."""
+        memory of a device or of `allocators`, and that of a loan, stays until the
+        last of them is gone."""
         owner, values = self._owner, list(self._arrays.values())
         if self._parts is not None:
             return self

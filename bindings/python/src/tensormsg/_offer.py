@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Opt
 from . import _data
 from ._count import count
 from ._hub import Hub, Meta, merge_meta
-from ._lib import hot
+from ._lib import hot, lib
 from ._time import MOST_MS, milliseconds, seconds
 from ._told import in_loop, teller
 from .context import check_process
@@ -158,7 +158,8 @@ class BaseOffer:
     def __init__(self, hub: Hub, data: Any, meta: Optional[Meta],
                  name: Optional[str], version: int, ttl: Optional[float],
                  fetches: Optional[int], principals: Optional[str],
-                 on_release: Optional[Callable[[], object]]) -> None:
+                 on_release: Optional[Callable[[], object]],
+                 lend: bool) -> None:
         self._hub = hub
         if on_release is not None:
             if not callable(on_release):
@@ -173,7 +174,8 @@ class BaseOffer:
             count(version, "version", 0, _MOST_VERSION),
             ttl_ms_of(ttl),
             0 if fetches is None else count(fetches, "fetches", 1),
-            text_of(principals, "principals"), on_release)
+            text_of(principals, "principals"), on_release,
+            lib.TMSG_OFFER_LEND if lend else 0)
 
     @property
     def key(self) -> bytes:

@@ -230,9 +230,11 @@ class BaseServer(Generic[H]):
     def _answer(self, request: Request, data: Any) -> None:
         """Whatever is wrong with the reply is told to the caller."""
         told = given = None
+        flags = 0
         if isinstance(data, Reply):
             if data.on_release is not None:
                 told = self._teller(data.on_release)
+            flags = lib.TMSG_SEND_LEND if data.lend else 0
             given, data = data.meta, data.data
         if data is None:
             data = {}
@@ -240,7 +242,8 @@ class BaseServer(Generic[H]):
         self._hub.life.sent = True
         try:
             outcome = _data.packed(
-                lambda data, meta: hot.answer(number, task, data, meta, told),
+                lambda data, meta: hot.answer(number, task, data, meta, told,
+                                              flags),
                 data, merge_meta(given, {}) if given else None)
         except Exception as error:
             self._fail(request, error)
@@ -259,6 +262,9 @@ class BaseServer(Generic[H]):
         if data.on_release is not None:
             raise TypeError("on_release is for the reply of a call: what a "
                             "generator yields may be changed when it goes on")
+        if data.lend:
+            raise TypeError("lend=True is for the reply of a call: messages of "
+                            "a stream are not lent")
         return data.data, data.meta
 
     def _teller(self, on_release: Callable[[], object]

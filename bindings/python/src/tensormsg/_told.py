@@ -73,20 +73,24 @@ class Reply:
     once, without arguments, when nothing can read the arrays any more. Then they
     may be changed, or used again. It is called in a thread of the package's or,
     with asyncio, in the event loop. If the reply cannot be sent, because nobody
-    waits for it or something is wrong with it, that is at once.
+    waits for it or something is wrong with it, that is at once. `lend`: a caller
+    whose connection has loan=True gets views of the arrays, as for send().
 
     What a handler of a stream yields, or returns, may be a Reply without
-    `on_release`: when its generator goes on, the arrays may be changed."""
+    `on_release` and `lend`: when its generator goes on, the arrays may be changed."""
 
     __slots__ = {"data": "What is sent, as the handler would return it.",
                  "meta": "Its metadata, or None.",
                  "on_release": "What is called when the arrays are free, or "
-                               "None."}
+                               "None.",
+                 "lend": "Whether the arrays may be lent."}
 
     def __init__(self, data: Any, *, meta: Optional[Mapping[str, Any]] = None,
-                 on_release: Optional[Callable[[], object]] = None) -> None:
+                 on_release: Optional[Callable[[], object]] = None,
+                 lend: bool = False) -> None:
         if on_release is not None and not callable(on_release):
             raise TypeError(f"on_release is a function, not {on_release!r}")
         self.data = data
         self.meta = meta
         self.on_release = on_release
+        self.lend = lend
