@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Arrays of jax, sent and received by DLPack, on the CPU."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -76,3 +78,23 @@ def test_what_jax_sends_and_does_not_take(back):
         with pytest.raises(TypeError, match=r"tensor 'x' is float4_e2m1fn .*"
                            r"jax.numpy.from_dlpack\(\) does not take"):
             got["x"] + 1
+
+
+def test_a_loan(tmp_path):
+    x = tensormsg.empty((300, 1000))
+    x[:] = 3
+    with tensormsg.listen(f"unix://{tmp_path}/socket", like="jax", loan=True,
+                          background=True) as server, \
+            tensormsg.connect(server.url, background=True) as ep:
+        ep.send({"x": x}, lend=True)
+        msg = server.recv(WAIT)
+        assert msg.lent and isinstance(msg["x"], jax.Array)
+        assert float(jnp.sum(msg["x"])) == 3 * x.size
+        kept = msg["x"]
+        del msg
+        assert tensormsg.is_lent(x) and not x.flags.writeable
+        del kept
+        deadline = time.monotonic() + WAIT
+        while tensormsg.is_lent(x):
+            assert time.monotonic() < deadline
+            time.sleep(.001)

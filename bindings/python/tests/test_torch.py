@@ -7,6 +7,8 @@ import pathlib
 import subprocess
 import sys
 import threading
+import time
+import warnings
 
 import numpy as np
 import pytest
@@ -453,3 +455,57 @@ def test_the_tutorials_block(capsys):
     block, = blocks_of(HERE / "../README.md", "torch")
     exec(block, {})
     assert capsys.readouterr().out == "2 True\n"
+
+
+def until(holds):
+    deadline = time.monotonic() + WAIT
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(.001)
+
+
+@pytest.mark.parametrize("dtype", [None, "u1", torch.bfloat16])
+def test_tensors_that_can_be_lent(dtype):
+    more = {} if dtype is None else {"dtype": dtype}
+    x = tensormsg.empty((3, 4), like="torch", **more)
+    assert x.dtype == {None: torch.float32, "u1": torch.uint8}.get(dtype, dtype)
+    assert x.shape == (3, 4) and (x == 0).all()
+    x += 1
+    assert not tensormsg.is_lent(x) and not tensormsg.is_lent(torch.ones(3))
+    both = tensormsg.empty({"x": (2, torch.float16), "y": (5, "f8")},
+                           like=torch)
+    assert both["x"].dtype == torch.float16 and both["y"].shape == (5,)
+
+
+@pytest.mark.parametrize("like", ["torch", None])
+def test_a_loan_is_copied_where_torch_writes_to_it(like, tmp_path):
+    x = tensormsg.empty(1 << 20, "u1", like="torch")
+    x[:] = 3
+    with tensormsg.listen(f"unix://{tmp_path}/socket", like=like, loan=True,
+                          background=True) as server, \
+            tensormsg.connect(server.url, background=True) as ep:
+        ep.send({"x": x}, lend=True)
+        msg = server.recv(WAIT)
+        assert msg.lent and tensormsg.is_lent(x)
+        if like is None:
+            assert not msg["x"].flags.writeable
+            with warnings.catch_warnings():  # torch's, of read-only arrays
+                warnings.simplefilter("ignore")
+                taken = [torch.from_numpy(msg["x"]), torch.from_dlpack(msg["x"]),
+                         torch.as_tensor(msg.raw("x")),
+                         torch.from_dlpack(msg.dlpack("x"))]
+        else:
+            taken = [msg["x"], torch.from_dlpack(msg.dlpack("x"))]
+        for tensor in taken:
+            tensor += 1
+            assert (tensor >= 4).all()
+        assert (x == 3).all()
+        del msg, tensor
+        assert tensormsg.is_lent(x)
+        taken.clear()
+        until(lambda: not tensormsg.is_lent(x))
+        x[:] = 5
+        ep.send({"x": x}, lend=True)
+        msg = server.recv(WAIT)
+        assert (torch.from_dlpack(msg.dlpack("x")) == 5).all()  # no old copy
+        del msg
