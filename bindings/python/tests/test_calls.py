@@ -638,7 +638,7 @@ def test_an_answer_after_the_end_says_that_it_was_closed():
                 tensormsg.connect("nowhere://").__enter__()
             hub.destroy()
             told.append(hot.answer(hub.number, request._owner, {}, None,
-                                   None))
+                                   None, 0))
             told.append(hot.refuse(hub.number, request._owner, -1, 0, "no", {},
                                    None))
             over.set()
