@@ -15,6 +15,7 @@ from conftest import blocks_of
 
 HERE = pathlib.Path(__file__).parent
 BLOCKS = blocks_of(HERE / "../README.md")
+OF_LOANS = blocks_of(HERE / "../../../docs/loans.md")
 EXAMPLES = sorted((HERE / "../../../examples/python").glob("*.py"))
 
 
@@ -32,6 +33,13 @@ def test_a_block_of_the_tutorial(index, tmp_path):
     (tmp_path / "block.py").write_text(BLOCKS[index])
     out = run(tmp_path / "block.py", cwd=tmp_path)
     assert (out != "") == ("print" in BLOCKS[index]), out
+
+
+def test_loans_of_their_page(tmp_path):
+    (block,) = OF_LOANS
+    block = block.replace("/tmp/viewer", f"{tmp_path}/viewer")
+    (tmp_path / "block.py").write_text(block)
+    assert run(tmp_path / "block.py") == "(2160, 3840, 3) False False\n"
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

@@ -165,7 +165,7 @@ def withdraws(stage):
     offer = listener.offer({"x": BIG})
     fetcher = sync.connect(listener.url)
     stage.opened.callback(fetcher.abort)
-    fetch = fetcher._fetch(offer.key, None, 0, None, None, 0, None, 0)
+    fetch = fetcher._fetch(offer.key, None, 0, None, None, 0, None, False, 0)
     while offer.stats.under_way == 0:
         time.sleep(.001)
     offer.withdraw(stage.waits)
@@ -238,10 +238,11 @@ OTHERS = {
     "Publisher.listener", "Publisher.send", "Publisher.subscribers",
     "Publisher.url", "Publisher.__enter__", "Endpoint.abort",
     "Endpoint.closed", "Endpoint.connected", "Endpoint.principal",
-    "Endpoint.describe", "Endpoint.peer", "Endpoint.serve", "Endpoint.stream",
-    "Endpoint.start_call", "Endpoint.start_fetch", "Call.cancel", "Call.done",
-    "Endpoint.__enter__", "Listener.abort", "Listener.offer", "Listener.peers",
-    "Listener.serve", "Listener.url", "Listener.__enter__", "Server.method",
+    "Endpoint.describe", "Endpoint.offer", "Endpoint.peer", "Endpoint.serve",
+    "Endpoint.stream", "Endpoint.start_call", "Endpoint.start_fetch",
+    "Call.cancel", "Call.done", "Endpoint.__enter__", "Listener.abort",
+    "Listener.describe", "Listener.offer", "Listener.peers", "Listener.serve",
+    "Listener.url", "Listener.__enter__", "Server.method",
     "Server.__enter__",
     "Stream.cancel", "Stream.done_writing", "Stream.method", "Stream.over",
     "Stream.peer", "Stream.remaining", "Stream.__enter__", "Listening.url",
