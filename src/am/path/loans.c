@@ -194,7 +194,12 @@ void tmsg_loans_end(tmsg_endpoint_t *endpoint)
 void tmsg_loans_note(tmsg_endpoint_t *endpoint, const char *why)
 {
     tmsg_loans_t *loans = endpoint->paths.loans;
+    const char *obstacle;
 
+    /* What keeps the connection from all loans is known without a note. */
+    if (loans == NULL && tmsg_loans_may_lend(endpoint, false, &obstacle)) {
+        loans = tmsg_loans_of(endpoint);
+    }
     if (loans != NULL) {
         snprintf(loans->noted, sizeof(loans->noted), "%s", why);
     }

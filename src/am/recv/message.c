@@ -85,8 +85,9 @@ __attribute__((noinline)) static void end_loan(tmsg_message_t *message)
 
 void tmsg_message_drop_loan(tmsg_message_t *message)
 {
-    if (message->loan != NULL && message->pending == 0 &&
-        message->stage == NULL && message->state != TMSG_RX_DELIVERED) {
+    /* Nothing that is pending reads a loan but copies to devices. */
+    if (message->loan != NULL && message->stage == NULL &&
+        message->state != TMSG_RX_DELIVERED) {
         end_loan(message);
     }
 }

@@ -249,3 +249,23 @@ Test(loan_lies, a_loan_given_back_twice_ends_the_connection)
     must_say(tmsg_endpoint_error(pair.to_a), "is not lent");
     pair_drop(&pair);
 }
+
+/* A loan that is refused goes back at once: its turn may never come. */
+Test(loan_lies, a_refused_loan_does_not_wait_for_its_turn)
+{
+    const side_options_t borrows = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
+                   .flags = TMSG_WORKER_BORROW}};
+    forged_t forged;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, &borrows, NULL);
+    lend_block(&pair);
+    of_no_segment(&pair, 2, &forged);
+    forged_set(&forged, ADD(SAID_SEQUENCE), 1); /* the one before is missing */
+    must_eq(pair.to_a->paths.loans->out.count, 1);
+    forged_send(&pair, &forged);
+    pair_await(&pair, is_back, pair.to_a, "the refused loan");
+    must_be(tmsg_endpoint_status(pair.to_a), TMSG_OK);
+    pair_drop(&pair);
+}

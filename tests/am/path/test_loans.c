@@ -1116,3 +1116,10 @@ Test(loans, a_copy_that_did_not_come_back_is_not_used_again)
     side_close(&owner);
     free(memory);
 }
+
+/* A setting rules loans out. */
+Test(loans, a_threshold_rules_them_out)
+{
+    setenv("TENSORMSG_THRESHOLDS", "shm.lend_bytes=never", 1);
+    expect_usual(LINK_UNIX, &borrows, "fewer bytes than shm.lend_bytes");
+}
