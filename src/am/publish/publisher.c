@@ -45,7 +45,12 @@ void tmsg_publication_unuse(tmsg_publication_t *publication)
 {
     tmsg_worker_t *worker = publication->request.worker;
 
-    if (--publication->users > 0) {
+    publication->users--;
+    if (publication->users == 1 && publication->kept) {
+        /* The copies that may be lent are few, and newcomers may be, too. */
+        tmsg_shared_plan_unlend(publication->shared_plan);
+    }
+    if (publication->users > 0) {
         return;
     }
     tmsg_loop_clear_timer(&worker->loop, &publication->timer);

@@ -38,6 +38,12 @@ void tmsg_shared_plan_drop(tmsg_shared_plan_t *shared_plan, tmsg_pool_t *pool)
     }
 }
 
+void tmsg_shared_plan_unlend(tmsg_shared_plan_t *shared_plan)
+{
+    tmsg_lending_drop(shared_plan->lending);
+    shared_plan->lending = NULL;
+}
+
 static size_t checksum_bytes(const tmsg_payload_t *payload)
 {
     return payload->checksums == NULL

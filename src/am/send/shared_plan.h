@@ -46,6 +46,10 @@ tmsg_shared_plan_t *tmsg_shared_plan_create(void);
 void tmsg_shared_plan_hold(tmsg_shared_plan_t *shared_plan);
 void tmsg_shared_plan_drop(tmsg_shared_plan_t *shared_plan, tmsg_pool_t *pool);
 
+/* Lets go of what is lent: no send of these goes on. A further send lends anew.
+ */
+void tmsg_shared_plan_unlend(tmsg_shared_plan_t *shared_plan);
+
 /* Plans a payload as tmsg_plan_make() does. What *plan points to belongs to the
  * shared plan, unless this send goes another way than the first. */
 tmsg_status_t tmsg_shared_plan_make(tmsg_shared_plan_t *shared_plan,

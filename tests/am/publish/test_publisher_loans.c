@@ -42,12 +42,15 @@ static void join(scene_t *scene, uint32_t flags)
 }
 
 /* Nothing waits, and nothing is dropped, however many a viewer keeps. */
-static void open_camera(scene_t *scene)
+static void open_camera_keeping(scene_t *scene, uint32_t keep)
 {
     const tmsg_subscriber_params_t many = {
         .field_mask = TMSG_SUBSCRIBER_PARAM_WINDOW, .window = 1000};
     const tmsg_publisher_params_t params = {
-        .field_mask = TMSG_PUBLISHER_PARAM_SUBSCRIBER, .subscriber = &many};
+        .field_mask =
+            TMSG_PUBLISHER_PARAM_SUBSCRIBER | TMSG_PUBLISHER_PARAM_KEEP,
+        .keep = keep,
+        .subscriber = &many};
     tmsg_listener_params_t door = {.field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT,
                                    .on_accept = tmsg_publisher_accept};
     char url[256];
@@ -62,6 +65,8 @@ static void open_camera(scene_t *scene)
     must(tmsg_listener_create(scene->camera.worker, url, &door,
                               &scene->camera.listener));
 }
+
+static void open_camera(scene_t *scene) { open_camera_keeping(scene, 0); }
 
 static void close_scene(scene_t *scene)
 {
@@ -254,4 +259,35 @@ Test(publisher_loans, lends_to_those_who_borrow)
     cr_expect_eq(figure(&scene, false, "not_lent"), 1);
     close_scene(&scene);
     free(memory);
+}
+
+/* What is kept for newcomers takes no copies meanwhile. They are lent it, too.
+ */
+Test(publisher_loans, lends_what_it_keeps_for_newcomers)
+{
+    enum { MANY = 70 };
+    static uint8_t memories[MANY][LENT_BYTES];
+    static scene_t scene;
+    unsigned lent = 0;
+
+    open_camera_keeping(&scene, MANY);
+    join(&scene, TMSG_WORKER_BORROW);
+    for (uint8_t i = 0; i < MANY; i++) {
+        tmsg_message_t *message;
+
+        memset(memories[i], i, LENT_BYTES);
+        tmsg_request_destroy(publish_lent(&scene, memories[i]));
+        message = take_uniform(&scene, 0, i);
+        lent += (unsigned)tmsg_message_is_lent(message);
+        tmsg_message_destroy(message);
+    }
+    cr_expect_eq(lent, MANY);
+    join(&scene, TMSG_WORKER_BORROW);
+    for (uint8_t i = MANY - 16; i < MANY; i++) {
+        tmsg_message_t *message = take_uniform(&scene, 1, i);
+
+        cr_expect(tmsg_message_is_lent(message));
+        tmsg_message_destroy(message);
+    }
+    close_scene(&scene);
 }
