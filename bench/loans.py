@@ -42,7 +42,7 @@ def look(array):
 
 
 class Loan:
-    """tensormsg: memory that is lent."""
+    """tensormsg: memory that is lent, three blocks in turn."""
 
     lend = True
 
@@ -59,23 +59,25 @@ class Loan:
         self.peer = self.listener.recv(timeout=60).peer
         if self.lend:
             import tensormsg
-            self.shared = tensormsg.empty(self.size, np.uint8)
+            self.blocks = [tensormsg.empty(self.size, np.uint8)
+                           for _ in range(3)]
         else:
-            self.shared = np.empty(self.size, np.uint8)
+            self.blocks = [np.empty(self.size, np.uint8)]
 
     def there_and_back(self, source):
-        array = self.shared if source is None else source
+        array = self.blocks[0] if source is None else source
         self.peer.send({"array": array}, lend=self.lend)
         self.peer.recv(timeout=60)
 
     def memory(self):
         import tensormsg
-        while not self.shared.flags.writeable:  # it is on its way back
+        self.blocks.append(self.blocks.pop(0))
+        while not self.blocks[0].flags.writeable:  # it is on its way back
             try:
                 self.peer.recv(timeout=0)
             except tensormsg.TimedOut:
                 pass
-        return self.shared
+        return self.blocks[0]
 
     def reader(self):
         from tensormsg import sync
