@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "am/net/unwanted.h"
 #include "core/error.h"
 
 /* A read has room for one more than a frame may have, by which it finds out. */
@@ -35,23 +36,16 @@ void tmsg_passing_move(tmsg_passing_t *to, tmsg_passing_t *from)
     tmsg_passing_init(from);
 }
 
-static void close_fd(int fd)
-{
-    if (fd >= 0) {
-        close(fd);
-    }
-}
-
 void tmsg_passing_close_fd(tmsg_passing_t *passing)
 {
-    close_fd(passing->fd);
+    tmsg_unwanted_close(passing->fd);
     passing->fd = TMSG_FRAME_FD_NONE;
 }
 
 void tmsg_passing_close_came(tmsg_passing_t *passing)
 {
     for (unsigned i = 0; i < passing->came_count; i++) {
-        close_fd(passing->came[i].fd);
+        tmsg_unwanted_close(passing->came[i].fd);
     }
     passing->came_count = 0;
     tmsg_passing_close_fd(passing);
@@ -184,7 +178,7 @@ static tmsg_status_t keep_came(tmsg_passing_t *passing, struct msghdr *message,
         return TMSG_OK;
     }
     for (unsigned i = 0; i < count; i++) {
-        close(fds[i]);
+        tmsg_unwanted_close(fds[i]);
     }
     return tmsg_error_set(passing->wrong,
                           passing->takes == 0

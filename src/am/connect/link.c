@@ -24,6 +24,7 @@
 #include "am/endpoint/session_ops.h"
 #include "am/net/peer.h"
 #include "am/net/sock.h"
+#include "am/net/unwanted.h"
 #include "am/path/bulk_tcp.h"
 #include "am/path/loans.h"
 #include "am/path/offer.h"
@@ -181,7 +182,10 @@ void tmsg_link_judge_passing(tmsg_endpoint_t *endpoint)
 {
     tmsg_link_t *link = &endpoint->link;
 
-    link->passes_none = doubt_holder(endpoint);
+    link->passes_none =
+        tmsg_unwanted_is_full()
+            ? "descriptors that peers have sent cannot be closed"
+            : doubt_holder(endpoint);
     if (link->passes_none == NULL) {
         tmsg_sock_take_fds(link->fd);
         tmsg_frame_take_fds(&link->stream,

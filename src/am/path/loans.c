@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "am/endpoint/link_ops.h"
+#include "am/net/unwanted.h"
 #include "am/path/loans_struct.h"
 #include "core/error.h"
 
@@ -148,7 +149,7 @@ tmsg_status_t tmsg_loan_frame(tmsg_endpoint_t *endpoint, uint8_t frame,
         return tmsg_loans_segment(endpoint, data, bytes, fd);
     }
     if (fd >= 0) {
-        close(fd);
+        tmsg_unwanted_close(fd);
         return tmsg_error_set(TMSG_ERR_MALFORMED,
                               "a descriptor with a frame of type %u", frame);
     }

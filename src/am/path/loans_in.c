@@ -2,11 +2,11 @@
 /* The borrower's part of loans. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "am/endpoint/control.h"
 #include "am/endpoint/link_ops.h"
 #include "am/net/loop.h"
+#include "am/net/unwanted.h"
 #include "am/path/loans_struct.h"
 #include "core/bytes.h"
 #include "core/error.h"
@@ -73,9 +73,7 @@ static tmsg_status_t open_segment(tmsg_endpoint_t *endpoint, uint32_t number,
     tmsg_status_t status;
 
     if (!borrows(endpoint) || loans->borrowed_count >= TMSG_BORROWED_MOST) {
-        if (fd >= 0) {
-            close(fd);
-        }
+        tmsg_unwanted_close(fd);
         return borrows(endpoint)
                    ? tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
                                     "%d segments are borrowed already",
@@ -88,9 +86,7 @@ static tmsg_status_t open_segment(tmsg_endpoint_t *endpoint, uint32_t number,
     }
     segment = loans->borrowed == NULL ? NULL : calloc(1, sizeof(*segment));
     if (segment == NULL) {
-        if (fd >= 0) {
-            close(fd);
-        }
+        tmsg_unwanted_close(fd);
         return tmsg_error_memory("a segment that is borrowed");
     }
     status = tmsg_lent_open(&segment->borrowed, fd, (size_t)bytes);
@@ -123,14 +119,15 @@ tmsg_status_t tmsg_loans_segment(tmsg_endpoint_t *endpoint, const uint8_t *data,
                                 "a segment without a number of its own");
     }
     if (status != TMSG_OK) {
-        if (fd >= 0) {
-            close(fd);
-        }
+        tmsg_unwanted_close(fd);
         return status;
     }
     number = (uint32_t)tmsg_get_le(data, 4);
     loans->borrowed_last = number;
     status = open_segment(endpoint, number, tmsg_get_le(data + 4, 8), fd);
+    if (status == TMSG_ERR_MALFORMED && tmsg_unwanted_is_full()) {
+        return status; /* it may go on for ever */
+    }
     tmsg_put_le(answer, number, 4);
     if (status != TMSG_OK) {
         words = strnlen(tmsg_error_message(), WORDS_BYTES);

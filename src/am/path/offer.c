@@ -2,9 +2,9 @@
 #include "am/path/offer.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #include "am/endpoint/link_ops.h"
+#include "am/net/unwanted.h"
 #include "am/path/bulk_ring.h"
 #include "am/path/fastboxes.h"
 #include "core/bytes.h"
@@ -83,8 +83,6 @@ tmsg_status_t tmsg_offer_frame(tmsg_endpoint_t *endpoint, const uint8_t *data,
     } else {
         take_offer(endpoint, data[0], &offer);
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    tmsg_unwanted_close(fd);
     return status;
 }

@@ -10,6 +10,7 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+#include "am/net/unwanted.h"
 #include "core/error.h"
 #include "memory/borrowed.h"
 #include "memory/memfd.h"
@@ -26,25 +27,6 @@ static const struct {
     {F_SEAL_SEAL, " further seals"},
 };
 
-static const char *name_kind(mode_t mode)
-{
-    switch (mode & S_IFMT) {
-    case S_IFDIR:
-        return "a directory";
-    case S_IFIFO:
-        return "a pipe";
-    case S_IFSOCK:
-        return "a socket";
-    case S_IFCHR:
-    case S_IFBLK:
-        return "a device";
-    case S_IFLNK:
-        return "a symbolic link";
-    default:
-        return "no file";
-    }
-}
-
 static tmsg_status_t check_kind(int fd, struct stat *about)
 {
     struct statfs system;
@@ -53,17 +35,12 @@ static tmsg_status_t check_kind(int fd, struct stat *about)
         return tmsg_error_errno(TMSG_ERR_MALFORMED,
                                 REFUSED " cannot be looked at");
     }
-    if (!S_ISREG(about->st_mode)) {
-        return tmsg_error_set(TMSG_ERR_MALFORMED,
-                              REFUSED " is %s, not a file of memory",
-                              name_kind(about->st_mode));
-    }
     if (system.f_type == HUGETLBFS_MAGIC) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
                               REFUSED " is a file of huge pages (hugetlbfs), "
                                       "whose pages may run out");
     }
-    if (system.f_type != TMPFS_MAGIC) {
+    if (!S_ISREG(about->st_mode) || system.f_type != TMPFS_MAGIC) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
                               REFUSED " is a file of a file system (%#lx), not "
                                       "of memory",
@@ -78,6 +55,10 @@ static tmsg_status_t check_seals(int fd)
     int seals = fcntl(fd, F_GET_SEALS);
     char words[80] = "";
 
+    if (seals < 0 && errno == EINVAL) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              REFUSED " is no file of memory");
+    }
     if (seals < 0) {
         return tmsg_error_errno(TMSG_ERR_MALFORMED,
                                 REFUSED " cannot be asked for its seals");
@@ -129,7 +110,8 @@ static tmsg_status_t check_pages(int fd, const struct stat *about)
 }
 
 /* The seals are read first: what they keep is looked at afterwards, and stays
- * as it is then. */
+ * as it is then. And the kernel answers itself for files that are no memory: to
+ * ask a file system of the peer's own (FUSE) may take for ever. */
 static tmsg_status_t check_file(int fd, size_t bytes, uint64_t *inode_p)
 {
     struct stat about;
@@ -139,8 +121,7 @@ static tmsg_status_t check_file(int fd, size_t bytes, uint64_t *inode_p)
         return tmsg_error_set(TMSG_ERR_IO,
                               REFUSED " came without its descriptor");
     }
-    status = check_kind(fd, &about);
-    status = status == TMSG_OK ? check_seals(fd) : status;
+    status = check_seals(fd);
     status = status == TMSG_OK ? check_kind(fd, &about) : status;
     status = status == TMSG_OK ? check_length(&about, bytes) : status;
     status = status == TMSG_OK ? check_pages(fd, &about) : status;
@@ -186,10 +167,8 @@ void tmsg_lent_close(tmsg_lent_t *lent)
     if (lent->memory != NULL) {
         tmsg_borrowed_remove(lent->memory);
     }
-    if (lent->fd >= 0) {
-        close(lent->fd);
-        lent->fd = -1;
-    }
+    tmsg_unwanted_close(lent->fd);
+    lent->fd = -1;
     if (lent->memory != NULL) {
         munmap((void *)(uintptr_t)lent->memory, lent->bytes);
         lent->memory = NULL;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/shm/lent.h - memory that a peer lends to this process, by a descriptor.
- * It is looked at before it is mapped, so that no peer, whatever it does
- * afterwards, can end this process by a signal where the memory is read:
+ * Files that are no memory are asked nothing: their file system may be the
+ * peer's own. It is looked at before it is mapped, so that no peer, whatever it
+ * does afterwards, can end this process by a signal where the memory is read:
  *
  *   - a file of memory (tmpfs), neither of huge pages nor of a disk;
  *   - as long as was said, and sealed so that it stays so (SHRINK, GROW);

@@ -4,9 +4,12 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
+#include "am/endpoint/link_ops.h"
+#include "am/net/unwanted.h"
 #include "am/path/loans_struct.h"
 #include "core/bytes.h"
 #include "support/forged_messages.h"
+#include "support/lingering.h"
 #include "support/seeded_maps.h"
 
 #define COUNT(rows) (sizeof(rows) / sizeof(rows[0]))
@@ -268,4 +271,32 @@ Test(loan_lies, a_refused_loan_does_not_wait_for_its_turn)
     pair_await(&pair, is_back, pair.to_a, "the refused loan");
     must_be(tmsg_endpoint_status(pair.to_a), TMSG_OK);
     pair_drop(&pair);
+}
+
+/* A file that is no memory costs its owner the segment, and where such files
+ * cannot be closed, the connection. Nobody waits for them. */
+Test(loan_lies, files_that_cannot_be_closed_end_the_connection, .timeout = 60)
+{
+    const side_options_t borrows = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
+                   .flags = TMSG_WORKER_BORROW}};
+    uint8_t segment[12] = {1};
+    const char *why;
+    pair_t pair, later;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, &borrows, NULL);
+    must_true(tmsg_link_ops.passes(pair.to_a, &why));
+    while (!tmsg_unwanted_is_full()) {
+        tmsg_unwanted_close(lingering_socket());
+    }
+    must(tmsg_link_ops.put_fd(pair.to_a, TMSG_FRAME_SEGMENT, segment,
+                              sizeof(segment), lingering_socket()));
+    must_be(pair_end_of(&pair, pair.to_b), TMSG_ERR_MALFORMED);
+    must_say(tmsg_endpoint_error(pair.to_b), "is no file of memory");
+    pair_drop(&pair);
+
+    pair_open(&later, LINK_UNIX, DRIVE_POLLING, &borrows, NULL);
+    must_true(!tmsg_link_ops.passes(later.to_a, &why));
+    must_say(why, "cannot be closed");
+    pair_close(&later);
 }

@@ -14,17 +14,22 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "am/net/loop.h"
+#include "am/net/unwanted.h"
 #include "am/shm/lent.h"
 #include "memory/memfd.h"
 #include "memory/shareable.h"
+#include "support/lingering.h"
 #include "support/must.h"
 
 #define PAGE ((size_t)4096)
 #define BYTES (16 * PAGE)
 
-static bool is_huge; /* what the kernel says of files */
+static bool is_huge;   /* what the kernel says of files */
+static unsigned asked; /* how often a file system was asked */
 
 int __real_fstatfs(int fd, struct statfs *system);
 int __wrap_fstatfs(int fd, struct statfs *system);
@@ -32,6 +37,8 @@ int __wrap_fstatfs(int fd, struct statfs *system);
 int __wrap_fstatfs(int fd, struct statfs *system)
 {
     int rc = __real_fstatfs(fd, system);
+
+    asked++;
 
     system->f_type = is_huge ? HUGETLBFS_MAGIC : system->f_type;
     return rc;
@@ -72,6 +79,18 @@ static int make_whole(int seals)
     return fd;
 }
 
+/* A thread may close what is refused. */
+static void await_close(int fd)
+{
+    uint64_t until = tmsg_now_ns() + 20 * UINT64_C(1000000000);
+
+    while (fcntl(fd, F_GETFD) >= 0) {
+        must_true(tmsg_now_ns() < until);
+        usleep(100);
+    }
+    must_eq(errno, EBADF);
+}
+
 /* The descriptor is taken over also where it is refused. */
 static void refuse(int fd, size_t bytes, const char *words)
 {
@@ -80,7 +99,7 @@ static void refuse(int fd, size_t bytes, const char *words)
     must_be(tmsg_lent_open(&lent, fd, bytes), TMSG_ERR_MALFORMED);
     must_say(tmsg_error_message(), words);
     must_true(lent.memory == NULL && lent.fd < 0);
-    must_true(fcntl(fd, F_GETFD) < 0 && errno == EBADF);
+    await_close(fd);
 }
 
 static void take(tmsg_lent_t *lent, int fd)
@@ -104,21 +123,57 @@ Test(lent, is_no_file_of_another_kind)
 {
     int ends[2];
 
-    refuse(open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC), BYTES,
-           "is a directory");
+    refuse(open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC), BYTES,
+           "is no file of memory");
     must_eq(pipe(ends), 0);
-    refuse(ends[0], BYTES, "is a pipe");
+    refuse(ends[0], BYTES, "is no file of memory");
     close(ends[1]);
     must_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    refuse(ends[0], BYTES, "is a socket");
+    refuse(ends[0], BYTES, "is no file of memory");
     close(ends[1]);
-    refuse(open("/dev/zero", O_RDWR | O_CLOEXEC), BYTES, "is a device");
+    refuse(open("/dev/zero", O_RDWR | O_CLOEXEC), BYTES,
+           "is no file of memory");
     refuse(open("/proc/self/exe", O_PATH | O_NOFOLLOW | O_CLOEXEC), BYTES,
-           "is a symbolic link");
+           "cannot be asked for its seals");
     refuse(open("/proc/self/maps", O_RDONLY | O_CLOEXEC), BYTES,
-           "is a file of a file system");
+           "is no file of memory");
     refuse(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), BYTES,
-           "is a file of a file system");
+           "is no file of memory");
+    must_eq(asked, 0); /* it might not answer */
+}
+
+static void refuse_lingering(void)
+{
+    tmsg_lent_t lent;
+
+    must_be(tmsg_lent_open(&lent, lingering_socket(), BYTES),
+            TMSG_ERR_MALFORMED);
+}
+
+/* Its peer may keep its close from an end, and the thread that closes it. */
+Test(lent, is_not_waited_for_where_its_close_takes_long, .timeout = 60)
+{
+    uint64_t began = tmsg_now_ns();
+    pid_t child;
+    int status;
+
+    for (int i = 0; i < 8; i++) {
+        must_true(!tmsg_unwanted_is_full());
+        refuse_lingering();
+    }
+    must_true(tmsg_unwanted_is_full());
+    accept_whole(make_whole(TMSG_MEMFD_SEALS));
+    refuse(make_whole(0), BYTES, "not sealed");
+    child = fork();
+    if (child == 0) {
+        /* One of them was being closed. */
+        bool full = tmsg_unwanted_is_full();
+
+        _exit(full ? 1 : 0);
+    }
+    must_eq(waitpid(child, &status, 0), child);
+    must_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    must_true(tmsg_now_ns() - began < 30 * UINT64_C(1000000000));
 }
 
 Test(lent, is_no_file_of_huge_pages)
@@ -216,7 +271,7 @@ Test(lent, comes_with_a_descriptor)
     must_be(tmsg_lent_open(&lent, -1, BYTES), TMSG_ERR_IO);
     must_say(tmsg_error_message(), "came without its descriptor");
     must_be(tmsg_lent_open(&lent, 1023, BYTES), TMSG_ERR_MALFORMED);
-    must_say(tmsg_error_message(), "cannot be looked at");
+    must_say(tmsg_error_message(), "cannot be asked for its seals");
 }
 
 Test(lent, may_be_sealed_against_all_writing)
