@@ -118,6 +118,11 @@ void tmsg_borrowed_remove(const uint8_t *memory)
         memmove(&registry.all[place], &registry.all[place + 1],
                 (registry.count - place - 1) * sizeof(*registry.all));
         note_count(registry.count - 1);
+        if (registry.count == 0) {
+            free(registry.all);
+            registry.all = NULL;
+            registry.room = 0;
+        }
     }
     unlock();
 }
