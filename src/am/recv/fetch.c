@@ -151,6 +151,16 @@ static bool is_believed(const tmsg_message_t *message)
            is_lent(message->endpoint);
 }
 
+/* Returns whether all tensors are on their devices. */
+static bool is_staged(tmsg_message_t *message)
+{
+    if (tmsg_stage_in_copies(message)) {
+        return false;
+    }
+    tmsg_message_copied_loan(message);
+    return true;
+}
+
 static void finish_fetch(tmsg_message_t *message)
 {
     if (!is_believed(message)) {
@@ -158,7 +168,7 @@ static void finish_fetch(tmsg_message_t *message)
         tmsg_messages_deliver(message->channel);
     } else if (message->body != NULL && !message->landed && !message->aborted) {
         tmsg_message_landed(message);
-    } else if (message->stage == NULL || !tmsg_stage_in_copies(message)) {
+    } else if (message->stage == NULL || is_staged(message)) {
         tmsg_resume_fetched(message->endpoint);
         tmsg_message_whole(message);
     }

@@ -92,9 +92,16 @@ void tmsg_message_drop_loan(tmsg_message_t *message)
     }
 }
 
+void tmsg_message_copied_loan(tmsg_message_t *message)
+{
+    if (message->loan != NULL && !message->views) {
+        end_loan(message);
+    }
+}
+
 int tmsg_message_is_lent(const tmsg_message_t *message)
 {
-    return message->loan != NULL && message->stage == NULL;
+    return message->loan != NULL && message->views;
 }
 
 /* Ends a message whose map is empty, or laid out. This touches nothing of the

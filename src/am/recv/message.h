@@ -98,6 +98,7 @@ struct tmsg_message {
     bool in_block;   /* all tensors lie in the block, as they travel */
     bool head_here;  /* the payload of the message itself has come */
     bool starved;    /* it has waited for memory */
+    bool views;      /* tensors of it lie where the sender lends them */
     bool behind_gap; /* an earlier message of its channel has not come */
     tmsg_fetch_state_t fetch; /* what it waits for */
     uint64_t turn;            /* its place among those that asked for memory */
@@ -198,6 +199,9 @@ static inline uint64_t tmsg_message_bytes(const tmsg_message_t *message)
 /* Counts memory of a message that could not wait for budget. Errors:
  * LIMIT_EXCEEDED. */
 tmsg_status_t tmsg_message_note(tmsg_message_t *message, uint64_t bytes);
+
+/* Gives a loan back whose tensors were all copied. The others stay. */
+void tmsg_message_copied_loan(tmsg_message_t *message);
 
 /* Gives a loan back at once, if the message is one and nobody has views of it.
  * Lock held. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "am/path/loans.h"
+#include "am/recv/message.h"
 #include "am/recv/stage_in.h"
 #include "core/error.h"
 #include "core/map.h"
@@ -53,7 +54,6 @@ void tmsg_scatter_loan(tmsg_message_t *message)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
     size_t size = tmsg_map_size(message->map);
-    bool views = false;
 
     for (size_t i = 0; i < size; i++) {
         const uint8_t *at = tmsg_loan_at(message->loan, i);
@@ -64,14 +64,13 @@ void tmsg_scatter_loan(tmsg_message_t *message)
         if (entries[i].tensor.data == NULL) {
             tmsg_map_place_read_only(message->map, i, at);
             entries = tmsg_map_entries(message->map);
-            views = true;
+            message->views = true;
         } else if (!tmsg_stage_in_lies(message, i, (uint8_t *)(uintptr_t)at)) {
             memcpy(entries[i].tensor.data, at, entries[i].bytes);
         }
     }
-    if (!views && message->stage == NULL) {
-        tmsg_loan_end(message->loan);
-        message->loan = NULL;
+    if (message->stage == NULL) { /* else they are still to be copied */
+        tmsg_message_copied_loan(message);
     }
 }
 

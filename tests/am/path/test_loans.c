@@ -11,9 +11,11 @@
 #include "am/path/loans_struct.h"
 #include "core/dlpack.h"
 #include "core/map.h"
+#include "support/device_maps.h"
 #include "support/numbered_keys.h"
 #include "support/peers.h"
 #include "support/session_pair.h"
+#include "support/simulated_devices.h"
 
 enum { MIB = 1 << 20 };
 
@@ -530,6 +532,67 @@ Test(loans, a_header_callback_places_and_refuses)
     cr_expect(!tmsg_shareable_is_lent(memory));
     pair_close(&pair);
     free(header.place);
+    must(tmsg_shareable_free(memory));
+}
+
+/* Chooses a device for so many tensors. */
+static void choose_devices(void *arg, tmsg_incoming_t *incoming)
+{
+    const size_t *count = arg;
+
+    for (size_t i = 0; i < *count; i++) {
+        must(tmsg_incoming_choose(incoming, i, device_at(0),
+                                  (tmsg_stream_t){0}));
+    }
+}
+
+/* Tensors that go to a device are copied, and those that stay on the host are
+ * views. Without views the loan goes back when all are copied. */
+Test(loans, devices_get_copies_and_the_host_views)
+{
+    uint8_t *memory = shareable(2 * MIB);
+    size_t chosen = 1;
+    const side_options_t a = {
+        .worker = {.field_mask =
+                       TMSG_WORKER_PARAM_FLAGS | TMSG_WORKER_PARAM_ON_HEADER,
+                   .flags = TMSG_WORKER_BORROW,
+                   .on_header = choose_devices,
+                   .on_header_arg = &chosen}};
+    uint8_t *copy = malloc(MIB);
+    pair_t pair;
+
+    device_maps_begin();
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, &a, NULL);
+    for (; chosen <= 2; chosen++) {
+        unsigned releases = 0;
+        tmsg_map_t *map = map_of(memory, MIB);
+        tmsg_message_t *message;
+        tmsg_request_t *request;
+
+        add_bytes(map, "y", memory + MIB, MIB);
+        request = lend(pair.to_a, map, 0, &releases);
+        message = pair_take(&pair, &pair.a);
+        must(pair_finish(&pair, request));
+        cr_expect_eq(tmsg_message_is_lent(message), chosen == 1);
+        cr_expect_eq(is_read_only(message, 1), chosen == 1);
+        device_peek(copy, data_of(message, "x"), MIB);
+        cr_expect(copy[0] == 3 && copy[MIB - 1] == 3);
+        if (chosen == 1) {
+            check_fill(message, "y", 3, MIB);
+            drive(&pair, 1000);
+            cr_expect_eq(releases, 0);
+            tmsg_message_destroy(message);
+        }
+        pair_await(&pair, is_nonzero, &releases, "a release");
+        if (chosen == 2) {
+            device_peek(copy, data_of(message, "y"), MIB);
+            cr_expect(copy[0] == 3 && copy[MIB - 1] == 3);
+            tmsg_message_destroy(message);
+        }
+    }
+    pair_close(&pair);
+    device_maps_end();
+    free(copy);
     must(tmsg_shareable_free(memory));
 }
 
