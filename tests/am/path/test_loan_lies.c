@@ -235,6 +235,37 @@ Test(loan_lies, a_loan_to_a_side_that_does_not_borrow_ends_the_connection)
     }
 }
 
+/* The peer may lend a reply that was asked for, but no request. */
+static void a_lent_request(const pair_t *pair, uint32_t number,
+                           forged_t *forged)
+{
+    const tmsg_preamble_t head = {.kind = TMSG_KIND_CALL,
+                                  .flags = TMSG_HEADER_LENT,
+                                  .channel = TMSG_CHANNEL_CALLS,
+                                  .message_id = ID};
+    const tmsg_call_head_t call = {
+        .type = TMSG_CALL_REQUEST, .id = 1, .text = "add", .text_bytes = 3};
+
+    (void)number;
+    forged_make_call(pair, &head, &call, forged);
+}
+
+static void ask_for_loans(pair_t *pair)
+{
+    tmsg_worker_lock(pair->a.worker);
+    tmsg_loans_ask(pair->to_b);
+    tmsg_worker_unlock(pair->a.worker);
+}
+
+Test(loan_lies, a_request_as_a_loan_ends_the_connection)
+{
+    const telling_t telling = {.link = LINK_UNIX, .prepare = ask_for_loans};
+    const lie_t lie =
+        LIE("a request", ENDS("nobody has asked for"), SAY(a_lent_request));
+
+    tell_lies(&telling, &lie, 1);
+}
+
 /* A borrower gives a loan back twice. */
 Test(loan_lies, a_loan_given_back_twice_ends_the_connection)
 {
