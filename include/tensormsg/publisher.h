@@ -109,20 +109,19 @@ TMSG_API tmsg_status_t tmsg_publisher_remove(tmsg_publisher_t *publisher,
  * ends with OK whatever became of each subscriber's: that is counted. `params`
  * (NULL: defaults) and request_p are those of tmsg_endpoint_send(). Flags
  * (TMSG_SEND_VERIFY, TMSG_SEND_KEEP_STRIDES, TMSG_SEND_LEND), policy, channel,
- * way and protocol hold for every subscriber, each message being ACKED unless it
- * goes to a peer that acknowledges nothing; a channel that a peer does not take
- * fails for that one.
- * With TMSG_SEND_LEND all who borrow share the map's blocks, or one copy. A map
- * of blocks (tmsg_shareable_alloc()) is held until all have given it back, which
- * may be after the request's end: a block may be written to when the request has
- * ended and tmsg_shareable_is_lent() says 0, or in the release function of its
- * tensor. A subscriber gets a message as without the flag, rather than dropped,
- * where it cannot be lent; who keeps 32 copies, or 512 MiB of them, is lent no
- * further ones.
- * timeout_ms is for all from this call on: when it has passed, what still waits
- * for a subscriber is dropped, what is on the way is given up, and the map is
- * kept for newcomers no longer. on_done is called when the request ends.
- * Errors: INVALID_PARAM, NO_MEMORY, CLOSED (it is being closed). */
+ * way and protocol hold for every subscriber, each message being ACKED unless
+ * it goes to a peer that acknowledges nothing; a channel that a peer does not
+ * take fails for that one. With TMSG_SEND_LEND all who borrow share the map's
+ * blocks, or one copy. A map of blocks (tmsg_shareable_alloc()) is held until
+ * all have given it back, which may be after the request's end: a block may be
+ * written to when the request has ended and tmsg_shareable_is_lent() says 0, or
+ * in the release function of its tensor. A subscriber gets a message as without
+ * the flag, rather than dropped, where it cannot be lent; who keeps 32 copies,
+ * or 512 MiB of them, is lent no further ones. timeout_ms is for all from this
+ * call on: when it has passed, what still waits for a subscriber is dropped,
+ * what is on the way is given up, and the map is kept for newcomers no longer.
+ * on_done is called when the request ends. Errors: INVALID_PARAM, NO_MEMORY,
+ * CLOSED (it is being closed). */
 TMSG_API tmsg_status_t tmsg_publisher_publish(tmsg_publisher_t *publisher,
                                               const tmsg_map_t *map,
                                               const tmsg_send_params_t *params,
@@ -135,10 +134,10 @@ TMSG_API size_t tmsg_publisher_size(const tmsg_publisher_t *publisher);
  * "delivered" (taken by the peer's application), "dropped" (by the policy, or
  * when the subscriber left) and "failed" (under way when it left, or refused by
  * it), of all subscribers, those that left included; how many messages with
- * TMSG_SEND_LEND were "lent" and "not_lent", and "why_not_lent", if the last one
- * was not; then "subscribers" with "peer", the same three of each, and how many
- * are "waiting" and "under_way".
- * *json_p is freed with tmsg_string_free(). Errors: NO_MEMORY. */
+ * TMSG_SEND_LEND were "lent" and "not_lent", and "why_not_lent", if the last
+ * one was not; then "subscribers" with "peer", the same three of each, and how
+ * many are "waiting" and "under_way". *json_p is freed with tmsg_string_free().
+ * Errors: NO_MEMORY. */
 TMSG_API tmsg_status_t
 tmsg_publisher_describe(const tmsg_publisher_t *publisher, char **json_p);
 
