@@ -451,6 +451,16 @@ bool tmsg_shareable_is_freed(const tmsg_shareable_t *segment)
     return atomic_load(&segment->freed);
 }
 
+void tmsg_shareable_retire(tmsg_shareable_t *segment)
+{
+    atomic_store(&segment->freed, true);
+}
+
+bool tmsg_shareable_is_alone(const tmsg_shareable_t *segment)
+{
+    return tmsg_refs_are(&segment->refs, 1);
+}
+
 tmsg_status_t tmsg_shareable_alloc(uint64_t bytes, void **memory_p)
 {
     tmsg_shareable_t *segment;
@@ -490,7 +500,7 @@ tmsg_status_t tmsg_shareable_free(void *memory)
                               "it freed already?",
                               memory);
     }
-    atomic_store(&segment->freed, true);
+    tmsg_shareable_retire(segment);
     unmap(segment);
     tmsg_shareable_drop(segment);
     return TMSG_OK;

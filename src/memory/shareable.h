@@ -67,8 +67,13 @@ bool tmsg_shareable_is_lent_now(const tmsg_shareable_t *segment);
 void tmsg_shareable_taint(tmsg_shareable_t *segment);
 bool tmsg_shareable_is_tainted(const tmsg_shareable_t *segment);
 
-/* Returns whether the application has freed the segment: nobody will be lent
- * it any more. */
+/* Returns whether the application has freed the segment, or
+ * tmsg_shareable_retire() was called for one of the library's own: nobody will
+ * be lent it any more. */
 bool tmsg_shareable_is_freed(const tmsg_shareable_t *segment);
+void tmsg_shareable_retire(tmsg_shareable_t *segment);
+
+/* Returns whether the caller's reference is the only one. */
+bool tmsg_shareable_is_alone(const tmsg_shareable_t *segment);
 
 #endif

@@ -118,6 +118,7 @@ static bool look_after_segments(tmsg_lender_t *lender)
     while ((endpoint = tmsg_endpoint_next(lender->worker, NULL, &i)) != NULL) {
         if (endpoint->paths.loans != NULL) {
             tmsg_loans_forget_freed(endpoint, NULL);
+            tmsg_loans_look_late(endpoint);
             tmsg_loans_chores(endpoint);
             more |= endpoint->paths.loans->offered_count > 0;
         }

@@ -39,6 +39,10 @@ bool tmsg_loans_may_lend(const tmsg_endpoint_t *endpoint, bool asked,
  * rest. */
 bool tmsg_loans_keeps_most(const tmsg_endpoint_t *endpoint, uint64_t bytes);
 
+/* Returns whether the peer may be offered one more segment now. False: *why_p
+ * tells why not. */
+bool tmsg_loans_may_offer(const tmsg_endpoint_t *endpoint, const char **why_p);
+
 /* What a worker lends. */
 typedef struct {
     uint64_t loans;  /* that are out, also of connections that have ended */
@@ -90,8 +94,8 @@ const tmsg_map_t *tmsg_lending_map(const tmsg_lending_t *lending);
 
 /* Offers the peer the segments that it has not got. OK: it has taken all of
  * them, and the places are in places[0..tensors-1]. IN_PROGRESS: it has not
- * answered yet; the endpoint's chores follow when it has. Other errors: they
- * cannot be lent, and the message says why. */
+ * answered yet; the endpoint's chores follow when it has, or when it has not
+ * for too long. Other errors: they cannot be lent, and the message says why. */
 tmsg_status_t tmsg_lending_offer(tmsg_endpoint_t *endpoint,
                                  const tmsg_lending_t *lending,
                                  tmsg_lent_place_t *places);

@@ -49,27 +49,65 @@ static void forget_frozen(tmsg_lender_t *lender,
     }
 }
 
+static void list_copy(tmsg_lender_t *lender, tmsg_copy_segment_t *copy)
+{
+    tmsg_list_push(&lender->copies, &copy->node);
+    lender->copies_bytes += tmsg_shareable_bytes(copy->segment);
+    tmsg_lender_tick(lender);
+}
+
+static void unlist_copy(tmsg_lender_t *lender, tmsg_copy_segment_t *copy)
+{
+    tmsg_list_remove(&lender->copies, &copy->node);
+    lender->copies_bytes -= tmsg_shareable_bytes(copy->segment);
+}
+
+/* Frees a copy as soon as no peer has it, or may take it yet. Until then it
+ * takes memory, and counts. */
 static void free_copy(tmsg_worker_t *worker, tmsg_copy_segment_t *copy)
 {
     tmsg_lender_t *lender = worker->paths.lender;
     tmsg_endpoint_t *endpoint;
     uint32_t i = 0;
 
-    if (lender != NULL && copy->frozen) {
-        forget_frozen(lender, copy);
-    } else if (lender != NULL) {
-        tmsg_list_remove(&lender->copies, &copy->node);
-        lender->copies_bytes -= tmsg_shareable_bytes(copy->segment);
-    }
+    tmsg_shareable_retire(copy->segment);
     if (lender != NULL) {
+        if (copy->frozen) {
+            forget_frozen(lender, copy);
+        } else {
+            unlist_copy(lender, copy);
+        }
         while ((endpoint = tmsg_endpoint_next(worker, NULL, &i)) != NULL) {
             if (endpoint->paths.loans != NULL) {
                 tmsg_loans_forget_freed(endpoint, copy->segment);
             }
         }
+        if (!tmsg_shareable_is_alone(copy->segment)) {
+            copy->retired = true;
+            copy->frozen = false;
+            list_copy(lender, copy);
+            return;
+        }
     }
     tmsg_shareable_drop(copy->segment);
     free(copy);
+}
+
+void tmsg_copies_sweep(tmsg_worker_t *worker)
+{
+    tmsg_lender_t *lender = worker->paths.lender;
+    tmsg_node_t *node = lender == NULL ? NULL : lender->copies.head, *next;
+
+    for (; node != NULL; node = next) {
+        tmsg_copy_segment_t *copy = copy_at(node);
+
+        next = node->next;
+        if (copy->retired && tmsg_shareable_is_alone(copy->segment)) {
+            unlist_copy(lender, copy);
+            tmsg_shareable_drop(copy->segment);
+            free(copy);
+        }
+    }
 }
 
 void tmsg_copies_trim(tmsg_lender_t *lender, uint64_t idle_ns)
@@ -81,10 +119,12 @@ void tmsg_copies_trim(tmsg_lender_t *lender, uint64_t idle_ns)
         tmsg_copy_segment_t *copy = copy_at(node);
 
         next = node->next;
-        if (!copy->used && now - copy->idle_since_ns >= idle_ns) {
+        if (!copy->used && !copy->retired &&
+            now - copy->idle_since_ns >= idle_ns) {
             free_copy(lender->worker, copy);
         }
     }
+    tmsg_copies_sweep(lender->worker);
 }
 
 void tmsg_copies_give(tmsg_worker_t *worker, tmsg_copy_segment_t *copy)
@@ -110,7 +150,7 @@ static bool suits(const tmsg_copy_segment_t *copy, uint64_t bytes,
 {
     uint64_t room = tmsg_shareable_bytes(copy->segment);
 
-    return !copy->used && !copy->spoiled && room >= bytes &&
+    return !copy->used && !copy->spoiled && !copy->retired && room >= bytes &&
            room <= 2 * bytes + SPARE_BYTES &&
            strcmp(copy->principal, principal) == 0;
 }
@@ -150,7 +190,7 @@ static bool make_room(tmsg_lender_t *lender, uint64_t bytes)
             lender->copies_bytes + bytes > TMSG_COPIES_BYTES_MOST);
          node = previous) {
         previous = node->previous;
-        if (!copy_at(node)->used) {
+        if (!copy_at(node)->used && !copy_at(node)->retired) {
             free_copy(lender->worker, copy_at(node));
         }
     }
@@ -190,9 +230,7 @@ tmsg_copy_segment_t *tmsg_copies_take(tmsg_endpoint_t *endpoint, uint64_t bytes,
         }
         copy->fresh = true;
         snprintf(copy->principal, sizeof(copy->principal), "%s", principal);
-        tmsg_list_push(&lender->copies, &copy->node);
-        lender->copies_bytes += tmsg_shareable_bytes(copy->segment);
-        tmsg_lender_tick(lender);
+        list_copy(lender, copy);
     }
     copy->used = true;
     return copy;

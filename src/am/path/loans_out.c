@@ -18,6 +18,8 @@
 #define REFUSED_NS 1000000000ULL
 #define SEGMENT_FRAME_BYTES 12
 #define NO_SEGMENT TMSG_LENDING_SEGMENTS
+/* A peer that has so many segments to answer about is offered no other. */
+#define UNANSWERED_MOST TMSG_LENDING_SEGMENTS
 /* A segment may have so many bytes beside the tensors. */
 #define PADDING 4096
 #define PADDING_EACH 64
@@ -447,10 +449,63 @@ static tmsg_status_t offer_segment(tmsg_endpoint_t *endpoint,
         .segment = segment,
         .is_copy = is_copy,
         .used = loans->clock,
+        .offered_ns = tmsg_now_ns(),
     };
     tmsg_control_ring(endpoint, TMSG_RING_WORD_LOOK);
     tmsg_lender_tick(endpoint->worker->paths.lender);
     return TMSG_OK;
+}
+
+/* Returns whether the peer has owed an answer for long. */
+static bool is_late(const tmsg_endpoint_t *endpoint,
+                    const tmsg_offered_t *offered, uint64_t now_ns)
+{
+    uint64_t most_ns = tmsg_context_peer_timeout_ms(endpoint->worker->context) *
+                       UINT64_C(1000000);
+
+    return offered->state == TMSG_SEGMENT_OFFERED &&
+           now_ns - offered->offered_ns >= most_ns;
+}
+
+/* Each segment that the peer does not answer about keeps its memory: nobody
+ * knows whether the peer has it. Those that were wanted at `but` count not. */
+static bool may_offer(const tmsg_endpoint_t *endpoint, uint64_t but,
+                      const char **why_p)
+{
+    const tmsg_loans_t *loans = endpoint->paths.loans;
+    uint64_t now_ns = tmsg_now_ns();
+    unsigned unanswered = 0;
+
+    *why_p = "the peer does not answer about a segment";
+    for (unsigned i = 0; loans != NULL && i < loans->offered_count; i++) {
+        const tmsg_offered_t *offered = &loans->offered[i];
+
+        if (is_late(endpoint, offered, now_ns)) {
+            return false;
+        }
+        unanswered +=
+            offered->state == TMSG_SEGMENT_OFFERED && offered->used != but;
+    }
+    *why_p = "the peer has yet to answer about many segments";
+    return unanswered < UNANSWERED_MOST;
+}
+
+bool tmsg_loans_may_offer(const tmsg_endpoint_t *endpoint, const char **why_p)
+{
+    return may_offer(endpoint, 0, why_p);
+}
+
+void tmsg_loans_look_late(tmsg_endpoint_t *endpoint)
+{
+    const tmsg_loans_t *loans = endpoint->paths.loans;
+    uint64_t now_ns = tmsg_now_ns();
+
+    for (unsigned i = 0; i < loans->offered_count; i++) {
+        if (is_late(endpoint, &loans->offered[i], now_ns)) {
+            tmsg_worker_chore(endpoint->worker, endpoint);
+            return;
+        }
+    }
 }
 
 tmsg_status_t tmsg_lending_offer(tmsg_endpoint_t *endpoint,
@@ -459,7 +514,9 @@ tmsg_status_t tmsg_lending_offer(tmsg_endpoint_t *endpoint,
 {
     tmsg_loans_t *loans = tmsg_loans_of(endpoint);
     uint32_t numbers[TMSG_LENDING_SEGMENTS];
-    bool taken = true;
+    unsigned taken_count = 0;
+    const char *why;
+    bool taken;
 
     if (loans == NULL) {
         return tmsg_error_memory("loans");
@@ -475,7 +532,12 @@ tmsg_status_t tmsg_lending_offer(tmsg_endpoint_t *endpoint,
 
         if (offered != NULL) {
             offered->used = loans->clock;
+            taken_count += offered->state == TMSG_SEGMENT_TAKEN;
         }
+    }
+    taken = taken_count == lending->count;
+    if (!taken && !may_offer(endpoint, loans->clock, &why)) {
+        return tmsg_error_set(TMSG_ERR_BUSY, "%s", why);
     }
     for (unsigned i = 0; i < lending->count; i++) {
         tmsg_offered_t *offered = find_offered(loans, lending->segments[i]);
@@ -489,8 +551,6 @@ tmsg_status_t tmsg_lending_offer(tmsg_endpoint_t *endpoint,
                 return status;
             }
         }
-        taken =
-            taken && offered != NULL && offered->state == TMSG_SEGMENT_TAKEN;
         numbers[i] = offered == NULL ? 0 : offered->number;
     }
     for (size_t i = 0; taken && i < lending->tensors; i++) {
@@ -627,6 +687,9 @@ tmsg_status_t tmsg_loans_taken(tmsg_endpoint_t *endpoint, const uint8_t *data,
         return TMSG_ERR_MALFORMED;
     }
     offered->state = TMSG_SEGMENT_TAKEN;
+    /* It may be one that nobody wants any more. */
+    tmsg_loans_forget_freed(endpoint, NULL);
+    tmsg_copies_sweep(endpoint->worker);
     tmsg_worker_chore(endpoint->worker, endpoint);
     return TMSG_OK;
 }
@@ -645,6 +708,7 @@ tmsg_status_t tmsg_loans_refused(tmsg_endpoint_t *endpoint, const uint8_t *data,
                       (const char *)data + 4);
     loans->refused_until_ns = tmsg_now_ns() + REFUSED_NS;
     forget_offered(loans, offered);
+    tmsg_copies_sweep(endpoint->worker);
     tmsg_worker_chore(endpoint->worker, endpoint);
     return TMSG_OK;
 }
@@ -717,6 +781,7 @@ void tmsg_loans_end_out(tmsg_endpoint_t *endpoint, tmsg_loans_t *loans)
         forget_offered(loans, &loans->offered[0]);
     }
     free(loans->offered);
+    tmsg_copies_sweep(endpoint->worker);
 }
 
 tmsg_loan_hold_t *tmsg_loan_hold_create(tmsg_worker_t *worker)

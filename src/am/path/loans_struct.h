@@ -31,6 +31,7 @@ typedef struct tmsg_copy_segment {
     bool fresh;   /* it was not used before */
     bool frozen;  /* it says for ever what it says now, and is in no list */
     bool left;    /* a frozen one that no further loan will have */
+    bool retired; /* it goes when the last peer that was offered it knows */
     char principal[TMSG_PRINCIPAL_BYTES];
     uint64_t idle_since_ns;
 } tmsg_copy_segment_t;
@@ -78,6 +79,7 @@ typedef struct {
     unsigned loans;            /* that are out */
     bool is_copy;              /* one of the library's own, of the pool */
     uint64_t used;             /* when it was last wanted, by `clock` */
+    uint64_t offered_ns;
 } tmsg_offered_t;
 
 /* Loans whose connection has ended. The peer may still read them. */
@@ -183,6 +185,8 @@ bool tmsg_copies_may_have(tmsg_copy_segment_t *copy,
 void tmsg_copies_give(tmsg_worker_t *worker, tmsg_copy_segment_t *copy);
 /* Frees copies that lie idle for so long. */
 void tmsg_copies_trim(tmsg_lender_t *lender, uint64_t idle_ns);
+/* Frees those that nobody wants any more and no peer has to know of. */
+void tmsg_copies_sweep(tmsg_worker_t *worker);
 
 /* loans_out.c */
 tmsg_status_t tmsg_loans_taken(tmsg_endpoint_t *endpoint, const uint8_t *data,
@@ -195,6 +199,8 @@ tmsg_status_t tmsg_loans_back(tmsg_endpoint_t *endpoint, const uint8_t *data,
  */
 void tmsg_loans_forget_freed(tmsg_endpoint_t *endpoint,
                              const tmsg_shareable_t *segment);
+/* Sends that wait for an answer which does not come go by the usual ways. */
+void tmsg_loans_look_late(tmsg_endpoint_t *endpoint);
 bool tmsg_loans_has_taken(const tmsg_endpoint_t *endpoint,
                           const tmsg_shareable_t *segment);
 void tmsg_loans_end_out(tmsg_endpoint_t *endpoint, tmsg_loans_t *loans);

@@ -149,7 +149,8 @@ static tmsg_status_t find_lending(tmsg_send_t *send, tmsg_payload_t *payload,
         return TMSG_OK;
     }
     lend->lending = tmsg_lending_of(payload->map);
-    if (lend->lending == NULL && may_have_copy(send, payload, why_p)) {
+    if (lend->lending == NULL && tmsg_loans_may_offer(send->endpoint, why_p) &&
+        may_have_copy(send, payload, why_p)) {
         lend->lending = lend_copy(send, payload, why_p, &status);
     }
     if (lend->lending != NULL && shared_p != NULL && *shared_p == NULL) {

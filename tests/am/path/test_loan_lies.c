@@ -26,33 +26,58 @@ static bool is_back(void *arg)
     return endpoint->paths.loans->out.count == 0;
 }
 
+/* timeout_ms 0: none. */
+static tmsg_request_t *lend(tmsg_endpoint_t *endpoint, tmsg_map_t *map,
+                            int32_t timeout_ms)
+{
+    const tmsg_send_params_t params = {
+        .field_mask = TMSG_SEND_PARAM_FLAGS |
+                      (timeout_ms > 0 ? TMSG_SEND_PARAM_TIMEOUT : 0),
+        .flags = TMSG_SEND_LEND,
+        .timeout_ms = timeout_ms};
+    tmsg_request_t *request;
+
+    must(tmsg_endpoint_send(endpoint, map, &params, &request));
+    tmsg_map_destroy(map);
+    return request;
+}
+
+static tmsg_map_t *map_of_block(void)
+{
+    const int64_t shape[] = {BYTES};
+    const tmsg_tensor_t tensor = {
+        block, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape, NULL};
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "x", &tensor, NULL));
+    return map;
+}
+
+static void take(pair_t *pair, tmsg_request_t *request, bool lent)
+{
+    tmsg_message_t *message = pair_take(pair, &pair->a);
+
+    must_eq(tmsg_message_is_lent(message), lent);
+    must(pair_finish(pair, request));
+    tmsg_message_destroy(message);
+}
+
 /* Has a take segment 1. */
 static void lend_block(pair_t *pair)
 {
-    const int64_t shape[] = {BYTES};
-    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
-                                       .flags = TMSG_SEND_LEND};
-    tmsg_tensor_t tensor = {
-        NULL, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape, NULL};
-    tmsg_message_t *message;
-    tmsg_request_t *request;
     tmsg_map_t *map;
+    void *memory;
 
     tmsg_lending_drop(lending); /* of the lie before */
     must_true(block == NULL || tmsg_shareable_free(block) == TMSG_OK);
-    must(tmsg_shareable_alloc(BYTES, &tensor.data));
-    block = tensor.data;
+    must(tmsg_shareable_alloc(BYTES, &memory));
+    block = memory;
     sample_fill(1, block, BYTES);
-    must(tmsg_map_create(&map));
-    must(tmsg_map_add(map, "x", &tensor, NULL));
+    map = map_of_block();
     lending = tmsg_lending_of(map);
     must_true(lending != NULL);
-    must(tmsg_endpoint_send(pair->to_a, map, &params, &request));
-    message = pair_take(pair, &pair->a);
-    must_true(tmsg_message_is_lent(message));
-    tmsg_message_destroy(message);
-    must(pair_finish(pair, request));
-    tmsg_map_destroy(map);
+    take(pair, lend(pair->to_a, map, 0), true);
     pair_await(pair, is_back, pair->to_a, "what was lent");
 }
 
@@ -330,4 +355,67 @@ Test(loan_lies, files_that_cannot_be_closed_end_the_connection, .timeout = 60)
     must_true(!tmsg_link_ops.passes(later.to_a, &why));
     must_say(why, "cannot be closed");
     pair_close(&later);
+}
+
+/* For pair_await(): the endpoint's peer has no segment, and may get none. */
+static bool has_none_offered(void *arg)
+{
+    const tmsg_endpoint_t *endpoint = arg;
+
+    return endpoint->paths.loans->offered_count == 0;
+}
+
+static const side_options_t borrows = {
+    .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
+               .flags = TMSG_WORKER_BORROW}};
+
+/* What was offered keeps its memory until the peer answers. So it counts, and
+ * is bounded. */
+Test(loan_lies, a_borrower_that_does_not_answer_keeps_little)
+{
+    enum { MOST = 16 };
+    const tmsg_lender_t *lender;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, &borrows, NULL);
+    for (unsigned i = 1; i <= MOST; i++) { /* a does nothing */
+        must_be(
+            side_finish(&pair.b, lend(pair.to_a, sample_bytes(i, BYTES), 1)),
+            TMSG_ERR_TIMED_OUT);
+        lender = pair.b.worker->paths.lender;
+        tmsg_worker_lock(pair.b.worker);
+        tmsg_copies_trim(pair.b.worker->paths.lender, 0); /* as it does later */
+        tmsg_worker_unlock(pair.b.worker);
+        must_eq(pair.to_a->paths.loans->offered_count, i);
+        must_eq(lender->copies.count, i);
+        must_eq(lender->copies_bytes, (uint64_t)i * BYTES);
+    }
+    take(&pair, lend(pair.to_a, sample_bytes(1, BYTES), 0), false);
+    pair_await(&pair, has_none_offered, pair.to_a, "that all is forgotten");
+    cr_expect_eq(lender->copies.count, 0);
+    cr_expect_eq(lender->copies_bytes, 0);
+    take(&pair, lend(pair.to_a, sample_bytes(1, BYTES), 0), true);
+    pair_close(&pair);
+}
+
+/* A send without a timeout does not wait for ever. */
+Test(loan_lies, a_borrower_that_never_answers_gets_copies)
+{
+    tmsg_request_t *request;
+    tmsg_offered_t *offered;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, &borrows, NULL);
+    lend_block(&pair);
+    offered = &pair.to_a->paths.loans->offered[0];
+    offered->state = TMSG_SEGMENT_OFFERED; /* as if a had said nothing */
+    offered->offered_ns = tmsg_now_ns();
+    request = lend(pair.to_a, map_of_block(), 0);
+    must_be(tmsg_request_test(request), TMSG_IN_PROGRESS);
+    offered->offered_ns = 0;
+    take(&pair, request, false);
+    take(&pair, lend(pair.to_a, sample_bytes(1, BYTES), 0), false);
+    cr_expect_eq(pair.to_a->paths.loans->offered_count, 1);
+    cr_expect_eq(pair.b.worker->paths.lender->copies.count, 0);
+    pair_drop(&pair);
 }
