@@ -98,6 +98,7 @@ tmsg_loans_t *tmsg_loans_of(tmsg_endpoint_t *endpoint)
     if (loans == NULL && tmsg_lender_of(endpoint->worker) != NULL) {
         loans = calloc(1, sizeof(*loans));
         if (loans != NULL) {
+            loans->number = ++endpoint->worker->paths.lender->connections;
             loans->process = -1;
             endpoint->paths.loans = loans;
         }

@@ -62,12 +62,13 @@ void tmsg_loans_ask(tmsg_endpoint_t *endpoint);
 tmsg_lending_t *tmsg_lending_of(const tmsg_map_t *map);
 
 /* Makes a lending with a segment of the library's own of `bytes`, for the
- * caller to fill as tmsg_payload_place() lays the tensors out. `shared`:
- * several peers get it. NULL: there are too many such segments, or no memory;
- * *why_p tells why. */
+ * caller to fill as tmsg_payload_place() lays the tensors out. `group`:
+ * the number of the publisher whose subscribers get it, or 0: the peer alone
+ * does. NULL: there are too many such segments, or no memory; *why_p tells why.
+ */
 tmsg_lending_t *tmsg_lending_copy(tmsg_endpoint_t *endpoint,
                                   const tmsg_map_t *map, uint64_t bytes,
-                                  bool shared, const char **why_p);
+                                  uint64_t group, const char **why_p);
 
 /* Makes one with a segment that is for this map alone, and that is not used
  * again. The caller fills it, and then calls tmsg_lending_freeze(), which seals

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The segments of the library's own that tensors are copied into. Fresh memory
  * costs a page fault for each page, at both ends, so a segment is used again.
- * Whoever had it can still read it: it is used again for the same principal
+ * Whoever had it can still read it: it is used again for the same audience
  * alone, and only if each loan of it was given back. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,20 +16,48 @@
                          */
 #define SPARE_BYTES 65536
 
-static const char *principal_of(const tmsg_endpoint_t *endpoint)
+/* Descriptors pass to none but peers whose user the kernel confirms, and whose
+ * process it confirms where that has a number here. */
+static tmsg_audience_t audience_of(const tmsg_endpoint_t *endpoint,
+                                   uint64_t group)
 {
     const char *principal = endpoint->admit.principal;
+    const tmsg_hello_t *peer = &endpoint->peer_hello;
+    bool numbered = peer->ns_pid == endpoint->ucx->hello.ns_pid;
+    tmsg_audience_t audience = {.group = group};
 
-    return principal == NULL ? "" : principal;
+    if (principal != NULL && principal[0] != '\0') {
+        snprintf(audience.principal, sizeof(audience.principal), "%s",
+                 principal);
+        audience.group = 0;
+        return audience;
+    }
+    audience.user = peer->uid + 1;
+    if (group == 0 && numbered) {
+        audience.process = peer->pid;
+    } else if (group == 0) {
+        audience.connection = endpoint->paths.loans->number;
+    }
+    return audience;
 }
 
-/* What an earlier message left in a segment is for its own principal alone. */
+static bool are_same(const tmsg_audience_t *one, const tmsg_audience_t *other)
+{
+    return strcmp(one->principal, other->principal) == 0 &&
+           one->user == other->user && one->process == other->process &&
+           one->group == other->group && one->connection == other->connection;
+}
+
+/* What an earlier message left in a segment is for its own audience alone. Once
+ * others were to have it, it is not used again: the next one will be for all of
+ * them. */
 bool tmsg_copies_may_have(tmsg_copy_segment_t *copy,
                           const tmsg_endpoint_t *endpoint)
 {
-    bool same = strcmp(copy->principal, principal_of(endpoint)) == 0;
+    tmsg_audience_t audience = audience_of(endpoint, copy->audience.group);
+    bool same = are_same(&copy->audience, &audience);
 
-    copy->spoiled |= !same && copy->fresh;
+    copy->spoiled |= !same;
     return same || copy->fresh; /* a frozen one is always fresh */
 }
 
@@ -146,19 +174,20 @@ void tmsg_copies_give(tmsg_worker_t *worker, tmsg_copy_segment_t *copy)
 }
 
 static bool suits(const tmsg_copy_segment_t *copy, uint64_t bytes,
-                  const char *principal)
+                  const tmsg_audience_t *audience)
 {
     uint64_t room = tmsg_shareable_bytes(copy->segment);
 
     return !copy->used && !copy->spoiled && !copy->retired && room >= bytes &&
            room <= 2 * bytes + SPARE_BYTES &&
-           strcmp(copy->principal, principal) == 0;
+           are_same(&copy->audience, audience);
 }
 
 /* Returns an idle copy, best one that the peer has already. */
 static tmsg_copy_segment_t *find_copy(const tmsg_endpoint_t *endpoint,
                                       const tmsg_lender_t *lender,
-                                      uint64_t bytes, const char *principal)
+                                      uint64_t bytes,
+                                      const tmsg_audience_t *audience)
 {
     tmsg_copy_segment_t *found = NULL;
 
@@ -166,7 +195,7 @@ static tmsg_copy_segment_t *find_copy(const tmsg_endpoint_t *endpoint,
          node = node->next) {
         tmsg_copy_segment_t *copy = copy_at(node);
 
-        if (!suits(copy, bytes, principal)) {
+        if (!suits(copy, bytes, audience)) {
             continue;
         }
         if (tmsg_loans_has_taken(endpoint, copy->segment)) {
@@ -200,20 +229,21 @@ static bool make_room(tmsg_lender_t *lender, uint64_t bytes)
 }
 
 tmsg_copy_segment_t *tmsg_copies_take(tmsg_endpoint_t *endpoint, uint64_t bytes,
-                                      bool shared, const char **why_p)
+                                      uint64_t group, const char **why_p)
 {
     tmsg_lender_t *lender = tmsg_lender_of(endpoint->worker);
-    const char *principal = principal_of(endpoint);
     tmsg_copy_segment_t *copy;
+    tmsg_audience_t audience;
 
     *why_p = "there is no memory for a copy to lend";
-    if (lender == NULL) {
+    if (lender == NULL || tmsg_loans_of(endpoint) == NULL) {
         return NULL;
     }
+    audience = audience_of(endpoint, group);
     /* Peers of several principals may get it. */
-    copy = shared && principal[0] != '\0'
+    copy = group != 0 && audience.principal[0] != '\0'
                ? NULL
-               : find_copy(endpoint, lender, bytes, principal);
+               : find_copy(endpoint, lender, bytes, &audience);
     if (copy == NULL) {
         if (!make_room(lender, bytes)) {
             *why_p = "peers keep too many copies that were lent to them";
@@ -229,7 +259,7 @@ tmsg_copy_segment_t *tmsg_copies_take(tmsg_endpoint_t *endpoint, uint64_t bytes,
             return NULL;
         }
         copy->fresh = true;
-        snprintf(copy->principal, sizeof(copy->principal), "%s", principal);
+        copy->audience = audience;
         list_copy(lender, copy);
     }
     copy->used = true;

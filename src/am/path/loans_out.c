@@ -258,7 +258,7 @@ static tmsg_lending_t *lay_out_copy(tmsg_lending_t *lending)
 
 tmsg_lending_t *tmsg_lending_copy(tmsg_endpoint_t *endpoint,
                                   const tmsg_map_t *map, uint64_t bytes,
-                                  bool shared, const char **why_p)
+                                  uint64_t group, const char **why_p)
 {
     tmsg_lending_t *lending = create_lending(map);
 
@@ -267,7 +267,7 @@ tmsg_lending_t *tmsg_lending_copy(tmsg_endpoint_t *endpoint,
         return NULL;
     }
     lending->worker = endpoint->worker;
-    lending->copy = tmsg_copies_take(endpoint, bytes, shared, why_p);
+    lending->copy = tmsg_copies_take(endpoint, bytes, group, why_p);
     return lay_out_copy(lending);
 }
 
@@ -524,7 +524,7 @@ tmsg_status_t tmsg_lending_offer(tmsg_endpoint_t *endpoint,
     if (lending->copy != NULL &&
         !tmsg_copies_may_have(lending->copy, endpoint)) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "the copy is one for another principal");
+                              "the copy is one for others");
     }
     loans->clock++;
     for (unsigned i = 0; i < lending->count; i++) {

@@ -21,8 +21,19 @@
  * by the usual ways. */
 #define TMSG_LOANS_MOST 4096
 
+/* Those who may have a copy: a principal or, without a key, the peer's process
+ * as the kernel confirms it. What a publisher sends to peers without keys may
+ * be had by all processes of one user. */
+typedef struct {
+    char principal[TMSG_PRINCIPAL_BYTES]; /* "": without a key */
+    uint32_t user;                        /* 1 + its number */
+    uint32_t process;                     /* 0: it has no number here */
+    uint64_t group;      /* the number of a publisher; 0: it is for one peer */
+    uint64_t connection; /* its number, where a process has none */
+} tmsg_audience_t;
+
 /* A segment of the library's own, which tensors are copied into. It is used
- * again for the same principal alone: whoever had it may still read it. */
+ * again for the same audience alone: whoever had it may still read it. */
 typedef struct tmsg_copy_segment {
     tmsg_node_t node; /* in the lender's copies */
     tmsg_shareable_t *segment;
@@ -32,7 +43,7 @@ typedef struct tmsg_copy_segment {
     bool frozen;  /* it says for ever what it says now, and is in no list */
     bool left;    /* a frozen one that no further loan will have */
     bool retired; /* it goes when the last peer that was offered it knows */
-    char principal[TMSG_PRINCIPAL_BYTES];
+    tmsg_audience_t audience;
     uint64_t idle_since_ns;
 } tmsg_copy_segment_t;
 
@@ -94,6 +105,7 @@ typedef struct {
 /* What a worker keeps of loans. */
 typedef struct tmsg_lender {
     tmsg_worker_t *worker;
+    uint64_t connections; /* that had loans so far */
     tmsg_list_t copies;
     uint64_t copies_bytes;
     unsigned frozen_count; /* copies beside the list */
@@ -140,6 +152,7 @@ struct tmsg_loan_in {
 /* What a connection keeps of loans. */
 typedef struct tmsg_loans {
     /* The owner's part. */
+    uint64_t number; /* of the connection, for its lender */
     tmsg_offered_t *offered;
     unsigned offered_count, offered_room;
     uint32_t last_number;
@@ -173,7 +186,7 @@ void tmsg_orphans_begin(tmsg_orphans_t *orphans);
 
 /* loans_copies.c */
 tmsg_copy_segment_t *tmsg_copies_take(tmsg_endpoint_t *endpoint, uint64_t bytes,
-                                      bool shared, const char **why_p);
+                                      uint64_t group, const char **why_p);
 /* Makes a copy that is to be frozen. */
 tmsg_copy_segment_t *tmsg_copies_draft(tmsg_worker_t *worker, uint64_t bytes,
                                        const char **why_p);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include <cjson/cJSON.h>
@@ -204,6 +205,7 @@ static tmsg_status_t create_publication(tmsg_publisher_t *publisher,
     publication->publisher = publisher;
     publisher->refs++;
     publication->shared_plan->lend_counts = &publisher->lends;
+    publication->shared_plan->group = publisher->number;
     set_publication_timer(publication);
     *publication_p = publication;
     return TMSG_OK;
@@ -290,6 +292,7 @@ tmsg_status_t tmsg_publisher_create(tmsg_worker_t *worker,
                                     const tmsg_publisher_params_t *params,
                                     tmsg_publisher_t **publisher_p)
 {
+    static atomic_uint_fast64_t last_number;
     uint64_t mask = params == NULL ? 0 : params->field_mask;
     const tmsg_subscriber_params_t *defaults = NULL;
     tmsg_publisher_t *publisher;
@@ -307,6 +310,7 @@ tmsg_status_t tmsg_publisher_create(tmsg_worker_t *worker,
     }
     publisher->refs = 1;
     publisher->worker = worker;
+    publisher->number = atomic_fetch_add(&last_number, 1) + 1;
     publisher->keep = mask & TMSG_PUBLISHER_PARAM_KEEP ? params->keep : 0;
     status = tmsg_subscriber_read(defaults, &publisher->defaults);
     tmsg_worker_lock(worker);

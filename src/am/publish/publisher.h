@@ -68,6 +68,7 @@ struct tmsg_publisher {
     tmsg_event_t *close_events;
     uint64_t published;
     uint64_t fates[TMSG_FATES]; /* counts subscribers that left, too */
+    uint64_t number; /* above 0; no other one of the process has it */
     tmsg_lend_counts_t lends;
 };
 

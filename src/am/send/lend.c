@@ -95,8 +95,10 @@ static tmsg_lending_t *lend_copy(tmsg_send_t *send, tmsg_payload_t *payload,
     uint64_t bytes = payload->measures->bytes;
     tmsg_lending_t *lending =
         draft ? tmsg_lending_draft(send->endpoint, payload->map, bytes, why_p)
-              : tmsg_lending_copy(send->endpoint, payload->map, bytes,
-                                  send->shared_plan != NULL, why_p);
+              : tmsg_lending_copy(
+                    send->endpoint, payload->map, bytes,
+                    send->shared_plan == NULL ? 0 : send->shared_plan->group,
+                    why_p);
 
     if (lending != NULL) {
         *status_p = copy_tensors(payload, lending);

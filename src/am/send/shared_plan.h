@@ -35,6 +35,7 @@ typedef struct {
     tmsg_written_t written; /* for peers that take no broadcast tensors */
     /* What the tensors lie in that are lent; NULL: none are. */
     struct tmsg_lending *lending;
+    uint64_t group;                  /* the number of the publisher, above 0 */
     tmsg_lend_counts_t *lend_counts; /* NULL: nobody counts */
     tmsg_map_t *kept; /* for peers that take spans, if that is asked */
     uint8_t small[TMSG_SHARED_PLAN_SMALL];

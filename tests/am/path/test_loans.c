@@ -988,6 +988,17 @@ Test(loans, a_session_lends_again_what_was_posted)
     must(tmsg_shareable_free(memory));
 }
 
+static tmsg_endpoint_t *last_of(tmsg_worker_t *worker)
+{
+    tmsg_endpoint_t *endpoint, *last = NULL;
+    uint32_t i = 0;
+
+    while ((endpoint = tmsg_endpoint_next(worker, NULL, &i)) != NULL) {
+        last = endpoint;
+    }
+    return last;
+}
+
 /* A publisher makes one copy for all. */
 Test(loans, subscribers_share_one_copy)
 {
@@ -1021,23 +1032,36 @@ Test(loans, subscribers_share_one_copy)
             (void)tmsg_worker_progress(sides[i].worker);
         }
     }
-    memset(memory, 7, MIB);
-    map = map_of(memory, MIB);
-    must(tmsg_publisher_publish(publisher, map, &params, NULL));
-    tmsg_map_destroy(map);
-    for (unsigned i = 0; i < VIEWERS; i++) {
-        tmsg_message_t *message;
+    for (int round = 0; round < 4; round++) {
+        unsigned lent = 0;
 
-        while (tmsg_worker_recv(sides[i].worker, 0, &message) != TMSG_OK) {
-            for (unsigned j = 0; j <= VIEWERS; j++) {
-                (void)tmsg_worker_progress(all[j]->worker);
+        memset(memory, 7 + round, MIB);
+        map = map_of(memory, MIB);
+        must(tmsg_publisher_publish(publisher, map, &params, NULL));
+        tmsg_map_destroy(map);
+        for (unsigned i = 0; i < VIEWERS; i++) {
+            tmsg_message_t *message;
+
+            while (tmsg_worker_recv(sides[i].worker, 0, &message) != TMSG_OK) {
+                for (unsigned j = 0; j <= VIEWERS; j++) {
+                    (void)tmsg_worker_progress(all[j]->worker);
+                }
             }
+            lent += (unsigned)tmsg_message_is_lent(message);
+            check_fill(message, "x", 7 + round, MIB);
+            tmsg_message_destroy(message);
         }
-        cr_expect(tmsg_message_is_lent(message));
-        check_fill(message, "x", 7, MIB);
-        tmsg_message_destroy(message);
+        /* One of another user gets no memory that the others had before. */
+        cr_expect_eq(lent, round == 2 ? VIEWERS - 1 : VIEWERS);
+        for (int i = 0; i < 1000 * VIEWERS; i++) {
+            (void)tmsg_worker_progress(all[i % (VIEWERS + 1)]->worker);
+        }
+        cr_expect_eq(sides[VIEWERS].worker->paths.lender->copies.count,
+                     round < 2);
+        if (round == 1) {
+            last_of(sides[VIEWERS].worker)->peer_hello.uid++;
+        }
     }
-    cr_expect_eq(sides[VIEWERS].worker->paths.lender->copies.count, 1);
     for (unsigned i = 0; i < VIEWERS; i++) {
         tmsg_endpoint_destroy(to[i]);
         side_close(&sides[i]);
@@ -1141,6 +1165,37 @@ Test(loans, copies_are_of_one_principal)
     side_close(&alice);
     side_close(&bob);
     side_close(&alice_again);
+    side_close(&owner);
+    free(memory);
+}
+
+/* Without keys the same holds for the processes at the other ends. */
+Test(loans, copies_are_of_one_process_without_keys)
+{
+    side_t owner, one, other;
+    tmsg_endpoint_t *to_one, *to_other;
+    uint8_t *memory = malloc(MIB);
+    const tmsg_list_t *copies;
+
+    side_open(&owner, NULL);
+    side_listen_link(&owner, LINK_UNIX);
+    open_borrower(&one, &owner, NULL, 0, &to_one);
+    open_borrower(&other, &owner, NULL, 0, &to_other);
+    memset(memory, 1, MIB);
+    expect_segment(&owner, &one, to_one, memory, 1);
+    expect_segment(&owner, &other, to_other, memory, 1); /* the same process */
+    copies = &owner.worker->paths.lender->copies;
+    cr_expect_eq(copies->count, 1);
+    to_other->peer_hello.pid++; /* as if it were another process */
+    expect_segment(&owner, &other, to_other, memory, 2);
+    cr_expect_eq(copies->count, 2);
+    expect_segment(&owner, &one, to_one, memory, 1);
+    expect_segment(&owner, &other, to_other, memory, 2);
+    to_other->peer_hello.ns_pid++; /* as if it were in a container */
+    expect_segment(&owner, &other, to_other, memory, 3);
+    cr_expect_eq(copies->count, 3);
+    side_close(&one);
+    side_close(&other);
     side_close(&owner);
     free(memory);
 }
