@@ -20,9 +20,9 @@
 #define NO_SEGMENT TMSG_LENDING_SEGMENTS
 /* A peer that has so many segments to answer about is offered no other. */
 #define UNANSWERED_MOST TMSG_LENDING_SEGMENTS
-/* A segment may have so many bytes beside the tensors. */
-#define PADDING 4096
-#define PADDING_EACH 64
+/* So many bytes may lie before a tensor, or behind the last one of a segment.
+ */
+#define GAP_MOST 64
 
 bool tmsg_loans_may_lend(const tmsg_endpoint_t *endpoint, bool asked,
                          const char **why_p)
@@ -81,34 +81,27 @@ static int compare_stretches(const void *one, const void *other)
     return a->begin < b->begin ? -1 : a->begin > b->begin;
 }
 
-/* Returns whether the segments have hardly more than these stretches. A
- * descriptor lends its whole segment. */
+/* Returns whether the segments have nothing but these stretches and gaps that
+ * align the next. A descriptor lends its whole segment. */
 static bool are_covered(const tmsg_lending_t *lending, stretch_t *stretches,
                         size_t count)
 {
-    uint64_t bare[TMSG_LENDING_SEGMENTS];
     uint64_t end = 0;
 
-    for (unsigned i = 0; i < lending->count; i++) {
-        bare[i] = tmsg_shareable_bytes(lending->segments[i]);
-    }
     qsort(stretches, count, sizeof(*stretches), compare_stretches);
     for (size_t i = 0; i < count; i++) {
         const stretch_t *at = &stretches[i];
-        uint64_t begin = at->begin;
 
-        if (i == 0 || at->segment != stretches[i - 1].segment) {
-            end = 0;
-        }
-        begin = begin > end ? begin : end;
-        if (at->end > begin) {
-            bare[at->segment] -= at->end - begin;
-            end = at->end;
-        }
-    }
-    for (unsigned i = 0; i < lending->count; i++) {
-        if (bare[i] >= PADDING + PADDING_EACH * count) {
+        if (at->begin > end + GAP_MOST) {
             return false;
+        }
+        end = at->end > end ? at->end : end;
+        if (i + 1 == count || at->segment != stretches[i + 1].segment) {
+            if (tmsg_shareable_bytes(lending->segments[at->segment]) >
+                end + GAP_MOST) {
+                return false;
+            }
+            end = 0;
         }
     }
     return true;
@@ -231,6 +224,18 @@ tmsg_lending_t *tmsg_lending_of(const tmsg_map_t *map)
     return lending;
 }
 
+/* Clears what an earlier message has left of `from` to `to`. */
+static void clear_copy(tmsg_copy_segment_t *copy, uint64_t from, uint64_t to)
+{
+    if (to > copy->filled) {
+        to = copy->filled;
+    }
+    if (from < to) {
+        memset(tmsg_shareable_memory(copy->segment) + from, 0,
+               (size_t)(to - from));
+    }
+}
+
 /* Lays the tensors out in the copy of a lending. Without a copy the lending is
  * freed, and NULL returned. */
 static tmsg_lending_t *lay_out_copy(tmsg_lending_t *lending)
@@ -247,12 +252,17 @@ static tmsg_lending_t *lay_out_copy(tmsg_lending_t *lending)
     for (size_t i = 0; i < lending->tensors; i++) {
         lending->places[i] = (tmsg_lent_place_t){.segment = NO_SEGMENT};
         if (entries[i].bytes > 0) {
+            uint64_t end = offset;
+
             offset = tmsg_layout_next(offset, entries[i].tensor.dtype,
                                       entries[i].bytes);
+            clear_copy(lending->copy, end, offset);
             lending->places[i] = (tmsg_lent_place_t){.offset = offset};
             offset += entries[i].bytes;
         }
     }
+    clear_copy(lending->copy, offset, lending->copy->filled);
+    lending->copy->filled = offset;
     return lending;
 }
 

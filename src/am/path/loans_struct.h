@@ -37,12 +37,13 @@ typedef struct {
 typedef struct tmsg_copy_segment {
     tmsg_node_t node; /* in the lender's copies */
     tmsg_shareable_t *segment;
-    bool used;    /* a lending has it */
-    bool spoiled; /* it is never used again */
-    bool fresh;   /* it was not used before */
-    bool frozen;  /* it says for ever what it says now, and is in no list */
-    bool left;    /* a frozen one that no further loan will have */
-    bool retired; /* it goes when the last peer that was offered it knows */
+    bool used;       /* a lending has it */
+    bool spoiled;    /* it is never used again */
+    bool fresh;      /* it was not used before */
+    bool frozen;     /* it says for ever what it says now, and is in no list */
+    bool left;       /* a frozen one that no further loan will have */
+    bool retired;    /* it goes when the last peer that was offered it knows */
+    uint64_t filled; /* bytes that may not be zero; the rest are */
     tmsg_audience_t audience;
     uint64_t idle_since_ns;
 } tmsg_copy_segment_t;

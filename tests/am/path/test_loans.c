@@ -287,6 +287,66 @@ Test(loans, a_part_of_a_block_is_copied)
     must(tmsg_shareable_free(memory));
 }
 
+/* Many small gaps are no licence for a large one. */
+Test(loans, a_block_with_other_bytes_is_copied)
+{
+    enum { TENSORS = 1000, EACH = 128, BYTES = TENSORS * EACH + 60000 };
+    uint8_t *memory = shareable(BYTES);
+    char name[16];
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    for (size_t shift = 0; shift <= 60000; shift += 60000) {
+        tmsg_message_t *message;
+        tmsg_map_t *map;
+
+        must(tmsg_map_create(&map));
+        for (size_t i = 0; i < TENSORS; i++) {
+            snprintf(name, sizeof(name), "%zu", i);
+            add_bytes(map, name, memory + shift + i * EACH, EACH);
+        }
+        message = pass(&pair, map, 0);
+        cr_expect(tmsg_message_is_lent(message));
+        cr_expect(!tmsg_shareable_is_lent(memory));
+        tmsg_message_destroy(message);
+    }
+    pair_close(&pair);
+    must(tmsg_shareable_free(memory));
+}
+
+/* What an earlier message left beside the tensors is gone. */
+Test(loans, memory_that_is_used_again_shows_no_earlier_message)
+{
+    enum { FEW = 100, LESS = 600000 };
+    uint8_t *memory = malloc(MIB);
+    tmsg_message_t *message;
+    const uint8_t *x, *y;
+    tmsg_map_t *map;
+    pair_t pair;
+
+    memset(memory, 5, MIB);
+    open_pair(&pair, LINK_UNIX);
+    message = pass(&pair, map_of(memory, MIB), 0);
+    x = data_of(message, "x");
+    tmsg_message_destroy(message);
+    pair_await(&pair, has_none_out, pair.to_a, "what was lent");
+    map = map_of(memory, FEW);
+    add_bytes(map, "y", memory, LESS);
+    message = pass(&pair, map, 0);
+    must_true(data_of(message, "x") == x);
+    y = data_of(message, "y");
+    check_fill(message, "y", 5, LESS);
+    for (const uint8_t *at = x + FEW; at < y; at++) {
+        must_eq(*at, 0);
+    }
+    for (const uint8_t *at = y + LESS; at < x + MIB; at++) {
+        must_eq(*at, 0);
+    }
+    tmsg_message_destroy(message);
+    pair_close(&pair);
+    free(memory);
+}
+
 Test(loans, a_block_of_several_tensors_is_lent_whole)
 {
     uint8_t *memory = shareable(2 * MIB), *other = shareable(MIB);
