@@ -372,16 +372,19 @@ static void forget_offered(tmsg_loans_t *loans, tmsg_offered_t *offered)
 }
 
 /* Tells the peer that the segment comes no more. What the peer has mapped goes
- * with its last view. */
-static void recall(tmsg_endpoint_t *endpoint, tmsg_offered_t *offered)
+ * with its last view. False: that cannot be said now, as if the peer does not
+ * read. It has the segment until then. */
+static bool recall(tmsg_endpoint_t *endpoint, tmsg_offered_t *offered)
 {
     uint8_t number[4];
 
     tmsg_put_le(number, offered->number, 4);
-    /* If that cannot be said, the connection is about to end. */
-    (void)tmsg_link_ops.put(endpoint, TMSG_FRAME_SEGMENT_GONE, number,
-                            sizeof(number));
+    if (tmsg_link_ops.put(endpoint, TMSG_FRAME_SEGMENT_GONE, number,
+                          sizeof(number)) != TMSG_OK) {
+        return false;
+    }
     forget_offered(endpoint->paths.loans, offered);
+    return true;
 }
 
 void tmsg_loans_forget_freed(tmsg_endpoint_t *endpoint,
@@ -395,7 +398,7 @@ void tmsg_loans_forget_freed(tmsg_endpoint_t *endpoint,
         if (offered->state == TMSG_SEGMENT_TAKEN && offered->loans == 0 &&
             (segment == NULL ? tmsg_shareable_is_freed(offered->segment)
                              : offered->segment == segment)) {
-            recall(endpoint, offered);
+            (void)recall(endpoint, offered); /* else with the next tick */
         }
     }
 }
@@ -417,10 +420,9 @@ static bool make_room_to_offer(tmsg_endpoint_t *endpoint)
                 oldest = offered;
             }
         }
-        if (oldest == NULL) {
+        if (oldest == NULL || !recall(endpoint, oldest)) {
             return false;
         }
-        recall(endpoint, oldest);
     }
     if (loans->offered_count < loans->offered_room) {
         return true;

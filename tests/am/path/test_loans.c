@@ -111,6 +111,12 @@ static bool has_none_out(void *arg)
     return endpoint->paths.loans->out.count == 0;
 }
 
+/* For pair_await(): the endpoint has no segment of its peer. */
+static bool has_none_borrowed(void *arg)
+{
+    return tmsg_loans_borrowed_bytes(arg) == 0;
+}
+
 static uint64_t loans_sent(const pair_t *pair)
 {
     return pair->to_a->stats.sent_by_loan;
@@ -894,6 +900,33 @@ Test(loans, a_freed_block_is_gone_at_the_peer)
     drive(&pair, 1000);
     cr_expect_eq(tmsg_loans_borrowed_bytes(pair.to_b), 0);
     cr_expect_eq(releases, 3);
+    pair_close(&pair);
+}
+
+/* It is told as soon as the peer reads again. */
+Test(loans, a_freed_block_is_told_later)
+{
+    uint8_t *memory = shareable(MIB);
+    unsigned releases = 0;
+    tmsg_request_t *request;
+    uint64_t most;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    request = lend(pair.to_a, map_of(memory, MIB), 0, &releases);
+    tmsg_message_destroy(pair_take(&pair, &pair.a));
+    must(pair_finish(&pair, request));
+    pair_await(&pair, has_none_out, pair.to_a, "what was lent");
+    must(tmsg_shareable_free(memory));
+    tmsg_worker_lock(pair.b.worker);
+    most = pair.to_a->link.stream.max_bytes;
+    pair.to_a->link.stream.max_bytes = 0; /* as if much waited there */
+    tmsg_loans_forget_freed(pair.to_a, NULL);
+    cr_expect_eq(pair.to_a->paths.loans->offered_count, 1);
+    pair.to_a->link.stream.max_bytes = most;
+    tmsg_worker_unlock(pair.b.worker);
+    pair_await(&pair, has_none_borrowed, pair.to_b, "that it is gone");
+    cr_expect_eq(pair.to_a->paths.loans->offered_count, 0);
     pair_close(&pair);
 }
 
