@@ -404,7 +404,7 @@ void tmsg_loans_forget_freed(tmsg_endpoint_t *endpoint,
 }
 
 /* Makes room for one more segment: the one that was not wanted for the longest
- * time goes. */
+ * time goes, but none that the same message wants. */
 static bool make_room_to_offer(tmsg_endpoint_t *endpoint)
 {
     tmsg_loans_t *loans = endpoint->paths.loans;
@@ -416,6 +416,7 @@ static bool make_room_to_offer(tmsg_endpoint_t *endpoint)
             tmsg_offered_t *offered = &loans->offered[i];
 
             if (offered->state == TMSG_SEGMENT_TAKEN && offered->loans == 0 &&
+                offered->used != loans->clock &&
                 (oldest == NULL || offered->used < oldest->used)) {
                 oldest = offered;
             }

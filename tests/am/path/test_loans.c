@@ -691,6 +691,83 @@ Test(loans, a_borrower_that_keeps_all_gets_copies_in_the_end)
     free(memory);
 }
 
+/* A map of `count` blocks, which are allocated if they are not there yet. */
+static tmsg_map_t *map_of_blocks(uint8_t **blocks, unsigned count)
+{
+    enum { BYTES = 65536 };
+    tmsg_map_t *map;
+    char name[16];
+
+    must(tmsg_map_create(&map));
+    for (unsigned i = 0; i < count; i++) {
+        blocks[i] = blocks[i] == NULL ? shareable(BYTES) : blocks[i];
+        snprintf(name, sizeof(name), "%u", i);
+        add_bytes(map, name, blocks[i], BYTES);
+    }
+    return map;
+}
+
+/* For pair_await(): it has answered about all segments. */
+static bool has_answered(void *arg)
+{
+    const tmsg_loans_t *loans = ((const tmsg_endpoint_t *)arg)->paths.loans;
+
+    for (unsigned i = 0; i < loans->offered_count; i++) {
+        if (loans->offered[i].state != TMSG_SEGMENT_TAKEN) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The peer keeps so many segments that those of one message have no room: they
+ * do not drive each other out for ever. */
+Test(loans, a_message_of_more_segments_than_have_room_is_copied)
+{
+    enum { KEPT = 241, EACH = 1, WANTED = 16 };
+    uint8_t *blocks[KEPT * EACH] = {NULL}, *wanted[WANTED] = {NULL};
+    tmsg_message_t *kept[KEPT], *message;
+    unsigned releases = 0, others = 0;
+    tmsg_request_t *request;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    for (unsigned i = 0; i < KEPT; i++) {
+        request = lend(pair.to_a, map_of_blocks(blocks + i * EACH, EACH), 0,
+                       &releases);
+        kept[i] = pair_take(&pair, &pair.a);
+        must(pair_finish(&pair, request));
+        must_true(tmsg_message_is_lent(kept[i]));
+    }
+    must_eq(pair.to_a->paths.loans->offered_count, KEPT * EACH);
+    for (int i = 0; i < 3; i++) {
+        request = lend(pair.to_a, map_of_blocks(wanted, WANTED), 0, &others);
+        message = pair_take(&pair, &pair.a);
+        must(pair_finish(&pair, request));
+        cr_expect(!tmsg_message_is_lent(message));
+        tmsg_message_destroy(message);
+        pair_await(&pair, has_answered, pair.to_a, "answers");
+    }
+    expect_words(pair.to_a, "as many segments as it may have");
+    cr_expect_eq(others, 3);
+    for (unsigned i = 0; i < KEPT; i++) {
+        tmsg_message_destroy(kept[i]);
+    }
+    pair_await(&pair, has_none_out, pair.to_a, "what was lent");
+    request = lend(pair.to_a, map_of_blocks(wanted, WANTED), 0, &others);
+    message = pair_take(&pair, &pair.a);
+    cr_expect(tmsg_message_is_lent(message));
+    must(pair_finish(&pair, request));
+    tmsg_message_destroy(message);
+    pair_close(&pair);
+    for (unsigned i = 0; i < KEPT * EACH; i++) {
+        must(tmsg_shareable_free(blocks[i]));
+    }
+    for (unsigned i = 0; i < WANTED; i++) {
+        must(tmsg_shareable_free(wanted[i]));
+    }
+}
+
 /* Copies lie in the same memory again once they were given back. */
 Test(loans, memory_of_copies_is_used_again)
 {
