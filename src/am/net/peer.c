@@ -58,24 +58,27 @@ bool tmsg_peer_is_user(int fd, uint32_t uid)
            peer.uid == uid;
 }
 
-int tmsg_peer_process(int fd)
+int tmsg_peer_process(int fd, uint32_t *pid_p)
 {
     int process = -1;
     struct ucred peer;
-    socklen_t bytes = sizeof(process);
+    socklen_t bytes = sizeof(peer);
 
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
+        return -1;
+    }
+    *pid_p = (uint32_t)peer.pid;
+    bytes = sizeof(process);
 #ifdef SO_PEERPIDFD
     if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &process, &bytes) == 0) {
         return process;
     }
 #endif
-    bytes = sizeof(peer);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 ||
-        peer.pid <= 0) {
+    if (peer.pid <= 0) {
+        errno = ESRCH;
         return -1;
     }
-    process = (int)syscall(SYS_pidfd_open, peer.pid, 0);
-    return process;
+    return (int)syscall(SYS_pidfd_open, peer.pid, 0);
 }
 
 static const char *doubt_unix(int fd, const tmsg_peer_claim_t *claim)

@@ -25,8 +25,9 @@ typedef struct {
 const char *tmsg_peer_doubt(int fd, const tmsg_peer_claim_t *claim);
 
 /* Returns a descriptor of the process at the other end of a Unix socket, which
- * is readable once that process has ended; -1: the kernel gives none. */
-int tmsg_peer_process(int fd);
+ * is readable once that process has ended, and its number; -1: the kernel gives
+ * none, and errno tells why. */
+int tmsg_peer_process(int fd, uint32_t *pid_p);
 
 /* Returns whether the other end of a Unix socket was opened by a process of
  * that user, as the kernel says. */

@@ -120,6 +120,9 @@ static bool look_after_segments(tmsg_lender_t *lender)
         if (endpoint->paths.loans != NULL) {
             tmsg_loans_forget_freed(endpoint, NULL);
             tmsg_loans_look_late(endpoint);
+            if (endpoint->paths.loans->out.count > 0) {
+                tmsg_loans_watch(endpoint);
+            }
             tmsg_loans_chores(endpoint);
             more |= endpoint->paths.loans->offered_count > 0;
         }
@@ -177,6 +180,9 @@ void tmsg_loans_chores(tmsg_endpoint_t *endpoint)
 void tmsg_loans_last(tmsg_endpoint_t *endpoint)
 {
     if (endpoint->paths.loans != NULL && endpoint->link.fd >= 0) {
+        if (endpoint->paths.loans->out.count > 0) {
+            tmsg_loans_watch(endpoint);
+        }
         tmsg_loans_give_back(endpoint);
     }
 }
@@ -272,45 +278,6 @@ void tmsg_loans_count(tmsg_worker_t *worker, tmsg_loans_counts_t *counts)
     }
 }
 
-static void free_orphans(tmsg_orphans_t *orphans)
-{
-    tmsg_worker_t *worker = orphans->worker;
-
-    tmsg_list_remove(&worker->paths.lender->orphans, &orphans->node);
-    tmsg_loop_remove(&worker->loop, &orphans->source);
-    while (orphans->loans.head != NULL) {
-        tmsg_loan_out_t *loan = TMSG_CONTAINER_OF(
-            tmsg_list_pop(&orphans->loans), tmsg_loan_out_t, node);
-
-        tmsg_loan_out_free(loan, false);
-    }
-    if (orphans->process >= 0) {
-        close(orphans->process);
-    }
-    free(orphans);
-}
-
-/* The process that had the loans has ended, and nobody reads them any more. */
-static void process_ended(tmsg_source_t *source, uint32_t events)
-{
-    (void)events;
-    free_orphans(TMSG_CONTAINER_OF(source, tmsg_orphans_t, source));
-}
-
-void tmsg_orphans_begin(tmsg_orphans_t *orphans)
-{
-    tmsg_worker_t *worker = orphans->worker;
-
-    tmsg_list_push(&worker->paths.lender->orphans, &orphans->node);
-    orphans->source.fd = -1;
-    orphans->source.ready = process_ended;
-    if (orphans->process >= 0) {
-        /* If that fails, the loans last as long as the worker. */
-        (void)tmsg_loop_add(&worker->loop, &orphans->source, orphans->process,
-                            EPOLLIN);
-    }
-}
-
 void tmsg_loans_finish(tmsg_worker_t *worker)
 {
     tmsg_lender_t *lender = worker->paths.lender;
@@ -318,10 +285,7 @@ void tmsg_loans_finish(tmsg_worker_t *worker)
     if (lender == NULL) {
         return;
     }
-    while (lender->orphans.head != NULL) {
-        free_orphans(
-            TMSG_CONTAINER_OF(lender->orphans.head, tmsg_orphans_t, node));
-    }
+    tmsg_orphans_end(lender);
     tmsg_copies_trim(lender, 0);
     while (lender->copies.head != NULL) {
         /* A send that UCX has not reported has it. */

@@ -7,7 +7,6 @@
 
 #include "am/endpoint/control.h"
 #include "am/endpoint/link_ops.h"
-#include "am/net/peer.h"
 #include "am/path/loans_struct.h"
 #include "core/bytes.h"
 #include "core/error.h"
@@ -539,6 +538,12 @@ tmsg_status_t tmsg_lending_offer(tmsg_endpoint_t *endpoint,
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                               "the copy is one for others");
     }
+    tmsg_loans_watch(endpoint);
+    if (lending->copy == NULL && !tmsg_orphans_have_room(endpoint)) {
+        return tmsg_error_set(TMSG_ERR_BUSY,
+                              "too much was not given back by connections that "
+                              "have ended");
+    }
     loans->clock++;
     for (unsigned i = 0; i < lending->count; i++) {
         tmsg_offered_t *offered = find_offered(loans, lending->segments[i]);
@@ -589,25 +594,6 @@ static void count_loan(tmsg_loans_t *loans, const tmsg_lending_t *lending,
     }
 }
 
-/* Has the kernel tell when the peer's process ends. While the connection stands
- * it is the one at the other end. */
-static void watch_process(tmsg_endpoint_t *endpoint, tmsg_loans_t *loans)
-{
-    const tmsg_hello_t *theirs = &endpoint->peer_hello;
-    const tmsg_hello_t *mine = &endpoint->ucx->hello;
-    const tmsg_peer_claim_t claim = {.pid = theirs->pid, .uid = theirs->uid};
-
-    if (loans->watched || endpoint->link.fd < 0) {
-        return;
-    }
-    loans->watched = true;
-    if (theirs->ns_pid == mine->ns_pid
-            ? tmsg_peer_doubt(endpoint->link.fd, &claim) == NULL
-            : !endpoint->dialling) {
-        loans->process = tmsg_peer_process(endpoint->link.fd);
-    }
-}
-
 tmsg_status_t tmsg_loan_begin(tmsg_endpoint_t *endpoint, uint32_t token,
                               tmsg_lending_t *lending, tmsg_loan_hold_t *hold,
                               uint64_t bytes)
@@ -629,7 +615,6 @@ tmsg_status_t tmsg_loan_begin(tmsg_endpoint_t *endpoint, uint32_t token,
     }
     for (unsigned i = 0; lending->copy == NULL && i < lending->count; i++) {
         tmsg_shareable_lend(lending->segments[i]);
-        watch_process(endpoint, loans);
     }
     count_loan(loans, lending, 1);
     if (loans->out.count > 0) {
@@ -783,6 +768,7 @@ void tmsg_loans_end_out(tmsg_endpoint_t *endpoint, tmsg_loans_t *loans)
     if (orphans != NULL && orphans->loans.count > 0) {
         orphans->worker = endpoint->worker;
         orphans->process = loans->process;
+        orphans->pid = loans->pid;
         tmsg_orphans_begin(orphans);
     } else {
         free(orphans);
@@ -795,58 +781,4 @@ void tmsg_loans_end_out(tmsg_endpoint_t *endpoint, tmsg_loans_t *loans)
     }
     free(loans->offered);
     tmsg_copies_sweep(endpoint->worker);
-}
-
-tmsg_loan_hold_t *tmsg_loan_hold_create(tmsg_worker_t *worker)
-{
-    tmsg_loan_hold_t *hold = calloc(1, sizeof(*hold));
-
-    if (hold != NULL) {
-        hold->refs = 1;
-        hold->worker = worker;
-    }
-    return hold;
-}
-
-static void run_released(tmsg_due_t *due)
-{
-    tmsg_loan_hold_t *hold = TMSG_CONTAINER_OF(due, tmsg_loan_hold_t, due);
-
-    if (hold->on_release != NULL) {
-        hold->on_release(hold->arg);
-    }
-    if (hold->map != NULL && tmsg_map_unhold(hold->map)) {
-        tmsg_map_free(hold->map);
-    }
-    free(hold);
-}
-
-void tmsg_loan_hold_drop(tmsg_loan_hold_t *hold)
-{
-    if (--hold->refs > 0) {
-        return;
-    }
-    if (hold->on_release == NULL && hold->map == NULL) {
-        free(hold);
-        return;
-    }
-    hold->due.run = run_released;
-    tmsg_worker_due(hold->worker, &hold->due);
-}
-
-bool tmsg_loan_hold_is_lent(const tmsg_loan_hold_t *hold)
-{
-    return hold->refs > 1;
-}
-
-void tmsg_loan_hold_give(tmsg_loan_hold_t *hold, const tmsg_map_t *map)
-{
-    hold->map = map;
-}
-
-void tmsg_loan_hold_call(tmsg_loan_hold_t *hold, tmsg_release_fn on_release,
-                         void *arg)
-{
-    hold->on_release = on_release;
-    hold->arg = arg;
 }

@@ -100,7 +100,8 @@ typedef struct {
     tmsg_node_t node;
     tmsg_worker_t *worker;
     tmsg_list_t loans;
-    int process; /* -1: not known */
+    int process;  /* -1: not known */
+    uint32_t pid; /* its number */
 } tmsg_orphans_t;
 
 /* What a worker keeps of loans. */
@@ -160,7 +161,8 @@ typedef struct tmsg_loans {
     uint64_t clock;
     tmsg_list_t out;
     int process;               /* pidfd of the peer; -1: none */
-    bool watched;              /* the kernel was asked for it */
+    uint32_t pid;              /* its number */
+    bool watched;              /* there is one, or there will be none */
     tmsg_orphans_t *orphans;   /* for the loans that are out at the end */
     uint64_t refused_until_ns; /* the peer is not asked before */
     char why[160];             /* why the peer refused the last segment */
@@ -181,9 +183,17 @@ tmsg_loans_t *tmsg_loans_of(tmsg_endpoint_t *endpoint);
 /* Has the timer look once a second at what may go. */
 void tmsg_lender_tick(tmsg_lender_t *lender);
 
+/* loans_held.c */
+/* Has the kernel tell when the peer's process ends. While the connection stands
+ * it is the one at the other end. */
+void tmsg_loans_watch(tmsg_endpoint_t *endpoint);
 /* Looks after the loans of a connection that has ended until the process that
- * has them ends, or the worker. */
+ * has them ends, or the worker. A process has one record, and its loans are
+ * added to it. */
 void tmsg_orphans_begin(tmsg_orphans_t *orphans);
+/* Returns whether more loans of the connection could be looked after. */
+bool tmsg_orphans_have_room(const tmsg_endpoint_t *endpoint);
+void tmsg_orphans_end(tmsg_lender_t *lender);
 
 /* loans_copies.c */
 tmsg_copy_segment_t *tmsg_copies_take(tmsg_endpoint_t *endpoint, uint64_t bytes,

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "am/endpoint/endpoint.h"
 #include "am/path/loans_struct.h"
@@ -1410,4 +1412,97 @@ Test(loans, a_threshold_rules_them_out)
 {
     setenv("TENSORMSG_THRESHOLDS", "shm.lend_bytes=never", 1);
     expect_usual(LINK_UNIX, &borrows, "fewer bytes than shm.lend_bytes");
+}
+
+/* A process that connects anew and keeps all it gets takes one record. */
+Test(loans, a_process_that_keeps_all_has_one_record)
+{
+    enum { TIMES = 3 };
+    uint8_t *memory = shareable(MIB);
+    tmsg_message_t *messages[TIMES + 1];
+    tmsg_endpoint_t *to[TIMES + 1];
+    side_t owner, sides[TIMES + 1];
+    tmsg_orphans_t *orphans = NULL;
+    unsigned releases = 0;
+
+    side_open(&owner, NULL);
+    side_listen_link(&owner, LINK_UNIX);
+    for (int i = 0; i <= TIMES; i++) {
+        pair_t both = {.sides = {&owner, &sides[i]}};
+        tmsg_request_t *request;
+
+        open_borrower(&sides[i], &owner, NULL, 0, &to[i]);
+        if (i == TIMES) { /* as if it kept more than may be */
+            orphans->loans.count = TMSG_LOANS_MOST;
+        }
+        request = lend(to[i], map_of(memory, MIB), 0, &releases);
+        messages[i] = pair_take(&both, &sides[i]);
+        must(pair_finish(&both, request));
+        cr_expect_eq(tmsg_message_is_lent(messages[i]), i < TIMES);
+        if (i == TIMES) {
+            expect_words(to[i], "was not given back");
+            orphans->loans.count = TIMES;
+        }
+        tmsg_endpoint_destroy(to[i]);
+        must_eq(owner.worker->paths.lender->orphans.count, 1);
+        orphans = TMSG_CONTAINER_OF(owner.worker->paths.lender->orphans.head,
+                                    tmsg_orphans_t, node);
+        cr_expect_eq(orphans->loans.count, i < TIMES ? i + 1 : TIMES);
+        cr_expect(orphans->process >= 0);
+    }
+    cr_expect_eq(releases, 1);
+    for (int i = 0; i <= TIMES; i++) {
+        check_fill(messages[i], "x", 3, MIB);
+        tmsg_message_destroy(messages[i]);
+        side_close(&sides[i]);
+    }
+    side_close(&owner);
+    cr_expect_eq(releases, TIMES + 1);
+    must(tmsg_shareable_free(memory));
+}
+
+/* For pair_await(): the kernel tells of the end of the peer's process. */
+static bool is_watched(void *arg)
+{
+    const tmsg_endpoint_t *endpoint = arg;
+
+    return endpoint->paths.loans->process >= 0;
+}
+
+/* A lack of descriptors does not last. */
+Test(loans, the_peers_process_is_watched_later)
+{
+    uint8_t *memory = shareable(MIB);
+    struct rlimit few, usual;
+    unsigned releases = 0;
+    tmsg_message_t *message;
+    tmsg_request_t *request;
+    tmsg_loans_t *loans;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    request = lend(pair.to_a, map_of(memory, MIB), 0, &releases);
+    tmsg_message_destroy(pair_take(&pair, &pair.a));
+    must(pair_finish(&pair, request));
+    pair_await(&pair, is_nonzero, &releases, "a release");
+    releases = 0;
+    loans = pair.to_a->paths.loans;
+    must_true(loans->watched && loans->process >= 0);
+    close(loans->process);
+    loans->process = -1;
+    loans->watched = false;
+    getrlimit(RLIMIT_NOFILE, &usual);
+    few = usual;
+    few.rlim_cur = 3;
+    must_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    tmsg_request_destroy(lend(pair.to_a, map_of(memory, MIB), 0, &releases));
+    cr_expect_eq(loans->out.count, 1);
+    cr_expect(!loans->watched);
+    must_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    pair_await(&pair, is_watched, pair.to_a, "a watch");
+    message = pair_take(&pair, &pair.a);
+    tmsg_message_destroy(message);
+    pair_await(&pair, is_nonzero, &releases, "a release");
+    pair_close(&pair);
+    must(tmsg_shareable_free(memory));
 }
