@@ -34,10 +34,10 @@ typedef struct tmsg_loan_in tmsg_loan_in_t;
 bool tmsg_loans_may_lend(const tmsg_endpoint_t *endpoint, bool asked,
                          const char **why_p);
 
-/* Returns whether the peer keeps so many copies that a further one of `bytes`
- * would be more than half of those that this side may lend: others need the
- * rest. */
-bool tmsg_loans_keeps_most(const tmsg_endpoint_t *endpoint, uint64_t bytes);
+/* Returns whether the peer keeps so many copies, of this connection and of
+ * those of its process that have ended, that a further one of `bytes` would be
+ * more than half of those that this side may lend: others need the rest. */
+bool tmsg_loans_keeps_most(tmsg_endpoint_t *endpoint, uint64_t bytes);
 
 /* Returns whether the peer may be offered one more segment now. False: *why_p
  * tells why not. */

@@ -66,6 +66,11 @@ static tmsg_copy_segment_t *copy_at(tmsg_node_t *node)
     return TMSG_CONTAINER_OF(node, tmsg_copy_segment_t, node);
 }
 
+static bool is_idle(const tmsg_copy_segment_t *copy)
+{
+    return !copy->used && !copy->retired;
+}
+
 static void forget_frozen(tmsg_lender_t *lender,
                           const tmsg_copy_segment_t *copy)
 {
@@ -147,8 +152,7 @@ void tmsg_copies_trim(tmsg_lender_t *lender, uint64_t idle_ns)
         tmsg_copy_segment_t *copy = copy_at(node);
 
         next = node->next;
-        if (!copy->used && !copy->retired &&
-            now - copy->idle_since_ns >= idle_ns) {
+        if (is_idle(copy) && now - copy->idle_since_ns >= idle_ns) {
             free_copy(lender->worker, copy);
         }
     }
@@ -178,7 +182,7 @@ static bool suits(const tmsg_copy_segment_t *copy, uint64_t bytes,
 {
     uint64_t room = tmsg_shareable_bytes(copy->segment);
 
-    return !copy->used && !copy->spoiled && !copy->retired && room >= bytes &&
+    return is_idle(copy) && !copy->spoiled && room >= bytes &&
            room <= 2 * bytes + SPARE_BYTES &&
            are_same(&copy->audience, audience);
 }
@@ -208,18 +212,38 @@ static tmsg_copy_segment_t *find_copy(const tmsg_endpoint_t *endpoint,
     return found;
 }
 
+/* Returns whether there would be room without the idle copies. */
+static bool can_have_room(const tmsg_lender_t *lender, uint64_t bytes)
+{
+    size_t count = lender->copies.count;
+    uint64_t all = lender->copies_bytes;
+
+    for (tmsg_node_t *node = lender->copies.head; node != NULL;
+         node = node->next) {
+        if (is_idle(copy_at(node))) {
+            count--;
+            all -= tmsg_shareable_bytes(copy_at(node)->segment);
+        }
+    }
+    return count < TMSG_COPIES_MOST &&
+           (all + bytes <= TMSG_COPIES_BYTES_MOST || count == 0);
+}
+
 /* Frees idle copies, the one that was used last at the end, until there is room
- * for one of `bytes`. */
+ * for one of `bytes`; none, if that cannot be. */
 static bool make_room(tmsg_lender_t *lender, uint64_t bytes)
 {
     tmsg_node_t *node = lender->copies.tail, *previous;
 
+    if (!can_have_room(lender, bytes)) {
+        return false;
+    }
     for (; node != NULL &&
            (lender->copies.count >= TMSG_COPIES_MOST ||
             lender->copies_bytes + bytes > TMSG_COPIES_BYTES_MOST);
          node = previous) {
         previous = node->previous;
-        if (!copy_at(node)->used && !copy_at(node)->retired) {
+        if (is_idle(copy_at(node))) {
             free_copy(lender->worker, copy_at(node));
         }
     }

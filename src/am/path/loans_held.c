@@ -118,6 +118,23 @@ bool tmsg_orphans_have_room(const tmsg_endpoint_t *endpoint)
                : orphans->loans.count < TMSG_LOANS_MOST;
 }
 
+void tmsg_orphans_add_copies(const tmsg_endpoint_t *endpoint, unsigned *count,
+                             uint64_t *bytes)
+{
+    const tmsg_orphans_t *orphans = orphans_of(endpoint);
+    tmsg_node_t *node = orphans == NULL ? NULL : orphans->loans.head;
+
+    for (; node != NULL; node = node->next) {
+        const tmsg_copy_segment_t *copy =
+            TMSG_CONTAINER_OF(node, tmsg_loan_out_t, node)->lending->copy;
+
+        if (copy != NULL && !copy->frozen) {
+            *count += 1;
+            *bytes += tmsg_shareable_bytes(copy->segment);
+        }
+    }
+}
+
 void tmsg_orphans_begin(tmsg_orphans_t *orphans)
 {
     tmsg_worker_t *worker = orphans->worker;

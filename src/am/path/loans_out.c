@@ -47,11 +47,15 @@ bool tmsg_loans_may_lend(const tmsg_endpoint_t *endpoint, bool asked,
     return false;
 }
 
-bool tmsg_loans_keeps_most(const tmsg_endpoint_t *endpoint, uint64_t bytes)
+bool tmsg_loans_keeps_most(tmsg_endpoint_t *endpoint, uint64_t bytes)
 {
-    const tmsg_loans_t *loans = endpoint->paths.loans;
+    const tmsg_loans_t *loans = tmsg_loans_of(endpoint);
     unsigned count = 0;
 
+    if (loans != NULL) {
+        tmsg_loans_watch(endpoint);
+        tmsg_orphans_add_copies(endpoint, &count, &bytes);
+    }
     for (unsigned i = 0; loans != NULL && i < loans->offered_count; i++) {
         const tmsg_offered_t *offered = &loans->offered[i];
 
@@ -539,7 +543,7 @@ tmsg_status_t tmsg_lending_offer(tmsg_endpoint_t *endpoint,
                               "the copy is one for others");
     }
     tmsg_loans_watch(endpoint);
-    if (lending->copy == NULL && !tmsg_orphans_have_room(endpoint)) {
+    if (!tmsg_orphans_have_room(endpoint)) {
         return tmsg_error_set(TMSG_ERR_BUSY,
                               "too much was not given back by connections that "
                               "have ended");
@@ -601,10 +605,10 @@ tmsg_status_t tmsg_loan_begin(tmsg_endpoint_t *endpoint, uint32_t token,
     tmsg_loans_t *loans = endpoint->paths.loans;
     tmsg_loan_out_t *loan = malloc(sizeof(*loan));
 
-    if (loan != NULL && lending->copy == NULL && loans->orphans == NULL) {
+    if (loan != NULL && loans->orphans == NULL) {
         loans->orphans = calloc(1, sizeof(*loans->orphans));
     }
-    if (loan == NULL || (lending->copy == NULL && loans->orphans == NULL)) {
+    if (loan == NULL || loans->orphans == NULL) {
         free(loan);
         return tmsg_error_memory("a loan");
     }
@@ -759,11 +763,7 @@ void tmsg_loans_end_out(tmsg_endpoint_t *endpoint, tmsg_loans_t *loans)
         tmsg_loan_out_t *loan = TMSG_CONTAINER_OF(tmsg_list_pop(&loans->out),
                                                   tmsg_loan_out_t, node);
 
-        if (loan->lending->copy != NULL) {
-            tmsg_loan_out_free(loan, false);
-        } else {
-            tmsg_list_push(&orphans->loans, &loan->node);
-        }
+        tmsg_list_push(&orphans->loans, &loan->node);
     }
     if (orphans != NULL && orphans->loans.count > 0) {
         orphans->worker = endpoint->worker;

@@ -193,6 +193,9 @@ void tmsg_loans_watch(tmsg_endpoint_t *endpoint);
 void tmsg_orphans_begin(tmsg_orphans_t *orphans);
 /* Returns whether more loans of the connection could be looked after. */
 bool tmsg_orphans_have_room(const tmsg_endpoint_t *endpoint);
+/* Adds the copies that the connection's peer keeps beside it. */
+void tmsg_orphans_add_copies(const tmsg_endpoint_t *endpoint, unsigned *count,
+                             uint64_t *bytes);
 void tmsg_orphans_end(tmsg_lender_t *lender);
 
 /* loans_copies.c */

@@ -116,12 +116,13 @@ static tmsg_lending_t *lend_copy(tmsg_send_t *send, tmsg_payload_t *payload,
     return lending;
 }
 
-/* Returns whether a subscriber leaves enough copies for the others. */
+/* Returns whether the peer leaves enough copies for others. Those of offers are
+ * counted apart. */
 static bool may_have_copy(const tmsg_send_t *send,
                           const tmsg_payload_t *payload, const char **why_p)
 {
     *why_p = "the peer keeps half of the copies that may be lent";
-    return send->shared_plan == NULL ||
+    return send->lend->kept_p != NULL ||
            !tmsg_loans_keeps_most(send->endpoint, payload->measures->bytes);
 }
 
