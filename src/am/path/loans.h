@@ -88,10 +88,11 @@ void tmsg_lending_drop(tmsg_lending_t *lending); /* NULL: nothing */
 
 /* tmsg_lending_is_copy() returns whether the segment is the library's own.
  * tmsg_lending_at() returns where tensor `index` lies, or NULL if it has no
- * bytes. */
+ * bytes. tmsg_lending_is_of() returns whether the lending is of a map of that
+ * layout; the caller knows that the tensors are the same. */
 bool tmsg_lending_is_copy(const tmsg_lending_t *lending);
 uint8_t *tmsg_lending_at(const tmsg_lending_t *lending, size_t index);
-const tmsg_map_t *tmsg_lending_map(const tmsg_lending_t *lending);
+bool tmsg_lending_is_of(const tmsg_lending_t *lending, const tmsg_map_t *map);
 
 /* Offers the peer the segments that it has not got. OK: it has taken all of
  * them, and the places are in places[0..tensors-1]. IN_PROGRESS: it has not

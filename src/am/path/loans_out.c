@@ -181,7 +181,8 @@ static tmsg_lending_t *create_lending(const tmsg_map_t *map)
         malloc(sizeof(*lending) + tensors * sizeof(*lending->places));
 
     if (lending != NULL) {
-        *lending = (tmsg_lending_t){.refs = 1, .map = map, .tensors = tensors};
+        *lending = (tmsg_lending_t){
+            .refs = 1, .stamp = tmsg_map_stamp(map), .tensors = tensors};
     }
     return lending;
 }
@@ -241,9 +242,10 @@ static void clear_copy(tmsg_copy_segment_t *copy, uint64_t from, uint64_t to)
 
 /* Lays the tensors out in the copy of a lending. Without a copy the lending is
  * freed, and NULL returned. */
-static tmsg_lending_t *lay_out_copy(tmsg_lending_t *lending)
+static tmsg_lending_t *lay_out_copy(tmsg_lending_t *lending,
+                                    const tmsg_map_t *map)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(lending->map);
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     uint64_t offset = 0;
 
     if (lending->copy == NULL) {
@@ -281,7 +283,7 @@ tmsg_lending_t *tmsg_lending_copy(tmsg_endpoint_t *endpoint,
     }
     lending->worker = endpoint->worker;
     lending->copy = tmsg_copies_take(endpoint, bytes, group, why_p);
-    return lay_out_copy(lending);
+    return lay_out_copy(lending, map);
 }
 
 tmsg_lending_t *tmsg_lending_draft(tmsg_endpoint_t *endpoint,
@@ -296,7 +298,7 @@ tmsg_lending_t *tmsg_lending_draft(tmsg_endpoint_t *endpoint,
     }
     lending->worker = endpoint->worker;
     lending->copy = tmsg_copies_draft(endpoint->worker, bytes, why_p);
-    return lay_out_copy(lending);
+    return lay_out_copy(lending, map);
 }
 
 tmsg_status_t tmsg_lending_freeze(tmsg_lending_t *lending)
@@ -333,9 +335,9 @@ bool tmsg_lending_is_copy(const tmsg_lending_t *lending)
     return lending->copy != NULL;
 }
 
-const tmsg_map_t *tmsg_lending_map(const tmsg_lending_t *lending)
+bool tmsg_lending_is_of(const tmsg_lending_t *lending, const tmsg_map_t *map)
 {
-    return lending->map;
+    return lending->stamp == tmsg_map_stamp(map);
 }
 
 uint8_t *tmsg_lending_at(const tmsg_lending_t *lending, size_t index)

@@ -51,7 +51,7 @@ typedef struct tmsg_copy_segment {
 struct tmsg_lending {
     unsigned refs;
     tmsg_worker_t *worker; /* with `copy` */
-    const tmsg_map_t *map; /* for comparison alone */
+    uint64_t stamp;        /* of its map: tmsg_map_stamp() */
     tmsg_copy_segment_t *copy;
     unsigned count;
     tmsg_shareable_t *segments[TMSG_LENDING_SEGMENTS];

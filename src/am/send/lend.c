@@ -136,14 +136,14 @@ static tmsg_status_t find_lending(tmsg_send_t *send, tmsg_payload_t *payload,
     tmsg_status_t status = TMSG_OK;
 
     if (lend->lending != NULL &&
-        tmsg_lending_map(lend->lending) != payload->map) {
+        !tmsg_lending_is_of(lend->lending, payload->map)) {
         drop_lending(lend);
     }
     if (lend->lending != NULL) {
         return TMSG_OK;
     }
     if (shared_p != NULL && *shared_p != NULL &&
-        tmsg_lending_map(*shared_p) == payload->map) {
+        tmsg_lending_is_of(*shared_p, payload->map)) {
         if (!tmsg_lending_is_copy(*shared_p) ||
             may_have_copy(send, payload, why_p)) {
             lend->lending = *shared_p;

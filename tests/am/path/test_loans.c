@@ -355,6 +355,28 @@ Test(loans, memory_that_is_used_again_shows_no_earlier_message)
     free(memory);
 }
 
+/* What a send lends is of its map's layout, not of an address: another map may
+ * come to lie there. */
+Test(loans, a_lending_is_of_a_layout)
+{
+    uint8_t *memory = shareable(MIB);
+    tmsg_map_t *map = map_of(memory, MIB), *same;
+    tmsg_lending_t *lending;
+
+    lending = tmsg_lending_of(map);
+    must_true(lending != NULL);
+    cr_expect(tmsg_lending_is_of(lending, map));
+    must(tmsg_map_copy_layout(map, &same));
+    cr_expect(tmsg_lending_is_of(lending, same));
+    tmsg_map_clear(map);
+    add_bytes(map, "x", memory, MIB / 2);
+    cr_expect(!tmsg_lending_is_of(lending, map));
+    tmsg_lending_drop(lending);
+    tmsg_map_destroy(map);
+    tmsg_map_destroy(same);
+    must(tmsg_shareable_free(memory));
+}
+
 Test(loans, a_block_of_several_tensors_is_lent_whole)
 {
     uint8_t *memory = shareable(2 * MIB), *other = shareable(MIB);
