@@ -301,6 +301,13 @@ static void nest_make(const tmsg_tensor_t *tensor, nest_t *nest)
     }
 }
 
+/* Returns whether the rows of a nest lie nearer to each other than the
+ * columns. */
+static inline bool nest_is_tiled(const nest_t *nest)
+{
+    return llabs(nest->steps[1]) < llabs(nest->steps[0]);
+}
+
 /* Copies rows and columns of the two innermost dimensions. If the rows lie
  * nearer to each other than the columns, they are copied by tiles, so that a
  * cache line is used before it is gone. */
@@ -309,7 +316,7 @@ copy_tiles(const nest_t *nest, int64_t rows, int64_t columns,
            const uint8_t *from, uint8_t *to, size_t run)
 {
     int64_t row_step = nest->steps[1], column_step = nest->steps[0];
-    bool tiled = llabs(row_step) < llabs(column_step);
+    bool tiled = nest_is_tiled(nest);
     int64_t high = tiled ? TILE_ROWS : 1;
     int64_t wide = tiled ? TILE_COLUMNS : columns;
 
@@ -425,6 +432,31 @@ void tmsg_tensor_pack_part(const tmsg_tensor_t *tensor, uint64_t offset,
     copy_part(&nest, nest.ndim - 1, tensor->data, offset, bytes, buffer);
 }
 
+/* A part of few rows would leave most of each cache line that it reads to the
+ * parts behind it. */
+uint64_t tmsg_tensor_pack_well(const tmsg_tensor_t *tensor)
+{
+    nest_t nest;
+
+    if (tmsg_tensor_is_contiguous(tensor)) {
+        return 0;
+    }
+    nest_make(tensor, &nest);
+    return nest.ndim > 1 && nest_is_tiled(&nest) ? TILE_ROWS * nest.packed[1]
+                                                 : 0;
+}
+
+tmsg_status_t tmsg_tensor_check_pack(const tmsg_tensor_t *tensor)
+{
+    if (tensor->device.type != TMSG_DEVICE_CPU &&
+        tensor->device.type != TMSG_DEVICE_CUDA_HOST) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "device type %d is not readable by the CPU",
+                              tensor->device.type);
+    }
+    return tmsg_tensor_check_packable(tensor);
+}
+
 tmsg_status_t tmsg_tensor_pack(const tmsg_tensor_t *tensor, void *buffer)
 {
     uint64_t bytes = 0;
@@ -436,13 +468,7 @@ tmsg_status_t tmsg_tensor_pack(const tmsg_tensor_t *tensor, void *buffer)
     if (buffer == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "buffer is NULL");
     }
-    if (tensor->device.type != TMSG_DEVICE_CPU &&
-        tensor->device.type != TMSG_DEVICE_CUDA_HOST) {
-        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                              "device type %d is not readable by the CPU",
-                              tensor->device.type);
-    }
-    status = tmsg_tensor_check_packable(tensor);
+    status = tmsg_tensor_check_pack(tensor);
     if (status == TMSG_OK) {
         tmsg_tensor_pack_part(tensor, 0, bytes, buffer);
     }

@@ -48,11 +48,20 @@ uint64_t tmsg_tensor_bytes_out(const tmsg_tensor_t *tensor, uint64_t once);
  * have to pick elements that, with their lanes, are not whole bytes). */
 tmsg_status_t tmsg_tensor_check_packable(const tmsg_tensor_t *tensor);
 
+/* Does what tmsg_tensor_check_packable() does, and checks that the CPU reads
+ * the memory. Errors: UNSUPPORTED. */
+tmsg_status_t tmsg_tensor_check_pack(const tmsg_tensor_t *tensor);
+
 /* Writes bytes `offset` to `offset + bytes` of those that tmsg_tensor_pack()
  * writes. The tensor must be one that tmsg_tensor_pack() takes: nothing is
  * checked. */
 void tmsg_tensor_pack_part(const tmsg_tensor_t *tensor, uint64_t offset,
                            uint64_t bytes, void *buffer);
+
+/* Returns how many bytes a part has at least if all parts together are to be
+ * packed as fast as the whole; 0: any number will do. The tensor is checked,
+ * and has elements. */
+uint64_t tmsg_tensor_pack_well(const tmsg_tensor_t *tensor);
 
 /* Returns the bytes of one element with its lanes, rounded up to a whole
  * byte. */

@@ -50,6 +50,7 @@ typedef struct {
     int32_t protocol; /* tmsg_protocol_t of the rest */
     bool slices;      /* the rest goes in slices behind the head */
     bool bulk;        /* fragments and slices go by the bulk stream */
+    bool packs;       /* slices are made when they are handed over: pack.h */
 } tmsg_way_t;
 
 #define TMSG_WAY_NO_FRAGMENTS UINT64_MAX

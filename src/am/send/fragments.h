@@ -11,8 +11,9 @@
 #include "am/send/send.h"
 #include "am/worker/way.h"
 
-/* Makes the fragments of a payload whose way has some: packs the tensors that
- * have to be packed, and writes their checksums. payload->extra->split says
+/* Makes the fragments of a payload whose way has some, and writes their
+ * checksums. Tensors that have to be packed are packed a fragment at a time,
+ * when it is handed over. payload->extra->split says
  * which tensors travel in fragments. Errors: NO_MEMORY, UNSUPPORTED. */
 tmsg_status_t tmsg_fragments_make(tmsg_send_t *send,
                                   const tmsg_payload_t *payload);

@@ -51,35 +51,24 @@ bool tmsg_fragments_out_is_over(const tmsg_fragments_out_t *fragments)
     return is_slicing(fragments) && fragments->next.left_bytes == 0;
 }
 
-/* Packs the tensors that do not lie as they travel, one behind the other. */
-static tmsg_status_t pack_fragments(tmsg_fragments_out_t *fragments,
-                                    const tmsg_payload_t *payload)
+/* Checks that the tensors in fragments can be packed, those that have to be,
+ * and writes checksums. */
+static tmsg_status_t check_fragments(const tmsg_fragments_out_t *fragments,
+                                     const tmsg_payload_t *payload)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
+    tmsg_pool_t *pool =
+        tmsg_budget_pool(fragments->send->endpoint->worker->budget);
     size_t size = tmsg_map_size(payload->map);
-    uint8_t *to = NULL;
     tmsg_status_t status = TMSG_OK;
 
-    if (payload->measures->fragments_packed > 0) {
-        status = tmsg_pool_take(
-            tmsg_budget_pool(fragments->send->endpoint->worker->budget),
-            payload->measures->fragments_packed, &fragments->staging);
-        to = fragments->staging.data;
-        fragments->next.packed = to;
+    if (payload->measures->fragments_packed == 0 &&
+        payload->extra->checksum == NULL) {
+        return TMSG_OK;
     }
     for (size_t i = tmsg_split_next(&fragments->split, payload->map, 0);
          i < size && status == TMSG_OK;
          i = tmsg_split_next(&fragments->split, payload->map, i + 1)) {
-        const void *data = entries[i].tensor.data;
-
-        if (!tmsg_tensor_is_dense(&entries[i].tensor)) {
-            status = tmsg_plan_pack(&entries[i], to);
-            data = to;
-            to += entries[i].bytes;
-        }
-        if (status == TMSG_OK) {
-            tmsg_plan_note_checksum(payload, i, data, entries[i].bytes);
-        }
+        status = tmsg_pack_check(payload, i, pool);
     }
     return status;
 }
@@ -120,7 +109,7 @@ tmsg_status_t tmsg_fragments_make(tmsg_send_t *send,
     if (payload->way.fragments) {
         fragments->bytes =
             payload->measures->bytes - payload->measures->head_bytes;
-        status = pack_fragments(fragments, payload);
+        status = check_fragments(fragments, payload);
     }
     find_next_fragment(fragments);
     if (send->stage != NULL) {
@@ -160,12 +149,20 @@ tmsg_status_t tmsg_fragments_slice(tmsg_send_t *send,
 {
     tmsg_fragments_out_t *fragments = send->fragments;
     tmsg_plan_t *plan = &send->plan;
+    const tmsg_measures_t *measures = payload->measures;
     uint64_t spill = tmsg_layout_spill(payload->spill);
     uint64_t left = plan->bytes - spill;
     const uint8_t *begin =
         plan->iov_count > 0 ? plan->iov[0].iov_base : plan->contiguous;
     tmsg_status_t status = TMSG_OK;
 
+    fragments->packs = payload->way.packs;
+    if (fragments->packs) {
+        left = payload->way.fragments ? measures->head_bytes : measures->bytes;
+        fragments->next.left_bytes = left;
+        fragments->bytes += left;
+        return TMSG_OK;
+    }
     if (plan->iov_count > 0 && spill == 0 && left <= fragments->split.slice) {
         fragments->next.iov = plan->iov;
     } else if (plan->iov_count > 0) {
@@ -197,7 +194,6 @@ void tmsg_fragments_free(tmsg_send_t *send)
 
         tmsg_fragments_stop(send);
         tmsg_soon_forget(&send->fragments->call);
-        tmsg_pool_give(pool, send->fragments->staging);
         tmsg_pool_give(pool, send->fragments->list);
         tmsg_plan_free(&send->fragments->left, pool);
         if (send->fragments->split.others_bytes > 0) {
@@ -361,46 +357,79 @@ static void write_fragment_header(const tmsg_fragments_out_t *fragments,
                 TMSG_FRAGMENT_NUMBER_BYTES);
 }
 
-/* Returns the bytes of the next fragment of a tensor, and goes on to the
- * fragment behind it. */
+/* Gets memory of the slot's own for a fragment. Returns NULL if there is
+ * none. */
+static uint8_t *take_own(tmsg_fragments_slot_t *slot, uint64_t bytes)
+{
+    tmsg_budget_t *budget = slot->send->endpoint->worker->budget;
+
+    return tmsg_pool_take(tmsg_budget_pool(budget), bytes, &slot->own) ==
+                   TMSG_OK
+               ? slot->own.data
+               : NULL;
+}
+
+/* Returns the bytes of the next fragment of a tensor, or NULL if they could not
+ * be packed, and goes on to the fragment behind it. */
 static const uint8_t *step_tensor(tmsg_fragments_out_t *fragments,
-                                  uint64_t bytes, tmsg_fill_t **fill_p,
+                                  uint64_t bytes, tmsg_fragments_slot_t *slot,
                                   int *memory_type_p)
 {
+    tmsg_fragments_next_t *next = &fragments->next;
     const tmsg_map_entry_t *entry =
-        &tmsg_map_entries(fragments->map)[fragments->next.tensor];
-    bool dense = tmsg_tensor_is_dense(&entry->tensor);
-    const uint8_t *data = dense ? entry->tensor.data : fragments->next.packed;
+        &tmsg_map_entries(fragments->map)[next->tensor];
+    const uint8_t *data = entry->tensor.data;
 
-    data += fragments->next.offset;
-    if (dense && fragments->send->stage != NULL) {
-        data = tmsg_stage_out_take(fragments->send, fragments->next.tensor,
-                                   fragments->next.offset, bytes, memory_type_p,
-                                   fill_p);
-    }
-    fragments->next.number++;
-    fragments->next.offset += bytes;
-    if (fragments->next.offset == entry->bytes) {
-        if (!dense) {
-            fragments->next.packed += entry->bytes;
+    if (!tmsg_tensor_is_dense(&entry->tensor)) {
+        uint8_t *own = take_own(slot, bytes);
+
+        if (own != NULL) {
+            tmsg_pack_part(entry, next->offset, bytes, own);
         }
-        fragments->next.offset = 0;
-        fragments->next.tensor++;
+        data = own;
+    } else if (fragments->send->stage != NULL) {
+        data = tmsg_stage_out_take(fragments->send, next->tensor, next->offset,
+                                   bytes, memory_type_p, &slot->fill);
+    } else {
+        data += next->offset;
+    }
+    next->number++;
+    next->offset += bytes;
+    if (next->offset == entry->bytes) {
+        next->offset = 0;
+        next->tensor++;
         find_next_fragment(fragments);
     }
     return data;
 }
 
+/* Does what step_tensor() does, for a slice that is made now. */
+static const uint8_t *make_slice(tmsg_fragments_out_t *fragments,
+                                 uint64_t bytes, tmsg_fragments_slot_t *slot)
+{
+    uint8_t *own = take_own(slot, bytes);
+
+    if (own != NULL) {
+        fragments->unreadable =
+            tmsg_pack_walk(fragments->map, &fragments->split,
+                           &fragments->next.walk, bytes, own);
+    }
+    return fragments->unreadable == NULL ? own : NULL;
+}
+
 /* Returns the bytes of the next slice, or a list of them, and goes on to the
  * slice behind it. */
 static const void *step_slice(tmsg_fragments_out_t *fragments, uint64_t bytes,
-                              size_t *count_p)
+                              tmsg_fragments_slot_t *slot, size_t *count_p)
 {
     const struct iovec *iov = fragments->next.iov;
     const uint8_t *at = fragments->next.at;
 
     fragments->next.number++;
     fragments->next.left_bytes -= bytes;
+    if (fragments->packs) {
+        return make_slice(fragments, bytes, slot);
+    }
     if (iov == NULL) {
         fragments->next.at += bytes;
         return at;
@@ -413,13 +442,29 @@ static const void *step_slice(tmsg_fragments_out_t *fragments, uint64_t bytes,
 }
 
 const void *tmsg_fragments_out_step(tmsg_fragments_out_t *fragments,
-                                    uint64_t bytes, tmsg_fill_t **fill_p,
+                                    uint64_t bytes, tmsg_fragments_slot_t *slot,
                                     int *memory_type_p, size_t *count_p)
 {
-    *fill_p = NULL;
+    slot->fill = NULL;
     return is_slicing(fragments)
-               ? step_slice(fragments, bytes, count_p)
-               : step_tensor(fragments, bytes, fill_p, memory_type_p);
+               ? step_slice(fragments, bytes, slot, count_p)
+               : step_tensor(fragments, bytes, slot, memory_type_p);
+}
+
+void tmsg_fragments_out_fail(tmsg_fragments_out_t *fragments)
+{
+    char why[TMSG_ERROR_BYTES] = "no memory for the copy of a fragment";
+    tmsg_status_t status = TMSG_ERR_NO_MEMORY;
+
+    if (fragments->send->given_up != TMSG_GIVE_UP_NONE) {
+        return;
+    }
+    if (fragments->unreadable != NULL) {
+        tmsg_plan_say_unreadable(fragments->map, fragments->unreadable, why,
+                                 sizeof(why));
+        status = TMSG_ERR_IO;
+    }
+    tmsg_send_fail(fragments->send, status, why);
 }
 
 uint64_t tmsg_fragments_out_next_bytes(const tmsg_fragments_out_t *fragments)
@@ -449,19 +494,12 @@ static void run_not_copied(tmsg_soon_t *call)
     tmsg_fragments_out_t *fragments =
         TMSG_CONTAINER_OF(call, tmsg_fragments_out_t, call);
     tmsg_fragments_slot_t *slot = fragments->uncopied;
-    char why[TMSG_ERROR_BYTES] = "no memory for the copy of a fragment";
 
     if (!slot->busy) {
         /* The connection of the fragment has ended meanwhile. */
         return;
     }
-    if (fragments->unreadable != NULL) {
-        tmsg_plan_say_unreadable(fragments->map, fragments->unreadable, why,
-                                 sizeof(why));
-    }
-    tmsg_send_fail(
-        fragments->send,
-        fragments->unreadable != NULL ? TMSG_ERR_IO : TMSG_ERR_NO_MEMORY, why);
+    tmsg_fragments_out_fail(fragments);
     end_slot(slot, TMSG_UCX_OK);
 }
 
@@ -482,10 +520,8 @@ static void fail_soon(tmsg_fragments_slot_t *slot)
 static bool copy_fragment_for_ucx(tmsg_fragments_slot_t *slot, source_t *source)
 {
     tmsg_fragments_out_t *fragments = slot->send->fragments;
-    tmsg_budget_t *budget = slot->send->endpoint->worker->budget;
 
-    if (tmsg_pool_take(tmsg_budget_pool(budget), source->bytes, &slot->own) !=
-        TMSG_OK) {
+    if (take_own(slot, source->bytes) == NULL) {
         return false;
     }
     fragments->unreadable = tmsg_plan_copy(source->data, source->count,
@@ -527,13 +563,15 @@ static void post_next(tmsg_fragments_out_t *fragments)
     bool is_read, is_there;
     tmsg_ucx_status_t ucs;
 
-    source.data = tmsg_fragments_out_step(fragments, source.bytes, &slot->fill,
+    source.data = tmsg_fragments_out_step(fragments, source.bytes, slot,
                                           &source.memory_type, &source.count);
     is_read = tmsg_cma_sends(endpoint) && source.count <= 1 &&
               source.memory_type == TMSG_UCX_MEMORY_HOST;
-    is_there = !tmsg_transport_wants_own(endpoint) || slot->fill != NULL ||
-               source.memory_type != TMSG_UCX_MEMORY_HOST ||
-               copy_fragment_for_ucx(slot, &source);
+    is_there =
+        source.data != NULL &&
+        (!tmsg_transport_wants_own(endpoint) || slot->fill != NULL ||
+         slot->own.data != NULL || source.memory_type != TMSG_UCX_MEMORY_HOST ||
+         copy_fragment_for_ucx(slot, &source));
     write_fragment_header(fragments, number, source.bytes,
                           is_read ? TMSG_HEADER_READ : 0, slot->header);
     if (!is_there || tmsg_fragments_out_is_over(fragments)) {

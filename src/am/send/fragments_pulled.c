@@ -8,6 +8,7 @@
 #include "am/path/bulk.h"
 #include "am/send/cancel.h"
 #include "am/send/fragments_out_struct.h"
+#include "am/staging/copy.h"
 
 static void go_by_bulk(tmsg_fragments_out_t *fragments)
 {
@@ -70,15 +71,40 @@ static tmsg_fragments_out_t *choose_pulled(tmsg_endpoint_t *endpoint)
     return chosen;
 }
 
-bool tmsg_fragments_next(tmsg_endpoint_t *endpoint, tmsg_fragment_t *fragment)
+static void run_not_made(tmsg_soon_t *call)
 {
-    tmsg_fragments_out_t *fragments = choose_pulled(endpoint);
+    tmsg_fragments_out_t *fragments =
+        TMSG_CONTAINER_OF(call, tmsg_fragments_out_t, call);
+    const tmsg_fragment_t none = {.slot = fragments->uncopied};
+
+    tmsg_fragments_out_fail(fragments);
+    tmsg_fragments_handed(&none, TMSG_UCX_OK);
+}
+
+/* Fails the message of a fragment that could not be packed, when nobody is in
+ * the middle of other work on the endpoint. Until then the slot keeps the
+ * message from ending otherwise. */
+static void fail_pulled_soon(tmsg_fragments_slot_t *slot)
+{
+    tmsg_fragments_out_t *fragments = slot->send->fragments;
+
+    if (fragments->queue != NULL) {
+        tmsg_fragments_out_unlist(fragments);
+    }
+    fragments->uncopied = slot;
+    fragments->call.run = run_not_made;
+    tmsg_soon(slot->send->endpoint->worker, &fragments->call);
+}
+
+/* Makes the next fragment of a message. Returns false if it could not be
+ * packed. */
+static bool make_fragment(tmsg_fragments_out_t *fragments,
+                          tmsg_fragment_t *fragment)
+{
+    tmsg_endpoint_t *endpoint = fragments->send->endpoint;
     tmsg_fragments_slot_t *slot;
     int memory_type;
 
-    if (fragments == NULL) {
-        return false;
-    }
     fragments->send->channel->last_fragment = ++endpoint->tx.fragments_handed;
     slot = tmsg_fragments_out_take_slot(fragments);
     *fragment =
@@ -87,14 +113,27 @@ bool tmsg_fragments_next(tmsg_endpoint_t *endpoint, tmsg_fragment_t *fragment)
                           .number = fragments->next.number,
                           .bytes = tmsg_fragments_out_next_bytes(fragments),
                           .slot = slot};
-    fragment->data =
-        tmsg_fragments_out_step(fragments, fragment->bytes, &slot->fill,
-                                &memory_type, &fragment->count);
+    fragment->data = tmsg_fragments_out_step(fragments, fragment->bytes, slot,
+                                             &memory_type, &fragment->count);
     if (tmsg_fragments_out_is_over(fragments)) {
         tmsg_fragments_out_unlist(fragments);
     }
     endpoint->in_ucx++;
-    return true;
+    if (fragment->data == NULL) {
+        fail_pulled_soon(slot);
+    }
+    return fragment->data != NULL;
+}
+
+bool tmsg_fragments_next(tmsg_endpoint_t *endpoint, tmsg_fragment_t *fragment)
+{
+    tmsg_fragments_out_t *fragments;
+    bool is_made = false;
+
+    while (!is_made && (fragments = choose_pulled(endpoint)) != NULL) {
+        is_made = make_fragment(fragments, fragment);
+    }
+    return is_made;
 }
 
 void tmsg_fragments_unreadable(const tmsg_fragment_t *fragment, const void *at)

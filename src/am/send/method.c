@@ -145,6 +145,7 @@ tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
                          ? is_gathered_for_bulk(pieces, bytes, thresholds)
                          : way.gather;
     }
+    way.packs = way.slices && !way.gather && packed > 0;
     if (way.slices) {
         way.protocol =
             spill > 0 ? TMSG_PROTOCOL_EAGER : (int32_t)TMSG_PROTOCOL_AUTO;

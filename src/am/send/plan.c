@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "am/endpoint/measures.h"
+#include "am/send/pack.h"
 #include "am/staging/sum.h"
 #include "core/bytes.h"
 #include "core/error.h"
@@ -380,11 +381,37 @@ void tmsg_plan_name_foreign(const tmsg_map_t *map, uint8_t *bits)
     }
 }
 
+/* Plans a payload whose slices are made when they are handed over: the body
+ * that heads it is all there is now. */
+static tmsg_status_t plan_head(const tmsg_payload_t *payload, tmsg_pool_t *pool,
+                               tmsg_plan_t *plan)
+{
+    tmsg_status_t status = TMSG_OK;
+
+    for (size_t i = 0; i < tmsg_map_size(payload->map) && status == TMSG_OK;
+         i++) {
+        if (!goes_in_fragments(payload, i)) {
+            status = tmsg_pack_check(payload, i, pool);
+        }
+    }
+    plan->bytes = tmsg_layout_spill(payload->spill);
+    if (status == TMSG_OK && plan->bytes > 0) {
+        status = tmsg_pool_take(pool, plan->bytes, &plan->staging);
+        plan->contiguous = plan->staging.data;
+    }
+    return status == TMSG_OK && plan->bytes > 0
+               ? write_body(payload, plan->staging.data)
+               : status;
+}
+
 tmsg_status_t tmsg_plan_make(const tmsg_payload_t *payload, tmsg_pool_t *pool,
                              tmsg_plan_t *plan)
 {
     tmsg_status_t status;
 
+    if (payload->way.packs) {
+        return plan_head(payload, pool, plan);
+    }
     plan->bytes = (payload->way.fragments ? payload->measures->head_bytes
                                           : payload->measures->bytes) +
                   tmsg_layout_spill(payload->spill);

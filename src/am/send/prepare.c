@@ -11,6 +11,7 @@
 #include "am/send/lend.h"
 #include "am/send/limits.h"
 #include "am/send/method.h"
+#include "am/send/pack.h"
 #include "am/send/schemas_out.h"
 #include "am/send/send.h"
 #include "am/send/stage_out.h"
@@ -24,6 +25,8 @@
 #define SILENCE_NS 2000000000ULL
 /* A body of more bytes heads no loan. */
 #define LOAN_HEAD_MOST (4ULL << 20)
+/* A publication packs no more bytes as a whole. */
+#define SHARED_COPY_MOST (16ULL << 20)
 #define READ_LEAST 8192 /* least bytes that the peer reads, unless told to */
 
 /* Makes room for the checksums that were asked for. */
@@ -235,7 +238,7 @@ static tmsg_status_t plan_payload(tmsg_send_t *send, tmsg_payload_t *payload)
     tmsg_pool_t *pool = tmsg_budget_pool(send->endpoint->worker->budget);
 
     return send->shared_plan != NULL && payload->spill == 0 &&
-                   payload->map == tmsg_send_map(send)
+                   !payload->way.packs && payload->map == tmsg_send_map(send)
                ? tmsg_shared_plan_make(send->shared_plan, payload, pool,
                                        &send->plan)
                : tmsg_plan_make(payload, pool, &send->plan);
@@ -357,11 +360,15 @@ static bool is_alone(const tmsg_send_t *send)
 }
 
 /* Returns the bytes of a fragment. No small message waits behind fragments that
- * go by the bulk stream. */
-static uint64_t chunk_of(const tmsg_send_t *send, bool by_bulk)
+ * go by the bulk stream. What is packed lies in memory of the library until it
+ * was moved. */
+static uint64_t chunk_of(const tmsg_send_t *send, const tmsg_payload_t *payload)
 {
-    return sayable(tmsg_way_chunk(thresholds_of(send->endpoint),
-                                  by_bulk || is_alone(send)));
+    uint64_t chunk = tmsg_way_chunk(thresholds_of(send->endpoint),
+                                    payload->way.bulk || is_alone(send));
+
+    return payload->measures->packed > 0 ? tmsg_pack_chunk(payload->map, chunk)
+                                         : sayable(chunk);
 }
 
 /* Says in the body which tensors travel in fragments, if the way has any. */
@@ -385,7 +392,7 @@ static tmsg_status_t name_fragments(const tmsg_send_t *send,
     if (!payload->way.fragments && !payload->way.slices) {
         return TMSG_OK;
     }
-    chunk = chunk_of(send, payload->way.bulk);
+    chunk = chunk_of(send, payload);
     split->large =
         payload->way.fragments ? sayable(measures->large) : INT64_MAX;
     split->slice = payload->way.slices ? chunk : 0;
@@ -545,6 +552,12 @@ static tmsg_status_t make_payload(tmsg_send_t *send, tmsg_payload_t *payload)
                               tmsg_budget_pool(send->endpoint->worker->budget),
                               &send->plan);
     }
+    /* A copy that all receivers share is made once. */
+    payload->way.packs =
+        payload->way.packs &&
+        (send->shared_plan == NULL ||
+         tmsg_pack_left(payload->measures, payload->way.fragments) >
+             SHARED_COPY_MOST);
     send->am_flags = am_flags_of(payload->way.protocol);
     send->pulled = payload->way.bulk;
     if (payload->way.fragments || payload->way.slices) {
