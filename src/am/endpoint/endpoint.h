@@ -78,6 +78,7 @@ typedef struct {
     /* fragments handed to UCX or to the bulk stream, in all */
     uint64_t fragments_handed;
     tmsg_schema_budget_t budget; /* bounds the layouts of all channels */
+    uint64_t packed_bytes;       /* of messages that were packed as a whole */
     uint32_t next_message_id;
     /* sends in `fragments_queued` whose fragments the peer is to ask for */
     unsigned fragments_awaited;

@@ -12,6 +12,7 @@
 #include "am/send/consumer.h"
 #include "am/send/fragments.h"
 #include "am/send/lend.h"
+#include "am/send/pack.h"
 #include "am/send/queue.h"
 #include "am/send/stage_out.h"
 #include "am/send/trace.h"
@@ -102,6 +103,7 @@ static void free_send_plan(tmsg_send_t *send)
     tmsg_pool_t *pool = tmsg_budget_pool(send->endpoint->worker->budget);
 
     tmsg_fragments_free(send);
+    tmsg_pack_over(send);
     tmsg_plan_free(&send->plan, pool);
     tmsg_written_free(&send->written, pool);
     /* This map has nothing of an application, either. */

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "am/endpoint/endpoint.h"
 #include "am/send/plan.h"
 #include "am/staging/sum.h"
 #include "core/bytes.h"
@@ -12,6 +13,7 @@
 #include "serialize/checksum.h"
 #include "serialize/split.h"
 
+#define SMALL_MOST (64ULL << 10) /* whose copies are not counted */
 #define PART_USUAL (1ULL << 20)
 #define SUM_BYTES (256ULL << 10) /* are packed at a time for a checksum */
 
@@ -55,6 +57,62 @@ void tmsg_pack_part(const tmsg_map_entry_t *entry, uint64_t offset,
     const tmsg_tensor_t once = once_of(&entry->tensor, shape);
 
     tmsg_tensor_pack_part(&once, offset, bytes, to);
+}
+
+uint64_t tmsg_pack_whole(const tmsg_send_t *send, const tmsg_payload_t *payload)
+{
+    const tmsg_measures_t *measures = payload->measures;
+    tmsg_way_t way = payload->way;
+    uint64_t bytes = way.fragments ? measures->head_bytes : measures->bytes;
+    bool copied = way.gather || (payload->owned && !way.slices &&
+                                 bytes <= TMSG_PLAN_OWN_MOST);
+
+    if (way.packs) {
+        return 0;
+    }
+    return send->reclaims && copied && bytes > SMALL_MOST
+               ? bytes
+               : tmsg_pack_left(measures, way.fragments);
+}
+
+tmsg_status_t tmsg_pack_count(tmsg_send_t *send, uint64_t bytes)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    uint64_t others = endpoint->tx.packed_bytes;
+
+    if (bytes == 0 || send->packed_bytes > 0 || send->shared_plan != NULL) {
+        return TMSG_OK;
+    }
+    if (bytes > TMSG_PACK_WHOLE_MOST && send->reclaims) {
+        return tmsg_error_set(
+            TMSG_ERR_LIMIT_EXCEEDED,
+            "%s: %llu bytes that do not lie together, and would have to be "
+            "copied at once, for the peer takes them in one piece: %llu are "
+            "the most that may be asked for so",
+            endpoint->peer, (unsigned long long)bytes,
+            (unsigned long long)TMSG_PACK_WHOLE_MOST);
+    }
+    if (others > 0 && (others > TMSG_PACK_WHOLE_MOST ||
+                       bytes > TMSG_PACK_WHOLE_MOST - others)) {
+        return TMSG_IN_PROGRESS;
+    }
+    send->packed_bytes = bytes;
+    endpoint->tx.packed_bytes += bytes;
+    return TMSG_OK;
+}
+
+void tmsg_pack_over(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+
+    if (send->packed_bytes == 0) {
+        return;
+    }
+    endpoint->tx.packed_bytes -= send->packed_bytes;
+    send->packed_bytes = 0;
+    if (endpoint->channels.queued > 0 && endpoint->state == TMSG_EP_OPEN) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
 }
 
 static tmsg_status_t sum_parts(const tmsg_payload_t *payload, size_t index,

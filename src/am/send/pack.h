@@ -6,11 +6,18 @@
 #define TMSG_AM_SEND_PACK_H
 
 #include "am/endpoint/measures.h"
+#include "am/send/send.h"
 #include "core/map.h"
 #include "memory/pool.h"
 
 /* Bounds a fragment or slice of a message with tensors that are packed. */
 #define TMSG_PACK_PART_MOST (4ULL << 20)
+
+/* Bounds what is copied as a whole for one peer, and not part by part: packed,
+ * for a peer that takes messages in one piece only, or, where the peer has
+ * asked for it, gathered. One message of the application's own may be larger,
+ * and then is the only one. */
+#define TMSG_PACK_WHOLE_MOST (64ULL << 20)
 
 /* Says which bytes of those that travel in slices come next. All zero bits: the
  * first. */
@@ -23,6 +30,19 @@ typedef struct {
 /* Returns the bytes of tensors that are packed and do not travel in
  * fragments. */
 uint64_t tmsg_pack_left(const tmsg_measures_t *measures, bool fragments);
+
+/* Returns the bytes that tmsg_pack_count() is to count. Of what a peer has not
+ * asked for only what is packed is counted. */
+uint64_t tmsg_pack_whole(const tmsg_send_t *send,
+                         const tmsg_payload_t *payload);
+
+/* Counts `bytes` of a send that is to be copied as a whole, unless it has some
+ * counted. Errors: IN_PROGRESS (others have to go first; the endpoint then has
+ * a chore), LIMIT_EXCEEDED (a peer asked for these bytes, and they are too many
+ * to be packed at once). tmsg_pack_over() takes them out again, when they are
+ * gone. */
+tmsg_status_t tmsg_pack_count(tmsg_send_t *send, uint64_t bytes);
+void tmsg_pack_over(tmsg_send_t *send);
 
 /* Returns the bytes of a part of a map with tensors that are packed, where
  * fragments of `chunk` bytes are usual. */

@@ -15,8 +15,6 @@
 #include "memory/domain.h"
 #include "serialize/split.h"
 
-#define OWN_MOST ((uint64_t)16 << 20)
-
 static const uint8_t zeros[TMSG_PAYLOAD_ALIGNMENT];
 
 /* Walks a payload in the order of its bytes. */
@@ -291,7 +289,7 @@ tmsg_status_t tmsg_plan_own(tmsg_plan_t *plan, const tmsg_payload_t *payload,
     char why[TMSG_ERROR_BYTES];
     tmsg_status_t status;
 
-    if (plan->bytes == 0 || plan->bytes > OWN_MOST) {
+    if (plan->bytes == 0 || plan->bytes > TMSG_PLAN_OWN_MOST) {
         return TMSG_OK;
     }
     if (plan->bytes <= payload->spare_bytes) {

@@ -14,6 +14,9 @@
 #include "memory/pool.h"
 #include "serialize/header.h"
 
+/* A plan of more bytes is not copied: see tmsg_plan_own(). */
+#define TMSG_PLAN_OWN_MOST (16ULL << 20)
+
 /* Measures a map. `large` is tmsg_way_large(). Errors: LIMIT_EXCEEDED
  * (bytes). */
 tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map, uint64_t large,

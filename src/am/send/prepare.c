@@ -230,7 +230,11 @@ static tmsg_status_t judge_map(tmsg_send_t *send, tmsg_payload_t *payload)
         send->endpoint->peer_hello.features & TMSG_FEATURE_BROADCAST) {
         return status;
     }
-    return write_out_map(send, payload);
+    status = tmsg_send_limits_payload(send, payload);
+    if (status == TMSG_OK) {
+        status = tmsg_pack_count(send, payload->measures->out_bytes);
+    }
+    return status == TMSG_OK ? write_out_map(send, payload) : status;
 }
 
 static tmsg_status_t plan_payload(tmsg_send_t *send, tmsg_payload_t *payload)
@@ -543,7 +547,7 @@ static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
 /* Makes fragments, and a plan for the rest, by the way that was chosen. */
 static tmsg_status_t make_payload(tmsg_send_t *send, tmsg_payload_t *payload)
 {
-    tmsg_status_t status = TMSG_OK;
+    tmsg_status_t status;
 
     if (payload->extra->lent.count > 0) {
         send->am_flags = am_flags_of(payload->way.protocol);
@@ -558,6 +562,11 @@ static tmsg_status_t make_payload(tmsg_send_t *send, tmsg_payload_t *payload)
         (send->shared_plan == NULL ||
          tmsg_pack_left(payload->measures, payload->way.fragments) >
              SHARED_COPY_MOST);
+    status = tmsg_pack_count(send, tmsg_pack_whole(send, payload));
+    if (status != TMSG_OK) {
+        tmsg_send_drop_header(send); /* it is made anew */
+        return status;
+    }
     send->am_flags = am_flags_of(payload->way.protocol);
     send->pulled = payload->way.bulk;
     if (payload->way.fragments || payload->way.slices) {

@@ -66,8 +66,9 @@ typedef struct tmsg_send {
     tmsg_shared_plan_t *shared_plan;
     tmsg_plan_t plan;
     tmsg_written_t written; /* the map of the plan, where it was written out */
-    tmsg_map_t *kept; /* its map with spans, which goes instead; or NULL */
-    uint64_t charge;  /* against the peer's window; see credit.h */
+    tmsg_map_t *kept;      /* its map with spans, which goes instead; or NULL */
+    uint64_t charge;       /* against the peer's window; see credit.h */
+    uint64_t packed_bytes; /* counted in tx.packed_bytes; see pack.h */
     /* fragments of large tensors, and slices; NULL: there are none */
     tmsg_fragments_out_t *fragments;
     bool pulled;  /* the fragments wait until the peer asks for them */
