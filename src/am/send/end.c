@@ -103,7 +103,9 @@ static void free_send_plan(tmsg_send_t *send)
     tmsg_pool_t *pool = tmsg_budget_pool(send->endpoint->worker->budget);
 
     tmsg_fragments_free(send);
-    tmsg_pack_over(send);
+    if (send->packed_bytes > 0) {
+        tmsg_pack_over(send);
+    }
     tmsg_plan_free(&send->plan, pool);
     tmsg_written_free(&send->written, pool);
     /* This map has nothing of an application, either. */

@@ -13,7 +13,6 @@
 #include "serialize/checksum.h"
 #include "serialize/split.h"
 
-#define SMALL_MOST (64ULL << 10) /* whose copies are not counted */
 #define PART_USUAL (1ULL << 20)
 #define SUM_BYTES (256ULL << 10) /* are packed at a time for a checksum */
 
@@ -23,7 +22,7 @@ uint64_t tmsg_pack_left(const tmsg_measures_t *measures, bool fragments)
 }
 
 /* Returns the tensor with each of its elements once. Uses `shape`. */
-static tmsg_tensor_t once_of(const tmsg_tensor_t *tensor, int64_t *shape)
+static inline tmsg_tensor_t once_of(const tmsg_tensor_t *tensor, int64_t *shape)
 {
     return tmsg_tensor_is_broadcast(tensor) ? tmsg_tensor_once(tensor, shape)
                                             : *tensor;
@@ -70,7 +69,7 @@ uint64_t tmsg_pack_whole(const tmsg_send_t *send, const tmsg_payload_t *payload)
     if (way.packs) {
         return 0;
     }
-    return send->reclaims && copied && bytes > SMALL_MOST
+    return send->reclaims && copied && bytes > TMSG_PACK_SMALL_MOST
                ? bytes
                : tmsg_pack_left(measures, way.fragments);
 }
@@ -105,12 +104,9 @@ void tmsg_pack_over(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
 
-    if (send->packed_bytes == 0) {
-        return;
-    }
     endpoint->tx.packed_bytes -= send->packed_bytes;
     send->packed_bytes = 0;
-    if (endpoint->channels.queued > 0 && endpoint->state == TMSG_EP_OPEN) {
+    if (endpoint->channels.queued > 0 && endpoint->state != TMSG_EP_ENDED) {
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
 }

@@ -19,6 +19,9 @@
  * and then is the only one. */
 #define TMSG_PACK_WHOLE_MOST (64ULL << 20)
 
+/* The copies of a payload of up to these bytes are not counted. */
+#define TMSG_PACK_SMALL_MOST (64ULL << 10)
+
 /* Says which bytes of those that travel in slices come next. All zero bits: the
  * first. */
 typedef struct {

@@ -67,22 +67,15 @@ static tmsg_status_t write_body(const tmsg_payload_t *payload, uint8_t *to)
 
 tmsg_status_t tmsg_plan_pack(const tmsg_map_entry_t *entry, void *to)
 {
-    const tmsg_tensor_t *tensor = &entry->tensor;
-    int64_t shape[TMSG_NDIM_MAX];
-    tmsg_tensor_t once;
-    tmsg_status_t status;
+    tmsg_status_t status = tmsg_tensor_check_pack(&entry->tensor);
 
-    if (tmsg_tensor_is_broadcast(tensor)) {
-        once = tmsg_tensor_once(tensor, shape);
-        tensor = &once;
-    }
-    status = tmsg_tensor_pack(tensor, to);
     if (status != TMSG_OK) {
         return tmsg_error_set(
             status, "tensor '%s': %s",
             tmsg_error_name(entry->name, entry->name_bytes).text,
             tmsg_error_message());
     }
+    tmsg_pack_part(entry, 0, entry->bytes, to);
     return TMSG_OK;
 }
 

@@ -547,7 +547,7 @@ static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
 /* Makes fragments, and a plan for the rest, by the way that was chosen. */
 static tmsg_status_t make_payload(tmsg_send_t *send, tmsg_payload_t *payload)
 {
-    tmsg_status_t status;
+    tmsg_status_t status = TMSG_OK;
 
     if (payload->extra->lent.count > 0) {
         send->am_flags = am_flags_of(payload->way.protocol);
@@ -557,12 +557,14 @@ static tmsg_status_t make_payload(tmsg_send_t *send, tmsg_payload_t *payload)
                               &send->plan);
     }
     /* A copy that all receivers share is made once. */
-    payload->way.packs =
-        payload->way.packs &&
-        (send->shared_plan == NULL ||
-         tmsg_pack_left(payload->measures, payload->way.fragments) >
-             SHARED_COPY_MOST);
-    status = tmsg_pack_count(send, tmsg_pack_whole(send, payload));
+    if (payload->way.packs && send->shared_plan != NULL) {
+        payload->way.packs =
+            tmsg_pack_left(payload->measures, payload->way.fragments) >
+            SHARED_COPY_MOST;
+    }
+    if (payload->measures->bytes > TMSG_PACK_SMALL_MOST) {
+        status = tmsg_pack_count(send, tmsg_pack_whole(send, payload));
+    }
     if (status != TMSG_OK) {
         tmsg_send_drop_header(send); /* it is made anew */
         return status;
