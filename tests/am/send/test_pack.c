@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "am/endpoint/endpoint.h"
+#include "support/failing_alloc.h"
 #include "support/peers.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -210,3 +211,75 @@ Test(pack, arrive_by_ucx_over_tcp)
 }
 
 Test(pack, arrive_as_usual) { arrive(LINK_UNIX, "", true); }
+
+/* Packs nothing but one fragment or slice after the other. */
+static const int64_t shape[] = {300, 1000}, strides[] = {1001, 1};
+static uint8_t memory[300 * 1001];
+
+static tmsg_map_t *one_map(void)
+{
+    const tmsg_tensor_t tensor = {
+        memory, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 2, shape,
+        strides};
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "one", &tensor, NULL));
+    return map;
+}
+
+static bool has_ended(void *request)
+{
+    return tmsg_request_test(request) != TMSG_IN_PROGRESS;
+}
+
+/* Sends the map while the n-th allocation of the sender's fails; 0: none
+ * does. Returns what came of it. */
+static tmsg_status_t send_without_memory(pair_t *pair, unsigned long n)
+{
+    tmsg_request_t *sent = send_map(pair->to_a, one_map(), TMSG_SEND_ACKED);
+    tmsg_message_t *message = NULL;
+    tmsg_status_t status = TMSG_IN_PROGRESS;
+
+    while (status == TMSG_IN_PROGRESS) {
+        failing_alloc_arm(n);
+        tmsg_worker_progress(pair->b.worker);
+        n = failing_alloc_disarm() ? 0 : n;
+        tmsg_worker_progress(pair->a.worker);
+        if (message == NULL) {
+            (void)tmsg_worker_recv(pair->a.worker, 0, &message);
+        }
+        status = tmsg_request_test(sent);
+    }
+    must_eq(message != NULL, status == TMSG_OK);
+    tmsg_message_destroy(message);
+    pair_await(pair, has_ended, sent, "a send's end");
+    tmsg_request_destroy(sent);
+    return status;
+}
+
+/* A part for which there is no memory fails its message alone. */
+static void lack_memory(link_t link, const char *thresholds)
+{
+    pair_t pair;
+
+    setenv("TENSORMSG_THRESHOLDS", thresholds, 1);
+    pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+    if (link == LINK_TCP) {
+        pair_await(&pair, endpoint_has_bulk, pair.to_a, "a bulk stream");
+    }
+    must_be(send_without_memory(&pair, 1), TMSG_ERR_NO_MEMORY);
+    must(send_without_memory(&pair, 0));
+    exchange(&pair, "", TMSG_SEND_ACKED);
+    pair_close(&pair);
+}
+
+Test(pack, lacks_memory_by_ring)
+{
+    lack_memory(LINK_UNIX, SMALL(shm) "shm.chunk_bytes=5000,shm.bulk_bytes=1");
+}
+
+Test(pack, lacks_memory_by_bulk)
+{
+    lack_memory(LINK_TCP, SMALL(tcp) "tcp.chunk_bytes=5000,tcp.bulk_bytes=1");
+}
