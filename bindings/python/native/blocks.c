@@ -16,7 +16,7 @@ typedef struct {
     size_t bytes;
     PyObject *first;  /* that array, without a reference */
     PyObject *given;  /* weak references to arrays that users were given */
-    unsigned loans;   /* of which this module knows */
+    unsigned loans;   /* sends and offers of it that are not released */
     PyObject *frozen; /* arrays that were made read-only; NULL: none */
 } block_t;
 
@@ -178,13 +178,16 @@ PyObject *tmsgpy_block_given(PyObject *self, PyObject *array)
 PyObject *tmsgpy_is_lent(PyObject *self, PyObject *number)
 {
     void *address = PyLong_AsVoidPtr(number);
+    const block_t *block;
 
     (void)self;
     if (address == NULL && PyErr_Occurred()) {
         return NULL;
     }
     tmsgpy_drop_lent();
-    return PyBool_FromLong(tmsg_shareable_is_lent(address));
+    block = find_block(address);
+    return PyBool_FromLong((block != NULL && block->loans > 0) ||
+                           tmsg_shareable_is_lent(address));
 }
 
 bool tmsgpy_in_blocks(PyObject *values)

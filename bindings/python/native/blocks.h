@@ -19,7 +19,8 @@ PyObject *tmsgpy_block(PyObject *self, PyObject *number);
  * of the block is lent, it is read-only, too. */
 PyObject *tmsgpy_block_given(PyObject *self, PyObject *array);
 
-/* is_lent(address): whether a peer may read the block in which it lies. */
+/* is_lent(address): whether a peer may read the block in which it lies, now or
+ * by a message that waits. */
 PyObject *tmsgpy_is_lent(PyObject *self, PyObject *number);
 
 /* Returns whether each value of a list lies in a block; without values: no. */

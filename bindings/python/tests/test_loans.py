@@ -488,6 +488,20 @@ def test_publications_are_lent(url):
                     for each in (one, another)] == [True, True]
 
 
+def test_what_a_publisher_keeps_counts_as_lent(url):
+    arrays = filled(1), filled(2)
+    with sync.publish(url, keep=1) as publisher:
+        publisher.send({"x": arrays[0]}, lend=True)
+        assert tensormsg.is_lent(arrays[0]) and not arrays[0].flags.writeable
+        publisher.send({"x": arrays[1]}, lend=True)
+        until(lambda: not tensormsg.is_lent(arrays[0]))
+        assert arrays[0].flags.writeable and tensormsg.is_lent(arrays[1])
+        with sync.connect(url, loan=True) as late:
+            assert late.recv(WAIT).lent
+        assert publisher.describe()["lent"] == 1
+    until(lambda: not tensormsg.is_lent(arrays[1]))
+
+
 def test_asyncio(url):
     async def main():
         array = filled(3)

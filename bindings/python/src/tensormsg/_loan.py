@@ -100,9 +100,10 @@ def _arrays(wanted: Dict[str, _Wanted], torch: Any) -> Dict[str, Any]:
 
 def is_lent(array: Any) -> bool:
     """Whether a peer may read the memory of an array or tensor of empty(), or of
-    a view of it: then it must not be written to. Without a send that goes on,
-    one that is not lent stays so. Other memory is never lent. In the child of a
-    fork, the arrays of the parent always count as lent."""
+    a view of it, now or by a message that waits: then it must not be written
+    to. One that is not lent stays so until it is sent or offered with lend=True.
+    Other memory is never lent. In the child of a fork, the arrays of the parent
+    always count as lent."""
     if hasattr(array, "data_ptr"):
         return hot.is_lent(array.data_ptr())
     return hot.is_lent(np.asarray(array).__array_interface__["data"][0])

@@ -113,8 +113,10 @@ class BasePublisher(Generic[H, L]):
         """How many maps were "published" and are "kept"; messages "delivered"
         (the peer's application took it), "dropped" (by `slow`, or its
         subscriber left) and "failed" (under way when it left, or refused by
-        it); and "subscribers", a list with "peer", the same three, and how many
-        are "waiting" and "under_way"."""
+        it); "lent" and "not_lent" messages of send(lend=True), and
+        "why_not_lent", if some were not; and "subscribers", a list with
+        "peer", "delivered", "dropped" and "failed", and how many are "waiting"
+        and "under_way"."""
         hub = self._hub
         text_p = ffi.new("char **")
         hub.enter()
