@@ -26,6 +26,14 @@ static bool is_back(void *arg)
     return endpoint->paths.loans->out.count == 0;
 }
 
+static uint8_t *shareable_block(void)
+{
+    void *memory;
+
+    must(tmsg_shareable_alloc(BYTES, &memory));
+    return memory;
+}
+
 /* timeout_ms 0: none. */
 static tmsg_request_t *lend(tmsg_endpoint_t *endpoint, tmsg_map_t *map,
                             int32_t timeout_ms)
@@ -67,12 +75,10 @@ static void take(pair_t *pair, tmsg_request_t *request, bool lent)
 static void lend_block(pair_t *pair)
 {
     tmsg_map_t *map;
-    void *memory;
 
     tmsg_lending_drop(lending); /* of the lie before */
     must_true(block == NULL || tmsg_shareable_free(block) == TMSG_OK);
-    must(tmsg_shareable_alloc(BYTES, &memory));
-    block = memory;
+    block = shareable_block();
     sample_fill(1, block, BYTES);
     map = map_of_block();
     lending = tmsg_lending_of(map);
@@ -260,35 +266,43 @@ Test(loan_lies, a_loan_to_a_side_that_does_not_borrow_ends_the_connection)
     }
 }
 
-/* The peer may lend a reply that was asked for, but no request. */
-static void a_lent_request(const pair_t *pair, uint32_t number,
-                           forged_t *forged)
+static void never_called(void *arg, tmsg_task_t *task)
 {
-    const tmsg_preamble_t head = {.kind = TMSG_KIND_CALL,
-                                  .flags = TMSG_HEADER_LENT,
-                                  .channel = TMSG_CHANNEL_CALLS,
-                                  .message_id = ID};
-    const tmsg_call_head_t call = {
-        .type = TMSG_CALL_REQUEST, .id = 1, .text = "add", .text_bytes = 3};
-
-    (void)number;
-    forged_make_call(pair, &head, &call, forged);
+    (void)arg;
+    (void)task;
+    must_true(false);
 }
 
-static void ask_for_loans(pair_t *pair)
-{
-    tmsg_worker_lock(pair->a.worker);
-    tmsg_loans_ask(pair->to_b);
-    tmsg_worker_unlock(pair->a.worker);
-}
-
+/* A side that has asked for a loan has asked for a reply, not for requests. */
 Test(loan_lies, a_request_as_a_loan_ends_the_connection)
 {
-    const telling_t telling = {.link = LINK_UNIX, .prepare = ask_for_loans};
-    const lie_t lie =
-        LIE("a request", ENDS("nobody has asked for"), SAY(a_lent_request));
+    const tmsg_call_head_t call = {
+        .type = TMSG_CALL_REQUEST, .id = 1, .text = "add", .text_bytes = 3};
+    tmsg_preamble_t head = {.kind = TMSG_KIND_CALL,
+                            .flags = TMSG_HEADER_LENT,
+                            .channel = TMSG_CHANNEL_CALLS,
+                            .message_id = ID};
+    tmsg_server_t *server;
+    tmsg_map_t *map;
+    forged_t forged;
+    pair_t pair;
 
-    tell_lies(&telling, &lie, 1);
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
+    must(tmsg_server_create(pair.a.worker, NULL, &server));
+    must(tmsg_server_register(server, "add", never_called, NULL, NULL));
+    block = shareable_block();
+    map = map_of_block();
+    lending = tmsg_lending_of(map);
+    must_true(lending != NULL && tmsg_loans_of(pair.to_a) != NULL);
+    must(tmsg_loan_begin(pair.to_a, ID, lending, NULL, 0));
+    tmsg_loans_ask(pair.to_b);
+    forged_make_call(&pair, &head, &call, &forged);
+    forged_send(&pair, &forged);
+    must_be(pair_end_of(&pair, pair.to_b), TMSG_ERR_MALFORMED);
+    must_say(tmsg_endpoint_error(pair.to_b), "nobody has asked for");
+    tmsg_server_destroy(server);
+    pair_drop(&pair);
+    tmsg_map_destroy(map);
 }
 
 /* A borrower gives a loan back twice. */
