@@ -65,29 +65,51 @@ void tmsg_loans_ask(tmsg_endpoint_t *endpoint)
     endpoint->paths.asks_loans = true;
 }
 
-static tmsg_status_t open_segment(tmsg_endpoint_t *endpoint, uint32_t number,
-                                  uint64_t bytes, int fd)
+/* Returns whether a segment may be borrowed, and makes room for it. */
+static tmsg_status_t make_place(tmsg_endpoint_t *endpoint)
 {
-    tmsg_loans_t *loans = endpoint->paths.loans;
-    tmsg_borrowed_segment_t *segment;
-    tmsg_status_t status;
+    tmsg_loans_t *loans;
 
-    if (!borrows(endpoint) || loans->borrowed_count >= TMSG_BORROWED_MOST) {
-        tmsg_unwanted_close(fd);
-        return borrows(endpoint)
-                   ? tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                                    "%d segments are borrowed already",
-                                    TMSG_BORROWED_MOST)
-                   : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                                    "this side does not borrow");
+    if (!borrows(endpoint)) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "this side does not borrow");
+    }
+    if (borrower_of(endpoint) == NULL) {
+        return tmsg_error_set(TMSG_ERR_NO_MEMORY,
+                              "this side has no memory or no descriptor left "
+                              "for loans");
+    }
+    loans = endpoint->paths.loans;
+    if (loans->borrowed_count >= TMSG_BORROWED_MOST) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "%d segments are borrowed already",
+                              TMSG_BORROWED_MOST);
     }
     if (loans->borrowed == NULL) {
         loans->borrowed = calloc(TMSG_BORROWED_MOST, sizeof(*loans->borrowed));
     }
-    segment = loans->borrowed == NULL ? NULL : calloc(1, sizeof(*segment));
-    if (segment == NULL) {
+    return loans->borrowed == NULL
+               ? tmsg_error_memory("a segment that is borrowed")
+               : TMSG_OK;
+}
+
+/* Takes the descriptor over. */
+static tmsg_status_t open_segment(tmsg_endpoint_t *endpoint, uint32_t number,
+                                  uint64_t bytes, int fd)
+{
+    tmsg_borrowed_segment_t *segment = NULL;
+    tmsg_status_t status = make_place(endpoint);
+    tmsg_loans_t *loans = endpoint->paths.loans;
+
+    if (status == TMSG_OK) {
+        segment = calloc(1, sizeof(*segment));
+        status = segment == NULL
+                     ? tmsg_error_memory("a segment that is borrowed")
+                     : TMSG_OK;
+    }
+    if (status != TMSG_OK) {
         tmsg_unwanted_close(fd);
-        return tmsg_error_memory("a segment that is borrowed");
+        return status;
     }
     status = tmsg_lent_open(&segment->borrowed, fd, (size_t)bytes);
     if (status != TMSG_OK) {
@@ -104,29 +126,25 @@ static tmsg_status_t open_segment(tmsg_endpoint_t *endpoint, uint32_t number,
 tmsg_status_t tmsg_loans_segment(tmsg_endpoint_t *endpoint, const uint8_t *data,
                                  size_t bytes, int fd)
 {
-    tmsg_borrower_t *borrower = borrower_of(endpoint);
-    tmsg_loans_t *loans = endpoint->paths.loans;
+    const tmsg_loans_t *loans = endpoint->paths.loans;
+    uint32_t last = loans == NULL ? 0 : loans->borrowed_last;
     uint8_t answer[4 + WORDS_BYTES];
     size_t words = 0;
     uint32_t number;
-    tmsg_status_t status = TMSG_OK;
+    tmsg_status_t status;
 
-    if (borrower == NULL) {
-        status = tmsg_error_memory("loans");
-    } else if (bytes != SEGMENT_FRAME_BYTES ||
-               tmsg_get_le(data, 4) <= loans->borrowed_last) {
-        status = tmsg_error_set(TMSG_ERR_MALFORMED,
-                                "a segment without a number of its own");
-    }
-    if (status != TMSG_OK) {
+    if (bytes != SEGMENT_FRAME_BYTES || tmsg_get_le(data, 4) <= last) {
         tmsg_unwanted_close(fd);
-        return status;
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "a segment without a number of its own");
     }
     number = (uint32_t)tmsg_get_le(data, 4);
-    loans->borrowed_last = number;
     status = open_segment(endpoint, number, tmsg_get_le(data + 4, 8), fd);
     if (status == TMSG_ERR_MALFORMED && tmsg_unwanted_is_full()) {
         return status; /* it may go on for ever */
+    }
+    if (endpoint->paths.loans != NULL) {
+        endpoint->paths.loans->borrowed_last = number;
     }
     tmsg_put_le(answer, number, 4);
     if (status != TMSG_OK) {

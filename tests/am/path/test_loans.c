@@ -2,6 +2,7 @@
 /* Messages that are lent: their receiver reads the sender's memory, and the
  * sender hears when that is over. */
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,17 @@ enum { MIB = 1 << 20 };
 static const side_options_t borrows = {
     .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
                .flags = TMSG_WORKER_BORROW}};
+
+static bool has_descriptors = true; /* for eventfd() */
+
+int __real_eventfd(unsigned count, int flags);
+int __wrap_eventfd(unsigned count, int flags);
+
+int __wrap_eventfd(unsigned count, int flags)
+{
+    errno = EMFILE;
+    return has_descriptors ? __real_eventfd(count, flags) : -1;
+}
 
 static void open_pair(pair_t *pair, link_t link)
 {
@@ -683,6 +695,44 @@ Test(loans, devices_get_copies_and_the_host_views)
     pair_close(&pair);
     device_maps_end();
     free(copy);
+    must(tmsg_shareable_free(memory));
+}
+
+/* For pair_await(): the peer has refused a segment, or the endpoint ended. */
+static bool is_refused(void *arg)
+{
+    const tmsg_endpoint_t *endpoint = arg;
+    const tmsg_loans_t *loans = endpoint->paths.loans;
+
+    return endpoint->state == TMSG_EP_ENDED ||
+           (loans != NULL && loans->refused_until_ns > 0);
+}
+
+/* A borrower without descriptors gets copies. */
+Test(loans, of_a_borrower_without_descriptors_are_refused)
+{
+    enum { BYTES = 65536 };
+    uint8_t *memory = shareable(BYTES);
+    unsigned releases = 0;
+    tmsg_message_t *message;
+    tmsg_request_t *request;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    must_true(tmsg_loans_of(pair.to_a) != NULL);
+    must_true(pair.to_b->paths.loans == NULL);
+    has_descriptors = false; /* for the borrower's record */
+    request = lend(pair.to_a, map_of(memory, BYTES), 0, &releases);
+    pair_await(&pair, is_refused, pair.to_a, "a refusal");
+    has_descriptors = true;
+    message = pair_take(&pair, &pair.a);
+    must(pair_finish(&pair, request));
+    cr_expect(!tmsg_message_is_lent(message));
+    check_fill(message, "x", 3, BYTES);
+    expect_words(pair.to_a, "no descriptor left for loans");
+    tmsg_message_destroy(message);
+    pair_close(&pair);
+    cr_expect_eq(releases, 1);
     must(tmsg_shareable_free(memory));
 }
 
