@@ -37,8 +37,10 @@
 #define SLICES_MOST 4 /* slices of the time to connect, at most */
 /* Least length of such a slice: the threads that drive workers pause. */
 #define SLICE_MS 64
-/* Frames of one peer, before others have their turn. */
+/* Frames of one peer, before others have their turn. A segment of so many bytes
+ * ends it, as it takes a millisecond. */
 #define FRAMES_A_ROUND 32
+#define SEGMENT_A_ROUND ((uint64_t)64 << 20)
 #define LAST_ROUNDS 8 /* rounds to find a peer's last words */
 
 void tmsg_link_fail(tmsg_endpoint_t *endpoint, tmsg_status_t status)
@@ -389,6 +391,13 @@ static bool finds_refusal(tmsg_endpoint_t *endpoint)
     return type == TMSG_FRAME_REFUSE;
 }
 
+/* Returns whether the frame may have taken long. */
+static bool is_long(uint8_t type, const uint8_t *data, size_t bytes)
+{
+    return type == TMSG_FRAME_SEGMENT && bytes >= 12 &&
+           tmsg_get_le(data + 4, 8) >= SEGMENT_A_ROUND;
+}
+
 static void read_frames(tmsg_endpoint_t *endpoint)
 {
     tmsg_link_t *link = &endpoint->link;
@@ -396,9 +405,10 @@ static void read_frames(tmsg_endpoint_t *endpoint)
     const uint8_t *data;
     uint8_t type;
     size_t bytes;
+    bool over = false;
 
-    for (int i = 0; i < FRAMES_A_ROUND && !tmsg_endpoint_is_down(endpoint) &&
-                    status == TMSG_OK;
+    for (int i = 0; i < FRAMES_A_ROUND && !over &&
+                    !tmsg_endpoint_is_down(endpoint) && status == TMSG_OK;
          i++) {
         status = tmsg_frame_read(&link->stream, &type, &data, &bytes);
         if (status == TMSG_OK && type == TMSG_FRAME_REFUSE) {
@@ -406,6 +416,7 @@ static void read_frames(tmsg_endpoint_t *endpoint)
             return;
         }
         if (status == TMSG_OK) {
+            over = is_long(type, data, bytes);
             status = on_frame(endpoint, type, data, bytes);
             if (status == TMSG_ERR_PEER_LOST &&
                 !tmsg_endpoint_is_down(endpoint) && finds_refusal(endpoint)) {

@@ -16,6 +16,10 @@
 #define SEGMENT_FRAME_BYTES 12
 #define WORDS_BYTES 160 /* of a refusal */
 #define TOKENS_MOST 512 /* of one frame */
+/* A segment is searched for holes with the lock held, 15 ms a GiB. A connection
+ * has this share of it, and may be so far ahead. */
+#define SEARCHED_BYTES_A_NS 4
+#define SEARCHED_AHEAD_NS 4000000000ULL
 
 static void free_borrowed(tmsg_borrowed_segment_t *segment)
 {
@@ -93,6 +97,30 @@ static tmsg_status_t make_place(tmsg_endpoint_t *endpoint)
                : TMSG_OK;
 }
 
+/* Returns whether the file may be looked at. If it came again and again, to map
+ * and search it would cost this side alone. */
+static tmsg_status_t take_search(tmsg_loans_t *loans, uint64_t bytes, int fd)
+{
+    uint64_t inode = fd < 0 ? 0 : tmsg_lent_inode(fd);
+    uint64_t now = tmsg_now_ns();
+
+    for (unsigned i = 0; inode != 0 && i < loans->borrowed_count; i++) {
+        if (loans->borrowed[i]->borrowed.inode == inode) {
+            return tmsg_error_set(TMSG_ERR_ALREADY_EXISTS,
+                                  "this memory is borrowed already");
+        }
+    }
+    if (loans->searched_ns < now) {
+        loans->searched_ns = now;
+    }
+    if (loans->searched_ns - now > SEARCHED_AHEAD_NS) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "too many bytes were offered just now");
+    }
+    loans->searched_ns += bytes / SEARCHED_BYTES_A_NS;
+    return TMSG_OK;
+}
+
 /* Takes the descriptor over. */
 static tmsg_status_t open_segment(tmsg_endpoint_t *endpoint, uint32_t number,
                                   uint64_t bytes, int fd)
@@ -101,6 +129,9 @@ static tmsg_status_t open_segment(tmsg_endpoint_t *endpoint, uint32_t number,
     tmsg_status_t status = make_place(endpoint);
     tmsg_loans_t *loans = endpoint->paths.loans;
 
+    if (status == TMSG_OK) {
+        status = take_search(loans, bytes, fd);
+    }
     if (status == TMSG_OK) {
         segment = calloc(1, sizeof(*segment));
         status = segment == NULL

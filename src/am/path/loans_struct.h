@@ -173,6 +173,7 @@ typedef struct tmsg_loans {
     unsigned borrowed_count;
     uint32_t borrowed_last; /* the last number that was offered */
     uint64_t borrowed_bytes;
+    uint64_t searched_ns; /* when its share of searches reaches today's */
 } tmsg_loans_t;
 
 /* Returns the record of a worker or a connection, and makes it; NULL: no

@@ -144,6 +144,14 @@ static tmsg_status_t map_file(int fd, size_t bytes, const uint8_t **memory_p)
     return TMSG_OK;
 }
 
+uint64_t tmsg_lent_inode(int fd)
+{
+    struct stat about;
+
+    return fcntl(fd, F_GET_SEALS) >= 0 && fstat(fd, &about) == 0 ? about.st_ino
+                                                                 : 0;
+}
+
 tmsg_status_t tmsg_lent_open(tmsg_lent_t *lent, int fd, size_t bytes)
 {
     tmsg_status_t status;

@@ -28,6 +28,9 @@ typedef struct {
     uint64_t inode; /* of the file: another descriptor of it has the same */
 } tmsg_lent_t;
 
+/* Returns the inode of a file of memory; 0: the descriptor is of none. */
+uint64_t tmsg_lent_inode(int fd);
+
 /* Maps what the peer lends. To search 1 GiB for holes takes 15 ms. The
  * descriptor is taken over, also on an error; < 0 means that none came. On an
  * error *lent has no memory, and the message names what is wrong. The child of

@@ -433,3 +433,92 @@ Test(loan_lies, a_borrower_that_never_answers_gets_copies)
     cr_expect_eq(pair.b.worker->paths.lender->copies.count, 0);
     pair_drop(&pair);
 }
+
+/* Offers a, which alone is driven, a segment; fd < 0: without a descriptor. */
+static void offer_segment(pair_t *pair, uint32_t number, uint64_t bytes, int fd)
+{
+    uint8_t segment[12];
+
+    tmsg_put_le(segment, number, 4);
+    tmsg_put_le(segment + 4, bytes, 8);
+    must(fd < 0 ? tmsg_link_ops.put(pair->to_a, TMSG_FRAME_SEGMENT, segment,
+                                    sizeof(segment))
+                : tmsg_link_ops.put_fd(pair->to_a, TMSG_FRAME_SEGMENT, segment,
+                                       sizeof(segment), fd));
+}
+
+static bool has_looked(const pair_t *pair, uint32_t number)
+{
+    const tmsg_loans_t *loans = pair->to_b->paths.loans;
+
+    return loans != NULL && loans->borrowed_last >= number;
+}
+
+static void drive_a(const pair_t *pair, uint32_t number)
+{
+    while (!has_looked(pair, number)) {
+        must_eq(pair->to_b->state, TMSG_EP_OPEN);
+        tmsg_worker_progress(pair->a.worker);
+    }
+}
+
+/* To look at a file takes time, and to map it room. */
+Test(loan_lies, one_file_is_not_borrowed_again_and_again, .timeout = 60)
+{
+    tmsg_shareable_t *segments[4];
+    tmsg_loans_t *loans;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, &borrows, NULL);
+    for (unsigned i = 0; i < 4; i++) {
+        must(tmsg_shareable_create(BYTES, &segments[i]));
+    }
+    offer_segment(&pair, 1, BYTES, tmsg_shareable_fd(segments[0]));
+    offer_segment(&pair, 2, BYTES, tmsg_shareable_fd(segments[0]));
+    offer_segment(&pair, 3, BYTES, tmsg_shareable_fd(segments[1]));
+    drive_a(&pair, 3);
+    loans = pair.to_b->paths.loans;
+    must_eq(loans->borrowed_count, 2);
+    must_eq(loans->borrowed[1]->number, 3);
+
+    must_true(loans->searched_ns > 0);
+    loans->searched_ns = tmsg_now_ns() + 60 * UINT64_C(1000000000);
+    offer_segment(&pair, 4, BYTES, tmsg_shareable_fd(segments[2]));
+    drive_a(&pair, 4);
+    must_eq(loans->borrowed_count, 2);
+    loans->searched_ns = 0;
+    offer_segment(&pair, 5, BYTES, tmsg_shareable_fd(segments[2]));
+    offer_segment(&pair, 6, UINT64_C(100) << 30, -1);
+    offer_segment(&pair, 7, BYTES, tmsg_shareable_fd(segments[3]));
+    drive_a(&pair, 7);
+    must_eq(loans->borrowed_count, 3); /* the seventh came too soon */
+    for (unsigned i = 0; i < 4; i++) {
+        tmsg_shareable_drop(segments[i]);
+    }
+    pair_drop(&pair);
+}
+
+/* Those who wait for the worker wait for one large file, not for all. */
+Test(loan_lies, a_round_has_one_large_segment, .timeout = 60)
+{
+    enum { FRAMES = 10 };
+    uint32_t last = 0, most = 0;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, &borrows, NULL);
+    for (uint32_t i = 1; i <= FRAMES; i++) {
+        offer_segment(&pair, i, UINT64_C(1) << 30, -1);
+    }
+    while (last < FRAMES) {
+        uint32_t before = last;
+
+        must_eq(pair.to_b->state, TMSG_EP_OPEN);
+        tmsg_worker_progress(pair.a.worker);
+        last = pair.to_b->paths.loans == NULL
+                   ? 0
+                   : pair.to_b->paths.loans->borrowed_last;
+        most = last - before > most ? last - before : most;
+    }
+    must_true(most <= 2);
+    pair_drop(&pair);
+}
