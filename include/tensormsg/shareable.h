@@ -63,10 +63,11 @@ TMSG_API int tmsg_shareable_is_borrowed(const void *memory);
 
 /* Maps `bytes` that a peer lends once more, so that this process can write to
  * them: a page is the peer's until it is written to, and from then on a copy.
- * This is for libraries that know no read-only memory. The caller unmaps it
- * with tmsg_shareable_unmap_copy(), before the loan is given back: later a page
- * may have other bytes. Errors: INVALID_PARAM (0 bytes, copy_p is NULL, or no
- * peer lends all of them), NO_MEMORY (it cannot be mapped). */
+ * Where peers lend more than 128 blocks, all pages of the later ones are
+ * copied. This is for libraries that know no read-only memory. The caller
+ * unmaps it with tmsg_shareable_unmap_copy(), before the loan is given back:
+ * later a page may have other bytes. Errors: INVALID_PARAM (0 bytes, copy_p is
+ * NULL, or no peer lends all of them), NO_MEMORY (it cannot be mapped). */
 TMSG_API tmsg_status_t tmsg_shareable_map_copy(const void *memory,
                                                uint64_t bytes, void **copy_p);
 

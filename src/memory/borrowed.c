@@ -16,7 +16,7 @@
 typedef struct {
     const uint8_t *memory;
     size_t bytes;
-    int fd;
+    int fd; /* -1: there were too many */
 } borrowed_t;
 
 /* By address. */
@@ -25,6 +25,7 @@ static struct {
     borrowed_t *all;
     size_t count;
     size_t room;
+    unsigned fds;
 } registry = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static atomic_size_t registered; /* registry.count, for who has no lock */
@@ -91,7 +92,7 @@ static bool make_room(void)
 tmsg_status_t tmsg_borrowed_add(const uint8_t *memory, size_t bytes, int fd)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    bool added;
+    bool added, keeps = false;
 
     pthread_once(&once, watch_forks);
     lock();
@@ -99,22 +100,30 @@ tmsg_status_t tmsg_borrowed_add(const uint8_t *memory, size_t bytes, int fd)
     if (added) {
         size_t place = find_place(memory);
 
+        keeps = registry.fds < TMSG_BORROWED_FDS;
+        registry.fds += keeps;
         memmove(&registry.all[place + 1], &registry.all[place],
                 (registry.count - place) * sizeof(*registry.all));
-        registry.all[place] = (borrowed_t){memory, bytes, fd};
+        registry.all[place] = (borrowed_t){memory, bytes, keeps ? fd : -1};
         note_count(registry.count + 1);
     }
     unlock();
+    if (!keeps) {
+        close(fd);
+    }
     return added ? TMSG_OK : tmsg_error_memory("the list of borrowed memory");
 }
 
 void tmsg_borrowed_remove(const uint8_t *memory)
 {
     size_t place;
+    int fd = -1;
 
     lock();
     place = find_place(memory);
     if (place < registry.count && registry.all[place].memory == memory) {
+        fd = registry.all[place].fd;
+        registry.fds -= fd >= 0;
         memmove(&registry.all[place], &registry.all[place + 1],
                 (registry.count - place - 1) * sizeof(*registry.all));
         note_count(registry.count - 1);
@@ -125,6 +134,9 @@ void tmsg_borrowed_remove(const uint8_t *memory)
         }
     }
     unlock();
+    if (fd >= 0) {
+        close(fd);
+    }
 }
 
 int tmsg_shareable_is_borrowed(const void *memory)
@@ -145,9 +157,10 @@ static size_t bytes_before(const void *memory)
     return (uintptr_t)memory % (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* The lock is held, so that the descriptor stays what it is. */
+/* The lock is held, so that the descriptor stays what it is. *whole_p: there is
+ * none, and the caller is to copy the bytes. */
 static tmsg_status_t map_copy(const uint8_t *memory, size_t bytes,
-                              void **copy_p)
+                              void **copy_p, bool *whole_p)
 {
     const borrowed_t *found = find(memory, bytes);
     size_t before = bytes_before(memory);
@@ -157,9 +170,12 @@ static tmsg_status_t map_copy(const uint8_t *memory, size_t bytes,
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "no peer lends these %zu bytes", bytes);
     }
-    base = mmap(NULL, before + bytes, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_NORESERVE, found->fd,
-                (off_t)(memory - found->memory) - (off_t)before);
+    *whole_p = found->fd < 0;
+    base = *whole_p ? mmap(NULL, before + bytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                    : mmap(NULL, before + bytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_NORESERVE, found->fd,
+                           (off_t)(memory - found->memory) - (off_t)before);
     if (base == MAP_FAILED) {
         return tmsg_error_errno(TMSG_ERR_NO_MEMORY,
                                 "%zu bytes that a peer lends cannot be mapped "
@@ -173,6 +189,7 @@ static tmsg_status_t map_copy(const uint8_t *memory, size_t bytes,
 tmsg_status_t tmsg_shareable_map_copy(const void *memory, uint64_t bytes,
                                       void **copy_p)
 {
+    bool whole = false;
     tmsg_status_t status;
 
     if (bytes == 0 || copy_p == NULL) {
@@ -180,8 +197,11 @@ tmsg_status_t tmsg_shareable_map_copy(const void *memory, uint64_t bytes,
                               "a copy of 0 bytes, or copy_p is NULL");
     }
     lock();
-    status = map_copy(memory, (size_t)bytes, copy_p);
+    status = map_copy(memory, (size_t)bytes, copy_p, &whole);
     unlock();
+    if (whole && status == TMSG_OK) {
+        memcpy(*copy_p, memory, (size_t)bytes);
+    }
     return status;
 }
 

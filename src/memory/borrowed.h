@@ -9,9 +9,13 @@
 
 #include <tensormsg/status.h>
 
+/* At most so many descriptors of peers' files are kept. */
+#define TMSG_BORROWED_FDS 128
+
 /* Lists a mapping of the peer's file `fd` from its beginning, until it is
- * removed, which is before it is unmapped and the descriptor closed. Errors:
- * NO_MEMORY. */
+ * removed, which is before it is unmapped. Takes the descriptor over, also on
+ * an error, and keeps it for tmsg_shareable_map_copy() unless there are too
+ * many: peers decide how much they lend. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_borrowed_add(const uint8_t *memory, size_t bytes, int fd);
 void tmsg_borrowed_remove(const uint8_t *memory);
 

@@ -156,14 +156,16 @@ tmsg_status_t tmsg_lent_open(tmsg_lent_t *lent, int fd, size_t bytes)
 {
     tmsg_status_t status;
 
-    *lent = (tmsg_lent_t){.bytes = bytes, .fd = fd};
+    *lent = (tmsg_lent_t){.bytes = bytes};
     status = check_file(fd, bytes, &lent->inode);
     if (status == TMSG_OK) {
         status = map_file(fd, bytes, &lent->memory);
     }
-    if (status == TMSG_OK) {
-        status = tmsg_borrowed_add(lent->memory, bytes, fd);
+    if (status != TMSG_OK) {
+        tmsg_unwanted_close(fd);
+        return status;
     }
+    status = tmsg_borrowed_add(lent->memory, bytes, fd);
     if (status != TMSG_OK) {
         tmsg_lent_close(lent);
     }
@@ -174,10 +176,6 @@ void tmsg_lent_close(tmsg_lent_t *lent)
 {
     if (lent->memory != NULL) {
         tmsg_borrowed_remove(lent->memory);
-    }
-    tmsg_unwanted_close(lent->fd);
-    lent->fd = -1;
-    if (lent->memory != NULL) {
         munmap((void *)(uintptr_t)lent->memory, lent->bytes);
         lent->memory = NULL;
     }

@@ -24,7 +24,6 @@
 typedef struct {
     const uint8_t *memory; /* read-only; NULL: none */
     size_t bytes;
-    int fd;         /* kept for tmsg_shareable_map_copy(); < 0: none */
     uint64_t inode; /* of the file: another descriptor of it has the same */
 } tmsg_lent_t;
 
@@ -39,7 +38,7 @@ uint64_t tmsg_lent_inode(int fd);
  * cannot be mapped here). */
 tmsg_status_t tmsg_lent_open(tmsg_lent_t *lent, int fd, size_t bytes);
 
-/* Unmaps it, and closes the descriptor. */
+/* Unmaps it. */
 void tmsg_lent_close(tmsg_lent_t *lent);
 
 #endif

@@ -4,6 +4,7 @@
  * taken can be read to its end, whatever the peer does. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -20,6 +21,7 @@
 #include "am/net/loop.h"
 #include "am/net/unwanted.h"
 #include "am/shm/lent.h"
+#include "memory/borrowed.h"
 #include "memory/memfd.h"
 #include "memory/shareable.h"
 #include "support/lingering.h"
@@ -98,7 +100,7 @@ static void refuse(int fd, size_t bytes, const char *words)
 
     must_be(tmsg_lent_open(&lent, fd, bytes), TMSG_ERR_MALFORMED);
     must_say(tmsg_error_message(), words);
-    must_true(lent.memory == NULL && lent.fd < 0);
+    must_true(lent.memory == NULL);
     await_close(fd);
 }
 
@@ -391,8 +393,8 @@ Test(lent, cannot_be_written_to_by_who_borrows_it)
     take(&lent, fd);
     memory = (void *)(uintptr_t)lent.memory;
     must_eq(mprotect(memory, BYTES, PROT_READ | PROT_WRITE), -1);
-    must_true(mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, lent.fd,
-                   0) == MAP_FAILED);
+    must_true(mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) ==
+              MAP_FAILED);
     tmsg_lent_close(&lent);
 }
 
@@ -420,6 +422,49 @@ Test(lent, is_copied_where_it_is_written_to)
     must_eq(copy[0], 6); /* as it is on its own */
     tmsg_shareable_unmap_copy(copy, 2 * PAGE);
     tmsg_shareable_drop(segment);
+}
+
+static unsigned count_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    unsigned count = 0;
+
+    must_true(folder != NULL);
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    closedir(folder);
+    return count;
+}
+
+/* Peers decide how much they lend, and this process how many descriptors it
+ * has. */
+Test(lent, keeps_few_descriptors)
+{
+    enum { MANY = TMSG_BORROWED_FDS + 20 };
+    unsigned before = count_descriptors();
+    tmsg_lent_t lent[MANY];
+
+    for (int i = 0; i < MANY; i++) {
+        take(&lent[i], make_whole(TMSG_MEMFD_SEALS));
+    }
+    must_eq(count_descriptors() - before, TMSG_BORROWED_FDS);
+    for (int i = 0; i < MANY; i += MANY - 1) {
+        const uint8_t *memory = lent[i].memory + PAGE + 5;
+        void *copy;
+
+        must(tmsg_shareable_map_copy(memory, BYTES - PAGE - 5, &copy));
+        must_eq(memcmp(copy, memory, BYTES - PAGE - 5), 0);
+        *(uint8_t *)copy ^= 1;
+        must_true(*memory != *(uint8_t *)copy);
+        tmsg_shareable_unmap_copy(copy, BYTES - PAGE - 5);
+    }
+    tmsg_lent_close(&lent[0]);
+    take(&lent[0], make_whole(TMSG_MEMFD_SEALS));
+    for (int i = 0; i < MANY; i++) {
+        tmsg_lent_close(&lent[i]);
+    }
+    must_eq(count_descriptors(), before);
 }
 
 Test(lent, is_known_by_its_address)
