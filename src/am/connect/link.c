@@ -464,6 +464,26 @@ void tmsg_link_last_words(tmsg_endpoint_t *endpoint)
     }
 }
 
+void tmsg_link_take_back(tmsg_endpoint_t *endpoint)
+{
+    tmsg_link_t *link = &endpoint->link;
+    const uint8_t *data;
+    uint8_t type;
+    size_t bytes;
+
+    for (int i = 0;
+         i < LAST_ROUNDS * FRAMES_A_ROUND && link->fd >= 0 &&
+         link->address_done && tmsg_loans_are_out(endpoint) &&
+         tmsg_frame_read(&link->stream, &type, &data, &bytes) == TMSG_OK;
+         i++) {
+        if (type == TMSG_FRAME_LOAN_BACK &&
+            tmsg_loan_frame(endpoint, type, data, bytes, TMSG_FRAME_FD_NONE) !=
+                TMSG_OK) {
+            break; /* it lies: the rest counts for nothing */
+        }
+    }
+}
+
 void tmsg_link_read_now(tmsg_endpoint_t *endpoint)
 {
     tmsg_endpoint_hold(endpoint);

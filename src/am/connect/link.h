@@ -63,6 +63,9 @@ void tmsg_link_read_now(tmsg_endpoint_t *endpoint);
  * may have told the reason before. */
 void tmsg_link_last_words(tmsg_endpoint_t *endpoint);
 
+/* Reads what the peer has given back up to now: the endpoint has ended. */
+void tmsg_link_take_back(tmsg_endpoint_t *endpoint);
+
 /* Takes a socket, connected or about to be, into the loop. Closes it if that
  * fails. */
 tmsg_status_t tmsg_link_adopt(tmsg_endpoint_t *endpoint, int fd);

@@ -154,6 +154,8 @@ static void cut_connection(tmsg_endpoint_t *endpoint, tmsg_status_t status,
 
     tmsg_lease_withdraw(endpoint);
     tmsg_endpoint_forget_loss(endpoint);
+    tmsg_link_take_back(endpoint);
+    tmsg_messages_return(endpoint);
     tmsg_loans_last(endpoint);
     tmsg_link_close(endpoint, writes);
     endpoint->dialect->end(endpoint);
@@ -328,8 +330,8 @@ void tmsg_endpoint_release(tmsg_endpoint_t *endpoint)
 {
     endpoint->handle = false;
     endpoint->keeper = NULL;
+    tmsg_messages_discard(endpoint); /* loans go back by the socket */
     tmsg_endpoint_end(endpoint, TMSG_ERR_CANCELED, "closed by this side");
-    tmsg_messages_discard(endpoint);
     tmsg_endpoint_forget(endpoint);
     tmsg_endpoint_drop(endpoint);
 }

@@ -177,6 +177,12 @@ void tmsg_loans_chores(tmsg_endpoint_t *endpoint)
     }
 }
 
+bool tmsg_loans_are_out(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->paths.loans != NULL &&
+           endpoint->paths.loans->out.count > 0;
+}
+
 void tmsg_loans_last(tmsg_endpoint_t *endpoint)
 {
     if (endpoint->paths.loans != NULL && endpoint->link.fd >= 0) {

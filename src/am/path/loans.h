@@ -149,6 +149,9 @@ void tmsg_loan_end(tmsg_loan_in_t *loan);
 /* Sends what is to be given back: a chore of the endpoint. */
 void tmsg_loans_chores(tmsg_endpoint_t *endpoint);
 
+/* Returns whether the peer has loans of this side's. */
+bool tmsg_loans_are_out(const tmsg_endpoint_t *endpoint);
+
 /* Sends it once more before the socket is closed. */
 void tmsg_loans_last(tmsg_endpoint_t *endpoint);
 

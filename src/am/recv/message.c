@@ -276,6 +276,9 @@ static void run_destroy(tmsg_due_t *due)
 
 void tmsg_message_discard(tmsg_message_t *message)
 {
+    if (message->loan != NULL) {
+        end_loan(message);
+    }
     tmsg_stage_in_stop(message);
     tmsg_posted_return(message);
     /* The schema's budget has the same lock. */

@@ -701,6 +701,19 @@ static void abandon_channel(tmsg_channel_t *channel)
     *place = NULL;
 }
 
+void tmsg_messages_return(tmsg_endpoint_t *endpoint)
+{
+    for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
+         channel = channel->next) {
+        for (tmsg_message_t *message = channel->rx; message != NULL;
+             message = message->next_in_order) {
+            if (message->pending == 0) {
+                tmsg_message_drop_loan(message);
+            }
+        }
+    }
+}
+
 void tmsg_messages_abandon(tmsg_endpoint_t *endpoint)
 {
     for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;

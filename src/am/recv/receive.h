@@ -64,6 +64,10 @@ tmsg_status_t tmsg_message_lost(tmsg_channel_t *channel, uint32_t sequence);
  * The peer is told, and does not send it again. */
 bool tmsg_message_stays(const tmsg_message_t *message);
 
+/* Gives back the loans among the messages that were not delivered and never
+ * will be, while that can be said to the peer. */
+void tmsg_messages_return(tmsg_endpoint_t *endpoint);
+
 /* Drops the messages that were not delivered, when an endpoint has ended or
  * lost its connection. Messages that UCX still writes into stay. If the
  * endpoint is to come back, the turns of refused messages stay, too. */

@@ -522,3 +522,24 @@ Test(loan_lies, a_round_has_one_large_segment, .timeout = 60)
     must_true(most <= 2);
     pair_drop(&pair);
 }
+
+/* A loan that waits for an earlier message goes back when the connection
+ * ends. */
+Test(loan_lies, what_came_out_of_turn_goes_back_at_the_end)
+{
+    forged_t forged;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, &borrows, NULL);
+    lend_block(&pair);
+    a_loan(&pair, 0, &forged);
+    forged_set(&forged, ADD(SAID_SEQUENCE), 1);
+    forged_send(&pair, &forged);
+    must_true(pair.to_b->channels.zero.rx != NULL);
+    must_true(tmsg_shareable_is_lent(block));
+    tmsg_endpoint_destroy(pair.to_b);
+    pair.to_b = NULL;
+    must_be(pair_end_of(&pair, pair.to_a), TMSG_ERR_PEER_LOST);
+    must_true(!tmsg_shareable_is_lent(block));
+    pair_drop(&pair);
+}

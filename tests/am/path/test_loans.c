@@ -1434,6 +1434,58 @@ Test(loans, what_was_given_back_before_the_end_counts)
     must(tmsg_shareable_free(memory));
 }
 
+/* For pair_await(): a has a message that was not taken yet. */
+static bool has_unread(void *arg)
+{
+    const tmsg_endpoint_t *endpoint = arg;
+
+    return endpoint->ready.count > 0;
+}
+
+/* Nobody will read it any more. */
+Test(loans, what_was_not_read_before_the_end_goes_back)
+{
+    uint8_t *memory = shareable(MIB);
+    unsigned releases = 0;
+    tmsg_request_t *request;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    request = lend(pair.to_a, map_of(memory, MIB), 0, &releases);
+    pair_await(&pair, has_unread, pair.to_b, "a message");
+    tmsg_endpoint_destroy(pair.to_b);
+    pair.to_b = NULL;
+    must(pair_finish(&pair, request));
+    pair_await(&pair, is_nonzero, &releases, "a release");
+    cr_expect(!tmsg_shareable_is_lent(memory));
+    pair_drop(&pair);
+    must(tmsg_shareable_free(memory));
+}
+
+/* What the borrower said lies in the owner's socket. */
+Test(loans, what_has_come_back_before_the_owners_end_counts)
+{
+    uint8_t *memory = shareable(MIB);
+    unsigned releases = 0;
+    tmsg_request_t *request;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    request = lend(pair.to_a, map_of(memory, MIB), TMSG_SEND_ACKED, &releases);
+    tmsg_message_destroy(pair_take(&pair, &pair.a));
+    for (int i = 0; i < 1000; i++) {
+        tmsg_worker_progress(pair.a.worker);
+    }
+    must_eq(releases, 0);
+    tmsg_endpoint_destroy(pair.to_a);
+    pair.to_a = NULL;
+    pair_await(&pair, is_nonzero, &releases, "a release");
+    cr_expect(!tmsg_shareable_is_lent(memory));
+    tmsg_request_destroy(request);
+    pair_drop(&pair);
+    must(tmsg_shareable_free(memory));
+}
+
 static void expect_segment(side_t *owner, side_t *to, tmsg_endpoint_t *endpoint,
                            uint8_t *memory, uint64_t segments)
 {
