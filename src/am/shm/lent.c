@@ -135,6 +135,12 @@ static tmsg_status_t map_file(int fd, size_t bytes, const uint8_t **memory_p)
 {
     void *memory = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
 
+    if (memory == MAP_FAILED && errno == EPERM) {
+        /* Linux before 6.7 takes it for a mapping that may be written to some
+         * day, against F_SEAL_WRITE. Of a file that nobody writes to, a private
+         * mapping shows the same. */
+        memory = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    }
     if (memory == MAP_FAILED) {
         return tmsg_error_errno(TMSG_ERR_NO_MEMORY,
                                 REFUSED " (%zu bytes) cannot be mapped here",

@@ -46,6 +46,25 @@ int __wrap_fstatfs(int fd, struct statfs *system)
     return rc;
 }
 
+static bool is_old; /* a kernel before Linux 6.7 */
+
+void *__real_mmap(void *at, size_t bytes, int may, int flags, int fd,
+                  off_t from);
+void *__wrap_mmap(void *at, size_t bytes, int may, int flags, int fd,
+                  off_t from);
+
+void *__wrap_mmap(void *at, size_t bytes, int may, int flags, int fd,
+                  off_t from)
+{
+    if (is_old && (flags & MAP_TYPE) == MAP_SHARED &&
+        (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR &&
+        fcntl(fd, F_GET_SEALS) & F_SEAL_WRITE) {
+        errno = EPERM;
+        return MAP_FAILED;
+    }
+    return __real_mmap(at, bytes, may, flags, fd, from);
+}
+
 static int make_file(size_t bytes)
 {
     int fd = tmsg_memfd_make();
@@ -278,6 +297,10 @@ Test(lent, comes_with_a_descriptor)
 
 Test(lent, may_be_sealed_against_all_writing)
 {
+    accept_whole(
+        make_whole(TMSG_MEMFD_LENGTH_SEALS | F_SEAL_WRITE | F_SEAL_SEAL));
+    accept_whole(make_whole(TMSG_MEMFD_SEALS));
+    is_old = true;
     accept_whole(
         make_whole(TMSG_MEMFD_LENGTH_SEALS | F_SEAL_WRITE | F_SEAL_SEAL));
     accept_whole(make_whole(TMSG_MEMFD_SEALS));
