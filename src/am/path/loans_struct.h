@@ -124,7 +124,7 @@ typedef struct tmsg_lender {
 typedef struct {
     tmsg_refs_t refs;
     uint32_t number;
-    tmsg_lent_t borrowed;
+    tmsg_borrowed_t borrowed;
 } tmsg_borrowed_segment_t;
 
 /* What the threads that give loans back share with the worker. */

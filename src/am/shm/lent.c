@@ -158,11 +158,11 @@ uint64_t tmsg_lent_inode(int fd)
                                                                  : 0;
 }
 
-tmsg_status_t tmsg_lent_open(tmsg_lent_t *lent, int fd, size_t bytes)
+tmsg_status_t tmsg_lent_open(tmsg_borrowed_t *lent, int fd, size_t bytes)
 {
     tmsg_status_t status;
 
-    *lent = (tmsg_lent_t){.bytes = bytes};
+    *lent = (tmsg_borrowed_t){.bytes = bytes};
     status = check_file(fd, bytes, &lent->inode);
     if (status == TMSG_OK) {
         status = map_file(fd, bytes, &lent->memory);
@@ -178,7 +178,7 @@ tmsg_status_t tmsg_lent_open(tmsg_lent_t *lent, int fd, size_t bytes)
     return status;
 }
 
-void tmsg_lent_close(tmsg_lent_t *lent)
+void tmsg_lent_close(tmsg_borrowed_t *lent)
 {
     if (lent->memory != NULL) {
         tmsg_borrowed_remove(lent->memory);

@@ -25,7 +25,7 @@ typedef struct {
     const uint8_t *memory; /* read-only; NULL: none */
     size_t bytes;
     uint64_t inode; /* of the file: another descriptor of it has the same */
-} tmsg_lent_t;
+} tmsg_borrowed_t;
 
 /* Returns the inode of a file of memory; 0: the descriptor is of none. */
 uint64_t tmsg_lent_inode(int fd);
@@ -36,9 +36,9 @@ uint64_t tmsg_lent_inode(int fd);
  * a fork() keeps the mapping, and so the arrays that lie in it. Errors:
  * MALFORMED (it is not such memory), IO (no descriptor came), NO_MEMORY (it
  * cannot be mapped here). */
-tmsg_status_t tmsg_lent_open(tmsg_lent_t *lent, int fd, size_t bytes);
+tmsg_status_t tmsg_lent_open(tmsg_borrowed_t *lent, int fd, size_t bytes);
 
 /* Unmaps it. */
-void tmsg_lent_close(tmsg_lent_t *lent);
+void tmsg_lent_close(tmsg_borrowed_t *lent);
 
 #endif

@@ -115,7 +115,7 @@ static void await_close(int fd)
 /* The descriptor is taken over also where it is refused. */
 static void refuse(int fd, size_t bytes, const char *words)
 {
-    tmsg_lent_t lent;
+    tmsg_borrowed_t lent;
 
     must_be(tmsg_lent_open(&lent, fd, bytes), TMSG_ERR_MALFORMED);
     must_say(tmsg_error_message(), words);
@@ -123,7 +123,7 @@ static void refuse(int fd, size_t bytes, const char *words)
     await_close(fd);
 }
 
-static void take(tmsg_lent_t *lent, int fd)
+static void take(tmsg_borrowed_t *lent, int fd)
 {
     must(tmsg_lent_open(lent, fd, BYTES));
     for (size_t i = 0; i < BYTES; i++) {
@@ -133,7 +133,7 @@ static void take(tmsg_lent_t *lent, int fd)
 
 static void accept_whole(int fd)
 {
-    tmsg_lent_t lent;
+    tmsg_borrowed_t lent;
 
     take(&lent, fd);
     tmsg_lent_close(&lent);
@@ -165,7 +165,7 @@ Test(lent, is_no_file_of_another_kind)
 
 static void refuse_lingering(void)
 {
-    tmsg_lent_t lent;
+    tmsg_borrowed_t lent;
 
     must_be(tmsg_lent_open(&lent, lingering_socket(), BYTES),
             TMSG_ERR_MALFORMED);
@@ -287,7 +287,7 @@ Test(lent, has_its_pages_before_its_end)
 
 Test(lent, comes_with_a_descriptor)
 {
-    tmsg_lent_t lent;
+    tmsg_borrowed_t lent;
 
     must_be(tmsg_lent_open(&lent, -1, BYTES), TMSG_ERR_IO);
     must_say(tmsg_error_message(), "came without its descriptor");
@@ -320,7 +320,7 @@ static int reopen(int fd, int flags)
 Test(lent, may_come_by_a_descriptor_that_only_reads)
 {
     int fd = make_whole(TMSG_MEMFD_LENGTH_SEALS);
-    tmsg_lent_t lent;
+    tmsg_borrowed_t lent;
 
     accept_whole((seal(fd, TMSG_MEMFD_SEALS), reopen(fd, O_RDONLY)));
     refuse(reopen(fd, O_PATH), BYTES, "cannot be asked for its seals");
@@ -333,7 +333,7 @@ Test(lent, may_come_by_a_descriptor_that_only_reads)
 Test(lent, loses_no_page_whatever_its_owner_does)
 {
     tmsg_shareable_t *segment;
-    tmsg_lent_t lent;
+    tmsg_borrowed_t lent;
     uint8_t *memory;
     char path[64], byte = 0;
     int fd;
@@ -369,7 +369,7 @@ Test(lent, loses_no_page_whatever_its_owner_does)
 Test(lent, may_be_frozen)
 {
     tmsg_shareable_t *segment;
-    tmsg_lent_t lent, again;
+    tmsg_borrowed_t lent, again;
     uint8_t *memory;
     int fd;
 
@@ -409,7 +409,7 @@ Test(lent, is_not_frozen_while_somebody_writes)
 
 Test(lent, cannot_be_written_to_by_who_borrows_it)
 {
-    tmsg_lent_t lent;
+    tmsg_borrowed_t lent;
     int fd = make_whole(TMSG_MEMFD_SEALS);
     void *memory;
 
@@ -425,7 +425,7 @@ Test(lent, is_copied_where_it_is_written_to)
 {
     tmsg_shareable_t *segment;
     uint8_t *memory, *copy;
-    tmsg_lent_t lent;
+    tmsg_borrowed_t lent;
     void *made, *other;
 
     must(tmsg_shareable_create(BYTES, &segment));
@@ -466,7 +466,7 @@ Test(lent, keeps_few_descriptors)
 {
     enum { MANY = TMSG_BORROWED_FDS + 20 };
     unsigned before = count_descriptors();
-    tmsg_lent_t lent[MANY];
+    tmsg_borrowed_t lent[MANY];
 
     for (int i = 0; i < MANY; i++) {
         take(&lent[i], make_whole(TMSG_MEMFD_SEALS));
@@ -493,7 +493,7 @@ Test(lent, keeps_few_descriptors)
 Test(lent, is_known_by_its_address)
 {
     enum { MANY = 40 };
-    tmsg_lent_t lent[MANY];
+    tmsg_borrowed_t lent[MANY];
     uint8_t own = 0;
     void *copy;
 
@@ -523,7 +523,7 @@ Test(lent, says_that_there_is_no_address_space)
     size_t bytes = (size_t)64 << 20;
     struct rlimit few = {0, RLIM_INFINITY};
     unsigned long long pages;
-    tmsg_lent_t lent;
+    tmsg_borrowed_t lent;
     FILE *file = fopen("/proc/self/statm", "r");
     int fd = make_file(bytes);
 
