@@ -497,6 +497,13 @@ int tmsg_frame_fd(tmsg_frame_stream_t *stream)
     return fd;
 }
 
+void tmsg_frame_drop_unread(tmsg_frame_stream_t *stream)
+{
+    pthread_mutex_lock(&stream->lock);
+    tmsg_passing_drain(&stream->passing, stream->socket);
+    pthread_mutex_unlock(&stream->lock);
+}
+
 const char *tmsg_frame_fd_words(int fd)
 {
     return fd == TMSG_FRAME_FD_LOST

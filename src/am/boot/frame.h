@@ -128,6 +128,10 @@ tmsg_status_t tmsg_frame_read(tmsg_frame_stream_t *stream, uint8_t *type_p,
 int tmsg_frame_fd(tmsg_frame_stream_t *stream);
 const char *tmsg_frame_fd_words(int fd);
 
+/* Drops what was not read, with its descriptors, before the socket is closed:
+ * the kernel would close them inside of that, which may last. */
+void tmsg_frame_drop_unread(tmsg_frame_stream_t *stream);
+
 /* Sends a frame without payload. If something waits to be written, it tries to
  * write that instead, which is as good a sign of life. Errors are reported by
  * reading. */

@@ -16,8 +16,9 @@
 #include "am/net/unwanted.h"
 #include "core/error.h"
 
-/* A read has room for one more than a frame may have, by which it finds out. */
-#define READ_FDS 2
+/* A read has room for as many as a write may have (SCM_MAX_FD): the kernel
+ * would close what has none inside of the read, and a close may last. */
+#define READ_FDS 253
 
 typedef union {
     struct cmsghdr head; /* for its alignment */
@@ -203,6 +204,18 @@ ssize_t tmsg_passing_read(tmsg_passing_t *passing, int sock, void *data,
     *status_p =
         n > 0 ? keep_came(passing, &message, first + (size_t)n - 1) : TMSG_OK;
     return n;
+}
+
+void tmsg_passing_drain(tmsg_passing_t *passing, int sock)
+{
+    uint8_t data[4096];
+    tmsg_status_t status;
+
+    while (passing->takes != 0 &&
+           tmsg_passing_read(passing, sock, data, sizeof(data), 0, &status) >
+               0) {
+        tmsg_passing_close_came(passing);
+    }
 }
 
 tmsg_status_t tmsg_passing_give(tmsg_passing_t *passing, uint8_t type,

@@ -67,6 +67,10 @@ ssize_t tmsg_passing_read(tmsg_passing_t *passing, int sock, void *data,
                           size_t bytes, uint64_t first,
                           tmsg_status_t *status_p);
 
+/* Takes and drops what lies in a socket that is about to be closed, if
+ * descriptors may lie there: the kernel would wait for their close. */
+void tmsg_passing_drain(tmsg_passing_t *passing, int sock);
+
 /* Makes the descriptor that came with a frame passing->fd. The frame is of that
  * type, and is the next, up to the byte before number `end`. Errors:
  * passing->wrong (it may have none, or several came). */

@@ -645,6 +645,7 @@ void tmsg_link_close(tmsg_endpoint_t *endpoint, bool writes)
                           stranger, endpoint->peer);
     } else {
         shutdown(link->fd, SHUT_RDWR);
+        tmsg_frame_drop_unread(&link->stream);
         close(link->fd);
     }
     link->fd = -1;

@@ -3,6 +3,7 @@
  * connection. */
 #include <criterion/criterion.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "am/endpoint/link_ops.h"
 #include "am/net/unwanted.h"
@@ -541,5 +542,20 @@ Test(loan_lies, what_came_out_of_turn_goes_back_at_the_end)
     pair.to_b = NULL;
     must_be(pair_end_of(&pair, pair.to_a), TMSG_ERR_PEER_LOST);
     must_true(!tmsg_shareable_is_lent(block));
+    pair_drop(&pair);
+}
+
+/* The kernel closes what lies in a socket with it, and waits. */
+Test(loan_lies, a_file_that_was_not_read_keeps_nobody_waiting, .timeout = 60)
+{
+    int fd = lingering_socket();
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, &borrows, NULL);
+    offer_segment(&pair, 1, BYTES, fd);
+    close(fd); /* it is on its way */
+    tmsg_endpoint_destroy(pair.to_b);
+    pair.to_b = NULL;
+    (void)pair_end_of(&pair, pair.to_a);
     pair_drop(&pair);
 }
