@@ -28,15 +28,16 @@ typedef struct tmsg_message tmsg_message_t;
  * of them to C order. */
 TMSG_API const tmsg_map_t *tmsg_message_map(const tmsg_message_t *message);
 
-/* Returns 1 if the tensors lie in memory of the sender's that it lends
- * (TMSG_SEND_LEND, TMSG_WORKER_BORROW), else 0. Such tensors must not be
- * written to, which would be a signal; DLPack says READ_ONLY of them. What they
- * hold is the sender's promise: it may not change them while they are lent.
- * They stay as they are, even if the sender dies, until the message is
- * destroyed, which gives the memory back. Keep it short, or copy: the sender
- * cannot reuse the memory before. Such a message is no memory of this side's,
- * and does not count against held_bytes. A message that is received into a map
- * is copied. */
+/* Returns 1 if tensors lie in memory of the sender's that it lends
+ * (TMSG_SEND_LEND, TMSG_WORKER_BORROW), else 0. They are all tensors but those
+ * that the application placed, or that are on a device: these are copies. The
+ * others must not be written to, which would be a signal; DLPack says READ_ONLY
+ * of them. What they hold is the sender's promise: it may not change them while
+ * they are lent. They stay as they are, even if the sender dies, until the
+ * message is destroyed, which gives the memory back. Keep it short, or copy:
+ * the sender cannot reuse the memory before. Such a message is no memory of
+ * this side's, and does not count against held_bytes. A message that is
+ * received into a map is copied. */
 TMSG_API int tmsg_message_is_lent(const tmsg_message_t *message);
 
 /* The endpoint it came over, to answer the sender. Valid as long as the
