@@ -21,14 +21,12 @@
 
 struct tmsg_shareable {
     tmsg_refs_t refs;
-    uint64_t id;
     uint8_t *memory;
     size_t bytes;
     int fd;
     bool mapped;
     unsigned forks; /* that had been when it was made */
     atomic_uint loans;
-    atomic_bool tainted;
     atomic_bool freed;
 };
 
@@ -230,7 +228,6 @@ static tmsg_status_t refuse_bytes(uint64_t bytes)
 static tmsg_status_t create(size_t bytes, int seals,
                             tmsg_shareable_t **segment_p)
 {
-    static atomic_uint_fast64_t last_id;
     tmsg_shareable_t *segment;
     tmsg_status_t status;
 
@@ -250,7 +247,6 @@ static tmsg_status_t create(size_t bytes, int seals,
         destroy(segment);
         return status;
     }
-    segment->id = atomic_fetch_add(&last_id, 1) + 1;
     *segment_p = segment;
     return TMSG_OK;
 }
@@ -416,11 +412,6 @@ size_t tmsg_shareable_bytes(const tmsg_shareable_t *segment)
 
 int tmsg_shareable_fd(const tmsg_shareable_t *segment) { return segment->fd; }
 
-uint64_t tmsg_shareable_id(const tmsg_shareable_t *segment)
-{
-    return segment->id;
-}
-
 void tmsg_shareable_lend(tmsg_shareable_t *segment)
 {
     atomic_fetch_add(&segment->loans, 1);
@@ -434,16 +425,6 @@ void tmsg_shareable_return(tmsg_shareable_t *segment)
 bool tmsg_shareable_is_lent_now(const tmsg_shareable_t *segment)
 {
     return atomic_load(&segment->loans) > 0;
-}
-
-void tmsg_shareable_taint(tmsg_shareable_t *segment)
-{
-    atomic_store(&segment->tainted, true);
-}
-
-bool tmsg_shareable_is_tainted(const tmsg_shareable_t *segment)
-{
-    return atomic_load(&segment->tainted);
 }
 
 bool tmsg_shareable_is_freed(const tmsg_shareable_t *segment)

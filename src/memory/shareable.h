@@ -54,18 +54,10 @@ size_t tmsg_shareable_bytes(const tmsg_shareable_t *segment);
 /* The descriptor stays the segment's. */
 int tmsg_shareable_fd(const tmsg_shareable_t *segment);
 
-/* A number that no other segment of the process has or will have. */
-uint64_t tmsg_shareable_id(const tmsg_shareable_t *segment);
-
 /* Counts the loans that are out: a peer may read the memory. */
 void tmsg_shareable_lend(tmsg_shareable_t *segment);
 void tmsg_shareable_return(tmsg_shareable_t *segment);
 bool tmsg_shareable_is_lent_now(const tmsg_shareable_t *segment);
-
-/* Remembers that a loan did not come back in order: whoever had it may read the
- * memory for ever, whatever is counted. */
-void tmsg_shareable_taint(tmsg_shareable_t *segment);
-bool tmsg_shareable_is_tainted(const tmsg_shareable_t *segment);
 
 /* Returns whether the application has freed the segment, or
  * tmsg_shareable_retire() was called for one of the library's own: nobody will

@@ -47,7 +47,6 @@ static void *look(void *arg)
         tmsg_shareable_lend(segment);
         assert(tmsg_shareable_is_lent_now(segment));
         (void)tmsg_shareable_is_freed(segment);
-        tmsg_shareable_taint(segment);
         tmsg_shareable_return(segment);
         tmsg_shareable_drop(segment);
         atomic_fetch_add(&lent, 1);

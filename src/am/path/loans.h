@@ -103,9 +103,7 @@ tmsg_status_t tmsg_lending_offer(tmsg_endpoint_t *endpoint,
                                  tmsg_lent_place_t *places);
 
 /* Begins a loan, of `bytes` bytes of tensors. The peer gives it back by
- * `token`, the message id. `hold` may be NULL. Errors: NO_MEMORY, BUSY (too
- * many are out).
- */
+ * `token`, the message id. `hold` may be NULL. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_loan_begin(tmsg_endpoint_t *endpoint, uint32_t token,
                               tmsg_lending_t *lending, tmsg_loan_hold_t *hold,
                               uint64_t bytes);

@@ -10,10 +10,6 @@
 #include "am/path/loans_struct.h"
 #include "core/error.h"
 
-#define TMSG_COPIES_MOST 64
-#define TMSG_COPIES_BYTES_MOST                                                 \
-    (UINT64_C(1) << 30) /* of all of them, but for a lone one                  \
-                         */
 #define SPARE_BYTES 65536
 
 /* Descriptors pass to none but peers whose user the kernel confirms, and whose

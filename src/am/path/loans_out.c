@@ -643,9 +643,6 @@ void tmsg_loan_out_free(tmsg_loan_out_t *loan, bool in_order)
         lending->copy->spoiled |= !in_order;
     }
     for (unsigned i = 0; lending->copy == NULL && i < lending->count; i++) {
-        if (!in_order) {
-            tmsg_shareable_taint(lending->segments[i]);
-        }
         tmsg_shareable_return(lending->segments[i]);
     }
     tmsg_lending_drop(lending);

@@ -264,14 +264,13 @@ tmsg_status_t tmsg_lend_prepare(tmsg_send_t *send, tmsg_payload_t *payload)
     return TMSG_OK;
 }
 
-tmsg_status_t tmsg_lend_begin(tmsg_send_t *send, const tmsg_payload_t *payload)
+tmsg_status_t tmsg_lend_begin(tmsg_send_t *send)
 {
     tmsg_lend_t *lend = send->lend;
     tmsg_status_t status = tmsg_loan_begin(
         send->endpoint, send->message_id, lend->lending,
         tmsg_lending_is_copy(lend->lending) ? NULL : lend->hold, lend->bytes);
 
-    (void)payload;
     if (status == TMSG_OK) {
         count_lent(send);
     }

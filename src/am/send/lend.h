@@ -25,7 +25,7 @@ void tmsg_lend_decline(tmsg_send_t *send, tmsg_payload_t *payload,
                        const char *why);
 
 /* Begins the loan of a prepared message. Errors: NO_MEMORY. */
-tmsg_status_t tmsg_lend_begin(tmsg_send_t *send, const tmsg_payload_t *payload);
+tmsg_status_t tmsg_lend_begin(tmsg_send_t *send);
 
 /* Returns the bytes of the tensors that are lent; 0: the message is no loan. */
 uint64_t tmsg_lend_bytes(const tmsg_send_t *send);

@@ -684,7 +684,7 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
         status = write_send_header(send, &head, &payload);
     }
     if (status == TMSG_OK && extra.lent.count > 0) {
-        status = tmsg_lend_begin(send, &payload);
+        status = tmsg_lend_begin(send);
     }
     if (status == TMSG_OK) {
         note_schema(send, &payload);
