@@ -166,7 +166,7 @@ static void run_camera(tmsg_publisher_t *publisher, bool lends)
     int skipped = 0;
 
     for (int i = 0; i < BLOCKS; i++) {
-        check(tmsg_shareable_alloc(FRAME_BYTES, &blocks[i].memory));
+        check(tmsg_shareable_alloc(FRAME_BYTES, NULL, &blocks[i].memory));
     }
     drawing = cpu_ms(RUSAGE_SELF) - begun; /* the pages of the blocks */
     clock_gettime(CLOCK_MONOTONIC, &next);

@@ -29,19 +29,26 @@ extern "C" {
  * it writes there, the parent and its peers see. It must not write to them, and
  * cannot lend them. It may free them, which frees nothing of the parent's. */
 
+/* How a block is allocated. There is nothing to choose yet: room for huge pages
+ * and for the memory of one NUMA node. */
+typedef struct tmsg_shareable_params {
+    uint64_t field_mask; /* 0 */
+} tmsg_shareable_params_t;
+
 /* Allocates a block of `bytes`, all zeros, which begins at a page. All its
  * pages are there when the call returns, so that nobody who reads or writes
  * them later is ended by a signal because memory has run out. The caller frees
  * it with tmsg_shareable_free(). On an error *memory_p is untouched, and the
- * message says what was short or barred. Errors:
- *   INVALID_PARAM   0 bytes, or memory_p is NULL
+ * message says what was short or barred. `params` may be NULL. Errors:
+ *   INVALID_PARAM   0 bytes, an unknown field, or memory_p is NULL
  *   NO_MEMORY       the machine, a cgroup of the process, vm.overcommit_memory
  *                   or RLIMIT_AS
  *   LIMIT_EXCEEDED  RLIMIT_FSIZE or RLIMIT_NOFILE
  *   UNSUPPORTED     the process may not call memfd_create() (seccomp), or the
  *                   kernel is older than 5.1
  *   IO              another call failed */
-TMSG_API tmsg_status_t tmsg_shareable_alloc(uint64_t bytes, void **memory_p);
+TMSG_API tmsg_status_t tmsg_shareable_alloc(
+    uint64_t bytes, const tmsg_shareable_params_t *params, void **memory_p);
 
 /* Frees a block: it is unmapped here. `memory` is where the block begins; NULL
  * does nothing. Nothing that was begun with the block may still go on here, as

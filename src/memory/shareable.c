@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/params.h"
 #include "core/refs.h"
 #include "memory/available.h"
 #include "memory/memfd.h"
@@ -442,7 +443,9 @@ bool tmsg_shareable_is_alone(const tmsg_shareable_t *segment)
     return tmsg_refs_are(&segment->refs, 1);
 }
 
-tmsg_status_t tmsg_shareable_alloc(uint64_t bytes, void **memory_p)
+tmsg_status_t tmsg_shareable_alloc(uint64_t bytes,
+                                   const tmsg_shareable_params_t *params,
+                                   void **memory_p)
 {
     tmsg_shareable_t *segment;
     tmsg_status_t status;
@@ -450,6 +453,9 @@ tmsg_status_t tmsg_shareable_alloc(uint64_t bytes, void **memory_p)
     if (memory_p == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "shareable memory: memory_p is NULL");
+    }
+    if (params != NULL && params->field_mask != 0) {
+        return tmsg_params_unknown("shareable memory", params->field_mask);
     }
     if (bytes > MOST_BYTES) {
         return refuse_bytes(bytes);

@@ -96,7 +96,7 @@ static uint8_t *allocate(size_t bytes)
 {
     void *memory;
 
-    must(tmsg_shareable_alloc(bytes, &memory));
+    must(tmsg_shareable_alloc(bytes, NULL, &memory));
     return memory;
 }
 
@@ -104,7 +104,7 @@ static void refuses(size_t bytes, tmsg_status_t status, const char *words)
 {
     void *memory = &memory;
 
-    cr_expect(eq(int, tmsg_shareable_alloc(bytes, &memory), status));
+    cr_expect(eq(int, tmsg_shareable_alloc(bytes, NULL, &memory), status));
     must_say(tmsg_error_message(), words);
     must_true(memory == &memory);
 }
@@ -263,9 +263,16 @@ Test(shareable, is_read_by_peers_after_it_was_freed)
 
 Test(shareable, of_odd_sizes_is_refused)
 {
+    const tmsg_shareable_params_t none = {0}, unknown = {.field_mask = 1};
+    void *memory;
+
     refuses(0, TMSG_ERR_INVALID_PARAM, "0 bytes");
     refuses(SIZE_MAX, TMSG_ERR_NO_MEMORY, "more than any machine has");
-    must_be(tmsg_shareable_alloc(1, NULL), TMSG_ERR_INVALID_PARAM);
+    must_be(tmsg_shareable_alloc(1, NULL, NULL), TMSG_ERR_INVALID_PARAM);
+    must_be(tmsg_shareable_alloc(1, &unknown, &memory), TMSG_ERR_INVALID_PARAM);
+    must_say(tmsg_error_message(), "unknown");
+    must(tmsg_shareable_alloc(1, &none, &memory));
+    must(tmsg_shareable_free(memory));
 }
 
 /* The kernel would take page after page, and then kill. */
@@ -348,7 +355,7 @@ Test(shareable, leaves_nothing_behind_where_an_allocation_fails)
 
     do {
         failing_alloc_arm(++n);
-        status = tmsg_shareable_alloc(PAGE, &memory);
+        status = tmsg_shareable_alloc(PAGE, NULL, &memory);
         if (failing_alloc_disarm()) {
             must_be(status, TMSG_ERR_NO_MEMORY);
             must_eq(count_descriptors(), before);

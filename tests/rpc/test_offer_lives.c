@@ -65,7 +65,7 @@ static uint8_t *make_buffer(way_t way)
     if (way != WAY_LOAN) {
         return malloc(BYTES);
     }
-    must(tmsg_shareable_alloc(BYTES, &buffer));
+    must(tmsg_shareable_alloc(BYTES, NULL, &buffer));
     return buffer;
 }
 

@@ -33,7 +33,7 @@ static uint8_t *shareable(uint8_t value)
 {
     void *memory;
 
-    must(tmsg_shareable_alloc(BYTES, &memory));
+    must(tmsg_shareable_alloc(BYTES, NULL, &memory));
     memset(memory, value, BYTES);
     return memory;
 }

@@ -80,7 +80,7 @@ static void open_scene(scene_t *scene)
     void *block;
 
     memset(scene, 0, sizeof(*scene));
-    must(tmsg_shareable_alloc(BYTES, &block));
+    must(tmsg_shareable_alloc(BYTES, NULL, &block));
     scene->block = block;
     scene->other = malloc(BYTES);
     memset(scene->block, 5, BYTES);

@@ -217,7 +217,7 @@ int main(void)
     play(LINK_SHM, BYTES_MOST, buffer, false);
     play(LINK_TCP, BYTES_MOST, buffer, false);
     play(LINK_UNIX, BYTES_MOST, buffer, true);
-    must(tmsg_shareable_alloc(BYTES_MOST, &block));
+    must(tmsg_shareable_alloc(BYTES_MOST, NULL, &block));
     play(LINK_UNIX, BYTES_MOST, block, true);
     must(tmsg_shareable_free(block));
     free(buffer);

@@ -21,7 +21,7 @@ static void *own(void *arg)
     for (int i = 0; i < ROUNDS; i++) {
         void *memory;
 
-        assert(tmsg_shareable_alloc(BYTES, &memory) == TMSG_OK);
+        assert(tmsg_shareable_alloc(BYTES, NULL, &memory) == TMSG_OK);
         memset(memory, i, BYTES);
         atomic_store(mine, memory);
         assert(tmsg_shareable_free(memory) == TMSG_OK);

@@ -133,7 +133,7 @@ PyObject *tmsgpy_block(PyObject *self, PyObject *number)
         return PyErr_NoMemory();
     }
     threads = PyEval_SaveThread(); /* all pages are touched */
-    status = tmsg_shareable_alloc((uint64_t)bytes, &memory);
+    status = tmsg_shareable_alloc((uint64_t)bytes, NULL, &memory);
     PyEval_RestoreThread(threads);
     if (status != TMSG_OK) {
         free(block);

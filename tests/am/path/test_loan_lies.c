@@ -31,7 +31,7 @@ static uint8_t *shareable_block(void)
 {
     void *memory;
 
-    must(tmsg_shareable_alloc(BYTES, &memory));
+    must(tmsg_shareable_alloc(BYTES, NULL, &memory));
     return memory;
 }
 

@@ -65,7 +65,7 @@ static uint8_t *shareable(size_t bytes)
 {
     void *memory;
 
-    must(tmsg_shareable_alloc(bytes, &memory));
+    must(tmsg_shareable_alloc(bytes, NULL, &memory));
     memset(memory, 3, bytes);
     return memory;
 }

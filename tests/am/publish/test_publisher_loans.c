@@ -163,7 +163,7 @@ Test(publisher_loans, lends_blocks_where_they_lie)
     for (int i = 0; i < VIEWERS; i++) {
         join(&scene, TMSG_WORKER_BORROW);
     }
-    must(tmsg_shareable_alloc(LENT_BYTES, &memory));
+    must(tmsg_shareable_alloc(LENT_BYTES, NULL, &memory));
     for (uint8_t i = 1; i < 4; i++) {
         memset(memory, i, LENT_BYTES);
         request = publish_lent(&scene, memory);
