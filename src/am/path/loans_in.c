@@ -291,6 +291,18 @@ static const char *find_place(tmsg_loan_in_t *loan, const tmsg_loans_t *loans,
     return NULL;
 }
 
+/* Returns whether the tensors have no more bytes than their segments: the work
+ * that a message costs here is bounded by what its sender lends. */
+static bool is_within(const tmsg_loan_in_t *loan, uint64_t bytes)
+{
+    uint64_t room = 0;
+
+    for (unsigned i = 0; i < loan->count; i++) {
+        room += loan->segments[i]->borrowed.bytes;
+    }
+    return bytes <= room;
+}
+
 tmsg_status_t tmsg_loan_find(tmsg_endpoint_t *endpoint, tmsg_loan_in_t *loan,
                              const tmsg_map_t *map,
                              const tmsg_lent_places_t *lent)
@@ -299,6 +311,7 @@ tmsg_status_t tmsg_loan_find(tmsg_endpoint_t *endpoint, tmsg_loan_in_t *loan,
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     tmsg_cursor_t cursor = tmsg_lent_places_begin(lent);
     tmsg_status_t status = tmsg_lent_places_check(lent, map);
+    uint64_t bytes = 0;
 
     if (status != TMSG_OK) {
         return status;
@@ -320,8 +333,13 @@ tmsg_status_t tmsg_loan_find(tmsg_endpoint_t *endpoint, tmsg_loan_in_t *loan,
                 tmsg_error_name(entries[i].name, entries[i].name_bytes).text,
                 wrong);
         }
+        bytes += entries[i].bytes;
     }
-    return TMSG_OK;
+    return is_within(loan, bytes)
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_MALFORMED,
+                                "the tensors of a loan have more bytes than "
+                                "its segments");
 }
 
 const uint8_t *tmsg_loan_at(const tmsg_loan_in_t *loan, size_t index)

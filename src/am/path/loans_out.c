@@ -110,6 +110,22 @@ static bool are_covered(const tmsg_lending_t *lending, stretch_t *stretches,
     return true;
 }
 
+/* Returns whether the tensors have no more bytes than the segments. They have
+ * more if several lie in the same memory: peers refuse such loans. */
+static bool are_apart(const tmsg_lending_t *lending, const stretch_t *stretches,
+                      size_t count)
+{
+    uint64_t bytes = 0, room = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        bytes += stretches[i].end - stretches[i].begin;
+    }
+    for (unsigned i = 0; i < lending->count; i++) {
+        room += tmsg_shareable_bytes(lending->segments[i]);
+    }
+    return bytes <= room;
+}
+
 /* Returns the index of the segment in which the tensor lies, which the lending
  * holds. NO_SEGMENT: it lies in none, or there are too many. */
 static uint32_t find_segment(tmsg_lending_t *lending,
@@ -171,7 +187,8 @@ static bool find_places(tmsg_lending_t *lending, const tmsg_map_t *map,
         stretches[count++] = (stretch_t){place->segment, place->offset,
                                          place->offset + entry->bytes};
     }
-    return count > 0 && are_covered(lending, stretches, count);
+    return count > 0 && are_covered(lending, stretches, count) &&
+           are_apart(lending, stretches, count);
 }
 
 static tmsg_lending_t *create_lending(const tmsg_map_t *map)

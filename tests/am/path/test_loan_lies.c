@@ -101,6 +101,25 @@ static void forge(const pair_t *pair, uint32_t segment, uint64_t offset,
     must(tmsg_loan_begin(pair->to_a, ID, lending, NULL, 0));
 }
 
+/* Two tensors of so many bytes, which are the same ones. */
+static void the_same_twice(const pair_t *pair, uint32_t number,
+                           forged_t *forged)
+{
+    const int64_t shape[] = {number};
+    const tmsg_tensor_t tensor = {
+        block, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape, NULL};
+    const tmsg_lent_place_t where[] = {{1, 0}, {1, 0}};
+    const tmsg_body_extra_t extra = {.lent = {.count = 2, .places = where}};
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "x", &tensor, NULL));
+    must(tmsg_map_add(map, "y", &tensor, NULL));
+    forged_make_map(pair, map, &extra, 0, forged);
+    forged_set(forged, SAID_FLAGS, TMSG_HEADER_LENT);
+    must(tmsg_loan_begin(pair->to_a, ID, lending, NULL, 0));
+}
+
 static void a_loan(const pair_t *pair, uint32_t number, forged_t *forged)
 {
     (void)number;
@@ -209,6 +228,11 @@ static const lie_t lies[] = {
     LIE("around the end, aligned", REFUSED, SAY_NTH(around_the_end, 63)),
     LIE("not aligned", REFUSED, SAY_NTH(unaligned, 1)),
     LIE("nearly aligned", REFUSED, SAY_NTH(unaligned, 8)),
+    LIE("half of the bytes, twice", DELIVERED,
+        SAY_NTH(the_same_twice, BYTES / 2)),
+    LIE("more bytes than there are", REFUSED,
+        SAY_NTH(the_same_twice, BYTES / 2 + 1)),
+    LIE("all of the bytes, twice", REFUSED, SAY_NTH(the_same_twice, BYTES)),
     LIE("two places for a tensor", REFUSED, SAY(of_two_places)),
     LIE("a loan that is none", REFUSED,
         SAY(a_map, {SAID_FLAGS, TMSG_HEADER_LENT})),

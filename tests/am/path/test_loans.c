@@ -389,6 +389,40 @@ Test(loans, a_lending_is_of_a_layout)
     must(tmsg_shareable_free(memory));
 }
 
+/* Peers take no loan whose tensors have more bytes than its memory. */
+Test(loans, tensors_in_the_same_bytes_are_copied)
+{
+    uint8_t *memory = shareable(MIB);
+    unsigned releases = 0;
+    tmsg_message_t *message;
+    tmsg_request_t *request;
+    tmsg_map_t *map;
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    for (size_t at = 0; at <= MIB / 2; at += MIB / 4) {
+        map = map_of(memory, MIB);
+        add_bytes(map, "y", memory + at, MIB / 2);
+        message = pass(&pair, map, TMSG_SEND_VERIFY);
+        cr_expect(tmsg_message_is_lent(message));
+        cr_expect(!tmsg_shareable_is_lent(memory));
+        check_fill(message, "x", 3, MIB);
+        check_fill(message, "y", 3, MIB / 2);
+        tmsg_message_destroy(message);
+    }
+    map = map_of(memory, MIB / 2);
+    add_bytes(map, "y", memory + MIB / 2, MIB / 2);
+    request = lend(pair.to_a, map, TMSG_SEND_VERIFY, &releases);
+    message = pair_take(&pair, &pair.a);
+    must(pair_finish(&pair, request));
+    cr_expect(tmsg_shareable_is_lent(memory));
+    tmsg_message_destroy(message);
+    pair_await(&pair, is_nonzero, &releases, "a release");
+    must_eq(loans_sent(&pair), 4);
+    pair_close(&pair);
+    must(tmsg_shareable_free(memory));
+}
+
 Test(loans, a_block_of_several_tensors_is_lent_whole)
 {
     uint8_t *memory = shareable(2 * MIB), *other = shareable(MIB);
