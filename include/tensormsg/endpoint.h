@@ -310,7 +310,9 @@ TMSG_API size_t tmsg_endpoint_waiting(const tmsg_endpoint_t *endpoint);
  * Errors: as tmsg_endpoint_recv(), and INVALID_PARAM (a tensor that differs,
  * two of `map` that overlap, both named; map is NULL), UNSUPPORTED (a tensor of
  * `map` that cannot be received into), BUSY (`map` is being sent, belongs to a
- * message, or another map is waited with for this endpoint), NO_MEMORY. */
+ * message, or another map is waited with for this endpoint), NO_MEMORY, CORRUPT
+ * (what was copied of a loan is not what its checksums say: its sender wrote
+ * there after it had come; the message is lost). */
 TMSG_API tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
                                                const tmsg_map_t *map,
                                                int timeout_ms,

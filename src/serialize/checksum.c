@@ -87,6 +87,25 @@ uint64_t tmsg_checksum_value(const tmsg_body_extra_t *extra, size_t index)
                        extra->checksum->bytes);
 }
 
+tmsg_status_t tmsg_checksum_compare(const tmsg_body_extra_t *extra,
+                                    size_t index, const tmsg_map_entry_t *entry,
+                                    uint64_t found)
+{
+    const tmsg_checksum_t *checksum = extra->checksum;
+    uint64_t told = tmsg_checksum_value(extra, index);
+
+    return found == told
+               ? TMSG_OK
+               : tmsg_error_set(
+                     TMSG_ERR_CORRUPT,
+                     "tensor %zu '%s': %s is %0*" PRIx64
+                     ", its sender's %0*" PRIx64,
+                     index,
+                     tmsg_error_name(entry->name, entry->name_bytes).text,
+                     checksum->name, 2 * checksum->bytes, found,
+                     2 * checksum->bytes, told);
+}
+
 tmsg_status_t tmsg_checksum_verify(const tmsg_map_t *map,
                                    const tmsg_body_extra_t *extra,
                                    tmsg_checksum_known_fn known,
@@ -94,22 +113,16 @@ tmsg_status_t tmsg_checksum_verify(const tmsg_map_t *map,
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     const tmsg_checksum_t *checksum = extra->checksum;
+    tmsg_status_t status = TMSG_OK;
 
-    for (size_t i = 0; checksum != NULL && i < tmsg_map_size(map); i++) {
-        uint64_t told = tmsg_checksum_value(extra, i);
+    for (size_t i = 0;
+         checksum != NULL && i < tmsg_map_size(map) && status == TMSG_OK; i++) {
         uint64_t found;
 
         if (known == NULL || !known(arg, i, &found)) {
             found = checksum->compute(entries[i].tensor.data, entries[i].bytes);
         }
-        if (found != told) {
-            return tmsg_error_set(
-                TMSG_ERR_CORRUPT,
-                "tensor %zu '%s': %s is %0*" PRIx64 ", its sender's %0*" PRIx64,
-                i, tmsg_error_name(entries[i].name, entries[i].name_bytes).text,
-                checksum->name, 2 * checksum->bytes, found, 2 * checksum->bytes,
-                told);
-        }
+        status = tmsg_checksum_compare(extra, i, &entries[i], found);
     }
-    return TMSG_OK;
+    return status;
 }

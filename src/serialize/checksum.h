@@ -4,6 +4,7 @@
 #ifndef TMSG_SERIALIZE_CHECKSUM_H
 #define TMSG_SERIALIZE_CHECKSUM_H
 
+#include "core/map.h"
 #include "serialize/header.h"
 
 /* One algorithm. A new algorithm needs a line in the table of checksum.c and a
@@ -39,6 +40,12 @@ tmsg_status_t tmsg_checksum_check_count(const tmsg_map_t *map,
 
 /* Returns checksum `index` of a body. */
 uint64_t tmsg_checksum_value(const tmsg_body_extra_t *extra, size_t index);
+
+/* Compares what was found for tensor `index`, whose entry is given for its
+ * name, with its checksum of a body. Errors: CORRUPT (names it). */
+tmsg_status_t tmsg_checksum_compare(const tmsg_body_extra_t *extra,
+                                    size_t index, const tmsg_map_entry_t *entry,
+                                    uint64_t found);
 
 /* Returns whether the checksum of tensor `index` was computed elsewhere, for
  * example on the tensor's device, and stores it. The CPU may be unable to read

@@ -284,34 +284,50 @@ static tmsg_status_t move_tensor_across(const tmsg_map_entry_t *from,
                                                   &from->tensor, from->bytes);
 }
 
-tmsg_status_t tmsg_map_match_copy(tmsg_map_t *map, const tmsg_map_t *ours)
+/* Copies tensor `index` to its place, and makes `map` point there. */
+static tmsg_status_t copy_tensor(tmsg_map_t *map, size_t index,
+                                 const tmsg_map_entry_t *place)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    const tmsg_map_entry_t *from = &tmsg_map_entries(map)[index];
+    tmsg_status_t status;
+
+    if (is_across(from, place)) {
+        status = move_tensor_across(from, place);
+        tmsg_map_set_device(map, index, place->tensor.device);
+        tmsg_map_place(map, index, place->tensor.data);
+        return status;
+    }
+    if (is_loose(&from->tensor)) {
+        write_out_tensor(from, place);
+        tmsg_map_replace(map, index, place);
+        return TMSG_OK;
+    }
+    if (from->bytes > 0) {
+        memcpy(place->tensor.data, from->tensor.data, from->bytes);
+    }
+    tmsg_map_place(map, index, place->tensor.data);
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_map_match_copy(tmsg_map_t *map, const tmsg_map_t *ours,
+                                  tmsg_map_copied_fn copied, const void *arg)
+{
     tmsg_status_t status = TMSG_OK;
 
     for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
-        const tmsg_map_entry_t *place =
-            tmsg_map_match_find(ours, i, &entries[i]);
+        const tmsg_map_entry_t from = tmsg_map_entries(map)[i];
+        const tmsg_map_entry_t *place = tmsg_map_match_find(ours, i, &from);
 
         if (place == NULL) {
             continue;
         }
-        if (is_across(&entries[i], place)) {
-            status = move_tensor_across(&entries[i], place);
-            tmsg_map_set_device(map, i, place->tensor.device);
-            tmsg_map_place(map, i, place->tensor.data);
-            continue;
+        status = copy_tensor(map, i, place);
+        if (status == TMSG_OK && copied != NULL) {
+            status = copied(arg, i, &from,
+                            is_across(&from, place) || is_loose(&from.tensor)
+                                ? NULL
+                                : place->tensor.data);
         }
-        if (is_loose(&entries[i].tensor)) {
-            write_out_tensor(&entries[i], place);
-            tmsg_map_replace(map, i, place);
-            continue;
-        }
-        if (entries[i].bytes > 0) {
-            memcpy(place->tensor.data, entries[i].tensor.data,
-                   entries[i].bytes);
-        }
-        tmsg_map_place(map, i, place->tensor.data);
     }
     return status;
 }

@@ -31,9 +31,17 @@ tmsg_status_t tmsg_map_match_check(const tmsg_map_t *theirs,
 tmsg_status_t tmsg_map_match_can_copy(const tmsg_map_t *map,
                                       const tmsg_map_t *ours);
 
+/* Is told of each tensor that was copied: of what it was copied from, and of
+ * the place if that has the same bytes now, else NULL. */
+typedef tmsg_status_t (*tmsg_map_copied_fn)(const void *arg, size_t index,
+                                            const tmsg_map_entry_t *from,
+                                            const void *place);
+
 /* Copies the tensors of `map` that `ours` has too to their places in `ours`,
- * and makes `map` point to these places. Errors: UNSUPPORTED (only the CPU
- * could write it out), those of the drivers. */
-tmsg_status_t tmsg_map_match_copy(tmsg_map_t *map, const tmsg_map_t *ours);
+ * and makes `map` point to these places. `copied` may be NULL. Errors:
+ * UNSUPPORTED (only the CPU could write it out), those of the drivers and of
+ * copied(). */
+tmsg_status_t tmsg_map_match_copy(tmsg_map_t *map, const tmsg_map_t *ours,
+                                  tmsg_map_copied_fn copied, const void *arg);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
+#include "am/path/loans.h"
 #include "am/recv/map_match.h"
 #include "am/recv/message.h"
 #include "am/recv/stage_in.h"
@@ -14,6 +15,7 @@
 #include "core/map.h"
 #include "core/tensor.h"
 #include "memory/domain.h"
+#include "serialize/checksum.h"
 
 /* Gives the tensors of a message that `ours` has too their places there. The
  * message has no data yet, except for tensors that were placed. */
@@ -61,11 +63,44 @@ static tmsg_status_t take_call_map(tmsg_message_t *message)
     return lend_places(message, message->posted);
 }
 
+/* Checks what was copied of a loan: its sender may have written there since the
+ * message came. Where the copy has other bytes, as on a device, the lent ones
+ * are looked at once more. */
+static tmsg_status_t check_copied(const void *arg, size_t index,
+                                  const tmsg_map_entry_t *from,
+                                  const void *place)
+{
+    const tmsg_message_t *message = arg;
+    const void *lent = tmsg_loan_at(message->loan, index);
+    uint64_t bytes = from->bytes;
+
+    if (lent == NULL || !tmsg_map_entry_is_read_only(from)) {
+        return TMSG_OK;
+    }
+    if (!tmsg_tensor_is_dense(&from->tensor)) { /* it came as its span */
+        int64_t elements, before;
+
+        tmsg_tensor_span(&from->tensor, &elements, &before);
+        bytes = (uint64_t)elements * tmsg_dtype_bytes(from->tensor.dtype);
+    }
+    return tmsg_checksum_compare(
+        &message->extra, index, from,
+        message->extra.checksum->compute(place != NULL ? place : lent, bytes));
+}
+
+static tmsg_status_t copy_into(tmsg_message_t *message, const tmsg_map_t *map)
+{
+    bool checked = message->loan != NULL && message->extra.checksum != NULL;
+
+    return tmsg_map_match_copy(message->map, map, checked ? check_copied : NULL,
+                               message);
+}
+
 tmsg_status_t tmsg_posted_finish(tmsg_message_t *message)
 {
     return message->posted == NULL || message->lent
                ? TMSG_OK
-               : tmsg_map_match_copy(message->map, message->posted);
+               : copy_into(message, message->posted);
 }
 
 tmsg_status_t tmsg_posted_take(tmsg_message_t *message)
@@ -341,7 +376,7 @@ tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
     tmsg_worker_leave(worker, message != NULL);
     tmsg_endpoint_drop(endpoint);
     if (copy) {
-        status = tmsg_map_match_copy(message->map, map);
+        status = copy_into(message, map);
     }
     if (status != TMSG_OK && message != NULL) {
         /* The message was taken all the same. */

@@ -477,6 +477,80 @@ Test(loans, checksums_are_those_of_the_lent_bytes)
     must(tmsg_shareable_free(memory));
 }
 
+/* Sends tensors with checksums, writes to their memory when they have come, or
+ * does not, and receives them into `place`. */
+static tmsg_status_t receive_late(pair_t *pair, tmsg_map_t *map, uint8_t *at,
+                                  tmsg_map_t *place)
+{
+    unsigned releases = 0;
+    receiving_t receiving = {.pair = pair, .map = place};
+    tmsg_request_t *request = lend(
+        pair->to_a, map, TMSG_SEND_VERIFY | TMSG_SEND_KEEP_STRIDES, &releases);
+
+    while (pair->to_b->ready.count == 0) {
+        (void)tmsg_worker_progress(pair->a.worker);
+        (void)tmsg_worker_progress(pair->b.worker);
+    }
+    if (at != NULL) {
+        *at = 9;
+    }
+    pair_await(pair, receiving_has_ended, &receiving, "a receive");
+    if (receiving.message != NULL) {
+        tmsg_message_destroy(receiving.message);
+    }
+    (void)pair_finish(pair, request);
+    pair_await(pair, is_nonzero, &releases, "a release");
+    tmsg_map_destroy(place);
+    return receiving.status;
+}
+
+static tmsg_map_t *map_with_gaps(uint8_t *data, size_t rows, size_t columns,
+                                 int64_t stride)
+{
+    const int64_t shape[] = {(int64_t)rows, (int64_t)columns};
+    const int64_t strides[] = {stride, 1};
+    const tmsg_tensor_t tensor = {
+        data, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 2, shape, strides};
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "x", &tensor, NULL));
+    return map;
+}
+
+/* Checksums are of what the receiver has, also where it was copied late. */
+Test(loans, what_is_copied_late_is_checked)
+{
+    enum { ROWS = 1024, COLUMNS = MIB / ROWS, FEW = COLUMNS - 8 };
+    uint8_t *place = malloc(MIB);
+    pair_t pair;
+
+    open_pair(&pair, LINK_UNIX);
+    for (int i = 0; i < 2; i++) {
+        uint8_t *memory = shareable(MIB);
+        uint8_t *changed = i == 0 ? NULL : memory + MIB / 2;
+        tmsg_status_t wanted = i == 0 ? TMSG_OK : TMSG_ERR_CORRUPT;
+        tmsg_map_t *map = map_of(memory, MIB / 2);
+
+        must_be(receive_late(&pair, map_of(memory, MIB), changed,
+                             map_of(place, MIB)),
+                wanted);
+        memset(memory, 3, MIB);
+        must_be(receive_late(&pair, map_with_gaps(memory, ROWS, FEW, COLUMNS),
+                             changed, map_with_gaps(place, ROWS, FEW, FEW)),
+                wanted);
+        memset(memory, 3, MIB);
+        /* What stays a view was checked, and is not looked at again. */
+        add_bytes(map, "y", memory + MIB / 2, MIB / 2);
+        must_be(receive_late(&pair, map, changed, map_of(place, MIB / 2)),
+                TMSG_OK);
+        must(tmsg_shareable_free(memory));
+    }
+    must_eq(loans_sent(&pair), 6);
+    pair_close(&pair);
+    free(place);
+}
+
 /* A tensor with gaps is packed or, if asked, goes as its span. A broadcast one
  * goes without what repeats. */
 Test(loans, strides)
