@@ -67,22 +67,33 @@ void joined_open(joined_t *joined, const how_t *how)
         snprintf(url, sizeof(url), "unix://%s", scratch_path("kept"));
     }
     joined_listen(&pair->a, url, how->resume_ms == 0 ? -1 : how->resume_ms);
-    joined->relay = relay_open(tmsg_listener_url(pair->a.listener));
-    pair->to_a = joined_dial(&pair->b, relay_url(joined->relay), reconnect);
+    joined->relay =
+        how->direct ? NULL : relay_open(tmsg_listener_url(pair->a.listener));
+    pair->to_a = joined_dial(&pair->b,
+                             how->direct ? tmsg_listener_url(pair->a.listener)
+                                         : relay_url(joined->relay),
+                             reconnect);
     pair_await(pair, joined_is_open, joined, "a connection");
     pair->to_b = pair->a.accepted;
+}
+
+static void close_relay(joined_t *joined)
+{
+    if (joined->relay != NULL) {
+        relay_close(joined->relay);
+    }
 }
 
 void joined_close(joined_t *joined)
 {
     pair_close(&joined->pair);
-    relay_close(joined->relay);
+    close_relay(joined);
 }
 
 void joined_drop(joined_t *joined)
 {
     pair_drop(&joined->pair);
-    relay_close(joined->relay);
+    close_relay(joined);
 }
 
 long described(const tmsg_endpoint_t *endpoint, const char *name)

@@ -9,7 +9,7 @@
 
 typedef struct {
     pair_t pair;
-    relay_t *relay;
+    relay_t *relay; /* NULL: none */
 } joined_t;
 
 /* All zero: tcp://, polled, for ever, attempts 1 to 20 ms apart. */
@@ -19,6 +19,7 @@ typedef struct {
     int32_t resume_ms;
     tmsg_reconnect_t reconnect;
     side_options_t a, b;
+    bool direct; /* without a relay, which passes no descriptors */
 } how_t;
 
 void joined_open(joined_t *joined, const how_t *how);
@@ -33,7 +34,8 @@ tmsg_endpoint_t *joined_dial(side_t *side, const char *url,
                              tmsg_reconnect_t reconnect);
 bool joined_is_open(void *joined);
 
-/* Breaks the connection until it is mended, and waits for both to know. */
+/* Breaks the connection at its relay until it is mended, and waits for both to
+ * know. */
 void joined_break(joined_t *joined);
 void joined_mend(joined_t *joined);
 

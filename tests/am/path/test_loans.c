@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "am/endpoint/endpoint.h"
@@ -1378,64 +1379,108 @@ Test(loans, a_lent_message_is_sent_on)
     must(tmsg_shareable_free(memory));
 }
 
-/* A message of a session that is under way at a break is lent anew. */
+/* Opens a session over which descriptors pass. */
+static void open_session(joined_t *joined)
+{
+    const how_t how = {.link = LINK_UNIX, .a = borrows, .direct = true};
+
+    joined_open(joined, &how);
+}
+
+/* Breaks the connection of a session, which soon has another one. */
+static void break_session(pair_t *pair)
+{
+    must_eq(shutdown(pair->to_a->link.fd, SHUT_RDWR), 0);
+    pair_await(pair, joined_is_away, pair->to_a, "a break");
+}
+
+/* Takes the next message, which is to be a loan of a MiB. */
+static tmsg_message_t *take_lent(pair_t *pair, int value)
+{
+    tmsg_message_t *message = pair_take(pair, &pair->a);
+
+    cr_expect(tmsg_message_is_lent(message));
+    check_fill(message, "x", value, MIB);
+    return message;
+}
+
+/* What is sent while a session is broken is lent by its next connection. What
+ * was lent before stays. */
 Test(loans, a_session_lends_again)
 {
-    const how_t how = {.link = LINK_UNIX, .a = borrows};
     uint8_t *memory = shareable(MIB), *copied = malloc(MIB);
     unsigned releases = 0, others = 0;
-    tmsg_request_t *requests[2];
+    tmsg_message_t *messages[3];
+    tmsg_request_t *requests[3];
     joined_t joined;
     pair_t *pair = &joined.pair;
 
     memset(copied, 4, MIB);
-    joined_open(&joined, &how);
-    joined_break(&joined);
+    open_session(&joined);
     requests[0] =
         lend(pair->to_a, map_of(memory, MIB), TMSG_SEND_ACKED, &releases);
+    messages[0] = take_lent(pair, 3);
+    must(pair_finish(pair, requests[0]));
+    break_session(pair);
     requests[1] =
+        lend(pair->to_a, map_of(memory, MIB), TMSG_SEND_ACKED, &releases);
+    requests[2] =
         lend(pair->to_a, map_of(copied, MIB), TMSG_SEND_ACKED, &others);
-    joined_mend(&joined);
-    for (int i = 0; i < 2; i++) {
-        tmsg_message_t *message = pair_take(pair, &pair->a);
-
-        check_fill(message, "x", 3 + i, MIB);
+    for (int i = 1; i < 3; i++) {
+        messages[i] = take_lent(pair, 2 + i);
         must(pair_finish(pair, requests[i]));
-        tmsg_message_destroy(message);
     }
-    pair_await(pair, is_nonzero, &releases, "a release");
+    must_eq(loans_sent(pair), 3);
+    check_fill(messages[0], "x", 3, MIB);
+    for (int i = 0; i < 3; i++) {
+        tmsg_message_destroy(messages[i]);
+    }
     pair_await(pair, is_nonzero, &others, "a release of a copied map");
+    pair_await(pair, is_nonzero, &releases, "a release");
+    /* Nobody says that the first came back, whose connection is over. */
     joined_close(&joined);
+    cr_expect_eq(releases, 2);
     free(copied);
     must(tmsg_shareable_free(memory));
 }
 
-/* The same, where both were posted and not taken. */
+/* So is what was posted before, and has not come. Each comes once. */
 Test(loans, a_session_lends_again_what_was_posted)
 {
-    const how_t how = {.link = LINK_UNIX, .a = borrows};
+    enum { MESSAGES = 240 }; /* more than the way holds */
     uint8_t *memory = shareable(MIB);
     unsigned releases = 0;
-    tmsg_message_t *message;
-    tmsg_request_t *request;
+    tmsg_request_t *requests[MESSAGES];
     joined_t joined;
     pair_t *pair = &joined.pair;
 
-    joined_open(&joined, &how);
-    request = lend(pair->to_a, map_of(memory, MIB), TMSG_SEND_ACKED, &releases);
-    while (pair->to_a->posted.count == 0) { /* it has come, or is about to */
-        (void)tmsg_worker_progress(pair->a.worker);
+    open_session(&joined);
+    requests[0] =
+        lend(pair->to_a, map_of(memory, MIB), TMSG_SEND_ACKED, &releases);
+    tmsg_message_destroy(take_lent(pair, 3));
+    must(pair_finish(pair, requests[0]));
+    for (int i = 0; i < MESSAGES; i++) {
+        requests[i] =
+            lend(pair->to_a, map_of(memory, MIB), TMSG_SEND_ACKED, &releases);
+    }
+    while (loans_sent(pair) < 1 + MESSAGES) { /* a reads nothing */
         (void)tmsg_worker_progress(pair->b.worker);
     }
-    joined_break(&joined);
-    joined_mend(&joined);
-    message = pair_take(pair, &pair->a);
-    check_fill(message, "x", 3, MIB);
-    must(pair_finish(pair, request));
-    tmsg_message_destroy(message);
-    drive(pair, 1000);
+    must_eq(shutdown(pair->to_a->link.fd, SHUT_RDWR), 0);
+    while (!joined_is_away(pair->to_a)) {
+        (void)tmsg_worker_progress(pair->b.worker);
+    }
+    for (int i = 0; i < MESSAGES; i++) {
+        tmsg_message_t *message = pair_take(pair, &pair->a);
+
+        must_eq(tmsg_message_is_lent(message), 1);
+        must_eq(data_of(message, "x")[MIB - 1], 3);
+        must(pair_finish(pair, requests[i]));
+        tmsg_message_destroy(message);
+    }
+    cr_expect(loans_sent(pair) > 1 + MESSAGES);
     joined_drop(&joined);
-    cr_expect_eq(releases, 1);
+    cr_expect_eq(releases, 1 + MESSAGES);
     must(tmsg_shareable_free(memory));
 }
 
