@@ -19,6 +19,7 @@ libcjson-dev       cJSON: device tables, --json
 libzip-dev         libzip: .npz files
 libsodium-dev      libsodium: random tokens, authentication
 libxxhash-dev      xxHash: checksums
+libseccomp-dev     libseccomp: recv --sandbox, serve --sandbox
 EOF
     test) cat <<'EOF' ;;
 libcriterion-dev   Criterion: the C tests

@@ -63,6 +63,9 @@ int open_context(const connection_options_t *options,
     if (params != NULL) {
         all = *params;
     }
+    if (options->sandbox && !sandbox_prepare(options->listen)) {
+        return EXIT_FAILED;
+    }
     status = create_context_with_key(options->key, &all, context_p);
     return status == TMSG_OK ? EXIT_DONE : fail_by(status);
 }
@@ -137,6 +140,9 @@ int start_listening(const connection_options_t *options, tmsg_worker_t *worker,
     }
     if (status != TMSG_OK) {
         return fail_by(status);
+    }
+    if (options->sandbox && !sandbox_enter(options->writes)) {
+        return EXIT_FAILED;
     }
     puts(tmsg_listener_url(*listener_p));
     return output_flush() ? EXIT_DONE : EXIT_FAILED;

@@ -32,7 +32,8 @@ int connect_to(const connection_options_t *options, const char *url,
 /* Closes a connection and waits for its orderly end, which may fail. */
 void close_in_order(tmsg_endpoint_t *endpoint, int timeout_ms);
 
-/* Listens, and prints the URL as the first line of standard output. */
+/* Listens, enters the sandbox if one is wanted, and prints the URL as the first
+ * line of standard output. */
 int start_listening(const connection_options_t *options, tmsg_worker_t *worker,
                     tmsg_listener_params_t params,
                     tmsg_listener_t **listener_p);

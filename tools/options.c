@@ -8,7 +8,7 @@
 #define GROUP 9 /* places these options after a command's own */
 #define TIMEOUT_MS 10000
 
-enum { KEY_KEY = 3000, KEY_ALLOW };
+enum { KEY_KEY = 3000, KEY_ALLOW, KEY_SANDBOX };
 
 /* Each row has a shared option, and names the commands that have it by what
  * they do. */
@@ -25,6 +25,11 @@ static const struct {
      {"allow-unauthenticated", KEY_ALLOW, NULL, 0,
       "Listen without a key where other machines reach the address (see "
       "docs/security.md)",
+      GROUP}},
+    {SANDBOXES,
+     {"sandbox", KEY_SANDBOX, NULL, 0,
+      "Once it listens, write into --out DIR alone, run no program, and use "
+      "no shared memory of UCX's (Landlock and seccomp)",
       GROUP}},
     {CONNECTS,
      {"timeout", 't', "S", 0,
@@ -62,6 +67,9 @@ static error_t parse_connection_option(int key, char *arg,
         return 0;
     case KEY_ALLOW:
         connection->allow_unauthenticated = true;
+        return 0;
+    case KEY_SANDBOX:
+        connection->sandbox = true;
         return 0;
     case 't':
         connection->timeout_ms = parse_seconds(arg, state);
@@ -118,6 +126,11 @@ static bool is_consistent(const connection_options_t *connection, unsigned does)
                                         : "");
     } else if (listen == NULL && connection->allow_unauthenticated) {
         complain("--allow-unauthenticated goes with --listen");
+    } else if (connection->sandbox && listen != NULL &&
+               strncmp(listen, "ucx:", 4) == 0) {
+        complain("--sandbox goes with tcp:// and unix://, where the library "
+                 "listens, and not with %s",
+                 listen);
     } else if (connection->key != NULL && listen == NULL &&
                connection->url == NULL) {
         complain("--key goes with a URL%s",

@@ -4,6 +4,7 @@
 #ifndef TMSG_OPTIONS_H
 #define TMSG_OPTIONS_H
 
+#include "sandbox.h"
 #include "tool.h"
 
 /* Each flag is something that a command does with connections. The flags decide
@@ -12,7 +13,8 @@ enum {
     LISTENS = 1 << 0,
     LISTENS_TO_UCXX = 1 << 1, /* also listens at ucx:// */
     CONNECTS = 1 << 2,        /* its first argument may be a URL */
-    NEEDS_URL = 1 << 3        /* its first argument must be a URL */
+    NEEDS_URL = 1 << 3,       /* its first argument must be a URL */
+    SANDBOXES = 1 << 4        /* may shut itself in */
 };
 
 #define LISTEN_DEFAULT "tcp://127.0.0.1:0"
@@ -23,6 +25,9 @@ typedef struct {
     const char *key;    /* file with keys, or NULL */
     int timeout_ms;     /* limit for connecting and for answers; default 10 s */
     bool allow_unauthenticated;
+    bool sandbox;
+    /* In a sandbox: the folders that the command writes into, each or NULL. */
+    const char *writes[SANDBOX_DIRS];
 } connection_options_t;
 
 /* Reads a command line. `command` parses the options that only this command has

@@ -248,13 +248,15 @@ int recv_main(int argc, char **argv)
 
     receiver.options = &options.recv;
     receiver.thread = pthread_self();
-    parse_command(&parser, LISTENS | LISTENS_TO_UCXX, argc, argv, &options,
-                  &options.recv.connection);
+    parse_command(&parser, LISTENS | LISTENS_TO_UCXX | SANDBOXES, argc, argv,
+                  &options, &options.recv.connection);
     if ((options.store.dir != NULL && !store_open_dir(options.store.dir)) ||
         (options.recv.capture != NULL &&
          !store_open_dir(options.recv.capture))) {
         return EXIT_USAGE;
     }
+    options.recv.connection.writes[0] = options.store.dir;
+    options.recv.connection.writes[1] = options.recv.capture;
     if (getenv("TENSORMSG_LOG") == NULL) {
         tmsg_log_set(TMSG_LOG_WARN, receiver_hold, &receiver);
     }

@@ -131,7 +131,8 @@ int serve_main(int argc, char **argv)
     tmsg_worker_t *worker = NULL;
     int code;
 
-    parse_command(&parser, LISTENS, argc, argv, &options, &options.connection);
+    parse_command(&parser, LISTENS | SANDBOXES, argc, argv, &options,
+                  &options.connection);
     if (signals_open(true) < 0) {
         complain("%s", strerror(errno));
         return EXIT_FAILED;
