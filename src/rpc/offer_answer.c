@@ -33,13 +33,22 @@ static tmsg_status_t read_key(const tmsg_tensor_t *tensor,
     return TMSG_OK;
 }
 
+/* Returns whether the request says that. To ask for what is not there would
+ * make an error, which costs a tenth of a fetch. */
+static bool says(const tmsg_map_t *request, const char *key)
+{
+    const tmsg_map_meta_entry_t wanted = {.key = key, .key_bytes = strlen(key)};
+
+    return tmsg_map_meta_size(request) > 0 &&
+           tmsg_map_meta_has(request, &wanted);
+}
+
 /* Reads a number that need not be there. */
 static tmsg_status_t read_number(const tmsg_map_t *request, const char *key,
                                  int64_t *number_p)
 {
-    tmsg_status_t status = tmsg_map_get_i64(request, key, number_p);
-
-    return status == TMSG_ERR_NOT_FOUND ? TMSG_OK : status;
+    return says(request, key) ? tmsg_map_get_i64(request, key, number_p)
+                              : TMSG_OK;
 }
 
 static tmsg_status_t read_by_name(const tmsg_map_t *request,
@@ -59,8 +68,7 @@ static tmsg_status_t read_by_name(const tmsg_map_t *request,
         status = read_number(request, TMSG_FETCH_AT_LEAST, &at_least);
     }
     if (status == TMSG_OK) {
-        ask->has_epoch =
-            tmsg_map_get_i64(request, TMSG_FETCH_EPOCH, NULL) == TMSG_OK;
+        ask->has_epoch = says(request, TMSG_FETCH_EPOCH);
         status = read_number(request, TMSG_FETCH_EPOCH, &epoch);
     }
     if (status == TMSG_OK) {
@@ -80,10 +88,12 @@ static tmsg_status_t read_loan(const tmsg_map_t *request, tmsg_fetch_ask_t *ask)
 {
     int borrows = 0;
     tmsg_status_t status =
-        tmsg_map_get_bool(request, TMSG_FETCH_LOAN, &borrows);
+        says(request, TMSG_FETCH_LOAN)
+            ? tmsg_map_get_bool(request, TMSG_FETCH_LOAN, &borrows)
+            : TMSG_OK;
 
     ask->borrows = borrows;
-    return status == TMSG_ERR_NOT_FOUND ? TMSG_OK : status;
+    return status;
 }
 
 static tmsg_status_t check_slices(const tmsg_map_entry_t *entries, size_t count)
