@@ -34,6 +34,7 @@ bool sandbox_enter(const char *const dirs[SANDBOX_DIRS])
 #include <limits.h>
 #include <link.h>
 #include <linux/landlock.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <signal.h>
@@ -108,14 +109,18 @@ static const char *const read_paths[] = {
     "/proc/cpuinfo",
     "/proc/meminfo",
     "/proc/stat",
-    "/sys",
+    "/sys/class",
+    "/sys/devices",
+    "/sys/bus",
+    "/sys/fs/cgroup",
+    "/sys/kernel/mm",
     "/dev/null",
     "/dev/urandom",
 };
 
-/* Calls that no part of the command makes, and that lead out of a sandbox or
- * to the kernel's more dangerous parts. Landlock knows nothing of modes,
- * owners and times of files. */
+/* Calls that a command which listens does not make, and that lead out of a
+ * sandbox or to the kernel's more dangerous parts. Landlock knows nothing of
+ * modes, owners and times of files, nor of who connects to a Unix socket. */
 static const char *const denied[] = {
     "execve",
     "execveat",
@@ -214,6 +219,7 @@ static const char *const denied[] = {
     "semop",
     "semtimedop",
     "semctl",
+    "connect",
     "mq_open",
     "mq_unlink",
 };
@@ -224,7 +230,7 @@ static const struct {
     const char *what;
 } later[] = {
     {3, "cut files that it may not write"},
-    {4, "connect and listen by TCP"},
+    {4, "bind TCP ports of its choice"},
     {5, "control devices that it may open"},
     {6, "signal other processes and reach their abstract sockets"},
 };
@@ -565,7 +571,8 @@ static int deny(scmp_filter_ctx filter, const char *const *names, size_t count)
     return 0;
 }
 
-/* Only sockets of the families that the command uses, and no raw ones. */
+/* Only sockets of the families that the command uses, no raw ones, and none of
+ * protocols that Landlock does not take for TCP, such as MPTCP. */
 static int deny_sockets(scmp_filter_ctx filter)
 {
     const uint32_t no = SCMP_ACT_ERRNO(EPERM);
@@ -577,10 +584,34 @@ static int deny_sockets(scmp_filter_ctx filter)
             error = seccomp_rule_add(
                 filter, no, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, family),
                 SCMP_A1(SCMP_CMP_MASKED_EQ, 0xf, SOCK_RAW));
+            if (error == 0) {
+                error = seccomp_rule_add(filter, no, SCMP_SYS(socket), 2,
+                                         SCMP_A0(SCMP_CMP_EQ, family),
+                                         SCMP_A2(SCMP_CMP_GT, IPPROTO_UDP));
+            }
         } else if (family != AF_UNIX) {
             error = seccomp_rule_add(filter, no, SCMP_SYS(socket), 1,
                                      SCMP_A0(SCMP_CMP_EQ, family));
         }
+    }
+    return error;
+}
+
+/* To send with MSG_FASTOPEN is to connect. */
+static int deny_fast_open(scmp_filter_ctx filter)
+{
+    static const struct {
+        int call;
+        unsigned flags; /* which argument */
+    } calls[] = {
+        {SCMP_SYS(sendto), 3}, {SCMP_SYS(sendmsg), 2}, {SCMP_SYS(sendmmsg), 3}};
+    int error = 0;
+
+    for (size_t i = 0; error == 0 && i < 3; i++) {
+        error =
+            seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), calls[i].call, 1,
+                             SCMP_CMP(calls[i].flags, SCMP_CMP_MASKED_EQ,
+                                      MSG_FASTOPEN, MSG_FASTOPEN));
     }
     return error;
 }
@@ -603,7 +634,10 @@ static int deny_the_rest(scmp_filter_ctx filter)
             filter, no, SCMP_SYS(ioctl), 1,
             SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, on_terminals[i]));
     }
-    return error == 0 ? deny_sockets(filter) : error;
+    if (error == 0) {
+        error = deny_sockets(filter);
+    }
+    return error == 0 ? deny_fast_open(filter) : error;
 }
 
 static bool uses_sysv(void)

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -17,6 +18,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define LANDLOCK_CREATE SYS_landlock_create_ruleset
@@ -69,15 +71,42 @@ static long try_fork(void)
     return pid;
 }
 
-static long try_connect(void)
+static struct sockaddr_in address(void)
 {
-    const struct sockaddr_in to = {
+    return (struct sockaddr_in){
         .sin_family = AF_INET,
         .sin_port = htons((uint16_t)atoi(getenv("TMSG_PORT"))),
         .sin_addr = {htonl(INADDR_LOOPBACK)},
     };
+}
+
+static long try_connect(bool fast)
+{
+    const struct sockaddr_in to = address();
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
+    return fd < 0 ? -1
+           : fast
+               ? sendto(fd, "", 1, MSG_FASTOPEN, (const void *)&to, sizeof(to))
+               : connect(fd, (const void *)&to, sizeof(to));
+}
+
+static long try_bind(void)
+{
+    struct sockaddr_in here = address();
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    here.sin_port = htons(1);
+    return fd < 0 ? -1 : bind(fd, (const void *)&here, sizeof(here));
+}
+
+/* As that of a service that runs programs for whoever connects. */
+static long try_unix(void)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    snprintf(to.sun_path, sizeof(to.sun_path), "%s", getenv("TMSG_UNIX"));
     return fd < 0 ? -1 : connect(fd, (const void *)&to, sizeof(to));
 }
 
@@ -112,7 +141,11 @@ static void break_out(int number)
     say("fork", try_fork());
     say("namespace", unshare(CLONE_NEWNS));
     say("packets", socket(AF_PACKET, SOCK_RAW, 0));
-    say("connect", try_connect());
+    say("connect", try_connect(false));
+    say("fastopen", try_connect(true));
+    say("unix", try_unix());
+    say("bind", try_bind());
+    say("mptcp", socket(AF_INET, SOCK_STREAM, 262));
     say("unnamed", fexecve(memfd_create("program", 0), nothing, nothing));
     say("program", execve("/bin/true", nothing, nothing));
     dprintf(STDERR_FILENO, "tried:%s\n", said);
