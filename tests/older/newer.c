@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A writer that is not there yet: a longer preamble with an optional flag,
- * keys, options and elements that nobody knows. It reads as today's does. */
+/* A writer that is not there yet: a longer preamble, keys, options and elements
+ * that nobody knows. It reads as today's does. Of the flags all optional ones
+ * are in use, so that what is new stands behind the fields of today. */
 #include <string.h>
 
 #include "core/bytes.h"
@@ -11,7 +12,6 @@
 #include "older/pack.h"
 
 enum {
-    UNKNOWN_FLAG = 0x80,
     UNKNOWN_KEY = 100,
     UNKNOWN_CRITICAL_KEY = -100,
     UNKNOWN_HELLO_FIELD = 1000
@@ -31,7 +31,6 @@ void __wrap_tmsg_preamble_encode(const tmsg_preamble_t *preamble,
     memset(buffer, 0xee, TMSG_PREAMBLE_BYTES);
     __real_tmsg_preamble_encode(preamble, buffer);
     buffer[3] = TMSG_PREAMBLE_BYTES;
-    buffer[5] |= UNKNOWN_FLAG;
 }
 
 static void pack_unknown(pack_t *pack)
