@@ -33,8 +33,10 @@ tmsg_status_t tmsg_lent_places_read(tmsg_cursor_t *cursor,
 
 tmsg_cursor_t tmsg_lent_places_begin(const tmsg_lent_places_t *lent)
 {
-    return (tmsg_cursor_t){.at = lent->numbers,
-                           .end = lent->numbers + lent->numbers_bytes};
+    return lent->count == 0
+               ? (tmsg_cursor_t){.at = NULL}
+               : (tmsg_cursor_t){.at = lent->numbers,
+                                 .end = lent->numbers + lent->numbers_bytes};
 }
 
 tmsg_lent_place_t tmsg_lent_places_next(tmsg_cursor_t *cursor)
