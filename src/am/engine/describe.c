@@ -517,6 +517,18 @@ tmsg_status_t tmsg_listener_describe(const tmsg_listener_t *listener,
     return tmsg_json_finish(object, ok, json_p);
 }
 
+static bool add_lending(cJSON *object, const tmsg_endpoint_t *endpoint)
+{
+    char words[200];
+
+    return add_words(object, "loans",
+                     tmsg_loans_words(endpoint, words, sizeof(words))) &&
+           add_figure(object, "lent_segment_bytes",
+                      tmsg_loans_lent_bytes(endpoint)) &&
+           add_figure(object, "borrowed_segment_bytes",
+                      tmsg_loans_borrowed_bytes(endpoint));
+}
+
 tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
                                      char **json_p)
 {
@@ -525,7 +537,6 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
     cJSON *object = cJSON_CreateObject();
     char transports[TMSG_TRANSPORTS_BYTES];
     char ucx[48], reads[256];
-    char loans[200];
     bool ok = object != NULL;
     tmsg_status_t gone;
 
@@ -553,12 +564,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
         add_words(object, "fastbox", tmsg_fastboxes_words(endpoint)) &&
         add_words(object, "reads",
                   tmsg_cma_words(endpoint, reads, sizeof(reads))) &&
-        add_words(object, "loans",
-                  tmsg_loans_words(endpoint, loans, sizeof(loans))) &&
-        add_figure(object, "lent_segment_bytes",
-                   tmsg_loans_lent_bytes(endpoint)) &&
-        add_figure(object, "borrowed_segment_bytes",
-                   tmsg_loans_borrowed_bytes(endpoint)) &&
+        add_lending(object, endpoint) &&
         add_words(object, "shared_memory", tmsg_shared_words(endpoint)) &&
         add_figure(object, "peer_wire_version", peer->wire_version) &&
         add_words(object, "peer_ucx_version", ucx) &&

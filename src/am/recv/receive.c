@@ -418,6 +418,18 @@ static tmsg_status_t decode_arrival(tmsg_message_t *message,
     return status == TMSG_OK ? keep_checksums(message) : status;
 }
 
+/* Checks what came, and decodes it. */
+static tmsg_status_t read_arrival(tmsg_message_t *message,
+                                  const tmsg_arrival_t *arrival)
+{
+    tmsg_status_t status = tmsg_message_check(message, arrival->data_bytes);
+
+    if (status == TMSG_OK) {
+        status = capture_header(message, arrival);
+    }
+    return status == TMSG_OK ? decode_arrival(message, arrival) : status;
+}
+
 /* Returns the channel that a map may come on, or NULL. */
 static tmsg_channel_t *admit_map(const tmsg_arrival_t *arrival)
 {
@@ -522,13 +534,7 @@ take_loan_in(tmsg_message_t *message, const tmsg_arrival_t *arrival,
         tmsg_endpoint_break(message->endpoint, status, tmsg_error_message());
     }
     if (status == TMSG_OK) {
-        status = tmsg_message_check(message, arrival->data_bytes);
-    }
-    if (status == TMSG_OK) {
-        status = capture_header(message, arrival);
-    }
-    if (status == TMSG_OK) {
-        status = decode_arrival(message, arrival);
+        status = read_arrival(message, arrival);
     }
     if (status == TMSG_OK && !message->aborted) {
         status = tmsg_loan_find(message->endpoint, message->loan, message->map,
@@ -560,13 +566,7 @@ static tmsg_ucx_status_t take_message_in(tmsg_message_t *message,
                  ? tmsg_call_begin(message, arrival)
                  : TMSG_OK;
     if (status == TMSG_OK) {
-        status = tmsg_message_check(message, arrival->data_bytes);
-    }
-    if (status == TMSG_OK) {
-        status = capture_header(message, arrival);
-    }
-    if (status == TMSG_OK) {
-        status = decode_arrival(message, arrival);
+        status = read_arrival(message, arrival);
     }
     if (status != TMSG_OK || message->aborted) {
         tmsg_credit_free(message->endpoint, &charged);

@@ -627,6 +627,20 @@ prepare_loan(tmsg_send_t *send, tmsg_preamble_t *head, tmsg_payload_t *payload)
     return status;
 }
 
+/* Fills in which ways the peer and the transport have. */
+static void find_ways(tmsg_send_t *send)
+{
+    const tmsg_endpoint_t *endpoint = send->endpoint;
+
+    send->wish.fragments = endpoint->peer_hello.fragments > 0;
+    send->wish.slices = send->wish.fragments &&
+                        endpoint->peer_hello.features & TMSG_FEATURE_SLICES;
+    send->wish.bulk = send->stage == NULL &&
+                      tmsg_fragments_may_be_asked(endpoint) &&
+                      tmsg_bulk_may_send(endpoint);
+    send->wish.reads = tmsg_cma_sends(endpoint);
+}
+
 tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
@@ -649,13 +663,7 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
                               .owned = tmsg_transport_wants_own(endpoint)};
     tmsg_status_t status = tmsg_channel_check(send->channel);
 
-    send->wish.fragments = endpoint->peer_hello.fragments > 0;
-    send->wish.slices = send->wish.fragments &&
-                        endpoint->peer_hello.features & TMSG_FEATURE_SLICES;
-    send->wish.bulk = send->stage == NULL &&
-                      tmsg_fragments_may_be_asked(endpoint) &&
-                      tmsg_bulk_may_send(endpoint);
-    send->wish.reads = tmsg_cma_sends(endpoint);
+    find_ways(send);
     if (status == TMSG_OK && send->flags & TMSG_SEND_VERIFY) {
         status = make_room_for_checksums(send, &extra, &payload);
     }
