@@ -49,26 +49,33 @@ static bool has_ended(int fd)
     return ended;
 }
 
+/* Asks the kernel who opened the other end of a Unix socket. */
+static bool get_opener(int fd, struct ucred *peer_p)
+{
+    socklen_t bytes = sizeof(*peer_p);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, peer_p, &bytes) == 0;
+}
+
 bool tmsg_peer_is_user(int fd, uint32_t uid)
 {
     struct ucred peer;
-    socklen_t bytes = sizeof(peer);
 
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
-           peer.uid == uid;
+    return get_opener(fd, &peer) && peer.uid == uid;
 }
 
 int tmsg_peer_process(int fd, uint32_t *pid_p)
 {
-    int process = -1;
     struct ucred peer;
-    socklen_t bytes = sizeof(peer);
+#ifdef SO_PEERPIDFD
+    int process = -1;
+    socklen_t bytes = sizeof(process);
+#endif
 
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
+    if (!get_opener(fd, &peer)) {
         return -1;
     }
     *pid_p = (uint32_t)peer.pid;
-    bytes = sizeof(process);
 #ifdef SO_PEERPIDFD
     if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &process, &bytes) == 0) {
         return process;
@@ -84,10 +91,8 @@ int tmsg_peer_process(int fd, uint32_t *pid_p)
 static const char *doubt_unix(int fd, const tmsg_peer_claim_t *claim)
 {
     struct ucred peer;
-    socklen_t bytes = sizeof(peer);
 
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 ||
-        peer.pid <= 0) {
+    if (!get_opener(fd, &peer) || peer.pid <= 0) {
         return "the kernel names no process at the other end of the socket, as "
                "from another pid namespace";
     }
