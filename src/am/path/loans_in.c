@@ -13,8 +13,6 @@
 #include "core/map.h"
 #include "serialize/lent_places.h"
 
-#define SEGMENT_FRAME_BYTES 12
-#define WORDS_BYTES 160 /* of a refusal */
 #define TOKENS_MOST 512 /* of one frame */
 /* A segment is searched for holes with the lock held, 15 ms a GiB. A connection
  * has this share of it, and may be so far ahead. */
@@ -159,12 +157,12 @@ tmsg_status_t tmsg_loans_segment(tmsg_endpoint_t *endpoint, const uint8_t *data,
 {
     const tmsg_loans_t *loans = endpoint->paths.loans;
     uint32_t last = loans == NULL ? 0 : loans->borrowed_last;
-    uint8_t answer[4 + WORDS_BYTES];
+    uint8_t answer[4 + TMSG_LOANS_WORDS_BYTES];
     size_t words = 0;
     uint32_t number;
     tmsg_status_t status;
 
-    if (bytes != SEGMENT_FRAME_BYTES || tmsg_get_le(data, 4) <= last) {
+    if (bytes != TMSG_SEGMENT_FRAME_BYTES || tmsg_get_le(data, 4) <= last) {
         tmsg_unwanted_close(fd);
         return tmsg_error_set(TMSG_ERR_MALFORMED,
                               "a segment without a number of its own");
@@ -179,7 +177,7 @@ tmsg_status_t tmsg_loans_segment(tmsg_endpoint_t *endpoint, const uint8_t *data,
     }
     tmsg_put_le(answer, number, 4);
     if (status != TMSG_OK) {
-        words = strnlen(tmsg_error_message(), WORDS_BYTES);
+        words = strnlen(tmsg_error_message(), TMSG_LOANS_WORDS_BYTES);
         memcpy(answer + 4, tmsg_error_message(), words);
     }
     status = tmsg_link_ops.put(endpoint,

@@ -2,7 +2,6 @@
 /* The owner's part of loans. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "am/endpoint/control.h"
@@ -10,18 +9,11 @@
 #include "am/path/loans_struct.h"
 #include "core/bytes.h"
 #include "core/error.h"
-#include "core/map.h"
 #include "core/shown.h"
-#include "core/tensor.h"
 
 #define REFUSED_NS 1000000000ULL
-#define SEGMENT_FRAME_BYTES 12
-#define NO_SEGMENT TMSG_LENDING_SEGMENTS
 /* A peer that has so many segments to answer about is offered no other. */
 #define UNANSWERED_MOST TMSG_LENDING_SEGMENTS
-/* So many bytes may lie before a tensor, or behind the last one of a segment.
- */
-#define GAP_MOST 64
 
 bool tmsg_loans_may_lend(const tmsg_endpoint_t *endpoint, bool asked,
                          const char **why_p)
@@ -66,305 +58,6 @@ bool tmsg_loans_keeps_most(tmsg_endpoint_t *endpoint, uint64_t bytes)
     }
     return count >= TMSG_COPIES_MOST / 2 ||
            (count > 0 && bytes > TMSG_COPIES_BYTES_MOST / 2);
-}
-
-/* A part of a segment. */
-typedef struct {
-    uint32_t segment;
-    uint64_t begin, end;
-} stretch_t;
-
-static int compare_stretches(const void *one, const void *other)
-{
-    const stretch_t *a = one, *b = other;
-
-    if (a->segment != b->segment) {
-        return a->segment < b->segment ? -1 : 1;
-    }
-    return a->begin < b->begin ? -1 : a->begin > b->begin;
-}
-
-/* Returns whether the segments have nothing but these stretches and gaps that
- * align the next. A descriptor lends its whole segment. */
-static bool are_covered(const tmsg_lending_t *lending, stretch_t *stretches,
-                        size_t count)
-{
-    uint64_t end = 0;
-
-    qsort(stretches, count, sizeof(*stretches), compare_stretches);
-    for (size_t i = 0; i < count; i++) {
-        const stretch_t *at = &stretches[i];
-
-        if (at->begin > end + GAP_MOST) {
-            return false;
-        }
-        end = at->end > end ? at->end : end;
-        if (i + 1 == count || at->segment != stretches[i + 1].segment) {
-            if (tmsg_shareable_bytes(lending->segments[at->segment]) >
-                end + GAP_MOST) {
-                return false;
-            }
-            end = 0;
-        }
-    }
-    return true;
-}
-
-/* Returns whether the tensors have no more bytes than the segments. They have
- * more if several lie in the same memory: peers refuse such loans. */
-static bool are_apart(const tmsg_lending_t *lending, const stretch_t *stretches,
-                      size_t count)
-{
-    uint64_t bytes = 0, room = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        bytes += stretches[i].end - stretches[i].begin;
-    }
-    for (unsigned i = 0; i < lending->count; i++) {
-        room += tmsg_shareable_bytes(lending->segments[i]);
-    }
-    return bytes <= room;
-}
-
-/* Returns the index of the segment in which the tensor lies, which the lending
- * holds. NO_SEGMENT: it lies in none, or there are too many. */
-static uint32_t find_segment(tmsg_lending_t *lending,
-                             const tmsg_map_entry_t *entry)
-{
-    const uint8_t *data = entry->tensor.data;
-    tmsg_shareable_t *segment;
-
-    for (uint32_t i = 0; i < lending->count; i++) {
-        const uint8_t *memory = tmsg_shareable_memory(lending->segments[i]);
-        uint64_t room = tmsg_shareable_bytes(lending->segments[i]);
-
-        if (data >= memory && (uint64_t)(data - memory) <= room &&
-            entry->bytes <= room - (uint64_t)(data - memory)) {
-            return i;
-        }
-    }
-    if (lending->count == TMSG_LENDING_SEGMENTS) {
-        return NO_SEGMENT;
-    }
-    segment = tmsg_shareable_find(data, entry->bytes);
-    if (segment == NULL) {
-        return NO_SEGMENT;
-    }
-    lending->segments[lending->count] = segment;
-    return lending->count++;
-}
-
-/* Finds where the tensors lie. False: they cannot be lent where they are. */
-static bool find_places(tmsg_lending_t *lending, const tmsg_map_t *map,
-                        stretch_t *stretches)
-{
-    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    size_t count = 0;
-
-    for (size_t i = 0; i < lending->tensors; i++) {
-        const tmsg_map_entry_t *entry = &entries[i];
-        tmsg_lent_place_t *place = &lending->places[i];
-
-        *place = (tmsg_lent_place_t){.segment = NO_SEGMENT};
-        if (entry->bytes == 0) {
-            continue;
-        }
-        if (!tmsg_map_entry_is_on_host(entry) ||
-            (tmsg_map_view(entry) == NULL &&
-             !tmsg_tensor_is_dense(&entry->tensor))) {
-            return false;
-        }
-        place->segment = find_segment(lending, entry);
-        if (place->segment == NO_SEGMENT) {
-            return false;
-        }
-        place->offset = (uint64_t)((const uint8_t *)entry->tensor.data -
-                                   tmsg_shareable_memory(
-                                       lending->segments[place->segment]));
-        if (place->offset % tmsg_layout_alignment(entry->tensor.dtype) != 0) {
-            return false;
-        }
-        stretches[count++] = (stretch_t){place->segment, place->offset,
-                                         place->offset + entry->bytes};
-    }
-    return count > 0 && are_covered(lending, stretches, count) &&
-           are_apart(lending, stretches, count);
-}
-
-static tmsg_lending_t *create_lending(const tmsg_map_t *map)
-{
-    size_t tensors = tmsg_map_size(map);
-    tmsg_lending_t *lending =
-        malloc(sizeof(*lending) + tensors * sizeof(*lending->places));
-
-    if (lending != NULL) {
-        *lending = (tmsg_lending_t){
-            .refs = 1, .stamp = tmsg_map_stamp(map), .tensors = tensors};
-    }
-    return lending;
-}
-
-/* Returns whether the first tensor with bytes lies in a segment: the maps of
- * most applications lie in none. */
-static bool may_be_lent(const tmsg_map_t *map)
-{
-    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    tmsg_shareable_t *segment = NULL;
-
-    for (size_t i = 0; i < tmsg_map_size(map) && segment == NULL; i++) {
-        if (entries[i].bytes > 0) {
-            segment = tmsg_map_entry_is_on_host(&entries[i])
-                          ? tmsg_shareable_find(entries[i].tensor.data,
-                                                entries[i].bytes)
-                          : NULL;
-            if (segment == NULL) {
-                return false;
-            }
-        }
-    }
-    tmsg_shareable_drop(segment);
-    return segment != NULL;
-}
-
-tmsg_lending_t *tmsg_lending_of(const tmsg_map_t *map)
-{
-    tmsg_lending_t *lending;
-    stretch_t *stretches;
-
-    if (!may_be_lent(map)) {
-        return NULL;
-    }
-    lending = create_lending(map);
-    stretches = malloc(tmsg_map_size(map) * sizeof(*stretches));
-    if (lending != NULL &&
-        (stretches == NULL || !find_places(lending, map, stretches))) {
-        tmsg_lending_drop(lending);
-        lending = NULL;
-    }
-    free(stretches);
-    return lending;
-}
-
-/* Clears what an earlier message has left of `from` to `to`. */
-static void clear_copy(tmsg_copy_segment_t *copy, uint64_t from, uint64_t to)
-{
-    if (to > copy->filled) {
-        to = copy->filled;
-    }
-    if (from < to) {
-        memset(tmsg_shareable_memory(copy->segment) + from, 0,
-               (size_t)(to - from));
-    }
-}
-
-/* Lays the tensors out in the copy of a lending. Without a copy the lending is
- * freed, and NULL returned. */
-static tmsg_lending_t *lay_out_copy(tmsg_lending_t *lending,
-                                    const tmsg_map_t *map)
-{
-    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    uint64_t offset = 0;
-
-    if (lending->copy == NULL) {
-        free(lending);
-        return NULL;
-    }
-    lending->segments[0] = lending->copy->segment;
-    lending->count = 1;
-    for (size_t i = 0; i < lending->tensors; i++) {
-        lending->places[i] = (tmsg_lent_place_t){.segment = NO_SEGMENT};
-        if (entries[i].bytes > 0) {
-            uint64_t end = offset;
-
-            offset = tmsg_layout_next(offset, entries[i].tensor.dtype,
-                                      entries[i].bytes);
-            clear_copy(lending->copy, end, offset);
-            lending->places[i] = (tmsg_lent_place_t){.offset = offset};
-            offset += entries[i].bytes;
-        }
-    }
-    clear_copy(lending->copy, offset, lending->copy->filled);
-    lending->copy->filled = offset;
-    return lending;
-}
-
-tmsg_lending_t *tmsg_lending_copy(tmsg_endpoint_t *endpoint,
-                                  const tmsg_map_t *map, uint64_t bytes,
-                                  uint64_t group, const char **why_p)
-{
-    tmsg_lending_t *lending = create_lending(map);
-
-    *why_p = "there is no memory for a copy to lend";
-    if (lending == NULL) {
-        return NULL;
-    }
-    lending->worker = endpoint->worker;
-    lending->copy = tmsg_copies_take(endpoint, bytes, group, why_p);
-    return lay_out_copy(lending, map);
-}
-
-tmsg_lending_t *tmsg_lending_draft(tmsg_endpoint_t *endpoint,
-                                   const tmsg_map_t *map, uint64_t bytes,
-                                   const char **why_p)
-{
-    tmsg_lending_t *lending = create_lending(map);
-
-    *why_p = "there is no memory for a copy to lend";
-    if (lending == NULL) {
-        return NULL;
-    }
-    lending->worker = endpoint->worker;
-    lending->copy = tmsg_copies_draft(endpoint->worker, bytes, why_p);
-    return lay_out_copy(lending, map);
-}
-
-tmsg_status_t tmsg_lending_freeze(tmsg_lending_t *lending)
-{
-    return tmsg_shareable_freeze(lending->copy->segment);
-}
-
-void tmsg_lending_leave(tmsg_lending_t *lending)
-{
-    if (lending != NULL && lending->refs > 1 && lending->copy != NULL) {
-        tmsg_copies_leave(lending->worker, lending->copy);
-    }
-    tmsg_lending_drop(lending);
-}
-
-void tmsg_lending_hold(tmsg_lending_t *lending) { lending->refs++; }
-
-void tmsg_lending_drop(tmsg_lending_t *lending)
-{
-    if (lending == NULL || --lending->refs > 0) {
-        return;
-    }
-    if (lending->copy != NULL) {
-        tmsg_copies_give(lending->worker, lending->copy);
-    }
-    for (unsigned i = 0; lending->copy == NULL && i < lending->count; i++) {
-        tmsg_shareable_drop(lending->segments[i]);
-    }
-    free(lending);
-}
-
-bool tmsg_lending_is_copy(const tmsg_lending_t *lending)
-{
-    return lending->copy != NULL;
-}
-
-bool tmsg_lending_is_of(const tmsg_lending_t *lending, const tmsg_map_t *map)
-{
-    return lending->stamp == tmsg_map_stamp(map);
-}
-
-uint8_t *tmsg_lending_at(const tmsg_lending_t *lending, size_t index)
-{
-    const tmsg_lent_place_t *place = &lending->places[index];
-
-    return place->segment == NO_SEGMENT
-               ? NULL
-               : tmsg_shareable_memory(lending->segments[place->segment]) +
-                     place->offset;
 }
 
 static tmsg_offered_t *find_offered(const tmsg_loans_t *loans,
@@ -464,7 +157,7 @@ static tmsg_status_t offer_segment(tmsg_endpoint_t *endpoint,
                                    tmsg_shareable_t *segment, bool is_copy)
 {
     tmsg_loans_t *loans = endpoint->paths.loans;
-    uint8_t frame[SEGMENT_FRAME_BYTES];
+    uint8_t frame[TMSG_SEGMENT_FRAME_BYTES];
     tmsg_status_t status;
 
     if (!make_room_to_offer(endpoint)) {
@@ -543,19 +236,10 @@ void tmsg_loans_look_late(tmsg_endpoint_t *endpoint)
     }
 }
 
-tmsg_status_t tmsg_lending_offer(tmsg_endpoint_t *endpoint,
-                                 const tmsg_lending_t *lending,
-                                 tmsg_lent_place_t *places)
+/* Returns whether the peer may be lent what the lending has at all. */
+static tmsg_status_t check_lendable(tmsg_endpoint_t *endpoint,
+                                    const tmsg_lending_t *lending)
 {
-    tmsg_loans_t *loans = tmsg_loans_of(endpoint);
-    uint32_t numbers[TMSG_LENDING_SEGMENTS];
-    unsigned taken_count = 0;
-    const char *why;
-    bool taken;
-
-    if (loans == NULL) {
-        return tmsg_error_memory("loans");
-    }
     if (lending->copy != NULL &&
         !tmsg_copies_may_have(lending->copy, endpoint)) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
@@ -567,42 +251,75 @@ tmsg_status_t tmsg_lending_offer(tmsg_endpoint_t *endpoint,
                               "too much was not given back by connections that "
                               "have ended");
     }
+    return TMSG_OK;
+}
+
+/* Notes that the segments are wanted now, and writes the numbers by which the
+ * peer knows them; 0: it was not offered that one. Returns whether it has taken
+ * all of them. */
+static bool want_segments(tmsg_loans_t *loans, const tmsg_lending_t *lending,
+                          uint32_t *numbers)
+{
+    bool taken = true;
+
     loans->clock++;
     for (unsigned i = 0; i < lending->count; i++) {
         tmsg_offered_t *offered = find_offered(loans, lending->segments[i]);
 
+        numbers[i] = 0;
         if (offered != NULL) {
             offered->used = loans->clock;
-            taken_count += offered->state == TMSG_SEGMENT_TAKEN;
+            numbers[i] = offered->number;
         }
+        taken &= offered != NULL && offered->state == TMSG_SEGMENT_TAKEN;
     }
-    taken = taken_count == lending->count;
-    if (!taken && !may_offer(endpoint, loans->clock, &why)) {
+    return taken;
+}
+
+/* Offers those of the segments that have no number. */
+static tmsg_status_t offer_others(tmsg_endpoint_t *endpoint,
+                                  const tmsg_lending_t *lending,
+                                  const uint32_t *numbers)
+{
+    bool is_copy = lending->copy != NULL && !lending->copy->frozen;
+    const char *why;
+    tmsg_status_t status = TMSG_OK;
+
+    if (!may_offer(endpoint, endpoint->paths.loans->clock, &why)) {
         return tmsg_error_set(TMSG_ERR_BUSY, "%s", why);
     }
-    for (unsigned i = 0; i < lending->count; i++) {
-        tmsg_offered_t *offered = find_offered(loans, lending->segments[i]);
-
-        if (offered == NULL) {
-            tmsg_status_t status =
-                offer_segment(endpoint, lending->segments[i],
-                              lending->copy != NULL && !lending->copy->frozen);
-
-            if (status != TMSG_OK) {
-                return status;
-            }
+    for (unsigned i = 0; i < lending->count && status == TMSG_OK; i++) {
+        if (numbers[i] == 0) {
+            status = offer_segment(endpoint, lending->segments[i], is_copy);
         }
-        numbers[i] = offered == NULL ? 0 : offered->number;
     }
-    for (size_t i = 0; taken && i < lending->tensors; i++) {
+    return status == TMSG_OK ? TMSG_IN_PROGRESS : status;
+}
+
+tmsg_status_t tmsg_lending_offer(tmsg_endpoint_t *endpoint,
+                                 const tmsg_lending_t *lending,
+                                 tmsg_lent_place_t *places)
+{
+    tmsg_loans_t *loans = tmsg_loans_of(endpoint);
+    uint32_t numbers[TMSG_LENDING_SEGMENTS];
+    tmsg_status_t status = loans == NULL ? tmsg_error_memory("loans")
+                                         : check_lendable(endpoint, lending);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    if (!want_segments(loans, lending, numbers)) {
+        return offer_others(endpoint, lending, numbers);
+    }
+    for (size_t i = 0; i < lending->tensors; i++) {
         const tmsg_lent_place_t *place = &lending->places[i];
 
         places[i] =
-            place->segment == NO_SEGMENT
+            place->segment == TMSG_NO_SEGMENT
                 ? (tmsg_lent_place_t){0}
                 : (tmsg_lent_place_t){numbers[place->segment], place->offset};
     }
-    return taken ? TMSG_OK : TMSG_IN_PROGRESS;
+    return TMSG_OK;
 }
 
 static void count_loan(tmsg_loans_t *loans, const tmsg_lending_t *lending,

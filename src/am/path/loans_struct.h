@@ -10,6 +10,9 @@
 #include "am/shm/lent.h"
 #include "memory/shareable.h"
 
+#define TMSG_SEGMENT_FRAME_BYTES 12 /* of TMSG_FRAME_SEGMENT */
+#define TMSG_LOANS_WORDS_BYTES 160  /* of a refusal, or why nothing was lent */
+
 /* A side borrows at most this many segments of a connection. */
 #define TMSG_BORROWED_MOST 256
 
@@ -48,6 +51,8 @@ typedef struct tmsg_copy_segment {
     uint64_t idle_since_ns;
 } tmsg_copy_segment_t;
 
+#define TMSG_NO_SEGMENT TMSG_LENDING_SEGMENTS
+
 struct tmsg_lending {
     unsigned refs;
     tmsg_worker_t *worker; /* with `copy` */
@@ -56,8 +61,8 @@ struct tmsg_lending {
     unsigned count;
     tmsg_shareable_t *segments[TMSG_LENDING_SEGMENTS];
     size_t tensors;
-    /* `segment` is an index of `segments`, or TMSG_LENDING_SEGMENTS for a
-     * tensor without bytes. */
+    /* `segment` is an index of `segments`, or TMSG_NO_SEGMENT for a tensor
+     * without bytes. */
     tmsg_lent_place_t places[];
 };
 
@@ -165,8 +170,9 @@ typedef struct tmsg_loans {
     bool watched;              /* there is one, or there will be none */
     tmsg_orphans_t *orphans;   /* for the loans that are out at the end */
     uint64_t refused_until_ns; /* the peer is not asked before */
-    char why[160];             /* why the peer refused the last segment */
-    char noted[160];           /* why the last message was not lent */
+    char
+        why[TMSG_LOANS_WORDS_BYTES]; /* why the peer refused the last segment */
+    char noted[TMSG_LOANS_WORDS_BYTES]; /* why the last message was not lent */
     /* The borrower's part. */
     tmsg_borrower_t *borrower;
     tmsg_borrowed_segment_t **borrowed;
