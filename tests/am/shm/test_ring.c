@@ -41,6 +41,13 @@ static uint64_t by_ring(const tmsg_endpoint_t *endpoint)
     return endpoint->stats.sent_by_bulk;
 }
 
+/* Over unix:// a ring goes by the socket and the header of the first message by
+ * UCX. Who hears of the message first takes that one by UCX. */
+static bool all_but_early(link_t link, uint64_t count, uint64_t most)
+{
+    return count == most || (link == LINK_UNIX && count == most - 1);
+}
+
 static void carry(link_t link, drive_t drive)
 {
     const side_options_t quiet = {.quiet = true};
@@ -49,9 +56,9 @@ static void carry(link_t link, drive_t drive)
 
     pair_open(&pair, link, drive, &quiet, &quiet);
     large_exchange(&pair);
-    cr_expect(eq(u64, by_ring(pair.to_a), most));
-    cr_expect(eq(u64, by_ring(pair.to_b), most));
-    cr_expect(eq(u64, pair.to_a->stats.received_by_bulk, most));
+    cr_expect(all_but_early(link, by_ring(pair.to_a), most));
+    cr_expect(all_but_early(link, by_ring(pair.to_b), most));
+    cr_expect(eq(u64, pair.to_a->stats.received_by_bulk, by_ring(pair.to_b)));
     pair_close(&pair);
 }
 
