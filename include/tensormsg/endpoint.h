@@ -355,6 +355,11 @@ TMSG_API void tmsg_endpoint_destroy(tmsg_endpoint_t *endpoint);
 typedef void (*tmsg_closed_fn)(void *arg, tmsg_endpoint_t *endpoint,
                                tmsg_status_t status, const char *error);
 
+/* Called when a peer is there: the on_peer of listeners (listener.h) and of
+ * publishers (publisher.h), whose on_lost is a tmsg_closed_fn. On the thread
+ * that progresses, with no lock held. The endpoint is whose it was. */
+typedef void (*tmsg_peer_fn)(void *arg, tmsg_endpoint_t *endpoint);
+
 /* Asks for that call; NULL takes it back. On an endpoint that has ended
  * already it comes with the next progress. */
 TMSG_API void tmsg_endpoint_on_closed(tmsg_endpoint_t *endpoint,

@@ -28,7 +28,8 @@ enum {
     TMSG_LISTENER_PARAM_DEVICES = 1 << 5,
     TMSG_LISTENER_PARAM_RESUME = 1 << 6,
     TMSG_LISTENER_PARAM_KEYRING = 1 << 7,
-    TMSG_LISTENER_PARAM_MAX_HANDSHAKE_BYTES = 1 << 8
+    TMSG_LISTENER_PARAM_MAX_HANDSHAKE_BYTES = 1 << 8,
+    TMSG_LISTENER_PARAM_ON_PEER = 1 << 9 /* on_peer, on_lost, on_peer_arg */
 };
 
 typedef struct tmsg_listener_params {
@@ -85,6 +86,29 @@ typedef struct tmsg_listener_params {
                                    * yet, who sends two at most; without a
                                    * keyring, of the first frame, the hello.
                                    * 1024 or more, default 4096 */
+    /* Who is there, whoever owns the endpoint: the application that got it by
+     * on_accept, a publisher, or this listener. Each may be NULL, the default.
+     *
+     * on_peer is called once for each peer that has connected, before on_accept
+     * and before any message of the peer is delivered. A peer whose connection
+     * broke and came back (resume_ms) is not announced again. In on_peer the
+     * endpoint may be used, but not destroyed.
+     *
+     * on_lost is called once for each peer that on_peer was called for, or
+     * would have been, when its endpoint has ended: CLOSED after the orderly
+     * end, CANCELED if this side ended it at once, PEER_LOST and the others of
+     * tmsg_closed_fn if it failed. While a session is kept its peer is not
+     * lost. on_lost comes before on_closed. The endpoint is valid during the
+     * call, even if it was destroyed already: ask it for tmsg_endpoint_peer()
+     * and the like. Messages that it had delivered may still wait to be pulled.
+     *
+     * Both are called on the thread that progresses, one after another, with no
+     * lock held, and may do what a message handler may. After
+     * tmsg_listener_destroy() neither is called any more; a call that another
+     * thread has begun may still go on. */
+    tmsg_peer_fn on_peer;
+    tmsg_closed_fn on_lost;
+    void *on_peer_arg; /* passed to both; set with them */
 } tmsg_listener_params_t;
 
 /* Listens. `url` is one of

@@ -64,7 +64,8 @@ typedef struct tmsg_subscriber_params {
 
 enum {
     TMSG_PUBLISHER_PARAM_KEEP = 1 << 0,
-    TMSG_PUBLISHER_PARAM_SUBSCRIBER = 1 << 1
+    TMSG_PUBLISHER_PARAM_SUBSCRIBER = 1 << 1,
+    TMSG_PUBLISHER_PARAM_ON_PEER = 1 << 2 /* on_peer, on_lost, on_peer_arg */
 };
 
 typedef struct tmsg_publisher_params {
@@ -72,6 +73,15 @@ typedef struct tmsg_publisher_params {
     uint32_t keep;       /* newest maps that a newcomer is sent; default 0 */
     const tmsg_subscriber_params_t *subscriber; /* for those that are added
                                                  * without; NULL: defaults */
+    /* Who is subscribed, as a listener's functions of these names tell who is
+     * connected (listener.h); each may be NULL, the default. on_peer is called
+     * once for each subscriber, when it is connected. on_lost is called when
+     * such a subscriber has left: with the status and error of its endpoint,
+     * or with OK if tmsg_publisher_remove() or tmsg_publisher_close() took it
+     * out. Neither is called after tmsg_publisher_destroy(). */
+    tmsg_peer_fn on_peer;
+    tmsg_closed_fn on_lost;
+    void *on_peer_arg; /* passed to both; set with them */
 } tmsg_publisher_params_t;
 
 /* Creates one without subscribers. *params (NULL: defaults) is copied with what

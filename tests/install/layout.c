@@ -210,7 +210,7 @@ AT(tmsg_limits_t, held_bytes, 56);
 AT(tmsg_limits_t, metadata_keys, 64);
 AT(tmsg_limits_t, lent_bytes, 72);
 
-SIZE(tmsg_listener_params_t, 80);
+SIZE(tmsg_listener_params_t, 104);
 AT(tmsg_listener_params_t, field_mask, 0);
 AT(tmsg_listener_params_t, on_accept, 8);
 AT(tmsg_listener_params_t, on_accept_arg, 16);
@@ -222,6 +222,9 @@ AT(tmsg_listener_params_t, devices, 48);
 AT(tmsg_listener_params_t, resume_ms, 56);
 AT(tmsg_listener_params_t, keyring, 64);
 AT(tmsg_listener_params_t, max_handshake_bytes, 72);
+AT(tmsg_listener_params_t, on_peer, 80);
+AT(tmsg_listener_params_t, on_lost, 88);
+AT(tmsg_listener_params_t, on_peer_arg, 96);
 
 SIZE(tmsg_map_add_params_t, 40);
 AT(tmsg_map_add_params_t, field_mask, 0);
@@ -288,10 +291,13 @@ AT(tmsg_offer_stats_t, bytes, 16);
 AT(tmsg_offer_stats_t, under_way, 24);
 AT(tmsg_offer_stats_t, reserved, 32);
 
-SIZE(tmsg_publisher_params_t, 24);
+SIZE(tmsg_publisher_params_t, 48);
 AT(tmsg_publisher_params_t, field_mask, 0);
 AT(tmsg_publisher_params_t, keep, 8);
 AT(tmsg_publisher_params_t, subscriber, 16);
+AT(tmsg_publisher_params_t, on_peer, 24);
+AT(tmsg_publisher_params_t, on_lost, 32);
+AT(tmsg_publisher_params_t, on_peer_arg, 40);
 
 SIZE(tmsg_queue_params_t, 24);
 AT(tmsg_queue_params_t, field_mask, 0);

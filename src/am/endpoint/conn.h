@@ -92,11 +92,16 @@ typedef struct {
 } tmsg_link_t;
 
 /* Belongs to the room listen: the place of an accepted connection among those
- * of its listener that are in their handshake. */
+ * of its listener that are in their handshake; and the listener that tells of
+ * the peer (presence.h). */
 typedef struct {
     tmsg_node_t node;
     struct tmsg_origin *origin; /* NULL: not known */
     bool taken;
+    tmsg_listener_t *teller; /* NULL: nobody is to be told, or not any more */
+    tmsg_node_t told_node;   /* node of the teller's list */
+    tmsg_due_t peer_due;     /* calls on_peer */
+    tmsg_due_t lost_due;     /* calls on_lost */
 } tmsg_endpoint_place_t;
 
 /* A frame before admission has at most this many bytes by default. */

@@ -25,6 +25,7 @@
 #include "am/engine/endpoint_free.h"
 #include "am/engine/retire.h"
 #include "am/listen/accept.h"
+#include "am/listen/presence.h"
 #include "am/path/bulk.h"
 #include "am/path/fastboxes.h"
 #include "am/path/loans.h"
@@ -319,6 +320,7 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                     status == TMSG_ERR_CLOSED ? TMSG_OK : status,
                     endpoint->error);
     tmsg_call_ended(endpoint);
+    tmsg_presence_ended(endpoint);
     tell_closed(endpoint);
     tmsg_worker_arrived(endpoint->worker);
     tmsg_accept_ended(endpoint);

@@ -14,6 +14,7 @@
 #include "am/endpoint/scheme.h"
 #include "am/listen/backlog.h"
 #include "am/listen/places.h"
+#include "am/listen/presence.h"
 #include "am/path/bulk.h"
 #include "am/worker/engine.h"
 #include "core/log.h"
@@ -67,6 +68,7 @@ void tmsg_accept_connected(tmsg_endpoint_t *endpoint)
     }
     listener->connected++;
     handshake_over(listener, endpoint);
+    tmsg_presence_began(listener, endpoint);
     if (listener->on_accept != NULL) {
         endpoint->due.run = run_accept;
         tmsg_endpoint_hold(endpoint);

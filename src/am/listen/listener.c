@@ -8,6 +8,7 @@
 #include "am/endpoint/scheme.h"
 #include "am/listen/backlog.h"
 #include "am/listen/places.h"
+#include "am/listen/presence.h"
 #include "am/net/netif.h"
 #include "am/worker/engine.h"
 #include "am/worker/lead.h"
@@ -260,6 +261,7 @@ void tmsg_listener_release(tmsg_listener_t *listener)
     if (listener->sock.fd >= 0) {
         tmsg_sock_listener_close(&listener->sock);
     }
+    tmsg_presence_forget(listener);
     release_kept(listener);
     tmsg_backlog_free(listener);
     tmsg_places_free(listener);

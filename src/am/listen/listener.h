@@ -18,6 +18,10 @@ struct tmsg_listener {
     const struct tmsg_scheme *scheme;
     tmsg_accept_fn on_accept; /* NULL: the listener keeps its endpoints */
     void *on_accept_arg;
+    tmsg_peer_fn on_peer; /* NULL: nobody asked; as on_lost */
+    tmsg_closed_fn on_lost;
+    void *on_peer_arg;
+    tmsg_list_t told; /* endpoints that it tells of; presence.h */
     int handshake_timeout_ms;
     uint32_t max_handshakes;
     uint32_t handshakes;  /* number of those under way */

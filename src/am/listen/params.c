@@ -21,7 +21,8 @@
                 TMSG_LISTENER_PARAM_MAX_HANDSHAKES |                           \
                 TMSG_LISTENER_PARAM_ADVERTISE | TMSG_LISTENER_PARAM_DEVICES |  \
                 TMSG_LISTENER_PARAM_RESUME | TMSG_LISTENER_PARAM_KEYRING |     \
-                TMSG_LISTENER_PARAM_MAX_HANDSHAKE_BYTES))
+                TMSG_LISTENER_PARAM_MAX_HANDSHAKE_BYTES |                      \
+                TMSG_LISTENER_PARAM_ON_PEER))
 
 static tmsg_status_t check_listener_params(const tmsg_listener_t *listener)
 {
@@ -55,6 +56,20 @@ static void take_keyring(const tmsg_listener_params_t *params,
     }
 }
 
+static void take_functions(const tmsg_listener_params_t *params,
+                           tmsg_listener_t *listener)
+{
+    if (params->field_mask & TMSG_LISTENER_PARAM_ON_ACCEPT) {
+        listener->on_accept = params->on_accept;
+        listener->on_accept_arg = params->on_accept_arg;
+    }
+    if (params->field_mask & TMSG_LISTENER_PARAM_ON_PEER) {
+        listener->on_peer = params->on_peer;
+        listener->on_lost = params->on_lost;
+        listener->on_peer_arg = params->on_peer_arg;
+    }
+}
+
 tmsg_status_t tmsg_listener_read_params(const tmsg_listener_params_t *params,
                                         tmsg_listener_t *listener)
 {
@@ -69,10 +84,7 @@ tmsg_status_t tmsg_listener_read_params(const tmsg_listener_params_t *params,
         return tmsg_params_unknown("listener",
                                    params->field_mask & ~PARAMS_KNOWN);
     }
-    if (params->field_mask & TMSG_LISTENER_PARAM_ON_ACCEPT) {
-        listener->on_accept = params->on_accept;
-        listener->on_accept_arg = params->on_accept_arg;
-    }
+    take_functions(params, listener);
     if (params->field_mask & TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT) {
         listener->handshake_timeout_ms = params->handshake_timeout_ms;
     }

@@ -12,7 +12,8 @@
 #include "serialize/json.h"
 
 #define PARAMS_KNOWN                                                           \
-    ((uint64_t)(TMSG_PUBLISHER_PARAM_KEEP | TMSG_PUBLISHER_PARAM_SUBSCRIBER))
+    ((uint64_t)(TMSG_PUBLISHER_PARAM_KEEP | TMSG_PUBLISHER_PARAM_SUBSCRIBER |  \
+                TMSG_PUBLISHER_PARAM_ON_PEER))
 
 #define PUBLISH_KNOWN                                                          \
     ((uint64_t)(TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_POLICY |               \
@@ -312,6 +313,11 @@ tmsg_status_t tmsg_publisher_create(tmsg_worker_t *worker,
     publisher->worker = worker;
     publisher->number = atomic_fetch_add(&last_number, 1) + 1;
     publisher->keep = mask & TMSG_PUBLISHER_PARAM_KEEP ? params->keep : 0;
+    if (mask & TMSG_PUBLISHER_PARAM_ON_PEER) {
+        publisher->on_peer = params->on_peer;
+        publisher->on_lost = params->on_lost;
+        publisher->on_peer_arg = params->on_peer_arg;
+    }
     status = tmsg_subscriber_read(defaults, &publisher->defaults);
     tmsg_worker_lock(worker);
     if (status == TMSG_OK) {
@@ -549,6 +555,8 @@ void tmsg_publisher_release(tmsg_publisher_t *publisher)
     }
     *place = publisher->next;
     publisher->closing = true;
+    publisher->on_peer = NULL;
+    publisher->on_lost = NULL;
     while (publisher->subscribers.count > 0) {
         tmsg_subscriber_t *subscriber = TMSG_CONTAINER_OF(
             publisher->subscribers.head, tmsg_subscriber_t, node);

@@ -45,6 +45,9 @@ typedef struct tmsg_subscriber {
     tmsg_node_t node;             /* in its publisher's list, until it left */
     struct tmsg_subscriber *next; /* next of the same endpoint, until it left */
     tmsg_due_t due;               /* releases an endpoint that it owns */
+    tmsg_due_t peer_due;          /* calls the publisher's on_peer */
+    tmsg_due_t lost_due;          /* calls its on_lost */
+    bool told;                    /* on_peer is queued or was called */
     unsigned refs; /* the list's reference, and those of its sends */
     tmsg_publisher_t *publisher;
     tmsg_endpoint_t *endpoint;
@@ -62,6 +65,9 @@ struct tmsg_publisher {
     tmsg_worker_t *worker;
     uint32_t keep;
     tmsg_subscriber_params_t defaults;
+    tmsg_peer_fn on_peer; /* NULL: nobody asked, or it is gone; as on_lost */
+    tmsg_closed_fn on_lost;
+    void *on_peer_arg;
     tmsg_list_t subscribers;
     tmsg_list_t kept; /* publications for new subscribers, oldest first */
     bool closing;

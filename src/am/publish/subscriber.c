@@ -86,6 +86,73 @@ static void drop_subscriber(tmsg_subscriber_t *subscriber)
     }
 }
 
+static void run_peer(tmsg_due_t *due)
+{
+    tmsg_subscriber_t *subscriber =
+        TMSG_CONTAINER_OF(due, tmsg_subscriber_t, peer_due);
+    tmsg_publisher_t *publisher = subscriber->publisher;
+    tmsg_worker_t *worker = publisher->worker;
+    tmsg_peer_fn on_peer;
+    void *arg = publisher->on_peer_arg;
+
+    tmsg_worker_lock(worker);
+    on_peer = publisher->on_peer;
+    tmsg_worker_unlock(worker);
+    if (on_peer != NULL) {
+        on_peer(arg, subscriber->endpoint);
+    }
+    tmsg_worker_lock(worker);
+    drop_subscriber(subscriber);
+    tmsg_worker_unlock(worker);
+}
+
+static void run_lost(tmsg_due_t *due)
+{
+    tmsg_subscriber_t *subscriber =
+        TMSG_CONTAINER_OF(due, tmsg_subscriber_t, lost_due);
+    tmsg_publisher_t *publisher = subscriber->publisher;
+    tmsg_endpoint_t *endpoint = subscriber->endpoint;
+    tmsg_worker_t *worker = publisher->worker;
+    tmsg_closed_fn on_lost;
+    void *arg = publisher->on_peer_arg;
+    bool ended;
+
+    tmsg_worker_lock(worker);
+    on_lost = publisher->on_lost;
+    ended = endpoint->state == TMSG_EP_ENDED;
+    tmsg_worker_unlock(worker);
+    if (on_lost != NULL) {
+        on_lost(arg, endpoint, ended ? endpoint->status : TMSG_OK,
+                ended ? endpoint->error : "");
+    }
+    tmsg_worker_lock(worker);
+    drop_subscriber(subscriber);
+    tmsg_worker_unlock(worker);
+}
+
+/* Tells of a subscriber once it is connected. */
+static void tell_peer(tmsg_subscriber_t *subscriber)
+{
+    const tmsg_publisher_t *publisher = subscriber->publisher;
+
+    if (!subscriber->told && subscriber->endpoint->state == TMSG_EP_OPEN &&
+        (publisher->on_peer != NULL || publisher->on_lost != NULL)) {
+        subscriber->told = true;
+        subscriber->peer_due.run = run_peer;
+        subscriber->refs++;
+        tmsg_worker_due(publisher->worker, &subscriber->peer_due);
+    }
+}
+
+static void tell_lost(tmsg_subscriber_t *subscriber)
+{
+    if (subscriber->told) {
+        subscriber->lost_due.run = run_lost;
+        subscriber->refs++;
+        tmsg_worker_due(subscriber->publisher->worker, &subscriber->lost_due);
+    }
+}
+
 /* Returns whether the subscriber gets the newest message only. The peer may ask
  * for that, which is known once it is connected. */
 static bool wants_newest(const tmsg_subscriber_t *subscriber)
@@ -357,6 +424,7 @@ tmsg_status_t tmsg_subscriber_create(tmsg_publisher_t *publisher,
     tmsg_list_push(&publisher->subscribers, &subscriber->node);
     subscriber->next = endpoint->subscriptions;
     endpoint->subscriptions = subscriber;
+    tell_peer(subscriber);
     offer_kept(subscriber);
     return TMSG_OK;
 }
@@ -384,6 +452,7 @@ void tmsg_subscriber_leave(tmsg_subscriber_t *subscriber)
     while (subscriber->waiting.count > 0) {
         drop_waiting(subscriber, subscriber->waiting.head);
     }
+    tell_lost(subscriber);
     drop_subscriber(subscriber);
 }
 
@@ -392,6 +461,7 @@ void tmsg_subscribers_flush(tmsg_endpoint_t *endpoint)
     tmsg_subscriber_t *subscriber = endpoint->subscriptions;
 
     for (; subscriber != NULL; subscriber = subscriber->next) {
+        tell_peer(subscriber);
         /* The peer may ask for the newest message only. */
         trim_waiting(subscriber);
         flush_subscriber(subscriber);
