@@ -18,7 +18,16 @@ enum {
     TMSG_ENDPOINT_PARAM_RECONNECT = 1 << 1,
     TMSG_ENDPOINT_PARAM_DEVICES = 1 << 2,
     TMSG_ENDPOINT_PARAM_SUBSCRIBE = 1 << 3,
-    TMSG_ENDPOINT_PARAM_KEYRING = 1 << 4
+    TMSG_ENDPOINT_PARAM_KEYRING = 1 << 4,
+    TMSG_ENDPOINT_PARAM_FLAGS = 1 << 5
+};
+
+/* What an endpoint that connects may be asked for. */
+enum {
+    /* With reconnect: the endpoint ends with PEER_LOST when the process that it
+     * was connected to is gone, instead of beginning a new session with the
+     * process that comes after it. */
+    TMSG_ENDPOINT_SAME_PROCESS = 1 << 1
 };
 
 /* What this side asks of the other, should that publish to it (publisher.h). */
@@ -26,24 +35,46 @@ enum {
     TMSG_SUBSCRIBE_NEWEST = 1 << 0 /* the newest map alone, not those before */
 };
 
-/* How an endpoint comes back by itself after its connection broke, while both
+/* How an endpoint comes back by itself after its connection broke. While both
  * processes live (a cable that was out, a restarted network, a proxy that went
- * away, a peer that stood still for too long). The listener has to keep its
- * side meanwhile: TMSG_LISTENER_PARAM_RESUME. In a field, 0 is its default.
+ * away, a peer that stood still for too long) the same session goes on; the
+ * listener has to keep its side meanwhile: TMSG_LISTENER_PARAM_RESUME. Where
+ * the peer was restarted, or keeps no session, a new session begins. In a
+ * field, 0 is its default.
  *
  * Until it is back, or has given up, tmsg_endpoint_status() is IN_PROGRESS,
- * with words from tmsg_endpoint_error(); sends wait. A send with
- * TMSG_SEND_ACKED that was under way is sent again unless the peer has it: it
- * is neither lost nor delivered twice, and keeps its place in the order. Its
- * data stays borrowed until the peer has confirmed. A send without it is
- * delivered at most once: one that had ended here, and was still under way, is
- * lost, which the receiver's on_refused (tensormsg/worker.h) tells in its turn
- * as PEER_LOST, and "lost_messages" of its tmsg_endpoint_describe() counts.
+ * with words from tmsg_endpoint_error(); sends wait.
  *
- * It does not come back after the orderly end, after an error that is not
- * PEER_LOST, when the other side's endpoint has ended for whatever reason, or
- * when either process was restarted: then it ends with PEER_LOST, and so do the
- * sends that were not confirmed. */
+ * The same session: a send with TMSG_SEND_ACKED that was under way is sent
+ * again unless the peer has it: it is neither lost nor delivered twice, and
+ * keeps its place in the order. Its data stays borrowed until the peer has
+ * confirmed. A send without it is delivered at most once: one that had ended
+ * here, and was still under way, is lost, which the receiver's on_refused
+ * (tensormsg/worker.h) tells in its turn as PEER_LOST, and "lost_messages" of
+ * its tmsg_endpoint_describe() counts.
+ *
+ * A new session begins if another process answers, if the peer has let go of
+ * the old session or never kept one, or if the peer ended the connection with
+ * UNAVAILABLE (it shuts down). The handle stays the same. Of what was under
+ * way:
+ *  - sends and calls that still waited here go to the new process;
+ *  - sends that were handed over and not confirmed end with PEER_LOST: whether
+ *    the old process took them is not known;
+ *  - calls that were handed over end with PEER_LOST, and
+ *    tmsg_call_may_have_run() is 1; a call with retries that is idempotent is
+ *    made again (tensormsg/call.h);
+ *  - streams, fetches and the calls of the old process end with PEER_LOST;
+ *  - messages that had arrived whole can still be received, and come first;
+ *  - subscriptions go on, of this side at the peer (it subscribes again) and of
+ *    the peer at publishers of this side (which get the maps that are kept);
+ *  - with keys, the new process has to prove the principal of the old one:
+ *    else the endpoint ends with INSECURE.
+ * tmsg_endpoint_on_session() tells of it. With TMSG_ENDPOINT_SAME_PROCESS the
+ * endpoint ends with PEER_LOST instead.
+ *
+ * It does not come back after the orderly end, nor after another error than
+ * these (REFUSED, INSECURE, INCOMPATIBLE, MALFORMED, ...), nor before it has
+ * been connected once. */
 typedef struct tmsg_reconnect {
     int32_t first_backoff_ms; /* until the first attempt; each further one
                                * waits twice as long as the one before, all
@@ -71,6 +102,7 @@ typedef struct tmsg_endpoint_params {
                               * 16 at most (tensormsg/key.h). Default that of
                               * the context; NULL: no key. Peers by ucx://
                               * cannot prove one */
+    uint32_t flags;          /* TMSG_ENDPOINT_*; default 0 */
 } tmsg_endpoint_params_t;
 
 /* Starts to connect to a listener and returns at once. `url` is
@@ -365,6 +397,29 @@ typedef void (*tmsg_peer_fn)(void *arg, tmsg_endpoint_t *endpoint);
 TMSG_API void tmsg_endpoint_on_closed(tmsg_endpoint_t *endpoint,
                                       tmsg_closed_fn on_closed, void *arg);
 
+/* What becomes of an endpoint's session. */
+typedef enum {
+    TMSG_SESSION_AWAY = 0, /* the connection broke; the words say why */
+    TMSG_SESSION_BACK = 1, /* the same session goes on: nothing is lost */
+    TMSG_SESSION_NEW = 2   /* a new session has begun, with another process or
+                            * with a peer that had let go of the old session:
+                            * what was under way has ended. The words say with
+                            * whom, and how much that was */
+} tmsg_session_event_t;
+
+/* Called when the connection of an endpoint with `reconnect`, or of an accepted
+ * endpoint whose session is kept, breaks and comes back: on the thread that
+ * progresses, with no lock held, in order. NEW comes after the ends of what was
+ * under way, and before anything that the new session brings. The words are
+ * valid during the call. It may do what on_closed may. */
+typedef void (*tmsg_session_fn)(void *arg, tmsg_endpoint_t *endpoint,
+                                tmsg_session_event_t event, const char *words);
+
+/* Asks for that call from now on; NULL takes it back. An endpoint that keeps no
+ * session has none to tell of. */
+TMSG_API void tmsg_endpoint_on_session(tmsg_endpoint_t *endpoint,
+                                       tmsg_session_fn on_session, void *arg);
+
 /* OK while it is open, IN_PROGRESS while it connects or is to come back,
  * CLOSED, or its error. */
 TMSG_API tmsg_status_t tmsg_endpoint_status(const tmsg_endpoint_t *endpoint);
@@ -376,7 +431,8 @@ TMSG_API tmsg_status_t tmsg_endpoint_status(const tmsg_endpoint_t *endpoint);
 TMSG_API const char *tmsg_endpoint_error(const tmsg_endpoint_t *endpoint);
 
 /* The peer in words, "tcp://10.0.0.7:4000 (pid 4711 on node7)". Valid as long
- * as the endpoint. */
+ * as the endpoint; of one that has begun a new session, until this thread asks
+ * again. */
 TMSG_API const char *tmsg_endpoint_peer(const tmsg_endpoint_t *endpoint);
 
 /* Who the peer is: the principal of the key that it proved, by the name that
@@ -420,16 +476,18 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
  * tensors lie where UCX received them; "device_tensors": those of devices'
  * memory, by the path that they took (docs/domains.md); "reconnects": true
  * where both sides keep the session, with the number of times that it came back
- * in "reconnected"; and "deferred_payloads": those that waited here, for the
- * peer had let no more bytes be sent ahead. Where more than channel 0 was used,
- * "channels" counts for each. Histograms, objects of "count", "mean", "p50",
- * "p90", "p99", "most" and "buckets" (pairs of the least value of a bucket and
- * how many are in it; a bucket is a quarter of a power of two), are those of
- * payloads in bytes, "sent_sizes" and "received_sizes"; of the time of sends,
- * "send_ns" until their memory was free and "ack_ns" until the peer's
- * application had an ACKED one, which is taken of one message in 16 and of all
- * from 64 KiB on; and "round_trip_ns". *json_p is freed with
- * tmsg_string_free(). Errors: NO_MEMORY, CLOSED (its worker is gone). */
+ * in "reconnected", and in "sessions" how many sessions there were, with this
+ * one (the counters are of this one); and "deferred_payloads": those that
+ * waited here, for the peer had let no more bytes be sent ahead. Where more
+ * than channel 0 was used, "channels" counts for each. Histograms, objects of
+ * "count", "mean", "p50", "p90", "p99", "most" and "buckets" (pairs of the
+ * least value of a bucket and how many are in it; a bucket is a quarter of a
+ * power of two), are those of payloads in bytes, "sent_sizes" and
+ * "received_sizes"; of the time of sends, "send_ns" until their memory was free
+ * and "ack_ns" until the peer's application had an ACKED one, which is taken of
+ * one message in 16 and of all from 64 KiB on; and "round_trip_ns". *json_p is
+ * freed with tmsg_string_free(). Errors: NO_MEMORY, CLOSED (its worker is
+ * gone). */
 TMSG_API tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
                                               char **json_p);
 

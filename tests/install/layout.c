@@ -141,13 +141,14 @@ AT(tmsg_dtype_t, code, 0);
 AT(tmsg_dtype_t, bits, 1);
 AT(tmsg_dtype_t, lanes, 2);
 
-SIZE(tmsg_endpoint_params_t, 48);
+SIZE(tmsg_endpoint_params_t, 56);
 AT(tmsg_endpoint_params_t, field_mask, 0);
 AT(tmsg_endpoint_params_t, connect_timeout_ms, 8);
 AT(tmsg_endpoint_params_t, devices, 16);
 AT(tmsg_endpoint_params_t, subscribe, 24);
 AT(tmsg_endpoint_params_t, reconnect, 28);
 AT(tmsg_endpoint_params_t, keyring, 40);
+AT(tmsg_endpoint_params_t, flags, 48);
 
 SIZE(tmsg_fetch_params_t, 72);
 AT(tmsg_fetch_params_t, field_mask, 0);

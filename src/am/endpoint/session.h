@@ -42,6 +42,7 @@ typedef struct tmsg_resume {
     int32_t first_backoff_ms; /* dialling side */
     int32_t most_backoff_ms;
     int connect_timeout_ms;
+    bool same_process; /* a restarted peer is the end */
     /* Bounds the time from a break to the end of the session; or
      * TMSG_RESUME_FOR_EVER. */
     uint32_t keep_ms;
@@ -71,6 +72,10 @@ typedef struct tmsg_resume {
     tmsg_outcome_t outcomes[TMSG_RESUME_OUTCOMES]; /* a ring */
     unsigned outcome_count, outcome_next;
     uint64_t times; /* number of times that the session came back */
+    /* What became of the session is told to the application; see told.h. */
+    tmsg_session_fn on_session;
+    void *on_session_arg;
+    uint32_t sessions; /* sessions of the handle, with the current one */
 } tmsg_resume_t;
 
 #endif

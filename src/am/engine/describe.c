@@ -360,7 +360,9 @@ static bool add_session(cJSON *object, const tmsg_resume_t *resume)
     return cJSON_AddBoolToObject(object, "reconnects",
                                  resume != NULL && resume->agreed) != NULL &&
            add_figure(object, "reconnected",
-                      resume == NULL ? 0 : resume->times);
+                      resume == NULL ? 0 : resume->times) &&
+           add_figure(object, "sessions",
+                      resume == NULL ? 1 : resume->sessions);
 }
 
 /* Adds what the drivers did not do for the buffers between host and devices. */

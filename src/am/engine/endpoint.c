@@ -33,6 +33,7 @@
 #include "core/params.h"
 
 #define CONNECT_TIMEOUT_MS 10000
+#define FLAGS_KNOWN ((uint32_t)TMSG_ENDPOINT_SAME_PROCESS)
 
 void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
 {
@@ -126,7 +127,8 @@ static tmsg_status_t read_endpoint_params(const tmsg_worker_t *worker,
         TMSG_PARAM(tmsg_endpoint_params_t, TMSG_ENDPOINT_PARAM_SUBSCRIBE,
                    subscribe),
         TMSG_PARAM(tmsg_endpoint_params_t, TMSG_ENDPOINT_PARAM_KEYRING,
-                   keyring)};
+                   keyring),
+        TMSG_PARAM(tmsg_endpoint_params_t, TMSG_ENDPOINT_PARAM_FLAGS, flags)};
     uint64_t mask = params == NULL ? 0 : params->field_mask;
     tmsg_status_t status;
 
@@ -147,6 +149,10 @@ static tmsg_status_t read_endpoint_params(const tmsg_worker_t *worker,
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "endpoint: unknown subscribe bits 0x%x",
                               read->subscribe);
+    }
+    if (read->flags & ~FLAGS_KNOWN) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "endpoint: unknown flags 0x%x", read->flags);
     }
     return TMSG_OK;
 }
@@ -219,7 +225,8 @@ static tmsg_status_t dial_target(tmsg_endpoint_t *endpoint,
         status = check_target_scheme(endpoint, target, again);
     }
     if (status == TMSG_OK && again) {
-        status = tmsg_resume_request(endpoint, &read->reconnect, timeout_ms);
+        status = tmsg_resume_request(endpoint, &read->reconnect, read->flags,
+                                     timeout_ms);
     }
     if (status != TMSG_OK) {
         return status;

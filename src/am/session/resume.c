@@ -15,6 +15,7 @@
 #include "am/endpoint/session_ops.h"
 #include "am/listen/listener.h"
 #include "am/send/fragments.h"
+#include "am/session/told.h"
 #include "am/worker/engine.h"
 #include "core/shown.h"
 
@@ -37,6 +38,7 @@ static tmsg_status_t create_session(tmsg_endpoint_t *endpoint, uint32_t keep_ms)
     }
     resume->endpoint = endpoint;
     resume->keep_ms = keep_ms;
+    resume->sessions = 1;
     endpoint->resume = resume;
     return TMSG_OK;
 }
@@ -56,7 +58,7 @@ static int32_t or_default(int32_t value, int32_t usual)
 
 tmsg_status_t tmsg_resume_request(tmsg_endpoint_t *endpoint,
                                   const tmsg_reconnect_t *params,
-                                  int connect_timeout_ms)
+                                  uint32_t flags, int connect_timeout_ms)
 {
     int32_t give_up_ms = or_default(params->give_up_ms, GIVE_UP_MS);
     tmsg_resume_t *resume;
@@ -81,6 +83,7 @@ tmsg_status_t tmsg_resume_request(tmsg_endpoint_t *endpoint,
     resume->most_backoff_ms =
         or_default(params->most_backoff_ms, MOST_BACKOFF_MS);
     resume->connect_timeout_ms = connect_timeout_ms;
+    resume->same_process = (flags & TMSG_ENDPOINT_SAME_PROCESS) != 0;
     return TMSG_OK;
 }
 
@@ -153,6 +156,7 @@ static void begin_absence(tmsg_resume_t *resume, const char *error)
         resume->endpoint, TMSG_LOG_AWAY_KIND, TMSG_LOG_WARN, "%s; %s", error,
         resume->endpoint->dialling ? "reconnecting"
                                    : "waiting for it to come back");
+    tmsg_session_tell(resume->endpoint, TMSG_SESSION_AWAY, error);
 }
 
 /* Stops fragments that have not been handed over, because they belong to this
@@ -350,6 +354,7 @@ void tmsg_resume_opened(tmsg_endpoint_t *endpoint)
     tmsg_endpoint_log(endpoint, TMSG_LOG_CONNECTED_KIND, TMSG_LOG_INFO,
                       "connected again, %zu messages are sent again",
                       resume->again_count);
+    tmsg_session_tell(endpoint, TMSG_SESSION_BACK, "connected again");
 }
 
 /* Returns whether the reason of a refusal may be over in a moment. */

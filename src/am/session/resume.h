@@ -14,11 +14,11 @@
 #include "am/endpoint/endpoint.h"
 #include "am/send/send.h"
 
-/* Asks for a session, before the first connection. Errors: NO_MEMORY,
- * INVALID_PARAM. */
+/* Asks for a session, before the first connection. `flags` are
+ * TMSG_ENDPOINT_*. Errors: NO_MEMORY, INVALID_PARAM. */
 tmsg_status_t tmsg_resume_request(tmsg_endpoint_t *endpoint,
                                   const tmsg_reconnect_t *params,
-                                  int connect_timeout_ms);
+                                  uint32_t flags, int connect_timeout_ms);
 void tmsg_resume_free(tmsg_endpoint_t *endpoint);
 
 /* Fills in what this side's hello says of the session. */
