@@ -144,7 +144,7 @@ static void have_session(tmsg_endpoint_t *endpoint)
     const tmsg_reconnect_t reconnect = {1, 1, 60000};
 
     if (endpoint->resume == NULL) {
-        must(tmsg_resume_request(endpoint, &reconnect, 10000));
+        must(tmsg_resume_request(endpoint, &reconnect, 0, 10000));
     }
     endpoint->peer_hello = tried.hello;
     endpoint->resume->agreed = true;
