@@ -125,6 +125,21 @@ static void until(scene_t *scene, side_t *other, unsigned wanted,
     await(sides, other == NULL ? 1 : 2, has_count, &count, what);
 }
 
+static bool is_open(void *endpoint)
+{
+    return tmsg_endpoint_status(endpoint) != TMSG_IN_PROGRESS;
+}
+
+/* A listener hears of a connection before the dialling side does: who ends it
+ * in between gives up connecting. */
+static void until_open(scene_t *scene, side_t *other, tmsg_endpoint_t *endpoint)
+{
+    side_t *sides[] = {&scene->side, other};
+
+    await(sides, 2, is_open, endpoint, "a connection");
+    must(tmsg_endpoint_status(endpoint));
+}
+
 static void expect_events(const scene_t *scene, const event_t *events,
                           unsigned count)
 {
@@ -342,6 +357,7 @@ Test(presence, tells_of_subscribers)
                               &scene.side.listener));
     leaving = side_dial(&other, &scene.side);
     until(&scene, &other, 1, "a subscriber");
+    until_open(&scene, &other, leaving);
     tmsg_endpoint_destroy(leaving);
     until(&scene, &other, 2, "its end");
     cr_expect(eq(int, scene.events[0], CAME));
