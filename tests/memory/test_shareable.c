@@ -8,7 +8,6 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +22,7 @@
 
 #include <tensormsg/shareable.h>
 
+#include "fakes/old_kernel.h"
 #include "memory/available.h"
 #include "memory/memfd.h"
 #include "memory/shareable.h"
@@ -34,33 +34,14 @@
 #define MB ((size_t)1 << 20)
 #define MOST (256 * MB) /* of pages that any of these tests takes */
 
-static bool kernel_is_old;  /* and knows no F_SEAL_FUTURE_WRITE */
 static bool promises_few;   /* the machine, which has vm.overcommit_memory=2 */
 static uint64_t cgroup_has; /* 0: what it has */
 
-int __real_fcntl(int fd, int command, ...);
-int __wrap_fcntl(int fd, int command, ...);
 int __real_fallocate(int fd, int mode, off_t from, off_t bytes);
 int __wrap_fallocate(int fd, int mode, off_t from, off_t bytes);
 bool __wrap_tmsg_available_is_strict(const char *root);
 tmsg_available_t __real_tmsg_available_look(const char *root);
 tmsg_available_t __wrap_tmsg_available_look(const char *root);
-
-int __wrap_fcntl(int fd, int command, ...)
-{
-    va_list list;
-    long argument;
-
-    va_start(list, command);
-    argument = va_arg(list, long);
-    va_end(list);
-    if (kernel_is_old && command == F_ADD_SEALS &&
-        (argument & F_SEAL_FUTURE_WRITE) != 0) {
-        errno = EINVAL;
-        return -1;
-    }
-    return __real_fcntl(fd, command, argument);
-}
 
 /* A test that asks for more than there is must not get it where the library has
  * a fault: the kernel would kill whatever runs on the machine. */

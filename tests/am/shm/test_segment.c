@@ -4,9 +4,7 @@
  * do it does here by descriptors and a mapping that it made beforehand. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,6 +13,7 @@
 
 #include "am/path/shared.h"
 #include "am/shm/segment.h"
+#include "fakes/old_kernel.h"
 #include "support/channels.h"
 #include "support/large_messages.h"
 #include "support/peers.h"
@@ -27,27 +26,6 @@
 #define BYTES (16 * PAGE)
 #define LARGE ((size_t)3 << 20)
 #define SEALED (F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
-
-static bool kernel_is_old; /* and knows no F_SEAL_FUTURE_WRITE */
-
-int __real_fcntl(int fd, int command, ...);
-int __wrap_fcntl(int fd, int command, ...);
-
-int __wrap_fcntl(int fd, int command, ...)
-{
-    va_list list;
-    long argument;
-
-    va_start(list, command);
-    argument = va_arg(list, long);
-    va_end(list);
-    if (kernel_is_old && command == F_ADD_SEALS &&
-        (argument & F_SEAL_FUTURE_WRITE) != 0) {
-        errno = EINVAL;
-        return -1;
-    }
-    return __real_fcntl(fd, command, argument);
-}
 
 static void punch(int fd)
 {
