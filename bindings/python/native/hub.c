@@ -46,6 +46,7 @@ tmsgpy_hub_t *tmsgpy_hub_create(void)
         hub->holds = 1;
         hub->pid = getpid();
         hub->last = &hub->first;
+        hub->last_session = &hub->sessions;
         hub->last_told = &hub->told;
         hub->last_work = &hub->works;
         hub->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -141,6 +142,7 @@ int tmsgpy_hub_close(tmsgpy_hub_t *hub)
     pthread_mutex_lock(&hub->lock);
     first = !hub->closed;
     hub->closed = true;
+    pthread_cond_broadcast(&hub->left); /* who waits for a session's event */
     if (first && asking == TMSGPY_OWN_THREAD) {
         hub->outlived = true;
         hub->holds++;
@@ -170,6 +172,7 @@ int tmsgpy_hub_is_closed(tmsgpy_hub_t *hub)
 void tmsgpy_hub_let_go(tmsgpy_hub_t *hub)
 {
     const tmsg_call_stream_t *stream;
+    tmsgpy_session_t session;
     tmsgpy_refused_t refused;
     tmsgpy_event_t event;
     unsigned holds;
@@ -181,6 +184,8 @@ void tmsgpy_hub_let_go(tmsgpy_hub_t *hub)
         return;
     }
     while (tmsgpy_hub_event(hub, &event)) {
+    }
+    while (tmsgpy_hub_session(hub, 0, &session)) {
     }
     while (tmsgpy_hub_told(hub, &stream)) {
     }

@@ -67,6 +67,21 @@ int tmsgpy_hub_event(tmsgpy_hub_t *hub, tmsgpy_event_t *event_p);
 /* How many there have been, where it can be looked at without a call. */
 const unsigned *tmsgpy_hub_events(const tmsgpy_hub_t *hub);
 
+/* Something that became of the session of a dialled endpoint. */
+typedef struct tmsgpy_session {
+    int event; /* tmsg_session_event_t */
+    char words[512];
+} tmsgpy_session_t;
+
+/* Notes what becomes of the session of that endpoint, from now on; each counts
+ * as an event, too. Inside of the hub. */
+void tmsgpy_hub_note_sessions(tmsgpy_hub_t *hub, tmsg_endpoint_t *endpoint);
+
+/* Takes the oldest of these: 1, or 0 if there is none. If it `waits`, it drives
+ * nothing, and 0 says that the hub is closed. */
+int tmsgpy_hub_session(tmsgpy_hub_t *hub, int waits,
+                       tmsgpy_session_t *session_p);
+
 /* A descriptor that is readable when a call has ended or come in, a task is
  * over, or there was an event, since tmsgpy_hub_calm(), whichever thread saw
  * it; -1: there is none. For the hub's life. */

@@ -32,6 +32,7 @@ struct tmsgpy_hub {
     bool put_off;  /* the last to leave destroys the worker */
     struct event *first, **last;
     unsigned events; /* that there were: written with the lock held */
+    struct session *sessions, **last_session;
     struct told *told, **last_told;
     bool missed;                /* something that is not in `told` */
     tmsgpy_stream_t *left_over; /* to be dropped when the worker is gone */

@@ -32,6 +32,7 @@ from ._message import DLPack, RawTensor
 from ._open import connect, listen, publish
 from ._opening import Connecting, Listening, Publishing
 from ._serve import Request
+from ._session import SessionEvent
 from ._told import Reply
 from .allocators import set_allocator
 from .context import Context, default_context
@@ -49,7 +50,7 @@ __all__ = [
     "InvalidParam", "Keyring", "LimitExceeded", "Listener", "Listening",
     "Malformed", "Message", "NoMemory", "NotFound", "Offer", "PeerLost",
     "Publisher", "Publishing", "RawTensor", "Refused", "Reply", "Request",
-    "ResourceExhausted", "Server", "ServerStream", "Status", "Stream",
+    "ResourceExhausted", "Server", "ServerStream", "SessionEvent", "Status", "Stream",
     "TimedOut", "Unavailable", "Unreachable", "Unsupported", "WouldBlock",
     "connect", "empty", "generate_key", "info", "is_lent", "listen", "publish",
     "save_key", "set_allocator", "sync",

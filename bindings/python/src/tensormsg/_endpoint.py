@@ -29,6 +29,8 @@ VERIFY = 1 << 1
 KEEP_STRIDES = 1 << 5
 LEND = 1 << 6  # of replies, too
 
+CONNECTED = "connected"  # the status of an endpoint
+
 
 def flags_of(acked: bool, verify: bool, keep_strides: bool, lend: bool) -> int:
     return (ACKED if acked else 0) | (VERIFY if verify else 0) | \
@@ -59,7 +61,12 @@ class BaseEndpoint(Generic[H]):
         self._left: Optional[Posted] = None
 
     def __repr__(self) -> str:
-        return f"<{type(self).__module__}.{type(self).__name__} {self.peer}>"
+        peer, words = self.peer, self.status
+        if words in (CONNECTED, CLOSED.reason):
+            words = peer
+        elif not words.startswith(peer):
+            words = f"{peer}: {words}"
+        return f"<{type(self).__module__}.{type(self).__name__} {words}>"
 
     @property
     def peer(self) -> str:
@@ -82,6 +89,17 @@ class BaseEndpoint(Generic[H]):
         """Whether the connection stands: False once it has ended, and while it
         is broken and to come back (`reconnect`). ready() waits for that."""
         return self._status() == 0
+
+    @property
+    def status(self) -> str:
+        """How it is, in words: "connected"; "...: reconnecting, attempt 3: ..."
+        while it is to come back; how it has ended."""
+        if self._gone:
+            return self._end.reason
+        try:
+            return self._hub.words(self._number) or CONNECTED
+        except Error as error:
+            return error.reason
 
     def _status(self) -> int:
         if self._gone:

@@ -25,6 +25,7 @@ from ._lib import address, ffi, hot, lib, take_text, text, utf8
 from ._linger import Life, drop, keep_in_mind
 from ._link import Admission, Dialling
 from ._own_loop import look_at_own_loop, note_door
+from ._session import OnSession, Sessions, ThreadSessions
 from ._time import milliseconds, seconds
 from .context import Context, check_process, default_context, \
     generation, is_exiting, park_at_exit
@@ -262,6 +263,7 @@ class Hub:
         self._awaits_offer = background is None
         self.loop: Optional[asyncio.AbstractEventLoop] = None
         self.server: Optional["weakref.ref[Any]"] = None  # of that loop's
+        self.sessions: Optional[Sessions] = None  # of who comes back
         self.threads_move_it = False  # by calls that block
         self._starved = False  # a message has waited for memory
         self._held: Dict[int, int] = {}  # how many wait for an endpoint's
@@ -399,6 +401,8 @@ class Hub:
         finally:
             self.leave()
         self._dialled = url
+        if how.kept_ms is not None:
+            lib.tmsgpy_hub_note_sessions(self.hub, endpoint_p[0])
         self.life.numbers.add(address(endpoint_p[0]))
         return address(endpoint_p[0])
 
@@ -423,6 +427,10 @@ class Hub:
             raise
         finally:
             self.leave()
+
+    def tell_sessions(self, endpoint: Any, on_session: OnSession) -> None:
+        """From now on, of the endpoint that was dialled."""
+        self.sessions = ThreadSessions(self.hub, endpoint, on_session)
 
     def stop_listening(self, listener: Any) -> None:
         self.enter()
@@ -493,9 +501,17 @@ class Hub:
             return int(lib.tmsg_endpoint_status(
                 ffi.cast("tmsg_endpoint_t *", endpoint)))
 
+    def words(self, endpoint: int) -> str:
+        """Those to its status; "" while all is well."""
+        with self.holding(endpoint):
+            return text(lib.tmsg_endpoint_error(
+                ffi.cast("tmsg_endpoint_t *", endpoint)))
+
     def news(self) -> None:
         """Takes note of peers that came in and of those that have ended."""
         event = ffi.new("tmsgpy_event_t *")
+        if self.sessions is not None:
+            self.sessions.look()
         with self._holding:
             while lib.tmsgpy_hub_event(self.hub, event):
                 number = address(event.endpoint)
@@ -764,6 +780,8 @@ class Hub:
         hot.reap(self.pending)
         if self.closed:
             park_at_exit()
+        if self.sessions is not None and self._events[0] != self._seen:
+            self.tidy()
         hot.outcome(op, self.peer(endpoint))
 
     def _until(self, endpoint: int, timeout: Optional[float],

@@ -32,6 +32,7 @@ class Dialling(NamedTuple):
     kept_ms: Optional[int] = None
     backoff_ms: Tuple[int, int] = (100, 5000)
     newest: bool = False
+    same_process: bool = False
 
     def params(self) -> Any:
         params = ffi.new("tmsg_endpoint_params_t *")
@@ -48,19 +49,22 @@ class Dialling(NamedTuple):
             again = params.reconnect
             again.first_backoff_ms, again.most_backoff_ms = self.backoff_ms
             again.give_up_ms = self.kept_ms
+        if self.same_process:
+            params.field_mask |= lib.TMSG_ENDPOINT_PARAM_FLAGS
+            params.flags |= lib.TMSG_ENDPOINT_SAME_PROCESS
         return params
 
 
 def dialling(timeout: Optional[float], key: Optional[Key],
              reconnect: Reconnect, backoff: Tuple[float, float],
-             newest: bool) -> Dialling:
+             newest: bool, same_process: bool = False) -> Dialling:
     """Of the arguments of connect()."""
     if not isinstance(backoff, (tuple, list)) or len(backoff) != 2:
         raise TypeError(f"backoff={backoff!r}: two numbers, of seconds")
     first, most = backoff
     return Dialling(bounded_ms(timeout), keyring_of(key), _kept_ms(reconnect),
                     (bounded_ms(first, "backoff"), bounded_ms(most, "backoff")),
-                    newest)
+                    newest, same_process)
 
 
 class Admission(NamedTuple):

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from ._hub import Hub, Posted
 from ._lib import hot, lib
+from ._session import LoopSessions, OnSession
 from ._spin import Spin
 from ._time import seconds
 from .context import check_process
@@ -227,6 +228,8 @@ class LoopHub(Hub):
             if what & _STARVES:
                 what &= ~_STARVES
                 self.tell_that_it_starves()
+            if self.sessions is not None:
+                self.sessions.look()
             if what == _MOVED and (soon or spin_us):
                 self._idle = 0
             elif spin_us:
@@ -383,6 +386,7 @@ class LoopHub(Hub):
                 self._ops.pop(op, None)
                 if timer is not None:
                     timer.cancel()
+        self._settle()
         hot.outcome(op, self.peer(endpoint))
 
     async def take(self, endpoint: int) -> Any:
@@ -475,6 +479,7 @@ class LoopHub(Hub):
                 raise
             if isinstance(parts, tuple):
                 self._pass_on()
+                self._settle()
                 self.kick()
                 return posted.placed(parts)
             spin_us = 0
@@ -509,11 +514,22 @@ class LoopHub(Hub):
             raise
         if parts is not None:
             self._pass_on()
+            self._settle()
         else:
             self.look_for_refused(endpoint)
         if parts is None and endpoint == 0:
             self.bury()
         return parts
+
+    def tell_sessions(self, endpoint: Any, on_session: OnSession) -> None:
+        self.sessions = LoopSessions(self.hub, endpoint, on_session)
+        self.sessions.look()
+
+    def _settle(self) -> None:
+        """What became of the session is told before a task gets what came by
+        it."""
+        if self.sessions is not None:
+            self.sessions.settle()
 
     def _pass_on(self) -> None:
         """There may be more, for others that wait."""
