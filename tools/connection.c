@@ -88,8 +88,10 @@ int connect_to(const connection_options_t *options, const char *url,
                tmsg_worker_t *worker, tmsg_endpoint_t **endpoint_p)
 {
     const tmsg_endpoint_params_t params = {
-        .field_mask = TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
+        .field_mask =
+            TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT | TMSG_ENDPOINT_PARAM_FLAGS,
         .connect_timeout_ms = options->timeout_ms,
+        .flags = options->wait ? TMSG_ENDPOINT_WAIT : 0,
     };
     tmsg_request_t *ready;
     tmsg_status_t status =

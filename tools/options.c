@@ -8,7 +8,7 @@
 #define GROUP 9 /* places these options after a command's own */
 #define TIMEOUT_MS 10000
 
-enum { KEY_KEY = 3000, KEY_ALLOW, KEY_SANDBOX };
+enum { KEY_KEY = 3000, KEY_ALLOW, KEY_SANDBOX, KEY_WAIT };
 
 /* Each row has a shared option, and names the commands that have it by what
  * they do. */
@@ -35,6 +35,11 @@ static const struct {
      {"timeout", 't', "S", 0,
       "Give up when connecting, or an answer, takes more than S seconds; "
       "default 10",
+      GROUP}},
+    {CONNECTS,
+     {"wait", KEY_WAIT, NULL, 0,
+      "Wait until somebody listens at the URL, for the S seconds of --timeout "
+      "at most",
       GROUP}},
     {LISTENS | CONNECTS,
      {"key", KEY_KEY, "FILE", 0,
@@ -73,6 +78,9 @@ static error_t parse_connection_option(int key, char *arg,
         return 0;
     case 't':
         connection->timeout_ms = parse_seconds(arg, state);
+        return 0;
+    case KEY_WAIT:
+        connection->wait = true;
         return 0;
     case KEY_KEY:
         connection->key = arg;
@@ -131,6 +139,8 @@ static bool is_consistent(const connection_options_t *connection, unsigned does)
         complain("--sandbox goes with tcp:// and unix://, where the library "
                  "listens, and not with %s",
                  listen);
+    } else if (connection->wait && connection->url == NULL) {
+        complain("--wait goes with a URL");
     } else if (connection->key != NULL && listen == NULL &&
                connection->url == NULL) {
         complain("--key goes with a URL%s",

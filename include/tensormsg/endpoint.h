@@ -24,6 +24,14 @@ enum {
 
 /* What an endpoint that connects may be asked for. */
 enum {
+    /* Waits until somebody listens there. Until connect_timeout_ms has passed
+     * (-1: without limit) it dials again, after 10 ms at first and 250 ms at
+     * most, while nobody listens, the host's name is not known, or the listener
+     * goes away before the connection stands. A refusal (a key, a version) ends
+     * it at once. In the end it fails with the status of the last attempt, and
+     * with words that say how long nobody listened. For tcp:// and unix://. */
+    TMSG_ENDPOINT_WAIT = 1 << 0,
+
     /* With reconnect: the endpoint ends with PEER_LOST when the process that it
      * was connected to is gone, instead of beginning a new session with the
      * process that comes after it. */
@@ -90,7 +98,9 @@ typedef struct tmsg_endpoint_params {
                                  * together, of each attempt; default 10000.
                                  * A listener without a free place is dialled
                                  * again until then; the endpoint then ends
-                                 * with BUSY instead of TIMED_OUT */
+                                 * with BUSY instead of TIMED_OUT. With
+                                 * TMSG_ENDPOINT_WAIT the limit of all attempts
+                                 * together; -1: none, and 10000 for each */
     const char *devices; /* that UCX may use for this connection, "eth1" or
                           * "eth1,mlx5_0:1", 63 bytes at most; default NULL:
                           * the one of the address at this end. For tcp://
@@ -115,11 +125,11 @@ typedef struct tmsg_endpoint_params {
  * *params (NULL: defaults) is copied. The caller frees *endpoint_p with
  * tmsg_endpoint_destroy(). Errors here: INVALID_PARAM (the URL, a field),
  * NOT_FOUND (a device; those that are here are named), UNSUPPORTED (reconnect
- * to a ucx:// peer, or a key), NO_MEMORY. Errors of the connection: NOT_FOUND
- * (host), UNREACHABLE, TIMED_OUT, REFUSED (also for want of a key that the
- * listener knows), INSECURE (the listener did not prove a key of the keyring),
- * CORRUPT (somebody changed what it said), INCOMPATIBLE (both versions are
- * named), PEER_LOST. */
+ * to a ucx:// peer, a key, or to wait), NO_MEMORY. Errors of the connection:
+ * NOT_FOUND (host), UNREACHABLE, TIMED_OUT, REFUSED (also for want of a key
+ * that the listener knows), INSECURE (the listener did not prove a key of the
+ * keyring), CORRUPT (somebody changed what it said), INCOMPATIBLE (both
+ * versions are named), PEER_LOST. */
 TMSG_API tmsg_status_t tmsg_endpoint_connect(
     tmsg_worker_t *worker, const char *url,
     const tmsg_endpoint_params_t *params, tmsg_endpoint_t **endpoint_p);
@@ -129,7 +139,8 @@ TMSG_API tmsg_status_t tmsg_endpoint_connect(
  * in it is believed that a key of it has not proved; without one it is trusted
  * no more than its checksum allows: see docs/security.md. Errors here also:
  * MALFORMED, INCOMPATIBLE, REFUSED (its listener asks for a key, and there is
- * none), INSECURE (it asks for none, or for others), UNSUPPORTED (reconnect).
+ * none), INSECURE (it asks for none, or for others), UNSUPPORTED (reconnect, or
+ * to wait).
  * A listener whose keyring has changed since does not answer: TIMED_OUT; of one
  * in this process that is gone that is known at once: PEER_LOST. */
 TMSG_API tmsg_status_t tmsg_endpoint_connect_blob(
@@ -426,7 +437,8 @@ TMSG_API tmsg_status_t tmsg_endpoint_status(const tmsg_endpoint_t *endpoint);
 
 /* The words to that status, naming the peer; "" while all is well. Of an
  * endpoint that has ended they are valid as long as it is; of one that is to
- * come back ("...: reconnecting, attempt 3: ...") until this thread asks
+ * come back ("...: reconnecting, attempt 3: ..."), or that waits until somebody
+ * listens ("...: nobody has listened for 2.0 s: ..."), until this thread asks
  * again. */
 TMSG_API const char *tmsg_endpoint_error(const tmsg_endpoint_t *endpoint);
 

@@ -55,6 +55,20 @@ def test_a_file_arrives_by_every_kind_of_url(tmp_path, sample, scheme):
     assert_same_safetensors(sample, tmp_path / "out" / sample.name)
 
 
+@pytest.mark.once
+def test_a_sender_may_come_first(tmp_path, sample):
+    url = f"unix://{tmp_path}/later.sock"
+    sender = subprocess.Popen([TOOL, "send", "--wait", "--timeout", str(BOUND),
+                               url, sample], stderr=subprocess.PIPE, text=True)
+    with pytest.raises(subprocess.TimeoutExpired):
+        sender.wait(.2)
+    with receiver("-l", url, "-n", 1, "-o", tmp_path / "out") as there:
+        _, errors = sender.communicate(timeout=BOUND)
+        assert (sender.returncode, errors) == (DONE, "")
+        assert there.end()[0] == DONE
+    assert_same_safetensors(sample, tmp_path / "out" / sample.name)
+
+
 def test_checksums_are_sent_on_request(tmp_path, sample):
     with receiver("-n", 2, "--capture", tmp_path) as there:
         must_send(there.url, sample)
@@ -308,7 +322,7 @@ def test_commands_say_the_same_of_connections():
     told = {command: options_of(command) for command in
             ("recv", "serve", "send", "call", "info", "perf")}
     listen, connect = ("recv", "serve", "perf"), ("send", "call", "info", "perf")
-    for option, commands in {"--listen": listen, "--timeout": connect,
+    for option, commands in {"--listen": listen, "--timeout": connect, "--wait": connect,
                              "--allow-unauthenticated": listen,
                              "--key": listen + connect}.items():
         sentences = {told[command].get(option) for command in commands}

@@ -221,6 +221,18 @@ def test_nobody_listens(sample):
 
 
 @pytest.mark.once
+def test_nobody_listens_in_time(tmp_path, sample):
+    url = f"unix://{tmp_path}/none"
+    for words in (["send", url, sample], ["call", url, "echo"], ["info", url]):
+        said = run(*words, "--wait", "--timeout", ".2")
+        assert (said.returncode, said.stdout) == (FAILED, "")
+        one_line(said.stderr, url, "nobody listened for ", "No such file")
+    said = run("perf", "--wait")
+    assert (said.returncode, said.stdout) == (USAGE, "")
+    one_line(said.stderr, "--wait goes with a URL")
+
+
+@pytest.mark.once
 def test_no_such_socket(tmp_path, sample):
     said = run("send", f"unix://{tmp_path}/none", sample)
     assert said.returncode == FAILED

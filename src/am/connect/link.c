@@ -103,6 +103,8 @@ static void slice_ended(tmsg_timer_t *timer)
             !tmsg_redial_halfway(endpoint, what_is_missing(endpoint))) {
             next_slice(endpoint);
         }
+    } else if (tmsg_redial_waited_in_vain(endpoint)) {
+        return;
     } else if (tmsg_redial_found_no_place(endpoint)) {
         tmsg_engine.end(endpoint, TMSG_ERR_BUSY,
                         "the listener had no place in time");

@@ -119,6 +119,16 @@ typedef struct {
     void *on_closed_arg;
 } tmsg_endpoint_events_t;
 
+/* Tells how long a listener is waited for that is not there yet. */
+typedef struct {
+    bool asked;           /* the application waits for it */
+    bool endless;         /* without limit */
+    unsigned attempts;    /* that met nobody */
+    uint64_t since_ns;    /* when the first of them began */
+    tmsg_status_t status; /* what the last one met */
+    char why[160];
+} tmsg_awaited_t;
+
 /* Belongs to the room connect: how the connection is made, and ended in
  * order. */
 typedef struct {
@@ -134,6 +144,7 @@ typedef struct {
      * tells when it is dialled after that. */
     unsigned waits;
     tmsg_timer_t again;
+    tmsg_awaited_t awaited;
     char redial_why[128];      /* why it dialled anew the first time */
     uint32_t subscribe;        /* TMSG_SUBSCRIBE_*, for our hello */
     uint32_t number;           /* endpoint index of `ep`; see ep_index.h */

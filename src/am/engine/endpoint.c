@@ -8,6 +8,7 @@
 #include "am/connect/handshake.h"
 #include "am/connect/link.h"
 #include "am/connect/liveness.h"
+#include "am/connect/redial.h"
 #include "am/connect/wireup.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
@@ -33,7 +34,8 @@
 #include "core/params.h"
 
 #define CONNECT_TIMEOUT_MS 10000
-#define FLAGS_KNOWN ((uint32_t)TMSG_ENDPOINT_SAME_PROCESS)
+#define FLAGS_KNOWN                                                            \
+    ((uint32_t)(TMSG_ENDPOINT_WAIT | TMSG_ENDPOINT_SAME_PROCESS))
 
 void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
 {
@@ -46,6 +48,7 @@ void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
     }
     tmsg_credit_opened(endpoint);
     tmsg_resume_opened(endpoint);
+    tmsg_redial_over(endpoint);
     tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->link.deadline);
     tmsg_liveness_opened(endpoint);
     tmsg_transport_ask(endpoint);
@@ -140,7 +143,8 @@ static tmsg_status_t read_endpoint_params(const tmsg_worker_t *worker,
     if (status != TMSG_OK) {
         return status;
     }
-    if (read->connect_timeout_ms <= 0) {
+    if (read->connect_timeout_ms <= 0 &&
+        !(read->connect_timeout_ms == -1 && read->flags & TMSG_ENDPOINT_WAIT)) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "endpoint: connect_timeout_ms %d is not positive",
                               read->connect_timeout_ms);
@@ -212,6 +216,7 @@ static tmsg_status_t dial_target(tmsg_endpoint_t *endpoint,
                                  const tmsg_endpoint_params_t *read)
 {
     int timeout_ms = read->connect_timeout_ms;
+    bool waits = read->flags & TMSG_ENDPOINT_WAIT;
     bool again = read->field_mask & TMSG_ENDPOINT_PARAM_RECONNECT;
     tmsg_status_t status = take_endpoint_params(endpoint, read);
 
@@ -224,12 +229,23 @@ static tmsg_status_t dial_target(tmsg_endpoint_t *endpoint,
     if (status == TMSG_OK) {
         status = check_target_scheme(endpoint, target, again);
     }
+    if (status == TMSG_OK && waits &&
+        !tmsg_schemes[endpoint->link.url.kind]->socket) {
+        status = tmsg_error_set(
+            TMSG_ERR_UNSUPPORTED,
+            "a %s:// peer cannot be waited for: tcp:// and unix:// can",
+            tmsg_url_scheme(endpoint->link.url.kind));
+    }
+    /* Later attempts, of a session, are for a peer that was there. */
     if (status == TMSG_OK && again) {
         status = tmsg_resume_request(endpoint, &read->reconnect, read->flags,
-                                     timeout_ms);
+                                     waits ? CONNECT_TIMEOUT_MS : timeout_ms);
     }
     if (status != TMSG_OK) {
         return status;
+    }
+    if (waits) {
+        timeout_ms = tmsg_redial_await(endpoint, timeout_ms);
     }
     return target->by_blob ? tmsg_wireup_blob(endpoint, target->blob,
                                               target->blob_bytes, timeout_ms)
@@ -446,6 +462,9 @@ const char *tmsg_endpoint_error(const tmsg_endpoint_t *endpoint)
     if (status == TMSG_IN_PROGRESS) {
         tmsg_worker_lock(endpoint->worker);
         words = tmsg_resume_words(endpoint);
+        if (words[0] == '\0') {
+            words = tmsg_redial_words(endpoint);
+        }
         tmsg_worker_unlock(endpoint->worker);
     }
     return words;

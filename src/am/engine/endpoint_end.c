@@ -127,7 +127,8 @@ static void close_ucx_ep(tmsg_endpoint_t *endpoint, bool in_order)
 /* Writes the endpoint's error. The peer's name goes in front of the cause,
  * unless that begins with it. If the connection never stood and was dialled
  * anew, the reason for that goes behind the cause. */
-static void name_error(tmsg_endpoint_t *endpoint, bool stood, const char *error)
+static void name_error(tmsg_endpoint_t *endpoint, bool stood,
+                       tmsg_status_t status, const char *error)
 {
     const char *peer = endpoint->peer;
     size_t bytes = sizeof(endpoint->error);
@@ -135,6 +136,10 @@ static void name_error(tmsg_endpoint_t *endpoint, bool stood, const char *error)
 
     if (strncmp(error, peer, strlen(peer)) != 0) {
         used = (size_t)snprintf(endpoint->error, bytes, "%s: ", peer);
+    }
+    if (!stood && used < bytes) {
+        used += tmsg_redial_lead(endpoint, status, endpoint->error + used,
+                                 bytes - used);
     }
     used += (size_t)snprintf(endpoint->error + used, bytes - used, "%s", error);
     if (!stood && used < bytes) {
@@ -302,7 +307,7 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     endpoint->in_ucx++; /* keeps it in the table until this has ended */
     endpoint->state = TMSG_EP_ENDED;
     endpoint->status = status;
-    name_error(endpoint, stood, error);
+    name_error(endpoint, stood, status, error);
     tmsg_log_of(kind_of_end(endpoint, stood, status),
                 tmsg_endpoint_whom(endpoint, whom), level_of(endpoint, status),
                 "%s", endpoint->error);
