@@ -41,7 +41,19 @@ enum {
 };
 
 enum {
-    TMSG_CALL_IDEMPOTENT = 1 << 0 /* to run it twice is as once */
+    TMSG_CALL_IDEMPOTENT = 1 << 0, /* to run it twice is as once */
+    /* The reply may come as views of the server's memory, which cannot be
+     * written to, and which stay as they are if the server dies. It is a loan
+     * if its handler lends it (TMSG_SEND_LEND of tmsg_reply_params_t), the
+     * server knows of this flag, and the connection passes descriptors
+     * (docs/loans.md); else, and with reply_into, a copy. A worker with
+     * TMSG_WORKER_BORROW gets loans without it. tmsg_call_reply_is_lent() says
+     * which it is. */
+    TMSG_CALL_BORROW = 1 << 1,
+    /* The tensors of `map` are lent, as with TMSG_SEND_LEND, to a server on a
+     * worker that borrows. Then on_release may come after the reply: when the
+     * server has given back its handles of the task. */
+    TMSG_CALL_LEND = 1 << 2
 };
 
 /* Makes a call again that failed for a while only: with RESOURCE_EXHAUSTED,
@@ -99,8 +111,8 @@ typedef struct tmsg_call_params {
 
 /* Calls `method` of the peer's with `map` (NULL: an empty one) and returns at
  * once. `method` is UTF-8, 1 to 128 bytes, and is copied. What `map` borrows is
- * lent as to a send, until on_release, which a reply never comes before. The
- * map itself may be destroyed at any time.
+ * lent as to a send, until on_release, which a reply never comes before, but
+ * with TMSG_CALL_LEND. The map itself may be destroyed at any time.
  *
  * With call_p NULL nobody waits (on_done tells of the end); else *call_p is the
  * caller's, freed with tmsg_call_destroy(). `params` may be NULL. Errors here:

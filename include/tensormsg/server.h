@@ -172,8 +172,9 @@ typedef struct tmsg_reply_params {
     tmsg_release_fn on_release; /* default none: called once, when no byte of
                                  * what the map borrows can be read any more */
     void *on_release_arg;
-    uint32_t flags; /* TMSG_SEND_LEND (tensormsg/endpoint.h): a caller on a
-                     * worker that borrows gets a loan; default 0 */
+    uint32_t flags; /* TMSG_SEND_LEND (tensormsg/endpoint.h): a caller who
+                     * borrows, by TMSG_CALL_BORROW or as its worker does, gets
+                     * a loan; default 0 */
 } tmsg_reply_params_t;
 
 /* Answers with a map (NULL: an empty one), that of the call, too. What it

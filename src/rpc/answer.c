@@ -29,7 +29,8 @@ static tmsg_status_t send_reply(tmsg_task_t *task, const tmsg_map_t *map,
     }
     if (params != NULL && params->field_mask & TMSG_REPLY_PARAM_FLAGS &&
         params->flags & TMSG_SEND_LEND) {
-        how->flags |= TMSG_CALL_SEND_LEND;
+        how->flags |=
+            TMSG_CALL_SEND_LEND | (task->asks_loan ? TMSG_CALL_SEND_ASKED : 0);
     }
     if (map == NULL) {
         map = task->server->hub->empty;

@@ -40,6 +40,13 @@ TMSG_RPC_RARE tmsg_status_t take_timeout(tmsg_call_t *call, int32_t timeout_ms)
     return TMSG_OK;
 }
 
+/* Notes that the reply may be a loan; the request has to tell the peer. */
+static void ask_for_loan(tmsg_call_t *call)
+{
+    call->in.borrows = true;
+    call->how.flags |= TMSG_CALL_SEND_ASKS;
+}
+
 TMSG_RPC_RARE tmsg_status_t take_extras(tmsg_call_t *call,
                                         const tmsg_call_params_t *params)
 {
@@ -58,6 +65,14 @@ TMSG_RPC_RARE tmsg_status_t take_extras(tmsg_call_t *call,
             call->into = params->reply_into;
             tmsg_map_hold(call->into);
         }
+    }
+    if (call->flags & TMSG_CALL_LEND) {
+        call->how.flags |= TMSG_CALL_SEND_LEND;
+    }
+    /* What goes into memory of the caller's is copied in any case. */
+    if (call->flags & TMSG_CALL_BORROW && call->into == NULL) {
+        ask_for_loan(call);
+        call->head.flags |= TMSG_CALL_ASKS_LOAN;
     }
     return status;
 }
@@ -368,8 +383,7 @@ TMSG_RPC_STEP tmsg_status_t begin_call(tmsg_endpoint_t *endpoint,
         snprintf(call->reply_text, sizeof(call->reply_text), "%s", about);
     }
     if (borrows) {
-        call->in.borrows = true;
-        call->how.flags = TMSG_CALL_SEND_ASKS;
+        ask_for_loan(call);
     }
     status = tmsg_is_intercepted(call->peer->hub, TMSG_SIDE_CALLER)
                  ? launch_intercepted(call, map)

@@ -7,6 +7,9 @@
 #include "rpc/caller.h"
 #include "rpc/metrics.h"
 
+#define FLAGS_KNOWN                                                            \
+    ((uint32_t)(TMSG_CALL_IDEMPOTENT | TMSG_CALL_BORROW | TMSG_CALL_LEND))
+
 #define ATTEMPTS_MOST 100u
 #define FIRST_MS 20       /* default of first_backoff_ms */
 #define MOST_MS 1000      /* default of most_backoff_ms */
@@ -33,7 +36,7 @@ tmsg_status_t tmsg_retry_read(const tmsg_call_params_t *params,
     if (params->field_mask & TMSG_CALL_PARAM_FLAGS) {
         call->flags = params->flags;
     }
-    if (call->flags & ~(uint32_t)TMSG_CALL_IDEMPOTENT) {
+    if (call->flags & ~FLAGS_KNOWN) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "call: unknown flags 0x%x", call->flags);
     }

@@ -102,6 +102,7 @@ struct tmsg_task {
     tmsg_call_stream_t *stream; /* the stream that the task serves, or NULL;
                                    freed with the task */
     unsigned handles;           /* with the lock */
+    bool asks_loan;             /* the caller takes a reply that is lent */
     bool running; /* the task has had its turn, and counts as running */
     bool inside;
     bool ran;          /* the handler was called, or is about to be */

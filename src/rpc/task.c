@@ -345,6 +345,7 @@ TMSG_RPC_STEP tmsg_status_t admit_task(tmsg_rpc_peer_t *peer,
     if (task == NULL) {
         return TMSG_ERR_NO_MEMORY;
     }
+    task->asks_loan = head->flags & TMSG_CALL_ASKS_LOAN;
     if (head->left_us > 0) {
         *alarm_ns_p = set_task_deadline(task, head->left_us);
     }

@@ -43,9 +43,12 @@ static inline bool tmsg_call_is_over(uint8_t type)
 #define TMSG_CALL_NOT_RUN 0x01
 #define TMSG_CALL_SAFE 0x02
 
+/* This is a flag of a request. It says that the reply may be a loan. */
+#define TMSG_CALL_ASKS_LOAN 0x04
+
 typedef struct {
     uint8_t type;      /* tmsg_call_type_t */
-    uint8_t flags;     /* TMSG_CALL_NOT_RUN, SAFE */
+    uint8_t flags;     /* TMSG_CALL_NOT_RUN, SAFE, ASKS_LOAN */
     uint16_t stream;   /* CANCEL and OVER: the stream's channel */
     int32_t status;    /* reply, END and OVER: 0 or a failure */
     uint64_t id;       /* caller's identifier of the call or stream */

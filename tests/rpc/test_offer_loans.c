@@ -725,6 +725,126 @@ Test(offer_loans, replies_are_lent_to_callers_who_borrow)
     must(tmsg_shareable_free(lender.memory));
 }
 
+static tmsg_call_t *call_with(pair_t *pair, const tmsg_call_params_t *params)
+{
+    tmsg_call_t *call;
+
+    must(tmsg_endpoint_call(pair->to_a, "lend", NULL, params, &call));
+    pair_await(pair, has_ended, call, "the end of a call");
+    must_be(tmsg_call_status(call), TMSG_OK);
+    cr_expect(is_all(view(call), 7));
+    return call;
+}
+
+/* A caller asks for the loan of one reply. Others are copied, and so is what
+ * goes into memory of its own. */
+Test(offer_loans, a_reply_is_lent_to_a_call_that_borrows)
+{
+    lender_t lender = {.memory = shareable(7)};
+    uint8_t *own = ordinary(0);
+    tmsg_map_t *into = map_of(own);
+    tmsg_call_params_t params = {.field_mask = TMSG_CALL_PARAM_FLAGS |
+                                               TMSG_CALL_PARAM_RETRY,
+                                 .flags = TMSG_CALL_BORROW,
+                                 .retry = {.attempts = 2}};
+    tmsg_server_t *server;
+    tmsg_call_t *call;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
+    server = serve(&pair, &lender);
+    for (int i = 0; i < 4; i++) { /* the last two with retries */
+        params.field_mask =
+            TMSG_CALL_PARAM_FLAGS | (i < 2 ? 0 : TMSG_CALL_PARAM_RETRY);
+        call = call_with(&pair, i % 2 == 0 ? &params : NULL);
+        cr_expect_eq(tmsg_call_reply_is_lent(call), i % 2 == 0);
+        cr_expect_eq(tmsg_shareable_is_lent(lender.memory), i % 2 == 0);
+        tmsg_call_destroy(call);
+        pair_await(&pair, is_nonzero, &lender.releases, "the release");
+        lender.releases = 0;
+    }
+    params.field_mask = TMSG_CALL_PARAM_FLAGS | TMSG_CALL_PARAM_REPLY_INTO;
+    params.reply_into = into;
+    call = call_with(&pair, &params);
+    cr_expect(!tmsg_call_reply_is_lent(call));
+    cr_expect(is_all(own, 7));
+    pair_await(&pair, is_nonzero, &lender.releases, "the release");
+    tmsg_call_destroy(call);
+    tmsg_map_destroy(into);
+    params.field_mask = TMSG_CALL_PARAM_FLAGS;
+    params.flags = 1 << 3;
+    must_be(tmsg_endpoint_call(pair.to_a, "lend", NULL, &params, &call),
+            TMSG_ERR_INVALID_PARAM);
+    must_say(tmsg_error_message(), "unknown flags 0x8");
+    tmsg_server_destroy(server);
+    pair_close(&pair);
+    free(own);
+    must(tmsg_shareable_free(lender.memory));
+}
+
+/* What a handler has of its call: whether it is a loan. */
+typedef struct {
+    bool keeps;
+    tmsg_task_t *kept;
+} taker_t;
+
+static void take_arguments(void *arg, tmsg_task_t *task)
+{
+    taker_t *taker = arg;
+
+    must_true(is_all(view_of(tmsg_task_map(task)), 7));
+    if (taker->keeps) {
+        taker->kept = tmsg_task_keep(task);
+    }
+    must(tmsg_task_reply(task, NULL, NULL));
+}
+
+/* The memory of a call's map is free when its handler is done with it, which
+ * may be later than its reply. */
+Test(offer_loans, arguments_are_lent_to_servers_who_borrow)
+{
+    uint8_t *memory = shareable(7);
+    unsigned releases = 0;
+    const tmsg_call_params_t params = {.field_mask = TMSG_CALL_PARAM_FLAGS |
+                                                     TMSG_CALL_PARAM_ON_RELEASE,
+                                       .flags = TMSG_CALL_LEND,
+                                       .on_release = count_release,
+                                       .on_release_arg = &releases};
+    tmsg_server_t *server;
+    tmsg_call_t *call;
+    pair_t pair;
+
+    for (int i = 0; i < 3; i++) { /* copied, lent and kept, lent */
+        taker_t taker = {.keeps = i == 1};
+        tmsg_map_t *map = map_of(memory);
+
+        pair_open(&pair, LINK_UNIX, DRIVE_POLLING, i == 0 ? NULL : &borrows,
+                  NULL);
+        must(tmsg_server_create(pair.a.worker, NULL, &server));
+        must(
+            tmsg_server_register(server, "take", take_arguments, &taker, NULL));
+        must(tmsg_endpoint_call(pair.to_a, "take", map, &params, &call));
+        tmsg_map_destroy(map);
+        pair_await(&pair, has_ended, call, "the end of a call");
+        must_be(tmsg_call_status(call), TMSG_OK);
+        must_eq(described(pair.to_a, "sent_by_loan"), i > 0);
+        tmsg_call_destroy(call);
+        if (taker.keeps) {
+            cr_expect_eq(releases, 0);
+            cr_expect(tmsg_shareable_is_lent(memory));
+            must_true(is_all(view_of(tmsg_task_map(taker.kept)), 7));
+            tmsg_task_destroy(taker.kept);
+        }
+        pair_await(&pair, is_nonzero, &releases, "the release");
+        cr_expect_eq(releases, 1);
+        cr_expect(!tmsg_shareable_is_lent(memory));
+        releases = 0;
+        tmsg_server_destroy(server);
+        pair_close(&pair);
+    }
+    must(tmsg_shareable_free(memory));
+}
+
 static void lend_item(void *arg, tmsg_call_stream_t *stream)
 {
     lender_t *lender = arg;
