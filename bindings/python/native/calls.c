@@ -60,6 +60,7 @@ static PyObject *begin(const asked_t *asked, const tmsg_map_t *map,
 
 static PyObject *call(PyObject *args, tmsgpy_posted_t *posted)
 {
+    tmsg_release_fn on_release = tmsgpy_on_release;
     PyObject *method, *keep, *result;
     tmsgpy_lent_t *lent;
     tmsg_map_t *map;
@@ -71,7 +72,9 @@ static PyObject *call(PyObject *args, tmsgpy_posted_t *posted)
         return result;
     }
     method = PyUnicode_AsUTF8String(PyTuple_GetItem(args, 2));
-    lent = tmsgpy_lend(keep);
+    lent = (uint32_t)tmsgpy_int_at(args, 6) & TMSG_CALL_LEND
+               ? tmsgpy_lend_frozen(keep, Py_None, &on_release)
+               : tmsgpy_lend(keep);
     if (method == NULL && lent != NULL) {
         tmsgpy_unlend(lent);
     } else if (lent != NULL) {
@@ -84,7 +87,7 @@ static PyObject *call(PyObject *args, tmsgpy_posted_t *posted)
              .timeout_ms = tmsgpy_int_at(args, 5),
              .on_done = tmsgpy_on_done,
              .on_done_arg = tmsgpy_pointer_at(args, 0),
-             .on_release = tmsgpy_on_release,
+             .on_release = on_release,
              .on_release_arg = lent,
              .flags = (uint32_t)tmsgpy_int_at(args, 6),
              .retry = {.attempts = (uint32_t)tmsgpy_int_at(args, 7)}},

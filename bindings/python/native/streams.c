@@ -8,6 +8,7 @@
 
 #include <tensormsg/stream.h>
 
+#include "blocks.h"
 #include "errors.h"
 #include "kept.h"
 #include "lent.h"
@@ -163,10 +164,9 @@ PyObject *tmsgpy_stream_open(PyObject *self, PyObject *args)
 
 /* Sends where there is room. */
 static tmsg_status_t post(tmsgpy_stream_t *handle, const tmsg_map_t *map,
-                          int spin_us, bool *open_p, tmsg_request_t **request_p)
+                          const tmsg_send_params_t *params, int spin_us,
+                          bool *open_p, tmsg_request_t **request_p)
 {
-    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
-                                       .flags = TMSG_SEND_TRY};
     tmsgpy_hub_t *hub = tmsgpy_stream_hub(handle);
     tmsg_status_t status;
 
@@ -174,8 +174,8 @@ static tmsg_status_t post(tmsgpy_stream_t *handle, const tmsg_map_t *map,
     if (!*open_p) {
         return TMSG_ERR_CLOSED;
     }
-    status = tmsg_call_stream_send(tmsgpy_stream_of(handle), map, &params,
-                                   request_p);
+    status =
+        tmsg_call_stream_send(tmsgpy_stream_of(handle), map, params, request_p);
     if (status == TMSG_OK) {
         tmsgpy_spin(tmsgpy_hub_worker(hub), *request_p, spin_us);
         status = tmsg_request_test(*request_p);
@@ -198,13 +198,53 @@ static PyObject *posted(tmsg_status_t status, const tmsg_request_t *request)
     Py_RETURN_NONE;
 }
 
-/* stream_send(stream, data, meta, spin_us): None when it has ended, else an
- * operation; False where there is no room; NotImplemented where data has to be
- * converted first. */
+/* Of a message that is lent: as post_lent() of hot.c. Takes the map, and the
+ * reference to the values. */
+static PyObject *post_lent(tmsgpy_stream_t *handle, tmsg_map_t *map,
+                           PyObject *keep, int spin_us)
+{
+    tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS |
+                                               TMSG_SEND_PARAM_ON_RELEASE,
+                                 .flags = TMSG_SEND_TRY | TMSG_SEND_LEND};
+    tmsg_status_t status = TMSG_ERR_NO_MEMORY;
+    tmsg_request_t *request = NULL;
+    PyThreadState *threads;
+    tmsgpy_lent_t *lent;
+    PyObject *result;
+    bool open = true;
+
+    lent = tmsgpy_lend_frozen(keep, Py_None, &params.on_release);
+    if (lent != NULL) {
+        params.on_release_arg = lent;
+        threads = PyEval_SaveThread();
+        status = post(handle, map, &params, spin_us, &open, &request);
+        PyEval_RestoreThread(threads);
+    }
+    tmsg_map_destroy(map);
+    if (lent == NULL) {
+        return NULL;
+    }
+    if (status == TMSG_IN_PROGRESS) {
+        Py_INCREF(Py_None);
+        return tmsgpy_op_make(request, Py_None, NULL);
+    }
+    result = open ? posted(status, request) : tmsgpy_raise_closed();
+    if (request == NULL) {
+        tmsgpy_unlend(lent);
+    }
+    tmsg_request_destroy(request);
+    return result;
+}
+
+/* stream_send(stream, data, meta, spin_us, lends): None when it has ended, else
+ * an operation; False where there is no room; NotImplemented where data has to
+ * be converted first. */
 PyObject *tmsgpy_stream_send(PyObject *self, PyObject *args)
 {
     tmsg_request_t *request = NULL;
     tmsgpy_stream_t *handle;
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
+                                       .flags = TMSG_SEND_TRY};
     PyObject *keep, *result;
     PyThreadState *threads;
     tmsg_status_t status;
@@ -214,7 +254,7 @@ PyObject *tmsgpy_stream_send(PyObject *self, PyObject *args)
 
     (void)self;
     tmsgpy_drop_lent();
-    if (!tmsgpy_takes(args, 4) ||
+    if (!tmsgpy_takes(args, 5) ||
         (handle = handle_of(PyTuple_GetItem(args, 0))) == NULL) {
         return NULL;
     }
@@ -224,8 +264,11 @@ PyObject *tmsgpy_stream_send(PyObject *self, PyObject *args)
     if (map == NULL) {
         return result;
     }
+    if (PyTuple_GetItem(args, 4) == Py_True) {
+        return post_lent(handle, map, keep, spin_us);
+    }
     threads = PyEval_SaveThread();
-    status = post(handle, map, spin_us, &open, &request);
+    status = post(handle, map, &params, spin_us, &open, &request);
     PyEval_RestoreThread(threads);
     if (status == TMSG_IN_PROGRESS) {
         tmsg_map_destroy(map);

@@ -255,13 +255,6 @@ def test_a_send_that_fails_lends_nothing(sides):
     sides.borrower.abort()
 
 
-def test_lend_is_asked_for_where_there_is_something_to_lend(sides):
-    with pytest.raises(TypeError, match="lend= is nothing"):
-        sides.owner.stream("method").send({}, lend=True)
-    with pytest.raises(TypeError, match="lend=True is for the reply"):
-        tensormsg.Server._to_send(tensormsg.Reply({}, lend=True))
-
-
 # The borrower's arrays
 
 def test_borrowed_arrays_are_read_only(sides):
@@ -458,6 +451,84 @@ def test_replies_are_lent(sides):
         assert free.wait(WAIT) and array.flags.writeable
 
 
+def test_a_call_asks_for_a_loan(url):
+    array, mine = filled(3), np.zeros(SIZE, "u1")
+    with sides_at(url, loan=False) as sides, sides.listener.serve() as server:
+        server.method("give")(
+            lambda request: tensormsg.Reply({"x": array}, lend=True))
+        call = sides.borrower.call
+        msg = call("give", timeout=WAIT)
+        assert not msg.lent and msg["x"].flags.writeable
+        until(lambda: array.flags.writeable)
+        msg = call("give", timeout=WAIT, loan=True)
+        assert msg.lent and (msg["x"] == 3).all()
+        assert not msg["x"].flags.writeable and not array.flags.writeable
+        later = sides.borrower.start_call("give", loan=True).wait(WAIT)
+        assert later.lent and (later["x"] == 3).all()
+        del msg, later
+        until(lambda: array.flags.writeable)
+        msg = call("give", timeout=WAIT, loan=True, into={"x": mine})
+        assert not msg.lent and msg["x"] is mine and (mine == 3).all()
+        with pytest.raises(tensormsg.NotFound):
+            call("take", {"x": array}, timeout=WAIT, lend=True, loan=True)
+        until(lambda: array.flags.writeable)
+
+
+def test_what_a_method_is_called_with_is_lent(sides):
+    array, plain, kept = filled(3), np.full(SIZE, 4, "u1"), []
+    with sides.borrower.serve() as server:
+        @server.method("take")
+        def take(request):
+            assert request.lent and not request["x"].flags.writeable
+            kept.append(request["x"])
+            return {"sum": request["x"].sum(keepdims=True)}
+
+        for data in (array, plain):
+            reply = sides.owner.call("take", {"x": data}, timeout=WAIT,
+                                     lend=True)
+            assert reply["sum"][0] == int(data[0]) * SIZE
+        assert not array.flags.writeable and plain.flags.writeable
+        plain[:] = 5
+        assert (kept[0] == 3).all() and (kept[1] == 4).all()
+        kept.clear()
+        until(lambda: array.flags.writeable)
+        sides.owner.start_call("take", {"x": array}, lend=True).wait(WAIT)
+        assert not array.flags.writeable
+        kept.clear()
+        until(lambda: array.flags.writeable)
+        with pytest.raises(TypeError):
+            sides.owner.call("take", {"x": array, "y": object()}, lend=True)
+        assert array.flags.writeable
+
+
+def test_messages_of_streams_are_lent(sides):
+    """Both ways: by send(), and by what a generator yields."""
+    arrays = filled(3), filled(4)
+    with sides.listener.serve() as server:
+        @server.method("back")
+        def back(stream):
+            for msg in stream:
+                assert not msg.lent  # the listener does not borrow
+                stream.send({"x": arrays[0]}, lend=True, n=1)
+                yield tensormsg.Reply({"x": arrays[1]}, meta={"n": 2},
+                                      lend=True)
+
+        with sides.borrower.stream("back") as stream:
+            for _ in range(3):  # more of them than the first, which is offered
+                stream.send({"x": arrays[0]}, timeout=WAIT, lend=True)
+                messages = [stream.recv(WAIT), stream.recv(WAIT)]
+                for n, msg in enumerate(messages):
+                    assert msg.lent and msg.meta["n"] == n + 1
+                    assert (msg["x"] == 3 + n).all()
+                    assert not arrays[n].flags.writeable
+                del msg
+                messages.clear()
+                until(lambda: arrays[0].flags.writeable and
+                      arrays[1].flags.writeable)
+            with pytest.raises(TypeError, match="acked= is nothing"):
+                stream.send({}, acked=True)
+
+
 def test_publications_are_lent(url):
     array = filled(3)
     with sync.publish(url) as publisher, \
@@ -522,6 +593,37 @@ def test_asyncio(url):
             del msg
             await offer.withdraw(WAIT)
             assert array.flags.writeable
+
+            async def give(request):
+                return tensormsg.Reply({"x": array}, lend=True)
+
+            async def both(stream):
+                msg = await stream.recv()
+                await stream.send({"n": msg["x"][:1]})
+                yield tensormsg.Reply({"x": array}, lend=True)
+
+            async with ep.serve() as server, listener.serve() as other:
+                other.method("give")(give)
+                other.method("both")(both)
+                server.method("sum")(lambda request: {
+                    "lent": np.array(request.lent),
+                    "sum": request["x"].sum(keepdims=True)})
+                reply = await peer.call("sum", {"x": array}, lend=True)
+                assert reply["lent"] and reply["sum"][0] == 3 * SIZE
+                reply = await ep.call("give", loan=True)
+                assert reply.lent
+                del reply
+                reply = await ep.start_call("give", loan=True)
+                assert reply.lent
+                del reply
+                async with ep.stream("both") as stream:
+                    await stream.send({"x": array}, lend=True)
+                    assert (await stream.recv())["n"][0] == 3
+                    msg = await stream.recv()
+                    assert msg.lent and (msg["x"] == 3).all()
+                    del msg
+            while not array.flags.writeable:
+                await asyncio.sleep(.001)
     asyncio.run(asyncio.wait_for(main(), WAIT))
 
 

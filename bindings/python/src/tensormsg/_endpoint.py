@@ -171,11 +171,14 @@ class BaseEndpoint(Generic[H]):
 
     def _call(self, method: str, data: Any, meta: Optional[Meta],
               timeout: Optional[float], idempotent: bool, attempts: int,
-              spin_us: int, posted: Optional[Posted] = None) -> Any:
+              lend: bool, loan: bool, spin_us: int,
+              posted: Optional[Posted] = None) -> Any:
         self._check()
         return self._hub.call(
             self._number, method, data, merge_meta(meta, {}) if meta else None,
-            timeout, idempotent, attempts, spin_us,
+            timeout, (lib.TMSG_CALL_IDEMPOTENT if idempotent else 0) |
+            (lib.TMSG_CALL_LEND if lend else 0) |
+            (lib.TMSG_CALL_BORROW if loan else 0), attempts, spin_us,
             None if posted is None else posted.map)
 
     def _fetch(self, key: Optional[bytes], name: Optional[str],

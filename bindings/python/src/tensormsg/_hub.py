@@ -38,8 +38,7 @@ _SOON_S = 0.25  # of one at the address of another that is gone
 _AGAIN_S = 0.05  # those that have ended are looked at again
 _DEPARTED_MAX = 4096
 # What other calls that send take beside metadata.
-_OPTIONS = frozenset(("acked", "copy", "keep_strides", "lend", "timeout",
-                      "verify"))
+_OPTIONS = frozenset(("acked", "copy", "keep_strides", "timeout", "verify"))
 _MOST_ATTEMPTS = 100  # of a call
 _MOST_QUEUE = 0x7fffffff  # messages of a stream
 CLOSE_TIMEOUT = 10.0  # seconds
@@ -885,15 +884,14 @@ class Hub:
 
     def call(self, endpoint: int, method: str, data: Any,
              meta: Optional[Dict[str, Any]], timeout: Optional[float],
-             idempotent: bool, attempts: int, spin_us: int,
+             flags: int, attempts: int, spin_us: int,
              posted: Any = None) -> Any:
         """Starts a call: its operation."""
         if attempts != 1:
             attempts = count(attempts, "attempts", 1, _MOST_ATTEMPTS)
         op = self._claimed(lambda: self._ask(
             endpoint, method, hot.call, data, meta, milliseconds(timeout),
-            lib.TMSG_CALL_IDEMPOTENT if idempotent else 0, attempts, spin_us,
-            posted))
+            flags, attempts, spin_us, posted))
         if not hot.ended(op):
             self.pending.append(op)
         return op

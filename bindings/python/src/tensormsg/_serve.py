@@ -255,17 +255,15 @@ class BaseServer(Generic[H]):
             call(told)
 
     @staticmethod
-    def _to_send(data: Any) -> Tuple[Any, Optional[Meta]]:
-        """What a handler of a stream yielded, or returned, and its metadata."""
+    def _to_send(data: Any) -> Tuple[Any, Optional[Meta], bool]:
+        """What a handler of a stream yielded, or returned, its metadata, and
+        whether it is lent."""
         if not isinstance(data, Reply):
-            return data, None
+            return data, None, False
         if data.on_release is not None:
             raise TypeError("on_release is for the reply of a call: what a "
                             "generator yields may be changed when it goes on")
-        if data.lend:
-            raise TypeError("lend=True is for the reply of a call: messages of "
-                            "a stream are not lent")
-        return data.data, data.meta
+        return data.data, data.meta, bool(data.lend)
 
     def _teller(self, on_release: Callable[[], object]
                 ) -> Callable[[], object]:

@@ -147,13 +147,13 @@ class BaseStream(Generic[H, M]):
         self._finished = True
         self._stir()
 
-    def _post(self, data: Any, meta: Any, spin_us: int) -> Any:
+    def _post(self, data: Any, meta: Any, spin_us: int, lends: bool) -> Any:
         """(operation; None: it has ended; False: there is no room, the data,
         metadata: to be tried again with)."""
         def take(arrays: Any, leaves: Any) -> Any:
             nonlocal data, meta
             data, meta = arrays, leaves
-            return hot.stream_send(self._owner, data, meta, spin_us)
+            return hot.stream_send(self._owner, data, meta, spin_us, lends)
 
         try:
             op = _data.packed(take, data, meta)

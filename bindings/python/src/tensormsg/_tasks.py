@@ -88,17 +88,17 @@ class TaskServer(BaseServer[LoopHub]):
             made = handler(stream)
             if inspect.isasyncgen(made):
                 async for data in made:
-                    data, meta = self._to_send(data)
-                    await stream.send(data, meta=meta)
+                    data, meta, lend = self._to_send(data)
+                    await stream.send(data, meta=meta, lend=lend)
             elif inspect.isgenerator(made):
                 for data in made:
-                    data, meta = self._to_send(data)
-                    await stream.send(data, meta=meta)
+                    data, meta, lend = self._to_send(data)
+                    await stream.send(data, meta=meta, lend=lend)
             else:
                 last = await made if inspect.isawaitable(made) else made
                 if last is not None:
-                    data, meta = self._to_send(last)
-                    await stream.send(data, meta=meta)
+                    data, meta, lend = self._to_send(last)
+                    await stream.send(data, meta=meta, lend=lend)
         except asyncio.CancelledError:
             if not stream.over:
                 self._refuse(stream, Status.UNAVAILABLE, 0,

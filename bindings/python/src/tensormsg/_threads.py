@@ -79,11 +79,11 @@ class ThreadServer(BaseServer[Hub]):
             made = handler(stream)
             if inspect.isgenerator(made):
                 for data in made:
-                    data, meta = self._to_send(data)
-                    stream.send(data, meta=meta)
+                    data, meta, lend = self._to_send(data)
+                    stream.send(data, meta=meta, lend=lend)
             elif made is not None:
-                data, meta = self._to_send(made)
-                stream.send(data, meta=meta)
+                data, meta, lend = self._to_send(made)
+                stream.send(data, meta=meta, lend=lend)
         except BaseException as error:
             self._fail(stream, error)
         else:

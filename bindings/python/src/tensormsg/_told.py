@@ -74,10 +74,12 @@ class Reply:
     may be changed, or used again. It is called in a thread of the package's or,
     with asyncio, in the event loop. If the reply cannot be sent, because nobody
     waits for it or something is wrong with it, that is at once. `lend`: a caller
-    whose connection has loan=True gets views of the arrays, as for send().
+    that has loan=True, for the call or its connection, gets views of the arrays,
+    as for send().
 
     What a handler of a stream yields, or returns, may be a Reply without
-    `on_release` and `lend`: when its generator goes on, the arrays may be changed."""
+    `on_release`: when its generator goes on, the arrays may be changed, but for
+    those of empty() with `lend`, which are read-only while they are read."""
 
     __slots__ = {"data": "What is sent, as the handler would return it.",
                  "meta": "Its metadata, or None.",
