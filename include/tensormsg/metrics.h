@@ -49,6 +49,10 @@ typedef struct tmsg_call_metrics {
                                                 * sent or not */
     uint64_t rejected_by_status[TMSG_METRICS_STATUSES]; /* of `rejected`, with
                                                          * what at -status */
+    uint64_t running, waiting, held, stalls;            /* a server's: as of its
+                                                         * tmsg_health_report_t, at the
+                                                         * moment; whether others are
+                                                         * counted or not */
     uint64_t reserved[4]; /* 0; later versions have further fields there */
 } tmsg_call_metrics_t;
 
@@ -79,7 +83,9 @@ TMSG_API tmsg_status_t tmsg_metrics_late_replies(tmsg_worker_t *worker,
 /* All of it as Prometheus reads it (text exposition format 0.0.4), ended by a
  * newline; "" where nothing was counted. Families: tensormsg_calls_total and,
  * of servers, tensormsg_calls_rejected_total {side, method, status},
- * tensormsg_calls_in_flight and tensormsg_call_retries_total {side, method},
+ * tensormsg_calls_in_flight and tensormsg_call_retries_total {side, method}; of
+ * servers tensormsg_calls_running, tensormsg_calls_waiting,
+ * tensormsg_calls_held and tensormsg_call_stalls_total {side, method};
  * tensormsg_call_bytes_total {side, method, direction}, the histogram
  * tensormsg_call_duration_seconds {side, method}, from 10 us to 100 s, and
  * tensormsg_late_replies_total, without labels. The caller frees *text_p with

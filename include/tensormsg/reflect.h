@@ -28,8 +28,26 @@ typedef enum {
     TMSG_HEALTH_SERVING = 1,
     TMSG_HEALTH_NOT_SERVING = 2, /* says the application */
     TMSG_HEALTH_DRAINING = 3,    /* it takes no further calls */
-    TMSG_HEALTH_NOT_FOUND = 4    /* there is no such method */
+    TMSG_HEALTH_NOT_FOUND = 4,   /* there is no such method */
+    TMSG_HEALTH_STALLED = 5      /* it takes calls, but some wait and none of
+                                  * their method has begun for a second */
 } tmsg_health_t;
+
+enum { TMSG_HEALTH_WHY_MAX = 199 }; /* bytes */
+
+/* How a server, or one of its methods, is, and what it does at the moment;
+ * streams count as calls. */
+typedef struct tmsg_health_report {
+    int32_t health;   /* tmsg_health_t */
+    int32_t pad;      /* 0 */
+    uint64_t running; /* calls whose handlers run, or are still to answer */
+    uint64_t waiting; /* calls whose handlers have not begun */
+    uint64_t held;    /* calls that were answered and of which handles are kept:
+                       * they count against held_bytes alone */
+    uint64_t stalls;  /* how often a method was STALLED so far */
+    char why[TMSG_HEALTH_WHY_MAX + 1]; /* why it is STALLED; "" else */
+    uint64_t reserved[4]; /* 0; later versions have further fields there */
+} tmsg_health_report_t;
 
 /* "SERVING", as it travels; "UNKNOWN" for values outside the list. */
 TMSG_API const char *tmsg_health_name(tmsg_health_t health);
@@ -75,6 +93,11 @@ TMSG_API tmsg_status_t tmsg_endpoint_health(tmsg_endpoint_t *endpoint,
                                             const char *method, int timeout_ms,
                                             tmsg_health_t *health_p);
 
+/* The same with figures. A peer of before them tells none: 0. */
+TMSG_API tmsg_status_t
+tmsg_endpoint_health_report(tmsg_endpoint_t *endpoint, const char *method,
+                            int timeout_ms, tmsg_health_report_t *report_p);
+
 /* For those who must not wait: they call TMSG_METHOD_METHODS with no map, or
  * TMSG_METHOD_HEALTH with the metadata "method" (a string) or without, and have
  * the reply read here. Nothing in it is believed. Errors: INVALID_PARAM (a
@@ -84,6 +107,8 @@ TMSG_API tmsg_status_t tmsg_methods_read(const tmsg_map_t *reply,
                                          tmsg_methods_t **methods_p);
 TMSG_API tmsg_status_t tmsg_health_read(const tmsg_map_t *reply,
                                         tmsg_health_t *health_p);
+TMSG_API tmsg_status_t tmsg_health_report_read(const tmsg_map_t *reply,
+                                               tmsg_health_report_t *report_p);
 
 /* How many, in the order in which they were registered; 0 of NULL. */
 TMSG_API size_t tmsg_methods_size(const tmsg_methods_t *methods);

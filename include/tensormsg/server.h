@@ -42,8 +42,14 @@ enum {
     TMSG_SERVER_NO_HEALTH = 1 << 1   /* nor say how it is (reflect.h) */
 };
 
-/* A call is *running* from when its handler begins until the last handle on its
- * task is gone, and waits before that. */
+/* A call is *running* from when its handler begins until the handler has
+ * returned and has answered, in vain perhaps, or the last handle on its task is
+ * gone; it waits before that. Handles that are kept longer hold the memory of
+ * its map, which counts against the limit held_bytes, and no place here. A call
+ * that still waits shortly before its caller's time is up (a sixteenth of it,
+ * 50 ms at most) ends with TIMED_OUT, and words that say what runs. Where calls
+ * of a method wait and none has begun for a second the log says so, once a
+ * minute at most, and the method is STALLED (tensormsg/reflect.h). */
 typedef struct tmsg_server_params {
     uint64_t field_mask;  /* TMSG_SERVER_PARAM_*; unset: defaults */
     uint32_t concurrency; /* calls that may run at once, of all methods; 1 or

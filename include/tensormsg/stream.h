@@ -90,7 +90,8 @@ typedef void (*tmsg_stream_handler_fn)(void *arg, tmsg_call_stream_t *stream);
 
 /* Offers a method that is a stream, as tmsg_server_register() does one that is
  * not. It counts against concurrency and queue of the server, and its own,
- * until its last handle is gone. A call to it, or a stream to a method that is
+ * until its handler has returned and it was ended, or its last handle is gone.
+ * A call to it, or a stream to a method that is
  * none, ends with NOT_FOUND. Errors: as tmsg_server_register(). */
 TMSG_API tmsg_status_t tmsg_server_register_stream(
     tmsg_server_t *server, const char *method, tmsg_stream_handler_fn handler,

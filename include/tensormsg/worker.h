@@ -264,7 +264,10 @@ TMSG_API tmsg_status_t tmsg_worker_wait(tmsg_worker_t *worker, int timeout_ms);
  * did not pin, and its words, if there are any, in "unpinned_why"; of offers
  * (tensormsg/offer.h) that are not over "offers" and "offered_bytes", of those
  * that are not released "lent_bytes", and of their fetches "fetches" (under
- * way), "waiting_fetches", "fetched_maps" and "fetched_bytes"; "loans" that
+ * way), "waiting_fetches", "fetched_maps" and "fetched_bytes"; of the calls and
+ * streams that it serves "running_calls", "waiting_calls", "held_calls" (that
+ * were answered and are kept) and "stalls" (how often calls of a method waited
+ * and none began for a second); "loans" that
  * have not come back, and of the copies that the library made for loans and
  * still has "loan_copies" and "loan_copy_bytes". *json_p is freed with
  * tmsg_string_free(). Errors: NO_MEMORY. */

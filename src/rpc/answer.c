@@ -178,6 +178,7 @@ tmsg_status_t tmsg_task_claim(tmsg_task_t *task, tmsg_status_t outcome,
 {
     tmsg_hub_t *hub = task->server->hub;
     tmsg_status_t status;
+    bool more;
 
     tmsg_hub_lock_live(hub);
     status = (tmsg_status_t)atomic_load(&task->status);
@@ -195,8 +196,14 @@ tmsg_status_t tmsg_task_claim(tmsg_task_t *task, tmsg_status_t outcome,
         }
         tmsg_hooks_count(task->hooks, true, map);
         tmsg_task_close(task, TMSG_TASK_ANSWERED);
+    } else {
+        task->tried = true;
     }
+    more = tmsg_task_check_done(task);
     tmsg_hub_unlock_live(hub);
+    if (more) {
+        tmsg_hub_wake(hub);
+    }
     if (status == TMSG_IN_PROGRESS) {
         return TMSG_OK;
     }

@@ -467,6 +467,14 @@ TMSG_RPC_STEP bool take_reply(tmsg_call_t *call, tmsg_message_t *message)
     return false;
 }
 
+/* Returns whether the peer has refused the call because its time was up. Its
+ * request may still be on its way. */
+TMSG_RPC_STEP bool was_late(const tmsg_call_t *call)
+{
+    return call->reply_status == TMSG_ERR_TIMED_OUT &&
+           call->reply_flags & TMSG_CALL_NOT_RUN;
+}
+
 static void reply_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
 {
     tmsg_call_t *call = TMSG_CONTAINER_OF(in, tmsg_call_t, in);
@@ -486,6 +494,9 @@ static void reply_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
     if (!wanted || again) {
         drop_reply(call, message, again);
         return;
+    }
+    if (was_late(call)) {
+        tmsg_calls_cancel(call->endpoint, call->id);
     }
     tell_call_end(call, on_done);
     drop_later(call);

@@ -11,7 +11,7 @@
 #include "rpc/intercept.h"
 #include "rpc/metrics.h"
 #include "rpc/offer.h"
-#include "rpc/server.h"
+#include "rpc/stall.h"
 #include "rpc/stream.h"
 
 /* This function sleeps, because the thread that has the lock must be able to
@@ -366,9 +366,10 @@ static bool message_bounced(void *arg, const tmsg_call_head_t *head,
                : tmsg_call_bounces(arg, message_id, sent, status, error);
 }
 
-static void count_offers(void *start, tmsg_calls_counts_t *counts)
+static void count_served(void *start, tmsg_calls_counts_t *counts)
 {
     tmsg_offers_count(start, counts);
+    tmsg_stall_count(start, counts);
 }
 
 const tmsg_calls_ops_t tmsg_hub_ops = {
@@ -384,7 +385,7 @@ const tmsg_calls_ops_t tmsg_hub_ops = {
     .bounced = message_bounced,
     .run = run_hub,
     .catch_up = catch_up_hub,
-    .count = count_offers,
+    .count = count_served,
 };
 
 tmsg_status_t tmsg_method_check(const char *method, size_t *bytes_p)

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "core/map.h"
+#include "rpc/builtin.h"
+#include "rpc/stall.h"
 
 #define NAMES_MOST 256 /* method names that callers' meters tell apart */
 #define UNIT_BITS 5    /* a unit has 32 ns */
@@ -231,6 +233,24 @@ static tmsg_status_t look_up_meter(tmsg_worker_t *worker, tmsg_side_t side,
                                 method);
 }
 
+void tmsg_meter_add_load(const tmsg_hub_t *hub, const tmsg_meter_t *meter,
+                         tmsg_call_metrics_t *metrics)
+{
+    const tmsg_method_t *method = NULL;
+    tmsg_health_report_t report;
+
+    if (meter->side == TMSG_SIDE_SERVER && hub->server != NULL) {
+        method = tmsg_method_find(hub->server, meter->name, meter->name_bytes);
+    }
+    if (method != NULL) {
+        tmsg_stall_report(hub->server, method, &report);
+        metrics->running = report.running;
+        metrics->waiting = report.waiting;
+        metrics->held = report.held;
+        metrics->stalls = report.stalls;
+    }
+}
+
 tmsg_status_t tmsg_metrics_read(tmsg_worker_t *worker, tmsg_side_t side,
                                 const char *method,
                                 tmsg_call_metrics_t *metrics_p)
@@ -242,6 +262,7 @@ tmsg_status_t tmsg_metrics_read(tmsg_worker_t *worker, tmsg_side_t side,
     if (status == TMSG_OK) {
         tmsg_hub_lock(hub);
         *metrics_p = meter->counts;
+        tmsg_meter_add_load(hub, meter, metrics_p);
         tmsg_hub_unlock(hub);
     }
     return status;

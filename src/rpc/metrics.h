@@ -41,6 +41,11 @@ void tmsg_meter_end(tmsg_meter_t *meter, tmsg_status_t status,
 void tmsg_meter_reject(tmsg_hub_t *hub, const char *name, size_t bytes,
                        tmsg_status_t status);
 
+/* Adds what the meter's method does at the moment, if it is a server's. Lock
+ * held. */
+void tmsg_meter_add_load(const tmsg_hub_t *hub, const tmsg_meter_t *meter,
+                         tmsg_call_metrics_t *metrics);
+
 /* Returns the bytes of the tensors of a map; NULL has 0. Needs no lock. */
 uint64_t tmsg_meter_bytes(const tmsg_map_t *map);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Writes metrics in the text format that Prometheus reads. */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,6 +125,42 @@ static void put_numbers(const text_t *text)
     }
 }
 
+/* Writes the metrics of servers that have one number for each method. */
+static void put_served(const text_t *text)
+{
+    static const struct {
+        const char *name, *type, *help;
+        size_t offset; /* of the number in tmsg_call_metrics_t */
+    } families[] = {{"tensormsg_calls_running", "gauge",
+                     "Calls whose handlers run, or are still to answer.",
+                     offsetof(tmsg_call_metrics_t, running)},
+                    {"tensormsg_calls_waiting", "gauge",
+                     "Calls whose handlers have not begun.",
+                     offsetof(tmsg_call_metrics_t, waiting)},
+                    {"tensormsg_calls_held", "gauge",
+                     "Calls that were answered and are kept.",
+                     offsetof(tmsg_call_metrics_t, held)},
+                    {"tensormsg_call_stalls_total", "counter",
+                     "Times that no waiting call has begun for a second.",
+                     offsetof(tmsg_call_metrics_t, stalls)}};
+
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
+        put_family(text->file, families[i].name, families[i].type,
+                   families[i].help);
+        for (size_t j = 0; j < text->count; j++) {
+            const tmsg_meter_t *meter = &text->meters[j];
+            uint64_t number;
+
+            memcpy(&number, (const char *)&meter->counts + families[i].offset,
+                   sizeof(number));
+            if (meter->side == TMSG_SIDE_SERVER) {
+                put_value(text->file, families[i].name, meter, NULL, NULL,
+                          number);
+            }
+        }
+    }
+}
+
 static void put_bytes(const text_t *text)
 {
     const char *name = "tensormsg_call_bytes_total";
@@ -183,6 +220,7 @@ static void put_all(const text_t *text)
     }
     put_calls(text);
     put_numbers(text);
+    put_served(text);
     put_bytes(text);
     put_family(text->file, "tensormsg_call_duration_seconds", "histogram",
                "From a call to its end.");
@@ -207,7 +245,9 @@ static tmsg_status_t copy_meters(tmsg_hub_t *hub, tmsg_meter_t **meters_p,
     meters = calloc(hub->meters.count + 1, sizeof(*meters));
     for (tmsg_node_t *node = hub->meters.head; meters != NULL && node != NULL;
          node = node->next) {
-        meters[count++] = *TMSG_CONTAINER_OF(node, tmsg_meter_t, node);
+        meters[count] = *TMSG_CONTAINER_OF(node, tmsg_meter_t, node);
+        tmsg_meter_add_load(hub, &meters[count], &meters[count].counts);
+        count++;
     }
     text->late_replies = hub->late_replies;
     tmsg_hub_unlock(hub);

@@ -13,10 +13,11 @@
 
 #include "rpc/builtin.h"
 #include "rpc/method.h"
+#include "rpc/stall.h"
 #include "serialize/json.h"
 
 static const char *const names[] = {
-    "UNKNOWN", "SERVING", "NOT_SERVING", "DRAINING", "NOT_FOUND",
+    "UNKNOWN", "SERVING", "NOT_SERVING", "DRAINING", "NOT_FOUND", "STALLED",
 };
 
 #define NAME_COUNT (sizeof(names) / sizeof(names[0]))
@@ -41,28 +42,63 @@ tmsg_health_t tmsg_health_of(const char *word)
 static tmsg_health_t health_of(const tmsg_server_t *server,
                                const tmsg_method_t *method)
 {
-    return server->draining                        ? TMSG_HEALTH_DRAINING
-           : server->health != TMSG_HEALTH_SERVING ? server->health
-           : method == NULL                        ? TMSG_HEALTH_SERVING
-                                                   : method->health;
+    tmsg_health_t health = server->health;
+
+    if (health == TMSG_HEALTH_SERVING && method != NULL) {
+        health = method->health;
+    }
+    if (health == TMSG_HEALTH_SERVING &&
+        (method == NULL ? tmsg_stall_find(server) != NULL : method->stalled)) {
+        health = TMSG_HEALTH_STALLED;
+    }
+    return server->draining ? TMSG_HEALTH_DRAINING : health;
 }
 
-/* Returns the health of the method of that name; NULL stands for the whole
- * server. Takes the lock. */
-static tmsg_health_t look_up_health(const tmsg_server_t *server,
-                                    const char *name)
+/* Reports on the method of that name; NULL stands for the whole server. Takes
+ * the lock. */
+static void report_on(const tmsg_server_t *server, const char *name,
+                      tmsg_health_report_t *report)
 {
     const tmsg_method_t *method = NULL;
-    tmsg_health_t health;
 
+    *report = (tmsg_health_report_t){.health = TMSG_HEALTH_NOT_FOUND};
     tmsg_hub_lock(server->hub);
     if (name != NULL) {
         method = tmsg_method_find(server, name, strlen(name));
     }
-    health = name != NULL && method == NULL ? TMSG_HEALTH_NOT_FOUND
-                                            : health_of(server, method);
+    if (name == NULL || method != NULL) {
+        tmsg_stall_report(server, method, report);
+        report->health = (int32_t)health_of(server, method);
+    }
+    if (report->health == TMSG_HEALTH_STALLED) {
+        tmsg_stall_why(method == NULL ? tmsg_stall_find(server) : method,
+                       report->why, sizeof(report->why));
+    }
     tmsg_hub_unlock(server->hub);
-    return health;
+}
+
+/* Writes a report as it travels. Errors: NO_MEMORY. */
+static tmsg_status_t write_report(const tmsg_health_report_t *report,
+                                  tmsg_map_t *map)
+{
+    const struct {
+        const char *key;
+        uint64_t value;
+    } figures[] = {{TMSG_HEALTH_RUNNING, report->running},
+                   {TMSG_HEALTH_WAITING, report->waiting},
+                   {TMSG_HEALTH_HELD, report->held},
+                   {TMSG_HEALTH_STALLS, report->stalls}};
+    tmsg_status_t status = tmsg_map_set_string(
+        map, TMSG_HEALTH_TOLD, tmsg_health_name((tmsg_health_t)report->health));
+
+    for (size_t i = 0; i < 4 && status == TMSG_OK; i++) {
+        status =
+            tmsg_map_set_i64(map, figures[i].key, (int64_t)figures[i].value);
+    }
+    if (status == TMSG_OK && report->why[0] != '\0') {
+        status = tmsg_map_set_string(map, TMSG_HEALTH_WHY, report->why);
+    }
+    return status;
 }
 
 /* Answers the task with `map`, or with the error that is the reason why there
@@ -83,6 +119,7 @@ static void send_answer(tmsg_task_t *task, tmsg_status_t status,
 static void tell_health(void *arg, tmsg_task_t *task)
 {
     const tmsg_server_t *server = task->server;
+    tmsg_health_report_t report;
     const char *name = NULL;
     tmsg_map_t *map = NULL;
     tmsg_status_t status =
@@ -93,9 +130,8 @@ static void tell_health(void *arg, tmsg_task_t *task)
         status = tmsg_map_create(&map);
     }
     if (status == TMSG_OK) {
-        status =
-            tmsg_map_set_string(map, TMSG_HEALTH_TOLD,
-                                tmsg_health_name(look_up_health(server, name)));
+        report_on(server, name, &report);
+        status = write_report(&report, map);
     }
     send_answer(task, status, map);
 }

@@ -7,6 +7,7 @@
 
 #include "core/json_read.h"
 #include "core/map.h"
+#include "core/shown.h"
 #include "rpc/reflect.h"
 
 /* METHODS_MOST bounds the keys of a reply, JSON_BYTES_MOST the text of each
@@ -255,6 +256,43 @@ tmsg_status_t tmsg_health_read(const tmsg_map_t *reply, tmsg_health_t *health_p)
     return TMSG_OK;
 }
 
+/* Returns the figure of that key; 0 if it is missing or is none. */
+static uint64_t figure_of(const tmsg_map_t *reply, const char *key)
+{
+    int64_t value = 0;
+
+    return tmsg_map_get_i64(reply, key, &value) == TMSG_OK && value > 0
+               ? (uint64_t)value
+               : 0;
+}
+
+tmsg_status_t tmsg_health_report_read(const tmsg_map_t *reply,
+                                      tmsg_health_report_t *report_p)
+{
+    tmsg_health_t health = TMSG_HEALTH_UNKNOWN;
+    const char *why = "";
+    tmsg_status_t status;
+
+    if (report_p == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "health: a pointer is NULL");
+    }
+    status = tmsg_health_read(reply, &health);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    *report_p =
+        (tmsg_health_report_t){.health = (int32_t)health,
+                               .running = figure_of(reply, TMSG_HEALTH_RUNNING),
+                               .waiting = figure_of(reply, TMSG_HEALTH_WAITING),
+                               .held = figure_of(reply, TMSG_HEALTH_HELD),
+                               .stalls = figure_of(reply, TMSG_HEALTH_STALLS)};
+    if (tmsg_map_get_string(reply, TMSG_HEALTH_WHY, &why) == TMSG_OK) {
+        tmsg_shown_format(report_p->why, sizeof(report_p->why), "%s", why);
+    }
+    return TMSG_OK;
+}
+
 /* Makes a call and waits for its reply. On TMSG_OK the caller destroys *call_p.
  * Errors: those of tmsg_endpoint_call(), and of the call. */
 static tmsg_status_t call_and_wait(tmsg_endpoint_t *endpoint,
@@ -293,11 +331,11 @@ tmsg_status_t tmsg_endpoint_methods(tmsg_endpoint_t *endpoint, int timeout_ms,
     return status;
 }
 
-tmsg_status_t tmsg_endpoint_health(tmsg_endpoint_t *endpoint,
-                                   const char *method, int timeout_ms,
-                                   tmsg_health_t *health_p)
+/* Asks for the health of a method; NULL stands for the whole server. On TMSG_OK
+ * the caller destroys *call_p. */
+static tmsg_status_t ask_health(tmsg_endpoint_t *endpoint, const char *method,
+                                int timeout_ms, tmsg_call_t **call_p)
 {
-    tmsg_call_t *call;
     tmsg_map_t *map;
     tmsg_status_t status = tmsg_map_create(&map);
 
@@ -308,13 +346,37 @@ tmsg_status_t tmsg_endpoint_health(tmsg_endpoint_t *endpoint,
         status = tmsg_map_set_string(map, TMSG_HEALTH_ASKED, method);
     }
     if (status == TMSG_OK) {
-        status =
-            call_and_wait(endpoint, TMSG_METHOD_HEALTH, map, timeout_ms, &call);
+        status = call_and_wait(endpoint, TMSG_METHOD_HEALTH, map, timeout_ms,
+                               call_p);
     }
+    tmsg_map_destroy(map);
+    return status;
+}
+
+tmsg_status_t tmsg_endpoint_health(tmsg_endpoint_t *endpoint,
+                                   const char *method, int timeout_ms,
+                                   tmsg_health_t *health_p)
+{
+    tmsg_call_t *call;
+    tmsg_status_t status = ask_health(endpoint, method, timeout_ms, &call);
+
     if (status == TMSG_OK) {
         status = tmsg_health_read(tmsg_call_reply(call), health_p);
         tmsg_call_destroy(call);
     }
-    tmsg_map_destroy(map);
+    return status;
+}
+
+tmsg_status_t tmsg_endpoint_health_report(tmsg_endpoint_t *endpoint,
+                                          const char *method, int timeout_ms,
+                                          tmsg_health_report_t *report_p)
+{
+    tmsg_call_t *call;
+    tmsg_status_t status = ask_health(endpoint, method, timeout_ms, &call);
+
+    if (status == TMSG_OK) {
+        status = tmsg_health_report_read(tmsg_call_reply(call), report_p);
+        tmsg_call_destroy(call);
+    }
     return status;
 }

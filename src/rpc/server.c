@@ -7,7 +7,7 @@
 #include "rpc/method.h"
 #include "rpc/pool.h"
 #include "rpc/reflect.h"
-#include "rpc/server.h"
+#include "rpc/stall.h"
 
 #define CONCURRENCY_DEFAULT 1024
 #define QUEUE_DEFAULT 1024
@@ -360,6 +360,7 @@ void tmsg_server_destroy(tmsg_server_t *server)
     tmsg_pool_stop(server);
     tmsg_hub_lock(hub);
     hub->server = NULL;
+    tmsg_stall_forget(server);
     last = --server->refs == 0;
     tmsg_hub_unlock(hub);
     if (last) {

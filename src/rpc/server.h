@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* rpc/server.h - the methods that are served, and the calls that came.
  *
- * A task is *inside* from the arrival of its head until nobody has it any more:
- * it comes, waits for its turn, and runs. A task may be *over* at any time,
- * answered or not. The bounds count the tasks that are inside, and those that
- * run. The lock below is the hub's, unless a comment names another. */
+ * A task is *inside* from the arrival of its head until its handler is done
+ * with it: it comes, waits for its turn, and runs. A handler is done with a
+ * task when the handler has returned and has answered (in vain, perhaps), or
+ * nobody has a handle any more. A task may be *over* at any time, answered or
+ * not. The bounds count the tasks that are inside, and those that run. A task
+ * that still has handles when its handler is done with it is *held*: only its
+ * memory counts. The lock below is the hub's, unless a comment names another.
+ */
 #ifndef TMSG_RPC_SERVER_H
 #define TMSG_RPC_SERVER_H
 
@@ -17,6 +21,10 @@
 typedef struct {
     uint32_t concurrency, queue; /* the bounds */
     uint32_t inside, running;    /* tasks that count against the bounds */
+    uint32_t held;               /* tasks that do not count any more */
+    uint32_t waiting; /* tasks whose handler has not begun (stall.h) */
+    uint32_t put_off; /* of these, those that have had their turn, and count as
+                         running */
 } tmsg_load_t;
 
 typedef struct tmsg_method {
@@ -37,6 +45,13 @@ typedef struct tmsg_method {
     char *signature_text;        /* NULL: no signature */
     char *description;           /* NULL: none */
     tmsg_health_t health;        /* as the application set it */
+    uint32_t begun, begun_seen;  /* tasks that waited and have begun; how many
+                                    there were when the watch looked last */
+    bool watched;                /* tasks waited when the watch looked last */
+    bool stalled;
+    bool to_say;      /* the log is to say that the method is stalled */
+    uint64_t said_ns; /* when it said so last; 0: never */
+    uint64_t stalls;  /* how often the method was stalled */
     bool
         is_ours; /* method of tensormsg/reflect.h: the bounds do not count it */
     size_t name_bytes;
@@ -51,9 +66,12 @@ struct tmsg_server {
     tmsg_method_t *last; /* method of the last call; NULL: none yet */
     tmsg_list_t turns;   /* methods with tasks that wait, in turn */
     tmsg_load_t load;
-    tmsg_list_t all;      /* tasks that are not over */
-    tmsg_list_t ready;    /* tasks that are to be run now */
-    tmsg_health_t health; /* as the application set it */
+    tmsg_list_t all;         /* tasks that are not over */
+    tmsg_list_t ready;       /* tasks that are to be run now */
+    tmsg_health_t health;    /* as the application set it */
+    tmsg_lifetime_t watch;   /* looks for stalls while tasks wait */
+    tmsg_rpc_event_t saying; /* writes the log of stalls */
+    bool says;               /* that event is queued, with a reference */
     bool draining;
     bool pooled;         /* handlers run on the server's threads */
     bool stopping;       /* the server's threads are to end */
@@ -105,7 +123,15 @@ struct tmsg_task {
     bool asks_loan;             /* the caller takes a reply that is lent */
     bool running; /* the task has had its turn, and counts as running */
     bool inside;
-    bool ran;          /* the handler was called, or is about to be */
+    bool handling; /* the handler was called and has not returned */
+    bool tried;    /* an answer was given when nobody waited for it any more */
+    bool held;     /* the handler is done with the task, and handles are left */
+    bool waits;    /* stall.h */
+    bool put_off;
+    bool hastened; /* the expiry is before the deadline: a task that still waits
+                      then is refused in time for its caller to hear of it */
+    char *late;    /* the task was refused so, with these words; or NULL */
+    bool ran;      /* the handler was called, or is about to be */
     bool refusal_told; /* interceptors were told of a refusal; no `begin` saw
                           the task */
     tmsg_task_fn on_over;
@@ -137,10 +163,19 @@ tmsg_status_t tmsg_task_admit(const tmsg_rpc_peer_t *peer,
                               const tmsg_call_head_t *head, bool streams,
                               tmsg_method_t **method_p);
 
-/* These functions begin and cease to count a task against the bounds. Lock
+/* These functions begin and cease to count a task against the bounds.
+ * tmsg_task_leave_held() ceases for a task whose handler is done with it and
+ * that still has handles; tmsg_task_unhold() is called when they are gone. Lock
  * held. */
 void tmsg_task_enter(tmsg_task_t *task);
 void tmsg_task_leave(tmsg_task_t *task);
+void tmsg_task_leave_held(tmsg_task_t *task);
+void tmsg_task_unhold(tmsg_task_t *task);
+
+/* Does tmsg_task_leave_held() if the handler is done with the task and the task
+ * still counts, and hands out turns. Returns true if the thread that progresses
+ * has tasks to run. Lock held. */
+bool tmsg_task_check_done(tmsg_task_t *task);
 
 /* tmsg_task_wait() gives one of the caller's references to the queue; the task
  * waits there for its turn, or has it at once. tmsg_task_unqueue() takes the
@@ -199,6 +234,14 @@ void tmsg_task_canceled(void *peer, uint64_t id);
 
 /* Abandons the peer's tasks, because its endpoint has ended. Lock held. */
 void tmsg_tasks_lost(tmsg_rpc_peer_t *peer);
+
+/* For a handler that queues its tasks for threads of its own, which begin them
+ * later: tmsg_task_put_off() has a task wait that its handler has kept.
+ * tmsg_task_begin() ends that, before a thread begins; it returns false if
+ * nobody waits for an answer any more: the thread then drops its handle. Lock
+ * not held. */
+void tmsg_task_put_off(tmsg_task_t *task);
+bool tmsg_task_begin(tmsg_task_t *task);
 
 /* Gives the message of a task back before the task ends: tmsg_task_map() is an
  * empty map from then on. Called by an event. Lock not held. */

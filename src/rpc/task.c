@@ -10,10 +10,15 @@
 #include "rpc/method.h"
 #include "rpc/metrics.h"
 #include "rpc/refuse.h"
+#include "rpc/stall.h"
 #include "rpc/stream.h"
 
 /* Upper limit for the time, in us, that a peer says is left of a call. */
 #define LEFT_US_MOST (UINT64_C(1) << 50)
+/* A task that waits is refused before its deadline by a sixteenth of the time
+ * that was left of it, but by 50 ms at most. */
+#define HASTE_PART 16
+#define HASTE_US_MOST 50000
 
 void tmsg_task_hold(tmsg_task_t *task) { tmsg_refs_take(&task->refs); }
 
@@ -27,7 +32,8 @@ typedef struct {
     tmsg_call_stream_t *stream;
     tmsg_endpoint_t *endpoint; /* reference to drop; NULL: the message has it */
     tmsg_server_t *server;     /* server to free; NULL: others refer to it */
-    tmsg_task_t *record;       /* record to free; NULL: it is kept for reuse */
+    char *late;
+    tmsg_task_t *record; /* record to free; NULL: it is kept for reuse */
 } remains_t;
 
 static void task_arrived(tmsg_call_in_t *in, tmsg_message_t *message);
@@ -59,6 +65,7 @@ static remains_t remains_of(tmsg_task_t *task)
         .stream = task->stream,
         .endpoint = task->message == NULL ? task->endpoint : NULL,
         .server = --server->refs == 0 ? server : NULL,
+        .late = task->late,
     };
 
     /* The record is zeroed now, not when it is taken: a caller waits then. */
@@ -76,6 +83,7 @@ static remains_t remains_of(tmsg_task_t *task)
 static void free_remains(const remains_t *remains)
 {
     free(remains->record);
+    free(remains->late);
     tmsg_hooks_drop(remains->hooks);
     tmsg_message_destroy(remains->message);
     tmsg_stream_free(remains->stream);
@@ -119,6 +127,9 @@ void tmsg_task_close(tmsg_task_t *task, tmsg_status_t status)
     if (task->queue != NULL) {
         tmsg_task_unqueue(task);
         (void)is_last(task); /* never the last: the list has one */
+    }
+    if (task->waits) {
+        tmsg_stall_end(task, false);
     }
     if (task->handles == 0) {
         tmsg_task_leave(task);
@@ -177,6 +188,7 @@ static void task_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
     tmsg_hub_t *hub = server->hub;
     tmsg_status_t status = TMSG_OK;
     tmsg_task_t *next;
+    uint64_t alarm_ns = 0;
     bool open;
 
     task->message = message;
@@ -209,10 +221,14 @@ static void task_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
             tmsg_server_schedule(server);
         }
         next = tmsg_server_next(hub);
+        alarm_ns = tmsg_stall_watch(server);
     }
     tmsg_hub_unlock_live(hub);
     if (!open) {
         tmsg_task_drop(task);
+    }
+    if (alarm_ns != 0) {
+        tmsg_calls_alarm(hub->calls, alarm_ns);
     }
     tmsg_tasks_run(next);
 }
@@ -318,12 +334,17 @@ TMSG_RPC_STEP tmsg_task_t *create_task(tmsg_rpc_peer_t *peer,
  * the time that tmsg_calls_alarm() is to be asked for; 0: none. Lock held. */
 TMSG_RPC_RARE uint64_t set_task_deadline(tmsg_task_t *task, uint64_t left_us)
 {
-    task->deadline_ns =
-        tmsg_calls_now_ns() +
-        (left_us < LEFT_US_MOST ? left_us : LEFT_US_MOST) * 1000;
-    return tmsg_hub_expect(task->server->hub, &task->expiry, task->deadline_ns)
-               ? task->deadline_ns
-               : 0;
+    uint64_t us = left_us < LEFT_US_MOST ? left_us : LEFT_US_MOST;
+    uint64_t haste_us = us / HASTE_PART;
+    uint64_t at_ns;
+
+    if (haste_us > HASTE_US_MOST) {
+        haste_us = HASTE_US_MOST;
+    }
+    task->deadline_ns = tmsg_calls_now_ns() + us * 1000;
+    task->hastened = true;
+    at_ns = task->deadline_ns - haste_us * 1000;
+    return tmsg_hub_expect(task->server->hub, &task->expiry, at_ns) ? at_ns : 0;
 }
 
 /* Makes a task for a call or stream, if it may come in. Stores the result of
@@ -449,9 +470,11 @@ tmsg_status_t tmsg_task_open(tmsg_rpc_peer_t *peer,
     return status;
 }
 
-/* Gives a handle back. With `runs`, takes the next task that the calling thread
- * is to run, and returns it. Returns NULL if there is none. Lock not held. */
-static tmsg_task_t *give_back_handle(tmsg_task_t *task, bool runs)
+/* Gives a handle back; with `returned` it is the handler's own. With `runs`,
+ * takes the next task that the calling thread is to run, and returns it.
+ * Returns NULL if there is none. Lock not held. */
+static tmsg_task_t *give_back_handle(tmsg_task_t *task, bool returned,
+                                     bool runs)
 {
     tmsg_hub_t *hub = task->server->hub;
     bool forgotten = false, more = false, over = false;
@@ -466,8 +489,14 @@ static tmsg_task_t *give_back_handle(tmsg_task_t *task, bool runs)
             task->outcome = tmsg_stream_unended(task->stream, &words);
             tmsg_task_close(task, TMSG_TASK_ANSWERED);
         }
+        if (task->held) {
+            tmsg_task_unhold(task);
+        }
         tmsg_task_leave(task);
         more = tmsg_server_schedule(task->server);
+    } else if (returned) {
+        task->handling = false;
+        more = tmsg_task_check_done(task);
     }
     if (runs) {
         next = tmsg_server_next(hub);
@@ -568,7 +597,7 @@ static void run_ours(tmsg_task_t *task)
 void tmsg_task_run(tmsg_task_t *task)
 {
     handle_task(task);
-    tmsg_task_destroy(task);
+    (void)give_back_handle(task, true, false);
 }
 
 void tmsg_tasks_run(tmsg_task_t *task)
@@ -579,8 +608,41 @@ void tmsg_tasks_run(tmsg_task_t *task)
             handle_here(task);
             tmsg_calls_clear_context(); /* the handler may leave a context */
         }
-        task = give_back_handle(task, true);
+        task = give_back_handle(task, true, true);
     }
+}
+
+void tmsg_task_put_off(tmsg_task_t *task)
+{
+    tmsg_server_t *server = task->server;
+    uint64_t alarm_ns = 0;
+
+    tmsg_hub_lock(server->hub);
+    if (tmsg_task_is_open(task) && !task->waits) {
+        tmsg_stall_begin(task);
+        tmsg_stall_put_off(task);
+        task->ran = false;
+        alarm_ns = tmsg_stall_watch(server);
+    }
+    tmsg_hub_unlock(server->hub);
+    if (alarm_ns != 0) {
+        tmsg_calls_alarm(server->hub->calls, alarm_ns);
+    }
+}
+
+bool tmsg_task_begin(tmsg_task_t *task)
+{
+    tmsg_hub_t *hub = task->server->hub;
+    bool open;
+
+    tmsg_hub_lock(hub);
+    open = tmsg_task_is_open(task);
+    if (open && task->waits) {
+        tmsg_stall_end(task, true);
+        task->ran = true;
+    }
+    tmsg_hub_unlock(hub);
+    return open;
 }
 
 tmsg_task_t *tmsg_task_keep(tmsg_task_t *task)
@@ -595,7 +657,7 @@ tmsg_task_t *tmsg_task_keep(tmsg_task_t *task)
 void tmsg_task_destroy(tmsg_task_t *task)
 {
     if (task != NULL) {
-        (void)give_back_handle(task, false);
+        (void)give_back_handle(task, false, false);
     }
 }
 

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ends tasks that are not answered. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/shown.h"
 #include "rpc/intercept.h"
 #include "rpc/refuse.h"
+#include "rpc/stall.h"
 #include "rpc/stream.h"
 
 /* Tells the interceptors that the task was abandoned. Returns false if other
@@ -12,7 +17,8 @@ static bool tell_over(const tmsg_task_t *task)
     tmsg_status_t status = tmsg_task_state(task);
     const char *words = task->stream != NULL
                             ? tmsg_call_stream_error(task->stream)
-                            : tmsg_status_name(status);
+                        : task->late != NULL ? task->late
+                                             : tmsg_status_name(status);
     tmsg_hooks_t *hooks;
     bool unseen;
 
@@ -24,6 +30,21 @@ static bool tell_over(const tmsg_task_t *task)
         tmsg_refuse_task(task, status, words);
     }
     return tmsg_hooks_over(hooks, status, words);
+}
+
+/* Tells the caller of a call that its time was up before its handler began. If
+ * the request has not come for want of memory, the words say so. Lock not held.
+ */
+static void send_late(const tmsg_task_t *task)
+{
+    char words[TMSG_CALL_TEXT_MOST + 1];
+    char starving[TMSG_CALL_TEXT_MOST + 1] = "";
+
+    if (task->message == NULL) {
+        tmsg_calls_starve(task->server->hub->calls, starving, sizeof(starving));
+    }
+    snprintf(words, sizeof(words), "%s%s", task->late, starving);
+    tmsg_task_send_failure(task, TMSG_ERR_TIMED_OUT, words, false);
 }
 
 static void fire_task_end(tmsg_rpc_event_t *event)
@@ -39,6 +60,9 @@ static void fire_task_end(tmsg_rpc_event_t *event)
     if (task->stream != NULL) {
         tmsg_stream_fire(task->stream);
         return;
+    }
+    if (task->late != NULL && !atomic_load(&hub->over)) {
+        send_late(task);
     }
     tmsg_hub_lock(hub);
     if (task->handles > 0 && task->on_over != NULL) {
@@ -66,10 +90,35 @@ void tmsg_task_abandon(tmsg_task_t *task, tmsg_status_t status)
     tmsg_server_schedule(task->server); /* the hub runs them behind the event */
 }
 
+/* Notes why the handler of the task did not begin in time. The event of the
+ * task tells the caller. Lock held. */
+static void refuse_late(tmsg_task_t *task)
+{
+    char words[TMSG_CALL_TEXT_MOST + 1];
+
+    tmsg_stall_late(task, words, sizeof(words));
+    if (task->stream != NULL) {
+        tmsg_shown_format(task->stream->error, sizeof(task->stream->error),
+                          "%s", words);
+    } else {
+        task->late = strdup(words);
+    }
+}
+
 void tmsg_task_expire(tmsg_expiry_t *expiry)
 {
-    tmsg_task_abandon(TMSG_CONTAINER_OF(expiry, tmsg_task_t, expiry),
-                      TMSG_ERR_TIMED_OUT);
+    tmsg_task_t *task = TMSG_CONTAINER_OF(expiry, tmsg_task_t, expiry);
+    bool hastened = task->hastened;
+
+    task->hastened = false;
+    if (hastened && task->ran) {
+        (void)tmsg_hub_expect(task->server->hub, expiry, task->deadline_ns);
+        return;
+    }
+    if (!task->ran) {
+        refuse_late(task);
+    }
+    tmsg_task_abandon(task, TMSG_ERR_TIMED_OUT);
 }
 
 void tmsg_tasks_lost(tmsg_rpc_peer_t *peer)

@@ -4,7 +4,7 @@
  * tmsg_server_run(). */
 #include "rpc/builtin.h"
 #include "rpc/principal.h"
-#include "rpc/server.h"
+#include "rpc/stall.h"
 
 static bool was_canceled(const tmsg_rpc_peer_t *peer, uint64_t id)
 {
@@ -26,14 +26,18 @@ static bool is_full(const tmsg_load_t *load)
 static tmsg_status_t check_room(const tmsg_server_t *server,
                                 const tmsg_method_t *method)
 {
-    const char *full = is_full(&server->load)   ? "the server"
-                       : is_full(&method->load) ? "the method"
-                                                : NULL;
+    const tmsg_load_t *full = is_full(&server->load)   ? &server->load
+                              : is_full(&method->load) ? &method->load
+                                                       : NULL;
 
     return full == NULL
                ? TMSG_OK
                : tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
-                                "%s has as many calls as it takes", full);
+                                "%s has as many calls as it takes: %u run, %u "
+                                "wait",
+                                full == &server->load ? "the server"
+                                                      : "the method",
+                                full->running - full->put_off, full->waiting);
 }
 
 tmsg_status_t tmsg_task_admit(const tmsg_rpc_peer_t *peer,
@@ -97,6 +101,32 @@ void tmsg_task_leave(tmsg_task_t *task)
     task->inside = false;
 }
 
+void tmsg_task_leave_held(tmsg_task_t *task)
+{
+    tmsg_task_leave(task);
+    task->held = true;
+    task->server->load.held++;
+    task->method->load.held++;
+}
+
+void tmsg_task_unhold(tmsg_task_t *task)
+{
+    task->held = false;
+    task->server->load.held--;
+    task->method->load.held--;
+}
+
+bool tmsg_task_check_done(tmsg_task_t *task)
+{
+    bool answered = task->tried || tmsg_task_state(task) == TMSG_TASK_ANSWERED;
+
+    if (!task->inside || task->handling || !answered) {
+        return false;
+    }
+    tmsg_task_leave_held(task);
+    return tmsg_server_schedule(task->server);
+}
+
 static bool has_slot(const tmsg_load_t *load)
 {
     return load->running < load->concurrency;
@@ -116,6 +146,7 @@ static void make_task_ready(tmsg_task_t *task)
     tmsg_server_t *server = task->server;
 
     count_running(task);
+    tmsg_stall_put_off(task);
     task->queue = &server->ready;
     tmsg_list_push(&server->ready, &task->turn);
     if (server->pooled) {
@@ -127,6 +158,7 @@ void tmsg_task_wait(tmsg_task_t *task)
 {
     tmsg_method_t *method = task->method;
 
+    tmsg_stall_begin(task);
     if (task->server->turns.count == 0 && has_slot(&task->server->load) &&
         has_slot(&method->load)) { /* no task is before it */
         make_task_ready(task);
@@ -199,7 +231,9 @@ tmsg_task_t *tmsg_task_take(tmsg_server_t *server)
     if (node != NULL) {
         task = TMSG_CONTAINER_OF(node, tmsg_task_t, turn);
         task->queue = NULL;
+        tmsg_stall_end(task, true);
         task->handles = 1;
+        task->handling = true;
         task->ran = true;
     }
     return task;
@@ -215,6 +249,7 @@ bool tmsg_task_run_at_once(tmsg_task_t *task)
     if (now) {
         count_running(task);
         task->handles = 1;
+        task->handling = true;
         task->ran = true;
     }
     return now;

@@ -19,7 +19,7 @@ AT(tmsg_allocator_t, alloc, 0);
 AT(tmsg_allocator_t, release, 8);
 AT(tmsg_allocator_t, arg, 16);
 
-SIZE(tmsg_call_metrics_t, 1120);
+SIZE(tmsg_call_metrics_t, 1152);
 AT(tmsg_call_metrics_t, ended, 0);
 AT(tmsg_call_metrics_t, in_flight, 8);
 AT(tmsg_call_metrics_t, rejected, 16);
@@ -30,7 +30,11 @@ AT(tmsg_call_metrics_t, latency_sum_ns, 48);
 AT(tmsg_call_metrics_t, latency_most_ns, 56);
 AT(tmsg_call_metrics_t, by_status, 64);
 AT(tmsg_call_metrics_t, rejected_by_status, 576);
-AT(tmsg_call_metrics_t, reserved, 1088);
+AT(tmsg_call_metrics_t, running, 1088);
+AT(tmsg_call_metrics_t, waiting, 1096);
+AT(tmsg_call_metrics_t, held, 1104);
+AT(tmsg_call_metrics_t, stalls, 1112);
+AT(tmsg_call_metrics_t, reserved, 1120);
 
 SIZE(tmsg_call_params_t, 72);
 AT(tmsg_call_params_t, field_mask, 0);
@@ -172,6 +176,16 @@ AT(tmsg_file_save_params_t, field_mask, 0);
 AT(tmsg_file_save_params_t, format, 8);
 AT(tmsg_file_save_params_t, flags, 12);
 AT(tmsg_file_save_params_t, limits, 16);
+
+SIZE(tmsg_health_report_t, 272);
+AT(tmsg_health_report_t, health, 0);
+AT(tmsg_health_report_t, pad, 4);
+AT(tmsg_health_report_t, running, 8);
+AT(tmsg_health_report_t, waiting, 16);
+AT(tmsg_health_report_t, held, 24);
+AT(tmsg_health_report_t, stalls, 32);
+AT(tmsg_health_report_t, why, 40);
+AT(tmsg_health_report_t, reserved, 240);
 
 SIZE(tmsg_intercepted_t, 112);
 AT(tmsg_intercepted_t, side, 0);

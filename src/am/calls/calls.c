@@ -14,6 +14,7 @@
 #include "am/send/template_out.h"
 #include "am/worker/context.h"
 #include "am/worker/lead.h"
+#include "am/worker/memory.h"
 #include "core/bytes.h"
 #include "core/error.h"
 
@@ -99,6 +100,13 @@ tmsg_status_t tmsg_calls_until(tmsg_calls_t *calls, bool (*done)(void *arg),
     status = tmsg_worker_until(worker, done, arg, timeout_ms, missing, of);
     tmsg_worker_leave(worker, false);
     return status;
+}
+
+void tmsg_calls_starve(tmsg_calls_t *calls, char *why, size_t room)
+{
+    tmsg_worker_lock(calls->worker);
+    tmsg_worker_is_starving(calls->worker, why, room);
+    tmsg_worker_unlock(calls->worker);
 }
 
 const void *tmsg_calls_context(void) { return tmsg_thread_context(); }

@@ -57,6 +57,10 @@ tmsg_status_t tmsg_calls_until(tmsg_calls_t *calls, bool (*done)(void *arg),
                                void *arg, int timeout_ms, const char *missing,
                                const char *of);
 
+/* Writes in words that a message waits for memory; "" if none does. Takes the
+ * lock. */
+void tmsg_calls_starve(tmsg_calls_t *calls, char *why, size_t room);
+
 /* The context is a pointer that this thread carries into what it calls.
  * Callbacks that the thread runs while it waits begin with NULL, and leave the
  * context as it was. tmsg_calls_set_context() returns the previous one.

@@ -58,12 +58,16 @@ typedef struct tmsg_call_in {
     bool borrows; /* the message may be a loan, whatever the worker's flags */
 } tmsg_call_in_t;
 
-/* What tmsg_worker_describe() tells of offers. */
+/* What tmsg_worker_describe() tells of offers, and of the calls and streams
+ * that the worker serves. */
 typedef struct {
     uint64_t offers, offered_bytes;       /* that are not over */
     uint64_t lent_bytes;                  /* that are not released */
     uint64_t fetches, waiting_fetches;    /* under way; that wait for a name */
     uint64_t fetched_maps, fetched_bytes; /* so far */
+    uint64_t running_calls, waiting_calls;
+    uint64_t held_calls; /* whose handler is done with them */
+    uint64_t stalls;     /* so far */
 } tmsg_calls_counts_t;
 
 typedef struct tmsg_calls_ops {

@@ -410,8 +410,8 @@ static bool add_memory(cJSON *object, const tmsg_worker_t *worker)
                           worker->fetch.in[TMSG_FETCH_GAPPED].count);
 }
 
-/* Adds what the worker offers to its peers. */
-static bool add_offers(cJSON *object, const tmsg_worker_t *worker)
+/* Adds what the worker offers to its peers, and what it serves. */
+static bool add_served(cJSON *object, const tmsg_worker_t *worker)
 {
     tmsg_calls_counts_t counts = {0};
 
@@ -424,7 +424,11 @@ static bool add_offers(cJSON *object, const tmsg_worker_t *worker)
            add_figure(object, "fetches", counts.fetches) &&
            add_figure(object, "waiting_fetches", counts.waiting_fetches) &&
            add_figure(object, "fetched_maps", counts.fetched_maps) &&
-           add_figure(object, "fetched_bytes", counts.fetched_bytes);
+           add_figure(object, "fetched_bytes", counts.fetched_bytes) &&
+           add_figure(object, "running_calls", counts.running_calls) &&
+           add_figure(object, "waiting_calls", counts.waiting_calls) &&
+           add_figure(object, "held_calls", counts.held_calls) &&
+           add_figure(object, "stalls", counts.stalls);
 }
 
 /* Adds what the worker lends to its peers. */
@@ -447,7 +451,7 @@ tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker, char **json_p)
     tmsg_worker_lock(worker);
     stats = worker->past.stats;
     ok = object != NULL && count_endpoints(object, worker, &stats) &&
-         add_memory(object, worker) && add_offers(object, worker) &&
+         add_memory(object, worker) && add_served(object, worker) &&
          add_loans(object, worker) && add_pinning(object, &worker->stage);
     tmsg_worker_unlock(worker);
     ok = ok && tmsg_stats_describe(object, &stats);
@@ -514,7 +518,7 @@ tmsg_status_t tmsg_listener_describe(const tmsg_listener_t *listener,
          add_figure(object, "handshakes", listener->handshakes) &&
          add_figure(object, "accepted", listener->accepted) &&
          add_figure(object, "connected", listener->connected) &&
-         add_refused(object, listener) && add_offers(object, listener->worker);
+         add_refused(object, listener) && add_served(object, listener->worker);
     tmsg_worker_unlock(listener->worker);
     return tmsg_json_finish(object, ok, json_p);
 }
