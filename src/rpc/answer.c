@@ -134,7 +134,7 @@ bool tmsg_reply_bounces(tmsg_rpc_peer_t *peer, const tmsg_call_head_t *head,
     unsent->status = status;
     tmsg_shown_format(
         unsent->words, sizeof(unsent->words), "%s",
-        tmsg_call_without_peer(tmsg_endpoint_peer(peer->endpoint), error));
+        tmsg_call_without_peer(tmsg_calls_name(peer->endpoint), error));
     tmsg_hub_lock(hub);
     tmsg_hub_tell(hub, &unsent->event);
     tmsg_hub_unlock(hub);
@@ -226,8 +226,7 @@ TMSG_RPC_RARE tmsg_status_t answer_failed(tmsg_task_t *task,
     tmsg_hooks_words(task->hooks, words, strlen(words));
     tmsg_task_send_failure(
         task, status,
-        tmsg_call_without_peer(tmsg_endpoint_peer(task->endpoint), words),
-        true);
+        tmsg_call_without_peer(tmsg_calls_name(task->endpoint), words), true);
     tmsg_task_settle(task);
     return tmsg_error_set(status, "%s", words);
 }

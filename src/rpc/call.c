@@ -177,11 +177,11 @@ TMSG_RPC_STEP tmsg_status_t make_call(tmsg_rpc_peer_t *peer, const char *method,
     tmsg_status_t status;
 
     if (call == NULL) {
+        tmsg_calls_drop(peer->endpoint);
         return tmsg_error_memory("a call");
     }
     call->peer = peer;
     call->endpoint = peer->endpoint;
-    tmsg_calls_borrow(call->endpoint);
     status = take_method(call, method);
     if (status == TMSG_OK) {
         status = take_params(call, params);
@@ -424,9 +424,9 @@ tmsg_status_t tmsg_call_wait(tmsg_call_t *call, int timeout_ms)
 
     tmsg_call_hold(call); /* a callback may destroy the handle */
     if (!tmsg_call_has_ended(call)) {
-        status = tmsg_calls_until(hub->calls, wait_is_over, call, timeout_ms,
-                                  "no reply from ",
-                                  tmsg_endpoint_peer(call->endpoint));
+        status =
+            tmsg_calls_until(hub->calls, wait_is_over, call, timeout_ms,
+                             "no reply from ", tmsg_calls_name(call->endpoint));
     }
     if (tmsg_call_has_ended(call)) {
         status = tmsg_call_status(call);

@@ -267,7 +267,7 @@ const char *tmsg_call_without_peer(const char *peer, const char *why)
 
 void tmsg_call_explain(tmsg_call_t *call, const char *why)
 {
-    const char *peer = tmsg_endpoint_peer(call->endpoint);
+    const char *peer = tmsg_calls_name(call->endpoint);
     char tries[32] = "";
 
     if (call->attempts > 1) {

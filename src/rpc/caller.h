@@ -96,7 +96,8 @@ void tmsg_calls_catch_up(tmsg_hub_t *hub);
 
 bool tmsg_call_has_ended(const tmsg_call_t *call);
 
-/* Makes a call with two references: the list's and the handle's. Errors:
+/* Makes a call with two references: the list's and the handle's. It takes over
+ * the caller's reference to the peer's endpoint, also on an error. Errors:
  * INVALID_PARAM (the method's name, params), UNSUPPORTED, BUSY (reply_into),
  * NO_MEMORY. */
 tmsg_status_t tmsg_call_make(tmsg_rpc_peer_t *peer, const char *method,

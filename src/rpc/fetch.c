@@ -230,12 +230,15 @@ tmsg_status_t tmsg_endpoint_fetch(tmsg_endpoint_t *endpoint,
     }
     if (status == TMSG_OK) {
         hub = ((tmsg_rpc_peer_t *)peer)->hub;
+        tmsg_hub_hold(hub); /* the peer may go */
+        tmsg_calls_drop(((tmsg_rpc_peer_t *)peer)->endpoint);
         status = take_request(hub, key, &request);
     }
     if (status == TMSG_OK) {
-        tmsg_hub_hold(hub); /* the peer may go, by a callback of the send */
         status = send_fetch(endpoint, request, params, NULL, call_p);
         keep_request(hub, request);
+    }
+    if (hub != NULL) {
         tmsg_hub_drop(hub);
     }
     return status;

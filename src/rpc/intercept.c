@@ -112,7 +112,7 @@ static void show_call(const tmsg_call_t *call, tmsg_intercepted_t *seen)
     seen->side = TMSG_SIDE_CALLER;
     seen->is_stream = call->stream != NULL;
     seen->method = call->method;
-    seen->endpoint = call->endpoint;
+    seen->endpoint = tmsg_calls_face(call->endpoint);
     seen->map = call->hooks->map;
     seen->remaining_ms = ms_to_deadline(call->deadline_ns);
     seen->attempts = call->attempts;
@@ -123,7 +123,7 @@ static void show_task(const tmsg_task_t *task, tmsg_intercepted_t *seen)
     seen->side = TMSG_SIDE_SERVER;
     seen->is_stream = task->stream != NULL;
     seen->method = task->method->name;
-    seen->endpoint = task->endpoint;
+    seen->endpoint = tmsg_calls_face(task->endpoint);
     seen->principal = tmsg_task_principal(task);
     seen->map = tmsg_task_map(task);
     seen->remaining_ms = ms_to_deadline(task->deadline_ns);
@@ -338,7 +338,7 @@ tmsg_status_t tmsg_hooks_begin_call(tmsg_call_t *call, const tmsg_map_t *map)
                ? status
                : tmsg_error_set(
                      status, "%s: method '%s': %s",
-                     tmsg_shown_short(tmsg_endpoint_peer(call->endpoint)).text,
+                     tmsg_shown_short(tmsg_calls_name(call->endpoint)).text,
                      call->method, hooks->words);
 }
 

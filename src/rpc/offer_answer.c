@@ -184,8 +184,7 @@ static tmsg_status_t try_to_answer(tmsg_task_t *task, const tmsg_map_t *request,
     tmsg_status_t status;
 
     tmsg_hub_lock(hub);
-    status = tmsg_offers_find(hub->offers, ask, tmsg_task_endpoint(task), tells,
-                              &offer);
+    status = tmsg_offers_find(hub->offers, ask, task->endpoint, tells, &offer);
     if (status == TMSG_OK) {
         lent = tmsg_lent_begin(offer, task, !ask->has_slices);
         status = lent == NULL ? TMSG_ERR_NO_MEMORY : TMSG_OK;

@@ -14,7 +14,7 @@ tmsg_lent_t *tmsg_lent_begin(tmsg_offer_t *offer, tmsg_task_t *task, bool whole)
         return NULL;
     }
     *lent = (tmsg_lent_t){.offer = offer,
-                          .endpoint = tmsg_task_endpoint(task),
+                          .endpoint = task->endpoint,
                           .id = task->reply.id,
                           .refs = whole && offer->lends ? 3 : 2,
                           .reads = true,

@@ -82,7 +82,7 @@ static tmsg_status_t list_offers(tmsg_task_t *task, tmsg_map_t *map)
         return tmsg_error_memory("a list of offers");
     }
     tmsg_hub_lock(hub);
-    count = note_offers(hub->offers, tmsg_task_endpoint(task), listed, &more);
+    count = note_offers(hub->offers, task->endpoint, listed, &more);
     tmsg_hub_unlock(hub);
     for (size_t i = 0; i < count; i++) {
         if (status == TMSG_OK) {

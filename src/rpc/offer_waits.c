@@ -63,8 +63,8 @@ static bool may_fetch(const tmsg_fetch_wait_t *wait, const tmsg_offer_t *offer)
 
     if (peer->looked != offer->number) {
         peer->looked = offer->number;
-        peer->may_fetch = tmsg_principals_allow(offer->principals,
-                                                tmsg_task_endpoint(wait->task));
+        peer->may_fetch =
+            tmsg_principals_allow(offer->principals, wait->task->endpoint);
     }
     return peer->may_fetch;
 }

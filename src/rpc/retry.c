@@ -287,5 +287,6 @@ tmsg_status_t tmsg_endpoint_set_retry_budget(tmsg_endpoint_t *endpoint,
     peer->budget = (tmsg_retry_budget_t){
         .tokens = tokens * MILLI, .most = tokens * MILLI, .gain = thousandths};
     tmsg_hub_unlock(peer->hub);
+    tmsg_calls_drop(peer->endpoint);
     return TMSG_OK;
 }

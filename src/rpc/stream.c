@@ -308,7 +308,7 @@ static tmsg_status_t await_room(tmsg_call_stream_t *stream,
     return tmsg_calls_until(stream->hub->calls, may_look_again, stream,
                             ms_until(deadline_ns),
                             "no room in the queue of a stream to ",
-                            tmsg_endpoint_peer(stream->endpoint));
+                            tmsg_calls_name(stream->endpoint));
 }
 
 tmsg_status_t tmsg_stream_check(const tmsg_call_stream_t *stream, bool sent,
@@ -349,7 +349,7 @@ bool tmsg_stream_is_unsendable(tmsg_status_t status)
 void tmsg_stream_note_unsent(tmsg_call_stream_t *stream, tmsg_status_t status,
                              const char *why)
 {
-    const char *peer = tmsg_endpoint_peer(stream->endpoint);
+    const char *peer = tmsg_calls_name(stream->endpoint);
 
     if (stream->unsent == TMSG_OK && !tmsg_stream_is_unsendable(status)) {
         return;
@@ -389,7 +389,7 @@ send_when_room(tmsg_call_stream_t *stream, const tmsg_map_t *map,
             status = tmsg_error_set(
                 TMSG_ERR_WOULD_BLOCK, "method '%s': %u messages wait for %s",
                 tmsg_call_stream_method(stream), stream->queue,
-                tmsg_endpoint_peer(stream->endpoint));
+                tmsg_calls_name(stream->endpoint));
         } else if (status == TMSG_IN_PROGRESS) {
             status = await_room(stream, deadline_ns);
             status = status == TMSG_OK ? TMSG_IN_PROGRESS : status;
@@ -555,7 +555,7 @@ tmsg_status_t tmsg_call_stream_recv(tmsg_call_stream_t *stream, int timeout_ms,
     while (status == TMSG_IN_PROGRESS) {
         status = tmsg_calls_until(
             stream->hub->calls, can_read, stream, ms_until(deadline_ns),
-            "nothing to read from ", tmsg_endpoint_peer(stream->endpoint));
+            "nothing to read from ", tmsg_calls_name(stream->endpoint));
         if (status == TMSG_OK) {
             status = tmsg_call_stream_try_recv(stream, message_p);
         }
@@ -572,7 +572,7 @@ tmsg_status_t tmsg_call_stream_wait(tmsg_call_stream_t *stream, int timeout_ms)
     if (!stream_is_over(stream)) {
         status = tmsg_calls_until(stream->hub->calls, stream_is_over, stream,
                                   timeout_ms, "no end of a stream from ",
-                                  tmsg_endpoint_peer(stream->endpoint));
+                                  tmsg_calls_name(stream->endpoint));
     }
     if (stream_is_over(stream)) {
         status = tmsg_stream_status(stream);
@@ -630,7 +630,7 @@ const char *tmsg_call_stream_method(const tmsg_call_stream_t *stream)
 
 tmsg_endpoint_t *tmsg_call_stream_endpoint(const tmsg_call_stream_t *stream)
 {
-    return stream->endpoint;
+    return tmsg_calls_face(stream->endpoint);
 }
 
 int tmsg_call_stream_remaining_ms(const tmsg_call_stream_t *stream)

@@ -195,7 +195,7 @@ static void over_left(void *arg, tmsg_status_t status, const char *error)
 static const char *without_peer(const tmsg_call_stream_t *stream,
                                 const char *words)
 {
-    return tmsg_call_without_peer(tmsg_endpoint_peer(stream->endpoint), words);
+    return tmsg_call_without_peer(tmsg_calls_name(stream->endpoint), words);
 }
 
 /* Returns the words for the peer that explain an OVER with `status`. Lock held.

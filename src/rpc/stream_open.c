@@ -86,7 +86,7 @@ static tmsg_status_t find_place(tmsg_rpc_peer_t *peer, uint16_t *index_p)
     if (index == TMSG_STREAMS_MOST) {
         return tmsg_error_set(TMSG_ERR_RESOURCE_EXHAUSTED,
                               "%s: this side has %u streams open there",
-                              tmsg_endpoint_peer(peer->endpoint), index);
+                              tmsg_calls_name(peer->endpoint), index);
     }
     if (index == peer->stream_count) {
         count = index == 0 ? 8 : index * 2;
@@ -207,7 +207,8 @@ static tmsg_status_t launch_stream(tmsg_call_t *call, const tmsg_map_t *map,
 }
 
 /* Makes the call of a stream, with two references: the list's and the handle's.
- * Errors: those of tmsg_call_make(), NO_MEMORY. */
+ * Takes over the caller's reference to the peer's endpoint. Errors: those of
+ * tmsg_call_make(), NO_MEMORY. */
 static tmsg_status_t make_stream_call(tmsg_rpc_peer_t *peer, const char *method,
                                       const tmsg_call_stream_params_t *params,
                                       tmsg_call_t **call_p)
@@ -233,6 +234,21 @@ static tmsg_status_t make_stream_call(tmsg_rpc_peer_t *peer, const char *method,
     return TMSG_OK;
 }
 
+/* Makes the call, and checks that the peer takes streams. Takes over the
+ * caller's reference to the peer's endpoint. */
+static tmsg_status_t make_call_beside(tmsg_rpc_peer_t *peer, const char *method,
+                                      const tmsg_call_stream_params_t *params,
+                                      tmsg_call_t **call_p, bool *dialled_p)
+{
+    tmsg_status_t status = tmsg_stream_side(peer->endpoint, dialled_p);
+
+    if (status != TMSG_OK) {
+        tmsg_calls_drop(peer->endpoint);
+        return status;
+    }
+    return make_stream_call(peer, method, params, call_p);
+}
+
 tmsg_status_t tmsg_endpoint_open_stream(tmsg_endpoint_t *endpoint,
                                         const char *method,
                                         const tmsg_map_t *map,
@@ -253,10 +269,7 @@ tmsg_status_t tmsg_endpoint_open_stream(tmsg_endpoint_t *endpoint,
         status = tmsg_calls_peer(endpoint, &tmsg_hub_ops, &peer);
     }
     if (status == TMSG_OK) {
-        status = tmsg_stream_side(endpoint, &dialled);
-    }
-    if (status == TMSG_OK) {
-        status = make_stream_call(peer, method, &read, &call);
+        status = make_call_beside(peer, method, &read, &call, &dialled);
     }
     if (status == TMSG_OK) {
         map = map == NULL ? empty : map;

@@ -685,7 +685,7 @@ const char *tmsg_task_method(const tmsg_task_t *task)
 
 tmsg_endpoint_t *tmsg_task_endpoint(const tmsg_task_t *task)
 {
-    return task->endpoint;
+    return tmsg_calls_face(task->endpoint);
 }
 
 int tmsg_task_remaining_ms(const tmsg_task_t *task)

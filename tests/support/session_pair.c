@@ -30,7 +30,9 @@ tmsg_endpoint_t *joined_dial(side_t *side, const char *url,
                              tmsg_reconnect_t reconnect)
 {
     const tmsg_endpoint_params_t params = {
-        .field_mask = TMSG_ENDPOINT_PARAM_RECONNECT, .reconnect = reconnect};
+        .field_mask = TMSG_ENDPOINT_PARAM_RECONNECT | TMSG_ENDPOINT_PARAM_FLAGS,
+        .reconnect = reconnect,
+        .flags = TMSG_ENDPOINT_SAME_PROCESS};
     tmsg_endpoint_t *endpoint;
 
     must(tmsg_endpoint_connect(side->worker, url, &params, &endpoint));

@@ -177,11 +177,13 @@ meet_at_first(tmsg_endpoint_t *endpoint, const tmsg_calls_ops_t *ops,
 
     tmsg_worker_lock(worker);
     status = start_calls(worker, ops);
+    endpoint = tmsg_endpoint_now(endpoint);
     if (status == TMSG_OK) {
         status = tmsg_calls_meet(endpoint);
     }
     if (status == TMSG_OK) {
         *peer_p = endpoint->calls_peer;
+        tmsg_calls_borrow(endpoint);
     }
     tmsg_worker_unlock(worker);
     return status;
@@ -196,12 +198,24 @@ tmsg_status_t tmsg_calls_peer(tmsg_endpoint_t *endpoint,
     if (status != TMSG_OK) {
         return status;
     }
-    if (tmsg_worker_is_shared(worker) || endpoint->calls_peer == NULL ||
-        worker->ending) {
+    if (tmsg_worker_is_shared(worker) ||
+        tmsg_endpoint_now(endpoint)->calls_peer == NULL || worker->ending) {
         return meet_at_first(endpoint, ops, peer_p);
     }
+    endpoint = tmsg_endpoint_now(endpoint);
     *peer_p = endpoint->calls_peer;
+    tmsg_endpoint_borrow(endpoint);
     return TMSG_OK;
+}
+
+tmsg_endpoint_t *tmsg_calls_face(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->face;
+}
+
+const char *tmsg_calls_name(const tmsg_endpoint_t *endpoint)
+{
+    return atomic_load(&endpoint->peer);
 }
 
 /* Sends a call by the general way. This function is not inlined either. */

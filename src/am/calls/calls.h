@@ -26,11 +26,18 @@
 tmsg_status_t tmsg_calls_start(tmsg_worker_t *worker,
                                const tmsg_calls_ops_t *ops, void **start_p);
 
-/* Returns what ops->meet() made for that endpoint. The first call makes it.
- * Takes the lock, unless the worker is not shared and it was made before.
- * Errors: CLOSED (its worker is gone), NO_MEMORY. */
+/* Returns what ops->meet() made for the endpoint that stands for that handle.
+ * The first call makes it. The caller owns a reference to that endpoint, as of
+ * tmsg_calls_borrow(). Takes the lock, unless the worker is not shared and it
+ * was made before. Errors: CLOSED (its worker is gone), NO_MEMORY. */
 tmsg_status_t tmsg_calls_peer(tmsg_endpoint_t *endpoint,
                               const tmsg_calls_ops_t *ops, void **peer_p);
+
+/* tmsg_calls_face() returns the endpoint whose handle the application has.
+ * tmsg_calls_name() returns the name of an endpoint's own peer, which lives as
+ * long as the endpoint. */
+tmsg_endpoint_t *tmsg_calls_face(const tmsg_endpoint_t *endpoint);
+const char *tmsg_calls_name(const tmsg_endpoint_t *endpoint);
 
 /* Has ops->run() called soon, by whichever thread drives the worker. The caller
  * of tmsg_calls_wake_held() holds the lock. */

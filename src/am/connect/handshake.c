@@ -288,7 +288,7 @@ static tmsg_status_t refuse_untold(tmsg_endpoint_t *endpoint,
  * this side. */
 static tmsg_status_t continue_handshake(tmsg_endpoint_t *endpoint)
 {
-    if (tmsg_resume_is_away(endpoint)) {
+    if (tmsg_resume_goes_on(endpoint)) {
         return tmsg_session_ops.ask(endpoint);
     }
     return endpoint->dialling || endpoint->peer_hello.resumes
@@ -398,6 +398,18 @@ void tmsg_handshake_begin(tmsg_endpoint_t *endpoint)
     if (status != TMSG_OK) {
         tmsg_link_fail(endpoint, tmsg_handshake_refuse(endpoint, status));
     }
+}
+
+void tmsg_handshake_inherit(tmsg_endpoint_t *heir, const tmsg_endpoint_t *old)
+{
+    heir->dialling = true;
+    heir->link.url = old->link.url;
+    memcpy(heir->peer_url, old->peer_url, sizeof(heir->peer_url));
+    memcpy(heir->devices, old->devices, sizeof(heir->devices));
+    heir->conn.subscribe = old->conn.subscribe;
+    /* The new peer is taken to be like the old one, until it has said hello. */
+    heir->peer_hello = old->peer_hello;
+    tmsg_admit_begin(heir, old->admit.keyring);
 }
 
 void tmsg_handshake_subscribe(tmsg_endpoint_t *endpoint, uint32_t bits)

@@ -31,6 +31,9 @@ tmsg_status_t tmsg_handshake_refuse(tmsg_endpoint_t *endpoint,
 
 /* Sets the TMSG_SUBSCRIBE_* bits in the hello of an endpoint that is
  * dialled. */
+/* Has an endpoint connect as `old` did, and to where that was connected. */
+void tmsg_handshake_inherit(tmsg_endpoint_t *heir, const tmsg_endpoint_t *old);
+
 void tmsg_handshake_subscribe(tmsg_endpoint_t *endpoint, uint32_t bits);
 
 #endif

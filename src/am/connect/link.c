@@ -363,7 +363,7 @@ static void be_refused(tmsg_endpoint_t *endpoint, const uint8_t *data,
     endpoint->link.refused = true;
     if (tmsg_admit_is_over(endpoint)) {
         tmsg_session_ops.refused(endpoint, status);
-    } else if (tmsg_resume_is_away(endpoint)) {
+    } else if (tmsg_resume_goes_on(endpoint)) {
         /* Without a proof anybody may say so. */
         status = TMSG_ERR_PEER_LOST;
     }

@@ -47,6 +47,7 @@ tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
         return status;
     }
     tmsg_worker_lock(worker);
+    endpoint = tmsg_endpoint_now(endpoint);
     status = check_ping(endpoint);
     if (status == TMSG_OK && endpoint->ping_ns == 0) {
         status = tmsg_ping_send(endpoint);

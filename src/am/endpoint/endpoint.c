@@ -92,7 +92,7 @@ tmsg_status_t tmsg_endpoint_check_worker(const tmsg_endpoint_t *endpoint)
 
 void tmsg_endpoint_close_begin(tmsg_endpoint_t *endpoint)
 {
-    endpoint->told = true; /* our side knows already */
+    endpoint->face->told = true; /* our side knows already */
     if (endpoint->state == TMSG_EP_OPEN) {
         endpoint->state = TMSG_EP_CLOSING;
     }

@@ -87,8 +87,9 @@ typedef struct {
 
 /* Belongs to the room recv. */
 typedef struct {
-    size_t aborts;        /* aborts of messages yet to come, in all channels */
-    tmsg_posted_t posted; /* map that the next message is received into */
+    size_t aborts; /* aborts of messages yet to come, in all channels */
+    /* map that the next message is received into; at the face */
+    tmsg_posted_t posted;
     tmsg_list_t kept_fragments; /* fragments of the peer's messages; see
                                    fragments_in.c */
     uint32_t fragments_asked;   /* kept fragments that were asked for, in all */
@@ -223,6 +224,12 @@ struct tmsg_endpoint {
     tmsg_ucx_t *ucx;
     tmsg_ucx_ep_t ep; /* NULL: none, or closed */
     tmsg_life_t *life;
+    /* The face is the endpoint whose handle the application has: this one, or
+     * the first of those that have taken one another's place after restarts of
+     * the peer. Of a face `now` is the latest of them, of others themselves. A
+     * successor holds its face. See session/heir.h. */
+    tmsg_endpoint_t *face;
+    tmsg_endpoint_t *_Atomic now;
     tmsg_endpoint_refs_t refs;
     uint32_t id; /* our id; peers put it into their headers */
     tmsg_ep_state_t state;
@@ -248,10 +255,10 @@ struct tmsg_endpoint {
     void *calls_peer;
     const struct tmsg_calls_ops *calls_ops;
     tmsg_endpoint_events_t events;
-    uint32_t peer_id;        /* the peer's id of the connection */
-    tmsg_status_t status;    /* why it ended */
-    bool accepted;           /* a listener made it */
-    bool told;               /* on_closed is queued or was called */
+    uint32_t peer_id;     /* the peer's id of the connection */
+    tmsg_status_t status; /* why it ended */
+    bool accepted;        /* a listener made it */
+    bool told;            /* on_closed is queued or was called; at the face */
     tmsg_listener_t *keeper; /* the listener that owns it */
     char error[TMSG_ERROR_BYTES];
     /* Points to the peer's name, for readers in any thread. The name says where
@@ -294,7 +301,8 @@ struct tmsg_endpoint {
     tmsg_list_t pulled;
     tmsg_list_t posted; /* sends in UCX, or waiting for the peer's answer */
     tmsg_endpoint_controls_t controls;
-    tmsg_list_t ready; /* messages to be pulled, linked by own_queue */
+    /* messages to be pulled, linked by own_queue; at the face */
+    tmsg_list_t ready;
     tmsg_endpoint_early_t early;
 
     /* Lists subscriptions of this peer to publishers. */
@@ -377,6 +385,21 @@ tmsg_endpoint_t *tmsg_endpoint_next(const tmsg_worker_t *worker,
 static inline bool tmsg_endpoint_is_down(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->state == TMSG_EP_ENDED || endpoint->state == TMSG_EP_AWAY;
+}
+
+/* Returns the endpoint that stands for the handle of the application, or of a
+ * listener, at this time. Lock held, unless the worker is not shared. */
+static inline tmsg_endpoint_t *
+tmsg_endpoint_now(const tmsg_endpoint_t *endpoint)
+{
+    return atomic_load_explicit(&endpoint->now, memory_order_relaxed);
+}
+
+/* The same, for any of those that have stood for the handle. Lock held. */
+static inline tmsg_endpoint_t *
+tmsg_endpoint_heir(const tmsg_endpoint_t *endpoint)
+{
+    return tmsg_endpoint_now(endpoint->face);
 }
 
 /* Begins an orderly end: nothing new is sent, and what is under way is

@@ -18,6 +18,11 @@ bool tmsg_resume_is_away(const tmsg_endpoint_t *endpoint)
     return endpoint->resume != NULL && endpoint->resume->away;
 }
 
+bool tmsg_resume_goes_on(const tmsg_endpoint_t *endpoint)
+{
+    return tmsg_resume_is_away(endpoint) && !endpoint->resume->beginning;
+}
+
 bool tmsg_resume_is_asking(const tmsg_endpoint_t *endpoint)
 {
     return endpoint->resume != NULL && endpoint->resume->asking;

@@ -9,8 +9,12 @@
  * connection. */
 bool tmsg_resume_keeps(const tmsg_endpoint_t *endpoint);
 
-/* Returns whether an endpoint is between two connections. */
+/* Returns whether an endpoint is between two connections, of the same session
+ * or of two. */
 bool tmsg_resume_is_away(const tmsg_endpoint_t *endpoint);
+
+/* Returns whether it is between two connections of the same session. */
+bool tmsg_resume_goes_on(const tmsg_endpoint_t *endpoint);
 
 bool tmsg_resume_is_asking(const tmsg_endpoint_t *endpoint);
 
@@ -48,8 +52,22 @@ typedef struct tmsg_resume {
     uint32_t keep_ms;
     /* Tells that the connection stood once, and both sides keep the session. */
     bool agreed;
-    bool over;   /* the next end of the connection ends the session */
-    bool away;   /* broken, and not open again */
+    bool over; /* the next end of the connection ends the session */
+    bool away; /* broken, and not open again */
+    /* The endpoint takes the place of one whose session is over, and has not
+     * been open: its first connection begins a session. */
+    bool beginning;
+    bool stood;   /* it has been open */
+    bool final;   /* its end is that of the handle, too */
+    bool at_once; /* somebody listens there: the next attempt need not wait */
+    /* Whose place it takes, held: it connects when UCX has nothing of that any
+     * more. NULL: nobody's, or it has begun to connect. */
+    tmsg_endpoint_t *before;
+    /* What was under way when the session before ended: what ended with it, and
+     * what went over. */
+    struct {
+        size_t sends, calls, moved;
+    } lost;
     bool asking; /* the dialling side has sent RESUME, and waits */
     uint8_t id[TMSG_TOKEN_BYTES];
     uint8_t peer[TMSG_INSTANCE_BYTES];

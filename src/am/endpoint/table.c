@@ -110,6 +110,8 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
     endpoint->worker = worker;
     endpoint->queue.bounds = worker->send_queue;
     endpoint->life = worker->life;
+    endpoint->face = endpoint;
+    atomic_init(&endpoint->now, endpoint);
     tmsg_life_hold(worker->life);
     endpoint->handle = true;
     tmsg_channels_init(endpoint);
@@ -154,6 +156,11 @@ void tmsg_endpoint_reported(tmsg_endpoint_t *endpoint)
     if (endpoint->state == TMSG_EP_AWAY && endpoint->in_ucx == 0) {
         /* The endpoint may get its next connection. */
         tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+    if (endpoint->state == TMSG_EP_ENDED && endpoint->in_ucx == 0 &&
+        tmsg_endpoint_heir(endpoint) != endpoint) {
+        /* Its successor may connect. */
+        tmsg_worker_chore(endpoint->worker, tmsg_endpoint_heir(endpoint));
     }
     tmsg_engine.forget(endpoint);
 }

@@ -382,6 +382,11 @@ static bool count_endpoints(cJSON *object, const tmsg_worker_t *worker,
     uint32_t i = 0;
 
     while ((endpoint = tmsg_endpoint_next(worker, NULL, &i)) != NULL) {
+        if (tmsg_endpoint_now(endpoint) !=
+            endpoint) { /* another stands for it */
+            tmsg_stats_add(stats, &endpoint->stats);
+            continue;
+        }
         connecting += endpoint->state == TMSG_EP_CONNECTING ||
                       endpoint->state == TMSG_EP_AWAY;
         ended += endpoint->state == TMSG_EP_ENDED;
@@ -539,7 +544,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
                                      char **json_p)
 {
     tmsg_status_t state = tmsg_endpoint_status(endpoint);
-    const tmsg_hello_t *peer = &endpoint->peer_hello;
+    const tmsg_hello_t *peer;
     cJSON *object = cJSON_CreateObject();
     char transports[TMSG_TRANSPORTS_BYTES];
     char ucx[48], reads[256];
@@ -552,6 +557,8 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
         return gone;
     }
     tmsg_worker_lock(endpoint->worker);
+    endpoint = tmsg_endpoint_now(endpoint);
+    peer = &endpoint->peer_hello;
     tmsg_transport_list(endpoint, transports, sizeof(transports));
     snprintf(ucx, sizeof(ucx), "%u.%u.%u", peer->ucx_major, peer->ucx_minor,
              peer->ucx_patch);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdio.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -39,7 +40,7 @@
 
 void tmsg_endpoint_opened(tmsg_endpoint_t *endpoint)
 {
-    bool again = tmsg_resume_is_away(endpoint);
+    bool again = tmsg_resume_goes_on(endpoint);
 
     endpoint->state = TMSG_EP_OPEN;
     /* When the peer comes back, it says what credit there is. */
@@ -312,6 +313,7 @@ tmsg_status_t tmsg_endpoint_ready(tmsg_endpoint_t *endpoint,
         return status;
     }
     tmsg_worker_lock(worker);
+    endpoint = tmsg_endpoint_now(endpoint);
     connecting = endpoint->state == TMSG_EP_CONNECTING ||
                  endpoint->state == TMSG_EP_AWAY;
     status = tmsg_events_add(connecting ? &endpoint->events.ready : &ended,
@@ -336,6 +338,7 @@ tmsg_status_t tmsg_endpoint_close(tmsg_endpoint_t *endpoint,
         return status;
     }
     tmsg_worker_lock(worker);
+    endpoint = tmsg_endpoint_now(endpoint);
     over = endpoint->state == TMSG_EP_ENDED;
     status = tmsg_events_add(over ? &ended : &endpoint->events.close, worker,
                              endpoint, &request);
@@ -370,9 +373,10 @@ void tmsg_endpoint_destroy(tmsg_endpoint_t *endpoint)
 
 static bool has_message(void *arg)
 {
-    tmsg_endpoint_t *endpoint = arg;
+    const tmsg_endpoint_t *endpoint = arg;
 
-    return endpoint->ready.count > 0 || endpoint->state == TMSG_EP_ENDED;
+    return endpoint->ready.count > 0 ||
+           tmsg_endpoint_now(endpoint)->state == TMSG_EP_ENDED;
 }
 
 int tmsg_endpoint_readable(const tmsg_endpoint_t *endpoint)
@@ -383,7 +387,8 @@ int tmsg_endpoint_readable(const tmsg_endpoint_t *endpoint)
         return 1;
     }
     tmsg_worker_lock(endpoint->worker);
-    readable = endpoint->ready.count > 0 || endpoint->state == TMSG_EP_ENDED;
+    readable = endpoint->ready.count > 0 ||
+               tmsg_endpoint_now(endpoint)->state == TMSG_EP_ENDED;
     tmsg_worker_unlock(endpoint->worker);
     return readable;
 }
@@ -436,13 +441,13 @@ tmsg_status_t tmsg_endpoint_status(const tmsg_endpoint_t *endpoint)
         return TMSG_ERR_CLOSED;
     }
     tmsg_worker_lock(endpoint->worker);
-    switch (endpoint->state) {
+    switch (tmsg_endpoint_now(endpoint)->state) {
     case TMSG_EP_CONNECTING:
     case TMSG_EP_AWAY:
         status = TMSG_IN_PROGRESS;
         break;
     case TMSG_EP_ENDED:
-        status = endpoint->status;
+        status = endpoint->status; /* the last of them has left it here */
         break;
     default:
         status = TMSG_OK;
@@ -454,6 +459,7 @@ tmsg_status_t tmsg_endpoint_status(const tmsg_endpoint_t *endpoint)
 const char *tmsg_endpoint_error(const tmsg_endpoint_t *endpoint)
 {
     tmsg_status_t status = tmsg_endpoint_status(endpoint);
+    const tmsg_endpoint_t *now;
     const char *words = "";
 
     if (status < 0) {
@@ -461,18 +467,29 @@ const char *tmsg_endpoint_error(const tmsg_endpoint_t *endpoint)
     }
     if (status == TMSG_IN_PROGRESS) {
         tmsg_worker_lock(endpoint->worker);
-        words = tmsg_resume_words(endpoint);
+        now = tmsg_endpoint_now(endpoint);
+        words = tmsg_resume_words(now);
         if (words[0] == '\0') {
-            words = tmsg_redial_words(endpoint);
+            words = tmsg_redial_words(now);
         }
         tmsg_worker_unlock(endpoint->worker);
     }
     return words;
 }
 
+/* The name of a successor lives no longer than that. */
 const char *tmsg_endpoint_peer(const tmsg_endpoint_t *endpoint)
 {
-    return atomic_load(&endpoint->peer);
+    static _Thread_local char words[sizeof(endpoint->peer_name)];
+
+    if (tmsg_endpoint_now(endpoint) == endpoint ||
+        atomic_load(&endpoint->life->over)) {
+        return atomic_load(&endpoint->peer);
+    }
+    tmsg_worker_lock(endpoint->worker);
+    snprintf(words, sizeof(words), "%s", tmsg_endpoint_now(endpoint)->peer);
+    tmsg_worker_unlock(endpoint->worker);
+    return words;
 }
 
 void tmsg_endpoint_set_user(tmsg_endpoint_t *endpoint, void *user)

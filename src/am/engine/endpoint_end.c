@@ -24,6 +24,7 @@
 #include "am/endpoint/transport.h"
 #include "am/engine/endpoint_free.h"
 #include "am/engine/retire.h"
+#include "am/engine/succession.h"
 #include "am/listen/accept.h"
 #include "am/listen/presence.h"
 #include "am/path/bulk.h"
@@ -33,6 +34,7 @@
 #include "am/recv/consumer.h"
 #include "am/recv/receive.h"
 #include "am/send/send.h"
+#include "am/session/heir.h"
 #include "am/session/resume.h"
 #include "am/ucx/ep_index.h"
 #include "am/ucx/ucx_ep.h"
@@ -60,6 +62,7 @@ static void run_closed(tmsg_due_t *due)
     tmsg_endpoint_drop(endpoint);
 }
 
+/* Tells the application of the end of its handle, whose endpoint this is. */
 static void tell_closed(tmsg_endpoint_t *endpoint)
 {
     if (endpoint->handle && endpoint->events.on_closed != NULL &&
@@ -79,7 +82,7 @@ void tmsg_endpoint_on_closed(tmsg_endpoint_t *endpoint,
     tmsg_worker_lock(worker);
     endpoint->events.on_closed = on_closed;
     endpoint->events.on_closed_arg = arg;
-    if (endpoint->state == TMSG_EP_ENDED) {
+    if (tmsg_endpoint_now(endpoint)->state == TMSG_EP_ENDED) {
         tell_closed(endpoint);
     }
     tmsg_worker_unlock(worker);
@@ -292,12 +295,48 @@ static tmsg_log_kind_t kind_of_end(const tmsg_endpoint_t *endpoint, bool stood,
                                         : TMSG_LOG_BROKEN_KIND;
 }
 
+/* Gives the end of the last endpoint of a handle to its face. */
+static void end_face(tmsg_endpoint_t *endpoint)
+{
+    tmsg_endpoint_t *face = endpoint->face;
+
+    if (face != endpoint && tmsg_endpoint_now(face) == endpoint) {
+        face->status = endpoint->status;
+        memcpy(face->error, endpoint->error, sizeof(face->error));
+    }
+    tell_closed(face);
+}
+
+/* Notes why the endpoint ends. What is under way with a session that is over
+ * may have been taken. */
+static void note_end(tmsg_endpoint_t *endpoint, bool stood,
+                     tmsg_status_t status, const char *error, bool goes_on)
+{
+    char whom[TMSG_LOG_WHOM_BYTES], words[TMSG_ERROR_BYTES];
+
+    endpoint->state = TMSG_EP_ENDED;
+    if (goes_on) {
+        endpoint->status = TMSG_ERR_PEER_LOST;
+        snprintf(words, sizeof(words),
+                 "what was under way with the old session may have been taken "
+                 "or not: %s",
+                 error);
+        name_error(endpoint, true, TMSG_ERR_PEER_LOST, words);
+        return;
+    }
+    endpoint->status = status;
+    name_error(endpoint, stood, status, error);
+    tmsg_log_of(kind_of_end(endpoint, stood, status),
+                tmsg_endpoint_whom(endpoint, whom), level_of(endpoint, status),
+                "%s", endpoint->error);
+}
+
 void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                        const char *error)
 {
     bool stood =
         endpoint->state == TMSG_EP_OPEN || endpoint->state == TMSG_EP_CLOSING;
-    char whom[TMSG_LOG_WHOM_BYTES];
+    tmsg_endpoint_t *heir;
 
     if (endpoint->state == TMSG_EP_ENDED ||
         tmsg_resume_catches(endpoint, &status, error) ||
@@ -305,12 +344,9 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
         return;
     }
     endpoint->in_ucx++; /* keeps it in the table until this has ended */
-    endpoint->state = TMSG_EP_ENDED;
-    endpoint->status = status;
-    name_error(endpoint, stood, status, error);
-    tmsg_log_of(kind_of_end(endpoint, stood, status),
-                tmsg_endpoint_whom(endpoint, whom), level_of(endpoint, status),
-                "%s", endpoint->error);
+    heir = tmsg_heir_create(endpoint, status, error);
+    note_end(endpoint, stood, status, error, heir != NULL);
+    status = endpoint->status;
     if (is_to_hear(endpoint, stood, status)) {
         tmsg_handshake_tell(
             endpoint, status,
@@ -318,6 +354,9 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     }
     tmsg_resume_end(endpoint, status, error);
     cut_connection(endpoint, status, false);
+    if (heir != NULL) {
+        tmsg_succession(heir, endpoint);
+    }
     tmsg_sends_end(endpoint);
     tmsg_events_end(&endpoint->events.ready, status, endpoint->error);
     tmsg_ping_end(endpoint, status, endpoint->error);
@@ -326,7 +365,9 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
                     endpoint->error);
     tmsg_call_ended(endpoint);
     tmsg_presence_ended(endpoint);
-    tell_closed(endpoint);
+    if (heir == NULL) {
+        end_face(endpoint);
+    }
     tmsg_worker_arrived(endpoint->worker);
     tmsg_accept_ended(endpoint);
     tmsg_subscribers_ended(endpoint);
@@ -335,8 +376,15 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
 
 void tmsg_endpoint_release(tmsg_endpoint_t *endpoint)
 {
+    tmsg_endpoint_t *heir = tmsg_endpoint_now(endpoint);
+
     endpoint->handle = false;
     endpoint->keeper = NULL;
+    if (heir != endpoint) {
+        tmsg_endpoint_release(heir);
+    } else if (tmsg_endpoint_heir(endpoint) == endpoint) {
+        endpoint->face->now = endpoint->face;
+    }
     tmsg_messages_discard(endpoint); /* loans go back by the socket */
     tmsg_endpoint_end(endpoint, TMSG_ERR_CANCELED, "closed by this side");
     tmsg_endpoint_forget(endpoint);
@@ -364,8 +412,9 @@ tmsg_status_t tmsg_endpoint_abort(tmsg_endpoint_t *endpoint,
     tmsg_shown_format(words, sizeof(words), "%s", why);
     snprintf(error, sizeof(error), "closed at once by this side: %s", words);
     tmsg_worker_lock(worker);
+    endpoint = tmsg_endpoint_now(endpoint);
     if (endpoint->state != TMSG_EP_ENDED) {
-        endpoint->told = true; /* our side knows already */
+        endpoint->face->told = true; /* our side knows already */
         if (endpoint->link.fd >= 0 && endpoint->link.connected) {
             tmsg_handshake_tell(endpoint, status, words);
         }

@@ -69,6 +69,9 @@ void tmsg_endpoint_free(tmsg_endpoint_t *endpoint)
     tmsg_resume_free(endpoint);
     tmsg_admit_end(endpoint);
     free(endpoint->ucxx);
+    if (endpoint->face != endpoint) {
+        tmsg_endpoint_drop(endpoint->face);
+    }
     free(endpoint);
 }
 

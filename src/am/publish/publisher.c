@@ -373,7 +373,7 @@ tmsg_status_t tmsg_publisher_add(tmsg_publisher_t *publisher,
         return status;
     }
     tmsg_worker_lock(publisher->worker);
-    status = subscribe_endpoint(publisher, endpoint, &read);
+    status = subscribe_endpoint(publisher, tmsg_endpoint_now(endpoint), &read);
     tmsg_worker_unlock(publisher->worker);
     return status;
 }
@@ -404,6 +404,7 @@ tmsg_status_t tmsg_publisher_remove(tmsg_publisher_t *publisher,
     tmsg_status_t status = TMSG_OK;
 
     tmsg_worker_lock(worker);
+    endpoint = tmsg_endpoint_now(endpoint);
     subscriber = tmsg_subscriber_find(publisher, endpoint);
     if (subscriber != NULL) {
         tmsg_subscriber_leave(subscriber);
@@ -565,8 +566,8 @@ void tmsg_publisher_release(tmsg_publisher_t *publisher)
 
         tmsg_endpoint_hold(endpoint);
         tmsg_subscriber_leave(subscriber);
-        if (owned && endpoint->handle) {
-            tmsg_engine.release(endpoint);
+        if (owned && endpoint->face->handle) {
+            tmsg_engine.release(endpoint->face);
         }
         tmsg_endpoint_drop(endpoint);
     }

@@ -475,8 +475,8 @@ static void run_release_owned(tmsg_due_t *due)
     tmsg_worker_t *worker = subscriber->publisher->worker;
 
     tmsg_worker_lock(worker);
-    if (subscriber->endpoint->handle) {
-        tmsg_engine.release(subscriber->endpoint);
+    if (subscriber->endpoint->face->handle) {
+        tmsg_engine.release(subscriber->endpoint->face);
     }
     drop_subscriber(subscriber);
     tmsg_worker_unlock(worker);
@@ -491,7 +491,7 @@ void tmsg_subscribers_ended(tmsg_endpoint_t *endpoint)
         tmsg_publisher_t *publisher = subscriber->publisher;
 
         if (subscriber->params.flags & TMSG_SUBSCRIBER_OWNED &&
-            endpoint->handle) {
+            endpoint->face->handle) {
             subscriber->due.run = run_release_owned;
             subscriber->refs++;
             tmsg_worker_due(endpoint->worker, &subscriber->due);

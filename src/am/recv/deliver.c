@@ -69,7 +69,7 @@ static bool take_wanted(tmsg_message_t *message)
     bool wanted;
 
     tmsg_worker_lock(endpoint->worker);
-    wanted = endpoint->handle;
+    wanted = endpoint->face->handle;
     if (wanted) {
         tmsg_message_taken(message);
     }
@@ -110,7 +110,7 @@ static void run_stream(tmsg_due_t *due)
     bool wanted;
 
     tmsg_worker_lock(worker);
-    wanted = message->endpoint->handle;
+    wanted = message->endpoint->face->handle;
     tmsg_worker_unlock(worker);
     if (wanted) {
         tmsg_stream_arrived(message);
@@ -134,7 +134,7 @@ static void run_refused(tmsg_due_t *due)
     bool wanted;
 
     tmsg_worker_lock(worker);
-    wanted = endpoint->handle && worker->on_refused != NULL;
+    wanted = endpoint->face->handle && worker->on_refused != NULL;
     tmsg_worker_unlock(worker);
     if (is_streams(message)) {
         tmsg_stream_failed(
@@ -144,7 +144,7 @@ static void run_refused(tmsg_due_t *due)
             message, why != NULL ? why : tmsg_status_name(message->refusal));
     } else if (wanted) {
         worker->on_refused(
-            worker->on_refused_arg, endpoint, message->head.channel,
+            worker->on_refused_arg, endpoint->face, message->head.channel,
             message->head.sequence, message->refusal,
             why != NULL ? why : tmsg_status_name(message->refusal));
     }
@@ -194,7 +194,7 @@ void tmsg_message_hand_over(tmsg_message_t *message)
         return;
     }
     tmsg_list_push(&worker->ready, &message->queue);
-    tmsg_list_push(&endpoint->ready, &message->own_queue);
+    tmsg_list_push(&endpoint->face->ready, &message->own_queue);
     tmsg_worker_arrived(worker);
 }
 

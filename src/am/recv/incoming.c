@@ -25,7 +25,7 @@ const tmsg_map_t *tmsg_incoming_map(const tmsg_incoming_t *incoming)
 
 tmsg_endpoint_t *tmsg_incoming_endpoint(const tmsg_incoming_t *incoming)
 {
-    return incoming->message->endpoint;
+    return incoming->message->endpoint->face;
 }
 
 uint64_t tmsg_incoming_bytes(const tmsg_incoming_t *incoming)
@@ -151,7 +151,7 @@ bool tmsg_incoming_may_be_placed(const tmsg_message_t *message)
     }
     return message->head.kind == TMSG_KIND_MAP &&
            (message->endpoint->worker->on_header != NULL ||
-            message->endpoint->rx.posted.map != NULL);
+            message->endpoint->face->rx.posted.map != NULL);
 }
 
 tmsg_status_t tmsg_incoming_ask(tmsg_message_t *message)
@@ -165,7 +165,8 @@ tmsg_status_t tmsg_incoming_ask(tmsg_message_t *message)
         return TMSG_OK;
     }
     message->asked = true;
-    if (!message->endpoint->handle) { /* nobody has the endpoint any more */
+    if (!message->endpoint->face
+             ->handle) { /* nobody has the endpoint any more */
         return TMSG_OK;
     }
     tmsg_callback_enter(&callback, worker);

@@ -25,7 +25,7 @@ const tmsg_map_t *tmsg_message_map(const tmsg_message_t *message)
 
 tmsg_endpoint_t *tmsg_message_endpoint(const tmsg_message_t *message)
 {
-    return message->endpoint;
+    return message->endpoint->face;
 }
 
 uint16_t tmsg_message_channel(const tmsg_message_t *message)
@@ -446,7 +446,7 @@ static void unlink_ready(tmsg_message_t *message)
     tmsg_endpoint_t *endpoint = message->endpoint;
 
     tmsg_list_remove(&endpoint->worker->ready, &message->queue);
-    tmsg_list_remove(&endpoint->ready, &message->own_queue);
+    tmsg_list_remove(&endpoint->face->ready, &message->own_queue);
 }
 
 void tmsg_message_take_out(tmsg_message_t *message)
@@ -475,7 +475,7 @@ tmsg_message_t *tmsg_message_pull(tmsg_worker_t *worker,
 tmsg_message_t *tmsg_message_withdraw(tmsg_channel_t *channel,
                                       uint32_t sequence)
 {
-    tmsg_node_t *node = channel->endpoint->ready.head;
+    tmsg_node_t *node = channel->endpoint->face->ready.head;
 
     for (; node != NULL; node = node->next) {
         tmsg_message_t *message =

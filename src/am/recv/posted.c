@@ -105,14 +105,15 @@ tmsg_status_t tmsg_posted_finish(tmsg_message_t *message)
 
 tmsg_status_t tmsg_posted_take(tmsg_message_t *message)
 {
-    tmsg_endpoint_t *endpoint = message->endpoint;
-    tmsg_posted_t *posted = &endpoint->rx.posted;
+    const tmsg_endpoint_t *endpoint = message->endpoint;
+    tmsg_posted_t *posted = &endpoint->face->rx.posted;
 
     if (message->head.kind == TMSG_KIND_CALL) {
         return take_call_map(message);
     }
     if (posted->map == NULL || posted->message != NULL || !posted->waiting ||
-        message->head.kind != TMSG_KIND_MAP || endpoint->ready.count > 0 ||
+        message->head.kind != TMSG_KIND_MAP ||
+        endpoint->face->ready.count > 0 ||
         message->head.sequence != message->channel->rx_sequence ||
         !tmsg_map_match_fits(message->map, posted->map)) {
         return TMSG_OK;
@@ -123,7 +124,7 @@ tmsg_status_t tmsg_posted_take(tmsg_message_t *message)
 
 void tmsg_posted_delivered(tmsg_message_t *message)
 {
-    tmsg_posted_t *posted = &message->endpoint->rx.posted;
+    tmsg_posted_t *posted = &message->endpoint->face->rx.posted;
 
     if (posted->message == message) {
         message->posted = posted->map;
@@ -176,7 +177,7 @@ static void leave_post(tmsg_endpoint_t *endpoint)
 
 void tmsg_posted_return(tmsg_message_t *message)
 {
-    tmsg_posted_t *posted = &message->endpoint->rx.posted;
+    tmsg_posted_t *posted = &message->endpoint->face->rx.posted;
 
     if (posted->message != message || message->pending > 0) {
         /* Fragments of the message may still be on their way into the map. */
@@ -184,7 +185,7 @@ void tmsg_posted_return(tmsg_message_t *message)
     }
     posted->message = NULL;
     if (!posted->waiting) {
-        leave_post(message->endpoint);
+        leave_post(message->endpoint->face);
     }
     tmsg_worker_arrived(message->endpoint->worker);
 }
@@ -235,7 +236,8 @@ bool tmsg_posted_is_simple(const tmsg_message_t *message)
     }
     return message->head.kind == TMSG_KIND_MAP &&
            endpoint->worker->on_header == NULL &&
-           endpoint->rx.posted.map != NULL && !endpoint->rx.posted.foreign;
+           endpoint->face->rx.posted.map != NULL &&
+           !endpoint->face->rx.posted.foreign;
 }
 
 tmsg_status_t tmsg_posted_check(const tmsg_map_t *map)
@@ -303,7 +305,8 @@ static bool is_settled(void *arg)
     const tmsg_endpoint_t *endpoint = arg;
 
     return endpoint->rx.posted.message == NULL &&
-           (endpoint->ready.count > 0 || endpoint->state == TMSG_EP_ENDED);
+           (endpoint->ready.count > 0 ||
+            tmsg_endpoint_now(endpoint)->state == TMSG_EP_ENDED);
 }
 
 /* Decides what the wait has come to. The map is released, or goes to a message

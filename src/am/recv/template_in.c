@@ -107,7 +107,7 @@ static bool is_next_and_plain(const tmsg_channel_t *channel, uint32_t sequence)
            sequence - channel->rx_credited < endpoint->worker->queue_depth &&
            endpoint->state == TMSG_EP_OPEN && !endpoint->close_wanted &&
            !endpoint->bye_received && endpoint->broken == TMSG_OK &&
-           endpoint->rx.aborts == 0 && endpoint->rx.posted.map == NULL &&
+           endpoint->rx.aborts == 0 && endpoint->face->rx.posted.map == NULL &&
            (endpoint->rx.kept_fragments.count == 0 ||
             !tmsg_fragments_precede(channel, sequence));
 }

@@ -61,7 +61,7 @@ tmsg_status_t tmsg_endpoint_set_queue(tmsg_endpoint_t *endpoint,
         status = tmsg_queue_read(params, &queue);
     }
     if (status == TMSG_OK) {
-        endpoint->queue.bounds = queue;
+        tmsg_endpoint_now(endpoint)->queue.bounds = queue;
         /* A thread that waits for room may have some now. */
         tmsg_worker_changed(worker);
     }

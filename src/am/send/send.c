@@ -629,6 +629,7 @@ tmsg_status_t tmsg_endpoint_send(tmsg_endpoint_t *endpoint,
         return status;
     }
     tmsg_worker_enter(worker);
+    endpoint = tmsg_endpoint_now(endpoint);
     status =
         tmsg_template_send(endpoint, map, params, NULL, request_p)
             ? TMSG_OK

@@ -46,6 +46,9 @@ static tmsg_status_t create_session(tmsg_endpoint_t *endpoint, uint32_t keep_ms)
 void tmsg_resume_free(tmsg_endpoint_t *endpoint)
 {
     if (endpoint->resume != NULL) {
+        if (endpoint->resume->before != NULL) {
+            tmsg_endpoint_drop(endpoint->resume->before);
+        }
         free(endpoint->resume->asked);
         free(endpoint->resume);
     }
@@ -93,7 +96,7 @@ void tmsg_resume_hello(const tmsg_endpoint_t *endpoint, tmsg_hello_t *hello)
 
     if (resume != NULL) {
         hello->resume_ms = resume->keep_ms;
-        hello->resumes = endpoint->dialling && resume->away;
+        hello->resumes = endpoint->dialling && tmsg_resume_goes_on(endpoint);
     }
 }
 
@@ -102,6 +105,7 @@ void tmsg_resume_hello(const tmsg_endpoint_t *endpoint, tmsg_hello_t *hello)
 static tmsg_status_t no_way_back(tmsg_resume_t *resume, tmsg_status_t status)
 {
     resume->over = true;
+    resume->at_once = true;
     return status;
 }
 
@@ -122,6 +126,7 @@ static void give_up_session(tmsg_resume_t *resume)
                  seconds, resume->broke);
     }
     resume->over = true;
+    resume->final = true;
     tmsg_engine.end(endpoint, TMSG_ERR_PEER_LOST, why);
 }
 
@@ -130,12 +135,19 @@ static void session_over(tmsg_timer_t *timer)
     give_up_session(TMSG_CONTAINER_OF(timer, tmsg_resume_t, end));
 }
 
+static void set_end(tmsg_resume_t *resume, uint64_t ms)
+{
+    if (resume->keep_ms != TMSG_RESUME_FOR_EVER) {
+        resume->end.expired = session_over;
+        tmsg_loop_set_timer(&resume->endpoint->worker->loop, &resume->end, ms);
+    }
+}
+
 /* Begins the time without a connection. If the last connection stood for a
  * while, the attempts count from 0 again. If connections break again and again,
  * the count goes on, so that they are not dialled ever faster. */
 static void begin_absence(tmsg_resume_t *resume, const char *error)
 {
-    tmsg_worker_t *worker = resume->endpoint->worker;
     uint64_t now = tmsg_now_ns();
     uint64_t stood = now - resume->opened_ns;
 
@@ -148,10 +160,7 @@ static void begin_absence(tmsg_resume_t *resume, const char *error)
     copy_words(resume->broke, sizeof(resume->broke), error);
     resume->fetch_failures =
         resume->fetch_failed ? resume->fetch_failures + 1 : 0;
-    if (resume->keep_ms != TMSG_RESUME_FOR_EVER) {
-        resume->end.expired = session_over;
-        tmsg_loop_set_timer(&worker->loop, &resume->end, resume->keep_ms);
-    }
+    set_end(resume, resume->keep_ms);
     tmsg_endpoint_log(
         resume->endpoint, TMSG_LOG_AWAY_KIND, TMSG_LOG_WARN, "%s; %s", error,
         resume->endpoint->dialling ? "reconnecting"
@@ -195,6 +204,14 @@ static void go_away(tmsg_endpoint_t *endpoint, const char *error)
     tmsg_worker_chore(endpoint->worker, endpoint);
 }
 
+/* Returns whether the reason of a refusal may be over in a moment. */
+static bool is_passing(tmsg_status_t status)
+{
+    return status == TMSG_ERR_BUSY || status == TMSG_ERR_NO_MEMORY ||
+           status == TMSG_ERR_IO || status == TMSG_ERR_TIMED_OUT ||
+           status == TMSG_ERR_LIMIT_EXCEEDED;
+}
+
 /* Returns whether a broken connection ends the endpoint. A dialled side that
  * has said FIN has nothing left to wait for: the dialling side may have closed
  * in order. */
@@ -204,12 +221,29 @@ static bool is_final(const tmsg_endpoint_t *endpoint, tmsg_status_t status)
            (endpoint->fin_sent && !endpoint->dialling);
 }
 
+/* Returns whether another attempt may find what this one did not: somebody who
+ * listens, and has room. */
+static bool may_try_again(const tmsg_endpoint_t *endpoint, tmsg_status_t status)
+{
+    const tmsg_resume_t *resume = endpoint->resume;
+
+    return resume != NULL && resume->beginning && !resume->over &&
+           (status == TMSG_ERR_UNREACHABLE || status == TMSG_ERR_NOT_FOUND ||
+            status == TMSG_ERR_PEER_LOST || status == TMSG_ERR_UNAVAILABLE ||
+            is_passing(status));
+}
+
 bool tmsg_resume_catches(tmsg_endpoint_t *endpoint, tmsg_status_t *status_p,
                          const char *why)
 {
     tmsg_resume_t *resume = endpoint->resume;
     char error[TMSG_ERROR_BYTES];
 
+    if (may_try_again(endpoint, *status_p)) {
+        copy_words(error, sizeof(error), why);
+        go_away(endpoint, error);
+        return true;
+    }
     if (resume == NULL || !resume->agreed || *status_p == TMSG_ERR_CANCELED ||
         *status_p == TMSG_ERR_CLOSED) {
         return false;
@@ -275,8 +309,12 @@ static void try_again(tmsg_timer_t *timer)
     }
 }
 
-static uint64_t backoff_ms(const tmsg_resume_t *resume)
+static uint64_t backoff_ms(tmsg_resume_t *resume)
 {
+    if (resume->at_once) {
+        resume->at_once = false;
+        return 0;
+    }
     return tmsg_redial_pause_ms((uint32_t)resume->first_backoff_ms,
                                 (uint32_t)resume->most_backoff_ms,
                                 resume->attempts);
@@ -295,6 +333,28 @@ static void call_waiting(const tmsg_worker_t *worker)
     }
 }
 
+/* Lets go of the endpoint whose place this one takes, when UCX has nothing of
+ * it any more. Returns false as long as it has. */
+static bool follow(const tmsg_endpoint_t *endpoint)
+{
+    tmsg_resume_t *resume = endpoint->resume;
+    tmsg_endpoint_t *before = resume == NULL ? NULL : resume->before;
+
+    if (before == NULL) {
+        return true;
+    }
+    if (before->in_ucx > 0) {
+        return false;
+    }
+    if (before->ucx != NULL) {
+        before->ucx->users--;
+        before->ucx = NULL;
+    }
+    resume->before = NULL;
+    tmsg_endpoint_drop(before);
+    return true;
+}
+
 void tmsg_resume_settled(tmsg_endpoint_t *endpoint)
 {
     tmsg_worker_t *worker = endpoint->worker;
@@ -306,6 +366,9 @@ void tmsg_resume_settled(tmsg_endpoint_t *endpoint)
     if (endpoint->ucx != NULL) {
         endpoint->ucx->users--;
         endpoint->ucx = NULL;
+    }
+    if (!follow(endpoint)) {
+        return;
     }
     if (!tmsg_resume_is_away(endpoint)) {
         tmsg_redial_settled(endpoint);
@@ -322,6 +385,7 @@ static void begin_session(tmsg_endpoint_t *endpoint)
 {
     tmsg_resume_t *resume = endpoint->resume;
 
+    resume->opened_ns = tmsg_now_ns();
     if (endpoint->peer_hello.resume_ms == 0) {
         tmsg_endpoint_log(endpoint, TMSG_LOG_WITHOUT_KIND, TMSG_LOG_INFO,
                           "the peer keeps no session: if the connection "
@@ -332,7 +396,68 @@ static void begin_session(tmsg_endpoint_t *endpoint)
     memcpy(resume->id, endpoint->token, sizeof(resume->id));
     memcpy(resume->peer, endpoint->peer_hello.instance_id,
            sizeof(resume->peer));
-    resume->opened_ns = tmsg_now_ns();
+}
+
+/* Begins the session of an endpoint that has taken another's place. */
+static void begin_anew(tmsg_endpoint_t *endpoint)
+{
+    tmsg_resume_t *resume = endpoint->resume;
+    char words[TMSG_ERROR_BYTES];
+
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &resume->end);
+    resume->away = false;
+    resume->beginning = false;
+    resume->sessions++;
+    begin_session(endpoint);
+    snprintf(words, sizeof(words),
+             "a new session with pid %u on %s; with the old one ended %zu "
+             "sends and %zu calls, and %zu went over",
+             endpoint->peer_hello.pid, endpoint->peer_hello.host,
+             resume->lost.sends, resume->lost.calls, resume->lost.moved);
+    tmsg_endpoint_log(endpoint, TMSG_LOG_CONNECTED_KIND, TMSG_LOG_WARN, "%s",
+                      words);
+    tmsg_session_tell(endpoint, TMSG_SESSION_NEW, words);
+}
+
+tmsg_status_t tmsg_resume_inherit(tmsg_endpoint_t *heir, tmsg_endpoint_t *old,
+                                  const char *error)
+{
+    const tmsg_resume_t *from = old->resume;
+    uint64_t now = tmsg_now_ns();
+    tmsg_resume_t *resume;
+    uint64_t gone_ms;
+    tmsg_status_t status = create_session(heir, from->keep_ms);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    resume = heir->resume;
+    resume->first_backoff_ms = from->first_backoff_ms;
+    resume->most_backoff_ms = from->most_backoff_ms;
+    resume->connect_timeout_ms = from->connect_timeout_ms;
+    resume->sessions = from->sessions;
+    resume->beginning = true;
+    if (!from->away) {
+        begin_absence(resume, error);
+        resume->attempts = now - from->opened_ns > // a crash loop
+                                   (uint64_t)from->most_backoff_ms * NS_PER_MS
+                               ? 0
+                               : from->attempts;
+    } else {
+        gone_ms = (now - from->broke_ns) / NS_PER_MS;
+        resume->away = true;
+        resume->broke_ns = from->broke_ns;
+        resume->attempts = from->attempts;
+        copy_words(resume->broke, sizeof(resume->broke), from->broke);
+        copy_words(resume->latest, sizeof(resume->latest), error);
+        set_end(resume, gone_ms < from->keep_ms ? from->keep_ms - gone_ms : 0);
+    }
+    resume->at_once = from->at_once;
+    resume->before = old;
+    tmsg_endpoint_hold(old);
+    heir->state = TMSG_EP_AWAY;
+    tmsg_worker_chore(heir->worker, heir);
+    return TMSG_OK;
 }
 
 void tmsg_resume_opened(tmsg_endpoint_t *endpoint)
@@ -342,8 +467,13 @@ void tmsg_resume_opened(tmsg_endpoint_t *endpoint)
     if (resume == NULL) {
         return;
     }
+    resume->stood = true;
     if (!resume->away) {
         begin_session(endpoint);
+        return;
+    }
+    if (resume->beginning) {
+        begin_anew(endpoint);
         return;
     }
     tmsg_loop_clear_timer(&endpoint->worker->loop, &resume->end);
@@ -357,14 +487,6 @@ void tmsg_resume_opened(tmsg_endpoint_t *endpoint)
     tmsg_session_tell(endpoint, TMSG_SESSION_BACK, "connected again");
 }
 
-/* Returns whether the reason of a refusal may be over in a moment. */
-static bool is_passing(tmsg_status_t status)
-{
-    return status == TMSG_ERR_BUSY || status == TMSG_ERR_NO_MEMORY ||
-           status == TMSG_ERR_IO || status == TMSG_ERR_TIMED_OUT ||
-           status == TMSG_ERR_LIMIT_EXCEEDED;
-}
-
 void tmsg_resume_refused(tmsg_endpoint_t *endpoint, tmsg_status_t status)
 {
     tmsg_resume_t *resume = endpoint->resume;
@@ -372,7 +494,26 @@ void tmsg_resume_refused(tmsg_endpoint_t *endpoint, tmsg_status_t status)
     if (resume != NULL && resume->agreed &&
         !(resume->away && is_passing(status))) {
         resume->over = true;
+        resume->final =
+            status != TMSG_ERR_PEER_LOST && status != TMSG_ERR_UNAVAILABLE;
+        resume->at_once = resume->away && status == TMSG_ERR_PEER_LOST;
     }
+}
+
+/* Checks that the process that has come after the old one is of the same
+ * principal. */
+static tmsg_status_t check_principal(const tmsg_endpoint_t *endpoint)
+{
+    const char *old = endpoint->face->admit.principal;
+    const char *new = endpoint->admit.principal;
+
+    if (old == NULL || (new != NULL &&strcmp(old, new) == 0)) {
+        return TMSG_OK;
+    }
+    return tmsg_error_set(TMSG_ERR_INSECURE,
+                          "the peer was restarted: it was '%s', and has proved "
+                          "to be '%s'",
+                          old, new == NULL ? "nobody" : new);
 }
 
 static tmsg_status_t recognize_dialled(tmsg_endpoint_t *endpoint,
@@ -382,6 +523,9 @@ static tmsg_status_t recognize_dialled(tmsg_endpoint_t *endpoint,
 
     if (resume == NULL || !resume->away) {
         return TMSG_OK;
+    }
+    if (resume->beginning) {
+        return check_principal(endpoint);
     }
     if (memcmp(theirs->instance_id, resume->peer, sizeof(resume->peer)) != 0) {
         return no_way_back(

@@ -24,6 +24,11 @@ void tmsg_resume_free(tmsg_endpoint_t *endpoint);
 /* Fills in what this side's hello says of the session. */
 void tmsg_resume_hello(const tmsg_endpoint_t *endpoint, tmsg_hello_t *hello);
 
+/* Makes the session of an endpoint that takes the place of `old`, whose session
+ * is over. `error` says why. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_resume_inherit(tmsg_endpoint_t *heir, tmsg_endpoint_t *old,
+                                  const char *error);
+
 /* Called when the endpoint is to end. Returns true if it is away instead.
  * Otherwise the endpoint ends with *status_p, which may have been changed. */
 bool tmsg_resume_catches(tmsg_endpoint_t *endpoint, tmsg_status_t *status_p,

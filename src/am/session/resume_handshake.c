@@ -172,9 +172,9 @@ static void look_for_session(tmsg_endpoint_t *connection)
     tmsg_endpoint_t *session = find_session(connection);
 
     if (session == NULL) {
-        tmsg_error_set(TMSG_ERR_REFUSED,
+        tmsg_error_set(TMSG_ERR_PEER_LOST,
                        "this session has ended, or was never here");
-        tmsg_link_refuse(connection, TMSG_ERR_REFUSED);
+        tmsg_link_refuse(connection, TMSG_ERR_PEER_LOST);
         return;
     }
     tmsg_endpoint_hold(session);

@@ -39,6 +39,7 @@ void tmsg_session_tell(tmsg_endpoint_t *endpoint, tmsg_session_event_t event,
 {
     told_t *told;
 
+    endpoint = endpoint->face;
     if (!endpoint->handle || endpoint->resume->on_session == NULL) {
         return;
     }

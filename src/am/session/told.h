@@ -5,7 +5,7 @@
 
 #include "am/endpoint/endpoint.h"
 
-/* Has on_session called, if there is one. Lock held. */
+/* Has on_session of the endpoint's face called, if there is one. Lock held. */
 void tmsg_session_tell(tmsg_endpoint_t *endpoint, tmsg_session_event_t event,
                        const char *words);
 
