@@ -29,11 +29,11 @@ void tmsg_handshake_tell(tmsg_endpoint_t *endpoint, tmsg_status_t refusal,
 tmsg_status_t tmsg_handshake_refuse(tmsg_endpoint_t *endpoint,
                                     tmsg_status_t status);
 
-/* Sets the TMSG_SUBSCRIBE_* bits in the hello of an endpoint that is
- * dialled. */
 /* Has an endpoint connect as `old` did, and to where that was connected. */
 void tmsg_handshake_inherit(tmsg_endpoint_t *heir, const tmsg_endpoint_t *old);
 
+/* Sets the TMSG_SUBSCRIBE_* bits in the hello of an endpoint that is
+ * dialled. */
 void tmsg_handshake_subscribe(tmsg_endpoint_t *endpoint, uint32_t bits);
 
 #endif
