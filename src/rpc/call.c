@@ -181,6 +181,7 @@ TMSG_RPC_STEP tmsg_status_t make_call(tmsg_rpc_peer_t *peer, const char *method,
         return tmsg_error_memory("a call");
     }
     call->peer = peer;
+    call->carrier = peer;
     call->endpoint = peer->endpoint;
     status = take_method(call, method);
     if (status == TMSG_OK) {
@@ -227,7 +228,7 @@ TMSG_RPC_STEP tmsg_status_t enlist(tmsg_call_t *call, const tmsg_map_t *map)
         if (call->extras || hub->counts) {
             enlist_extras(call, map);
         }
-        tmsg_list_push(&call->peer->calls, &call->node);
+        tmsg_list_push(&call->carrier->calls, &call->node);
         alarm = call->deadline_ns != 0 &&
                 tmsg_hub_expect(hub, &call->expiry, call->deadline_ns);
     }
@@ -259,7 +260,8 @@ bool tmsg_call_delist(tmsg_call_t *call, tmsg_status_t status)
 
 /* Sends an attempt of a call with retries, with copies of its head and `how`:
  * an earlier attempt may still read those of the record. */
-TMSG_RPC_RARE tmsg_status_t send_lent(tmsg_call_t *call, uint64_t id,
+TMSG_RPC_RARE tmsg_status_t send_lent(tmsg_call_t *call,
+                                      tmsg_endpoint_t *endpoint, uint64_t id,
                                       const tmsg_map_t *map)
 {
     tmsg_call_head_t head = call->head;
@@ -269,30 +271,31 @@ TMSG_RPC_RARE tmsg_status_t send_lent(tmsg_call_t *call, uint64_t id,
     head.id = id;
     how.head = &head;
     tmsg_retry_lend(call, &how);
-    status = tmsg_calls_send(call->endpoint, map, &how);
+    status = tmsg_calls_send(endpoint, map, &how);
     if (status != TMSG_OK) {
         tmsg_retry_unlend(call);
     }
     return status;
 }
 
-TMSG_RPC_STEP tmsg_status_t send_attempt(tmsg_call_t *call, uint64_t id,
+TMSG_RPC_STEP tmsg_status_t send_attempt(tmsg_call_t *call,
+                                         tmsg_endpoint_t *endpoint, uint64_t id,
                                          const tmsg_map_t *map)
 {
     if (map == NULL) {
         map = call->peer->hub->empty;
     }
     if (call->retry.attempts > 0) {
-        return send_lent(call, id, map);
+        return send_lent(call, endpoint, id, map);
     }
     call->head.id = id;
-    return tmsg_calls_send(call->endpoint, map, &call->how);
+    return tmsg_calls_send(endpoint, map, &call->how);
 }
 
-tmsg_status_t tmsg_call_send(tmsg_call_t *call, uint64_t id,
-                             const tmsg_map_t *map)
+tmsg_status_t tmsg_call_send(tmsg_call_t *call, tmsg_endpoint_t *endpoint,
+                             uint64_t id, const tmsg_map_t *map)
 {
-    return send_attempt(call, id, map);
+    return send_attempt(call, endpoint, id, map);
 }
 
 /* Settles a send that returned `status`. Returns TMSG_OK if the call was sent,
@@ -307,7 +310,7 @@ TMSG_RPC_STEP tmsg_status_t check_sent(tmsg_call_t *call, uint64_t id,
         return TMSG_OK;
     }
     if (status == TMSG_OK && tmsg_call_has_ended(call)) {
-        tmsg_calls_cancel(call->endpoint, id);
+        tmsg_call_uncall(call, id);
     }
     return status;
 }
@@ -326,8 +329,10 @@ TMSG_RPC_STEP tmsg_status_t launch_call(tmsg_call_t *call,
     }
     status = enlist(call, map);
     id = call->id;
-    return status == TMSG_OK ? check_sent(call, id, send_attempt(call, id, map))
-                             : status;
+    return status == TMSG_OK
+               ? check_sent(call, id,
+                            send_attempt(call, call->endpoint, id, map))
+               : status;
 }
 
 /* Gives the application its handle, or drops it if the application wants none.

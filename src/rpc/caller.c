@@ -51,6 +51,7 @@ static void give_back_call(tmsg_call_t *call, bool own)
 
 TMSG_RPC_RARE void free_extras(tmsg_call_t *call)
 {
+    tmsg_call_drop_carrier(call);
     tmsg_hooks_drop(call->hooks);
     tmsg_stream_free(call->stream);
     if (call->into != NULL && tmsg_map_unhold(call->into)) {
@@ -136,7 +137,8 @@ tmsg_call_t *tmsg_call_find(const tmsg_rpc_peer_t *peer, uint64_t id)
     uint32_t slot = (uint32_t)id;
     tmsg_call_t *call = slot < hub->slot_count ? hub->slots[slot].call : NULL;
 
-    return call != NULL && call->id == id && call->peer == peer ? call : NULL;
+    return call != NULL && call->id == id && call->carrier == peer ? call
+                                                                   : NULL;
 }
 
 TMSG_RPC_STEP void leave_slot(tmsg_call_t *call)
@@ -145,7 +147,7 @@ TMSG_RPC_STEP void leave_slot(tmsg_call_t *call)
         free_call_slot(call->peer->hub, call);
     }
     if (call->indexed) {
-        tmsg_table_remove(&call->peer->calls_by_message, &call->by_message);
+        tmsg_table_remove(&call->carrier->calls_by_message, &call->by_message);
     }
     call->indexed = false;
 }
@@ -176,7 +178,7 @@ TMSG_RPC_RARE void end_extras(tmsg_call_t *call, tmsg_status_t status)
 TMSG_RPC_STEP void end_call(tmsg_call_t *call, tmsg_status_t status)
 {
     leave_slot(call);
-    tmsg_list_remove(&call->peer->calls, &call->node);
+    tmsg_list_remove(&call->carrier->calls, &call->node);
     tmsg_hub_forgo(call->peer->hub, &call->expiry);
     if (call->extras) {
         end_extras(call, status);
@@ -251,7 +253,7 @@ static void fire_given_up(tmsg_rpc_event_t *event)
     tmsg_call_t *call = TMSG_CONTAINER_OF(event, tmsg_call_t, event);
 
     if (call->id != 0 && call->stream == NULL) {
-        tmsg_calls_cancel(call->endpoint, call->id);
+        tmsg_call_uncall(call, call->id);
     }
     fire_call_end(event);
 }
@@ -267,7 +269,7 @@ const char *tmsg_call_without_peer(const char *peer, const char *why)
 
 void tmsg_call_explain(tmsg_call_t *call, const char *why)
 {
-    const char *peer = tmsg_calls_name(call->endpoint);
+    const char *peer = tmsg_calls_name(call->carrier->endpoint);
     char tries[32] = "";
 
     if (call->attempts > 1) {
@@ -344,8 +346,15 @@ static void index_call(tmsg_call_t *call)
 
     call->indexed = number != TMSG_CALL_NO_NUMBER && call->id != 0;
     if (call->indexed) {
-        tmsg_table_add(&call->peer->calls_by_message, &call->by_message,
+        tmsg_table_add(&call->carrier->calls_by_message, &call->by_message,
                        number);
+    }
+}
+
+void tmsg_call_index(tmsg_call_t *call)
+{
+    if (call->carrier->refuses) {
+        index_call(call);
     }
 }
 
@@ -369,10 +378,10 @@ void tmsg_call_began(void *arg)
     /* An earlier attempt, which was answered before it was sent, may have put
      * the call into the table. */
     if (call->indexed) {
-        tmsg_table_remove(&call->peer->calls_by_message, &call->by_message);
+        tmsg_table_remove(&call->carrier->calls_by_message, &call->by_message);
         call->indexed = false;
     }
-    if (call->peer->refuses && !tmsg_call_has_ended(call)) {
+    if (call->carrier->refuses && !tmsg_call_has_ended(call)) {
         index_call(call);
     }
     tmsg_hub_unlock_live(hub);

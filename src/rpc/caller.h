@@ -15,6 +15,9 @@ struct tmsg_call {
     atomic_int status;
     tmsg_endpoint_t *endpoint; /* held; keeps peer and hub alive */
     tmsg_rpc_peer_t *peer;
+    /* In whose list the call is, and by whose endpoint it goes: `peer`, or one
+     * that came after it, whose endpoint is held then. The lock protects it. */
+    tmsg_rpc_peer_t *carrier;
     tmsg_call_stream_t *stream; /* the stream that this call opened, or NULL;
                                    freed with the call */
     uint64_t id;
@@ -94,6 +97,20 @@ void tmsg_call_drop_unseen(tmsg_call_t *call);
 /* Gives back the ended call whose release was put off. Worker's thread only. */
 void tmsg_calls_catch_up(tmsg_hub_t *hub);
 
+/* Has a call that goes on go by the heir of its carrier from now on (carry.c).
+ * The one that carried it is held by the caller. Lock held. */
+void tmsg_call_carry(tmsg_call_t *call, tmsg_rpc_peer_t *heir);
+
+/* Ends the hold of a call's carrier, with the call. Lock not held. */
+void tmsg_call_drop_carrier(tmsg_call_t *call);
+
+/* Holds and returns the endpoint of the call's carrier. Takes the lock. */
+tmsg_endpoint_t *tmsg_call_hold_carrier(tmsg_call_t *call);
+
+/* Tells the carrier's peer that nobody waits for the reply to that attempt any
+ * more. Lock not held. */
+void tmsg_call_uncall(tmsg_call_t *call, uint64_t id);
+
 bool tmsg_call_has_ended(const tmsg_call_t *call);
 
 /* Makes a call with two references: the list's and the handle's. It takes over
@@ -114,6 +131,10 @@ tmsg_status_t tmsg_call_enlist(tmsg_call_t *call, const tmsg_map_t *map);
  * no `began` for calls without extras, because nobody looks for such a call
  * before it was sent. */
 void tmsg_call_began(void *call);
+
+/* Has the call found by its message's number, if calls of its carrier are. Lock
+ * held. */
+void tmsg_call_index(tmsg_call_t *call);
 
 /* Ends a call that was not sent. Takes the lock. Returns false if the call has
  * ended otherwise; that end is told. */
@@ -176,10 +197,11 @@ void tmsg_call_fail(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
  * held. */
 void tmsg_call_quit(tmsg_call_t *call, tmsg_status_t status, const char *why);
 
-/* Sends a call that has an id; a NULL `map` stands for an empty one. Lock not
- * held. Errors: those of tmsg_calls_send(); on error nothing was sent. */
-tmsg_status_t tmsg_call_send(tmsg_call_t *call, uint64_t id,
-                             const tmsg_map_t *map);
+/* Sends a call that has an id by that endpoint; a NULL `map` stands for an
+ * empty one. Lock not held. Errors: those of tmsg_calls_send(); on error
+ * nothing was sent. */
+tmsg_status_t tmsg_call_send(tmsg_call_t *call, tmsg_endpoint_t *endpoint,
+                             uint64_t id, const tmsg_map_t *map);
 
 /* Reads the flags and the retries of `params` (retry.c). Errors: INVALID_PARAM.
  */

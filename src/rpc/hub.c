@@ -337,12 +337,18 @@ static void endpoint_ended(void *arg, tmsg_status_t status, const char *error)
 {
     tmsg_rpc_peer_t *peer = arg;
     tmsg_hub_t *hub = peer->hub;
+    bool goes_on;
 
     tmsg_hub_lock(hub);
     peer->over = true;
     tmsg_calls_lost(peer, status, error);
+    goes_on = peer->heir != NULL;
+    peer->heir = NULL;
     tmsg_tasks_lost(peer);
     tmsg_hub_unlock(hub);
+    if (goes_on) { /* some calls may be made again */
+        tmsg_hub_wake(hub);
+    }
     tmsg_streams_let_go(peer);
     fire_all(hub, false);
     tmsg_server_run(hub);

@@ -139,10 +139,13 @@ typedef struct {
 } tmsg_stream_slot_t;
 
 /* What calls keep of an endpoint. A peer lives as long as its endpoint. */
-typedef struct {
+typedef struct tmsg_rpc_peer {
     tmsg_hub_t *hub;
     tmsg_endpoint_t *endpoint;
-    bool over;         /* the endpoint has ended */
+    bool over; /* the endpoint has ended */
+    /* What the endpoint that takes this one's place is to calls: from its end
+     * on until that was told. NULL: nothing, or not any more. */
+    struct tmsg_rpc_peer *heir;
     tmsg_list_t calls; /* calls of this side under way */
     tmsg_list_t tasks; /* calls of the peer, to be answered */
     tmsg_retry_budget_t budget;

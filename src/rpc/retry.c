@@ -113,10 +113,12 @@ void tmsg_retry_lend(tmsg_call_t *call, tmsg_call_send_t *how)
 
 void tmsg_retry_unlend(tmsg_call_t *call) { attempt_released(call); }
 
-/* Returns whether the cause of a failure can pass by itself. */
-static bool is_transient(tmsg_status_t status)
+/* Returns whether the cause of a failure can pass by itself. If a new session
+ * follows, so does the loss of the peer. */
+static bool is_transient(const tmsg_rpc_peer_t *peer, tmsg_status_t status)
 {
-    return status == TMSG_ERR_UNAVAILABLE ||
+    return (status == TMSG_ERR_PEER_LOST && peer->heir != NULL) ||
+           status == TMSG_ERR_UNAVAILABLE ||
            status == TMSG_ERR_RESOURCE_EXHAUSTED ||
            status == TMSG_ERR_NO_MEMORY || status == TMSG_ERR_BUSY;
 }
@@ -140,12 +142,16 @@ static uint64_t backoff_ns(const tmsg_call_t *call)
 }
 
 /* Takes a token for a failure. Returns whether the budget allows another
- * attempt: more than half of the tokens are left, or there is no bound. Lock
- * held. */
-static bool budget_allows(tmsg_rpc_peer_t *peer)
+ * attempt: more than half of the tokens are left, or there is no bound. A peer
+ * that was restarted takes none: many calls end with it at once, and it was not
+ * they that were too many. Lock held. */
+static bool budget_allows(tmsg_rpc_peer_t *peer, tmsg_status_t status)
 {
     tmsg_retry_budget_t *budget = &peer->budget;
 
+    if (status == TMSG_ERR_PEER_LOST) {
+        return true;
+    }
     budget->tokens -= budget->tokens < MILLI ? budget->tokens : MILLI;
     return budget->most == 0 || budget->tokens > budget->most / 2;
 }
@@ -168,6 +174,7 @@ static void fire_next(tmsg_rpc_event_t *event)
     tmsg_call_t *call = TMSG_CONTAINER_OF(event, tmsg_call_t, next);
     tmsg_hub_t *hub = call->peer->hub;
     const tmsg_map_t *map = NULL;
+    tmsg_endpoint_t *endpoint = tmsg_call_hold_carrier(call);
     tmsg_status_t status = TMSG_OK;
     bool over;
     uint64_t id;
@@ -190,7 +197,7 @@ static void fire_next(tmsg_rpc_event_t *event)
     id = call->id;
     tmsg_hub_unlock(hub);
     if (!over && status == TMSG_OK) {
-        status = tmsg_call_send(call, id, map);
+        status = tmsg_call_send(call, endpoint, id, map);
     }
     if (map != NULL && tmsg_map_unhold(map)) {
         tmsg_map_free(map);
@@ -204,8 +211,9 @@ static void fire_next(tmsg_rpc_event_t *event)
     if (status != TMSG_OK) {
         tmsg_hub_wake(hub);
     } else if (!over) {
-        tmsg_calls_cancel(call->endpoint, id);
+        tmsg_call_uncall(call, id);
     }
+    tmsg_calls_drop(endpoint);
     tmsg_call_drop(call);
 }
 
@@ -238,16 +246,18 @@ bool tmsg_call_again(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
                      bool safe)
 {
     tmsg_hub_t *hub = call->peer->hub;
+    tmsg_rpc_peer_t *peer = call->carrier;
     uint64_t at_ns;
 
     if (call->retry.attempts == 0 || call->map == NULL) {
         return false;
     }
     if (status == TMSG_OK) {
-        note_success(call->peer);
+        note_success(peer);
     }
-    if (!is_transient(status) || !budget_allows(call->peer) ||
-        call->attempts >= call->retry.attempts || call->peer->over ||
+    if (!is_transient(peer, status) || !budget_allows(peer, status) ||
+        call->attempts >= call->retry.attempts ||
+        (peer->over && peer->heir == NULL) ||
         (may_have_run && !safe && !(call->flags & TMSG_CALL_IDEMPOTENT))) {
         return false;
     }
@@ -256,6 +266,9 @@ bool tmsg_call_again(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
         return false;
     }
     tmsg_call_leave(call);
+    if (peer->heir != NULL) {
+        tmsg_call_carry(call, peer->heir);
+    }
     call->id = 0;
     call->number = TMSG_CALL_NO_NUMBER;
     call->coming = false;

@@ -218,6 +218,22 @@ const char *tmsg_calls_name(const tmsg_endpoint_t *endpoint)
     return atomic_load(&endpoint->peer);
 }
 
+/* Returns the endpoint by which a request goes whose own endpoint has ended
+ * since the call was made. */
+static tmsg_endpoint_t *carry_over(tmsg_endpoint_t *endpoint,
+                                   const tmsg_call_head_t *head)
+{
+    tmsg_endpoint_t *heir = tmsg_endpoint_heir(endpoint);
+
+    return heir != endpoint && head->type == TMSG_CALL_REQUEST &&
+                   tmsg_calls_meet(heir) == TMSG_OK &&
+                   tmsg_hub_carry.carried(endpoint->calls_peer,
+                                          heir->calls_peer, head->id,
+                                          UINT64_MAX)
+               ? heir
+               : endpoint;
+}
+
 /* Sends a call by the general way. This function is not inlined either. */
 __attribute__((noinline)) static tmsg_status_t
 send_generally(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
@@ -239,6 +255,9 @@ send_generally(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         .on_done_arg = how->on_done_arg,
     };
 
+    if (endpoint->state == TMSG_EP_ENDED) {
+        endpoint = carry_over(endpoint, how->head);
+    }
     if (how->flags & TMSG_CALL_SEND_ASKS) {
         tmsg_loans_ask(endpoint);
     }

@@ -127,6 +127,21 @@ typedef struct tmsg_calls_ops {
     void (*count)(void *start, tmsg_calls_counts_t *counts_p);
 } tmsg_calls_ops_t;
 
+/* What the room above does for an endpoint, `peer`, whose place another takes,
+ * `heir`. Lock held. */
+typedef struct {
+    /* The request of that call was not handed over: it goes by the heir, in
+     * the message of that number; UINT64_MAX: that will be told. Returns false
+     * if nobody waits for its reply any more. */
+    bool (*carried)(void *peer, void *heir, uint64_t id, uint64_t number);
+    /* The endpoint has ended, and what could be carried was. Calls that end
+     * with it may be made again by the heir, until `ended` of tmsg_calls_ops_t
+     * returns. Returns how many calls end. */
+    size_t (*left)(void *peer, void *heir);
+} tmsg_carry_ops_t;
+
+extern const tmsg_carry_ops_t tmsg_hub_carry;
+
 /* The consumer of the calls that come to a worker on which nobody has begun to
  * call or serve. */
 extern const tmsg_calls_ops_t tmsg_hub_ops;

@@ -101,6 +101,8 @@ typedef struct {
     uint32_t with_fragments[TMSG_FETCH_EARLY + 1];
     tmsg_schema_budget_t budget; /* bounds the layouts of all channels */
     tmsg_due_t calls_due;        /* tells calls of the endpoint's end */
+    /* Held until they were told: calls may go on by it. NULL: there is none. */
+    tmsg_endpoint_t *calls_heir;
 } tmsg_endpoint_rx_t;
 
 /* Belongs to the room recv: the early messages that fill UCX's window, by turn.

@@ -55,6 +55,8 @@ void tmsg_loans_count(tmsg_worker_t *worker, tmsg_loans_counts_t *counts);
 /* Notes that this side asks the peer for a loan by a call: replies may come as
  * loans from now on. */
 void tmsg_loans_ask(tmsg_endpoint_t *endpoint);
+/* Notes as much for an endpoint that takes over the calls of another. */
+void tmsg_loans_ask_as(tmsg_endpoint_t *heir, const tmsg_endpoint_t *old);
 
 /* Makes the lending of a map whose tensors lie in segments of the application,
  * with one reference. NULL: they do not, or segments would be lent that have

@@ -67,6 +67,11 @@ void tmsg_loans_ask(tmsg_endpoint_t *endpoint)
     endpoint->paths.asks_loans = true;
 }
 
+void tmsg_loans_ask_as(tmsg_endpoint_t *heir, const tmsg_endpoint_t *old)
+{
+    heir->paths.asks_loans = old->paths.asks_loans;
+}
+
 /* Returns whether a segment may be borrowed, and makes room for it. */
 static tmsg_status_t make_place(tmsg_endpoint_t *endpoint)
 {

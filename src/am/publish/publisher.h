@@ -122,6 +122,11 @@ void tmsg_publisher_drop(tmsg_publisher_t *publisher);
 void tmsg_subscribers_flush(tmsg_endpoint_t *endpoint);
 void tmsg_subscribers_ended(tmsg_endpoint_t *endpoint);
 
+/* Gives the heir the subscriptions of an endpoint that has ended, and what
+ * waits for it. The heir gets the publications that are kept like a newcomer,
+ * but for those that it has of the old endpoint. */
+void tmsg_subscribers_move(tmsg_endpoint_t *heir, tmsg_endpoint_t *old);
+
 /* Frees the publisher, for the application or its worker. */
 void tmsg_publisher_release(tmsg_publisher_t *publisher);
 

@@ -358,8 +358,9 @@ static void enforce_bounds(tmsg_subscriber_t *subscriber)
     }
 }
 
-static bool wait_for(tmsg_subscriber_t *subscriber,
-                     tmsg_publication_t *publication)
+/* Adds a delivery to those that wait, behind `before`, or in front of all. */
+static bool wait_behind(tmsg_subscriber_t *subscriber, tmsg_node_t *before,
+                        tmsg_publication_t *publication)
 {
     delivery_t *delivery = malloc(sizeof(*delivery));
 
@@ -373,9 +374,15 @@ static bool wait_for(tmsg_subscriber_t *subscriber,
     delivery->subscriber = subscriber;
     delivery->publication = publication;
     tmsg_publication_use(publication);
-    tmsg_list_push(&subscriber->waiting, &delivery->node);
+    tmsg_list_insert(&subscriber->waiting, before, &delivery->node);
     subscriber->waiting_bytes += publication->bytes;
     return true;
+}
+
+static bool wait_for(tmsg_subscriber_t *subscriber,
+                     tmsg_publication_t *publication)
+{
+    return wait_behind(subscriber, subscriber->waiting.tail, publication);
 }
 
 void tmsg_subscriber_offer(tmsg_subscriber_t *subscriber,
@@ -465,6 +472,62 @@ void tmsg_subscribers_flush(tmsg_endpoint_t *endpoint)
         /* The peer may ask for the newest message only. */
         trim_waiting(subscriber);
         flush_subscriber(subscriber);
+    }
+}
+
+/* Returns whether the subscriber is about to get a publication. */
+static bool has_coming(const tmsg_subscriber_t *subscriber,
+                       const tmsg_publication_t *publication)
+{
+    const tmsg_channel_t *channel =
+        tmsg_channel_find(subscriber->endpoint, publication->channel);
+
+    for (tmsg_node_t *node = subscriber->waiting.head; node != NULL;
+         node = node->next) {
+        if (TMSG_CONTAINER_OF(node, delivery_t, node)->publication ==
+            publication) {
+            return true;
+        }
+    }
+    for (tmsg_node_t *node = channel == NULL ? NULL : channel->queued.head;
+         node != NULL; node = node->next) {
+        if (TMSG_CONTAINER_OF(node, tmsg_send_t, node)->shared_plan ==
+            publication->shared_plan) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Has a new peer get what is kept, oldest first and before what waits. */
+static void offer_kept_again(tmsg_subscriber_t *subscriber)
+{
+    const tmsg_list_t *kept = &subscriber->publisher->kept;
+    tmsg_node_t *behind = NULL;
+
+    for (tmsg_node_t *node = kept->head; node != NULL; node = node->next) {
+        tmsg_publication_t *publication =
+            TMSG_CONTAINER_OF(node, tmsg_publication_t, node);
+
+        if (!has_coming(subscriber, publication) &&
+            wait_behind(subscriber, behind, publication)) {
+            behind = behind == NULL ? subscriber->waiting.head : behind->next;
+        }
+    }
+    trim_waiting(subscriber);
+}
+
+void tmsg_subscribers_move(tmsg_endpoint_t *heir, tmsg_endpoint_t *old)
+{
+    tmsg_subscriber_t *subscriber = old->subscriptions;
+
+    old->subscriptions = NULL;
+    heir->subscriptions = subscriber;
+    for (; subscriber != NULL; subscriber = subscriber->next) {
+        subscriber->endpoint = heir;
+        tmsg_endpoint_hold(heir);
+        tmsg_endpoint_drop(old);
+        offer_kept_again(subscriber);
     }
 }
 

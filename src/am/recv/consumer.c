@@ -185,7 +185,26 @@ static void run_ended(tmsg_due_t *due)
 
     endpoint->calls_ops->ended(endpoint->calls_peer, endpoint->status,
                                endpoint->error);
+    if (endpoint->rx.calls_heir != NULL) {
+        tmsg_endpoint_drop(endpoint->rx.calls_heir);
+    }
     tmsg_endpoint_drop(endpoint);
+}
+
+tmsg_status_t tmsg_call_inherit(tmsg_endpoint_t *heir,
+                                const tmsg_endpoint_t *old)
+{
+    return old->calls_peer == NULL ? TMSG_OK : tmsg_calls_meet(heir);
+}
+
+size_t tmsg_call_left(tmsg_endpoint_t *heir, tmsg_endpoint_t *old)
+{
+    if (old->calls_peer == NULL || heir->calls_peer == NULL) {
+        return 0;
+    }
+    old->rx.calls_heir = heir;
+    tmsg_endpoint_hold(heir);
+    return tmsg_hub_carry.left(old->calls_peer, heir->calls_peer);
 }
 
 void tmsg_call_ended(tmsg_endpoint_t *endpoint)

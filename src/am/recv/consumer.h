@@ -46,6 +46,15 @@ void tmsg_call_dropped(tmsg_message_t *message);
  * ended. */
 void tmsg_call_ended(tmsg_endpoint_t *endpoint);
 
+/* Prepares an endpoint for the calls that it takes over from `old`, which has
+ * ended. Lock held. Errors: NO_MEMORY (it takes over none). */
+tmsg_status_t tmsg_call_inherit(tmsg_endpoint_t *heir,
+                                const tmsg_endpoint_t *old);
+
+/* Tells the room above, once it has taken them over, and before it hears of the
+ * end. Returns how many calls end. Lock held. */
+size_t tmsg_call_left(tmsg_endpoint_t *heir, tmsg_endpoint_t *old);
+
 /* Frees what the room above keeps of the endpoint. Any thread. */
 void tmsg_call_forget(tmsg_endpoint_t *endpoint);
 

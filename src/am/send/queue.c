@@ -124,7 +124,7 @@ static void count_out(const tmsg_send_t *send)
     queue->shares -= send->shared_plan != NULL;
 }
 
-static void push_send(tmsg_send_t *send)
+void tmsg_queue_push(tmsg_send_t *send)
 {
     count_in(send);
     tmsg_channel_push(send->channel, &send->node);
@@ -233,7 +233,7 @@ static void drop_oldest(tmsg_send_t *send, const char *why)
         send->endpoint->queue.dropped_oldest++;
         tmsg_send_end(victim, TMSG_ERR_DROPPED, why);
     }
-    push_send(send);
+    tmsg_queue_push(send);
 }
 
 static tmsg_status_t apply_policy(tmsg_send_t *send)
@@ -286,7 +286,7 @@ tmsg_status_t tmsg_queue_enter(tmsg_send_t *send)
         send->call.type == 0) {
         return apply_policy(send);
     }
-    push_send(send);
+    tmsg_queue_push(send);
     return TMSG_OK;
 }
 

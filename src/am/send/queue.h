@@ -22,6 +22,9 @@ extern const tmsg_queue_params_t tmsg_queue_usual;
  * blocks. Errors: BUSY, WOULD_BLOCK, TIMED_OUT, CLOSED. */
 tmsg_status_t tmsg_queue_enter(tmsg_send_t *send);
 
+/* Queues a send whatever the bounds. Its queued_bytes are set. */
+void tmsg_queue_push(tmsg_send_t *send);
+
 /* tmsg_queue_pop() takes off the send that has waited longest on a channel.
  * tmsg_queue_remove() takes off a certain one. */
 tmsg_send_t *tmsg_queue_pop(tmsg_channel_t *channel);

@@ -13,6 +13,7 @@
 #include "am/send/consumer.h"
 #include "am/send/fragments.h"
 #include "am/send/lend.h"
+#include "am/send/move.h"
 #include "am/send/queue.h"
 #include "am/send/send.h"
 #include "am/send/stage_out.h"
@@ -538,6 +539,18 @@ static tmsg_status_t foresee_stream(const tmsg_send_t *send)
                : TMSG_OK;
 }
 
+/* Has a send go by the endpoint that has taken the place of its own while it
+ * waited for room. */
+static tmsg_status_t follow_heir(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *heir = tmsg_endpoint_heir(send->endpoint);
+
+    return send->endpoint->state == TMSG_EP_ENDED && heir != send->endpoint &&
+                   send->call.type == 0
+               ? tmsg_send_move(send, heir)
+               : TMSG_OK;
+}
+
 /* Posts the send at once if nothing is before it, so that what is wrong with
  * the map is the caller's own error. Lock held; it is let go where the queue is
  * to block. */
@@ -571,7 +584,10 @@ static tmsg_status_t start_send(tmsg_send_t *send)
         if (status != TMSG_IN_PROGRESS) {
             return status;
         }
-        status = check_state(send->endpoint);
+        status = follow_heir(send);
+        if (status == TMSG_OK) {
+            status = check_state(send->endpoint);
+        }
         if (status != TMSG_OK) {
             return status;
         }
@@ -605,6 +621,7 @@ tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     } else {
         tmsg_trace_failed(send, status);
         send->on_release = NULL; /* nothing was lent */
+        endpoint = send->endpoint;
         tmsg_send_give_back(send);
         tmsg_endpoint_return(endpoint);
         tmsg_request_drop_hidden(&send->request);

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Calls, streams and fetches over a restart of the server: what it had not seen
+ * goes to the new one, what it may have run ends and says so, or is repeated
+ * where that was asked for. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <string.h>
+
+#include "support/restarted.h"
+#include "support/seeded_maps.h"
+#include "support/session_pair.h"
+
+typedef struct {
+    restarted_t restarted;
+    tmsg_server_t *server, *own; /* of the client's own methods, or NULL */
+    tmsg_offer_t *offer;
+    tmsg_task_t *task; /* kept by the server that is there */
+    unsigned seen, kept, servers, released;
+    unsigned
+        kept_most; /* calls of "once" that are kept before others are not */
+} scene_t;
+
+static void answer(void *arg, tmsg_task_t *task)
+{
+    ((scene_t *)arg)->seen++;
+    must(tmsg_task_reply(task, tmsg_task_map(task), NULL));
+}
+
+/* The first server keeps it, the others answer. */
+static void once(void *arg, tmsg_task_t *task)
+{
+    scene_t *scene = arg;
+
+    if (scene->servers == 1 && scene->task == NULL) {
+        scene->task = tmsg_task_keep(task);
+    } else {
+        answer(arg, task);
+    }
+}
+
+static void serve(restarted_t *restarted)
+{
+    scene_t *scene = restarted->arg;
+
+    scene->servers++;
+    must(tmsg_server_create(restarted->server.worker, NULL, &scene->server));
+    must(tmsg_server_register(scene->server, "answer", answer, scene, NULL));
+    must(tmsg_server_register(scene->server, "once", once, scene, NULL));
+}
+
+static void leave(restarted_t *restarted)
+{
+    scene_t *scene = restarted->arg;
+
+    tmsg_task_destroy(scene->task);
+    scene->task = NULL;
+    tmsg_offer_destroy(scene->offer);
+    scene->offer = NULL;
+    tmsg_server_destroy(scene->server);
+    scene->server = NULL;
+}
+
+static void open_scene(scene_t *scene, link_t link, int32_t resume_ms)
+{
+    memset(scene, 0, sizeof(*scene));
+    scene->restarted = (restarted_t){.link = link,
+                                     .resume_ms = resume_ms,
+                                     .serve = serve,
+                                     .leave = leave,
+                                     .arg = scene};
+    restarted_open(&scene->restarted, DRIVE_POLLING);
+}
+
+static void on_release(void *arg) { ++*(unsigned *)arg; }
+
+static tmsg_call_t *call(scene_t *scene, const char *method, unsigned attempts,
+                         uint32_t flags)
+{
+    tmsg_call_params_t params = {.field_mask = TMSG_CALL_PARAM_ON_RELEASE |
+                                               TMSG_CALL_PARAM_FLAGS,
+                                 .on_release = on_release,
+                                 .on_release_arg = &scene->released,
+                                 .flags = flags};
+    tmsg_map_t *map = sample_bytes(7, 1000);
+    tmsg_call_t *made;
+
+    if (attempts > 1) {
+        params.field_mask |= TMSG_CALL_PARAM_RETRY;
+        params.retry.attempts = attempts;
+        params.retry.first_backoff_ms = 1;
+    }
+    must(tmsg_endpoint_call(scene->restarted.endpoint, method, map, &params,
+                            &made));
+    tmsg_map_destroy(map);
+    return made;
+}
+
+static void check_reply(scene_t *scene, tmsg_call_t *made, unsigned attempts)
+{
+    must_be(restarted_call_end(&scene->restarted, made), TMSG_OK);
+    sample_check_bytes(7, 1000, tmsg_call_reply(made));
+    must_eq(tmsg_call_attempts(made), attempts);
+    tmsg_call_destroy(made);
+}
+
+static void check_lost(scene_t *scene, tmsg_call_t *made)
+{
+    must_be(restarted_call_end(&scene->restarted, made), TMSG_ERR_PEER_LOST);
+    must_eq(tmsg_call_may_have_run(made), 1);
+    must_say(tmsg_call_error(made), "may have been taken or not");
+    tmsg_call_destroy(made);
+}
+
+static bool is_kept(void *arg) { return ((scene_t *)arg)->task != NULL; }
+
+static void restart(scene_t *scene)
+{
+    restarted_stop(&scene->restarted);
+    restarted_await_loss(&scene->restarted);
+    restarted_start(&scene->restarted);
+    restarted_await_new(&scene->restarted);
+}
+
+static void check_calls(link_t link, int32_t resume_ms)
+{
+    static scene_t scene;
+    tmsg_call_t *lost, *waits, *again, *queued[3];
+
+    open_scene(&scene, link, resume_ms);
+    check_reply(&scene, call(&scene, "answer", 1, 0), 1);
+    /* Three that the server keeps, or has not looked at. */
+    lost = call(&scene, "once", 1, 0);
+    restarted_await(&scene.restarted, is_kept, &scene, "a call");
+    restarted_stop(&scene.restarted);
+    restarted_await_loss(&scene.restarted);
+    for (int i = 0; i < 3; i++) { /* with retries, and without */
+        queued[i] = call(&scene, "answer", (unsigned)i + 1, 0);
+    }
+    restarted_start(&scene.restarted);
+    check_lost(&scene, lost);
+    for (int i = 0; i < 3; i++) {
+        check_reply(&scene, queued[i], 1);
+    }
+    must_eq(scene.seen, 4);
+    must_say(scene.restarted.told.words[1], "ended 0 sends and 1 calls, and ");
+
+    scene.servers = 0;
+    restart(&scene);
+    again = call(&scene, "once", 3, TMSG_CALL_IDEMPOTENT);
+    restarted_await(&scene.restarted, is_kept, &scene, "a call");
+    waits = call(&scene, "answer", 3, 0);
+    check_reply(&scene, waits, 1);
+    restart(&scene);
+    check_reply(&scene, again, 2);
+
+    scene.servers = 0;
+    restart(&scene);
+    lost = call(&scene, "once", 3, 0);
+    restarted_await(&scene.restarted, is_kept, &scene, "a call");
+    restart(&scene);
+    check_lost(&scene, lost);
+    must_eq(scene.released, 8);
+    restarted_close(&scene.restarted);
+}
+
+Test(restart_calls, tcp) { check_calls(LINK_TCP, -1); }
+Test(restart_calls, unix) { check_calls(LINK_UNIX, -1); }
+Test(restart_calls, without_sessions) { check_calls(LINK_SHM, 0); }
