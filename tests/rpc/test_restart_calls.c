@@ -60,11 +60,13 @@ static void leave(restarted_t *restarted)
     scene->server = NULL;
 }
 
-static void open_scene(scene_t *scene, link_t link, int32_t resume_ms)
+static void open_scene(scene_t *scene, link_t link, int32_t resume_ms,
+                       bool abrupt)
 {
     memset(scene, 0, sizeof(*scene));
     scene->restarted = (restarted_t){.link = link,
                                      .resume_ms = resume_ms,
+                                     .abrupt = abrupt,
                                      .serve = serve,
                                      .leave = leave,
                                      .arg = scene};
@@ -121,12 +123,12 @@ static void restart(scene_t *scene)
     restarted_await_new(&scene->restarted);
 }
 
-static void check_calls(link_t link, int32_t resume_ms)
+static void check_calls(link_t link, int32_t resume_ms, bool abrupt)
 {
     static scene_t scene;
     tmsg_call_t *lost, *waits, *again, *queued[3];
 
-    open_scene(&scene, link, resume_ms);
+    open_scene(&scene, link, resume_ms, abrupt);
     check_reply(&scene, call(&scene, "answer", 1, 0), 1);
     /* Three that the server keeps, or has not looked at. */
     lost = call(&scene, "once", 1, 0);
@@ -163,6 +165,181 @@ static void check_calls(link_t link, int32_t resume_ms)
     restarted_close(&scene.restarted);
 }
 
-Test(restart_calls, tcp) { check_calls(LINK_TCP, -1); }
-Test(restart_calls, unix) { check_calls(LINK_UNIX, -1); }
-Test(restart_calls, without_sessions) { check_calls(LINK_SHM, 0); }
+Test(restart_calls, tcp) { check_calls(LINK_TCP, -1, true); }
+Test(restart_calls, unix) { check_calls(LINK_UNIX, -1, false); }
+Test(restart_calls, without_sessions) { check_calls(LINK_SHM, 0, false); }
+
+static void on_stream(void *arg, tmsg_call_stream_t *stream)
+{
+    tmsg_map_t *map = sample_bytes(3, 1000);
+
+    (void)arg;
+    must(tmsg_call_stream_send(stream, map, NULL, NULL));
+    tmsg_map_destroy(map);
+    (void)tmsg_call_stream_keep(stream); /* never ended */
+}
+
+static bool has_come(void *arg)
+{
+    tmsg_call_stream_stats_t stats;
+
+    tmsg_call_stream_stats(arg, &stats);
+    return stats.received > 0;
+}
+
+static bool stream_is_over(void *arg)
+{
+    return tmsg_call_stream_status(arg) != TMSG_IN_PROGRESS;
+}
+
+static tmsg_call_stream_t *open_stream(scene_t *scene)
+{
+    tmsg_call_stream_t *stream;
+
+    must(tmsg_endpoint_open_stream(scene->restarted.endpoint, "stream", NULL,
+                                   NULL, &stream));
+    must_true(tmsg_call_stream_endpoint(stream) == scene->restarted.endpoint);
+    return stream;
+}
+
+static void check_stream_lost(scene_t *scene, tmsg_call_stream_t *stream,
+                              int may_have_run)
+{
+    restarted_await(&scene->restarted, stream_is_over, stream, "its end");
+    must_be(tmsg_call_stream_status(stream), TMSG_ERR_PEER_LOST);
+    must_eq(tmsg_call_stream_may_have_run(stream), may_have_run);
+    must_true(tmsg_call_stream_endpoint(stream) == scene->restarted.endpoint);
+    tmsg_call_stream_destroy(stream);
+}
+
+static void check_streams(bool abrupt)
+{
+    static scene_t scene;
+    tmsg_call_stream_t *streams[2];
+
+    open_scene(&scene, LINK_SHM, -1, abrupt);
+    must(tmsg_server_register_stream(scene.server, "stream", on_stream, NULL,
+                                     NULL));
+    streams[0] = open_stream(&scene);
+    restarted_await(&scene.restarted, has_come, streams[0], "a message");
+    restarted_stop(&scene.restarted);
+    restarted_await_loss(&scene.restarted);
+    streams[1] = open_stream(&scene);
+    restarted_start(&scene.restarted);
+    must(tmsg_server_register_stream(scene.server, "stream", on_stream, NULL,
+                                     NULL));
+    check_stream_lost(&scene, streams[0], 1);
+    if (abrupt) { /* of the session before */
+        check_stream_lost(&scene, streams[1], 0);
+        streams[1] = open_stream(&scene);
+    }
+    restarted_await(&scene.restarted, has_come, streams[1], "a message");
+    tmsg_call_stream_destroy(streams[1]);
+    restarted_close(&scene.restarted);
+}
+
+Test(restart_calls, streams_end) { check_streams(true); }
+Test(restart_calls, streams_end_with_the_peers_word) { check_streams(false); }
+
+static tmsg_call_t *fetch(scene_t *scene, const char *name)
+{
+    const tmsg_fetch_params_t params = {.field_mask = TMSG_FETCH_PARAM_WAIT,
+                                        .wait_ms = PEERS_BOUND_MS};
+    tmsg_call_t *made;
+
+    must(tmsg_endpoint_fetch_name(scene->restarted.endpoint, name, 0, &params,
+                                  &made));
+    return made;
+}
+
+static void offer(scene_t *scene, const char *name)
+{
+    const tmsg_offer_params_t params = {.field_mask = TMSG_OFFER_PARAM_NAME,
+                                        .name = name};
+    tmsg_map_t *map = sample_bytes(7, 1000);
+
+    must(tmsg_offer_create(scene->restarted.server.worker, map, &params,
+                           &scene->offer));
+    tmsg_map_destroy(map);
+}
+
+static void check_fetched(scene_t *scene, tmsg_call_t *made)
+{
+    must_be(restarted_call_end(&scene->restarted, made), TMSG_OK);
+    must_eq(tmsg_map_size(tmsg_call_reply(made)), 1);
+    tmsg_call_destroy(made);
+}
+
+/* A fetch that waited at the old owner ends, one that had not left goes over.
+ */
+Test(restart_calls, fetches)
+{
+    static scene_t scene;
+    tmsg_call_t *waits, *queued;
+
+    open_scene(&scene, LINK_TCP, -1, true);
+    offer(&scene, "there");
+    check_fetched(&scene, fetch(&scene, "there"));
+    waits = fetch(&scene, "later");
+    for (int i = 0; i < 100; i++) {
+        tmsg_worker_progress(scene.restarted.client.worker);
+        tmsg_worker_progress(scene.restarted.server.worker);
+    }
+    restarted_stop(&scene.restarted);
+    restarted_await_loss(&scene.restarted);
+    queued = fetch(&scene, "later");
+    restarted_start(&scene.restarted);
+    check_lost(&scene, waits);
+    offer(&scene, "later");
+    check_fetched(&scene, queued);
+    restarted_close(&scene.restarted);
+}
+
+static tmsg_call_t *call_back(scene_t *scene)
+{
+    tmsg_call_t *made;
+
+    must(tmsg_endpoint_call(scene->restarted.server.accepted, "once", NULL,
+                            NULL, &made));
+    return made;
+}
+
+static bool is_canceled(void *arg)
+{
+    return tmsg_task_status(((scene_t *)arg)->task) == TMSG_ERR_PEER_LOST;
+}
+
+/* Calls of the server's: those of the old one are told, and cannot be
+ * answered; the new one's come by the same handle. */
+Test(restart_calls, of_the_peer)
+{
+    static scene_t scene;
+    tmsg_task_t *task;
+    tmsg_call_t *made;
+
+    open_scene(&scene, LINK_UNIX, -1, false);
+    must(tmsg_server_create(scene.restarted.client.worker, NULL, &scene.own));
+    must(tmsg_server_register(scene.own, "once", once, &scene, NULL));
+    made = call_back(&scene);
+    restarted_await(&scene.restarted, is_kept, &scene, "a call");
+    task = scene.task;
+    must_true(tmsg_task_endpoint(task) == scene.restarted.endpoint);
+    tmsg_call_destroy(made);
+    scene.task = NULL;
+    restart(&scene);
+    scene.task = task;
+    restarted_await(&scene.restarted, is_canceled, &scene, "its end");
+    must_true(tmsg_task_endpoint(task) == scene.restarted.endpoint);
+    must_true(tmsg_task_reply(task, NULL, NULL) != TMSG_OK);
+    tmsg_task_destroy(task);
+    scene.task = NULL;
+    scene.servers = 1; /* keeps this one */
+    made = call_back(&scene);
+    restarted_await(&scene.restarted, is_kept, &scene, "a call");
+    must_true(tmsg_task_endpoint(scene.task) == scene.restarted.endpoint);
+    must(tmsg_task_reply(scene.task, NULL, NULL));
+    must(restarted_call_end(&scene.restarted, made));
+    tmsg_call_destroy(made);
+    tmsg_server_destroy(scene.own);
+    restarted_close(&scene.restarted);
+}

@@ -43,11 +43,14 @@ void restarted_start(restarted_t *restarted)
     if (restarted->serve != NULL) {
         restarted->serve(restarted);
     }
+    if (restarted->relay != NULL) {
+        relay_shut(restarted->relay, false);
+    }
 }
 
-void restarted_stop(restarted_t *restarted)
+/* Nobody is told anything more, as if the process had been killed. */
+static void end_server(restarted_t *restarted)
 {
-    /* Nobody is told anything more, as if the process had been killed. */
     tmsg_endpoint_destroy(restarted->server.accepted);
     restarted->server.accepted = NULL;
     if (restarted->leave != NULL) {
@@ -55,6 +58,15 @@ void restarted_stop(restarted_t *restarted)
     }
     side_close(&restarted->server);
     memset(&restarted->server, 0, sizeof(restarted->server));
+}
+
+void restarted_stop(restarted_t *restarted)
+{
+    if (restarted->relay != NULL) {
+        relay_shut(restarted->relay, true);
+        restarted_await_loss(restarted);
+    }
+    end_server(restarted);
 }
 
 static void dial(restarted_t *restarted)
@@ -66,8 +78,13 @@ static void dial(restarted_t *restarted)
         .subscribe = restarted->subscribe,
         .flags = restarted->flags};
 
-    must(tmsg_endpoint_connect(restarted->client.worker, restarted->url,
-                               &params, &restarted->endpoint));
+    if (restarted->abrupt) {
+        restarted->relay = relay_open(restarted->url);
+    }
+    must(tmsg_endpoint_connect(
+        restarted->client.worker,
+        restarted->relay == NULL ? restarted->url : relay_url(restarted->relay),
+        &params, &restarted->endpoint));
     restarted->told = (told_t){.endpoint = restarted->endpoint};
     tmsg_endpoint_on_session(restarted->endpoint, on_session, &restarted->told);
     tmsg_endpoint_on_closed(restarted->endpoint, on_closed, &restarted->told);
@@ -128,7 +145,10 @@ void restarted_close(restarted_t *restarted)
     tmsg_endpoint_destroy(restarted->endpoint);
     side_close(&restarted->client);
     if (restarted->server.worker != NULL) {
-        restarted_stop(restarted);
+        end_server(restarted);
+    }
+    if (restarted->relay != NULL) {
+        relay_close(restarted->relay);
     }
 }
 

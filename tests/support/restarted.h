@@ -5,6 +5,7 @@
 #ifndef TMSG_TESTS_RESTARTED_H
 #define TMSG_TESTS_RESTARTED_H
 
+#include "support/breaking_relay.h"
 #include "support/peers.h"
 
 #define TOLD_MOST 64
@@ -28,6 +29,9 @@ typedef struct restarted {
     side_options_t client_options, server_options;
     tmsg_reconnect_t reconnect;
     uint32_t flags, subscribe;
+    /* The connection breaks before the server ends, which thus says nothing of
+     * its end. Not with LINK_UNIX. */
+    bool abrupt;
     /* Called once a server listens, and before it ends. */
     void (*serve)(struct restarted *restarted);
     void (*leave)(struct restarted *restarted);
@@ -36,6 +40,7 @@ typedef struct restarted {
     side_t server, client;
     side_t *sides[2];
     char url[256];
+    relay_t *relay;            /* NULL: not abrupt */
     tmsg_endpoint_t *endpoint; /* the client's */
     told_t told;
 } restarted_t;
@@ -48,7 +53,9 @@ void restarted_close(restarted_t *restarted);
 void restarted_stop(restarted_t *restarted);
 void restarted_start(restarted_t *restarted);
 
-/* Waits until the endpoint knows that the server is gone. */
+/* Waits until the endpoint knows that the server is gone. After an abrupt end
+ * that is all that it knows: a new session is not sought before another server
+ * has answered. */
 void restarted_await_loss(restarted_t *restarted);
 /* Waits until a new session stands, and the application has heard of it. */
 void restarted_await_new(restarted_t *restarted);

@@ -55,6 +55,7 @@ typedef struct tmsg_subscriber {
     tmsg_list_t waiting; /* deliveries, oldest first */
     uint64_t waiting_bytes;
     uint32_t under_way;
+    bool anew; /* the peer was restarted, and has not got what is kept */
     uint64_t fates[TMSG_FATES];
 } tmsg_subscriber_t;
 
@@ -123,8 +124,8 @@ void tmsg_subscribers_flush(tmsg_endpoint_t *endpoint);
 void tmsg_subscribers_ended(tmsg_endpoint_t *endpoint);
 
 /* Gives the heir the subscriptions of an endpoint that has ended, and what
- * waits for it. The heir gets the publications that are kept like a newcomer,
- * but for those that it has of the old endpoint. */
+ * waits for it. Once it is connected, it gets the publications that are kept
+ * like a newcomer, but for those that wait for it anyway. */
 void tmsg_subscribers_move(tmsg_endpoint_t *heir, tmsg_endpoint_t *old);
 
 /* Frees the publisher, for the application or its worker. */

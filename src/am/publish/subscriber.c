@@ -195,6 +195,7 @@ static void finish_delivery(delivery_t *delivery, tmsg_fate_t fate)
 }
 
 static void flush_subscriber(tmsg_subscriber_t *subscriber);
+static void trim_waiting(tmsg_subscriber_t *subscriber);
 
 /* Returns what became of a delivery by its send's status. The endpoint's own
  * queue, which others fill too, may drop a send. */
@@ -292,8 +293,75 @@ static bool takes_more(const tmsg_subscriber_t *subscriber)
            subscriber->under_way < subscriber_window(subscriber);
 }
 
+/* Adds a delivery to those that wait, behind `before`, or in front of all. */
+static bool wait_behind(tmsg_subscriber_t *subscriber, tmsg_node_t *before,
+                        tmsg_publication_t *publication)
+{
+    delivery_t *delivery = malloc(sizeof(*delivery));
+
+    if (delivery == NULL) {
+        tmsg_endpoint_log(subscriber->endpoint, TMSG_LOG_UNPUBLISHED_KIND,
+                          TMSG_LOG_WARN,
+                          "a published map is dropped: there is no memory");
+        note_fate(subscriber, TMSG_FATE_DROPPED);
+        return false;
+    }
+    delivery->subscriber = subscriber;
+    delivery->publication = publication;
+    tmsg_publication_use(publication);
+    tmsg_list_insert(&subscriber->waiting, before, &delivery->node);
+    subscriber->waiting_bytes += publication->bytes;
+    return true;
+}
+
+/* Returns whether the subscriber is about to get a publication. */
+static bool has_coming(const tmsg_subscriber_t *subscriber,
+                       const tmsg_publication_t *publication)
+{
+    const tmsg_channel_t *channel =
+        tmsg_channel_find(subscriber->endpoint, publication->channel);
+
+    for (tmsg_node_t *node = subscriber->waiting.head; node != NULL;
+         node = node->next) {
+        if (TMSG_CONTAINER_OF(node, delivery_t, node)->publication ==
+            publication) {
+            return true;
+        }
+    }
+    for (tmsg_node_t *node = channel == NULL ? NULL : channel->queued.head;
+         node != NULL; node = node->next) {
+        if (TMSG_CONTAINER_OF(node, tmsg_send_t, node)->shared_plan ==
+            publication->shared_plan) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Has a new peer get what is kept, oldest first and before what waits. */
+static void offer_kept_again(tmsg_subscriber_t *subscriber)
+{
+    const tmsg_list_t *kept = &subscriber->publisher->kept;
+    tmsg_node_t *behind = NULL;
+
+    for (tmsg_node_t *node = kept->head; node != NULL; node = node->next) {
+        tmsg_publication_t *publication =
+            TMSG_CONTAINER_OF(node, tmsg_publication_t, node);
+
+        if (!has_coming(subscriber, publication) &&
+            wait_behind(subscriber, behind, publication)) {
+            behind = behind == NULL ? subscriber->waiting.head : behind->next;
+        }
+    }
+    trim_waiting(subscriber);
+}
+
 static void flush_subscriber(tmsg_subscriber_t *subscriber)
 {
+    if (subscriber->anew && subscriber->endpoint->state == TMSG_EP_OPEN) {
+        subscriber->anew = false;
+        offer_kept_again(subscriber);
+    }
     while (subscriber->waiting.count > 0 && takes_more(subscriber)) {
         post_delivery(subscriber,
                       take_waiting(subscriber, subscriber->waiting.head));
@@ -356,27 +424,6 @@ static void enforce_bounds(tmsg_subscriber_t *subscriber)
             return;
         }
     }
-}
-
-/* Adds a delivery to those that wait, behind `before`, or in front of all. */
-static bool wait_behind(tmsg_subscriber_t *subscriber, tmsg_node_t *before,
-                        tmsg_publication_t *publication)
-{
-    delivery_t *delivery = malloc(sizeof(*delivery));
-
-    if (delivery == NULL) {
-        tmsg_endpoint_log(subscriber->endpoint, TMSG_LOG_UNPUBLISHED_KIND,
-                          TMSG_LOG_WARN,
-                          "a published map is dropped: there is no memory");
-        note_fate(subscriber, TMSG_FATE_DROPPED);
-        return false;
-    }
-    delivery->subscriber = subscriber;
-    delivery->publication = publication;
-    tmsg_publication_use(publication);
-    tmsg_list_insert(&subscriber->waiting, before, &delivery->node);
-    subscriber->waiting_bytes += publication->bytes;
-    return true;
 }
 
 static bool wait_for(tmsg_subscriber_t *subscriber,
@@ -475,48 +522,6 @@ void tmsg_subscribers_flush(tmsg_endpoint_t *endpoint)
     }
 }
 
-/* Returns whether the subscriber is about to get a publication. */
-static bool has_coming(const tmsg_subscriber_t *subscriber,
-                       const tmsg_publication_t *publication)
-{
-    const tmsg_channel_t *channel =
-        tmsg_channel_find(subscriber->endpoint, publication->channel);
-
-    for (tmsg_node_t *node = subscriber->waiting.head; node != NULL;
-         node = node->next) {
-        if (TMSG_CONTAINER_OF(node, delivery_t, node)->publication ==
-            publication) {
-            return true;
-        }
-    }
-    for (tmsg_node_t *node = channel == NULL ? NULL : channel->queued.head;
-         node != NULL; node = node->next) {
-        if (TMSG_CONTAINER_OF(node, tmsg_send_t, node)->shared_plan ==
-            publication->shared_plan) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Has a new peer get what is kept, oldest first and before what waits. */
-static void offer_kept_again(tmsg_subscriber_t *subscriber)
-{
-    const tmsg_list_t *kept = &subscriber->publisher->kept;
-    tmsg_node_t *behind = NULL;
-
-    for (tmsg_node_t *node = kept->head; node != NULL; node = node->next) {
-        tmsg_publication_t *publication =
-            TMSG_CONTAINER_OF(node, tmsg_publication_t, node);
-
-        if (!has_coming(subscriber, publication) &&
-            wait_behind(subscriber, behind, publication)) {
-            behind = behind == NULL ? subscriber->waiting.head : behind->next;
-        }
-    }
-    trim_waiting(subscriber);
-}
-
 void tmsg_subscribers_move(tmsg_endpoint_t *heir, tmsg_endpoint_t *old)
 {
     tmsg_subscriber_t *subscriber = old->subscriptions;
@@ -527,7 +532,7 @@ void tmsg_subscribers_move(tmsg_endpoint_t *heir, tmsg_endpoint_t *old)
         subscriber->endpoint = heir;
         tmsg_endpoint_hold(heir);
         tmsg_endpoint_drop(old);
-        offer_kept_again(subscriber);
+        subscriber->anew = true;
     }
 }
 

@@ -12,9 +12,11 @@
 #include "support/seeded_maps.h"
 #include "support/session_pair.h"
 
-static void check_goes_on(link_t link, drive_t drive, int32_t resume_ms)
+static void check_goes_on(link_t link, drive_t drive, int32_t resume_ms,
+                          bool abrupt)
 {
-    restarted_t restarted = {.link = link, .resume_ms = resume_ms};
+    restarted_t restarted = {
+        .link = link, .resume_ms = resume_ms, .abrupt = abrupt};
     const told_t *told = &restarted.told;
     tmsg_request_t *ready;
 
@@ -40,16 +42,19 @@ static void check_goes_on(link_t link, drive_t drive, int32_t resume_ms)
     restarted_close(&restarted);
 }
 
-Test(restart, goes_on_tcp) { check_goes_on(LINK_TCP, DRIVE_POLLING, -1); }
-Test(restart, goes_on_shm) { check_goes_on(LINK_SHM, DRIVE_FD, -1); }
-Test(restart, goes_on_unix) { check_goes_on(LINK_UNIX, DRIVE_THREAD, -1); }
+Test(restart, goes_on_tcp) { check_goes_on(LINK_TCP, DRIVE_POLLING, -1, true); }
+Test(restart, goes_on_shm) { check_goes_on(LINK_SHM, DRIVE_FD, -1, true); }
+Test(restart, goes_on_unix)
+{
+    check_goes_on(LINK_UNIX, DRIVE_THREAD, -1, false);
+}
 Test(restart, goes_on_without_sessions_tcp)
 {
-    check_goes_on(LINK_TCP, DRIVE_THREAD, 0);
+    check_goes_on(LINK_TCP, DRIVE_THREAD, 0, true);
 }
 Test(restart, goes_on_without_sessions_unix)
 {
-    check_goes_on(LINK_UNIX, DRIVE_POLLING, 0);
+    check_goes_on(LINK_UNIX, DRIVE_POLLING, 0, false);
 }
 
 static void count_release(void *arg) { ++*(unsigned *)arg; }
@@ -108,9 +113,10 @@ static bool has_taken_all(void *arg)
     return took->next == 6 && took->others == 1;
 }
 
-static void check_moves(link_t link, int32_t resume_ms)
+static void check_moves(link_t link, int32_t resume_ms, bool abrupt)
 {
-    restarted_t restarted = {.link = link, .resume_ms = resume_ms};
+    restarted_t restarted = {
+        .link = link, .resume_ms = resume_ms, .abrupt = abrupt};
     unsigned released = 0;
     tmsg_request_t *sent[6], *other;
     took_t took = {.next = 2};
@@ -146,9 +152,9 @@ static void check_moves(link_t link, int32_t resume_ms)
     restarted_close(&restarted);
 }
 
-Test(restart, what_waits_goes_over_tcp) { check_moves(LINK_TCP, -1); }
-Test(restart, what_waits_goes_over_unix) { check_moves(LINK_UNIX, -1); }
+Test(restart, what_waits_goes_over_tcp) { check_moves(LINK_TCP, -1, true); }
+Test(restart, what_waits_goes_over_unix) { check_moves(LINK_UNIX, -1, false); }
 Test(restart, what_waits_goes_over_without_sessions)
 {
-    check_moves(LINK_SHM, 0);
+    check_moves(LINK_SHM, 0, true);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: once */
 /* When no new session follows, and what ends then; what waits for the endpoint
- * while its peer is restarted; and every moment at which it may be let go of. */
+ * while its peer is restarted; and every moment at which it may be let go of.
+ */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <pthread.h>
@@ -154,8 +155,8 @@ Test(restart_ends, with_any_other_word_of_the_peer)
     restarted_await_new(&restarted);
     must_say(restarted.told.words[0], "come again");
     restarted_exchange(&restarted, 1);
-    must(tmsg_endpoint_abort(restarted.server.accepted,
-                             TMSG_ERR_LIMIT_EXCEEDED, "too much"));
+    must(tmsg_endpoint_abort(restarted.server.accepted, TMSG_ERR_LIMIT_EXCEEDED,
+                             "too much"));
     check_end(&restarted, TMSG_ERR_LIMIT_EXCEEDED, "too much");
     restarted_close(&restarted);
 }
@@ -321,10 +322,10 @@ static void *send_one(void *arg)
 Test(restart_ends, no_send_that_waits_for_room)
 {
     static waiting_t waiting = {.restarted = {.resume_ms = -1}};
-    const tmsg_queue_params_t queue = {
-        .field_mask = TMSG_QUEUE_PARAM_MESSAGES | TMSG_QUEUE_PARAM_POLICY,
-        .messages = 1,
-        .policy = TMSG_QUEUE_BLOCK};
+    const tmsg_queue_params_t queue = {.field_mask = TMSG_QUEUE_PARAM_MESSAGES |
+                                                     TMSG_QUEUE_PARAM_POLICY,
+                                       .messages = 1,
+                                       .policy = TMSG_QUEUE_BLOCK};
     restarted_t *restarted = &waiting.restarted;
     tmsg_request_t *sent;
     pthread_t thread;
@@ -336,7 +337,8 @@ Test(restart_ends, no_send_that_waits_for_room)
     sent = send_map(restarted->endpoint, sample_bytes(1, 1000), 0);
     waiting.map = sample_bytes(2, 1000);
     pthread_create(&thread, NULL, send_one, &waiting);
-    restarted_await(restarted, has_blocked, restarted->endpoint, "a full queue");
+    restarted_await(restarted, has_blocked, restarted->endpoint,
+                    "a full queue");
     restarted_start(restarted);
     restarted_await_new(restarted);
     restarted_take(restarted, restarted->server.accepted, 1);
@@ -401,10 +403,7 @@ Test(restart_ends, destroyed_at_any_moment_unix)
 {
     check_moments(LINK_UNIX, 0, false);
 }
-Test(restart_ends, closed_at_any_moment)
-{
-    check_moments(LINK_SHM, -1, true);
-}
+Test(restart_ends, closed_at_any_moment) { check_moments(LINK_SHM, -1, true); }
 
 static long worker_figure(tmsg_worker_t *worker, const char *name)
 {

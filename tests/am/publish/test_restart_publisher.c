@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
+/* Publishers and subscribers whose peers are restarted. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+
+#include "support/restarted.h"
+#include "support/seeded_maps.h"
+
+static void publish(tmsg_publisher_t *publisher, uint64_t seed)
+{
+    tmsg_map_t *map = sample_bytes(seed, 1000);
+
+    must(tmsg_publisher_publish(publisher, map, NULL, NULL));
+    tmsg_map_destroy(map);
+}
+
+/* A publisher that has dialled its viewer: the new one is its subscriber as the
+ * old one was, and first gets what is kept. */
+Test(restart_publisher, goes_on_to_a_new_viewer)
+{
+    const tmsg_publisher_params_t params = {
+        .field_mask = TMSG_PUBLISHER_PARAM_KEEP, .keep = 2};
+    restarted_t restarted = {.link = LINK_UNIX, .resume_ms = -1};
+    tmsg_publisher_t *publisher;
+
+    restarted_open(&restarted, DRIVE_POLLING);
+    must(tmsg_publisher_create(restarted.client.worker, &params, &publisher));
+    must(tmsg_publisher_add(publisher, restarted.endpoint, NULL));
+    must_be(tmsg_publisher_add(publisher, restarted.endpoint, NULL),
+            TMSG_ERR_ALREADY_EXISTS);
+    for (uint64_t i = 0; i < 3; i++) {
+        publish(publisher, i);
+        restarted_take(&restarted, restarted.server.accepted, i);
+    }
+    for (uint64_t round = 1; round < 3; round++) {
+        restarted_stop(&restarted);
+        restarted_await_loss(&restarted);
+        publish(publisher, 10 * round); /* which is kept, and waits */
+        restarted.told.count = 0;
+        restarted_start(&restarted);
+        restarted_await_new(&restarted);
+        restarted_take(&restarted, restarted.server.accepted,
+                       round == 1 ? 2 : 11);
+        restarted_take(&restarted, restarted.server.accepted, 10 * round);
+        publish(publisher, 10 * round + 1);
+        restarted_take(&restarted, restarted.server.accepted, 10 * round + 1);
+        must_eq(tmsg_publisher_size(publisher), 1);
+        must_be(tmsg_publisher_add(publisher, restarted.endpoint, NULL),
+                TMSG_ERR_ALREADY_EXISTS);
+    }
+    must(tmsg_publisher_remove(publisher, restarted.endpoint));
+    must_eq(tmsg_publisher_size(publisher), 0);
+    tmsg_publisher_destroy(publisher);
+    restarted_close(&restarted);
+}
+
+/* A publisher frees an endpoint that it owns, which has had several. */
+Test(restart_publisher, owns_the_handle)
+{
+    const tmsg_subscriber_params_t owned = {.field_mask =
+                                                TMSG_SUBSCRIBER_PARAM_FLAGS,
+                                            .flags = TMSG_SUBSCRIBER_OWNED};
+    restarted_t restarted = {.link = LINK_UNIX};
+    tmsg_publisher_t *publisher;
+
+    restarted_open(&restarted, DRIVE_POLLING);
+    must(tmsg_publisher_create(restarted.client.worker, NULL, &publisher));
+    must(tmsg_publisher_add(publisher, restarted.endpoint, &owned));
+    restarted_stop(&restarted);
+    restarted_start(&restarted);
+    restarted_await_new(&restarted);
+    publish(publisher, 1);
+    restarted_take(&restarted, restarted.server.accepted, 1);
+    tmsg_publisher_destroy(publisher);
+    restarted.endpoint = NULL;
+    restarted_close(&restarted);
+}
+
+static void serve(restarted_t *restarted)
+{
+    must(tmsg_publisher_create(restarted->server.worker, NULL,
+                               (tmsg_publisher_t **)restarted->arg));
+}
+
+static void leave(restarted_t *restarted)
+{
+    tmsg_publisher_destroy(*(tmsg_publisher_t **)restarted->arg);
+}
+
+/* A viewer subscribes again as it did: it wants the newest alone. */
+Test(restart_publisher, gets_its_viewer_again)
+{
+    tmsg_publisher_t *publisher = NULL;
+    restarted_t restarted = {.link = LINK_UNIX,
+                             .subscribe = TMSG_SUBSCRIBE_NEWEST,
+                             .serve = serve,
+                             .leave = leave,
+                             .arg = &publisher};
+
+    restarted_open(&restarted, DRIVE_POLLING);
+    for (int round = 0; round < 2; round++) {
+        must(tmsg_publisher_add(publisher, restarted.server.accepted, NULL));
+        for (uint64_t i = 0; i < 5; i++) {
+            publish(publisher, i);
+        }
+        restarted_take(&restarted, restarted.endpoint, 0);
+        restarted_take(&restarted, restarted.endpoint, 4);
+        if (round == 0) {
+            restarted_stop(&restarted);
+            restarted_start(&restarted);
+            restarted_await_new(&restarted);
+        }
+    }
+    restarted_close(&restarted);
+}
