@@ -173,10 +173,11 @@ static void on_stream(void *arg, tmsg_call_stream_t *stream)
 {
     tmsg_map_t *map = sample_bytes(3, 1000);
 
-    (void)arg;
     must(tmsg_call_stream_send(stream, map, NULL, NULL));
     tmsg_map_destroy(map);
-    (void)tmsg_call_stream_keep(stream); /* never ended */
+    /* Never ended. */
+    tmsg_call_stream_destroy(*(tmsg_call_stream_t **)arg);
+    *(tmsg_call_stream_t **)arg = tmsg_call_stream_keep(stream);
 }
 
 static bool has_come(void *arg)
@@ -215,10 +216,10 @@ static void check_stream_lost(scene_t *scene, tmsg_call_stream_t *stream,
 static void check_streams(bool abrupt)
 {
     static scene_t scene;
-    tmsg_call_stream_t *streams[2];
+    tmsg_call_stream_t *streams[2], *served = NULL;
 
     open_scene(&scene, LINK_SHM, -1, abrupt);
-    must(tmsg_server_register_stream(scene.server, "stream", on_stream, NULL,
+    must(tmsg_server_register_stream(scene.server, "stream", on_stream, &served,
                                      NULL));
     streams[0] = open_stream(&scene);
     restarted_await(&scene.restarted, has_come, streams[0], "a message");
@@ -226,7 +227,7 @@ static void check_streams(bool abrupt)
     restarted_await_loss(&scene.restarted);
     streams[1] = open_stream(&scene);
     restarted_start(&scene.restarted);
-    must(tmsg_server_register_stream(scene.server, "stream", on_stream, NULL,
+    must(tmsg_server_register_stream(scene.server, "stream", on_stream, &served,
                                      NULL));
     check_stream_lost(&scene, streams[0], 1);
     if (abrupt) { /* of the session before */
@@ -235,6 +236,7 @@ static void check_streams(bool abrupt)
     }
     restarted_await(&scene.restarted, has_come, streams[1], "a message");
     tmsg_call_stream_destroy(streams[1]);
+    tmsg_call_stream_destroy(served);
     restarted_close(&scene.restarted);
 }
 
