@@ -18,6 +18,8 @@
 
 /* To look what is available takes as long as the pages of so many bytes. */
 #define LOOK_LEAST ((size_t)1 << 20)
+/* While a draft is written it is looked again after so many bytes. */
+#define LOOK_AGAIN ((uint64_t)64 << 20)
 #define MOST_BYTES ((uint64_t)1 << 62)
 
 struct tmsg_shareable {
@@ -171,8 +173,7 @@ static void touch_pages(const tmsg_shareable_t *segment)
     }
 }
 
-/* Sealed first, the file can lose no page that it gets later. */
-static tmsg_status_t make_memory(tmsg_shareable_t *segment, int seals)
+static tmsg_status_t make_file(tmsg_shareable_t *segment, int seals)
 {
     tmsg_status_t status = check_available(segment->bytes);
 
@@ -187,9 +188,14 @@ static tmsg_status_t make_memory(tmsg_shareable_t *segment, int seals)
     if (status != TMSG_OK) {
         return status;
     }
-    if (fcntl(segment->fd, F_ADD_SEALS, seals) != 0) {
-        return refuse_seals();
-    }
+    return fcntl(segment->fd, F_ADD_SEALS, seals) == 0 ? TMSG_OK
+                                                       : refuse_seals();
+}
+
+/* Takes the pages of a file that was sealed before: it can lose none of them.
+ */
+static tmsg_status_t take_pages(tmsg_shareable_t *segment)
+{
     if (!tmsg_memfd_take_pages(segment->fd, segment->bytes)) {
         return refuse_pages(segment->bytes);
     }
@@ -226,7 +232,7 @@ static tmsg_status_t refuse_bytes(uint64_t bytes)
                           (unsigned long long)bytes);
 }
 
-static tmsg_status_t create(size_t bytes, int seals,
+static tmsg_status_t create(size_t bytes, int seals, bool whole,
                             tmsg_shareable_t **segment_p)
 {
     tmsg_shareable_t *segment;
@@ -243,7 +249,10 @@ static tmsg_status_t create(size_t bytes, int seals,
     segment->fd = -1;
     segment->forks = atomic_load(&forks);
     tmsg_refs_init(&segment->refs, 1);
-    status = make_memory(segment, seals);
+    status = make_file(segment, seals);
+    if (status == TMSG_OK && whole) {
+        status = take_pages(segment);
+    }
     if (status != TMSG_OK) {
         destroy(segment);
         return status;
@@ -254,13 +263,60 @@ static tmsg_status_t create(size_t bytes, int seals,
 
 tmsg_status_t tmsg_shareable_create(size_t bytes, tmsg_shareable_t **segment_p)
 {
-    return create(bytes, TMSG_MEMFD_SEALS, segment_p);
+    return create(bytes, TMSG_MEMFD_SEALS, true, segment_p);
 }
 
 tmsg_status_t tmsg_shareable_create_draft(size_t bytes,
                                           tmsg_shareable_t **segment_p)
 {
-    return create(bytes, TMSG_MEMFD_LENGTH_SEALS, segment_p);
+    return create(bytes, TMSG_MEMFD_LENGTH_SEALS, false, segment_p);
+}
+
+static tmsg_status_t refuse_bytes_of_draft(size_t bytes)
+{
+    switch (errno) {
+    case EFAULT:
+        return tmsg_error_set(TMSG_ERR_IO, "its memory cannot be read");
+    case ENOMEM:
+    case ENOSPC:
+    case EFBIG:
+        return refuse_pages(bytes);
+    default:
+        return tmsg_error_errno(TMSG_ERR_UNSUPPORTED,
+                                "shareable memory cannot be written to");
+    }
+}
+
+/* To write to the file is faster than to write to its memory: the kernel need
+ * not clear a page first that is filled, nor map it. */
+tmsg_status_t tmsg_shareable_write(tmsg_shareable_t *segment, uint64_t offset,
+                                   const void *data, size_t bytes)
+{
+    const uint8_t *from = data;
+    tmsg_status_t status =
+        offset / LOOK_AGAIN == (offset + bytes) / LOOK_AGAIN
+            ? TMSG_OK
+            : check_available(segment->bytes - (size_t)offset);
+
+    while (status == TMSG_OK && bytes > 0) {
+        ssize_t some = pwrite(segment->fd, from, bytes, (off_t)offset);
+
+        if (some > 0) {
+            from += some;
+            offset += (uint64_t)some;
+            bytes -= (size_t)some;
+        } else if (some == 0 || errno != EINTR) {
+            status = refuse_bytes_of_draft(segment->bytes);
+        }
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_shareable_seal(tmsg_shareable_t *segment)
+{
+    return fcntl(segment->fd, F_ADD_SEALS, TMSG_MEMFD_SEALS) == 0
+               ? TMSG_OK
+               : refuse_seals();
 }
 
 tmsg_status_t tmsg_shareable_freeze(tmsg_shareable_t *segment)

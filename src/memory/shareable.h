@@ -26,10 +26,20 @@ typedef struct tmsg_shareable tmsg_shareable_t;
  * kernel before 5.1), IO. */
 tmsg_status_t tmsg_shareable_create(size_t bytes, tmsg_shareable_t **segment_p);
 
-/* Makes a segment that will not be used again. Only its creator may have its
- * descriptor, until tmsg_shareable_freeze() has sealed it. Errors: as above. */
+/* Makes a segment without pages, which takes memory as it is written to: with
+ * bytes of each page, tmsg_shareable_write() takes all of them. Only its
+ * creator may have its descriptor, until it is sealed by one of the two
+ * functions below. Errors: as above. */
 tmsg_status_t tmsg_shareable_create_draft(size_t bytes,
                                           tmsg_shareable_t **segment_p);
+
+/* Writes bytes into a draft. Errors: NO_MEMORY, UNSUPPORTED (the kernel refuses
+ * it), IO (`data` cannot be read). */
+tmsg_status_t tmsg_shareable_write(tmsg_shareable_t *segment, uint64_t offset,
+                                   const void *data, size_t bytes);
+
+/* Seals a draft as other segments are sealed. Errors: UNSUPPORTED, IO. */
+tmsg_status_t tmsg_shareable_seal(tmsg_shareable_t *segment);
 
 /* Seals a draft against all writing: what it says now it says for ever. It is
  * unmapped here. Errors: IO (somebody has it mapped for writing). */

@@ -63,8 +63,8 @@ void tmsg_loans_ask_as(tmsg_endpoint_t *heir, const tmsg_endpoint_t *old);
  * more than them, or there is no memory. */
 tmsg_lending_t *tmsg_lending_of(const tmsg_map_t *map);
 
-/* Makes a lending with a segment of the library's own of `bytes`, for the
- * caller to fill as tmsg_payload_place() lays the tensors out. `group`:
+/* Makes a lending with a segment of the library's own of `bytes`, laid out as
+ * tmsg_payload_place() lays the tensors out, for the caller to fill. `group`:
  * the number of the publisher whose subscribers get it, or 0: the peer alone
  * does. NULL: there are too many such segments, or no memory; *why_p tells why.
  */
@@ -73,13 +73,35 @@ tmsg_lending_t *tmsg_lending_copy(tmsg_endpoint_t *endpoint,
                                   uint64_t group, const char **why_p);
 
 /* Makes one with a segment that is for this map alone, and that is not used
- * again. The caller fills it, and then calls tmsg_lending_freeze(), which seals
- * and unmaps it: any peer may have it. NULL: there is no memory, or peers keep
- * too many such segments after tmsg_lending_leave(). Errors: IO. */
+ * again: when it is full it is sealed for good, and any peer may have it. NULL:
+ * there is no memory, or peers keep too many such segments after
+ * tmsg_lending_leave(). */
 tmsg_lending_t *tmsg_lending_draft(tmsg_endpoint_t *endpoint,
                                    const tmsg_map_t *map, uint64_t bytes,
                                    const char **why_p);
-tmsg_status_t tmsg_lending_freeze(tmsg_lending_t *lending);
+
+/* Which byte of which tensor is written next into a lending of a copy. */
+typedef struct {
+    bool full;
+    size_t tensor;
+    uint64_t done; /* bytes of it that are there */
+} tmsg_lending_fill_t;
+
+/* A lending of a copy is filled in parts. tmsg_lending_fill() returns where the
+ * filling stands, which the caller moves on. tmsg_lending_into() returns where
+ * byte `done` of tensor `index` is to be written or, if the segment takes
+ * memory only as it is written to, NULL: tmsg_lending_write() then writes bytes
+ * from there on, also those of gaps and of tensors behind. Behind the last
+ * tensor tmsg_lending_finish() clears up to `most` bytes of earlier messages,
+ * and seals the segment: nothing is offered before. Errors of the two:
+ * NO_MEMORY, UNSUPPORTED, IO (`data` cannot be read); IN_PROGRESS (there is
+ * more to be cleared). */
+tmsg_lending_fill_t *tmsg_lending_fill(tmsg_lending_t *lending);
+uint8_t *tmsg_lending_into(const tmsg_lending_t *lending, size_t index,
+                           uint64_t done);
+tmsg_status_t tmsg_lending_write(tmsg_lending_t *lending, size_t index,
+                                 uint64_t done, const void *data, size_t bytes);
+tmsg_status_t tmsg_lending_finish(tmsg_lending_t *lending, uint64_t most);
 
 /* Drops the reference by which the lending was kept for further loans. NULL:
  * nothing. */
@@ -90,10 +112,12 @@ void tmsg_lending_drop(tmsg_lending_t *lending); /* NULL: nothing */
 
 /* tmsg_lending_is_copy() returns whether the segment is the library's own.
  * tmsg_lending_at() returns where tensor `index` lies, or NULL if it has no
- * bytes. tmsg_lending_is_of() returns whether the lending is of a map of that
+ * bytes. tmsg_lending_offset() returns its place in the segment of a copy.
+ * tmsg_lending_is_of() returns whether the lending is of a map of that
  * layout; the caller knows that the tensors are the same. */
 bool tmsg_lending_is_copy(const tmsg_lending_t *lending);
 uint8_t *tmsg_lending_at(const tmsg_lending_t *lending, size_t index);
+uint64_t tmsg_lending_offset(const tmsg_lending_t *lending, size_t index);
 bool tmsg_lending_is_of(const tmsg_lending_t *lending, const tmsg_map_t *map);
 
 /* Offers the peer the segments that it has not got. OK: it has taken all of

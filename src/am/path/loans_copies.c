@@ -162,7 +162,7 @@ void tmsg_copies_give(tmsg_worker_t *worker, tmsg_copy_segment_t *copy)
     copy->used = false;
     copy->fresh = false;
     copy->idle_since_ns = tmsg_now_ns();
-    if (copy->frozen || copy->spoiled || lender == NULL) {
+    if (copy->frozen || copy->spoiled || !copy->sealed || lender == NULL) {
         free_copy(worker, copy);
         return;
     }
@@ -259,6 +259,10 @@ tmsg_copy_segment_t *tmsg_copies_take(tmsg_endpoint_t *endpoint, uint64_t bytes,
     if (lender == NULL || tmsg_loans_of(endpoint) == NULL) {
         return NULL;
     }
+    if (lender->seals_none) {
+        *why_p = "this kernel (before Linux 5.1) cannot seal a copy";
+        return NULL;
+    }
     audience = audience_of(endpoint, group);
     /* Peers of several principals may get it. */
     copy = group != 0 && audience.principal[0] != '\0'
@@ -271,7 +275,7 @@ tmsg_copy_segment_t *tmsg_copies_take(tmsg_endpoint_t *endpoint, uint64_t bytes,
         }
         copy = calloc(1, sizeof(*copy));
         if (copy == NULL ||
-            tmsg_shareable_create(bytes, &copy->segment) != TMSG_OK) {
+            tmsg_shareable_create_draft(bytes, &copy->segment) != TMSG_OK) {
             if (copy != NULL) {
                 *why_p = tmsg_error_message();
             }
@@ -317,6 +321,19 @@ tmsg_copy_segment_t *tmsg_copies_draft(tmsg_worker_t *worker, uint64_t bytes,
     lender->frozen_count++;
     lender->frozen_bytes += tmsg_shareable_bytes(copy->segment);
     return copy;
+}
+
+tmsg_status_t tmsg_copies_seal(tmsg_worker_t *worker, tmsg_copy_segment_t *copy)
+{
+    tmsg_status_t status = copy->sealed   ? TMSG_OK
+                           : copy->frozen ? tmsg_shareable_freeze(copy->segment)
+                                          : tmsg_shareable_seal(copy->segment);
+
+    copy->sealed = status == TMSG_OK;
+    if (status == TMSG_ERR_UNSUPPORTED && worker->paths.lender != NULL) {
+        worker->paths.lender->seals_none = true;
+    }
+    return status;
 }
 
 void tmsg_copies_leave(tmsg_worker_t *worker, tmsg_copy_segment_t *copy)

@@ -227,8 +227,11 @@ static tmsg_lending_t *lay_out_copy(tmsg_lending_t *lending,
             offset += entries[i].bytes;
         }
     }
-    clear_copy(lending->copy, offset, lending->copy->filled);
-    lending->copy->filled = offset;
+    lending->end = offset;
+    lending->dirty_end = lending->copy->filled;
+    if (lending->copy->filled < offset) {
+        lending->copy->filled = offset;
+    }
     return lending;
 }
 
@@ -271,9 +274,51 @@ tmsg_lending_t *tmsg_lending_draft(tmsg_endpoint_t *endpoint,
     return lay_out_copy(lending, map);
 }
 
-tmsg_status_t tmsg_lending_freeze(tmsg_lending_t *lending)
+tmsg_lending_fill_t *tmsg_lending_fill(tmsg_lending_t *lending)
 {
-    return tmsg_shareable_freeze(lending->copy->segment);
+    return &lending->fill;
+}
+
+uint64_t tmsg_lending_offset(const tmsg_lending_t *lending, size_t index)
+{
+    return lending->places[index].offset;
+}
+
+uint8_t *tmsg_lending_into(const tmsg_lending_t *lending, size_t index,
+                           uint64_t done)
+{
+    return lending->copy->sealed ? tmsg_lending_at(lending, index) + done
+                                 : NULL;
+}
+
+tmsg_status_t tmsg_lending_write(tmsg_lending_t *lending, size_t index,
+                                 uint64_t done, const void *data, size_t bytes)
+{
+    return tmsg_shareable_write(lending->copy->segment,
+                                lending->places[index].offset + done, data,
+                                bytes);
+}
+
+tmsg_status_t tmsg_lending_finish(tmsg_lending_t *lending, uint64_t most)
+{
+    tmsg_status_t status;
+
+    if (lending->dirty_end > lending->end) {
+        uint64_t dirty = lending->dirty_end - lending->end;
+        uint64_t from = lending->dirty_end - (dirty < most ? dirty : most);
+
+        clear_copy(lending->copy, from, lending->dirty_end);
+        lending->dirty_end = from;
+        if (from > lending->end) {
+            return TMSG_IN_PROGRESS;
+        }
+    }
+    status = tmsg_copies_seal(lending->worker, lending->copy);
+    if (status == TMSG_OK) {
+        lending->copy->filled = lending->end;
+        lending->fill.full = true;
+    }
+    return status;
 }
 
 void tmsg_lending_leave(tmsg_lending_t *lending)

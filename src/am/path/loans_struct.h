@@ -44,6 +44,7 @@ typedef struct tmsg_copy_segment {
     bool spoiled;    /* it is never used again */
     bool fresh;      /* it was not used before */
     bool frozen;     /* it says for ever what it says now, and is in no list */
+    bool sealed;     /* it is whole, and peers may have it */
     bool left;       /* a frozen one that no further loan will have */
     bool retired;    /* it goes when the last peer that was offered it knows */
     uint64_t filled; /* bytes that may not be zero; the rest are */
@@ -60,6 +61,10 @@ struct tmsg_lending {
     tmsg_copy_segment_t *copy;
     unsigned count;
     tmsg_shareable_t *segments[TMSG_LENDING_SEGMENTS];
+    /* Of a copy that is being filled: what is to come, where its tensors end,
+     * and where the bytes end that an earlier message has left. */
+    tmsg_lending_fill_t fill;
+    uint64_t end, dirty_end;
     size_t tensors;
     /* `segment` is an index of `segments`, or TMSG_NO_SEGMENT for a tensor
      * without bytes. */
@@ -115,6 +120,7 @@ typedef struct tmsg_lender {
     uint64_t connections; /* that had loans so far */
     tmsg_list_t copies;
     uint64_t copies_bytes;
+    bool seals_none;       /* this kernel cannot seal copies */
     unsigned frozen_count; /* copies beside the list */
     uint64_t frozen_bytes;
     unsigned left_count; /* of these, that peers keep, and nobody else */
@@ -217,6 +223,9 @@ void tmsg_copies_leave(tmsg_worker_t *worker, tmsg_copy_segment_t *copy);
 bool tmsg_copies_may_have(tmsg_copy_segment_t *copy,
                           const tmsg_endpoint_t *endpoint);
 void tmsg_copies_give(tmsg_worker_t *worker, tmsg_copy_segment_t *copy);
+/* Seals a copy that was written for the first time. Errors: UNSUPPORTED, IO. */
+tmsg_status_t tmsg_copies_seal(tmsg_worker_t *worker,
+                               tmsg_copy_segment_t *copy);
 /* Frees copies that lie idle for so long. */
 void tmsg_copies_trim(tmsg_lender_t *lender, uint64_t idle_ns);
 /* Frees those that nobody wants any more and no peer has to know of. */

@@ -134,6 +134,9 @@ static const char *name_awaited(const tmsg_send_t *send)
     if (tmsg_stage_out_sums(send)) {
         return "its checksums were not known";
     }
+    if (tmsg_lend_is_copying(send)) {
+        return "the copy to be lent was not made";
+    }
     return send->endpoint->state == TMSG_EP_CONNECTING ||
                    send->endpoint->state == TMSG_EP_AWAY
                ? "the connection was not made"

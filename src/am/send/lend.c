@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "am/path/loans.h"
+#include "am/send/lend_fill.h"
 #include "am/send/plan.h"
 #include "core/error.h"
 #include "core/map.h"
@@ -61,59 +62,19 @@ void tmsg_lend_decline(tmsg_send_t *send, tmsg_payload_t *payload,
     }
 }
 
-/* Copies the tensors into the segment. Errors: IO (names the tensor that cannot
- * be read). */
-static tmsg_status_t copy_tensors(const tmsg_payload_t *payload,
-                                  const tmsg_lending_t *lending)
+/* Makes a lending of a copy, which is yet to be filled. NULL: *why_p tells why
+ * not. */
+static tmsg_lending_t *lend_copy(const tmsg_send_t *send,
+                                 const tmsg_payload_t *payload,
+                                 const char **why_p)
 {
-    const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
-    tmsg_status_t status = TMSG_OK;
-
-    for (size_t i = 0; i < tmsg_map_size(payload->map) && status == TMSG_OK;
-         i++) {
-        uint8_t *to = tmsg_lending_at(lending, i);
-
-        if (to == NULL) {
-            continue;
-        }
-        if (tmsg_map_view(&entries[i]) == NULL &&
-            !tmsg_tensor_is_dense(&entries[i].tensor)) {
-            status = tmsg_plan_pack(&entries[i], to);
-        } else {
-            memcpy(to, entries[i].tensor.data, entries[i].bytes);
-        }
-    }
-    return status;
-}
-
-/* Makes a lending of a copy. Returns NULL, and *why_p or an error's status, if
- * that fails. */
-static tmsg_lending_t *lend_copy(tmsg_send_t *send, tmsg_payload_t *payload,
-                                 const char **why_p, tmsg_status_t *status_p)
-{
-    bool draft = send->lend->kept_p != NULL;
     uint64_t bytes = payload->measures->bytes;
-    tmsg_lending_t *lending =
-        draft ? tmsg_lending_draft(send->endpoint, payload->map, bytes, why_p)
-              : tmsg_lending_copy(
-                    send->endpoint, payload->map, bytes,
-                    send->shared_plan == NULL ? 0 : send->shared_plan->group,
-                    why_p);
+    uint64_t group = send->shared_plan == NULL ? 0 : send->shared_plan->group;
 
-    if (lending != NULL) {
-        *status_p = copy_tensors(payload, lending);
-    }
-    if (lending != NULL && *status_p == TMSG_OK && draft &&
-        tmsg_lending_freeze(lending) != TMSG_OK) {
-        *why_p = "a copy could not be sealed";
-        tmsg_lending_drop(lending);
-        return NULL;
-    }
-    if (*status_p != TMSG_OK) {
-        tmsg_lending_drop(lending);
-        lending = NULL;
-    }
-    return lending;
+    return send->lend->kept_p != NULL
+               ? tmsg_lending_draft(send->endpoint, payload->map, bytes, why_p)
+               : tmsg_lending_copy(send->endpoint, payload->map, bytes, group,
+                                   why_p);
 }
 
 /* Returns whether the peer leaves enough copies for others. Those of offers are
@@ -126,21 +87,26 @@ static bool may_have_copy(const tmsg_send_t *send,
            !tmsg_loans_keeps_most(send->endpoint, payload->measures->bytes);
 }
 
-/* Finds what the tensors lie in, once for all sends of a shared plan. */
-static tmsg_status_t find_lending(tmsg_send_t *send, tmsg_payload_t *payload,
-                                  const char **why_p)
+/* Returns what all sends of the map share; NULL: nothing. */
+static tmsg_lending_t **shared_of(const tmsg_send_t *send)
+{
+    return send->shared_plan != NULL ? &send->shared_plan->lending
+                                     : send->lend->kept_p;
+}
+
+/* Finds what the tensors lie in, once for all sends that share it. */
+static void find_lending(tmsg_send_t *send, const tmsg_payload_t *payload,
+                         const char **why_p)
 {
     tmsg_lend_t *lend = send->lend;
-    tmsg_lending_t **shared_p =
-        send->shared_plan != NULL ? &send->shared_plan->lending : lend->kept_p;
-    tmsg_status_t status = TMSG_OK;
+    tmsg_lending_t **shared_p = shared_of(send);
 
     if (lend->lending != NULL &&
         !tmsg_lending_is_of(lend->lending, payload->map)) {
         drop_lending(lend);
     }
     if (lend->lending != NULL) {
-        return TMSG_OK;
+        return;
     }
     if (shared_p != NULL && *shared_p != NULL &&
         tmsg_lending_is_of(*shared_p, payload->map)) {
@@ -149,16 +115,50 @@ static tmsg_status_t find_lending(tmsg_send_t *send, tmsg_payload_t *payload,
             lend->lending = *shared_p;
             tmsg_lending_hold(lend->lending);
         }
-        return TMSG_OK;
+        return;
     }
     lend->lending = tmsg_lending_of(payload->map);
     if (lend->lending == NULL && tmsg_loans_may_offer(send->endpoint, why_p) &&
         may_have_copy(send, payload, why_p)) {
-        lend->lending = lend_copy(send, payload, why_p, &status);
+        lend->lending = lend_copy(send, payload, why_p);
     }
     if (lend->lending != NULL && shared_p != NULL && *shared_p == NULL) {
         *shared_p = lend->lending;
         tmsg_lending_hold(lend->lending);
+    }
+}
+
+/* Lets go of a copy that cannot be filled. */
+static void drop_unfilled(tmsg_send_t *send)
+{
+    tmsg_lending_t **shared_p = shared_of(send);
+
+    if (shared_p != NULL && *shared_p == send->lend->lending) {
+        tmsg_lending_drop(*shared_p);
+        *shared_p = NULL;
+    }
+    drop_lending(send->lend);
+}
+
+/* Fills a copy: a part of it, or all of it where the send may not wait. Returns
+ * IN_PROGRESS if there is more to be filled, with which a chore of the endpoint
+ * goes on. A copy that cannot be filled is let go of, and *why_p tells why. */
+static tmsg_status_t fill_lending(tmsg_send_t *send,
+                                  const tmsg_payload_t *payload,
+                                  const char **why_p)
+{
+    tmsg_worker_t *worker = send->endpoint->worker;
+    tmsg_status_t status;
+
+    do {
+        status = tmsg_lend_fill(payload, tmsg_budget_pool(worker->budget),
+                                send->lend->lending);
+    } while (status == TMSG_IN_PROGRESS && send->flags & TMSG_SEND_TRY);
+    if (status == TMSG_IN_PROGRESS) {
+        tmsg_worker_chore(worker, send->endpoint);
+    } else if (status != TMSG_OK) {
+        *why_p = tmsg_error_message();
+        drop_unfilled(send);
     }
     return status;
 }
@@ -239,12 +239,15 @@ tmsg_status_t tmsg_lend_prepare(tmsg_send_t *send, tmsg_payload_t *payload)
         return TMSG_OK;
     }
     lend = send->lend;
-    status = find_lending(send, payload, &why);
-    if (status != TMSG_OK || lend->lending == NULL) {
-        if (status == TMSG_OK) {
-            tmsg_lend_decline(send, payload, why);
-        }
+    find_lending(send, payload, &why);
+    status =
+        lend->lending == NULL ? TMSG_OK : fill_lending(send, payload, &why);
+    if (status == TMSG_IN_PROGRESS) {
         return status;
+    }
+    if (lend->lending == NULL) {
+        tmsg_lend_decline(send, payload, why);
+        return TMSG_OK;
     }
     status = tmsg_lending_offer(send->endpoint, lend->lending, lend->places);
     if (status == TMSG_IN_PROGRESS && !(send->flags & TMSG_SEND_TRY)) {
@@ -275,6 +278,15 @@ tmsg_status_t tmsg_lend_begin(tmsg_send_t *send)
         count_lent(send);
     }
     return status;
+}
+
+bool tmsg_lend_is_copying(const tmsg_send_t *send)
+{
+    const tmsg_lend_t *lend = send->lend;
+
+    return lend != NULL && lend->lending != NULL &&
+           tmsg_lending_is_copy(lend->lending) &&
+           !tmsg_lending_fill(lend->lending)->full;
 }
 
 uint64_t tmsg_lend_bytes(const tmsg_send_t *send)

@@ -16,8 +16,8 @@ void tmsg_lend_call(tmsg_send_t *send, const tmsg_call_send_t *call);
 
 /* Finds out whether the message is to be a loan. If so, payload->extra->lent is
  * set, and checksums are written. If not, the message goes as others do.
- * Errors: IN_PROGRESS (the peer has yet to take a segment), IO (names the
- * tensor that cannot be read). */
+ * Errors: IN_PROGRESS (the peer has yet to take a segment, or there is more to
+ * be copied: a call copies a part). */
 tmsg_status_t tmsg_lend_prepare(tmsg_send_t *send, tmsg_payload_t *payload);
 
 /* Has a message that was to be a loan go by the usual ways. */
@@ -26,6 +26,9 @@ void tmsg_lend_decline(tmsg_send_t *send, tmsg_payload_t *payload,
 
 /* Begins the loan of a prepared message. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_lend_begin(tmsg_send_t *send);
+
+/* Returns whether the send waits for a copy that is being made. */
+bool tmsg_lend_is_copying(const tmsg_send_t *send);
 
 /* Returns the bytes of the tensors that are lent; 0: the message is no loan. */
 uint64_t tmsg_lend_bytes(const tmsg_send_t *send);

@@ -294,6 +294,109 @@ Test(loan_copies, memory_of_copies_is_used_again)
     free(memory);
 }
 
+static uint64_t copies_of(const pair_t *pair)
+{
+    tmsg_loans_counts_t counts;
+
+    tmsg_worker_lock(pair->b.worker);
+    tmsg_loans_count(pair->b.worker, &counts);
+    tmsg_worker_unlock(pair->b.worker);
+    return counts.copies;
+}
+
+/* A call of the owner's copies a part of the tensors, so that it serves its
+ * other peers meanwhile. A send that is given up has its copy freed. */
+Test(loan_copies, a_copy_is_made_in_parts)
+{
+    enum { PARTS = 32 };
+    uint8_t *memory = malloc((size_t)PARTS * MIB);
+    unsigned releases = 0, busy = 0;
+    tmsg_message_t *message = NULL;
+    tmsg_request_t *request;
+    pair_t pair;
+
+    memset(memory, 5, (size_t)PARTS * MIB);
+    lent_open(&pair, LINK_UNIX);
+    request = lent_send(pair.to_a, lent_map(memory, PARTS * MIB), 0, &releases);
+    must_true(tmsg_worker_progress(pair.b.worker) > 0);
+    cr_expect_eq(copies_of(&pair), 1);
+    (void)tmsg_request_cancel(request);
+    must_be(pair_finish(&pair, request), TMSG_ERR_CANCELED);
+    cr_expect_eq(copies_of(&pair), 0);
+    releases = 0;
+    request = lent_send(pair.to_a, lent_map(memory, PARTS * MIB), 0, &releases);
+    while (pair.to_a->paths.loans->offered_count == 0) {
+        busy += tmsg_worker_progress(pair.b.worker) > 0;
+    }
+    cr_expect(busy >= PARTS - 2, "%u calls copied", busy);
+    message = pair_take(&pair, &pair.a);
+    must(pair_finish(&pair, request));
+    cr_expect(tmsg_message_is_lent(message));
+    must_eq(memcmp(lent_data(message, "x"), memory, (size_t)PARTS * MIB), 0);
+    tmsg_message_destroy(message);
+    pair_close(&pair);
+    free(memory);
+}
+
+/* Fresh memory is written to as a file, what was used before is written in
+ * place. Small and packed tensors lie between larger ones, over the ends of
+ * parts. */
+Test(loan_copies, copies_of_many_sizes)
+{
+    enum { SMALL = 300, ROWS = 700, COLUMNS = 1003 };
+    const size_t large = 2 * MIB + 77, gaps = sizeof(uint16_t) * ROWS * COLUMNS;
+    uint8_t *memory = malloc(large + gaps);
+    const int64_t shape[] = {COLUMNS, ROWS / 2}, strides[] = {1, 2 * COLUMNS};
+    const tmsg_tensor_t packed = {memory + large + 1,
+                                  {TMSG_DEVICE_CPU, 0},
+                                  {TMSG_DTYPE_UINT, 8, 1},
+                                  2,
+                                  shape,
+                                  strides};
+    pair_t pair;
+
+    for (size_t i = 0; i < large + gaps; i++) {
+        memory[i] = (uint8_t)(i * 7 + i / 251);
+    }
+    lent_open(&pair, LINK_UNIX);
+    for (int round = 0; round < 2; round++) {
+        tmsg_message_t *message;
+        const uint8_t *at;
+        tmsg_map_t *map;
+        char name[16];
+
+        must(tmsg_map_create(&map));
+        for (size_t i = 0; i < SMALL; i++) {
+            snprintf(name, sizeof(name), "%zu", i);
+            lent_add(map, name, memory + i, i * 5);
+        }
+        lent_add(map, "large", memory, large);
+        must(tmsg_map_add(map, "packed", &packed, NULL));
+        lent_add(map, "last", memory, 3);
+        message = lent_pass(&pair, map, round == 0 ? 0 : TMSG_SEND_VERIFY);
+        cr_expect(tmsg_message_is_lent(message));
+        for (size_t i = 1; i < SMALL; i++) {
+            snprintf(name, sizeof(name), "%zu", i);
+            must_eq(memcmp(lent_data(message, name), memory + i, i * 5), 0);
+        }
+        must_eq(memcmp(lent_data(message, "large"), memory, large), 0);
+        must_eq(memcmp(lent_data(message, "last"), memory, 3), 0);
+        at = lent_data(message, "packed");
+        for (size_t i = 0; i < COLUMNS; i++) {
+            for (size_t j = 0; j < ROWS / 2; j++) {
+                must_eq(*at++, memory[large + 1 + i + 2 * COLUMNS * j]);
+            }
+        }
+        memset(memory, round, 16);
+        tmsg_message_destroy(message);
+        pair_await(&pair, has_none_out, pair.to_a, "what was lent");
+    }
+    cr_expect_eq(lent_count(&pair), 2);
+    cr_expect_eq(copies_of(&pair), 1);
+    pair_close(&pair);
+    free(memory);
+}
+
 static tmsg_endpoint_t *last_of(tmsg_worker_t *worker)
 {
     tmsg_endpoint_t *endpoint, *last = NULL;
