@@ -2,8 +2,13 @@
 #include "memory/memfd.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 8u
@@ -14,6 +19,14 @@
  * a profiler do. */
 #define MOST_AT_ONCE ((size_t)2 << 20)
 #define LEAST_AT_ONCE ((size_t)1 << 16)
+/* A thread drops so many bytes or more. */
+#define BY_THREAD ((size_t)64 << 20)
+
+typedef struct {
+    int fd;
+    void *memory;
+    size_t bytes;
+} dropped_t;
 
 /* Kernels since 6.3 may ask for the seal against execution, which older ones do
  * not know. */
@@ -55,4 +68,55 @@ bool tmsg_memfd_take_pages(int fd, size_t bytes)
         }
     }
     return true;
+}
+
+static void drop_now(const dropped_t *dropped)
+{
+    if (dropped->memory != NULL) {
+        munmap(dropped->memory, dropped->bytes);
+    }
+    if (dropped->fd >= 0) {
+        close(dropped->fd);
+    }
+}
+
+static void *drop_in_thread(void *arg)
+{
+    dropped_t *dropped = arg;
+
+    drop_now(dropped);
+    free(dropped);
+    return NULL;
+}
+
+/* The application's signals are for its own threads. */
+static bool start_thread(dropped_t *dropped)
+{
+    sigset_t all, before;
+    pthread_t thread;
+    bool started;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    started = pthread_create(&thread, NULL, drop_in_thread, dropped) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (started) {
+        pthread_detach(thread);
+    }
+    return started;
+}
+
+void tmsg_memfd_drop(int fd, void *memory, size_t bytes)
+{
+    const dropped_t dropped = {fd, memory, bytes};
+    dropped_t *kept = bytes < BY_THREAD ? NULL : malloc(sizeof(*kept));
+
+    if (kept != NULL) {
+        *kept = dropped;
+        if (start_thread(kept)) {
+            return;
+        }
+        free(kept);
+    }
+    drop_now(&dropped);
 }

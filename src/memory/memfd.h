@@ -35,4 +35,9 @@ bool tmsg_memfd_may_have(size_t bytes);
  * not to be had. */
 bool tmsg_memfd_take_pages(int fd, size_t bytes);
 
+/* Unmaps memory of a file (NULL: none), and closes the file (< 0: none). The
+ * kernel may take back all pages there, 0.2 s a GiB: of many bytes a thread of
+ * its own does that, which ends by itself. */
+void tmsg_memfd_drop(int fd, void *memory, size_t bytes);
+
 #endif

@@ -213,10 +213,8 @@ static void unmap(tmsg_shareable_t *segment)
 
 static void destroy(tmsg_shareable_t *segment)
 {
-    unmap(segment);
-    if (segment->fd >= 0) {
-        close(segment->fd);
-    }
+    tmsg_memfd_drop(segment->fd, segment->mapped ? segment->memory : NULL,
+                    segment->bytes);
     free(segment);
 }
 

@@ -182,7 +182,7 @@ void tmsg_lent_close(tmsg_borrowed_t *lent)
 {
     if (lent->memory != NULL) {
         tmsg_borrowed_remove(lent->memory);
-        munmap((void *)(uintptr_t)lent->memory, lent->bytes);
+        tmsg_memfd_drop(-1, (void *)(uintptr_t)lent->memory, lent->bytes);
         lent->memory = NULL;
     }
 }
