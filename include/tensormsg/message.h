@@ -37,7 +37,7 @@ TMSG_API const tmsg_map_t *tmsg_message_map(const tmsg_message_t *message);
  * message is destroyed, which gives the memory back. Keep it short, or copy:
  * the sender cannot reuse the memory before. Such a message is no memory of
  * this side's, and does not count against held_bytes. A message that is
- * received into a map is copied. */
+ * received into a map is copied there, and given back when all of it was. */
 TMSG_API int tmsg_message_is_lent(const tmsg_message_t *message);
 
 /* The endpoint it came over, to answer the sender. Valid as long as the

@@ -655,6 +655,15 @@ void tmsg_map_place_read_only(tmsg_map_t *map, size_t index, const void *data)
     atomic_store_explicit(&map->apart, false, memory_order_relaxed);
 }
 
+void tmsg_map_end_read_only(tmsg_map_t *map, size_t index)
+{
+    tmsg_map_entry_t *entry = &tmsg_map_own_entries(map)[index];
+
+    if (entry->release == tmsg_map_read_only) {
+        entry->release = NULL;
+    }
+}
+
 /* Checks that the data of tensor `index` may be set to `data`. */
 static tmsg_status_t find_settable(const tmsg_map_t *map, size_t index,
                                    const void *data)

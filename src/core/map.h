@@ -163,6 +163,9 @@ void tmsg_map_place_read_only(tmsg_map_t *map, size_t index, const void *data);
 /* Marks a tensor as read-only by its address: the entry's `release`. */
 void tmsg_map_read_only(void *unused);
 
+/* Takes that mark away: the tensor gets a place that may be written to. */
+void tmsg_map_end_read_only(tmsg_map_t *map, size_t index);
+
 /* Gives tensor `index` the data, strides and bytes of an entry of the same
  * shape. The strides must last as long as the map has its tensors. */
 void tmsg_map_replace(tmsg_map_t *map, size_t index,

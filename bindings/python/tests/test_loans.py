@@ -344,8 +344,8 @@ def test_what_is_received_into_is_a_copy(sides):
     sides.owner.send({"x": array}, lend=True)
     msg = sides.borrower.recv_into({"x": mine}, timeout=WAIT)
     assert not msg.lent and (mine == 3).all()
-    del msg
     until(lambda: not tensormsg.is_lent(array))
+    del msg
 
 
 def test_apart_keeps_all_of_a_loan(sides):

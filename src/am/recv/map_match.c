@@ -284,13 +284,16 @@ static tmsg_status_t move_tensor_across(const tmsg_map_entry_t *from,
                                                   &from->tensor, from->bytes);
 }
 
-/* Copies tensor `index` to its place, and makes `map` point there. */
+/* Copies tensor `index` to its place, and makes `map` point there. The place
+ * may be written to. */
 static tmsg_status_t copy_tensor(tmsg_map_t *map, size_t index,
                                  const tmsg_map_entry_t *place)
 {
-    const tmsg_map_entry_t *from = &tmsg_map_entries(map)[index];
+    const tmsg_map_entry_t *from;
     tmsg_status_t status;
 
+    tmsg_map_end_read_only(map, index);
+    from = &tmsg_map_entries(map)[index];
     if (is_across(from, place)) {
         status = move_tensor_across(from, place);
         tmsg_map_set_device(map, index, place->tensor.device);

@@ -88,12 +88,28 @@ static tmsg_status_t check_copied(const void *arg, size_t index,
         message->extra.checksum->compute(place != NULL ? place : lent, bytes));
 }
 
+/* Gives a loan back if nothing is read in it any more: all was copied. */
+static void end_copied_loan(tmsg_message_t *message)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
+
+    message->views = false;
+    for (size_t i = 0; i < tmsg_map_size(message->map); i++) {
+        message->views |= tmsg_map_entry_is_read_only(&entries[i]);
+    }
+    tmsg_message_copied_loan(message);
+}
+
 static tmsg_status_t copy_into(tmsg_message_t *message, const tmsg_map_t *map)
 {
     bool checked = message->loan != NULL && message->extra.checksum != NULL;
+    tmsg_status_t status = tmsg_map_match_copy(
+        message->map, map, checked ? check_copied : NULL, message);
 
-    return tmsg_map_match_copy(message->map, map, checked ? check_copied : NULL,
-                               message);
+    if (status == TMSG_OK && message->loan != NULL) {
+        end_copied_loan(message);
+    }
+    return status;
 }
 
 tmsg_status_t tmsg_posted_finish(tmsg_message_t *message)

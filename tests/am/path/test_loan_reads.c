@@ -139,6 +139,63 @@ Test(loan_reads, a_receive_into_a_map_copies)
     must(tmsg_shareable_free(memory));
 }
 
+/* So is what came before it was asked for. Nothing of it is read-only then, but
+ * what has no place there stays a view. */
+Test(loan_reads, a_late_receive_into_a_map_gives_back_at_once)
+{
+    uint8_t *memory = lent_block(2 * MIB), *places = malloc(2 * MIB);
+    pair_t pair;
+
+    lent_open(&pair, LINK_UNIX);
+    for (int i = 0; i < 3; i++) { /* all, with gaps, the first half */
+        bool some = i == 2;
+        unsigned releases = 0;
+        receiving_t receiving = {.pair = &pair};
+        tmsg_map_t *sent = i == 1 ? map_with_gaps(memory, 1024, 2040, 2048)
+                                  : lent_map(memory, MIB);
+        tmsg_map_t *place = i == 1 ? map_with_gaps(places, 1024, 2040, 2040)
+                                   : lent_map(places, MIB);
+        tmsg_request_t *request;
+
+        if (i != 1) {
+            lent_add(sent, "y", memory + MIB, MIB);
+        }
+        if (i == 0) {
+            lent_add(place, "y", places + MIB, MIB);
+        }
+        memset(places, 0, 2 * MIB);
+        request = lent_send(pair.to_a, sent, TMSG_SEND_KEEP_STRIDES, &releases);
+        while (pair.to_b->ready.count == 0) {
+            (void)tmsg_worker_progress(pair.a.worker);
+            (void)tmsg_worker_progress(pair.b.worker);
+        }
+        must_true(tmsg_shareable_is_lent(memory));
+        receiving.map = place;
+        pair_await(&pair, receiving_has_ended, &receiving, "a receive");
+        must(receiving.status);
+        must(pair_finish(&pair, request));
+        cr_expect_eq(tmsg_message_is_lent(receiving.message), some);
+        cr_expect(!is_read_only(receiving.message, 0));
+        if (some) {
+            cr_expect(is_read_only(receiving.message, 1));
+            lent_drive(&pair, 1000);
+            cr_expect_eq(releases, 0);
+            lent_check(receiving.message, "y", 3, MIB);
+            tmsg_message_destroy(receiving.message);
+        }
+        pair_await(&pair, lent_is_back, &releases, "a release");
+        cr_expect(places[0] == 3 && places[MIB - 1] == 3);
+        if (!some) {
+            tmsg_message_destroy(receiving.message);
+        }
+        tmsg_map_destroy(place);
+    }
+    must_eq(lent_count(&pair), 3);
+    pair_close(&pair);
+    free(places);
+    must(tmsg_shareable_free(memory));
+}
+
 typedef struct {
     uint8_t *place;
     bool refuses;
