@@ -42,6 +42,18 @@ static bool may_owe_credit(const tmsg_message_t *message)
                tmsg_worker_credit_batch(message->endpoint->worker);
 }
 
+void tmsg_message_answer(const tmsg_message_t *message, tmsg_status_t status)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+
+    if (message->head.flags & TMSG_HEADER_ACKED &&
+        endpoint->state != TMSG_EP_ENDED) {
+        endpoint->dialect->answer(endpoint, message->head.message_id, status,
+                                  status == TMSG_OK ? ""
+                                                    : tmsg_error_message());
+    }
+}
+
 void tmsg_message_taken(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
@@ -52,9 +64,8 @@ void tmsg_message_taken(tmsg_message_t *message)
     }
     message->channel->rx_consumed++;
     note_taken(message);
-    if (message->head.flags & TMSG_HEADER_ACKED) {
-        endpoint->dialect->answer(endpoint, message->head.message_id, TMSG_OK,
-                                  "");
+    if (!message->answered_later) {
+        tmsg_message_answer(message, TMSG_OK);
     }
     if (may_owe_credit(message)) {
         endpoint->dialect->credit(message->channel);

@@ -22,6 +22,11 @@ void tmsg_message_overtake(tmsg_message_t *message);
 /* Notes that the application has the message, and returns the peer's credit. */
 void tmsg_message_taken(tmsg_message_t *message);
 
+/* Answers a message with `answered_later`, which was taken before it was
+ * copied: the copy has come to `status`, of which tmsg_error_message() tells
+ * where it is an error. */
+void tmsg_message_answer(const tmsg_message_t *message, tmsg_status_t status);
+
 /* Gives up a message that was just taken out of the queue for pulling: undoes
  * what tmsg_message_hand_over() counted. */
 void tmsg_message_take_back(tmsg_message_t *message);

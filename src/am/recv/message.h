@@ -71,8 +71,9 @@ struct tmsg_message {
     bool landed; /* the payload lies in the block as it travelled */
     /* The sender gave the message up; `refusal` and `why` tell the reason. */
     bool aborted;
-    bool discarded; /* it is destroyed soon, even if a list still has it */
-    bool laid;      /* the record keeps its map for a template message */
+    bool discarded;      /* it is destroyed soon, even if a list still has it */
+    bool laid;           /* the record keeps its map for a template message */
+    bool answered_later; /* not as it is taken; see tmsg_message_answer() */
     /* `data` is the library's copy, because UCX's data was not to be kept. */
     bool copied;
     bool in_segment; /* `data` occupies one of UCX's segments; see segments.h */

@@ -6,6 +6,7 @@
 #include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
 #include "am/path/loans.h"
+#include "am/recv/deliver.h"
 #include "am/recv/map_match.h"
 #include "am/recv/message.h"
 #include "am/recv/stage_in.h"
@@ -353,6 +354,7 @@ static tmsg_status_t settle_post(tmsg_endpoint_t *endpoint,
         status = tmsg_error_set(endpoint->status, "%s", endpoint->error);
     }
     if (status == TMSG_OK) {
+        message->answered_later = *copy_p;
         tmsg_message_take_out(message);
         *message_p = message;
     }
@@ -367,6 +369,20 @@ static tmsg_status_t settle_post(tmsg_endpoint_t *endpoint,
         *spent_p = posted->map;
     }
     posted->map = NULL;
+    return status;
+}
+
+/* Copies a message into the map that it was taken for, without the lock, and
+ * then tells its sender what came of that. */
+static tmsg_status_t copy_taken(tmsg_message_t *message, const tmsg_map_t *map)
+{
+    tmsg_worker_t *worker = message->endpoint->worker;
+    tmsg_status_t status;
+
+    tmsg_worker_unlock(worker);
+    status = copy_into(message, map);
+    tmsg_worker_lock(worker);
+    tmsg_message_answer(message, status);
     return status;
 }
 
@@ -392,11 +408,11 @@ tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
                                    "no message from ", endpoint->peer);
         status = settle_post(endpoint, map, status, &message, &copy, &spent);
     }
+    if (copy) {
+        status = copy_taken(message, map);
+    }
     tmsg_worker_leave(worker, message != NULL);
     tmsg_endpoint_drop(endpoint);
-    if (copy) {
-        status = copy_into(message, map);
-    }
     if (status != TMSG_OK && message != NULL) {
         /* The message was taken all the same. */
         tmsg_message_destroy(message);

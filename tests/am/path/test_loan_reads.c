@@ -60,7 +60,13 @@ static tmsg_status_t receive_late(pair_t *pair, tmsg_map_t *map, uint8_t *at,
     if (receiving.message != NULL) {
         tmsg_message_destroy(receiving.message);
     }
-    (void)pair_finish(pair, request);
+    /* The sender hears the same. */
+    must_be(pair_wait(pair, request), receiving.status);
+    if (receiving.status != TMSG_OK) {
+        must_say(tmsg_request_error(request),
+                 "refused by the receiver: tensor");
+    }
+    tmsg_request_destroy(request);
     pair_await(pair, lent_is_back, &releases, "a release");
     tmsg_map_destroy(place);
     return receiving.status;
