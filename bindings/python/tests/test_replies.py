@@ -108,9 +108,18 @@ def test_replies_have_metadata():
         def none(request):
             return tensormsg.Reply(None, meta=request.meta)
 
+        @server.method("by_keyword")
+        def by_keyword(request):
+            return tensormsg.Reply({}, meta={"n": 1, "mine": False}, mine=True,
+                                   frame=request.meta["frame"] + 1)
+
         @server.method("odd")
         def odd(request):
             return tensormsg.Reply({}, meta={"x": object()})
+
+        @server.method("opened")
+        def opened(stream):
+            yield tensormsg.Reply({}, frame=stream.request.meta["frame"])
 
         @server.method("more")
         def more(stream):
@@ -129,7 +138,14 @@ def test_replies_have_metadata():
         assert reply.meta == {"frame": 7, "mine": "x"}
         assert reply.tree()["a"][1] == 5
         assert ep.call("none", meta={"n": 1}, timeout=WAIT).meta == {"n": 1}
+        assert ep.call("none", frame=7, timeout=WAIT).meta == {"frame": 7}
+        assert ep.call("none", {"x": np.ones(3)}, meta={"n": 1, "frame": 1},
+                       frame=7, mine="y").meta == {
+                           "n": 1, "frame": 7, "mine": "y"}
+        assert ep.start_call("none", frame=8).wait(WAIT).meta == {"frame": 8}
         assert not ep.call("none", timeout=WAIT).meta
+        assert ep.call("by_keyword", frame=2, timeout=WAIT).meta == {
+            "frame": 3, "n": 1, "mine": True}
         with pytest.raises(tensormsg.Internal, match="metadata 'x'"):
             ep.call("odd", timeout=WAIT)
         with ep.stream("more") as stream:
@@ -137,6 +153,8 @@ def test_replies_have_metadata():
                 (i, {"frame": i}) for i in range(3)]
         with ep.stream("last") as stream:
             assert stream.recv(WAIT).meta == {"end": True}
+        with ep.stream("opened", frame=9) as stream:
+            assert stream.recv(WAIT).meta == {"frame": 9}
         with pytest.raises(tensormsg.Internal, match="of a call"):
             with ep.stream("told") as stream:
                 stream.recv(WAIT)
@@ -163,7 +181,20 @@ def test_replies_have_metadata_with_asyncio():
             async def last(stream):
                 return tensormsg.Reply({}, meta={"frame": 3})
 
+            @server.method("same")
+            async def same(request):
+                return tensormsg.Reply({}, **request.meta)
+
+            @server.method("opened")
+            async def opened(stream):
+                yield tensormsg.Reply({}, frame=stream.request.meta["frame"])
+
             assert (await ep.call("one")).meta == {"frame": 7}
+            assert (await ep.call("same", frame=8, mine="y", timeout=WAIT)
+                    ).meta == {"frame": 8, "mine": "y"}
+            assert (await ep.start_call("same", frame=9)).meta == {"frame": 9}
+            async with ep.stream("opened", frame=9) as stream:
+                assert [m.meta async for m in stream] == [{"frame": 9}]
             for i, method in enumerate(("more", "plain", "last")):
                 async with ep.stream(method) as stream:
                     assert [m.meta async for m in stream] == [{"frame": i + 1}]

@@ -168,6 +168,9 @@ def test_an_option_of_another_call_is_no_metadata():
             with pytest.raises(TypeError, match=f"{name}= .*meta={{'{name}'"):
                 use(X, **{name: True})
 
+    def of_method(use):
+        return lambda data, **more: use("m", data, **more)
+
     with tensormsg.listen(":0") as listener, listener.serve(threads=1) as server, \
             tensormsg.connect(listener.url) as ep, \
             tensormsg.sync.publish(":0") as camera:
@@ -177,8 +180,12 @@ def test_an_option_of_another_call_is_no_metadata():
             for msg in stream:
                 yield {"x": msg["x"], "copy": msg.meta["copy"]}
 
-        refused(ep.send, "copy")
+        refused(ep.send, "copy", "attempts", "into", "idempotent", "loan")
         refused(camera.send, "acked")
+        refused(of_method(ep.call), "acked", "copy", "keep_strides")
+        refused(of_method(ep.start_call), "acked", "verify")
+        refused(of_method(ep.stream), "acked", "attempts", "into", "lend")
+        refused(tensormsg.Reply, "acked", "timeout", "into")
         with ep.stream("m") as stream:
             refused(stream.send, "acked", "copy", "keep_strides", "verify")
             stream.send(X, meta={"copy": 3})
@@ -199,8 +206,10 @@ def test_an_option_of_another_call_is_no_metadata_with_asyncio():
             with pytest.raises(TypeError, match="acked= "):
                 await camera.send(X, acked=True)
             async with ep.stream("m") as stream:
-                with pytest.raises(TypeError, match="timeout= "):
-                    await stream.send(X, timeout=1)  # wait_for() is asyncio's
+                with pytest.raises(TypeError, match="copy= "):
+                    await stream.send(X, copy=False)
+                with pytest.raises(TypeError, match="verify= "):
+                    await ep.call("m", X, verify=True)
                 await stream.done_writing()
                 assert await stream.recv() is None
 

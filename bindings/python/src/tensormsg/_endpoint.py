@@ -170,13 +170,14 @@ class BaseEndpoint(Generic[H]):
         return message
 
     def _call(self, method: str, data: Any, meta: Optional[Meta],
-              timeout: Optional[float], idempotent: bool, attempts: int,
-              lend: bool, loan: bool, spin_us: int,
-              posted: Optional[Posted] = None) -> Any:
+              more: Dict[str, Any], timeout: Optional[float],
+              idempotent: bool, attempts: int, lend: bool, loan: bool,
+              spin_us: int, posted: Optional[Posted] = None) -> Any:
         self._check()
         return self._hub.call(
-            self._number, method, data, merge_meta(meta, {}) if meta else None,
-            timeout, (lib.TMSG_CALL_IDEMPOTENT if idempotent else 0) |
+            self._number, method, data,
+            merge_meta(meta, more) if meta or more else None, timeout,
+            (lib.TMSG_CALL_IDEMPOTENT if idempotent else 0) |
             (lib.TMSG_CALL_LEND if lend else 0) |
             (lib.TMSG_CALL_BORROW if loan else 0), attempts, spin_us,
             None if posted is None else posted.map)
@@ -195,12 +196,12 @@ class BaseEndpoint(Generic[H]):
             lib.TMSG_FETCH_BORROW if loan else 0)
 
     def _stream(self, kind: Callable[..., S], message: Any, method: str,
-                data: Any, meta: Optional[Meta], timeout: Optional[float],
-                queue: int) -> S:
+                data: Any, meta: Optional[Meta], more: Dict[str, Any],
+                timeout: Optional[float], queue: int) -> S:
         self._check()
         owner, number = self._hub.open_stream(
-            self._number, method, data, merge_meta(meta, {}) if meta else None,
-            timeout, queue)
+            self._number, method, data,
+            merge_meta(meta, more) if meta or more else None, timeout, queue)
         return kind(self._hub, owner, number, self._number, self, message,
                     self._convert, method)
 

@@ -38,7 +38,8 @@ _SOON_S = 0.25  # of one at the address of another that is gone
 _AGAIN_S = 0.05  # those that have ended are looked at again
 _DEPARTED_MAX = 4096
 # What other calls that send take beside metadata.
-_OPTIONS = frozenset(("acked", "copy", "keep_strides", "timeout", "verify"))
+_OPTIONS = frozenset(("acked", "attempts", "copy", "idempotent", "into",
+                      "keep_strides", "lend", "loan", "timeout", "verify"))
 _MOST_ATTEMPTS = 100  # of a call
 _MOST_QUEUE = 0x7fffffff  # messages of a stream
 CLOSE_TIMEOUT = 10.0  # seconds

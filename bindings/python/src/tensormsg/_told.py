@@ -9,6 +9,7 @@ import logging
 import threading
 from typing import Any, Callable, Mapping, Optional
 
+from ._hub import merge_meta
 from ._lib import hot
 from ._often import often
 from .context import generation, park_at_exit
@@ -69,7 +70,8 @@ class Reply:
     """What a handler may return in place of a dict: `data`, as it would be
     returned, and more about it.
 
-    `meta`: its metadata, as of send(). `on_release`: a function that is called
+    `meta` and further keywords: its metadata, as of send(), for example frame=7:
+    the caller has them as `meta` of the reply. `on_release`: a function that is called
     once, without arguments, when nothing can read the arrays any more. Then they
     may be changed, or used again. It is called in a thread of the package's or,
     with asyncio, in the event loop. If the reply cannot be sent, because nobody
@@ -89,10 +91,10 @@ class Reply:
 
     def __init__(self, data: Any, *, meta: Optional[Mapping[str, Any]] = None,
                  on_release: Optional[Callable[[], object]] = None,
-                 lend: bool = False) -> None:
+                 lend: bool = False, **more: Any) -> None:
         if on_release is not None and not callable(on_release):
             raise TypeError(f"on_release is a function, not {on_release!r}")
         self.data = data
-        self.meta = meta
+        self.meta = merge_meta(meta, more) if more else meta
         self.on_release = on_release
         self.lend = lend
