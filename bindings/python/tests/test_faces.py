@@ -8,8 +8,7 @@ import pytest
 import tensormsg
 from tensormsg import sync
 
-# Parameters of blocking methods: asyncio has its own timeouts, and no threads.
-BLOCKING = {"threads", "timeout"}
+BLOCKING = {"threads"}  # parameters of blocking methods: asyncio has none
 KINDS = [name for name in sync.__all__ if inspect.isclass(getattr(sync, name))]
 FUNCTIONS = ["connect", "listen", "publish"]
 

@@ -227,6 +227,28 @@ def test_cancelled_receives_take_nothing(sender, size):
     asyncio.run(main())
 
 
+def test_a_wait_that_is_too_short_with_asyncio(sender):
+    async def main():
+        async with tensormsg.connect(sender) as ep:
+            x = np.zeros(1 << 23, "u1")
+            with pytest.raises(tensormsg.TimedOut):
+                await ep.recv_into({"x": x}, timeout=0)
+            await ep.send({}, count=30, size=1 << 23)
+            got = late = 0
+            while got < 30:
+                try:
+                    msg = await (ep.recv(.001) if got % 3 == 2 else
+                                 ep.recv_into({"x": x}, timeout=.001))
+                except tensormsg.TimedOut:
+                    late += 1
+                    continue
+                assert msg.meta["frame"] == got and (msg["x"] == got).all()
+                got += 1
+            assert late > 0
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
 def test_a_wait_that_is_too_short(sender):
     with tensormsg.connect(sender) as ep:
         x = np.zeros(1 << 23, "u1")

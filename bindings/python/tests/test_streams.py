@@ -150,14 +150,14 @@ class Blocking:
     def __getattr__(self, name):
         return getattr(self.stream, name)
 
-    async def send(self, *args, **more):
-        self.stream.send(*args, timeout=WAIT, **more)
+    async def send(self, *args, timeout=WAIT, **more):
+        self.stream.send(*args, timeout=timeout, **more)
 
-    async def recv(self):
-        return self.stream.recv(timeout=WAIT)
+    async def recv(self, timeout=WAIT):
+        return self.stream.recv(timeout)
 
-    async def wait(self):
-        self.stream.wait(timeout=WAIT)
+    async def wait(self, timeout=WAIT):
+        self.stream.wait(timeout)
 
     async def done_writing(self):
         self.stream.done_writing()
@@ -327,6 +327,10 @@ def test_deadlines_and_cancels(serve):
 
         seen.closed.clear()
         async with stream("wait") as s:
+            with pytest.raises(tensormsg.TimedOut, match="a message took more"):
+                await s.recv(timeout=.02)
+            with pytest.raises(tensormsg.TimedOut, match="the end of the strea"):
+                await s.wait(.02)
             s.cancel()
             s.cancel()
             with pytest.raises(tensormsg.Canceled):
@@ -360,6 +364,12 @@ def test_who_does_not_read_holds_the_other_up(serve):
             for i in range(400):
                 assert (await s.recv())["i"][0] == i + 1
             await until(lambda: seen.yielded > most)
+            s.cancel()
+
+        async with stream("slow", queue=3) as s:
+            with pytest.raises(tensormsg.TimedOut, match="the send took more"):
+                while True:
+                    await s.send({"x": np.zeros(4)}, timeout=.1)
             s.cancel()
 
         s = stream("slow", queue=3)

@@ -95,8 +95,15 @@ def test_a_time_that_is_none_is_refused_with_asyncio_too(wrong):
             door = server.serve()
             for use in ep.ready, ep.methods, ep.health, ep.close, \
                     camera.flush, camera.wait_for, camera.close, \
-                    door.drain, door.close, server.close:
+                    door.drain, door.close, server.close, ep.recv, server.recv:
                 await refused(use)
+            await refused(ep.recv_into, {"x": np.zeros(3)})
+            door.method("s", stream=True)(lambda stream: None)
+            stream = ep.stream("s")
+            for use in stream.recv, stream.wait:
+                await refused(use)
+            await refused(stream.send, X)
+            await stream.wait(WAIT)
             await refused(tensormsg.connect, server.url)
             await refused(ep.send, X)
             await refused(ep.call, "x")
@@ -323,13 +330,49 @@ def test_a_listener_that_was_closed_says_so():
         async for _ in made:
             pass
 
+    async def awaited(made):
+        await made
+
+    async def received(made):
+        await made.recv()
+
     for use in (lambda made: made.__enter__(), iter,
-                lambda made: run(aenter(made)), lambda made: run(through(made))):
+                lambda made: run(aenter(made)), lambda made: run(through(made)),
+                lambda made: run(awaited(made)),
+                lambda made: run(received(made))):
         made = tensormsg.listen(":0")
         with made:
             pass
         with pytest.raises(tensormsg.Closed, match="listen\\(\\) makes another"):
             use(made)
+
+
+def test_what_is_opened_may_be_awaited_and_used_at_once():
+    async def main():
+        listening = tensormsg.listen(":0")
+        ep = await tensormsg.connect(listening.url)
+        await ep.send(X, frame=1)
+        assert (await listening.recv(WAIT)).meta == {"frame": 1}
+        with pytest.raises(tensormsg.TimedOut, match="no message in 0.01 s"):
+            await listening.recv(timeout=.01)
+        listener = await listening
+        assert await listening is listener
+        del listening
+        await ep.send(X, frame=2)
+        assert (await listener.recv()).meta == {"frame": 2}
+        server = listener.serve()
+        server.method("m")(lambda request: request)
+        assert (await ep.call("m", X))["x"][2] == 2
+        await ep.close()
+        await listener.close()
+
+        camera = await tensormsg.publish(":0", keep=1)
+        await camera.send(X, frame=3)
+        async with tensormsg.connect(camera.url) as ep:
+            assert (await ep.recv(WAIT)).meta == {"frame": 3}
+        await camera.close()
+
+    run(main())
 
 
 def test_a_publish_is_entered_once():

@@ -247,7 +247,7 @@ OTHERS = {
     "Server.__enter__",
     "Stream.cancel", "Stream.done_writing", "Stream.method", "Stream.over",
     "Stream.peer", "Stream.remaining", "Stream.__enter__", "Listening.url",
-    "Listening.__enter__", "Publishing.url", "Publishing.__enter__",
+    "Listening.recv", "Listening.__enter__", "Publishing.url", "Publishing.__enter__",
     "Offer.key", "Offer.released", "Offer.stats",
     "Context.describe", "Context.pointer", "Keyring.add", "Keyring.load",
     "Keyring.remove", "Keyring.replace"}

@@ -17,7 +17,7 @@ from ._session import LoopSessions, OnSession
 from ._spin import Spin
 from ._time import seconds
 from .context import check_process
-from .errors import Busy
+from .errors import Busy, Status, error_of
 
 _TURN_S = 0.001  # a task that never waits lets others run so often
 _SOON_S = 0.0002  # a message that came so soon could have been spun for
@@ -98,6 +98,25 @@ def _forget_wait(waits: Dict[int, List["asyncio.Future[None]"]], number: int,
         futures.remove(future)
         if not futures:
             del waits[number]
+
+
+def _end_at(loop: asyncio.AbstractEventLoop,
+            timeout: Optional[float]) -> Optional[float]:
+    """When so many seconds are over, as loop.time(); None: never."""
+    limit = seconds(timeout)
+    return None if limit == math.inf else loop.time() + limit
+
+
+async def _await(loop: asyncio.AbstractEventLoop,
+                 future: "asyncio.Future[None]", end: Optional[float]) -> None:
+    """Until it is done, or that time has come, which ends it. No wait_for(): of
+    old Pythons that may lose a cancellation."""
+    timer = None if end is None else loop.call_at(end, _end_wait, future)
+    try:
+        await future
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
 def _forget(loop: asyncio.AbstractEventLoop, fd: int) -> None:
@@ -355,12 +374,14 @@ class LoopHub(Hub):
             self._turned = time.monotonic()
 
     async def finish(self, op: Any, endpoint: int,
-                     timeout: Optional[float] = None, what: str = "") -> None:
+                     timeout: Optional[float] = None, what: str = "",
+                     end: Optional[float] = None) -> None:
         """Waits until an operation has ended. It is given up where the task is
-        cancelled, and after so many seconds: `what` was late then."""
+        cancelled, and after so many seconds: `what` was late then. `end`: of a
+        timeout that runs already, as loop.time()."""
         loop = self.bind()
-        end = None if timeout in (None, math.inf) else \
-            loop.time() + seconds(timeout)
+        if end is None:
+            end = _end_at(loop, timeout)
         self._stirred = True
         while not hot.ended(op):
             if end is not None and loop.time() >= end:
@@ -372,27 +393,30 @@ class LoopHub(Hub):
                 continue
             future: "asyncio.Future[None]" = loop.create_future()
             self._ops[op] = future
-            # No wait_for(): of old Pythons that may lose a cancellation.
-            timer = None if end is None else loop.call_at(end, _end_wait,
-                                                          future)
             self._begin_wait(len(self._ops) == 1)
             try:
-                await future
+                await _await(loop, future, end)
             except asyncio.CancelledError:
                 hot.cancel(self.number, op)
                 self.kick()
                 raise
             finally:
                 self._ops.pop(op, None)
-                if timer is not None:
-                    timer.cancel()
         self._settle()
         hot.outcome(op, self.peer(endpoint))
 
-    async def take(self, endpoint: int) -> Any:
+    def _look_late(self, loop: asyncio.AbstractEventLoop, end: Optional[float],
+                   timeout: Optional[float]) -> None:
+        """Of a receive that has found nothing: raises TimedOut if it is time."""
+        if end is not None and loop.time() >= end:
+            raise error_of(Status.TIMED_OUT,
+                           f"no message in {timeout} s{self.starvation()}")
+
+    async def take(self, endpoint: int, timeout: Optional[float] = None) -> Any:
         """Waits for a message: its parts."""
         self.pulls = True
         loop = self.bind()
+        end = None if timeout is None else _end_at(loop, timeout)
         held = self.hold(endpoint)
         try:
             await self.breathe(loop)
@@ -404,7 +428,8 @@ class LoopHub(Hub):
             else:
                 self.spin.missed()
             while parts is None:
-                await self._sleep(loop, endpoint)
+                self._look_late(loop, end, timeout)
+                await self._sleep(loop, endpoint, end)
                 self.look_alive(endpoint)
                 parts = self._look(endpoint, 0)
                 if parts is not None:
@@ -446,14 +471,15 @@ class LoopHub(Hub):
         self._lookers = [one for one in self._lookers if one[0] not in found]
         return _end_waits(woken)
 
-    async def take_into(self, endpoint: int, posted: Posted) -> Any:
+    async def take_into(self, endpoint: int, posted: Posted,
+                        timeout: Optional[float] = None) -> Any:
         """Waits for a message, with buffers for it: its parts."""
         self.pulls = True
         loop = self.bind()
         held = self.hold(endpoint)
         try:
             await self.breathe(loop)
-            return await self._take_into(loop, endpoint, posted)
+            return await self._take_into(loop, endpoint, posted, timeout)
         except BaseException:
             self.kick()  # it was to move what comes, or to arm
             raise
@@ -462,7 +488,8 @@ class LoopHub(Hub):
                 self.let_go(endpoint)
 
     async def _take_into(self, loop: asyncio.AbstractEventLoop, endpoint: int,
-                         posted: Posted) -> Any:
+                         posted: Posted, timeout: Optional[float]) -> Any:
+        end = _end_at(loop, timeout)
         spin_us = self.spin_us
         while True:
             self.look_alive(endpoint)
@@ -470,6 +497,7 @@ class LoopHub(Hub):
                 parts = self.receive_into(endpoint, posted, 0, spin_us)
             except Busy as busy:
                 self._pass_on()
+                self._look_late(loop, end, timeout)
                 self.move_for(busy)
                 self.kick()
                 await asyncio.sleep(_TURN_S)
@@ -493,6 +521,7 @@ class LoopHub(Hub):
             self._deliver(True)
             self._serve()
             self.look_for_ended()
+            self._look_late(loop, end, timeout)
             if came or self.closed or not self._arm():
                 await asyncio.sleep(0)
                 continue
@@ -500,7 +529,7 @@ class LoopHub(Hub):
             waits = endpoint, future
             self._lookers.append(waits)
             try:
-                await future
+                await _await(loop, future, end)
             finally:
                 if waits in self._lookers:
                     self._lookers.remove(waits)
@@ -537,13 +566,13 @@ class LoopHub(Hub):
             self._stirred = True
             self.kick()
 
-    async def _sleep(self, loop: asyncio.AbstractEventLoop,
-                     endpoint: int) -> None:
+    async def _sleep(self, loop: asyncio.AbstractEventLoop, endpoint: int,
+                     end: Optional[float] = None) -> None:
         future: "asyncio.Future[None]" = loop.create_future()
         self._receivers.setdefault(endpoint, []).append(future)
         self._begin_wait(len(self._receivers) == 1)
         try:
-            await future
+            await _await(loop, future, end)
         finally:
             _forget_wait(self._receivers, endpoint, future)
 
@@ -552,9 +581,19 @@ class LoopHub(Hub):
         self.watches = True
         hot.stream_watch(owner)
 
-    async def stirred(self, number: int) -> None:
+    def ending(self, timeout: Optional[float]) -> Optional[float]:
+        """When so many seconds are over, for stirred() and finish(); None:
+        never."""
+        return None if timeout is None else _end_at(self.bind(), timeout)
+
+    def is_time(self, end: Optional[float]) -> bool:
+        """Whether that time has come."""
+        return end is not None and self.bind().time() >= end
+
+    async def stirred(self, number: int, end: Optional[float] = None) -> None:
         """Until something was told of a stream; 0: a send has ended, so that
-        there may be room. For nothing, perhaps: look again."""
+        there may be room. For nothing, perhaps, or as it was time: look
+        again."""
         loop = self.bind()
         if self.closed:  # what is over ends with the call that the worker is in
             await asyncio.sleep(_TURN_S)
@@ -563,6 +602,6 @@ class LoopHub(Hub):
         self._waiters.setdefault(number, []).append(future)
         self.turn()
         try:
-            await future
+            await _await(loop, future, end)
         finally:
             _forget_wait(self._waiters, number, future)

@@ -4,8 +4,10 @@ face of it, `with` the blocking one."""
 
 from __future__ import annotations
 
+import asyncio
 from types import TracebackType
-from typing import Any, AsyncIterator, Generator, Iterator, Optional, Type
+from typing import Any, AsyncIterator, Coroutine, Generator, Iterator, \
+    NoReturn, Optional, Type
 
 from . import _aio, sync
 from ._hub import url_of
@@ -66,9 +68,10 @@ class Connecting:
 
 class Listening:
     """What listen() gives: the port is open. Go through its messages by
-    `async for` or `for`, or enter it by `async with` for a Listener, by `with`
-    for a sync.Listener. Where nobody holds it any more it is closed at once.
-    """
+    `async for` or `for`, or enter it by `async with` or await it for a
+    Listener, by `with` for a sync.Listener. With asyncio it can be received
+    from at once, by recv(). Where nobody holds it any more it is closed at
+    once."""
 
     def __init__(self, place: str, how: Admission, like: Like, hub: LoopHub
                  ) -> None:
@@ -86,11 +89,11 @@ class Listening:
             raise error_of(Status.CLOSED, f"the listener at {self.url} was "
                            "closed: listen() makes another")
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
             f"what listen() gives has no '{name}' yet: enter it by `async with` "
-            "or `with`, or go through its messages; sync.listen() gives a "
-            "listener at once")
+            "or `with`, await it, or go through its messages; sync.listen() "
+            "gives a listener at once")
 
     def _blocking(self) -> sync.Listener:
         self._check()
@@ -100,6 +103,21 @@ class Listening:
             made._make_peers()
         return self._sync
 
+    def recv(self, timeout: Optional[float] = None
+             ) -> Coroutine[Any, Any, _aio.Message]:
+        """With asyncio: the next message of any peer, as Listener.recv()."""
+        if asyncio._get_running_loop() is None:
+            self.__getattr__("recv")
+        self._check()
+        return self._listener.recv(timeout)
+
+    async def _await(self) -> _aio.Listener:
+        self._check()
+        return await self._listener.__aenter__()
+
+    def __await__(self) -> Generator[Any, None, _aio.Listener]:
+        return self._await().__await__()
+
     def __aiter__(self) -> AsyncIterator[_aio.Message]:
         self._check()
         return self._listener.__aiter__()
@@ -108,8 +126,7 @@ class Listening:
         return iter(self._blocking())
 
     async def __aenter__(self) -> _aio.Listener:
-        self._check()
-        return await self._listener.__aenter__()
+        return await self._await()
 
     async def __aexit__(self, kind: Optional[Type[BaseException]],
                         error: Optional[BaseException],
@@ -127,9 +144,9 @@ class Listening:
 
 
 class Publishing:
-    """What publish() gives: the port is open. Enter it by `async with` for a
-    Publisher, by `with` for a sync.Publisher. Where nobody holds it any more it
-    is closed at once."""
+    """What publish() gives: the port is open. Enter it by `async with` or await
+    it for a Publisher, by `with` for a sync.Publisher. Where nobody holds it any
+    more it is closed at once."""
 
     def __init__(self, listening: Listening, publisher: Any) -> None:
         self._listening = listening
@@ -144,7 +161,8 @@ class Publishing:
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
             f"what publish() gives has no '{name}' yet: enter it by `async "
-            "with` or `with`; sync.publish() gives a publisher at once")
+            "with` or `with`, or await it; sync.publish() gives a publisher at "
+            "once")
 
     def _enter(self) -> None:
         self._listening._check()
@@ -156,6 +174,9 @@ class Publishing:
         publisher = self._publisher = _aio.Publisher(
             self._listening._listener, self._pointer)
         return await publisher.__aenter__()
+
+    def __await__(self) -> Generator[Any, None, _aio.Publisher]:
+        return self.__aenter__().__await__()
 
     async def __aexit__(self, kind: Optional[Type[BaseException]],
                         error: Optional[BaseException],
