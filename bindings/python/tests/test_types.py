@@ -16,14 +16,18 @@ from tensormsg import sync
 async def use() -> None:
     async with tensormsg.connect("host:1") as ep:
         await ep.send({"x": 1}, frame=7)
-        reveal_type(await ep.recv())
-        reveal_type(await ep.call("x", {"x": 1}, timeout=1))
-        async with ep.stream("y", timeout=1) as stream:
+        reveal_type(await ep.recv(timeout=1))
+        reveal_type(await ep.call("x", {"x": 1}, timeout=1, frame=7))
+        async with ep.stream("y", timeout=1, frame=7) as stream:
             await stream.send({"x": 1}, frame=7)
             await stream.done_writing()
             async for answer in stream:
                 reveal_type(answer)
-    reveal_type(await tensormsg.connect("host:1"))
+    reveal_type(await tensormsg.connect("host:1", wait=True, timeout=None))
+    awaited = await tensormsg.listen(":1")
+    reveal_type(awaited)
+    reveal_type(await tensormsg.listen(":1").recv(timeout=1))
+    reveal_type(await tensormsg.publish(":1"))
     async for msg in tensormsg.listen(":1", key="farm.key", reconnect=30):
         reveal_type(msg.peer)
         reveal_type(msg.peer.principal)
@@ -49,8 +53,8 @@ with tensormsg.listen(":1") as listener:
         reveal_type(publisher.listener)
     with listener.serve() as server:
         @server.method("x")
-        def x(request: tensormsg.Request) -> Dict[str, object]:
-            return {"y": request["x"]}
+        def x(request: tensormsg.Request) -> tensormsg.Reply:
+            return tensormsg.Reply({"y": request["x"]}, frame=7)
 
         @server.method("y")
         def y(stream: sync.ServerStream) -> Iterator[Dict[str, object]]:
@@ -83,8 +87,9 @@ def test_the_package_is_strict(cache):
 def test_a_user_sees_the_types(cache, tmp_path):
     (tmp_path / "user.py").write_text(USER)
     out = mypy(cache, tmp_path / "user.py")
-    assert out.count('"tensormsg._aio.Message"') == 4
-    assert out.count('"tensormsg._aio.Publisher"') == 1
+    assert out.count('"tensormsg._aio.Message"') == 5
+    assert out.count('"tensormsg._aio.Listener"') == 1
+    assert out.count('"tensormsg._aio.Publisher"') == 2
     assert out.count('"tensormsg.sync.Publisher"') == 1
     assert out.count('"tensormsg.sync.Listener"') == 1
     assert out.count('"str | None"') + \

@@ -4,15 +4,17 @@
 import asyncio
 import math
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
 import pytest
 
 import tensormsg
-from conftest import WAIT
+from conftest import WAIT, becomes_idle
 
 X = {"x": np.arange(3)}
 
@@ -275,6 +277,117 @@ def test_not_to_wait():
                     break
                 except tensormsg.TimedOut:
                     assert time.monotonic() < end
+
+
+def test_not_to_wait_with_asyncio():
+    async def main():
+        async with tensormsg.listen(":0") as server, \
+                tensormsg.connect(server.url) as ep:
+            @server.serve().method("idle", stream=True)
+            async def idle(stream):
+                await asyncio.sleep(WAIT)
+
+            x = np.zeros(3)
+            stream = ep.stream("idle")
+            for use in (lambda: ep.recv(0), lambda: server.recv(timeout=0),
+                        lambda: ep.recv_into({"x": x}, 0),
+                        lambda: stream.recv(0), lambda: stream.wait(0)):
+                with pytest.raises(tensormsg.TimedOut):
+                    await use()
+            stream.cancel()
+            await ep.send(X)
+            end = time.monotonic() + WAIT
+            while True:  # what is there is taken, and others have their turns
+                try:
+                    assert (await server.recv(0))["x"][2] == 2
+                    break
+                except tensormsg.TimedOut:
+                    assert time.monotonic() < end
+
+    run(main())
+
+
+# --- before anybody listens ---
+
+def later(url, go):
+    """A thread that listens there when it may, for one message."""
+    def listen():
+        go.wait(WAIT)
+        with tensormsg.sync.listen(url) as listener:
+            assert listener.recv(WAIT).meta["frame"] == 7
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    return thread
+
+
+def free_place(place, tmp_path):
+    if place == "unix":
+        return f"unix://{tmp_path}/later"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("place, timeout", [("tcp", WAIT), ("unix", None)])
+def test_who_connects_may_come_first(place, timeout, tmp_path):
+    url, go = free_place(place, tmp_path), threading.Event()
+    thread = later(url, go)
+    threading.Timer(.1, go.set).start()
+    with tensormsg.connect(url, wait=True, timeout=timeout) as ep:
+        assert go.is_set()
+        ep.send(X, frame=7)
+    thread.join()
+
+
+@pytest.mark.parametrize("place, timeout", [("tcp", None), ("unix", WAIT)])
+def test_who_connects_may_come_first_with_asyncio(place, timeout, tmp_path):
+    url, go = free_place(place, tmp_path), threading.Event()
+    thread = later(url, go)
+
+    async def connect():
+        return await tensormsg.connect(url, wait=True, timeout=timeout)
+
+    async def main():
+        connecting = asyncio.ensure_future(connect())
+        idle = await becomes_idle(.5, .05)  # some 3 attempts
+        assert not connecting.done()
+        go.set()
+        async with await connecting as ep:
+            await ep.send(X, frame=7)
+        return idle
+
+    assert run(main())
+    thread.join()
+
+
+def test_to_wait_for_somebody_in_vain(tmp_path):
+    url = f"unix://{tmp_path}/none"
+
+    async def connect(**how):
+        await tensormsg.connect(url, **how)
+
+    for use in (lambda **how: tensormsg.sync.connect(url, **how),
+                lambda **how: run(connect(**how))):
+        with pytest.raises(tensormsg.Unreachable,
+                           match="No such file.*; wait=True waits until"):
+            use(timeout=10)
+        with pytest.raises(tensormsg.Unreachable,
+                           match="nobody listened for 0.* s: .*No such file"
+                           ) as raised:
+            use(timeout=.2, wait=True)
+        assert "wait=True" not in raised.value.reason
+    with pytest.raises(tensormsg.NotFound, match="wait=True waits"):
+        tensormsg.sync.connect("no-such-host.invalid:1")
+    with pytest.raises(tensormsg.Unsupported, match="ucx://"):
+        tensormsg.sync.connect("ucx://127.0.0.1:1", wait=True)
+
+
+def test_a_refusal_ends_the_wait():
+    key, another = tensormsg.generate_key(), tensormsg.generate_key()
+    with tensormsg.listen(":0", key=key, background=True) as server:
+        with pytest.raises(tensormsg.Refused):
+            tensormsg.sync.connect(server.url, key=another, wait=True,
+                                   timeout=None)
 
 
 # --- what is entered more than once ---

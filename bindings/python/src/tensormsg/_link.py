@@ -33,6 +33,7 @@ class Dialling(NamedTuple):
     backoff_ms: Tuple[int, int] = (100, 5000)
     newest: bool = False
     same_process: bool = False
+    waits: bool = False  # until somebody listens; then -1 is no limit
 
     def params(self) -> Any:
         params = ffi.new("tmsg_endpoint_params_t *")
@@ -44,6 +45,9 @@ class Dialling(NamedTuple):
         if self.newest:
             params.field_mask |= lib.TMSG_ENDPOINT_PARAM_SUBSCRIBE
             params.subscribe = lib.TMSG_SUBSCRIBE_NEWEST
+        if self.waits:
+            params.field_mask |= lib.TMSG_ENDPOINT_PARAM_FLAGS
+            params.flags |= lib.TMSG_ENDPOINT_WAIT
         if self.kept_ms is not None:
             params.field_mask |= lib.TMSG_ENDPOINT_PARAM_RECONNECT
             again = params.reconnect
@@ -57,14 +61,16 @@ class Dialling(NamedTuple):
 
 def dialling(timeout: Optional[float], key: Optional[Key],
              reconnect: Reconnect, backoff: Tuple[float, float],
-             newest: bool, same_process: bool = False) -> Dialling:
+             newest: bool, same_process: bool = False,
+             wait: bool = False) -> Dialling:
     """Of the arguments of connect()."""
     if not isinstance(backoff, (tuple, list)) or len(backoff) != 2:
         raise TypeError(f"backoff={backoff!r}: two numbers, of seconds")
     first, most = backoff
-    return Dialling(bounded_ms(timeout), keyring_of(key), _kept_ms(reconnect),
+    return Dialling(milliseconds(timeout) if wait else bounded_ms(timeout),
+                    keyring_of(key), _kept_ms(reconnect),
                     (bounded_ms(first, "backoff"), bounded_ms(most, "backoff")),
-                    newest, same_process)
+                    newest, same_process, bool(wait))
 
 
 class Admission(NamedTuple):

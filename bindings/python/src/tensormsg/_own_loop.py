@@ -10,7 +10,7 @@ import socket
 from typing import Any, List, Optional, Protocol, Tuple, Union
 
 from ._weakly import Weakly
-from .errors import Status, TimedOut, error_of
+from .errors import NotFound, Status, TimedOut, Unreachable, error_of
 
 _Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 
@@ -101,10 +101,14 @@ def nobody_moves(dialled: str) -> str:
     return ""
 
 
-def explain(error: BaseException, dialled: str) -> None:
-    """Of a connection that did not come about."""
+def explain(error: BaseException, dialled: str, waited: bool) -> None:
+    """Of a connection that did not come about. `waited`: until somebody
+    listened."""
     if isinstance(error, TimedOut):
         error.reason += nobody_moves(dialled)
+    elif isinstance(error, (Unreachable, NotFound)) and not waited and \
+            dialled.startswith(("tcp://", "unix://")):
+        error.reason += "; wait=True waits until somebody listens"
 
 
 def look_at_own_loop(dialled: str, waited: float, asks: bool) -> None:
