@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -397,6 +398,35 @@ def test_many_at_once(run):
                     assert 1 < most <= 16
 
     run(main())
+
+
+def test_who_waits_for_a_server_meets_its_methods():
+    """Its threads begin when there is one; others come at once."""
+    with tensormsg.sync.listen(":0") as listener:
+        replies = []
+
+        def call():
+            with tensormsg.sync.connect(listener.url) as ep:
+                ep.send({})
+                replies.extend(ep.call(name, timeout=30)["n"]
+                               for name in ("first", "second"))
+
+        caller = threading.Thread(target=call)
+        caller.start()
+        listener.recv(30)
+        with listener.serve() as server:
+            time.sleep(.1)
+
+            @server.method("first")
+            def first(request):
+                return {"n": 1}
+
+            @server.method("second")
+            def second(request):
+                return {"n": 2}
+
+            caller.join(30)
+        assert replies == [1, 2]
 
 
 def test_from_many_threads():

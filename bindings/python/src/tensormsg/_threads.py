@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
+import time
 import weakref
 from typing import Any, Callable, List, Optional
 
@@ -18,11 +19,24 @@ from .context import park_at_exit
 from .errors import Error
 
 _MOST_THREADS = 1024  # of a server
+_QUIET_S = 0.02  # without a new method, and its threads begin
+_NONE_S = 0.2  # where there is none at all
 
 _log = logging.getLogger("tensormsg")
 
 
 def _serve(reference: "weakref.ref[ThreadServer]") -> None:
+    """Begins when the methods are there: a caller that waited for a server that
+    is started anew would be told that there is none of that name."""
+    while True:
+        server = reference()
+        if server is None or server._closed:
+            return
+        left = server._begins - time.monotonic()
+        del server
+        if left <= 0:
+            break
+        time.sleep(min(left, _QUIET_S))
     while True:
         server = reference()
         if server is None or not server._step():
@@ -39,6 +53,7 @@ class ThreadServer(BaseServer[Hub]):
         threads = count(threads, "threads", 1, _MOST_THREADS)
         super().__init__(hub, sender, like, concurrency, queue)
         hub.threads_move_it = True
+        self._begins = time.monotonic() + _NONE_S
         self._threads = [threading.Thread(
             target=_serve, args=(weakref.ref(self),), daemon=True,
             name=f"tensormsg-{i}") for i in range(threads)]
@@ -46,6 +61,7 @@ class ThreadServer(BaseServer[Hub]):
             thread.start()
 
     def _refuse_handler(self, handler: Any) -> None:
+        self._begins = time.monotonic() + _QUIET_S
         super()._refuse_handler(handler)
         if inspect.iscoroutinefunction(handler) or \
                 inspect.isasyncgenfunction(handler):
