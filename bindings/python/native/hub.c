@@ -36,6 +36,16 @@ static void watch_forks(void) { pthread_atfork(NULL, NULL, note_fork); }
 
 int tmsgpy_forked(void) { return forked; }
 
+static void init_news(pthread_cond_t *news)
+{
+    pthread_condattr_t attributes;
+
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(news, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
 tmsgpy_hub_t *tmsgpy_hub_create(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -53,6 +63,7 @@ tmsgpy_hub_t *tmsgpy_hub_create(void)
         pthread_mutex_init(&hub->lock, NULL);
         pthread_mutex_init(&hub->serving, NULL);
         pthread_cond_init(&hub->left, NULL);
+        init_news(&hub->news);
     }
     return hub;
 }
@@ -143,6 +154,7 @@ int tmsgpy_hub_close(tmsgpy_hub_t *hub)
     first = !hub->closed;
     hub->closed = true;
     pthread_cond_broadcast(&hub->left); /* who waits for a session's event */
+    pthread_cond_broadcast(&hub->news);
     if (first && asking == TMSGPY_OWN_THREAD) {
         hub->outlived = true;
         hub->holds++;
@@ -201,6 +213,7 @@ void tmsgpy_hub_let_go(tmsgpy_hub_t *hub)
         close(hub->wake_fd);
     }
     pthread_mutex_destroy(&hub->serving);
+    pthread_cond_destroy(&hub->news);
     pthread_cond_destroy(&hub->left);
     pthread_mutex_destroy(&hub->lock);
     free(hub);
@@ -211,6 +224,14 @@ void tmsgpy_hub_free(tmsgpy_hub_t *hub)
     if (hub != NULL) {
         tmsgpy_hub_let_go(hub);
     }
+}
+
+/* Lock held. */
+static void count_event(tmsgpy_hub_t *hub)
+{
+    __atomic_fetch_add(&hub->events, 1, __ATOMIC_RELEASE);
+    tmsgpy_hub_stir(hub);
+    pthread_cond_broadcast(&hub->news);
 }
 
 /* An endpoint for which there is no memory goes at once. */
@@ -228,14 +249,45 @@ static void tell(tmsgpy_hub_t *hub, int accepted, tmsg_endpoint_t *endpoint)
     pthread_mutex_lock(&hub->lock);
     *hub->last = event;
     hub->last = &event->next;
-    __atomic_fetch_add(&hub->events, 1, __ATOMIC_RELEASE);
-    tmsgpy_hub_stir(hub);
+    count_event(hub);
     pthread_mutex_unlock(&hub->lock);
 }
 
 const unsigned *tmsgpy_hub_events(const tmsgpy_hub_t *hub)
 {
     return &hub->events;
+}
+
+void tmsgpy_hub_nudge(tmsgpy_hub_t *hub)
+{
+    pthread_mutex_lock(&hub->lock);
+    count_event(hub);
+    pthread_mutex_unlock(&hub->lock);
+}
+
+unsigned tmsgpy_hub_await_events(tmsgpy_hub_t *hub, unsigned seen,
+                                 int timeout_ms)
+{
+    struct timespec until;
+    unsigned events;
+    int passed = 0;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += timeout_ms % 1000 * 1000000L;
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_nsec -= 1000000000L;
+        until.tv_sec++;
+    }
+    pthread_mutex_lock(&hub->lock);
+    while (hub->events == seen && !hub->closed && passed == 0) {
+        passed = timeout_ms < 0
+                     ? pthread_cond_wait(&hub->news, &hub->lock)
+                     : pthread_cond_timedwait(&hub->news, &hub->lock, &until);
+    }
+    events = hub->events;
+    pthread_mutex_unlock(&hub->lock);
+    return events;
 }
 
 int tmsgpy_hub_event(tmsgpy_hub_t *hub, tmsgpy_event_t *event_p)

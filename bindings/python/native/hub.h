@@ -82,6 +82,15 @@ void tmsgpy_hub_note_sessions(tmsgpy_hub_t *hub, tmsg_endpoint_t *endpoint);
 int tmsgpy_hub_session(tmsgpy_hub_t *hub, int waits,
                        tmsgpy_session_t *session_p);
 
+/* Waits until there were other than `seen`, or the hub is closed, for
+ * timeout_ms at most (-1: no limit). Drives nothing. Outside of the hub, whose
+ * memory the caller holds. Returns how many there were. */
+unsigned tmsgpy_hub_await_events(tmsgpy_hub_t *hub, unsigned seen,
+                                 int timeout_ms);
+
+/* Has those who wait look, as if there had been an event. */
+void tmsgpy_hub_nudge(tmsgpy_hub_t *hub);
+
 /* A descriptor that is readable when a call has ended or come in, a task is
  * over, or there was an event, since tmsgpy_hub_calm(), whichever thread saw
  * it; -1: there is none. For the hub's life. */

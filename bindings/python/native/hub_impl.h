@@ -23,6 +23,7 @@ struct tmsgpy_hub {
     uint64_t seen;            /* of its arrivals */
     pthread_mutex_t lock;
     pthread_cond_t left;
+    pthread_cond_t news; /* there was an event, or the hub is closed */
     unsigned inside;
     unsigned holds; /* on its memory */
     pid_t pid;      /* that made it */

@@ -640,7 +640,8 @@ def test_an_opener_that_ends_is_no_fault_of_the_handlers(place, how, tmp_path,
                 getattr(ep, how)()
             for _ in range(count):
                 assert done.acquire(timeout=WAIT)
-    assert not caplog.records
+    assert not [record for record in caplog.records  # but that it was lost
+                if not record.getMessage().startswith("lost ")]
 
 
 def test_exit_with_streams_that_go_on():

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("mypy")
 
 USER = """
-from typing import Dict, Iterator
+from typing import Dict, Iterator, Optional
 import tensormsg
 from tensormsg import sync
 
@@ -63,6 +63,20 @@ with tensormsg.listen(":1") as listener:
         reveal_type(server)
 for msg in tensormsg.listen(":1"):
     reveal_type(msg.peer)
+
+def lost(peer: tensormsg.Endpoint, error: Optional[tensormsg.Error]) -> None:
+    print(peer.peer, error)
+
+async def greet(peer: tensormsg.Endpoint) -> None:
+    await peer.send({"x": 1})
+
+async def follow() -> None:
+    async with tensormsg.listen(":1", on_peer=greet, on_lost=lost) as farm:
+        async for event in farm.presence():
+            await event.peer.send({"x": 1})
+with sync.publish(":1", on_lost=lambda peer, error: None) as told:
+    for event in told.presence():
+        event.peer.send({"x": event.joined})
 """
 
 

@@ -103,6 +103,11 @@ def iterates(stage, listening, listener):
     assert list(listening) == []
 
 
+def follows(stage, listener):
+    stage.later(listener.abort)
+    list(listener.presence())
+
+
 def iterates_at_once(stage):
     listening = tensormsg.listen(":0")
     iterates(stage, listening, listening._blocking())
@@ -218,6 +223,8 @@ WAITING = {
     "Listener.__iter__": lambda stage: iterates(
         stage, *2 * [sync.listen(":0")]),
     "Listening.__iter__": iterates_at_once,
+    "Listener.presence": lambda stage: follows(stage, sync.listen(":0")),
+    "Publisher.presence": lambda stage: follows(stage, sync.publish(":0")),
     "Listener.close": lambda stage: closes(stage, 1),
     "Listener.__exit__": lambda stage: closes(stage, 1, True),
     "Listening.__exit__": lambda stage: closes(stage, 0, True),

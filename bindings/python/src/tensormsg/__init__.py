@@ -24,8 +24,8 @@ from __future__ import annotations
 from typing import Any, Dict, List
 
 from . import _ucx, sync
-from ._aio import Call, Endpoint, Listener, Message, Offer, Publisher, \
-    Server, ServerStream, Stream
+from ._aio import Call, Endpoint, Listener, Message, Offer, PeerEvent, \
+    Publisher, Server, ServerStream, Stream
 from ._lib import lib, text
 from ._loan import empty, is_lent
 from ._message import DLPack, RawTensor
@@ -48,8 +48,8 @@ __all__ = [
     "Canceled", "Closed", "Connecting", "Context", "Corrupt", "DLPack",
     "Dropped", "Endpoint", "Error", "IOFailed", "Incompatible", "Insecure", "Internal",
     "InvalidParam", "Keyring", "LimitExceeded", "Listener", "Listening",
-    "Malformed", "Message", "NoMemory", "NotFound", "Offer", "PeerLost",
-    "Publisher", "Publishing", "RawTensor", "Refused", "Reply", "Request",
+    "Malformed", "Message", "NoMemory", "NotFound", "Offer", "PeerEvent",
+    "PeerLost", "Publisher", "Publishing", "RawTensor", "Refused", "Reply", "Request",
     "ResourceExhausted", "Server", "ServerStream", "SessionEvent", "Status", "Stream",
     "TimedOut", "Unavailable", "Unreachable", "Unsupported", "WouldBlock",
     "connect", "empty", "generate_key", "info", "is_lent", "listen", "publish",

@@ -14,6 +14,7 @@ from ._hub import CLOSED, WHY_NOT_CLOSED, End, Hub, Meta, Posted, end_of, \
 from ._lib import hot, lib
 from ._link import Admission
 from ._message import BaseMessage, Like, _converter
+from ._presence import Presence
 from ._offer import Version, at_least_of, boxes_of, check_which, wait_ms_of
 from ._time import milliseconds
 from .errors import Error, Status, error_of
@@ -119,10 +120,13 @@ class BaseEndpoint(Generic[H]):
         PeerLost."""
         if self._gone:
             return
+        if not self._dialled:
+            self._end = CLOSED._replace(peer=self.peer)
         self._gone = True
         if self._dialled:
             self._hub.destroy()
         elif self._hub.take_out(self._number, self):
+            self._hub.has_left(self)
             self._hub.destroy_endpoint(self._number)
 
     def _over(self, end: End) -> None:
@@ -260,6 +264,7 @@ class BaseListener(Generic[H]):
     """Accepts connections at a URL."""
 
     _kind: Any  # of its peers
+    _by_thread: bool  # who is there is told in a thread, not in an event loop
 
     def __init__(self, hub: H, url: str, like: Like, how: Admission) -> None:
         self._hub = hub
@@ -273,6 +278,10 @@ class BaseListener(Generic[H]):
         """From now on those who come in are of its kind."""
         self._hub.kind = functools.partial(self._kind, like=self._like,
                                            dialled=False)
+        if self._hub.presence is None:
+            self._hub.presence = Presence()
+        if self._by_thread:
+            self._hub.presence.use_thread(self._hub)
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} {self._url}>"

@@ -25,6 +25,7 @@ from ._lib import address, ffi, hot, lib, take_text, text, utf8
 from ._linger import Life, drop, keep_in_mind
 from ._link import Admission, Dialling
 from ._own_loop import look_at_own_loop, note_door
+from ._presence import Presence, Watch
 from ._session import OnSession, Sessions, ThreadSessions
 from ._time import milliseconds, seconds
 from .context import Context, check_process, default_context, \
@@ -258,6 +259,7 @@ class Hub:
         self.offering = threading.Lock()  # who adds one
         self._listens = False
         self.place = ""  # where it listens
+        self.presence: Optional[Presence] = None  # of a listener's peers
         self._dialled = ""  # or whom it has connected to
         self.background = bool(background)
         self._awaits_offer = background is None
@@ -372,10 +374,18 @@ class Hub:
         """At once. What waits on it in other threads ends with Closed."""
         if self.generation == generation():
             self.hurry()
+            self._end_presence()
             with self._closing:
                 lib.tmsgpy_hub_close(self.hub)
                 hot.reap(self.pending)
                 self.endpoints.clear()
+
+    def _end_presence(self) -> None:
+        presence = self.presence
+        if presence is not None:
+            with self._holding:
+                presence.end()
+            presence.tell(self)
 
     def hurry(self) -> None:
         """Calls that are not answered end, and with them a server's drain."""
@@ -512,6 +522,7 @@ class Hub:
         event = ffi.new("tmsgpy_event_t *")
         if self.sessions is not None:
             self.sessions.look()
+        presence = self.presence
         with self._holding:
             while lib.tmsgpy_hub_event(self.hub, event):
                 number = address(event.endpoint)
@@ -520,8 +531,59 @@ class Hub:
                     self._departed.pop(number, None)
                     self.endpoints[number] = self.kind(self, number)
                     self.life.numbers.add(number)
+                    if presence is not None:
+                        presence.came(self.endpoints[number])
                 elif number in self.endpoints:
                     self.ended.append(number)
+                    if presence is not None:
+                        self._went(presence, number)
+        if presence is not None:
+            presence.tell(self)
+
+    def _went(self, presence: Presence, number: int) -> None:
+        """With _holding: nobody destroys it now."""
+        if lib.tmsgpy_hub_enter(self.hub):
+            try:
+                presence.went(self.endpoints[number], *end_of(number))
+            finally:
+                lib.tmsgpy_hub_leave(self.hub)
+
+    def has_left(self, endpoint: Any) -> None:
+        """One that came in was closed by this side, and is taken out."""
+        presence = self.presence
+        if presence is not None:
+            with self._holding:
+                presence.went(endpoint)
+            presence.tell(self)
+            if presence.followed:
+                lib.tmsgpy_hub_nudge(self.hub)
+
+    def watch_peers(self) -> Watch:
+        """To be followed by unwatch_peers()."""
+        assert self.presence is not None
+        self.tidy()
+        with self._holding:
+            return self.presence.watch()
+
+    def unwatch_peers(self, watch: Watch) -> None:
+        assert self.presence is not None
+        with self._holding:
+            self.presence.unwatch(watch)
+
+    def hear_of_peers(self, watch: Watch) -> None:
+        """Blocks until something may have happened to a peer."""
+        check_process(self.generation)
+        seen = self._events[0]
+        self.tidy()
+        if self.loop is not None:
+            self.moved_by_thread()
+        if watch.events or self.closed:
+            return
+        if self.background:
+            lib.tmsgpy_hub_await_events(self.hub, seen, SLICE_MS)
+        else:
+            hot.rest(self.number, SLICE_MS)
+        park_at_exit()
 
     def sender(self, number: int, over: bool = False) -> Any:
         """The peer that a message is of; None: it is gone. The thread that moves

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import os
 import threading
@@ -13,6 +14,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from ._hub import Hub, Posted
 from ._lib import hot, lib
+from ._presence import Watch
 from ._session import LoopSessions, OnSession
 from ._spin import Spin
 from ._time import seconds
@@ -337,6 +339,9 @@ class LoopHub(Hub):
     def destroy(self) -> None:
         _unbind(self._bound)
         super().destroy()
+        if self.presence is not None:
+            with self._holding:
+                self.presence.wake_all()
         self._in_loop(self._end_all)
 
     def _in_loop(self, work: Callable[[], object]) -> None:
@@ -411,6 +416,16 @@ class LoopHub(Hub):
         if end is not None and loop.time() >= end:
             raise error_of(Status.TIMED_OUT,
                            f"no message in {timeout} s{self.starvation()}")
+
+    async def peers_go_on(self, watch: Watch) -> None:
+        """Waits until something may have happened to a peer."""
+        loop = self.bind()
+        future: "asyncio.Future[None]" = loop.create_future()
+        watch.wake = functools.partial(self._in_loop, functools.partial(
+            _end_wait, future))
+        self.kick()
+        if not (watch.events or self.closed):
+            await future
 
     async def take(self, endpoint: int, timeout: Optional[float] = None) -> Any:
         """Waits for a message: its parts."""

@@ -18,10 +18,11 @@ _log = logging.getLogger("tensormsg")
 
 
 class _Kind:
-    __slots__ = ("since", "records", "counted")
+    __slots__ = ("since", "records", "counted", "level")
 
-    def __init__(self, since: float) -> None:
+    def __init__(self, since: float, level: int) -> None:
         self.since, self.records, self.counted = since, 0, 0
+        self.level = level
 
 
 class Often:
@@ -38,15 +39,16 @@ class Often:
         self._kinds: Dict[str, _Kind] = {}
         self._timer: Optional[threading.Timer] = None
 
-    def may(self, kind: str) -> bool:
+    def may(self, kind: str, level: int = logging.ERROR) -> bool:
         """Whether an event of that kind may have a record. If not, it is
-        counted; `kind` is what the count begins with."""
+        counted; `kind` is what the count begins with, `level` that of its
+        record."""
         now = self._clock()
         with self._lock:
             one = self._kinds.get(kind)
             if one is None or not one.counted and \
                     now - one.since >= INTERVAL_S:
-                one = self._kinds[kind] = _Kind(now)
+                one = self._kinds[kind] = _Kind(now, level)
             if one.records < RECORDS:
                 one.records += 1
                 return True
@@ -80,10 +82,11 @@ class Often:
                         self._set_timer(INTERVAL_S - passed)
                     continue
                 if one.counted:
-                    said.append((kind, one.counted, max(round(passed), 1)))
+                    said.append((one.level, kind, one.counted,
+                                 max(round(passed), 1)))
                 del self._kinds[kind]
-        for words in said:
-            _log.error("%s %d more times in the last %d s", *words)
+        for level, *words in said:
+            _log.log(level, "%s %d more times in the last %d s", *words)
 
 
 often = Often()
