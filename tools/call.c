@@ -187,11 +187,11 @@ static int list_server_methods(const options_t *options,
     return EXIT_DONE;
 }
 
-static int ask_health(const options_t *options, tmsg_endpoint_t *endpoint)
+int reply_health(tmsg_endpoint_t *endpoint, const char *method, int timeout_ms)
 {
     tmsg_health_t health;
-    tmsg_status_t status = tmsg_endpoint_health(
-        endpoint, options->method, options->connection.timeout_ms, &health);
+    tmsg_status_t status =
+        tmsg_endpoint_health(endpoint, method, timeout_ms, &health);
 
     if (status != TMSG_OK) {
         return refuse_call(status, tmsg_error_message());
@@ -210,7 +210,8 @@ static int connect_and_call(const options_t *options, tmsg_worker_t *worker)
 
     if (code == EXIT_DONE) {
         code = options->list     ? list_server_methods(options, endpoint)
-               : options->health ? ask_health(options, endpoint)
+               : options->health ? reply_health(endpoint, options->method,
+                                                options->connection.timeout_ms)
                                  : make_call(options, endpoint);
         if (code != EXIT_TIMED_OUT) {
             close_in_order(endpoint, CLOSE_MS);

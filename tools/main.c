@@ -16,6 +16,7 @@ static const struct {
     {"send", send_main, "tensormsg send", "send tensor files to a receiver"},
     {"call", call_main, "tensormsg call", "call a method of a server"},
     {"serve", serve_main, "tensormsg serve", "answer calls, to try them"},
+    {"health", health_main, "tensormsg health", "whether a server is ready"},
     {"info", info_main, "tensormsg info", "versions, transports and settings"},
     {"dump", dump_main, "tensormsg dump", "what is in a file, as JSON"},
     {"perf", perf_main, "tensormsg perf", "what sending costs; thresholds"},
@@ -33,7 +34,8 @@ static int print_usage(FILE *stream, int code)
     fputs("\n'tensormsg COMMAND --help' tells of its options, 'man tensormsg' "
           "of everything,\n'tensormsg --version' which it is.\n"
           "Exit codes: 0 done, 1 the transfer failed, 2 bad usage or bad input "
-          "file; of call also\n3 to 7, which the man page has. SIGINT and "
+          "file; of call, health\nand serve also 3 to 8, which the man page "
+          "has. SIGINT and "
           "SIGTERM end each command; a second one\nends it at once.\n",
           stream);
     return code;

@@ -5,7 +5,8 @@
 
 #include "tool.h"
 
-/* `tensormsg call` has these exit codes in addition to those of tool.h. */
+/* `tensormsg call`, and `health` too, have these exit codes in addition to
+ * those of tool.h. */
 enum {
     EXIT_APPLICATION = 3, /* the method reported a failure */
     EXIT_NO_METHOD = 4,
@@ -29,6 +30,10 @@ bool reply_check(const reply_options_t *options);
 /* Prints a call that has ended, and saves its reply. Returns false after a
  * complaint if the reply could not be saved. */
 bool reply_take(const reply_options_t *options, const tmsg_call_t *call);
+
+/* Asks how a method is (NULL: the whole server), prints the word for it, and
+ * returns the exit code. A failure is a complaint. */
+int reply_health(tmsg_endpoint_t *endpoint, const char *method, int timeout_ms);
 
 void reply_list(const reply_options_t *options, const tmsg_methods_t *methods);
 

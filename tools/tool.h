@@ -12,7 +12,8 @@
 
 #include "measure/figures.h"
 
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+/* 3 to 7 are in reply.h. */
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CUT = 8 };
 
 /* Each function runs a subcommand, and returns an exit code. Each parses its
  * own arguments; argv[0] is "tensormsg recv" or the like. */
@@ -23,6 +24,7 @@ int dump_main(int argc, char **argv);
 int perf_main(int argc, char **argv);
 int call_main(int argc, char **argv);
 int serve_main(int argc, char **argv);
+int health_main(int argc, char **argv);
 int key_main(int argc, char **argv);
 
 /* Prints one line, "tensormsg: ...", on standard error. Characters that could

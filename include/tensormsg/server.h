@@ -39,7 +39,9 @@ enum {
 
 enum {
     TMSG_SERVER_NO_METHODS = 1 << 0, /* it does not list its methods, */
-    TMSG_SERVER_NO_HEALTH = 1 << 1   /* nor say how it is (reflect.h) */
+    TMSG_SERVER_NO_HEALTH = 1 << 1,  /* nor say how it is (reflect.h) */
+    TMSG_SERVER_NOT_READY = 1 << 2   /* its health is NOT_SERVING at first,
+                                      * until tmsg_server_set_health() */
 };
 
 /* A call is *running* from when its handler begins until the handler has
@@ -125,9 +127,10 @@ TMSG_API tmsg_status_t tmsg_server_register(tmsg_server_t *server,
 /* Takes no further calls (they end with UNAVAILABLE) and drives the worker
  * until those that are here have been answered, for at most timeout_ms (0: not
  * at all; -1: no limit). Then what is left ends with UNAVAILABLE, and its
- * handlers are told. Errors: TIMED_OUT (there was something left), WOULD_BLOCK
- * (in a callback, where something was left). A server that was drained stays
- * so. */
+ * handlers are told. Answers may still be on their way then: to have them
+ * arrive, close the endpoints in order (tmsg_endpoint_close()). Errors:
+ * TIMED_OUT (there was something left), WOULD_BLOCK (in a callback, where
+ * something was left). A server that was drained stays so. */
 TMSG_API tmsg_status_t tmsg_server_drain(tmsg_server_t *server, int timeout_ms);
 
 /* Drains it at once, waits for the handlers that run on its threads, and frees

@@ -20,7 +20,9 @@
     ((uint64_t)(TMSG_METHOD_PARAM_CONCURRENCY | TMSG_METHOD_PARAM_QUEUE |      \
                 TMSG_METHOD_PARAM_SIGNATURE | TMSG_METHOD_PARAM_DESCRIPTION |  \
                 TMSG_METHOD_PARAM_PRINCIPALS | TMSG_METHOD_PARAM_FLAGS))
-#define FLAGS_KNOWN ((uint32_t)(TMSG_SERVER_NO_METHODS | TMSG_SERVER_NO_HEALTH))
+#define FLAGS_KNOWN                                                            \
+    ((uint32_t)(TMSG_SERVER_NO_METHODS | TMSG_SERVER_NO_HEALTH |               \
+                TMSG_SERVER_NOT_READY))
 
 #define RESERVED "tensormsg."
 
@@ -63,6 +65,8 @@ static tmsg_status_t read_flags(const tmsg_server_params_t *params,
                               "server: unknown flags 0x%x",
                               flags & ~FLAGS_KNOWN);
     }
+    server->health = flags & TMSG_SERVER_NOT_READY ? TMSG_HEALTH_NOT_SERVING
+                                                   : TMSG_HEALTH_SERVING;
     return tmsg_reflect_offer(server, flags);
 }
 
@@ -143,7 +147,6 @@ tmsg_status_t tmsg_server_create(tmsg_worker_t *worker,
     server->refs = 1;
     pthread_cond_init(&server->news, NULL);
     server->hub = hub;
-    server->health = TMSG_HEALTH_SERVING;
     tmsg_hub_hold(hub);
     status = create_server(server, params);
     if (status != TMSG_OK) {

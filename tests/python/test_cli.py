@@ -301,7 +301,8 @@ def test_help(words):
 def test_the_man_page_has_every_option():
     page = (SOURCE / "docs/man/tensormsg.1").read_text().replace("\\-", "-")
     synopsis, *sections = re.split(r"^\.SH ", page, flags=re.M)[2:]
-    for command in ("recv", "send", "call", "serve", "info", "dump", "perf", "key"):
+    for command in ("recv", "send", "call", "serve", "health", "info", "dump", "perf",
+                    "key"):
         usage = "".join(one for one in synopsis.split(".br\n")
                         if re.match(rf"(SYNOPSIS\n)?\.B tensormsg {command}\b", one))
         for option in options_of(command):
@@ -320,8 +321,9 @@ def options_of(command):
 @pytest.mark.once
 def test_commands_say_the_same_of_connections():
     told = {command: options_of(command) for command in
-            ("recv", "serve", "send", "call", "info", "perf")}
-    listen, connect = ("recv", "serve", "perf"), ("send", "call", "info", "perf")
+             ("recv", "serve", "send", "call", "health", "info", "perf")}
+    listen = "recv", "serve", "perf"
+    connect = "send", "call", "health", "info", "perf"
     for option, commands in {"--listen": listen, "--timeout": connect, "--wait": connect,
                              "--allow-unauthenticated": listen,
                              "--key": listen + connect}.items():

@@ -420,6 +420,72 @@ def _(stage):
         stage.tool("call", "-t", stage.t, url, what).end().must(TIMED_OUT, least=stage.t)
 
 
+@case("`health`", "says nothing to the connection")
+def _(stage):
+    _, url = stage.silence()
+    stage.tool("health", "-t", stage.t, url).end().must(FAILED, "in time",
+                                                       least=stage.t)
+
+
+@case("`health`", "is mute")
+def _(stage):
+    for what in "--ready", "--live":
+        url = stage.odd("mute-at-once").url
+        stage.tool("health", what, "-t", stage.t, url).end().must(
+            TIMED_OUT, least=stage.t * .5)
+
+
+def under_way(stage, *how):
+    """A server with a call that has begun, of a map that does not go at once."""
+    np.save(stage.file, np.arange(3_000_000))
+    it = stage.tool("serve", "--echo", *how)
+    it.url = it.line()
+    it.call = stage.tool("call", "-t", BOUND, it.url, "echo", f"x={stage.file}")
+    cli.wait_until_mapped(it.call.process, stage.file)
+    time.sleep(stage.t)
+    return it
+
+
+def begun(ended):
+    """How a call has ended that is to have begun."""
+    if "no handler saw" in ended.errors:
+        raise Busy(ended)
+    return ended
+
+
+@case("`serve`", "waits for a reply")
+def _(stage):
+    it = under_way(stage, "--delay", 2 * stage.t + 1)
+    it.signal(signal.SIGTERM)
+    end = time.monotonic() + BOUND
+    while (asked := stage.tool("health", it.url).end()).out == "SERVING\n":
+        assert time.monotonic() < end
+    assert (asked.code, asked.out) == (7, "DRAINING\n")
+    stage.tool("call", it.url, "echo", "x=1").end().must(7, "being shut down")
+    stage.tool("health", "--live", it.url).end().must(DONE)
+    begun(it.call.end()).must(DONE)
+    it.end().must(DONE)
+
+
+@case("`serve`", "waits for a reply that takes longer than `--grace`")
+def _(stage):
+    it = under_way(stage, "--delay", BOUND, "--grace", .5)
+    it.signal(signal.SIGTERM)
+    ended = it.end()
+    begun(it.call.end()).must(7, "the server was shut down")
+    ended.must(8, "0.5 s after the signal calls were under way", least=.5)
+
+
+@case("`serve`", "waits for a reply, and a second signal comes")
+def _(stage):
+    it = under_way(stage, "--delay", BOUND)
+    it.signal(signal.SIGTERM)
+    time.sleep(.3)
+    it.signal(signal.SIGTERM)
+    it.end().must(-signal.SIGTERM)
+    it.call.end().must(FAILED)
+
+
 @case("`serve`", "is mute")
 def _(stage):
     it = stage.tool("serve", "--echo")

@@ -466,6 +466,22 @@ Test(reflect, may_be_switched_off)
     close_scene(&scene);
 }
 
+Test(reflect, a_server_may_begin_before_it_is_ready)
+{
+    const tmsg_server_params_t params = {.field_mask = TMSG_SERVER_PARAM_FLAGS,
+                                         .flags = TMSG_SERVER_NOT_READY};
+    tmsg_health_t health;
+    scene_t scene;
+
+    open_with(&scene, DRIVE_THREAD, &params);
+    must(tmsg_endpoint_health(scene.pair.to_a, NULL, ASK_MS, &health));
+    must_eq(health, TMSG_HEALTH_NOT_SERVING);
+    must(tmsg_server_set_health(scene.server, NULL, TMSG_HEALTH_SERVING));
+    must(tmsg_endpoint_health(scene.pair.to_a, NULL, ASK_MS, &health));
+    must_eq(health, TMSG_HEALTH_SERVING);
+    close_scene(&scene);
+}
+
 Test(reflect, a_question_that_makes_no_sense_is_refused)
 {
     scene_t scene;
