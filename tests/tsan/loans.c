@@ -14,6 +14,8 @@ typedef struct {
     side_t owner, borrower;
     tmsg_endpoint_t *to_borrower;
     uint8_t *block, *other; /* lent where it lies, and copied */
+    uint8_t *mine;          /* what is received into, by this map */
+    tmsg_map_t *into;
     atomic_uint taken, releases;
     unsigned sent;
 } scene_t;
@@ -23,20 +25,27 @@ static void count_release(void *arg)
     atomic_fetch_add((atomic_uint *)arg, 1);
 }
 
-static void lend(scene_t *scene, uint8_t *memory)
+static tmsg_map_t *map_of(uint8_t *memory)
 {
     const int64_t shape[] = {BYTES};
     const tmsg_tensor_t tensor = {
         memory, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape, NULL};
-    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS |
-                                                     TMSG_SEND_PARAM_ON_RELEASE,
-                                       .flags = TMSG_SEND_LEND,
-                                       .on_release = count_release,
-                                       .on_release_arg = &scene->releases};
     tmsg_map_t *map;
 
     must(tmsg_map_create(&map));
     must(tmsg_map_add(map, "x", &tensor, NULL));
+    return map;
+}
+
+static void lend(scene_t *scene, uint8_t *memory)
+{
+    const tmsg_send_params_t params = {
+        .field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_ON_RELEASE,
+        .flags = TMSG_SEND_LEND | TMSG_SEND_VERIFY,
+        .on_release = count_release,
+        .on_release_arg = &scene->releases};
+    tmsg_map_t *map = map_of(memory);
+
     must(tmsg_endpoint_send(scene->to_borrower, map, &params, NULL));
     tmsg_map_destroy(map);
 }
@@ -64,6 +73,30 @@ static void *take(void *arg)
     return NULL;
 }
 
+/* The same, of what is copied into a map, while it arrives or late. */
+static void *take_into(void *arg)
+{
+    scene_t *scene = arg;
+    tmsg_endpoint_t *endpoint = scene->borrower.accepted;
+
+    while (atomic_load(&scene->taken) < EACH) {
+        tmsg_message_t *message;
+        tmsg_status_t status =
+            tmsg_endpoint_recv_into(endpoint, scene->into, 20, &message);
+
+        /* BUSY: another thread has taken the message that lies there. */
+        if (status == TMSG_ERR_TIMED_OUT || status == TMSG_ERR_BUSY) {
+            continue;
+        }
+        must(status);
+        must_eq(scene->mine[BYTES - 1], 5);
+        must_true(!tmsg_message_is_lent(message));
+        atomic_fetch_add(&scene->taken, 1);
+        tmsg_message_destroy(message);
+    }
+    return NULL;
+}
+
 static void *destroy(void *message)
 {
     tmsg_message_destroy(message);
@@ -83,6 +116,8 @@ static void open_scene(scene_t *scene)
     must(tmsg_shareable_alloc(BYTES, NULL, &block));
     scene->block = block;
     scene->other = malloc(BYTES);
+    scene->mine = calloc(1, BYTES);
+    scene->into = map_of(scene->mine);
     memset(scene->block, 5, BYTES);
     memset(scene->other, 5, BYTES);
     side_open(&scene->owner, &owner);
@@ -105,7 +140,9 @@ static void play(scene_t *scene)
     pthread_t threads[THREADS];
 
     for (int i = 0; i < THREADS; i++) {
-        must_eq(pthread_create(&threads[i], NULL, take, scene), 0);
+        must_eq(
+            pthread_create(&threads[i], NULL, i == 0 ? take_into : take, scene),
+            0);
     }
     for (; scene->sent < EACH; scene->sent++) {
         lend(scene, scene->sent % 2 == 0 ? scene->block : scene->other);
@@ -139,6 +176,8 @@ int main(void)
         play(&scene);
         must(tmsg_shareable_free(scene.block));
         free(scene.other);
+        tmsg_map_destroy(scene.into);
+        free(scene.mine);
     }
     return 0;
 }
