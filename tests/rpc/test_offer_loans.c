@@ -782,6 +782,62 @@ Test(offer_loans, a_reply_is_lent_to_a_call_that_borrows)
     must(tmsg_shareable_free(lender.memory));
 }
 
+static void lend_twice(void *arg, tmsg_task_t *task)
+{
+    lender_t *lender = arg;
+    const tmsg_reply_params_t params = {
+        .field_mask = TMSG_REPLY_PARAM_FLAGS | TMSG_REPLY_PARAM_ON_RELEASE,
+        .flags = TMSG_SEND_LEND,
+        .on_release = count_release,
+        .on_release_arg = &lender->releases};
+    const int64_t shape[] = {2, BYTES}, repeats[] = {0, 1};
+    const tmsg_tensor_t tensor = {
+        lender->memory, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 2, shape,
+        repeats};
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "data", &tensor, NULL));
+    must(tmsg_task_reply(task, map, &params));
+    tmsg_map_destroy(map);
+}
+
+/* A reply that is written out, into memory of the caller's, goes back before
+ * its call is destroyed. */
+Test(offer_loans, a_reply_that_is_copied_goes_back_at_once)
+{
+    lender_t lender = {.memory = shareable(7)};
+    uint8_t *own = malloc(2 * BYTES);
+    const int64_t shape[] = {2, BYTES};
+    const tmsg_tensor_t tensor = {
+        own, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 2, shape, NULL};
+    tmsg_call_params_t params = {.field_mask = TMSG_CALL_PARAM_REPLY_INTO};
+    tmsg_server_t *server;
+    tmsg_call_t *call;
+    tmsg_map_t *into;
+    pair_t pair;
+
+    must(tmsg_map_create(&into));
+    must(tmsg_map_add(into, "data", &tensor, NULL));
+    params.reply_into = into;
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, &borrows);
+    must(tmsg_server_create(pair.a.worker, NULL, &server));
+    must(tmsg_server_register(server, "twice", lend_twice, &lender, NULL));
+    must(tmsg_endpoint_call(pair.to_a, "twice", NULL, &params, &call));
+    pair_await(&pair, has_ended, call, "the end of a call");
+    must_be(tmsg_call_status(call), TMSG_OK);
+    must_eq(described(pair.to_b, "sent_by_loan"), 1);
+    cr_expect(!tmsg_call_reply_is_lent(call));
+    cr_expect(is_all(own, 7) && is_all(own + BYTES, 7));
+    pair_await(&pair, is_nonzero, &lender.releases, "the release");
+    tmsg_call_destroy(call);
+    tmsg_map_destroy(into);
+    tmsg_server_destroy(server);
+    pair_close(&pair);
+    free(own);
+    must(tmsg_shareable_free(lender.memory));
+}
+
 /* What a handler has of its call: whether it is a loan. */
 typedef struct {
     bool keeps;
