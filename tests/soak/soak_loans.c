@@ -52,8 +52,6 @@ enum {
     GROWTH = 48 << 20 /* of resident memory: what malloc() keeps */
 };
 
-#define URL "unix:///tmp/loans.sock"
-
 typedef enum { LENDS, RESTS, ENDS } phase_t;
 
 /* What all processes share. */
@@ -69,6 +67,7 @@ typedef struct {
 /* A process of the soak. */
 typedef struct {
     shared_t *shared;
+    char url[64]; /* where the owner listens */
     uint64_t seed;
     unsigned most; /* messages that a borrower holds */
     bool keeps;    /* it gives none of them back */
@@ -235,8 +234,8 @@ static void borrow(void *arg)
     for (;;) {
         tmsg_endpoint_t *endpoint;
 
-        if (tmsg_endpoint_connect(borrower.side.worker, URL, NULL, &endpoint) !=
-            TMSG_OK) {
+        if (tmsg_endpoint_connect(borrower.side.worker, task->url, NULL,
+                                  &endpoint) != TMSG_OK) {
             pause_us(1000);
             continue;
         }
@@ -480,7 +479,7 @@ static void own(void *arg)
 
     own_memory(&owner);
     side_open(&owner.side, NULL);
-    must(tmsg_listener_create(owner.side.worker, URL, &door,
+    must(tmsg_listener_create(owner.side.worker, task->url, &door,
                               &owner.side.listener));
     while (task->shared->phase != ENDS) {
         end_sends(&owner);
@@ -617,10 +616,10 @@ static void start_all(slice_t *slice, unsigned keepers)
 {
     start_owner(slice);
     for (unsigned i = 0; i < BORROWERS; i++) {
-        slice->borrower_tasks[i] = (task_t){.shared = slice->task.shared,
-                                            .most = i < keepers ? KEPT : HELD,
-                                            .keeps = i < keepers,
-                                            .hangs_up = keepers == 0};
+        slice->borrower_tasks[i] = slice->task;
+        slice->borrower_tasks[i].most = i < keepers ? KEPT : HELD;
+        slice->borrower_tasks[i].keeps = i < keepers;
+        slice->borrower_tasks[i].hangs_up = keepers == 0;
         start_borrower(slice, i);
     }
 }
@@ -656,16 +655,14 @@ static void strike(slice_t *slice)
 static void kill_one_that_holds(slice_t *slice)
 {
     shared_t *shared = slice->task.shared;
-    const task_t task = {.shared = shared,
-                         .seed = next_seed(slice),
-                         .most = VICTIM_KEEPS,
-                         .keeps = true,
-                         .is_victim = true};
-    task_t own_task = task;
+    task_t task = slice->task;
     pid_t victim;
 
+    task.seed = next_seed(slice);
+    task.most = VICTIM_KEEPS;
+    task.keeps = task.is_victim = true;
     shared->victim_holds = 0;
-    victim = process_start(borrow, &own_task);
+    victim = process_start(borrow, &task);
     await_number(&shared->victim_holds,
                  1 + sample_random(&slice->dice) % (VICTIM_KEEPS / 2),
                  "what a victim holds");
@@ -715,13 +712,16 @@ static void put_text(const char *path, const char *text)
     }
 }
 
-/* Gives this process folders of its own. False: that is barred here. */
+/* Gives this process folders of its own. False: that is barred here, or the
+ * program and what it loads may lie in one of them. */
 static bool part_folders(void)
 {
     unsigned user = getuid(), group = getgid();
-    char text[64];
+    char text[64] = "";
 
-    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
+    if (readlink("/proc/self/exe", text, sizeof(text)) < 0 ||
+        strncmp(text, "/tmp/", 5) == 0 ||
+        unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
         return false;
     }
     put_text("/proc/self/setgroups", "deny");
@@ -747,6 +747,8 @@ static void run_slice(void *arg)
                      .small = order->small};
 
     slice.task.seed = slice.dice;
+    snprintf(slice.task.url, sizeof(slice.task.url), "unix:///tmp/loans-%d",
+             getpid());
     slice.task.shared =
         mmap(NULL, sizeof(*slice.task.shared), PROT_READ | PROT_WRITE,
              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
