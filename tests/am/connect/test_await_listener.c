@@ -288,11 +288,11 @@ Test(await_listener, is_for_those_that_are_dialled_by_a_socket)
     must_be(tmsg_endpoint_connect_blob(side.worker, blob, bytes, &params,
                                        &endpoint),
             TMSG_ERR_UNSUPPORTED);
-    params.flags = UINT32_C(1) << 31;
+    params.flags = TMSG_ENDPOINT_WAIT | UINT32_C(1) << 31;
     must_be(
         tmsg_endpoint_connect(side.worker, "127.0.0.1:1", &params, &endpoint),
         TMSG_ERR_INVALID_PARAM);
-    must_say(tmsg_error_message(), "flags 0x80000000");
+    must_say(tmsg_error_message(), "flags 0x80000001");
     params.flags = 0;
     must_be(
         tmsg_endpoint_connect(side.worker, "127.0.0.1:1", &params, &endpoint),
