@@ -503,6 +503,18 @@ void tmsgpy_hub_unserve(tmsgpy_hub_t *hub)
     }
 }
 
+tmsg_status_t tmsgpy_hub_set_health(tmsgpy_hub_t *hub, tmsg_health_t health)
+{
+    tmsg_status_t status = TMSG_OK;
+
+    pthread_mutex_lock(&hub->serving);
+    if (hub->server != NULL) {
+        status = tmsg_server_set_health(hub->server, NULL, health);
+    }
+    pthread_mutex_unlock(&hub->serving);
+    return status;
+}
+
 static bool pop(tmsgpy_hub_t *hub, tmsgpy_work_t *work_p)
 {
     work_t *work;

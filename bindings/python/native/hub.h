@@ -8,6 +8,7 @@
 #include <tensormsg/domain.h>
 #include <tensormsg/key.h>
 #include <tensormsg/publisher.h>
+#include <tensormsg/reflect.h>
 #include <tensormsg/server.h>
 #include <tensormsg/stream.h>
 #include <tensormsg/worker.h>
@@ -110,6 +111,10 @@ tmsg_status_t tmsgpy_hub_offer(tmsgpy_hub_t *hub, const char *method, int index,
  * drain that waits. */
 tmsg_status_t tmsgpy_hub_drain(tmsgpy_hub_t *hub, int timeout_ms);
 void tmsgpy_hub_unserve(tmsgpy_hub_t *hub);
+
+/* What the server says of itself from now on (tensormsg/reflect.h). Inside of
+ * the hub. */
+tmsg_status_t tmsgpy_hub_set_health(tmsgpy_hub_t *hub, tmsg_health_t health);
 
 /* What came in: a call's task or a stream, either a handle of the taker's, and
  * the index that its method was offered with. */

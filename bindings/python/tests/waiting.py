@@ -250,7 +250,7 @@ OTHERS = {
     "Endpoint.start_fetch",
     "Call.cancel", "Call.done", "Endpoint.__enter__", "Listener.abort",
     "Listener.describe", "Listener.offer", "Listener.peers", "Listener.serve",
-    "Listener.url", "Listener.__enter__", "Server.method",
+    "Listener.url", "Listener.__enter__", "Server.method", "Server.ready",
     "Server.__enter__",
     "Stream.cancel", "Stream.done_writing", "Stream.method", "Stream.over",
     "Stream.peer", "Stream.remaining", "Stream.__enter__", "Listening.url",

@@ -250,6 +250,7 @@ class BaseEndpoint(Generic[H]):
         this = weakref.ref(self)
         server = self._server = make(self._hub, lambda number, over: this(),
                                      self._like, **options)
+        self._server._owner = this
         return server
 
     def _begin_ready(self) -> Any:
@@ -300,6 +301,7 @@ class BaseListener(Generic[H]):
         """The server of what its peers call."""
         server = self._server = make(self._hub, self._hub.sender, self._like,
                                      **options)
+        self._server._owner = weakref.ref(self)
         return server
 
     def _sender(self, number: int) -> Any:

@@ -26,6 +26,10 @@ F = TypeVar("F", bound=Callable[[Any], Any])
 
 _log = logging.getLogger("tensormsg")
 
+# Exit codes of run(), as of `tensormsg serve`.
+ANSWERED, CUT = 0, 8
+GOODBYE_S = 3.0  # for the goodbyes of peers, at least
+
 # Of a task that is over: nobody waits for its answer.
 _OVER = (Status.CANCELED, Status.TIMED_OUT, Status.PEER_LOST,
          Status.UNAVAILABLE, Status.CLOSED)
@@ -94,15 +98,18 @@ class BaseServer(Generic[H]):
     _kinds: Tuple[Any, Any]  # what its face has as a stream, and as a message
 
     def __init__(self, hub: H, sender: Callable[[int, bool], Any], like: Like,
-                 concurrency: int, queue: int) -> None:
+                 concurrency: int, queue: int, ready: bool) -> None:
         self._hub = hub
         self._sender = sender
+        self._owner: Callable[[], Any] = lambda: None  # whose it is
+        self._ready = bool(ready)
         self._convert = _converter(like)
         self._draining = threading.Lock()
         self._closed = False
         params = ffi.new("tmsg_server_params_t *")
         params.field_mask = lib.TMSG_SERVER_PARAM_CONCURRENCY | \
-            lib.TMSG_SERVER_PARAM_QUEUE
+            lib.TMSG_SERVER_PARAM_QUEUE | lib.TMSG_SERVER_PARAM_FLAGS
+        params.flags = 0 if ready else lib.TMSG_SERVER_NOT_READY
         params.concurrency = count(concurrency, "concurrency", 1)
         params.queue = count(queue, "queue")
         hub.enter()
@@ -110,6 +117,25 @@ class BaseServer(Generic[H]):
             check(lib.tmsgpy_hub_serve(hub.hub, params))
         finally:
             hub.leave()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the server says that it is ready: its health is SERVING, or
+        NOT_SERVING. That is for those who ask, and refuses no call. Set it when
+        a model is loaded, for example, after serve(ready=False)."""
+        return self._ready
+
+    @ready.setter
+    def ready(self, ready: bool) -> None:
+        hub = self._hub
+        hub.enter()
+        try:
+            check(lib.tmsgpy_hub_set_health(
+                hub.hub, lib.TMSG_HEALTH_SERVING if ready
+                else lib.TMSG_HEALTH_NOT_SERVING))
+        finally:
+            hub.leave()
+        self._ready = bool(ready)
 
     def method(self, name: str, *, signature: Optional[str] = None,
                description: Optional[str] = None,
@@ -351,6 +377,10 @@ class BaseServer(Generic[H]):
                     milliseconds(timeout)))
             finally:
                 self._hub.leave()
+
+    def _was_cut(self, grace: float) -> None:
+        _log.warning("%s s after the signal calls were under way; they are cut",
+                     grace)
 
     def _hurry(self) -> None:
         """Ends a drain that waits, and what is left."""

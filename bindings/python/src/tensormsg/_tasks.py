@@ -13,6 +13,7 @@ from ._lib import lib
 from ._loop import LoopHub
 from ._message import Like
 from ._serve import BaseServer, Request
+from ._signals import Caught
 from ._told import in_loop
 from .errors import Status
 
@@ -23,8 +24,9 @@ class TaskServer(BaseServer[LoopHub]):
     """Answers calls, each in a task of its own."""
 
     def __init__(self, hub: LoopHub, sender: Callable[[int, bool], Any],
-                 like: Like, *, concurrency: int, queue: int) -> None:
-        super().__init__(hub, sender, like, concurrency, queue)
+                 like: Like, *, concurrency: int, queue: int,
+                 ready: bool) -> None:
+        super().__init__(hub, sender, like, concurrency, queue, ready)
         self._running: Dict["asyncio.Task[None]", Any] = {}
         self._overs = 0
         self._context = contextvars.copy_context()
@@ -148,3 +150,15 @@ class TaskServer(BaseServer[LoopHub]):
 
     async def _wait_closed(self) -> None:
         await self._ended.wait()
+
+    async def _wait_signal(self, caught: Caught) -> bool:
+        """False: it was closed before one came."""
+        assert caught.came is not None
+        waits = [asyncio.ensure_future(event.wait())
+                 for event in (caught.came, self._ended)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+        return caught.number is not None

@@ -15,6 +15,7 @@ from ._hub import SLICE_MS, Hub
 from ._message import Like
 from ._often import often
 from ._serve import BaseServer
+from ._signals import Caught
 from .context import park_at_exit
 from .errors import Error
 
@@ -49,9 +50,9 @@ class ThreadServer(BaseServer[Hub]):
 
     def __init__(self, hub: Hub, sender: Callable[[int, bool], Any],
                  like: Like, *, threads: int, concurrency: int,
-                 queue: int) -> None:
+                 queue: int, ready: bool) -> None:
         threads = count(threads, "threads", 1, _MOST_THREADS)
-        super().__init__(hub, sender, like, concurrency, queue)
+        super().__init__(hub, sender, like, concurrency, queue, ready)
         hub.threads_move_it = True
         self._begins = time.monotonic() + _NONE_S
         self._threads = [threading.Thread(
@@ -134,11 +135,19 @@ class ThreadServer(BaseServer[Hub]):
 
     def _end_handlers(self) -> None:
         """A handler that goes on is left to itself."""
+        end = time.monotonic() + 1  # for all of them
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(1)
+                thread.join(max(0, end - time.monotonic()))
 
     def _wait_closed(self) -> None:
         for thread in self._threads:
             while thread.is_alive():
                 thread.join(SLICE_MS / 1000)
+
+    def _wait_signal(self, caught: Caught) -> bool:
+        """False: it was closed before one came."""
+        for thread in self._threads:
+            while thread.is_alive() and caught.number is None:
+                thread.join(SLICE_MS / 1000)
+        return caught.number is not None
