@@ -18,7 +18,8 @@ import sys
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 OUT = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
 TUTORIAL = "bindings/python/README.md"
-LANGUAGES = {".c": "c", ".h": "c", ".py": "python"}
+LANGUAGES = {".c": "c", ".h": "c", ".py": "python", ".yaml": "yaml"}
+KUBERNETES = "examples/kubernetes/README.md"
 
 
 def listed():
@@ -45,6 +46,7 @@ RESULTS = sorted((path.relative_to(SOURCE).as_posix() for path in
                   (SOURCE / "bench/results").glob("*.md")), reverse=True)
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", TUTORIAL,
          "docs/README.md", *(f"docs/{name}.md" for name in USE + WIRE),
+         KUBERNETES,
          "bench/compare/README.md", "bench/counts/README.md", *RESULTS]
 SHOWN = {name: f"{name}.md" for name in examples()}
 SHOWN.update({
@@ -92,7 +94,7 @@ def contents():
                              f"Python <{TUTORIAL[:-3]}>", "examples/index",
                              "command"]),
         toctree("How to", [f"docs/{name}" for name in USE
-                           if name != "tutorial"]),
+                           if name != "tutorial"] + [KUBERNETES[:-3]]),
         toctree("Reference", ["C <c/index>", "Python <python>"]),
         toctree("What travels", [f"docs/{name}" for name in WIRE]),
         toctree("The project", [

@@ -33,6 +33,7 @@ HERE = pathlib.Path(__file__).parent
 TUTORIAL = "bindings/python/README.md"
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", TUTORIAL,
          "tests/README.md", "bench/compare/README.md",
+         "examples/kubernetes/README.md",
          *sorted(f"docs/{page.name}"
                  for page in (SOURCE / "docs").glob("*.md"))]
 TEXT = {page: (SOURCE / page).read_text() for page in PAGES}
