@@ -54,11 +54,11 @@ static const struct argp parser = {
     .options = option_list,
     .parser = parse_health_option,
     .args_doc = "URL [METHOD]\n--live URL",
-    .doc =
-        "Say how a server is, for probes. Ends with 0 where it is ready, or "
-        "alive; 7 where it is NOT_SERVING or DRAINING; 4 where nobody serves "
-        "there, or has METHOD; 6 where it does not answer within the time "
-        "limit; 1 where it cannot be reached.",
+    .doc = "Say how a server is, for probes. Ends with 0 where it is ready, or "
+           "alive; 7 where it is NOT_SERVING, STALLED or DRAINING; 4 where "
+           "nobody serves "
+           "there, or has METHOD; 6 where it does not answer within the time "
+           "limit; 1 where it cannot be reached.",
 };
 
 /* The peer's library answers if its worker is driven, whatever its handlers
