@@ -216,7 +216,9 @@ TMSG_RPC_RARE void enlist_extras(tmsg_call_t *call, const tmsg_map_t *map)
     }
 }
 
-TMSG_RPC_STEP tmsg_status_t enlist(tmsg_call_t *call, const tmsg_map_t *map)
+/* *id_p is the id of the first attempt. */
+TMSG_RPC_STEP tmsg_status_t enlist(tmsg_call_t *call, const tmsg_map_t *map,
+                                   uint64_t *id_p)
 {
     tmsg_hub_t *hub = call->peer->hub;
     bool alarm = false;
@@ -228,6 +230,7 @@ TMSG_RPC_STEP tmsg_status_t enlist(tmsg_call_t *call, const tmsg_map_t *map)
         if (call->extras || hub->counts) {
             enlist_extras(call, map);
         }
+        *id_p = call->id;
         tmsg_list_push(&call->carrier->calls, &call->node);
         alarm = call->deadline_ns != 0 &&
                 tmsg_hub_expect(hub, &call->expiry, call->deadline_ns);
@@ -241,21 +244,30 @@ TMSG_RPC_STEP tmsg_status_t enlist(tmsg_call_t *call, const tmsg_map_t *map)
 
 tmsg_status_t tmsg_call_enlist(tmsg_call_t *call, const tmsg_map_t *map)
 {
-    return enlist(call, map);
+    uint64_t id;
+
+    return enlist(call, map, &id);
 }
 
-bool tmsg_call_delist(tmsg_call_t *call, tmsg_status_t status)
+/* Ends a call whose attempt of that id was not sent. Returns false if the call
+ * has ended otherwise, or goes on by another attempt. */
+static bool delist(tmsg_call_t *call, uint64_t id, tmsg_status_t status)
 {
     tmsg_hub_t *hub = call->peer->hub;
     bool mine;
 
     tmsg_hub_lock(hub);
-    mine = !tmsg_call_has_ended(call);
+    mine = !tmsg_call_has_ended(call) && call->id == id;
     if (mine) {
         tmsg_call_end(call, status);
     }
     tmsg_hub_unlock(hub);
     return mine;
+}
+
+bool tmsg_call_delist(tmsg_call_t *call, tmsg_status_t status)
+{
+    return delist(call, call->id, status); /* it has no other attempts */
 }
 
 /* Sends an attempt of a call with retries, with copies of its head and `how`:
@@ -299,11 +311,11 @@ tmsg_status_t tmsg_call_send(tmsg_call_t *call, tmsg_endpoint_t *endpoint,
 }
 
 /* Settles a send that returned `status`. Returns TMSG_OK if the call was sent,
- * or has ended otherwise, which is told; else `status`. */
+ * has ended otherwise, which is told, or goes on; else `status`. */
 TMSG_RPC_STEP tmsg_status_t check_sent(tmsg_call_t *call, uint64_t id,
                                        tmsg_status_t status)
 {
-    if (status != TMSG_OK && !tmsg_call_delist(call, status)) {
+    if (status != TMSG_OK && !delist(call, id, status)) {
         if (call->retry.attempts == 0 && call->how.on_release != NULL) {
             call->how.on_release(call->how.on_release_arg);
         }
@@ -327,8 +339,7 @@ TMSG_RPC_STEP tmsg_status_t launch_call(tmsg_call_t *call,
     if (call->extras || call->peer->hub->shared || call->peer->refuses) {
         call->how.began = tmsg_call_began;
     }
-    status = enlist(call, map);
-    id = call->id;
+    status = enlist(call, map, &id);
     return status == TMSG_OK
                ? check_sent(call, id,
                             send_attempt(call, call->endpoint, id, map))

@@ -315,8 +315,14 @@ void tmsg_calls_lost(tmsg_rpc_peer_t *peer, tmsg_status_t status,
                      const char *error)
 {
     while (peer->calls.head != NULL) {
-        tmsg_call_fail(TMSG_CONTAINER_OF(peer->calls.head, tmsg_call_t, node),
-                       status, true, error);
+        tmsg_call_t *call =
+            TMSG_CONTAINER_OF(peer->calls.head, tmsg_call_t, node);
+
+        if (call->id == 0 && peer->heir != NULL) {
+            tmsg_call_carry(call, peer->heir); /* its next attempt waits */
+        } else {
+            tmsg_call_fail(call, status, true, error);
+        }
     }
 }
 

@@ -136,8 +136,8 @@ void tmsg_call_began(void *call);
  * held. */
 void tmsg_call_index(tmsg_call_t *call);
 
-/* Ends a call that was not sent. Takes the lock. Returns false if the call has
- * ended otherwise; that end is told. */
+/* Ends a call without retries that was not sent. Takes the lock. Returns false
+ * if the call has ended otherwise; that end is told. */
 bool tmsg_call_delist(tmsg_call_t *call, tmsg_status_t status);
 
 /* Returns the call of that peer with that id, or NULL if it does not go on.

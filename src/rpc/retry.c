@@ -174,12 +174,14 @@ static void fire_next(tmsg_rpc_event_t *event)
     tmsg_call_t *call = TMSG_CONTAINER_OF(event, tmsg_call_t, next);
     tmsg_hub_t *hub = call->peer->hub;
     const tmsg_map_t *map = NULL;
-    tmsg_endpoint_t *endpoint = tmsg_call_hold_carrier(call);
+    tmsg_endpoint_t *endpoint;
     tmsg_status_t status = TMSG_OK;
     bool over;
     uint64_t id;
 
     tmsg_hub_lock(hub);
+    endpoint = call->carrier->endpoint;
+    tmsg_calls_hold(endpoint);
     /* The expiry of the deadline ends a call that has reached the deadline. */
     over = tmsg_call_has_ended(call) ||
            (call->deadline_ns != 0 && tmsg_calls_now_ns() >= call->deadline_ns);
@@ -203,7 +205,7 @@ static void fire_next(tmsg_rpc_event_t *event)
         tmsg_map_free(map);
     }
     tmsg_hub_lock(hub);
-    if (status != TMSG_OK && !tmsg_call_has_ended(call)) {
+    if (status != TMSG_OK && !tmsg_call_has_ended(call) && call->id == id) {
         tmsg_call_fail(call, status, false, tmsg_error_message());
     }
     over = over || !tmsg_call_has_ended(call);
