@@ -93,6 +93,8 @@ typedef struct tmsg_resume {
     /* What became of the session is told to the application; see told.h. */
     tmsg_session_fn on_session;
     void *on_session_arg;
+    void *
+        told_spare; /* record for an event, if there is no memory for another */
     uint32_t sessions; /* sessions of the handle, with the current one */
 } tmsg_resume_t;
 

@@ -49,6 +49,7 @@ void tmsg_resume_free(tmsg_endpoint_t *endpoint)
         if (endpoint->resume->before != NULL) {
             tmsg_endpoint_drop(endpoint->resume->before);
         }
+        free(endpoint->resume->told_spare);
         free(endpoint->resume->asked);
         free(endpoint->resume);
     }

@@ -15,6 +15,20 @@ typedef struct {
     char words[TMSG_ERROR_BYTES];
 } told_t;
 
+/* Keeps the record for an event, or frees it if one is kept. */
+static void keep_spare(tmsg_endpoint_t *endpoint, told_t *told)
+{
+    tmsg_resume_t *resume = endpoint->resume;
+
+    tmsg_worker_lock(endpoint->worker);
+    if (resume->told_spare == NULL) {
+        resume->told_spare = told;
+        told = NULL;
+    }
+    tmsg_worker_unlock(endpoint->worker);
+    free(told);
+}
+
 static void run_told(tmsg_due_t *due)
 {
     told_t *told = TMSG_CONTAINER_OF(due, told_t, due);
@@ -30,8 +44,8 @@ static void run_told(tmsg_due_t *due)
     if (on_session != NULL) {
         on_session(arg, endpoint, told->event, told->words);
     }
+    keep_spare(endpoint, told);
     tmsg_endpoint_drop(endpoint);
-    free(told);
 }
 
 void tmsg_session_tell(tmsg_endpoint_t *endpoint, tmsg_session_event_t event,
@@ -45,7 +59,11 @@ void tmsg_session_tell(tmsg_endpoint_t *endpoint, tmsg_session_event_t event,
     }
     told = malloc(sizeof(*told));
     if (told == NULL) {
-        return; /* the log line tells of it */
+        told = endpoint->resume->told_spare;
+        endpoint->resume->told_spare = NULL;
+    }
+    if (told == NULL) {
+        return; /* twice in a row: the log line tells of it */
     }
     told->due.run = run_told;
     told->endpoint = endpoint;
@@ -58,10 +76,16 @@ void tmsg_session_tell(tmsg_endpoint_t *endpoint, tmsg_session_event_t event,
 void tmsg_endpoint_on_session(tmsg_endpoint_t *endpoint,
                               tmsg_session_fn on_session, void *arg)
 {
+    tmsg_resume_t *resume;
+
     tmsg_worker_lock(endpoint->worker);
-    if (endpoint->resume != NULL) {
-        endpoint->resume->on_session = on_session;
-        endpoint->resume->on_session_arg = arg;
+    resume = endpoint->resume;
+    if (resume != NULL) {
+        resume->on_session = on_session;
+        resume->on_session_arg = arg;
+        if (on_session != NULL && resume->told_spare == NULL) {
+            resume->told_spare = malloc(sizeof(told_t));
+        }
     }
     tmsg_worker_unlock(endpoint->worker);
 }
