@@ -407,10 +407,12 @@ static void listen_at(const char *url, int32_t resume_ms)
 static void connect_to(int n, const char *url, int32_t give_up_ms)
 {
     const tmsg_endpoint_params_t params = {
-        .field_mask = TMSG_ENDPOINT_PARAM_RECONNECT,
+        .field_mask =
+            TMSG_ENDPOINT_PARAM_RECONNECT | TMSG_ENDPOINT_PARAM_FLAGS,
         .reconnect = {.first_backoff_ms = 1,
                       .most_backoff_ms = 50,
-                      .give_up_ms = give_up_ms}};
+                      .give_up_ms = give_up_ms},
+        .flags = TMSG_ENDPOINT_SAME_PROCESS};
     const how_t how = {0};
     tmsg_endpoint_t *endpoint;
 
