@@ -532,11 +532,14 @@ Test(middle, a_namesake_takes_no_session)
     tmsg_listener_params_t params = {.field_mask = TMSG_LISTENER_PARAM_RESUME |
                                                    TMSG_LISTENER_PARAM_KEYRING,
                                      .resume_ms = -1};
+    tmsg_endpoint_params_t same = comes_back; /* and no new session */
     tmsg_listener_t *listeners[2];
     tmsg_endpoint_t *endpoint;
     tmsg_request_t *ready;
     relay_t *relay;
 
+    same.field_mask |= TMSG_ENDPOINT_PARAM_FLAGS;
+    same.flags = TMSG_ENDPOINT_SAME_PROCESS;
     add_key(own, "server", 2);
     open_side(&pair.a, NULL);
     open_side(&pair.b, own);
@@ -547,7 +550,7 @@ Test(middle, a_namesake_takes_no_session)
         tmsg_keyring_destroy(rings[i]);
     }
     relay = relay_open(tmsg_listener_url(listeners[0]));
-    must(tmsg_endpoint_connect(pair.b.worker, relay_url(relay), &comes_back,
+    must(tmsg_endpoint_connect(pair.b.worker, relay_url(relay), &same,
                                &endpoint));
     must(tmsg_endpoint_ready(endpoint, &ready));
     must(pair_finish(&pair, ready));
