@@ -60,6 +60,12 @@ TMSG_API tmsg_status_t tmsg_server_set_health(tmsg_server_t *server,
                                               const char *method,
                                               tmsg_health_t health);
 
+/* How the own server, or one method, is: what a peer would be told. From any
+ * thread. Errors: INVALID_PARAM (a NULL). */
+TMSG_API tmsg_status_t tmsg_server_report(tmsg_server_t *server,
+                                          const char *method,
+                                          tmsg_health_report_t *report_p);
+
 /* What a peer says of its methods. Any number of threads may read it. */
 typedef struct tmsg_methods tmsg_methods_t;
 

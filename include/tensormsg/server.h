@@ -208,6 +208,16 @@ TMSG_API tmsg_status_t tmsg_task_fail(tmsg_task_t *task, tmsg_status_t status,
  * given back with tmsg_task_destroy(). Returns `task`. */
 TMSG_API tmsg_task_t *tmsg_task_keep(tmsg_task_t *task);
 
+/* For a handler that puts its task into a queue of its own, for whoever works
+ * on it later. tmsg_task_put_off() says that nobody does yet: the call waits
+ * again, and ends in time, or in a drain, as one that no handler saw.
+ * tmsg_task_begin() ends that, before the work begins; for a task that was not
+ * put off it does nothing else. Errors of the latter: those of
+ * tmsg_task_status(), where nobody waits for an answer any more: the work is
+ * not to begin. */
+TMSG_API void tmsg_task_put_off(tmsg_task_t *task);
+TMSG_API tmsg_status_t tmsg_task_begin(tmsg_task_t *task);
+
 /* Gives a handle of tmsg_task_keep() back; with the last one the memory of the
  * call's map. After the worker is gone from any thread. NULL is allowed. */
 TMSG_API void tmsg_task_destroy(tmsg_task_t *task);

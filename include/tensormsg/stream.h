@@ -250,6 +250,11 @@ TMSG_API void tmsg_call_stream_stats(const tmsg_call_stream_t *stream,
  */
 TMSG_API tmsg_call_stream_t *tmsg_call_stream_keep(tmsg_call_stream_t *stream);
 
+/* tmsg_task_put_off() and tmsg_task_begin() of a stream, for its server; at its
+ * opener they do nothing, and the latter returns OK. */
+TMSG_API void tmsg_call_stream_put_off(tmsg_call_stream_t *stream);
+TMSG_API tmsg_status_t tmsg_call_stream_begin(tmsg_call_stream_t *stream);
+
 /* Gives a handle back. With the last one a stream that goes on is canceled at
  * its opener, and ends with INTERNAL at its server; nothing is told of any
  * more; what was not read is dropped. NULL is allowed. */

@@ -342,7 +342,7 @@ void tmsg_tasks_turn_out(tmsg_server_t *server)
 
     tmsg_hub_lock(hub);
     while ((task = next_open(server)) != NULL) {
-        ran = task->handles > 0;
+        ran = task->ran;
         tmsg_task_abandon(task, TMSG_ERR_UNAVAILABLE);
         tmsg_hub_unlock(hub);
         if (task->stream == NULL) { /* the event of a stream tells its opener */

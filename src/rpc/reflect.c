@@ -54,13 +54,15 @@ static tmsg_health_t health_of(const tmsg_server_t *server,
     return server->draining ? TMSG_HEALTH_DRAINING : health;
 }
 
-/* Reports on the method of that name; NULL stands for the whole server. Takes
- * the lock. */
-static void report_on(const tmsg_server_t *server, const char *name,
-                      tmsg_health_report_t *report)
+tmsg_status_t tmsg_server_report(tmsg_server_t *server, const char *name,
+                                 tmsg_health_report_t *report)
 {
     const tmsg_method_t *method = NULL;
 
+    if (server == NULL || report == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "report: a pointer is NULL");
+    }
     *report = (tmsg_health_report_t){.health = TMSG_HEALTH_NOT_FOUND};
     tmsg_hub_lock(server->hub);
     if (name != NULL) {
@@ -75,29 +77,58 @@ static void report_on(const tmsg_server_t *server, const char *name,
                        report->why, sizeof(report->why));
     }
     tmsg_hub_unlock(server->hub);
+    return TMSG_OK;
+}
+
+static bool add_text(cJSON *object, const char *key, const char *text)
+{
+    return text == NULL || tmsg_json_add(object, key, cJSON_CreateString(text));
+}
+
+/* Adds a figure if it is not 0: readers take a missing key for 0. */
+static bool add_figure(cJSON *object, const char *key, uint64_t figure)
+{
+    return figure == 0 ||
+           tmsg_json_add(object, key, tmsg_json_unsigned(figure));
+}
+
+/* Stores the JSON of a report's figures, which the caller frees with
+ * cJSON_free(). Errors: NO_MEMORY. */
+static tmsg_status_t describe_load(const tmsg_health_report_t *report,
+                                   char **json_p)
+{
+    cJSON *object = cJSON_CreateObject();
+    bool complete =
+        object != NULL && add_figure(object, "running", report->running) &&
+        add_figure(object, "waiting", report->waiting) &&
+        add_figure(object, "held", report->held) &&
+        add_figure(object, "stalls", report->stalls) &&
+        (report->why[0] == '\0' || add_text(object, "why", report->why));
+    char *printed = complete ? cJSON_PrintUnformatted(object) : NULL;
+
+    cJSON_Delete(object);
+    if (printed == NULL) {
+        return tmsg_error_memory("a report");
+    }
+    *json_p = printed;
+    return TMSG_OK;
 }
 
 /* Writes a report as it travels. Errors: NO_MEMORY. */
 static tmsg_status_t write_report(const tmsg_health_report_t *report,
                                   tmsg_map_t *map)
 {
-    const struct {
-        const char *key;
-        uint64_t value;
-    } figures[] = {{TMSG_HEALTH_RUNNING, report->running},
-                   {TMSG_HEALTH_WAITING, report->waiting},
-                   {TMSG_HEALTH_HELD, report->held},
-                   {TMSG_HEALTH_STALLS, report->stalls}};
+    char *json = NULL;
     tmsg_status_t status = tmsg_map_set_string(
         map, TMSG_HEALTH_TOLD, tmsg_health_name((tmsg_health_t)report->health));
 
-    for (size_t i = 0; i < 4 && status == TMSG_OK; i++) {
-        status =
-            tmsg_map_set_i64(map, figures[i].key, (int64_t)figures[i].value);
+    if (status == TMSG_OK) {
+        status = describe_load(report, &json);
     }
-    if (status == TMSG_OK && report->why[0] != '\0') {
-        status = tmsg_map_set_string(map, TMSG_HEALTH_WHY, report->why);
+    if (status == TMSG_OK) {
+        status = tmsg_map_set_string(map, TMSG_HEALTH_LOAD, json);
     }
+    cJSON_free(json);
     return status;
 }
 
@@ -118,7 +149,6 @@ static void send_answer(tmsg_task_t *task, tmsg_status_t status,
 /* Serves as the handler of TMSG_METHOD_HEALTH. */
 static void tell_health(void *arg, tmsg_task_t *task)
 {
-    const tmsg_server_t *server = task->server;
     tmsg_health_report_t report;
     const char *name = NULL;
     tmsg_map_t *map = NULL;
@@ -130,15 +160,12 @@ static void tell_health(void *arg, tmsg_task_t *task)
         status = tmsg_map_create(&map);
     }
     if (status == TMSG_OK) {
-        report_on(server, name, &report);
+        status = tmsg_server_report(task->server, name, &report);
+    }
+    if (status == TMSG_OK) {
         status = write_report(&report, map);
     }
     send_answer(task, status, map);
-}
-
-static bool add_text(cJSON *object, const char *key, const char *text)
-{
-    return text == NULL || tmsg_json_add(object, key, cJSON_CreateString(text));
 }
 
 /* Adds a key if `truth` is true: readers take a missing key for false. */

@@ -14,12 +14,9 @@
 #define TMSG_HEALTH_ASKED "method"
 /* This key of the reply has the health, as tmsg_health_name() writes it. */
 #define TMSG_HEALTH_TOLD "health"
-/* These keys of the reply have the other fields of tmsg_health_report_t. */
-#define TMSG_HEALTH_RUNNING "running"
-#define TMSG_HEALTH_WAITING "waiting"
-#define TMSG_HEALTH_HELD "held"
-#define TMSG_HEALTH_STALLS "stalls"
-#define TMSG_HEALTH_WHY "why"
+/* This key of the reply has the other fields of tmsg_health_report_t, as
+ * JSON. */
+#define TMSG_HEALTH_LOAD "load"
 
 /* Adds the library's own methods to a new server, except those that `flags`
  * (TMSG_SERVER_*) exclude. Takes the hub's lock. Errors: NO_MEMORY. */

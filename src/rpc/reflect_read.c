@@ -14,6 +14,7 @@
  * method. */
 #define METHODS_MOST 65536
 #define JSON_BYTES_MOST (2u * TMSG_SIGNATURE_TEXT_MAX + 8192)
+#define LOAD_BYTES_MOST 4096 /* of the JSON of a report's figures */
 
 struct tmsg_methods {
     size_t count;
@@ -257,20 +258,40 @@ tmsg_status_t tmsg_health_read(const tmsg_map_t *reply, tmsg_health_t *health_p)
 }
 
 /* Returns the figure of that key; 0 if it is missing or is none. */
-static uint64_t figure_of(const tmsg_map_t *reply, const char *key)
+static uint64_t figure_of(const cJSON *object, const char *key)
 {
-    int64_t value = 0;
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    tmsg_json_reader_t reader = {.source = ""};
+    uint64_t figure =
+        item == NULL ? 0 : tmsg_json_read_number(&reader, item, INT64_MAX);
 
-    return tmsg_map_get_i64(reply, key, &value) == TMSG_OK && value > 0
-               ? (uint64_t)value
-               : 0;
+    return reader.status == TMSG_OK ? figure : 0;
+}
+
+/* Reads the figures of a report; what is malformed is left out. */
+static void read_load(const char *text, tmsg_health_report_t *report)
+{
+    const char *end, *why = NULL;
+    cJSON *object = strlen(text) > LOAD_BYTES_MOST ||
+                            tmsg_json_find_nul(text, strlen(text)) != NULL
+                        ? NULL
+                        : cJSON_ParseWithOpts(text, &end, 1);
+
+    report->running = figure_of(object, "running");
+    report->waiting = figure_of(object, "waiting");
+    report->held = figure_of(object, "held");
+    report->stalls = figure_of(object, "stalls");
+    if (text_of(object, "why", &why) && why != NULL) {
+        tmsg_shown_format(report->why, sizeof(report->why), "%s", why);
+    }
+    cJSON_Delete(object);
 }
 
 tmsg_status_t tmsg_health_report_read(const tmsg_map_t *reply,
                                       tmsg_health_report_t *report_p)
 {
     tmsg_health_t health = TMSG_HEALTH_UNKNOWN;
-    const char *why = "";
+    const char *load = "";
     tmsg_status_t status;
 
     if (report_p == NULL) {
@@ -281,14 +302,9 @@ tmsg_status_t tmsg_health_report_read(const tmsg_map_t *reply,
     if (status != TMSG_OK) {
         return status;
     }
-    *report_p =
-        (tmsg_health_report_t){.health = (int32_t)health,
-                               .running = figure_of(reply, TMSG_HEALTH_RUNNING),
-                               .waiting = figure_of(reply, TMSG_HEALTH_WAITING),
-                               .held = figure_of(reply, TMSG_HEALTH_HELD),
-                               .stalls = figure_of(reply, TMSG_HEALTH_STALLS)};
-    if (tmsg_map_get_string(reply, TMSG_HEALTH_WHY, &why) == TMSG_OK) {
-        tmsg_shown_format(report_p->why, sizeof(report_p->why), "%s", why);
+    *report_p = (tmsg_health_report_t){.health = (int32_t)health};
+    if (tmsg_map_get_string(reply, TMSG_HEALTH_LOAD, &load) == TMSG_OK) {
+        read_load(load, report_p);
     }
     return TMSG_OK;
 }

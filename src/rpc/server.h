@@ -47,7 +47,8 @@ typedef struct tmsg_method {
     tmsg_health_t health;        /* as the application set it */
     uint32_t begun, begun_seen;  /* tasks that waited and have begun; how many
                                     there were when the watch looked last */
-    bool watched;                /* tasks waited when the watch looked last */
+    unsigned looks; /* of the watch in a row that saw tasks wait and none begin
+                     */
     bool stalled;
     bool to_say;      /* the log is to say that the method is stalled */
     uint64_t said_ns; /* when it said so last; 0: never */
@@ -234,14 +235,6 @@ void tmsg_task_canceled(void *peer, uint64_t id);
 
 /* Abandons the peer's tasks, because its endpoint has ended. Lock held. */
 void tmsg_tasks_lost(tmsg_rpc_peer_t *peer);
-
-/* For a handler that queues its tasks for threads of its own, which begin them
- * later: tmsg_task_put_off() has a task wait that its handler has kept.
- * tmsg_task_begin() ends that, before a thread begins; it returns false if
- * nobody waits for an answer any more: the thread then drops its handle. Lock
- * not held. */
-void tmsg_task_put_off(tmsg_task_t *task);
-bool tmsg_task_begin(tmsg_task_t *task);
 
 /* Gives the message of a task back before the task ends: tmsg_task_map() is an
  * empty map from then on. Called by an event. Lock not held. */

@@ -6,8 +6,9 @@
 #include "core/log.h"
 #include "core/shown.h"
 
-#define STALL_NS UINT64_C(1000000000)
-#define SILENT_NS (60 * STALL_NS) /* between two lines about one method */
+#define LOOK_NS UINT64_C(500000000) /* between two looks */
+#define LOOKS 2                     /* in vain: the method is stalled */
+#define SILENT_NS (UINT64_C(60) * 1000000000) /* between a method's lines */
 
 void tmsg_stall_begin(tmsg_task_t *task)
 {
@@ -49,7 +50,8 @@ void tmsg_stall_why(const tmsg_method_t *method, char *words, size_t room)
     const tmsg_server_t *server = method->server;
 
     if (method->load.put_off > 0) {
-        snprintf(words, room, "%u calls run there, as many as it has threads",
+        snprintf(words, room,
+                 "%u calls run there, and no thread is free for another",
                  running(&server->load));
     } else if (method->load.running >= method->load.concurrency) {
         snprintf(words, room,
@@ -80,17 +82,20 @@ static unsigned count_before(const tmsg_task_t *task)
 
 void tmsg_stall_late(const tmsg_task_t *task, char *words, size_t room)
 {
-    char why[TMSG_STALL_WORDS];
+    char why[TMSG_STALL_WORDS], before[48] = "";
+    unsigned count;
 
     if (!task->waits) {
         snprintf(words, room, "its request had not come when its time was up");
         return;
     }
     tmsg_stall_why(task->method, why, sizeof(why));
-    snprintf(words, room,
-             "its turn had not come when its time was up: %s, and %u waited "
-             "before it",
-             why, count_before(task));
+    count = count_before(task);
+    if (count > 0) {
+        snprintf(before, sizeof(before), ", and %u waited before it", count);
+    }
+    snprintf(words, room, "its turn had not come when its time was up: %s%s",
+             why, before);
 }
 
 const tmsg_method_t *tmsg_stall_find(const tmsg_server_t *server)
@@ -107,9 +112,10 @@ const tmsg_method_t *tmsg_stall_find(const tmsg_server_t *server)
  * whether the log is to say that none has. */
 static bool look_at(tmsg_method_t *method, uint64_t now_ns)
 {
-    bool stalls = method->watched && method->begun == method->begun_seen;
-    bool says = false;
+    bool stalls, says = false;
 
+    method->looks = method->begun == method->begun_seen ? method->looks + 1 : 0;
+    stalls = method->looks >= LOOKS;
     if (stalls && !method->stalled) {
         method->stalls++;
         says = method->said_ns == 0 || now_ns - method->said_ns > SILENT_NS;
@@ -119,7 +125,6 @@ static bool look_at(tmsg_method_t *method, uint64_t now_ns)
         method->to_say = true;
     }
     method->stalled = stalls;
-    method->watched = true;
     method->begun_seen = method->begun;
     return says;
 }
@@ -136,13 +141,13 @@ static void look(tmsg_lifetime_t *lifetime)
         if (method->load.waiting > 0) {
             says = look_at(method, now_ns) || says;
         } else {
-            method->watched = false;
+            method->looks = 0;
             method->stalled = false;
         }
     }
     if (server->load.waiting > 0) {
         (void)tmsg_lifetime_begin(server->hub, &server->watch,
-                                  now_ns + STALL_NS);
+                                  now_ns + LOOK_NS);
     }
     if (says && !server->says) {
         server->says = true;
@@ -196,10 +201,10 @@ uint64_t tmsg_stall_watch(tmsg_server_t *server)
     }
     for (tmsg_method_t *method = server->methods; method != NULL;
          method = method->next) {
-        method->watched = method->load.waiting > 0;
+        method->looks = 0;
         method->begun_seen = method->begun;
     }
-    at_ns = tmsg_calls_now_ns() + STALL_NS;
+    at_ns = tmsg_calls_now_ns() + LOOK_NS;
     server->watch.expire = look;
     server->saying.fire = say;
     return tmsg_lifetime_begin(server->hub, &server->watch, at_ns) ? at_ns : 0;

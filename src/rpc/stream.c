@@ -32,6 +32,18 @@ tmsg_call_stream_t *tmsg_call_stream_keep(tmsg_call_stream_t *stream)
     return stream;
 }
 
+void tmsg_call_stream_put_off(tmsg_call_stream_t *stream)
+{
+    if (stream->task != NULL) {
+        tmsg_task_put_off(stream->task);
+    }
+}
+
+tmsg_status_t tmsg_call_stream_begin(tmsg_call_stream_t *stream)
+{
+    return stream->task == NULL ? TMSG_OK : tmsg_task_begin(stream->task);
+}
+
 /* Handles the loss of the last handle. Cancels the call at the opener, and
  * drops the messages that nobody will read. Lock not held. */
 static void abandon_stream(tmsg_call_stream_t *stream)

@@ -130,6 +130,9 @@ void tmsg_task_close(tmsg_task_t *task, tmsg_status_t status)
     }
     if (task->waits) {
         tmsg_stall_end(task, false);
+        if (task->handles > 0) { /* nobody is to work on it */
+            tmsg_task_leave_held(task);
+        }
     }
     if (task->handles == 0) {
         tmsg_task_leave(task);
@@ -630,19 +633,22 @@ void tmsg_task_put_off(tmsg_task_t *task)
     }
 }
 
-bool tmsg_task_begin(tmsg_task_t *task)
+tmsg_status_t tmsg_task_begin(tmsg_task_t *task)
 {
     tmsg_hub_t *hub = task->server->hub;
-    bool open;
+    tmsg_status_t status;
 
     tmsg_hub_lock(hub);
-    open = tmsg_task_is_open(task);
-    if (open && task->waits) {
+    status = tmsg_task_status(task);
+    if (task->waits) { /* it is open: its end would have ended that */
         tmsg_stall_end(task, true);
         task->ran = true;
     }
     tmsg_hub_unlock(hub);
-    return open;
+    return status == TMSG_OK
+               ? TMSG_OK
+               : tmsg_error_set(status, "method '%s': %s", task->method->name,
+                                tmsg_status_name(status));
 }
 
 tmsg_task_t *tmsg_task_keep(tmsg_task_t *task)

@@ -630,3 +630,42 @@ Test(reflect, what_a_peer_says_of_its_health_is_not_believed)
     must_eq(health, TMSG_HEALTH_UNKNOWN);
     tmsg_map_destroy(map);
 }
+
+Test(reflect, nor_is_what_it_says_of_its_load)
+{
+    static const char *const odd[] = {
+        "",
+        "[1]",
+        "{\"running\":-1,\"waiting\":\"2\",\"held\":1.5,\"stalls\":null}",
+        "{\"running\":1",
+        "{\"why\":7}",
+        "{\"why\":\"a\\u0000b\"}",
+    };
+    tmsg_health_report_t report;
+    tmsg_map_t *map;
+
+    must(tmsg_map_create(&map));
+    must_be(tmsg_health_report_read(map, &report), TMSG_ERR_MALFORMED);
+    must(tmsg_map_set_string(map, "health", "STALLED"));
+    must_be(tmsg_health_report_read(map, NULL), TMSG_ERR_INVALID_PARAM);
+    must_be(tmsg_health_report_read(NULL, &report), TMSG_ERR_INVALID_PARAM);
+    must(tmsg_health_report_read(map, &report)); /* of an older peer */
+    must_eq(report.health, TMSG_HEALTH_STALLED);
+    for (size_t i = 0; i < sizeof(odd) / sizeof(*odd); i++) {
+        must(tmsg_map_set_string(map, "load", odd[i]));
+        must(tmsg_health_report_read(map, &report));
+        must_eq(report.running + report.waiting + report.held + report.stalls,
+                0);
+        must_eq(report.why[0], 0);
+    }
+    must(tmsg_map_set_string(map, "load",
+                             "{\"running\":3,\"waiting\":2,\"held\":1,"
+                             "\"stalls\":4,\"why\":\"so\",\"more\":[]}"));
+    must(tmsg_health_report_read(map, &report));
+    must_eq(report.running, 3);
+    must_eq(report.waiting, 2);
+    must_eq(report.held, 1);
+    must_eq(report.stalls, 4);
+    must_say(report.why, "so");
+    tmsg_map_destroy(map);
+}

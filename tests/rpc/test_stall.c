@@ -11,12 +11,13 @@
 
 #include "support/peers.h"
 
-enum { MANY = 12, MB = 1 << 20, LATE_MS = 250 };
+enum { MANY = 12, KEPT_MOST = 100, MB = 1 << 20, LATE_MS = 250 };
 
 typedef struct {
     pair_t pair;
     tmsg_server_t *server; /* a's */
-    tmsg_task_t *tasks[MANY];
+    tmsg_task_t *tasks[KEPT_MOST];
+    tmsg_call_stream_t *stream;
     atomic_uint kept, ran;
 } scene_t;
 
@@ -36,6 +37,7 @@ static void keep(void *arg, tmsg_task_t *task)
     scene_t *scene = arg;
     unsigned index = atomic_load(&scene->kept);
 
+    must_true(index < KEPT_MOST);
     scene->tasks[index] = tmsg_task_keep(task);
     atomic_store(&scene->kept, index + 1);
 }
@@ -68,7 +70,7 @@ static void open_scene(scene_t *scene, const side_options_t *a,
 
 static void close_scene(scene_t *scene)
 {
-    for (unsigned i = 0; i < MANY; i++) {
+    for (unsigned i = 0; i < KEPT_MOST; i++) {
         tmsg_task_destroy(scene->tasks[i]);
     }
     tmsg_server_destroy(scene->server);
@@ -215,8 +217,7 @@ Test(stall, a_call_whose_turn_does_not_come_is_told_why)
     first = occupy(&scene, PEERS_BOUND_MS);
     expect_late(&scene, "keep", 100,
                 "its turn had not come when its time was up: 1 calls of 'keep' "
-                "run there, as many as may (concurrency), and 0 waited before "
-                "it");
+                "run there, as many as may (concurrency) (no handler saw");
     expect_late(&scene, "echo", 100,
                 "1 calls run there, as many as may (concurrency)");
     do {
@@ -269,8 +270,8 @@ Test(stall, nor_one_whose_thread_does_not_come)
     first = begin(&scene, "late", PEERS_BOUND_MS, 100);
     second = begin(&scene, "late", PEERS_BOUND_MS, 100);
     expect_late(&scene, "late", 100,
-                "1 calls run there, as many as it has threads, and 1 waited "
-                "before it");
+                "1 calls run there, and no thread is free for another, and 1 "
+                "waited before it");
     scene.ran = 1;
     expect(first, TMSG_OK, "");
     expect(second, TMSG_OK, "");
@@ -314,6 +315,10 @@ Test(stall, is_logged_and_told)
     must_eq(report.stalls, 1);
     must_say(report.why, "1 calls of 'keep' run there");
     must_eq(report_of(&scene, "echo").health, TMSG_HEALTH_SERVING);
+    must(tmsg_server_report(scene.server, NULL, &report));
+    must_eq(report.health, TMSG_HEALTH_STALLED);
+    must_be(tmsg_server_report(scene.server, NULL, NULL),
+            TMSG_ERR_INVALID_PARAM);
     must(tmsg_metrics_read(scene.pair.a.worker, TMSG_SIDE_SERVER, "keep",
                            &metrics));
     must_eq(metrics.running, 1);
@@ -341,6 +346,74 @@ Test(stall, is_logged_and_told)
     close_scene(&scene);
     tmsg_call_destroy(second);
     tmsg_log_set(TMSG_LOG_NONE, NULL, NULL);
+}
+
+static void put_off(void *arg, tmsg_task_t *task)
+{
+    keep(arg, task);
+    tmsg_task_put_off(task);
+}
+
+static void put_off_stream(void *arg, tmsg_call_stream_t *opened)
+{
+    scene_t *scene = arg;
+
+    tmsg_call_stream_put_off(opened);
+    scene->stream = tmsg_call_stream_keep(opened);
+    scene->ran++;
+}
+
+static bool has_run(void *arg) { return ((scene_t *)arg)->ran > 0; }
+
+static bool is_over(void *arg)
+{
+    return tmsg_call_stream_status(arg) != TMSG_IN_PROGRESS;
+}
+
+/* Whoever works on it never came, or came too late. */
+Test(stall, a_task_that_its_handler_put_off_waits)
+{
+    const tmsg_call_stream_params_t params = {
+        .field_mask = TMSG_CALL_STREAM_PARAM_TIMEOUT, .timeout_ms = LATE_MS};
+    tmsg_call_stream_t *opened;
+    tmsg_message_t *message;
+    tmsg_call_t *call;
+    scene_t scene;
+
+    open_scene(&scene, NULL, NULL);
+    must(tmsg_server_register(scene.server, "queue", put_off, &scene, NULL));
+    must(tmsg_server_register_stream(scene.server, "later", put_off_stream,
+                                     &scene, NULL));
+    call = begin(&scene, "queue", PEERS_BOUND_MS, 100);
+    pair_await(&scene.pair, are_kept, &(seen_t){&scene, 1}, "the first call");
+    must_eq(report_of(&scene, NULL).waiting, 1);
+    must_eq(report_of(&scene, NULL).running, 0);
+    must(tmsg_task_begin(scene.tasks[0]));
+    must(tmsg_task_begin(scene.tasks[0]));
+    must_eq(report_of(&scene, NULL).waiting, 0);
+    must_eq(report_of(&scene, NULL).running, 1);
+    must(tmsg_task_reply(scene.tasks[0], NULL, NULL));
+    must_be(tmsg_task_begin(scene.tasks[0]), TMSG_ERR_ALREADY_EXISTS);
+    expect(call, TMSG_OK, "");
+    expect_late(&scene, "queue", 100,
+                "0 calls run there, and no thread is free for another");
+    must_be(tmsg_task_begin(scene.tasks[1]), TMSG_ERR_TIMED_OUT);
+    must(tmsg_endpoint_open_stream(scene.pair.to_a, "later", NULL, &params,
+                                   &opened));
+    must_be(tmsg_call_stream_recv(opened, PEERS_BOUND_MS, &message),
+            TMSG_ERR_TIMED_OUT);
+    must(tmsg_call_stream_begin(opened));
+    tmsg_call_stream_destroy(opened);
+    pair_await(&scene.pair, has_run, &scene, "the stream");
+    pair_await(&scene.pair, is_over, scene.stream, "the end of the stream");
+    must_be(tmsg_call_stream_begin(scene.stream), TMSG_ERR_TIMED_OUT);
+    tmsg_call_stream_destroy(scene.stream);
+    call = begin(&scene, "queue", PEERS_BOUND_MS, 100);
+    pair_await(&scene.pair, are_kept, &(seen_t){&scene, scene.kept + 1},
+               "the last call");
+    must_be(tmsg_server_drain(scene.server, 0), TMSG_ERR_TIMED_OUT);
+    expect(call, TMSG_ERR_UNAVAILABLE, "no handler saw the call");
+    close_scene(&scene);
 }
 
 /* A handler that answers when nobody waits any more is done all the same. */
