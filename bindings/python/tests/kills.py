@@ -112,8 +112,8 @@ class Blocking:
     async def __aexit__(self, *error):
         self.of.__exit__(*error)
 
-    def stream(self, *args):
-        return Blocking(self.of.stream(*args))
+    def stream(self, *args, **more):
+        return Blocking(self.of.stream(*args, **more))
 
     def __getattr__(self, name):
         async def call(*args, **more):

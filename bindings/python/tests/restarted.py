@@ -16,14 +16,15 @@ import numpy as np
 
 import tensormsg
 
-HANDLERS = 3
+HANDLERS = 4
 
 
 def serve(place, reconnect):
     """Answers until it is killed."""
     pid = os.getpid()
-    with tensormsg.sync.listen(place, reconnect=reconnect or None,
-                               background=True) as listener, \
+    # Nothing moves until there is an offer, and nobody calls too early.
+    with tensormsg.sync.listen(place,
+                               reconnect=reconnect or None) as listener, \
             listener.serve(threads=HANDLERS) as server:
         taken, inside = [], []
 

@@ -126,6 +126,142 @@ async def fails(awaitable, kind=tensormsg.PeerLost):
     return caught.value
 
 
+@pytest.mark.parametrize("kept", [0, 60])
+def test_the_next_call_goes_to_the_new_server(server, place, face, kept):
+    """Whether the listener keeps sessions or not."""
+    url = server.start(place, kept)
+    first = server.pid
+    told = []
+
+    async def scenario(ep):
+        assert (await ep.call("add", {"x": 1}, timeout=WAIT))["pid"] == first
+        assert ep.plain.status == "connected"
+        server.kill()
+        await ep.until(lambda: not ep.plain.connected)
+        assert "reconnecting" in ep.plain.status and not ep.plain.closed
+        assert "reconnecting" in repr(ep.plain)
+        calling = ep.begin(ep.call("add", {"x": 2}, timeout=WAIT))
+        sending = ep.begin(ep.send({}, n=7, acked=True, timeout=WAIT))
+        await fails(ep.call("add", {"x": 2}, timeout=.02), tensormsg.TimedOut)
+        server.start(url, kept)
+        reply = await calling
+        assert reply["y"] == 3 and reply["pid"] == server.pid != first
+        await sending
+        taken = []
+        while not taken:  # it is acknowledged a moment before
+            taken = (await ep.call("taken", timeout=WAIT))["n"].tolist()
+        assert taken == [7]
+        assert ep.plain.status == "connected"
+        assert f"pid {server.pid}" in ep.plain.peer
+        assert ep.plain.describe()["sessions"] == 2
+        await ep.until(lambda: len(told) == 2)
+
+    run(face, url, scenario, on_session=told.append, **SOON)
+    assert [event.kind for event in told] == ["away", "new"]
+    assert f"pid {server.pid}" in told[1].words
+
+
+def test_what_was_under_way_ends_by_name(server, place, face):
+    url = server.start(place, 60)
+
+    async def scenario(ep):
+        pid = {"pid": server.pid}
+        async with contextlib.AsyncExitStack() as opened:
+            stream = await opened.enter_async_context(ep.stream("count"))
+            await stream.send({"n": 1})
+            assert (await stream.recv())["n"] == 1
+            calls = {name: ep.begin(ep.call(name, pid, timeout=WAIT,
+                                            attempts=3,
+                                            idempotent=name == "held"))
+                     for name in ("hold", "held")}
+            fetch = ep.begin(ep.fetch(name="later", wait=None, timeout=WAIT))
+            while (await ep.call("taken", timeout=WAIT))["inside"] < 2:
+                pass
+            server.kill()
+            server.start(url, 60)
+            error = await fails(calls["hold"])
+            assert error.may_have_run and "restarted" in str(error)
+            assert (await calls["held"])["pid"] == server.pid
+            await fails(fetch)
+            await fails(stream.recv())
+        for data in {"n": 1}, {"n": 2}:
+            async with ep.stream("count") as stream:
+                await stream.send(data)
+                assert (await stream.recv())["pid"] == server.pid
+        assert (await ep.fetch(name="weights", timeout=WAIT))[
+            "pid"][-1] == server.pid
+
+    run(face, url, scenario, **SOON)
+
+
+def test_a_send_that_was_not_acknowledged(server, place, face):
+    """Nobody takes it before the server is killed: it says so."""
+    url = server.start(place, 60)
+
+    async def scenario(ep):
+        pid = {"pid": server.pid}
+        hold = ep.begin(ep.call("hold", pid, timeout=WAIT))
+        while (await ep.call("taken", timeout=WAIT))["inside"] < 1:
+            pass
+        sends = [ep.begin(ep.send({"x": np.zeros(1 << 20)}, n=n, acked=True,
+                                  timeout=WAIT)) for n in range(3)]
+        server.kill()
+        server.start(url, 60)
+        await fails(hold)
+        for n, send in enumerate(sends):
+            try:
+                await send
+            except tensormsg.PeerLost as error:
+                assert "taken or not" in str(error)
+        await ep.send({}, n=100, acked=True, timeout=WAIT)
+
+    run(face, url, scenario, **SOON)
+
+
+@pytest.mark.parametrize("kept", [0, 60])
+def test_subscriptions_come_back(server, place, face, kept):
+    url = server.start(place, kept, rate=500)
+    seen = []
+
+    async def scenario(ep):
+        pids = []
+        if face == "asyncio":
+            async for message in ep.plain:
+                pids.append(int(message["pid"]))
+                if add(pids):
+                    break
+        else:
+            for message in ep.plain:
+                pids.append(int(message["pid"]))
+                if add(pids):
+                    break
+        seen.extend(pids)
+
+    def add(pids):
+        if len(pids) == 5:
+            server.kill()
+            server.start(url, kept, rate=500)
+        return len(pids) > 10 and pids[-5] != pids[0]
+
+    run(face, url, scenario, **SOON)
+    assert seen == sorted(seen, key=seen.index) and len(set(seen)) == 2
+
+
+def test_an_endpoint_of_one_process_ends(server, face):
+    url = server.start(":0", 60)
+
+    async def scenario(ep):
+        assert (await ep.call("add", {"x": 1}, timeout=WAIT))["y"] == 2
+        server.kill()
+        server.start(url, 60)
+        error = await fails(ep.recv())
+        assert "restarted" in str(error)
+        assert ep.plain.closed and "restarted" in ep.plain.status
+
+    with contextlib.suppress(tensormsg.PeerLost):  # as the block ends
+        run(face, url, scenario, same_process=True, **SOON)
+
+
 def test_it_gives_up(server, face):
     url = server.start(":0", 60)
 
@@ -137,6 +273,84 @@ def test_it_gives_up(server, face):
 
     with contextlib.suppress(tensormsg.PeerLost):  # as the block ends
         run(face, url, scenario, reconnect=.1, backoff=(.005, .02))
+
+
+def test_many_restarts_of_one_endpoint(server, face):
+    url = server.start(":0", 60)
+    told = []
+
+    async def scenario(ep):
+        for n in range(1, 6):
+            reply = await ep.call("add", {"x": n}, timeout=WAIT)
+            assert reply["pid"] == server.pid
+            await ep.send({}, n=n, answer=True, timeout=WAIT)
+            message = await ep.recv()
+            assert message["pid"] == server.pid
+            assert message.peer is ep.plain
+            assert ep.plain.describe()["sessions"] == n
+            server.kill()
+            server.start(url, 60)
+        await ep.ready(WAIT)
+        await ep.until(lambda: len(told) == 10)
+
+    run(face, url, scenario, on_session=told.append, **SOON)
+    assert [event.kind for event in told] == 5 * ["away", "new"]
+    assert len({event.endpoint for event in told}) == 1
+
+
+def test_what_is_told_may_call(server, face):
+    """As who logs in again; asyncio's by a coroutine. One that raises is
+    logged, and others are told all the same."""
+    url = server.start(":0", 60)
+    went = []
+
+    async def answer(ep, kind):
+        went.append(kind)
+        if kind == "new":
+            went.append(int((await ep.call("add", {"x": 1}, timeout=WAIT))[
+                "pid"]))
+        raise ValueError("of the application")
+
+    def on_session(event):
+        answering = answer(Face(face, event.endpoint), event.kind)
+        return answering if face == "asyncio" else without_loop(answering)
+
+    async def scenario(ep):
+        server.kill()
+        server.start(url, 60)
+        await ep.until(lambda: len(went) == 3)
+
+    run(face, url, scenario, on_session=on_session, **SOON)
+    assert went == ["away", "new", server.pid]
+
+
+def test_failures_of_what_is_told_are_logged(server, face, caplog):
+    test_what_is_told_may_call(server, face)
+    words = [record.getMessage() for record in caplog.records]
+    assert words.count("an on_session failed") == 2
+    assert sum("a new session" in one for one in words) == 1
+
+
+def test_it_is_told_before_what_the_new_session_brings(server):
+    """With asyncio."""
+    url = server.start(":0", 60, rate=500)
+    went = []
+
+    async def main():
+        async with tensormsg.connect(
+                url, on_session=lambda event: went.append(event.kind),
+                **SOON) as ep:
+            async for message in ep:
+                went.append(int(message["pid"]))
+                if len(went) == 3:
+                    server.kill()
+                    server.start(url, 60, rate=500)
+                if len(set(went)) > 3 and went[-1] == server.pid:
+                    ep.abort()
+                    return
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+    assert went.index("new") == went.index(server.pid) - 1
 
 
 def test_a_cut_connection_is_told_as_back(face):

@@ -36,6 +36,7 @@ SLICE_MS = 100  # a wait looks for signals so often
 _CLOSE_SLICE_MS = 40  # and one for a peer that may have nothing to say
 _TOLD_S = 1.0  # the library tells of a peer within that
 _SOON_S = 0.25  # of one at the address of another that is gone
+_LOOKS = 8  # at what has come, before something is sent
 _AGAIN_S = 0.05  # those that have ended are looked at again
 _DEPARTED_MAX = 4096
 # What other calls that send take beside metadata.
@@ -746,6 +747,8 @@ class Hub:
         # Asked there, too: a call costs more than all else here.
         held = self._listens and self.hold(endpoint)
         self.life.sent = True
+        if self.sessions is not None:
+            self.look_first()
         try:
             op = hot.send(self.number, endpoint, data, meta, flags, spin_us)
             if op is NotImplemented:
@@ -809,6 +812,19 @@ class Hub:
                 self._starved = True
                 if not _LOGS:
                     _log.warning("nothing is received%s", words)
+
+    def look_first(self) -> None:
+        """Of an endpoint that comes back, before something goes by it, where
+        nothing was moved meanwhile: whether its connection has broken. What is
+        handed over to one that has may have run, as far as anybody knows."""
+        if self.background or not lib.tmsgpy_hub_enter(self.hub):
+            return
+        try:
+            for _ in range(_LOOKS):
+                if lib.tmsg_worker_progress(self.worker) <= 0:
+                    break
+        finally:
+            lib.tmsgpy_hub_leave(self.hub)
 
     def moved_by_thread(self) -> None:
         """A call that blocks does, in another thread than its loop's."""
@@ -931,6 +947,8 @@ class Hub:
             raise TypeError(f"a method's name is str, not {type(method)}")
         if "\0" in method:
             raise ValueError("a method's name has no NUL")
+        if self.sessions is not None:
+            self.look_first()
         held = False
         try:
             held = self.hold(endpoint)
@@ -962,6 +980,8 @@ class Hub:
     def fetch(self, endpoint: int, *how: Any) -> Any:
         """Starts a fetch: its operation."""
         check_process(self.generation)
+        if self.sessions is not None:
+            self.look_first()
         held = self.hold(endpoint)
         try:
             op = self._claimed(lambda: hot.fetch(self.number, endpoint, *how))

@@ -22,6 +22,7 @@ from .context import check_process
 from .errors import Busy, Status, error_of
 
 _TURN_S = 0.001  # a task that never waits lets others run so often
+_HELD_S = 0.01  # a loop without a turn of ours may have been held up
 _SOON_S = 0.0002  # a message that came so soon could have been spun for
 _MISSES = 3  # in a row, and nobody spins any more
 _MOVED, _CAME, _STARVES = 1, 2, 4  # of hot.progress()
@@ -564,6 +565,12 @@ class LoopHub(Hub):
         if parts is None and endpoint == 0:
             self.bury()
         return parts
+
+    def look_first(self) -> None:
+        """The loop moves what there is, unless something held it up."""
+        if time.monotonic() - self._turned > _HELD_S:
+            super().look_first()
+            self._turned = time.monotonic()
 
     def tell_sessions(self, endpoint: Any, on_session: OnSession) -> None:
         self.sessions = LoopSessions(self.hub, endpoint, on_session)

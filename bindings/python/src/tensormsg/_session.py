@@ -50,11 +50,11 @@ class Sessions:
         self._event = ffi.new("tmsgpy_session_t *")
 
     def _made(self, event: Any) -> SessionEvent:
-        words = text(event.words)
+        words, endpoint = text(event.words), self._endpoint()
         kind = _KINDS.get(event.event, "new")
         if kind == "new" and not _LOGS and often.may("a new session began"):
-            _log.warning("%s", words)
-        return SessionEvent(kind, words, self._endpoint())
+            _log.warning("%s: %s", getattr(endpoint, "peer", "a peer"), words)
+        return SessionEvent(kind, words, endpoint)
 
     def _next(self) -> Optional[SessionEvent]:
         if not lib.tmsgpy_hub_session(self._hub, 0, self._event):
