@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* camera: live data for a viewer that is too slow. Frames that wait make room
- * for newer ones, none is sent when it is old, and the last one is given up.
- * One process plays both sides. */
+/* camera: live data for a viewer that is too slow. The newest frame alone
+ * waits, none is sent when it is old, and the last one is given up. One process
+ * plays both sides. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <tensormsg/tensormsg.h>
@@ -19,9 +19,8 @@ static void check(tmsg_status_t status)
 static void prefer_new_frames(tmsg_endpoint_t *camera)
 {
     const tmsg_queue_params_t queue = {
-        .field_mask = TMSG_QUEUE_PARAM_MESSAGES | TMSG_QUEUE_PARAM_POLICY,
-        .messages = 2,
-        .policy = TMSG_QUEUE_DROP_OLDEST,
+        .field_mask = TMSG_QUEUE_PARAM_POLICY,
+        .policy = TMSG_QUEUE_NEWEST,
     };
 
     check(tmsg_endpoint_set_queue(camera, &queue));
@@ -119,9 +118,8 @@ static void send_and_give_up(tmsg_endpoint_t *camera)
 int main(void)
 {
     const tmsg_worker_params_t params = {
-        .field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH | TMSG_WORKER_PARAM_FLAGS,
+        .field_mask = TMSG_WORKER_PARAM_FLAGS,
         .flags = TMSG_WORKER_THREAD,
-        .queue_depth = 2, /* frames that may wait for the viewer */
     };
     tmsg_context_t *context;
     tmsg_worker_t *here, *there;

@@ -16,25 +16,27 @@ extern "C" {
 
 /* Sends each map to all endpoints that were added to it, its subscribers.
  * Peers come, go and die as they like. What waits for a subscriber is bounded,
- * and beyond the bound that one alone meets its policy. Payload and header are
+ * and beyond the bounds that one alone meets its policy, unless the policy is
+ * that the publisher waits. Payload and header are
  * prepared once for all of them, and the map is held until the last one has it.
  * It belongs to its worker, and its calls to the threads that may use that
  * (worker.h). See docs/publish.md. */
 typedef struct tmsg_publisher tmsg_publisher_t;
 
-/* What happens to a subscriber for which too much waits. There is none that
- * makes the others wait: who may lose nothing waits for the request of
- * tmsg_publisher_publish(), and then goes as the slowest does. */
+/* What happens to a subscriber for which too much waits. */
 typedef enum {
     TMSG_SLOW_DROP_OLDEST = 0, /* of what waits */
     TMSG_SLOW_DROP_NEWEST = 1, /* what was just published */
-    TMSG_SLOW_DISCONNECT = 2   /* its endpoint ends with LIMIT_EXCEEDED */
+    TMSG_SLOW_DISCONNECT = 2,  /* its endpoint ends with LIMIT_EXCEEDED */
+    TMSG_SLOW_WAIT = 3 /* nothing is dropped: tmsg_publisher_publish() waits
+                        * for room, and all go as the slowest does */
 } tmsg_slow_t;
 
 enum {
-    /* The newest map alone, whenever it took the one before: what is older and
-     * still waits is dropped. Stands for messages 1, window 1, DROP_OLDEST. A
-     * peer asks for it with TMSG_SUBSCRIBE_NEWEST (endpoint.h). */
+    /* Live: the newest map alone, whenever it took the one before. What is
+     * older and still waits is dropped. Stands for messages 1, window 1,
+     * DROP_OLDEST. A peer asks for it with TMSG_SUBSCRIBE_NEWEST (endpoint.h),
+     * and then never makes the publisher wait. */
     TMSG_SUBSCRIBER_NEWEST = 1 << 0,
 
     /* The publisher destroys the endpoint when it has ended, or is destroyed
@@ -47,7 +49,8 @@ enum {
     TMSG_SUBSCRIBER_PARAM_MESSAGES = 1 << 1,
     TMSG_SUBSCRIBER_PARAM_BYTES = 1 << 2,
     TMSG_SUBSCRIBER_PARAM_WINDOW = 1 << 3,
-    TMSG_SUBSCRIBER_PARAM_SLOW = 1 << 4
+    TMSG_SUBSCRIBER_PARAM_SLOW = 1 << 4,
+    TMSG_SUBSCRIBER_PARAM_MOST_MS = 1 << 5
 };
 
 typedef struct tmsg_subscriber_params {
@@ -58,8 +61,13 @@ typedef struct tmsg_subscriber_params {
                           * default no bound */
     uint32_t window;     /* messages on the way to it, which its application
                           * has not taken: beyond them they wait. 1 or more,
-                          * default 32 */
+                          * default 32; with DROP_OLDEST the default is fewer
+                          * for who does not keep up: none more goes while the
+                          * oldest of them has been on the way for 100 ms */
     int32_t slow;        /* tmsg_slow_t; default DROP_OLDEST */
+    uint32_t most_ms;    /* that a message waits for it at most, 1 or more;
+                          * default UINT32_MAX, no bound. With DROP_OLDEST what
+                          * waits longer is dropped, the newest message, too */
 } tmsg_subscriber_params_t;
 
 enum {
@@ -112,30 +120,42 @@ TMSG_API tmsg_status_t tmsg_publisher_remove(tmsg_publisher_t *publisher,
                                              tmsg_endpoint_t *endpoint);
 
 /* Sends a map to all subscribers. Returns at once, and never waits for one of
- * them. The map is held, which makes changes to it answer BUSY, until all have
- * it, or dropped it, and newcomers are no longer sent it: to let go of it, give
- * its tensors release functions (map.h) and destroy it after this call; else
- * borrowed data has to stay as it is until the request has ended. The request
- * ends with OK whatever became of each subscriber's: that is counted. `params`
- * (NULL: defaults) and request_p are those of tmsg_endpoint_send(). Flags
- * (TMSG_SEND_VERIFY, TMSG_SEND_KEEP_STRIDES, TMSG_SEND_LEND), policy, channel,
- * way and protocol hold for every subscriber, each message being ACKED unless
- * it goes to a peer that acknowledges nothing; a channel that a peer does not
- * take fails for that one. With TMSG_SEND_LEND all who borrow share the map's
- * blocks, or one copy. A map of blocks (tmsg_shareable_alloc()) is held until
- * all have given it back, which may be after the request's end: a block may be
- * written to when the request has ended and tmsg_shareable_is_lent() says 0, or
- * in the release function of its tensor. A subscriber gets a message as without
- * the flag, rather than dropped, where it cannot be lent; who keeps 32 copies,
- * or 512 MiB of them, is lent no further ones. timeout_ms is for all from this
- * call on: when it has passed, what still waits for a subscriber is dropped,
- * what is on the way is given up, and the map is kept for newcomers no longer.
- * on_done is called when the request ends. Errors: INVALID_PARAM, NO_MEMORY,
- * CLOSED (it is being closed). */
+ * them, but for those with TMSG_SLOW_WAIT: it drives the worker until these
+ * have room, for timeout_ms at most, and otherwise nobody is sent the map. With
+ * TMSG_SEND_TRY, or in a callback, it answers WOULD_BLOCK instead; see
+ * tmsg_publisher_ready(). The map is held, which makes changes to it answer
+ * BUSY, until all have it, or dropped it, and newcomers are no longer sent it:
+ * to let go of it, give its tensors release functions (map.h) and destroy it
+ * after this call; else borrowed data has to stay as it is until the request
+ * has ended. The request ends with OK whatever became of each subscriber's:
+ * that is counted. `params` (NULL: defaults) and request_p are those of
+ * tmsg_endpoint_send(). Flags (TMSG_SEND_VERIFY, TMSG_SEND_KEEP_STRIDES,
+ * TMSG_SEND_LEND), policy, channel, way and protocol hold for every subscriber,
+ * each message being ACKED unless it goes to a peer that acknowledges nothing;
+ * a channel that a peer does not take fails for that one. With TMSG_SEND_LEND
+ * all who borrow share the map's blocks, or one copy. A map of blocks
+ * (tmsg_shareable_alloc()) is held until all have given it back, which may be
+ * after the request's end: a block may be written to when the request has ended
+ * and tmsg_shareable_is_lent() says 0, or in the release function of its
+ * tensor. A subscriber gets a message as without the flag, rather than dropped,
+ * where it cannot be lent; who keeps 32 copies, or 512 MiB of them, is lent no
+ * further ones. timeout_ms is for all from this call on: when it has passed,
+ * what still waits for a subscriber is dropped, what is on the way is given up,
+ * and the map is kept for newcomers no longer. on_done is called when the
+ * request ends. Errors: INVALID_PARAM, NO_MEMORY, CLOSED (it is being closed),
+ * and of TMSG_SLOW_WAIT TIMED_OUT and WOULD_BLOCK, which name the subscriber.
+ */
 TMSG_API tmsg_status_t tmsg_publisher_publish(tmsg_publisher_t *publisher,
                                               const tmsg_map_t *map,
                                               const tmsg_send_params_t *params,
                                               tmsg_request_t **request_p);
+
+/* Gives a request that ends when every subscriber with TMSG_SLOW_WAIT has room
+ * for one more map, at once where there is none of these: for who cannot wait
+ * in tmsg_publisher_publish(). Errors: CLOSED (it is being closed), NO_MEMORY.
+ */
+TMSG_API tmsg_status_t tmsg_publisher_ready(tmsg_publisher_t *publisher,
+                                            tmsg_request_t **request_p);
 
 /* How many subscribers there are. */
 TMSG_API size_t tmsg_publisher_size(const tmsg_publisher_t *publisher);
@@ -143,11 +163,14 @@ TMSG_API size_t tmsg_publisher_size(const tmsg_publisher_t *publisher);
 /* Describes it as a JSON object: "published" maps, "kept" ones, and messages
  * "delivered" (taken by the peer's application), "dropped" (by the policy, or
  * when the subscriber left) and "failed" (under way when it left, or refused by
- * it), of all subscribers, those that left included; how many messages with
+ * it), of all subscribers, those that left included; "dropped_for", how many
+ * were dropped for which reason: "messages", "bytes", "age" (the bounds),
+ * "timeout" (of the publication), "left" (the subscriber) and "memory" (there
+ * was none); "blocked", how often publishing waited; how many messages with
  * TMSG_SEND_LEND were "lent" and "not_lent", and "why_not_lent", if the last
- * one was not; then "subscribers" with "peer", the same three of each, and how
- * many are "waiting" and "under_way". *json_p is freed with tmsg_string_free().
- * Errors: NO_MEMORY. */
+ * one was not; then "subscribers" with "peer", the same of each, "mode"
+ * ("live", "all" or ""), and how many are "waiting" and "under_way". *json_p is
+ * freed with tmsg_string_free(). Errors: NO_MEMORY. */
 TMSG_API tmsg_status_t
 tmsg_publisher_describe(const tmsg_publisher_t *publisher, char **json_p);
 

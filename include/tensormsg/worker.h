@@ -112,25 +112,39 @@ typedef enum {
                             * it answers WOULD_BLOCK */
     TMSG_QUEUE_DROP_OLDEST = 2, /* those that have waited longest make room:
                                  * they end with DROPPED */
-    TMSG_QUEUE_DROP_NEWEST = 3  /* the new one is taken, and ends at once with
+    TMSG_QUEUE_DROP_NEWEST = 3, /* the new one is taken, and ends at once with
                                  * DROPPED */
+    TMSG_QUEUE_NEWEST = 4       /* live: the newest alone waits, and goes when
+                                 * the peer's application took the one before.
+                                 * Stands for messages 1, window 1, DROP_OLDEST
+                                 */
 } tmsg_queue_policy_t;
 
 enum {
     TMSG_QUEUE_PARAM_MESSAGES = 1 << 0,
     TMSG_QUEUE_PARAM_BYTES = 1 << 1,
-    TMSG_QUEUE_PARAM_POLICY = 1 << 2
+    TMSG_QUEUE_PARAM_POLICY = 1 << 2,
+    TMSG_QUEUE_PARAM_WINDOW = 1 << 3,
+    TMSG_QUEUE_PARAM_MOST_MS = 1 << 4
 };
 
 /* How much may wait to be sent on one endpoint. A send finds room while fewer
- * than `messages` wait and its bytes and theirs are `bytes` at most; one alone
- * is never too large. A map that borrows its data costs the library a
- * kilobyte while it waits: `bytes` bounds what the application keeps for it. */
+ * than `messages` wait, its bytes and theirs are `bytes` at most, and none has
+ * waited for `most_ms`; one alone is never too large. With DROP_OLDEST what has
+ * waited for so long ends with DROPPED then, whether others follow or not.
+ * With a `window` a send waits, too, while so many before it have gone that the
+ * peer's application has not taken; each then is as with TMSG_SEND_ACKED.
+ * Calls, streams and publishers take no part in that, nor do ucx:// peers. A
+ * map that borrows its data costs the library a kilobyte while it waits:
+ * `bytes` bounds what the application keeps for it. */
 typedef struct tmsg_queue_params {
     uint64_t field_mask; /* TMSG_QUEUE_PARAM_*; unset: defaults */
     uint32_t messages;   /* 1 or more; default 65536 */
     int32_t policy;      /* tmsg_queue_policy_t; default REJECT */
     uint64_t bytes;      /* of tensors, 1 or more; default UINT64_MAX */
+    uint32_t window;     /* 1 or more; default UINT32_MAX: as many go as the
+                          * peer has room for */
+    uint32_t most_ms;    /* 1 or more; default UINT32_MAX, no bound */
 } tmsg_queue_params_t;
 
 enum {

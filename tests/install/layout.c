@@ -314,11 +314,13 @@ AT(tmsg_publisher_params_t, on_peer, 24);
 AT(tmsg_publisher_params_t, on_lost, 32);
 AT(tmsg_publisher_params_t, on_peer_arg, 40);
 
-SIZE(tmsg_queue_params_t, 24);
+SIZE(tmsg_queue_params_t, 32);
 AT(tmsg_queue_params_t, field_mask, 0);
 AT(tmsg_queue_params_t, messages, 8);
 AT(tmsg_queue_params_t, policy, 12);
 AT(tmsg_queue_params_t, bytes, 16);
+AT(tmsg_queue_params_t, window, 24);
+AT(tmsg_queue_params_t, most_ms, 28);
 
 SIZE(tmsg_reconnect_t, 12);
 AT(tmsg_reconnect_t, first_backoff_ms, 0);
@@ -381,13 +383,14 @@ SIZE(tmsg_stream_t, 16);
 AT(tmsg_stream_t, kind, 0);
 AT(tmsg_stream_t, handle, 8);
 
-SIZE(tmsg_subscriber_params_t, 32);
+SIZE(tmsg_subscriber_params_t, 40);
 AT(tmsg_subscriber_params_t, field_mask, 0);
 AT(tmsg_subscriber_params_t, flags, 8);
 AT(tmsg_subscriber_params_t, messages, 12);
 AT(tmsg_subscriber_params_t, bytes, 16);
 AT(tmsg_subscriber_params_t, window, 24);
 AT(tmsg_subscriber_params_t, slow, 28);
+AT(tmsg_subscriber_params_t, most_ms, 32);
 
 SIZE(tmsg_tensor_t, 40);
 AT(tmsg_tensor_t, data, 0);
@@ -421,7 +424,7 @@ AT(tmsg_tracer_params_t, on_span, 8);
 AT(tmsg_tracer_params_t, on_span_arg, 16);
 AT(tmsg_tracer_params_t, millionths, 24);
 
-SIZE(tmsg_worker_params_t, 128);
+SIZE(tmsg_worker_params_t, 136);
 AT(tmsg_worker_params_t, field_mask, 0);
 AT(tmsg_worker_params_t, flags, 8);
 AT(tmsg_worker_params_t, handler, 16);
@@ -434,7 +437,7 @@ AT(tmsg_worker_params_t, on_refused_arg, 64);
 AT(tmsg_worker_params_t, on_header, 72);
 AT(tmsg_worker_params_t, on_header_arg, 80);
 AT(tmsg_worker_params_t, send_queue, 88);
-AT(tmsg_worker_params_t, channels, 112);
-AT(tmsg_worker_params_t, device_allocator, 120);
+AT(tmsg_worker_params_t, channels, 120);
+AT(tmsg_worker_params_t, device_allocator, 128);
 
 #endif

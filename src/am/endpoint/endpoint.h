@@ -51,13 +51,24 @@ typedef struct {
 /* An endpoint remembers this many layouts that suit the peer. */
 #define TMSG_MEASURED 16
 
+/* The bound for which a queue drops messages. */
+typedef enum {
+    TMSG_QUEUE_DROP_MESSAGES = 0,
+    TMSG_QUEUE_DROP_BYTES = 1,
+    TMSG_QUEUE_DROP_AGE = 2,
+    TMSG_QUEUE_DROPS = 3
+} tmsg_queue_drop_t;
+
 /* Bounds and counts the send queues of all channels together. */
 typedef struct {
     tmsg_queue_params_t bounds; /* every field is set */
     uint64_t bytes;             /* bytes of tensors that wait */
-    size_t answers; /* waiting replies to calls, and ends of streams */
-    size_t shares;  /* waiting messages of publishers */
+    size_t answers;     /* waiting replies to calls, and ends of streams */
+    size_t shares;      /* waiting messages of publishers */
+    uint32_t under_way; /* messages in the window */
+    tmsg_timer_t timer; /* for what may wait no longer */
     uint64_t rejected, blocked, dropped_oldest, dropped_newest, would_block;
+    uint64_t drops[TMSG_QUEUE_DROPS]; /* of both kinds, by the reason */
 } tmsg_queue_t;
 
 typedef struct tmsg_ucxx tmsg_ucxx_t;

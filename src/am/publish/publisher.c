@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <cjson/cJSON.h>
@@ -7,6 +8,7 @@
 #include "am/endpoint/log.h"
 #include "am/publish/publisher.h"
 #include "am/worker/engine.h"
+#include "am/worker/lead.h"
 #include "core/map.h"
 #include "core/params.h"
 #include "serialize/json.h"
@@ -22,7 +24,7 @@
 
 #define FLAGS_KNOWN                                                            \
     ((uint32_t)(TMSG_SEND_ACKED | TMSG_SEND_VERIFY | TMSG_SEND_KEEP_STRIDES |  \
-                TMSG_SEND_LEND))
+                TMSG_SEND_LEND | TMSG_SEND_TRY))
 
 static void destroy_publication(tmsg_request_t *request)
 {
@@ -172,6 +174,7 @@ static void set_publication_timer(tmsg_publication_t *publication)
     }
 }
 
+/* Makes a publication that has not begun. */
 static tmsg_status_t create_publication(tmsg_publisher_t *publisher,
                                         const tmsg_map_t *map,
                                         const tmsg_send_params_t *params,
@@ -197,19 +200,36 @@ static tmsg_status_t create_publication(tmsg_publisher_t *publisher,
         free(publication);
         return status;
     }
+    publication->map = map;
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
         publication->bytes += entries[i].bytes;
     }
+    *publication_p = publication;
+    return TMSG_OK;
+}
+
+/* Frees a publication that has not begun, or NULL. */
+static void free_publication(tmsg_publication_t *publication)
+{
+    if (publication != NULL) {
+        tmsg_shared_plan_drop(
+            publication->shared_plan,
+            tmsg_budget_pool(publication->request.worker->budget));
+        free(publication);
+    }
+}
+
+static void begin_publication(tmsg_publisher_t *publisher,
+                              tmsg_publication_t *publication)
+{
+    publication->flags &= ~(uint32_t)TMSG_SEND_TRY;
     publication->users = 1;
-    publication->map = map;
-    tmsg_map_hold(map);
+    tmsg_map_hold(publication->map);
     publication->publisher = publisher;
     publisher->refs++;
     publication->shared_plan->lend_counts = &publisher->lends;
     publication->shared_plan->group = publisher->number;
     set_publication_timer(publication);
-    *publication_p = publication;
-    return TMSG_OK;
 }
 
 static void forget_oldest(tmsg_publisher_t *publisher)
@@ -242,6 +262,68 @@ static tmsg_status_t check_open(const tmsg_publisher_t *publisher)
                : tmsg_worker_check(publisher->worker);
 }
 
+typedef struct {
+    tmsg_publisher_t *publisher;
+    uint64_t bytes; /* of the map that is to be published */
+} room_wait_t;
+
+/* Returns a subscriber for which publishing has to wait, or NULL. */
+static const tmsg_subscriber_t *
+find_slow_subscriber(const tmsg_publisher_t *publisher, uint64_t bytes)
+{
+    for (tmsg_node_t *node = publisher->subscribers.head; node != NULL;
+         node = node->next) {
+        const tmsg_subscriber_t *subscriber =
+            TMSG_CONTAINER_OF(node, tmsg_subscriber_t, node);
+
+        if (!tmsg_subscriber_has_room(subscriber, bytes)) {
+            return subscriber;
+        }
+    }
+    return NULL;
+}
+
+static bool may_publish(void *arg)
+{
+    const room_wait_t *wait = arg;
+
+    return wait->publisher->closing ||
+           find_slow_subscriber(wait->publisher, wait->bytes) == NULL;
+}
+
+/* Waits until there is room, and takes that off the publication's time. The
+ * lock is let go meanwhile. */
+static tmsg_status_t await_room(tmsg_publisher_t *publisher,
+                                tmsg_publication_t *publication)
+{
+    room_wait_t wait = {publisher, publication->bytes};
+    const tmsg_subscriber_t *slow =
+        find_slow_subscriber(publisher, publication->bytes);
+    uint64_t begun = tmsg_now_ns(), waited_ms;
+    char peer[TMSG_ERROR_BYTES];
+    tmsg_status_t status;
+
+    /* The subscriber may be gone when this is said. */
+    snprintf(peer, sizeof(peer), "%s, which has not taken %zu messages",
+             slow->endpoint->peer, slow->waiting.count + slow->under_way.count);
+    if (publication->flags & TMSG_SEND_TRY) {
+        return tmsg_error_set(TMSG_ERR_WOULD_BLOCK,
+                              "publishing would have to wait for %s", peer);
+    }
+    publisher->blocked++;
+    status = tmsg_worker_until(publisher->worker, may_publish, &wait,
+                               publication->timeout_ms,
+                               "no room for another map to ", peer);
+    waited_ms = (tmsg_now_ns() - begun) / 1000000;
+    if (publication->timeout_ms > 0) {
+        publication->timeout_ms =
+            waited_ms < (uint64_t)publication->timeout_ms
+                ? publication->timeout_ms - (int32_t)waited_ms
+                : 1;
+    }
+    return status == TMSG_OK ? check_open(publisher) : status;
+}
+
 /* Lock held: publishes a map. */
 static tmsg_status_t publish_map(tmsg_publisher_t *publisher,
                                  const tmsg_map_t *map,
@@ -254,9 +336,15 @@ static tmsg_status_t publish_map(tmsg_publisher_t *publisher,
     if (status == TMSG_OK) {
         status = create_publication(publisher, map, params, &publication);
     }
+    if (status == TMSG_OK &&
+        find_slow_subscriber(publisher, publication->bytes) != NULL) {
+        status = await_room(publisher, publication);
+    }
     if (status != TMSG_OK) {
+        free_publication(publication);
         return status;
     }
+    begin_publication(publisher, publication);
     publisher->published++;
     if (request_p != NULL) {
         tmsg_request_hold(&publication->request);
@@ -278,13 +366,34 @@ tmsg_status_t tmsg_publisher_publish(tmsg_publisher_t *publisher,
                                      const tmsg_send_params_t *params,
                                      tmsg_request_t **request_p)
 {
+    tmsg_worker_t *worker = publisher->worker;
     tmsg_status_t status;
 
     if (map == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "publish: map is NULL");
     }
-    tmsg_worker_lock(publisher->worker);
+    tmsg_worker_enter(worker);
+    publisher->refs++;
     status = publish_map(publisher, map, params, request_p);
+    tmsg_publisher_drop(publisher);
+    tmsg_worker_leave(worker, true);
+    return status;
+}
+
+tmsg_status_t tmsg_publisher_ready(tmsg_publisher_t *publisher,
+                                   tmsg_request_t **request_p)
+{
+    tmsg_status_t status;
+
+    tmsg_worker_lock(publisher->worker);
+    status = check_open(publisher);
+    if (status == TMSG_OK) {
+        status = tmsg_events_add(&publisher->room_events, publisher->worker,
+                                 NULL, request_p);
+    }
+    if (status == TMSG_OK) {
+        tmsg_publisher_advance(publisher);
+    }
     tmsg_worker_unlock(publisher->worker);
     return status;
 }
@@ -440,6 +549,19 @@ static bool add_fates(cJSON *object, const uint64_t fates[TMSG_FATES])
            add_publisher_number(object, "failed", fates[TMSG_FATE_FAILED]);
 }
 
+static bool add_drops(cJSON *object, const uint64_t drops[TMSG_DROPS])
+{
+    static const char *const reasons[TMSG_DROPS] = {
+        "messages", "bytes", "age", "timeout", "left", "memory"};
+    cJSON *entry = cJSON_AddObjectToObject(object, "dropped_for");
+    bool ok = entry != NULL;
+
+    for (int i = 0; i < TMSG_DROPS; i++) {
+        ok = ok && add_publisher_number(entry, reasons[i], drops[i]);
+    }
+    return ok;
+}
+
 static bool add_subscriber(cJSON *array, const tmsg_subscriber_t *subscriber)
 {
     cJSON *entry = cJSON_CreateObject();
@@ -449,7 +571,11 @@ static bool add_subscriber(cJSON *array, const tmsg_subscriber_t *subscriber)
                NULL &&
            add_fates(entry, subscriber->fates) &&
            add_publisher_number(entry, "waiting", subscriber->waiting.count) &&
-           add_publisher_number(entry, "under_way", subscriber->under_way);
+           add_publisher_number(entry, "under_way",
+                                subscriber->under_way.count) &&
+           cJSON_AddStringToObject(entry, "mode",
+                                   tmsg_subscriber_mode(subscriber)) != NULL &&
+           add_drops(entry, subscriber->drops);
 }
 
 /* Says how many messages were lent, and why not all that were to be. */
@@ -474,7 +600,9 @@ tmsg_status_t tmsg_publisher_describe(const tmsg_publisher_t *publisher,
          add_publisher_number(object, "published", publisher->published) &&
          add_publisher_number(object, "kept", publisher->kept.count) &&
          add_fates(object, publisher->fates) &&
-         add_lends(object, &publisher->lends);
+         add_lends(object, &publisher->lends) &&
+         add_publisher_number(object, "blocked", publisher->blocked) &&
+         add_drops(object, publisher->drops);
     array = ok ? cJSON_AddArrayToObject(object, "subscribers") : NULL;
     ok = array != NULL;
     for (tmsg_node_t *node = publisher->subscribers.head; node != NULL && ok;
@@ -490,7 +618,7 @@ tmsg_status_t tmsg_publisher_describe(const tmsg_publisher_t *publisher,
  * is owned, or lets the subscriber leave. */
 static void close_one(tmsg_subscriber_t *subscriber)
 {
-    if (subscriber->waiting.count > 0 || subscriber->under_way > 0) {
+    if (subscriber->waiting.count > 0 || subscriber->under_way.count > 0) {
         return;
     }
     if (!(subscriber->params.flags & TMSG_SUBSCRIBER_OWNED)) {
@@ -502,9 +630,16 @@ static void close_one(tmsg_subscriber_t *subscriber)
 
 void tmsg_publisher_advance(tmsg_publisher_t *publisher)
 {
+    tmsg_worker_changed(publisher->worker); /* threads may wait for room */
+    if (publisher->room_events != NULL &&
+        find_slow_subscriber(publisher, 0) == NULL) {
+        tmsg_events_end(&publisher->room_events, TMSG_OK, NULL);
+    }
     if (!publisher->closing) {
         return;
     }
+    tmsg_events_end(&publisher->room_events, TMSG_ERR_CLOSED,
+                    "the publisher is closed");
     for (tmsg_node_t *node = publisher->subscribers.head, *next; node != NULL;
          node = next) {
         next = node->next;
@@ -576,6 +711,9 @@ void tmsg_publisher_release(tmsg_publisher_t *publisher)
     }
     tmsg_events_end(&publisher->close_events, TMSG_ERR_CANCELED,
                     "the publisher was destroyed");
+    tmsg_events_end(&publisher->room_events, TMSG_ERR_CANCELED,
+                    "the publisher was destroyed");
+    tmsg_worker_changed(publisher->worker);
     tmsg_publisher_drop(publisher);
 }
 

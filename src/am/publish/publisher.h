@@ -41,6 +41,17 @@ typedef enum {
     TMSG_FATES = 3
 } tmsg_fate_t;
 
+/* Why a message was dropped. */
+typedef enum {
+    TMSG_DROP_MESSAGES = 0, /* too many wait */
+    TMSG_DROP_BYTES = 1,
+    TMSG_DROP_AGE = 2,
+    TMSG_DROP_TIMEOUT = 3, /* the publication's time has passed */
+    TMSG_DROP_LEFT = 4,    /* the subscriber has left */
+    TMSG_DROP_MEMORY = 5,
+    TMSG_DROPS = 6
+} tmsg_drop_t;
+
 typedef struct tmsg_subscriber {
     tmsg_node_t node;             /* in its publisher's list, until it left */
     struct tmsg_subscriber *next; /* next of the same endpoint, until it left */
@@ -52,11 +63,14 @@ typedef struct tmsg_subscriber {
     tmsg_publisher_t *publisher;
     tmsg_endpoint_t *endpoint;
     tmsg_subscriber_params_t params;
+    bool adapts;         /* its window is that of those who keep up */
     tmsg_list_t waiting; /* deliveries, oldest first */
     uint64_t waiting_bytes;
-    uint32_t under_way;
     bool anew; /* the peer was restarted, and has not got what is kept */
+    tmsg_timer_t timer;    /* for what may wait no longer */
+    tmsg_list_t under_way; /* deliveries, that which went first first */
     uint64_t fates[TMSG_FATES];
+    uint64_t drops[TMSG_DROPS];
 } tmsg_subscriber_t;
 
 struct tmsg_publisher {
@@ -73,8 +87,11 @@ struct tmsg_publisher {
     tmsg_list_t kept; /* publications for new subscribers, oldest first */
     bool closing;
     tmsg_event_t *close_events;
+    tmsg_event_t *room_events;
     uint64_t published;
+    uint64_t blocked;           /* publications that waited for room */
     uint64_t fates[TMSG_FATES]; /* counts subscribers that left, too */
+    uint64_t drops[TMSG_DROPS]; /* likewise */
     uint64_t number; /* above 0; no other one of the process has it */
     tmsg_lend_counts_t lends;
 };
@@ -109,11 +126,19 @@ void tmsg_subscriber_offer(tmsg_subscriber_t *subscriber,
 void tmsg_subscriber_drop_late(tmsg_subscriber_t *subscriber,
                                const tmsg_publication_t *publication);
 
+/* Returns whether the publisher need not wait before it publishes `bytes`. */
+bool tmsg_subscriber_has_room(const tmsg_subscriber_t *subscriber,
+                              uint64_t bytes);
+
+/* Returns "live", "all" or "". */
+const char *tmsg_subscriber_mode(const tmsg_subscriber_t *subscriber);
+
 /* Takes a subscriber out of both lists. It may be freed. */
 void tmsg_subscriber_leave(tmsg_subscriber_t *subscriber);
 
-/* tmsg_publisher_advance() does what a publisher that is being closed can do
- * now to end. tmsg_publisher_drop() drops a reference. */
+/* tmsg_publisher_advance() tells those who wait for room, where there is some,
+ * and does what a publisher that is being closed can do now to end.
+ * tmsg_publisher_drop() drops a reference. */
 void tmsg_publisher_advance(tmsg_publisher_t *publisher);
 void tmsg_publisher_drop(tmsg_publisher_t *publisher);
 

@@ -15,13 +15,18 @@
 #define MESSAGES_DEFAULT 16
 #define WINDOW_DEFAULT 32
 
+/* No more goes to who has not taken in this time what it was sent, unless a
+ * window was asked for. */
+#define BEHIND_NS 100000000ULL
+
 #define FLAGS_KNOWN ((uint32_t)(TMSG_SUBSCRIBER_NEWEST | TMSG_SUBSCRIBER_OWNED))
 
 /* This record is one publication on its way to one subscriber. */
 typedef struct {
-    tmsg_node_t node; /* in the subscriber's `waiting` */
+    tmsg_node_t node; /* in the subscriber's `waiting`, then in `under_way` */
     tmsg_subscriber_t *subscriber;
     tmsg_publication_t *publication;
+    uint64_t since_ns; /* when it came into that list, where that matters */
 } delivery_t;
 
 static tmsg_status_t check_subscriber(const tmsg_subscriber_params_t *read)
@@ -38,8 +43,11 @@ static tmsg_status_t check_subscriber(const tmsg_subscriber_params_t *read)
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "subscriber: window is 0, it is 1 at least");
     }
-    if (read->slow < TMSG_SLOW_DROP_OLDEST ||
-        read->slow > TMSG_SLOW_DISCONNECT) {
+    if (read->most_ms == 0) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "subscriber: most_ms is 0, it is 1 at least");
+    }
+    if (read->slow < TMSG_SLOW_DROP_OLDEST || read->slow > TMSG_SLOW_WAIT) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "subscriber: slow %d is no tmsg_slow_t",
                               read->slow);
@@ -59,13 +67,17 @@ tmsg_status_t tmsg_subscriber_read(const tmsg_subscriber_params_t *params,
                    bytes),
         TMSG_PARAM(tmsg_subscriber_params_t, TMSG_SUBSCRIBER_PARAM_WINDOW,
                    window),
-        TMSG_PARAM(tmsg_subscriber_params_t, TMSG_SUBSCRIBER_PARAM_SLOW, slow)};
+        TMSG_PARAM(tmsg_subscriber_params_t, TMSG_SUBSCRIBER_PARAM_SLOW, slow),
+        TMSG_PARAM(tmsg_subscriber_params_t, TMSG_SUBSCRIBER_PARAM_MOST_MS,
+                   most_ms)};
     uint64_t mask = params == NULL ? 0 : params->field_mask;
     tmsg_status_t status;
 
-    *read = (tmsg_subscriber_params_t){.messages = MESSAGES_DEFAULT,
+    *read = (tmsg_subscriber_params_t){.field_mask = mask,
+                                       .messages = MESSAGES_DEFAULT,
                                        .bytes = UINT64_MAX,
-                                       .window = WINDOW_DEFAULT};
+                                       .window = WINDOW_DEFAULT,
+                                       .most_ms = UINT32_MAX};
     status = tmsg_params_read("subscriber", params, mask, rows,
                               sizeof(rows) / sizeof(rows[0]), read);
     return status == TMSG_OK ? check_subscriber(read) : status;
@@ -75,6 +87,13 @@ static void note_fate(tmsg_subscriber_t *subscriber, tmsg_fate_t fate)
 {
     subscriber->fates[fate]++;
     subscriber->publisher->fates[fate]++;
+}
+
+static void note_drop(tmsg_subscriber_t *subscriber, tmsg_drop_t reason)
+{
+    note_fate(subscriber, TMSG_FATE_DROPPED);
+    subscriber->drops[reason]++;
+    subscriber->publisher->drops[reason]++;
 }
 
 static void drop_subscriber(tmsg_subscriber_t *subscriber)
@@ -177,6 +196,31 @@ static int32_t policy_of(const tmsg_subscriber_t *subscriber)
                                     : subscriber->params.slow;
 }
 
+const char *tmsg_subscriber_mode(const tmsg_subscriber_t *subscriber)
+{
+    return wants_newest(subscriber)                    ? "live"
+           : subscriber->params.slow == TMSG_SLOW_WAIT ? "all"
+                                                       : "";
+}
+
+static bool has_age_bound(const tmsg_subscriber_t *subscriber)
+{
+    return subscriber->params.most_ms != UINT32_MAX;
+}
+
+static uint64_t ns_since(tmsg_node_t *node)
+{
+    return tmsg_now_ns() - TMSG_CONTAINER_OF(node, delivery_t, node)->since_ns;
+}
+
+/* Returns whether the oldest message that waits has waited for too long. */
+static bool is_too_old(const tmsg_subscriber_t *subscriber)
+{
+    return has_age_bound(subscriber) && subscriber->waiting.count > 0 &&
+           ns_since(subscriber->waiting.head) >=
+               subscriber->params.most_ms * 1000000ULL;
+}
+
 static delivery_t *take_waiting(tmsg_subscriber_t *subscriber,
                                 tmsg_node_t *node)
 {
@@ -187,27 +231,30 @@ static delivery_t *take_waiting(tmsg_subscriber_t *subscriber,
     return delivery;
 }
 
-static void finish_delivery(delivery_t *delivery, tmsg_fate_t fate)
+static void free_delivery(delivery_t *delivery)
 {
-    note_fate(delivery->subscriber, fate);
     tmsg_publication_unuse(delivery->publication);
     free(delivery);
+}
+
+static void drop_delivery(delivery_t *delivery, tmsg_drop_t reason)
+{
+    note_drop(delivery->subscriber, reason);
+    free_delivery(delivery);
 }
 
 static void flush_subscriber(tmsg_subscriber_t *subscriber);
 static void trim_waiting(tmsg_subscriber_t *subscriber);
 
-/* Returns what became of a delivery by its send's status. The endpoint's own
+/* Notes what became of a delivery by its send's status. The endpoint's own
  * queue, which others fill too, may drop a send. */
-static tmsg_fate_t fate_of(tmsg_status_t status)
+static void note_end(tmsg_subscriber_t *subscriber, tmsg_status_t status)
 {
-    switch (status) {
-    case TMSG_OK:
-        return TMSG_FATE_DELIVERED;
-    case TMSG_ERR_DROPPED:
-        return TMSG_FATE_DROPPED;
-    default:
-        return TMSG_FATE_FAILED;
+    if (status == TMSG_ERR_DROPPED) {
+        note_drop(subscriber, TMSG_DROP_MESSAGES);
+    } else {
+        note_fate(subscriber,
+                  status == TMSG_OK ? TMSG_FATE_DELIVERED : TMSG_FATE_FAILED);
     }
 }
 
@@ -221,8 +268,9 @@ static void delivery_sent(void *arg, tmsg_status_t status, const char *error)
 
     (void)error; /* the error is logged already */
     tmsg_worker_lock(worker);
-    subscriber->under_way--;
-    finish_delivery(delivery, fate_of(status));
+    tmsg_list_remove(&subscriber->under_way, &delivery->node);
+    note_end(subscriber, status);
+    free_delivery(delivery);
     publisher->refs++;
     flush_subscriber(subscriber);
     drop_subscriber(subscriber);
@@ -266,13 +314,16 @@ static void post_delivery(tmsg_subscriber_t *subscriber, delivery_t *delivery)
     tmsg_status_t status;
 
     if (params.timeout_ms == 0) {
-        finish_delivery(delivery, TMSG_FATE_DROPPED);
+        drop_delivery(delivery, TMSG_DROP_TIMEOUT);
         return;
     }
     if (endpoint->dialect->answers) {
         params.flags |= TMSG_SEND_ACKED;
     }
-    subscriber->under_way++;
+    if (subscriber->adapts) {
+        delivery->since_ns = tmsg_now_ns();
+    }
+    tmsg_list_push(&subscriber->under_way, &delivery->node);
     subscriber->refs++;
     status = tmsg_send_begin(endpoint, publication->map, &params,
                              publication->shared_plan, NULL, NULL);
@@ -280,17 +331,27 @@ static void post_delivery(tmsg_subscriber_t *subscriber, delivery_t *delivery)
         tmsg_endpoint_log(endpoint, TMSG_LOG_UNPUBLISHED_KIND, TMSG_LOG_WARN,
                           "a published map is not sent: %s",
                           tmsg_error_message());
-        subscriber->under_way--;
-        finish_delivery(delivery, TMSG_FATE_FAILED);
+        tmsg_list_remove(&subscriber->under_way, &delivery->node);
+        note_fate(subscriber, TMSG_FATE_FAILED);
+        free_delivery(delivery);
         drop_subscriber(subscriber);
     }
+}
+
+/* Returns whether the subscriber has left untaken for long what went to it.
+ * More of that would only grow old on the way. */
+static bool is_behind(const tmsg_subscriber_t *subscriber)
+{
+    return subscriber->adapts && subscriber->under_way.count > 0 &&
+           ns_since(subscriber->under_way.head) >= BEHIND_NS;
 }
 
 static bool takes_more(const tmsg_subscriber_t *subscriber)
 {
     return subscriber->endpoint->state == TMSG_EP_OPEN &&
            !subscriber->endpoint->close_wanted &&
-           subscriber->under_way < subscriber_window(subscriber);
+           subscriber->under_way.count < subscriber_window(subscriber) &&
+           !is_behind(subscriber);
 }
 
 /* Adds a delivery to those that wait, behind `before`, or in front of all. */
@@ -303,11 +364,12 @@ static bool wait_behind(tmsg_subscriber_t *subscriber, tmsg_node_t *before,
         tmsg_endpoint_log(subscriber->endpoint, TMSG_LOG_UNPUBLISHED_KIND,
                           TMSG_LOG_WARN,
                           "a published map is dropped: there is no memory");
-        note_fate(subscriber, TMSG_FATE_DROPPED);
+        note_drop(subscriber, TMSG_DROP_MEMORY);
         return false;
     }
     delivery->subscriber = subscriber;
     delivery->publication = publication;
+    delivery->since_ns = has_age_bound(subscriber) ? tmsg_now_ns() : 0;
     tmsg_publication_use(publication);
     tmsg_list_insert(&subscriber->waiting, before, &delivery->node);
     subscriber->waiting_bytes += publication->bytes;
@@ -363,21 +425,50 @@ static void flush_subscriber(tmsg_subscriber_t *subscriber)
         offer_kept_again(subscriber);
     }
     while (subscriber->waiting.count > 0 && takes_more(subscriber)) {
-        post_delivery(subscriber,
-                      take_waiting(subscriber, subscriber->waiting.head));
+        bool late = policy_of(subscriber) == TMSG_SLOW_DROP_OLDEST &&
+                    is_too_old(subscriber);
+        delivery_t *delivery =
+            take_waiting(subscriber, subscriber->waiting.head);
+
+        if (late) {
+            drop_delivery(delivery, TMSG_DROP_AGE);
+        } else {
+            post_delivery(subscriber, delivery);
+        }
     }
 }
 
-static bool has_too_much(const tmsg_subscriber_t *subscriber)
+/* Returns whether more waits than the bounds allow, and which of them. */
+static bool has_too_much(const tmsg_subscriber_t *subscriber,
+                         tmsg_drop_t *reason_p)
 {
-    return subscriber->waiting.count > messages_of(subscriber) ||
-           (subscriber->waiting.count > 1 &&
-            subscriber->waiting_bytes > subscriber->params.bytes);
+    const tmsg_list_t *waiting = &subscriber->waiting;
+
+    *reason_p = waiting->count > messages_of(subscriber) ? TMSG_DROP_MESSAGES
+                : waiting->count > 1 &&
+                        subscriber->waiting_bytes > subscriber->params.bytes
+                    ? TMSG_DROP_BYTES
+                    : TMSG_DROP_AGE;
+    return *reason_p != TMSG_DROP_AGE || is_too_old(subscriber);
 }
 
-static void drop_waiting(tmsg_subscriber_t *subscriber, tmsg_node_t *node)
+bool tmsg_subscriber_has_room(const tmsg_subscriber_t *subscriber,
+                              uint64_t bytes)
 {
-    finish_delivery(take_waiting(subscriber, node), TMSG_FATE_DROPPED);
+    const tmsg_list_t *waiting = &subscriber->waiting;
+    uint64_t most = subscriber->params.bytes;
+
+    return policy_of(subscriber) != TMSG_SLOW_WAIT || waiting->count == 0 ||
+           (waiting->count < messages_of(subscriber) &&
+            subscriber->waiting_bytes <= most &&
+            bytes <= most - subscriber->waiting_bytes &&
+            !is_too_old(subscriber));
+}
+
+static void drop_waiting(tmsg_subscriber_t *subscriber, tmsg_node_t *node,
+                         tmsg_drop_t reason)
+{
+    drop_delivery(take_waiting(subscriber, node), reason);
 }
 
 void tmsg_subscriber_drop_late(tmsg_subscriber_t *subscriber,
@@ -390,7 +481,7 @@ void tmsg_subscriber_drop_late(tmsg_subscriber_t *subscriber,
 
         if (TMSG_CONTAINER_OF(node, delivery_t, node)->publication ==
             publication) {
-            drop_waiting(subscriber, node);
+            drop_waiting(subscriber, node, TMSG_DROP_TIMEOUT);
         }
         node = next;
     }
@@ -408,22 +499,69 @@ static void disconnect_slow(tmsg_subscriber_t *subscriber)
     tmsg_engine.end(subscriber->endpoint, TMSG_ERR_LIMIT_EXCEEDED, words);
 }
 
+static void set_age_timer(tmsg_subscriber_t *subscriber);
+
+/* Drops the oldest deliveries until the bounds are met. */
+static void trim_waiting(tmsg_subscriber_t *subscriber)
+{
+    tmsg_drop_t reason;
+
+    while (has_too_much(subscriber, &reason)) {
+        drop_waiting(subscriber, subscriber->waiting.head, reason);
+    }
+}
+
 /* Applies the policy for slow subscribers to one that has too much waiting. */
 static void enforce_bounds(tmsg_subscriber_t *subscriber)
 {
-    while (has_too_much(subscriber)) {
+    tmsg_drop_t reason;
+
+    if (has_too_much(subscriber, &reason)) {
         switch (policy_of(subscriber)) {
         case TMSG_SLOW_DROP_OLDEST:
-            drop_waiting(subscriber, subscriber->waiting.head);
+            trim_waiting(subscriber);
             break;
         case TMSG_SLOW_DROP_NEWEST:
-            drop_waiting(subscriber, subscriber->waiting.tail);
+            drop_waiting(subscriber, subscriber->waiting.tail, reason);
             break;
-        default:
+        case TMSG_SLOW_DISCONNECT:
             disconnect_slow(subscriber);
             return;
+        default:
+            break; /* tmsg_publisher_publish() has waited for room */
         }
     }
+    set_age_timer(subscriber);
+}
+
+static void waited_too_long(tmsg_timer_t *timer)
+{
+    tmsg_subscriber_t *subscriber =
+        TMSG_CONTAINER_OF(timer, tmsg_subscriber_t, timer);
+    tmsg_publisher_t *publisher = subscriber->publisher;
+
+    publisher->refs++;
+    enforce_bounds(subscriber);
+    tmsg_publisher_advance(publisher);
+    tmsg_publisher_drop(publisher);
+}
+
+/* Has the oldest message that waits looked at when it has waited for too
+ * long. */
+static void set_age_timer(tmsg_subscriber_t *subscriber)
+{
+    int32_t policy = policy_of(subscriber);
+    uint64_t most_ns = subscriber->params.most_ms * 1000000ULL, ns;
+
+    if (!has_age_bound(subscriber) || subscriber->waiting.count == 0 ||
+        subscriber->timer.deadline_ns != 0 ||
+        (policy != TMSG_SLOW_DROP_OLDEST && policy != TMSG_SLOW_DISCONNECT)) {
+        return;
+    }
+    ns = ns_since(subscriber->waiting.head);
+    subscriber->timer.expired = waited_too_long;
+    tmsg_loop_set_alarm(&subscriber->endpoint->worker->loop, &subscriber->timer,
+                        ns < most_ns ? most_ns - ns : 0);
 }
 
 static bool wait_for(tmsg_subscriber_t *subscriber,
@@ -441,14 +579,6 @@ void tmsg_subscriber_offer(tmsg_subscriber_t *subscriber,
     }
 }
 
-/* Drops the oldest deliveries until the bounds are met, whatever the policy. */
-static void trim_waiting(tmsg_subscriber_t *subscriber)
-{
-    while (has_too_much(subscriber)) {
-        drop_waiting(subscriber, subscriber->waiting.head);
-    }
-}
-
 static void offer_kept(tmsg_subscriber_t *subscriber)
 {
     const tmsg_list_t *kept = &subscriber->publisher->kept;
@@ -458,6 +588,7 @@ static void offer_kept(tmsg_subscriber_t *subscriber)
     }
     trim_waiting(subscriber);
     flush_subscriber(subscriber);
+    set_age_timer(subscriber);
 }
 
 tmsg_status_t tmsg_subscriber_create(tmsg_publisher_t *publisher,
@@ -475,6 +606,8 @@ tmsg_status_t tmsg_subscriber_create(tmsg_publisher_t *publisher,
     subscriber->endpoint = endpoint;
     tmsg_endpoint_hold(endpoint);
     subscriber->params = *params;
+    subscriber->adapts = params->slow == TMSG_SLOW_DROP_OLDEST &&
+                         !(params->field_mask & TMSG_SUBSCRIBER_PARAM_WINDOW);
     tmsg_list_push(&publisher->subscribers, &subscriber->node);
     subscriber->next = endpoint->subscriptions;
     endpoint->subscriptions = subscriber;
@@ -504,8 +637,10 @@ void tmsg_subscriber_leave(tmsg_subscriber_t *subscriber)
     *place = subscriber->next;
     tmsg_list_remove(&subscriber->publisher->subscribers, &subscriber->node);
     while (subscriber->waiting.count > 0) {
-        drop_waiting(subscriber, subscriber->waiting.head);
+        drop_waiting(subscriber, subscriber->waiting.head, TMSG_DROP_LEFT);
     }
+    tmsg_loop_clear_timer(&subscriber->endpoint->worker->loop,
+                          &subscriber->timer);
     tell_lost(subscriber);
     drop_subscriber(subscriber);
 }
@@ -516,9 +651,11 @@ void tmsg_subscribers_flush(tmsg_endpoint_t *endpoint)
 
     for (; subscriber != NULL; subscriber = subscriber->next) {
         tell_peer(subscriber);
-        /* The peer may ask for the newest message only. */
-        trim_waiting(subscriber);
+        if (wants_newest(subscriber)) { /* as the peer may only now have said */
+            trim_waiting(subscriber);
+        }
         flush_subscriber(subscriber);
+        set_age_timer(subscriber);
     }
 }
 

@@ -5,6 +5,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/session.h"
+#include "am/send/queue.h"
 
 /* If a message cannot be sent any more, its place in the order stays empty. The
  * peer skips it when this side comes back once more. */
@@ -32,6 +33,7 @@ void tmsg_resume_send_again(tmsg_endpoint_t *endpoint)
             tmsg_send_post(send);
         } else {
             tmsg_list_remove(&endpoint->posted, node);
+            tmsg_queue_landed(send);
             tmsg_send_end(send, status, tmsg_error_message());
             tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST,
                                 "a message could not be sent again");

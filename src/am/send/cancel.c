@@ -89,6 +89,7 @@ static void give_up_send(tmsg_send_t *send, tmsg_status_t status,
     if (send->posted) {
         tmsg_resume_dropped(send);
         tmsg_list_remove(&endpoint->posted, &send->node);
+        tmsg_queue_landed(send);
     } else {
         tmsg_queue_remove(send);
     }

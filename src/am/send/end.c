@@ -206,6 +206,7 @@ void tmsg_send_settle(tmsg_send_t *send)
         return;
     }
     tmsg_list_remove(&endpoint->posted, &send->node);
+    tmsg_queue_landed(send);
     if (send->given_up == TMSG_GIVE_UP_ENDED) {
         free_given_up(send);
     } else if (send->answered) {
@@ -346,4 +347,5 @@ void tmsg_sends_end(tmsg_endpoint_t *endpoint)
                           endpoint->error);
         }
     }
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->queue.timer);
 }

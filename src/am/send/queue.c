@@ -6,16 +6,22 @@
 #include "am/send/again.h"
 #include "am/send/cancel.h"
 #include "am/send/queue.h"
+#include "am/send/template_out.h"
 #include "am/worker/lead.h"
 #include "core/map.h"
 #include "core/params.h"
 #include "serialize/json.h"
 
-const tmsg_queue_params_t tmsg_queue_usual = {
-    .messages = 65536, .policy = TMSG_QUEUE_REJECT, .bytes = UINT64_MAX};
+#define NS_PER_MS UINT64_C(1000000)
+
+const tmsg_queue_params_t tmsg_queue_usual = {.messages = 65536,
+                                              .policy = TMSG_QUEUE_REJECT,
+                                              .bytes = UINT64_MAX,
+                                              .window = UINT32_MAX,
+                                              .most_ms = UINT32_MAX};
 
 static const char *const policy_names[] = {"reject", "block", "drop oldest",
-                                           "drop newest"};
+                                           "drop newest", "newest"};
 
 tmsg_status_t tmsg_queue_read(const tmsg_queue_params_t *params,
                               tmsg_queue_params_t *queue)
@@ -23,7 +29,9 @@ tmsg_status_t tmsg_queue_read(const tmsg_queue_params_t *params,
     static const tmsg_param_t rows[] = {
         TMSG_PARAM(tmsg_queue_params_t, TMSG_QUEUE_PARAM_MESSAGES, messages),
         TMSG_PARAM(tmsg_queue_params_t, TMSG_QUEUE_PARAM_BYTES, bytes),
-        TMSG_PARAM(tmsg_queue_params_t, TMSG_QUEUE_PARAM_POLICY, policy)};
+        TMSG_PARAM(tmsg_queue_params_t, TMSG_QUEUE_PARAM_POLICY, policy),
+        TMSG_PARAM(tmsg_queue_params_t, TMSG_QUEUE_PARAM_WINDOW, window),
+        TMSG_PARAM(tmsg_queue_params_t, TMSG_QUEUE_PARAM_MOST_MS, most_ms)};
     tmsg_queue_params_t read = *queue;
     tmsg_status_t status;
 
@@ -32,17 +40,36 @@ tmsg_status_t tmsg_queue_read(const tmsg_queue_params_t *params,
     if (status != TMSG_OK) {
         return status;
     }
-    if (read.messages == 0 || read.bytes == 0) {
+    if (read.messages == 0 || read.bytes == 0 || read.window == 0 ||
+        read.most_ms == 0) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "queue: %s 0 is no bound",
-                              read.messages == 0 ? "messages" : "bytes");
+                              read.messages == 0 ? "messages"
+                              : read.bytes == 0  ? "bytes"
+                              : read.window == 0 ? "window"
+                                                 : "most_ms");
     }
-    if (read.policy < TMSG_QUEUE_REJECT ||
-        read.policy > TMSG_QUEUE_DROP_NEWEST) {
+    if (read.policy < TMSG_QUEUE_REJECT || read.policy > TMSG_QUEUE_NEWEST) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "queue: unknown policy %d", read.policy);
     }
+    if (read.policy == TMSG_QUEUE_NEWEST) {
+        read.messages = 1;
+        read.window = 1;
+    }
     *queue = read;
     return TMSG_OK;
+}
+
+/* From now on no message of a map goes by a template: those with a window are
+ * acknowledged. */
+static void forget_templates(tmsg_endpoint_t *endpoint)
+{
+    for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
+         channel = channel->next) {
+        if (channel->number < TMSG_CHANNEL_CALLS) {
+            tmsg_template_forget_out(channel);
+        }
+    }
 }
 
 tmsg_status_t tmsg_endpoint_set_queue(tmsg_endpoint_t *endpoint,
@@ -56,12 +83,19 @@ tmsg_status_t tmsg_endpoint_set_queue(tmsg_endpoint_t *endpoint,
         return status;
     }
     tmsg_worker_lock(worker);
+    endpoint = tmsg_endpoint_now(endpoint);
     queue = worker->send_queue;
     if (params != NULL) {
         status = tmsg_queue_read(params, &queue);
     }
     if (status == TMSG_OK) {
-        tmsg_endpoint_now(endpoint)->queue.bounds = queue;
+        endpoint->queue.bounds = queue;
+        if (queue.window != UINT32_MAX) {
+            forget_templates(endpoint);
+        }
+        if (endpoint->state == TMSG_EP_OPEN) {
+            tmsg_worker_chore(worker, endpoint); /* more may go now */
+        }
         /* A thread that waits for room may have some now. */
         tmsg_worker_changed(worker);
     }
@@ -88,83 +122,23 @@ static size_t waiting_for(const tmsg_endpoint_t *endpoint)
            endpoint->queue.shares;
 }
 
-static bool queue_has_room(const tmsg_send_t *send)
+static bool drops_oldest(const tmsg_queue_t *queue)
 {
-    const tmsg_endpoint_t *endpoint = send->endpoint;
-    const tmsg_queue_t *queue = &endpoint->queue;
-    size_t waiting = waiting_for(endpoint);
-
-    return waiting == 0 ||
-           (waiting < queue->bounds.messages &&
-            queue->bytes <= queue->bounds.bytes &&
-            send->queued_bytes <= queue->bounds.bytes - queue->bytes);
+    return queue->bounds.policy == TMSG_QUEUE_DROP_OLDEST ||
+           queue->bounds.policy == TMSG_QUEUE_NEWEST;
 }
 
-/* Returns whether the send is a reply, CANCEL or OVER. */
-static bool is_answer(const tmsg_send_t *send)
+static bool has_age_bound(const tmsg_queue_t *queue)
 {
-    return send->queues && send->channel->number == TMSG_CHANNEL_CALLS;
+    return queue->bounds.most_ms != UINT32_MAX;
 }
 
-static void count_in(const tmsg_send_t *send)
-{
-    tmsg_queue_t *queue = &send->endpoint->queue;
-
-    queue->bytes += send->queued_bytes;
-    queue->answers += is_answer(send);
-    queue->shares += send->shared_plan != NULL;
-}
-
-static void count_out(const tmsg_send_t *send)
-{
-    tmsg_queue_t *queue = &send->endpoint->queue;
-
-    queue->bytes -= send->queued_bytes;
-    queue->answers -= is_answer(send);
-    queue->shares -= send->shared_plan != NULL;
-}
-
-void tmsg_queue_push(tmsg_send_t *send)
-{
-    count_in(send);
-    tmsg_channel_push(send->channel, &send->node);
-}
-
-tmsg_send_t *tmsg_queue_pop(tmsg_channel_t *channel)
-{
-    tmsg_send_t *send =
-        TMSG_CONTAINER_OF(tmsg_channel_pop(channel), tmsg_send_t, node);
-
-    count_out(send);
-    return send;
-}
-
-void tmsg_queue_remove(tmsg_send_t *send)
-{
-    tmsg_channel_remove(send->channel, &send->node);
-    count_out(send);
-}
-
-/* Writes why there is no room. */
-static void explain_no_room(const tmsg_send_t *send, char *why, size_t bytes)
+static bool is_too_old(const tmsg_send_t *send)
 {
     const tmsg_queue_t *queue = &send->endpoint->queue;
-    const char *peer = send->endpoint->peer;
-    size_t waiting = waiting_for(send->endpoint);
 
-    if (waiting >= queue->bounds.messages) {
-        snprintf(why, bytes,
-                 "%s: the send queue is full: %zu messages wait, of %u that "
-                 "may",
-                 peer, waiting, queue->bounds.messages);
-        return;
-    }
-    snprintf(why, bytes,
-             "%s: the send queue is full: %llu bytes wait, of %llu that may, "
-             "and this message has %llu",
-             peer, (unsigned long long)queue->bytes,
-             (unsigned long long)queue->bounds.bytes,
-             (unsigned long long)send->queued_bytes);
+    return has_age_bound(queue) && send->queued_ns != 0 &&
+           tmsg_now_ns() - send->queued_ns >= queue->bounds.most_ms * NS_PER_MS;
 }
 
 /* Returns a channel's first send that is not a publisher's, or NULL. */
@@ -201,6 +175,212 @@ static tmsg_send_t *oldest_droppable(tmsg_endpoint_t *endpoint)
     return found;
 }
 
+/* Returns whether the queue has room, and if not for which bound. */
+static bool look_for_room(const tmsg_send_t *send, tmsg_queue_drop_t *bound_p)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    const tmsg_queue_t *queue = &endpoint->queue;
+    size_t waiting = waiting_for(endpoint);
+    const tmsg_send_t *oldest;
+
+    if (waiting == 0) {
+        return true;
+    }
+    if (waiting >= queue->bounds.messages) {
+        *bound_p = TMSG_QUEUE_DROP_MESSAGES;
+        return false;
+    }
+    if (queue->bytes > queue->bounds.bytes ||
+        send->queued_bytes > queue->bounds.bytes - queue->bytes) {
+        *bound_p = TMSG_QUEUE_DROP_BYTES;
+        return false;
+    }
+    *bound_p = TMSG_QUEUE_DROP_AGE;
+    oldest = has_age_bound(queue) ? oldest_droppable(endpoint) : NULL;
+    return oldest == NULL || !is_too_old(oldest);
+}
+
+static bool queue_has_room(const tmsg_send_t *send)
+{
+    tmsg_queue_drop_t bound;
+
+    return look_for_room(send, &bound);
+}
+
+bool tmsg_queue_lets_go(const tmsg_send_t *send)
+{
+    const tmsg_queue_t *queue = &send->endpoint->queue;
+
+    return !send->windowed || queue->under_way < queue->bounds.window;
+}
+
+void tmsg_queue_went(const tmsg_send_t *send)
+{
+    send->endpoint->queue.under_way += send->windowed;
+}
+
+void tmsg_queue_landed(tmsg_send_t *send)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+
+    if (send->windowed) {
+        send->windowed = false;
+        endpoint->queue.under_way--;
+        if (endpoint->channels.queued > 0) {
+            tmsg_worker_chore(endpoint->worker, endpoint);
+        }
+    }
+}
+
+/* Returns whether the send is a reply, CANCEL or OVER. */
+static bool is_answer(const tmsg_send_t *send)
+{
+    return send->queues && send->channel->number == TMSG_CHANNEL_CALLS;
+}
+
+static void count_in(const tmsg_send_t *send)
+{
+    tmsg_queue_t *queue = &send->endpoint->queue;
+
+    queue->bytes += send->queued_bytes;
+    queue->answers += is_answer(send);
+    queue->shares += send->shared_plan != NULL;
+}
+
+static void count_out(const tmsg_send_t *send)
+{
+    tmsg_queue_t *queue = &send->endpoint->queue;
+
+    queue->bytes -= send->queued_bytes;
+    queue->answers -= is_answer(send);
+    queue->shares -= send->shared_plan != NULL;
+}
+
+static void drop_send(tmsg_send_t *send, tmsg_queue_drop_t bound,
+                      const char *why)
+{
+    tmsg_queue_t *queue = &send->endpoint->queue;
+
+    tmsg_queue_remove(send);
+    queue->dropped_oldest++;
+    queue->drops[bound]++;
+    tmsg_send_end(send, TMSG_ERR_DROPPED, why);
+}
+
+static void set_age_timer(tmsg_endpoint_t *endpoint);
+
+static void drop_too_old(tmsg_endpoint_t *endpoint)
+{
+    tmsg_send_t *oldest;
+    char why[TMSG_ERROR_BYTES];
+
+    snprintf(why, sizeof(why),
+             "%s: it has waited in the send queue for %u ms, the longest that "
+             "it may",
+             endpoint->peer, endpoint->queue.bounds.most_ms);
+    while ((oldest = oldest_droppable(endpoint)) != NULL &&
+           is_too_old(oldest)) {
+        drop_send(oldest, TMSG_QUEUE_DROP_AGE, why);
+    }
+}
+
+static void waited_too_long(tmsg_timer_t *timer)
+{
+    tmsg_queue_t *queue = TMSG_CONTAINER_OF(timer, tmsg_queue_t, timer);
+    tmsg_endpoint_t *endpoint =
+        TMSG_CONTAINER_OF(queue, tmsg_endpoint_t, queue);
+
+    tmsg_endpoint_hold(endpoint);
+    if (drops_oldest(queue)) {
+        drop_too_old(endpoint);
+    }
+    set_age_timer(endpoint);
+    tmsg_endpoint_drop(endpoint);
+}
+
+/* Has the oldest message that waits dropped when it has waited for too long. */
+static void set_age_timer(tmsg_endpoint_t *endpoint)
+{
+    tmsg_queue_t *queue = &endpoint->queue;
+    const tmsg_send_t *oldest;
+    uint64_t most_ns, ns;
+
+    if (!has_age_bound(queue) || !drops_oldest(queue) ||
+        queue->timer.deadline_ns != 0) {
+        return;
+    }
+    oldest = oldest_droppable(endpoint);
+    if (oldest != NULL) {
+        most_ns = queue->bounds.most_ms * NS_PER_MS;
+        ns = tmsg_now_ns() - oldest->queued_ns;
+        queue->timer.expired = waited_too_long;
+        tmsg_loop_set_alarm(&endpoint->worker->loop, &queue->timer,
+                            ns < most_ns ? most_ns - ns : 0);
+    }
+}
+
+void tmsg_queue_push(tmsg_send_t *send)
+{
+    count_in(send);
+    tmsg_channel_push(send->channel, &send->node);
+    if (has_age_bound(&send->endpoint->queue)) {
+        /* What a restarted peer gets has waited since it was sent. */
+        send->queued_ns =
+            send->queued_ns == 0 ? tmsg_now_ns() : send->queued_ns;
+        set_age_timer(send->endpoint);
+    }
+}
+
+tmsg_send_t *tmsg_queue_pop(tmsg_channel_t *channel)
+{
+    tmsg_send_t *send =
+        TMSG_CONTAINER_OF(tmsg_channel_pop(channel), tmsg_send_t, node);
+
+    count_out(send);
+    return send;
+}
+
+void tmsg_queue_remove(tmsg_send_t *send)
+{
+    tmsg_channel_remove(send->channel, &send->node);
+    count_out(send);
+}
+
+/* Writes why there is no room. */
+static tmsg_queue_drop_t explain_no_room(const tmsg_send_t *send, char *why,
+                                         size_t bytes)
+{
+    const tmsg_queue_t *queue = &send->endpoint->queue;
+    const char *peer = send->endpoint->peer;
+    size_t waiting = waiting_for(send->endpoint);
+    tmsg_queue_drop_t bound = TMSG_QUEUE_DROP_MESSAGES;
+
+    look_for_room(send, &bound);
+    switch (bound) {
+    case TMSG_QUEUE_DROP_MESSAGES:
+        snprintf(why, bytes,
+                 "%s: the send queue is full: %zu messages wait, of %u that "
+                 "may",
+                 peer, waiting, queue->bounds.messages);
+        break;
+    case TMSG_QUEUE_DROP_BYTES:
+        snprintf(why, bytes,
+                 "%s: the send queue is full: %llu bytes wait, of %llu that "
+                 "may, and this message has %llu",
+                 peer, (unsigned long long)queue->bytes,
+                 (unsigned long long)queue->bounds.bytes,
+                 (unsigned long long)send->queued_bytes);
+        break;
+    default:
+        snprintf(why, bytes,
+                 "%s: the send queue is full: the oldest of its %zu messages "
+                 "has waited for %u ms, the longest that it may",
+                 peer, waiting, queue->bounds.most_ms);
+        break;
+    }
+    return bound;
+}
+
 static bool may_enter_again(void *arg)
 {
     const tmsg_send_t *send = arg;
@@ -226,12 +406,11 @@ static tmsg_status_t block_sender(tmsg_send_t *send)
 static void drop_oldest(tmsg_send_t *send, const char *why)
 {
     tmsg_send_t *victim;
+    tmsg_queue_drop_t bound;
 
-    while (!queue_has_room(send) &&
+    while (!look_for_room(send, &bound) &&
            (victim = oldest_droppable(send->endpoint)) != NULL) {
-        tmsg_queue_remove(victim);
-        send->endpoint->queue.dropped_oldest++;
-        tmsg_send_end(victim, TMSG_ERR_DROPPED, why);
+        drop_send(victim, bound, why);
     }
     tmsg_queue_push(send);
 }
@@ -240,16 +419,18 @@ static tmsg_status_t apply_policy(tmsg_send_t *send)
 {
     tmsg_queue_t *queue = &send->endpoint->queue;
     char why[TMSG_ERROR_BYTES];
+    tmsg_queue_drop_t bound = explain_no_room(send, why, sizeof(why));
 
-    explain_no_room(send, why, sizeof(why));
     switch (queue->bounds.policy) {
     case TMSG_QUEUE_BLOCK:
         return block_sender(send);
     case TMSG_QUEUE_DROP_OLDEST:
+    case TMSG_QUEUE_NEWEST:
         drop_oldest(send, why);
         return TMSG_OK;
     case TMSG_QUEUE_DROP_NEWEST:
         queue->dropped_newest++;
+        queue->drops[bound]++;
         tmsg_send_end(send, TMSG_ERR_DROPPED, why);
         return TMSG_OK;
     default:
@@ -276,7 +457,8 @@ tmsg_status_t tmsg_queue_enter(tmsg_send_t *send)
                                  tmsg_channel_is_stream(send->channel->number)
                              ? 0
                              : tensor_bytes_of(send->map);
-    if (!queue_has_room(send) && send->call.type != 0 && !send->queues) {
+    if (!queue_has_room(send) && send->call.type != 0 && !send->queues &&
+        endpoint->queue.bounds.policy != TMSG_QUEUE_NEWEST) {
         char why[TMSG_ERROR_BYTES];
 
         explain_no_room(send, why, sizeof(why));
@@ -307,7 +489,11 @@ static bool flush_one(tmsg_channel_t *channel)
     if (channel->queued.count == 0 || !tmsg_channel_has_credit(channel)) {
         return false;
     }
-    send = tmsg_queue_pop(channel);
+    send = TMSG_CONTAINER_OF(channel->queued.head, tmsg_send_t, node);
+    if (!tmsg_queue_lets_go(send)) {
+        return false;
+    }
+    tmsg_queue_remove(send);
     status = send->endpoint->dialect->prepare(send);
     if (status == TMSG_IN_PROGRESS) {
         put_back(send);
@@ -329,6 +515,9 @@ void tmsg_sends_flush(tmsg_endpoint_t *endpoint)
     uint32_t waiting = 0; /* channels in a row that sent nothing */
 
     tmsg_resume_send_again(endpoint);
+    if (has_age_bound(&endpoint->queue) && drops_oldest(&endpoint->queue)) {
+        drop_too_old(endpoint); /* the timer may be late */
+    }
     while (channels->queued > 0 && waiting < channels->count) {
         waiting = flush_one(channels->turn) ? 0 : waiting + 1;
         channels->turn = tmsg_channel_after(channels->turn);
@@ -338,6 +527,17 @@ void tmsg_sends_flush(tmsg_endpoint_t *endpoint)
 static bool add_queue_number(cJSON *object, const char *key, uint64_t value)
 {
     return tmsg_json_add(object, key, tmsg_json_unsigned(value));
+}
+
+static bool add_drops(cJSON *object, const uint64_t drops[TMSG_QUEUE_DROPS])
+{
+    cJSON *entry = cJSON_AddObjectToObject(object, "dropped_for");
+
+    return entry != NULL &&
+           add_queue_number(entry, "messages",
+                            drops[TMSG_QUEUE_DROP_MESSAGES]) &&
+           add_queue_number(entry, "bytes", drops[TMSG_QUEUE_DROP_BYTES]) &&
+           add_queue_number(entry, "age", drops[TMSG_QUEUE_DROP_AGE]);
 }
 
 bool tmsg_queue_describe(cJSON *object, const tmsg_endpoint_t *endpoint)
@@ -355,5 +555,11 @@ bool tmsg_queue_describe(cJSON *object, const tmsg_endpoint_t *endpoint)
            add_queue_number(entry, "blocked", queue->blocked) &&
            add_queue_number(entry, "dropped_oldest", queue->dropped_oldest) &&
            add_queue_number(entry, "dropped_newest", queue->dropped_newest) &&
-           add_queue_number(entry, "would_block", queue->would_block);
+           add_queue_number(entry, "would_block", queue->would_block) &&
+           (queue->bounds.window == UINT32_MAX ||
+            (add_queue_number(entry, "window", queue->bounds.window) &&
+             add_queue_number(entry, "under_way", queue->under_way))) &&
+           (!has_age_bound(queue) ||
+            add_queue_number(entry, "most_ms", queue->bounds.most_ms)) &&
+           add_drops(entry, queue->drops);
 }

@@ -25,6 +25,15 @@ tmsg_status_t tmsg_queue_enter(tmsg_send_t *send);
 /* Queues a send whatever the bounds. Its queued_bytes are set. */
 void tmsg_queue_push(tmsg_send_t *send);
 
+/* Returns whether the window of its queue has a place for a send. */
+bool tmsg_queue_lets_go(const tmsg_send_t *send);
+
+/* tmsg_queue_went() has a send take its place in the window, if it needs one.
+ * tmsg_queue_landed() gives the place back: the peer's application has the
+ * message, or never will. */
+void tmsg_queue_went(const tmsg_send_t *send);
+void tmsg_queue_landed(tmsg_send_t *send);
+
 /* tmsg_queue_pop() takes off the send that has waited longest on a channel.
  * tmsg_queue_remove() takes off a certain one. */
 tmsg_send_t *tmsg_queue_pop(tmsg_channel_t *channel);

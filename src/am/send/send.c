@@ -218,6 +218,7 @@ void tmsg_send_post(tmsg_send_t *send)
     if (!send->again) {
         tmsg_list_push(&endpoint->posted, &send->node);
         send->posted = true;
+        tmsg_queue_went(send);
         send->sequence = send->channel->tx_sequence;
         send->bytes = send->plan.bytes + fragments_bytes;
         if (send->flags & TMSG_SEND_LEND) {
@@ -523,7 +524,7 @@ static bool goes_at_once(const tmsg_send_t *send)
     return endpoint->state == TMSG_EP_OPEN && !endpoint->worker->inside &&
            !tmsg_resume_has_again(endpoint) &&
            send->channel->queued.count == 0 &&
-           tmsg_channel_has_credit(send->channel);
+           tmsg_channel_has_credit(send->channel) && tmsg_queue_lets_go(send);
 }
 
 /* Checks a message of a stream against the peer's limits before it waits. A
@@ -612,6 +613,10 @@ tmsg_status_t tmsg_send_begin(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     if (shared_plan != NULL) {
         send->shared_plan = shared_plan;
         tmsg_shared_plan_hold(shared_plan);
+    } else if (call == NULL && endpoint->queue.bounds.window != UINT32_MAX &&
+               endpoint->dialect->answers) {
+        send->windowed = true;
+        send->flags |= TMSG_SEND_ACKED; /* or nobody knows when it is taken */
     }
     tmsg_request_hold_hidden(&send->request);
     tmsg_trace_begun(send);

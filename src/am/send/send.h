@@ -44,6 +44,8 @@ typedef struct tmsg_send {
     tmsg_release_fn on_release; /* NULL: none */
     void *on_release_arg;
     uint64_t queued_bytes; /* counted in the queue while it waits */
+    uint64_t queued_ns;    /* since when it waits, where that is bounded */
+    bool windowed;         /* it takes a place in the window of its queue */
     uint32_t message_id;
     uint32_t sequence; /* valid once it is posted */
     /* Posted on a connection that broke, and to go to UCX once more with the

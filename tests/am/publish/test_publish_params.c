@@ -238,7 +238,7 @@ Test(publish_params, what_is_wrong_is_named_at_once)
         {{.field_mask = TMSG_SEND_PARAM_WAY, .way = 4}, "way 4"},
         {{.field_mask = TMSG_SEND_PARAM_WAY, .protocol = -1}, "protocol -1"},
         {{.field_mask = TMSG_SEND_PARAM_ON_RELEASE}, "field_mask"},
-        {{.field_mask = TMSG_SEND_PARAM_FLAGS, .flags = TMSG_SEND_TRY},
+        {{.field_mask = TMSG_SEND_PARAM_FLAGS, .flags = TMSG_SEND_UNORDERED},
          "flags"},
     };
     tmsg_map_t *map = sample_bytes(1, BYTES);

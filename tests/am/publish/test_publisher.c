@@ -708,9 +708,10 @@ Test(publisher, names_what_is_wrong_with_its_params)
         {.field_mask = TMSG_SUBSCRIBER_PARAM_FLAGS, .flags = 1 << 9},
         {.field_mask = TMSG_SUBSCRIBER_PARAM_MESSAGES},
         {.field_mask = TMSG_SUBSCRIBER_PARAM_WINDOW},
-        {.field_mask = TMSG_SUBSCRIBER_PARAM_SLOW, .slow = 3}};
+        {.field_mask = TMSG_SUBSCRIBER_PARAM_SLOW, .slow = 4},
+        {.field_mask = TMSG_SUBSCRIBER_PARAM_MOST_MS}};
     static const char *const words[] = {"field_mask", "flags", "messages",
-                                        "window", "slow"};
+                                        "window",     "slow",  "most_ms"};
     tmsg_publisher_params_t params = {.field_mask = 1 << 20};
     tmsg_send_params_t send = {.field_mask = 1ULL << 60};
     tmsg_endpoint_params_t endpoint = {
@@ -722,7 +723,7 @@ Test(publisher, names_what_is_wrong_with_its_params)
     must_be(tmsg_publisher_create(side.worker, &params, &publisher),
             TMSG_ERR_INVALID_PARAM);
     params.field_mask = TMSG_PUBLISHER_PARAM_SUBSCRIBER;
-    for (size_t i = 0; i < 5; i++) {
+    for (size_t i = 0; i < 6; i++) {
         params.subscriber = &wrong[i];
         must_be(tmsg_publisher_create(side.worker, &params, &publisher),
                 TMSG_ERR_INVALID_PARAM);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "support/peers.h"
 #include "support/raw_bootstrap.h"
@@ -215,6 +216,117 @@ Test(queue, drops_as_many_of_the_oldest_as_take_the_room)
 }
 
 /* A publisher decides about its own messages, which take no room here. */
+/* While the peer's application has not taken the one before, the newest alone
+ * waits, though the peer has room for many. */
+static void keeps_the_newest(link_t link)
+{
+    const tmsg_queue_params_t params = {.field_mask = TMSG_QUEUE_PARAM_POLICY,
+                                        .policy = TMSG_QUEUE_NEWEST};
+    tmsg_request_t *sent[6];
+    pair_t pair;
+
+    pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+    for (uint64_t i = 0; i < 3; i++) { /* of which a template is made */
+        must(pair_finish(&pair, send_seed(pair.to_a, i)));
+        take_seed(&pair, i);
+    }
+    must(tmsg_endpoint_set_queue(pair.to_a, &params));
+    for (uint64_t i = 0; i < 6; i++) {
+        sent[i] = send_seed(pair.to_a, i);
+    }
+    expect_said(pair.to_a, "\"policy\":\t\"newest\"");
+    expect_said(pair.to_a, "\"under_way\":\t1");
+    expect_said(pair.to_a, "\"dropped_oldest\":\t4,");
+    must_be(tmsg_request_test(sent[0]), TMSG_IN_PROGRESS);
+    take_seed(&pair, 0);
+    take_seed(&pair, 5);
+    for (uint64_t i = 0; i < 6; i++) {
+        must_be(pair_finish(&pair, sent[i]),
+                i == 0 || i == 5 ? TMSG_OK : TMSG_ERR_DROPPED);
+    }
+    expect_said(pair.to_a, "\"under_way\":\t0");
+    must(tmsg_endpoint_set_queue(pair.to_a, NULL));
+    for (uint64_t i = 0; i < 6; i++) { /* as many as the peer has room for */
+        must(pair_finish(&pair, send_seed(pair.to_a, i)));
+    }
+    for (uint64_t i = 0; i < 6; i++) {
+        take_seed(&pair, i);
+    }
+    pair_close(&pair);
+}
+
+Test(queue, keeps_the_newest_tcp) { keeps_the_newest(LINK_TCP); }
+Test(queue, keeps_the_newest_shm) { keeps_the_newest(LINK_SHM); }
+
+/* Those that the peer refuses, or that are given up, leave the window. */
+Test(queue, what_is_given_up_leaves_the_window)
+{
+    const tmsg_queue_params_t params = {.field_mask = TMSG_QUEUE_PARAM_WINDOW,
+                                        .window = 2};
+    tmsg_request_t *sent[4];
+    pair_t pair;
+
+    pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
+    must(tmsg_endpoint_set_queue(pair.to_a, &params));
+    for (uint64_t i = 0; i < 4; i++) {
+        sent[i] = send_seed(pair.to_a, i);
+    }
+    expect_said(pair.to_a, "\"waiting_messages\":\t2,");
+    for (uint64_t i = 0; i < 2; i++) {
+        tmsg_request_cancel(sent[i]);
+        must_be(pair_finish(&pair, sent[i]), TMSG_ERR_CANCELED);
+    }
+    for (uint64_t i = 2; i < 4; i++) {
+        take_seed(&pair, i);
+        must(pair_finish(&pair, sent[i]));
+    }
+    expect_said(pair.to_a, "\"under_way\":\t0");
+    pair_close(&pair);
+}
+
+static bool request_is_over(void *arg)
+{
+    return tmsg_request_test(arg) != TMSG_IN_PROGRESS;
+}
+
+Test(queue, drops_what_has_waited_for_too_long)
+{
+    tmsg_queue_params_t params = {.field_mask = TMSG_QUEUE_PARAM_POLICY |
+                                                TMSG_QUEUE_PARAM_MOST_MS,
+                                  .policy = TMSG_QUEUE_DROP_OLDEST,
+                                  .most_ms = 30};
+    tmsg_request_t *sent[4], *none = NULL;
+    pair_t pair;
+
+    open_narrow(&pair, DRIVE_FD, NULL);
+    must(tmsg_endpoint_set_queue(pair.to_a, &params));
+    for (uint64_t i = 0; i < 3; i++) {
+        sent[i] = send_seed(pair.to_a, i);
+    }
+    for (uint64_t i = 1; i < 3; i++) { /* nothing but time passes */
+        pair_await(&pair, request_is_over, sent[i], "the drop");
+        must_say(tmsg_request_error(sent[i]), "has waited in the send queue");
+        must_be(pair_finish(&pair, sent[i]), TMSG_ERR_DROPPED);
+    }
+    expect_said(pair.to_a, "\"age\":\t2");
+    take_seed(&pair, 0);
+    must(pair_finish(&pair, sent[0]));
+    /* Where nothing may be dropped there is no room while one is so old. */
+    params.policy = TMSG_QUEUE_REJECT;
+    params.most_ms = 1;
+    must(tmsg_endpoint_set_queue(pair.to_a, &params));
+    sent[0] = send_seed(pair.to_a, 3);
+    sent[1] = send_seed(pair.to_a, 4);
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    must_be(try_send(pair.to_a, 5, 100, NULL, &none), TMSG_ERR_BUSY);
+    must_say(tmsg_error_message(), "has waited for 1 ms");
+    take_seed(&pair, 3);
+    take_seed(&pair, 4);
+    must(pair_finish(&pair, sent[0]));
+    must(pair_finish(&pair, sent[1]));
+    pair_close(&pair);
+}
+
 Test(queue, drops_no_publication)
 {
     const tmsg_subscriber_params_t params = {
@@ -451,7 +563,7 @@ Test(queue, a_tried_send_goes_at_once_or_not_at_all)
     cr_expect(zero(ptr, none));
     sent[1] = send_seed(pair.to_a, 1); /* this one waits */
     must_be(try_send(pair.to_a, 2, 100, &params, &none), TMSG_ERR_WOULD_BLOCK);
-    expect_said(pair.to_a, "\"would_block\":\t2\n");
+    expect_said(pair.to_a, "\"would_block\":\t2,");
     expect_said(pair.to_a, "\"waiting_messages\":\t1,");
     for (uint64_t i = 0; i < 2; i++) {
         take_seed(&pair, i);
@@ -501,11 +613,13 @@ Test(queue, refuses_settings_that_are_none)
         tmsg_queue_params_t params;
         const char *words;
     } rows[] = {
-        {{.field_mask = 8}, "unknown field_mask bits 0x8"},
+        {{.field_mask = 32}, "unknown field_mask bits 0x20"},
         {{.field_mask = TMSG_QUEUE_PARAM_MESSAGES}, "messages 0 is no bound"},
         {{.field_mask = TMSG_QUEUE_PARAM_BYTES}, "bytes 0 is no bound"},
-        {{.field_mask = TMSG_QUEUE_PARAM_POLICY, .policy = 4},
-         "unknown policy 4"},
+        {{.field_mask = TMSG_QUEUE_PARAM_WINDOW}, "window 0 is no bound"},
+        {{.field_mask = TMSG_QUEUE_PARAM_MOST_MS}, "most_ms 0 is no bound"},
+        {{.field_mask = TMSG_QUEUE_PARAM_POLICY, .policy = 5},
+         "unknown policy 5"},
         {{.field_mask = TMSG_QUEUE_PARAM_POLICY, .policy = -1},
          "unknown policy -1"},
     };
