@@ -18,7 +18,8 @@ TAKES = 0, .02, .07  # seconds
 def view(url, takes):
     """A viewer. A slow one is sent the newest frame whenever it has time."""
     seen = lent = 0
-    with tensormsg.connect(url, loan=True, newest=takes > 0) as camera:
+    with tensormsg.connect(url, loan=True,
+                           mode="live" if takes > 0 else None) as camera:
         for msg in camera:  # until the camera closes
             image = msg["image"]
             value = image[0, 0, 0]

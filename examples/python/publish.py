@@ -11,9 +11,9 @@ import tensormsg
 FRAMES = 50
 
 
-async def view(url, key, name, takes=0., newest=False):
+async def view(url, key, name, takes=0., mode=None):
     seen = []
-    async with tensormsg.connect(url, key=key, newest=newest,
+    async with tensormsg.connect(url, key=key, mode=mode,
                                  reconnect=True) as camera:
         async for msg in camera:  # until the camera closes
             assert (msg["image"] == msg.meta["frame"]).all()
@@ -28,7 +28,7 @@ async def main():
     async with tensormsg.publish(":0", keep=3, key={"viewer": key},
                                  reconnect=30) as camera:
         viewers = [view(camera.url, key, "one that keeps up"),
-                   view(camera.url, key, "a slow one", .05, newest=True)]
+                   view(camera.url, key, "a slow one", .05, mode="live")]
         tasks = [asyncio.ensure_future(viewer) for viewer in viewers]
         await camera.wait_for(2)
         image = np.empty((480, 640), "u1")

@@ -602,6 +602,7 @@ static PyMethodDef functions[] = {
     {"reap", hot_reap, METH_O, NULL},
     {"outcome", hot_outcome, METH_VARARGS, NULL},
     {"publish", tmsgpy_publish, METH_VARARGS, NULL},
+    {"send_queued", tmsgpy_send_queued, METH_VARARGS, NULL},
     {"call", tmsgpy_call, METH_VARARGS, NULL},
     {"result", tmsgpy_result, METH_O, NULL},
     {"fetch", tmsgpy_fetch, METH_VARARGS, NULL},

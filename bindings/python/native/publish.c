@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Publishing: part of module tensormsg._hot. */
+/* Publishing, and sends that nobody waits for: part of module tensormsg._hot.
+ */
 #include "publish.h"
 
 #include <tensormsg/publisher.h>
@@ -12,7 +13,8 @@
 
 typedef struct {
     tmsgpy_hub_t *hub;
-    tmsg_publisher_t *publisher;
+    tmsg_publisher_t *publisher; /* NULL: it goes to the endpoint alone */
+    tmsg_endpoint_t *endpoint;
     tmsg_send_params_t params;
     bool copies; /* the arrays, so that they may be changed at once */
     bool waits;  /* until nothing is read of ours any more */
@@ -22,6 +24,7 @@ typedef struct {
 typedef struct {
     tmsg_status_t status;
     const char *failed; /* a tensor that was not copied */
+    char *peer;         /* of the endpoint, where that failed; in words */
     bool copied, closed;
     tmsg_request_t *request; /* NULL: nothing is read of ours any more */
 } published_t;
@@ -29,13 +32,23 @@ typedef struct {
 static void hand_over(const publishing_t *how, const tmsg_map_t *map,
                       published_t *done)
 {
+    tmsg_request_t **request_p = how->waits ? &done->request : NULL;
+
     done->closed = !tmsgpy_hub_enter(how->hub);
-    if (!done->closed) {
-        done->status =
-            tmsg_publisher_publish(how->publisher, map, &how->params,
-                                   how->waits ? &done->request : NULL);
-        tmsgpy_hub_leave(how->hub);
+    if (done->closed) {
+        return;
     }
+    if (how->publisher != NULL) {
+        done->status = tmsg_publisher_publish(how->publisher, map, &how->params,
+                                              request_p);
+    } else {
+        done->status =
+            tmsg_endpoint_send(how->endpoint, map, &how->params, request_p);
+        if (done->status < 0) {
+            done->peer = tmsgpy_peer_words(how->endpoint);
+        }
+    }
+    tmsgpy_hub_leave(how->hub);
 }
 
 /* Without the interpreter's lock. */
@@ -77,7 +90,7 @@ static PyObject *outcome(const publishing_t *how, tmsg_map_t *map,
     } else if (done.closed) {
         tmsgpy_raise_closed();
     } else if (done.status != TMSG_OK) {
-        tmsgpy_raise(done.status, tmsg_error_message(), NULL);
+        tmsgpy_raise_of(done.status, tmsg_error_message(), done.peer);
     }
     tmsgpy_kept_give(map);
     Py_DECREF(keep);
@@ -130,9 +143,30 @@ static PyObject *lend(publishing_t *how, tmsg_map_t *map, PyObject *keep)
         return tmsgpy_raise_closed();
     }
     if (done.status != TMSG_OK) {
-        return tmsgpy_raise(done.status, tmsg_error_message(), NULL);
+        return tmsgpy_raise_of(done.status, tmsg_error_message(), done.peer);
     }
     Py_RETURN_NONE;
+}
+
+static PyObject *pack_and_publish(publishing_t *how, PyObject *args)
+{
+    PyObject *keep, *result;
+    tmsg_map_t *map;
+
+    how->hub = tmsgpy_pointer_at(args, 0);
+    how->params.field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_TIMEOUT;
+    how->params.flags = (uint32_t)tmsgpy_int_at(args, 4);
+    how->params.timeout_ms = tmsgpy_int_at(args, 5);
+    tmsgpy_drop_lent();
+    map = tmsgpy_pack_new(PyTuple_GetItem(args, 2), PyTuple_GetItem(args, 3),
+                          &keep, &result);
+    if (map == NULL) {
+        return result;
+    }
+    return (how->params.flags & TMSG_SEND_LEND) && tmsg_map_size(map) > 0 &&
+                   (!how->copies || tmsgpy_in_blocks(keep))
+               ? lend(how, map, keep)
+               : outcome(how, map, keep);
 }
 
 /* publish(hub, publisher, data, meta, flags, timeout_ms, copy): None where the
@@ -140,29 +174,28 @@ static PyObject *lend(publishing_t *how, tmsg_map_t *map, PyObject *keep)
  * where data has to be converted first. */
 PyObject *tmsgpy_publish(PyObject *self, PyObject *args)
 {
-    publishing_t how = {.params.field_mask =
-                            TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_TIMEOUT};
-    PyObject *keep, *result;
-    tmsg_map_t *map;
+    publishing_t how = {0};
 
     (void)self;
     if (!tmsgpy_takes(args, 7)) {
         return NULL;
     }
-    how.hub = tmsgpy_pointer_at(args, 0);
     how.publisher = tmsgpy_pointer_at(args, 1);
-    how.params.flags = (uint32_t)tmsgpy_int_at(args, 4);
-    how.params.timeout_ms = tmsgpy_int_at(args, 5);
     how.copies = PyTuple_GetItem(args, 6) == Py_True;
     how.waits = !how.copies;
-    tmsgpy_drop_lent();
-    map = tmsgpy_pack_new(PyTuple_GetItem(args, 2), PyTuple_GetItem(args, 3),
-                          &keep, &result);
-    if (map == NULL) {
-        return result;
+    return pack_and_publish(&how, args);
+}
+
+/* send_queued(hub, endpoint, data, meta, flags, timeout_ms): sends a copy, and
+ * answers None; NotImplemented where data has to be converted first. */
+PyObject *tmsgpy_send_queued(PyObject *self, PyObject *args)
+{
+    publishing_t how = {.copies = true};
+
+    (void)self;
+    if (!tmsgpy_takes(args, 6)) {
+        return NULL;
     }
-    return (how.params.flags & TMSG_SEND_LEND) && tmsg_map_size(map) > 0 &&
-                   (!how.copies || tmsgpy_in_blocks(keep))
-               ? lend(&how, map, keep)
-               : outcome(&how, map, keep);
+    how.endpoint = tmsgpy_pointer_at(args, 1);
+    return pack_and_publish(&how, args);
 }

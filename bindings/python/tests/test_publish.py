@@ -194,7 +194,7 @@ def test_a_newcomer_gets_the_last_ones(copy):
 def test_the_newest_alone(by):
     """Of who asks for it, or of all."""
     go = threading.Event()
-    with tensormsg.publish(":0", queue=1000,
+    with tensormsg.publish(":0", queue=None if by == "publisher" else 1000,
                            newest=by == "publisher") as camera:
         every = Viewer(camera.url)
         newest = Viewer(camera.url, newest=by == "subscriber", busy=go)

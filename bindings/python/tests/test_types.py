@@ -31,6 +31,8 @@ async def use() -> None:
     async for msg in tensormsg.listen(":1", key="farm.key", reconnect=30):
         reveal_type(msg.peer)
         reveal_type(msg.peer.principal)
+    async with tensormsg.connect("host:1", mode="live") as live:
+        live.set_queue(queue=4, queue_ms=50, window=2, slow="drop oldest")
     async with tensormsg.publish(":1", keep=1, slow="disconnect") as camera:
         reveal_type(camera)
         await camera.send({"x": 1}, copy=False, frame=7)

@@ -14,8 +14,9 @@ from ._hub import CLOSED, WHY_NOT_CLOSED, End, Hub, Meta, Posted, end_of, \
 from ._lib import hot, lib
 from ._link import Admission
 from ._message import BaseMessage, Like, _converter
-from ._presence import Presence
+from ._modes import Bounds, Mode, queue_params
 from ._offer import Version, at_least_of, boxes_of, check_which, wait_ms_of
+from ._presence import Presence
 from ._time import milliseconds
 from .errors import Error, Status, error_of
 
@@ -27,6 +28,7 @@ _log = logging.getLogger("tensormsg")
 
 ACKED = 1 << 0
 VERIFY = 1 << 1
+TRY = 1 << 3
 KEEP_STRIDES = 1 << 5
 LEND = 1 << 6  # of replies, too
 
@@ -58,6 +60,7 @@ class BaseEndpoint(Generic[H]):
         self._like = like
         self._server: Any = None
         self._principal = hub.principal(number)
+        self._queues = hub.queues  # what it sends, and waits for none of it
         # Buffers of a receive that was given up, and may still be written to.
         self._left: Optional[Posted] = None
 
@@ -114,6 +117,36 @@ class BaseEndpoint(Generic[H]):
         """Peer, versions, which transports carry it and why, counters."""
         self._check()
         return self._hub.describe(self._number)
+
+    def set_queue(self, mode: Optional[Mode] = None, *,
+                  queue: Optional[int] = None,
+                  queue_bytes: Optional[int] = None,
+                  queue_ms: Optional[int] = None,
+                  window: Optional[int] = None,
+                  slow: Optional[str] = None) -> None:
+        """What becomes of messages that its peer has no time for, from the next
+        send() on.
+
+        `mode`: "live": the newest alone waits, and goes when the peer's
+        application took the one before; send() copies the arrays and returns at
+        once. "all", and without arguments: send() waits until its message can
+        go, and nothing is lost. Or, bound by bound: `queue`, `queue_bytes`: how
+        many messages, and bytes of these, may wait; `queue_ms`: milliseconds
+        that one may; `window`: how many may be on the way that the peer's
+        application has not taken (no bound: as many as its queue_depth).
+        `slow`: what becomes of the rest: "drop oldest" of those that wait,
+        "drop newest", which is the one just sent, "reject": send() raises
+        Busy, or "wait": it waits.
+
+        With each but "wait" send() copies the arrays and returns at once, and
+        `timeout` is how long the message may wait. With acked=True it still
+        waits, and raises Dropped if the message was dropped. describe()["queue"]
+        counts. Calls, streams and publishers have their own bounds."""
+        self._check()
+        params = queue_params(mode, Bounds(queue, queue_bytes, queue_ms, window,
+                                           slow))
+        self._hub.set_queue(self._number, params)
+        self._queues = params is not None
 
     def abort(self) -> None:
         """Ends it at once: what was under way is given up, and the peer sees

@@ -24,6 +24,7 @@ from ._count import count
 from ._lib import address, ffi, hot, lib, take_text, text, utf8
 from ._linger import Life, drop, keep_in_mind
 from ._link import Admission, Dialling
+from ._modes import live_queue
 from ._own_loop import look_at_own_loop, note_door
 from ._presence import Presence, Watch
 from ._session import OnSession, Sessions, ThreadSessions
@@ -215,9 +216,9 @@ class Hub:
     def __init__(self, context: Optional[Context], queue_depth: Optional[int],
                  spin_us: Optional[int], background: Optional[bool],
                  allocators: Optional[Allocators] = None,
-                 borrows: bool = False) -> None:
+                 borrows: bool = False, live: bool = False) -> None:
         """`background`: None is from the first offer on. `borrows`: messages
-        may come as loans."""
+        may come as loans. `live`: its endpoints send by mode="live"."""
         context = context or default_context()
         self.allocators = in_use(allocators)
         params = ffi.new("tmsg_worker_params_t *")
@@ -231,6 +232,11 @@ class Hub:
         if queue_depth is not None:
             params.field_mask |= lib.TMSG_WORKER_PARAM_QUEUE_DEPTH
             params.queue_depth = count(queue_depth, "queue_depth")
+        self.queues = live  # of endpoints that do not say it themselves
+        self.waits_for_room = False  # its publisher does
+        if live:
+            params.field_mask |= lib.TMSG_WORKER_PARAM_SEND_QUEUE
+            params.send_queue = live_queue()[0]
         if spin_us is not None:
             params.field_mask |= lib.TMSG_WORKER_PARAM_SPIN_US
             params.spin_us = count(spin_us, "spin_us")
@@ -762,6 +768,34 @@ class Hub:
         if op is not None:
             self.pending.append(op)
         return op
+
+    def post_queued(self, endpoint: int, data: Any,
+                    meta: Optional[Dict[str, Any]], flags: int,
+                    timeout: Optional[float]) -> None:
+        """Sends copies of the arrays, and waits for nothing."""
+        check_process(self.generation)
+        timeout_ms = milliseconds(timeout)
+        held = self._listens and self.hold(endpoint)
+        self.life.sent = True
+        try:
+            _data.packed(lambda data, meta: hot.send_queued(
+                self.number, endpoint, data, meta, flags, timeout_ms),
+                data, meta)
+        finally:
+            if held:
+                self.let_go(endpoint)
+
+    def give_turn(self) -> None:
+        """After what waits for nothing, where no thread moves messages."""
+        if not self.background:
+            self.moved_by_thread()
+            hot.progress(self.number, 0)
+
+    def set_queue(self, endpoint: int, params: Any) -> None:
+        with self.holding(endpoint):
+            check(lib.tmsg_endpoint_set_queue(
+                ffi.cast("tmsg_endpoint_t *", endpoint),
+                ffi.NULL if params is None else params), self.peer(endpoint))
 
     def late(self, op: Any, endpoint: int, timeout: Optional[float],
              what: str) -> Error:

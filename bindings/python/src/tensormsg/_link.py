@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Optional, Tuple, Union
 
 from ._lib import ffi, lib
+from ._modes import Mode, check_mode
 from ._time import bounded_ms, milliseconds, seconds
 from .keys import Key, Keyring, keyring_of
 
@@ -34,6 +35,7 @@ class Dialling(NamedTuple):
     newest: bool = False
     same_process: bool = False
     waits: bool = False  # until somebody listens; then -1 is no limit
+    live: bool = False  # what is sent, too
 
     def params(self) -> Any:
         params = ffi.new("tmsg_endpoint_params_t *")
@@ -42,7 +44,7 @@ class Dialling(NamedTuple):
         if self.keyring is not None:
             params.field_mask |= lib.TMSG_ENDPOINT_PARAM_KEYRING
             params.keyring = self.keyring.pointer
-        if self.newest:
+        if self.newest or self.live:
             params.field_mask |= lib.TMSG_ENDPOINT_PARAM_SUBSCRIBE
             params.subscribe = lib.TMSG_SUBSCRIBE_NEWEST
         if self.waits:
@@ -62,15 +64,16 @@ class Dialling(NamedTuple):
 def dialling(timeout: Optional[float], key: Optional[Key],
              reconnect: Reconnect, backoff: Tuple[float, float],
              newest: bool, same_process: bool = False,
-             wait: bool = False) -> Dialling:
+             wait: bool = False, mode: Optional[Mode] = None) -> Dialling:
     """Of the arguments of connect()."""
+    check_mode(mode)
     if not isinstance(backoff, (tuple, list)) or len(backoff) != 2:
         raise TypeError(f"backoff={backoff!r}: two numbers, of seconds")
     first, most = backoff
     return Dialling(milliseconds(timeout) if wait else bounded_ms(timeout),
                     keyring_of(key), _kept_ms(reconnect),
                     (bounded_ms(first, "backoff"), bounded_ms(most, "backoff")),
-                    newest, same_process, bool(wait))
+                    newest, same_process, bool(wait), mode == "live")
 
 
 class Admission(NamedTuple):

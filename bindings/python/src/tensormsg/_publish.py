@@ -4,64 +4,39 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Generic, NamedTuple, Optional, TypeVar
+from typing import Any, Dict, Generic, Optional, Tuple, TypeVar
 
 from . import _data
-from ._count import UINT64, count
+from ._count import count
 from ._hub import Hub, Meta, merge_meta
 from ._lib import address, ffi, hot, lib, take_text
+from ._modes import Bounds, Mode, subscriber_params
 from ._time import milliseconds
-from .errors import Status, check, error_of
+from .errors import Error, Status, check, error_of
 
 H = TypeVar("H", bound=Hub)
 L = TypeVar("L", bound=Any)
 
-_SLOW = {"drop oldest": "TMSG_SLOW_DROP_OLDEST",
-         "drop newest": "TMSG_SLOW_DROP_NEWEST",
-         "disconnect": "TMSG_SLOW_DISCONNECT"}
 LOOK_S = 0.02  # what waits for others looks so often at last
 
 
-class Bounds(NamedTuple):
-    """What may wait for a subscriber, and what becomes of the rest."""
-
-    keep: int
-    queue: int
-    queue_bytes: Optional[int]
-    window: int
-    slow: str
-    newest: bool
+def publishing(keep: int, mode: Optional[Mode], newest: bool,
+               bounds: Bounds) -> Tuple[int, Any]:
+    """Of the arguments of publish(), for make_publisher()."""
+    if newest and mode == "all":
+        raise ValueError("mode='all' and newest=True: they say different things")
+    return count(keep, "keep"), subscriber_params(
+        "live" if newest else mode, bounds)
 
 
-def bounds(keep: int, queue: int, queue_bytes: Optional[int], window: int,
-           slow: str, newest: bool) -> Bounds:
-    """Of the arguments of publish()."""
-    for name, value, least in (("keep", keep, 0), ("queue", queue, 1),
-                               ("window", window, 1)):
-        count(value, name, least)
-    if queue_bytes is not None:
-        count(queue_bytes, "queue_bytes", 0, UINT64)
-    if slow not in _SLOW:
-        raise ValueError(f"slow={slow!r}: it is one of {', '.join(_SLOW)}")
-    return Bounds(keep, queue, queue_bytes, window, slow, newest)
-
-
-def make_publisher(hub: Hub, how: Bounds) -> Any:
+def make_publisher(hub: Hub, how: Tuple[int, Any]) -> Any:
     """Of all who come in from now on: before the hub has a listener."""
-    each = ffi.new("tmsg_subscriber_params_t *")
-    each.field_mask = lib.TMSG_SUBSCRIBER_PARAM_FLAGS | \
-        lib.TMSG_SUBSCRIBER_PARAM_MESSAGES | \
-        lib.TMSG_SUBSCRIBER_PARAM_WINDOW | lib.TMSG_SUBSCRIBER_PARAM_SLOW
-    each.flags = lib.TMSG_SUBSCRIBER_NEWEST if how.newest else 0
-    each.messages, each.window = how.queue, how.window
-    each.slow = getattr(lib, _SLOW[how.slow])
-    if how.queue_bytes is not None:
-        each.field_mask |= lib.TMSG_SUBSCRIBER_PARAM_BYTES
-        each.bytes = how.queue_bytes
+    keep, each = how
+    hub.waits_for_room = each.slow == lib.TMSG_SLOW_WAIT
     params = ffi.new("tmsg_publisher_params_t *")
     params.field_mask = lib.TMSG_PUBLISHER_PARAM_KEEP | \
         lib.TMSG_PUBLISHER_PARAM_SUBSCRIBER
-    params.keep = how.keep
+    params.keep = keep
     params.subscriber = each
     publisher_p = ffi.new("tmsg_publisher_t **")
     hub.enter()
@@ -113,10 +88,12 @@ class BasePublisher(Generic[H, L]):
         """How many maps were "published" and are "kept"; messages "delivered"
         (the peer's application took it), "dropped" (by `slow`, or its
         subscriber left) and "failed" (under way when it left, or refused by
-        it); "lent" and "not_lent" messages of send(lend=True), and
+        it); "dropped_for", how many for which reason ("messages", "bytes",
+        "age", "timeout", "left", "memory"); "blocked", how often publishing
+        waited; "lent" and "not_lent" messages of send(lend=True), and
         "why_not_lent", if some were not; and "subscribers", a list with
-        "peer", "delivered", "dropped" and "failed", and how many are "waiting"
-        and "under_way"."""
+        "peer", "delivered", "dropped", "failed", "dropped_for", "mode"
+        ("live", "all" or ""), and how many are "waiting" and "under_way"."""
         hub = self._hub
         text_p = ffi.new("char **")
         hub.enter()
@@ -145,6 +122,31 @@ class BasePublisher(Generic[H, L]):
         if hub.pending:
             hot.reap(hub.pending)
         hub.look_for_ended()
+
+    def _begin_room(self) -> Any:
+        """The operation that ends when there is room for one more message."""
+        if self._closing:
+            raise error_of(Status.CLOSED, "the publisher is closed")
+        hub = self._hub
+        request_p = ffi.new("tmsg_request_t **")
+        hub.enter()
+        try:
+            check(lib.tmsg_publisher_ready(self._publisher, request_p))
+        finally:
+            hub.leave()
+        op = hot.op(address(request_p[0]), None)
+        hub.pending.append(op)
+        return op
+
+    def _late(self, timeout: Optional[float]) -> Error:
+        """What is raised where there is no room in time."""
+        slow = max(self.describe()["subscribers"], default=None,
+                   key=lambda one: one["waiting"] * (one["mode"] == "all"))
+        who = "" if slow is None else \
+            f"{slow['peer']} has not taken " \
+            f"{slow['waiting'] + slow['under_way']} messages, and "
+        return error_of(Status.TIMED_OUT, f"{who}there was no room for another "
+                        f"in {timeout} s: nobody is sent it")
 
     def _is_idle(self) -> bool:
         return all(one["waiting"] + one["under_way"] == 0
