@@ -62,8 +62,8 @@ typedef struct tmsg_subscriber_params {
     uint32_t window;     /* messages on the way to it, which its application
                           * has not taken: beyond them they wait. 1 or more,
                           * default 32; with DROP_OLDEST the default is fewer
-                          * for who does not keep up: none more goes while the
-                          * oldest of them has been on the way for 100 ms */
+                          * for who does not keep up, as many as it takes in
+                          * about 100 ms */
     int32_t slow;        /* tmsg_slow_t; default DROP_OLDEST */
     uint32_t most_ms;    /* that a message waits for it at most, 1 or more;
                           * default UINT32_MAX, no bound. With DROP_OLDEST what

@@ -63,7 +63,12 @@ typedef struct tmsg_subscriber {
     tmsg_publisher_t *publisher;
     tmsg_endpoint_t *endpoint;
     tmsg_subscriber_params_t params;
-    bool adapts;         /* its window is that of those who keep up */
+    /* Whether nobody chose its window, which then is narrower while it does not
+     * keep up. */
+    bool adapts;
+    bool overrun;        /* it did not keep up, and has not caught up since */
+    uint32_t pace;       /* its window while it is overrun */
+    uint64_t nearest_ns; /* the least time that a message took to be taken */
     tmsg_list_t waiting; /* deliveries, oldest first */
     uint64_t waiting_bytes;
     bool anew; /* the peer was restarted, and has not got what is kept */

@@ -15,9 +15,10 @@
 #define MESSAGES_DEFAULT 16
 #define WINDOW_DEFAULT 32
 
-/* No more goes to who has not taken in this time what it was sent, unless a
- * window was asked for. */
+/* A subscriber for whom nobody chose a window is behind if a message takes so
+ * much longer than the fastest one until it is taken. */
 #define BEHIND_NS 100000000ULL
+#define PACE_FIRST 2
 
 #define FLAGS_KNOWN ((uint32_t)(TMSG_SUBSCRIBER_NEWEST | TMSG_SUBSCRIBER_OWNED))
 
@@ -187,7 +188,9 @@ static uint32_t messages_of(const tmsg_subscriber_t *subscriber)
 
 static uint32_t subscriber_window(const tmsg_subscriber_t *subscriber)
 {
-    return wants_newest(subscriber) ? 1 : subscriber->params.window;
+    return wants_newest(subscriber) ? 1
+           : subscriber->overrun    ? subscriber->pace
+                                    : subscriber->params.window;
 }
 
 static int32_t policy_of(const tmsg_subscriber_t *subscriber)
@@ -258,6 +261,31 @@ static void note_end(tmsg_subscriber_t *subscriber, tmsg_status_t status)
     }
 }
 
+static bool took_too_long(const tmsg_subscriber_t *subscriber, uint64_t ns)
+{
+    return ns >= BEHIND_NS && ns - BEHIND_NS >= subscriber->nearest_ns;
+}
+
+/* Widens the window of a subscriber that was overrun, or narrows it, by the
+ * time that a message took until it was taken. */
+static void note_taken(tmsg_subscriber_t *subscriber, tmsg_node_t *node)
+{
+    uint64_t ns;
+
+    if (!subscriber->adapts) {
+        return;
+    }
+    ns = ns_since(node);
+    if (ns < subscriber->nearest_ns) {
+        subscriber->nearest_ns = ns;
+    }
+    if (took_too_long(subscriber, ns)) {
+        subscriber->pace -= subscriber->pace > 1;
+    } else {
+        subscriber->pace += subscriber->pace < subscriber->params.window;
+    }
+}
+
 /* Called by the send when it has ended, as on_done. */
 static void delivery_sent(void *arg, tmsg_status_t status, const char *error)
 {
@@ -269,6 +297,7 @@ static void delivery_sent(void *arg, tmsg_status_t status, const char *error)
     (void)error; /* the error is logged already */
     tmsg_worker_lock(worker);
     tmsg_list_remove(&subscriber->under_way, &delivery->node);
+    note_taken(subscriber, &delivery->node);
     note_end(subscriber, status);
     free_delivery(delivery);
     publisher->refs++;
@@ -343,7 +372,7 @@ static void post_delivery(tmsg_subscriber_t *subscriber, delivery_t *delivery)
 static bool is_behind(const tmsg_subscriber_t *subscriber)
 {
     return subscriber->adapts && subscriber->under_way.count > 0 &&
-           ns_since(subscriber->under_way.head) >= BEHIND_NS;
+           took_too_long(subscriber, ns_since(subscriber->under_way.head));
 }
 
 static bool takes_more(const tmsg_subscriber_t *subscriber)
@@ -436,6 +465,9 @@ static void flush_subscriber(tmsg_subscriber_t *subscriber)
             post_delivery(subscriber, delivery);
         }
     }
+    if (subscriber->waiting.count == 0) {
+        subscriber->overrun = false;
+    }
 }
 
 /* Returns whether more waits than the bounds allow, and which of them. */
@@ -511,6 +543,16 @@ static void trim_waiting(tmsg_subscriber_t *subscriber)
     }
 }
 
+/* From now on no more goes to the subscriber than it takes in BEHIND_NS: the
+ * rest would only grow old on the way. */
+static void note_overrun(tmsg_subscriber_t *subscriber)
+{
+    if (subscriber->adapts && !subscriber->overrun) {
+        subscriber->overrun = true;
+        subscriber->pace = PACE_FIRST;
+    }
+}
+
 /* Applies the policy for slow subscribers to one that has too much waiting. */
 static void enforce_bounds(tmsg_subscriber_t *subscriber)
 {
@@ -520,6 +562,7 @@ static void enforce_bounds(tmsg_subscriber_t *subscriber)
         switch (policy_of(subscriber)) {
         case TMSG_SLOW_DROP_OLDEST:
             trim_waiting(subscriber);
+            note_overrun(subscriber);
             break;
         case TMSG_SLOW_DROP_NEWEST:
             drop_waiting(subscriber, subscriber->waiting.tail, reason);
@@ -606,6 +649,7 @@ tmsg_status_t tmsg_subscriber_create(tmsg_publisher_t *publisher,
     subscriber->endpoint = endpoint;
     tmsg_endpoint_hold(endpoint);
     subscriber->params = *params;
+    subscriber->nearest_ns = UINT64_MAX;
     subscriber->adapts = params->slow == TMSG_SLOW_DROP_OLDEST &&
                          !(params->field_mask & TMSG_SUBSCRIBER_PARAM_WINDOW);
     tmsg_list_push(&publisher->subscribers, &subscriber->node);
