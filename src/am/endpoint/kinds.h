@@ -57,6 +57,8 @@
     KIND(RING, 22, ring, CONNECTION)                                           \
     /* A payload was read out of our memory. */                                \
     KIND(READ, 23, read, CONNECTION)                                           \
+    /* Loans are given back; by a fast box alone. */                           \
+    KIND(LOAN_BACK, 24, loan_back, CONNECTION)                                 \
     /* A new one comes here, with the next number. */
 
 #define TMSG_KIND_NUMBER(name, number, handler, where)                         \

@@ -103,9 +103,11 @@ static tmsg_ucx_status_t handle_arrival(tmsg_arrival_t *arrival,
         return end_connection(arrival, head->endpoint_id, TMSG_ERR_MALFORMED,
                               "a message on a channel that has no channel");
     }
-    if (arrival->by_fastbox && !tmsg_kind_is_map(head->kind)) {
+    if (arrival->by_fastbox && !tmsg_kind_is_map(head->kind) &&
+        head->kind != TMSG_KIND_LOAN_BACK) {
         return end_connection(arrival, head->endpoint_id, TMSG_ERR_MALFORMED,
-                              "a fast box is for maps");
+                              "a fast box is for maps, and loans that are "
+                              "given back");
     }
     if (!tmsg_kind_is_map(head->kind) && head->kind != TMSG_KIND_FRAGMENT &&
         (arrival->rendezvous ||

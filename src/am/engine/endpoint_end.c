@@ -164,6 +164,7 @@ static void cut_connection(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     tmsg_lease_withdraw(endpoint);
     tmsg_endpoint_forget_loss(endpoint);
     tmsg_link_take_back(endpoint);
+    tmsg_loans_take_back(endpoint);
     tmsg_messages_return(endpoint);
     tmsg_loans_last(endpoint);
     tmsg_link_close(endpoint, writes);

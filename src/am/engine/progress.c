@@ -11,6 +11,7 @@
 #include "am/engine/siblings_tend.h"
 #include "am/path/bulk.h"
 #include "am/path/fastboxes.h"
+#include "am/path/loans.h"
 #include "am/recv/fetch.h"
 #include "am/recv/fetch_queue.h"
 #include "am/staging/copy.h"
@@ -177,7 +178,7 @@ static bool has_rest(const tmsg_worker_t *worker)
 {
     return (worker->stage.copies.count | worker->stage.calls.count |
             tmsg_fetch_count(worker) | worker->chores.count |
-            worker->bulk_streams.count | worker->has_retired) != 0;
+            worker->bulk_streams.count | worker->seldom) != 0;
 }
 
 __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
@@ -200,7 +201,10 @@ __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
     if (sibling_gone) {
         count += tmsg_siblings_tend(worker);
     }
-    if (worker->has_retired) {
+    if (worker->seldom & TMSG_SELDOM_LOANS) {
+        count += tmsg_loans_tend(worker);
+    }
+    if (worker->seldom & TMSG_SELDOM_RETIRED) {
         tmsg_worker_close_retired(worker);
     }
     return count;
@@ -276,7 +280,8 @@ tmsg_status_t tmsg_progress_arm(tmsg_worker_t *worker)
             return status;
         }
     }
-    if (!tmsg_fastboxes_arm(worker) || !tmsg_bulk_arm_all(worker)) {
+    if (!tmsg_fastboxes_arm(worker) || !tmsg_bulk_arm_all(worker) ||
+        !tmsg_loans_arm(worker)) {
         return TMSG_ERR_BUSY;
     }
     await_counts(worker);
@@ -315,5 +320,6 @@ bool tmsg_progress_is_idle(tmsg_worker_t *worker)
 {
     return !worker_has_work(worker) && !tmsg_copies_are_busy(&worker->stage) &&
            worker->bulk_streams.count == 0 && tmsg_fetch_count(worker) == 0 &&
-           !has_news(worker) && tmsg_fastboxes_are_quiet(worker);
+           !has_news(worker) && !tmsg_loans_wait(worker) &&
+           tmsg_fastboxes_are_quiet(worker);
 }

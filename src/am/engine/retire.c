@@ -420,7 +420,7 @@ void tmsg_ucx_retire(tmsg_ucx_t *ucx)
         begin_again(ucx->probe);
     }
     ucx->retired = true;
-    ucx->worker->has_retired = true;
+    ucx->worker->seldom |= TMSG_SELDOM_RETIRED;
 }
 
 static void retire_doubted(tmsg_timer_t *timer)
@@ -453,7 +453,7 @@ void tmsg_ucx_supersede(tmsg_ucx_t *ucx)
 {
     if (!has_listener(ucx)) {
         ucx->retired = true;
-        ucx->worker->has_retired = true;
+        ucx->worker->seldom |= TMSG_SELDOM_RETIRED;
     }
 }
 
@@ -461,14 +461,14 @@ void tmsg_worker_close_retired(tmsg_worker_t *worker)
 {
     tmsg_ucx_t *next;
 
-    worker->has_retired = false;
+    worker->seldom &= (uint8_t)~TMSG_SELDOM_RETIRED;
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = next) {
         next = ucx->next;
         if (ucx->retired && ucx->users == 0 && tmsg_linger_over(ucx)) {
             tmsg_worker_drain(ucx);
             close_retired_ucx(worker, ucx);
-        } else {
-            worker->has_retired |= ucx->retired;
+        } else if (ucx->retired) {
+            worker->seldom |= TMSG_SELDOM_RETIRED;
         }
     }
 }

@@ -29,14 +29,44 @@ static void give_all_back(tmsg_worker_t *worker)
     }
 }
 
-/* Other threads, or calls outside the worker, have given loans back. */
+/* Loans were given back while the worker slept; the step tends to them. */
 static void returned_ready(tmsg_source_t *source, uint32_t events)
 {
-    tmsg_lender_t *lender = lender_of_source(source);
-
     (void)events;
     tmsg_loop_drain(source->fd);
-    give_all_back(lender->worker);
+    (void)tmsg_loans_tend(lender_of_source(source)->worker);
+}
+
+unsigned tmsg_loans_tend(tmsg_worker_t *worker)
+{
+    tmsg_returns_t *returns = worker->paths.lender->returns;
+
+    if (!worker->asleep && !worker->armed &&
+        atomic_load_explicit(&returns->asleep, memory_order_relaxed)) {
+        atomic_store(&returns->asleep, false);
+    }
+    if (!atomic_load_explicit(&returns->waiting, memory_order_relaxed)) {
+        return 0;
+    }
+    atomic_store(&returns->waiting, false);
+    give_all_back(worker);
+    return 1;
+}
+
+bool tmsg_loans_wait(const tmsg_worker_t *worker)
+{
+    return (worker->seldom & TMSG_SELDOM_LOANS) &&
+           atomic_load(&worker->paths.lender->returns->waiting);
+}
+
+/* Who gives a loan back notes that first, and then looks whether the worker
+ * sleeps; the worker does it in the other order. */
+bool tmsg_loans_arm(const tmsg_worker_t *worker)
+{
+    if (worker->seldom & TMSG_SELDOM_LOANS) {
+        atomic_store(&worker->paths.lender->returns->asleep, true);
+    }
+    return !tmsg_loans_wait(worker);
 }
 
 static tmsg_returns_t *make_returns(tmsg_lender_t *lender)
@@ -46,6 +76,8 @@ static tmsg_returns_t *make_returns(tmsg_lender_t *lender)
     if (returns == NULL) {
         return NULL;
     }
+    atomic_init(&returns->waiting, false);
+    atomic_init(&returns->asleep, false);
     returns->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     lender->returned.ready = returned_ready;
     if (returns->fd < 0 ||
@@ -173,7 +205,7 @@ tmsg_status_t tmsg_loan_frame(tmsg_endpoint_t *endpoint, uint8_t frame,
 void tmsg_loans_chores(tmsg_endpoint_t *endpoint)
 {
     if (endpoint->paths.loans != NULL && !tmsg_endpoint_is_down(endpoint)) {
-        tmsg_loans_give_back(endpoint);
+        tmsg_loans_give_back(endpoint, false);
     }
 }
 
@@ -189,7 +221,7 @@ void tmsg_loans_last(tmsg_endpoint_t *endpoint)
         if (endpoint->paths.loans->out.count > 0) {
             tmsg_loans_watch(endpoint);
         }
-        tmsg_loans_give_back(endpoint);
+        tmsg_loans_give_back(endpoint, true);
     }
 }
 
@@ -201,7 +233,7 @@ void tmsg_loans_end(tmsg_endpoint_t *endpoint)
         return;
     }
     endpoint->paths.loans = NULL;
-    tmsg_loans_end_in(loans);
+    tmsg_loans_end_in(endpoint->worker, loans);
     tmsg_loans_end_out(endpoint, loans);
     free(loans);
 }
@@ -299,6 +331,7 @@ void tmsg_loans_finish(tmsg_worker_t *worker)
     }
     tmsg_loop_clear_timer(&worker->loop, &lender->tick);
     tmsg_loop_remove(&worker->loop, &lender->returned);
+    worker->seldom &= (uint8_t)~TMSG_SELDOM_LOANS;
     tmsg_returns_drop(lender->returns);
     worker->paths.lender = NULL;
     free(lender);

@@ -173,6 +173,19 @@ void tmsg_loan_end(tmsg_loan_in_t *loan);
 /* Sends what is to be given back: a chore of the endpoint. */
 void tmsg_loans_chores(tmsg_endpoint_t *endpoint);
 
+/* While loans of peers are there, worker->seldom says so. Then
+ * tmsg_loans_tend() is called in each step: it sends what was given back
+ * meanwhile, and returns 1 if anything was. tmsg_loans_wait() returns whether
+ * something waits for that. tmsg_loans_arm() has the worker woken for what is
+ * given back from now on, and returns false if something waits already. */
+unsigned tmsg_loans_tend(tmsg_worker_t *worker);
+bool tmsg_loans_wait(const tmsg_worker_t *worker);
+bool tmsg_loans_arm(const tmsg_worker_t *worker);
+
+/* Reads, when the connection ends, what the peer has given back by its fast
+ * box. */
+void tmsg_loans_take_back(tmsg_endpoint_t *endpoint);
+
 /* Returns whether the peer has loans of this side's. */
 bool tmsg_loans_are_out(const tmsg_endpoint_t *endpoint);
 

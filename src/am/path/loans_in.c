@@ -7,13 +7,15 @@
 #include "am/endpoint/link_ops.h"
 #include "am/net/loop.h"
 #include "am/net/unwanted.h"
+#include "am/path/fastboxes.h"
 #include "am/path/loans_struct.h"
 #include "core/bytes.h"
 #include "core/error.h"
 #include "core/map.h"
 #include "serialize/lent_places.h"
 
-#define TOKENS_MOST 512 /* of one frame */
+#define TOKENS_MOST 512        /* of one frame */
+#define TOKENS_MOST_FASTBOX 32 /* of one message by a fast box */
 /* A segment is searched for holes with the lock held, 15 ms a GiB. A connection
  * has this share of it, and may be so far ahead. */
 #define SEARCHED_BYTES_A_NS 4
@@ -239,10 +241,11 @@ tmsg_status_t tmsg_loan_arrived(tmsg_endpoint_t *endpoint, uint32_t token,
     }
     loan->borrower = borrower;
     tmsg_refs_take(&borrower->refs);
+    borrower->loans++;
+    endpoint->worker->paths.lender->borrowed++;
+    endpoint->worker->seldom |= TMSG_SELDOM_LOANS;
     loan->token = token;
     *loan_p = loan;
-    /* What was given back meanwhile goes with the next chores. */
-    tmsg_worker_chore(endpoint->worker, endpoint);
     endpoint->stats.received_by_loan++;
     return TMSG_OK;
 }
@@ -356,6 +359,14 @@ static void free_loan(tmsg_loan_in_t *loan)
     free(loan);
 }
 
+static void tell_worker(tmsg_returns_t *returns)
+{
+    atomic_store(&returns->waiting, true);
+    if (atomic_load(&returns->asleep)) {
+        tmsg_loop_signal(returns->fd);
+    }
+}
+
 void tmsg_loan_end(tmsg_loan_in_t *loan)
 {
     tmsg_borrower_t *borrower = loan->borrower;
@@ -373,7 +384,7 @@ void tmsg_loan_end(tmsg_loan_in_t *loan)
         first = borrower->returned.count == 0;
         tmsg_list_push(&borrower->returned, &loan->node);
         if (first) { /* under the lock: the worker is there */
-            tmsg_loop_signal(borrower->returns->fd);
+            tell_worker(borrower->returns);
         }
     }
     pthread_mutex_unlock(&borrower->lock);
@@ -409,7 +420,57 @@ static void free_loans(tmsg_list_t *list, size_t count)
     }
 }
 
-void tmsg_loans_give_back(tmsg_endpoint_t *endpoint)
+/* Notes that loans are there no more. */
+static void count_loans_out(tmsg_worker_t *worker, tmsg_borrower_t *borrower,
+                            size_t count)
+{
+    tmsg_lender_t *lender = worker->paths.lender;
+
+    borrower->loans -= count;
+    lender->borrowed -= count;
+    if (lender->borrowed == 0) {
+        worker->seldom &= (uint8_t)~TMSG_SELDOM_LOANS;
+    }
+}
+
+/* A peer that polls looks into its fast box first. Returns false if this cannot
+ * be used now. */
+static bool put_into_fastbox(tmsg_endpoint_t *endpoint, const uint8_t *tokens,
+                             size_t bytes)
+{
+    uint8_t header[TMSG_PREAMBLE_BYTES + 8 * TOKENS_MOST_FASTBOX];
+    const tmsg_preamble_t head = {.kind = TMSG_KIND_LOAN_BACK,
+                                  .endpoint_id = endpoint->peer_id,
+                                  .body_bytes = (uint32_t)bytes};
+    size_t header_bytes = TMSG_PREAMBLE_BYTES + bytes;
+    tmsg_fastbox_t *fastbox =
+        endpoint->state == TMSG_EP_OPEN &&
+                tmsg_fastboxes_are_for(endpoint, header_bytes, 0)
+            ? tmsg_fastboxes_choose(endpoint)
+            : NULL;
+
+    if (fastbox == NULL) {
+        return false;
+    }
+    tmsg_preamble_encode(&head, header);
+    memcpy(header + TMSG_PREAMBLE_BYTES, tokens, bytes);
+    (void)tmsg_fastbox_begin(fastbox, header_bytes, 0);
+    tmsg_fastbox_write_header(fastbox, header);
+    tmsg_fastboxes_put(endpoint, 0);
+    endpoint->stats.sent_by_fastbox--; /* it is no message */
+    return true;
+}
+
+static bool put_tokens(tmsg_endpoint_t *endpoint, const uint8_t *tokens,
+                       size_t bytes, bool last)
+{
+    return (!last && bytes <= 8 * TOKENS_MOST_FASTBOX &&
+            put_into_fastbox(endpoint, tokens, bytes)) ||
+           tmsg_link_ops.put(endpoint, TMSG_FRAME_LOAN_BACK, tokens, bytes) ==
+               TMSG_OK;
+}
+
+void tmsg_loans_give_back(tmsg_endpoint_t *endpoint, bool last)
 {
     tmsg_borrower_t *borrower = endpoint->paths.loans->borrower;
     uint8_t tokens[8 * TOKENS_MOST];
@@ -430,18 +491,18 @@ void tmsg_loans_give_back(tmsg_endpoint_t *endpoint)
                             ->token,
                         8);
         }
-        if (tmsg_link_ops.put(endpoint, TMSG_FRAME_LOAN_BACK, tokens,
-                              8 * count) != TMSG_OK) {
+        if (!put_tokens(endpoint, tokens, 8 * count, last)) {
             /* The peer does not read now; it is tried again. */
             put_back(borrower, &returned);
             tmsg_lender_tick(endpoint->worker->paths.lender);
             return;
         }
+        count_loans_out(endpoint->worker, borrower, count);
         free_loans(&returned, count);
     }
 }
 
-void tmsg_loans_end_in(tmsg_loans_t *loans)
+void tmsg_loans_end_in(tmsg_worker_t *worker, tmsg_loans_t *loans)
 {
     tmsg_borrower_t *borrower = loans->borrower;
     tmsg_list_t returned;
@@ -458,6 +519,7 @@ void tmsg_loans_end_in(tmsg_loans_t *loans)
     returned = borrower->returned;
     borrower->returned = (tmsg_list_t){0};
     pthread_mutex_unlock(&borrower->lock);
+    count_loans_out(worker, borrower, borrower->loans);
     free_loans(&returned, returned.count);
     free_borrower(borrower);
 }

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include "am/endpoint/control.h"
+#include "am/endpoint/fail.h"
+#include "am/endpoint/kinds.h"
 #include "am/endpoint/link_ops.h"
 #include "am/path/loans_struct.h"
 #include "core/bytes.h"
@@ -357,7 +359,7 @@ tmsg_status_t tmsg_loan_begin(tmsg_endpoint_t *endpoint, uint32_t token,
         tmsg_shareable_lend(lending->segments[i]);
     }
     count_loan(loans, lending, 1);
-    if (loans->out.count > 0) {
+    if (loans->out.count > 0 && endpoint->fastboxes.in == NULL) {
         /* Some may have been given back: a copy that is used again soon is in
          * the cache. */
         tmsg_link_ops.look(endpoint);
@@ -486,6 +488,47 @@ tmsg_status_t tmsg_loans_back(tmsg_endpoint_t *endpoint, const uint8_t *data,
     }
     tmsg_loans_forget_freed(endpoint, NULL);
     return TMSG_OK;
+}
+
+/* By UCX others may speak under the name of the peer. Into a fast box nobody
+ * else writes. */
+tmsg_ucx_status_t tmsg_loan_back_arrived(const tmsg_arrival_t *arrival)
+{
+    tmsg_endpoint_t *endpoint =
+        arrival->by_fastbox ? tmsg_control_receiver(arrival) : NULL;
+
+    if (endpoint == NULL) {
+        return TMSG_UCX_OK;
+    }
+    endpoint->stats.received_by_fastbox--; /* it is no message */
+    if (tmsg_loans_back(endpoint, arrival->body, arrival->head.body_bytes) !=
+        TMSG_OK) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED, tmsg_error_message());
+    }
+    return TMSG_UCX_OK;
+}
+
+void tmsg_loans_take_back(tmsg_endpoint_t *endpoint)
+{
+    tmsg_fastbox_t *fastbox = endpoint->fastboxes.in;
+    tmsg_fastbox_message_t message;
+    tmsg_status_t status = TMSG_OK;
+
+    /* What else lies there is nobody's any more. */
+    while (fastbox != NULL && tmsg_loans_are_out(endpoint) &&
+           status == TMSG_OK &&
+           tmsg_fastbox_look(fastbox, &message) == TMSG_FASTBOX_FULL) {
+        tmsg_preamble_t head;
+
+        status =
+            tmsg_preamble_decode(message.header, message.header_bytes, &head);
+        if (status == TMSG_OK && head.kind == TMSG_KIND_LOAN_BACK &&
+            head.endpoint_id == endpoint->id) {
+            status = tmsg_loans_back(endpoint, message.header + head.bytes,
+                                     head.body_bytes);
+        }
+        tmsg_fastbox_take(fastbox);
+    }
 }
 
 void tmsg_loans_end_out(tmsg_endpoint_t *endpoint, tmsg_loans_t *loans)

@@ -5,6 +5,7 @@
 #define TMSG_AM_PATH_LOANS_STRUCT_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "am/path/loans.h"
 #include "am/shm/lent.h"
@@ -118,6 +119,7 @@ typedef struct {
 typedef struct tmsg_lender {
     tmsg_worker_t *worker;
     uint64_t connections; /* that had loans so far */
+    size_t borrowed;      /* loans of peers that are there */
     tmsg_list_t copies;
     uint64_t copies_bytes;
     bool seals_none;       /* this kernel cannot seal copies */
@@ -140,8 +142,10 @@ typedef struct {
 
 /* What the threads that give loans back share with the worker. */
 typedef struct tmsg_returns {
-    tmsg_refs_t refs; /* of the worker and of each connection */
-    int fd;           /* an eventfd, readable while some were given back */
+    tmsg_refs_t refs;    /* of the worker and of each connection */
+    atomic_bool waiting; /* some were given back */
+    atomic_bool asleep;  /* the worker is to be woken for such */
+    int fd;              /* an eventfd, to wake it */
 } tmsg_returns_t;
 
 /* The borrower's part of a connection. Loans hold references to it. */
@@ -151,6 +155,7 @@ typedef struct {
     bool over;
     tmsg_list_t returned; /* loans to be given back */
     tmsg_returns_t *returns;
+    size_t loans; /* that are there, with these; under the worker's lock */
 } tmsg_borrower_t;
 
 struct tmsg_loan_in {
@@ -254,8 +259,9 @@ tmsg_status_t tmsg_loans_segment(tmsg_endpoint_t *endpoint, const uint8_t *data,
                                  size_t bytes, int fd);
 tmsg_status_t tmsg_loans_gone(tmsg_endpoint_t *endpoint, const uint8_t *data,
                               size_t bytes);
-void tmsg_loans_give_back(tmsg_endpoint_t *endpoint);
-void tmsg_loans_end_in(tmsg_loans_t *loans);
+/* `last`: by the socket alone, for the connection ends. */
+void tmsg_loans_give_back(tmsg_endpoint_t *endpoint, bool last);
+void tmsg_loans_end_in(tmsg_worker_t *worker, tmsg_loans_t *loans);
 void tmsg_returns_drop(tmsg_returns_t *returns);
 
 #endif

@@ -140,6 +140,9 @@ typedef struct {
     uint64_t doubted_ns; /* when a stranger last had a UCX worker retired */
 } tmsg_worker_past_t;
 
+#define TMSG_SELDOM_RETIRED 1u /* some UCX workers wait to be closed */
+#define TMSG_SELDOM_LOANS 2u   /* peers have lent something; path/loans.h */
+
 struct tmsg_worker {
     tmsg_context_t *context;
     tmsg_life_t *life;
@@ -199,7 +202,7 @@ struct tmsg_worker {
     tmsg_timer_t liveness; /* when to look for peers that are silent */
 
     tmsg_ucx_t *ucx;
-    bool has_retired;            /* some UCX workers wait to be closed */
+    uint8_t seldom; /* TMSG_SELDOM_*: what few workers have to look after */
     tmsg_endpoint_t **endpoints; /* endpoints by slot; a free slot is NULL */
     uint32_t endpoint_slots;
     uint32_t endpoint_count; /* slots that are taken */

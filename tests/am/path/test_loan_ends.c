@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "am/endpoint/control.h"
+#include "am/path/fastboxes.h"
 #include "support/lent_maps.h"
 #include "support/session_pair.h"
 #include "test_loan_tools.h"
@@ -394,6 +396,125 @@ Test(loan_ends, what_has_come_back_before_the_owners_end_counts)
     tmsg_request_destroy(request);
     pair_drop(&pair);
     must(tmsg_shareable_free(memory));
+}
+
+/* For pair_await(): the endpoint has a fast box for what it sends. */
+static bool has_fastbox(void *arg)
+{
+    const tmsg_endpoint_t *endpoint = arg;
+
+    return endpoint->fastboxes.out != NULL;
+}
+
+/* Sends messages until a has a fast box for what it sends. */
+static void make_fastbox(pair_t *pair)
+{
+    enum { FEW = 16 };
+    uint8_t byte = 1;
+
+    for (int i = 0; i < FEW; i++) {
+        tmsg_map_t *map = lent_map(&byte, 1);
+        tmsg_request_t *request;
+
+        must(tmsg_endpoint_send(pair->to_b, map, NULL, &request));
+        tmsg_map_destroy(map);
+        must(pair_finish(pair, request));
+        tmsg_message_destroy(pair_take(pair, &pair->b));
+    }
+    pair_await(pair, has_fastbox, pair->to_b, "a fast box");
+}
+
+/* A side that polls gives back with its next step, and the owner hears of it
+ * with its own: neither has to look at the socket. */
+Test(loan_ends, come_back_by_the_fast_box)
+{
+    uint8_t *memory = lent_block(MIB);
+    unsigned releases = 0;
+    pair_t pair;
+
+    lent_open(&pair, LINK_UNIX);
+    make_fastbox(&pair);
+    for (unsigned i = 0; i < 100; i++) {
+        uint64_t by_fastbox = pair.to_b->stats.sent_by_fastbox;
+        tmsg_request_t *request =
+            lent_send(pair.to_a, lent_map(memory, MIB), 0, &releases);
+        tmsg_message_t *message = pair_take(&pair, &pair.a);
+
+        must(pair_finish(&pair, request));
+        cr_expect(tmsg_shareable_is_lent(memory));
+        tmsg_message_destroy(message);
+        tmsg_worker_progress(pair.a.worker);
+        tmsg_worker_progress(pair.b.worker);
+        must_eq(releases, i + 1);
+        cr_expect(!tmsg_shareable_is_lent(memory));
+        cr_expect_eq(pair.to_b->stats.sent_by_fastbox, by_fastbox);
+    }
+    cr_expect_eq(pair.a.worker->seldom & TMSG_SELDOM_LOANS, 0);
+    pair_close(&pair);
+    must(tmsg_shareable_free(memory));
+}
+
+/* What the borrower said lies in the owner's fast box. */
+Test(loan_ends, what_lies_in_the_fast_box_at_the_owners_end_counts)
+{
+    uint8_t *memory = lent_block(MIB);
+    unsigned releases = 0;
+    tmsg_request_t *request;
+    pair_t pair;
+
+    lent_open(&pair, LINK_UNIX);
+    make_fastbox(&pair);
+    request =
+        lent_send(pair.to_a, lent_map(memory, MIB), TMSG_SEND_ACKED, &releases);
+    tmsg_message_destroy(pair_take(&pair, &pair.a));
+    tmsg_worker_progress(pair.a.worker);
+    must_eq(releases, 0);
+    tmsg_endpoint_destroy(pair.to_a);
+    pair.to_a = NULL;
+    tmsg_request_destroy(request);
+    tmsg_worker_progress(pair.b.worker);
+    cr_expect_eq(releases, 1);
+    cr_expect(!tmsg_shareable_is_lent(memory));
+    pair_drop(&pair);
+    must(tmsg_shareable_free(memory));
+}
+
+/* Says LOAN_BACK of a message that is not lent. */
+static void give_none_back(pair_t *pair, bool by_fastbox)
+{
+    uint8_t header[TMSG_PREAMBLE_BYTES + 8] = {0};
+    const tmsg_preamble_t head = {.kind = TMSG_KIND_LOAN_BACK,
+                                  .endpoint_id = pair->to_b->peer_id,
+                                  .body_bytes = 8};
+    tmsg_fastbox_t *fastbox = pair->to_b->fastboxes.out;
+
+    if (by_fastbox) {
+        tmsg_preamble_encode(&head, header);
+        must_true(tmsg_fastbox_has_room(fastbox));
+        (void)tmsg_fastbox_begin(fastbox, sizeof(header), 0);
+        tmsg_fastbox_write_header(fastbox, header);
+        tmsg_fastboxes_put(pair->to_b, 0);
+    } else {
+        must(tmsg_control_post(pair->to_b, TMSG_KIND_LOAN_BACK, &head,
+                               header + TMSG_PREAMBLE_BYTES, 8, NULL, 0));
+    }
+}
+
+/* By UCX others can speak under the name of the peer: what comes so is not
+ * heard. */
+Test(loan_ends, of_a_message_that_is_not_lent)
+{
+    pair_t pair;
+
+    lent_open(&pair, LINK_UNIX);
+    make_fastbox(&pair);
+    give_none_back(&pair, false);
+    lent_drive(&pair, 1000);
+    must_be(tmsg_endpoint_status(pair.to_a), TMSG_OK);
+    give_none_back(&pair, true);
+    must_be(pair_end_of(&pair, pair.to_a), TMSG_ERR_MALFORMED);
+    must_say(tmsg_endpoint_error(pair.to_a), "is not lent");
+    pair_drop(&pair);
 }
 
 /* A process that connects anew and keeps all it gets takes one record. */
