@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A publisher on a worker with a thread of its own, fed by two threads, while
- * peers come and go and a third thread looks at it. */
+ * peers come and go and a third thread looks at it: one that drops what a slow
+ * peer has no time for, and one that waits for it, and is closed meanwhile. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,7 +10,7 @@
 #include "support/peers.h"
 #include "support/seeded_maps.h"
 
-enum { MAPS = 300, GUESTS = 15, BYTES = 2000 };
+enum { MAPS = 300, GUESTS = 15, GUESTS_OF_ALL = 5, BYTES = 2000 };
 
 typedef struct {
     side_t camera;
@@ -25,8 +26,14 @@ static void *feed(void *arg)
     for (uint64_t i = 0; i < MAPS; i++) {
         tmsg_map_t *map = sample_bytes(i, BYTES);
 
-        must(tmsg_publisher_publish(scene->publisher, map, NULL, NULL));
+        tmsg_status_t status =
+            tmsg_publisher_publish(scene->publisher, map, NULL, NULL);
+
         tmsg_map_destroy(map);
+        if (status == TMSG_ERR_CLOSED) {
+            break;
+        }
+        must(status);
         usleep(300);
     }
     scene->feeding--;
@@ -68,33 +75,96 @@ static void visit(scene_t *scene)
     side_close(&side);
 }
 
-int main(void)
+static void open_scene(scene_t *scene, const tmsg_subscriber_params_t *each,
+                       pthread_t threads[3])
 {
     const side_options_t options = {.drive = DRIVE_THREAD};
-    const tmsg_publisher_params_t params = {
-        .field_mask = TMSG_PUBLISHER_PARAM_KEEP, .keep = 3};
+    const tmsg_publisher_params_t params = {.field_mask =
+                                                TMSG_PUBLISHER_PARAM_KEEP |
+                                                TMSG_PUBLISHER_PARAM_SUBSCRIBER,
+                                            .keep = 3,
+                                            .subscriber = each};
     tmsg_listener_params_t door = {.field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT,
                                    .on_accept = tmsg_publisher_accept};
-    pthread_t threads[3];
-    scene_t scene = {.feeding = 2};
 
-    side_open(&scene.camera, &options);
-    must(tmsg_publisher_create(scene.camera.worker, &params, &scene.publisher));
-    door.on_accept_arg = scene.publisher;
-    must(tmsg_listener_create(scene.camera.worker, "tcp://:0", &door,
-                              &scene.camera.listener));
-    must_eq(pthread_create(&threads[0], NULL, feed, &scene), 0);
-    must_eq(pthread_create(&threads[1], NULL, feed, &scene), 0);
-    must_eq(pthread_create(&threads[2], NULL, look, &scene), 0);
-    for (int i = 0; i < GUESTS; i++) {
-        visit(&scene);
-    }
+    side_open(&scene->camera, &options);
+    must(tmsg_publisher_create(scene->camera.worker, &params,
+                               &scene->publisher));
+    door.on_accept_arg = scene->publisher;
+    must(tmsg_listener_create(scene->camera.worker, "tcp://:0", &door,
+                              &scene->camera.listener));
+    must_eq(pthread_create(&threads[0], NULL, feed, scene), 0);
+    must_eq(pthread_create(&threads[1], NULL, feed, scene), 0);
+    must_eq(pthread_create(&threads[2], NULL, look, scene), 0);
+}
+
+static void close_scene(scene_t *scene, pthread_t threads[3])
+{
     for (int i = 0; i < 3; i++) {
         must_eq(pthread_join(threads[i], NULL), 0);
     }
-    tmsg_publisher_destroy(scene.publisher);
-    side_close(&scene.camera);
-    must_true(scene.taken > 0);
-    printf("%u maps were taken\n", scene.taken);
+    tmsg_publisher_destroy(scene->publisher);
+    side_close(&scene->camera);
+    must_true(scene->taken > 0);
+    printf("%u maps were taken\n", scene->taken);
+}
+
+static void drops(void)
+{
+    scene_t scene = {.feeding = 2};
+    pthread_t threads[3];
+
+    open_scene(&scene, NULL, threads);
+    for (int i = 0; i < GUESTS; i++) {
+        visit(&scene);
+    }
+    close_scene(&scene, threads);
+}
+
+static bool is_full(void *arg)
+{
+    const scene_t *scene = arg;
+    tmsg_request_t *room;
+    bool full;
+
+    must(tmsg_publisher_ready(scene->publisher, &room));
+    full = tmsg_request_test(room) == TMSG_IN_PROGRESS;
+    tmsg_request_destroy(room);
+    return full;
+}
+
+/* The last guest takes nothing, so that the feeders wait when it is closed. */
+static void waits(void)
+{
+    const tmsg_subscriber_params_t all = {
+        .field_mask = TMSG_SUBSCRIBER_PARAM_MESSAGES |
+                      TMSG_SUBSCRIBER_PARAM_WINDOW | TMSG_SUBSCRIBER_PARAM_SLOW,
+        .messages = 1,
+        .window = 1,
+        .slow = TMSG_SLOW_WAIT};
+    scene_t scene = {.feeding = 2};
+    tmsg_endpoint_t *stays;
+    pthread_t threads[3];
+    side_t side;
+
+    open_scene(&scene, &all, threads);
+    for (int i = 0; i < GUESTS_OF_ALL; i++) {
+        visit(&scene);
+    }
+    side_open(&side, NULL);
+    stays = side_dial(&side, &scene.camera);
+    if (scene.feeding == 2) { /* on a slow machine they have ended */
+        side_await(&side, is_full, &scene, "a full queue");
+    }
+    must(tmsg_publisher_close(scene.publisher, NULL));
+    close_scene(&scene, threads);
+    tmsg_endpoint_destroy(stays);
+    side_close(&side);
+}
+
+int main(void)
+{
+    drops();
+    waits();
     return 0;
 }
