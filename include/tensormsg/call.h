@@ -57,9 +57,11 @@ enum {
 };
 
 /* Makes a call again that failed for a while only: with RESOURCE_EXHAUSTED,
- * UNAVAILABLE, NO_MEMORY or BUSY. One that no handler saw always is; one that
+ * UNAVAILABLE, NO_MEMORY or BUSY, or with PEER_LOST where the endpoint begins a
+ * new session (tmsg_reconnect_t). One that no handler saw always is; one that
  * may have run only where the call is TMSG_CALL_IDEMPOTENT or the server
- * declares its method so (TMSG_METHOD_IDEMPOTENT). Each attempt waits twice as
+ * declares its method so (TMSG_METHOD_IDEMPOTENT): after PEER_LOST, in a reply
+ * to an earlier call with retries. Each attempt waits twice as
  * long as the one before, all less a random part, at most half; none is made
  * that would begin after the deadline, or without budget
  * (tmsg_endpoint_set_retry_budget()). The application sees the last outcome
@@ -182,9 +184,9 @@ TMSG_API uint32_t tmsg_call_attempts(const tmsg_call_t *call);
 /* Bounds the retries of an endpoint, so that they do not add to what makes its
  * peer fail: of `tokens` (1 to 1,000; 0: no bound), which it begins with and
  * never has more of, each attempt of a call with retries takes one where it
- * fails as above, and gives `thousandths` of one back (at most 1,000,000)
- * where it succeeds. Nothing is retried while there
- * are not more than half. By default there are 10 and 100 thousandths. Errors:
+ * fails as above, but for PEER_LOST, and gives `thousandths` of one back (at
+ * most 1,000,000) where it succeeds. Nothing is retried while there are not
+ * more than half. By default there are 10 and 100 thousandths. Errors:
  * INVALID_PARAM, CLOSED, NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_endpoint_set_retry_budget(tmsg_endpoint_t *endpoint,
                                                       uint32_t tokens,

@@ -296,6 +296,7 @@ tmsg_status_t tmsg_task_words(const char *words, size_t *bytes_p)
 tmsg_status_t tmsg_task_reply(tmsg_task_t *task, const tmsg_map_t *map,
                               const tmsg_reply_params_t *params)
 {
+    task->reply.flags = safe_flag(task);
     return answer_task(task, &task->reply, map, params);
 }
 

@@ -181,7 +181,7 @@ TMSG_RPC_STEP tmsg_status_t make_call(tmsg_rpc_peer_t *peer, const char *method,
         return tmsg_error_memory("a call");
     }
     call->peer = peer;
-    call->carrier = peer;
+    call->current = peer;
     call->endpoint = peer->endpoint;
     status = take_method(call, method);
     if (status == TMSG_OK) {
@@ -231,7 +231,7 @@ TMSG_RPC_STEP tmsg_status_t enlist(tmsg_call_t *call, const tmsg_map_t *map,
             enlist_extras(call, map);
         }
         *id_p = call->id;
-        tmsg_list_push(&call->carrier->calls, &call->node);
+        tmsg_list_push(&call->current->calls, &call->node);
         alarm = call->deadline_ns != 0 &&
                 tmsg_hub_expect(hub, &call->expiry, call->deadline_ns);
     }

@@ -51,7 +51,7 @@ static void give_back_call(tmsg_call_t *call, bool own)
 
 TMSG_RPC_RARE void free_extras(tmsg_call_t *call)
 {
-    tmsg_call_drop_carrier(call);
+    tmsg_call_drop_current(call);
     tmsg_hooks_drop(call->hooks);
     tmsg_stream_free(call->stream);
     if (call->into != NULL && tmsg_map_unhold(call->into)) {
@@ -137,7 +137,7 @@ tmsg_call_t *tmsg_call_find(const tmsg_rpc_peer_t *peer, uint64_t id)
     uint32_t slot = (uint32_t)id;
     tmsg_call_t *call = slot < hub->slot_count ? hub->slots[slot].call : NULL;
 
-    return call != NULL && call->id == id && call->carrier == peer ? call
+    return call != NULL && call->id == id && call->current == peer ? call
                                                                    : NULL;
 }
 
@@ -147,7 +147,7 @@ TMSG_RPC_STEP void leave_slot(tmsg_call_t *call)
         free_call_slot(call->peer->hub, call);
     }
     if (call->indexed) {
-        tmsg_table_remove(&call->carrier->calls_by_message, &call->by_message);
+        tmsg_table_remove(&call->current->calls_by_message, &call->by_message);
     }
     call->indexed = false;
 }
@@ -178,7 +178,7 @@ TMSG_RPC_RARE void end_extras(tmsg_call_t *call, tmsg_status_t status)
 TMSG_RPC_STEP void end_call(tmsg_call_t *call, tmsg_status_t status)
 {
     leave_slot(call);
-    tmsg_list_remove(&call->carrier->calls, &call->node);
+    tmsg_list_remove(&call->current->calls, &call->node);
     tmsg_hub_forgo(call->peer->hub, &call->expiry);
     if (call->extras) {
         end_extras(call, status);
@@ -269,7 +269,7 @@ const char *tmsg_call_without_peer(const char *peer, const char *why)
 
 void tmsg_call_explain(tmsg_call_t *call, const char *why)
 {
-    const char *peer = tmsg_calls_name(call->carrier->endpoint);
+    const char *peer = tmsg_calls_name(call->current->endpoint);
     char tries[32] = "";
 
     if (call->attempts > 1) {
@@ -352,14 +352,14 @@ static void index_call(tmsg_call_t *call)
 
     call->indexed = number != TMSG_CALL_NO_NUMBER && call->id != 0;
     if (call->indexed) {
-        tmsg_table_add(&call->carrier->calls_by_message, &call->by_message,
+        tmsg_table_add(&call->current->calls_by_message, &call->by_message,
                        number);
     }
 }
 
 void tmsg_call_index(tmsg_call_t *call)
 {
-    if (call->carrier->refuses) {
+    if (call->current->refuses) {
         index_call(call);
     }
 }
@@ -384,10 +384,10 @@ void tmsg_call_began(void *arg)
     /* An earlier attempt, which was answered before it was sent, may have put
      * the call into the table. */
     if (call->indexed) {
-        tmsg_table_remove(&call->carrier->calls_by_message, &call->by_message);
+        tmsg_table_remove(&call->current->calls_by_message, &call->by_message);
         call->indexed = false;
     }
-    if (call->carrier->refuses && !tmsg_call_has_ended(call)) {
+    if (call->current->refuses && !tmsg_call_has_ended(call)) {
         index_call(call);
     }
     tmsg_hub_unlock_live(hub);

@@ -15,9 +15,10 @@ struct tmsg_call {
     atomic_int status;
     tmsg_endpoint_t *endpoint; /* held; keeps peer and hub alive */
     tmsg_rpc_peer_t *peer;
-    /* In whose list the call is, and by whose endpoint it goes: `peer`, or one
-     * that came after it, whose endpoint is held then. The lock protects it. */
-    tmsg_rpc_peer_t *carrier;
+    /* The peer in whose list the call is, and by whose endpoint it goes:
+     * `peer`, or one that came after it, whose endpoint is held then. The lock
+     * protects it. */
+    tmsg_rpc_peer_t *current;
     tmsg_call_stream_t *stream; /* the stream that this call opened, or NULL;
                                    freed with the call */
     uint64_t id;
@@ -97,17 +98,17 @@ void tmsg_call_drop_unseen(tmsg_call_t *call);
 /* Gives back the ended call whose release was put off. Worker's thread only. */
 void tmsg_calls_catch_up(tmsg_hub_t *hub);
 
-/* Has a call that goes on go by the heir of its carrier from now on (carry.c).
- * The one that carried it is held by the caller. Lock held. */
+/* Has a call that goes on go by the heir of its current peer from now on
+ * (carry.c). The caller holds the endpoint of the current one. Lock held. */
 void tmsg_call_carry(tmsg_call_t *call, tmsg_rpc_peer_t *heir);
 
-/* Ends the hold of a call's carrier, with the call. Lock not held. */
-void tmsg_call_drop_carrier(tmsg_call_t *call);
+/* Ends the hold of a call's current peer, with the call. Lock not held. */
+void tmsg_call_drop_current(tmsg_call_t *call);
 
-/* Holds and returns the endpoint of the call's carrier. Takes the lock. */
-tmsg_endpoint_t *tmsg_call_hold_carrier(tmsg_call_t *call);
+/* Holds and returns the endpoint of the call's current peer. Takes the lock. */
+tmsg_endpoint_t *tmsg_call_hold_current(tmsg_call_t *call);
 
-/* Tells the carrier's peer that nobody waits for the reply to that attempt any
+/* Tells the other side that nobody waits for the reply to that attempt any
  * more. Lock not held. */
 void tmsg_call_uncall(tmsg_call_t *call, uint64_t id);
 
@@ -132,8 +133,8 @@ tmsg_status_t tmsg_call_enlist(tmsg_call_t *call, const tmsg_map_t *map);
  * before it was sent. */
 void tmsg_call_began(void *call);
 
-/* Has the call found by its message's number, if calls of its carrier are. Lock
- * held. */
+/* Has the call found by its message's number, if calls of its current peer are.
+ * Lock held. */
 void tmsg_call_index(tmsg_call_t *call);
 
 /* Ends a call without retries that was not sent. Takes the lock. Returns false

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Calls that go on by the endpoint which takes the place of theirs. */
+#include <string.h>
+
 #include "rpc/caller.h"
 
 void tmsg_call_carry(tmsg_call_t *call, tmsg_rpc_peer_t *heir)
 {
-    tmsg_rpc_peer_t *before = call->carrier;
+    tmsg_rpc_peer_t *before = call->current;
 
     if (call->indexed) {
         tmsg_table_remove(&before->calls_by_message, &call->by_message);
@@ -12,27 +14,27 @@ void tmsg_call_carry(tmsg_call_t *call, tmsg_rpc_peer_t *heir)
     }
     tmsg_list_remove(&before->calls, &call->node);
     tmsg_list_push(&heir->calls, &call->node);
-    call->carrier = heir;
-    call->extras = true; /* tmsg_call_drop_carrier() is one of these */
+    call->current = heir;
+    call->extras = true; /* tmsg_call_drop_current() is one of these */
     tmsg_calls_hold(heir->endpoint);
     if (before != call->peer) {
         tmsg_calls_drop(before->endpoint); /* not the last */
     }
 }
 
-void tmsg_call_drop_carrier(tmsg_call_t *call)
+void tmsg_call_drop_current(tmsg_call_t *call)
 {
-    if (call->carrier != call->peer) {
-        tmsg_calls_drop(call->carrier->endpoint);
+    if (call->current != call->peer) {
+        tmsg_calls_drop(call->current->endpoint);
     }
 }
 
-tmsg_endpoint_t *tmsg_call_hold_carrier(tmsg_call_t *call)
+tmsg_endpoint_t *tmsg_call_hold_current(tmsg_call_t *call)
 {
     tmsg_endpoint_t *endpoint;
 
     tmsg_hub_lock(call->peer->hub);
-    endpoint = call->carrier->endpoint;
+    endpoint = call->current->endpoint;
     tmsg_calls_hold(endpoint);
     tmsg_hub_unlock(call->peer->hub);
     return endpoint;
@@ -40,7 +42,7 @@ tmsg_endpoint_t *tmsg_call_hold_carrier(tmsg_call_t *call)
 
 void tmsg_call_uncall(tmsg_call_t *call, uint64_t id)
 {
-    tmsg_endpoint_t *endpoint = tmsg_call_hold_carrier(call);
+    tmsg_endpoint_t *endpoint = tmsg_call_hold_current(call);
 
     tmsg_calls_cancel(endpoint, id);
     tmsg_calls_drop(endpoint);
@@ -70,6 +72,8 @@ static size_t left(void *arg, void *heir_arg)
     tmsg_hub_lock(peer->hub);
     peer->heir = heir;
     heir->budget = peer->budget;
+    memcpy(heir->safe, peer->safe, sizeof(heir->safe));
+    heir->safe_count = peer->safe_count;
     count = peer->calls.count;
     tmsg_hub_unlock(peer->hub);
     return count;

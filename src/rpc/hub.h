@@ -23,6 +23,7 @@
 #include "rpc/table.h"
 
 #define TMSG_RPC_EARLY 32 /* ids of canceled calls that are kept */
+#define TMSG_RPC_SAFE 32  /* methods of a peer that are known as idempotent */
 
 #ifdef __SANITIZE_ADDRESS__ /* ASan finds uses after free only in freed        \
                                records */
@@ -149,6 +150,10 @@ typedef struct tmsg_rpc_peer {
     tmsg_list_t calls; /* calls of this side under way */
     tmsg_list_t tasks; /* calls of the peer, to be answered */
     tmsg_retry_budget_t budget;
+    /* keys of methods that the peer declared idempotent in its replies to calls
+     * with retries: a ring */
+    uint64_t safe[TMSG_RPC_SAFE];
+    unsigned safe_count;
     bool refuses; /* a message of this side did not arrive: from then on calls
                      are also found by the numbers of their messages */
     tmsg_table_t calls_by_message;

@@ -113,6 +113,29 @@ void tmsg_retry_lend(tmsg_call_t *call, tmsg_call_send_t *how)
 
 void tmsg_retry_unlend(tmsg_call_t *call) { attempt_released(call); }
 
+/* Returns whether a reply of the peer's has said that the call's method is
+ * idempotent. Lock held. */
+static bool is_known_safe(const tmsg_rpc_peer_t *peer, const tmsg_call_t *call)
+{
+    uint64_t key = tmsg_table_key(call->method, call->method_bytes);
+
+    for (unsigned i = 0; i < TMSG_RPC_SAFE && i < peer->safe_count; i++) {
+        if (peer->safe[i] == key) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Keeps in mind that it is: a peer that is lost cannot say so. Lock held. */
+static void note_safe(tmsg_rpc_peer_t *peer, const tmsg_call_t *call)
+{
+    if (!is_known_safe(peer, call)) {
+        peer->safe[peer->safe_count++ % TMSG_RPC_SAFE] =
+            tmsg_table_key(call->method, call->method_bytes);
+    }
+}
+
 /* Returns whether the cause of a failure can pass by itself. If a new session
  * follows, so does the loss of the peer. */
 static bool is_transient(const tmsg_rpc_peer_t *peer, tmsg_status_t status)
@@ -180,7 +203,7 @@ static void fire_next(tmsg_rpc_event_t *event)
     uint64_t id;
 
     tmsg_hub_lock(hub);
-    endpoint = call->carrier->endpoint;
+    endpoint = call->current->endpoint;
     tmsg_calls_hold(endpoint);
     /* The expiry of the deadline ends a call that has reached the deadline. */
     over = tmsg_call_has_ended(call) ||
@@ -248,7 +271,7 @@ bool tmsg_call_again(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
                      bool safe)
 {
     tmsg_hub_t *hub = call->peer->hub;
-    tmsg_rpc_peer_t *peer = call->carrier;
+    tmsg_rpc_peer_t *peer = call->current;
     uint64_t at_ns;
 
     if (call->retry.attempts == 0 || call->map == NULL) {
@@ -256,6 +279,11 @@ bool tmsg_call_again(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
     }
     if (status == TMSG_OK) {
         note_success(peer);
+    }
+    if (safe) {
+        note_safe(peer, call);
+    } else if (status == TMSG_ERR_PEER_LOST) {
+        safe = is_known_safe(peer, call);
     }
     if (!is_transient(peer, status) || !budget_allows(peer, status) ||
         call->attempts >= call->retry.attempts ||

@@ -407,8 +407,7 @@ static void listen_at(const char *url, int32_t resume_ms)
 static void connect_to(int n, const char *url, int32_t give_up_ms)
 {
     const tmsg_endpoint_params_t params = {
-        .field_mask =
-            TMSG_ENDPOINT_PARAM_RECONNECT | TMSG_ENDPOINT_PARAM_FLAGS,
+        .field_mask = TMSG_ENDPOINT_PARAM_RECONNECT | TMSG_ENDPOINT_PARAM_FLAGS,
         .reconnect = {.first_backoff_ms = 1,
                       .most_backoff_ms = 50,
                       .give_up_ms = give_up_ms},

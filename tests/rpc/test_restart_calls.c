@@ -40,12 +40,15 @@ static void once(void *arg, tmsg_task_t *task)
 
 static void serve(restarted_t *restarted)
 {
+    const tmsg_method_params_t safe = {.field_mask = TMSG_METHOD_PARAM_FLAGS,
+                                       .flags = TMSG_METHOD_IDEMPOTENT};
     scene_t *scene = restarted->arg;
 
     scene->servers++;
     must(tmsg_server_create(restarted->server.worker, NULL, &scene->server));
     must(tmsg_server_register(scene->server, "answer", answer, scene, NULL));
     must(tmsg_server_register(scene->server, "once", once, scene, NULL));
+    must(tmsg_server_register(scene->server, "safe", once, scene, &safe));
 }
 
 static void leave(restarted_t *restarted)
@@ -168,6 +171,29 @@ static void check_calls(link_t link, int32_t resume_ms, bool abrupt)
 Test(restart_calls, tcp) { check_calls(LINK_TCP, -1, true); }
 Test(restart_calls, unix) { check_calls(LINK_UNIX, -1, false); }
 Test(restart_calls, without_sessions) { check_calls(LINK_SHM, 0, false); }
+
+/* The server declares its method idempotent, which its replies say. */
+Test(restart_calls, of_a_method_that_is_declared_idempotent)
+{
+    static scene_t scene;
+    tmsg_call_t *made;
+
+    open_scene(&scene, LINK_UNIX, -1, false);
+    made = call(&scene, "safe", 3, 0); /* nothing is known yet */
+    restarted_await(&scene.restarted, is_kept, &scene, "a call");
+    restart(&scene);
+    check_lost(&scene, made);
+    check_reply(&scene, call(&scene, "safe", 3, 0), 1);
+    for (int i = 0; i < 2; i++) { /* is known over restarts, too */
+        scene.servers = 0;
+        restart(&scene);
+        made = call(&scene, "safe", 3, 0);
+        restarted_await(&scene.restarted, is_kept, &scene, "a call");
+        restart(&scene);
+        check_reply(&scene, made, 2);
+    }
+    restarted_close(&scene.restarted);
+}
 
 static void on_stream(void *arg, tmsg_call_stream_t *stream)
 {

@@ -389,8 +389,7 @@ static void begin_to_lie(const liar_t *liar)
 static void visit(const door_t *door, const liar_role_t *role, uint64_t *state)
 {
     const tmsg_endpoint_params_t resumed = {
-        .field_mask =
-            TMSG_ENDPOINT_PARAM_RECONNECT | TMSG_ENDPOINT_PARAM_FLAGS,
+        .field_mask = TMSG_ENDPOINT_PARAM_RECONNECT | TMSG_ENDPOINT_PARAM_FLAGS,
         .reconnect = {1, 20, LIAR_RESUME_MS},
         .flags = TMSG_ENDPOINT_SAME_PROCESS};
     liar_t liar = {.state = state};

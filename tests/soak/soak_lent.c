@@ -170,8 +170,7 @@ static void send_on(void *arg)
     const side_options_t options = {.ucx_config = link_config(task->link),
                                     .peer_timeout_ms = TIMEOUT_MS};
     const tmsg_endpoint_params_t resumed = {
-        .field_mask =
-            TMSG_ENDPOINT_PARAM_RECONNECT | TMSG_ENDPOINT_PARAM_FLAGS,
+        .field_mask = TMSG_ENDPOINT_PARAM_RECONNECT | TMSG_ENDPOINT_PARAM_FLAGS,
         .reconnect = {1, 20, 400},
         .flags = TMSG_ENDPOINT_SAME_PROCESS};
     uint64_t dice = task->seed;

@@ -207,8 +207,7 @@ static void fetch(void *arg)
     const side_options_t options = {.ucx_config = link_config(task->link),
                                     .peer_timeout_ms = TIMEOUT_MS};
     const tmsg_endpoint_params_t resumed = {
-        .field_mask =
-            TMSG_ENDPOINT_PARAM_RECONNECT | TMSG_ENDPOINT_PARAM_FLAGS,
+        .field_mask = TMSG_ENDPOINT_PARAM_RECONNECT | TMSG_ENDPOINT_PARAM_FLAGS,
         .reconnect = {1, 20, KEPT_MS},
         .flags = TMSG_ENDPOINT_SAME_PROCESS};
     uint64_t dice = task->seed;
