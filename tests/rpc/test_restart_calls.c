@@ -147,7 +147,8 @@ static void check_calls(link_t link, int32_t resume_ms, bool abrupt)
         check_reply(&scene, queued[i], 1);
     }
     must_eq(scene.seen, 4);
-    must_say(scene.restarted.told.words[1], "ended 0 sends and 1 calls, and ");
+    must_say(scene.restarted.told.words[1],
+             "; 0 sends and 1 calls ended with the old one, ");
 
     scene.servers = 0;
     restart(&scene);

@@ -101,13 +101,19 @@ void tmsg_resume_hello(const tmsg_endpoint_t *endpoint, tmsg_hello_t *hello)
     }
 }
 
-/* Marks the session as over and returns `status`, which the thread's error
+/* Marks the session as over, and tells the peer, who has done nothing wrong, in
+ * other words than this side's. Returns PEER_LOST, which the thread's error
  * message explains. */
-static tmsg_status_t no_way_back(tmsg_resume_t *resume, tmsg_status_t status)
+static tmsg_status_t no_way_back(tmsg_resume_t *resume)
 {
+    char why[TMSG_ERROR_BYTES];
+
+    snprintf(why, sizeof(why), "%s", tmsg_error_message());
     resume->over = true;
     resume->at_once = true;
-    return status;
+    tmsg_handshake_tell(resume->endpoint, TMSG_ERR_CANCELED,
+                        "it looked for a session that is not kept here");
+    return tmsg_error_set(TMSG_ERR_PEER_LOST, "%s", why);
 }
 
 static void give_up_session(tmsg_resume_t *resume)
@@ -403,6 +409,8 @@ static void begin_session(tmsg_endpoint_t *endpoint)
 static void begin_anew(tmsg_endpoint_t *endpoint)
 {
     tmsg_resume_t *resume = endpoint->resume;
+    bool other = memcmp(resume->peer, endpoint->peer_hello.instance_id,
+                        sizeof(resume->peer)) != 0;
     char words[TMSG_ERROR_BYTES];
 
     tmsg_loop_clear_timer(&endpoint->worker->loop, &resume->end);
@@ -411,10 +419,11 @@ static void begin_anew(tmsg_endpoint_t *endpoint)
     resume->sessions++;
     begin_session(endpoint);
     snprintf(words, sizeof(words),
-             "a new session with pid %u on %s; with the old one ended %zu "
-             "sends and %zu calls, and %zu went over",
-             endpoint->peer_hello.pid, endpoint->peer_hello.host,
-             resume->lost.sends, resume->lost.calls, resume->lost.moved);
+             "%sa new session with pid %u on %s; %zu sends and %zu calls ended "
+             "with the old one, %zu went over",
+             other ? "restarted: " : "", endpoint->peer_hello.pid,
+             endpoint->peer_hello.host, resume->lost.sends, resume->lost.calls,
+             resume->lost.moved);
     tmsg_endpoint_log(endpoint, TMSG_LOG_CONNECTED_KIND, TMSG_LOG_WARN, "%s",
                       words);
     tmsg_session_tell(endpoint, TMSG_SESSION_NEW, words);
@@ -437,6 +446,7 @@ tmsg_status_t tmsg_resume_inherit(tmsg_endpoint_t *heir, tmsg_endpoint_t *old,
     resume->most_backoff_ms = from->most_backoff_ms;
     resume->connect_timeout_ms = from->connect_timeout_ms;
     resume->sessions = from->sessions;
+    memcpy(resume->peer, old->peer_hello.instance_id, sizeof(resume->peer));
     resume->beginning = true;
     if (!from->away) {
         begin_absence(resume, error);
@@ -529,17 +539,16 @@ static tmsg_status_t recognize_dialled(tmsg_endpoint_t *endpoint,
         return check_principal(endpoint);
     }
     if (memcmp(theirs->instance_id, resume->peer, sizeof(resume->peer)) != 0) {
-        return no_way_back(
-            resume, tmsg_error_set(TMSG_ERR_PEER_LOST,
-                                   "the peer was restarted: pid %u on %s "
-                                   "answers in its place",
-                                   theirs->pid, theirs->host));
+        tmsg_error_set(TMSG_ERR_PEER_LOST,
+                       "the peer was restarted: pid %u on %s answers in its "
+                       "place",
+                       theirs->pid, theirs->host);
+        return no_way_back(resume);
     }
     if (theirs->resume_ms == 0) {
-        return no_way_back(resume,
-                           tmsg_error_set(TMSG_ERR_PEER_LOST,
-                                          "the peer's listener keeps no "
-                                          "sessions any more"));
+        tmsg_error_set(TMSG_ERR_PEER_LOST,
+                       "the peer's listener keeps no sessions any more");
+        return no_way_back(resume);
     }
     return TMSG_OK;
 }

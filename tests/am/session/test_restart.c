@@ -33,7 +33,7 @@ static void check_goes_on(link_t link, drive_t drive, int32_t resume_ms,
         must_eq(told->count, 2 * i + 2);
         must_eq(told->events[2 * i], TMSG_SESSION_AWAY);
         must_eq(told->events[2 * i + 1], TMSG_SESSION_NEW);
-        must_say(told->words[2 * i + 1], "a new session with pid ");
+        must_say(told->words[2 * i + 1], "restarted: a new session with pid ");
         must_eq(described(restarted.endpoint, "sessions"), i + 2);
         restarted_exchange(&restarted, 10 * i + 3);
         must_say(tmsg_endpoint_peer(restarted.endpoint), "(pid ");
@@ -139,8 +139,8 @@ static void check_moves(link_t link, int32_t resume_ms, bool abrupt)
         must_say(tmsg_request_error(sent[i]), "may have been taken or not");
         tmsg_request_destroy(sent[i]);
     }
-    must_say(restarted.told.words[1], "with the old one ended 2 sends and 0 "
-                                      "calls, and ");
+    must_say(restarted.told.words[1],
+             "; 2 sends and 0 calls ended with the old one, ");
     took.restarted = &restarted;
     restarted_await(&restarted, has_taken_all, &took, "what went over");
     for (unsigned i = 2; i < 6; i++) {

@@ -154,6 +154,7 @@ Test(restart_ends, with_any_other_word_of_the_peer)
     restarted.server.accepts = 0;
     restarted_await_new(&restarted);
     must_say(restarted.told.words[0], "come again");
+    must_true(strncmp(restarted.told.words[1], "a new session", 13) == 0);
     restarted_exchange(&restarted, 1);
     must(tmsg_endpoint_abort(restarted.server.accepted, TMSG_ERR_LIMIT_EXCEEDED,
                              "too much"));
