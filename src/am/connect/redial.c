@@ -146,7 +146,7 @@ bool tmsg_redial_met_nobody(const tmsg_endpoint_t *endpoint,
     case TMSG_ERR_NOT_FOUND:
         return !link->connected;
     case TMSG_ERR_PEER_LOST:
-        return !link->refused && !link->explained;
+        return !link->refused;
     default:
         return false;
     }

@@ -49,15 +49,15 @@ static void free_port(char *url, size_t bytes)
     close(raw_listen(url, bytes));
 }
 
-/* Leaves a socket file behind that nobody listens on. */
-static void leave_socket(const char *path)
+/* Opens a socket file, which stays when the socket is closed. */
+static int open_socket(const char *path)
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
 
     snprintf(un.sun_path, sizeof(un.sun_path), "%s", path);
     must_true(bind(fd, (const struct sockaddr *)&un, sizeof(un)) == 0);
-    close(fd);
+    return fd;
 }
 
 /* a listens only when b has dialled in vain, and gets what b has sent. */
@@ -119,7 +119,7 @@ Test(await_listener, at_a_path_that_was_left_behind)
 
     snprintf(path, sizeof(path), "%s", scratch_path("stale"));
     snprintf(url, sizeof(url), "unix://%s", path);
-    leave_socket(path);
+    close(open_socket(path));
     comes_later(url, url, PEERS_BOUND_MS, "Connection refused");
 }
 
@@ -168,6 +168,27 @@ Test(await_listener, that_hangs_up_at_first)
     }
     must_say(tmsg_endpoint_error(endpoint), "the connection broke");
     close(fd);
+    side_listen(&side, url);
+    side_accept(&side);
+    side_close(&side);
+}
+
+/* One that ends before this side has said its first word. */
+Test(await_listener, that_has_gone_when_it_is_spoken_to)
+{
+    char url[256], path[200];
+    side_t side;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s", scratch_path("going"));
+    snprintf(url, sizeof(url), "unix://%s", path);
+    fd = open_socket(path);
+    must_true(listen(fd, 1) == 0);
+    side_open(&side, NULL);
+    dial(&side, url, PEERS_BOUND_MS);
+    close(accept(fd, NULL, NULL));
+    close(fd);
+    tmsg_worker_progress(side.worker);
     side_listen(&side, url);
     side_accept(&side);
     side_close(&side);
