@@ -319,3 +319,26 @@ PyObject *tmsgpy_task_state(PyObject *self, PyObject *capsule)
                         : Py_BuildValue("(ii)", (int)tmsg_task_status(task),
                                         tmsg_task_remaining_ms(task));
 }
+
+/* task_put_off(task): None. It waits again, for a thread of an executor. */
+PyObject *tmsgpy_task_put_off(PyObject *self, PyObject *capsule)
+{
+    tmsg_task_t *task = task_of(capsule);
+
+    (void)self;
+    if (task == NULL) {
+        return NULL;
+    }
+    tmsg_task_put_off(task);
+    return (Py_INCREF(Py_None), Py_None);
+}
+
+/* task_begin(task): whether its handler is to run: somebody waits for it. */
+PyObject *tmsgpy_task_begin(PyObject *self, PyObject *capsule)
+{
+    tmsg_task_t *task = task_of(capsule);
+
+    (void)self;
+    return task == NULL ? NULL
+                        : PyBool_FromLong(tmsg_task_begin(task) == TMSG_OK);
+}

@@ -614,6 +614,8 @@ static PyMethodDef functions[] = {
     {"released", tmsgpy_released, METH_NOARGS, NULL},
     {"refuse", tmsgpy_refuse, METH_VARARGS, NULL},
     {"task_state", tmsgpy_task_state, METH_O, NULL},
+    {"task_put_off", tmsgpy_task_put_off, METH_O, NULL},
+    {"task_begin", tmsgpy_task_begin, METH_O, NULL},
     {"stream_open", tmsgpy_stream_open, METH_VARARGS, NULL},
     {"stream_send", tmsgpy_stream_send, METH_VARARGS, NULL},
     {"stream_recv", tmsgpy_stream_recv, METH_VARARGS, NULL},

@@ -413,6 +413,7 @@ static void on_task(void *arg, tmsg_task_t *task)
     const tmsgpy_work_t what = {tmsg_task_keep(task), NULL, method->index};
 
     tmsg_task_on_over(task, on_over, method->hub);
+    tmsg_task_put_off(task);
     if (!queue(method->hub, &what)) {
         tmsg_task_fail(task, TMSG_ERR_NO_MEMORY, 0, "no memory", NULL);
         tmsg_task_destroy(task);
@@ -425,6 +426,7 @@ static void on_stream(void *arg, tmsg_call_stream_t *stream)
     const tmsgpy_work_t what = {NULL, tmsg_call_stream_keep(stream),
                                 method->index};
 
+    tmsg_call_stream_put_off(stream);
     if (!queue(method->hub, &what)) {
         tmsg_call_stream_end(stream, TMSG_ERR_NO_MEMORY, 0, "no memory", NULL);
         tmsg_call_stream_destroy(stream);
@@ -473,6 +475,15 @@ tmsg_status_t tmsgpy_hub_offer(tmsgpy_hub_t *hub, const char *name, int index,
     return status;
 }
 
+void tmsgpy_hub_report(tmsgpy_hub_t *hub, tmsg_health_report_t *report_p)
+{
+    pthread_mutex_lock(&hub->serving);
+    if (tmsg_server_report(hub->server, NULL, report_p) != TMSG_OK) {
+        *report_p = (tmsg_health_report_t){.health = TMSG_HEALTH_NOT_FOUND};
+    }
+    pthread_mutex_unlock(&hub->serving);
+}
+
 tmsg_status_t tmsgpy_hub_drain(tmsgpy_hub_t *hub, int timeout_ms)
 {
     tmsg_status_t status = TMSG_OK;
@@ -515,7 +526,7 @@ tmsg_status_t tmsgpy_hub_set_health(tmsgpy_hub_t *hub, tmsg_health_t health)
     return status;
 }
 
-static bool pop(tmsgpy_hub_t *hub, tmsgpy_work_t *work_p)
+static bool pop_any(tmsgpy_hub_t *hub, tmsgpy_work_t *work_p)
 {
     work_t *work;
 
@@ -536,6 +547,24 @@ static bool pop(tmsgpy_hub_t *hub, tmsgpy_work_t *work_p)
     *work_p = work->what;
     free(work);
     return true;
+}
+
+/* What nobody waits for any more is dropped: no handler is to see it. */
+static bool pop(tmsgpy_hub_t *hub, tmsgpy_work_t *work_p)
+{
+    tmsgpy_work_t work;
+
+    while (pop_any(hub, &work)) {
+        if ((work.task != NULL
+                 ? tmsg_task_begin(work.task)
+                 : tmsg_call_stream_begin(work.stream)) == TMSG_OK) {
+            *work_p = work;
+            return true;
+        }
+        tmsg_task_destroy(work.task);
+        tmsg_call_stream_destroy(work.stream);
+    }
+    return false;
 }
 
 static uint64_t now_ns(void)

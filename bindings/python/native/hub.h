@@ -107,6 +107,9 @@ tmsg_status_t tmsgpy_hub_offer(tmsgpy_hub_t *hub, const char *method, int index,
                                int is_stream,
                                const tmsg_method_params_t *params);
 
+/* How its server is; a server that is over is NOT_FOUND. Inside of the hub. */
+void tmsgpy_hub_report(tmsgpy_hub_t *hub, tmsg_health_report_t *report_p);
+
 /* Not while another thread calls unserve(), unless with 0, which also ends a
  * drain that waits. */
 tmsg_status_t tmsgpy_hub_drain(tmsgpy_hub_t *hub, int timeout_ms);

@@ -8,7 +8,8 @@ import pytest
 import tensormsg
 from tensormsg import sync
 
-BLOCKING = {"threads"}  # parameters of blocking methods: asyncio has none
+# Parameters of one face alone: asyncio has no threads, but executors.
+BLOCKING, ASYNCIO = {"threads"}, {"executor"}
 KINDS = [name for name in sync.__all__ if inspect.isclass(getattr(sync, name))]
 FUNCTIONS = ["connect", "listen", "publish"]
 
@@ -24,6 +25,9 @@ def assert_alike(there, here):
     for name in set(there) - set(here):
         assert name in BLOCKING
         del there[name]
+    for name in set(here) - set(there):
+        assert name in ASYNCIO
+        del here[name]
     assert there == here
 
 

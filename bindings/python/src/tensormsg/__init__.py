@@ -31,7 +31,7 @@ from ._loan import empty, is_lent
 from ._message import DLPack, RawTensor
 from ._open import connect, listen, publish
 from ._opening import Connecting, Listening, Publishing
-from ._serve import Request
+from ._serve import Health, Request
 from ._session import SessionEvent
 from ._told import Reply
 from .allocators import set_allocator
@@ -46,7 +46,8 @@ from .keys import Keyring, generate_key, save_key
 __all__ = [
     "AlreadyExists", "ApplicationFailed", "Busy", "Call", "CallError",
     "Canceled", "Closed", "Connecting", "Context", "Corrupt", "DLPack",
-    "Dropped", "Endpoint", "Error", "IOFailed", "Incompatible", "Insecure", "Internal",
+    "Dropped", "Endpoint", "Error", "Health", "IOFailed", "Incompatible",
+    "Insecure", "Internal",
     "InvalidParam", "Keyring", "LimitExceeded", "Listener", "Listening",
     "Malformed", "Message", "NoMemory", "NotFound", "Offer", "PeerEvent",
     "PeerLost", "Publisher", "Publishing", "RawTensor", "Refused", "Reply", "Request",

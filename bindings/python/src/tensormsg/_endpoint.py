@@ -327,8 +327,11 @@ class BaseListener(Generic[H]):
 
     def describe(self) -> Dict[str, Any]:
         """Where it listens, who is connected, and counters: "offers",
-        "lent_bytes", "fetches" and others."""
-        return self._hub.describe_listener(self._listener)
+        "lent_bytes", "fetches", "running_calls", "long_handlers" (how often one
+        held the event loop for a second) and others."""
+        described = self._hub.describe_listener(self._listener)
+        described["long_handlers"] = getattr(self._server, "_long_handlers", 0)
+        return described
 
     def _serving(self, make: Callable[..., S], **options: Any) -> S:
         """The server of what its peers call."""

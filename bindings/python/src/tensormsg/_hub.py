@@ -834,7 +834,8 @@ class Hub:
         finally:
             lib.tmsgpy_hub_leave(self.hub)
         return "; a message waits for memory: those that came and are still " \
-            "kept, by themselves or by an array of theirs, have used up the " \
+            "kept (requests, too), by themselves or by an array of theirs, have " \
+            "used up the " \
             "limit held_bytes. Drop them, copy what you keep, or raise it " \
             "(Context(limits=...))"
 

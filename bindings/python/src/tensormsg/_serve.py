@@ -7,7 +7,8 @@ import inspect
 import json
 import logging
 import threading
-from typing import Any, Callable, Dict, Generic, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, Generic, Mapping, Optional, Tuple, \
+    TypeVar
 
 from . import _data
 from ._count import count
@@ -42,11 +43,45 @@ def task_is_over(task: Any) -> bool:
     return hot.task_state(task)[0] not in (0, Status.ALREADY_EXISTS)
 
 
+class Health(str):
+    """How a server, or a method, is, in a word: "SERVING", "NOT_SERVING",
+    "DRAINING", "STALLED", "NOT_FOUND" or "UNKNOWN"; with figures of the moment,
+    which are 0 where an older server does not tell them."""
+
+    __slots__ = {
+        "running": "Calls whose handlers run, or are still to answer.",
+        "waiting": "Calls whose handlers have not begun.",
+        "held": "Calls that were answered, and of which the request or an array "
+                "is still there: they count against the limit held_bytes.",
+        "stalls": "How often calls of a method waited and none began for a "
+                  "second.",
+        "why": 'What a STALLED server does; "" else.'}
+
+    running: int
+    waiting: int
+    held: int
+    stalls: int
+    why: str
+
+    def __new__(cls, word: str, load: Mapping[str, Any] = {}) -> "Health":
+        made = super().__new__(cls, word)
+        for name in ("running", "waiting", "held", "stalls"):
+            figure = load.get(name)
+            setattr(made, name, figure if type(figure) is int else 0)
+        why = load.get("why")
+        made.why = why if isinstance(why, str) else ""
+        return made
+
+    def __getnewargs__(self) -> Tuple[Any, ...]:
+        return str(self), {name: getattr(self, name)
+                           for name in Health.__slots__}
+
+
 class Request(BaseMessage):
     """A call as its handler sees it: a mapping of names to arrays like a
-    message, with `meta`. It counts as running, and its memory is held, until
-    the last array of it is gone: copy what you keep, or take it after
-    apart(), which copies all."""
+    message, with `meta`. Its memory is held until the last array of it is gone,
+    and counts against the limit held_bytes: copy what you keep, or take it
+    after apart(), which copies all."""
 
     __slots__ = ("_method", "_principal", "_task", "__weakref__")
 
@@ -210,7 +245,7 @@ class BaseServer(Generic[H]):
         hub = self._hub
         with hub.offering:
             index = len(hub.methods)
-            hub.methods.append((name, handler))
+            hub.methods.append((name, self._offered(handler)))
             hub.enter()
             try:
                 check(lib.tmsgpy_hub_offer(hub.hub, called, index, stream,
@@ -220,6 +255,10 @@ class BaseServer(Generic[H]):
                 raise
             finally:
                 hub.leave()
+
+    def _offered(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """What is called for it."""
+        return handler
 
     def _refuse_handler(self, handler: Any) -> None:
         if not callable(handler):
@@ -415,7 +454,12 @@ def methods_of(reply: BaseMessage) -> Dict[str, Dict[str, Any]]:
     return methods
 
 
-def health_of(reply: BaseMessage) -> str:
+def health_of(reply: BaseMessage) -> Health:
     health = reply.meta.get("health")
-    return health if health in ("SERVING", "NOT_SERVING", "DRAINING",
-                                "NOT_FOUND") else "UNKNOWN"
+    try:
+        load = json.loads(reply.meta.get("load", "{}"))
+    except (TypeError, ValueError, RecursionError):
+        load = None
+    return Health(health if health in ("SERVING", "NOT_SERVING", "DRAINING",
+                                       "NOT_FOUND", "STALLED") else "UNKNOWN",
+                  load if isinstance(load, dict) else {})

@@ -4,34 +4,175 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextvars
+import functools
 import inspect
+import logging
+import threading
 import weakref
-from typing import Any, Callable, Dict, Optional
+from typing import Any, AsyncIterator, Callable, Dict, List, Optional, Union
 
-from ._lib import lib
+from ._lib import hot, lib
 from ._loop import LoopHub
 from ._message import Like
 from ._serve import BaseServer, Request
 from ._signals import Caught
 from ._told import in_loop
+from ._watch import LONG_S, Long, Stalls, place_of, request_in, watcher
 from .errors import Status
 
 _ENDS_THE_LOOP = SystemExit, KeyboardInterrupt  # out of a task, asyncio says
+_OVER = object()  # what comes of a generator that is over
+
+Executor = Union[concurrent.futures.Executor, bool, None]
+
+_log = logging.getLogger("tensormsg")
+
+
+class _OffLoop:
+    """A plain function that runs in an executor. The hub has it, and must not
+    keep the server."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, request: Any) -> Any:
+        return self.function(request)
+
+
+def _is_plain(handler: Any) -> bool:
+    """Whether it is no coroutine function, as far as that can be seen."""
+    call = getattr(handler, "__call__", handler)
+    return not any(is_one(each) for each in (handler, call) for is_one in
+                   (inspect.iscoroutinefunction, inspect.isasyncgenfunction))
+
+
+def _checked(executor: Executor) -> Executor:
+    if executor not in (None, True, False) and \
+            not callable(getattr(executor, "submit", None)):
+        raise TypeError("executor: a concurrent.futures.Executor, or True for "
+                        f"the event loop's own, not {executor!r}")
+    return executor
 
 
 class TaskServer(BaseServer[LoopHub]):
     """Answers calls, each in a task of its own."""
 
     def __init__(self, hub: LoopHub, sender: Callable[[int, bool], Any],
-                 like: Like, *, concurrency: int, queue: int,
-                 ready: bool) -> None:
+                 like: Like, *, executor: Executor, concurrency: int,
+                 queue: int, ready: bool) -> None:
+        self._executor = _checked(executor)
         super().__init__(hub, sender, like, concurrency, queue, ready)
         self._running: Dict["asyncio.Task[None]", Any] = {}
         self._overs = 0
         self._context = contextvars.copy_context()
         self._ended = asyncio.Event()
+        self._thread: Optional[int] = None  # the loop's
+        self._long = Long()
+        self._beats: List[bool] = []  # the loop went on since then
+        self._named: Dict[str, int] = {}  # how often methods held the loop
+        self._stalls = Stalls()
         hub.server = weakref.ref(self)
+        watcher.add(self)
+
+    def _watch(self, now: float) -> None:
+        """What a thread of the package does with it now and then: names a
+        handler that holds the event loop for long."""
+        self._stalls.look(self._hub, now)
+        loop, long = self._hub.loop, self._long
+        request, frame = request_in(self._thread, _CODES)
+        if loop is None or not long.look(request, now) or self._beats:
+            self._beats = []  # another than that of a call before
+            long.since, long.said = now, False
+            if request is not None and loop is not None:
+                loop.call_soon_threadsafe(self._beats.append, True)
+            return
+        if long.said or now - long.since < LONG_S:
+            return
+        long.said = True
+        name = request.method
+        self._named[name] = self._named.get(name, 0) + 1
+        if self._named[name] == 1:
+            assert frame is not None
+            _log.warning(
+                "handler '%s' has held the event loop for %.1f s (in %s): "
+                "nothing else is served meanwhile. Serve with executor=, or "
+                "await what takes long; further times are counted "
+                "(long_handlers of describe())", name, LONG_S,
+                place_of(frame))
+
+    @property
+    def _long_handlers(self) -> int:
+        """How often a handler held the event loop for long."""
+        return sum(self._named.values())
+
+    def _offered(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        if self._executor in (None, False) or not _is_plain(handler):
+            return handler
+        return _OffLoop(handler)
+
+    def _in_executor(self, call: Callable[..., Any], *args: Any
+                     ) -> "asyncio.Future[Any]":
+        """Has it called in the executor, in the context of the calling
+        task."""
+        context = contextvars.copy_context()
+        executor = None if self._executor is True else self._executor
+        assert not isinstance(executor, bool)
+        return asyncio.get_running_loop().run_in_executor(
+            executor, context.run, call, *args)
+
+    async def _off_loop(self, handler: Callable[[Any], Any],
+                        request: Any) -> Any:
+        if isinstance(request, Request):
+            hot.task_put_off(request._task)
+        result = await self._in_executor(self._call, handler, request)
+        return await result if inspect.isawaitable(result) else result
+
+    def _call(self, handler: Callable[[Any], Any], request: Any) -> Any:
+        """In a thread of the executor, whose turn may come too late. Who is
+        called there counts as running until it returns, whoever waits."""
+        if not isinstance(request, Request):
+            return handler(request)
+        if not hot.task_begin(request._task):
+            return None
+        try:
+            return handler(request)
+        finally:
+            if request.over:
+                self._done_in_vain(request)
+
+    async def _generate(self, handler: Callable[[Any], Any],
+                        stream: Any) -> AsyncIterator[Any]:
+        """What a generator yields, which goes on in the executor."""
+        made = handler(stream)
+        step: Any = None
+        try:
+            while True:
+                step = self._in_executor(next, made, _OVER)
+                data = await asyncio.shield(step)
+                if data is _OVER:
+                    return
+                yield data
+        finally:
+            if step is not None and not step.done():  # it was cancelled
+                step.add_done_callback(
+                    functools.partial(self._close_later, made))
+            else:
+                await self._in_executor(made.close)
+
+    def _close_later(self, made: Any, step: "asyncio.Future[Any]") -> None:
+        """Of a generator that was in a step when its stream was cancelled."""
+        error = None if step.cancelled() else step.exception()
+        if error is None:
+            self._in_executor(made.close)
+
+    def _done_in_vain(self, request: Request) -> None:
+        """Its handler is over, and nobody waits any more: it gives its place
+        to another."""
+        self._refuse(request, Status.CANCELED, 0, "nobody waits", {})
 
     def _turn(self) -> bool:
         """Begins what came in, and cancels what nobody waits for. Whether
@@ -40,6 +181,7 @@ class TaskServer(BaseServer[LoopHub]):
         loop = hub.loop
         assert loop is not None
         woke = False
+        self._thread = threading.get_ident()
         while True:
             work = self._take(-1, 0)
             if not work:
@@ -66,13 +208,16 @@ class TaskServer(BaseServer[LoopHub]):
     async def _run(self, handler: Callable[[Request], Any],
                    request: Request) -> None:
         try:
-            result = handler(request)
+            result = self._off_loop(handler.function, request) \
+                if isinstance(handler, _OffLoop) else handler(request)
             if inspect.isawaitable(result):
                 result = await result
         except asyncio.CancelledError:
             if not request.over:
                 self._refuse(request, Status.UNAVAILABLE, 0,
                              "its handler was cancelled", {})
+            elif not isinstance(handler, _OffLoop):
+                self._done_in_vain(request)
             raise
         except BaseException as error:
             self._fail(request, error)
@@ -87,7 +232,12 @@ class TaskServer(BaseServer[LoopHub]):
                           stream: Any) -> None:
         made: Any = None
         try:
-            made = handler(stream)
+            if not isinstance(handler, _OffLoop):
+                made = handler(stream)
+            elif inspect.isgeneratorfunction(handler.function):
+                made = self._generate(handler.function, stream)
+            else:
+                made = self._off_loop(handler.function, stream)
             if inspect.isasyncgen(made):
                 async for data in made:
                     data, meta, lend = self._to_send(data)
@@ -120,9 +270,30 @@ class TaskServer(BaseServer[LoopHub]):
             self._hub.kick()
 
     async def _wait_drained(self, timeout: Optional[float]) -> None:
+        """In a thread of its own: handlers may have all of an executor's."""
         loop = self._hub.bind()
+        drained: "asyncio.Future[None]" = loop.create_future()
+
+        def end(error: Optional[BaseException]) -> None:
+            if not drained.done() and error is None:
+                drained.set_result(None)
+            elif not drained.done() and error is not None:
+                drained.set_exception(error)
+
+        def run() -> None:
+            failed: Optional[BaseException] = None
+            try:
+                self._drain(timeout)
+            except BaseException as error:
+                failed = error
+            try:
+                loop.call_soon_threadsafe(end, failed)
+            except RuntimeError:  # it is closed
+                pass
+
+        threading.Thread(target=run, daemon=True, name="tensormsg-drain").start()
         try:
-            await loop.run_in_executor(None, self._drain, timeout)
+            await drained
         except asyncio.CancelledError:
             self._hurry()
             raise
@@ -162,3 +333,7 @@ class TaskServer(BaseServer[LoopHub]):
             for one in waits:
                 one.cancel()
         return caught.number is not None
+
+
+_CODES = {TaskServer._run.__code__: "request",
+          TaskServer._run_stream.__code__: "stream"}

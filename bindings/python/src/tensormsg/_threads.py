@@ -16,6 +16,7 @@ from ._message import Like
 from ._often import often
 from ._serve import BaseServer
 from ._signals import Caught
+from ._watch import LONG_S, Long, Stalls, request_in, watcher
 from .context import park_at_exit
 from .errors import Error
 
@@ -58,8 +59,34 @@ class ThreadServer(BaseServer[Hub]):
         self._threads = [threading.Thread(
             target=_serve, args=(weakref.ref(self),), daemon=True,
             name=f"tensormsg-{i}") for i in range(threads)]
+        self._longs = [Long() for _ in self._threads]
+        self._stalls = Stalls()
+        self._stood = False
         for thread in self._threads:
             thread.start()
+        watcher.add(self)
+
+    def _watch(self, now: float) -> None:
+        """What a thread of the package does with it now and then: says that
+        calls wait in vain; or that all threads are in handlers for long, and
+        nothing moves the listener meanwhile, so that none can even come."""
+        self._stalls.look(self._hub, now)
+        if self._hub.background or self._stood:
+            return
+        names = []
+        for thread, long in zip(self._threads, self._longs):
+            request, _ = request_in(thread.ident, _CODES)
+            if long.look(request, now) and now - long.since >= LONG_S:
+                names.append(f"'{request.method}'")
+        if len(names) < len(self._threads):
+            return
+        self._stood = True
+        _log.warning(
+            "%s: all threads of its server (%d) have been in handlers (%s) for "
+            "%.1f s, and nothing else moves it meanwhile: calls do not come in. "
+            "Give it background=True, or more threads; this is said once",
+            self._hub.place or self._hub._dialled, len(names),
+            ", ".join(sorted(set(names))), LONG_S)
 
     def _refuse_handler(self, handler: Any) -> None:
         self._begins = time.monotonic() + _QUIET_S
@@ -151,3 +178,7 @@ class ThreadServer(BaseServer[Hub]):
             while thread.is_alive() and caught.number is None:
                 thread.join(SLICE_MS / 1000)
         return caught.number is not None
+
+
+_CODES = {ThreadServer._step.__code__: "request",
+          ThreadServer._run_stream.__code__: "stream"}
