@@ -236,7 +236,57 @@ static PyObject *post_lent(tmsgpy_stream_t *handle, tmsg_map_t *map,
     return result;
 }
 
-/* stream_send(stream, data, meta, spin_us, lends): None when it has ended, else
+static bool is_of_host(const tmsg_map_t *map)
+{
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        tmsg_tensor_t tensor;
+
+        if (tmsg_map_at(map, i, NULL, &tensor) != TMSG_OK ||
+            tensor.device.type != TMSG_DEVICE_CPU) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Of a message whose arrays may be changed at once, though it may have to be
+ * sent again: a copy goes in its place, which nobody waits for. False: it
+ * cannot be copied. */
+static bool post_copy(tmsgpy_stream_t *handle, const tmsg_map_t *map,
+                      const tmsg_send_params_t *params, PyObject **result_p)
+{
+    tmsg_request_t *request = NULL;
+    PyThreadState *threads;
+    tmsg_map_t *copy = NULL;
+    tmsg_status_t status = TMSG_OK;
+    const char *failed;
+    bool open = true;
+
+    if (!is_of_host(map)) {
+        return false;
+    }
+    threads = PyEval_SaveThread();
+    if (tmsgpy_copy_map(map, false, &copy, &failed) == TMSG_OK) {
+        status = post(handle, copy, params, 0, &open, &request);
+        tmsg_map_destroy(copy);
+    }
+    PyEval_RestoreThread(threads);
+    if (copy == NULL) {
+        return false;
+    }
+    if (status == TMSG_IN_PROGRESS) {
+        status = TMSG_OK;
+    }
+    *result_p = open ? posted(status, request) : tmsgpy_raise_closed();
+    tmsg_request_destroy(request);
+    return true;
+}
+
+/* What becomes of the arrays: they may be changed when it has ended, are lent,
+ * or may be changed at once. */
+enum { BORROWS, LENDS, COPIES };
+
+/* stream_send(stream, data, meta, spin_us, how): None when it has ended, else
  * an operation; False where there is no room; NotImplemented where data has to
  * be converted first. */
 PyObject *tmsgpy_stream_send(PyObject *self, PyObject *args)
@@ -249,7 +299,7 @@ PyObject *tmsgpy_stream_send(PyObject *self, PyObject *args)
     PyThreadState *threads;
     tmsg_status_t status;
     tmsg_map_t *map;
-    int spin_us;
+    int spin_us, how;
     bool open;
 
     (void)self;
@@ -264,8 +314,14 @@ PyObject *tmsgpy_stream_send(PyObject *self, PyObject *args)
     if (map == NULL) {
         return result;
     }
-    if (PyTuple_GetItem(args, 4) == Py_True) {
+    how = tmsgpy_int_at(args, 4);
+    if (how == LENDS) {
         return post_lent(handle, map, keep, spin_us);
+    }
+    if (how == COPIES && post_copy(handle, map, &params, &result)) {
+        tmsgpy_kept_give(map);
+        Py_DECREF(keep);
+        return result;
     }
     threads = PyEval_SaveThread();
     status = post(handle, map, &params, spin_us, &open, &request);

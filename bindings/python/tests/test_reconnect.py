@@ -234,6 +234,55 @@ def test_calls_and_streams_go_on():
     asyncio.run(asyncio.wait_for(main(), WAIT))
 
 
+@pytest.mark.parametrize("face", ["asyncio", "blocking"])
+def test_streams_go_ahead_of_their_readers(face):
+    """Of a session, too, which keeps what it may send again: either side sends
+    before it reads, and may change the arrays at once."""
+    def check(read):
+        assert [int(msg["x"][-1]) for msg in read] == list(range(10))
+
+    async def main():
+        async with tensormsg.listen(":0", reconnect=True) as listener, \
+                tensormsg.connect(listener.url, reconnect=True) as ep:
+            @listener.serve().method("both", stream=True)
+            async def both(stream):
+                x = np.zeros(30000)
+                for i in range(10):
+                    x[:] = i
+                    await stream.send({"x": x})
+                check([msg async for msg in stream])
+
+            async with ep.stream("both", timeout=WAIT) as stream:
+                x = np.zeros(30000)
+                for i in range(10):
+                    x[:] = i
+                    await stream.send({"x": x})
+                await stream.done_writing()
+                check([msg async for msg in stream])
+
+    if face == "asyncio":
+        asyncio.run(asyncio.wait_for(main(), WAIT))
+        return
+    with tensormsg.sync.listen(":0", reconnect=True) as listener, \
+            listener.serve() as server, \
+            tensormsg.sync.connect(listener.url, reconnect=True) as ep:
+        @server.method("both", stream=True)
+        def answer(stream):
+            x = np.zeros(30000)
+            for i in range(10):
+                x[:] = i
+                stream.send({"x": x})
+            check(list(stream))
+
+        with ep.stream("both", timeout=WAIT) as stream:
+            x = np.zeros(30000)
+            for i in range(10):
+                x[:] = i
+                stream.send({"x": x}, timeout=WAIT)
+            stream.done_writing()
+            check(list(stream))
+
+
 @pytest.mark.parametrize("there, here", [(None, True), (True, None),
                                          (False, False)])
 def test_both_sides_have_to_wish_it(there, here):

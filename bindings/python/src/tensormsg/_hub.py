@@ -272,6 +272,7 @@ class Hub:
         self._awaits_offer = background is None
         self.loop: Optional[asyncio.AbstractEventLoop] = None
         self.server: Optional["weakref.ref[Any]"] = None  # of that loop's
+        self.sends_again = False  # what was under way when it broke
         self.sessions: Optional[Sessions] = None  # of who comes back
         self.threads_move_it = False  # by calls that block
         self._starved = False  # a message has waited for memory
@@ -418,7 +419,8 @@ class Hub:
         finally:
             self.leave()
         self._dialled = url
-        if how.kept_ms is not None:
+        self.sends_again = how.kept_ms is not None
+        if self.sends_again:
             lib.tmsgpy_hub_note_sessions(self.hub, endpoint_p[0])
         self.life.numbers.add(address(endpoint_p[0]))
         return address(endpoint_p[0])
@@ -430,6 +432,7 @@ class Hub:
         params.on_accept_arg = self.hub
         listener_p = ffi.new("tmsg_listener_t **")
         self._listens = True
+        self.sends_again = how.kept_ms is not None
         self.enter()
         try:
             check(lib.tmsg_listener_create(self.worker, utf8("URL", url),

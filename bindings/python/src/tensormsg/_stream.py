@@ -17,6 +17,10 @@ H = TypeVar("H", bound=Hub)
 M = TypeVar("M", bound=BaseMessage)
 
 QUEUE = 64  # messages of this side that may wait for the other to read
+# What becomes of arrays that are sent: they may be changed when the send has
+# ended, are lent, or may be changed at once. A session keeps what it may send
+# again until the other side has read it, which must not hold up the sender.
+_BORROWS, _LENDS, _COPIES = range(3)
 
 
 def describe(data: Any, meta: Optional[Meta], more: Dict[str, Any]
@@ -153,7 +157,10 @@ class BaseStream(Generic[H, M]):
         def take(arrays: Any, leaves: Any) -> Any:
             nonlocal data, meta
             data, meta = arrays, leaves
-            return hot.stream_send(self._owner, data, meta, spin_us, lends)
+            return hot.stream_send(self._owner, data, meta, spin_us,
+                                   _LENDS if lends else
+                                   _COPIES if self._hub.sends_again else
+                                   _BORROWS)
 
         try:
             op = _data.packed(take, data, meta)
