@@ -288,7 +288,8 @@ def test_streams_go_ahead_of_their_readers(face):
 def test_both_sides_have_to_wish_it(there, here):
     with tensormsg.listen(":0", reconnect=there, background=True) as server, \
             Cable(server.url) as cable:
-        ep = tensormsg.sync.connect(cable.url, reconnect=here)
+        ep = tensormsg.sync.connect(cable.url, reconnect=here,
+                                    same_process=True)
         ep.send({"x": np.arange(3)}, timeout=WAIT)
         server.recv(WAIT)
         assert not ep.describe()["reconnects"]
