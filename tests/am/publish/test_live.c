@@ -53,8 +53,11 @@ static tmsg_status_t try_publish(scene_t *scene,
 
 static void publish(scene_t *scene, unsigned frames)
 {
+    const tmsg_send_params_t bounded = {.field_mask = TMSG_SEND_PARAM_TIMEOUT,
+                                        .timeout_ms = PEERS_BOUND_MS};
+
     for (unsigned i = 0; i < frames; i++) {
-        must(try_publish(scene, NULL));
+        must(try_publish(scene, &bounded));
     }
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "am/endpoint/endpoint.h"
 #include "support/peers.h"
 #include "support/raw_bootstrap.h"
 #include "support/seeded_maps.h"
@@ -226,10 +227,6 @@ static void keeps_the_newest(link_t link)
     pair_t pair;
 
     pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
-    for (uint64_t i = 0; i < 3; i++) { /* of which a template is made */
-        must(pair_finish(&pair, send_seed(pair.to_a, i)));
-        take_seed(&pair, i);
-    }
     must(tmsg_endpoint_set_queue(pair.to_a, &params));
     for (uint64_t i = 0; i < 6; i++) {
         sent[i] = send_seed(pair.to_a, i);
@@ -257,6 +254,40 @@ static void keeps_the_newest(link_t link)
 
 Test(queue, keeps_the_newest_tcp) { keeps_the_newest(LINK_TCP); }
 Test(queue, keeps_the_newest_shm) { keeps_the_newest(LINK_SHM); }
+
+/* One without metadata, as a template may carry it. */
+static tmsg_request_t *send_plain(tmsg_endpoint_t *endpoint)
+{
+    const sample_t sample = sample_plain(7, 100);
+
+    return send_map(endpoint, sample_make(&sample), 0);
+}
+
+Test(queue, what_went_by_a_template_takes_a_place_in_the_window)
+{
+    const tmsg_queue_params_t params = {.field_mask = TMSG_QUEUE_PARAM_WINDOW,
+                                        .window = 1};
+    tmsg_request_t *sent[2];
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    for (int i = 0; i < 1000 && pair.to_a->stats.sent_by_template == 0; i++) {
+        must(pair_finish(&pair, send_plain(pair.to_a)));
+        tmsg_message_destroy(pair_take(&pair, &pair.a));
+    }
+    must_true(pair.to_a->stats.sent_by_template > 0);
+    must(tmsg_endpoint_set_queue(pair.to_a, &params));
+    for (int i = 0; i < 2; i++) {
+        sent[i] = send_plain(pair.to_a);
+    }
+    expect_said(pair.to_a, "\"waiting_messages\":\t1,");
+    expect_said(pair.to_a, "\"under_way\":\t1");
+    for (int i = 0; i < 2; i++) {
+        tmsg_message_destroy(pair_take(&pair, &pair.a));
+        must(pair_finish(&pair, sent[i]));
+    }
+    pair_close(&pair);
+}
 
 /* Those that the peer refuses, or that are given up, leave the window. */
 Test(queue, what_is_given_up_leaves_the_window)
