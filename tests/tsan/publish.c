@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A publisher on a worker with a thread of its own, fed by two threads, while
- * peers come and go and a third thread looks at it: one that drops what a slow
+ * peers come and go, which is told of each, and a third thread looks at it: one
+ * that drops what a slow
  * peer has no time for, and one that waits for it, and is closed meanwhile. */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,12 +13,46 @@
 
 enum { MAPS = 300, GUESTS = 15, GUESTS_OF_ALL = 5, BYTES = 2000 };
 
+/* Who is there, as a listener or a publisher tells it. */
+typedef struct {
+    atomic_uint came, gone;
+} told_t;
+
 typedef struct {
     side_t camera;
     tmsg_publisher_t *publisher;
     atomic_uint feeding;
     atomic_uint taken;
+    told_t peers, subscribers;
+    unsigned visits;
 } scene_t;
+
+static void came(void *arg, tmsg_endpoint_t *endpoint)
+{
+    told_t *told = arg;
+
+    must_true(tmsg_endpoint_peer(endpoint)[0] != '\0');
+    told->came++;
+}
+
+static void went(void *arg, tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                 const char *error)
+{
+    told_t *told = arg;
+
+    must_true(status < 0 && error[0] != '\0');
+    must_true(tmsg_endpoint_peer(endpoint)[0] != '\0');
+    told->gone++;
+}
+
+static void await_count(const atomic_uint *count, unsigned wanted)
+{
+    for (int i = 0; *count < wanted; i++) {
+        must_true(i < PEERS_BOUND_MS);
+        usleep(1000);
+    }
+    must_eq(*count, wanted);
+}
 
 static void *feed(void *arg)
 {
@@ -62,7 +97,10 @@ static void visit(scene_t *scene)
     tmsg_endpoint_t *endpoint;
 
     side_open(&side, NULL);
-    endpoint = side_dial(&side, &scene->camera);
+    endpoint = side_connect(&side, tmsg_listener_url(scene->camera.listener));
+    scene->visits++;
+    await_count(&scene->peers.came, scene->visits);
+    await_count(&scene->subscribers.came, scene->visits);
     for (int i = 0; i < 5 && scene->feeding > 0; i++) {
         tmsg_message_t *message;
 
@@ -79,13 +117,21 @@ static void open_scene(scene_t *scene, const tmsg_subscriber_params_t *each,
                        pthread_t threads[3])
 {
     const side_options_t options = {.drive = DRIVE_THREAD};
-    const tmsg_publisher_params_t params = {.field_mask =
-                                                TMSG_PUBLISHER_PARAM_KEEP |
-                                                TMSG_PUBLISHER_PARAM_SUBSCRIBER,
-                                            .keep = 3,
-                                            .subscriber = each};
-    tmsg_listener_params_t door = {.field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT,
-                                   .on_accept = tmsg_publisher_accept};
+    const tmsg_publisher_params_t params = {
+        .field_mask = TMSG_PUBLISHER_PARAM_KEEP |
+                      TMSG_PUBLISHER_PARAM_SUBSCRIBER |
+                      TMSG_PUBLISHER_PARAM_ON_PEER,
+        .keep = 3,
+        .subscriber = each,
+        .on_peer = came,
+        .on_lost = went,
+        .on_peer_arg = &scene->subscribers};
+    tmsg_listener_params_t door = {.field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT |
+                                                 TMSG_LISTENER_PARAM_ON_PEER,
+                                   .on_accept = tmsg_publisher_accept,
+                                   .on_peer = came,
+                                   .on_lost = went,
+                                   .on_peer_arg = &scene->peers};
 
     side_open(&scene->camera, &options);
     must(tmsg_publisher_create(scene->camera.worker, &params,
@@ -118,6 +164,8 @@ static void drops(void)
     for (int i = 0; i < GUESTS; i++) {
         visit(&scene);
     }
+    await_count(&scene.peers.gone, GUESTS);
+    await_count(&scene.subscribers.gone, GUESTS);
     close_scene(&scene, threads);
 }
 
