@@ -129,10 +129,15 @@ class Pod:
         self.process = subprocess.Popen(self.words(CONTAINER["command"]),
                                         env=environment())
 
-    def probe(self, name):
-        """Its exit code, and what it says."""
+    def probe(self, name, by_package=False):
+        """Its exit code, and what it says. `by_package`: as of an image that
+        has no more."""
+        words = self.words(CONTAINER[name]["exec"]["command"])
+        if by_package:
+            assert words[:2] == [TOOL, "health"]
+            words[:2] = [sys.executable, "-m", "tensormsg.health"]
         done = subprocess.run(
-            self.words(CONTAINER[name]["exec"]["command"]), text=True,
+            words, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env=environment(), timeout=WAIT)
         return done.returncode, done.stdout.strip()
@@ -157,20 +162,24 @@ def until(pod, probe, answer):
 
 
 def test_a_pod_begins_serves_and_ends(pod):
-    assert pod.probe("startupProbe")[0] == 1  # nobody listens
+    for by_package in False, True:
+        assert pod.probe("startupProbe", by_package)[0] == 1  # nobody listens
     pod.start()
     until(pod, "startupProbe", (0, "LIVE"))
     before = until(pod, "readinessProbe", (0, "SERVING"))
     assert before <= {(7, "NOT_SERVING"), (4, "")}
     with sync.connect(pod.url, key=pod.key, background=True) as ep:
         features = {"features": np.ones((2, 64), "f4")}
-        call = ep.start_call("infer", features, meta={"seconds": 1.5})
+        assert pod.probe("readinessProbe", True) == (0, "SERVING")
+        assert pod.probe("livenessProbe", True) == (0, "LIVE")
+        call = ep.start_call("infer", features, meta={"seconds": 3.})
         quick = ep.call("infer", features, timeout=WAIT)
         assert quick["scores"].shape == (2, 10)
         pod.process.send_signal(signal.SIGTERM)
         assert until(pod, "readinessProbe", (7, "DRAINING")) <= {
             (0, "SERVING")}
         assert pod.probe("livenessProbe") == (0, "LIVE")
+        assert pod.probe("readinessProbe", True) == (7, "DRAINING")
         with pytest.raises(tensormsg.Unavailable):
             ep.call("infer", features, timeout=WAIT)
         assert (call.wait(WAIT)["scores"] == 64).all()
