@@ -246,11 +246,15 @@ static int run_serve(const options_t *options, tmsg_worker_t *worker,
     };
     tmsg_server_t *server = NULL;
     tmsg_listener_t *listener = NULL;
-    tmsg_status_t status = open_echo_server(worker, serving, &server);
-    int code = status == TMSG_OK ? start_listening(&options->connection, worker,
-                                                   params, &listener)
-                                 : fail_by(status);
+    int code = start_listening(&options->connection, worker, params, &listener);
 
+    if (code == EXIT_DONE) {
+        /* A sandbox is entered by now, and the server's threads are in it.
+         * Nobody is heard before serve_calls(). */
+        tmsg_status_t status = open_echo_server(worker, serving, &server);
+
+        code = status == TMSG_OK ? EXIT_DONE : fail_by(status);
+    }
     if (code == EXIT_DONE) {
         serve_calls(worker);
         code = finish_calls(options, worker, server, serving);

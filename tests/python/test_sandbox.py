@@ -90,9 +90,10 @@ def test_a_plain_sender_is_served_and_nothing_gets_out(scheme, tmp_path):
         time.sleep(.01)
 
 
-@pytest.mark.parametrize("scheme", ["unix", "tcp"])
-def test_calls_are_answered(scheme, tmp_path):
-    with receiver("--echo", "--sandbox", "-l", url_of(scheme, tmp_path),
+@pytest.mark.parametrize("scheme, how", [
+    ("unix", []), ("tcp", ["--delay", .01])])  # in threads
+def test_calls_are_answered(scheme, how, tmp_path):
+    with receiver("--echo", "--sandbox", *how, "-l", url_of(scheme, tmp_path),
                   command="serve", env=NO_LEAKS) as there:
         assert "reply" in run("call", there.url, "echo", "x=1").stdout
         assert there.stop()[0] == DONE
