@@ -240,7 +240,7 @@ struct tmsg_endpoint {
     /* The face is the endpoint whose handle the application has: this one, or
      * the first of those that have taken one another's place after restarts of
      * the peer. Of a face `now` is the latest of them, of others themselves. A
-     * successor holds its face. See session/heir.h. */
+     * heir holds its face. See session/heir.h. */
     tmsg_endpoint_t *face;
     tmsg_endpoint_t *_Atomic now;
     tmsg_endpoint_refs_t refs;

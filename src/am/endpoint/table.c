@@ -158,8 +158,8 @@ void tmsg_endpoint_reported(tmsg_endpoint_t *endpoint)
         tmsg_worker_chore(endpoint->worker, endpoint);
     }
     if (endpoint->state == TMSG_EP_ENDED && endpoint->in_ucx == 0 &&
-        tmsg_endpoint_heir(endpoint) != endpoint) {
-        /* Its successor may connect. */
+        tmsg_endpoint_heir(endpoint)->state == TMSG_EP_AWAY) {
+        /* Its heir may connect. */
         tmsg_worker_chore(endpoint->worker, tmsg_endpoint_heir(endpoint));
     }
     tmsg_engine.forget(endpoint);

@@ -477,7 +477,7 @@ const char *tmsg_endpoint_error(const tmsg_endpoint_t *endpoint)
     return words;
 }
 
-/* The name of a successor lives no longer than that. */
+/* The name of an heir lives no longer than that. */
 const char *tmsg_endpoint_peer(const tmsg_endpoint_t *endpoint)
 {
     static _Thread_local char words[sizeof(endpoint->peer_name)];

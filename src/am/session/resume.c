@@ -276,6 +276,7 @@ void tmsg_resume_forgo(tmsg_endpoint_t *endpoint)
 {
     if (tmsg_resume_is_away(endpoint)) {
         endpoint->resume->agreed = false;
+        endpoint->resume->over = true;
     }
 }
 

@@ -77,6 +77,33 @@ Test(restart_publisher, owns_the_handle)
     restarted_close(&restarted);
 }
 
+/* One that takes nothing while it is away may be disconnected for that. */
+Test(restart_publisher, gives_up_a_slow_viewer)
+{
+    const tmsg_subscriber_params_t few = {.field_mask =
+                                              TMSG_SUBSCRIBER_PARAM_MESSAGES |
+                                              TMSG_SUBSCRIBER_PARAM_SLOW,
+                                          .messages = 2,
+                                          .slow = TMSG_SLOW_DISCONNECT};
+    restarted_t restarted = {.link = LINK_UNIX};
+    tmsg_publisher_t *publisher;
+
+    restarted_open(&restarted, DRIVE_POLLING);
+    must(tmsg_publisher_create(restarted.client.worker, NULL, &publisher));
+    must(tmsg_publisher_add(publisher, restarted.endpoint, &few));
+    restarted_stop(&restarted);
+    restarted_await_loss(&restarted);
+    for (uint64_t i = 0; i < 3; i++) {
+        must_be(tmsg_endpoint_status(restarted.endpoint), TMSG_IN_PROGRESS);
+        publish(publisher, i);
+    }
+    must_be(tmsg_endpoint_status(restarted.endpoint), TMSG_ERR_LIMIT_EXCEEDED);
+    must_say(tmsg_endpoint_error(restarted.endpoint), "too slow");
+    must_eq(tmsg_publisher_size(publisher), 0);
+    tmsg_publisher_destroy(publisher);
+    restarted_close(&restarted);
+}
+
 static void serve(restarted_t *restarted)
 {
     must(tmsg_publisher_create(restarted->server.worker, NULL,
