@@ -66,10 +66,13 @@ static void leave(restarted_t *restarted)
 static void open_scene(scene_t *scene, link_t link, int32_t resume_ms,
                        bool abrupt)
 {
+    const tmsg_worker_params_t server = scene->restarted.server_options.worker;
+
     memset(scene, 0, sizeof(*scene));
     scene->restarted = (restarted_t){.link = link,
                                      .resume_ms = resume_ms,
                                      .abrupt = abrupt,
+                                     .server_options = {.worker = server},
                                      .serve = serve,
                                      .leave = leave,
                                      .arg = scene};
@@ -321,6 +324,46 @@ Test(restart_calls, fetches)
     check_lost(&scene, waits);
     offer(&scene, "later");
     check_fetched(&scene, queued);
+    restarted_close(&scene.restarted);
+}
+
+/* One that had not left and asks for a loan gets it from the new owner. */
+Test(restart_calls, a_fetch_of_a_loan)
+{
+    const tmsg_offer_params_t lends = {.field_mask = TMSG_OFFER_PARAM_NAME |
+                                                     TMSG_OFFER_PARAM_FLAGS,
+                                       .name = "large",
+                                       .flags = TMSG_OFFER_LEND};
+    const tmsg_fetch_params_t borrows = {.field_mask = TMSG_FETCH_PARAM_FLAGS |
+                                                       TMSG_FETCH_PARAM_WAIT,
+                                         .flags = TMSG_FETCH_BORROW,
+                                         .wait_ms = PEERS_BOUND_MS};
+    tmsg_map_t *map = sample_bytes(7, 4 << 20);
+    static scene_t scene;
+    tmsg_call_t *made, *before[3];
+
+    memset(&scene, 0, sizeof(scene));
+    scene.restarted.server_options.worker.field_mask =
+        TMSG_WORKER_PARAM_QUEUE_DEPTH;
+    scene.restarted.server_options.worker.queue_depth = 2;
+    open_scene(&scene, LINK_UNIX, -1, false);
+    for (int i = 0; i < 3; i++) { /* of which two go */
+        before[i] = call(&scene, "answer", 1, 0);
+    }
+    must(tmsg_endpoint_fetch_name(scene.restarted.endpoint, "large", 0,
+                                  &borrows, &made));
+    restarted_stop(&scene.restarted);
+    restarted_await_loss(&scene.restarted);
+    restarted_start(&scene.restarted);
+    must(tmsg_offer_create(scene.restarted.server.worker, map, &lends,
+                           &scene.offer));
+    must_be(restarted_call_end(&scene.restarted, made), TMSG_OK);
+    must_eq(tmsg_call_reply_is_lent(made), 1);
+    tmsg_call_destroy(made);
+    check_lost(&scene, before[0]);
+    check_lost(&scene, before[1]);
+    check_reply(&scene, before[2], 1);
+    tmsg_map_destroy(map);
     restarted_close(&scene.restarted);
 }
 
