@@ -296,12 +296,16 @@ static tmsg_log_kind_t kind_of_end(const tmsg_endpoint_t *endpoint, bool stood,
                                         : TMSG_LOG_BROKEN_KIND;
 }
 
-/* Gives the end of the last endpoint of a handle to its face. */
+/* Gives the end of the last endpoint of a handle to its face, and tells the
+ * application of it. */
 static void end_face(tmsg_endpoint_t *endpoint)
 {
     tmsg_endpoint_t *face = endpoint->face;
 
-    if (face != endpoint && tmsg_endpoint_now(face) == endpoint) {
+    if (tmsg_endpoint_now(face) != endpoint) {
+        return; /* it does not stand for the handle, or not any more */
+    }
+    if (face != endpoint) {
         face->status = endpoint->status;
         memcpy(face->error, endpoint->error, sizeof(face->error));
     }

@@ -112,14 +112,16 @@ static void run_peer(tmsg_due_t *due)
         TMSG_CONTAINER_OF(due, tmsg_subscriber_t, peer_due);
     tmsg_publisher_t *publisher = subscriber->publisher;
     tmsg_worker_t *worker = publisher->worker;
+    tmsg_endpoint_t *face;
     tmsg_peer_fn on_peer;
     void *arg = publisher->on_peer_arg;
 
     tmsg_worker_lock(worker);
     on_peer = publisher->on_peer;
+    face = subscriber->endpoint->face;
     tmsg_worker_unlock(worker);
     if (on_peer != NULL) {
-        on_peer(arg, subscriber->endpoint);
+        on_peer(arg, face);
     }
     tmsg_worker_lock(worker);
     drop_subscriber(subscriber);
@@ -131,7 +133,7 @@ static void run_lost(tmsg_due_t *due)
     tmsg_subscriber_t *subscriber =
         TMSG_CONTAINER_OF(due, tmsg_subscriber_t, lost_due);
     tmsg_publisher_t *publisher = subscriber->publisher;
-    tmsg_endpoint_t *endpoint = subscriber->endpoint;
+    tmsg_endpoint_t *endpoint;
     tmsg_worker_t *worker = publisher->worker;
     tmsg_closed_fn on_lost;
     void *arg = publisher->on_peer_arg;
@@ -139,10 +141,11 @@ static void run_lost(tmsg_due_t *due)
 
     tmsg_worker_lock(worker);
     on_lost = publisher->on_lost;
+    endpoint = subscriber->endpoint;
     ended = endpoint->state == TMSG_EP_ENDED;
     tmsg_worker_unlock(worker);
     if (on_lost != NULL) {
-        on_lost(arg, endpoint, ended ? endpoint->status : TMSG_OK,
+        on_lost(arg, endpoint->face, ended ? endpoint->status : TMSG_OK,
                 ended ? endpoint->error : "");
     }
     tmsg_worker_lock(worker);

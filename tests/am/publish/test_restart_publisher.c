@@ -77,6 +77,58 @@ Test(restart_publisher, owns_the_handle)
     restarted_close(&restarted);
 }
 
+typedef struct {
+    restarted_t restarted;
+    unsigned peers, losses;
+} presence_t;
+
+static void on_peer(void *arg, tmsg_endpoint_t *endpoint)
+{
+    presence_t *presence = arg;
+
+    must_true(endpoint == presence->restarted.endpoint);
+    presence->peers++;
+}
+
+static void on_lost(void *arg, tmsg_endpoint_t *endpoint, tmsg_status_t status,
+                    const char *error)
+{
+    presence_t *presence = arg;
+
+    must_true(endpoint == presence->restarted.endpoint);
+    must_be(status, TMSG_ERR_CLOSED);
+    must_true(error[0] != '\0');
+    presence->losses++;
+}
+
+static bool is_lost(void *arg) { return ((presence_t *)arg)->losses > 0; }
+
+/* It is there as long as its handle is, by which it is told. */
+Test(restart_publisher, tells_of_the_handle)
+{
+    presence_t presence = {.restarted = {.link = LINK_UNIX}};
+    const tmsg_publisher_params_t params = {.field_mask =
+                                                TMSG_PUBLISHER_PARAM_ON_PEER,
+                                            .on_peer = on_peer,
+                                            .on_lost = on_lost,
+                                            .on_peer_arg = &presence};
+    restarted_t *restarted = &presence.restarted;
+    tmsg_publisher_t *publisher;
+
+    restarted_open(restarted, DRIVE_POLLING);
+    must(tmsg_publisher_create(restarted->client.worker, &params, &publisher));
+    must(tmsg_publisher_add(publisher, restarted->endpoint, NULL));
+    restarted_stop(restarted);
+    restarted_start(restarted);
+    restarted_await_new(restarted);
+    must_eq(presence.losses, 0);
+    must(tmsg_endpoint_close(restarted->server.accepted, NULL));
+    restarted_await(restarted, is_lost, &presence, "on_lost");
+    must_eq(presence.peers, 1);
+    tmsg_publisher_destroy(publisher);
+    restarted_close(restarted);
+}
+
 /* One that takes nothing while it is away may be disconnected for that. */
 Test(restart_publisher, gives_up_a_slow_viewer)
 {
