@@ -53,7 +53,10 @@ typedef struct tmsg_call_metrics {
                                                          * tmsg_health_report_t, at the
                                                          * moment; whether others are
                                                          * counted or not */
-    uint64_t reserved[4]; /* 0; later versions have further fields there */
+    uint64_t long_handlers; /* a server's: times that a handler has held the
+                             * thread that progresses for a second or more,
+                             * which the log says the first time */
+    uint64_t reserved[4];   /* 0; later versions have further fields there */
 } tmsg_call_metrics_t;
 
 /* Counts from now on. Again: nothing changes. Errors: CLOSED, NO_MEMORY. */
@@ -85,7 +88,8 @@ TMSG_API tmsg_status_t tmsg_metrics_late_replies(tmsg_worker_t *worker,
  * of servers, tensormsg_calls_rejected_total {side, method, status},
  * tensormsg_calls_in_flight and tensormsg_call_retries_total {side, method}; of
  * servers tensormsg_calls_running, tensormsg_calls_waiting,
- * tensormsg_calls_held and tensormsg_call_stalls_total {side, method};
+ * tensormsg_calls_held, tensormsg_call_stalls_total and
+ * tensormsg_long_handlers_total {side, method};
  * tensormsg_call_bytes_total {side, method, direction}, the histogram
  * tensormsg_call_duration_seconds {side, method}, from 10 us to 100 s, and
  * tensormsg_late_replies_total, without labels. The caller frees *text_p with

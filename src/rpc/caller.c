@@ -300,15 +300,40 @@ void tmsg_call_quit(tmsg_call_t *call, tmsg_status_t status, const char *why)
     call->event.fire = fire_given_up;
 }
 
+/* Ends a call whose time is up, with words that say what it waited for. The
+ * event has a reference to the call. */
+static void fire_expired(tmsg_rpc_event_t *event)
+{
+    tmsg_call_t *call = TMSG_CONTAINER_OF(event, tmsg_call_t, expired);
+    tmsg_hub_t *hub = call->peer->hub;
+    char why[256 + sizeof(call->reply_text)], awaited[128] = "";
+    bool left =
+        atomic_load(&hub->over) ||
+        !tmsg_calls_awaited(call->endpoint, call->id, awaited, sizeof(awaited));
+
+    snprintf(why, sizeof(why), "no reply in %d ms%s%s%s", call->timeout_ms,
+             call->has_about ? ", " : "",
+             call->has_about ? call->reply_text : "",
+             !left             ? awaited
+             : call->has_about ? ""
+                               : "; its request was sent, and its handler has "
+                                 "not answered, or nothing moves the peer's "
+                                 "messages");
+    tmsg_hub_lock(hub);
+    if (!tmsg_call_has_ended(call)) {
+        tmsg_call_quit(call, TMSG_ERR_TIMED_OUT, why);
+    }
+    tmsg_hub_unlock(hub);
+    tmsg_call_drop(call);
+}
+
 static void expire_call(tmsg_expiry_t *expiry)
 {
     tmsg_call_t *call = TMSG_CONTAINER_OF(expiry, tmsg_call_t, expiry);
-    char why[64 + sizeof(call->reply_text)];
 
-    snprintf(why, sizeof(why), "no reply in %d ms%s%s", call->timeout_ms,
-             call->has_about ? ", " : "",
-             call->has_about ? call->reply_text : "");
-    tmsg_call_quit(call, TMSG_ERR_TIMED_OUT, why);
+    tmsg_call_hold(call);
+    call->expired.fire = fire_expired;
+    tmsg_hub_tell(call->peer->hub, &call->expired);
 }
 
 void tmsg_calls_lost(tmsg_rpc_peer_t *peer, tmsg_status_t status,

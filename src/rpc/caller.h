@@ -29,6 +29,7 @@ struct tmsg_call {
     tmsg_node_t node;        /* in the peer's list of calls */
     tmsg_expiry_t expiry;
     tmsg_rpc_event_t event;
+    tmsg_rpc_event_t expired; /* ends the call whose time is up */
     tmsg_call_in_t in;
     bool coming;    /* the head of the reply has arrived */
     bool abandoned; /* the handle was destroyed: on_done is not called */

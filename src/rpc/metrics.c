@@ -248,6 +248,7 @@ void tmsg_meter_add_load(const tmsg_hub_t *hub, const tmsg_meter_t *meter,
         metrics->waiting = report.waiting;
         metrics->held = report.held;
         metrics->stalls = report.stalls;
+        metrics->long_handlers = method->longs;
     }
 }
 

@@ -131,18 +131,22 @@ static void put_served(const text_t *text)
     static const struct {
         const char *name, *type, *help;
         size_t offset; /* of the number in tmsg_call_metrics_t */
-    } families[] = {{"tensormsg_calls_running", "gauge",
-                     "Calls whose handlers run, or are still to answer.",
-                     offsetof(tmsg_call_metrics_t, running)},
-                    {"tensormsg_calls_waiting", "gauge",
-                     "Calls whose handlers have not begun.",
-                     offsetof(tmsg_call_metrics_t, waiting)},
-                    {"tensormsg_calls_held", "gauge",
-                     "Calls that were answered and are kept.",
-                     offsetof(tmsg_call_metrics_t, held)},
-                    {"tensormsg_call_stalls_total", "counter",
-                     "Times that no waiting call has begun for a second.",
-                     offsetof(tmsg_call_metrics_t, stalls)}};
+    } families[] = {
+        {"tensormsg_calls_running", "gauge",
+         "Calls whose handlers run, or are still to answer.",
+         offsetof(tmsg_call_metrics_t, running)},
+        {"tensormsg_calls_waiting", "gauge",
+         "Calls whose handlers have not begun.",
+         offsetof(tmsg_call_metrics_t, waiting)},
+        {"tensormsg_calls_held", "gauge",
+         "Calls that were answered and are kept.",
+         offsetof(tmsg_call_metrics_t, held)},
+        {"tensormsg_call_stalls_total", "counter",
+         "Times that no waiting call has begun for a second.",
+         offsetof(tmsg_call_metrics_t, stalls)},
+        {"tensormsg_long_handlers_total", "counter",
+         "Times that a handler held the thread that progresses for a second.",
+         offsetof(tmsg_call_metrics_t, long_handlers)}};
 
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
         put_family(text->file, families[i].name, families[i].type,

@@ -4,6 +4,8 @@
 
 #include "core/bytes.h"
 #include "core/params.h"
+#include "core/shown.h"
+#include "core/ticks.h"
 #include "rpc/method.h"
 #include "rpc/pool.h"
 #include "rpc/reflect.h"
@@ -145,6 +147,8 @@ tmsg_status_t tmsg_server_create(tmsg_worker_t *worker,
         return tmsg_error_memory("a server");
     }
     server->refs = 1;
+    server->ticks = tmsg_ticks();
+    server->ticks_ns = tmsg_calls_now_ns();
     pthread_cond_init(&server->news, NULL);
     server->hub = hub;
     tmsg_hub_hold(hub);
@@ -330,6 +334,25 @@ static bool is_drained(void *arg)
     return drained;
 }
 
+/* Makes the error of a drain whose time is up. Takes the lock. */
+static tmsg_status_t drained_late(tmsg_server_t *server, int timeout_ms)
+{
+    char method[TMSG_METHOD_BYTES_MAX + 1] = "";
+    size_t count;
+
+    tmsg_hub_lock(server->hub);
+    count = server->all.count;
+    if (count > 0) {
+        strcpy(method, TMSG_CONTAINER_OF(server->all.head, tmsg_task_t, node)
+                           ->method->name);
+    }
+    tmsg_hub_unlock(server->hub);
+    return tmsg_error_set(TMSG_ERR_TIMED_OUT,
+                          "drain: %zu calls are not answered in %d ms, the "
+                          "oldest of '%s'",
+                          count, timeout_ms, tmsg_shown_short(method).text);
+}
+
 tmsg_status_t tmsg_server_drain(tmsg_server_t *server, int timeout_ms)
 {
     tmsg_hub_t *hub = server->hub;
@@ -339,12 +362,13 @@ tmsg_status_t tmsg_server_drain(tmsg_server_t *server, int timeout_ms)
     server->draining = true;
     tmsg_hub_unlock(hub);
     if (!is_drained(server)) {
-        status =
-            timeout_ms == 0
-                ? tmsg_error_set(TMSG_ERR_TIMED_OUT,
-                                 "drain: some calls are not answered")
-                : tmsg_calls_until(hub->calls, is_drained, server, timeout_ms,
-                                   "drain: some calls are not answered", "");
+        status = timeout_ms == 0
+                     ? TMSG_ERR_TIMED_OUT
+                     : tmsg_calls_until(hub->calls, is_drained, server,
+                                        timeout_ms, "drain", "");
+    }
+    if (status == TMSG_ERR_TIMED_OUT) {
+        (void)drained_late(server, timeout_ms);
     }
     tmsg_tasks_turn_out(server);
     return status;

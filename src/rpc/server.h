@@ -53,6 +53,8 @@ typedef struct tmsg_method {
     bool to_say;      /* the log is to say that the method is stalled */
     uint64_t said_ns; /* when it said so last; 0: never */
     uint64_t stalls;  /* how often the method was stalled */
+    uint64_t longs;   /* how often its handler has held the thread that
+                         progresses for a second */
     bool
         is_ours; /* method of tensormsg/reflect.h: the bounds do not count it */
     size_t name_bytes;
@@ -67,12 +69,13 @@ struct tmsg_server {
     tmsg_method_t *last; /* method of the last call; NULL: none yet */
     tmsg_list_t turns;   /* methods with tasks that wait, in turn */
     tmsg_load_t load;
-    tmsg_list_t all;         /* tasks that are not over */
-    tmsg_list_t ready;       /* tasks that are to be run now */
-    tmsg_health_t health;    /* as the application set it */
-    tmsg_lifetime_t watch;   /* looks for stalls while tasks wait */
-    tmsg_rpc_event_t saying; /* writes the log of stalls */
-    bool says;               /* that event is queued, with a reference */
+    tmsg_list_t all;          /* tasks that are not over */
+    tmsg_list_t ready;        /* tasks that are to be run now */
+    tmsg_health_t health;     /* as the application set it */
+    uint64_t ticks, ticks_ns; /* both clocks, when the server was created */
+    tmsg_lifetime_t watch;    /* looks for stalls while tasks wait */
+    tmsg_rpc_event_t saying;  /* writes the log of stalls */
+    bool says;                /* that event is queued, with a reference */
     bool draining;
     bool pooled;         /* handlers run on the server's threads */
     bool stopping;       /* the server's threads are to end */

@@ -5,7 +5,9 @@
 
 #include "core/log.h"
 #include "core/shown.h"
+#include "core/ticks.h"
 
+#define LONG_NS 1e9 /* of a handler on the thread that progresses */
 #define LOOK_NS UINT64_C(500000000) /* between two looks */
 #define LOOKS 2                     /* in vain: the method is stalled */
 #define SILENT_NS (UINT64_C(60) * 1000000000) /* between a method's lines */
@@ -243,4 +245,31 @@ void tmsg_stall_count(tmsg_hub_t *hub, tmsg_calls_counts_t *counts)
         counts->stalls += report.stalls;
     }
     tmsg_hub_unlock(hub);
+}
+
+/* The counter's rate is what it was since the server was created. */
+void tmsg_stall_held(tmsg_method_t *method, uint64_t ticks)
+{
+    tmsg_server_t *server = method->server;
+    uint64_t now = tmsg_ticks(), since = now - server->ticks;
+    double ns = (double)(tmsg_calls_now_ns() - server->ticks_ns);
+    double took_ns =
+        since == 0 ? 0 : (double)(now - ticks) * ns / (double)since;
+    bool first;
+
+    if (took_ns < LONG_NS) {
+        return;
+    }
+    tmsg_hub_lock(server->hub);
+    first = method->longs++ == 0;
+    tmsg_hub_unlock(server->hub);
+    if (first) {
+        tmsg_log(
+            TMSG_LOG_WARN,
+            "method '%s': its handler has held the thread that progresses "
+            "for %.1f s, and nothing else of this worker went on. Give the "
+            "server threads, or have it answer later; further times are "
+            "counted",
+            tmsg_shown_short(method->name).text, took_ns / LONG_NS);
+    }
 }

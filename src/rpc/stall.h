@@ -26,6 +26,11 @@ uint64_t tmsg_stall_watch(tmsg_server_t *server);
 /* Ends the watch. Lock held. */
 void tmsg_stall_forget(tmsg_server_t *server);
 
+/* Notes that a handler of the method ran on the thread that progresses, and has
+ * returned, where that took a second or more. `ticks` is tmsg_ticks() of when
+ * it began. Lock not held. */
+void tmsg_stall_held(tmsg_method_t *method, uint64_t ticks);
+
 /* Writes why tasks of the method wait, as a peer may read it. Lock held. */
 void tmsg_stall_why(const tmsg_method_t *method, char *words, size_t room);
 

@@ -6,6 +6,7 @@
 
 #include "core/bytes.h"
 #include "core/shown.h"
+#include "core/ticks.h"
 #include "rpc/intercept.h"
 #include "rpc/method.h"
 #include "rpc/metrics.h"
@@ -608,7 +609,12 @@ void tmsg_tasks_run(tmsg_task_t *task)
     while (task != NULL) {
         /* A hook may have destroyed the server, which abandons the task. */
         if (tmsg_task_is_open(task)) {
+            uint64_t ticks = tmsg_ticks();
+
             handle_here(task);
+            if (tmsg_ticks() - ticks > TMSG_TICKS_FEW) {
+                tmsg_stall_held(task->method, ticks);
+            }
             tmsg_calls_clear_context(); /* the handler may leave a context */
         }
         task = give_back_handle(task, true, true);

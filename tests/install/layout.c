@@ -19,7 +19,7 @@ AT(tmsg_allocator_t, alloc, 0);
 AT(tmsg_allocator_t, release, 8);
 AT(tmsg_allocator_t, arg, 16);
 
-SIZE(tmsg_call_metrics_t, 1152);
+SIZE(tmsg_call_metrics_t, 1160);
 AT(tmsg_call_metrics_t, ended, 0);
 AT(tmsg_call_metrics_t, in_flight, 8);
 AT(tmsg_call_metrics_t, rejected, 16);
@@ -34,7 +34,8 @@ AT(tmsg_call_metrics_t, running, 1088);
 AT(tmsg_call_metrics_t, waiting, 1096);
 AT(tmsg_call_metrics_t, held, 1104);
 AT(tmsg_call_metrics_t, stalls, 1112);
-AT(tmsg_call_metrics_t, reserved, 1120);
+AT(tmsg_call_metrics_t, long_handlers, 1120);
+AT(tmsg_call_metrics_t, reserved, 1128);
 
 SIZE(tmsg_call_params_t, 72);
 AT(tmsg_call_params_t, field_mask, 0);

@@ -43,6 +43,7 @@ def test_every_family_and_sample_is_understood(side):
         "tensormsg_calls_waiting": "gauge",
         "tensormsg_calls_held": "gauge",
         "tensormsg_call_stalls": "counter",
+        "tensormsg_long_handlers": "counter",
         "tensormsg_call_retries": "counter",
         "tensormsg_call_bytes": "counter",
         "tensormsg_call_duration_seconds": "histogram",

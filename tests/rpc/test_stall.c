@@ -4,9 +4,11 @@
  * answer takes nobody's turn. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "support/peers.h"
@@ -280,6 +282,21 @@ Test(stall, nor_one_whose_thread_does_not_come)
 
 static atomic_uint lines;
 
+/* A port that somebody listens at who says nothing; for the process's life. */
+static int silent_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    must_true(fd >= 0);
+    must_eq(bind(fd, (struct sockaddr *)&address, bytes), 0);
+    must_eq(listen(fd, 1), 0);
+    must_eq(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
+    return ntohs(address.sin_port);
+}
+
 static void note_line(void *arg, tmsg_log_level_t level, const char *line)
 {
     (void)arg;
@@ -378,6 +395,7 @@ Test(stall, a_task_that_its_handler_put_off_waits)
     tmsg_call_stream_t *opened;
     tmsg_message_t *message;
     tmsg_call_t *call;
+    unsigned kept;
     scene_t scene;
 
     open_scene(&scene, NULL, NULL);
@@ -408,12 +426,104 @@ Test(stall, a_task_that_its_handler_put_off_waits)
     pair_await(&scene.pair, is_over, scene.stream, "the end of the stream");
     must_be(tmsg_call_stream_begin(scene.stream), TMSG_ERR_TIMED_OUT);
     tmsg_call_stream_destroy(scene.stream);
+    kept = scene.kept;
     call = begin(&scene, "queue", PEERS_BOUND_MS, 100);
-    pair_await(&scene.pair, are_kept, &(seen_t){&scene, scene.kept + 1},
+    pair_await(&scene.pair, are_kept, &(seen_t){&scene, kept + 1},
                "the last call");
     must_be(tmsg_server_drain(scene.server, 0), TMSG_ERR_TIMED_OUT);
     expect(call, TMSG_ERR_UNAVAILABLE, "no handler saw the call");
     close_scene(&scene);
+}
+
+static void take_long(void *arg, tmsg_task_t *task)
+{
+    const struct timespec pause = {.tv_sec = 1, .tv_nsec = 100000000};
+
+    (void)arg;
+    nanosleep(&pause, NULL);
+    must(tmsg_task_reply(task, NULL, NULL));
+}
+
+static void note_long(void *arg, tmsg_log_level_t level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    lines += strstr(line, "method 'long': its handler has held the thread that "
+                          "progresses for 1.") != NULL;
+}
+
+/* The library has a counter of the processor's for that. */
+#if defined(__x86_64__) || defined(__aarch64__)
+Test(stall, a_handler_that_holds_the_thread_is_named)
+{
+    tmsg_call_metrics_t metrics;
+    scene_t scene;
+
+    tmsg_log_set(TMSG_LOG_WARN, note_long, NULL);
+    open_scene(&scene, NULL, NULL);
+    must(tmsg_metrics_start(scene.pair.a.worker));
+    must(tmsg_server_register(scene.server, "long", take_long, NULL, NULL));
+    expect(begin(&scene, "long", PEERS_BOUND_MS, 100), TMSG_OK, "");
+    expect(begin(&scene, "echo", PEERS_BOUND_MS, 100), TMSG_OK, "");
+    must(tmsg_metrics_read(scene.pair.a.worker, TMSG_SIDE_SERVER, "long",
+                           &metrics));
+    must_eq(metrics.long_handlers, 1);
+    must(tmsg_metrics_read(scene.pair.a.worker, TMSG_SIDE_SERVER, "echo",
+                           &metrics));
+    must_eq(metrics.long_handlers, 0);
+    must_eq(lines, 1);
+    close_scene(&scene);
+    tmsg_log_set(TMSG_LOG_NONE, NULL, NULL);
+}
+#endif
+
+/* What a wait waits for is in its words, as far as this side knows it. */
+Test(stall, a_time_out_says_what_was_waited_for)
+{
+    tmsg_endpoint_t *nowhere;
+    tmsg_call_t *call;
+    scene_t scene;
+    char url[64];
+
+    open_scene(&scene, NULL, &one);
+    call = begin(&scene, "keep", LATE_MS, 100);
+    must_be(tmsg_call_wait(call, PEERS_BOUND_MS), TMSG_ERR_TIMED_OUT);
+    must_say(tmsg_call_error(call), "its request was sent, and its handler has "
+                                    "not answered");
+    tmsg_call_destroy(call);
+    must_be(tmsg_server_drain(scene.server, 10), TMSG_OK);
+    snprintf(url, sizeof(url), "tcp://127.0.0.1:%d", silent_port());
+    must(tmsg_endpoint_connect(scene.pair.b.worker, url, NULL, &nowhere));
+    must(tmsg_endpoint_call(
+        nowhere, "keep", NULL,
+        &(tmsg_call_params_t){.field_mask = TMSG_CALL_PARAM_TIMEOUT,
+                              .timeout_ms = LATE_MS},
+        &call));
+    must_be(tmsg_call_wait(call, PEERS_BOUND_MS), TMSG_ERR_TIMED_OUT);
+    must_say(tmsg_call_error(call), "the connection is not made yet");
+    tmsg_call_destroy(call);
+    tmsg_endpoint_destroy(nowhere);
+    close_scene(&scene);
+}
+
+/* A drain whose time is up says what it has waited for. */
+Test(stall, a_drain_says_what_is_left)
+{
+    tmsg_call_t *call;
+    scene_t scene;
+
+    open_scene(&scene, NULL, &one);
+    call = occupy(&scene, PEERS_BOUND_MS);
+    must_be(tmsg_server_drain(scene.server, 20), TMSG_ERR_TIMED_OUT);
+    must_say(tmsg_error_message(), "drain: 1 calls are not answered in 20 ms, "
+                                   "the oldest of 'keep'");
+    expect(call, TMSG_ERR_UNAVAILABLE, "shut down");
+    close_scene(&scene);
+}
+
+static bool is_unwanted(void *task)
+{
+    return tmsg_task_status(task) != TMSG_OK;
 }
 
 /* A handler that answers when nobody waits any more is done all the same. */
@@ -427,6 +537,7 @@ Test(stall, an_answer_in_vain_ends_a_turn)
     must_be(tmsg_call_wait(first, PEERS_BOUND_MS), TMSG_ERR_TIMED_OUT);
     waiting = begin(&scene, "echo", PEERS_BOUND_MS, 100);
     must_eq(report_of(&scene, NULL).running, 1);
+    pair_await(&scene.pair, is_unwanted, scene.tasks[0], "the server's clock");
     must_true(tmsg_task_reply(scene.tasks[0], NULL, NULL) != TMSG_OK);
     expect(waiting, TMSG_OK, "");
     must_eq(report_of(&scene, NULL).held, 1);

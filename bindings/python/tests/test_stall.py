@@ -217,6 +217,36 @@ def test_a_handler_that_holds_the_loop_is_named(caplog, impatient):
     asyncio.run(main())
 
 
+def test_a_wait_on_a_stream_says_what_for():
+    go = threading.Event()
+    with tensormsg.listen(":0", background=True) as listener, \
+            listener.serve() as server:
+        @server.method("mute", stream=True)
+        def mute(stream):
+            assert go.wait(WAIT)
+
+        @server.method("slow")
+        def slow(request):
+            assert go.wait(WAIT)
+
+        with tensormsg.connect(listener.url) as ep:
+            stream = ep.stream("mute", queue=1)
+            with pytest.raises(tensormsg.TimedOut, match="has sent none"):
+                stream.recv(.05)
+            with pytest.raises(tensormsg.TimedOut, match="its handler goes on"):
+                stream.wait(.05)
+            with pytest.raises(tensormsg.TimedOut,
+                               match="its application takes no messages"):
+                while True:
+                    stream.send({"x": np.zeros(1000)}, timeout=.05)
+            go.set()
+            stream.cancel()
+            go.clear()
+            with pytest.raises(tensormsg.TimedOut, match="was sent, and its"):
+                ep.call("slow", timeout=.2)
+            go.set()
+
+
 VARIABLE = contextvars.ContextVar("VARIABLE", default="none")
 
 

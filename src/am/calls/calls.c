@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/calls/calls.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "am/endpoint/consumer.h"
@@ -351,6 +352,55 @@ static void give_up_call(tmsg_endpoint_t *endpoint, uint64_t id)
     if (send != NULL) {
         tmsg_send_cancel(&send->request);
     }
+}
+
+/* Returns how many sends wait before the request of a call; -1: it does not
+ * wait. */
+static int count_before(tmsg_endpoint_t *endpoint, uint64_t id)
+{
+    const tmsg_channel_t *channel =
+        tmsg_channel_find(endpoint, TMSG_CHANNEL_CALLS);
+    const tmsg_send_t *send =
+        channel == NULL
+            ? NULL
+            : find_call_send(&channel->queued, TMSG_CALL_REQUEST, id);
+    int count = -1;
+
+    if (send != NULL) {
+        for (const tmsg_node_t *node = &send->node; node != NULL;
+             node = node->previous) {
+            count++;
+        }
+    }
+    return count;
+}
+
+bool tmsg_calls_awaited(tmsg_endpoint_t *endpoint, uint64_t id, char *words,
+                        size_t room)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    bool waits;
+    int before;
+
+    if (atomic_load(&endpoint->life->over)) {
+        return false;
+    }
+    tmsg_worker_lock(worker);
+    before = count_before(endpoint, id);
+    waits = before >= 0 || endpoint->state == TMSG_EP_CONNECTING ||
+            endpoint->state == TMSG_EP_AWAY;
+    if (endpoint->state == TMSG_EP_CONNECTING) {
+        snprintf(words, room, "; the connection is not made yet");
+    } else if (endpoint->state == TMSG_EP_AWAY) {
+        snprintf(words, room, "; the connection broke, and is not back yet");
+    } else if (waits) {
+        snprintf(words, room,
+                 "; its request has not left: the peer takes no more, and %d "
+                 "wait before it",
+                 before);
+    }
+    tmsg_worker_unlock(worker);
+    return waits;
 }
 
 void tmsg_calls_recall(tmsg_endpoint_t *endpoint, uint64_t id, const char *why)

@@ -64,6 +64,11 @@ tmsg_status_t tmsg_calls_until(tmsg_calls_t *calls, bool (*done)(void *arg),
                                void *arg, int timeout_ms, const char *missing,
                                const char *of);
 
+/* Writes why the request of a call of this side's has not left, and returns
+ * true; returns false if it has. Takes the lock. */
+bool tmsg_calls_awaited(tmsg_endpoint_t *endpoint, uint64_t id, char *words,
+                        size_t room);
+
 /* Writes in words that a message waits for memory; "" if none does. Takes the
  * lock. */
 void tmsg_calls_starve(tmsg_calls_t *calls, char *why, size_t room);

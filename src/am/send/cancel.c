@@ -124,9 +124,24 @@ void tmsg_send_fail(tmsg_send_t *send, tmsg_status_t status, const char *why)
     }
 }
 
-/* Returns in words what the send still waited for. */
-static const char *name_awaited(const tmsg_send_t *send)
+/* Returns how many sends wait before this one. */
+static unsigned count_before(const tmsg_send_t *send)
 {
+    unsigned count = 0;
+
+    for (const tmsg_node_t *node = send->node.previous; node != NULL;
+         node = node->previous) {
+        count++;
+    }
+    return count;
+}
+
+/* Returns in words what the send still waited for. */
+static const char *name_awaited(const tmsg_send_t *send, char *words,
+                                size_t room)
+{
+    unsigned before;
+
     if (send->posted) {
         return send->in_ucx || tmsg_fragments_pending(send)
                    ? "it was not sent"
@@ -138,19 +153,29 @@ static const char *name_awaited(const tmsg_send_t *send)
     if (tmsg_lend_is_copying(send)) {
         return "the copy to be lent was not made";
     }
-    return send->endpoint->state == TMSG_EP_CONNECTING ||
-                   send->endpoint->state == TMSG_EP_AWAY
-               ? "the connection was not made"
-               : "the peer did not take those before it";
+    if (send->endpoint->state == TMSG_EP_CONNECTING ||
+        send->endpoint->state == TMSG_EP_AWAY) {
+        return "the connection was not made";
+    }
+    before = count_before(send);
+    snprintf(words, room,
+             "the peer's application did not take those before it");
+    if (before > 0) {
+        snprintf(words, room,
+                 "the peer's application did not take those before it, of "
+                 "which %u wait here",
+                 before);
+    }
+    return words;
 }
 
 static void expire_send(tmsg_timer_t *timer)
 {
     tmsg_send_t *send = TMSG_CONTAINER_OF(timer, tmsg_send_t, timer);
-    char why[128];
+    char why[128], words[96];
 
-    snprintf(why, sizeof(why), "%s in %d ms", name_awaited(send),
-             send->timeout_ms);
+    snprintf(why, sizeof(why), "%s in %d ms",
+             name_awaited(send, words, sizeof(words)), send->timeout_ms);
     give_up_send(send, TMSG_ERR_TIMED_OUT, why);
 }
 

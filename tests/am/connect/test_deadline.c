@@ -59,8 +59,8 @@ static void for_credit(drive_t drive)
     must(send_within(pair.to_a, sample_bytes(1, 100), 40, 0, &sent));
     must_be(tmsg_request_wait(sent, -1), TMSG_ERR_TIMED_OUT);
     must_say(tmsg_error_message(), tmsg_endpoint_peer(pair.to_a));
-    must_say(tmsg_error_message(), "the peer did not take those before it in "
-                                   "40 ms");
+    must_say(tmsg_error_message(), "the peer's application did not take those "
+                                   "before it in 40 ms");
     must(tmsg_endpoint_describe(pair.to_a, &json));
     must_say(json, "\"timed_out_messages\":\t1,");
     must_say(json, "\"waiting_messages\":\t0,");

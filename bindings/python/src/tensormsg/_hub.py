@@ -819,7 +819,11 @@ class Hub:
                 return "; its application takes no messages, or keeps so " \
                     "many that its limit held_bytes is used up, or it does " \
                     "not run, or the network is slow"
-        return WHY_NOT_CLOSED if what == "closing" else ""
+        if what == "a message":
+            return self.starvation() or "; the other side has sent none"
+        return {"closing": WHY_NOT_CLOSED,
+                "the end of the stream": "; its handler goes on, or the other "
+                "side does not run"}.get(what, "")
 
     def outwait(self) -> None:
         """Nobody waits inside of what is closed: an operation on it ends with

@@ -97,8 +97,12 @@ class BaseStream(Generic[H, M]):
 
     def _late(self, what: str, timeout: Optional[float]) -> Error:
         peer = self._name()
+        try:
+            why = self._hub.why_late(self._at, what)
+        except Error:  # it was closed meanwhile
+            why = ""
         return error_of(Status.TIMED_OUT,
-                        f"{peer}: {what} took more than {timeout} s", peer)
+                        f"{peer}: {what} took more than {timeout} s{why}", peer)
 
     def _failure(self) -> Error:
         """How it has failed."""
