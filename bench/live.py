@@ -39,7 +39,7 @@ RATE, TAKES_S = 60, .05
 LIMIT_MS = 1000 * 2 / RATE
 SIZES = {"1080p": (1080, 1920, 3), "4k": (2160, 3840, 3)}
 WAYS = {"live": {"mode": "live"}, "asked": {}, "dialled": {}, "default": {},
-        "window 32": {"window": 32}}
+        "window 32": {"window": 32, "queue": 16}}
 WARM_S = .5  # that do not count, at the beginning
 
 

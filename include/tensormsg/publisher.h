@@ -56,7 +56,9 @@ enum {
 typedef struct tmsg_subscriber_params {
     uint64_t field_mask; /* TMSG_SUBSCRIBER_PARAM_*; unset: defaults */
     uint32_t flags;      /* TMSG_SUBSCRIBER_*; default 0 */
-    uint32_t messages;   /* that wait for it at most; 1 or more, default 16 */
+    uint32_t messages;   /* that wait for it at most; 1 or more, default 16;
+                          * with DROP_OLDEST the default is fewer for who does
+                          * not keep up, 3 at least */
     uint64_t bytes;      /* of their tensors, at most, but for a single one;
                           * default no bound */
     uint32_t window;     /* messages on the way to it, which its application

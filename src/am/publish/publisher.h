@@ -64,10 +64,12 @@ typedef struct tmsg_subscriber {
     tmsg_endpoint_t *endpoint;
     tmsg_subscriber_params_t params;
     /* Whether nobody chose its window, which then is narrower while it does not
-     * keep up. */
+     * keep up, or how many may wait, which then are fewer. */
     bool adapts;
+    bool adapts_room;
     bool overrun;        /* it did not keep up, and has not caught up since */
     uint32_t pace;       /* its window while it is overrun */
+    uint32_t room;       /* how many may wait meanwhile */
     uint64_t nearest_ns; /* the least time that a message took to be taken */
     tmsg_list_t waiting; /* deliveries, oldest first */
     uint64_t waiting_bytes;

@@ -186,7 +186,9 @@ static bool wants_newest(const tmsg_subscriber_t *subscriber)
 
 static uint32_t messages_of(const tmsg_subscriber_t *subscriber)
 {
-    return wants_newest(subscriber) ? 1 : subscriber->params.messages;
+    return wants_newest(subscriber) ? 1
+           : subscriber->overrun    ? subscriber->room
+                                    : subscriber->params.messages;
 }
 
 static uint32_t subscriber_window(const tmsg_subscriber_t *subscriber)
@@ -269,7 +271,7 @@ static bool took_too_long(const tmsg_subscriber_t *subscriber, uint64_t ns)
     return ns >= BEHIND_NS && ns - BEHIND_NS >= subscriber->nearest_ns;
 }
 
-/* Widens the window of a subscriber that was overrun, or narrows it, by the
+/* Widens the bounds of a subscriber that was overrun, or narrows them, by the
  * time that a message took until it was taken. */
 static void note_taken(tmsg_subscriber_t *subscriber, tmsg_node_t *node)
 {
@@ -284,8 +286,10 @@ static void note_taken(tmsg_subscriber_t *subscriber, tmsg_node_t *node)
     }
     if (took_too_long(subscriber, ns)) {
         subscriber->pace -= subscriber->pace > 1;
+        subscriber->room -= subscriber->adapts_room ? subscriber->room / 4 : 0;
     } else {
         subscriber->pace += subscriber->pace < subscriber->params.window;
+        subscriber->room += subscriber->room < subscriber->params.messages;
     }
 }
 
@@ -553,6 +557,7 @@ static void note_overrun(tmsg_subscriber_t *subscriber)
     if (subscriber->adapts && !subscriber->overrun) {
         subscriber->overrun = true;
         subscriber->pace = PACE_FIRST;
+        subscriber->room = subscriber->params.messages;
     }
 }
 
@@ -655,6 +660,8 @@ tmsg_status_t tmsg_subscriber_create(tmsg_publisher_t *publisher,
     subscriber->nearest_ns = UINT64_MAX;
     subscriber->adapts = params->slow == TMSG_SLOW_DROP_OLDEST &&
                          !(params->field_mask & TMSG_SUBSCRIBER_PARAM_WINDOW);
+    subscriber->adapts_room =
+        !(params->field_mask & TMSG_SUBSCRIBER_PARAM_MESSAGES);
     tmsg_list_push(&publisher->subscribers, &subscriber->node);
     subscriber->next = endpoint->subscriptions;
     endpoint->subscriptions = subscriber;
