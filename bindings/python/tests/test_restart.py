@@ -247,6 +247,30 @@ def test_subscriptions_come_back(server, place, face, kept):
     assert seen == sorted(seen, key=seen.index) and len(set(seen)) == 2
 
 
+def test_what_is_live_stays_so(server):
+    """Of what is sent while nobody is there the new server gets the newest."""
+    url = server.start(":0")
+    with sync.connect(url, background=True, **SOON) as ep:
+        ep.set_queue("live")
+        ep.send({"x": 0}, n=0, acked=True)
+        server.kill()
+        end = time.monotonic() + WAIT
+        while ep.connected:
+            assert time.monotonic() < end
+            time.sleep(.002)
+        for n in range(1, 20):
+            ep.send({"x": n}, n=n)
+        server.start(url)
+        ep.ready(WAIT)
+        ep.send({"x": 20}, n=20, acked=True, timeout=WAIT)
+        taken = []
+        while 20 not in taken:  # it has it, and is about to note that
+            taken = ep.call("taken", timeout=WAIT)["n"].tolist()
+        assert taken in ([20], [19, 20])
+        queue = ep.describe()["queue"]
+        assert queue["policy"] == "newest" and queue["under_way"] == 0
+
+
 def test_an_endpoint_of_one_process_ends(server, face):
     url = server.start(":0", 60)
 
