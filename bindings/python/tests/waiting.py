@@ -246,7 +246,7 @@ OTHERS = {
     "Publisher.url", "Publisher.__enter__", "Endpoint.abort",
     "Endpoint.closed", "Endpoint.connected", "Endpoint.principal",
     "Endpoint.describe", "Endpoint.offer", "Endpoint.peer", "Endpoint.serve",
-    "Endpoint.status", "Endpoint.stream", "Endpoint.start_call",
+    "Endpoint.set_queue", "Endpoint.status", "Endpoint.stream", "Endpoint.start_call",
     "Endpoint.start_fetch",
     "Call.cancel", "Call.done", "Endpoint.__enter__", "Listener.abort",
     "Listener.describe", "Listener.offer", "Listener.peers", "Listener.serve",
