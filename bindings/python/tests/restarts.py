@@ -163,8 +163,7 @@ class Client:
             reply, error = await self.timed(ep.call(
                 method, {"client": self.number, "n": n,
                          "x": np.zeros(self.rng.choice((10, 3000, 100000)))},
-                timeout=TIMEOUT, attempts=attempts,
-                idempotent=method == "again"))
+                timeout=TIMEOUT, attempts=attempts))
             assert error is not None or reply["n"] == n
             self.tell(method, n, error)
             await self.nap()
