@@ -11,6 +11,7 @@ one that does not."""
 import asyncio
 import collections
 import contextlib
+import logging
 import math
 import mmap
 import os
@@ -477,4 +478,5 @@ def main(restarts, clients=8, seed=20261129):
 
 if __name__ == "__main__":
     os.environ.setdefault("UCX_LOG_LEVEL", "fatal")
+    logging.getLogger("tensormsg").setLevel(logging.ERROR)
     main(*map(int, sys.argv[1:]))
