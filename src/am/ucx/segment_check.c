@@ -44,37 +44,41 @@ static bool write_path(const tmsg_posix_segment_t *segment, char *path)
     return length > 0 && length < PATH_MAX;
 }
 
-/* Returns whether a descriptor is of a file that UCX has made and unlinked. */
-static bool is_ucx_file(const char *path)
+/* Returns whether a descriptor's target is a file that UCX has made and
+ * unlinked. */
+static bool is_ucx_file(const char *target)
 {
     static const char gone[] = " (deleted)";
-    char target[PATH_MAX];
-    ssize_t length = readlink(path, target, sizeof(target) - 1);
-    const char *name;
+    const size_t tail = sizeof(gone) - 1;
+    const char *name = strrchr(target, '/');
+    size_t length = strlen(target);
 
-    if (length < (ssize_t)sizeof(gone)) {
-        return false;
-    }
-    target[length] = '\0';
-    name = strrchr(target, '/');
-    return name != NULL &&
+    return length > tail && name != NULL &&
            strncmp(name, FILE_NAME, sizeof(FILE_NAME) - 1) == 0 &&
-           strcmp(target + length - (sizeof(gone) - 1), gone) == 0;
+           strcmp(target + length - tail, gone) == 0;
 }
 
-/* Finds its size. False: it cannot be looked at. UCX would follow a link that
- * has the name of a segment. */
+/* Finds its size. False: it cannot be looked at, as where the peer dies just
+ * then. UCX would follow a link that has the name of a segment. */
 static bool find_bytes(const tmsg_posix_segment_t *segment, uint64_t *bytes_p)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], target[PATH_MAX];
     struct stat file;
+    ssize_t length = 0;
 
-    if (!write_path(segment, path) ||
+    if (!write_path(segment, path)) {
+        return false;
+    }
+    if (segment->in_proc) {
+        length = readlink(path, target, sizeof(target) - 1);
+    }
+    if (length < 0 ||
         (segment->in_proc ? stat(path, &file) : lstat(path, &file)) != 0) {
         return false;
     }
+    target[length] = '\0';
     *bytes_p = S_ISREG(file.st_mode) && file.st_uid == geteuid() &&
-                       (!segment->in_proc || is_ucx_file(path))
+                       (!segment->in_proc || is_ucx_file(target))
                    ? (uint64_t)file.st_size
                    : 0;
     return true;
