@@ -114,6 +114,8 @@ tmsg_lender_t *tmsg_lender_of(tmsg_worker_t *worker)
     }
     lender->worker = worker;
     lender->returned.fd = -1;
+    lender->bytes_most = TMSG_COPIES_BYTES_MOST;
+    lender->large_bytes_most = TMSG_LARGE_COPIES_BYTES_MOST;
     lender->returns = make_returns(lender);
     if (lender->returns == NULL) {
         free(lender);

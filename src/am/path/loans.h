@@ -182,6 +182,10 @@ unsigned tmsg_loans_tend(tmsg_worker_t *worker);
 bool tmsg_loans_wait(const tmsg_worker_t *worker);
 bool tmsg_loans_arm(const tmsg_worker_t *worker);
 
+/* Hears what the peer has given back by its fast box, as far as it comes next.
+ */
+void tmsg_loans_hear(tmsg_endpoint_t *endpoint);
+
 /* Reads, when the connection ends, what the peer has given back by its fast
  * box. */
 void tmsg_loans_take_back(tmsg_endpoint_t *endpoint);

@@ -11,6 +11,10 @@
 #include "core/error.h"
 
 #define SPARE_BYTES 65536
+/* A worker gives away 1 GiB of fresh copies a minute, and may be 4 GiB ahead.
+ */
+#define FRESH_NS_A_BYTE 56
+#define FRESH_AHEAD_NS (FRESH_NS_A_BYTE * (UINT64_C(4) << 30))
 
 /* Descriptors pass to none but peers whose user the kernel confirms, and whose
  * process it confirms where that has a number here. */
@@ -139,6 +143,12 @@ void tmsg_copies_sweep(tmsg_worker_t *worker)
     }
 }
 
+/* What takes longer to be made is kept for longer. */
+static uint64_t idle_parts(const tmsg_copy_segment_t *copy)
+{
+    return 1 + (tmsg_shareable_bytes(copy->segment) >> 30);
+}
+
 void tmsg_copies_trim(tmsg_lender_t *lender, uint64_t idle_ns)
 {
     tmsg_node_t *node = lender->copies.head, *next;
@@ -148,7 +158,8 @@ void tmsg_copies_trim(tmsg_lender_t *lender, uint64_t idle_ns)
         tmsg_copy_segment_t *copy = copy_at(node);
 
         next = node->next;
-        if (is_idle(copy) && now - copy->idle_since_ns >= idle_ns) {
+        if (is_idle(copy) &&
+            (now - copy->idle_since_ns) / idle_parts(copy) >= idle_ns) {
             free_copy(lender->worker, copy);
         }
     }
@@ -208,44 +219,125 @@ static tmsg_copy_segment_t *find_copy(const tmsg_endpoint_t *endpoint,
     return found;
 }
 
-/* Returns whether there would be room without the idle copies. */
-static bool can_have_room(const tmsg_lender_t *lender, uint64_t bytes)
+static bool is_large(const tmsg_lender_t *lender, uint64_t bytes)
 {
-    size_t count = lender->copies.count;
-    uint64_t all = lender->copies_bytes;
+    return bytes > lender->bytes_most;
+}
+
+tmsg_copies_tally_t tmsg_copies_begin(const tmsg_lender_t *lender,
+                                      uint64_t bytes)
+{
+    return (tmsg_copies_tally_t){.large = is_large(lender, bytes)};
+}
+
+void tmsg_copies_add(const tmsg_lender_t *lender, tmsg_copies_tally_t *tally,
+                     const tmsg_shareable_t *segment)
+{
+    uint64_t bytes = tmsg_shareable_bytes(segment);
+
+    if (is_large(lender, bytes) == tally->large) {
+        tally->count++;
+        tally->bytes += bytes;
+    }
+}
+
+bool tmsg_copies_have_room(const tmsg_lender_t *lender,
+                           const tmsg_copies_tally_t *tally, uint64_t bytes,
+                           unsigned part)
+{
+    uint64_t most =
+        tally->large ? lender->large_bytes_most : lender->bytes_most;
+
+    return tally->count == 0 || (tally->count < TMSG_COPIES_MOST / part &&
+                                 tally->bytes + bytes <= most / part);
+}
+
+static tmsg_copies_tally_t count_copies(const tmsg_lender_t *lender,
+                                        uint64_t bytes, bool with_idle)
+{
+    tmsg_copies_tally_t tally = tmsg_copies_begin(lender, bytes);
 
     for (tmsg_node_t *node = lender->copies.head; node != NULL;
          node = node->next) {
-        if (is_idle(copy_at(node))) {
-            count--;
-            all -= tmsg_shareable_bytes(copy_at(node)->segment);
+        if (with_idle || !is_idle(copy_at(node))) {
+            tmsg_copies_add(lender, &tally, copy_at(node)->segment);
         }
     }
-    return count < TMSG_COPIES_MOST &&
-           (all + bytes <= TMSG_COPIES_BYTES_MOST || count == 0);
+    return tally;
+}
+
+static bool has_room(const tmsg_lender_t *lender, uint64_t bytes,
+                     bool with_idle)
+{
+    const tmsg_copies_tally_t tally = count_copies(lender, bytes, with_idle);
+
+    return tmsg_copies_have_room(lender, &tally, bytes, 1);
 }
 
 /* Frees idle copies, the one that was used last at the end, until there is room
  * for one of `bytes`; none, if that cannot be. */
 static bool make_room(tmsg_lender_t *lender, uint64_t bytes)
 {
+    bool large = is_large(lender, bytes);
     tmsg_node_t *node = lender->copies.tail, *previous;
 
-    if (!can_have_room(lender, bytes)) {
+    if (!has_room(lender, bytes, false)) {
         return false;
     }
-    for (; node != NULL &&
-           (lender->copies.count >= TMSG_COPIES_MOST ||
-            lender->copies_bytes + bytes > TMSG_COPIES_BYTES_MOST);
-         node = previous) {
+    for (; node != NULL && !has_room(lender, bytes, true); node = previous) {
+        const tmsg_copy_segment_t *copy = copy_at(node);
+
         previous = node->previous;
-        if (is_idle(copy_at(node))) {
+        if (is_idle(copy) &&
+            is_large(lender, tmsg_shareable_bytes(copy->segment)) == large) {
             free_copy(lender->worker, copy_at(node));
         }
     }
-    return lender->copies.count < TMSG_COPIES_MOST &&
-           (lender->copies_bytes + bytes <= TMSG_COPIES_BYTES_MOST ||
-            lender->copies.count == 0);
+    return has_room(lender, bytes, true);
+}
+
+/* A peer can keep what it was lent mapped for ever: it need not say so, and
+ * nobody sees it. So fresh memory is given away at a bounded rate. */
+static bool take_fresh(tmsg_lender_t *lender, uint64_t bytes)
+{
+    uint64_t now = tmsg_now_ns();
+
+    if (lender->fresh_ns < now) {
+        lender->fresh_ns = now;
+    }
+    if (lender->fresh_ns - now > FRESH_AHEAD_NS) {
+        return false;
+    }
+    lender->fresh_ns += bytes * FRESH_NS_A_BYTE;
+    return true;
+}
+
+/* Makes a copy, and lists it. NULL: *why_p tells why there is none. */
+static tmsg_copy_segment_t *make_copy(tmsg_lender_t *lender, uint64_t bytes,
+                                      const char **why_p)
+{
+    tmsg_copy_segment_t *copy;
+
+    if (!make_room(lender, bytes)) {
+        *why_p = "peers keep too many copies that were lent to them";
+        return NULL;
+    }
+    if (!take_fresh(lender, bytes)) {
+        *why_p = "too much fresh memory was lent just now";
+        return NULL;
+    }
+    copy = calloc(1, sizeof(*copy));
+    if (copy == NULL) {
+        return NULL;
+    }
+    if (tmsg_shareable_create_draft(bytes, &copy->segment) != TMSG_OK) {
+        *why_p = tmsg_error_message();
+        free(copy);
+        return NULL;
+    }
+    copy->fresh = true;
+    list_copy(lender, copy);
+    return copy;
 }
 
 tmsg_copy_segment_t *tmsg_copies_take(tmsg_endpoint_t *endpoint, uint64_t bytes,
@@ -269,22 +361,11 @@ tmsg_copy_segment_t *tmsg_copies_take(tmsg_endpoint_t *endpoint, uint64_t bytes,
                ? NULL
                : find_copy(endpoint, lender, bytes, &audience);
     if (copy == NULL) {
-        if (!make_room(lender, bytes)) {
-            *why_p = "peers keep too many copies that were lent to them";
+        copy = make_copy(lender, bytes, why_p);
+        if (copy == NULL) {
             return NULL;
         }
-        copy = calloc(1, sizeof(*copy));
-        if (copy == NULL ||
-            tmsg_shareable_create_draft(bytes, &copy->segment) != TMSG_OK) {
-            if (copy != NULL) {
-                *why_p = tmsg_error_message();
-            }
-            free(copy);
-            return NULL;
-        }
-        copy->fresh = true;
         copy->audience = audience;
-        list_copy(lender, copy);
     }
     copy->used = true;
     return copy;

@@ -118,8 +118,8 @@ bool tmsg_orphans_have_room(const tmsg_endpoint_t *endpoint)
                : orphans->loans.count < TMSG_LOANS_MOST;
 }
 
-void tmsg_orphans_add_copies(const tmsg_endpoint_t *endpoint, unsigned *count,
-                             uint64_t *bytes)
+void tmsg_orphans_add_copies(const tmsg_endpoint_t *endpoint,
+                             tmsg_copies_tally_t *tally)
 {
     const tmsg_orphans_t *orphans = orphans_of(endpoint);
     tmsg_node_t *node = orphans == NULL ? NULL : orphans->loans.head;
@@ -129,8 +129,8 @@ void tmsg_orphans_add_copies(const tmsg_endpoint_t *endpoint, unsigned *count,
             TMSG_CONTAINER_OF(node, tmsg_loan_out_t, node)->lending->copy;
 
         if (copy != NULL && !copy->frozen) {
-            *count += 1;
-            *bytes += tmsg_shareable_bytes(copy->segment);
+            tmsg_copies_add(endpoint->worker->paths.lender, tally,
+                            copy->segment);
         }
     }
 }

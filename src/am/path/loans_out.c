@@ -8,6 +8,7 @@
 #include "am/endpoint/fail.h"
 #include "am/endpoint/kinds.h"
 #include "am/endpoint/link_ops.h"
+#include "am/path/fastboxes.h"
 #include "am/path/loans_struct.h"
 #include "core/bytes.h"
 #include "core/error.h"
@@ -44,22 +45,23 @@ bool tmsg_loans_may_lend(const tmsg_endpoint_t *endpoint, bool asked,
 bool tmsg_loans_keeps_most(tmsg_endpoint_t *endpoint, uint64_t bytes)
 {
     const tmsg_loans_t *loans = tmsg_loans_of(endpoint);
-    unsigned count = 0;
+    const tmsg_lender_t *lender = endpoint->worker->paths.lender;
+    tmsg_copies_tally_t tally;
 
-    if (loans != NULL) {
-        tmsg_loans_watch(endpoint);
-        tmsg_orphans_add_copies(endpoint, &count, &bytes);
+    if (loans == NULL) {
+        return false;
     }
-    for (unsigned i = 0; loans != NULL && i < loans->offered_count; i++) {
+    tally = tmsg_copies_begin(lender, bytes);
+    tmsg_loans_watch(endpoint);
+    tmsg_orphans_add_copies(endpoint, &tally);
+    for (unsigned i = 0; i < loans->offered_count; i++) {
         const tmsg_offered_t *offered = &loans->offered[i];
 
         if (offered->is_copy && offered->loans > 0) {
-            bytes += tmsg_shareable_bytes(offered->segment);
-            count++;
+            tmsg_copies_add(lender, &tally, offered->segment);
         }
     }
-    return count >= TMSG_COPIES_MOST / 2 ||
-           (count > 0 && bytes > TMSG_COPIES_BYTES_MOST / 2);
+    return !tmsg_copies_have_room(lender, &tally, bytes, 2);
 }
 
 static tmsg_offered_t *find_offered(const tmsg_loans_t *loans,
@@ -508,25 +510,49 @@ tmsg_ucx_status_t tmsg_loan_back_arrived(const tmsg_arrival_t *arrival)
     return TMSG_UCX_OK;
 }
 
+/* Hears what lies in a fast box, if it gives loans back; *heard_p says whether
+ * it does. */
+static tmsg_status_t hear(tmsg_endpoint_t *endpoint,
+                          const tmsg_fastbox_message_t *message, bool *heard_p)
+{
+    tmsg_preamble_t head;
+    tmsg_status_t status =
+        tmsg_preamble_decode(message->header, message->header_bytes, &head);
+
+    *heard_p = status == TMSG_OK && head.kind == TMSG_KIND_LOAN_BACK &&
+               head.endpoint_id == endpoint->id;
+    return *heard_p ? tmsg_loans_back(endpoint, message->header + head.bytes,
+                                      head.body_bytes)
+                    : status;
+}
+
+void tmsg_loans_hear(tmsg_endpoint_t *endpoint)
+{
+    tmsg_fastbox_message_t message;
+    bool heard = endpoint->fastboxes.in != NULL;
+
+    while (heard && tmsg_loans_are_out(endpoint) &&
+           tmsg_fastboxes_next(endpoint, &message)) {
+        if (hear(endpoint, &message, &heard) != TMSG_OK && heard) {
+            tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                                tmsg_error_message());
+        }
+        if (heard) {
+            tmsg_fastboxes_take(endpoint);
+        }
+    }
+}
+
 void tmsg_loans_take_back(tmsg_endpoint_t *endpoint)
 {
     tmsg_fastbox_t *fastbox = endpoint->fastboxes.in;
     tmsg_fastbox_message_t message;
-    tmsg_status_t status = TMSG_OK;
+    bool heard;
 
     /* What else lies there is nobody's any more. */
     while (fastbox != NULL && tmsg_loans_are_out(endpoint) &&
-           status == TMSG_OK &&
-           tmsg_fastbox_look(fastbox, &message) == TMSG_FASTBOX_FULL) {
-        tmsg_preamble_t head;
-
-        status =
-            tmsg_preamble_decode(message.header, message.header_bytes, &head);
-        if (status == TMSG_OK && head.kind == TMSG_KIND_LOAN_BACK &&
-            head.endpoint_id == endpoint->id) {
-            status = tmsg_loans_back(endpoint, message.header + head.bytes,
-                                     head.body_bytes);
-        }
+           tmsg_fastbox_look(fastbox, &message) == TMSG_FASTBOX_FULL &&
+           hear(endpoint, &message, &heard) == TMSG_OK) {
         tmsg_fastbox_take(fastbox);
     }
 }

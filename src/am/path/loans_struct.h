@@ -17,9 +17,12 @@
 /* A side borrows at most this many segments of a connection. */
 #define TMSG_BORROWED_MOST 256
 
-/* Bounds of the copies of a worker. A lone one may have more bytes. */
+/* Bounds of the copies of a worker. Those that have more bytes, each, than all
+ * others may have together are large. They have a bound of their own, and a
+ * lone one may have more. */
 #define TMSG_COPIES_MOST 64
 #define TMSG_COPIES_BYTES_MOST (UINT64_C(1) << 30)
+#define TMSG_LARGE_COPIES_BYTES_MOST (UINT64_C(4) << 30)
 
 /* At most this many loans of a connection are out. A message beyond them goes
  * by the usual ways. */
@@ -122,6 +125,8 @@ typedef struct tmsg_lender {
     size_t borrowed;      /* loans of peers that are there */
     tmsg_list_t copies;
     uint64_t copies_bytes;
+    uint64_t bytes_most, large_bytes_most; /* TMSG_*COPIES_BYTES_MOST */
+    uint64_t fresh_ns;     /* when its share of fresh copies reaches today's */
     bool seals_none;       /* this kernel cannot seal copies */
     unsigned frozen_count; /* copies beside the list */
     uint64_t frozen_bytes;
@@ -211,14 +216,32 @@ void tmsg_loans_watch(tmsg_endpoint_t *endpoint);
 void tmsg_orphans_begin(tmsg_orphans_t *orphans);
 /* Returns whether more loans of the connection could be looked after. */
 bool tmsg_orphans_have_room(const tmsg_endpoint_t *endpoint);
+/* What there is of copies, of those that are large or of the others. */
+typedef struct {
+    bool large;
+    size_t count;
+    uint64_t bytes;
+} tmsg_copies_tally_t;
+
 /* Adds the copies that the connection's peer keeps beside it. */
-void tmsg_orphans_add_copies(const tmsg_endpoint_t *endpoint, unsigned *count,
-                             uint64_t *bytes);
+void tmsg_orphans_add_copies(const tmsg_endpoint_t *endpoint,
+                             tmsg_copies_tally_t *tally);
 void tmsg_orphans_end(tmsg_lender_t *lender);
 
 /* loans_copies.c */
 tmsg_copy_segment_t *tmsg_copies_take(tmsg_endpoint_t *endpoint, uint64_t bytes,
                                       uint64_t group, const char **why_p);
+/* tmsg_copies_begin() begins to count such copies as one of `bytes` is.
+ * tmsg_copies_add() counts one if it is such. tmsg_copies_have_room() returns
+ * whether one of `bytes` more is within a part of the bounds, 1 for all of it,
+ * or 2 for the half. */
+tmsg_copies_tally_t tmsg_copies_begin(const tmsg_lender_t *lender,
+                                      uint64_t bytes);
+void tmsg_copies_add(const tmsg_lender_t *lender, tmsg_copies_tally_t *tally,
+                     const tmsg_shareable_t *segment);
+bool tmsg_copies_have_room(const tmsg_lender_t *lender,
+                           const tmsg_copies_tally_t *tally, uint64_t bytes,
+                           unsigned part);
 /* Makes a copy that is to be frozen. */
 tmsg_copy_segment_t *tmsg_copies_draft(tmsg_worker_t *worker, uint64_t bytes,
                                        const char **why_p);

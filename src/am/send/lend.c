@@ -118,6 +118,9 @@ static void find_lending(tmsg_send_t *send, const tmsg_payload_t *payload,
         return;
     }
     lend->lending = tmsg_lending_of(payload->map);
+    if (lend->lending == NULL) {
+        tmsg_loans_hear(send->endpoint); /* a copy may have come back */
+    }
     if (lend->lending == NULL && tmsg_loans_may_offer(send->endpoint, why_p) &&
         may_have_copy(send, payload, why_p)) {
         lend->lending = lend_copy(send, payload, why_p);

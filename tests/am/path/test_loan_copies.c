@@ -246,8 +246,8 @@ Test(loan_copies, a_borrower_that_hangs_up_and_keeps_all_gets_copies_in_the_end)
 Test(loan_copies, idle_copies_stay_where_they_make_no_room)
 {
     uint8_t *memory = calloc(1, MIB);
-    tmsg_copy_segment_t *copy;
-    tmsg_list_t *copies;
+    tmsg_copy_segment_t *copy, *other;
+    tmsg_lender_t *lender;
     const char *why;
     pair_t pair;
 
@@ -255,15 +255,89 @@ Test(loan_copies, idle_copies_stay_where_they_make_no_room)
     tmsg_message_destroy(lent_pass(&pair, lent_map(memory, MIB), 0));
     pair_await(&pair, has_none_out, pair.to_a, "what was lent");
     tmsg_worker_lock(pair.b.worker);
-    copies = &pair.b.worker->paths.lender->copies;
-    cr_expect_eq(copies->count, 1);
-    copies->count += TMSG_COPIES_MOST; /* as if others had so many */
-    copy = tmsg_copies_take(pair.to_a, 8 * MIB, 0, &why);
-    copies->count -= TMSG_COPIES_MOST;
-    cr_expect_null(copy);
+    lender = pair.b.worker->paths.lender;
+    lender->bytes_most = 8 * MIB;
+    copy = tmsg_copies_take(pair.to_a, 4 * MIB, 0, &why);
+    cr_expect_eq(lender->copies.count, 2);
+    other = tmsg_copies_take(pair.to_a, 8 * MIB, 0, &why);
+    cr_expect_null(other);
     must_say(why, "too many copies");
-    cr_expect_eq(copies->count, 1);
+    cr_expect_eq(lender->copies.count, 2);
+    tmsg_copies_give(pair.b.worker, copy);
     tmsg_worker_unlock(pair.b.worker);
+    pair_close(&pair);
+    free(memory);
+}
+
+/* Copies that are larger than all others together may be do not make room for
+ * these, and have a bound of their own. */
+Test(loan_copies, large_ones_are_used_again)
+{
+    uint8_t *memory = calloc(2, MIB);
+    tmsg_message_t *message, *second;
+    const uint8_t *first = NULL;
+    tmsg_lender_t *lender;
+    pair_t pair;
+
+    lent_open(&pair, LINK_UNIX);
+    tmsg_message_destroy(lent_pass(&pair, lent_map(memory, MIB), 0));
+    lender = pair.b.worker->paths.lender;
+    lender->bytes_most = MIB;
+    lender->large_bytes_most = 4 * MIB;
+    for (size_t i = 0; i < 8; i++) {
+        size_t bytes = i % 2 == 0 ? 2 * MIB : MIB - i * 90000;
+
+        pair_await(&pair, has_none_out, pair.to_a, "what was lent");
+        memory[0] = (uint8_t)i;
+        message = lent_pass(&pair, lent_map(memory, bytes), 0);
+        must_true(tmsg_message_is_lent(message));
+        must_eq(lent_data(message, "x")[0], i);
+        first = first == NULL ? lent_data(message, "x") : first;
+        cr_expect((lent_data(message, "x") == first) == (i % 2 == 0));
+        tmsg_message_destroy(message);
+    }
+    pair_await(&pair, has_none_out, pair.to_a, "what was lent");
+    message = lent_pass(&pair, lent_map(memory, 2 * MIB), 0);
+    second = lent_pass(&pair, lent_map(memory, 2 * MIB), 0);
+    cr_expect(tmsg_message_is_lent(message));
+    cr_expect(!tmsg_message_is_lent(second));
+    lent_must_say(pair.to_a, "keeps half of the copies");
+    tmsg_message_destroy(message);
+    tmsg_message_destroy(second);
+    pair_close(&pair);
+    free(memory);
+}
+
+/* A peer may keep memory mapped that it has given back. */
+Test(loan_copies, fresh_memory_is_lent_at_a_bounded_rate)
+{
+    uint8_t *memory = calloc(1, 8 * MIB);
+    tmsg_message_t *message;
+    tmsg_lender_t *lender;
+    uint64_t before;
+    pair_t pair;
+
+    lent_open(&pair, LINK_UNIX);
+    tmsg_message_destroy(lent_pass(&pair, lent_map(memory, MIB), 0));
+    lender = pair.b.worker->paths.lender;
+    before = lender->fresh_ns;
+    cr_expect(before > tmsg_now_ns());
+    for (int i = 0; i < 3; i++) { /* memory that it has had */
+        pair_await(&pair, has_none_out, pair.to_a, "what was lent");
+        message = lent_pass(&pair, lent_map(memory, MIB), 0);
+        cr_expect(tmsg_message_is_lent(message));
+        tmsg_message_destroy(message);
+    }
+    cr_expect_eq(lender->fresh_ns, before);
+    lender->fresh_ns += UINT64_C(3600) * 1000000000;
+    message = lent_pass(&pair, lent_map(memory, 8 * MIB), 0);
+    cr_expect(!tmsg_message_is_lent(message));
+    lent_must_say(pair.to_a, "too much fresh memory");
+    tmsg_message_destroy(message);
+    lender->fresh_ns = before;
+    message = lent_pass(&pair, lent_map(memory, 8 * MIB), 0);
+    cr_expect(tmsg_message_is_lent(message));
+    tmsg_message_destroy(message);
     pair_close(&pair);
     free(memory);
 }
