@@ -84,7 +84,9 @@ tmsg_lending_t *tmsg_lending_draft(tmsg_endpoint_t *endpoint,
 typedef struct {
     bool full;
     size_t tensor;
-    uint64_t done; /* bytes of it that are there */
+    uint64_t done;             /* bytes of it that are there */
+    const tmsg_endpoint_t *by; /* whose send wrote last, compared only */
+    uint64_t others_ns;        /* sends of others go on with it from then on */
 } tmsg_lending_fill_t;
 
 /* A lending of a copy is filled in parts. tmsg_lending_fill() returns where the

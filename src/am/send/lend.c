@@ -12,6 +12,13 @@
 #include "core/map.h"
 #include "core/tensor.h"
 
+/* A copy is made for so long in a step of the worker, or for a part, if that
+ * takes longer. */
+#define FILL_NS 1000000
+/* Another send goes on with a copy if the one that made it has not for so long.
+ */
+#define OTHERS_NS 4000000
+
 struct tmsg_lend {
     tmsg_lending_t *lending; /* NULL: none, or none any more */
     tmsg_loan_hold_t *hold;  /* NULL: a copy is lent */
@@ -143,22 +150,44 @@ static void drop_unfilled(tmsg_send_t *send)
     drop_lending(send->lend);
 }
 
-/* Fills a copy: a part of it, or all of it where the send may not wait. Returns
- * IN_PROGRESS if there is more to be filled, with which a chore of the endpoint
- * goes on. A copy that cannot be filled is let go of, and *why_p tells why. */
+/* Copies for a while, or all of it where the send may not wait. Of the sends
+ * that share a copy one makes it, and the others see that it goes on. */
+static tmsg_status_t fill_for_a_while(const tmsg_send_t *send,
+                                      const tmsg_payload_t *payload)
+{
+    tmsg_pool_t *pool = tmsg_budget_pool(send->endpoint->worker->budget);
+    tmsg_lending_fill_t *fill = tmsg_lending_fill(send->lend->lending);
+    bool tries = send->flags & TMSG_SEND_TRY;
+    uint64_t begun = tmsg_now_ns(), now = begun;
+    tmsg_status_t status;
+
+    if (!tries && fill->by != send->endpoint && begun < fill->others_ns) {
+        return TMSG_IN_PROGRESS;
+    }
+    do {
+        status = tmsg_lend_fill(payload, pool, send->lend->lending);
+        now = tmsg_now_ns();
+    } while (status == TMSG_IN_PROGRESS && (tries || now - begun < FILL_NS));
+    fill->by = send->endpoint;
+    fill->others_ns = now + OTHERS_NS;
+    return status;
+}
+
+/* Fills a copy. Returns IN_PROGRESS if there is more to be filled, with which a
+ * chore of the endpoint goes on. A copy that cannot be filled is let go of, and
+ * *why_p tells why. */
 static tmsg_status_t fill_lending(tmsg_send_t *send,
                                   const tmsg_payload_t *payload,
                                   const char **why_p)
 {
-    tmsg_worker_t *worker = send->endpoint->worker;
-    tmsg_status_t status;
+    tmsg_lending_t *lending = send->lend->lending;
+    tmsg_status_t status =
+        !tmsg_lending_is_copy(lending) || tmsg_lending_fill(lending)->full
+            ? TMSG_OK
+            : fill_for_a_while(send, payload);
 
-    do {
-        status = tmsg_lend_fill(payload, tmsg_budget_pool(worker->budget),
-                                send->lend->lending);
-    } while (status == TMSG_IN_PROGRESS && send->flags & TMSG_SEND_TRY);
     if (status == TMSG_IN_PROGRESS) {
-        tmsg_worker_chore(worker, send->endpoint);
+        tmsg_worker_chore(send->endpoint->worker, send->endpoint);
     } else if (status != TMSG_OK) {
         *why_p = tmsg_error_message();
         drop_unfilled(send);

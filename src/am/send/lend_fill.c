@@ -166,9 +166,6 @@ tmsg_status_t tmsg_lend_fill(const tmsg_payload_t *payload, tmsg_pool_t *pool,
     const tmsg_map_entry_t *entry;
     tmsg_status_t status = TMSG_OK;
 
-    if (!tmsg_lending_is_copy(lending) || fill->full) {
-        return TMSG_OK;
-    }
     while (status == TMSG_OK &&
            (entry = next_entry(payload->map, fill)) != NULL) {
         if (left == 0) {

@@ -9,7 +9,7 @@
 #include "am/send/plan.h"
 #include "memory/pool.h"
 
-/* Copies the next part of the tensors into a lending of a copy, unless it is
+/* Copies the next part of the tensors into a lending of a copy that is not
  * full. Errors: IN_PROGRESS (there is more to be copied); others, after which
  * it cannot be filled. */
 tmsg_status_t tmsg_lend_fill(const tmsg_payload_t *payload, tmsg_pool_t *pool,

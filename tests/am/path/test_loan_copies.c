@@ -378,11 +378,11 @@ static uint64_t copies_of(const pair_t *pair)
     return counts.copies;
 }
 
-/* A call of the owner's copies a part of the tensors, so that it serves its
+/* A call of the owner's copies for a millisecond, so that it serves its
  * other peers meanwhile. A send that is given up has its copy freed. */
 Test(loan_copies, a_copy_is_made_in_parts)
 {
-    enum { PARTS = 32 };
+    enum { PARTS = 64 };
     uint8_t *memory = malloc((size_t)PARTS * MIB);
     unsigned releases = 0, busy = 0;
     tmsg_message_t *message = NULL;
@@ -402,7 +402,7 @@ Test(loan_copies, a_copy_is_made_in_parts)
     while (pair.to_a->paths.loans->offered_count == 0) {
         busy += tmsg_worker_progress(pair.b.worker) > 0;
     }
-    cr_expect(busy >= PARTS - 2, "%u calls copied", busy);
+    cr_expect(busy >= 3, "%u calls copied", busy);
     message = pair_take(&pair, &pair.a);
     must(pair_finish(&pair, request));
     cr_expect(tmsg_message_is_lent(message));
