@@ -296,6 +296,12 @@ static tmsg_log_kind_t kind_of_end(const tmsg_endpoint_t *endpoint, bool stood,
                                         : TMSG_LOG_BROKEN_KIND;
 }
 
+static void copy_end(tmsg_endpoint_t *face, const tmsg_endpoint_t *heir)
+{
+    face->status = heir->status;
+    memcpy(face->error, heir->error, sizeof(face->error));
+}
+
 /* Gives the end of the last endpoint of a handle to its face, and tells the
  * application of it. */
 static void end_face(tmsg_endpoint_t *endpoint)
@@ -306,8 +312,7 @@ static void end_face(tmsg_endpoint_t *endpoint)
         return; /* it does not stand for the handle, or not any more */
     }
     if (face != endpoint) {
-        face->status = endpoint->status;
-        memcpy(face->error, endpoint->error, sizeof(face->error));
+        copy_end(face, endpoint);
     }
     tell_closed(face);
 }
@@ -379,6 +384,16 @@ void tmsg_endpoint_end(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     tmsg_endpoint_reported(endpoint);
 }
 
+/* Ends the endpoint that stands for a handle which is given back. Who waits by
+ * the handle sees its end. */
+static void release_heir(tmsg_endpoint_t *face, tmsg_endpoint_t *heir)
+{
+    tmsg_endpoint_hold(heir);
+    tmsg_endpoint_release(heir);
+    copy_end(face, heir);
+    tmsg_endpoint_drop(heir);
+}
+
 void tmsg_endpoint_release(tmsg_endpoint_t *endpoint)
 {
     tmsg_endpoint_t *heir = tmsg_endpoint_now(endpoint);
@@ -386,7 +401,7 @@ void tmsg_endpoint_release(tmsg_endpoint_t *endpoint)
     endpoint->handle = false;
     endpoint->keeper = NULL;
     if (heir != endpoint) {
-        tmsg_endpoint_release(heir);
+        release_heir(endpoint, heir);
     } else if (tmsg_endpoint_heir(endpoint) == endpoint) {
         endpoint->face->now = endpoint->face;
     }

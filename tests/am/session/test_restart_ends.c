@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "support/restarted.h"
 #include "support/seeded_maps.h"
@@ -308,6 +309,33 @@ static bool has_blocked(void *arg)
     blocked = strstr(json, "\"blocked\":\t1") != NULL;
     tmsg_string_free(json);
     return blocked;
+}
+
+/* It ends when the handle is given back. */
+Test(restart_ends, a_receive_if_the_handle_goes)
+{
+    static waiting_t waiting = {.restarted = {.resume_ms = -1}};
+    restarted_t *restarted = &waiting.restarted;
+    const struct timespec pause = {.tv_nsec = 20000000};
+    tmsg_message_t *held;
+    pthread_t thread;
+
+    restarted_open(restarted, DRIVE_THREAD);
+    restarted_stop(restarted);
+    restarted_start(restarted);
+    restarted_await_new(restarted);
+    must(restarted_finish(restarted, send_map(restarted->server.accepted,
+                                              sample_bytes(1, 100), 0)));
+    /* It keeps the endpoint, should the thread come late. */
+    held = side_take(&restarted->client);
+    pthread_create(&thread, NULL, wait_for_a_message, &waiting);
+    nanosleep(&pause, NULL);
+    tmsg_endpoint_destroy(restarted->endpoint);
+    pthread_join(thread, NULL);
+    restarted->endpoint = NULL;
+    must_be(waiting.status, TMSG_ERR_CANCELED);
+    tmsg_message_destroy(held);
+    restarted_close(restarted);
 }
 
 static void *send_one(void *arg)
