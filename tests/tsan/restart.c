@@ -10,17 +10,18 @@
 #include "support/session_pair.h"
 #include "support/test_scale.h"
 
-enum { CALLERS = 3 };
+enum { CALLERS = 3, OTHERS = 5, THREADS = CALLERS + OTHERS };
 
 typedef struct {
     side_t a, b;
     char url[256];
     tmsg_server_t *server;
+    tmsg_offer_t *offer;
     tmsg_endpoint_t *endpoint;
     const tmsg_map_t *map;
     atomic_bool over;
     atomic_uint done; /* threads that have ended */
-    atomic_uint news, answered, lost, sent, received;
+    atomic_uint news, answered, lost, sent, received, streamed, fetched;
     atomic_ulong lent, released;
 } scene_t;
 
@@ -30,16 +31,36 @@ static void echo(void *arg, tmsg_task_t *task)
     (void)tmsg_task_reply(task, tmsg_task_map(task), NULL);
 }
 
+static void end_stream(void *arg, tmsg_call_stream_t *stream)
+{
+    (void)arg;
+    (void)tmsg_call_stream_send(stream, tmsg_call_stream_map(stream), NULL,
+                                NULL);
+    (void)tmsg_call_stream_end(stream, TMSG_OK, 0, NULL, NULL);
+}
+
 static void start(scene_t *scene)
 {
+    const tmsg_offer_params_t named = {.field_mask = TMSG_OFFER_PARAM_NAME,
+                                       .name = "thing"};
     const side_options_t options = {.drive = DRIVE_THREAD};
 
     side_open(&scene->a, &options);
+    must(tmsg_offer_create(scene->a.worker, scene->map, &named, &scene->offer));
     must(tmsg_server_create(scene->a.worker, NULL, &scene->server));
+    must(tmsg_server_register_stream(scene->server, "stream", end_stream, NULL,
+                                     NULL));
     must(tmsg_server_register(scene->server, "echo", echo, NULL, NULL));
     joined_listen(&scene->a, scene->url, scene->news % 2 == 0 ? -1 : 0);
     snprintf(scene->url, sizeof(scene->url), "%s",
              tmsg_listener_url(scene->a.listener));
+}
+
+static void stop(scene_t *scene)
+{
+    tmsg_offer_destroy(scene->offer);
+    tmsg_server_destroy(scene->server);
+    side_close(&scene->a);
 }
 
 static void on_release(void *arg)
@@ -76,6 +97,51 @@ static void *make_calls(void *arg)
         }
         atomic_fetch_add(status == TMSG_OK ? &scene->answered : &scene->lost,
                          1);
+        tmsg_call_destroy(call);
+    }
+    atomic_fetch_add(&scene->done, 1);
+    return NULL;
+}
+
+static void *open_streams(void *arg)
+{
+    scene_t *scene = arg;
+
+    while (!atomic_load(&scene->over)) {
+        tmsg_call_stream_t *stream;
+        tmsg_message_t *message = NULL;
+        tmsg_status_t status = tmsg_endpoint_open_stream(
+            scene->endpoint, "stream", scene->map, NULL, &stream);
+
+        if (status == TMSG_OK) {
+            status = tmsg_call_stream_recv(stream, PEERS_BOUND_MS, &message);
+            tmsg_message_destroy(message);
+            if (status == TMSG_OK) {
+                status = tmsg_call_stream_wait(stream, PEERS_BOUND_MS);
+            }
+            must_true(tmsg_call_stream_endpoint(stream) == scene->endpoint);
+            tmsg_call_stream_destroy(stream);
+        }
+        must_true(status == TMSG_OK || status == TMSG_ERR_PEER_LOST);
+        atomic_fetch_add(&scene->streamed, status == TMSG_OK);
+    }
+    atomic_fetch_add(&scene->done, 1);
+    return NULL;
+}
+
+static void *fetch_all(void *arg)
+{
+    scene_t *scene = arg;
+
+    while (!atomic_load(&scene->over)) {
+        tmsg_status_t status;
+        tmsg_call_t *call;
+
+        must(
+            tmsg_endpoint_fetch_name(scene->endpoint, "thing", 0, NULL, &call));
+        status = tmsg_call_wait(call, PEERS_BOUND_MS);
+        must_true(status == TMSG_OK || status == TMSG_ERR_PEER_LOST);
+        atomic_fetch_add(&scene->fetched, status == TMSG_OK);
         tmsg_call_destroy(call);
     }
     atomic_fetch_add(&scene->done, 1);
@@ -187,7 +253,7 @@ static bool is_quiet(void *arg)
     goal_t goal = {.scene = scene};
 
     (void)is_reached(&goal); /* what comes is taken */
-    return atomic_load(&scene->done) == CALLERS + 3;
+    return atomic_load(&scene->done) == THREADS;
 }
 
 static void dial(scene_t *scene)
@@ -203,17 +269,18 @@ static void dial(scene_t *scene)
 
 int main(void)
 {
-    void *(*const bodies[])(void *) = {send_all, receive_all, ask};
+    void *(*const bodies[OTHERS])(void *) = {send_all, receive_all, ask,
+                                             open_streams, fetch_all};
     const side_options_t shared = {.drive = DRIVE_THREAD};
     const unsigned restarts = whole_run() ? 300 : 12;
     tmsg_map_t *map = sample_bytes(1, 100);
-    pthread_t threads[CALLERS + 3];
+    pthread_t threads[THREADS];
     scene_t scene = {.url = "tcp://127.0.0.1:0", .map = map};
 
     start(&scene);
     side_open(&scene.b, &shared);
     dial(&scene);
-    for (unsigned i = 0; i < CALLERS + 3; i++) {
+    for (unsigned i = 0; i < THREADS; i++) {
         must_eq(pthread_create(&threads[i], NULL,
                                i < CALLERS ? make_calls : bodies[i - CALLERS],
                                &scene),
@@ -224,24 +291,23 @@ int main(void)
 
         side_await(&scene.a, is_reached, &goal, "calls that are answered");
         tmsg_endpoint_destroy(scene.a.accepted);
-        tmsg_server_destroy(scene.server);
-        side_close(&scene.a);
+        stop(&scene);
         start(&scene);
     }
     atomic_store(&scene.over, true);
     /* Those that wait for an answer still get it. */
     side_await(&scene.a, is_quiet, &scene, "the threads");
-    for (unsigned i = 0; i < CALLERS + 3; i++) {
+    for (unsigned i = 0; i < THREADS; i++) {
         pthread_join(threads[i], NULL);
     }
     side_await(&scene.b, is_given_back, &scene, "what was lent");
-    printf("%u calls answered, %u lost, %u sends, %u received, %u sessions\n",
+    printf("%u calls answered, %u lost, %u sends, %u received, %u streams, %u "
+           "fetched, %u sessions\n",
            scene.answered, scene.lost, scene.sent, scene.received,
-           scene.news + 1);
+           scene.streamed, scene.fetched, scene.news + 1);
     tmsg_endpoint_destroy(scene.endpoint);
     side_close(&scene.b);
-    tmsg_server_destroy(scene.server);
-    side_close(&scene.a);
+    stop(&scene);
     tmsg_map_destroy(map);
     return 0;
 }
