@@ -16,7 +16,7 @@
 #include "support/session_pair.h"
 #include "support/test_scale.h"
 
-#define SHORT_MS 400
+#define SHORT_MS 250
 
 static bool was_told_the_end(void *arg)
 {
@@ -389,7 +389,7 @@ static bool has_made_steps(void *arg) { return ((steps_t *)arg)->left-- == 0; }
 /* It may be let go of, or closed, at any moment of a restart. */
 static void check_moments(link_t link, int32_t resume_ms, bool close)
 {
-    const unsigned moments = whole_run() ? 60 : is_slow() ? 4 : 8;
+    const unsigned moments = whole_run() ? 60 : is_slow() ? 4 : 6;
 
     for (unsigned i = 0; i < moments; i++) {
         restarted_t restarted = {.link = link, .resume_ms = resume_ms};
@@ -455,7 +455,7 @@ Test(restart_ends, leave_nothing)
     restarted_t restarted = {.resume_ms = -1};
 
     restarted_open(&restarted, DRIVE_POLLING);
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 5; i++) {
         restarted.told.count = 0;
         restarted_stop(&restarted);
         restarted_start(&restarted);
@@ -464,6 +464,6 @@ Test(restart_ends, leave_nothing)
     }
     must_eq(worker_figure(restarted.client.worker, "open_endpoints"), 1);
     must_eq(worker_figure(restarted.client.worker, "connecting_endpoints"), 0);
-    must_eq(described(restarted.endpoint, "sessions"), 11);
+    must_eq(described(restarted.endpoint, "sessions"), 6);
     restarted_close(&restarted);
 }
