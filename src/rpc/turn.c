@@ -29,6 +29,7 @@ static tmsg_status_t check_room(const tmsg_server_t *server,
     const tmsg_load_t *full = is_full(&server->load)   ? &server->load
                               : is_full(&method->load) ? &method->load
                                                        : NULL;
+    unsigned running = full == NULL ? 0 : full->running - full->put_off;
 
     return full == NULL
                ? TMSG_OK
@@ -37,7 +38,7 @@ static tmsg_status_t check_room(const tmsg_server_t *server,
                                 "wait",
                                 full == &server->load ? "the server"
                                                       : "the method",
-                                full->running - full->put_off, full->waiting);
+                                running, full->inside - running);
 }
 
 tmsg_status_t tmsg_task_admit(const tmsg_rpc_peer_t *peer,
