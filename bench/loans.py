@@ -13,9 +13,13 @@ core each; the ways take turns, forwards in one round and backwards in the next.
   pages     one byte of every page is written by the owner, read by the reader
   copy      the bytes are an ordinary array of the owner's, copied on the way
   memcpy    no processes: the copy of these bytes by numpy, for the row above
+
+From 1 GiB on there is less of everything: one block in place of three, and fewer
+times. A way is left out whose package is not there. 4 GiB takes 12 GB of memory.
 """
 
 import argparse
+import importlib.util
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -31,6 +35,7 @@ import numpy as np
 PAGE = 4096
 FIRST, REPEATED, PAGES, COPY = "first", "repeated", "pages", "copy"
 KINDS = (FIRST, REPEATED, PAGES, COPY)
+LARGE = 1 << 30
 
 
 def touch(array):
@@ -45,6 +50,7 @@ class Loan:
     """tensormsg: memory that is lent, three blocks in turn."""
 
     lend = True
+    like = None
 
     def __init__(self, folder, size):
         self.url = f"unix://{folder}/loan.sock"
@@ -60,7 +66,7 @@ class Loan:
         if self.lend:
             import tensormsg
             self.blocks = [tensormsg.empty(self.size, np.uint8)
-                           for _ in range(3)]
+                           for _ in range(1 if self.size >= LARGE else 3)]
         else:
             self.blocks = [np.empty(self.size, np.uint8)]
 
@@ -79,9 +85,14 @@ class Loan:
                 pass
         return self.blocks[0]
 
+    def copies(self):
+        if self.size >= LARGE:
+            self.blocks.clear()
+
     def reader(self):
         from tensormsg import sync
-        self.peer = sync.connect(self.url, loan=self.lend, timeout=60)
+        self.peer = sync.connect(self.url, loan=self.lend, timeout=60,
+                                 like=self.like)
         self.answer = {"done": np.zeros(8, np.uint8)}
         self.peer.send(self.answer)
         return self
@@ -99,6 +110,12 @@ class Copied(Loan):
     """tensormsg without loans."""
 
     lend = False
+
+
+class Torch(Loan):
+    """tensormsg, to a reader that gets torch's tensors: copy-on-write views."""
+
+    like = "torch"
 
 
 class Iceoryx:
@@ -259,8 +276,9 @@ class ZeroMQ:
         self.socket.send(b"8 bytes.")
 
 
-WAYS = {"loan": Loan, "copied": Copied, "iceoryx2": Iceoryx,
+WAYS = {"loan": Loan, "torch": Torch, "copied": Copied, "iceoryx2": Iceoryx,
         "shared_memory": SharedMemory, "zmq": ZeroMQ}
+PACKAGES = {"torch": "torch", "iceoryx2": "iceoryx2", "zmq": "zmq"}
 
 
 def read(way, folder, size, plan, core):
@@ -285,10 +303,14 @@ def own(way, folder, size, plan, core, results):
     os.sched_setaffinity(0, {core})
     side = WAYS[way](folder, size).owner()
     results.send("listens")
-    source = np.full(size, 7, np.uint8) if COPY in plan else None
+    source = None
     times = []
     side_met = False
     for kind in plan:
+        if kind == COPY and source is None:
+            if hasattr(side, "copies"):
+                side.copies()
+            source = np.full(size, 7, np.uint8)
         began = time.perf_counter()
         if not side_met:  # of the first, the memory is part of the time
             side.meet()
@@ -354,8 +376,9 @@ def bytes_of(text):
 
 
 def rows_of(options, size):
-    few = size >= 1 << 30
-    plan = [FIRST] + [REPEATED] * (5 if few else 50) + \
+    few = size >= LARGE
+    repeated = 5 if few else 50 if size > 16 << 20 else 200
+    plan = [FIRST] + [REPEATED] * repeated + \
         [PAGES] * (3 if few else 10) + [COPY] * (3 if few else 10)
     found = {}
     for i in range(options.rounds):
@@ -382,7 +405,8 @@ def main():
     parser.add_argument("--cores", default="0,1", help="owner's and reader's")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
     options = parser.parse_args()
-    options.ways = options.ways.split(",")
+    options.ways = [way for way in options.ways.split(",")
+                    if importlib.util.find_spec(PACKAGES.get(way, "numpy"))]
     options.cores = [int(core) for core in options.cores.split(",")]
     rows = []
     for size in map(bytes_of, options.bytes.split(",")):
