@@ -510,8 +510,16 @@ tmsg_ucx_status_t tmsg_loan_back_arrived(const tmsg_arrival_t *arrival)
     return TMSG_UCX_OK;
 }
 
+/* Returns whether the body lies in the header, as that of every LOAN_BACK does.
+ * The header does not bound the length of another body. */
+static bool is_whole(const tmsg_preamble_t *head)
+{
+    return head->channel == 0 &&
+           (head->flags & (TMSG_HEADER_SPILLED | TMSG_HEADER_READ)) == 0;
+}
+
 /* Hears what lies in a fast box, if it gives loans back; *heard_p says whether
- * it does. */
+ * it does. A malformed message is left to dispatch, which refuses it. */
 static tmsg_status_t hear(tmsg_endpoint_t *endpoint,
                           const tmsg_fastbox_message_t *message, bool *heard_p)
 {
@@ -520,7 +528,7 @@ static tmsg_status_t hear(tmsg_endpoint_t *endpoint,
         tmsg_preamble_decode(message->header, message->header_bytes, &head);
 
     *heard_p = status == TMSG_OK && head.kind == TMSG_KIND_LOAN_BACK &&
-               head.endpoint_id == endpoint->id;
+               head.endpoint_id == endpoint->id && is_whole(&head);
     return *heard_p ? tmsg_loans_back(endpoint, message->header + head.bytes,
                                       head.body_bytes)
                     : status;

@@ -10,6 +10,7 @@
 
 #include "am/endpoint/control.h"
 #include "am/path/fastboxes.h"
+#include "core/bytes.h"
 #include "support/lent_maps.h"
 #include "support/session_pair.h"
 #include "test_loan_tools.h"
@@ -504,24 +505,34 @@ Test(loan_ends, what_lies_in_the_fast_box_at_the_owners_end_counts)
     must(tmsg_shareable_free(memory));
 }
 
+/* Says LOAN_BACK of one message by a's fast box. */
+static void put_back(pair_t *pair, tmsg_preamble_t head, uint64_t token)
+{
+    uint8_t header[TMSG_PREAMBLE_BYTES + 8];
+    tmsg_fastbox_t *fastbox = pair->to_b->fastboxes.out;
+
+    head.kind = TMSG_KIND_LOAN_BACK;
+    head.endpoint_id = pair->to_b->peer_id;
+    tmsg_preamble_encode(&head, header);
+    tmsg_put_le(header + TMSG_PREAMBLE_BYTES, token, 8);
+    must_true(tmsg_fastbox_has_room(fastbox));
+    (void)tmsg_fastbox_begin(fastbox, sizeof(header), 0);
+    tmsg_fastbox_write_header(fastbox, header);
+    tmsg_fastboxes_put(pair->to_b, 0);
+}
+
 /* Says LOAN_BACK of a message that is not lent. */
 static void give_none_back(pair_t *pair, bool by_fastbox)
 {
-    uint8_t header[TMSG_PREAMBLE_BYTES + 8] = {0};
-    const tmsg_preamble_t head = {.kind = TMSG_KIND_LOAN_BACK,
-                                  .endpoint_id = pair->to_b->peer_id,
+    const tmsg_preamble_t head = {.endpoint_id = pair->to_b->peer_id,
                                   .body_bytes = 8};
-    tmsg_fastbox_t *fastbox = pair->to_b->fastboxes.out;
+    uint8_t token[8] = {0};
 
     if (by_fastbox) {
-        tmsg_preamble_encode(&head, header);
-        must_true(tmsg_fastbox_has_room(fastbox));
-        (void)tmsg_fastbox_begin(fastbox, sizeof(header), 0);
-        tmsg_fastbox_write_header(fastbox, header);
-        tmsg_fastboxes_put(pair->to_b, 0);
+        put_back(pair, head, 0);
     } else {
-        must(tmsg_control_post(pair->to_b, TMSG_KIND_LOAN_BACK, &head,
-                               header + TMSG_PREAMBLE_BYTES, 8, NULL, 0));
+        must(tmsg_control_post(pair->to_b, TMSG_KIND_LOAN_BACK, &head, token,
+                               sizeof(token), NULL, 0));
     }
 }
 
@@ -540,6 +551,86 @@ Test(loan_ends, of_a_message_that_is_not_lent)
     must_be(pair_end_of(&pair, pair.to_a), TMSG_ERR_MALFORMED);
     must_say(tmsg_endpoint_error(pair.to_a), "is not lent");
     pair_drop(&pair);
+}
+
+/* LOAN_BACK of the one message that is lent, with a body that is said to lie
+ * where it does not. The owner that sends again looks at it first, and does not
+ * read past the header. Then it comes the usual way. */
+Test(loan_ends, of_a_body_that_does_not_lie_in_the_header)
+{
+    static const tmsg_preamble_t heads[] = {
+        {.flags = TMSG_HEADER_SPILLED, .body_bytes = 8, .payload_bytes = 64},
+        {.flags = TMSG_HEADER_SPILLED,
+         .body_bytes = UINT32_MAX - 7,
+         .payload_bytes = UINT64_MAX},
+        {.flags = TMSG_HEADER_READ, .body_bytes = 8, .payload_bytes = 64},
+        {.channel = 1, .body_bytes = 8},
+    };
+    enum { HEADS = sizeof(heads) / sizeof(heads[0]) };
+    uint8_t *memory = lent_block(MIB);
+    unsigned releases = 0;
+    tmsg_message_t *message;
+    tmsg_request_t *request;
+    tmsg_loans_t *loans;
+    uint32_t token;
+    pair_t pair;
+
+    lent_open(&pair, LINK_UNIX);
+    make_fastbox(&pair);
+    request = lent_send(pair.to_a, lent_map(memory, MIB), 0, &releases);
+    message = pair_take(&pair, &pair.a);
+    must(pair_finish(&pair, request));
+    loans = pair.to_a->paths.loans;
+    must_eq(loans->out.count, 1);
+    token = TMSG_CONTAINER_OF(loans->out.head, tmsg_loan_out_t, node)->token;
+    for (int i = 0; i < HEADS; i++) {
+        lent_drive(&pair, 1000);
+        must_be(tmsg_endpoint_status(pair.to_a), TMSG_OK);
+        put_back(&pair, heads[i], token);
+        tmsg_loans_hear(pair.to_a);
+        cr_expect_eq(loans->out.count, 1, "row %d", i);
+    }
+    must_be(pair_end_of(&pair, pair.to_a), TMSG_ERR_MALFORMED);
+    must_say(tmsg_endpoint_error(pair.to_a), "that has no channel");
+    cr_expect_eq(releases, 0);
+    tmsg_message_destroy(message);
+    pair_drop(&pair);
+    cr_expect_eq(releases, 1);
+    must(tmsg_shareable_free(memory));
+}
+
+/* The same where the owner ends the connection, and looks for what lies there.
+ */
+Test(loan_ends, of_such_a_body_at_the_owners_end)
+{
+    const tmsg_preamble_t head = {.flags = TMSG_HEADER_SPILLED,
+                                  .body_bytes = UINT32_MAX - 7,
+                                  .payload_bytes = UINT64_MAX};
+    uint8_t *memory = lent_block(MIB);
+    unsigned releases = 0;
+    tmsg_message_t *message;
+    tmsg_request_t *request;
+    uint32_t token;
+    pair_t pair;
+
+    lent_open(&pair, LINK_UNIX);
+    make_fastbox(&pair);
+    request = lent_send(pair.to_a, lent_map(memory, MIB), 0, &releases);
+    message = pair_take(&pair, &pair.a);
+    must(pair_finish(&pair, request));
+    lent_drive(&pair, 1000);
+    token = TMSG_CONTAINER_OF(pair.to_a->paths.loans->out.head, tmsg_loan_out_t,
+                              node)
+                ->token;
+    put_back(&pair, head, token);
+    tmsg_endpoint_destroy(pair.to_a);
+    pair.to_a = NULL;
+    tmsg_worker_progress(pair.b.worker);
+    cr_expect_eq(releases, 0);
+    tmsg_message_destroy(message);
+    pair_drop(&pair);
+    cr_expect_eq(releases, 1);
+    must(tmsg_shareable_free(memory));
 }
 
 /* A process that connects anew and keeps all it gets takes one record. */
