@@ -282,6 +282,18 @@ Test(refused, streams_are_told_too)
     close_scene(&scene);
 }
 
+/* Returns what the hub knows of an endpoint, which the pair holds. */
+static tmsg_rpc_peer_t *peer_of(tmsg_endpoint_t *endpoint)
+{
+    tmsg_rpc_peer_t *peer;
+    void *made;
+
+    must(tmsg_calls_peer(endpoint, &tmsg_hub_ops, &made));
+    peer = made;
+    tmsg_calls_drop(peer->endpoint);
+    return peer;
+}
+
 /* A call that began to come, and whose time is up, or that is given up, is told
  * of once. */
 Test(refused, is_what_its_caller_gives_up_before_it_is_here)
@@ -300,8 +312,7 @@ Test(refused, is_what_its_caller_gives_up_before_it_is_here)
     open_scene(&scene);
     must(tmsg_calls_start(scene.pair.a.worker, &tmsg_hub_ops, &made));
     hub = made;
-    must(tmsg_calls_peer(scene.pair.to_b, &tmsg_hub_ops, &made));
-    peer = made;
+    peer = peer_of(scene.pair.to_b);
     must(tmsg_hub_ops.begins(peer, &head, &in, NULL));
     tmsg_hub_ops.canceled(peer, head.id);
     expect(&scene, 1, "echo", false, TMSG_ERR_CANCELED, "canceled");
@@ -323,7 +334,7 @@ static void refuse(tmsg_endpoint_t *endpoint, int calls)
     tmsg_call_in_t *in;
     void *peer;
 
-    must(tmsg_calls_peer(endpoint, &tmsg_hub_ops, &peer));
+    peer = peer_of(endpoint);
     for (int i = 0; i < calls; i++) {
         must_be(tmsg_hub_ops.begins(peer, &strange, &in, NULL),
                 TMSG_ERR_NOT_FOUND);
@@ -425,7 +436,7 @@ Test(refused, hold_up_nothing_that_is_due)
     open_scene(&scene);
     must(tmsg_worker_intercept(scene.pair.a.worker, TMSG_SIDE_SERVER,
                                &interceptor));
-    must(tmsg_calls_peer(scene.pair.to_b, &tmsg_hub_ops, &flood.peer));
+    flood.peer = peer_of(scene.pair.to_b);
     must_be(tmsg_hub_ops.begins(flood.peer, &strange, &in, NULL),
             TMSG_ERR_NOT_FOUND);
     tmsg_worker_due(scene.pair.a.worker, &flood.due);
@@ -443,7 +454,7 @@ Test(refused, are_told_when_the_worker_goes)
     void *peer;
 
     open_scene(&scene);
-    must(tmsg_calls_peer(scene.pair.to_b, &tmsg_hub_ops, &peer));
+    peer = peer_of(scene.pair.to_b);
     must_be(tmsg_hub_ops.begins(peer, &strange, &in, NULL), TMSG_ERR_NOT_FOUND);
     tmsg_server_destroy(scene.server);
     pair_drop(&scene.pair);
@@ -461,7 +472,7 @@ Test(refused, without_memory_is_counted_and_answered_all_the_same)
     open_scene(&scene);
     must(tmsg_metrics_start(scene.pair.a.worker));
     finish(&scene, make(&scene, "strange", 1), TMSG_ERR_NOT_FOUND);
-    must(tmsg_calls_peer(scene.pair.to_b, &tmsg_hub_ops, &peer));
+    peer = peer_of(scene.pair.to_b);
     failing_alloc_arm(1);
     status = tmsg_hub_ops.begins(peer, &strange, &in, NULL);
     must_true(failing_alloc_disarm());
