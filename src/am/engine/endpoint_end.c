@@ -400,12 +400,12 @@ void tmsg_endpoint_release(tmsg_endpoint_t *endpoint)
 
     endpoint->handle = false;
     endpoint->keeper = NULL;
+    tmsg_messages_discard(endpoint); /* loans go back by the heir's socket */
     if (heir != endpoint) {
         release_heir(endpoint, heir);
     } else if (tmsg_endpoint_heir(endpoint) == endpoint) {
         endpoint->face->now = endpoint->face;
     }
-    tmsg_messages_discard(endpoint); /* loans go back by the socket */
     tmsg_endpoint_end(endpoint, TMSG_ERR_CANCELED, "closed by this side");
     tmsg_endpoint_forget(endpoint);
     tmsg_endpoint_drop(endpoint);

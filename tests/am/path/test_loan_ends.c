@@ -12,6 +12,7 @@
 #include "am/path/fastboxes.h"
 #include "core/bytes.h"
 #include "support/lent_maps.h"
+#include "support/restarted.h"
 #include "support/session_pair.h"
 #include "test_loan_tools.h"
 
@@ -630,6 +631,42 @@ Test(loan_ends, of_such_a_body_at_the_owners_end)
     tmsg_message_destroy(message);
     pair_drop(&pair);
     cr_expect_eq(releases, 1);
+    must(tmsg_shareable_free(memory));
+}
+
+/* For restarted_await(): the client has a message. */
+static bool is_readable(void *arg)
+{
+    const restarted_t *restarted = arg;
+
+    return tmsg_endpoint_readable(restarted->endpoint) == 1;
+}
+
+/* The peer was restarted, and has lent since then. A handle that is given back
+ * gives back what its application has not read. */
+Test(loan_ends, what_was_not_read_of_a_new_session_goes_back)
+{
+    restarted_t restarted = {.link = LINK_UNIX,
+                             .client_options = lent_borrower};
+    uint8_t *memory = lent_block(MIB);
+    unsigned releases = 0;
+    tmsg_request_t *request;
+
+    restarted_open(&restarted, DRIVE_POLLING);
+    restarted_stop(&restarted);
+    restarted_await_loss(&restarted);
+    restarted_start(&restarted);
+    restarted_await_new(&restarted);
+    request = lent_send(restarted.server.accepted, lent_map(memory, MIB), 0,
+                        &releases);
+    restarted_await(&restarted, is_readable, &restarted, "a message");
+    must(restarted_finish(&restarted, request));
+    must_true(tmsg_shareable_is_lent(memory));
+    tmsg_endpoint_destroy(restarted.endpoint);
+    restarted.endpoint = NULL;
+    restarted_await(&restarted, lent_is_back, &releases, "a release");
+    cr_expect(!tmsg_shareable_is_lent(memory));
+    restarted_close(&restarted);
     must(tmsg_shareable_free(memory));
 }
 
