@@ -62,8 +62,9 @@ enum {
  * its tmsg_endpoint_describe() counts.
  *
  * A new session begins if another process answers, if the peer has let go of
- * the old session or never kept one, or if the peer ended the connection with
- * UNAVAILABLE (it shuts down). The handle stays the same. Of what was under
+ * the old session or never kept one, or if the peer shuts down: it ended the
+ * connection with UNAVAILABLE, or closed it in order after its server was
+ * drained (tmsg_server_drain()). The handle stays the same. Of what was under
  * way:
  *  - sends and calls that still waited here go to the new process;
  *  - sends that were handed over and not confirmed end with PEER_LOST: whether

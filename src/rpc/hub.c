@@ -374,8 +374,11 @@ static bool message_bounced(void *arg, const tmsg_call_head_t *head,
 
 static void count_served(void *start, tmsg_calls_counts_t *counts)
 {
+    const tmsg_hub_t *hub = start;
+
     tmsg_offers_count(start, counts);
     tmsg_stall_count(start, counts);
+    counts->leaves = atomic_load(&hub->leaves);
 }
 
 const tmsg_calls_ops_t tmsg_hub_ops = {

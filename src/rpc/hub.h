@@ -104,6 +104,7 @@ struct tmsg_hub {
                                     NULL: none, or the worker is shared */
     uint64_t late_replies;       /* replies that no call waited for any more */
     uint64_t retried;            /* attempts beyond the first of a call */
+    atomic_bool leaves;          /* its server was drained, and no other came */
     bool counts;                 /* the application wants metrics */
     tmsg_list_t meters;
     tmsg_table_t meters_by_name;

@@ -100,6 +100,7 @@ static tmsg_status_t install_server(tmsg_server_t *server)
                                 "server: the worker has one already");
     } else {
         hub->server = server;
+        atomic_store(&hub->leaves, false);
     }
     tmsg_hub_unlock(hub);
     return status;
@@ -360,6 +361,7 @@ tmsg_status_t tmsg_server_drain(tmsg_server_t *server, int timeout_ms)
 
     tmsg_hub_lock(hub);
     server->draining = true;
+    atomic_store(&hub->leaves, true);
     tmsg_hub_unlock(hub);
     if (!is_drained(server)) {
         status = timeout_ms == 0

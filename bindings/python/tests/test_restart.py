@@ -270,6 +270,52 @@ def test_what_is_live_stays_so(server):
         assert queue["policy"] == "newest" and queue["under_way"] == 0
 
 
+def start_in_order(place, serves=True):
+    """A listener that can be closed in order, in this process: by its context it
+    is another one for its peers."""
+    listener = sync.listen(place, context=tensormsg.Context(), reconnect=60,
+                           background=not serves)
+    if serves:
+        listener.serve().method("add")(lambda request: {"y": request["x"] + 1})
+    return listener
+
+
+async def close_in_order(ep, listener):
+    thread = threading.Thread(target=listener.close, args=(WAIT,))
+    thread.start()
+    await ep.until(lambda: not thread.is_alive())
+
+
+def test_a_server_that_ends_in_order_is_looked_for(face):
+    """It has drained, and says that it shuts down."""
+    listener = start_in_order(":0")
+    told = []
+
+    async def scenario(ep):
+        nonlocal listener
+        assert (await ep.call("add", {"x": 1}, timeout=WAIT))["y"] == 2
+        await close_in_order(ep, listener)
+        await ep.until(lambda: not ep.plain.connected)
+        listener = start_in_order(listener.url)
+        assert (await ep.call("add", {"x": 2}, timeout=WAIT))["y"] == 3
+        await ep.until(lambda: len(told) == 2)
+
+    run(face, listener.url, scenario, on_session=told.append, **SOON)
+    assert [event.kind for event in told] == ["away", "new"]
+    listener.abort()
+
+
+def test_who_serves_nothing_ends_in_order_for_good(face):
+    listener = start_in_order(":0", serves=False)
+
+    async def scenario(ep):
+        await ep.send({}, timeout=WAIT)
+        await close_in_order(ep, listener)
+        await fails(ep.recv(), tensormsg.Closed)
+
+    run(face, listener.url, scenario, **SOON)
+
+
 def test_an_endpoint_of_one_process_ends(server, face):
     url = server.start(":0", 60)
 

@@ -83,10 +83,15 @@ static void say_bye(tmsg_endpoint_t *endpoint)
     say_end(endpoint, TMSG_KIND_BYE, data, (size_t)(to - data));
 }
 
+/* The data of a FIN: whether the server of its sender shuts down. */
+#define FIN_STAYS 0u
+#define FIN_LEAVES 1u
+
 static void say_fin(tmsg_endpoint_t *endpoint)
 {
-    const uint8_t data[4] = {0};
+    uint8_t data[4];
 
+    tmsg_put_le(data, tmsg_server_leaves(endpoint) ? FIN_LEAVES : FIN_STAYS, 4);
     say_end(endpoint, TMSG_KIND_FIN, data, sizeof(data));
 }
 
@@ -220,11 +225,12 @@ void tmsg_close_forget(tmsg_endpoint_t *endpoint)
 {
     endpoint->conn.bye_sent = false;
     endpoint->bye_received = false;
+    endpoint->peer_leaves = false;
     endpoint->fin_sent = false;
     endpoint->conn.fin_received = false;
 }
 
-void tmsg_close_fin(tmsg_endpoint_t *endpoint)
+void tmsg_close_fin(tmsg_endpoint_t *endpoint, uint32_t value)
 {
     if (!endpoint->conn.bye_sent) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
@@ -233,6 +239,7 @@ void tmsg_close_fin(tmsg_endpoint_t *endpoint)
         return;
     }
     endpoint->conn.fin_received = true;
+    endpoint->peer_leaves = value == FIN_LEAVES;
     tmsg_worker_chore(endpoint->worker, endpoint);
 }
 
@@ -265,7 +272,7 @@ tmsg_ucx_status_t tmsg_fin_arrived(const tmsg_arrival_t *arrival)
     tmsg_endpoint_t *endpoint = tmsg_control_receiver(arrival);
 
     if (endpoint != NULL && ends_by_message(endpoint)) {
-        tmsg_close_fin(endpoint);
+        tmsg_close_fin(endpoint, arrival->head.sequence);
     }
     return TMSG_UCX_OK;
 }

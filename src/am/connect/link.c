@@ -317,7 +317,7 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
             tmsg_close_bye(endpoint, (uint32_t)tmsg_get_le(data, 4), data + 4,
                            bytes - 4);
         } else {
-            tmsg_close_fin(endpoint);
+            tmsg_close_fin(endpoint, (uint32_t)tmsg_get_le(data, 4));
         }
         return TMSG_OK;
     default: /* a later version's frame: skipped after ADDRESS */

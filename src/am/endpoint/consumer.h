@@ -68,6 +68,7 @@ typedef struct {
     uint64_t running_calls, waiting_calls;
     uint64_t held_calls; /* whose handler is done with them */
     uint64_t stalls;     /* so far */
+    bool leaves; /* the server shuts down: peers look for the next one */
 } tmsg_calls_counts_t;
 
 typedef struct tmsg_calls_ops {

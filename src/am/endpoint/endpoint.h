@@ -252,6 +252,7 @@ struct tmsg_endpoint {
     bool close_wanted; /* the application asked for the orderly end */
     /* The peer sends no message after the bye_sequence of each channel. */
     bool bye_received;
+    bool peer_leaves; /* the peer's server shuts down, says its FIN */
     tmsg_endpoint_tx_t tx;
     tmsg_endpoint_rx_t rx;
     tmsg_credit_t credit;

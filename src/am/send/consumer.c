@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/endpoint/consumer_struct.h"
 #include "am/endpoint/template.h"
 #include "am/recv/consumer.h"
 #include "am/send/cancel.h"
@@ -25,6 +26,17 @@ tmsg_send_t *tmsg_stream_waits(const tmsg_channel_t *channel, uint64_t id,
         }
     }
     return NULL;
+}
+
+bool tmsg_server_leaves(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_calls_t *calls = endpoint->worker->calls;
+    tmsg_calls_counts_t counts = {.leaves = false};
+
+    if (calls != NULL) {
+        calls->ops->count(calls->start, &counts);
+    }
+    return counts.leaves;
 }
 
 void tmsg_calls_closing(tmsg_endpoint_t *endpoint)

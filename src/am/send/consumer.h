@@ -20,6 +20,9 @@ void tmsg_stream_unsent(tmsg_channel_t *channel, const tmsg_call_head_t *head,
  * so that they do not hold up an endpoint that is to end in order. */
 void tmsg_calls_closing(tmsg_endpoint_t *endpoint);
 
+/* Returns whether the server of the endpoint's worker shuts down. Lock held. */
+bool tmsg_server_leaves(const tmsg_endpoint_t *endpoint);
+
 /* Tells the room above that a message of this side did not reach its receiver
  * on that endpoint. `head` and `sent` are those of tmsg_calls_ops_t.bounced.
  * Returns false if the message is no call's. Lock held. */

@@ -16,7 +16,8 @@ static bool is_due(const tmsg_endpoint_t *old, tmsg_status_t status)
     return resume != NULL && old->dialling && resume->stood && !resume->final &&
            !resume->same_process && old->handle && old->face->handle &&
            !old->close_wanted && !old->worker->ending &&
-           (status == TMSG_ERR_PEER_LOST || status == TMSG_ERR_UNAVAILABLE);
+           (status == TMSG_ERR_PEER_LOST || status == TMSG_ERR_UNAVAILABLE ||
+            (status == TMSG_ERR_CLOSED && old->peer_leaves));
 }
 
 static tmsg_status_t create_heir(tmsg_endpoint_t *old, const char *error,

@@ -42,6 +42,8 @@ class Life:
             return begun
         try:
             request_p = ffi.new("tmsg_request_t **")
+            # Its clients are told that it shuts down, where there is a server.
+            lib.tmsgpy_hub_drain(self.hub, 0)
             publisher, self.publisher = self.publisher, None
             if publisher is not None and \
                     lib.tmsg_publisher_close(publisher, request_p) == 0:
