@@ -41,6 +41,7 @@ enum {
     BORROWERS = 4,
     HELD = 8,    /* messages at a time, by who gives back */
     STAYS = 400, /* messages, about, until he hangs up and keeps some */
+    HANGS_UP = 1,
     KEPT = 12,
     VICTIM_KEEPS = 40,
     LEAST = 65536, /* bytes: fewer are no loan */
@@ -89,6 +90,7 @@ typedef struct {
     side_t side;
     uint64_t dice;
     unsigned held;
+    unsigned hung_up; /* how often */
     view_t views[VICTIM_KEEPS];
 } borrower_t;
 
@@ -194,7 +196,9 @@ static bool is_gone(const tmsg_endpoint_t *endpoint)
     return status != TMSG_OK && status != TMSG_IN_PROGRESS;
 }
 
-/* Takes what comes until the connection is over, or for some time. */
+/* Takes what comes until the connection is over, or for some time. What it
+ * holds when it hangs up is lent until it dies: if it did so again and again,
+ * in the end the owner would have nothing left to lend. */
 static void borrow_from(borrower_t *borrower, const tmsg_endpoint_t *endpoint)
 {
     shared_t *shared = borrower->task->shared;
@@ -203,8 +207,9 @@ static void borrow_from(borrower_t *borrower, const tmsg_endpoint_t *endpoint)
     for (;;) {
         if (tmsg_worker_recv(borrower->side.worker, 5, &message) == TMSG_OK) {
             take(borrower, message);
-            if (borrower->task->hangs_up &&
+            if (borrower->task->hangs_up && borrower->hung_up < HANGS_UP &&
                 sample_random(&borrower->dice) % STAYS == 0) {
+                borrower->hung_up++;
                 shared->hung_up++;
                 return;
             }
