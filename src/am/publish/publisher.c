@@ -453,11 +453,6 @@ static tmsg_status_t subscribe_endpoint(tmsg_publisher_t *publisher,
     if (status != TMSG_OK) {
         return status;
     }
-    if (endpoint->worker != publisher->worker) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "%s: an endpoint of another worker",
-                              endpoint->peer);
-    }
     if (endpoint->state == TMSG_EP_ENDED) {
         return tmsg_error_set(endpoint->status, "%s", endpoint->error);
     }
@@ -480,6 +475,11 @@ tmsg_status_t tmsg_publisher_add(tmsg_publisher_t *publisher,
     }
     if (status != TMSG_OK) {
         return status;
+    }
+    /* The lock of this worker keeps no heir of another worker's. */
+    if (endpoint->worker != publisher->worker) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "the endpoint is one of another worker");
     }
     tmsg_worker_lock(publisher->worker);
     status = subscribe_endpoint(publisher, tmsg_endpoint_now(endpoint), &read);
@@ -512,6 +512,10 @@ tmsg_status_t tmsg_publisher_remove(tmsg_publisher_t *publisher,
     tmsg_subscriber_t *subscriber;
     tmsg_status_t status = TMSG_OK;
 
+    if (endpoint->worker != worker) {
+        return tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                              "the endpoint is one of another worker");
+    }
     tmsg_worker_lock(worker);
     endpoint = tmsg_endpoint_now(endpoint);
     subscriber = tmsg_subscriber_find(publisher, endpoint);
