@@ -12,9 +12,12 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
+#include "am/path/fastboxes.h"
+#include "am/path/loans_struct.h"
 #include "am/worker/budget.h"
 #include "core/bytes.h"
 #include "fakes/ucx.h"
+#include "support/lent_maps.h"
 #include "support/peers.h"
 #include "support/seeded_maps.h"
 
@@ -26,6 +29,7 @@ enum {
     HELD = 4 << 20,
     LONGEST = 1 << 20,
     ENDPOINT_AT = 12, /* in the preamble */
+    LENT = 70000,     /* bytes of a loan */
     STEPS = 200,
     KEPT = 8,
     ROUNDS_MOST = 100000
@@ -279,7 +283,8 @@ static void open_tried(side_t *side, tmsg_server_t **server_p, bool hooks,
 static void begin(void)
 {
     const side_options_t options = {.ucx_config = "TLS=posix,cma,self,tcp",
-                                    .quiet = true};
+                                    .quiet = true,
+                                    .worker = lent_borrower.worker};
 
     setenv("TENSORMSG_THRESHOLDS",
            "shm.fragment_bytes=20000,shm.chunk_bytes=8000,shm.slice_bytes=9000,"
@@ -386,6 +391,50 @@ static void send_one(tmsg_endpoint_t *endpoint)
 
     tmsg_endpoint_send(endpoint, map, &params, place_of_one());
     tmsg_map_destroy(map);
+}
+
+/* A loan to the other, from a copy of the library's. */
+static void lend_one(void)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
+                                       .flags = TMSG_SEND_LEND};
+    tmsg_map_t *map = sample_bytes(take(), LENT);
+
+    tmsg_endpoint_send(now.here, map, &params, place_of_one());
+    tmsg_map_destroy(map);
+}
+
+/* LOAN_BACK by the fast box, of what is lent to the other: with flags, a
+ * channel and lengths as the input says. */
+static void give_back(void)
+{
+    uint8_t header[TMSG_PREAMBLE_BYTES + 16];
+    const tmsg_loans_t *loans = now.here->paths.loans;
+    uint64_t how = take(), more = take();
+    tmsg_preamble_t head = {.kind = TMSG_KIND_LOAN_BACK,
+                            .flags = (uint8_t)(how & 0xf),
+                            .channel = how & 0x10 ? 7 : 0,
+                            .endpoint_id = now.there->peer_id,
+                            .body_bytes = (uint32_t)(8 * (1 + more)),
+                            .payload_bytes = how & 0x20 ? UINT64_MAX : 64};
+    tmsg_fastbox_t *fastbox = now.there->fastboxes.out;
+    uint64_t token =
+        loans == NULL || loans->out.head == NULL
+            ? 0
+            : TMSG_CONTAINER_OF(loans->out.head, tmsg_loan_out_t, node)->token;
+
+    if (fastbox == NULL || !tmsg_fastbox_has_room(fastbox)) {
+        return;
+    }
+    if (how & 0x40) {
+        head.body_bytes = UINT32_MAX - 7;
+    }
+    tmsg_preamble_encode(&head, header);
+    tmsg_put_le(header + TMSG_PREAMBLE_BYTES, token, 8);
+    tmsg_put_le(header + TMSG_PREAMBLE_BYTES + 8, token, 8);
+    (void)tmsg_fastbox_begin(fastbox, sizeof(header) - (how & 0x80 ? 8 : 0), 0);
+    tmsg_fastbox_write_header(fastbox, header);
+    tmsg_fastboxes_put(now.there, 0);
 }
 
 /* One layout, as in a loop. */
@@ -524,7 +573,16 @@ static void act(uint64_t what)
         cancel_one();
         break;
     case 11:
-        ping();
+        switch (what / 16 % 4) {
+        case 1:
+            lend_one();
+            break;
+        case 2:
+            give_back();
+            break;
+        default:
+            ping();
+        }
         break;
     case 12:
         tmsg_endpoint_close(take() % 2 == 0 ? now.here : now.there, NULL);
