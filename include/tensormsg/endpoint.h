@@ -422,8 +422,9 @@ typedef enum {
 /* Called when the connection of an endpoint with `reconnect`, or of an accepted
  * endpoint whose session is kept, breaks and comes back: on the thread that
  * progresses, with no lock held, in order. NEW comes after the ends of what was
- * under way, and before anything that the new session brings. The words are
- * valid during the call. It may do what on_closed may. */
+ * under way, and before anything that the new session brings. An event for
+ * which there is no memory is left out, and the log alone tells of it. The
+ * words are valid during the call. It may do what on_closed may. */
 typedef void (*tmsg_session_fn)(void *arg, tmsg_endpoint_t *endpoint,
                                 tmsg_session_event_t event, const char *words);
 

@@ -63,7 +63,7 @@ void tmsg_session_tell(tmsg_endpoint_t *endpoint, tmsg_session_event_t event,
         endpoint->resume->told_spare = NULL;
     }
     if (told == NULL) {
-        return; /* twice in a row: the log line tells of it */
+        return; /* the log line tells of it */
     }
     told->due.run = run_told;
     told->endpoint = endpoint;
