@@ -262,6 +262,11 @@ const char *tmsg_loans_words(const tmsg_endpoint_t *endpoint, char *text,
     if (tmsg_loans_may_lend(endpoint, false, &why)) {
         const tmsg_loans_t *loans = endpoint->paths.loans;
 
+        if (loans != NULL && loans->noted[0] == '\0' && loans->copied != NULL) {
+            snprintf(text, bytes, "lends, the last message as a copy: %s",
+                     loans->copied);
+            return text;
+        }
         if (loans == NULL || loans->noted[0] == '\0') {
             return "lends";
         }

@@ -60,8 +60,12 @@ void tmsg_loans_ask_as(tmsg_endpoint_t *heir, const tmsg_endpoint_t *old);
 
 /* Makes the lending of a map whose tensors lie in segments of the application,
  * with one reference. NULL: they do not, or segments would be lent that have
- * more than them, or there is no memory. */
-tmsg_lending_t *tmsg_lending_of(const tmsg_map_t *map);
+ * more than them, or there is no memory. *why_p then tells why they are copied,
+ * or is NULL: the first tensor lies in no segment. */
+tmsg_lending_t *tmsg_lending_of(const tmsg_map_t *map, const char **why_p);
+
+/* Notes why a copy is lent, for describe(): a constant text, or NULL. */
+void tmsg_lending_explain(tmsg_lending_t *lending, const char *why);
 
 /* Makes a lending with a segment of the library's own of `bytes`, laid out as
  * tmsg_payload_place() lays the tensors out, for the caller to fill. `group`:

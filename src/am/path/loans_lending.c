@@ -98,13 +98,16 @@ static uint32_t find_segment(tmsg_lending_t *lending,
     return lending->count++;
 }
 
-/* Finds where the tensors lie. False: they cannot be lent where they are. */
+/* Finds where the tensors lie. False: they cannot be lent where they are, and
+ * *why_p tells why. */
 static bool find_places(tmsg_lending_t *lending, const tmsg_map_t *map,
-                        stretch_t *stretches)
+                        stretch_t *stretches, const char **why_p)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
     size_t count = 0;
 
+    *why_p = "one of its tensors lies in other memory, or not densely in its "
+             "block";
     for (size_t i = 0; i < lending->tensors; i++) {
         const tmsg_map_entry_t *entry = &entries[i];
         tmsg_lent_place_t *place = &lending->places[i];
@@ -131,8 +134,12 @@ static bool find_places(tmsg_lending_t *lending, const tmsg_map_t *map,
         stretches[count++] = (stretch_t){place->segment, place->offset,
                                          place->offset + entry->bytes};
     }
-    return count > 0 && are_covered(lending, stretches, count) &&
-           are_apart(lending, stretches, count);
+    *why_p = "its tensors do not fill their block";
+    if (count == 0 || !are_covered(lending, stretches, count)) {
+        return false;
+    }
+    *why_p = "two of its tensors share bytes";
+    return are_apart(lending, stretches, count);
 }
 
 static tmsg_lending_t *create_lending(const tmsg_map_t *map)
@@ -170,23 +177,29 @@ static bool may_be_lent(const tmsg_map_t *map)
     return segment != NULL;
 }
 
-tmsg_lending_t *tmsg_lending_of(const tmsg_map_t *map)
+tmsg_lending_t *tmsg_lending_of(const tmsg_map_t *map, const char **why_p)
 {
     tmsg_lending_t *lending;
     stretch_t *stretches;
 
+    *why_p = NULL;
     if (!may_be_lent(map)) {
         return NULL;
     }
     lending = create_lending(map);
     stretches = malloc(tmsg_map_size(map) * sizeof(*stretches));
     if (lending != NULL &&
-        (stretches == NULL || !find_places(lending, map, stretches))) {
+        (stretches == NULL || !find_places(lending, map, stretches, why_p))) {
         tmsg_lending_drop(lending);
         lending = NULL;
     }
     free(stretches);
     return lending;
+}
+
+void tmsg_lending_explain(tmsg_lending_t *lending, const char *why)
+{
+    lending->why = why;
 }
 
 /* Clears what an earlier message has left of `from` to `to`. */

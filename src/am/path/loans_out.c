@@ -368,6 +368,7 @@ tmsg_status_t tmsg_loan_begin(tmsg_endpoint_t *endpoint, uint32_t token,
     }
     tmsg_list_push(&loans->out, &loan->node);
     loans->noted[0] = '\0';
+    loans->copied = lending->why;
     endpoint->stats.sent_by_loan++;
     endpoint->stats.sent_loan_bytes += bytes;
     return TMSG_OK;

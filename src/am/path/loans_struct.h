@@ -63,6 +63,7 @@ struct tmsg_lending {
     tmsg_worker_t *worker; /* with `copy` */
     uint64_t stamp;        /* of its map: tmsg_map_stamp() */
     tmsg_copy_segment_t *copy;
+    const char *why; /* why a copy is lent; NULL: no need to say */
     unsigned count;
     tmsg_shareable_t *segments[TMSG_LENDING_SEGMENTS];
     /* Of a copy that is being filled: what is to come, where its tensors end,
@@ -189,6 +190,7 @@ typedef struct tmsg_loans {
     char
         why[TMSG_LOANS_WORDS_BYTES]; /* why the peer refused the last segment */
     char noted[TMSG_LOANS_WORDS_BYTES]; /* why the last message was not lent */
+    const char *copied; /* why it was lent as a copy; NULL: no need to say */
     /* The borrower's part. */
     tmsg_borrower_t *borrower;
     tmsg_borrowed_segment_t **borrowed;

@@ -107,6 +107,7 @@ static void find_lending(tmsg_send_t *send, const tmsg_payload_t *payload,
 {
     tmsg_lend_t *lend = send->lend;
     tmsg_lending_t **shared_p = shared_of(send);
+    const char *why_copied;
 
     if (lend->lending != NULL &&
         !tmsg_lending_is_of(lend->lending, payload->map)) {
@@ -124,13 +125,16 @@ static void find_lending(tmsg_send_t *send, const tmsg_payload_t *payload,
         }
         return;
     }
-    lend->lending = tmsg_lending_of(payload->map);
+    lend->lending = tmsg_lending_of(payload->map, &why_copied);
     if (lend->lending == NULL) {
         tmsg_loans_hear(send->endpoint); /* a copy may have come back */
     }
     if (lend->lending == NULL && tmsg_loans_may_offer(send->endpoint, why_p) &&
         may_have_copy(send, payload, why_p)) {
         lend->lending = lend_copy(send, payload, why_p);
+        if (lend->lending != NULL) {
+            tmsg_lending_explain(lend->lending, why_copied);
+        }
     }
     if (lend->lending != NULL && shared_p != NULL && *shared_p == NULL) {
         *shared_p = lend->lending;

@@ -19,6 +19,7 @@ enum { BYTES = 70000, ID = 77 };
 
 static uint8_t *block;          /* b's, which a has as segment 1 */
 static tmsg_lending_t *lending; /* of it */
+static const char *why_not;
 
 static bool is_back(void *arg)
 {
@@ -82,7 +83,7 @@ static void lend_block(pair_t *pair)
     block = shareable_block();
     sample_fill(1, block, BYTES);
     map = map_of_block();
-    lending = tmsg_lending_of(map);
+    lending = tmsg_lending_of(map, &why_not);
     must_true(lending != NULL);
     take(pair, lend(pair->to_a, map, 0), true);
     pair_await(pair, is_back, pair->to_a, "what was lent");
@@ -317,7 +318,7 @@ Test(loan_lies, a_request_as_a_loan_ends_the_connection)
     must(tmsg_server_register(server, "add", never_called, NULL, NULL));
     block = shareable_block();
     map = map_of_block();
-    lending = tmsg_lending_of(map);
+    lending = tmsg_lending_of(map, &why_not);
     must_true(lending != NULL && tmsg_loans_of(pair.to_a) != NULL);
     must(tmsg_loan_begin(pair.to_a, ID, lending, NULL, 0));
     tmsg_loans_ask(pair.to_b);

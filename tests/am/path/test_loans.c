@@ -167,6 +167,7 @@ Test(loans, a_block_with_other_bytes_is_copied)
         }
         message = lent_pass(&pair, map, 0);
         cr_expect(tmsg_message_is_lent(message));
+        lent_must_say(pair.to_a, "its tensors do not fill their block");
         cr_expect(!tmsg_shareable_is_lent(memory));
         tmsg_message_destroy(message);
     }
@@ -181,8 +182,9 @@ Test(loans, a_lending_is_of_a_layout)
     uint8_t *memory = lent_block(MIB);
     tmsg_map_t *map = lent_map(memory, MIB), *same;
     tmsg_lending_t *lending;
+    const char *why;
 
-    lending = tmsg_lending_of(map);
+    lending = tmsg_lending_of(map, &why);
     must_true(lending != NULL);
     cr_expect(tmsg_lending_is_of(lending, map));
     must(tmsg_map_copy_layout(map, &same));
@@ -212,6 +214,7 @@ Test(loans, tensors_in_the_same_bytes_are_copied)
         lent_add(map, "y", memory + at, MIB / 2);
         message = lent_pass(&pair, map, TMSG_SEND_VERIFY);
         cr_expect(tmsg_message_is_lent(message));
+        lent_must_say(pair.to_a, "as a copy: two of its tensors share bytes");
         cr_expect(!tmsg_shareable_is_lent(memory));
         lent_check(message, "x", 3, MIB);
         lent_check(message, "y", 3, MIB / 2);
