@@ -72,6 +72,8 @@ static void forget_templates(tmsg_endpoint_t *endpoint)
     }
 }
 
+static void renew_ages(tmsg_endpoint_t *endpoint);
+
 tmsg_status_t tmsg_endpoint_set_queue(tmsg_endpoint_t *endpoint,
                                       const tmsg_queue_params_t *params)
 {
@@ -90,6 +92,7 @@ tmsg_status_t tmsg_endpoint_set_queue(tmsg_endpoint_t *endpoint,
     }
     if (status == TMSG_OK) {
         endpoint->queue.bounds = queue;
+        renew_ages(endpoint);
         if (queue.window != UINT32_MAX) {
             forget_templates(endpoint);
         }
@@ -317,6 +320,28 @@ static void set_age_timer(tmsg_endpoint_t *endpoint)
         tmsg_loop_set_alarm(&endpoint->worker->loop, &queue->timer,
                             ns < most_ns ? most_ns - ns : 0);
     }
+}
+
+/* Applies a new bound for age to what waits. Messages that were queued without
+ * such a bound count from now on. */
+static void renew_ages(tmsg_endpoint_t *endpoint)
+{
+    uint64_t now = tmsg_now_ns();
+
+    tmsg_loop_clear_timer(&endpoint->worker->loop, &endpoint->queue.timer);
+    if (!has_age_bound(&endpoint->queue)) {
+        return;
+    }
+    for (tmsg_channel_t *channel = &endpoint->channels.zero; channel != NULL;
+         channel = channel->next) {
+        for (tmsg_node_t *node = channel->queued.head; node != NULL;
+             node = node->next) {
+            tmsg_send_t *send = TMSG_CONTAINER_OF(node, tmsg_send_t, node);
+
+            send->queued_ns = send->queued_ns == 0 ? now : send->queued_ns;
+        }
+    }
+    set_age_timer(endpoint);
 }
 
 void tmsg_queue_push(tmsg_send_t *send)

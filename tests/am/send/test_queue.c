@@ -368,6 +368,34 @@ Test(queue, drops_what_has_waited_for_too_long)
     pair_close(&pair);
 }
 
+/* Neither a message that was queued before nor an alarm that is set is passed
+ * over. */
+Test(queue, applies_a_new_age_to_what_waits)
+{
+    tmsg_queue_params_t params = {.field_mask = TMSG_QUEUE_PARAM_POLICY |
+                                                TMSG_QUEUE_PARAM_MOST_MS,
+                                  .policy = TMSG_QUEUE_DROP_OLDEST,
+                                  .most_ms = 3600000};
+    tmsg_request_t *sent[4];
+    pair_t pair;
+
+    open_narrow(&pair, DRIVE_FD, NULL);
+    sent[0] = send_seed(pair.to_a, 0);
+    sent[1] = send_seed(pair.to_a, 1);
+    must(tmsg_endpoint_set_queue(pair.to_a, &params));
+    sent[2] = send_seed(pair.to_a, 2);
+    params.most_ms = 30;
+    must(tmsg_endpoint_set_queue(pair.to_a, &params));
+    for (int i = 1; i < 3; i++) {
+        pair_await(&pair, request_is_over, sent[i], "the drop");
+        must_be(pair_finish(&pair, sent[i]), TMSG_ERR_DROPPED);
+    }
+    expect_said(pair.to_a, "\"age\":\t2");
+    take_seed(&pair, 0);
+    must(pair_finish(&pair, sent[0]));
+    pair_close(&pair);
+}
+
 Test(queue, drops_no_publication)
 {
     const tmsg_subscriber_params_t params = {
