@@ -154,7 +154,10 @@ TMSG_API tmsg_status_t tmsg_publisher_publish(tmsg_publisher_t *publisher,
 
 /* Gives a request that ends when every subscriber with TMSG_SLOW_WAIT has room
  * for one more map, at once where there is none of these: for who cannot wait
- * in tmsg_publisher_publish(). Errors: CLOSED (it is being closed), NO_MEMORY.
+ * in tmsg_publisher_publish(). The map is one as large as that which was
+ * answered WOULD_BLOCK last, if no other one was published since: so publish
+ * with TMSG_SEND_TRY first, and again when the request has ended. Errors:
+ * CLOSED (it is being closed), NO_MEMORY.
  */
 TMSG_API tmsg_status_t tmsg_publisher_ready(tmsg_publisher_t *publisher,
                                             tmsg_request_t **request_p);

@@ -176,6 +176,47 @@ async def all_with_asyncio():
     return seen
 
 
+def large(number):
+    return {"x": np.full(20000, number % 256, "u1")}
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_all_waits_for_the_bytes_of_a_large_message(face):
+    """A small one would have room, but not the one that is to be sent."""
+    if face == "asyncio":
+        run(waits_for_bytes)
+        return
+    with tensormsg.publish(":0", mode="all", window=1,
+                           queue_bytes=30000) as camera:
+        ep = tensormsg.sync.connect(camera.url, background=True)
+        camera.wait_for(1, WAIT)
+        camera.send(large(0), frame=0)
+        camera.send(large(1), frame=1)
+        with pytest.raises(tensormsg.TimedOut, match="has not taken 2"):
+            camera.send(large(2), timeout=.05)
+        assert [take(ep), take(ep)] == [0, 1]
+        camera.send(large(2), frame=2, timeout=WAIT)
+        assert take(ep) == 2
+        ep.abort()
+
+
+async def waits_for_bytes():
+    async with tensormsg.publish(":0", mode="all", window=1,
+                                 queue_bytes=30000) as camera:
+        async with tensormsg.connect(camera.url) as ep:
+            await camera.wait_for(1, WAIT)
+            await camera.send(large(0), frame=0)
+            await camera.send(large(1), frame=1)
+            with pytest.raises(tensormsg.TimedOut, match="has not taken 2"):
+                await camera.send(large(2), timeout=.05)
+            later = asyncio.ensure_future(
+                camera.send(large(2), frame=2, timeout=WAIT))
+            for number in range(3):
+                msg = await asyncio.wait_for(ep.recv(), WAIT)
+                assert msg.meta["frame"] == number
+            await later
+
+
 def test_who_holds_up_all_is_named():
     with tensormsg.publish(":0", slow="wait", queue=2, window=1) as camera:
         ep = tensormsg.sync.connect(camera.url, background=True)

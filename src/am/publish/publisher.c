@@ -307,6 +307,10 @@ static tmsg_status_t await_room(tmsg_publisher_t *publisher,
     snprintf(peer, sizeof(peer), "%s, which has not taken %zu messages",
              slow->endpoint->peer, slow->waiting.count + slow->under_way.count);
     if (publication->flags & TMSG_SEND_TRY) {
+        if (publisher->room_events == NULL ||
+            publication->bytes > publisher->room_bytes) {
+            publisher->room_bytes = publication->bytes;
+        }
         return tmsg_error_set(TMSG_ERR_WOULD_BLOCK,
                               "publishing would have to wait for %s", peer);
     }
@@ -343,6 +347,9 @@ static tmsg_status_t publish_map(tmsg_publisher_t *publisher,
     if (status != TMSG_OK) {
         free_publication(publication);
         return status;
+    }
+    if (publisher->room_events == NULL) {
+        publisher->room_bytes = 0;
     }
     begin_publication(publisher, publication);
     publisher->published++;
@@ -636,7 +643,7 @@ void tmsg_publisher_advance(tmsg_publisher_t *publisher)
 {
     tmsg_worker_changed(publisher->worker); /* threads may wait for room */
     if (publisher->room_events != NULL &&
-        find_slow_subscriber(publisher, 0) == NULL) {
+        find_slow_subscriber(publisher, publisher->room_bytes) == NULL) {
         tmsg_events_end(&publisher->room_events, TMSG_OK, NULL);
     }
     if (!publisher->closing) {

@@ -95,6 +95,8 @@ struct tmsg_publisher {
     bool closing;
     tmsg_event_t *close_events;
     tmsg_event_t *room_events;
+    uint64_t room_bytes; /* of the map that last found no room: they wait for
+                            as much */
     uint64_t published;
     uint64_t blocked;           /* publications that waited for room */
     uint64_t fates[TMSG_FATES]; /* counts subscribers that left, too */

@@ -295,6 +295,34 @@ Test(live, publishing_waits_where_nothing_may_be_lost)
     pair_drop(&scene.pair);
 }
 
+/* The bytes that wait leave room for a small map, not for that which found
+ * none. */
+Test(live, who_waits_for_room_waits_for_as_much_as_was_missing)
+{
+    const tmsg_send_params_t try = {.field_mask = TMSG_SEND_PARAM_FLAGS,
+                                    .flags = TMSG_SEND_TRY};
+    tmsg_subscriber_params_t bounded = all;
+    tmsg_request_t *room;
+    scene_t scene;
+
+    bounded.field_mask |= TMSG_SUBSCRIBER_PARAM_BYTES;
+    bounded.bytes = BYTES + BYTES / 2;
+    open_scene(&scene, LINK_SHM, DRIVE_POLLING, &bounded);
+    publish(&scene, 2); /* of which one is on its way */
+    must_be(try_publish(&scene, &try), TMSG_ERR_WOULD_BLOCK);
+    must(tmsg_publisher_ready(scene.publisher, &room));
+    must_be(tmsg_request_test(room), TMSG_IN_PROGRESS);
+    expect_frame(&scene, 0);
+    must(pair_finish(&scene.pair, room));
+    must(try_publish(&scene, &try));
+    must(tmsg_publisher_ready(scene.publisher, &room)); /* for any map */
+    must(pair_finish(&scene.pair, room));
+    for (uint64_t i = 1; i < 3; i++) {
+        expect_frame(&scene, i);
+    }
+    close_scene(&scene);
+}
+
 static void *take_all(void *arg)
 {
     scene_t *scene = arg;
