@@ -252,7 +252,6 @@ static void drop_delivery(delivery_t *delivery, tmsg_drop_t reason)
 }
 
 static void flush_subscriber(tmsg_subscriber_t *subscriber);
-static void trim_waiting(tmsg_subscriber_t *subscriber);
 
 /* Notes what became of a delivery by its send's status. The endpoint's own
  * queue, which others fill too, may drop a send. */
@@ -436,22 +435,37 @@ static bool has_coming(const tmsg_subscriber_t *subscriber,
     return false;
 }
 
-/* Has a new peer get what is kept, oldest first and before what waits. */
+/* Returns whether one more message of `bytes` may wait. */
+static bool is_within_bounds(const tmsg_subscriber_t *subscriber,
+                             uint64_t bytes)
+{
+    uint64_t most = subscriber->params.bytes;
+
+    return subscriber->waiting.count == 0 ||
+           (subscriber->waiting.count < messages_of(subscriber) &&
+            subscriber->waiting_bytes <= most &&
+            bytes <= most - subscriber->waiting_bytes);
+}
+
+/* Has a new peer get what is kept, oldest first and before what waits. Where
+ * there is no room for all, the oldest that are kept are left out: what waits
+ * is not dropped for them. */
 static void offer_kept_again(tmsg_subscriber_t *subscriber)
 {
     const tmsg_list_t *kept = &subscriber->publisher->kept;
-    tmsg_node_t *behind = NULL;
 
-    for (tmsg_node_t *node = kept->head; node != NULL; node = node->next) {
+    for (tmsg_node_t *node = kept->tail; node != NULL; node = node->previous) {
         tmsg_publication_t *publication =
             TMSG_CONTAINER_OF(node, tmsg_publication_t, node);
 
-        if (!has_coming(subscriber, publication) &&
-            wait_behind(subscriber, behind, publication)) {
-            behind = behind == NULL ? subscriber->waiting.head : behind->next;
+        if (has_coming(subscriber, publication)) {
+            continue;
         }
+        if (!is_within_bounds(subscriber, publication->bytes)) {
+            break;
+        }
+        wait_behind(subscriber, NULL, publication);
     }
-    trim_waiting(subscriber);
 }
 
 static void flush_subscriber(tmsg_subscriber_t *subscriber)
@@ -494,14 +508,8 @@ static bool has_too_much(const tmsg_subscriber_t *subscriber,
 bool tmsg_subscriber_has_room(const tmsg_subscriber_t *subscriber,
                               uint64_t bytes)
 {
-    const tmsg_list_t *waiting = &subscriber->waiting;
-    uint64_t most = subscriber->params.bytes;
-
-    return policy_of(subscriber) != TMSG_SLOW_WAIT || waiting->count == 0 ||
-           (waiting->count < messages_of(subscriber) &&
-            subscriber->waiting_bytes <= most &&
-            bytes <= most - subscriber->waiting_bytes &&
-            !is_too_old(subscriber));
+    return policy_of(subscriber) != TMSG_SLOW_WAIT ||
+           (is_within_bounds(subscriber, bytes) && !is_too_old(subscriber));
 }
 
 static void drop_waiting(tmsg_subscriber_t *subscriber, tmsg_node_t *node,

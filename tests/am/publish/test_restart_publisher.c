@@ -3,6 +3,7 @@
 /* Publishers and subscribers whose peers are restarted. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <time.h>
 
 #include "support/restarted.h"
 #include "support/seeded_maps.h"
@@ -152,6 +153,40 @@ Test(restart_publisher, gives_up_a_slow_viewer)
     must_be(tmsg_endpoint_status(restarted.endpoint), TMSG_ERR_LIMIT_EXCEEDED);
     must_say(tmsg_endpoint_error(restarted.endpoint), "too slow");
     must_eq(tmsg_publisher_size(publisher), 0);
+    tmsg_publisher_destroy(publisher);
+    restarted_close(&restarted);
+}
+
+/* Neither its age nor what is kept costs a message that waits for a new viewer,
+ * where nothing is to be lost. */
+Test(restart_publisher, loses_nothing_while_it_is_away)
+{
+    const tmsg_publisher_params_t params = {
+        .field_mask = TMSG_PUBLISHER_PARAM_KEEP, .keep = 2};
+    const tmsg_subscriber_params_t all = {.field_mask =
+                                              TMSG_SUBSCRIBER_PARAM_MESSAGES |
+                                              TMSG_SUBSCRIBER_PARAM_SLOW |
+                                              TMSG_SUBSCRIBER_PARAM_MOST_MS,
+                                          .messages = 1,
+                                          .slow = TMSG_SLOW_WAIT,
+                                          .most_ms = 1};
+    restarted_t restarted = {.link = LINK_UNIX};
+    tmsg_publisher_t *publisher;
+
+    restarted_open(&restarted, DRIVE_POLLING);
+    must(tmsg_publisher_create(restarted.client.worker, &params, &publisher));
+    must(tmsg_publisher_add(publisher, restarted.endpoint, &all));
+    publish(publisher, 0);
+    restarted_take(&restarted, restarted.server.accepted, 0);
+    restarted_stop(&restarted);
+    restarted_await_loss(&restarted);
+    publish(publisher, 1);
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    restarted_start(&restarted);
+    restarted_await_new(&restarted);
+    restarted_take(&restarted, restarted.server.accepted, 1);
+    publish(publisher, 2);
+    restarted_take(&restarted, restarted.server.accepted, 2);
     tmsg_publisher_destroy(publisher);
     restarted_close(&restarted);
 }
