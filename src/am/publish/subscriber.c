@@ -732,6 +732,9 @@ void tmsg_subscribers_move(tmsg_endpoint_t *heir, tmsg_endpoint_t *old)
         tmsg_endpoint_hold(heir);
         tmsg_endpoint_drop(old);
         subscriber->anew = true;
+        /* The new peer may be slower, and farther away. */
+        subscriber->nearest_ns = UINT64_MAX;
+        subscriber->overrun = false;
     }
 }
 

@@ -5,6 +5,7 @@
 #include <criterion/new/assert.h>
 #include <time.h>
 
+#include "am/publish/publisher.h"
 #include "support/restarted.h"
 #include "support/seeded_maps.h"
 
@@ -187,6 +188,33 @@ Test(restart_publisher, loses_nothing_while_it_is_away)
     restarted_take(&restarted, restarted.server.accepted, 1);
     publish(publisher, 2);
     restarted_take(&restarted, restarted.server.accepted, 2);
+    tmsg_publisher_destroy(publisher);
+    restarted_close(&restarted);
+}
+
+/* What one process took for its messages says nothing of the next one. */
+Test(restart_publisher, measures_a_new_viewer_afresh)
+{
+    restarted_t restarted = {.link = LINK_UNIX};
+    tmsg_subscriber_t *subscriber;
+    tmsg_publisher_t *publisher;
+
+    restarted_open(&restarted, DRIVE_POLLING);
+    must(tmsg_publisher_create(restarted.client.worker, NULL, &publisher));
+    must(tmsg_publisher_add(publisher, restarted.endpoint, NULL));
+    publish(publisher, 0);
+    restarted_take(&restarted, restarted.server.accepted, 0);
+    subscriber =
+        TMSG_CONTAINER_OF(publisher->subscribers.head, tmsg_subscriber_t, node);
+    subscriber->nearest_ns = 1;
+    subscriber->overrun = true;
+    restarted_stop(&restarted);
+    restarted_start(&restarted);
+    restarted_await_new(&restarted);
+    must_true(subscriber->nearest_ns != 1);
+    must_true(!subscriber->overrun);
+    publish(publisher, 1);
+    restarted_take(&restarted, restarted.server.accepted, 1);
     tmsg_publisher_destroy(publisher);
     restarted_close(&restarted);
 }
