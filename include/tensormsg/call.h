@@ -175,7 +175,8 @@ TMSG_API const char *tmsg_call_error(const tmsg_call_t *call);
 TMSG_API int32_t tmsg_call_code(const tmsg_call_t *call);
 
 /* Of a call that failed: 0 where it is certain that no handler saw it, so that
- * it can be made again whatever it does; else 1. */
+ * it can be made again whatever it does; else 1. It is 0, too, of a call whose
+ * time was up while its request waited on this side. */
 TMSG_API int tmsg_call_may_have_run(const tmsg_call_t *call);
 
 /* How often it was made; above 1 where it was retried. */

@@ -462,7 +462,7 @@ void tmsg_call_give_up(tmsg_call_t *call, bool abandon)
     tmsg_hub_lock(hub);
     call->abandoned = call->abandoned || abandon;
     if (!tmsg_call_has_ended(call)) {
-        tmsg_call_quit(call, TMSG_ERR_CANCELED, "canceled by this side");
+        tmsg_call_quit(call, TMSG_ERR_CANCELED, true, "canceled by this side");
         wake = true;
     }
     tmsg_hub_unlock(hub);

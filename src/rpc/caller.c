@@ -294,10 +294,42 @@ void tmsg_call_fail(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
     tmsg_hub_tell(call->peer->hub, &call->event);
 }
 
-void tmsg_call_quit(tmsg_call_t *call, tmsg_status_t status, const char *why)
+void tmsg_call_quit(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
+                    const char *why)
 {
-    tmsg_call_fail(call, status, true, why);
+    tmsg_call_fail(call, status, may_have_run, why);
     call->event.fire = fire_given_up;
+}
+
+/* Writes why a call has no reply yet. Sets *unseen_p where no handler saw the
+ * attempt that is under way, and none will. Lock not held. */
+static const char *explain_expiry(tmsg_call_t *call, bool *unseen_p,
+                                  char *words, size_t room)
+{
+    tmsg_hub_t *hub = call->peer->hub;
+    const char *why = words;
+    tmsg_endpoint_t *endpoint;
+    uint64_t id;
+
+    tmsg_hub_lock(hub);
+    id = call->id;
+    endpoint = call->current->endpoint;
+    tmsg_calls_hold(endpoint);
+    tmsg_hub_unlock(hub);
+    if (id == 0) {
+        *unseen_p = true;
+        why = "; its next attempt is not due yet";
+    } else if (atomic_load(&hub->over) ||
+               !tmsg_calls_awaited(endpoint, id,
+                                   call->stream == NULL ? unseen_p : NULL,
+                                   words, room)) {
+        why = call->has_about ? ""
+                              : "; its request was sent, and its handler has "
+                                "not answered, or nothing moves the peer's "
+                                "messages";
+    }
+    tmsg_calls_drop(endpoint);
+    return why;
 }
 
 /* Ends a call whose time is up, with words that say what it waited for. The
@@ -306,22 +338,16 @@ static void fire_expired(tmsg_rpc_event_t *event)
 {
     tmsg_call_t *call = TMSG_CONTAINER_OF(event, tmsg_call_t, expired);
     tmsg_hub_t *hub = call->peer->hub;
-    char why[256 + sizeof(call->reply_text)], awaited[128] = "";
-    bool left =
-        atomic_load(&hub->over) ||
-        !tmsg_calls_awaited(call->endpoint, call->id, awaited, sizeof(awaited));
+    char why[256 + sizeof(call->reply_text)], words[128] = "";
+    bool unseen = false;
+    const char *awaited = explain_expiry(call, &unseen, words, sizeof(words));
 
     snprintf(why, sizeof(why), "no reply in %d ms%s%s%s", call->timeout_ms,
              call->has_about ? ", " : "",
-             call->has_about ? call->reply_text : "",
-             !left             ? awaited
-             : call->has_about ? ""
-                               : "; its request was sent, and its handler has "
-                                 "not answered, or nothing moves the peer's "
-                                 "messages");
+             call->has_about ? call->reply_text : "", awaited);
     tmsg_hub_lock(hub);
     if (!tmsg_call_has_ended(call)) {
-        tmsg_call_quit(call, TMSG_ERR_TIMED_OUT, why);
+        tmsg_call_quit(call, TMSG_ERR_TIMED_OUT, !unseen, why);
     }
     tmsg_hub_unlock(hub);
     tmsg_call_drop(call);
@@ -536,7 +562,7 @@ static void reply_arrived(tmsg_call_in_t *in, tmsg_message_t *message)
         return;
     }
     if (was_late(call)) {
-        tmsg_calls_cancel(call->endpoint, call->id);
+        tmsg_call_uncall(call, call->id);
     }
     tell_call_end(call, on_done);
     drop_later(call);

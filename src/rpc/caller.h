@@ -197,7 +197,8 @@ void tmsg_call_fail(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
 
 /* Ends the call like tmsg_call_fail(); the event also tells the peer. Lock
  * held. */
-void tmsg_call_quit(tmsg_call_t *call, tmsg_status_t status, const char *why);
+void tmsg_call_quit(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
+                    const char *why);
 
 /* Sends a call that has an id by that endpoint; a NULL `map` stands for an
  * empty one. Lock not held. Errors: those of tmsg_calls_send(); on error

@@ -176,6 +176,41 @@ Test(restart_calls, tcp) { check_calls(LINK_TCP, -1, true); }
 Test(restart_calls, unix) { check_calls(LINK_UNIX, -1, false); }
 Test(restart_calls, without_sessions) { check_calls(LINK_SHM, 0, false); }
 
+static bool has_an_heir(void *endpoint)
+{
+    return strstr(tmsg_endpoint_error(endpoint), "the peer was restarted") !=
+           NULL;
+}
+
+/* What a call has waited for when its time is up is said of the new session's
+ * connection, and a request that waited here is never sent. */
+Test(restart_calls, whose_time_is_up)
+{
+    const tmsg_call_params_t params = {.field_mask = TMSG_CALL_PARAM_TIMEOUT,
+                                       .timeout_ms = 300};
+    static scene_t scene;
+    tmsg_call_t *late;
+
+    open_scene(&scene, LINK_TCP, -1, true);
+    restarted_stop(&scene.restarted);
+    restarted_await_loss(&scene.restarted);
+    must(tmsg_endpoint_call(scene.restarted.endpoint, "answer", NULL, &params,
+                            &late));
+    restarted_start(&scene.restarted);
+    restarted_await(&scene.restarted, has_an_heir, scene.restarted.endpoint,
+                    "the end of the old session");
+    /* The new server stands still from here on. */
+    must_be(tmsg_call_wait(late, PEERS_BOUND_MS), TMSG_ERR_TIMED_OUT);
+    must_say(tmsg_call_error(late), "no reply in 300 ms; the connection ");
+    must_say(tmsg_call_error(late), "no handler saw the call");
+    must_eq(tmsg_call_may_have_run(late), 0);
+    tmsg_call_destroy(late);
+    restarted_await_new(&scene.restarted);
+    check_reply(&scene, call(&scene, "answer", 1, 0), 1);
+    must_eq(scene.seen, 1);
+    restarted_close(&scene.restarted);
+}
+
 /* The server declares its method idempotent, which its replies say. */
 Test(restart_calls, of_a_method_that_is_declared_idempotent)
 {

@@ -501,6 +501,8 @@ Test(stall, a_time_out_says_what_was_waited_for)
         &call));
     must_be(tmsg_call_wait(call, PEERS_BOUND_MS), TMSG_ERR_TIMED_OUT);
     must_say(tmsg_call_error(call), "the connection is not made yet");
+    must_say(tmsg_call_error(call), "no handler saw the call");
+    must_true(!tmsg_call_may_have_run(call));
     tmsg_call_destroy(call);
     tmsg_endpoint_destroy(nowhere);
     close_scene(&scene);

@@ -354,40 +354,46 @@ static void give_up_call(tmsg_endpoint_t *endpoint, uint64_t id)
     }
 }
 
-/* Returns how many sends wait before the request of a call; -1: it does not
- * wait. */
-static int count_before(tmsg_endpoint_t *endpoint, uint64_t id)
+/* Returns how many sends wait before this one. */
+static int count_before(const tmsg_send_t *send)
 {
-    const tmsg_channel_t *channel =
-        tmsg_channel_find(endpoint, TMSG_CHANNEL_CALLS);
-    const tmsg_send_t *send =
-        channel == NULL
-            ? NULL
-            : find_call_send(&channel->queued, TMSG_CALL_REQUEST, id);
-    int count = -1;
+    int count = 0;
 
-    if (send != NULL) {
-        for (const tmsg_node_t *node = &send->node; node != NULL;
-             node = node->previous) {
-            count++;
-        }
+    for (const tmsg_node_t *node = send->node.previous; node != NULL;
+         node = node->previous) {
+        count++;
     }
     return count;
 }
 
-bool tmsg_calls_awaited(tmsg_endpoint_t *endpoint, uint64_t id, char *words,
-                        size_t room)
+/* Takes a request that waits back, without a word to its call. */
+static void take_back(tmsg_send_t *send)
+{
+    send->last = true; /* its call is not told */
+    tmsg_send_cancel(&send->request);
+}
+
+bool tmsg_calls_awaited(tmsg_endpoint_t *endpoint, uint64_t id, bool *taken_p,
+                        char *words, size_t room)
 {
     tmsg_worker_t *worker = endpoint->worker;
+    const tmsg_channel_t *channel;
+    tmsg_send_t *send = NULL;
     bool waits;
-    int before;
+    int before = 0;
 
     if (atomic_load(&endpoint->life->over)) {
         return false;
     }
     tmsg_worker_lock(worker);
-    before = count_before(endpoint, id);
-    waits = before >= 0 || endpoint->state == TMSG_EP_CONNECTING ||
+    channel = tmsg_channel_find(endpoint, TMSG_CHANNEL_CALLS);
+    if (channel != NULL) {
+        send = find_call_send(&channel->queued, TMSG_CALL_REQUEST, id);
+    }
+    if (send != NULL) {
+        before = count_before(send);
+    }
+    waits = send != NULL || endpoint->state == TMSG_EP_CONNECTING ||
             endpoint->state == TMSG_EP_AWAY;
     if (endpoint->state == TMSG_EP_CONNECTING) {
         snprintf(words, room, "; the connection is not made yet");
@@ -398,6 +404,10 @@ bool tmsg_calls_awaited(tmsg_endpoint_t *endpoint, uint64_t id, char *words,
                  "; its request has not left: the peer takes no more, and %d "
                  "wait before it",
                  before);
+    }
+    if (send != NULL && taken_p != NULL) {
+        take_back(send);
+        *taken_p = true;
     }
     tmsg_worker_unlock(worker);
     return waits;

@@ -65,9 +65,11 @@ tmsg_status_t tmsg_calls_until(tmsg_calls_t *calls, bool (*done)(void *arg),
                                const char *of);
 
 /* Writes why the request of a call of this side's has not left, and returns
- * true; returns false if it has. Takes the lock. */
-bool tmsg_calls_awaited(tmsg_endpoint_t *endpoint, uint64_t id, char *words,
-                        size_t room);
+ * true; returns false if it has. If `taken_p` is given, a request that waits in
+ * the queue is taken back, and *taken_p set: no handler will see it. Its call
+ * is not told. Takes the lock. */
+bool tmsg_calls_awaited(tmsg_endpoint_t *endpoint, uint64_t id, bool *taken_p,
+                        char *words, size_t room);
 
 /* Writes in words that a message waits for memory; "" if none does. Takes the
  * lock. */
