@@ -64,6 +64,18 @@ static bool carried(void *arg, void *heir, uint64_t id, uint64_t number)
     return call != NULL;
 }
 
+/* Calls without an id wait for their next attempt: they go on. Lock held. */
+static size_t count_under_way(tmsg_rpc_peer_t *peer)
+{
+    size_t count = 0;
+
+    for (tmsg_node_t *node = peer->calls.head; node != NULL;
+         node = node->next) {
+        count += TMSG_CONTAINER_OF(node, tmsg_call_t, node)->id != 0;
+    }
+    return count;
+}
+
 static size_t left(void *arg, void *heir_arg)
 {
     tmsg_rpc_peer_t *peer = arg, *heir = heir_arg;
@@ -74,7 +86,7 @@ static size_t left(void *arg, void *heir_arg)
     heir->budget = peer->budget;
     memcpy(heir->safe, peer->safe, sizeof(heir->safe));
     heir->safe_count = peer->safe_count;
-    count = peer->calls.count;
+    count = count_under_way(peer);
     tmsg_hub_unlock(peer->hub);
     return count;
 }

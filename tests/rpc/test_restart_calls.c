@@ -26,6 +26,12 @@ static void answer(void *arg, tmsg_task_t *task)
     must(tmsg_task_reply(task, tmsg_task_map(task), NULL));
 }
 
+static void refuse(void *arg, tmsg_task_t *task)
+{
+    (void)arg;
+    must(tmsg_task_fail(task, TMSG_ERR_UNAVAILABLE, 0, "later", NULL));
+}
+
 /* The first server keeps it, the others answer. */
 static void once(void *arg, tmsg_task_t *task)
 {
@@ -47,6 +53,7 @@ static void serve(restarted_t *restarted)
     scene->servers++;
     must(tmsg_server_create(restarted->server.worker, NULL, &scene->server));
     must(tmsg_server_register(scene->server, "answer", answer, scene, NULL));
+    must(tmsg_server_register(scene->server, "refuse", refuse, scene, NULL));
     must(tmsg_server_register(scene->server, "once", once, scene, NULL));
     must(tmsg_server_register(scene->server, "safe", once, scene, &safe));
 }
@@ -208,6 +215,31 @@ Test(restart_calls, whose_time_is_up)
     restarted_await_new(&scene.restarted);
     check_reply(&scene, call(&scene, "answer", 1, 0), 1);
     must_eq(scene.seen, 1);
+    restarted_close(&scene.restarted);
+}
+
+/* A call between two attempts goes on: it is none of those that ended. */
+Test(restart_calls, between_two_attempts)
+{
+    const tmsg_call_params_t params = {
+        .field_mask = TMSG_CALL_PARAM_RETRY | TMSG_CALL_PARAM_TIMEOUT |
+                      TMSG_CALL_PARAM_FLAGS,
+        .timeout_ms = 8 * PEERS_BOUND_MS,
+        .flags = TMSG_CALL_IDEMPOTENT,
+        .retry = {.attempts = 2,
+                  .first_backoff_ms = 2 * PEERS_BOUND_MS,
+                  .most_backoff_ms = 2 * PEERS_BOUND_MS}};
+    static scene_t scene;
+    tmsg_call_t *made;
+
+    open_scene(&scene, LINK_TCP, -1, true);
+    must(tmsg_endpoint_call(scene.restarted.endpoint, "refuse", NULL, &params,
+                            &made));
+    check_reply(&scene, call(&scene, "answer", 1, 0), 1);
+    restart(&scene);
+    must_be(tmsg_call_status(made), TMSG_IN_PROGRESS);
+    must_say(scene.restarted.told.words[1], "; 0 sends and 0 calls ended ");
+    tmsg_call_destroy(made);
     restarted_close(&scene.restarted);
 }
 
