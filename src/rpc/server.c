@@ -348,10 +348,12 @@ static tmsg_status_t drained_late(tmsg_server_t *server, int timeout_ms)
                            ->method->name);
     }
     tmsg_hub_unlock(server->hub);
-    return tmsg_error_set(TMSG_ERR_TIMED_OUT,
-                          "drain: %zu calls are not answered in %d ms, the "
-                          "oldest of '%s'",
-                          count, timeout_ms, tmsg_shown_short(method).text);
+    return count == 0 ? TMSG_OK
+                      : tmsg_error_set(
+                            TMSG_ERR_TIMED_OUT,
+                            "drain: %zu calls are not answered in %d ms, the "
+                            "oldest of '%s'",
+                            count, timeout_ms, tmsg_shown_short(method).text);
 }
 
 tmsg_status_t tmsg_server_drain(tmsg_server_t *server, int timeout_ms)
@@ -370,7 +372,7 @@ tmsg_status_t tmsg_server_drain(tmsg_server_t *server, int timeout_ms)
                                         timeout_ms, "drain", "");
     }
     if (status == TMSG_ERR_TIMED_OUT) {
-        (void)drained_late(server, timeout_ms);
+        status = drained_late(server, timeout_ms); /* OK: just in time */
     }
     tmsg_tasks_turn_out(server);
     return status;
