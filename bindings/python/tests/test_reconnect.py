@@ -330,15 +330,24 @@ def test_it_may_never_give_up():
         ep.ready(WAIT)
 
 
-@pytest.mark.parametrize("value", [0, -1, math.nan, "60", 0.0])
+@pytest.mark.parametrize("value", [0, -1, math.nan, "60", 0.0, []])
 def test_what_is_no_time_is_refused(value):
     for use in tensormsg.connect, tensormsg.listen, tensormsg.publish:
-        with pytest.raises((ValueError, TypeError), match="reconnect"):
+        with pytest.raises((ValueError, TypeError),
+                           match="reconnect=.*math.inf for no limit; None or "
+                           "False keeps nothing"):
             use(":0", reconnect=value)
     with pytest.raises((ValueError, TypeError), match="backoff"):
         tensormsg.connect(":0", backoff=(-1, 5))
     with pytest.raises((ValueError, TypeError), match="backoff"):
         tensormsg.connect(":0", backoff=3)
+
+
+@pytest.mark.parametrize("value", [5, 0.5, 1, None, "yes"])
+def test_wait_takes_no_seconds(value):
+    for connect in tensormsg.connect, tensormsg.sync.connect:
+        with pytest.raises(TypeError, match="wait=.*timeout= is the seconds"):
+            connect(":0", wait=value)
 
 
 def test_by_ucx_nothing_comes_back():

@@ -21,9 +21,12 @@ def _kept_ms(reconnect: Reconnect) -> Optional[int]:
     if reconnect is None or reconnect is False:
         return None
     kept = KEPT_S if reconnect is True else reconnect
-    if seconds(kept, "reconnect") == 0:
-        raise ValueError("reconnect=0: seconds are above 0; False keeps "
-                         "nothing")
+    if isinstance(kept, (str, bytes)) or not hasattr(kept, "__float__"):
+        raise TypeError(f"reconnect={kept!r}: seconds are a number, math.inf "
+                        "for no limit; None or False keeps nothing")
+    if not float(kept) > 0:
+        raise ValueError(f"reconnect={kept!r}: seconds are above 0, math.inf "
+                         "for no limit; None or False keeps nothing")
     return milliseconds(kept, "reconnect")
 
 
@@ -67,13 +70,16 @@ def dialling(timeout: Optional[float], key: Optional[Key],
              wait: bool = False, mode: Optional[Mode] = None) -> Dialling:
     """Of the arguments of connect()."""
     check_mode(mode)
+    if not isinstance(wait, bool):
+        raise TypeError(f"wait={wait!r}: wait is True or False; timeout= is "
+                        "the seconds")
     if not isinstance(backoff, (tuple, list)) or len(backoff) != 2:
         raise TypeError(f"backoff={backoff!r}: two numbers, of seconds")
     first, most = backoff
     return Dialling(milliseconds(timeout) if wait else bounded_ms(timeout),
                     keyring_of(key), _kept_ms(reconnect),
                     (bounded_ms(first, "backoff"), bounded_ms(most, "backoff")),
-                    newest, same_process, bool(wait), mode == "live")
+                    newest, same_process, wait, mode == "live")
 
 
 class Admission(NamedTuple):
