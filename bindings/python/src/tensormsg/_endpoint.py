@@ -96,8 +96,8 @@ class BaseEndpoint(Generic[H]):
 
     @property
     def status(self) -> str:
-        """How it is, in words: "connected"; "...: reconnecting, attempt 3: ..."
-        while it is to come back; how it has ended."""
+        """How it is, in words: "connected"; "...: reconnecting, attempt 3; why
+        it is away: ..." while it is to come back; how it has ended."""
         if self._gone:
             return self._end.reason
         try:
