@@ -366,7 +366,10 @@ TMSG_API tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
  * the peer has in flight to us still arrives; then the peer sees CLOSED. The
  * request (which may be NULL) ends when the peer has confirmed. Close is how a
  * sender makes sure that the last message left the machine before it exits.
- * Closing again gives a further request on the same end. Errors here:
+ * Closing again gives a further request on the same end. An endpoint that is
+ * not connected is connected first: where it waits without a limit
+ * (TMSG_ENDPOINT_WAIT, give_up_ms), so does its close, which
+ * tmsg_endpoint_abort() or tmsg_endpoint_destroy() end. Errors here:
  * NO_MEMORY, CLOSED (its worker is gone). Errors of the operation: PEER_LOST,
  * CANCELED (destroyed meanwhile), and the endpoint's own where it has
  * failed. */
