@@ -201,8 +201,20 @@ static void serve_calls(tmsg_worker_t *worker)
     }
 }
 
-/* Says goodbye to the peers, so that they have all that was sent. */
-static void close_peers(tmsg_worker_t *worker, serving_t *serving)
+static bool all_have_ended(const serving_t *serving)
+{
+    size_t i = 0;
+
+    while (i < serving->count &&
+           tmsg_endpoint_status(serving->peers[i]) < TMSG_OK) {
+        i++;
+    }
+    return i == serving->count;
+}
+
+/* Says goodbye to the peers, so that they have all that was sent. on_closed does
+ * not tell of ends that this side began. */
+static void close_peers(tmsg_worker_t *worker, const serving_t *serving)
 {
     uint64_t deadline = now_ns() + GOODBYE_MS * 1000000ULL;
     int left;
@@ -210,7 +222,7 @@ static void close_peers(tmsg_worker_t *worker, serving_t *serving)
     for (size_t i = 0; i < serving->count; i++) {
         (void)tmsg_endpoint_close(serving->peers[i], NULL);
     }
-    while (serving->count > 0 && (left = ms_until(deadline)) > 0) {
+    while (!all_have_ended(serving) && (left = ms_until(deadline)) > 0) {
         tmsg_worker_wait(worker, left < SLICE_MS ? left : SLICE_MS);
     }
 }

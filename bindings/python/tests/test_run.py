@@ -168,3 +168,27 @@ def test_a_server_says_whether_it_is_ready():
         assert server.ready and ep.health() == ep.health("echo") == "SERVING"
         server.ready = False
         assert ep.health() == "NOT_SERVING"
+
+
+@pytest.mark.parametrize("face", SERVER)
+def test_who_reconnects_goes_on_with_the_next_server(face):
+    """And who does not sees an orderly end."""
+    with python("-c", SERVER[face], 20) as process:
+        url = process.stdout.readline().strip()
+        ep = sync.connect(url, background=True, reconnect=WAIT,
+                          backoff=(.005, .02))
+        other = sync.connect(url, background=True)
+        call = ep.start_call("slow", {"seconds": .3})
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        assert call.wait(WAIT)["x"].sum() == 3_000_000
+        assert process.wait(WAIT) == 0
+        with pytest.raises(tensormsg.Closed):
+            other.recv(timeout=WAIT)
+        other.close()
+    source = SERVER[face].replace('":0"', repr(url))
+    with python("-c", source, 20) as process:
+        process.stdout.readline()
+        assert ep.call("slow", {"seconds": 0.}, timeout=WAIT, attempts=20,
+                       idempotent=True)["x"].sum() == 3_000_000
+        ep.close()

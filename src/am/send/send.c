@@ -507,6 +507,12 @@ static tmsg_status_t check_state(const tmsg_endpoint_t *endpoint)
         endpoint->status != TMSG_ERR_CANCELED) {
         return tmsg_error_set(endpoint->status, "%s", endpoint->error);
     }
+    if (endpoint->state == TMSG_EP_CLOSING && !endpoint->close_wanted &&
+        endpoint->dialling && endpoint->resume != NULL) {
+        return tmsg_error_set(TMSG_ERR_UNAVAILABLE,
+                              "%s: the peer is ending the connection",
+                              endpoint->peer);
+    }
     if (endpoint->state == TMSG_EP_ENDED ||
         endpoint->state == TMSG_EP_CLOSING || endpoint->close_wanted) {
         return tmsg_error_set(TMSG_ERR_CLOSED, "%s: the endpoint is closed",
