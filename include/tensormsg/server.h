@@ -41,7 +41,10 @@ enum {
     TMSG_SERVER_NO_METHODS = 1 << 0, /* it does not list its methods, */
     TMSG_SERVER_NO_HEALTH = 1 << 1,  /* nor say how it is (reflect.h) */
     TMSG_SERVER_NOT_READY = 1 << 2   /* its health is NOT_SERVING at first,
-                                      * until tmsg_server_set_health() */
+                                      * until tmsg_server_set_health(); till
+                                      * it is SERVING for the first time, calls
+                                      * of methods that it does not have end
+                                      * with UNAVAILABLE, not NOT_FOUND */
 };
 
 /* A call is *running* from when its handler begins until the handler has

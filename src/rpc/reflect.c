@@ -294,6 +294,7 @@ tmsg_status_t tmsg_server_set_health(tmsg_server_t *server, const char *name,
     tmsg_hub_lock(server->hub);
     if (name == NULL) {
         server->health = health;
+        server->beginning &= health != TMSG_HEALTH_SERVING;
     } else {
         method = tmsg_method_find(server, name, strlen(name));
         if (method != NULL && !method->is_ours) {

@@ -69,6 +69,7 @@ static tmsg_status_t read_flags(const tmsg_server_params_t *params,
     }
     server->health = flags & TMSG_SERVER_NOT_READY ? TMSG_HEALTH_NOT_SERVING
                                                    : TMSG_HEALTH_SERVING;
+    server->beginning = (flags & TMSG_SERVER_NOT_READY) != 0;
     return tmsg_reflect_offer(server, flags);
 }
 

@@ -77,6 +77,7 @@ struct tmsg_server {
     tmsg_rpc_event_t saying;  /* writes the log of stalls */
     bool says;                /* that event is queued, with a reference */
     bool draining;
+    bool beginning;      /* it was to be not ready, and never was */
     bool pooled;         /* handlers run on the server's threads */
     bool stopping;       /* the server's threads are to end */
     pthread_cond_t news; /* wakes the server's threads */

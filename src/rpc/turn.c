@@ -67,6 +67,10 @@ tmsg_status_t tmsg_task_admit(const tmsg_rpc_peer_t *peer,
     if (was_canceled(peer, head->id)) {
         return tmsg_error_set(TMSG_ERR_CANCELED, "it was canceled");
     }
+    if (method == NULL && server != NULL && server->beginning) {
+        return tmsg_error_set(TMSG_ERR_UNAVAILABLE,
+                              "no such method yet: the server is not ready");
+    }
     if (method == NULL) {
         return tmsg_error_set(TMSG_ERR_NOT_FOUND, "no such method here");
     }

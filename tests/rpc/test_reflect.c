@@ -466,6 +466,18 @@ Test(reflect, may_be_switched_off)
     close_scene(&scene);
 }
 
+static void check_call(scene_t *scene, tmsg_status_t status)
+{
+    tmsg_call_t *made;
+
+    must(tmsg_endpoint_call(scene->pair.to_a, "none of these", NULL, NULL,
+                            &made));
+    pair_await(&scene->pair, has_ended, made, "the end of a call");
+    must_be(tmsg_call_status(made), status);
+    tmsg_call_destroy(made);
+}
+
+/* A method that it does not have may still come. */
 Test(reflect, a_server_may_begin_before_it_is_ready)
 {
     const tmsg_server_params_t params = {.field_mask = TMSG_SERVER_PARAM_FLAGS,
@@ -476,9 +488,13 @@ Test(reflect, a_server_may_begin_before_it_is_ready)
     open_with(&scene, DRIVE_THREAD, &params);
     must(tmsg_endpoint_health(scene.pair.to_a, NULL, ASK_MS, &health));
     must_eq(health, TMSG_HEALTH_NOT_SERVING);
+    check_call(&scene, TMSG_ERR_UNAVAILABLE);
     must(tmsg_server_set_health(scene.server, NULL, TMSG_HEALTH_SERVING));
     must(tmsg_endpoint_health(scene.pair.to_a, NULL, ASK_MS, &health));
     must_eq(health, TMSG_HEALTH_SERVING);
+    check_call(&scene, TMSG_ERR_NOT_FOUND);
+    must(tmsg_server_set_health(scene.server, NULL, TMSG_HEALTH_NOT_SERVING));
+    check_call(&scene, TMSG_ERR_NOT_FOUND);
     close_scene(&scene);
 }
 
