@@ -29,8 +29,9 @@ typedef enum {
     TMSG_HEALTH_NOT_SERVING = 2, /* says the application */
     TMSG_HEALTH_DRAINING = 3,    /* it takes no further calls */
     TMSG_HEALTH_NOT_FOUND = 4,   /* there is no such method */
-    TMSG_HEALTH_STALLED = 5      /* it takes calls, but some wait and none of
-                                  * their method has begun for a second */
+    TMSG_HEALTH_STALLED = 5      /* it takes calls, but for a second some have
+                                  * waited and none of their method has begun,
+                                  * or what comes has had no memory */
 } tmsg_health_t;
 
 enum { TMSG_HEALTH_WHY_MAX = 199 }; /* bytes */

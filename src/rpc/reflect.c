@@ -37,18 +37,20 @@ tmsg_health_t tmsg_health_of(const char *word)
     return i < NAME_COUNT ? (tmsg_health_t)i : TMSG_HEALTH_UNKNOWN;
 }
 
-/* Returns the health of a method; NULL stands for the whole server. Lock held.
- */
+/* Returns the health of a method; NULL stands for the whole server. `starves`
+ * is the answer of tmsg_stall_starves(). Lock held. */
 static tmsg_health_t health_of(const tmsg_server_t *server,
-                               const tmsg_method_t *method)
+                               const tmsg_method_t *method, bool starves)
 {
     tmsg_health_t health = server->health;
+    bool stalled =
+        method == NULL ? tmsg_stall_find(server) != NULL : method->stalled;
 
     if (health == TMSG_HEALTH_SERVING && method != NULL) {
         health = method->health;
     }
     if (health == TMSG_HEALTH_SERVING &&
-        (method == NULL ? tmsg_stall_find(server) != NULL : method->stalled)) {
+        (stalled || (starves && (method == NULL || !method->is_ours)))) {
         health = TMSG_HEALTH_STALLED;
     }
     return server->draining ? TMSG_HEALTH_DRAINING : health;
@@ -57,24 +59,29 @@ static tmsg_health_t health_of(const tmsg_server_t *server,
 tmsg_status_t tmsg_server_report(tmsg_server_t *server, const char *name,
                                  tmsg_health_report_t *report)
 {
-    const tmsg_method_t *method = NULL;
+    const tmsg_method_t *method = NULL, *stalled;
+    char words[TMSG_HEALTH_WHY_MAX + 1];
+    bool starves;
 
     if (server == NULL || report == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "report: a pointer is NULL");
     }
     *report = (tmsg_health_report_t){.health = TMSG_HEALTH_NOT_FOUND};
+    starves = tmsg_stall_starves(server, words, sizeof(words));
     tmsg_hub_lock(server->hub);
     if (name != NULL) {
         method = tmsg_method_find(server, name, strlen(name));
     }
     if (name == NULL || method != NULL) {
         tmsg_stall_report(server, method, report);
-        report->health = (int32_t)health_of(server, method);
+        report->health = (int32_t)health_of(server, method, starves);
     }
-    if (report->health == TMSG_HEALTH_STALLED) {
-        tmsg_stall_why(method == NULL ? tmsg_stall_find(server) : method,
-                       report->why, sizeof(report->why));
+    stalled = method == NULL ? tmsg_stall_find(server) : method;
+    if (report->health == TMSG_HEALTH_STALLED && starves) {
+        strcpy(report->why, words);
+    } else if (report->health == TMSG_HEALTH_STALLED) {
+        tmsg_stall_why(stalled, report->why, sizeof(report->why));
     }
     tmsg_hub_unlock(server->hub);
     return TMSG_OK;
@@ -224,11 +231,11 @@ static tmsg_status_t list_method(const tmsg_method_t *method,
  * still in the list. Takes the lock. */
 static const tmsg_method_t *method_after(const tmsg_server_t *server,
                                          const tmsg_method_t *method,
-                                         tmsg_health_t *health_p)
+                                         bool starves, tmsg_health_t *health_p)
 {
     tmsg_hub_lock(server->hub);
     method = method == NULL ? server->methods : method->next;
-    *health_p = health_of(server, method);
+    *health_p = health_of(server, method, starves);
     tmsg_hub_unlock(server->hub);
     return method;
 }
@@ -241,6 +248,8 @@ static void list_methods(void *arg, tmsg_task_t *task)
     tmsg_health_t health;
     tmsg_map_t *map = NULL;
     tmsg_status_t status = tmsg_list_begin(task);
+    char words[TMSG_HEALTH_WHY_MAX + 1];
+    bool starves = tmsg_stall_starves(server, words, sizeof(words));
 
     (void)arg;
     if (status != TMSG_OK) {
@@ -249,7 +258,7 @@ static void list_methods(void *arg, tmsg_task_t *task)
     }
     status = tmsg_map_create(&map);
     while (status == TMSG_OK &&
-           (method = method_after(server, method, &health)) != NULL) {
+           (method = method_after(server, method, starves, &health)) != NULL) {
         if (!method->is_ours) {
             status = list_method(method, health, map);
         }

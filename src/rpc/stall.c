@@ -110,6 +110,14 @@ const tmsg_method_t *tmsg_stall_find(const tmsg_server_t *server)
     return method;
 }
 
+bool tmsg_stall_starves(const tmsg_server_t *server, char *words, size_t room)
+{
+    const tmsg_hub_t *hub = server->hub;
+
+    return !atomic_load(&hub->over) &&
+           tmsg_calls_starve_for(hub->calls, LOOKS * LOOK_NS, words, room);
+}
+
 /* Looks whether a task of the method has begun since the last look. Returns
  * whether the log is to say that none has. */
 static bool look_at(tmsg_method_t *method, uint64_t now_ns)

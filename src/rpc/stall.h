@@ -41,6 +41,10 @@ void tmsg_stall_late(const tmsg_task_t *task, char *words, size_t room);
 /* Returns a stalled method of the server; NULL: there is none. Lock held. */
 const tmsg_method_t *tmsg_stall_find(const tmsg_server_t *server);
 
+/* Returns whether what comes has waited for memory for a second, which stalls
+ * all methods, and writes so in words. Lock not held. */
+bool tmsg_stall_starves(const tmsg_server_t *server, char *words, size_t room);
+
 /* Stores the figures of a method; NULL stands for the whole server. Lock held.
  */
 void tmsg_stall_report(const tmsg_server_t *server, const tmsg_method_t *method,

@@ -13,7 +13,13 @@
 
 #include "support/peers.h"
 
-enum { MANY = 12, KEPT_MOST = 100, MB = 1 << 20, LATE_MS = 250 };
+enum {
+    MANY = 12,
+    KEPT_MOST = 100,
+    MB = 1 << 20,
+    LATE_MS = 250,
+    LONG_MS = 20000
+};
 
 typedef struct {
     pair_t pair;
@@ -566,4 +572,58 @@ Test(stall, a_request_that_finds_no_memory_is_told_so)
     scene.tasks[0] = NULL;
     expect(begin(&scene, "push", PEERS_BOUND_MS, 2 * MB), TMSG_OK, "");
     close_scene(&scene);
+}
+
+static bool is_serving(void *arg)
+{
+    return report_of(arg, NULL).health == TMSG_HEALTH_SERVING;
+}
+
+typedef struct {
+    const scene_t *scene;
+    int timeout_ms;
+    tmsg_call_t *call;
+} caller_t;
+
+/* Whether the server is stalled, while one call after the other waits there. */
+static bool stalls(void *arg)
+{
+    caller_t *caller = arg;
+
+    if (tmsg_call_status(caller->call) != TMSG_IN_PROGRESS) {
+        tmsg_call_destroy(caller->call);
+        caller->call = begin(caller->scene, "push", caller->timeout_ms, 2 * MB);
+    }
+    return report_of(caller->scene, NULL).health == TMSG_HEALTH_STALLED;
+}
+
+/* The server is stalled until its application releases a request. */
+static void starve(int timeout_ms)
+{
+    const side_options_t a = {
+        .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES, .held_bytes = 3 * MB}};
+    tmsg_health_report_t report;
+    caller_t caller;
+    scene_t scene;
+
+    open_scene(&scene, &a, NULL);
+    expect(begin(&scene, "push", PEERS_BOUND_MS, 2 * MB), TMSG_OK, "");
+    must_eq(report_of(&scene, NULL).health, TMSG_HEALTH_SERVING);
+    caller = (caller_t){&scene, timeout_ms,
+                        begin(&scene, "push", timeout_ms, 2 * MB)};
+    pair_await(&scene.pair, stalls, &caller, "the stall");
+    must(tmsg_server_report(scene.server, "tensormsg.health", &report));
+    must_eq(report.health, TMSG_HEALTH_SERVING);
+    tmsg_task_destroy(scene.tasks[0]);
+    scene.tasks[0] = NULL;
+    pair_await(&scene.pair, is_serving, &scene, "the end of the stall");
+    must_eq(report_of(&scene, "push").health, TMSG_HEALTH_SERVING);
+    must_eq(report_of(&scene, NULL).why[0], 0);
+    tmsg_call_destroy(caller.call);
+    close_scene(&scene);
+}
+
+Test(stall, also_of_callers_that_wait_for_less_than_a_second)
+{
+    starve(LATE_MS);
 }

@@ -9,6 +9,7 @@
 #include "am/endpoint/control.h"
 #include "am/path/loans.h"
 #include "am/recv/consumer.h"
+#include "am/recv/fetch_queue.h"
 #include "am/recv/posted.h"
 #include "am/send/cancel.h"
 #include "am/send/send.h"
@@ -108,6 +109,20 @@ void tmsg_calls_starve(tmsg_calls_t *calls, char *why, size_t room)
     tmsg_worker_lock(calls->worker);
     tmsg_worker_is_starving(calls->worker, why, room);
     tmsg_worker_unlock(calls->worker);
+}
+
+bool tmsg_calls_starve_for(tmsg_calls_t *calls, uint64_t ns, char *words,
+                           size_t room)
+{
+    bool starves;
+
+    tmsg_worker_lock(calls->worker);
+    starves = tmsg_fetch_starving_ns(calls->worker) >= ns;
+    if (starves) {
+        tmsg_worker_starving_words(calls->worker, words, room);
+    }
+    tmsg_worker_unlock(calls->worker);
+    return starves;
 }
 
 const void *tmsg_calls_context(void) { return tmsg_thread_context(); }

@@ -75,6 +75,11 @@ bool tmsg_calls_awaited(tmsg_endpoint_t *endpoint, uint64_t id, bool *taken_p,
  * lock. */
 void tmsg_calls_starve(tmsg_calls_t *calls, char *why, size_t room);
 
+/* Returns whether messages have waited for memory for that long and none has
+ * got any, and writes so in words. Takes the lock. */
+bool tmsg_calls_starve_for(tmsg_calls_t *calls, uint64_t ns, char *words,
+                           size_t room);
+
 /* The context is a pointer that this thread carries into what it calls.
  * Callbacks that the thread runs while it waits begin with NULL, and leave the
  * context as it was. tmsg_calls_set_context() returns the previous one.

@@ -23,6 +23,7 @@
 #include "am/ucx/segments.h"
 #include "am/ucx/ucx.h"
 #include "am/worker/lead.h"
+#include "am/worker/memory.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "serialize/split.h"
@@ -524,21 +525,19 @@ static void refuse_kept(tmsg_message_t *message, tmsg_status_t status)
 static void note_starving(tmsg_message_t *message)
 {
     tmsg_worker_t *worker = message->endpoint->worker;
+    char words[TMSG_STARVING_WORDS];
 
     if (message->starved || !tmsg_budget_is_missed(worker->budget)) {
         return;
     }
     message->starved = true;
+    tmsg_fetch_starves(worker);
     message->endpoint->stats.starved_messages++;
     if (!worker->rx.starved) {
         worker->rx.starved = true;
-        tmsg_log(TMSG_LOG_WARN,
-                 "%s: a message waits for memory: those that came and were not "
-                 "released hold %llu bytes, and held_bytes is %llu; this is "
-                 "said once",
-                 message->endpoint->peer,
-                 (unsigned long long)tmsg_budget_held(worker->budget),
-                 (unsigned long long)tmsg_budget_limit(worker->budget));
+        tmsg_worker_starving_words(worker, words, sizeof(words));
+        tmsg_log(TMSG_LOG_WARN, "%s: %s; this is said once",
+                 message->endpoint->peer, words);
     }
 }
 
@@ -547,6 +546,7 @@ static void note_starving(tmsg_message_t *message)
 static bool fetch_message(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
+    tmsg_worker_t *worker = endpoint->worker;
     tmsg_status_t status;
 
     message->state = TMSG_RX_FETCHING;
@@ -569,6 +569,9 @@ static bool fetch_message(tmsg_message_t *message)
         message->state = TMSG_RX_WAITING;
         tmsg_fetch_put_back(message);
         return false;
+    }
+    if (status == TMSG_OK && message->starved) {
+        worker->rx.starving_ns = 0;
     }
     if (status == TMSG_OK) {
         status = take_payload(message);

@@ -6,6 +6,10 @@
 #include "am/recv/deliver.h"
 #include "am/recv/fragments_layout.h"
 
+/* Messages that wait for memory one after the other have no more between
+ * them. */
+#define GONE_NS UINT64_C(1000000000)
+
 static tmsg_message_t *message_of(tmsg_node_t *node)
 {
     return TMSG_CONTAINER_OF(node, tmsg_message_t, queue);
@@ -102,6 +106,9 @@ void tmsg_fetch_leave(tmsg_message_t *message)
     }
     tmsg_list_remove(&queue_of(message)->in[message->fetch], &message->queue);
     message->fetch = TMSG_FETCH_NONE;
+    if (message->starved) {
+        message->endpoint->worker->rx.starved_ns = tmsg_now_ns();
+    }
 }
 
 /* A message that closes a gap takes the turn of those that waited for it, since
@@ -349,6 +356,25 @@ static bool may_ask(const tmsg_worker_t *worker)
                ? in[TMSG_FETCH_ARRIVED].count > 0
                : !message_of(in[TMSG_FETCH_ASKING].head)->starved ||
                      !tmsg_budget_is_missed(worker->budget);
+}
+
+void tmsg_fetch_starves(tmsg_worker_t *worker)
+{
+    tmsg_worker_rx_t *rx = &worker->rx;
+    uint64_t now_ns = tmsg_now_ns();
+
+    if (rx->starving_ns == 0 || now_ns - rx->starved_ns > GONE_NS) {
+        rx->starving_ns = now_ns;
+    }
+}
+
+uint64_t tmsg_fetch_starving_ns(const tmsg_worker_t *worker)
+{
+    const tmsg_list_t *asking = &worker->fetch.in[TMSG_FETCH_ASKING];
+    bool starves = asking->count > 0 && message_of(asking->head)->starved &&
+                   worker->rx.starving_ns != 0;
+
+    return starves ? tmsg_now_ns() - worker->rx.starving_ns : 0;
 }
 
 bool tmsg_fetch_is_due(tmsg_worker_t *worker)

@@ -78,4 +78,10 @@ static inline size_t tmsg_fetch_count(const tmsg_worker_t *worker)
            in[TMSG_FETCH_ARRIVED].count + in[TMSG_FETCH_EARLY].count;
 }
 
+/* tmsg_fetch_starves() notes that a message began to wait for memory.
+ * tmsg_fetch_starving_ns() returns for how long messages have done so, one
+ * after the other, and none has got any; 0: no message waits for memory. */
+void tmsg_fetch_starves(tmsg_worker_t *worker);
+uint64_t tmsg_fetch_starving_ns(const tmsg_worker_t *worker);
+
 #endif

@@ -8,6 +8,13 @@
 
 #include "am/worker/worker.h"
 
+#define TMSG_STARVING_WORDS 200 /* bytes; the words fit */
+
+/* Writes in words that a message waits for memory, with the figures. Lock held.
+ */
+void tmsg_worker_starving_words(const tmsg_worker_t *worker, char *words,
+                                size_t room);
+
 /* Returns whether a message waits for memory that other messages hold. Lock
  * held. Writes an explanation into `why`, or an empty text if no message waits.
  * `room` is the size of `why` in bytes and may be 0. */

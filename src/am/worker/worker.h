@@ -117,6 +117,10 @@ typedef struct {
 typedef struct {
     bool starved; /* the log has told that a message waited for memory */
     bool chooses; /* the header callback has chosen a device before */
+    /* since when messages wait for memory and none has got any; 0: they do
+     * not */
+    uint64_t starving_ns;
+    uint64_t starved_ns; /* when such a message was in the queue last */
 } tmsg_worker_rx_t;
 
 /* Belongs to the room path: fast boxes of peers, and what is lent to them. */
