@@ -212,8 +212,8 @@ static bool all_have_ended(const serving_t *serving)
     return i == serving->count;
 }
 
-/* Says goodbye to the peers, so that they have all that was sent. on_closed does
- * not tell of ends that this side began. */
+/* Says goodbye to the peers, so that they have all that was sent. on_closed
+ * does not tell of ends that this side began. */
 static void close_peers(tmsg_worker_t *worker, const serving_t *serving)
 {
     uint64_t deadline = now_ns() + GOODBYE_MS * 1000000ULL;
