@@ -25,6 +25,7 @@ class Seen:
     def __init__(self):
         self.yielded = 0
         self.read = 0
+        self.begun = threading.Event()
         self.closed = threading.Event()
         self.go = threading.Event()
 
@@ -49,6 +50,7 @@ def offer_async(server, seen):
 
     @server.method("ever")
     async def ever(stream):
+        seen.begun.set()
         try:
             for i in itertools.count():
                 seen.yielded += 1
@@ -65,6 +67,7 @@ def offer_async(server, seen):
 
     @server.method("wait", stream=True)
     async def wait(stream):
+        seen.begun.set()
         try:
             await stream.recv()
         finally:
@@ -90,6 +93,7 @@ def offer_sync(server, seen):
 
     @server.method("ever")
     def ever(stream):
+        seen.begun.set()
         try:
             for i in itertools.count():
                 seen.yielded += 1
@@ -105,6 +109,7 @@ def offer_sync(server, seen):
 
     @server.method("wait", stream=True)
     def wait(stream):
+        seen.begun.set()
         try:
             stream.recv()
         finally:
@@ -546,6 +551,7 @@ def test_an_opener_that_is_killed(way, method, transport, tmp_path):
             with python("-c", OPENER, listener.url, method) as process:
                 await asyncio.get_running_loop().run_in_executor(
                     None, process.stdout.readline)
+                await until(seen.begun.is_set)
                 process.kill()
                 await until(seen.closed.is_set)
 
@@ -554,6 +560,7 @@ def test_an_opener_that_is_killed(way, method, transport, tmp_path):
             offer_sync(listener.serve(), seen)
             with python("-c", OPENER, listener.url, method) as process:
                 process.stdout.readline()
+                assert seen.begun.wait(WAIT)
                 process.kill()
                 assert seen.closed.wait(WAIT)
 
