@@ -24,8 +24,8 @@
 #define CROWD 1000
 #define FRAME_HELLO 1
 #define DRIP_MS 20
-/* Places, strangers that are waited for (ucx/linger.h), and UCX workers, of which
- * UCX 1.22 opens more descriptors. */
+/* Places, strangers that are waited for (ucx/linger.h), and UCX workers, of
+ * which UCX 1.22 opens more descriptors. */
 #define DESCRIPTORS_MOST (128 + 64 + 8 + 200)
 #define DEAF_MOST 4000 /* of those who keep each socket */
 
