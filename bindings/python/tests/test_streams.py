@@ -318,7 +318,7 @@ def test_how_it_ends(serve):
 def test_deadlines_and_cancels(serve):
     async def scenario(stream, seen):
         with pytest.raises(tensormsg.TimedOut) as info:
-            async with stream("wait", timeout=5) as s:
+            async with stream("wait", timeout=1.5) as s:
                 await s.recv()
         assert info.value.may_have_run is not None
         await until(seen.closed.is_set)
