@@ -249,6 +249,11 @@ static bool has_all_replies(void *arg)
         (races_have(races, DEADLINE) && races_have(races, DRAIN))) {
         return true;
     }
+    if (races_have(races, DEADLINE)) {
+        /* A server answers itself for a task whose turn has not come in time,
+         * and such an answer may be late as well. */
+        return used + tally->late >= sent;
+    }
     return used + tally->late == sent;
 }
 
