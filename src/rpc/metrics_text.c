@@ -110,43 +110,31 @@ static void put_calls(const text_t *text)
 /* Writes the metrics that have one number for each meter. */
 static void put_numbers(const text_t *text)
 {
-    const char *name = "tensormsg_calls_in_flight";
-
-    put_family(text->file, name, "gauge", "Calls that have not ended.");
-    for (size_t i = 0; i < text->count; i++) {
-        put_value(text->file, name, &text->meters[i], NULL, NULL,
-                  text->meters[i].counts.in_flight);
-    }
-    name = "tensormsg_call_retries_total";
-    put_family(text->file, name, "counter", "Attempts beyond a call's first.");
-    for (size_t i = 0; i < text->count; i++) {
-        put_value(text->file, name, &text->meters[i], NULL, NULL,
-                  text->meters[i].counts.retried);
-    }
-}
-
-/* Writes the metrics of servers that have one number for each method. */
-static void put_served(const text_t *text)
-{
     static const struct {
         const char *name, *type, *help;
-        size_t offset; /* of the number in tmsg_call_metrics_t */
+        size_t offset;    /* of the number in tmsg_call_metrics_t */
+        bool servers_own; /* callers have none */
     } families[] = {
+        {"tensormsg_calls_in_flight", "gauge", "Calls that have not ended.",
+         offsetof(tmsg_call_metrics_t, in_flight), false},
+        {"tensormsg_call_retries_total", "counter",
+         "Attempts beyond a call's first.",
+         offsetof(tmsg_call_metrics_t, retried), false},
         {"tensormsg_calls_running", "gauge",
          "Calls whose handlers run, or are still to answer.",
-         offsetof(tmsg_call_metrics_t, running)},
+         offsetof(tmsg_call_metrics_t, running), true},
         {"tensormsg_calls_waiting", "gauge",
          "Calls whose handlers have not begun.",
-         offsetof(tmsg_call_metrics_t, waiting)},
+         offsetof(tmsg_call_metrics_t, waiting), true},
         {"tensormsg_calls_held", "gauge",
          "Calls that were answered and are kept.",
-         offsetof(tmsg_call_metrics_t, held)},
+         offsetof(tmsg_call_metrics_t, held), true},
         {"tensormsg_call_stalls_total", "counter",
          "Times that no waiting call has begun for a second.",
-         offsetof(tmsg_call_metrics_t, stalls)},
+         offsetof(tmsg_call_metrics_t, stalls), true},
         {"tensormsg_long_handlers_total", "counter",
          "Times that a handler held the thread that progresses for a second.",
-         offsetof(tmsg_call_metrics_t, long_handlers)}};
+         offsetof(tmsg_call_metrics_t, long_handlers), true}};
 
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
         put_family(text->file, families[i].name, families[i].type,
@@ -157,7 +145,7 @@ static void put_served(const text_t *text)
 
             memcpy(&number, (const char *)&meter->counts + families[i].offset,
                    sizeof(number));
-            if (meter->side == TMSG_SIDE_SERVER) {
+            if (!families[i].servers_own || meter->side == TMSG_SIDE_SERVER) {
                 put_value(text->file, families[i].name, meter, NULL, NULL,
                           number);
             }
@@ -224,7 +212,6 @@ static void put_all(const text_t *text)
     }
     put_calls(text);
     put_numbers(text);
-    put_served(text);
     put_bytes(text);
     put_family(text->file, "tensormsg_call_duration_seconds", "histogram",
                "From a call to its end.");
