@@ -16,16 +16,12 @@ import time
 from typing import List, Optional
 
 from . import sync
+from ._cmd import CLOSE_S, DONE, NO_METHOD, TIMED_OUT, UNAVAILABLE, Usage, \
+    add_connecting, complain, dial, execute
 from .errors import Error, NotFound, TimedOut, Unsupported
 
-DONE, FAILED, NO_METHOD, TIMED_OUT, UNAVAILABLE = 0, 1, 4, 6, 7
-CLOSE_S = 1.0
 
-
-def options() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tensormsg.health", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--ready", action="store_true",
                       help="whether the server, or METHOD, is SERVING: the "
@@ -33,14 +29,9 @@ def options() -> argparse.ArgumentParser:
     what.add_argument("--live", action="store_true",
                       help="whether the library answers there, of any program "
                       "that listens")
-    parser.add_argument("-t", "--timeout", type=float, default=10.,
-                        metavar="S", help="seconds for all of it; default 10")
-    parser.add_argument("--key", metavar="FILE",
-                        help="prove a key of FILE, and refuse a peer that "
-                        "proves none")
+    add_connecting(parser)
     parser.add_argument("url", metavar="URL")
     parser.add_argument("method", metavar="METHOD", nargs="?")
-    return parser
 
 
 def say(ep: sync.Endpoint, args: argparse.Namespace, left: float) -> int:
@@ -51,40 +42,31 @@ def say(ep: sync.Endpoint, args: argparse.Namespace, left: float) -> int:
     try:
         said = ep.health(args.method, left)
     except (NotFound, Unsupported) as error:
-        print(f"tensormsg: {error}", file=sys.stderr)
+        complain(error)
         return NO_METHOD
     except TimedOut as error:
-        print(f"tensormsg: {error}", file=sys.stderr)
+        complain(error)
         return TIMED_OUT
     print(said)
     return {"SERVING": DONE, "NOT_FOUND": NO_METHOD}.get(said, UNAVAILABLE)
 
 
-def ask(args: argparse.Namespace) -> int:
-    """Its exit code."""
+def run(args: argparse.Namespace) -> int:
+    if args.live and args.method is not None:
+        raise Usage("--live takes a URL alone")
     end = time.monotonic() + args.timeout
+    ep = dial(args)
     try:
-        ep = sync.connect(args.url, key=args.key, timeout=args.timeout)
-        try:
-            code = say(ep, args, max(end - time.monotonic(), .001))
-            with contextlib.suppress(Error):
-                ep.close(max(min(end - time.monotonic(), CLOSE_S), 0.))
-            return code
-        finally:
-            ep.abort()
-    except Error as error:
-        print(f"tensormsg: {error}", file=sys.stderr)
-        return FAILED
+        code = say(ep, args, max(end - time.monotonic(), .001))
+        with contextlib.suppress(Error):
+            ep.close(max(min(end - time.monotonic(), CLOSE_S), 0.))
+        return code
+    finally:
+        ep.abort()
 
 
 def main(words: Optional[List[str]] = None) -> int:
-    parser = options()
-    args = parser.parse_args(words)
-    if args.live and args.method is not None:
-        parser.error("--live takes a URL alone")
-    if not args.timeout > 0:
-        parser.error(f"--timeout {args.timeout}: seconds above 0")
-    return ask(args)
+    return execute("python -m tensormsg.health", sys.modules[__name__], words)
 
 
 if __name__ == "__main__":

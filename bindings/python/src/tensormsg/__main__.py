@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""python -m tensormsg: what the command `tensormsg` does, and more, where there
+is the package alone. Each command is a module with add_arguments(parser) and
+run(args), which returns the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from typing import List, Optional
+
+from . import __version__
+from ._cmd import execute
+
+COMMANDS = {  # its module, and what it does in a line
+    "health": ("health", "how a server is, for probes"),
+    "info": ("_cmd_info", "versions, UCX and the machine; or what there is at "
+             "a URL"),
+}
+
+
+def options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tensormsg", usage="%(prog)s COMMAND ...",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Dicts of arrays between processes, from a shell.",
+        epilog="commands:\n" + "\n".join(
+            f"  {name:<8} {about}" for name, (_, about) in COMMANDS.items()) +
+        "\n\npython -m tensormsg COMMAND --help says what each takes.")
+    parser.add_argument("--version", action="version",
+                        version=f"tensormsg {__version__}")
+    parser.add_argument("command", metavar="COMMAND", choices=COMMANDS,
+                        help=argparse.SUPPRESS)
+    parser.add_argument("words", nargs=argparse.REMAINDER,
+                        help=argparse.SUPPRESS)
+    return parser
+
+
+def main(words: Optional[List[str]] = None) -> int:
+    args = options().parse_args(words)
+    module = importlib.import_module(f"tensormsg.{COMMANDS[args.command][0]}")
+    return execute(f"python -m tensormsg {args.command}", module, args.words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the commands of `python -m tensormsg` have in common: their exit codes,
+options of connections, and how they end. docs/ends.md has the codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from types import ModuleType
+from typing import List, Optional
+
+from . import sync
+from ._lib import hot
+from .errors import Error
+
+DONE, FAILED, USAGE, APPLICATION, NO_METHOD, OTHER_MAP, TIMED_OUT, \
+    UNAVAILABLE, CUT = range(9)
+CLOSE_S = 1.0
+
+
+class Usage(Exception):
+    """Bad usage, or a bad input file: nothing was done."""
+
+
+def complain(words: object) -> None:
+    print(f"tensormsg: {hot.shown(str(words))}", file=sys.stderr, flush=True)
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if not 0 < value <= 1e6:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a number of seconds above 0")
+    return value
+
+
+def add_connecting(parser: argparse.ArgumentParser) -> None:
+    """What the commands that connect take: see dial()."""
+    parser.add_argument("-t", "--timeout", type=seconds, default=10.,
+                        metavar="S", help="seconds to connect within, and to "
+                        "wait for an answer; default 10")
+    parser.add_argument("--wait", action="store_true",
+                        help="wait, as long as --timeout says, until somebody "
+                        "listens there")
+    parser.add_argument("--key", metavar="FILE",
+                        help="prove a key of FILE, and refuse a peer that "
+                        "proves none")
+
+
+def add_listening(parser: argparse.ArgumentParser) -> None:
+    """What the commands that listen take: see listen()."""
+    parser.add_argument("-l", "--listen", metavar="URL",
+                        default="tcp://127.0.0.1:0",
+                        help="where to listen; default %(default)s, which this "
+                        "machine alone reaches")
+    parser.add_argument("--key", metavar="FILE",
+                        help="let in who proves a key of FILE alone")
+    parser.add_argument("--allow-unauthenticated", action="store_true",
+                        help="listen without a key where other machines reach "
+                        "the address")
+
+
+def dial(args: argparse.Namespace) -> sync.Endpoint:
+    """Connects to args.url."""
+    return sync.connect(args.url, key=args.key, timeout=args.timeout,
+                        wait=args.wait)
+
+
+def listen(args: argparse.Namespace) -> sync.Listener:
+    """Listens, in the background, and prints where."""
+    listener = sync.listen(args.listen, key=args.key, background=True,
+                           allow_unauthenticated=args.allow_unauthenticated)
+    print(listener.url, flush=True)
+    return listener
+
+
+def _end_by(number: signal.Signals) -> int:
+    """As a signal ends a program that does not catch it."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return FAILED
+
+
+def execute(prog: str, module: ModuleType, words: Optional[List[str]]) -> int:
+    """Runs a command; returns its exit code. `module` has add_arguments(parser)
+    and run(args), which may raise Usage and Error."""
+    parser = argparse.ArgumentParser(
+        prog=prog, description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    module.add_arguments(parser)
+    args = parser.parse_args(words)
+    try:
+        code: int = module.run(args)
+        sys.stdout.flush()
+        return code
+    except Usage as error:
+        parser.error(str(error))
+    except KeyboardInterrupt:
+        return _end_by(signal.SIGINT)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left to be
+        return FAILED
+    except (Error, OSError) as error:
+        complain(error)
+        return FAILED
