@@ -86,7 +86,9 @@ tmsg_status_t tmsg_file_output_open(tmsg_file_output_t *output,
         output->fd = create_named(output);
     }
     if (output->fd < 0) {
-        status = tmsg_file_fail(&output->where, TMSG_ERR_IO, "create: %m");
+        status = tmsg_file_fail(
+            &output->where, errno == ENOENT ? TMSG_ERR_NOT_FOUND : TMSG_ERR_IO,
+            "create: %m");
         goto err_free;
     }
     return TMSG_OK;

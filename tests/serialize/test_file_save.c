@@ -532,7 +532,7 @@ Test(file_save, fails_where_nothing_can_be_created)
     char path[512];
 
     snprintf(path, sizeof(path), "%s/no/such/a.npz", scratch);
-    expect_save_refused(map, path, TMSG_ERR_IO,
+    expect_save_refused(map, path, TMSG_ERR_NOT_FOUND,
                         "a.npz: create: No such file or directory");
     tmsg_map_destroy(map);
 }
