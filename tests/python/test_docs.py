@@ -3,7 +3,8 @@
 one; links lead somewhere; what is named exists.
 
 Beside this, test_cli.py runs README's C program and examples/, test_ucxx.py the
-Python of docs/ucxx.md, and bindings/python/tests/test_docs.py that of README and
+Python of docs/ucxx.md, bindings/python/tests/test_recording.py that of
+docs/recording.md, and bindings/python/tests/test_docs.py that of README and
 of its tutorial.
 """
 
@@ -312,7 +313,7 @@ def test_the_bytes_of_the_wire_format_are_what_it_says():
 def test_python_is_run_by_others():
     """On these pages, wholly; on another they would not see it."""
     assert {block.values[0] for block in blocks("python")} == {
-        "README.md", "docs/loans.md", "docs/ucxx.md"}
+        "README.md", "docs/loans.md", "docs/recording.md", "docs/ucxx.md"}
 
 
 @pytest.mark.parametrize("page, code", blocks("cmake"))
@@ -426,6 +427,7 @@ WAYS = [
     (r"git apply ", Terminal.read),  # to sources that are not here
     # soak/python_install, which asks an index
     (r"python3 -m venv|env/bin/pip|pip download", Terminal.read),
+    (r"python -m tensormsg (record|replay|cut) ", Terminal.read),  # bindings/recording
     (r"gst-launch-1\.0 ", Terminal.read),  # embed/gstreamer
     (r"find /dev/shm ", Terminal.read),  # of all programs of the machine
 ]

@@ -1,0 +1,457 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Recordings of tensor maps as MCAP files: what `python -m tensormsg record`,
+`replay` and `cut` do, for programs. Needs the extra [mcap]; docs/recording.md
+says what the files hold.
+
+    with recording.Writer("out.mcap") as writer:
+        writer.write("left", msg)
+
+    with recording.Reader("out.mcap") as reader:
+        for record in reader.read(["left"]):
+            print(record.time_ns, record["image"].shape, record.meta)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import struct
+import threading
+import time
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, \
+    Optional, Union
+
+import numpy as np
+
+from . import _data, _mcap
+from ._lib import lib, text
+from ._hub import Meta, merge_meta
+from ._mcap import Images, names, needed
+from ._message import BaseMessage, RawTensor
+from .errors import Error, Status, error_of
+
+__all__ = ["Reader", "Record", "Writer", "cut"]
+
+CHUNK_BYTES = 4 << 20
+FLUSH_S = 1.0  # what came is in the file after that
+MESSAGE_BYTES_MOST = (1 << 32) - (1 << 16)  # of what readers of MCAP take
+_NS_MOST = (1 << 64) - 1
+
+Place = Union[str, "os.PathLike[str]"]
+
+
+def _open_new(path: Place, overwrite: bool) -> io.FileIO:
+    try:
+        return io.FileIO(path, "w" if overwrite else "x")
+    except FileExistsError:
+        raise FileExistsError(f"{os.fspath(path)} exists: name another file, "
+                              "or overwrite it") from None
+
+
+def _mcap_writer(file: Any, compression: str, chunk_bytes: int) -> Any:
+    writing = needed("mcap.writer")
+    kinds = {"none": writing.CompressionType.NONE,
+             "lz4": writing.CompressionType.LZ4,
+             "zstd": writing.CompressionType.ZSTD}
+    if compression not in kinds:
+        raise ValueError(f"compression={compression!r}: none, lz4 or zstd")
+    writer = writing.Writer(file, chunk_size=chunk_bytes,
+                            compression=kinds[compression])
+    writer.start(library=f"tensormsg {text(lib.tmsg_version())}")
+    return writer
+
+
+def _when(meta: Mapping[str, Any], *keys: str) -> Optional[int]:
+    """The first of these times that the metadata have."""
+    for key in keys:
+        at = meta.get(key)
+        if type(at) is int and 0 <= at <= _NS_MOST:
+            return at
+    return None
+
+
+class Writer:
+    """Writes a recording. Any thread may use it.
+
+    `path`: a new file, unless `overwrite`. `images`: which tensors Foxglove
+    shall show: None is those of uint8 of shape [h, w], [h, w, 3] (rgb8) and
+    [h, w, 4] (rgba8), and of uint16 [h, w] (mono16), of 16 pixels a side or
+    more; or a dict of names to encodings ("bgr8", "32FC1"; None: by dtype and
+    shape). `compression`: "none", "lz4" or "zstd", of chunks of `chunk_bytes`.
+    What was written is in the file at the latest a second after the next
+    write(), or flush(); a process that is killed loses only what came later."""
+
+    def __init__(self, path: Place, *, images: Optional[Images] = None,
+                 compression: str = "none", chunk_bytes: int = CHUNK_BYTES,
+                 overwrite: bool = False) -> None:
+        _mcap.check_images(images)
+        needed("foxglove_schemas_protobuf.RawImage_pb2")
+        needed("mcap.writer")
+        self._images = images
+        self._file = io.BufferedWriter(_open_new(path, overwrite))
+        self._lock = threading.Lock()
+        self._channels: Dict[str, int] = {}
+        self._of: Dict[str, str] = {}  # topic -> the topic of its maps
+        self._schemas: Dict[str, int] = {}
+        self._counts: Dict[str, int] = {}
+        self._flushed = time.monotonic()
+        self._failed = False
+        try:
+            self._writer = _mcap_writer(self._file, compression, chunk_bytes)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def write(self, topic: str, data: Any, *, meta: Optional[Meta] = None,
+              time_ns: Optional[int] = None) -> None:
+        """Writes a message, or a dict as send() takes it. `meta`: metadata
+        beside that of a message. `time_ns`: when it is in the recording;
+        None is its `acquired_ns`, else its `published_ns`, else now. Raises
+        TypeError and ValueError for what cannot be recorded, and OSError."""
+        if isinstance(data, BaseMessage):
+            said = data._meta
+            found = {name: value if isinstance(value, np.ndarray)
+                     else data._numpy(name)
+                     for name, value in data._arrays.items()}
+        else:
+            found, said = _data.flatten(data)
+        for value in found.values():
+            if isinstance(value, RawTensor):
+                raise TypeError(value.why)
+        said = {**said, **(merge_meta(meta, {}) or {})}
+        arrays = _mcap.plain(found)
+        if sum(array.nbytes for array in arrays.values()) > MESSAGE_BYTES_MOST:
+            raise ValueError("readers of MCAP take messages of up to 4 GiB")
+        if time_ns is None:
+            time_ns = _when(said, "acquired_ns", "published_ns")
+        with self._lock:
+            self._add(topic, arrays, said,
+                      time.time_ns() if time_ns is None else time_ns)
+
+    def _add(self, topic: str, arrays: Dict[str, Any], meta: Dict[str, Any],
+             time_ns: int) -> None:
+        published_ns = _when(meta, "published_ns")
+        count = self._counts[topic] = self._counts.get(topic, 0) + 1
+        messages, images = [], {}
+        for name, array in arrays.items():
+            encoding = _mcap.encoding_of(name, array, self._images)
+            if encoding is not None:
+                message, offset = _mcap.image_message(array, encoding, topic,
+                                                      time_ns)
+                images[name] = _mcap.Elsewhere(f"{topic}/{name}", offset)
+                messages.append((images[name].topic, message))
+        messages.append((topic, _mcap.map_message(arrays, meta, images)))
+        self._check()
+        try:
+            for place, message in messages:
+                self._writer.add_message(self._channel(place, topic), time_ns,
+                                         message, time_ns if published_ns is None
+                                         else published_ns, count & 0xffffffff)
+            if time.monotonic() - self._flushed >= FLUSH_S:
+                self._flush()
+        except OSError:
+            self._failed = True
+            raise
+
+    def _channel(self, topic: str, of_map: str) -> int:
+        """That of a topic, which may be an image of another."""
+        is_map = topic == of_map
+        if self._of.setdefault(topic, of_map) != of_map:
+            raise ValueError(f"'{_data.shortened(topic)}' is the topic of an "
+                             f"image of '{_data.shortened(self._of[topic])}'")
+        if topic not in self._channels:
+            name = _mcap.SCHEMA if is_map else _mcap.IMAGE
+            if name not in self._schemas:
+                self._schemas[name] = self._writer.register_schema(
+                    name, _mcap.ENCODING if is_map else "protobuf",
+                    _mcap.SCHEMA_TEXT.encode() if is_map
+                    else _mcap.image_schema())
+            self._channels[topic] = self._writer.register_channel(
+                topic, _mcap.ENCODING if is_map else "protobuf",
+                self._schemas[name], {} if is_map else {_mcap.OF_MAP: of_map})
+        return self._channels[topic]
+
+    def _flush(self) -> None:
+        self._writer.flush()
+        self._flushed = time.monotonic()
+
+    def _check(self) -> None:
+        if self._file.closed or self._failed:
+            raise error_of(Status.CLOSED, "the recording is closed" if
+                           self._file.closed else "writing has failed before")
+
+    def flush(self) -> None:
+        """Has all that was written in the file, where a reader finds it."""
+        with self._lock:
+            self._check()
+            self._flush()
+
+    def close(self) -> None:
+        """Writes what is left, and the index. A second call does nothing."""
+        with self._lock:
+            if self._file.closed:
+                return
+            try:
+                if not self._failed:
+                    self._writer.finish()
+            finally:
+                with contextlib.suppress(OSError):
+                    self._file.flush()
+                self._file.close()
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class Record(Mapping[str, Any]):
+    """A map of a recording: names to arrays, which are read-only, and to what
+    was sent among them, as of a message."""
+
+    def __init__(self, topic: str, time_ns: int, arrays: Dict[str, Any],
+                 meta: Dict[str, Any]) -> None:
+        self._topic = topic
+        self._time_ns = time_ns
+        self._meta = {key: value for key, value in meta.items()
+                      if not key.startswith(_data.MARK)}
+        self._form = meta.get(_data.MARK)
+        self._leaves = {**arrays, **{
+            key[len(_data.MARK):]: value for key, value in meta.items()
+            if key.startswith(_data.MARK) and key != _data.MARK}}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._leaves[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._leaves)
+
+    def __len__(self) -> int:
+        return len(self._leaves)
+
+    def __repr__(self) -> str:
+        return f"<record of '{self._topic}' at {self._time_ns} ns>"
+
+    @property
+    def topic(self) -> str:
+        """What it was recorded under."""
+        return self._topic
+
+    @property
+    def time_ns(self) -> int:
+        """When it was acquired: ns of Unix time, or of the camera's clock."""
+        return self._time_ns
+
+    @property
+    def meta(self) -> Dict[str, Any]:
+        """Its metadata, as of a message."""
+        return dict(self._meta)
+
+    def tree(self) -> Any:
+        """What was sent, with its dicts, lists, tuples and None."""
+        return dict(self) if not isinstance(self._form, str) else \
+            _data.unflatten(self._form, self)
+
+
+class Topic(NamedTuple):
+    """What there is of a topic."""
+    messages: Optional[int]  # None: the file was cut
+    encoding: str  # of these
+    of_map: Optional[str]  # of an image: the topic of its maps
+
+
+def _scanned(file: Any) -> Any:
+    """The summary of a file that has none, as its writer was killed: what is
+    whole of it. One chunk at a time is in memory."""
+    reading, records = needed("mcap.stream_reader"), needed("mcap.records")
+    summary = needed("mcap.summary").Summary()
+    file.seek(0)
+    start, chunk = file.tell(), None
+
+    def know(record: Any) -> None:
+        if isinstance(record, records.Schema):
+            summary.schemas[record.id] = record
+        elif isinstance(record, records.Channel):
+            summary.channels[record.id] = record
+
+    try:
+        for record in reading.StreamReader(file, emit_chunks=True).records:
+            if isinstance(record, records.Chunk):
+                chunk = record
+                summary.chunk_indexes.append(records.ChunkIndex(
+                    chunk_length=file.tell() - start, chunk_start_offset=start,
+                    compression=chunk.compression,
+                    compressed_size=len(chunk.data), message_index_length=0,
+                    message_end_time=chunk.message_end_time,
+                    message_index_offsets={},
+                    message_start_time=chunk.message_start_time,
+                    uncompressed_size=chunk.uncompressed_size))
+                for inner in reading.breakup_chunk(chunk):
+                    know(inner)
+            else:
+                know(record)
+            start = file.tell()
+    except Exception:  # whatever comes of half a record: it is the end
+        pass
+    return summary
+
+
+class Reader:
+    """Reads a recording, also one whose writer was killed (`was_cut`), which is
+    read once from end to end for that."""
+
+    def __init__(self, path: Place) -> None:
+        reading = needed("mcap.reader")
+        self._path = os.fspath(path)
+        self._file = open(path, "rb")
+        try:
+            self._reader = reading.SeekingReader(self._file,
+                                                 validate_crcs=True)
+            self._summary, self.was_cut = self._look()
+        except (needed("mcap.exceptions").McapError, struct.error) as error:
+            self._file.close()
+            raise error_of(Status.MALFORMED, f"{self._path} is no MCAP file: "
+                           f"{str(error) or 'it is too short'}") from None
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _look(self) -> Any:
+        try:
+            summary = self._reader.get_summary()
+        except Exception:  # its end is not that of a file
+            summary = None
+        if summary is not None and summary.statistics is not None:
+            return summary, False
+        summary = _scanned(self._file)
+        self._reader.get_summary = lambda: summary
+        return summary, True
+
+    @property
+    def topics(self) -> Dict[str, Topic]:
+        """By name: how many messages there are, their encoding ("tensormsg" of
+        maps), and of an image the topic of its maps."""
+        counted = self._summary.statistics
+        return {channel.topic: Topic(
+            None if counted is None else
+            counted.channel_message_counts.get(channel.id, 0),
+            channel.message_encoding, channel.metadata.get(_mcap.OF_MAP))
+            for channel in self._summary.channels.values()}
+
+    @property
+    def maps(self) -> List[str]:
+        """The topics that have tensor maps."""
+        return [name for name, topic in self.topics.items()
+                if topic.encoding == _mcap.ENCODING]
+
+    @property
+    def start_ns(self) -> int:
+        """The first time in it; 0 where it is empty."""
+        return min((chunk.message_start_time
+                    for chunk in self._summary.chunk_indexes), default=0)
+
+    @property
+    def end_ns(self) -> int:
+        """The last one."""
+        return max((chunk.message_end_time
+                    for chunk in self._summary.chunk_indexes), default=0)
+
+    def _with_images(self, topics: Optional[Iterable[str]]) -> List[str]:
+        there = self.topics
+        wanted = self.maps if topics is None else list(topics)
+        for topic in wanted:
+            if topic not in there:
+                raise error_of(Status.NOT_FOUND, f"{self._path} has no topic "
+                               f"'{topic}': {names(list(there))}")
+        return [*wanted, *(name for name, topic in there.items()
+                           if topic.of_map in wanted and name not in wanted)]
+
+    def messages(self, topics: Optional[Iterable[str]] = None,
+                 start_ns: Optional[int] = None, end_ns: Optional[int] = None
+                 ) -> Iterator[Any]:
+        """(schema, channel, message) of mcap, in the order of their time."""
+        if not self._summary.chunk_indexes:
+            return
+        try:
+            yield from self._reader.iter_messages(
+                topics, starting_at=start_ns, ending_before=end_ns)
+        except GeneratorExit:
+            raise
+        except Exception as error:
+            raise error_of(Status.CORRUPT, f"{self._path}: {error}") from error
+
+    def read(self, topics: Optional[Iterable[str]] = None, *,
+             start_ns: Optional[int] = None, end_ns: Optional[int] = None
+             ) -> Iterator[Record]:
+        """The maps of these topics (None: all) from `start_ns` on, before
+        `end_ns`, in the order of their time. Raises NotFound, Corrupt,
+        Malformed."""
+        images: Dict[str, Any] = {}
+        for _, channel, message in self.messages(self._with_images(topics),
+                                                 start_ns, end_ns):
+            if channel.message_encoding != _mcap.ENCODING:
+                images[channel.topic] = message
+                continue
+            mine = {topic: image.data for topic, image in images.items()
+                    if (image.log_time, image.sequence) ==
+                    (message.log_time, message.sequence)}
+            try:
+                arrays, meta = _mcap.read_message(message.data, mine)
+            except Exception as error:
+                raise error_of(
+                    Status.MALFORMED, f"{self._path}: the message of "
+                    f"'{channel.topic}' at {message.log_time} ns is no tensor "
+                    f"map: {type(error).__name__}: {error}") from None
+            yield Record(channel.topic, message.log_time, arrays, meta)
+
+    def close(self) -> None:
+        """A second call does nothing."""
+        self._file.close()
+
+    def __enter__(self) -> "Reader":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def cut(source: Place, target: Place, *, topics: Optional[Iterable[str]] = None,
+        start_ns: Optional[int] = None, end_ns: Optional[int] = None,
+        compression: str = "none", overwrite: bool = False) -> int:
+    """Copies the messages of these topics (None: all, those of other programs,
+    too) from `start_ns` on, before `end_ns`, into a new recording; returns how
+    many. That of a recording whose writer was killed is whole."""
+    with Reader(source) as reader:
+        if os.path.exists(target) and os.path.samefile(source, target):
+            raise ValueError(f"{os.fspath(target)} is what is read: name "
+                             "another file")
+        wanted = None if topics is None else reader._with_images(topics)
+        with io.BufferedWriter(_open_new(target, overwrite)) as file:
+            try:
+                return _copy(reader.messages(wanted, start_ns, end_ns),
+                             _mcap_writer(file, compression, CHUNK_BYTES))
+            except BaseException:
+                os.unlink(target)
+                raise
+
+
+def _copy(messages: Iterator[Any], writer: Any) -> int:
+    schemas: Dict[int, int] = {0: 0}
+    channels: Dict[int, int] = {}
+    count = 0
+    for schema, channel, message in messages:
+        if channel.schema_id not in schemas:
+            schemas[channel.schema_id] = writer.register_schema(
+                schema.name, schema.encoding, schema.data)
+        if channel.id not in channels:
+            channels[channel.id] = writer.register_channel(
+                channel.topic, channel.message_encoding,
+                schemas[channel.schema_id], channel.metadata)
+        writer.add_message(channels[channel.id], message.log_time,
+                           message.data, message.publish_time,
+                           message.sequence)
+        count += 1
+    writer.finish()
+    return count
