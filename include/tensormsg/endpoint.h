@@ -369,12 +369,25 @@ TMSG_API tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
  * Closing again gives a further request on the same end. An endpoint that is
  * not connected is connected first: where it waits without a limit
  * (TMSG_ENDPOINT_WAIT, give_up_ms), so does its close, which
- * tmsg_endpoint_abort() or tmsg_endpoint_destroy() end. Errors here:
+ * tmsg_endpoint_abort() or tmsg_endpoint_destroy() end. The end waits for this
+ * side to take what the peer has sent, where the peer waits for that
+ * (TMSG_SEND_ACKED, a publisher, more messages than the queue has room for): go
+ * on pulling, or call tmsg_endpoint_discard() first. Errors here:
  * NO_MEMORY, CLOSED (its worker is gone). Errors of the operation: PEER_LOST,
  * CANCELED (destroyed meanwhile), and the endpoint's own where it has
  * failed. */
 TMSG_API tmsg_status_t tmsg_endpoint_close(tmsg_endpoint_t *endpoint,
                                            tmsg_request_t **request_p);
+
+/* Takes no more messages from the peer: those that wait to be pulled, and those
+ * that still come, are dropped. Their senders are told so: a send with
+ * TMSG_SEND_ACKED ends with REFUSED, and a publisher counts the message as
+ * failed. `refused_messages` counts them here. Sends, calls and streams go on.
+ * A receiver that leaves calls this and then tmsg_endpoint_close(), which so
+ * ends promptly. Receives here find nothing until the endpoint ends. Any thread
+ * that may use the endpoint. Errors: INVALID_PARAM (the worker has a message
+ * handler), CLOSED (its worker is gone). */
+TMSG_API tmsg_status_t tmsg_endpoint_discard(tmsg_endpoint_t *endpoint);
 
 /* Closes at once and says why: this side's operations end with CANCELED (sends
  * that UCX still reads, when it does not any more), the peer's, and

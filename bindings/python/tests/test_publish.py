@@ -284,6 +284,85 @@ def test_who_takes_nothing_does_not_hold_up_the_end():
         ep.abort()
 
 
+def sum_of(camera):
+    about = camera.describe()
+    return about["delivered"] + about["dropped"] + about["failed"]
+
+
+@pytest.mark.parametrize("face", ["asyncio", "blocking"])
+def test_a_viewer_that_breaks_off_leaves_at_once(face):
+    """What it has not received is dropped, and the camera knows. close() would
+    raise TimedOut after 10 s."""
+    async def view(url):
+        async with tensormsg.connect(url) as ep:
+            await asyncio.to_thread(send)
+            async for msg in ep:
+                return msg.meta["frame"]
+
+    def send():
+        camera.wait_for(1, WAIT)
+        for frame in range(60):
+            camera.send({"x": np.full(9, frame)}, frame=frame)
+
+    with tensormsg.publish(":0") as camera:
+        if face == "asyncio":
+            assert asyncio.run(asyncio.wait_for(view(camera.url), WAIT)) == 0
+        else:
+            with tensormsg.connect(camera.url, background=True) as ep:
+                send()
+                for msg in ep:
+                    assert msg.meta["frame"] == 0
+                    break
+        end = time.monotonic() + WAIT
+        while sum_of(camera) < 60 or camera.subscribers:
+            assert time.monotonic() < end
+            time.sleep(.001)
+        about = camera.describe()
+        assert about["delivered"] >= 1 and about["dropped"] >= 12
+        assert about["failed"] > 0
+
+
+@pytest.mark.parametrize("face", ["asyncio", "blocking"])
+def test_a_listener_that_closes_drops_what_it_has_not_received(face):
+    """acked=True raises; what waits at the other side for room ends as well."""
+    async def close_with_asyncio():
+        async with tensormsg.listen(":0", queue_depth=2) as listener, \
+                tensormsg.connect(listener.url) as ep:
+            sends = [asyncio.ensure_future(ep.send({"x": np.zeros(9)}, acked=True))
+                     for _ in range(5)]
+            await listener.recv()
+            await listener.close()
+            return await asyncio.gather(*sends, return_exceptions=True)
+
+    def close_blocking():
+        ends = []
+
+        def send():
+            try:
+                ends.append(ep.send({"x": np.zeros(9)}, acked=True))
+            except tensormsg.Error as error:
+                ends.append(error)
+
+        with tensormsg.listen(":0", queue_depth=2, background=True) as listener, \
+                tensormsg.connect(listener.url, background=True) as ep:
+            threads = [threading.Thread(target=send) for _ in range(5)]
+            for thread in threads:
+                thread.start()
+            listener.recv(WAIT)
+            listener.close()
+            for thread in threads:
+                thread.join(WAIT)
+        return ends
+
+    ends = asyncio.run(asyncio.wait_for(close_with_asyncio(), WAIT)) \
+        if face == "asyncio" else close_blocking()
+    assert ends.count(None) == 1 and len(ends) == 5
+    for error in ends:
+        assert error is None or isinstance(
+            error, (tensormsg.Refused, tensormsg.Closed))
+    assert any("takes no more messages" in str(error) for error in ends)
+
+
 def test_a_cancelled_close_waits_for_nobody():
     async def main():
         camera = tensormsg.publish(":0")

@@ -250,6 +250,7 @@ struct tmsg_endpoint {
     tmsg_status_t broken;
     bool handle;       /* the application or a listener owns it */
     bool close_wanted; /* the application asked for the orderly end */
+    bool discards;     /* the application takes no more messages; at the face */
     /* The peer sends no message after the bye_sequence of each channel. */
     bool bye_received;
     bool peer_leaves; /* the peer's server shuts down, says its FIN */

@@ -23,6 +23,7 @@
 #include "am/path/fastboxes.h"
 #include "am/path/loans.h"
 #include "am/publish/publisher.h"
+#include "am/recv/deliver.h"
 #include "am/recv/fragments_in.h"
 #include "am/recv/message.h"
 #include "am/send/fragments.h"
@@ -356,6 +357,19 @@ tmsg_status_t tmsg_endpoint_close(tmsg_endpoint_t *endpoint,
     }
     tmsg_worker_unlock(worker);
     return status;
+}
+
+tmsg_status_t tmsg_endpoint_discard(tmsg_endpoint_t *endpoint)
+{
+    tmsg_status_t status = tmsg_endpoint_check_pull(endpoint);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_worker_lock(endpoint->worker);
+    tmsg_messages_refuse(endpoint->face);
+    tmsg_worker_unlock(endpoint->worker);
+    return TMSG_OK;
 }
 
 void tmsg_endpoint_destroy(tmsg_endpoint_t *endpoint)

@@ -11,6 +11,7 @@
 #include "am/recv/receive.h"
 #include "am/recv/schemas.h"
 #include "am/recv/trace.h"
+#include "core/error.h"
 
 /* Notes the number of the next message to be taken. A stream's messages are
  * taken in another order than they came in: its end at once, earlier ones when
@@ -173,6 +174,26 @@ static void pass_over(tmsg_message_t *message)
     tmsg_worker_due(endpoint->worker, &message->due);
 }
 
+/* Gives up a message that nobody takes any more, and tells its sender. The
+ * chores give the credit back: UCX may be in the middle of a callback. */
+static void discard_untaken(tmsg_message_t *message)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+
+    endpoint->stats.refused_messages++;
+    if (endpoint->state != TMSG_EP_ENDED) {
+        message->channel->rx_consumed++;
+        note_taken(message);
+        tmsg_resume_note(message->channel, message->head.sequence,
+                         TMSG_ERR_REFUSED);
+        tmsg_message_answer(
+            message, tmsg_error_set(TMSG_ERR_REFUSED,
+                                    "its receiver takes no more messages"));
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+    tmsg_message_discard(message);
+}
+
 void tmsg_message_hand_over(tmsg_message_t *message)
 {
     tmsg_endpoint_t *endpoint = message->endpoint;
@@ -204,9 +225,23 @@ void tmsg_message_hand_over(tmsg_message_t *message)
         tmsg_worker_due(worker, &message->due);
         return;
     }
+    if (endpoint->face->discards) {
+        discard_untaken(message);
+        return;
+    }
     tmsg_list_push(&worker->ready, &message->queue);
     tmsg_list_push(&endpoint->face->ready, &message->own_queue);
     tmsg_worker_arrived(worker);
+}
+
+void tmsg_messages_refuse(tmsg_endpoint_t *face)
+{
+    tmsg_message_t *message;
+
+    face->discards = true;
+    while ((message = tmsg_message_unqueue(face)) != NULL) {
+        discard_untaken(message);
+    }
 }
 
 void tmsg_messages_deliver(tmsg_channel_t *channel)

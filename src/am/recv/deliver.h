@@ -27,6 +27,10 @@ void tmsg_message_taken(tmsg_message_t *message);
  * where it is an error. */
 void tmsg_message_answer(const tmsg_message_t *message, tmsg_status_t status);
 
+/* Has a handle take no more messages: those that are queued to be pulled, and
+ * those that still come, are dropped, and their senders are told. */
+void tmsg_messages_refuse(tmsg_endpoint_t *face);
+
 /* Gives up a message that was just taken out of the queue for pulling: undoes
  * what tmsg_message_hand_over() counted. */
 void tmsg_message_take_back(tmsg_message_t *message);

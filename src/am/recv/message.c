@@ -489,13 +489,24 @@ tmsg_message_t *tmsg_message_withdraw(tmsg_channel_t *channel,
     return NULL;
 }
 
+tmsg_message_t *tmsg_message_unqueue(tmsg_endpoint_t *endpoint)
+{
+    tmsg_message_t *message;
+
+    if (endpoint->ready.count == 0) {
+        return NULL;
+    }
+    message =
+        TMSG_CONTAINER_OF(endpoint->ready.head, tmsg_message_t, own_queue);
+    unlink_ready(message);
+    return message;
+}
+
 void tmsg_messages_discard(tmsg_endpoint_t *endpoint)
 {
-    while (endpoint->ready.count > 0) {
-        tmsg_message_t *message =
-            TMSG_CONTAINER_OF(endpoint->ready.head, tmsg_message_t, own_queue);
+    tmsg_message_t *message;
 
-        unlink_ready(message);
+    while ((message = tmsg_message_unqueue(endpoint)) != NULL) {
         tmsg_message_discard(message);
     }
 }

@@ -235,6 +235,10 @@ tmsg_message_t *tmsg_message_pull(tmsg_worker_t *worker,
 tmsg_message_t *tmsg_message_withdraw(tmsg_channel_t *channel,
                                       uint32_t sequence);
 
+/* Lock held: takes the first message that is queued to be pulled out of the
+ * queues. It counts as not taken. Returns NULL if there is none. */
+tmsg_message_t *tmsg_message_unqueue(tmsg_endpoint_t *endpoint);
+
 /* Lock held: drops the messages that are queued to be pulled. */
 void tmsg_messages_discard(tmsg_endpoint_t *endpoint);
 

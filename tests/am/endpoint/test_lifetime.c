@@ -447,6 +447,52 @@ Test(lifetime, what_arrived_before_the_end_can_be_pulled_after_it)
     }
 }
 
+/* More wait than the receiver's queue has room for, and one asks for an
+ * answer. Large ones need memory, which the others hold. */
+static void discard_untaken(link_t link, drive_t drive, size_t bytes)
+{
+    enum { DEPTH = 4, SENDS = 3 * DEPTH };
+    const side_options_t shallow = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH,
+                   .queue_depth = DEPTH}};
+    tmsg_request_t *sent[SENDS], *closed;
+    tmsg_message_t *message;
+    pair_t pair;
+
+    pair_open(&pair, link, drive, NULL, &shallow);
+    for (uint64_t i = 0; i < SENDS; i++) {
+        sent[i] = send_map(pair.to_b, sample_bytes(i, bytes),
+                           i % 2 == 0 ? TMSG_SEND_ACKED : 0);
+    }
+    message = pair_take(&pair, &pair.b);
+    sample_check_bytes(0, bytes, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+    must(tmsg_endpoint_discard(pair.to_a));
+    cr_expect(eq(sz, tmsg_endpoint_waiting(pair.to_a), 0));
+    tmsg_request_destroy(send_map(pair.to_a, sample_bytes(7, 100), 0));
+    must(tmsg_endpoint_close(pair.to_a, &closed));
+    must(pair_finish(&pair, closed));
+    for (uint64_t i = 0; i < SENDS; i++) {
+        must_be(pair_finish(&pair, sent[i]),
+                i % 2 == 0 && i > 0 ? TMSG_ERR_REFUSED : TMSG_OK);
+    }
+    must_be(tmsg_endpoint_recv(pair.to_a, 0, &message), TMSG_ERR_CLOSED);
+    message = pair_take(&pair, &pair.a);
+    sample_check_bytes(7, 100, tmsg_message_map(message));
+    tmsg_message_destroy(message);
+    pair_drop(&pair);
+}
+
+Test(lifetime, who_discards_closes_promptly)
+{
+    for (link_t link = 0; link < LINKS; link++) {
+        discard_untaken(link, DRIVE_POLLING, 100);
+        discard_untaken(link, DRIVE_POLLING, 100000);
+    }
+    discard_untaken(LINK_SHM, DRIVE_FD, 100);
+    discard_untaken(LINK_SHM, DRIVE_THREAD, 100);
+}
+
 Test(lifetime, a_send_after_close_says_closed)
 {
     tmsg_map_t *map = sample_bytes(1, 10);

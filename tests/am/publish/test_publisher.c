@@ -661,6 +661,41 @@ Test(publisher, closes_when_all_have_all)
     close_scene(&scene);
 }
 
+/* What it had not taken is dropped, and the publisher hears of it. */
+static void leaves_with_untaken_maps(link_t link)
+{
+    scene_t scene;
+    tmsg_request_t *request;
+
+    open_scene(&scene, link, 2, NULL);
+    for (uint64_t i = 0; i < 40; i++) { /* more than a window */
+        publish(&scene);
+        expect_map(&scene, 1, i);
+    }
+    expect_map(&scene, 0, 0);
+    must(tmsg_endpoint_discard(scene.to[0]));
+    must(tmsg_endpoint_close(scene.to[0], &request));
+    until(&scene, request_ended, request, "the viewer's end");
+    must(tmsg_request_test(request));
+    tmsg_request_destroy(request);
+    must_be(tmsg_endpoint_recv(scene.to[0], 0, &(tmsg_message_t *){NULL}),
+            TMSG_ERR_CLOSED);
+    await_size(&scene, 1);
+    cr_expect(says(&(text_wait_t){&scene, "\"published\":40,\"kept\":0,"
+                                          "\"delivered\":41,"}),
+              "the other viewer has all, and this one the first");
+    publish(&scene);
+    expect_map(&scene, 1, 40);
+    close_scene(&scene);
+}
+
+Test(publisher, a_viewer_that_discards_leaves_promptly)
+{
+    leaves_with_untaken_maps(LINK_TCP);
+    leaves_with_untaken_maps(LINK_UNIX);
+    leaves_with_untaken_maps(LINK_BLOB);
+}
+
 Test(publisher, an_endpoint_may_be_added_while_it_connects)
 {
     scene_t scene;

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Generic, Mapping, Optional, Type, \
 from ._hub import CLOSED, WHY_NOT_CLOSED, End, Hub, Meta, Posted, end_of, \
     merge_meta
 from ._lib import hot, lib
+from ._linger import begin_close
 from ._link import Admission
 from ._message import BaseMessage, Like, _converter
 from ._modes import Bounds, Mode, queue_params
@@ -291,7 +292,7 @@ class BaseEndpoint(Generic[H]):
         return self._hub.operation(lib.tmsg_endpoint_ready, self._number)
 
     def _begin_close(self) -> Any:
-        return self._hub.operation(lib.tmsg_endpoint_close, self._number)
+        return self._hub.operation(begin_close, self._number)
 
 
 class BaseListener(Generic[H]):

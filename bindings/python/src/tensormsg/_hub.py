@@ -460,7 +460,7 @@ class Hub:
             self.leave()
 
     def operation(self, begin: Any, endpoint: int) -> Any:
-        """That of tmsg_endpoint_ready() or tmsg_endpoint_close()."""
+        """That of tmsg_endpoint_ready() or begin_close()."""
         request_p = ffi.new("tmsg_request_t **")
         with self.holding(endpoint):
             check(begin(ffi.cast("tmsg_endpoint_t *", endpoint), request_p),

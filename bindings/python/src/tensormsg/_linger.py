@@ -23,6 +23,14 @@ _log = logging.getLogger("tensormsg")
 Begun = Tuple["Life", Any, str]  # a request, and the peer that it is for
 
 
+def begin_close(endpoint: Any, request_p: Any) -> int:
+    """tmsg_endpoint_close() for an endpoint from which nobody receives any
+    more. What lies there untaken would hold its end up."""
+    lib.tmsg_endpoint_discard(endpoint)
+    status: int = lib.tmsg_endpoint_close(endpoint, request_p)
+    return status
+
+
 class Life:
     """Of a hub, beside it: what is left when it is collected."""
 
@@ -51,7 +59,7 @@ class Life:
                 return [(self, request_p[0], "subscribers")]
             for number in list(self.numbers):
                 endpoint = ffi.cast("tmsg_endpoint_t *", number)
-                if lib.tmsg_endpoint_close(endpoint, request_p) == 0:
+                if begin_close(endpoint, request_p) == 0:
                     begun.append((self, request_p[0],
                                   text(lib.tmsg_endpoint_peer(endpoint))))
         finally:
