@@ -60,6 +60,52 @@ def torch_ep(tmp_path_factory):
     pair.close()
 
 
+@pytest.mark.parametrize("face", ["blocking", "asyncio"])
+def test_a_training_state_comes_back(torch_ep, face):
+    """Of a model, an optimizer and a scheduler, which load it again."""
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 30])
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    scheduler.step()
+    sent = {"model": model.state_dict(), "optim": optimizer.state_dict(),
+            "scheduler": scheduler.state_dict(), "rng": torch.get_rng_state(),
+            "size": model.weight.shape}
+    if face == "blocking":
+        got = torch_ep.back(sent).tree()
+    else:
+        got = asyncio.run(arrived(sent)).tree()
+    assert got["optim"].keys() == sent["optim"].keys()
+    assert got["optim"]["param_groups"] == sent["optim"]["param_groups"]
+    assert got["scheduler"] == sent["scheduler"]
+    assert got["size"] == sent["size"] == (2, 2)
+    for there, here in ((got["optim"]["state"], sent["optim"]["state"]),
+                        ({0: got["model"]}, {0: sent["model"]})):
+        assert there.keys() == here.keys()
+        for key, tensors in here.items():
+            assert there[key].keys() == tensors.keys()
+            assert all(torch.equal(there[key][name], tensors[name])
+                       for name in tensors)
+    optimizer.load_state_dict(got["optim"])
+    scheduler.load_state_dict(got["scheduler"])
+    model.load_state_dict(got["model"])
+
+
+async def arrived(data):
+    async with tensormsg.listen(":0", like="torch") as listener, \
+            tensormsg.connect(listener.url) as ep:
+        await ep.send(data)
+        return await listener.recv(WAIT)
+
+
+@pytest.mark.parametrize("value", [torch.float32, torch.device("cpu")])
+def test_what_is_no_tensor_is_refused_with_a_hint(torch_ep, value):
+    with pytest.raises(TypeError, match=r"'x' is of .*: send str\(\) of it"):
+        torch_ep.send({"x": value})
+
+
+
 @pytest.fixture(scope="module")
 def ep(tmp_path_factory):
     pair = Pair("numpy", tmp_path_factory.mktemp("pair"))

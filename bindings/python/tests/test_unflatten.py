@@ -26,7 +26,9 @@ LEAVES = st.one_of(
         lambda items: np.array(items, "u1")))
 TREES = st.recursive(LEAVES, lambda inner: st.one_of(
     st.lists(inner, max_size=4), st.lists(inner, max_size=4).map(tuple),
-    st.dictionaries(NAMES, inner, max_size=4)), max_leaves=12)
+    st.lists(st.floats(allow_nan=False), max_size=4),
+    st.dictionaries(NAMES | st.integers(-3, 3), inner, max_size=4)),
+    max_leaves=12)
 DATA = st.one_of(st.dictionaries(NAMES, TREES, max_size=4),
                  st.lists(TREES, max_size=4), st.lists(TREES, max_size=4).map(tuple))
 
@@ -35,7 +37,7 @@ FORMS = st.recursive(
     st.one_of(st.just(0), st.none(), st.booleans(), st.integers(),
               st.floats(), NAMES),
     lambda inner: st.one_of(
-        st.tuples(st.sampled_from(["l", "t", "x", 0, None]),
+        st.tuples(st.sampled_from(["l", "t", "d", "L", "T", "x", 0, None]),
                   st.lists(inner, max_size=4)).map(lambda it: [it[0], *it[1]]),
         st.lists(inner, max_size=4),
         st.dictionaries(NAMES, inner, max_size=4)), max_leaves=12)
@@ -123,13 +125,14 @@ def test_so_does_one_that_was_changed(data, draw):
         at = draw.draw(st.integers(0, len(form)))
         form = form[:at] + draw.draw(st.sampled_from(
             ["", "0", "1", "[", "]", "{", "}", ",", ":", '"', "\\", "null",
-             '"l"', "\0", "\ud800", "1e999", "NaN", "9" * 5000])) + \
+             '"l"', '"d"', '"L"', "\0", "\ud800", "1e999", "NaN", "9" * 5000])) + \
             form[at + draw.draw(st.integers(0, 2)):]
     is_harmless(form, some_leaves(leaves_of(arrays, meta)))
 
 
 @pytest.mark.parametrize("form", [
     "", "0", "null", "[]", "{}", '["l"]', '["t"]', '["l",0]', '{"":0}',
+    '["d"]', '["d",[0,0]]', '["d",["a",0],["a",null]]', '["L"]', '{"a":["T"]}',
     "[" * 100000, '["l",' * 100000, '{"a":' * 100000,
     '["l",' * 50000 + "0" + "]" * 50000, '{"a":' * 900 + "0" + "}" * 900,
     "9" * 100000, '"' + "a" * 100000 + '"', '{"\\ud800":0}', "\ufeff{}"],

@@ -3,24 +3,35 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+import enum
 import json
+import numbers
+import os
 import sys
 import threading
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, \
-    Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, \
+    Optional, Set, Tuple, Union
 
 import numpy as np
 
 from . import _device
 from ._lib import hot
+from .context import most_keys
 from .errors import Error, Status, error_of
 
 # Beside the tensors of a map there may be leaves that are no arrays: metadata
 # whose key is "/" and the leaf's name. Where names alone do not tell how the
 # leaves hang together, the key "/" has that as JSON: an object is a dict,
-# ["l", ...] a list, ["t", ...] a tuple, 0 a leaf, null None.
+# ["d", [key, value], ...] a dict some of whose keys are int, ["l", ...] a list,
+# ["t", ...] a tuple, 0 a leaf, null None. ["L"] is a list of numbers of one
+# type, which is one array, and ["T"] such a tuple.
 MARK = "/"
 DEPTH_MOST = 256  # of a tree: what the other side can build
+INT64 = range(-(1 << 63), 1 << 63)
+_NUMBERS = {bool: "?", int: "i8", float: "f8"}  # and the dtypes of such lists
+_AS_NUMBERS = frozenset(map(np.dtype, _NUMBERS.values()))
 
 _CPU = (1, 3)  # DLPack's device types of memory that the CPU reads
 _ML_DTYPES = (  # name, code of DLPack, bits
@@ -73,9 +84,16 @@ def _instead_of(dtype: "np.dtype[Any]") -> str:
     if dtype.num not in _BUILTIN and str(dtype).startswith(_SMALL):
         return "numpy keeps in a byte each and a tensor packs: send " \
             ".view('uint8')"
+    if dtype.names:
+        return "is no tensor's: send its fields, {field: x[field] for field " \
+            "in x.dtype.names}"
     return "is no tensor's" + {
         "M": ": send .view('int64')", "m": ": send .view('int64')",
-        "O": ": Python objects do not travel",
+        "O": ": Python objects do not travel; send .tolist() of texts",
+        "U": ": send .tolist(), or .view('uint32') where there are many",
+        "T": ": send .tolist()",
+        "S": ": send .tolist(), or .view('uint8') where there are many",
+        "V": ": send .view('uint8')" if dtype.itemsize else "",
         "f": ": send .astype('float64')",
         "c": ": send .astype('complex128')"}.get(dtype.kind, "")
 
@@ -240,13 +258,67 @@ def _taken(name: str, value: Any) -> Any:
     if hasattr(value, "__cuda_array_interface__"):
         return _cuda(name, value)
     try:
-        view = memoryview(value)
+        view: Any = memoryview(value)
     except TypeError:
-        raise TypeError(
-            f"'{name}' is of {type(value)}: neither an array (DLPack, "
-            "__array_interface__, buffer) nor a dict, list, tuple, bool, int, "
-            "float, str, bytes or None") from None
+        hint = _hint(value)
+        if hint or not hasattr(value, "__array__"):
+            raise TypeError(
+                f"'{name}' is of {type(value)}" + (hint or ": neither an array "
+                "(DLPack, __array_interface__, __array__, buffer) nor a dict, "
+                "list, tuple, bool, int, float, str, bytes or None")) from None
+        view = value
     return _array(name, np.asarray(view))
+
+
+# What does not travel, and what to send instead.
+_INSTEAD: Tuple[Tuple[Any, str], ...] = (
+    (enum.Enum, "its .value, or its .name"),
+    (os.PathLike, "str() of it"),
+    ((datetime.date, datetime.time), ".isoformat() of it, or .timestamp()"),
+    (datetime.timedelta, ".total_seconds() of it"),
+    (complex, "np.complex128() of it"),
+    (numbers.Number, "float() or str() of it"),
+    (np.dtype, "str() of it"),
+)
+
+
+def _hint(value: Any) -> str:
+    """What to send in place of what is no array; "": nothing is known."""
+    kind = type(value)
+    if hasattr(value, "columns") and hasattr(value, "items"):
+        return ": send its columns, dict(x.items())"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return ": send dataclasses.asdict() of it"
+    if kind.__module__ == "torch" and kind.__name__ in ("dtype", "device"):
+        return ": send str() of it"
+    for kinds, instead in _INSTEAD:
+        if isinstance(value, kinds):
+            return f": send {instead}"
+    if isinstance(value, Iterable) and not hasattr(value, "__array__"):
+        return ": send list() of it"
+    return ""
+
+
+def _numbers(name: str, values: Any, kind: Any) -> "np.ndarray[Any, Any]":
+    """A list of numbers of that type as an array."""
+    try:
+        return np.array(values, _NUMBERS[kind])
+    except OverflowError:
+        at = next(i for i, one in enumerate(values) if one not in INT64)
+        raise OverflowError(
+            f"'{shortened(name)}/{at}': an int travels as 64 bits with a sign, "
+            "-2**63 to 2**63 - 1; send a larger one as str") from None
+
+
+def _key(where: str, key: Any) -> Union[int, str]:
+    """A key of a dict as it travels."""
+    if isinstance(key, str):
+        return str.__str__(key)  # also of an Enum
+    if isinstance(key, (int, np.integer)) and not isinstance(key, bool) and \
+            int(key) in INT64:
+        return int(key)
+    raise TypeError(f"{where} has the key {key!r} ({type(key).__name__}): names "
+                    "are str, or int of 64 bits; send str() of it")
 
 
 def scalar(name: str, value: "np.generic[Any]") -> Any:
@@ -284,6 +356,11 @@ class _Flat:
                              f"'{shortened(name)}'")
         self.seen.add(name)
         into[key] = value
+        if into is self.meta and len(into) > most_keys():
+            raise error_of(
+                Status.LIMIT_EXCEEDED, f"'{shortened(name)}': a map has "
+                f"{most_keys()} leaves that are no arrays at most (the limit "
+                "metadata_keys): send many numbers as one array, np.array(...)")
         return 0
 
     def walk(self, name: str, value: Any, top: bool = False) -> Any:
@@ -297,6 +374,11 @@ class _Flat:
             return None
         below = "" if top else name + "/"
         if isinstance(value, (list, tuple)):
+            kinds = set(map(type, value))
+            if name and len(kinds) == 1 and kinds <= _NUMBERS.keys():
+                self._put(self.arrays, name, name,
+                          _numbers(name, value, kinds.pop()))
+                return ["T" if isinstance(value, tuple) else "L"]
             self._enter(name, value)
             form: Any = ["t" if isinstance(value, tuple) else "l"]
             for i, item in enumerate(value):
@@ -305,16 +387,14 @@ class _Flat:
             return form
         if isinstance(value, Mapping):
             self._enter(name, value)
-            form = {}
+            where = "the dict" if top else f"'{shortened(name)}'"
+            pairs = []
             for key, item in value.items():
-                if not isinstance(key, str):
-                    raise TypeError(
-                        ("the dict" if top else f"'{shortened(name)}'") +
-                        f" has the key {key!r} ({type(key).__name__}): names "
-                        "are str")
-                form[str(key)] = self.walk(below + key, item)
+                key = _key(where, key)
+                pairs.append([key, self.walk(f"{below}{key}", item)])
             self.around.pop()
-            return form
+            return dict(pairs) if all(type(key) is str for key, _ in pairs) \
+                else ["d", *pairs]
         return self._put(self.arrays, name, name, leaf(name, value))
 
 
@@ -327,7 +407,8 @@ def shortened(name: str) -> str:
 def flatten(data: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     """A tree (dicts, lists, tuples, arrays, scalars) as arrays and metadata."""
     if not isinstance(data, (Mapping, list, tuple)):
-        raise TypeError(f"a dict of arrays is sent, not {type(data)}")
+        raise TypeError(f"a dict of arrays is sent, not {type(data)}"
+                        f"{_hint(data)}")
     flat = _Flat()
     form = flat.walk("", data, top=True)
     if not (isinstance(form, dict) and all(at == 0 for at in form.values())):
@@ -362,48 +443,83 @@ class _Tree:
     has sent the name of, and once: else a long key with many short ones below
     it would cost the product of both."""
 
-    def __init__(self, leaves: Mapping[str, Any], is_part: bool) -> None:
+    def __init__(self, leaves: Mapping[str, Any], is_part: bool,
+                 arrays: Mapping[str, Any]) -> None:
         self._leaves = leaves
+        self._arrays = arrays
         self._is_part = is_part
         self._taken: Set[str] = set()
         self._path: List[str] = []
 
-    def _below(self, key: str, at: Any) -> Any:
-        self._path.append(key)
+    def _below(self, key: Union[int, str], at: Any) -> Any:
+        self._path.append(str(key))
         made = self.build(at)
         self._path.pop()
         return made
 
-    def _leaf(self, at: Any) -> Any:
+    def _malformed(self) -> ValueError:
+        return ValueError("the peer's tree is malformed at "
+                          f"'{shortened('/'.join(self._path))}'")
+
+    def _leaf(self) -> str:
+        """The name of the leaf that is here."""
         name = "/".join(self._path)
-        if at == 0 and self._is_part and name not in self._leaves:
+        if self._is_part and name not in self._leaves:
             raise ValueError("only a part was fetched: "
                              f"'{shortened(name)}' is not in it; tree() needs "
                              "the whole map")
-        if at != 0 or name in self._taken or name not in self._leaves:
-            raise ValueError("the peer's tree is malformed at "
-                             f"'{shortened(name)}'")
+        if name in self._taken or name not in self._leaves:
+            raise self._malformed()
         self._taken.add(name)
-        return self._leaves[name]
+        return name
+
+    def _numbers(self) -> List[Any]:
+        """Those of a list that came as one array, with its bytes: one that
+        repeats an element would become more than was sent."""
+        array = self._arrays.get(self._leaf())
+        if not isinstance(array, np.ndarray) or array.ndim != 1 or \
+                array.dtype not in _AS_NUMBERS or not array.flags.c_contiguous:
+            raise self._malformed()
+        numbers: List[Any] = array.tolist()
+        return numbers
+
+    def _pairs(self, pairs: List[Any]) -> Dict[Union[int, str], Any]:
+        made = {}
+        for pair in pairs:
+            if not isinstance(pair, list) or len(pair) != 2 or \
+                    type(pair[0]) not in (int, str):
+                raise self._malformed()
+            made[pair[0]] = self._below(*pair)
+        return made
 
     def build(self, at: Any) -> Any:
         if at is None:
             return None
         if isinstance(at, dict):
             return {key: self._below(key, item) for key, item in at.items()}
-        if isinstance(at, list) and at and at[0] in ("l", "t"):
-            items: List[Any] = [self._below(str(i), item)
-                                for i, item in enumerate(at[1:])]
-            return tuple(items) if at[0] == "t" else items
-        return self._leaf(at)
+        if isinstance(at, list) and at:
+            if at[0] in ("l", "t"):
+                items: List[Any] = [self._below(i, item)
+                                    for i, item in enumerate(at[1:])]
+                return tuple(items) if at[0] == "t" else items
+            if at[0] == "d":
+                return self._pairs(at[1:])
+            if at in (["L"], ["T"]):
+                return tuple(self._numbers()) if at[0] == "T" else \
+                    self._numbers()
+        if at != 0:
+            raise self._malformed()
+        return self._leaves[self._leaf()]
 
 
-def unflatten(form: str, leaves: Mapping[str, Any],
-              is_part: bool = False) -> Any:
+def unflatten(form: str, leaves: Mapping[str, Any], is_part: bool = False,
+              arrays: Optional[Mapping[str, Any]] = None) -> Any:
     """The tree again. `form` came from a peer: ValueError where it lies.
-    `is_part`: only some of the leaves were asked for."""
+    `is_part`: only some of the leaves were asked for. `arrays`: those of numpy's,
+    where the leaves are another library's."""
     try:
-        return _Tree(leaves, is_part).build(json.loads(form))
+        return _Tree(leaves, is_part, leaves if arrays is None else
+                     arrays).build(json.loads(form))
     except RecursionError:
         raise ValueError("the peer's tree is nested too deep") from None
 

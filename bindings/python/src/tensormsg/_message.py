@@ -371,7 +371,7 @@ class BaseMessage(Mapping[str, Any]):
         """What was sent, with its dicts, lists, tuples and None."""
         form = self._meta.get(_data.MARK)
         return dict(self) if not isinstance(form, str) else \
-            _data.unflatten(form, self, self._is_part)
+            _data.unflatten(form, self, self._is_part, self._arrays)
 
     @property
     def lent(self) -> bool:

@@ -31,6 +31,7 @@ class _Process:
     """How often we were forked, and whether UCX was in use before that."""
 
     generation = 0
+    most_keys = 65536
     opened = False
     orphan = False
     leaving = False  # what was sent goes on its way still
@@ -77,6 +78,11 @@ def check_process(generation: Optional[int] = None) -> None:
     """Raises Unsupported in the child of a fork."""
     if _Process.orphan or generation not in (None, _Process.generation):
         raise error_of(Status.UNSUPPORTED, _FORKED)
+
+
+def most_keys() -> int:
+    """The highest limit metadata_keys of this process's contexts."""
+    return _Process.most_keys
 
 
 def generation() -> int:
@@ -130,6 +136,7 @@ class Context:
                     raise ValueError(f"no limit is called {name!r}")
                 bounds.field_mask |= bit
                 setattr(bounds, name, count(value, name, 0, UINT64))
+            _Process.most_keys = max(_Process.most_keys, bounds.metadata_keys)
         if ucx_config is not None:
             params.field_mask |= lib.TMSG_CONTEXT_PARAM_UCX_CONFIG
             keep.append(ffi.new("char[]", utf8("ucx_config", ucx_config)))
