@@ -13,7 +13,6 @@ flags='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-po
 
 cmake -S bindings/python -B "$dir/build" -G Ninja -DCMAKE_C_COMPILER=gcc \
     -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTMSG_LTO=OFF -DCMAKE_C_FLAGS="$flags" \
-    -DCMAKE_MODULE_LINKER_FLAGS="-Wl,--no-as-needed -lzip" \
     -DPython_EXECUTABLE="$venv/bin/python" > /dev/null
 cmake --build "$dir/build" --target _native
 rm -rf "$dir/package"

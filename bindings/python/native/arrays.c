@@ -11,6 +11,7 @@
 #include <numpy/arrayobject.h>
 
 #define EXTRA_MAX 16
+#define ALIGNMENT 16 /* enough for every dtype */
 
 #define PLAIN "dltensor" /* what DLPack calls its capsules */
 #define VERSIONED "dltensor_versioned"
@@ -262,6 +263,9 @@ static PyObject *view_memory(const tmsg_tensor_t *tensor, PyArray_Descr *descr,
     if (array != NULL) {
         array = own(array, mapped != NULL ? mapped : owner);
     }
+    if (array != NULL && (uintptr_t)data % ALIGNMENT != 0) {
+        PyArray_UpdateFlags((PyArrayObject *)array, NPY_ARRAY_ALIGNED);
+    }
     Py_XDECREF(mapped);
     return array;
 }
@@ -321,7 +325,6 @@ PyObject *tmsgpy_view_of(const tmsg_tensor_t *tensor, PyObject *capsule)
     PyObject *made = tmsgpy_array_of(tensor, capsule);
 
     if (made != NULL && made != Py_None) {
-        PyArray_UpdateFlags((PyArrayObject *)made, NPY_ARRAY_ALIGNED);
         if (!is_writable(capsule)) {
             PyArray_CLEARFLAGS((PyArrayObject *)made, NPY_ARRAY_WRITEABLE);
         }

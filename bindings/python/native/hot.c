@@ -15,9 +15,11 @@
 #include "calls.h"
 #include "device.h"
 #include "errors.h"
+#include "files.h"
 #include "hub.h"
 #include "into.h"
 #include "kept.h"
+#include "late_zip.h"
 #include "lent.h"
 #include "measure.h"
 #include "names.h"
@@ -649,6 +651,9 @@ static PyMethodDef functions[] = {
     {"device_memory", tmsgpy_device_memory, METH_VARARGS, NULL},
     {"register", hot_register, METH_VARARGS, NULL},
     {"shown", tmsgpy_shown, METH_O, NULL},
+    {"file_load", tmsgpy_file_load, METH_VARARGS, NULL},
+    {"file_save", tmsgpy_file_save, METH_VARARGS, NULL},
+    {"load_zip", tmsgpy_load_zip, METH_NOARGS, NULL},
     {"setup", hot_setup, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };

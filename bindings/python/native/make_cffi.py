@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """make_cffi.py COMPILER INCLUDE_DIR HUB_H OUTPUT: writes the C of the cffi
 module tensormsg._native. What it declares is read from the public headers,
-which are declarations only; file.h, which needs libzip, is left out."""
+which are declarations only."""
 
 import pathlib
 import subprocess
@@ -10,7 +10,7 @@ import tempfile
 
 import cffi
 
-LEFT_OUT = {"file.h", "tensormsg.h"}
+LEFT_OUT = {"tensormsg.h"}  # which includes the others
 
 
 def declarations(compiler, include, hub):

@@ -375,7 +375,9 @@ static PyObject *unpack_meta(const tmsg_map_t *map)
     return dict;
 }
 
-static PyObject *unpack_arrays(const tmsg_map_t *map, PyObject *owner)
+/* `later`: None for each. */
+static PyObject *unpack_arrays(const tmsg_map_t *map, PyObject *owner,
+                               bool later)
 {
     size_t count = tmsg_map_size(map);
     PyObject *dict = PyDict_New();
@@ -385,7 +387,9 @@ static PyObject *unpack_arrays(const tmsg_map_t *map, PyObject *owner)
         tmsg_tensor_t tensor;
 
         tmsg_map_at(map, i, &name, &tensor);
-        if (put(dict, name, tmsgpy_array_of(&tensor, owner)) != 0) {
+        if (put(dict, name,
+                later ? Py_BuildValue("") : tmsgpy_array_of(&tensor, owner)) !=
+            0) {
             Py_DECREF(dict);
             dict = NULL;
         }
@@ -393,15 +397,15 @@ static PyObject *unpack_arrays(const tmsg_map_t *map, PyObject *owner)
     return dict;
 }
 
-PyObject *tmsgpy_unpack_map(const tmsg_map_t *map, PyObject *owner,
-                            const tmsg_endpoint_t *endpoint)
+static PyObject *unpack(const tmsg_map_t *map, PyObject *owner,
+                        const tmsg_endpoint_t *endpoint, bool later)
 {
     PyObject *arrays, *meta = NULL, *number = NULL, *all = NULL;
 
     if (PyCapsule_SetContext(owner, (void *)map) != 0) {
         return NULL;
     }
-    arrays = unpack_arrays(map, owner);
+    arrays = unpack_arrays(map, owner, later);
     meta = arrays == NULL ? NULL : unpack_meta(map);
     number = PyLong_FromVoidPtr((void *)endpoint);
     if (arrays != NULL && meta != NULL && number != NULL) {
@@ -411,6 +415,17 @@ PyObject *tmsgpy_unpack_map(const tmsg_map_t *map, PyObject *owner,
     Py_XDECREF(meta);
     Py_XDECREF(number);
     return all;
+}
+
+PyObject *tmsgpy_unpack_map(const tmsg_map_t *map, PyObject *owner,
+                            const tmsg_endpoint_t *endpoint)
+{
+    return unpack(map, owner, endpoint, false);
+}
+
+PyObject *tmsgpy_unpack_later(const tmsg_map_t *map, PyObject *owner)
+{
+    return unpack(map, owner, NULL, true);
 }
 
 PyObject *tmsgpy_unpack(tmsg_message_t *message)

@@ -32,6 +32,10 @@ PyObject *tmsgpy_unpack(tmsg_message_t *message);
 PyObject *tmsgpy_unpack_map(const tmsg_map_t *map, PyObject *owner,
                             const tmsg_endpoint_t *endpoint);
 
+/* The same of a file's map, with None in place of each array: array() makes
+ * one. */
+PyObject *tmsgpy_unpack_later(const tmsg_map_t *map, PyObject *owner);
+
 /* The tensor at `index` of the map that an owner holds: 0, or -1 with an
  * exception. */
 int tmsgpy_tensor_at(PyObject *owner, Py_ssize_t index,

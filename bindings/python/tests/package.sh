@@ -1,9 +1,8 @@
 #!/bin/sh
 # package.sh PYTHON FOLDER BUILD_DIR: builds the wheel with what the environment
 # of PYTHON has (no index is asked) and installs it into FOLDER/venv, whose other
-# packages are those of that environment. Most of the C library's objects are those
-# of BUILD_DIR (as_built.sh), but src/serialize's, of which the wheel leaves out
-# what reads files; `make soak` compiles all of it.
+# packages are those of that environment. The C library's objects are those of
+# BUILD_DIR (as_built.sh); `make soak` compiles all of it.
 set -eu
 python=$1
 mkdir -p "$2"
@@ -19,7 +18,7 @@ for name in ucxx libucxx; do
 done
 
 rm -rf "$folder/dist"
-launcher="$source/../../tests/install/as_built.sh;$3;src/core:src/memory:src/am:src/rpc"
+launcher="$source/../../tests/install/as_built.sh;$3;src/core:src/serialize:src/memory:src/am:src/rpc"
 # The build around this one has the library that is optimized as a whole.
 PYTHONPATH="$folder/empty" "$python" -m pip -q wheel --no-build-isolation --no-deps \
     --config-settings=build-dir="$folder/build" \

@@ -45,14 +45,14 @@ def test_each_call_is_known_to_wait_or_not():
 
 def test_no_kind_of_thing_is_left_out():
     """What is public and in no table: what is awaited, what handlers are given,
-    errors, and functions that begin something or compute."""
+    errors, and functions that begin something, compute, or wait for a disk."""
     left = {name for name in tensormsg.__all__
             if not inspect.isclass(getattr(tensormsg, name)) or not issubclass(
                 getattr(tensormsg, name), BaseException)}
     assert left - {one.split(".")[0] for one in WAITING.keys() | OTHERS} == {
-        "DLPack", "Health", "Message", "PeerEvent", "RawTensor", "Reply", "Request",
+        "DLPack", "File", "Health", "Message", "PeerEvent", "RawTensor", "Reply", "Request",
         "ServerStream", "SessionEvent", "Status", "empty", "generate_key", "info", "is_lent",
-        "save_key", "set_allocator", "sync"}
+        "load", "open", "save", "save_key", "set_allocator", "sync"}
     assert {name.partition(".")[2] for name in members(sync.ServerStream)} - {
         "__iter__", "recv", "send"} == {
             name.partition(".")[2] for name in OTHERS

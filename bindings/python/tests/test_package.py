@@ -33,7 +33,8 @@ def test_the_wheel_holds_all_but_ucx():
              zipfile.ZipFile(wheel).namelist()]
     libraries = {name.name.split(".so")[0] for name in names
                  if ".so" in name.name}
-    assert libraries == {"_native.abi3", "libcjson", "libsodium", "libxxhash"}
+    assert libraries == {"_native.abi3", "libbz2", "libcjson", "libsodium",
+                         "libxxhash", "libz", "libzip"}
     assert any(name.name == "py.typed" for name in names)
 
 

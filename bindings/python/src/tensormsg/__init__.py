@@ -16,7 +16,10 @@
     async with tensormsg.publish(":13338", keep=1) as camera:
         await camera.send({"image": image}, frame=7)
 
-The same without asyncio: `with` and `for`.
+The same without asyncio: `with` and `for`. And from and to files:
+
+    tensormsg.save("now.safetensors", {"x": x, "step": 7})
+    x = tensormsg.load("now.safetensors")["x"]
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from typing import Any, Dict, List
 from . import _ucx, sync
 from ._aio import Call, Endpoint, Listener, Message, Offer, PeerEvent, \
     Publisher, Server, ServerStream, Stream
+from ._files import File, load, open, save
 from ._lib import lib, text
 from ._loan import empty, is_lent
 from ._message import DLPack, RawTensor
@@ -46,15 +50,15 @@ from .keys import Keyring, generate_key, save_key
 __all__ = [
     "AlreadyExists", "ApplicationFailed", "Busy", "Call", "CallError",
     "Canceled", "Closed", "Connecting", "Context", "Corrupt", "DLPack",
-    "Dropped", "Endpoint", "Error", "Health", "IOFailed", "Incompatible",
+    "Dropped", "Endpoint", "Error", "File", "Health", "IOFailed", "Incompatible",
     "Insecure", "Internal",
     "InvalidParam", "Keyring", "LimitExceeded", "Listener", "Listening",
     "Malformed", "Message", "NoMemory", "NotFound", "Offer", "PeerEvent",
     "PeerLost", "Publisher", "Publishing", "RawTensor", "Refused", "Reply", "Request",
     "ResourceExhausted", "Server", "ServerStream", "SessionEvent", "Status", "Stream",
     "TimedOut", "Unavailable", "Unreachable", "Unsupported", "WouldBlock",
-    "connect", "empty", "generate_key", "info", "is_lent", "listen", "publish",
-    "save_key", "set_allocator", "sync",
+    "connect", "empty", "generate_key", "info", "is_lent", "listen", "load",
+    "open", "publish", "save", "save_key", "set_allocator", "sync",
 ]
 
 __version__ = text(lib.tmsg_version())
