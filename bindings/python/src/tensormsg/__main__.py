@@ -15,12 +15,16 @@ from . import __version__
 from ._cmd import execute
 
 COMMANDS = {  # its module, and what it does in a line
+    "call": ("_cmd_call", "calls a method of a server, and prints the reply"),
     "health": ("health", "how a server is, for probes"),
     "info": ("_cmd_info", "versions, UCX and the machine; or what there is at "
              "a URL"),
     "record": ("_cmd_record", "what publishers send, as an MCAP file"),
     "replay": ("_cmd_replay", "publishes a recording, at any speed"),
     "cut": ("_cmd_cut", "a part of a recording, or the whole of a broken one"),
+    "recv": ("_cmd_recv", "takes the files that are sent to it"),
+    "send": ("_cmd_send", "sends files to a receiver"),
+    "serve": ("_cmd_serve", "answers calls, to try a client"),
 }
 
 

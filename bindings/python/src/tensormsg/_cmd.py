@@ -5,23 +5,34 @@ options of connections, and how they end. docs/ends.md has the codes."""
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
 from types import ModuleType
-from typing import List, Optional
+from typing import Any, Callable, List, Optional, Tuple, Type
 
 from . import sync
 from ._lib import hot
-from .errors import Error
+from .errors import ApplicationFailed, Error, InvalidParam, NotFound, \
+    ResourceExhausted, TimedOut, Unavailable, Unsupported
 
 DONE, FAILED, USAGE, APPLICATION, NO_METHOD, OTHER_MAP, TIMED_OUT, \
     UNAVAILABLE, CUT = range(9)
-CLOSE_S = 1.0
+CLOSE_S = 3.0
+
+_CODES: Tuple[Tuple[Tuple[Type[Error], ...], int], ...] = (
+    ((ApplicationFailed,), APPLICATION), ((NotFound, Unsupported), NO_METHOD),
+    ((InvalidParam,), OTHER_MAP), ((TimedOut,), TIMED_OUT),
+    ((ResourceExhausted, Unavailable), UNAVAILABLE))
 
 
 class Usage(Exception):
-    """Bad usage, or a bad input file: nothing was done."""
+    """Bad usage: nothing was done."""
+
+
+class BadInput(Exception):
+    """A bad word or input file: nothing was done."""
 
 
 def complain(words: object) -> None:
@@ -71,12 +82,32 @@ def dial(args: argparse.Namespace) -> sync.Endpoint:
                         wait=args.wait)
 
 
-def listen(args: argparse.Namespace) -> sync.Listener:
-    """Listens, in the background, and prints where."""
-    listener = sync.listen(args.listen, key=args.key, background=True,
-                           allow_unauthenticated=args.allow_unauthenticated)
-    print(listener.url, flush=True)
-    return listener
+def with_peer(args: argparse.Namespace,
+              ask: Callable[[sync.Endpoint], int]) -> int:
+    """Connects, asks, and says goodbye, unless the peer is mute."""
+    ep = dial(args)
+    try:
+        code = ask(ep)
+        if code != TIMED_OUT:
+            with contextlib.suppress(Error):
+                ep.close(CLOSE_S)
+        return code
+    finally:
+        ep.abort()
+
+
+def code_of(error: Error) -> int:
+    """Of a call that failed."""
+    return next((code for kinds, code in _CODES if isinstance(error, kinds)),
+                FAILED)
+
+
+def listen(args: argparse.Namespace,
+           on_lost: Optional[Any] = None) -> sync.Listener:
+    """Listens, in the background."""
+    return sync.listen(args.listen, key=args.key, background=True,
+                       allow_unauthenticated=args.allow_unauthenticated,
+                       on_lost=on_lost)
 
 
 def _end_by(number: signal.Signals) -> int:
@@ -93,13 +124,16 @@ def execute(prog: str, module: ModuleType, words: Optional[List[str]]) -> int:
         prog=prog, description=module.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     module.add_arguments(parser)
-    args = parser.parse_args(words)
+    args = parser.parse_intermixed_args(words)
     try:
         code: int = module.run(args)
         sys.stdout.flush()
         return code
     except Usage as error:
         parser.error(str(error))
+    except BadInput as error:
+        complain(error)
+        return USAGE
     except KeyboardInterrupt:
         return _end_by(signal.SIGINT)
     except BrokenPipeError:

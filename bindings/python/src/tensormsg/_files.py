@@ -15,6 +15,7 @@ from ._message import BaseMessage, Like, _converter
 from .errors import Status, error_of
 
 Path = Union[str, "os.PathLike[str]"]
+_OF_LOADING = "file_name", "file_format"  # what load() says
 F = TypeVar("F", bound="File")
 
 _FORMATS = {
@@ -206,7 +207,8 @@ def save(path: Path, data: Any, *, meta: Optional[Meta] = None,
     if kind == "npy" and not isinstance(data, (Mapping, list, tuple)):
         data = {"array": data}
     arrays, leaves = _data.flatten(data)
-    meta = merge_meta(meta, {})
+    meta = {key: value for key, value in (merge_meta(meta, {}) or {}).items()
+            if key not in _OF_LOADING}
     if kind in ("npz", "npy"):
         _refuse_more(leaves, meta, name, kind)
     flags = lib.TMSG_SAVE_OVERWRITE if overwrite else 0

@@ -16,9 +16,11 @@ import time
 from typing import List, Optional
 
 from . import sync
-from ._cmd import CLOSE_S, DONE, NO_METHOD, TIMED_OUT, UNAVAILABLE, Usage, \
+from ._cmd import DONE, NO_METHOD, TIMED_OUT, UNAVAILABLE, Usage, \
     add_connecting, complain, dial, execute
 from .errors import Error, NotFound, TimedOut, Unsupported
+
+GOODBYE_S = 1.0  # of a probe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         code = say(ep, args, max(end - time.monotonic(), .001))
         with contextlib.suppress(Error):
-            ep.close(max(min(end - time.monotonic(), CLOSE_S), 0.))
+            ep.close(max(min(end - time.monotonic(), GOODBYE_S), 0.))
         return code
     finally:
         ep.abort()
