@@ -2,16 +2,17 @@
 """A server of methods and a client of them, in one event loop."""
 
 import asyncio
+from typing import Any, Dict
 
 import numpy as np
 
 import tensormsg
 
 
-def offer(server):
+def offer(server: tensormsg.Server) -> None:
     @server.method("infer",
                    signature="(image: uint8[h,w,3]) -> (mean: float64[3])")
-    async def infer(request):
+    async def infer(request: tensormsg.Request) -> Dict[str, Any]:
         """The mean colour of an image."""
         if not request["image"].any():
             raise tensormsg.CallError("it is black", code=3)
@@ -19,7 +20,7 @@ def offer(server):
         return {"mean": request["image"].mean(axis=(0, 1))}
 
 
-async def main():
+async def main() -> None:
     async with tensormsg.listen(":0") as listener:
         server = listener.serve()
         offer(server)
@@ -32,6 +33,8 @@ async def main():
     for reply in replies:
         if isinstance(reply, tensormsg.ApplicationFailed):
             print("failed:", reply.reason, reply.code)
+        elif isinstance(reply, BaseException):
+            raise reply
         else:
             print(reply["mean"])
 

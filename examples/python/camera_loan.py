@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any, List
 
 import tensormsg
 
@@ -15,7 +16,7 @@ SHAPE = 2160, 3840, 3
 TAKES = 0, .02, .07  # seconds
 
 
-def view(url, takes):
+def view(url: str, takes: float) -> None:
     """A viewer. A slow one is sent the newest frame whenever it has time."""
     seen = lent = 0
     with tensormsg.connect(url, loan=True,
@@ -32,7 +33,7 @@ def view(url, takes):
           flush=True)
 
 
-def publish(url, frames, lend):
+def publish(url: str, frames: List[Any], lend: bool) -> float:
     """Returns the processor's time for a frame, in ms, of all threads here."""
     with tensormsg.publish(url) as camera:
         viewers = [subprocess.Popen([sys.executable, __file__, url, str(takes)])
@@ -59,7 +60,7 @@ def publish(url, frames, lend):
     return used / FRAMES * 1000
 
 
-def main():
+def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         frames = [tensormsg.empty(SHAPE, "u1") for _ in range(BLOCKS)]
         for lend in True, False:

@@ -2,13 +2,14 @@
 """Two processes and a dict of arrays: the receiver answers."""
 
 import multiprocessing
+from multiprocessing.connection import Connection
 
 import numpy as np
 
 import tensormsg
 
 
-def receive(told):
+def receive(told: Connection) -> None:
     with tensormsg.listen(":0") as server:
         told.send(server.url)
         msg = server.recv()
@@ -17,7 +18,7 @@ def receive(told):
         msg.peer.send({"mean": image.mean(axis=(0, 1))})
 
 
-def main():
+def main() -> None:
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
     receiver = spawn.Process(target=receive, args=(there,), daemon=True)

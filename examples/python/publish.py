@@ -3,6 +3,7 @@
 newest whenever it has time, and one comes late."""
 
 import asyncio
+from typing import List, Literal, Optional
 
 import numpy as np
 
@@ -11,8 +12,9 @@ import tensormsg
 FRAMES = 50
 
 
-async def view(url, key, name, takes=0., mode=None):
-    seen = []
+async def view(url: str, key: bytes, name: str, takes: float = 0.,
+               mode: Optional[Literal["live"]] = None) -> None:
+    seen: List[int] = []
     async with tensormsg.connect(url, key=key, mode=mode,
                                  reconnect=True) as camera:
         async for msg in camera:  # until the camera closes
@@ -23,7 +25,7 @@ async def view(url, key, name, takes=0., mode=None):
           f"{seen[-1]}")
 
 
-async def main():
+async def main() -> None:
     key = tensormsg.generate_key()
     async with tensormsg.publish(":0", keep=3, key={"viewer": key},
                                  reconnect=30) as camera:

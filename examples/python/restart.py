@@ -6,40 +6,43 @@ import asyncio
 import os
 import subprocess
 import sys
+from typing import Any, Dict, Set, Tuple
 
 import tensormsg
 
 CALLS = 6
 
 
-async def serve(place):
+async def serve(place: str) -> None:
     async with tensormsg.listen(place) as listener:
         server = listener.serve()
 
         @server.method("square", idempotent=True)
-        def square(request):
+        def square(request: tensormsg.Request) -> Dict[str, Any]:
             return {"y": request["x"] ** 2, "pid": os.getpid()}
 
         print(listener.url, flush=True)
         await server.run()
 
 
-def start(place):
+def start(place: str) -> Tuple["subprocess.Popen[str]", str]:
     """A server in a process of its own, and where it listens."""
     process = subprocess.Popen([sys.executable, __file__, place],
                                stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
     return process, process.stdout.readline().strip()
 
 
-def restart(process, url):
+def restart(process: "subprocess.Popen[str]", url: str
+            ) -> "subprocess.Popen[str]":
     process.kill()
     process.communicate()
     return start(url)[0]
 
 
-async def main():
+async def main() -> None:
     process, url = start(":0")
-    pids = set()
+    pids: Set[int] = set()
     try:
         async with tensormsg.connect(
                 url, reconnect=60, backoff=(.01, 1),

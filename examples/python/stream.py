@@ -10,14 +10,14 @@ import tensormsg
 FRAMES = 20
 
 
-async def camera(url, name):
+async def camera(url: str, name: str) -> None:
     async with tensormsg.connect(url) as ep:
         for frame in range(FRAMES):
             await ep.send({"image": np.full((120, 160), frame, "u2"),
                            "camera": name}, frame=frame)
 
 
-async def main():
+async def main() -> None:
     seen = {"left": 0, "right": 0}
     async with tensormsg.listen(":0") as server:
         cameras = [asyncio.ensure_future(camera(server.url, name))

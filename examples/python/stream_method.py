@@ -3,6 +3,7 @@
 on, and ends by itself."""
 
 import asyncio
+from typing import Any, AsyncIterator, Dict
 
 import numpy as np
 
@@ -11,20 +12,20 @@ import tensormsg
 FRAMES = 20
 
 
-def offer(server):
+def offer(server: tensormsg.Server) -> None:
     @server.method("track")
-    async def track(stream):
+    async def track(stream: tensormsg.ServerStream
+                    ) -> AsyncIterator[Dict[str, Any]]:
         """Where the brightest pixel is, of each frame that has one."""
         floor = stream.request["floor"]
         async for frame in stream:
             image = frame["image"]
             if image.max() > floor:
-                yield {"at": np.array(np.unravel_index(image.argmax(),
-                                                       image.shape)),
-                       "frame": frame.meta["frame"]}
+                at = divmod(int(image.argmax()), image.shape[1])
+                yield {"at": np.array(at), "frame": frame.meta["frame"]}
 
 
-async def film(stream):
+async def film(stream: tensormsg.Stream) -> None:
     for frame in range(FRAMES):
         image = np.zeros((48, 64), "u1")
         image[frame, 2 * frame] = 10 * frame
@@ -32,7 +33,7 @@ async def film(stream):
     await stream.done_writing()
 
 
-async def main():
+async def main() -> None:
     async with tensormsg.listen(":0") as listener:
         offer(listener.serve())
         async with tensormsg.connect(listener.url) as ep:

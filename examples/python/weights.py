@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """weights: a trainer offers each version of its weights, and readers fetch the
 newest when they like. Here all of them are threads of one process."""
 
 import threading
+from typing import List
 
 import numpy as np
 import tensormsg
@@ -23,7 +25,7 @@ def train(listener: sync.Listener, readers_done: threading.Event) -> None:
     readers_done.wait()
 
 
-def read(url: str, seen: list) -> None:
+def read(url: str, seen: List[int]) -> None:
     """Fetches until it has the last version. It waits for a newer one than it
     has: nothing is fetched twice."""
     with sync.connect(url) as ep:
@@ -41,7 +43,7 @@ def read(url: str, seen: list) -> None:
 
 
 def main() -> None:
-    seen: list = []
+    seen: List[int] = []
     done = threading.Event()
     with sync.listen("127.0.0.1:0") as listener:
         readers = [threading.Thread(target=read, args=(listener.url, seen))

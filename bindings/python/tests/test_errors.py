@@ -53,6 +53,8 @@ def test_an_unknown_status_is_an_error_too():
     error = tensormsg.errors.error_of(-1000, "")
     assert type(error) is tensormsg.Error and error.status == -1000
     assert str(error) == "unknown status"
+    assert error.status.name == "UNKNOWN (-1000)"
+    assert pickle.loads(pickle.dumps(error)).status == -1000
 
 
 @pytest.mark.parametrize("status", tensormsg.Status)

@@ -15,7 +15,7 @@ from ._lib import hot, lib
 from ._linger import begin_close
 from ._link import Admission
 from ._message import BaseMessage, Like, _converter
-from ._modes import Bounds, Mode, queue_params
+from ._modes import Bounds, Full, Mode, queue_params
 from ._offer import Version, at_least_of, boxes_of, check_which, wait_ms_of
 from ._presence import Presence
 from ._time import milliseconds
@@ -124,7 +124,7 @@ class BaseEndpoint(Generic[H]):
                   queue_bytes: Optional[int] = None,
                   queue_ms: Optional[int] = None,
                   window: Optional[int] = None,
-                  slow: Optional[str] = None) -> None:
+                  slow: Optional[Full] = None) -> None:
         """What becomes of messages that its peer has no time for, from the next
         send() on.
 

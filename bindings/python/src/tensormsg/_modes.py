@@ -10,6 +10,8 @@ from ._count import UINT32, UINT64, count
 from ._lib import ffi, lib
 
 Mode = Literal["live", "all"]
+Slow = Literal["drop oldest", "drop newest", "disconnect", "wait"]
+Full = Literal["drop oldest", "drop newest", "reject", "wait"]
 
 # Of a publisher's subscribers, and of one endpoint's sends.
 _SLOW = {"drop oldest": "TMSG_SLOW_DROP_OLDEST",

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Any, AsyncIterator, Coroutine, Generator, Iterator, \
-    NoReturn, Optional, Type
+from typing import TYPE_CHECKING, Any, AsyncIterator, Coroutine, Generator, \
+    Iterator, Optional, Type
 
 from . import _aio, sync
 from ._hub import url_of
@@ -31,10 +31,11 @@ class Connecting:
             raise RuntimeError("this connect() is entered already: for another "
                                "connection call it again")
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"what connect() gives has no '{name}' yet: enter it by `async "
-            "with` or `with`, or await it; sync.connect() connects at once")
+    if not TYPE_CHECKING:  # which tell of a missing attribute themselves
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                f"what connect() gives has no '{name}' yet: enter it by `async "
+                "with` or `with`, or await it; sync.connect() connects at once")
 
     def __await__(self) -> Generator[Any, None, _aio.Endpoint]:
         return _aio.dial(*self._how).__await__()
@@ -89,8 +90,12 @@ class Listening:
             raise error_of(Status.CLOSED, f"the listener at {self.url} was "
                            "closed: listen() makes another")
 
-    def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            raise self._lacks(name)
+
+    def _lacks(self, name: str) -> AttributeError:
+        return AttributeError(
             f"what listen() gives has no '{name}' yet: enter it by `async with` "
             "or `with`, await it, or go through its messages; sync.listen() "
             "gives a listener at once")
@@ -107,7 +112,7 @@ class Listening:
              ) -> Coroutine[Any, Any, _aio.Message]:
         """With asyncio: the next message of any peer, as Listener.recv()."""
         if asyncio._get_running_loop() is None:
-            self.__getattr__("recv")
+            raise self._lacks("recv")
         self._check()
         return self._listener.recv(timeout)
 
@@ -158,11 +163,12 @@ class Publishing:
         """Where to connect to, with the port that was picked."""
         return self._listening.url
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"what publish() gives has no '{name}' yet: enter it by `async "
-            "with` or `with`, or await it; sync.publish() gives a publisher at "
-            "once")
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                f"what publish() gives has no '{name}' yet: enter it by `async "
+                "with` or `with`, or await it; sync.publish() gives a publisher "
+                "at once")
 
     def _enter(self) -> None:
         self._listening._check()

@@ -37,18 +37,27 @@ class Status(enum.IntEnum):
     UNAVAILABLE = -23
     APPLICATION = -24
 
+    @classmethod
+    def _missing_(cls, value: object) -> Optional["Status"]:
+        """One that this package does not know."""
+        if not isinstance(value, int):
+            return None
+        made = int.__new__(cls, value)
+        made._name_, made._value_ = f"UNKNOWN ({value})", value
+        return made
+
 
 class Error(Exception):
-    """What the library answered. `status` is its Status (an int where this
-    package does not know it), `reason` its words in one line, `peer` the peer
-    that it is about ("tcp://10.0.0.7:4000 (pid 4711 on node7)") or None.
+    """What the library answered. `status` is its Status, `reason` its words in
+    one line, `peer` the peer that it is about ("tcp://10.0.0.7:4000 (pid 4711
+    on node7)") or None.
 
     Of a call that failed: `code`, the number that its handler gave, or 0;
     `details`, the message that came with it, or None; `may_have_run`, False
     where it is certain that no handler saw the call. None of what is no call.
     """
 
-    status: int
+    status: Status
     reason: str
     peer: Optional[str]
     code: int = 0
@@ -61,7 +70,7 @@ class Error(Exception):
     def __init__(self, reason: str, status: int = Status.INTERNAL,
                  peer: Optional[str] = None) -> None:
         super().__init__(reason)
-        self.status = status
+        self.status = Status(status)
         self.reason = reason
         self.peer = peer
 
@@ -69,7 +78,7 @@ class Error(Exception):
         return self.reason
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        return type(self), (self.reason, self.status, self.peer), {
+        return type(self), (self.reason, int(self.status), self.peer), {
             "code": self.code, "may_have_run": self.may_have_run}
 
 
@@ -209,8 +218,7 @@ def error_of(status: int, reason: str, peer: Optional[str] = None) -> Error:
     for call in before_error:
         call()
     kind = _classes.get(status, Error)
-    known = Status(status) if status in _classes else status
-    return kind(reason or text(lib.tmsg_status_name(status)), known, peer)
+    return kind(reason or text(lib.tmsg_status_name(status)), status, peer)
 
 
 def check(status: int, peer: Optional[str] = None) -> None:
