@@ -2,6 +2,7 @@
 """Under an event loop that runs already: a notebook's kernel, which is real, and
 IPython."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -9,9 +10,11 @@ import textwrap
 
 import pytest
 
-from conftest import WAIT, echo, environment
+from conftest import HERE, WAIT, blocks_of, echo, environment
 
 manager = pytest.importorskip("jupyter_client.manager")
+
+TUTORIAL = blocks_of(HERE / "../README.md")
 
 
 class Notebook:
@@ -22,7 +25,7 @@ class Notebook:
             transport="ipc", connection_file=str(folder / "kernel.json"))
         self.manager.start_kernel(
             env={**environment(), "IPYTHONDIR": str(folder)},
-            stdout=subprocess.DEVNULL)
+            cwd=folder, stdout=subprocess.DEVNULL)
         self.client = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=WAIT)
@@ -31,7 +34,8 @@ class Notebook:
         self.client.execute(textwrap.dedent(code))
 
     def end(self):
-        """What the cell printed, and the name of what it raised."""
+        """What the cell printed, and the name of what it raised, whose words
+        are kept."""
         out, error = "", None
         while True:
             message = self.client.get_iopub_msg(timeout=WAIT)
@@ -39,7 +43,7 @@ class Notebook:
             if message["msg_type"] == "stream":
                 out += content["text"]
             elif message["msg_type"] == "error":
-                error = content["ename"]
+                error, self.words = content["ename"], content["evalue"]
             elif message["msg_type"] == "status" and \
                     content["execution_state"] == "idle":
                 self.client.get_shell_msg(timeout=WAIT)
@@ -103,6 +107,74 @@ def test_calls_that_block_in_cells(notebook):
                 ep.send({{"x": np.arange(6.)}}, frame=7)
                 print(ep.recv({WAIT})["x"].sum())
             """) == ("15.0\n", None)
+
+
+def cells_of(program):
+    """Each statement is a cell, and each of `async def main()`, whose body is what
+    asyncio.run(main()) runs elsewhere."""
+    for node in ast.parse(program).body:
+        within = getattr(node, "name", "") == "main"
+        for one in node.body if within else [node]:
+            first = min([one.lineno] + [each.lineno for each in getattr(
+                one, "decorator_list", [])])
+            cell = "\n".join(program.splitlines()[first - 1:one.end_lineno])
+            if cell != "asyncio.run(main())":
+                yield cell
+
+
+@pytest.mark.parametrize("index", range(len(TUTORIAL)))
+def test_the_tutorial(index, notebook):
+    """In both faces; what one cell listens at, the next ones connect to."""
+    program, said = TUTORIAL[index], ""
+    for cell in cells_of(program):
+        out, ended = notebook.run(cell)
+        if "sys.exit" in cell:
+            assert (ended, notebook.words) == ("SystemExit", "0")
+        else:
+            assert ended is None, (cell, notebook.words, out)
+            said += out
+    assert (said != "") == ("print" in program), said
+    assert notebook.run("%reset -f")[1] is None
+
+
+CONNECTS = "with tensormsg.connect(it.url, timeout={}) as ep: pass"
+AWAITS = "async with tensormsg.connect(it.url, timeout={}) as ep: pass"
+
+
+@pytest.mark.parametrize("opens, then, raises, words, cure", [
+    ("tensormsg.sync.listen(':0')", CONNECTS, "TimedOut",
+     "make it with background=True",
+     "tensormsg.sync.listen(':0', background=True)"),
+    ("tensormsg.sync.listen(':0')", AWAITS, "TimedOut",
+     "make it with background=True",
+     "tensormsg.sync.listen(':0', background=True)"),
+    ("tensormsg.sync.publish(':0', background=False)", CONNECTS, "TimedOut",
+     "make it with background=True", "tensormsg.sync.publish(':0')"),
+    ("tensormsg.listen(':0')", CONNECTS, "WouldBlock",
+     "or listen with background=True",
+     "tensormsg.listen(':0', background=True)"),
+    ("await tensormsg.listen(':0')", CONNECTS, "WouldBlock",
+     "or listen with background=True",
+     "await tensormsg.listen(':0', background=True)"),
+    ("await tensormsg.publish(':0')", CONNECTS, "WouldBlock",
+     "or listen with background=True",
+     "await tensormsg.publish(':0', background=True)"),
+    ("await tensormsg.listen(':0'); server = it.serve()", CONNECTS,
+     "WouldBlock", "or listen by tensormsg.sync.listen()",
+     "tensormsg.sync.listen(':0'); server = it.serve()"),
+    ("tensormsg.listen(':0')", "tensormsg.connect(it.url).recv()",
+     "AttributeError", "`async with` or `with`, or await it", None)])
+def test_the_words_name_the_cure(opens, then, raises, words, cure, notebook):
+    """Where one cell listens, and the next connects."""
+    notebook.run("import tensormsg")
+    assert notebook.run(f"it = {opens}") == ("", None)
+    short = 1 if raises == "TimedOut" else WAIT
+    assert notebook.run(then.format(short))[1] == raises
+    assert words in notebook.words
+    for cell in ["it = " + cure, then.format(WAIT)] if cure else []:
+        said, ended = notebook.run(cell)
+        assert ended is None, (cell, said, notebook.words)
+    notebook.run("%reset -f")
 
 
 def test_asyncio_run_is_refused_by_asyncio_alone(notebook):

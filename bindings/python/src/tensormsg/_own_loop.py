@@ -123,8 +123,10 @@ def look_at_own_loop(dialled: str, waited: float, asks: bool) -> None:
                 not _is_same(dialled, hub.place) or \
                 (hub.background and not (asks and hub.server is not None)):
             continue
+        other = "listen by tensormsg.sync.listen(), whose server has threads" \
+            if hub.server is not None else "listen with background=True"
         raise error_of(
             Status.WOULD_BLOCK, f"{hub.place} is served by the event loop that "
             "runs in this thread, which stands still while this call waits for "
-            "it: await the same (`async with tensormsg.connect(...)`), or make "
-            "the call in another thread (asyncio.to_thread())")
+            "it: await the same (`async with tensormsg.connect(...)`), make the "
+            f"call in another thread (asyncio.to_thread()), or {other}")
