@@ -6,6 +6,8 @@ import gc
 import os
 import random
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 import tensormsg
-from conftest import WAIT, becomes_idle
+from conftest import HERE, WAIT, becomes_idle, environment
 from tensormsg import _link, _loop
 from tensormsg._lib import hot, lib
 
@@ -688,3 +690,13 @@ def test_many_tasks_wait_on_one_connection(echo_unix):
             assert sorted(got) == list(range(50))
 
     asyncio.run(main())
+
+
+def test_an_application_leaves_no_task_and_warns_of_nothing():
+    """In asyncio's debug mode, with both loops: a little of the soak."""
+    pytest.importorskip("uvloop")
+    ran = subprocess.run([sys.executable, "-B", HERE / "app.py", ".5", ".5"],
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                         text=True, timeout=4 * WAIT, env=environment())
+    assert ran.returncode == 0, ran.stdout
+    assert "asyncio: " in ran.stdout and "uvloop: " in ran.stdout
