@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -221,6 +222,55 @@ def test_an_option_of_another_call_is_no_metadata_with_asyncio():
                     await ep.call("m", X, verify=True)
                 await stream.done_writing()
                 assert await stream.recv() is None
+
+    run(main())
+
+
+def warned(record):
+    """The keywords, and what was said to be meant; each of a line of this
+    file."""
+    assert all(one.filename == __file__ for one in record)
+    words = [str(one.message).split() for one in record]
+    return [(one[0], one[6]) for one in words]
+
+
+def test_a_keyword_that_looks_like_an_option_is_warned_of():
+    with tensormsg.listen(":0", background=True) as listener, \
+            tensormsg.connect(listener.url) as ep, \
+            tensormsg.sync.publish(":0") as camera, \
+            warnings.catch_warnings(record=True) as record:
+        warnings.simplefilter("default")
+        for _ in range(3):  # once in a place
+            ep.send(X, ack=True, time_out=5)
+            assert listener.recv(WAIT).meta == {"ack": True, "time_out": 5}
+        ep.send(X, meta={"ack": 1}, frame=7, packed=1, lens="wide", load=.5)
+        assert listener.recv(WAIT).meta["ack"] == 1
+        camera.send(X, coppy=False)
+        tensormsg.Reply(X, on_relase=1)
+        ep.start_call("m", X, atempts=2).cancel()
+        assert warned(record) == [
+            ("ack=", "acked="), ("time_out=", "timeout="), ("coppy=", "copy="),
+            ("on_relase=", "on_release="), ("atempts=", "attempts=")]
+
+
+def test_a_stream_and_asyncio_warn_of_such_a_keyword():
+    async def main():
+        async with tensormsg.listen(":0") as listener, \
+                tensormsg.connect(listener.url) as ep:
+            @listener.serve().method("m")
+            async def method(stream):
+                async for msg in stream:
+                    yield {"ack": msg.meta["ack"]}
+
+            with warnings.catch_warnings(record=True) as record:
+                warnings.simplefilter("default")
+                async with ep.stream("m", timout=WAIT) as stream:
+                    for _ in range(2):
+                        await stream.send(X, ack=1)
+                        assert (await stream.recv())["ack"] == 1
+                await asyncio.create_task(ep.send(X, frame=1))
+                assert warned(record) == [("timout=", "timeout="),
+                                          ("ack=", "acked=")]
 
     run(main())
 

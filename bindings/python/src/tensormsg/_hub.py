@@ -25,6 +25,7 @@ from ._lib import address, ffi, hot, lib, take_text, text, utf8
 from ._linger import Life, drop, keep_in_mind
 from ._link import Admission, Dialling
 from ._modes import live_queue
+from ._near import OPTIONS, option_meant, warn_of_options
 from ._own_loop import look_at_own_loop, note_door
 from ._presence import Presence, Watch
 from ._session import OnSession, Sessions, ThreadSessions
@@ -40,9 +41,6 @@ _SOON_S = 0.25  # of one at the address of another that is gone
 _LOOKS = 8  # at what has come, before something is sent
 _AGAIN_S = 0.05  # those that have ended are looked at again
 _DEPARTED_MAX = 4096
-# What other calls that send take beside metadata.
-_OPTIONS = frozenset(("acked", "attempts", "copy", "idempotent", "into",
-                      "keep_strides", "lend", "loan", "timeout", "verify"))
 _MOST_ATTEMPTS = 100  # of a call
 _MOST_QUEUE = 0x7fffffff  # messages of a stream
 CLOSE_TIMEOUT = 10.0  # seconds
@@ -105,10 +103,12 @@ def merge_meta(meta: Optional[Meta], more: Dict[str, Any]) -> Optional[
         Dict[str, Any]]:
     """Both as one dict; None if that would be empty. `more`: what a call does
     not take of its keywords."""
-    if not _OPTIONS.isdisjoint(more):
-        option = min(_OPTIONS.intersection(more))
+    if not OPTIONS.isdisjoint(more):
+        option = min(OPTIONS.intersection(more))
         raise TypeError(f"{option}= is nothing that can be asked for here; as "
                         f"metadata it is meta={{{option!r}: ...}}")
+    if any(map(option_meant, more)):
+        warn_of_options(more)
     try:
         merged = {**meta, **more} if meta else more
     except TypeError:
