@@ -74,6 +74,10 @@ def messages():
 CASES = [
     ("a long key", 64, lambda n: (long_key(n), {}), _data.unflatten),
     ("a tree", 16, tree_of, _data.unflatten),
+    ("int keys", 64, lambda n: (json.dumps(["d", *[[i, None] for i in range(
+        n)]]), {}), _data.unflatten),
+    ("a list of numbers", 1024, lambda n: ('{"n":["L"]}', {"n": np.ones(n)}),
+     _data.unflatten),
     ("a name twice", 64, twice, refused),
     ("methods", 16, lambda n: (Reply(n),), _serve.methods_of),
     ("shown", 256, lambda n: ("\u202e" * n,), hot.shown),

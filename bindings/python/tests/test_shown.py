@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How names and texts of a peer are shown: as src/core/shown.h says."""
 
+import asyncio
+import pickle
 import unicodedata
 
 import numpy as np
@@ -68,7 +70,7 @@ def test_reprs_and_errors_of_messages(pair):
     endpoint.send({HOSTILE: np.ones(1), "x": 1}, meta={HOSTILE: HOSTILE})
     message = server.recv(timeout=WAIT)
     assert message[HOSTILE] == 1 and message.meta[HOSTILE] == HOSTILE
-    must_be_plain(repr(message))
+    must_be_plain(repr(message).replace("\n", ""))
     must_be_plain(repr(message._raw_tensor(HOSTILE, "why")))
     with pytest.raises(KeyError) as caught:
         message[HOSTILE + "b"]
@@ -78,6 +80,65 @@ def test_reprs_and_errors_of_messages(pair):
     for words in (message._without_numpy(HOSTILE), str(wrong.value)):
         must_be_plain(words)
         assert ESCAPED in words
+
+
+def test_a_message_is_shown_on_one_screen(pair):
+    server, endpoint = pair
+    endpoint.send({f"p{i}": np.zeros(3) for i in range(10000)})
+    lines = repr(server.recv(timeout=WAIT)).splitlines()
+    assert len(lines) == 12
+    assert lines[1] == "  'p0': float64[3]" and "9990 more" in lines[-1]
+    long = f"{'n' * 4000}{{}}".format
+    endpoint.send({long(i): np.zeros((1,) * 30) for i in range(9)} |
+                  {"text": "x" * 10**6, "bytes": b"x" * 10**6})
+    assert len(repr(server.recv(timeout=WAIT))) < 24 * 80
+
+
+def test_a_message_is_shown_with_dtypes_and_shapes(pair):
+    server, endpoint = pair
+    endpoint.send({"x": np.zeros((3, 4), "f4"), "y": np.zeros((), "?"),
+                   "n": 4, "to": None, "names": ["a"]})
+    message = server.recv(timeout=WAIT)
+    for words in ("<message ", "'x': float32[3,4]", "'y': bool[]", "'n': 4",
+                  "'names/0': 'a'", server.url.split(":")[0]):
+        assert words in repr(message)
+    endpoint.send({})
+    assert "message of nothing from" in repr(server.recv(timeout=WAIT))
+    assert repr(tensormsg.Reply({"x": np.zeros(3), "y": [1], "z": None},
+                                lend=True)) == \
+        "<reply of 'x': float64[3], 'y': list of 1, 'z': None, lent>"
+    assert repr(tensormsg.Reply(None)) == "<reply of None>"
+    with server.serve(threads=1) as serving:
+        serving.method("m")(lambda request: {"repr": repr(request)})
+        shown = endpoint.call("m", {"x": np.zeros(2)}, timeout=WAIT)["repr"]
+    assert shown.startswith("<request 'm' ") and "'x': float64[2]" in shown
+
+
+def test_a_message_is_shown_with_asyncio():
+    async def main():
+        async with tensormsg.listen(":0", like=lambda array: 1 / 0) as server, \
+                tensormsg.connect(server.url) as ep:
+            await ep.send({"x": np.zeros((3, 4), "f4")})
+            return repr(await server.recv(WAIT))
+
+    assert "'x': float32[3,4]" in asyncio.run(main())
+
+
+def test_a_name_that_is_missed_is_told_of_with_those_there_are(pair):
+    server, endpoint = pair
+    endpoint.send({f"image{i}": np.zeros(1) for i in range(30)} | {"n": 4})
+    message = server.recv(timeout=WAIT)
+    for missed, words in (
+            (lambda: message["imag7"], "no 'imag7': is it 'image7', .* 31 names"),
+            (lambda: message["zz"], "no 'zz': there is 'image0', .* and 26 more"),
+            (lambda: message.raw("image"), "no array 'image': is it 'image"),
+            (lambda: message.dtype("n"), "no array 'n': there is 'image0'"),
+            (lambda: message[0], "no 0: there is 'image0'")):
+        with pytest.raises(KeyError, match=words) as caught:
+            missed()
+        there = pickle.loads(pickle.dumps(caught.value))
+        assert type(there) is KeyError and there.args == (str(caught.value),)
+    assert message.get("imag7") is None
 
 
 def test_words_of_a_peer_in_an_error(pair):

@@ -13,8 +13,9 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NoReturn, \
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from . import _data
+from . import _brief, _data
 from ._lib import hot
+from ._near import NoSuchName
 from .errors import Error
 
 _shown = _data.shortened  # a name, which came from a peer, in words
@@ -253,7 +254,10 @@ class BaseMessage(Mapping[str, Any]):
     def _index(self, name: str) -> int:
         if self._places is None:
             self._places = {key: i for i, key in enumerate(self._arrays)}
-        return self._places[name]
+        try:
+            return self._places[name]
+        except KeyError:
+            raise NoSuchName(name, self._arrays, "array ") from None
 
     def _at(self, name: str) -> Tuple[Any, int]:
         """The owner of a tensor, and where it has that."""
@@ -331,7 +335,7 @@ class BaseMessage(Mapping[str, Any]):
                 self._converted(name, convert)
         if name in self:
             return self._meta[_data.MARK + name]
-        raise KeyError(name)
+        raise NoSuchName(name, self)
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -357,8 +361,21 @@ class BaseMessage(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._arrays) + sum(1 for _ in self._leaves())
 
+    def _called(self) -> str:
+        return "message"
+
+    def _brief(self, name: str) -> str:
+        if name not in self._arrays:
+            return _brief.value(self._meta[_data.MARK + name])
+        array = self._arrays[name]
+        return _brief.value(array) if isinstance(array, np.ndarray) else \
+            _brief.tensor(self.dtype(name), hot.shape(*self._at(name)))
+
     def __repr__(self) -> str:
-        return hot.shown(f"<message of {list(self)} from {self._peer}>")
+        return _brief.mapping(
+            self._called(), [f"'{_shown(name)}': {self._brief(name)}"
+                             for name in itertools.islice(self, _brief.MOST)],
+            len(self), hot.shown(f" from {self._peer}"))
 
     @property
     def meta(self) -> Dict[str, Any]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import difflib
 import functools
+import itertools
 import sys
 import warnings
-from typing import Iterable, List, Optional
+from typing import Any, Collection, Iterable, List, Optional
+
+from ._data import shortened
 
 # What calls that send take beside metadata.
 OPTIONS = frozenset(("acked", "attempts", "copy", "idempotent", "into",
@@ -54,3 +57,40 @@ def warn_of_options(keywords: Iterable[str]) -> None:
                 f"{key}= is sent as metadata: was {option}= meant? As metadata, "
                 f"without this warning, it is meta={{{key!r}: ...}}",
                 stacklevel=_level())
+
+
+_LOOKED_AT = 1000  # names of a message, which a peer has chosen
+
+
+class NoSuchName(KeyError):
+    """A KeyError whose words name what there is. They are made when they are
+    read: get() drops it."""
+
+    __slots__ = ("_kind", "_names")
+
+    def __init__(self, name: Any, names: Collection[str],
+                 kind: str = "") -> None:
+        super().__init__(name)
+        self._names = names
+        self._kind = kind
+
+    def __reduce__(self) -> Any:
+        return KeyError, (str(self),)
+
+    def __str__(self) -> str:
+        name, names = str(self.args[0]), self._names
+        alike = (one for one in names if len(one) <= 2 * len(name) + 1)
+        close = close_names(name, itertools.islice(alike, _LOOKED_AT), 3)
+        told = close or list(itertools.islice(names, 5))
+        words = ", ".join(f"'{shortened(one)}'" for one in told)
+        return f"no {self._kind}{shortened(repr(self.args[0]))}" + (
+            f": is it {words}?" if close else
+            f": there is {words}" if told else ": there is nothing") + (
+            f" It has {len(names)} names" if close else
+            f" and {len(names) - len(told)} more"
+            if len(names) > len(told) else "")
+
+
+# As tracebacks, and callers of a handler that raises it, see it.
+NoSuchName.__name__ = NoSuchName.__qualname__ = "KeyError"
+NoSuchName.__module__ = "builtins"

@@ -93,6 +93,9 @@ class Request(BaseMessage):
         self._principal = principal
         self._task = parts[1]
 
+    def _called(self) -> str:
+        return f"request '{_data.shortened(self._method)}'"
+
     @property
     def method(self) -> str:
         """The name that was called."""

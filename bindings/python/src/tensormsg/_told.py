@@ -5,10 +5,12 @@ the library says so in any thread, and at any time."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import threading
 from typing import Any, Callable, Mapping, Optional
 
+from . import _brief, _data
 from ._hub import merge_meta
 from ._lib import hot
 from ._often import often
@@ -98,3 +100,13 @@ class Reply:
         self.meta = merge_meta(meta, more) if more else meta
         self.on_release = on_release
         self.lend = lend
+
+    def __repr__(self) -> str:
+        data, end = self.data, ", lent" if self.lend else ""
+        if not isinstance(data, Mapping):
+            return f"<reply of {_brief.value(data)}{end}>"
+        return _brief.mapping(
+            "reply", [f"'{_data.shortened(str(name))}': {_brief.value(value)}"
+                      for name, value in itertools.islice(data.items(),
+                                                          _brief.MOST)],
+            len(data), end)
