@@ -14,6 +14,7 @@
 #include "errors.h"
 #include "hub.h"
 #include "ops.h"
+#include "pack.h"
 
 /* A message that comes eagerly keeps its memory whole, by default up to 1 MiB.
  * The library gives back whole pages. */
@@ -178,6 +179,7 @@ static bool *choose(PyObject *owner, const tmsg_map_t *map, PyObject *arrays)
                     !tmsgpy_is_of_another(value, owner);
         bytes = copied[i] ? tmsgpy_copy_bytes(map, i, true) : 0;
         sum = sum + bytes < sum ? UINT64_MAX : sum + bytes;
+        tmsgpy_breathe((Py_ssize_t)i);
     }
     all = all || sum <= MESSAGE_COPIED_MOST;
     for (size_t i = 0; copied != NULL && !all && i < count; i++) {
@@ -225,6 +227,7 @@ PyObject *tmsgpy_apart(PyObject *self, PyObject *args)
             parts = NULL;
         }
         Py_XDECREF(part);
+        tmsgpy_breathe((Py_ssize_t)i);
     }
     PyMem_Free(copied);
     leave(whole);

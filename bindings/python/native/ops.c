@@ -140,17 +140,26 @@ void tmsgpy_spin(tmsg_worker_t *worker, const tmsg_request_t *request,
     }
 }
 
+/* The dict; or, if other threads run while it is packed, a copy of it. */
+static PyObject *unshared(PyObject *data)
+{
+    if (PyDict_CheckExact(data) && PyDict_Size(data) >= TMSGPY_SLICE) {
+        return PyDict_Copy(data);
+    }
+    Py_INCREF(data);
+    return data;
+}
+
 /* The values first: the list of them may have the collector run, and with it
  * what changes the dict. Nothing in tmsgpy_pack() does; later others may. */
-tmsg_map_t *tmsgpy_pack_new(PyObject *data, PyObject *meta, PyObject **keep_p,
-                            PyObject **result_p)
+static tmsg_map_t *pack_unshared(PyObject *data, PyObject *meta,
+                                 PyObject **keep_p, PyObject **result_p)
 {
     PyObject *keep = PyDict_CheckExact(data) ? PyDict_Values(data) : NULL;
     tmsg_map_t *map = NULL;
     bool filled;
     int packed;
 
-    *result_p = NULL;
     if (keep == NULL && PyErr_Occurred()) {
         return NULL;
     }
@@ -173,6 +182,20 @@ tmsg_map_t *tmsgpy_pack_new(PyObject *data, PyObject *meta, PyObject **keep_p,
         *result_p = Py_NotImplemented;
     }
     return NULL;
+}
+
+tmsg_map_t *tmsgpy_pack_new(PyObject *data, PyObject *meta, PyObject **keep_p,
+                            PyObject **result_p)
+{
+    PyObject *own = unshared(data);
+    tmsg_map_t *map = NULL;
+
+    *result_p = NULL;
+    if (own != NULL) {
+        map = pack_unshared(own, meta, keep_p, result_p);
+        Py_DECREF(own);
+    }
+    return map;
 }
 
 /* The tensor with each element once that strides of 0 repeat; in `shape`. */

@@ -56,6 +56,13 @@ static const char *name_of(const char *key)
     return key;
 }
 
+void tmsgpy_breathe(Py_ssize_t entry)
+{
+    if ((entry + 1) % TMSGPY_SLICE == 0) {
+        PyEval_RestoreThread(PyEval_SaveThread());
+    }
+}
+
 /* What a user calls it: leaves that are no arrays have a mark before it. */
 static PyObject *called(PyObject *name)
 {
@@ -258,12 +265,13 @@ static int set_meta(tmsg_map_t *map, PyObject *name, PyObject *value)
 int tmsgpy_pack_meta(PyObject *meta, tmsg_map_t *map)
 {
     PyObject *name, *value;
-    Py_ssize_t at = 0;
+    Py_ssize_t at = 0, count = 0;
 
     while (meta != Py_None && PyDict_Next(meta, &at, &name, &value)) {
         if (set_meta(map, name, value) != 0) {
             return -1;
         }
+        tmsgpy_breathe(count++);
     }
     return 1;
 }
@@ -271,7 +279,7 @@ int tmsgpy_pack_meta(PyObject *meta, tmsg_map_t *map)
 int tmsgpy_pack(PyObject *data, PyObject *meta, tmsg_map_t *map)
 {
     PyObject *name, *value;
-    Py_ssize_t at = 0;
+    Py_ssize_t at = 0, count = 0;
 
     if (!PyDict_CheckExact(data)) {
         return 0;
@@ -283,6 +291,7 @@ int tmsgpy_pack(PyObject *data, PyObject *meta, tmsg_map_t *map)
         if (rc != 1) {
             return rc;
         }
+        tmsgpy_breathe(count++);
     }
     return tmsgpy_pack_meta(meta, map);
 }
@@ -291,11 +300,12 @@ int tmsgpy_pack_buffers(PyObject *data, tmsg_map_t *map,
                         tmsgpy_posted_t *posted)
 {
     PyObject *name, *value;
-    Py_ssize_t at = 0;
+    Py_ssize_t at = 0, count = 0;
     int rc = 1;
 
     while (rc == 1 && PyDict_Next(data, &at, &name, &value)) {
         rc = add(map, name, value, posted);
+        tmsgpy_breathe(count++);
     }
     return rc;
 }
@@ -371,6 +381,7 @@ static PyObject *unpack_meta(const tmsg_map_t *map)
             Py_DECREF(dict);
             dict = NULL;
         }
+        tmsgpy_breathe((Py_ssize_t)i);
     }
     return dict;
 }
@@ -393,6 +404,7 @@ static PyObject *unpack_arrays(const tmsg_map_t *map, PyObject *owner,
             Py_DECREF(dict);
             dict = NULL;
         }
+        tmsgpy_breathe((Py_ssize_t)i);
     }
     return dict;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* pack.h - dicts as maps, and messages as dicts. The lock of the interpreter is
- * held in all of it. */
+ * held in all of it, but that others may have it once in TMSGPY_SLICE entries.
+ */
 #ifndef TENSORMSG_PYTHON_PACK_H
 #define TENSORMSG_PYTHON_PACK_H
 
@@ -11,9 +12,15 @@
 
 #include "places.h"
 
+#define TMSGPY_SLICE 1024
+
+/* Lets other threads run, if that many entries were made by now. */
+void tmsgpy_breathe(Py_ssize_t entry);
+
 /* Adds the arrays of `data`, a dict of str, to a map, and `meta`, a dict or
- * None. 1; 0 where a value is no array as it stands (convert it and try again);
- * -1 with an exception. The data is borrowed from the arrays. */
+ * None. If they are TMSGPY_SLICE or more, nobody else changes these dicts. 1; 0
+ * where a value is no array as it stands (convert it and try again); -1 with an
+ * exception. The data is borrowed from the arrays. */
 int tmsgpy_pack(PyObject *data, PyObject *meta, tmsg_map_t *map);
 
 /* Sets the metadata alone: 1, or -1 with an exception. */

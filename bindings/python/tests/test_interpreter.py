@@ -5,6 +5,7 @@ and callbacks have it."""
 import contextlib
 import ctypes
 import inspect
+import sys
 import threading
 import time
 
@@ -127,3 +128,85 @@ def test_callbacks_have_the_lock():
             assert server.recv(WAIT)["x"].all()
     assert seen.count(("taken", 1, False)) == 5
     assert seen.count(("freed", 1)) >= 4
+
+
+class Beside(threading.Thread):
+    """Runs beside the thread that made it: `most` is how much of its `all`, in
+    seconds of a processor, that one computed at once, while this one waited."""
+
+    def __init__(self):
+        super().__init__()
+        self.clock = time.pthread_getcpuclockid(threading.get_ident())
+        self.over = threading.Event()
+        self.most = 0.
+
+    def now(self):
+        return time.clock_gettime(self.clock)
+
+    def run(self):
+        last = self.now()
+        while not self.over.wait(.0001):
+            now = self.now()
+            self.most, last = max(self.most, now - last), now
+
+    def __enter__(self):
+        self.start()
+        self.begun = self.now()
+        return self
+
+    def __exit__(self, *error):
+        self.all = self.now() - self.begun
+        self.over.set()
+        self.join()
+
+
+@pytest.fixture
+def short_turns():
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(.0005)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def test_others_run_while_a_large_dict_is_packed_and_unpacked(short_turns):
+    """Once in some tries: another program may take the processor."""
+    data = dict.fromkeys(map(str, range(50_000)), np.ones(1, "u1"))
+    shares = {"send": [], "recv": []}
+    with tensormsg.listen(":0", background=True) as listener, \
+            tensormsg.connect(listener.url, background=True) as ep:
+        for _ in range(8):
+            for name, do in ("send", lambda: ep.send(data)), \
+                    ("recv", lambda: listener.recv(WAIT)):
+                with Beside() as beside:
+                    do()
+                shares[name].append(beside.most / beside.all)
+            if all(min(some) < .5 for some in shares.values()):
+                return
+    raise AssertionError(shares)
+
+
+def test_a_dict_that_changes_while_it_is_packed_is_sent_as_it_was(short_turns):
+    data = {str(i): np.full(2, i, "u4") for i in range(4000)}
+    over = threading.Event()
+
+    def change():
+        while not over.is_set():
+            for name in list(data)[::100]:
+                data[name] = np.full(2, int(name), "u4")
+                data[name + "new"] = data[name]
+                del data[name + "new"]
+
+    with tensormsg.listen(":0", background=True) as listener, \
+            tensormsg.connect(listener.url, background=True) as ep:
+        thread = threading.Thread(target=change)
+        thread.start()
+        try:
+            for _ in range(3):
+                ep.send(data)
+                got = listener.recv(WAIT)
+                assert len(got) >= 4000
+                assert all(got[name][1] == int(name.rstrip("new"))
+                           for name in got)
+        finally:
+            over.set()
+            thread.join()
