@@ -173,9 +173,10 @@ TMSG_API size_t tmsg_publisher_size(const tmsg_publisher_t *publisher);
  * "timeout" (of the publication), "left" (the subscriber) and "memory" (there
  * was none); "blocked", how often publishing waited; how many messages with
  * TMSG_SEND_LEND were "lent" and "not_lent", and "why_not_lent", if the last
- * one was not; then "subscribers" with "peer", the same of each, "mode"
- * ("live", "all" or ""), and how many are "waiting" and "under_way". *json_p is
- * freed with tmsg_string_free(). Errors: NO_MEMORY. */
+ * one was not; then "subscribers" with "id", as of
+ * tmsg_worker_overview(), "peer", the same of each, "mode" ("live", "all" or
+ * ""), and how many are "waiting" and "under_way". *json_p is freed with
+ * tmsg_string_free(). Errors: NO_MEMORY. */
 TMSG_API tmsg_status_t
 tmsg_publisher_describe(const tmsg_publisher_t *publisher, char **json_p);
 

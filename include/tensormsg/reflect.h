@@ -23,6 +23,14 @@ extern "C" {
 #define TMSG_METHOD_METHODS "tensormsg.methods"
 #define TMSG_METHOD_HEALTH "tensormsg.health"
 
+/* Every worker, with a server or without, answers TMSG_METHOD_DESCRIBE with
+ * what goes on there (docs/introspection.md): connections, queues, publishers,
+ * and calls, which are counted from the first time on. It is told to whoever
+ * may connect without a key, or, where the variable TENSORMSG_OBSERVERS of the
+ * process is set, to the principals that it names alone, with a space between
+ * two ("*": whoever has proved a key). Others get REFUSED. */
+#define TMSG_METHOD_DESCRIBE "tensormsg.describe"
+
 typedef enum {
     TMSG_HEALTH_UNKNOWN = 0, /* a word that this library does not know */
     TMSG_HEALTH_SERVING = 1,

@@ -288,6 +288,20 @@ TMSG_API tmsg_status_t tmsg_worker_wait(tmsg_worker_t *worker, int timeout_ms);
 TMSG_API tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker,
                                             char **json_p);
 
+/* Describes what is on the worker, in one JSON object: "version" and "pid" of
+ * the library and the process; "worker", as tmsg_worker_describe();
+ * "endpoints", of which each is an object of "id", "peer", "principal" (if it
+ * has proved a key), "state" ("connecting", "connected", "away", "closing"),
+ * "transport", "unacknowledged_ms", "waiting_messages" (to be sent),
+ * "ready_messages" (to be taken by the application, one by one of this
+ * endpoint), its counters, and of "send_ns" and "ack_ns" the count, p50 and
+ * p99; and "publishers", each as tmsg_publisher_describe(). It lists 256
+ * endpoints; "more_endpoints" is the number of others. It is what peers get
+ * that call TMSG_METHOD_DESCRIBE (tensormsg/reflect.h). *json_p is freed with
+ * tmsg_string_free(). Errors: NO_MEMORY. */
+TMSG_API tmsg_status_t tmsg_worker_overview(tmsg_worker_t *worker,
+                                            char **json_p);
+
 /* Pulls the oldest message that arrived over any endpoint. Waits up to
  * timeout_ms (0: only looks; -1: no limit). *message_p is the caller's, freed
  * with tmsg_message_destroy(). Errors: TIMED_OUT, INVALID_PARAM (the worker

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tensormsg/reflect.h>
+
+#include "rpc/describe.h"
 #include "rpc/method.h"
 #include "rpc/offer.h"
 
@@ -13,6 +16,7 @@ static const struct {
 } methods[] = {
     {TMSG_OFFER_FETCH, tmsg_offer_answer},
     {TMSG_OFFER_LIST, tmsg_offer_list},
+    {TMSG_METHOD_DESCRIBE, tmsg_describe_answer},
 };
 
 #define METHOD_COUNT (sizeof(methods) / sizeof(methods[0]))

@@ -19,10 +19,10 @@ void tmsg_builtin_leave(tmsg_hub_t *hub);
 tmsg_method_t *tmsg_builtin_method(const char *name, tmsg_handler_fn handler,
                                    uint32_t flags);
 
-/* A list of methods or of offers costs far more than the call that asks for it:
- * few go to a peer at a time. tmsg_list_begin() counts one more;
- * tmsg_list_end() replies with it, or fails if `status` is not OK, and destroys
- * it. Lock not held. Errors: RESOURCE_EXHAUSTED. */
+/* A list of methods or of offers, or a description, costs far more than the
+ * call that asks for it: few go to a peer at a time. tmsg_list_begin() counts
+ * one more; tmsg_list_end() replies with it, or fails if `status` is not OK,
+ * and destroys it. Lock not held. Errors: RESOURCE_EXHAUSTED. */
 #define TMSG_LISTS_MOST 4
 
 tmsg_status_t tmsg_list_begin(tmsg_task_t *task);

@@ -155,6 +155,16 @@ bool tmsg_calls_are_shared(const tmsg_calls_t *calls)
     return tmsg_worker_is_shared(calls->worker);
 }
 
+tmsg_worker_t *tmsg_calls_worker(const tmsg_calls_t *calls)
+{
+    return calls->worker;
+}
+
+const char *tmsg_calls_observers(const tmsg_calls_t *calls)
+{
+    return calls->worker->context->observers;
+}
+
 uint64_t tmsg_calls_lent_most(const tmsg_calls_t *calls)
 {
     return calls->worker->context->limits.lent_bytes;

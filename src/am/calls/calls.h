@@ -98,6 +98,13 @@ void tmsg_calls_leave(tmsg_endpoint_t *endpoint);
 /* Returns whether several threads may call the worker. */
 bool tmsg_calls_are_shared(const tmsg_calls_t *calls);
 
+/* Returns the worker, which is there as long as calls of its peers come. */
+tmsg_worker_t *tmsg_calls_worker(const tmsg_calls_t *calls);
+
+/* Returns the names of those who may ask what goes on here; NULL: nobody named
+ * any. */
+const char *tmsg_calls_observers(const tmsg_calls_t *calls);
+
 /* Returns the limit lent_bytes. */
 uint64_t tmsg_calls_lent_most(const tmsg_calls_t *calls);
 

@@ -17,6 +17,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/session.h"
 #include "am/endpoint/transport.h"
+#include "am/engine/describe.h"
 #include "am/listen/listener.h"
 #include "am/path/bulk.h"
 #include "am/path/cma.h"
@@ -447,20 +448,26 @@ static bool add_loans(cJSON *object, tmsg_worker_t *worker)
            add_figure(object, "loan_copy_bytes", counts.copied_bytes);
 }
 
-tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker, char **json_p)
+bool tmsg_describe_worker(cJSON *object, tmsg_worker_t *worker)
 {
-    cJSON *object = cJSON_CreateObject();
     tmsg_stats_t stats;
     bool ok;
 
     tmsg_worker_lock(worker);
     stats = worker->past.stats;
-    ok = object != NULL && count_endpoints(object, worker, &stats) &&
+    ok = count_endpoints(object, worker, &stats) &&
          add_memory(object, worker) && add_served(object, worker) &&
          add_loans(object, worker) && add_pinning(object, &worker->stage);
     tmsg_worker_unlock(worker);
-    ok = ok && tmsg_stats_describe(object, &stats);
-    return tmsg_json_finish(object, ok, json_p);
+    return ok && tmsg_stats_describe(object, &stats);
+}
+
+tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker, char **json_p)
+{
+    cJSON *object = cJSON_CreateObject();
+
+    return tmsg_json_finish(
+        object, object != NULL && tmsg_describe_worker(object, worker), json_p);
 }
 
 /* Adds the channels if there are more than channel 0. Channel 0 alone has all

@@ -578,6 +578,7 @@ static bool add_subscriber(cJSON *array, const tmsg_subscriber_t *subscriber)
     cJSON *entry = cJSON_CreateObject();
 
     return tmsg_json_add(array, NULL, entry) &&
+           add_publisher_number(entry, "id", subscriber->endpoint->id) &&
            cJSON_AddStringToObject(entry, "peer", subscriber->endpoint->peer) !=
                NULL &&
            add_fates(entry, subscriber->fates) &&
@@ -599,16 +600,13 @@ static bool add_lends(cJSON *object, const tmsg_lend_counts_t *lends)
                 NULL);
 }
 
-tmsg_status_t tmsg_publisher_describe(const tmsg_publisher_t *publisher,
-                                      char **json_p)
+bool tmsg_publisher_add_description(cJSON *object,
+                                    const tmsg_publisher_t *publisher)
 {
-    cJSON *object = cJSON_CreateObject();
     cJSON *array;
     bool ok;
 
-    tmsg_worker_lock(publisher->worker);
-    ok = object != NULL &&
-         add_publisher_number(object, "published", publisher->published) &&
+    ok = add_publisher_number(object, "published", publisher->published) &&
          add_publisher_number(object, "kept", publisher->kept.count) &&
          add_fates(object, publisher->fates) &&
          add_lends(object, &publisher->lends) &&
@@ -621,6 +619,17 @@ tmsg_status_t tmsg_publisher_describe(const tmsg_publisher_t *publisher,
         ok = add_subscriber(array,
                             TMSG_CONTAINER_OF(node, tmsg_subscriber_t, node));
     }
+    return ok;
+}
+
+tmsg_status_t tmsg_publisher_describe(const tmsg_publisher_t *publisher,
+                                      char **json_p)
+{
+    cJSON *object = cJSON_CreateObject();
+    bool ok;
+
+    tmsg_worker_lock(publisher->worker);
+    ok = object != NULL && tmsg_publisher_add_description(object, publisher);
     tmsg_worker_unlock(publisher->worker);
     return tmsg_json_finish(object, ok, json_p);
 }

@@ -9,6 +9,7 @@
 #ifndef TMSG_AM_PUBLISH_PUBLISHER_H
 #define TMSG_AM_PUBLISH_PUBLISHER_H
 
+#include <cjson/cJSON.h>
 #include <tensormsg/publisher.h>
 
 #include "am/endpoint/endpoint.h"
@@ -161,6 +162,11 @@ void tmsg_subscribers_ended(tmsg_endpoint_t *endpoint);
  * waits for it. Once it is connected, it gets the publications that are kept
  * like a newcomer, but for those that wait for it anyway. */
 void tmsg_subscribers_move(tmsg_endpoint_t *heir, tmsg_endpoint_t *old);
+
+/* Adds what tmsg_publisher_describe() tells to a JSON object. False: no
+ * memory. */
+bool tmsg_publisher_add_description(cJSON *object,
+                                    const tmsg_publisher_t *publisher);
 
 /* Frees the publisher, for the application or its worker. */
 void tmsg_publisher_release(tmsg_publisher_t *publisher);

@@ -110,6 +110,19 @@ static tmsg_status_t read_context_huge_pages(tmsg_context_t *context)
                          &context->huge_page_bytes);
 }
 
+static tmsg_status_t read_observers(tmsg_context_t *context)
+{
+    const char *names = getenv("TENSORMSG_OBSERVERS");
+
+    if (names != NULL && *names != '\0') {
+        context->observers = strdup(names);
+        if (context->observers == NULL) {
+            return tmsg_error_memory("the observers");
+        }
+    }
+    return TMSG_OK;
+}
+
 static tmsg_status_t add_tuning(const char *text, const char *source,
                                 tmsg_tuning_t *tuning)
 {
@@ -277,6 +290,9 @@ static tmsg_status_t read_context_params(const tmsg_context_params_t *params,
     if (status == TMSG_OK) {
         status = read_devices(params, context);
     }
+    if (status == TMSG_OK) {
+        status = read_observers(context);
+    }
     return status == TMSG_OK ? read_context_ucx(params, context) : status;
 }
 
@@ -321,6 +337,7 @@ void tmsg_context_destroy(tmsg_context_t *context)
     if (context != NULL && tmsg_refs_drop(&context->refs)) {
         tmsg_keepalive_close(&context->keepalive);
         free(context->ucx_config);
+        free(context->observers);
         tmsg_settings_free(&context->settings);
         tmsg_devices_destroy(context->devices);
         tmsg_keyring_destroy(context->keyring);

@@ -29,6 +29,7 @@ struct tmsg_context {
     tmsg_devices_t *devices; /* numbered by the device table; NULL: no table */
     /* Holds the keys of all that name no keyring; NULL: no key. */
     tmsg_keyring_t *keyring;
+    char *observers;        /* TENSORMSG_OBSERVERS; NULL: it is not set */
     tmsg_tuning_t tuning;   /* thresholds of the ways that messages travel */
     tmsg_trace_fn on_trace; /* NULL: nobody traces */
     void *on_trace_arg;

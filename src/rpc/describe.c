@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Answers peers that ask what goes on in this process. docs/rpc.md, "What
+ * travels", has the messages. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <tensormsg/metrics.h>
+#include <tensormsg/reflect.h>
+
+#include "rpc/builtin.h"
+#include "rpc/describe.h"
+#include "rpc/principal.h"
+
+/* Checks whether a peer may be told: whoever may connect without a key, unless
+ * there are names of who may. Errors: REFUSED. */
+static tmsg_status_t check_observer(const tmsg_task_t *task)
+{
+    const char *observers = tmsg_calls_observers(task->server->hub->calls);
+
+    if (observers == NULL ? tmsg_endpoint_principal(task->endpoint) == NULL
+                          : tmsg_principals_allow(observers, task->endpoint)) {
+        return TMSG_OK;
+    }
+    return tmsg_error_set(TMSG_ERR_REFUSED,
+                          "this is told to the principals that the variable "
+                          "TENSORMSG_OBSERVERS of the process names");
+}
+
+/* Adds a text as a tensor, which frees it; it frees it also if it fails. */
+static tmsg_status_t add_text(tmsg_map_t *map, const char *name, char *text)
+{
+    const int64_t shape[] = {(int64_t)strlen(text)};
+    const tmsg_tensor_t tensor = {
+        text, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, shape, NULL};
+    const tmsg_map_add_params_t params = {.field_mask =
+                                              TMSG_MAP_ADD_PARAM_RELEASE,
+                                          .release = free,
+                                          .release_arg = text};
+    tmsg_status_t status = tmsg_map_add(map, name, &tensor, &params);
+
+    if (status != TMSG_OK) {
+        free(text);
+    }
+    return status;
+}
+
+static tmsg_status_t describe(tmsg_task_t *task, tmsg_map_t *map)
+{
+    tmsg_worker_t *worker = tmsg_calls_worker(task->server->hub->calls);
+    char *text;
+    tmsg_status_t status = tmsg_worker_overview(worker, &text);
+
+    if (status == TMSG_OK) {
+        status = add_text(map, TMSG_DESCRIBED_PROCESS, text);
+    }
+    if (status == TMSG_OK) { /* who asks again gets what was counted since */
+        status = tmsg_metrics_start(worker);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_metrics_text(worker, &text);
+    }
+    return status == TMSG_OK ? add_text(map, TMSG_DESCRIBED_METRICS, text)
+                             : status;
+}
+
+void tmsg_describe_answer(void *arg, tmsg_task_t *task)
+{
+    tmsg_map_t *map = NULL;
+    tmsg_status_t status = check_observer(task);
+
+    (void)arg;
+    if (status == TMSG_OK) {
+        status = tmsg_list_begin(task);
+    }
+    if (status != TMSG_OK) {
+        (void)tmsg_task_fail(task, status, 0, tmsg_error_message(), NULL);
+        return;
+    }
+    status = tmsg_map_create(&map);
+    if (status == TMSG_OK) {
+        status = describe(task, map);
+    }
+    tmsg_list_end(task, status, map);
+}
