@@ -25,6 +25,9 @@ async def endpoints() -> None:
                                  mode="live", loan=True) as ep:
         assert_type(ep, tensormsg.Endpoint)
         assert_type(await ep.send({"x": 1}, frame=7), None)
+        await ep.send({"layers": [{"w": np.eye(2)}, {0: None}]})
+        await ep.send([np.eye(2), {"lr": .1}])
+        await ep.send(await ep.recv())
         msg = await ep.recv(timeout=1)
         assert_type(msg, tensormsg.Message)
         assert_type(msg["x"], Any)
@@ -160,6 +163,14 @@ async def greet(peer: tensormsg.Endpoint) -> None:
     await peer.send({"x": 1})
 
 
+def files() -> None:
+    assert_type(tensormsg.load("x.npz", like="torch"), tensormsg.File)
+    with tensormsg.open("x.npy") as file:
+        assert_type(file, tensormsg.File)
+        assert_type(file.meta, Dict[str, Any])
+        tensormsg.save("y.npz", file, overwrite=True)
+
+
 def others(error: tensormsg.Error) -> None:
     assert_type(error.status, tensormsg.Status)
     ring = tensormsg.Keyring({"a": tensormsg.generate_key(), "b": [bytes(32)]})
@@ -179,3 +190,6 @@ async def wrong(ep: tensormsg.Endpoint, server: tensormsg.Server) -> None:
     ep.set_queue(slow="disconnect")  # type: ignore[arg-type]
     ep.recv()["x"]  # type: ignore[index]
     server.method(lambda request: {})  # type: ignore[arg-type]
+    await ep.send(np.ones(3))  # type: ignore[arg-type]
+    await ep.call("x", np.ones(3))  # type: ignore[arg-type]
+    tensormsg.Reply(np.ones(3))  # type: ignore[arg-type]

@@ -21,6 +21,9 @@ from ._lib import hot
 from .context import most_keys
 from .errors import Error, Status, error_of
 
+# What can be sent, as far as types can say it.
+Data = Union[Mapping[Any, Any], List[Any], Tuple[Any, ...]]
+
 # Beside the tensors of a map there may be leaves that are no arrays: metadata
 # whose key is "/" and the leaf's name. Where names alone do not tell how the
 # leaves hang together, the key "/" has that as JSON: an object is a dict,

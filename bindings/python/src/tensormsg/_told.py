@@ -11,6 +11,7 @@ import threading
 from typing import Any, Callable, Mapping, Optional
 
 from . import _brief, _data
+from ._data import Data
 from ._hub import merge_meta
 from ._lib import hot
 from ._often import often
@@ -91,7 +92,8 @@ class Reply:
                                "None.",
                  "lend": "Whether the arrays may be lent."}
 
-    def __init__(self, data: Any, *, meta: Optional[Mapping[str, Any]] = None,
+    def __init__(self, data: Optional[Data], *,
+                 meta: Optional[Mapping[str, Any]] = None,
                  on_release: Optional[Callable[[], object]] = None,
                  lend: bool = False, **more: Any) -> None:
         if on_release is not None and not callable(on_release):
