@@ -464,7 +464,8 @@ void tmsg_worker_close_retired(tmsg_worker_t *worker)
     worker->seldom &= (uint8_t)~TMSG_SELDOM_RETIRED;
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = next) {
         next = ucx->next;
-        if (ucx->retired && ucx->users == 0 && tmsg_linger_over(ucx)) {
+        if (ucx->retired && ucx->users == 0 && tmsg_linger_over(ucx) &&
+            !tmsg_linger_is_asked(ucx)) {
             tmsg_worker_drain(ucx);
             close_retired_ucx(worker, ucx);
         } else if (ucx->retired) {

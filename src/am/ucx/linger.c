@@ -16,6 +16,7 @@
 #include "core/shown.h"
 
 #define LINGER_NS 250000000ULL
+#define ASKED_NS 1000000000ULL
 #define LOOK_MS 1     /* between two looks, if some have time left */
 #define LATE_MS 500   /* between two looks, if none has time left */
 #define READS_MOST 64 /* most reads from one socket in a look */
@@ -109,9 +110,10 @@ static void look_again(tmsg_timer_t *timer)
     tmsg_ucx_t *ucx = TMSG_CONTAINER_OF(timer, tmsg_ucx_t, linger);
 
     look_at_lingering(ucx);
-    if (ucx->lingering.count + ucx->late.count > 0) {
-        tmsg_loop_set_timer(ucx->loop, timer,
-                            ucx->lingering.count > 0 ? LOOK_MS : LATE_MS);
+    if (ucx->lingering.count > 0) {
+        tmsg_loop_set_timer(ucx->loop, timer, LOOK_MS);
+    } else if (ucx->late.count > 0 || tmsg_linger_is_asked(ucx)) {
+        tmsg_loop_set_timer(ucx->loop, timer, LATE_MS);
     }
 }
 
@@ -120,6 +122,7 @@ void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking, bool stranger,
 {
     socket_t *kept;
 
+    ucx->asked_ns = tmsg_now_ns() + ASKED_NS;
     if (stranger && atomic_load(&strangers) >= STRANGERS_MOST) {
         shutdown(fd, SHUT_WR);
         close(fd);
@@ -149,6 +152,11 @@ void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking, bool stranger,
 bool tmsg_linger_over(const tmsg_ucx_t *ucx)
 {
     return ucx->lingering.count == 0;
+}
+
+bool tmsg_linger_is_asked(const tmsg_ucx_t *ucx)
+{
+    return tmsg_now_ns() < ucx->asked_ns;
 }
 
 bool tmsg_linger_look(tmsg_ucx_t *ucx)

@@ -25,6 +25,14 @@ void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking, bool stranger,
 /* Returns whether each such peer has hung up, or has had its 250 ms. */
 bool tmsg_linger_over(const tmsg_ucx_t *ucx);
 
+/* Returns whether UCX may be answered still. UCX asks each peer once a second
+ * whether it lives. A peer that has closed its UCX endpoint answers by a new
+ * one, for which it opens this side's memory, and it may do so after it has
+ * hung up. If the file that it opens is another one by now, the peer's process
+ * ends. So a worker that lives on does not close a UCX worker for a second
+ * after that gave a connection up. */
+bool tmsg_linger_is_asked(const tmsg_ucx_t *ucx);
+
 /* Looks at the sockets. Returns whether a peer has not hung up: the UCX worker
  * must not be closed then. Nobody else may use the UCX worker meanwhile. */
 bool tmsg_linger_look(tmsg_ucx_t *ucx);

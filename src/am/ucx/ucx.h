@@ -74,6 +74,8 @@ typedef struct tmsg_ucx {
     tmsg_list_t lingering; /* sockets; see linger.h */
     tmsg_list_t late;      /* sockets of `lingering` that have had their time */
     tmsg_timer_t linger;
+    /* Until then peers that were given up may answer what UCX asked them. */
+    uint64_t asked_ns;
     tmsg_backing_pool_t pool;
     /* Number of segments of `pool` that are kept; see segments.h. */
     uint64_t segments;

@@ -83,16 +83,16 @@ static void take_map(side_t *side, child_t *child, const char *order)
     tmsg_message_destroy(message);
 }
 
-/* The smallest segment of shared memory that UCX holds open here is our queue;
- * its first word counts the places taken. */
-static void punch_hole(void)
+/* Returns how many segments of shared memory UCX holds open here, and the
+ * smallest of them; -1: there is none. */
+static unsigned count_segments(int *least_p)
 {
     DIR *folder = opendir("/proc/self/fd");
     off_t least = 0;
-    int queue = -1;
+    unsigned count = 0;
     struct dirent *entry;
-    atomic_uint_fast64_t *taken;
 
+    *least_p = -1;
     must_true(folder != NULL);
     while ((entry = readdir(folder)) != NULL) {
         char link[64], path[64] = "";
@@ -105,13 +105,24 @@ static void punch_hole(void)
             sscanf(entry->d_name, "%d", &fd) != 1 || fstat(fd, &file) != 0) {
             continue;
         }
-        if (queue < 0 || file.st_size < least) {
+        count++;
+        if (*least_p < 0 || file.st_size < least) {
             least = file.st_size;
-            queue = fd;
+            *least_p = fd;
         }
     }
     closedir(folder);
-    must_true(queue >= 0);
+    return count;
+}
+
+/* The smallest segment of shared memory that UCX holds open here is our queue;
+ * its first word counts the places taken. */
+static void punch_hole(void)
+{
+    atomic_uint_fast64_t *taken;
+    int queue;
+
+    must_true(count_segments(&queue) > 0);
     taken = mmap(NULL, sizeof(*taken), PROT_READ | PROT_WRITE, MAP_SHARED,
                  queue, 0);
     must_true(taken != MAP_FAILED);
@@ -292,5 +303,40 @@ Test(hole, a_killed_peer_that_left_none_costs_its_blob_nothing)
     must_be(side_end_of(&side, kept), TMSG_ERR_PEER_LOST);
     side_await(&side, is_left_alone, ucx, "the end of looking");
     must_true(!blob_is_over(side.listener));
+    side_close(&side);
+}
+
+/* A peer that has hung up may still answer what UCX asked it, and opens the
+ * queue by the number of its descriptor for that. Another file must not have
+ * that number yet. */
+Test(hole, a_queue_stays_for_a_while_after_its_last_peer)
+{
+    tmsg_endpoint_t *endpoint;
+    child_t child;
+    side_t side;
+    unsigned count;
+    time_t until;
+    int queue;
+
+    child_start(&child, peer, NULL);
+    side_open(&side, NULL);
+    side_listen(&side, "tcp://127.0.0.1:0");
+    endpoint = take_peer(&side, &child);
+    count = count_segments(&queue);
+    must_true(count > 0);
+    line_put(child.out, "end");
+    must_be(side_end_of(&side, endpoint), TMSG_ERR_PEER_LOST);
+    tmsg_endpoint_destroy(endpoint);
+    child_join(&child);
+    for (int i = 0; i < 20; i++) {
+        tmsg_worker_progress(side.worker);
+    }
+    must_be(count_segments(&queue), count);
+    for (until = time(NULL) + 10;
+         count_segments(&queue) > 0 && time(NULL) < until;) {
+        tmsg_worker_wait(side.worker, 100);
+        tmsg_worker_progress(side.worker);
+    }
+    must_be(count_segments(&queue), 0);
     side_close(&side);
 }
