@@ -427,8 +427,8 @@ WAYS = [
     (r"git apply ", Terminal.read),  # to sources that are not here
     # soak/python_install, which asks an index
     (r"python3 -m venv|env/bin/pip|pip download", Terminal.read),
-    (r"python -m tensormsg (record|replay|cut|top) ",
-     Terminal.read),  # bindings/recording, bindings/top
+    # bindings/commands, bindings/recording, bindings/top
+    (r"python3? -m tensormsg (perf|record|replay|cut|top) ", Terminal.read),
     (r"gst-launch-1\.0 ", Terminal.read),  # embed/gstreamer
     (r"find /dev/shm ", Terminal.read),  # of all programs of the machine
 ]

@@ -223,7 +223,7 @@ def test_a_file_that_the_library_refuses_is_not_updated(tmp_path, text, words):
     (["--allow-unauthenticated"], "goes with --listen"),
     (["--json", "--tune"], "go without --tune"),
     (["--out", "x.json"], "--out goes with --tune"),
-    (["--tune", "--force"], "--force goes with --out or --plot"),
+    (["--tune", "--force"], "--force goes with --out"),
     (["--tune", "--update"], "--update goes with --out"),
     (["--tune", "--out", "x", "--update", "--force"], "one of both"),
     (["--tune", "--out", "/dev/full", "--force"], "not a regular file"),

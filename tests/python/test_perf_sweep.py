@@ -14,7 +14,6 @@ import pathlib
 import signal
 import subprocess
 import time
-import xml.etree.ElementTree as ElementTree
 
 import pytest
 
@@ -29,7 +28,6 @@ PHASES = ["prepare_us", "post_us", "transfer_us"]
 COLUMNS = ["measure", "transport", "transports", "memory", "map", "tensors",
            "bytes", "in_flight", "repetitions", "messages", *TIMES, "mean_us",
            *RATES, "spread_percent", *PHASES, "verified", "by_bulk"]
-SVG = "{http://www.w3.org/2000/svg}"
 FAKES = pathlib.Path(os.environ["LIBTENSORMSG"]).parent / "tests/fakes"
 
 
@@ -183,53 +181,6 @@ def test_what_is_whole_is_verified():
         assert row["verified"] is True
 
 
-# --- the picture ---
-
-@pytest.mark.once
-def test_a_plot_has_every_row(tmp_path):
-    path = tmp_path / "plot.svg"
-    rows = measured("--plot", path, "-b", "64K,64,2K", "--tensors", "1,8")
-    root = ElementTree.parse(path).getroot()
-    assert root.tag == f"{SVG}svg"
-    points = list(root.iter(f"{SVG}circle"))
-    assert len(points) == len(rows)
-    assert {point.find(f"{SVG}title").text.split(":")[0] for point in points} \
-        == {f"{row['map']}, {row['transport']}" for row in rows}
-    texts = {text.text for text in root.iter(f"{SVG}text")}
-    assert {"shm, 1 tensor", "tcp, 8 tensors", "bandwidth, GB/s"} <= texts
-    for line in root.iter(f"{SVG}polyline"):
-        along = [float(pair.split(",")[0])
-                 for pair in line.get("points").split()]
-        assert along == sorted(along) and len(set(along)) == 3
-    width, height = (float(root.get(name)) for name in ("width", "height"))
-    for point in points:
-        assert 0 < float(point.get("cx")) < width
-        assert 0 < float(point.get("cy")) < height
-
-
-@pytest.mark.once
-def test_a_plot_is_no_place_for_markup(tmp_path):
-    workload, path = tmp_path / "w.json", tmp_path / "plot.svg"
-    workload.write_text(json.dumps({"name": "<b>&\u0001\"", "maps": [
-        {"tensors": [{"name": "a", "dtype": "uint8", "shape": [0]}]}]}))
-    measured("-w", workload, "--plot", path, "--over", "tcp")
-    texts = [text.text for text in
-             ElementTree.parse(path).getroot().iter(f"{SVG}text")]
-    assert r'tcp, <b>&\x01"' in texts
-
-
-@pytest.mark.once
-def test_a_picture_that_is_there_stays(tmp_path):
-    path = tmp_path / "plot.svg"
-    path.write_text("mine")
-    done = perf("--plot", path, "-b", 64)
-    assert done.returncode == USAGE
-    one_line(done.stderr, str(path), "exists", "--force")
-    assert path.read_text() == "mine"
-    measured("--plot", path, "--force", "-b", 64)
-    assert path.read_text().startswith("<svg")
-
-
 # --- memory ---
 
 @pytest.mark.once
@@ -290,10 +241,9 @@ def cpu_seconds(pid):
 
 
 @pytest.mark.parametrize("how", ["--csv", "--json", None])
-def test_a_signal_shows_what_there_is(how, tmp_path):
-    plot = tmp_path / "plot.svg"
+def test_a_signal_shows_what_there_is(how):
     with started(*[how] * bool(how), "-b", "64:64K", "--seconds", 60,
-                 "--plot", plot, "--warmup", .01) as here:
+                 "--warmup", .01) as here:
         child = None
         while child is None:
             children = pathlib.Path(
@@ -315,8 +265,6 @@ def test_a_signal_shows_what_there_is(how, tmp_path):
         assert "8x64B" in out
         return
     assert row["measure"] == "latency" and int(row["messages"]) > 0
-    assert len(list(ElementTree.parse(plot).getroot().iter(f"{SVG}circle"))) \
-        == 1
 
 
 def test_another_version_is_named():
@@ -356,12 +304,9 @@ def test_usage_that_is_explained(words):
     (["--workload", "x", "--bytes", "1"], "goes without --bytes"),
     (["--tune", "--bytes", "1"], "--tune measures what it has to"),
     (["--tune", "--csv"], "go without --tune"),
-    (["--plot", "x.png"], "--plot draws SVG"),
-    (["--tune", "--plot", "x"], "--tune measures what it has to"),
     (["--listen", "tcp://127.0.0.1:0", "--verify"], "it measures nothing"),
     (["--over", "tcp,rdma"], "--over is shm or tcp"),
     (["--workload", "no/such.json"], "no/such.json: No such file"),
-    (["--plot", "no/such/x.svg"], "No such file"),
 ])
 def test_bad_usage(words, says, tmp_path):
     done = perf(*words, cwd=tmp_path)

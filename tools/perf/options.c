@@ -18,7 +18,6 @@ enum {
     KEY_QUICK,
     KEY_JSON,
     KEY_CSV,
-    KEY_PLOT,
     KEY_MEMORY,
     KEY_IN_FLIGHT,
     KEY_SECONDS,
@@ -74,7 +73,6 @@ static const struct argp_option option_list[] = {
     {NULL, 0, NULL, 0, "What comes out:", 3},
     {"csv", KEY_CSV, NULL, 0, "As CSV, a line of names first", 3},
     {"json", KEY_JSON, NULL, 0, "As a JSON array of objects", 3},
-    {"plot", KEY_PLOT, "FILE", 0, "Draw it, too: an SVG picture", 3},
     {NULL, 0, NULL, 0, "Thresholds:", 4},
     {"tune", KEY_TUNE, NULL, 0,
      "Measure the thresholds of docs/transfer-ways.md and write them as a "
@@ -83,7 +81,7 @@ static const struct argp_option option_list[] = {
     {"out", 'o', "FILE", 0, "With --tune: write FILE, not standard output", 4},
     {"update", KEY_UPDATE, NULL, 0,
      "With --out: keep what else FILE says, if it exists", 4},
-    {"force", 'f', NULL, 0, "With --out or --plot: replace FILE", 4},
+    {"force", 'f', NULL, 0, "With --out: replace FILE", 4},
     {NULL, 0, NULL, 0, "The other side (--listen):", 5},
     {"count", 'n', "N", 0, "End when N connections have come and gone", 5},
     {0},
@@ -261,9 +259,6 @@ static error_t parse_perf_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_CSV:
         options->csv = true;
-        return 0;
-    case KEY_PLOT:
-        options->plot = arg;
         return 0;
     default:
         return parse_plan(key, arg, state);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <string.h>
-#include <strings.h>
 
 #include "perf.h"
 
@@ -29,25 +28,10 @@ static const char *check_listen(const perf_options_t *options)
     }
     if (options->connection.url != NULL || options->tune || options->json ||
         options->csv || options->quick || options->over != NULL ||
-        options->out != NULL || options->plot != NULL ||
-        has_plan(&options->plan)) {
+        options->out != NULL || has_plan(&options->plan)) {
         return "--listen is the other side: it measures nothing";
     }
     return NULL;
-}
-
-static bool is_other_picture(const char *path)
-{
-    static const char *const others[] = {".png", ".pdf", ".jpg", ".jpeg",
-                                         ".html"};
-    const char *dot = strrchr(path, '.');
-
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
-        if (dot != NULL && strcasecmp(dot, others[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
 }
 
 static const char *check_output(const perf_options_t *options)
@@ -58,12 +42,9 @@ static const char *check_output(const perf_options_t *options)
     if (options->json && options->csv) {
         return "--json or --csv: one of both";
     }
-    if (options->tune && (options->plot != NULL || has_plan(&options->plan))) {
+    if (options->tune && has_plan(&options->plan)) {
         return "--tune measures what it has to: of what else there is to say "
                "it takes --over, --quick and --timeout";
-    }
-    if (options->plot != NULL && is_other_picture(options->plot)) {
-        return "--plot draws SVG: give it a FILE.svg";
     }
     if (options->out != NULL && !options->tune) {
         return "--out goes with --tune";
@@ -71,8 +52,8 @@ static const char *check_output(const perf_options_t *options)
     if (options->update && options->out == NULL) {
         return "--update goes with --out";
     }
-    if (options->force && options->out == NULL && options->plot == NULL) {
-        return "--force goes with --out or --plot";
+    if (options->force && options->out == NULL) {
+        return "--force goes with --out";
     }
     if (options->update && options->force) {
         return "--update keeps what --force would replace: one of both";

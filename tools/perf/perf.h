@@ -7,7 +7,7 @@
  *   sweep.c        goes through all measurements
  *   perf.c         goes through the transports
  *   load.c         creates the maps; run.c sends them
- *   rows.c         the results: table.c, and plot.c with svg.c, show them
+ *   rows.c         the results: table.c shows them
  *   tune.c         measures thresholds with the functions of stream.c
  *   config_file.c  writes the thresholds
  *
@@ -60,7 +60,6 @@ typedef struct {
     connection_options_t connection; /* without a URL: to a child process */
     const char *over; /* "shm", "tcp", or both; NULL: what is available */
     const char *out;  /* file to write; NULL: standard output */
-    const char *plot; /* picture to write, or NULL */
     perf_plan_t plan;
     unsigned count; /* senders to serve; 0: until a signal */
     bool tune;

@@ -126,7 +126,6 @@ perf_row_t *perf_rows_add(perf_rows_t *rows, const perf_peer_t *peer,
         .repetitions = result->repetitions,
         .by_bulk = result->by_bulk,
         .verified = load->verify,
-        .is_file = peer->options->plan.workload_count > 0,
     };
     memcpy(row->transport, peer->transport, sizeof(row->transport));
     memcpy(row->transports, peer->transports, sizeof(row->transports));

@@ -22,7 +22,6 @@ typedef struct {
     double prepare_us, post_us, transfer_us; /* medians of the phases */
     bool by_bulk; /* some messages used the bulk stream */
     bool verified;
-    bool is_file; /* the map is from a workload file */
 } perf_row_t;
 
 typedef struct {
@@ -50,12 +49,5 @@ void perf_table_head(const perf_options_t *options, const perf_peer_t *peer,
                      const perf_memory_t *memory);
 void perf_table_line(const perf_options_t *options, const perf_row_t *rows,
                      size_t count);
-
-/* Writes an SVG picture. Returns false after a complaint. */
-bool perf_plot(const char *path, bool force, const perf_rows_t *rows);
-
-/* Tells, before anything is measured, whether the picture may be written.
- * Returns false after a complaint. */
-bool perf_plot_check(const perf_options_t *options);
 
 #endif

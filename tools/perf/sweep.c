@@ -223,10 +223,6 @@ static int finish_sweep(sweep_t *sweep, int code)
     if (options->json && !perf_json(stdout, &sweep->rows)) {
         code = EXIT_FAILED;
     }
-    if (options->plot != NULL && sweep->rows.count > 0 &&
-        !perf_plot(options->plot, options->force, &sweep->rows)) {
-        code = EXIT_FAILED;
-    }
     if (signals_came()) {
         complain("a signal came: this is what was measured until then");
         code = EXIT_FAILED;
@@ -239,7 +235,7 @@ int perf_sweep(const perf_options_t *options)
     sweep_t sweep = {.options = options};
     int code;
 
-    if (!check_workloads(&options->plan) || !perf_plot_check(options)) {
+    if (!check_workloads(&options->plan)) {
         return EXIT_USAGE;
     }
     if (!check_memories(&options->plan)) {

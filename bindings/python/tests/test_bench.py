@@ -105,7 +105,7 @@ def test_the_slowest_pair_is_told(monkeypatch):
       for text in ("0", "-1", "101", "two", "1.5")),
     *((["--computing", text], f"--computing: {text}: a number from 0 to 100")
       for text in ("-1", "101", "all")),
-    (["--plot", "rows.pdf"], "rows.pdf: neither .png nor .svg"),
+    (["--plot", "rows.gif"], "rows.gif: none of .png, .svg, .pdf"),
     (["--plot", "/nowhere/plot.png"], "/nowhere/plot.png: no folder"),
     (["--json", "/nowhere/rows.json"], "/nowhere/rows.json: no folder"),
     (["--work", "8"], "--work: 8: not NxBYTES"),

@@ -3,8 +3,10 @@
 of the command `tensormsg` (docs/ends.md) where it has it, too."""
 
 import contextlib
+import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,9 +17,10 @@ import pytest
 
 import tensormsg
 from conftest import WAIT, environment, python
-from tensormsg import health, sync
+from tensormsg import _plot, health, sync
 from tensormsg.__main__ import COMMANDS, main
 from tensormsg._cmd_data import Watched, data_of, meta_of, name_fault
+from tensormsg._cmd_perf import numbers
 
 DONE, FAILED, USAGE, APPLICATION, NO_METHOD, OTHER_MAP, TIMED_OUT, \
     UNAVAILABLE, CUT = range(9)
@@ -464,3 +467,116 @@ def test_a_file_that_changes_is_not_kept(tmp_path, files, monkeypatch, capsys):
         assert it.stop() == DONE
     assert "the file changed while it was in use" in capsys.readouterr().err
     assert os.listdir(tmp_path / "out") == []
+
+
+def rows(**more):
+    """As the command prints them."""
+    return [{"measure": measure, "transport": transport, "memory": "host",
+             "map": f"{tensors}x{size}B", "tensors": tensors,
+             "bytes": tensors * size, "in_flight": 8, "p50_us": size / 10,
+             "p99_us": size / 5, "messages_per_s": None if measure == "latency"
+             else 1e6 / size, "gb_per_s": None if measure == "latency" else 2.5,
+             **more}
+            for measure in ("latency", "bandwidth", "calls")
+            for transport in ("shm", "tcp") for tensors in (1, 8)
+            for size in (64, 1024, 4096)]
+
+
+def drawn(path):
+    """The texts of a picture."""
+    return re.findall("<!-- (.*) -->", path.read_text())
+
+
+@pytest.fixture
+def matplotlib(monkeypatch, tmp_path):
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path))
+    pytest.importorskip("matplotlib")
+
+
+def write_csv(path, rows):
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def test_a_plot_of_rows_that_were_measured(tmp_path, matplotlib):
+    """A panel a measure, a line for each that differs in anything but size."""
+    path, plot = tmp_path / "rows.csv", tmp_path / "rows.svg"
+    write_csv(path, rows())
+    assert _plot.read(str(path)) == rows()
+    assert main(["perf", str(path), "--plot", str(plot)]) == DONE
+    texts = drawn(plot)
+    for title in ("latency, us: p50, up to p99", "bandwidth, GB/s",
+                  "calls a second"):
+        assert texts.count(title) == 1
+    for line in "shm, 1 tensor", "tcp, 8 tensors":
+        assert texts.count(line) == 3
+    assert texts.count("bytes of a message") == 3
+
+
+@pytest.mark.parametrize("rows, axis, lines", [
+    ([{**row, "bytes": 8} for row in rows()], "tensors", {"shm", "tcp"}),
+    ([{**row, "bytes": 8, "tensors": 1, "in_flight": n} for n in (1, 8)
+      for row in rows()], "in_flight", {"shm", "tcp"}),
+    ([{**row, "memory": memory, "in_flight": n} for n in (1, 8)
+      for memory in ("host", "cuda") for row in rows()[-1:]], "in_flight",
+     {"tcp, host", "tcp, cuda"}),
+    (rows()[:1], "bytes", {"shm"}),
+])
+def test_a_plot_is_over_what_differs(rows, axis, lines):
+    assert _plot._axis(rows) == axis
+    assert set(map(_plot._namer(rows, axis), rows)) == lines
+
+
+def test_the_rows_of_the_command_are_read(tmp_path):
+    ran = subprocess.run([TOOL, "perf", "--quick", "--json", "-b", "64",
+                          "--over", "shm"], timeout=2 * WAIT, check=True,
+                         stdout=subprocess.PIPE)
+    (tmp_path / "rows.json").write_bytes(ran.stdout)
+    latency, bandwidth = _plot.read(str(tmp_path / "rows.json"))
+    assert latency["measure"] == "latency" and bandwidth["gb_per_s"] > 0
+    assert set(rows()[0]) < set(latency)
+
+
+def test_perf_measures_and_draws(tmp_path, matplotlib, capsys):
+    plot = tmp_path / "rows.png"
+    assert main(["perf", "--bytes", "64:256:4", "--tensors", "2", "--seconds",
+                 ".01", "--ways", "pickle", "--json", "--plot",
+                 str(plot)]) == DONE
+    said = capsys.readouterr()
+    assert [row["work"] for row in json.loads(said.out)] == ["2 x 64", "2 x 256"]
+    assert "half a round trip" in said.err
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("words, said", [
+    (["rows.json"], "a FILE of rows is drawn: give --plot"),
+    (["--plot", "x.gif"], "x.gif: none of .png, .svg, .pdf"),
+    (["--plot", "no/such/x.svg"], "no folder that can be written to"),
+    (["--plot", "there.svg"], "the file exists (--force replaces it)"),
+    (["no.json", "--plot", "x.svg"], "no.json: No such file"),
+    (["bad.json", "--plot", "x.svg"], "bad.json: no rows of tensormsg perf"),
+    (["bad.csv", "--plot", "x.svg"], "bad.csv: no rows of tensormsg perf"),
+    (["less.json", "--plot", "x.svg"], "a row lacks what is drawn: 'transport'"),
+    (["--bytes", "64:8"], "'64:8' is not A:B or A:B:F"),
+    (["--bytes", "0"], "'0' is not a number of 1 or more"),
+    (["--ways", "D"], "D: none of C, blocking,"),
+])
+def test_perf_that_is_mistaken(words, said, tmp_path, monkeypatch, capsys,
+                               matplotlib):
+    monkeypatch.chdir(tmp_path)
+    for name, text in ("there.svg", "mine"), ("bad.json", "[7]"), (
+            "bad.csv", "a,b\n1,2\n"), ("less.json", '[{"measure": "calls"}]'):
+        (tmp_path / name).write_text(text)
+    with contextlib.suppress(SystemExit):
+        assert main(["perf", *words]) == USAGE
+    assert said in capsys.readouterr().err
+    assert (tmp_path / "there.svg").read_text() == "mine"
+
+
+@pytest.mark.parametrize("text, made", [
+    ("7", [7]), ("1K,2M", [1024, 2 << 20]), ("64:512", [64, 128, 256, 512]),
+    ("64:4K:4", [64, 256, 1024, 4096]), ("3:10", [3, 6, 10])])
+def test_lists_of_numbers(text, made):
+    assert numbers(text) == made

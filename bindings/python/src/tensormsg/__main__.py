@@ -20,6 +20,7 @@ COMMANDS = {  # its module, and what it does in a line
     "info": ("_cmd_info", "versions, UCX and the machine; or what there is at "
              "a URL"),
     "top": ("_cmd_top", "what goes on at a URL: rates, queues, latencies"),
+    "perf": ("_cmd_perf", "what a dict of arrays costs, and draws that"),
     "record": ("_cmd_record", "what publishers send, as an MCAP file"),
     "replay": ("_cmd_replay", "publishes a recording, at any speed"),
     "cut": ("_cmd_cut", "a part of a recording, or the whole of a broken one"),

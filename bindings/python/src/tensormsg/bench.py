@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import importlib.util
 import json
 import math
@@ -21,13 +20,14 @@ import sys
 import tempfile
 import threading
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 import tensormsg
 
 from . import _bench_ways as ways
+from . import _plot
 from ._bench_ways import (ABOUT, APART, FLOORS, NEEDS, OURS, READY, THREADED,
                           WAYS, Data)
 
@@ -237,22 +237,6 @@ def compare(took: Dict[str, float]) -> List[str]:
     return lines
 
 
-def plot(rows: List[Dict[str, Any]], path: str) -> None:
-    # Not pyplot, which may look for a screen.
-    Figure: Any = importlib.import_module("matplotlib.figure").Figure
-    figure = Figure()
-    axes = figure.subplots()
-    for way in dict.fromkeys(row["way"] for row in rows):
-        mine = [row for row in rows if row["way"] == way]
-        axes.plot([row["work"] for row in mine],
-                  [row["half_round_trip_us"] for row in mine], "o-", label=way)
-    axes.set(yscale="log", ylabel="half a round trip, us",
-             xlabel="tensors x bytes")
-    axes.tick_params(axis="x", rotation=45)
-    axes.legend()
-    figure.savefig(path, bbox_inches="tight")
-
-
 def read_workload(path: str) -> Data:
     """The first map of a file as bench/workloads/ of the library has them."""
     with open(path, encoding="utf-8") as file:
@@ -325,6 +309,23 @@ def options() -> argparse.ArgumentParser:
                 f"\n{'':<18}(needs {', '.join(NEEDS[way].values())})"
                 if way in NEEDS else "")
             for way, about in ABOUT.items()))
+    add_arguments(parser)
+    parser.add_argument("--json", metavar="FILE", help="to write rows {way, work, "
+                        "tensors, bytes_each, half_round_trip_us, p99_us, "
+                        "gb_per_s, round_trips_per_s, pairs, computing, bound, "
+                        "cores}")
+    parser.add_argument("--plot", metavar="FILE",
+                        help="to draw, .png, .svg or .pdf (needs matplotlib)")
+    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--ask", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--compute", action="store_true",
+                        help=argparse.SUPPRESS)
+    parser.add_argument("--core", type=int, help=argparse.SUPPRESS)
+    return parser
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Of what is measured."""
     parser.add_argument("--work", type=numbers, metavar="NxBYTES,...",
                         default="1x64,8x64,64x64,8x65536,8x2097152,8x33554432",
                         help="numbers of arrays, and bytes of each (%(default)s)")
@@ -349,32 +350,24 @@ def options() -> argparse.ArgumentParser:
                         default=USUAL.computing,
                         help="how many processes compute beside them "
                         "(%(default)s)")
-    parser.add_argument("--json", metavar="FILE", help="to write rows {way, work, "
-                        "tensors, bytes_each, half_round_trip_us, p99_us, "
-                        "gb_per_s, round_trips_per_s, pairs, computing, bound, "
-                        "cores}")
-    parser.add_argument("--plot", metavar="FILE",
-                        help="to draw, .png or .svg (needs matplotlib)")
-    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--ask", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--compute", action="store_true",
-                        help=argparse.SUPPRESS)
-    parser.add_argument("--core", type=int, help=argparse.SUPPRESS)
-    return parser
+
+
+def fault(args: argparse.Namespace) -> Optional[str]:
+    """What cannot be measured, in words."""
+    for way in args.ways or ():
+        if lacks(way):
+            return f"--ways {way}: {lacks(way)}"
+    return None
 
 
 def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """What is mistaken is said before anything is measured."""
-    if args.plot and not importlib.util.find_spec("matplotlib"):
-        parser.error("--plot needs matplotlib: pip install matplotlib")
-    if args.plot and not args.plot.endswith((".png", ".svg")):
-        parser.error(f"--plot {args.plot}: neither .png nor .svg")
-    for path in args.json, args.plot:
-        if path and not os.access(os.path.dirname(path) or ".", os.W_OK):
-            parser.error(f"{path}: no folder that can be written to")
-    for way in args.ways or ():
-        if lacks(way):
-            parser.error(f"--ways {way}: {lacks(way)}")
+    why = _plot.fault(args.plot) if args.plot else None
+    if args.json and not os.access(os.path.dirname(args.json) or ".", os.W_OK):
+        why = f"{args.json}: no folder that can be written to"
+    why = why or fault(args)
+    if why is not None:
+        parser.error(why)
 
 
 def help_measure(args: argparse.Namespace) -> None:
@@ -450,8 +443,14 @@ class Table:
             for way in self.columns), flush=True)
 
 
-def run(args: argparse.Namespace) -> bool:
-    """Whether all of it could be measured."""
+def prepare(args: argparse.Namespace) -> None:
+    ways.SECONDS = args.seconds
+    if args.cores == "one":  # processes that are started inherit that
+        ways.CORES = ways.CORES[:1]
+        os.sched_setaffinity(0, ways.CORES)
+
+
+def measure_all(args: argparse.Namespace) -> Table:
     for way in [] if args.ways else [way for way in WAYS if lacks(way)]:
         print(f"{way} is left out: {lacks(way)}", file=sys.stderr)
     table = Table(args.ways or [way for way in WAYS if not lacks(way)],
@@ -463,12 +462,18 @@ def run(args: argparse.Namespace) -> bool:
         table.measure(f"{count} x {size}", made(count, size),
                       ["--work", f"{count}x{size}"])
     print("\n".join(table.comparisons))
+    return table
+
+
+def run(args: argparse.Namespace) -> bool:
+    """Whether all of it could be measured."""
+    table = measure_all(args)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump({"info": tensormsg.info()["ucx"], "rows": table.rows},
                       file, indent=1)
     if args.plot:
-        plot(table.rows, args.plot)
+        _plot.draw(table.rows, args.plot)
     return not table.failed
 
 
@@ -476,10 +481,7 @@ def main() -> None:
     parser = options()
     args = parser.parse_args()
     check(parser, args)
-    ways.SECONDS = args.seconds
-    if args.cores == "one":  # processes that are started inherit that
-        ways.CORES = ways.CORES[:1]
-        os.sched_setaffinity(0, ways.CORES)
+    prepare(args)
     try:
         if args.serve or args.ask or args.compute:
             help_measure(args)
