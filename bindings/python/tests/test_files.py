@@ -137,7 +137,8 @@ def test_each_array_of_open_is_made_when_it_is_asked_for(model):
         assert file._arrays["weight"] is None
         assert file.dtype("weight") == "float32" and "weight" in file
         assert file.meta["epoch"] == "3"
-        assert "model.safetensors" in repr(file) and "weight" in repr(file)
+        assert "file 'model.safetensors'" in repr(file)
+        assert "'weight': float32[65536]" in repr(file)
     for use in (lambda: file["bias"], lambda: "bias" in file,
                 lambda: list(file), lambda: len(file), lambda: dict(file)):
         with pytest.raises(tensormsg.Closed, match="model.safetensors was "
@@ -213,6 +214,17 @@ def test_a_tree_comes_back(tmp_path):
     assert file["layers/1/w"].tolist() == [0]
     assert file.meta["run"] == "a" and file.meta["frame"] == 3
     assert safetensors.numpy.load_file(path)["layers/0/w"].sum() == 4
+
+
+@pytest.mark.parametrize("text, value", [
+    ("7", 7), ("\"7\"", "7"), ("a", "a"), ("[7]", "[7]"), ("null", "null"),
+    ("[" * 99999, "[" * 99999), ("7" * 10**6, "7" * 10**6), ("NaN", np.nan),
+    ("\"" + "a" * 999 + "\"", "a" * 999)])
+def test_what_another_program_saves_among_the_arrays(text, value, tmp_path):
+    """It is text: a number or a str in JSON, or what stands there."""
+    path = tmp_path / "x.safetensors"
+    safetensors.numpy.save_file({"x": np.ones(1)}, path, metadata={"/n": text})
+    assert repr(tensormsg.load(path)["n"]) == repr(value)
 
 
 @pytest.mark.parametrize("data, meta, words", [

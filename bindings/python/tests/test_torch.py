@@ -555,3 +555,25 @@ def test_a_loan_is_copied_where_torch_writes_to_it(like, tmp_path):
         msg = server.recv(WAIT)
         assert (torch.from_dlpack(msg.dlpack("x")) == 5).all()  # no old copy
         del msg
+
+
+def test_files_hold_tensors_of_torch(tmp_path):
+    """As the package safetensors saves and loads them; they lie in the file."""
+    safetensors = pytest.importorskip("safetensors.torch")
+    tensors = {name: torch.arange(12, dtype=torch.uint8).view(
+        getattr(torch, name)) for name in DTYPES
+        if name not in ("complex32", "complex128", "bool") and
+        getattr(torch, name).itemsize <= 4}
+    tensors["bool"] = torch.tensor([True, False])
+    theirs, ours = tmp_path / "theirs.safetensors", tmp_path / "o.safetensors"
+    safetensors.save_file(tensors, theirs)
+    with tensormsg.open(theirs, like="torch") as file:
+        loaded = dict(file)
+    assert set(loaded) == set(tensors)
+    theirs.unlink()
+    tensormsg.save(ours, loaded)
+    again = safetensors.load_file(ours)
+    for name, tensor in tensors.items():
+        for got in loaded[name], again[name]:
+            assert got.dtype == tensor.dtype
+            assert torch.equal(got.view(torch.uint8), tensor.view(torch.uint8))

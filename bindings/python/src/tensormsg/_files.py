@@ -15,6 +15,7 @@ from ._message import BaseMessage, Like, _converter
 from .errors import Status, error_of
 
 Path = Union[str, "os.PathLike[str]"]
+_NUMBER_MOST = 40  # characters
 _OF_LOADING = "file_name", "file_format"  # what load() says
 F = TypeVar("F", bound="File")
 
@@ -70,18 +71,27 @@ class File(BaseMessage):
     def __exit__(self, *why: object) -> None:
         self.close()
 
+    def _called(self) -> str:
+        return f"file '{_data.shortened(os.path.basename(self.path))}'"
+
+    def _from(self) -> str:
+        return ""
+
     def __repr__(self) -> str:
-        if isinstance(self._arrays, _Closed):
-            return hot.shown(f"<file {self.path!r}, closed>")
-        return hot.shown(f"<file {self.path!r} of {list(self)}>")
+        return f"<{self._called()}, closed>" \
+            if isinstance(self._arrays, _Closed) else super().__repr__()
 
 
 def _read_leaf(text: str) -> Any:
-    """A number, bool or str that was saved among the arrays."""
-    try:
-        return json.loads(text)
-    except ValueError:  # of another program
+    """A number, bool or str that was saved among the arrays, or the text of
+    another program."""
+    if text[:1] != '"' and len(text) > _NUMBER_MOST:
         return text
+    try:
+        leaf = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return leaf if isinstance(leaf, (bool, int, float, str)) else text
 
 
 def _name(path: Path) -> str:

@@ -364,6 +364,9 @@ class BaseMessage(Mapping[str, Any]):
     def _called(self) -> str:
         return "message"
 
+    def _from(self) -> str:
+        return f" from {self._peer}"
+
     def _brief(self, name: str) -> str:
         if name not in self._arrays:
             return _brief.value(self._meta[_data.MARK + name])
@@ -375,7 +378,7 @@ class BaseMessage(Mapping[str, Any]):
         return _brief.mapping(
             self._called(), [f"'{_shown(name)}': {self._brief(name)}"
                              for name in itertools.islice(self, _brief.MOST)],
-            len(self), hot.shown(f" from {self._peer}"))
+            len(self), hot.shown(self._from()))
 
     @property
     def meta(self) -> Dict[str, Any]:
