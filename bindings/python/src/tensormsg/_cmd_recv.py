@@ -21,6 +21,7 @@ from ._cmd import CLOSE_S, DONE, FAILED, BadInput, add_listening, complain, \
 from ._cmd_data import event, lines, name_fault, summary
 from ._files import save
 from ._lib import hot
+from ._often import often
 from ._signals import Caught
 from .errors import Error, TimedOut
 
@@ -72,6 +73,7 @@ class Receiver:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         self.count = 0
+        self.number = 0  # of the last that had no name
         self.offers: Dict[sync.Endpoint, Offer] = {}
         self.lost: Deque[sync.Endpoint] = collections.deque()
         self.give_up: Optional[float] = None  # when: a sender failed
@@ -90,11 +92,13 @@ class Receiver:
         self.complain(peer, offer.name, why)
 
     def complain(self, peer: sync.Endpoint, name: str, why: str) -> None:
+        self.give_up = time.monotonic() + self.args.timeout
+        if not often.may("maps failed, or were refused:"):
+            return
         if self.args.json:
             print(event("failed", peer=peer.peer, path=name, error=why),
                   flush=True)
         complain(f"{peer.peer}: {name}: {why}")
-        self.give_up = time.monotonic() + self.args.timeout
 
     def take(self, msg: sync.Message) -> None:
         meta, peer = msg.meta, msg.peer
@@ -155,9 +159,18 @@ class Receiver:
             over.set()
             thread.join()
 
+    def unnamed(self) -> str:
+        """A name for what has none, and that no file has."""
+        while True:
+            self.number += 1
+            name = f"map-{self.number:06}.safetensors"
+            if self.args.force or not os.path.lexists(
+                    os.path.join(self.args.out or "", name)):
+                return name
+
     def keep(self, peer: sync.Endpoint, offer: Optional[Offer],
              msg: sync.Message) -> None:
-        name = offer.name if offer else f"map-{self.count + 1:06}.safetensors"
+        name = offer.name if offer else self.unnamed()
         try:
             with self.alive(peer, offer) if offer else \
                     contextlib.nullcontext():
