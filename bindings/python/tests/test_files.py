@@ -201,7 +201,10 @@ with tensormsg.listen(":0") as listener:
 TREE = {"step": 7, "name": "a\"b", "digits": "7", "truth": True, "rate": .1,
         "huge": 2**63 - 1, "nothing": None,
         "layers": [{"w": np.ones((2, 2))}, {"w": np.zeros(1), "deep": ()}],
-        "pair": (np.arange(3), "x")}
+        "pair": (np.arange(3), "x"),
+        # As a state of torch's optimizers has it.
+        "state": {0: {"step": np.array(3.)}, 1: {}},
+        "groups": [{"lr": .001, "betas": (.9, .999), "params": [0, 1]}]}
 
 
 def test_a_tree_comes_back(tmp_path):
