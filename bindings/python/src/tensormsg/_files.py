@@ -47,8 +47,8 @@ class File(BaseMessage):
     The file is mapped, not read: an array lies in the page cache, and is read
     when its elements are. To write to one copies the page, and never changes
     the file. Each array keeps the mapping for as long as it lives, also when the
-    file was closed or removed. The file must not be written to or cut
-    meanwhile: save() and os.replace() put another in its place.
+    file was closed or removed; apart() copies all of them. The file must not be
+    written to or cut meanwhile: save() and os.replace() put another in its place.
     """
 
     __slots__ = ("path",)
