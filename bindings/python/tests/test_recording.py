@@ -82,6 +82,11 @@ def test_what_was_written_is_read(compression, tmp_path):
         {key: type(value) for key, value in META.items()}
     assert first["tree/1/said"] == "hi\u00fc" and not first["image"].flags.writeable
     np.testing.assert_array_equal(second.tree()[0], np.ones(2))
+    assert repr(second) == \
+        f"<record of '0': float64[2] of 'tuple' at {BEGAN + 5} ns>"
+    with pytest.raises(KeyError, match="'imag': is it 'image'"):
+        first["imag"]
+    assert "imag" not in first and first.get("imag") is None
 
 
 def test_a_message_is_recorded_as_it_came(tmp_path):

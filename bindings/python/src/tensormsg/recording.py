@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import struct
 import threading
@@ -24,11 +25,12 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, \
 
 import numpy as np
 
-from . import _data, _mcap
+from . import _brief, _data, _mcap
 from ._lib import lib, text
 from ._hub import Meta, merge_meta
 from ._mcap import Images, names, needed
 from ._message import BaseMessage, RawTensor
+from ._near import NoSuchName
 from .errors import Error, Status, error_of
 
 __all__ = ["Reader", "Record", "Writer", "cut"]
@@ -223,7 +225,13 @@ class Record(Mapping[str, Any]):
             if key.startswith(_data.MARK) and key != _data.MARK}}
 
     def __getitem__(self, name: str) -> Any:
-        return self._leaves[name]
+        try:
+            return self._leaves[name]
+        except KeyError:
+            raise NoSuchName(name, self._leaves) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._leaves
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._leaves)
@@ -232,7 +240,11 @@ class Record(Mapping[str, Any]):
         return len(self._leaves)
 
     def __repr__(self) -> str:
-        return f"<record of '{self._topic}' at {self._time_ns} ns>"
+        return _brief.mapping(
+            "record", [f"'{_data.shortened(name)}': {_brief.value(value)}"
+                       for name, value in itertools.islice(
+                           self._leaves.items(), _brief.MOST)], len(self),
+            f" of '{_data.shortened(self._topic)}' at {self._time_ns} ns")
 
     @property
     def topic(self) -> str:
