@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 import tensormsg
-from tensormsg import _data, _serve
+from tensormsg import _data, _mcap, _observed, _serve
 from tensormsg._lib import hot
 
 marks = ctypes.CDLL(sys.argv[1])
@@ -70,6 +70,13 @@ def messages():
     return lambda count: (come[count].pop(),)
 
 
+def metrics_of(count):
+    """Of many methods, and a line without an end."""
+    return "".join(
+        f'tensormsg_calls_total{{side="server",method="{i:06}",status="ok"}} 1\n'
+        for i in range(count)) + "a" * 100 * count
+
+
 # Name, base, what makes the arguments, what is measured.
 CASES = [
     ("a long key", 64, lambda n: (long_key(n), {}), _data.unflatten),
@@ -80,6 +87,10 @@ CASES = [
      _data.unflatten),
     ("a name twice", 64, twice, refused),
     ("methods", 16, lambda n: (Reply(n),), _serve.methods_of),
+    ("metrics", 64, lambda n: (metrics_of(n),), _observed.calls_of),
+    ("a recorded map", 16, lambda n: (_mcap.map_message(
+        {f"{i:06}": np.ones(1) for i in range(n)},
+        {f"{i:06}": i for i in range(n)}, {}), None), _mcap.read_message),
     ("shown", 256, lambda n: ("\u202e" * n,), hot.shown),
 ]
 OF_MESSAGES = [

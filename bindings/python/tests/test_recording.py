@@ -273,6 +273,34 @@ def test_a_message_that_lies_is_malformed(what, tmp_path):
             list(reader.read())
 
 
+def test_an_image_that_is_not_of_its_map_is_missing(tmp_path):
+    """A map is not given the image of another."""
+    with recording.Writer(tmp_path / "x.mcap") as writer:
+        for frame in range(2):
+            writer.write("left", {"image": np.full((16, 20), frame, "u1")},
+                         time_ns=frame)
+    with open(tmp_path / "x.mcap", "rb") as file, \
+            open(tmp_path / "y.mcap", "wb") as new:
+        writer = McapWriter(new)
+        writer.start()
+        channels = {}
+        for schema, channel, message in make_reader(file).iter_messages():
+            if channel.topic not in channels:
+                channels[channel.topic] = writer.register_channel(
+                    channel.topic, channel.message_encoding,
+                    writer.register_schema(schema.name, schema.encoding,
+                                           schema.data))
+            if (channel.topic, message.log_time) != ("left/image", 1):
+                writer.add_message(channels[channel.topic], message.log_time,
+                                   message.data, 0, message.sequence)
+        writer.finish()
+    with recording.Reader(tmp_path / "y.mcap") as reader:
+        records = reader.read()
+        assert (next(records)["image"] == 0).all()
+        with pytest.raises(tensormsg.Malformed, match="'left/image' is missing"):
+            next(records)
+
+
 def test_a_flipped_bit_is_found(tmp_path):
     data = bytearray(write(tmp_path / "x.mcap", 10).read_bytes())
     data[len(data) // 4] ^= 1

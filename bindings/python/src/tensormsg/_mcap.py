@@ -190,6 +190,7 @@ def map_message(arrays: Mapping[str, "np.ndarray[Any, Any]"],
 
 
 def _array(about: Mapping[str, Any], data: bytes) -> Any:
+    """Raises what comes of a description that lies."""
     _data.know_ml_dtypes()
     dtype = np.dtype(about["dtype"])
     _data.check_dtype(about["name"], dtype)
@@ -200,13 +201,13 @@ def _array(about: Mapping[str, Any], data: bytes) -> Any:
     return array
 
 
-def read_message(data: bytes, images: Mapping[str, bytes]
+def read_message(data: bytes, image_of: Callable[[str], bytes]
                  ) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-    """Arrays and metadata of a message; `images`: the last messages of other
-    topics that belong to it. Raises what comes of a message that lies."""
+    """Arrays and metadata of a message; `image_of`: the message of another topic
+    that belongs to it. Raises what comes of a message that lies."""
     bytes_of, = struct.unpack_from("<I", data, len(data) - 4)
     said = json.loads(data[len(data) - 4 - bytes_of:-4])
-    arrays = {about["name"]: _array(about, images[about["topic"]]
+    arrays = {about["name"]: _array(about, image_of(about["topic"])
                                     if "topic" in about else data)
               for about in said["tensors"]}
     meta = {}

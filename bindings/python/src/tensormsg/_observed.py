@@ -16,6 +16,7 @@ from .errors import NotFound, Unsupported
 DESCRIBE = "tensormsg.describe"
 _SAMPLE = re.compile(r'(\w+)(?:\{(.*)\})? (\S+)\n?')
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_LINE_MOST = 4096  # characters: a name has 128 bytes
 _ESCAPES = {r"\n": "\n", r"\\": "\\", r'\"': '"'}
 
 Key = Tuple[str, str]  # side, and method
@@ -59,7 +60,8 @@ def calls_of(metrics: str) -> Dict[Key, Calls]:
     """Of Prometheus' text format."""
     made: Dict[Key, List[Any]] = {}
     for line in metrics.splitlines():
-        match = None if line.startswith("#") else _SAMPLE.fullmatch(line)
+        match = None if line[:1] == "#" or len(line) > _LINE_MOST else \
+            _SAMPLE.fullmatch(line)
         if match is None or match[2] is None:
             continue
         name, labels = match[1], _labels(match[2])

@@ -14,6 +14,7 @@ says what the files hold.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import itertools
 import os
@@ -310,6 +311,16 @@ def _scanned(file: Any) -> Any:
     return summary
 
 
+def _image_of(message: Any, images: Mapping[str, Any], topic: str) -> bytes:
+    """The message that a map refers to."""
+    image = images.get(topic)
+    if image is None or (image.log_time, image.sequence) != \
+            (message.log_time, message.sequence):
+        raise ValueError(f"its image of '{_data.shortened(topic)}' is missing")
+    data: bytes = image.data
+    return data
+
+
 class Reader:
     """Reads a recording, also one whose writer was killed (`was_cut`), which is
     read once from end to end for that."""
@@ -370,9 +381,11 @@ class Reader:
         return max((chunk.message_end_time
                     for chunk in self._summary.chunk_indexes), default=0)
 
-    def _with_images(self, topics: Optional[Iterable[str]]) -> List[str]:
-        there = self.topics
-        wanted = self.maps if topics is None else list(topics)
+    def _with_images(self, topics: Optional[Iterable[str]]
+                     ) -> Optional[List[str]]:
+        if topics is None:
+            return None
+        there, wanted = self.topics, list(topics)
         for topic in wanted:
             if topic not in there:
                 raise error_of(Status.NOT_FOUND, f"{self._path} has no topic "
@@ -406,11 +419,9 @@ class Reader:
             if channel.message_encoding != _mcap.ENCODING:
                 images[channel.topic] = message
                 continue
-            mine = {topic: image.data for topic, image in images.items()
-                    if (image.log_time, image.sequence) ==
-                    (message.log_time, message.sequence)}
             try:
-                arrays, meta = _mcap.read_message(message.data, mine)
+                arrays, meta = _mcap.read_message(
+                    message.data, functools.partial(_image_of, message, images))
             except Exception as error:
                 raise error_of(
                     Status.MALFORMED, f"{self._path}: the message of "
@@ -439,7 +450,7 @@ def cut(source: Place, target: Place, *, topics: Optional[Iterable[str]] = None,
         if os.path.exists(target) and os.path.samefile(source, target):
             raise ValueError(f"{os.fspath(target)} is what is read: name "
                              "another file")
-        wanted = None if topics is None else reader._with_images(topics)
+        wanted = reader._with_images(topics)
         with io.BufferedWriter(_open_new(target, overwrite)) as file:
             try:
                 return _copy(reader.messages(wanted, start_ns, end_ns),
