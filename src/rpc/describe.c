@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include <tensormsg/metrics.h>
-#include <tensormsg/reflect.h>
 
 #include "rpc/builtin.h"
 #include "rpc/describe.h"
 #include "rpc/principal.h"
+#include "rpc/reflect.h"
 
 /* Checks whether a peer may be told: whoever may connect without a key, unless
  * there are names of who may. Errors: REFUSED. */
@@ -44,12 +44,44 @@ static tmsg_status_t add_text(tmsg_map_t *map, const char *name, char *text)
     return status;
 }
 
+/* Adds the health of the application's server, if there is one, as of
+ * TMSG_METHOD_HEALTH. */
+static tmsg_status_t add_health(tmsg_hub_t *hub, tmsg_map_t *map)
+{
+    tmsg_health_report_t report;
+    tmsg_status_t status;
+    tmsg_server_t *server;
+    bool last;
+
+    tmsg_hub_lock(hub);
+    server = hub->server;
+    if (server != NULL) {
+        server->refs++;
+    }
+    tmsg_hub_unlock(hub);
+    if (server == NULL) {
+        return TMSG_OK;
+    }
+    status = tmsg_server_report(server, NULL, &report);
+    tmsg_hub_lock(hub);
+    last = --server->refs == 0;
+    tmsg_hub_unlock(hub);
+    if (last) {
+        tmsg_server_free(server);
+    }
+    return status == TMSG_OK ? tmsg_report_write(&report, map) : status;
+}
+
 static tmsg_status_t describe(tmsg_task_t *task, tmsg_map_t *map)
 {
-    tmsg_worker_t *worker = tmsg_calls_worker(task->server->hub->calls);
+    tmsg_hub_t *hub = task->server->hub;
+    tmsg_worker_t *worker = tmsg_calls_worker(hub->calls);
     char *text;
-    tmsg_status_t status = tmsg_worker_overview(worker, &text);
+    tmsg_status_t status = add_health(hub, map);
 
+    if (status == TMSG_OK) {
+        status = tmsg_worker_overview(worker, &text);
+    }
     if (status == TMSG_OK) {
         status = add_text(map, TMSG_DESCRIBED_PROCESS, text);
     }

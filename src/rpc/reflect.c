@@ -121,9 +121,8 @@ static tmsg_status_t describe_load(const tmsg_health_report_t *report,
     return TMSG_OK;
 }
 
-/* Writes a report as it travels. Errors: NO_MEMORY. */
-static tmsg_status_t write_report(const tmsg_health_report_t *report,
-                                  tmsg_map_t *map)
+tmsg_status_t tmsg_report_write(const tmsg_health_report_t *report,
+                                tmsg_map_t *map)
 {
     char *json = NULL;
     tmsg_status_t status = tmsg_map_set_string(
@@ -170,7 +169,7 @@ static void tell_health(void *arg, tmsg_task_t *task)
         status = tmsg_server_report(task->server, name, &report);
     }
     if (status == TMSG_OK) {
-        status = write_report(&report, map);
+        status = tmsg_report_write(&report, map);
     }
     send_answer(task, status, map);
 }

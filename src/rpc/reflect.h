@@ -22,6 +22,10 @@
  * (TMSG_SERVER_*) exclude. Takes the hub's lock. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_reflect_offer(tmsg_server_t *server, uint32_t flags);
 
+/* Writes a report as it travels, as metadata. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_report_write(const tmsg_health_report_t *report,
+                                tmsg_map_t *map);
+
 /* Returns the health that a word from the wire names. Returns
  * TMSG_HEALTH_UNKNOWN if the word is not a known one. */
 tmsg_health_t tmsg_health_of(const char *word);

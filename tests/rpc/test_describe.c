@@ -45,6 +45,8 @@ static void says_what_there_is(pair_t *pair)
 {
     tmsg_publisher_t *publisher;
     tmsg_map_t *map = sample_bytes(1, 100);
+    const char *health;
+    tmsg_call_t *call;
     char *text;
 
     must(tmsg_publisher_create(pair->a.worker, NULL, &publisher));
@@ -52,7 +54,11 @@ static void says_what_there_is(pair_t *pair)
     must(tmsg_publisher_publish(publisher, map, NULL, NULL));
     tmsg_map_destroy(map);
     tmsg_message_destroy(pair_take(pair, &pair->b));
-    text = told_of(pair, "process");
+    call = ask(pair);
+    must_be(tmsg_map_get_string(tmsg_call_reply(call), "health", &health),
+            TMSG_ERR_NOT_FOUND); /* nobody serves */
+    text = text_of(call, "process");
+    tmsg_call_destroy(call);
     must_say(text, "\"open_endpoints\":\t1");
     must_say(text, "\"state\":\t\"connected\"");
     must_say(text, "\"sent_bytes\":\t100");
@@ -78,6 +84,7 @@ static void answer(void *arg, tmsg_task_t *task)
 Test(describe, counts_calls_from_the_first_time_on)
 {
     tmsg_server_t *server;
+    const char *health;
     tmsg_call_t *call;
     pair_t pair;
     char *text;
@@ -86,7 +93,11 @@ Test(describe, counts_calls_from_the_first_time_on)
     must(tmsg_server_create(pair.a.worker, NULL, &server));
     must(tmsg_server_register(server, "infer", answer, NULL, NULL));
     for (int i = 0; i < 2; i++) {
-        text = told_of(&pair, "metrics");
+        call = ask(&pair);
+        must(tmsg_map_get_string(tmsg_call_reply(call), "health", &health));
+        must_say(health, "SERVING");
+        text = text_of(call, "metrics");
+        tmsg_call_destroy(call);
         must_true((strstr(text, "method=\"infer\",status=\"ok\"} 1\n") !=
                    NULL) == (i == 1));
         free(text);

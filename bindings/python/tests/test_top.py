@@ -160,6 +160,8 @@ def test_several_urls(capsys):
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [about["url"] for about in said] == [one.url, other.url]
     assert [about["health"] for about in said] == [None, None]
+    assert {one["method"] for about in said for one in about["calls"]} <= \
+        {"tensormsg.describe"}  # it asks nothing that is not there
 
 
 def test_who_has_no_key_for_it_is_refused(monkeypatch, tmp_path, capsys):
@@ -178,6 +180,18 @@ def test_who_has_no_key_for_it_is_refused(monkeypatch, tmp_path, capsys):
 def test_nobody_there_is_an_error(capsys):
     assert main(["top", "--once", "127.0.0.1:1"]) == FAILED
     assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("told", [
+    b"[]", b"{", b'{"endpoints": 5}', b'{"endpoints": [{}], "publishers": []}'])
+def test_a_process_that_lies_is_malformed(told, monkeypatch, capsys):
+    class Told(dict):
+        meta = {}
+    monkeypatch.setattr(sync.Endpoint, "call", lambda ep, *args, **more: Told(
+        process=np.frombuffer(told, "u1"), metrics=np.zeros(0, "u1")))
+    with sync.listen(":0", background=True) as listener:
+        assert main(["top", "--once", "-i", ".05", listener.url]) == FAILED
+    assert "is not understood" in capsys.readouterr().err
 
 
 TEXT = r"""# HELP tensormsg_calls_total Calls that have ended.

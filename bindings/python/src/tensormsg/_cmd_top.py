@@ -21,7 +21,7 @@ from . import sync
 from ._cmd import CLOSE_S, DONE, add_connecting, seconds
 from ._lib import hot
 from ._observed import Sample, ask, compare
-from .errors import Error, Refused, Unsupported
+from .errors import Error, Malformed, Refused, Status, Unsupported, error_of
 
 HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 SILENT_MS = 1000  # without an acknowledgement of what was sent
@@ -37,6 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true",
                         help="one JSON object a line for each look")
     parser.add_argument("url", metavar="URL", nargs="+")
+
+# What comes of a process that tells something else.
+_OTHERWISE = AttributeError, KeyError, TypeError, ValueError
+
+
+def malformed(url: str, error: Exception) -> Error:
+    return error_of(Status.MALFORMED, f"{url}: what it tells of itself is not "
+                    f"understood: {type(error).__name__}: {error}")
 
 
 class Watched:
@@ -54,7 +62,10 @@ class Watched:
         args = self._args
         self._ep = sync.connect(self.url, key=args.key, timeout=args.timeout,
                                 wait=args.wait, newest=True)
-        self._before = ask(self._ep, args.timeout)
+        try:
+            self._before = ask(self._ep, args.timeout)
+        except _OTHERWISE as error:
+            raise malformed(self.url, error) from None
 
     def look(self) -> Dict[str, Any]:
         """What became of it since the last time; raises Error."""
@@ -64,11 +75,13 @@ class Watched:
                 time.sleep(self._args.interval)
             assert self._ep is not None and self._before is not None
             now = ask(self._ep, self._args.timeout)
+            before, self._before = self._before, now
+            return compare(now, before)
         except Error:
             self.end()
             raise
-        before, self._before = self._before, now
-        return compare(now, before)
+        except _OTHERWISE as error:
+            raise malformed(self.url, error) from None
 
     def end(self) -> None:
         if self._ep is not None:
@@ -194,7 +207,7 @@ def look(watched: List[Watched], args: argparse.Namespace) -> List[str]:
     for one in watched:
         try:
             about = one.look()
-        except (Refused, Unsupported):
+        except (Malformed, Refused, Unsupported):
             raise
         except Error as error:
             if args.once:
@@ -202,8 +215,11 @@ def look(watched: List[Watched], args: argparse.Namespace) -> List[str]:
             text.append(json.dumps({"url": one.url, "error": str(error)})
                         if args.json else hot.shown(f"{one.url}  {error}"))
             continue
-        text += [json.dumps({"url": one.url, **about})] if args.json else \
-            lines(one.url, about)
+        try:
+            text += [json.dumps({"url": one.url, **about})] if args.json else \
+                lines(one.url, about)
+        except _OTHERWISE as error:
+            raise malformed(one.url, error) from None
     return text
 
 

@@ -11,6 +11,7 @@ import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import sync
+from ._serve import health_of
 from .errors import NotFound, Unsupported
 
 DESCRIBE = "tensormsg.describe"
@@ -105,13 +106,11 @@ def ask(ep: sync.Endpoint, timeout: float) -> Sample:
         raise Unsupported(
             f"{error.reason}: the peer's library is older, and tells nothing of "
             "itself", error.status, ep.peer) from None
-    try:
-        health = ep.health(None, timeout)
-        word, why = str(health), health.why
-    except (NotFound, Unsupported):
-        word, why = None, ""
+    health = health_of(told) if "health" in told.meta else None
     return Sample(time.monotonic(), json.loads(told["process"].tobytes()),
-                  calls_of(told["metrics"].tobytes().decode()), word, why)
+                  calls_of(told["metrics"].tobytes().decode()),
+                  None if health is None else str(health),
+                  "" if health is None else health.why)
 
 
 def _number(of: Mapping[str, Any], key: str) -> float:
