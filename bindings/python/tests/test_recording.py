@@ -553,6 +553,43 @@ def test_a_count_ends_it(tmp_path, capsys):
             [1, 2, 5, 6]
 
 
+def test_a_camera_that_comes_back_goes_on(tmp_path, capsys):
+    """And one that is gone for good ends with its error; what came is there."""
+    url, path = f"unix://{tmp_path}/camera", tmp_path / "x.mcap"
+
+    def film(runs):
+        for run in range(runs):
+            with sync.publish(url, mode="all") as camera:
+                camera.wait_for(1, WAIT)
+                for frame in range(3):
+                    camera.send({"x": np.ones(3)}, frame=3 * run + frame)
+                camera.flush(WAIT)
+                camera.abort()
+    thread = threading.Thread(target=film, args=(2,), daemon=True)
+    thread.start()
+    assert main(["record", "--wait", "--reconnect", "20", "-n", "6",
+                 "--duration", str(WAIT), f"cam={url}", str(path)]) == DONE
+    thread.join(WAIT)
+    with recording.Reader(path) as reader:
+        assert [record.meta["frame"] for record in reader.read()] == \
+            list(range(6))
+    capsys.readouterr()
+    thread = threading.Thread(target=film, args=(1,), daemon=True)
+    thread.start()
+    assert main(["record", "-f", "--wait", f"cam={url}", str(path)]) == FAILED
+    said = capsys.readouterr()
+    assert said.out == "cam: 3 maps\n" and "tensormsg: cam: " in said.err
+    thread.join(WAIT)
+
+
+def test_its_time_ends_it(tmp_path):
+    began = time.monotonic()
+    with sync.publish(":0") as camera:
+        assert main(["record", "--duration", ".3", camera.url,
+                     str(tmp_path / "x.mcap")]) == DONE
+    assert time.monotonic() - began >= .3
+
+
 def test_a_topic_by_metadata_and_what_is_refused(tmp_path, capsys):
     def send(camera):
         camera.send({"x": np.ones((16, 20), "f4")}, camera="left")
