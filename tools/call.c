@@ -111,7 +111,8 @@ static const struct argp parser = {
            "x=[1,2,3]:float32 or t=0.5. Ends with 0 when there is a reply, "
            "3 where the method says that it failed, 4 where there is none "
            "of that name, 5 where it takes another map, 6 at the time limit, "
-           "7 where the server is full, or is being shut down.",
+           "7 where the server is full, not ready, or being shut down, or nobody "
+           "serves there.",
 };
 
 int exit_code_of(tmsg_status_t status)
@@ -146,9 +147,10 @@ static int refuse_call(tmsg_status_t status, const char *why)
 
 static int make_call(const options_t *options, tmsg_endpoint_t *endpoint)
 {
-    const tmsg_call_params_t params = {.field_mask = TMSG_CALL_PARAM_TIMEOUT,
-                                       .timeout_ms =
-                                           options->connection.timeout_ms};
+    const tmsg_call_params_t params = {
+        .field_mask = TMSG_CALL_PARAM_TIMEOUT | TMSG_CALL_PARAM_FLAGS,
+        .timeout_ms = options->connection.timeout_ms,
+        .flags = options->connection.wait ? TMSG_CALL_WAIT : 0};
     tmsg_call_t *made;
     tmsg_status_t status = tmsg_endpoint_call(endpoint, options->method,
                                               options->map, &params, &made);

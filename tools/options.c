@@ -38,8 +38,8 @@ static const struct {
       GROUP}},
     {CONNECTS,
      {"wait", KEY_WAIT, NULL, 0,
-      "Wait until somebody listens at the URL, for the S seconds of --timeout "
-      "at most",
+      "Wait until somebody listens at the URL, and serves the call, for the S "
+      "seconds of --timeout at most",
       GROUP}},
     {LISTENS | CONNECTS,
      {"key", KEY_KEY, "FILE", 0,

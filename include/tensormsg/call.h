@@ -53,7 +53,12 @@ enum {
     /* The tensors of `map` are lent, as with TMSG_SEND_LEND, to a server on a
      * worker that borrows. Then on_release may come after the reply: when the
      * server has given back its handles of the task. */
-    TMSG_CALL_LEND = 1 << 2
+    TMSG_CALL_LEND = 1 << 2,
+    /* The call waits for a server that is not ready: while the peer answers
+     * UNAVAILABLE and no handler saw the call, it is made again, as below.
+     * Calls with TMSG_CALL_PARAM_RETRY do so in any case. See docs/rpc.md,
+     * "Waiting for a server". */
+    TMSG_CALL_WAIT = 1 << 3
 };
 
 /* Makes a call again that failed for a while only: with RESOURCE_EXHAUSTED,
@@ -64,7 +69,10 @@ enum {
  * to an earlier call with retries. Each attempt waits twice as
  * long as the one before, all less a random part, at most half; none is made
  * that would begin after the deadline, or without budget
- * (tmsg_endpoint_set_retry_budget()). The application sees the last outcome
+ * (tmsg_endpoint_set_retry_budget()). An attempt that found the server not
+ * ready, so that it was answered UNAVAILABLE and no handler saw it, counts
+ * neither as one of `attempts` nor in the budget: the call waits so until its
+ * deadline, without one for a minute. The application sees the last outcome
  * only. Fields that are 0 take their defaults. */
 typedef struct tmsg_retry {
     uint32_t attempts;        /* with the first: 2 to 100; no default */
@@ -134,10 +142,11 @@ TMSG_API tmsg_status_t tmsg_endpoint_call(tmsg_endpoint_t *endpoint,
  *  TIMED_OUT           its time is up, here or at the server;
  *  CANCELED            by tmsg_call_cancel(), or with the endpoint;
  *  PEER_LOST, CLOSED   the connection ended first;
- *  UNSUPPORTED         nobody serves there, or the peer is an older one;
+ *  UNSUPPORTED         the peer is an older one;
  *  NOT_FOUND           the server has no such method;
  *  RESOURCE_EXHAUSTED  it has as many calls as it takes;
- *  UNAVAILABLE         it is being shut down;
+ *  UNAVAILABLE         nobody serves there, or the server is not ready yet,
+ *                      or is being shut down;
  *  INTERNAL            its handler let go of the call without an answer;
  *  APPLICATION         its handler says that it failed, tmsg_call_code() how;
  * and whatever else the handler or the way there and back answered. */
@@ -185,10 +194,10 @@ TMSG_API uint32_t tmsg_call_attempts(const tmsg_call_t *call);
 /* Bounds the retries of an endpoint, so that they do not add to what makes its
  * peer fail: of `tokens` (1 to 1,000; 0: no bound), which it begins with and
  * never has more of, each attempt of a call with retries takes one where it
- * fails as above, but for PEER_LOST, and gives `thousandths` of one back (at
- * most 1,000,000) where it succeeds. Nothing is retried while there are not
- * more than half. By default there are 10 and 100 thousandths. Errors:
- * INVALID_PARAM, CLOSED, NO_MEMORY. */
+ * fails as above, but for PEER_LOST and a server that is not ready, and gives
+ * `thousandths` of one back (at most 1,000,000) where it succeeds. Nothing is
+ * retried while there are not more than half. By default there are 10 and 100
+ * thousandths. Errors: INVALID_PARAM, CLOSED, NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_endpoint_set_retry_budget(tmsg_endpoint_t *endpoint,
                                                       uint32_t tokens,
                                                       uint32_t thousandths);

@@ -57,6 +57,8 @@ struct tmsg_call {
     tmsg_retry_t retry;   /* attempts 0: the call is made once */
     uint32_t flags;       /* TMSG_CALL_* */
     atomic_uint attempts; /* number of attempts made */
+    unsigned unready;     /* those of them that found the server not ready */
+    uint64_t unready_ns;  /* when the first of these did */
     bool ran_before;      /* an earlier attempt may have run */
     bool released;        /* on_release was called, or there is none */
     unsigned lent;        /* number of attempts that may still read the map */

@@ -20,6 +20,13 @@ void tmsg_method_free(tmsg_method_t *method)
     }
 }
 
+bool tmsg_method_is_reserved(const char *name, size_t bytes)
+{
+    size_t prefix = strlen(TMSG_METHOD_RESERVED);
+
+    return bytes >= prefix && memcmp(name, TMSG_METHOD_RESERVED, prefix) == 0;
+}
+
 /* Gives the method its description, which is one line of UTF-8. Errors:
  * LIMIT_EXCEEDED, INVALID_PARAM, NO_MEMORY. */
 static tmsg_status_t set_description(tmsg_method_t *method, const char *text)

@@ -11,6 +11,11 @@
 tmsg_status_t tmsg_method_declare(tmsg_method_t *method,
                                   const tmsg_method_params_t *params);
 
+/* Names that begin with this are the library's own. */
+#define TMSG_METHOD_RESERVED "tensormsg."
+
+bool tmsg_method_is_reserved(const char *name, size_t bytes);
+
 /* Frees a method. NULL is allowed. */
 void tmsg_method_free(tmsg_method_t *method);
 

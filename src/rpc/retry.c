@@ -8,13 +8,19 @@
 #include "rpc/metrics.h"
 
 #define FLAGS_KNOWN                                                            \
-    ((uint32_t)(TMSG_CALL_IDEMPOTENT | TMSG_CALL_BORROW | TMSG_CALL_LEND))
+    ((uint32_t)(TMSG_CALL_IDEMPOTENT | TMSG_CALL_BORROW | TMSG_CALL_LEND |     \
+                TMSG_CALL_WAIT))
 
 #define ATTEMPTS_MOST 100u
 #define FIRST_MS 20       /* default of first_backoff_ms */
 #define MOST_MS 1000      /* default of most_backoff_ms */
 #define TOKENS_MOST 1000u /* most tokens of a budget */
 #define MILLI 1000u       /* a token has 1000 thousandths */
+
+/* A call without a deadline waits so long for a server to be ready. A pause
+ * that would end behind the deadline is shortened, down to this. */
+#define READY_NS 60000000000ULL
+#define LEAST_NS 20000000ULL
 
 static tmsg_status_t check_retry(const tmsg_retry_t *retry)
 {
@@ -40,17 +46,22 @@ tmsg_status_t tmsg_retry_read(const tmsg_call_params_t *params,
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "call: unknown flags 0x%x", call->flags);
     }
-    if (!(params->field_mask & TMSG_CALL_PARAM_RETRY)) {
+    if (params->field_mask & TMSG_CALL_PARAM_RETRY) {
+        call->retry = params->retry;
+    } else if (call->flags & TMSG_CALL_WAIT) {
+        call->retry.attempts = 1;
+    } else {
         return TMSG_OK;
     }
-    call->retry = params->retry;
     if (call->retry.first_backoff_ms == 0) {
         call->retry.first_backoff_ms = FIRST_MS;
     }
     if (call->retry.most_backoff_ms == 0) {
         call->retry.most_backoff_ms = MOST_MS;
     }
-    return check_retry(&call->retry);
+    return params->field_mask & TMSG_CALL_PARAM_RETRY
+               ? check_retry(&call->retry)
+               : TMSG_OK;
 }
 
 /* Returns whether the caller has to call on_release, and returns true once at
@@ -146,10 +157,10 @@ static bool is_transient(const tmsg_rpc_peer_t *peer, tmsg_status_t status)
            status == TMSG_ERR_NO_MEMORY || status == TMSG_ERR_BUSY;
 }
 
-/* Returns how long to wait for the next attempt: a random time between half of
- * the backoff and all of it. The backoff doubles with each attempt, up to its
- * bound. */
-static uint64_t backoff_ns(const tmsg_call_t *call)
+/* Returns how long to wait after the latest of `tries` attempts: a random time
+ * between half of the backoff and all of it. The backoff doubles with each
+ * attempt, up to its bound. */
+static uint64_t backoff_ns(const tmsg_call_t *call, unsigned tries)
 {
     uint64_t full = (uint64_t)call->retry.first_backoff_ms * 1000000;
     uint64_t most = (uint64_t)call->retry.most_backoff_ms * 1000000;
@@ -157,7 +168,7 @@ static uint64_t backoff_ns(const tmsg_call_t *call)
     ssize_t got = getrandom(&random, sizeof(random), GRND_NONBLOCK);
 
     (void)got; /* without entropy all calls wait for half of the backoff */
-    for (unsigned i = 1; i < call->attempts && full < most; i++) {
+    for (unsigned i = 1; i < tries && full < most; i++) {
         full *= 2;
     }
     full = full < most ? full : most;
@@ -267,11 +278,46 @@ void tmsg_retry_init(tmsg_call_t *call, const tmsg_map_t *map)
     tmsg_hub_unlock(hub);
 }
 
+/* Returns whether the call may be made again after that failure, but for its
+ * deadline. An attempt that found the server not ready is not counted, and
+ * takes no token: it was not the callers that were too many. Lock held. */
+static bool may_repeat(const tmsg_call_t *call, tmsg_status_t status,
+                       bool unready)
+{
+    return unready ||
+           (is_transient(call->current, status) && call->retry.attempts > 1 &&
+            budget_allows(call->current, status) &&
+            call->attempts - call->unready < call->retry.attempts);
+}
+
+/* Returns when the next attempt begins, or 0 if the call's time does not allow
+ * one. While the server is not ready the last pauses are as short as the time
+ * that is left makes them. */
+static uint64_t next_ns(tmsg_call_t *call, bool unready)
+{
+    uint64_t now = tmsg_calls_now_ns(), at, end = call->deadline_ns;
+
+    if (!unready) {
+        at = now + backoff_ns(call, call->attempts - call->unready);
+        return end != 0 && at >= end ? 0 : at;
+    }
+    if (call->unready++ == 0) {
+        call->unready_ns = now;
+    }
+    end = end != 0 ? end : call->unready_ns + READY_NS;
+    at = now + backoff_ns(call, call->unready);
+    if (at < end) {
+        return at;
+    }
+    return end > now + 2 * LEAST_NS ? now + (end - now) / 2 : 0;
+}
+
 bool tmsg_call_again(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
                      bool safe)
 {
     tmsg_hub_t *hub = call->peer->hub;
     tmsg_rpc_peer_t *peer = call->current;
+    bool unready = status == TMSG_ERR_UNAVAILABLE && !may_have_run;
     uint64_t at_ns;
 
     if (call->retry.attempts == 0 || call->map == NULL) {
@@ -285,14 +331,13 @@ bool tmsg_call_again(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
     } else if (status == TMSG_ERR_PEER_LOST) {
         safe = is_known_safe(peer, call);
     }
-    if (!is_transient(peer, status) || !budget_allows(peer, status) ||
-        call->attempts >= call->retry.attempts ||
+    if (!may_repeat(call, status, unready) ||
         (peer->over && peer->heir == NULL) ||
         (may_have_run && !safe && !(call->flags & TMSG_CALL_IDEMPOTENT))) {
         return false;
     }
-    at_ns = tmsg_calls_now_ns() + backoff_ns(call);
-    if (call->deadline_ns != 0 && at_ns >= call->deadline_ns) {
+    at_ns = next_ns(call, unready);
+    if (at_ns == 0) {
         return false;
     }
     tmsg_call_leave(call);

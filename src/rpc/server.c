@@ -26,8 +26,6 @@
     ((uint32_t)(TMSG_SERVER_NO_METHODS | TMSG_SERVER_NO_HEALTH |               \
                 TMSG_SERVER_NOT_READY))
 
-#define RESERVED "tensormsg."
-
 static tmsg_status_t read_server_params(const tmsg_server_params_t *params,
                                         tmsg_server_t *server)
 {
@@ -69,7 +67,7 @@ static tmsg_status_t read_flags(const tmsg_server_params_t *params,
     }
     server->health = flags & TMSG_SERVER_NOT_READY ? TMSG_HEALTH_NOT_SERVING
                                                    : TMSG_HEALTH_SERVING;
-    server->beginning = (flags & TMSG_SERVER_NOT_READY) != 0;
+    server->beginning = true;
     return tmsg_reflect_offer(server, flags);
 }
 
@@ -244,6 +242,8 @@ tmsg_status_t tmsg_server_add_held(tmsg_server_t *server, tmsg_method_t *method)
         place = &(*place)->next;
     }
     *place = method;
+    server->beginning &=
+        method->is_ours || server->health != TMSG_HEALTH_SERVING;
     method->server = server;
     tmsg_table_add(&server->by_name, &method->by_name,
                    tmsg_table_key(method->name, method->name_bytes));
@@ -272,10 +272,11 @@ static tmsg_status_t register_method(tmsg_server_t *server, const char *name,
     tmsg_status_t status = tmsg_method_check(name, &bytes);
 
     if (status == TMSG_OK &&
-        (!handled || strncmp(name, RESERVED, strlen(RESERVED)) == 0)) {
-        status = tmsg_error_set(
-            TMSG_ERR_INVALID_PARAM, "method '%s': %s", name,
-            !handled ? "no handler" : "names of " RESERVED " are reserved");
+        (!handled || tmsg_method_is_reserved(name, bytes))) {
+        status = tmsg_error_set(TMSG_ERR_INVALID_PARAM, "method '%s': %s", name,
+                                !handled ? "no handler"
+                                         : "names of " TMSG_METHOD_RESERVED
+                                           " are reserved");
     }
     if (status == TMSG_OK) {
         status = read_method_params(params, server, &load);

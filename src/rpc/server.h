@@ -77,7 +77,8 @@ struct tmsg_server {
     tmsg_rpc_event_t saying;  /* writes the log of stalls */
     bool says;                /* that event is queued, with a reference */
     bool draining;
-    bool beginning;      /* it was to be not ready, and never was */
+    bool beginning;      /* it was never ready: it was made so, or has had no
+                            method of the application's */
     bool pooled;         /* handlers run on the server's threads */
     bool stopping;       /* the server's threads are to end */
     pthread_cond_t news; /* wakes the server's threads */

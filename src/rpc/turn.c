@@ -3,6 +3,7 @@
  * wait, and whose turn it is. The hub's lock is held in all functions but
  * tmsg_server_run(). */
 #include "rpc/builtin.h"
+#include "rpc/method.h"
 #include "rpc/principal.h"
 #include "rpc/stall.h"
 
@@ -41,6 +42,26 @@ static tmsg_status_t check_room(const tmsg_server_t *server,
                                 running, full->inside - running);
 }
 
+/* Returns why there is no such method: UNAVAILABLE where there may be one yet.
+ * Of the library's own there is none to come. Lock held. */
+static tmsg_status_t explain_missing(const tmsg_server_t *server,
+                                     const tmsg_call_head_t *head)
+{
+    bool own = tmsg_method_is_reserved(head->text, head->text_bytes);
+
+    if (server == NULL) {
+        return tmsg_error_set(own ? TMSG_ERR_UNSUPPORTED : TMSG_ERR_UNAVAILABLE,
+                              "nobody serves here");
+    }
+    if (!own && server->beginning) {
+        return tmsg_error_set(
+            TMSG_ERR_UNAVAILABLE, "no such method yet: the server %s",
+            server->health == TMSG_HEALTH_SERVING ? "has none"
+                                                  : "is not ready");
+    }
+    return tmsg_error_set(TMSG_ERR_NOT_FOUND, "no such method here");
+}
+
 tmsg_status_t tmsg_task_admit(const tmsg_rpc_peer_t *peer,
                               const tmsg_call_head_t *head, bool streams,
                               tmsg_method_t **method_p)
@@ -54,7 +75,7 @@ tmsg_status_t tmsg_task_admit(const tmsg_rpc_peer_t *peer,
         return status;
     }
     if (server == NULL && method == NULL) {
-        return tmsg_error_set(TMSG_ERR_UNSUPPORTED, "nobody serves here");
+        return explain_missing(server, head);
     }
     if (peer->over) {
         return tmsg_error_set(TMSG_ERR_PEER_LOST, "its connection has ended");
@@ -67,12 +88,8 @@ tmsg_status_t tmsg_task_admit(const tmsg_rpc_peer_t *peer,
     if (was_canceled(peer, head->id)) {
         return tmsg_error_set(TMSG_ERR_CANCELED, "it was canceled");
     }
-    if (method == NULL && server != NULL && server->beginning) {
-        return tmsg_error_set(TMSG_ERR_UNAVAILABLE,
-                              "no such method yet: the server is not ready");
-    }
     if (method == NULL) {
-        return tmsg_error_set(TMSG_ERR_NOT_FOUND, "no such method here");
+        return explain_missing(server, head);
     }
     if ((method->stream_handler != NULL) != streams) {
         return tmsg_error_set(TMSG_ERR_NOT_FOUND,

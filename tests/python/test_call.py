@@ -13,7 +13,7 @@ import pytest
 import cli
 from cli import DONE, FAILED, one_line, receiver, run
 
-NO_METHOD, OTHER_MAP = 4, 5
+NO_METHOD, OTHER_MAP, UNAVAILABLE = 4, 5, 7
 
 pytestmark = pytest.mark.filterwarnings("ignore:Custom dtypes")
 
@@ -196,9 +196,10 @@ def test_a_method_that_takes_another_map(tmp_path):
 
 def test_where_nobody_serves():
     with receiver() as there:
-        for words in (["--list"], ["--health"], ["echo", "x=1"]):
+        for words, code in ((["--list"], NO_METHOD), (["--health"], NO_METHOD),
+                            (["echo", "x=1"], UNAVAILABLE)):
             called = run("call", there.url, *words)
-            assert called.returncode == NO_METHOD
+            assert called.returncode == code
             one_line(called.stderr, "nobody serves here")
     called = run("call", "tcp://127.0.0.1:1", "echo")
     assert called.returncode == FAILED

@@ -167,10 +167,10 @@ Test(call_loans, a_reply_is_lent_to_a_call_that_borrows)
     tmsg_call_destroy(call);
     tmsg_map_destroy(into);
     params.field_mask = TMSG_CALL_PARAM_FLAGS;
-    params.flags = 1 << 3;
+    params.flags = 1 << 4;
     must_be(tmsg_endpoint_call(pair.to_a, "lend", NULL, &params, &call),
             TMSG_ERR_INVALID_PARAM);
-    must_say(tmsg_error_message(), "unknown flags 0x8");
+    must_say(tmsg_error_message(), "unknown flags 0x10");
     tmsg_server_destroy(server);
     pair_close(&pair);
     free(own);

@@ -243,7 +243,7 @@ Test(calls, where_nobody_serves_say_so)
     pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
     must(tmsg_endpoint_call(pair.to_a, "echo", NULL, NULL, &call));
     pair_await(&pair, has_ended, call, "the end of a call");
-    must_be(tmsg_call_status(call), TMSG_ERR_UNSUPPORTED);
+    must_be(tmsg_call_status(call), TMSG_ERR_UNAVAILABLE);
     must_say(tmsg_call_error(call), "nobody serves here");
     must_true(!tmsg_call_may_have_run(call));
     tmsg_call_destroy(call);

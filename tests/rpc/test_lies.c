@@ -229,7 +229,7 @@ Test(rpc_lies, a_reply_to_the_call_of_another_connection)
     forge_reply(&scene, UINT64_C(1) << 32, &forged); /* this */
     costs_the_message(&scene, &forged, 0, "another's reply");
     pair_await(&scene.pair, has_ended, call, "the end of a call");
-    must_be(tmsg_call_status(call), TMSG_ERR_UNSUPPORTED); /* b's word */
+    must_be(tmsg_call_status(call), TMSG_ERR_UNAVAILABLE); /* b's word */
     tmsg_call_destroy(call);
     close_scene(&scene);
 }
@@ -283,7 +283,7 @@ Test(rpc_lies, a_status_of_no_meaning_is_a_refusal)
         costs_the_message(&scene, &forged, 0, "an odd status");
         pair_await(&scene.pair, has_ended, call, "the end of a call");
         must_true(tmsg_call_status(call) == TMSG_ERR_REFUSED ||
-                  tmsg_call_status(call) == TMSG_ERR_UNSUPPORTED);
+                  tmsg_call_status(call) == TMSG_ERR_UNAVAILABLE);
         tmsg_call_destroy(call);
     }
     close_scene(&scene);

@@ -477,6 +477,18 @@ static void check_call(scene_t *scene, tmsg_status_t status)
     tmsg_call_destroy(made);
 }
 
+/* Nor has it a method to begin with. */
+Test(reflect, a_server_without_methods_is_not_ready)
+{
+    scene_t scene;
+
+    open_with(&scene, DRIVE_THREAD, NULL);
+    check_call(&scene, TMSG_ERR_UNAVAILABLE);
+    must(tmsg_server_register(scene.server, "one", fail, NULL, NULL));
+    check_call(&scene, TMSG_ERR_NOT_FOUND);
+    close_scene(&scene);
+}
+
 /* A method that it does not have may still come. */
 Test(reflect, a_server_may_begin_before_it_is_ready)
 {

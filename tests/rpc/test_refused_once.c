@@ -55,7 +55,7 @@ static void run(link_t link)
     /* The first message of a connection that is to end behind it. */
     tmsg_endpoint_break(pair->to_b, TMSG_ERR_PEER_LOST, "for a test");
     pair_await(pair, is_over, &scene, "the call's end");
-    must_be(scene.status, TMSG_ERR_NOT_FOUND);
+    must_be(scene.status, TMSG_ERR_UNAVAILABLE);
     must_eq(scene.ends, 1);
     must_eq(scene.refusals, 1);
     tmsg_server_destroy(scene.server);

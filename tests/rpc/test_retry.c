@@ -233,7 +233,7 @@ static double wait_of(tmsg_call_t *call, unsigned attempts, uint64_t full_ms)
 
     tmsg_hub_forgo(call->peer->hub, &call->backoff);
     atomic_store(&call->attempts, attempts);
-    must_true(tmsg_call_again(call, TMSG_ERR_UNAVAILABLE, false, false));
+    must_true(tmsg_call_again(call, TMSG_ERR_BUSY, false, false));
     return (double)(call->backoff.at_ns - now) / 1e6 / (double)full_ms;
 }
 
@@ -296,6 +296,102 @@ Test(retry, a_call_that_waits_for_its_next_attempt_ends_with_its_connection)
     finish(&scene, call, TMSG_ERR_PEER_LOST, 1);
     tmsg_server_destroy(scene.server);
     pair_drop(&scene.pair);
+}
+
+/* A call that waits for a server, without further attempts. */
+static tmsg_call_t *start_to_wait(scene_t *scene, const char *method,
+                                  int32_t timeout_ms)
+{
+    const tmsg_call_params_t params = {.field_mask = TMSG_CALL_PARAM_TIMEOUT |
+                                                     TMSG_CALL_PARAM_FLAGS,
+                                       .timeout_ms = timeout_ms,
+                                       .flags = TMSG_CALL_WAIT};
+    tmsg_call_t *call;
+
+    must(tmsg_endpoint_call(scene->pair.to_a, method, NULL, &params, &call));
+    return call;
+}
+
+static bool was_made_thrice(void *arg) { return tmsg_call_attempts(arg) >= 3; }
+
+static void finish_waiting(scene_t *scene, tmsg_call_t *call,
+                           tmsg_status_t status, const char *words)
+{
+    pair_await(&scene->pair, has_ended, call, "the end of a call");
+    must_be(tmsg_call_status(call), status);
+    if (words != NULL) {
+        must_say(tmsg_call_error(call), words);
+        must_true(!tmsg_call_may_have_run(call));
+    }
+    tmsg_call_destroy(call);
+}
+
+/* More attempts find it not ready than the call and its endpoint have. */
+Test(retry, waits_for_a_server_that_is_not_ready)
+{
+    const tmsg_server_params_t unready = {.field_mask = TMSG_SERVER_PARAM_FLAGS,
+                                          .flags = TMSG_SERVER_NOT_READY};
+    tmsg_call_t *call, *waiting;
+    scene_t scene;
+
+    open_scene(&scene);
+    tmsg_server_destroy(scene.server);
+    must(tmsg_endpoint_set_retry_budget(scene.pair.to_a, 2, 0));
+    call = start(&scene, "weak", 0, (tmsg_retry_t){2, 1, 4}, -1);
+    waiting = start_to_wait(&scene, "weak", -1);
+    pair_await(&scene.pair, was_made_thrice, call, "attempts");
+    pair_await(&scene.pair, was_made_thrice, waiting, "attempts");
+    must(tmsg_server_create(scene.pair.a.worker, &unready, &scene.server));
+    atomic_store(&call->attempts, 1);
+    pair_await(&scene.pair, was_made_thrice, call, "attempts");
+    must_eq(scene.seen, 0);
+    must(tmsg_server_register(scene.server, "weak", weak, &scene, NULL));
+    must(tmsg_server_set_health(scene.server, NULL, TMSG_HEALTH_SERVING));
+    finish(&scene, call, TMSG_OK, 0);
+    finish_waiting(&scene, waiting, TMSG_OK, NULL);
+    must_eq(scene.seen, 2);
+    close_scene(&scene);
+}
+
+Test(retry, who_waits_for_a_server_is_told_that_there_is_none)
+{
+    tmsg_call_t *call;
+    scene_t scene;
+
+    open_scene(&scene);
+    tmsg_server_destroy(scene.server);
+    call = start_to_wait(&scene, "weak", 300);
+    pair_await(&scene.pair, has_ended, call, "the end of a call");
+    must_true(tmsg_call_attempts(call) > 3);
+    finish_waiting(&scene, call, TMSG_ERR_UNAVAILABLE, "nobody serves here (");
+    call = start_to_wait(&scene, "weak", -1);
+    pair_await(&scene.pair, was_made_thrice, call, "attempts");
+    call->unready_ns -= 60 * 1000000000ULL; /* it began a minute ago */
+    finish_waiting(&scene, call, TMSG_ERR_UNAVAILABLE, "nobody serves here (");
+    must(tmsg_server_create(scene.pair.a.worker, NULL, &scene.server));
+    close_scene(&scene);
+}
+
+/* Only that is waited for. */
+Test(retry, who_waits_for_a_server_is_told_that_it_is_busy)
+{
+    tmsg_call_t *call;
+    scene_t scene;
+
+    open_scene(&scene);
+    call = start_to_wait(&scene, "keep", -1);
+    pair_await(&scene.pair, has_been_seen, &scene, "the first call");
+    finish_waiting(&scene, start_to_wait(&scene, "keep", -1),
+                   TMSG_ERR_RESOURCE_EXHAUSTED, "");
+    must(tmsg_task_reply(scene.task, NULL, NULL));
+    tmsg_task_destroy(scene.task);
+    finish_waiting(&scene, call, TMSG_OK, NULL);
+    finish_waiting(&scene, start_to_wait(&scene, "none", -1),
+                   TMSG_ERR_NOT_FOUND, "none");
+    scene.fails = 1000;
+    finish_waiting(&scene, start_to_wait(&scene, "weak", -1),
+                   TMSG_ERR_UNAVAILABLE, NULL);
+    close_scene(&scene);
 }
 
 static void refuse(tmsg_endpoint_t *endpoint, tmsg_call_params_t params,

@@ -208,11 +208,11 @@ Test(spans, of_calls_from_a_handler_are_its_children)
     open_scene(&scene, 1000000);
     go(&scene, "relay", NULL);
     pair_await(&scene.pair, has_inner, &scene, "the call from a handler");
-    must_be(tmsg_call_status(scene.inner), TMSG_ERR_UNSUPPORTED);
+    must_be(tmsg_call_status(scene.inner), TMSG_ERR_UNAVAILABLE);
     expect_child(find(&scene, TMSG_SIDE_CALLER, "nobody"),
                  find(&scene, TMSG_SIDE_SERVER, "relay"));
     must_be(find(&scene, TMSG_SIDE_CALLER, "nobody")->status,
-            TMSG_ERR_UNSUPPORTED);
+            TMSG_ERR_UNAVAILABLE);
     tmsg_call_destroy(scene.inner);
     close_scene(&scene);
 }

@@ -372,7 +372,7 @@ Test(streams, methods_that_are_none)
             TMSG_ERR_INVALID_PARAM);
     tmsg_server_destroy(scene.server);
     scene.server = NULL;
-    must_be(outcome(&scene, "keep"), TMSG_ERR_UNSUPPORTED); /* nobody serves */
+    must_be(outcome(&scene, "keep"), TMSG_ERR_UNAVAILABLE); /* nobody serves */
     close_scene(&scene);
 }
 

@@ -38,7 +38,7 @@ TAKING, STOP, CONNECTED = 0, 1, 64  # bytes that all processes share
 RECONNECT = {"reconnect": math.inf, "backoff": (.005, .05)}
 MAY_END = tensormsg.PeerLost, tensormsg.TimedOut
 # Of a server that has begun to listen and not to serve.
-EARLY = tensormsg.NotFound, tensormsg.Unsupported
+EARLY = tensormsg.NotFound, tensormsg.Unavailable
 
 
 # The server.

@@ -332,7 +332,7 @@ def test_a_cancelled_call_cancels_its_handler(run):
                 with pytest.raises(tensormsg.Unavailable) as info:
                     await calling
                 assert info.value.may_have_run and ended.is_set()
-                with pytest.raises(tensormsg.Unsupported):
+                with pytest.raises(tensormsg.Unavailable, match="nobody serves"):
                     await ep.call("wait")
                 await asyncio.wait_for(server.run(), WAIT)
 

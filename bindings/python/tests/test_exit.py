@@ -153,7 +153,7 @@ def run():
     while True:
         try:
             {USES[use]}
-        except tensormsg.Unsupported:  # nobody serves
+        except tensormsg.Unavailable:  # nobody serves
             pass
 
 def take():

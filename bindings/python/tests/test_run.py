@@ -192,3 +192,43 @@ def test_who_reconnects_goes_on_with_the_next_server(face):
         assert ep.call("slow", {"seconds": 0.}, timeout=WAIT, attempts=20,
                        idempotent=True)["x"].sum() == 3_000_000
         ep.close()
+
+
+@pytest.mark.parametrize("face", SERVER)
+@pytest.mark.parametrize("how", ["wait", "attempts"])
+def test_a_call_waits_for_who_listens_and_does_not_serve_yet(face, how):
+    """It was answered already, and more often than it has attempts."""
+    def begin(server):
+        time.sleep(.2)
+        server.method("ready")(lambda request: {})
+
+    async def wait_with_asyncio():
+        async with tensormsg.listen(":0") as listener, \
+                tensormsg.connect(listener.url, wait=how == "wait") as ep:
+            call = ep.start_call("ready", timeout=WAIT, attempts=attempts)
+            await asyncio.sleep(.2)
+            await asyncio.to_thread(begin, listener.serve())
+            await call
+
+    attempts = 1 if how == "wait" else 2
+    if face == "asyncio":
+        asyncio.run(asyncio.wait_for(wait_with_asyncio(), WAIT))
+        return
+    with sync.listen(":0", background=True) as listener, \
+            sync.connect(listener.url, wait=how == "wait") as ep:
+        late = threading.Timer(.2, lambda: begin(listener.serve()))
+        late.start()
+        ep.call("ready", timeout=WAIT, attempts=attempts)
+        late.join()
+
+
+def test_who_waits_for_a_server_hears_that_nobody_serves():
+    with sync.listen(":0", background=True) as listener, \
+            sync.connect(listener.url, wait=True) as ep:
+        with pytest.raises(tensormsg.Unavailable,
+                           match=r"nobody serves here \(.* attempts\)") as info:
+            ep.call("none", timeout=.3)
+        assert info.value.may_have_run is False
+        with sync.connect(listener.url) as other, \
+                pytest.raises(tensormsg.Unavailable, match="serves here .no h"):
+            other.call("none", timeout=WAIT)

@@ -234,6 +234,7 @@ class Hub:
             params.queue_depth = count(queue_depth, "queue_depth")
         self.queues = live  # of endpoints that do not say it themselves
         self.waits_for_room = False  # its publisher does
+        self.call_flags = 0  # of all its calls
         if live:
             params.field_mask |= lib.TMSG_WORKER_PARAM_SEND_QUEUE
             params.send_queue = live_queue()[0]
@@ -1014,7 +1015,7 @@ class Hub:
             attempts = count(attempts, "attempts", 1, _MOST_ATTEMPTS)
         op = self._claimed(lambda: self._ask(
             endpoint, method, hot.call, data, meta, milliseconds(timeout),
-            flags, attempts, spin_us, posted))
+            flags | self.call_flags, attempts, spin_us, posted))
         if not hot.ended(op):
             self.pending.append(op)
         return op
