@@ -29,7 +29,8 @@ enum {
     TMSG_LISTENER_PARAM_RESUME = 1 << 6,
     TMSG_LISTENER_PARAM_KEYRING = 1 << 7,
     TMSG_LISTENER_PARAM_MAX_HANDSHAKE_BYTES = 1 << 8,
-    TMSG_LISTENER_PARAM_ON_PEER = 1 << 9 /* on_peer, on_lost, on_peer_arg */
+    TMSG_LISTENER_PARAM_ON_PEER = 1 << 9, /* on_peer, on_lost, on_peer_arg */
+    TMSG_LISTENER_PARAM_SUBSCRIBE = 1 << 10
 };
 
 typedef struct tmsg_listener_params {
@@ -108,7 +109,10 @@ typedef struct tmsg_listener_params {
      * thread has begun may still go on. */
     tmsg_peer_fn on_peer;
     tmsg_closed_fn on_lost;
-    void *on_peer_arg; /* passed to both; set with them */
+    void *on_peer_arg;  /* passed to both; set with them */
+    uint32_t subscribe; /* TMSG_SUBSCRIBE_*, what peers that publish are asked
+                         * for (endpoint.h); default 0. Peers of blob:// and
+                         * ucx:// do not hear of it */
 } tmsg_listener_params_t;
 
 /* Listens. `url` is one of

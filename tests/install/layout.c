@@ -226,7 +226,7 @@ AT(tmsg_limits_t, held_bytes, 56);
 AT(tmsg_limits_t, metadata_keys, 64);
 AT(tmsg_limits_t, lent_bytes, 72);
 
-SIZE(tmsg_listener_params_t, 104);
+SIZE(tmsg_listener_params_t, 112);
 AT(tmsg_listener_params_t, field_mask, 0);
 AT(tmsg_listener_params_t, on_accept, 8);
 AT(tmsg_listener_params_t, on_accept_arg, 16);
@@ -241,6 +241,7 @@ AT(tmsg_listener_params_t, max_handshake_bytes, 72);
 AT(tmsg_listener_params_t, on_peer, 80);
 AT(tmsg_listener_params_t, on_lost, 88);
 AT(tmsg_listener_params_t, on_peer_arg, 96);
+AT(tmsg_listener_params_t, subscribe, 104);
 
 SIZE(tmsg_map_add_params_t, 40);
 AT(tmsg_map_add_params_t, field_mask, 0);

@@ -3,6 +3,7 @@
 are numbers of frames, not times."""
 
 import asyncio
+import json
 import threading
 import time
 
@@ -11,6 +12,7 @@ import pytest
 
 import tensormsg
 from conftest import WAIT
+from tensormsg._lib import ffi, lib
 
 FACES = ["asyncio", "blocking"]
 SHM_BYTES = 1 << 20  # of a frame
@@ -110,6 +112,35 @@ def check_live_endpoint(camera, viewer):
     assert queue["policy"] == "newest"
     assert queue["dropped_oldest"] == queue["dropped_for"]["messages"] > 0
     camera.abort()  # close() would wait until the last ones are taken
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_live_listener_asks_a_camera_that_dials(face):
+    """Whose publisher is one in C."""
+    async def listen_with_asyncio():
+        async with tensormsg.listen(":0", mode="live") as viewer:
+            return await asyncio.to_thread(mode_at, viewer.url)
+
+    def mode_at(url):
+        made = ffi.new("tmsg_publisher_t **")
+        words = ffi.new("char **")
+        with tensormsg.connect(url, background=True) as camera:
+            assert lib.tmsg_publisher_create(camera._hub.worker, ffi.NULL,
+                                             made) == 0
+            assert lib.tmsg_publisher_add(
+                made[0], ffi.cast("tmsg_endpoint_t *", camera._number),
+                ffi.NULL) == 0
+            assert lib.tmsg_publisher_describe(made[0], words) == 0
+            about = json.loads(ffi.string(words[0]))
+            lib.tmsg_string_free(words[0])
+            lib.tmsg_publisher_destroy(made[0])
+            return about["subscribers"][0]["mode"]
+
+    if face == "asyncio":
+        assert run(listen_with_asyncio) == "live"
+    else:
+        with tensormsg.sync.listen(":0", mode="live") as viewer:
+            assert mode_at(viewer.url) == "live"
 
 
 def test_a_live_endpoint_with_asyncio():

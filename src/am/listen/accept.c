@@ -166,6 +166,7 @@ static void accept_one(tmsg_listener_t *listener, int fd)
     endpoint->accepted = true;
     endpoint->keeper = listener;
     memcpy(endpoint->devices, listener->devices, sizeof(endpoint->devices));
+    tmsg_handshake_subscribe(endpoint, listener->subscribe);
     tmsg_admit_begin(endpoint, listener->keyring);
     listener->handshakes++;
     listener->accepted++;

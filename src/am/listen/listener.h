@@ -30,6 +30,7 @@ struct tmsg_listener {
      * places.h. */
     tmsg_list_t places, origins;
     uint32_t resume_ms; /* how long a broken session is kept */
+    uint32_t subscribe; /* TMSG_SUBSCRIBE_*, for the hellos of this side */
     uint32_t max_handshake_bytes;
     tmsg_keyring_t *keyring; /* NULL: no key is asked for */
     tmsg_list_t backlog;     /* connect requests by blob that wait; backlog.h */

@@ -22,7 +22,7 @@
                 TMSG_LISTENER_PARAM_ADVERTISE | TMSG_LISTENER_PARAM_DEVICES |  \
                 TMSG_LISTENER_PARAM_RESUME | TMSG_LISTENER_PARAM_KEYRING |     \
                 TMSG_LISTENER_PARAM_MAX_HANDSHAKE_BYTES |                      \
-                TMSG_LISTENER_PARAM_ON_PEER))
+                TMSG_LISTENER_PARAM_ON_PEER | TMSG_LISTENER_PARAM_SUBSCRIBE))
 
 static tmsg_status_t check_listener_params(const tmsg_listener_t *listener)
 {
@@ -97,6 +97,14 @@ tmsg_status_t tmsg_listener_read_params(const tmsg_listener_params_t *params,
                                   "listener: resume_ms %d", params->resume_ms);
         }
         listener->resume_ms = (uint32_t)params->resume_ms; /* -1: for ever */
+    }
+    if (params->field_mask & TMSG_LISTENER_PARAM_SUBSCRIBE) {
+        if (params->subscribe & ~(uint32_t)TMSG_SUBSCRIBE_NEWEST) {
+            return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                  "listener: unknown subscribe bits 0x%x",
+                                  params->subscribe);
+        }
+        listener->subscribe = params->subscribe;
     }
     if (params->field_mask & TMSG_LISTENER_PARAM_MAX_HANDSHAKE_BYTES) {
         listener->max_handshake_bytes = params->max_handshake_bytes;

@@ -394,3 +394,39 @@ Test(live, a_live_viewer_does_not_hold_up_those_who_get_all)
     must_eq(scene.publisher->blocked, 0);
     close_scene(&scene);
 }
+
+static bool is_connected(void *arg)
+{
+    return tmsg_endpoint_status(arg) == TMSG_OK;
+}
+
+/* A camera that dials its viewer. */
+Test(live, a_viewer_that_listens_asks_for_the_newest)
+{
+    const tmsg_listener_params_t newest = {.field_mask =
+                                               TMSG_LISTENER_PARAM_SUBSCRIBE,
+                                           .subscribe = TMSG_SUBSCRIBE_NEWEST};
+    const tmsg_listener_params_t odd = {
+        .field_mask = TMSG_LISTENER_PARAM_SUBSCRIBE, .subscribe = 2};
+    tmsg_listener_t *listener = NULL;
+    tmsg_endpoint_t *viewer;
+    scene_t scene = {.published = 0};
+
+    pair_open(&scene.pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
+    must_be(tmsg_listener_create(scene.pair.b.worker, "tcp://127.0.0.1:0", &odd,
+                                 &listener),
+            TMSG_ERR_INVALID_PARAM);
+    must_say(tmsg_error_message(), "unknown subscribe bits 0x2");
+    must(tmsg_listener_create(scene.pair.b.worker, "tcp://127.0.0.1:0", &newest,
+                              &listener));
+    must(tmsg_publisher_create(scene.pair.a.worker, NULL, &scene.publisher));
+    must(tmsg_endpoint_connect(scene.pair.a.worker, tmsg_listener_url(listener),
+                               NULL, &viewer));
+    must(tmsg_publisher_add(scene.publisher, viewer, NULL));
+    pair_await(&scene.pair, is_connected, viewer, "a connection");
+    publish(&scene, 10);
+    expect_frame(&scene, 0);
+    expect_frame(&scene, 9);
+    tmsg_listener_destroy(listener);
+    close_scene(&scene);
+}

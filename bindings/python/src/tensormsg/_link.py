@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Optional, Tuple, Union
 
 from ._lib import ffi, lib
-from ._modes import Mode, check_mode
+from ._modes import Mode, check_mode, is_live
 from ._time import bounded_ms, milliseconds, seconds
 from .keys import Key, Keyring, keyring_of
 
@@ -86,6 +86,7 @@ class Admission(NamedTuple):
     allow_unauthenticated: bool
     keyring: Optional[Keyring]
     kept_ms: Optional[int]
+    live: bool = False
 
     def params(self) -> Any:
         params = ffi.new("tmsg_listener_params_t *")
@@ -97,11 +98,14 @@ class Admission(NamedTuple):
         if self.kept_ms is not None:
             params.field_mask |= lib.TMSG_LISTENER_PARAM_RESUME
             params.resume_ms = self.kept_ms
+        if self.live:
+            params.field_mask |= lib.TMSG_LISTENER_PARAM_SUBSCRIBE
+            params.subscribe = lib.TMSG_SUBSCRIBE_NEWEST
         return params
 
 
 def admission(allow_unauthenticated: bool, key: Optional[Key],
-              reconnect: Reconnect) -> Admission:
+              reconnect: Reconnect, mode: Optional[Mode] = None) -> Admission:
     """Of the arguments of listen()."""
     return Admission(allow_unauthenticated, keyring_of(key),
-                     _kept_ms(reconnect))
+                     _kept_ms(reconnect), is_live(mode))
