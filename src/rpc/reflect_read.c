@@ -369,20 +369,6 @@ static tmsg_status_t ask_health(tmsg_endpoint_t *endpoint, const char *method,
     return status;
 }
 
-tmsg_status_t tmsg_endpoint_health(tmsg_endpoint_t *endpoint,
-                                   const char *method, int timeout_ms,
-                                   tmsg_health_t *health_p)
-{
-    tmsg_call_t *call;
-    tmsg_status_t status = ask_health(endpoint, method, timeout_ms, &call);
-
-    if (status == TMSG_OK) {
-        status = tmsg_health_read(tmsg_call_reply(call), health_p);
-        tmsg_call_destroy(call);
-    }
-    return status;
-}
-
 tmsg_status_t tmsg_endpoint_health_report(tmsg_endpoint_t *endpoint,
                                           const char *method, int timeout_ms,
                                           tmsg_health_report_t *report_p)
@@ -393,6 +379,20 @@ tmsg_status_t tmsg_endpoint_health_report(tmsg_endpoint_t *endpoint,
     if (status == TMSG_OK) {
         status = tmsg_health_report_read(tmsg_call_reply(call), report_p);
         tmsg_call_destroy(call);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_endpoint_health(tmsg_endpoint_t *endpoint,
+                                   const char *method, int timeout_ms,
+                                   tmsg_health_t *health_p)
+{
+    tmsg_health_report_t report;
+    tmsg_status_t status =
+        tmsg_endpoint_health_report(endpoint, method, timeout_ms, &report);
+
+    if (status == TMSG_OK) {
+        *health_p = (tmsg_health_t)report.health;
     }
     return status;
 }

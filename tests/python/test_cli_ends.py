@@ -458,7 +458,8 @@ def _(stage):
     it = under_way(stage, "--delay", 2 * stage.t + 1)
     it.signal(signal.SIGTERM)
     end = time.monotonic() + BOUND
-    while (asked := stage.tool("health", it.url).end()).out == "SERVING\n":
+    while (asked := stage.tool("health", "--ready", it.url).end()).out == \
+            "SERVING\n":
         assert time.monotonic() < end
     if asked.code == FAILED:  # there was no call to wait for
         raise Busy(asked)

@@ -612,6 +612,9 @@ static void starve(int timeout_ms)
     caller = (caller_t){&scene, timeout_ms,
                         begin(&scene, "push", timeout_ms, 2 * MB)};
     pair_await(&scene.pair, stalls, &caller, "the stall");
+    report = report_of(&scene, NULL);
+    must_say(report.why, "a message waits for memory");
+    must_say(report.why, "held_bytes");
     must(tmsg_server_report(scene.server, "tensormsg.health", &report));
     must_eq(report.health, TMSG_HEALTH_SERVING);
     tmsg_task_destroy(scene.tasks[0]);
