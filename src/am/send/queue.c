@@ -7,12 +7,11 @@
 #include "am/send/cancel.h"
 #include "am/send/queue.h"
 #include "am/send/template_out.h"
+#include "am/worker/age.h"
 #include "am/worker/lead.h"
 #include "core/map.h"
 #include "core/params.h"
 #include "serialize/json.h"
-
-#define NS_PER_MS UINT64_C(1000000)
 
 const tmsg_queue_params_t tmsg_queue_usual = {.messages = 65536,
                                               .policy = TMSG_QUEUE_REJECT,
@@ -133,7 +132,7 @@ static bool drops_oldest(const tmsg_queue_t *queue)
 
 static bool has_age_bound(const tmsg_queue_t *queue)
 {
-    return queue->bounds.most_ms != UINT32_MAX;
+    return tmsg_age_is_bound(queue->bounds.most_ms);
 }
 
 static bool is_too_old(const tmsg_send_t *send)
@@ -141,7 +140,7 @@ static bool is_too_old(const tmsg_send_t *send)
     const tmsg_queue_t *queue = &send->endpoint->queue;
 
     return has_age_bound(queue) && send->queued_ns != 0 &&
-           tmsg_now_ns() - send->queued_ns >= queue->bounds.most_ms * NS_PER_MS;
+           tmsg_age_left_ns(queue->bounds.most_ms, send->queued_ns) == 0;
 }
 
 /* Returns a channel's first send that is not a publisher's, or NULL. */
@@ -306,7 +305,6 @@ static void set_age_timer(tmsg_endpoint_t *endpoint)
 {
     tmsg_queue_t *queue = &endpoint->queue;
     const tmsg_send_t *oldest;
-    uint64_t most_ns, ns;
 
     if (!has_age_bound(queue) || !drops_oldest(queue) ||
         queue->timer.deadline_ns != 0) {
@@ -314,11 +312,10 @@ static void set_age_timer(tmsg_endpoint_t *endpoint)
     }
     oldest = oldest_droppable(endpoint);
     if (oldest != NULL) {
-        most_ns = queue->bounds.most_ms * NS_PER_MS;
-        ns = tmsg_now_ns() - oldest->queued_ns;
         queue->timer.expired = waited_too_long;
-        tmsg_loop_set_alarm(&endpoint->worker->loop, &queue->timer,
-                            ns < most_ns ? most_ns - ns : 0);
+        tmsg_loop_set_alarm(
+            &endpoint->worker->loop, &queue->timer,
+            tmsg_age_left_ns(queue->bounds.most_ms, oldest->queued_ns));
     }
 }
 
