@@ -201,6 +201,12 @@ static tmsg_status_t open_loop(tmsg_worker_t *worker)
     return status;
 }
 
+static void close_loop(tmsg_worker_t *worker)
+{
+    close(worker->wake_fd);
+    tmsg_loop_close(&worker->loop);
+}
+
 static void init_lock(tmsg_worker_t *worker)
 {
     pthread_condattr_t attr;
@@ -222,14 +228,49 @@ static tmsg_status_t configure_worker(const tmsg_worker_params_t *params,
     return params == NULL ? TMSG_OK : read_worker_params(params, worker);
 }
 
-tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
+/* Gives the worker its life, its loop and its budget. */
+static tmsg_status_t open_worker(const tmsg_context_t *context,
                                  const tmsg_worker_params_t *params,
-                                 tmsg_worker_t **worker_p)
+                                 tmsg_worker_t *worker)
 {
     const tmsg_allocator_t *allocator =
         params != NULL && params->field_mask & TMSG_WORKER_PARAM_ALLOCATOR
             ? params->allocator
             : NULL;
+    tmsg_status_t status;
+
+    worker->life = calloc(1, sizeof(*worker->life));
+    if (worker->life == NULL) {
+        return tmsg_error_memory("a worker");
+    }
+    tmsg_refs_init(&worker->life->refs, 1);
+    worker->life->schemas.limit = TMSG_SCHEMA_WORKER_BYTES;
+    status = open_loop(worker);
+    if (status != TMSG_OK) {
+        goto err_life;
+    }
+    status = tmsg_budget_create(allocator, context->limits.held_bytes,
+                                worker->loop.event_fd, tmsg_message_free_spare,
+                                tmsg_send_free_spare, tmsg_control_free_spare,
+                                &worker->budget);
+    if (status != TMSG_OK) {
+        goto err_loop;
+    }
+    tmsg_budget_pool(worker->budget)->huge_least = context->huge_page_bytes;
+    tmsg_budget_set_devices(worker->budget, device_allocator_of(params));
+    return TMSG_OK;
+
+err_loop:
+    close_loop(worker);
+err_life:
+    free(worker->life);
+    return status;
+}
+
+tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
+                                 const tmsg_worker_params_t *params,
+                                 tmsg_worker_t **worker_p)
+{
     tmsg_worker_t *worker = calloc(1, sizeof(*worker));
     tmsg_status_t status;
 
@@ -240,51 +281,32 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
     if (status == TMSG_OK) {
         status = configure_worker(params, worker);
     }
+    if (status == TMSG_OK) {
+        status = open_worker(context, params, worker);
+    }
     if (status != TMSG_OK) {
         goto err_free;
     }
-    worker->life = calloc(1, sizeof(*worker->life));
-    if (worker->life == NULL) {
-        status = tmsg_error_memory("a worker");
-        goto err_free;
-    }
-    tmsg_refs_init(&worker->life->refs, 1);
-    worker->life->schemas.limit = TMSG_SCHEMA_WORKER_BYTES;
-    status = open_loop(worker);
-    if (status != TMSG_OK) {
-        goto err_free;
-    }
-    status = tmsg_budget_create(allocator, context->limits.held_bytes,
-                                worker->loop.event_fd, tmsg_message_free_spare,
-                                tmsg_send_free_spare, tmsg_control_free_spare,
-                                &worker->budget);
-    if (status != TMSG_OK) {
-        goto err_close;
-    }
-    tmsg_budget_pool(worker->budget)->huge_least = context->huge_page_bytes;
-    tmsg_budget_set_devices(worker->budget, device_allocator_of(params));
     worker->context = context;
     tmsg_context_hold(context);
     init_lock(worker);
     if (worker->flags & TMSG_WORKER_THREAD) {
         status = tmsg_worker_start_thread(worker);
         if (status != TMSG_OK) {
-            goto err_drop;
+            goto err_close;
         }
     }
     *worker_p = worker;
     return TMSG_OK;
 
-err_drop:
+err_close:
     pthread_cond_destroy(&worker->changed);
     pthread_mutex_destroy(&worker->lock);
     tmsg_context_destroy(context);
     tmsg_budget_drop(worker->budget);
-err_close:
-    close(worker->wake_fd);
-    tmsg_loop_close(&worker->loop);
-err_free:
+    close_loop(worker);
     free(worker->life);
+err_free:
     free(worker);
     return status;
 }
