@@ -62,6 +62,28 @@ tmsg_request_t *lent_send(tmsg_endpoint_t *endpoint, tmsg_map_t *map,
 
 bool lent_is_back(void *arg) { return *(unsigned *)arg > 0; }
 
+void lent_begin(lent_t *lent, size_t bytes, uint32_t flags)
+{
+    lent->memory = lent_block(bytes);
+    lent->releases = 0;
+    lent_open(&lent->pair, LINK_UNIX);
+    lent->request = lent_send(lent->pair.to_a, lent_map(lent->memory, bytes),
+                              flags, &lent->releases);
+}
+
+void lent_end(lent_t *lent)
+{
+    pair_await(&lent->pair, lent_is_back, &lent->releases, "a release");
+    must_true(!tmsg_shareable_is_lent(lent->memory));
+    if (lent->pair.to_a == NULL || lent->pair.to_b == NULL) {
+        pair_drop(&lent->pair);
+    } else {
+        pair_close(&lent->pair);
+    }
+    must_eq(lent->releases, 1);
+    must(tmsg_shareable_free(lent->memory));
+}
+
 const uint8_t *lent_data(const tmsg_message_t *message, const char *name)
 {
     tmsg_tensor_t tensor;

@@ -32,6 +32,21 @@ tmsg_request_t *lent_send(tmsg_endpoint_t *endpoint, tmsg_map_t *map,
 /* For pair_await(): memory was given back, as *releases says. */
 bool lent_is_back(void *releases);
 
+/* A block that b lends to a, over unix://. */
+typedef struct {
+    pair_t pair;
+    uint8_t *memory;
+    unsigned releases;       /* how often it was given back */
+    tmsg_request_t *request; /* of the send */
+} lent_t;
+
+/* Opens the pair, and sends a block of that size, the tensor "x". */
+void lent_begin(lent_t *lent, size_t bytes, uint32_t flags);
+
+/* Waits until the block was given back, which happens once, and ends all. An
+ * endpoint that a test has destroyed is NULL, and its peer ends at once. */
+void lent_end(lent_t *lent);
+
 /* Sends a map whose memory is given back at once, as it is copied, and returns
  * the message. */
 tmsg_message_t *lent_pass(pair_t *pair, tmsg_map_t *map, uint32_t flags);

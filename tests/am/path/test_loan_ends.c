@@ -27,22 +27,14 @@ static bool has_none_borrowed(void *arg)
 /* A canceled message that the peer has not taken is given back. */
 Test(loan_ends, a_canceled_message_is_given_back)
 {
-    uint8_t *memory = lent_block(MIB);
-    unsigned releases = 0;
-    tmsg_request_t *request;
-    pair_t pair;
+    lent_t lent;
 
-    lent_open(&pair, LINK_UNIX);
-    request =
-        lent_send(pair.to_a, lent_map(memory, MIB), TMSG_SEND_ACKED, &releases);
-    lent_drive(&pair, 1000);
-    cr_expect_eq(releases, 0);
-    (void)tmsg_request_cancel(request);
-    must_be(pair_finish(&pair, request), TMSG_ERR_CANCELED);
-    pair_await(&pair, lent_is_back, &releases, "a release");
-    cr_expect(!tmsg_shareable_is_lent(memory));
-    pair_close(&pair);
-    must(tmsg_shareable_free(memory));
+    lent_begin(&lent, MIB, TMSG_SEND_ACKED);
+    lent_drive(&lent.pair, 1000);
+    cr_expect_eq(lent.releases, 0);
+    (void)tmsg_request_cancel(lent.request);
+    must_be(pair_finish(&lent.pair, lent.request), TMSG_ERR_CANCELED);
+    lent_end(&lent);
 }
 
 /* The connection is gone, the peer lives, and reads: nobody says that the
@@ -330,21 +322,14 @@ Test(loan_ends, a_session_lends_again_what_was_posted)
 /* What was given back before the connection was ended at once counts. */
 Test(loan_ends, what_was_given_back_before_the_end_counts)
 {
-    uint8_t *memory = lent_block(MIB);
-    unsigned releases = 0;
-    tmsg_request_t *request;
-    pair_t pair;
+    lent_t lent;
 
-    lent_open(&pair, LINK_UNIX);
-    request = lent_send(pair.to_a, lent_map(memory, MIB), 0, &releases);
-    tmsg_message_destroy(pair_take(&pair, &pair.a));
-    tmsg_endpoint_destroy(pair.to_b);
-    pair.to_b = NULL;
-    must(pair_finish(&pair, request));
-    pair_await(&pair, lent_is_back, &releases, "a release");
-    cr_expect(!tmsg_shareable_is_lent(memory));
-    pair_drop(&pair);
-    must(tmsg_shareable_free(memory));
+    lent_begin(&lent, MIB, 0);
+    tmsg_message_destroy(pair_take(&lent.pair, &lent.pair.a));
+    tmsg_endpoint_destroy(lent.pair.to_b);
+    lent.pair.to_b = NULL;
+    must(pair_finish(&lent.pair, lent.request));
+    lent_end(&lent);
 }
 
 /* For pair_await(): a has a message that was not taken yet. */
@@ -358,46 +343,31 @@ static bool has_unread(void *arg)
 /* Nobody will read it any more. */
 Test(loan_ends, what_was_not_read_before_the_end_goes_back)
 {
-    uint8_t *memory = lent_block(MIB);
-    unsigned releases = 0;
-    tmsg_request_t *request;
-    pair_t pair;
+    lent_t lent;
 
-    lent_open(&pair, LINK_UNIX);
-    request = lent_send(pair.to_a, lent_map(memory, MIB), 0, &releases);
-    pair_await(&pair, has_unread, pair.to_b, "a message");
-    tmsg_endpoint_destroy(pair.to_b);
-    pair.to_b = NULL;
-    must(pair_finish(&pair, request));
-    pair_await(&pair, lent_is_back, &releases, "a release");
-    cr_expect(!tmsg_shareable_is_lent(memory));
-    pair_drop(&pair);
-    must(tmsg_shareable_free(memory));
+    lent_begin(&lent, MIB, 0);
+    pair_await(&lent.pair, has_unread, lent.pair.to_b, "a message");
+    tmsg_endpoint_destroy(lent.pair.to_b);
+    lent.pair.to_b = NULL;
+    must(pair_finish(&lent.pair, lent.request));
+    lent_end(&lent);
 }
 
 /* What the borrower said lies in the owner's socket. */
 Test(loan_ends, what_has_come_back_before_the_owners_end_counts)
 {
-    uint8_t *memory = lent_block(MIB);
-    unsigned releases = 0;
-    tmsg_request_t *request;
-    pair_t pair;
+    lent_t lent;
 
-    lent_open(&pair, LINK_UNIX);
-    request =
-        lent_send(pair.to_a, lent_map(memory, MIB), TMSG_SEND_ACKED, &releases);
-    tmsg_message_destroy(pair_take(&pair, &pair.a));
+    lent_begin(&lent, MIB, TMSG_SEND_ACKED);
+    tmsg_message_destroy(pair_take(&lent.pair, &lent.pair.a));
     for (int i = 0; i < 1000; i++) {
-        tmsg_worker_progress(pair.a.worker);
+        tmsg_worker_progress(lent.pair.a.worker);
     }
-    must_eq(releases, 0);
-    tmsg_endpoint_destroy(pair.to_a);
-    pair.to_a = NULL;
-    pair_await(&pair, lent_is_back, &releases, "a release");
-    cr_expect(!tmsg_shareable_is_lent(memory));
-    tmsg_request_destroy(request);
-    pair_drop(&pair);
-    must(tmsg_shareable_free(memory));
+    must_eq(lent.releases, 0);
+    tmsg_endpoint_destroy(lent.pair.to_a);
+    lent.pair.to_a = NULL;
+    tmsg_request_destroy(lent.request);
+    lent_end(&lent);
 }
 
 /* For pair_await(): the endpoint has a fast box for what it sends. */
@@ -728,21 +698,17 @@ static bool is_watched(void *arg)
 /* A lack of descriptors does not last. */
 Test(loan_ends, the_peers_process_is_watched_later)
 {
-    uint8_t *memory = lent_block(MIB);
     struct rlimit few, usual;
-    unsigned releases = 0;
     tmsg_message_t *message;
-    tmsg_request_t *request;
     tmsg_loans_t *loans;
-    pair_t pair;
+    lent_t lent;
 
-    lent_open(&pair, LINK_UNIX);
-    request = lent_send(pair.to_a, lent_map(memory, MIB), 0, &releases);
-    tmsg_message_destroy(pair_take(&pair, &pair.a));
-    must(pair_finish(&pair, request));
-    pair_await(&pair, lent_is_back, &releases, "a release");
-    releases = 0;
-    loans = pair.to_a->paths.loans;
+    lent_begin(&lent, MIB, 0);
+    tmsg_message_destroy(pair_take(&lent.pair, &lent.pair.a));
+    must(pair_finish(&lent.pair, lent.request));
+    pair_await(&lent.pair, lent_is_back, &lent.releases, "a release");
+    lent.releases = 0;
+    loans = lent.pair.to_a->paths.loans;
     must_true(loans->watched && loans->process >= 0);
     close(loans->process);
     loans->process = -1;
@@ -751,15 +717,13 @@ Test(loan_ends, the_peers_process_is_watched_later)
     few = usual;
     few.rlim_cur = 3;
     must_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
-    tmsg_request_destroy(
-        lent_send(pair.to_a, lent_map(memory, MIB), 0, &releases));
+    tmsg_request_destroy(lent_send(lent.pair.to_a, lent_map(lent.memory, MIB),
+                                   0, &lent.releases));
     cr_expect_eq(loans->out.count, 1);
     cr_expect(!loans->watched);
     must_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
-    pair_await(&pair, is_watched, pair.to_a, "a watch");
-    message = pair_take(&pair, &pair.a);
+    pair_await(&lent.pair, is_watched, lent.pair.to_a, "a watch");
+    message = pair_take(&lent.pair, &lent.pair.a);
     tmsg_message_destroy(message);
-    pair_await(&pair, lent_is_back, &releases, "a release");
-    pair_close(&pair);
-    must(tmsg_shareable_free(memory));
+    lent_end(&lent);
 }

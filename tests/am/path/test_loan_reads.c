@@ -15,28 +15,22 @@ enum { MIB = 1 << 20 };
 
 Test(loan_reads, checksums_are_those_of_the_lent_bytes)
 {
-    uint8_t *memory = lent_block(MIB), *other = malloc(MIB);
-    unsigned releases = 0;
+    uint8_t *other = malloc(MIB);
     tmsg_message_t *message;
-    tmsg_request_t *request;
-    pair_t pair;
+    lent_t lent;
 
     memset(other, 9, MIB);
-    lent_open(&pair, LINK_UNIX);
-    request = lent_send(pair.to_a, lent_map(memory, MIB), TMSG_SEND_VERIFY,
-                        &releases);
-    message = pair_take(&pair, &pair.a);
+    lent_begin(&lent, MIB, TMSG_SEND_VERIFY);
+    message = pair_take(&lent.pair, &lent.pair.a);
     cr_expect(tmsg_message_is_lent(message));
-    must(pair_finish(&pair, request));
+    must(pair_finish(&lent.pair, lent.request));
     tmsg_message_destroy(message);
-    message = lent_pass(&pair, lent_map(other, MIB), TMSG_SEND_VERIFY);
+    message = lent_pass(&lent.pair, lent_map(other, MIB), TMSG_SEND_VERIFY);
     cr_expect(tmsg_message_is_lent(message));
     lent_check(message, "x", 9, MIB);
     tmsg_message_destroy(message);
-    pair_await(&pair, lent_is_back, &releases, "a release");
-    pair_close(&pair);
+    lent_end(&lent);
     free(other);
-    must(tmsg_shareable_free(memory));
 }
 
 /* Sends tensors with checksums, writes to their memory when they have come, or
@@ -122,27 +116,21 @@ Test(loan_reads, what_is_copied_late_is_checked)
 /* What is received into a map is copied there, and given back. */
 Test(loan_reads, a_receive_into_a_map_copies)
 {
-    uint8_t *memory = lent_block(MIB), *place = malloc(MIB);
-    unsigned releases = 0;
-    tmsg_request_t *request;
+    uint8_t *place = malloc(MIB);
+    tmsg_map_t *map = lent_map(place, MIB);
     receiving_t receiving;
-    tmsg_map_t *map;
-    pair_t pair;
+    lent_t lent;
 
-    lent_open(&pair, LINK_UNIX);
-    map = lent_map(place, MIB);
-    request = lent_send(pair.to_a, lent_map(memory, MIB), 0, &releases);
-    receiving = (receiving_t){.pair = &pair, .map = map};
-    pair_await(&pair, receiving_has_ended, &receiving, "a receive");
+    lent_begin(&lent, MIB, 0);
+    receiving = (receiving_t){.pair = &lent.pair, .map = map};
+    pair_await(&lent.pair, receiving_has_ended, &receiving, "a receive");
     must(receiving.status);
     cr_expect(place[0] == 3 && place[MIB - 1] == 3);
-    must(pair_finish(&pair, request));
+    must(pair_finish(&lent.pair, lent.request));
     tmsg_message_destroy(receiving.message);
-    pair_await(&pair, lent_is_back, &releases, "a release");
     tmsg_map_destroy(map);
-    pair_close(&pair);
+    lent_end(&lent);
     free(place);
-    must(tmsg_shareable_free(memory));
 }
 
 /* So is what came before it was asked for. Nothing of it is read-only then, but
@@ -326,27 +314,21 @@ Test(loan_reads, devices_get_copies_and_the_host_views)
 /* What is given out of a lent message is read-only, for whoever gets it. */
 Test(loan_reads, dlpack_says_read_only)
 {
-    uint8_t *memory = lent_block(MIB);
     struct DLManagedTensorVersioned *managed;
-    unsigned releases = 0;
     tmsg_message_t *message;
-    tmsg_request_t *request;
-    pair_t pair;
+    lent_t lent;
 
-    lent_open(&pair, LINK_UNIX);
-    request = lent_send(pair.to_a, lent_map(memory, MIB), 0, &releases);
-    message = pair_take(&pair, &pair.a);
-    must(pair_finish(&pair, request));
+    lent_begin(&lent, MIB, 0);
+    message = pair_take(&lent.pair, &lent.pair.a);
+    must(pair_finish(&lent.pair, lent.request));
     must(
         tmsg_map_to_dlpack_versioned(tmsg_message_map(message), "x", &managed));
     cr_expect(managed->flags & TMSG_DLPACK_READ_ONLY);
     tmsg_message_destroy(message); /* the tensor keeps the loan */
-    lent_drive(&pair, 1000);
-    cr_expect_eq(releases, 0);
+    lent_drive(&lent.pair, 1000);
+    cr_expect_eq(lent.releases, 0);
     tmsg_dlpack_destroy_versioned(managed);
-    pair_await(&pair, lent_is_back, &releases, "a release");
-    pair_close(&pair);
-    must(tmsg_shareable_free(memory));
+    lent_end(&lent);
 }
 
 typedef struct {
