@@ -109,6 +109,31 @@ def test_calls_that_block_in_cells(notebook):
             """) == ("15.0\n", None)
 
 
+def test_who_came_between_cells_is_answered_in_either_face(notebook):
+    """The loop has let it in, for asyncio."""
+    assert notebook.run("""
+        import tensormsg
+        server = tensormsg.listen(":0")
+        """) == ("", None)
+    assert notebook.run("""
+        ep = await tensormsg.connect(server.url)
+        await ep.send({"x": 1})
+        """) == ("", None)
+    assert notebook.run("""
+        for msg in server:
+            msg.peer.send({"y": msg["x"] + 1})
+            break
+        """) == ("", None)
+    assert notebook.run(f"""
+        print((await ep.recv({WAIT}))["y"])
+        await ep.send({{"x": 2}})
+        msg = await server.recv({WAIT})
+        await msg.peer.send({{"y": msg["x"] + 1}})
+        print((await ep.recv({WAIT}))["y"])
+        """) == ("2\n3\n", None)
+    assert notebook.run("ep.abort()\n%reset -f")[1] is None
+
+
 def cells_of(program):
     """Each statement is a cell, and each of `async def main()`, whose body is what
     asyncio.run(main()) runs elsewhere."""

@@ -310,9 +310,12 @@ class BaseListener(Generic[H]):
         self._listener, self._url = hub.listen(url, how)
 
     def _make_peers(self) -> None:
-        """From now on those who come in are of its kind."""
+        """Those who come in are of its kind, and those who have come in by
+        the other face become so."""
         self._hub.kind = functools.partial(self._kind, like=self._like,
                                            dialled=False)
+        for peer in list(self._hub.endpoints.values()):
+            peer.__class__ = self._kind
         if self._hub.presence is None:
             self._hub.presence = Presence()
         if self._by_thread:

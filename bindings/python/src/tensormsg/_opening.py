@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, AsyncIterator, Coroutine, Generator, \
-    Iterator, Optional, Type
+    Iterator, Optional, Type, TypeVar
 
 from . import _aio, sync
 from ._hub import url_of
@@ -15,6 +15,8 @@ from ._link import Admission
 from ._loop import LoopHub
 from ._message import Like
 from .errors import Status, error_of
+
+L = TypeVar("L", _aio.Listener, sync.Listener)
 
 
 class Connecting:
@@ -79,6 +81,7 @@ class Listening:
         self._hub = hub
         self._listener = _aio.Listener(hub, url_of(place), like, how)
         self._sync: Optional[sync.Listener] = None
+        self._face: Any = self._listener  # of which its peers are
 
     @property
     def url(self) -> str:
@@ -103,29 +106,35 @@ class Listening:
     def _blocking(self) -> sync.Listener:
         self._check()
         if self._sync is None:
-            made = self._sync = sync.Listener.__new__(sync.Listener)
-            made.__dict__.update(self._listener.__dict__)
-            made._make_peers()
-        return self._sync
+            self._sync = sync.Listener.__new__(sync.Listener)
+            self._sync.__dict__.update(self._listener.__dict__)
+        return self._entered(self._sync)
+
+    def _looping(self) -> _aio.Listener:
+        self._check()
+        return self._entered(self._listener)
+
+    def _entered(self, listener: L) -> L:
+        if self._face is not listener:
+            listener._make_peers()
+            self._face = listener
+        return listener
 
     def recv(self, timeout: Optional[float] = None
              ) -> Coroutine[Any, Any, _aio.Message]:
         """With asyncio: the next message of any peer, as Listener.recv()."""
         if asyncio._get_running_loop() is None:
             raise self._lacks("recv")
-        self._check()
-        return self._listener.recv(timeout)
+        return self._looping().recv(timeout)
 
     async def _await(self) -> _aio.Listener:
-        self._check()
-        return await self._listener.__aenter__()
+        return await self._looping().__aenter__()
 
     def __await__(self) -> Generator[Any, None, _aio.Listener]:
         return self._await().__await__()
 
     def __aiter__(self) -> AsyncIterator[_aio.Message]:
-        self._check()
-        return self._listener.__aiter__()
+        return self._looping().__aiter__()
 
     def __iter__(self) -> Iterator[sync.Message]:
         return iter(self._blocking())
