@@ -12,7 +12,7 @@ STEPS = 3
 
 
 class Block(nn.Module):
-    def __init__(self, width):
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
             nn.Conv2d(width, width, 3, padding=1, bias=False),
@@ -20,22 +20,25 @@ class Block(nn.Module):
             nn.Conv2d(width, width, 3, padding=1, bias=False),
             nn.BatchNorm2d(width))
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(x + self.body(x))
 
 
 class ResNet(nn.Module):
-    def __init__(self, width=16, blocks=3, classes=10):
+    def __init__(self, width: int = 16, blocks: int = 3,
+                 classes: int = 10) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, width, 3, padding=1)
         self.blocks = nn.Sequential(*(Block(width) for _ in range(blocks)))
         self.head = nn.Linear(width, classes)
 
-    def forward(self, x):
-        return self.head(self.blocks(self.stem(x)).mean(dim=(2, 3)))
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        features: torch.Tensor = self.blocks(self.stem(x))
+        scores: torch.Tensor = self.head(features.mean(dim=(2, 3)))
+        return scores
 
 
-def train(url):
+def train(url: str) -> None:
     """Sends the state_dict after each step, then an input and its output."""
     torch.manual_seed(7)
     model = ResNet()
@@ -52,7 +55,7 @@ def train(url):
             ep.send({"x": x, "y": model.eval()(x)})
 
 
-def main():
+def main() -> None:
     torch.manual_seed(8)  # other weights than there
     model = ResNet().eval()
     with tensormsg.listen(":0", like="torch") as listener:

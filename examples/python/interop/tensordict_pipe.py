@@ -4,6 +4,7 @@ with what its policy is now."""
 
 import asyncio
 import multiprocessing
+from typing import Any
 
 import torch
 from tensordict import NonTensorData, TensorDict, UnbatchedTensor
@@ -14,9 +15,9 @@ ROLLOUTS = 5
 STEPS = 8
 
 
-async def collect(url, name):
+async def collect(url: str, name: str) -> None:
     async with await TensorDictPipe.connect(url) as pipe:
-        policy = None
+        policy: Any = None
         for i in range(ROLLOUTS):
             await pipe.asend(TensorDict(
                 {"obs": torch.full((STEPS, 4), float(i)),
@@ -27,16 +28,16 @@ async def collect(url, name):
         assert (policy["weight"] == policy["version"]).all()
 
 
-def collector(url, name):
+def collector(url: str, name: str) -> None:
     asyncio.run(collect(url, name))
 
 
-async def main():
+async def main() -> None:
     seen = {"left": 0, "right": 0}
     server = TensorDictServer(0)  # a free port of the loopback
     version = 0
 
-    async def learn(pipe):
+    async def learn(pipe: TensorDictPipe) -> None:
         nonlocal version
         async for rollout in pipe:
             assert rollout.batch_size == (STEPS,)
