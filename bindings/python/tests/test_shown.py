@@ -152,3 +152,10 @@ def test_words_of_a_peer_in_an_error(pair):
     must_be_plain(str(caught.value))
     must_be_plain(repr(caught.value))
     assert r"\x9b\u202e" in str(caught.value)
+
+
+def test_what_is_to_be_entered_says_so():
+    assert repr(tensormsg.connect("host:1")).endswith(
+        "Connecting host:1: not connected before it is awaited or entered>")
+    for made in tensormsg.listen(":0"), tensormsg.publish(":0"):
+        assert f"ing {made.url}: " in repr(made)

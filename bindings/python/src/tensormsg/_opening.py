@@ -19,6 +19,10 @@ from .errors import Status, error_of
 L = TypeVar("L", _aio.Listener, sync.Listener)
 
 
+def _shown(thing: object, place: str, words: str) -> str:
+    return f"<{type(thing).__module__}.{type(thing).__name__} {place}: {words}>"
+
+
 class Connecting:
     """What connect() gives: enter it by `async with` or await it for an
     Endpoint, by `with` for a sync.Endpoint."""
@@ -27,6 +31,10 @@ class Connecting:
         """`how`: what dial() takes."""
         self._how = how
         self._endpoint: Any = None
+
+    def __repr__(self) -> str:
+        return _shown(self, self._how[0], "not connected before it is awaited "
+                      "or entered")
 
     def _enter(self) -> None:
         if self._endpoint is not None:
@@ -82,6 +90,10 @@ class Listening:
         self._listener = _aio.Listener(hub, url_of(place), like, how)
         self._sync: Optional[sync.Listener] = None
         self._face: Any = self._listener  # of which its peers are
+
+    def __repr__(self) -> str:
+        return _shown(self, self.url, "closed" if self._hub.closed
+                      else "listening")
 
     @property
     def url(self) -> str:
@@ -166,6 +178,10 @@ class Publishing:
         self._listening = listening
         self._pointer = publisher
         self._publisher: Any = None
+
+    def __repr__(self) -> str:
+        return _shown(self, self.url, "no publisher before it is awaited or "
+                      "entered")
 
     @property
     def url(self) -> str:
