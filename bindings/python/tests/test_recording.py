@@ -582,6 +582,31 @@ def test_a_camera_that_comes_back_goes_on(tmp_path, capsys):
     thread.join(WAIT)
 
 
+def test_cameras_that_dial_their_viewer(tmp_path):
+    path, url = tmp_path / "x.mcap", f"unix://{tmp_path}/viewer"
+
+    def film():
+        with sync.connect(url, wait=True, timeout=WAIT) as camera:
+            for frame in range(3):
+                camera.send({"x": np.full(3, frame)}, frame=frame,
+                            acquired_ns=BEGAN + frame)
+    thread = threading.Thread(target=film, daemon=True)
+    thread.start()
+    assert main(["record", "--listen", "-n", "3", f"cam={url}", str(path)]) == \
+        DONE
+    thread.join(WAIT)
+    got = []
+
+    def view():
+        with sync.listen(url) as viewer:
+            got.extend(viewer.recv(WAIT).meta["frame"] for _ in range(3))
+    thread = threading.Thread(target=view, daemon=True)
+    thread.start()
+    assert main(["replay", "--dial", "--wait", str(path), url]) == DONE
+    thread.join(WAIT)
+    assert got == [0, 1, 2]
+
+
 def test_its_time_ends_it(tmp_path):
     began = time.monotonic()
     with sync.publish(":0") as camera:

@@ -10,10 +10,10 @@ import argparse
 import asyncio
 import concurrent.futures
 import contextlib
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Dict, List, Optional, Set, Union
 
 from . import _open
-from ._aio import Endpoint
+from ._aio import Endpoint, Listener
 from ._cmd import CLOSE_S, DONE, FAILED, Usage, add_connecting, complain, \
     seconds
 from ._message import BaseMessage
@@ -29,6 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_connecting(parser)
     parser.add_argument("--reconnect", type=seconds, metavar="S",
                         help="wait as long for a publisher that is gone")
+    parser.add_argument("--listen", action="store_true",
+                        help="listen at each URL, for cameras that connect")
+    parser.add_argument("--allow-unauthenticated", action="store_true",
+                        help="listen without a key where other machines reach "
+                        "the address")
     parser.add_argument("-n", "--count", type=int, metavar="N",
                         help="end after N maps")
     parser.add_argument("--duration", type=seconds, metavar="S",
@@ -110,7 +115,20 @@ class Recorder:
             if not self._left:
                 self._enough.set()
 
-    async def _receive(self, topic: Topic, ep: Endpoint) -> None:
+    async def _open(self, source: Named) -> Union[Endpoint, Listener]:
+        args = self._args
+        if not args.listen:
+            return await _open.connect(
+                source.url, key=args.key, timeout=args.timeout, wait=args.wait,
+                reconnect=args.reconnect)
+        listener = await _open.listen(
+            source.url, key=args.key, reconnect=args.reconnect,
+            allow_unauthenticated=args.allow_unauthenticated)
+        print(" ".join(filter(None, (source.name, listener.url))), flush=True)
+        return listener
+
+    async def _receive(self, topic: Topic,
+                       ep: Union[Endpoint, Listener]) -> None:
         async for msg in ep:
             if self._enough.is_set():
                 return
@@ -118,11 +136,8 @@ class Recorder:
             del msg  # which may hold the publisher's memory
 
     async def _follow(self, topic: Topic, source: Named) -> None:
-        args = self._args
         try:
-            ep = await _open.connect(
-                source.url, key=args.key, timeout=args.timeout, wait=args.wait,
-                reconnect=args.reconnect)
+            ep = await self._open(source)
             try:
                 await self._receive(topic, ep)
             finally:

@@ -13,15 +13,18 @@ import concurrent.futures
 import json
 import math
 import time
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Union
 
 from . import _open
-from ._aio import Publisher
+from ._aio import Endpoint, Publisher
 from ._cmd import CLOSE_S, DONE, FAILED, Usage, seconds
 from ._lib import hot
 from ._mcap import names
-from ._topics import add_part, check_names, named, part_of, until_signal
+from ._topics import Named, add_part, check_names, named, part_of, \
+    until_signal
 from .recording import Reader, Record
+
+Target = Union[Endpoint, Publisher]
 
 
 def speed(text: str) -> float:
@@ -48,13 +51,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         default="all", help="what becomes of slow subscribers, "
                         "as of publish(); default all: they slow the replay")
     parser.add_argument("-t", "--timeout", type=seconds, default=10.,
-                        metavar="S", help="seconds for the last maps to be "
-                        "taken; default 10")
+                        metavar="S", help="seconds to connect within, and for "
+                        "the last maps to be taken; default 10")
     parser.add_argument("--key", metavar="FILE",
                         help="let in who proves a key of FILE alone")
     parser.add_argument("--allow-unauthenticated", action="store_true",
                         help="listen without a key where other machines reach "
                         "the address")
+    parser.add_argument("--dial", action="store_true",
+                        help="connect to each URL and send there, as a camera "
+                        "that dials its viewer")
+    parser.add_argument("--wait", action="store_true",
+                        help="with --dial: wait, as long as --timeout says, "
+                        "until somebody listens there")
     parser.add_argument("--list", action="store_true",
                         help="print topics and times, and publish nothing")
     parser.add_argument("--json", action="store_true", help="of --list")
@@ -91,8 +100,8 @@ class Replay:
         self._pool = pool
         self._part = part_of(reader, args)
         self._of = targets(reader, args)
-        self._opened: List[Publisher] = []
-        self._publishers: Dict[str, Publisher] = {}  # by topic
+        self._opened: List[Target] = []
+        self._targets: Dict[str, Target] = {}  # by topic
         self._names = len(self._of) > 1 and None in (
             target.name for target in args.target)
         self.sent, self.late_s = 0, 0.
@@ -105,8 +114,11 @@ class Replay:
         meta = record.meta
         if self._names:
             meta["topic"] = record.topic
-        await self._publishers[record.topic].send(record.tree(), meta=meta,
-                                                  copy=False)
+        target = self._targets[record.topic]
+        if isinstance(target, Publisher):
+            await target.send(record.tree(), meta=meta, copy=False)
+        else:
+            await target.send(record.tree(), meta=meta)
         self.sent += 1
 
     async def _once(self) -> None:
@@ -129,20 +141,27 @@ class Replay:
                 self.late_s = max(self.late_s, time.monotonic() - due)
             await self._send(record)
 
-    async def _open(self) -> None:
+    async def _target(self, named: Named) -> Target:
         args = self._args
-        for target in args.target:
-            publisher = await _open.publish(
-                target.url, mode=None if args.mode == "default" else args.mode,
-                key=args.key, allow_unauthenticated=args.allow_unauthenticated)
-            self._opened.append(publisher)
-            self._publishers.update(
-                {topic: publisher for topic, url in self._of.items()
-                 if url == target.url})
-            print(" ".join(filter(None, (target.name, publisher.url))),
-                  flush=True)
-        for publisher in self._opened:
-            await publisher.wait_for(args.subscribers)
+        mode = None if args.mode == "default" else args.mode
+        if args.dial:
+            return await _open.connect(named.url, mode=mode, key=args.key,
+                                       timeout=args.timeout, wait=args.wait)
+        publisher = await _open.publish(
+            named.url, mode=mode, key=args.key,
+            allow_unauthenticated=args.allow_unauthenticated)
+        print(" ".join(filter(None, (named.name, publisher.url))), flush=True)
+        return publisher
+
+    async def _open(self) -> None:
+        for named in self._args.target:
+            target = await self._target(named)
+            self._opened.append(target)
+            self._targets.update({topic: target for topic, url in
+                                  self._of.items() if url == named.url})
+        for target in self._opened:
+            if isinstance(target, Publisher):
+                await target.wait_for(self._args.subscribers)
 
     async def run(self) -> bool:
         close_s = CLOSE_S  # after a signal
@@ -153,8 +172,8 @@ class Replay:
                 await self._once()
             close_s = self._args.timeout
         finally:
-            await asyncio.gather(*(publisher.close(close_s)
-                                   for publisher in self._opened))
+            await asyncio.gather(*(target.close(close_s)
+                                   for target in self._opened))
         return True
 
 
