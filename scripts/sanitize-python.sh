@@ -30,7 +30,7 @@ if [ $# -eq 0 ]; then
         "$tests"/test_messages.py "$tests"/test_data.py "$tests"/test_errors.py \
         "$tests"/test_publish.py "$tests"/test_keys.py \
         "$tests"/test_reconnect.py "$tests"/test_malformed.py \
-        "$tests"/test_apart.py "$tests"/test_replies.py
+        "$tests"/test_apart.py "$tests"/test_replies.py "$tests"/test_files.py
 fi
 rc=0
 LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)" \
