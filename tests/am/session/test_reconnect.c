@@ -408,3 +408,33 @@ Test(reconnect, schemas_begin_anew)
     cr_expect(eq(long, described(joined.pair.to_a, "reconnected"), 1));
     joined_close(&joined);
 }
+
+enum { UNTAKEN = 3 };
+
+static bool all_wait(void *arg)
+{
+    return tmsg_endpoint_waiting(arg) == UNTAKEN;
+}
+
+/* The answers cannot be sent: the sender hears of it when the session goes
+ * on. */
+Test(reconnect, tells_what_was_discarded_while_it_was_away)
+{
+    const how_t how = {.link = LINK_TCP};
+    tmsg_request_t *sent[UNTAKEN];
+    joined_t joined;
+
+    joined_open(&joined, &how);
+    for (uint64_t i = 0; i < UNTAKEN; i++) {
+        sent[i] =
+            send_map(joined.pair.to_a, sample_bytes(i, 100), TMSG_SEND_ACKED);
+    }
+    pair_await(&joined.pair, all_wait, joined.pair.to_b, "the messages");
+    joined_break(&joined);
+    must(tmsg_endpoint_discard(joined.pair.to_b));
+    joined_mend(&joined);
+    for (int i = 0; i < UNTAKEN; i++) {
+        must_be(pair_finish(&joined.pair, sent[i]), TMSG_ERR_REFUSED);
+    }
+    joined_close(&joined);
+}
