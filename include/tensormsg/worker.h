@@ -196,8 +196,9 @@ typedef struct tmsg_worker_params {
  * caller frees *worker_p with tmsg_worker_destroy(). Opens no network port
  * before the first listener or endpoint; UCX, which is opened with it, runs a
  * thread of its own ("async") from there on. Errors: INVALID_PARAM, NO_MEMORY,
- * IO, UNSUPPORTED (this process was forked from one in which UCX was open, or
- * its first thread has ended by pthread_exit()). */
+ * IO, UNSUPPORTED (this process was forked, and UCX cannot be used in it, as
+ * docs/guide.md says under "Fork"; or its first thread has ended by
+ * pthread_exit()). */
 TMSG_API tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
                                           const tmsg_worker_params_t *params,
                                           tmsg_worker_t **worker_p);
@@ -214,7 +215,8 @@ TMSG_API tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
  * It does not wait for peers that do not hang up: what they may still write to
  * is closed later, by a thread of the library that lives 250 ms at most after
  * the last such call. With TMSG_CONTEXT_NO_THREAD the caller waits instead.
- * exit() and fork() wait for that thread, 1 s at most. */
+ * exit() and fork() wait for that thread, 1 s at most, and fork() as long for
+ * other threads that open or close UCX. */
 TMSG_API void tmsg_worker_destroy(tmsg_worker_t *worker);
 
 /* Starts a thread of the library's own that drives the worker from now on, as

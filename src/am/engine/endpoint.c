@@ -260,8 +260,11 @@ static tmsg_status_t connect_to(tmsg_worker_t *worker, const target_t *target,
 {
     tmsg_endpoint_t *endpoint;
     tmsg_endpoint_params_t read;
-    tmsg_status_t status = read_endpoint_params(worker, params, &read);
+    tmsg_status_t status = tmsg_worker_check_process(worker);
 
+    if (status == TMSG_OK) {
+        status = read_endpoint_params(worker, params, &read);
+    }
     if (status != TMSG_OK) {
         return status;
     }

@@ -287,6 +287,7 @@ tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
     if (status != TMSG_OK) {
         goto err_free;
     }
+    worker->pid = getpid();
     worker->context = context;
     tmsg_context_hold(context);
     init_lock(worker);

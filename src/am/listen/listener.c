@@ -152,11 +152,15 @@ tmsg_status_t tmsg_listener_create(tmsg_worker_t *worker, const char *url,
                                    const tmsg_listener_params_t *params,
                                    tmsg_listener_t **listener_p)
 {
-    tmsg_listener_t *listener = calloc(1, sizeof(*listener));
     tmsg_ucx_scope_t scope = {.device = ""};
     tmsg_url_t parsed = {.kind = TMSG_URL_TCP};
-    tmsg_status_t status;
+    tmsg_status_t status = tmsg_worker_check_process(worker);
+    tmsg_listener_t *listener;
 
+    if (status != TMSG_OK) {
+        return status;
+    }
+    listener = calloc(1, sizeof(*listener));
     if (listener == NULL) {
         return tmsg_error_memory("a listener");
     }

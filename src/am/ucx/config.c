@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "am/net/netif.h"
+#include "am/ucx/fork_guard.h"
 #include "am/ucx/words.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -590,6 +591,11 @@ tmsg_status_t tmsg_ucx_config_resolve(const tmsg_ucx_given_t *given,
     put_scope(scope, keys);
     keys->net_only = scope->net_only && has_network(transports_of(keys));
     put_backing(keys);
+    if (tmsg_fork_guard_inherits()) {
+        put_default(
+            keys, "RCACHE_ENABLE", NULL, "n",
+            "a thread of the parent may have locked UCX's memory hooks");
+    }
     for (size_t i = 0; i < DEFAULT_COUNT; i++) {
         const char *users = defaults[i].users;
 

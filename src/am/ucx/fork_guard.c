@@ -4,29 +4,73 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "am/shm/first_thread.h"
+#include "am/ucx/async_thread.h"
 #include "core/error.h"
 
-static atomic_uint open;
-static bool without_thread;
+#define PATIENCE_S 1
+
+/* Shared by all that open or close UCX. fork() has it alone. */
+static pthread_rwlock_t moving = PTHREAD_RWLOCK_INITIALIZER;
+static bool still; /* fork() has it */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned open;   /* `lock` protects it; 0 where is_child */
+static bool is_child;   /* UCX's thread is not here, and UCX thinks it is */
+static const char *why; /* UCX does not work here; NULL: it does */
+
+static void before_fork(void)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_S;
+    still = pthread_rwlock_timedwrlock(&moving, &until) == 0;
+}
+
+static void in_parent(void)
+{
+    if (still) {
+        pthread_rwlock_unlock(&moving);
+    }
+}
 
 static void in_child(void)
 {
-    without_thread = without_thread || atomic_load(&open) > 0;
+    is_child = is_child || open > 0;
+    if (is_child && why == NULL) {
+        why = !still ? "another thread was opening or closing a connection"
+              : !tmsg_async_thread_renew()
+                  ? "this UCX does not show what it takes to replace it"
+                  : NULL;
+    }
+    open = 0;
+    pthread_mutex_init(&lock, NULL);
+    pthread_rwlock_init(&moving, NULL);
 }
 
-static void set_fork_handler(void) { pthread_atfork(NULL, NULL, in_child); }
+static void watch_forks(void)
+{
+    pthread_atfork(before_fork, in_parent, in_child);
+}
+
+bool tmsg_fork_guard_inherits(void) { return is_child; }
 
 tmsg_status_t tmsg_fork_guard_check(void)
 {
-    return !without_thread
+    return why == NULL
                ? TMSG_OK
-               : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
-                                "this process was forked from one that used "
-                                "UCX, whose thread is not in it: fork before "
-                                "the first connection, or let the child exec");
+               : tmsg_error_set(
+                     TMSG_ERR_UNSUPPORTED,
+                     "this process was forked from one with open connections, "
+                     "and cannot replace UCX's thread (ucs/async/thread.c), "
+                     "which fork() does not copy: %s. Fork before the first "
+                     "connection, or start a new program (Python: "
+                     "multiprocessing_context=\"spawn\" or \"forkserver\")",
+                     why);
 }
 
 tmsg_status_t tmsg_fork_guard_check_start(void)
@@ -39,16 +83,35 @@ tmsg_status_t tmsg_fork_guard_check_start(void)
                : status;
 }
 
-tmsg_status_t tmsg_fork_guard_enter(void)
+void tmsg_fork_guard_begin(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, watch_forks);
+    pthread_rwlock_rdlock(&moving);
+}
+
+void tmsg_fork_guard_end(void) { pthread_rwlock_unlock(&moving); }
+
+tmsg_status_t tmsg_fork_guard_enter(void)
+{
     tmsg_status_t status = tmsg_fork_guard_check_start();
 
-    if (status == TMSG_OK) {
-        pthread_once(&once, set_fork_handler);
-        atomic_fetch_add(&open, 1);
+    pthread_mutex_lock(&lock);
+    if (status == TMSG_OK && is_child) {
+        status = tmsg_async_thread_start();
+    } else if (status == TMSG_OK && open++ == 0) {
+        tmsg_async_thread_hold();
     }
+    pthread_mutex_unlock(&lock);
     return status;
 }
 
-void tmsg_fork_guard_leave(void) { atomic_fetch_sub(&open, 1); }
+void tmsg_fork_guard_leave(void)
+{
+    pthread_mutex_lock(&lock);
+    if (!is_child && --open == 0) {
+        tmsg_async_thread_drop();
+    }
+    pthread_mutex_unlock(&lock);
+}

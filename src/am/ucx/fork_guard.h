@@ -1,28 +1,38 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/ucx/fork_guard.h - whether UCX works in this process.
  *
- * UCX's own thread receives a worker's first message by shared memory, and
- * connections by TCP. The child of a fork() does not have that thread. But if a
- * UCX worker was open in the parent, UCX takes the thread for running in the
- * child. The descriptors of the child's workers then join those that the
- * parent's thread waits for: that thread spins, and the child receives nothing.
- * UCX works in a child whose parent had closed all UCX workers. */
+ * The child of a fork() may open UCX workers of its own; those of its parent
+ * stay the parent's. If one was open in the parent, the child needs a thread in
+ * place of UCX's (async_thread.h). The child is refused where that is not
+ * possible, and where fork() came while another thread opened or closed a UCX
+ * worker: locks of UCX would stay locked in the child. */
 #ifndef TMSG_AM_UCX_FORK_GUARD_H
 #define TMSG_AM_UCX_FORK_GUARD_H
 
+#include <stdbool.h>
+
 #include <tensormsg/status.h>
 
-/* Checks that this process was not forked from one in which UCX was open.
- * Errors: UNSUPPORTED. */
+/* Returns whether this is the child of a fork(), and UCX was open before
+ * that. */
+bool tmsg_fork_guard_inherits(void);
+
+/* Checks that UCX works in this process. Errors: UNSUPPORTED. */
 tmsg_status_t tmsg_fork_guard_check(void);
 
-/* Checks that UCX can start in this process: also that its first thread lives
+/* The same, and that UCX can start: that the first thread of the process lives
  * (first_thread.h). Errors: UNSUPPORTED. */
 tmsg_status_t tmsg_fork_guard_check_start(void);
 
-/* Does tmsg_fork_guard_check_start() before a UCX worker is opened. On OK one
- * more UCX worker counts as open, until tmsg_fork_guard_leave(). The caller
- * calls that when the UCX worker is destroyed, or could not be opened. */
+/* Around each opening and each closing of UCX: fork() waits for the end, 1 s at
+ * most. */
+void tmsg_fork_guard_begin(void);
+void tmsg_fork_guard_end(void);
+
+/* Does tmsg_fork_guard_check_start() before UCX is opened. On OK it counts as
+ * open once more, until tmsg_fork_guard_leave(). Both come between
+ * tmsg_fork_guard_begin() and tmsg_fork_guard_end(). Errors: UNSUPPORTED, IO.
+ */
 tmsg_status_t tmsg_fork_guard_enter(void);
 void tmsg_fork_guard_leave(void);
 

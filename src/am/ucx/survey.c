@@ -7,6 +7,7 @@
 #include <ucp/api/ucp.h>
 
 #include "am/ucx/config_check.h"
+#include "am/ucx/fork_guard.h"
 #include "am/ucx/ucx.h"
 #include "core/error.h"
 
@@ -54,8 +55,8 @@ static tmsg_status_t list_transports(ucp_context_h context, char **text_p)
     return TMSG_OK;
 }
 
-tmsg_status_t tmsg_ucx_survey(const tmsg_ucx_keys_t *keys,
-                              tmsg_ucx_survey_t *survey_p)
+static tmsg_status_t survey(const tmsg_ucx_keys_t *keys,
+                            tmsg_ucx_survey_t *survey_p)
 {
     const ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
                                  .features = UCP_FEATURE_AM};
@@ -79,5 +80,20 @@ tmsg_status_t tmsg_ucx_survey(const tmsg_ucx_keys_t *keys,
         status = list_transports(context, &survey_p->transports);
     }
     ucp_cleanup(context);
+    return status;
+}
+
+tmsg_status_t tmsg_ucx_survey(const tmsg_ucx_keys_t *keys,
+                              tmsg_ucx_survey_t *survey_p)
+{
+    tmsg_status_t status;
+
+    tmsg_fork_guard_begin();
+    status = tmsg_fork_guard_enter();
+    if (status == TMSG_OK) {
+        status = survey(keys, survey_p);
+        tmsg_fork_guard_leave();
+    }
+    tmsg_fork_guard_end();
     return status;
 }

@@ -422,11 +422,13 @@ tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
                             const tmsg_hello_t *hello,
                             tmsg_ucx_arrived_t handler, tmsg_ucx_t **ucx_p)
 {
-    tmsg_status_t status = tmsg_fork_guard_enter();
     tmsg_ucx_t *ucx;
+    tmsg_status_t status;
 
+    tmsg_fork_guard_begin();
+    status = tmsg_fork_guard_check_start();
     if (status != TMSG_OK) {
-        return status;
+        goto err;
     }
     tmsg_deferred_sweep();
     ucx = calloc(1, sizeof(*ucx));
@@ -451,28 +453,34 @@ tmsg_status_t tmsg_ucx_open(const tmsg_ucx_owner_t *owner,
                        "more at most: try again",
                        DESCRIPTORS);
     }
+    if (status == TMSG_OK) {
+        status = tmsg_fork_guard_enter();
+    }
     if (status != TMSG_OK) {
         goto err_free;
     }
     status = open_at_address(ucx, handler);
     if (status != TMSG_OK) {
-        goto err_free;
+        goto err_leave;
     }
     status = read_addresses(ucx);
     if (status != TMSG_OK) {
         close_ucp(ucx);
-        goto err_free;
+        goto err_leave;
     }
     ucx->pool = tmsg_backing_pool(&ucx->keys);
     fill_hello(ucx);
     tmsg_siblings_enter(ucx);
+    tmsg_fork_guard_end();
     *ucx_p = ucx;
     return TMSG_OK;
 
+err_leave:
+    tmsg_fork_guard_leave();
 err_free:
     free(ucx);
 err:
-    tmsg_fork_guard_leave();
+    tmsg_fork_guard_end();
     return status;
 }
 
@@ -549,8 +557,10 @@ void tmsg_ucx_let_go(tmsg_ucx_t *ucx)
         return;
     }
     tmsg_ucx_release_lifted(ucx);
+    tmsg_fork_guard_begin();
     close_ucp(ucx);
     tmsg_fork_guard_leave();
+    tmsg_fork_guard_end();
     tmsg_ep_index_free(ucx);
     tmsg_ucx_address_free(ucx->address);
     tmsg_own_address_free(ucx->own);

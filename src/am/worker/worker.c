@@ -2,6 +2,7 @@
 #include "am/worker/worker.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "am/worker/nap.h"
 #include "core/error.h"
@@ -33,6 +34,16 @@ tmsg_status_t tmsg_worker_check(const tmsg_worker_t *worker)
     return worker->ending ? tmsg_error_set(TMSG_ERR_CLOSED,
                                            "the worker is being destroyed")
                           : TMSG_OK;
+}
+
+tmsg_status_t tmsg_worker_check_process(const tmsg_worker_t *worker)
+{
+    return worker->pid == getpid()
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                                "the worker belongs to the process that forked "
+                                "this one; make another, with a context of its "
+                                "own");
 }
 
 void tmsg_life_hold(tmsg_life_t *life) { tmsg_refs_take(&life->refs); }

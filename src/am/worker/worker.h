@@ -148,6 +148,7 @@ typedef struct {
 #define TMSG_SELDOM_LOANS 2u   /* peers have lent something; path/loans.h */
 
 struct tmsg_worker {
+    pid_t pid; /* that made it */
     tmsg_context_t *context;
     tmsg_life_t *life;
     uint32_t flags;
@@ -263,6 +264,10 @@ static inline uint32_t tmsg_worker_credit_batch(const tmsg_worker_t *worker)
 /* Returns whether the worker takes something new. Lock held. Errors: CLOSED
  * (the worker is ending). */
 tmsg_status_t tmsg_worker_check(const tmsg_worker_t *worker);
+
+/* Checks that this process made the worker, which is of no use to the child of
+ * a fork(). No lock is needed. Errors: UNSUPPORTED. */
+tmsg_status_t tmsg_worker_check_process(const tmsg_worker_t *worker);
 
 /* Queues a callback. Lock held. */
 void tmsg_worker_due(tmsg_worker_t *worker, tmsg_due_t *due);

@@ -1,73 +1,187 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who forks while UCX is in use has children that are told so. */
+/* Who forks while UCX is in use has children that use it, too. */
 #include <criterion/criterion.h>
+#include <unistd.h>
 
+#include "am/ucx/fork_guard.h"
 #include "support/peers.h"
 #include "support/seeded_maps.h"
 
-/* With a context of its own: what a program tries that fears the parent's. */
-static void be_refused(pipes_t *pipes, void *arg)
+/* What belongs to the parent is refused. */
+static void expect_refused(const side_t *of_parent)
 {
-    const side_t *of_parent = arg;
     tmsg_listener_t *listener;
-    tmsg_context_t *context;
-    tmsg_worker_t *worker;
+    tmsg_endpoint_t *endpoint;
 
-    (void)pipes;
-    must(tmsg_context_create(NULL, &context));
-    must_be(tmsg_worker_create(context, NULL, &worker), TMSG_ERR_UNSUPPORTED);
-    must_say(tmsg_error_message(), "was forked");
-    tmsg_context_destroy(context);
     must_be(tmsg_listener_create(of_parent->worker, "tcp://127.0.0.1:0", NULL,
                                  &listener),
             TMSG_ERR_UNSUPPORTED);
-    must_say(tmsg_error_message(), "was forked");
+    must_say(tmsg_error_message(), "forked this one");
+    must_be(tmsg_endpoint_connect(of_parent->worker, "tcp://127.0.0.1:1", NULL,
+                                  &endpoint),
+            TMSG_ERR_UNSUPPORTED);
+    must_say(tmsg_error_message(), "forked this one");
 }
 
-Test(forked, a_child_of_one_that_is_connected_is_refused)
+typedef struct {
+    const side_t *side;
+    link_t link;
+} of_parent_t;
+
+/* Says where it listens, and takes a message. The first one of a peer is not
+ * heard without a thread in the place of UCX's. */
+static void be_receiver(pipes_t *pipes, void *arg)
 {
+    const of_parent_t *of_parent = arg;
+    side_t side;
+
+    if (of_parent->side != NULL) {
+        expect_refused(of_parent->side);
+    }
+    side_open(&side, NULL);
+    side_listen_link(&side, of_parent->link);
+    line_put(pipes->out, tmsg_listener_url(side.listener));
+    tmsg_message_destroy(side_take(&side));
+    side_close(&side);
+}
+
+/* Forks such a one of its own, which sends nothing to the parent. */
+static void be_parent(pipes_t *pipes, void *arg)
+{
+    of_parent_t of_parent = *(of_parent_t *)arg;
+    char url[256];
+    child_t child;
+    side_t side;
+
+    side_open(&side, NULL);
+    side_listen_link(&side, of_parent.link);
+    of_parent.side = &side;
+    child_start(&child, be_receiver, &of_parent);
+    line_get(child.in, url, sizeof(url));
+    line_put(pipes->out, url);
+    child_join(&child);
+    side_close(&side);
+}
+
+/* Sends to a child. */
+static void send_to(child_t *child)
+{
+    tmsg_endpoint_t *endpoint;
+    char url[256];
+    side_t side;
+
+    line_get(child->in, url, sizeof(url));
+    side_open(&side, NULL);
+    endpoint = side_connect(&side, url);
+    must(side_finish(&side, send_map(endpoint, sample_bytes(1, 10), 0)));
+    child_join(child);
+    side_close(&side);
+}
+
+static void fork_while_connected(link_t link)
+{
+    of_parent_t of_parent = {.link = link};
     tmsg_request_t *sent;
     child_t child;
     pair_t pair;
 
-    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
-    child_start(&child, be_refused, &pair.a);
-    child_join(&child);
+    pair_open(&pair, link, DRIVE_POLLING, NULL, NULL);
+    of_parent.side = &pair.a;
+    child_start(&child, be_receiver, &of_parent);
+    send_to(&child);
     sent = send_map(pair.to_a, sample_bytes(1, 10), 0);
     tmsg_message_destroy(pair_take(&pair, &pair.a));
     must(pair_finish(&pair, sent));
     pair_close(&pair);
 }
 
-static void be_receiver(pipes_t *pipes, void *arg)
+Test(forked, a_child_of_one_that_is_connected_listens_tcp)
 {
-    side_t side;
-
-    (void)arg;
-    side_open(&side, NULL);
-    side_listen_link(&side, LINK_UNIX);
-    line_put(pipes->out, tmsg_listener_url(side.listener));
-    tmsg_message_destroy(side_take(&side));
-    side_close(&side);
+    fork_while_connected(LINK_TCP);
 }
 
-/* The child waits for its first peer, which nobody hears without UCX's
- * thread. */
-Test(forked, a_child_of_one_that_has_closed_is_as_any)
+Test(forked, a_child_of_one_that_is_connected_listens_unix)
 {
-    tmsg_endpoint_t *endpoint;
+    fork_while_connected(LINK_UNIX);
+}
+
+Test(forked, a_child_of_a_child_listens)
+{
+    of_parent_t of_parent = {.link = LINK_UNIX};
     child_t child;
-    char url[256];
     pair_t pair;
-    side_t side;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
+    child_start(&child, be_parent, &of_parent);
+    send_to(&child);
+    pair_close(&pair);
+}
+
+Test(forked, a_child_of_one_that_has_closed_listens)
+{
+    of_parent_t of_parent = {.link = LINK_UNIX};
+    child_t child;
+    pair_t pair;
 
     pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
     pair_close(&pair);
-    child_start(&child, be_receiver, NULL);
-    line_get(child.in, url, sizeof(url));
-    side_open(&side, NULL);
-    endpoint = side_connect(&side, url);
-    must(side_finish(&side, send_map(endpoint, sample_bytes(1, 10), 0)));
+    child_start(&child, be_receiver, &of_parent);
+    send_to(&child);
+}
+
+static void be_refused(pipes_t *pipes, void *arg)
+{
+    tmsg_context_t *context;
+    tmsg_worker_t *worker;
+
+    (void)pipes;
+    must(tmsg_context_create(NULL, &context));
+    must_be(tmsg_worker_create(context, NULL, &worker), TMSG_ERR_UNSUPPORTED);
+    must_say(tmsg_error_message(), arg);
+    must_say(tmsg_error_message(), "multiprocessing_context=\"spawn\"");
+    tmsg_context_destroy(context);
+}
+
+/* fork() waits a second for the end of that. */
+Test(forked, one_that_was_opening_has_children_that_are_told_what_to_do)
+{
+    child_t child;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
+    tmsg_fork_guard_begin();
+    child_start(&child, be_refused, "opening or closing a connection");
+    tmsg_fork_guard_end();
     child_join(&child);
+    pair_close(&pair);
+}
+
+/* As daemons do. */
+static void close_all(pipes_t *pipes, void *arg)
+{
+    tmsg_listener_t *listener;
+    side_t side;
+
+    (void)arg;
+    (void)pipes;
+    for (int fd = 3; fd < 1024; fd++) {
+        close(fd);
+    }
+    side_open(&side, NULL);
+    must_be(
+        tmsg_listener_create(side.worker, "tcp://127.0.0.1:0", NULL, &listener),
+        TMSG_ERR_UNSUPPORTED);
+    must_say(tmsg_error_message(), "has closed descriptors");
     side_close(&side);
+}
+
+Test(forked, one_that_closes_descriptors_of_the_parent_is_told)
+{
+    child_t child;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
+    child_start(&child, close_all, NULL);
+    child_join(&child);
+    pair_close(&pair);
 }
