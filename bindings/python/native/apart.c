@@ -23,6 +23,7 @@ enum { MESSAGE_COPIED_MOST = 1 << 20, TENSOR_COPIED_BELOW = 4096 };
 /* A message of which some parts are not copied. */
 typedef struct {
     PyObject *owner;   /* the one reference that all parts have */
+    unsigned forks;    /* that there had been */
     size_t alive;      /* parts, and who makes them */
     size_t gone_count; /* parts that were not given back yet */
     size_t gone[];     /* their indices */
@@ -55,7 +56,7 @@ static void give_gone_back(whole_t *whole)
     size_t left = 0;
 
     if (!gives_back(whole->owner) || Py_REFCNT(whole->owner) > 1 ||
-        tmsgpy_forked()) {
+        whole->forks != tmsgpy_forks()) {
         return;
     }
     for (size_t i = 0; i < whole->gone_count; i++) {
@@ -218,6 +219,7 @@ PyObject *tmsgpy_apart(PyObject *self, PyObject *args)
     }
     Py_INCREF(owner);
     whole->owner = owner;
+    whole->forks = tmsgpy_forks();
     whole->alive = 1;
     parts = PyList_New(0);
     for (size_t i = 0; parts != NULL && i < count; i++) {

@@ -155,9 +155,18 @@ PyObject *tmsgpy_result(PyObject *self, PyObject *capsule)
                          tmsg_call_reply(op->call));
 }
 
+/* As of messages (pack.c). */
+static const char task_names[TMSGPY_NAMES][sizeof("tensormsg.task")] = {
+    [0 ... TMSGPY_NAMES - 1] = "tensormsg.task"};
+
+static const char *task_name(void)
+{
+    return task_names[tmsgpy_forks() % TMSGPY_NAMES];
+}
+
 static void drop_task(PyObject *capsule)
 {
-    if (!tmsgpy_forked()) {
+    if (PyCapsule_GetName(capsule) == task_name()) {
         tmsg_task_destroy(PyCapsule_GetPointer(capsule, "tensormsg.task"));
     }
 }
@@ -169,7 +178,7 @@ static tmsg_task_t *task_of(PyObject *capsule)
 
 static PyObject *unpack_task(const tmsgpy_work_t *work)
 {
-    PyObject *owner = PyCapsule_New(work->task, "tensormsg.task", drop_task);
+    PyObject *owner = PyCapsule_New(work->task, task_name(), drop_task);
     PyObject *parts, *result = NULL;
 
     if (owner == NULL) {

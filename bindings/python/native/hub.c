@@ -28,13 +28,13 @@ typedef struct method {
     int index;
 } method_t;
 
-static bool forked;
+static unsigned forks;
 
-static void note_fork(void) { forked = true; }
+static void note_fork(void) { forks++; }
 
 static void watch_forks(void) { pthread_atfork(NULL, NULL, note_fork); }
 
-int tmsgpy_forked(void) { return forked; }
+unsigned tmsgpy_forks(void) { return forks; }
 
 static void init_news(pthread_cond_t *news)
 {

@@ -21,10 +21,11 @@ typedef struct tmsgpy_hub tmsgpy_hub_t;
 /* One without a worker, for the callbacks of that. NULL: no memory. */
 tmsgpy_hub_t *tmsgpy_hub_create(void);
 
-/* Whether this process was forked from one in which there was a hub. Whatever
- * was made there is left alone in the child: to give it back would take locks
- * of threads that are not here, and speak over the parent's connections. */
-int tmsgpy_forked(void);
+/* How many forks there were from the first process with a hub to this one. What
+ * was made before the last of them is left alone: to give it back would take
+ * locks of threads that are not here, and speak over the parent's connections.
+ */
+unsigned tmsgpy_forks(void);
 
 /* Takes the worker over, before anything else is done with the hub. */
 void tmsgpy_hub_own(tmsgpy_hub_t *hub, tmsg_worker_t *worker);

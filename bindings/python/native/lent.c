@@ -17,10 +17,23 @@ static _Atomic(tmsgpy_lent_t *) released; /* to be dropped */
 static pthread_cond_t some_to_tell = PTHREAD_COND_INITIALIZER;
 static tmsgpy_lent_t *to_tell, *last_to_tell; /* released, in that order */
 
+/* A thread of the parent may have held the lock; and whom it was to tell is not
+ * told here. */
+static void begin_child(void)
+{
+    pthread_mutex_init(&lent_lock, NULL);
+    pthread_cond_init(&some_to_tell, NULL);
+    to_tell = NULL;
+}
+
+static void watch_forks(void) { pthread_atfork(NULL, NULL, begin_child); }
+
 tmsgpy_lent_t *tmsgpy_lend(PyObject *keep)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     tmsgpy_lent_t *lent = keep == NULL ? NULL : malloc(sizeof(*lent));
 
+    pthread_once(&once, watch_forks);
     if (lent == NULL) {
         Py_XDECREF(keep);
         if (!PyErr_Occurred()) {

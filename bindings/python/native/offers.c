@@ -211,6 +211,7 @@ typedef struct {
     tmsgpy_lent_t *lent;
     atomic_bool released;
     atomic_uint refs;
+    unsigned forks; /* that there had been */
 } offered_t;
 
 static void drop_offered(offered_t *offered)
@@ -250,7 +251,7 @@ static void drop_capsule(PyObject *capsule)
 {
     offered_t *offered = offered_of(capsule);
 
-    if (tmsgpy_forked()) {
+    if (offered->forks != tmsgpy_forks()) {
         return;
     }
     drop_handle(offered);
@@ -284,6 +285,7 @@ static offered_t *make_offered(tmsgpy_hub_t *hub, PyObject *keep,
         return NULL;
     }
     atomic_init(&offered->refs, 2);
+    offered->forks = tmsgpy_forks();
     return offered;
 }
 

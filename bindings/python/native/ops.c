@@ -29,7 +29,7 @@ bool tmsgpy_op_is_over(const tmsgpy_op_t *op)
  * without us, it leaks. */
 static void end(const tmsgpy_op_t *op)
 {
-    if (tmsgpy_forked()) {
+    if (op->forks != tmsgpy_forks()) {
         return;
     }
     if (op->call != NULL) {
@@ -59,7 +59,7 @@ static void drop_op(PyObject *capsule)
 PyObject *tmsgpy_op_make(tmsg_request_t *request, PyObject *keep,
                          tmsg_call_t *call)
 {
-    const tmsgpy_op_t made = {request, keep, call, NULL};
+    const tmsgpy_op_t made = {request, keep, call, NULL, tmsgpy_forks()};
     tmsgpy_op_t *op = PyMem_Malloc(sizeof(*op));
     PyObject *capsule = NULL;
 

@@ -18,6 +18,7 @@ typedef struct {
     PyObject *keep;
     tmsg_call_t *call;
     tmsgpy_posted_t *posted;
+    unsigned forks; /* that there had been */
 } tmsgpy_op_t;
 
 /* A capsule that takes the request and the reference to keep, or the call. */

@@ -310,9 +310,19 @@ int tmsgpy_pack_buffers(PyObject *data, tmsg_map_t *map,
     return rc;
 }
 
+/* Capsules are compared by the text of their name. Which of these they have
+ * tells how many forks there had been when they were made. */
+static const char message_names[TMSGPY_NAMES][sizeof("tensormsg.message")] = {
+    [0 ... TMSGPY_NAMES - 1] = "tensormsg.message"};
+
+static const char *message_name(void)
+{
+    return message_names[tmsgpy_forks() % TMSGPY_NAMES];
+}
+
 static void drop_message(PyObject *owner)
 {
-    if (tmsgpy_forked()) {
+    if (PyCapsule_GetName(owner) != message_name()) {
         return;
     }
     tmsg_message_destroy(PyCapsule_GetPointer(owner, "tensormsg.message"));
@@ -442,7 +452,7 @@ PyObject *tmsgpy_unpack_later(const tmsg_map_t *map, PyObject *owner)
 
 PyObject *tmsgpy_unpack(tmsg_message_t *message)
 {
-    PyObject *owner = PyCapsule_New(message, "tensormsg.message", drop_message);
+    PyObject *owner = PyCapsule_New(message, message_name(), drop_message);
     PyObject *all;
 
     if (owner == NULL) {

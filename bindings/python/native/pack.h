@@ -17,6 +17,10 @@
 /* Lets other threads run, if that many entries were made by now. */
 void tmsgpy_breathe(Py_ssize_t entry);
 
+/* As many forks tell capsules apart: a process that has more between itself and
+ * the one that made a capsule takes it for its own. */
+#define TMSGPY_NAMES 64
+
 /* Adds the arrays of `data`, a dict of str, to a map, and `meta`, a dict or
  * None. If they are TMSGPY_SLICE or more, nobody else changes these dicts. 1; 0
  * where a value is no array as it stands (convert it and try again); -1 with an

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "errors.h"
+#include "hub.h"
 #include "lent.h"
 
 typedef struct {
@@ -23,10 +24,11 @@ struct tmsgpy_posted {
     tmsg_map_t *map;         /* NULL: it was taken */
     const tmsg_call_t *call; /* NULL: none, or it was destroyed */
     void *hub;
-    unsigned busy; /* functions that use the map now */
-    bool waits;    /* recv_into() does */
-    bool lies;     /* a message does, or is on its way */
-    bool cleared;  /* the map was, by others */
+    unsigned forks; /* that there had been */
+    unsigned busy;  /* functions that use the map now */
+    bool waits;     /* recv_into() does */
+    bool lies;      /* a message does, or is on its way */
+    bool cleared;   /* the map was, by others */
     /* With places_lock held: */
     unsigned held; /* the buffers of its maps that were not released */
     tmsgpy_lent_t *lent;
@@ -35,15 +37,14 @@ struct tmsgpy_posted {
 };
 
 static pthread_mutex_t places_lock = PTHREAD_MUTEX_INITIALIZER;
-static void *tree;  /* of places that were claimed: no two overlap */
-static bool forked; /* this is the child of a fork */
+static void *tree; /* of places that were claimed: no two overlap */
 
-/* A child of a fork makes no receives, but drops those of its parent, of which
- * a thread may have held the lock. */
+/* A thread of the parent may have held the lock, and have the tree half
+ * changed. */
 static void begin_child(void)
 {
     pthread_mutex_init(&places_lock, NULL);
-    forked = true;
+    tree = NULL;
 }
 
 static void watch_forks(void) { pthread_atfork(NULL, NULL, begin_child); }
@@ -60,6 +61,7 @@ tmsgpy_posted_t *tmsgpy_posted_make(size_t count)
         return NULL;
     }
     atomic_init(&posted->refs, 1);
+    posted->forks = tmsgpy_forks();
     return posted;
 }
 
@@ -89,13 +91,13 @@ static int compare(const void *left, const void *right)
     return a->end <= b->begin ? -1 : b->end <= a->begin;
 }
 
-/* places_lock held. The child of a fork may have the tree half changed. */
+/* places_lock held. Those of the parent are in no tree here. */
 static void take_out(tmsgpy_posted_t *posted)
 {
     for (size_t i = 0; i < posted->count; i++) {
         place_t *place = &posted->places[i];
 
-        if (place->claimed && !forked) {
+        if (place->claimed && posted->forks == tmsgpy_forks()) {
             tdelete(place, &tree, compare); /* none but itself is equal */
         }
         place->claimed = false;

@@ -3,7 +3,6 @@
 
 import asyncio
 import contextlib
-import multiprocessing
 import pickle
 import signal
 import subprocess
@@ -233,91 +232,6 @@ def test_ctrl_c_ends_a_blocking_call(waiting, call):
     assert said == "interrupted" and int(ticks) > 10
     assert process.stdout.readline() == "over\n"
     assert time.monotonic() - since < 10
-
-
-def test_fork_is_refused_in_the_child_and_harms_nobody():
-    program = """
-import os, sys, numpy as np, tensormsg
-server = tensormsg.listen(":0", background=True)
-ep = tensormsg.sync.connect(server.url)
-listener = server.__enter__()
-def refused(call):
-    try:
-        call()
-    except tensormsg.Unsupported as error:
-        return "spawn" in error.reason
-child = os.fork()
-if child == 0:
-    good = all(map(refused, [
-        lambda: ep.send({"x": np.zeros(1)}), ep.recv, ep.describe,
-        lambda: listener.recv(), lambda: tensormsg.sync.connect(server.url),
-        lambda: tensormsg.listen(":0"), tensormsg.info]))
-    del ep, listener, server
-    sys.exit(7 if good else 8)
-_, status = os.waitpid(child, 0)
-assert os.waitstatus_to_exitcode(status) == 7, status
-ep.send({"x": np.arange(3)})
-assert listener.recv(10)["x"].sum() == 3
-ep.close()
-print("alive")
-"""
-    ran = subprocess.run([sys.executable, "-c", program], text=True,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                         timeout=50, env=environment())
-    assert ran.stdout == "alive\n", ran.stderr
-
-
-def of_multiprocessing(url, i):
-    with tensormsg.sync.connect(url) as ep:
-        ep.send({"x": np.full(1000, i)})
-        assert (ep.recv(WAIT)["x"] == 2 * i).all()
-        assert (ep.call("half", {"x": np.full(10, i)}, timeout=WAIT)["x"] ==
-                i / 2).all()
-
-
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_processes_of_multiprocessing(method, tmp_path):
-    """They are made while this one uses it."""
-    processes = multiprocessing.get_context(method)
-    with tensormsg.sync.listen(f"unix://{tmp_path}/s",
-                               background=True) as listener, \
-            listener.serve() as server:
-        @server.method("half")
-        def half(request):
-            return {"x": request["x"] / 2}
-
-        here = threading.Thread(
-            target=of_multiprocessing, args=(listener.url, 1))
-        here.start()
-        others = [processes.Process(target=of_multiprocessing,
-                                    args=(listener.url, i)) for i in (2, 3)]
-        for other in others:
-            other.start()
-        for _ in range(3):
-            message = listener.recv(WAIT)
-            message.peer.send({"x": 2 * message["x"]})
-        for other in others:
-            other.join(WAIT)
-            assert other.exitcode == 0
-        here.join(WAIT)
-
-
-def test_fork_before_the_first_connection_is_no_matter():
-    program = """
-import os, sys, numpy as np, tensormsg
-child = os.fork()
-with tensormsg.listen(":0", background=True) as server, \\
-        tensormsg.connect(server.url) as ep:
-    ep.send({"x": np.arange(3)})
-    assert server.recv(10)["x"].sum() == 3
-if child:
-    assert os.waitpid(child, 0)[1] == 0
-    print("both")
-"""
-    ran = subprocess.run([sys.executable, "-c", program], text=True,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                         timeout=50, env=environment())
-    assert ran.stdout == "both\n", ran.stderr
 
 
 def test_info_without_descriptors(tmp_path):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import _thread
 import logging
+import os
 import sys
 import time
 from collections import Counter
@@ -231,6 +232,15 @@ def at_exit() -> None:
     _tell(flush.finish())
     while _dropped.busy() and time.monotonic() < end:
         time.sleep(_NAP_S)
+
+
+def _forked() -> None:
+    """The connections of the parent are the parent's to close."""
+    global _lives, _dropped
+    _lives, _dropped = Weakly(), _Dropped()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def drop(life: Life, after: Callable[[], None]) -> bool:

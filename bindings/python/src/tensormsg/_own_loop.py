@@ -33,6 +33,15 @@ class Door(Protocol):
 _doors: Weakly[Door] = Weakly()
 
 
+def _forked() -> None:
+    """The listeners of the parent are not here."""
+    global _doors
+    _doors = Weakly()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 def note_door(hub: Door) -> None:
     """Of a listener."""
     _doors.add(hub)

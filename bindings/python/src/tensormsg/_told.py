@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 import threading
 from typing import Any, Callable, Mapping, Optional
 
@@ -41,6 +42,10 @@ def _run(made_in: int) -> None:
 
 class _Teller:
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """In the child of a process that was forked, too."""
         self._lock = threading.Lock()
         self._made_in: Optional[int] = None
 
@@ -56,6 +61,7 @@ class _Teller:
 
 
 teller = _Teller()
+os.register_at_fork(after_in_child=teller.forget)
 
 
 def in_loop(loop: asyncio.AbstractEventLoop,

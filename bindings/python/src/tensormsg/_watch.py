@@ -5,6 +5,7 @@ now and then, so that no call has to."""
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import time
@@ -97,6 +98,10 @@ class Stalls:
 
 class _Watcher:
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """In the child of a process that was forked, too."""
         self._lock = threading.Lock()
         self._servers: "weakref.WeakSet[Any]" = weakref.WeakSet()
         self._made_in: Optional[int] = None
@@ -104,7 +109,6 @@ class _Watcher:
     def add(self, server: Any) -> None:
         with self._lock:
             if self._made_in != generation():
-                self._servers = weakref.WeakSet()
                 threading.Thread(target=self._run, args=(generation(),),
                                  daemon=True, name="tensormsg-watch").start()
                 self._made_in = generation()
@@ -138,3 +142,4 @@ class _Watcher:
 
 
 watcher = _Watcher()
+os.register_at_fork(after_in_child=watcher.forget)

@@ -18,9 +18,8 @@ from ._time import milliseconds
 from .errors import Status, before_error, check, error_of
 from .keys import Key, keyring_of
 
-_FORKED = ("this process was forked from one that uses tensormsg, whose "
-           "connections are not in it: use multiprocessing's 'spawn', or fork "
-           "before the first connection")
+_FORKED = ("it belongs to the process that this one was forked from: call "
+           "connect() or listen() again in this process")
 
 
 _EXITED = "the interpreter is exiting, and has ended all connections"
@@ -28,20 +27,15 @@ _PARK_S = 1.0
 
 
 class _Process:
-    """How often we were forked, and whether UCX was in use before that."""
-
-    generation = 0
+    generation = 0  # how often it was forked
     most_keys = 65536
-    opened = False
-    orphan = False
     leaving = False  # what was sent goes on its way still
     exiting = False
 
 
 def _exit() -> None:
     _Process.leaving = True
-    if not _Process.orphan:
-        at_exit()
+    at_exit()
     _Process.exiting = True
 
 
@@ -62,21 +56,14 @@ def park_at_exit() -> None:
 before_error.append(park_at_exit)
 
 
-def _forked() -> None:
-    _Process.generation += 1
-    _Process.orphan = _Process.orphan or _Process.opened
-
-
-os.register_at_fork(after_in_child=_forked)
-
 # What is registered last runs first: before all finalizers.
 weakref.finalize(_Process, int)
 atexit.register(_exit)
 
 
-def check_process(generation: Optional[int] = None) -> None:
-    """Raises Unsupported in the child of a fork."""
-    if _Process.orphan or generation not in (None, _Process.generation):
+def check_process(generation: int) -> None:
+    """Raises Unsupported for what was made before a fork, in the child."""
+    if generation != _Process.generation:
         raise error_of(Status.UNSUPPORTED, _FORKED)
 
 
@@ -86,8 +73,7 @@ def most_keys() -> int:
 
 
 def generation() -> int:
-    """Of this process: changes where it is forked. UCX is in use from now."""
-    _Process.opened = True
+    """Of this process: changes where it is forked."""
     return _Process.generation
 
 
@@ -121,7 +107,6 @@ class Context:
                  peer_timeout: Optional[float] = None,
                  heartbeat_thread: bool = True,
                  key: Optional[Key] = None) -> None:
-        check_process()
         if is_exiting():
             raise error_of(Status.CLOSED, _EXITED)
         params = ffi.new("tmsg_context_params_t *")
@@ -182,8 +167,17 @@ _lock = threading.Lock()
 def default_context() -> Context:
     """The process's own."""
     global _default
-    check_process()
     with _lock:
         if _default is None:
             _default = Context()
         return _default
+
+
+def _forked() -> None:
+    """A thread of the parent may have held the lock."""
+    global _default, _lock
+    _Process.generation += 1
+    _default, _lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
