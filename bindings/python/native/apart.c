@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Keeps tensors of a message one by one: part of module tensormsg._hot. A part
- * is a capsule with a map of one tensor, so that arrays and DLPack's capsules
- * are made of it as of a message; its memory is a copy, or is given back to the
- * message when the last that uses it is gone. */
+/* Keeps tensors of a message one by one, and makes owners of arrays that came
+ * otherwise: part of module tensormsg._hot. A part is a capsule with a map of
+ * one tensor, so that arrays and DLPack's capsules are made of it as of a
+ * message; its memory is a copy, or is given back to the message when the last
+ * that uses it is gone. */
 #include "apart.h"
 
 #include <stdlib.h>
@@ -234,4 +235,49 @@ PyObject *tmsgpy_apart(PyObject *self, PyObject *args)
     PyMem_Free(copied);
     leave(whole);
     return parts;
+}
+
+/* A map that views arrays, which are kept for it. */
+typedef struct {
+    tmsg_map_t *map;
+    PyObject *arrays;
+} made_t;
+
+static void drop_made(PyObject *capsule)
+{
+    made_t *made = PyCapsule_GetPointer(capsule, "tensormsg.made");
+
+    tmsg_map_destroy(made->map);
+    Py_DECREF(made->arrays);
+    PyMem_Free(made);
+}
+
+/* owner(arrays): the owner of a message of these arrays, a dict that nobody
+ * changes. */
+PyObject *tmsgpy_owner(PyObject *self, PyObject *arrays)
+{
+    made_t *made = PyMem_Malloc(sizeof(*made));
+    PyObject *capsule = NULL;
+    int packed = -1;
+
+    (void)self;
+    if (made == NULL || tmsg_map_create(&made->map) != TMSG_OK) {
+        PyMem_Free(made);
+        return PyErr_NoMemory();
+    }
+    packed = tmsgpy_pack(arrays, Py_None, made->map);
+    if (packed == 1) {
+        capsule = PyCapsule_New(made, "tensormsg.made", drop_made);
+    } else if (packed == 0) {
+        PyErr_SetString(PyExc_TypeError, "not a dict of arrays");
+    }
+    if (capsule == NULL) {
+        tmsg_map_destroy(made->map);
+        PyMem_Free(made);
+        return NULL;
+    }
+    Py_INCREF(arrays);
+    made->arrays = arrays;
+    PyCapsule_SetContext(capsule, made->map);
+    return capsule;
 }

@@ -637,6 +637,7 @@ static PyMethodDef functions[] = {
     {"told", tmsgpy_told, METH_O, NULL},
     {"rest", tmsgpy_rest, METH_VARARGS, NULL},
     {"apart", tmsgpy_apart, METH_VARARGS, NULL},
+    {"owner", tmsgpy_owner, METH_O, NULL},
     {"block", tmsgpy_block, METH_O, NULL},
     {"block_given", tmsgpy_block_given, METH_O, NULL},
     {"borrows", tmsgpy_borrows, METH_O, NULL},

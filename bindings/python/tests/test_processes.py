@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Processes that are forked or spawned, also while their parent is connected."""
+"""Processes that are forked or spawned, also while their parent is connected, and
+what goes from one to another by pickle."""
 
+import asyncio
+import copy
 import multiprocessing
+import pickle
 import subprocess
 import sys
 import threading
+from concurrent import futures
 
 import numpy as np
 import pytest
 
+import tensormsg
 from conftest import WAIT, environment
 from tensormsg import sync
 
@@ -156,34 +162,34 @@ def of_multiprocessing(url, i):
     with sync.connect(url) as ep:
         ep.send({"x": np.full(1000, i)})
         assert (ep.recv(WAIT)["x"] == 2 * i).all()
-        assert (ep.call("half", {"x": np.full(10, i)}, timeout=WAIT)["x"] ==
-                i / 2).all()
+        return ep.call("half", {"x": np.full(10, i)}, timeout=WAIT, frame=i)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of 3.12
 @pytest.mark.parametrize("method", METHODS)
 def test_processes_of_multiprocessing(method, tmp_path):
-    """They are made while this one uses it."""
-    processes = multiprocessing.get_context(method)
+    """They are made while this one uses it, and return messages."""
     with sync.listen(f"unix://{tmp_path}/s", background=True) as listener, \
             listener.serve() as server:
         @server.method("half")
         def half(request):
-            return {"x": request["x"] / 2}
+            return tensormsg.Reply({"x": request["x"] / 2},
+                                   frame=request.meta["frame"])
 
         here = threading.Thread(
             target=of_multiprocessing, args=(listener.url, 1))
         here.start()
-        others = [processes.Process(target=of_multiprocessing,
-                                    args=(listener.url, i)) for i in (2, 3)]
-        for other in others:
-            other.start()
-        for _ in range(3):
-            message = listener.recv(WAIT)
-            message.peer.send({"x": 2 * message["x"]})
-        for other in others:
-            other.join(WAIT)
-            assert other.exitcode == 0
+        with futures.ProcessPoolExecutor(
+                2, multiprocessing.get_context(method)) as others:
+            replies = [others.submit(of_multiprocessing, listener.url, i)
+                       for i in (2, 3)]
+            for _ in range(3):
+                message = listener.recv(WAIT)
+                message.peer.send({"x": 2 * message["x"]})
+            for i, reply in enumerate(replies, 2):
+                message = reply.result(WAIT)
+                assert message.meta == {"frame": i}
+                assert (message["x"] == i / 2).all()
         here.join(WAIT)
 
 
@@ -199,3 +205,147 @@ if child:
     assert os.waitpid(child, 0)[1] == 0
     print("both")
 """) == "both\n"
+
+
+# Pickle
+
+DATA = {"plain": np.arange(12, dtype="f4").reshape(3, 4), "none": np.ones((0, 3)),
+        "one": np.array(2.5), "inner": {"a": np.arange(3), "n": 7, "s": "text"}}
+
+
+def came(mode, data=DATA, **more):
+    """A message of that face, whose connection is closed."""
+    if mode == "asyncio":
+        async def take():
+            async with tensormsg.listen(":0") as listener, \
+                    tensormsg.connect(listener.url, **more) as ep:
+                await ep.send({})
+                await (await listener.recv(WAIT)).peer.send(data, frame=7)
+                return await ep.recv(WAIT)
+        return asyncio.run(take())
+    with sync.listen(":0", background=True) as listener, \
+            sync.connect(listener.url, background=True, **more) as ep:
+        ep.send({})
+        listener.recv(WAIT).peer.send(data, frame=7)
+        return ep.recv(WAIT)
+
+
+def expect_same(message, again):
+    assert type(again) is type(message) and list(again) == list(message)
+    assert again.meta == message.meta and again.meta["frame"] == 7
+    for name, value in message.items():
+        assert type(again[name]) is type(value), name
+        np.testing.assert_array_equal(again[name], value)
+        if isinstance(value, np.ndarray):
+            assert again.dtype(name) == message.dtype(name)
+            assert (np.from_dlpack(again.dlpack(name)) == value).all()
+            assert (again.raw(name) == message.raw(name)).all()
+    assert again.tree()["inner"]["n"] == 7
+    assert not again.lent and "from" not in repr(again)
+
+
+@pytest.mark.parametrize("mode", ["asyncio", "blocking"])
+def test_a_message_is_pickled(mode):
+    message = came(mode)
+    for protocol in range(2, 6):
+        again = pickle.loads(pickle.dumps(message, protocol))
+        expect_same(message, again)
+    with pytest.raises(tensormsg.Closed, match="pickled has no peer"):
+        again.peer
+    expect_same(message, pickle.loads(pickle.dumps(again)))
+    kept = again.apart()["plain"]
+    with sync.listen(":0", background=True) as listener, \
+            sync.connect(listener.url) as ep:
+        ep.send(again, frame=7)
+        ep.send(again.tree(), frame=7)
+        assert (listener.recv(WAIT)["plain"] == kept).all()
+        assert (listener.recv(WAIT)["inner/a"] == np.arange(3)).all()
+    del again, message
+    assert (kept == DATA["plain"]).all()
+
+
+@pytest.mark.parametrize("mode", ["asyncio", "blocking"])
+def test_its_arrays_are_pickled_out_of_band(mode):
+    message = came(mode, {**DATA, "large": np.ones(1 << 18)})
+    buffers = []
+    said = pickle.dumps(message, 5, buffer_callback=buffers.append)
+    assert len(said) < 4096 and len(buffers) == 5
+    again = pickle.loads(said, buffers=buffers)
+    expect_same(message, again)
+    assert np.shares_memory(message["large"], again["large"])
+
+
+@pytest.mark.parametrize("mode", ["asyncio", "blocking"])
+def test_a_message_is_copied(mode):
+    message = came(mode)
+    same, other = copy.copy(message), copy.deepcopy(message)
+    assert same.peer is message.peer and other.peer is message.peer
+    assert same["plain"] is message["plain"] and dict(same) is not dict(message)
+    assert (other["plain"] == message["plain"]).all()
+    other["plain"][:] = 5
+    assert (message["plain"] == DATA["plain"]).all()
+    assert same.apart().meta == message.meta
+    assert message._parts is None
+
+
+def test_a_request_is_pickled():
+    requests = []
+    with sync.listen(":0") as listener, listener.serve() as server, \
+            sync.connect(listener.url) as ep:
+        server.method("keep")(lambda request: requests.append(request))
+        ep.call("keep", {"x": np.arange(3)}, frame=2, timeout=WAIT)
+    again = pickle.loads(pickle.dumps(requests[0]))
+    assert (again["x"] == np.arange(3)).all() and again.meta == {"frame": 2}
+    assert again.method == "keep" and again.peer is None
+    assert again.over and again.remaining is None
+
+
+def test_like_is_pickled():
+    with sync.listen(":0", background=True) as listener, \
+            sync.connect(listener.url, like=refuse) as ep:
+        ep.send({"x": np.ones(2)})
+        listener.recv(WAIT).peer.send({"x": np.ones(2)})
+        assert pickle.loads(pickle.dumps(ep.recv(WAIT)))._convert is refuse
+
+
+def refuse(tensor):
+    raise AssertionError("nobody has asked for it")
+
+
+def test_what_belongs_to_the_process_says_what_to_do_instead(tmp_path):
+    key = tensormsg.generate_key()
+    ring = tensormsg.Keyring(key)
+    with sync.listen(":0", background=True) as listener, \
+            listener.serve() as server, sync.connect(listener.url) as ep, \
+            sync.publish(":0", background=True) as publisher:
+        server.method("x")(lambda request: request)
+
+        @server.method("s")
+        def s(stream):
+            yield {}
+
+        async def of_asyncio():
+            async with tensormsg.listen(":0") as one, \
+                    tensormsg.connect(one.url) as other:
+                await other.send({})
+                return one, other
+        for kept, instead in [
+                *((one, "connect\\(\\) there")
+                  for one in asyncio.run(of_asyncio())),
+                (ep, "the URL .* connect\\(\\) there"),
+                (listener, "its url, and connect\\(\\) there"),
+                (server, "the url of its listener"),
+                (publisher, "its url"),
+                (listener.offer({"x": np.ones(1)}), "its key .* fetch\\(\\)"),
+                (ep.start_call("x", {"x": np.ones(1)}), "wait for it here"),
+                (ep.stream("s"), "take its messages here"),
+                (tensormsg.connect(listener.url), "the URL"),
+                (tensormsg.listen(":0"), "the URL"),
+                (tensormsg.publish(":0"), "the URL"),
+                (tensormsg.Context(), "the same arguments"),
+                (ring, "path of the key file")]:
+            for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+                with pytest.raises(TypeError, match=instead) as caught:
+                    attempt(kept)
+                assert "belongs to this process" in str(caught.value)
+                assert key.hex() not in str(caught.value)

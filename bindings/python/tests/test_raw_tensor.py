@@ -5,6 +5,7 @@ and keeps nobody from the others."""
 import asyncio
 import copy
 import operator
+import pickle
 import types
 
 import numpy as np
@@ -269,3 +270,12 @@ def test_a_runtime_error_of_memory_of_a_device(words, is_of_it):
 def test_bytes_that_are_not_here_are_missed_by_name(pair):
     with pytest.raises(KeyError, match="other"):
         pair(sent()).raw("other")
+
+
+def test_a_message_with_one_is_not_pickled(pair):
+    message = pair(sent())
+    for attempt in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match="cannot be pickled or copied whose "
+                           "tensor 't' is int4"):
+            attempt(message)
+    assert copy.copy(message)["t"].dtype == "int4"

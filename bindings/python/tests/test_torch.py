@@ -2,8 +2,10 @@
 """Tensors of torch, sent and received, on the CPU."""
 
 import asyncio
+import copy
 import json
 import pathlib
+import pickle
 import subprocess
 import sys
 import threading
@@ -498,7 +500,7 @@ def test_tensors_are_moved_where_they_are_wanted(module):
 
 
 def test_the_tutorials_block(capsys):
-    block, = blocks_of(HERE / "../README.md", "torch")
+    block, _ = blocks_of(HERE / "../README.md", "torch")
     exec(block, {})
     assert capsys.readouterr().out == "2 True\n"
 
@@ -577,3 +579,26 @@ def test_files_hold_tensors_of_torch(tmp_path):
         for got in loaded[name], again[name]:
             assert got.dtype == tensor.dtype
             assert torch.equal(got.view(torch.uint8), tensor.view(torch.uint8))
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_the_data_loader_of_the_readme(method, tmp_path):
+    """With a connection of the process that loads, too."""
+    _, block = blocks_of(HERE / "../README.md", "torch")
+    script = tmp_path / "loads.py"
+    script.write_text(block.replace('"spawn"', repr(method))
+                      .replace("num_workers=2", "num_workers=1"))
+    assert "Error" not in run_script(script)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_message_of_tensors_is_pickled(dtype, tmp_path):
+    """Also one of a dtype that numpy lacks."""
+    pair = Pair("torch", tmp_path)
+    message = pair.back({"x": torch.ones(5, dtype=dtype), "y": torch.zeros(2)})
+    for again in (pickle.loads(pickle.dumps(message, 5)),
+                  copy.deepcopy(message)):
+        assert again["x"].dtype == dtype and (again["x"] == 1).all()
+        assert again.dtype("x") == message.dtype("x")
+        again["x"][0] = 5
+        assert message["x"][0] == 1

@@ -7,12 +7,15 @@ from typing import Any, Callable, Optional
 
 from ._hub import Posted
 from ._lib import hot
+from ._stays import Stays
 from .context import check_process
 from .errors import Status, error_of
 
 
-class BaseCall:
+class BaseCall(Stays):
     """A call, or a fetch, that goes on."""
+
+    _instead = "wait for it here; its message can be pickled"
 
     def __init__(self, endpoint: Any, op: Any, posted: Optional[Posted],
                  what: str, asks: bool, take: Callable[..., Any]) -> None:

@@ -18,6 +18,7 @@ from ._message import BaseMessage, Like, _converter
 from ._modes import Bounds, Full, Mode, queue_params
 from ._offer import Version, at_least_of, boxes_of, check_which, wait_ms_of
 from ._presence import Presence
+from ._stays import Stays
 from ._time import milliseconds
 from .errors import Error, Status, error_of
 
@@ -47,8 +48,10 @@ def tell_unclosed(peer: str, timeout: Optional[float]) -> None:
                  "to it%s", peer, timeout, WHY_NOT_CLOSED)
 
 
-class BaseEndpoint(Generic[H]):
+class BaseEndpoint(Stays, Generic[H]):
     """A connection to one peer."""
+
+    _instead = "send the URL that it was made with, and connect() there"
 
     def __init__(self, hub: H, number: int, like: Like, dialled: bool) -> None:
         self._hub = hub
@@ -295,8 +298,10 @@ class BaseEndpoint(Generic[H]):
         return self._hub.operation(begin_close, self._number)
 
 
-class BaseListener(Generic[H]):
+class BaseListener(Stays, Generic[H]):
     """Accepts connections at a URL."""
+
+    _instead = "send its url, and connect() there"
 
     _kind: Any  # of its peers
     _by_thread: bool  # who is there is told in a thread, not in an event loop

@@ -60,6 +60,9 @@ class File(BaseMessage):
             if key.startswith(_data.MARK) and key != _data.MARK:
                 self._meta[key] = _read_leaf(value)
 
+    def _own(self) -> Dict[str, Any]:
+        return {"path": self.path}
+
     def close(self) -> None:
         """Lets go of the file: its arrays go on, and no others are made."""
         self._arrays = self._ready = _Closed(self.path)
@@ -73,9 +76,6 @@ class File(BaseMessage):
 
     def _called(self) -> str:
         return f"file '{_data.shortened(os.path.basename(self.path))}'"
-
-    def _from(self) -> str:
-        return ""
 
     def __repr__(self) -> str:
         return f"<{self._called()}, closed>" \

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import itertools
 import re
 from types import ModuleType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NoReturn, \
-    Optional, Tuple, TypeVar, Union
+    Optional, Tuple, Type, TypeVar, Union
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -191,6 +192,9 @@ class Converter:
                            f"({words or type(error).__name__})") from error
         return made if self._then is None else self._then(made)
 
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return _converter, (self._called[:-len(".from_dlpack()")],)
+
 
 def _naming(error: Exception, name: str) -> Exception:
     """The same exception, whose words begin with the tensor that it is of."""
@@ -219,6 +223,22 @@ def _converter(like: Like) -> Optional[Callable[[Any], Any]]:
     return Converter(convert, f"{called}.from_dlpack()")
 
 
+def _restored(kind: Type[T], arrays: Dict[str, Any], others: Dict[str, Any],
+              meta: Dict[str, Any], convert: Optional[Callable[[Any], Any]],
+              is_part: bool, own: Dict[str, Any]) -> T:
+    """A message that was pickled. `others`: arrays of another library where
+    numpy has none; `own`: attributes of its kind."""
+    message = kind.__new__(kind)
+    owner = hot.owner({name: _data.leaf(name, others.get(name, array))
+                       for name, array in arrays.items()})
+    BaseMessage.__init__(message, (arrays, owner, meta), None, convert)
+    message._ready.update(others)
+    message._is_part = is_part
+    for name, value in own.items():
+        setattr(message, name, value)
+    return message
+
+
 class BaseMessage(Mapping[str, Any]):
     """A mapping of names to arrays, in the order in which they were sent, and
     to the scalars, strings and bytes that were sent among them.
@@ -232,6 +252,9 @@ class BaseMessage(Mapping[str, Any]):
     counts against the limit `held_bytes` until its last array is gone. apart()
     has each array keep its own memory only. Arrays of a loan (`lent`) are
     read-only.
+
+    It can be pickled, by protocol 5 with its arrays out of band, and is then of
+    use without a connection. copy.copy() shares the arrays.
     """
 
     __slots__ = ("_arrays", "_owner", "_meta", "_convert", "_ready", "_parts",
@@ -250,6 +273,47 @@ class BaseMessage(Mapping[str, Any]):
         # Owners of one tensor each, in place of that of all.
         self._parts: Optional[List[Any]] = None
         self._is_part = False  # of a map that was fetched
+
+    def _own(self) -> Dict[str, Any]:
+        """Attributes of its kind that are pickled, too."""
+        return {}
+
+    def _array(self, name: str) -> Any:
+        """Of numpy, or what the library that `like` says makes of it."""
+        array = self._arrays[name]
+        if not isinstance(array, np.ndarray):
+            array = self._numpy(name)
+        if isinstance(array, RawTensor):
+            array = self[name]
+        if isinstance(array, RawTensor):
+            raise TypeError(f"a message cannot be pickled or copied whose "
+                            f"{array.why}")
+        return array
+
+    def __reduce_ex__(self, protocol: Any) -> Tuple[Any, ...]:
+        values = {name: self._array(name) for name in self._arrays}
+        others = {name: value for name, value in values.items()
+                  if not isinstance(value, np.ndarray)}
+        return _restored, (type(self), {**values, **dict.fromkeys(others)},
+                           others, self._meta, self._convert, self._is_part,
+                           self._own())
+
+    def __copy__(self: T) -> T:
+        made = type(self).__new__(type(self))
+        for kind in type(self).__mro__:
+            for name in getattr(kind, "__slots__", ()):
+                if name != "__weakref__":
+                    setattr(made, name, getattr(self, name))
+        made._arrays = dict(self._arrays)
+        made._ready = made._arrays if self._ready is self._arrays else \
+            dict(self._ready)
+        return made
+
+    def __deepcopy__(self: T, memo: Dict[int, Any]) -> T:
+        restored, state = self.__reduce_ex__(4)
+        made: T = restored(*copy.deepcopy(state, memo))
+        made._peer = self._peer
+        return made
 
     def _index(self, name: str) -> int:
         if self._places is None:
@@ -365,7 +429,7 @@ class BaseMessage(Mapping[str, Any]):
         return "message"
 
     def _from(self) -> str:
-        return f" from {self._peer}"
+        return "" if self._peer is None else f" from {self._peer}"
 
     def _brief(self, name: str) -> str:
         if name not in self._arrays:

@@ -12,6 +12,7 @@ from . import _data
 from ._count import count
 from ._hub import Hub, Meta, merge_meta
 from ._lib import hot, lib
+from ._stays import Stays
 from ._time import MOST_MS, milliseconds, seconds
 from ._told import in_loop, teller
 from .context import check_process
@@ -152,8 +153,10 @@ def ttl_ms_of(ttl: Optional[float]) -> int:
     return ttl_ms
 
 
-class BaseOffer:
+class BaseOffer(Stays):
     """A map that peers fetch when they like."""
+
+    _instead = "send its key and the URL of its listener, and fetch() it there"
 
     def __init__(self, hub: Hub, data: Any, meta: Optional[Meta],
                  name: Optional[str], version: int, ttl: Optional[float],

@@ -14,6 +14,7 @@ from ._hub import url_of
 from ._link import Admission
 from ._loop import LoopHub
 from ._message import Like
+from ._stays import Stays
 from .errors import Status, error_of
 
 L = TypeVar("L", _aio.Listener, sync.Listener)
@@ -23,9 +24,11 @@ def _shown(thing: object, place: str, words: str) -> str:
     return f"<{type(thing).__module__}.{type(thing).__name__} {place}: {words}>"
 
 
-class Connecting:
+class Connecting(Stays):
     """What connect() gives: enter it by `async with` or await it for an
     Endpoint, by `with` for a sync.Endpoint."""
+
+    _instead = "send the URL, and connect() there"
 
     def __init__(self, *how: Any) -> None:
         """`how`: what dial() takes."""
@@ -77,12 +80,14 @@ class Connecting:
         endpoint.__exit__(kind, error, trace)
 
 
-class Listening:
+class Listening(Stays):
     """What listen() gives: the port is open. Go through its messages by
     `async for` or `for`, or enter it by `async with` or await it for a
     Listener, by `with` for a sync.Listener. With asyncio it can be received
     from at once, by recv(). Where nobody holds it any more it is closed at
     once."""
+
+    _instead = "send the URL, and connect() or listen() there"
 
     def __init__(self, place: str, how: Admission, like: Like, hub: LoopHub
                  ) -> None:
@@ -169,10 +174,12 @@ class Listening:
             self._sync.__exit__(kind, error, trace)
 
 
-class Publishing:
+class Publishing(Stays):
     """What publish() gives: the port is open. Enter it by `async with` or await
     it for a Publisher, by `with` for a sync.Publisher. Where nobody holds it any
     more it is closed at once."""
+
+    _instead = "send the URL, and connect() or publish() there"
 
     def __init__(self, listening: Listening, publisher: Any) -> None:
         self._listening = listening

@@ -11,6 +11,7 @@ from ._count import count
 from ._hub import Hub, Meta, merge_meta
 from ._lib import address, ffi, hot, lib, take_text
 from ._modes import Bounds, Mode, subscriber_params
+from ._stays import Stays
 from ._time import milliseconds
 from .errors import Error, Status, check, error_of
 
@@ -49,9 +50,11 @@ def make_publisher(hub: Hub, how: Tuple[int, Any]) -> Any:
     return publisher_p[0]
 
 
-class BasePublisher(Generic[H, L]):
+class BasePublisher(Stays, Generic[H, L]):
     """Sends each map to all who have connected to its listener. None of them
     slows another, or the publisher."""
+
+    _instead = "send its url, and connect() there"
 
     def __init__(self, listener: L, publisher: Any) -> None:
         self._listener = listener

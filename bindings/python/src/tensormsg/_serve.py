@@ -16,6 +16,7 @@ from ._hub import Hub, Meta, merge_meta
 from ._lib import ffi, hot, lib, utf8
 from ._message import BaseMessage, Like, _converter
 from ._often import often
+from ._stays import Stays
 from ._stream import BaseStream, streams
 from ._time import milliseconds
 from ._told import Reply, call, teller
@@ -93,6 +94,10 @@ class Request(BaseMessage):
         self._principal = principal
         self._task = parts[1]
 
+    def _own(self) -> Dict[str, Any]:
+        return {"_method": self._method, "_principal": self._principal,
+                "_task": None}
+
     def _called(self) -> str:
         return f"request '{_data.shortened(self._method)}'"
 
@@ -114,14 +119,14 @@ class Request(BaseMessage):
     @property
     def remaining(self) -> Optional[float]:
         """Seconds that are left of the caller's time; None: it set no limit."""
-        left = hot.task_state(self._task)[1]
+        left = -1 if self._task is None else hot.task_state(self._task)[1]
         return None if left < 0 else left / 1000
 
     @property
     def over(self) -> bool:
         """Whether nobody waits for an answer: canceled, its time is up, the
-        caller is gone, or the server was closed."""
-        return task_is_over(self._task)
+        caller is gone, or the server was closed; or it was pickled."""
+        return self._task is None or task_is_over(self._task)
 
 
 def _words_of(text: str) -> str:
@@ -130,8 +135,10 @@ def _words_of(text: str) -> str:
     return line.encode("utf-8", "replace").decode()
 
 
-class BaseServer(Generic[H]):
+class BaseServer(Stays, Generic[H]):
     """Answers the calls of a listener's peers, or of one peer."""
+
+    _instead = "send the url of its listener, and connect() there"
 
     _kinds: Tuple[Any, Any]  # what its face has as a stream, and as a message
 

@@ -11,6 +11,7 @@ from . import _data
 from ._hub import Hub, Meta, merge_meta
 from ._lib import hot, lib
 from ._message import BaseMessage
+from ._stays import Stays
 from .errors import Closed, Error, Status, error_of
 
 H = TypeVar("H", bound=Hub)
@@ -37,8 +38,10 @@ def streams(handler: Callable[..., Any]) -> bool:
         inspect.isasyncgenfunction(handler)
 
 
-class BaseStream(Generic[H, M]):
+class BaseStream(Stays, Generic[H, M]):
     """One side of a stream."""
+
+    _instead = "take its messages here; they can be pickled"
 
     def __init__(self, hub: H, owner: Any, number: int, at: int, endpoint: Any,
                  kind: Type[M], convert: Optional[Callable[[Any], Any]],

@@ -14,6 +14,7 @@ from typing import Any, Dict, Mapping, Optional
 from ._count import UINT64, count
 from ._lib import ffi, lib, take_text, utf8
 from ._linger import at_exit
+from ._stays import Stays
 from ._time import milliseconds
 from .errors import Status, before_error, check, error_of
 from .keys import Key, keyring_of
@@ -88,7 +89,7 @@ def _silence_ms(timeout: float) -> int:
     return 0 if timeout == 0 or made < 0 else made
 
 
-class Context:
+class Context(Stays):
     """Settings that connections and listeners share; without one they use the
     process's own, which has the defaults.
 
@@ -101,6 +102,8 @@ class Context:
     life. `key`: whom listeners let in, and whom connections trust, that are
     given no key of their own; as for connect().
     """
+
+    _instead = "make one there with the same arguments"
 
     def __init__(self, *, limits: Optional[Mapping[str, int]] = None,
                  ucx_config: Optional[str] = None,

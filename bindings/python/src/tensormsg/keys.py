@@ -8,6 +8,7 @@ import re
 from typing import Any, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._lib import ffi, lib
+from ._stays import Stays
 from .errors import check
 
 KEY_BYTES = 32
@@ -59,7 +60,7 @@ def _path(path: Path) -> bytes:
     return os.fsencode(text)
 
 
-class Keyring:
+class Keyring(Stays):
     """Keys, each of a named principal, for `key=` of connect(), listen(),
     publish() and Context, of any number of them. What changes in it holds for
     all connections that begin after that; those that stand stay. One without
@@ -69,6 +70,9 @@ class Keyring:
     32 bytes of one key, whose principal is "default"; or a dict of principals to
     the bytes of a key, or to a list of several. Any thread may use it.
     """
+
+    _instead = ("and keys are secret: send the path of the key file, and make "
+                "a Keyring of it there")
 
     def __init__(self, keys: Union[None, Path, bytes, Named] = None) -> None:
         keyring_p = ffi.new("tmsg_keyring_t **")
