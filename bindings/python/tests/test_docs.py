@@ -15,6 +15,7 @@ from conftest import blocks_of
 
 HERE = pathlib.Path(__file__).parent
 BLOCKS = blocks_of(HERE / "../README.md")
+OBSERVED = HERE / "../../../docs/observability.md"
 OF_LOANS = blocks_of(HERE / "../../../docs/loans.md")
 EXAMPLES = sorted((HERE / "../../../examples/python").glob("*.py"))
 
@@ -40,6 +41,16 @@ def test_loans_of_their_page(tmp_path):
     block = block.replace("/tmp/viewer", f"{tmp_path}/viewer")
     (tmp_path / "block.py").write_text(block)
     assert run(tmp_path / "block.py") == "(2160, 3840, 3) False False\n"
+
+
+@pytest.mark.parametrize("needs, index", [
+    (needs, index) for needs in (None, "prometheus_client")
+    for index in range(len(blocks_of(OBSERVED, needs)))])
+def test_a_block_of_the_page_on_observability(needs, index, tmp_path):
+    if needs is not None:
+        pytest.importorskip(needs)
+    (tmp_path / "block.py").write_text(blocks_of(OBSERVED, needs)[index])
+    run(tmp_path / "block.py")
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

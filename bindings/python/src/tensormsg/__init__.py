@@ -33,6 +33,7 @@ from ._files import File, load, open, save
 from ._lib import lib, text
 from ._loan import empty, is_lent
 from ._message import DLPack, RawTensor
+from ._metrics import CallMetrics, Latency
 from ._open import connect, listen, publish
 from ._opening import Connecting, Listening, Publishing
 from ._serve import Health, Request
@@ -49,10 +50,10 @@ from .keys import Keyring, generate_key, save_key
 
 __all__ = [
     "AlreadyExists", "ApplicationFailed", "Busy", "Call", "CallError",
-    "Canceled", "Closed", "Connecting", "Context", "Corrupt", "DLPack",
+    "CallMetrics", "Canceled", "Closed", "Connecting", "Context", "Corrupt", "DLPack",
     "Dropped", "Endpoint", "Error", "File", "Health", "IOFailed", "Incompatible",
     "Insecure", "Internal",
-    "InvalidParam", "Keyring", "LimitExceeded", "Listener", "Listening",
+    "InvalidParam", "Keyring", "Latency", "LimitExceeded", "Listener", "Listening",
     "Malformed", "Message", "NoMemory", "NotFound", "Offer", "PeerEvent",
     "PeerLost", "Publisher", "Publishing", "RawTensor", "Refused", "Reply", "Request",
     "ResourceExhausted", "Server", "ServerStream", "SessionEvent", "Status", "Stream",

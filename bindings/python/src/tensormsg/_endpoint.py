@@ -15,6 +15,7 @@ from ._lib import hot, lib
 from ._linger import begin_close
 from ._link import Admission
 from ._message import BaseMessage, Like, _converter
+from ._metrics import CallMetrics, called, metrics_text
 from ._modes import Bounds, Full, Mode, queue_params
 from ._offer import Version, at_least_of, boxes_of, check_which, wait_ms_of
 from ._presence import Presence
@@ -121,6 +122,17 @@ class BaseEndpoint(Stays, Generic[H]):
         """Peer, versions, which transports carry it and why, counters."""
         self._check()
         return self._hub.describe(self._number)
+
+    def metrics(self) -> Dict[str, CallMetrics]:
+        """What was counted of the calls, streams and fetches that were made
+        here, by the name of the method: of this connection since its first, or
+        of all connections of its listener."""
+        return called(self._hub)
+
+    def metrics_text(self) -> str:
+        """The same, and what is served here, in the text format that Prometheus
+        scrapes."""
+        return metrics_text(self._hub)
 
     def set_queue(self, mode: Optional[Mode] = None, *,
                   queue: Optional[int] = None,

@@ -277,6 +277,7 @@ class Hub:
         self.sessions: Optional[Sessions] = None  # of who comes back
         self.threads_move_it = False  # by calls that block
         self._starved = False  # a message has waited for memory
+        self._counts = False  # calls
         self._held: Dict[int, int] = {}  # how many wait for an endpoint's
         self.doomed: Set[int] = set()  # of those, to be destroyed
         # Addresses of those destroyed, and the peers of those that had ended.
@@ -981,6 +982,15 @@ class Hub:
 
     # Calls
 
+    def count_calls(self) -> None:
+        """From now on, for metrics."""
+        self.enter()
+        try:
+            check(lib.tmsg_metrics_start(self.worker))
+        finally:
+            self.leave()
+        self._counts = True
+
     def _ask(self, endpoint: int, method: str, begin: Callable[..., Any],
              data: Any, meta: Optional[Dict[str, Any]], *how: int) -> Any:
         """What `begin`, of the extension, makes of a method's name and what goes
@@ -994,6 +1004,8 @@ class Hub:
             self.look_first()
         held = False
         try:
+            if not self._counts:
+                self.count_calls()
             held = self.hold(endpoint)
             return _data.packed(
                 lambda data, meta: begin(self.number, endpoint, method, data,
@@ -1025,6 +1037,8 @@ class Hub:
         check_process(self.generation)
         if self.sessions is not None:
             self.look_first()
+        if not self._counts:
+            self.count_calls()
         held = self.hold(endpoint)
         try:
             op = self._claimed(lambda: hot.fetch(self.number, endpoint, *how))

@@ -15,6 +15,7 @@ from ._count import count
 from ._hub import Hub, Meta, merge_meta
 from ._lib import ffi, hot, lib, utf8
 from ._message import BaseMessage, Like, _converter
+from ._metrics import CallMetrics, metrics_text, served
 from ._often import often
 from ._stays import Stays
 from ._stream import BaseStream, streams
@@ -162,6 +163,7 @@ class BaseServer(Stays, Generic[H]):
             check(lib.tmsgpy_hub_serve(hub.hub, params))
         finally:
             hub.leave()
+        hub.count_calls()
 
     @property
     def ready(self) -> bool:
@@ -181,6 +183,21 @@ class BaseServer(Stays, Generic[H]):
         finally:
             hub.leave()
         self._ready = bool(ready)
+
+    def metrics(self) -> Dict[str, CallMetrics]:
+        """What was counted of each method since serve(), by name; "" stands for
+        all names that callers ask for and nobody serves. Counts stay when a
+        connection ends, and go with the listener."""
+        return served(self._hub, self._long_handlers_of)
+
+    def metrics_text(self) -> str:
+        """The same, and what was called by the connections of this listener or
+        endpoint, in the text format that Prometheus scrapes."""
+        return metrics_text(self._hub)
+
+    def _long_handlers_of(self, method: str) -> int:
+        """How often the handler of a method held the event loop for long."""
+        return 0
 
     def method(self, name: str, *, signature: Optional[str] = None,
                description: Optional[str] = None,

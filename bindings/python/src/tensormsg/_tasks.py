@@ -109,6 +109,9 @@ class TaskServer(BaseServer[LoopHub]):
         """How often a handler held the event loop for long."""
         return sum(self._named.values())
 
+    def _long_handlers_of(self, method: str) -> int:
+        return self._named.get(method, 0)
+
     def _offered(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if self._executor in (None, False) or not _is_plain(handler):
             return handler
