@@ -9,26 +9,19 @@
 #include <tensormsg/domain.h>
 #include <tensormsg/endpoint.h>
 
+#include "asking.h"
 #include "lent.h"
 
 #define TRIES 3
 #define REFUSED_MAX 64
 #define GAVE_NO "the application's allocator gave no "
 
-/* A function of Python's that this thread runs. */
-typedef struct frame {
-    const struct frame *outer;
-    const tmsgpy_hub_t *hub;
-    bool own_thread; /* the library's, which knows no Python */
-} frame_t;
-
-static atomic_bool asked; /* for drop_soon() */
-static _Thread_local const frame_t *asking;
+static atomic_bool drops; /* drop_now() is to be run */
 
 static int drop_now(void *arg)
 {
     (void)arg;
-    atomic_store(&asked, false);
+    atomic_store(&drops, false);
     tmsgpy_drop_lent();
     return 0;
 }
@@ -37,9 +30,9 @@ static int drop_now(void *arg)
  * us; at exit, when only the system is left to do so. */
 static void drop_soon(void)
 {
-    if (Py_IsInitialized() && !atomic_exchange(&asked, true) &&
+    if (Py_IsInitialized() && !atomic_exchange(&drops, true) &&
         Py_AddPendingCall(drop_now, NULL) != 0) {
-        atomic_store(&asked, false);
+        atomic_store(&drops, false);
     }
 }
 
@@ -96,33 +89,20 @@ tmsg_status_t tmsgpy_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
                            uint64_t alignment, void **data_p, void **token_p)
 {
     const tmsgpy_asker_t *asker = arg;
-    const frame_t frame = {asking, asker->hub,
-                           PyGILState_GetThisThreadState() == NULL};
-    PyGILState_STATE state = PyGILState_Ensure();
     tmsg_status_t status = TMSG_ERR_INTERNAL;
     PyObject *allocator = asker->allocator, *given;
+    tmsgpy_asked_t asked;
 
+    tmsgpy_asking_begin(&asked, asker->hub);
     Py_INCREF(allocator); /* it may drop itself */
-    asking = &frame;
     given = call(allocator, device, bytes, alignment);
     if (given != NULL) {
         status = take(given, data_p, token_p);
         Py_DECREF(given);
     }
-    asking = frame.outer;
     Py_DECREF(allocator);
-    PyGILState_Release(state);
+    tmsgpy_asking_end(&asked);
     return status;
-}
-
-tmsgpy_asking_t tmsgpy_asking_in(const tmsgpy_hub_t *hub)
-{
-    for (const frame_t *frame = asking; frame != NULL; frame = frame->outer) {
-        if (frame->hub == hub) {
-            return frame->own_thread ? TMSGPY_OWN_THREAD : TMSGPY_INSIDE;
-        }
-    }
-    return TMSGPY_NOT;
 }
 
 void *tmsgpy_hub_asker(tmsgpy_hub_t *hub, int of_devices, void *allocator)

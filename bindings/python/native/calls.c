@@ -329,6 +329,17 @@ PyObject *tmsgpy_task_state(PyObject *self, PyObject *capsule)
                                         tmsg_task_remaining_ms(task));
 }
 
+/* request_map(task or stream): the address of the map that it came with. */
+PyObject *tmsgpy_request_map(PyObject *self, PyObject *capsule)
+{
+    (void)self;
+    return PyLong_FromVoidPtr((
+        void *)(PyCapsule_IsValid(capsule, "tensormsg.task")
+                    ? tmsg_task_map(task_of(capsule))
+                    : tmsg_call_stream_map(tmsgpy_stream_of(
+                          PyCapsule_GetPointer(capsule, "tensormsg.stream")))));
+}
+
 /* task_put_off(task): None. It waits again, for a thread of an executor. */
 PyObject *tmsgpy_task_put_off(PyObject *self, PyObject *capsule)
 {

@@ -11,6 +11,7 @@ PyObject *tmsgpy_task(PyObject *self, PyObject *args);
 PyObject *tmsgpy_answer(PyObject *self, PyObject *args);
 PyObject *tmsgpy_refuse(PyObject *self, PyObject *args);
 PyObject *tmsgpy_task_state(PyObject *self, PyObject *task);
+PyObject *tmsgpy_request_map(PyObject *self, PyObject *capsule);
 PyObject *tmsgpy_task_put_off(PyObject *self, PyObject *task);
 PyObject *tmsgpy_task_begin(PyObject *self, PyObject *task);
 

@@ -209,6 +209,7 @@ void tmsgpy_hub_let_go(tmsgpy_hub_t *hub)
         hub->methods = method->next;
         free(method);
     }
+    tmsgpy_hub_unhook(hub);
     if (hub->wake_fd >= 0) {
         close(hub->wake_fd);
     }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <tensormsg/domain.h>
+#include <tensormsg/interceptor.h>
 #include <tensormsg/key.h>
 #include <tensormsg/publisher.h>
 #include <tensormsg/reflect.h>
@@ -47,8 +48,8 @@ void tmsgpy_hub_leave(tmsgpy_hub_t *hub);
 
 /* Lets nobody in any more, waits until all have left (those that wait look
  * every so often) and destroys the worker. Once; again only waits. In an
- * allocator that was called inside of this hub nothing is waited for: the last
- * to leave destroys the worker. 0: an allocator did so in the worker's own
+ * allocator, or a hook, that was called inside of this hub nothing is waited
+ * for: the last to leave destroys the worker. 0: one did so in the worker's own
  * thread: it goes by itself later, and what its callbacks use is never freed.
  */
 int tmsgpy_hub_close(tmsgpy_hub_t *hub);
@@ -175,6 +176,13 @@ tmsg_status_t tmsgpy_device_alloc(void *arg, tmsg_device_t device,
 void tmsgpy_dealloc(void *arg, void *data, uint64_t bytes, void *token);
 void tmsgpy_device_dealloc(void *arg, tmsg_device_t device, void *data,
                            uint64_t bytes, tmsg_stream_t stream, void *token);
+
+/* Has calls and streams of that side seen by `hooks`, an object of Python's
+ * that lives as long as the hub or its worker: by its methods of those names
+ * that `mask` has (TMSG_INTERCEPTOR_*), with the numbers (tmsg_intercepted_t *,
+ * sent, map). Inside of the hub. Errors: those of tmsg_worker_intercept(). */
+tmsg_status_t tmsgpy_hub_intercept(tmsgpy_hub_t *hub, tmsg_side_t side,
+                                   uint64_t mask, void *hooks);
 
 /* Whether a receive of that endpoint has something to tell, a refusal, too.
  * Inside of the hub. */

@@ -37,6 +37,7 @@ struct tmsgpy_hub {
     struct told *told, **last_told;
     bool missed;                /* something that is not in `told` */
     tmsgpy_stream_t *left_over; /* to be dropped when the worker is gone */
+    struct hooked *hooked;      /* interceptors */
     struct refused *refused;
     uint64_t refusals;           /* that there were */
     tmsg_publisher_t *publisher; /* of those who come in; NULL: none */
@@ -49,10 +50,13 @@ struct tmsgpy_hub {
     bool stirred; /* wake_fd is readable */
 };
 
-/* Whether this thread runs an allocator of Python's in a callback of that hub's
+/* Whether this thread runs a function of Python's in a callback of that hub's
  * worker: inside of the hub, or in the worker's own thread, which is not. */
 typedef enum { TMSGPY_NOT, TMSGPY_INSIDE, TMSGPY_OWN_THREAD } tmsgpy_asking_t;
 tmsgpy_asking_t tmsgpy_asking_in(const tmsgpy_hub_t *hub);
+
+/* Frees what it knows of its interceptors. */
+void tmsgpy_hub_unhook(tmsgpy_hub_t *hub);
 
 /* Makes wake_fd readable. The lock is held. */
 void tmsgpy_hub_stir(tmsgpy_hub_t *hub);

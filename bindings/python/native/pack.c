@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include <tensormsg/interceptor.h>
 #include <tensormsg/meta.h>
 #include <tensormsg/shareable.h>
 
@@ -241,7 +242,13 @@ static int meta_of(PyObject *name, PyObject *value, tmsg_meta_t *meta_p,
     return 0;
 }
 
-static int set_meta(tmsg_map_t *map, PyObject *name, PyObject *value)
+/* Where a key goes to: a map, or the request of a call that is intercepted. */
+typedef struct {
+    tmsg_map_t *map;
+    tmsg_intercepted_t *call;
+} target_t;
+
+static int set_meta(target_t target, PyObject *name, PyObject *value)
 {
     PyObject *hold = NULL, *bytes;
     const char *utf8;
@@ -253,7 +260,10 @@ static int set_meta(tmsg_map_t *map, PyObject *name, PyObject *value)
         return -1;
     }
     if (meta_of(name, value, &meta, &hold) == 0) {
-        tmsg_status_t status = tmsg_map_set_meta(map, key_of(utf8), &meta);
+        tmsg_status_t status =
+            target.call == NULL
+                ? tmsg_map_set_meta(target.map, key_of(utf8), &meta)
+                : tmsg_intercepted_set_meta(target.call, key_of(utf8), &meta);
 
         rc = status == TMSG_OK ? 0 : failed(status);
     }
@@ -268,12 +278,24 @@ int tmsgpy_pack_meta(PyObject *meta, tmsg_map_t *map)
     Py_ssize_t at = 0, count = 0;
 
     while (meta != Py_None && PyDict_Next(meta, &at, &name, &value)) {
-        if (set_meta(map, name, value) != 0) {
+        if (set_meta((target_t){map, NULL}, name, value) != 0) {
             return -1;
         }
         tmsgpy_breathe(count++);
     }
     return 1;
+}
+
+PyObject *tmsgpy_add_meta(PyObject *self, PyObject *args)
+{
+    target_t target = {NULL, PyLong_AsVoidPtr(PyTuple_GetItem(args, 0))};
+
+    (void)self;
+    if (set_meta(target, PyTuple_GetItem(args, 1), PyTuple_GetItem(args, 2)) !=
+        0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
 }
 
 int tmsgpy_pack(PyObject *data, PyObject *meta, tmsg_map_t *map)
@@ -394,6 +416,12 @@ static PyObject *unpack_meta(const tmsg_map_t *map)
         tmsgpy_breathe((Py_ssize_t)i);
     }
     return dict;
+}
+
+PyObject *tmsgpy_map_meta(PyObject *self, PyObject *map)
+{
+    (void)self;
+    return unpack_meta(PyLong_AsVoidPtr(map));
 }
 
 /* `later`: None for each. */

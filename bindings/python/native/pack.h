@@ -47,6 +47,13 @@ PyObject *tmsgpy_unpack_map(const tmsg_map_t *map, PyObject *owner,
  * one. */
 PyObject *tmsgpy_unpack_later(const tmsg_map_t *map, PyObject *owner);
 
+/* map_meta(map): the metadata of the map at that address, a dict or None. */
+PyObject *tmsgpy_map_meta(PyObject *self, PyObject *map);
+
+/* add_meta(call, name, value): a key for the request that a caller's `begin` is
+ * told of by that tmsg_intercepted_t. */
+PyObject *tmsgpy_add_meta(PyObject *self, PyObject *args);
+
 /* The tensor at `index` of the map that an owner holds: 0, or -1 with an
  * exception. */
 int tmsgpy_tensor_at(PyObject *owner, Py_ssize_t index,

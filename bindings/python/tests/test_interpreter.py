@@ -51,7 +51,7 @@ def test_no_kind_of_thing_is_left_out():
             if not inspect.isclass(getattr(tensormsg, name)) or not issubclass(
                 getattr(tensormsg, name), BaseException)}
     assert left - {one.split(".")[0] for one in WAITING.keys() | OTHERS} == {
-        "CallMetrics", "DLPack", "File", "Health", "Latency", "Message", "PeerEvent", "RawTensor", "Reply", "Request",
+        "CallMetrics", "DLPack", "File", "Health", "InterceptedCall", "Interceptor", "Latency", "Message", "PeerEvent", "RawTensor", "Reply", "Request",
         "ServerStream", "SessionEvent", "Status", "empty", "generate_key", "info", "is_lent",
         "load", "open", "save", "save_key", "set_allocator", "sync"}
     assert {name.partition(".")[2] for name in members(sync.ServerStream)} - {

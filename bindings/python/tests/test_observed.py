@@ -2,6 +2,12 @@
 """What a program learns of its calls and connections while it runs."""
 
 import asyncio
+import contextlib
+import contextvars
+import gc
+import threading
+import time
+import weakref
 
 import numpy as np
 import pytest
@@ -136,3 +142,295 @@ def test_prometheus_collects_servers_and_endpoints(face):
     assert samples_of(collector) == {}  # all were closed
     with pytest.raises(TypeError, match="a server or an endpoint has metrics"):
         collector.add(7)
+
+
+class Seen(tensormsg.Interceptor):
+    """Notes its hooks."""
+
+    def __init__(self, log, name=""):
+        self.log, self.name = log, name
+
+    def begin(self, call):
+        call.state = len(self.log)
+        self.log.append((f"{self.name}begin", call.method, dict(call.meta)))
+
+    def message(self, call, sent, meta):
+        self.log.append((f"{self.name}message", sent, dict(meta)))
+
+    def end(self, call):
+        self.log.append((f"{self.name}end", call.method, call.status))
+        assert self.log[call.state][:2] == (f"{self.name}begin", call.method)
+
+    def refused(self, call):
+        self.log.append((f"{self.name}refused", call.method, call.status))
+
+
+def becomes(condition):
+    end = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(.001)
+
+
+async def comes(condition):
+    """The same, while an event loop goes on."""
+    end = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < end
+        if asyncio._get_running_loop() is None:
+            time.sleep(.001)
+        else:
+            await asyncio.sleep(.001)
+
+
+def test_interceptors_see_calls_on_both_sides(face):
+    log = []
+
+    class Token:
+        def begin(self, call):
+            call.add_meta("token", "sesame")
+            assert call.meta == {"frame": 7, "token": "sesame"}
+
+    class Wants:
+        def begin(self, call):
+            if call.meta.get("token") != "sesame":
+                raise tensormsg.Refused("no good token")
+
+    class Figures:
+        def end(self, call):
+            log.append(call)
+
+    async def scenario(server, ep, value):
+        give_methods(server)
+        server.intercept(Seen(log, "s."))
+        server.intercept(Wants())
+        with pytest.raises(tensormsg.Refused, match="no good token") as no:
+            await value(ep.call("double", X))
+        assert no.value.may_have_run is False
+        ep.intercept(Seen(log, "c."))
+        ep.intercept(Token())
+        ep.intercept(Figures())
+        await value(ep.call("double", X, frame=7))
+        await comes(lambda: len(log) == 7)
+        with pytest.raises(tensormsg.NotFound):
+            await value(ep.call("nothing", frame=7))
+        await comes(lambda: len(log) == 11)
+
+    face.run(scenario)
+    figures = [one for one in log if not isinstance(one, tuple)]
+    log = [one for one in log if isinstance(one, tuple)]
+    token = {"frame": 7, "token": "sesame"}
+    assert log[:2] == [("s.begin", "double", {}),
+                       ("s.end", "double", tensormsg.Status.REFUSED)]
+    assert log[2:4] == [("c.begin", "double", {"frame": 7}),
+                        ("s.begin", "double", token)]
+    assert sorted(log[4:6]) == [("c.end", "double", 0), ("s.end", "double", 0)]
+    assert log[6] == ("c.begin", "nothing", {"frame": 7})
+    assert sorted(log[7:]) == [
+        ("c.end", "nothing", tensormsg.Status.NOT_FOUND),
+        ("s.refused", "nothing", tensormsg.Status.NOT_FOUND)]
+    assert [(one.side, one.attempts, one.sent_bytes, one.received_bytes,
+             one.is_stream) for one in figures] == [
+        ("caller", 1, 24, 24, False), ("caller", 1, 0, 0, False)]
+    assert "no such method" in figures[1].error and figures[0].error == ""
+    assert 0 < figures[0].elapsed < WAIT and "127.0.0.1" in figures[0].peer
+    assert repr(figures[0]) == "<tensormsg.InterceptedCall caller 'double'>"
+    with pytest.raises(RuntimeError, match="begin"):
+        figures[0].add_meta("late", 1)
+
+
+def test_interceptors_see_the_messages_of_streams(face):
+    log, here = [], []
+
+    async def scenario(server, ep, value):
+        if face.blocks:
+            @server.method("count")
+            def count(stream):
+                for message in stream:
+                    yield tensormsg.Reply({"y": message["x"]}, n=2)
+        else:
+            @server.method("count")
+            async def count(stream):
+                async for message in stream:
+                    yield tensormsg.Reply({"y": message["x"]}, n=2)
+        server.intercept(Seen(log))
+        ep.intercept(Seen(here))
+        stream = ep.stream("count", opened=True)
+        await value(stream.send(X, n=1))
+        assert (await value(stream.recv(WAIT))).meta == {"n": 2}
+        await value(stream.done_writing())
+        assert await value(stream.recv(WAIT)) is None
+        await value(stream.wait(WAIT))
+        await comes(lambda: len(log) == len(here) == 4)
+
+    face.run(scenario)
+    begin, end = ("begin", "count", {"opened": True}), ("end", "count", 0)
+    assert log == [begin, ("message", False, {"n": 1}),
+                   ("message", True, {"n": 2}), end]
+    assert here == [begin, ("message", True, {"n": 1}),
+                    ("message", False, {"n": 2}), end]
+
+
+def test_a_hook_that_fails(face, caplog):
+    class Breaks:
+        def __init__(self, error, *names):
+            for name in names:
+                setattr(self, name, self.broken)
+            self.error = error
+
+        def broken(self, *args):
+            raise self.error
+
+    async def scenario(server, ep, value):
+        give_methods(server)
+        server.intercept(Breaks(OSError("full\ndisk"), "end"))
+        await value(ep.call("double", X))
+        await comes(lambda: "end() of an interceptor failed" in caplog.text)
+        wrong = Breaks(ZeroDivisionError("by 0"), "begin")
+        server.intercept(wrong)
+        for error in ZeroDivisionError("by 0"), SystemExit("by 0"):
+            wrong.error = error
+            with pytest.raises(tensormsg.Internal, match="an interceptor "
+                               f"failed: {type(error).__name__}: by 0"):
+                await value(ep.call("double", X))
+        wrong.error = tensormsg.CallError("later",
+                                          status=tensormsg.Status.UNAVAILABLE)
+        with pytest.raises(tensormsg.Unavailable, match="later"):
+            await value(ep.call("double", X))
+        ep.intercept(Breaks(tensormsg.Busy("not now"), "begin"))
+        with pytest.raises(tensormsg.Busy, match="not now") as busy:
+            await value(ep.call("double", X))
+        assert busy.value.may_have_run is False
+        with pytest.raises(tensormsg.Busy, match="not now"):
+            ep.stream("double")
+
+    face.run(scenario)
+    assert "begin() of an interceptor failed" in caplog.text
+
+
+def test_around_the_handler(face):
+    """In the context that the handler runs in, and no other's."""
+    user = contextvars.ContextVar("user", default="nobody")
+    left = []
+
+    class Who:
+        @contextlib.contextmanager
+        def around(self, call):
+            token = user.set(call.meta["user"])
+            try:
+                yield
+            finally:
+                left.append(user.get())
+                user.reset(token)
+
+    async def scenario(server, ep, value):
+        server.intercept(Who())
+        if face.blocks:
+            @server.method("who")
+            def who(request):
+                return {"who": user.get()}
+
+            @server.method("whose")
+            def whose(stream):
+                yield {"who": user.get()}
+        else:
+            @server.method("who")
+            async def who(request):
+                await asyncio.sleep(0)
+                return {"who": user.get()}
+
+            @server.method("whose")
+            async def whose(stream):
+                yield {"who": user.get()}
+        for name in "Ann", "Bob":
+            reply = await value(ep.call("who", user=name))
+            assert reply["who"] == name
+        stream = ep.stream("whose", user="Cid")
+        assert (await value(stream.recv(WAIT)))["who"] == "Cid"
+        await value(stream.wait(WAIT))
+        with pytest.raises(tensormsg.Internal, match="KeyError: 'user'"):
+            await value(ep.call("who"))
+        await comes(lambda: len(left) == 3)
+        assert user.get() == "nobody"
+
+    face.run(scenario)
+    assert left == ["Ann", "Bob", "Cid"]
+
+
+def test_hooks_in_a_thread_of_the_librarys():
+    """They may close what they see, and cannot wait."""
+    threads, errors = set(), []
+    with sync.listen(":0", background=True) as listener, \
+            listener.serve() as server, \
+            sync.connect(listener.url, background=True) as ep:
+        give_methods(server)
+
+        class Waits:
+            def begin(self, call):
+                threads.add(threading.current_thread() is
+                            threading.main_thread())
+
+            def end(self, call):
+                if (call.side, call.method) == ("caller", "double"):
+                    try:
+                        ep.call("refuse", timeout=WAIT)
+                    except tensormsg.Error as error:
+                        errors.append(error)
+
+        class Closes:
+            def end(self, call):
+                if call.method == "refuse":
+                    ep.abort()
+
+        server.intercept(Waits())
+        ep.intercept(Waits())
+        ep.call("double", X, timeout=WAIT)
+        becomes(lambda: errors)
+        assert threads == {True, False}
+        assert {type(error) for error in errors} == {tensormsg.WouldBlock}
+        ep.intercept(Closes())
+        with contextlib.suppress(tensormsg.Error):
+            ep.call("refuse", timeout=WAIT)
+        becomes(lambda: ep.closed)
+
+
+def test_an_interceptor_goes_with_its_connection(face):
+    async def scenario(server, ep, value):
+        class Short:
+            def end(self, call):
+                pass
+
+        made = Short()
+        ep.intercept(made)
+        await value(ep.call("tensormsg.health"))
+        return weakref.ref(made)
+
+    made = face.run(scenario)
+    gc.collect()
+    assert made() is None
+
+
+def test_what_is_no_interceptor(face):
+    class Waits:
+        async def begin(self, call):
+            pass
+
+    class Ends:
+        def end(self, call):
+            pass
+
+    async def scenario(server, ep, value):
+        for one in server, ep:
+            with pytest.raises(TypeError, match="7 is no interceptor: it has "
+                               "none of the methods begin, message, end"):
+                one.intercept(7)
+            with pytest.raises(TypeError, match="none of the methods"):
+                one.intercept(tensormsg.Interceptor())
+            with pytest.raises(TypeError, match="begin.*cannot await it"):
+                one.intercept(Waits())
+            for _ in range(8):
+                one.intercept(Ends())
+            with pytest.raises(tensormsg.LimitExceeded):
+                one.intercept(Ends())
+
+    face.run(scenario)

@@ -30,6 +30,7 @@ from . import _ucx, sync
 from ._aio import Call, Endpoint, Listener, Message, Offer, PeerEvent, \
     Publisher, Server, ServerStream, Stream
 from ._files import File, load, open, save
+from ._intercept import InterceptedCall, Interceptor
 from ._lib import lib, text
 from ._loan import empty, is_lent
 from ._message import DLPack, RawTensor
@@ -52,7 +53,7 @@ __all__ = [
     "AlreadyExists", "ApplicationFailed", "Busy", "Call", "CallError",
     "CallMetrics", "Canceled", "Closed", "Connecting", "Context", "Corrupt", "DLPack",
     "Dropped", "Endpoint", "Error", "File", "Health", "IOFailed", "Incompatible",
-    "Insecure", "Internal",
+    "Insecure", "InterceptedCall", "Interceptor", "Internal",
     "InvalidParam", "Keyring", "Latency", "LimitExceeded", "Listener", "Listening",
     "Malformed", "Message", "NoMemory", "NotFound", "Offer", "PeerEvent",
     "PeerLost", "Publisher", "Publishing", "RawTensor", "Refused", "Reply", "Request",

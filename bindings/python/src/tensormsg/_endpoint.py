@@ -134,6 +134,14 @@ class BaseEndpoint(Stays, Generic[H]):
         scrapes."""
         return metrics_text(self._hub)
 
+    def intercept(self, interceptor: Any) -> None:
+        """Has calls and streams that are made from now on seen by an
+        Interceptor: those of this endpoint, or of all endpoints of its listener.
+        Of several the first is the outermost; there may be 8. They stay as long
+        as the connection."""
+        self._check()
+        self._hub.intercept(interceptor, lib.TMSG_SIDE_CALLER)
+
     def set_queue(self, mode: Optional[Mode] = None, *,
                   queue: Optional[int] = None,
                   queue_bytes: Optional[int] = None,

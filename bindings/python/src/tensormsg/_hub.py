@@ -22,6 +22,7 @@ from . import _data
 from .allocators import Allocator, Allocators, in_use
 from ._count import count
 from ._lib import address, ffi, hot, lib, take_text, text, utf8
+from ._intercept import Hooks, everywhere
 from ._linger import Life, drop, keep_in_mind
 from ._link import Admission, Dialling
 from ._modes import live_queue
@@ -69,22 +70,23 @@ def url_of(place: str) -> str:
 _log = logging.getLogger("tensormsg")
 # Whether the library's own log says what goes wrong.
 _LOGS = os.environ.get("TENSORMSG_LOG") in ("warn", "info", "debug")
-_left: List[Any] = []  # allocators of workers that go after their hub
+_left: List[Any] = []  # allocators and hooks of workers that go after their hub
 
 
 def _end(hub: Any, made_in: int, pending: List[Any],
-         used: Dict[str, Allocator], life: Life) -> None:
+         used: Dict[str, Allocator], hooks: List[Hooks], life: Life) -> None:
     """The worker goes with the last that uses it, or at exit, when what was
     sent has gone; never in the child of a fork, whose parent still talks over
-    its sockets. Its allocators live as long."""
+    its sockets. Its allocators and interceptors live as long."""
     if made_in != generation():
         return
 
     def end() -> None:
         if not lib.tmsgpy_hub_close(hub):
-            _left.append(dict(used))
+            _left.append((dict(used), list(hooks)))
         pending.clear()
         used.clear()
+        hooks.clear()
 
     if not life.sent or is_exiting() or lib.tmsgpy_hub_is_closed(hub) or \
             not drop(life, end):
@@ -286,8 +288,12 @@ class Hub:
         self._closing = threading.RLock()  # an allocator may come in between
         self.life = Life(self.hub, self.worker)
         keep_in_mind(self.life)
+        self._hooks: List[Hooks] = []  # of all interceptors
+        self.around: List[Hooks] = []  # of those that serve, and are around
         weakref.finalize(self, _end, self.hub, self.generation, self.pending,
-                         self.allocators, self.life)
+                         self.allocators, self._hooks, self.life)
+        for interceptor in everywhere:
+            self.intercept(interceptor, lib.TMSG_SIDE_CALLER)
 
     def _give(self, params: Any) -> List[Any]:
         """The allocators, for the worker: what must live until it has them."""
@@ -981,6 +987,21 @@ class Hub:
         return self._until(endpoint, timeout, look)
 
     # Calls
+
+    def intercept(self, interceptor: Any, side: int) -> None:
+        hooks = Hooks(interceptor)
+        self.enter()
+        try:
+            self._hooks.append(hooks)
+            check(lib.tmsgpy_hub_intercept(self.hub, side, hooks.mask,
+                                           ffi.cast("void *", id(hooks))))
+        except BaseException:
+            self._hooks.remove(hooks)
+            raise
+        finally:
+            self.leave()
+        if side == lib.TMSG_SIDE_SERVER and hooks.is_around:
+            self.around.append(hooks)
 
     def count_calls(self) -> None:
         """From now on, for metrics."""

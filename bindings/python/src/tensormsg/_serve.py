@@ -7,12 +7,13 @@ import inspect
 import json
 import logging
 import threading
-from typing import Any, Callable, Dict, Generic, Mapping, Optional, Tuple, \
+from typing import Any, Callable, ContextManager, Dict, Generic, Mapping, Optional, Tuple, \
     TypeVar
 
 from . import _data
 from ._count import count
 from ._hub import Hub, Meta, merge_meta
+from ._intercept import everywhere, within
 from ._lib import ffi, hot, lib, utf8
 from ._message import BaseMessage, Like, _converter
 from ._metrics import CallMetrics, metrics_text, served
@@ -164,6 +165,8 @@ class BaseServer(Stays, Generic[H]):
         finally:
             hub.leave()
         hub.count_calls()
+        for interceptor in everywhere:
+            self.intercept(interceptor)
 
     @property
     def ready(self) -> bool:
@@ -183,6 +186,13 @@ class BaseServer(Stays, Generic[H]):
         finally:
             hub.leave()
         self._ready = bool(ready)
+
+    def intercept(self, interceptor: Any) -> None:
+        """Has calls and streams that come from now on seen by an Interceptor,
+        those of the library's own methods (tensormsg.health, ...) included. Of
+        several the first is the outermost; there may be 8. They stay as long as
+        the listener."""
+        self._hub.intercept(interceptor, lib.TMSG_SIDE_SERVER)
 
     def metrics(self) -> Dict[str, CallMetrics]:
         """What was counted of each method since serve(), by name; "" stands for
@@ -318,6 +328,11 @@ class BaseServer(Stays, Generic[H]):
         stream._opening = message(parts, peer, self._convert)
         stream._who = principal
         return handler, stream
+
+    def _within(self, request: Any) -> ContextManager[None]:
+        """What its handler runs in."""
+        return within(self._hub.around, request._owner if
+                      isinstance(request, BaseStream) else request._task)
 
     def _answer(self, request: Request, data: Any) -> None:
         """Whatever is wrong with the reply is told to the caller."""

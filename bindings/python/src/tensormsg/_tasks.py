@@ -211,10 +211,11 @@ class TaskServer(BaseServer[LoopHub]):
     async def _run(self, handler: Callable[[Request], Any],
                    request: Request) -> None:
         try:
-            result = self._off_loop(handler.function, request) \
-                if isinstance(handler, _OffLoop) else handler(request)
-            if inspect.isawaitable(result):
-                result = await result
+            with self._within(request):
+                result = self._off_loop(handler.function, request) \
+                    if isinstance(handler, _OffLoop) else handler(request)
+                if inspect.isawaitable(result):
+                    result = await result
         except asyncio.CancelledError:
             if not request.over:
                 self._refuse(request, Status.UNAVAILABLE, 0,
@@ -235,25 +236,14 @@ class TaskServer(BaseServer[LoopHub]):
                           stream: Any) -> None:
         made: Any = None
         try:
-            if not isinstance(handler, _OffLoop):
-                made = handler(stream)
-            elif inspect.isgeneratorfunction(handler.function):
-                made = self._generate(handler.function, stream)
-            else:
-                made = self._off_loop(handler.function, stream)
-            if inspect.isasyncgen(made):
-                async for data in made:
-                    data, meta, lend = self._to_send(data)
-                    await stream.send(data, meta=meta, lend=lend)
-            elif inspect.isgenerator(made):
-                for data in made:
-                    data, meta, lend = self._to_send(data)
-                    await stream.send(data, meta=meta, lend=lend)
-            else:
-                last = await made if inspect.isawaitable(made) else made
-                if last is not None:
-                    data, meta, lend = self._to_send(last)
-                    await stream.send(data, meta=meta, lend=lend)
+            with self._within(stream):
+                if not isinstance(handler, _OffLoop):
+                    made = handler(stream)
+                elif inspect.isgeneratorfunction(handler.function):
+                    made = self._generate(handler.function, stream)
+                else:
+                    made = self._off_loop(handler.function, stream)
+                await self._give(made, stream)
         except asyncio.CancelledError:
             if not stream.over:
                 self._refuse(stream, Status.UNAVAILABLE, 0,
@@ -271,6 +261,22 @@ class TaskServer(BaseServer[LoopHub]):
             elif inspect.isgenerator(made):
                 made.close()
             self._hub.kick()
+
+    async def _give(self, made: Any, stream: Any) -> None:
+        """Sends what the handler of a stream made."""
+        if inspect.isasyncgen(made):
+            async for data in made:
+                data, meta, lend = self._to_send(data)
+                await stream.send(data, meta=meta, lend=lend)
+        elif inspect.isgenerator(made):
+            for data in made:
+                data, meta, lend = self._to_send(data)
+                await stream.send(data, meta=meta, lend=lend)
+        else:
+            last = await made if inspect.isawaitable(made) else made
+            if last is not None:
+                data, meta, lend = self._to_send(last)
+                await stream.send(data, meta=meta, lend=lend)
 
     async def _wait_drained(self, timeout: Optional[float]) -> None:
         """In a thread of its own: handlers may have all of an executor's."""

@@ -109,7 +109,8 @@ class ThreadServer(BaseServer[Hub]):
             self._run_stream(handler, request)
             return True
         try:
-            result = handler(request)
+            with self._within(request):
+                result = handler(request)
         except BaseException as error:  # sys.exit(), too, ends just the call
             self._fail(request, error)
         else:
@@ -120,14 +121,15 @@ class ThreadServer(BaseServer[Hub]):
                     stream: Any) -> None:
         made: Any = None
         try:
-            made = handler(stream)
-            if inspect.isgenerator(made):
-                for data in made:
-                    data, meta, lend = self._to_send(data)
+            with self._within(stream):
+                made = handler(stream)
+                if inspect.isgenerator(made):
+                    for data in made:
+                        data, meta, lend = self._to_send(data)
+                        stream.send(data, meta=meta, lend=lend)
+                elif made is not None:
+                    data, meta, lend = self._to_send(made)
                     stream.send(data, meta=meta, lend=lend)
-            elif made is not None:
-                data, meta, lend = self._to_send(made)
-                stream.send(data, meta=meta, lend=lend)
         except BaseException as error:
             self._fail(stream, error)
         else:

@@ -221,6 +221,17 @@ def error_of(status: int, reason: str, peer: Optional[str] = None) -> Error:
     return kind(reason or text(lib.tmsg_status_name(status)), status, peer)
 
 
+def status_of(error: Exception) -> Optional[int]:
+    """The status of an error that was raised here, where it is one of the
+    library's."""
+    if isinstance(error, CallError):
+        return error.status
+    for status, kind in _classes.items():
+        if type(error) is kind:
+            return status
+    return error.status if isinstance(error, Error) else None
+
+
 def check(status: int, peer: Optional[str] = None) -> None:
     """Raises what the call just made in this thread answered."""
     if status < 0:
