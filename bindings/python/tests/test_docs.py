@@ -44,7 +44,8 @@ def test_loans_of_their_page(tmp_path):
 
 
 @pytest.mark.parametrize("needs, index", [
-    (needs, index) for needs in (None, "prometheus_client")
+    (needs, index)
+    for needs in (None, "prometheus_client", "opentelemetry")
     for index in range(len(blocks_of(OBSERVED, needs)))])
 def test_a_block_of_the_page_on_observability(needs, index, tmp_path):
     if needs is not None:

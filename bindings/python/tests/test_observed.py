@@ -434,3 +434,155 @@ def test_what_is_no_interceptor(face):
                 one.intercept(Ends())
 
     face.run(scenario)
+
+
+class Spans:
+    """The spans that have ended, by their names and kinds."""
+
+    def __init__(self):
+        pytest.importorskip("opentelemetry.sdk")
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import \
+            InMemorySpanExporter
+        self._ended = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._ended))
+        self.tracer = self.provider.get_tracer("test")
+
+    def all(self):
+        return {(span.name, span.kind.name): span
+                for span in self._ended.get_finished_spans()}
+
+    async def come(self, count):
+        await comes(lambda: len(self._ended.get_finished_spans()) >= count)
+        return self.all()
+
+
+@pytest.fixture
+def spans():
+    spans = Spans()
+    import tensormsg.otel
+    tensormsg.otel.instrument(spans.provider)
+    tensormsg.otel.instrument()  # it is already
+    yield spans
+    tensormsg.otel.uninstrument()
+
+
+def child_of(span):
+    return span.parent and (span.parent.trace_id, span.parent.span_id)
+
+
+def ids(span):
+    return span.context.trace_id, span.context.span_id
+
+
+def test_spans_on_both_sides_of_calls(face, spans):
+    async def scenario(server, ep, value):
+        @server.method("inner", signature="() -> ()")
+        def inner(request):
+            raise tensormsg.CallError("not today")
+
+        started = []
+        if face.blocks:  # the one thread of the server runs this handler
+            @server.method("outer")
+            def outer(request):
+                with spans.tracer.start_as_current_span("work"):
+                    started.append(ep.start_call("inner"))
+        else:
+            @server.method("outer")
+            async def outer(request):
+                with spans.tracer.start_as_current_span("work"):
+                    with contextlib.suppress(tensormsg.ApplicationFailed):
+                        await ep.call("inner")
+        with spans.tracer.start_as_current_span("application"):
+            await value(ep.call("outer", X, timeout=WAIT))
+        for call in started:
+            with pytest.raises(tensormsg.ApplicationFailed):
+                call.wait(WAIT)
+        return await spans.come(6)
+
+    found = face.run(scenario)
+    outer = "application", "INTERNAL"
+    for name in ("outer", "CLIENT"), ("outer", "SERVER"), (
+            "work", "INTERNAL"), ("inner", "CLIENT"), ("inner", "SERVER"):
+        assert child_of(found[name]) == ids(found[outer]), name
+        outer = name
+    assert len({span.context.trace_id for span in found.values()}) == 1
+    client, server = found["outer", "CLIENT"], found["outer", "SERVER"]
+    assert client.attributes["tensormsg.sent_bytes"] == 24 == \
+        server.attributes["tensormsg.received_bytes"]
+    assert client.status.is_ok and server.status.is_ok
+    failed = found["inner", "SERVER"]
+    assert failed.attributes["error.type"] == "APPLICATION"
+    assert not failed.status.is_ok and "not today" in failed.status.description
+    assert [event.name for event in failed.events] == ["exception"]
+    assert not found["inner", "CLIENT"].status.is_ok
+
+
+def test_spans_of_streams(face, spans):
+    async def scenario(server, ep, value):
+        from opentelemetry import trace
+        if face.blocks:
+            @server.method("count")
+            def count(stream):
+                for message in stream:
+                    with spans.tracer.start_as_current_span("work"):
+                        yield message
+        else:
+            @server.method("count")
+            async def count(stream):
+                async for message in stream:
+                    with spans.tracer.start_as_current_span("work"):
+                        pass
+                    yield message
+        stream = ep.stream("count")
+        await value(stream.send(X))
+        await value(stream.send(X))
+        await value(stream.done_writing())
+        while await value(stream.recv(WAIT)) is not None:
+            pass
+        await value(stream.wait(WAIT))
+        assert not trace.get_current_span().get_span_context().is_valid
+        return await spans.come(4)
+
+    found = face.run(scenario)
+    client, server = found["count", "CLIENT"], found["count", "SERVER"]
+    assert client.parent is None
+    assert child_of(server) == ids(client)
+    assert child_of(found["work", "INTERNAL"]) == ids(server)
+    for span in client, server:
+        assert (span.attributes["tensormsg.sent"],
+                span.attributes["tensormsg.received"]) == (2, 2)
+
+
+def test_a_trace_that_the_application_passes_on(face, spans):
+    """Also past a connection that is not traced; and the library's own methods
+    have no span."""
+    parent = f"00-{7:032x}-{9:016x}-01"
+
+    async def scenario(server, ep, value):
+        give_methods(server)
+        await value(ep.health())
+        await value(ep.call("double", X, trace_parent=parent,
+                            trace_state="vendor=1"))
+        return await spans.come(2)
+
+    found = face.run(scenario)
+    assert found.keys() == {("double", "CLIENT"), ("double", "SERVER")}
+    client = found["double", "CLIENT"]
+    assert child_of(client) == (7, 9)
+    assert child_of(found["double", "SERVER"]) == ids(client)
+    assert client.context.trace_state.to_header() == "vendor=1"
+    import tensormsg.otel
+    tensormsg.otel.uninstrument()
+
+    async def untraced(server, ep, value):
+        give_methods(server)
+        server.intercept(tensormsg.otel.Tracing(spans.provider))
+        await value(ep.call("double", X, trace_parent=parent))
+        return await spans.come(3)
+
+    face.run(untraced)
+    third = spans._ended.get_finished_spans()[-1]
+    assert (third.kind.name, child_of(third)) == ("SERVER", (7, 9))
