@@ -41,6 +41,14 @@ typedef void (*tmsg_log_fn)(void *arg, tmsg_log_level_t level,
  * error, warn, info, debug) decides, read once. Thread-safe. */
 TMSG_API void tmsg_log_set(tmsg_log_level_t level, tmsg_log_fn fn, void *arg);
 
+/* Sends UCX's own lines to `fn`: those that UCX_LOG_LEVEL lets through, by
+ * default its warnings and errors, of which ten of a source file of UCX's are
+ * written in 10 s. fn NULL means standard error, as without this call. What
+ * ends the process goes to standard error in any case. Nothing comes where
+ * UCX_LOG_FILE is set, or somebody else in the process takes UCX's lines. Holds
+ * for the process; `fn` as that of tmsg_log_set(). Thread-safe. */
+TMSG_API void tmsg_log_set_ucx(tmsg_log_fn fn, void *arg);
+
 #ifdef __cplusplus
 }
 #endif

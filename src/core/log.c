@@ -40,6 +40,12 @@ typedef struct {
     tally_t tally[TMSG_LOG_WHOM_MOST + 1];
 } interval_t;
 
+/* The application's function for lines. */
+typedef struct {
+    tmsg_log_fn fn; /* NULL: standard error */
+    void *arg;
+} sink_t;
+
 static const char *const level_names[] = {"none", "error", "warn", "info",
                                           "debug"};
 
@@ -51,8 +57,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int threshold = TMSG_LOG_NONE;
 /* The next fields are protected by the lock. */
-static tmsg_log_fn sink;
-static void *sink_arg;
+static sink_t own_sink, ucx_sink;
 static interval_t intervals[TMSG_LOG_KIND_COUNT];
 static pid_t counter; /* the process whose events are counted */
 static uint64_t (*clock_fn)(void);
@@ -112,17 +117,20 @@ int tmsg_log_wanted(tmsg_log_level_t level)
     return (int)level <= atomic_load_explicit(&threshold, memory_order_relaxed);
 }
 
-static void write_line(tmsg_log_level_t level, const char *line, bool by_sink)
+/* `sink` NULL: to standard error. */
+static void write_line(tmsg_log_level_t level, const char *line,
+                       const sink_t *sink)
 {
-    if (by_sink && sink != NULL && !outlives) {
-        sink(sink_arg, level, line);
+    if (sink != NULL && sink->fn != NULL && !outlives) {
+        sink->fn(sink->arg, level, line);
     } else {
         fprintf(stderr, "tensormsg %s: %s\n", level_names[level], line);
     }
 }
 
 static void write_tally(const words_t *words, const interval_t *interval,
-                        const tally_t *tally, uint64_t seconds, bool by_sink)
+                        const tally_t *tally, uint64_t seconds,
+                        const sink_t *sink)
 {
     char line[256];
 
@@ -130,20 +138,21 @@ static void write_tally(const words_t *words, const interval_t *interval,
              "%" PRIu64 " %s%s %s %s %s in the last %" PRIu64 " s",
              tally->count, words->what, tally->count == 1 ? "" : "s",
              words->preposition, tally->whom, words->happened, seconds);
-    write_line(interval->level, line, by_sink);
+    write_line(interval->level, line, sink);
 }
 
 /* Writes what was counted of a kind, and begins to count anew. */
 static void write_counts(size_t kind, uint64_t now_ns, bool by_sink)
 {
     interval_t *interval = &intervals[kind];
+    const sink_t *sink = interval->apart ? &ucx_sink : &own_sink;
     uint64_t seconds = (now_ns - interval->counts_ns + NS_PER_S / 2) / NS_PER_S;
 
     seconds = seconds == 0 ? 1 : seconds;
     for (size_t i = 0; i <= TMSG_LOG_WHOM_MOST; i++) {
         if (interval->tally[i].count > 0) {
             write_tally(&kind_words[kind], interval, &interval->tally[i],
-                        seconds, by_sink && !interval->apart);
+                        seconds, by_sink ? sink : NULL);
         }
     }
     memset(interval->tally, 0, sizeof(interval->tally));
@@ -195,10 +204,31 @@ void tmsg_log_set(tmsg_log_level_t level, tmsg_log_fn fn, void *arg)
     check_process();
     write_all_counts(false, true);
     memset(intervals, 0, sizeof(intervals));
-    sink = fn;
-    sink_arg = arg;
+    own_sink = (sink_t){fn, arg};
     atomic_store(&threshold, (int)level);
     leave();
+}
+
+void tmsg_log_set_ucx(tmsg_log_fn fn, void *arg)
+{
+    enter();
+    check_process();
+    write_all_counts(false, true);
+    ucx_sink = (sink_t){fn, arg};
+    leave();
+}
+
+bool tmsg_log_pass_ucx(tmsg_log_level_t level, const char *line)
+{
+    bool passes;
+
+    enter();
+    passes = ucx_sink.fn != NULL && !outlives;
+    if (passes) {
+        ucx_sink.fn(ucx_sink.arg, level, line);
+    }
+    leave();
+    return passes;
 }
 
 static void format_line(char line[LINE_BYTES], const char *format, va_list args)
@@ -224,7 +254,7 @@ void tmsg_log(tmsg_log_level_t level, const char *format, ...)
     format_line(line, format, args);
     va_end(args);
     enter();
-    write_line(level, line, true);
+    write_line(level, line, &own_sink);
     leave();
 }
 
@@ -294,7 +324,7 @@ void tmsg_log_of(tmsg_log_kind_t kind, const char *whom, tmsg_log_level_t level,
         va_start(args, format);
         format_line(line, format, args);
         va_end(args);
-        write_line(level, line, true);
+        write_line(level, line, &own_sink);
     }
     leave();
 }

@@ -13,6 +13,7 @@
 #ifndef TMSG_CORE_LOG_H
 #define TMSG_CORE_LOG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <tensormsg/log.h>
@@ -68,10 +69,14 @@ void tmsg_log(tmsg_log_level_t level, const char *format, ...)
 void tmsg_log_of(tmsg_log_kind_t kind, const char *whom, tmsg_log_level_t level,
                  const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* Returns whether somebody else's line of a kind may go to standard error. If
- * not, it is counted, and so will be the count, whatever lines are wanted. */
+/* Returns whether a line of UCX's, of a kind, may be written. If not, it is
+ * counted, and so will be the count, whatever lines are wanted. */
 int tmsg_log_may(tmsg_log_kind_t kind, const char *whom,
                  tmsg_log_level_t level);
+
+/* Passes a line of UCX's to the application's function for them. Returns false
+ * if there is none. */
+bool tmsg_log_pass_ucx(tmsg_log_level_t level, const char *line);
 
 /* Returns whether a line of that level would be seen. Call this before costly
  * formatting. */

@@ -27,14 +27,20 @@ static const char *name_of(ucs_log_level_t level)
                                                             : "TRACE";
 }
 
+static tmsg_log_level_t level_of(ucs_log_level_t level)
+{
+    return level <= UCS_LOG_LEVEL_ERROR  ? TMSG_LOG_ERROR
+           : level == UCS_LOG_LEVEL_WARN ? TMSG_LOG_WARN
+           : level <= UCS_LOG_LEVEL_INFO ? TMSG_LOG_INFO
+                                         : TMSG_LOG_DEBUG;
+}
+
 /* Returns whether a line of UCX's is to be left out, and counts it if so. Peers
  * can have UCX warn and complain, but nothing more that is told unasked. */
 static bool is_left_out(ucs_log_level_t level, const char *file)
 {
     return level <= UCS_LOG_LEVEL_WARN &&
-           !tmsg_log_may(TMSG_LOG_UCX_SAID_KIND, file,
-                         level == UCS_LOG_LEVEL_WARN ? TMSG_LOG_WARN
-                                                     : TMSG_LOG_ERROR);
+           !tmsg_log_may(TMSG_LOG_UCX_SAID_KIND, file, level_of(level));
 }
 
 /* UCX writes what is fatal to standard error itself, and ends the process. It
@@ -45,7 +51,7 @@ static ucs_log_func_rc_t say(const char *file, unsigned line,
                              const char *format, va_list arguments)
 {
     const char *slash = strrchr(file, '/');
-    char text[LINE_BYTES];
+    char text[LINE_BYTES], passed[LINE_BYTES + 64];
     struct timeval now;
 
     (void)function;
@@ -58,6 +64,10 @@ static ucs_log_func_rc_t say(const char *file, unsigned line,
         return UCS_LOG_FUNC_RC_STOP;
     }
     vsnprintf(text, sizeof(text), format, arguments);
+    snprintf(passed, sizeof(passed), "%.40s:%u %s", file, line, text);
+    if (tmsg_log_pass_ucx(level_of(level), passed)) {
+        return UCS_LOG_FUNC_RC_STOP;
+    }
     gettimeofday(&now, NULL);
     fprintf(stderr, "[%lld.%06lld] [pid %d] %s:%u UCX %s %s\n",
             (long long)now.tv_sec, (long long)now.tv_usec, (int)getpid(), file,

@@ -4,12 +4,13 @@
 #ifndef TMSG_AM_UCX_WORDS_H
 #define TMSG_AM_UCX_WORDS_H
 
-/* From now on UCX's lines go to standard error, for the whole process and
- * whoever uses UCX in it. Of its warnings and errors ten are told in 10 s, and
- * then how many more there were. Nothing changes if UCX_LOG_FILE says where
- * they go, or if somebody in the process has given UCX a function for them
- * before. LOG_FILE in a configuration file of UCX's is not seen. Called before
- * UCX is asked for anything; any thread, any number of times. */
+/* From now on UCX's lines go to standard error, or to the function of
+ * tmsg_log_set_ucx(), for the whole process and whoever uses UCX in it. Of its
+ * warnings and errors ten are told in 10 s, and then how many more there were.
+ * Nothing changes if UCX_LOG_FILE says where they go, or if somebody in the
+ * process has given UCX a function for them before. LOG_FILE in a configuration
+ * file of UCX's is not seen. Called before UCX is asked for anything; any
+ * thread, any number of times. */
 void tmsg_ucx_words_begin(void);
 
 #endif

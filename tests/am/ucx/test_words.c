@@ -88,6 +88,48 @@ Test(words, are_counted_if_there_are_many)
     must_say(said, " lines of UCX's file.c got left out in the last ");
 }
 
+static char passed[8192];
+
+static void pass(void *arg, tmsg_log_level_t level, const char *line)
+{
+    size_t length = strlen(passed);
+
+    must_eq(arg, &passed);
+    snprintf(passed + length, sizeof(passed) - length, "%d %s\n", (int)level,
+             line);
+}
+
+/* With all that UCX says, and the count of what it said too often. */
+Test(words, go_to_the_applications_function)
+{
+    dispatch_fn dispatch;
+    char said[4096];
+    stream_t errors;
+    side_t side;
+
+    *(void **)&dispatch = dlsym(RTLD_DEFAULT, "ucs_log_dispatch");
+    must_true(dispatch != NULL);
+    redirect(&errors, STDERR_FILENO);
+    tmsg_log_set_ucx(pass, &passed);
+    side_open(&side, NULL);
+    side_listen_link(&side, LINK_UNIX);
+    must_say(passed, "2 parser.c:");
+    must_say(passed, "UCX_NO_SUCH_SETTING");
+    for (int i = 0; i < 20; i++) {
+        dispatch("/a/file.c", 7, "f", 1, NULL, "line %d", i);
+    }
+    dispatch("/a/file.c", 7, "f", 5, NULL, "of a debugger");
+    side_close(&side);
+    must_say(passed, "1 file.c:7 line 1\n");
+    must_say(passed, "4 file.c:7 of a debugger\n");
+    must_say(passed, " lines of UCX's file.c got left out in the last ");
+    tmsg_log_set_ucx(NULL, NULL);
+    dispatch("/a/other.c", 7, "f", 5, NULL, "to standard error");
+    restore(&errors, said, sizeof(said));
+    must_say(said, "other.c:7 UCX DEBUG to standard error");
+    must_eq(strstr(said, "file.c"), NULL);
+}
+
 static unsigned taken;
 
 static int take_line(const char *file, unsigned line, const char *function,
