@@ -80,7 +80,8 @@ enum {
 
 typedef struct tmsg_publisher_params {
     uint64_t field_mask; /* TMSG_PUBLISHER_PARAM_*; unset: defaults */
-    uint32_t keep;       /* newest maps that a newcomer is sent; default 0 */
+    uint32_t keep;       /* newest maps that a newcomer is sent; default 0. If
+                          * `messages` is set it is sent so many of them */
     const tmsg_subscriber_params_t *subscriber; /* for those that are added
                                                  * without; NULL: defaults */
     /* Who is subscribed, as a listener's functions of these names tell who is

@@ -170,6 +170,29 @@ with tensormsg.connect({camera.url!r}) as ep:
     assert stays.wait() == list(range(frame))
 
 
+@pytest.mark.parametrize("mode", [None, "all"])
+def test_a_newcomer_gets_all_that_is_kept(mode):
+    """More than may wait for it, and go to it at once, by default."""
+    with tensormsg.publish(":0", keep=64, mode=mode) as camera:
+        for frame in range(100):
+            camera.send({"x": np.full(3, frame)}, frame=frame)
+        assert camera.describe()["kept"] == 64
+        assert Viewer(camera.url, 99).wait() == list(range(36, 100))
+
+
+def test_a_newcomer_gets_all_that_is_kept_with_asyncio():
+    async def main():
+        async with tensormsg.publish(":0", keep=64) as camera:
+            for frame in range(100):
+                await camera.send({"x": np.full(3, frame)}, frame=frame)
+            async with tensormsg.connect(camera.url) as ep:
+                assert [(await ep.recv()).meta["frame"] for _ in range(64)] == \
+                    list(range(36, 100))
+
+    run(main)
+
+
+
 @pytest.mark.parametrize("copy", [True, False])
 def test_a_newcomer_gets_the_last_ones(copy):
     with tensormsg.publish(":0", keep=3) as camera:

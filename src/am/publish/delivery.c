@@ -24,6 +24,7 @@ typedef struct {
     tmsg_subscriber_t *subscriber;
     tmsg_publication_t *publication;
     uint64_t since_ns; /* when it came into that list, where that matters */
+    bool kept;         /* it waits, and counts as one of `kept_waiting` */
 } delivery_t;
 
 static void note_fate(tmsg_subscriber_t *subscriber, tmsg_fate_t fate)
@@ -47,11 +48,15 @@ static bool wants_newest(const tmsg_subscriber_t *subscriber)
            subscriber->endpoint->peer_hello.subscribe & TMSG_SUBSCRIBE_NEWEST;
 }
 
+/* Returns how many messages may wait. What is kept for a newcomer does not take
+ * the place of others, unless somebody chose how many may wait. */
 static uint32_t messages_of(const tmsg_subscriber_t *subscriber)
 {
-    return wants_newest(subscriber) ? 1
-           : subscriber->overrun    ? subscriber->room
-                                    : subscriber->params.messages;
+    return wants_newest(subscriber)
+               ? 1
+               : subscriber->kept_waiting + (subscriber->overrun
+                                                 ? subscriber->room
+                                                 : subscriber->params.messages);
 }
 
 static uint32_t subscriber_window(const tmsg_subscriber_t *subscriber)
@@ -107,6 +112,7 @@ static delivery_t *take_waiting(tmsg_subscriber_t *subscriber,
 
     tmsg_list_remove(&subscriber->waiting, node);
     subscriber->waiting_bytes -= delivery->publication->bytes;
+    subscriber->kept_waiting -= delivery->kept;
     return delivery;
 }
 
@@ -260,9 +266,10 @@ static bool takes_more(const tmsg_subscriber_t *subscriber)
            !is_behind(subscriber);
 }
 
-/* Adds a delivery to those that wait, behind `before`, or in front of all. */
+/* Adds a delivery to those that wait, behind `before`, or in front of all.
+ * `kept`: it is one that is kept for newcomers. */
 static bool wait_behind(tmsg_subscriber_t *subscriber, tmsg_node_t *before,
-                        tmsg_publication_t *publication)
+                        tmsg_publication_t *publication, bool kept)
 {
     delivery_t *delivery = malloc(sizeof(*delivery));
 
@@ -276,6 +283,8 @@ static bool wait_behind(tmsg_subscriber_t *subscriber, tmsg_node_t *before,
     delivery->subscriber = subscriber;
     delivery->publication = publication;
     delivery->since_ns = has_age_bound(subscriber) ? tmsg_now_ns() : 0;
+    delivery->kept = kept && subscriber->adapts_room;
+    subscriber->kept_waiting += delivery->kept;
     tmsg_publication_use(publication);
     tmsg_list_insert(&subscriber->waiting, before, &delivery->node);
     subscriber->waiting_bytes += publication->bytes;
@@ -335,7 +344,7 @@ static void offer_kept_again(tmsg_subscriber_t *subscriber)
         if (!is_within_bounds(subscriber, publication->bytes)) {
             break;
         }
-        wait_behind(subscriber, NULL, publication);
+        wait_behind(subscriber, NULL, publication, true);
     }
 }
 
@@ -493,15 +502,15 @@ static void set_age_timer(tmsg_subscriber_t *subscriber)
 }
 
 static bool wait_for(tmsg_subscriber_t *subscriber,
-                     tmsg_publication_t *publication)
+                     tmsg_publication_t *publication, bool kept)
 {
-    return wait_behind(subscriber, subscriber->waiting.tail, publication);
+    return wait_behind(subscriber, subscriber->waiting.tail, publication, kept);
 }
 
 void tmsg_subscriber_offer(tmsg_subscriber_t *subscriber,
                            tmsg_publication_t *publication)
 {
-    if (wait_for(subscriber, publication)) {
+    if (wait_for(subscriber, publication, false)) {
         flush_subscriber(subscriber);
         enforce_bounds(subscriber);
     }
@@ -512,7 +521,8 @@ void tmsg_deliveries_begin(tmsg_subscriber_t *subscriber)
     const tmsg_list_t *kept = &subscriber->publisher->kept;
 
     for (tmsg_node_t *node = kept->head; node != NULL; node = node->next) {
-        wait_for(subscriber, TMSG_CONTAINER_OF(node, tmsg_publication_t, node));
+        wait_for(subscriber, TMSG_CONTAINER_OF(node, tmsg_publication_t, node),
+                 true);
     }
     trim_waiting(subscriber);
     flush_subscriber(subscriber);

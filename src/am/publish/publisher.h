@@ -74,6 +74,7 @@ typedef struct tmsg_subscriber {
     uint64_t nearest_ns; /* the least time that a message took to be taken */
     tmsg_list_t waiting; /* deliveries, oldest first */
     uint64_t waiting_bytes;
+    uint32_t kept_waiting; /* of these, which do not count against the bound */
     bool anew; /* the peer was restarted, and has not got what is kept */
     tmsg_timer_t timer;    /* for what may wait no longer */
     tmsg_list_t under_way; /* deliveries, that which went first first */

@@ -445,6 +445,46 @@ Test(publisher, sends_a_newcomer_what_is_kept)
     close_scene(&scene);
 }
 
+/* Publishes 100 maps, and expects that a newcomer gets the newest `count`, and
+ * `more`, which come then. */
+static void expect_kept(const tmsg_subscriber_params_t *subscriber,
+                        uint64_t count, uint64_t more)
+{
+    const tmsg_publisher_params_t params = {.field_mask =
+                                                TMSG_PUBLISHER_PARAM_KEEP |
+                                                TMSG_PUBLISHER_PARAM_SUBSCRIBER,
+                                            .keep = 64,
+                                            .subscriber = subscriber};
+    scene_t scene;
+
+    open_scene(&scene, LINK_UNIX, 0, &params);
+    for (int i = 0; i < 100; i++) {
+        publish(&scene);
+    }
+    join(&scene, 0);
+    for (uint64_t i = 0; i < more; i++) {
+        publish(&scene);
+    }
+    for (uint64_t i = 100 - count; i < 100 + more; i++) {
+        expect_map(&scene, 0, i);
+    }
+    close_scene(&scene);
+}
+
+/* More than may wait by default, and than the window. */
+Test(publisher, sends_a_newcomer_all_that_is_kept)
+{
+    expect_kept(NULL, 64, 10);
+}
+
+Test(publisher, sends_a_newcomer_as_many_as_may_wait_for_it)
+{
+    const tmsg_subscriber_params_t params = {
+        .field_mask = TMSG_SUBSCRIBER_PARAM_MESSAGES, .messages = 20};
+
+    expect_kept(&params, 20, 0);
+}
+
 static void count_release(void *arg) { ++*(unsigned *)arg; }
 
 /* A map of one owned tensor, whose release is counted. */
