@@ -177,6 +177,21 @@ void tmsgpy_dealloc(void *arg, void *data, uint64_t bytes, void *token);
 void tmsgpy_device_dealloc(void *arg, tmsg_device_t device, void *data,
                            uint64_t bytes, tmsg_stream_t stream, void *token);
 
+/* A line of the library's log, or of UCX's. */
+typedef struct tmsgpy_line {
+    int of_ucx;
+    int level;         /* tmsg_log_level_t */
+    unsigned left_out; /* lines before it */
+    char text[1024];
+} tmsgpy_line_t;
+
+/* Keeps UCX's lines from now on, and those of the library of own_level and
+ * graver; -1: these go where they went. */
+void tmsgpy_log_take(int own_level);
+
+/* Takes the oldest: 1, or 0: there is none, and it does not wait. */
+int tmsgpy_log_next(int waits, tmsgpy_line_t *line_p);
+
 /* Has calls and streams of that side seen by `hooks`, an object of Python's
  * that lives as long as the hub or its worker: by its methods of those names
  * that `mask` has (TMSG_INTERCEPTOR_*), with the numbers (tmsg_intercepted_t *,

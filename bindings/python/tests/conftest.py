@@ -11,6 +11,7 @@ import time
 import pytest
 
 import tensormsg
+from tensormsg import _logs
 from tensormsg._often import often
 
 HERE = pathlib.Path(__file__).parent
@@ -66,6 +67,13 @@ def without_loop(coroutine):
 def all_is_logged():
     """What the tests before have logged does not count."""
     often.forget()
+
+
+@pytest.fixture
+def silent_library(monkeypatch):
+    """The library's own log is not in `logging`, so that the package itself says
+    what it would."""
+    monkeypatch.setattr(_logs, "_level", lambda: 0)
 
 
 @pytest.fixture(params=["asyncio", "uvloop", "sync"])

@@ -373,7 +373,7 @@ def test_threads_share_a_connection():
     ep.close()
 
 
-def test_memory_that_is_used_up_says_so(caplog):
+def test_memory_that_is_used_up_says_so(caplog, silent_library):
     """To who receives, and to who sends; nothing is lost."""
     context = tensormsg.Context(limits={"held_bytes": 1 << 20})
     with tensormsg.sync.listen(":0", context=context,
@@ -427,7 +427,8 @@ def test_what_the_librarys_log_says_is_not_said_twice():
     assert ran.stdout.count("memory: those that came") == 1, ran.stdout
 
 
-def test_memory_that_is_used_up_says_so_with_asyncio(caplog):
+def test_memory_that_is_used_up_says_so_with_asyncio(caplog,
+                                                    silent_library):
     context = tensormsg.Context(limits={"held_bytes": 1 << 20})
 
     async def main():

@@ -4,7 +4,12 @@
 import asyncio
 import contextlib
 import contextvars
+import ctypes
 import gc
+import logging
+import os
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -207,6 +212,7 @@ def test_interceptors_see_calls_on_both_sides(face):
         with pytest.raises(tensormsg.Refused, match="no good token") as no:
             await value(ep.call("double", X))
         assert no.value.may_have_run is False
+        await comes(lambda: len(log) == 2)
         ep.intercept(Seen(log, "c."))
         ep.intercept(Token())
         ep.intercept(Figures())
@@ -586,3 +592,82 @@ def test_a_trace_that_the_application_passes_on(face, spans):
     face.run(untraced)
     third = spans._ended.get_finished_spans()[-1]
     assert (third.kind.name, child_of(third)) == ("SERVER", (7, 9))
+
+
+def test_the_librarys_log_is_in_logging(face, caplog):
+    """With the level that its logger has when a connection is made."""
+    def said(*words):
+        return [record for record in caplog.records
+                if all(word in record.getMessage() for word in words)]
+
+    async def scenario(server, ep, value):
+        await value(ep.send(X))
+        ep.abort()
+        await comes(lambda: said("the connection broke"))
+
+    with caplog.at_level(logging.INFO, "tensormsg"):
+        face.run(scenario)
+    record, = said("the connection broke")
+    assert (record.name, record.levelname) == ("tensormsg", "WARNING")
+    connected = said("): connected by ")
+    assert [(each.name, each.levelname) for each in connected] == \
+        2 * [("tensormsg", "INFO")]
+    becomes(lambda: said("closed by this side"))
+    assert {record.threadName for record in caplog.records
+            if record.name == "tensormsg"} == {"tensormsg-log"}
+    caplog.clear()
+    with caplog.at_level(logging.INFO):  # of the root
+        face.run(scenario)
+        assert said("): connected by ")
+    caplog.clear()
+    with caplog.at_level(logging.ERROR, "tensormsg"), \
+            sync.listen(":0", background=True) as listener:
+        sync.connect(listener.url).abort()
+    face.run(scenario)
+    assert len(said("the connection broke")) == 1  # the second one
+    assert not said("): connected by ")
+
+
+def test_ucxs_own_output_is_in_logging(caplog):
+    """A warning to tensormsg.ucx, with where UCX says it."""
+    tensormsg.Context()
+    dispatch = ctypes.CDLL("libucs.so.0").ucs_log_dispatch
+    for level, line in (2, b"odd"), (1, b"broken"):
+        dispatch(b"/ucx/src/file.c", 7, b"f", level, None, b"%s", line)
+    becomes(lambda: "broken" in caplog.text)
+    assert [(record.name, record.levelname, record.getMessage())
+            for record in caplog.records] == [
+        ("tensormsg.ucx", "WARNING", "file.c:7 odd"),
+        ("tensormsg.ucx", "ERROR", "file.c:7 broken")]
+
+
+PRINTS = """if True:
+    import sys, tensormsg
+    if sys.argv[1] == "logging":
+        import logging
+        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    with tensormsg.sync.listen(":0", background=True) as listener, \\
+            tensormsg.sync.connect(listener.url) as ep:
+        ep.send({"x": 1})
+    print("of the program")
+"""
+
+
+@pytest.mark.parametrize("how, own", [
+    ("logging", "tensormsg: tcp://"), ("", ""),
+    ("TENSORMSG_LOG", "tensormsg info: tcp://")])
+def test_nothing_of_it_is_on_standard_output(how, own):
+    """All of it was told when the process has ended."""
+    ran = subprocess.run(
+        [sys.executable, "-c", PRINTS, how], check=True, capture_output=True,
+        text=True, timeout=WAIT, env={
+            **os.environ, "UCX_BOGUS_SETTING": "1", "UCX_LOG_LEVEL": "warn",
+            "UCX_WARN_UNUSED_ENV_VARS": "y",
+            **({how: "info"} if how == "TENSORMSG_LOG" else {})})
+    assert ran.stdout == "of the program\n"
+    lines = ran.stderr.splitlines()
+    assert sum("unused env variable: UCX_BOGUS_SETTING" in line
+               for line in lines) == 1
+    rest = [line for line in lines if "UCX_BOGUS" not in line]
+    assert len(rest) == (4 if own else 0), ran.stderr
+    assert all(line.startswith(own) for line in rest)

@@ -56,7 +56,8 @@ class Told:
         return {"on_peer": self.came, "on_lost": self.went}
 
 
-def test_a_server_that_only_receives_learns_that_a_peer_died(caplog):
+def test_a_server_that_only_receives_learns_that_a_peer_died(caplog,
+                                                             silent_library):
     told = Told()
     with caplog.at_level(logging.INFO, "tensormsg"), \
             tensormsg.listen(":0", background=True, **told.how) as server, \
@@ -78,7 +79,7 @@ def test_a_server_that_only_receives_learns_that_a_peer_died(caplog):
     assert lost.getMessage().startswith("lost tcp://")
 
 
-def test_a_receive_logs_that_a_peer_was_lost(caplog):
+def test_a_receive_logs_that_a_peer_was_lost(caplog, silent_library):
     with tensormsg.listen(":0", background=True) as server:
         ep = sync.connect(server.url)
         ep.send({"x": np.ones(1)})
@@ -101,7 +102,7 @@ def check_ends(told, reason=type(None)):
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_without_asyncio(background, caplog):
+def test_without_asyncio(background, caplog, silent_library):
     told = Told()
 
     def visit():

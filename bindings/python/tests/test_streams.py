@@ -623,8 +623,8 @@ def test_messages_and_requests_outlive_all():
 
 @pytest.mark.parametrize("place", [":0", "unix"])
 @pytest.mark.parametrize("how", ["abort", "close"])
-def test_an_opener_that_ends_is_no_fault_of_the_handlers(place, how, tmp_path,
-                                                         caplog):
+def test_an_opener_that_ends_is_no_fault_of_the_handlers(
+        place, how, tmp_path, caplog, silent_library):
     """Whatever it hears of first: the end of what it sends, of the connection,
     or of the stream."""
     done = threading.Semaphore(0)

@@ -9,7 +9,6 @@ import functools
 import json
 import logging
 import math
-import os
 import threading
 import time
 import weakref
@@ -25,6 +24,7 @@ from ._lib import address, ffi, hot, lib, take_text, text, utf8
 from ._intercept import Hooks, everywhere
 from ._linger import Life, drop, keep_in_mind
 from ._link import Admission, Dialling
+from ._logs import lines
 from ._modes import live_queue
 from ._near import OPTIONS, option_meant, warn_of_options
 from ._own_loop import look_at_own_loop, note_door
@@ -68,8 +68,6 @@ def url_of(place: str) -> str:
 
 
 _log = logging.getLogger("tensormsg")
-# Whether the library's own log says what goes wrong.
-_LOGS = os.environ.get("TENSORMSG_LOG") in ("warn", "info", "debug")
 _left: List[Any] = []  # allocators and hooks of workers that go after their hub
 
 
@@ -221,6 +219,7 @@ class Hub:
                  borrows: bool = False, live: bool = False) -> None:
         """`background`: None is from the first offer on. `borrows`: messages
         may come as loans. `live`: its endpoints send by mode="live"."""
+        lines.follow()
         context = context or default_context()
         self.allocators = in_use(allocators)
         params = ffi.new("tmsg_worker_params_t *")
@@ -860,7 +859,7 @@ class Hub:
             words = self.starvation()
             if words:
                 self._starved = True
-                if not _LOGS:
+                if not lines.says(logging.WARNING):
                     _log.warning("nothing is received%s", words)
 
     def look_first(self) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import os
 import threading
 import weakref
 from collections import deque
@@ -14,6 +13,7 @@ from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, \
     Protocol, Set
 
 from ._lib import lib
+from ._logs import lines
 from ._often import often
 from .context import generation, is_exiting, park_at_exit
 from .errors import Error, Status, error_of
@@ -22,10 +22,6 @@ from .errors import Error, Status, error_of
 # coming was read is not told at all.
 MOST_UNREAD = 4096
 
-# The level from which on the library's own log says it already.
-_said_by_library = {"warn": logging.WARNING, "info": logging.INFO,
-                    "debug": logging.DEBUG}.get(
-                        os.environ.get("TENSORMSG_LOG", ""), logging.CRITICAL)
 _log = logging.getLogger("tensormsg")
 
 OnPeer = Callable[[Any], object]
@@ -203,7 +199,7 @@ class Presence:
 
     def _log(self, event: Happened) -> None:
         level = logging.INFO if event.error is None else logging.WARNING
-        if level >= _said_by_library or not _log.isEnabledFor(level) or \
+        if lines.says(level) or not _log.isEnabledFor(level) or \
                 is_exiting():
             return
         if event.error is not None:

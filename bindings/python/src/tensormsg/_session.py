@@ -6,19 +6,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import os
 import threading
 import weakref
 from collections import deque
 from typing import Any, Callable, Deque, NamedTuple, Optional
 
 from ._lib import ffi, lib, text
+from ._logs import lines
 from ._often import often
 from .context import generation, park_at_exit
 
 _log = logging.getLogger("tensormsg")
-# Whether the library's own log says what goes wrong.
-_LOGS = os.environ.get("TENSORMSG_LOG") in ("warn", "info", "debug")
 _KINDS = {lib.TMSG_SESSION_AWAY: "away", lib.TMSG_SESSION_BACK: "back",
           lib.TMSG_SESSION_NEW: "new"}
 _FAILED = "an on_session failed"
@@ -52,7 +50,7 @@ class Sessions:
     def _made(self, event: Any) -> SessionEvent:
         words, endpoint = text(event.words), self._endpoint()
         kind = _KINDS.get(event.event, "new")
-        if kind == "new" and not _LOGS and often.may("a new session began"):
+        if kind == "new" and not lines.says(logging.WARNING) and often.may("a new session began"):
             _log.warning("%s: %s", getattr(endpoint, "peer", "a peer"), words)
         return SessionEvent(kind, words, endpoint)
 

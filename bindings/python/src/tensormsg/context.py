@@ -14,6 +14,7 @@ from typing import Any, Dict, Mapping, Optional
 from ._count import UINT64, count
 from ._lib import ffi, lib, take_text, utf8
 from ._linger import at_exit
+from ._logs import lines
 from ._stays import Stays
 from ._time import milliseconds
 from .errors import Status, before_error, check, error_of
@@ -112,6 +113,7 @@ class Context(Stays):
                  key: Optional[Key] = None) -> None:
         if is_exiting():
             raise error_of(Status.CLOSED, _EXITED)
+        lines.follow()
         params = ffi.new("tmsg_context_params_t *")
         keep = []
         if limits is not None:
