@@ -65,8 +65,10 @@ def without_loop(coroutine):
 
 @pytest.fixture(autouse=True)
 def all_is_logged():
-    """What the tests before have logged does not count."""
+    """What the tests before have logged does not count, here and in the library,
+    which is asked anew."""
     often.forget()
+    _logs.lines._taken = None
 
 
 @pytest.fixture
