@@ -501,7 +501,9 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
  * "aborted_messages" of the peer's; "sent_by_schema": messages whose names and
  * shapes went by number; "sent_by_template" and "received_by_template": small
  * ones that were like the last one and took a short way; "sent_by_bulk" and
- * "received_by_bulk": those by the bulk stream; "sent_by_fastbox" and
+ * "received_by_bulk": those by the bulk stream; "sent_fragment_bytes" and
+ * "received_fragment_bytes": bytes of fragments, which tell how far a large
+ * message is that is under way; "sent_by_fastbox" and
  * "received_by_fastbox": those by a fast box; "received_in_place": those whose
  * tensors lie where UCX received them; "device_tensors": those of devices'
  * memory, by the path that they took (docs/domains.md); "reconnects": true

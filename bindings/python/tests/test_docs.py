@@ -45,7 +45,7 @@ def test_loans_of_their_page(tmp_path):
 
 @pytest.mark.parametrize("needs, index", [
     (needs, index)
-    for needs in (None, "prometheus_client", "opentelemetry")
+    for needs in (None, "prometheus_client", "opentelemetry", "tqdm")
     for index in range(len(blocks_of(OBSERVED, needs)))])
 def test_a_block_of_the_page_on_observability(needs, index, tmp_path):
     if needs is not None:

@@ -19,7 +19,8 @@ import pytest
 
 import tensormsg
 from conftest import WAIT, without_loop
-from tensormsg import sync
+from tensormsg import _hub, _progress, sync
+from tensormsg._lib import hot
 
 X = {"x": np.arange(6, dtype="f4")}
 
@@ -671,3 +672,142 @@ def test_nothing_of_it_is_on_standard_output(how, own):
     rest = [line for line in lines if "UCX_BOGUS" not in line]
     assert len(rest) == (4 if own else 0), ran.stderr
     assert all(line.startswith(own) for line in rest)
+
+
+@contextlib.contextmanager
+def moved_slowly(hub):
+    """By a thread, some 128 KiB at a time."""
+    over = threading.Event()
+
+    def move():
+        while not over.wait(.003):
+            hot.progress(hub.number, 0)
+
+    thread = threading.Thread(target=move)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+class Told(list):
+    """What a function for progress was told."""
+
+    def __call__(self, done, total):
+        self.append((done, total))
+
+    def check(self, total, all_of_it):
+        assert {each for _, each in self} == {all_of_it}
+        done = [each for each, _ in self]
+        assert done == sorted(set(done)) and 0 < done[0] < total
+        if all_of_it is not None:
+            assert done[-1] == all_of_it
+
+
+BIG = np.ones(32 << 20, "u1")
+
+
+@pytest.fixture
+def often_told(monkeypatch):
+    monkeypatch.setattr(_progress, "EVERY_S", .005)
+    monkeypatch.setattr(_hub, "SLICE_MS", 5)
+
+
+def test_progress_of_a_send(face, often_told):
+    told = Told()
+
+    async def main(listener):
+        if face.blocks:
+            with sync.connect(listener.url) as ep:
+                ep.send({"x": BIG, "n": 7}, progress=told)
+        else:
+            async with tensormsg.connect(listener.url) as ep:
+                await ep.send({"x": BIG, "n": 7}, progress=told)
+
+    with sync.listen(":0", background=False) as listener, \
+            moved_slowly(listener._hub):
+        without_loop(main(listener)) if face.blocks else \
+            asyncio.run(main(listener))
+    told.check(BIG.nbytes, BIG.nbytes)
+
+
+def test_progress_of_a_call_both_ways(face):
+    told = Told()
+
+    async def scenario(server, ep, value):
+        @server.method("twice")
+        def twice(request):
+            return {"y": np.concatenate(2 * [request["x"]])}
+
+        await value(ep.call("twice", {"x": BIG}, into={
+            "y": np.zeros(2 * BIG.nbytes, "u1")}, progress=told, timeout=WAIT))
+
+    face.run(scenario)
+    assert told[-1] == (3 * BIG.nbytes, 3 * BIG.nbytes)
+    assert told == sorted(set(told))
+
+
+async def value_of(made):
+    return made
+
+
+async def awaited(made):
+    return await made
+
+
+def test_progress_of_receives_and_fetches(face, often_told):
+    came, fetched, placed = Told(), Told(), Told()
+    buffer = np.zeros_like(BIG)
+
+    async def scenario(owner, ep, value):
+        ep_of_owner, listener = owner
+        ep_of_owner.set_queue(queue=4, slow="reject")
+        ep_of_owner.send({"x": BIG})
+        offer = listener.offer({"x": BIG}, name="w")
+        await value(ep.recv_into({"x": buffer}, progress=came))
+        assert buffer.all()
+        buffer[:] = 0
+        await value(ep.fetch(name="w", into={"x": buffer}, progress=placed))
+        assert buffer.all()
+        await value(ep.fetch(offer.key, progress=fetched))
+
+    async def main(listener):
+        if face.blocks:
+            with sync.connect(listener.url, background=True) as ep:
+                ep.send(X)
+                await scenario((listener.recv(WAIT).peer, listener), ep,
+                               value_of)
+        else:
+            async with tensormsg.connect(listener.url, background=True) as ep:
+                await ep.send(X)
+                await scenario((listener.recv(WAIT).peer, listener), ep,
+                               awaited)
+
+    with sync.listen(":0", background=False) as listener, \
+            moved_slowly(listener._hub):
+        without_loop(main(listener)) if face.blocks else \
+            asyncio.run(main(listener))
+    came.check(BIG.nbytes, BIG.nbytes)
+    placed.check(BIG.nbytes, BIG.nbytes)
+    fetched.check(BIG.nbytes, None)
+
+
+def test_a_progress_that_fails_and_one_that_is_none(face, caplog):
+    def fails(done, total):
+        raise ZeroDivisionError
+
+    async def scenario(server, ep, value):
+        with pytest.raises(TypeError, match="progress is a function"):
+            await value(ep.send(X, progress=7))
+        await value(ep.send(X, progress=fails))
+        told = Told()
+        await value(ep.send(X, progress=told))
+        assert told == [(24, 24)]
+        with pytest.raises(TypeError, match="progress="):
+            ep.stream("x", progress=told)
+        assert ep._hub.followed == []
+
+    face.run(scenario)
+    assert "a progress function failed" in caplog.text

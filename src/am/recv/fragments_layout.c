@@ -241,9 +241,11 @@ const char *tmsg_fragments_layout_claim(tmsg_message_t *message,
     if (range_p->bytes != bytes) {
         return "a fragment of another length than its message says";
     }
-    return tmsg_fragments_layout_note(message, number)
-               ? NULL
-               : "a fragment that came twice";
+    if (!tmsg_fragments_layout_note(message, number)) {
+        return "a fragment that came twice";
+    }
+    message->endpoint->stats.received_fragment_bytes += bytes;
+    return NULL;
 }
 
 void tmsg_fragments_layout_landed(tmsg_message_t *message)

@@ -446,6 +446,7 @@ const void *tmsg_fragments_out_step(tmsg_fragments_out_t *fragments,
                                     int *memory_type_p, size_t *count_p)
 {
     slot->fill = NULL;
+    fragments->send->endpoint->stats.sent_fragment_bytes += bytes;
     return is_slicing(fragments)
                ? step_slice(fragments, bytes, slot, count_p)
                : step_tensor(fragments, bytes, slot, memory_type_p);

@@ -71,6 +71,8 @@ void tmsg_stats_add(tmsg_stats_t *sum, const tmsg_stats_t *more)
     sum->sent_bytes += more->sent_bytes;
     sum->sent_by_schema += more->sent_by_schema;
     sum->sent_by_bulk += more->sent_by_bulk;
+    sum->sent_fragment_bytes += more->sent_fragment_bytes;
+    sum->received_fragment_bytes += more->received_fragment_bytes;
     sum->sent_by_fastbox += more->sent_by_fastbox;
     sum->sent_by_loan += more->sent_by_loan;
     sum->received_by_loan += more->received_by_loan;
@@ -170,6 +172,10 @@ bool tmsg_stats_describe(cJSON *object, const tmsg_stats_t *stats)
            add_counter(object, "sent_by_schema", stats->sent_by_schema) &&
            add_counter(object, "sent_by_template", stats->sent_by_template) &&
            add_counter(object, "sent_by_bulk", stats->sent_by_bulk) &&
+           add_counter(object, "sent_fragment_bytes",
+                       stats->sent_fragment_bytes) &&
+           add_counter(object, "received_fragment_bytes",
+                       stats->received_fragment_bytes) &&
            add_counter(object, "sent_by_fastbox", stats->sent_by_fastbox) &&
            add_counter(object, "sent_by_loan", stats->sent_by_loan) &&
            add_counter(object, "sent_loan_bytes", stats->sent_loan_bytes) &&

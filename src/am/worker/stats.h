@@ -50,6 +50,8 @@ typedef struct {
     uint64_t sent_by_fastbox, received_by_fastbox;
     /* Count the messages whose fragments went by the bulk stream. */
     uint64_t sent_by_bulk, received_by_bulk;
+    /* Count the bytes of fragments, also of messages that are under way. */
+    uint64_t sent_fragment_bytes, received_fragment_bytes;
     /* Count the loans, and the bytes of their tensors. */
     uint64_t sent_by_loan, received_by_loan;
     uint64_t sent_loan_bytes, received_loan_bytes;

@@ -279,6 +279,7 @@ class Hub:
         self.threads_move_it = False  # by calls that block
         self._starved = False  # a message has waited for memory
         self._counts = False  # calls
+        self.followed: List[Any] = []  # what tells of its progress
         self._held: Dict[int, int] = {}  # how many wait for an endpoint's
         self.doomed: Set[int] = set()  # of those, to be destroyed
         # Addresses of those destroyed, and the peers of those that had ended.
@@ -883,6 +884,8 @@ class Hub:
     def look_around(self, deadline: Deadline, asks: bool = False) -> None:
         """Of a call that waits, now and then: raises WouldBlock where it waits
         for the event loop that it is made in. `asks`: for a handler."""
+        for progress in list(self.followed):
+            progress.look()
         if self._dialled:
             look_at_own_loop(self._dialled, deadline.waited(), asks)
 

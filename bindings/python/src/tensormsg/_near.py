@@ -14,7 +14,8 @@ from ._data import shortened
 
 # What calls that send take beside metadata.
 OPTIONS = frozenset(("acked", "attempts", "copy", "idempotent", "into",
-                     "keep_strides", "lend", "loan", "timeout", "verify"))
+                     "keep_strides", "lend", "loan", "progress", "timeout",
+                     "verify"))
 _MEANT = OPTIONS | {"meta", "on_release"}
 _OTHER_WORDS = {"ack": "acked", "acks": "acked", "acknowledged": "acked",
                 "checksum": "verify", "metadata": "meta", "retries": "attempts"}
