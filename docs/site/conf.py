@@ -2,7 +2,9 @@
 """Sphinx's settings for the site. scripts/docs.sh runs it."""
 
 import ast
+import importlib
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -60,6 +62,16 @@ for name in names:
     setattr(native, name, mock.MagicMock())
 native.text = lambda pointer: release
 sys.modules["tensormsg._lib"] = native
+
+# autodoc finds members, and their order, in the module that a class is written
+# in; the package has its classes name the one that they are imported from.
+package = importlib.import_module("tensormsg")
+for path in pathlib.Path(sources.name, "tensormsg").glob("*.py"):
+    home = sys.modules.get(f"tensormsg.{path.stem}")
+    for node in ast.parse(path.read_text()).body if home else ():
+        if isinstance(node, ast.ClassDef) and \
+                vars(package).get(node.name) is vars(home)[node.name]:
+            vars(home)[node.name].__module__ = home.__name__
 
 NAME = re.compile(r"(tmsg_\w+)(\(\))?|(TMSG_[A-Z0-9_]+)|(tensormsg/(\w+)\.h)")
 

@@ -75,3 +75,10 @@ def info() -> Dict[str, Any]:
     library finds on the machine ("machine")."""
     return {"version": __version__, "ucx": _ucx.describe(),
             "machine": default_context().describe()}
+
+
+# As users, tracebacks and pickles name them.
+for _name in __all__:
+    if callable(globals()[_name]):
+        globals()[_name].__module__ = __name__
+del _name
