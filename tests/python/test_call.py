@@ -201,6 +201,9 @@ def test_where_nobody_serves():
             called = run("call", there.url, *words)
             assert called.returncode == code
             one_line(called.stderr, "nobody serves here")
+        called = run("call", "--wait", "-t", ".3", there.url, "echo", "x=1")
+        assert called.returncode == UNAVAILABLE
+        one_line(called.stderr, "nobody serves here (", "attempts)")
     called = run("call", "tcp://127.0.0.1:1", "echo")
     assert called.returncode == FAILED
     one_line(called.stderr, "127.0.0.1:1")
