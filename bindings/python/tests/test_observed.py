@@ -811,3 +811,17 @@ def test_a_progress_that_fails_and_one_that_is_none(face, caplog):
 
     face.run(scenario)
     assert "a progress function failed" in caplog.text
+
+
+def test_what_ucx_says_when_it_is_loaded_is_not_on_standard_output():
+    """And what UCX_LOG_LEVEL asks for is seen without any handler."""
+    ran = subprocess.run(
+        [sys.executable, "-c", """if True:
+            import os, tensormsg
+            tensormsg.sync.listen(":0").close()
+            assert "UCX_LOG_FILE" not in os.environ"""],
+        check=True, capture_output=True, text=True, timeout=WAIT,
+        env={**os.environ, "UCX_LOG_LEVEL": "debug"})
+    assert ran.stdout == ""
+    assert "libucs.so" in ran.stderr
+    assert len(ran.stderr.splitlines()) > 20

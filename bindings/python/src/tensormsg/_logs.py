@@ -8,6 +8,7 @@ import atexit
 import logging
 import math
 import os
+import sys
 import threading
 from typing import Any
 
@@ -32,7 +33,12 @@ def _level() -> int:
 
 def _tell(line: Any) -> None:
     logger = _ucx if line.of_ucx else _log
-    logger.log(_LEVELS.get(line.level, logging.ERROR), "%s", text(line.text))
+    level = _LEVELS.get(line.level, logging.ERROR)
+    if level < logging.WARNING and not logger.hasHandlers():
+        # UCX_LOG_LEVEL asked for it; `logging` would drop it.
+        print(text(line.text), file=sys.stderr)
+    else:
+        logger.log(level, "%s", text(line.text))
     if line.left_out:
         logger.warning("%d lines before this one were left out", line.left_out)
 

@@ -4,10 +4,11 @@ process can have but one."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import os
-from typing import Dict, Optional, Tuple
+from typing import Dict, Iterator, Optional, Tuple
 
 LEAST = (1, 13)
 NAME = "libucp.so.0"
@@ -57,11 +58,26 @@ def _choose() -> str:
     return f"{_load_wheel()}; {why}"
 
 
+@contextlib.contextmanager
+def _to_stderr() -> Iterator[None]:
+    """What UCX says while it is loaded, before it can be given a function for
+    that, goes to standard error: standard output is the program's."""
+    if "UCX_LOG_FILE" in os.environ:
+        yield
+        return
+    os.environ["UCX_LOG_FILE"] = "stderr"
+    try:
+        yield
+    finally:
+        del os.environ["UCX_LOG_FILE"]
+
+
 def load() -> None:
     """Loads one, if none is loaded. Raises ImportError."""
     global _why, _path
     try:
-        _why = _choose()
+        with _to_stderr():
+            _why = _choose()
         _path = _loaded() or ""
     except (OSError, ImportError) as error:
         raise ImportError(
