@@ -139,12 +139,15 @@ def test_each_array_of_open_is_made_when_it_is_asked_for(model):
         assert file.meta["epoch"] == "3"
         assert "file 'model.safetensors'" in repr(file)
         assert "'weight': float32[65536]" in repr(file)
+        with pytest.raises(KeyError, match="no 'wieght': is it 'weight'") as no:
+            file["wieght"]
     for use in (lambda: file["bias"], lambda: "bias" in file,
                 lambda: list(file), lambda: len(file), lambda: dict(file)):
         with pytest.raises(tensormsg.Closed, match="model.safetensors was "
                                                    "closed: open it again"):
             use()
     assert "closed" in repr(file)
+    assert str(no.value) == "no 'wieght'"
     file.close()
 
 
@@ -217,6 +220,8 @@ def test_a_tree_comes_back(tmp_path):
     assert file["layers/1/w"].tolist() == [0]
     assert file.meta["run"] == "a" and file.meta["frame"] == 3
     assert safetensors.numpy.load_file(path)["layers/0/w"].sum() == 4
+    with tensormsg.open(path) as lazy:
+        assert repr(lazy.tree()) == repr(TREE)
 
 
 @pytest.mark.parametrize("text, value", [

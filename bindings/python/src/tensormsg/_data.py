@@ -447,9 +447,9 @@ class _Tree:
     it would cost the product of both."""
 
     def __init__(self, leaves: Mapping[str, Any], is_part: bool,
-                 arrays: Mapping[str, Any]) -> None:
+                 numpy_of: Callable[[str], Any]) -> None:
         self._leaves = leaves
-        self._arrays = arrays
+        self._numpy_of = numpy_of
         self._is_part = is_part
         self._taken: Set[str] = set()
         self._path: List[str] = []
@@ -479,7 +479,7 @@ class _Tree:
     def _numbers(self) -> List[Any]:
         """Those of a list that came as one array, with its bytes: one that
         repeats an element would become more than was sent."""
-        array = self._arrays.get(self._leaf())
+        array = self._numpy_of(self._leaf())
         if not isinstance(array, np.ndarray) or array.ndim != 1 or \
                 array.dtype not in _AS_NUMBERS or not array.flags.c_contiguous:
             raise self._malformed()
@@ -516,13 +516,13 @@ class _Tree:
 
 
 def unflatten(form: str, leaves: Mapping[str, Any], is_part: bool = False,
-              arrays: Optional[Mapping[str, Any]] = None) -> Any:
+              numpy_of: Optional[Callable[[str], Any]] = None) -> Any:
     """The tree again. `form` came from a peer: ValueError where it lies.
-    `is_part`: only some of the leaves were asked for. `arrays`: those of numpy's,
-    where the leaves are another library's."""
+    `is_part`: only some of the leaves were asked for. `numpy_of`: gives the leaf
+    of a name as numpy's array, if the leaves are another library's."""
     try:
-        return _Tree(leaves, is_part, leaves if arrays is None else
-                     arrays).build(json.loads(form))
+        return _Tree(leaves, is_part, numpy_of or leaves.__getitem__).build(
+            json.loads(form))
     except RecursionError:
         raise ValueError("the peer's tree is nested too deep") from None
 

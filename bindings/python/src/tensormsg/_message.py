@@ -337,6 +337,13 @@ class BaseMessage(Mapping[str, Any]):
         self._arrays[name] = value
         return value
 
+    def _numpy_of(self, name: str) -> Any:
+        """What there is of that name, an array as numpy's, whatever `like`
+        says."""
+        value = self._arrays.get(name)
+        return self._numpy(name) if value is None and name in self._arrays \
+            else value
+
     def _without_numpy(self, name: str) -> str:
         """Why there is no array of it."""
         at = self._at(name)
@@ -455,7 +462,7 @@ class BaseMessage(Mapping[str, Any]):
         """What was sent, with its dicts, lists, tuples and None."""
         form = self._meta.get(_data.MARK)
         return dict(self) if not isinstance(form, str) else \
-            _data.unflatten(form, self, self._is_part, self._arrays)
+            _data.unflatten(form, self, self._is_part, self._numpy_of)
 
     @property
     def lent(self) -> bool:

@@ -11,6 +11,7 @@ import warnings
 from typing import Any, Collection, Iterable, List, Optional
 
 from ._data import shortened
+from .errors import Error
 
 # What calls that send take beside metadata.
 OPTIONS = frozenset(("acked", "attempts", "copy", "idempotent", "into",
@@ -79,17 +80,23 @@ class NoSuchName(KeyError):
         return KeyError, (str(self),)
 
     def __str__(self) -> str:
+        words = f"no {self._kind}{shortened(repr(self.args[0]))}"
+        try:
+            return words + self._there()
+        except Error:  # of a file that was closed meanwhile
+            return words
+
+    def _there(self) -> str:
         name, names = str(self.args[0]), self._names
         alike = (one for one in names if len(one) <= 2 * len(name) + 1)
         close = close_names(name, itertools.islice(alike, _LOOKED_AT), 3)
         told = close or list(itertools.islice(names, 5))
         words = ", ".join(f"'{shortened(one)}'" for one in told)
-        return f"no {self._kind}{shortened(repr(self.args[0]))}" + (
-            f": is it {words}?" if close else
-            f": there is {words}" if told else ": there is nothing") + (
-            f" It has {len(names)} names" if close else
-            f" and {len(names) - len(told)} more"
-            if len(names) > len(told) else "")
+        if close:
+            return f": is it {words}? It has {len(names)} names"
+        more = len(names) - len(told)
+        return f": there is {words or 'nothing'}" + (
+            f" and {more} more" if more > 0 else "")
 
 
 # As tracebacks, and callers of a handler that raises it, see it.
