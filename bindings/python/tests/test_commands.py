@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from tensormsg._cmd_perf import numbers
 DONE, FAILED, USAGE, APPLICATION, NO_METHOD, OTHER_MAP, TIMED_OUT, \
     UNAVAILABLE, CUT = range(9)
 TOOL = os.environ["TENSORMSG"]
+PATIENT = "--wait", "-t", str(WAIT)  # until somebody listens there
 
 
 @pytest.fixture
@@ -298,15 +300,15 @@ def test_no_reply_is_kept_to_a_file_that_changed(serving, tmp_path, capsys,
 @pytest.mark.parametrize("words, code, said", [
     (["fail"], APPLICATION, "too hot"), (["nothing"], NO_METHOD, "nothing"),
     (["double", "x=[1]"], OTHER_MAP, "x"), (["double"], OTHER_MAP, "x"),
-    (["late", "-t", ".2"], TIMED_OUT, "handler"),
+    (["late", "-t", "2"], TIMED_OUT, "handler"),
 ])
 def test_calls_that_fail(words, code, said, serving, capsys):
-    assert main(["call", serving.url, *words]) == code
-    assert said in capsys.readouterr().err
     assert main(["call", "--json", serving.url, *words]) == code
-    event = json.loads(capsys.readouterr().out)
+    out, err = capsys.readouterr()
+    event = json.loads(out)
     assert event["event"] == "failed" and said in event["error"]
     assert event["code"] == (42 if code == APPLICATION else 0)
+    assert err.startswith("tensormsg: ") and said in err
 
 
 def test_a_server_is_asked(serving, capsys):
@@ -367,7 +369,7 @@ def whole(files, folder):
 def test_files_come_whole(files, tmp_path, capsys):
     """Byte by byte. Both end by themselves."""
     with Receiver(tmp_path, "-n", 3, "-o", tmp_path / "out") as it:
-        assert main(["send", "--wait", "--verify", it.url, *files]) == DONE
+        assert main(["send", *PATIENT, "--verify", it.url, *files]) == DONE
         assert it.end() == DONE
     assert capsys.readouterr().out.count("\n") == 4
     whole(files, tmp_path / "out")
@@ -375,7 +377,7 @@ def test_files_come_whole(files, tmp_path, capsys):
 
 def test_files_of_the_command_come_whole(files, tmp_path):
     with Receiver(tmp_path, "-n", 3, "-o", tmp_path / "out") as it:
-        subprocess.run([TOOL, "send", "--wait", "--verify", it.url, *files],
+        subprocess.run([TOOL, "send", *PATIENT, "--verify", it.url, *files],
                        timeout=WAIT, check=True)
         assert it.end() == DONE
     whole(files, tmp_path / "out")
@@ -396,7 +398,7 @@ def test_recv_tells_what_came(tmp_path, files, capsys):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/map-000001.safetensors").touch()
     with Receiver(tmp_path, "-n", 2, "--json", "-o", tmp_path / "out") as it:
-        with sync.connect(it.url, wait=True) as ep:
+        with sync.connect(it.url, wait=True, timeout=WAIT) as ep:
             ep.send(TREE, meta={"frame": 5}, acked=True, timeout=WAIT)
         assert main(["send", "--json", it.url, files[0]]) == DONE
         assert it.end() == DONE
@@ -426,7 +428,7 @@ def test_what_is_refused_is_told(tmp_path, files, capsys):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/z.npz").touch()
     with Receiver(tmp_path, "-o", tmp_path / "out") as it:
-        assert main(["send", "--wait", "-v", it.url, *files]) == FAILED
+        assert main(["send", *PATIENT, "-v", it.url, *files]) == FAILED
         assert it.stop() == DONE
     said = capsys.readouterr()
     assert f"tensormsg: {files[1]}: the file is there already" in said.err
@@ -444,31 +446,44 @@ def offered(ep, **more):
     return ep.recv(WAIT).meta
 
 
-@pytest.mark.parametrize("then", ["mute", "gone", "changed"])
-def test_a_sender_that_fails_ends_one_that_counts(then, tmp_path, capsys):
+def test_a_sender_that_falls_silent_ends_one_that_counts(tmp_path, capsys):
     with Receiver(tmp_path, "-n", 1, "-t", ".2", "-o", tmp_path / "out") as it:
-        ep = sync.connect(it.url, background=True, wait=True)
+        with contextlib.closing(sync.connect(it.url, background=True,
+                                             wait=True, timeout=WAIT)) as ep:
+            assert offered(ep)["transfer.state"] == "go"
+            assert it.end() == FAILED
+            ep.abort()
+    assert "did not come in time" in capsys.readouterr().err
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_a_sender_that_fails_is_told_of(tmp_path, capsys):
+    """Its file changed; or it has gone."""
+    err = ""
+    with Receiver(tmp_path, "-n", 1, "-t", WAIT, "-o", tmp_path / "out") as it, \
+            sync.connect(it.url, background=True, wait=True,
+                         timeout=WAIT) as ep:
         assert offered(ep)["transfer.state"] == "go"
-        if then == "changed":
-            ep.send({"x": np.ones(1)}, acked=True)
-            ep.send({}, meta={"transfer.verdict": 1, "transfer.state": "changed",
-                              "transfer.error": "it grew"})
-            assert ep.recv(WAIT).meta["transfer.error"] == "it grew"
-        if then == "gone":
-            ep.close(WAIT)
-        assert it.end() == FAILED
-        ep.abort()
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1 and {
-        "mute": "did not come in time", "gone": "has gone before",
-        "changed": "it grew"}[then] in err
+        ep.send({"x": np.ones(1)}, acked=True)
+        ep.send({}, meta={"transfer.verdict": 1, "transfer.state": "changed",
+                          "transfer.error": "it grew"})
+        assert ep.recv(WAIT).meta["transfer.error"] == "it grew"
+        assert offered(ep)["transfer.state"] == "go"
+        ep.close(WAIT)
+        end = time.monotonic() + WAIT
+        while "has gone before the file was whole" not in err:
+            assert time.monotonic() < end
+            err += capsys.readouterr().err
+        assert it.stop() == FAILED
+    assert "x.npy: it grew" in err and err.count("\n") == 2
     assert os.listdir(tmp_path / "out") == []
 
 
 def test_a_peer_cannot_choose_another_folder(tmp_path, capsys):
     """Nor write the receiver's log full."""
     with Receiver(tmp_path, "-o", tmp_path / "out") as it, \
-            sync.connect(it.url, background=True, wait=True) as ep:
+            sync.connect(it.url, background=True, wait=True,
+                         timeout=WAIT) as ep:
         for _ in range(30):
             said = offered(ep, file_name="../x.npy")
             assert said["transfer.state"] == "failed"
@@ -481,7 +496,7 @@ def test_a_file_that_changes_is_not_kept(tmp_path, files, monkeypatch, capsys):
     monkeypatch.setattr(Watched, "_stat", lambda self: (
         *stat(self), os.urandom(8)))
     with Receiver(tmp_path, "-o", tmp_path / "out") as it:
-        assert main(["send", "--wait", it.url, files[0]]) == FAILED
+        assert main(["send", *PATIENT, it.url, files[0]]) == FAILED
         assert it.stop() == DONE
     assert "the file changed while it was in use" in capsys.readouterr().err
     assert os.listdir(tmp_path / "out") == []
