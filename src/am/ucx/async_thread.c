@@ -7,10 +7,12 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <ucs/async/async_fwd.h>
 #include <unistd.h>
 
@@ -26,6 +28,7 @@ typedef ucs_status_t (*dispatch_fn)(int *ids, size_t count,
 
 static int set = -1;    /* of UCX's thread; -1: not found */
 static int member = -1; /* a descriptor in it that is ours */
+static ino_t inode;     /* of `member`: it has not been closed and reused */
 static bool running;    /* our thread is there */
 static dispatch_fn dispatch;
 
@@ -36,13 +39,31 @@ static void ignore(int id, ucs_event_set_types_t events, void *arg)
     (void)arg;
 }
 
+/* Makes a socket that nothing ever comes to. Unlike an eventfd, it has an inode
+ * of its own. */
+static void make_member(void)
+{
+    struct stat made;
+
+    member = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    inode = member >= 0 && fstat(member, &made) == 0 ? made.st_ino : 0;
+}
+
+static bool is_ours(void)
+{
+    struct stat now;
+
+    return fstat(member, &now) == 0 && S_ISSOCK(now.st_mode) &&
+           now.st_ino == inode;
+}
+
 /* Asks whether `member` is in a set, by setting there what is set anyway. */
 static bool has_member(int number)
 {
     struct epoll_event event = {.events = EPOLLIN,
                                 .data.ptr = (void *)(uintptr_t)member};
 
-    return number >= 0 && number != member &&
+    return number >= 0 && number != member && is_ours() &&
            epoll_ctl(number, EPOLL_CTL_MOD, member, &event) == 0;
 }
 
@@ -61,7 +82,7 @@ static int find_set(void)
 
 void tmsg_async_thread_hold(void)
 {
-    member = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    make_member();
     if (member >= 0 &&
         ucs_async_set_event_handler(UCS_ASYNC_MODE_THREAD_SPINLOCK, member,
                                     UCS_EVENT_SET_EVREAD, ignore, NULL,
@@ -94,26 +115,29 @@ static bool renew_set(void)
         close(fresh);
     }
     close(member);
-    member = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    make_member();
     event.data.ptr = (void *)(uintptr_t)member;
     return done && member >= 0 &&
            epoll_ctl(set, EPOLL_CTL_ADD, member, &event) == 0;
 }
 
-bool tmsg_async_thread_renew(void)
+const char *tmsg_async_thread_renew(void)
 {
     void *init = symbol_of("ucs_async_global_init");
     void *dispatcher = symbol_of("ucs_async_dispatch_handlers");
     init_fn make_table;
 
     running = false;
+    if (set >= 0 && !has_member(set)) { /* the numbers may be in use again */
+        return "it has closed descriptors of UCX";
+    }
     if (set < 0 || init == NULL || dispatcher == NULL || !renew_set()) {
-        return false;
+        return "this UCX does not show what it takes to replace it";
     }
     memcpy(&make_table, &init, sizeof(init));
     memcpy(&dispatch, &dispatcher, sizeof(dispatcher));
     make_table();
-    return true;
+    return NULL;
 }
 
 static ucs_event_set_types_t types_of(uint32_t events)

@@ -12,8 +12,6 @@
 #ifndef TMSG_AM_UCX_ASYNC_THREAD_H
 #define TMSG_AM_UCX_ASYNC_THREAD_H
 
-#include <stdbool.h>
-
 #include <tensormsg/status.h>
 
 /* Keeps UCX's thread running, and finds its set, until
@@ -22,8 +20,9 @@ void tmsg_async_thread_hold(void);
 void tmsg_async_thread_drop(void);
 
 /* Makes set and table new. In the child of a fork(), where the parent held the
- * thread. Returns whether it could. */
-bool tmsg_async_thread_renew(void);
+ * thread. Touches no descriptor if the program has closed the set. Returns
+ * NULL, or why it could not, in words. */
+const char *tmsg_async_thread_renew(void);
 
 /* Starts this library's thread, if it does not run in this process. After
  * tmsg_async_thread_renew(). Errors: UNSUPPORTED (the program has closed the

@@ -42,10 +42,8 @@ static void in_child(void)
 {
     is_child = is_child || open > 0;
     if (is_child && why == NULL) {
-        why = !still ? "another thread was opening or closing a connection"
-              : !tmsg_async_thread_renew()
-                  ? "this UCX does not show what it takes to replace it"
-                  : NULL;
+        why = still ? tmsg_async_thread_renew()
+                    : "another thread was opening or closing a connection";
     }
     open = 0;
     pthread_mutex_init(&lock, NULL);

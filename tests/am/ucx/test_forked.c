@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Who forks while UCX is in use has children that use it, too. */
 #include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "am/ucx/fork_guard.h"
@@ -182,6 +187,94 @@ Test(forked, one_that_closes_descriptors_of_the_parent_is_told)
 
     pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
     child_start(&child, close_all, NULL);
+    child_join(&child);
+    pair_close(&pair);
+}
+
+enum {
+    NUMBERS = 256,  /* more than the descriptors of such a process */
+    SET = 0xabcdef, /* what the sets of the application say of an event */
+};
+
+static bool is_set(int fd)
+{
+    char path[32], name[32] = "";
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    return readlink(path, name, sizeof(name) - 1) > 0 &&
+           strstr(name, "[eventpoll]") != NULL;
+}
+
+/* Makes own descriptors of the same numbers: a set of each set, and of each
+ * other one something that is ready, and in all of the sets. Returns how many
+ * those are. */
+static int replace_all(bool sets[NUMBERS])
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = SET};
+    int count = 0;
+
+    for (int fd = 3; fd < NUMBERS; fd++) {
+        sets[fd] = is_set(fd);
+    }
+    for (int fd = 3; fd < NUMBERS; fd++) {
+        close(fd);
+        must_eq(sets[fd] ? epoll_create1(0) : eventfd(1, 0), fd);
+    }
+    for (int fd = 3; fd < NUMBERS; fd++) {
+        count += !sets[fd];
+        for (int set = 3; set < NUMBERS && !sets[fd]; set++) {
+            must_true(!sets[set] ||
+                      epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+        }
+    }
+    return count;
+}
+
+static void expect_own(const bool sets[NUMBERS], int count)
+{
+    struct epoll_event events[NUMBERS];
+    uint64_t value;
+
+    for (int set = 3; set < NUMBERS; set++) {
+        if (sets[set]) {
+            must_eq(epoll_wait(set, events, NUMBERS, 0), count);
+            for (int i = 0; i < count; i++) {
+                must_eq(events[i].data.u64, SET);
+            }
+        }
+    }
+    for (int fd = 3; fd < NUMBERS; fd++) {
+        must_true(sets[fd] || read(fd, &value, sizeof(value)) > 0);
+    }
+}
+
+/* Forks a worker that makes no connection, once its own descriptors have the
+ * numbers of those that it closed. */
+static void close_all_and_fork(pipes_t *pipes, void *arg)
+{
+    bool sets[NUMBERS];
+    int status, count = replace_all(sets);
+    pid_t pid = fork();
+
+    (void)arg;
+    (void)pipes;
+    must_true(pid >= 0);
+    if (pid == 0) {
+        must_true(count < NUMBERS - 3); /* there was a set */
+        expect_own(sets, count);
+        _exit(0);
+    }
+    must_eq(waitpid(pid, &status, 0), pid);
+    must_eq(status, 0);
+}
+
+Test(forked, descriptors_of_one_that_has_closed_all_are_its_own)
+{
+    child_t child;
+    pair_t pair;
+
+    pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
+    child_start(&child, close_all_and_fork, NULL);
     child_join(&child);
     pair_close(&pair);
 }
