@@ -15,7 +15,7 @@
 
 /* Shared by all that open or close UCX. fork() has it alone. */
 static pthread_rwlock_t moving = PTHREAD_RWLOCK_INITIALIZER;
-static bool still; /* fork() has it */
+static _Thread_local bool still; /* fork() in this thread has it */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned open;   /* `lock` protects it; 0 where is_child */

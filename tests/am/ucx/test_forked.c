@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Who forks while UCX is in use has children that use it, too. */
 #include <criterion/criterion.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -159,6 +162,52 @@ Test(forked, one_that_was_opening_has_children_that_are_told_what_to_do)
     tmsg_fork_guard_end();
     child_join(&child);
     pair_close(&pair);
+}
+
+static pthread_t second;
+static atomic_bool second_is_late;
+
+static void *fork_once(void *arg)
+{
+    pid_t pid = fork();
+
+    must_true(pid >= 0);
+    if (pid == 0) {
+        _exit(0);
+    }
+    must_eq(waitpid(pid, NULL, 0), pid);
+    return arg;
+}
+
+/* Comes after the library's own handler: the first fork() lasts until the
+ * second has waited for it in vain. */
+static void prolong_first(void)
+{
+    static atomic_bool first_is_here;
+
+    if (atomic_exchange(&first_is_here, true)) {
+        atomic_store(&second_is_late, true);
+        return;
+    }
+    must_eq(pthread_create(&second, NULL, fork_once, NULL), 0);
+    for (int i = 0; i < PEERS_BOUND_MS && !atomic_load(&second_is_late); i++) {
+        poll(NULL, 0, 1);
+    }
+}
+
+Test(forked, two_forks_at_once_leave_nothing_locked, .timeout = 60)
+{
+    pthread_t first;
+
+    must_eq(pthread_atfork(prolong_first, NULL, NULL), 0);
+    tmsg_fork_guard_begin();
+    tmsg_fork_guard_end();
+    must_eq(pthread_create(&first, NULL, fork_once, NULL), 0);
+    must_eq(pthread_join(first, NULL), 0);
+    must_eq(pthread_join(second, NULL), 0);
+    must_true(atomic_load(&second_is_late));
+    tmsg_fork_guard_begin();
+    tmsg_fork_guard_end();
 }
 
 /* As daemons do. */
