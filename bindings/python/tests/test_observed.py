@@ -364,6 +364,45 @@ def test_around_the_handler(face):
     assert left == ["Ann", "Bob", "Cid"]
 
 
+def test_around_swallows_no_exception(face):
+    """Neither of the handler nor of one further inside; and the server goes
+    on."""
+    class Swallows:
+        def around(self, call):
+            return contextlib.suppress(ValueError)
+
+    class Breaks:
+        def around(self, call):
+            if call.method == "refuse":
+                raise ValueError("inside")
+
+    async def scenario(server, ep, value):
+        server.intercept(Swallows())
+        server.intercept(Breaks())
+        give_methods(server)
+        if face.blocks:
+            @server.method("fail")
+            def fail(request):
+                raise ValueError("of the handler")
+        else:
+            @server.method("fail")
+            async def fail(request):
+                raise ValueError("of the handler")
+
+        @server.method("fails", stream=True)
+        def fails(stream):
+            raise ValueError("of the stream")
+
+        for method, words in ("fail", "of the handler"), ("refuse", "inside"):
+            with pytest.raises(tensormsg.Internal, match=words):
+                await value(ep.call(method, timeout=WAIT))
+        with pytest.raises(tensormsg.Internal, match="of the stream"):
+            await value(ep.stream("fails").recv(WAIT))
+        await value(ep.call("double", X, timeout=WAIT))
+
+    face.run(scenario)
+
+
 def test_hooks_in_a_thread_of_the_librarys():
     """They may close what they see, and cannot wait."""
     threads, errors = set(), []

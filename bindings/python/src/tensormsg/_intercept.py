@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import functools
 import inspect
 import itertools
 import logging
@@ -126,7 +127,7 @@ class Interceptor:
     def around(self, call: InterceptedCall
                ) -> Optional[ContextManager[Any]]:
         """What is entered around the handler, in its own task or thread, as
-        `with` does."""
+        `with` does, but that it swallows no exception."""
 
     def message(self, call: InterceptedCall, sent: bool,
                 meta: Mapping[str, Any]) -> None:
@@ -260,13 +261,19 @@ class Hooks:
         return made
 
 
+def _leave(manager: ContextManager[Any], *error: Any) -> None:
+    """Whatever it says, an exception of the handler goes on."""
+    manager.__exit__(*error)
+
+
 @contextlib.contextmanager
 def _within(hooks: List[Hooks], map: int) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for one in hooks:
             manager = one.around(map)
             if manager is not None:
-                stack.enter_context(manager)
+                manager.__enter__()
+                stack.push(functools.partial(_leave, manager))
         yield
 
 
