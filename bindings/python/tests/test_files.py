@@ -2,6 +2,7 @@
 """load(), open() and save(): every value as numpy and safetensors have it, in the
 page cache, for as long as an array lives."""
 
+import copy
 import gc
 import pathlib
 import re
@@ -142,7 +143,10 @@ def test_each_array_of_open_is_made_when_it_is_asked_for(model):
         with pytest.raises(KeyError, match="no 'wieght': is it 'weight'") as no:
             file["wieght"]
     for use in (lambda: file["bias"], lambda: "bias" in file,
-                lambda: list(file), lambda: len(file), lambda: dict(file)):
+                lambda: list(file), lambda: len(file), lambda: dict(file),
+                lambda: file.dtype("bias"), lambda: file.raw("bias"),
+                lambda: file.dlpack("bias"), lambda: file.lent, file.apart,
+                lambda: copy.copy(file), lambda: copy.deepcopy(file)):
         with pytest.raises(tensormsg.Closed, match="model.safetensors was "
                                                    "closed: open it again"):
             use()

@@ -38,6 +38,7 @@ class _Closed(Dict[str, Any]):
                        "or take its arrays before")
 
     __getitem__ = __contains__ = __iter__ = __len__ = _refuse
+    keys = values = items = _refuse
 
 
 class File(BaseMessage):
@@ -65,8 +66,9 @@ class File(BaseMessage):
 
     def close(self) -> None:
         """Lets go of the file: its arrays go on, and no others are made."""
-        self._arrays = self._ready = _Closed(self.path)
-        self._owner = self._parts = None
+        closed: Any = _Closed(self.path)
+        self._arrays = self._ready = self._parts = closed
+        self._owner = self._places = None
 
     def __enter__(self: F) -> F:
         return self
