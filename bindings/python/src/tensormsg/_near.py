@@ -19,8 +19,12 @@ OPTIONS = frozenset(("acked", "attempts", "copy", "idempotent", "into",
                      "verify"))
 _MEANT = OPTIONS | {"meta", "on_release"}
 _OTHER_WORDS = {"ack": "acked", "acks": "acked", "acknowledged": "acked",
-                "checksum": "verify", "metadata": "meta", "retries": "attempts"}
-_CLOSE = 0.8  # of 1; "lens" is not "lend"
+                "checksum": "verify", "metadata": "meta", "retries": "attempts",
+                "timeout_ms": "timeout"}
+# Short options are close to too many words: "lon" and "len", "metal", "intro".
+_LONG = [option for option in _MEANT if len(option) >= 6]
+_CLOSE = 0.83  # of 1; "process" is not "progress"
+_NOT_MEANT = frozenset(("attempt", "idempotency", "progressive"))
 
 
 def close_names(name: str, names: Iterable[str], most: int) -> List[str]:
@@ -31,13 +35,11 @@ def close_names(name: str, names: Iterable[str], most: int) -> List[str]:
 @functools.lru_cache(1024)
 def option_meant(key: str) -> Optional[str]:
     """The option that a keyword may stand for, which is no option itself."""
-    if not isinstance(key, str) or key in _MEANT:
+    if not isinstance(key, str) or key in _MEANT or key in _NOT_MEANT:
         return None
     word = key.lower()
-    close = difflib.get_close_matches(word, _MEANT, 1, _CLOSE)
-    if close and close[0][0] == word[0]:  # "packed" is not "acked"
-        return close[0]
-    return _OTHER_WORDS.get(word)
+    close = difflib.get_close_matches(word, _LONG, 1, _CLOSE)
+    return close[0] if close else _OTHER_WORDS.get(word)
 
 
 def _level() -> int:
