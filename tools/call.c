@@ -106,13 +106,14 @@ static const struct argp parser = {
     .parser = parse_call_option,
     .args_doc = "URL METHOD [NAME=FILE|NAME=VALUE|FILE]...\nURL --list\n"
                 "URL --health [METHOD]",
-    .doc = "Call a method of a server. The map is made of .npy files, tensors "
-           "of .npz and .safetensors files, and values such as "
-           "x=[1,2,3]:float32 or t=0.5. Ends with 0 when there is a reply, "
-           "3 where the method says that it failed, 4 where there is none "
-           "of that name, 5 where it takes another map, 6 at the time limit, "
-           "7 where the server is full, not ready, or being shut down, or nobody "
-           "serves there.",
+    .doc =
+        "Call a method of a server. The map is made of .npy files, tensors "
+        "of .npz and .safetensors files, and values such as "
+        "x=[1,2,3]:float32 or t=0.5. Ends with 0 when there is a reply, "
+        "3 where the method says that it failed, 4 where there is none "
+        "of that name, 5 where it takes another map, 6 at the time limit, "
+        "7 where the server is full, not ready, or being shut down, or nobody "
+        "serves there.",
 };
 
 int exit_code_of(tmsg_status_t status)

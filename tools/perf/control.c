@@ -38,8 +38,7 @@ static tmsg_call_t *call_sink(const perf_peer_t *peer, const char *method,
     if (status == TMSG_IN_PROGRESS) {
         /* A signal came, of which the command tells at its end. */
     } else if (status == TMSG_ERR_UNSUPPORTED ||
-               status == TMSG_ERR_UNAVAILABLE ||
-               status == TMSG_ERR_NOT_FOUND) {
+               status == TMSG_ERR_UNAVAILABLE || status == TMSG_ERR_NOT_FOUND) {
         complain("%s: what listens there is no 'tensormsg perf --listen' of "
                  "this version, %s",
                  peer->url, tmsg_version());
