@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "am/ucx/fork_guard.h"
 #include "am/ucx/linger.h"
 #include "core/log.h"
 
@@ -211,10 +210,8 @@ static bool start(void)
 /* Returns whether the thread looks after them. */
 static bool is_looked_after(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     bool there;
 
-    pthread_once(&once, set_up);
     pthread_mutex_lock(&lock);
     there = atomic_load(&running) || (!atomic_load(&leaving) && start());
     pthread_cond_broadcast(&stirred);
@@ -224,9 +221,11 @@ static bool is_looked_after(void)
 
 void tmsg_deferred_take(tmsg_ucx_t *ucx)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     tmsg_linger_tally_t tally = {.count = 0};
     bool waits = !tmsg_linger_over(ucx);
 
+    pthread_once(&once, set_up);
     ucx->young = waits;
     if (!waits) {
         tmsg_linger_tell(ucx, &tally);
@@ -252,14 +251,13 @@ uint64_t tmsg_deferred_patience_ns(void)
     return waiting >= YOUNG_MOST ? UINT64_MAX : waiting > 0 ? 0 : PATIENCE_NS;
 }
 
-/* UCX workers of the parent are not closed in the child of a fork(). The thread
- * tells of all peers in one line; where it could not be started, this tells. */
+/* The thread tells of all peers in one line; where it could not be started,
+ * this tells. */
 void tmsg_deferred_sweep(void)
 {
     tmsg_linger_tally_t tally = {.count = 0};
 
-    if (atomic_load(&count) > 0 && tmsg_fork_guard_check() == TMSG_OK &&
-        pthread_mutex_trylock(&looking) == 0) {
+    if (atomic_load(&count) > 0 && pthread_mutex_trylock(&looking) == 0) {
         look_at_all(atomic_load(&running) ? NULL : &tally);
         pthread_mutex_unlock(&looking);
         tmsg_linger_log(&tally);

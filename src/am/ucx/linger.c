@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -39,6 +40,16 @@ typedef struct {
 /* Numbers of late ones of all UCX workers, without strangers; of strangers that
  * are not late, and of those that are. */
 static atomic_uint late, strangers, late_strangers;
+
+/* In the child of a fork(): those were the parent's. */
+static void begin_anew(void)
+{
+    atomic_store(&late, 0);
+    atomic_store(&strangers, 0);
+    atomic_store(&late_strangers, 0);
+}
+
+static void watch_forks(void) { pthread_atfork(NULL, NULL, begin_anew); }
 
 static void free_socket(socket_t *kept)
 {
@@ -120,8 +131,10 @@ static void look_again(tmsg_timer_t *timer)
 void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking, bool stranger,
                        const char *peer)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     socket_t *kept;
 
+    pthread_once(&once, watch_forks);
     ucx->asked_ns = tmsg_now_ns() + ASKED_NS;
     if (stranger && atomic_load(&strangers) >= STRANGERS_MOST) {
         shutdown(fd, SHUT_WR);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "am/ucx/deferred.h"
+#include "am/ucx/linger.h"
 #include "support/few_descriptors.h"
 #include "support/peers.h"
 #include "support/seeded_maps.h"
@@ -267,7 +268,7 @@ Test(deferred, at_exit_the_program_is_not_told)
     are_told(give_up_and_exit, 1);
 }
 
-/* A child that listens, which UCX allows where no UCX worker is open. */
+/* A child that listens. */
 static int fork_one(void)
 {
     side_t side;
@@ -276,6 +277,7 @@ static int fork_one(void)
 
     must_true(pid >= 0);
     if (pid == 0) {
+        must_eq(tmsg_linger_count_late(), 0);
         side_open(&side, NULL);
         side_listen_link(&side, LINK_SHM);
         side_close(&side);
@@ -317,6 +319,55 @@ Test(deferred, fork_waits_for_peers_that_hang_up)
     side_await(&side, has_none, &side, "the end");
     child_join(&child);
     side_close(&side);
+}
+
+static bool are_late(void *arg)
+{
+    return tmsg_linger_count_late() == *(const unsigned *)arg;
+}
+
+/* One peer has had its time when its worker is destroyed, and the other one's
+ * worker lives on. They hang up, and who opens UCX next finds out. */
+static void give_up_late_and_fork(pipes_t *pipes, void *arg)
+{
+    side_t sides[2];
+    tmsg_endpoint_t *endpoints[2];
+    char line[256];
+
+    (void)arg;
+    tmsg_log_set(TMSG_LOG_WARN, hear, NULL);
+    line_get(pipes->in, line, sizeof(line));
+    for (unsigned i = 0; i < 2; i++) {
+        side_open(&sides[i], NULL);
+        endpoints[i] = side_connect(&sides[i], line);
+    }
+    line_put(pipes->out, "connected");
+    line_get(pipes->in, line, sizeof(line));
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned late = i + 1;
+
+        tmsg_endpoint_destroy(endpoints[i]);
+        side_await(&sides[i], are_late, &late, "a peer that stays");
+    }
+    side_close(&sides[0]);
+    line_put(pipes->out, "given up");
+    line_get(pipes->in, line, sizeof(line));
+    must_eq(fork_one(), 0);
+    side_close(&sides[1]);
+}
+
+Test(deferred, the_child_of_a_fork_does_not_close_what_is_its_parents)
+{
+    child_t child;
+    side_t side;
+
+    begin(&child, &side, give_up_late_and_fork, NULL, 2);
+    hear_from(&child, "connected");
+    line_put(child.out, "give up");
+    hear_from(&child, "given up");
+    side_close(&side);
+    line_put(child.out, "hung up");
+    child_join(&child);
 }
 
 static void give_up_without_thread(pipes_t *pipes, void *arg)
