@@ -278,6 +278,28 @@ def test_interceptors_see_the_messages_of_streams(face):
                     ("message", False, {"n": 2}), end]
 
 
+class Mute(Exception):
+    """Cannot say what it is."""
+
+    def __str__(self):
+        raise ValueError
+
+
+def test_a_handler_whose_exception_has_no_words(face):
+    async def scenario(server, ep, value):
+        give_methods(server)
+
+        @server.method("fail")
+        def fail(request):
+            raise Mute
+
+        with pytest.raises(tensormsg.Internal, match="Mute: it has no words"):
+            await value(ep.call("fail", timeout=WAIT))
+        await value(ep.call("double", X, timeout=WAIT))
+
+    face.run(scenario)
+
+
 def test_a_hook_that_fails(face, caplog):
     class Breaks:
         def __init__(self, error, *names):
@@ -295,10 +317,11 @@ def test_a_hook_that_fails(face, caplog):
         await comes(lambda: "end() of an interceptor failed" in caplog.text)
         wrong = Breaks(ZeroDivisionError("by 0"), "begin")
         server.intercept(wrong)
-        for error in ZeroDivisionError("by 0"), SystemExit("by 0"):
+        for error, words in (ZeroDivisionError("by 0"), "by 0"), (
+                SystemExit("by 0"), "by 0"), (Mute(), "it has no words"):
             wrong.error = error
             with pytest.raises(tensormsg.Internal, match="an interceptor "
-                               f"failed: {type(error).__name__}: by 0"):
+                               f"failed: {type(error).__name__}: {words}"):
                 await value(ep.call("double", X))
         wrong.error = tensormsg.CallError("later",
                                           status=tensormsg.Status.UNAVAILABLE)

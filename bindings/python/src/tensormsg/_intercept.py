@@ -27,6 +27,14 @@ _INTERNAL = int(Status.INTERNAL)
 _log = logging.getLogger("tensormsg")
 
 
+def words_of(error: BaseException) -> str:
+    """What it says, where it can: its __str__() is the application's."""
+    try:
+        return str(error)
+    except Exception:
+        return "it has no words"
+
+
 class InterceptedCall:
     """A call or a stream as an Interceptor sees it: the same object in all of
     its hooks, with the figures as they were at the last one."""
@@ -213,7 +221,7 @@ class Hooks:
 
     def _refuse(self, seen: Any, error: BaseException) -> int:
         status = status_of(error) if isinstance(error, Exception) else None
-        words = " ".join(str(error).split())
+        words = " ".join(words_of(error).split())
         if status is None:
             self._tell("begin", error)
             status = _INTERNAL

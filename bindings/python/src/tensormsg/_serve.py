@@ -13,7 +13,7 @@ from typing import Any, Callable, ContextManager, Dict, Generic, Mapping, Option
 from . import _data
 from ._count import count
 from ._hub import Hub, Meta, merge_meta
-from ._intercept import everywhere, within
+from ._intercept import everywhere, within, words_of
 from ._lib import ffi, hot, lib, utf8
 from ._message import BaseMessage, Like, _converter
 from ._metrics import CallMetrics, metrics_text, served
@@ -405,7 +405,7 @@ class BaseServer(Stays, Generic[H]):
         if not in_vain and often.may(f"method '{request.method}' failed"):
             _log.error("method '%s' failed", request.method, exc_info=error)
         self._refuse(request, Status.INTERNAL, 0,
-                     f"{type(error).__name__}: {error}", {})
+                     f"{type(error).__name__}: {words_of(error)}", {})
 
     def _is_unsent(self, request: Any, error: BaseException) -> bool:
         """Whether it tells of a message of that stream that could not be sent,
