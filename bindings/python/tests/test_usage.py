@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -280,6 +281,24 @@ def test_a_stream_and_asyncio_warn_of_such_a_keyword():
                                           ("ack=", "acked=")]
 
     run(main())
+
+
+def test_a_task_of_such_a_call_is_warned_of_with_where_it_was_made():
+    async def main():
+        async with tensormsg.listen(":0") as listener, \
+                tensormsg.connect(listener.url) as ep:
+            with warnings.catch_warnings(record=True) as record:
+                warnings.simplefilter("default")
+                await asyncio.create_task(ep.send(X, ack=1))
+            (one,) = record
+            (made,) = tracemalloc.get_object_traceback(one.source)
+            assert made.filename == __file__
+
+    tracemalloc.start()
+    try:
+        run(main())
+    finally:
+        tracemalloc.stop()
 
 
 # --- no limit ---

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import functools
 import itertools
 import sys
 import warnings
-from typing import Any, Collection, Iterable, List, Optional
+from typing import Any, Collection, Iterable, List, Optional, Tuple
 
 from ._data import shortened
 from .errors import Error
@@ -42,13 +43,26 @@ def option_meant(key: str) -> Optional[str]:
     return close[0] if close else _OTHER_WORDS.get(word)
 
 
-def _level() -> int:
-    """Of the first frame outside of the package, for a warning in the caller."""
+def _coroutine_of(frame: Any) -> Any:
+    """Its coroutine, if a task runs that alone."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no loop runs
+        return None
+    coroutine: Any = None if task is None else task.get_coro()
+    return coroutine if getattr(coroutine, "cr_frame", None) is frame else None
+
+
+def _caller() -> Tuple[int, Any]:
+    """The level of the first frame outside of the package, for a warning in the
+    caller. A coroutine of ours that is a task has no caller: then that coroutine,
+    too, of which tracemalloc knows where it was made."""
     level, frame = 1, sys._getframe(1)
+    inner = frame
     while frame.f_back is not None and \
             frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
-        level, frame = level + 1, frame.f_back
-    return level
+        level, inner, frame = level + 1, frame, frame.f_back
+    return level, _coroutine_of(inner)
 
 
 def warn_of_options(keywords: Iterable[str]) -> None:
@@ -57,10 +71,11 @@ def warn_of_options(keywords: Iterable[str]) -> None:
     for key in keywords:
         option = option_meant(key)
         if option is not None:
+            level, coroutine = _caller()
             warnings.warn(
                 f"{key}= is sent as metadata: was {option}= meant? As metadata, "
                 f"without this warning, it is meta={{{key!r}: ...}}",
-                stacklevel=_level())
+                stacklevel=level, source=coroutine)
 
 
 _LOOKED_AT = 1000  # names of a message, which a peer has chosen
