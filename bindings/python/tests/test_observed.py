@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import tensormsg
-from conftest import WAIT, without_loop
+from conftest import WAIT, environment, without_loop
 from tensormsg import _hub, _progress, sync
 from tensormsg._lib import hot
 
@@ -689,6 +689,41 @@ def test_the_librarys_log_is_in_logging(face, caplog):
     face.run(scenario)
     assert len(said("the connection broke")) == 1  # the second one
     assert not said("): connected by ")
+
+
+BREAKS = """if True:
+    import logging, sys, tensormsg
+    from tensormsg import sync
+    class Breaks(logging.Handler):
+        def emit(self, record):
+            print(record.threadName, flush=True)
+            raise OSError("no disk")
+    log = logging.getLogger("tensormsg")
+    log.addHandler(Breaks())
+    log.setLevel(logging.INFO)
+    with sync.listen(":0", background=True) as listener, \\
+            listener.serve() as server:
+        server.method("fail")(lambda request: 1 / 0)
+        for _ in range(2):
+            with sync.connect(listener.url) as ep:
+                for _ in range(2):
+                    try:
+                        ep.call("fail", timeout=30)
+                    except tensormsg.Internal:
+                        pass
+"""
+
+
+def test_a_handler_of_logging_that_fails():
+    """The thread that tells goes on, also at exit, as does that of a server."""
+    ran = subprocess.run([sys.executable, "-c", BREAKS], check=True,
+                         capture_output=True, text=True, timeout=2 * WAIT,
+                         env=environment())
+    told = ran.stdout.split()
+    assert told.count("tensormsg-log") >= 2
+    assert told.count("tensormsg-0") == 4
+    assert ran.stderr.count("OSError: no disk") == len(told)
+    assert "Exception in" not in ran.stderr
 
 
 def test_ucxs_own_output_is_in_logging(caplog):

@@ -10,6 +10,7 @@ import math
 import os
 import sys
 import threading
+import traceback
 from typing import Any
 
 from ._lib import ffi, lib, text
@@ -31,7 +32,21 @@ def _level() -> int:
                default=int(lib.TMSG_LOG_NONE))
 
 
+def complain() -> None:
+    """Of what a handler or a filter of the application's raises just now: as
+    `logging` does of its own handlers."""
+    if logging.raiseExceptions and sys.stderr:
+        traceback.print_exc()
+
+
 def _tell(line: Any) -> None:
+    try:
+        _log_line(line)
+    except Exception:
+        complain()
+
+
+def _log_line(line: Any) -> None:
     logger = _ucx if line.of_ucx else _log
     level = _LEVELS.get(line.level, logging.ERROR)
     if level < logging.WARNING and not logger.hasHandlers():

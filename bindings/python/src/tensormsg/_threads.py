@@ -12,6 +12,7 @@ from typing import Any, Callable, List, Optional
 
 from ._count import count
 from ._hub import SLICE_MS, Hub
+from ._logs import complain
 from ._message import Like
 from ._often import often
 from ._serve import BaseServer
@@ -41,8 +42,11 @@ def _serve(reference: "weakref.ref[ThreadServer]") -> None:
         time.sleep(min(left, _QUIET_S))
     while True:
         server = reference()
-        if server is None or not server._step():
-            return
+        try:
+            if server is None or not server._step():
+                return
+        except Exception:  # of a handler of `logging`
+            complain()
         del server
 
 
