@@ -93,16 +93,26 @@ def test_metrics_of_both_sides(face):
 
 
 def test_a_handler_that_holds_the_loop_is_in_the_metrics():
+    """In their text, too."""
     async def main():
         async with tensormsg.listen(":0") as listener:
             server = listener.serve()
             give_methods(server)
+            server.method('a "b"')(lambda request: None)
             async with tensormsg.connect(listener.url) as ep:
-                await ep.call("double", X, timeout=WAIT)
-            server._named["double"] = 2
-            return server.metrics()["double"]
+                for method in "double", 'a "b"', "refuse":
+                    with contextlib.suppress(tensormsg.ApplicationFailed):
+                        await ep.call(method, X, timeout=WAIT)
+            listener._hub.long_handlers.update({"double": 2, 'a "b"': 11})
+            assert listener.describe()["long_handlers"] == 13
+            return server.metrics(), server.metrics_text()
 
-    assert asyncio.run(main()).long_handlers == 2
+    metrics, text = asyncio.run(main())
+    for method, shown, count in ("double", "double", 2), (
+            'a "b"', r'a \"b\"', 11), ("refuse", "refuse", 0):
+        assert metrics[method].long_handlers == count
+        assert 'tensormsg_long_handlers_total{side="server",' \
+            f'method="{shown}"}} {count}\n' in text
 
 
 def samples_of(collector):

@@ -266,6 +266,7 @@ class Hub:
         self.pulls = False  # somebody receives messages
         self.methods: List[Any] = []  # handlers, by the numbers C has for them
         self.offering = threading.Lock()  # who adds one
+        self.long_handlers: Dict[str, int] = {}  # how often they held the loop
         self._listens = False
         self.place = ""  # where it listens
         self.presence: Optional[Presence] = None  # of a listener's peers

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Dict, Iterator, NamedTuple
+from typing import Any, Dict, Iterator, NamedTuple
 
 from ._hub import Hub
 from ._lib import ffi, lib, take_text, text
@@ -12,6 +12,8 @@ from .errors import NotFound, check
 
 _SERIES = re.compile(r'^tensormsg_calls_in_flight\{side="(\w+)",method="'
                      r'((?:[^"\\]|\\.)*)"\}', re.MULTILINE)
+_LONG = re.compile(r'^(tensormsg_long_handlers_total\{side="server",method="'
+                   r'((?:[^"\\]|\\.)*)"\}) \d+$', re.MULTILINE)
 _ESCAPE = re.compile(r"\\(.)")
 _PERCENTILES = 500_000, 900_000, 990_000, 999_000
 _NUMBERS = ("ended", "in_flight", "rejected", "retried", "sent_bytes",
@@ -73,15 +75,22 @@ def metrics_text(hub: Hub) -> str:
         check(lib.tmsg_metrics_text(hub.worker, text_p))
     finally:
         hub.leave()
-    return take_text(text_p)
+    made = take_text(text_p)
+    # The library does not see what holds an event loop.
+    return made if not hub.long_handlers else _LONG.sub(
+        lambda found: f"{found[1]} {hub.long_handlers.get(_name(found[2]), 0)}",
+        made)
+
+
+def _name(escaped: str) -> str:
+    return _ESCAPE.sub(lambda escape: "\n" if escape[1] == "n" else escape[1],
+                       escaped)
 
 
 def _methods(hub: Hub, side: str) -> Iterator[str]:
     for found in _SERIES.finditer(metrics_text(hub)):
         if found[1] == side:
-            yield _ESCAPE.sub(
-                lambda escape: "\n" if escape[1] == "n" else escape[1],
-                found[2])
+            yield _name(found[2])
 
 
 def _by_status(counts: Any) -> Dict[str, int]:
@@ -125,9 +134,8 @@ def called(hub: Hub) -> Dict[str, CallMetrics]:
     return _all(hub, "caller", lib.TMSG_SIDE_CALLER)
 
 
-def served(hub: Hub, long_handlers_of: Callable[[str], int]
-           ) -> Dict[str, CallMetrics]:
+def served(hub: Hub) -> Dict[str, CallMetrics]:
     """Of the methods that are served here, whose handlers run in Python."""
-    return {method: counted._replace(long_handlers=long_handlers_of(method))
-            for method, counted in
-            _all(hub, "server", lib.TMSG_SIDE_SERVER).items()}
+    return {method: counted._replace(
+        long_handlers=hub.long_handlers.get(method, 0)) for method, counted in
+        _all(hub, "server", lib.TMSG_SIDE_SERVER).items()}

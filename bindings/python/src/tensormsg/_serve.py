@@ -198,16 +198,12 @@ class BaseServer(Stays, Generic[H]):
         """What was counted of each method since serve(), by name; "" stands for
         all names that callers ask for and nobody serves. Counts stay when a
         connection ends, and go with the listener."""
-        return served(self._hub, self._long_handlers_of)
+        return served(self._hub)
 
     def metrics_text(self) -> str:
         """The same, and what was called by the connections of this listener or
         endpoint, in the text format that Prometheus scrapes."""
         return metrics_text(self._hub)
-
-    def _long_handlers_of(self, method: str) -> int:
-        """How often the handler of a method held the event loop for long."""
-        return 0
 
     def method(self, name: str, *, signature: Optional[str] = None,
                description: Optional[str] = None,

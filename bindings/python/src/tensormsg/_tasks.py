@@ -73,7 +73,6 @@ class TaskServer(BaseServer[LoopHub]):
         self._thread: Optional[int] = None  # the loop's
         self._long = Long()
         self._beats: List[bool] = []  # the loop went on since then
-        self._named: Dict[str, int] = {}  # how often methods held the loop
         self._stalls = Stalls()
         hub.server = weakref.ref(self)
         watcher.add(self)
@@ -94,8 +93,9 @@ class TaskServer(BaseServer[LoopHub]):
             return
         long.said = True
         name = request.method
-        self._named[name] = self._named.get(name, 0) + 1
-        if self._named[name] == 1:
+        counts = self._hub.long_handlers
+        counts[name] = counts.get(name, 0) + 1
+        if counts[name] == 1:
             assert frame is not None
             _log.warning(
                 "handler '%s' has held the event loop for %.1f s (in %s): "
@@ -103,14 +103,6 @@ class TaskServer(BaseServer[LoopHub]):
                 "await what takes long; further times are counted "
                 "(long_handlers of describe())", name, LONG_S,
                 place_of(frame))
-
-    @property
-    def _long_handlers(self) -> int:
-        """How often a handler held the event loop for long."""
-        return sum(self._named.values())
-
-    def _long_handlers_of(self, method: str) -> int:
-        return self._named.get(method, 0)
 
     def _offered(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if self._executor in (None, False) or not _is_plain(handler):
