@@ -256,6 +256,44 @@ def test_interceptors_see_calls_on_both_sides(face):
         figures[0].add_meta("late", 1)
 
 
+def test_interceptors_see_the_metadata_that_was_given(face):
+    """None of the package's own, of which a tree has some; and they add what
+    send() takes."""
+    tree, log = {"d": {"e": 5, "f": [X["x"], None]}}, []
+
+    class Adds:
+        def begin(self, call):
+            with pytest.raises(ValueError, match="'/' begins no key"):
+                call.add_meta("/", "x")
+            with pytest.raises(TypeError, match="names are str"):
+                call.add_meta(7, "x")
+            call.add_meta("n", np.int64(3))
+            log.append(call.meta)
+
+    async def scenario(server, ep, value):
+        @server.method("keys")
+        def keys(request):
+            assert request.tree()["d"]["e"] == 5
+            return {"n": request.meta["n"]}
+
+        @server.method("one", stream=True)
+        def one(stream):
+            return tree
+
+        server.intercept(Seen(log))
+        ep.intercept(Adds())
+        assert (await value(ep.call("keys", tree, frame=7)))["n"] == 3
+        stream = ep.stream("one")
+        assert (await value(stream.recv(WAIT)))["d/e"] == 5
+        await value(stream.wait(WAIT))
+        await comes(lambda: len(log) == 7)
+
+    face.run(scenario)
+    assert log[:2] == [{"frame": 7, "n": 3},
+                       ("begin", "keys", {"frame": 7, "n": 3})]
+    assert ("message", True, {}) in log
+
+
 def test_interceptors_see_the_messages_of_streams(face):
     log, here = [], []
 

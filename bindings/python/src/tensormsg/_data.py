@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, \
-    Optional, Set, Tuple, Union
+    NoReturn, Optional, Set, Tuple, Union
 
 import numpy as np
 
@@ -332,6 +332,19 @@ def scalar(name: str, value: "np.generic[Any]") -> Any:
     raise TypeError(f"{name} is a {type(value).__name__}, which is neither a "
                     "bool, int or float of 64 bits, str nor bytes: send it "
                     "among the arrays")
+
+
+def refuse_key(key: Any) -> NoReturn:
+    """Of metadata: it is no str, or one of the package's own."""
+    if not isinstance(key, str):
+        raise TypeError(f"metadata has a key {key!r}: names are str")
+    raise ValueError(f"metadata {key!r}: '{MARK}' begins no key")
+
+
+def without_own(meta: Dict[str, Any]) -> Dict[str, Any]:
+    """Metadata as the application gave it."""
+    return {key: value for key, value in meta.items()
+            if not key.startswith(MARK)}
 
 
 class _Flat:

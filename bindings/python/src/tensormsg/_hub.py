@@ -114,10 +114,8 @@ def merge_meta(meta: Optional[Meta], more: Dict[str, Any]) -> Optional[
     except TypeError:
         raise TypeError(f"meta={meta!r} is no dict of names") from None
     for key, value in merged.items():
-        if not isinstance(key, str):
-            raise TypeError(f"metadata has a key {key!r}: names are str")
-        if key[:1] == _data.MARK:
-            raise ValueError(f"metadata {key!r}: '/' begins no key")
+        if not isinstance(key, str) or key[:1] == _data.MARK:
+            _data.refuse_key(key)
         if isinstance(value, np.generic):
             merged = {**merged, key: _data.scalar(f"metadata '{key}'", value)}
     return merged or None

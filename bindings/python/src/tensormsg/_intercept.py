@@ -12,6 +12,9 @@ import logging
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, \
     Mapping, Optional, Tuple
 
+import numpy as np
+
+from . import _data
 from ._lib import ffi, hot, lib, text
 from ._often import often
 from .errors import Status, status_of
@@ -33,6 +36,10 @@ def words_of(error: BaseException) -> str:
         return str(error)
     except Exception:
         return "it has no words"
+
+
+def _meta_of(map: int) -> Dict[str, Any]:
+    return _data.without_own(hot.map_meta(map) or {})
 
 
 class InterceptedCall:
@@ -79,13 +86,13 @@ class InterceptedCall:
     status: Optional[int]
     error: str
 
-    def __init__(self, seen: Any, meta: Optional[Dict[str, Any]]) -> None:
+    def __init__(self, seen: Any, meta: Dict[str, Any]) -> None:
         self.side = _SIDES[seen.side]
         self.method = text(seen.method)
         self.is_stream = bool(seen.is_stream)
         self.peer = text(lib.tmsg_endpoint_peer(seen.endpoint))
         self.principal = text(seen.principal) or None
-        self.meta = meta or {}
+        self.meta = meta
         self.state: Any = None
         self.status: Optional[int] = None
         self._seen = self._map = 0
@@ -116,6 +123,10 @@ class InterceptedCall:
         if not self._seen:
             raise RuntimeError("add_meta() is for the begin() of a call that is "
                                "made here")
+        if not isinstance(name, str) or name[:1] == _data.MARK:
+            _data.refuse_key(name)
+        if isinstance(value, np.generic):
+            value = _data.scalar(f"metadata '{name}'", value)
         hot.add_meta(self._seen, name, value)
         self.meta[name] = value
 
@@ -124,8 +135,8 @@ class Interceptor:
     """What sees calls and streams, given to `intercept()` of an endpoint or a
     server. Override the methods that you want; any object that has some of them
     will do. They are called inside of the library: they are plain functions,
-    return soon, and wait for no call. An exception of theirs is logged, and
-    changes nothing but for begin()."""
+    return soon, and wait for no call. An exception of begin() or around()
+    fails the call; one of the others is logged, and changes nothing."""
 
     def begin(self, call: InterceptedCall) -> None:
         """A call is about to be sent, by the thread that calls; or has come, in
@@ -204,7 +215,7 @@ class Hooks:
 
     def begin(self, address: int, sent: int, map: int) -> int:
         seen = ffi.cast("tmsg_intercepted_t *", address)
-        call = InterceptedCall(seen, hot.map_meta(map))
+        call = InterceptedCall(seen, _meta_of(map))
         if self._begin is not None:
             call._seen = address if call.side == "caller" else 0
             error = self._run(self._begin, call)
@@ -238,7 +249,7 @@ class Hooks:
         if call is not None and self._message is not None:
             call._look(seen)
             self._tell("message", self._run(self._message, call, bool(sent),
-                                            hot.map_meta(map) or {}))
+                                            _meta_of(map)))
         return 0
 
     def end(self, address: int, sent: int, map: int) -> int:
@@ -254,7 +265,7 @@ class Hooks:
 
     def refused(self, address: int, sent: int, map: int) -> int:
         seen = ffi.cast("tmsg_intercepted_t *", address)
-        call = InterceptedCall(seen, None)
+        call = InterceptedCall(seen, {})
         call._over(seen)
         if self._refused is not None:
             self._tell("refused", self._run(self._refused, call))

@@ -455,8 +455,7 @@ class BaseMessage(Mapping[str, Any]):
     def meta(self) -> Dict[str, Any]:
         """The metadata: frame, acquired_ns and what else the sender gave, each
         a bool, int, float, str or bytes. Times are ns of Unix time."""
-        return {key: value for key, value in self._meta.items()
-                if not key.startswith(_data.MARK)}
+        return _data.without_own(self._meta)
 
     def tree(self) -> Any:
         """What was sent, with its dicts, lists, tuples and None."""
