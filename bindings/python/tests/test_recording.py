@@ -229,6 +229,26 @@ def test_what_cannot_be_written_is_refused_by_name(tmp_path):
             list(reader.read(["rear"]))
 
 
+@pytest.mark.parametrize("topic, time_ns, kind, words", [
+    (5, 1, TypeError, "a topic is a str, not 5"),
+    ("", 1, ValueError, "a topic has characters"),
+    ("a\0b", 1, ValueError, "none of them is NUL"),
+    ("\ud800", 1, ValueError, "surrogates"),
+    ("a", 1.5, TypeError, "time_ns is an int of nanoseconds, not 1.5"),
+    ("a", -5, ValueError, "time_ns=-5: 0 to"),
+    ("a", 1 << 64, ValueError, "0 to 2")])
+def test_a_bad_topic_or_time_spoils_nothing(topic, time_ns, kind, words,
+                                            tmp_path):
+    with recording.Writer(tmp_path / "x.mcap") as writer:
+        with pytest.raises(kind, match=words):
+            writer.write(topic, {"x": np.ones(3)}, time_ns=time_ns)
+        writer.write("a", {"x": np.ones(3)}, time_ns=np.int64(7))
+        writer.flush()
+    with recording.Reader(tmp_path / "x.mcap") as reader:
+        record, = reader.read()
+        assert (record.time_ns, reader.was_cut) == (7, False)
+
+
 def test_a_full_disk_ends_it_with_its_error():
     with pytest.raises(OSError, match="No space left"):
         with recording.Writer("/dev/full", overwrite=True) as writer:

@@ -17,6 +17,7 @@ import contextlib
 import functools
 import io
 import itertools
+import operator
 import os
 import struct
 import threading
@@ -74,6 +75,26 @@ def _when(meta: Mapping[str, Any], *keys: str) -> Optional[int]:
     return None
 
 
+def _check_topic(topic: Any) -> None:
+    if not isinstance(topic, str):
+        raise TypeError(f"a topic is a str, not {topic!r}")
+    if not topic or "\0" in topic:
+        raise ValueError(f"a topic has characters, and none of them is NUL: "
+                         f"{_data.shortened(topic)!r}")
+    topic.encode()  # raises a ValueError
+
+
+def _checked_time(time_ns: Any) -> int:
+    try:
+        checked = operator.index(time_ns)
+    except TypeError:
+        raise TypeError("time_ns is an int of nanoseconds, not "
+                        f"{time_ns!r}") from None
+    if not 0 <= checked <= _NS_MOST:
+        raise ValueError(f"time_ns={checked}: 0 to 2**64 - 1")
+    return checked
+
+
 class Writer:
     """Writes a recording. Any thread may use it.
 
@@ -112,6 +133,9 @@ class Writer:
         beside that of a message. `time_ns`: when it is in the recording;
         None is its `acquired_ns`, else its `published_ns`, else now. Raises
         TypeError and ValueError for what cannot be recorded, and OSError."""
+        _check_topic(topic)
+        if time_ns is not None:
+            time_ns = _checked_time(time_ns)
         if isinstance(data, BaseMessage):
             said = data._meta
             found = {name: value if isinstance(value, np.ndarray)
