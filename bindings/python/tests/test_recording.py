@@ -652,11 +652,30 @@ def test_a_topic_by_metadata_and_what_is_refused(tmp_path, capsys):
 
 
 def test_who_cannot_be_reached_is_named(tmp_path, capsys):
-    assert main(["record", "left=127.0.0.1:1", str(tmp_path / "x.mcap")]) == \
-        FAILED
+    """And no file is made, or written over."""
+    path = tmp_path / "x.mcap"
+    assert main(["record", "left=127.0.0.1:1", str(path)]) == FAILED
     assert "tensormsg: left: " in capsys.readouterr().err
-    with recording.Reader(tmp_path / "x.mcap") as reader:
-        assert list(reader.read()) == [] and not reader.was_cut
+    assert not path.exists()
+    path.write_text("old")
+    for more in [], ["--wait", "--duration", ".1"]:
+        assert main(["record", "-f", *more, "127.0.0.1:1", str(path)]) == FAILED
+    assert "nobody was reached" in capsys.readouterr().err
+    assert path.read_text() == "old"
+
+
+def test_a_cut_that_fails_leaves_what_was_there(tmp_path, capsys):
+    write(tmp_path / "x.mcap", 4, chunk_bytes=64)
+    data = bytearray((tmp_path / "x.mcap").read_bytes())
+    at = data.index(b'"frame"', len(data) // 2)
+    data[at] ^= 1
+    (tmp_path / "x.mcap").write_bytes(data)
+    new = tmp_path / "y.mcap"
+    new.write_text("old")
+    assert main(["cut", "-f", str(tmp_path / "x.mcap"), str(new)]) == FAILED
+    assert new.read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "x.mcap", "y.mcap"]
 
 
 def test_messages_of_others_are_cut_and_not_played(tmp_path, capsys):

@@ -16,11 +16,12 @@ from . import _open
 from ._aio import Endpoint, Listener
 from ._cmd import CLOSE_S, DONE, FAILED, Usage, add_connecting, complain, \
     seconds
+from ._mcap import check
 from ._message import BaseMessage
 from ._topics import COMPRESSIONS, TOPIC, Named, check_names, named, \
     until_signal
 from .errors import Closed, Error
-from .recording import FLUSH_S, Writer
+from .recording import FLUSH_S, Writer, refuse_existing
 
 COUNTERS = "sequence", "frame"  # metadata that says how many there were
 
@@ -85,15 +86,25 @@ class Topic:
 
 
 class Recorder:
-    def __init__(self, args: argparse.Namespace, writer: Writer,
+    def __init__(self, args: argparse.Namespace, kept: contextlib.ExitStack,
                  pool: concurrent.futures.Executor) -> None:
         self._args = args
-        self._writer = writer
+        self._kept = kept
+        self._writer: Optional[Writer] = None
         self._pool = pool
         self._left = args.count
         self._enough = asyncio.Event()
         self.topics = [Topic(source.name or TOPIC) for source in args.source]
         self.code = DONE
+
+    def _begin(self) -> Writer:
+        """The file is made when somebody was reached."""
+        if self._writer is None:
+            args = self._args
+            self._writer = self._kept.enter_context(Writer(
+                args.file, images=images_of(args), overwrite=args.force,
+                compression=args.compression))
+        return self._writer
 
     async def _write(self, topic: Topic, msg: BaseMessage) -> None:
         place, meta = topic.name, msg.meta
@@ -102,7 +113,7 @@ class Recorder:
             place += "/" + meta[key]
         try:
             await asyncio.get_running_loop().run_in_executor(
-                self._pool, self._writer.write, place, msg)
+                self._pool, self._begin().write, place, msg)
         except (TypeError, ValueError) as error:
             if not topic.refused:
                 complain(f"{place}: not recorded: {error}")
@@ -139,6 +150,7 @@ class Recorder:
         try:
             ep = await self._open(source)
             try:
+                self._begin()
                 await self._receive(topic, ep)
             finally:
                 with contextlib.suppress(Error):
@@ -154,8 +166,9 @@ class Recorder:
         """What came is in the file soon, also when nothing comes any more."""
         while True:
             await asyncio.sleep(FLUSH_S)
-            await asyncio.get_running_loop().run_in_executor(
-                self._pool, self._writer.flush)
+            if self._writer is not None:
+                await asyncio.get_running_loop().run_in_executor(
+                    self._pool, self._writer.flush)
 
     async def run(self) -> int:
         following = [asyncio.ensure_future(self._follow(*each))
@@ -174,6 +187,15 @@ class Recorder:
             for task in (*following, *waits):
                 task.cancel()
             await asyncio.gather(*following, *waits, return_exceptions=True)
+        return self.code
+
+    def end(self) -> int:
+        """Says what came of it; returns the exit code."""
+        for topic in self.topics:
+            print(topic.said())
+        if self._writer is None and self.code == DONE:
+            complain(f"nobody was reached, and {self._args.file} not written")
+            return FAILED
         return self.code
 
 
@@ -201,16 +223,16 @@ def run(args: argparse.Namespace) -> int:
     if args.count is not None and args.count < 1:
         raise Usage(f"--count {args.count}: 1 or more")
     try:
-        writer = Writer(args.file, images=images_of(args),
-                        compression=args.compression, overwrite=args.force)
+        check(images_of(args))
+        if not args.force:
+            refuse_existing(args.file)
     except (FileExistsError, ValueError) as error:
         raise Usage(str(error)) from None
-    with writer, concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with contextlib.ExitStack() as kept, \
+            concurrent.futures.ThreadPoolExecutor(1) as pool:
         async def main() -> Recorder:
-            recorder = Recorder(args, writer, pool)
+            recorder = Recorder(args, kept, pool)
             await until_signal(recorder.run())
             return recorder
         recorder = asyncio.run(main())
-    for topic in recorder.topics:
-        print(topic.said())
-    return recorder.code
+    return recorder.end()

@@ -91,7 +91,10 @@ def encoding_of(name: str, array: "np.ndarray[Any, Any]",
     return said
 
 
-def check_images(images: Optional[Images]) -> None:
+def check(images: Optional[Images]) -> None:
+    """What a writer is given, and that it has what it needs."""
+    needed("foxglove_schemas_protobuf.RawImage_pb2")
+    needed("mcap.writer")
     for name, said in (images or {}).items():
         if said is not None and said not in _WANTS:
             raise ValueError(f"image '{name}': there is no encoding '{said}': "

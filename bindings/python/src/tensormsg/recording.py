@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import itertools
 import operator
 import os
@@ -45,12 +44,10 @@ _NS_MOST = (1 << 64) - 1
 Place = Union[str, "os.PathLike[str]"]
 
 
-def _open_new(path: Place, overwrite: bool) -> io.FileIO:
-    try:
-        return io.FileIO(path, "w" if overwrite else "x")
-    except FileExistsError:
+def refuse_existing(path: Place) -> None:
+    if os.path.lexists(path):
         raise FileExistsError(f"{os.fspath(path)} exists: name another file, "
-                              "or overwrite it") from None
+                              "or overwrite it")
 
 
 def _mcap_writer(file: Any, compression: str, chunk_bytes: int) -> Any:
@@ -109,11 +106,11 @@ class Writer:
     def __init__(self, path: Place, *, images: Optional[Images] = None,
                  compression: str = "none", chunk_bytes: int = CHUNK_BYTES,
                  overwrite: bool = False) -> None:
-        _mcap.check_images(images)
-        needed("foxglove_schemas_protobuf.RawImage_pb2")
-        needed("mcap.writer")
+        _mcap.check(images)
+        if not overwrite:
+            refuse_existing(path)
         self._images = images
-        self._file = io.BufferedWriter(_open_new(path, overwrite))
+        self._file = open(path, "wb" if overwrite else "xb")
         self._lock = threading.Lock()
         self._channels: Dict[str, int] = {}
         self._of: Dict[str, str] = {}  # topic -> the topic of its maps
@@ -469,19 +466,30 @@ def cut(source: Place, target: Place, *, topics: Optional[Iterable[str]] = None,
         compression: str = "none", overwrite: bool = False) -> int:
     """Copies the messages of these topics (None: all, those of other programs,
     too) from `start_ns` on, before `end_ns`, into a new recording; returns how
-    many. That of a recording whose writer was killed is whole."""
+    many. That of a recording whose writer was killed is whole. The file is made,
+    or replaced, when all of it was read."""
     with Reader(source) as reader:
         if os.path.exists(target) and os.path.samefile(source, target):
             raise ValueError(f"{os.fspath(target)} is what is read: name "
                              "another file")
         wanted = reader._with_images(topics)
-        with io.BufferedWriter(_open_new(target, overwrite)) as file:
-            try:
-                return _copy(reader.messages(wanted, start_ns, end_ns),
-                             _mcap_writer(file, compression, CHUNK_BYTES))
-            except BaseException:
-                os.unlink(target)
-                raise
+        if not overwrite:
+            refuse_existing(target)
+        target = os.path.realpath(target)
+        is_file = os.path.isfile(target) or not os.path.exists(target)
+        path = f"{target}.{os.getpid()}.part" if is_file else target
+        try:
+            with open(path, "wb") as file:
+                count = _copy(reader.messages(wanted, start_ns, end_ns),
+                              _mcap_writer(file, compression, CHUNK_BYTES))
+            if is_file:
+                os.replace(path, target)
+        except BaseException:
+            if is_file:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+            raise
+        return count
 
 
 def _copy(messages: Iterator[Any], writer: Any) -> int:
