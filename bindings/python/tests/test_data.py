@@ -592,6 +592,19 @@ def test_a_tree_comes_back(straight, name, face):
     assert equal(got, sent if want is None else want)
 
 
+def test_what_came_is_sent_on_with_its_tree(straight):
+    listener, sending = straight
+    sent = {"state": {0: {"m": np.ones(2)}}, "betas": [(.9, .999)], "none": None}
+    sending.send(sent)
+    for _ in range(2):
+        msg = listener.recv(30)
+        assert equal(msg.tree(), sent)
+        sending.send(msg)
+    assert listener.recv(30).get("state/0/m") is not None
+    sending.send(dict(msg))
+    assert listener.recv(30).tree().keys() == msg.keys()
+
+
 def came_by_asyncio(data):
     async def run():
         async with tensormsg.listen(":0") as listener, \

@@ -226,6 +226,15 @@ def test_a_tree_comes_back(tmp_path):
     assert safetensors.numpy.load_file(path)["layers/0/w"].sum() == 4
     with tensormsg.open(path) as lazy:
         assert repr(lazy.tree()) == repr(TREE)
+    tensormsg.save(path, file, meta=file.meta, overwrite=True)
+    assert repr(tensormsg.load(path).tree()) == repr(TREE)
+
+
+def test_a_message_with_a_tree_is_saved_by_its_names_alone_in_a_npz(tmp_path):
+    tensormsg.save(tmp_path / "a.safetensors", {"a": {"b": np.ones(1)}})
+    file = tensormsg.load(tmp_path / "a.safetensors")
+    tensormsg.save(tmp_path / "a.npz", file)
+    assert list(tensormsg.load(tmp_path / "a.npz")) == ["a/b"]
 
 
 @pytest.mark.parametrize("text, value", [

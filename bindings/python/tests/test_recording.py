@@ -99,6 +99,11 @@ def test_a_message_is_recorded_as_it_came(tmp_path):
         record, = reader.read()
     assert_same(record.tree(), TREE)
     assert record.meta == META
+    with recording.Writer(tmp_path / "again.mcap") as writer:
+        writer.write("left", record)
+    with recording.Reader(tmp_path / "again.mcap") as reader:
+        again, = reader.read()
+    assert_same(again.tree(), TREE)
 
 
 def test_the_page_has_a_reader_without_us(tmp_path, monkeypatch, capsys):

@@ -420,6 +420,15 @@ def shortened(name: str) -> str:
                      else f"{name[:60]}...{name[-30:]}")
 
 
+class Formed(Mapping[str, Any]):
+    """What has the names of leaves for its keys, and may know their tree."""
+
+    __slots__ = ()
+
+    def _form(self) -> Optional[str]:
+        raise NotImplementedError
+
+
 def flatten(data: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     """A tree (dicts, lists, tuples, arrays, scalars) as arrays and metadata."""
     if not isinstance(data, (Mapping, list, tuple)):
@@ -427,7 +436,10 @@ def flatten(data: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
                         f"{_hint(data)}")
     flat = _Flat()
     form = flat.walk("", data, top=True)
-    if not (isinstance(form, dict) and all(at == 0 for at in form.values())):
+    known = data._form() if isinstance(data, Formed) else None
+    if known is not None:
+        flat.meta[MARK] = known
+    elif not (isinstance(form, dict) and all(at == 0 for at in form.values())):
         flat.meta[MARK] = json.dumps(form, separators=(",", ":"))
     return flat.arrays, flat.meta
 

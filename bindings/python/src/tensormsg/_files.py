@@ -223,6 +223,8 @@ def save(path: Path, data: Any, *, meta: Optional[Meta] = None,
     meta = {key: value for key, value in (merge_meta(meta, {}) or {}).items()
             if key not in _OF_LOADING}
     if kind in ("npz", "npy"):
+        if isinstance(data, _data.Formed):  # by the names that it has
+            leaves.pop(_data.MARK, None)
         _refuse_more(leaves, meta, name, kind)
     flags = lib.TMSG_SAVE_OVERWRITE if overwrite else 0
 

@@ -8,7 +8,7 @@ import importlib
 import itertools
 import re
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NoReturn, \
+from typing import Any, Callable, Dict, Iterator, List, NoReturn, \
     Optional, Tuple, Type, TypeVar, Union
 
 import numpy as np
@@ -239,7 +239,7 @@ def _restored(kind: Type[T], arrays: Dict[str, Any], others: Dict[str, Any],
     return message
 
 
-class BaseMessage(Mapping[str, Any]):
+class BaseMessage(_data.Formed):
     """A mapping of names to arrays, in the order in which they were sent, and
     to the scalars, strings and bytes that were sent among them.
 
@@ -457,10 +457,18 @@ class BaseMessage(Mapping[str, Any]):
         a bool, int, float, str or bytes. Times are ns of Unix time."""
         return _data.without_own(self._meta)
 
+    def _form(self) -> Optional[str]:
+        """Which a part of a map has, and cannot be sent with."""
+        return None if self._is_part else self._told_form()
+
+    def _told_form(self) -> Optional[str]:
+        form = self._meta.get(_data.MARK)
+        return form if isinstance(form, str) else None
+
     def tree(self) -> Any:
         """What was sent, with its dicts, lists, tuples and None."""
-        form = self._meta.get(_data.MARK)
-        return dict(self) if not isinstance(form, str) else \
+        form = self._told_form()
+        return dict(self) if form is None else \
             _data.unflatten(form, self, self._is_part, self._numpy_of)
 
     @property

@@ -231,7 +231,7 @@ class Writer:
         self.close()
 
 
-class Record(Mapping[str, Any]):
+class Record(_data.Formed):
     """A map of a recording: names to arrays, which are read-only, and to what
     was sent among them, as of a message."""
 
@@ -241,7 +241,8 @@ class Record(Mapping[str, Any]):
         self._time_ns = time_ns
         self._meta = {key: value for key, value in meta.items()
                       if not key.startswith(_data.MARK)}
-        self._form = meta.get(_data.MARK)
+        form = meta.get(_data.MARK)
+        self._told_form = form if isinstance(form, str) else None
         self._leaves = {**arrays, **{
             key[len(_data.MARK):]: value for key, value in meta.items()
             if key.startswith(_data.MARK) and key != _data.MARK}}
@@ -283,10 +284,13 @@ class Record(Mapping[str, Any]):
         """Its metadata, as of a message."""
         return dict(self._meta)
 
+    def _form(self) -> Optional[str]:
+        return self._told_form
+
     def tree(self) -> Any:
         """What was sent, with its dicts, lists, tuples and None."""
-        return dict(self) if not isinstance(self._form, str) else \
-            _data.unflatten(self._form, self)
+        form = self._form()
+        return dict(self) if form is None else _data.unflatten(form, self)
 
 
 class Topic(NamedTuple):
