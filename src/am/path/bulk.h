@@ -18,17 +18,10 @@
 #include "am/path/bulk_user.h"
 #include "am/path/mover.h"
 #include "core/list.h"
+#include "core/pieces.h"
 
 #define TMSG_BULK_HEADER_BYTES 24 /* before the bytes of each fragment */
 #define TMSG_BULK_AHEAD_MOST ((uint64_t)64 * 1024 * 1024)
-
-/* Describes bytes that are written or read: a list, or one piece. */
-typedef struct {
-    struct iovec one;
-    const struct iovec *at;
-    size_t done; /* bytes of *at */
-    uint64_t left;
-} tmsg_bulk_bytes_t;
 
 /* Describes the fragment that is being written. */
 typedef struct {
@@ -36,7 +29,7 @@ typedef struct {
     tmsg_fragment_t fragment;
     uint8_t header[TMSG_BULK_HEADER_BYTES];
     size_t header_left;
-    tmsg_bulk_bytes_t bytes;
+    tmsg_pieces_t bytes;
     /* If a fragment cannot be read, its remaining bytes are written as zeros
      * (`fills`), but not before the peer is known to drop the message. */
     bool fills;
@@ -50,7 +43,7 @@ typedef struct {
     uint8_t header[TMSG_BULK_HEADER_BYTES];
     size_t header_read;
     tmsg_bulk_place_t place;
-    tmsg_bulk_bytes_t bytes;
+    tmsg_pieces_t bytes;
 } tmsg_bulk_in_t;
 
 /* Describes the bulk stream of an endpoint. The room path alone changes it. */

@@ -29,49 +29,6 @@
 #define LONE_TURN_BYTES ((size_t)1024 * 1024)
 #define PLACES_MOST (IOV_MAX - 1) /* by one call; a header takes one more */
 
-static void begin_bytes(tmsg_bulk_bytes_t *bytes, const void *data,
-                        size_t count, uint64_t length)
-{
-    bytes->one = (struct iovec){(void *)(uintptr_t)data, length};
-    bytes->at = count > 1 ? data : &bytes->one;
-    bytes->done = 0;
-    bytes->left = length;
-}
-
-/* Lists the next bytes, `most` at most. Returns the number of places. */
-static size_t list_bytes(const tmsg_bulk_bytes_t *bytes, size_t most,
-                         struct iovec *places, size_t room)
-{
-    const struct iovec *at = bytes->at;
-    size_t done = bytes->done, count = 0;
-    uint64_t left = bytes->left < most ? bytes->left : most;
-
-    for (; left > 0 && count < room; at++) {
-        size_t length = at->iov_len - done;
-
-        if (length > left) {
-            length = (size_t)left;
-        }
-        if (length > 0) {
-            places[count++] =
-                (struct iovec){(uint8_t *)at->iov_base + done, length};
-        }
-        left -= length;
-        done = 0;
-    }
-    return count;
-}
-
-static void pass_bytes(tmsg_bulk_bytes_t *bytes, size_t moved)
-{
-    bytes->left -= moved;
-    bytes->done += moved;
-    while (bytes->left > 0 && bytes->done >= bytes->at->iov_len) {
-        bytes->done -= bytes->at->iov_len;
-        bytes->at++;
-    }
-}
-
 size_t tmsg_bulk_turn_bytes(tmsg_bulk_t *bulk)
 {
     return tmsg_endpoint_is_alone(bulk->endpoint, &bulk->others)
@@ -99,7 +56,8 @@ static bool begin_out(tmsg_bulk_t *bulk)
     tmsg_put_le(out->header + 8, fragment->number, 4);
     tmsg_put_le(out->header + 16, fragment->bytes, 8);
     out->header_left = sizeof(out->header);
-    begin_bytes(&out->bytes, fragment->data, fragment->count, fragment->bytes);
+    tmsg_pieces_begin(&out->bytes, fragment->data, fragment->count,
+                      fragment->bytes);
     out->busy = true;
     return true;
 }
@@ -144,7 +102,7 @@ static void fill_up(tmsg_bulk_t *bulk, const struct iovec *places, size_t count)
     out->fills = begun;
     out->waits = begun;
     out->asked = false;
-    begin_bytes(&out->bytes, NULL, 0, out->bytes.left);
+    tmsg_pieces_begin(&out->bytes, NULL, 0, out->bytes.left);
     tmsg_bulk_user.unreadable(&fragment, at);
     if (begun && !tmsg_ping_is_known(endpoint)) {
         tmsg_bulk_lose(bulk, TMSG_ERR_IO,
@@ -185,7 +143,7 @@ static bool may_fill(tmsg_bulk_t *bulk)
     return !out->waits;
 }
 
-static size_t list_zeros(const tmsg_bulk_bytes_t *bytes, size_t most,
+static size_t list_zeros(const tmsg_pieces_t *bytes, size_t most,
                          struct iovec *places)
 {
     static uint8_t zeros[4096];
@@ -211,8 +169,8 @@ static size_t list_out(tmsg_bulk_out_t *out, size_t most, struct iovec *places)
     places[0] = (struct iovec){
         out->header + sizeof(out->header) - out->header_left, out->header_left};
     return heads + (out->fills ? list_zeros(&out->bytes, left, places + heads)
-                               : list_bytes(&out->bytes, left, places + heads,
-                                            PLACES_MOST));
+                               : tmsg_pieces_list(&out->bytes, left,
+                                                  places + heads, PLACES_MOST));
 }
 
 static void note_written(tmsg_bulk_t *bulk, size_t moved)
@@ -222,7 +180,7 @@ static void note_written(tmsg_bulk_t *bulk, size_t moved)
 
     bulk->written += moved;
     out->header_left -= of_header;
-    pass_bytes(&out->bytes, moved - of_header);
+    tmsg_pieces_pass(&out->bytes, moved - of_header);
     if (out->header_left == 0 && out->bytes.left == 0) {
         end_out(bulk, TMSG_UCX_OK);
     }
@@ -278,7 +236,7 @@ static void begin_in(tmsg_bulk_t *bulk)
     } else {
         wrong = tmsg_bulk_user.place(bulk->endpoint, &head, place);
     }
-    begin_bytes(&bulk->in.bytes, place->data, place->count, head.bytes);
+    tmsg_pieces_begin(&bulk->in.bytes, place->data, place->count, head.bytes);
     if (wrong != NULL) {
         tmsg_bulk_lose(bulk, TMSG_ERR_MALFORMED, wrong);
     }
@@ -320,7 +278,7 @@ static size_t list_in(tmsg_bulk_in_t *in, size_t most, struct iovec *places)
     }
     return in->place.message == NULL
                ? 0
-               : list_bytes(&in->bytes, most, places, PLACES_MOST);
+               : tmsg_pieces_list(&in->bytes, most, places, PLACES_MOST);
 }
 
 static size_t read_fragment_bytes(tmsg_bulk_t *bulk, size_t most)
@@ -358,7 +316,7 @@ size_t tmsg_bulk_read(tmsg_bulk_t *bulk, size_t most)
             }
             continue;
         }
-        pass_bytes(&in->bytes, moved);
+        tmsg_pieces_pass(&in->bytes, moved);
         if (in->bytes.left == 0) {
             end_in(bulk, TMSG_UCX_OK);
         }
