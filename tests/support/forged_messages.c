@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <ucp/api/ucp.h>
 
 #include "am/path/bulk_tcp.h"
 #include "core/bytes.h"
@@ -169,24 +168,29 @@ static const void *keep(const void *data, size_t bytes)
     return kept->data;
 }
 
-static void put_to_ucx(const pair_t *pair, const forged_t *forged)
+static void forget_send(void *request, tmsg_ucx_status_t status, void *arg)
 {
-    static const unsigned flags[] = {
-        [BY_UCX] = 0,
-        [BY_EAGER] = UCP_AM_SEND_FLAG_EAGER,
-        [BY_RENDEZVOUS] = UCP_AM_SEND_FLAG_RNDV,
-    };
-    const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-                                       .flags = flags[forged->way] |
-                                                UCP_AM_SEND_FLAG_REPLY};
-    ucs_status_ptr_t request = ucp_am_send_nbx(
-        pair->to_a->ep, TMSG_AM_ID, keep(forged->header, forged->header_bytes),
-        forged->header_bytes, keep(forged->payload, forged->payload_bytes),
-        forged->payload_bytes, &param);
+    (void)status;
+    (void)arg;
+    tmsg_ucx_request_free(request);
+}
 
-    if (UCS_PTR_IS_PTR(request)) {
-        ucp_request_free(request); /* it goes on without us */
-    }
+/* By UCX, or by the stream that carries the pair. */
+static void put_to_carrier(const pair_t *pair, const forged_t *forged)
+{
+    static const uint32_t flags[] = {
+        [BY_UCX] = 0,
+        [BY_EAGER] = TMSG_UCX_SEND_EAGER,
+        [BY_RENDEZVOUS] = TMSG_UCX_SEND_RENDEZVOUS,
+    };
+    const tmsg_ucx_send_t send = {
+        .header = keep(forged->header, forged->header_bytes),
+        .header_bytes = forged->header_bytes,
+        .data = keep(forged->payload, forged->payload_bytes),
+        .bytes = forged->payload_bytes,
+        .flags = flags[forged->way] | TMSG_UCX_SEND_REPLY};
+
+    (void)tmsg_ucx_am_send(pair->to_a->ep, &send, forget_send, NULL);
 }
 
 /* A length beyond the fast box's place is said, but not written. */
@@ -229,14 +233,14 @@ void forged_put(pair_t *pair, const forged_t *forged)
         put_in_frame(pair, forged);
         break;
     case BY_BULK:
-        fd = tmsg_bulk_tcp_of(pair->to_a->paths.bulk)->fd;
+        fd = tmsg_bulk_tcp_of(pair->to_a->paths.bulk)->claim.fd;
         raw_send(fd, forged->header, forged->header_bytes);
         if (forged->payload_bytes > 0) {
             raw_send(fd, forged->payload, forged->payload_bytes);
         }
         break;
     default:
-        put_to_ucx(pair, forged);
+        put_to_carrier(pair, forged);
     }
 }
 

@@ -12,7 +12,7 @@ static const char hellos[] = "tensormsg hellos";
 static const char lists[] = "tensormsg proofs";
 static const char requests[] = "tensormsg knocks";
 static const char answers[] = "tensormsg answer";
-static const char bulk_streams[] = "tensormsg a lane";
+static const char *const claimed[] = {"tensormsg a lane", "tensormsg stream"};
 static const char *const proofs[TMSG_ROLE_COUNT] = {
     "tensormsg proof>", "tensormsg proof<", "tensormsg listen",
     "tensormsg knock>", "tensormsg knock<", "tensormsg joins>",
@@ -114,15 +114,16 @@ void tmsg_proof_said(const uint8_t unsent[TMSG_PROOF_BYTES], const void *said,
                        TMSG_PROOF_BYTES);
 }
 
-void tmsg_proof_bulk(const uint8_t *frame_key, const void *said, size_t bytes,
-                     uint8_t proof[TMSG_PROOF_BYTES])
+void tmsg_proof_claim(tmsg_claims_t claims, const uint8_t *frame_key,
+                      const void *said, size_t bytes,
+                      uint8_t proof[TMSG_PROOF_BYTES])
 {
     crypto_generichash_state state;
 
     crypto_generichash_init(&state, frame_key,
                             frame_key == NULL ? 0 : TMSG_KEY_BYTES,
                             TMSG_PROOF_BYTES);
-    update_hash(&state, bulk_streams, LABEL_BYTES);
+    update_hash(&state, claimed[claims], LABEL_BYTES);
     update_hash(&state, said, bytes);
     crypto_generichash_final(&state, proof, TMSG_PROOF_BYTES);
     sodium_memzero(&state, sizeof(state));

@@ -74,10 +74,17 @@ void tmsg_proof_answer(const uint8_t bound[TMSG_HASH_BYTES], const void *body,
 void tmsg_proof_said(const uint8_t unsent[TMSG_PROOF_BYTES], const void *said,
                      size_t bytes, uint8_t proof[TMSG_PROOF_BYTES]);
 
-/* Computes the proof of what the side that dials a bulk stream says.
+/* What a further connection is claimed for. */
+typedef enum {
+    TMSG_CLAIMS_BULK = 0,
+    TMSG_CLAIMS_CARRIER = 1,
+} tmsg_claims_t;
+
+/* Computes the proof of what the side that dials a further connection says.
  * `frame_key` is NULL without keys. */
-void tmsg_proof_bulk(const uint8_t *frame_key, const void *said, size_t bytes,
-                     uint8_t proof[TMSG_PROOF_BYTES]);
+void tmsg_proof_claim(tmsg_claims_t claims, const uint8_t *frame_key,
+                      const void *said, size_t bytes,
+                      uint8_t proof[TMSG_PROOF_BYTES]);
 
 /* Computes the MAC of the frame of that number, from 0. */
 void tmsg_proof_mac(const uint8_t frame_key[TMSG_KEY_BYTES], uint64_t number,

@@ -38,6 +38,7 @@ enum {
     TMSG_FRAME_SEGMENT_REFUSED = 15,
     TMSG_FRAME_LOAN_BACK = 16,
     TMSG_FRAME_SEGMENT_GONE = 17,
+    TMSG_FRAME_CARRIER = 18,
 };
 
 /* Describes the socket of an endpoint's connection. Only link.c, dial.c

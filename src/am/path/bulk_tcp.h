@@ -13,22 +13,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "am/boot/frame.h"
-#include "am/net/loop.h"
 #include "am/path/bulk.h"
+#include "am/path/claim.h"
 
 /* Describes a bulk stream over TCP. bulk_tcp.c alone changes it. */
 typedef struct {
-    tmsg_bulk_t bulk; /* first: the bulk stream's address is this one's */
-    tmsg_source_t source;
-    int fd;
-    tmsg_frame_stream_t stream; /* used until the bulk stream stands */
-    bool connected;
-    bool writes;       /* the loop tells when the socket is writable */
-    size_t segment;    /* bytes of a TCP segment; 0: not known */
-    uint64_t measured; /* bulk.written when `segment` was asked for */
-    int low;           /* least bytes that make it readable; 0: not set, 1 */
-    uint64_t ahead;    /* see tmsg_bulk_ahead(); 0: not known */
+    tmsg_bulk_t bulk;   /* first: the bulk stream's address is this one's */
+    tmsg_claim_t claim; /* has the socket */
+    size_t segment;     /* bytes of a TCP segment; 0: not known */
+    uint64_t measured;  /* bulk.written when `segment` was asked for */
+    int low;            /* least bytes that make it readable; 0: not set, 1 */
+    uint64_t ahead;     /* see tmsg_bulk_ahead(); 0: not known */
 } tmsg_bulk_tcp_t;
 
 static inline tmsg_bulk_tcp_t *tmsg_bulk_tcp_of(const tmsg_bulk_t *bulk)

@@ -415,7 +415,7 @@ static void break_bulk(pair_t *pair, tmsg_endpoint_t *whose)
         send_on(pair->to_a, 0, sample_bytes(1, HUGE), TMSG_SEND_ACKED);
 
     pair_await(pair, has_begun, pair, "its beginning");
-    shutdown(tmsg_bulk_tcp_of(whose->paths.bulk)->fd, SHUT_RDWR);
+    shutdown(tmsg_bulk_tcp_of(whose->paths.bulk)->claim.fd, SHUT_RDWR);
     cr_expect(eq(int, pair_finish(pair, sent), TMSG_ERR_PEER_LOST));
     cr_expect(eq(int, pair_end_of(pair, pair->to_a), TMSG_ERR_PEER_LOST));
     cr_expect(eq(int, pair_end_of(pair, pair->to_b), TMSG_ERR_PEER_LOST));
@@ -513,16 +513,16 @@ Test(bulk, that_ends_before_both_have_it_costs_no_connection)
     pair_open(&pair, LINK_TCP, DRIVE_POLLING, NULL, NULL);
     while (!tmsg_bulk_sends(pair.to_b)) {
         if (pair.to_a->paths.bulk == NULL ||
-            !tmsg_bulk_tcp_of(pair.to_a->paths.bulk)->connected) {
+            !tmsg_bulk_tcp_of(pair.to_a->paths.bulk)->claim.connected) {
             tmsg_worker_progress(pair.b.worker);
         }
         tmsg_worker_progress(pair.a.worker);
     }
     must_true(!tmsg_bulk_sends(pair.to_a));
     tmsg_worker_progress(pair.a.worker); /* its answer goes */
-    must_true(recv(tmsg_bulk_tcp_of(pair.to_a->paths.bulk)->fd, answer,
+    must_true(recv(tmsg_bulk_tcp_of(pair.to_a->paths.bulk)->claim.fd, answer,
                    sizeof(answer), 0) > 0);
-    shutdown(tmsg_bulk_tcp_of(pair.to_a->paths.bulk)->fd, SHUT_RDWR);
+    shutdown(tmsg_bulk_tcp_of(pair.to_a->paths.bulk)->claim.fd, SHUT_RDWR);
     pair_await(&pair, are_without, &pair, "their going without");
     for (int i = 0; i < 2; i++) {
         tmsg_request_t *there =
@@ -623,7 +623,7 @@ static void prove(const pair_t *pair, uint8_t *data)
     tmsg_put_le(said, pair->to_b->id, 4);
     memcpy(said + 4, pair->to_b->token, TMSG_TOKEN_BYTES);
     tmsg_put_le(data, pair->to_b->id, 4);
-    tmsg_proof_bulk(NULL, said, sizeof(said), data + 4);
+    tmsg_proof_claim(TMSG_CLAIMS_BULK, NULL, said, sizeof(said), data + 4);
 }
 
 Test(bulk, claims_of_strangers_are_turned_away)

@@ -94,9 +94,9 @@ static void await_narrow_bulk(scene_t *scene)
     pair_t *pair = &scene->pair;
 
     pair_await(pair, both_stand, pair, "a bulk stream");
-    must_true(setsockopt(tmsg_bulk_tcp_of(pair->to_a->paths.bulk)->fd,
+    must_true(setsockopt(tmsg_bulk_tcp_of(pair->to_a->paths.bulk)->claim.fd,
                          SOL_SOCKET, SO_SNDBUF, &little, sizeof(little)) == 0 &&
-              setsockopt(tmsg_bulk_tcp_of(pair->to_b->paths.bulk)->fd,
+              setsockopt(tmsg_bulk_tcp_of(pair->to_b->paths.bulk)->claim.fd,
                          SOL_SOCKET, SO_RCVBUF, &little, sizeof(little)) == 0);
 }
 
