@@ -88,10 +88,11 @@ int connect_to(const connection_options_t *options, const char *url,
                tmsg_worker_t *worker, tmsg_endpoint_t **endpoint_p)
 {
     const tmsg_endpoint_params_t params = {
-        .field_mask =
-            TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT | TMSG_ENDPOINT_PARAM_FLAGS,
+        .field_mask = TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT |
+                      TMSG_ENDPOINT_PARAM_FLAGS | TMSG_ENDPOINT_PARAM_CARRIER,
         .connect_timeout_ms = options->timeout_ms,
         .flags = options->wait ? TMSG_ENDPOINT_WAIT : 0,
+        .carrier = options->carrier,
     };
     tmsg_request_t *ready;
     tmsg_status_t status =
@@ -131,7 +132,9 @@ int start_listening(const connection_options_t *options, tmsg_worker_t *worker,
 {
     tmsg_status_t status;
 
-    params.field_mask |= TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED;
+    params.field_mask |=
+        TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED | TMSG_LISTENER_PARAM_CARRIER;
+    params.carrier = options->carrier;
     params.allow_unauthenticated = options->allow_unauthenticated;
     status = tmsg_listener_create(worker, options->listen, &params, listener_p);
     if (status == TMSG_ERR_INSECURE) {

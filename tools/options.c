@@ -8,7 +8,7 @@
 #define GROUP 9 /* places these options after a command's own */
 #define TIMEOUT_MS 10000
 
-enum { KEY_KEY = 3000, KEY_ALLOW, KEY_SANDBOX, KEY_WAIT };
+enum { KEY_KEY = 3000, KEY_ALLOW, KEY_SANDBOX, KEY_WAIT, KEY_CARRIER };
 
 /* Each row has a shared option, and names the commands that have it by what
  * they do. */
@@ -46,6 +46,11 @@ static const struct {
       "Prove a key of FILE, and refuse peers that prove none (see tensormsg "
       "key)",
       GROUP}},
+    {LISTENS | CONNECTS,
+     {"carrier", KEY_CARRIER, "NAME", 0,
+      "What carries the messages: ucx, stream (TCP connections to the one port "
+      "alone), or auto, the default: what the peer asks for",
+      GROUP}},
     {CONNECTS, {"connect", 'c', "URL", OPTION_HIDDEN, NULL, GROUP}},
 };
 
@@ -56,6 +61,19 @@ typedef struct {
     unsigned does;
     void *options; /* options of the command */
 } parsing_t;
+
+static int read_carrier(const char *name, struct argp_state *state)
+{
+    static const char *const names[] = {"auto", "ucx", "stream"};
+
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return i;
+        }
+    }
+    argp_error(state, "--carrier %s: it is auto, ucx or stream", name);
+    return 0;
+}
 
 static error_t parse_connection_option(int key, char *arg,
                                        struct argp_state *state)
@@ -84,6 +102,9 @@ static error_t parse_connection_option(int key, char *arg,
         return 0;
     case KEY_KEY:
         connection->key = arg;
+        return 0;
+    case KEY_CARRIER:
+        connection->carrier = read_carrier(arg, state);
         return 0;
     case 'c':
         argp_error(state, "--connect is now the argument URL: %s %s",

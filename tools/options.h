@@ -24,6 +24,7 @@ typedef struct {
     const char *listen; /* URL to listen at, or NULL */
     const char *key;    /* file with keys, or NULL */
     int timeout_ms;     /* limit for connecting and for answers; default 10 s */
+    int carrier;        /* TMSG_CARRIER_* */
     bool wait;          /* connecting waits until somebody listens */
     bool allow_unauthenticated;
     bool sandbox;

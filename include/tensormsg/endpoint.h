@@ -19,8 +19,21 @@ enum {
     TMSG_ENDPOINT_PARAM_DEVICES = 1 << 2,
     TMSG_ENDPOINT_PARAM_SUBSCRIBE = 1 << 3,
     TMSG_ENDPOINT_PARAM_KEYRING = 1 << 4,
-    TMSG_ENDPOINT_PARAM_FLAGS = 1 << 5
+    TMSG_ENDPOINT_PARAM_FLAGS = 1 << 5,
+    TMSG_ENDPOINT_PARAM_CARRIER = 1 << 6
 };
+
+/* What carries the messages of a connection. A side that has no wish (AUTO)
+ * takes what the other asks for, and UCX if neither asks; if one asks for UCX
+ * and one for a stream, the connection is refused with INCOMPATIBLE. */
+typedef enum {
+    TMSG_CARRIER_AUTO = 0,
+    TMSG_CARRIER_UCX = 1, /* RDMA, shared memory, or UCX's TCP */
+    /* TCP connections of this library (of unix:// a Unix socket), all of them
+     * to the listener's port: the peer meets no port of UCX. For tcp:// and
+     * unix://. See docs/connection.md, "The stream carrier" */
+    TMSG_CARRIER_STREAM = 2
+} tmsg_carrier_t;
 
 /* What an endpoint that connects may be asked for. */
 enum {
@@ -114,6 +127,8 @@ typedef struct tmsg_endpoint_params {
                               * the context; NULL: no key. Peers by ucx://
                               * cannot prove one */
     uint32_t flags;          /* TMSG_ENDPOINT_*; default 0 */
+    int32_t carrier;         /* tmsg_carrier_t; default that of the
+                              * configuration, which is AUTO */
 } tmsg_endpoint_params_t;
 
 /* Starts to connect to a listener and returns at once. `url` is

@@ -30,7 +30,8 @@ enum {
     TMSG_LISTENER_PARAM_KEYRING = 1 << 7,
     TMSG_LISTENER_PARAM_MAX_HANDSHAKE_BYTES = 1 << 8,
     TMSG_LISTENER_PARAM_ON_PEER = 1 << 9, /* on_peer, on_lost, on_peer_arg */
-    TMSG_LISTENER_PARAM_SUBSCRIBE = 1 << 10
+    TMSG_LISTENER_PARAM_SUBSCRIBE = 1 << 10,
+    TMSG_LISTENER_PARAM_CARRIER = 1 << 11
 };
 
 typedef struct tmsg_listener_params {
@@ -61,8 +62,12 @@ typedef struct tmsg_listener_params {
                                     * in a queue of the listener's, each for
                                     * twice as long as a handshake may take;
                                     * without a keyring none makes way there.
-                                    * The second connection of a peer, for large
-                                    * payloads, takes a place for a moment */
+                                    * The further connections of a peer, for
+                                    * large payloads or a stream, take a place
+                                    * for a moment. A peer that has said all and
+                                    * waits for its stream takes none; without a
+                                    * keyring up to 128 of them, or as many as
+                                    * there are places */
     const char *advertise; /* URL that tmsg_listener_url() gives instead of the
                             * bound one, "tcp://host:port" as peers reach it
                             * (a container, NAT); port 0 stands for the bound
@@ -113,6 +118,9 @@ typedef struct tmsg_listener_params {
     uint32_t subscribe; /* TMSG_SUBSCRIBE_*, what peers that publish are asked
                          * for (endpoint.h); default 0. Peers of blob:// and
                          * ucx:// do not hear of it */
+    int32_t carrier;    /* tmsg_carrier_t, for its connections; default that of
+                         * the configuration, and STREAM at an address that is
+                         * not loopback, without a keyring and devices */
 } tmsg_listener_params_t;
 
 /* Listens. `url` is one of
@@ -121,7 +129,8 @@ typedef struct tmsg_listener_params {
  *                      not loopback needs a keyring or allow_unauthenticated,
  *                      else INSECURE.
  *   "unix:///path"     a socket file; traffic stays in shared memory and UCX
- *                      opens no port. A stale file is replaced.
+ *                      opens no port; peers in other namespaces are carried
+ *                      by a stream. A stale file is replaced.
  *   "blob://host"      no socket: peers come by tmsg_listener_blob(), over
  *                      the network device that has this address (empty:
  *                      loopback), by the same rule.

@@ -154,6 +154,7 @@ AT(tmsg_endpoint_params_t, subscribe, 24);
 AT(tmsg_endpoint_params_t, reconnect, 28);
 AT(tmsg_endpoint_params_t, keyring, 40);
 AT(tmsg_endpoint_params_t, flags, 48);
+AT(tmsg_endpoint_params_t, carrier, 52);
 
 SIZE(tmsg_fetch_params_t, 72);
 AT(tmsg_fetch_params_t, field_mask, 0);
@@ -242,6 +243,7 @@ AT(tmsg_listener_params_t, on_peer, 80);
 AT(tmsg_listener_params_t, on_lost, 88);
 AT(tmsg_listener_params_t, on_peer_arg, 96);
 AT(tmsg_listener_params_t, subscribe, 104);
+AT(tmsg_listener_params_t, carrier, 108);
 
 SIZE(tmsg_map_add_params_t, 40);
 AT(tmsg_map_add_params_t, field_mask, 0);

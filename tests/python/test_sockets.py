@@ -75,10 +75,12 @@ def read_sockets(pid):
 
 
 @contextlib.contextmanager
-def process(*words):
+def process(*words, carrier="auto"):
     """One that listens or dials, with what it says of its URL."""
+    environment = dict(os.environ, TENSORMSG_CARRIER=carrier)
     with subprocess.Popen([LISTEN, *words], stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE, text=True) as it:
+                          stdout=subprocess.PIPE, text=True,
+                          env=environment) as it:
         try:
             yield it.stdout.readline().strip(), it.pid
         finally:
@@ -142,12 +144,13 @@ def test_listening_opens_what_the_documents_say(row, tmp_path):
     host = outside()
     if "//A" in row and host is None or "::1" in row and not has_ipv6():
         return  # this machine has no such address
-    url = row.replace("//A", f"//{host}").replace("/path", f"{tmp_path}/s")
+    row_url, _, by_ucx = row.partition("`, ")
+    url = row_url.replace("//A", f"//{host}").replace("/path", f"{tmp_path}/s")
     if url.startswith("ucx://"):
         url = url.replace(":port", f":{cli.free_port(url[6:].split(':')[0])}")
     url = url.replace(":port", ":0")
     words = ["listen", url] if "://" in url else []
-    with process(*words) as (said, pid):
+    with process(*words, carrier="ucx" if by_ucx else "auto") as (said, pid):
         must_be(pid, said, promised()[row])
 
 

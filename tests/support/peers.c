@@ -20,7 +20,7 @@
 #define IDLE_TURNS 500 /* of polling in vain, about 0.2 ms, before it naps */
 
 const char *const drive_names[DRIVES] = {"polling", "fd", "thread"};
-const char *const link_names[LINKS] = {"tcp", "shm", "unix", "blob"};
+const char *const link_names[LINKS] = {"tcp", "shm", "unix", "blob", "stream"};
 
 static uint64_t now_ms(void)
 {
@@ -120,17 +120,24 @@ static void accepted(void *arg, tmsg_endpoint_t *endpoint)
     side->accepts++;
 }
 
-void side_listen(side_t *side, const char *url)
+static void listen_by(side_t *side, const char *url, tmsg_carrier_t carrier)
 {
     const tmsg_listener_params_t params = {
         .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT |
-                      TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT,
+                      TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT |
+                      TMSG_LISTENER_PARAM_CARRIER,
         .on_accept = accepted,
         .on_accept_arg = side,
         .handshake_timeout_ms = PEERS_CONNECT_MS,
+        .carrier = carrier,
     };
 
     must(tmsg_listener_create(side->worker, url, &params, &side->listener));
+}
+
+void side_listen(side_t *side, const char *url)
+{
+    listen_by(side, url, TMSG_CARRIER_AUTO);
 }
 
 void side_listen_link(side_t *side, link_t link)
@@ -146,6 +153,9 @@ void side_listen_link(side_t *side, link_t link)
         return;
     case LINK_BLOB:
         side_listen(side, "blob://");
+        return;
+    case LINK_STREAM:
+        listen_by(side, "tcp://127.0.0.1:0", TMSG_CARRIER_STREAM);
         return;
     default:
         side_listen(side, "tcp://127.0.0.1:0");

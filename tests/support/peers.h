@@ -24,10 +24,11 @@ typedef enum { DRIVE_POLLING, DRIVE_FD, DRIVE_THREAD, DRIVES } drive_t;
 extern const char *const drive_names[DRIVES];
 
 typedef enum {
-    LINK_TCP,  /* tcp://, UCX on TCP alone */
-    LINK_SHM,  /* tcp://, and UCX finds shared memory */
-    LINK_UNIX, /* unix:// */
-    LINK_BLOB, /* blob:// */
+    LINK_TCP,    /* tcp://, UCX on TCP alone */
+    LINK_SHM,    /* tcp://, and UCX finds shared memory */
+    LINK_UNIX,   /* unix:// */
+    LINK_BLOB,   /* blob:// */
+    LINK_STREAM, /* tcp://, carried by a stream */
     LINKS
 } link_t;
 extern const char *const link_names[LINKS];

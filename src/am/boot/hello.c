@@ -83,6 +83,7 @@ static const field_t fields[] = {
     FIELD(48, UINT, false, caps),
     FIELD(49, UINT, false, caps_used),
     FIELD(50, UINT, false, descriptor),
+    FIELD(51, UINT, false, carrier),
 };
 
 #define SPARED 42 /* first type that is left out if it is empty */
@@ -322,13 +323,23 @@ tmsg_status_t tmsg_hello_decode(const void *data, size_t bytes,
     return status;
 }
 
+tmsg_status_t tmsg_hello_check_stream(const tmsg_hello_t *mine,
+                                      const tmsg_hello_t *theirs)
+{
+    return mine->wire_version == theirs->wire_version
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_INCOMPATIBLE,
+                                "peer speaks wire version %u, this side %u",
+                                theirs->wire_version, mine->wire_version);
+}
+
 static tmsg_status_t check_versions(const tmsg_hello_t *mine,
                                     const tmsg_hello_t *theirs)
 {
-    if (mine->wire_version != theirs->wire_version) {
-        return tmsg_error_set(TMSG_ERR_INCOMPATIBLE,
-                              "peer speaks wire version %u, this side %u",
-                              theirs->wire_version, mine->wire_version);
+    tmsg_status_t status = tmsg_hello_check_stream(mine, theirs);
+
+    if (status != TMSG_OK) {
+        return status;
     }
     if (mine->ucx_major != theirs->ucx_major ||
         mine->ucx_minor != theirs->ucx_minor) {

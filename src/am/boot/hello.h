@@ -37,6 +37,7 @@
 /* Takes the memory of rings and fast boxes by a descriptor that comes by the
  * bootstrap socket; docs/connection.md. */
 #define TMSG_FEATURE_PASSES 65536u
+#define TMSG_FEATURE_CARRIERS 131072u /* knows streams; pipe/pipe.h */
 
 /* These values say who may open this process's memory. Linux decides this as
  * ptrace(2) says under "access mode checking". The decision applies to /proc,
@@ -112,6 +113,7 @@ typedef struct {
     uint64_t caps_used; /* effective capabilities, with which this side reads */
     /* 1 + the number of this side's descriptor of the TCP socket, or 0. */
     uint32_t descriptor;
+    uint8_t carrier; /* TMSG_CARRIER_* that this side asks for */
 } tmsg_hello_t;
 
 /* Zeroes *hello and fills in what the machine says: wire version, instance id,
@@ -142,6 +144,10 @@ tmsg_status_t tmsg_hello_decode(const void *data, size_t bytes,
  * unix:// URL. Errors: INCOMPATIBLE, with both sides' values. */
 tmsg_status_t tmsg_hello_check(const tmsg_hello_t *mine,
                                const tmsg_hello_t *theirs, bool shm_only);
+
+/* Likewise, if a stream is to carry the messages: UCX does not count. */
+tmsg_status_t tmsg_hello_check_stream(const tmsg_hello_t *mine,
+                                      const tmsg_hello_t *theirs);
 
 /* Returns whether shared memory should work between the two. They must have the
  * same boot, user, and pid, ipc, mount, user and network namespaces, and each

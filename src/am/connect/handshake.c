@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "am/connect/admit.h"
+#include "am/connect/carrier.h"
 #include "am/connect/link.h"
 #include "am/connect/liveness.h"
 #include "am/connect/redial.h"
@@ -29,6 +30,7 @@
 #include "am/net/sock.h"
 #include "am/ucx/backing.h"
 #include "am/ucx/deferred.h"
+#include "am/ucx/ucx_events.h"
 #include "am/worker/reach.h"
 #include "core/bytes.h"
 #include "core/shown.h"
@@ -51,6 +53,8 @@ static tmsg_status_t send_hello(tmsg_endpoint_t *endpoint)
     tmsg_session_ops.hello(endpoint, &hello);
     tmsg_wireup_keep_apart(endpoint, &hello);
     hello.subscribe = endpoint->conn.subscribe;
+    hello.carrier = tmsg_carrier_is_stream(endpoint) ? TMSG_CARRIER_STREAM
+                                                     : endpoint->conn.carrier;
     hello.eager_bytes = tmsg_credit_open(endpoint);
     endpoint->credit.rx_edge = hello.eager_bytes;
     if (is_by_network(endpoint)) {
@@ -67,8 +71,18 @@ static tmsg_status_t send_hello(tmsg_endpoint_t *endpoint)
     return tmsg_link_put(endpoint, TMSG_FRAME_HELLO, buffer, bytes);
 }
 
-/* ADDRESS carries [endpoint id u32][sealed address], in both directions. */
-tmsg_status_t tmsg_handshake_invite(tmsg_endpoint_t *endpoint)
+/* Sends an ADDRESS without an address: a stream carries the messages. */
+static tmsg_status_t invite_stream(tmsg_endpoint_t *endpoint)
+{
+    uint8_t frame[ID_BYTES + TMSG_TOKEN_BYTES];
+
+    tmsg_put_le(frame, endpoint->id, ID_BYTES);
+    memcpy(frame + ID_BYTES, endpoint->token, TMSG_TOKEN_BYTES);
+    endpoint->link.address_sent = true;
+    return tmsg_link_put(endpoint, TMSG_FRAME_ADDRESS, frame, sizeof(frame));
+}
+
+static tmsg_status_t invite_ucx(tmsg_endpoint_t *endpoint)
 {
     tmsg_sealed_t sealed;
     void *address = NULL;
@@ -100,6 +114,16 @@ tmsg_status_t tmsg_handshake_invite(tmsg_endpoint_t *endpoint)
 out:
     tmsg_ucx_address_free(address);
     return status;
+}
+
+/* ADDRESS carries [endpoint id u32][sealed address], in both directions; of a
+ * stream [endpoint id u32][token]. */
+tmsg_status_t tmsg_handshake_invite(tmsg_endpoint_t *endpoint)
+{
+    if (tmsg_carrier_is_stream(endpoint)) {
+        return invite_stream(endpoint);
+    }
+    return invite_ucx(endpoint);
 }
 
 /* REFUSE carries [status i32][words]. */
@@ -179,14 +203,20 @@ static tmsg_status_t judge_memory(tmsg_endpoint_t *endpoint)
                : tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED, "%s", full);
 }
 
-/* Takes the UCX worker for the scope of the address at our end of the
- * socket. */
+/* Takes the UCX worker for the scope of the address at our end of the socket,
+ * or what stands for it if a stream carries the messages. */
 static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
 {
     tmsg_ucx_scope_t scope = {.device = ""};
     tmsg_address_t local;
-    tmsg_status_t status = judge_memory(endpoint);
+    tmsg_status_t status;
 
+    if (tmsg_carrier_is_stream(endpoint)) {
+        scope.pipes = true;
+        return tmsg_worker_ucx(endpoint->worker, &scope, endpoint->dialling,
+                               &endpoint->ucx);
+    }
+    status = judge_memory(endpoint);
     if (status != TMSG_OK) {
         return status;
     }
@@ -210,6 +240,20 @@ static tmsg_status_t choose_ucx(tmsg_endpoint_t *endpoint)
         endpoint->link.apart = tmsg_backing_apart(endpoint->ucx->lack);
     }
     return status;
+}
+
+/* Goes on with a stream: the dialling side has opened UCX for its hello, and
+ * the peer asks for a stream. UCX is closed if nobody else uses it. */
+static tmsg_status_t leave_ucx(tmsg_endpoint_t *endpoint)
+{
+    tmsg_ucx_t *before = endpoint->ucx;
+
+    before->users--;
+    endpoint->ucx = NULL;
+    if (before->users == 0) {
+        tmsg_ucx_events.supersede(before);
+    }
+    return choose_ucx(endpoint);
 }
 
 static void name_peer(tmsg_endpoint_t *endpoint)
@@ -266,6 +310,14 @@ static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
     *place_of_hello(endpoint) = theirs;
     if (endpoint->peer != endpoint->peer_name) { /* once: read unlocked */
         name_peer(endpoint);
+    }
+    status = tmsg_carrier_choose(endpoint, &theirs);
+    if (status == TMSG_OK && endpoint->dialling &&
+        tmsg_carrier_is_stream(endpoint) && endpoint->ucx->pipes == NULL) {
+        status = leave_ucx(endpoint);
+    }
+    if (status != TMSG_OK) {
+        return status;
     }
     if (!endpoint->dialling) {
         status = choose_ucx(endpoint);
@@ -364,6 +416,44 @@ static tmsg_status_t take_address(tmsg_endpoint_t *endpoint,
     return status;
 }
 
+/* Takes the peer's word that a stream may come. The dialling side answers it,
+ * and dials the stream. */
+static tmsg_status_t take_stream(tmsg_endpoint_t *endpoint,
+                                 const uint8_t token[TMSG_TOKEN_BYTES])
+{
+    tmsg_status_t status = TMSG_OK;
+
+    if (endpoint->dialling) {
+        memcpy(endpoint->token, token, TMSG_TOKEN_BYTES);
+        status = tmsg_handshake_invite(endpoint);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_liveness_begin(endpoint);
+    }
+    if (status == TMSG_OK && endpoint->dialling) {
+        return tmsg_carrier_dial(endpoint);
+    }
+    if (status == TMSG_OK) {
+        tmsg_carrier_go_on(endpoint);
+    }
+    return status;
+}
+
+static tmsg_status_t decode_address(const tmsg_endpoint_t *endpoint,
+                                    const uint8_t *data, size_t bytes,
+                                    tmsg_sealed_t *sealed)
+{
+    if (!tmsg_carrier_is_stream(endpoint)) {
+        return tmsg_sealed_decode(data, bytes, sealed);
+    }
+    if (bytes != TMSG_TOKEN_BYTES) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "an address where a stream carries the messages");
+    }
+    memcpy(sealed->token, data, TMSG_TOKEN_BYTES);
+    return TMSG_OK;
+}
+
 tmsg_status_t tmsg_handshake_address(tmsg_endpoint_t *endpoint,
                                      const uint8_t *data, size_t bytes)
 {
@@ -375,7 +465,8 @@ tmsg_status_t tmsg_handshake_address(tmsg_endpoint_t *endpoint,
         (!endpoint->dialling && !endpoint->link.address_sent)) {
         return tmsg_error_set(TMSG_ERR_MALFORMED, "an address out of turn");
     }
-    status = tmsg_sealed_decode(data + ID_BYTES, bytes - ID_BYTES, &sealed);
+    status =
+        decode_address(endpoint, data + ID_BYTES, bytes - ID_BYTES, &sealed);
     if (status != TMSG_OK) {
         return status;
     }
@@ -384,14 +475,19 @@ tmsg_status_t tmsg_handshake_address(tmsg_endpoint_t *endpoint,
     endpoint->link.address_ns = tmsg_now_ns();
     endpoint->link.strange = false;
     tmsg_link_judge_passing(endpoint);
-    status = take_address(endpoint, &sealed);
+    status = tmsg_carrier_is_stream(endpoint)
+                 ? take_stream(endpoint, sealed.token)
+                 : take_address(endpoint, &sealed);
     return status == TMSG_OK ? status : tmsg_handshake_refuse(endpoint, status);
 }
 
 void tmsg_handshake_begin(tmsg_endpoint_t *endpoint)
 {
-    tmsg_status_t status = choose_ucx(endpoint);
+    tmsg_status_t status;
 
+    /* What carries the messages is chosen for each connection anew. */
+    tmsg_carrier_ask(endpoint, endpoint->conn.carrier);
+    status = choose_ucx(endpoint);
     if (status == TMSG_OK) {
         status = send_hello(endpoint);
     }
@@ -407,6 +503,7 @@ void tmsg_handshake_inherit(tmsg_endpoint_t *heir, const tmsg_endpoint_t *old)
     memcpy(heir->peer_url, old->peer_url, sizeof(heir->peer_url));
     memcpy(heir->devices, old->devices, sizeof(heir->devices));
     heir->conn.subscribe = old->conn.subscribe;
+    tmsg_carrier_ask(heir, old->conn.carrier);
     /* The new peer is taken to be like the old one, until it has said hello. */
     heir->peer_hello = old->peer_hello;
     tmsg_admit_begin(heir, old->admit.keyring);

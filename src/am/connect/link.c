@@ -11,6 +11,7 @@
 
 #include "am/boot/refusal.h"
 #include "am/connect/admit.h"
+#include "am/connect/carrier.h"
 #include "am/connect/close.h"
 #include "am/connect/handshake.h"
 #include "am/connect/liveness.h"
@@ -75,7 +76,9 @@ static const char *what_is_missing(const tmsg_endpoint_t *endpoint)
     if (by_blob || !link->address_done) {
         return "the handshake was not finished in time";
     }
-    return "no answer by UCX in time: is its port behind a firewall?";
+    return tmsg_carrier_is_stream(endpoint)
+               ? "the stream of messages was not connected in time"
+               : "no answer by UCX in time: is its port behind a firewall?";
 }
 
 /* Begins the next slice of the deadline. If this process was stopped, the last
@@ -267,6 +270,9 @@ void tmsg_link_refuse(tmsg_endpoint_t *endpoint, tmsg_status_t status)
 static tmsg_status_t on_frame_with_fd(tmsg_endpoint_t *endpoint, uint8_t type,
                                       const uint8_t *data, size_t bytes)
 {
+    if (endpoint->ep == NULL) { /* the peer may have opened before us */
+        tmsg_carrier_hear(endpoint);
+    }
     if (!endpoint->link.address_done || endpoint->ep == NULL) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
                               "a frame of type %u out of turn", type);
@@ -282,7 +288,8 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
                               const uint8_t *data, size_t bytes)
 {
     if (type != TMSG_FRAME_HELLO && type != TMSG_FRAME_PROOF &&
-        type != TMSG_FRAME_BULK && !tmsg_admit_is_over(endpoint)) {
+        type != TMSG_FRAME_BULK && type != TMSG_FRAME_CARRIER &&
+        !tmsg_admit_is_over(endpoint)) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
                               "a frame of type %u before admission", type);
     }
@@ -295,6 +302,8 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
         return tmsg_handshake_address(endpoint, data, bytes);
     case TMSG_FRAME_BULK:
         return tmsg_bulk_tcp_claim(endpoint, data, bytes);
+    case TMSG_FRAME_CARRIER:
+        return tmsg_carrier_claim(endpoint, data, bytes);
     case TMSG_FRAME_RESUME:
         return tmsg_session_ops.asked(endpoint, data, bytes);
     case TMSG_FRAME_RESUMED:

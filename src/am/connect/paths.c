@@ -77,7 +77,8 @@ static void lose_path(tmsg_endpoint_t *endpoint, const path_t *path)
     snprintf(why, sizeof(why),
              "%s to %s: nothing was acknowledged there for %.1f s%s",
              path->is_bulk ? "the connection for large payloads"
-                           : "UCX's connection",
+             : endpoint->ucx->pipes != NULL ? "the stream of messages"
+                                            : "UCX's connection",
              tmsg_sock_peer_name(path->fd, name, sizeof(name)),
              (double)path->unacked->ns / 1e9,
              endpoint->link.fd >= 0 ? ", though the peer lives: a firewall?"

@@ -9,6 +9,7 @@
 #include "am/path/fastboxes.h"
 #include "am/recv/schemas.h"
 #include "am/ucx/ucx_events.h"
+#include "am/ucx/ucx_pipe.h"
 #include "am/worker/engine.h"
 #include "serialize/checksum.h"
 
@@ -63,7 +64,10 @@ static tmsg_status_t open_ucx(tmsg_worker_t *worker,
         TMSG_FEATURE_SLICES | TMSG_FEATURE_STREAMS | TMSG_FEATURE_SPANS |
         TMSG_FEATURE_LEASE | TMSG_FEATURE_BULK | TMSG_FEATURE_RINGS |
         TMSG_FEATURE_FASTBOXES | TMSG_FEATURE_READS | TMSG_FEATURE_REPLIES |
-        TMSG_FEATURE_LOANS | TMSG_FEATURE_PASSES;
+        TMSG_FEATURE_LOANS | TMSG_FEATURE_PASSES | TMSG_FEATURE_CARRIERS;
+    if (scope->pipes) { /* nothing is read out of the peer's memory */
+        hello.features &= ~(TMSG_FEATURE_LEASE | TMSG_FEATURE_READS);
+    }
     if (worker->flags & TMSG_WORKER_BORROW) {
         hello.features |= TMSG_FEATURE_BORROWS;
     }
@@ -74,11 +78,14 @@ static tmsg_status_t open_ucx(tmsg_worker_t *worker,
         hello.schema_slots = TMSG_SCHEMA_SLOTS;
         hello.schema_bytes = TMSG_SCHEMA_BYTES;
     }
-    status =
-        tmsg_ucx_open(&owner, scope, dialling, &hello,
-                      scope->family == 0 ? tmsg_engine.arrived
-                                         : tmsg_schemes[TMSG_URL_UCX]->arrived,
-                      &ucx);
+    status = scope->pipes
+                 ? tmsg_ucx_open_pipes(&owner, dialling, &hello,
+                                       tmsg_engine.arrived, &ucx)
+                 : tmsg_ucx_open(&owner, scope, dialling, &hello,
+                                 scope->family == 0
+                                     ? tmsg_engine.arrived
+                                     : tmsg_schemes[TMSG_URL_UCX]->arrived,
+                                 &ucx);
     if (status != TMSG_OK) {
         return status;
     }

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "am/connect/admit_blob.h"
+#include "am/connect/carrier.h"
 #include "am/endpoint/control.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
@@ -59,7 +60,9 @@ tmsg_status_t tmsg_wireup_judge(tmsg_endpoint_t *endpoint,
     tmsg_status_t status;
 
     tmsg_wireup_keep_apart(endpoint, &mine);
-    status = tmsg_hello_check(&mine, theirs, shm_only);
+    status = tmsg_carrier_is_stream(endpoint)
+                 ? tmsg_hello_check_stream(&mine, theirs)
+                 : tmsg_hello_check(&mine, theirs, shm_only);
     if (status != TMSG_OK) {
         return status;
     }
@@ -68,6 +71,12 @@ tmsg_status_t tmsg_wireup_judge(tmsg_endpoint_t *endpoint,
                               "the peer takes headers of %u bytes, at least %d "
                               "are needed",
                               theirs->max_am_header, TMSG_AM_HEADER_LEAST);
+    }
+    if (tmsg_carrier_is_stream(endpoint)) {
+        endpoint->link.net_only = !shm_only;
+        snprintf(endpoint->why, sizeof(endpoint->why),
+                 "a stream carries the messages");
+        return TMSG_OK;
     }
     endpoint->link.net_only = !tmsg_hello_same_machine(
         &mine, theirs, endpoint->why, sizeof(endpoint->why));
@@ -284,6 +293,7 @@ void tmsg_wireup_end(tmsg_endpoint_t *endpoint)
                           &endpoint->conn.connect_request.again);
     free(endpoint->conn.connect_request.blob);
     endpoint->conn.connect_request.blob = NULL;
+    tmsg_carrier_end(endpoint);
 }
 
 static tmsg_status_t check_reply(const tmsg_endpoint_t *endpoint)

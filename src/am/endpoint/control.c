@@ -152,7 +152,8 @@ tmsg_status_t tmsg_control_post(tmsg_endpoint_t *endpoint, uint8_t kind,
     if (ucs != TMSG_UCX_IN_PROGRESS) {
         posted_over(&posted->op);
     }
-    return tmsg_ucx_is_error(ucs) ? tmsg_ucx_am_unsent(ucs) : TMSG_OK;
+    return tmsg_ucx_is_error(ucs) ? tmsg_ucx_am_unsent(endpoint->ep, ucs)
+                                  : TMSG_OK;
 }
 
 tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
@@ -175,7 +176,7 @@ tmsg_status_t tmsg_control_try(tmsg_endpoint_t *endpoint, uint8_t kind,
         return TMSG_IN_PROGRESS;
     }
     if (ucs != TMSG_UCX_OK) {
-        return tmsg_ucx_am_unsent(ucs);
+        return tmsg_ucx_am_unsent(endpoint->ep, ucs);
     }
     tmsg_endpoint_sent_am(endpoint);
     return TMSG_OK;

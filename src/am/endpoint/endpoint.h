@@ -165,6 +165,11 @@ typedef struct {
     bool is_sibling;           /* peer_address is of this process */
     tmsg_ep_sockets_t sockets; /* TCP sockets below `ep` */
     struct tmsg_event *pings;
+    uint8_t carrier; /* TMSG_CARRIER_* that this side asks for */
+    bool pipes;      /* a pipe carries the messages: the stream carrier */
+    struct tmsg_claim *claim; /* dials the pipe; NULL: none is dialled */
+    bool claims;       /* the connection waits to be another one's pipe */
+    uint32_t claimant; /* id of the connection that does so; 0: none */
 } tmsg_endpoint_conn_t;
 
 /* Belongs to the room path, besides the fast boxes. */

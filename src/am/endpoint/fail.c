@@ -56,11 +56,20 @@ static bool awaits_last_words(tmsg_endpoint_t *endpoint, const char *why)
 
 void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs)
 {
-    static const char lost[] = "UCX lost the connection";
+    const char *lost = endpoint->ucx != NULL && endpoint->ucx->pipes != NULL
+                           ? "the stream of messages is lost"
+                           : "UCX lost the connection";
     char why[128];
 
     if (!awaits_last_words(endpoint, lost)) {
         snprintf(why, sizeof(why), "%s: %s", lost, tmsg_ucx_status_words(ucs));
+        tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
+    }
+}
+
+void tmsg_endpoint_lose_stream(tmsg_endpoint_t *endpoint, const char *why)
+{
+    if (!awaits_last_words(endpoint, why)) {
         tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
     }
 }

@@ -15,6 +15,10 @@ void tmsg_endpoint_break(tmsg_endpoint_t *endpoint, tmsg_status_t status,
  * it ended. */
 void tmsg_endpoint_lose(tmsg_endpoint_t *endpoint, tmsg_ucx_status_t ucs);
 
+/* Breaks a connection whose stream of messages is lost, unless the socket says
+ * in time why it ended. May be inside UCX. */
+void tmsg_endpoint_lose_stream(tmsg_endpoint_t *endpoint, const char *why);
+
 /* Breaks a connection whose bulk stream is lost, unless the socket says in time
  * why it ended. Outside UCX. */
 void tmsg_endpoint_lose_bulk(tmsg_endpoint_t *endpoint, const char *why);

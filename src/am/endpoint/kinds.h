@@ -118,7 +118,8 @@ struct tmsg_arrival {
     /* Points to the memory to read, in a rendezvous of this library; NULL: it
      * is UCX's. */
     const tmsg_cma_in_t *to_read;
-    bool by_fastbox; /* the message came by a fast box: data cannot be kept */
+    bool by_fastbox;        /* the message came by a fast box */
+    bool fleeting;          /* data cannot be kept */
     tmsg_ucx_ep_t reply_ep; /* NULL: the sender did not ask for it */
 };
 

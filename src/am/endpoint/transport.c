@@ -55,6 +55,9 @@ tmsg_transport_t tmsg_transport_of(const char *transports)
     if (has_any(transports, rdma)) {
         return TMSG_TRANSPORT_RDMA;
     }
+    if (strcmp(transports, "stream/unix") == 0) {
+        return TMSG_TRANSPORT_SHM; /* the rings and fast boxes of the library */
+    }
     return strstr(transports, "tcp") != NULL ? TMSG_TRANSPORT_TCP
                                              : TMSG_TRANSPORT_UNKNOWN;
 }
@@ -72,7 +75,8 @@ static void explain_network(tmsg_endpoint_t *endpoint)
     const tmsg_ucx_key_t *tls =
         tmsg_ucx_config_key(&endpoint->ucx->keys, "UCX_TLS");
 
-    if (endpoint->link.net_only || endpoint->carried.transports[0] == '\0' ||
+    if (endpoint->ucx->pipes != NULL || endpoint->link.net_only ||
+        endpoint->carried.transports[0] == '\0' ||
         tmsg_transport_shares(endpoint->carried.transports)) {
         return;
     }
@@ -142,5 +146,6 @@ bool tmsg_transport_takes_segment(const tmsg_endpoint_t *endpoint,
                                   bool rendezvous, size_t bytes)
 {
     return endpoint->transport == TMSG_TRANSPORT_SHM &&
+           endpoint->ucx->pipes == NULL &&
            (rendezvous || bytes <= endpoint->ucx->hello.posix_seg);
 }

@@ -11,6 +11,7 @@
 #include <cjson/cJSON.h>
 #include <tensormsg/version.h>
 
+#include "am/connect/carrier.h"
 #include "am/connect/paths.h"
 #include "am/endpoint/consumer_struct.h"
 #include "am/endpoint/credit.h"
@@ -575,6 +576,8 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
                   state == TMSG_OK ? "connected" : tmsg_status_name(state)) &&
         add_words(object, "error", state < 0 ? endpoint->error : "") &&
         add_words(object, "transports", transports) &&
+        add_words(object, "carrier",
+                  tmsg_carrier_is_stream(endpoint) ? "stream" : "ucx") &&
         add_words(object, "why", endpoint->why) &&
         (endpoint->admit.principal == NULL ||
          add_words(object, "principal", endpoint->admit.principal)) &&

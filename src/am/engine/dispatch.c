@@ -131,6 +131,7 @@ handle_ucx_arrival(tmsg_ucx_t *ucx, const void *header, size_t header_bytes,
         .data = data,
         .data_bytes = data_bytes,
         .rendezvous = tmsg_ucx_am_is_rendezvous(info),
+        .fleeting = tmsg_ucx_am_is_fleeting(info),
         .reply_ep = tmsg_ucx_am_reply_ep(info),
     };
 
@@ -147,7 +148,8 @@ came_by_fastbox(tmsg_endpoint_t *endpoint,
     tmsg_arrival_t arrival = {.ucx = endpoint->ucx,
                               .data = data,
                               .data_bytes = fastboxed->payload_bytes,
-                              .by_fastbox = true};
+                              .by_fastbox = true,
+                              .fleeting = true};
 
     memcpy(data, fastboxed->payload, fastboxed->payload_bytes);
     (void)handle_arrival(&arrival, fastboxed->header, fastboxed->header_bytes);

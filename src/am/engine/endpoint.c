@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "am/connect/admit.h"
+#include "am/connect/carrier.h"
 #include "am/connect/close.h"
 #include "am/connect/dialect.h"
 #include "am/connect/handshake.h"
@@ -133,7 +134,9 @@ static tmsg_status_t read_endpoint_params(const tmsg_worker_t *worker,
                    subscribe),
         TMSG_PARAM(tmsg_endpoint_params_t, TMSG_ENDPOINT_PARAM_KEYRING,
                    keyring),
-        TMSG_PARAM(tmsg_endpoint_params_t, TMSG_ENDPOINT_PARAM_FLAGS, flags)};
+        TMSG_PARAM(tmsg_endpoint_params_t, TMSG_ENDPOINT_PARAM_FLAGS, flags),
+        TMSG_PARAM(tmsg_endpoint_params_t, TMSG_ENDPOINT_PARAM_CARRIER,
+                   carrier)};
     uint64_t mask = params == NULL ? 0 : params->field_mask;
     tmsg_status_t status;
 
@@ -213,6 +216,19 @@ static tmsg_status_t take_target(tmsg_endpoint_t *endpoint,
     return tmsg_url_parse(target->url, &endpoint->link.url);
 }
 
+static tmsg_status_t ask_carrier(tmsg_endpoint_t *endpoint,
+                                 const tmsg_endpoint_params_t *read)
+{
+    tmsg_url_kind_t kind = endpoint->link.url.kind;
+    bool named = read->field_mask & TMSG_ENDPOINT_PARAM_CARRIER;
+    int32_t carrier = named ? read->carrier
+                            : tmsg_carrier_usual(endpoint->worker->context,
+                                                 kind, endpoint->devices);
+
+    tmsg_carrier_ask(endpoint, carrier);
+    return tmsg_carrier_check("endpoint", carrier, kind, endpoint->devices);
+}
+
 static tmsg_status_t dial_target(tmsg_endpoint_t *endpoint,
                                  const target_t *target,
                                  const tmsg_endpoint_params_t *read)
@@ -230,6 +246,9 @@ static tmsg_status_t dial_target(tmsg_endpoint_t *endpoint,
     }
     if (status == TMSG_OK) {
         status = check_target_scheme(endpoint, target, again);
+    }
+    if (status == TMSG_OK) {
+        status = ask_carrier(endpoint, read);
     }
     if (status == TMSG_OK && waits &&
         !tmsg_schemes[endpoint->link.url.kind]->socket) {

@@ -41,8 +41,27 @@ static void lose_ucx_ep(tmsg_ucx_t *ucx, tmsg_ucx_ep_t ep,
     }
 }
 
+static void end_stream(tmsg_ucx_t *ucx, tmsg_ucx_ep_t ep, tmsg_status_t status,
+                       const char *why)
+{
+    tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
+
+    while ((endpoint = tmsg_endpoint_next(ucx->worker, ucx, &i)) != NULL) {
+        if (endpoint->ep != ep) {
+            continue;
+        }
+        if (status == TMSG_ERR_PEER_LOST) {
+            tmsg_endpoint_lose_stream(endpoint, why);
+        } else {
+            tmsg_endpoint_break(endpoint, status, why);
+        }
+    }
+}
+
 const tmsg_ucx_events_t tmsg_ucx_events = {
     .lost = lose_ucx_ep,
+    .ended = end_stream,
     .drain = tmsg_worker_drain,
     .doubt = tmsg_ucx_doubt,
     .supersede = tmsg_ucx_supersede,

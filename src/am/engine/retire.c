@@ -412,7 +412,9 @@ void tmsg_ucx_watch(tmsg_ucx_t *ucx)
 
 void tmsg_ucx_retire(tmsg_ucx_t *ucx)
 {
-    if (!ucx->suspect) {
+    if (ucx->pipes != NULL) {
+        /* Nothing is shared that could be blocked. */
+    } else if (!ucx->suspect) {
         ucx->suspect = true;
         ucx->watch.expired = watch_ucx;
         tmsg_loop_set_timer(&ucx->worker->loop, &ucx->watch, PROBE_MS);

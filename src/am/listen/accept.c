@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "am/connect/admit.h"
+#include "am/connect/carrier.h"
 #include "am/connect/dialect.h"
 #include "am/connect/handshake.h"
 #include "am/connect/link.h"
@@ -20,6 +21,8 @@
 #include "core/log.h"
 
 #define RETRY_NS UINT64_C(100000000) /* if descriptors ran out */
+#define AWAITED_MOST 128
+#define STREAM_NS UINT64_C(10000000) /* if a stream may have to be let in */
 /* Time in which connections are accepted before others have their turn. */
 #define ROUND_NS UINT64_C(2000000)
 
@@ -168,6 +171,7 @@ static void accept_one(tmsg_listener_t *listener, int fd)
     memcpy(endpoint->devices, listener->devices, sizeof(endpoint->devices));
     tmsg_handshake_subscribe(endpoint, listener->subscribe);
     tmsg_admit_begin(endpoint, listener->keyring);
+    tmsg_carrier_ask(endpoint, listener->carrier);
     listener->handshakes++;
     listener->accepted++;
     tmsg_places_take(listener, endpoint, fd);
@@ -198,9 +202,45 @@ static void displace_stranger(tmsg_endpoint_t *stranger)
     tmsg_engine.end(stranger, TMSG_ERR_BUSY, why);
 }
 
+/* Counts the connections that wait for their stream, which comes by a further
+ * connection, maybe behind others that came before it. They must not take its
+ * place. Without keys they may be anybody's, so that no more than AWAITED_MOST
+ * of them are passed over, or as many as there are places. */
+static uint32_t count_awaited(const tmsg_listener_t *listener)
+{
+    uint32_t most = listener->keyring != NULL ? UINT32_MAX
+                    : listener->max_handshakes > AWAITED_MOST
+                        ? listener->max_handshakes
+                        : AWAITED_MOST;
+    uint32_t count = 0;
+
+    for (tmsg_node_t *node = listener->places.head; node != NULL;
+         node = node->next) {
+        count += tmsg_carrier_is_awaited(
+            TMSG_CONTAINER_OF(node, tmsg_endpoint_t, place.node));
+    }
+    return count < most ? count : most;
+}
+
 bool tmsg_accept_is_full(const tmsg_listener_t *listener)
 {
-    return listener->handshakes >= listener->max_handshakes;
+    return listener->handshakes >= listener->max_handshakes &&
+           listener->handshakes - count_awaited(listener) >=
+               listener->max_handshakes;
+}
+
+/* Returns whether a connection that has a place may come to wait for its
+ * stream. Nothing tells the listener of that. */
+static bool has_streams(const tmsg_listener_t *listener)
+{
+    bool has = false;
+
+    for (tmsg_node_t *node = listener->places.head; node != NULL && !has;
+         node = node->next) {
+        has = tmsg_carrier_is_stream(
+            TMSG_CONTAINER_OF(node, tmsg_endpoint_t, place.node));
+    }
+    return has;
 }
 
 /* Returns whether there is a place. If not, *stranger_p is who makes way for
@@ -260,7 +300,10 @@ static void accept_ready(tmsg_source_t *source, uint32_t events)
         tmsg_status_t status;
 
         if (!has_place(listener, &stranger, &wait_ns) && stranger == NULL) {
-            pause_accepting(listener, wait_ns);
+            pause_accepting(listener,
+                            has_streams(listener) && wait_ns > STREAM_NS
+                                ? STREAM_NS
+                                : wait_ns);
             return;
         }
         status = tmsg_sock_accept(&listener->sock, &fd);
@@ -281,14 +324,17 @@ static void accept_ready(tmsg_source_t *source, uint32_t events)
     } while (tmsg_now_ns() < until_ns);
 }
 
-/* Opens UCX on the device that peers will need, so that a failure shows here,
- * not to each of them. The UCX worker stays open for the first peer. */
+/* Opens UCX, if that may carry connections, on the device that peers will need,
+ * so that a failure shows here, not to each of them. The UCX worker stays open
+ * for the first peer. */
 tmsg_status_t tmsg_accept_begin(tmsg_listener_t *listener,
                                 const tmsg_ucx_scope_t *scope)
 {
+    const tmsg_ucx_scope_t pipes = {.pipes = true};
+    bool by_stream = listener->carrier == TMSG_CARRIER_STREAM;
     tmsg_ucx_t *ucx;
-    tmsg_status_t status =
-        tmsg_worker_ucx(listener->worker, scope, false, &ucx);
+    tmsg_status_t status = tmsg_worker_ucx(
+        listener->worker, by_stream ? &pipes : scope, false, &ucx);
 
     if (status != TMSG_OK) {
         return status;

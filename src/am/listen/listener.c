@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "am/connect/admit_blob.h"
+#include "am/connect/carrier.h"
 #include "am/endpoint/scheme.h"
 #include "am/listen/backlog.h"
 #include "am/listen/places.h"
@@ -81,6 +82,28 @@ static tmsg_status_t check_listener_scheme(const tmsg_listener_t *listener,
     return TMSG_OK;
 }
 
+/* Takes the carrier that is asked for. Strangers of other hosts meet only bytes
+ * that this library parses itself, unless the application says otherwise. */
+static tmsg_status_t choose_carrier(tmsg_listener_t *listener,
+                                    const tmsg_listener_params_t *params,
+                                    tmsg_url_kind_t kind,
+                                    const tmsg_address_t *address)
+{
+    if (params != NULL && params->field_mask & TMSG_LISTENER_PARAM_CARRIER) {
+        listener->carrier = params->carrier;
+        return tmsg_carrier_check("listener", listener->carrier, kind,
+                                  listener->devices);
+    }
+    listener->carrier =
+        tmsg_carrier_usual(listener->worker->context, kind, listener->devices);
+    if (listener->carrier == TMSG_CARRIER_AUTO && kind == TMSG_URL_TCP &&
+        listener->keyring == NULL && listener->devices[0] == '\0' &&
+        !tmsg_netif_is_loopback(&address->sa.any)) {
+        listener->carrier = TMSG_CARRIER_STREAM;
+    }
+    return TMSG_OK;
+}
+
 /* Prepares all that may take time, so that the worker does not wait for it:
  * names, and the lock of a socket file's folder. */
 static tmsg_status_t prepare_listener(tmsg_listener_t *listener,
@@ -110,6 +133,9 @@ static tmsg_status_t prepare_listener(tmsg_listener_t *listener,
     }
     if (status == TMSG_OK) {
         status = check_secure(listener, params, text, address);
+    }
+    if (status == TMSG_OK) {
+        status = choose_carrier(listener, params, url->kind, address);
     }
     if (status == TMSG_OK) {
         status = listener->scheme->bind(listener, url, address, scope);

@@ -45,6 +45,7 @@ struct tmsg_listener {
     tmsg_sock_listener_t sock;
     char url[TMSG_URL_TEXT_BYTES];
     char advertised[TMSG_URL_TEXT_BYTES]; /* what peers are told; "": url */
+    int32_t carrier;                      /* TMSG_CARRIER_* */
     char devices[TMSG_DEVICES_BYTES];     /* "": the device of the address */
     void *blob; /* of a blob:// listener, without proofs */
     size_t blob_bytes;

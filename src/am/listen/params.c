@@ -22,7 +22,8 @@
                 TMSG_LISTENER_PARAM_ADVERTISE | TMSG_LISTENER_PARAM_DEVICES |  \
                 TMSG_LISTENER_PARAM_RESUME | TMSG_LISTENER_PARAM_KEYRING |     \
                 TMSG_LISTENER_PARAM_MAX_HANDSHAKE_BYTES |                      \
-                TMSG_LISTENER_PARAM_ON_PEER | TMSG_LISTENER_PARAM_SUBSCRIBE))
+                TMSG_LISTENER_PARAM_ON_PEER | TMSG_LISTENER_PARAM_SUBSCRIBE |  \
+                TMSG_LISTENER_PARAM_CARRIER))
 
 static tmsg_status_t check_listener_params(const tmsg_listener_t *listener)
 {

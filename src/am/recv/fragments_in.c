@@ -483,7 +483,7 @@ static const char *judge_fragment(const tmsg_endpoint_t *endpoint,
 static bool takes_segment(const tmsg_endpoint_t *endpoint,
                           const tmsg_arrival_t *arrival)
 {
-    return arrival->to_read == NULL &&
+    return arrival->to_read == NULL && endpoint->ucx->pipes == NULL &&
            endpoint->transport == TMSG_TRANSPORT_SHM;
 }
 

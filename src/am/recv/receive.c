@@ -581,7 +581,7 @@ static tmsg_ucx_status_t take_message_in(tmsg_message_t *message,
     }
     return tmsg_message_keep(
         message, message->is_read ? &message->to_read : arrival->data,
-        arrival->data_bytes, arrival->rendezvous, arrival->by_fastbox);
+        arrival->data_bytes, arrival->rendezvous, arrival->fleeting);
 }
 
 tmsg_ucx_status_t tmsg_map_arrived(const tmsg_arrival_t *arrival)

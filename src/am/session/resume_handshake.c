@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "am/connect/admit.h"
+#include "am/connect/carrier.h"
 #include "am/connect/handshake.h"
 #include "am/connect/link.h"
 #include "am/endpoint/control.h"
@@ -147,6 +148,7 @@ static void take_over_connection(tmsg_endpoint_t *session,
     memcpy(session->why, connection->why, sizeof(session->why));
     memcpy(session->token, connection->token, sizeof(session->token));
     tmsg_credit_move(session, connection);
+    tmsg_carrier_move(session, connection);
     session->ucx = connection->ucx;
     connection->ucx = NULL;
     session->state = TMSG_EP_CONNECTING;

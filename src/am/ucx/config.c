@@ -81,7 +81,8 @@ bool tmsg_ucx_scope_equal(const tmsg_ucx_scope_t *one,
                           const tmsg_ucx_scope_t *other)
 {
     return strcmp(one->device, other->device) == 0 &&
-           one->named == other->named && one->family == other->family &&
+           one->pipes == other->pipes && one->named == other->named &&
+           one->family == other->family &&
            memcmp(&one->address, &other->address, sizeof(one->address)) == 0;
 }
 

@@ -21,6 +21,7 @@ typedef struct {
     char device[TMSG_DEVICES_BYTES];
     bool named;    /* the application named the device, or several */
     int family;    /* AF_* of a ucx:// address; 0: not a ucx:// one */
+    bool pipes;    /* no UCX: ucx_pipe.h */
     bool net_only; /* without shared memory, because UCX gets none */
     bool or_not;   /* rather an error than net_only */
     /* The device's address that UCX is to use (first.h); all zero: any. IPv4 is

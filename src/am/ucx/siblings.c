@@ -76,8 +76,10 @@ void tmsg_siblings_enter(tmsg_ucx_t *ucx)
     }
     number += number == UINT32_MAX ? 2 : 1;
     ucx->hello.ucx_id = id_of_number(number);
-    ucx->next_known = known;
-    known = ucx;
+    if (ucx->pipes == NULL) { /* a pipe opens nobody's memory */
+        ucx->next_known = known;
+        known = ucx;
+    }
     pthread_mutex_unlock(&lock);
 }
 

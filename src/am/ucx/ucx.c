@@ -22,6 +22,7 @@
 #include "am/ucx/peer_address.h"
 #include "am/ucx/retained.h"
 #include "am/ucx/siblings.h"
+#include "am/ucx/ucx_pipe.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "serialize/header.h"
@@ -557,10 +558,14 @@ void tmsg_ucx_let_go(tmsg_ucx_t *ucx)
         return;
     }
     tmsg_ucx_release_lifted(ucx);
-    tmsg_fork_guard_begin();
-    close_ucp(ucx);
-    tmsg_fork_guard_leave();
-    tmsg_fork_guard_end();
+    if (ucx->pipes != NULL) {
+        tmsg_ucx_free_pipes(ucx);
+    } else {
+        tmsg_fork_guard_begin();
+        close_ucp(ucx);
+        tmsg_fork_guard_leave();
+        tmsg_fork_guard_end();
+    }
     tmsg_ep_index_free(ucx);
     tmsg_ucx_address_free(ucx->address);
     tmsg_own_address_free(ucx->own);
@@ -596,13 +601,18 @@ void tmsg_ucx_address_free(void *address) { free(address); }
 
 unsigned tmsg_ucx_progress(const tmsg_ucx_t *ucx)
 {
-    return ucp_worker_progress(ucx->ucp);
+    return ucx->pipes != NULL ? tmsg_pipes_progress(ucx->pipes)
+                              : ucp_worker_progress(ucx->ucp);
 }
 
 tmsg_status_t tmsg_ucx_arm(const tmsg_ucx_t *ucx)
 {
-    ucs_status_t ucs = ucp_worker_arm(ucx->ucp);
+    ucs_status_t ucs;
 
+    if (ucx->pipes != NULL) {
+        return tmsg_pipes_arm(ucx->pipes) ? TMSG_OK : TMSG_ERR_BUSY;
+    }
+    ucs = ucp_worker_arm(ucx->ucp);
     if (ucs == UCS_ERR_BUSY) {
         return TMSG_ERR_BUSY;
     }

@@ -8,6 +8,7 @@
 
 #include "am/boot/blob.h"
 #include "am/net/loop.h"
+#include "am/pipe/pipe.h"
 #include "am/ucx/backing.h"
 #include "am/ucx/config.h"
 #include "am/ucx/ep_sockets.h"
@@ -62,6 +63,10 @@ typedef struct tmsg_ucx {
     uint64_t apart_ns; /* when sharing memory last failed, if scope.net_only */
     bool dialling;
     tmsg_ucx_keys_t keys;
+    /* NULL: it is UCX's. Otherwise `context` and `ucp` are NULL; see
+     * ucx_pipe.h. */
+    tmsg_pipes_t *pipes;
+    tmsg_ucx_arrived_t handler; /* of `pipes` */
     tmsg_ucx_context_t context;
     tmsg_ucx_worker_t ucp;
     tmsg_source_t source; /* UCX's own epoll set, in the loop */

@@ -4,6 +4,7 @@
 #include <sys/uio.h>
 #include <ucp/api/ucp.h>
 
+#include "am/ucx/ucx_pipe.h"
 #include "core/error.h"
 
 _Static_assert(sizeof(struct iovec) == sizeof(ucp_dt_iov_t) &&
@@ -28,6 +29,21 @@ static inline uint32_t datatype_field(size_t pieces)
     return pieces > 0 ? UCP_OP_ATTR_FIELD_DATATYPE : 0;
 }
 
+/* Sends by a pipe. */
+__attribute__((noinline)) static tmsg_ucx_status_t
+send_by_pipe(tmsg_pipe_t *pipe, const tmsg_ucx_send_t *send,
+             tmsg_ucx_sent_t sent, void *arg)
+{
+    const tmsg_pipe_send_t message = {.header = send->header,
+                                      .header_bytes = send->header_bytes,
+                                      .data = send->data,
+                                      .bytes = send->bytes,
+                                      .pieces = send->pieces,
+                                      .flags = send->flags};
+
+    return tmsg_pipe_send(pipe, &message, sent, arg);
+}
+
 /* This is inline for the link-time optimizer: fields that a caller leaves 0
  * cost nothing. */
 inline tmsg_ucx_status_t tmsg_ucx_am_send(tmsg_ucx_ep_t ep,
@@ -45,7 +61,11 @@ inline tmsg_ucx_status_t tmsg_ucx_am_send(tmsg_ucx_ep_t ep,
         .datatype = ucp_dt_make_iov(),
         .memory_type = (ucs_memory_type_t)send->memory_type,
     };
+    tmsg_pipe_t *pipe = tmsg_ucx_pipe_of(ep);
 
+    if (pipe != NULL) {
+        return send_by_pipe(pipe, send, sent, arg);
+    }
     return tmsg_ucx_request_status(ucp_am_send_nbx(
         ep, TMSG_AM_ID, send->header, send->header_bytes, send->data,
         send->pieces > 0 ? send->pieces : send->bytes, &param));
@@ -69,9 +89,12 @@ tmsg_ucx_status_t tmsg_ucx_am_send_now(tmsg_ucx_ep_t ep, const void *header,
         ep, TMSG_AM_ID, header, header_bytes, payload, payload_bytes, &param));
 }
 
-tmsg_status_t tmsg_ucx_am_unsent(tmsg_ucx_status_t status)
+tmsg_status_t tmsg_ucx_am_unsent(tmsg_ucx_ep_t ep, tmsg_ucx_status_t status)
 {
-    return tmsg_error_set(TMSG_ERR_PEER_LOST, "ucp_am_send_nbx: %s",
+    return tmsg_error_set(TMSG_ERR_PEER_LOST, "%s: %s",
+                          tmsg_ucx_pipe_of(ep) == NULL
+                              ? "ucp_am_send_nbx"
+                              : "the stream of messages",
                           tmsg_ucx_status_words(status));
 }
 
@@ -89,6 +112,10 @@ tmsg_ucx_status_t tmsg_ucx_am_receive(const tmsg_ucx_t *ucx, void *data,
         .memory_type = (ucs_memory_type_t)place->memory_type,
     };
 
+    if (ucx->pipes != NULL) {
+        return tmsg_ucx_pipe_fetch(data, place->data, place->bytes,
+                                   place->pieces, received, arg);
+    }
     return tmsg_ucx_request_status(ucp_am_recv_data_nbx(
         ucx->ucp, data, place->data,
         place->pieces > 0 ? place->pieces : place->bytes, &param));
@@ -96,14 +123,30 @@ tmsg_ucx_status_t tmsg_ucx_am_receive(const tmsg_ucx_t *ucx, void *data,
 
 void tmsg_ucx_am_release(const tmsg_ucx_t *ucx, void *data)
 {
-    ucp_am_data_release(ucx->ucp, data);
+    if (ucx->pipes != NULL) {
+        tmsg_ucx_pipe_release(data);
+    } else {
+        ucp_am_data_release(ucx->ucp, data);
+    }
 }
 
-void tmsg_ucx_request_free(void *request) { ucp_request_free(request); }
+void tmsg_ucx_request_free(void *request)
+{
+    if (request != NULL) { /* a pipe has none */
+        ucp_request_free(request);
+    }
+}
 
 bool tmsg_ucx_am_is_rendezvous(const tmsg_ucx_am_info_t *info)
 {
     return (info->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+}
+
+bool tmsg_ucx_am_is_fleeting(const tmsg_ucx_am_info_t *info)
+{
+    return (info->recv_attr &
+            (UCP_AM_RECV_ATTR_FLAG_DATA | UCP_AM_RECV_ATTR_FLAG_RNDV)) == 0 &&
+           tmsg_ucx_pipe_of(tmsg_ucx_am_reply_ep(info)) != NULL;
 }
 
 tmsg_ucx_ep_t tmsg_ucx_am_reply_ep(const tmsg_ucx_am_info_t *info)

@@ -44,7 +44,7 @@ tmsg_ucx_status_t tmsg_ucx_am_send_now(tmsg_ucx_ep_t ep, const void *header,
                                        size_t payload_bytes);
 
 /* Sets and returns the error of a message that was not sent: PEER_LOST. */
-tmsg_status_t tmsg_ucx_am_unsent(tmsg_ucx_status_t status);
+tmsg_status_t tmsg_ucx_am_unsent(tmsg_ucx_ep_t ep, tmsg_ucx_status_t status);
 
 /* The place where the payload of a rendezvous is to go. */
 typedef struct {
@@ -67,6 +67,10 @@ void tmsg_ucx_request_free(void *request);
 
 /* Returns whether the payload is still in the sender's memory. */
 bool tmsg_ucx_am_is_rendezvous(const tmsg_ucx_am_info_t *info);
+
+/* Returns whether the payload has to be copied before the handler returns: it
+ * cannot be kept. */
+bool tmsg_ucx_am_is_fleeting(const tmsg_ucx_am_info_t *info);
 
 /* Returns the endpoint that a message came by. NULL: its sender did not set
  * TMSG_UCX_SEND_REPLY. */

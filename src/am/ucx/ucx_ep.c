@@ -6,6 +6,7 @@
 #include <string.h>
 #include <ucp/api/ucp.h>
 
+#include "am/ucx/ucx_pipe.h"
 #include "core/error.h"
 
 #define TOLD (UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA)
@@ -97,7 +98,12 @@ tmsg_ucx_status_t tmsg_ucx_ep_close(tmsg_ucx_ep_t ep, tmsg_ucx_sent_t sent,
         .cb.send = sent,
         .user_data = arg,
     };
+    tmsg_pipe_t *pipe = tmsg_ucx_pipe_of(ep);
 
+    if (pipe != NULL) {
+        tmsg_pipe_close(pipe);
+        return TMSG_UCX_OK;
+    }
     return tmsg_ucx_request_status(ucp_ep_close_nbx(ep, &param));
 }
 
@@ -119,8 +125,14 @@ void tmsg_ucx_transports(tmsg_ucx_ep_t ep, char *text, size_t size)
 {
     char *report = NULL, *line, *rest;
     size_t length, used = 0;
-    FILE *stream = open_memstream(&report, &length);
+    FILE *stream;
 
+    if (tmsg_ucx_pipe_of(ep) != NULL) {
+        snprintf(text, size, "stream/%s",
+                 tmsg_ucx_pipe_is_tcp(ep) ? "tcp" : "unix");
+        return;
+    }
+    stream = open_memstream(&report, &length);
     if (stream == NULL) {
         return; /* the text that was known before stays */
     }

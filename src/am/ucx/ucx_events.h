@@ -15,6 +15,10 @@ typedef struct {
     /* UCX reports, inside UCX, that it has lost an endpoint. The entry only
      * notes it. */
     void (*lost)(tmsg_ucx_t *ucx, tmsg_ucx_ep_t ep, tmsg_ucx_status_t status);
+    /* A stream brings no more: PEER_LOST, MALFORMED, NO_MEMORY. Called inside
+     * UCX, so to speak. The entry only notes it. */
+    void (*ended)(tmsg_ucx_t *ucx, tmsg_ucx_ep_t ep, tmsg_status_t status,
+                  const char *why);
     /* Handles everything that UCX has received and not reported yet. Outside
      * UCX. False: UCX did not become silent within a bound. */
     bool (*drain)(tmsg_ucx_t *ucx);

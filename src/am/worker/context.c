@@ -49,6 +49,20 @@ static tmsg_status_t read_variable(const char *name, uint32_t most,
     return TMSG_OK;
 }
 
+static tmsg_status_t read_context_carrier(tmsg_context_t *context)
+{
+    static const char variable[] = "TENSORMSG_CARRIER";
+    const char *text = getenv(variable);
+
+    context->carrier = context->settings.carrier;
+    return text == NULL || *text == '\0' ||
+                   tmsg_carrier_read(text, &context->carrier)
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                "%s='%s' is not auto, ucx or stream", variable,
+                                tmsg_error_name(text, strlen(text)).text);
+}
+
 static tmsg_status_t read_context_flags(const tmsg_context_params_t *params,
                                         tmsg_context_t *context)
 {
@@ -286,6 +300,9 @@ static tmsg_status_t read_context_params(const tmsg_context_params_t *params,
     }
     if (status == TMSG_OK) {
         status = read_context_huge_pages(context);
+    }
+    if (status == TMSG_OK) {
+        status = read_context_carrier(context);
     }
     if (status == TMSG_OK) {
         status = read_devices(params, context);

@@ -22,6 +22,7 @@ struct tmsg_context {
     char *ucx_config; /* NULL: the application set no UCX keys */
     tmsg_settings_t settings;
     uint32_t peer_timeout_ms;
+    int32_t carrier; /* TMSG_CARRIER_* of connections that name none */
     uint32_t flags;
     /* Tells the smallest block that gets huge pages; see
      * docs/configuration.md. */

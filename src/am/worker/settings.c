@@ -50,6 +50,15 @@ static void read_require_path(reader_t *reader, const cJSON *item)
     reader->settings->require_path = read_bool(reader, item);
 }
 
+static void read_carrier(reader_t *reader, const cJSON *item)
+{
+    if (!cJSON_IsString(item) ||
+        !tmsg_carrier_read(item->valuestring, &reader->settings->carrier)) {
+        tmsg_json_fail(&reader->json, item,
+                       "is not \"auto\", \"ucx\" or \"stream\"");
+    }
+}
+
 static void read_setting_huge_pages(reader_t *reader, const cJSON *item)
 {
     reader->settings->has_huge_pages = true;
@@ -211,6 +220,7 @@ static const struct {
     {"ucx", read_setting_ucx},
     {"thresholds", read_thresholds},
     {"huge_page_bytes", read_setting_huge_pages},
+    {"carrier", read_carrier},
 };
 
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
@@ -240,6 +250,19 @@ static void read_settings_root(reader_t *reader, const cJSON *root)
     if (!versioned) {
         tmsg_json_fail(&reader->json, root, "has no \"version\": 1");
     }
+}
+
+const char *const tmsg_carrier_names[TMSG_CARRIERS] = {"auto", "ucx", "stream"};
+
+bool tmsg_carrier_read(const char *name, int32_t *carrier_p)
+{
+    for (int32_t i = 0; i < TMSG_CARRIERS; i++) {
+        if (strcmp(name, tmsg_carrier_names[i]) == 0) {
+            *carrier_p = i;
+            return true;
+        }
+    }
+    return false;
 }
 
 tmsg_status_t tmsg_settings_read(const char *path, tmsg_settings_t *settings)

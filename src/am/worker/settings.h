@@ -19,9 +19,16 @@ typedef struct {
     uint32_t peer_timeout_ms;
     bool no_thread;
     bool require_path;
+    int32_t carrier; /* TMSG_CARRIER_* */
     bool has_huge_pages;
     uint32_t huge_page_bytes;
 } tmsg_settings_t;
+
+#define TMSG_CARRIERS 3
+extern const char *const tmsg_carrier_names[TMSG_CARRIERS];
+
+/* Reads the name of a TMSG_CARRIER_*. False: it is none. */
+bool tmsg_carrier_read(const char *name, int32_t *carrier_p);
 
 /* Reads a configuration file. Its name is `path` or, if `path` is NULL, the
  * value of TENSORMSG_CONFIG. If neither is given, nothing is set. The function

@@ -73,6 +73,7 @@ static const struct {
     {48, false, "caps", 8},
     {49, false, "caps_used", 8},
     {50, false, "descriptor", 4},
+    {51, false, "carrier", 1},
 };
 
 #define LAST_REQUIRED 27
@@ -132,6 +133,7 @@ static tmsg_hello_t sample(void)
     hello.caps = CAP(SYS_NICE) | CAP(IPC_LOCK);
     hello.caps_used = hello.caps;
     hello.descriptor = 8;
+    hello.carrier = 2;
     return hello;
 }
 
@@ -222,10 +224,10 @@ Test(hello, begins_with_the_documented_bytes)
     cr_assert(eq(int, tmsg_hello_encode(&hello, bytes, sizeof(bytes), &length),
                  TMSG_OK));
     cr_expect(memcmp(bytes, head, sizeof(head)) == 0);
-    /* 49 field headers; the scalars; a nonce; 5 letters of host, 36 of boot id,
+    /* 50 field headers; the scalars; a nonce; 5 letters of host, 36 of boot id,
      * 19 of either end, 11 of devices */
     cr_expect(eq(sz, length,
-                 49 * 4 + 8 + 3 * 2 + 16 + 12 * 4 + 19 * 8 + 8 + 36 + 32 +
+                 50 * 4 + 9 + 3 * 2 + 16 + 12 * 4 + 19 * 8 + 8 + 36 + 32 +
                      2 * 19 + 11));
 }
 

@@ -11,12 +11,68 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "am/endpoint/endpoint.h"
+#include "support/seeded_maps.h"
 #include "support/unshared_peer.h"
 
 typedef struct {
     int flags;       /* of unshare() */
     const char *why; /* they cannot share memory */
+    bool by_ucx;     /* the visitor insists on UCX, and is refused */
+    bool share;      /* by a Unix socket, which passes descriptors */
 } space_t;
+
+static const tmsg_endpoint_params_t by_ucx = {
+    .field_mask = TMSG_ENDPOINT_PARAM_CARRIER, .carrier = TMSG_CARRIER_UCX};
+
+enum { SMALL = 100, LARGE = 3 << 20, SMALLS = 40, LARGES = 3 };
+
+static void send_acked(side_t *side, tmsg_endpoint_t *endpoint, size_t bytes,
+                       unsigned flags)
+{
+    tmsg_request_t *sent =
+        send_map(endpoint, sample_bytes(1, bytes), TMSG_SEND_ACKED | flags);
+
+    must(side_finish(side, sent));
+}
+
+/* The memory of fast boxes, rings and loans goes by descriptors, so that other
+ * namespaces do not keep them apart. */
+static void share_send(side_t *side, tmsg_endpoint_t *endpoint)
+{
+    tmsg_request_t *closed;
+    char *json;
+
+    must_true(endpoint_uses(endpoint, "stream/unix"));
+    for (int i = 0; i < SMALLS; i++) {
+        send_acked(side, endpoint, SMALL, 0);
+    }
+    for (int i = 0; i < LARGES; i++) {
+        send_acked(side, endpoint, LARGE, 0);
+    }
+    send_acked(side, endpoint, LARGE, TMSG_SEND_LEND);
+    must(tmsg_endpoint_describe(endpoint, &json));
+    must_say(json, "\"fastbox\":\t\"stands\"");
+    must_say(json, "\"carrier\":\t\"stream\"");
+    must_say(json, "\"sent_by_loan\":\t1");
+    tmsg_string_free(json);
+    must_true(endpoint->stats.sent_by_fastbox > 0);
+    must_true(endpoint->stats.sent_by_bulk > 0);
+    must(tmsg_endpoint_close(endpoint, &closed));
+    must(side_finish(side, closed));
+}
+
+static void share_take(side_t *side)
+{
+    for (int i = 0; i < SMALLS + LARGES + 1; i++) {
+        tmsg_message_t *message = side_take(side);
+
+        sample_check_bytes(1, i < SMALLS ? SMALL : LARGE,
+                           tmsg_message_map(message));
+        tmsg_message_destroy(message);
+    }
+    must_be(side_end_of(side, side->accepted), TMSG_ERR_CLOSED);
+}
 
 static void write_file(const char *path, const char *text)
 {
@@ -50,8 +106,8 @@ static void visit(pipes_t *pipes, const space_t *space)
 
     line_get(pipes->in, url, sizeof(url));
     side_open(&side, NULL);
-    if (space->flags & CLONE_NEWNET) {
-        must(tmsg_endpoint_connect(side.worker, url, NULL, &endpoint));
+    if (space->by_ucx) {
+        must(tmsg_endpoint_connect(side.worker, url, &by_ucx, &endpoint));
         must_be(side_end_of(&side, endpoint), TMSG_ERR_INCOMPATIBLE);
         must_say(tmsg_endpoint_error(endpoint), space->why);
     } else {
@@ -59,7 +115,11 @@ static void visit(pipes_t *pipes, const space_t *space)
         must(tmsg_endpoint_describe(endpoint, &json));
         must_say(json, space->why);
         tmsg_string_free(json);
-        stranger_send(&side, endpoint);
+        if (space->share) {
+            share_send(&side, endpoint);
+        } else {
+            stranger_send(&side, endpoint);
+        }
     }
     side_close(&side);
     line_put(pipes->out, "done");
@@ -87,9 +147,11 @@ static void visit_from_there(pipes_t *pipes, void *arg)
     must_eq(status, 0);
 }
 
-static void meet(int flags, const char *why, const char *url)
+static void meet(space_t space, const char *url)
 {
-    space_t space = {flags, why};
+    const side_options_t borrows = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_FLAGS,
+                   .flags = TMSG_WORKER_BORROW}};
     child_t child;
     char line[16];
     side_t side;
@@ -100,12 +162,14 @@ static void meet(int flags, const char *why, const char *url)
         child_join(&child);
         cr_skip_test("this machine lets nobody make such a namespace");
     }
-    side_open(&side, NULL);
+    side_open(&side, space.share ? &borrows : NULL);
     side_listen(&side, url);
     line_put(child.out, tmsg_listener_url(side.listener));
-    if (flags & CLONE_NEWNET) {
+    if (space.by_ucx) {
         child_await(&side, &child);
         must_eq(side.accepts, 0);
+    } else if (space.share) {
+        share_take(&side);
     } else {
         stranger_take(&side);
     }
@@ -115,7 +179,9 @@ static void meet(int flags, const char *why, const char *url)
 
 static void meet_by_tcp(int flags, const char *why)
 {
-    meet(flags, why, "tcp://127.0.0.1:0");
+    const space_t space = {.flags = flags, .why = why};
+
+    meet(space, "tcp://127.0.0.1:0");
 }
 
 Test(namespaces, another_pid_namespace_is_met_by_tcp)
@@ -145,11 +211,30 @@ Test(namespaces, a_container_of_the_same_network_is_met_by_tcp)
                 "other user, pid, ipc and mount namespaces");
 }
 
-/* No network leads there, and a Unix socket needs shared memory. */
-Test(namespaces, another_network_namespace_is_refused_by_name)
+static void meet_by_unix(space_t space)
 {
     char url[64];
 
-    snprintf(url, sizeof(url), "unix://%s", scratch_path("network"));
-    meet(CLONE_NEWNET, "other network namespace", url);
+    snprintf(url, sizeof(url), "unix://%s", scratch_path("apart"));
+    meet(space, url);
+}
+
+/* No network leads there, and UCX by a Unix socket needs shared memory. */
+Test(namespaces, who_insists_on_ucx_is_refused_by_name)
+{
+    const space_t space = {.flags = CLONE_NEWNET,
+                           .why = "other network namespace",
+                           .by_ucx = true};
+
+    meet_by_unix(space);
+}
+
+Test(namespaces, a_container_is_met_by_a_unix_socket)
+{
+    const space_t space = {.flags = CLONE_NEWUSER | CLONE_NEWPID |
+                                    CLONE_NEWIPC | CLONE_NEWNS | CLONE_NEWNET,
+                           .why = "a stream carries",
+                           .share = true};
+
+    meet_by_unix(space);
 }
