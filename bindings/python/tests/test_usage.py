@@ -667,3 +667,22 @@ def test_a_listener_leaves_those_that_stand_still_together(way, caplog):
         for one in said), said
     for ep in eps:
         ep.abort()
+
+
+@pytest.mark.parametrize("face", [tensormsg, tensormsg.sync],
+                         ids=["asyncio", "blocking"])
+def test_a_stream_carries_what_either_side_asks_for(face):
+    for listening, dialling in ("stream", None), (None, "stream"):
+        with face.listen(":0", carrier=listening, background=True) as listener, \
+                face.connect(listener.url, carrier=dialling) as ep:
+            assert ep.describe()["carrier"] == "stream"
+    with face.publish("127.0.0.1:0", carrier="stream",
+                      background=True) as publisher, \
+            face.connect(publisher.url) as ep:
+        assert ep.describe()["carrier"] == "stream"
+    with face.listen(":0", carrier="ucx", background=True) as listener, \
+            pytest.raises(tensormsg.Incompatible, match="carrier=stream"):
+        with face.connect(listener.url, carrier="stream"):
+            pass
+    with pytest.raises(ValueError, match="carrier='tls': it is 'ucx'"):
+        face.connect("127.0.0.1:9", carrier="tls")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional, Tuple, Union
+from typing import Any, Literal, NamedTuple, Optional, Tuple, Union
 
 from ._lib import ffi, lib
 from ._modes import Mode, check_mode, is_live
@@ -14,6 +14,18 @@ KEPT_S = 60.0  # a connection that broke, unless said
 BACKOFF = 0.1, 5.0  # seconds
 
 Reconnect = Union[None, bool, float]
+Carrier = Literal["ucx", "stream"]
+
+_CARRIERS = {None: 0, "ucx": 1, "stream": 2}
+
+
+def _carrier(carrier: Any) -> int:
+    """Of the argument of that name; 0: what the peer asks for."""
+    try:
+        return _CARRIERS[carrier]
+    except (KeyError, TypeError):
+        raise ValueError(f"carrier={carrier!r}: it is 'ucx', 'stream' or "
+                         "None") from None
 
 
 def _kept_ms(reconnect: Reconnect) -> Optional[int]:
@@ -39,11 +51,14 @@ class Dialling(NamedTuple):
     same_process: bool = False
     waits: bool = False  # until somebody listens; then -1 is no limit
     live: bool = False  # what is sent, too
+    carrier: int = 0
 
     def params(self) -> Any:
         params = ffi.new("tmsg_endpoint_params_t *")
         params.field_mask = lib.TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT
         params.connect_timeout_ms = self.timeout_ms
+        params.field_mask |= lib.TMSG_ENDPOINT_PARAM_CARRIER
+        params.carrier = self.carrier
         if self.keyring is not None:
             params.field_mask |= lib.TMSG_ENDPOINT_PARAM_KEYRING
             params.keyring = self.keyring.pointer
@@ -67,7 +82,8 @@ class Dialling(NamedTuple):
 def dialling(timeout: Optional[float], key: Optional[Key],
              reconnect: Reconnect, backoff: Tuple[float, float],
              newest: bool, same_process: bool = False,
-             wait: bool = False, mode: Optional[Mode] = None) -> Dialling:
+             wait: bool = False, mode: Optional[Mode] = None,
+             carrier: Optional[Carrier] = None) -> Dialling:
     """Of the arguments of connect()."""
     check_mode(mode)
     if not isinstance(wait, bool):
@@ -79,7 +95,8 @@ def dialling(timeout: Optional[float], key: Optional[Key],
     return Dialling(milliseconds(timeout) if wait else bounded_ms(timeout),
                     keyring_of(key), _kept_ms(reconnect),
                     (bounded_ms(first, "backoff"), bounded_ms(most, "backoff")),
-                    newest, same_process, wait, mode == "live")
+                    newest, same_process, wait, mode == "live",
+                    _carrier(carrier))
 
 
 class Admission(NamedTuple):
@@ -87,11 +104,14 @@ class Admission(NamedTuple):
     keyring: Optional[Keyring]
     kept_ms: Optional[int]
     live: bool = False
+    carrier: int = 0
 
     def params(self) -> Any:
         params = ffi.new("tmsg_listener_params_t *")
         params.field_mask = lib.TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED
         params.allow_unauthenticated = self.allow_unauthenticated
+        params.field_mask |= lib.TMSG_LISTENER_PARAM_CARRIER
+        params.carrier = self.carrier
         if self.keyring is not None:
             params.field_mask |= lib.TMSG_LISTENER_PARAM_KEYRING
             params.keyring = self.keyring.pointer
@@ -105,7 +125,8 @@ class Admission(NamedTuple):
 
 
 def admission(allow_unauthenticated: bool, key: Optional[Key],
-              reconnect: Reconnect, mode: Optional[Mode] = None) -> Admission:
+              reconnect: Reconnect, mode: Optional[Mode] = None,
+              carrier: Optional[Carrier] = None) -> Admission:
     """Of the arguments of listen()."""
     return Admission(allow_unauthenticated, keyring_of(key),
-                     _kept_ms(reconnect), is_live(mode))
+                     _kept_ms(reconnect), is_live(mode), _carrier(carrier))
