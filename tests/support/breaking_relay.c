@@ -88,12 +88,18 @@ static void take_one(relay_t *relay)
 }
 
 /* False: that end has said its last. Who does not listen any more may have said
- * something that is to be passed on. */
+ * something that is to be passed on. Nobody is waited for who does not read: it
+ * may be driven by a thread that waits for the relay. */
 static bool pass_on(int from, int to)
 {
+    struct pollfd other = {to, POLLOUT, 0};
     char bytes[16384];
-    ssize_t got = recv(from, bytes, sizeof(bytes), MSG_DONTWAIT);
+    ssize_t got;
 
+    if (poll(&other, 1, 0) == 0) {
+        return true;
+    }
+    got = recv(from, bytes, sizeof(bytes), MSG_DONTWAIT);
     if (got > 0) {
         send(to, bytes, (size_t)got, MSG_NOSIGNAL);
     }
