@@ -334,6 +334,13 @@ def test_the_format_may_be_told(tmp_path):
     assert tensormsg.load(bytes(tmp_path / "ü.NPY").decode())["array"].sum() == 2
 
 
+@pytest.mark.parametrize("name", [".npz", "x/.NPZ", ".npy", ".safetensors"])
+def test_a_name_may_be_nothing_but_the_ending(name, tmp_path):
+    (tmp_path / "x").mkdir()
+    tensormsg.save(tmp_path / name, {"array": np.ones(2)})
+    assert tensormsg.load(tmp_path / name)["array"].sum() == 2
+
+
 LOADS = """
 import sys, tensormsg
 def has():

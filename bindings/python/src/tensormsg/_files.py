@@ -108,7 +108,8 @@ def _format(path: str, name: Optional[str]) -> str:
     if name not in _FORMATS:
         raise ValueError(f"format={name!r}: 'safetensors', 'npz' or 'npy', or "
                          "None, which is by the name of the file")
-    made = os.path.splitext(path)[1][1:].lower() if name is None else name
+    _, dot, ending = path.rpartition(".")  # as the library: also of ".npz"
+    made = name if name is not None else ending.lower() if dot else ""
     if made == "npz":
         _need_zip()
     return made
