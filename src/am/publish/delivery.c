@@ -428,13 +428,36 @@ static void disconnect_slow(tmsg_subscriber_t *subscriber)
 
 static void set_age_timer(tmsg_subscriber_t *subscriber);
 
+static bool is_kept(tmsg_node_t *node)
+{
+    return TMSG_CONTAINER_OF(node, delivery_t, node)->kept;
+}
+
+/* Returns the oldest delivery of those that the bound on messages is for. Those
+ * that are kept for a newcomer come before them. */
+static tmsg_node_t *oldest_counted(const tmsg_subscriber_t *subscriber)
+{
+    tmsg_node_t *node = subscriber->waiting.tail;
+
+    if (subscriber->kept_waiting == 0 || wants_newest(subscriber)) {
+        return subscriber->waiting.head;
+    }
+    while (node->previous != NULL && !is_kept(node->previous)) {
+        node = node->previous;
+    }
+    return node;
+}
+
 /* Drops the oldest deliveries until the bounds are met. */
 static void trim_waiting(tmsg_subscriber_t *subscriber)
 {
     tmsg_drop_t reason;
 
     while (has_too_much(subscriber, &reason)) {
-        drop_waiting(subscriber, subscriber->waiting.head, reason);
+        drop_waiting(subscriber,
+                     reason == TMSG_DROP_MESSAGES ? oldest_counted(subscriber)
+                                                  : subscriber->waiting.head,
+                     reason);
     }
 }
 

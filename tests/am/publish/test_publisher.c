@@ -446,9 +446,9 @@ Test(publisher, sends_a_newcomer_what_is_kept)
 }
 
 /* Publishes 100 maps, and expects that a newcomer gets the newest `count`, and
- * `more`, which come then. */
+ * `more`, which come then, except the first `lost` of these. */
 static void expect_kept(const tmsg_subscriber_params_t *subscriber,
-                        uint64_t count, uint64_t more)
+                        uint64_t count, uint64_t more, uint64_t lost)
 {
     const tmsg_publisher_params_t params = {.field_mask =
                                                 TMSG_PUBLISHER_PARAM_KEEP |
@@ -466,7 +466,9 @@ static void expect_kept(const tmsg_subscriber_params_t *subscriber,
         publish(&scene);
     }
     for (uint64_t i = 100 - count; i < 100 + more; i++) {
-        expect_map(&scene, 0, i);
+        if (i < 100 || i >= 100 + lost) {
+            expect_map(&scene, 0, i);
+        }
     }
     close_scene(&scene);
 }
@@ -474,7 +476,13 @@ static void expect_kept(const tmsg_subscriber_params_t *subscriber,
 /* More than may wait by default, and than the window. */
 Test(publisher, sends_a_newcomer_all_that_is_kept)
 {
-    expect_kept(NULL, 64, 10);
+    expect_kept(NULL, 64, 10, 0);
+}
+
+/* No more than 16 wait behind what is kept, and none of that is dropped. */
+Test(publisher, drops_for_a_newcomer_what_is_not_kept)
+{
+    expect_kept(NULL, 64, 19, 3);
 }
 
 Test(publisher, sends_a_newcomer_as_many_as_may_wait_for_it)
@@ -482,7 +490,7 @@ Test(publisher, sends_a_newcomer_as_many_as_may_wait_for_it)
     const tmsg_subscriber_params_t params = {
         .field_mask = TMSG_SUBSCRIBER_PARAM_MESSAGES, .messages = 20};
 
-    expect_kept(&params, 20, 0);
+    expect_kept(&params, 20, 0, 0);
 }
 
 static void count_release(void *arg) { ++*(unsigned *)arg; }
