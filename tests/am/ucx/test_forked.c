@@ -164,6 +164,17 @@ Test(forked, one_that_was_opening_has_children_that_are_told_what_to_do)
     pair_close(&pair);
 }
 
+/* Nothing counts as open yet. */
+Test(forked, one_that_was_opening_the_first_has_children_that_are_told)
+{
+    child_t child;
+
+    tmsg_fork_guard_begin();
+    child_start(&child, be_refused, "opening or closing a connection");
+    tmsg_fork_guard_end();
+    child_join(&child);
+}
+
 static pthread_t second;
 static atomic_bool second_is_late;
 
