@@ -136,6 +136,8 @@ void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking, bool stranger,
 
     pthread_once(&once, watch_forks);
     ucx->asked_ns = tmsg_now_ns() + ASKED_NS;
+    ucx->linger.expired = look_again;
+    tmsg_loop_set_timer(ucx->loop, &ucx->linger, LOOK_MS);
     if (stranger && atomic_load(&strangers) >= STRANGERS_MOST) {
         shutdown(fd, SHUT_WR);
         close(fd);
@@ -158,8 +160,6 @@ void tmsg_linger_begin(tmsg_ucx_t *ucx, int fd, bool asking, bool stranger,
     tmsg_shown_format(kept->peer, sizeof(kept->peer), "%s", peer);
     kept->deadline_ns = tmsg_now_ns() + LINGER_NS;
     tmsg_list_push(&ucx->lingering, &kept->node);
-    ucx->linger.expired = look_again;
-    tmsg_loop_set_timer(ucx->loop, &ucx->linger, LOOK_MS);
 }
 
 bool tmsg_linger_over(const tmsg_ucx_t *ucx)
