@@ -148,7 +148,8 @@ static ucs_event_set_types_t types_of(uint32_t events)
                                (events & EPOLLERR ? UCS_EVENT_SET_EVERR : 0));
 }
 
-/* Does what UCX's thread does. It ends when the program closes the set. */
+/* Does what UCX's thread does, except for timers, which only transports by RDMA
+ * set (UD, DC). It ends when the program closes the set. */
 static void *serve(void *arg)
 {
     struct epoll_event events[EVENTS_MOST];
