@@ -11,13 +11,15 @@
 #include "rpc/principal.h"
 #include "rpc/reflect.h"
 
-/* Checks whether a peer may be told: whoever may connect without a key, unless
- * there are names of who may. Errors: REFUSED. */
+/* Checks whether a peer may be told: whoever has connected without a key,
+ * unless there are names of who may. A peer that this side dialled may lack a
+ * key where the listeners here ask for one. Errors: REFUSED. */
 static tmsg_status_t check_observer(const tmsg_task_t *task)
 {
     const char *observers = tmsg_calls_observers(task->server->hub->calls);
 
-    if (observers == NULL ? tmsg_endpoint_principal(task->endpoint) == NULL
+    if (observers == NULL ? tmsg_endpoint_principal(task->endpoint) == NULL &&
+                                tmsg_calls_was_accepted(task->endpoint)
                           : tmsg_principals_allow(observers, task->endpoint)) {
         return TMSG_OK;
     }

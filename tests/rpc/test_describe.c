@@ -9,15 +9,16 @@
 #include "support/offers.h"
 #include "support/seeded_maps.h"
 
-/* Asks a, and waits for the end. */
-static tmsg_call_t *ask(pair_t *pair)
+/* Asks the peer, and waits for the end. */
+static tmsg_call_t *ask_by(pair_t *pair, tmsg_endpoint_t *endpoint)
 {
     tmsg_call_t *call;
 
-    must(tmsg_endpoint_call(pair->to_a, TMSG_METHOD_DESCRIBE, NULL, NULL,
-                            &call));
+    must(tmsg_endpoint_call(endpoint, TMSG_METHOD_DESCRIBE, NULL, NULL, &call));
     return finish(pair, call);
 }
+
+static tmsg_call_t *ask(pair_t *pair) { return ask_by(pair, pair->to_a); }
 
 /* Returns one of the two texts of a reply. */
 static char *text_of(const tmsg_call_t *call, const char *name)
@@ -149,6 +150,19 @@ Test(describe, is_told_to_those_who_may_hear_it)
         pair_close(&pair);
         tmsg_keyring_destroy(options.keyring);
     }
+}
+
+/* Its own listeners may ask for keys. */
+Test(describe, is_not_told_to_one_that_was_dialled)
+{
+    tmsg_call_t *call;
+    pair_t pair;
+
+    pair_open(&pair, LINK_SHM, DRIVE_THREAD, NULL, NULL);
+    call = ask_by(&pair, pair.to_b);
+    must_be(tmsg_call_status(call), TMSG_ERR_REFUSED);
+    tmsg_call_destroy(call);
+    pair_close(&pair);
 }
 
 Test(describe, lists_a_bounded_number_of_connections)

@@ -165,6 +165,11 @@ const char *tmsg_calls_observers(const tmsg_calls_t *calls)
     return calls->worker->context->observers;
 }
 
+bool tmsg_calls_was_accepted(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->accepted;
+}
+
 uint64_t tmsg_calls_lent_most(const tmsg_calls_t *calls)
 {
     return calls->worker->context->limits.lent_bytes;

@@ -105,6 +105,9 @@ tmsg_worker_t *tmsg_calls_worker(const tmsg_calls_t *calls);
  * any. */
 const char *tmsg_calls_observers(const tmsg_calls_t *calls);
 
+/* Returns whether the peer connected to a listener here. */
+bool tmsg_calls_was_accepted(const tmsg_endpoint_t *endpoint);
+
 /* Returns the limit lent_bytes. */
 uint64_t tmsg_calls_lent_most(const tmsg_calls_t *calls);
 
