@@ -58,7 +58,8 @@ struct tmsg_call {
     uint32_t flags;       /* TMSG_CALL_* */
     atomic_uint attempts; /* number of attempts made */
     unsigned unready;     /* those of them that found the server not ready */
-    uint64_t unready_ns;  /* when the first of these did */
+    unsigned pauses;      /* since unready_ns */
+    uint64_t unready_ns;  /* since when it has been so; 0: it is not */
     bool ran_before;      /* an earlier attempt may have run */
     bool released;        /* on_release was called, or there is none */
     unsigned lent;        /* number of attempts that may still read the map */

@@ -298,14 +298,17 @@ static uint64_t next_ns(tmsg_call_t *call, bool unready)
     uint64_t now = tmsg_calls_now_ns(), at, end = call->deadline_ns;
 
     if (!unready) {
+        call->unready_ns = 0;
         at = now + backoff_ns(call, call->attempts - call->unready);
         return end != 0 && at >= end ? 0 : at;
     }
-    if (call->unready++ == 0) {
+    call->unready++;
+    if (call->unready_ns == 0) {
         call->unready_ns = now;
+        call->pauses = 0;
     }
     end = end != 0 ? end : call->unready_ns + READY_NS;
-    at = now + backoff_ns(call, call->unready);
+    at = now + backoff_ns(call, ++call->pauses);
     if (at < end) {
         return at;
     }
