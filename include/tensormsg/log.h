@@ -46,7 +46,9 @@ TMSG_API void tmsg_log_set(tmsg_log_level_t level, tmsg_log_fn fn, void *arg);
  * written in 10 s. fn NULL means standard error, as without this call. What
  * ends the process goes to standard error in any case. Nothing comes where
  * UCX_LOG_FILE is set, or somebody else in the process takes UCX's lines. Holds
- * for the process; `fn` as that of tmsg_log_set(). Thread-safe. */
+ * for the process; `fn` as that of tmsg_log_set(), but UCX calls it, maybe with
+ * locks of its own held. What UCX says while a function of these two runs in
+ * the same thread goes to standard error. Thread-safe. */
 TMSG_API void tmsg_log_set_ucx(tmsg_log_fn fn, void *arg);
 
 #ifdef __cplusplus

@@ -56,6 +56,7 @@ static const words_t kind_words[] = {TMSG_LOG_KINDS(KIND_WORDS)};
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int threshold = TMSG_LOG_NONE;
+static atomic_bool takes_ucx; /* ucx_sink has a function */
 /* The next fields are protected by the lock. */
 static sink_t own_sink, ucx_sink;
 static interval_t intervals[TMSG_LOG_KIND_COUNT];
@@ -215,6 +216,7 @@ void tmsg_log_set_ucx(tmsg_log_fn fn, void *arg)
     check_process();
     write_all_counts(false, true);
     ucx_sink = (sink_t){fn, arg};
+    atomic_store(&takes_ucx, fn != NULL);
     leave();
 }
 
@@ -222,6 +224,9 @@ bool tmsg_log_pass_ucx(tmsg_log_level_t level, const char *line)
 {
     bool passes;
 
+    if (!atomic_load(&takes_ucx) || holding) {
+        return false;
+    }
     enter();
     passes = ucx_sink.fn != NULL && !outlives;
     if (passes) {
@@ -333,6 +338,9 @@ int tmsg_log_may(tmsg_log_kind_t kind, const char *whom, tmsg_log_level_t level)
 {
     bool may;
 
+    if (holding) { /* an application's function, which does not run in itself */
+        return true;
+    }
     enter();
     may = may_have_line(kind, whom, level);
     intervals[kind].apart = true;

@@ -220,6 +220,28 @@ static void say(unsigned times, const char *whom)
     }
 }
 
+static void free_what_ucx_has(void *arg, tmsg_log_level_t level,
+                              const char *line)
+{
+    (void)line;
+    cr_assert(tmsg_log_may(TMSG_LOG_UCX_SAID_KIND, "rcache.c", level));
+    cr_assert(!tmsg_log_pass_ucx(level, "said meanwhile"));
+    ++*(unsigned *)arg;
+}
+
+/* UCX may say something where an application's function runs. */
+Test(log, lines_of_ucx_do_not_wait_for_their_own_thread, .timeout = 60)
+{
+    unsigned calls = 0;
+
+    cr_assert(!tmsg_log_pass_ucx(TMSG_LOG_WARN, "to nobody"));
+    tmsg_log_set_ucx(free_what_ucx_has, &calls);
+    cr_assert(tmsg_log_pass_ucx(TMSG_LOG_WARN, "said"));
+    tmsg_log_set(TMSG_LOG_WARN, free_what_ucx_has, &calls);
+    tmsg_log(TMSG_LOG_WARN, "said by the library");
+    cr_assert(calls == 2);
+}
+
 Test(log, repeated_lines_are_counted)
 {
     told_t told = {0};
