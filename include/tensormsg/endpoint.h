@@ -399,9 +399,11 @@ TMSG_API tmsg_status_t tmsg_endpoint_close(tmsg_endpoint_t *endpoint,
  * TMSG_SEND_ACKED ends with REFUSED, and a publisher counts the message as
  * failed. `refused_messages` counts them here. Sends, calls and streams go on.
  * A receiver that leaves calls this and then tmsg_endpoint_close(), which so
- * ends promptly. Receives here find nothing until the endpoint ends. Any thread
- * that may use the endpoint. Errors: INVALID_PARAM (the worker has a message
- * handler), CLOSED (its worker is gone). */
+ * ends promptly. A message on its way is dropped once all of it is here: where
+ * it waits for memory (held_bytes), first destroy messages that you keep, or
+ * end by tmsg_endpoint_abort(). Receives here find nothing until the endpoint
+ * ends. Any thread that may use the endpoint. Errors: INVALID_PARAM (the worker
+ * has a message handler), CLOSED (its worker is gone). */
 TMSG_API tmsg_status_t tmsg_endpoint_discard(tmsg_endpoint_t *endpoint);
 
 /* Closes at once and says why: this side's operations end with CANCELED (sends

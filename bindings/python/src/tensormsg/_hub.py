@@ -46,7 +46,8 @@ _MOST_ATTEMPTS = 100  # of a call
 _MOST_QUEUE = 0x7fffffff  # messages of a stream
 CLOSE_TIMEOUT = 10.0  # seconds
 WHY_NOT_CLOSED = "; the peer does not run, or nothing moves its messages: in " \
-    "this thread, without asyncio, it needs background=True"
+    "this thread, without asyncio, it needs background=True; or what it " \
+    "sent waits for memory here: let go of messages that are kept"
 
 # Why a buffer cannot be received into now (places.h).
 _WRITTEN = 0
