@@ -207,6 +207,38 @@ if child:
 """) == "both\n"
 
 
+def test_metrics_of_a_parent_are_none_of_its_child():
+    """And what the child serves itself is collected."""
+    pytest.importorskip("prometheus_client")
+    assert run("""
+import os, tensormsg
+from prometheus_client import CollectorRegistry, generate_latest
+from tensormsg import sync
+from tensormsg.prometheus import Collector
+collector, registry = Collector(), CollectorRegistry()
+registry.register(collector)
+
+def served():
+    listener = sync.listen(":0", background=True)
+    server = listener.serve()
+    collector.add(server)
+    server.method("m")(lambda request: None)
+    with sync.connect(listener.url) as ep:
+        ep.call("m")
+    return server
+
+kept = served()
+assert generate_latest(registry)
+if not os.fork():
+    assert not generate_latest(registry)
+    also = served()
+    assert b'method="m"' in generate_latest(registry)
+    os._exit(0)
+assert os.wait()[1] == 0
+print("both")
+""") == "both\n"
+
+
 # Pickle
 
 DATA = {"plain": np.arange(12, dtype="f4").reshape(3, 4), "none": np.ones((0, 3)),

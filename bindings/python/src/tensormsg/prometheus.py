@@ -24,7 +24,7 @@ except ImportError as missing:
         "tensormsg.prometheus needs the package prometheus_client: pip install "
         "'tensormsg[prometheus]'") from missing
 
-from .errors import Closed
+from .errors import Closed, Unsupported
 
 Labels = Tuple[Tuple[str, str], ...]
 
@@ -38,7 +38,8 @@ def __dir__() -> List[str]:
 class Collector(_Collector):
     """Collects the metrics of servers and endpoints, of either face. Series of
     the same side, method and status are summed. It keeps none of them alive,
-    and leaves out those that were closed."""
+    and leaves out those that were closed, and in the child of a fork those of
+    its parent."""
 
     def __init__(self, *sources: Any) -> None:
         self._sources: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -64,7 +65,7 @@ class Collector(_Collector):
                        for source in list(self._sources)}.values():
             try:
                 text = source.metrics_text()
-            except Closed:
+            except (Closed, Unsupported):  # it is the parent's of a fork
                 continue
             for family in text_string_to_metric_families(text):
                 families.setdefault(family.name, family)
