@@ -9,6 +9,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import json
 import pathlib
 import re
 import subprocess
@@ -552,6 +553,12 @@ def test_a_peer_may_send_a_tree_that_lies(ep):
                 np.broadcast_to(np.ones(1), 1 << 40)):
         with pytest.raises(ValueError, match="malformed at 'n'"):
             _data.unflatten('{"n":["L"]}', {"n": lie})
+    for form, lie in (("LL", np.ones(2)), ("LL", np.ones((1 << 40, 0))),
+                      ("Ll", np.ones((1, 1))), ("LLLL", np.ones((1,) * 4)),
+                      ("nn", np.ones(1)), ("n", np.ones(())), ("Ln", 1),
+                      ("LL", np.broadcast_to(np.ones(1), (1 << 40, 1)))):
+        with pytest.raises(ValueError, match="malformed"):
+            _data.unflatten(json.dumps({"n": list(form)}), {"n": lie})
     leaves = {"a/b": 1, "//c": 2}
     assert _data.unflatten('[ "l", {"a/b":0} ]', {"0/a/b": 1}) == [{"a/b": 1}]
     assert _data.unflatten('{"a":{"b":0},"":{"":{"c":0}}}', leaves) == {
@@ -568,6 +575,11 @@ TREES = {  # name: (what is sent, what tree() gives)
     "numbers": ({"betas": (.9, .999), "params": [0, 1], "on": [True, False],
                  "all": [-2**63, 2**63 - 1], "nan": (float("inf"),)}, None),
     "numbers in a list": ([[1, 2], (3,), [[4.5]], 5], None),
+    "rows": ({"boxes": [(1, 2), (3, 4)], "deep": ([[.5], [1.]], [[2.], [3.]]),
+              "ragged": [[1], [2, 3]], "empty": [[], []], "odd": [[1], [2.5]],
+              "too deep": [[[[1]]]]}, None),
+    "numpy's numbers": ({"means": [np.float64(.5), np.float64(2)],
+                         "half": ((np.float16(.5),), (np.float16(1),))}, None),
     "several types": ({"x": [1, 2.5, True, "a", None], "y": []}, None),
     "an enum": ({Word.AND: [Word.AND], "x": [Word.AND]},
                 {"and": ["and"], "x": ["and"]}),
@@ -622,6 +634,21 @@ def test_a_list_of_numbers_is_one_array(straight):
     assert msg["v"].dtype == "f8" and msg["v"].shape == (1_000_000,)
     assert msg["deep/0/n"].dtype == "i8"
     assert msg.tree()["v"] == [.5] * 1_000_000
+
+
+@pytest.mark.parametrize("rows, shape, dtype", [
+    ([(.5, 1.)] * 100_000, (100_000, 2), "f8"),
+    ([np.float32(.5)] * 100_000, (100_000,), "f4"),
+    ([[[True], [False]]], (1, 2, 1), "?")], ids=["rows", "numpy's", "deeper"])
+def test_so_are_rows_of_numbers_and_those_of_numpy(straight, rows, shape, dtype):
+    listener, sending = straight
+    sending.send({"v": rows})
+    msg = listener.recv(30)
+    assert list(msg) == ["v"]
+    assert msg["v"].dtype == dtype and msg["v"].shape == shape
+    assert equal(msg.tree(), {"v": rows})
+    with pytest.raises(OverflowError, match="'v/1/0': an int travels as 64"):
+        sending.send({"v": [[1, 2], [1 << 63, 3]]})
 
 
 def test_a_limit_that_was_raised_counts():

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
+import itertools
 import json
 import numbers
 import os
@@ -29,12 +30,15 @@ Data = Union[Mapping[Any, Any], List[Any], Tuple[Any, ...]]
 # leaves hang together, the key "/" has that as JSON: an object is a dict,
 # ["d", [key, value], ...] a dict some of whose keys are int, ["l", ...] a list,
 # ["t", ...] a tuple, 0 a leaf, null None. ["L"] is a list of numbers of one
-# type, which is one array, and ["T"] such a tuple.
+# type, which is one array, and ["T"] such a tuple; ["L", "T"] is a list of such
+# tuples, which are as long. An "n" behind these says that they are numpy's.
 MARK = "/"
 DEPTH_MOST = 256  # of a tree: what the other side can build
 INT64 = range(-(1 << 63), 1 << 63)
-_NUMBERS = {bool: "?", int: "i8", float: "f8"}  # and the dtypes of such lists
-_AS_NUMBERS = frozenset(map(np.dtype, _NUMBERS.values()))
+# Numbers, and the dtypes of lists of them.
+_NUMBERS = {bool: np.dtype("?"), int: np.dtype("i8"), float: np.dtype("f8")}
+_AS_NUMBERS = frozenset(_NUMBERS.values())
+_DIMENSIONS_MOST = 3  # of one array: more would be large trees of few bytes
 
 _CPU = (1, 3)  # DLPack's device types of memory that the CPU reads
 _ML_DTYPES = (  # name, code of DLPack, bits
@@ -302,15 +306,50 @@ def _hint(value: Any) -> str:
     return ""
 
 
-def _numbers(name: str, values: Any, kind: Any) -> "np.ndarray[Any, Any]":
-    """A list of numbers of that type as an array."""
+def _one_array(name: str, values: Any) -> Optional[
+        Tuple["np.ndarray[Any, Any]", List[str]]]:
+    """A list of numbers of one type, or of such lists, which are as long, as an
+    array, and its form; None: it is another."""
+    form: List[str] = []
+    shape: List[int] = []
+    first = values
+    while isinstance(first, (list, tuple)):
+        if len(form) == _DIMENSIONS_MOST or not first:
+            return None
+        form.append("T" if isinstance(first, tuple) else "L")
+        shape.append(len(first))
+        first = first[0]
+    dtype = _NUMBERS.get(type(first))
+    if isinstance(first, np.generic) and _is_tensors(first.dtype):
+        dtype = first.dtype
+        form.append("n")
+    if dtype is None:
+        return None
+    for _ in shape[1:]:
+        if len(set(map(type, values))) != 1 or len(set(map(len, values))) != 1:
+            return None
+        values = list(itertools.chain.from_iterable(values))
+    if set(map(type, values)) != {type(first)}:
+        return None
     try:
-        return np.array(values, _NUMBERS[kind])
+        return np.array(values, dtype).reshape(shape), form
     except OverflowError:
         at = next(i for i, one in enumerate(values) if one not in INT64)
+        place = "/".join(map(str, np.unravel_index(at, shape)))
         raise OverflowError(
-            f"'{shortened(name)}/{at}': an int travels as 64 bits with a sign, "
-            "-2**63 to 2**63 - 1; send a larger one as str") from None
+            f"'{shortened(name)}/{place}': an int travels as 64 bits with a "
+            "sign, -2**63 to 2**63 - 1; send a larger one as str") from None
+
+
+def _items_of(array: "np.ndarray[Any, Any]", form: List[str]) -> Any:
+    """The list again."""
+    if form[1:] == ["n"]:
+        items = list(array)
+    elif len(form) == 1:
+        items = array.tolist()
+    else:
+        items = [_items_of(row, form[1:]) for row in array]
+    return tuple(items) if form[0] == "T" else items
 
 
 def _key(where: str, key: Any) -> Union[int, str]:
@@ -390,11 +429,10 @@ class _Flat:
             return None
         below = "" if top else name + "/"
         if isinstance(value, (list, tuple)):
-            kinds = set(map(type, value))
-            if name and len(kinds) == 1 and kinds <= _NUMBERS.keys():
-                self._put(self.arrays, name, name,
-                          _numbers(name, value, kinds.pop()))
-                return ["T" if isinstance(value, tuple) else "L"]
+            one = _one_array(name, value) if name else None
+            if one is not None:
+                self._put(self.arrays, name, name, one[0])
+                return one[1]
             self._enter(name, value)
             form: Any = ["t" if isinstance(value, tuple) else "l"]
             for i, item in enumerate(value):
@@ -501,15 +539,20 @@ class _Tree:
         self._taken.add(name)
         return name
 
-    def _numbers(self) -> List[Any]:
+    def _numbers(self, form: List[Any]) -> Any:
         """Those of a list that came as one array, with its bytes: one that
-        repeats an element would become more than was sent."""
+        repeats an element, or has none, would become more than was sent."""
+        is_numpys = form[-1] == "n"
+        letters = form[:-1] if is_numpys else form
         array = self._numpy_of(self._leaf())
-        if not isinstance(array, np.ndarray) or array.ndim != 1 or \
-                array.dtype not in _AS_NUMBERS or not array.flags.c_contiguous:
+        if len(letters) > _DIMENSIONS_MOST or \
+                any(one not in ("L", "T") for one in letters) or \
+                not isinstance(array, np.ndarray) or \
+                array.ndim != len(letters) or 0 in array.shape[1:] or \
+                not array.flags.c_contiguous or \
+                not (is_numpys or array.dtype in _AS_NUMBERS):
             raise self._malformed()
-        numbers: List[Any] = array.tolist()
-        return numbers
+        return _items_of(array, form)
 
     def _pairs(self, pairs: List[Any]) -> Dict[Union[int, str], Any]:
         made = {}
@@ -532,9 +575,8 @@ class _Tree:
                 return tuple(items) if at[0] == "t" else items
             if at[0] == "d":
                 return self._pairs(at[1:])
-            if at in (["L"], ["T"]):
-                return tuple(self._numbers()) if at[0] == "T" else \
-                    self._numbers()
+            if at[0] in ("L", "T"):
+                return self._numbers(at)
         if at != 0:
             raise self._malformed()
         return self._leaves[self._leaf()]
