@@ -9,6 +9,7 @@ import pathlib
 import pickle
 import subprocess
 import sys
+import typing
 import zipfile
 
 import pytest
@@ -111,6 +112,9 @@ def test_what_is_public_names_where_it_is_imported_from(module):
         assert home in (tensormsg, tensormsg.sync), name
         assert getattr(home, name) is thing
         assert pickle.loads(pickle.dumps(thing)) is thing
+        for one in thing, *vars(thing).values():
+            if inspect.isclass(one) or inspect.isfunction(one):
+                typing.get_type_hints(one)
     assert module.Endpoint.__module__ == module.__name__
 
 

@@ -24,7 +24,7 @@ The same without asyncio: `with` and `for`. And from and to files:
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, get_type_hints
 
 from . import _ucx, sync
 from ._aio import Call, Endpoint, Listener, Message, Offer, PeerEvent, \
@@ -77,8 +77,12 @@ def info() -> Dict[str, Any]:
             "machine": default_context().describe()}
 
 
-# As users, tracebacks and pickles name them.
-for _name in __all__:
-    if callable(globals()[_name]):
-        globals()[_name].__module__ = __name__
-del _name
+# As users, tracebacks and pickles name them. Annotations are made of their words
+# before, which mean something in the modules where they stand alone.
+for _thing in [globals()[_name] for _name in __all__]:
+    if isinstance(_thing, type):
+        _thing.__annotations__ = get_type_hints(_thing)
+for _thing in [globals()[_name] for _name in __all__]:
+    if callable(_thing):
+        _thing.__module__ = __name__
+del _thing

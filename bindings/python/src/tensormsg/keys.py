@@ -15,7 +15,6 @@ KEY_BYTES = 32
 
 Path = Union[str, "os.PathLike[str]"]
 Named = Mapping[str, Union[bytes, Sequence[bytes]]]
-Key = Union[Path, bytes, Named, "Keyring"]
 
 
 def _checked(key: Any) -> bytes:
@@ -115,6 +114,9 @@ class Keyring(Stays):
             for at in range(len(named)):
                 lib.tmsg_key_wipe(joined + at * KEY_BYTES)
             del table, names
+
+
+Key = Union[Path, bytes, Named, Keyring]
 
 
 def keyring_of(key: Optional[Key]) -> Optional[Keyring]:
