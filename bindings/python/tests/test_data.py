@@ -615,6 +615,11 @@ def test_what_came_is_sent_on_with_its_tree(straight):
     assert listener.recv(30).get("state/0/m") is not None
     sending.send(dict(msg))
     assert listener.recv(30).tree().keys() == msg.keys()
+    with tensormsg.connect(listener.url, like=lambda tensor: [1, "a"]) as other:
+        other.send({})
+        listener.recv(30).peer.send({"t": [np.ones(1)]})
+        other.send(other.recv(30))  # whose names are others
+        assert listener.recv(30).tree() == {"t/0": [1, "a"]}
 
 
 def came_by_asyncio(data):

@@ -474,10 +474,11 @@ def flatten(data: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
                         f"{_hint(data)}")
     flat = _Flat()
     form = flat.walk("", data, top=True)
-    known = data._form() if isinstance(data, Formed) else None
+    is_flat = isinstance(form, dict) and all(at == 0 for at in form.values())
+    known = data._form() if is_flat and isinstance(data, Formed) else None
     if known is not None:
         flat.meta[MARK] = known
-    elif not (isinstance(form, dict) and all(at == 0 for at in form.values())):
+    elif not is_flat:
         flat.meta[MARK] = json.dumps(form, separators=(",", ":"))
     return flat.arrays, flat.meta
 
