@@ -270,6 +270,14 @@ def test_what_is_no_recording_is_refused(data, tmp_path):
 
 LIES = {
     "an offset": lambda about: about["tensors"][0].update(offset=1 << 20),
+    "a negative offset": lambda about: about["tensors"][0].update(offset=-8),
+    "an offset far away": lambda about: about["tensors"][0].update(
+        offset=-10**12),
+    "an offset that runs over": lambda about: about["tensors"][0].update(
+        offset=(1 << 63) - 4),
+    "an offset into its description": lambda about: about["tensors"][0].update(
+        offset=4),
+    "a name": lambda about: about["tensors"][0].update(name=5),
     "a shape": lambda about: about["tensors"][0].update(shape=[-1]),
     "a dtype": lambda about: about["tensors"][0].update(dtype="O"),
     "a topic": lambda about: about["tensors"][0].update(topic="x"),

@@ -10,7 +10,7 @@ import json
 import math
 import struct
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, \
-    Tuple
+    Tuple, Union
 
 import numpy as np
 
@@ -192,13 +192,18 @@ def map_message(arrays: Mapping[str, "np.ndarray[Any, Any]"],
     return b"".join((*parts, said, struct.pack("<I", len(said))))
 
 
-def _array(about: Mapping[str, Any], data: bytes) -> Any:
-    """Raises what comes of a description that lies."""
+def _array(about: Mapping[str, Any], data: Union[bytes, memoryview]) -> Any:
+    """Raises what comes of a description that lies. np.ndarray() takes an offset
+    that lies outside of `data`."""
+    name, offset, size = about["name"], about["offset"], about["bytes"]
+    if not (type(name) is str and type(offset) is type(size) is int and
+            0 <= offset <= offset + size <= len(data)):
+        raise ValueError(f"{about} is no tensor of these {len(data)} bytes")
     _data.know_ml_dtypes()
     dtype = np.dtype(about["dtype"])
-    _data.check_dtype(about["name"], dtype)
+    _data.check_dtype(name, dtype)
     array = np.ndarray(tuple(about["shape"]), dtype.newbyteorder("<"), data,
-                       about["offset"])
+                       offset)
     if list(array.shape) != about["shape"] or array.nbytes != about["bytes"]:
         raise ValueError(f"{about} is no tensor")  # as with an extent of -1
     return array
@@ -209,9 +214,14 @@ def read_message(data: bytes, image_of: Callable[[str], bytes]
     """Arrays and metadata of a message; `image_of`: the message of another topic
     that belongs to it. Raises what comes of a message that lies."""
     bytes_of, = struct.unpack_from("<I", data, len(data) - 4)
-    said = json.loads(data[len(data) - 4 - bytes_of:-4])
+    end = len(data) - 4 - bytes_of  # of the tensors
+    if end < 0:
+        raise ValueError(f"its description has {bytes_of} bytes, and the "
+                         f"message {len(data)}")
+    said = json.loads(data[end:-4])
+    own = memoryview(data)[:end]
     arrays = {about["name"]: _array(about, image_of(about["topic"])
-                                    if "topic" in about else data)
+                                    if "topic" in about else own)
               for about in said["tensors"]}
     meta = {}
     for key, typed in said["metadata"].items():
