@@ -182,16 +182,59 @@ def test_nobody_there_is_an_error(capsys):
     assert "127.0.0.1:1" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("told", [
-    b"[]", b"{", b'{"endpoints": 5}', b'{"endpoints": [{}], "publishers": []}'])
-def test_a_process_that_lies_is_malformed(told, monkeypatch, capsys):
-    class Told(dict):
-        meta = {}
-    monkeypatch.setattr(sync.Endpoint, "call", lambda ep, *args, **more: Told(
-        process=np.frombuffer(told, "u1"), metrics=np.zeros(0, "u1")))
+class Told(dict):
+    """What a process tells of itself, whatever that is."""
+    meta = {}
+
+    def __init__(self, process, metrics=""):
+        super().__init__(process=np.frombuffer(process.encode(), "u1"),
+                         metrics=np.frombuffer(metrics.encode() + b"\n", "u1"))
+
+
+def told_of(**more):
+    """With one connection."""
+    worker = dict.fromkeys(("waiting_messages", "ready_messages", "held_bytes",
+                            "running_calls", "waiting_calls", "held_calls",
+                            "stalls"), 0)
+    one = {**dict.fromkeys(_observed.ENDPOINT, 0), "id": 1, "peer": "x",
+           "state": "connected", "unacknowledged_ms": 0, "send_ns": {},
+           "ack_ns": {}, "waiting_messages": 0, "ready_messages": 0}
+    return json.dumps({"pid": 1, "version": "1", "worker": worker,
+                       "endpoints": [one], "publishers": [],
+                       "more_endpoints": 0, **more})
+
+
+@contextlib.contextmanager
+def telling(monkeypatch, told):
+    monkeypatch.setattr(sync.Endpoint, "call", lambda ep, *args, **more: told)
     with sync.listen(":0", background=True) as listener:
-        assert main(["top", "--once", "-i", ".05", listener.url]) == FAILED
+        yield listener.url
+
+
+@pytest.mark.parametrize("told", [
+    Told("[]"), Told("{"), Told('{"endpoints": 5}'),
+    Told('{"endpoints": [{}], "publishers": []}'), Told("[" * 100000),
+    Told(told_of(endpoints=[{"id": 1, "sent_bytes": 10**400}])),
+    Told(told_of(worker={"waiting_messages": float("-inf")})),
+    Told(told_of(), 'tensormsg_calls_total{side="x",status="ok"} -inf')])
+def test_a_process_that_lies_is_malformed(told, monkeypatch, capsys):
+    with telling(monkeypatch, told) as url:
+        assert main(["top", "--once", "-i", ".05", url]) == FAILED
     assert "is not understood" in capsys.readouterr().err
+
+
+def test_what_a_process_tells_is_escaped(monkeypatch, capsys):
+    evil = "\x1b]0;pwned\x07\x1b[2J"
+    subscriber = {"id": 1, "peer": evil, "mode": evil, "waiting": evil,
+                  "under_way": evil}
+    told = Told(told_of(version=evil, pid=evil, publishers=[
+        {"blocked": evil, "subscribers": [subscriber]}]),
+        f'tensormsg_calls_total{{side="{evil}",method="m",status="ok"}} 1')
+    with telling(monkeypatch, told) as url:
+        assert main(["top", "--once", "-i", ".05", url]) == DONE
+    out = capsys.readouterr().out
+    assert out.count(r"\x1b[2J") == 8
+    assert out.isascii() and out.replace("\n", "").isprintable()
 
 
 TEXT = r"""# HELP tensormsg_calls_total Calls that have ended.

@@ -39,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", nargs="+")
 
 # What comes of a process that tells something else.
-_OTHERWISE = AttributeError, KeyError, TypeError, ValueError
+_OTHERWISE = ArithmeticError, AttributeError, KeyError, RecursionError, \
+    TypeError, ValueError
 
 
 def malformed(url: str, error: Exception) -> Error:
@@ -217,7 +218,7 @@ def look(watched: List[Watched], args: argparse.Namespace) -> List[str]:
             continue
         try:
             text += [json.dumps({"url": one.url, **about})] if args.json else \
-                lines(one.url, about)
+                map(hot.shown, lines(one.url, about))
         except _OTHERWISE as error:
             raise malformed(one.url, error) from None
     return text
