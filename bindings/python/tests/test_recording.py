@@ -286,14 +286,11 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("what", LIES)
-def test_a_message_that_lies_is_malformed(what, tmp_path):
-    about = {"tensors": [{"name": "x", "dtype": "uint8", "shape": [4],
-                          "offset": 0, "bytes": 4}], "metadata": {}}
-    LIES[what](about)
+def hand_made(path, about, end=None):
+    """A recording of one message with this description."""
     said = json.dumps(about).encode()
-    number = len(said) if what != "its length" else 1 << 31
-    with open(tmp_path / "x.mcap", "wb") as file:
+    number = len(said) if end is None else end
+    with open(path, "wb") as file:
         writer = McapWriter(file)
         writer.start()
         channel = writer.register_channel(
@@ -301,9 +298,36 @@ def test_a_message_that_lies_is_malformed(what, tmp_path):
         writer.add_message(channel, 5, b"1234" + said +
                            number.to_bytes(4, "little"), 5)
         writer.finish()
-    with recording.Reader(tmp_path / "x.mcap") as reader:
+    return path
+
+
+@pytest.mark.parametrize("what", LIES)
+def test_a_message_that_lies_is_malformed(what, tmp_path):
+    about = {"tensors": [{"name": "x", "dtype": "uint8", "shape": [4],
+                          "offset": 0, "bytes": 4}], "metadata": {}}
+    LIES[what](about)
+    with recording.Reader(hand_made(
+            tmp_path / "x.mcap", about,
+            1 << 31 if what == "its length" else None)) as reader:
         with pytest.raises(tensormsg.Malformed, match="'left' at 5 ns"):
             list(reader.read())
+
+
+UNSENDABLE = {
+    "a tree": {"/": {"string": "[" * 100000}},
+    "a part of a tree": {"/": {"string": '["l",'}},
+    "an integer": {"x": {"i64": 1 << 64}},
+    "a string": {"x": {"string": "\ud800"}}}
+
+
+@pytest.mark.parametrize("what", UNSENDABLE)
+def test_what_no_message_can_have_ends_a_replay_in_words(what, tmp_path, capsys):
+    path = hand_made(tmp_path / "x.mcap",
+                     {"tensors": [], "metadata": UNSENDABLE[what]})
+    Viewer(f"unix://{tmp_path}/socket")
+    assert main(["replay", str(path), f"unix://{tmp_path}/socket"]) == FAILED
+    assert "the map of 'left' at 5 ns cannot be sent: " in \
+        capsys.readouterr().err
 
 
 def test_an_image_that_is_not_of_its_map_is_missing(tmp_path):

@@ -18,10 +18,12 @@ from typing import Any, Dict, Iterator, List, Optional, Union
 from . import _open
 from ._aio import Endpoint, Publisher
 from ._cmd import CLOSE_S, DONE, FAILED, Usage, seconds
+from ._data import shortened
 from ._lib import hot
 from ._mcap import names
 from ._topics import Named, add_part, check_names, named, part_of, \
     until_signal
+from .errors import Error, Status, error_of
 from .recording import Reader, Record
 
 Target = Union[Endpoint, Publisher]
@@ -115,10 +117,17 @@ class Replay:
         if self._names:
             meta["topic"] = record.topic
         target = self._targets[record.topic]
-        if isinstance(target, Publisher):
-            await target.send(record.tree(), meta=meta, copy=False)
-        else:
-            await target.send(record.tree(), meta=meta)
+        how: Dict[str, Any] = {"copy": False} \
+            if isinstance(target, Publisher) else {}
+        try:
+            await target.send(record.tree(), meta=meta, **how)
+        except Error:
+            raise
+        except (OverflowError, TypeError, ValueError) as error:
+            raise error_of(
+                Status.MALFORMED, f"{self._args.file}: the map of "
+                f"'{shortened(record.topic)}' at {record.time_ns} ns cannot be "
+                f"sent: {error}") from None
         self.sent += 1
 
     async def _once(self) -> None:
