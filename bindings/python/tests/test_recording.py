@@ -254,6 +254,22 @@ def test_a_bad_topic_or_time_spoils_nothing(topic, time_ns, kind, words,
         assert (record.time_ns, reader.was_cut) == (7, False)
 
 
+def test_a_recording_has_topics_up_to_a_limit(tmp_path, monkeypatch):
+    """Publishers name their images; what has its topic goes on."""
+    monkeypatch.setattr(recording, "TOPICS_MOST", 3)
+    with recording.Writer(tmp_path / "x.mcap") as writer:
+        writer.write("left", {"a": IMAGES["mono8"], "b": IMAGES["mono8"]})
+        for name in "cd":
+            with pytest.raises(ValueError, match="1 new topics, 1 images"):
+                writer.write("left", {name: IMAGES["mono8"]})
+        with pytest.raises(ValueError, match="'right'.* up to 3"):
+            writer.write("right", {"x": np.ones(2)})
+        writer.write("left", {"b": IMAGES["mono8"]})
+    with recording.Reader(tmp_path / "x.mcap") as reader:
+        assert [list(record) for record in reader.read()] == [["a", "b"], ["b"]]
+        assert list(reader.topics) == ["left/a", "left/b", "left"]
+
+
 def test_a_full_disk_ends_it_with_its_error():
     with pytest.raises(OSError, match="No space left"):
         with recording.Writer("/dev/full", overwrite=True) as writer:

@@ -39,6 +39,7 @@ __all__ = ["Reader", "Record", "Writer", "cut"]
 CHUNK_BYTES = 4 << 20
 FLUSH_S = 1.0  # what came is in the file after that
 MESSAGE_BYTES_MOST = (1 << 32) - (1 << 16)  # of what readers of MCAP take
+TOPICS_MOST = 1024  # images among them; a publisher may choose their names
 _NS_MOST = (1 << 64) - 1
 
 Place = Union[str, "os.PathLike[str]"]
@@ -156,7 +157,7 @@ class Writer:
     def _add(self, topic: str, arrays: Dict[str, Any], meta: Dict[str, Any],
              time_ns: int) -> None:
         published_ns = _when(meta, "published_ns")
-        count = self._counts[topic] = self._counts.get(topic, 0) + 1
+        count = self._counts.get(topic, 0) + 1
         messages, images = [], {}
         for name, array in arrays.items():
             encoding = _mcap.encoding_of(name, array, self._images)
@@ -167,6 +168,13 @@ class Writer:
                 messages.append((images[name].topic, message))
         messages.append((topic, _mcap.map_message(arrays, meta, images)))
         self._check()
+        new = sum(place not in self._channels for place, _ in messages)
+        if len(self._channels) + new > TOPICS_MOST:
+            raise ValueError(
+                f"a map of '{_data.shortened(topic)}' brings {new} new topics, "
+                f"{len(images)} images among them, and a recording has up to "
+                f"{TOPICS_MOST}")
+        self._counts[topic] = count
         try:
             for place, message in messages:
                 self._writer.add_message(self._channel(place, topic), time_ns,
