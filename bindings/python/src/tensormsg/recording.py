@@ -438,7 +438,8 @@ class Reader:
         except GeneratorExit:
             raise
         except Exception as error:
-            raise error_of(Status.CORRUPT, f"{self._path}: {error}") from error
+            raise error_of(Status.CORRUPT, f"{self._path}: " + (
+                str(error) or type(error).__name__)) from error
 
     def read(self, topics: Optional[Iterable[str]] = None, *,
              start_ns: Optional[int] = None, end_ns: Optional[int] = None
