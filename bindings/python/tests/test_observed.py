@@ -543,6 +543,8 @@ def test_what_is_no_interceptor(face):
                 one.intercept(7)
             with pytest.raises(TypeError, match="none of the methods"):
                 one.intercept(tensormsg.Interceptor())
+            with pytest.raises(TypeError, match=r"an object of it, Ends\(\)"):
+                one.intercept(Ends)
             with pytest.raises(TypeError, match="begin.*cannot await it"):
                 one.intercept(Waits())
             for _ in range(8):

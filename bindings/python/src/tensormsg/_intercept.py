@@ -179,6 +179,9 @@ class Hooks:
     of a side of a hub. None of it raises."""
 
     def __init__(self, interceptor: Any) -> None:
+        if isinstance(interceptor, type):
+            raise TypeError(f"{interceptor!r} is a class: give an object of it, "
+                            f"{interceptor.__name__}()")
         hooks = [_hook(interceptor, name) for name in _NAMES]
         if not any(hooks):
             raise TypeError(f"{interceptor!r} is no interceptor: it has none of "
