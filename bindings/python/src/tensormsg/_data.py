@@ -470,8 +470,10 @@ class Formed(Mapping[str, Any]):
 def flatten(data: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     """A tree (dicts, lists, tuples, arrays, scalars) as arrays and metadata."""
     if not isinstance(data, (Mapping, list, tuple)):
-        raise TypeError(f"a dict of arrays is sent, not {type(data)}"
-                        f"{_hint(data)}")
+        is_value = data is None or hasattr(data, "__dlpack__") or isinstance(
+            data, (bool, int, float, str, bytes))
+        raise TypeError(f"a dict of arrays is sent, not {type(data)}" + (
+            ': send {"x": it}' if is_value else _hint(data)))
     flat = _Flat()
     form = flat.walk("", data, top=True)
     is_flat = isinstance(form, dict) and all(at == 0 for at in form.values())
