@@ -545,7 +545,8 @@ def test_a_deep_tree_arrives(ep, levels):
 def test_a_peer_may_send_a_tree_that_lies(ep):
     from tensormsg import _data
     for form in ('{"x":0}', "[", '["q"]', '"0"', "[" * 100000, "[[]]",
-                 '{"n":5}', '["d",[0]]', '["d",[0.5,null]]', '["d",[true,null]]',
+                 '{"n":5}', '["d",[0]]', '["d",[0.5,null]]', f'["d",[{1 << 63},null]]',
+                 '["d",[true,null]]',
                  '["d",0]', '{"n":["L"]}'):
         with pytest.raises(ValueError):
             _data.unflatten(form, {})

@@ -561,7 +561,8 @@ class _Tree:
         made = {}
         for pair in pairs:
             if not isinstance(pair, list) or len(pair) != 2 or \
-                    type(pair[0]) not in (int, str):
+                    type(pair[0]) not in (int, str) or \
+                    type(pair[0]) is int and pair[0] not in INT64:
                 raise self._malformed()
             made[pair[0]] = self._below(*pair)
         return made
