@@ -47,6 +47,12 @@ def test_the_comparison_runs(tmp_path):
     assert "<!-- UCXX -->" not in drawn
 
 
+def test_a_way_that_was_measured_alone_is_compared_with_nothing():
+    assert tensormsg.bench.compare({"blocking": 1.}) == []
+    assert tensormsg.bench.compare({"blocking": 1., "pickle": 2.}) == \
+        ["blocking: 2.0 times as fast as pickle"]
+
+
 @pytest.mark.parametrize("options, said, pairs, computing, bound", [
     (["--cores", "one"], "; core {0}\n", 1, 0, "one"),
     (["--cores", "any", "--pairs", "2"],

@@ -233,7 +233,8 @@ def compare(took: Dict[str, float]) -> List[str]:
                  if name not in OURS and name not in FLOORS]
         if way == "background" and "wakes" in took:
             said.append(f"{mine / took['wakes']:.2f} of the time of wakes")
-        lines.append(f"{way}: " + "; ".join(said))
+        if said:
+            lines.append(f"{way}: " + "; ".join(said))
     return lines
 
 
