@@ -214,7 +214,7 @@ def test_a_bad_setting_is_named(what, tmp_path):
 
 
 def test_what_cannot_be_written_is_refused_by_name(tmp_path):
-    with pytest.raises(FileExistsError, match="x.mcap exists"):
+    with pytest.raises(FileExistsError, match="x.mcap exists.*overwrite=True"):
         (tmp_path / "x.mcap").touch()
         recording.Writer(tmp_path / "x.mcap")
     with recording.Writer(tmp_path / "y.mcap",

@@ -48,7 +48,7 @@ Place = Union[str, "os.PathLike[str]"]
 def refuse_existing(path: Place) -> None:
     if os.path.lexists(path):
         raise FileExistsError(f"{os.fspath(path)} exists: name another file, "
-                              "or overwrite it")
+                              "or overwrite it (overwrite=True, --force)")
 
 
 def _mcap_writer(file: Any, compression: str, chunk_bytes: int) -> Any:
