@@ -104,6 +104,8 @@ class Replay:
         self._of = targets(reader, args)
         self._opened: List[Target] = []
         self._targets: Dict[str, Target] = {}  # by topic
+        if next(self._records(), None) is None:
+            raise Usage(f"{args.file} has no maps to publish in that part")
         self._names = len(self._of) > 1 and None in (
             target.name for target in args.target)
         self.sent, self.late_s = 0, 0.
