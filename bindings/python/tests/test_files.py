@@ -359,3 +359,12 @@ def test_libzip_is_loaded_with_the_first_npz(tmp_path):
         tensormsg.save(tmp_path / name, {"x": np.ones(3)})
     subprocess.run([sys.executable, "-c", LOADS, tmp_path], check=True,
                    timeout=WAIT, env=environment())
+
+
+def test_a_name_of_an_array_and_of_a_value_is_listed_once(tmp_path):
+    said = b'{"__metadata__":{"/x":"7"},"x":{"dtype":"U8","shape":[1],' \
+        b'"data_offsets":[0,1]}}'
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(len(said).to_bytes(8, "little") + said + b"\1")
+    file = tensormsg.load(path)
+    assert list(file) == ["x"] and len(file) == 1 and file["x"] == [1]

@@ -423,7 +423,8 @@ class BaseMessage(_data.Formed):
     def _leaves(self) -> Iterator[str]:
         """Names of what came among the arrays and is none."""
         return (key[len(_data.MARK):] for key in self._meta
-                if key.startswith(_data.MARK) and key != _data.MARK)
+                if key.startswith(_data.MARK) and key != _data.MARK and
+                key[len(_data.MARK):] not in self._arrays)
 
     def __iter__(self) -> Iterator[str]:
         names = iter(self._arrays)
