@@ -112,7 +112,8 @@ def test_health(server, command, capsys):
 
 def test_nobody_listens_there(capsys):
     assert main(["health", "tcp://127.0.0.1:1"]) == FAILED
-    assert capsys.readouterr().err.startswith("tensormsg: ")
+    said = capsys.readouterr().err
+    assert said.startswith("tensormsg: ") and "; --wait waits until" in said
 
 
 @contextlib.contextmanager
@@ -198,12 +199,24 @@ def test_a_value_is_an_array(word, array):
     ("x=1e", "neither a number"), ("x=[__import__('os')]", "neither a number"),
     ("x=no.npy", "No such file"), ("no.npz", "No such file"),
     ("", "No such file"), ("./a=b", "No such file"),
+    ("x\udcff=1", r"'x\udcff' is not UTF-8"),
 ])
 def test_a_bad_value_is_bad_usage(word, why, capsys):
     assert main(["call", "tcp://127.0.0.1:1", "f", word]) == USAGE
     said = capsys.readouterr().err
     assert said.startswith("tensormsg: ") and why in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("words, why", [
+    (["f", "--meta", "x=9223372036854775808"], "64 bits"),
+    (["f", "--meta", "/x=1"], "'/' begins no key"),
+    (["f", "--meta", "x=\udcff"], "is not UTF-8"),
+    (["f\udcff"], "is not UTF-8"), (["f", "--meta", "x"], "KEY=VALUE")])
+def test_a_bad_word_is_bad_usage(words, why, capsys):
+    assert main(["call", "tcp://127.0.0.1:1", *words]) == USAGE
+    said = capsys.readouterr().err
+    assert said.startswith("tensormsg: ") and why in said
 
 
 def test_metadata_have_their_types():

@@ -36,7 +36,9 @@ class BadInput(Exception):
 
 
 def complain(words: object) -> None:
-    print(f"tensormsg: {hot.shown(str(words))}", file=sys.stderr, flush=True)
+    # An error says what a program may ask for.
+    said = str(words).replace("wait=True waits", "--wait waits")
+    print(f"tensormsg: {hot.shown(said)}", file=sys.stderr, flush=True)
 
 
 def seconds(text: str) -> float:

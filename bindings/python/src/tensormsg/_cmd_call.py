@@ -17,7 +17,7 @@ from typing import Any, Dict, Iterator
 from . import sync
 from ._cmd import DONE, FAILED, BadInput, Usage, add_connecting, \
     code_of, complain, with_peer
-from ._cmd_data import arrays_of, data_of, event, lines, meta_of, name_fault, \
+from ._cmd_data import arrays_of, check_text, data_of, event, lines, meta_of, name_fault, \
     summary
 from ._files import save
 from ._lib import hot
@@ -149,6 +149,7 @@ def ask(ep: sync.Endpoint, args: argparse.Namespace, data: Any,
 def run(args: argparse.Namespace) -> int:
     args.live = False  # of say()
     check(args)
+    check_text(args.method or "")
     meta_of(args.meta)
     data, files = data_of(args.words)
     return with_peer(args, lambda ep: ask(ep, args, data, files))

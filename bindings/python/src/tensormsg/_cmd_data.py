@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 import numpy as np
 
 from ._cmd import BadInput
+from ._data import INT64, MARK
 from ._files import File, load
 from ._lib import hot
 from ._message import BaseMessage, RawTensor
@@ -94,12 +95,22 @@ def _file(data: Dict[str, Any], name: Optional[str], path: str) -> Watched:
     return watched
 
 
+def check_text(word: str) -> None:
+    """What travels as a name, or as text, is UTF-8; an argument may be any
+    bytes."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{word!r} is not UTF-8") from None
+
+
 def data_of(words: List[str]) -> Tuple[Dict[str, Any], List[Watched]]:
     """What NAME=FILE, NAME=VALUE and FILE stand for, and the files."""
     data: Dict[str, Any] = {}
     files = []
     for word in words:
         name, equal, text = word.partition("=")
+        check_text(name if equal else "")
         # A path may have a '=', and the name of a tensor a '/'.
         if not equal or not name or name[0] == "/" or (
                 name[0] == "." and "/" in name):
@@ -120,7 +131,13 @@ def meta_of(words: List[str]) -> Dict[str, Any]:
         key, equal, text = word.partition("=")
         if not equal:
             raise BadInput(f"'{word}' is not KEY=VALUE")
-        meta[key] = _value(text)
+        check_text(word)
+        value = meta[key] = _value(text)
+        if key[:1] == MARK:
+            raise BadInput(f"'{word}': '{MARK}' begins no key")
+        if type(value) is int and value not in INT64:
+            raise BadInput(f"'{word}': an integer travels as 64 bits with a "
+                           f"sign; {key}='\"{text}\"' is text")
     return meta
 
 
