@@ -880,6 +880,33 @@ def test_progress_of_a_send(face, often_told):
     told.check(BIG.nbytes, BIG.nbytes)
 
 
+class ByDLPack:
+    """What has no more than that."""
+
+    def __init__(self, array):
+        self.__dlpack__ = array.__dlpack__
+        self.__dlpack_device__ = array.__dlpack_device__
+
+
+def test_progress_of_what_becomes_arrays(face):
+    ring = []
+    ring.append(ring)
+
+    async def scenario(server, ep, value):
+        for data, total in (
+                ({"x": [.5] * 100}, 800), ({"x": [[True, False], (1, 2)]}, 18),
+                ({"x": ByDLPack(X["x"])}, 24), ({"x": bytearray(5)}, 5),
+                ({"x": memoryview(X["x"])}, 24), ({"x": np.float32(1)}, 4),
+                ({"n": 7, "s": "text", "b": b"bytes", "o": None}, 0)):
+            told = Told()
+            await value(ep.send(data, progress=told))
+            assert told == [(total, total)], data
+        with pytest.raises(ValueError, match="'x/0' holds itself"):
+            await value(ep.send({"x": ring}, progress=told))
+
+    face.run(scenario)
+
+
 def test_progress_of_a_call_both_ways(face):
     told = Told()
 
@@ -946,7 +973,8 @@ def test_a_progress_that_fails_and_one_that_is_none(face, caplog):
         raise ZeroDivisionError
 
     async def scenario(server, ep, value):
-        with pytest.raises(TypeError, match="progress is a function"):
+        with pytest.raises(TypeError, match="progress is a function.*as "
+                           "metadata it is meta="):
             await value(ep.send(X, progress=7))
         await value(ep.send(X, progress=fails))
         told = Told()

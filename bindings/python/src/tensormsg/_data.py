@@ -39,6 +39,7 @@ INT64 = range(-(1 << 63), 1 << 63)
 _NUMBERS = {bool: np.dtype("?"), int: np.dtype("i8"), float: np.dtype("f8")}
 _AS_NUMBERS = frozenset(_NUMBERS.values())
 _DIMENSIONS_MOST = 3  # of one array: more would be large trees of few bytes
+ITEM_BYTES = {kind: dtype.itemsize for kind, dtype in _NUMBERS.items()}
 
 _CPU = (1, 3)  # DLPack's device types of memory that the CPU reads
 _ML_DTYPES = (  # name, code of DLPack, bits

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Callable, Optional, Tuple, Type
 
+import numpy as np
+
+from ._data import ITEM_BYTES
 from ._hub import Hub
 from ._loop import LoopHub
 from ._often import often
@@ -25,14 +28,36 @@ _log = logging.getLogger("tensormsg")
 
 
 def bytes_of(data: Any) -> int:
-    """Of its arrays."""
+    """Of its arrays. What cannot be sent counts as nothing: who sends it, raises
+    the error."""
+    try:
+        return _bytes_of(data)
+    except RecursionError:
+        return 0
+
+
+def _bytes_of(data: Any) -> int:
     if isinstance(data, Mapping):
-        return sum(map(bytes_of, data.values()))
+        return sum(map(_bytes_of, data.values()))
     if isinstance(data, (list, tuple)):
-        return sum(map(bytes_of, data))
-    if isinstance(data, (bytes, bytearray)):
-        return len(data)
-    return int(getattr(data, "nbytes", 0))
+        kinds = set(map(type, data))
+        return len(data) * ITEM_BYTES[kinds.pop()] if len(kinds) == 1 and \
+            kinds <= ITEM_BYTES.keys() else sum(map(_bytes_of, data))
+    if data is None or isinstance(data, (bool, int, float, str, bytes)) and \
+            not isinstance(data, np.number):
+        return 0
+    for measure in _MEASURES:
+        try:
+            return int(measure(data).nbytes)
+        except Exception:
+            pass  # in another way, then
+    return 0
+
+
+# Of what is, or gives, an array. A tensor without one has raw().
+_MEASURES: Tuple[Callable[[Any], Any], ...] = (
+    lambda data: data, lambda data: data.raw(), memoryview,
+    lambda data: np.from_dlpack(data), np.asarray)
 
 
 class Progress:
@@ -43,7 +68,8 @@ class Progress:
                  counters: Tuple[str, ...], total: Optional[int]) -> None:
         if not callable(call):
             raise TypeError("progress is a function of the bytes that are done "
-                            f"and of all bytes, not {call!r}")
+                            f"and of all bytes, not {call!r}; as metadata it is "
+                            "meta={'progress': ...}")
         self.total = total
         self._hub = hub
         self._endpoint = endpoint
@@ -106,4 +132,6 @@ class Progress:
         else:
             self._timer.cancel()
         if kind is None and self.total is not None:
+            if not self.total:
+                self._done = -1  # so that it is called once
             self._tell(self.total)
