@@ -3,6 +3,7 @@
 UCX uses, on both sides. No other address leads to the other host."""
 
 import re
+import time
 
 import pytest
 
@@ -82,7 +83,14 @@ def test_the_address_of_the_url_is_used(pair, case):
 
 
 def link_local(host):
-    found = host.run("ip", "-6", "addr", "show", "dev", CABLE, "scope", "link")
+    """Once the kernel has found out that nobody else has it."""
+    until = time.monotonic() + 10
+    while True:
+        found = host.run("ip", "-6", "addr", "show", "dev", CABLE, "scope",
+                         "link")
+        if "tentative" not in found.stdout or time.monotonic() > until:
+            break
+        time.sleep(.05)
     return re.search(r"inet6 (fe80:[0-9a-f:]+)", found.stdout)[1] + "%" + CABLE
 
 
@@ -90,6 +98,7 @@ def test_a_link_local_address_leads_to_another_of_the_device(pair):
     """UCX uses none itself."""
     for host, address in zip(pair, (A4, B4)):
         give(host, [address])
+        link_local(host)
     there, here = send(*pair, link_local(pair[0]))
     assert here.line_with("end ")[0].startswith("end ok")
 
