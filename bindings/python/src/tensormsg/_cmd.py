@@ -65,17 +65,22 @@ def add_connecting(parser: argparse.ArgumentParser) -> None:
                         "proves none")
 
 
+def add_admitting(parser: argparse.ArgumentParser) -> None:
+    """Whom those let in who listen."""
+    parser.add_argument("--key", metavar="FILE",
+                        help="let in who proves a key of FILE alone")
+    parser.add_argument("--allow-unauthenticated", action="store_true",
+                        help="listen without a key where other machines reach "
+                        "the address")
+
+
 def add_listening(parser: argparse.ArgumentParser) -> None:
     """What the commands that listen take: see listen()."""
     parser.add_argument("-l", "--listen", metavar="URL",
                         default="tcp://127.0.0.1:0",
                         help="where to listen; default %(default)s, which this "
                         "machine alone reaches")
-    parser.add_argument("--key", metavar="FILE",
-                        help="let in who proves a key of FILE alone")
-    parser.add_argument("--allow-unauthenticated", action="store_true",
-                        help="listen without a key where other machines reach "
-                        "the address")
+    add_admitting(parser)
 
 
 def dial(args: argparse.Namespace) -> sync.Endpoint:

@@ -17,7 +17,7 @@ from typing import Any, Dict, Iterator, List, Optional, Union
 
 from . import _open
 from ._aio import Endpoint, Publisher
-from ._cmd import CLOSE_S, DONE, FAILED, Usage, seconds
+from ._cmd import CLOSE_S, DONE, FAILED, Usage, add_admitting, seconds
 from ._data import shortened
 from ._lib import hot
 from ._mcap import names
@@ -55,11 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-t", "--timeout", type=seconds, default=10.,
                         metavar="S", help="seconds to connect within, and for "
                         "the last maps to be taken; default 10")
-    parser.add_argument("--key", metavar="FILE",
-                        help="let in who proves a key of FILE alone")
-    parser.add_argument("--allow-unauthenticated", action="store_true",
-                        help="listen without a key where other machines reach "
-                        "the address")
+    add_admitting(parser)
     parser.add_argument("--dial", action="store_true",
                         help="connect to each URL and send there, as a camera "
                         "that dials its viewer")
