@@ -514,14 +514,19 @@ class Hub:
         description: Dict[str, Any] = json.loads(take_text(text_p))
         return description
 
-    def describe_listener(self, listener: Any) -> Dict[str, Any]:
+    def text_of(self, tell: Callable[..., int], it: Any) -> str:
+        """What a function of the library tells of `it`, which this enters."""
         text_p = ffi.new("char **")
         self.enter()
         try:
-            check(lib.tmsg_listener_describe(listener, text_p))
+            check(tell(it, text_p))
         finally:
             self.leave()
-        description: Dict[str, Any] = json.loads(take_text(text_p))
+        return take_text(text_p)
+
+    def describe_listener(self, listener: Any) -> Dict[str, Any]:
+        description: Dict[str, Any] = json.loads(
+            self.text_of(lib.tmsg_listener_describe, listener))
         return description
 
     def status(self, endpoint: int) -> int:

@@ -7,7 +7,7 @@ import re
 from typing import Any, Dict, Iterator, NamedTuple
 
 from ._hub import Hub
-from ._lib import ffi, lib, take_text, text
+from ._lib import ffi, lib, text
 from .errors import NotFound, check
 
 _SERIES = re.compile(r'^tensormsg_calls_in_flight\{side="(\w+)",method="'
@@ -69,13 +69,7 @@ class CallMetrics(NamedTuple):
 
 def metrics_text(hub: Hub) -> str:
     """All that was counted of both sides, as Prometheus reads it."""
-    text_p = ffi.new("char **")
-    hub.enter()
-    try:
-        check(lib.tmsg_metrics_text(hub.worker, text_p))
-    finally:
-        hub.leave()
-    made = take_text(text_p)
+    made = hub.text_of(lib.tmsg_metrics_text, hub.worker)
     # The library does not see what holds an event loop.
     return made if not hub.long_handlers else _LONG.sub(
         lambda found: f"{found[1]} {hub.long_handlers.get(_name(found[2]), 0)}",

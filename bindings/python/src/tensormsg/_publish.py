@@ -9,7 +9,7 @@ from typing import Any, Dict, Generic, Optional, Tuple, TypeVar
 from . import _data
 from ._count import count
 from ._hub import Hub, Meta, merge_meta
-from ._lib import address, ffi, hot, lib, take_text
+from ._lib import address, ffi, hot, lib
 from ._modes import Bounds, Mode, subscriber_params
 from ._stays import Stays
 from ._time import milliseconds
@@ -97,14 +97,8 @@ class BasePublisher(Stays, Generic[H, L]):
         "why_not_lent", if some were not; and "subscribers", a list with
         "peer", "delivered", "dropped", "failed", "dropped_for", "mode"
         ("live", "all" or ""), and how many are "waiting" and "under_way"."""
-        hub = self._hub
-        text_p = ffi.new("char **")
-        hub.enter()
-        try:
-            check(lib.tmsg_publisher_describe(self._publisher, text_p))
-        finally:
-            hub.leave()
-        description: Dict[str, Any] = json.loads(take_text(text_p))
+        description: Dict[str, Any] = json.loads(self._hub.text_of(
+            lib.tmsg_publisher_describe, self._publisher))
         return description
 
     def _send(self, data: Any, meta: Optional[Meta], more: Dict[str, Any],
