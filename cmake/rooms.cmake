@@ -1,11 +1,15 @@
-# tmsg_room(<name> [LIBRARIES UCX MSGPACK ...])
+# tmsg_room(<name> [LIBRARIES UCX MSGPACK ...] [WITHOUT <regex>])
 #
 # Compiles every .c of the current folder, and of the folders in it, into the
 # objects of room <name>. Only the rooms that name a library see its headers. An
-# empty room is no room.
+# empty room is no room. WITHOUT leaves files out, by their paths in the folder.
 function(tmsg_room name)
-    cmake_parse_arguments(room "" "" "LIBRARIES" ${ARGN})
-    file(GLOB sources CONFIGURE_DEPENDS *.c */*.c)
+    cmake_parse_arguments(room "" "WITHOUT" "LIBRARIES" ${ARGN})
+    file(GLOB sources RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS
+         *.c */*.c)
+    if(room_WITHOUT)
+        list(FILTER sources EXCLUDE REGEX ${room_WITHOUT})
+    endif()
     if(NOT sources)
         return()
     endif()

@@ -18,6 +18,7 @@ libmsgpack-dev     msgpack-c: the body of a message's header
 libcjson-dev       cJSON: device tables, --json
 libzip-dev         libzip: .npz files
 libsodium-dev      libsodium: random tokens, authentication
+libssl-dev         OpenSSL: tls://
 libxxhash-dev      xxHash: checksums
 libseccomp-dev     libseccomp: recv --sandbox, serve --sandbox
 EOF

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include <tensormsg/request.h>
+#include <tensormsg/tls.h>
 #include <tensormsg/worker.h>
 
 #ifdef __cplusplus
@@ -20,7 +21,8 @@ enum {
     TMSG_ENDPOINT_PARAM_SUBSCRIBE = 1 << 3,
     TMSG_ENDPOINT_PARAM_KEYRING = 1 << 4,
     TMSG_ENDPOINT_PARAM_FLAGS = 1 << 5,
-    TMSG_ENDPOINT_PARAM_CARRIER = 1 << 6
+    TMSG_ENDPOINT_PARAM_CARRIER = 1 << 6,
+    TMSG_ENDPOINT_PARAM_TLS = 1 << 7
 };
 
 /* What carries the messages of a connection. A side that has no wish (AUTO)
@@ -129,6 +131,9 @@ typedef struct tmsg_endpoint_params {
     uint32_t flags;          /* TMSG_ENDPOINT_*; default 0 */
     int32_t carrier;         /* tmsg_carrier_t; default that of the
                               * configuration, which is AUTO */
+    tmsg_tls_t *tls;         /* by which both sides of tls:// prove who they are
+                              * (tensormsg/tls.h). Default NULL: by the
+                              * keyring, of which the first key is proved */
 } tmsg_endpoint_params_t;
 
 /* Starts to connect to a listener and returns at once. `url` is

@@ -31,7 +31,8 @@ enum {
     TMSG_LISTENER_PARAM_MAX_HANDSHAKE_BYTES = 1 << 8,
     TMSG_LISTENER_PARAM_ON_PEER = 1 << 9, /* on_peer, on_lost, on_peer_arg */
     TMSG_LISTENER_PARAM_SUBSCRIBE = 1 << 10,
-    TMSG_LISTENER_PARAM_CARRIER = 1 << 11
+    TMSG_LISTENER_PARAM_CARRIER = 1 << 11,
+    TMSG_LISTENER_PARAM_TLS = 1 << 12
 };
 
 typedef struct tmsg_listener_params {
@@ -121,9 +122,13 @@ typedef struct tmsg_listener_params {
     int32_t carrier;    /* tmsg_carrier_t, for its connections; default that of
                          * the configuration, and STREAM at an address that is
                          * not loopback, without a keyring and devices */
+    tmsg_tls_t *tls;    /* by which both sides of tls:// prove who they are
+                         * (tensormsg/tls.h). Default NULL: by the keyring */
 } tmsg_listener_params_t;
 
 /* Listens. `url` is one of
+ *   "tls://host:port"  as tcp://, and all of it encrypted, by TLS 1.3; needs
+ *                      `tls` or a keyring
  *   "tcp://host:port"  host: a name or address, IPv6 in brackets; empty means
  *                      loopback; port 0 picks a free one. An address that is
  *                      not loopback needs a keyring or allow_unauthenticated,

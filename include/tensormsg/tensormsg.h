@@ -35,6 +35,7 @@
 #include <tensormsg/status.h>
 #include <tensormsg/stream.h>
 #include <tensormsg/tensor.h>
+#include <tensormsg/tls.h>
 #include <tensormsg/trace.h>
 #include <tensormsg/version.h>
 #include <tensormsg/worker.h>

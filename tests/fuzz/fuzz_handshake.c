@@ -165,7 +165,7 @@ static tmsg_endpoint_t *make_session(tmsg_listener_t *listener)
     endpoint->accepted = true;
     tmsg_url_parse(listener->url, &endpoint->link.url);
     tmsg_endpoint_name_peer(endpoint, listener->url);
-    tmsg_admit_begin(endpoint, listener->keyring);
+    tmsg_admit_begin(endpoint, listener->keyring, NULL);
     if (listener->keyring != NULL) {
         snprintf(endpoint->admit.name, sizeof(endpoint->admit.name), "peer");
         endpoint->admit.principal = endpoint->admit.name;

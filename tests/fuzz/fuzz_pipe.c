@@ -55,10 +55,7 @@ static ssize_t write_nowhere(void *io, const struct iovec *from, size_t count)
     return (ssize_t)bytes;
 }
 
-static void close_nothing(void *io) { (void)io; }
-
-static const tmsg_pipe_io_t input_io = {
-    .read = read_input, .write = write_nowhere, .close = close_nothing};
+static const tmsg_io_t input_io = {.read = read_input, .write = write_nowhere};
 
 static tmsg_pipe_status_t take(void *arg, const tmsg_pipe_message_t *message)
 {
@@ -171,6 +168,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         free(peer.fetched[--peer.fetched_count]);
     }
     tmsg_pipes_free(&pipes);
-    close(fd);
     return 0;
 }

@@ -146,7 +146,7 @@ AT(tmsg_dtype_t, code, 0);
 AT(tmsg_dtype_t, bits, 1);
 AT(tmsg_dtype_t, lanes, 2);
 
-SIZE(tmsg_endpoint_params_t, 56);
+SIZE(tmsg_endpoint_params_t, 64);
 AT(tmsg_endpoint_params_t, field_mask, 0);
 AT(tmsg_endpoint_params_t, connect_timeout_ms, 8);
 AT(tmsg_endpoint_params_t, devices, 16);
@@ -155,6 +155,7 @@ AT(tmsg_endpoint_params_t, reconnect, 28);
 AT(tmsg_endpoint_params_t, keyring, 40);
 AT(tmsg_endpoint_params_t, flags, 48);
 AT(tmsg_endpoint_params_t, carrier, 52);
+AT(tmsg_endpoint_params_t, tls, 56);
 
 SIZE(tmsg_fetch_params_t, 72);
 AT(tmsg_fetch_params_t, field_mask, 0);
@@ -227,7 +228,7 @@ AT(tmsg_limits_t, held_bytes, 56);
 AT(tmsg_limits_t, metadata_keys, 64);
 AT(tmsg_limits_t, lent_bytes, 72);
 
-SIZE(tmsg_listener_params_t, 112);
+SIZE(tmsg_listener_params_t, 120);
 AT(tmsg_listener_params_t, field_mask, 0);
 AT(tmsg_listener_params_t, on_accept, 8);
 AT(tmsg_listener_params_t, on_accept_arg, 16);
@@ -244,6 +245,7 @@ AT(tmsg_listener_params_t, on_lost, 88);
 AT(tmsg_listener_params_t, on_peer_arg, 96);
 AT(tmsg_listener_params_t, subscribe, 104);
 AT(tmsg_listener_params_t, carrier, 108);
+AT(tmsg_listener_params_t, tls, 112);
 
 SIZE(tmsg_map_add_params_t, 40);
 AT(tmsg_map_add_params_t, field_mask, 0);
@@ -403,6 +405,18 @@ AT(tmsg_tensor_t, dtype, 16);
 AT(tmsg_tensor_t, ndim, 20);
 AT(tmsg_tensor_t, shape, 24);
 AT(tmsg_tensor_t, strides, 32);
+
+SIZE(tmsg_tls_params_t, 80);
+AT(tmsg_tls_params_t, field_mask, 0);
+AT(tmsg_tls_params_t, ca, 8);
+AT(tmsg_tls_params_t, cert, 16);
+AT(tmsg_tls_params_t, key, 24);
+AT(tmsg_tls_params_t, password, 32);
+AT(tmsg_tls_params_t, crl, 40);
+AT(tmsg_tls_params_t, name, 48);
+AT(tmsg_tls_params_t, pin, 56);
+AT(tmsg_tls_params_t, depth, 64);
+AT(tmsg_tls_params_t, key_bytes, 72);
 
 SIZE(tmsg_trace_context_t, 544);
 AT(tmsg_trace_context_t, trace_id, 0);

@@ -2,6 +2,8 @@
 #include "am/boot/frame.h"
 
 #include <errno.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +29,10 @@ void tmsg_frame_init(tmsg_frame_stream_t *stream, int fd, size_t max_bytes)
 
 void tmsg_frame_free(tmsg_frame_stream_t *stream)
 {
+    if (stream->io != NULL && stream->io->free != NULL) {
+        stream->io->free(stream->io_arg);
+    }
+    stream->io = NULL;
     tmsg_passing_close(&stream->passing);
     free(stream->in.data);
     free(stream->out.data);
@@ -49,10 +55,30 @@ void tmsg_frame_move(tmsg_frame_stream_t *to, tmsg_frame_stream_t *from)
     to->out = from->out;
     to->tx = from->tx;
     to->rx = from->rx;
+    to->io = from->io;
+    to->io_arg = from->io_arg;
+    to->seen = from->seen;
+    from->io = NULL;
     tmsg_passing_move(&to->passing, &from->passing);
     memset(&from->in, 0, sizeof(from->in));
     memset(&from->out, 0, sizeof(from->out));
     tmsg_frame_free(from);
+}
+
+void tmsg_frame_use_io(tmsg_frame_stream_t *stream, const tmsg_io_t *io,
+                       void *io_arg)
+{
+    stream->io = io;
+    stream->io_arg = io_arg;
+}
+
+void *tmsg_frame_take_io(tmsg_frame_stream_t *stream)
+{
+    void *io_arg = stream->io_arg;
+
+    stream->io = NULL;
+    stream->io_arg = NULL;
+    return io_arg;
 }
 
 static void begin_macs(tmsg_frame_macs_t *macs, const uint8_t *key)
@@ -152,8 +178,12 @@ static tmsg_status_t has_ended(tmsg_status_t status)
     return tmsg_error_set(status, "the connection has ended before");
 }
 
-static tmsg_status_t socket_failed(const char *what)
+static tmsg_status_t socket_failed(const tmsg_frame_stream_t *stream,
+                                   const char *what)
 {
+    if (errno == EPROTO && stream->io != NULL) {
+        return stream->io->failed(stream->io_arg);
+    }
     if (errno == ECONNRESET || errno == EPIPE || errno == ETIMEDOUT ||
         errno == EHOSTUNREACH || errno == ENETUNREACH) {
         return tmsg_error_errno(TMSG_ERR_PEER_LOST, "%s the peer", what);
@@ -195,6 +225,37 @@ static tmsg_status_t queue_magic(tmsg_frame_stream_t *stream, size_t bytes)
     return status;
 }
 
+static ssize_t write_bytes(tmsg_frame_stream_t *stream, uint8_t *data,
+                           size_t bytes, uint64_t first)
+{
+    const struct iovec from = {data, bytes};
+
+    return stream->io != NULL
+               ? stream->io->write(stream->io_arg, &from, 1)
+               : tmsg_passing_write(&stream->passing, stream->socket, data,
+                                    bytes, first);
+}
+
+static ssize_t read_bytes(tmsg_frame_stream_t *stream, uint8_t *data,
+                          size_t bytes, uint64_t first, tmsg_status_t *status_p)
+{
+    const struct iovec into = {data, bytes};
+
+    if (stream->io != NULL) {
+        *status_p = TMSG_OK;
+        return stream->io->read(stream->io_arg, &into, 1);
+    }
+    return tmsg_passing_read(&stream->passing, stream->socket, data, bytes,
+                             first, status_p);
+}
+
+/* Returns whether the socket has all that was written. */
+static bool is_settled(const tmsg_frame_stream_t *stream)
+{
+    return stream->io == NULL || stream->io->flush == NULL ||
+           stream->io->flush(stream->io_arg);
+}
+
 static tmsg_status_t flush_stream(tmsg_frame_stream_t *stream)
 {
     tmsg_frame_buffer_t *out = &stream->out;
@@ -207,22 +268,21 @@ static tmsg_status_t flush_stream(tmsg_frame_stream_t *stream)
         status = queue_magic(stream, 0);
     }
     while (status == TMSG_OK && used_bytes(out) > 0) {
-        ssize_t n = tmsg_passing_write(&stream->passing, stream->socket,
-                                       out->data + out->begin, used_bytes(out),
-                                       out->used);
+        ssize_t n = write_bytes(stream, out->data + out->begin, used_bytes(out),
+                                out->used);
 
         if (n >= 0) {
             use_bytes(out, (size_t)n);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return TMSG_IN_PROGRESS;
         } else if (errno != EINTR) {
-            status = stream->write_error = socket_failed("writing to");
+            status = stream->write_error = socket_failed(stream, "writing to");
         }
     }
     if (status != TMSG_ERR_NO_MEMORY) {
         reset_buffer(out);
     }
-    return status;
+    return status == TMSG_OK && !is_settled(stream) ? TMSG_IN_PROGRESS : status;
 }
 
 static tmsg_status_t queue_frame(tmsg_frame_stream_t *stream, uint8_t type,
@@ -291,15 +351,31 @@ tmsg_status_t tmsg_frame_flush(tmsg_frame_stream_t *stream)
     return status;
 }
 
+static size_t pending_bytes(const tmsg_frame_stream_t *stream)
+{
+    return used_bytes(&stream->out) +
+           (stream->introduced ? 0 : TMSG_FRAME_MAGIC_BYTES);
+}
+
 size_t tmsg_frame_pending(tmsg_frame_stream_t *stream)
 {
     size_t pending;
 
     pthread_mutex_lock(&stream->lock);
-    pending = used_bytes(&stream->out) +
-              (stream->introduced ? 0 : TMSG_FRAME_MAGIC_BYTES);
+    pending = pending_bytes(stream);
     pthread_mutex_unlock(&stream->lock);
     return pending;
+}
+
+bool tmsg_frame_wants_writing(tmsg_frame_stream_t *stream)
+{
+    bool wants;
+
+    pthread_mutex_lock(&stream->lock);
+    wants =
+        stream->io != NULL ? !is_settled(stream) : pending_bytes(stream) > 0;
+    pthread_mutex_unlock(&stream->lock);
+    return wants;
 }
 
 /* Compares as much of the magic as has come, so that garbage shows at once. */
@@ -445,9 +521,8 @@ static tmsg_status_t receive_bytes(tmsg_frame_stream_t *stream)
     room = in->capacity - in->end;
     room = room < READ_BYTES ? room : READ_BYTES;
     do {
-        n = tmsg_passing_read(&stream->passing, stream->socket,
-                              in->data + in->end, room,
-                              in->used + used_bytes(in), &status);
+        n = read_bytes(stream, in->data + in->end, room,
+                       in->used + used_bytes(in), &status);
     } while (n < 0 && errno == EINTR);
     if (n > 0) {
         in->end += (size_t)n;
@@ -460,7 +535,28 @@ static tmsg_status_t receive_bytes(tmsg_frame_stream_t *stream)
     if (errno == EAGAIN || errno == EWOULDBLOCK) {
         return TMSG_IN_PROGRESS;
     }
-    return socket_failed("reading from");
+    return socket_failed(stream, "reading from");
+}
+
+/* Reads, and takes a frame if it is whole. Of what an `io` has read already the
+ * socket does not tell: it goes on until there is nothing more. */
+static tmsg_status_t receive_frame(tmsg_frame_stream_t *stream, uint8_t *type_p,
+                                   const uint8_t **data_p, size_t *bytes_p)
+{
+    tmsg_status_t status;
+    bool more;
+
+    do {
+        status = receive_bytes(stream);
+        more = status == TMSG_OK && stream->io != NULL;
+        if (status == TMSG_OK) {
+            status = take_frame(stream, type_p, data_p, bytes_p);
+        }
+    } while (more && status == TMSG_IN_PROGRESS);
+    if (stream->io != NULL && status >= 0 && used_bytes(&stream->out) > 0) {
+        flush_stream(stream); /* it may have waited for the peer */
+    }
+    return status;
 }
 
 static tmsg_status_t read_one(tmsg_frame_stream_t *stream, uint8_t *type_p,
@@ -474,10 +570,7 @@ static tmsg_status_t read_one(tmsg_frame_stream_t *stream, uint8_t *type_p,
     tmsg_passing_close_fd(&stream->passing);
     status = take_frame(stream, type_p, data_p, bytes_p);
     if (status == TMSG_IN_PROGRESS) {
-        status = receive_bytes(stream);
-        if (status == TMSG_OK) {
-            status = take_frame(stream, type_p, data_p, bytes_p);
-        }
+        status = receive_frame(stream, type_p, data_p, bytes_p);
     }
     if (status < 0 && status != TMSG_ERR_NO_MEMORY) {
         stream->read_error = status;
@@ -547,7 +640,9 @@ void tmsg_frame_beat(tmsg_frame_stream_t *stream, uint8_t type)
         flush_stream(stream);
     } else if (stream->write_error == TMSG_OK) {
         bytes = put_beat(&stream->tx, stream->tx.number, type, frame);
-        n = send(stream->socket, frame, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+        n = stream->io != NULL ? write_bytes(stream, frame, bytes, 0)
+                               : send(stream->socket, frame, bytes,
+                                      MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n > 0) {
             stream->tx.number++;
         }
@@ -590,10 +685,29 @@ static bool listen_once(tmsg_frame_stream_t *stream, uint8_t type)
     return true;
 }
 
+/* Notices whether bytes have come since the last time. What they are cannot be
+ * told without reading them. */
+static void notice(tmsg_frame_stream_t *stream)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof(info);
+
+    if (getsockopt(stream->socket, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
+        info.tcpi_bytes_received != stream->seen) {
+        stream->seen = info.tcpi_bytes_received;
+        stream->heard_ns = tmsg_now_ns();
+    }
+}
+
 void tmsg_frame_listen(tmsg_frame_stream_t *stream, uint8_t type)
 {
     pthread_mutex_lock(&stream->lock);
-    for (int i = 0; i < LISTEN_LOOKS && listen_once(stream, type); i++) {
+    if (stream->io != NULL) {
+        notice(stream);
+    }
+    for (int i = 0;
+         stream->io == NULL && i < LISTEN_LOOKS && listen_once(stream, type);
+         i++) {
     }
     pthread_mutex_unlock(&stream->lock);
 }

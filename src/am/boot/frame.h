@@ -14,6 +14,7 @@
 
 #include "am/boot/passing.h"
 #include "am/boot/proof.h"
+#include "am/net/io.h"
 
 #define TMSG_FRAME_MAGIC "TMSGBOOT" /* the first bytes of either side */
 #define TMSG_FRAME_MAGIC_BYTES 8
@@ -52,11 +53,21 @@ typedef struct {
     tmsg_frame_buffer_t out;
     tmsg_frame_macs_t tx, rx;
     tmsg_passing_t passing; /* descriptors */
+    const tmsg_io_t *io;    /* moves the bytes; NULL: the socket does */
+    void *io_arg;
+    uint64_t seen; /* bytes of the socket that were noticed; with `io` */
 } tmsg_frame_stream_t;
 
 /* Begins a stream on a connected or connecting socket. Our magic goes out with
  * the first frame, or with tmsg_frame_flush(). Allocates nothing. */
 void tmsg_frame_init(tmsg_frame_stream_t *stream, int fd, size_t max_bytes);
+
+/* Has all bytes moved by `io`, before there are any. `io_arg` is the stream's
+ * then; tmsg_frame_take_io() gives it back, and the stream is not used after
+ * that. No descriptors pass. */
+void tmsg_frame_use_io(tmsg_frame_stream_t *stream, const tmsg_io_t *io,
+                       void *io_arg);
+void *tmsg_frame_take_io(tmsg_frame_stream_t *stream);
 
 /* From now on every frame has a MAC behind its payload: frames that are queued
  * by `tx_key`, and frames that are read by `rx_key`. A payload has at most
@@ -102,6 +113,10 @@ tmsg_status_t tmsg_frame_queue_fd(tmsg_frame_stream_t *stream, uint8_t type,
  * writable), PEER_LOST, NO_MEMORY, IO. */
 tmsg_status_t tmsg_frame_flush(tmsg_frame_stream_t *stream);
 
+/* Returns whether tmsg_frame_flush() is worth a call when the socket is
+ * writable. */
+bool tmsg_frame_wants_writing(tmsg_frame_stream_t *stream);
+
 /* Returns how many bytes wait to be written. */
 size_t tmsg_frame_pending(tmsg_frame_stream_t *stream);
 
@@ -109,8 +124,9 @@ size_t tmsg_frame_pending(tmsg_frame_stream_t *stream);
  * function. One call reads from the socket at most once, and only a bounded
  * amount, so a peer that never stops does not keep the caller here. A frame may
  * be in the buffer already: call until IN_PROGRESS, then poll for input,
- * level-triggered. Memory grows with the bytes that came, not with the length
- * that was announced.
+ * level-triggered. With an `io` one call reads up to a whole frame, and may
+ * write what had to wait for the peer. Memory grows with the bytes that came,
+ * not with the length that was announced.
  *
  * Errors: IN_PROGRESS, CLOSED (the peer ended the connection; the message tells
  * if it was inside a frame), MALFORMED (not our magic, or a descriptor where

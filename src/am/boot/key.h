@@ -21,6 +21,12 @@ typedef struct {
 /* Checks the name of a principal. Errors: INVALID_PARAM. */
 tmsg_status_t tmsg_principal_check(const char *principal);
 
+/* Checks who may read and write a key file that is open. What is no regular
+ * file, such as a pipe of the shell, is not checked: nobody else can read it.
+ * The owner of a file may always write it, whatever its mode. Errors: INSECURE,
+ * IO. */
+tmsg_status_t tmsg_key_file_check(const char *path, int fd);
+
 void tmsg_keyring_hold(tmsg_keyring_t *keyring);
 void tmsg_keyring_copy(tmsg_keyring_t *keyring, tmsg_keys_t *keys);
 void tmsg_keys_wipe(tmsg_keys_t *keys);

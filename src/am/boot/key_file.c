@@ -24,10 +24,7 @@ typedef struct {
     size_t bytes;
 } file_t;
 
-/* Checks who may read and write a key file. What is no regular file, such as a
- * pipe of the shell, is not checked: nobody else can read it. The owner of a
- * file may always write it, whatever its mode. */
-static tmsg_status_t check_mode(const char *path, int fd)
+tmsg_status_t tmsg_key_file_check(const char *path, int fd)
 {
     struct stat stat;
 
@@ -87,7 +84,7 @@ static tmsg_status_t open_key_file(file_t *file)
                                                 : TMSG_ERR_IO,
                                 "key file %s", file->path);
     }
-    status = check_mode(file->path, fd);
+    status = tmsg_key_file_check(file->path, fd);
     if (status == TMSG_OK) {
         status = read_key_file(file, fd);
     }

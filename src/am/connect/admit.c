@@ -23,6 +23,7 @@
 #include "am/endpoint/conn.h"
 #include "am/endpoint/scheme.h"
 #include "am/net/sock.h"
+#include "am/tls/tls.h"
 #include "core/error.h"
 #include "serialize/header.h"
 
@@ -33,18 +34,56 @@ static const char outward_older[] =
     "not admitted: a key is asked for here, and a version of tensormsg without "
     "admission, as the peer's is, cannot prove one";
 
-void tmsg_admit_begin(tmsg_endpoint_t *endpoint, tmsg_keyring_t *keyring)
+void tmsg_admit_begin(tmsg_endpoint_t *endpoint, tmsg_keyring_t *keyring,
+                      tmsg_tls_t *tls)
 {
     if (keyring != NULL) {
         tmsg_keyring_hold(keyring);
     }
+    if (tls != NULL) {
+        tmsg_tls_hold(tls);
+    }
     endpoint->admit.keyring = keyring;
+    endpoint->admit.tls = tls;
 }
 
 void tmsg_admit_end(tmsg_endpoint_t *endpoint)
 {
     tmsg_keyring_destroy(endpoint->admit.keyring);
     endpoint->admit.keyring = NULL;
+    tmsg_tls_destroy(endpoint->admit.tls);
+    endpoint->admit.tls = NULL;
+}
+
+tmsg_status_t tmsg_admit_choose(const char *what, tmsg_url_kind_t kind,
+                                tmsg_tls_t *tls, tmsg_keyring_t **keyring_p,
+                                tmsg_tls_t **tls_p)
+{
+    tmsg_status_t status = TMSG_OK;
+
+    *tls_p = NULL;
+    if (!tmsg_schemes[kind]->secure) {
+        return tls == NULL ? TMSG_OK
+                           : tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                                            "%s: tls is for tls://, and not "
+                                            "for %s://",
+                                            what, tmsg_url_scheme(kind));
+    }
+    if (tls != NULL) {
+        tmsg_tls_hold(tls);
+        *tls_p = tls;
+    } else if (*keyring_p != NULL) {
+        status = tmsg_tls_of_keyring(*keyring_p, tls_p);
+    } else {
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM,
+            "%s: tls:// needs certificates (tls) or a keyring", what);
+    }
+    if (status == TMSG_OK) {
+        tmsg_keyring_destroy(*keyring_p);
+        *keyring_p = NULL;
+    }
+    return status;
 }
 
 void tmsg_admit_forget(tmsg_endpoint_t *endpoint)
@@ -57,7 +96,7 @@ bool tmsg_admit_same(const tmsg_endpoint_t *a, const tmsg_endpoint_t *b)
 {
     const char *of_a = a->admit.principal, *of_b = b->admit.principal;
 
-    if (a->admit.keyring != b->admit.keyring) {
+    if (a->admit.keyring != b->admit.keyring || a->admit.tls != b->admit.tls) {
         return false;
     }
     return of_a == NULL || of_b == NULL ? of_a == of_b
@@ -220,24 +259,36 @@ const tmsg_key_t *tmsg_admit_find(const tmsg_keys_t *keys, tmsg_role_t role,
 /* Sets the endpoint's principal, which never changes: a session belongs to one
  * principal. */
 static tmsg_status_t name_principal(tmsg_endpoint_t *endpoint,
-                                    const tmsg_key_t *key)
+                                    const char *principal)
 {
     tmsg_admit_t *admit = &endpoint->admit;
     char why[2 * TMSG_PRINCIPAL_BYTES + 80];
 
     if (admit->principal == NULL) {
-        memcpy(admit->name, key->principal, sizeof(admit->name));
+        snprintf(admit->name, sizeof(admit->name), "%s", principal);
         admit->principal = admit->name;
         return TMSG_OK;
     }
-    if (strcmp(admit->name, key->principal) == 0) {
+    if (strcmp(admit->name, principal) == 0) {
         return TMSG_OK;
     }
     snprintf(why, sizeof(why),
-             "the peer proves the key of '%s', and the session is one with "
+             "the peer proves that it is '%s', and the session is one with "
              "'%s'",
-             key->principal, admit->name);
+             principal, admit->name);
     return turn_peer_away(endpoint, TMSG_TURNED_WRONG_KEY, why);
+}
+
+tmsg_status_t tmsg_admit_by_tls(tmsg_endpoint_t *endpoint)
+{
+    tmsg_status_t status;
+
+    if (endpoint->admit.tls == NULL) {
+        return TMSG_OK;
+    }
+    status = name_principal(endpoint, tmsg_secure_peer(&endpoint->link.stream));
+    endpoint->admit.admitted = status == TMSG_OK;
+    return status;
 }
 
 static void protect_frames(tmsg_endpoint_t *endpoint, const tmsg_key_t *key)
@@ -297,7 +348,7 @@ static tmsg_status_t judge_proofs(tmsg_endpoint_t *endpoint,
             "the peer has proved no key that is in this side's "
             "keyring");
     }
-    status = name_principal(endpoint, key);
+    status = name_principal(endpoint, key->principal);
     if (status == TMSG_OK && !endpoint->dialling) {
         status = answer_proof(endpoint, key);
     }

@@ -12,11 +12,22 @@
 #include "am/boot/hello.h"
 #include "am/boot/key.h"
 #include "am/boot/proof.h"
+#include "am/net/url.h"
 
-/* tmsg_admit_begin() makes the endpoint hold a keyring, which may be NULL.
- * tmsg_admit_end() gives it back. */
-void tmsg_admit_begin(tmsg_endpoint_t *endpoint, tmsg_keyring_t *keyring);
+/* tmsg_admit_begin() makes the endpoint hold a keyring or credentials of TLS.
+ * Both may be NULL. tmsg_admit_end() gives them back. */
+void tmsg_admit_begin(tmsg_endpoint_t *endpoint, tmsg_keyring_t *keyring,
+                      tmsg_tls_t *tls);
 void tmsg_admit_end(tmsg_endpoint_t *endpoint);
+
+/* Chooses by what both sides prove who they are where the URL is of that kind.
+ * `tls` is what the application gave, or NULL. *keyring_p is held, and becomes
+ * NULL if TLS proves its keys; *tls_p is then, or if `tls` counts, the
+ * caller's. `what` names it for errors. Errors: INVALID_PARAM (tls:// with
+ * neither), UNSUPPORTED (`tls` for another scheme), NO_MEMORY. */
+tmsg_status_t tmsg_admit_choose(const char *what, tmsg_url_kind_t kind,
+                                tmsg_tls_t *tls, tmsg_keyring_t **keyring_p,
+                                tmsg_tls_t **tls_p);
 
 /* Forgets what belongs to one connection. */
 void tmsg_admit_forget(tmsg_endpoint_t *endpoint);
@@ -33,6 +44,10 @@ void tmsg_admit_said(tmsg_endpoint_t *endpoint, const void *hello,
                      size_t bytes);
 void tmsg_admit_heard(tmsg_endpoint_t *endpoint, const void *hello,
                       size_t bytes);
+
+/* Takes who the peer is from TLS, if that proves it. Errors: REFUSED, INSECURE
+ * (another one than before). */
+tmsg_status_t tmsg_admit_by_tls(tmsg_endpoint_t *endpoint);
 
 /* Checks that the peer's hello promises a proof if one is asked for. A peer
  * that is refused for lack of one has been told. Errors: REFUSED, INSECURE,

@@ -13,6 +13,7 @@
 #include "am/net/peer.h"
 #include "am/net/sock.h"
 #include "am/path/claim.h"
+#include "am/tls/tls.h"
 #include "am/ucx/ucx_pipe.h"
 #include "am/worker/engine.h"
 #include "am/worker/settings.h"
@@ -30,13 +31,19 @@ tmsg_status_t tmsg_carrier_check(const char *what, int32_t carrier,
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM, "%s: unknown carrier %d",
                               what, carrier);
     }
+    if (carrier == TMSG_CARRIER_UCX && tmsg_schemes[kind]->secure) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "%s: UCX does not encrypt: a %s:// peer is "
+                              "carried by a stream",
+                              what, tmsg_url_scheme(kind));
+    }
     if (carrier != TMSG_CARRIER_STREAM) {
         return TMSG_OK;
     }
     if (!tmsg_schemes[kind]->socket) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                               "%s: a %s:// peer cannot be carried by a stream: "
-                              "tcp:// and unix:// can",
+                              "tcp://, unix:// and tls:// can",
                               what, tmsg_url_scheme(kind));
     }
     return devices[0] == '\0'
@@ -56,6 +63,9 @@ int32_t tmsg_carrier_usual(const tmsg_context_t *context, tmsg_url_kind_t kind,
 
 void tmsg_carrier_ask(tmsg_endpoint_t *endpoint, int32_t carrier)
 {
+    if (endpoint->admit.tls != NULL) { /* UCX does not encrypt */
+        carrier = TMSG_CARRIER_STREAM;
+    }
     endpoint->conn.carrier = (uint8_t)carrier;
     endpoint->conn.pipes = carrier == TMSG_CARRIER_STREAM;
 }
@@ -142,16 +152,24 @@ static void tune_socket(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
 }
 
-/* Makes a socket the endpoint's stream. */
-static tmsg_status_t adopt_stream(tmsg_endpoint_t *endpoint, int fd,
-                                  const void *come, size_t come_bytes)
+/* Makes the socket of some frames the endpoint's stream, with what has been
+ * read of it. On error nothing has changed. */
+static tmsg_status_t adopt_stream(tmsg_endpoint_t *endpoint,
+                                  tmsg_frame_stream_t *frames)
 {
+    const tmsg_frame_buffer_t *in = &frames->in;
+    int fd = frames->socket;
     tmsg_status_t status;
 
     tune_socket(fd);
-    status =
-        tmsg_ucx_pipe_ep(endpoint->ucx, fd, come, come_bytes, &endpoint->ep);
+    status = tmsg_ucx_pipe_ep(endpoint->ucx, fd, frames->io, frames->io_arg,
+                              in->data + in->begin, in->end - in->begin,
+                              &endpoint->ep);
     if (status == TMSG_OK) {
+        if (endpoint->admit.tls != NULL) {
+            tmsg_secure_widen(frames->io_arg);
+        }
+        tmsg_frame_take_io(frames);
         endpoint->reply_ep = endpoint->ep;
         watch_socket(endpoint, fd);
     }
@@ -171,7 +189,6 @@ static void await_place(tmsg_endpoint_t *endpoint)
 static void carrier_claimed(tmsg_claim_t *claim, tmsg_status_t status)
 {
     tmsg_endpoint_t *endpoint = claim->endpoint;
-    const tmsg_frame_buffer_t *in = &claim->stream.in;
 
     if (status == TMSG_ERR_BUSY) {
         tmsg_carrier_end(endpoint);
@@ -184,8 +201,7 @@ static void carrier_claimed(tmsg_claim_t *claim, tmsg_status_t status)
     tmsg_endpoint_hold(endpoint);
     if (status == TMSG_OK) {
         tmsg_loop_remove(&endpoint->worker->loop, &claim->source);
-        status = adopt_stream(endpoint, claim->fd, in->data + in->begin,
-                              in->end - in->begin);
+        status = adopt_stream(endpoint, &claim->stream);
     }
     if (status == TMSG_OK) {
         tmsg_frame_free(&claim->stream);
@@ -235,13 +251,14 @@ static void dial_again(tmsg_timer_t *timer)
 static void take_claim(tmsg_endpoint_t *endpoint, tmsg_endpoint_t *connection)
 {
     int fd = tmsg_claim_take(connection);
-    tmsg_status_t status = adopt_stream(endpoint, fd, NULL, 0);
+    tmsg_status_t status = tmsg_claim_answer(connection, TMSG_FRAME_CARRIER);
 
     tmsg_endpoint_hold(endpoint);
+    if (status == TMSG_OK) {
+        status = adopt_stream(endpoint, &connection->link.stream);
+    }
     if (status != TMSG_OK) {
         close(fd);
-    } else {
-        status = tmsg_claim_answer(connection, TMSG_FRAME_CARRIER);
     }
     if (status == TMSG_OK) {
         tmsg_claim_leave(connection, "is now the stream", endpoint);

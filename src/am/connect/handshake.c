@@ -264,6 +264,9 @@ static void name_peer(tmsg_endpoint_t *endpoint)
         tmsg_url_format(&endpoint->link.url, url, sizeof(url));
     } else {
         tmsg_sock_peer_name(endpoint->link.fd, url, sizeof(url));
+        if (tmsg_schemes[endpoint->link.url.kind]->secure) {
+            tmsg_url_rename(url, sizeof(url), endpoint->link.url.kind);
+        }
     }
     tmsg_endpoint_name_peer(endpoint, url);
 }
@@ -296,7 +299,10 @@ static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
         count_for_ucx(endpoint);
     }
     tmsg_admit_heard(endpoint, data, bytes);
-    status = tmsg_admit_expect(endpoint, &theirs);
+    status = tmsg_admit_by_tls(endpoint);
+    if (status == TMSG_OK) {
+        status = tmsg_admit_expect(endpoint, &theirs);
+    }
     if (status == TMSG_OK) {
         status = tmsg_redial_recognize(endpoint, &theirs);
     }
@@ -506,7 +512,7 @@ void tmsg_handshake_inherit(tmsg_endpoint_t *heir, const tmsg_endpoint_t *old)
     tmsg_carrier_ask(heir, old->conn.carrier);
     /* The new peer is taken to be like the old one, until it has said hello. */
     heir->peer_hello = old->peer_hello;
-    tmsg_admit_begin(heir, old->admit.keyring);
+    tmsg_admit_begin(heir, old->admit.keyring, old->admit.tls);
 }
 
 void tmsg_handshake_subscribe(tmsg_endpoint_t *endpoint, uint32_t bits)

@@ -29,6 +29,7 @@
 #include "am/path/bulk_tcp.h"
 #include "am/path/loans.h"
 #include "am/path/offer.h"
+#include "am/tls/tls.h"
 #include "am/ucx/linger.h"
 #include "am/ucx/ucx_events.h"
 #include "am/worker/engine.h"
@@ -145,7 +146,7 @@ int tmsg_link_left_ms(const tmsg_endpoint_t *endpoint)
 static void want_events(tmsg_endpoint_t *endpoint)
 {
     tmsg_link_t *link = &endpoint->link;
-    bool writing = !link->connected || tmsg_frame_pending(&link->stream) > 0;
+    bool writing = !link->connected || tmsg_frame_wants_writing(&link->stream);
 
     tmsg_loop_change(&endpoint->worker->loop, &link->source,
                      EPOLLIN | (writing ? (uint32_t)EPOLLOUT : 0));
@@ -409,6 +410,14 @@ static bool is_long(uint8_t type, const uint8_t *data, size_t bytes)
            tmsg_get_le(data + 4, 8) >= SEGMENT_A_ROUND;
 }
 
+/* Returns whether TLS has failed before the peer had proved anything: so
+ * anybody may have done it. */
+static bool fails_in_tls(const tmsg_endpoint_t *endpoint, tmsg_status_t status)
+{
+    return status < 0 && endpoint->admit.tls != NULL &&
+           tmsg_secure_peer(&endpoint->link.stream) == NULL;
+}
+
 static void read_frames(tmsg_endpoint_t *endpoint)
 {
     tmsg_link_t *link = &endpoint->link;
@@ -445,7 +454,8 @@ static void read_frames(tmsg_endpoint_t *endpoint)
     }
     /* Somebody between two peers can break their connection, but must not end
      * their session. */
-    if (status == TMSG_ERR_CORRUPT && tmsg_resume_keeps(endpoint)) {
+    if ((status == TMSG_ERR_CORRUPT || fails_in_tls(endpoint, status)) &&
+        tmsg_resume_keeps(endpoint)) {
         status = TMSG_ERR_PEER_LOST;
     }
     if (status == TMSG_ERR_CLOSED || status == TMSG_ERR_PEER_LOST) {
@@ -527,6 +537,33 @@ static void link_ready(tmsg_source_t *source, uint32_t events)
     tmsg_endpoint_drop(endpoint);
 }
 
+/* Returns the limit of a frame's payload for now. */
+static size_t first_bytes(const tmsg_endpoint_t *endpoint)
+{
+    const tmsg_link_t *link = &endpoint->link;
+
+    if (endpoint->admit.keyring == NULL && !link->connected) {
+        return TMSG_FRAME_MAX_BYTES;
+    }
+    return link->handshake_bytes == 0 ? TMSG_HANDSHAKE_BYTES
+                                      : link->handshake_bytes;
+}
+
+static tmsg_status_t begin_stream(tmsg_endpoint_t *endpoint, int fd)
+{
+    tmsg_link_t *link = &endpoint->link;
+    tmsg_status_t status;
+
+    tmsg_frame_init(&link->stream, fd, first_bytes(endpoint));
+    status = tmsg_secure_frames(endpoint->admit.tls,
+                                endpoint->dialling ? link->url.host : NULL,
+                                &link->stream);
+    if (status != TMSG_OK) {
+        tmsg_frame_free(&link->stream);
+    }
+    return status;
+}
+
 tmsg_status_t tmsg_link_adopt(tmsg_endpoint_t *endpoint, int fd)
 {
     tmsg_link_t *link = &endpoint->link;
@@ -540,12 +577,13 @@ tmsg_status_t tmsg_link_adopt(tmsg_endpoint_t *endpoint, int fd)
         return status;
     }
     link->fd = fd;
-    tmsg_frame_init(&link->stream, fd,
-                    endpoint->admit.keyring == NULL && !link->connected
-                        ? TMSG_FRAME_MAX_BYTES
-                    : link->handshake_bytes == 0 ? TMSG_HANDSHAKE_BYTES
-                                                 : link->handshake_bytes);
-    return TMSG_OK;
+    status = begin_stream(endpoint, fd);
+    if (status != TMSG_OK) {
+        tmsg_loop_remove(&endpoint->worker->loop, &link->source);
+        link->fd = -1;
+        close(fd);
+    }
+    return status;
 }
 
 tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,

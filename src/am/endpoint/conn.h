@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include <tensormsg/listener.h>
+#include <tensormsg/tls.h>
 
 #include "am/boot/frame.h"
 #include "am/boot/keepalive.h"
@@ -121,7 +122,8 @@ typedef enum {
 /* Holds what an endpoint needs to prove and check keys. Keyring and principal
  * stay with the endpoint; the rest belongs to one connection. */
 typedef struct {
-    tmsg_keyring_t *keyring; /* NULL: no key is asked for */
+    tmsg_keyring_t *keyring; /* NULL: no key is asked for, or TLS does */
+    tmsg_tls_t *tls;         /* NULL: TLS proves nothing */
     /* Points to `name`; NULL: none, or none yet. */
     const char *_Atomic principal;
     char name[TMSG_PRINCIPAL_BYTES];

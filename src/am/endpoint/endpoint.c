@@ -122,9 +122,14 @@ tmsg_status_t tmsg_endpoint_check_pull(const tmsg_endpoint_t *endpoint)
     return status;
 }
 
+bool tmsg_admit_is_asked(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->admit.keyring != NULL || endpoint->admit.tls != NULL;
+}
+
 bool tmsg_admit_is_over(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->admit.keyring == NULL || endpoint->admit.admitted;
+    return !tmsg_admit_is_asked(endpoint) || endpoint->admit.admitted;
 }
 
 bool tmsg_admit_is_half(const tmsg_endpoint_t *endpoint)

@@ -462,6 +462,7 @@ void tmsg_events_end(tmsg_event_t **list, tmsg_status_t status,
 
 /* Returns whether the peer is to be believed: it has proved a key, or none is
  * asked for. */
+bool tmsg_admit_is_asked(const tmsg_endpoint_t *endpoint);
 bool tmsg_admit_is_over(const tmsg_endpoint_t *endpoint);
 
 /* Returns whether the peer is still to prove its key. By blob, UCX has an

@@ -31,6 +31,8 @@ typedef struct tmsg_scheme {
     /* Tells that the socket belongs to the network, which UCX may use, too.
      * Otherwise the peer is on this host, and UCX uses shared memory alone. */
     bool network;
+    /* Tells that TLS encrypts all connections (tls/tls.h). */
+    bool secure;
 
     /* Makes a new endpoint one of this scheme. Lock held. Errors: NO_MEMORY.
      * NULL: nothing is to be done. */

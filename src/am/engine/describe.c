@@ -527,7 +527,8 @@ tmsg_status_t tmsg_listener_describe(const tmsg_listener_t *listener,
     ok = object != NULL &&
          add_words(object, "url", tmsg_listener_url(listener)) &&
          cJSON_AddBoolToObject(object, "asks_for_key",
-                               listener->keyring != NULL) != NULL &&
+                               listener->keyring != NULL ||
+                                   listener->tls != NULL) != NULL &&
          add_figure(object, "handshakes", listener->handshakes) &&
          add_figure(object, "accepted", listener->accepted) &&
          add_figure(object, "connected", listener->connected) &&

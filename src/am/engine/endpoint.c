@@ -111,7 +111,7 @@ static tmsg_status_t take_endpoint_params(tmsg_endpoint_t *endpoint,
 {
     endpoint->dialling = true;
     tmsg_handshake_subscribe(endpoint, read->subscribe);
-    tmsg_admit_begin(endpoint, read->keyring);
+    tmsg_admit_begin(endpoint, read->keyring, NULL);
     return read->devices == NULL
                ? TMSG_OK
                : tmsg_devices_read(read->devices, endpoint->devices);
@@ -136,7 +136,8 @@ static tmsg_status_t read_endpoint_params(const tmsg_worker_t *worker,
                    keyring),
         TMSG_PARAM(tmsg_endpoint_params_t, TMSG_ENDPOINT_PARAM_FLAGS, flags),
         TMSG_PARAM(tmsg_endpoint_params_t, TMSG_ENDPOINT_PARAM_CARRIER,
-                   carrier)};
+                   carrier),
+        TMSG_PARAM(tmsg_endpoint_params_t, TMSG_ENDPOINT_PARAM_TLS, tls)};
     uint64_t mask = params == NULL ? 0 : params->field_mask;
     tmsg_status_t status;
 
@@ -248,13 +249,18 @@ static tmsg_status_t dial_target(tmsg_endpoint_t *endpoint,
         status = check_target_scheme(endpoint, target, again);
     }
     if (status == TMSG_OK) {
+        status =
+            tmsg_admit_choose("endpoint", endpoint->link.url.kind, read->tls,
+                              &endpoint->admit.keyring, &endpoint->admit.tls);
+    }
+    if (status == TMSG_OK) {
         status = ask_carrier(endpoint, read);
     }
     if (status == TMSG_OK && waits &&
         !tmsg_schemes[endpoint->link.url.kind]->socket) {
         status = tmsg_error_set(
             TMSG_ERR_UNSUPPORTED,
-            "a %s:// peer cannot be waited for: tcp:// and unix:// can",
+            "a %s:// peer cannot be waited for: tcp://, unix:// and tls:// can",
             tmsg_url_scheme(endpoint->link.url.kind));
     }
     /* Later attempts, of a session, are for a peer that was there. */

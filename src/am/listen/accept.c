@@ -170,7 +170,7 @@ static void accept_one(tmsg_listener_t *listener, int fd)
     endpoint->keeper = listener;
     memcpy(endpoint->devices, listener->devices, sizeof(endpoint->devices));
     tmsg_handshake_subscribe(endpoint, listener->subscribe);
-    tmsg_admit_begin(endpoint, listener->keyring);
+    tmsg_admit_begin(endpoint, listener->keyring, listener->tls);
     tmsg_carrier_ask(endpoint, listener->carrier);
     listener->handshakes++;
     listener->accepted++;
@@ -208,10 +208,10 @@ static void displace_stranger(tmsg_endpoint_t *stranger)
  * of them are passed over, or as many as there are places. */
 static uint32_t count_awaited(const tmsg_listener_t *listener)
 {
-    uint32_t most = listener->keyring != NULL ? UINT32_MAX
-                    : listener->max_handshakes > AWAITED_MOST
-                        ? listener->max_handshakes
-                        : AWAITED_MOST;
+    uint32_t most =
+        listener->keyring != NULL || listener->tls != NULL ? UINT32_MAX
+        : listener->max_handshakes > AWAITED_MOST ? listener->max_handshakes
+                                                  : AWAITED_MOST;
     uint32_t count = 0;
 
     for (tmsg_node_t *node = listener->places.head; node != NULL;

@@ -54,7 +54,7 @@ static void accept_connect_request(const tmsg_arrival_t *arrival,
     endpoint->link.listener = listener;
     endpoint->link.strange = true; /* until it is connected */
     endpoint->link.url.kind = TMSG_URL_BLOB;
-    tmsg_admit_begin(endpoint, listener->keyring);
+    tmsg_admit_begin(endpoint, listener->keyring, NULL);
     tmsg_link_set_deadline(endpoint, listener->handshake_timeout_ms);
     listener->handshakes++;
     tmsg_places_take(listener, endpoint, -1);

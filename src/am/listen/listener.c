@@ -4,6 +4,7 @@
 #include <sodium.h>
 #include <stdlib.h>
 
+#include "am/connect/admit.h"
 #include "am/connect/admit_blob.h"
 #include "am/connect/carrier.h"
 #include "am/endpoint/scheme.h"
@@ -123,6 +124,14 @@ static tmsg_status_t prepare_listener(tmsg_listener_t *listener,
         status = check_listener_scheme(listener, text, url->kind);
     }
     if (status == TMSG_OK) {
+        status = tmsg_admit_choose("listener", url->kind,
+                                   params != NULL && params->field_mask &
+                                                         TMSG_LISTENER_PARAM_TLS
+                                       ? params->tls
+                                       : NULL,
+                                   &listener->keyring, &listener->tls);
+    }
+    if (status == TMSG_OK) {
         status = tmsg_listener_name_devices(params, url->kind, listener);
     }
     if (status != TMSG_OK) {
@@ -171,6 +180,7 @@ static void abandon_listener(tmsg_listener_t *listener)
         tmsg_sock_listener_close(&listener->sock);
     }
     tmsg_keyring_destroy(listener->keyring);
+    tmsg_tls_destroy(listener->tls);
     free(listener);
 }
 
@@ -304,6 +314,7 @@ void tmsg_listener_release(tmsg_listener_t *listener)
     free(listener->blob);
     tmsg_proved_free(listener->proved);
     tmsg_keyring_destroy(listener->keyring);
+    tmsg_tls_destroy(listener->tls);
     free(listener);
 }
 

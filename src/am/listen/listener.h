@@ -32,7 +32,8 @@ struct tmsg_listener {
     uint32_t resume_ms; /* how long a broken session is kept */
     uint32_t subscribe; /* TMSG_SUBSCRIBE_*, for the hellos of this side */
     uint32_t max_handshake_bytes;
-    tmsg_keyring_t *keyring; /* NULL: no key is asked for */
+    tmsg_keyring_t *keyring; /* NULL: no key is asked for, or TLS does */
+    tmsg_tls_t *tls;         /* of tls://; else NULL */
     tmsg_list_t backlog;     /* connect requests by blob that wait; backlog.h */
     size_t backlog_bytes;
     tmsg_timer_t backlog_timer; /* when to handle those of the backlog */

@@ -23,7 +23,7 @@
                 TMSG_LISTENER_PARAM_RESUME | TMSG_LISTENER_PARAM_KEYRING |     \
                 TMSG_LISTENER_PARAM_MAX_HANDSHAKE_BYTES |                      \
                 TMSG_LISTENER_PARAM_ON_PEER | TMSG_LISTENER_PARAM_SUBSCRIBE |  \
-                TMSG_LISTENER_PARAM_CARRIER))
+                TMSG_LISTENER_PARAM_CARRIER | TMSG_LISTENER_PARAM_TLS))
 
 static tmsg_status_t check_listener_params(const tmsg_listener_t *listener)
 {
@@ -116,7 +116,7 @@ tmsg_status_t tmsg_listener_read_params(const tmsg_listener_params_t *params,
 bool tmsg_listener_is_open(const tmsg_listener_t *listener,
                            const tmsg_listener_params_t *params)
 {
-    return listener->keyring != NULL ||
+    return listener->keyring != NULL || listener->tls != NULL ||
            (params != NULL &&
             (params->field_mask & TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED) &&
             params->allow_unauthenticated);
@@ -137,10 +137,11 @@ tmsg_status_t tmsg_listener_advertise(tmsg_listener_t *listener,
     }
     if (!tmsg_schemes[kind]->advertises || url.kind != kind ||
         url.host[0] == '\0') {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "%s: only tcp://host:port can be advertised, and "
-                              "for such a listener",
-                              tmsg_error_name(text, strlen(text)).text);
+        return tmsg_error_set(
+            TMSG_ERR_INVALID_PARAM,
+            "%s: only tcp://host:port and tls://host:port can "
+            "be advertised, each for such a listener",
+            tmsg_error_name(text, strlen(text)).text);
     }
     status = tmsg_url_parse(listener->url, &bound);
     if (status == TMSG_OK) {

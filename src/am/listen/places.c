@@ -92,7 +92,7 @@ void tmsg_places_leave(tmsg_listener_t *listener, tmsg_endpoint_t *endpoint)
 static progress_t progress_of(const tmsg_endpoint_t *endpoint)
 {
     const tmsg_link_t *link = &endpoint->link;
-    bool keyless = endpoint->admit.keyring == NULL;
+    bool keyless = !tmsg_admit_is_asked(endpoint);
     bool by_socket = tmsg_schemes[link->url.kind]->socket;
 
     if (endpoint->broken != TMSG_OK || tmsg_endpoint_is_down(endpoint) ||

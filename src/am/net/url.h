@@ -20,7 +20,8 @@
     SCHEME(TCP, tcp, HOST_PORT)                                                \
     SCHEME(UNIX, unix, PATH)                                                   \
     SCHEME(BLOB, blob, HOST)                                                   \
-    SCHEME(UCX, ucx, HOST_PORT)
+    SCHEME(UCX, ucx, HOST_PORT)                                                \
+    SCHEME(TLS, tls, HOST_PORT)
 
 #define TMSG_URL_KIND(NAME, name, form) TMSG_URL_##NAME,
 
@@ -34,7 +35,7 @@ typedef struct {
 } tmsg_url_t;
 
 /* Parses "tcp://host:port", "host:port" (which means tcp), "ucx://host:port",
- * "unix:///path" or "blob://host". IPv6 addresses stand in brackets. Only
+ * "tls://host:port", "unix:///path" or "blob://host". IPv6 addresses stand in brackets. Only
  * link-local ones have a %zone, which is one of this host's devices. Nothing
  * may follow, and a host holds only what names and addresses hold. Unused
  * fields of *url_p are zeroed. Errors: INVALID_PARAM, with the text and what is

@@ -10,6 +10,7 @@
 #include "am/boot/refusal.h"
 #include "am/endpoint/conn.h"
 #include "am/net/sock.h"
+#include "am/tls/tls.h"
 #include "am/worker/engine.h"
 #include "core/bytes.h"
 #include "core/error.h"
@@ -52,9 +53,23 @@ static tmsg_status_t introduce(tmsg_claim_t *claim)
                   &endpoint->link.stream.tx, data + ID_BYTES);
     status = tmsg_frame_queue(&claim->stream, claim->frame, data, sizeof(data));
     if (status == TMSG_OK) {
-        tmsg_claim_want_writing(claim, tmsg_frame_pending(&claim->stream) > 0);
+        tmsg_claim_want_writing(claim,
+                                tmsg_frame_wants_writing(&claim->stream));
     }
     return status;
+}
+
+/* Returns whether the peer of the further connection is that of the first, as
+ * far as TLS tells. */
+static bool is_peer(const tmsg_endpoint_t *endpoint,
+                    const tmsg_frame_stream_t *stream)
+{
+    const char *who = tmsg_secure_peer(stream);
+    const char *known = endpoint->admit.principal;
+
+    return endpoint->admit.tls == NULL
+               ? stream->io == NULL
+               : who != NULL && known != NULL && strcmp(who, known) == 0;
 }
 
 static tmsg_status_t hear_answer(tmsg_claim_t *claim)
@@ -67,6 +82,10 @@ static tmsg_status_t hear_answer(tmsg_claim_t *claim)
 
     if (status == TMSG_OK && type == TMSG_FRAME_REFUSE) {
         status = tmsg_handshake_refused(data, bytes);
+    } else if (status == TMSG_OK && !is_peer(claim->endpoint, &claim->stream)) {
+        status = tmsg_error_set(TMSG_ERR_INSECURE,
+                                "another peer answers than before: '%s'",
+                                tmsg_secure_peer(&claim->stream));
     } else if (status == TMSG_OK && (type != claim->frame || bytes > 0)) {
         status =
             tmsg_error_set(TMSG_ERR_MALFORMED,
@@ -90,9 +109,13 @@ static tmsg_status_t go_on(tmsg_claim_t *claim, uint32_t events)
     }
     if (events & EPOLLOUT) {
         tmsg_frame_flush(&claim->stream); /* an error shows in reading */
-        tmsg_claim_want_writing(claim, tmsg_frame_pending(&claim->stream) > 0);
     }
-    return hear_answer(claim);
+    status = hear_answer(claim);
+    if (status == TMSG_IN_PROGRESS) {
+        tmsg_claim_want_writing(claim,
+                                tmsg_frame_wants_writing(&claim->stream));
+    }
+    return status;
 }
 
 static void claim_ready(tmsg_source_t *source, uint32_t events)
@@ -144,7 +167,11 @@ tmsg_claim_dial(tmsg_claim_t *claim, tmsg_endpoint_t *endpoint, uint8_t frame,
         return status;
     }
     tmsg_frame_init(&claim->stream, fd, TMSG_HANDSHAKE_BYTES);
-    return TMSG_OK;
+    status = tmsg_secure_frames(endpoint->admit.tls, url->host, &claim->stream);
+    if (status != TMSG_OK) {
+        tmsg_claim_abandon(claim);
+    }
+    return status;
 }
 
 void tmsg_claim_abandon(tmsg_claim_t *claim)
@@ -184,8 +211,10 @@ tmsg_endpoint_t *tmsg_claim_find(const tmsg_endpoint_t *connection,
         return NULL;
     }
     prove_dialler(endpoint, frame, id, &endpoint->link.stream.rx, proof);
-    return sodium_memcmp(proof, data + ID_BYTES, sizeof(proof)) == 0 ? endpoint
-                                                                     : NULL;
+    return sodium_memcmp(proof, data + ID_BYTES, sizeof(proof)) == 0 &&
+                   is_peer(endpoint, &connection->link.stream)
+               ? endpoint
+               : NULL;
 }
 
 void tmsg_claim_note_late(tmsg_endpoint_t *connection, const uint8_t *data,

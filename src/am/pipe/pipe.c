@@ -29,16 +29,9 @@ static ssize_t write_socket(void *io, const struct iovec *from, size_t count)
     return sendmsg((int)(intptr_t)io, &call, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static void close_socket(void *io)
-{
-    shutdown((int)(intptr_t)io, SHUT_RDWR);
-    close((int)(intptr_t)io);
-}
-
-const tmsg_pipe_io_t tmsg_pipe_plain_io = {
+const tmsg_io_t tmsg_pipe_plain_io = {
     .read = read_socket,
     .write = write_socket,
-    .close = close_socket,
 };
 
 tmsg_status_t tmsg_pipes_init(tmsg_pipes_t *pipes)
@@ -86,8 +79,7 @@ static unsigned turn_pipe(tmsg_pipe_t *pipe, bool reads)
     leave_busy(pipe);
     moved = reads ? tmsg_pipe_read(pipe, &more) : 0;
     moved += tmsg_pipe_write(pipe);
-    if (more || tmsg_pipe_has_output(pipe) ||
-        (pipe->io->has_more != NULL && pipe->io->has_more(pipe->io_arg))) {
+    if (more || tmsg_pipe_has_output(pipe)) {
         tmsg_pipe_stir(pipe);
     }
     return moved > 0;
@@ -169,9 +161,8 @@ static tmsg_status_t keep_come(tmsg_pipe_t *pipe, const void *come,
     return TMSG_OK;
 }
 
-tmsg_status_t tmsg_pipe_open(tmsg_pipes_t *pipes, int fd,
-                             const tmsg_pipe_io_t *io, void *io_arg,
-                             const void *come, size_t come_bytes,
+tmsg_status_t tmsg_pipe_open(tmsg_pipes_t *pipes, int fd, const tmsg_io_t *io,
+                             void *io_arg, const void *come, size_t come_bytes,
                              tmsg_pipe_t **stream_p)
 {
     tmsg_pipe_t *pipe = calloc(1, sizeof(*pipe));
@@ -208,7 +199,11 @@ void tmsg_pipe_close(tmsg_pipe_t *pipe)
     }
     leave_busy(pipe);
     tmsg_list_remove(&pipe->pipes->all, &pipe->node);
-    pipe->io->close(pipe->io_arg);
+    shutdown(pipe->fd, SHUT_RDWR); /* a child may have it, too */
+    close(pipe->fd);
+    if (pipe->io->free != NULL) {
+        pipe->io->free(pipe->io_arg);
+    }
     tmsg_pipe_cancel_out(pipe);
     tmsg_pipe_cancel_in(pipe);
     free(pipe->kept);

@@ -38,6 +38,7 @@
 
 #include <tensormsg/status.h>
 
+#include "am/net/io.h"
 #include "am/net/loop.h"
 #include "core/list.h"
 
@@ -110,20 +111,8 @@ typedef struct {
     uint8_t *buffer; /* what is read goes here first */
 } tmsg_pipes_t;
 
-/* Moves the bytes of a pipe. Each function returns as readv() and writev()
- * do; errno is EAGAIN if nothing can be moved now. */
-typedef struct {
-    ssize_t (*read)(void *io, const struct iovec *into, size_t count);
-    ssize_t (*write)(void *io, const struct iovec *from, size_t count);
-    /* Returns whether bytes can be read that the socket does not show. NULL:
-     * never. */
-    bool (*has_more)(const void *io);
-    void (*close)(void *io);
-} tmsg_pipe_io_t;
-
-/* Bytes by a socket as they are: `io` is tmsg_pipe_socket(fd), and close()
- * shuts the socket down first, since a child may have it, too. */
-extern const tmsg_pipe_io_t tmsg_pipe_plain_io;
+/* Bytes by a socket as they are: `io` is tmsg_pipe_socket(fd). */
+extern const tmsg_io_t tmsg_pipe_plain_io;
 
 static inline void *tmsg_pipe_socket(int fd) { return (void *)(intptr_t)fd; }
 
@@ -144,9 +133,8 @@ bool tmsg_pipes_arm(const tmsg_pipes_t *pipes);
 /* Makes a pipe of a connected nonblocking socket, whose bytes `io` moves.
  * `come` are bytes that were read from it already. On error the socket is the
  * caller's. Errors: NO_MEMORY, IO. */
-tmsg_status_t tmsg_pipe_open(tmsg_pipes_t *pipes, int fd,
-                             const tmsg_pipe_io_t *io, void *io_arg,
-                             const void *come, size_t come_bytes,
+tmsg_status_t tmsg_pipe_open(tmsg_pipes_t *pipes, int fd, const tmsg_io_t *io,
+                             void *io_arg, const void *come, size_t come_bytes,
                              tmsg_pipe_t **stream_p);
 
 /* Closes a pipe and frees it. What is unfinished ends with CANCELED, before

@@ -389,6 +389,10 @@ static void judge_end(tmsg_pipe_t *pipe, ssize_t moved, int error)
 
     if (moved == 0) {
         snprintf(why, sizeof(why), "the peer closed the stream of messages");
+    } else if (error == EPROTO && pipe->io->failed != NULL) {
+        pipe->io->failed(pipe->io_arg);
+        snprintf(why, sizeof(why), "the stream of messages broke: %s",
+                 tmsg_error_message());
     } else if (error != EAGAIN && error != EWOULDBLOCK && error != EINTR) {
         snprintf(why, sizeof(why), "the stream of messages broke: %s",
                  strerror(error));

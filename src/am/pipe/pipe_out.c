@@ -65,6 +65,17 @@ static void break_out(tmsg_pipe_t *pipe, const char *why)
     tmsg_pipe_stir(pipe);
 }
 
+/* Returns whether the socket has all that was written. If not, the loop tells
+ * when it can have more. */
+static bool settle(tmsg_pipe_t *pipe)
+{
+    if (pipe->io->flush == NULL || pipe->io->flush(pipe->io_arg)) {
+        return true;
+    }
+    tmsg_pipe_wait(pipe, true);
+    return false;
+}
+
 /* Returns the bytes that a call wrote; 0: none can be written now, or ever.
  * *unreadable_p: memory of this process cannot be read. */
 static size_t call_write(tmsg_pipe_t *pipe, const struct iovec *places,
@@ -78,6 +89,7 @@ static size_t call_write(tmsg_pipe_t *pipe, const struct iovec *places,
     }
     moved = pipe->io->write(pipe->io_arg, places, count);
     if (moved >= 0) {
+        settle(pipe);
         return (size_t)moved;
     }
     if (errno == EFAULT) {
@@ -291,7 +303,7 @@ bool tmsg_pipe_has_output(const tmsg_pipe_t *pipe)
 
 size_t tmsg_pipe_write(tmsg_pipe_t *pipe)
 {
-    size_t all = 0, moved = 1;
+    size_t all = 0, moved = settle(pipe);
 
     while (moved > 0 && all < TURN_BYTES && !pipe->over) {
         if (pipe->piece.offered == NULL && pipe->granted.count > 0 &&

@@ -81,7 +81,7 @@ struct tmsg_pipe {
     tmsg_node_t node;      /* of pipes->all */
     tmsg_node_t busy_node; /* of pipes->busy, if `busy` */
     bool busy;
-    const tmsg_pipe_io_t *io;
+    const tmsg_io_t *io;
     void *io_arg;
     int fd;
     bool waits;      /* for room in the socket */

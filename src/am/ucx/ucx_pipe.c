@@ -124,13 +124,14 @@ void tmsg_ucx_free_pipes(tmsg_ucx_t *ucx)
     free(ucx->pipes);
 }
 
-tmsg_status_t tmsg_ucx_pipe_ep(tmsg_ucx_t *ucx, int fd, const void *come,
+tmsg_status_t tmsg_ucx_pipe_ep(tmsg_ucx_t *ucx, int fd, const tmsg_io_t *io,
+                               void *io_arg, const void *come,
                                size_t come_bytes, tmsg_ucx_ep_t *ep_p)
 {
     tmsg_pipe_t *pipe;
-    tmsg_status_t status =
-        tmsg_pipe_open(ucx->pipes, fd, &tmsg_pipe_plain_io,
-                       tmsg_pipe_socket(fd), come, come_bytes, &pipe);
+    tmsg_status_t status = tmsg_pipe_open(
+        ucx->pipes, fd, io != NULL ? io : &tmsg_pipe_plain_io,
+        io != NULL ? io_arg : tmsg_pipe_socket(fd), come, come_bytes, &pipe);
 
     if (status == TMSG_OK) {
         *ep_p = ep_of(pipe);

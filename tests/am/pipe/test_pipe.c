@@ -76,13 +76,7 @@ static ssize_t write_some(void *io, const struct iovec *from, size_t count)
                                     trim(end, from, count, some));
 }
 
-static void close_end(void *io)
-{
-    tmsg_pipe_plain_io.close(tmsg_pipe_socket(((end_t *)io)->fd));
-}
-
-static const tmsg_pipe_io_t some_io = {
-    .read = read_some, .write = write_some, .close = close_end};
+static const tmsg_io_t some_io = {.read = read_some, .write = write_some};
 
 static tmsg_pipe_status_t note_message(void *arg,
                                        const tmsg_pipe_message_t *message)

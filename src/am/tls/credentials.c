@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509_vfy.h>
+#include <pthread.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "am/tls/secure.h"
+#include "core/error.h"
+#include "core/params.h"
+#include "core/refs.h"
+
+#define DEPTH 4
+#define DEPTH_MOST 16
+#define KEY_BYTES_MOST ((uint64_t)64 << 30)
+/* AES first: processors have instructions for it. */
+#define SUITES                                                                 \
+    "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:"                           \
+    "TLS_CHACHA20_POLY1305_SHA256"
+#define WORDS_BYTES 160
+
+struct tmsg_tls {
+    tmsg_refs_t refs;
+    tmsg_tls_settings_t settings; /* do not change */
+    tmsg_keyring_t *keyring;      /* NULL: by certificates */
+    pthread_mutex_t lock;         /* protects `context` */
+    SSL_CTX *context;
+};
+
+const tmsg_tls_settings_t *tmsg_tls_settings(const tmsg_tls_t *tls)
+{
+    return &tls->settings;
+}
+
+tmsg_keyring_t *tmsg_tls_keyring(const tmsg_tls_t *tls) { return tls->keyring; }
+
+bool tmsg_tls_has_keys(const tmsg_tls_t *tls) { return tls->keyring != NULL; }
+
+SSL_CTX *tmsg_tls_context(tmsg_tls_t *tls)
+{
+    SSL_CTX *context;
+
+    pthread_mutex_lock(&tls->lock);
+    context = SSL_CTX_up_ref(tls->context) == 1 ? tls->context : NULL;
+    pthread_mutex_unlock(&tls->lock);
+    return context;
+}
+
+void tmsg_tls_hold(tmsg_tls_t *tls) { tmsg_refs_take(&tls->refs); }
+
+static void free_settings(tmsg_tls_settings_t *settings)
+{
+    free(settings->ca);
+    free(settings->cert);
+    free(settings->key);
+    if (settings->password != NULL) {
+        sodium_memzero(settings->password, strlen(settings->password));
+    }
+    free(settings->password);
+    free(settings->crl);
+    free(settings->name);
+}
+
+void tmsg_tls_destroy(tmsg_tls_t *tls)
+{
+    if (tls != NULL && tmsg_refs_drop(&tls->refs)) {
+        SSL_CTX_free(tls->context);
+        tmsg_keyring_destroy(tls->keyring);
+        free_settings(&tls->settings);
+        pthread_mutex_destroy(&tls->lock);
+        free(tls);
+    }
+}
+
+/* Chooses the protocol of a side that is dialled. */
+static int choose_protocol(SSL *ssl, const unsigned char **chosen_p,
+                           unsigned char *bytes_p, const unsigned char *offered,
+                           unsigned offered_bytes, void *arg)
+{
+    unsigned char *chosen;
+
+    (void)ssl;
+    (void)arg;
+    if (SSL_select_next_proto(&chosen, bytes_p,
+                              (const unsigned char *)TMSG_TLS_ALPN,
+                              sizeof(TMSG_TLS_ALPN) - 1, offered,
+                              offered_bytes) != OPENSSL_NPN_NEGOTIATED) {
+        return SSL_TLSEXT_ERR_ALERT_FATAL;
+    }
+    *chosen_p = chosen;
+    return SSL_TLSEXT_ERR_OK;
+}
+
+/* Sets what holds for certificates and keys. There are no tickets and no early
+ * data: by a ticket a peer would come back whose certificate was revoked. */
+static bool set_protocol(SSL_CTX *context)
+{
+    SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION |
+                                     SSL_OP_CIPHER_SERVER_PREFERENCE);
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+    SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_read_ahead(context, 1);
+    SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
+    return SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
+           SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) == 1 &&
+           SSL_CTX_set_ciphersuites(context, SUITES) == 1 &&
+           SSL_CTX_set_num_tickets(context, 0) == 1 &&
+           SSL_CTX_set_max_early_data(context, 0) == 1 &&
+           SSL_CTX_set_alpn_protos(context,
+                                   (const unsigned char *)TMSG_TLS_ALPN,
+                                   sizeof(TMSG_TLS_ALPN) - 1) == 0;
+}
+
+static tmsg_status_t file_failed(const char *what, const char *path)
+{
+    char words[WORDS_BYTES];
+
+    return tmsg_error_set(TMSG_ERR_MALFORMED, "tls: %s %s: %s", what, path,
+                          tmsg_tls_last_words(words, sizeof(words)));
+}
+
+/* Opens a file of PEM. */
+static tmsg_status_t open_file(const char *what, const char *path, int *fd_p)
+{
+    *fd_p = open(path, O_RDONLY | O_CLOEXEC);
+    return *fd_p >= 0 ? TMSG_OK
+                      : tmsg_error_errno(errno == ENOENT ? TMSG_ERR_NOT_FOUND
+                                                         : TMSG_ERR_IO,
+                                         "tls: %s %s", what, path);
+}
+
+/* Tells OpenSSL the password, which otherwise asks at the terminal. */
+static int tell_password(char *into, int room, int writing, void *arg)
+{
+    const char *password = arg;
+    size_t bytes = password == NULL ? 0 : strlen(password);
+
+    (void)writing;
+    if (bytes == 0 || bytes > (size_t)room) {
+        return -1;
+    }
+    memcpy(into, password, bytes);
+    return (int)bytes;
+}
+
+static tmsg_status_t load_key(SSL_CTX *context,
+                              const tmsg_tls_settings_t *settings)
+{
+    EVP_PKEY *key = NULL;
+    BIO *bio = NULL;
+    int fd;
+    tmsg_status_t status = open_file("key", settings->key, &fd);
+
+    if (status == TMSG_OK) {
+        status = tmsg_key_file_check(settings->key, fd);
+    }
+    if (status == TMSG_OK) {
+        bio = BIO_new_fd(fd, BIO_NOCLOSE);
+        key = bio == NULL ? NULL
+                          : PEM_read_bio_PrivateKey(bio, NULL, tell_password,
+                                                    settings->password);
+        if (key == NULL || SSL_CTX_use_PrivateKey(context, key) != 1) {
+            status = file_failed("key", settings->key);
+        }
+    }
+    if (status == TMSG_OK && SSL_CTX_check_private_key(context) != 1) {
+        ERR_clear_error();
+        status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                "tls: key %s is not that of certificate %s",
+                                settings->key, settings->cert);
+    }
+    EVP_PKEY_free(key);
+    BIO_free(bio);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return status;
+}
+
+static tmsg_status_t check_there(const char *what, const char *path)
+{
+    int fd;
+    tmsg_status_t status = open_file(what, path, &fd);
+
+    if (status == TMSG_OK) {
+        close(fd);
+    }
+    return status;
+}
+
+static tmsg_status_t load_crl(X509_STORE *store, const char *path)
+{
+    X509_LOOKUP *lookup;
+    tmsg_status_t status = check_there("crl", path);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    lookup = X509_STORE_add_lookup(store, X509_LOOKUP_file());
+    if (lookup == NULL ||
+        X509_load_crl_file(lookup, path, X509_FILETYPE_PEM) < 1) {
+        return file_failed("crl", path);
+    }
+    X509_STORE_set_flags(store,
+                         X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL);
+    return TMSG_OK;
+}
+
+static tmsg_status_t load_files(SSL_CTX *context,
+                                const tmsg_tls_settings_t *settings)
+{
+    tmsg_status_t status = check_there("certificate", settings->cert);
+
+    if (status == TMSG_OK &&
+        SSL_CTX_use_certificate_chain_file(context, settings->cert) != 1) {
+        status = file_failed("certificate", settings->cert);
+    }
+    if (status == TMSG_OK) {
+        status = load_key(context, settings);
+    }
+    if (status == TMSG_OK && settings->ca != NULL) {
+        status = check_there("ca", settings->ca);
+        if (status == TMSG_OK &&
+            SSL_CTX_load_verify_file(context, settings->ca) != 1) {
+            status = file_failed("ca", settings->ca);
+        }
+    }
+    if (status == TMSG_OK && settings->crl != NULL) {
+        status = load_crl(SSL_CTX_get_cert_store(context), settings->crl);
+    }
+    return status;
+}
+
+/* Creates a context, of the files as they are now. */
+static tmsg_status_t create_context(const tmsg_tls_t *tls, SSL_CTX **context_p)
+{
+    SSL_CTX *context = SSL_CTX_new(TLS_method());
+    tmsg_status_t status = TMSG_OK;
+
+    ERR_clear_error();
+    if (context == NULL || !set_protocol(context)) {
+        status = tmsg_error_memory("TLS");
+    } else if (tls->keyring != NULL) {
+        tmsg_psk_begin(context);
+    } else {
+        status = load_files(context, &tls->settings);
+        SSL_CTX_set_verify_depth(context, (int)tls->settings.depth);
+        tmsg_verify_begin(context);
+    }
+    if (status == TMSG_OK) {
+        *context_p = context;
+    } else {
+        SSL_CTX_free(context);
+    }
+    ERR_clear_error();
+    return status;
+}
+
+static bool copy_text(const char *text, char **copy_p)
+{
+    *copy_p = text == NULL || text[0] == '\0' ? NULL : strdup(text);
+    return *copy_p != NULL || text == NULL || text[0] == '\0';
+}
+
+/* Takes "HEX,HEX": the pins. */
+static tmsg_status_t read_pins(const char *text, tmsg_tls_settings_t *settings)
+{
+    const size_t digits = (size_t)2 * TMSG_TLS_PIN_BYTES;
+
+    while (text != NULL && text[0] != '\0') {
+        size_t length = strcspn(text, ","), bytes;
+
+        if (settings->pin_count == TMSG_TLS_PINS_MOST) {
+            return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                                  "tls: %d pins are the most",
+                                  TMSG_TLS_PINS_MOST);
+        }
+        if (length != digits ||
+            sodium_hex2bin(settings->pins[settings->pin_count],
+                           TMSG_TLS_PIN_BYTES, text, digits, NULL, &bytes,
+                           NULL) != 0 ||
+            bytes != TMSG_TLS_PIN_BYTES) {
+            return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                  "tls: a pin is 64 hexadecimal digits, and "
+                                  "not '%s'",
+                                  tmsg_error_name(text, length).text);
+        }
+        settings->pin_count++;
+        text += length + (text[length] == ',');
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t check_params(const tmsg_tls_params_t *read)
+{
+    if (read->cert == NULL || read->key == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "tls: %s is missing: both sides show a "
+                              "certificate",
+                              read->cert == NULL ? "the certificate (cert)"
+                                                 : "the private key (key)");
+    }
+    if (read->ca == NULL && read->pin == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "tls: the authority that signs peers' "
+                              "certificates (ca) is missing, or a pin");
+    }
+    if (read->crl != NULL && read->ca == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "tls: a list of revoked certificates (crl) needs "
+                              "their authority (ca)");
+    }
+    if (read->depth > DEPTH_MOST) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "tls: depth %u exceeds %d", read->depth,
+                              DEPTH_MOST);
+    }
+    return read->key_bytes >= TMSG_TLS_RECORD_BYTES &&
+                   read->key_bytes <= KEY_BYTES_MOST
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                "tls: key_bytes %llu is not within 16 KiB to "
+                                "64 GiB",
+                                (unsigned long long)read->key_bytes);
+}
+
+static tmsg_status_t read_params(const tmsg_tls_params_t *params,
+                                 tmsg_tls_settings_t *settings)
+{
+    static const tmsg_param_t rows[] = {
+        TMSG_PARAM(tmsg_tls_params_t, TMSG_TLS_PARAM_CA, ca),
+        TMSG_PARAM(tmsg_tls_params_t, TMSG_TLS_PARAM_CERT, cert),
+        TMSG_PARAM(tmsg_tls_params_t, TMSG_TLS_PARAM_KEY, key),
+        TMSG_PARAM(tmsg_tls_params_t, TMSG_TLS_PARAM_PASSWORD, password),
+        TMSG_PARAM(tmsg_tls_params_t, TMSG_TLS_PARAM_CRL, crl),
+        TMSG_PARAM(tmsg_tls_params_t, TMSG_TLS_PARAM_NAME, name),
+        TMSG_PARAM(tmsg_tls_params_t, TMSG_TLS_PARAM_PIN, pin),
+        TMSG_PARAM(tmsg_tls_params_t, TMSG_TLS_PARAM_DEPTH, depth),
+        TMSG_PARAM(tmsg_tls_params_t, TMSG_TLS_PARAM_KEY_BYTES, key_bytes)};
+    tmsg_tls_params_t read = {.depth = DEPTH, .key_bytes = KEY_BYTES_MOST};
+    tmsg_status_t status =
+        tmsg_params_read("tls", params, params == NULL ? 0 : params->field_mask,
+                         rows, sizeof(rows) / sizeof(rows[0]), &read);
+
+    if (status == TMSG_OK) {
+        status = check_params(&read);
+    }
+    if (status == TMSG_OK) {
+        status = read_pins(read.pin, settings);
+    }
+    settings->depth = read.depth;
+    settings->records = read.key_bytes / TMSG_TLS_RECORD_BYTES;
+    if (status == TMSG_OK && (!copy_text(read.ca, &settings->ca) ||
+                              !copy_text(read.cert, &settings->cert) ||
+                              !copy_text(read.key, &settings->key) ||
+                              !copy_text(read.password, &settings->password) ||
+                              !copy_text(read.crl, &settings->crl) ||
+                              !copy_text(read.name, &settings->name))) {
+        status = tmsg_error_memory("TLS");
+    }
+    return status;
+}
+
+static tmsg_status_t new_tls(tmsg_tls_t **tls_p)
+{
+    tmsg_tls_t *tls = calloc(1, sizeof(*tls));
+
+    if (tls == NULL) {
+        return tmsg_error_memory("TLS");
+    }
+    tmsg_refs_init(&tls->refs, 1);
+    pthread_mutex_init(&tls->lock, NULL);
+    tls->settings.records = KEY_BYTES_MOST / TMSG_TLS_RECORD_BYTES;
+    *tls_p = tls;
+    return TMSG_OK;
+}
+
+static tmsg_status_t finish_tls(tmsg_tls_t *tls, tmsg_status_t status,
+                                tmsg_tls_t **tls_p)
+{
+    if (status == TMSG_OK) {
+        status = create_context(tls, &tls->context);
+    }
+    if (status == TMSG_OK) {
+        *tls_p = tls;
+    } else {
+        tmsg_tls_destroy(tls);
+    }
+    return status;
+}
+
+tmsg_status_t tmsg_tls_create(const tmsg_tls_params_t *params,
+                              tmsg_tls_t **tls_p)
+{
+    tmsg_tls_t *tls;
+    tmsg_status_t status = new_tls(&tls);
+
+    return status == TMSG_OK
+               ? finish_tls(tls, read_params(params, &tls->settings), tls_p)
+               : status;
+}
+
+tmsg_status_t tmsg_tls_of_keyring(tmsg_keyring_t *keyring, tmsg_tls_t **tls_p)
+{
+    tmsg_tls_t *tls;
+    tmsg_status_t status = new_tls(&tls);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_keyring_hold(keyring);
+    tls->keyring = keyring;
+    return finish_tls(tls, TMSG_OK, tls_p);
+}
+
+tmsg_status_t tmsg_tls_reload(tmsg_tls_t *tls)
+{
+    SSL_CTX *context, *before;
+    tmsg_status_t status = create_context(tls, &context);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    pthread_mutex_lock(&tls->lock);
+    before = tls->context;
+    tls->context = context;
+    pthread_mutex_unlock(&tls->lock);
+    SSL_CTX_free(before);
+    return TMSG_OK;
+}

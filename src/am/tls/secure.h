@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am/tls/secure.h - what the files of this room share. */
+#ifndef TMSG_AM_TLS_SECURE_H
+#define TMSG_AM_TLS_SECURE_H
+
+#include <openssl/ssl.h>
+#include <stdint.h>
+
+#include "am/boot/key.h"
+#include "am/tls/tls.h"
+
+#define TMSG_TLS_RECORD_BYTES ((size_t)16 * 1024)
+/* What both sides say that they speak (ALPN), its length before it. */
+#define TMSG_TLS_ALPN "\x0btensormsg/1"
+#define TMSG_TLS_PIN_BYTES 32
+#define TMSG_TLS_PINS_MOST 16
+#define TMSG_SECURE_WORDS 256
+
+/* The texts of a tmsg_tls_params_t, owned. */
+typedef struct {
+    char *ca, *cert, *key, *password, *crl, *name;
+    unsigned pin_count;
+    uint8_t pins[TMSG_TLS_PINS_MOST][TMSG_TLS_PIN_BYTES];
+    uint32_t depth;
+    uint64_t records; /* that one key encrypts */
+} tmsg_tls_settings_t;
+
+struct tmsg_secure {
+    SSL *ssl;
+    tmsg_tls_t *tls;
+    int fd;
+    bool dialling;
+    bool up;        /* the handshake is over, and the peer proved */
+    bool read_all;  /* the socket had no more */
+    bool ended;     /* the peer closed the connection */
+    int read_error; /* errno of the socket; 0: none */
+    int write_error;
+    uint64_t records; /* that this key has encrypted */
+    uint8_t *out;     /* encrypted bytes that the socket has not taken */
+    size_t out_begin, out_end, out_room;
+    uint8_t begin[8]; /* of what the peer said */
+    unsigned begin_bytes;
+    bool knows_key;       /* the key that was proved is in the ring */
+    tmsg_status_t failed; /* OK: not yet */
+    char why[TMSG_SECURE_WORDS];
+    char principal[TMSG_PRINCIPAL_BYTES]; /* "": not known */
+    char host[256]; /* that the peer's certificate is to be for; with keys, the
+                     * identity of the one that is offered */
+};
+
+/* Returns a hold of the credentials' present context, or NULL. */
+SSL_CTX *tmsg_tls_context(tmsg_tls_t *tls);
+const tmsg_tls_settings_t *tmsg_tls_settings(const tmsg_tls_t *tls);
+tmsg_keyring_t *tmsg_tls_keyring(const tmsg_tls_t *tls);
+bool tmsg_tls_has_keys(const tmsg_tls_t *tls);
+
+/* Returns the connection that an SSL object belongs to. */
+tmsg_secure_t *tmsg_secure_of(const SSL *ssl);
+
+/* Has the contexts prove keys of a ring (psk.c). */
+void tmsg_psk_begin(SSL_CTX *context);
+
+/* Has the contexts judge certificates, and name what is wrong with them. */
+void tmsg_verify_begin(SSL_CTX *context);
+
+/* Finds out from its certificate who the peer is. Errors: REFUSED, with
+ * words. */
+tmsg_status_t tmsg_secure_name_peer(tmsg_secure_t *secure);
+
+/* Notes why a connection ends, from what OpenSSL and the peer have said. */
+void tmsg_secure_explain(tmsg_secure_t *secure);
+
+/* Notes that. */
+void tmsg_secure_fail(tmsg_secure_t *secure, tmsg_status_t status,
+                      const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Writes in words what OpenSSL has in its queue of errors, and empties that. */
+const char *tmsg_tls_last_words(char *words, size_t bytes);
+
+#endif
