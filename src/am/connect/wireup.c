@@ -75,7 +75,9 @@ tmsg_status_t tmsg_wireup_judge(tmsg_endpoint_t *endpoint,
     if (tmsg_carrier_is_stream(endpoint)) {
         endpoint->link.net_only = !shm_only;
         snprintf(endpoint->why, sizeof(endpoint->why),
-                 "a stream carries the messages");
+                 endpoint->admit.tls != NULL
+                     ? "TLS encrypts all of it: nothing goes past it"
+                     : "a stream carries the messages");
         return TMSG_OK;
     }
     endpoint->link.net_only = !tmsg_hello_same_machine(

@@ -58,8 +58,10 @@ tmsg_transport_t tmsg_transport_of(const char *transports)
     if (strcmp(transports, "stream/unix") == 0) {
         return TMSG_TRANSPORT_SHM; /* the rings and fast boxes of the library */
     }
-    return strstr(transports, "tcp") != NULL ? TMSG_TRANSPORT_TCP
-                                             : TMSG_TRANSPORT_UNKNOWN;
+    return strstr(transports, "tcp") != NULL ||
+                   strcmp(transports, "stream/tls") == 0
+               ? TMSG_TRANSPORT_TCP
+               : TMSG_TRANSPORT_UNKNOWN;
 }
 
 /* An unknown transport may be TCP. */

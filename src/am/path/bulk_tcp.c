@@ -11,8 +11,10 @@
 
 #include "am/endpoint/conn.h"
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/scheme.h"
 #include "am/net/sock.h"
 #include "am/path/bulk.h"
+#include "am/tls/tls.h"
 #include "core/log.h"
 
 #define SPARED 16 /* descriptors that bulk streams leave to connections */
@@ -53,8 +55,10 @@ static const char *ruled_out(const tmsg_endpoint_t *endpoint)
                                           : endpoint->ucx->hello.features &
                                                 endpoint->peer_hello.features;
 
-    if (endpoint->link.url.kind != TMSG_URL_TCP || endpoint->link.fd < 0) {
-        return "it needs a tcp:// connection";
+    if (!tmsg_schemes[endpoint->link.url.kind]->socket ||
+        !tmsg_schemes[endpoint->link.url.kind]->network ||
+        endpoint->link.fd < 0) {
+        return "it needs a tcp:// or tls:// connection";
     }
     if (!(both & TMSG_FEATURE_BULK)) {
         return "the peer is of an older version";
@@ -136,10 +140,22 @@ static void tune_bulk(tmsg_bulk_tcp_t *tcp)
     measure_ahead(tcp);
 }
 
+/* Takes what moves the bytes from the frames that came first. */
+static void take_io(tmsg_bulk_tcp_t *tcp, tmsg_frame_stream_t *frames)
+{
+    tcp->io = frames->io;
+    if (tcp->io != NULL) {
+        tcp->io_arg = tmsg_frame_take_io(frames);
+        tcp->more = true;
+        tmsg_secure_widen(tcp->io_arg);
+    }
+}
+
 /* Makes the bulk stream stand. The peer takes the connection for the bulk
  * stream, too, so that nothing but fragments follows. */
 static void let_bulk_stand(tmsg_bulk_tcp_t *tcp)
 {
+    take_io(tcp, &tcp->claim.stream);
     tmsg_frame_free(&tcp->claim.stream);
     tcp->claim.source.ready = bulk_socket_ready;
     tune_bulk(tcp);
@@ -231,7 +247,9 @@ tmsg_status_t tmsg_bulk_tcp_claim(tmsg_endpoint_t *connection,
         tcp->claim.connected = true;
         tcp->bulk.stands = true;
         status = tmsg_claim_answer(connection, TMSG_FRAME_BULK);
-        if (status != TMSG_OK) {
+        if (status == TMSG_OK) {
+            take_io(tcp, &connection->link.stream);
+        } else {
             give_up_tcp_bulk(endpoint, tmsg_error_message());
         }
     } else {
@@ -262,6 +280,9 @@ static size_t trim_to_segment(tmsg_bulk_t *bulk, size_t most, bool first)
     const tmsg_bulk_out_t *out = &bulk->out;
     size_t beyond;
 
+    if (tcp->io != NULL) { /* its records are no segments */
+        return most;
+    }
     if (out->header_left == sizeof(out->header) &&
         tcp->measured != bulk->written) { /* a fragment begins */
         tcp->segment = segment_bytes(tcp->claim.fd);
@@ -277,6 +298,13 @@ static size_t trim_to_segment(tmsg_bulk_t *bulk, size_t most, bool first)
     return first ? most : 0;
 }
 
+static tmsg_status_t tell_break(const tmsg_bulk_tcp_t *tcp)
+{
+    return errno == EPROTO && tcp->io != NULL
+               ? tcp->io->failed(tcp->io_arg)
+               : tmsg_error_errno(TMSG_ERR_PEER_LOST, "it broke");
+}
+
 /* Returns the bytes that a call moved; 0: none can be, for now or for ever. */
 static size_t judge_tcp_bytes(tmsg_bulk_t *bulk, ssize_t moved)
 {
@@ -287,7 +315,7 @@ static size_t judge_tcp_bytes(tmsg_bulk_t *bulk, ssize_t moved)
         tmsg_bulk_lose(bulk, TMSG_ERR_PEER_LOST, "the peer closed it");
     } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR &&
                errno != ENOBUFS) {
-        tmsg_error_errno(TMSG_ERR_PEER_LOST, "it broke");
+        tell_break(tmsg_bulk_tcp_of(bulk));
         tmsg_bulk_lose(bulk, TMSG_ERR_PEER_LOST, tmsg_error_message());
     }
     return 0;
@@ -295,9 +323,11 @@ static size_t judge_tcp_bytes(tmsg_bulk_t *bulk, ssize_t moved)
 
 static size_t send_places(tmsg_bulk_t *bulk, struct iovec *from, size_t count)
 {
+    const tmsg_bulk_tcp_t *tcp = tmsg_bulk_tcp_of(bulk);
     const struct msghdr call = {.msg_iov = from, .msg_iovlen = count};
-    ssize_t moved = sendmsg(tmsg_bulk_tcp_of(bulk)->claim.fd, &call,
-                            MSG_DONTWAIT | MSG_NOSIGNAL);
+    ssize_t moved = tcp->io != NULL ? tcp->io->write(tcp->io_arg, from, count)
+                                    : sendmsg(tcp->claim.fd, &call,
+                                              MSG_DONTWAIT | MSG_NOSIGNAL);
 
     return moved < 0 && errno == EFAULT ? TMSG_MOVER_UNREADABLE
                                         : judge_tcp_bytes(bulk, moved);
@@ -309,7 +339,7 @@ static size_t send_places(tmsg_bulk_t *bulk, struct iovec *from, size_t count)
 static void set_low(tmsg_bulk_t *bulk, uint64_t bytes)
 {
     tmsg_bulk_tcp_t *tcp = tmsg_bulk_tcp_of(bulk);
-    uint64_t low = bytes < LOW_MOST ? bytes : LOW_MOST;
+    uint64_t low = tcp->io != NULL ? 1 : bytes < LOW_MOST ? bytes : LOW_MOST;
     int wanted = low < LOW_LEAST ? 1 : (int)low;
 
     if (wanted != tcp->low) {
@@ -326,12 +356,31 @@ static bool bulk_is_readable(const tmsg_bulk_tcp_t *tcp)
     return tcp->low <= 1 || poll(&socket, 1, 0) != 0;
 }
 
+/* Reads what another than the socket decrypts. Without places it is thrown
+ * away. */
+static size_t receive_by_io(tmsg_bulk_t *bulk, const struct iovec *into,
+                            size_t count, uint64_t most)
+{
+    static uint8_t nowhere[16 * 1024];
+    const struct iovec away = {
+        nowhere, most < sizeof(nowhere) ? (size_t)most : sizeof(nowhere)};
+    tmsg_bulk_tcp_t *tcp = tmsg_bulk_tcp_of(bulk);
+    ssize_t moved = tcp->io->read(tcp->io_arg, count > 0 ? into : &away,
+                                  count > 0 ? count : 1);
+
+    tcp->more = moved > 0;
+    return judge_tcp_bytes(bulk, moved);
+}
+
 static size_t receive_by_tcp(tmsg_bulk_t *bulk, struct iovec *into,
                              size_t count, uint64_t most)
 {
     const tmsg_bulk_tcp_t *tcp = tmsg_bulk_tcp_of(bulk);
     struct msghdr call = {.msg_iov = into, .msg_iovlen = count};
 
+    if (tcp->io != NULL) {
+        return receive_by_io(bulk, into, count, most);
+    }
     if (!bulk_is_readable(tcp)) {
         return 0;
     }
@@ -344,9 +393,12 @@ static size_t receive_by_tcp(tmsg_bulk_t *bulk, struct iovec *into,
 /* Leaves the bulk stream to the loop, which looks at it next. */
 static bool leave_to_loop(tmsg_bulk_t *bulk)
 {
-    tmsg_claim_want_writing(&tmsg_bulk_tcp_of(bulk)->claim,
-                            tmsg_bulk_has_output(bulk));
-    return true;
+    tmsg_bulk_tcp_t *tcp = tmsg_bulk_tcp_of(bulk);
+    bool settled = tcp->io == NULL || tcp->io->flush(tcp->io_arg);
+
+    tmsg_claim_want_writing(&tcp->claim,
+                            !settled || tmsg_bulk_has_output(bulk));
+    return tcp->io == NULL || !tcp->more;
 }
 
 static int tcp_bulk_socket(const tmsg_bulk_t *bulk)
@@ -375,6 +427,9 @@ static void free_tcp_bulk(tmsg_bulk_t *bulk)
         tmsg_frame_free(&tcp->claim.stream);
     }
     close(tcp->claim.fd);
+    if (tcp->io != NULL) {
+        tcp->io->free(tcp->io_arg);
+    }
     free(tcp);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/path/bulk_tcp.h - a bulk stream over a second TCP connection, to a peer
- * that UCX reaches by TCP. The kernel copies fragments from and to the tensors'
+ * that is reached by TCP. The kernel copies fragments from and to the tensors'
  * own memory.
  * The rules are docs/connection.md, "The bulk stream".
  *
@@ -18,12 +18,15 @@
 
 /* Describes a bulk stream over TCP. bulk_tcp.c alone changes it. */
 typedef struct {
-    tmsg_bulk_t bulk;   /* first: the bulk stream's address is this one's */
-    tmsg_claim_t claim; /* has the socket */
-    size_t segment;     /* bytes of a TCP segment; 0: not known */
-    uint64_t measured;  /* bulk.written when `segment` was asked for */
-    int low;            /* least bytes that make it readable; 0: not set, 1 */
-    uint64_t ahead;     /* see tmsg_bulk_ahead(); 0: not known */
+    tmsg_bulk_t bulk;    /* first: the bulk stream's address is this one's */
+    tmsg_claim_t claim;  /* has the socket */
+    size_t segment;      /* bytes of a TCP segment; 0: not known */
+    uint64_t measured;   /* bulk.written when `segment` was asked for */
+    int low;             /* least bytes that make it readable; 0: not set, 1 */
+    uint64_t ahead;      /* see tmsg_bulk_ahead(); 0: not known */
+    const tmsg_io_t *io; /* moves the bytes; NULL: the socket does */
+    void *io_arg;
+    bool more; /* `io` may have read more than was taken */
 } tmsg_bulk_tcp_t;
 
 static inline tmsg_bulk_tcp_t *tmsg_bulk_tcp_of(const tmsg_bulk_t *bulk)

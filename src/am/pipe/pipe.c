@@ -212,6 +212,11 @@ void tmsg_pipe_close(tmsg_pipe_t *pipe)
 
 int tmsg_pipe_fd(const tmsg_pipe_t *pipe) { return pipe->fd; }
 
+bool tmsg_pipe_is_plain(const tmsg_pipe_t *pipe)
+{
+    return pipe->io == &tmsg_pipe_plain_io;
+}
+
 bool tmsg_pipe_grow(void ***table, uint32_t *room, uint32_t at)
 {
     uint32_t more = *room == 0 ? 8 : *room;

@@ -144,6 +144,9 @@ void tmsg_pipe_close(tmsg_pipe_t *pipe);
 
 int tmsg_pipe_fd(const tmsg_pipe_t *pipe);
 
+/* Returns whether the socket moves the bytes as they are. */
+bool tmsg_pipe_is_plain(const tmsg_pipe_t *pipe);
+
 /* The bits of `flags`; neither: the pipe chooses. */
 enum { TMSG_PIPE_EAGER = 2, TMSG_PIPE_OFFERED = 4 };
 

@@ -14,60 +14,63 @@
 
 #include "am/tls/secure.h"
 #include "core/error.h"
+#include "core/probe.h"
 
 #define WIDE_BYTES ((size_t)128 * 1024) /* that one call reads */
 /* Records without data, one behind the other: a peer that sends more of them
  * only wants to keep this side busy. */
 #define EMPTY_MOST 32
+#define OUT_LEAST ((size_t)1024) /* of the buffer */
+#define OUT_USUAL                                                              \
+    ((size_t)128 * 1024) /* encrypted, before the kernel has them */
 
 static BIO_METHOD *method;
 
-/* Keeps what the socket has not taken. */
-static void keep(tmsg_secure_t *secure, const char *data, size_t bytes)
+/* Makes room for more encrypted bytes. Returns whether there is. */
+static bool make_room(tmsg_secure_t *secure, size_t bytes)
 {
     size_t kept = secure->out_end - secure->out_begin;
-    size_t room = kept + bytes;
+    size_t room = secure->out_room > 0 ? secure->out_room : OUT_LEAST;
+    uint8_t *grown;
 
-    if (bytes == 0 || secure->write_error != 0) {
-        return;
-    }
     if (secure->out_begin > 0) {
         memmove(secure->out, secure->out + secure->out_begin, kept);
+        secure->out_begin = 0;
+        secure->out_end = kept;
     }
-    secure->out_begin = 0;
-    secure->out_end = kept;
-    if (room > secure->out_room) {
-        uint8_t *grown = realloc(secure->out, room);
-
-        if (grown == NULL) {
-            secure->write_error = ENOMEM;
-            return;
-        }
-        secure->out = grown;
-        secure->out_room = room;
+    while (room < kept + bytes) {
+        room *= 2;
     }
-    memcpy(secure->out + kept, data, bytes);
-    secure->out_end = room;
+    if (room == secure->out_room) {
+        return true;
+    }
+    grown = realloc(secure->out, room);
+    if (grown == NULL) {
+        return false;
+    }
+    secure->out = grown;
+    secure->out_room = room;
+    return true;
 }
 
-/* Takes everything: an error is told by write_secure(), and OpenSSL can still
- * read what the peer has said before. */
+/* Keeps encrypted bytes for flush(): one call of the kernel takes several
+ * records. It takes everything: an error is told by write_secure(), and OpenSSL
+ * can still read what the peer has said before. */
 static int write_out(BIO *bio, const char *data, size_t bytes, size_t *done_p)
 {
     tmsg_secure_t *secure = BIO_get_data(bio);
-    size_t gone = 0;
 
-    if (secure->out_begin == secure->out_end && secure->write_error == 0) {
-        ssize_t n = send(secure->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-
-        if (n > 0) {
-            gone = (size_t)n;
-        } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
-            secure->write_error = errno;
-        }
-    }
-    keep(secure, data + gone, bytes - gone);
     *done_p = bytes;
+    if (secure->write_error != 0) {
+        return 1;
+    }
+    if (secure->out_room - secure->out_end < bytes &&
+        !make_room(secure, bytes)) {
+        secure->write_error = ENOMEM;
+        return 1;
+    }
+    memcpy(secure->out + secure->out_end, data, bytes);
+    secure->out_end += bytes;
     return 1;
 }
 
@@ -270,6 +273,7 @@ static bool flush(void *io)
             secure->write_error = errno;
         }
     }
+    secure->out_begin = secure->out_end = 0;
     return true;
 }
 
@@ -335,25 +339,31 @@ static void count_record(tmsg_secure_t *secure)
     }
 }
 
-/* Gathers places that are small into one record. Returns its length. */
+/* Gathers places that are small into one record. Returns its length; less than
+ * there is if memory cannot be read. */
 static size_t gather(const struct iovec *from, size_t count, size_t skip,
                      uint8_t *record)
 {
     size_t all = 0;
 
     for (size_t i = 0; i < count && all < TMSG_TLS_RECORD_BYTES; i++) {
+        const uint8_t *data = (const uint8_t *)from[i].iov_base + skip;
         size_t bytes = from[i].iov_len - skip;
         size_t room = TMSG_TLS_RECORD_BYTES - all;
 
         bytes = bytes < room ? bytes : room;
-        memcpy(record + all, (const uint8_t *)from[i].iov_base + skip, bytes);
+        if (tmsg_probe(data, bytes) != NULL) {
+            break;
+        }
+        memcpy(record + all, data, bytes);
         all += bytes;
         skip = 0;
     }
     return all;
 }
 
-/* Writes a record. Returns the bytes in it; 0: it cannot be. */
+/* Writes a record. Returns the bytes in it; 0: it cannot be, because TLS has
+ * failed or memory cannot be read. */
 static size_t write_record(tmsg_secure_t *secure, const struct iovec *from,
                            size_t count, size_t skip)
 {
@@ -362,14 +372,18 @@ static size_t write_record(tmsg_secure_t *secure, const struct iovec *from,
     size_t bytes = from->iov_len - skip, done;
 
     if (bytes >= TMSG_TLS_RECORD_BYTES) {
-        bytes = TMSG_TLS_RECORD_BYTES;
-    } else if (count > 1) {
+        bytes = tmsg_probe(data, TMSG_TLS_RECORD_BYTES) == NULL
+                    ? TMSG_TLS_RECORD_BYTES
+                    : 0;
+    } else {
         bytes = gather(from, count, skip, record);
         data = record;
     }
     ERR_clear_error();
-    if (bytes > 0 && SSL_write_ex(secure->ssl, data, bytes, &done) != 1) {
-        tmsg_secure_explain(secure);
+    if (bytes == 0 || SSL_write_ex(secure->ssl, data, bytes, &done) != 1) {
+        if (bytes > 0) {
+            tmsg_secure_explain(secure);
+        }
         return 0;
     }
     count_record(secure);
@@ -394,7 +408,8 @@ static ssize_t write_secure(void *io, const struct iovec *from, size_t count)
     if (secure->write_error != 0) {
         return fail_with(secure->write_error);
     }
-    while (count > 0 && secure->failed == TMSG_OK && !waits(secure)) {
+    while (count > 0 && secure->failed == TMSG_OK &&
+           (secure->out_end < OUT_USUAL || flush(secure))) {
         size_t bytes;
 
         if (from->iov_len == skip) {
@@ -413,8 +428,9 @@ static ssize_t write_secure(void *io, const struct iovec *from, size_t count)
             from++;
         }
     }
-    if (all == 0 && secure->failed != TMSG_OK) {
-        return fail_with(EPROTO);
+    flush(secure);
+    if (all == 0 && count > 0) {
+        return fail_with(secure->failed != TMSG_OK ? EPROTO : EFAULT);
     }
     return (ssize_t)all;
 }
@@ -478,6 +494,7 @@ static ssize_t read_secure(void *io, const struct iovec *into, size_t count)
             break;
         }
     }
+    flush(secure); /* reading may have made an answer of TLS's own */
     if (all > 0) {
         return (ssize_t)all;
     }

@@ -128,8 +128,7 @@ void tmsg_ucx_transports(tmsg_ucx_ep_t ep, char *text, size_t size)
     FILE *stream;
 
     if (tmsg_ucx_pipe_of(ep) != NULL) {
-        snprintf(text, size, "stream/%s",
-                 tmsg_ucx_pipe_is_tcp(ep) ? "tcp" : "unix");
+        snprintf(text, size, "stream/%s", tmsg_ucx_pipe_kind(ep));
         return;
     }
     stream = open_memstream(&report, &length);

@@ -46,7 +46,8 @@ tmsg_ucx_status_t tmsg_ucx_ep_close(tmsg_ucx_ep_t ep, tmsg_ucx_sent_t sent,
 void tmsg_ucx_ep_abandon(tmsg_ucx_ep_t ep);
 
 /* Writes what carries an endpoint in UCX's own words, such as "posix/memory,
- * cma/memory", cut to `size`; of a stream "stream/tcp" or "stream/unix". */
+ * cma/memory", cut to `size`; of a stream "stream/tcp", "stream/unix" or
+ * "stream/tls". */
 void tmsg_ucx_transports(tmsg_ucx_ep_t ep, char *text, size_t size);
 
 /* Send and receive on the stream that an endpoint has beside its messages. UCX

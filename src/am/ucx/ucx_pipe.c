@@ -149,6 +149,13 @@ bool tmsg_ucx_pipe_is_tcp(tmsg_ucx_ep_t ep)
     return domain != AF_UNIX;
 }
 
+const char *tmsg_ucx_pipe_kind(tmsg_ucx_ep_t ep)
+{
+    return !tmsg_pipe_is_plain(tmsg_ucx_pipe_of(ep)) ? "tls"
+           : tmsg_ucx_pipe_is_tcp(ep)                ? "tcp"
+                                                     : "unix";
+}
+
 tmsg_ucx_status_t tmsg_ucx_pipe_fetch(void *data, void *into, size_t bytes,
                                       size_t pieces,
                                       tmsg_ucx_received_t received, void *arg)

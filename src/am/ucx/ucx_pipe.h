@@ -39,6 +39,9 @@ static inline tmsg_pipe_t *tmsg_ucx_pipe_of(tmsg_ucx_ep_t ep)
 /* Returns whether a pipe goes over the network. */
 bool tmsg_ucx_pipe_is_tcp(tmsg_ucx_ep_t ep);
 
+/* Returns what a pipe goes over: "tcp", "unix" or "tls". */
+const char *tmsg_ucx_pipe_kind(tmsg_ucx_ep_t ep);
+
 /* Fetches, or gives back, what came as `data` by a pipe. */
 tmsg_ucx_status_t tmsg_ucx_pipe_fetch(void *data, void *into, size_t bytes,
                                       size_t pieces,
