@@ -20,7 +20,11 @@ typedef struct {
 #define SMALL 64
 #define LARGE 3000000
 
-typedef bool (*run_fn)(scene_t *scene);
+/* What is done, and over what. */
+typedef struct {
+    bool (*run)(scene_t *scene);
+    link_t link;
+} work_t;
 
 TestSuite(rpc_alloc, .init = watched_alloc_start);
 
@@ -300,19 +304,18 @@ static bool is_empty(void *arg)
 static bool fail_nth(const void *arg, unsigned long n, bool *ok_p)
 {
     size_t live = watched_alloc_live();
-    run_fn run = *(const run_fn *)arg;
+    const work_t *work = arg;
     scene_t scene = {0};
     bool failed;
 
-    pair_open(&scene.pair, run == borrow ? LINK_UNIX : LINK_SHM, DRIVE_POLLING,
-              NULL, NULL);
+    pair_open(&scene.pair, work->link, DRIVE_POLLING, NULL, NULL);
     must(tmsg_server_create(scene.pair.a.worker, NULL, &scene.server));
     must(tmsg_server_register(scene.server, "echo", echo, NULL, NULL));
     must(tmsg_server_register(scene.server, "fail", fail, NULL, NULL));
     scene.small = sample_bytes(1, SMALL);
     scene.large = sample_bytes(1, LARGE);
     watched_alloc_arm(n);
-    *ok_p = run(&scene);
+    *ok_p = work->run(&scene);
     failed = watched_alloc_disarm() != 0;
     must_true(call(&scene, side_dial(&scene.pair.b, &scene.pair.a), "echo",
                    scene.small));
@@ -325,24 +328,34 @@ static bool fail_nth(const void *arg, unsigned long n, bool *ok_p)
     return failed;
 }
 
-static void fail_each(run_fn run)
+static void fail_each(bool (*run)(scene_t *scene), link_t link)
 {
+    const work_t work = {run, link};
+
     tmsg_log_set(TMSG_LOG_NONE, NULL, NULL);
-    watched_alloc_fail_each(fail_nth, &run);
+    watched_alloc_fail_each(fail_nth, &work);
 }
 
-Test(rpc_alloc, of_a_small_call) { fail_each(call_small); }
+Test(rpc_alloc, of_a_small_call) { fail_each(call_small, LINK_SHM); }
 
-Test(rpc_alloc, of_a_large_call) { fail_each(call_large); }
+Test(rpc_alloc, of_a_large_call) { fail_each(call_large, LINK_SHM); }
 
-Test(rpc_alloc, of_a_call_that_fails) { fail_each(call_failing); }
+Test(rpc_alloc, of_a_large_call_by_a_stream)
+{
+    fail_each(call_large, LINK_STREAM);
+}
 
-Test(rpc_alloc, of_a_server) { fail_each(serve); }
+Test(rpc_alloc, of_a_call_that_fails) { fail_each(call_failing, LINK_SHM); }
 
-Test(rpc_alloc, of_a_signature) { fail_each(declare); }
+Test(rpc_alloc, of_a_server) { fail_each(serve, LINK_SHM); }
 
-Test(rpc_alloc, of_what_a_server_tells_of_itself) { fail_each(reflect); }
+Test(rpc_alloc, of_a_signature) { fail_each(declare, LINK_SHM); }
 
-Test(rpc_alloc, of_an_offer_and_its_fetches) { fail_each(fetch); }
+Test(rpc_alloc, of_what_a_server_tells_of_itself)
+{
+    fail_each(reflect, LINK_SHM);
+}
 
-Test(rpc_alloc, of_an_offer_and_its_loans) { fail_each(borrow); }
+Test(rpc_alloc, of_an_offer_and_its_fetches) { fail_each(fetch, LINK_SHM); }
+
+Test(rpc_alloc, of_an_offer_and_its_loans) { fail_each(borrow, LINK_UNIX); }

@@ -17,6 +17,13 @@ typedef struct {
     unsigned got;
 } scene_t;
 
+/* What goes by the stream, and over what. */
+typedef struct {
+    link_t link;
+    unsigned maps;
+    uint64_t bytes; /* of each */
+} work_t;
+
 TestSuite(stream_alloc, .init = watched_alloc_start);
 
 /* Answers each map with it, and ends behind the last. */
@@ -98,17 +105,17 @@ static bool is_empty(void *arg)
 /* Runs one with its n-th allocation failing. False: it has not as many. */
 static bool fail_nth(const void *arg, unsigned long n, bool *ok_p)
 {
+    const work_t *work = arg;
     size_t live = watched_alloc_live();
     scene_t scene = {0};
     bool failed;
 
-    (void)arg;
-    pair_open(&scene.pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    pair_open(&scene.pair, work->link, DRIVE_POLLING, NULL, NULL);
     must(tmsg_server_create(scene.pair.a.worker, NULL, &scene.server));
     must(tmsg_server_register_stream(scene.server, "serve", serve, NULL, NULL));
-    scene.map = sample_bytes(1, 64);
+    scene.map = sample_bytes(1, work->bytes);
     watched_alloc_arm(n);
-    *ok_p = run_on(&scene, scene.pair.to_a, 3);
+    *ok_p = run_on(&scene, scene.pair.to_a, work->maps);
     failed = watched_alloc_disarm() != 0;
     must_true(run_on(&scene, side_dial(&scene.pair.b, &scene.pair.a), 2));
     pair_await(&scene.pair, is_empty, &scene, "the end of all streams");
@@ -119,8 +126,17 @@ static bool fail_nth(const void *arg, unsigned long n, bool *ok_p)
     return failed;
 }
 
-Test(stream_alloc, of_a_stream)
+static void fail_each(link_t link, unsigned maps, uint64_t bytes)
 {
+    const work_t work = {link, maps, bytes};
+
     tmsg_log_set(TMSG_LOG_NONE, NULL, NULL);
-    watched_alloc_fail_each(fail_nth, NULL);
+    watched_alloc_fail_each(fail_nth, &work);
+}
+
+Test(stream_alloc, of_a_stream) { fail_each(LINK_SHM, 3, 64); }
+
+Test(stream_alloc, of_a_stream_of_large_maps)
+{
+    fail_each(LINK_TCP, 1, 1000000);
 }

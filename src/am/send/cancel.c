@@ -47,6 +47,7 @@ static void give_up_in_ucx(tmsg_send_t *send, tmsg_status_t status,
         tmsg_lend_released(send);
     }
     tmsg_send_released(send);
+    tmsg_send_tell_failed(send, status, why);
     tmsg_request_hold(&send->request); /* UCX's reference */
     tmsg_request_end(&send->request, status, why);
 }

@@ -142,18 +142,26 @@ static bool was_wanted(tmsg_status_t status)
     return status == TMSG_ERR_CANCELED || status == TMSG_ERR_DROPPED;
 }
 
+void tmsg_send_tell_failed(tmsg_send_t *send, tmsg_status_t status,
+                           const char *error)
+{
+    const char *words = error != NULL ? error : tmsg_status_name(status);
+
+    if (send->call.type != 0 && !send->last) {
+        tmsg_call_bounced(send->endpoint, &send->call, send->message_id,
+                          send->posted, status, words);
+    }
+    if (tmsg_call_is_stream(send->call.type)) {
+        tmsg_stream_unsent(send->channel, &send->call, status, words);
+    }
+}
+
 void tmsg_send_end(tmsg_send_t *send, tmsg_status_t status, const char *error)
 {
     tmsg_endpoint_t *endpoint = send->endpoint;
 
-    if (status != TMSG_OK && send->call.type != 0 && !send->last) {
-        tmsg_call_bounced(endpoint, &send->call, send->message_id, send->posted,
-                          status,
-                          error != NULL ? error : tmsg_status_name(status));
-    }
-    if (status != TMSG_OK && tmsg_call_is_stream(send->call.type)) {
-        tmsg_stream_unsent(send->channel, &send->call, status,
-                           error != NULL ? error : tmsg_status_name(status));
+    if (status != TMSG_OK) {
+        tmsg_send_tell_failed(send, status, error);
     }
     if (status != TMSG_OK && endpoint->state != TMSG_EP_ENDED) {
         tmsg_endpoint_log(endpoint, TMSG_LOG_FAILED_KIND,

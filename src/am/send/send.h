@@ -184,6 +184,10 @@ void tmsg_send_give_back(tmsg_send_t *send);
  * any more. */
 void tmsg_send_released(tmsg_send_t *send);
 
+/* Tells the call or the stream whose message it is that it failed. */
+void tmsg_send_tell_failed(tmsg_send_t *send, tmsg_status_t status,
+                           const char *error);
+
 /* Ends a send that is in no list any more. */
 void tmsg_send_end(tmsg_send_t *send, tmsg_status_t status, const char *error);
 
