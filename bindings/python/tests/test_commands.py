@@ -607,6 +607,7 @@ def test_perf_measures_and_draws(tmp_path, matplotlib, capsys):
     (["less.json", "--plot", "x.svg"], "a row lacks what is drawn: 'transport'"),
     (["--bytes", "64:8"], "'64:8' is not A:B or A:B:F"),
     (["--bytes", "0"], "'0' is not a number of 1 or more"),
+    (["--bytes", ""], "'' is not a number of 1 or more"),
     (["--ways", "D"], "D: none of C, blocking,"),
 ])
 def test_perf_that_is_mistaken(words, said, tmp_path, monkeypatch, capsys,

@@ -9,6 +9,7 @@ import runpy
 import signal
 import threading
 import time
+import tracemalloc
 
 import ml_dtypes
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 from foxglove_schemas_protobuf.RawImage_pb2 import RawImage
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from mcap.reader import make_reader
-from mcap.writer import Writer as McapWriter
+from mcap.writer import CompressionType, Writer as McapWriter
 
 import tensormsg
 from conftest import WAIT, blocks_of, python
@@ -282,6 +283,100 @@ def test_what_is_no_recording_is_refused(data, tmp_path):
     with pytest.raises(tensormsg.Malformed, match="x.mcap is no MCAP file"):
         recording.Reader(tmp_path / "x.mcap")
     assert main_usage("replay", "--list", tmp_path / "x.mcap")
+
+
+MIB = 1 << 20
+
+
+def expanding(path, compression="ZSTD", messages=((0, bytes(16 * MIB)),),
+              chunk_bytes=MIB, lie=None):
+    """What has more than a mebibyte in it, and is small."""
+    with open(path, "wb") as file:
+        writer = McapWriter(file, chunk_size=chunk_bytes,
+                            compression=CompressionType[compression])
+        writer.start()
+        schema = writer.register_schema("tensormsg.Map", "tensormsg", b"")
+        channels = [writer.register_channel(topic, encoding, schema)
+                    for topic, encoding in (("x", "tensormsg"),
+                                            ("y", "protobuf"))]
+        for at, data in messages:
+            writer.add_message(channels["y" in path.name], at, data, at)
+        writer.finish()
+    whole = path.read_bytes()
+    assert len(whole) < MIB
+    if lie is not None:  # the first chunk says that it has so many bytes
+        at = whole.index(b"\x06", 30)
+        path.write_bytes(whole[:at + 25] + lie.to_bytes(8, "little") +
+                         whole[at + 33:])
+    return path
+
+
+TOO_LARGE = {
+    "of zstd": lambda path: expanding(path / "z"),
+    "of lz4": lambda path: expanding(path / "l", "LZ4"),
+    "by its own words": lambda path: expanding(path / "w", messages=[(0, b"")],
+                                               lie=2 << 30),
+    "many at one time": lambda path: expanding(
+        path / "m", messages=[(0, bytes(MIB // 2))] * 8),
+    "of nothing but messages": lambda path: expanding(
+        path / "n", messages=[(0, b"")] * 4000),
+    "images at one time": lambda path: expanding(
+        path / "y", messages=[(0, bytes(MIB // 3))] * 8,
+        chunk_bytes=MIB // 4),
+}
+
+
+@pytest.mark.parametrize("what", TOO_LARGE)
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_small_file_does_not_expand_beyond_its_bound(what, cut, tmp_path,
+                                                       capsys):
+    path = TOO_LARGE[what](tmp_path)
+    if cut:  # as that of a writer that was killed
+        path.write_bytes(path.read_bytes()[:-8])
+    tracemalloc.start()
+    with pytest.raises(tensormsg.LimitExceeded, match="more than 1048576 bytes"):
+        with recording.Reader(path, memory_bytes=MIB) as reader:
+            list(reader.read())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * MIB
+    if "images" in what:
+        return  # they are not together where maps are not read
+    assert main(["cut", "--memory", "1M", str(path), str(tmp_path / "new")]) == \
+        FAILED
+    assert "--memory" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_chunk_that_has_more_than_it_says_is_corrupt(tmp_path):
+    for compression in "ZSTD", "LZ4", "NONE":
+        path = expanding(tmp_path / compression, compression,
+                         [(0, bytes(MIB // 2))], lie=100)
+        with recording.Reader(path) as reader:
+            with pytest.raises(tensormsg.Corrupt, match="not have the 100"):
+                list(reader.read())
+
+
+def test_a_summary_of_chunks_expands_none(tmp_path):
+    path = expanding(tmp_path / "x")
+    data = path.read_bytes()
+    path.write_bytes(data[:-28] + (8).to_bytes(8, "little") + data[-20:])
+    tracemalloc.start()
+    with recording.Reader(path) as reader:
+        assert list(reader.topics) == ["x", "y"]
+    assert tracemalloc.get_traced_memory()[1] < 4 * MIB
+    tracemalloc.stop()
+
+
+def test_half_a_chunk_is_the_end(tmp_path):
+    path = write(tmp_path / "x.mcap", 30, chunk_bytes=4096)
+    with recording.Reader(path) as reader:
+        index = reader._summary.chunk_indexes[-1]
+        count = len(list(reader.read()))
+    path.write_bytes(path.read_bytes()[:index.chunk_start_offset +
+                                       index.chunk_length // 2])
+    with recording.Reader(path) as reader:
+        assert reader.was_cut and 0 < len(list(reader.read())) < count
 
 
 LIES = {

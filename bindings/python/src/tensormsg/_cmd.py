@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import signal
 import sys
 from types import ModuleType
@@ -25,6 +26,8 @@ _CODES: Tuple[Tuple[Tuple[Type[Error], ...], int], ...] = (
     ((ApplicationFailed,), APPLICATION), ((NotFound, Unsupported), NO_METHOD),
     ((InvalidParam,), OTHER_MAP), ((TimedOut,), TIMED_OUT),
     ((ResourceExhausted, Unavailable), UNAVAILABLE))
+
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 class Usage(Exception):
@@ -50,6 +53,15 @@ def seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(
             f"'{text}' is not a number of seconds above 0")
     return value
+
+
+def number(text: str) -> int:
+    """7, 1K, 4M, 1G"""
+    found = re.fullmatch("([0-9]{1,15})([KMG]?)", text)
+    if found is None or int(found[1]) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of 1 or "
+                                         "more")
+    return int(found[1]) * UNITS[found[2]]
 
 
 def add_connecting(parser: argparse.ArgumentParser) -> None:

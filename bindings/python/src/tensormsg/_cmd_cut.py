@@ -25,11 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        with Reader(args.file) as reader:
+        with Reader(args.file, memory_bytes=args.memory) as reader:
             start_ns, end_ns = part_of(reader, args)
         count = cut(args.file, args.new, topics=args.topic, start_ns=start_ns,
                     end_ns=end_ns, compression=args.compression,
-                    overwrite=args.force)
+                    overwrite=args.force, memory_bytes=args.memory)
     except (OSError, ValueError) as error:
         raise Usage(str(error)) from None
     print(f"{count} messages")

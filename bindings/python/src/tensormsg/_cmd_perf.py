@@ -17,17 +17,7 @@ import sys
 from typing import Any, List, Tuple
 
 from . import _plot, bench
-from ._cmd import DONE, FAILED, BadInput, Usage
-
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-def number(text: str) -> int:
-    digits, unit = (text[:-1], text[-1]) if text[-1:] in "KMG" else (text, "")
-    if not digits.isdigit() or int(digits) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of 1 or "
-                                         "more")
-    return int(digits) * UNITS[unit]
+from ._cmd import DONE, FAILED, BadInput, Usage, number
 
 
 def numbers(text: str) -> List[int]:

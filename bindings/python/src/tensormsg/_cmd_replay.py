@@ -204,7 +204,7 @@ def targets(reader: Reader, args: argparse.Namespace) -> Dict[str, str]:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        reader = Reader(args.file)
+        reader = Reader(args.file, memory_bytes=args.memory)
     except (OSError, ValueError) as error:
         raise Usage(str(error)) from None
     with reader, concurrent.futures.ThreadPoolExecutor(1) as pool:

@@ -9,7 +9,8 @@ import contextlib
 import re
 from typing import Any, Coroutine, List, NamedTuple, Optional, Tuple, TypeVar
 
-from ._cmd import Usage
+from ._chunks import MEMORY_BYTES
+from ._cmd import Usage, number
 from ._mcap import names
 from ._signals import Caught
 from .recording import Reader
@@ -61,6 +62,10 @@ def add_part(parser: argparse.ArgumentParser) -> None:
                         help="up to there, likewise")
     parser.add_argument("--topic", action="append", metavar="NAME",
                         help="this topic alone; may be repeated")
+    parser.add_argument("--memory", type=number, default=MEMORY_BYTES,
+                        metavar="BYTES", help="that the recording may take, "
+                        "which a small file may expand to: 4G; default 1G, or "
+                        "the size of the file")
 
 
 def part_of(reader: Reader, args: argparse.Namespace

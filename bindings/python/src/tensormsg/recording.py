@@ -18,7 +18,6 @@ import functools
 import itertools
 import operator
 import os
-import struct
 import threading
 import time
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, \
@@ -27,6 +26,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, \
 import numpy as np
 
 from . import _brief, _data, _mcap
+from ._chunks import MEMORY_BYTES, Chunks
 from ._lib import lib, text
 from ._hub import Meta, merge_meta
 from ._mcap import Images, names, needed
@@ -308,42 +308,6 @@ class Topic(NamedTuple):
     of_map: Optional[str]  # of an image: the topic of its maps
 
 
-def _scanned(file: Any) -> Any:
-    """The summary of a file that has none, as its writer was killed: what is
-    whole of it. One chunk at a time is in memory."""
-    reading, records = needed("mcap.stream_reader"), needed("mcap.records")
-    summary = needed("mcap.summary").Summary()
-    file.seek(0)
-    start, chunk = file.tell(), None
-
-    def know(record: Any) -> None:
-        if isinstance(record, records.Schema):
-            summary.schemas[record.id] = record
-        elif isinstance(record, records.Channel):
-            summary.channels[record.id] = record
-
-    try:
-        for record in reading.StreamReader(file, emit_chunks=True).records:
-            if isinstance(record, records.Chunk):
-                chunk = record
-                summary.chunk_indexes.append(records.ChunkIndex(
-                    chunk_length=file.tell() - start, chunk_start_offset=start,
-                    compression=chunk.compression,
-                    compressed_size=len(chunk.data), message_index_length=0,
-                    message_end_time=chunk.message_end_time,
-                    message_index_offsets={},
-                    message_start_time=chunk.message_start_time,
-                    uncompressed_size=chunk.uncompressed_size))
-                for inner in reading.breakup_chunk(chunk):
-                    know(inner)
-            else:
-                know(record)
-            start = file.tell()
-    except Exception:  # whatever comes of half a record: it is the end
-        pass
-    return summary
-
-
 def _image_of(message: Any, images: Mapping[str, Any], topic: str) -> bytes:
     """The message that a map refers to."""
     image = images.get(topic)
@@ -356,34 +320,29 @@ def _image_of(message: Any, images: Mapping[str, Any], topic: str) -> bytes:
 
 class Reader:
     """Reads a recording, also one whose writer was killed (`was_cut`), which is
-    read once from end to end for that."""
+    read once from end to end for that. `memory_bytes`: that chunks of it may take
+    in memory, or as many as the file has; LimitExceeded where that is too little
+    for what a small file expands to."""
 
-    def __init__(self, path: Place) -> None:
-        reading = needed("mcap.reader")
+    def __init__(self, path: Place, *, memory_bytes: int = MEMORY_BYTES) -> None:
+        needed("mcap.reader")
         self._path = os.fspath(path)
         self._file = open(path, "rb")
         try:
-            self._reader = reading.SeekingReader(self._file,
-                                                 validate_crcs=True)
+            self._chunks = Chunks(self._file, self._path, memory_bytes)
             self._summary, self.was_cut = self._look()
-        except (needed("mcap.exceptions").McapError, struct.error) as error:
-            self._file.close()
-            raise error_of(Status.MALFORMED, f"{self._path} is no MCAP file: "
-                           f"{str(error) or 'it is too short'}") from None
         except BaseException:
             self._file.close()
             raise
 
     def _look(self) -> Any:
         try:
-            summary = self._reader.get_summary()
+            summary = self._chunks.summary()
         except Exception:  # its end is not that of a file
             summary = None
         if summary is not None and summary.statistics is not None:
             return summary, False
-        summary = _scanned(self._file)
-        self._reader.get_summary = lambda: summary
-        return summary, True
+        return self._chunks.scanned(), True
 
     @property
     def topics(self) -> Dict[str, Topic]:
@@ -430,12 +389,11 @@ class Reader:
                  start_ns: Optional[int] = None, end_ns: Optional[int] = None
                  ) -> Iterator[Any]:
         """(schema, channel, message) of mcap, in the order of their time."""
-        if not self._summary.chunk_indexes:
-            return
         try:
-            yield from self._reader.iter_messages(
-                topics, starting_at=start_ns, ending_before=end_ns)
-        except GeneratorExit:
+            yield from self._chunks.messages(
+                self._summary, None if topics is None else set(topics), start_ns,
+                end_ns)
+        except (Error, GeneratorExit):
             raise
         except Exception as error:
             raise error_of(Status.CORRUPT, f"{self._path}: " + (
@@ -446,12 +404,19 @@ class Reader:
              ) -> Iterator[Record]:
         """The maps of these topics (None: all) from `start_ns` on, before
         `end_ns`, in the order of their time. Raises NotFound, Corrupt,
-        Malformed."""
+        Malformed, LimitExceeded."""
         images: Dict[str, Any] = {}
+        at, held = 0, 0  # the time of these images, and their bytes
         for _, channel, message in self.messages(self._with_images(topics),
                                                  start_ns, end_ns):
+            if message.log_time != at:
+                images.clear()
+                at, held = message.log_time, 0
             if channel.message_encoding != _mcap.ENCODING:
                 images[channel.topic] = message
+                held += len(message.data)
+                if held > self._chunks.most:
+                    raise self._chunks.too_much(f"the images at {at} ns")
                 continue
             try:
                 arrays, meta = _mcap.read_message(
@@ -476,12 +441,13 @@ class Reader:
 
 def cut(source: Place, target: Place, *, topics: Optional[Iterable[str]] = None,
         start_ns: Optional[int] = None, end_ns: Optional[int] = None,
-        compression: str = "none", overwrite: bool = False) -> int:
+        compression: str = "none", overwrite: bool = False,
+        memory_bytes: int = MEMORY_BYTES) -> int:
     """Copies the messages of these topics (None: all, those of other programs,
     too) from `start_ns` on, before `end_ns`, into a new recording; returns how
     many. That of a recording whose writer was killed is whole. The file is made,
-    or replaced, when all of it was read."""
-    with Reader(source) as reader:
+    or replaced, when all of it was read. `memory_bytes`: as of Reader."""
+    with Reader(source, memory_bytes=memory_bytes) as reader:
         if os.path.exists(target) and os.path.samefile(source, target):
             raise ValueError(f"{os.fspath(target)} is what is read: name "
                              "another file")
