@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tensormsg
-from conftest import WAIT, python
+from conftest import WAIT, echo, python
 from tensormsg import _cmd_top, _observed, sync
 from tensormsg.__main__ import main
 
@@ -152,6 +152,17 @@ def test_it_finds_a_process_that_comes_back():
         listener.abort()
 
 
+def test_one_that_does_not_answer_holds_up_no_other():
+    with sync.listen(":0", background=True) as listener, \
+            echo() as (url, other), top("--json", "-i", ".05", "-t", "60", url,
+                                        listener.url) as process:
+        looks(process, lambda about: about["url"] == url)
+        other.send_signal(signal.SIGSTOP)
+        for _ in range(5):  # all of them before it counts as lost
+            looks(process, lambda about: about["url"] == listener.url
+                  or "error" in about and pytest.fail("it waited"))
+
+
 def test_several_urls(capsys):
     with sync.listen(":0", background=True) as one, \
             sync.listen(":0", background=True) as other:
@@ -206,7 +217,9 @@ def told_of(**more):
 
 @contextlib.contextmanager
 def telling(monkeypatch, told):
-    monkeypatch.setattr(sync.Endpoint, "call", lambda ep, *args, **more: told)
+    async def call(ep, *args, **more):
+        return told
+    monkeypatch.setattr(tensormsg.Endpoint, "call", call)
     with sync.listen(":0", background=True) as listener:
         yield listener.url
 

@@ -8,6 +8,7 @@ process there tells it by itself; its program needs nothing for it
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import os
@@ -15,9 +16,10 @@ import shutil
 import socket
 import sys
 import time
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Coroutine, Dict, Iterable, Iterator, List, Optional
 
-from . import sync
+from . import _open
+from ._aio import Endpoint
 from ._cmd import CLOSE_S, DONE, add_connecting, seconds
 from ._lib import hot
 from ._observed import Sample, ask, compare
@@ -53,45 +55,61 @@ class Watched:
 
     def __init__(self, url: str, args: argparse.Namespace) -> None:
         self.url = url
+        self.looking: Optional["asyncio.Task[Dict[str, Any]]"] = None
+        self.since_s = 0.  # when that began
         self._args = args
-        self._ep: Optional[sync.Endpoint] = None
+        self._ep: Optional[Endpoint] = None
         self._before: Optional[Sample] = None
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """In live mode, in which we hold up no publisher by what it sends and
         we do not take."""
         args = self._args
-        self._ep = sync.connect(self.url, key=args.key, timeout=args.timeout,
-                                wait=args.wait, newest=True)
+        self._ep = await _open.connect(self.url, key=args.key,
+                                       timeout=args.timeout, wait=args.wait,
+                                       newest=True)
         try:
-            self._before = ask(self._ep, args.timeout)
+            self._before = await ask(self._ep, args.timeout)
         except _OTHERWISE as error:
             raise malformed(self.url, error) from None
 
-    def look(self) -> Dict[str, Any]:
-        """What became of it since the last time; raises Error."""
+    async def _look(self) -> Dict[str, Any]:
         try:
             if self._ep is None or self._before is None:
-                self.begin()
-                time.sleep(self._args.interval)
+                await self.begin()
+                await asyncio.sleep(self._args.interval)
             assert self._ep is not None and self._before is not None
-            now = ask(self._ep, self._args.timeout)
+            now = await ask(self._ep, self._args.timeout)
             before, self._before = self._before, now
             return compare(now, before)
         except Error:
-            self.end()
+            await self._leave()
             raise
         except _OTHERWISE as error:
             raise malformed(self.url, error) from None
 
-    def end(self) -> None:
-        if self._ep is not None:
+    def look(self) -> "asyncio.Task[Dict[str, Any]]":
+        """What became of it since the last time; raises Error. One look at a
+        time: that which is not over goes on."""
+        if self.looking is None:
+            self.looking = asyncio.ensure_future(self._look())
+            self.since_s = time.monotonic()
+        return self.looking
+
+    async def _leave(self) -> None:
+        ep, self._ep, self._before = self._ep, None, None
+        if ep is not None:
             with contextlib.suppress(Error):
-                self._ep.recv(0)  # what a publisher may have sent
+                await ep.recv(0)  # what a publisher may have sent
             with contextlib.suppress(Error):
-                self._ep.close(CLOSE_S)
-            self._ep.abort()
-        self._ep = self._before = None
+                await ep.close(CLOSE_S)
+            ep.abort()
+
+    async def end(self) -> None:
+        if self.looking is not None:
+            self.looking.cancel()
+            await asyncio.wait([self.looking])
+        await self._leave()
 
 
 def amount(value: float) -> str:
@@ -203,44 +221,66 @@ def show(text: List[str], is_terminal: bool) -> None:
     print(HOME + "\n".join(shown) + "\n" + CLEAR_BELOW, end="", flush=True)
 
 
-def look(watched: List[Watched], args: argparse.Namespace) -> List[str]:
-    text = []
-    for one in watched:
-        try:
-            about = one.look()
-        except (Malformed, Refused, Unsupported):
+def said(one: Watched, args: argparse.Namespace) -> List[str]:
+    """What a look has brought, if it is over."""
+    looked = one.looking
+    if looked is None or not looked.done():
+        return [] if args.json else [hot.shown(
+            f"{one.url}  no answer for {time.monotonic() - one.since_s:.1f} s")]
+    one.looking = None
+    try:
+        about = looked.result()
+    except (Malformed, Refused, Unsupported):
+        raise
+    except Error as error:
+        if args.once:
             raise
-        except Error as error:
-            if args.once:
-                raise
-            text.append(json.dumps({"url": one.url, "error": str(error)})
-                        if args.json else hot.shown(f"{one.url}  {error}"))
-            continue
-        try:
-            text += [json.dumps({"url": one.url, **about})] if args.json else \
-                map(hot.shown, lines(one.url, about))
-        except _OTHERWISE as error:
-            raise malformed(one.url, error) from None
-    return text
+        return [json.dumps({"url": one.url, "error": str(error)})
+                if args.json else hot.shown(f"{one.url}  {error}")]
+    try:
+        return [json.dumps({"url": one.url, **about})] if args.json else \
+            [hot.shown(line) for line in lines(one.url, about)]
+    except _OTHERWISE as error:
+        raise malformed(one.url, error) from None
 
 
-def run(args: argparse.Namespace) -> int:
+async def together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All side by side, until the first fails."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def watch(args: argparse.Namespace) -> None:
+    """Each is asked on its own: one that does not answer holds up no other."""
     watched = [Watched(url, args) for url in args.url]
     is_terminal = sys.stdout.isatty() and not args.json and not args.once
     try:
-        for one in watched:
-            one.begin()
+        await together(one.begin() for one in watched)
         if is_terminal:
             print(HOME + CLEAR_BELOW, end="")
+        left = args.interval
         while True:
-            time.sleep(args.interval)
-            text = look(watched, args)
-            if args.json:
-                print("\n".join(text), flush=True)
-            else:
+            await asyncio.sleep(left)
+            began = time.monotonic()
+            await asyncio.wait([one.look() for one in watched],
+                               timeout=None if args.once else args.interval)
+            text = [line for one in watched for line in said(one, args)]
+            if not args.json:
                 show(text, is_terminal)
+            elif text:
+                print("\n".join(text), flush=True)
             if args.once:
-                return DONE
+                return
+            left = max(began + args.interval - time.monotonic(), 0)
     finally:
-        for one in watched:
-            one.end()
+        await asyncio.gather(*(one.end() for one in watched))
+
+
+def run(args: argparse.Namespace) -> int:
+    asyncio.run(watch(args))
+    return DONE

@@ -10,7 +10,7 @@ import re
 import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from . import sync
+from ._aio import Endpoint
 from ._serve import health_of
 from .errors import NotFound, Unsupported
 
@@ -97,11 +97,11 @@ class Sample(NamedTuple):
         return found
 
 
-def ask(ep: sync.Endpoint, timeout: float) -> Sample:
+async def ask(ep: Endpoint, timeout: float) -> Sample:
     """What the peer tells at this time. Raises Unsupported where it is an older
     one."""
     try:
-        told = ep.call(DESCRIBE, timeout=timeout)
+        told = await ep.call(DESCRIBE, timeout=timeout)
     except (NotFound, Unsupported) as error:
         raise Unsupported(
             f"{error.reason}: the peer's library is older, and tells nothing of "
