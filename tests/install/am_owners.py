@@ -16,7 +16,8 @@ import shlex
 import sys
 
 from am_rooms import read_rooms
-from clang.cindex import Config, CursorKind, Diagnostic, Index, TypeKind
+from clang.cindex import (Config, CursorKind, Diagnostic, Index, TypeKind,
+                          conf)
 
 Config.set_library_file(ctypes.util.find_library("clang-14") or
                         "libclang-14.so.1")
@@ -56,6 +57,7 @@ class Check:
         rooms = read_rooms(folder / "ROOMS")
         self.owners, self.hooks = rooms.owners, rooms.hooks
         self.place = {room: i for i, room in enumerate(rooms.order)}
+        self.rooms = {}  # by the name of a file
         self.seen = set()  # of headers, what was looked at with another source
         self.used = set()
         self.wrong = set()
@@ -63,15 +65,19 @@ class Check:
     def room_of(self, location):
         if location.file is None:
             return None
-        path = pathlib.Path(location.file.name).resolve()
-        return path.relative_to(self.folder).parts[0] \
-            if path.is_relative_to(self.folder) else None
+        name = location.file.name
+        if name not in self.rooms:
+            path = pathlib.Path(name).resolve()
+            self.rooms[name] = path.relative_to(self.folder).parts[0] \
+                if path.is_relative_to(self.folder) else None
+        return self.rooms[name]
 
     def is_new(self, location):
-        if location.file is None:
+        if conf.lib.clang_Location_isInSystemHeader(location) or \
+                self.room_of(location) is None:
             return False
         at = location.file.name, location.offset
-        new = at not in self.seen and self.room_of(location) is not None
+        new = at not in self.seen
         self.seen.add(at)
         return new
 

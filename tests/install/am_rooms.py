@@ -68,15 +68,18 @@ def included(files):
             if other != name}
 
 
-def symbols_of(file):
-    """What an object file defines for others, and what it wants of them."""
-    out = subprocess.run(["nm", "--extern-only", "--format=posix", file],
+def symbols_of(paths):
+    """Of each of these object files, what it defines for others, and what it wants
+    of them. One nm reads them all."""
+    out = subprocess.run(["nm", "-A", "--extern-only", "--format=posix", *paths],
                          check=True, stdout=subprocess.PIPE, text=True).stdout
-    defined, wanted = set(), set()
+    found = {path: (set(), set()) for path in paths}
     for line in out.splitlines():
-        symbol, kind = line.split()[:2]
+        path, _, rest = line.rpartition(": ")
+        symbol, kind = rest.split()[:2]
+        defined, wanted = found[pathlib.Path(path)]
         (wanted if kind in "Uw" else defined).add(symbol)
-    return defined, wanted
+    return found
 
 
 def called(files, objects, tables):
@@ -85,14 +88,16 @@ def called(files, objects, tables):
     owner, wants = {}, {}
     sources = {name for name, paths in files.items()
                if any(path.suffix == ".c" for path in paths)}
-    for path in objects.rglob("*.c.o"):
-        name = f"{path.parent.name}/{path.name[:-len('.c.o')]}"
-        if name in sources: # an older build may have more
-            defined, wants[name] = symbols_of(path)
-            owner.update(dict.fromkeys(defined, name))
-    missing = sources - set(wants)
+    names = {path: f"{path.parent.name}/{path.name[:-len('.c.o')]}"
+             for path in objects.rglob("*.c.o")}
+    missing = sources - set(names.values())
     if missing:
         sys.exit(f"{objects} has no object of {', '.join(sorted(missing))}")
+    # An older build may have more.
+    ours = [path for path, name in names.items() if name in sources]
+    for path, (defined, wanted) in symbols_of(ours).items():
+        wants[names[path]] = wanted
+        owner.update(dict.fromkeys(defined, names[path]))
     return {(name, owner[symbol]) for name, symbols in wants.items()
             for symbol in symbols - set(tables)
             if owner.get(symbol, name) != name}
