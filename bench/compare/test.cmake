@@ -77,10 +77,12 @@ foreach(kind IN ITEMS ways controls)
     endif()
 endforeach()
 
-# The other workloads can be read, and arrive.
+# The other workloads can be read, and arrive. Both sides sleep while they wait,
+# as what else the machine runs would stop them where they spin.
 file(GLOB workloads ${CMAKE_CURRENT_LIST_DIR}/../workloads/*.json)
 foreach(workload ${workloads})
     execute_process(COMMAND ${PROGRAM} tensormsg ${workload} shm 0.01
+                            1 0 any nothing
                     RESULT_VARIABLE result)
     if(NOT result EQUAL 0)
         message(FATAL_ERROR "${workload}: ${result}")
