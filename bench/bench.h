@@ -81,6 +81,7 @@ struct bench_run {
     size_t row_bytes; /* > 0: it is one tensor of such rows, so far apart; */
     size_t gap_bytes; /* maps only, latency */
     bool keeps;       /* these gaps travel, too */
+    bool by_stream;   /* the carrier, in the place of UCX; maps only */
     bench_transport_t transport;
     bench_metric_t metric;
     bench_way_t way;

@@ -27,6 +27,7 @@ typedef struct {
     int64_t rows[2]; /* shape of the tensor that has rows apart */
     int64_t row_strides[2];
     uint32_t flags; /* of sends */
+    bool by_stream; /* the carrier */
     bool serves;    /* calls, which it sends back */
     bool sleeps;
     tmsg_server_t *server; /* of BENCH_UNARY, BENCH_FETCH, BENCH_CALLS */
@@ -311,11 +312,16 @@ static void make_maps(map_side_t *self)
 
 static void dial(map_side_t *self, int socket)
 {
+    const tmsg_endpoint_params_t params = {
+        .field_mask = self->by_stream ? TMSG_ENDPOINT_PARAM_CARRIER : 0,
+        .carrier = TMSG_CARRIER_STREAM,
+    };
     char url[URL_BYTES] = "";
     tmsg_request_t *ready;
 
     bench_hear(socket, url, sizeof(url) - 1);
-    bench_must(tmsg_endpoint_connect(self->worker, url, NULL, &self->endpoint));
+    bench_must(
+        tmsg_endpoint_connect(self->worker, url, &params, &self->endpoint));
     bench_must(tmsg_endpoint_ready(self->endpoint, &ready));
     bench_must(tmsg_request_wait(ready, CONNECT_MS));
     tmsg_request_destroy(ready);
@@ -324,9 +330,11 @@ static void dial(map_side_t *self, int socket)
 static void listen_for_one(map_side_t *self, int socket)
 {
     const tmsg_listener_params_t params = {
-        .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT,
+        .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT |
+                      (self->by_stream ? TMSG_LISTENER_PARAM_CARRIER : 0),
         .on_accept = accepted,
         .on_accept_arg = self,
+        .carrier = TMSG_CARRIER_STREAM,
     };
     const char *url;
 
@@ -375,6 +383,7 @@ bench_side_t *bench_map_open(const bench_run_t *run, bool dialling, int socket)
     self->side.send = send_payload;
     self->side.answer = send_answer;
     self->side.call = send_call;
+    self->by_stream = run->by_stream;
     self->sleeps = run->sleeps;
     self->serves = run->metric == BENCH_UNDER_BULK && !dialling;
     self->side.progress = progress;

@@ -35,6 +35,7 @@ BESIDE = {"raw ucp_am, UCXX's UCX": "tensormsg, UCXX's UCX",
           "UCXX C++": "tensormsg, UCXX's UCX"} | {
     PYTHON[way]: PYTHON["blocking"] for way in ("pickle", "ZeroMQ", "UCXX")}
 CONTROLS = {OURS, PYTHON["blocking"]}  # measured twice in a turn
+OVERS = ("shm", "tcp")  # as tensormsg-compare knows them
 COLUMNS = (Column("half a round trip, us", 1),
            Column("GB/s", 2, more_is_better=True))
 QUOTA = "quota"  # the last of the works where processors are shared
@@ -57,15 +58,22 @@ def in_python(names, python, way, workload, seconds, *setting):
     return tuple(name and found[0][name] for name in names) if found else None
 
 
-def apart(args, ways, workload, table):
+def ways_over(args, over):
+    """The ways in C that take part, each with its program."""
+    return {way: program for program in args.programs
+            for way in run([program, over]).splitlines()}
+
+
+def apart(args, workload, table):
     """The turns of a workload between two cores."""
     name = pathlib.Path(workload).stem
     turns = [Turn(table, (name, over), way,
-                  lambda way=way, over=over: in_c(
-                      ("half_round_trip_us", "gb_per_s"), ways[way], way,
+                  lambda way=way, over=over, program=program: in_c(
+                      ("half_round_trip_us", "gb_per_s"), program, way,
                       workload, over, args.seconds))
-             for over in ("shm", "tcp") for way in ways]
-    if args.python:
+             for over in args.over
+             for way, program in ways_over(args, over).items()]
+    if args.python and "shm" in args.over:
         # No stream of maps, so no GB/s.
         turns += [Turn(table, (name, "shm"), PYTHON[way],
                        lambda way=way: in_python(
@@ -75,14 +83,15 @@ def apart(args, ways, workload, table):
     return turns
 
 
-def sharing(args, ways, work, table):
+def sharing(args, work, table):
     """The turns of a work where processors are shared."""
     names = "half_round_trip_us", "p99_us", "round_trips_per_s"
     turns = [Turn(table, (work, "shm"), way,
-                  lambda way=way: in_c(names, ways[way], way, shared.WORKLOAD,
-                                       "shm", args.shared_seconds,
-                                       *shared.in_c(work)))
-             for way in ways if ways[way] == args.program]
+                  lambda way=way: in_c(names, args.program, way,
+                                       shared.WORKLOAD, "shm",
+                                       args.shared_seconds, *shared.in_c(work)))
+             for way, program in ways_over(args, "shm").items()
+             if program == args.program]
     if args.python and work in shared.PYTHON_WORKS:
         turns += [Turn(table, (work, "shm"), shared.PYTHON[way],
                        lambda way=way: in_python(
@@ -95,17 +104,26 @@ def sharing(args, ways, work, table):
 def schedule(args, table, shared_table):
     """Lists of turns, which are taken together; and what is measured again at
     the end of each."""
-    ways = {way: program for program in args.programs
-            for way in run([program]).splitlines()}
     series = []
     if args.shared != "only":
-        series += [(apart(args, ways, workload, table), CONTROLS)
+        series += [(apart(args, workload, table), CONTROLS)
                    for workload in args.workloads]
     if args.shared != "no":
-        series += [(sharing(args, ways, work, shared_table),
+        series += [(sharing(args, work, shared_table),
                     CONTROLS | shared.CONTROLS) for work in args.works
                    if work != QUOTA]
-    return series
+    return only(args.way, series)
+
+
+def only(ways, series):
+    """Of these series the turns of these ways; None: all."""
+    known = {turn.way for turns, _ in series for turn in turns}
+    for way in ways or ():
+        if way not in known:
+            sys.exit(f"compare: '{way}' takes no part there; these do: "
+                     f"{'; '.join(sorted(known))}")
+    return [([turn for turn in turns if not ways or turn.way in ways], controls)
+            for turns, controls in series]
 
 
 def machine(programs, python):
@@ -139,12 +157,15 @@ def markdown(table, shared_table, half, about):
     return "\n".join(lines).rstrip() + "\n"
 
 
-def works(text):
-    for work in text.split(","):
-        if work not in WORKS:
-            raise argparse.ArgumentTypeError(
-                f"{work}: none of {', '.join(WORKS)}")
-    return text.split(",")
+def some_of(words):
+    """A type of arguments: some of these words, with commas between."""
+    def read(text):
+        for word in text.split(","):
+            if word not in words:
+                raise argparse.ArgumentTypeError(
+                    f"{word}: none of {', '.join(words)}")
+        return text.split(",")
+    return read
 
 
 def options():
@@ -156,12 +177,18 @@ def options():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3,
                         help="for each figure of a round")
+    parser.add_argument("--over", type=some_of(OVERS), metavar="OVER,...",
+                        default=OVERS, help=f"of {', '.join(OVERS)}, where "
+                        "processors are not shared (all)")
+    parser.add_argument("--way", action="append", metavar="WAY",
+                        help="only this one, as the tables name it; "
+                        "may be given again")
     parser.add_argument("--shared", choices=("only", "no"),
                         help="whether to measure where processors are shared: "
                         "only that, or not (both)")
     parser.add_argument("--shared-seconds", type=float, default=0.5,
                         help="for each figure there")
-    parser.add_argument("--works", type=works, metavar="WORK,...",
+    parser.add_argument("--works", type=some_of(WORKS), metavar="WORK,...",
                         default=WORKS, help="of those (all)")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "../results",
                         help="folder of the pages: DATE.md and .json, or "

@@ -4,8 +4,9 @@
  * With PAIRS COMPUTING PLACE BETWEEN behind: so many pairs of processes that
  * sleep while they wait, beside so many processes that only compute, PLACE
  * "one" core or "any"; BETWEEN the two of a pair may be "nice", "session",
- * "cgroup" or "fifo" (bench_between_t), or "nothing". With no argument: the
- * ways, a line each; --version: theirs. Who compares is compare.py. */
+ * "cgroup" or "fifo" (bench_between_t), or "nothing". With a TRANSPORT alone
+ * ("shm", "tcp"): the ways over it, a line each; --version: theirs. Who
+ * compares is compare.py. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,23 +17,28 @@
 
 #define BLOCKS 8
 
-static const compare_way_t *find(const char *name)
+static const char *const overs[] = {"shm", "tcp", NULL}; /* COMPARE_* */
+
+static const compare_way_t *find(const char *name, unsigned over)
 {
     const compare_way_t *way = compare_ways;
 
-    while (way->name != NULL && strcmp(way->name, name) != 0) {
+    while (way->name != NULL &&
+           (strcmp(way->name, name) != 0 || (way->over & over) == 0)) {
         way++;
     }
     if (way->name == NULL) {
-        bench_die("no way '%s' here", name);
+        bench_die("no way '%s' here over that", name);
     }
     return way;
 }
 
-static int list(void)
+static int list(unsigned over)
 {
     for (const compare_way_t *way = compare_ways; way->name != NULL; way++) {
-        puts(way->name);
+        if ((way->over & over) != 0) {
+            puts(way->name);
+        }
     }
     return 0;
 }
@@ -140,26 +146,29 @@ int main(int argc, char **argv)
     workload_t workload;
     const compare_way_t *way;
     bench_run_t run;
+    unsigned over;
 
-    if (argc == 1) {
-        return list();
-    }
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
         return tell_versions();
     }
+    if (argc == 2) {
+        return list(1u << one_of(argv[1], overs));
+    }
     if (argc != 5 && argc != 9) {
         bench_die("needs WAY WORKLOAD TRANSPORT SECONDS [PAIRS COMPUTING "
-                  "PLACE BETWEEN]");
+                  "PLACE BETWEEN], a TRANSPORT or --version");
     }
-    way = find(argv[1]);
+    over = 1u << one_of(argv[3], overs);
+    way = find(argv[1], over);
     if (!workload_read(argv[2], &workload, why)) {
         bench_die("%s", why);
     }
     run = (bench_run_t){
         .workload = &workload,
-        .transport = strcmp(argv[3], "tcp") == 0 ? BENCH_TCP : BENCH_SHM,
+        .transport = over == COMPARE_SHM ? BENCH_SHM : BENCH_TCP,
         .open = way->open,
         .way = way->way,
+        .by_stream = way->by_stream,
         .has_threads = way->has_threads,
         .window = BENCH_WINDOW_MAX,
         .blocks = BLOCKS,

@@ -17,16 +17,19 @@ endif()
 if(text MATCHES "Not measured")
     message(FATAL_ERROR "${text}")
 endif()
-execute_process(COMMAND ${PROGRAM} OUTPUT_VARIABLE ways
-                OUTPUT_STRIP_TRAILING_WHITESPACE)
-string(REPLACE "\n" ";" ways "${ways}")
-foreach(way ${ways})
-    string(REPLACE "+" "\\+" way "${way}")
-    string(REGEX MATCHALL "\\| ${way} \\| [0-9.,]+ " rows "${text}")
-    list(LENGTH rows found)
-    if(NOT found EQUAL 4) # two workloads, over shared memory and TCP
-        message(FATAL_ERROR "${way}: ${found} rows\n${text}")
-    endif()
+foreach(over IN ITEMS shm tcp)
+    execute_process(COMMAND ${PROGRAM} ${over} OUTPUT_VARIABLE ${over}
+                    OUTPUT_STRIP_TRAILING_WHITESPACE)
+    string(REPLACE "\n" ";" ${over} "${${over}}")
+    foreach(place IN ITEMS robot-observation list)
+        string(REGEX MATCH "## ${place}, ${over}\n[^#]*" page "${text}")
+        foreach(way ${${over}})
+            string(REPLACE "+" "\\+" way "${way}")
+            if(NOT page MATCHES "\n\\| ${way} \\| [0-9.,]+ ")
+                message(FATAL_ERROR "${place}, ${over}: no ${way}\n${text}")
+            endif()
+        endforeach()
+    endforeach()
 endforeach()
 file(GLOB pages ${OUT}/*-*.md ${OUT}/*-*.json)
 list(LENGTH pages found)
@@ -54,6 +57,7 @@ if(NOT result EQUAL 0)
     message(FATAL_ERROR "compare.py --shared only: ${result}")
 endif()
 set(works 3)
+set(ways ${shm})
 if(text MATCHES "Not measured: one_core_cgroup, shm: no cgroup")
     set(works 2)
 elseif(text MATCHES "Not measured")
@@ -88,6 +92,28 @@ foreach(workload ${workloads})
         message(FATAL_ERROR "${workload}: ${result}")
     endif()
 endforeach()
+
+# A choice of ways and of what they go over; one that there is not is said.
+execute_process(
+    COMMAND ${PYTHON} ${CMAKE_CURRENT_LIST_DIR}/compare.py ${PROGRAM}
+            --rounds 1 --seconds 0.01 --shared no --out ${OUT} --over tcp
+            --way tensormsg --way "tensormsg, stream" ${OUT}/list.json
+    RESULT_VARIABLE result OUTPUT_VARIABLE text)
+string(REGEX MATCHALL "\n(## |\\| )[^|\n]*[^|\n ]" rows "${text}")
+list(SORT rows)
+string(REPLACE "\n" "" rows "${rows}")
+if(NOT result EQUAL 0 OR NOT rows STREQUAL
+   "## list, tcp;| tensormsg;| tensormsg, stream;| way")
+    message(FATAL_ERROR "${result}: ${rows}\n${text}")
+endif()
+execute_process(
+    COMMAND ${PYTHON} ${CMAKE_CURRENT_LIST_DIR}/compare.py ${PROGRAM}
+            --shared no --over shm --way "tensormsg, stream"
+    RESULT_VARIABLE result ERROR_VARIABLE text)
+if(result EQUAL 0 OR NOT text MATCHES
+   "'tensormsg, stream' takes no part there; these do: .*tensormsg")
+    message(FATAL_ERROR "${result}: ${text}")
+endif()
 
 # What is wrong with a workload is said.
 file(WRITE ${OUT}/wrong.json [[{"name": "wrong", "maps": [

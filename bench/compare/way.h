@@ -10,9 +10,18 @@ typedef struct {
     const char *name;
     bench_opener_t open;
     bench_way_t way;              /* of raw UCX */
+    bool by_stream;               /* ours */
     const char *(*version)(void); /* of the library; may be NULL */
     bool has_threads;             /* of its own, which may use all cores */
+    unsigned over;                /* COMPARE_*, those that it knows */
 } compare_way_t;
+
+/* What the bytes go over. */
+enum {
+    COMPARE_SHM = 1 << 0,
+    COMPARE_TCP = 1 << 1,
+    COMPARE_CLEAR = COMPARE_SHM | COMPARE_TCP
+};
 
 /* Those of this program; the last has no name. */
 extern const compare_way_t compare_ways[];

@@ -7,30 +7,32 @@
 
 const compare_way_t compare_ways[] = {
 #ifdef COMPARE_UCXX /* a program of its own, for another UCX */
-    {"tensormsg, UCXX's UCX", NULL, {.layout = BENCH_MAP}, NULL, false},
-    {"raw ucp_am, UCXX's UCX",
-     NULL,
-     {.layout = BENCH_CONTIGUOUS},
-     ucp_get_version_string,
-     false},
-    {"UCXX C++", compare_ucxx_open, {0}, compare_ucxx_version, false},
+    {"tensormsg, UCXX's UCX", .way = {.layout = BENCH_MAP},
+     .over = COMPARE_CLEAR},
+    {"raw ucp_am, UCXX's UCX", .way = {.layout = BENCH_CONTIGUOUS},
+     .version = ucp_get_version_string, .over = COMPARE_CLEAR},
+    {"UCXX C++", .open = compare_ucxx_open, .version = compare_ucxx_version,
+     .over = COMPARE_CLEAR},
 #else
-    {"tensormsg", NULL, {.layout = BENCH_MAP}, tmsg_version, false},
-    {"raw ucp_am",
-     NULL,
-     {.layout = BENCH_CONTIGUOUS},
-     ucp_get_version_string,
-     false},
-    {"raw ucp_am iov", NULL, {.layout = BENCH_IOV}, NULL, false},
-    {"socket", compare_socket_open, {0}, NULL, false},
+    {"tensormsg", .way = {.layout = BENCH_MAP}, .version = tmsg_version,
+     .over = COMPARE_CLEAR},
+    {"tensormsg, stream", .way = {.layout = BENCH_MAP}, .by_stream = true,
+     .over = COMPARE_TCP},
+    {"raw ucp_am", .way = {.layout = BENCH_CONTIGUOUS},
+     .version = ucp_get_version_string, .over = COMPARE_CLEAR},
+    {"raw ucp_am iov", .way = {.layout = BENCH_IOV}, .over = COMPARE_CLEAR},
+    {"socket", .open = compare_socket_open, .over = COMPARE_CLEAR},
 #ifdef COMPARE_ZMQ
-    {"ZeroMQ", compare_zmq_open, {0}, compare_zmq_version, true},
+    {"ZeroMQ", .open = compare_zmq_open, .version = compare_zmq_version,
+     .has_threads = true, .over = COMPARE_CLEAR},
 #endif
 #ifdef COMPARE_NNG
-    {"nng", compare_nng_open, {0}, compare_nng_version, true},
+    {"nng", .open = compare_nng_open, .version = compare_nng_version,
+     .has_threads = true, .over = COMPARE_CLEAR},
 #endif
 #ifdef COMPARE_GRPC
-    {"gRPC C++", compare_grpc_open, {0}, compare_grpc_version, true},
+    {"gRPC C++", .open = compare_grpc_open, .version = compare_grpc_version,
+     .has_threads = true, .over = COMPARE_CLEAR},
 #endif
 #endif
     {0},
