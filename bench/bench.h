@@ -82,6 +82,7 @@ struct bench_run {
     size_t gap_bytes; /* maps only, latency */
     bool keeps;       /* these gaps travel, too */
     bool by_stream;   /* the carrier, in the place of UCX; maps only */
+    bool encrypted;   /* TCP only; the certificates are in `folder` */
     bench_transport_t transport;
     bench_metric_t metric;
     bench_way_t way;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "side.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 void bench_side_load(bench_side_t *side, const bench_run_t *run,
@@ -47,4 +48,15 @@ const bench_payload_t *bench_side_next(bench_side_t *side)
 const bench_payload_t *bench_side_expected(const bench_side_t *side)
 {
     return &side->payloads[side->checked % side->payload_count];
+}
+
+void bench_certificates(const char *folder, bool dialling,
+                        bench_certificates_t *paths_p)
+{
+    const char *who = dialling ? "client" : "server";
+
+    snprintf(paths_p->ca, sizeof(paths_p->ca), "%s/ca.pem", folder);
+    snprintf(paths_p->certificate, sizeof(paths_p->certificate), "%s/%s.pem",
+             folder, who);
+    snprintf(paths_p->key, sizeof(paths_p->key), "%s/%s.key", folder, who);
 }

@@ -47,6 +47,15 @@ bench_side_t *bench_raw_open(const bench_run_t *run, int socket);
 bench_side_t *bench_lines_open(const bench_run_t *run, bool dialling,
                                int socket);
 
+/* Files of one side: the CA of both, its own certificate, and the key. */
+typedef struct {
+    char ca[64], certificate[64], key[64];
+} bench_certificates_t;
+
+/* Where these are, or are to be. */
+void bench_certificates(const char *folder, bool dialling,
+                        bench_certificates_t *paths_p);
+
 /* Plays this side's part of a run; the first side gets the sample. */
 void bench_play(bench_side_t *side, const bench_run_t *run, bool first,
                 int socket, bench_sample_t *sample_p);

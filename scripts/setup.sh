@@ -47,6 +47,7 @@ libprotobuf-dev           protobuf: its messages
 protobuf-compiler-grpc    writes its code, with protoc
 EOF
     compare) cat <<'EOF' ;;
+libssl-dev                OpenSSL: a contestant, and certificates for TLS
 libgrpc++-dev             gRPC: a contestant
 libprotobuf-dev           protobuf: its messages
 protobuf-compiler-grpc    writes its code, with protoc

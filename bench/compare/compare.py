@@ -35,7 +35,7 @@ BESIDE = {"raw ucp_am, UCXX's UCX": "tensormsg, UCXX's UCX",
           "UCXX C++": "tensormsg, UCXX's UCX"} | {
     PYTHON[way]: PYTHON["blocking"] for way in ("pickle", "ZeroMQ", "UCXX")}
 CONTROLS = {OURS, PYTHON["blocking"]}  # measured twice in a turn
-OVERS = ("shm", "tcp")  # as tensormsg-compare knows them
+OVERS = ("shm", "tcp", "encrypted")  # as tensormsg-compare knows them
 COLUMNS = (Column("half a round trip, us", 1),
            Column("GB/s", 2, more_is_better=True))
 QUOTA = "quota"  # the last of the works where processors are shared

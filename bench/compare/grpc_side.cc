@@ -4,6 +4,8 @@
 #include <grpcpp/grpcpp.h>
 
 #include <condition_variable>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -191,6 +193,43 @@ void close_side(bench_side_t *side)
     bench_side_unload(side);
 }
 
+std::string content(const char *path)
+{
+    std::ifstream file(path);
+
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::shared_ptr<grpc::ServerCredentials> server_credentials(
+    const bench_run_t *run)
+{
+    grpc::SslServerCredentialsOptions options(
+        GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+    bench_certificates_t paths;
+
+    if (!run->encrypted) {
+        return grpc::InsecureServerCredentials();
+    }
+    bench_certificates(run->folder, false, &paths);
+    options.pem_root_certs = content(paths.ca);
+    options.pem_key_cert_pairs.push_back(
+        {content(paths.key), content(paths.certificate)});
+    return grpc::SslServerCredentials(options);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> channel_credentials(
+    const bench_run_t *run)
+{
+    bench_certificates_t paths;
+
+    if (!run->encrypted) {
+        return grpc::InsecureChannelCredentials();
+    }
+    bench_certificates(run->folder, true, &paths);
+    return grpc::SslCredentials({content(paths.ca), content(paths.key),
+                                 content(paths.certificate)});
+}
+
 void serve(Side *self, const bench_run_t *run, int socket)
 {
     std::string place = run->transport == BENCH_SHM
@@ -200,7 +239,7 @@ void serve(Side *self, const bench_run_t *run, int socket)
     int port = 0;
 
     builder.SetMaxReceiveMessageSize(-1);
-    builder.AddListeningPort(place, grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(place, server_credentials(run), &port);
     builder.RegisterService(&self->service);
     self->server = builder.BuildAndStart();
     if (self->server == nullptr) {
@@ -213,7 +252,7 @@ void serve(Side *self, const bench_run_t *run, int socket)
     self->stream = self->service.wait();
 }
 
-void dial(Side *self, int socket)
+void dial(Side *self, const bench_run_t *run, int socket)
 {
     char place[256] = "";
     grpc::ChannelArguments arguments;
@@ -221,7 +260,7 @@ void dial(Side *self, int socket)
     bench_hear(socket, place, sizeof(place) - 1);
     arguments.SetMaxReceiveMessageSize(-1);
     self->stub = compare::Exchange::NewStub(grpc::CreateCustomChannel(
-        place, grpc::InsecureChannelCredentials(), arguments));
+        place, channel_credentials(run), arguments));
     self->ends = self->stub->Maps(&self->context);
     self->dialled = std::make_unique<StreamOf<ClientEnds>>(self->ends.get());
     self->stream = self->dialled.get();
@@ -243,7 +282,7 @@ extern "C" bench_side_t *compare_grpc_open(const bench_run_t *run,
         self->maps.push_back(describe(*self->side.payloads[i].map));
     }
     if (dialling) {
-        dial(self, socket);
+        dial(self, run, socket);
     } else {
         serve(self, run, socket);
     }

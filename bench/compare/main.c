@@ -5,8 +5,8 @@
  * sleep while they wait, beside so many processes that only compute, PLACE
  * "one" core or "any"; BETWEEN the two of a pair may be "nice", "session",
  * "cgroup" or "fifo" (bench_between_t), or "nothing". With a TRANSPORT alone
- * ("shm", "tcp"): the ways over it, a line each; --version: theirs. Who
- * compares is compare.py. */
+ * ("shm", "tcp", "encrypted"): the ways over it, a line each; --version:
+ * theirs. Who compares is compare.py. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,8 @@
 
 #define BLOCKS 8
 
-static const char *const overs[] = {"shm", "tcp", NULL}; /* COMPARE_* */
+/* In the order of COMPARE_*. */
+static const char *const overs[] = {"shm", "tcp", "encrypted", NULL};
 
 static const compare_way_t *find(const char *name, unsigned over)
 {
@@ -57,21 +58,42 @@ static int tell_versions(void)
     return 0;
 }
 
+/* A folder for what both processes of a run must find. */
+static void make_folder(bench_run_t *run, char *name)
+{
+    if (mkdtemp(name) == NULL) {
+        bench_die("no folder in /tmp");
+    }
+    run->folder = name;
+#ifdef COMPARE_OPENSSL
+    if (run->encrypted) {
+        compare_certificates_make(name);
+    }
+#endif
+}
+
+static void remove_folder(const char *name)
+{
+    char path[64];
+
+#ifdef COMPARE_OPENSSL
+    compare_certificates_remove(name);
+#endif
+    snprintf(path, sizeof(path), "%s/socket", name);
+    unlink(path);
+    rmdir(name);
+}
+
 static bench_sample_t measure(bench_run_t run, bench_metric_t metric)
 {
-    char folder[] = "/tmp/tensormsg-compare-XXXXXX", path[64];
+    char folder[] = "/tmp/tensormsg-compare-XXXXXX";
     bench_sample_t sample;
     bool ok;
 
-    if (mkdtemp(folder) == NULL) {
-        bench_die("no folder in /tmp");
-    }
-    run.folder = folder;
+    make_folder(&run, folder);
     run.metric = metric;
     ok = bench_pair_run(&run, &sample);
-    snprintf(path, sizeof(path), "%s/socket", folder);
-    unlink(path);
-    rmdir(folder);
+    remove_folder(folder);
     if (!ok) {
         bench_die("a run failed");
     }
@@ -169,6 +191,7 @@ int main(int argc, char **argv)
         .open = way->open,
         .way = way->way,
         .by_stream = way->by_stream,
+        .encrypted = over == COMPARE_ENCRYPTED,
         .has_threads = way->has_threads,
         .window = BENCH_WINDOW_MAX,
         .blocks = BLOCKS,

@@ -17,7 +17,7 @@ endif()
 if(text MATCHES "Not measured")
     message(FATAL_ERROR "${text}")
 endif()
-foreach(over IN ITEMS shm tcp)
+foreach(over IN ITEMS shm tcp encrypted)
     execute_process(COMMAND ${PROGRAM} ${over} OUTPUT_VARIABLE ${over}
                     OUTPUT_STRIP_TRAILING_WHITESPACE)
     string(REPLACE "\n" ";" ${over} "${${over}}")

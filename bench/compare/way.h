@@ -20,7 +20,8 @@ typedef struct {
 enum {
     COMPARE_SHM = 1 << 0,
     COMPARE_TCP = 1 << 1,
-    COMPARE_CLEAR = COMPARE_SHM | COMPARE_TCP
+    COMPARE_CLEAR = COMPARE_SHM | COMPARE_TCP,
+    COMPARE_ENCRYPTED = 1 << 2 /* TCP, with a key or certificate of each side */
 };
 
 /* Those of this program; the last has no name. */
@@ -29,6 +30,8 @@ extern const compare_way_t compare_ways[];
 /* Sides that wait in progress() for the next message, whole. */
 bench_side_t *compare_socket_open(const bench_run_t *run, bool dialling,
                                   int socket);
+bench_side_t *compare_openssl_open(const bench_run_t *run, bool dialling,
+                                   int socket);
 bench_side_t *compare_zmq_open(const bench_run_t *run, bool dialling,
                                int socket);
 bench_side_t *compare_nng_open(const bench_run_t *run, bool dialling,
@@ -38,6 +41,15 @@ bench_side_t *compare_grpc_open(const bench_run_t *run, bool dialling,
 bench_side_t *compare_ucxx_open(const bench_run_t *run, bool dialling,
                                 int socket);
 
+/* Of all that use OpenSSL. */
+#define COMPARE_CIPHER "TLS_AES_128_GCM_SHA256"
+
+/* Makes the files of bench_certificates(), of both sides, anew, and has OpenSSL
+ * use that cipher in this process and its children, whatever library asks. */
+void compare_certificates_make(const char *folder);
+void compare_certificates_remove(const char *folder);
+
+const char *compare_openssl_version(void);
 const char *compare_zmq_version(void);
 const char *compare_nng_version(void);
 const char *compare_grpc_version(void);

@@ -22,9 +22,15 @@ const compare_way_t compare_ways[] = {
      .version = ucp_get_version_string, .over = COMPARE_CLEAR},
     {"raw ucp_am iov", .way = {.layout = BENCH_IOV}, .over = COMPARE_CLEAR},
     {"socket", .open = compare_socket_open, .over = COMPARE_CLEAR},
+#ifdef COMPARE_OPENSSL
+    {"OpenSSL", .open = compare_openssl_open,
+     .version = compare_openssl_version, .over = COMPARE_ENCRYPTED},
+#endif
 #ifdef COMPARE_ZMQ
     {"ZeroMQ", .open = compare_zmq_open, .version = compare_zmq_version,
      .has_threads = true, .over = COMPARE_CLEAR},
+    {"CurveZMQ", .open = compare_zmq_open, .has_threads = true,
+     .over = COMPARE_ENCRYPTED},
 #endif
 #ifdef COMPARE_NNG
     {"nng", .open = compare_nng_open, .version = compare_nng_version,
@@ -32,7 +38,13 @@ const compare_way_t compare_ways[] = {
 #endif
 #ifdef COMPARE_GRPC
     {"gRPC C++", .open = compare_grpc_open, .version = compare_grpc_version,
-     .has_threads = true, .over = COMPARE_CLEAR},
+     .has_threads = true,
+#ifdef COMPARE_OPENSSL
+     .over = COMPARE_CLEAR | COMPARE_ENCRYPTED
+#else
+     .over = COMPARE_CLEAR
+#endif
+    },
 #endif
 #endif
     {0},

@@ -10,6 +10,8 @@
 
 #include "way.h"
 
+#define KEY_BYTES 41 /* of CURVE, as text (Z85) with its end */
+
 typedef struct {
     compare_framed_t framed;
     void *context;
@@ -139,6 +141,33 @@ static void close_side(bench_side_t *side)
     free(self);
 }
 
+/* The listening side tells its public key; any key of the dialling side will
+ * do, which matters to the handshake alone. */
+static void encrypt(zmq_side_t *self, bool dialling, int socket)
+{
+    char public_key[KEY_BYTES], secret_key[KEY_BYTES], theirs[KEY_BYTES];
+    int serves = 1;
+
+    must(zmq_has("curve") == 1 &&
+             zmq_curve_keypair(public_key, secret_key) == 0 &&
+             zmq_setsockopt(self->socket, ZMQ_CURVE_SECRETKEY, secret_key,
+                            KEY_BYTES) == 0,
+         "CURVE");
+    if (!dialling) {
+        must(zmq_setsockopt(self->socket, ZMQ_CURVE_SERVER, &serves,
+                            sizeof(serves)) == 0,
+             "CURVE's listening side");
+        bench_tell(socket, public_key, KEY_BYTES);
+        return;
+    }
+    bench_hear(socket, theirs, KEY_BYTES);
+    must(zmq_setsockopt(self->socket, ZMQ_CURVE_PUBLICKEY, public_key,
+                        KEY_BYTES) == 0 &&
+             zmq_setsockopt(self->socket, ZMQ_CURVE_SERVERKEY, theirs,
+                            KEY_BYTES) == 0,
+         "CURVE's dialling side");
+}
+
 static void meet(zmq_side_t *self, const bench_run_t *run, bool dialling,
                  int socket)
 {
@@ -176,6 +205,9 @@ bench_side_t *compare_zmq_open(const bench_run_t *run, bool dialling,
     zmq_setsockopt(self->socket, ZMQ_SNDHWM, &most, sizeof(most));
     zmq_setsockopt(self->socket, ZMQ_RCVHWM, &most, sizeof(most));
     zmq_setsockopt(self->socket, ZMQ_LINGER, &linger, sizeof(linger));
+    if (run->encrypted) {
+        encrypt(self, dialling, socket);
+    }
     meet(self, run, dialling, socket);
     return &self->framed.side;
 }
