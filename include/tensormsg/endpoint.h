@@ -44,7 +44,9 @@ enum {
      * most, while nobody listens, the host's name is not known, or the listener
      * goes away before the connection stands. A refusal (a key, a version) ends
      * it at once. In the end it fails with the status of the last attempt, and
-     * with words that say how long nobody listened. For tcp:// and unix://. */
+     * with words that say how long nobody listened. For tcp://, tls:// and
+     * unix://.
+     */
     TMSG_ENDPOINT_WAIT = 1 << 0,
 
     /* With reconnect: the endpoint ends with PEER_LOST when the process that it
@@ -139,18 +141,19 @@ typedef struct tmsg_endpoint_params {
 /* Starts to connect to a listener and returns at once. `url` is
  * "tcp://host:port" (a name, an IPv4 address, or an IPv6 address in brackets,
  * with its device where it is link-local: [fe80::1%eth0]; "host:port" alone
- * means tcp), "unix:///path", or "ucx://host:port" for a
- * peer that uses UCXX (docs/ucxx.md: maps of one tensor, nothing ACKED). Sends
- * may follow immediately: they wait for the connection, and fail with its
- * error if it cannot be made. To wait for it, see tmsg_endpoint_ready().
- * *params (NULL: defaults) is copied. The caller frees *endpoint_p with
- * tmsg_endpoint_destroy(). Errors here: INVALID_PARAM (the URL, a field),
- * NOT_FOUND (a device; those that are here are named), UNSUPPORTED (reconnect
- * to a ucx:// peer, a key, or to wait), NO_MEMORY. Errors of the connection:
- * NOT_FOUND (host), UNREACHABLE, TIMED_OUT, REFUSED (also for want of a key
- * that the listener knows), INSECURE (the listener did not prove a key of the
- * keyring), CORRUPT (somebody changed what it said), INCOMPATIBLE (both
- * versions are named), PEER_LOST. */
+ * means tcp), "tls://host:port", all of which is encrypted, "unix:///path", or
+ * "ucx://host:port" for a peer that uses UCXX (docs/ucxx.md: maps of one
+ * tensor, nothing ACKED). Sends may follow immediately: they wait for the
+ * connection, and fail with its error if it cannot be made. To wait for it, see
+ * tmsg_endpoint_ready(). *params (NULL: defaults) is copied. The caller frees
+ * *endpoint_p with tmsg_endpoint_destroy(). Errors here: INVALID_PARAM (the
+ * URL, a field, tls:// with neither `tls` nor a keyring), NOT_FOUND (a device;
+ * those that are here are named), UNSUPPORTED (reconnect to a ucx:// peer, a
+ * key, or to wait), NO_MEMORY. Errors of the connection: NOT_FOUND (host),
+ * UNREACHABLE, TIMED_OUT, REFUSED (also for want of a key that the listener
+ * knows), INSECURE (the listener did not prove a key of the keyring, or by its
+ * certificate that it is the one that is meant), CORRUPT (somebody changed what
+ * it said), INCOMPATIBLE (both versions are named), PEER_LOST. */
 TMSG_API tmsg_status_t tmsg_endpoint_connect(
     tmsg_worker_t *worker, const char *url,
     const tmsg_endpoint_params_t *params, tmsg_endpoint_t **endpoint_p);

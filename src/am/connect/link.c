@@ -447,6 +447,10 @@ static void read_frames(tmsg_endpoint_t *endpoint)
     if (tmsg_endpoint_is_down(endpoint)) {
         return;
     }
+    if (status == TMSG_ERR_REFUSED && !endpoint->dialling &&
+        fails_in_tls(endpoint, status)) {
+        endpoint->admit.turned = TMSG_TURNED_WRONG_KEY;
+    }
     /* Frames in our buffer do not make the socket readable. */
     link->unread = status == TMSG_OK;
     if (link->unread) {

@@ -28,6 +28,7 @@
 #include "am/recv/fetch_queue.h"
 #include "am/send/queue.h"
 #include "am/staging/copy.h"
+#include "am/tls/tls.h"
 #include "am/ucx/backing.h"
 #include "am/ucx/reads.h"
 #include "am/ucx/survey.h"
@@ -552,6 +553,7 @@ static bool add_lending(cJSON *object, const tmsg_endpoint_t *endpoint)
 tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
                                      char **json_p)
 {
+    const char *cipher;
     tmsg_status_t state = tmsg_endpoint_status(endpoint);
     const tmsg_hello_t *peer;
     cJSON *object = cJSON_CreateObject();
@@ -568,6 +570,8 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
     tmsg_worker_lock(endpoint->worker);
     endpoint = tmsg_endpoint_now(endpoint);
     peer = &endpoint->peer_hello;
+    cipher = endpoint->link.fd < 0 ? NULL
+                                   : tmsg_secure_cipher(&endpoint->link.stream);
     tmsg_transport_list(endpoint, transports, sizeof(transports));
     snprintf(ucx, sizeof(ucx), "%u.%u.%u", peer->ucx_major, peer->ucx_minor,
              peer->ucx_patch);
@@ -580,6 +584,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
         add_words(object, "carrier",
                   tmsg_carrier_is_stream(endpoint) ? "stream" : "ucx") &&
         add_words(object, "why", endpoint->why) &&
+        (cipher == NULL || add_words(object, "cipher", cipher)) &&
         (endpoint->admit.principal == NULL ||
          add_words(object, "principal", endpoint->admit.principal)) &&
         add_words(object, "transport",

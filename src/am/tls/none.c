@@ -52,6 +52,12 @@ const char *tmsg_secure_peer(const tmsg_frame_stream_t *stream)
     (void)stream;
     return NULL;
 }
+
+const char *tmsg_secure_cipher(const tmsg_frame_stream_t *stream)
+{
+    (void)stream;
+    return NULL;
+}
 #else
 typedef int tmsg_tls_is_there_t; /* a file has to declare something */
 #endif

@@ -155,6 +155,7 @@ static bool expect_host(tmsg_secure_t *secure, const char *host)
 
     snprintf(secure->host, sizeof(secure->host), "%s",
              name[0] == '\0' ? "localhost" : name);
+    secure->host[strcspn(secure->host, "%")] = '\0'; /* [fe80::1%eth0] */
     if (X509_VERIFY_PARAM_set1_ip_asc(param, secure->host) == 1) {
         return true;
     }
@@ -530,10 +531,25 @@ tmsg_status_t tmsg_secure_frames(tmsg_tls_t *tls, const char *host,
     return status;
 }
 
-const char *tmsg_secure_peer(const tmsg_frame_stream_t *stream)
+/* Returns what encrypts the frames; NULL: nothing does yet. */
+static const tmsg_secure_t *secure_of(const tmsg_frame_stream_t *stream)
 {
     const tmsg_secure_t *secure =
         stream->io == &secure_io ? stream->io_arg : NULL;
 
-    return secure != NULL && secure->up ? secure->principal : NULL;
+    return secure != NULL && secure->up ? secure : NULL;
+}
+
+const char *tmsg_secure_peer(const tmsg_frame_stream_t *stream)
+{
+    const tmsg_secure_t *secure = secure_of(stream);
+
+    return secure != NULL ? secure->principal : NULL;
+}
+
+const char *tmsg_secure_cipher(const tmsg_frame_stream_t *stream)
+{
+    const tmsg_secure_t *secure = secure_of(stream);
+
+    return secure != NULL ? SSL_get_cipher_name(secure->ssl) : NULL;
 }

@@ -31,6 +31,10 @@ tmsg_status_t tmsg_secure_frames(tmsg_tls_t *tls, const char *host,
  * they are not encrypted. */
 const char *tmsg_secure_peer(const tmsg_frame_stream_t *stream);
 
+/* Returns the cipher of such frames, as "TLS_AES_128_GCM_SHA256"; NULL: none
+ * yet, or they are not encrypted. */
+const char *tmsg_secure_cipher(const tmsg_frame_stream_t *stream);
+
 /* Readies a connection for large amounts. */
 void tmsg_secure_widen(tmsg_secure_t *secure);
 
