@@ -12,6 +12,7 @@
 
 #include "am/tls/secure.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/params.h"
 #include "core/refs.h"
 
@@ -212,6 +213,18 @@ static tmsg_status_t load_crl(X509_STORE *store, const char *path)
     return TMSG_OK;
 }
 
+/* Warns of a certificate of this side that peers will not take. */
+static void check_time(SSL_CTX *context, const char *path)
+{
+    const X509 *cert = SSL_CTX_get0_certificate(context);
+
+    if (X509_cmp_current_time(X509_get0_notAfter(cert)) < 0) {
+        tmsg_log(TMSG_LOG_WARN, "tls: certificate %s has expired", path);
+    } else if (X509_cmp_current_time(X509_get0_notBefore(cert)) > 0) {
+        tmsg_log(TMSG_LOG_WARN, "tls: certificate %s is not yet valid", path);
+    }
+}
+
 static tmsg_status_t load_files(SSL_CTX *context,
                                 const tmsg_tls_settings_t *settings)
 {
@@ -223,6 +236,9 @@ static tmsg_status_t load_files(SSL_CTX *context,
     }
     if (status == TMSG_OK) {
         status = load_key(context, settings);
+    }
+    if (status == TMSG_OK) {
+        check_time(context, settings->cert);
     }
     if (status == TMSG_OK && settings->ca != NULL) {
         status = check_there("ca", settings->ca);

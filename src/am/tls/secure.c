@@ -20,6 +20,9 @@
 /* Records without data, one behind the other: a peer that sends more of them
  * only wants to keep this side busy. */
 #define EMPTY_MOST 32
+/* Encrypted bytes that a peer may leave unread: it can ask for answers of TLS's
+ * own without end. */
+#define OUT_MOST ((size_t)1024 * 1024)
 #define OUT_LEAST ((size_t)1024) /* of the buffer */
 #define OUT_USUAL                                                              \
     ((size_t)128 * 1024) /* encrypted, before the kernel has them */
@@ -496,6 +499,11 @@ static ssize_t read_secure(void *io, const struct iovec *into, size_t count)
         }
     }
     flush(secure); /* reading may have made an answer of TLS's own */
+    if (secure->out_end - secure->out_begin > OUT_MOST) {
+        tmsg_secure_fail(secure, TMSG_ERR_MALFORMED,
+                         "the peer asks for answers of TLS, and does not read "
+                         "them");
+    }
     if (all > 0) {
         return (ssize_t)all;
     }
