@@ -86,14 +86,22 @@ set(on_ucx_1_22 LD_LIBRARY_PATH=path_list_prepend:${TMSG_UCX_1_22}
                 TMSG_OTHER_HALF=set:1 # support/test_scale.h
                 "PYTEST_ADDOPTS=set:-m 'not once'")
 
+# What an entry took when that was last written down: those that take long begin
+# first, so that none of them is what all wait for in the end.
+file(STRINGS ${PROJECT_SOURCE_DIR}/tests/seconds.txt lines REGEX "^[a-z]")
+foreach(line IN LISTS lines)
+    string(REGEX MATCH "^([^ ]+) (.+)$" line "${line}")
+    set(cost_of_${CMAKE_MATCH_1} ${CMAKE_MATCH_2})
+endforeach()
+
 # tmsg_add_test(<name> COMMAND <word>... [LABELS <label>...]
 #               [ENVIRONMENT <NAME=value>...] [TIMEOUT <seconds>]
 #               [TWICE | TWICE_IN_SOAK] [COST <seconds>] [PROCESSORS <count>])
 #
 # add_test with our environment and time limit. TWICE: once more as
 # <name>@ucx1.22, the same binaries with that runtime; TWICE_IN_SOAK: that one
-# by `make soak` alone. COST: it begins before those that name none, so that it
-# is not what all wait for in the end.
+# by `make soak` alone. COST: its place in the order in which they begin, where the
+# seconds of a processor in tests/seconds.txt do not tell, because it waits.
 function(tmsg_add_test name)
     cmake_parse_arguments(test "TWICE;TWICE_IN_SOAK" "TIMEOUT;COST;PROCESSORS"
                           "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
@@ -101,11 +109,9 @@ function(tmsg_add_test name)
         set(test_TIMEOUT 300) # for what hangs: a busy machine is ten times slower
     endif()
     set(schedule)
-    foreach(property IN ITEMS COST PROCESSORS)
-        if(test_${property})
-            list(APPEND schedule ${property} ${test_${property}})
-        endif()
-    endforeach()
+    if(test_PROCESSORS)
+        set(schedule PROCESSORS ${test_PROCESSORS})
+    endif()
     set(names ${name})
     set(second)
     set(labels ${test_LABELS})
@@ -124,6 +130,10 @@ function(tmsg_add_test name)
     foreach(each IN LISTS names)
         tmsg_when(when ${each})
         string(REPLACE "/" ":" file ${each})
+        set(cost ${cost_of_${each}})
+        if(test_COST)
+            set(cost ${test_COST})
+        endif()
         list(POP_FRONT test_COMMAND program)
         if(TARGET ${program}) # as add_test() itself would have it
             set(program $<TARGET_FILE:${program}>)
@@ -134,6 +144,7 @@ function(tmsg_add_test name)
                  ${test_prefix} ${test_COMMAND})
         set_tests_properties(${each} PROPERTIES
             TIMEOUT ${test_TIMEOUT} LABELS "${test_LABELS}" ${schedule}
+            COST "${cost}"
             ENVIRONMENT
             "${test_environment};${TMSG_UCX_SIZES};${test_ENVIRONMENT}")
         if(TMSG_SANITIZE)
@@ -189,12 +200,14 @@ endfunction()
 # skipped. What the library warns of is beside the output of one that fails.
 function(tmsg_test name source)
     set(jobs 1)
+    set(cost)
     if(name IN_LIST TMSG_PATIENT)
         set(jobs 4)
+        set(cost COST 20)
     endif()
     string(REPLACE "/" "_" target test_${name})
     tmsg_program(${target} SOURCES ${source} LIBRARIES tmsg_criterion)
-    tmsg_add_test(${name} ${ARGN}
+    tmsg_add_test(${name} ${ARGN} ${cost}
         COMMAND $<TARGET_FILE:${target}> --jobs ${jobs} --timeout 250 --color=never
                 --ascii --verbose
         ENVIRONMENT TENSORMSG_LOG=warn ${TMSG_TURNS})

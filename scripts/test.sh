@@ -2,7 +2,7 @@
 # test.sh BUILD_DIR [CTEST_OPTION...]: runs the tests of a build, then lists
 # each test that was skipped with its reason, and the counts. ctest shows
 # nothing of an entry that passes, so a skip inside of one is else never seen.
-# Tests wait for much of their time: five run at once on two processors ($JOBS).
+# Tests wait for much of their time: six run at once on two processors ($JOBS).
 # Where up to three entries failed, each is run once more with nothing beside it,
 # and passes if that does: it is listed, and what it printed first is kept beside
 # the log.
@@ -17,7 +17,7 @@ failures=$build/Testing/Temporary/LastTestsFailed.log
 rm -f "$log" "$failures" "$log.beside" "$build"/Testing/seconds/*
 rc=0
 jobs=${JOBS:-$(nproc)}
-ctest --test-dir "$build" --output-on-failure -j $((jobs * 2 + 1)) "$@" ||
+ctest --test-dir "$build" --output-on-failure -j $((jobs * 3)) "$@" ||
     rc=$?
 [ -f "$log" ] || exit "$((rc ? rc : 1))"
 
