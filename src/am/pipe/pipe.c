@@ -70,12 +70,14 @@ static void leave_busy(tmsg_pipe_t *pipe)
     }
 }
 
-/* Gives a pipe its turn. Of what is left then, nothing may tell. */
+/* Gives a pipe its turn. Of what is left then, nothing may tell: what `io` has
+ * read ahead, the socket does not show. */
 static unsigned turn_pipe(tmsg_pipe_t *pipe, bool reads)
 {
     bool more = false;
     size_t moved;
 
+    reads |= pipe->busy;
     leave_busy(pipe);
     moved = reads ? tmsg_pipe_read(pipe, &more) : 0;
     moved += tmsg_pipe_write(pipe);

@@ -26,7 +26,9 @@ typedef struct {
     tmsg_pipes_t pipes;
     tmsg_pipe_t *pipe;
     int fd;
-    size_t most; /* bytes that one call moves; 0: all */
+    size_t most;    /* bytes that one call moves; 0: all */
+    uint8_t *hoard; /* what was read ahead; NULL: nothing is */
+    size_t hoard_begin, hoard_end;
     unsigned came;
     size_t header_bytes[MESSAGES], bytes[MESSAGES];
     uint8_t first[MESSAGES];  /* byte of each payload that came along */
@@ -58,11 +60,30 @@ static size_t trim(const end_t *end, const struct iovec *list, size_t count,
     return used;
 }
 
+/* Reads what was read ahead, which the socket does not have any more. */
+static ssize_t read_hoard(end_t *end, const struct iovec *into, size_t count)
+{
+    size_t begin = end->hoard_begin;
+
+    for (size_t i = 0; i < count; i++) {
+        size_t left = end->hoard_end - end->hoard_begin;
+        size_t bytes = into[i].iov_len < left ? into[i].iov_len : left;
+
+        memcpy(into[i].iov_base, end->hoard + end->hoard_begin, bytes);
+        end->hoard_begin += bytes;
+    }
+    errno = EAGAIN;
+    return end->hoard_begin == begin ? -1 : (ssize_t)(end->hoard_begin - begin);
+}
+
 static ssize_t read_some(void *io, const struct iovec *into, size_t count)
 {
     end_t *end = io;
     struct iovec some[128];
 
+    if (end->hoard != NULL) {
+        return read_hoard(end, into, count);
+    }
     return tmsg_pipe_plain_io.read(tmsg_pipe_socket(end->fd), some,
                                    trim(end, into, count, some));
 }
@@ -267,6 +288,49 @@ Test(pipe, carries_by_any_split)
         ends.b.most = most;
         carry(&ends, 9 * KIB, 5);
     }
+    close_ends(&ends);
+}
+
+/* Has b say so many messages, all of which a has read ahead. */
+static void hoard(ends_t *ends, unsigned messages, size_t bytes)
+{
+    size_t room = messages * (bytes + KIB);
+    uint8_t *data = pattern(bytes, 1);
+
+    ends->a.hoard = malloc(room);
+    must_true(ends->a.hoard != NULL);
+    for (unsigned i = 0; i < messages; i++) {
+        send_to(&ends->b, data, bytes, 0, TMSG_PIPE_EAGER);
+    }
+    for (unsigned i = 0; i < ROUNDS / 10; i++) {
+        ssize_t got = recv(ends->a.fd, ends->a.hoard + ends->a.hoard_end,
+                           room - ends->a.hoard_end, MSG_DONTWAIT);
+
+        ends->a.hoard_end += got > 0 ? (size_t)got : 0;
+        tmsg_pipes_progress(&ends->b.pipes);
+    }
+    must_true(ends->a.hoard_end > messages * bytes);
+    free(data);
+}
+
+/* More of it than it reads in a turn, and meanwhile it may write again. */
+Test(pipe, reads_what_was_read_ahead)
+{
+    enum { AHEAD = 60, BACK = 20 };
+    uint8_t *data = pattern(30 * KIB, 3);
+    ends_t ends;
+
+    open_ends(&ends);
+    hoard(&ends, AHEAD, 30 * KIB);
+    for (unsigned i = 0; i < BACK; i++) {
+        send_to(&ends.a, data, 30 * KIB, 0, TMSG_PIPE_EAGER);
+    }
+    tmsg_pipes_progress(&ends.b.pipes);
+    settle(&ends);
+    must_eq(ends.a.came, AHEAD);
+    must_eq(ends.b.came, BACK);
+    free(ends.a.hoard);
+    free(data);
     close_ends(&ends);
 }
 
