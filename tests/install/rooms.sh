@@ -44,6 +44,12 @@ if grep -rnE --include='*.h' "$include_ucx" src; then
     failed=1
 fi
 
+# src/am/tls contains OpenSSL in the same way.
+if grep -rnE '^ *# *include *[<"]openssl/' src | grep -v '^src/am/tls/'; then
+    echo 'not allowed there: a header of OpenSSL, which is for src/am/tls' >&2
+    failed=1
+fi
+
 # What anybody may expect is tested as anybody would use it.
 outside="tests/am/engine/test_conformance.c tests/am/engine/test_self.c
     tests/am/connect/test_counterparts.c tests/am/engine/test_callbacks.c
