@@ -372,6 +372,9 @@ bool tmsg_frame_wants_writing(tmsg_frame_stream_t *stream)
     bool wants;
 
     pthread_mutex_lock(&stream->lock);
+    if (stream->io != NULL && used_bytes(&stream->out) > 0) {
+        flush_stream(stream); /* the socket may have taken the rest since */
+    }
     wants =
         stream->io != NULL ? !is_settled(stream) : pending_bytes(stream) > 0;
     pthread_mutex_unlock(&stream->lock);

@@ -323,6 +323,7 @@ static int shake_hands(tmsg_secure_t *secure)
         ERR_clear_error();
         secure->read_all = false;
         rc = SSL_do_handshake(secure->ssl);
+        flush(secure); /* an alert, too: who fails is not asked again */
         if (rc != 1 && SSL_get_error(secure->ssl, rc) != SSL_ERROR_WANT_READ) {
             tmsg_secure_explain(secure);
             return EPROTO;
@@ -332,6 +333,18 @@ static int shake_hands(tmsg_secure_t *secure)
         return EAGAIN;
     }
     return judge_peer(secure) ? 0 : EPROTO;
+}
+
+/* Begins the handshake for a side that has something to write, and leaves the
+ * rest to reading: what comes behind the handshake would be read ahead here,
+ * and nobody would be told of it. Returns 0 when it is over. */
+static int begin_hands(tmsg_secure_t *secure)
+{
+    if (secure->failed == TMSG_OK && (!secure->dialling || secure->begun)) {
+        return EAGAIN;
+    }
+    secure->begun = true;
+    return shake_hands(secure);
 }
 
 /* Takes a new key for what is sent, when this one has encrypted enough. */
@@ -400,7 +413,7 @@ static ssize_t write_secure(void *io, const struct iovec *from, size_t count)
     size_t all = 0, skip = 0;
 
     if (!secure->up) {
-        int error = shake_hands(secure);
+        int error = begin_hands(secure);
 
         if (error != 0) {
             return fail_with(error);

@@ -30,6 +30,7 @@ struct tmsg_secure {
     tmsg_tls_t *tls;
     int fd;
     bool dialling;
+    bool begun;     /* the dialling side has said the first word */
     bool up;        /* the handshake is over, and the peer proved */
     bool read_all;  /* the socket had no more */
     bool ended;     /* the peer closed the connection */
