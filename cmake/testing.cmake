@@ -222,12 +222,15 @@ endfunction()
 # tmsg_test_room(<room> [arguments of tmsg_add_test])
 #
 # One executable and one ctest entry, <room>/x, for each test_x.c here, or in a
-# folder here. A file
+# folder here; those of a folder tls only where there is tls://. A file
 # with the line "/* ctest: once" is left out of TWICE: UCX has no part in what it
 # tests, or others show that part. "/* ctest: twice" is TWICE by itself, and
 # "/* ctest: twice in soak" TWICE_IN_SOAK.
 function(tmsg_test_room room)
     file(GLOB sources CONFIGURE_DEPENDS test_*.c */test_*.c)
+    if(NOT TMSG_TLS)
+        list(FILTER sources EXCLUDE REGEX "/tls/test_[^/]*$")
+    endif()
     foreach(source IN LISTS sources)
         cmake_path(GET source STEM stem)
         string(REGEX REPLACE "^test_" "" stem ${stem})

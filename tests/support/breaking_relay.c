@@ -162,6 +162,9 @@ relay_t *relay_open(const char *to)
     relay->fd = strncmp(to, "unix://", 7) == 0
                     ? listen_unix(relay->url, sizeof(relay->url))
                     : raw_listen(relay->url, sizeof(relay->url));
+    if (strncmp(to, "tls://", 6) == 0) {
+        memcpy(relay->url, "tls", 3);
+    }
     relay->wake = eventfd(0, EFD_CLOEXEC);
     must_true(relay->wake >= 0);
     pthread_mutex_init(&relay->lock, NULL);

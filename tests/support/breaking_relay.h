@@ -9,8 +9,8 @@
 
 typedef struct relay relay_t;
 
-/* Passes on to a URL of the same kind, tcp://127.0.0.1:port or unix:///path;
- * runs in a thread of its own. */
+/* Passes on to a URL of the same kind, tcp://127.0.0.1:port (or tls://) or
+ * unix:///path; runs in a thread of its own. */
 relay_t *relay_open(const char *to);
 void relay_close(relay_t *relay);
 

@@ -33,6 +33,9 @@ static const char outward[] = "not admitted: a key is asked for here, and none "
 static const char outward_older[] =
     "not admitted: a key is asked for here, and a version of tensormsg without "
     "admission, as the peer's is, cannot prove one";
+/* By TLS the peer has proved a name, which is not the one that is asked for. */
+static const char outward_tls[] =
+    "not admitted: the session is one with another principal";
 
 void tmsg_admit_begin(tmsg_endpoint_t *endpoint, tmsg_keyring_t *keyring,
                       tmsg_tls_t *tls)
@@ -159,7 +162,9 @@ static tmsg_status_t turn_peer_away(tmsg_endpoint_t *endpoint,
 {
     endpoint->admit.turned = turned;
     tmsg_handshake_tell(endpoint, TMSG_ERR_REFUSED,
-                        turned == TMSG_TURNED_OLDER ? outward_older : outward);
+                        turned == TMSG_TURNED_OLDER   ? outward_older
+                        : endpoint->admit.tls != NULL ? outward_tls
+                                                      : outward);
     return tmsg_error_set(endpoint->dialling ? TMSG_ERR_INSECURE
                                              : TMSG_ERR_REFUSED,
                           "not admitted: %s", why);

@@ -605,6 +605,10 @@ tmsg_status_t tmsg_link_accepted(tmsg_endpoint_t *endpoint, int fd,
     link->handshake_bytes = terms->handshake_bytes;
     link->wanting_ucx = terms->wanting_ucx;
     tmsg_sock_peer_name(fd, endpoint->peer_url, sizeof(endpoint->peer_url));
+    if (tmsg_schemes[link->url.kind]->secure) {
+        tmsg_url_rename(endpoint->peer_url, sizeof(endpoint->peer_url),
+                        link->url.kind);
+    }
     link->connected = true;
     link->listener = listener;
     link->strange = true;

@@ -136,13 +136,20 @@ static tmsg_status_t open_file(const char *what, const char *path, int *fd_p)
                                          "tls: %s %s", what, path);
 }
 
+typedef struct {
+    const char *password;
+    bool asked;
+} password_t;
+
 /* Tells OpenSSL the password, which otherwise asks at the terminal. */
 static int tell_password(char *into, int room, int writing, void *arg)
 {
-    const char *password = arg;
+    password_t *asking = arg;
+    const char *password = asking->password;
     size_t bytes = password == NULL ? 0 : strlen(password);
 
     (void)writing;
+    asking->asked = true;
     if (bytes == 0 || bytes > (size_t)room) {
         return -1;
     }
@@ -150,11 +157,34 @@ static int tell_password(char *into, int room, int writing, void *arg)
     return (int)bytes;
 }
 
+/* Reads a private key, which may be encrypted. */
+static tmsg_status_t read_key(const tmsg_tls_settings_t *settings, int fd,
+                              EVP_PKEY **key_p)
+{
+    password_t asking = {.password = settings->password};
+    BIO *bio = BIO_new_fd(fd, BIO_NOCLOSE);
+
+    *key_p = bio == NULL
+                 ? NULL
+                 : PEM_read_bio_PrivateKey(bio, NULL, tell_password, &asking);
+    BIO_free(bio);
+    if (*key_p != NULL) {
+        return TMSG_OK;
+    }
+    if (!asking.asked) {
+        return file_failed("key", settings->key);
+    }
+    ERR_clear_error();
+    return tmsg_error_set(
+        TMSG_ERR_MALFORMED, "tls: key %s is encrypted: %s", settings->key,
+        settings->password == NULL ? "it needs its password"
+                                   : "the password is not the right one");
+}
+
 static tmsg_status_t load_key(SSL_CTX *context,
                               const tmsg_tls_settings_t *settings)
 {
     EVP_PKEY *key = NULL;
-    BIO *bio = NULL;
     int fd;
     tmsg_status_t status = open_file("key", settings->key, &fd);
 
@@ -162,22 +192,16 @@ static tmsg_status_t load_key(SSL_CTX *context,
         status = tmsg_key_file_check(settings->key, fd);
     }
     if (status == TMSG_OK) {
-        bio = BIO_new_fd(fd, BIO_NOCLOSE);
-        key = bio == NULL ? NULL
-                          : PEM_read_bio_PrivateKey(bio, NULL, tell_password,
-                                                    settings->password);
-        if (key == NULL || SSL_CTX_use_PrivateKey(context, key) != 1) {
-            status = file_failed("key", settings->key);
-        }
+        status = read_key(settings, fd, &key);
     }
-    if (status == TMSG_OK && SSL_CTX_check_private_key(context) != 1) {
+    if (status == TMSG_OK && (SSL_CTX_use_PrivateKey(context, key) != 1 ||
+                              SSL_CTX_check_private_key(context) != 1)) {
         ERR_clear_error();
         status = tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                                 "tls: key %s is not that of certificate %s",
                                 settings->key, settings->cert);
     }
     EVP_PKEY_free(key);
-    BIO_free(bio);
     if (fd >= 0) {
         close(fd);
     }

@@ -159,6 +159,12 @@ static void explain(tmsg_secure_t *secure, int error, X509 *cert)
             "that %s (its extended key usage)",
             who, secure->dialling ? "listens" : "dials");
         break;
+    case X509_V_ERR_CERT_CHAIN_TOO_LONG:
+        tmsg_secure_fail(secure, status,
+                         "not admitted: the peer's chain of certificates is "
+                         "longer than this side's depth, %u",
+                         tmsg_tls_settings(secure->tls)->depth);
+        break;
     default:
         tmsg_secure_fail(secure, status,
                          "not admitted: the certificate of %s: %s", who,
