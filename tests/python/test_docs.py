@@ -350,14 +350,14 @@ class Terminal:
             time.sleep(0.01)
 
     def listen(self, *words):
-        words = ["tcp://127.0.0.1:0" if word.startswith("tcp://") else word
+        words = [re.sub(r"^(tcp|tls)://.*", r"\1://127.0.0.1:0", word)
                  for word in words]
         it = self.opened.enter_context(
             cli.receiver(*words[1:], command=words[0], cwd=self.folder))
         self.url = it.url
 
     def ran(self, command):
-        command = re.sub(r"tcp://[\w.]+:\w+", lambda _: self.url, command)
+        command = re.sub(r"(tcp|tls)://[\w.]+:\w+", lambda _: self.url, command)
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command], cwd=self.folder,
             env=self.env, capture_output=True, text=True, timeout=BOUND)
@@ -419,7 +419,7 @@ WAYS = [
     (r"tensormsg perf\b", Terminal.options),
     (r"(\w+=\S+ )*tensormsg ", Terminal.ran),
     (r"(\w+=\S+ )+\./program", Terminal.ran),
-    (r"ldd |cp ", Terminal.ran),
+    (r"ldd |cp |openssl |printf |touch |echo ", Terminal.ran),
     (r"build/examples/(server|offer) ", Terminal.serve),
     (r"build/examples/", Terminal.ran),
     (r"cc mine\.c|\./mine", Terminal.built),
@@ -445,15 +445,16 @@ def commands(code):
 
 
 def sessions():
-    """Each block is one, but those of the tutorial follow each other."""
-    tutorial = []
+    """Each block is one, but those of some pages follow each other."""
+    pages = {"docs/tutorial.md": [], "docs/tls.md": []}
     for block in blocks("sh", "console"):
         page, code = block.values
-        if page == "docs/tutorial.md":
-            tutorial.append(code)
+        if page in pages:
+            pages[page].append(code)
         else:
             yield pytest.param([code], id=block.id)
-    yield pytest.param(tutorial, id="docs/tutorial.md")
+    for page, codes in pages.items():
+        yield pytest.param(codes, id=page)
 
 
 @pytest.mark.parametrize("session", list(sessions()))
