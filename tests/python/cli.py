@@ -66,6 +66,13 @@ class Receiver:
         return self.end()
 
 
+def has_tls():
+    """Whether the library was built with OpenSSL."""
+    needs = subprocess.run(["ldd", TOOL], capture_output=True, text=True,
+                           check=True).stdout
+    return "libssl" in needs
+
+
 @contextlib.contextmanager
 def receiver(*words, **options):
     """A receiver that does not outlive the test."""

@@ -15,10 +15,23 @@ static int fail(const char *what)
     return 1;
 }
 
+/* Makes a keyring, without which there is no tls://. */
+static tmsg_status_t make_keyring(tmsg_keyring_t **keyring_p)
+{
+    uint8_t key[TMSG_KEY_BYTES];
+    tmsg_status_t status = tmsg_key_generate(key);
+
+    if (status == TMSG_OK) {
+        status = tmsg_keyring_create(keyring_p);
+    }
+    return status == TMSG_OK ? tmsg_keyring_add(*keyring_p, "alice", key)
+                             : status;
+}
+
 static tmsg_status_t open_url(tmsg_worker_t *worker, const char *how,
                               const char *url)
 {
-    const tmsg_listener_params_t params = {
+    tmsg_listener_params_t params = {
         .field_mask = TMSG_LISTENER_PARAM_KEYRING |
                       TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED,
         .keyring = NULL,
@@ -27,11 +40,15 @@ static tmsg_status_t open_url(tmsg_worker_t *worker, const char *how,
     tmsg_listener_t *listener = NULL;
     tmsg_endpoint_t *endpoint;
     tmsg_request_t *ready;
-    tmsg_status_t status;
+    tmsg_status_t status = TMSG_OK;
 
-    if (strcmp(how, "listen") == 0) {
+    if (strncmp(url, "tls:", 4) == 0) {
+        status = make_keyring(&params.keyring);
+    }
+    if (status == TMSG_OK && strcmp(how, "listen") == 0) {
         status = tmsg_listener_create(worker, url, &params, &listener);
-    } else {
+        tmsg_keyring_destroy(params.keyring);
+    } else if (status == TMSG_OK) {
         status = tmsg_endpoint_connect(worker, url, NULL, &endpoint);
         if (status == TMSG_OK) {
             status = tmsg_endpoint_ready(endpoint, &ready);

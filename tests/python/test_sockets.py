@@ -144,6 +144,8 @@ def test_listening_opens_what_the_documents_say(row, tmp_path):
     host = outside()
     if "//A" in row and host is None or "::1" in row and not has_ipv6():
         return  # this machine has no such address
+    if row.startswith("tls:") and not cli.has_tls():
+        return  # nor this library tls://
     row_url, _, by_ucx = row.partition("`, ")
     url = row_url.replace("//A", f"//{host}").replace("/path", f"{tmp_path}/s")
     if url.startswith("ucx://"):
