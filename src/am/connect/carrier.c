@@ -57,8 +57,10 @@ tmsg_status_t tmsg_carrier_check(const char *what, int32_t carrier,
 int32_t tmsg_carrier_usual(const tmsg_context_t *context, tmsg_url_kind_t kind,
                            const char *devices)
 {
-    return tmsg_schemes[kind]->socket && devices[0] == '\0' ? context->carrier
-                                                            : TMSG_CARRIER_AUTO;
+    return tmsg_schemes[kind]->socket && !tmsg_schemes[kind]->secure &&
+                   devices[0] == '\0'
+               ? context->carrier
+               : TMSG_CARRIER_AUTO;
 }
 
 void tmsg_carrier_ask(tmsg_endpoint_t *endpoint, int32_t carrier)
