@@ -10,6 +10,12 @@
  *     belongs to that device, else the device's primary context;
  *   - TMSG_STREAM_NONE: the device's primary context.
  *
+ * While another thread captures a stream into a graph, in the mode that is the
+ * default (torch.cuda.graph() uses it), calls as innocent as cuEventQuery() of
+ * any thread invalidate the capture. Within a scope they do not: its thread is
+ * in the relaxed mode. A stream that is captured itself gets no work of ours:
+ * it would be recorded, and not done.
+ *
  * A primary context is retained, and so stays alive, only if the application
  * uses the device. It does if the primary context is active or
  * tmsg_domain_use() has named the device. Otherwise the scope creates nothing
@@ -37,12 +43,15 @@ typedef struct {
     bool own; /* the stream is the domain's own, and the caller waits for it */
     void *stream; /* CUstream */
     void *context;
+    bool relaxed;     /* `capture_mode` is to be given back */
+    int capture_mode; /* of this thread, before the scope */
 } tmsg_cuda_scope_t;
 
 /* Begins a scope for a stream. If `stream` is TMSG_STREAM_NONE, the scope uses
  * the domain's stream `own`. Errors: UNSUPPORTED (no driver, or the application
  * does not use the device), NOT_FOUND (no such device), INVALID_PARAM (a stream
- * of another kind, or the handle 0), IO, NO_MEMORY. */
+ * of another kind, or the handle 0), BUSY (the stream is being captured), IO,
+ * NO_MEMORY. */
 tmsg_status_t tmsg_cuda_enter(tmsg_device_t device, tmsg_stream_t stream,
                               tmsg_cuda_own_t own, tmsg_cuda_scope_t *scope_p);
 

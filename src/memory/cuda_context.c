@@ -10,6 +10,7 @@
 #define NON_BLOCKING 1             /* CU_STREAM_NON_BLOCKING */
 #define MEMORY_POOLS_SUPPORTED 115 /* a CUdevice_attribute */
 #define LAST_DEFAULT_STREAM 2      /* 1: legacy, 2: per thread */
+#define RELAXED 2                  /* CU_STREAM_CAPTURE_MODE_RELAXED */
 
 typedef struct {
     bool named; /* tmsg_domain_use() has named the device */
@@ -114,6 +115,38 @@ static void pop_context(const tmsg_cuda_scope_t *scope)
     }
 }
 
+/* Puts this thread into the relaxed mode of capture. A call that failed with
+ * the error of earlier work may have been done: it is repeated, and what is not
+ * RELAXED then is the mode before. */
+static void relax_capture(tmsg_cuda_scope_t *scope)
+{
+    const tmsg_cuda_functions_t *fn = scope->fn;
+    int mode = RELAXED, again = RELAXED, result;
+
+    if (fn->cuThreadExchangeStreamCaptureMode == NULL) {
+        return;
+    }
+    result = fn->cuThreadExchangeStreamCaptureMode(&mode);
+    if (result != TMSG_CU_SUCCESS) {
+        fn->cuThreadExchangeStreamCaptureMode(&again);
+    }
+    scope->capture_mode = again != RELAXED ? again : mode;
+    scope->relaxed = scope->capture_mode != RELAXED;
+}
+
+static void end_scope(const tmsg_cuda_scope_t *scope)
+{
+    int mode = scope->capture_mode;
+
+    pop_context(scope);
+    if (scope->relaxed &&
+        scope->fn->cuThreadExchangeStreamCaptureMode(&mode) !=
+            TMSG_CU_SUCCESS &&
+        mode != RELAXED) { /* else it was done */
+        scope->fn->cuThreadExchangeStreamCaptureMode(&mode);
+    }
+}
+
 /* A context that is current already is not pushed. Nothing is pushed either if
  * the current context is unknown. So if `context` is current after
  * cuCtxPushCurrent(), that call has pushed it, whatever the driver returned. */
@@ -204,6 +237,27 @@ static tmsg_status_t enter_stream(const tmsg_cuda_driver_t *driver,
     return push_primary(driver, scope->device, scope);
 }
 
+static tmsg_status_t refuse_captured(const tmsg_cuda_scope_t *scope)
+{
+    int capturing = 0, result;
+
+    if (scope->fn->cuStreamIsCapturing == NULL) {
+        return TMSG_OK;
+    }
+    result = scope->fn->cuStreamIsCapturing(scope->stream, &capturing);
+    if (result != TMSG_CU_CAPTURE_IMPLICIT && capturing == 0) {
+        return TMSG_OK; /* another error is told by the calls that follow */
+    }
+    return tmsg_error_set(TMSG_ERR_BUSY,
+                          "the CUDA stream is being captured into a graph%s: "
+                          "what is done in it would be recorded, and not done; "
+                          "use another stream, or end the capture first",
+                          result == TMSG_CU_CAPTURE_IMPLICIT
+                              ? " (another stream of its context is, which the "
+                                "legacy default stream joins)"
+                              : "");
+}
+
 static tmsg_status_t check_cuda_stream(tmsg_stream_t stream)
 {
     if (stream.kind == TMSG_STREAM_NONE) {
@@ -236,8 +290,12 @@ tmsg_status_t tmsg_cuda_enter(tmsg_device_t device, tmsg_stream_t stream,
         return status;
     }
     scope.fn = &driver->fn;
+    relax_capture(&scope);
     if (stream.kind == TMSG_STREAM_CUDA) {
         status = enter_stream(driver, stream, &scope);
+        if (status == TMSG_OK) {
+            status = refuse_captured(&scope);
+        }
     } else {
         status = push_primary(driver, device.id, &scope);
         if (status == TMSG_OK) {
@@ -245,11 +303,32 @@ tmsg_status_t tmsg_cuda_enter(tmsg_device_t device, tmsg_stream_t stream,
         }
     }
     if (status != TMSG_OK) {
-        pop_context(&scope);
+        end_scope(&scope);
         return status;
     }
     *scope_p = scope;
     return TMSG_OK;
+}
+
+/* Makes the context of some device current that is in use. */
+static tmsg_status_t push_any(const tmsg_cuda_driver_t *driver,
+                              tmsg_cuda_scope_t *scope)
+{
+    if (get_current(&driver->fn, &scope->context) == TMSG_CU_SUCCESS &&
+        scope->context != NULL) {
+        return TMSG_OK;
+    }
+    for (int id = 0; id < driver->devices && id < TMSG_CUDA_DEVICES; id++) {
+        tmsg_status_t status = push_primary(driver, id, scope);
+
+        /* UNSUPPORTED means that the device is not in use; the loop goes on. */
+        if (status != TMSG_ERR_UNSUPPORTED) {
+            return status;
+        }
+    }
+    return tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                          "no CUDA device is in use here: no primary context "
+                          "is active, and no tmsg_domain_use() has named one");
 }
 
 tmsg_status_t tmsg_cuda_enter_any(tmsg_cuda_scope_t *scope_p)
@@ -262,34 +341,28 @@ tmsg_status_t tmsg_cuda_enter_any(tmsg_cuda_scope_t *scope_p)
         return status;
     }
     scope.fn = &driver->fn;
-    if (get_current(&driver->fn, &scope.context) == TMSG_CU_SUCCESS &&
-        scope.context != NULL) {
+    relax_capture(&scope);
+    status = push_any(driver, &scope);
+    if (status == TMSG_OK) {
         *scope_p = scope;
-        return TMSG_OK;
+    } else {
+        end_scope(&scope);
     }
-    for (int id = 0; id < driver->devices && id < TMSG_CUDA_DEVICES; id++) {
-        status = push_primary(driver, id, &scope);
-        if (status == TMSG_OK) {
-            *scope_p = scope;
-        }
-        /* UNSUPPORTED means that the device is not in use; the loop goes on. */
-        if (status != TMSG_ERR_UNSUPPORTED) {
-            return status;
-        }
-    }
-    return tmsg_error_set(TMSG_ERR_NOT_FOUND,
-                          "no CUDA device is in use here: no primary context "
-                          "is active, and no tmsg_domain_use() has named one");
+    return status;
 }
 
 tmsg_status_t tmsg_cuda_enter_context(void *context, tmsg_cuda_scope_t *scope_p)
 {
     const tmsg_cuda_driver_t *driver = tmsg_cuda_driver();
     tmsg_cuda_scope_t scope = {.fn = &driver->fn, .device = -1};
-    tmsg_status_t status = push_context(driver, context, &scope);
+    tmsg_status_t status;
 
+    relax_capture(&scope);
+    status = push_context(driver, context, &scope);
     if (status == TMSG_OK) {
         *scope_p = scope;
+    } else {
+        end_scope(&scope);
     }
     return status;
 }
@@ -314,7 +387,7 @@ tmsg_status_t tmsg_cuda_leave(const tmsg_cuda_scope_t *scope, int result,
         result = waited;
         call = waited == TMSG_CU_SUCCESS ? call : "cuStreamSynchronize";
     }
-    pop_context(scope);
+    end_scope(scope);
     return tmsg_cuda_check(tmsg_cuda_driver(), result, call);
 }
 

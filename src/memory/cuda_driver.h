@@ -34,7 +34,8 @@ enum {
     TMSG_CU_NO_DEVICE = 100,
     TMSG_CU_INVALID_CONTEXT = 201,
     TMSG_CU_NOT_READY = 600,
-    TMSG_CU_ALREADY_REGISTERED = 712
+    TMSG_CU_ALREADY_REGISTERED = 712,
+    TMSG_CU_CAPTURE_IMPLICIT = 906
 };
 
 typedef uint64_t tmsg_cu_address_t; /* CUdeviceptr */
@@ -46,8 +47,8 @@ typedef struct {
 /* Holds the driver's functions under their names in NVIDIA's reference.
  * CUcontext, CUstream, CUevent and CUmemoryPool are pointers; CUdevice is an
  * int. Functions marked "optional" are NULL if the driver lacks them. The first
- * three functions, those whose names begin with cuDevice or cuCtx, and
- * cuPointerGetAttributes need no current context. All others need one. */
+ * three functions, those whose names begin with cuDevice, cuCtx or cuThread,
+ * and cuPointerGetAttributes need no current context. All others need one. */
 typedef struct {
     int (*cuInit)(unsigned flags);
     int (*cuDriverGetVersion)(int *version);
@@ -94,7 +95,9 @@ typedef struct {
     int (*cuStreamDestroy)(void *stream);
     int (*cuStreamSynchronize)(void *stream);
     int (*cuStreamWaitEvent)(void *stream, void *event, unsigned flags);
-    int (*cuStreamGetCtx)(void *stream, void **context); /* optional */
+    int (*cuStreamGetCtx)(void *stream, void **context);   /* optional */
+    int (*cuStreamIsCapturing)(void *stream, int *status); /* optional */
+    int (*cuThreadExchangeStreamCaptureMode)(int *mode);   /* optional */
     int (*cuEventCreate)(void **event, unsigned flags);
     int (*cuEventDestroy)(void *event);
     int (*cuEventRecord)(void *event, void *stream);

@@ -455,6 +455,7 @@ API int cuMemAlloc_v2(uint64_t *address, size_t bytes)
     uintptr_t base;
 
     IN_CONTEXT;
+    fake_unsafe();
     if (bytes == 0) {
         return INVALID_VALUE;
     }
@@ -483,6 +484,7 @@ static bool is_here(uintptr_t address, const char *name)
 API int cuMemFree_v2(uint64_t address)
 {
     IN_CONTEXT;
+    fake_unsafe();
     return is_here((uintptr_t)address, __func__) &&
                    fake_free((uintptr_t)address, NULL)
                ? fake_end_late()
@@ -524,6 +526,7 @@ API int cuMemFreeAsync(uint64_t address, void *handle)
 API int cuMemHostRegister_v2(void *data, size_t bytes, unsigned flags)
 {
     IN_CONTEXT;
+    fake_unsafe();
     if (flags != 1 || number("FAKE_CUDA_PIN", OK) != OK) {
         return flags != 1 ? INVALID_VALUE : number("FAKE_CUDA_PIN", OK);
     }
@@ -596,6 +599,8 @@ const fake_cuda_t *fake_cuda(void)
         .alloc = app_alloc,
         .stream = app_stream,
         .context = own_context,
+        .capture = fake_capture,
+        .captured = fake_captured,
     };
 
     return &control;

@@ -49,6 +49,10 @@ typedef struct {
     /* A stream of the device's primary context, which is in use from then on.
      */
     void *(*stream)(int device);
+    /* Begins to capture a stream (NULL: ends that), in the global mode, and
+     * returns whether the capture is not invalidated so far. */
+    void (*capture)(void *stream);
+    bool (*captured)(void);
     /* A context of the application's own; it is not made current. */
     void *(*context)(int device);
 } fake_cuda_t;

@@ -26,7 +26,8 @@ enum {
     NOT_READY = 600,
     ILLEGAL_ADDRESS = 700,
     ALREADY_REGISTERED = 712,
-    NOT_REGISTERED = 713
+    NOT_REGISTERED = 713,
+    CAPTURE_IMPLICIT = 906
 };
 
 typedef struct {
@@ -50,6 +51,12 @@ int fake_begin(const char *name, bool needs_context);
     } while (0)
 #define ANYWHERE BEGIN(false)
 #define IN_CONTEXT BEGIN(true)
+
+/* What a call does that threads of the global mode may not make while a stream
+ * is captured: it invalidates the capture. */
+void fake_unsafe(void);
+void fake_capture(void *stream);
+bool fake_captured(void);
 
 /* The device of the current context. */
 int fake_current(void);

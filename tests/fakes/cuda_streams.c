@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Copies, streams and events of the libcuda.so.1 that is none. */
+#include <stdatomic.h>
+
 #include "fakes/cuda_inside.h"
 
 /* Strict where the driver may forgive: device memory is of the device that is
@@ -123,6 +125,52 @@ API int cuStreamGetCtx(void *handle, void **context)
 }
 #endif
 
+/* The stream that is captured, if one is. CUDA's reference, "Stream
+ * Management": cuStreamBeginCapture(), cuThreadExchangeStreamCaptureMode(). */
+static void *_Atomic capture;
+static atomic_bool invalid;
+static _Thread_local int mode; /* 0: global, 1: of this thread, 2: relaxed */
+
+void fake_capture(void *stream)
+{
+    invalid = false;
+    capture = stream;
+}
+
+bool fake_captured(void) { return capture != NULL && !invalid; }
+
+void fake_unsafe(void)
+{
+    if (capture != NULL && mode == 0) {
+        invalid = true;
+    }
+}
+
+#if FAKE_CUDA_AGE >= 10010
+API int cuStreamIsCapturing(void *stream, int *status)
+{
+    IN_CONTEXT;
+    if (capture != NULL && stream == (void *)1) {
+        return CAPTURE_IMPLICIT;
+    }
+    *status = stream == capture ? invalid ? 2 : 1 : 0;
+    return fake_end(OK);
+}
+
+API int cuThreadExchangeStreamCaptureMode(int *wanted)
+{
+    int before = mode;
+
+    ANYWHERE;
+    if (*wanted < 0 || *wanted > 2) {
+        return INVALID_VALUE;
+    }
+    mode = *wanted;
+    *wanted = before;
+    return fake_end(OK);
+}
+#endif
+
 API int cuEventCreate(void **event, unsigned flags)
 {
     IN_CONTEXT;
@@ -161,6 +209,7 @@ API int cuEventRecord(void *event, void *handle)
 API int cuEventQuery(void *event)
 {
     IN_CONTEXT;
+    fake_unsafe();
     if (!fake_event_ok(event, __func__) || !fake_event_here(event, __func__)) {
         return INVALID_HANDLE;
     }

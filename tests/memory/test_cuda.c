@@ -170,6 +170,60 @@ Test(cuda, takes_the_default_streams_of_the_current_context)
     free(own);
 }
 
+/* What the library does while the application captures, in whatever thread. */
+static void work_amid(tmsg_stream_t stream)
+{
+    void *data = new_data(gpu0, 4, none), *event;
+    char out[4];
+
+    must(cuda->copy_in(NULL, gpu0, data, "abc", 4, none));
+    must(cuda->copy_out(NULL, gpu0, out, data, 4, none));
+    must(cuda->event_record(NULL, gpu0, stream, &event));
+    finish(event);
+    must(cuda->pin(NULL, out, sizeof(out)));
+    cuda->unpin(NULL, out, sizeof(out));
+    cuda->free(NULL, gpu0, data, 4, none);
+}
+
+Test(cuda, leaves_captures_of_others_alone)
+{
+    tmsg_stream_t captured = new_stream(0), other = new_stream(0);
+    tmsg_cu_address_t data = 0;
+    void *context = application_context(0);
+
+    if (fn->cuThreadExchangeStreamCaptureMode == NULL) {
+        cr_skip("a driver that cannot be told so");
+    }
+    fake->capture(inside(captured));
+    work_amid(other);
+    cr_expect(fake->captured(), "the library invalidated the capture");
+    must_eq(fn->cuCtxPushCurrent(context), 0);
+    must_eq(fn->cuMemAlloc(&data, 4), 0);
+    cr_expect(!fake->captured(), "the thread is in its own mode again");
+    must_eq(fn->cuMemFree(data), 0);
+    must_eq(fn->cuCtxPopCurrent(&context), 0);
+    fake->capture(NULL);
+}
+
+Test(cuda, puts_nothing_into_a_stream_that_is_captured)
+{
+    tmsg_stream_t stream = new_stream(0);
+    void *data = new_data(gpu0, 4, none), *event;
+
+    if (fn->cuStreamIsCapturing == NULL) {
+        cr_skip("a driver that cannot tell");
+    }
+    fake->capture(inside(stream));
+    must_be(cuda->copy_in(NULL, gpu0, data, "abc", 4, stream), TMSG_ERR_BUSY);
+    must_say(tmsg_error_message(), "is being captured into a graph");
+    must_be(cuda->event_record(NULL, gpu0, legacy, &event), TMSG_ERR_BUSY);
+    must_say(tmsg_error_message(), "another stream of its context is");
+    fake->capture(NULL);
+    must(cuda->copy_in(NULL, gpu0, data, "abc", 4, stream));
+    drain(gpu0, stream);
+    cuda->free(NULL, gpu0, data, 4, none);
+}
+
 static void round_trip(tmsg_stream_t stream)
 {
     static char from[70000], to[70000];

@@ -174,7 +174,7 @@ static const char done_without[] =
     "cuCtxPopCurrent_v2 cuDeviceGetName cuDeviceGetUuid_v2 cuDeviceGetUuid "
     "cuDeviceGetPCIBusId cuDeviceGetAttribute cuDeviceGet cuCtxGetCurrent "
     "cuCtxGetDevice cuPointerGetAttributes cuMemRetainAllocationHandle "
-    "cuMemRelease";
+    "cuMemRelease cuThreadExchangeStreamCaptureMode cuStreamIsCapturing";
 
 /* What such a call makes nobody hears of, if it says that it made nothing. */
 static const char makes_block[] = "cuMemAlloc_v2 cuMemAllocAsync";
@@ -186,7 +186,12 @@ static void *current; /* of the application's, while all happens, or NULL */
 static void must_be_restored(void)
 {
     void *context;
+    int mode = 0;
 
+    if (fn->cuThreadExchangeStreamCaptureMode != NULL) {
+        must_eq(fn->cuThreadExchangeStreamCaptureMode(&mode), 0);
+        must_eq(mode, 0);
+    }
     must_eq(fake->depth(), current != NULL);
     must_eq(fn->cuCtxGetCurrent(&context), 0);
     must_true(context == current);
