@@ -441,15 +441,19 @@ tmsg_status_t tmsg_cuda_use(void *arg, tmsg_device_t device)
     return status;
 }
 
-static void write_uuid(const tmsg_cu_uuid_t *uuid, char *text, size_t bytes)
+/* Writes it as NVML and CUDA_VISIBLE_DEVICES do. A part of a GPU (MIG) has an
+ * identity of its own; only its name tells that it is a part. */
+static void write_uuid(const tmsg_cu_uuid_t *uuid, const char *name, char *text,
+                       size_t bytes)
 {
     const unsigned char *b = uuid->bytes;
 
     snprintf(text, bytes,
-             "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-"
+             "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-"
              "%02x%02x%02x%02x%02x%02x",
-             b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10],
-             b[11], b[12], b[13], b[14], b[15]);
+             strstr(name, " MIG ") != NULL ? "MIG" : "GPU", b[0], b[1], b[2],
+             b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12],
+             b[13], b[14], b[15]);
 }
 
 /* This function needs no context. Fields that an older driver cannot tell stay
@@ -479,7 +483,7 @@ tmsg_status_t tmsg_cuda_identify(void *arg, tmsg_device_t device,
     }
     if (driver->fn.cuDeviceGetUuid != NULL &&
         driver->fn.cuDeviceGetUuid(&uuid, handle) == TMSG_CU_SUCCESS) {
-        write_uuid(&uuid, identity.uuid, sizeof(identity.uuid));
+        write_uuid(&uuid, identity.name, identity.uuid, sizeof(identity.uuid));
     }
     if (driver->fn.cuDeviceGetPCIBusId(said, sizeof(said), handle) ==
             TMSG_CU_SUCCESS &&

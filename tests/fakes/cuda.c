@@ -236,7 +236,8 @@ static int check_device(int device)
 API int cuDeviceGetName(char *name, int bytes, int device)
 {
     ANYWHERE;
-    snprintf(name, (size_t)bytes, "Fake GPU %d", device);
+    snprintf(name, (size_t)bytes, "Fake GPU %d%s", device,
+             getenv("FAKE_CUDA_MIG") == NULL ? "" : " MIG 1g.10gb");
     return fake_end(check_device(device));
 }
 

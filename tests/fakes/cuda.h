@@ -11,7 +11,8 @@
  * FAKE_CUDA_VERSION: what cuDriverGetVersion() says. FAKE_CUDA_MISSING: names
  * that cuGetProcAddress() does not know. FAKE_CUDA_POOLS 0: the devices have no
  * memory pools. FAKE_CUDA_DOMAIN: of their bus ids, which NVML knows as well,
- * "0000" by default. FAKE_CUDA_PIN: what cuMemHostRegister() says. */
+ * "0000" by default. FAKE_CUDA_PIN: what cuMemHostRegister() says.
+ * FAKE_CUDA_MIG: each is a part of a GPU. */
 #ifndef TMSG_TESTS_FAKES_CUDA_H
 #define TMSG_TESTS_FAKES_CUDA_H
 

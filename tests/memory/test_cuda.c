@@ -487,6 +487,18 @@ Test(cuda, registers_host_memory_once)
     cuda->unpin(NULL, host, sizeof(host));
 }
 
+Test(cuda, says_which_part_of_a_device_it_is)
+{
+    tmsg_device_identity_t identity;
+
+    setenv("FAKE_CUDA_MIG", "1", 1);
+    must(cuda->identify(NULL, gpu1, &identity));
+    if (fn->cuDeviceGetUuid != NULL) {
+        cr_expect_str_eq(identity.uuid,
+                         "MIG-10111213-1415-1617-1819-1a1b1c1d1e1f");
+    }
+}
+
 Test(cuda, says_which_device_it_is)
 {
     tmsg_device_identity_t identity;
