@@ -83,6 +83,12 @@ static int read_in(BIO *bio, char *data, size_t room, size_t *done_p)
     ssize_t n;
 
     BIO_clear_retry_flags(bio);
+    *done_p = 0;
+    if (secure->drained) { /* the loop tells of what has come since */
+        secure->read_all = true;
+        BIO_set_retry_read(bio);
+        return 0;
+    }
     do {
         n = recv(secure->fd, data, room, MSG_DONTWAIT);
     } while (n < 0 && errno == EINTR);
@@ -94,6 +100,7 @@ static int read_in(BIO *bio, char *data, size_t room, size_t *done_p)
             memcpy(secure->begin + secure->begin_bytes, data, more);
             secure->begin_bytes += (unsigned)more;
         }
+        secure->drained = (size_t)n < room;
         *done_p = (size_t)n;
         return 1;
     }
@@ -105,7 +112,6 @@ static int read_in(BIO *bio, char *data, size_t room, size_t *done_p)
     } else {
         secure->read_error = errno;
     }
-    *done_p = 0;
     return 0;
 }
 
@@ -319,6 +325,7 @@ static int shake_hands(tmsg_secure_t *secure)
     if (secure->failed != TMSG_OK) {
         return EPROTO;
     }
+    secure->drained = false;
     do {
         ERR_clear_error();
         secure->read_all = false;
@@ -494,7 +501,6 @@ static ssize_t read_secure(void *io, const struct iovec *into, size_t count)
     tmsg_secure_t *secure = io;
     size_t all = 0;
 
-    secure->read_all = false;
     if (!secure->up) {
         int error = shake_hands(secure);
 
@@ -503,6 +509,7 @@ static ssize_t read_secure(void *io, const struct iovec *into, size_t count)
         }
     }
     secure->read_all = false;
+    secure->drained = false;
     for (size_t i = 0; i < count; i++) {
         size_t bytes = read_place(secure, into[i].iov_base, into[i].iov_len);
 

@@ -33,6 +33,7 @@ struct tmsg_secure {
     bool begun;     /* the dialling side has said the first word */
     bool up;        /* the handshake is over, and the peer proved */
     bool read_all;  /* the socket had no more */
+    bool drained;   /* it gave less than there was room for */
     bool ended;     /* the peer closed the connection */
     int read_error; /* errno of the socket; 0: none */
     int write_error;
