@@ -55,7 +55,8 @@ typedef struct tmsg_call_metrics {
                                                          * counted or not */
     uint64_t long_handlers; /* a server's: times that a handler has held the
                              * thread that progresses for a second or more,
-                             * which the log says the first time */
+                             * which the log says the first time, and those of
+                             * tmsg_metrics_note_long() */
     uint64_t reserved[4];   /* 0; later versions have further fields there */
 } tmsg_call_metrics_t;
 
@@ -82,6 +83,13 @@ TMSG_API tmsg_status_t tmsg_metrics_latency(tmsg_worker_t *worker,
  * CLOSED, NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_metrics_late_replies(tmsg_worker_t *worker,
                                                  uint64_t *count_p);
+
+/* Counts one of `long_handlers` of a method of the worker's server. For a
+ * program that runs its handlers elsewhere than on the thread that progresses,
+ * in an event loop, and sees there that one holds up the others. Errors:
+ * INVALID_PARAM (a NULL), NOT_FOUND (no such method), CLOSED, NO_MEMORY. */
+TMSG_API tmsg_status_t tmsg_metrics_note_long(tmsg_worker_t *worker,
+                                              const char *method);
 
 /* All of it as Prometheus reads it (text exposition format 0.0.4), ended by a
  * newline; "" where nothing was counted. Families: tensormsg_calls_total and,

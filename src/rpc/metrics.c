@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "core/map.h"
+#include "core/shown.h"
 #include "rpc/builtin.h"
 #include "rpc/stall.h"
 
@@ -267,6 +269,34 @@ tmsg_status_t tmsg_metrics_read(tmsg_worker_t *worker, tmsg_side_t side,
         tmsg_hub_unlock(hub);
     }
     return status;
+}
+
+tmsg_status_t tmsg_metrics_note_long(tmsg_worker_t *worker, const char *name)
+{
+    tmsg_method_t *method = NULL;
+    tmsg_status_t status;
+    tmsg_hub_t *hub;
+
+    if (worker == NULL || name == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "metrics: a pointer is NULL");
+    }
+    status = hub_of(worker, &hub);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    tmsg_hub_lock(hub);
+    if (hub->server != NULL) {
+        method = tmsg_method_find(hub->server, name, strlen(name));
+    }
+    if (method != NULL) {
+        method->longs++;
+    }
+    tmsg_hub_unlock(hub);
+    return method != NULL ? TMSG_OK
+                          : tmsg_error_set(TMSG_ERR_NOT_FOUND,
+                                           "metrics: no method '%s' is served",
+                                           tmsg_shown_short(name).text);
 }
 
 /* Returns the latency in ns that `millionths` of the ended calls do not exceed.

@@ -479,6 +479,17 @@ Test(stall, a_handler_that_holds_the_thread_is_named)
                            &metrics));
     must_eq(metrics.long_handlers, 0);
     must_eq(lines, 1);
+    must(tmsg_metrics_note_long(scene.pair.a.worker, "echo"));
+    must(tmsg_metrics_read(scene.pair.a.worker, TMSG_SIDE_SERVER, "echo",
+                           &metrics));
+    must_eq(metrics.long_handlers, 1);
+    must_be(tmsg_metrics_note_long(scene.pair.a.worker, "none"),
+            TMSG_ERR_NOT_FOUND);
+    must_say(tmsg_error_message(), "no method 'none' is served");
+    must_be(tmsg_metrics_note_long(scene.pair.b.worker, "echo"),
+            TMSG_ERR_NOT_FOUND);
+    must_be(tmsg_metrics_note_long(scene.pair.a.worker, NULL),
+            TMSG_ERR_INVALID_PARAM);
     close_scene(&scene);
     tmsg_log_set(TMSG_LOG_NONE, NULL, NULL);
 }

@@ -103,16 +103,21 @@ def test_a_handler_that_holds_the_loop_is_in_the_metrics():
                 for method in "double", 'a "b"', "refuse":
                     with contextlib.suppress(tensormsg.ApplicationFailed):
                         await ep.call(method, X, timeout=WAIT)
-            listener._hub.long_handlers.update({"double": 2, 'a "b"': 11})
+                for method, count in ("double", 2), ('a "b"', 11):
+                    for _ in range(count):
+                        listener._hub.note_long(method)
+                told = (await ep.call("tensormsg.describe"))["metrics"]
             assert listener.describe()["long_handlers"] == 13
-            return server.metrics(), server.metrics_text()
+            return server.metrics(), server.metrics_text(), \
+                told.tobytes().decode()
 
-    metrics, text = asyncio.run(main())
+    metrics, text, told = asyncio.run(main())
     for method, shown, count in ("double", "double", 2), (
             'a "b"', r'a \"b\"', 11), ("refuse", "refuse", 0):
         assert metrics[method].long_handlers == count
         assert 'tensormsg_long_handlers_total{side="server",' \
             f'method="{shown}"}} {count}\n' in text
+        assert f'method="{shown}"}} {count}\n' in told
 
 
 def samples_of(collector):

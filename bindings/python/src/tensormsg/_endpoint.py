@@ -359,7 +359,7 @@ class BaseListener(Stays, Generic[H]):
         "lent_bytes", "fetches", "running_calls", "long_handlers" (how often one
         held the event loop for a second) and others."""
         described = self._hub.describe_listener(self._listener)
-        described["long_handlers"] = sum(self._hub.long_handlers.values())
+        described["long_handlers"] = self._hub.long_handlers
         return described
 
     def _serving(self, make: Callable[..., S], **options: Any) -> S:

@@ -265,7 +265,7 @@ class Hub:
         self.pulls = False  # somebody receives messages
         self.methods: List[Any] = []  # handlers, by the numbers C has for them
         self.offering = threading.Lock()  # who adds one
-        self.long_handlers: Dict[str, int] = {}  # how often they held the loop
+        self.long_handlers = 0  # how often one held the loop
         self._listens = False
         self.place = ""  # where it listens
         self.presence: Optional[Presence] = None  # of a listener's peers
@@ -381,6 +381,15 @@ class Hub:
 
     def leave(self) -> None:
         lib.tmsgpy_hub_leave(self.hub)
+
+    def note_long(self, method: str) -> None:
+        """Counts a handler that holds the loop, which the library cannot see."""
+        self.enter()
+        try:
+            lib.tmsg_metrics_note_long(self.worker, method.encode())
+        finally:
+            self.leave()
+        self.long_handlers += 1
 
     @property
     def closed(self) -> bool:

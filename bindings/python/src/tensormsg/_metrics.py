@@ -12,8 +12,6 @@ from .errors import NotFound, check
 
 _SERIES = re.compile(r'^tensormsg_calls_in_flight\{side="(\w+)",method="'
                      r'((?:[^"\\]|\\.)*)"\}', re.MULTILINE)
-_LONG = re.compile(r'^(tensormsg_long_handlers_total\{side="server",method="'
-                   r'((?:[^"\\]|\\.)*)"\}) \d+$', re.MULTILINE)
 _ESCAPE = re.compile(r"\\(.)")
 _PERCENTILES = 500_000, 900_000, 990_000, 999_000
 _NUMBERS = ("ended", "in_flight", "rejected", "retried", "sent_bytes",
@@ -69,11 +67,7 @@ class CallMetrics(NamedTuple):
 
 def metrics_text(hub: Hub) -> str:
     """All that was counted of both sides, as Prometheus reads it."""
-    made = hub.text_of(lib.tmsg_metrics_text, hub.worker)
-    # The library does not see what holds an event loop.
-    return made if not hub.long_handlers else _LONG.sub(
-        lambda found: f"{found[1]} {hub.long_handlers.get(_name(found[2]), 0)}",
-        made)
+    return hub.text_of(lib.tmsg_metrics_text, hub.worker)
 
 
 def _name(escaped: str) -> str:
@@ -130,6 +124,4 @@ def called(hub: Hub) -> Dict[str, CallMetrics]:
 
 def served(hub: Hub) -> Dict[str, CallMetrics]:
     """Of the methods that are served here, whose handlers run in Python."""
-    return {method: counted._replace(
-        long_handlers=hub.long_handlers.get(method, 0)) for method, counted in
-        _all(hub, "server", lib.TMSG_SIDE_SERVER).items()}
+    return _all(hub, "server", lib.TMSG_SIDE_SERVER)

@@ -11,7 +11,8 @@ import inspect
 import logging
 import threading
 import weakref
-from typing import Any, AsyncIterator, Callable, Dict, List, Optional, Union
+from typing import Any, AsyncIterator, Callable, Dict, List, Optional, Set, \
+    Union
 
 from ._lib import hot, lib
 from ._loop import LoopHub
@@ -72,6 +73,7 @@ class TaskServer(BaseServer[LoopHub]):
         self._ended = asyncio.Event()
         self._thread: Optional[int] = None  # the loop's
         self._long = Long()
+        self._named: Set[str] = set()  # handlers that held the loop
         self._beats: List[bool] = []  # the loop went on since then
         self._stalls = Stalls()
         hub.server = weakref.ref(self)
@@ -93,9 +95,9 @@ class TaskServer(BaseServer[LoopHub]):
             return
         long.said = True
         name = request.method
-        counts = self._hub.long_handlers
-        counts[name] = counts.get(name, 0) + 1
-        if counts[name] == 1:
+        self._hub.note_long(name)
+        if name not in self._named:
+            self._named.add(name)
             assert frame is not None
             _log.warning(
                 "handler '%s' has held the event loop for %.1f s (in %s): "
