@@ -100,6 +100,8 @@ async def scenario(call):
     assert np.array_equal(error.details["level"], np.arange(3))
     again = pickle.loads(pickle.dumps(error))
     assert (again.code, again.reason) == (-7, error.reason)
+    assert again.details["at"] == "x"
+    assert np.array_equal(again.details["level"], np.arange(3))
 
     for method, kind, words, ran in (
             ("refuse", tensormsg.Unavailable, "not now", True),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -64,6 +65,35 @@ def test_an_exception_keeps_its_words(status):
         assert (one.status, one.reason, one.peer) == (status, "why", "who")
         assert str(one) == "why" and isinstance(one, tensormsg.Error)
     assert type(again) is type(error)
+
+
+class Stubborn:
+    def __reduce__(self):
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+@pytest.mark.parametrize("make", [
+    lambda: tensormsg.errors.error_of(-24, "why", "who"),
+    lambda: tensormsg.CallError("why", code=3)])
+def test_an_exception_is_pickled_with_the_details_that_can_be(make, protocol):
+    error = make()
+    error.code = 3
+    for details, kept in (({"x": [1, "2"]}, True), ({"x": Stubborn()}, False),
+                          (threading.Lock(), False), ({"f": lambda: 0}, False)):
+        error.details = details
+        again = pickle.loads(pickle.dumps(error, protocol))
+        assert type(again) is type(error) and again.reason == "why"
+        assert (again.code, again.status) == (3, error.status)
+        assert again.details == (details if kept else None)
+        assert error.details is details
+    error.details = {"x": np.arange(1 << 20)}
+    tracemalloc.start()
+    pickle.dumps(error, 5, buffer_callback=lambda buffer: None)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+    error.details["me"] = error
+    assert pickle.loads(pickle.dumps(error, protocol)).reason == "why"
 
 
 @pytest.mark.parametrize("place, kind, base", [

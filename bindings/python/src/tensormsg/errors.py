@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import enum
+import threading
+from pickle import dumps
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Type
 
 from ._lib import hot, lib, text
@@ -47,6 +49,26 @@ class Status(enum.IntEnum):
         return made
 
 
+_trying = threading.local()
+
+
+def _pickled(details: Any, protocol: int) -> Any:
+    """These, if they can be pickled, else None: of an exception its words matter
+    more."""
+    if details is None or getattr(_trying, "on", False):
+        return details  # those of an exception that is among others' details
+    _trying.on = True
+    try:
+        # By protocol 5 nothing of an array is copied for that.
+        dumps(details, protocol, buffer_callback=None if protocol < 5
+              else lambda buffer: None)
+    except Exception:
+        return None
+    finally:
+        _trying.on = False
+    return details
+
+
 class Error(Exception):
     """What the library answered. `status` is its Status, `reason` its words in
     one line, `peer` the peer that it is about ("tcp://10.0.0.7:4000 (pid 4711
@@ -55,6 +77,8 @@ class Error(Exception):
     Of a call that failed: `code`, the number that its handler gave, or 0;
     `details`, the message that came with it, or None; `may_have_run`, False
     where it is certain that no handler saw the call. None of what is no call.
+
+    It can be pickled, with `details` where these can, else without.
     """
 
     status: Status
@@ -77,9 +101,10 @@ class Error(Exception):
     def __str__(self) -> str:
         return self.reason
 
-    def __reduce__(self) -> Tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: Any) -> Tuple[Any, ...]:
         return type(self), (self.reason, int(self.status), self.peer), {
-            "code": self.code, "may_have_run": self.may_have_run}
+            "code": self.code, "may_have_run": self.may_have_run,
+            "details": _pickled(self.details, protocol)}
 
 
 class InvalidParam(Error, ValueError):
@@ -181,7 +206,8 @@ class ApplicationFailed(Error):
 class CallError(Exception):
     """For handlers to raise: the call fails with `status` (APPLICATION, unless
     said), `code` (an int of 32 bits), these words and `details`, a dict as of a
-    reply. Its caller gets ApplicationFailed, or the class of that status."""
+    reply. Its caller gets ApplicationFailed, or the class of that status. It can
+    be pickled, with `details` where these can, else without."""
 
     def __init__(self, reason: str = "", *, code: int = 0,
                  details: Optional[Mapping[str, Any]] = None,
@@ -191,6 +217,10 @@ class CallError(Exception):
         self.code = code
         self.details = details
         self.status = status
+
+    def __reduce_ex__(self, protocol: Any) -> Tuple[Any, ...]:
+        return type(self), self.args, {
+            **self.__dict__, "details": _pickled(self.details, protocol)}
 
 
 _classes: Dict[int, Type[Error]] = {
