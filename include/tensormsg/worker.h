@@ -297,9 +297,11 @@ TMSG_API tmsg_status_t tmsg_worker_describe(tmsg_worker_t *worker,
  * "transport", "unacknowledged_ms", "waiting_messages" (to be sent),
  * "ready_messages" (to be taken by the application, one by one of this
  * endpoint), its counters, and of "send_ns" and "ack_ns" the count, p50 and
- * p99; and "publishers", each as tmsg_publisher_describe(). It lists 256
- * endpoints; "more_endpoints" is the number of others. It is what peers get
- * that call TMSG_METHOD_DESCRIBE (tensormsg/reflect.h). *json_p is freed with
+ * p99; and "publishers", each as tmsg_publisher_describe(), with
+ * "more_subscribers". It lists 256 endpoints, 256 publishers, and of all these
+ * together 256 subscribers; "more_endpoints", "more_publishers" and
+ * "more_subscribers" are the numbers of others. It is what peers get that call
+ * TMSG_METHOD_DESCRIBE (tensormsg/reflect.h). *json_p is freed with
  * tmsg_string_free(). Errors: NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_worker_overview(tmsg_worker_t *worker,
                                             char **json_p);

@@ -165,7 +165,18 @@ Test(describe, is_not_told_to_one_that_was_dialled)
     pair_close(&pair);
 }
 
-Test(describe, lists_a_bounded_number_of_connections)
+static int count_words(const char *text, const char *words)
+{
+    int count = 0;
+
+    while ((text = strstr(text, words)) != NULL) {
+        text += strlen(words);
+        count++;
+    }
+    return count;
+}
+
+Test(describe, lists_a_bounded_number_of_what_is_there)
 {
     enum { MANY = 260 };
     const tmsg_endpoint_params_t waits = {
@@ -174,17 +185,35 @@ Test(describe, lists_a_bounded_number_of_connections)
         .flags = TMSG_ENDPOINT_WAIT,
         .connect_timeout_ms = -1};
     tmsg_endpoint_t *more[MANY];
-    char url[200], *text;
+    tmsg_publisher_t *publishers[MANY];
+    char url[200], *text, *all;
     pair_t pair;
 
     pair_open(&pair, LINK_SHM, DRIVE_THREAD, NULL, NULL);
     snprintf(url, sizeof(url), "unix://%s", scratch_path("nobody"));
     for (int i = 0; i < MANY; i++) {
         must(tmsg_endpoint_connect(pair.a.worker, url, &waits, &more[i]));
+        must(tmsg_publisher_create(pair.a.worker, NULL, &publishers[i]));
+        must(tmsg_publisher_add(publishers[i % 2], more[i], NULL));
     }
     text = told_of(&pair, "process");
     must_say(text, "\"more_endpoints\":\t5");
+    must_say(text, "\"more_publishers\":\t4");
     free(text);
+    for (int i = 2; i < MANY; i++) { /* two are left, of 130 subscribers each */
+        tmsg_publisher_destroy(publishers[i]);
+    }
+    text = told_of(&pair, "process");
+    must_eq(count_words(text, "\"under_way\""), 256);
+    must_eq(count_words(text, "\"more_subscribers\":\t4"), 1);
+    must_eq(count_words(text, "\"more_subscribers\":\t0"), 1);
+    free(text);
+    must(tmsg_publisher_describe(publishers[0], &all));
+    must_eq(count_words(all, "\"under_way\""), MANY / 2);
+    tmsg_string_free(all);
+    for (int i = 0; i < 2; i++) {
+        tmsg_publisher_destroy(publishers[i]);
+    }
     for (int i = 0; i < MANY; i++) {
         tmsg_endpoint_destroy(more[i]);
     }

@@ -14,6 +14,8 @@
 #include "serialize/json.h"
 
 #define ENDPOINTS_MOST 256
+#define PUBLISHERS_MOST 256
+#define SUBSCRIBERS_MOST 256 /* of all publishers together */
 #define NS_PER_MS UINT64_C(1000000)
 
 static const char *const state_names[] = {[TMSG_EP_CONNECTING] = "connecting",
@@ -93,20 +95,39 @@ static bool add_endpoints(cJSON *object, const tmsg_worker_t *worker)
                       count > ENDPOINTS_MOST ? count - ENDPOINTS_MOST : 0);
 }
 
+/* Adds a publisher with some of its subscribers. */
+static bool add_publisher(cJSON *array, const tmsg_publisher_t *publisher,
+                          size_t most)
+{
+    cJSON *entry = cJSON_CreateObject();
+
+    return tmsg_json_add(array, NULL, entry) &&
+           tmsg_publisher_add_description(entry, publisher, most) &&
+           add_number(entry, "more_subscribers",
+                      publisher->subscribers.count - most);
+}
+
 /* Lock held. */
 static bool add_publishers(cJSON *object, const tmsg_worker_t *worker)
 {
     cJSON *array = cJSON_AddArrayToObject(object, "publishers");
+    size_t left = SUBSCRIBERS_MOST;
+    uint64_t count = 0;
     bool ok = array != NULL;
 
     for (const tmsg_publisher_t *publisher = worker->publishers;
          publisher != NULL && ok; publisher = publisher->next) {
-        cJSON *entry = cJSON_CreateObject();
+        size_t there = publisher->subscribers.count;
+        size_t most = there < left ? there : left;
 
-        ok = tmsg_json_add(array, NULL, entry) &&
-             tmsg_publisher_add_description(entry, publisher);
+        if (count++ < PUBLISHERS_MOST) {
+            ok = add_publisher(array, publisher, most);
+            left -= most;
+        }
     }
-    return ok;
+    return ok &&
+           add_number(object, "more_publishers",
+                      count > PUBLISHERS_MOST ? count - PUBLISHERS_MOST : 0);
 }
 
 tmsg_status_t tmsg_worker_overview(tmsg_worker_t *worker, char **json_p)

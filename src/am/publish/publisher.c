@@ -601,7 +601,8 @@ static bool add_lends(cJSON *object, const tmsg_lend_counts_t *lends)
 }
 
 bool tmsg_publisher_add_description(cJSON *object,
-                                    const tmsg_publisher_t *publisher)
+                                    const tmsg_publisher_t *publisher,
+                                    size_t most)
 {
     cJSON *array;
     bool ok;
@@ -614,8 +615,8 @@ bool tmsg_publisher_add_description(cJSON *object,
          add_drops(object, publisher->drops);
     array = ok ? cJSON_AddArrayToObject(object, "subscribers") : NULL;
     ok = array != NULL;
-    for (tmsg_node_t *node = publisher->subscribers.head; node != NULL && ok;
-         node = node->next) {
+    for (tmsg_node_t *node = publisher->subscribers.head;
+         node != NULL && ok && most > 0; node = node->next, most--) {
         ok = add_subscriber(array,
                             TMSG_CONTAINER_OF(node, tmsg_subscriber_t, node));
     }
@@ -629,7 +630,8 @@ tmsg_status_t tmsg_publisher_describe(const tmsg_publisher_t *publisher,
     bool ok;
 
     tmsg_worker_lock(publisher->worker);
-    ok = object != NULL && tmsg_publisher_add_description(object, publisher);
+    ok = object != NULL &&
+         tmsg_publisher_add_description(object, publisher, SIZE_MAX);
     tmsg_worker_unlock(publisher->worker);
     return tmsg_json_finish(object, ok, json_p);
 }

@@ -164,10 +164,11 @@ void tmsg_subscribers_ended(tmsg_endpoint_t *endpoint);
  * like a newcomer, but for those that wait for it anyway. */
 void tmsg_subscribers_move(tmsg_endpoint_t *heir, tmsg_endpoint_t *old);
 
-/* Adds what tmsg_publisher_describe() tells to a JSON object. False: no
- * memory. */
+/* Adds what tmsg_publisher_describe() tells to a JSON object, of `most`
+ * subscribers. False: no memory. */
 bool tmsg_publisher_add_description(cJSON *object,
-                                    const tmsg_publisher_t *publisher);
+                                    const tmsg_publisher_t *publisher,
+                                    size_t most);
 
 /* Frees the publisher, for the application or its worker. */
 void tmsg_publisher_release(tmsg_publisher_t *publisher);

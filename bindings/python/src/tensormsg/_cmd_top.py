@@ -192,8 +192,9 @@ def lines(url: str, about: Dict[str, Any]) -> Iterator[str]:
         rates = publisher["a_second"]
         subscribers = [one for one in publisher["subscribers"]
                        if not is_ours(one["peer"])]
+        more = publisher.get("more_subscribers", 0)  # 0 of an older library
         yield f"  publisher: {amount(rates['published'])} maps/s to " \
-            f"{len(subscribers)} subscribers, " \
+            f"{len(subscribers) + more} subscribers, " \
             f"{amount(rates['dropped'])}/s dropped; {publisher['blocked']} " \
             "times it waited for room"
         yield from _table(
@@ -202,6 +203,10 @@ def lines(url: str, about: Dict[str, Any]) -> Iterator[str]:
               amount(one["a_second"]["dropped"] + one["a_second"]["failed"]),
               str(one["waiting"]), str(one["under_way"]), one["mode"]]
              for one in subscribers])
+        if more:
+            yield f"  and {more} more"
+    if about["more_publishers"]:
+        yield f"  and {about['more_publishers']} more publishers"
     yield from _table(
         ["method", "side", "calls/s", "failed/s", "p50", "p99", "calls"],
         [[hot.shown(one["method"]) or "(others)", one["side"],

@@ -163,4 +163,5 @@ def compare(now: Sample, before: Sample) -> Dict[str, Any]:
             "health": now.health, "why": now.why, "seconds": seconds,
             "worker": now.process["worker"], "endpoints": endpoints,
             "more_endpoints": now.process["more_endpoints"],
-            "publishers": publishers, "calls": calls}
+            "publishers": publishers,
+            "more_publishers": now.process.get("more_publishers", 0), "calls": calls}
