@@ -52,6 +52,11 @@ static inline size_t tmsg_pieces_list(const tmsg_pieces_t *pieces, size_t most,
     return count;
 }
 
+/* Lists zeros to be written: so many, or as many as there is room for. Returns
+ * the number of places. */
+size_t tmsg_pieces_list_zeros(uint64_t bytes, struct iovec *places,
+                              size_t room);
+
 static inline void tmsg_pieces_pass(tmsg_pieces_t *pieces, size_t moved)
 {
     pieces->left -= moved;

@@ -143,32 +143,18 @@ static bool may_fill(tmsg_bulk_t *bulk)
     return !out->waits;
 }
 
-static size_t list_zeros(const tmsg_pieces_t *bytes, size_t most,
-                         struct iovec *places)
-{
-    static uint8_t zeros[4096];
-    uint64_t left = bytes->left < most ? bytes->left : most;
-    size_t count = 0;
-
-    for (; left > 0 && count < PLACES_MOST; count++) {
-        size_t some = left < sizeof(zeros) ? (size_t)left : sizeof(zeros);
-
-        places[count] = (struct iovec){zeros, some};
-        left -= some;
-    }
-    return count;
-}
-
 /* Lists what one call is to write: the rest of a header, and bytes behind it,
  * `most` together. Returns the number of places. */
 static size_t list_out(tmsg_bulk_out_t *out, size_t most, struct iovec *places)
 {
     size_t heads = out->header_left > 0;
     size_t left = most > out->header_left ? most - out->header_left : 0;
+    uint64_t zeros = out->bytes.left < left ? out->bytes.left : left;
 
     places[0] = (struct iovec){
         out->header + sizeof(out->header) - out->header_left, out->header_left};
-    return heads + (out->fills ? list_zeros(&out->bytes, left, places + heads)
+    return heads + (out->fills ? tmsg_pieces_list_zeros(zeros, places + heads,
+                                                        PLACES_MOST)
                                : tmsg_pieces_list(&out->bytes, left,
                                                   places + heads, PLACES_MOST));
 }

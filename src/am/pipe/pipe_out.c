@@ -250,20 +250,6 @@ static void end_piece(tmsg_pipe_t *pipe)
     }
 }
 
-static size_t list_zeros(size_t bytes, struct iovec *places)
-{
-    static uint8_t zeros[4096];
-    size_t count = 0;
-
-    for (; bytes > 0 && count < PLACES - 1; count++) {
-        size_t some = bytes < sizeof(zeros) ? bytes : sizeof(zeros);
-
-        places[count] = (struct iovec){zeros, some};
-        bytes -= some;
-    }
-    return count;
-}
-
 static size_t write_piece(tmsg_pipe_t *pipe)
 {
     tmsg_pipe_piece_t *piece = &pipe->piece;
@@ -275,7 +261,8 @@ static size_t write_piece(tmsg_pipe_t *pipe)
     places[0] =
         (struct iovec){piece->frame + sizeof(piece->frame) - piece->frame_left,
                        piece->frame_left};
-    count += piece->fills ? list_zeros(piece->left, places + count)
+    count += piece->fills ? tmsg_pieces_list_zeros(piece->left, places + count,
+                                                   PLACES - count)
                           : tmsg_pieces_list(payload, piece->left,
                                              places + count, PLACES - count);
     moved = call_write(pipe, places, count, &unreadable);
