@@ -26,9 +26,10 @@ typedef struct {
     char call_data[64];
     int64_t rows[2]; /* shape of the tensor that has rows apart */
     int64_t row_strides[2];
-    uint32_t flags; /* of sends */
-    bool by_stream; /* the carrier */
-    bool serves;    /* calls, which it sends back */
+    uint32_t flags;  /* of sends */
+    bool by_stream;  /* the carrier */
+    tmsg_tls_t *tls; /* or NULL */
+    bool serves;     /* calls, which it sends back */
     bool sleeps;
     tmsg_server_t *server; /* of BENCH_UNARY, BENCH_FETCH, BENCH_CALLS */
     tmsg_offer_t *offer;   /* of BENCH_FETCH; its content is changed only where
@@ -59,13 +60,19 @@ static void send_map(map_side_t *self, tmsg_map_t *map)
     bench_must(tmsg_endpoint_send(self->endpoint, map, &params, NULL));
 }
 
+static tmsg_map_t *next_map(map_side_t *self)
+{
+    tmsg_map_t *map = self->maps[self->side.turn];
+
+    (void)bench_side_next(&self->side);
+    return map;
+}
+
 static void send_payload(bench_side_t *side)
 {
     map_side_t *self = (map_side_t *)side;
-    tmsg_map_t *map = self->maps[side->turn];
 
-    (void)bench_side_next(side);
-    send_map(self, map);
+    send_map(self, next_map(self));
 }
 
 static void send_answer(bench_side_t *side)
@@ -200,7 +207,7 @@ static void send_unary(bench_side_t *side)
         .on_done_arg = self,
     };
 
-    bench_must(tmsg_endpoint_call(self->endpoint, "echo", self->maps[0],
+    bench_must(tmsg_endpoint_call(self->endpoint, "echo", next_map(self),
                                   &params, NULL));
 }
 
@@ -231,7 +238,7 @@ static void answer_unary(void *arg, tmsg_task_t *task)
         check(self, tmsg_task_map(task));
     }
     self->side.in_flight++;
-    bench_must(tmsg_task_reply(task, self->maps[0], &params));
+    bench_must(tmsg_task_reply(task, next_map(self), &params));
     self->side.received++;
 }
 
@@ -310,11 +317,29 @@ static void make_maps(map_side_t *self)
     add(self->call, "call", self->call_data, &call_bytes);
 }
 
+static void read_certificates(map_side_t *self, const bench_run_t *run,
+                              bool dialling)
+{
+    bench_certificates_t paths;
+    const tmsg_tls_params_t params = {
+        .field_mask =
+            TMSG_TLS_PARAM_CA | TMSG_TLS_PARAM_CERT | TMSG_TLS_PARAM_KEY,
+        .ca = paths.ca,
+        .cert = paths.certificate,
+        .key = paths.key,
+    };
+
+    bench_certificates(run->folder, dialling, &paths);
+    bench_must(tmsg_tls_create(&params, &self->tls));
+}
+
 static void dial(map_side_t *self, int socket)
 {
     const tmsg_endpoint_params_t params = {
-        .field_mask = self->by_stream ? TMSG_ENDPOINT_PARAM_CARRIER : 0,
+        .field_mask = (self->by_stream ? TMSG_ENDPOINT_PARAM_CARRIER : 0) |
+                      (self->tls != NULL ? TMSG_ENDPOINT_PARAM_TLS : 0),
         .carrier = TMSG_CARRIER_STREAM,
+        .tls = self->tls,
     };
     char url[URL_BYTES] = "";
     tmsg_request_t *ready;
@@ -331,15 +356,18 @@ static void listen_for_one(map_side_t *self, int socket)
 {
     const tmsg_listener_params_t params = {
         .field_mask = TMSG_LISTENER_PARAM_ON_ACCEPT |
-                      (self->by_stream ? TMSG_LISTENER_PARAM_CARRIER : 0),
+                      (self->by_stream ? TMSG_LISTENER_PARAM_CARRIER : 0) |
+                      (self->tls != NULL ? TMSG_LISTENER_PARAM_TLS : 0),
         .on_accept = accepted,
         .on_accept_arg = self,
         .carrier = TMSG_CARRIER_STREAM,
+        .tls = self->tls,
     };
-    const char *url;
+    const char *url =
+        self->tls != NULL ? "tls://127.0.0.1:0" : "tcp://127.0.0.1:0";
 
-    bench_must(tmsg_listener_create(self->worker, "tcp://127.0.0.1:0", &params,
-                                    &self->listener));
+    bench_must(
+        tmsg_listener_create(self->worker, url, &params, &self->listener));
     url = tmsg_listener_url(self->listener);
     bench_tell(socket, url, strlen(url));
     while (self->endpoint == NULL) {
@@ -354,6 +382,7 @@ static void close_map_side(bench_side_t *side)
     tmsg_offer_destroy(self->offer);
     tmsg_server_destroy(self->server);
     tmsg_worker_destroy(self->worker);
+    tmsg_tls_destroy(self->tls);
     tmsg_context_destroy(self->context);
     for (size_t i = 0; i < side->payload_count; i++) {
         tmsg_map_destroy(self->maps[i]);
@@ -394,6 +423,9 @@ bench_side_t *bench_map_open(const bench_run_t *run, bool dialling, int socket)
     make_maps(self);
     if (run->row_bytes > 0) {
         lay_rows(self, run);
+    }
+    if (run->encrypted) {
+        read_certificates(self, run, dialling);
     }
     bench_must(tmsg_context_create(&context_params, &self->context));
     bench_must(

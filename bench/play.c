@@ -152,7 +152,7 @@ static double time_rounds(void (*go)(bench_side_t *side, unsigned rounds,
 {
     double begin;
 
-    go(side, SETTLE_ROUNDS, first);
+    go(side, rounds < SETTLE_ROUNDS ? rounds : SETTLE_ROUNDS, first);
     begin = bench_now();
     go(side, rounds, first);
     return (bench_now() - begin) / rounds;

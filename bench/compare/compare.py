@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 
+import encrypted
 import quota
 import shared
 from table import Column, Table, figures
@@ -35,7 +36,7 @@ BESIDE = {"raw ucp_am, UCXX's UCX": "tensormsg, UCXX's UCX",
           "UCXX C++": "tensormsg, UCXX's UCX"} | {
     PYTHON[way]: PYTHON["blocking"] for way in ("pickle", "ZeroMQ", "UCXX")}
 CONTROLS = {OURS, PYTHON["blocking"]}  # measured twice in a turn
-OVERS = ("shm", "tcp", "encrypted")  # as tensormsg-compare knows them
+OVERS = ("shm", "tcp", encrypted.OVER)  # as tensormsg-compare knows them
 COLUMNS = (Column("half a round trip, us", 1),
            Column("GB/s", 2, more_is_better=True))
 QUOTA = "quota"  # the last of the works where processors are shared
@@ -147,7 +148,8 @@ def intro(about):
 
 def markdown(table, shared_table, half, about):
     lines = [f"# {about['date']}: maps by all ways", "", *intro(about),
-             *about["machine"], "", *table.markdown()]
+             *about["machine"], "", *table.markdown(),
+             *encrypted.markdown(table)]
     if shared_table.seen:
         lines += [*shared.intro(about["shared_seconds"]),
                   *shared_table.markdown("###")]

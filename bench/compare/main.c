@@ -149,17 +149,30 @@ static void measure_shared(const compare_way_t *way, bench_run_t run,
            way->name, sample.value, sample.one_way * 1e6, sample.p99 * 1e6);
 }
 
-/* Two processes, each on a core of its own. */
+/* Half a call and its reply, in seconds. */
+static double measure_calls(const bench_run_t *run)
+{
+    bench_sample_t sample = measure(*run, BENCH_UNARY);
+
+    return sample.value * sample.one_way / 2;
+}
+
+/* Two processes, each on a core of its own. Calls have no bandwidth. */
 static void measure_apart(const compare_way_t *way, const bench_run_t *run,
                           const char *over)
 {
-    double latency = measure(*run, BENCH_LATENCY).value;
-    double bandwidth = measure(*run, BENCH_BANDWIDTH).value;
+    double half_round_trip =
+        way->calls ? measure_calls(run) : measure(*run, BENCH_LATENCY).value;
+    char gb_per_s[32] = "null";
 
+    if (!way->calls) {
+        snprintf(gb_per_s, sizeof(gb_per_s), "%.6f",
+                 measure(*run, BENCH_BANDWIDTH).value * 1e-9);
+    }
     printf("{\"way\": \"%s\", \"workload\": \"%s\", \"over\": \"%s\", "
-           "\"half_round_trip_us\": %.3f, \"gb_per_s\": %.6f}\n",
-           way->name, run->workload->name, over, latency * 1e6,
-           bandwidth * 1e-9);
+           "\"half_round_trip_us\": %.3f, \"gb_per_s\": %s}\n",
+           way->name, run->workload->name, over, half_round_trip * 1e6,
+           gb_per_s);
 }
 
 int main(int argc, char **argv)

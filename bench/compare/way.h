@@ -11,6 +11,7 @@ typedef struct {
     bench_opener_t open;
     bench_way_t way;              /* of raw UCX */
     bool by_stream;               /* ours */
+    bool calls;                   /* ours: calls, and their replies */
     const char *(*version)(void); /* of the library; may be NULL */
     bool has_threads;             /* of its own, which may use all cores */
     unsigned over;                /* COMPARE_*, those that it knows */

@@ -15,7 +15,16 @@ const compare_way_t compare_ways[] = {
      .over = COMPARE_CLEAR},
 #else
     {"tensormsg", .way = {.layout = BENCH_MAP}, .version = tmsg_version,
-     .over = COMPARE_CLEAR},
+#ifdef COMPARE_TLS
+     .over = COMPARE_CLEAR | COMPARE_ENCRYPTED
+#else
+     .over = COMPARE_CLEAR
+#endif
+    },
+#ifdef COMPARE_TLS
+    {"tensormsg, call", .way = {.layout = BENCH_MAP}, .calls = true,
+     .over = COMPARE_ENCRYPTED},
+#endif
     {"tensormsg, stream", .way = {.layout = BENCH_MAP}, .by_stream = true,
      .over = COMPARE_TCP},
     {"raw ucp_am", .way = {.layout = BENCH_CONTIGUOUS},
