@@ -71,7 +71,8 @@ def apart(args, workload, table):
     turns = [Turn(table, (name, over), way,
                   lambda way=way, over=over, program=program: in_c(
                       ("half_round_trip_us", "gb_per_s"), program, way,
-                      workload, over, args.seconds))
+                      workload, over, args.seconds,
+                      *["sleep"] * args.sleep))
              for over in args.over
              for way, program in ways_over(args, over).items()]
     if args.python and "shm" in args.over:
@@ -185,6 +186,8 @@ def options():
     parser.add_argument("--way", action="append", metavar="WAY",
                         help="only this one, as the tables name it; "
                         "may be given again")
+    parser.add_argument("--sleep", action="store_true", help="a side in C that "
+                        "waits does not spin: each way by its blocking call")
     parser.add_argument("--shared", choices=("only", "no"),
                         help="whether to measure where processors are shared: "
                         "only that, or not (both)")

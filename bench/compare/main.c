@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tensormsg-compare WAY WORKLOAD TRANSPORT SECONDS: measures one way to move
  * the maps of a workload file between two processes, and prints a line of JSON.
+ * With "sleep" behind, a side that waits does not spin.
  * With PAIRS COMPUTING PLACE BETWEEN behind: so many pairs of processes that
  * sleep while they wait, beside so many processes that only compute, PLACE
  * "one" core or "any"; BETWEEN the two of a pair may be "nice", "session",
@@ -189,9 +190,9 @@ int main(int argc, char **argv)
     if (argc == 2) {
         return list(1u << one_of(argv[1], overs));
     }
-    if (argc != 5 && argc != 9) {
-        bench_die("needs WAY WORKLOAD TRANSPORT SECONDS [PAIRS COMPUTING "
-                  "PLACE BETWEEN], a TRANSPORT or --version");
+    if (argc != 5 && argc != 6 && argc != 9) {
+        bench_die("needs WAY WORKLOAD TRANSPORT SECONDS [sleep | PAIRS "
+                  "COMPUTING PLACE BETWEEN], a TRANSPORT or --version");
     }
     over = 1u << one_of(argv[3], overs);
     way = find(argv[1], over);
@@ -210,6 +211,10 @@ int main(int argc, char **argv)
         .blocks = BLOCKS,
         .block_s = strtod(argv[4], NULL) / BLOCKS,
     };
+    if (argc == 6) {
+        one_of(argv[5], (const char *const[]){"sleep", NULL});
+        run.sleeps = true;
+    }
     if (argc == 9) {
         measure_shared(way, run, argv + 5);
     } else {
