@@ -24,6 +24,7 @@ libseccomp-dev     libseccomp: recv --sandbox, serve --sandbox
 EOF
     test) cat <<'EOF' ;;
 libcriterion-dev   Criterion: the C tests
+openssl            openssl: its client meets listeners of tls://
 libdlpack-dev      dlpack.h 0.6, beside which our headers must compile
 python3-venv       build/venv: numpy, safetensors and UCX 1.22 for the tests
 python3-dev        Python.h: the Python package

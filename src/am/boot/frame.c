@@ -391,6 +391,11 @@ static tmsg_status_t check_magic(tmsg_frame_stream_t *stream)
     if (bytes > TMSG_FRAME_MAGIC_BYTES) {
         bytes = TMSG_FRAME_MAGIC_BYTES;
     }
+    if (bytes > 1 && came[0] == 0x16 && came[1] == 3) { /* a TLS record */
+        return tmsg_error_set(TMSG_ERR_INCOMPATIBLE,
+                              "the peer begins with TLS: it uses tls://, and "
+                              "this side does not");
+    }
     if (memcmp(came, TMSG_FRAME_MAGIC, bytes) != 0) {
         for (size_t i = 0; i < bytes; i++) {
             shown[i] = came[i] >= ' ' && came[i] <= '~' ? (char)came[i] : '.';

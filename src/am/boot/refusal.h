@@ -9,6 +9,8 @@
 
 #include <tensormsg/status.h>
 
+enum { TMSG_FRAME_REFUSE = 2 }; /* its type: endpoint/conn.h has the others */
+
 /* Returns the failure that a peer names, if this side knows it and the peer can
  * mean it; otherwise REFUSED. */
 tmsg_status_t tmsg_control_failure(int32_t status);

@@ -451,6 +451,10 @@ static void read_frames(tmsg_endpoint_t *endpoint)
         fails_in_tls(endpoint, status)) {
         endpoint->admit.turned = TMSG_TURNED_WRONG_KEY;
     }
+    if (status == TMSG_ERR_INCOMPATIBLE && !link->hello_done &&
+        endpoint->admit.tls == NULL) { /* it begins with TLS */
+        status = tmsg_handshake_refuse(endpoint, status);
+    }
     /* Frames in our buffer do not make the socket readable. */
     link->unread = status == TMSG_OK;
     if (link->unread) {

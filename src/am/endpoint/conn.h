@@ -15,6 +15,7 @@
 #include "am/boot/keepalive.h"
 #include "am/boot/key.h"
 #include "am/boot/proof.h"
+#include "am/boot/refusal.h"
 #include "am/endpoint/kinds.h"
 #include "am/net/loop.h"
 #include "am/net/resolve.h"
@@ -24,7 +25,6 @@
 /* Lists the types of frames on the socket of a connection. */
 enum {
     TMSG_FRAME_HELLO = 1,
-    TMSG_FRAME_REFUSE = 2,
     TMSG_FRAME_ADDRESS = 3,         /* 4 is the heartbeat of keepalive.h */
     TMSG_FRAME_BYE = TMSG_KIND_BYE, /* number of the first message not sent */
     TMSG_FRAME_FIN = TMSG_KIND_FIN,

@@ -97,6 +97,26 @@ static int choose_protocol(SSL *ssl, const unsigned char **chosen_p,
     return SSL_TLSEXT_ERR_OK;
 }
 
+/* Refuses who names no protocol at all, before anything has been computed for
+ * him: then choose_protocol() is not called. */
+static int look_at_hello(SSL *ssl, int *alert_p, void *arg)
+{
+    const unsigned char *list;
+    size_t bytes;
+
+    (void)arg;
+    if (SSL_client_hello_get0_ext(
+            ssl, TLSEXT_TYPE_application_layer_protocol_negotiation, &list,
+            &bytes) == 1) {
+        return SSL_CLIENT_HELLO_SUCCESS;
+    }
+    tmsg_secure_fail(tmsg_secure_of(ssl), TMSG_ERR_INCOMPATIBLE,
+                     "the peer speaks TLS, but not tensormsg (it names no "
+                     "protocol tensormsg/1)");
+    *alert_p = SSL_AD_NO_APPLICATION_PROTOCOL;
+    return SSL_CLIENT_HELLO_ERROR;
+}
+
 /* Sets what holds for certificates and keys. There are no tickets and no early
  * data: by a ticket a peer would come back whose certificate was revoked. */
 static bool set_protocol(SSL_CTX *context)
@@ -107,6 +127,7 @@ static bool set_protocol(SSL_CTX *context)
     SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);
     SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_read_ahead(context, 1);
+    SSL_CTX_set_client_hello_cb(context, look_at_hello, NULL);
     SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
     return SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
            SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) == 1 &&

@@ -56,24 +56,27 @@ static bool make_room(tmsg_secure_t *secure, size_t bytes)
     return true;
 }
 
+void tmsg_secure_say(tmsg_secure_t *secure, const void *data, size_t bytes)
+{
+    if (secure->write_error != 0) {
+        return;
+    }
+    if (secure->out_room - secure->out_end < bytes &&
+        !make_room(secure, bytes)) {
+        secure->write_error = ENOMEM;
+        return;
+    }
+    memcpy(secure->out + secure->out_end, data, bytes);
+    secure->out_end += bytes;
+}
+
 /* Keeps encrypted bytes for flush(): one call of the kernel takes several
  * records. It takes everything: an error is told by write_secure(), and OpenSSL
  * can still read what the peer has said before. */
 static int write_out(BIO *bio, const char *data, size_t bytes, size_t *done_p)
 {
-    tmsg_secure_t *secure = BIO_get_data(bio);
-
+    tmsg_secure_say(BIO_get_data(bio), data, bytes);
     *done_p = bytes;
-    if (secure->write_error != 0) {
-        return 1;
-    }
-    if (secure->out_room - secure->out_end < bytes &&
-        !make_room(secure, bytes)) {
-        secure->write_error = ENOMEM;
-        return 1;
-    }
-    memcpy(secure->out + secure->out_end, data, bytes);
-    secure->out_end += bytes;
     return 1;
 }
 
@@ -310,8 +313,6 @@ static bool judge_peer(tmsg_secure_t *secure)
                 secure, secure->dialling ? TMSG_ERR_INSECURE : TMSG_ERR_REFUSED,
                 "not admitted: the peer has proved no key");
         }
-    } else if (tmsg_secure_name_peer(secure) != TMSG_OK) {
-        return false;
     }
     secure->up = secure->failed == TMSG_OK;
     return secure->up;
@@ -330,9 +331,11 @@ static int shake_hands(tmsg_secure_t *secure)
         ERR_clear_error();
         secure->read_all = false;
         rc = SSL_do_handshake(secure->ssl);
-        flush(secure); /* an alert, too: who fails is not asked again */
         if (rc != 1 && SSL_get_error(secure->ssl, rc) != SSL_ERROR_WANT_READ) {
             tmsg_secure_explain(secure);
+        }
+        flush(secure); /* an alert, too: who fails is not asked again */
+        if (secure->failed != TMSG_OK) {
             return EPROTO;
         }
     } while (rc != 1 && !secure->read_all && ++empty < EMPTY_MOST);

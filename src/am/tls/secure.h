@@ -65,9 +65,8 @@ void tmsg_psk_begin(SSL_CTX *context);
 /* Has the contexts judge certificates, and name what is wrong with them. */
 void tmsg_verify_begin(SSL_CTX *context);
 
-/* Finds out from its certificate who the peer is. Errors: REFUSED, with
- * words. */
-tmsg_status_t tmsg_secure_name_peer(tmsg_secure_t *secure);
+/* Puts bytes behind those that the socket has not taken. */
+void tmsg_secure_say(tmsg_secure_t *secure, const void *data, size_t bytes);
 
 /* Notes why a connection ends, from what OpenSSL and the peer have said. */
 void tmsg_secure_explain(tmsg_secure_t *secure);

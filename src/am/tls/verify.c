@@ -213,50 +213,6 @@ static int refuse_chain(X509_STORE_CTX *chain, int error)
     return 0;
 }
 
-/* Judges a peer's chain of certificates: by its pin, by its authority, or by
- * both. */
-static int judge_chain(X509_STORE_CTX *chain, void *arg)
-{
-    tmsg_secure_t *secure = secure_of(chain);
-    const tmsg_tls_settings_t *settings = tmsg_tls_settings(secure->tls);
-    X509 *cert = X509_STORE_CTX_get0_cert(chain);
-    int error = X509_V_OK;
-
-    (void)arg;
-    if (settings->pin_count == 0) {
-        return X509_verify_cert(chain);
-    }
-    if (!is_pinned(settings, cert)) {
-        tmsg_secure_fail(
-            secure, secure->dialling ? TMSG_ERR_INSECURE : TMSG_ERR_REFUSED,
-            "not admitted: the peer's public key is none of those "
-            "that are pinned");
-        return refuse_chain(chain, X509_V_ERR_APPLICATION_VERIFICATION);
-    }
-    if (settings->ca != NULL) {
-        return X509_verify_cert(chain);
-    }
-    if (X509_cmp_current_time(X509_get0_notBefore(cert)) >= 0) {
-        error = X509_V_ERR_CERT_NOT_YET_VALID;
-    } else if (X509_cmp_current_time(X509_get0_notAfter(cert)) <= 0) {
-        error = X509_V_ERR_CERT_HAS_EXPIRED;
-    }
-    if (error == X509_V_OK) {
-        X509_STORE_CTX_set_error(chain, X509_V_OK);
-        return 1;
-    }
-    explain(secure, error, cert);
-    return refuse_chain(chain, error);
-}
-
-void tmsg_verify_begin(SSL_CTX *context)
-{
-    SSL_CTX_set_verify(context,
-                       SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
-                       judge_certificate);
-    SSL_CTX_set_cert_verify_callback(context, judge_chain, NULL);
-}
-
 /* Takes a name if it can be a principal's and there is none yet. */
 static void take_name(tmsg_secure_t *secure, const unsigned char *text,
                       int length)
@@ -299,24 +255,71 @@ static bool take_common_name(tmsg_secure_t *secure, X509 *cert)
     return true;
 }
 
-tmsg_status_t tmsg_secure_name_peer(tmsg_secure_t *secure)
+/* Finds out who the peer is. Returns whether it has a name. */
+static bool name_peer(tmsg_secure_t *secure, X509 *cert)
 {
-    X509 *cert = SSL_get0_peer_certificate(secure->ssl);
-
-    if (cert != NULL && !take_common_name(secure, cert)) {
+    if (!take_common_name(secure, cert)) {
         each_name(cert, take_alternative, secure);
     }
-    if (cert != NULL && secure->principal[0] == '\0' && secure->dialling) {
+    if (secure->principal[0] == '\0' && secure->dialling) {
         take_name(secure, (const unsigned char *)secure->host,
                   (int)strlen(secure->host));
     }
-    if (secure->principal[0] == '\0') {
-        tmsg_secure_fail(
-            secure, secure->dialling ? TMSG_ERR_INSECURE : TMSG_ERR_REFUSED,
-            "not admitted: the peer's certificate names nobody: it "
-            "needs one common name (CN), or a DNS name or URI, of 1 "
-            "to 63 bytes of ASCII without spaces");
-        return secure->failed;
+    return secure->principal[0] != '\0';
+}
+
+/* Judges a certificate whose key is pinned, and that nobody has to sign. */
+static int judge_time(tmsg_secure_t *secure, X509_STORE_CTX *chain, X509 *cert)
+{
+    int error = X509_V_OK;
+
+    if (X509_cmp_current_time(X509_get0_notBefore(cert)) >= 0) {
+        error = X509_V_ERR_CERT_NOT_YET_VALID;
+    } else if (X509_cmp_current_time(X509_get0_notAfter(cert)) <= 0) {
+        error = X509_V_ERR_CERT_HAS_EXPIRED;
     }
-    return TMSG_OK;
+    X509_STORE_CTX_set_error(chain, error);
+    if (error != X509_V_OK) {
+        explain(secure, error, cert);
+    }
+    return error == X509_V_OK;
+}
+
+/* Judges a peer's chain of certificates: by its pin, by its authority, or by
+ * both. */
+static int judge_chain(X509_STORE_CTX *chain, void *arg)
+{
+    tmsg_secure_t *secure = secure_of(chain);
+    const tmsg_tls_settings_t *settings = tmsg_tls_settings(secure->tls);
+    tmsg_status_t status =
+        secure->dialling ? TMSG_ERR_INSECURE : TMSG_ERR_REFUSED;
+    X509 *cert = X509_STORE_CTX_get0_cert(chain);
+
+    (void)arg;
+    if (settings->pin_count > 0 && !is_pinned(settings, cert)) {
+        tmsg_secure_fail(secure, status,
+                         "not admitted: the peer's public key is none of those "
+                         "that are pinned");
+        return refuse_chain(chain, X509_V_ERR_CERT_REJECTED);
+    }
+    if (settings->ca != NULL ? X509_verify_cert(chain) != 1
+                             : !judge_time(secure, chain, cert)) {
+        return 0;
+    }
+    if (!name_peer(secure, cert)) {
+        tmsg_secure_fail(secure, status,
+                         "not admitted: the peer's certificate names nobody: "
+                         "it needs one common name (CN), or a DNS name or URI, "
+                         "of 1 to 63 bytes of ASCII without spaces");
+        return refuse_chain(chain, X509_V_ERR_CERT_REJECTED);
+    }
+    return 1;
+}
+
+void tmsg_verify_begin(SSL_CTX *context)
+{
+    SSL_CTX_set_verify(context,
+                       SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
+                       judge_certificate);
+    SSL_CTX_set_cert_verify_callback(context, judge_chain, NULL);
 }

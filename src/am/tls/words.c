@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "am/boot/frame.h"
+#include "am/boot/refusal.h"
 #include "am/tls/secure.h"
+#include "core/bytes.h"
 #include "core/error.h"
 
 /* The reason of an error that is an alert of the peer is this much more than
@@ -94,6 +96,22 @@ static void fail_by_alert(tmsg_secure_t *secure, int alert)
     }
 }
 
+/* Tells a peer of tcp:// why it is refused, so that it can read it. */
+static void tell_in_clear(tmsg_secure_t *secure)
+{
+    static const char words[] = "this side uses tls://, and the peer tcp://";
+    uint8_t frame[TMSG_FRAME_MAGIC_BYTES + TMSG_FRAME_HEADER_BYTES + 4 +
+                  sizeof(words) - 1];
+    uint8_t *at = frame + TMSG_FRAME_MAGIC_BYTES;
+
+    memcpy(frame, TMSG_FRAME_MAGIC, TMSG_FRAME_MAGIC_BYTES);
+    at = tmsg_put_le(at, 4 + sizeof(words) - 1, 4);
+    *at++ = TMSG_FRAME_REFUSE;
+    at = tmsg_put_le(at, (uint32_t)TMSG_ERR_INCOMPATIBLE, 4);
+    memcpy(at, words, sizeof(words) - 1);
+    tmsg_secure_say(secure, frame, sizeof(frame));
+}
+
 /* Returns whether what the peer said first is no TLS, and says so. */
 static bool is_no_tls(tmsg_secure_t *secure)
 {
@@ -110,6 +128,7 @@ static bool is_no_tls(tmsg_secure_t *secure)
         tmsg_secure_fail(secure, TMSG_ERR_INCOMPATIBLE,
                          "the peer speaks in the clear: it uses tcp://, and "
                          "this side tls://");
+        tell_in_clear(secure);
         return true;
     }
     for (unsigned i = 0; i < secure->begin_bytes; i++) {

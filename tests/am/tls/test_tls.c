@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* ctest: once */
 /* What goes over tls://, by certificates and by keys: all that goes over
  * tcp://, and by TLS alone. */
 #include <criterion/criterion.h>
