@@ -32,6 +32,7 @@ ca-certificates    lets pip reach its index
 locales            locales with a decimal comma, to test numbers in
 iproute2           ip: two namespaces joined by a cable are the tests' hosts
 iputils-ping       ping: whether they reach each other yet
+openssl            openssl: certificates of the tests of tls://
 nftables           nft: loses packets between them, or lets nobody in
 libgstreamer1.0-dev  GStreamer: its source and sink in examples/embed
 libgstreamer-plugins-base1.0-dev  gstreamer-video: how a frame lies in a buffer

@@ -108,7 +108,8 @@ TMSG_API tmsg_status_t tmsg_context_device(const tmsg_context_t *context,
                                            tmsg_device_t *device_p);
 
 /* Describes the machine and the set-up as a JSON object: "version",
- * "wire_version" and "ucx_version"; "config_file", the one that was read or "";
+ * "wire_version" and "ucx_version"; "tls", the version of OpenSSL, or that
+ * there is none; "config_file", the one that was read or "";
  * "peer_timeout_ms", and "heartbeats", false with TMSG_CONTEXT_NO_THREAD;
  * "limits" (tensormsg/limits.h); "huge_page_bytes" (docs/configuration.md);
  * "thresholds" of docs/transfer-ways.md for each transport (null: never);

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from certificates import Site
 from conftest import blocks_of
 
 HERE = pathlib.Path(__file__).parent
@@ -34,6 +35,15 @@ def test_a_block_of_the_tutorial(index, tmp_path):
     (tmp_path / "block.py").write_text(BLOCKS[index])
     out = run(tmp_path / "block.py", cwd=tmp_path)
     assert (out != "") == ("print" in BLOCKS[index]), out
+
+
+def test_tls_of_the_tutorial(tmp_path):
+    (block,) = blocks_of(HERE / "../README.md", "tls")
+    site = Site(tmp_path)
+    site.issue("farm")
+    site.issue("camera")
+    (tmp_path / "block.py").write_text(block)
+    assert run(tmp_path / "block.py", cwd=tmp_path) == "camera farm\n"
 
 
 def test_loans_of_their_page(tmp_path):

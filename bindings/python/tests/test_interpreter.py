@@ -37,7 +37,7 @@ def test_each_call_is_known_to_wait_or_not():
     """A new one has its line in a table of waiting.py."""
     kinds = sync.Call, sync.Endpoint, sync.Listener, sync.Offer, \
         sync.Publisher, sync.Server, sync.Stream, tensormsg.Connecting, tensormsg.Listening, \
-        tensormsg.Publishing, tensormsg.Context, tensormsg.Keyring
+        tensormsg.Publishing, tensormsg.Context, tensormsg.Keyring, tensormsg.TLS
     public = set().union(*map(members, kinds))
     public |= {name.split(".")[-1] for name, thing in public_of(sync)
                if not isinstance(thing, type) and name.count(".") == 2}

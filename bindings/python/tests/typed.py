@@ -4,6 +4,7 @@ test_types.py has read it: nothing of it runs. A line that ignores an error must
 have that error."""
 
 import concurrent.futures
+import pathlib
 from typing import Any, AsyncIterator, Dict, Iterator, List, Optional
 
 import numpy as np
@@ -176,6 +177,9 @@ def others(error: tensormsg.Error) -> None:
     ring = tensormsg.Keyring({"a": tensormsg.generate_key(), "b": [bytes(32)]})
     for key in "farm.key", bytes(32), {"a": bytes(32)}, ring:
         tensormsg.connect("host:1", key=key, reconnect=True, newest=True)
+    tls = tensormsg.TLS(ca="ca.pem", cert=pathlib.Path("a.pem"), key="a.key", pin=["0"])
+    tensormsg.connect("tls://host:1", tls=tls)
+    tensormsg.sync.listen("tls://:1", tls=tls)
 
 
 async def wrong(ep: tensormsg.Endpoint, server: tensormsg.Server) -> None:
@@ -186,6 +190,7 @@ async def wrong(ep: tensormsg.Endpoint, server: tensormsg.Server) -> None:
     tensormsg.connect("host:1").send({})  # type: ignore[attr-defined]
     tensormsg.listen(":1").serve()  # type: ignore[attr-defined]
     tensormsg.publish(":1").send({})  # type: ignore[attr-defined]
+    tensormsg.connect("tls://host:1", tls="ca.pem")  # type: ignore[arg-type]
     tensormsg.connect("host:1", mode="newest")  # type: ignore[arg-type]
     ep.set_queue(slow="disconnect")  # type: ignore[arg-type]
     ep.recv()["x"]  # type: ignore[index]

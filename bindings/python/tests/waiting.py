@@ -259,7 +259,7 @@ OTHERS = {
     "Listening.recv", "Listening.__enter__", "Publishing.url", "Publishing.__enter__",
     "Offer.key", "Offer.released", "Offer.stats",
     "Context.describe", "Context.pointer", "Keyring.add", "Keyring.load",
-    "Keyring.remove", "Keyring.replace"}
+    "Keyring.remove", "Keyring.replace", "TLS.reload"}
 
 
 def main(url, pid):

@@ -341,6 +341,7 @@ tmsg_status_t tmsg_context_describe(tmsg_context_t *context, char **json_p)
     ok = ok && add_words(object, "version", tmsg_version()) &&
          add_figure(object, "wire_version", TMSG_WIRE_VERSION) &&
          add_words(object, "ucx_version", ucx) &&
+         add_words(object, "tls", tmsg_tls_version()) &&
          add_words(object, "config_file",
                    context->settings.path == NULL ? ""
                                                   : context->settings.path) &&

@@ -52,6 +52,8 @@ SSL_CTX *tmsg_tls_context(tmsg_tls_t *tls)
     return context;
 }
 
+const char *tmsg_tls_version(void) { return OpenSSL_version(OPENSSL_VERSION); }
+
 void tmsg_tls_hold(tmsg_tls_t *tls) { tmsg_refs_take(&tls->refs); }
 
 static void free_settings(tmsg_tls_settings_t *settings)

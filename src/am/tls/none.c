@@ -58,6 +58,11 @@ const char *tmsg_secure_cipher(const tmsg_frame_stream_t *stream)
     (void)stream;
     return NULL;
 }
+
+const char *tmsg_tls_version(void)
+{
+    return "none: this library was built without OpenSSL, and has no tls://";
+}
 #else
 typedef int tmsg_tls_is_there_t; /* a file has to declare something */
 #endif

@@ -35,6 +35,9 @@ const char *tmsg_secure_peer(const tmsg_frame_stream_t *stream);
  * yet, or they are not encrypted. */
 const char *tmsg_secure_cipher(const tmsg_frame_stream_t *stream);
 
+/* Returns the version of OpenSSL, or says that there is none. */
+const char *tmsg_tls_version(void);
+
 /* Readies a connection for large amounts. */
 void tmsg_secure_widen(tmsg_secure_t *secure);
 

@@ -48,6 +48,7 @@ from .errors import AlreadyExists, ApplicationFailed, Busy, CallError, \
     NotFound, PeerLost, Refused, ResourceExhausted, Status, TimedOut, \
     Unavailable, Unreachable, Unsupported, WouldBlock
 from .keys import Keyring, generate_key, save_key
+from .tls import TLS
 
 __all__ = [
     "AlreadyExists", "ApplicationFailed", "Busy", "Call", "CallError",
@@ -58,7 +59,7 @@ __all__ = [
     "Malformed", "Message", "NoMemory", "NotFound", "Offer", "PeerEvent",
     "PeerLost", "Publisher", "Publishing", "RawTensor", "Refused", "Reply", "Request",
     "ResourceExhausted", "Server", "ServerStream", "SessionEvent", "Status", "Stream",
-    "TimedOut", "Unavailable", "Unreachable", "Unsupported", "WouldBlock",
+    "TLS", "TimedOut", "Unavailable", "Unreachable", "Unsupported", "WouldBlock",
     "connect", "empty", "generate_key", "info", "is_lent", "listen", "load",
     "open", "publish", "save", "save_key", "set_allocator", "sync",
 ]

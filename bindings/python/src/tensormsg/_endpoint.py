@@ -84,8 +84,9 @@ class BaseEndpoint(Stays, Generic[H]):
 
     @property
     def principal(self) -> Optional[str]:
-        """Whose key the peer has proved, by the name in this side's keys; None
-        where no key was asked for. It stays when the endpoint has ended."""
+        """Whose key the peer has proved, by the name in this side's keys; with
+        certificates the common name of the peer's. None where no proof was
+        asked for. It stays when the endpoint has ended."""
         return self._principal
 
     @property

@@ -23,7 +23,7 @@ from ._count import count
 from ._lib import address, ffi, hot, lib, take_text, text, utf8
 from ._intercept import Hooks, everywhere
 from ._linger import Life, drop, keep_in_mind
-from ._link import Admission, Dialling
+from ._link import Admission, Dialling, with_tls_of
 from ._logs import lines
 from ._modes import live_queue
 from ._near import OPTIONS, option_meant, warn_of_options
@@ -33,7 +33,7 @@ from ._session import OnSession, Sessions, ThreadSessions
 from ._time import milliseconds, seconds
 from .context import Context, check_process, default_context, \
     generation, is_exiting, park_at_exit
-from .errors import Busy, Closed, Error, Insecure, Status, check, error_of
+from .errors import Busy, Closed, Error, Status, check, error_of
 
 SLICE_MS = 100  # a wait looks for signals so often
 _CLOSE_SLICE_MS = 40  # and one for a peer that may have nothing to say
@@ -66,6 +66,23 @@ def url_of(place: str) -> str:
         raise TypeError(f'{place!r} is no place: a str, "host:port", ":port" or '
                         "a URL")
     return place if "://" in place else f"tcp://{place}"
+
+
+# What the library says to a program in C, and what it is here.
+_WORDS = (("set a keyring, or allow_unauthenticated",
+           "give key=, or allow_unauthenticated=True"),
+          ("certificates (tls) or a keyring",
+           "certificates (tls=tensormsg.TLS(...)) or a key (key=)"))
+
+
+@contextlib.contextmanager
+def _in_words_of_python() -> Iterator[None]:
+    try:
+        yield
+    except Error as error:
+        for theirs, ours in _WORDS:
+            error.reason = error.reason.replace(theirs, ours)
+        raise
 
 
 _log = logging.getLogger("tensormsg")
@@ -220,6 +237,7 @@ class Hub:
         may come as loans. `live`: its endpoints send by mode="live"."""
         lines.follow()
         context = context or default_context()
+        self._context_tls = context.tls
         self.allocators = in_use(allocators)
         params = ffi.new("tmsg_worker_params_t *")
         params.field_mask = lib.TMSG_WORKER_PARAM_FLAGS
@@ -427,12 +445,13 @@ class Hub:
     # Connections
 
     def connect(self, url: str, how: Dialling) -> int:
-        params = how.params()
+        params = with_tls_of(self._context_tls, url, how).params()
         endpoint_p = ffi.new("tmsg_endpoint_t **")
         self.enter()
         try:
-            check(lib.tmsg_endpoint_connect(self.worker, utf8("URL", url),
-                                            params, endpoint_p))
+            with _in_words_of_python():
+                check(lib.tmsg_endpoint_connect(self.worker, utf8("URL", url),
+                                                params, endpoint_p))
         finally:
             self.leave()
         self._dialled = url
@@ -443,7 +462,7 @@ class Hub:
         return address(endpoint_p[0])
 
     def listen(self, url: str, how: Admission) -> Tuple[Any, str]:
-        params = how.params()
+        params = with_tls_of(self._context_tls, url, how).params()
         params.field_mask |= lib.TMSG_LISTENER_PARAM_ON_ACCEPT
         params.on_accept = ffi.addressof(lib, "tmsgpy_on_accept")
         params.on_accept_arg = self.hub
@@ -452,16 +471,12 @@ class Hub:
         self.sends_again = how.kept_ms is not None
         self.enter()
         try:
-            check(lib.tmsg_listener_create(self.worker, utf8("URL", url),
-                                           params, listener_p))
+            with _in_words_of_python():
+                check(lib.tmsg_listener_create(self.worker, utf8("URL", url),
+                                               params, listener_p))
             self.place = text(lib.tmsg_listener_url(listener_p[0]))
             note_door(self)
             return listener_p[0], self.place
-        except Insecure as error:
-            error.reason = error.reason.replace(
-                "set a keyring, or allow_unauthenticated",
-                "give key=, or allow_unauthenticated=True")
-            raise
         finally:
             self.leave()
 

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, Optional, Tuple, Union
+from typing import Any, Literal, NamedTuple, Optional, Tuple, TypeVar, Union
 
 from ._lib import ffi, lib
 from ._modes import Mode, check_mode, is_live
 from ._time import bounded_ms, milliseconds, seconds
 from .keys import Key, Keyring, keyring_of
+from .tls import TLS, tls_of
 
 KEPT_S = 60.0  # a connection that broke, unless said
 BACKOFF = 0.1, 5.0  # seconds
@@ -52,6 +53,7 @@ class Dialling(NamedTuple):
     waits: bool = False  # until somebody listens; then -1 is no limit
     live: bool = False  # what is sent, too
     carrier: int = 0
+    tls: Optional[TLS] = None
 
     def params(self) -> Any:
         params = ffi.new("tmsg_endpoint_params_t *")
@@ -62,6 +64,9 @@ class Dialling(NamedTuple):
         if self.keyring is not None:
             params.field_mask |= lib.TMSG_ENDPOINT_PARAM_KEYRING
             params.keyring = self.keyring.pointer
+        if self.tls is not None:
+            params.field_mask |= lib.TMSG_ENDPOINT_PARAM_TLS
+            params.tls = self.tls.pointer
         if self.newest or self.live:
             params.field_mask |= lib.TMSG_ENDPOINT_PARAM_SUBSCRIBE
             params.subscribe = lib.TMSG_SUBSCRIBE_NEWEST
@@ -83,7 +88,8 @@ def dialling(timeout: Optional[float], key: Optional[Key],
              reconnect: Reconnect, backoff: Tuple[float, float],
              newest: bool, same_process: bool = False,
              wait: bool = False, mode: Optional[Mode] = None,
-             carrier: Optional[Carrier] = None) -> Dialling:
+             carrier: Optional[Carrier] = None,
+             tls: Optional[TLS] = None) -> Dialling:
     """Of the arguments of connect()."""
     check_mode(mode)
     if not isinstance(wait, bool):
@@ -96,7 +102,7 @@ def dialling(timeout: Optional[float], key: Optional[Key],
                     keyring_of(key), _kept_ms(reconnect),
                     (bounded_ms(first, "backoff"), bounded_ms(most, "backoff")),
                     newest, same_process, wait, mode == "live",
-                    _carrier(carrier))
+                    _carrier(carrier), tls_of(tls, key))
 
 
 class Admission(NamedTuple):
@@ -105,6 +111,7 @@ class Admission(NamedTuple):
     kept_ms: Optional[int]
     live: bool = False
     carrier: int = 0
+    tls: Optional[TLS] = None
 
     def params(self) -> Any:
         params = ffi.new("tmsg_listener_params_t *")
@@ -115,6 +122,9 @@ class Admission(NamedTuple):
         if self.keyring is not None:
             params.field_mask |= lib.TMSG_LISTENER_PARAM_KEYRING
             params.keyring = self.keyring.pointer
+        if self.tls is not None:
+            params.field_mask |= lib.TMSG_LISTENER_PARAM_TLS
+            params.tls = self.tls.pointer
         if self.kept_ms is not None:
             params.field_mask |= lib.TMSG_LISTENER_PARAM_RESUME
             params.resume_ms = self.kept_ms
@@ -126,7 +136,20 @@ class Admission(NamedTuple):
 
 def admission(allow_unauthenticated: bool, key: Optional[Key],
               reconnect: Reconnect, mode: Optional[Mode] = None,
-              carrier: Optional[Carrier] = None) -> Admission:
+              carrier: Optional[Carrier] = None,
+              tls: Optional[TLS] = None) -> Admission:
     """Of the arguments of listen()."""
     return Admission(allow_unauthenticated, keyring_of(key),
-                     _kept_ms(reconnect), is_live(mode), _carrier(carrier))
+                     _kept_ms(reconnect), is_live(mode), _carrier(carrier),
+                     tls_of(tls, key))
+
+
+How = TypeVar("How", Dialling, Admission)
+
+
+def with_tls_of(context_tls: Optional[TLS], url: str, how: How) -> How:
+    """As it is, or with the certificates of the context, at tls:// without
+    proof of its own."""
+    own = how.tls is not None or how.keyring is not None
+    return how if own or not url.startswith("tls://") else \
+        how._replace(tls=context_tls)

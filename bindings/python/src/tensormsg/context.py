@@ -19,6 +19,7 @@ from ._stays import Stays
 from ._time import milliseconds
 from .errors import Status, before_error, check, error_of
 from .keys import Key, keyring_of
+from .tls import TLS, tls_of
 
 _FORKED = ("it belongs to the process that this one was forked from: call "
            "connect() or listen() again in this process")
@@ -101,7 +102,8 @@ class Context(Stays):
     after which a peer is lost, 0 for never, at least 0.2, default 5.
     `heartbeat_thread`: False forbids the small thread that sends signs of
     life. `key`: whom listeners let in, and whom connections trust, that are
-    given no key of their own; as for connect().
+    given no key of their own; as for connect(). `tls`: the same with
+    certificates, for those of tls://.
     """
 
     _instead = "make one there with the same arguments"
@@ -110,9 +112,11 @@ class Context(Stays):
                  ucx_config: Optional[str] = None,
                  peer_timeout: Optional[float] = None,
                  heartbeat_thread: bool = True,
-                 key: Optional[Key] = None) -> None:
+                 key: Optional[Key] = None,
+                 tls: Optional[TLS] = None) -> None:
         if is_exiting():
             raise error_of(Status.CLOSED, _EXITED)
+        self.tls = tls_of(tls, key)
         lines.follow()
         params = ffi.new("tmsg_context_params_t *")
         keep = []
