@@ -155,7 +155,8 @@ static void tune_socket(int fd)
 }
 
 /* Makes the socket of some frames the endpoint's stream, with what has been
- * read of it. On error nothing has changed. */
+ * read of it. On error nothing has changed. Otherwise what moves the bytes is
+ * the stream's, and the caller takes it from the frames. */
 static tmsg_status_t adopt_stream(tmsg_endpoint_t *endpoint,
                                   tmsg_frame_stream_t *frames)
 {
@@ -171,7 +172,6 @@ static tmsg_status_t adopt_stream(tmsg_endpoint_t *endpoint,
         if (endpoint->admit.tls != NULL) {
             tmsg_secure_widen(frames->io_arg);
         }
-        tmsg_frame_take_io(frames);
         endpoint->reply_ep = endpoint->ep;
         watch_socket(endpoint, fd);
     }
@@ -206,6 +206,7 @@ static void carrier_claimed(tmsg_claim_t *claim, tmsg_status_t status)
         status = adopt_stream(endpoint, &claim->stream);
     }
     if (status == TMSG_OK) {
+        tmsg_frame_take_io(&claim->stream);
         tmsg_frame_free(&claim->stream);
         free(claim);
         endpoint->conn.claim = NULL;
@@ -253,13 +254,13 @@ static void dial_again(tmsg_timer_t *timer)
 static void take_claim(tmsg_endpoint_t *endpoint, tmsg_endpoint_t *connection)
 {
     int fd = tmsg_claim_take(connection);
-    tmsg_status_t status = tmsg_claim_answer(connection, TMSG_FRAME_CARRIER);
+    tmsg_status_t status = adopt_stream(endpoint, &connection->link.stream);
 
     tmsg_endpoint_hold(endpoint);
     if (status == TMSG_OK) {
-        status = adopt_stream(endpoint, &connection->link.stream);
-    }
-    if (status != TMSG_OK) {
+        status = tmsg_claim_answer(connection, TMSG_FRAME_CARRIER);
+        tmsg_frame_take_io(&connection->link.stream);
+    } else {
         close(fd);
     }
     if (status == TMSG_OK) {
