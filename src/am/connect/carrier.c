@@ -63,6 +63,27 @@ int32_t tmsg_carrier_usual(const tmsg_context_t *context, tmsg_url_kind_t kind,
                : TMSG_CARRIER_AUTO;
 }
 
+/* Counts the connection at its listener, as what it is now. */
+static void count_stream(tmsg_endpoint_t *endpoint, bool is_stream)
+{
+    tmsg_link_t *link = &endpoint->link;
+
+    if (link->streams != NULL) {
+        link->streams->all -= link->is_stream;
+        link->streams->awaited -= link->awaits_a_stream;
+        link->is_stream = is_stream;
+        link->awaits_a_stream = is_stream && link->address_done;
+        link->streams->all += link->is_stream;
+        link->streams->awaited += link->awaits_a_stream;
+    }
+}
+
+void tmsg_carrier_uncount(tmsg_endpoint_t *endpoint)
+{
+    count_stream(endpoint, false);
+    endpoint->link.streams = NULL;
+}
+
 void tmsg_carrier_ask(tmsg_endpoint_t *endpoint, int32_t carrier)
 {
     if (endpoint->admit.tls != NULL) { /* UCX does not encrypt */
@@ -70,6 +91,7 @@ void tmsg_carrier_ask(tmsg_endpoint_t *endpoint, int32_t carrier)
     }
     endpoint->conn.carrier = (uint8_t)carrier;
     endpoint->conn.pipes = carrier == TMSG_CARRIER_STREAM;
+    count_stream(endpoint, endpoint->conn.pipes);
 }
 
 bool tmsg_carrier_is_stream(const tmsg_endpoint_t *endpoint)
@@ -129,6 +151,7 @@ tmsg_status_t tmsg_carrier_choose(tmsg_endpoint_t *endpoint,
                                    : theirs->carrier]);
     }
     endpoint->conn.pipes = pipes;
+    count_stream(endpoint, pipes);
     return TMSG_OK;
 }
 
@@ -280,11 +303,6 @@ static bool awaits_claim(const tmsg_endpoint_t *endpoint)
            endpoint->ucx != NULL;
 }
 
-bool tmsg_carrier_is_awaited(const tmsg_endpoint_t *endpoint)
-{
-    return awaits_claim(endpoint) && endpoint->link.address_done;
-}
-
 void tmsg_carrier_move(tmsg_endpoint_t *session,
                        const tmsg_endpoint_t *connection)
 {
@@ -321,6 +339,7 @@ void tmsg_carrier_go_on(tmsg_endpoint_t *endpoint)
             ? NULL
             : tmsg_endpoint_by_id(endpoint->worker, endpoint->conn.claimant);
 
+    count_stream(endpoint, true);
     endpoint->conn.claimant = 0;
     if (connection != NULL && connection->conn.claims &&
         connection->state == TMSG_EP_CONNECTING && connection->link.fd >= 0) {

@@ -22,6 +22,10 @@ int32_t tmsg_carrier_usual(const tmsg_context_t *context, tmsg_url_kind_t kind,
 /* Says what this side asks for. */
 void tmsg_carrier_ask(tmsg_endpoint_t *endpoint, int32_t carrier);
 
+/* Takes an accepted connection, whose handshake is over, out of the counts of
+ * its listener (link.streams). */
+void tmsg_carrier_uncount(tmsg_endpoint_t *endpoint);
+
 /* Returns whether a stream carries the connection, as far as is known. */
 bool tmsg_carrier_is_stream(const tmsg_endpoint_t *endpoint);
 
@@ -40,10 +44,6 @@ tmsg_status_t tmsg_carrier_dial(tmsg_endpoint_t *endpoint);
  * MALFORMED, REFUSED (nobody here waits for it). */
 tmsg_status_t tmsg_carrier_claim(tmsg_endpoint_t *connection,
                                  const uint8_t *data, size_t bytes);
-
-/* Returns whether an accepted connection has said all that it has to say, and
- * waits for its stream to come. */
-bool tmsg_carrier_is_awaited(const tmsg_endpoint_t *endpoint);
 
 /* Gives a session what was chosen for the connection that it takes over. */
 void tmsg_carrier_move(tmsg_endpoint_t *session,

@@ -42,10 +42,16 @@ enum {
     TMSG_FRAME_CARRIER = 18,
 };
 
-/* Describes the socket of an endpoint's connection. Only link.c, dial.c
- * and handshake.c change it, except `listener` and `wanting_ucx`. When the
- * endpoint gets another connection (resume.h, redial.h), what does not belong
- * to one connection stays. */
+/* Handshakes of a listener that are under way by a stream, and those of them
+ * that wait for it: they have said all that they have to say. */
+typedef struct {
+    uint32_t all, awaited;
+} tmsg_stream_counts_t;
+
+/* Describes the socket of an endpoint's connection. Only link.c, dial.c,
+ * handshake.c and carrier.c change it, except `listener`, `wanting_ucx` and
+ * `streams`. When the endpoint gets another connection (resume.h, redial.h),
+ * what does not belong to one connection stays. */
 typedef struct {
     tmsg_source_t source;
     tmsg_frame_stream_t stream;
@@ -90,7 +96,9 @@ typedef struct {
     /* Points to the listener's number of handshakes under way that will need
      * UCX; NULL once the listener is gone. */
     uint32_t *wanting_ucx;
-    bool wants_ucx; /* this one is counted there */
+    bool wants_ucx;                  /* this one is counted there */
+    tmsg_stream_counts_t *streams;   /* likewise */
+    bool is_stream, awaits_a_stream; /* this one is counted there, as what */
 } tmsg_link_t;
 
 /* Belongs to the room listen: the place of an accepted connection among those

@@ -32,6 +32,7 @@ static void handshake_over(tmsg_listener_t *listener, tmsg_endpoint_t *endpoint)
     endpoint->link.wanting_ucx = NULL;
     listener->wanting_ucx -= endpoint->link.wants_ucx;
     endpoint->link.wants_ucx = false;
+    tmsg_carrier_uncount(endpoint);
     tmsg_places_leave(listener, endpoint);
     listener->handshakes--;
     tmsg_backlog_call(listener);
@@ -171,6 +172,7 @@ static void accept_one(tmsg_listener_t *listener, int fd)
     memcpy(endpoint->devices, listener->devices, sizeof(endpoint->devices));
     tmsg_handshake_subscribe(endpoint, listener->subscribe);
     tmsg_admit_begin(endpoint, listener->keyring, listener->tls);
+    endpoint->link.streams = &listener->streams;
     tmsg_carrier_ask(endpoint, listener->carrier);
     listener->handshakes++;
     listener->accepted++;
@@ -212,13 +214,8 @@ static uint32_t count_awaited(const tmsg_listener_t *listener)
         listener->keyring != NULL || listener->tls != NULL ? UINT32_MAX
         : listener->max_handshakes > AWAITED_MOST ? listener->max_handshakes
                                                   : AWAITED_MOST;
-    uint32_t count = 0;
+    uint32_t count = listener->streams.awaited;
 
-    for (tmsg_node_t *node = listener->places.head; node != NULL;
-         node = node->next) {
-        count += tmsg_carrier_is_awaited(
-            TMSG_CONTAINER_OF(node, tmsg_endpoint_t, place.node));
-    }
     return count < most ? count : most;
 }
 
@@ -227,20 +224,6 @@ bool tmsg_accept_is_full(const tmsg_listener_t *listener)
     return listener->handshakes >= listener->max_handshakes &&
            listener->handshakes - count_awaited(listener) >=
                listener->max_handshakes;
-}
-
-/* Returns whether a connection that has a place may come to wait for its
- * stream. Nothing tells the listener of that. */
-static bool has_streams(const tmsg_listener_t *listener)
-{
-    bool has = false;
-
-    for (tmsg_node_t *node = listener->places.head; node != NULL && !has;
-         node = node->next) {
-        has = tmsg_carrier_is_stream(
-            TMSG_CONTAINER_OF(node, tmsg_endpoint_t, place.node));
-    }
-    return has;
 }
 
 /* Returns whether there is a place. If not, *stranger_p is who makes way for
@@ -300,8 +283,10 @@ static void accept_ready(tmsg_source_t *source, uint32_t events)
         tmsg_status_t status;
 
         if (!has_place(listener, &stranger, &wait_ns) && stranger == NULL) {
+            /* Nothing tells the listener that one comes to wait for its
+             * stream. */
             pause_accepting(listener,
-                            has_streams(listener) && wait_ns > STREAM_NS
+                            listener->streams.all > 0 && wait_ns > STREAM_NS
                                 ? STREAM_NS
                                 : wait_ns);
             return;

@@ -281,6 +281,7 @@ static void release_kept(tmsg_listener_t *listener)
         if (endpoint->keeper == listener) {
             endpoint->link.listener = NULL;
             endpoint->link.wanting_ucx = NULL;
+            tmsg_carrier_uncount(endpoint);
             tmsg_places_leave(listener, endpoint);
             tmsg_engine.release(endpoint);
         }

@@ -24,8 +24,9 @@ struct tmsg_listener {
     tmsg_list_t told; /* endpoints that it tells of; presence.h */
     int handshake_timeout_ms;
     uint32_t max_handshakes;
-    uint32_t handshakes;  /* number of those under way */
-    uint32_t wanting_ucx; /* number of these that will need UCX */
+    uint32_t handshakes;          /* number of those under way */
+    uint32_t wanting_ucx;         /* number of these that will need UCX */
+    tmsg_stream_counts_t streams; /* and of those by a stream */
     /* The endpoints that hold places, oldest first, and where they are from;
      * places.h. */
     tmsg_list_t places, origins;

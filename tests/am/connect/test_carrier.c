@@ -12,6 +12,7 @@
 #include "am/boot/hello.h"
 #include "am/boot/proof.h"
 #include "am/endpoint/endpoint.h"
+#include "am/listen/listener.h"
 #include "am/ucx/ucx_pipe.h"
 #include "core/bytes.h"
 #include "support/channels.h"
@@ -470,6 +471,8 @@ Test(carrier, is_let_in_by_the_last_place)
             must(pair_finish(&pair, ready));
             is_carried_by(peers[i], "stream");
         }
+        must_eq(pair.a.listener->streams.all, 0);
+        must_eq(pair.a.listener->streams.awaited, 0);
         pair_drop(&pair);
         tmsg_keyring_destroy(options.keyring);
     }
