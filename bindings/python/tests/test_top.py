@@ -250,6 +250,17 @@ def test_what_a_process_tells_is_escaped(monkeypatch, capsys):
     assert out.isascii() and out.replace("\n", "").isprintable()
 
 
+def test_what_is_left_out_is_counted(monkeypatch, capsys):
+    told = Told(told_of(more_publishers=2, publishers=[
+        {"blocked": 0, "subscribers": [], "more_subscribers": 3}]))
+    with telling(monkeypatch, told) as url:
+        assert main(["top", "--once", "-i", ".05", url]) == DONE
+    out = capsys.readouterr().out
+    assert "maps/s to 3 subscribers" in out
+    assert out.splitlines()[-3:-1] == ["  and 3 more",
+                                       "  and 2 more publishers"]
+
+
 TEXT = r"""# HELP tensormsg_calls_total Calls that have ended.
 tensormsg_calls_total{side="server",method="a\"\\b\nc",status="ok"} 90
 tensormsg_calls_total{side="server",method="a\"\\b\nc",status="internal"} 10
