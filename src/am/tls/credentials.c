@@ -306,6 +306,7 @@ static tmsg_status_t create_context(const tmsg_tls_t *tls, SSL_CTX **context_p)
     SSL_CTX *context = SSL_CTX_new(TLS_method());
     tmsg_status_t status = TMSG_OK;
 
+    tmsg_gate_begin();
     ERR_clear_error();
     if (context == NULL || !set_protocol(context)) {
         status = tmsg_error_memory("TLS");

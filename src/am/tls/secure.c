@@ -224,11 +224,15 @@ static void free_secure(void *io)
 {
     tmsg_secure_t *secure = io;
 
+    if (!tmsg_gate_enter()) {
+        return;
+    }
     SSL_free(secure->ssl);
     ERR_clear_error();
     tmsg_tls_destroy(secure->tls);
     free(secure->out);
     free(secure);
+    tmsg_gate_leave();
 }
 
 void tmsg_secure_widen(tmsg_secure_t *secure)
@@ -536,11 +540,35 @@ static ssize_t read_secure(void *io, const struct iovec *into, size_t count)
     return secure->ended ? 0 : fail_with(EAGAIN);
 }
 
+static ssize_t read_gated(void *io, const struct iovec *into, size_t count)
+{
+    ssize_t moved;
+
+    if (!tmsg_gate_enter()) {
+        return fail_with(EAGAIN);
+    }
+    moved = read_secure(io, into, count);
+    tmsg_gate_leave();
+    return moved;
+}
+
+static ssize_t write_gated(void *io, const struct iovec *from, size_t count)
+{
+    ssize_t moved;
+
+    if (!tmsg_gate_enter()) {
+        return fail_with(EAGAIN);
+    }
+    moved = write_secure(io, from, count);
+    tmsg_gate_leave();
+    return moved;
+}
+
 /* The handshake goes on inside of read() and write(), which return EAGAIN until
  * it is over. */
 static const tmsg_io_t secure_io = {
-    .read = read_secure,
-    .write = write_secure,
+    .read = read_gated,
+    .write = write_gated,
     .flush = flush,
     .failed = failed,
     .free = free_secure,
@@ -555,7 +583,11 @@ tmsg_status_t tmsg_secure_frames(tmsg_tls_t *tls, const char *host,
     if (tls == NULL) {
         return TMSG_OK;
     }
+    if (!tmsg_gate_enter()) {
+        return tmsg_error_set(TMSG_ERR_CLOSED, "this process exits");
+    }
     status = begin_tls(tls, stream->socket, host, &secure);
+    tmsg_gate_leave();
     if (status == TMSG_OK) {
         tmsg_frame_use_io(stream, &secure_io, secure);
     }

@@ -76,6 +76,13 @@ void tmsg_secure_fail(tmsg_secure_t *secure, tmsg_status_t status,
                       const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* What threads of the library's own do with OpenSSL lies between enter() and
+ * leave(). enter() returns false from exit() on: nothing is to be done any
+ * more. begin() comes after OpenSSL was begun, whose end has to be later. */
+void tmsg_gate_begin(void);
+bool tmsg_gate_enter(void);
+void tmsg_gate_leave(void);
+
 /* Writes in words what OpenSSL has in its queue of errors, and empties that. */
 const char *tmsg_tls_last_words(char *words, size_t bytes);
 
