@@ -42,8 +42,9 @@ typedef struct tmsg_tls_params {
                            * names. Default NULL: the host of the URL */
     const char *pin;      /* SHA-256 of the public keys (SubjectPublicKeyInfo)
                            * that a peer may have, 64 hexadecimal digits each,
-                           * with commas between. Instead of a CA and a name, or
-                           * besides. Default NULL: any */
+                           * with commas between; "NAME=DIGITS" says whose it
+                           * is. Instead of a CA and a name, or besides. Default
+                           * NULL: any */
     uint32_t depth;       /* most certificates between the peer's and its CA's;
                            * default 4 */
     uint64_t key_bytes;   /* how much is encrypted with one key: after that many
@@ -59,8 +60,10 @@ typedef struct tmsg_tls_params {
  *
  * Both sides prove themselves, by TLS 1.3. What a side then knows of its peer,
  * tmsg_endpoint_principal(), is the common name (CN) of its certificate; where
- * that has none, its first DNS name or URI. It is 1 to 63 bytes of printable
- * ASCII without spaces: a listener refuses any other.
+ * that has none, its first DNS name or URI. A peer that is pinned has the name
+ * of its pin; without a name and without a CA, which alone vouches for what is
+ * in a certificate, it is "sha256:" and the first 32 digits. It is 1 to 63
+ * bytes of printable ASCII without spaces: a listener refuses any other.
  *
  * Without certificates a keyring does: the peers of tls:// then prove a key of
  * it by TLS itself (tensormsg/key.h). See docs/security.md, "tls://". */

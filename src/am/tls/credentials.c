@@ -332,33 +332,54 @@ static bool copy_text(const char *text, char **copy_p)
     return *copy_p != NULL || text == NULL || text[0] == '\0';
 }
 
-/* Takes "HEX,HEX": the pins. */
-static tmsg_status_t read_pins(const char *text, tmsg_tls_settings_t *settings)
+/* Takes "HEX" or "NAME=HEX": a pin. */
+static tmsg_status_t read_pin(const char *text, size_t length,
+                              tmsg_tls_pin_t *pin)
 {
     const size_t digits = (size_t)2 * TMSG_TLS_PIN_BYTES;
+    size_t name_bytes = strcspn(text, "=,"), bytes;
 
-    while (text != NULL && text[0] != '\0') {
-        size_t length = strcspn(text, ","), bytes;
+    if (name_bytes < length) {
+        if (name_bytes > TMSG_PRINCIPAL_MOST) {
+            return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                  "tls: the name of a pin exceeds %d bytes",
+                                  TMSG_PRINCIPAL_MOST);
+        }
+        memcpy(pin->name, text, name_bytes);
+        pin->name[name_bytes] = '\0';
+        if (tmsg_principal_check(pin->name) != TMSG_OK) {
+            return TMSG_ERR_INVALID_PARAM;
+        }
+        text += name_bytes + 1;
+        length -= name_bytes + 1;
+    }
+    return length == digits &&
+                   sodium_hex2bin(pin->hash, TMSG_TLS_PIN_BYTES, text, digits,
+                                  NULL, &bytes, NULL) == 0 &&
+                   bytes == TMSG_TLS_PIN_BYTES
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                "tls: a pin is 64 hexadecimal digits, and not "
+                                "'%s'",
+                                tmsg_error_name(text, length).text);
+}
+
+static tmsg_status_t read_pins(const char *text, tmsg_tls_settings_t *settings)
+{
+    tmsg_status_t status = TMSG_OK;
+
+    while (status == TMSG_OK && text != NULL && text[0] != '\0') {
+        size_t length = strcspn(text, ",");
 
         if (settings->pin_count == TMSG_TLS_PINS_MOST) {
             return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
                                   "tls: %d pins are the most",
                                   TMSG_TLS_PINS_MOST);
         }
-        if (length != digits ||
-            sodium_hex2bin(settings->pins[settings->pin_count],
-                           TMSG_TLS_PIN_BYTES, text, digits, NULL, &bytes,
-                           NULL) != 0 ||
-            bytes != TMSG_TLS_PIN_BYTES) {
-            return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                  "tls: a pin is 64 hexadecimal digits, and "
-                                  "not '%s'",
-                                  tmsg_error_name(text, length).text);
-        }
-        settings->pin_count++;
+        status = read_pin(text, length, &settings->pins[settings->pin_count++]);
         text += length + (text[length] == ',');
     }
-    return TMSG_OK;
+    return status;
 }
 
 static tmsg_status_t check_params(const tmsg_tls_params_t *read)

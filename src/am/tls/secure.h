@@ -16,11 +16,17 @@
 #define TMSG_TLS_PINS_MOST 16
 #define TMSG_SECURE_WORDS 256
 
+/* A public key that a peer may have. */
+typedef struct {
+    uint8_t hash[TMSG_TLS_PIN_BYTES];
+    char name[TMSG_PRINCIPAL_BYTES]; /* whose it is; "": not said */
+} tmsg_tls_pin_t;
+
 /* The texts of a tmsg_tls_params_t, owned. */
 typedef struct {
     char *ca, *cert, *key, *password, *crl, *name;
     unsigned pin_count;
-    uint8_t pins[TMSG_TLS_PINS_MOST][TMSG_TLS_PIN_BYTES];
+    tmsg_tls_pin_t pins[TMSG_TLS_PINS_MOST];
     uint32_t depth;
     uint64_t records; /* that one key encrypts */
 } tmsg_tls_settings_t;

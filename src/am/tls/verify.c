@@ -10,6 +10,8 @@
 #include "core/error.h"
 
 #define NAMES_BYTES 120
+#define PIN_PREFIX "sha256:"
+#define PIN_SHOWN 16 /* bytes of it, in a principal's name */
 
 /* Returns a time as "2026-11-29 12:00:00Z". */
 static const char *time_words(const ASN1_TIME *time, char *words, size_t bytes)
@@ -189,18 +191,23 @@ static int judge_certificate(int ok, X509_STORE_CTX *chain)
     return ok;
 }
 
-static bool is_pinned(const tmsg_tls_settings_t *settings, X509 *cert)
+/* Returns the pin that the certificate's public key is, or NULL. */
+static const tmsg_tls_pin_t *find_pin(const tmsg_tls_settings_t *settings,
+                                      X509 *cert)
 {
     unsigned char hash[EVP_MAX_MD_SIZE];
     unsigned char *key = NULL;
     unsigned bytes = 0;
     int length = i2d_X509_PUBKEY(X509_get_X509_PUBKEY(cert), &key);
-    bool found = false;
+    const tmsg_tls_pin_t *found = NULL;
 
     if (length > 0 && EVP_Digest(key, (size_t)length, hash, &bytes,
                                  EVP_sha256(), NULL) == 1) {
-        for (unsigned i = 0; i < settings->pin_count; i++) {
-            found |= memcmp(hash, settings->pins[i], TMSG_TLS_PIN_BYTES) == 0;
+        for (unsigned i = 0; i < settings->pin_count && found == NULL; i++) {
+            const tmsg_tls_pin_t *pin = &settings->pins[i];
+
+            found =
+                memcmp(hash, pin->hash, TMSG_TLS_PIN_BYTES) == 0 ? pin : NULL;
         }
     }
     OPENSSL_free(key);
@@ -255,10 +262,27 @@ static bool take_common_name(tmsg_secure_t *secure, X509 *cert)
     return true;
 }
 
-/* Finds out who the peer is. Returns whether it has a name. */
-static bool name_peer(tmsg_secure_t *secure, X509 *cert)
+/* Names the peer by its pin. Without an authority the peer has written its
+ * certificate itself, and any name into it. */
+static void take_pin_name(tmsg_secure_t *secure, const tmsg_tls_pin_t *pin)
 {
-    if (!take_common_name(secure, cert)) {
+    if (pin->name[0] != '\0') {
+        snprintf(secure->principal, sizeof(secure->principal), "%s", pin->name);
+    } else if (tmsg_tls_settings(secure->tls)->ca == NULL) {
+        memcpy(secure->principal, PIN_PREFIX, sizeof(PIN_PREFIX));
+        sodium_bin2hex(secure->principal + sizeof(PIN_PREFIX) - 1,
+                       (size_t)2 * PIN_SHOWN + 1, pin->hash, PIN_SHOWN);
+    }
+}
+
+/* Finds out who the peer is. Returns whether it has a name. */
+static bool name_peer(tmsg_secure_t *secure, X509 *cert,
+                      const tmsg_tls_pin_t *pin)
+{
+    if (pin != NULL) {
+        take_pin_name(secure, pin);
+    }
+    if (secure->principal[0] == '\0' && !take_common_name(secure, cert)) {
         each_name(cert, take_alternative, secure);
     }
     if (secure->principal[0] == '\0' && secure->dialling) {
@@ -294,9 +318,10 @@ static int judge_chain(X509_STORE_CTX *chain, void *arg)
     tmsg_status_t status =
         secure->dialling ? TMSG_ERR_INSECURE : TMSG_ERR_REFUSED;
     X509 *cert = X509_STORE_CTX_get0_cert(chain);
+    const tmsg_tls_pin_t *pin = find_pin(settings, cert);
 
     (void)arg;
-    if (settings->pin_count > 0 && !is_pinned(settings, cert)) {
+    if (settings->pin_count > 0 && pin == NULL) {
         tmsg_secure_fail(secure, status,
                          "not admitted: the peer's public key is none of those "
                          "that are pinned");
@@ -306,7 +331,7 @@ static int judge_chain(X509_STORE_CTX *chain, void *arg)
                              : !judge_time(secure, chain, cert)) {
         return 0;
     }
-    if (!name_peer(secure, cert)) {
+    if (!name_peer(secure, cert, pin)) {
         tmsg_secure_fail(secure, status,
                          "not admitted: the peer's certificate names nobody: "
                          "it needs one common name (CN), or a DNS name or URI, "

@@ -374,6 +374,33 @@ Test(tls, a_pin_stands_for_an_authority_or_beside_it)
     secured_drop(&secured);
 }
 
+/* Whatever the certificate says, which the peer may have written itself. */
+Test(tls, a_pinned_peer_has_the_name_of_its_pin)
+{
+    static const char *const names[] = {"", "server=", "alice="};
+
+    for (int i = 0; i < 3; i++) {
+        char digits[65], pin[96], name[64];
+        tmsg_tls_params_t pinned = {.field_mask = TMSG_TLS_PARAM_PIN,
+                                    .pin = pin};
+        secured_t secured;
+
+        secured_prepare(&secured, BY_CERTS, DRIVE_POLLING);
+        cert_pin(&secured.certs[0], digits);
+        snprintf(pin, sizeof(pin), "%s%s", names[i], digits);
+        snprintf(name, sizeof(name), i == 0 ? "sha256:%.32s" : "%s",
+                 i == 0 ? digits : names[i]);
+        name[strcspn(name, "=")] = '\0';
+        tmsg_tls_destroy(secured.by[1].tls);
+        must(create(&secured, 1, pinned, &secured.by[1].tls));
+        secured_listen(&secured.pair.a, SECURED_URL, secured.by[0], 0);
+        secured_connect(&secured, tmsg_listener_url(secured.pair.a.listener),
+                        NULL);
+        is_called(secured.pair.to_a, name);
+        secured_close(&secured);
+    }
+}
+
 Test(tls, a_pin_is_64_digits)
 {
     static const char *const bad[] = {"12", "zz", ",", "12,34"};
