@@ -28,6 +28,9 @@ struct relay {
     bool shut;
     bool ending;
     unsigned count;
+    const void *forged; /* NULL: none is */
+    size_t forged_bytes;
+    unsigned skips;
     int pairs[PAIRS_MOST][2]; /* dialling, dialled; -1: free */
     int lost[LOST_MOST];
     unsigned lost_count;
@@ -68,13 +71,26 @@ static void cut(relay_t *relay)
     }
 }
 
+/* Keeps a socket open to the end. */
+static void keep_lost(relay_t *relay, int fd)
+{
+    must_true(relay->lost_count < LOST_MOST);
+    relay->lost[relay->lost_count++] = fd;
+}
+
 static void take_one(relay_t *relay)
 {
     int from = accept4(relay->fd, NULL, NULL, SOCK_CLOEXEC);
-    int to = relay->shut ? -1 : raw_try_dial(relay->to);
-    int i = 0;
+    int i = 0, to;
 
     must_true(from >= 0);
+    if (!relay->shut && relay->forged != NULL && relay->skips-- == 0) {
+        send(from, relay->forged, relay->forged_bytes, MSG_NOSIGNAL);
+        relay->forged = NULL;
+        keep_lost(relay, from);
+        return;
+    }
+    to = relay->shut ? -1 : raw_try_dial(relay->to);
     if (to < 0) {
         close(from);
         return;
@@ -214,8 +230,7 @@ void relay_lose(relay_t *relay)
     pthread_mutex_lock(&relay->lock);
     for (int i = 0; i < PAIRS_MOST; i++) {
         if (relay->pairs[i][0] >= 0) {
-            must_true(relay->lost_count < LOST_MOST);
-            relay->lost[relay->lost_count++] = relay->pairs[i][1];
+            keep_lost(relay, relay->pairs[i][1]);
             close(relay->pairs[i][0]);
             relay->pairs[i][0] = relay->pairs[i][1] = -1;
         }
@@ -234,6 +249,15 @@ void relay_shut(relay_t *relay, bool shut)
     if (shut) {
         cut(relay);
     }
+    pthread_mutex_unlock(&relay->lock);
+}
+
+void relay_forge(relay_t *relay, unsigned skip, const void *data, size_t bytes)
+{
+    pthread_mutex_lock(&relay->lock);
+    relay->forged = data;
+    relay->forged_bytes = bytes;
+    relay->skips = skip;
     pthread_mutex_unlock(&relay->lock);
 }
 

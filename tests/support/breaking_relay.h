@@ -6,6 +6,7 @@
 #define TMSG_TESTS_BREAKING_RELAY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 typedef struct relay relay_t;
 
@@ -34,6 +35,10 @@ void relay_let_go(relay_t *relay);
 
 /* Breaks those to come, too, or no more. */
 void relay_shut(relay_t *relay, bool shut);
+
+/* Does not pass on the connection that comes after `skip` more: it hears this.
+ */
+void relay_forge(relay_t *relay, unsigned skip, const void *data, size_t bytes);
 
 /* The connections that it had to pass on. */
 unsigned relay_count(relay_t *relay);

@@ -10,6 +10,7 @@
 
 #include "am/connect/link.h"
 #include "am/endpoint/scheme.h"
+#include "am/endpoint/session.h"
 #include "am/net/peer.h"
 #include "am/net/sock.h"
 #include "am/path/claim.h"
@@ -220,7 +221,10 @@ static void carrier_claimed(tmsg_claim_t *claim, tmsg_status_t status)
         await_place(endpoint);
         return;
     }
-    if (status == TMSG_ERR_CLOSED) { /* not in order */
+    /* Not in order; and whoever answered may have proved nothing, which must
+     * not end a session. */
+    if (status == TMSG_ERR_CLOSED ||
+        (status != TMSG_OK && tmsg_resume_keeps(endpoint))) {
         status = TMSG_ERR_PEER_LOST;
     }
     tmsg_endpoint_hold(endpoint);
