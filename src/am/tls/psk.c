@@ -17,6 +17,9 @@
 #define SECRET_BYTES 32
 #define ID_BYTES 16
 #define ID_PREFIX "tensormsg-1:"
+/* Identities of a peer that are looked for: each costs a derivation for every
+ * key of the ring, and a first word has room for a thousand. */
+#define IDS_MOST 4
 #define ID_TEXT_BYTES (sizeof(ID_PREFIX) + (size_t)2 * ID_BYTES)
 
 /* OpenSSL takes a session only where it was made. */
@@ -124,7 +127,7 @@ static int find_key(SSL *ssl, const unsigned char *id, size_t id_bytes,
     tmsg_keys_t keys;
 
     *session_p = NULL;
-    if (id_bytes != ID_TEXT_BYTES - 1) {
+    if (id_bytes != ID_TEXT_BYTES - 1 || secure->ids++ >= IDS_MOST) {
         return 1;
     }
     tmsg_keyring_copy(tmsg_tls_keyring(secure->tls), &keys);

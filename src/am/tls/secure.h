@@ -48,6 +48,7 @@ struct tmsg_secure {
     size_t out_begin, out_end, out_room;
     uint8_t begin[8]; /* of what the peer said */
     unsigned begin_bytes;
+    unsigned ids;         /* of keys that the peer has offered */
     bool knows_key;       /* the key that was proved is in the ring */
     tmsg_status_t failed; /* OK: not yet */
     char why[TMSG_SECURE_WORDS];
