@@ -53,6 +53,21 @@ static tmsg_status_t create_context_with_key(const char *key_path,
     return status;
 }
 
+/* Reads the files of tls://. *tls_p stays NULL where the options name none. */
+static tmsg_status_t read_tls(const tls_options_t *tls, tmsg_tls_t **tls_p)
+{
+    const tmsg_tls_params_t params = {
+        .field_mask = TMSG_TLS_PARAM_CA | TMSG_TLS_PARAM_CERT |
+                      TMSG_TLS_PARAM_KEY | TMSG_TLS_PARAM_NAME,
+        .ca = tls->ca,
+        .cert = tls->cert,
+        .key = tls->key,
+        .name = tls->name,
+    };
+
+    return tls->cert == NULL ? TMSG_OK : tmsg_tls_create(&params, tls_p);
+}
+
 int open_context(const connection_options_t *options,
                  const tmsg_context_params_t *params,
                  tmsg_context_t **context_p)
@@ -87,17 +102,21 @@ int open_worker(const connection_options_t *options,
 int connect_to(const connection_options_t *options, const char *url,
                tmsg_worker_t *worker, tmsg_endpoint_t **endpoint_p)
 {
-    const tmsg_endpoint_params_t params = {
+    tmsg_endpoint_params_t params = {
         .field_mask = TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT |
-                      TMSG_ENDPOINT_PARAM_FLAGS | TMSG_ENDPOINT_PARAM_CARRIER,
+                      TMSG_ENDPOINT_PARAM_FLAGS | TMSG_ENDPOINT_PARAM_CARRIER |
+                      TMSG_ENDPOINT_PARAM_TLS,
         .connect_timeout_ms = options->timeout_ms,
         .flags = options->wait ? TMSG_ENDPOINT_WAIT : 0,
         .carrier = options->carrier,
     };
     tmsg_request_t *ready;
-    tmsg_status_t status =
-        tmsg_endpoint_connect(worker, url, &params, endpoint_p);
+    tmsg_status_t status = read_tls(&options->tls, &params.tls);
 
+    if (status == TMSG_OK) {
+        status = tmsg_endpoint_connect(worker, url, &params, endpoint_p);
+    }
+    tmsg_tls_destroy(params.tls);
     if (status == TMSG_OK) {
         status = tmsg_endpoint_ready(*endpoint_p, &ready);
     }
@@ -132,11 +151,17 @@ int start_listening(const connection_options_t *options, tmsg_worker_t *worker,
 {
     tmsg_status_t status;
 
-    params.field_mask |=
-        TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED | TMSG_LISTENER_PARAM_CARRIER;
+    params.field_mask |= TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED |
+                         TMSG_LISTENER_PARAM_CARRIER | TMSG_LISTENER_PARAM_TLS;
     params.carrier = options->carrier;
     params.allow_unauthenticated = options->allow_unauthenticated;
+    params.tls = NULL;
+    status = read_tls(&options->tls, &params.tls);
+    if (status != TMSG_OK) {
+        return fail_by(status);
+    }
     status = tmsg_listener_create(worker, options->listen, &params, listener_p);
+    tmsg_tls_destroy(params.tls);
     if (status == TMSG_ERR_INSECURE) {
         complain("%s; --key FILE lets those in who have it, "
                  "--allow-unauthenticated strangers",

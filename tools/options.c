@@ -8,7 +8,17 @@
 #define GROUP 9 /* places these options after a command's own */
 #define TIMEOUT_MS 10000
 
-enum { KEY_KEY = 3000, KEY_ALLOW, KEY_SANDBOX, KEY_WAIT, KEY_CARRIER };
+enum {
+    KEY_KEY = 3000,
+    KEY_ALLOW,
+    KEY_SANDBOX,
+    KEY_WAIT,
+    KEY_CARRIER,
+    KEY_TLS_CA,
+    KEY_TLS_CERT,
+    KEY_TLS_KEY,
+    KEY_TLS_NAME
+};
 
 /* Each row has a shared option, and names the commands that have it by what
  * they do. */
@@ -19,7 +29,8 @@ static const struct {
     {LISTENS | CONNECTS, {NULL, 0, NULL, 0, "The connection:", GROUP}},
     {LISTENS,
      {"listen", 'l', "URL", 0,
-      "Listen at tcp://HOST:PORT (port 0: any free port) or unix:///PATH",
+      "Listen at tcp://HOST:PORT (port 0: any free port), tls://HOST:PORT "
+      "(encrypted) or unix:///PATH",
       GROUP}},
     {LISTENS,
      {"allow-unauthenticated", KEY_ALLOW, NULL, 0,
@@ -45,6 +56,21 @@ static const struct {
      {"key", KEY_KEY, "FILE", 0,
       "Prove a key of FILE, and refuse peers that prove none (see tensormsg "
       "key)",
+      GROUP}},
+    {LISTENS | CONNECTS,
+     {"tls-ca", KEY_TLS_CA, "FILE", 0,
+      "At tls://, refuse peers whose certificate no authority of FILE has "
+      "signed (see tensormsg key --ca)",
+      GROUP}},
+    {LISTENS | CONNECTS,
+     {"tls-cert", KEY_TLS_CERT, "FILE", 0,
+      "At tls://, show the certificate of FILE", GROUP}},
+    {LISTENS | CONNECTS,
+     {"tls-key", KEY_TLS_KEY, "FILE", 0, "Its private key", GROUP}},
+    {CONNECTS,
+     {"tls-name", KEY_TLS_NAME, "NAME", 0,
+      "The listener's certificate has to be for NAME; default: the host of the "
+      "URL",
       GROUP}},
     {LISTENS | CONNECTS,
      {"carrier", KEY_CARRIER, "NAME", 0,
@@ -103,6 +129,18 @@ static error_t parse_connection_option(int key, char *arg,
     case KEY_KEY:
         connection->key = arg;
         return 0;
+    case KEY_TLS_CA:
+        connection->tls.ca = arg;
+        return 0;
+    case KEY_TLS_CERT:
+        connection->tls.cert = arg;
+        return 0;
+    case KEY_TLS_KEY:
+        connection->tls.key = arg;
+        return 0;
+    case KEY_TLS_NAME:
+        connection->tls.name = arg;
+        return 0;
     case KEY_CARRIER:
         connection->carrier = read_carrier(arg, state);
         return 0;
@@ -143,13 +181,39 @@ static bool can_listen(const char *url, unsigned does)
            ((does & LISTENS_TO_UCXX) || strncmp(url, "ucx:", 4) != 0);
 }
 
+static bool is_tls_consistent(const connection_options_t *connection)
+{
+    const tls_options_t *tls = &connection->tls;
+    const char *url =
+        connection->listen != NULL ? connection->listen : connection->url;
+    bool is_tls = url != NULL && strncmp(url, "tls://", 6) == 0;
+    bool all = tls->ca != NULL && tls->cert != NULL && tls->key != NULL;
+    bool any = tls->ca != NULL || tls->cert != NULL || tls->key != NULL ||
+               tls->name != NULL;
+
+    if (any && !all) {
+        complain("--tls-ca, --tls-cert and --tls-key go together");
+    } else if (any && connection->key != NULL) {
+        complain("--key and --tls-cert are two ways to prove who one is: give "
+                 "one of them");
+    } else if (any && !is_tls) {
+        complain("--tls-cert goes with tls://, and not with %s",
+                 url == NULL ? "no URL" : url);
+    } else if (is_tls && !any && connection->key == NULL) {
+        complain("%s needs --tls-ca, --tls-cert and --tls-key, or --key", url);
+    } else {
+        return true;
+    }
+    return false;
+}
+
 static bool is_consistent(const connection_options_t *connection, unsigned does)
 {
     const char *listen = connection->listen;
 
     if (listen != NULL && !can_listen(listen, does)) {
-        complain("--listen %s: a command listens at tcp://HOST:PORT or "
-                 "unix:///PATH%s",
+        complain("--listen %s: a command listens at tcp://HOST:PORT, "
+                 "tls://HOST:PORT or unix:///PATH%s",
                  listen,
                  does & LISTENS_TO_UCXX ? ", and this one at ucx://HOST:PORT"
                                         : "");
@@ -157,8 +221,8 @@ static bool is_consistent(const connection_options_t *connection, unsigned does)
         complain("--allow-unauthenticated goes with --listen");
     } else if (connection->sandbox && listen != NULL &&
                strncmp(listen, "ucx:", 4) == 0) {
-        complain("--sandbox goes with tcp:// and unix://, where the library "
-                 "listens, and not with %s",
+        complain("--sandbox goes with tcp://, tls:// and unix://, where the "
+                 "library listens, and not with %s",
                  listen);
     } else if (connection->wait && connection->url == NULL) {
         complain("--wait goes with a URL");
@@ -167,7 +231,7 @@ static bool is_consistent(const connection_options_t *connection, unsigned does)
         complain("--key goes with a URL%s",
                  does & LISTENS ? " or --listen" : "");
     } else {
-        return true;
+        return is_tls_consistent(connection);
     }
     return false;
 }

@@ -19,13 +19,20 @@ enum {
 
 #define LISTEN_DEFAULT "tcp://127.0.0.1:0"
 
+/* Files of tls://, and the name that a listener's certificate is to be for; or
+ * NULL. */
+typedef struct {
+    const char *ca, *cert, *key, *name;
+} tls_options_t;
+
 typedef struct {
     const char *url;    /* URL of the peer, or NULL */
     const char *listen; /* URL to listen at, or NULL */
     const char *key;    /* file with keys, or NULL */
-    int timeout_ms;     /* limit for connecting and for answers; default 10 s */
-    int carrier;        /* TMSG_CARRIER_* */
-    bool wait;          /* connecting waits until somebody listens */
+    tls_options_t tls;
+    int timeout_ms; /* limit for connecting and for answers; default 10 s */
+    int carrier;    /* TMSG_CARRIER_* */
+    bool wait;      /* connecting waits until somebody listens */
     bool allow_unauthenticated;
     bool sandbox;
     /* In a sandbox: the folders that the command writes into, each or NULL. */

@@ -11,7 +11,11 @@ import pytest
 import tensormsg
 from certificates import Site, openssl
 from conftest import WAIT
+from tensormsg.__main__ import main
 
+pytestmark = pytest.mark.skipif(
+    not tensormsg.info()["machine"]["tls"].startswith("OpenSSL"),
+    reason="a build without OpenSSL")
 X = {"x": np.arange(4), "large": np.arange(1 << 16)}
 URL = "tls://localhost:0"
 
@@ -227,5 +231,19 @@ def test_one_stays_what_and_where_it_is(site, farm):
         pickle.dumps(farm)
 
 
-def test_the_library_tells_which_openssl_it_has():
-    assert tensormsg.info()["machine"]["tls"].startswith("OpenSSL 3")
+def test_the_command_knows_the_files(site, farm, capsys):
+    words = [word for what, path in site.files("camera").items()
+             for word in (f"--tls-{what}", str(path))]
+    with tensormsg.listen(URL, tls=farm, background=True) as server:
+        server.serve(threads=1)
+        assert main(["health", server.url, *words]) == 0
+        assert capsys.readouterr().out == "SERVING\n"
+        assert main(["top", "--once", server.url, *words]) == 1
+        assert "TENSORMSG_OBSERVERS" in capsys.readouterr().err  # it came in
+        assert main(["health", server.url, *words, "--tls-name", "barn"]) == 1
+        assert "not for 'barn'" in capsys.readouterr().err
+        for bad, why in ((words[:4], "go together"),
+                         ([*words, "--key", "k"], "one of them")):
+            with pytest.raises(SystemExit) as ended:
+                main(["health", server.url, *bad])
+            assert ended.value.code == 2 and why in capsys.readouterr().err

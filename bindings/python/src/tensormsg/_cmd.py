@@ -11,12 +11,13 @@ import re
 import signal
 import sys
 from types import ModuleType
-from typing import Any, Callable, List, Optional, Tuple, Type
+from typing import Any, Callable, Dict, List, Optional, Tuple, Type
 
 from . import sync
 from ._lib import hot
 from .errors import ApplicationFailed, Error, InvalidParam, NotFound, \
     ResourceExhausted, TimedOut, Unavailable, Unsupported
+from .tls import TLS
 
 DONE, FAILED, USAGE, APPLICATION, NO_METHOD, OTHER_MAP, TIMED_OUT, \
     UNAVAILABLE, CUT = range(9)
@@ -75,15 +76,47 @@ def add_connecting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", metavar="FILE",
                         help="prove a key of FILE, and refuse a peer that "
                         "proves none")
+    _add_tls(parser, True)
 
 
-def add_admitting(parser: argparse.ArgumentParser) -> None:
+def _add_tls(parser: argparse.ArgumentParser, dials: bool) -> None:
+    parser.add_argument("--tls-ca", metavar="FILE",
+                        help="at tls://: refuse a peer whose certificate no "
+                        "authority of FILE has signed")
+    parser.add_argument("--tls-cert", metavar="FILE",
+                        help="at tls://: show the certificate of FILE")
+    parser.add_argument("--tls-key", metavar="FILE",
+                        help="its private key")
+    if dials:
+        parser.add_argument("--tls-name", metavar="NAME",
+                            help="what the listener's certificate has to be "
+                            "for; default: the host of the URL")
+
+
+def proof(args: argparse.Namespace) -> Dict[str, Any]:
+    """How this side proves who it is, as arguments of connect() and listen()."""
+    files = {what: getattr(args, f"tls_{what}") for what in
+             ("ca", "cert", "key")}
+    name = getattr(args, "tls_name", None)
+    if name is None and not any(files.values()):
+        return {"key": args.key}
+    if not all(files.values()):
+        raise Usage("--tls-ca, --tls-cert and --tls-key go together")
+    if args.key is not None:
+        raise Usage("--key and --tls-cert are two ways to prove who one is: "
+                    "give one of them")
+    return {"tls": TLS(**files, name=name)}
+
+
+def add_admitting(parser: argparse.ArgumentParser,
+                  dials: bool = False) -> None:
     """Whom those let in who listen."""
     parser.add_argument("--key", metavar="FILE",
                         help="let in who proves a key of FILE alone")
     parser.add_argument("--allow-unauthenticated", action="store_true",
                         help="listen without a key where other machines reach "
                         "the address")
+    _add_tls(parser, dials)
 
 
 def add_listening(parser: argparse.ArgumentParser) -> None:
@@ -97,8 +130,8 @@ def add_listening(parser: argparse.ArgumentParser) -> None:
 
 def dial(args: argparse.Namespace) -> sync.Endpoint:
     """Connects to args.url."""
-    return sync.connect(args.url, key=args.key, timeout=args.timeout,
-                        wait=args.wait)
+    return sync.connect(args.url, timeout=args.timeout, wait=args.wait,
+                        **proof(args))
 
 
 def with_peer(args: argparse.Namespace,
@@ -124,9 +157,9 @@ def code_of(error: Error) -> int:
 def listen(args: argparse.Namespace,
            on_lost: Optional[Any] = None) -> sync.Listener:
     """Listens, in the background."""
-    return sync.listen(args.listen, key=args.key, background=True,
+    return sync.listen(args.listen, background=True,
                        allow_unauthenticated=args.allow_unauthenticated,
-                       on_lost=on_lost)
+                       on_lost=on_lost, **proof(args))
 
 
 def _end_by(number: signal.Signals) -> int:

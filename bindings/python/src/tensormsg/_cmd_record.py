@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Optional, Set, Union
 from . import _open
 from ._aio import Endpoint, Listener
 from ._cmd import CLOSE_S, DONE, FAILED, Usage, add_connecting, complain, \
-    seconds
+    proof, seconds
 from ._mcap import check
 from ._message import BaseMessage
 from ._topics import COMPRESSIONS, TOPIC, Named, check_names, named, \
@@ -130,11 +130,11 @@ class Recorder:
         args = self._args
         if not args.listen:
             return await _open.connect(
-                source.url, key=args.key, timeout=args.timeout, wait=args.wait,
-                reconnect=args.reconnect)
+                source.url, timeout=args.timeout, wait=args.wait,
+                reconnect=args.reconnect, **proof(args))
         listener = await _open.listen(
-            source.url, key=args.key, reconnect=args.reconnect,
-            allow_unauthenticated=args.allow_unauthenticated)
+            source.url, reconnect=args.reconnect,
+            allow_unauthenticated=args.allow_unauthenticated, **proof(args))
         print(" ".join(filter(None, (source.name, listener.url))), flush=True)
         return listener
 

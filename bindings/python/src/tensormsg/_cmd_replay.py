@@ -17,7 +17,7 @@ from typing import Any, Dict, Iterator, List, Optional, Union
 
 from . import _open
 from ._aio import Endpoint, Publisher
-from ._cmd import CLOSE_S, DONE, FAILED, Usage, add_admitting, seconds
+from ._cmd import CLOSE_S, DONE, FAILED, Usage, add_admitting, proof, seconds
 from ._data import shortened
 from ._lib import hot
 from ._mcap import names
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-t", "--timeout", type=seconds, default=10.,
                         metavar="S", help="seconds to connect within, and for "
                         "the last maps to be taken; default 10")
-    add_admitting(parser)
+    add_admitting(parser, True)
     parser.add_argument("--dial", action="store_true",
                         help="connect to each URL and send there, as a camera "
                         "that dials its viewer")
@@ -152,11 +152,11 @@ class Replay:
         args = self._args
         mode = None if args.mode == "default" else args.mode
         if args.dial:
-            return await _open.connect(named.url, mode=mode, key=args.key,
-                                       timeout=args.timeout, wait=args.wait)
+            return await _open.connect(named.url, mode=mode, timeout=args.timeout,
+                                       wait=args.wait, **proof(args))
         publisher = await _open.publish(
-            named.url, mode=mode, key=args.key,
-            allow_unauthenticated=args.allow_unauthenticated)
+            named.url, mode=mode,
+            allow_unauthenticated=args.allow_unauthenticated, **proof(args))
         print(" ".join(filter(None, (named.name, publisher.url))), flush=True)
         return publisher
 

@@ -20,7 +20,7 @@ from typing import Any, Coroutine, Dict, Iterable, Iterator, List, Optional
 
 from . import _open
 from ._aio import Endpoint
-from ._cmd import CLOSE_S, DONE, add_connecting, seconds
+from ._cmd import CLOSE_S, DONE, add_connecting, proof, seconds
 from ._lib import hot
 from ._observed import Sample, ask, compare
 from .errors import Error, Malformed, Refused, Status, Unsupported, error_of
@@ -65,9 +65,9 @@ class Watched:
         """In live mode, in which we hold up no publisher by what it sends and
         we do not take."""
         args = self._args
-        self._ep = await _open.connect(self.url, key=args.key,
-                                       timeout=args.timeout, wait=args.wait,
-                                       newest=True)
+        self._ep = await _open.connect(self.url, timeout=args.timeout,
+                                       wait=args.wait, newest=True,
+                                       **proof(args))
         try:
             self._before = await ask(self._ep, args.timeout)
         except _OTHERWISE as error:
