@@ -142,3 +142,13 @@ def test_an_authority_without_its_key_is_an_error(site, tmp_path):
     said = run("key", "--ca", tmp_path)
     assert said.returncode == FAILED
     one_line(said.stderr, "ca.key: No such file")
+
+
+def test_the_example(site, tmp_path):
+    make(tmp_path, "--principal", "server")
+    make(tmp_path, "--principal", "client")
+    example = os.path.join(os.path.dirname(cli.HELLO), "tls")
+    ran = subprocess.run([example, tmp_path], capture_output=True, text=True,
+                         timeout=BOUND)
+    assert (ran.returncode, ran.stderr) == (DONE, "")
+    assert ran.stdout == "client sent 1000000 numbers to server\n"
