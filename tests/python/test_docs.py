@@ -314,7 +314,7 @@ def test_python_is_run_by_others():
     """On these pages, wholly; on another they would not see it."""
     assert {block.values[0] for block in blocks("python")} == {
         "README.md", "docs/loans.md", "docs/observability.md", "docs/recording.md",
-        "docs/ucxx.md"}
+        "docs/tls.md", "docs/ucxx.md"}
 
 
 @pytest.mark.parametrize("page, code", blocks("cmake"))

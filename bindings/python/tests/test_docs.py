@@ -46,6 +46,15 @@ def test_tls_of_the_tutorial(tmp_path):
     assert run(tmp_path / "block.py", cwd=tmp_path) == "camera farm\n"
 
 
+def test_tls_of_its_page(tmp_path):
+    (block,) = blocks_of(HERE / "../../../docs/tls.md")
+    site = Site(tmp_path)
+    site.issue("server")
+    site.issue("alice")
+    (tmp_path / "block.py").write_text(block)
+    assert run(tmp_path / "block.py", cwd=tmp_path) == "alice server\n"
+
+
 def test_loans_of_their_page(tmp_path):
     (block,) = OF_LOANS
     block = block.replace("/tmp/viewer", f"{tmp_path}/viewer")
