@@ -20,6 +20,9 @@
 /* Records without data, one behind the other: a peer that sends more of them
  * only wants to keep this side busy. */
 #define EMPTY_MOST 32
+/* Bytes of them, more than any record and what is read ahead with it. A call of
+ * OpenSSL takes them one after the other, as long as there are more. */
+#define VOID_MOST (WIDE_BYTES + 2 * TMSG_TLS_RECORD_BYTES)
 /* Encrypted bytes that a peer may leave unread: it can ask for answers of TLS's
  * own without end. */
 #define OUT_MOST ((size_t)1024 * 1024)
@@ -27,6 +30,7 @@
 #define OUT_USUAL                                                              \
     ((size_t)128 * 1024) /* encrypted, before the kernel has them */
 
+static const char no_data[] = "the peer sends TLS records without data";
 static BIO_METHOD *method;
 
 /* Makes room for more encrypted bytes. Returns whether there is. */
@@ -87,6 +91,11 @@ static int read_in(BIO *bio, char *data, size_t room, size_t *done_p)
 
     BIO_clear_retry_flags(bio);
     *done_p = 0;
+    if (secure->void_bytes > VOID_MOST) {
+        tmsg_secure_fail(secure, TMSG_ERR_MALFORMED, no_data);
+        BIO_set_retry_read(bio);
+        return 0;
+    }
     if (secure->drained) { /* the loop tells of what has come since */
         secure->read_all = true;
         BIO_set_retry_read(bio);
@@ -104,6 +113,7 @@ static int read_in(BIO *bio, char *data, size_t room, size_t *done_p)
             secure->begin_bytes += (unsigned)more;
         }
         secure->drained = (size_t)n < room;
+        secure->void_bytes += (size_t)n;
         *done_p = (size_t)n;
         return 1;
     }
@@ -318,6 +328,7 @@ static bool judge_peer(tmsg_secure_t *secure)
                 "not admitted: the peer has proved no key");
         }
     }
+    secure->void_bytes = 0;
     secure->up = secure->failed == TMSG_OK;
     return secure->up;
 }
@@ -482,6 +493,7 @@ static size_t read_place(tmsg_secure_t *secure, void *into, size_t room)
         if (rc == 1) {
             all += bytes;
             empty = 0;
+            secure->void_bytes = 0;
             continue;
         }
         rc = SSL_get_error(secure->ssl, rc);
@@ -496,8 +508,7 @@ static size_t read_place(tmsg_secure_t *secure, void *into, size_t room)
             }
             tmsg_secure_explain(secure);
         } else if (!secure->read_all && ++empty > EMPTY_MOST) {
-            tmsg_secure_fail(secure, TMSG_ERR_MALFORMED,
-                             "the peer sends TLS records without data");
+            tmsg_secure_fail(secure, TMSG_ERR_MALFORMED, no_data);
         }
     }
     return all;

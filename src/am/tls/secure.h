@@ -36,12 +36,13 @@ struct tmsg_secure {
     tmsg_tls_t *tls;
     int fd;
     bool dialling;
-    bool begun;     /* the dialling side has said the first word */
-    bool up;        /* the handshake is over, and the peer proved */
-    bool read_all;  /* the socket had no more */
-    bool drained;   /* it gave less than there was room for */
-    bool ended;     /* the peer closed the connection */
-    int read_error; /* errno of the socket; 0: none */
+    bool begun;        /* the dialling side has said the first word */
+    bool up;           /* the handshake is over, and the peer proved */
+    bool read_all;     /* the socket had no more */
+    bool drained;      /* it gave less than there was room for */
+    bool ended;        /* the peer closed the connection */
+    size_t void_bytes; /* that were read since there was data in them */
+    int read_error;    /* errno of the socket; 0: none */
     int write_error;
     uint64_t records; /* that this key has encrypted */
     uint8_t *out;     /* encrypted bytes that the socket has not taken */
