@@ -174,9 +174,9 @@ static bool reflect(scene_t *scene)
 
 static bool offer_is_free(void *arg) { return ((scene_t *)arg)->releases == 1; }
 
-/* Whether a fetch, if it was begun, brought the small map. */
+/* Whether a fetch, if it was begun, brought so many bytes. */
 static bool finish_fetch(scene_t *scene, tmsg_status_t status,
-                         tmsg_call_t *made)
+                         tmsg_call_t *made, size_t bytes)
 {
     if (status != TMSG_OK) {
         must_be(status, TMSG_ERR_NO_MEMORY);
@@ -185,12 +185,33 @@ static bool finish_fetch(scene_t *scene, tmsg_status_t status,
     pair_await(&scene->pair, has_ended, made, "the end of a fetch");
     status = tmsg_call_status(made);
     if (status == TMSG_OK) {
-        check(tmsg_call_reply(made), SMALL);
+        check(tmsg_call_reply(made), bytes);
     } else {
         must_be(status, TMSG_ERR_NO_MEMORY);
     }
     tmsg_call_destroy(made);
     return status == TMSG_OK;
+}
+
+/* Whether it brought all that is offered. */
+static bool fetch_large(scene_t *scene)
+{
+    const tmsg_offer_params_t params = {.field_mask = TMSG_OFFER_PARAM_NAME,
+                                        .name = "w"};
+    tmsg_call_t *made = NULL;
+    tmsg_offer_t *offer;
+    tmsg_status_t status =
+        tmsg_offer_create(scene->pair.a.worker, scene->large, &params, &offer);
+    bool ok;
+
+    if (status != TMSG_OK) {
+        must_be(status, TMSG_ERR_NO_MEMORY);
+        return false;
+    }
+    status = tmsg_endpoint_fetch_name(scene->pair.to_a, "w", 0, NULL, &made);
+    ok = finish_fetch(scene, status, made, LARGE);
+    tmsg_offer_destroy(offer);
+    return ok;
 }
 
 /* A fetch that waits for an offer, one of a box, and the list of offers. */
@@ -230,10 +251,10 @@ static bool fetch(scene_t *scene)
         tmsg_call_destroy(first);
         return false;
     }
-    all = finish_fetch(scene, status, first) && all;
+    all = finish_fetch(scene, status, first, SMALL) && all;
     tmsg_offer_key(offer, &key);
     status = tmsg_endpoint_fetch(scene->pair.to_a, &key, &boxes, &second);
-    all = finish_fetch(scene, status, second) && all;
+    all = finish_fetch(scene, status, second, SMALL) && all;
     status = tmsg_endpoint_call(scene->pair.to_a, "tensormsg.offers", NULL,
                                 NULL, &list);
     if (status == TMSG_OK) {
@@ -357,5 +378,10 @@ Test(rpc_alloc, of_what_a_server_tells_of_itself)
 }
 
 Test(rpc_alloc, of_an_offer_and_its_fetches) { fail_each(fetch, LINK_SHM); }
+
+Test(rpc_alloc, of_a_large_fetch_by_a_stream)
+{
+    fail_each(fetch_large, LINK_STREAM);
+}
 
 Test(rpc_alloc, of_an_offer_and_its_loans) { fail_each(borrow, LINK_UNIX); }

@@ -550,6 +550,14 @@ static tmsg_ucx_status_t hand_fragment_to_ucx(tmsg_fragments_slot_t *slot,
     if (ucs == TMSG_UCX_IN_PROGRESS) {
         return TMSG_UCX_OK;
     }
+    if (ucs == TMSG_UCX_NO_MEMORY && slot->send->endpoint->ucx->pipes != NULL) {
+        /* A stream has nothing of it then, and the peer reads nothing. */
+        if (slot->send->fragments->queue != NULL) {
+            tmsg_fragments_out_unlist(slot->send->fragments);
+        }
+        fail_soon(slot);
+        return TMSG_UCX_OK;
+    }
     end_slot(slot, ucs);
     return ucs;
 }
