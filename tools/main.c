@@ -20,7 +20,7 @@ static const struct {
     {"info", info_main, "tensormsg info", "versions, transports and settings"},
     {"dump", dump_main, "tensormsg dump", "what is in a file, as JSON"},
     {"perf", perf_main, "tensormsg perf", "what sending costs; thresholds"},
-    {"key", key_main, "tensormsg key", "a new key, to prove who one is"},
+    {"key", key_main, "tensormsg key", "a new key or certificate"},
 };
 
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))

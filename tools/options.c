@@ -197,8 +197,8 @@ static bool is_tls_consistent(const connection_options_t *connection)
         complain("--key and --tls-cert are two ways to prove who one is: give "
                  "one of them");
     } else if (any && !is_tls) {
-        complain("--tls-cert goes with tls://, and not with %s",
-                 url == NULL ? "no URL" : url);
+        complain("--tls-cert goes with a URL of tls://%s%s",
+                 url == NULL ? "" : ", and not with ", url == NULL ? "" : url);
     } else if (is_tls && !any && connection->key == NULL) {
         complain("%s needs --tls-ca, --tls-cert and --tls-key, or --key", url);
     } else {

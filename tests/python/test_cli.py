@@ -326,7 +326,9 @@ def test_commands_say_the_same_of_connections():
     connect = "send", "call", "health", "info", "perf"
     for option, commands in {"--listen": listen, "--timeout": connect, "--wait": connect,
                              "--allow-unauthenticated": listen,
-                             "--key": listen + connect}.items():
+                             "--key": listen + connect, "--tls-ca": listen + connect,
+                             "--tls-cert": listen + connect, "--tls-key": listen + connect,
+                             "--tls-name": connect}.items():
         sentences = {told[command].get(option) for command in commands}
         assert len(sentences) == 1 and all(sentences), (option, sentences)
 

@@ -85,7 +85,7 @@ def test_who_may_not_come_in_hears_why(site, tmp_path):
     (["-l", URL], "needs --tls-ca, --tls-cert and --tls-key, or --key"),
     (["-l", URL, "--tls-ca", "ca"], "go together"),
     (["-l", ":0", "--tls-ca", "a", "--tls-cert", "b", "--tls-key", "c"],
-     "goes with tls://"),
+     "a URL of tls://, and not with :0"),
     (["-l", URL, "--key", "k", "--tls-ca", "a", "--tls-cert", "b", "--tls-key",
       "c"], "one of them")])
 def test_what_does_not_go_together_is_bad_usage(words, why):
