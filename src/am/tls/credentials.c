@@ -23,6 +23,10 @@
 #define SUITES                                                                 \
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:"                           \
     "TLS_CHACHA20_POLY1305_SHA256"
+/* A version before 3.5 would also take the large groups of RFC 7919, by which a
+ * handshake takes 200 times as long. A later one has hybrid groups besides. */
+#define GROUPS "X25519:P-256:P-384"
+#define GROUPS_UNTIL 0x30500000UL
 #define WORDS_BYTES 160
 
 struct tmsg_tls {
@@ -119,12 +123,20 @@ static int look_at_hello(SSL *ssl, int *alert_p, void *arg)
     return SSL_CLIENT_HELLO_ERROR;
 }
 
+static bool set_groups(SSL_CTX *context)
+{
+    return OpenSSL_version_num() >= GROUPS_UNTIL ||
+           SSL_CTX_set1_groups_list(context, GROUPS) == 1;
+}
+
 /* Sets what holds for certificates and keys. There are no tickets and no early
  * data: by a ticket a peer would come back whose certificate was revoked. */
 static bool set_protocol(SSL_CTX *context)
 {
     SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION |
                                      SSL_OP_CIPHER_SERVER_PREFERENCE);
+    /* openssl.cnf may have set it */
+    SSL_CTX_clear_options(context, SSL_OP_ALLOW_NO_DHE_KEX);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);
     SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
@@ -134,7 +146,7 @@ static bool set_protocol(SSL_CTX *context)
     return SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
            SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) == 1 &&
            SSL_CTX_set_ciphersuites(context, SUITES) == 1 &&
-           SSL_CTX_set_num_tickets(context, 0) == 1 &&
+           set_groups(context) && SSL_CTX_set_num_tickets(context, 0) == 1 &&
            SSL_CTX_set_max_early_data(context, 0) == 1 &&
            SSL_CTX_set_alpn_protos(context,
                                    (const unsigned char *)TMSG_TLS_ALPN,

@@ -62,6 +62,8 @@ static const reason_t reasons[] = {
      "the peer does not speak TLS 1.3"},
     {SSL_R_NO_SHARED_CIPHER, TMSG_ERR_INCOMPATIBLE,
      "the two sides have no cipher in common"},
+    {SSL_R_NO_SUITABLE_KEY_SHARE, TMSG_ERR_INCOMPATIBLE,
+     "the two sides have no group for the exchange of keys in common"},
     {SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM, TMSG_ERR_INCOMPATIBLE,
      "the two sides have no signature algorithm in common"},
     {SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, TMSG_ERR_CORRUPT,
