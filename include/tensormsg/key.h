@@ -28,7 +28,7 @@ enum {
  * admitted by the first key in the other side's ring that is among them; nobody
  * between the two can leave some of these proofs out, and so choose another.
  * Where a process is several principals, a ring of each one's says which it
- * dials as.
+ * dials as. At tls:// it proves the first key alone, by TLS (docs/tls.md).
  *
  * A keyring is given to a context, for all that is made in it, or to a listener
  * or an endpoint alone (TMSG_CONTEXT_PARAM_KEYRING, TMSG_LISTENER_PARAM_KEYRING
