@@ -3,6 +3,14 @@
 
 import subprocess
 
+import pytest
+
+import tensormsg
+
+needs_tls = pytest.mark.skipif(
+    not tensormsg.info()["machine"]["tls"].startswith("OpenSSL"),
+    reason="a build without OpenSSL")
+
 
 def openssl(*words):
     subprocess.run(["openssl", *map(str, words)], check=True,

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from certificates import Site
+from certificates import Site, needs_tls
 from conftest import blocks_of
 
 HERE = pathlib.Path(__file__).parent
@@ -37,6 +37,7 @@ def test_a_block_of_the_tutorial(index, tmp_path):
     assert (out != "") == ("print" in BLOCKS[index]), out
 
 
+@needs_tls
 def test_tls_of_the_tutorial(tmp_path):
     (block,) = blocks_of(HERE / "../README.md", "tls")
     site = Site(tmp_path)
@@ -73,7 +74,9 @@ def test_a_block_of_the_page_on_observability(needs, index, tmp_path):
     run(tmp_path / "block.py")
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("example", [
+    pytest.param(path, marks=needs_tls if path.name == "tls.py" else (),
+                 id=path.name) for path in EXAMPLES])
 def test_an_example(example):
     assert run(example)
 

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 
 import tensormsg
-from certificates import Site, openssl
+from certificates import Site, needs_tls, openssl
 from conftest import WAIT
 from tensormsg.__main__ import main
 
-pytestmark = pytest.mark.skipif(
-    not tensormsg.info()["machine"]["tls"].startswith("OpenSSL"),
-    reason="a build without OpenSSL")
+pytestmark = needs_tls
 X = {"x": np.arange(4), "large": np.arange(1 << 16)}
 URL = "tls://localhost:0"
 
