@@ -71,9 +71,10 @@ typedef struct tmsg_tls tmsg_tls_t;
 
 /* Reads the files. The caller frees *tls_p with tmsg_tls_destroy(). Errors:
  * INVALID_PARAM (something that is needed is missing, a pin, the key of another
- * certificate), NOT_FOUND (a file), MALFORMED (a file holds something else, or
- * the password is wrong), INSECURE (others may read the key), UNSUPPORTED
- * (the library was built without OpenSSL), NO_MEMORY, IO. */
+ * certificate or of a curve that TLS 1.3 has not), NOT_FOUND (a file),
+ * MALFORMED (a file holds something else, or the password is wrong), INSECURE
+ * (others may read the key), UNSUPPORTED (the library was built without
+ * OpenSSL, or OpenSSL is configured without TLS 1.3), NO_MEMORY, IO. */
 TMSG_API tmsg_status_t tmsg_tls_create(const tmsg_tls_params_t *params,
                                        tmsg_tls_t **tls_p);
 

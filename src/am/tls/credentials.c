@@ -8,6 +8,7 @@
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "am/tls/secure.h"
@@ -164,7 +165,14 @@ static tmsg_status_t file_failed(const char *what, const char *path)
 /* Opens a file of PEM. */
 static tmsg_status_t open_file(const char *what, const char *path, int *fd_p)
 {
+    struct stat file;
+
     *fd_p = open(path, O_RDONLY | O_CLOEXEC);
+    if (*fd_p >= 0 && fstat(*fd_p, &file) == 0 && S_ISDIR(file.st_mode)) {
+        close(*fd_p);
+        *fd_p = -1;
+        errno = EISDIR;
+    }
     return *fd_p >= 0 ? TMSG_OK
                       : tmsg_error_errno(errno == ENOENT ? TMSG_ERR_NOT_FOUND
                                                          : TMSG_ERR_IO,
@@ -216,6 +224,28 @@ static tmsg_status_t read_key(const tmsg_tls_settings_t *settings, int fd,
                                    : "the password is not the right one");
 }
 
+/* Checks that TLS 1.3 can sign by a key. OpenSSL tells only the peer. */
+static tmsg_status_t check_curve(const EVP_PKEY *key, const char *path)
+{
+    static const char *const known[] = {SN_X9_62_prime256v1, SN_secp384r1,
+                                        SN_secp521r1};
+    char curve[64];
+
+    if (!EVP_PKEY_is_a(key, SN_X9_62_id_ecPublicKey) ||
+        EVP_PKEY_get_group_name(key, curve, sizeof(curve), NULL) != 1) {
+        return TMSG_OK;
+    }
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (strcmp(curve, known[i]) == 0) {
+            return TMSG_OK;
+        }
+    }
+    return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                          "tls: key %s is of the curve %s, and TLS 1.3 has "
+                          "P-256, P-384 and P-521 alone",
+                          path, curve);
+}
+
 static tmsg_status_t load_key(SSL_CTX *context,
                               const tmsg_tls_settings_t *settings)
 {
@@ -228,6 +258,9 @@ static tmsg_status_t load_key(SSL_CTX *context,
     }
     if (status == TMSG_OK) {
         status = read_key(settings, fd, &key);
+    }
+    if (status == TMSG_OK) {
+        status = check_curve(key, settings->key);
     }
     if (status == TMSG_OK && (SSL_CTX_use_PrivateKey(context, key) != 1 ||
                               SSL_CTX_check_private_key(context) != 1)) {
@@ -312,16 +345,33 @@ static tmsg_status_t load_files(SSL_CTX *context,
     return status;
 }
 
+/* Says why there is no context: for want of memory, or because OpenSSL is
+ * configured without what TLS needs. */
+static tmsg_status_t context_failed(void)
+{
+    char words[WORDS_BYTES];
+    int reason = ERR_GET_REASON(ERR_peek_error());
+
+    if (reason == 0 || reason == ERR_R_MALLOC_FAILURE) {
+        return tmsg_error_memory("TLS");
+    }
+    return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                          "tls: OpenSSL, as it is configured (openssl.cnf), "
+                          "has no TLS 1.3: %s",
+                          tmsg_tls_last_words(words, sizeof(words)));
+}
+
 /* Creates a context, of the files as they are now. */
 static tmsg_status_t create_context(const tmsg_tls_t *tls, SSL_CTX **context_p)
 {
-    SSL_CTX *context = SSL_CTX_new(TLS_method());
     tmsg_status_t status = TMSG_OK;
+    SSL_CTX *context;
 
-    tmsg_gate_begin();
     ERR_clear_error();
+    context = SSL_CTX_new(TLS_method());
+    tmsg_gate_begin(); /* once OpenSSL has begun */
     if (context == NULL || !set_protocol(context)) {
-        status = tmsg_error_memory("TLS");
+        status = context_failed();
     } else if (tls->keyring != NULL) {
         tmsg_psk_begin(context);
     } else {

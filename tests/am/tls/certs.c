@@ -96,7 +96,7 @@ void cert_make(cert_t *cert, const char *name, const cert_t *issuer,
     snprintf(cert->path, sizeof(cert->path), "%s", scratch_path(name));
     snprintf(cert->key_path, sizeof(cert->key_path), "%s.key",
              scratch_path(name));
-    cert->key = EVP_EC_gen("P-256");
+    cert->key = EVP_EC_gen(says->curve == NULL ? "P-256" : says->curve);
     cert->cert = X509_new();
     must_true(cert->key != NULL && cert->cert != NULL);
     must_eq(X509_set_version(cert->cert, X509_VERSION_3), 1);

@@ -16,6 +16,7 @@ typedef struct {
     const char *cn;    /* NULL: the file's name; "": none */
     const char *names; /* "DNS:a,IP:1.2.3.4"; NULL: as above; "": none */
     const char *usage; /* "serverAuth,clientAuth"; NULL: both; "": none */
+    const char *curve; /* of its key; NULL: P-256 */
     long from_s, to_s; /* from now on; both 0: as above */
     bool is_ca;
     const char *password; /* of the key file; NULL: it is not encrypted */

@@ -4,6 +4,7 @@
  * tcp://, and by TLS alone. */
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -529,6 +530,51 @@ Test(tls, what_is_missing_is_named)
     params.ca = "/nowhere/ca.pem";
     must_be(tmsg_tls_create(&params, &tls), TMSG_ERR_NOT_FOUND);
     must_say(tmsg_error_message(), "/nowhere/ca.pem");
+    params.ca = "/";
+    must_be(tmsg_tls_create(&params, &tls), TMSG_ERR_IO);
+    must_say(tmsg_error_message(), "ca /: Is a directory");
+    secured_drop(&secured);
+}
+
+/* OpenSSL would tell the peer alone, and of another reason. */
+Test(tls, a_key_that_tls_cannot_sign_by_is_named)
+{
+    secured_t secured;
+    cert_t bitcoin;
+    tmsg_tls_t *tls;
+
+    secured_prepare(&secured, BY_CERTS, DRIVE_POLLING);
+    cert_make(&bitcoin, "bitcoin", &secured.ca,
+              &(cert_says_t){.curve = "secp256k1"});
+    cert_replace(&secured.certs[1], &bitcoin);
+    must_be(create(&secured, 1, (tmsg_tls_params_t){.field_mask = 0}, &tls),
+            TMSG_ERR_INVALID_PARAM);
+    must_say(tmsg_error_message(), "is of the curve secp256k1");
+    cert_free(&bitcoin);
+    secured_drop(&secured);
+}
+
+/* The configuration is read when OpenSSL is used first. */
+Test(tls, a_configuration_of_openssl_without_tls_is_named)
+{
+    const char *path = scratch_path("openssl.cnf");
+    FILE *file = fopen(path, "w");
+    tmsg_listener_params_t params = {.field_mask = TMSG_LISTENER_PARAM_KEYRING};
+    tmsg_listener_t *listener;
+    secured_t secured;
+
+    must_true(file != NULL);
+    fputs("openssl_conf = a\n[a]\nproviders = b\n[b]\nnull = c\n[c]\n"
+          "activate = 1\n",
+          file);
+    fclose(file);
+    setenv("OPENSSL_CONF", path, 1);
+    secured_prepare(&secured, BY_KEYS, DRIVE_POLLING);
+    params.keyring = secured.by[0].keyring;
+    must_be(tmsg_listener_create(secured.pair.a.worker, SECURED_URL, &params,
+                                 &listener),
+            TMSG_ERR_UNSUPPORTED);
+    must_say(tmsg_error_message(), "OpenSSL, as it is configured");
     secured_drop(&secured);
 }
 
