@@ -318,7 +318,7 @@ tmsg_status_t tmsg_carrier_claim(tmsg_endpoint_t *connection,
 {
     tmsg_endpoint_t *endpoint;
 
-    if (!tmsg_claim_may_come(connection) || connection->conn.claims) {
+    if (!tmsg_claim_may_come(connection)) {
         return tmsg_error_set(TMSG_ERR_MALFORMED, "a claim out of turn");
     }
     endpoint = tmsg_claim_find(connection, TMSG_FRAME_CARRIER, data, bytes);

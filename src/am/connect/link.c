@@ -288,6 +288,10 @@ static tmsg_status_t on_frame_with_fd(tmsg_endpoint_t *endpoint, uint8_t type,
 static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
                               const uint8_t *data, size_t bytes)
 {
+    if (endpoint->conn.claims) { /* it is to be another's stream */
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "a frame of type %u behind a claim", type);
+    }
     if (type != TMSG_FRAME_HELLO && type != TMSG_FRAME_PROOF &&
         type != TMSG_FRAME_BULK && type != TMSG_FRAME_CARRIER &&
         !tmsg_admit_is_over(endpoint)) {

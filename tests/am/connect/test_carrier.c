@@ -389,6 +389,32 @@ Test(carrier, claims_of_strangers_are_turned_away)
     pair_drop(&pair);
 }
 
+/* Else it would be a connection of its own when it becomes a stream, with
+ * heartbeats that go on behind its end. */
+Test(carrier, who_claims_says_no_hello)
+{
+    raw_dialler_t raw;
+    tmsg_hello_t hello;
+    pair_t pair;
+
+    open_sides(&pair, NULL);
+    listen_at(&pair.a, "tcp://127.0.0.1:0", TMSG_CARRIER_STREAM, false,
+              &pair.to_b);
+    begin_raw(&pair, &raw, TMSG_CLAIMS_CARRIER);
+    claim_raw(&pair, &raw, TMSG_FRAME_CARRIER, CLAIM_BYTES);
+    for (int i = 0; i < 20; i++) { /* until the claim was read */
+        turn(&pair, 20);
+        usleep(2000);
+    }
+    raw_hello(&hello);
+    hello.features |= TMSG_FEATURE_CARRIERS | TMSG_FEATURE_REPLIES;
+    raw_send_hello(raw.second.fd, &hello);
+    is_turned_away(&pair, &raw);
+    must_true(raw_find_frame(&raw.second, TMSG_FRAME_HELLO, 0) == NULL);
+    close(raw.first.fd);
+    pair_drop(&pair);
+}
+
 /* What cannot be in a stream ends its connection, and no other. */
 Test(carrier, lies_in_a_stream_end_its_connection)
 {
