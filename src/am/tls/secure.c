@@ -174,10 +174,15 @@ static bool expect_host(tmsg_secure_t *secure, const char *host)
     const tmsg_tls_settings_t *settings = tmsg_tls_settings(secure->tls);
     X509_VERIFY_PARAM *param = SSL_get0_param(secure->ssl);
     const char *name = settings->name != NULL ? settings->name : host;
+    size_t length;
 
     snprintf(secure->host, sizeof(secure->host), "%s",
              name[0] == '\0' ? "localhost" : name);
     secure->host[strcspn(secure->host, "%")] = '\0'; /* [fe80::1%eth0] */
+    length = strlen(secure->host);
+    if (length > 1 && secure->host[length - 1] == '.') { /* example.org. */
+        secure->host[length - 1] = '\0';
+    }
     if (X509_VERIFY_PARAM_set1_ip_asc(param, secure->host) == 1) {
         return true;
     }

@@ -431,6 +431,8 @@ Test(tls, a_name_may_be_given)
     secured_listen(&secured.pair.a, SECURED_URL, secured.by[0], 0);
     named.name = "localhost";
     must(dial_with(&secured, named, words, sizeof(words)));
+    named.name = "localhost."; /* as the resolver takes a whole name */
+    must(dial_with(&secured, named, words, sizeof(words)));
     named.name = "::1";
     must(dial_with(&secured, named, words, sizeof(words)));
     named.name = "example.org";
