@@ -36,6 +36,24 @@ void by_ucx_alone(void)
            1);
 }
 
+bool peers_by_tls(void) { return getenv("PEERS_TLS") != NULL; }
+
+const char *peers_tcp_url(void)
+{
+    return peers_by_tls() ? "tls://127.0.0.1:0" : "tcp://127.0.0.1:0";
+}
+
+/* A keyring for a side that has none of its own. */
+static tmsg_keyring_t *usual_keyring(void)
+{
+    static const uint8_t key[TMSG_KEY_BYTES] = {7};
+    tmsg_keyring_t *keyring;
+
+    must(tmsg_keyring_create(&keyring));
+    must(tmsg_keyring_add(keyring, "peer", key));
+    return keyring;
+}
+
 void without_reading(void) { setenv("UCX_TLS", "posix,self,tcp", 1); }
 
 const char *link_config(link_t link)
@@ -80,6 +98,7 @@ static void set_context(tmsg_context_params_t *context,
 void side_open(side_t *side, const side_options_t *options)
 {
     char config[256];
+    tmsg_keyring_t *keyring = NULL;
     tmsg_context_params_t context = {.field_mask = 0};
     tmsg_worker_params_t worker = {.field_mask = 0};
 
@@ -95,11 +114,17 @@ void side_open(side_t *side, const side_options_t *options)
             make_quiet(&context, config, sizeof(config));
         }
     }
+    if (peers_by_tls() && context.keyring == NULL) {
+        keyring = usual_keyring();
+        context.field_mask |= TMSG_CONTEXT_PARAM_KEYRING;
+        context.keyring = keyring;
+    }
     if (side->drive == DRIVE_THREAD) {
         worker.field_mask |= TMSG_WORKER_PARAM_FLAGS;
         worker.flags |= TMSG_WORKER_THREAD;
     }
     must(tmsg_context_create(&context, &side->context));
+    tmsg_keyring_destroy(keyring);
     must(tmsg_worker_create(side->context, &worker, &side->worker));
 }
 
@@ -155,10 +180,10 @@ void side_listen_link(side_t *side, link_t link)
         side_listen(side, "blob://");
         return;
     case LINK_STREAM:
-        listen_by(side, "tcp://127.0.0.1:0", TMSG_CARRIER_STREAM);
+        listen_by(side, peers_tcp_url(), TMSG_CARRIER_STREAM);
         return;
     default:
-        side_listen(side, "tcp://127.0.0.1:0");
+        side_listen(side, peers_tcp_url());
     }
 }
 

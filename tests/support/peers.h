@@ -70,6 +70,11 @@ void by_ucx_alone(void);
  * memory as well: nobody reads them out of his peer's memory (path/cma.h). */
 void without_reading(void);
 
+/* Whether all that is tcp:// otherwise is tls://, by a keyring that every
+ * context has; and where a side listens then. With the variable PEERS_TLS. */
+bool peers_by_tls(void);
+const char *peers_tcp_url(void);
+
 /* The UCX configuration that makes UCX use a link, or NULL. */
 const char *link_config(link_t link);
 

@@ -52,7 +52,7 @@ void joined_open(joined_t *joined, const how_t *how)
     pair_t *pair = &joined->pair;
     side_options_t a = how->a, b = how->b;
     tmsg_reconnect_t reconnect = how->reconnect;
-    char url[256] = "tcp://127.0.0.1:0";
+    char url[256];
 
     if (reconnect.first_backoff_ms == 0) {
         reconnect.first_backoff_ms = 1;
@@ -65,6 +65,7 @@ void joined_open(joined_t *joined, const how_t *how)
     side_open(&pair->b, &b);
     pair->sides[0] = &pair->a;
     pair->sides[1] = &pair->b;
+    snprintf(url, sizeof(url), "%s", peers_tcp_url());
     if (how->link == LINK_UNIX) {
         snprintf(url, sizeof(url), "unix://%s", scratch_path("kept"));
     }

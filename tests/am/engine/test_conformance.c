@@ -57,6 +57,10 @@ static bool matrix(size_t n, sample_t *sample)
 
 static void expect_transport(const tmsg_endpoint_t *endpoint, link_t link)
 {
+    if (peers_by_tls()) {
+        cr_expect(endpoint_uses(endpoint, "stream/tls"));
+        return;
+    }
     cr_expect(endpoint_uses(endpoint, link == LINK_TCP ? "tcp/" : "posix/"));
     cr_expect(not(endpoint_uses(endpoint, link == LINK_TCP ? "posix" : "tcp")));
 }
