@@ -68,6 +68,8 @@ void tmsg_secure_say(tmsg_secure_t *secure, const void *data, size_t bytes)
     if (secure->out_room - secure->out_end < bytes &&
         !make_room(secure, bytes)) {
         secure->write_error = ENOMEM;
+        tmsg_secure_fail(secure, TMSG_ERR_NO_MEMORY,
+                         "no memory for what TLS says");
         return;
     }
     memcpy(secure->out + secure->out_end, data, bytes);
