@@ -405,8 +405,9 @@ static void judge_end(tmsg_pipe_t *pipe, ssize_t moved, int error)
     tmsg_pipe_end(pipe, TMSG_ERR_PEER_LOST, why);
 }
 
-/* Makes one call. Returns how many bytes it read; *more_p: there may be
- * more. */
+/* Makes one call. Returns how many bytes it read; *more_p: there may be more.
+ * If nothing can be written any more it reads on up to where nothing more can
+ * be read: the pipe ends there, and the socket may not tell of that. */
 static size_t read_once(tmsg_pipe_t *pipe, bool *more_p)
 {
     struct iovec places[PLACES + 1];
@@ -434,7 +435,8 @@ static size_t read_once(tmsg_pipe_t *pipe, bool *more_p)
     }
     moved = pipe->io->read(pipe->io_arg, places, count);
     error = errno;
-    *more_p = moved > 0 && (size_t)moved == place + room;
+    *more_p =
+        moved > 0 && ((size_t)moved == place + room || pipe->broken[0] != '\0');
     here = moved > (ssize_t)place ? (size_t)moved - place : 0;
     if (place > 0 && moved > 0) {
         pass_payload(pipe, (size_t)moved - here);

@@ -26,8 +26,9 @@ typedef struct {
     tmsg_pipes_t pipes;
     tmsg_pipe_t *pipe;
     int fd;
-    size_t most;    /* bytes that one call moves; 0: all */
-    uint8_t *hoard; /* what was read ahead; NULL: nothing is */
+    size_t most;     /* bytes that one call moves; 0: all */
+    int write_error; /* of all calls; 0: none */
+    uint8_t *hoard;  /* what was read ahead; NULL: nothing is */
     size_t hoard_begin, hoard_end;
     unsigned came;
     size_t header_bytes[MESSAGES], bytes[MESSAGES];
@@ -93,6 +94,10 @@ static ssize_t write_some(void *io, const struct iovec *from, size_t count)
     end_t *end = io;
     struct iovec some[128];
 
+    if (end->write_error != 0) {
+        errno = end->write_error;
+        return -1;
+    }
     return tmsg_pipe_plain_io.write(tmsg_pipe_socket(end->fd), some,
                                     trim(end, from, count, some));
 }
@@ -457,6 +462,22 @@ Test(pipe, ends_when_the_peer_closes_and_all_was_read)
     must_say(ends.b.why, "closed");
     must_eq(send_to(&ends.b, "x", 1, 0, 0), TMSG_PIPE_LOST);
     must_eq(tmsg_pipes_progress(&ends.b.pipes), 0);
+    close_ends(&ends);
+}
+
+/* Which may have said something, and says nothing more. */
+Test(pipe, ends_when_nothing_can_be_written)
+{
+    ends_t ends;
+
+    open_ends(&ends);
+    must_eq(send_to(&ends.b, "x", 1, 0, 0), TMSG_PIPE_OK);
+    ends.a.write_error = EIO;
+    must_eq(send_to(&ends.a, "x", 1, 0, 0), TMSG_PIPE_IN_PROGRESS);
+    settle(&ends);
+    must_eq(ends.a.came, 1);
+    must_eq(ends.a.ended, TMSG_ERR_PEER_LOST);
+    must_say(ends.a.why, strerror(EIO));
     close_ends(&ends);
 }
 
