@@ -111,7 +111,11 @@ static void slice_ended(tmsg_timer_t *timer)
         return;
     } else if (tmsg_redial_found_no_place(endpoint)) {
         tmsg_engine.end(endpoint, TMSG_ERR_BUSY,
-                        "the listener had no place in time");
+                        endpoint->admit.tls == NULL
+                            ? "the listener had no place in time"
+                            : "the listener had no place in time, or is none "
+                              "of tls://: it closed each connection in the "
+                              "TLS handshake");
     } else {
         tmsg_engine.end(endpoint, TMSG_ERR_TIMED_OUT,
                         what_is_missing(endpoint));
@@ -458,6 +462,9 @@ static void read_frames(tmsg_endpoint_t *endpoint)
     if (status == TMSG_ERR_INCOMPATIBLE && !link->hello_done &&
         endpoint->admit.tls == NULL) { /* it begins with TLS */
         status = tmsg_handshake_refuse(endpoint, status);
+    }
+    if (status == TMSG_ERR_BUSY && fails_in_tls(endpoint, status)) {
+        link->refused = true; /* redial.h */
     }
     /* Frames in our buffer do not make the socket readable. */
     link->unread = status == TMSG_OK;

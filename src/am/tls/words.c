@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Says why a connection ended, in words that name what is to be done. */
+#include <errno.h>
 #include <openssl/err.h>
 #include <openssl/sslerr.h>
 #include <stdio.h>
@@ -69,8 +70,7 @@ static const reason_t reasons[] = {
     {SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, TMSG_ERR_CORRUPT,
      "a TLS record was changed, left out or repeated on its way"},
     {SSL_R_UNEXPECTED_EOF_WHILE_READING, TMSG_ERR_PEER_LOST,
-     "the peer closed the connection in the TLS handshake: does it listen at "
-     "tcp://?"},
+     "the peer closed the connection in the TLS handshake"},
 };
 
 static const reason_t *find_reason(const reason_t *table, size_t count,
@@ -141,6 +141,16 @@ static bool is_no_tls(tmsg_secure_t *secure)
     return true;
 }
 
+/* Returns whether a listener has closed the connection in the handshake, and
+ * not said why: so it does where it has no place (listener.h), for it cannot
+ * say that yet. */
+static bool is_cut(const tmsg_secure_t *secure, int reason)
+{
+    return secure->dialling && !secure->up && reason < ALERT &&
+           (secure->ended || secure->read_error == ECONNRESET ||
+            secure->read_error == EPIPE);
+}
+
 void tmsg_secure_explain(tmsg_secure_t *secure)
 {
     unsigned long error = ERR_peek_error();
@@ -152,7 +162,11 @@ void tmsg_secure_explain(tmsg_secure_t *secure)
         ERR_clear_error();
         return;
     }
-    if (secure->read_error != 0) {
+    if (is_cut(secure, reason)) {
+        tmsg_secure_fail(secure, TMSG_ERR_BUSY,
+                         "the listener closed the connection in the TLS "
+                         "handshake: it has no place, or it is none of tls://");
+    } else if (secure->read_error != 0) {
         tmsg_secure_fail(secure, TMSG_ERR_PEER_LOST,
                          "reading from the peer: %s",
                          strerror(secure->read_error));
@@ -173,8 +187,7 @@ void tmsg_secure_explain(tmsg_secure_t *secure)
         tmsg_secure_fail(secure, found->status, "%s", found->words);
     } else if (secure->ended) {
         tmsg_secure_fail(secure, TMSG_ERR_PEER_LOST,
-                         "the peer closed the connection in the TLS handshake: "
-                         "does it listen at tcp://?");
+                         "the peer closed the connection in the TLS handshake");
     }
     tmsg_secure_fail(secure, secure->up ? TMSG_ERR_CORRUPT : TMSG_ERR_MALFORMED,
                      "TLS: %s", tmsg_tls_last_words(words, sizeof(words)));
