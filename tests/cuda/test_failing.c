@@ -93,12 +93,12 @@ static const char done_without[] =
     "cuCtxPopCurrent_v2 cuCtxGetCurrent cuCtxGetDevice cuDeviceGet "
     "cuDeviceGetAttribute cuMemHostRegister_v2 cuMemFreeAsync cuMemFree_v2 "
     "cuEventDestroy_v2 cuCtxPushCurrent_v2 cuEventCreate cuEventRecord "
-    "cuStreamGetCtx";
+    "cuStreamGetCtx cuStreamIsCapturing cuThreadExchangeStreamCaptureMode";
 
 /* What may leave a block or an event behind: nothing can be freed without. */
 static const char loses[] =
     "cuMemFreeAsync cuMemFree_v2 cuEventDestroy_v2 cuCtxPushCurrent_v2 "
-    "cuStreamGetCtx";
+    "cuStreamGetCtx cuStreamIsCapturing cuThreadExchangeStreamCaptureMode";
 
 /* What such a call makes, and says that it did not, stays for good. */
 static const char makes[] = "cuMemAllocAsync cuMemAlloc_v2 cuEventCreate";

@@ -361,7 +361,7 @@ static bool bulk_is_readable(const tmsg_bulk_tcp_t *tcp)
 static size_t receive_by_io(tmsg_bulk_t *bulk, const struct iovec *into,
                             size_t count, uint64_t most)
 {
-    static uint8_t nowhere[16 * 1024];
+    uint8_t nowhere[16 * 1024];
     const struct iovec away = {
         nowhere, most < sizeof(nowhere) ? (size_t)most : sizeof(nowhere)};
     tmsg_bulk_tcp_t *tcp = tmsg_bulk_tcp_of(bulk);

@@ -463,6 +463,11 @@ static tmsg_status_t check_params(const tmsg_tls_params_t *read)
                               "tls: a list of revoked certificates (crl) needs "
                               "their authority (ca)");
     }
+    if (read->name != NULL && read->ca == NULL) {
+        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                              "tls: a name is looked for in what an authority "
+                              "(ca) has signed: with pins alone leave it out");
+    }
     if (read->depth > DEPTH_MOST) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "tls: depth %u exceeds %d", read->depth,
