@@ -24,7 +24,7 @@ enum {
     TMSG_TLS_PARAM_KEY_BYTES = 1 << 8
 };
 
-/* Names files in the PEM format. */
+/* Names files in the PEM format. A text that is given is not empty. */
 typedef struct tmsg_tls_params {
     uint64_t field_mask; /* TMSG_TLS_PARAM_*; unset: defaults */
     const char *ca;      /* certificates of the authorities (CAs) by which a
@@ -70,11 +70,12 @@ typedef struct tmsg_tls_params {
 typedef struct tmsg_tls tmsg_tls_t;
 
 /* Reads the files. The caller frees *tls_p with tmsg_tls_destroy(). Errors:
- * INVALID_PARAM (something that is needed is missing, a pin, the key of another
- * certificate or of a curve that TLS 1.3 has not), NOT_FOUND (a file),
- * MALFORMED (a file holds something else, or the password is wrong), INSECURE
- * (others may read the key), UNSUPPORTED (the library was built without
- * OpenSSL, or OpenSSL is configured without TLS 1.3), NO_MEMORY, IO. */
+ * INVALID_PARAM (something that is needed is missing or empty, a pin, the key
+ * of another certificate or of a curve that TLS 1.3 has not), LIMIT_EXCEEDED
+ * (more than 16 pins), NOT_FOUND (a file), MALFORMED (a file holds something
+ * else, or the password is wrong), INSECURE (others may read the key),
+ * UNSUPPORTED (the library was built without OpenSSL, or OpenSSL is configured
+ * without TLS 1.3), NO_MEMORY, IO. */
 TMSG_API tmsg_status_t tmsg_tls_create(const tmsg_tls_params_t *params,
                                        tmsg_tls_t **tls_p);
 

@@ -390,8 +390,8 @@ static tmsg_status_t create_context(const tmsg_tls_t *tls, SSL_CTX **context_p)
 
 static bool copy_text(const char *text, char **copy_p)
 {
-    *copy_p = text == NULL || text[0] == '\0' ? NULL : strdup(text);
-    return *copy_p != NULL || text == NULL || text[0] == '\0';
+    *copy_p = text == NULL ? NULL : strdup(text);
+    return *copy_p != NULL || text == NULL;
 }
 
 /* Takes "HEX" or "NAME=HEX": a pin. */
@@ -442,6 +442,27 @@ static tmsg_status_t read_pins(const char *text, tmsg_tls_settings_t *settings)
         text += length + (text[length] == ',');
     }
     return status;
+}
+
+/* An empty text is not taken for one that is not given: without a list of
+ * revoked certificates, or a pin, this side would let in more than was meant.
+ */
+static tmsg_status_t check_texts(const tmsg_tls_params_t *read)
+{
+    const struct {
+        const char *name, *text;
+    } texts[] = {{"ca", read->ca},   {"cert", read->cert}, {"key", read->key},
+                 {"crl", read->crl}, {"name", read->name}, {"pin", read->pin}};
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        if (texts[i].text != NULL && texts[i].text[0] == '\0') {
+            return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
+                                  "tls: %s is empty: leave it out, or say what "
+                                  "it is",
+                                  texts[i].name);
+        }
+    }
+    return TMSG_OK;
 }
 
 static tmsg_status_t check_params(const tmsg_tls_params_t *read)
@@ -500,6 +521,9 @@ static tmsg_status_t read_params(const tmsg_tls_params_t *params,
         tmsg_params_read("tls", params, params == NULL ? 0 : params->field_mask,
                          rows, sizeof(rows) / sizeof(rows[0]), &read);
 
+    if (status == TMSG_OK) {
+        status = check_texts(&read);
+    }
     if (status == TMSG_OK) {
         status = check_params(&read);
     }

@@ -193,8 +193,21 @@ Test(frame, reads_a_flood_piece_by_piece)
 }
 
 static const char *const garbage[] = {
-    "GET / HTTP/1.1\r\n", "X", "TMSGBLOB", "TMSGBOO\xff", "\x16\x03\x01\x02",
+    "GET / HTTP/1.1\r\n", "X", "TMSGBLOB", "TMSGBOO\xff", "\x16\x02\x01\x02",
 };
+
+Test(frame, knows_tls_by_its_first_bytes)
+{
+    pair_t pair;
+
+    open_pair(&pair);
+    put(pair.fds[0], "\x16\x03\x01\x02", 4);
+    cr_expect(
+        eq(int, read_nothing(&pair.streams[1]), TMSG_ERR_INCOMPATIBLE));
+    cr_expect(strstr(tmsg_error_message(), "it uses tls://") != NULL, "%s",
+              tmsg_error_message());
+    close_pair(&pair);
+}
 
 Test(frame, refuses_garbage_at_its_first_byte)
 {

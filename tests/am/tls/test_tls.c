@@ -535,6 +535,15 @@ Test(tls, what_is_missing_is_named)
     params.ca = "/";
     must_be(tmsg_tls_create(&params, &tls), TMSG_ERR_IO);
     must_say(tmsg_error_message(), "ca /: Is a directory");
+    params.ca = secured.ca.path;
+    params.field_mask |= TMSG_TLS_PARAM_CRL;
+    params.crl = "";
+    must_be(tmsg_tls_create(&params, &tls), TMSG_ERR_INVALID_PARAM);
+    must_say(tmsg_error_message(), "crl is empty");
+    params.field_mask ^= TMSG_TLS_PARAM_CRL | TMSG_TLS_PARAM_PIN;
+    params.pin = "";
+    must_be(tmsg_tls_create(&params, &tls), TMSG_ERR_INVALID_PARAM);
+    must_say(tmsg_error_message(), "pin is empty");
     secured_drop(&secured);
 }
 
