@@ -35,11 +35,11 @@ typedef struct {
 } tmsg_url_t;
 
 /* Parses "tcp://host:port", "host:port" (which means tcp), "ucx://host:port",
- * "tls://host:port", "unix:///path" or "blob://host". IPv6 addresses stand in brackets. Only
- * link-local ones have a %zone, which is one of this host's devices. Nothing
- * may follow, and a host holds only what names and addresses hold. Unused
- * fields of *url_p are zeroed. Errors: INVALID_PARAM, with the text and what is
- * wrong with it. */
+ * "tls://host:port", "unix:///path" or "blob://host". IPv6 addresses stand in
+ * brackets. Only link-local ones have a %zone, which is one of this host's
+ * devices. Nothing may follow, and a host holds only what names and addresses
+ * hold. Unused fields of *url_p are zeroed. Errors: INVALID_PARAM, with the
+ * text and what is wrong with it. */
 tmsg_status_t tmsg_url_parse(const char *text, tmsg_url_t *url_p);
 
 /* Writes the URL in its full form, cut to `bytes` and NUL-terminated. Returns

@@ -202,8 +202,7 @@ Test(frame, knows_tls_by_its_first_bytes)
 
     open_pair(&pair);
     put(pair.fds[0], "\x16\x03\x01\x02", 4);
-    cr_expect(
-        eq(int, read_nothing(&pair.streams[1]), TMSG_ERR_INCOMPATIBLE));
+    cr_expect(eq(int, read_nothing(&pair.streams[1]), TMSG_ERR_INCOMPATIBLE));
     cr_expect(strstr(tmsg_error_message(), "it uses tls://") != NULL, "%s",
               tmsg_error_message());
     close_pair(&pair);
