@@ -460,9 +460,11 @@ tmsg_status_t tmsg_events_add(tmsg_event_t **list, tmsg_worker_t *worker,
 void tmsg_events_end(tmsg_event_t **list, tmsg_status_t status,
                      const char *error);
 
-/* Returns whether the peer is to be believed: it has proved a key, or none is
- * asked for. */
+/* Returns whether a proof is asked for, by a key or by TLS. */
 bool tmsg_admit_is_asked(const tmsg_endpoint_t *endpoint);
+
+/* Returns whether the peer is to be believed: it has proved who it is, or no
+ * proof is asked for. */
 bool tmsg_admit_is_over(const tmsg_endpoint_t *endpoint);
 
 /* Returns whether the peer is still to prove its key. By blob, UCX has an

@@ -65,7 +65,7 @@ void tmsg_claim_note_late(tmsg_endpoint_t *connection, const uint8_t *data,
                           size_t bytes);
 
 /* Takes the socket of a connection whose claim is right. The connection is then
- * to be ended by tmsg_claim_answered(). */
+ * to be ended by tmsg_claim_leave(). */
 int tmsg_claim_take(tmsg_endpoint_t *connection);
 
 /* Answers a claim. Errors: PEER_LOST, NO_MEMORY, IO. */

@@ -165,7 +165,7 @@ static tmsg_status_t keep_come(tmsg_pipe_t *pipe, const void *come,
 
 tmsg_status_t tmsg_pipe_open(tmsg_pipes_t *pipes, int fd, const tmsg_io_t *io,
                              void *io_arg, const void *come, size_t come_bytes,
-                             tmsg_pipe_t **stream_p)
+                             tmsg_pipe_t **pipe_p)
 {
     tmsg_pipe_t *pipe = calloc(1, sizeof(*pipe));
     tmsg_status_t status;
@@ -190,7 +190,7 @@ tmsg_status_t tmsg_pipe_open(tmsg_pipes_t *pipes, int fd, const tmsg_io_t *io,
     }
     tmsg_list_push(&pipes->all, &pipe->node);
     tmsg_pipe_stir(pipe);
-    *stream_p = pipe;
+    *pipe_p = pipe;
     return TMSG_OK;
 }
 

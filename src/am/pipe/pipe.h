@@ -42,7 +42,7 @@
 #include "am/net/loop.h"
 #include "core/list.h"
 
-/* The values are those of UCX for the same (ucx/ucx_stream.c asserts it). */
+/* The values are those of UCX for the same (ucx/ucx_pipe.c asserts it). */
 typedef int8_t tmsg_pipe_status_t;
 
 enum {
@@ -135,7 +135,7 @@ bool tmsg_pipes_arm(const tmsg_pipes_t *pipes);
  * caller's. Errors: NO_MEMORY, IO. */
 tmsg_status_t tmsg_pipe_open(tmsg_pipes_t *pipes, int fd, const tmsg_io_t *io,
                              void *io_arg, const void *come, size_t come_bytes,
-                             tmsg_pipe_t **stream_p);
+                             tmsg_pipe_t **pipe_p);
 
 /* Closes a pipe and frees it. What is unfinished ends with CANCELED, before
  * this returns; the memory is free then. Kept offers stay, and can only be
@@ -156,7 +156,7 @@ typedef struct {
     size_t header_bytes; /* TMSG_PIPE_HEADER_MOST at most, and not 0 */
     const void *data;    /* the payload, or a list of struct iovec */
     size_t bytes;        /* of the payload, unless it is a list */
-    size_t pieces;       /* number of list entries; 0: `data` is no list */
+    size_t pieces;       /* number of list entries, not 1; 0: no list */
     uint32_t flags;
 } tmsg_pipe_send_t;
 
@@ -166,9 +166,9 @@ tmsg_pipe_status_t tmsg_pipe_send(tmsg_pipe_t *pipe,
                                   const tmsg_pipe_send_t *send,
                                   tmsg_pipe_sent_t sent, void *arg);
 
-/* Fetches the payload of an offer into `data`, or into a list of `pieces`,
- * which stay until `received`. The offer is gone. Errors: INVALID_PARAM (too
- * little room), CANCELED (the pipe was closed). */
+/* Fetches the payload of an offer into `data`, or into a list of `pieces`
+ * (not 1), which stay until `received`. The offer is gone. Errors:
+ * INVALID_PARAM (too little room), CANCELED (the pipe was closed). */
 tmsg_pipe_status_t tmsg_pipe_fetch(tmsg_pipe_offer_t *offer, void *data,
                                    size_t bytes, size_t pieces,
                                    tmsg_pipe_received_t received, void *arg);

@@ -22,8 +22,8 @@ tmsg_status_t tmsg_ucx_open_pipes(const tmsg_ucx_owner_t *owner, bool dialling,
 void tmsg_ucx_free_pipes(tmsg_ucx_t *ucx);
 
 /* Makes an endpoint of a connected socket, whose bytes `io` moves (NULL: the
- * socket itself). `come` are bytes that were read from
- * it already. On error the socket is the caller's. Errors: NO_MEMORY, IO. */
+ * socket itself). `come` are bytes that were read from it already. On error the
+ * socket is the caller's. Errors: NO_MEMORY, IO. */
 tmsg_status_t tmsg_ucx_pipe_ep(tmsg_ucx_t *ucx, int fd, const tmsg_io_t *io,
                                void *io_arg, const void *come,
                                size_t come_bytes, tmsg_ucx_ep_t *ep_p);
