@@ -39,10 +39,9 @@ void tmsg_tls_destroy(tmsg_tls_t *tls) { (void)tls; }
 tmsg_status_t tmsg_secure_frames(tmsg_tls_t *tls, const char *host,
                                  tmsg_frame_stream_t *stream)
 {
-    (void)tls;
     (void)host;
     (void)stream;
-    return TMSG_OK;
+    return tls == NULL ? TMSG_OK : refuse();
 }
 
 void tmsg_secure_widen(tmsg_secure_t *secure) { (void)secure; }
