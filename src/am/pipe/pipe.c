@@ -201,6 +201,8 @@ void tmsg_pipe_close(tmsg_pipe_t *pipe)
     }
     leave_busy(pipe);
     tmsg_list_remove(&pipe->pipes->all, &pipe->node);
+    pipe->over = true; /* for the callbacks */
+    tmsg_pipe_leave_offers(pipe);
     shutdown(pipe->fd, SHUT_RDWR); /* a child may have it, too */
     close(pipe->fd);
     if (pipe->io->free != NULL) {

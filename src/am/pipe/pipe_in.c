@@ -493,18 +493,23 @@ void tmsg_pipe_drop(tmsg_pipe_offer_t *offer)
     }
 }
 
-void tmsg_pipe_cancel_in(tmsg_pipe_t *pipe)
+void tmsg_pipe_leave_offers(tmsg_pipe_t *pipe)
 {
     for (uint32_t id = 0; id < pipe->offers_room; id++) {
         tmsg_pipe_offer_t *offer = pipe->offers[id];
 
-        if (offer == NULL) {
-            continue;
-        }
-        if (offer->asked) {
-            end_offer(pipe, offer, TMSG_PIPE_CANCELED);
-        } else {
+        if (offer != NULL && !offer->asked) {
             offer->pipe = NULL;
+            pipe->offers[id] = NULL;
+        }
+    }
+}
+
+void tmsg_pipe_cancel_in(tmsg_pipe_t *pipe)
+{
+    for (uint32_t id = 0; id < pipe->offers_room; id++) {
+        if (pipe->offers[id] != NULL) {
+            end_offer(pipe, pipe->offers[id], TMSG_PIPE_CANCELED);
         }
     }
     free(pipe->offers);

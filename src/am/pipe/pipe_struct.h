@@ -133,6 +133,10 @@ void tmsg_pipe_end(tmsg_pipe_t *pipe, tmsg_status_t status, const char *why);
 const char *tmsg_pipe_answered(tmsg_pipe_t *pipe, uint32_t id, bool get,
                                bool refused);
 
+/* Leaves the offers that are kept to those who keep them: they do not write
+ * any more when they are given back. */
+void tmsg_pipe_leave_offers(tmsg_pipe_t *pipe);
+
 /* Give back what is unfinished, when the pipe is closed. */
 void tmsg_pipe_cancel_out(tmsg_pipe_t *pipe);
 void tmsg_pipe_cancel_in(tmsg_pipe_t *pipe);

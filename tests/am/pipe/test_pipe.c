@@ -36,7 +36,8 @@ typedef struct {
     tmsg_pipe_offer_t *offer; /* the newest */
     tmsg_status_t ended;
     char why[200];
-    unsigned sent;
+    unsigned sent, writes;
+    bool drops; /* the offer that it keeps, when a message was sent */
     tmsg_pipe_status_t sent_status;
     unsigned received;
     tmsg_pipe_status_t received_status;
@@ -94,6 +95,7 @@ static ssize_t write_some(void *io, const struct iovec *from, size_t count)
     end_t *end = io;
     struct iovec some[128];
 
+    end->writes++;
     if (end->write_error != 0) {
         errno = end->write_error;
         return -1;
@@ -141,6 +143,14 @@ static void note_sent(void *request, tmsg_pipe_status_t status, void *arg)
     must_true(request == NULL);
     end->sent++;
     end->sent_status = status;
+    if (end->drops) {
+        tmsg_pipe_drop(end->offer);
+        must_eq(tmsg_pipe_send(
+                    end->pipe,
+                    &(tmsg_pipe_send_t){.header = "x", .header_bytes = 1},
+                    note_sent, end),
+                TMSG_PIPE_LOST);
+    }
 }
 
 static void note_received(void *request, tmsg_pipe_status_t status,
@@ -524,6 +534,25 @@ Test(pipe, cancels_what_is_unfinished)
     close_ends(&ends);
     free(data);
     free(into);
+}
+
+/* The callbacks of its end may use a pipe: nothing is written any more. */
+Test(pipe, writes_nothing_when_it_is_closed)
+{
+    static uint8_t data[1000];
+    unsigned writes;
+    ends_t ends;
+
+    open_ends(&ends);
+    offer(&ends, data, sizeof(data));
+    must_eq(send_to(&ends.b, data, sizeof(data), 0, TMSG_PIPE_OFFERED),
+            TMSG_PIPE_IN_PROGRESS);
+    ends.b.drops = true;
+    writes = ends.b.writes;
+    close_pipe(&ends.b);
+    must_eq(ends.b.sent, 1);
+    must_eq(ends.b.writes, writes);
+    close_ends(&ends);
 }
 
 /* Memory that is gone fails its message alone. */
