@@ -99,7 +99,8 @@ bool tmsg_admit_same(const tmsg_endpoint_t *a, const tmsg_endpoint_t *b)
 {
     const char *of_a = a->admit.principal, *of_b = b->admit.principal;
 
-    if (a->admit.keyring != b->admit.keyring || a->admit.tls != b->admit.tls) {
+    if (a->admit.keyring != b->admit.keyring ||
+        !tmsg_tls_is_same(a->admit.tls, b->admit.tls)) {
         return false;
     }
     return of_a == NULL || of_b == NULL ? of_a == of_b

@@ -78,8 +78,8 @@ const tmsg_key_t *tmsg_admit_find(const tmsg_keys_t *keys, tmsg_role_t role,
                                   const uint8_t *transcript,
                                   const uint8_t *proofs, size_t bytes);
 
-/* Returns whether both endpoints' peers are the same principal of one keyring,
- * or have none. A name means nothing in another keyring. */
+/* Returns whether both endpoints' peers are the same principal of one keyring
+ * or of the same credentials, or have none. A name means nothing in others. */
 bool tmsg_admit_same(const tmsg_endpoint_t *a, const tmsg_endpoint_t *b);
 
 #endif

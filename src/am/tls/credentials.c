@@ -47,6 +47,12 @@ tmsg_keyring_t *tmsg_tls_keyring(const tmsg_tls_t *tls) { return tls->keyring; }
 
 bool tmsg_tls_has_keys(const tmsg_tls_t *tls) { return tls->keyring != NULL; }
 
+bool tmsg_tls_is_same(const tmsg_tls_t *a, const tmsg_tls_t *b)
+{
+    return a == b || (a != NULL && b != NULL && a->keyring != NULL &&
+                      a->keyring == b->keyring);
+}
+
 SSL_CTX *tmsg_tls_context(tmsg_tls_t *tls)
 {
     SSL_CTX *context;

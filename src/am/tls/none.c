@@ -32,6 +32,11 @@ tmsg_status_t tmsg_tls_reload(tmsg_tls_t *tls)
     return refuse();
 }
 
+bool tmsg_tls_is_same(const tmsg_tls_t *a, const tmsg_tls_t *b)
+{
+    return a == b;
+}
+
 void tmsg_tls_hold(tmsg_tls_t *tls) { (void)tls; }
 
 void tmsg_tls_destroy(tmsg_tls_t *tls) { (void)tls; }

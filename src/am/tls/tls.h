@@ -16,6 +16,10 @@ typedef struct tmsg_secure tmsg_secure_t;
 /* Holds credentials. tmsg_tls_destroy() gives them back. */
 void tmsg_tls_hold(tmsg_tls_t *tls);
 
+/* Returns whether both are the same credentials, or of the same keyring: then a
+ * name means the same. NULL is allowed. */
+bool tmsg_tls_is_same(const tmsg_tls_t *a, const tmsg_tls_t *b);
+
 /* Creates credentials of which a key of the ring is proved. The keyring is
  * held. Errors: NO_MEMORY, UNSUPPORTED. */
 tmsg_status_t tmsg_tls_of_keyring(tmsg_keyring_t *keyring, tmsg_tls_t **tls_p);

@@ -649,6 +649,10 @@ static void survive(by_t by)
     for (int i = 0; i < 2; i++) {
         relay_shut(relay, true);
         pair_await(pair, is_away, pair, "the cut");
+        if (i == 1) { /* it comes back at another listener */
+            secured_listen(&pair->a, SECURED_URL, secured.by[0], -1);
+            relay_turn(relay, tmsg_listener_url(pair->a.listener));
+        }
         sent = send_map(pair->to_a, sample_bytes(9, 3000000), TMSG_SEND_ACKED);
         relay_shut(relay, false);
         pair_await(pair, is_back, pair, "the session");
