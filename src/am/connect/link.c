@@ -433,7 +433,7 @@ static void read_frames(tmsg_endpoint_t *endpoint)
     const uint8_t *data;
     uint8_t type;
     size_t bytes;
-    bool over = false;
+    bool over = false, cut;
 
     for (int i = 0; i < FRAMES_A_ROUND && !over &&
                     !tmsg_endpoint_is_down(endpoint) && status == TMSG_OK;
@@ -463,9 +463,6 @@ static void read_frames(tmsg_endpoint_t *endpoint)
         endpoint->admit.tls == NULL) { /* it begins with TLS */
         status = tmsg_handshake_refuse(endpoint, status);
     }
-    if (status == TMSG_ERR_BUSY && fails_in_tls(endpoint, status)) {
-        link->refused = true; /* redial.h */
-    }
     /* Frames in our buffer do not make the socket readable. */
     link->unread = status == TMSG_OK;
     if (link->unread) {
@@ -473,9 +470,12 @@ static void read_frames(tmsg_endpoint_t *endpoint)
     }
     /* Somebody between two peers can break their connection, but must not end
      * their session. */
-    if ((status == TMSG_ERR_CORRUPT || fails_in_tls(endpoint, status)) &&
+    cut = status == TMSG_ERR_BUSY && endpoint->admit.tls != NULL;
+    if ((status == TMSG_ERR_CORRUPT || cut || fails_in_tls(endpoint, status)) &&
         tmsg_resume_keeps(endpoint)) {
         status = TMSG_ERR_PEER_LOST;
+    } else if (cut) {
+        link->refused = true; /* it has no place: redial.h */
     }
     if (status == TMSG_ERR_CLOSED || status == TMSG_ERR_PEER_LOST) {
         hung_up(endpoint, status);

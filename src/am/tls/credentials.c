@@ -328,6 +328,10 @@ static tmsg_status_t load_files(SSL_CTX *context,
 {
     tmsg_status_t status = check_there("certificate", settings->cert);
 
+    /* What is encrypted in another file than the key's needs a password, too,
+     * for which OpenSSL would ask at the terminal. */
+    SSL_CTX_set_default_passwd_cb(context, tell_password);
+    SSL_CTX_set_default_passwd_cb_userdata(context, settings->password);
     if (status == TMSG_OK &&
         SSL_CTX_use_certificate_chain_file(context, settings->cert) != 1) {
         status = file_failed("certificate", settings->cert);

@@ -550,7 +550,11 @@ static ssize_t read_secure(void *io, const struct iovec *into, size_t count)
                          "them");
     }
     if (all > 0) {
+        secure->heard = true;
         return (ssize_t)all;
+    }
+    if (tmsg_secure_is_cut(secure)) {
+        tmsg_secure_tell_cut(secure);
     }
     if (secure->failed != TMSG_OK) {
         return fail_with(EPROTO);

@@ -40,6 +40,7 @@ struct tmsg_secure {
     bool up;           /* the handshake is over, and the peer proved */
     bool read_all;     /* the socket had no more */
     bool drained;      /* it gave less than there was room for */
+    bool heard;        /* the peer has said something by TLS */
     bool ended;        /* the peer closed the connection */
     size_t void_bytes; /* that were read since there was data in them */
     int read_error;    /* errno of the socket; 0: none */
@@ -75,6 +76,12 @@ void tmsg_verify_begin(SSL_CTX *context);
 
 /* Puts bytes behind those that the socket has not taken. */
 void tmsg_secure_say(tmsg_secure_t *secure, const void *data, size_t bytes);
+
+/* Returns whether a listener has closed the connection before it said anything
+ * by it. So it does where it has no place (listener.h): it cannot say so while
+ * it has not ended the handshake. tmsg_secure_tell_cut() notes that. */
+bool tmsg_secure_is_cut(const tmsg_secure_t *secure);
+void tmsg_secure_tell_cut(tmsg_secure_t *secure);
 
 /* Notes why a connection ends, from what OpenSSL and the peer have said. */
 void tmsg_secure_explain(tmsg_secure_t *secure);

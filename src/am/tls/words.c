@@ -141,14 +141,18 @@ static bool is_no_tls(tmsg_secure_t *secure)
     return true;
 }
 
-/* Returns whether a listener has closed the connection in the handshake, and
- * not said why: so it does where it has no place (listener.h), for it cannot
- * say that yet. */
-static bool is_cut(const tmsg_secure_t *secure, int reason)
+bool tmsg_secure_is_cut(const tmsg_secure_t *secure)
 {
-    return secure->dialling && !secure->up && reason < ALERT &&
+    return secure->dialling && !secure->heard &&
            (secure->ended || secure->read_error == ECONNRESET ||
             secure->read_error == EPIPE);
+}
+
+void tmsg_secure_tell_cut(tmsg_secure_t *secure)
+{
+    tmsg_secure_fail(secure, TMSG_ERR_BUSY,
+                     "the listener closed the connection in the TLS handshake: "
+                     "it has no place, or it is none of tls://");
 }
 
 void tmsg_secure_explain(tmsg_secure_t *secure)
@@ -162,10 +166,8 @@ void tmsg_secure_explain(tmsg_secure_t *secure)
         ERR_clear_error();
         return;
     }
-    if (is_cut(secure, reason)) {
-        tmsg_secure_fail(secure, TMSG_ERR_BUSY,
-                         "the listener closed the connection in the TLS "
-                         "handshake: it has no place, or it is none of tls://");
+    if (reason < ALERT && tmsg_secure_is_cut(secure)) {
+        tmsg_secure_tell_cut(secure);
     } else if (secure->read_error != 0) {
         tmsg_secure_fail(secure, TMSG_ERR_PEER_LOST,
                          "reading from the peer: %s",

@@ -117,9 +117,11 @@ static double get_in(secured_t *secured)
     for (int i = 0; i < 2; i++) {
         double began = seconds(), took;
 
-        must(secured_try(&secured->pair,
-                         tmsg_listener_url(secured->pair.a.listener),
-                         secured->by[1], words, sizeof(words)));
+        if (secured_try(&secured->pair,
+                        tmsg_listener_url(secured->pair.a.listener),
+                        secured->by[1], words, sizeof(words)) != TMSG_OK) {
+            die("an honest peer: %s", words);
+        }
         took = seconds() - began;
         least = took < least ? took : least;
     }
