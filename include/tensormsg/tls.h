@@ -21,7 +21,7 @@ enum {
     TMSG_TLS_PARAM_NAME = 1 << 5,
     TMSG_TLS_PARAM_PIN = 1 << 6,
     TMSG_TLS_PARAM_DEPTH = 1 << 7,
-    TMSG_TLS_PARAM_KEY_BYTES = 1 << 8
+    TMSG_TLS_PARAM_REKEY_BYTES = 1 << 8
 };
 
 /* Names files in the PEM format. A text that is given is not empty. */
@@ -47,7 +47,7 @@ typedef struct tmsg_tls_params {
                            * NULL: any */
     uint32_t depth;       /* most certificates between the peer's and its CA's;
                            * default 4 */
-    uint64_t key_bytes;   /* how much is encrypted with one key: after that many
+    uint64_t rekey_bytes; /* how much is encrypted with one key: after that many
                            * bytes, counting each TLS record as 16 KiB, the side
                            * that sends takes a new one; 16 KiB to 64 GiB,
                            * default 64 GiB */

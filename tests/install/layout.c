@@ -416,7 +416,7 @@ AT(tmsg_tls_params_t, crl, 40);
 AT(tmsg_tls_params_t, name, 48);
 AT(tmsg_tls_params_t, pin, 56);
 AT(tmsg_tls_params_t, depth, 64);
-AT(tmsg_tls_params_t, key_bytes, 72);
+AT(tmsg_tls_params_t, rekey_bytes, 72);
 
 SIZE(tmsg_trace_context_t, 544);
 AT(tmsg_trace_context_t, trace_id, 0);

@@ -176,7 +176,7 @@ def test_each_wrong_file_is_named(tmp_path, site):
             (key, tensormsg.Malformed, str(locked)),
             ({**key, "password": "another"}, tensormsg.Malformed, str(locked)),
             ({**files, "pin": "abc"}, tensormsg.InvalidParam, "pin"),
-            ({**files, "key_bytes": 1}, tensormsg.InvalidParam, "key_bytes"),
+            ({**files, "rekey_bytes": 1}, tensormsg.InvalidParam, "rekey_bytes"),
             ({**files, "depth": 99}, tensormsg.InvalidParam, "depth")):
         with pytest.raises(kind) as caught:
             tensormsg.TLS(**given)
@@ -192,7 +192,7 @@ def test_each_wrong_file_is_named(tmp_path, site):
     ({"ca": "-----BEGIN CERTIFICATE-----\n"}, ValueError, "ca is the content"),
     ({"ca": "a\0b"}, ValueError, "ca='a.*NUL"),
     ({"depth": "4"}, TypeError, "depth='4'"),
-    ({"key_bytes": -1}, ValueError, "key_bytes=-1")])
+    ({"rekey_bytes": -1}, ValueError, "rekey_bytes=-1")])
 def test_what_is_no_argument_is_refused_by_name(site, more, kind, words):
     with pytest.raises(kind, match=words) as caught:
         tensormsg.TLS(**{**site.files("farm"), **more})

@@ -19,7 +19,7 @@
 
 #define DEPTH 4
 #define DEPTH_MOST 16
-#define KEY_BYTES_MOST ((uint64_t)64 << 30)
+#define REKEY_BYTES_MOST ((uint64_t)64 << 30)
 /* AES first: processors have instructions for it. */
 #define SUITES                                                                 \
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:"                           \
@@ -504,13 +504,13 @@ static tmsg_status_t check_params(const tmsg_tls_params_t *read)
                               "tls: depth %u exceeds %d", read->depth,
                               DEPTH_MOST);
     }
-    return read->key_bytes >= TMSG_TLS_RECORD_BYTES &&
-                   read->key_bytes <= KEY_BYTES_MOST
+    return read->rekey_bytes >= TMSG_TLS_RECORD_BYTES &&
+                   read->rekey_bytes <= REKEY_BYTES_MOST
                ? TMSG_OK
                : tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                                "tls: key_bytes %llu is not within 16 KiB to "
+                                "tls: rekey_bytes %llu is not within 16 KiB to "
                                 "64 GiB",
-                                (unsigned long long)read->key_bytes);
+                                (unsigned long long)read->rekey_bytes);
 }
 
 static tmsg_status_t read_params(const tmsg_tls_params_t *params,
@@ -525,8 +525,8 @@ static tmsg_status_t read_params(const tmsg_tls_params_t *params,
         TMSG_PARAM(tmsg_tls_params_t, TMSG_TLS_PARAM_NAME, name),
         TMSG_PARAM(tmsg_tls_params_t, TMSG_TLS_PARAM_PIN, pin),
         TMSG_PARAM(tmsg_tls_params_t, TMSG_TLS_PARAM_DEPTH, depth),
-        TMSG_PARAM(tmsg_tls_params_t, TMSG_TLS_PARAM_KEY_BYTES, key_bytes)};
-    tmsg_tls_params_t read = {.depth = DEPTH, .key_bytes = KEY_BYTES_MOST};
+        TMSG_PARAM(tmsg_tls_params_t, TMSG_TLS_PARAM_REKEY_BYTES, rekey_bytes)};
+    tmsg_tls_params_t read = {.depth = DEPTH, .rekey_bytes = REKEY_BYTES_MOST};
     tmsg_status_t status =
         tmsg_params_read("tls", params, params == NULL ? 0 : params->field_mask,
                          rows, sizeof(rows) / sizeof(rows[0]), &read);
@@ -541,7 +541,7 @@ static tmsg_status_t read_params(const tmsg_tls_params_t *params,
         status = read_pins(read.pin, settings);
     }
     settings->depth = read.depth;
-    settings->records = read.key_bytes / TMSG_TLS_RECORD_BYTES;
+    settings->records = read.rekey_bytes / TMSG_TLS_RECORD_BYTES;
     if (status == TMSG_OK && (!copy_text(read.ca, &settings->ca) ||
                               !copy_text(read.cert, &settings->cert) ||
                               !copy_text(read.key, &settings->key) ||
@@ -562,7 +562,7 @@ static tmsg_status_t new_tls(tmsg_tls_t **tls_p)
     }
     tmsg_refs_init(&tls->refs, 1);
     pthread_mutex_init(&tls->lock, NULL);
-    tls->settings.records = KEY_BYTES_MOST / TMSG_TLS_RECORD_BYTES;
+    tls->settings.records = REKEY_BYTES_MOST / TMSG_TLS_RECORD_BYTES;
     *tls_p = tls;
     return TMSG_OK;
 }

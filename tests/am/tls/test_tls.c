@@ -524,11 +524,11 @@ Test(tls, what_is_missing_is_named)
     params.depth = 17;
     must_be(tmsg_tls_create(&params, &tls), TMSG_ERR_INVALID_PARAM);
     must_say(tmsg_error_message(), "depth 17");
-    params.field_mask ^= TMSG_TLS_PARAM_DEPTH | TMSG_TLS_PARAM_KEY_BYTES;
-    params.key_bytes = 16383;
+    params.field_mask ^= TMSG_TLS_PARAM_DEPTH | TMSG_TLS_PARAM_REKEY_BYTES;
+    params.rekey_bytes = 16383;
     must_be(tmsg_tls_create(&params, &tls), TMSG_ERR_INVALID_PARAM);
-    must_say(tmsg_error_message(), "key_bytes 16383");
-    params.field_mask ^= TMSG_TLS_PARAM_KEY_BYTES;
+    must_say(tmsg_error_message(), "rekey_bytes 16383");
+    params.field_mask ^= TMSG_TLS_PARAM_REKEY_BYTES;
     params.ca = "/nowhere/ca.pem";
     must_be(tmsg_tls_create(&params, &tls), TMSG_ERR_NOT_FOUND);
     must_say(tmsg_error_message(), "/nowhere/ca.pem");

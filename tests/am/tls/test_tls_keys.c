@@ -34,11 +34,11 @@ static void renew_often(secured_t *secured, int of)
 {
     const tmsg_tls_params_t params = {
         .field_mask = TMSG_TLS_PARAM_CA | TMSG_TLS_PARAM_CERT |
-                      TMSG_TLS_PARAM_KEY | TMSG_TLS_PARAM_KEY_BYTES,
+                      TMSG_TLS_PARAM_KEY | TMSG_TLS_PARAM_REKEY_BYTES,
         .ca = secured->ca.path,
         .cert = secured->certs[of].path,
         .key = secured->certs[of].key_path,
-        .key_bytes = RECORD};
+        .rekey_bytes = RECORD};
     SSL_CTX *context;
 
     tmsg_tls_destroy(secured->by[of].tls);

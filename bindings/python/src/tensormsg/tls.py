@@ -53,7 +53,7 @@ class TLS(Stays):
     authority. `pin`: SHA-256 of the public keys that a peer may have, 64
     hexadecimal digits each, instead of `ca` and a name, or besides. `depth`:
     the most certificates between a peer's and its authority's, default 4.
-    `key_bytes`: how many bytes are encrypted with one key before a side takes
+    `rekey_bytes`: how many bytes are encrypted with one key before a side takes
     a new one; 16 KiB to 64 GiB, which is the default.
 
     Raises InvalidParam (also where `key` is that of another certificate),
@@ -73,7 +73,7 @@ class TLS(Stays):
                  crl: Optional[Path] = None,
                  pin: Union[None, str, Sequence[str]] = None,
                  depth: Optional[int] = None,
-                 key_bytes: Optional[int] = None) -> None:
+                 rekey_bytes: Optional[int] = None) -> None:
         texts = {what: _file(what, path) for what, path in (
             ("ca", ca), ("cert", cert), ("key", key), ("crl", crl))
             if path is not None}
@@ -88,8 +88,8 @@ class TLS(Stays):
         numbers = {}
         if depth is not None:
             numbers["depth"] = count(depth, "depth")
-        if key_bytes is not None:
-            numbers["key_bytes"] = count(key_bytes, "key_bytes", 0, UINT64)
+        if rekey_bytes is not None:
+            numbers["rekey_bytes"] = count(rekey_bytes, "rekey_bytes", 0, UINT64)
         words = [f"{what}={os.fsdecode(text)!r}"
                  for what, text in texts.items()]
         words += [f"{what}={number}" for what, number in numbers.items()]
