@@ -20,6 +20,8 @@ static _Thread_local bool still; /* fork() in this thread has it */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned open;   /* `lock` protects it; 0 where is_child */
 static bool is_child;   /* UCX's thread is not here, and UCX thinks it is */
+static bool has_hooks;  /* UCX was opened once: its memory hooks stay */
+static bool inherits;   /* so it was before a fork() */
 static const char *why; /* UCX does not work here; NULL: it does */
 
 static void before_fork(void)
@@ -42,6 +44,7 @@ static void in_child(void)
 {
     /* UCX may be half open, where `open` does not count it. */
     is_child = is_child || open > 0 || !still;
+    inherits = inherits || has_hooks || is_child;
     if (is_child && why == NULL) {
         why = still ? tmsg_async_thread_renew()
                     : "another thread was opening or closing a connection";
@@ -56,7 +59,7 @@ static void watch_forks(void)
     pthread_atfork(before_fork, in_parent, in_child);
 }
 
-bool tmsg_fork_guard_inherits(void) { return is_child; }
+bool tmsg_fork_guard_inherits(void) { return inherits; }
 
 tmsg_status_t tmsg_fork_guard_check(void)
 {
@@ -97,6 +100,7 @@ tmsg_status_t tmsg_fork_guard_enter(void)
     tmsg_status_t status = tmsg_fork_guard_check_start();
 
     pthread_mutex_lock(&lock);
+    has_hooks = true;
     if (status == TMSG_OK && is_child) {
         status = tmsg_async_thread_start();
     } else if (status == TMSG_OK && open++ == 0) {

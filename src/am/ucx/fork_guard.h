@@ -13,8 +13,9 @@
 
 #include <tensormsg/status.h>
 
-/* Returns whether this is the child of a fork(), and UCX was open before
- * that. */
+/* Returns whether this is the child of a fork(), and UCX was opened before
+ * that, if only once: a thread of it may have been in its memory hooks, as at
+ * its end, and left a lock behind. */
 bool tmsg_fork_guard_inherits(void);
 
 /* Checks that UCX works in this process. Errors: UNSUPPORTED. */
