@@ -19,10 +19,12 @@ done
 
 rm -rf "$folder/dist"
 launcher="$source/../../tests/install/as_built.sh;$3;src/core:src/serialize:src/memory:src/am:src/rpc"
+tls=$(sed -n 's/^TMSG_TLS:[A-Z]*=//p' "$3/CMakeCache.txt")
 # The build around this one has the library that is optimized as a whole.
 PYTHONPATH="$folder/empty" "$python" -m pip -q wheel --no-build-isolation --no-deps \
     --config-settings=build-dir="$folder/build" \
     --config-settings=cmake.define.TMSG_LTO=OFF \
+    --config-settings=cmake.define.TMSG_TLS="$tls" \
     --config-settings=cmake.define.CMAKE_C_COMPILER_LAUNCHER="$launcher" -w "$folder/dist" "$source"
 
 rm -rf "$folder/venv"
