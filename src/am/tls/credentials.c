@@ -323,19 +323,30 @@ static void check_time(SSL_CTX *context, const char *path)
     }
 }
 
-static tmsg_status_t load_files(SSL_CTX *context,
-                                const tmsg_tls_settings_t *settings)
+/* Reads the chain of certificates. Where OpenSSL finds one encrypted it would
+ * ask for a password at the terminal. */
+static tmsg_status_t load_certificate(SSL_CTX *context,
+                                      const tmsg_tls_settings_t *settings)
 {
+    password_t asking = {.password = settings->password};
     tmsg_status_t status = check_there("certificate", settings->cert);
 
-    /* What is encrypted in another file than the key's needs a password, too,
-     * for which OpenSSL would ask at the terminal. */
     SSL_CTX_set_default_passwd_cb(context, tell_password);
-    SSL_CTX_set_default_passwd_cb_userdata(context, settings->password);
+    SSL_CTX_set_default_passwd_cb_userdata(context, &asking);
     if (status == TMSG_OK &&
         SSL_CTX_use_certificate_chain_file(context, settings->cert) != 1) {
         status = file_failed("certificate", settings->cert);
     }
+    SSL_CTX_set_default_passwd_cb(context, NULL);
+    SSL_CTX_set_default_passwd_cb_userdata(context, NULL);
+    return status;
+}
+
+static tmsg_status_t load_files(SSL_CTX *context,
+                                const tmsg_tls_settings_t *settings)
+{
+    tmsg_status_t status = load_certificate(context, settings);
+
     if (status == TMSG_OK) {
         status = load_key(context, settings);
     }

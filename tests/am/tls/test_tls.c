@@ -3,6 +3,7 @@
 /* What goes over tls://, by certificates and by keys: all that goes over
  * tcp://, and by TLS alone. */
 #include <criterion/criterion.h>
+#include <openssl/pem.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -544,6 +545,44 @@ Test(tls, what_is_missing_is_named)
     params.pin = "";
     must_be(tmsg_tls_create(&params, &tls), TMSG_ERR_INVALID_PARAM);
     must_say(tmsg_error_message(), "pin is empty");
+    secured_drop(&secured);
+}
+
+static void encrypt_cert(const cert_t *cert, const char *password)
+{
+    FILE *file = fopen(cert->path, "w");
+
+    must_true(file != NULL);
+    must_eq(PEM_ASN1_write((i2d_of_void *)i2d_X509, PEM_STRING_X509, file,
+                           cert->cert, EVP_aes_256_cbc(),
+                           (const unsigned char *)password,
+                           (int)strlen(password), NULL, NULL),
+            1);
+    fclose(file);
+}
+
+/* OpenSSL would ask at the terminal. */
+Test(tls, an_encrypted_certificate_takes_the_password)
+{
+    static const char *const passwords[] = {NULL, "wrong", "right"};
+    secured_t secured;
+
+    secured_prepare(&secured, BY_CERTS, DRIVE_POLLING);
+    encrypt_cert(&secured.certs[1], "right");
+    for (int i = 0; i < 3; i++) {
+        tmsg_tls_params_t more = {.field_mask =
+                                      i == 0 ? 0 : TMSG_TLS_PARAM_PASSWORD,
+                                  .password = passwords[i]};
+        tmsg_tls_t *tls;
+
+        must_be(create(&secured, 1, more, &tls),
+                i == 2 ? TMSG_OK : TMSG_ERR_MALFORMED);
+        if (i == 2) {
+            tmsg_tls_destroy(tls);
+        } else {
+            must_say(tmsg_error_message(), secured.certs[1].path);
+        }
+    }
     secured_drop(&secured);
 }
 
