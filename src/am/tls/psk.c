@@ -90,7 +90,6 @@ static void take_principal(tmsg_secure_t *secure, const tmsg_key_t *key)
 {
     snprintf(secure->principal, sizeof(secure->principal), "%s",
              key->principal);
-    secure->knows_key = true;
 }
 
 /* Offers the first key of the ring. */
@@ -152,7 +151,7 @@ static int refuse_certificate(X509_STORE_CTX *chain, void *arg)
 
     (void)arg;
     tmsg_secure_fail(
-        secure, secure->dialling ? TMSG_ERR_INSECURE : TMSG_ERR_REFUSED,
+        secure, tmsg_secure_refusal(secure),
         "not admitted: the peer shows a certificate, and has proved "
         "no key of this side's keyring");
     X509_STORE_CTX_set_error(chain, X509_V_ERR_APPLICATION_VERIFICATION);

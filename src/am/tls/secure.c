@@ -329,10 +329,9 @@ static bool judge_peer(tmsg_secure_t *secure)
                          "the peer speaks TLS, but not tensormsg (it names no "
                          "protocol tensormsg/1)");
     } else if (tmsg_tls_has_keys(secure->tls)) {
-        if (!SSL_session_reused(secure->ssl) || !secure->knows_key) {
-            tmsg_secure_fail(
-                secure, secure->dialling ? TMSG_ERR_INSECURE : TMSG_ERR_REFUSED,
-                "not admitted: the peer has proved no key");
+        if (!SSL_session_reused(secure->ssl) || secure->principal[0] == '\0') {
+            tmsg_secure_fail(secure, tmsg_secure_refusal(secure),
+                             "not admitted: the peer has proved no key");
         }
     }
     secure->void_bytes = 0;

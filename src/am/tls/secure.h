@@ -51,13 +51,19 @@ struct tmsg_secure {
     uint8_t begin[8]; /* of what the peer said */
     unsigned begin_bytes;
     unsigned ids;         /* of keys that the peer has offered */
-    bool knows_key;       /* the key that was proved is in the ring */
     tmsg_status_t failed; /* OK: not yet */
     char why[TMSG_SECURE_WORDS];
-    char principal[TMSG_PRINCIPAL_BYTES]; /* "": not known */
+    char principal[TMSG_PRINCIPAL_BYTES]; /* "": not known, or no key is that of
+                                           * this ring */
     char host[256]; /* that the peer's certificate is to be for; with keys, the
                      * identity of the one that is offered */
 };
+
+/* Returns the status of a peer that is not admitted. */
+static inline tmsg_status_t tmsg_secure_refusal(const tmsg_secure_t *secure)
+{
+    return secure->dialling ? TMSG_ERR_INSECURE : TMSG_ERR_REFUSED;
+}
 
 /* Returns a hold of the credentials' present context, or NULL. */
 SSL_CTX *tmsg_tls_context(tmsg_tls_t *tls);

@@ -92,11 +92,33 @@ static void list_name(int type, const ASN1_STRING *text, void *arg)
     }
 }
 
+/* Returns what follows the name of a certificate, where no more is to be said
+ * of it; else NULL. */
+static const char *plain_words(int error, bool dialling)
+{
+    switch (error) {
+    case X509_V_ERR_CERT_REVOKED:
+        return " was revoked";
+    case X509_V_ERR_UNABLE_TO_GET_CRL:
+        return ": its authority's list of revoked certificates is not in the "
+               "crl file";
+    case X509_V_ERR_CRL_HAS_EXPIRED:
+        return ": its authority's list of revoked certificates is out of date";
+    case X509_V_ERR_INVALID_PURPOSE:
+        return dialling ? " is not for a side that listens (its extended key "
+                          "usage)"
+                        : " is not for a side that dials (its extended key "
+                          "usage)";
+    default:
+        return NULL;
+    }
+}
+
 /* Says what is wrong with a certificate of the chain that a peer has shown. */
 static void explain(tmsg_secure_t *secure, int error, X509 *cert)
 {
-    tmsg_status_t status =
-        secure->dialling ? TMSG_ERR_INSECURE : TMSG_ERR_REFUSED;
+    tmsg_status_t status = tmsg_secure_refusal(secure);
+    const char *words = plain_words(error, secure->dialling);
     char who[NAMES_BYTES], when[32];
     names_t names = {.text = ""};
 
@@ -137,30 +159,6 @@ static void explain(tmsg_secure_t *secure, int error, X509 *cert)
                          "which is no authority (ca) of this side",
                          who, names.text);
         break;
-    case X509_V_ERR_CERT_REVOKED:
-        tmsg_secure_fail(secure, status,
-                         "not admitted: the certificate of %s was revoked",
-                         who);
-        break;
-    case X509_V_ERR_UNABLE_TO_GET_CRL:
-        tmsg_secure_fail(secure, status,
-                         "not admitted: the certificate of %s: its authority's "
-                         "list of revoked certificates is not in the crl file",
-                         who);
-        break;
-    case X509_V_ERR_CRL_HAS_EXPIRED:
-        tmsg_secure_fail(secure, status,
-                         "not admitted: the certificate of %s: its authority's "
-                         "list of revoked certificates is out of date",
-                         who);
-        break;
-    case X509_V_ERR_INVALID_PURPOSE:
-        tmsg_secure_fail(
-            secure, status,
-            "not admitted: the certificate of %s is not for a side "
-            "that %s (its extended key usage)",
-            who, secure->dialling ? "listens" : "dials");
-        break;
     case X509_V_ERR_CERT_CHAIN_TOO_LONG:
         tmsg_secure_fail(secure, status,
                          "not admitted: the peer's chain of certificates is "
@@ -168,9 +166,10 @@ static void explain(tmsg_secure_t *secure, int error, X509 *cert)
                          tmsg_tls_settings(secure->tls)->depth);
         break;
     default:
-        tmsg_secure_fail(secure, status,
-                         "not admitted: the certificate of %s: %s", who,
-                         X509_verify_cert_error_string(error));
+        tmsg_secure_fail(
+            secure, status, "not admitted: the certificate of %s%s%s", who,
+            words != NULL ? "" : ": ",
+            words != NULL ? words : X509_verify_cert_error_string(error));
         break;
     }
 }
@@ -315,8 +314,7 @@ static int judge_chain(X509_STORE_CTX *chain, void *arg)
 {
     tmsg_secure_t *secure = secure_of(chain);
     const tmsg_tls_settings_t *settings = tmsg_tls_settings(secure->tls);
-    tmsg_status_t status =
-        secure->dialling ? TMSG_ERR_INSECURE : TMSG_ERR_REFUSED;
+    tmsg_status_t status = tmsg_secure_refusal(secure);
     X509 *cert = X509_STORE_CTX_get0_cert(chain);
     const tmsg_tls_pin_t *pin = find_pin(settings, cert);
 
