@@ -111,7 +111,8 @@ TMSG_API tmsg_status_t tmsg_context_device(const tmsg_context_t *context,
  * "wire_version" and "ucx_version"; "tls", the version of OpenSSL, or that
  * there is none; "config_file", the one that was read or "";
  * "peer_timeout_ms", and "heartbeats", false with TMSG_CONTEXT_NO_THREAD;
- * "limits" (tensormsg/limits.h); "huge_page_bytes" (docs/configuration.md);
+ * "limits" (tensormsg/limits.h); "huge_page_bytes" and "bulk_connections"
+ * (docs/configuration.md);
  * "thresholds" of docs/transfer-ways.md for each transport (null: never);
  * "ucx_keys", UCX's keys that are ours or the user's, each with "name",
  * "value", "origin" (code, environment, file or default) and "why" we set it,

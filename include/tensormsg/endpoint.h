@@ -512,7 +512,8 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
  * or other, docs/transfer-ways.md), "bulk": whether large payloads go by a
  * connection of their own ("stands", "dialled", "lost", or "none", at the side
  * that connected with the reason where TCP carries it) or by rings of shared
- * memory ("ring"), "fastbox": whether small ones go past UCX ("stands",
+ * memory ("ring"), "bulk_connections": how many such connections there are,
+ * "fastbox": whether small ones go past UCX ("stands",
  * "offered", or "none" and perhaps why), "reads": whether this side reads large
  * payloads out of the peer's memory ("yes", or "none" and perhaps why),
  * "shared_memory": whether a peer can give back pages of the memory of rings

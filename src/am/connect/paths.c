@@ -14,6 +14,7 @@
 
 #define WHY_BYTES 160
 #define NAME_BYTES 64
+#define PATHS_MOST (TMSG_EP_SOCKETS_MOST + TMSG_BULK_SUBFLOWS_MOST)
 #define TRIES 4 /* looks in the time after which a path is silent */
 
 /* A TCP connection of an endpoint. */
@@ -41,21 +42,19 @@ bool tmsg_paths_are_watched(const tmsg_endpoint_t *endpoint)
 }
 
 /* Looks at all TCP connections of an endpoint, and returns their number. */
-static unsigned look_at_all(tmsg_endpoint_t *endpoint,
-                            path_t paths[TMSG_EP_SOCKETS_MOST + 1])
+static unsigned look_at_all(tmsg_endpoint_t *endpoint, path_t paths[PATHS_MOST])
 {
     tmsg_ep_sockets_t *sockets = &endpoint->conn.sockets;
-    const tmsg_unacked_t *unacked;
-    int bulk = tmsg_bulk_look(endpoint, &unacked);
-    unsigned count = 0;
+    tmsg_bulk_path_t subflows[TMSG_BULK_SUBFLOWS_MOST];
+    unsigned subflow_count = tmsg_bulk_look(endpoint, subflows), count = 0;
 
     tmsg_ep_sockets_look(sockets);
     for (; count < sockets->count; count++) {
         paths[count] =
             (path_t){&sockets->of[count].unacked, sockets->of[count].fd, false};
     }
-    if (bulk >= 0) {
-        paths[count++] = (path_t){unacked, bulk, true};
+    for (unsigned i = 0; i < subflow_count; i++) {
+        paths[count++] = (path_t){subflows[i].unacked, subflows[i].fd, true};
     }
     return count;
 }
@@ -122,7 +121,7 @@ static uint64_t sooner_ns(uint64_t one_ns, uint64_t other_ns)
 uint64_t tmsg_paths_look(tmsg_endpoint_t *endpoint, uint64_t most_ns,
                          bool lives)
 {
-    path_t paths[TMSG_EP_SOCKETS_MOST + 1];
+    path_t paths[PATHS_MOST];
     unsigned count = look_at_all(endpoint, paths);
     uint64_t left = most_ns;
 
@@ -156,13 +155,16 @@ static uint64_t longer_ns(uint64_t ns, const tmsg_unacked_t *unacked)
 uint64_t tmsg_paths_unacked_ns(const tmsg_endpoint_t *endpoint)
 {
     tmsg_ep_sockets_t sockets = endpoint->conn.sockets;
-    tmsg_unacked_t bulk;
+    tmsg_unacked_t subflows[TMSG_BULK_SUBFLOWS_MOST];
+    unsigned subflow_count = tmsg_bulk_peek(endpoint, subflows);
     uint64_t longest = 0;
 
     tmsg_ep_sockets_look(&sockets);
     for (unsigned i = 0; i < sockets.count; i++) {
         longest = longer_ns(longest, &sockets.of[i].unacked);
     }
-    return tmsg_bulk_peek(endpoint, &bulk) >= 0 ? longer_ns(longest, &bulk)
-                                                : longest;
+    for (unsigned i = 0; i < subflow_count; i++) {
+        longest = longer_ns(longest, &subflows[i]);
+    }
+    return longest;
 }

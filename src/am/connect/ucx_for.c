@@ -64,7 +64,8 @@ static tmsg_status_t open_ucx(tmsg_worker_t *worker,
         TMSG_FEATURE_SLICES | TMSG_FEATURE_STREAMS | TMSG_FEATURE_SPANS |
         TMSG_FEATURE_LEASE | TMSG_FEATURE_BULK | TMSG_FEATURE_RINGS |
         TMSG_FEATURE_FASTBOXES | TMSG_FEATURE_READS | TMSG_FEATURE_REPLIES |
-        TMSG_FEATURE_LOANS | TMSG_FEATURE_PASSES | TMSG_FEATURE_CARRIERS;
+        TMSG_FEATURE_LOANS | TMSG_FEATURE_PASSES | TMSG_FEATURE_CARRIERS |
+        TMSG_FEATURE_SUBFLOWS;
     if (scope->pipes) { /* nothing is read out of the peer's memory */
         hello.features &= ~(TMSG_FEATURE_LEASE | TMSG_FEATURE_READS);
     }

@@ -351,6 +351,7 @@ tmsg_status_t tmsg_context_describe(tmsg_context_t *context, char **json_p)
              NULL &&
          add_limits(object, &context->limits) &&
          add_figure(object, "huge_page_bytes", context->huge_page_bytes) &&
+         add_figure(object, "bulk_connections", context->bulk_connections) &&
          add_thresholds(object, &context->tuning) &&
          add_ucx(object, context, &memory_types) &&
          add_domains(object, memory_types) && add_devices(object, context) &&
@@ -591,6 +592,8 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
         add_words(object, "transport",
                   tmsg_transport_name(endpoint->transport)) &&
         add_words(object, "bulk", tmsg_bulk_words(endpoint)) &&
+        add_figure(object, "bulk_connections",
+                   tmsg_bulk_subflows(endpoint)) &&
         add_words(object, "fastbox", tmsg_fastboxes_words(endpoint)) &&
         add_words(object, "reads",
                   tmsg_cma_words(endpoint, reads, sizeof(reads))) &&

@@ -14,6 +14,7 @@
 #include "am/engine/retire.h"
 #include "am/engine/worker.h"
 #include "am/listen/listener.h"
+#include "am/path/bulk_crew.h"
 #include "am/path/fastboxes.h"
 #include "am/path/loans.h"
 #include "am/publish/publisher.h"
@@ -443,6 +444,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
     if (drained) {
         tmsg_copies_close(worker);
     }
+    tmsg_bulk_free_crew(worker);
     tmsg_log_flush(); /* while the application's function is still there */
     tmsg_loop_close(&worker->loop);
     close(worker->wake_fd);

@@ -6,7 +6,9 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/log.h"
+#include "am/path/bulk_crew.h"
 #include "am/worker/engine.h"
+#include "core/log.h"
 
 #define QUIET_MOST 256  /* turns without bytes, before the loop alone looks */
 #define LISTEN_EVERY 16 /* turns between reads, while nothing is heard */
@@ -114,10 +116,26 @@ void tmsg_bulk_go_without(tmsg_endpoint_t *endpoint, const char *what,
 void tmsg_bulk_adopt(tmsg_bulk_t *bulk, const tmsg_mover_t *mover,
                      tmsg_endpoint_t *endpoint)
 {
+    tmsg_bulk_t **last = &endpoint->paths.bulk;
+
+    while (*last != NULL) {
+        last = &(*last)->next;
+    }
     bulk->mover = mover;
     bulk->maker = mover;
     bulk->endpoint = endpoint;
-    endpoint->paths.bulk = bulk;
+    *last = bulk;
+}
+
+unsigned tmsg_bulk_subflows(const tmsg_endpoint_t *endpoint)
+{
+    unsigned count = 0;
+
+    for (const tmsg_bulk_t *bulk = endpoint->paths.bulk; bulk != NULL;
+         bulk = bulk->next) {
+        count += bulk_stands(bulk);
+    }
+    return count;
 }
 
 /* Returns whether the endpoint may go on without the bulk stream. Only the
@@ -126,8 +144,10 @@ void tmsg_bulk_adopt(tmsg_bulk_t *bulk, const tmsg_mover_t *mover,
  * loses the bulk stream as well, and ends the connection itself. */
 static bool may_go_without(const tmsg_bulk_t *bulk)
 {
+    bool is_further = bulk != bulk->endpoint->paths.bulk;
+
     return !bulk->endpoint->dialling && !bulk->used && !bulk->out.busy &&
-           bulk->endpoint->pulled.count == 0;
+           (is_further || bulk->endpoint->pulled.count == 0);
 }
 
 static void shut_bulk(tmsg_bulk_t *bulk)
@@ -140,11 +160,22 @@ static void shut_bulk(tmsg_bulk_t *bulk)
     bulk->mover->shut(bulk);
 }
 
+/* Without its first subflow there is no bulk stream. */
+static void go_on_without(tmsg_bulk_t *bulk, const char *why)
+{
+    if (bulk == bulk->endpoint->paths.bulk) {
+        tmsg_bulk_go_without(bulk->endpoint, "bulk stream", why);
+    } else {
+        tmsg_log(TMSG_LOG_DEBUG, "%s: a subflow of the bulk stream ended: %s",
+                 bulk->endpoint->peer, why);
+    }
+}
+
 void tmsg_bulk_lose(tmsg_bulk_t *bulk, tmsg_status_t status, const char *why)
 {
     shut_bulk(bulk);
     if (status == TMSG_ERR_PEER_LOST && may_go_without(bulk)) {
-        tmsg_bulk_go_without(bulk->endpoint, "bulk stream", why);
+        go_on_without(bulk, why);
     } else if (status == TMSG_ERR_PEER_LOST) {
         tmsg_endpoint_lose_bulk(bulk->endpoint, why);
     } else {
@@ -152,7 +183,7 @@ void tmsg_bulk_lose(tmsg_bulk_t *bulk, tmsg_status_t status, const char *why)
     }
 }
 
-/* Returns the socket of a bulk stream that stands; < 0: there is none. */
+/* Returns the socket of a subflow that stands; < 0: there is none. */
 static int socket_of_bulk(const tmsg_bulk_t *bulk)
 {
     return bulk_stands(bulk) && bulk->mover->socket != NULL
@@ -160,30 +191,41 @@ static int socket_of_bulk(const tmsg_bulk_t *bulk)
                : -1;
 }
 
-int tmsg_bulk_look(tmsg_endpoint_t *endpoint, const tmsg_unacked_t **unacked_p)
+unsigned tmsg_bulk_look(tmsg_endpoint_t *endpoint,
+                        tmsg_bulk_path_t paths[TMSG_BULK_SUBFLOWS_MOST])
 {
-    tmsg_bulk_t *bulk = endpoint->paths.bulk;
-    int fd = socket_of_bulk(bulk);
+    unsigned count = 0;
 
-    if (bulk != NULL && bulk->mover->look != NULL) {
-        bulk->mover->look(bulk);
+    for (tmsg_bulk_t *bulk = endpoint->paths.bulk; bulk != NULL;
+         bulk = bulk->next) {
+        int fd = socket_of_bulk(bulk);
+
+        if (bulk->mover->look != NULL) {
+            bulk->mover->look(bulk);
+        }
+        if (fd >= 0) {
+            tmsg_unacked_look(&bulk->unacked, fd);
+            paths[count++] = (tmsg_bulk_path_t){&bulk->unacked, fd};
+        }
     }
-    if (fd >= 0) {
-        tmsg_unacked_look(&bulk->unacked, fd);
-        *unacked_p = &bulk->unacked;
-    }
-    return fd;
+    return count;
 }
 
-int tmsg_bulk_peek(const tmsg_endpoint_t *endpoint, tmsg_unacked_t *unacked)
+unsigned tmsg_bulk_peek(const tmsg_endpoint_t *endpoint,
+                        tmsg_unacked_t looks[TMSG_BULK_SUBFLOWS_MOST])
 {
-    int fd = socket_of_bulk(endpoint->paths.bulk);
+    unsigned count = 0;
 
-    if (fd >= 0) {
-        *unacked = endpoint->paths.bulk->unacked;
-        tmsg_unacked_look(unacked, fd);
+    for (const tmsg_bulk_t *bulk = endpoint->paths.bulk; bulk != NULL;
+         bulk = bulk->next) {
+        int fd = socket_of_bulk(bulk);
+
+        if (fd >= 0) {
+            looks[count] = bulk->unacked;
+            tmsg_unacked_look(&looks[count++], fd);
+        }
     }
-    return fd;
+    return count;
 }
 
 bool tmsg_bulk_is_intact(const tmsg_endpoint_t *endpoint)
@@ -194,29 +236,53 @@ bool tmsg_bulk_is_intact(const tmsg_endpoint_t *endpoint)
            bulk->mover->is_intact(bulk);
 }
 
+/* Returns whether fragments may have gone by any subflow. */
+static bool may_lack_all(const tmsg_bulk_t *bulk)
+{
+    while (bulk != NULL && may_go_without(bulk)) {
+        bulk = bulk->next;
+    }
+    return bulk == NULL;
+}
+
 void tmsg_bulk_give_up(tmsg_endpoint_t *endpoint, const char *why)
 {
-    tmsg_bulk_t *bulk = endpoint->paths.bulk;
+    bool may = may_lack_all(endpoint->paths.bulk);
 
-    shut_bulk(bulk);
-    if (may_go_without(bulk)) {
+    for (tmsg_bulk_t *bulk = endpoint->paths.bulk; bulk != NULL;
+         bulk = bulk->next) {
+        shut_bulk(bulk);
+    }
+    if (may) {
         tmsg_bulk_go_without(endpoint, "bulk stream", why);
     } else {
         tmsg_engine.end(endpoint, TMSG_ERR_PEER_LOST, why);
     }
 }
 
-void tmsg_bulk_end(tmsg_endpoint_t *endpoint)
+static void free_subflow(tmsg_bulk_t *bulk)
 {
-    tmsg_bulk_t *bulk = endpoint->paths.bulk;
-
-    if (bulk == NULL) {
-        return;
-    }
-    endpoint->paths.bulk = NULL;
     shut_bulk(bulk);
     tmsg_bulk_drop(bulk);
     bulk->mover->free(bulk);
+}
+
+void tmsg_bulk_free_subflow(tmsg_bulk_t *bulk)
+{
+    tmsg_bulk_t **at = &bulk->endpoint->paths.bulk;
+
+    while (*at != bulk) {
+        at = &(*at)->next;
+    }
+    *at = bulk->next;
+    free_subflow(bulk);
+}
+
+void tmsg_bulk_end(tmsg_endpoint_t *endpoint)
+{
+    while (endpoint->paths.bulk != NULL) {
+        tmsg_bulk_free_subflow(endpoint->paths.bulk);
+    }
 }
 
 void tmsg_bulk_forget(tmsg_endpoint_t *endpoint)
@@ -246,10 +312,8 @@ static void enlist_bulk(tmsg_bulk_t *bulk)
     }
 }
 
-void tmsg_bulk_stir(tmsg_endpoint_t *endpoint)
+void tmsg_bulk_stir_subflow(tmsg_bulk_t *bulk)
 {
-    tmsg_bulk_t *bulk = endpoint->paths.bulk;
-
     if (bulk_stands(bulk)) {
         bulk->quiet = 0;
         bulk->silent = 0;
@@ -257,34 +321,90 @@ void tmsg_bulk_stir(tmsg_endpoint_t *endpoint)
     }
 }
 
-void tmsg_bulk_ponged(tmsg_endpoint_t *endpoint)
+void tmsg_bulk_stir(tmsg_endpoint_t *endpoint)
 {
-    if (endpoint->paths.bulk != NULL && endpoint->paths.bulk->out.waits) {
-        tmsg_bulk_stir(endpoint);
+    for (tmsg_bulk_t *bulk = endpoint->paths.bulk; bulk != NULL;
+         bulk = bulk->next) {
+        tmsg_bulk_stir_subflow(bulk);
     }
 }
 
-/* Gives a bulk stream its turn, and returns the bytes that were moved. A bulk
- * stream that has been still for a while is left to the loop. */
-static size_t turn_bulk(tmsg_bulk_t *bulk)
+void tmsg_bulk_ponged(tmsg_endpoint_t *endpoint)
 {
-    size_t most = tmsg_bulk_turn_bytes(bulk);
-    size_t written = tmsg_bulk_write(bulk, most), read = 0;
-
-    if (!bulk->lost &&
-        (bulk->silent < QUIET_MOST || bulk->silent % LISTEN_EVERY == 0)) {
-        read = tmsg_bulk_read(bulk, most);
+    for (tmsg_bulk_t *bulk = endpoint->paths.bulk; bulk != NULL;
+         bulk = bulk->next) {
+        if (bulk->out.waits) {
+            tmsg_bulk_stir_subflow(bulk);
+        }
     }
+}
+
+/* Notes what a turn has moved, `moved` bytes in all. A subflow that has been still
+ * for a while is left to the loop. */
+static void settle_turn(tmsg_bulk_t *bulk, size_t moved, size_t read)
+{
     bulk->silent = read > 0 ? 0 : bulk->silent + 1;
-    bulk->quiet = written + read > 0 ? 0 : bulk->quiet + 1;
-    if (!bulk->lost && bulk->mover->moved != NULL && written + read > 0) {
+    bulk->quiet = moved > 0 ? 0 : bulk->quiet + 1;
+    if (!bulk->lost && bulk->mover->moved != NULL && moved > 0) {
         bulk->mover->moved(bulk);
     }
     if (!bulk->lost &&
         (bulk->quiet < QUIET_MOST || !bulk->mover->await(bulk))) {
         enlist_bulk(bulk);
     }
+}
+
+static bool listens(const tmsg_bulk_t *bulk)
+{
+    return !bulk->lost &&
+           (bulk->silent < QUIET_MOST || bulk->silent % LISTEN_EVERY == 0);
+}
+
+/* Gives a subflow its turn, and returns the bytes that were moved. */
+static size_t turn_bulk(tmsg_bulk_t *bulk)
+{
+    size_t most = tmsg_bulk_turn_bytes(bulk);
+    size_t written = tmsg_bulk_write(bulk, most);
+    size_t read = listens(bulk) ? tmsg_bulk_read(bulk, most) : 0;
+
+    settle_turn(bulk, written + read, read);
     return written + read;
+}
+
+static tmsg_bulk_t *pop_bulk(tmsg_worker_t *worker)
+{
+    tmsg_bulk_t *bulk = TMSG_CONTAINER_OF(tmsg_list_pop(&worker->bulk_streams),
+                                          tmsg_bulk_t, node);
+
+    bulk->listed = false;
+    tmsg_endpoint_hold(bulk->endpoint);
+    return bulk;
+}
+
+/* Gives several subflows their turns, side by side. */
+static unsigned turn_together(tmsg_worker_t *worker)
+{
+    tmsg_bulk_crew_t *crew = worker->paths.crew;
+    size_t count = 0;
+    unsigned busy = 0;
+
+    for (; count < crew->most && worker->bulk_streams.count > 0; count++) {
+        tmsg_bulk_t *bulk = pop_bulk(worker);
+
+        tmsg_bulk_begin_job(&crew->jobs[count], bulk,
+                            tmsg_bulk_turn_bytes(bulk), listens(bulk));
+    }
+    tmsg_bulk_do_jobs(crew, count);
+    for (size_t i = 0; i < count; i++) {
+        tmsg_bulk_job_t *job = &crew->jobs[i];
+        tmsg_endpoint_t *endpoint = job->bulk->endpoint;
+        size_t moved = tmsg_bulk_end_job(job);
+
+        settle_turn(job->bulk, moved, job->read);
+        busy += moved > 0;
+        tmsg_endpoint_drop(endpoint);
+    }
+    return busy;
 }
 
 /* All of them together move about as much as one would, TURNS_BYTES; the others
@@ -294,16 +414,15 @@ unsigned tmsg_bulk_turn_all(tmsg_worker_t *worker)
     size_t count = worker->bulk_streams.count, moved = 0;
     unsigned busy = 0;
 
+    if (worker->paths.crew != NULL && count > 1) {
+        return turn_together(worker);
+    }
     for (; count > 0 && worker->bulk_streams.count > 0 && moved < TURNS_BYTES;
          count--) {
-        tmsg_bulk_t *bulk = TMSG_CONTAINER_OF(
-            tmsg_list_pop(&worker->bulk_streams), tmsg_bulk_t, node);
+        tmsg_bulk_t *bulk = pop_bulk(worker);
         tmsg_endpoint_t *endpoint = bulk->endpoint;
-        size_t bytes;
+        size_t bytes = turn_bulk(bulk);
 
-        bulk->listed = false;
-        tmsg_endpoint_hold(endpoint);
-        bytes = turn_bulk(bulk);
         tmsg_endpoint_drop(endpoint);
         busy += bytes > 0;
         moved += bytes;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/path/bulk.h - the bulk stream: a way past UCX for the fragments of large
  * messages, so that no small message waits behind them. A mover (mover.h) moves
- * the fragments: by a second TCP connection, or by rings in shared memory. The
- * rules are docs/connection.md, "The bulk stream" and "Rings".
+ * the fragments: by a second TCP connection, or by rings in shared memory.
+ * Where one processor is not enough for a TCP connection the bulk stream has
+ * several subflows, each a connection. The rules are docs/connection.md, "The bulk
+ * stream" and "Rings".
  *
  * Both sides of an endpoint go without a bulk stream where none can be had. */
 #ifndef TMSG_AM_PATH_BULK_H
@@ -17,11 +19,13 @@
 #include "am/net/unacked.h"
 #include "am/path/bulk_user.h"
 #include "am/path/mover.h"
+#include "am/worker/settings.h"
 #include "core/list.h"
 #include "core/pieces.h"
 
 #define TMSG_BULK_HEADER_BYTES 24 /* before the bytes of each fragment */
 #define TMSG_BULK_AHEAD_MOST ((uint64_t)64 * 1024 * 1024)
+#define TMSG_BULK_SUBFLOWS_MOST TMSG_BULK_CONNECTIONS_MOST
 
 /* Describes the fragment that is being written. */
 typedef struct {
@@ -46,24 +50,32 @@ typedef struct {
     tmsg_pieces_t bytes;
 } tmsg_bulk_in_t;
 
-/* Describes the bulk stream of an endpoint. The room path alone changes it. */
+/* Describes a subflow of an endpoint's bulk stream, which mostly has only one.
+ * Each moves fragments of its own. The room path alone changes it. */
 struct tmsg_bulk {
     const tmsg_mover_t *mover; /* moves its bytes, and may wrap the maker */
     const tmsg_mover_t *maker; /* has allocated it */
     tmsg_endpoint_t *endpoint;
-    bool stands;      /* it can be told to move fragments */
-    bool used;        /* bytes went or came by it */
-    bool lost;        /* it ended, and ends the endpoint if bytes were lost */
-    tmsg_node_t node; /* in worker->bulk_streams while something is expected */
+    tmsg_bulk_t *next; /* subflow; NULL: none */
+    bool stands;       /* it can be told to move fragments */
+    bool used;         /* bytes went or came by it */
+    bool lost;         /* it ended, and ends the endpoint if bytes were lost */
+    tmsg_node_t node;  /* in worker->bulk_streams while something is expected */
     bool listed;
     unsigned quiet;       /* turns in a row that moved nothing */
     unsigned silent;      /* turns in a row that read nothing */
     tmsg_others_t others; /* small messages of the endpoint */
     tmsg_unacked_t unacked;
-    uint64_t written; /* bytes in all */
+    uint64_t written, read; /* bytes in all */
     tmsg_bulk_out_t out;
     tmsg_bulk_in_t in;
 };
+
+/* Describes the socket of a subflow. */
+typedef struct {
+    const tmsg_unacked_t *unacked;
+    int fd;
+} tmsg_bulk_path_t;
 
 /* tmsg_bulk_sends() returns whether fragments may go by the bulk stream.
  * tmsg_bulk_receives() returns whether the peer may be asked for fragments by
@@ -80,6 +92,9 @@ bool tmsg_bulk_make(tmsg_endpoint_t *endpoint);
 /* Returns what describe() says of the bulk stream: its mover's words, or why
  * there is none. */
 const char *tmsg_bulk_words(const tmsg_endpoint_t *endpoint);
+
+/* Returns how many subflows the bulk stream has that stand. */
+unsigned tmsg_bulk_subflows(const tmsg_endpoint_t *endpoint);
 
 /* Prepares a bulk stream when it is known what carries an open endpoint. Lock
  * held, outside UCX. */
@@ -102,14 +117,16 @@ unsigned tmsg_bulk_turn_all(tmsg_worker_t *worker);
  * held. */
 bool tmsg_bulk_arm_all(tmsg_worker_t *worker);
 
-/* Looks at the bulk stream's socket by tmsg_unacked_look(). Returns the socket,
- * or a negative number if the bulk stream has none or does not stand. Stirs a
- * bulk stream whose wake-up was lost. */
-int tmsg_bulk_look(tmsg_endpoint_t *endpoint, const tmsg_unacked_t **unacked_p);
+/* Looks at the sockets of the bulk stream's subflows by tmsg_unacked_look(), and
+ * lists those that stand. Returns their number. Stirs a bulk stream whose
+ * wake-up was lost. */
+unsigned tmsg_bulk_look(tmsg_endpoint_t *endpoint,
+                        tmsg_bulk_path_t paths[TMSG_BULK_SUBFLOWS_MOST]);
 
-/* Returns the bulk stream's socket, or a negative number, and changes nothing:
- * *unacked is what tmsg_bulk_look() would find. */
-int tmsg_bulk_peek(const tmsg_endpoint_t *endpoint, tmsg_unacked_t *unacked);
+/* Does so without changing anything: `unacked` of each subflow is a copy in
+ * `looks`. */
+unsigned tmsg_bulk_peek(const tmsg_endpoint_t *endpoint,
+                        tmsg_unacked_t looks[TMSG_BULK_SUBFLOWS_MOST]);
 
 /* Returns whether nobody else wrote to the bulk stream's memory. */
 bool tmsg_bulk_is_intact(const tmsg_endpoint_t *endpoint);
@@ -142,9 +159,16 @@ void tmsg_bulk_ponged(tmsg_endpoint_t *endpoint);
 void tmsg_bulk_go_without(tmsg_endpoint_t *endpoint, const char *what,
                           const char *why);
 
-/* Makes a new bulk stream its endpoint's. */
+/* Makes a new bulk stream its endpoint's, or one more subflow of the one that is
+ * there. */
 void tmsg_bulk_adopt(tmsg_bulk_t *bulk, const tmsg_mover_t *mover,
                      tmsg_endpoint_t *endpoint);
+
+/* Gives this subflow alone turns from now on. */
+void tmsg_bulk_stir_subflow(tmsg_bulk_t *bulk);
+
+/* Frees a further subflow that no fragment went by. */
+void tmsg_bulk_free_subflow(tmsg_bulk_t *bulk);
 
 /* Ends a bulk stream that has broken (PEER_LOST), or whose peer wrote what
  * cannot be (MALFORMED). The endpoint ends with it, unless it may go on
@@ -160,6 +184,23 @@ bool tmsg_bulk_has_output(const tmsg_bulk_t *bulk);
 size_t tmsg_bulk_turn_bytes(tmsg_bulk_t *bulk);
 size_t tmsg_bulk_write(tmsg_bulk_t *bulk, size_t most);
 size_t tmsg_bulk_read(tmsg_bulk_t *bulk, size_t most);
+
+/* Do the same for several subflows at once: what begin() has listed in `places`,
+ * `room` at most, is moved by the mover's function, and end() is told how that
+ * ended, and returns the bytes. begin() returns the number of places; 0:
+ * nothing is to be moved. `first`: of a turn. *read_p: bytes of headers, and of
+ * what is thrown away, that were read at once. */
+size_t tmsg_bulk_begin_write(tmsg_bulk_t *bulk, size_t most, bool first,
+                             struct iovec *places, size_t room);
+size_t tmsg_bulk_end_write(tmsg_bulk_t *bulk, const struct iovec *places,
+                           size_t count, ssize_t moved);
+size_t tmsg_bulk_begin_read(tmsg_bulk_t *bulk, size_t most,
+                            struct iovec *places, size_t room, size_t *read_p);
+size_t tmsg_bulk_end_read(tmsg_bulk_t *bulk, ssize_t moved);
+
+/* Tells the mover what is left to be read of a fragment, `most` of it: that is
+ * to wake a thread that sleeps. For a header it is no matter. */
+void tmsg_bulk_expect(tmsg_bulk_t *bulk, size_t most);
 
 /* Gives back the fragments that are under way, in both directions. */
 void tmsg_bulk_drop(tmsg_bulk_t *bulk);

@@ -10,6 +10,7 @@
  *16 |                    its bytes                  |
  *   +-----+-----+-----+-----+-----+-----+-----+-----+
  */
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,8 +145,9 @@ static bool may_fill(tmsg_bulk_t *bulk)
 }
 
 /* Lists what one call is to write: the rest of a header, and bytes behind it,
- * `most` together. Returns the number of places. */
-static size_t list_out(tmsg_bulk_out_t *out, size_t most, struct iovec *places)
+ * `most` together. Returns the number of places, which is not above `room`. */
+static size_t list_out(tmsg_bulk_out_t *out, size_t most, struct iovec *places,
+                       size_t room)
 {
     size_t heads = out->header_left > 0;
     size_t left = most > out->header_left ? most - out->header_left : 0;
@@ -153,10 +155,11 @@ static size_t list_out(tmsg_bulk_out_t *out, size_t most, struct iovec *places)
 
     places[0] = (struct iovec){
         out->header + sizeof(out->header) - out->header_left, out->header_left};
-    return heads + (out->fills ? tmsg_pieces_list_zeros(zeros, places + heads,
-                                                        PLACES_MOST)
-                               : tmsg_pieces_list(&out->bytes, left,
-                                                  places + heads, PLACES_MOST));
+    return heads +
+           (out->fills
+                ? tmsg_pieces_list_zeros(zeros, places + heads, room - heads)
+                : tmsg_pieces_list(&out->bytes, left, places + heads,
+                                   room - heads));
 }
 
 static void note_written(tmsg_bulk_t *bulk, size_t moved)
@@ -172,34 +175,70 @@ static void note_written(tmsg_bulk_t *bulk, size_t moved)
     }
 }
 
+size_t tmsg_bulk_begin_write(tmsg_bulk_t *bulk, size_t most, bool first,
+                             struct iovec *places, size_t room)
+{
+    const tmsg_mover_t *mover = bulk->mover;
+    size_t some;
+
+    if (most == 0 || bulk->lost || (!bulk->out.busy && !begin_out(bulk))) {
+        return 0;
+    }
+    some = mover->trim == NULL ? most : mover->trim(bulk, most, first);
+    if (some == 0 || (bulk->out.waits && !may_fill(bulk))) {
+        return 0;
+    }
+    return list_out(&bulk->out, some, places, room);
+}
+
+/* Judges what the mover returned. Returns the bytes that were moved; 0: none
+ * can be, for now or for ever. */
+static size_t judge(tmsg_bulk_t *bulk, ssize_t moved)
+{
+    if (moved > 0) {
+        bulk->used = true;
+        return (size_t)moved;
+    }
+    if (moved != -EAGAIN && moved != -EWOULDBLOCK && moved != -EINTR &&
+        moved != -ENOBUFS) {
+        tmsg_status_t status = bulk->mover->explain(bulk, (int)-moved);
+
+        tmsg_bulk_lose(bulk, status, tmsg_error_message());
+    }
+    return 0;
+}
+
+size_t tmsg_bulk_end_write(tmsg_bulk_t *bulk, const struct iovec *places,
+                           size_t count, ssize_t moved)
+{
+    size_t bytes;
+
+    if (moved == -EFAULT) {
+        give_up_out(bulk, places, count);
+        return 0;
+    }
+    bytes = judge(bulk, moved);
+    if (bytes > 0) {
+        note_written(bulk, bytes);
+    }
+    return bytes;
+}
+
 size_t tmsg_bulk_write(tmsg_bulk_t *bulk, size_t most)
 {
     struct iovec places[PLACES_MOST + 1];
-    const tmsg_mover_t *mover = bulk->mover;
-    size_t all = 0;
+    size_t all = 0, some, count;
 
-    while (all < most && (bulk->out.busy || begin_out(bulk))) {
-        size_t some = mover->trim == NULL
-                          ? most - all
-                          : mover->trim(bulk, most - all, all == 0);
-        size_t count, moved;
-
-        if (some == 0 || (bulk->out.waits && !may_fill(bulk))) {
-            break;
-        }
-        count = list_out(&bulk->out, some, places);
-        moved = mover->write(bulk, places, count);
-        if (moved == TMSG_MOVER_UNREADABLE) {
-            give_up_out(bulk, places, count);
-            break;
-        }
-        if (moved == 0) {
-            break;
-        }
-        bulk->used = true;
-        all += moved;
-        note_written(bulk, moved);
-    }
+    do {
+        count = tmsg_bulk_begin_write(bulk, most - all, all == 0, places,
+                                      PLACES_MOST + 1);
+        some =
+            count == 0
+                ? 0
+                : tmsg_bulk_end_write(bulk, places, count,
+                                      bulk->mover->write(bulk, places, count));
+        all += some;
+    } while (some > 0);
     return all;
 }
 
@@ -240,77 +279,101 @@ static void end_in(tmsg_bulk_t *bulk, tmsg_ucx_status_t ucs)
     }
 }
 
-/* Tells the mover what is left to be read of a fragment. For a header that is
- * no matter. */
-static void expect_rest(tmsg_bulk_t *bulk, size_t most)
+static bool awaits_header(const tmsg_bulk_in_t *in)
+{
+    return in->header_read < sizeof(in->header);
+}
+
+void tmsg_bulk_expect(tmsg_bulk_t *bulk, size_t most)
 {
     const tmsg_bulk_in_t *in = &bulk->in;
-    bool heads = in->header_read < sizeof(in->header);
     uint64_t left = in->bytes.left < most ? in->bytes.left : most;
 
-    if (bulk->mover->expect != NULL) {
-        bulk->mover->expect(bulk, heads ? 0 : left);
+    if (!bulk->lost && bulk->mover->expect != NULL) {
+        bulk->mover->expect(bulk, awaits_header(in) ? 0 : left);
     }
 }
 
 /* Lists where the next bytes go, `most` at most. Returns the number of places;
  * 0: the bytes are thrown away. */
-static size_t list_in(tmsg_bulk_in_t *in, size_t most, struct iovec *places)
+static size_t list_in(tmsg_bulk_in_t *in, size_t most, struct iovec *places,
+                      size_t room)
 {
-    if (in->header_read < sizeof(in->header)) {
+    if (awaits_header(in)) {
         places[0] = (struct iovec){in->header + in->header_read,
                                    sizeof(in->header) - in->header_read};
         return 1;
     }
     return in->place.message == NULL
                ? 0
-               : tmsg_pieces_list(&in->bytes, most, places, PLACES_MOST);
+               : tmsg_pieces_list(&in->bytes, most, places, room);
 }
 
-static size_t read_fragment_bytes(tmsg_bulk_t *bulk, size_t most)
+size_t tmsg_bulk_end_read(tmsg_bulk_t *bulk, ssize_t moved)
+{
+    tmsg_bulk_in_t *in = &bulk->in;
+    size_t bytes = judge(bulk, moved);
+
+    if (bytes == 0) {
+        return 0;
+    }
+    bulk->read += bytes;
+    if (awaits_header(in)) {
+        in->header_read += bytes;
+        if (!awaits_header(in)) {
+            begin_in(bulk);
+        }
+        return bytes;
+    }
+    tmsg_pieces_pass(&in->bytes, bytes);
+    if (in->bytes.left == 0) {
+        end_in(bulk, TMSG_UCX_OK);
+    }
+    return bytes;
+}
+
+/* Reads once, and returns as tmsg_bulk_end_read(). */
+static size_t read_some(tmsg_bulk_t *bulk, size_t most)
 {
     struct iovec places[PLACES_MOST];
     uint64_t left = bulk->in.bytes.left;
-    size_t count = list_in(&bulk->in, most, places);
+    size_t count;
 
+    tmsg_bulk_expect(bulk, most);
+    count = list_in(&bulk->in, most, places, PLACES_MOST);
     if (count == 0 && left < most) {
         most = (size_t)left;
     }
-    return bulk->mover->read(bulk, places, count, most);
+    return tmsg_bulk_end_read(bulk,
+                              bulk->mover->read(bulk, places, count, most));
+}
+
+size_t tmsg_bulk_begin_read(tmsg_bulk_t *bulk, size_t most,
+                            struct iovec *places, size_t room, size_t *read_p)
+{
+    const tmsg_bulk_in_t *in = &bulk->in;
+    size_t all = 0, some = 1;
+
+    while (some > 0 && all < most && !bulk->lost &&
+           (awaits_header(in) || in->place.message == NULL)) {
+        some = read_some(bulk, most - all);
+        all += some;
+    }
+    *read_p = all;
+    return some > 0 && all < most && !bulk->lost
+               ? list_in(&bulk->in, most - all, places, room)
+               : 0;
 }
 
 size_t tmsg_bulk_read(tmsg_bulk_t *bulk, size_t most)
 {
-    tmsg_bulk_in_t *in = &bulk->in;
-    size_t all = 0;
+    size_t all = 0, some = 1;
 
-    while (all < most && !bulk->lost) {
-        bool heads = in->header_read < sizeof(in->header);
-        size_t moved;
-
-        expect_rest(bulk, most);
-        moved = read_fragment_bytes(bulk, most - all);
-        if (moved == 0) {
-            break;
-        }
-        bulk->used = true;
-        all += moved;
-        if (heads) {
-            in->header_read += moved;
-            if (in->header_read == sizeof(in->header)) {
-                begin_in(bulk);
-            }
-            continue;
-        }
-        tmsg_pieces_pass(&in->bytes, moved);
-        if (in->bytes.left == 0) {
-            end_in(bulk, TMSG_UCX_OK);
-        }
+    while (some > 0 && all < most && !bulk->lost) {
+        some = read_some(bulk, most - all);
+        all += some;
     }
-    if (!bulk->lost) {
-        /* The rest of a fragment is to wake a thread that sleeps now. */
-        expect_rest(bulk, most);
-    }
+    tmsg_bulk_expect(bulk, most);
     return all;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/path/bulk_ring.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -198,14 +199,20 @@ tmsg_ucx_status_t tmsg_ring_arrived(const tmsg_arrival_t *arrival)
     return TMSG_UCX_OK;
 }
 
-static size_t judge_ring_bytes(tmsg_bulk_t *bulk, size_t moved)
+/* Returns what a mover does for what a ring has moved. */
+static ssize_t moved_by_ring(size_t bytes)
 {
-    if (moved == TMSG_RING_WRONG) {
-        tmsg_bulk_lose(bulk, TMSG_ERR_MALFORMED,
-                       "the peer says what cannot be of its ring");
-        return 0;
-    }
-    return moved;
+    return bytes == TMSG_RING_WRONG ? -EPROTO
+           : bytes == 0             ? -EAGAIN
+                                    : (ssize_t)bytes;
+}
+
+static tmsg_status_t explain_ring(const tmsg_bulk_t *bulk, int error)
+{
+    (void)bulk;
+    (void)error;
+    return tmsg_error_set(TMSG_ERR_MALFORMED,
+                          "the peer says what cannot be of its ring");
 }
 
 /* Returns this side's ring; NULL: there is none, or the peer has not taken it
@@ -217,26 +224,22 @@ static tmsg_ring_t *settled_out(const tmsg_bulk_t *bulk)
     return out != NULL && tmsg_ring_segment(out)->settled ? out : NULL;
 }
 
-static size_t write_ring(tmsg_bulk_t *bulk, struct iovec *from, size_t count)
+static ssize_t write_ring(tmsg_bulk_t *bulk, struct iovec *from, size_t count)
 {
     tmsg_ring_t *out = settled_out(bulk);
 
-    return out == NULL
-               ? 0
-               : judge_ring_bytes(bulk, tmsg_ring_write(out, from, count));
+    return out == NULL ? -EAGAIN
+                       : moved_by_ring(tmsg_ring_write(out, from, count));
 }
 
-static size_t read_ring(tmsg_bulk_t *bulk, struct iovec *into, size_t count,
-                        uint64_t most)
+static ssize_t read_ring(tmsg_bulk_t *bulk, struct iovec *into, size_t count,
+                         uint64_t most)
 {
-    tmsg_bulk_ring_t *ring = tmsg_bulk_ring_of(bulk);
+    tmsg_ring_t *in = tmsg_bulk_ring_of(bulk)->in;
 
-    if (ring->in == NULL) {
-        return 0;
-    }
-    return judge_ring_bytes(bulk, count == 0
-                                      ? tmsg_ring_skip(ring->in, most)
-                                      : tmsg_ring_read(ring->in, into, count));
+    return in == NULL   ? -EAGAIN
+           : count == 0 ? moved_by_ring(tmsg_ring_skip(in, most))
+                        : moved_by_ring(tmsg_ring_read(in, into, count));
 }
 
 /* Wakes the peer, if it sleeps, for what was moved. */
@@ -316,6 +319,7 @@ const tmsg_mover_t tmsg_mover_ring = {
     .receives = ring_receives,
     .write = write_ring,
     .read = read_ring,
+    .explain = explain_ring,
     .moved = wake_ring_peer,
     .await = await_rings,
     .look = look_at_rings,

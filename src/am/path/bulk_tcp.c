@@ -14,6 +14,7 @@
 #include "am/endpoint/scheme.h"
 #include "am/net/sock.h"
 #include "am/path/bulk.h"
+#include "am/path/bulk_crew.h"
 #include "am/tls/tls.h"
 #include "core/log.h"
 
@@ -24,6 +25,12 @@
 #define TURN_BYTES ((size_t)128 * 1024)
 #define LOW_MOST ((uint64_t)256 * 1024) /* most bytes that a read waits for */
 #define LOW_LEAST ((uint64_t)64 * 1024)
+/* The first subflow has moved so many bytes before there are more. */
+#define WIDEN_FROM ((uint64_t)16 * 1024 * 1024)
+#define PROCESSORS_A_SUBFLOW 2 /* where the number of subflows is left to us */
+
+_Static_assert(TMSG_BULK_SUBFLOWS_MOST <= TMSG_FRAGMENTS_SENT,
+               "a message has a fragment for each subflow");
 
 static void go_without_bulk(tmsg_endpoint_t *endpoint, const char *why)
 {
@@ -47,20 +54,23 @@ static void measure_ahead(tmsg_bulk_tcp_t *tcp)
     }
 }
 
+static uint32_t features_of_both(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->ucx == NULL
+               ? 0
+               : endpoint->ucx->hello.features & endpoint->peer_hello.features;
+}
+
 /* Returns in words why there can be no bulk stream, or NULL if there may be
  * one. */
 static const char *ruled_out(const tmsg_endpoint_t *endpoint)
 {
-    uint32_t both = endpoint->ucx == NULL ? 0
-                                          : endpoint->ucx->hello.features &
-                                                endpoint->peer_hello.features;
-
     if (!tmsg_schemes[endpoint->link.url.kind]->socket ||
         !tmsg_schemes[endpoint->link.url.kind]->network ||
         endpoint->link.fd < 0) {
         return "it needs a tcp:// or tls:// connection";
     }
-    if (!(both & TMSG_FEATURE_BULK)) {
+    if (!(features_of_both(endpoint) & TMSG_FEATURE_BULK)) {
         return "the peer is of an older version";
     }
     if (endpoint->devices[0] != '\0') {
@@ -69,12 +79,19 @@ static const char *ruled_out(const tmsg_endpoint_t *endpoint)
     return NULL;
 }
 
-/* Ends a bulk stream before any fragment went by it, so that nothing is lost
- * with it. */
-static void give_up_tcp_bulk(tmsg_endpoint_t *endpoint, const char *why)
+/* Ends a subflow before any fragment went by it, so that nothing is lost with
+ * it. */
+static void give_up_subflow(tmsg_bulk_tcp_t *tcp, const char *why)
 {
-    go_without_bulk(endpoint, why);
-    tmsg_bulk_end(endpoint);
+    tmsg_endpoint_t *endpoint = tcp->bulk.endpoint;
+
+    if (endpoint->paths.bulk == &tcp->bulk) {
+        go_without_bulk(endpoint, why);
+    } else {
+        tmsg_log(TMSG_LOG_DEBUG, "%s: one subflow less for large payloads: %s",
+                 endpoint->peer, why);
+    }
+    tmsg_bulk_free_subflow(&tcp->bulk);
 }
 
 static void bulk_socket_ready(tmsg_source_t *source, uint32_t events)
@@ -83,7 +100,7 @@ static void bulk_socket_ready(tmsg_source_t *source, uint32_t events)
         TMSG_CONTAINER_OF(source, tmsg_bulk_tcp_t, claim.source);
 
     (void)events;
-    tmsg_bulk_stir(tcp->bulk.endpoint);
+    tmsg_bulk_stir_subflow(&tcp->bulk);
 }
 
 /* Returns a bulk stream without a socket, or NULL. */
@@ -105,9 +122,10 @@ static void adopt_bulk(tmsg_bulk_tcp_t *tcp, tmsg_endpoint_t *endpoint)
     endpoint->paths.bulk_why[0] = '\0';
 }
 
-/* Makes an accepted socket the endpoint's bulk stream. On error the socket is
- * closed. Errors: NO_MEMORY, IO. */
-static tmsg_status_t adopt_bulk_socket(tmsg_endpoint_t *endpoint, int fd)
+/* Makes an accepted socket a subflow. On error the socket is closed. Errors:
+ * NO_MEMORY, IO. */
+static tmsg_status_t adopt_socket(tmsg_endpoint_t *endpoint, int fd,
+                                  tmsg_bulk_tcp_t **tcp_p)
 {
     tmsg_bulk_tcp_t *tcp = new_bulk();
     tmsg_status_t status = TMSG_ERR_NO_MEMORY;
@@ -125,6 +143,7 @@ static tmsg_status_t adopt_bulk_socket(tmsg_endpoint_t *endpoint, int fd)
         return status;
     }
     adopt_bulk(tcp, endpoint);
+    *tcp_p = tcp;
     return TMSG_OK;
 }
 
@@ -151,15 +170,27 @@ static void take_io(tmsg_bulk_tcp_t *tcp, tmsg_frame_stream_t *frames)
     }
 }
 
-/* Makes the bulk stream stand. The peer takes the connection for the bulk
- * stream, too, so that nothing but fragments follows. */
-static void let_bulk_stand(tmsg_bulk_tcp_t *tcp)
+/* Makes a subflow stand whose socket the peer takes for one, too, so that nothing
+ * but fragments follows. */
+static void let_stand(tmsg_bulk_tcp_t *tcp)
+{
+    tmsg_endpoint_t *endpoint = tcp->bulk.endpoint;
+
+    tune_bulk(tcp);
+    tcp->bulk.stands = true;
+    if (endpoint->paths.bulk != &tcp->bulk) {
+        tmsg_bulk_call_crew(endpoint->worker);
+        tmsg_bulk_stir(endpoint); /* fragments may wait for the others */
+    }
+}
+
+/* Makes a subflow stand that the peer has answered. */
+static void let_dialled_stand(tmsg_bulk_tcp_t *tcp)
 {
     take_io(tcp, &tcp->claim.stream);
     tmsg_frame_free(&tcp->claim.stream);
     tcp->claim.source.ready = bulk_socket_ready;
-    tune_bulk(tcp);
-    tcp->bulk.stands = true;
+    let_stand(tcp);
     tmsg_log(TMSG_LOG_DEBUG, "%s: large payloads go by a bulk stream",
              tcp->bulk.endpoint->peer);
 }
@@ -174,26 +205,19 @@ static void bulk_claimed(tmsg_claim_t *claim, tmsg_status_t status)
                                 "stands");
     }
     if (status == TMSG_OK) {
-        let_bulk_stand(tcp);
+        let_dialled_stand(tcp);
     } else {
-        give_up_tcp_bulk(claim->endpoint, tmsg_error_message());
+        give_up_subflow(tcp, tmsg_error_message());
     }
 }
 
-static void begin_tcp_bulk(tmsg_endpoint_t *endpoint)
+/* Dials a subflow. Errors: UNREACHABLE, BUSY, LIMIT_EXCEEDED, IO, NO_MEMORY. */
+static tmsg_status_t dial_subflow(tmsg_endpoint_t *endpoint)
 {
-    const char *why = ruled_out(endpoint);
     tmsg_bulk_tcp_t *tcp = NULL;
-    tmsg_status_t status;
+    tmsg_status_t status =
+        tmsg_ucx_check_descriptors(endpoint->link.fd, SPARED);
 
-    if (endpoint->transport != TMSG_TRANSPORT_TCP || !endpoint->dialling) {
-        return;
-    }
-    if (why != NULL) {
-        go_without_bulk(endpoint, why);
-        return;
-    }
-    status = tmsg_ucx_check_descriptors(endpoint->link.fd, SPARED);
     if (status == TMSG_OK && (tcp = new_bulk()) == NULL) {
         status = TMSG_ERR_NO_MEMORY;
     }
@@ -205,8 +229,71 @@ static void begin_tcp_bulk(tmsg_endpoint_t *endpoint)
         adopt_bulk(tcp, endpoint);
     } else {
         free(tcp);
-        go_without_bulk(endpoint, tmsg_error_message());
     }
+    return status;
+}
+
+static void begin_tcp_bulk(tmsg_endpoint_t *endpoint)
+{
+    const char *why = ruled_out(endpoint);
+
+    if (endpoint->transport != TMSG_TRANSPORT_TCP || !endpoint->dialling) {
+        return;
+    }
+    if (why == NULL && dial_subflow(endpoint) != TMSG_OK) {
+        why = tmsg_error_message();
+    }
+    if (why != NULL) {
+        go_without_bulk(endpoint, why);
+    }
+}
+
+/* Returns how many subflows there are to be. TLS keeps a processor busy at each
+ * end, which more subflows relieve if there are others to help. */
+static unsigned count_wanted(const tmsg_bulk_tcp_t *tcp)
+{
+    unsigned wanted = tcp->bulk.endpoint->worker->context->bulk_connections;
+
+    if (wanted == 0) {
+        wanted =
+            tcp->io == NULL ? 1 : tmsg_bulk_processors() / PROCESSORS_A_SUBFLOW;
+    }
+    return wanted < TMSG_BULK_SUBFLOWS_MOST ? wanted : TMSG_BULK_SUBFLOWS_MOST;
+}
+
+/* Dials the further subflows, once, when so much has gone by the first one that
+ * they are worth it. */
+static void widen(tmsg_bulk_t *bulk)
+{
+    tmsg_bulk_tcp_t *tcp = tmsg_bulk_tcp_of(bulk);
+    tmsg_endpoint_t *endpoint = bulk->endpoint;
+    tmsg_status_t status = TMSG_OK;
+
+    if (tcp->widened || bulk != endpoint->paths.bulk || !endpoint->dialling ||
+        bulk->written + bulk->read < WIDEN_FROM) {
+        return;
+    }
+    tcp->widened = true;
+    if (!(features_of_both(endpoint) & TMSG_FEATURE_SUBFLOWS)) {
+        return;
+    }
+    for (unsigned wanted = count_wanted(tcp); wanted > 1 && status == TMSG_OK;
+         wanted--) {
+        status = dial_subflow(endpoint);
+    }
+    if (status != TMSG_OK) {
+        tmsg_log(TMSG_LOG_DEBUG, "%s: no more subflows for large payloads: %s",
+                 endpoint->peer, tmsg_error_message());
+    }
+}
+
+/* Returns whether the endpoint takes one more subflow. */
+static bool takes_subflow(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->paths.bulk == NULL ||
+           (endpoint->paths.bulk->maker == &tmsg_mover_tcp &&
+            !endpoint->paths.bulk->lost &&
+            tmsg_bulk_subflows(endpoint) < TMSG_BULK_SUBFLOWS_MOST);
 }
 
 /* Returns the endpoint that a claim is for, or NULL. */
@@ -216,7 +303,7 @@ static tmsg_endpoint_t *find_claimed(const tmsg_endpoint_t *connection,
     tmsg_endpoint_t *endpoint =
         tmsg_claim_find(connection, TMSG_FRAME_BULK, data, bytes);
 
-    return endpoint != NULL && endpoint->paths.bulk == NULL &&
+    return endpoint != NULL && takes_subflow(endpoint) &&
                    (endpoint->state == TMSG_EP_OPEN ||
                     endpoint->state == TMSG_EP_CLOSING) &&
                    ruled_out(endpoint) == NULL
@@ -228,6 +315,7 @@ tmsg_status_t tmsg_bulk_tcp_claim(tmsg_endpoint_t *connection,
                                   const uint8_t *data, size_t bytes)
 {
     tmsg_endpoint_t *endpoint;
+    tmsg_bulk_tcp_t *tcp;
     tmsg_status_t status;
 
     if (!tmsg_claim_may_come(connection)) {
@@ -239,20 +327,17 @@ tmsg_status_t tmsg_bulk_tcp_claim(tmsg_endpoint_t *connection,
         return tmsg_error_set(TMSG_ERR_REFUSED,
                               "no connection here waits for this bulk stream");
     }
-    status = adopt_bulk_socket(endpoint, tmsg_claim_take(connection));
+    status = adopt_socket(endpoint, tmsg_claim_take(connection), &tcp);
     if (status == TMSG_OK) {
-        tmsg_bulk_tcp_t *tcp = tmsg_bulk_tcp_of(endpoint->paths.bulk);
-
-        tune_bulk(tcp);
         tcp->claim.connected = true;
-        tcp->bulk.stands = true;
+        let_stand(tcp);
         status = tmsg_claim_answer(connection, TMSG_FRAME_BULK);
         if (status == TMSG_OK) {
             take_io(tcp, &connection->link.stream);
         } else {
-            give_up_tcp_bulk(endpoint, tmsg_error_message());
+            give_up_subflow(tcp, tmsg_error_message());
         }
-    } else {
+    } else if (endpoint->paths.bulk == NULL) {
         go_without_bulk(endpoint, tmsg_error_message());
     }
     tmsg_claim_leave(connection,
@@ -298,39 +383,31 @@ static size_t trim_to_segment(tmsg_bulk_t *bulk, size_t most, bool first)
     return first ? most : 0;
 }
 
-static tmsg_status_t tell_break(const tmsg_bulk_tcp_t *tcp)
+static tmsg_status_t explain_tcp(const tmsg_bulk_t *bulk, int error)
 {
-    return errno == EPROTO && tcp->io != NULL
-               ? tcp->io->failed(tcp->io_arg)
-               : tmsg_error_errno(TMSG_ERR_PEER_LOST, "it broke");
+    const tmsg_bulk_tcp_t *tcp = tmsg_bulk_tcp_of(bulk);
+
+    if (error == 0) {
+        tmsg_error_set(TMSG_ERR_PEER_LOST, "the peer closed it");
+    } else if (error == EPROTO && tcp->io != NULL) {
+        tcp->io->failed(tcp->io_arg);
+    } else {
+        errno = error;
+        tmsg_error_errno(TMSG_ERR_PEER_LOST, "it broke");
+    }
+    return TMSG_ERR_PEER_LOST;
 }
 
-/* Returns the bytes that a call moved; 0: none can be, for now or for ever. */
-static size_t judge_tcp_bytes(tmsg_bulk_t *bulk, ssize_t moved)
-{
-    if (moved > 0) {
-        return (size_t)moved;
-    }
-    if (moved == 0) {
-        tmsg_bulk_lose(bulk, TMSG_ERR_PEER_LOST, "the peer closed it");
-    } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR &&
-               errno != ENOBUFS) {
-        tell_break(tmsg_bulk_tcp_of(bulk));
-        tmsg_bulk_lose(bulk, TMSG_ERR_PEER_LOST, tmsg_error_message());
-    }
-    return 0;
-}
+static ssize_t or_errno(ssize_t moved) { return moved < 0 ? -errno : moved; }
 
-static size_t send_places(tmsg_bulk_t *bulk, struct iovec *from, size_t count)
+static ssize_t send_places(tmsg_bulk_t *bulk, struct iovec *from, size_t count)
 {
     const tmsg_bulk_tcp_t *tcp = tmsg_bulk_tcp_of(bulk);
     const struct msghdr call = {.msg_iov = from, .msg_iovlen = count};
-    ssize_t moved = tcp->io != NULL ? tcp->io->write(tcp->io_arg, from, count)
-                                    : sendmsg(tcp->claim.fd, &call,
-                                              MSG_DONTWAIT | MSG_NOSIGNAL);
 
-    return moved < 0 && errno == EFAULT ? TMSG_MOVER_UNREADABLE
-                                        : judge_tcp_bytes(bulk, moved);
+    return or_errno(tcp->io != NULL ? tcp->io->write(tcp->io_arg, from, count)
+                                    : sendmsg(tcp->claim.fd, &call,
+                                              MSG_DONTWAIT | MSG_NOSIGNAL));
 }
 
 /* Sets from how many bytes on the socket is readable. If segments were read one
@@ -358,8 +435,8 @@ static bool bulk_is_readable(const tmsg_bulk_tcp_t *tcp)
 
 /* Reads what another than the socket decrypts. Without places it is thrown
  * away. */
-static size_t receive_by_io(tmsg_bulk_t *bulk, const struct iovec *into,
-                            size_t count, uint64_t most)
+static ssize_t receive_by_io(tmsg_bulk_t *bulk, const struct iovec *into,
+                             size_t count, uint64_t most)
 {
     uint8_t nowhere[16 * 1024];
     const struct iovec away = {
@@ -369,11 +446,11 @@ static size_t receive_by_io(tmsg_bulk_t *bulk, const struct iovec *into,
                                   count > 0 ? count : 1);
 
     tcp->more = moved > 0;
-    return judge_tcp_bytes(bulk, moved);
+    return or_errno(moved);
 }
 
-static size_t receive_by_tcp(tmsg_bulk_t *bulk, struct iovec *into,
-                             size_t count, uint64_t most)
+static ssize_t receive_by_tcp(tmsg_bulk_t *bulk, struct iovec *into,
+                              size_t count, uint64_t most)
 {
     const tmsg_bulk_tcp_t *tcp = tmsg_bulk_tcp_of(bulk);
     struct msghdr call = {.msg_iov = into, .msg_iovlen = count};
@@ -382,12 +459,11 @@ static size_t receive_by_tcp(tmsg_bulk_t *bulk, struct iovec *into,
         return receive_by_io(bulk, into, count, most);
     }
     if (!bulk_is_readable(tcp)) {
-        return 0;
+        return -EAGAIN;
     }
-    return judge_tcp_bytes(
-        bulk, count == 0 ? recv(tcp->claim.fd, NULL, (size_t)most,
-                                MSG_DONTWAIT | MSG_TRUNC)
-                         : recvmsg(tcp->claim.fd, &call, MSG_DONTWAIT));
+    return or_errno(count == 0 ? recv(tcp->claim.fd, NULL, (size_t)most,
+                                      MSG_DONTWAIT | MSG_TRUNC)
+                               : recvmsg(tcp->claim.fd, &call, MSG_DONTWAIT));
 }
 
 /* Leaves the bulk stream to the loop, which looks at it next. */
@@ -441,7 +517,9 @@ const tmsg_mover_t tmsg_mover_tcp = {
     .trim = trim_to_segment,
     .write = send_places,
     .read = receive_by_tcp,
+    .explain = explain_tcp,
     .expect = set_low,
+    .moved = widen,
     .await = leave_to_loop,
     .socket = tcp_bulk_socket,
     .ahead = tcp_ahead,

@@ -5,7 +5,8 @@
  * The rules are docs/connection.md, "The bulk stream".
  *
  * The dialling side dials the bulk stream once the endpoint is open, at the
- * listener that it has dialled before. */
+ * listener that it has dialled before; further subflows once much has gone by
+ * it. */
 #ifndef TMSG_AM_PATH_BULK_TCP_H
 #define TMSG_AM_PATH_BULK_TCP_H
 
@@ -16,7 +17,7 @@
 #include "am/path/bulk.h"
 #include "am/path/claim.h"
 
-/* Describes a bulk stream over TCP. bulk_tcp.c alone changes it. */
+/* Describes a subflow over TCP. bulk_tcp.c alone changes it. */
 typedef struct {
     tmsg_bulk_t bulk;    /* first: the bulk stream's address is this one's */
     tmsg_claim_t claim;  /* has the socket */
@@ -26,7 +27,8 @@ typedef struct {
     uint64_t ahead;      /* see tmsg_bulk_ahead(); 0: not known */
     const tmsg_io_t *io; /* moves the bytes; NULL: the socket does */
     void *io_arg;
-    bool more; /* `io` may have read more than was taken */
+    bool more;    /* `io` may have read more than was taken */
+    bool widened; /* further subflows were dialled, where there are to be any */
 } tmsg_bulk_tcp_t;
 
 static inline tmsg_bulk_tcp_t *tmsg_bulk_tcp_of(const tmsg_bulk_t *bulk)

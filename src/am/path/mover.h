@@ -11,7 +11,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <sys/uio.h>
+
+#include <tensormsg/status.h>
 
 /* Lists the movers. Where several could move the fragments of an endpoint, the
  * first one does. */
@@ -19,14 +22,12 @@
     MOVER(tcp)  /* a second TCP connection: bulk_tcp.c */                      \
     MOVER(ring) /* rings of shared memory: bulk_ring.c */
 
-/* write() returns this where some of the memory cannot be read. */
-#define TMSG_MOVER_UNREADABLE SIZE_MAX
-
 typedef struct tmsg_endpoint tmsg_endpoint_t;
 typedef struct tmsg_bulk tmsg_bulk_t;
 
 /* bulk.c and bulk_io.c call these functions, with the worker's lock held;
- * outside UCX, but for may_send(), make(), look() and ahead(). The comment of a
+ * outside UCX, but for may_send(), make(), look() and ahead(). A thread of a
+ * crew may call write() and read() meanwhile (bulk_crew.h). The comment of a
  * function that may be NULL says what NULL stands for. A mover allocates its
  * bulk streams itself, with a tmsg_bulk_t as their first member. A mover that
  * wraps another forwards all functions. */
@@ -57,20 +58,25 @@ typedef struct tmsg_mover {
      * the turn ends. `first`: the call is the first of a turn. NULL: all of
      * them are. */
     size_t (*trim)(tmsg_bulk_t *bulk, size_t most, bool first);
-    /* Returns the number of bytes that were written; 0: none can be, for now or
-     * for ever. Memory that was counted belongs to the application again: a
-     * mover that may send it again copies it first. If the bulk stream has
-     * ended, the mover calls tmsg_bulk_lose(). */
-    size_t (*write)(tmsg_bulk_t *bulk, struct iovec *from, size_t count);
-    /* Returns the number of bytes that were read, as write() does. With count 0
-     * up to `most` bytes are thrown away. */
-    size_t (*read)(tmsg_bulk_t *bulk, struct iovec *into, size_t count,
-                   uint64_t most);
+    /* Returns the number of bytes that were written, or a negative errno:
+     * EAGAIN if none can be for now, EFAULT if some of the memory cannot be
+     * read. Memory that was counted belongs to the application again: a mover
+     * that may send it again copies it first. */
+    ssize_t (*write)(tmsg_bulk_t *bulk, struct iovec *from, size_t count);
+    /* Returns the number of bytes that were read, or as write() does; 0: the
+     * peer has closed the bulk stream. With count 0 up to `most` bytes are
+     * thrown away. */
+    ssize_t (*read)(tmsg_bulk_t *bulk, struct iovec *into, size_t count,
+                    uint64_t most);
+    /* Returns what another errno of theirs means, and sets the error message.
+     */
+    tmsg_status_t (*explain)(const tmsg_bulk_t *bulk, int error);
     /* Says how many bytes the next reads want. NULL: that is no matter. */
     void (*expect)(tmsg_bulk_t *bulk, uint64_t bytes);
 
-    /* Lets the peer hear that bytes were moved. NULL: the peer hears of it
-     * anyway. */
+    /* Called after a turn that moved bytes: lets the peer hear of it where it
+     * does not anyway, or widens the bulk stream. NULL: nothing is to be
+     * done. */
     void (*moved)(tmsg_bulk_t *bulk);
     /* Prepares the bulk stream for the sleep of this side. Returns whether this
      * side is woken for all that the bulk stream waits for; false: there is

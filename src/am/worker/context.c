@@ -124,6 +124,14 @@ static tmsg_status_t read_context_huge_pages(tmsg_context_t *context)
                          &context->huge_page_bytes);
 }
 
+static tmsg_status_t read_context_bulk(tmsg_context_t *context)
+{
+    context->bulk_connections = context->settings.bulk_connections;
+    return read_variable("TENSORMSG_BULK_CONNECTIONS",
+                         TMSG_BULK_CONNECTIONS_MOST,
+                         &context->bulk_connections);
+}
+
 static tmsg_status_t read_observers(tmsg_context_t *context)
 {
     const char *names = getenv("TENSORMSG_OBSERVERS");
@@ -303,6 +311,9 @@ static tmsg_status_t read_context_params(const tmsg_context_params_t *params,
     }
     if (status == TMSG_OK) {
         status = read_context_carrier(context);
+    }
+    if (status == TMSG_OK) {
+        status = read_context_bulk(context);
     }
     if (status == TMSG_OK) {
         status = read_devices(params, context);

@@ -23,6 +23,9 @@ struct tmsg_context {
     tmsg_settings_t settings;
     uint32_t peer_timeout_ms;
     int32_t carrier; /* TMSG_CARRIER_* of connections that name none */
+    /* Tells how many TCP connections this side dials for large payloads; 0: as
+     * many as suit the processors. */
+    uint32_t bulk_connections;
     uint32_t flags;
     /* Tells the smallest block that gets huge pages; see
      * docs/configuration.md. */

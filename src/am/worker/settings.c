@@ -59,6 +59,12 @@ static void read_carrier(reader_t *reader, const cJSON *item)
     }
 }
 
+static void read_bulk_connections(reader_t *reader, const cJSON *item)
+{
+    reader->settings->bulk_connections = (uint32_t)tmsg_json_read_number(
+        &reader->json, item, TMSG_BULK_CONNECTIONS_MOST);
+}
+
 static void read_setting_huge_pages(reader_t *reader, const cJSON *item)
 {
     reader->settings->has_huge_pages = true;
@@ -221,6 +227,7 @@ static const struct {
     {"thresholds", read_thresholds},
     {"huge_page_bytes", read_setting_huge_pages},
     {"carrier", read_carrier},
+    {"bulk_connections", read_bulk_connections},
 };
 
 #define KEYS (sizeof(keys) / sizeof(keys[0]))

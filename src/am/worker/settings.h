@@ -19,10 +19,13 @@ typedef struct {
     uint32_t peer_timeout_ms;
     bool no_thread;
     bool require_path;
-    int32_t carrier; /* TMSG_CARRIER_* */
+    int32_t carrier;           /* TMSG_CARRIER_* */
+    uint32_t bulk_connections; /* 0: as context.h has it */
     bool has_huge_pages;
     uint32_t huge_page_bytes;
 } tmsg_settings_t;
+
+#define TMSG_BULK_CONNECTIONS_MOST 4
 
 #define TMSG_CARRIERS 3
 extern const char *const tmsg_carrier_names[TMSG_CARRIERS];

@@ -128,6 +128,8 @@ typedef struct {
     bool fastboxes_sleep;       /* the senders were asked to wake this worker */
     unsigned fastboxes_made;    /* fast boxes that were made for peers */
     struct tmsg_lender *lender; /* NULL: nothing was lent or borrowed yet */
+    /* Helps bulk streams with several subflows; NULL: there is none. */
+    struct tmsg_bulk_crew *crew;
 } tmsg_worker_paths_t;
 
 /* Belongs to the room endpoint: bytes that all peers may send ahead; see

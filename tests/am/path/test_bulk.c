@@ -616,6 +616,29 @@ static void claim(pair_t *pair, const uint8_t *data, size_t bytes)
     close(reader.fd);
 }
 
+static bool is_answered(void *reader)
+{
+    return raw_closed(reader) ||
+           raw_find_frame(reader, TMSG_FRAME_BULK, 0) != NULL;
+}
+
+/* Claims to be a further subflow, which may be. */
+static void claim_subflow(pair_t *pair, const uint8_t *data,
+                          raw_reader_t *reader)
+{
+    *reader =
+        (raw_reader_t){.fd = raw_dial(tmsg_listener_url(pair->a.listener))};
+    raw_send_magic(reader->fd);
+    raw_send_frame(reader->fd, TMSG_FRAME_BULK, data, CLAIM_BYTES);
+    pair_await(pair, is_answered, reader, "the answer to a subflow");
+    cr_assert(raw_find_frame(reader, TMSG_FRAME_BULK, 0) != NULL);
+}
+
+static bool has_one_subflow(void *endpoint)
+{
+    return tmsg_bulk_subflows(endpoint) == 1;
+}
+
 static void prove(const pair_t *pair, uint8_t *data)
 {
     uint8_t said[4 + TMSG_TOKEN_BYTES];
@@ -628,6 +651,7 @@ static void prove(const pair_t *pair, uint8_t *data)
 
 Test(bulk, claims_of_strangers_are_turned_away)
 {
+    raw_reader_t further[TMSG_BULK_SUBFLOWS_MOST - 1];
     uint8_t data[CLAIM_BYTES + 1] = {0};
     tmsg_request_t *sent;
     pair_t pair;
@@ -638,7 +662,15 @@ Test(bulk, claims_of_strangers_are_turned_away)
     claim(&pair, data, CLAIM_BYTES + 1); /* too long */
     claim(&pair, data, 0);
     prove(&pair, data);
-    claim(&pair, data, CLAIM_BYTES); /* right, and that has one */
+    for (size_t i = 0; i < TMSG_BULK_SUBFLOWS_MOST - 1; i++) {
+        claim_subflow(&pair, data, &further[i]);
+        cr_expect(eq(int, (int)tmsg_bulk_subflows(pair.to_b), (int)i + 2));
+    }
+    claim(&pair, data, CLAIM_BYTES); /* right, and that has enough */
+    for (size_t i = 0; i < TMSG_BULK_SUBFLOWS_MOST - 1; i++) {
+        close(further[i].fd); /* nothing went by it */
+    }
+    pair_await(&pair, has_one_subflow, pair.to_b, "their end");
     tmsg_bulk_end(pair.to_b);
     data[10] ^= 1;
     claim(&pair, data, CLAIM_BYTES); /* wrong */

@@ -26,6 +26,7 @@ static void make_file(void)
     unsetenv("TENSORMSG_CONFIG");
     unsetenv("TENSORMSG_PEER_TIMEOUT_MS");
     unsetenv("TENSORMSG_NO_THREAD");
+    unsetenv("TENSORMSG_BULK_CONNECTIONS");
     unsetenv("TENSORMSG_DEVICE_TABLE");
     unsetenv("UCX_TCP_TX_SEG_SIZE");
 }
@@ -111,6 +112,23 @@ Test(settings, huge_pages_are_asked_for_where_it_is_said)
     must_describe(&file, "\"huge_page_bytes\":65536");
     setenv("TENSORMSG_HUGE_PAGE_BYTES", "0", 1);
     must_describe(&file, "\"huge_page_bytes\":0");
+}
+
+Test(settings, connections_for_large_payloads_are_as_many_as_it_is_said)
+{
+    const tmsg_context_params_t file = {
+        .field_mask = TMSG_CONTEXT_PARAM_CONFIG_FILE, .config_file = path};
+
+    write_text("{\"version\": 1, \"bulk_connections\": 3}");
+    must_describe(NULL, "\"bulk_connections\":0");
+    must_describe(&file, "\"bulk_connections\":3");
+    setenv("TENSORMSG_BULK_CONNECTIONS", "2", 1);
+    must_describe(&file, "\"bulk_connections\":2");
+    setenv("TENSORMSG_BULK_CONNECTIONS", "5", 1);
+    must_be(tmsg_context_create(NULL, &(tmsg_context_t *){NULL}),
+            TMSG_ERR_INVALID_PARAM);
+    must_say(tmsg_error_message(),
+             "TENSORMSG_BULK_CONNECTIONS='5' is not a number from 0 to 4");
 }
 
 Test(settings, the_thresholds_in_force_are_told)
