@@ -47,7 +47,7 @@ static void run_all(tmsg_crew_t *crew, job_t *jobs)
     }
 }
 
-Test(core_crew, does_each_job_once)
+Test(crew, does_each_job_once)
 {
     tmsg_crew_t *crew = tmsg_crew_create(3);
     job_t jobs[JOBS] = {{0}};
@@ -57,7 +57,7 @@ Test(core_crew, does_each_job_once)
     tmsg_crew_destroy(crew);
 }
 
-Test(core_crew, divides_the_work)
+Test(crew, divides_the_work)
 {
     tmsg_crew_t *crew = tmsg_crew_create(1);
     job_t jobs[2] = {{0}};
@@ -69,7 +69,7 @@ Test(core_crew, divides_the_work)
     tmsg_crew_destroy(crew);
 }
 
-Test(core_crew, of_none_leaves_it_to_the_caller)
+Test(crew, of_none_leaves_it_to_the_caller)
 {
     job_t jobs[JOBS] = {{0}};
 
@@ -78,7 +78,7 @@ Test(core_crew, of_none_leaves_it_to_the_caller)
     tmsg_crew_destroy(NULL);
 }
 
-Test(core_crew, is_none_in_a_child)
+Test(crew, is_none_in_a_child)
 {
     tmsg_crew_t *crew = tmsg_crew_create(3);
     job_t jobs[JOBS] = {{0}};
