@@ -142,8 +142,11 @@ void tmsg_fragments_unreadable(const tmsg_fragment_t *fragment, const void *at)
     tmsg_send_t *send = slot->send;
     char why[TMSG_ERROR_BYTES];
 
-    tmsg_plan_say_unreadable(send->fragments->map, at, why, sizeof(why));
-    tmsg_send_fail(send, TMSG_ERR_IO, why);
+    /* Another fragment may have failed it, or its sender have canceled it. */
+    if (send->given_up == TMSG_GIVE_UP_NONE) {
+        tmsg_plan_say_unreadable(send->fragments->map, at, why, sizeof(why));
+        tmsg_send_fail(send, TMSG_ERR_IO, why);
+    }
     tmsg_fragments_handed(fragment, TMSG_UCX_OK);
 }
 

@@ -214,6 +214,25 @@ Test(gone, by_the_bulk_stream)
     }
 }
 
+/* What was canceled before ends as that. */
+Test(gone, by_the_bulk_stream_after_a_cancel)
+{
+    scene_t scene;
+
+    open_scene(&scene, 4096 * KIB);
+    await_narrow_bulk(&scene);
+    send_tensors(&scene, 1);
+    write_some(&scene, 1);
+    tmsg_request_cancel(scene.sent);
+    cr_expect(eq(int, tmsg_request_test(scene.sent), TMSG_CANCEL_PENDING));
+    take_away(&scene, 0, 0);
+    pair_await(&scene.pair, has_ended, scene.sent, "a send's end");
+    cr_expect(eq(int, tmsg_request_test(scene.sent), TMSG_ERR_CANCELED));
+    cr_expect(eq(u64, scene.pair.to_a->stats.canceled_messages, 1));
+    tmsg_request_destroy(scene.sent);
+    close_scene(&scene);
+}
+
 /* The peer cannot be told, and still nothing of the message is delivered. */
 Test(gone, by_the_bulk_stream_to_a_peer_that_answers_no_ping)
 {
