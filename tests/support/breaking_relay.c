@@ -31,6 +31,7 @@ struct relay {
     const void *forged; /* NULL: none is */
     size_t forged_bytes;
     unsigned skips;
+    int stalled; /* a pair that nothing is passed on of; -1: none */
     int pairs[PAIRS_MOST][2]; /* dialling, dialled; -1: free */
     int lost[LOST_MOST];
     unsigned lost_count;
@@ -149,7 +150,9 @@ static void *run(void *arg)
     pthread_mutex_lock(&relay->lock);
     while (!relay->ending) {
         for (int i = 0; i < 2 * PAIRS_MOST; i++) {
-            fds[i] = (struct pollfd){relay->pairs[i / 2][i % 2], POLLIN, 0};
+            int at = i / 2 == relay->stalled ? -1 : relay->pairs[i / 2][i % 2];
+
+            fds[i] = (struct pollfd){at, POLLIN, 0};
         }
         fds[2 * PAIRS_MOST] = (struct pollfd){relay->fd, POLLIN, 0};
         fds[2 * PAIRS_MOST + 1] = (struct pollfd){relay->wake, POLLIN, 0};
@@ -175,6 +178,7 @@ relay_t *relay_open(const char *to)
     must_true(relay != NULL);
     memset(relay->pairs, -1, sizeof(relay->pairs));
     snprintf(relay->to, sizeof(relay->to), "%s", to);
+    relay->stalled = -1;
     relay->fd = strncmp(to, "unix://", 7) == 0
                     ? listen_unix(relay->url, sizeof(relay->url))
                     : raw_listen(relay->url, sizeof(relay->url));
@@ -241,6 +245,14 @@ void relay_lose(relay_t *relay)
 
 void relay_hold(relay_t *relay) { pthread_mutex_lock(&relay->lock); }
 void relay_let_go(relay_t *relay) { pthread_mutex_unlock(&relay->lock); }
+
+void relay_stall(relay_t *relay, int at)
+{
+    pthread_mutex_lock(&relay->lock);
+    relay->stalled = at;
+    pthread_mutex_unlock(&relay->lock);
+    eventfd_write(relay->wake, 1);
+}
 
 void relay_shut(relay_t *relay, bool shut)
 {

@@ -33,6 +33,10 @@ void relay_lose(relay_t *relay);
 void relay_hold(relay_t *relay);
 void relay_let_go(relay_t *relay);
 
+/* Keeps what comes by one connection, the first being 0, from now on, and
+ * acknowledges it. */
+void relay_stall(relay_t *relay, int at);
+
 /* Breaks those to come, too, or no more. */
 void relay_shut(relay_t *relay, bool shut);
 

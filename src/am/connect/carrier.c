@@ -197,6 +197,7 @@ static tmsg_status_t adopt_stream(tmsg_endpoint_t *endpoint,
             tmsg_secure_widen(frames->io_arg);
         }
         endpoint->reply_ep = endpoint->ep;
+        endpoint->conn.counted = (tmsg_counted_t){0};
         watch_socket(endpoint, fd);
     }
     return status;

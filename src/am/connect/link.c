@@ -13,6 +13,7 @@
 #include "am/connect/admit.h"
 #include "am/connect/carrier.h"
 #include "am/connect/close.h"
+#include "am/connect/counted.h"
 #include "am/connect/handshake.h"
 #include "am/connect/liveness.h"
 #include "am/connect/redial.h"
@@ -324,6 +325,10 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
     case TMSG_FRAME_LOAN_BACK:
     case TMSG_FRAME_SEGMENT_GONE:
         return on_frame_with_fd(endpoint, type, data, bytes);
+    case TMSG_FRAME_COUNT:
+        return tmsg_counted_asked(endpoint, bytes);
+    case TMSG_FRAME_COUNTED:
+        return tmsg_counted_told(endpoint, data, bytes);
     case TMSG_FRAME_BYE:
     case TMSG_FRAME_FIN:
         /* The peer may have opened before its answer by UCX got here. */

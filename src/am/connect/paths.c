@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "am/connect/counted.h"
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/session.h"
 #include "am/net/sock.h"
@@ -10,6 +11,7 @@
 #include "am/path/bulk.h"
 #include "am/path/fastboxes.h"
 #include "am/ucx/ucx_events.h"
+#include "am/ucx/ucx_pipe.h"
 #include "am/worker/engine.h"
 
 #define WHY_BYTES 160
@@ -92,6 +94,22 @@ static void lose_path(tmsg_endpoint_t *endpoint, const path_t *path)
     }
 }
 
+/* Ends an endpoint whose peer does not get what goes by the stream. */
+static void lose_stuck(tmsg_endpoint_t *endpoint, uint64_t ns)
+{
+    char why[WHY_BYTES], name[NAME_BYTES];
+    int fd = tmsg_pipe_fd(tmsg_ucx_pipe_of(endpoint->ep));
+
+    snprintf(
+        why, sizeof(why),
+        "the stream of messages to %s: the peer gets nothing of it, for %.1f "
+        "s by now, and lives: a relay that keeps it back?",
+        tmsg_sock_peer_name(fd, name, sizeof(name)), (double)ns / 1e9);
+    if (hear_out(endpoint)) {
+        tmsg_engine.end(endpoint, TMSG_ERR_PEER_LOST, why);
+    }
+}
+
 /* Ends the connection. A session goes on with another connection, which has
  * memory of its own. */
 static void end_overwritten(tmsg_endpoint_t *endpoint, const char *what)
@@ -123,7 +141,7 @@ uint64_t tmsg_paths_look(tmsg_endpoint_t *endpoint, uint64_t most_ns,
 {
     path_t paths[PATHS_MOST];
     unsigned count = look_at_all(endpoint, paths);
-    uint64_t left = most_ns;
+    uint64_t left = most_ns, stuck_ns;
 
     if (endpoint->broken != TMSG_OK || !lives || !tmsg_link_alive(endpoint)) {
         return most_ns / TRIES;
@@ -138,6 +156,12 @@ uint64_t tmsg_paths_look(tmsg_endpoint_t *endpoint, uint64_t most_ns,
         left = sooner_ns(left, unacked->ns < most_ns ? most_ns - unacked->ns
                                                      : most_ns / TRIES);
     }
+    stuck_ns = tmsg_counted_stuck_ns(endpoint, TRIES);
+    if (stuck_ns > 0) {
+        lose_stuck(endpoint, stuck_ns);
+        return left;
+    }
+    left = sooner_ns(left, tmsg_counted_ask(endpoint, most_ns / TRIES));
     if (!tmsg_fastboxes_are_intact(endpoint)) {
         end_overwritten(endpoint, "a fast box");
     } else if (!tmsg_bulk_is_intact(endpoint)) {

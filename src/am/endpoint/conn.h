@@ -40,6 +40,8 @@ enum {
     TMSG_FRAME_LOAN_BACK = 16,
     TMSG_FRAME_SEGMENT_GONE = 17,
     TMSG_FRAME_CARRIER = 18,
+    TMSG_FRAME_COUNT = 19, /* asks for COUNTED; connect/counted.h */
+    TMSG_FRAME_COUNTED = 20,
 };
 
 /* Handshakes of a listener that are under way by a stream, and those of them

@@ -143,6 +143,17 @@ typedef struct {
     char why[160];
 } tmsg_awaited_t;
 
+/* Tells what the peer has said of the stream of messages; see
+ * connect/counted.h. */
+typedef struct {
+    uint64_t written;  /* bytes that were written when it was asked */
+    uint64_t read;     /* bytes that it has read, as it said last */
+    uint64_t told_ns;  /* when that was; 0: never */
+    uint64_t since_ns; /* since then it has said so; 0: it has read all */
+    unsigned same;     /* how many times it has said so */
+    bool asked;        /* it has not answered yet */
+} tmsg_counted_t;
+
 /* Belongs to the room connect: how the connection is made, and ended in
  * order. */
 typedef struct {
@@ -170,6 +181,7 @@ typedef struct {
     struct tmsg_claim *claim; /* dials the pipe; NULL: none is dialled */
     bool claims;       /* the connection waits to be another one's pipe */
     uint32_t claimant; /* id of the connection that does so; 0: none */
+    tmsg_counted_t counted;
 } tmsg_endpoint_conn_t;
 
 /* Belongs to the room path, besides the fast boxes. */

@@ -177,6 +177,7 @@ tmsg_status_t tmsg_pipe_open(tmsg_pipes_t *pipes, int fd, const tmsg_io_t *io,
     pipe->io = io;
     pipe->io_arg = io_arg;
     pipe->fd = fd;
+    pipe->moved.read = come_bytes;
     status = keep_come(pipe, come, come_bytes);
     if (status == TMSG_OK) {
         status = control(pipe, EPOLL_CTL_ADD, EPOLLIN) == 0
@@ -212,6 +213,11 @@ void tmsg_pipe_close(tmsg_pipe_t *pipe)
     tmsg_pipe_cancel_in(pipe);
     free(pipe->kept);
     free(pipe);
+}
+
+tmsg_pipe_moved_t tmsg_pipe_moved(const tmsg_pipe_t *pipe)
+{
+    return pipe->moved;
 }
 
 int tmsg_pipe_fd(const tmsg_pipe_t *pipe) { return pipe->fd; }

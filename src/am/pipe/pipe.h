@@ -142,6 +142,14 @@ tmsg_status_t tmsg_pipe_open(tmsg_pipes_t *pipes, int fd, const tmsg_io_t *io,
  * given back. */
 void tmsg_pipe_close(tmsg_pipe_t *pipe);
 
+/* Counts the bytes of a pipe, before they are encrypted. What one end has
+ * written is at last what the other has read. */
+typedef struct {
+    uint64_t written, read;
+} tmsg_pipe_moved_t;
+
+tmsg_pipe_moved_t tmsg_pipe_moved(const tmsg_pipe_t *pipe);
+
 int tmsg_pipe_fd(const tmsg_pipe_t *pipe);
 
 /* Returns whether the socket moves the bytes as they are. */

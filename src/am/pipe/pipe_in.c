@@ -437,6 +437,7 @@ static size_t read_once(tmsg_pipe_t *pipe, bool *more_p)
     error = errno;
     *more_p =
         moved > 0 && ((size_t)moved == place + room || pipe->broken[0] != '\0');
+    pipe->moved.read += moved > 0 ? (size_t)moved : 0;
     here = moved > (ssize_t)place ? (size_t)moved - place : 0;
     if (place > 0 && moved > 0) {
         pass_payload(pipe, (size_t)moved - here);

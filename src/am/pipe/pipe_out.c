@@ -89,6 +89,7 @@ static size_t call_write(tmsg_pipe_t *pipe, const struct iovec *places,
     }
     moved = pipe->io->write(pipe->io_arg, places, count);
     if (moved >= 0) {
+        pipe->moved.written += (size_t)moved;
         settle(pipe);
         return (size_t)moved;
     }

@@ -84,6 +84,7 @@ struct tmsg_pipe {
     const tmsg_io_t *io;
     void *io_arg;
     int fd;
+    tmsg_pipe_moved_t moved;
     bool waits;      /* for room in the socket */
     bool over;       /* `ended` was called */
     char broken[96]; /* why nothing can be written any more; "": it can */

@@ -15,6 +15,7 @@
 #include "am/listen/listener.h"
 #include "am/ucx/ucx_pipe.h"
 #include "core/bytes.h"
+#include "support/breaking_relay.h"
 #include "support/channels.h"
 #include "support/large_messages.h"
 #include "support/numbered_keys.h"
@@ -25,6 +26,9 @@
 
 #define CLAIM_BYTES 36
 #define LARGE ((size_t)3 << 20)
+#define PART ((size_t)60000)
+#define COUNT_MOST 40
+#define BRIEF_MS 800 /* how long a peer may be silent */
 
 typedef struct {
     tmsg_carrier_t dialling, listening;
@@ -501,5 +505,132 @@ Test(carrier, is_let_in_by_the_last_place)
         must_eq(pair.a.listener->streams.awaited, 0);
         pair_drop(&pair);
         tmsg_keyring_destroy(options.keyring);
+    }
+}
+
+static void brief_sides(pair_t *pair)
+{
+    const side_options_t brief = {.peer_timeout_ms = BRIEF_MS};
+
+    open_sides(pair, &brief);
+    listen_at(&pair->a, "tcp://127.0.0.1:0", TMSG_CARRIER_STREAM, false,
+              &pair->to_b);
+}
+
+static void join(pair_t *pair, const char *url)
+{
+    tmsg_request_t *ready;
+
+    pair->to_a = dial(&pair->b, url, TMSG_CARRIER_STREAM);
+    must(tmsg_endpoint_ready(pair->to_a, &ready));
+    must(pair_finish(pair, ready));
+    pair_await(pair, is_there, &pair->to_b, "an accepted endpoint");
+}
+
+/* A relay acknowledges what it keeps, and the link's heartbeats pass. What one
+ * side sends is kept, or what the other does: more than the relay's socket
+ * holds. */
+static void keep_back(unsigned count, bool back)
+{
+    tmsg_request_t *sent[COUNT_MOST];
+    relay_t *relay;
+    pair_t pair;
+
+    brief_sides(&pair);
+    relay = relay_open(tmsg_listener_url(pair.a.listener));
+    join(&pair, relay_url(relay));
+    sent[0] = send_map(pair.to_a, sample_bytes(1, PART), TMSG_SEND_ACKED);
+    large_take(&pair, &pair.a, 1, PART);
+    must(pair_finish(&pair, sent[0]));
+    relay_stall(relay, 1);
+    for (unsigned i = 0; i < count; i++) {
+        sent[i] = send_map(back ? pair.to_b : pair.to_a, sample_bytes(2, PART),
+                           TMSG_SEND_ACKED);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        must_be(pair_finish(&pair, sent[i]), TMSG_ERR_PEER_LOST);
+    }
+    must_be(pair_end_of(&pair, pair.to_a), TMSG_ERR_PEER_LOST);
+    must_be(pair_end_of(&pair, pair.to_b), TMSG_ERR_PEER_LOST);
+    must_say(tmsg_endpoint_error(pair.to_a), "keeps it back");
+    must_say(tmsg_endpoint_error(pair.to_b), "keeps it back");
+    pair_drop(&pair);
+    relay_close(relay);
+}
+
+Test(carrier, a_relay_that_keeps_a_message_back_is_found_out)
+{
+    keep_back(1, false);
+}
+
+Test(carrier, a_relay_that_is_full_is_found_out)
+{
+    keep_back(COUNT_MOST, true);
+}
+
+static uint64_t now_ms(void) { return tmsg_now_ns() / 1000000; }
+
+/* A peer that is not driven reads nothing for as long, and says nothing. */
+Test(carrier, a_peer_that_computes_need_not_read_the_stream)
+{
+    uint64_t end = now_ms() + 5 * BRIEF_MS / 2;
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    brief_sides(&pair);
+    join(&pair, tmsg_listener_url(pair.a.listener));
+    sent = send_map(pair.to_a, sample_bytes(1, 1000), TMSG_SEND_ACKED);
+    while (now_ms() < end) {
+        tmsg_worker_progress(pair.b.worker);
+        usleep(1000);
+    }
+    must_true(pair.to_a->conn.counted.asked);
+    large_take(&pair, &pair.a, 1, 1000);
+    must(pair_finish(&pair, sent));
+    pair_close(&pair);
+}
+
+static bool has_count(void *arg)
+{
+    raw_dialler_t *raw = arg;
+
+    must_true(!raw_closed(&raw->first));
+    return raw_find_frame(&raw->first, TMSG_FRAME_COUNTED, 0) != NULL;
+}
+
+/* What the peer says of the stream is what may be, and was asked for. */
+Test(carrier, a_count_that_cannot_be_is_malformed)
+{
+    static const uint8_t none[8] = {0};
+    static const struct {
+        uint8_t frame;
+        size_t bytes;
+    } said[] = {{TMSG_FRAME_COUNT, 1},
+                {TMSG_FRAME_COUNTED, 8},
+                {TMSG_FRAME_COUNTED, 0}};
+
+    for (size_t i = 0; i < sizeof(said) / sizeof(said[0]); i++) {
+        raw_dialler_t raw;
+        pair_t pair;
+
+        open_sides(&pair, NULL);
+        listen_at(&pair.a, "tcp://127.0.0.1:0", TMSG_CARRIER_STREAM, false,
+                  &pair.to_b);
+        begin_raw(&pair, &raw, TMSG_CLAIMS_CARRIER);
+        raw_send_frame(raw.first.fd, TMSG_FRAME_ADDRESS, raw.address,
+                       sizeof(raw.address));
+        claim_raw(&pair, &raw, TMSG_FRAME_CARRIER, CLAIM_BYTES);
+        pair_await(&pair, is_there, &pair.to_b, "an accepted endpoint");
+        raw_send_frame(raw.first.fd, TMSG_FRAME_COUNT, NULL, 0);
+        pair_await(&pair, has_count, &raw, "a count");
+        must_eq(memcmp(raw_find_frame(&raw.first, TMSG_FRAME_COUNTED, 0), none,
+                       sizeof(none)),
+                0);
+        raw_send_frame(raw.first.fd, said[i].frame, none, said[i].bytes);
+        must_be(pair_end_of(&pair, pair.to_b), TMSG_ERR_MALFORMED);
+        must_say(tmsg_endpoint_error(pair.to_b), "COUNT");
+        close(raw.first.fd);
+        close(raw.second.fd);
+        pair_drop(&pair);
     }
 }
