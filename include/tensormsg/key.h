@@ -76,7 +76,8 @@ TMSG_API tmsg_status_t tmsg_keyring_remove(tmsg_keyring_t *keyring,
  * NOT_FOUND, INSECURE (others may read the file, or its group write it, or it
  * belongs to somebody other than this user and root), MALFORMED (the line is
  * named, and nothing of it shown), ALREADY_EXISTS (a key is there twice),
- * LIMIT_EXCEEDED (64 KiB or 64 keys are the most), IO, NO_MEMORY. */
+ * LIMIT_EXCEEDED (64 KiB or 64 keys are the most), IO (also for what is no
+ * regular file, such as a FIFO), NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_keyring_load(tmsg_keyring_t *keyring,
                                          const char *path);
 

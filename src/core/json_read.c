@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/error.h"
 #include "core/index.h"
+#include "core/regular.h"
 
 #define FILE_BYTES_MOST (1u << 20)
 
@@ -114,15 +116,18 @@ const char *tmsg_json_find_nul(const char *text, size_t bytes)
 static char *load_json_file(tmsg_json_reader_t *reader)
 {
     char *text = malloc(FILE_BYTES_MOST + 1);
-    FILE *file = text == NULL ? NULL : fopen(reader->source, "rbe");
+    FILE *file = NULL;
     size_t bytes = 0;
+    int fd = -1;
 
-    if (text == NULL) {
+    reader->status = text == NULL
+                         ? tmsg_error_memory(reader->what)
+                         : tmsg_regular_open(reader->what, reader->source, &fd);
+    if (reader->status == TMSG_OK && (file = fdopen(fd, "rb")) == NULL) {
         reader->status = tmsg_error_memory(reader->what);
-    } else if (file == NULL) {
-        reader->status = tmsg_error_errno(TMSG_ERR_NOT_FOUND, "%s %s",
-                                          reader->what, reader->source);
-    } else {
+        close(fd);
+    }
+    if (file != NULL) {
         bytes = fread(text, 1, FILE_BYTES_MOST + 1, file);
     }
     if (file != NULL && ferror(file)) {

@@ -40,7 +40,7 @@ bool tmsg_json_check_object(tmsg_json_reader_t *reader, const cJSON *object);
 const char *tmsg_json_find_nul(const char *text, size_t bytes);
 
 /* tmsg_json_parse() returns the value of `text`, tmsg_json_load() that of the
- * file called `source` (1 MiB at most). The caller frees it with
+ * regular file called `source` (1 MiB at most). The caller frees it with
  * cJSON_Delete(). NULL: the reader's status says why. Errors: NOT_FOUND, IO,
  * LIMIT_EXCEEDED, INVALID_PARAM, NO_MEMORY. */
 cJSON *tmsg_json_parse(tmsg_json_reader_t *reader, const char *text);

@@ -13,6 +13,7 @@
 
 #include "am/boot/key.h"
 #include "core/error.h"
+#include "core/regular.h"
 
 #define FILE_BYTES_MOST ((size_t)64 * 1024)
 #define DIGITS ((size_t)2 * TMSG_KEY_BYTES)
@@ -30,9 +31,6 @@ tmsg_status_t tmsg_key_file_check(const char *path, int fd)
 
     if (fstat(fd, &stat) != 0) {
         return tmsg_error_errno(TMSG_ERR_IO, "key file %s", path);
-    }
-    if (!S_ISREG(stat.st_mode)) {
-        return TMSG_OK;
     }
     if (stat.st_uid != geteuid() && stat.st_uid != 0) {
         return tmsg_error_set(TMSG_ERR_INSECURE,
@@ -76,13 +74,11 @@ static tmsg_status_t read_key_file(file_t *file, int fd)
 
 static tmsg_status_t open_key_file(file_t *file)
 {
-    int fd = open(file->path, O_RDONLY | O_CLOEXEC);
-    tmsg_status_t status;
+    int fd;
+    tmsg_status_t status = tmsg_regular_open("key file", file->path, &fd);
 
-    if (fd < 0) {
-        return tmsg_error_errno(errno == ENOENT ? TMSG_ERR_NOT_FOUND
-                                                : TMSG_ERR_IO,
-                                "key file %s", file->path);
+    if (status != TMSG_OK) {
+        return status;
     }
     status = tmsg_key_file_check(file->path, fd);
     if (status == TMSG_OK) {

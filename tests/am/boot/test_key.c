@@ -59,6 +59,14 @@ static tmsg_status_t load(tmsg_keyring_t *keyring, const char *text, int mode)
     return load_bytes(keyring, text, strlen(text), mode);
 }
 
+static tmsg_status_t load_long(tmsg_keyring_t *keyring)
+{
+    static char text[64 * 1024 + 1];
+
+    memset(text, '\n', sizeof(text));
+    return load_bytes(keyring, text, sizeof(text), 0600);
+}
+
 Test(key, is_random_and_wiped)
 {
     uint8_t a[TMSG_KEY_BYTES] = {0}, b[TMSG_KEY_BYTES] = {0};
@@ -176,7 +184,12 @@ Test(key, files_that_are_none_say_why_and_show_nothing)
             TMSG_ERR_NOT_FOUND);
     must_say(tmsg_error_message(), "none");
     must_be(tmsg_keyring_load(keyring, "/"), TMSG_ERR_IO);
-    must_be(tmsg_keyring_load(keyring, "/dev/zero"), TMSG_ERR_LIMIT_EXCEEDED);
+    must_be(tmsg_keyring_load(keyring, "/dev/zero"), TMSG_ERR_IO);
+    must_say(tmsg_error_message(), "key file /dev/zero: it is a device");
+    must_eq(mkfifo(scratch_path("fifo"), 0600), 0);
+    must_be(tmsg_keyring_load(keyring, scratch_path("fifo")), TMSG_ERR_IO);
+    must_say(tmsg_error_message(), "it is a FIFO");
+    must_be(load_long(keyring), TMSG_ERR_LIMIT_EXCEEDED);
     cr_expect(eq(uint, count(keyring), 0));
     tmsg_keyring_destroy(keyring);
 }

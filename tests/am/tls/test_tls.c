@@ -501,6 +501,59 @@ Test(tls, a_key_file_may_be_encrypted)
     secured_drop(&secured);
 }
 
+/* Nobody ever writes to it. */
+static void refuses_fifos(const tmsg_tls_params_t *from)
+{
+    static const char *const words[] = {"tls: ca ", "tls: certificate ",
+                                        "tls: key ", "tls: crl "};
+    char fifo[256], words_of[300];
+    tmsg_tls_t *tls;
+
+    snprintf(fifo, sizeof(fifo), "%s", scratch_path("fifo"));
+    must_eq(mkfifo(fifo, 0600), 0);
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        tmsg_tls_params_t params = *from;
+
+        params.field_mask |= i == 3 ? TMSG_TLS_PARAM_CRL : 0;
+        *(i == 0   ? &params.ca
+          : i == 1 ? &params.cert
+          : i == 2 ? &params.key
+                   : &params.crl) = fifo;
+        must_be(tmsg_tls_create(&params, &tls), TMSG_ERR_IO);
+        snprintf(words_of, sizeof(words_of), "%s%s: it is a FIFO", words[i],
+                 fifo);
+        must_say(tmsg_error_message(), words_of);
+    }
+}
+
+/* OpenSSL's time grows with the square of their number. */
+Test(tls, a_file_of_too_many_certificates_is_refused)
+{
+    secured_t secured;
+    tmsg_tls_params_t params = {.field_mask = TMSG_TLS_PARAM_CA |
+                                              TMSG_TLS_PARAM_CERT |
+                                              TMSG_TLS_PARAM_KEY};
+    tmsg_tls_t *tls;
+    char path[256];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s", scratch_path("many.pem"));
+    file = fopen(path, "w");
+    must_true(file != NULL);
+    for (int i = 0; i < 2001; i++) {
+        fputs("-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n",
+              file);
+    }
+    fclose(file);
+    secured_prepare(&secured, BY_CERTS, DRIVE_POLLING);
+    params.ca = path;
+    params.cert = secured.certs[0].path;
+    params.key = secured.certs[0].key_path;
+    must_be(tmsg_tls_create(&params, &tls), TMSG_ERR_LIMIT_EXCEEDED);
+    must_say(tmsg_error_message(), "many.pem: it has more than 2000 parts");
+    secured_drop(&secured);
+}
+
 Test(tls, what_is_missing_is_named)
 {
     tmsg_tls_params_t params = {.field_mask = TMSG_TLS_PARAM_CERT};
@@ -535,8 +588,9 @@ Test(tls, what_is_missing_is_named)
     must_say(tmsg_error_message(), "/nowhere/ca.pem");
     params.ca = "/";
     must_be(tmsg_tls_create(&params, &tls), TMSG_ERR_IO);
-    must_say(tmsg_error_message(), "ca /: Is a directory");
+    must_say(tmsg_error_message(), "ca /: it is a directory");
     params.ca = secured.ca.path;
+    refuses_fifos(&params);
     params.field_mask |= TMSG_TLS_PARAM_CRL;
     params.crl = "";
     must_be(tmsg_tls_create(&params, &tls), TMSG_ERR_INVALID_PARAM);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <tensormsg/tensormsg.h>
@@ -14,6 +15,7 @@
 #include "am/worker/settings.h"
 #include "support/failing_alloc.h"
 #include "support/must.h"
+#include "support/peers.h"
 
 static char path[] = "/tmp/tmsg-settings-XXXXXX";
 
@@ -347,6 +349,13 @@ Test(settings, files_that_cannot_be_read_are_refused)
     must_be(create("/no/such/file.json", &context), TMSG_ERR_NOT_FOUND);
     must_say(tmsg_error_message(), "/no/such/file.json: No such file");
     must_be(create("/tmp", &context), TMSG_ERR_IO);
+    must_eq(mkfifo(scratch_path("fifo"), 0600), 0);
+    must_be(create(scratch_path("fifo"), &context), TMSG_ERR_IO);
+    must_say(tmsg_error_message(), "it is a FIFO");
+    setenv("TENSORMSG_DEVICE_TABLE", scratch_path("fifo"), 1);
+    must_be(tmsg_context_create(NULL, &context), TMSG_ERR_IO);
+    must_say(tmsg_error_message(), "the device table");
+    unsetenv("TENSORMSG_DEVICE_TABLE");
     must_true(text != NULL);
     memset(text, ' ', (1 << 20) + 1);
     write_text(text);
