@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "connection.h"
 
+#include <errno.h>
+#include <string.h>
+
+#include "credentials.h"
 #include "output.h"
 #include "signals.h"
 
@@ -31,49 +35,13 @@ int fail_by(tmsg_status_t status)
                : EXIT_FAILED;
 }
 
-static tmsg_status_t create_context_with_key(const char *key_path,
-                                             tmsg_context_params_t *params,
-                                             tmsg_context_t **context_p)
-{
-    tmsg_keyring_t *keyring = NULL;
-    tmsg_status_t status = TMSG_OK;
-
-    if (key_path != NULL) {
-        status = tmsg_keyring_create(&keyring);
-        if (status == TMSG_OK) {
-            status = tmsg_keyring_load(keyring, key_path);
-        }
-        params->field_mask |= TMSG_CONTEXT_PARAM_KEYRING;
-        params->keyring = keyring;
-    }
-    if (status == TMSG_OK) {
-        status = tmsg_context_create(params, context_p);
-    }
-    tmsg_keyring_destroy(keyring);
-    return status;
-}
-
-/* Reads the files of tls://. *tls_p stays NULL where the options name none. */
-static tmsg_status_t read_tls(const tls_options_t *tls, tmsg_tls_t **tls_p)
-{
-    const tmsg_tls_params_t params = {
-        .field_mask = TMSG_TLS_PARAM_CA | TMSG_TLS_PARAM_CERT |
-                      TMSG_TLS_PARAM_KEY | TMSG_TLS_PARAM_NAME,
-        .ca = tls->ca,
-        .cert = tls->cert,
-        .key = tls->key,
-        .name = tls->name,
-    };
-
-    return tls->cert == NULL ? TMSG_OK : tmsg_tls_create(&params, tls_p);
-}
-
 int open_context(const connection_options_t *options,
                  const tmsg_context_params_t *params,
                  tmsg_context_t **context_p)
 {
     tmsg_context_params_t all = {.field_mask = 0};
-    tmsg_status_t status;
+    tmsg_keyring_t *keyring = NULL;
+    int code;
 
     if (params != NULL) {
         all = *params;
@@ -81,8 +49,18 @@ int open_context(const connection_options_t *options,
     if (options->sandbox && !sandbox_prepare(options->listen)) {
         return EXIT_FAILED;
     }
-    status = create_context_with_key(options->key, &all, context_p);
-    return status == TMSG_OK ? EXIT_DONE : fail_by(status);
+    code = read_keys(options, &keyring);
+    if (keyring != NULL) {
+        all.field_mask |= TMSG_CONTEXT_PARAM_KEYRING;
+        all.keyring = keyring;
+    }
+    if (code == EXIT_DONE) {
+        tmsg_status_t status = tmsg_context_create(&all, context_p);
+
+        code = status == TMSG_OK ? EXIT_DONE : fail_by(status);
+    }
+    keep_keys(options, keyring);
+    return code;
 }
 
 int open_worker(const connection_options_t *options,
@@ -111,11 +89,13 @@ int connect_to(const connection_options_t *options, const char *url,
         .carrier = options->carrier,
     };
     tmsg_request_t *ready;
-    tmsg_status_t status = read_tls(&options->tls, &params.tls);
+    int code = read_tls(&options->tls, &params.tls);
+    tmsg_status_t status;
 
-    if (status == TMSG_OK) {
-        status = tmsg_endpoint_connect(worker, url, &params, endpoint_p);
+    if (code != EXIT_DONE) {
+        return code;
     }
+    status = tmsg_endpoint_connect(worker, url, &params, endpoint_p);
     tmsg_tls_destroy(params.tls);
     if (status == TMSG_OK) {
         status = tmsg_endpoint_ready(*endpoint_p, &ready);
@@ -150,18 +130,19 @@ int start_listening(const connection_options_t *options, tmsg_worker_t *worker,
                     tmsg_listener_params_t params, tmsg_listener_t **listener_p)
 {
     tmsg_status_t status;
+    int code;
 
     params.field_mask |= TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED |
                          TMSG_LISTENER_PARAM_CARRIER | TMSG_LISTENER_PARAM_TLS;
     params.carrier = options->carrier;
     params.allow_unauthenticated = options->allow_unauthenticated;
     params.tls = NULL;
-    status = read_tls(&options->tls, &params.tls);
-    if (status != TMSG_OK) {
-        return fail_by(status);
+    code = read_tls(&options->tls, &params.tls);
+    if (code != EXIT_DONE) {
+        return code;
     }
     status = tmsg_listener_create(worker, options->listen, &params, listener_p);
-    tmsg_tls_destroy(params.tls);
+    keep_tls(options, params.tls);
     if (status == TMSG_ERR_INSECURE) {
         complain("%s; --key FILE lets those in who have it, "
                  "--allow-unauthenticated strangers",
@@ -170,6 +151,10 @@ int start_listening(const connection_options_t *options, tmsg_worker_t *worker,
     }
     if (status != TMSG_OK) {
         return fail_by(status);
+    }
+    if (!credentials_hear(options)) {
+        complain("%s", strerror(errno));
+        return EXIT_FAILED;
     }
     if (options->sandbox && !sandbox_enter(options->writes)) {
         return EXIT_FAILED;

@@ -17,7 +17,10 @@ enum {
     KEY_TLS_CA,
     KEY_TLS_CERT,
     KEY_TLS_KEY,
-    KEY_TLS_NAME
+    KEY_TLS_NAME,
+    KEY_TLS_CRL,
+    KEY_TLS_PIN,
+    KEY_TLS_PASSWORD
 };
 
 /* Each row has a shared option, and names the commands that have it by what
@@ -67,6 +70,17 @@ static const struct {
       "At tls://, show the certificate of FILE", GROUP}},
     {LISTENS | CONNECTS,
      {"tls-key", KEY_TLS_KEY, "FILE", 0, "Its private key", GROUP}},
+    {LISTENS | CONNECTS,
+     {"tls-password", KEY_TLS_PASSWORD, "FILE", 0,
+      "The first line of FILE is the password of the private key", GROUP}},
+    {LISTENS | CONNECTS,
+     {"tls-crl", KEY_TLS_CRL, "FILE", 0,
+      "Refuse certificates that a list of FILE revokes", GROUP}},
+    {LISTENS | CONNECTS,
+     {"tls-pin", KEY_TLS_PIN, "PINS", 0,
+      "Refuse peers whose public key is none of PINS: [NAME=]SHA-256 in "
+      "hexadecimal digits, with commas between; besides --tls-ca, or instead",
+      GROUP}},
     {CONNECTS,
      {"tls-name", KEY_TLS_NAME, "NAME", 0,
       "The listener's certificate has to be for NAME; default: the host of the "
@@ -141,6 +155,15 @@ static error_t parse_connection_option(int key, char *arg,
     case KEY_TLS_NAME:
         connection->tls.name = arg;
         return 0;
+    case KEY_TLS_CRL:
+        connection->tls.crl = arg;
+        return 0;
+    case KEY_TLS_PIN:
+        connection->tls.pin = arg;
+        return 0;
+    case KEY_TLS_PASSWORD:
+        connection->tls.password = arg;
+        return 0;
     case KEY_CARRIER:
         connection->carrier = read_carrier(arg, state);
         return 0;
@@ -187,12 +210,15 @@ static bool is_tls_consistent(const connection_options_t *connection)
     const char *url =
         connection->listen != NULL ? connection->listen : connection->url;
     bool is_tls = url != NULL && strncmp(url, "tls://", 6) == 0;
-    bool all = tls->ca != NULL && tls->cert != NULL && tls->key != NULL;
+    bool all = (tls->ca != NULL || tls->pin != NULL) && tls->cert != NULL &&
+               tls->key != NULL;
     bool any = tls->ca != NULL || tls->cert != NULL || tls->key != NULL ||
-               tls->name != NULL;
+               tls->name != NULL || tls->crl != NULL || tls->pin != NULL ||
+               tls->password != NULL;
 
     if (any && !all) {
-        complain("--tls-ca, --tls-cert and --tls-key go together");
+        complain("--tls-ca (or --tls-pin), --tls-cert and --tls-key go "
+                 "together");
     } else if (any && connection->key != NULL) {
         complain("--key and --tls-cert are two ways to prove who one is: give "
                  "one of them");

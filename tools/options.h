@@ -19,10 +19,10 @@ enum {
 
 #define LISTEN_DEFAULT "tcp://127.0.0.1:0"
 
-/* Files of tls://, and the name that a listener's certificate is to be for; or
- * NULL. */
+/* Files of tls://, the name that a listener's certificate is to be for, and
+ * pins; or NULL. */
 typedef struct {
-    const char *ca, *cert, *key, *name;
+    const char *ca, *cert, *key, *name, *crl, *pin, *password;
 } tls_options_t;
 
 typedef struct {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "connection.h"
+#include "credentials.h"
 #include "output.h"
 #include "receiver.h"
 #include "signals.h"
@@ -119,6 +120,7 @@ static void sleep_until_something(receiver_t *receiver, int ms)
     struct pollfd fds[] = {
         {.fd = tmsg_worker_fd(receiver->worker), .events = POLLIN},
         {.fd = receiver->stopping ? -1 : signals_fd(), .events = POLLIN},
+        {.fd = signals_hangup_fd(), .events = POLLIN},
         {.fd = receiver->job.done_fd, .events = POLLIN},
     };
 
@@ -191,6 +193,7 @@ static int run_receiver(receiver_t *receiver, const char **why_p)
         if (signals_came()) {
             receiver->stopping = true;
         }
+        credentials_look(&receiver->options->connection);
         drive_until_idle(receiver->worker);
         busy = receiver_step(receiver);
         if (busy && ++steps % STEPS_MOST != 0) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "connection.h"
+#include "credentials.h"
 #include "signals.h"
 
 #define GRACE_MS 10000
@@ -178,16 +179,18 @@ static void peer_came(void *arg, tmsg_endpoint_t *peer)
 
 /* Answers calls until a signal comes. Messages that are not calls are
  * destroyed. */
-static void serve_calls(tmsg_worker_t *worker)
+static void serve_calls(const options_t *options, tmsg_worker_t *worker)
 {
     struct pollfd fds[] = {
         {.fd = tmsg_worker_fd(worker), .events = POLLIN},
         {.fd = signals_fd(), .events = POLLIN},
+        {.fd = signals_hangup_fd(), .events = POLLIN},
     };
 
     while (!signals_came()) {
         tmsg_message_t *message;
 
+        credentials_look(&options->connection);
         while (tmsg_worker_progress(worker) > 0) {
             if (signals_came()) {
                 break;
@@ -268,7 +271,7 @@ static int run_serve(const options_t *options, tmsg_worker_t *worker,
         code = status == TMSG_OK ? EXIT_DONE : fail_by(status);
     }
     if (code == EXIT_DONE) {
-        serve_calls(worker);
+        serve_calls(options, worker);
         code = finish_calls(options, worker, server, serving);
     }
     tmsg_listener_destroy(listener);

@@ -23,6 +23,18 @@ int signals_fd(void);
 /* Tells whether a signal has come since signals_open(). */
 bool signals_came(void);
 
+/* Has SIGHUP become a wish, instead of ending the process; only when the
+ * terminal of this process hangs up does it still mean what SIGTERM does (if it
+ * is ignored, nothing). Returns a descriptor that becomes readable when SIGHUP
+ * comes, or -1 with errno. Call signals_open() before. */
+int signals_take_hangup(void);
+
+/* Returns that descriptor, or -1. */
+int signals_hangup_fd(void);
+
+/* Tells whether SIGHUP has come since the call before. */
+bool signals_hung_up(void);
+
 /* Tells whether a signal has come and the time of SIGNALS_GRACE_MS since is
  * over. */
 bool signals_grace_is_over(void);

@@ -328,6 +328,8 @@ def test_commands_say_the_same_of_connections():
                              "--allow-unauthenticated": listen,
                              "--key": listen + connect, "--tls-ca": listen + connect,
                              "--tls-cert": listen + connect, "--tls-key": listen + connect,
+                             "--tls-password": listen + connect,
+                             "--tls-crl": listen + connect, "--tls-pin": listen + connect,
                              "--tls-name": connect}.items():
         sentences = {told[command].get(option) for command in commands}
         assert len(sentences) == 1 and all(sentences), (option, sentences)

@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The command at tls://, with certificates of `tensormsg key --ca`."""
 
+import fcntl
+import hashlib
 import os
+import pathlib
+import shutil
+import signal
 import stat
 import subprocess
+import termios
+import time
 
 import pytest
 
@@ -81,7 +88,146 @@ def test_who_may_not_come_in_hears_why(site, tmp_path):
             one_line(said.stderr, why)
 
 
+def copy(site, folder, name):
+    for file in ("ca.pem", f"{name}.pem", f"{name}.key"):
+        shutil.copy(site / file, folder)
+    return files(folder, name)
+
+
+def await_words(there, words, times=1):
+    """Until a receiver has said that on standard error, so many times."""
+    deadline = time.monotonic() + BOUND
+    path = f"/proc/self/fd/{there.errors.fileno()}"
+    while pathlib.Path(path).read_text().count(words) < times:
+        assert time.monotonic() < deadline and there.process.poll() is None
+        time.sleep(.005)
+
+
+@pytest.mark.parametrize("command", [["serve", "--echo"], ["recv"],
+                                     ["perf"]], ids=lambda words: words[0])
+def test_sighup_reads_certificates_again(site, tmp_path, command):
+    make(tmp_path / "other", "--principal", "camera")
+    camera = files(site, "camera")
+    with receiver(*command[1:], "-l", URL, *copy(site, tmp_path, "farm"),
+                  command=command[0]) as there:
+        shutil.copy(tmp_path / "other/ca.pem", tmp_path / "ca.pem")
+        assert run("info", *camera, there.url).returncode == DONE
+        there.process.send_signal(signal.SIGHUP)
+        await_words(there, "farm.pem: read again\n")
+        assert "authority" in run("info", *camera, there.url).stderr
+        shutil.copy(site / "ca.pem", tmp_path / "ca.pem")
+        there.process.send_signal(signal.SIGHUP)
+        await_words(there, "farm.pem: read again\n", 2)
+        (tmp_path / "farm.pem").write_text("no PEM")
+        there.process.send_signal(signal.SIGHUP)
+        await_words(there, "; what was there before holds\n")
+        assert run("info", *camera, there.url).returncode == DONE
+        assert there.stop()[0] == DONE
+
+
+def test_sighup_reads_keys_again(tmp_path):
+    for name in "one", "two":
+        assert run("key", "--out", tmp_path / name).returncode == DONE
+    shutil.copy(tmp_path / "one", tmp_path / "keys")
+    with receiver("--key", tmp_path / "keys", "-l", URL) as there:
+        assert run("info", "--key", tmp_path / "one", there.url).returncode == DONE
+        shutil.copy(tmp_path / "two", tmp_path / "keys")
+        there.process.send_signal(signal.SIGHUP)
+        await_words(there, "keys: read again\n")
+        assert run("info", "--key", tmp_path / "one", there.url).returncode == FAILED
+        assert run("info", "--key", tmp_path / "two", there.url).returncode == DONE
+
+
+def test_a_terminal_that_hangs_up_ends_it(site):
+    ours, theirs = os.openpty()
+    with receiver("--echo", "-l", URL, *files(site, "farm"), command="serve",
+                  stdin=theirs, start_new_session=True,
+                  preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) as there:
+        os.close(theirs)
+        os.close(ours)
+        assert there.end()[0] == DONE
+
+
+def openssl(*words, **options):
+    return subprocess.run(["openssl", *map(str, words)], capture_output=True,
+                          check=True, timeout=BOUND, **options).stdout
+
+
+def revoke(folder, name):
+    """A list of the authority of a folder that has a certificate of it."""
+    config = folder / "ca.cnf"
+    config.write_text(f"[ca]\ndefault_ca=d\n[d]\ndatabase={folder}/index\n"
+                      f"crlnumber={folder}/number\ndefault_md=sha256\n"
+                      "default_crl_days=7\n")
+    (folder / "index").touch()
+    (folder / "number").write_text("01\n")
+    ca = ("ca", "-config", config, "-keyfile", folder / "ca.key", "-cert",
+          folder / "ca.pem")
+    openssl(*ca, "-revoke", folder / f"{name}.pem")
+    openssl(*ca, "-gencrl", "-out", folder / "crl.pem")
+    return folder / "crl.pem"
+
+
+def test_who_is_revoked_may_not_come_in(tmp_path):
+    make(tmp_path, "--principal", "farm")
+    make(tmp_path, "--principal", "camera")
+    make(tmp_path, "--principal", "barn")
+    with receiver("-l", URL, *files(tmp_path, "farm"), "--tls-crl",
+                  revoke(tmp_path, "camera")) as there:
+        said = run("info", *files(tmp_path, "camera"), there.url)
+        assert (said.returncode, "was revoked" in said.stderr) == (FAILED, True)
+        assert run("info", *files(tmp_path, "barn"), there.url).returncode == DONE
+
+
+def pin(site, name):
+    key = openssl("x509", "-in", site / f"{name}.pem", "-noout", "-pubkey")
+    return hashlib.sha256(openssl("pkey", "-pubin", "-outform", "DER",
+                                  input=key)).hexdigest()
+
+
+def test_who_is_not_pinned_may_not_come_in(site, tmp_path):
+    make(tmp_path, "--principal", "farm")
+    farm = files(tmp_path, "farm")[2:]
+    camera = *files(site, "camera")[2:], "--tls-pin", pin(tmp_path, "farm")
+    with receiver("-l", URL, *farm, "--tls-pin",
+                  f"lens={pin(site, 'camera')},{pin(site, 'farm')}") as there:
+        assert run("info", *camera, there.url).returncode == DONE
+        said = run("info", *files(tmp_path, "farm"), there.url)
+        assert "is not one that it takes" in said.stderr
+        said = run("info", *camera[:-1], pin(site, "camera"), there.url)
+        assert "none of those that are pinned" in said.stderr
+
+
+def test_a_password_is_read_from_a_file(site, tmp_path):
+    farm = copy(site, tmp_path, "farm")
+    secret = tmp_path / "secret"
+    secret.write_text("a b\nmore\n")
+    openssl("pkey", "-in", site / "farm.key", "-aes256", "-passout", "pass:a b",
+            "-out", tmp_path / "farm.key")
+    for mode, text, code, why in (
+            (0o600, None, FAILED, "needs its password"),
+            (0o644, "a b", USAGE, "others get at it"),
+            (0o600, "", USAGE, "is no password"),
+            (0o600, "wrong\n", FAILED, "not the right one")):
+        secret.write_text(text or "")
+        secret.chmod(mode)
+        said = run("serve", "--echo", "-l", URL, *farm, *(
+            () if text is None else ("--tls-password", secret)))
+        assert said.returncode == code
+        one_line(said.stderr, why)
+    os.mkfifo(tmp_path / "fifo", 0o600)
+    one_line(run("serve", "--echo", "-l", URL, *farm, "--tls-password",
+                 tmp_path / "fifo").stderr, "has to be a regular file")
+    secret.write_text("a b\nmore\n")
+    with receiver("-l", URL, *farm, "--tls-password", secret) as there:
+        assert run("info", *files(site, "camera"), there.url).returncode == DONE
+        there.process.send_signal(signal.SIGHUP)
+        await_words(there, "read again")
+
+
 @pytest.mark.parametrize("words, why", [
+    (["-l", URL, "--tls-pin", "a", "--tls-cert", "b"], "go together"),
+    (["-l", URL, "--tls-password", "a"], "go together"),
     (["-l", URL], "needs --tls-ca, --tls-cert and --tls-key, or --key"),
     (["-l", URL, "--tls-ca", "ca"], "go together"),
     (["-l", ":0", "--tls-ca", "a", "--tls-cert", "b", "--tls-key", "c"],

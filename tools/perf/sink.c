@@ -7,6 +7,7 @@
 
 #include "connection.h"
 #include "control.h"
+#include "credentials.h"
 #include "measure/contents.h"
 #include "signals.h"
 
@@ -238,6 +239,7 @@ static int serve_visitors(const perf_options_t *options, tmsg_worker_t *worker,
            (options->count == 0 || sink->gone < options->count)) {
         tmsg_status_t status = perf_drive(worker, sink_polls(sink), NULL);
 
+        credentials_look(&options->connection);
         if (status != TMSG_OK && status != TMSG_ERR_TIMED_OUT) {
             complain("%s", tmsg_error_message());
             return EXIT_FAILED;
