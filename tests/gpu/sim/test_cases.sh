@@ -1,0 +1,37 @@
+#!/bin/sh
+# test_cases.sh CASES SIM: gpu_cases on the simulated driver in the folder SIM.
+# With UCX 1.22 UCX's own CUDA transports move the data, and CUDA IPC is used.
+set -eu
+cases=$1 sim=$2 here=$(dirname "$0")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export LD_LIBRARY_PATH="$sim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export SIM_CUDA_COUNTS="$work/counts"
+
+fail()
+{
+    echo "$1" >&2
+    cat "$work/said" "$work/error" "$work/numbers" >&2
+    exit 1
+}
+
+counted() # NAME: that number
+{
+    sed -n "s/^$1 //p" "$work/numbers"
+}
+
+code=0
+"$cases" > "$work/said" 2> "$work/error" || code=$?
+"$here/counts.sh" "$work/counts" > "$work/numbers"
+[ $code = 4 ] || fail "exit $code"
+[ "$(grep -c '^case|.*|ok$' "$work/said")" -ge 6 ] || fail "not all cases"
+[ "$(counted undefined)" = 0 ] || fail "undefined behaviour"
+if [ -n "${TMSG_OTHER_HALF:-}" ]; then
+    grep -q '^rate|16777216|UCX|' "$work/said" || fail "UCX moved nothing"
+    [ "$(counted copies_ipc)" -gt 0 ] || fail "CUDA IPC was not used"
+    ! grep -q 'UCX *ERROR' "$work/error" || fail "UCX reported an error"
+else
+    grep -q '^rate|16777216|staged|' "$work/said" || fail "UCX knows CUDA"
+    [ "$(counted ipc_opened)" = 0 ] || fail "CUDA IPC was used"
+fi
+cat "$work/numbers"
