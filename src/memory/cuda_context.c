@@ -351,6 +351,17 @@ tmsg_status_t tmsg_cuda_enter_any(tmsg_cuda_scope_t *scope_p)
     return status;
 }
 
+void tmsg_cuda_within(void (*call)(void *arg), void *arg)
+{
+    tmsg_cuda_scope_t scope;
+    bool entered = tmsg_cuda_enter_any(&scope) == TMSG_OK;
+
+    call(arg);
+    if (entered) {
+        end_scope(&scope);
+    }
+}
+
 tmsg_status_t tmsg_cuda_enter_context(void *context, tmsg_cuda_scope_t *scope_p)
 {
     const tmsg_cuda_driver_t *driver = tmsg_cuda_driver();

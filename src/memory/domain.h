@@ -20,6 +20,9 @@ bool tmsg_cuda_is_ready(void);
 /* Tells whether this process has loaded the CUDA driver, without loading it. A
  * process that has not loaded the driver has no CUDA memory. */
 bool tmsg_cuda_is_loaded(void);
+/* Calls `call` while a CUDA context is current on this thread, if a device is
+ * in use. It is for a library that asks the driver and makes none current. */
+void tmsg_cuda_within(void (*call)(void *arg), void *arg);
 const char *tmsg_nvml_report(void);
 
 /* Blocks of this size in bytes and larger use huge pages unless the owner sets

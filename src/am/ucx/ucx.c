@@ -25,6 +25,7 @@
 #include "am/ucx/ucx_pipe.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "memory/domain.h"
 #include "serialize/header.h"
 
 #define BLAME_BYTES 240
@@ -138,9 +139,23 @@ static tmsg_status_t no_room_for_ucx(const tmsg_ucx_t *ucx)
  * is destroyed may let go of another. */
 static pthread_mutex_t descriptors = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
-/* Destroys UCX's worker, if there is one, and its context. */
-static void close_ucp(tmsg_ucx_t *ucx)
+/* UCX frees device memory of its own when it is closed, and gives work to
+ * streams of its own when it is armed. UCX 1.22 makes no context current for
+ * either: without one the driver refuses, and UCX never frees that memory. */
+static void with_context(const tmsg_ucx_t *ucx, void (*call)(void *arg),
+                         void *arg)
 {
+    if (ucx->memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) {
+        tmsg_cuda_within(call, arg);
+    } else {
+        call(arg);
+    }
+}
+
+static void destroy_ucp(void *arg)
+{
+    tmsg_ucx_t *ucx = arg;
+
     if (ucx->ucp != NULL) {
         pthread_mutex_lock(&descriptors);
         ucp_worker_destroy(ucx->ucp);
@@ -149,6 +164,9 @@ static void close_ucp(tmsg_ucx_t *ucx)
     }
     ucp_cleanup(ucx->context);
 }
+
+/* Destroys UCX's worker, if there is one, and its context. */
+static void close_ucp(tmsg_ucx_t *ucx) { with_context(ucx, destroy_ucp, ucx); }
 
 static tmsg_status_t open_worker(tmsg_ucx_t *ucx, tmsg_ucx_arrived_t handler)
 {
@@ -605,19 +623,31 @@ unsigned tmsg_ucx_progress(const tmsg_ucx_t *ucx)
                               : ucp_worker_progress(ucx->ucp);
 }
 
+typedef struct {
+    ucp_worker_h ucp;
+    ucs_status_t status;
+} arm_t;
+
+static void arm(void *arg)
+{
+    arm_t *what = arg;
+
+    what->status = ucp_worker_arm(what->ucp);
+}
+
 tmsg_status_t tmsg_ucx_arm(const tmsg_ucx_t *ucx)
 {
-    ucs_status_t ucs;
+    arm_t what = {.ucp = ucx->ucp};
 
     if (ucx->pipes != NULL) {
         return tmsg_pipes_arm(ucx->pipes) ? TMSG_OK : TMSG_ERR_BUSY;
     }
-    ucs = ucp_worker_arm(ucx->ucp);
-    if (ucs == UCS_ERR_BUSY) {
+    with_context(ucx, arm, &what);
+    if (what.status == UCS_ERR_BUSY) {
         return TMSG_ERR_BUSY;
     }
-    return ucs == UCS_OK
+    return what.status == UCS_OK
                ? TMSG_OK
                : tmsg_error_set(TMSG_ERR_INTERNAL, "ucp_worker_arm: %s",
-                                ucs_status_string(ucs));
+                                ucs_status_string(what.status));
 }
