@@ -391,19 +391,21 @@ static bool has_plugin(const char *library)
            access(path, R_OK) == 0;
 }
 
-/* Returns the list with CUDA's transports if this process uses CUDA and its UCX
- * knows CUDA, else the list without. Another UCX would complain of these
- * transports. */
-static const char *choose_for_cuda(const char *without, const char *with)
+/* Returns whether this process uses CUDA and its UCX knows CUDA. Another UCX
+ * would complain of what is set for CUDA. */
+static bool serves_cuda(void)
 {
     Dl_info info;
     void *symbol = dlsym(RTLD_DEFAULT, "ucp_worker_progress");
 
     return symbol != NULL && tmsg_cuda_is_loaded() &&
-                   dladdr(symbol, &info) != 0 && info.dli_fname != NULL &&
-                   has_plugin(info.dli_fname) && tmsg_cuda_is_ready()
-               ? with
-               : without;
+           dladdr(symbol, &info) != 0 && info.dli_fname != NULL &&
+           has_plugin(info.dli_fname) && tmsg_cuda_is_ready();
+}
+
+static const char *choose_for_cuda(const char *without, const char *with)
+{
+    return serves_cuda() ? with : without;
 }
 
 /* Sets the transports. A ucx:// scope gets no shared memory: a process that
@@ -492,6 +494,38 @@ static void put_backing(tmsg_ucx_keys_t *keys)
     put_default(keys, "ALLOC_PRIO", NULL,
                 choose_for_cuda("thp,mmap,heap,md:*", NULL),
                 "UCX's own buffers, 8 MiB, are no shared memory");
+}
+
+/* Sets what keeps device memory out of the host's, and UCX's own part of it
+ * small. The names have prefixes, so none is set before UCX 1.17. */
+static void put_cuda(tmsg_ucx_keys_t *keys)
+{
+    static const struct {
+        const char *name, *users, *value, *why;
+        unsigned since; /* UCX 1.x */
+    } cuda[] = {
+        {"CUDA_IPC_ENABLE_GET_ZCOPY", "cuda,cuda_ipc", "on",
+         "the receiver reads device memory in one copy, without NVLink, too",
+         17},
+        {"CUDA_COPY_ASYNC_MEM_TYPE", "cuda,cuda_copy", "cuda",
+         "memory of a CUDA pool is not taken for managed memory", 18},
+        {"RNDV_PIPELINE_ERROR_HANDLING", "cuda,cuda_copy,cuda_ipc", "y",
+         "what passes through UCX's device memory goes by 4 MiB, not by 8 KB",
+         18},
+        {"RNDV_FRAG_ALLOC_COUNT", "cuda,cuda_copy,cuda_ipc", "host:128,cuda:8",
+         "UCX takes 32 MiB of a device's memory at a time, not 512", 17},
+    };
+    tmsg_ucx_version_t version = tmsg_ucx_version();
+
+    if (!serves_cuda()) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof(cuda) / sizeof(cuda[0]); i++) {
+        if ((version.major > 1 || version.minor >= cuda[i].since) &&
+            tmsg_ucx_config_takes(keys, cuda[i].users)) {
+            put_default(keys, cuda[i].name, NULL, cuda[i].value, cuda[i].why);
+        }
+    }
 }
 
 static void put_scope(const tmsg_ucx_scope_t *scope, tmsg_ucx_keys_t *keys)
@@ -592,6 +626,7 @@ tmsg_status_t tmsg_ucx_config_resolve(const tmsg_ucx_given_t *given,
     put_scope(scope, keys);
     keys->net_only = scope->net_only && has_network(transports_of(keys));
     put_backing(keys);
+    put_cuda(keys);
     if (tmsg_fork_guard_inherits()) {
         put_default(
             keys, "RCACHE_ENABLE", NULL, "n",
