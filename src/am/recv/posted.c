@@ -196,7 +196,8 @@ void tmsg_posted_return(tmsg_message_t *message)
 {
     tmsg_posted_t *posted = &message->endpoint->face->rx.posted;
 
-    if (posted->message != message || message->pending > 0) {
+    if (posted->message != message ||
+        (message->pending > 0 && !tmsg_stage_in_is_lost(message))) {
         /* Fragments of the message may still be on their way into the map. */
         return;
     }

@@ -5,10 +5,14 @@
 #include <time.h>
 
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
 #include "am/recv/fetch.h"
 #include "am/recv/fragments_in.h"
+#include "am/recv/posted.h"
 #include "am/recv/receive.h"
 #include "am/recv/stage_in_struct.h"
+#include "am/staging/vital.h"
+#include "am/ucx/ucx_events.h"
 #include "am/worker/staging.h"
 #include "core/error.h"
 #include "core/map.h"
@@ -159,6 +163,79 @@ bool tmsg_stage_in_has_room(tmsg_message_t *message, size_t index,
     return status == TMSG_OK;
 }
 
+static tmsg_status_t health_of_dests(const tmsg_message_t *message)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
+    tmsg_status_t status = TMSG_OK;
+
+    for (size_t i = 0; i < message->stage->count && status == TMSG_OK; i++) {
+        const tmsg_domain_t *domain = message->stage->dests[i].domain;
+
+        if (domain != NULL && !tmsg_domain_is_plain(domain)) {
+            status = tmsg_vital_device(domain, entries[i].tensor.device);
+        }
+    }
+    return status;
+}
+
+/* Refuses a message whose device has failed. UCX never reports what it writes
+ * there: connection and UCX worker end, too. */
+static void ask_devices_of_message(tmsg_vital_t *vital)
+{
+    tmsg_message_t *message =
+        TMSG_CONTAINER_OF(vital, tmsg_stage_in_t, vital)->message;
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    tmsg_status_t status = health_of_dests(message);
+    char why[200];
+
+    if (status == TMSG_OK) {
+        return;
+    }
+    snprintf(why, sizeof(why), "%s", tmsg_error_message());
+    message->stage->lost = true;
+    tmsg_stage_in_failed(message, status);
+    tmsg_posted_return(message);
+    tmsg_endpoint_break(endpoint, status, why);
+    tmsg_ucx_events.supersede(endpoint->ucx);
+}
+
+bool tmsg_stage_in_is_lost(const tmsg_message_t *message)
+{
+    return message->stage != NULL && message->stage->lost &&
+           message->pending == message->stage->direct;
+}
+
+/* Returns whether a tensor without a chunk goes where the CPU cannot write. */
+static bool is_direct(const tmsg_stage_in_t *stage, size_t index)
+{
+    const tmsg_domain_t *domain = stage->dests[index].domain;
+
+    return domain != NULL && !tmsg_domain_is_plain(domain);
+}
+
+/* Notes that UCX writes a device's memory. */
+static void begin_direct(tmsg_message_t *message, size_t index)
+{
+    tmsg_stage_in_t *stage = message->stage;
+
+    if (!is_direct(stage, index)) {
+        return;
+    }
+    stage->direct++;
+    stage->message = message;
+    stage->vital.ask = ask_devices_of_message;
+    tmsg_vital_watch(message->endpoint->worker, &stage->vital);
+}
+
+void tmsg_stage_in_returned(tmsg_message_t *message, size_t index)
+{
+    tmsg_stage_in_t *stage = message->stage;
+
+    if (stage != NULL && is_direct(stage, index) && --stage->direct == 0) {
+        tmsg_vital_forget(message->endpoint->worker, &stage->vital);
+    }
+}
+
 uint8_t *tmsg_stage_in_target(tmsg_message_t *message, size_t index,
                               uint64_t offset, bool by_host, int *memory_type_p,
                               tmsg_chunk_t **chunk_p)
@@ -173,6 +250,7 @@ uint8_t *tmsg_stage_in_target(tmsg_message_t *message, size_t index,
     }
     if (!needs_chunk(&stage->dests[index], by_host)) {
         *memory_type_p = stage->dests[index].memory_type;
+        begin_direct(message, index);
         return data + offset;
     }
     *chunk_p = stage->chunk;

@@ -60,10 +60,16 @@ bool tmsg_stage_in_has_room(tmsg_message_t *message, size_t index,
                             uint64_t bytes, bool by_host);
 
 /* Returns where a fragment is fetched to, and as which memory type UCX is to
- * treat that. */
+ * treat that. Without a chunk tmsg_stage_in_returned() is called when the
+ * fragment was fetched. */
 uint8_t *tmsg_stage_in_target(tmsg_message_t *message, size_t index,
                               uint64_t offset, bool by_host, int *memory_type_p,
                               tmsg_chunk_t **chunk_p);
+void tmsg_stage_in_returned(tmsg_message_t *message, size_t index);
+
+/* Returns whether nothing of the message is under way but to memory of a device
+ * that has failed, which nobody writes any more. */
+bool tmsg_stage_in_is_lost(const tmsg_message_t *message);
 
 /* Copies a fragment from its chunk to its place. On error nothing is under way.
  */

@@ -38,11 +38,14 @@ struct tmsg_stage_in {
     uint64_t head_bytes;    /* bytes of `head` that count against the budget */
     uint64_t pooled;        /* bytes of devices that count against the budget */
     size_t awaited;         /* streams that are not done */
+    size_t direct;          /* fragments that UCX writes to a device's memory */
+    tmsg_vital_t vital;     /* listed while there are such fragments */
+    bool lost;              /* UCX never reports them: the device has failed */
     bool begun;
     bool copied;  /* copies of tensors in the message itself were begun */
     bool summing; /* checksums were begun, after the copies */
     bool summed;
-    tmsg_message_t *message; /* the message that `sums` is for */
+    tmsg_message_t *message; /* the message that `sums` and `vital` are for */
     tmsg_sums_t sums;
     tmsg_step_t *steps; /* one for each tensor, used once memory is found */
     size_t count;

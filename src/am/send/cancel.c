@@ -28,7 +28,21 @@ static bool lends_memory(const tmsg_send_t *send)
                     data < send->small_payload + sizeof(send->small_payload)));
 
     return ((plan->bytes > 0 && !copied) || tmsg_fragments_pending(send)) &&
-           (send->reclaims || tmsg_map_borrows(send->map));
+           (send->reclaims || tmsg_map_borrows(send->map)) &&
+           !tmsg_stage_out_is_lost(send);
+}
+
+/* Ends a send for those who wait, while UCX still has its record. */
+static void end_in_ucx(tmsg_send_t *send, tmsg_status_t status, const char *why)
+{
+    send->given_up = TMSG_GIVE_UP_ENDED;
+    if (send->flags & TMSG_SEND_LEND) {
+        tmsg_lend_released(send);
+    }
+    tmsg_send_released(send);
+    tmsg_send_tell_failed(send, status, why);
+    tmsg_request_hold(&send->request); /* UCX's reference */
+    tmsg_request_end(&send->request, status, why);
 }
 
 /* Gives up a send that UCX has not reported, or that is being written to the
@@ -42,14 +56,7 @@ static void give_up_in_ucx(tmsg_send_t *send, tmsg_status_t status,
         tmsg_request_pend(&send->request, why);
         return;
     }
-    send->given_up = TMSG_GIVE_UP_ENDED;
-    if (send->flags & TMSG_SEND_LEND) {
-        tmsg_lend_released(send);
-    }
-    tmsg_send_released(send);
-    tmsg_send_tell_failed(send, status, why);
-    tmsg_request_hold(&send->request); /* UCX's reference */
-    tmsg_request_end(&send->request, status, why);
+    end_in_ucx(send, status, why);
 }
 
 /* Tells the peer, if it knows how, to drop what its application has not got. */
@@ -114,6 +121,12 @@ void tmsg_send_fail(tmsg_send_t *send, tmsg_status_t status, const char *why)
     bool waits = send->posted && endpoint->peer_hello.aborts == 0;
     char words[TMSG_ERROR_BYTES];
 
+    if (send->given_up != TMSG_GIVE_UP_NONE) {
+        if (send->given_up == TMSG_GIVE_UP_PENDING && !lends_memory(send)) {
+            end_in_ucx(send, send->answer, send->answer_text);
+        }
+        return;
+    }
     /* The words may go with the send. */
     snprintf(words, sizeof(words), "%s", why);
     tmsg_fragments_stop(send);

@@ -8,10 +8,11 @@
 /* Cancels a request that is a send: the application gives it up. Lock held. */
 void tmsg_send_cancel(tmsg_request_t *request);
 
-/* Gives a send up for another reason. The peer is told of it as of a canceled
- * send; a posted send to a peer that knows no ABORT ends the endpoint. Lock
- * held, outside UCX, and never called in the middle of other work on the
- * endpoint. */
+/* Gives a send up for another reason, or ends one that was given up before, if
+ * what it lends has come free otherwise than by UCX's report. The peer is told
+ * of it as of a canceled send; a posted send to a peer that knows no ABORT ends
+ * the endpoint. Lock held, outside UCX, and never called in the middle of other
+ * work on the endpoint. */
 void tmsg_send_fail(tmsg_send_t *send, tmsg_status_t status, const char *why);
 
 /* Sets the timer that gives a send up at its deadline. Does nothing for a send

@@ -51,6 +51,9 @@ void tmsg_fragments_unreadable(const tmsg_fragment_t *fragment, const void *at);
  * or are to be handed over. */
 bool tmsg_fragments_pending(const tmsg_send_t *send);
 
+/* Returns how many fragments UCX, or the bulk stream, has. */
+unsigned tmsg_fragments_in_ucx(const tmsg_send_t *send);
+
 /* Stops the fragments of a send: no more of them are handed over. */
 void tmsg_fragments_stop(tmsg_send_t *send);
 

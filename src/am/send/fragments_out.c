@@ -218,6 +218,11 @@ bool tmsg_fragments_pending(const tmsg_send_t *send)
             tmsg_stage_out_copies(send));
 }
 
+unsigned tmsg_fragments_in_ucx(const tmsg_send_t *send)
+{
+    return send->fragments == NULL ? 0 : send->fragments->in_ucx;
+}
+
 void tmsg_fragments_out_enlist(tmsg_fragments_out_t *fragments,
                                tmsg_list_t *queue)
 {
@@ -272,6 +277,9 @@ void tmsg_fragments_out_give_slot(tmsg_fragments_slot_t *slot)
 
     tmsg_pool_give(tmsg_budget_pool(budget), slot->own);
     slot->own = (tmsg_pool_block_t){0};
+    if (slot->direct) {
+        tmsg_stage_out_returned(slot->send);
+    }
     slot->busy = false;
     slot->send->fragments->in_ucx--;
 }
@@ -390,6 +398,8 @@ static const uint8_t *step_tensor(tmsg_fragments_out_t *fragments,
     } else if (fragments->send->stage != NULL) {
         data = tmsg_stage_out_take(fragments->send, next->tensor, next->offset,
                                    bytes, memory_type_p, &slot->fill);
+        slot->direct = tmsg_stage_out_hands_over(fragments->send, next->tensor,
+                                                 slot->fill);
     } else {
         data += next->offset;
     }
@@ -446,6 +456,7 @@ const void *tmsg_fragments_out_step(tmsg_fragments_out_t *fragments,
                                     int *memory_type_p, size_t *count_p)
 {
     slot->fill = NULL;
+    slot->direct = false;
     fragments->send->endpoint->stats.sent_fragment_bytes += bytes;
     return is_slicing(fragments)
                ? step_slice(fragments, bytes, slot, count_p)

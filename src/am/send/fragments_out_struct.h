@@ -19,6 +19,7 @@ typedef struct {
     tmsg_send_t *send;
     bool busy;
     tmsg_fill_t *fill;     /* what its device memory was copied to, or NULL */
+    bool direct;           /* it is device memory */
     tmsg_pool_block_t own; /* host memory that it was copied or packed to */
     tmsg_cma_out_t read;
     /* UCX reads the fragment's preamble and number here until it reports. */

@@ -6,9 +6,13 @@
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
 #include "am/endpoint/measures.h"
 #include "am/send/cancel.h"
+#include "am/send/fragments.h"
 #include "am/staging/sum.h"
+#include "am/staging/vital.h"
+#include "am/ucx/ucx_events.h"
 #include "am/worker/staging.h"
 #include "core/bytes.h"
 #include "core/device.h"
@@ -41,6 +45,9 @@ typedef struct {
 struct tmsg_stage_out {
     tmsg_send_t *send;
     tmsg_soon_t call; /* waits for a chunk, or has to tell of a failure */
+    tmsg_vital_t vital;
+    unsigned direct; /* fragments of device memory that UCX has */
+    bool lost;       /* UCX never reports them: the device has failed */
     tmsg_status_t failure;
     char why[240];
     const tmsg_split_t *split;
@@ -140,6 +147,56 @@ static tmsg_status_t await_stream(tmsg_stage_out_t *stage,
     return TMSG_OK;
 }
 
+/* Returns what has become of the devices of a map's tensors. */
+static tmsg_status_t health_of_map(const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    const tmsg_map_entry_t *asked = NULL;
+    tmsg_status_t status = TMSG_OK;
+
+    for (size_t i = 0; i < tmsg_map_size(map) && status == TMSG_OK; i++) {
+        const tmsg_domain_t *domain = foreign_domain(&entries[i]);
+
+        if (domain != NULL && !tmsg_domain_is_plain(domain) &&
+            (asked == NULL ||
+             !tmsg_device_is(asked->tensor.device, entries[i].tensor.device))) {
+            asked = &entries[i];
+            status = tmsg_vital_device(domain, asked->tensor.device);
+        }
+    }
+    return status;
+}
+
+/* Ends a send whose device has failed. What UCX has of the device's memory
+ * nobody reads any more, and UCX never reports it: connection and UCX worker
+ * end with the send. */
+static void ask_devices_of_send(tmsg_vital_t *vital)
+{
+    tmsg_stage_out_t *stage = TMSG_CONTAINER_OF(vital, tmsg_stage_out_t, vital);
+    tmsg_send_t *send = stage->send;
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    bool direct = stage->direct > 0;
+    char why[sizeof(stage->why)];
+    tmsg_status_t status;
+
+    if (send->posted && !send->in_ucx && !tmsg_fragments_pending(send)) {
+        return; /* nothing is left to be read */
+    }
+    status = health_of_map(send->map);
+    if (status == TMSG_OK) {
+        return;
+    }
+    snprintf(why, sizeof(why), "%s", tmsg_error_message());
+    stage->lost = true;
+    tmsg_endpoint_hold(endpoint);
+    tmsg_send_fail(send, status, why);
+    if (direct) {
+        tmsg_endpoint_break(endpoint, status, why);
+        tmsg_ucx_events.supersede(endpoint->ucx);
+    }
+    tmsg_endpoint_drop(endpoint);
+}
+
 static size_t count_streams(const tmsg_map_t *map)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
@@ -172,8 +229,11 @@ tmsg_status_t tmsg_stage_out_create(tmsg_send_t *send)
     }
     if (status != TMSG_OK) {
         tmsg_stage_out_free(send);
+        return status;
     }
-    return status;
+    stage->vital.ask = ask_devices_of_send;
+    tmsg_vital_watch(send->endpoint->worker, &stage->vital);
+    return TMSG_OK;
 }
 
 static tmsg_chunks_t *out_chunks(const tmsg_send_t *send)
@@ -227,6 +287,7 @@ void tmsg_stage_out_free(tmsg_send_t *send)
         return;
     }
     tmsg_stage_out_stop(send);
+    tmsg_vital_forget(send->endpoint->worker, &stage->vital);
     for (size_t i = 0; i < stage->streams; i++) {
         tmsg_copy_forget(send->endpoint->worker, &stage->streams_of[i].copy);
     }
@@ -671,6 +732,26 @@ void tmsg_stage_out_reported(tmsg_send_t *send, tmsg_fill_t *fill)
             tmsg_worker_chore(send->endpoint->worker, send->endpoint);
         }
     }
+}
+
+bool tmsg_stage_out_hands_over(tmsg_send_t *send, size_t index,
+                               const tmsg_fill_t *fill)
+{
+    const tmsg_domain_t *domain =
+        foreign_domain(&tmsg_map_entries(tmsg_send_map(send))[index]);
+    bool direct =
+        fill == NULL && domain != NULL && !tmsg_domain_is_plain(domain);
+
+    send->stage->direct += direct;
+    return direct;
+}
+
+void tmsg_stage_out_returned(tmsg_send_t *send) { send->stage->direct--; }
+
+bool tmsg_stage_out_is_lost(const tmsg_send_t *send)
+{
+    return send->stage != NULL && send->stage->lost && !send->in_ucx &&
+           tmsg_fragments_in_ucx(send) == send->stage->direct;
 }
 
 bool tmsg_stage_out_copies(const tmsg_send_t *send)

@@ -57,6 +57,16 @@ const uint8_t *tmsg_stage_out_take(tmsg_send_t *send, size_t index,
                                    int *memory_type_p, tmsg_fill_t **fill_p);
 void tmsg_stage_out_reported(tmsg_send_t *send, tmsg_fill_t *fill);
 
+/* Returns whether UCX gets memory with that fragment which the CPU cannot read.
+ * If so, tmsg_stage_out_returned() is called when UCX has reported. */
+bool tmsg_stage_out_hands_over(tmsg_send_t *send, size_t index,
+                               const tmsg_fill_t *fill);
+void tmsg_stage_out_returned(tmsg_send_t *send);
+
+/* Returns whether UCX has nothing of the send but memory of a device that has
+ * failed, which nobody reads any more. */
+bool tmsg_stage_out_is_lost(const tmsg_send_t *send);
+
 /* Stops the copies: no more of the message is sent. */
 void tmsg_stage_out_stop(tmsg_send_t *send);
 

@@ -142,6 +142,7 @@ static void empty_chunks(tmsg_chunks_t *chunks)
 void tmsg_copies_close(tmsg_worker_t *worker)
 {
     tmsg_loop_clear_timer(&worker->loop, &worker->stage.timer);
+    tmsg_loop_clear_timer(&worker->loop, &worker->stage.health);
     empty_chunks(&worker->stage.out);
     empty_chunks(&worker->stage.in);
 }

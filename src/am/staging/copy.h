@@ -28,7 +28,7 @@ unsigned tmsg_copies_poll(tmsg_worker_t *worker);
  * under way. Returns false if there is work to do at once. */
 bool tmsg_copies_arm(tmsg_worker_t *worker);
 
-/* Frees the chunks and the timer. Nothing may be under way any more. */
+/* Frees the chunks and the timers. Nothing may be under way any more. */
 void tmsg_copies_close(tmsg_worker_t *worker);
 
 /* Lock held, for all functions below.

@@ -37,6 +37,14 @@ typedef struct tmsg_copy {
     void (*over)(struct tmsg_copy *copy, tmsg_status_t status);
 } tmsg_copy_t;
 
+/* Describes work that a device may let down; see staging/vital.h. It is
+ * embedded in the record of the work. */
+typedef struct tmsg_vital {
+    tmsg_node_t node;
+    bool listed;
+    void (*ask)(struct tmsg_vital *vital); /* outside UCX */
+} tmsg_vital_t;
+
 /* Describes a chunk: host memory that a domain has pinned. */
 typedef struct {
     tmsg_node_t node;
@@ -69,6 +77,8 @@ typedef struct {
     tmsg_chunks_t out, in;
     tmsg_timer_t timer; /* asks for the copies again while a thread sleeps */
     uint64_t wait_ns;
+    tmsg_list_t vitals;
+    tmsg_timer_t health;    /* asks the devices of `vitals` whether they work */
     unsigned told;          /* a bit for each reason that was logged */
     uint64_t unpinned;      /* chunks that the driver did not pin */
     char why_unpinned[160]; /* the driver's words for the last one */

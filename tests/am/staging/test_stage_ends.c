@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/staging/copy.h"
 #include "support/device_maps.h"
 #include "support/peers.h"
 #include "support/seeded_maps.h"
@@ -382,6 +383,140 @@ Test(stage_ends, by_a_driver_that_fails_with_checksums)
 {
     flags = TMSG_SEND_VERIFY;
     driver_fails(LINK_SHM);
+}
+
+/* A kernel has faulted: every call of the driver's fails from now on. */
+static bool faulted;
+
+#define FAULT tmsg_domain_fail(TMSG_ERR_IO, "illegal memory access (700)")
+
+static tmsg_status_t faulted_record(void *arg, tmsg_device_t device,
+                                    tmsg_stream_t stream, void **event_p)
+{
+    return faulted ? FAULT
+                   : accelerator.event_record(arg, device, stream, event_p);
+}
+
+static tmsg_status_t faulted_query(void *arg, void *event)
+{
+    return faulted ? FAULT : accelerator.event_query(arg, event);
+}
+
+/* UCX reads and writes such memory itself, as far as the library knows: nobody
+ * drives it that far. */
+static bool reaches;
+
+bool __real_tmsg_ucx_reaches(const tmsg_ucx_t *ucx, const tmsg_domain_t *domain,
+                             tmsg_device_t device, int *memory_type_p);
+bool __wrap_tmsg_ucx_reaches(const tmsg_ucx_t *ucx, const tmsg_domain_t *domain,
+                             tmsg_device_t device, int *memory_type_p);
+bool __wrap_tmsg_ucx_reaches(const tmsg_ucx_t *ucx, const tmsg_domain_t *domain,
+                             tmsg_device_t device, int *memory_type_p)
+{
+    return reaches ||
+           __real_tmsg_ucx_reaches(ucx, domain, device, memory_type_p);
+}
+
+static void open_direct(pair_t *pair, link_t link)
+{
+    tmsg_domain_t table = accelerator;
+
+    reaches = true;
+    table.event_record = faulted_record;
+    table.event_query = faulted_query;
+    must(tmsg_domain_register(&table));
+    by_ucx_alone();
+    without_reading();
+    pair_open(pair, link, DRIVE_FD, NULL, NULL);
+}
+
+/* Memory that stays the caller's: whether it is free counts. UCX has it. */
+static tmsg_request_t *send_lent(pair_t *pair, void *data)
+{
+    const int64_t shape = 2500000;
+    const tmsg_tensor_t tensor = {.data = data,
+                                  .device = device_at(1),
+                                  .dtype = {TMSG_DTYPE_UINT, 8, 1},
+                                  .ndim = 1,
+                                  .shape = &shape};
+    tmsg_map_t *map;
+    tmsg_request_t *sent;
+
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "x", &tensor, NULL));
+    sent = send_map(pair->to_a, map, TMSG_SEND_ACKED);
+    for (int i = 0; i < 100; i++) {
+        tmsg_worker_progress(pair->b.worker);
+    }
+    must_be(tmsg_request_test(sent), TMSG_IN_PROGRESS);
+    return sent;
+}
+
+Test(stage_ends, by_a_driver_that_fails_what_ucx_reads)
+{
+    tmsg_request_t *sent;
+    pair_t pair;
+    void *data;
+
+    open_direct(&pair, LINK_SHM);
+    data = device_alloc(1, 2500000, 1);
+    sent = send_lent(&pair, data);
+    faulted = true;
+    must_be(side_wait(&pair.b, sent), TMSG_ERR_IO);
+    must_say(tmsg_request_error(sent),
+             "device 1 of 'accelerator' has failed: illegal memory access");
+    tmsg_request_destroy(sent);
+    must_be(side_end_of(&pair.b, pair.to_a), TMSG_ERR_IO);
+    pair_drop(&pair);
+    device_free(data);
+    device_maps_end();
+}
+
+/* A send that was given up before hears that its memory is free. */
+Test(stage_ends, by_a_driver_that_fails_what_was_canceled)
+{
+    tmsg_request_t *sent;
+    pair_t pair;
+    void *data;
+
+    open_direct(&pair, LINK_SHM);
+    data = device_alloc(1, 2500000, 1);
+    sent = send_lent(&pair, data);
+    must_be(tmsg_request_cancel(sent), TMSG_CANCEL_PENDING);
+    faulted = true;
+    must_be(tmsg_request_wait_released(sent, PEERS_BOUND_MS),
+            TMSG_ERR_CANCELED);
+    tmsg_request_destroy(sent);
+    must_be(side_end_of(&pair.b, pair.to_a), TMSG_ERR_IO);
+    pair_drop(&pair);
+    device_free(data);
+    device_maps_end();
+}
+
+/* The sender stands still: what is asked of it never comes. */
+Test(stage_ends, by_a_driver_that_fails_what_ucx_writes)
+{
+    const device_tensor_t to[] = {{.device = 1, .bytes = 2500000}};
+    const device_tensor_t from[] = {{.device = ON_HOST, .bytes = 2500000}};
+    tmsg_message_t *message;
+    tmsg_request_t *sent;
+    tmsg_map_t *map;
+    pair_t pair;
+
+    open_direct(&pair, LINK_TCP);
+    map = device_map_empty(to, 1);
+    sent = send_map(pair.to_a, device_map(1, from, 1), TMSG_SEND_ACKED);
+    must_be(tmsg_endpoint_recv_into(pair.to_b, map, 100, &message),
+            TMSG_CANCEL_PENDING); /* UCX has it */
+    faulted = true;
+    must_be(tmsg_endpoint_recv_into(pair.to_b, map, PEERS_BOUND_MS, &message),
+            TMSG_ERR_IO);
+    must_say(tmsg_error_message(),
+             "device 1 of 'accelerator' has failed: illegal memory access");
+    tmsg_map_destroy(map);
+    tmsg_request_destroy(sent);
+    pair_drop(&pair);
+    device_maps_end();
 }
 
 /* A peer that is killed while its memory is fetched. */
