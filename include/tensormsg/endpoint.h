@@ -374,6 +374,11 @@ TMSG_API size_t tmsg_endpoint_waiting(const tmsg_endpoint_t *endpoint);
  * that memory: a receive by another map of the same bytes is not refused, and
  * would get both.
  *
+ * A device's memory is written when the work is done that its stream in `map`
+ * held before. Within timeout_ms this waits for that, too, and drives the
+ * worker meanwhile; with TIMED_OUT, or the error of a stream, the message stays
+ * where it is.
+ *
  * Errors: as tmsg_endpoint_recv(), and INVALID_PARAM (a tensor that differs,
  * two of `map` that overlap, both named; map is NULL), UNSUPPORTED (a tensor of
  * `map` that cannot be received into), BUSY (`map` is being sent, belongs to a

@@ -49,6 +49,26 @@ static void shrug(void *arg, tmsg_task_t *task)
     must(tmsg_task_reply(task, NULL, NULL));
 }
 
+/* Answers with a row that is meant four times, which is copied into any map of
+ * the caller's, and with a tensor. */
+static void rows(void *arg, tmsg_task_t *task)
+{
+    static const int64_t shape[] = {4, 100}, strides[] = {0, 1}, bytes = 70000;
+    static uint8_t row[100], data[70000];
+    const tmsg_tensor_t of_row = {
+        row, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 2, shape, strides};
+    const tmsg_tensor_t of_data = {
+        data, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 1, &bytes, NULL};
+    tmsg_map_t *map;
+
+    sample_fill(((scene_t *)arg)->seed, data, sizeof(data));
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "row", &of_row, NULL));
+    must(tmsg_map_add(map, "0", &of_data, NULL));
+    must(tmsg_task_reply(task, map, NULL));
+    tmsg_map_destroy(map);
+}
+
 /* Answers what it was opened with, twice. */
 static void twice(void *arg, tmsg_call_stream_t *stream)
 {
@@ -74,6 +94,7 @@ static void open_scene(scene_t *scene, link_t link, drive_t drive,
     must(tmsg_server_create(scene->pair.a.worker, NULL, &scene->server));
     must(tmsg_server_register(scene->server, "echo", echo, scene, NULL));
     must(tmsg_server_register(scene->server, "shrug", shrug, NULL, NULL));
+    must(tmsg_server_register(scene->server, "rows", rows, scene, NULL));
     must(tmsg_server_register_stream(scene->server, "twice", twice, scene,
                                      NULL));
     must(tmsg_server_register_stream(scene->server, "keep", keep, scene, NULL));
@@ -92,6 +113,14 @@ static void want(scene_t *scene, const device_tensor_t *tensors, size_t count)
     scene->wanted = tensors;
     scene->count = count;
     scene->seed++;
+}
+
+static const void *data_of(const tmsg_map_t *map)
+{
+    tmsg_tensor_t tensor;
+
+    must(tmsg_map_at(map, 0, NULL, &tensor));
+    return tensor.data;
 }
 
 static bool has_ended(void *arg)
@@ -170,6 +199,61 @@ Test(devices, are_received_into_memory_of_the_callers)
         tmsg_map_destroy(into);
     }
     close_scene(&scene);
+}
+
+/* A reply that is copied into a map waits for the map's stream, and others pass
+ * it: the kernel on it may wait for them. `how` 1: the client ends meanwhile.
+ */
+static void copied_behind_stream(int how)
+{
+    static const int64_t shape[] = {4, 100};
+    static uint8_t row[400];
+    const tmsg_tensor_t of_row = {
+        row, {TMSG_DEVICE_CPU, 0}, {TMSG_DTYPE_UINT, 8, 1}, 2, shape, NULL};
+    const device_tensor_t place[] = {{1, 70000, device_stream(1)}};
+    tmsg_call_t *made, *beside;
+    tmsg_map_t *into;
+    scene_t scene;
+
+    open_scene(&scene, LINK_SHM, DRIVE_POLLING, NULL);
+    into = device_map_empty(place, 1);
+    must(tmsg_map_add(into, "row", &of_row, NULL));
+    device_block(place[0].stream);
+    made = start(&scene, "rows", small, COUNT(small), into);
+    for (int i = 0; i < 3; i++) {
+        beside = start(&scene, "shrug", &small[1], 1, NULL);
+        pair_await(&scene.pair, has_ended, beside, "the call beside it");
+        must_be(tmsg_call_status(beside), TMSG_OK);
+        tmsg_call_destroy(beside);
+    }
+    must_be(tmsg_call_status(made), TMSG_IN_PROGRESS);
+    if (how == 0) {
+        device_unblock(place[0].stream);
+        pair_await(&scene.pair, has_ended, made, "the end of a call");
+        must_be(tmsg_call_status(made), TMSG_OK);
+        must_eq(device_compare(scene.seed, data_of(into), 70000), 70000);
+        tmsg_server_destroy(scene.server);
+        pair_close(&scene.pair);
+    } else {
+        tmsg_server_destroy(scene.server);
+        pair_drop(&scene.pair);
+        must_be(tmsg_call_status(made), TMSG_ERR_CANCELED);
+    }
+    tmsg_call_destroy(made);
+    tmsg_map_destroy(into);
+    device_unblock(place[0].stream);
+    devices_finish();
+    must_eq(device_held(), 0);
+    device_maps_end();
+}
+
+Test(devices, are_copied_behind_the_stream_of_the_callers)
+{
+    copied_behind_stream(0);
+}
+Test(devices, are_dropped_while_they_wait_for_the_stream_of_the_callers)
+{
+    copied_behind_stream(1);
 }
 
 /* Where the server has no such memory it sees the same on the host. */

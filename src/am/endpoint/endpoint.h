@@ -335,6 +335,7 @@ struct tmsg_endpoint {
     tmsg_endpoint_controls_t controls;
     /* messages to be pulled, linked by own_queue; at the face */
     tmsg_list_t ready;
+    tmsg_list_t awaiting; /* CALLs that wait for streams; at the face */
     tmsg_endpoint_early_t early;
 
     /* Lists subscriptions of this peer to publishers. */

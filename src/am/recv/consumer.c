@@ -147,8 +147,15 @@ tmsg_status_t tmsg_call_begin_here(tmsg_message_t *message,
 void tmsg_call_arrived(tmsg_message_t *message)
 {
     tmsg_call_in_t *call = message->call;
-    tmsg_status_t status = tmsg_posted_finish(message);
+    tmsg_status_t status = message->refusal;
 
+    if (status == TMSG_OK) {
+        status = tmsg_posted_finish(message);
+    } else {
+        tmsg_error_set(status, "%s",
+                       message->why != NULL ? message->why
+                                            : tmsg_status_name(status));
+    }
     message->call = NULL;
     if (status == TMSG_OK) {
         call->arrived(call, message);

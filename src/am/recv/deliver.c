@@ -8,6 +8,7 @@
 #include "am/endpoint/session.h"
 #include "am/recv/consumer.h"
 #include "am/recv/outcomes.h"
+#include "am/recv/posted.h"
 #include "am/recv/receive.h"
 #include "am/recv/schemas.h"
 #include "am/recv/trace.h"
@@ -101,8 +102,7 @@ static void run_handler(tmsg_due_t *due)
     }
 }
 
-/* Delivers a call or a reply, which the application's handler never sees. */
-static void run_call(tmsg_due_t *due)
+static void run_call_now(tmsg_due_t *due)
 {
     tmsg_message_t *message = TMSG_CONTAINER_OF(due, tmsg_message_t, due);
 
@@ -111,6 +111,15 @@ static void run_call(tmsg_due_t *due)
     } else {
         tmsg_call_dropped(message);
         tmsg_message_destroy(message);
+    }
+}
+
+/* Delivers a call or a reply, which the application's handler never sees. */
+static void run_call(tmsg_due_t *due)
+{
+    due->run = run_call_now;
+    if (!tmsg_posted_awaits(TMSG_CONTAINER_OF(due, tmsg_message_t, due))) {
+        run_call_now(due);
     }
 }
 

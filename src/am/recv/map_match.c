@@ -279,9 +279,9 @@ static tmsg_status_t move_tensor_across(const tmsg_map_entry_t *from,
 {
     tmsg_status_t status = check_across(from, to);
 
-    return status != TMSG_OK ? status
-                             : tmsg_stage_in_move(&to->tensor, to->stream,
-                                                  &from->tensor, from->bytes);
+    return status != TMSG_OK
+               ? status
+               : tmsg_stage_in_move(&to->tensor, &from->tensor, from->bytes);
 }
 
 /* Copies tensor `index` to its place, and makes `map` point there. The place

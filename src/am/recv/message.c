@@ -509,4 +509,5 @@ void tmsg_messages_discard(tmsg_endpoint_t *endpoint)
     while ((message = tmsg_message_unqueue(endpoint)) != NULL) {
         tmsg_message_discard(message);
     }
+    tmsg_posted_end_awaits(endpoint);
 }

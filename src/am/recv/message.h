@@ -111,6 +111,8 @@ struct tmsg_message {
     uint64_t fragments_bytes;
     /* The stage records tensors that go to devices. NULL: there are none. */
     tmsg_stage_in_t *stage;
+    /* The wait for streams of the map that it is copied into, or NULL. */
+    struct tmsg_map_await *await;
     tmsg_op_t op;
     /* The body declares these checksums, this split and this schema. */
     tmsg_body_extra_t extra;
@@ -128,7 +130,7 @@ struct tmsg_message {
     tmsg_message_t *next_in_order;
     tmsg_node_t queue; /* in the worker's fetch queue, then in its ready list */
     /* The endpoint's ready list has the message by this node, or rx_unread has
-     * a STREAM's message by it. */
+     * a STREAM's message by it; a CALL is in `awaiting` by it. */
     tmsg_node_t own_queue;
     /* A new message does not zero the fields from here on. The first seven
      * belong to the record, and stay when another message uses it. */

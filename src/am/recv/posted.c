@@ -7,6 +7,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/path/loans.h"
 #include "am/recv/deliver.h"
+#include "am/recv/map_await.h"
 #include "am/recv/map_match.h"
 #include "am/recv/message.h"
 #include "am/recv/stage_in.h"
@@ -17,6 +18,18 @@
 #include "core/tensor.h"
 #include "memory/domain.h"
 #include "serialize/checksum.h"
+
+static bool has_foreign(const tmsg_map_t *map)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        if (!tmsg_map_entry_is_on_host(&entries[i])) {
+            return true;
+        }
+    }
+    return false;
+}
 
 /* Gives the tensors of a message that `ours` has too their places there. The
  * message has no data yet, except for tensors that were placed. */
@@ -118,6 +131,64 @@ tmsg_status_t tmsg_posted_finish(tmsg_message_t *message)
     return message->posted == NULL || message->lent
                ? TMSG_OK
                : copy_into(message, message->posted);
+}
+
+static void note_failure(tmsg_message_t *message, tmsg_status_t status)
+{
+    if (status != TMSG_OK) {
+        message->refusal = status;
+        message->why = strdup(tmsg_error_message());
+    }
+}
+
+/* The message is due again, and is given to the call then. */
+static void call_streams_done(void *arg)
+{
+    tmsg_message_t *message = arg;
+    tmsg_status_t status = tmsg_map_await_end(message->await);
+
+    message->await = NULL;
+    tmsg_list_remove(&message->endpoint->face->awaiting, &message->own_queue);
+    note_failure(message, status);
+    tmsg_worker_due(message->endpoint->worker, &message->due);
+}
+
+bool tmsg_posted_awaits(tmsg_message_t *message)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    bool awaits = false;
+
+    if (message->posted == NULL || message->lent ||
+        !has_foreign(message->posted)) {
+        return false;
+    }
+    tmsg_worker_lock(endpoint->worker);
+    if (endpoint->face->handle) {
+        note_failure(message,
+                     tmsg_map_await_begin(endpoint->worker, message->map,
+                                          message->posted, call_streams_done,
+                                          message, &message->await));
+        awaits = message->await != NULL;
+    }
+    if (awaits) {
+        tmsg_list_push(&endpoint->face->awaiting, &message->own_queue);
+    }
+    tmsg_worker_unlock(endpoint->worker);
+    return awaits;
+}
+
+void tmsg_posted_end_awaits(tmsg_endpoint_t *endpoint)
+{
+    tmsg_node_t *node;
+
+    while ((node = tmsg_list_pop(&endpoint->awaiting)) != NULL) {
+        tmsg_message_t *message =
+            TMSG_CONTAINER_OF(node, tmsg_message_t, own_queue);
+
+        (void)tmsg_map_await_end(message->await);
+        message->await = NULL;
+        tmsg_worker_due(endpoint->worker, &message->due);
+    }
 }
 
 tmsg_status_t tmsg_posted_take(tmsg_message_t *message)
@@ -233,18 +304,6 @@ static tmsg_status_t check_postable(const tmsg_map_t *map)
     return tmsg_map_check_apart(map);
 }
 
-static bool has_foreign(const tmsg_map_t *map)
-{
-    const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-
-    for (size_t i = 0; i < tmsg_map_size(map); i++) {
-        if (!tmsg_map_entry_is_on_host(&entries[i])) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bool tmsg_posted_is_simple(const tmsg_message_t *message)
 {
     const tmsg_endpoint_t *endpoint = message->endpoint;
@@ -327,6 +386,77 @@ static bool is_settled(void *arg)
             tmsg_endpoint_now(endpoint)->state == TMSG_EP_ENDED);
 }
 
+typedef struct {
+    tmsg_endpoint_t *endpoint;
+    const tmsg_map_await_t *await;
+} settling_t;
+
+static bool may_settle(void *arg)
+{
+    const settling_t *settling = arg;
+
+    return is_settled(settling->endpoint) &&
+           tmsg_map_await_is_over(settling->await);
+}
+
+/* Waits for the streams of the map, if a message was here before and will be
+ * copied into it. */
+static tmsg_status_t await_map(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                               int timeout_ms)
+{
+    tmsg_worker_t *worker = endpoint->worker;
+    tmsg_map_await_t *await = NULL;
+    settling_t settling = {.endpoint = endpoint};
+    tmsg_status_t status, streams;
+
+    if (endpoint->ready.count == 0 || find_ready(endpoint, map) != NULL) {
+        return TMSG_OK;
+    }
+    status = tmsg_map_await_begin(
+        worker,
+        TMSG_CONTAINER_OF(endpoint->ready.head, tmsg_message_t, own_queue)->map,
+        map, NULL, NULL, &await);
+    if (status != TMSG_OK || await == NULL) {
+        return status;
+    }
+    settling.await = await;
+    status = tmsg_worker_until(
+        worker, may_settle, &settling, timeout_ms,
+        "the streams of the map to receive into were not done, for a "
+        "message from ",
+        endpoint->peer);
+    streams = tmsg_map_await_end(await);
+    return status == TMSG_OK ? streams : status;
+}
+
+/* Returns what is left of a time that began then. */
+static int time_left(int timeout_ms, uint64_t begun_ns)
+{
+    uint64_t past_ms;
+
+    if (timeout_ms <= 0) {
+        return timeout_ms;
+    }
+    past_ms = (tmsg_now_ns() - begun_ns) / 1000000;
+    return past_ms < (uint64_t)timeout_ms ? timeout_ms - (int)past_ms : 0;
+}
+
+/* Waits for a message, and until it may be copied into the map if it has to
+ * be. */
+static tmsg_status_t await_message(tmsg_endpoint_t *endpoint,
+                                   const tmsg_map_t *map, int timeout_ms)
+{
+    bool foreign = has_foreign(map);
+    uint64_t begun_ns = foreign ? tmsg_now_ns() : 0;
+    tmsg_status_t status =
+        tmsg_worker_until(endpoint->worker, is_settled, endpoint, timeout_ms,
+                          "no message from ", endpoint->peer);
+
+    return status == TMSG_OK && foreign
+               ? await_map(endpoint, map, time_left(timeout_ms, begun_ns))
+               : status;
+}
+
 /* Decides what the wait has come to. The map is released, or goes to a message
  * that *copy_p says is still to be copied into it. *spent_p is a map to release
  * after that. */
@@ -405,8 +535,7 @@ tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
     tmsg_endpoint_hold(endpoint);
     status = post_map(endpoint, map, &stale);
     if (status == TMSG_OK) {
-        status = tmsg_worker_until(worker, is_settled, endpoint, timeout_ms,
-                                   "no message from ", endpoint->peer);
+        status = await_message(endpoint, map, timeout_ms);
         status = settle_post(endpoint, map, status, &message, &copy, &spent);
     }
     if (copy) {

@@ -27,6 +27,15 @@ tmsg_status_t tmsg_posted_take(tmsg_message_t *message);
  * asked. No other part of this room looks for the message's memory then. */
 bool tmsg_posted_is_simple(const tmsg_message_t *message);
 
+/* Returns whether a CALL that is copied into its map has to wait for streams
+ * of the map first. If so, message->due is due again when they are done, or
+ * with message->refusal. Called once, without the lock. */
+bool tmsg_posted_awaits(tmsg_message_t *message);
+
+/* Ends such waits of a face that is given back: the messages are due. Lock
+ * held. */
+void tmsg_posted_end_awaits(tmsg_endpoint_t *endpoint);
+
 /* Without the lock: copies a whole CALL into its map, if it was not received
  * there directly. Errors: UNSUPPORTED (devices). */
 tmsg_status_t tmsg_posted_finish(tmsg_message_t *message);

@@ -2,7 +2,6 @@
 /* Brings the tensors of a message to the memory of their devices. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
@@ -417,34 +416,6 @@ void tmsg_stage_in_stop(tmsg_message_t *message)
     }
 }
 
-/* Polls until the work is done that the stream holds. */
-static tmsg_status_t await_dest_stream(const tmsg_domain_t *domain,
-                                       tmsg_device_t device,
-                                       tmsg_stream_t stream)
-{
-    static const struct timespec pause = {.tv_nsec = 20000};
-    void *event;
-    tmsg_status_t status;
-
-    if (stream.kind == TMSG_STREAM_NONE) {
-        return TMSG_OK;
-    }
-    if (domain->event_record == NULL) {
-        return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
-                              "memory of '%s' knows no streams", domain->name);
-    }
-    status = domain->event_record(domain->arg, device, stream, &event);
-    if (status != TMSG_OK) {
-        return status;
-    }
-    while ((status = domain->event_query(domain->arg, event)) ==
-           TMSG_IN_PROGRESS) {
-        nanosleep(&pause, NULL);
-    }
-    domain->event_free(domain->arg, event);
-    return status;
-}
-
 /* Copies between two domains through the host, which is the only way. */
 static tmsg_status_t move_between_domains(const tmsg_domain_t *theirs,
                                           const tmsg_domain_t *ours,
@@ -469,16 +440,15 @@ static tmsg_status_t move_between_domains(const tmsg_domain_t *theirs,
     return status;
 }
 
-tmsg_status_t tmsg_stage_in_move(const tmsg_tensor_t *to, tmsg_stream_t stream,
+tmsg_status_t tmsg_stage_in_move(const tmsg_tensor_t *to,
                                  const tmsg_tensor_t *from, uint64_t bytes)
 {
     static const tmsg_stream_t none;
     const tmsg_domain_t *ours = tmsg_domain_of(to->device);
     const tmsg_domain_t *theirs = tmsg_domain_of(from->device);
-    tmsg_status_t status = await_dest_stream(ours, to->device, stream);
 
-    if (status != TMSG_OK || bytes == 0) {
-        return status;
+    if (bytes == 0) {
+        return TMSG_OK;
     }
     if (ours == theirs) {
         return ours->copy_within(ours->arg, to->device, to->data, from->data,

@@ -100,8 +100,8 @@ void tmsg_stage_in_stop(tmsg_message_t *message);
 void tmsg_stage_in_free(tmsg_message_t *message);
 
 /* Copies a tensor that lies on one device, or the host, to another, and waits
- * until that is done. */
-tmsg_status_t tmsg_stage_in_move(const tmsg_tensor_t *to, tmsg_stream_t stream,
+ * until that is done. Both may be touched at once. */
+tmsg_status_t tmsg_stage_in_move(const tmsg_tensor_t *to,
                                  const tmsg_tensor_t *from, uint64_t bytes);
 
 #endif

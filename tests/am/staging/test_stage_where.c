@@ -456,6 +456,46 @@ Test(stage_where, is_a_map_that_is_received_into_late)
     is_posted(LINK_SHM, false, device_stream(2));
 }
 
+static bool has_one(void *endpoint)
+{
+    return tmsg_endpoint_waiting(endpoint) == 1;
+}
+
+/* Who receives into a map whose stream is not done waits no longer than it
+ * says, and the message stays. */
+Test(stage_where, is_a_map_whose_stream_is_awaited)
+{
+    const tmsg_stream_t stream = device_stream(2);
+    device_tensor_t there[COUNT];
+    tmsg_message_t *message;
+    tmsg_request_t *sent;
+    tmsg_map_t *map;
+    pair_t pair;
+
+    memcpy(there, chosen, sizeof(there));
+    there[1].stream = stream;
+    device_maps_begin();
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    map = device_map_empty(there, COUNT);
+    sent = send_from(&pair, 100, TMSG_POLICY_HOST_FALLBACK);
+    pair_await(&pair, has_one, pair.to_b, "a message");
+    device_block(stream);
+    for (int timeout_ms = 0; timeout_ms <= 20; timeout_ms += 20) {
+        must_be(tmsg_endpoint_recv_into(pair.to_b, map, timeout_ms, &message),
+                TMSG_ERR_TIMED_OUT);
+        must_say(tmsg_error_message(),
+                 "the streams of the map to receive into were not done");
+    }
+    device_unblock(stream);
+    must(tmsg_endpoint_recv_into(pair.to_b, map, PEERS_BOUND_MS, &message));
+    device_map_check(100, there, COUNT, map);
+    tmsg_message_destroy(message);
+    must(pair_finish(&pair, sent));
+    tmsg_map_destroy(map);
+    pair_close(&pair);
+    device_maps_end();
+}
+
 /* More than the receiver may ever hold: refused, not waited for. */
 Test(stage_where, is_bounded_by_what_may_be_held)
 {
