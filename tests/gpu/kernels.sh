@@ -11,7 +11,7 @@ here=$(dirname "$0")
 # All that is compiled.
 sum()
 {
-    cat "$here/cases.c" "$here/kernels.cu" "$here/kernels.h" \
+    cat "$0" "$here/cases.c" "$here/kernels.cu" "$here/kernels.h" \
         "$here"/../../include/tensormsg/*.h | cksum
 }
 
@@ -40,7 +40,9 @@ if ! "$nvcc" -c "$work/nothing.cu" -o "$work/nothing.o" > "$work/log" 2>&1; then
         "$(grep -m 1 error "$work/log" || head -1 "$work/log")"
     exit 77
 fi
-"$nvcc" -O2 -Xcompiler -Wall,-Wextra -Werror all-warnings -DTMSG_GPU_KERNELS \
+# For H100 and H200 as they are; any other's driver compiles them when it starts.
+"$nvcc" -O2 -gencode arch=compute_75,code=compute_75 \
+    -gencode arch=compute_90,code=sm_90 -Xcompiler -Wall,-Wextra -Werror all-warnings -DTMSG_GPU_KERNELS \
     -I "$here/../../include" "$here/cases.c" "$here/kernels.cu" \
     -o "$work/gpu_kernels" -L "$build" -ltensormsg -ldl \
     -Xlinker -rpath -Xlinker "$build"

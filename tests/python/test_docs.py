@@ -430,6 +430,7 @@ WAYS = [
     (r"python3 -m venv|env/bin/pip|pip download", Terminal.read),
     # bindings/commands, bindings/recording, bindings/top
     (r"python3? -m tensormsg (perf|record|replay|cut|top) ", Terminal.read),
+    (r"bash build/gpu-carry/", Terminal.read),  # gpu/all
     (r"gst-launch-1\.0 ", Terminal.read),  # embed/gstreamer
     (r"find /dev/shm ", Terminal.read),  # of all programs of the machine
 ]

@@ -1,0 +1,562 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* rate.c - how fast maps of CUDA tensors go between two processes on one GPU.
+ *
+ *   gpu_rate [unposted] [pool] [most=BYTES]
+ *
+ * unposted: the receiver takes messages as they come, in memory of the library;
+ * else it receives into tensors of its own (tmsg_endpoint_recv_into()). pool:
+ * what is sent lies in memory of a stream-ordered pool, else of cuMemAlloc().
+ * most: the longest tensor, 256 MiB by default.
+ *
+ * Prints a line for each measurement as it ends:
+ *
+ *   rate|what|bytes|GB/s|us a map|GB/s of a copy|counters
+ *
+ * what: "1 ahead" and "4 ahead" are maps of one tensor, each acknowledged, so
+ * many in flight; "latency" and "latency x8" are half of a round trip of a map
+ * of 1 tensor and of 8. The copy is the driver's, of as many bytes on that GPU,
+ * in this run. Counters are those of device tensors that grew meanwhile, at the
+ * sender. Both processes spin. TMSG_GPU_RATE_MS: how long each is measured
+ * (250), after 3 maps to get warm. TMSG_GPU_WAIT_S bounds each wait (60). */
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <tensormsg/tensormsg.h>
+
+#define MIB (1ull << 20)
+#define MOST_AHEAD 4
+#define MOST_TENSORS 8
+#define WARM 3
+#define NO_GPU 3
+
+static const tmsg_stream_t none;
+static const tmsg_device_t gpu = {TMSG_DEVICE_CUDA, 0};
+static const tmsg_domain_t *cuda;
+static bool unposted, pool;
+static int bound_ms;
+
+static void check(tmsg_status_t status, const char *what)
+{
+    if (status != TMSG_OK) {
+        fprintf(stderr, "%s: %s: %s\n", what, tmsg_status_name(status),
+                tmsg_error_message());
+        exit(1);
+    }
+}
+
+#define CHECK(call) check((call), #call)
+
+static void expect(bool condition, const char *what)
+{
+    if (!condition) {
+        fprintf(stderr, "not as it should be: %s\n", what);
+        exit(1);
+    }
+}
+
+#define EXPECT(condition) expect((condition), #condition)
+
+static double seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static int number_of(const char *name, int standard)
+{
+    const char *set = getenv(name);
+
+    return set == NULL ? standard : atoi(set);
+}
+
+/* ---- memory */
+
+/* The driver, as an application has it. */
+static struct {
+    int (*retain)(void **context, int device);
+    int (*push)(void *context);
+    int (*pop)(void **context);
+    int (*alloc)(uint64_t *address, size_t bytes);
+    int (*alloc_async)(uint64_t *address, size_t bytes, void *stream);
+    int (*wait)(void *stream);
+    int (*free)(uint64_t address);
+    void *context;
+} driver;
+
+static void find(void *library, const char *name, void *function)
+{
+    void *found = dlsym(library, name);
+
+    expect(found != NULL, name);
+    memcpy(function, &found, sizeof(found));
+}
+
+static void open_driver(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+
+    EXPECT(library != NULL);
+    find(library, "cuDevicePrimaryCtxRetain", &driver.retain);
+    find(library, "cuCtxPushCurrent_v2", &driver.push);
+    find(library, "cuCtxPopCurrent_v2", &driver.pop);
+    find(library, "cuMemAlloc_v2", &driver.alloc);
+    find(library, "cuMemFree_v2", &driver.free);
+    if (pool) {
+        find(library, "cuMemAllocAsync", &driver.alloc_async);
+        find(library, "cuStreamSynchronize", &driver.wait);
+    }
+    CHECK(tmsg_domain_use(gpu));
+    CHECK(tmsg_domain_find(gpu, &cuda));
+    EXPECT(driver.retain(&driver.context, 0) == 0);
+}
+
+/* cudaMalloc()'s memory, or cudaMallocAsync()'s. */
+static void *gpu_alloc(uint64_t bytes)
+{
+    uint64_t address = 0;
+    void *context;
+
+    EXPECT(driver.push(driver.context) == 0);
+    if (pool) {
+        EXPECT(driver.alloc_async(&address, bytes, NULL) == 0);
+        EXPECT(driver.wait(NULL) == 0);
+    } else {
+        EXPECT(driver.alloc(&address, bytes) == 0);
+    }
+    EXPECT(driver.pop(&context) == 0);
+    return (void *)(uintptr_t)address;
+}
+
+static void gpu_free(void *data)
+{
+    void *context;
+
+    EXPECT(driver.push(driver.context) == 0);
+    EXPECT(driver.free((uint64_t)(uintptr_t)data) == 0);
+    EXPECT(driver.pop(&context) == 0);
+}
+
+/* The first and the last MiB are looked at. */
+static void edges(const tmsg_tensor_t *tensor, bool fill)
+{
+    uint64_t bytes, length, at[2];
+    uint8_t *host, *wanted;
+
+    CHECK(tmsg_tensor_bytes(tensor, &bytes));
+    length = bytes < MIB ? bytes : MIB;
+    at[0] = 0;
+    at[1] = bytes - length;
+    host = malloc(length);
+    wanted = malloc(length);
+    EXPECT(host != NULL && wanted != NULL);
+    for (int i = 0; i < 2; i++) {
+        uint8_t *there = (uint8_t *)tensor->data + at[i];
+
+        for (uint64_t k = 0; k < length; k++) {
+            wanted[k] = (uint8_t)((at[i] + k) * 7 + (at[i] + k) / 251);
+        }
+        if (fill) {
+            CHECK(cuda->copy_in(cuda->arg, gpu, there, wanted, length, none));
+        } else {
+            CHECK(cuda->copy_out(cuda->arg, gpu, host, there, length, none));
+            expect(memcmp(host, wanted, length) == 0, "holds what was sent");
+        }
+    }
+    free(host);
+    free(wanted);
+}
+
+/* ---- what is measured */
+
+typedef struct {
+    const char *name;
+    uint64_t bytes; /* of each tensor */
+    unsigned tensors, ahead, rounds;
+    bool back; /* each map is answered by one */
+} job_t;
+
+static tmsg_map_t *make_map(const job_t *job)
+{
+    const int64_t shape = (int64_t)job->bytes;
+    tmsg_tensor_t tensor = {.device = gpu,
+                            .dtype = {TMSG_DTYPE_UINT, 8, 1},
+                            .ndim = 1,
+                            .shape = &shape};
+    tmsg_map_t *map;
+    char name[20];
+
+    CHECK(tmsg_map_create(&map));
+    for (unsigned i = 0; i < job->tensors; i++) {
+        tmsg_map_add_params_t params = {
+            .field_mask = TMSG_MAP_ADD_PARAM_RELEASE, .release = gpu_free};
+
+        tensor.data = gpu_alloc(job->bytes);
+        params.release_arg = tensor.data;
+        edges(&tensor, true);
+        snprintf(name, sizeof(name), "x%u", i);
+        CHECK(tmsg_map_add(map, name, &tensor, &params));
+    }
+    return map;
+}
+
+/* One process. */
+typedef struct {
+    tmsg_context_t *context;
+    tmsg_worker_t *worker;
+    tmsg_endpoint_t *endpoint;
+    tmsg_map_t *out, *in; /* of the job */
+    int from, to;         /* pipes */
+} side_t;
+
+static void take(side_t *side, bool look)
+{
+    tmsg_message_t *message;
+    tmsg_tensor_t tensor;
+
+    if (unposted) {
+        CHECK(tmsg_endpoint_recv(side->endpoint, bound_ms, &message));
+    } else {
+        CHECK(tmsg_endpoint_recv_into(side->endpoint, side->in, bound_ms,
+                                      &message));
+    }
+    if (look) {
+        CHECK(tmsg_map_find(tmsg_message_map(message), "x0", &tensor));
+        EXPECT(tensor.device.type == TMSG_DEVICE_CUDA);
+        edges(&tensor, false);
+    }
+    tmsg_message_destroy(message);
+}
+
+static tmsg_request_t *post(side_t *side, uint32_t flags)
+{
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_POLICY |
+                                                     TMSG_SEND_PARAM_FLAGS,
+                                       .flags = flags,
+                                       .policy = TMSG_POLICY_STRICT};
+    tmsg_request_t *request;
+
+    CHECK(tmsg_endpoint_send(side->endpoint, side->out, &params, &request));
+    return request;
+}
+
+static void finish(tmsg_request_t *request)
+{
+    tmsg_status_t status = tmsg_request_wait(request, bound_ms);
+
+    if (status != TMSG_OK) {
+        fprintf(stderr, "request: %s: %s\n", tmsg_status_name(status),
+                tmsg_request_error(request));
+        exit(1);
+    }
+    tmsg_request_destroy(request);
+}
+
+/* The sender's part; the seconds of a map. */
+static double send_all(side_t *side, const job_t *job)
+{
+    tmsg_request_t *requests[MOST_AHEAD] = {NULL};
+    double began = seconds();
+
+    for (unsigned i = 0; i < job->rounds + job->ahead; i++) {
+        tmsg_request_t **place = &requests[i % job->ahead];
+
+        if (*place != NULL) {
+            finish(*place);
+            *place = NULL;
+        }
+        if (i < job->rounds) {
+            *place = post(side, job->back ? 0 : TMSG_SEND_ACKED);
+            if (job->back) {
+                take(side, false);
+            }
+        }
+    }
+    return (seconds() - began) / job->rounds;
+}
+
+static void take_all(side_t *side, const job_t *job)
+{
+    for (unsigned i = 0; i < job->rounds; i++) {
+        take(side, i == 0);
+        if (job->back) {
+            finish(post(side, 0));
+        }
+    }
+}
+
+/* The other side is told, and has its memory. */
+static void agree(side_t *side, const job_t *job)
+{
+    char ready;
+
+    EXPECT(write(side->to, job, sizeof(*job)) == (ssize_t)sizeof(*job));
+    EXPECT(read(side->from, &ready, 1) == 1);
+}
+
+static double copy_alone(uint64_t bytes, double limit)
+{
+    void *from = gpu_alloc(bytes), *to = gpu_alloc(bytes);
+    double began = 0, now = 0;
+    unsigned rounds = 0;
+
+    for (int warm = 0; warm < 2 || now - began < limit; rounds++) {
+        CHECK(cuda->copy_within(cuda->arg, gpu, to, from, bytes, none));
+        now = seconds();
+        if (warm < 2) {
+            warm++;
+            rounds = 0;
+            began = now;
+        }
+    }
+    gpu_free(from);
+    gpu_free(to);
+    return rounds <= 1
+               ? 0
+               : (double)(rounds - 1) * (double)bytes / (now - began) / 1e9;
+}
+
+/* ---- counters */
+
+#define COUNTERS 32
+
+typedef struct {
+    char name[40];
+    unsigned long long value;
+} counter_t;
+
+/* Those of the object "device_tensors". */
+static unsigned read_counters(side_t *side, counter_t *counters)
+{
+    unsigned count = 0;
+    char *json, *at, *end;
+
+    CHECK(tmsg_endpoint_describe(side->endpoint, &json));
+    at = strstr(json, "\"device_tensors\"");
+    EXPECT(at != NULL);
+    at = strchr(at, '{');
+    EXPECT(at != NULL);
+    end = at + strcspn(at, "}");
+    while (count < COUNTERS && (at = strchr(at, '"')) != NULL && at < end) {
+        if (sscanf(at, "\"%39[^\"]\": %llu", counters[count].name,
+                   &counters[count].value) == 2) {
+            count++;
+        }
+        at = strchr(at, ':');
+    }
+    tmsg_string_free(json);
+    return count;
+}
+
+static void print_grown(const counter_t *before, const counter_t *after,
+                        unsigned count)
+{
+    const char *between = "";
+
+    for (unsigned i = 0; i < count; i++) {
+        if (after[i].value > before[i].value &&
+            strstr(after[i].name, "_bytes") == NULL) {
+            printf("%s%s", between, after[i].name);
+            between = " ";
+        }
+    }
+    printf("\n");
+}
+
+/* ---- both sides */
+
+static void measure(side_t *side, job_t job)
+{
+    const double limit = number_of("TMSG_GPU_RATE_MS", 250) / 1e3;
+    counter_t before[COUNTERS], after[COUNTERS];
+    char copy[20] = "-";
+    unsigned count;
+    double time;
+
+    side->out = make_map(&job);
+    side->in = job.back ? make_map(&job) : NULL;
+    count = read_counters(side, before);
+    job.rounds = WARM;
+    agree(side, &job);
+    time = send_all(side, &job);
+    job.rounds = (unsigned)(limit / time);
+    job.rounds = job.rounds < 2 ? 2 : job.rounds > 5000 ? 5000 : job.rounds;
+    agree(side, &job);
+    time = send_all(side, &job);
+    if (read_counters(side, after) != count) {
+        count = 0;
+    }
+    tmsg_map_destroy(side->out);
+    tmsg_map_destroy(side->in);
+    if (!job.back) {
+        snprintf(copy, sizeof(copy), "%.2f", copy_alone(job.bytes, limit / 5));
+    }
+    time /= job.back ? 2 : 1;
+    printf("rate|%s|%llu|%.3f|%.2f|%s|", job.name,
+           (unsigned long long)job.bytes,
+           (double)job.bytes * job.tensors / time / 1e9, time * 1e6, copy);
+    print_grown(before, after, count);
+}
+
+static void open_side(side_t *side)
+{
+    const tmsg_worker_params_t params = {
+        .field_mask = TMSG_WORKER_PARAM_SPIN_US, .spin_us = 1000};
+
+    open_driver();
+    CHECK(tmsg_context_create(NULL, &side->context));
+    CHECK(tmsg_worker_create(side->context, &params, &side->worker));
+}
+
+static void close_side(side_t *side)
+{
+    tmsg_endpoint_destroy(side->endpoint);
+    tmsg_worker_destroy(side->worker);
+    tmsg_context_destroy(side->context);
+}
+
+static void accepted(void *arg, tmsg_endpoint_t *endpoint)
+{
+    ((side_t *)arg)->endpoint = endpoint;
+}
+
+static void receiver(side_t *side)
+{
+    const tmsg_listener_params_t params = {.field_mask =
+                                               TMSG_LISTENER_PARAM_ON_ACCEPT,
+                                           .on_accept = accepted,
+                                           .on_accept_arg = side};
+    tmsg_listener_t *listener;
+    char url[200] = "";
+    job_t job;
+
+    pool = false; /* it is the sender's memory that may be of one */
+    open_side(side);
+    CHECK(tmsg_listener_create(side->worker, "tcp://127.0.0.1:0", &params,
+                               &listener));
+    snprintf(url, sizeof(url), "%s", tmsg_listener_url(listener));
+    EXPECT(write(side->to, url, sizeof(url)) == (ssize_t)sizeof(url));
+    while (side->endpoint == NULL) {
+        tmsg_worker_progress(side->worker);
+    }
+    while (read(side->from, &job, sizeof(job)) == (ssize_t)sizeof(job)) {
+        side->in = make_map(&job);
+        side->out = job.back ? make_map(&job) : NULL;
+        EXPECT(write(side->to, "", 1) == 1);
+        take_all(side, &job);
+        tmsg_map_destroy(side->in);
+        tmsg_map_destroy(side->out);
+    }
+    close_side(side);
+}
+
+static void sender(side_t *side, uint64_t most)
+{
+    static const uint64_t sizes[] = {64,       4096,     64 << 10, MIB,
+                                     16 * MIB, 64 * MIB, 256 * MIB};
+    static const job_t latencies[] = {{"latency", 64, 1, 1, 0, true},
+                                      {"latency x8", 64, 8, 1, 0, true},
+                                      {"latency", 4096, 1, 1, 0, true},
+                                      {"latency", 64 << 10, 1, 1, 0, true},
+                                      {"latency", MIB, 1, 1, 0, true}};
+    tmsg_request_t *ready;
+    char url[200];
+
+    EXPECT(read(side->from, url, sizeof(url)) == (ssize_t)sizeof(url));
+    open_side(side);
+    CHECK(tmsg_endpoint_connect(side->worker, url, NULL, &side->endpoint));
+    CHECK(tmsg_endpoint_ready(side->endpoint, &ready));
+    finish(ready);
+    for (size_t i = 0; i < sizeof(latencies) / sizeof(latencies[0]); i++) {
+        measure(side, latencies[i]);
+    }
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        if (sizes[i] <= most) {
+            measure(side, (job_t){"1 ahead", sizes[i], 1, 1, 0, false});
+            measure(side, (job_t){"4 ahead", sizes[i], 1, 4, 0, false});
+        }
+    }
+    close(side->to); /* it was the last */
+    close_side(side);
+}
+
+/* In a process of its own: who forks after cuInit() has no CUDA. */
+static bool has_gpu(void)
+{
+    int status;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        if (tmsg_domain_use(gpu) != TMSG_OK) {
+            printf("no GPU can be used: %s\n", tmsg_error_message());
+            fflush(stdout);
+            _exit(NO_GPU);
+        }
+        _exit(0);
+    }
+    return waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+int main(int count, char **words)
+{
+    uint64_t most = 256 * MIB;
+    int there[2], back[2], status, code = 0;
+    pid_t pids[2];
+
+    for (int i = 1; i < count; i++) {
+        if (strncmp(words[i], "most=", 5) == 0) {
+            most = strtoull(words[i] + 5, NULL, 0);
+        } else if (strcmp(words[i], "unposted") == 0) {
+            unposted = true;
+        } else if (strcmp(words[i], "pool") == 0) {
+            pool = true;
+        } else {
+            fprintf(stderr, "gpu_rate [unposted] [pool] [most=BYTES]\n");
+            return 2;
+        }
+    }
+    bound_ms = 1000 * number_of("TMSG_GPU_WAIT_S", 60);
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a time limit loses no line */
+    signal(SIGPIPE, SIG_IGN);
+    if (!has_gpu()) {
+        return NO_GPU;
+    }
+    EXPECT(pipe(there) == 0 && pipe(back) == 0);
+    for (int i = 0; i < 2; i++) {
+        side_t side = {.from = i == 0 ? back[0] : there[0],
+                       .to = i == 0 ? there[1] : back[1]};
+
+        pids[i] = fork();
+        EXPECT(pids[i] >= 0);
+        if (pids[i] == 0) {
+            close(i == 0 ? back[1] : there[1]);
+            close(i == 0 ? there[0] : back[0]);
+            if (i == 0) {
+                receiver(&side);
+            } else {
+                sender(&side, most);
+            }
+            exit(0);
+        }
+    }
+    close(there[0]);
+    close(there[1]);
+    close(back[0]);
+    close(back[1]);
+    while (wait(&status) > 0) {
+        if (status != 0 && code == 0) { /* the other would wait for it */
+            code = 1;
+            kill(pids[0], SIGKILL);
+            kill(pids[1], SIGKILL);
+        }
+    }
+    return code;
+}
