@@ -76,9 +76,12 @@ int tmsg_cuda_wait(const tmsg_cuda_functions_t *fn, void *stream);
 tmsg_status_t tmsg_cuda_leave(const tmsg_cuda_scope_t *scope, int result,
                               const char *call);
 
-/* Tells whether the device has memory pools. If it has, the domain allocates
- * from them. */
-bool tmsg_cuda_has_pools(const tmsg_cuda_scope_t *scope);
+/* Bytes that the domain's own pool of a device keeps though they are free. */
+#define TMSG_CUDA_POOL_BYTES (256ULL << 20)
+
+/* Tells whether the device has memory pools. *pool_p is the one that the domain
+ * allocates from, or NULL: the device's default pool. */
+bool tmsg_cuda_has_pools(const tmsg_cuda_scope_t *scope, void **pool_p);
 
 /* Tells whether the scope's stream is the domain's own stream for copies on
  * that device. */
@@ -88,9 +91,11 @@ tmsg_status_t tmsg_cuda_use(void *arg, tmsg_device_t device);
 tmsg_status_t tmsg_cuda_identify(void *arg, tmsg_device_t device,
                                  tmsg_device_identity_t *identity_p);
 
-/* These functions of tmsg_domain_cuda are in cuda_memory.c. */
+/* This function of tmsg_domain_cuda is in cuda_memory.c. */
 tmsg_status_t tmsg_cuda_classify(void *arg, const void *data,
                                  tmsg_memory_t *memory_p);
+
+/* These functions of tmsg_domain_cuda are in cuda_alloc.c. */
 tmsg_status_t tmsg_cuda_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
                               uint64_t alignment, tmsg_stream_t stream,
                               void **data_p);

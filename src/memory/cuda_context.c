@@ -11,11 +11,15 @@
 #define MEMORY_POOLS_SUPPORTED 115 /* a CUdevice_attribute */
 #define LAST_DEFAULT_STREAM 2      /* 1: legacy, 2: per thread */
 #define RELAXED 2                  /* CU_STREAM_CAPTURE_MODE_RELAXED */
+#define PINNED 1                   /* CU_MEM_ALLOCATION_TYPE_PINNED */
+#define ON_DEVICE 1                /* CU_MEM_LOCATION_TYPE_DEVICE */
+#define RELEASE_THRESHOLD 4        /* a CUmemPool_attribute */
 
 typedef struct {
     bool named; /* tmsg_domain_use() has named the device */
     bool asked; /* `pools` is known, and does not change any more */
     bool pools;
+    void *pool; /* the domain's own; NULL: the device's default pool */
     int handle;
     void *primary; /* the retained primary context, or NULL */
     void *streams[TMSG_CUDA_OWN_STREAMS];
@@ -402,13 +406,37 @@ tmsg_status_t tmsg_cuda_leave(const tmsg_cuda_scope_t *scope, int result,
     return tmsg_cuda_check(tmsg_cuda_driver(), result, call);
 }
 
+/* Makes a pool of the domain's own. A pool returns memory that is free to the
+ * driver with each wait for a stream, beyond a threshold that is 0 in the
+ * device's default pool, which the application may set as it likes. Without a
+ * pool of its own the domain uses that one. */
+static void make_pool(const tmsg_cuda_functions_t *fn, device_t *device)
+{
+    const tmsg_cu_pool_t made = {
+        .type = PINNED, .place = ON_DEVICE, .device = device->handle};
+    uint64_t kept = TMSG_CUDA_POOL_BYTES;
+    void *pool = NULL;
+
+    if (fn->cuMemPoolCreate == NULL || fn->cuMemPoolSetAttribute == NULL ||
+        fn->cuMemPoolDestroy == NULL || fn->cuMemAllocFromPoolAsync == NULL) {
+        return;
+    }
+    (void)fn->cuMemPoolCreate(&pool, &made);
+    if (pool != NULL && fn->cuMemPoolSetAttribute(pool, RELEASE_THRESHOLD,
+                                                  &kept) != TMSG_CU_SUCCESS) {
+        fn->cuMemPoolDestroy(pool);
+        pool = NULL;
+    }
+    device->pool = pool;
+}
+
 /* Memory from a pool must be freed to a pool. So the first answer about a
  * device holds until the end. */
-bool tmsg_cuda_has_pools(const tmsg_cuda_scope_t *scope)
+bool tmsg_cuda_has_pools(const tmsg_cuda_scope_t *scope, void **pool_p)
 {
     const tmsg_cuda_functions_t *fn = scope->fn;
     device_t *device = &devices[scope->device];
-    int handle, pools = 0;
+    int pools = 0;
     bool answer;
 
     if (fn->cuMemAllocAsync == NULL || fn->cuMemFreeAsync == NULL) {
@@ -418,12 +446,17 @@ bool tmsg_cuda_has_pools(const tmsg_cuda_scope_t *scope)
     if (!device->asked) {
         device->asked = true;
         device->pools =
-            fn->cuDeviceGet(&handle, scope->device) == TMSG_CU_SUCCESS &&
-            fn->cuDeviceGetAttribute(&pools, MEMORY_POOLS_SUPPORTED, handle) ==
+            fn->cuDeviceGet(&device->handle, scope->device) ==
                 TMSG_CU_SUCCESS &&
+            fn->cuDeviceGetAttribute(&pools, MEMORY_POOLS_SUPPORTED,
+                                     device->handle) == TMSG_CU_SUCCESS &&
             pools != 0;
+        if (device->pools) {
+            make_pool(fn, device);
+        }
     }
     answer = device->pools;
+    *pool_p = device->pool;
     pthread_mutex_unlock(&lock);
     return answer;
 }
@@ -514,6 +547,11 @@ void tmsg_cuda_forget(void)
     for (int i = 0; i < TMSG_CUDA_DEVICES; i++) {
         device_t *device = &devices[i];
 
+        if (device->pool != NULL) {
+            fn->cuMemPoolDestroy(device->pool);
+        }
+        device->pool = NULL;
+        device->asked = false;
         if (device->primary == NULL) {
             continue;
         }

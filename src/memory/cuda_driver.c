@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/error.h"
 #include "memory/domain.h"
@@ -19,6 +20,7 @@
 typedef struct {
     int (*cuGetProcAddress)(const char *name, tmsg_symbol_fn *found,
                             int version, uint64_t flags, int *why);
+    void *library;
 } lookup_t;
 
 static tmsg_symbol_fn raw_get_proc_address;
@@ -89,6 +91,10 @@ static const tmsg_symbol_t symbols[] = {
     NEEDED(cuMemFree, SYMBOL("cuMemFree_v2", 3020)),
     OPTIONAL(cuMemAllocAsync, SYMBOL("cuMemAllocAsync", 11020)),
     OPTIONAL(cuMemFreeAsync, SYMBOL("cuMemFreeAsync", 11020)),
+    OPTIONAL(cuMemAllocFromPoolAsync, SYMBOL("cuMemAllocFromPoolAsync", 11020)),
+    OPTIONAL(cuMemPoolCreate, SYMBOL("cuMemPoolCreate", 11020)),
+    OPTIONAL(cuMemPoolSetAttribute, SYMBOL("cuMemPoolSetAttribute", 11020)),
+    OPTIONAL(cuMemPoolDestroy, SYMBOL("cuMemPoolDestroy", 11020)),
     NEEDED(cuMemHostRegister, SYMBOL("cuMemHostRegister_v2", 6050)),
     NEEDED(cuMemHostUnregister, SYMBOL("cuMemHostUnregister", 4000)),
     NEEDED(cuMemcpyHtoDAsync, SYMBOL("cuMemcpyHtoDAsync_v2", 3020)),
@@ -108,16 +114,30 @@ static const tmsg_symbol_t symbols[] = {
     NEEDED(cuEventQuery, SYMBOL("cuEventQuery", 2000)),
 };
 
+/* Tells whether UCX patches that function to hear of memory that comes and
+ * goes. It patches the symbol that the library exports. */
+static bool is_watched(const tmsg_symbol_t *symbol)
+{
+    return strncmp(symbol->name, "cuMemAlloc", strlen("cuMemAlloc")) == 0 ||
+           strncmp(symbol->name, "cuMemFree", strlen("cuMemFree")) == 0;
+}
+
 static tmsg_symbol_fn get_proc_address(void *arg, const tmsg_symbol_t *symbol,
                                        const tmsg_symbol_version_t *version)
 {
     const lookup_t *lookup = arg;
-    tmsg_symbol_fn found = NULL;
+    tmsg_symbol_fn found = NULL, exported;
     int why;
     int result = lookup->cuGetProcAddress(
         symbol->name, &found, version->version, LEGACY_STREAM, &why);
 
-    return result == TMSG_CU_SUCCESS ? found : NULL;
+    if (result != TMSG_CU_SUCCESS) {
+        return NULL;
+    }
+    exported = is_watched(symbol)
+                   ? tmsg_symbols_dlsym(lookup->library, symbol, version)
+                   : NULL;
+    return exported == NULL ? found : exported;
 }
 
 const char *tmsg_cuda_outcome_name(tmsg_cuda_outcome_t outcome)
@@ -261,6 +281,7 @@ void tmsg_cuda_driver_open(tmsg_cuda_driver_t *driver, const char *path)
     }
     tmsg_symbols_fill(lookups, sizeof(lookups) / sizeof(lookups[0]),
                       tmsg_symbols_dlsym, library, &lookup);
+    lookup.library = library;
     missing = tmsg_symbols_fill(
         symbols, sizeof(symbols) / sizeof(symbols[0]),
         lookup.cuGetProcAddress != NULL ? get_proc_address : tmsg_symbols_dlsym,

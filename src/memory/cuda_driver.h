@@ -44,6 +44,17 @@ typedef struct {
     unsigned char bytes[16];
 } tmsg_cu_uuid_t;
 
+/* CUmemPoolProps: what a pool is of. */
+typedef struct {
+    int type;         /* CUmemAllocationType */
+    int handle_types; /* 0: nobody else can have its memory */
+    int place;        /* CUmemLocationType */
+    int device;
+    void *security; /* Windows has a use for it */
+    size_t most;    /* 0: as the driver has it */
+    unsigned char reserved[56];
+} tmsg_cu_pool_t;
+
 /* Holds the driver's functions under their names in NVIDIA's reference.
  * CUcontext, CUstream, CUevent and CUmemoryPool are pointers; CUdevice is an
  * int. Functions marked "optional" are NULL if the driver lacks them. The first
@@ -81,6 +92,13 @@ typedef struct {
                            void *stream); /* optional */
     int (*cuMemFreeAsync)(tmsg_cu_address_t address,
                           void *stream); /* optional */
+    int (*cuMemAllocFromPoolAsync)(tmsg_cu_address_t *address, size_t bytes,
+                                   void *pool, void *stream); /* optional */
+    int (*cuMemPoolCreate)(void **pool,
+                           const tmsg_cu_pool_t *made); /* optional */
+    int (*cuMemPoolSetAttribute)(void *pool, int attribute,
+                                 void *value); /* optional */
+    int (*cuMemPoolDestroy)(void *pool);       /* optional */
     int (*cuMemHostRegister)(void *data, size_t bytes, unsigned flags);
     int (*cuMemHostUnregister)(void *data);
 

@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "core/device.h"
+#include "memory/domain.h"
 
-#define SLACK 4096 /* limit of a block: twice the request plus SLACK */
+#define SLACK 4096     /* limit of a block: twice the request plus SLACK */
+#define SETTLE_MS 1000 /* the process may be about to end, and the driver */
 
 void tmsg_device_pool_init(tmsg_device_pool_t *pool, uint64_t most)
 {
@@ -26,8 +28,17 @@ static tmsg_device_block_t remove_device_block(tmsg_device_pool_t *pool,
     return block;
 }
 
-static void free_block(const tmsg_device_block_t *block)
+static void forget_event(tmsg_device_block_t *block)
 {
+    if (block->event != NULL) {
+        block->domain->event_free(block->domain->arg, block->event);
+        block->event = NULL;
+    }
+}
+
+static void free_block(tmsg_device_block_t *block)
+{
+    forget_event(block);
     block->domain->free(block->domain->arg, block->device, block->data,
                         block->capacity, block->stream);
 }
@@ -39,7 +50,24 @@ void tmsg_device_pool_free(tmsg_device_pool_t *pool)
 
         free_block(&block);
     }
+    (void)tmsg_cuda_settle(SETTLE_MS);
     pthread_mutex_destroy(&pool->lock);
+}
+
+/* Returns whether a block of that stream is like one of none. */
+static bool has_no_order(const tmsg_device_block_t *block)
+{
+    return block->stream.kind == TMSG_STREAM_NONE ||
+           (block->domain == &tmsg_domain_cuda && tmsg_cuda_shares());
+}
+
+/* Returns whether the work is done that used a kept block. A stream that failed
+ * does no more. */
+static bool is_done(const tmsg_device_block_t *block)
+{
+    return block->event == NULL ||
+           block->domain->event_query(block->domain->arg, block->event) !=
+               TMSG_IN_PROGRESS;
 }
 
 static bool device_block_fits(const tmsg_device_block_t *block,
@@ -47,27 +75,40 @@ static bool device_block_fits(const tmsg_device_block_t *block,
 {
     return block->domain == wanted->domain &&
            tmsg_device_is(block->device, wanted->device) &&
-           block->capacity >= bytes && block->capacity - bytes <= bytes + SLACK;
+           block->capacity >= bytes &&
+           block->capacity - bytes <= bytes + SLACK && is_done(block);
+}
+
+static bool take_kept(tmsg_device_pool_t *pool, uint64_t bytes,
+                      tmsg_device_block_t *block_p)
+{
+    tmsg_device_block_t block;
+    bool found = false;
+
+    pthread_mutex_lock(&pool->lock);
+    for (size_t i = pool->count; i-- > 0 && !found;) {
+        found = device_block_fits(&pool->blocks[i], block_p, bytes);
+        if (found) {
+            block = remove_device_block(pool, i);
+        }
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (found) {
+        forget_event(&block);
+        block.stream = block_p->stream;
+        *block_p = block;
+    }
+    return found;
 }
 
 tmsg_status_t tmsg_device_pool_take(tmsg_device_pool_t *pool, uint64_t bytes,
                                     tmsg_device_block_t *block_p)
 {
     const tmsg_domain_t *domain = block_p->domain;
-    bool found = false;
     tmsg_status_t status;
 
-    if (block_p->stream.kind == TMSG_STREAM_NONE) {
-        pthread_mutex_lock(&pool->lock);
-        for (size_t i = pool->count; i-- > 0 && !found;) {
-            found = device_block_fits(&pool->blocks[i], block_p, bytes);
-            if (found) {
-                *block_p = remove_device_block(pool, i);
-            }
-        }
-        pthread_mutex_unlock(&pool->lock);
-    }
-    if (found) {
+    block_p->event = NULL;
+    if (has_no_order(block_p) && take_kept(pool, bytes, block_p)) {
         return TMSG_OK;
     }
     status = domain->alloc(domain->arg, block_p->device, bytes,
@@ -79,12 +120,25 @@ tmsg_status_t tmsg_device_pool_take(tmsg_device_pool_t *pool, uint64_t bytes,
     return status;
 }
 
+/* Returns whether the block can be kept. One whose stream cannot be asked is
+ * freed. */
+static bool prepare_to_keep(const tmsg_device_pool_t *pool,
+                            tmsg_device_block_t *block)
+{
+    if (!has_no_order(block) || block->capacity > pool->most) {
+        return false;
+    }
+    return block->stream.kind == TMSG_STREAM_NONE ||
+           block->domain->event_record(block->domain->arg, block->device,
+                                       block->stream, &block->event) == TMSG_OK;
+}
+
 void tmsg_device_pool_give(tmsg_device_pool_t *pool, tmsg_device_block_t block)
 {
     tmsg_device_block_t spare[TMSG_DEVICE_POOL_BLOCKS + 1];
     size_t spares = 0;
 
-    if (block.stream.kind != TMSG_STREAM_NONE || block.capacity > pool->most) {
+    if (!prepare_to_keep(pool, &block)) {
         free_block(&block);
         return;
     }

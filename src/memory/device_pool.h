@@ -8,16 +8,16 @@
 
 #include <tensormsg/domain.h>
 
-#define TMSG_DEVICE_POOL_BLOCKS 8
+#define TMSG_DEVICE_POOL_BLOCKS 64
 #define TMSG_DEVICE_POOL_ALIGNMENT 64
 
 typedef struct {
     const tmsg_domain_t *domain;
     tmsg_device_t device;
-    tmsg_stream_t stream; /* stream of the allocation; only blocks of
-                           * TMSG_STREAM_NONE are kept */
+    tmsg_stream_t stream; /* stream of the allocation */
     void *data;
     uint64_t capacity;
+    void *event; /* of a kept block: what its stream held; NULL: nothing */
 } tmsg_device_block_t;
 
 typedef struct {
@@ -34,13 +34,16 @@ void tmsg_device_pool_free(tmsg_device_pool_t *pool);
 
 /* Takes a kept block or allocates one. The caller sets domain, device and
  * stream of *block_p; this function fills in the rest. Any thread may call it.
- * Errors: those of the domain. */
+ * Errors: those of the domain.
+ *
+ * A block that is allocated in the order of a stream is not kept, but for
+ * CUDA's where blocks are shared (tmsg_cuda_shares()): these have no order, and
+ * are taken again when the stream's work is done. */
 tmsg_status_t tmsg_device_pool_take(tmsg_device_pool_t *pool, uint64_t bytes,
                                     tmsg_device_block_t *block_p);
 
 /* Gives a block back, from any thread. The pool keeps it, and frees the oldest
- * blocks beyond its limits. A block larger than `most`, or of a stream, is
- * freed. */
+ * blocks beyond its limits. A block larger than `most` is freed. */
 void tmsg_device_pool_give(tmsg_device_pool_t *pool, tmsg_device_block_t block);
 
 #endif

@@ -23,6 +23,14 @@ bool tmsg_cuda_is_loaded(void);
 /* Calls `call` while a CUDA context is current on this thread, if a device is
  * in use. It is for a library that asks the driver and makes none current. */
 void tmsg_cuda_within(void (*call)(void *arg), void *arg);
+/* Has the library allocate CUDA memory that other processes can map from here
+ * on, for UCX's cuda_ipc: by cuMemAlloc, since memory of a pool cannot be
+ * shared so. */
+void tmsg_cuda_share(void);
+bool tmsg_cuda_shares(void);
+/* Waits until what cuMemFree() frees beside its callers is freed, for `ms` at
+ * most. Returns whether it is. */
+bool tmsg_cuda_settle(uint64_t ms);
 const char *tmsg_nvml_report(void);
 
 /* Blocks of this size in bytes and larger use huge pages unless the owner sets

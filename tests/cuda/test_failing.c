@@ -101,7 +101,8 @@ static const char done_without[] =
     "cuCtxPopCurrent_v2 cuCtxGetCurrent cuCtxGetDevice cuDeviceGet "
     "cuDeviceGetAttribute cuMemHostRegister_v2 cuMemFreeAsync cuMemFree_v2 "
     "cuEventDestroy_v2 cuCtxPushCurrent_v2 cuEventCreate cuEventRecord "
-    "cuStreamGetCtx cuStreamIsCapturing cuThreadExchangeStreamCaptureMode";
+    "cuStreamGetCtx cuStreamIsCapturing cuThreadExchangeStreamCaptureMode "
+    "cuMemPoolCreate cuMemPoolSetAttribute cuMemPoolDestroy";
 
 /* What may leave a block or an event behind: nothing can be freed without. */
 static const char loses[] =
@@ -109,7 +110,8 @@ static const char loses[] =
     "cuStreamGetCtx cuStreamIsCapturing cuThreadExchangeStreamCaptureMode";
 
 /* What such a call makes, and says that it did not, stays for good. */
-static const char makes[] = "cuMemAllocAsync cuMemAlloc_v2 cuEventCreate";
+static const char makes[] =
+    "cuMemAllocFromPoolAsync cuMemAllocAsync cuMemAlloc_v2 cuEventCreate";
 
 /* On the devices, or, where that may be, on the host: all of it. */
 static void check(run_t *run, uint64_t seed, const device_tensor_t *tensors,

@@ -493,13 +493,63 @@ API int cuMemFree_v2(uint64_t address)
 }
 
 #if FAKE_CUDA_AGE >= 11020
-API int cuMemAllocAsync(uint64_t *address, size_t bytes, void *handle)
+/* CUmemPoolProps and the pools of it, one a device. */
+typedef struct {
+    int type, handles, place, device;
+    void *security;
+    size_t most;
+    unsigned char reserved[56];
+} pool_props_t;
+
+typedef struct {
+    bool made;
+    uint64_t threshold;
+} pool_t;
+
+static pool_t pools[FAKE_DEVICES];
+
+API int cuMemPoolCreate(void **pool, const pool_props_t *props)
 {
-    fake_stream_t *stream;
+    ANYWHERE;
+    if (props->type != 1 || props->handles != 0 || props->place != 1 ||
+        check_device(props->device) != OK) {
+        return INVALID_VALUE;
+    }
+    if (number("FAKE_CUDA_OWN_POOLS", 1) == 0) {
+        return OUT_OF_MEMORY;
+    }
+    if (pools[props->device].made) {
+        fake_fault_set("%s: a second pool of device %d", __func__,
+                       props->device);
+    }
+    pools[props->device] = (pool_t){.made = true};
+    *pool = &pools[props->device];
+    return fake_end(OK);
+}
+
+API int cuMemPoolSetAttribute(void *pool, int attribute, void *value)
+{
+    ANYWHERE;
+    if (attribute != 4) {
+        return INVALID_VALUE;
+    }
+    memcpy(&((pool_t *)pool)->threshold, value, sizeof(uint64_t));
+    return fake_end(OK);
+}
+
+API int cuMemPoolDestroy(void *pool)
+{
+    ANYWHERE;
+    ((pool_t *)pool)->made = false;
+    return fake_end(OK);
+}
+
+static int alloc_in_order(const char *name, uint64_t *address, size_t bytes,
+                          void *handle)
+{
+    fake_stream_t *stream = fake_stream_of(handle, name);
     uintptr_t base;
 
-    IN_CONTEXT;
-    stream = fake_stream_of(handle, __func__);
     if (stream == NULL || bytes == 0) {
         return INVALID_VALUE;
     }
@@ -509,6 +559,22 @@ API int cuMemAllocAsync(uint64_t *address, size_t bytes, void *handle)
     }
     *address = base;
     return fake_end(OK);
+}
+
+API int cuMemAllocAsync(uint64_t *address, size_t bytes, void *stream)
+{
+    IN_CONTEXT;
+    return alloc_in_order(__func__, address, bytes, stream);
+}
+
+API int cuMemAllocFromPoolAsync(uint64_t *address, size_t bytes, void *pool,
+                                void *stream)
+{
+    IN_CONTEXT;
+    if (pool != &pools[fake_current()] || !pools[fake_current()].made) {
+        return INVALID_VALUE;
+    }
+    return alloc_in_order(__func__, address, bytes, stream);
 }
 
 API int cuMemFreeAsync(uint64_t address, void *handle)
@@ -558,6 +624,16 @@ static const char *disarm(void)
 static void block(void *stream) { fake_block(stream); }
 static void unblock(void *stream) { fake_unblock(stream); }
 static int primary_uses(int device) { return uses[device]; }
+
+static uint64_t pool_keeps(int device)
+{
+#if FAKE_CUDA_AGE >= 11020
+    return pools[device].made ? pools[device].threshold : 0;
+#else
+    (void)device;
+    return 0;
+#endif
+}
 static int stack_depth(void) { return fake_depth; }
 
 static void *app_stream(int device)
@@ -600,6 +676,7 @@ const fake_cuda_t *fake_cuda(void)
         .alloc = app_alloc,
         .stream = app_stream,
         .context = own_context,
+        .pool_keeps = pool_keeps,
         .capture = fake_capture,
         .captured = fake_captured,
     };

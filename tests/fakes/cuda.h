@@ -10,7 +10,8 @@
  * cuDeviceGetCount() says of them. FAKE_CUDA_INIT: what cuInit() says.
  * FAKE_CUDA_VERSION: what cuDriverGetVersion() says. FAKE_CUDA_MISSING: names
  * that cuGetProcAddress() does not know. FAKE_CUDA_POOLS 0: the devices have no
- * memory pools. FAKE_CUDA_DOMAIN: of their bus ids, which NVML knows as well,
+ * memory pools. FAKE_CUDA_OWN_POOLS 0: but for the default ones none can be
+ * made. FAKE_CUDA_DOMAIN: of their bus ids, which NVML knows as well,
  * "0000" by default. FAKE_CUDA_PIN: what cuMemHostRegister() says.
  * FAKE_CUDA_MIG: each is a part of a GPU. */
 #ifndef TMSG_TESTS_FAKES_CUDA_H
@@ -56,6 +57,8 @@ typedef struct {
     bool (*captured)(void);
     /* A context of the application's own; it is not made current. */
     void *(*context)(int device);
+    /* What a pool beside the default one keeps; 0: there is none. */
+    uint64_t (*pool_keeps)(int device);
 } fake_cuda_t;
 
 /* Exported by the library. */

@@ -30,6 +30,15 @@ API int fake_another_shape(void)
     abort();
 }
 
+/* The driver may answer with code behind the symbol that it exports. Who
+ * patches that symbol, as UCX does, does not see what is freed so. */
+API int fake_inner_free(uint64_t address)
+{
+    (void)address;
+    fprintf(stderr, "memory was freed past UCX's hooks\n");
+    abort();
+}
+
 static const struct {
     const char *name;
     int version;
@@ -61,9 +70,13 @@ static const struct {
     {"cuMemRelease", 10020, "cuMemRelease"},
     {"cuMemAlloc", 2000, "fake_another_shape"},
     {"cuMemAlloc", 3020, "cuMemAlloc_v2"},
-    {"cuMemFree", 3020, "cuMemFree_v2"},
+    {"cuMemFree", 3020, "fake_inner_free"},
     {"cuMemAllocAsync", 11020, "cuMemAllocAsync"},
     {"cuMemFreeAsync", 11020, "cuMemFreeAsync"},
+    {"cuMemAllocFromPoolAsync", 11020, "cuMemAllocFromPoolAsync"},
+    {"cuMemPoolCreate", 11020, "cuMemPoolCreate"},
+    {"cuMemPoolSetAttribute", 11020, "cuMemPoolSetAttribute"},
+    {"cuMemPoolDestroy", 11020, "cuMemPoolDestroy"},
     {"cuMemHostRegister", 6050, "cuMemHostRegister_v2"},
     {"cuMemHostUnregister", 4000, "cuMemHostUnregister"},
     {"cuMemcpyHtoDAsync", 3020, "cuMemcpyHtoDAsync_v2"},

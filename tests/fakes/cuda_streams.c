@@ -120,6 +120,9 @@ API int cuStreamGetCtx(void *handle, void **context)
         *context = fake_stack[fake_depth - 1];
         return fake_end(OK);
     }
+    if (fake_stream_freed(handle)) {
+        return INVALID_HANDLE;
+    }
     *context = fake_stream_owner(handle);
     return fake_end(OK);
 }

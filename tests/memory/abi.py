@@ -22,9 +22,11 @@ NUMBERS = {  # ours: file, name; theirs
         ("TMSG_CU_NOT_READY", "NOT_READY"),
         ("TMSG_CU_ALREADY_REGISTERED", "HOST_MEMORY_ALREADY_REGISTERED")]),
     "CU_DEVICE_ATTRIBUTE_": ("cuda_context.c", ["MEMORY_POOLS_SUPPORTED"]),
+    "CU_MEM_ALLOCATION_TYPE_": ("cuda_context.c", ["PINNED"]),
+    "CU_MEM_LOCATION_TYPE_": ("cuda_context.c", [("ON_DEVICE", "DEVICE")]),
     "CU_STREAM_": ("cuda_context.c", ["NON_BLOCKING"]),
     "CU_EVENT_": ("cuda_stream.c", [("NO_TIMES", "DISABLE_TIMING")]),
-    "CU_MEMHOSTREGISTER_": ("cuda_memory.c", ["PORTABLE"]),
+    "CU_MEMHOSTREGISTER_": ("cuda_alloc.c", ["PORTABLE"]),
     "CU_MEMORYTYPE_": ("cuda_memory.c", [("TYPE_HOST", "HOST")]),
     "CU_GET_PROC_ADDRESS_": ("cuda_driver.c", ["LEGACY_STREAM"]),
 }

@@ -14,6 +14,7 @@
 
 #include "fakes/cuda.h"
 #include "memory/cuda.h"
+#include "memory/device_pool.h"
 #include "support/must.h"
 
 static const tmsg_stream_t none;
@@ -383,6 +384,165 @@ Test(cuda, allocates_nothing_but_device_memory)
     must_be(cuda->alloc(NULL, gpu0, 1ull << 40, 1, none, &data),
             TMSG_ERR_NO_MEMORY);
     must_say(tmsg_error_message(), "out of memory (2)");
+}
+
+static int32_t kind_of(void *data)
+{
+    tmsg_memory_t memory;
+
+    must(tmsg_memory_query(data, &memory));
+    return memory.kind;
+}
+
+static unsigned long pool_allocs(void)
+{
+    return fake->calls("cuMemAllocFromPoolAsync");
+}
+
+Test(cuda, allocates_from_a_pool_of_its_own_that_keeps_what_is_free)
+{
+    tmsg_stream_t app = new_stream(0);
+    void *data = new_data(gpu0, 100, app);
+
+    if (fn->cuMemAllocFromPoolAsync != NULL) {
+        must_eq(fake->pool_keeps(0), 256 << 20);
+        must_eq(fake->pool_keeps(1), 0);
+        must_eq(pool_allocs(), 1);
+        must_eq(fake->calls("cuMemAllocAsync"), 0);
+    }
+    cuda->free(NULL, gpu0, data, 100, app);
+    tmsg_cuda_forget();
+    must_eq(fake->pool_keeps(0), 0);
+}
+
+Test(cuda, allocates_from_the_pool_of_the_device_where_it_gets_none)
+{
+    void *data;
+
+    setenv("FAKE_CUDA_OWN_POOLS", "0", 1);
+    application_context(0);
+    data = new_data(gpu0, 100, none);
+    must_eq(pool_allocs(), 0);
+    must_eq(fake->calls("cuMemAllocAsync"), fn->cuMemAllocAsync != NULL);
+    cuda->free(NULL, gpu0, data, 100, none);
+}
+
+/* Of a device that other processes may map: also what was allocated before is
+ * freed as it must be. */
+Test(cuda, allocates_no_memory_of_a_pool_where_it_is_shared)
+{
+    tmsg_stream_t app = new_stream(0);
+    void *before = new_data(gpu0, 100, none), *data, *ordered;
+
+    tmsg_cuda_share();
+    data = new_data(gpu0, 100, none);
+    ordered = new_data(gpu0, 100, app);
+    must_eq(kind_of(data), TMSG_MEMORY_DEVICE);
+    must_eq(kind_of(ordered), TMSG_MEMORY_DEVICE);
+    must(cuda->copy_in(NULL, gpu0, ordered, "abc", 4, app));
+    cuda->free(NULL, gpu0, before, 100, none);
+    cuda->free(NULL, gpu0, ordered, 100, app);
+    cuda->free(NULL, gpu0, data, 100, none);
+    must_true(tmsg_cuda_settle(10000));
+    must_eq(fake->blocks(), 1); /* a copy goes to it */
+    drain(gpu0, app);
+    data = new_data(gpu0, 100, none); /* which frees what waited */
+    cuda->free(NULL, gpu0, data, 100, none);
+    must_true(tmsg_cuda_settle(10000));
+    must_eq(fake->blocks(), 0);
+    must_eq(fake->calls("cuMemFreeAsync"), fn->cuMemFreeAsync != NULL);
+}
+
+static tmsg_device_block_t take_block(tmsg_device_pool_t *pool,
+                                      tmsg_stream_t stream)
+{
+    tmsg_device_block_t block = {
+        .domain = cuda, .device = gpu0, .stream = stream};
+
+    must(tmsg_device_pool_take(pool, 1000, &block));
+    return block;
+}
+
+/* A block that a stream has used is taken again when the stream is done. */
+Test(cuda, keeps_shared_blocks_of_streams)
+{
+    tmsg_stream_t app = new_stream(0), second = new_stream(0);
+    tmsg_device_block_t first, other, again;
+    tmsg_device_pool_t pool;
+
+    tmsg_cuda_share();
+    tmsg_device_pool_init(&pool, 1 << 20);
+    first = take_block(&pool, app);
+    fake->block(inside(app));
+    must(cuda->copy_in(NULL, gpu0, first.data, "abc", 4, app));
+    tmsg_device_pool_give(&pool, first);
+    other = take_block(&pool, second);
+    must_true(other.data != first.data);
+    fake->unblock(inside(app));
+    drain(gpu0, app);
+    again = take_block(&pool, none);
+    must_true(again.data == first.data);
+    must_eq(fake->calls("cuMemAlloc_v2"), 2);
+    tmsg_device_pool_give(&pool, other);
+    tmsg_device_pool_give(&pool, again);
+    drain(gpu0, second);
+    tmsg_device_pool_free(&pool);
+    again.data = new_data(gpu0, 1, none); /* which frees what waited */
+    cuda->free(NULL, gpu0, again.data, 1, none);
+    must_true(tmsg_cuda_settle(10000));
+    must_eq(fake->blocks(), 0);
+    must_eq(fake->events(), 0);
+}
+
+/* What the application destroyed cannot be waited for. */
+static void free_of_a_destroyed_stream(void)
+{
+    tmsg_stream_t app = new_stream(0);
+    void *data = new_data(gpu0, 100, app), *context = application_context(0);
+
+    if (fn->cuStreamGetCtx == NULL) {
+        cr_skip("a driver that does not tell a stream's context");
+    }
+    drain(gpu0, app);
+    must_eq(fn->cuCtxPushCurrent(context), 0);
+    must_eq(fn->cuStreamDestroy(inside(app)), 0);
+    must_eq(fn->cuCtxPopCurrent(&context), 0);
+    cuda->free(NULL, gpu0, data, 100, app);
+    must_true(tmsg_cuda_settle(10000));
+    must_eq(fake->blocks(), 0);
+}
+
+Test(cuda, frees_what_a_destroyed_stream_used) { free_of_a_destroyed_stream(); }
+
+Test(cuda, frees_shared_memory_that_a_destroyed_stream_used)
+{
+    tmsg_cuda_share();
+    free_of_a_destroyed_stream();
+}
+
+/* Nothing can be put in order with a stream that is captured, until the capture
+ * is over. */
+Test(cuda, frees_what_a_captured_stream_used_afterwards)
+{
+    tmsg_stream_t app = new_stream(0);
+    void *data = new_data(gpu0, 100, app), *other;
+
+    if (fn->cuStreamIsCapturing == NULL) {
+        cr_skip("a driver that cannot tell");
+    }
+    must(cuda->copy_in(NULL, gpu0, data, "abc", 4, app));
+    fake->capture(inside(app));
+    cuda->free(NULL, gpu0, data, 100, app);
+    other = new_data(gpu0, 100, none);
+    must_eq(fake->blocks(), 2);
+    fake->capture(NULL);
+    cuda->free(NULL, gpu0, other, 100, none);
+    other = new_data(gpu0, 100, none); /* which asks for the stream */
+    drain(gpu0, app);
+    cuda->free(NULL, gpu0, other, 100, none);
+    other = new_data(gpu0, 100, none);
+    must_eq(fake->blocks(), 1);
+    cuda->free(NULL, gpu0, other, 100, none);
 }
 
 Test(cuda, does_without_pools_where_the_device_has_none)

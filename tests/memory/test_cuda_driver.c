@@ -65,6 +65,17 @@ Test(cuda_driver, is_asked_for_the_shapes_that_are_known)
     cr_assert_eq(driver.fn.cuStreamGetCtx((void *)1, &context), 0);
 }
 
+/* UCX hears of memory that is freed by patching what the library exports. */
+Test(cuda_driver, frees_memory_where_ucx_hears_of_it)
+{
+    void *library;
+
+    met("new", TMSG_CUDA_READY, "13.0");
+    library = dlopen(FAKES "/new/libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    must_true(library != NULL);
+    cr_expect_eq((void *)driver.fn.cuMemFree, dlsym(library, "cuMemFree_v2"));
+}
+
 Test(cuda_driver, newer_than_is_known)
 {
     setenv("FAKE_CUDA_VERSION", "14010", 1);
@@ -113,9 +124,11 @@ Test(cuda_driver, that_lacks_even_what_starts_it)
 Test(cuda_driver, without_each_function_in_turn)
 {
     static const char *const optional[] = {
-        "cuDeviceGetUuid", "cuMemRetainAllocationHandle",
-        "cuMemRelease",    "cuMemAllocAsync",
-        "cuMemFreeAsync",  "cuStreamGetCtx"};
+        "cuDeviceGetUuid",  "cuMemRetainAllocationHandle",
+        "cuMemRelease",     "cuMemAllocAsync",
+        "cuMemFreeAsync",   "cuMemAllocFromPoolAsync",
+        "cuMemPoolCreate",  "cuMemPoolSetAttribute",
+        "cuMemPoolDestroy", "cuStreamGetCtx"};
     static const char *const needed[] = {
         "cuGetErrorString",    "cuDeviceGetCount",    "cuDeviceGet",
         "cuDeviceGetName",     "cuDeviceGetPCIBusId", "cuCtxPushCurrent",

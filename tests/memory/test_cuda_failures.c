@@ -174,10 +174,12 @@ static const char done_without[] =
     "cuCtxPopCurrent_v2 cuDeviceGetName cuDeviceGetUuid_v2 cuDeviceGetUuid "
     "cuDeviceGetPCIBusId cuDeviceGetAttribute cuDeviceGet cuCtxGetCurrent "
     "cuCtxGetDevice cuPointerGetAttributes cuMemRetainAllocationHandle "
-    "cuMemRelease cuThreadExchangeStreamCaptureMode cuStreamIsCapturing";
+    "cuMemRelease cuThreadExchangeStreamCaptureMode cuStreamIsCapturing "
+    "cuMemPoolCreate cuMemPoolSetAttribute cuMemPoolDestroy";
 
 /* What such a call makes nobody hears of, if it says that it made nothing. */
-static const char makes_block[] = "cuMemAlloc_v2 cuMemAllocAsync";
+static const char makes_block[] =
+    "cuMemAlloc_v2 cuMemAllocFromPoolAsync cuMemAllocAsync";
 static const char makes_event[] = "cuEventCreate";
 
 static void *current; /* of the application's, while all happens, or NULL */

@@ -101,6 +101,9 @@ static tmsg_status_t open_context(tmsg_ucx_t *ucx)
         ucp_cleanup(ucx->context);
     }
     ucx->memory_types = status == TMSG_OK ? tmsg_ucx_memory(ucx->context) : 0;
+    if (ucx->memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) {
+        tmsg_cuda_share();
+    }
     return status;
 }
 
