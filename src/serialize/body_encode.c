@@ -299,17 +299,22 @@ static void write_checksums(tmsg_writer_t *writer,
 
 static void write_split(tmsg_writer_t *writer, const tmsg_split_t *split)
 {
-    bool others = split->others_bytes > 0 || split->slice > 0;
+    bool own = split->others_chunk > 0;
+    bool slices = split->slice > 0 || own;
+    bool others = split->others_bytes > 0 || slices;
 
     tmsg_write_int8(writer, TMSG_BODY_PARTS);
-    tmsg_write_array(writer, 2 + (size_t)others + (split->slice > 0));
+    tmsg_write_array(writer, 2 + (size_t)others + (size_t)slices + (size_t)own);
     tmsg_write_uint64(writer, split->large);
     tmsg_write_uint64(writer, split->chunk);
     if (others) {
         write_binary(writer, split->others, split->others_bytes);
     }
-    if (split->slice > 0) {
+    if (slices) {
         tmsg_write_uint64(writer, split->slice);
+    }
+    if (own) {
+        tmsg_write_uint64(writer, split->others_chunk);
     }
 }
 

@@ -124,6 +124,8 @@ typedef struct {
     const uint8_t *others;
     size_t others_bytes;
     uint64_t slice; /* bytes of a slice; the last may be shorter; 0: none */
+    uint64_t
+        others_chunk; /* bytes of a part of those in `others`; 0: `chunk` */
 } tmsg_split_t;
 
 /* Says where a tensor lies that is lent: in the segment with this number of the

@@ -168,7 +168,10 @@ static bool add_parts(cJSON *object, const tmsg_split_t *split)
                parts, "others",
                tmsg_json_base64(split->others, split->others_bytes)) &&
            (split->slice == 0 ||
-            tmsg_json_add(parts, "slice", tmsg_json_unsigned(split->slice)));
+            tmsg_json_add(parts, "slice", tmsg_json_unsigned(split->slice))) &&
+           (split->others_chunk == 0 ||
+            tmsg_json_add(parts, "others_chunk",
+                          tmsg_json_unsigned(split->others_chunk)));
 }
 
 /* Adds the places of a loan: a segment and an offset for each tensor. */

@@ -13,24 +13,34 @@ tmsg_status_t tmsg_split_read(tmsg_cursor_t *cursor, tmsg_split_t *split)
     int64_t chunk = tmsg_cursor_integer(cursor);
     tmsg_value_t others = {.type = TMSG_VALUE_BINARY, .count = 0};
     int64_t slice = TMSG_SPLIT_CHUNK_LEAST;
+    int64_t others_chunk = TMSG_SPLIT_CHUNK_LEAST;
 
-    if (count == 3 || count == 4) {
+    if (count >= 3 && count <= 5) {
         others = tmsg_cursor_value(cursor);
     }
-    if (count == 4) {
+    if (count == 4 || count == 5) {
         slice = tmsg_cursor_integer(cursor);
+    }
+    if (count == 5) {
+        others_chunk = tmsg_cursor_integer(cursor);
     }
     if (cursor->error != NULL) {
         return TMSG_OK; /* the caller reports cursor->error */
     }
-    if (count < 2 || count > 4 || others.type != TMSG_VALUE_BINARY) {
+    if (count < 2 || count > 5 || others.type != TMSG_VALUE_BINARY) {
         return tmsg_error_set(
             TMSG_ERR_MALFORMED,
-            "body: parts are not two sizes, a bin and a size");
+            "body: parts are not two sizes, a bin and two sizes");
     }
-    if (slice < TMSG_SPLIT_CHUNK_LEAST) {
+    if (slice < TMSG_SPLIT_CHUNK_LEAST && !(count == 5 && slice == 0)) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
                               "body: slices of %" PRId64 " bytes", slice);
+    }
+    if (others_chunk < TMSG_SPLIT_CHUNK_LEAST) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "body: parts of %" PRId64
+                              " bytes of tensors that are named",
+                              others_chunk);
     }
     if (large < 1 || chunk < TMSG_SPLIT_CHUNK_LEAST) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
@@ -42,7 +52,8 @@ tmsg_status_t tmsg_split_read(tmsg_cursor_t *cursor, tmsg_split_t *split)
     split->chunk = (uint64_t)chunk;
     split->others = (const uint8_t *)others.data;
     split->others_bytes = others.count;
-    split->slice = count == 4 ? (uint64_t)slice : 0;
+    split->slice = count >= 4 ? (uint64_t)slice : 0;
+    split->others_chunk = count == 5 ? (uint64_t)others_chunk : 0;
     return TMSG_OK;
 }
 
@@ -80,9 +91,19 @@ size_t tmsg_split_next(const tmsg_split_t *split, const tmsg_map_t *map,
     return from;
 }
 
-uint64_t tmsg_split_parts(const tmsg_split_t *split, uint64_t bytes)
+uint64_t tmsg_split_chunk(const tmsg_split_t *split, size_t index)
 {
-    return bytes / split->chunk + (bytes % split->chunk > 0);
+    return split->others_chunk > 0 && is_in_others(split, index)
+               ? split->others_chunk
+               : split->chunk;
+}
+
+uint64_t tmsg_split_parts(const tmsg_split_t *split, size_t index,
+                          uint64_t bytes)
+{
+    uint64_t chunk = tmsg_split_chunk(split, index);
+
+    return bytes / chunk + (bytes % chunk > 0);
 }
 
 uint64_t tmsg_split_slices(const tmsg_split_t *split, uint64_t left)
@@ -109,7 +130,7 @@ tmsg_status_t tmsg_split_check(const tmsg_split_t *split, const tmsg_map_t *map)
     for (size_t i = tmsg_split_next(split, map, 0);
          i < size && parts <= UINT32_MAX;
          i = tmsg_split_next(split, map, i + 1)) {
-        parts += tmsg_split_parts(split, entries[i].bytes);
+        parts += tmsg_split_parts(split, i, entries[i].bytes);
     }
     if (parts <= UINT32_MAX) {
         parts += tmsg_split_slices(split, tmsg_split_left_bytes(split, map));

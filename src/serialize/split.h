@@ -18,11 +18,14 @@ tmsg_status_t tmsg_split_check(const tmsg_split_t *split,
                                const tmsg_map_t *map);
 
 /* tmsg_split_has() returns whether tensor `index` travels as parts.
- * tmsg_split_parts() returns the number of its parts. tmsg_split_has_none()
- * returns whether no tensor of any size can travel as parts; such a split can
- * still have slices. */
+ * tmsg_split_chunk() returns the bytes of a part of such a tensor, and
+ * tmsg_split_parts() the number of its parts. tmsg_split_has_none() returns
+ * whether no tensor of any size can travel as parts; such a split can still
+ * have slices. */
 bool tmsg_split_has(const tmsg_split_t *split, size_t index, uint64_t bytes);
-uint64_t tmsg_split_parts(const tmsg_split_t *split, uint64_t bytes);
+uint64_t tmsg_split_chunk(const tmsg_split_t *split, size_t index);
+uint64_t tmsg_split_parts(const tmsg_split_t *split, size_t index,
+                          uint64_t bytes);
 bool tmsg_split_has_none(const tmsg_split_t *split);
 
 /* Returns the first tensor, from index `from` on, that travels as parts.

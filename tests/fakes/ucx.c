@@ -231,13 +231,22 @@ static pieces_t pieces_of(const void *buffer, size_t count,
     return pieces;
 }
 
+static void move(void *to, const void *from, size_t bytes)
+{
+    if (fake_ucx.move == NULL) {
+        memcpy(to, from, bytes);
+    } else {
+        fake_ucx.move(to, from, bytes);
+    }
+}
+
 static uint8_t *gather(const pieces_t *pieces)
 {
     uint8_t *data = take(pieces->bytes + 1), *to = data;
 
     for (size_t i = 0; i < pieces->count; i++) {
         if (pieces->of[i].length > 0) {
-            memcpy(to, pieces->of[i].buffer, pieces->of[i].length);
+            move(to, pieces->of[i].buffer, pieces->of[i].length);
             to += pieces->of[i].length;
         }
     }
@@ -250,7 +259,7 @@ static void scatter(const pieces_t *pieces, const uint8_t *data, size_t bytes)
         size_t part =
             bytes < pieces->of[i].length ? bytes : pieces->of[i].length;
 
-        memcpy(pieces->of[i].buffer, data, part);
+        move(pieces->of[i].buffer, data, part);
         data += part;
         bytes -= part;
     }
@@ -416,6 +425,16 @@ ucs_status_t ucp_ep_create(ucp_worker_h ucp, const ucp_ep_params_t *params,
     }
     *ep_p = (ucp_ep_h)(void *)end;
     return UCS_OK;
+}
+
+ucs_status_t ucp_context_query(ucp_context_h ucp, ucp_context_attr_t *attr)
+{
+    typedef ucs_status_t (*query_fn)(ucp_context_h, ucp_context_attr_t *);
+    REAL(query_fn, ucp_context_query)
+    ucs_status_t status = real(ucp, attr);
+
+    attr->memory_types |= fake_ucx.memory_types;
+    return status;
 }
 
 static bool is_known(const worker_t *worker, const ucp_worker_attr_t *attr)
@@ -594,6 +613,10 @@ ucs_status_ptr_t ucp_am_recv_data_nbx(ucp_worker_h ucp, void *desc,
         return UCS_STATUS_PTR(status);
     }
     message->fetch = request_of(param);
+    fake_ucx.fetching++;
+    if (fake_ucx.fetching > fake_ucx.most_fetching) {
+        fake_ucx.most_fetching = fake_ucx.fetching;
+    }
     event = happens(message->at, IS_FETCHED, UCS_OK);
     event->message = message;
     return message->fetch;
@@ -642,6 +665,7 @@ static void deliver(worker_t *at, message_t *message, fake_am_t *am)
         param.reply_ep = (ucp_ep_h)(void *)reply;
     }
     fake_ucx.arrived++;
+    fake_ucx.rendezvous += rendezvous;
     if (rendezvous) {
         message->at = at;
         status = at->handler(at->arg, am->header, am->header_bytes, message,
@@ -745,6 +769,7 @@ static void report_fetch(message_t *message)
     ucs_status_t status = fetch(message);
     size_t bytes = message->from.bytes;
 
+    fake_ucx.fetching--;
     end_message(message, status);
     report(request, status, true, bytes);
 }

@@ -41,7 +41,12 @@ typedef struct {
     unsigned failing; /* one of so many rendezvous fails; 0: none */
     unsigned fetched; /* since one has failed */
     bool by_tcp;      /* say that it is TCP, not shared memory */
+    uint64_t memory_types; /* it knows these beside the host's, a bit each */
+    /* Copies to or from memory of any of these types. NULL: memcpy(). */
+    void (*move)(void *to, const void *from, size_t bytes);
     uint64_t arrived, reported, overtook, failed; /* counted */
+    uint64_t rendezvous;                          /* of those that arrived */
+    unsigned fetching, most_fetching; /* at a time, now and so far */
 } fake_ucx_t;
 
 extern fake_ucx_t fake_ucx;

@@ -37,9 +37,9 @@ static const int64_t sizes[] = {5, 70000, 0, 4096, 17, 100, 65536};
 Test(split, a_tensor_is_a_part_by_size_or_by_name)
 {
     static const uint8_t others[] = {0x14}; /* 2, which is empty, and 4 */
-    const tmsg_split_t by_size = {4096, 65536, NULL, 0, 0};
-    const tmsg_split_t by_both = {65536, 65536, others, 1, 0};
-    const tmsg_split_t none = {0, 0, NULL, 0, 0};
+    const tmsg_split_t by_size = {4096, 65536, NULL, 0, 0, 0};
+    const tmsg_split_t by_both = {65536, 65536, others, 1, 0, 0};
+    const tmsg_split_t none = {0, 0, NULL, 0, 0, 0};
     static const bool wanted[][COUNT(sizes)] = {
         {0, 1, 0, 1, 0, 0, 1},
         {0, 1, 0, 0, 1, 0, 1},
@@ -54,14 +54,76 @@ Test(split, a_tensor_is_a_part_by_size_or_by_name)
                   "%zu", i);
         cr_expect(not(tmsg_split_has(&none, i, bytes)), "%zu", i);
     }
-    cr_expect(eq(u64, tmsg_split_parts(&by_size, 1), 1));
-    cr_expect(eq(u64, tmsg_split_parts(&by_size, 65536), 1));
-    cr_expect(eq(u64, tmsg_split_parts(&by_size, 65537), 2));
+    cr_expect(eq(u64, tmsg_split_parts(&by_size, 0, 1), 1));
+    cr_expect(eq(u64, tmsg_split_parts(&by_size, 0, 65536), 1));
+    cr_expect(eq(u64, tmsg_split_parts(&by_size, 0, 65537), 2));
+}
+
+/* Those that are named may have a length of their own. */
+Test(split, a_tensor_that_is_named_may_have_longer_parts)
+{
+    static const uint8_t others[] = {0x02};
+    const tmsg_split_t split = {65536, 4096, others, 1, 0, 65536};
+
+    cr_expect(eq(u64, tmsg_split_chunk(&split, 0), 4096));
+    cr_expect(eq(u64, tmsg_split_chunk(&split, 1), 65536));
+    cr_expect(eq(u64, tmsg_split_chunk(&split, 9), 4096));
+    cr_expect(eq(u64, tmsg_split_parts(&split, 0, 70000), 18));
+    cr_expect(eq(u64, tmsg_split_parts(&split, 1, 70000), 2));
+}
+
+static tmsg_status_t carried(const tmsg_split_t *split, tmsg_split_t *split_p)
+{
+    static uint8_t body[4096];
+    const tmsg_limits_t limits = tmsg_limits_usual();
+    const tmsg_body_extra_t sent = {.split = *split};
+    tmsg_body_extra_t got = {.split = {0}};
+    tmsg_map_t *map = map_of(sizes, COUNT(sizes)), *arrived;
+    tmsg_status_t status;
+    size_t bytes;
+
+    cr_assert(eq(int, tmsg_map_create(&arrived), TMSG_OK));
+    cr_assert(eq(int, tmsg_body_encode(map, &sent, body, sizeof(body), &bytes),
+                 TMSG_OK));
+    status = tmsg_body_decode(body, bytes, &limits, arrived, &got);
+    *split_p = got.split;
+    tmsg_map_destroy(map);
+    tmsg_map_destroy(arrived);
+    return status;
+}
+
+Test(split, such_a_length_is_carried_with_slices_and_without)
+{
+    static const uint8_t others[] = {0x02};
+    static const struct {
+        uint64_t slice, others_chunk;
+        tmsg_status_t status;
+    } rows[] = {{0, 0, TMSG_OK},
+                {8192, 0, TMSG_OK},
+                {0, 1 << 28, TMSG_OK},
+                {8192, 1 << 28, TMSG_OK},
+                {4095, 0, TMSG_ERR_MALFORMED},
+                {4095, 1 << 28, TMSG_ERR_MALFORMED},
+                {8192, 4095, TMSG_ERR_MALFORMED}};
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const tmsg_split_t split = {65536, 4096,          others,
+                                    1,     rows[i].slice, rows[i].others_chunk};
+        tmsg_split_t got;
+
+        cr_expect(eq(int, carried(&split, &got), rows[i].status), "row %zu", i);
+        if (rows[i].status == TMSG_OK) {
+            cr_expect(eq(u64, got.slice, rows[i].slice), "row %zu", i);
+            cr_expect(eq(u64, got.others_chunk, rows[i].others_chunk),
+                      "row %zu", i);
+            cr_expect(eq(uint, got.others[0], 2), "row %zu", i);
+        }
+    }
 }
 
 Test(split, parts_are_placed_behind_what_travels_in_the_message)
 {
-    const tmsg_split_t split = {4096, 65536, NULL, 0, 0};
+    const tmsg_split_t split = {4096, 65536, NULL, 0, 0, 0};
     static const uint64_t wanted[] = {0, 192, 0, 70208, 16, 48, 74304};
     tmsg_map_t *map = map_of(sizes, COUNT(sizes));
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
@@ -84,7 +146,7 @@ Test(split, parts_are_placed_behind_what_travels_in_the_message)
 
 Test(split, without_parts_it_is_the_usual_layout)
 {
-    const tmsg_split_t none = {0, 0, NULL, 0, 0};
+    const tmsg_split_t none = {0, 0, NULL, 0, 0, 0};
     const tmsg_limits_t limits = tmsg_limits_usual();
     tmsg_map_t *map = map_of(sizes, COUNT(sizes));
     uint64_t bytes;
@@ -105,7 +167,7 @@ Test(split, what_is_left_may_be_sliced)
     tmsg_map_t *map = map_of(sizes, COUNT(sizes));
 
     for (size_t i = 0; i < COUNT(rows); i++) {
-        const tmsg_split_t split = {4096, 65536, NULL, 0, rows[i].slice};
+        const tmsg_split_t split = {4096, 65536, NULL, 0, rows[i].slice, 0};
         uint64_t left = tmsg_split_left_bytes(&split, map);
 
         cr_expect(eq(u64, left, 148));
@@ -120,9 +182,9 @@ Test(split, what_is_left_may_be_sliced)
 Test(split, all_is_left_where_no_tensor_can_be_parts)
 {
     static const uint8_t others[] = {0x10};
-    const tmsg_split_t slices = {INT64_MAX, 65536, NULL, 0, 65536};
-    const tmsg_split_t by_size = {INT64_MAX - 1, 65536, NULL, 0, 65536};
-    const tmsg_split_t by_name = {INT64_MAX, 65536, others, 1, 65536};
+    const tmsg_split_t slices = {INT64_MAX, 65536, NULL, 0, 65536, 0};
+    const tmsg_split_t by_size = {INT64_MAX - 1, 65536, NULL, 0, 65536, 0};
+    const tmsg_split_t by_name = {INT64_MAX, 65536, others, 1, 65536, 0};
     const tmsg_limits_t limits = tmsg_limits_usual();
     tmsg_map_t *layout = map_of(sizes, COUNT(sizes)), *map = NULL;
     uint64_t all, out;

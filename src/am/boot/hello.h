@@ -38,7 +38,10 @@
  * bootstrap socket; docs/connection.md. */
 #define TMSG_FEATURE_PASSES 65536u
 #define TMSG_FEATURE_CARRIERS 131072u /* knows streams; pipe/pipe.h */
-#define TMSG_FEATURE_SUBFLOWS 262144u    /* knows subflows of a bulk stream */
+#define TMSG_FEATURE_SUBFLOWS 262144u /* knows subflows of a bulk stream */
+/* Its UCX writes memory of devices, and it takes fragments of such tensors that
+ * have a size of their own. */
+#define TMSG_FEATURE_DEVICES 524288u
 
 /* These values say who may open this process's memory. Linux decides this as
  * ptrace(2) says under "access mode checking". The decision applies to /proc,

@@ -26,9 +26,11 @@
 
 /* An endpoint fetches so many fragments at a time, and a small message waits
  * behind these. With two, one is under way while the next is asked for. Shared
- * memory is read at once, so one suffices. */
+ * memory is read at once, so one suffices. A device copies by itself, and
+ * nothing waits for it: the next copies are begun meanwhile. */
 #define FETCHED_MOST 2
 #define READ_MOST 1
+#define COPIED_BY_DEVICE_MOST 4
 
 /* Describes a fragment from its arrival until its bytes are in their place. */
 typedef struct {
@@ -330,17 +332,30 @@ static bool has_fragment_room(const fragment_t *fragment)
                                   fragment->range.bytes, fragment->is_read);
 }
 
-/* Returns whether another fragment may be fetched now. Over shared memory UCX
- * reads the whole fragment at the end of a turn of progress, which takes time.
- * So a turn that only looks for messages comes between two fragments. */
-static bool is_time(tmsg_endpoint_t *endpoint)
+/* Returns whether UCX has a device write the fragment to the device's memory.
+ */
+static bool is_copied_by_device(const fragment_t *fragment)
 {
-    bool reads = endpoint->transport == TMSG_TRANSPORT_SHM;
+    return fragment->message->stage != NULL && !fragment->range.is_slice &&
+           !fragment->is_read &&
+           tmsg_stage_in_is_direct(fragment->message, fragment->range.index);
+}
+
+/* Returns whether the fragment may be fetched now beside those under way. Over
+ * shared memory UCX reads the whole fragment at the end of a turn of progress,
+ * which takes time. So a turn that only looks for messages comes between two
+ * fragments. */
+static bool is_time(tmsg_endpoint_t *endpoint, const fragment_t *fragment)
+{
+    bool by_device = is_copied_by_device(fragment);
+    bool reads = endpoint->transport == TMSG_TRANSPORT_SHM && !by_device;
     bool came = endpoint->rx.fragments_came != endpoint->rx.fragments_seen;
 
     endpoint->rx.fragments_seen = endpoint->rx.fragments_came;
     if (endpoint->rx.fragments_asked - endpoint->rx.fragments_came >=
-        (reads ? READ_MOST : FETCHED_MOST)) {
+        (by_device ? COPIED_BY_DEVICE_MOST
+         : reads   ? READ_MOST
+                   : FETCHED_MOST)) {
         return false; /* until one of them has come */
     }
     if (reads && came) {
@@ -354,10 +369,8 @@ static bool is_time(tmsg_endpoint_t *endpoint)
 static void fetch_next(tmsg_endpoint_t *endpoint)
 {
     fragment_t *next = NULL;
+    bool more = false;
 
-    if (endpoint->rx.kept_fragments.count == 0 || !is_time(endpoint)) {
-        return;
-    }
     for (tmsg_node_t *node = endpoint->rx.kept_fragments.head; node != NULL;
          node = node->next) {
         fragment_t *fragment = TMSG_CONTAINER_OF(node, fragment_t, node);
@@ -366,16 +379,20 @@ static void fetch_next(tmsg_endpoint_t *endpoint)
             continue;
         }
         if (next != NULL) {
-            tmsg_worker_chore(endpoint->worker, endpoint);
+            more = true;
             break;
         }
         if (has_fragment_room(fragment)) {
             next = fragment;
         }
     }
-    if (next != NULL) {
-        fetch_fragment(next);
+    if (next == NULL || !is_time(endpoint, next)) {
+        return;
     }
+    if (more) {
+        tmsg_worker_chore(endpoint->worker, endpoint);
+    }
+    fetch_fragment(next);
 }
 
 /* Asks the sender for the fragments, with a PULL. Fragments that are copied on

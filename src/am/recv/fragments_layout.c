@@ -20,8 +20,8 @@ typedef struct {
 #define KEPT_MOST ((size_t)16 * 1024)
 
 struct tmsg_fragments_in {
-    size_t room; /* bytes of this record */
-    uint64_t chunk;
+    size_t room;    /* bytes of this record */
+    uint64_t chunk; /* most bytes of a fragment of a tensor */
     uint32_t count;
     uint32_t left; /* fragments that are not in their place yet */
     size_t runs;
@@ -51,7 +51,8 @@ static void count_fragments(const tmsg_message_t *message,
                 (run_t){fragments->count, (uint32_t)i};
         }
         fragments->runs++;
-        fragments->count += (uint32_t)tmsg_split_parts(split, entries[i].bytes);
+        fragments->count +=
+            (uint32_t)tmsg_split_parts(split, i, entries[i].bytes);
     }
     fragments->sliced = fragments->count;
     fragments->left_bytes =
@@ -150,7 +151,8 @@ tmsg_status_t tmsg_fragments_layout_make(tmsg_message_t *message)
     fragments->run = (run_t *)(fragments + 1);
     others = (uint8_t *)(fragments + 1) + runs_bytes;
     fragments->arrived = others + split->others_bytes;
-    fragments->chunk = split->chunk;
+    fragments->chunk =
+        split->others_chunk > split->chunk ? split->others_chunk : split->chunk;
     if (split->others_bytes > 0) { /* the body does not stay */
         memcpy(others, split->others, split->others_bytes);
         split->others = others;
@@ -185,7 +187,7 @@ static void find_tensor_fragment(const tmsg_message_t *message, uint32_t number,
     const tmsg_fragments_in_t *fragments = message->fragments;
     size_t low = 0, high = fragments->runs;
     uint32_t index;
-    uint64_t offset, left;
+    uint64_t chunk, offset, left;
 
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
@@ -197,12 +199,11 @@ static void find_tensor_fragment(const tmsg_message_t *message, uint32_t number,
         }
     }
     index = fragments->run[low].index;
-    offset = (number - fragments->run[low].first) * fragments->chunk;
+    chunk = tmsg_split_chunk(&message->extra.split, index);
+    offset = (number - fragments->run[low].first) * chunk;
     left = tmsg_map_entries(message->map)[index].bytes - offset;
     *range = (tmsg_fragment_range_t){
-        .index = index,
-        .offset = offset,
-        .bytes = left < fragments->chunk ? left : fragments->chunk};
+        .index = index, .offset = offset, .bytes = left < chunk ? left : chunk};
 }
 
 bool tmsg_fragments_layout_find(const tmsg_message_t *message, uint32_t number,

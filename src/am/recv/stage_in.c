@@ -140,6 +140,15 @@ bool tmsg_stage_in_has_room(tmsg_message_t *message, size_t index,
     if (stage == NULL || !needs_chunk(&stage->dests[index], by_host)) {
         return true;
     }
+    if (bytes > TMSG_CHUNKS_BYTES && stage->dests[index].direct) {
+        tmsg_stage_in_failed(
+            message,
+            tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                           "a fragment of %llu bytes is to be read by the CPU",
+                           (unsigned long long)bytes));
+        recheck_message(message);
+        return false;
+    }
     if (stage->chunk != NULL &&
         (stage->chunk->capacity < bytes ||
          stage->chunk->domain != stage->dests[index].domain)) {
@@ -233,6 +242,11 @@ void tmsg_stage_in_returned(tmsg_message_t *message, size_t index)
     if (stage != NULL && is_direct(stage, index) && --stage->direct == 0) {
         tmsg_vital_forget(message->endpoint->worker, &stage->vital);
     }
+}
+
+bool tmsg_stage_in_is_direct(const tmsg_message_t *message, size_t index)
+{
+    return is_direct(message->stage, index);
 }
 
 uint8_t *tmsg_stage_in_target(tmsg_message_t *message, size_t index,

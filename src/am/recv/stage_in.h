@@ -59,6 +59,9 @@ tmsg_status_t tmsg_stage_in_begin(tmsg_message_t *message);
 bool tmsg_stage_in_has_room(tmsg_message_t *message, size_t index,
                             uint64_t bytes, bool by_host);
 
+/* Returns whether UCX writes tensor `index` to the memory of its device. */
+bool tmsg_stage_in_is_direct(const tmsg_message_t *message, size_t index);
+
 /* Returns where a fragment is fetched to, and as which memory type UCX is to
  * treat that. Without a chunk tmsg_stage_in_returned() is called when the
  * fragment was fetched. */

@@ -203,6 +203,15 @@ static bool travels_in_fragments(const tmsg_message_t *message, size_t index)
                           tmsg_map_entries(message->map)[index].bytes);
 }
 
+/* Returns the bytes of a tensor's longest fragment. */
+static uint64_t fragment_bytes(const tmsg_message_t *message, size_t index)
+{
+    uint64_t chunk = tmsg_split_chunk(&message->extra.split, index);
+    uint64_t bytes = tmsg_map_entries(message->map)[index].bytes;
+
+    return bytes < chunk ? bytes : chunk;
+}
+
 /* Decides whether UCX writes a tensor's memory. Fails if nobody can write it.
  */
 static tmsg_status_t judge_dest(tmsg_message_t *message, size_t index)
@@ -225,16 +234,16 @@ static tmsg_status_t judge_dest(tmsg_message_t *message, size_t index)
             entry_name_of(entry).text, dest->domain->name);
     }
     if (travels_in_fragments(message, index) &&
-        entry->bytes > TMSG_CHUNKS_BYTES &&
-        message->extra.split.chunk > TMSG_CHUNKS_BYTES) {
-        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                              "tensor '%s': fragments of %llu bytes, at most "
-                              "%llu go to memory of "
-                              "device type %d",
-                              entry_name_of(entry).text,
-                              (unsigned long long)message->extra.split.chunk,
-                              (unsigned long long)TMSG_CHUNKS_BYTES,
-                              entry->tensor.device.type);
+        fragment_bytes(message, index) > TMSG_CHUNK_BYTES_MOST) {
+        return tmsg_error_set(
+            TMSG_ERR_LIMIT_EXCEEDED,
+            "tensor '%s': fragments of %llu bytes, at most "
+            "%llu go to memory of "
+            "device type %d",
+            entry_name_of(entry).text,
+            (unsigned long long)fragment_bytes(message, index),
+            (unsigned long long)TMSG_CHUNK_BYTES_MOST,
+            entry->tensor.device.type);
     }
     return TMSG_OK;
 }
@@ -300,33 +309,41 @@ static tmsg_status_t find_one(tmsg_message_t *message, size_t index)
 }
 
 /* Finds host memory for the tensors of the message itself, which are copied on
- * to a device. */
+ * to a device, and takes the longest chunk into account that a fragment needs.
+ */
 static tmsg_status_t find_head(tmsg_message_t *message)
 {
     tmsg_stage_in_t *stage = message->stage;
     const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, longest = 0;
     tmsg_status_t status;
 
     for (size_t i = 0; i < stage->count; i++) {
-        if (tmsg_dest_is_staged(&stage->dests[i]) &&
-            !travels_in_fragments(message, i)) {
+        if (!tmsg_dest_is_staged(&stage->dests[i])) {
+            continue;
+        }
+        if (!travels_in_fragments(message, i)) {
             bytes += (entries[i].bytes + 63) & ~(uint64_t)63;
+        } else if (fragment_bytes(message, i) > longest) {
+            longest = fragment_bytes(message, i);
         }
     }
-    if (bytes == 0 || message->landed || stage->head.data != NULL) {
+    longest = longest > TMSG_CHUNKS_BYTES ? longest : 0;
+    if (bytes + longest == 0 || message->landed || stage->head_bytes > 0) {
         return TMSG_OK;
     }
-    status = check_budget(message, bytes);
+    status = check_budget(message, bytes + longest);
     if (status == TMSG_OK) {
-        status = tmsg_budget_reserve(message->budget, bytes);
+        status = tmsg_budget_reserve(message->budget, bytes + longest);
     }
     if (status != TMSG_OK) {
         return status;
     }
-    stage->head_bytes = bytes;
-    status =
-        tmsg_pool_take(tmsg_budget_pool(message->budget), bytes, &stage->head);
+    stage->head_bytes = bytes + longest;
+    if (bytes > 0) {
+        status = tmsg_pool_take(tmsg_budget_pool(message->budget), bytes,
+                                &stage->head);
+    }
     bytes = 0;
     for (size_t i = 0; i < stage->count && status == TMSG_OK; i++) {
         if (tmsg_dest_is_staged(&stage->dests[i]) &&

@@ -481,12 +481,13 @@ void tmsg_fragments_out_fail(tmsg_fragments_out_t *fragments)
 
 uint64_t tmsg_fragments_out_next_bytes(const tmsg_fragments_out_t *fragments)
 {
-    uint64_t left, most = fragments->split.chunk;
+    uint64_t left, most;
 
     if (is_slicing(fragments)) {
         left = fragments->next.left_bytes;
         most = fragments->split.slice;
     } else {
+        most = tmsg_split_chunk(&fragments->split, fragments->next.tensor);
         left = tmsg_map_entries(fragments->map)[fragments->next.tensor].bytes -
                fragments->next.offset;
     }

@@ -375,6 +375,17 @@ static uint64_t chunk_of(const tmsg_send_t *send, const tmsg_payload_t *payload)
                                          : sayable(chunk);
 }
 
+/* Returns the bytes of a fragment of a tensor that UCX reads on its device, if
+ * that differs from other fragments; else 0. */
+static uint64_t others_chunk_of(const tmsg_send_t *send,
+                                const tmsg_payload_t *payload)
+{
+    return payload->measures->foreign > 0 && !tmsg_stage_out_stages(send) &&
+                   send->endpoint->peer_hello.features & TMSG_FEATURE_DEVICES
+               ? sayable(thresholds_of(send->endpoint)->device_chunk_bytes)
+               : 0;
+}
+
 /* Says in the body which tensors travel in fragments, if the way has any. */
 static tmsg_status_t name_fragments(const tmsg_send_t *send,
                                     tmsg_payload_t *payload)
@@ -401,6 +412,8 @@ static tmsg_status_t name_fragments(const tmsg_send_t *send,
         payload->way.fragments ? sayable(measures->large) : INT64_MAX;
     split->slice = payload->way.slices ? chunk : 0;
     split->chunk = tmsg_stage_out_chunk(send, chunk);
+    split->others_chunk =
+        payload->way.fragments ? others_chunk_of(send, payload) : 0;
     if (payload->way.fragments && measures->foreign > 0) {
         payload->foreign = calloc(1, bytes);
         if (payload->foreign == NULL) {

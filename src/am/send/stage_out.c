@@ -447,10 +447,14 @@ bool tmsg_stage_out_sums(const tmsg_send_t *send)
            !send->stage->summed;
 }
 
+bool tmsg_stage_out_stages(const tmsg_send_t *send)
+{
+    return send->stage != NULL && send->stage->staged > 0;
+}
+
 uint64_t tmsg_stage_out_chunk(const tmsg_send_t *send, uint64_t chunk)
 {
-    return send->stage != NULL && send->stage->staged > 0 &&
-                   chunk > TMSG_CHUNK_BYTES
+    return tmsg_stage_out_stages(send) && chunk > TMSG_CHUNK_BYTES
                ? TMSG_CHUNK_BYTES
                : chunk;
 }

@@ -32,6 +32,9 @@ tmsg_status_t tmsg_stage_out_sum(const tmsg_send_t *send,
 /* Returns whether the send waits for checksums that are not known yet. */
 bool tmsg_stage_out_sums(const tmsg_send_t *send);
 
+/* Returns whether UCX cannot read some of the map's device memory. */
+bool tmsg_stage_out_stages(const tmsg_send_t *send);
+
 /* Returns the largest fragment of a message whose chunk would be `chunk`
  * otherwise. */
 uint64_t tmsg_stage_out_chunk(const tmsg_send_t *send, uint64_t chunk);

@@ -232,7 +232,8 @@ tmsg_status_t tmsg_chunk_take(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
         free_chunk(chunks, TMSG_CONTAINER_OF(tmsg_list_pop(&chunks->spare),
                                              tmsg_chunk_t, node));
     }
-    if (chunks->bytes + capacity <= TMSG_CHUNKS_BYTES || call == NULL) {
+    if (chunks->bytes + capacity <= TMSG_CHUNKS_BYTES || call == NULL ||
+        chunks->bytes == 0) {
         return make_chunk(worker, chunks, domain, capacity, chunk_p);
     }
     if (call->list == NULL) {

@@ -39,7 +39,8 @@ void tmsg_copies_close(tmsg_worker_t *worker);
 void tmsg_soon(tmsg_worker_t *worker, tmsg_soon_t *call);
 void tmsg_soon_forget(tmsg_soon_t *call);
 
-/* Takes a chunk for `bytes`, at most TMSG_CHUNKS_BYTES. Without `call` it makes
+/* Takes a chunk for `bytes`. One of more than TMSG_CHUNKS_BYTES is alone.
+ * Without `call` it makes
  * one even if all chunks that there may be are in use. Errors: IN_PROGRESS
  * (`call` is made when another try is worth it), NO_MEMORY. */
 tmsg_status_t tmsg_chunk_take(tmsg_worker_t *worker, tmsg_chunks_t *chunks,

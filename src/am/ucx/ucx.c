@@ -260,6 +260,9 @@ static void fill_hello(tmsg_ucx_t *ucx)
     ucx->hello.ucx_minor = (uint16_t)version.minor;
     ucx->hello.ucx_patch = (uint16_t)version.patch;
     ucx->hello.max_am_header = (uint32_t)ucx->max_am_header;
+    if (ucx->memory_types & ~UCS_BIT(UCS_MEMORY_TYPE_HOST)) {
+        ucx->hello.features |= TMSG_FEATURE_DEVICES;
+    }
     ucx->hello.tcp_tx_seg = key_bytes(ucx, "UCX_TCP_TX_SEG_SIZE", 8192);
     ucx->hello.tcp_rx_seg = key_bytes(ucx, "UCX_TCP_RX_SEG_SIZE", 65536);
     ucx->hello.posix_seg = key_bytes(ucx, "UCX_POSIX_SEG_SIZE", 8256);

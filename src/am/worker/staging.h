@@ -17,6 +17,10 @@
 
 #define TMSG_CHUNKS_BYTES (16ULL << 20)
 
+/* A fragment that a peer's UCX reads on a device may be longer. If it goes to a
+ * device that UCX does not write here, it gets a chunk of its own, alone. */
+#define TMSG_CHUNK_BYTES_MOST (256ULL << 20)
+
 /* Describes a call that the next progress makes, outside UCX. It is embedded in
  * the record that the call is about. */
 typedef struct tmsg_soon {

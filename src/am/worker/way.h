@@ -54,6 +54,8 @@ typedef struct {
     /* Used instead of chunk_bytes, when larger, if no small message has passed
      * lately. */
     uint64_t lone_chunk_bytes;
+    /* Used instead of chunk_bytes for tensors of a device that UCX reads. */
+    uint64_t device_chunk_bytes;
     /* A message of this size or more goes by the bulk stream. */
     uint64_t bulk_bytes;
     /* Works as bulk_bytes, for a single tensor that the peer reads from where

@@ -546,6 +546,7 @@ Test(way, chunk_bytes_are_those_of_all_fragments_unless_the_others_are_named)
         cr_expect(eq(int, tmsg_tuning_read(rows[i].text, &tuning), TMSG_OK));
         cr_expect(eq(u64, tcp->chunk_bytes, rows[i].chunk), "row %zu", i);
         cr_expect(eq(u64, tcp->lone_chunk_bytes, rows[i].lone), "row %zu", i);
+        cr_expect(eq(u64, tcp->device_chunk_bytes, 4 * MIB), "row %zu", i);
     }
 }
 

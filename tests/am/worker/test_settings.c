@@ -147,6 +147,7 @@ Test(settings, the_thresholds_in_force_are_told)
                         "\"eager_list_bytes\":0,\"rndv_list_bytes\":null,"
                         "\"slice_bytes\":16777216,"
                         "\"lone_chunk_bytes\":1048576,"
+                        "\"device_chunk_bytes\":4194304,"
                         "\"bulk_bytes\":262144,\"bulk_single_bytes\":262144,"
                         "\"lend_bytes\":null,\"fastbox_bytes\":0}");
     write_text("{\"version\": 1, \"thresholds\": {\"shm\": "
@@ -157,6 +158,7 @@ Test(settings, the_thresholds_in_force_are_told)
                "{\"eager_bytes\": 88, \"bulk_bytes\": \"never\"}}}");
     must_describe(&file, "\"eager_bytes\":88,");
     must_describe(&file, "\"lone_chunk_bytes\":1048576,"
+                         "\"device_chunk_bytes\":4194304,"
                          "\"bulk_bytes\":null,\"bulk_single_bytes\":null,"
                          "\"lend_bytes\":null,\"fastbox_bytes\":0},\"rdma\"");
 }

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Device memory that UCX reads and writes itself: into how many messages and
+ * copies a map is cut, which nobody sees from what arrives. UCX's endpoints are
+ * those of fakes/ucx.h, which counts. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <string.h>
+
+#include "am/endpoint/endpoint.h"
+#include "fakes/ucx.h"
+#include "support/device_maps.h"
+#include "support/peers.h"
+#include "support/simulated_devices.h"
+
+#define KIB 1024ULL
+#define MIB (1024 * KIB)
+#define CUDA_TYPE 1 /* UCS_MEMORY_TYPE_CUDA */
+
+static bool is_device(const void *data)
+{
+    tmsg_memory_t memory;
+
+    must(tmsg_memory_query(data, &memory));
+    return memory.device.type == device_at(0).type;
+}
+
+static void move(void *to, const void *from, size_t bytes)
+{
+    if (is_device(from)) {
+        device_peek(to, from, bytes);
+    } else if (is_device(to)) {
+        device_poke(to, from, bytes);
+    } else {
+        memcpy(to, from, bytes);
+    }
+}
+
+static void begin(pair_t *pair)
+{
+    fake_ucx = (fake_ucx_t){.memory_types = 1 << CUDA_TYPE, .move = move};
+    device_maps_begin();
+    pair_open(pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+}
+
+static void end(pair_t *pair)
+{
+    pair_close(pair);
+    device_maps_end();
+}
+
+/* What one map took, the second of two alike: the first defines a schema. */
+typedef struct {
+    uint64_t messages, rendezvous;
+} counts_t;
+
+static counts_t carry(pair_t *pair, const device_tensor_t *tensors,
+                      size_t count)
+{
+    static uint64_t seed = 1000;
+    counts_t counts = {0, 0};
+
+    for (int i = 0; i < 2; i++) {
+        tmsg_request_t *sent;
+        tmsg_message_t *message;
+        tmsg_map_t *map = device_map(++seed, tensors, count);
+
+        counts = (counts_t){fake_ucx.arrived, fake_ucx.rendezvous};
+        must(tmsg_endpoint_send(pair->to_a, map, NULL, &sent));
+        message = pair_take(pair, &pair->a);
+        device_map_check(seed, tensors, count, tmsg_message_map(message));
+        must(pair_finish(pair, sent));
+        counts = (counts_t){fake_ucx.arrived - counts.messages,
+                            fake_ucx.rendezvous - counts.rendezvous};
+        tmsg_message_destroy(message);
+        tmsg_map_destroy(map);
+        seed += count;
+    }
+    return counts;
+}
+
+Test(direct, a_large_tensor_is_one_message)
+{
+    static const device_tensor_t one[] = {{.device = 0, .bytes = 16 * MIB}};
+    pair_t pair;
+
+    begin(&pair);
+    cr_expect(eq(u64, carry(&pair, one, 1).rendezvous, 1));
+    cr_expect(eq(u64, pair.to_a->stats.sent_direct, 2));
+    cr_expect(eq(u64, pair.to_b->stats.received_direct, 2));
+    end(&pair);
+}
+
+/* The host's keeps its own fragments. */
+Test(direct, a_tensor_of_the_host_beside_it_is_cut_as_ever)
+{
+    static const device_tensor_t both[] = {
+        {.device = 0, .bytes = 9 * MIB}, {.device = ON_HOST, .bytes = 9 * MIB}};
+    counts_t counts;
+    pair_t pair;
+
+    begin(&pair);
+    counts = carry(&pair, both, 2);
+    cr_expect(eq(u64, counts.rendezvous, 1));
+    cr_expect(ge(u64, counts.messages, 1 + 1 + 36));
+    end(&pair);
+}
+
+Test(direct, several_tensors_are_copied_at_a_time)
+{
+    static const device_tensor_t many[] = {
+        {.device = 0, .bytes = MIB}, {.device = 0, .bytes = MIB},
+        {.device = 1, .bytes = MIB}, {.device = 0, .bytes = MIB},
+        {.device = 0, .bytes = MIB}, {.device = 0, .bytes = MIB}};
+    pair_t pair;
+
+    begin(&pair);
+    cr_expect(eq(u64, carry(&pair, many, 6).rendezvous, 6));
+    cr_expect(ge(uint, fake_ucx.most_fetching, 2));
+    end(&pair);
+}
+
+/* A peer that does not say so gets fragments of the usual size. */
+Test(direct, a_peer_whose_ucx_writes_no_devices_gets_them_in_small_pieces)
+{
+    static const device_tensor_t one[] = {{.device = 0, .bytes = 16 * MIB}};
+    pair_t pair;
+
+    begin(&pair);
+    pair.to_a->peer_hello.features &= ~TMSG_FEATURE_DEVICES;
+    cr_expect(eq(u64, carry(&pair, one, 1).rendezvous, 64));
+    end(&pair);
+}
+
+/* What UCX reads in one piece may go to a device that it does not write. */
+Test(direct, a_long_fragment_goes_by_a_chunk_of_its_own)
+{
+    static const device_tensor_t one[] = {{.device = 0, .bytes = 40 * MIB}};
+    pair_t pair;
+
+    begin(&pair);
+    pair.a.worker->ucx->memory_types = 1;
+    cr_expect(eq(u64, carry(&pair, one, 1).rendezvous, 1));
+    cr_expect(eq(u64, pair.to_b->stats.received_staged, 2));
+    cr_expect(le(u64, pair.a.worker->stage.in.bytes, TMSG_CHUNKS_BYTES));
+    end(&pair);
+}
