@@ -246,7 +246,9 @@ void tmsg_stage_in_returned(tmsg_message_t *message, size_t index)
 
 bool tmsg_stage_in_is_direct(const tmsg_message_t *message, size_t index)
 {
-    return is_direct(message->stage, index);
+    const tmsg_dest_t *dest = &message->stage->dests[index];
+
+    return dest->domain != NULL && dest->direct;
 }
 
 uint8_t *tmsg_stage_in_target(tmsg_message_t *message, size_t index,
