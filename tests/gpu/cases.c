@@ -110,8 +110,7 @@ static void open_driver(void)
     find(library, "cuStreamCreate", &driver.stream);
     find(library, "cuMemAlloc_v2", &driver.alloc);
     find(library, "cuMemFree_v2", &driver.free);
-    driver.fake = dlsym(library, "fake_cuda") != NULL ||
-                  dlsym(library, "sim_cuda") != NULL;
+    driver.fake = dlsym(library, "fake_cuda") != NULL;
     CHECK(tmsg_domain_use(gpu));
     CHECK(tmsg_domain_find(gpu, &cuda));
     EXPECT(driver.retain(&driver.context, 0) == 0);

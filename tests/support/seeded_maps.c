@@ -254,26 +254,14 @@ static void *make_data(const item_t *item)
     }
     device_maps_begin(); /* where no side was opened before */
     there = device_alloc(item->tensor.device.id, item->bytes, 0);
-    fake_poke((uintptr_t)there, data, item->bytes);
+    device_poke(there, data, item->bytes);
     free(data);
     return there;
 }
 
-static void free_data(void *data)
-{
-    fake_block_t block;
-
-    if (data != NULL && fake_find((uintptr_t)data, &block)) {
-        device_free(data);
-    } else {
-        free(data);
-    }
-}
-
 tmsg_map_t *sample_make(const sample_t *sample)
 {
-    tmsg_map_add_params_t params = {.field_mask = TMSG_MAP_ADD_PARAM_RELEASE,
-                                    .release = free_data};
+    tmsg_map_add_params_t params = {.field_mask = TMSG_MAP_ADD_PARAM_RELEASE};
     tmsg_map_t *map;
     item_t item;
 
@@ -281,6 +269,7 @@ tmsg_map_t *sample_make(const sample_t *sample)
     for (size_t i = 0; i < sample->tensors; i++) {
         describe_item(sample, i, &item);
         item.tensor.data = make_data(&item);
+        params.release = is_host(&item) || item.bytes == 0 ? free : device_free;
         params.release_arg = item.tensor.data;
         must(tmsg_map_add(map, item.name, &item.tensor, &params));
     }

@@ -3,10 +3,19 @@
  * host. */
 #include "gpu/sim/inside.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
-static int take(address_t *address_p, size_t bytes, kind_t kind)
+static bool is_of_ucx(void *caller)
+{
+    Dl_info info;
+
+    return dladdr(caller, &info) != 0 && info.dli_fname != NULL &&
+           strstr(info.dli_fname, "libuct_cuda") != NULL;
+}
+
+static int take(address_t *address_p, size_t bytes, kind_t kind, void *caller)
 {
     block_t *block;
     int result;
@@ -23,6 +32,7 @@ static int take(address_t *address_p, size_t bytes, kind_t kind)
     if (block == NULL) {
         return OUT_OF_MEMORY;
     }
+    block->of_ucx = is_of_ucx(caller);
     COUNT(allocs);
     *address_p = block->base;
     return OK;
@@ -30,13 +40,13 @@ static int take(address_t *address_p, size_t bytes, kind_t kind)
 
 API int cuMemAlloc_v2(address_t *address, size_t bytes)
 {
-    return take(address, bytes, PLAIN);
+    return take(address, bytes, PLAIN, __builtin_return_address(0));
 }
 
 API int cuMemAllocManaged(address_t *address, size_t bytes, unsigned flags)
 {
     return flags != 1 && flags != 2 ? INVALID_VALUE
-                                    : take(address, bytes, MANAGED);
+                                    : take(address, bytes, MANAGED, NULL);
 }
 
 /* The device is waited for, as the driver does before it unmaps ("Implicit

@@ -13,6 +13,10 @@ static _Thread_local int depth;
 
 context_t *sim_current(void) { return depth == 0 ? NULL : stack[depth - 1]; }
 
+int sim_depth(void) { return depth; }
+
+int sim_primary_uses(int device) { return (int)primaries[device].uses; }
+
 bool sim_is_alive(const context_t *context, uint64_t id)
 {
     return context->alive && context->id == id;

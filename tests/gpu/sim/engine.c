@@ -15,6 +15,8 @@ static pthread_cond_t done = PTHREAD_COND_INITIALIZER;
 static stream_t *streams;
 static uint64_t orders;
 static bool started;
+static bool resting;            /* the device has nothing to do */
+static unsigned waiters;        /* for something that the device does */
 static _Atomic uint64_t copies; /* for SIM_CUDA_FAULT_AT */
 _Atomic unsigned sim_delay_us;
 _Thread_local bool sim_on_device;
@@ -239,8 +241,10 @@ static void rest(when_t best)
 {
     struct timespec until;
 
+    resting = true;
     if (best == LATER) {
         pthread_cond_wait(&given, &sim_lock);
+        resting = false;
         return;
     }
     clock_gettime(CLOCK_REALTIME, &until);
@@ -250,6 +254,14 @@ static void rest(when_t best)
         until.tv_nsec -= 1000000000;
     }
     pthread_cond_timedwait(&given, &sim_lock, &until);
+    resting = false;
+}
+
+static void tell_waiters(void)
+{
+    if (waiters > 0) {
+        pthread_cond_broadcast(&done);
+    }
 }
 
 /* What was destroyed and is done stays, so that a later use is told. */
@@ -283,7 +295,7 @@ static void *run(void *arg)
             best = due > best ? due : best;
         }
         bury();
-        pthread_cond_broadcast(&done);
+        tell_waiters();
         if (best != NOW) {
             rest(best);
         }
@@ -334,18 +346,30 @@ void sim_submit(stream_t *stream, const op_t *from)
     }
     stream->last = op;
     stream->given++;
-    pthread_cond_signal(&given);
+    if (resting) {
+        pthread_cond_signal(&given);
+    }
 }
 
-void sim_pause(void) { pthread_cond_wait(&done, &sim_lock); }
+void sim_pause(void)
+{
+    waiters++;
+    pthread_cond_wait(&done, &sim_lock);
+    waiters--;
+}
 
+/* Who waits does the work, which spares a change of threads. */
 int sim_wait(stream_t *stream)
 {
     context_t *context = stream->context;
     uint64_t until = stream->given, id = stream->context_id;
 
     while (stream->done < until && sim_is_alive(context, id)) {
-        sim_pause();
+        if (turn(stream) == NOW) {
+            tell_waiters();
+        } else {
+            sim_pause();
+        }
     }
     return sim_is_alive(context, id) ? context->sticky : CONTEXT_IS_DESTROYED;
 }
@@ -358,6 +382,26 @@ int sim_wait_context(context_t *context)
         }
     }
     return context->sticky;
+}
+
+static bool is_held(const stream_t *stream)
+{
+    return stream->first != NULL && stream->first->work == HOLD &&
+           *stream->first->go == 0;
+}
+
+void sim_finish(void)
+{
+    pthread_mutex_lock(&sim_lock);
+    for (stream_t *each = streams; each != NULL;) {
+        if (each->first == NULL || is_held(each)) {
+            each = each->next;
+        } else {
+            sim_pause();
+            each = streams;
+        }
+    }
+    pthread_mutex_unlock(&sim_lock);
 }
 
 void sim_end_capture(capture_t *capture)

@@ -109,7 +109,8 @@ API int cuInit(unsigned flags)
     }
     pthread_mutex_lock(&sim_lock);
     if (!ready) {
-        sim_devices = sim_number("SIM_CUDA_DEVICES", 1);
+        sim_devices =
+            sim_number("SIM_CUDA_DEVICES", sim_number("FAKE_CUDA_DEVICES", 1));
         sim_devices = sim_devices > DEVICES ? DEVICES : sim_devices;
         memory_bytes =
             (size_t)sim_number("SIM_CUDA_MEMORY_MIB", 16384) * (size_t)MIB;

@@ -89,6 +89,9 @@ context_t *sim_current(void); /* NULL: none */
 bool sim_is_alive(const context_t *context, uint64_t id);
 context_t *sim_primary(int device); /* NULL: it is not active */
 
+int sim_depth(void); /* of this thread's stack */
+int sim_primary_uses(int device);
+
 /* memory.c: pieces of memory, and where the CPU reaches them */
 typedef enum {
     PLAIN = 1, /* cuMemAlloc() */
@@ -110,7 +113,7 @@ typedef struct {
     char *view;     /* NULL: no access */
     pool_t *pool;   /* POOLED */
     void *physical; /* MAPPED: what cuMemCreate() made; PEER: what was opened */
-    bool unborn, dying, sync;
+    bool unborn, dying, sync, of_ucx;
 } block_t;
 
 /* What a process shares with others: at the beginning of its memfd. */
@@ -146,6 +149,8 @@ block_t *sim_search(bool (*is)(const block_t *block, const void *arg),
                     const void *arg);
 void sim_renew(block_t *block); /* another allocation at the same place */
 size_t sim_held(int device);
+/* That were given and not freed, or are pinned, but what UCX has of its own. */
+int sim_blocks(void);
 /* Where an address lies in the memfd. */
 uint64_t sim_offset(address_t address);
 /* The chunk that PLAIN memory lies in, as another process has to map it. */
@@ -227,6 +232,8 @@ void sim_submit(stream_t *stream, const op_t *op);
 int sim_wait(stream_t *stream);
 int sim_wait_context(context_t *context);
 void sim_end_context(context_t *context); /* its streams and their work */
+/* All that any stream holds, but what waits for the program. */
+void sim_finish(void);
 void sim_end_capture(capture_t *capture);
 bool sim_idle(const stream_t *stream);
 bool sim_event_done(const event_t *event, uint64_t ticket);
@@ -238,6 +245,7 @@ void sim_pause(void);
 
 /* stream.c */
 event_t *sim_event_new(unsigned flags); /* of the current context */
+int sim_events(void);                   /* that were not destroyed */
 /* OK, or why that event cannot be used. */
 int sim_check_event(const event_t *event);
 /* OK, or why nothing can be given to that handle; what is captured is told by

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define SMALL (1 * MIB)
+#define KEPT 16384    /* bytes of the host's memory that are not given back */
 #define ALIGNMENT 512 /* cuMemAlloc(): "suitably aligned for any variable" */
 
 typedef struct {
@@ -294,13 +295,24 @@ void sim_give(block_t *block)
             if (block->kind == MANAGED) {
                 mprotect(face + offset + i * CHUNK, CHUNK, PROT_NONE);
             }
-            if (fallocate(memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+            if (block->bytes > KEPT &&
+                fallocate(memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                           (off_t)(offset + i * CHUNK), CHUNK) != 0) {
                 abort();
             }
         }
     }
     sim_remove(block);
+}
+
+int sim_blocks(void)
+{
+    int many = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        many += !blocks[i]->dying && !blocks[i]->of_ucx;
+    }
+    return many;
 }
 
 size_t sim_held(int device) { return held[device]; }

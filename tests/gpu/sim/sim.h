@@ -103,4 +103,6 @@ typedef struct {
 
 typedef const sim_cuda_t *(*sim_cuda_fn)(void);
 
+const sim_cuda_t *sim_cuda(void);
+
 #endif

@@ -205,11 +205,16 @@ API int cuStreamAddCallback(void *stream, void (*function)(void *, int, void *),
 
 /* Events. */
 
+static int events; /* that were not destroyed */
+
+int sim_events(void) { return events; }
+
 event_t *sim_event_new(unsigned flags)
 {
     event_t *event = calloc(1, sizeof(*event));
 
     if (event != NULL) {
+        events++;
         *event = (event_t){.magic = EVENT_MAGIC,
                            .context = sim_current(),
                            .context_id = sim_current()->id,
@@ -270,6 +275,7 @@ API int cuEventDestroy_v2(void *handle)
     if (result != OK) {
         return result;
     }
+    events--;
     event->dead = true;
     event->next = NULL;
     if (last == NULL) {

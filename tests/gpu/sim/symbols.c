@@ -113,7 +113,10 @@ static int give(const op_t *op, void *handle)
     bool node;
     int result;
 
-    IN_CONTEXT;
+    ANYWHERE;
+    if (sim_current() == NULL && handle <= (void *)2) {
+        return INVALID_CONTEXT;
+    }
     COUNT(launches);
     COUNT(kernels);
     result = sim_stream_for_work(handle, &stream, &node);
@@ -152,7 +155,7 @@ static int peek(void *to, uint64_t from, size_t bytes)
     void *view = reach(from, bytes);
 
     if (view == NULL) {
-        return ILLEGAL_ADDRESS;
+        return bytes == 0 ? OK : ILLEGAL_ADDRESS;
     }
     memcpy(to, view, bytes);
     return OK;
@@ -163,7 +166,7 @@ static int poke(uint64_t to, const void *from, size_t bytes)
     void *view = reach(to, bytes);
 
     if (view == NULL) {
-        return ILLEGAL_ADDRESS;
+        return bytes == 0 ? OK : ILLEGAL_ADDRESS;
     }
     memcpy(view, from, bytes);
     return OK;
