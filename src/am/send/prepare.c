@@ -382,7 +382,8 @@ static uint64_t others_chunk_of(const tmsg_send_t *send,
 {
     return payload->measures->foreign > 0 && !tmsg_stage_out_stages(send) &&
                    send->endpoint->peer_hello.features & TMSG_FEATURE_DEVICES
-               ? sayable(thresholds_of(send->endpoint)->device_chunk_bytes)
+               ? sayable(tmsg_stage_out_chunk(
+                     send, thresholds_of(send->endpoint)->device_chunk_bytes))
                : 0;
 }
 

@@ -19,6 +19,7 @@
 #include "core/map.h"
 #include "core/tensor.h"
 #include "memory/domain.h"
+#include "serialize/split.h"
 
 #define FILLS 3 /* one with UCX, one that may go, one being copied */
 #define FILL_ALIGNMENT 64
@@ -51,9 +52,11 @@ struct tmsg_stage_out {
     tmsg_status_t failure;
     char why[240];
     const tmsg_split_t *split;
-    size_t staged;   /* tensors that UCX does not read */
-    size_t tensor;   /* index of the next tensor that is copied */
-    uint64_t offset; /* in that tensor */
+    size_t staged;      /* tensors that UCX does not read */
+    size_t copied;      /* tensors that UCX reads from blocks */
+    uint8_t *is_copied; /* one a tensor; NULL: none is one of them */
+    size_t tensor;      /* index of the next tensor that is copied */
+    uint64_t offset;    /* in that tensor */
     bool stopped;
     unsigned copying;
     unsigned first, filled; /* of fills, in the order of fragments */
@@ -292,6 +295,7 @@ void tmsg_stage_out_free(tmsg_send_t *send)
         tmsg_copy_forget(send->endpoint->worker, &stage->streams_of[i].copy);
     }
     free(stage->values);
+    free(stage->is_copied);
     free(stage);
     send->stage = NULL;
 }
@@ -328,10 +332,49 @@ static tmsg_status_t require_path(const tmsg_send_t *send,
     return TMSG_OK;
 }
 
-static tmsg_status_t check_tensor_path(tmsg_send_t *send,
-                                       const tmsg_map_entry_t *entry,
+/* Returns whether UCX has to pass such memory through the host's, where the
+ * peer is on this machine: nobody else can map it. */
+static bool is_unshared(const tmsg_send_t *send, const tmsg_map_entry_t *entry,
+                        const tmsg_domain_t *domain)
+{
+    tmsg_memory_t memory;
+
+    return send->endpoint->transport == TMSG_TRANSPORT_SHM &&
+           !tmsg_domain_is_plain(domain) && domain->classify != NULL &&
+           domain->classify(domain->arg, entry->tensor.data, &memory) ==
+               TMSG_OK &&
+           (memory.kind == TMSG_MEMORY_POOL ||
+            memory.kind == TMSG_MEMORY_MAPPED);
+}
+
+static tmsg_status_t note_copied(tmsg_send_t *send, size_t index)
+{
+    tmsg_stage_out_t *stage = send->stage;
+
+    if (stage->is_copied == NULL) {
+        stage->is_copied = calloc(tmsg_map_size(tmsg_send_map(send)), 1);
+    }
+    if (stage->is_copied == NULL) {
+        return tmsg_error_memory("a message's device memory");
+    }
+    stage->is_copied[index] = 1;
+    stage->copied++;
+    return TMSG_OK;
+}
+
+static bool is_copied(const tmsg_send_t *send, const tmsg_map_entry_t *entry)
+{
+    const uint8_t *copied = send->stage->is_copied;
+
+    return copied != NULL &&
+           copied[entry - tmsg_map_entries(tmsg_send_map(send))];
+}
+
+static tmsg_status_t check_tensor_path(tmsg_send_t *send, size_t index,
                                        const tmsg_domain_t *domain)
 {
+    const tmsg_map_entry_t *entry =
+        &tmsg_map_entries(tmsg_send_map(send))[index];
     int type;
 
     if (!tmsg_domain_is_plain(domain)) {
@@ -356,7 +399,8 @@ static tmsg_status_t check_tensor_path(tmsg_send_t *send,
     }
     if (tmsg_ucx_reaches(send->endpoint->ucx, domain, entry->tensor.device,
                          &type)) {
-        return TMSG_OK;
+        return is_unshared(send, entry, domain) ? note_copied(send, index)
+                                                : TMSG_OK;
     }
     send->stage->staged++;
     return require_path(send, entry, domain);
@@ -368,12 +412,15 @@ tmsg_status_t tmsg_stage_out_check(tmsg_send_t *send)
     tmsg_status_t status = TMSG_OK;
 
     send->stage->staged = 0;
+    send->stage->copied = 0;
+    free(send->stage->is_copied);
+    send->stage->is_copied = NULL;
     for (size_t i = 0;
          i < tmsg_map_size(tmsg_send_map(send)) && status == TMSG_OK; i++) {
         const tmsg_domain_t *domain = foreign_domain(&entries[i]);
 
         if (domain != NULL) {
-            status = check_tensor_path(send, &entries[i], domain);
+            status = check_tensor_path(send, i, domain);
         }
     }
     return status;
@@ -454,9 +501,12 @@ bool tmsg_stage_out_stages(const tmsg_send_t *send)
 
 uint64_t tmsg_stage_out_chunk(const tmsg_send_t *send, uint64_t chunk)
 {
-    return tmsg_stage_out_stages(send) && chunk > TMSG_CHUNK_BYTES
-               ? TMSG_CHUNK_BYTES
-               : chunk;
+    uint64_t most = tmsg_stage_out_stages(send) ? TMSG_CHUNK_BYTES
+                    : send->stage != NULL && send->stage->copied > 0
+                        ? TMSG_BLOCK_BYTES
+                        : chunk;
+
+    return chunk < most ? chunk : most;
 }
 
 /* Returns the domain of a tensor that is copied before it is sent, or NULL. */
@@ -466,8 +516,9 @@ static const tmsg_domain_t *staged_domain(const tmsg_send_t *send,
     const tmsg_domain_t *domain = foreign_domain(entry);
     int type;
 
-    return domain == NULL || tmsg_ucx_reaches(send->endpoint->ucx, domain,
-                                              entry->tensor.device, &type)
+    return domain == NULL || (tmsg_ucx_reaches(send->endpoint->ucx, domain,
+                                               entry->tensor.device, &type) &&
+                              !is_copied(send, entry))
                ? NULL
                : domain;
 }
@@ -494,7 +545,10 @@ static void note_sent(tmsg_send_t *send)
     tmsg_stats_t *stats = &send->endpoint->stats;
 
     for (size_t i = 0; i < tmsg_map_size(tmsg_send_map(send)); i++) {
-        if (staged_domain(send, &entries[i]) != NULL) {
+        if (is_copied(send, &entries[i])) {
+            stats->sent_copied++;
+            stats->sent_copied_bytes += entries[i].bytes;
+        } else if (staged_domain(send, &entries[i]) != NULL) {
             stats->sent_staged++;
             stats->sent_staged_bytes += entries[i].bytes;
         } else {
@@ -521,8 +575,9 @@ static uint64_t next_bytes(const tmsg_stage_out_t *stage)
     const tmsg_map_entry_t *entry =
         &tmsg_map_entries(tmsg_send_map(stage->send))[stage->tensor];
     uint64_t left = entry->bytes - stage->offset;
+    uint64_t chunk = tmsg_split_chunk(stage->split, stage->tensor);
 
-    return left < stage->split->chunk ? left : stage->split->chunk;
+    return left < chunk ? left : chunk;
 }
 
 static uint64_t align_fill(uint64_t offset)
@@ -553,6 +608,19 @@ static void fill_copied(tmsg_copy_t *copy, tmsg_status_t status)
     tmsg_endpoint_drop(endpoint);
 }
 
+static tmsg_status_t copy_fragment(const tmsg_chunk_t *chunk,
+                                   const tmsg_domain_t *domain,
+                                   tmsg_device_t device, uint64_t at,
+                                   const uint8_t *from, uint64_t bytes,
+                                   tmsg_stream_t stream)
+{
+    return chunk->on_device
+               ? domain->copy_within(domain->arg, device, chunk->data + at,
+                                     from, bytes, stream)
+               : domain->copy_out(domain->arg, device, chunk->data + at, from,
+                                  bytes, stream);
+}
+
 /* Begins to copy the next fragments that fit, as long as they are of one
  * device. */
 static tmsg_status_t copy_fragments_out(tmsg_stage_out_t *stage,
@@ -576,8 +644,11 @@ static tmsg_status_t copy_fragments_out(tmsg_stage_out_t *stage,
             at + bytes > fill->chunk->capacity) {
             break;
         }
-        status = domain->copy_out(domain->arg, device, fill->chunk->data + at,
-                                  from + stage->offset, bytes, stream);
+        status = copy_fragment(fill->chunk, domain, device, at,
+                               from + stage->offset, bytes, stream);
+        if (is_copied(stage->send, entry) && !fill->chunk->on_device) {
+            stage->send->endpoint->stats.sent_staged_bytes += bytes;
+        }
         at = align_fill(at + bytes);
         fill->bytes = at;
         stage->offset += bytes;
@@ -618,8 +689,8 @@ static tmsg_status_t begin_fill(tmsg_stage_out_t *stage, tmsg_fill_t *fill,
         status = watched;
     }
     if (watched != TMSG_OK) {
-        (void)domain->copy_out(domain->arg, entry->tensor.device,
-                               fill->chunk->data, entry->tensor.data, 1, none);
+        (void)copy_fragment(fill->chunk, domain, entry->tensor.device, 0,
+                            entry->tensor.data, 1, none);
         return status;
     }
     fill->copying = true;
@@ -646,10 +717,56 @@ static bool has_chunk(const tmsg_stage_out_t *stage)
     return has;
 }
 
+/* A fragment that there is no block for goes by the host, unless a path is
+ * required. */
+static tmsg_status_t lack_block(const tmsg_send_t *send,
+                                const tmsg_map_entry_t *entry)
+{
+    tmsg_worker_t *worker = send->endpoint->worker;
+    char words[240];
+
+    snprintf(words, sizeof(words),
+             "there is no device memory to copy memory to that only this "
+             "process can map, so it is copied through the host's: %s",
+             tmsg_error_message());
+    if (worker->context->flags & TMSG_CONTEXT_REQUIRE_PATH) {
+        return tmsg_error_set(
+            TMSG_ERR_UNSUPPORTED, "tensor '%s': %s, and a path is required",
+            tmsg_error_name(entry->name, entry->name_bytes).text, words);
+    }
+    tmsg_copy_detour(worker, TMSG_DETOUR_UNSHARED, words);
+    return TMSG_OK;
+}
+
+/* Takes a chunk for the next fragments. Without `call` it waits for none. */
+static tmsg_status_t take_chunk(tmsg_stage_out_t *stage,
+                                const tmsg_domain_t *domain, tmsg_soon_t *call,
+                                tmsg_chunk_t **chunk_p)
+{
+    tmsg_send_t *send = stage->send;
+    tmsg_worker_t *worker = send->endpoint->worker;
+    const tmsg_map_entry_t *entry =
+        &tmsg_map_entries(tmsg_send_map(send))[stage->tensor];
+    tmsg_status_t status;
+
+    if (is_copied(send, entry)) {
+        status = tmsg_block_take(worker, domain, entry->tensor.device, call,
+                                 chunk_p);
+        if (status == TMSG_OK || status == TMSG_IN_PROGRESS) {
+            return status;
+        }
+        status = lack_block(send, entry);
+        if (status != TMSG_OK) {
+            return status;
+        }
+    }
+    return tmsg_chunk_take(worker, out_chunks(send), domain, next_bytes(stage),
+                           call, chunk_p);
+}
+
 void tmsg_stage_out_pump(tmsg_send_t *send, bool must)
 {
     tmsg_stage_out_t *stage = send->stage;
-    tmsg_worker_t *worker = send->endpoint->worker;
     const tmsg_domain_t *domain;
     tmsg_status_t status = TMSG_OK;
 
@@ -667,9 +784,9 @@ void tmsg_stage_out_pump(tmsg_send_t *send, bool must)
             return;
         }
         *fill = (tmsg_fill_t){.send = send};
-        status = tmsg_chunk_take(
-            worker, out_chunks(send), domain, next_bytes(stage),
-            must && !has_chunk(stage) ? NULL : &stage->call, &fill->chunk);
+        status = take_chunk(stage, domain,
+                            must && !has_chunk(stage) ? NULL : &stage->call,
+                            &fill->chunk);
         if (status == TMSG_OK) {
             stage->filled++;
             status = begin_fill(stage, fill, domain);
@@ -712,10 +829,13 @@ const uint8_t *tmsg_stage_out_take(tmsg_send_t *send, size_t index,
         return data + offset;
     }
     if (tmsg_ucx_reaches(send->endpoint->ucx, domain, entry->tensor.device,
-                         memory_type_p)) {
+                         memory_type_p) &&
+        !is_copied(send, entry)) {
         return data + offset;
     }
-    *memory_type_p = TMSG_UCX_MEMORY_HOST;
+    if (!fill->chunk->on_device) {
+        *memory_type_p = TMSG_UCX_MEMORY_HOST;
+    }
     data = fill->chunk->data + fill->at;
     fill->at = align_fill(fill->at + bytes);
     fill->in_ucx++;

@@ -8,6 +8,7 @@
 #include "am/ucx/ucx.h"
 #include "am/worker/staging.h"
 #include "am/worker/worker.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "memory/domain.h"
@@ -16,6 +17,8 @@
  * twice as long. */
 #define WAIT_LEAST_NS 50000
 #define WAIT_MOST_NS 2000000
+
+#define BLOCK_ALIGNMENT 256
 
 void tmsg_soon(tmsg_worker_t *worker, tmsg_soon_t *call)
 {
@@ -120,13 +123,19 @@ bool tmsg_copies_arm(tmsg_worker_t *worker)
 
 static void free_chunk(tmsg_chunks_t *chunks, tmsg_chunk_t *chunk)
 {
+    static const tmsg_stream_t none;
     const tmsg_domain_t *domain = chunk->domain;
 
     if (chunk->pinned) {
         domain->unpin(domain->arg, chunk->data, chunk->capacity);
     }
     chunks->bytes -= chunk->capacity;
-    tmsg_host_free(chunk->data);
+    if (chunk->on_device) {
+        domain->free(domain->arg, chunk->device, chunk->data, chunk->capacity,
+                     none);
+    } else {
+        tmsg_host_free(chunk->data);
+    }
     free(chunk);
 }
 
@@ -145,6 +154,7 @@ void tmsg_copies_close(tmsg_worker_t *worker)
     tmsg_loop_clear_timer(&worker->loop, &worker->stage.health);
     empty_chunks(&worker->stage.out);
     empty_chunks(&worker->stage.in);
+    empty_chunks(&worker->stage.blocks);
 }
 
 void tmsg_copy_detour(tmsg_worker_t *worker, tmsg_detour_t reason,
@@ -243,11 +253,85 @@ tmsg_status_t tmsg_chunk_take(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
     return TMSG_IN_PROGRESS;
 }
 
+static tmsg_status_t make_block(tmsg_worker_t *worker,
+                                const tmsg_domain_t *domain,
+                                tmsg_device_t device, tmsg_chunk_t **chunk_p)
+{
+    static const tmsg_stream_t none;
+    tmsg_chunk_t *chunk = calloc(1, sizeof(*chunk));
+    void *data;
+    tmsg_status_t status =
+        chunk == NULL ? tmsg_error_memory("a block on a device")
+                      : domain->alloc(domain->arg, device, TMSG_BLOCK_BYTES,
+                                      BLOCK_ALIGNMENT, none, &data);
+
+    if (status != TMSG_OK) {
+        free(chunk);
+        return status;
+    }
+    *chunk = (tmsg_chunk_t){.domain = domain,
+                            .data = data,
+                            .capacity = TMSG_BLOCK_BYTES,
+                            .on_device = true,
+                            .device = device};
+    worker->stage.blocks.bytes += TMSG_BLOCK_BYTES;
+    *chunk_p = chunk;
+    return TMSG_OK;
+}
+
+static tmsg_chunk_t *find_spare_block(tmsg_chunks_t *blocks,
+                                      tmsg_device_t device)
+{
+    for (tmsg_node_t *node = blocks->spare.head; node != NULL;
+         node = node->next) {
+        tmsg_chunk_t *chunk = TMSG_CONTAINER_OF(node, tmsg_chunk_t, node);
+
+        if (tmsg_device_is(chunk->device, device)) {
+            tmsg_list_remove(&blocks->spare, node);
+            return chunk;
+        }
+    }
+    return NULL;
+}
+
+tmsg_status_t tmsg_block_take(tmsg_worker_t *worker,
+                              const tmsg_domain_t *domain, tmsg_device_t device,
+                              tmsg_soon_t *call, tmsg_chunk_t **chunk_p)
+{
+    tmsg_chunks_t *blocks = &worker->stage.blocks;
+    tmsg_chunk_t *chunk = find_spare_block(blocks, device);
+
+    if (chunk != NULL) {
+        *chunk_p = chunk;
+        return TMSG_OK;
+    }
+    if (blocks->bytes == TMSG_BLOCKS_BYTES && blocks->spare.count > 0) {
+        free_chunk(blocks, TMSG_CONTAINER_OF(tmsg_list_pop(&blocks->spare),
+                                             tmsg_chunk_t, node));
+    }
+    if (blocks->bytes < TMSG_BLOCKS_BYTES || call == NULL) {
+        return make_block(worker, domain, device, chunk_p);
+    }
+    if (call->list == NULL) {
+        call->list = &blocks->waiting;
+        tmsg_list_push(call->list, &call->node);
+    }
+    return TMSG_IN_PROGRESS;
+}
+
+static bool is_worth_keeping(const tmsg_chunks_t *chunks,
+                             const tmsg_chunk_t *chunk)
+{
+    return chunk->on_device ? chunks->bytes <= TMSG_BLOCKS_BYTES
+                            : chunk->capacity == TMSG_CHUNK_BYTES &&
+                                  chunks->bytes <= TMSG_CHUNKS_BYTES;
+}
+
 void tmsg_chunk_give(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
                      tmsg_chunk_t *chunk)
 {
-    if (chunk->capacity == TMSG_CHUNK_BYTES &&
-        chunks->bytes <= TMSG_CHUNKS_BYTES) {
+    chunks = chunk->on_device ? &worker->stage.blocks : chunks;
+    if (is_worth_keeping(chunks, chunk)) {
         tmsg_list_insert(&chunks->spare, NULL, &chunk->node);
     } else {
         free_chunk(chunks, chunk);

@@ -49,6 +49,12 @@ tmsg_status_t tmsg_chunk_take(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
 void tmsg_chunk_give(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
                      tmsg_chunk_t *chunk);
 
+/* Takes a block, which is given back as a chunk is, whatever `chunks` say.
+ * Errors: as above, and those of the domain. */
+tmsg_status_t tmsg_block_take(tmsg_worker_t *worker,
+                              const tmsg_domain_t *domain, tmsg_device_t device,
+                              tmsg_soon_t *call, tmsg_chunk_t **chunk_p);
+
 /* Returns the library's own stream of a device, or no stream if the domain has
  * none. */
 tmsg_status_t tmsg_copy_stream(const tmsg_domain_t *domain,

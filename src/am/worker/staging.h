@@ -17,6 +17,11 @@
 
 #define TMSG_CHUNKS_BYTES (16ULL << 20)
 
+/* Device memory that cannot be shared is copied on its device, in blocks of
+ * TMSG_BLOCK_BYTES. A worker has at most TMSG_BLOCKS_BYTES of them. */
+#define TMSG_BLOCK_BYTES (16ULL << 20)
+#define TMSG_BLOCKS_BYTES (64ULL << 20)
+
 /* A fragment that a peer's UCX reads on a device may be longer. If it goes to a
  * device that UCX does not write here, it gets a chunk of its own, alone. */
 #define TMSG_CHUNK_BYTES_MOST (256ULL << 20)
@@ -49,13 +54,15 @@ typedef struct tmsg_vital {
     void (*ask)(struct tmsg_vital *vital); /* outside UCX */
 } tmsg_vital_t;
 
-/* Describes a chunk: host memory that a domain has pinned. */
+/* Describes a chunk: host memory that a domain has pinned, or a block. */
 typedef struct {
     tmsg_node_t node;
     const tmsg_domain_t *domain;
     uint8_t *data;
     uint64_t capacity;
     bool pinned;
+    bool on_device; /* it is a block, in memory of `device` */
+    tmsg_device_t device;
 } tmsg_chunk_t;
 
 /* Holds the chunks of one direction. Each direction has its own, so that
@@ -71,6 +78,7 @@ typedef enum {
     TMSG_DETOUR_STAGED = 0, /* UCX does not know such memory */
     TMSG_DETOUR_UNPINNED,   /* the driver did not pin a chunk */
     TMSG_DETOUR_HOST,       /* the data came to the host: no such memory here */
+    TMSG_DETOUR_UNSHARED,   /* there was no block for memory that needs one */
     TMSG_DETOURS
 } tmsg_detour_t;
 
@@ -78,7 +86,7 @@ typedef enum {
 typedef struct {
     tmsg_list_t copies;
     tmsg_list_t calls;
-    tmsg_chunks_t out, in;
+    tmsg_chunks_t out, in, blocks;
     tmsg_timer_t timer; /* asks for the copies again while a thread sleeps */
     uint64_t wait_ns;
     tmsg_list_t vitals;

@@ -92,6 +92,8 @@ void tmsg_stats_add(tmsg_stats_t *sum, const tmsg_stats_t *more)
     sum->canceled_messages += more->canceled_messages;
     sum->timed_out_messages += more->timed_out_messages;
     sum->sent_direct += more->sent_direct;
+    sum->sent_copied += more->sent_copied;
+    sum->sent_copied_bytes += more->sent_copied_bytes;
     sum->sent_staged += more->sent_staged;
     sum->sent_staged_bytes += more->sent_staged_bytes;
     sum->received_direct += more->received_direct;
@@ -157,6 +159,8 @@ static bool describe_devices(cJSON *parent, const tmsg_stats_t *stats)
 
     return object != NULL &&
            add_counter(object, "sent_direct", stats->sent_direct) &&
+           add_counter(object, "sent_copied", stats->sent_copied) &&
+           add_counter(object, "sent_copied_bytes", stats->sent_copied_bytes) &&
            add_counter(object, "sent_staged", stats->sent_staged) &&
            add_counter(object, "sent_staged_bytes", stats->sent_staged_bytes) &&
            add_counter(object, "received_direct", stats->received_direct) &&
