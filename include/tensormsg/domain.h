@@ -63,6 +63,13 @@ typedef struct tmsg_device_identity {
     char bus_id[32]; /* PCI, in lower case: "0000:33:00.0" */
 } tmsg_device_identity_t;
 
+/* One copy of several. */
+typedef struct tmsg_domain_copy {
+    void *to;
+    const void *from;
+    uint64_t bytes; /* 1 or more */
+} tmsg_domain_copy_t;
+
 /* The table. All functions get `arg`, may be called from any thread, several
  * at once, never block on a device longer than their own work takes, and
  * explain a failure with tmsg_domain_fail(). A function that fails leaves its
@@ -156,6 +163,13 @@ typedef struct tmsg_domain {
     /* Tells that the application uses this device: until then nothing is set
      * up on one that nobody uses. May be NULL. Errors: NOT_FOUND. */
     tmsg_status_t (*use)(void *arg, tmsg_device_t device);
+
+    /* Does `count` copies, as copy_in() does one or, if `out` is not 0, as
+     * copy_out() does. They touch different memory, and their order is free.
+     * May be NULL: they are made one by one. */
+    tmsg_status_t (*copy_batch)(void *arg, tmsg_device_t device, int out,
+                                const tmsg_domain_copy_t *copies,
+                                uint64_t count, tmsg_stream_t stream);
 } tmsg_domain_t;
 
 /* Adds a domain to the process, for good: the table is copied, and what it

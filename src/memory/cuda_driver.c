@@ -100,6 +100,7 @@ static const tmsg_symbol_t symbols[] = {
     NEEDED(cuMemcpyHtoDAsync, SYMBOL("cuMemcpyHtoDAsync_v2", 3020)),
     NEEDED(cuMemcpyDtoHAsync, SYMBOL("cuMemcpyDtoHAsync_v2", 3020)),
     NEEDED(cuMemcpyAsync, SYMBOL("cuMemcpyAsync", 4000)),
+    OPTIONAL(cuMemcpyBatchAsync, SYMBOL("cuMemcpyBatchAsync", 12080)),
     NEEDED(cuStreamCreate, SYMBOL("cuStreamCreate", 2000)),
     NEEDED(cuStreamDestroy, SYMBOL("cuStreamDestroy_v2", 4000)),
     NEEDED(cuStreamSynchronize, SYMBOL("cuStreamSynchronize", 2000)),

@@ -55,6 +55,17 @@ typedef struct {
     unsigned char reserved[56];
 } tmsg_cu_pool_t;
 
+/* CUmemcpyAttributes; the places are hints that only managed memory needs. */
+typedef struct {
+    int source_order; /* TMSG_CU_SOURCE_* */
+    struct {
+        int type, id;
+    } source, destination;
+    unsigned flags;
+} tmsg_cu_copy_attributes_t;
+
+enum { TMSG_CU_SOURCE_IN_STREAM_ORDER = 1 };
+
 /* Holds the driver's functions under their names in NVIDIA's reference.
  * CUcontext, CUstream, CUevent and CUmemoryPool are pointers; CUdevice is an
  * int. Functions marked "optional" are NULL if the driver lacks them. The first
@@ -108,6 +119,13 @@ typedef struct {
                              void *stream);
     int (*cuMemcpyAsync)(tmsg_cu_address_t to, tmsg_cu_address_t from,
                          size_t bytes, void *stream);
+
+    int (*cuMemcpyBatchAsync)(tmsg_cu_address_t *to, tmsg_cu_address_t *from,
+                              size_t *bytes, size_t count,
+                              tmsg_cu_copy_attributes_t *attributes,
+                              size_t *first_of_attributes,
+                              size_t attributes_count, size_t *failed,
+                              void *stream); /* optional; CUDA 12.8's form */
 
     int (*cuStreamCreate)(void **stream, unsigned flags);
     int (*cuStreamDestroy)(void *stream);

@@ -30,6 +30,9 @@ static int holds_cuda(void *arg, tmsg_device_t device)
  * known. */
 typedef enum { IN, OUT, WITHIN } direction_t;
 
+static const char *const copy_calls[] = {"cuMemcpyHtoDAsync",
+                                         "cuMemcpyDtoHAsync", "cuMemcpyAsync"};
+
 static int begin_copy(const tmsg_cuda_scope_t *scope, direction_t direction,
                       void *to, const void *from, size_t bytes)
 {
@@ -56,8 +59,6 @@ static tmsg_status_t copy_by_driver(direction_t direction, tmsg_device_t device,
                                     void *to, const void *from, uint64_t bytes,
                                     tmsg_stream_t stream)
 {
-    static const char *const calls[] = {"cuMemcpyHtoDAsync",
-                                        "cuMemcpyDtoHAsync", "cuMemcpyAsync"};
     tmsg_cuda_scope_t scope;
     tmsg_status_t status =
         tmsg_cuda_enter(device, stream, TMSG_CUDA_COPIES, &scope);
@@ -70,7 +71,7 @@ static tmsg_status_t copy_by_driver(direction_t direction, tmsg_device_t device,
     if (result != TMSG_CU_SUCCESS && tmsg_cuda_is_own(&scope)) {
         scope.own = true;
     }
-    return tmsg_cuda_leave(&scope, result, calls[direction]);
+    return tmsg_cuda_leave(&scope, result, copy_calls[direction]);
 }
 
 static tmsg_status_t cuda_copy_in(void *arg, tmsg_device_t device, void *to,
@@ -95,6 +96,67 @@ static tmsg_status_t cuda_copy_within(void *arg, tmsg_device_t device, void *to,
 {
     (void)arg;
     return copy_by_driver(WITHIN, device, to, from, bytes, stream);
+}
+
+#define BATCH_MOST 128
+
+/* Begins copies that the driver is told of at once. The driver does not take
+ * the legacy default stream for that; its handle is 1. */
+static int begin_batch(const tmsg_cuda_scope_t *scope,
+                       const tmsg_domain_copy_t *copies, size_t count)
+{
+    tmsg_cu_copy_attributes_t attributes = {.source_order =
+                                                TMSG_CU_SOURCE_IN_STREAM_ORDER};
+    tmsg_cu_address_t to[BATCH_MOST], from[BATCH_MOST];
+    size_t bytes[BATCH_MOST], first = 0, failed;
+
+    if (scope->fn->cuMemcpyBatchAsync == NULL || count < 2 ||
+        scope->stream == (void *)1) {
+        return TMSG_CU_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < count; i++) {
+        to[i] = address_of(copies[i].to);
+        from[i] = address_of(copies[i].from);
+        bytes[i] = copies[i].bytes;
+    }
+    return scope->fn->cuMemcpyBatchAsync(to, from, bytes, count, &attributes,
+                                         &first, 1, &failed, scope->stream);
+}
+
+/* What the driver did not take as a batch is copied one by one, also if it has
+ * begun some of it: all of that is in the order of the stream. */
+static tmsg_status_t cuda_copy_batch(void *arg, tmsg_device_t device, int out,
+                                     const tmsg_domain_copy_t *copies,
+                                     uint64_t count, tmsg_stream_t stream)
+{
+    direction_t direction = out ? OUT : IN;
+    int result = TMSG_CU_SUCCESS;
+    tmsg_cuda_scope_t scope;
+    tmsg_status_t status =
+        tmsg_cuda_enter(device, stream, TMSG_CUDA_COPIES, &scope);
+
+    (void)arg;
+    if (status != TMSG_OK) {
+        return status;
+    }
+    for (uint64_t i = 0; i < count && result == TMSG_CU_SUCCESS;
+         i += BATCH_MOST) {
+        size_t left = count - i < BATCH_MOST ? count - i : BATCH_MOST;
+
+        if (begin_batch(&scope, copies + i, left) == TMSG_CU_SUCCESS) {
+            continue;
+        }
+        for (size_t j = 0; j < left && result == TMSG_CU_SUCCESS; j++) {
+            const tmsg_domain_copy_t *copy = &copies[i + j];
+
+            result = begin_copy(&scope, direction, copy->to, copy->from,
+                                copy->bytes);
+        }
+    }
+    if (result != TMSG_CU_SUCCESS && tmsg_cuda_is_own(&scope)) {
+        scope.own = true;
+    }
+    return tmsg_cuda_leave(&scope, result, copy_calls[direction]);
 }
 
 static tmsg_status_t cuda_own_stream(void *arg, tmsg_device_t device,
@@ -240,4 +302,5 @@ const tmsg_domain_t tmsg_domain_cuda = {
     .unpin = tmsg_cuda_unpin,
     .identify = tmsg_cuda_identify,
     .use = tmsg_cuda_use,
+    .copy_batch = cuda_copy_batch,
 };

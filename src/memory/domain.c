@@ -49,6 +49,25 @@ bool tmsg_domain_is_plain(const tmsg_domain_t *domain)
     return domain->transport != NULL && strcmp(domain->transport, "host") == 0;
 }
 
+tmsg_status_t tmsg_domain_copy(const tmsg_domain_t *domain,
+                               tmsg_device_t device, bool out,
+                               const tmsg_domain_copy_t *copies, uint64_t count,
+                               tmsg_stream_t stream)
+{
+    tmsg_status_t status = TMSG_OK;
+
+    if (domain->copy_batch != NULL && count > 1) {
+        return domain->copy_batch(domain->arg, device, out, copies, count,
+                                  stream);
+    }
+    for (uint64_t i = 0; i < count && status == TMSG_OK; i++) {
+        status = (out ? domain->copy_out : domain->copy_in)(
+            domain->arg, device, copies[i].to, copies[i].from, copies[i].bytes,
+            stream);
+    }
+    return status;
+}
+
 const tmsg_domain_t *tmsg_domain_of(tmsg_device_t device)
 {
     size_t count = domain_count();

@@ -51,6 +51,13 @@ const tmsg_domain_t *tmsg_domain_of(tmsg_device_t device);
 /* Returns the i-th domain of the process, or NULL after the last one. */
 const tmsg_domain_t *tmsg_domain_at(size_t i);
 
+/* Makes several copies, as copy_batch() does, also where a domain has no such
+ * function. On error some of them may be under way. */
+tmsg_status_t tmsg_domain_copy(const tmsg_domain_t *domain,
+                               tmsg_device_t device, bool out,
+                               const tmsg_domain_copy_t *copies, uint64_t count,
+                               tmsg_stream_t stream);
+
 /* Tells whether the CPU can read and write the domain's memory. Such a domain
  * has the UCX memory type "host". */
 bool tmsg_domain_is_plain(const tmsg_domain_t *domain);

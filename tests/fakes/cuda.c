@@ -679,6 +679,7 @@ const fake_cuda_t *fake_cuda(void)
         .pool_keeps = pool_keeps,
         .capture = fake_capture,
         .captured = fake_captured,
+        .pinned_only = fake_pinned_only,
     };
 
     return &control;

@@ -55,6 +55,9 @@ typedef struct {
      * returns whether the capture is not invalidated so far. */
     void (*capture)(void *stream);
     bool (*captured)(void);
+    /* From now on a copy of pageable memory by a stream is a fault: it would be
+     * done by the CPU within the call. */
+    void (*pinned_only)(bool only);
     /* A context of the application's own; it is not made current. */
     void *(*context)(int device);
     /* What a pool beside the default one keeps; 0: there is none. */

@@ -56,6 +56,7 @@ int fake_begin(const char *name, bool needs_context);
  * is captured: it invalidates the capture. */
 void fake_unsafe(void);
 void fake_capture(void *stream);
+void fake_pinned_only(bool only);
 bool fake_captured(void);
 
 /* The device of the current context. */

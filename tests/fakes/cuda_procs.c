@@ -82,6 +82,8 @@ static const struct {
     {"cuMemcpyHtoDAsync", 3020, "cuMemcpyHtoDAsync_v2"},
     {"cuMemcpyDtoHAsync", 3020, "cuMemcpyDtoHAsync_v2"},
     {"cuMemcpyAsync", 4000, "cuMemcpyAsync"},
+    {"cuMemcpyBatchAsync", 12080, "cuMemcpyBatchAsync"},
+    {"cuMemcpyBatchAsync", 13000, "fake_another_shape"},
     {"cuStreamCreate", 2000, "cuStreamCreate"},
     {"cuStreamDestroy", 4000, "cuStreamDestroy_v2"},
     {"cuStreamSynchronize", 2000, "cuStreamSynchronize"},

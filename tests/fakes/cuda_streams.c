@@ -27,6 +27,22 @@ static bool is_here(const char *name, uintptr_t at, size_t bytes)
     return true;
 }
 
+static atomic_bool pinned_only;
+
+void fake_pinned_only(bool only) { pinned_only = only; }
+
+/* Whether host memory is registered, or need not be. */
+static bool is_pinned(const char *name, uintptr_t host)
+{
+    fake_block_t block;
+
+    if (!pinned_only || fake_find(host, &block)) {
+        return true;
+    }
+    fake_fault_set("%s: pageable memory", name);
+    return false;
+}
+
 static int copy(const char *name, uintptr_t to, uintptr_t from, size_t bytes,
                 void *handle)
 {
@@ -47,7 +63,8 @@ static int copy(const char *name, uintptr_t to, uintptr_t from, size_t bytes,
 API int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes,
                              void *stream)
 {
-    if (fake_depth > 0 && !is_here(__func__, (uintptr_t)to, bytes)) {
+    if (fake_depth > 0 && (!is_here(__func__, (uintptr_t)to, bytes) ||
+                           !is_pinned(__func__, (uintptr_t)from))) {
         return INVALID_VALUE;
     }
     return copy(__func__, (uintptr_t)to, (uintptr_t)from, bytes, stream);
@@ -56,7 +73,8 @@ API int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes,
 API int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes,
                              void *stream)
 {
-    if (fake_depth > 0 && !is_here(__func__, (uintptr_t)from, bytes)) {
+    if (fake_depth > 0 && (!is_here(__func__, (uintptr_t)from, bytes) ||
+                           !is_pinned(__func__, (uintptr_t)to))) {
         return INVALID_VALUE;
     }
     return copy(__func__, (uintptr_t)to, (uintptr_t)from, bytes, stream);
@@ -66,6 +84,38 @@ API int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream)
 {
     return copy(__func__, (uintptr_t)to, (uintptr_t)from, bytes, stream);
 }
+
+#if FAKE_CUDA_AGE >= 12080
+/* CUDA's reference, cuMemcpyBatchAsync(): not of the legacy default stream; the
+ * first attributes are those of the first copy. */
+API int cuMemcpyBatchAsync(const uint64_t *to, const uint64_t *from,
+                           const size_t *bytes, size_t count,
+                           const int *attributes, const size_t *first,
+                           size_t kinds, size_t *failed, void *handle)
+{
+    fake_stream_t *stream;
+
+    IN_CONTEXT;
+    stream = fake_stream_of(handle, __func__);
+    if (stream == NULL || handle == NULL || handle == (void *)1 || count == 0 ||
+        kinds != 1 || first[0] != 0 || attributes[0] < 1 || attributes[0] > 3) {
+        return INVALID_VALUE;
+    }
+    for (size_t i = 0; i < count; i++) {
+        fake_block_t block;
+        bool in = fake_find((uintptr_t)to[i], &block) && block.device >= 0;
+
+        *failed = i;
+        if (bytes[i] == 0 ||
+            !is_here(__func__, (uintptr_t)(in ? to[i] : from[i]), bytes[i]) ||
+            !is_pinned(__func__, (uintptr_t)(in ? from[i] : to[i]))) {
+            return INVALID_VALUE;
+        }
+        fake_copy(stream, (uintptr_t)to[i], (uintptr_t)from[i], bytes[i]);
+    }
+    return fake_end_late();
+}
+#endif
 
 API int cuStreamCreate(void **stream, unsigned flags)
 {

@@ -119,7 +119,12 @@ AT(tmsg_dlpack_params_t, flags, 8);
 AT(tmsg_dlpack_params_t, release, 16);
 AT(tmsg_dlpack_params_t, release_arg, 24);
 
-SIZE(tmsg_domain_t, 160);
+SIZE(tmsg_domain_copy_t, 24);
+AT(tmsg_domain_copy_t, to, 0);
+AT(tmsg_domain_copy_t, from, 8);
+AT(tmsg_domain_copy_t, bytes, 16);
+
+SIZE(tmsg_domain_t, 168);
 AT(tmsg_domain_t, table_bytes, 0);
 AT(tmsg_domain_t, name, 8);
 AT(tmsg_domain_t, transport, 16);
@@ -140,6 +145,7 @@ AT(tmsg_domain_t, pin, 128);
 AT(tmsg_domain_t, unpin, 136);
 AT(tmsg_domain_t, identify, 144);
 AT(tmsg_domain_t, use, 152);
+AT(tmsg_domain_t, copy_batch, 160);
 
 SIZE(tmsg_dtype_t, 4);
 AT(tmsg_dtype_t, code, 0);

@@ -258,6 +258,41 @@ Test(cuda, copies_in_order_of_a_stream) { round_trip(new_stream(0)); }
 Test(cuda, copies_in_order_of_the_legacy_stream) { round_trip(legacy); }
 Test(cuda, copies_in_order_of_the_threads_stream) { round_trip(per_thread); }
 
+/* More than the driver is told of at once. */
+static void batch(tmsg_stream_t stream)
+{
+    enum { COPIES = 300 };
+    static uint32_t from[COPIES], to[COPIES];
+    tmsg_domain_copy_t in[COPIES], out[COPIES];
+    unsigned long before = fake->calls("cuMemcpyBatchAsync");
+    bool batches = fn->cuMemcpyBatchAsync != NULL && stream.handle != 1;
+    uint32_t *data;
+
+    application_context(0);
+    data = new_data(gpu0, sizeof(from), none);
+    for (uint32_t i = 0; i < COPIES; i++) {
+        from[i] = i + 1;
+        in[i] = (tmsg_domain_copy_t){data + COPIES - 1 - i, &from[i], 4};
+        out[i] = (tmsg_domain_copy_t){&to[i], data + i, 4};
+    }
+    memset(to, 0, sizeof(to));
+    must(cuda->copy_batch(NULL, gpu0, 0, in, COPIES, stream));
+    must(cuda->copy_batch(NULL, gpu0, 1, out, COPIES, stream));
+    if (stream.kind != TMSG_STREAM_NONE) {
+        must_eq(to[0], 0); /* not yet */
+        fake->finish();
+    }
+    for (uint32_t i = 0; i < COPIES; i++) {
+        must_eq(to[i], COPIES - i);
+    }
+    must_eq(fake->calls("cuMemcpyBatchAsync") - before, batches ? 6 : 0);
+    cuda->free(NULL, gpu0, data, sizeof(from), none);
+}
+
+Test(cuda, copies_many_at_once) { batch(none); }
+Test(cuda, copies_many_in_order_of_a_stream) { batch(new_stream(0)); }
+Test(cuda, copies_many_in_order_of_the_legacy_stream) { batch(legacy); }
+
 Test(cuda, copies_between_devices)
 {
     void *a, *b;

@@ -124,11 +124,12 @@ Test(cuda_driver, that_lacks_even_what_starts_it)
 Test(cuda_driver, without_each_function_in_turn)
 {
     static const char *const optional[] = {
-        "cuDeviceGetUuid",  "cuMemRetainAllocationHandle",
-        "cuMemRelease",     "cuMemAllocAsync",
-        "cuMemFreeAsync",   "cuMemAllocFromPoolAsync",
-        "cuMemPoolCreate",  "cuMemPoolSetAttribute",
-        "cuMemPoolDestroy", "cuStreamGetCtx"};
+        "cuDeviceGetUuid",   "cuMemRetainAllocationHandle",
+        "cuMemRelease",      "cuMemAllocAsync",
+        "cuMemFreeAsync",    "cuMemAllocFromPoolAsync",
+        "cuMemPoolCreate",   "cuMemPoolSetAttribute",
+        "cuMemPoolDestroy",  "cuStreamGetCtx",
+        "cuMemcpyBatchAsync"};
     static const char *const needed[] = {
         "cuGetErrorString",    "cuDeviceGetCount",    "cuDeviceGet",
         "cuDeviceGetName",     "cuDeviceGetPCIBusId", "cuCtxPushCurrent",
