@@ -590,10 +590,24 @@ API int cuMemFreeAsync(uint64_t address, void *handle)
 }
 #endif
 
+/* As where it waits for a kernel. */
+static pthread_mutex_t pin_gate = PTHREAD_MUTEX_INITIALIZER;
+
+static void hold_pins(bool hold)
+{
+    if (hold) {
+        pthread_mutex_lock(&pin_gate);
+    } else {
+        pthread_mutex_unlock(&pin_gate);
+    }
+}
+
 API int cuMemHostRegister_v2(void *data, size_t bytes, unsigned flags)
 {
     IN_CONTEXT;
     fake_unsafe();
+    hold_pins(true);
+    hold_pins(false);
     if (flags != 1 || number("FAKE_CUDA_PIN", OK) != OK) {
         return flags != 1 ? INVALID_VALUE : number("FAKE_CUDA_PIN", OK);
     }
@@ -677,6 +691,7 @@ const fake_cuda_t *fake_cuda(void)
         .stream = app_stream,
         .context = own_context,
         .pool_keeps = pool_keeps,
+        .hold_pins = hold_pins,
         .capture = fake_capture,
         .captured = fake_captured,
         .pinned_only = fake_pinned_only,

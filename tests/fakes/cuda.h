@@ -62,6 +62,8 @@ typedef struct {
     void *(*context)(int device);
     /* What a pool beside the default one keeps; 0: there is none. */
     uint64_t (*pool_keeps)(int device);
+    /* From now on, until `false`, who registers host memory waits. */
+    void (*hold_pins)(bool hold);
 } fake_cuda_t;
 
 /* Exported by the library. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/staging/pin.h"
 #include "am/ucx/ucx.h"
 #include "am/worker/staging.h"
 #include "am/worker/worker.h"
@@ -85,6 +86,7 @@ unsigned tmsg_copies_poll(tmsg_worker_t *worker)
     tmsg_list_t *calls = &worker->stage.calls;
     unsigned count = ask_copies(worker);
 
+    tmsg_pin_poll(worker);
     for (size_t i = calls->count; i > 0 && calls->count > 0; i--) {
         tmsg_soon_t *call = TMSG_CONTAINER_OF(calls->head, tmsg_soon_t, node);
 
@@ -123,20 +125,8 @@ bool tmsg_copies_arm(tmsg_worker_t *worker)
 
 static void free_chunk(tmsg_chunks_t *chunks, tmsg_chunk_t *chunk)
 {
-    static const tmsg_stream_t none;
-    const tmsg_domain_t *domain = chunk->domain;
-
-    if (chunk->pinned) {
-        domain->unpin(domain->arg, chunk->data, chunk->capacity);
-    }
     chunks->bytes -= chunk->capacity;
-    if (chunk->on_device) {
-        domain->free(domain->arg, chunk->device, chunk->data, chunk->capacity,
-                     none);
-    } else {
-        tmsg_host_free(chunk->data);
-    }
-    free(chunk);
+    tmsg_chunk_free(chunk);
 }
 
 static void empty_chunks(tmsg_chunks_t *chunks)
@@ -152,6 +142,7 @@ void tmsg_copies_close(tmsg_worker_t *worker)
 {
     tmsg_loop_clear_timer(&worker->loop, &worker->stage.timer);
     tmsg_loop_clear_timer(&worker->loop, &worker->stage.health);
+    tmsg_pin_close(worker);
     empty_chunks(&worker->stage.out);
     empty_chunks(&worker->stage.in);
     empty_chunks(&worker->stage.blocks);
@@ -166,24 +157,6 @@ void tmsg_copy_detour(tmsg_worker_t *worker, tmsg_detour_t reason,
                  "a slow path: %s (said once; the counters of "
                  "the endpoints go on)",
                  words);
-    }
-}
-
-static void pin_chunk(tmsg_worker_t *worker, tmsg_chunk_t *chunk)
-{
-    const tmsg_domain_t *domain = chunk->domain;
-    tmsg_status_t status;
-
-    if (domain->pin == NULL) {
-        return;
-    }
-    status = domain->pin(domain->arg, chunk->data, chunk->capacity);
-    chunk->pinned = status == TMSG_OK;
-    if (status != TMSG_OK && status != TMSG_ERR_ALREADY_EXISTS) {
-        worker->stage.unpinned++;
-        snprintf(worker->stage.why_unpinned, sizeof(worker->stage.why_unpinned),
-                 "%s", tmsg_error_message());
-        tmsg_copy_detour(worker, TMSG_DETOUR_UNPINNED, tmsg_error_message());
     }
 }
 
@@ -202,7 +175,6 @@ static tmsg_status_t make_chunk(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
     }
     *chunk =
         (tmsg_chunk_t){.domain = domain, .data = data, .capacity = capacity};
-    pin_chunk(worker, chunk);
     chunks->bytes += capacity;
     *chunk_p = chunk;
     return TMSG_OK;
@@ -229,9 +201,10 @@ tmsg_status_t tmsg_chunk_take(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
                               tmsg_soon_t *call, tmsg_chunk_t **chunk_p)
 {
     uint64_t capacity = bytes < TMSG_CHUNK_BYTES ? TMSG_CHUNK_BYTES : bytes;
-    tmsg_chunk_t *chunk =
-        capacity == TMSG_CHUNK_BYTES ? find_spare(chunks, domain) : NULL;
+    tmsg_chunk_t *chunk;
 
+    tmsg_pin_poll(worker);
+    chunk = capacity == TMSG_CHUNK_BYTES ? find_spare(chunks, domain) : NULL;
     if (chunk != NULL) {
         *chunk_p = chunk;
         return TMSG_OK;
@@ -331,10 +304,11 @@ void tmsg_chunk_give(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
                      tmsg_chunk_t *chunk)
 {
     chunks = chunk->on_device ? &worker->stage.blocks : chunks;
-    if (is_worth_keeping(chunks, chunk)) {
-        tmsg_list_insert(&chunks->spare, NULL, &chunk->node);
-    } else {
+    if (!is_worth_keeping(chunks, chunk)) {
         free_chunk(chunks, chunk);
+    } else if (chunks->waiting.count > 0 ||
+               !tmsg_pin_begin(worker, chunks, chunk)) {
+        tmsg_list_insert(&chunks->spare, NULL, &chunk->node);
     }
     while (chunks->waiting.count > 0) {
         tmsg_soon(worker,

@@ -54,13 +54,14 @@ typedef struct tmsg_vital {
     void (*ask)(struct tmsg_vital *vital); /* outside UCX */
 } tmsg_vital_t;
 
-/* Describes a chunk: host memory that a domain has pinned, or a block. */
+/* Describes a chunk: host memory that a domain pins, or a block. */
 typedef struct {
     tmsg_node_t node;
     const tmsg_domain_t *domain;
     uint8_t *data;
     uint64_t capacity;
     bool pinned;
+    bool pin_tried;
     bool on_device; /* it is a block, in memory of `device` */
     tmsg_device_t device;
 } tmsg_chunk_t;
@@ -82,11 +83,15 @@ typedef enum {
     TMSG_DETOURS
 } tmsg_detour_t;
 
+typedef struct tmsg_pins tmsg_pins_t;
+
 /* Holds what a worker stages. All zero bits: nothing was ever staged. */
 typedef struct {
     tmsg_list_t copies;
     tmsg_list_t calls;
     tmsg_chunks_t out, in, blocks;
+    tmsg_pins_t *pins;  /* see staging/pin.h; NULL: nothing was pinned yet */
+    bool pinning;       /* a chunk is out of use, because it is being pinned */
     tmsg_timer_t timer; /* asks for the copies again while a thread sleeps */
     uint64_t wait_ns;
     tmsg_list_t vitals;
@@ -98,7 +103,9 @@ typedef struct {
 
 static inline bool tmsg_copies_are_busy(const tmsg_staging_t *stage)
 {
-    return stage->copies.count + stage->calls.count > 0;
+    return stage->copies.count + stage->calls.count > 0 ||
+           (stage->pinning &&
+            stage->out.waiting.count + stage->in.waiting.count > 0);
 }
 
 #endif
