@@ -2,6 +2,8 @@
 """Over tls:// peers prove who they are by certificates, or by keys."""
 
 import asyncio
+import hashlib
+import os
 import pickle
 import shutil
 
@@ -245,3 +247,39 @@ def test_the_command_knows_the_files(site, farm, capsys):
             with pytest.raises(SystemExit) as ended:
                 main(["health", server.url, *bad])
             assert ended.value.code == 2 and why in capsys.readouterr().err
+
+
+def test_the_command_has_passwords_pins_and_lists(site, farm, tmp_path, capsys):
+    def pin(name):
+        der = tmp_path / f"{name}.der"
+        openssl("pkey", "-in", site.folder / f"{name}.key", "-pubout",
+                "-outform", "DER", "-out", der)
+        return hashlib.sha256(der.read_bytes()).hexdigest()
+
+    key, secret = tmp_path / "camera.key", tmp_path / "secret"
+    openssl("pkey", "-in", site.folder / "camera.key", "-aes256", "-passout",
+            "pass:a b", "-out", key)
+    secret.touch(0o600)
+    secret.write_text("a b\nmore\n")
+    words = ["--tls-cert", site.folder / "camera.pem", "--tls-key", key,
+             "--tls-password", secret, "--tls-pin"]
+    with tensormsg.listen(URL, tls=farm, background=True) as server:
+        server.serve(threads=1)
+
+        def health(*words):
+            code = main(["health", server.url, *map(str, words)])
+            return code, capsys.readouterr().err
+
+        assert health(*words, pin("farm")) == (0, "")
+        code, said = health(*words, pin("camera"))
+        assert code == 1 and "none of those that are pinned" in said
+        code, said = health(*words, pin("farm"), "--tls-ca", site.ca,
+                            "--tls-crl", "nowhere.pem")
+        assert code == 1 and "crl nowhere.pem" in said
+        secret.chmod(0o644)
+        code, said = health(*words, pin("farm"))
+        assert code == 2 and "others get at it" in said
+        secret.unlink()
+        os.mkfifo(secret, 0o600)
+        code, said = health(*words, pin("farm"))
+        assert code == 2 and "has to be a regular file" in said

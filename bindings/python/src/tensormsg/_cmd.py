@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import signal
+import stat
 import sys
 from types import ModuleType
 from typing import Any, Callable, Dict, List, Optional, Tuple, Type
@@ -87,6 +88,15 @@ def _add_tls(parser: argparse.ArgumentParser, dials: bool) -> None:
                         help="at tls://: show the certificate of FILE")
     parser.add_argument("--tls-key", metavar="FILE",
                         help="its private key")
+    parser.add_argument("--tls-password", metavar="FILE",
+                        help="the first line of FILE is the password of the "
+                        "private key")
+    parser.add_argument("--tls-crl", metavar="FILE",
+                        help="refuse certificates that a list of FILE revokes")
+    parser.add_argument("--tls-pin", metavar="PINS",
+                        help="refuse a peer whose public key is none of PINS: "
+                        "[NAME=]SHA-256 in hexadecimal digits, with commas "
+                        "between; besides --tls-ca, or instead")
     if dials:
         parser.add_argument("--tls-name", metavar="NAME",
                             help="what the listener's certificate has to be "
@@ -95,17 +105,36 @@ def _add_tls(parser: argparse.ArgumentParser, dials: bool) -> None:
 
 def proof(args: argparse.Namespace) -> Dict[str, Any]:
     """How this side proves who it is, as arguments of connect() and listen()."""
-    files = {what: getattr(args, f"tls_{what}") for what in
-             ("ca", "cert", "key")}
-    name = getattr(args, "tls_name", None)
-    if name is None and not any(files.values()):
+    given: Dict[str, Any] = {
+        what: getattr(args, f"tls_{what}", None)
+        for what in ("ca", "cert", "key", "name", "crl", "pin", "password")}
+    if not any(given.values()):
         return {"key": args.key}
-    if not all(files.values()):
-        raise Usage("--tls-ca, --tls-cert and --tls-key go together")
+    if not ((given["ca"] or given["pin"]) and given["cert"] and given["key"]):
+        raise Usage("--tls-ca (or --tls-pin), --tls-cert and --tls-key go "
+                    "together")
     if args.key is not None:
         raise Usage("--key and --tls-cert are two ways to prove who one is: "
                     "give one of them")
-    return {"tls": TLS(**files, name=name)}
+    if given["password"]:
+        given["password"] = _password(given["password"])
+    return {"tls": TLS(**given)}
+
+
+def _password(path: str) -> bytes:
+    """The first line of a file that others cannot read."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY),
+              "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise BadInput(f"password file {path}: it has to be a regular file")
+        if about.st_uid not in (0, os.geteuid()) or about.st_mode & 0o27:
+            raise BadInput(f"password file {path}: others get at it: it has to "
+                           "belong to this user, with mode 600")
+        line = file.readline(1024).rstrip(b"\r\n")
+    if not 0 < len(line) < 1023:
+        raise BadInput(f"password file {path}: its first line is no password")
+    return line
 
 
 def add_admitting(parser: argparse.ArgumentParser,
