@@ -62,7 +62,8 @@ def compilers_of(build):
 
 
 def compile_all(source, build, copy):
-    """The objects of src/am in the copy."""
+    """The objects of src/am in the copy: of what the build compiles, and of what
+    is new."""
     calls = compilers_of(build)
     folder, model = next(iter(calls.values()))
     at = model.index("-c")
@@ -77,7 +78,10 @@ def compile_all(source, build, copy):
         return out
     (copy / "out").mkdir()
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compile_one, sorted((copy / "src/am").rglob("*.c"))))
+        objects = list(pool.map(compile_one, (
+            path for path in sorted((copy / "src/am").rglob("*.c"))
+            if str(there := source / path.relative_to(copy)) in calls
+            or not there.exists())))
     return objects, first
 
 

@@ -5,6 +5,7 @@
 set -eu
 source=$1
 version=$2
+tls=$(sed -n 's/^TMSG_TLS:[A-Z]*=//p' "$3/CMakeCache.txt")
 folders=src/core:src/serialize:src/memory:src/am:src/rpc
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
@@ -12,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 
 {
     cmake -S "$here/embedded" -B "$work" -G Ninja -DTENSORMSG="$source" \
-        -DTMSG_LTO=OFF \
+        -DTMSG_LTO=OFF "-DTMSG_TLS=$tls" \
         "-DCMAKE_C_COMPILER_LAUNCHER=$here/as_built.sh;$3;$folders" &&
         cmake --build "$work" -j 2
 } > "$work/log" 2>&1 || {

@@ -9,8 +9,9 @@ unset MAKEFLAGS MAKELEVEL
 
 # On one line: make runs each line of a recipe by itself.
 folders=src/core:src/serialize:src/memory:src/am:src/rpc:tools:examples
+tls=$(sed -n 's/^TMSG_TLS:[A-Z]*=//p' "$2/CMakeCache.txt")
 launcher="$1/tests/install/as_built.sh;$2;$folders"
-flags="-DTMSG_BUILD_BENCH=OFF -DTMSG_LTO=OFF '-DCMAKE_C_COMPILER_LAUNCHER=$launcher'"
+flags="-DTMSG_BUILD_BENCH=OFF -DTMSG_LTO=OFF -DTMSG_TLS=$tls '-DCMAKE_C_COMPILER_LAUNCHER=$launcher'"
 TMSG_NO_SETUP=1 make -C "$1" -j2 BUILD="$work/build" JOBS=2 \
     PREFIX="$work/prefix" CMAKE_FLAGS="$flags" all install > "$work/log" 2>&1 || {
     cat "$work/log"
