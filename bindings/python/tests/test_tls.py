@@ -6,6 +6,8 @@ import hashlib
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -283,3 +285,42 @@ def test_the_command_has_passwords_pins_and_lists(site, farm, tmp_path, capsys):
         os.mkfifo(secret, 0o600)
         code, said = health(*words, pin("farm"))
         assert code == 2 and "has to be a regular file" in said
+
+
+WITHOUT = """
+import sys
+import tensormsg
+
+with tensormsg.listen(":0", background=True) as server, \\
+        tensormsg.sync.connect(server.url) as ep:
+    ep.send({"x": 1})
+    assert server.recv(10)["x"] == 1
+print(tensormsg.info()["machine"]["tls"])
+for make in (lambda: tensormsg.TLS(ca="a", cert="b", key="c"),
+             lambda: tensormsg.listen("tls://localhost:0", key=sys.argv[1])):
+    try:
+        with make():
+            pass
+    except tensormsg.Unsupported as error:
+        print(error)
+"""
+
+
+def test_a_process_without_openssl_lacks_tls_alone(tmp_path):
+    """The wheel's module loads it when it is asked for."""
+    needs = subprocess.run(["readelf", "-d", tensormsg._lib._native.__file__],
+                           capture_output=True, text=True, check=True).stdout
+    if "[libssl" in needs:
+        pytest.skip("a processor that late_ssl.c does not know")
+    tensormsg.save_key(tmp_path / "key")
+    (tmp_path / "libssl.so.3").write_text("no library")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, str(tmp_path / "key")],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+        capture_output=True, text=True, timeout=WAIT, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    version, *errors = done.stdout.splitlines()
+    assert "libssl.so.3" in version and len(errors) == 2
+    for error in errors:
+        assert "tls:// needs OpenSSL 3, which is not there: " in error
+        assert "libssl.so.3" in error

@@ -86,7 +86,9 @@ static void free_settings(tmsg_tls_settings_t *settings)
 void tmsg_tls_destroy(tmsg_tls_t *tls)
 {
     if (tls != NULL && tmsg_refs_drop(&tls->refs)) {
-        SSL_CTX_free(tls->context);
+        if (tls->context != NULL) { /* OpenSSL may not even be there */
+            SSL_CTX_free(tls->context);
+        }
         tmsg_keyring_destroy(tls->keyring);
         free_settings(&tls->settings);
         pthread_mutex_destroy(&tls->lock);
@@ -406,6 +408,13 @@ static tmsg_status_t create_context(const tmsg_tls_t *tls, SSL_CTX **context_p)
     tmsg_status_t status = TMSG_OK;
     SSL_CTX *context;
 
+    /* A program may load OpenSSL late, and then begin by asking its version
+     * (bindings/python/native/late_ssl.c). */
+    if (OpenSSL_version_num() == 0) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "tls:// needs OpenSSL 3, which is not there: %s",
+                              OpenSSL_version(OPENSSL_VERSION));
+    }
     ERR_clear_error();
     context = SSL_CTX_new(TLS_method());
     tmsg_gate_begin(); /* once OpenSSL has begun */
