@@ -49,6 +49,7 @@ void tmsg_frame_move(tmsg_frame_stream_t *to, tmsg_frame_stream_t *from)
     to->heard_ns = from->heard_ns;
     to->introduced = from->introduced;
     to->greeted = from->greeted;
+    to->exact = from->exact;
     to->read_error = from->read_error;
     to->write_error = from->write_error;
     to->in = from->in;
@@ -105,6 +106,13 @@ void tmsg_frame_allow(tmsg_frame_stream_t *stream, size_t max_bytes)
 {
     pthread_mutex_lock(&stream->lock);
     stream->max_bytes = max_bytes;
+    pthread_mutex_unlock(&stream->lock);
+}
+
+void tmsg_frame_read_exactly(tmsg_frame_stream_t *stream)
+{
+    pthread_mutex_lock(&stream->lock);
+    stream->exact = true;
     pthread_mutex_unlock(&stream->lock);
 }
 
@@ -511,6 +519,21 @@ static tmsg_status_t peer_closed(const tmsg_frame_stream_t *stream)
                                                  "connection without a word");
 }
 
+/* Returns how many bytes the frame still lacks whose beginning is there, as far
+ * as that tells. */
+static size_t lacking_bytes(const tmsg_frame_stream_t *stream)
+{
+    const tmsg_frame_buffer_t *in = &stream->in;
+    size_t bytes = TMSG_FRAME_HEADER_BYTES;
+
+    if (!stream->greeted) {
+        bytes += TMSG_FRAME_MAGIC_BYTES;
+    } else if (used_bytes(in) >= bytes) {
+        bytes += (size_t)tmsg_get_le(in->data + in->begin, 4);
+    }
+    return bytes - used_bytes(in);
+}
+
 /* Reads once. OK: something came. */
 static tmsg_status_t receive_bytes(tmsg_frame_stream_t *stream)
 {
@@ -528,6 +551,9 @@ static tmsg_status_t receive_bytes(tmsg_frame_stream_t *stream)
     }
     room = in->capacity - in->end;
     room = room < READ_BYTES ? room : READ_BYTES;
+    if (stream->exact && lacking_bytes(stream) < room) {
+        room = lacking_bytes(stream);
+    }
     do {
         n = read_bytes(stream, in->data + in->end, room,
                        in->used + used_bytes(in), &status);

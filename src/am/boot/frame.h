@@ -47,6 +47,7 @@ typedef struct {
     size_t max_bytes;          /* limit of a payload, in either direction */
     bool introduced;           /* our magic is queued, or has gone out */
     bool greeted;              /* the peer's magic has come */
+    bool exact;                /* see tmsg_frame_read_exactly() */
     tmsg_status_t read_error;  /* the first error of reading: it stays */
     tmsg_status_t write_error;
     tmsg_frame_buffer_t in;
@@ -78,6 +79,10 @@ void tmsg_frame_protect(tmsg_frame_stream_t *stream,
 
 /* Sets the limit of a payload. */
 void tmsg_frame_allow(tmsg_frame_stream_t *stream, size_t max_bytes);
+
+/* From now on no byte is read behind the frame that is awaited: what follows it
+ * is for another reader. */
+void tmsg_frame_read_exactly(tmsg_frame_stream_t *stream);
 
 /* Moves all that a stream has read and queued, and its socket, to a stream
  * that is not in use. Nobody else uses either stream meanwhile. */

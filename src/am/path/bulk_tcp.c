@@ -27,7 +27,7 @@
 #define LOW_LEAST ((uint64_t)64 * 1024)
 /* The first subflow has moved so many bytes before there are more. */
 #define WIDEN_FROM ((uint64_t)16 * 1024 * 1024)
-#define PROCESSORS_A_SUBFLOW 2 /* where the number of subflows is left to us */
+#define PROCESSORS_A_SUBFLOW 2 /* where their number is left to us */
 
 _Static_assert(TMSG_BULK_SUBFLOWS_MOST <= TMSG_FRAGMENTS_SENT,
                "a message has a fragment for each subflow");
@@ -170,8 +170,8 @@ static void take_io(tmsg_bulk_tcp_t *tcp, tmsg_frame_stream_t *frames)
     }
 }
 
-/* Makes a subflow stand whose socket the peer takes for one, too, so that nothing
- * but fragments follows. */
+/* Makes a subflow stand whose socket the peer takes for one, too, so that
+ * nothing but fragments follows. */
 static void let_stand(tmsg_bulk_tcp_t *tcp)
 {
     tmsg_endpoint_t *endpoint = tcp->bulk.endpoint;
@@ -199,11 +199,6 @@ static void bulk_claimed(tmsg_claim_t *claim, tmsg_status_t status)
 {
     tmsg_bulk_tcp_t *tcp = TMSG_CONTAINER_OF(claim, tmsg_bulk_tcp_t, claim);
 
-    if (status == TMSG_OK && claim->stream.in.end > claim->stream.in.begin) {
-        status = tmsg_error_set(TMSG_ERR_MALFORMED,
-                                "the peer writes before the bulk stream "
-                                "stands");
-    }
     if (status == TMSG_OK) {
         let_dialled_stand(tcp);
     } else {

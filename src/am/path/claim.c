@@ -167,6 +167,9 @@ tmsg_claim_dial(tmsg_claim_t *claim, tmsg_endpoint_t *endpoint, uint8_t frame,
         return status;
     }
     tmsg_frame_init(&claim->stream, fd, TMSG_HANDSHAKE_BYTES);
+    if (frame == TMSG_FRAME_BULK) { /* fragments may follow the answer */
+        tmsg_frame_read_exactly(&claim->stream);
+    }
     status = tmsg_secure_frames(endpoint->admit.tls, url->host, &claim->stream);
     if (status != TMSG_OK) {
         tmsg_claim_abandon(claim);

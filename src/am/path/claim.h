@@ -30,7 +30,8 @@ typedef struct tmsg_claim {
     bool writes; /* the loop tells when the socket is writable */
     /* Called once, when the peer has answered, or with the error. With OK the
      * socket is the caller's, who calls tmsg_frame_free(); in the stream may be
-     * bytes that follow the answer. The claim may be freed. */
+     * bytes that follow the answer, but not of a bulk stream. The claim may be
+     * freed. */
     void (*over)(struct tmsg_claim *claim, tmsg_status_t status);
 } tmsg_claim_t;
 

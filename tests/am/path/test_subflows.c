@@ -68,6 +68,31 @@ static void open_wide(pair_t *pair, drive_t drive)
     pair_await(pair, both_are_wide, pair, "further subflows");
 }
 
+/* The side that was dialled sends while its peer dials the further ones: behind
+ * its answer to a claim come fragments at once. */
+static void widen_while_dialled_sends(drive_t drive)
+{
+    tmsg_request_t *sent;
+    pair_t pair;
+
+    open_narrow(&pair, drive);
+    sent = send_on(pair.to_b, 0, sample_bytes(1, GIANT), TMSG_SEND_ACKED);
+    large_take(&pair, &pair.b, 1, GIANT);
+    must(pair_finish(&pair, sent));
+    pair_await(&pair, both_are_wide, &pair, "further subflows");
+    pair_close(&pair);
+}
+
+Test(subflows, are_had_while_the_dialled_side_sends)
+{
+    widen_while_dialled_sends(DRIVE_POLLING);
+}
+
+Test(subflows, are_had_while_the_dialled_side_sends_by_thread)
+{
+    widen_while_dialled_sends(DRIVE_THREAD);
+}
+
 static void expect_all_used(const tmsg_endpoint_t *endpoint, bool written)
 {
     unsigned subflow = 0;
