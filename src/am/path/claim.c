@@ -173,6 +173,9 @@ tmsg_claim_dial(tmsg_claim_t *claim, tmsg_endpoint_t *endpoint, uint8_t frame,
     status = tmsg_secure_frames(endpoint->admit.tls, url->host, &claim->stream);
     if (status != TMSG_OK) {
         tmsg_claim_abandon(claim);
+    } else if (frame == TMSG_FRAME_BULK && claim->stream.io != NULL) {
+        /* Once fragments have come, its buffer stays as it is. */
+        tmsg_secure_widen(claim->stream.io_arg);
     }
     return status;
 }
