@@ -282,13 +282,20 @@ static void widen(tmsg_bulk_t *bulk)
     }
 }
 
-/* Returns whether the endpoint takes one more subflow. */
+/* Returns whether the endpoint takes one more subflow. Those that were lost
+ * count, too: each keeps its socket until the connection ends. */
 static bool takes_subflow(const tmsg_endpoint_t *endpoint)
 {
-    return endpoint->paths.bulk == NULL ||
-           (endpoint->paths.bulk->maker == &tmsg_mover_tcp &&
-            !endpoint->paths.bulk->lost &&
-            tmsg_bulk_subflows(endpoint) < TMSG_BULK_SUBFLOWS_MOST);
+    const tmsg_bulk_t *bulk = endpoint->paths.bulk;
+    unsigned count = 0;
+
+    if (bulk != NULL && (bulk->maker != &tmsg_mover_tcp || bulk->lost)) {
+        return false;
+    }
+    for (; bulk != NULL; bulk = bulk->next) {
+        count++;
+    }
+    return count < TMSG_BULK_SUBFLOWS_MOST;
 }
 
 /* Returns the endpoint that a claim is for, or NULL. */

@@ -671,6 +671,7 @@ Test(bulk, claims_of_strangers_are_turned_away)
         close(further[i].fd); /* nothing went by it */
     }
     pair_await(&pair, has_one_subflow, pair.to_b, "their end");
+    claim(&pair, data, CLAIM_BYTES); /* nor is one made in their place */
     tmsg_bulk_end(pair.to_b);
     data[10] ^= 1;
     claim(&pair, data, CLAIM_BYTES); /* wrong */
