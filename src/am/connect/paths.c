@@ -23,7 +23,7 @@
 typedef struct {
     const tmsg_unacked_t *unacked;
     int fd;
-    bool is_bulk;
+    tmsg_bulk_t *bulk; /* a subflow; NULL: it is none */
 } path_t;
 
 void tmsg_paths_begin(tmsg_endpoint_t *endpoint)
@@ -53,10 +53,11 @@ static unsigned look_at_all(tmsg_endpoint_t *endpoint, path_t paths[PATHS_MOST])
     tmsg_ep_sockets_look(sockets);
     for (; count < sockets->count; count++) {
         paths[count] =
-            (path_t){&sockets->of[count].unacked, sockets->of[count].fd, false};
+            (path_t){&sockets->of[count].unacked, sockets->of[count].fd, NULL};
     }
     for (unsigned i = 0; i < subflow_count; i++) {
-        paths[count++] = (path_t){subflows[i].unacked, subflows[i].fd, true};
+        paths[count++] = (path_t){&subflows[i].bulk->unacked, subflows[i].fd,
+                                  subflows[i].bulk};
     }
     return count;
 }
@@ -77,7 +78,7 @@ static void lose_path(tmsg_endpoint_t *endpoint, const path_t *path)
 
     snprintf(why, sizeof(why),
              "%s to %s: nothing was acknowledged there for %.1f s%s",
-             path->is_bulk ? "the connection for large payloads"
+             path->bulk != NULL ? "the connection for large payloads"
              : endpoint->ucx->pipes != NULL ? "the stream of messages"
                                             : "UCX's connection",
              tmsg_sock_peer_name(path->fd, name, sizeof(name)),
@@ -87,8 +88,8 @@ static void lose_path(tmsg_endpoint_t *endpoint, const path_t *path)
     if (!hear_out(endpoint)) {
         return;
     }
-    if (path->is_bulk) {
-        tmsg_bulk_give_up(endpoint, why);
+    if (path->bulk != NULL) {
+        tmsg_bulk_give_up(path->bulk, why);
     } else {
         tmsg_engine.end(endpoint, TMSG_ERR_PEER_LOST, why);
     }

@@ -205,7 +205,7 @@ unsigned tmsg_bulk_look(tmsg_endpoint_t *endpoint,
         }
         if (fd >= 0) {
             tmsg_unacked_look(&bulk->unacked, fd);
-            paths[count++] = (tmsg_bulk_path_t){&bulk->unacked, fd};
+            paths[count++] = (tmsg_bulk_path_t){bulk, fd};
         }
     }
     return count;
@@ -236,27 +236,13 @@ bool tmsg_bulk_is_intact(const tmsg_endpoint_t *endpoint)
            bulk->mover->is_intact(bulk);
 }
 
-/* Returns whether fragments may have gone by any subflow. */
-static bool may_lack_all(const tmsg_bulk_t *bulk)
+void tmsg_bulk_give_up(tmsg_bulk_t *bulk, const char *why)
 {
-    while (bulk != NULL && may_go_without(bulk)) {
-        bulk = bulk->next;
-    }
-    return bulk == NULL;
-}
-
-void tmsg_bulk_give_up(tmsg_endpoint_t *endpoint, const char *why)
-{
-    bool may = may_lack_all(endpoint->paths.bulk);
-
-    for (tmsg_bulk_t *bulk = endpoint->paths.bulk; bulk != NULL;
-         bulk = bulk->next) {
-        shut_bulk(bulk);
-    }
-    if (may) {
-        tmsg_bulk_go_without(endpoint, "bulk stream", why);
+    shut_bulk(bulk);
+    if (may_go_without(bulk)) {
+        go_on_without(bulk, why);
     } else {
-        tmsg_engine.end(endpoint, TMSG_ERR_PEER_LOST, why);
+        tmsg_engine.end(bulk->endpoint, TMSG_ERR_PEER_LOST, why);
     }
 }
 

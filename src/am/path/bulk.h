@@ -3,8 +3,8 @@
  * messages, so that no small message waits behind them. A mover (mover.h) moves
  * the fragments: by a second TCP connection, or by rings in shared memory.
  * Where one processor is not enough for a TCP connection the bulk stream has
- * several subflows, each a connection. The rules are docs/connection.md, "The bulk
- * stream" and "Rings".
+ * several subflows, each a connection. The rules are docs/connection.md, "The
+ * bulk stream" and "Rings".
  *
  * Both sides of an endpoint go without a bulk stream where none can be had. */
 #ifndef TMSG_AM_PATH_BULK_H
@@ -73,7 +73,7 @@ struct tmsg_bulk {
 
 /* Describes the socket of a subflow. */
 typedef struct {
-    const tmsg_unacked_t *unacked;
+    tmsg_bulk_t *bulk;
     int fd;
 } tmsg_bulk_path_t;
 
@@ -117,8 +117,8 @@ unsigned tmsg_bulk_turn_all(tmsg_worker_t *worker);
  * held. */
 bool tmsg_bulk_arm_all(tmsg_worker_t *worker);
 
-/* Looks at the sockets of the bulk stream's subflows by tmsg_unacked_look(), and
- * lists those that stand. Returns their number. Stirs a bulk stream whose
+/* Looks at the sockets of the bulk stream's subflows by tmsg_unacked_look(),
+ * and lists those that stand. Returns their number. Stirs a bulk stream whose
  * wake-up was lost. */
 unsigned tmsg_bulk_look(tmsg_endpoint_t *endpoint,
                         tmsg_bulk_path_t paths[TMSG_BULK_SUBFLOWS_MOST]);
@@ -131,9 +131,9 @@ unsigned tmsg_bulk_peek(const tmsg_endpoint_t *endpoint,
 /* Returns whether nobody else wrote to the bulk stream's memory. */
 bool tmsg_bulk_is_intact(const tmsg_endpoint_t *endpoint);
 
-/* Gives up a bulk stream on which the peer does not answer, and mostly the
- * endpoint with it. Lock held, outside UCX. */
-void tmsg_bulk_give_up(tmsg_endpoint_t *endpoint, const char *why);
+/* Gives up a subflow on which the peer does not answer, and mostly the endpoint
+ * with it. Lock held, outside UCX. */
+void tmsg_bulk_give_up(tmsg_bulk_t *bulk, const char *why);
 
 /* Frees the bulk stream of a connection that ends, once the messages of the
  * connection were abandoned. Lock held, outside UCX. */
@@ -159,8 +159,8 @@ void tmsg_bulk_ponged(tmsg_endpoint_t *endpoint);
 void tmsg_bulk_go_without(tmsg_endpoint_t *endpoint, const char *what,
                           const char *why);
 
-/* Makes a new bulk stream its endpoint's, or one more subflow of the one that is
- * there. */
+/* Makes a new bulk stream its endpoint's, or one more subflow of the one that
+ * is there. */
 void tmsg_bulk_adopt(tmsg_bulk_t *bulk, const tmsg_mover_t *mover,
                      tmsg_endpoint_t *endpoint);
 
@@ -185,11 +185,11 @@ size_t tmsg_bulk_turn_bytes(tmsg_bulk_t *bulk);
 size_t tmsg_bulk_write(tmsg_bulk_t *bulk, size_t most);
 size_t tmsg_bulk_read(tmsg_bulk_t *bulk, size_t most);
 
-/* Do the same for several subflows at once: what begin() has listed in `places`,
- * `room` at most, is moved by the mover's function, and end() is told how that
- * ended, and returns the bytes. begin() returns the number of places; 0:
- * nothing is to be moved. `first`: of a turn. *read_p: bytes of headers, and of
- * what is thrown away, that were read at once. */
+/* Do the same for several subflows at once: what begin() has listed in
+ * `places`, `room` at most, is moved by the mover's function, and end() is told
+ * how that ended, and returns the bytes. begin() returns the number of places;
+ * 0: nothing is to be moved. `first`: of a turn. *read_p: bytes of headers, and
+ * of what is thrown away, that were read at once. */
 size_t tmsg_bulk_begin_write(tmsg_bulk_t *bulk, size_t most, bool first,
                              struct iovec *places, size_t room);
 size_t tmsg_bulk_end_write(tmsg_bulk_t *bulk, const struct iovec *places,

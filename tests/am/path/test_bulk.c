@@ -667,6 +667,9 @@ Test(bulk, claims_of_strangers_are_turned_away)
         cr_expect(eq(int, (int)tmsg_bulk_subflows(pair.to_b), (int)i + 2));
     }
     claim(&pair, data, CLAIM_BYTES); /* right, and that has enough */
+    tmsg_bulk_give_up(pair.to_b->paths.bulk->next, "it is silent");
+    cr_expect(eq(int, (int)tmsg_bulk_subflows(pair.to_b),
+                 TMSG_BULK_SUBFLOWS_MOST - 1)); /* the others go on */
     for (size_t i = 0; i < TMSG_BULK_SUBFLOWS_MOST - 1; i++) {
         close(further[i].fd); /* nothing went by it */
     }
