@@ -325,8 +325,8 @@ void tmsg_bulk_ponged(tmsg_endpoint_t *endpoint)
     }
 }
 
-/* Notes what a turn has moved, `moved` bytes in all. A subflow that has been still
- * for a while is left to the loop. */
+/* Notes what a turn has moved, `moved` bytes in all. A subflow that has been
+ * still for a while is left to the loop. */
 static void settle_turn(tmsg_bulk_t *bulk, size_t moved, size_t read)
 {
     bulk->silent = read > 0 ? 0 : bulk->silent + 1;
@@ -367,28 +367,44 @@ static tmsg_bulk_t *pop_bulk(tmsg_worker_t *worker)
     return bulk;
 }
 
-/* Gives several subflows their turns, side by side. */
+/* Ends a turn that was begun. Returns whether it moved bytes. */
+static bool settle_job(tmsg_bulk_job_t *job)
+{
+    tmsg_endpoint_t *endpoint = job->bulk->endpoint;
+    size_t moved = tmsg_bulk_end_job(job);
+
+    settle_turn(job->bulk, moved, job->read);
+    tmsg_endpoint_drop(endpoint);
+    return moved > 0;
+}
+
+/* Gives several subflows their turns, side by side. Nobody is woken for those
+ * that have nothing to be moved. What is read while the turns are prepared is
+ * TURNS_BYTES together, too. */
 static unsigned turn_together(tmsg_worker_t *worker)
 {
     tmsg_bulk_crew_t *crew = worker->paths.crew;
-    size_t count = 0;
+    size_t left = worker->bulk_streams.count, count = 0, read = 0;
     unsigned busy = 0;
 
-    for (; count < crew->most && worker->bulk_streams.count > 0; count++) {
+    for (; left > 0 && worker->bulk_streams.count > 0 && count < crew->most &&
+           read < TURNS_BYTES;
+         left--) {
+        tmsg_bulk_job_t *job = &crew->jobs[count];
         tmsg_bulk_t *bulk = pop_bulk(worker);
 
-        tmsg_bulk_begin_job(&crew->jobs[count], bulk,
-                            tmsg_bulk_turn_bytes(bulk), listens(bulk));
+        tmsg_bulk_begin_job(job, bulk, tmsg_bulk_turn_bytes(bulk),
+                            listens(bulk));
+        read += job->read;
+        if (job->out_count + job->in_count > 0) {
+            count++;
+        } else {
+            busy += settle_job(job);
+        }
     }
     tmsg_bulk_do_jobs(crew, count);
     for (size_t i = 0; i < count; i++) {
-        tmsg_bulk_job_t *job = &crew->jobs[i];
-        tmsg_endpoint_t *endpoint = job->bulk->endpoint;
-        size_t moved = tmsg_bulk_end_job(job);
-
-        settle_turn(job->bulk, moved, job->read);
-        busy += moved > 0;
-        tmsg_endpoint_drop(endpoint);
+        busy += settle_job(&crew->jobs[i]);
     }
     return busy;
 }
