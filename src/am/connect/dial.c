@@ -97,6 +97,7 @@ void tmsg_link_dialled(tmsg_endpoint_t *endpoint)
     }
     if (status != TMSG_OK) {
         tmsg_loop_remove(&endpoint->worker->loop, &link->source);
+        tmsg_frame_free(&link->stream);
         close(link->fd);
         link->fd = -1;
         try_next(endpoint);

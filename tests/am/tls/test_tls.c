@@ -7,17 +7,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "am/endpoint/endpoint.h"
 #include "am/tls/secured.h"
+#include "core/refs.h"
 #include "support/breaking_relay.h"
 #include "support/held_resources.h"
 #include "support/large_messages.h"
 #include "support/numbered_keys.h"
 #include "support/offers.h"
 #include "support/own_ports.h"
+#include "support/raw_bootstrap.h"
 #include "support/seeded_maps.h"
 #include "support/session_pair.h"
 #include "support/stream_flow.h"
@@ -804,4 +807,37 @@ Test(tls, a_session_is_not_given_to_another_principal)
     cert_free(&impostor);
     secured_close(&secured);
     relay_close(relay);
+}
+
+static bool has_begun(void *arg)
+{
+    return ((const tmsg_endpoint_t *)arg)->link.fd >= 0;
+}
+
+/* Where the kernel hears at once that nobody listens there was nothing to be
+ * left: here it dials for a while. */
+Test(tls, a_dial_that_fails_leaves_nothing)
+{
+    char url[64];
+    int fd = raw_listen(url, sizeof(url)), first;
+    tmsg_endpoint_t *endpoint;
+    secured_t secured;
+
+    must_eq(listen(fd, 0), 0);
+    first = raw_dial(url); /* there is no place for a second one */
+    memcpy(url, "tls", 3);
+    secured_prepare(&secured, BY_KEYS, DRIVE_POLLING);
+    endpoint = secured_dial(&secured.pair.b, url, secured.by[1], NULL);
+    pair_await(&secured.pair, has_begun, endpoint, "a dial");
+    must_true(!endpoint->link.connected);
+    shutdown(endpoint->link.fd, SHUT_RDWR);
+    must_true(pair_end_of(&secured.pair, endpoint) < 0);
+    tmsg_endpoint_destroy(endpoint);
+    tmsg_worker_destroy(secured.pair.b.worker);
+    secured.pair.b.worker = NULL;
+    /* A keyring begins with its references. */
+    must_true(tmsg_refs_are((const tmsg_refs_t *)secured.by[1].keyring, 1));
+    secured_drop(&secured);
+    close(first);
+    close(fd);
 }
