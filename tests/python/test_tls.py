@@ -129,7 +129,7 @@ def test_sighup_reads_keys_again(tmp_path):
     for name in "one", "two":
         assert run("key", "--out", tmp_path / name).returncode == DONE
     shutil.copy(tmp_path / "one", tmp_path / "keys")
-    with receiver("--key", tmp_path / "keys", "-l", URL) as there:
+    with receiver("--key", tmp_path / "keys", "-l", "tcp://127.0.0.1:0") as there:
         assert run("info", "--key", tmp_path / "one", there.url).returncode == DONE
         shutil.copy(tmp_path / "two", tmp_path / "keys")
         there.process.send_signal(signal.SIGHUP)
@@ -168,6 +168,7 @@ def revoke(folder, name):
     return folder / "crl.pem"
 
 
+@pytest.mark.usefixtures("site")
 def test_who_is_revoked_may_not_come_in(tmp_path):
     make(tmp_path, "--principal", "farm")
     make(tmp_path, "--principal", "camera")
