@@ -562,7 +562,7 @@ static void open_self(char **words)
             (atoll(words[2]) > 0 ? (uint64_t)TMSG_LIMIT_HELD_BYTES : 0),
         .message_bytes = strtoull(words[1], NULL, 10),
         .held_bytes = strtoull(words[2], NULL, 10)};
-    const tmsg_context_params_t context = {
+    tmsg_context_params_t context = {
         .field_mask =
             TMSG_CONTEXT_PARAM_LIMITS |
             (atoi(words[0]) > 0 ? (uint64_t)TMSG_CONTEXT_PARAM_PEER_TIMEOUT
@@ -577,7 +577,13 @@ static void open_self(char **words)
         .on_refused = refused};
 
     self.before = left_look(watched_alloc_bytes);
+    if (getenv("TMSG_MODEL_KEY") != NULL) {
+        context.field_mask |= TMSG_CONTEXT_PARAM_KEYRING;
+        must(tmsg_keyring_create(&context.keyring));
+        must(tmsg_keyring_load(context.keyring, getenv("TMSG_MODEL_KEY")));
+    }
     must(tmsg_context_create(&context, &self.context));
+    tmsg_keyring_destroy(context.keyring);
     must(tmsg_worker_create(self.context, &worker, &self.worker));
     must(tmsg_publisher_create(self.worker, NULL, &self.publisher));
 }
@@ -597,6 +603,9 @@ static void close_self(void)
         tmsg_map_destroy(self.ends[n].into);
     }
     now = left_await(&self.before, watched_alloc_bytes, NULL, NULL);
+    if (now.bytes > self.before.bytes) {
+        watched_alloc_report();
+    }
     say_left(&now, "left");
 }
 

@@ -245,7 +245,13 @@ class Run:
         self.segments = self.folder / "segments"
         self.segments.mkdir()
         self.environment = {**os.environ, "UCX_POSIX_DIR": str(self.segments)}
-        if transport == "tcp":
+        if transport == "tls":  # all of them have one key
+            key = self.folder / "key"
+            key.touch(0o600)
+            key.write_text(f"actor {'5a' * 32}\n")
+            self.environment["TMSG_MODEL_KEY"] = str(key)
+        self.by_tcp = transport in ("tcp", "tls")
+        if self.by_tcp:
             self.environment["UCX_TLS"] = "tcp"
             if seed % 2:  # all that is not empty goes by the bulk stream
                 self.environment["TENSORMSG_THRESHOLDS"] = "tcp.bulk_bytes=1"
@@ -258,7 +264,8 @@ class Run:
     def url(self, actor):
         if self.transport == "unix":
             return f"unix://{self.folder}/{actor.name}"
-        return f"tcp://{actor.host.address if actor.host else '127.0.0.1'}:0"
+        scheme = "tls" if self.transport == "tls" else "tcp"
+        return f"{scheme}://{actor.host.address if actor.host else '127.0.0.1'}:0"
 
     def note(self, line):
         self.history.append(f"{time.monotonic():.3f} {line}")
@@ -476,7 +483,7 @@ class Run:
             give_up = self.RESUME_MS
         # Where peers read each other's memory a proxy would tell them too late
         # that what they read is no longer lent (docs/connection.md).
-        if self.transport == "tcp" and not self.hosts \
+        if self.by_tcp and not self.hosts \
                 and self.random.random() < .5:
             link.proxy = proxy.Proxy(url)
             url = link.proxy.url
@@ -755,7 +762,7 @@ class Run:
         UCX stays open, for that peer may still write (docs/connection.md)."""
         ends = [(end, link.other(end)) for link in self.links
                 for end in link.ends if end.actor is actor]
-        return self.transport != "tcp" and any(
+        return not self.by_tcp and any(
             end.destroyed or other.destroyed or other.actor.longest_stop
             or actor.longest_stop for end, other in ends)
 

@@ -7,15 +7,16 @@ import threading
 
 
 class Proxy:
-    """To a URL "tcp://127.0.0.1:port"."""
+    """To a URL "tcp://127.0.0.1:port", or of tls://."""
 
     def __init__(self, to):
-        host, port = to.strip()[len("tcp://"):].rsplit(":", 1)
+        scheme, _, place = to.strip().partition("://")
+        host, port = place.rsplit(":", 1)
         self.to = (host, int(port))
         self.lock = threading.Lock()
         self.pairs = []
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"tcp://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.url = f"{scheme}://127.0.0.1:{self.listener.getsockname()[1]}"
         self.listener.listen(16)
         threading.Thread(target=self._accept, daemon=True).start()
 

@@ -39,14 +39,14 @@ def play(seed, transport, steps, **options):
 NO_FAULT = {"destroy": 0, "kill": 0, "stop": 0, "cut": 0}
 
 
-@pytest.mark.parametrize("transport", ["tcp", "shm", "unix"])
+@pytest.mark.parametrize("transport", ["tcp", "shm", "unix", "tls"])
 @pytest.mark.parametrize("seed", seeds(1, 2))
 def test_all_is_delivered_where_nobody_breaks_anything(transport, seed):
     totals = play(seed, transport, 120, weights=NO_FAULT)
     assert totals["delivered"] > 30 and totals["acked"] > 10
 
 
-@pytest.mark.parametrize("transport", ["tcp", "shm", "unix"])
+@pytest.mark.parametrize("transport", ["tcp", "shm", "unix", "tls"])
 @pytest.mark.parametrize("seed", seeds(11, 12, 13))
 def test_faults_are_explained(transport, seed):
     totals = play(seed, transport, 150)
@@ -55,7 +55,7 @@ def test_faults_are_explained(transport, seed):
                if name.startswith("ended by")) > 0
 
 
-@pytest.mark.parametrize("transport", ["tcp", "shm", "unix"])
+@pytest.mark.parametrize("transport", ["tcp", "shm", "unix", "tls"])
 @pytest.mark.parametrize("seed", seeds(31, 32))
 def test_sessions_come_back(transport, seed):
     totals = play(seed, transport, 150, weights={**NO_FAULT, "cut": 20})
@@ -76,7 +76,7 @@ def test_full_queues_drop_at_the_end_they_name(transport):
     assert seen == ends
 
 
-@pytest.mark.parametrize("transport", ["tcp", "unix"])
+@pytest.mark.parametrize("transport", ["tcp", "unix", "tls"])
 def test_who_is_silent_is_given_up(transport):
     totals = play(21, transport, 25, timeout_ms=3000,
                   weights={"be_silent": 2, "kill": 0})
