@@ -112,6 +112,24 @@ tmsg_status_t tmsg_cuda_event_wait(void *arg, tmsg_device_t device, void *event,
                                    tmsg_stream_t stream);
 void tmsg_cuda_event_free(void *arg, void *event);
 
+/* Allocate, name, open and close memory that another process can open
+ * (cuda_ipc.c). A handle is opened in the primary context of the device: CUDA
+ * lets only one context a device open the handles of another process. The name
+ * is the device's UUID, by which the other process finds it. Errors: those of
+ * tmsg_cuda_enter(), UNSUPPORTED (no such functions, no UUID), NO_MEMORY, IO
+ * (the driver refuses, as for parts of a GPU and on Tegra). */
+tmsg_status_t tmsg_cuda_ipc_alloc(tmsg_device_t device, uint64_t bytes,
+                                  tmsg_cu_ipc_handle_t *handle_p,
+                                  void **data_p);
+void tmsg_cuda_ipc_free(tmsg_device_t device, void *data);
+tmsg_status_t tmsg_cuda_ipc_open(tmsg_device_t device,
+                                 const tmsg_cu_ipc_handle_t *handle,
+                                 uint64_t bytes, void **data_p);
+void tmsg_cuda_ipc_close(tmsg_device_t device, void *data);
+
+/* Finds the device that has this UUID here. Errors: NOT_FOUND. */
+tmsg_status_t tmsg_cuda_find_uuid(const char *uuid, tmsg_device_t *device_p);
+
 /* Releases the contexts and streams that the domain keeps for all devices. Only
  * tests call it. */
 void tmsg_cuda_forget(void);

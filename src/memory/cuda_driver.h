@@ -66,6 +66,10 @@ typedef struct {
 
 enum { TMSG_CU_SOURCE_IN_STREAM_ORDER = 1 };
 
+typedef struct {
+    unsigned char bytes[64];
+} tmsg_cu_ipc_handle_t; /* CUipcMemHandle */
+
 /* Holds the driver's functions under their names in NVIDIA's reference.
  * CUcontext, CUstream, CUevent and CUmemoryPool are pointers; CUdevice is an
  * int. Functions marked "optional" are NULL if the driver lacks them. The first
@@ -110,6 +114,12 @@ typedef struct {
     int (*cuMemPoolSetAttribute)(void *pool, int attribute,
                                  void *value); /* optional */
     int (*cuMemPoolDestroy)(void *pool);       /* optional */
+    int (*cuIpcGetMemHandle)(tmsg_cu_ipc_handle_t *handle,
+                             tmsg_cu_address_t address); /* optional */
+    int (*cuIpcOpenMemHandle)(tmsg_cu_address_t *address,
+                              tmsg_cu_ipc_handle_t handle,
+                              unsigned flags);             /* optional */
+    int (*cuIpcCloseMemHandle)(tmsg_cu_address_t address); /* optional */
     int (*cuMemHostRegister)(void *data, size_t bytes, unsigned flags);
     int (*cuMemHostUnregister)(void *data);
 

@@ -492,6 +492,36 @@ API int cuMemFree_v2(uint64_t address)
                : INVALID_VALUE;
 }
 
+/* No memory is shared with other processes: gpu/sim is the driver for that. */
+API int cuIpcGetMemHandle(void *handle, uint64_t address)
+{
+    (void)handle;
+    (void)address;
+    IN_CONTEXT;
+    return NOT_SUPPORTED;
+}
+
+typedef struct {
+    char bytes[64];
+} handle_t;
+
+API int cuIpcOpenMemHandle_v2(uint64_t *address, handle_t handle,
+                              unsigned flags)
+{
+    (void)address;
+    (void)handle;
+    (void)flags;
+    IN_CONTEXT;
+    return NOT_SUPPORTED;
+}
+
+API int cuIpcCloseMemHandle(uint64_t address)
+{
+    (void)address;
+    IN_CONTEXT;
+    return INVALID_VALUE;
+}
+
 #if FAKE_CUDA_AGE >= 11020
 /* CUmemPoolProps and the pools of it, one a device. */
 typedef struct {

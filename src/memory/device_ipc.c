@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "memory/device_ipc.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/bytes.h"
+#include "core/error.h"
+#include "core/list.h"
+#include "memory/cuda.h"
+#include "memory/domain.h"
+
+#define PROCESS_BYTES 16
+#define HOLDERS 16
+#define GROUP_BYTES 256
+
+/* A process that may have the memory open. */
+typedef struct {
+    pid_t pid;
+    int process;   /* pidfd; -1: nobody tells when it ends */
+    unsigned uses; /* 0: the place is free */
+} holder_t;
+
+struct tmsg_ipc_memory {
+    tmsg_node_t node;
+    const tmsg_domain_t *domain;
+    tmsg_device_t device;
+    void *data;
+    tmsg_ipc_name_t name;
+    unsigned refs; /* of this process; 0: it is kept for its holders */
+    holder_t holders[HOLDERS];
+    char group[GROUP_BYTES];
+};
+
+typedef struct {
+    tmsg_ipc_view_t view;
+    tmsg_node_t node;
+    uint8_t id[TMSG_IPC_ID_BYTES];
+    unsigned refs;
+    tmsg_ipc_memory_t *memory; /* of this process; NULL: of another */
+} view_t;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static tmsg_list_t memories, views;
+static uint8_t process_id[PROCESS_BYTES];
+static uint64_t numbers; /* 0: process_id is not known */
+
+static tmsg_ipc_memory_t *memory_of(tmsg_node_t *node)
+{
+    return TMSG_CONTAINER_OF(node, tmsg_ipc_memory_t, node);
+}
+
+static view_t *view_of(tmsg_node_t *node)
+{
+    return TMSG_CONTAINER_OF(node, view_t, node);
+}
+
+/* Returns whether a process has ended. */
+static bool has_ended(const holder_t *holder)
+{
+    struct pollfd fd = {.fd = holder->process, .events = POLLIN};
+
+    return holder->process >= 0 && poll(&fd, 1, 0) == 1;
+}
+
+static void drop_holder(holder_t *holder)
+{
+    if (holder->process >= 0) {
+        close(holder->process);
+    }
+    *holder = (holder_t){.uses = 0};
+}
+
+static bool is_held(tmsg_ipc_memory_t *memory)
+{
+    bool held = memory->refs > 0;
+
+    for (unsigned i = 0; i < HOLDERS; i++) {
+        if (memory->holders[i].uses > 0 && has_ended(&memory->holders[i])) {
+            drop_holder(&memory->holders[i]);
+        }
+        held |= memory->holders[i].uses > 0;
+    }
+    return held;
+}
+
+/* Takes the memories out that nobody holds any more. They are freed without the
+ * lock, by free_list(). */
+static tmsg_list_t take_unheld(void)
+{
+    tmsg_list_t unheld = {0};
+    tmsg_node_t *node = memories.head;
+
+    while (node != NULL) {
+        tmsg_ipc_memory_t *memory = memory_of(node);
+
+        node = node->next;
+        if (!is_held(memory)) {
+            tmsg_list_remove(&memories, &memory->node);
+            tmsg_list_push(&unheld, &memory->node);
+        }
+    }
+    return unheld;
+}
+
+static void free_list(tmsg_list_t *unheld)
+{
+    tmsg_node_t *node;
+
+    while ((node = tmsg_list_pop(unheld)) != NULL) {
+        tmsg_ipc_memory_t *memory = memory_of(node);
+
+        tmsg_cuda_ipc_free(memory->device, memory->data);
+        free(memory);
+    }
+}
+
+static tmsg_status_t write_id(uint8_t *id)
+{
+    if (numbers == 0 &&
+        getrandom(process_id, PROCESS_BYTES, 0) != (ssize_t)PROCESS_BYTES) {
+        return tmsg_error_set(TMSG_ERR_IO, "getrandom: %s", strerror(errno));
+    }
+    memcpy(id, process_id, PROCESS_BYTES);
+    tmsg_put_le(id + PROCESS_BYTES, ++numbers, 8);
+    return TMSG_OK;
+}
+
+static tmsg_status_t make_memory(tmsg_ipc_memory_t *memory, uint64_t bytes)
+{
+    tmsg_device_identity_t identity;
+    tmsg_cu_ipc_handle_t handle;
+    tmsg_status_t status = tmsg_cuda_identify(NULL, memory->device, &identity);
+
+    if (status == TMSG_OK && identity.uuid[0] == '\0') {
+        status = tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                                "the CUDA driver does not tell the device's "
+                                "UUID");
+    }
+    if (status == TMSG_OK) {
+        status =
+            tmsg_cuda_ipc_alloc(memory->device, bytes, &handle, &memory->data);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    memory->name.bytes = bytes;
+    memcpy(memory->name.handle, handle.bytes, TMSG_IPC_HANDLE_BYTES);
+    snprintf(memory->name.uuid, sizeof(memory->name.uuid), "%s", identity.uuid);
+    return TMSG_OK;
+}
+
+/* Lock held: takes a memory that is kept. Returns NULL if none fits. */
+static tmsg_ipc_memory_t *take_kept(tmsg_device_t device, uint64_t bytes,
+                                    const char *group)
+{
+    for (tmsg_node_t *node = memories.head; node != NULL; node = node->next) {
+        tmsg_ipc_memory_t *memory = memory_of(node);
+
+        if (memory->refs == 0 && memory->device.id == device.id &&
+            memory->name.bytes == bytes && strcmp(memory->group, group) == 0) {
+            memory->refs = 1;
+            return memory;
+        }
+    }
+    return NULL;
+}
+
+tmsg_status_t tmsg_ipc_alloc(const tmsg_domain_t *domain, tmsg_device_t device,
+                             uint64_t bytes, const char *group,
+                             tmsg_ipc_memory_t **memory_p)
+{
+    tmsg_ipc_memory_t *memory;
+    tmsg_list_t unheld;
+    tmsg_status_t status;
+    size_t count;
+
+    if (domain != &tmsg_domain_cuda || device.type != TMSG_DEVICE_CUDA) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "memory of '%s', device type %d, is not shared "
+                              "with other processes",
+                              domain->name, device.type);
+    }
+    pthread_mutex_lock(&lock);
+    memory = take_kept(device, bytes, group);
+    unheld = take_unheld();
+    count = memories.count;
+    pthread_mutex_unlock(&lock);
+    free_list(&unheld);
+    if (memory != NULL) {
+        *memory_p = memory;
+        return TMSG_OK;
+    }
+    if (count >= TMSG_IPC_MEMORIES_MOST || strlen(group) >= GROUP_BYTES) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "this process shares %zu pieces of GPU memory "
+                              "already",
+                              count);
+    }
+    memory = calloc(1, sizeof(*memory));
+    if (memory == NULL) {
+        return tmsg_error_memory("GPU memory that is shared");
+    }
+    memory->domain = domain;
+    memory->device = device;
+    memory->refs = 1;
+    memcpy(memory->group, group, strlen(group) + 1);
+    status = make_memory(memory, bytes);
+    if (status == TMSG_OK) {
+        pthread_mutex_lock(&lock);
+        status = write_id(memory->name.id);
+        if (status == TMSG_OK) {
+            tmsg_list_push(&memories, &memory->node);
+        }
+        pthread_mutex_unlock(&lock);
+        if (status != TMSG_OK) {
+            tmsg_cuda_ipc_free(device, memory->data);
+        }
+    }
+    if (status != TMSG_OK) {
+        free(memory);
+        return status;
+    }
+    *memory_p = memory;
+    return TMSG_OK;
+}
+
+static void drop_memory(tmsg_ipc_memory_t *memory)
+{
+    tmsg_list_t unheld;
+
+    pthread_mutex_lock(&lock);
+    memory->refs--;
+    unheld = take_unheld();
+    pthread_mutex_unlock(&lock);
+    free_list(&unheld);
+}
+
+void tmsg_ipc_free(tmsg_ipc_memory_t *memory)
+{
+    if (memory != NULL) {
+        drop_memory(memory);
+    }
+}
+
+uint8_t *tmsg_ipc_data(const tmsg_ipc_memory_t *memory) { return memory->data; }
+
+const tmsg_ipc_name_t *tmsg_ipc_name(const tmsg_ipc_memory_t *memory)
+{
+    return &memory->name;
+}
+
+static holder_t *find_holder(tmsg_ipc_memory_t *memory, pid_t pid)
+{
+    for (unsigned i = 0; i < HOLDERS; i++) {
+        holder_t *holder = &memory->holders[i];
+
+        if (holder->uses > 0 && holder->pid == pid && !has_ended(holder)) {
+            return holder;
+        }
+    }
+    return NULL;
+}
+
+static holder_t *add_holder(tmsg_ipc_memory_t *memory, pid_t pid)
+{
+    for (unsigned i = 0; i < HOLDERS; i++) {
+        holder_t *holder = &memory->holders[i];
+
+        if (holder->uses > 0 && has_ended(holder)) {
+            drop_holder(holder);
+        }
+        if (holder->uses == 0) {
+            holder->pid = pid;
+            holder->process = (int)syscall(SYS_pidfd_open, pid, 0);
+            return holder;
+        }
+    }
+    return NULL;
+}
+
+tmsg_status_t tmsg_ipc_lend(tmsg_ipc_memory_t *memory, pid_t pid)
+{
+    holder_t *holder;
+
+    pthread_mutex_lock(&lock);
+    holder = find_holder(memory, pid);
+    if (holder == NULL) {
+        holder = add_holder(memory, pid);
+    }
+    if (holder != NULL) {
+        holder->uses++;
+    }
+    pthread_mutex_unlock(&lock);
+    return holder != NULL
+               ? TMSG_OK
+               : tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                                "%d processes have this GPU memory open",
+                                HOLDERS);
+}
+
+/* Lock held. */
+static tmsg_ipc_memory_t *find_own(const uint8_t *id)
+{
+    for (tmsg_node_t *node = memories.head; node != NULL; node = node->next) {
+        tmsg_ipc_memory_t *memory = memory_of(node);
+
+        if (memcmp(memory->name.id, id, TMSG_IPC_ID_BYTES) == 0) {
+            return memory;
+        }
+    }
+    return NULL;
+}
+
+void tmsg_ipc_returned(const uint8_t *id, pid_t pid)
+{
+    tmsg_ipc_memory_t *memory;
+    holder_t *holder;
+    tmsg_list_t unheld;
+
+    pthread_mutex_lock(&lock);
+    memory = find_own(id);
+    holder = memory == NULL ? NULL : find_holder(memory, pid);
+    if (holder != NULL && --holder->uses == 0) {
+        drop_holder(holder);
+    }
+    unheld = take_unheld();
+    pthread_mutex_unlock(&lock);
+    free_list(&unheld);
+}
+
+/* Lock held. */
+static view_t *find_view(const uint8_t *id)
+{
+    for (tmsg_node_t *node = views.head; node != NULL; node = node->next) {
+        view_t *view = view_of(node);
+
+        if (memcmp(view->id, id, TMSG_IPC_ID_BYTES) == 0) {
+            return view;
+        }
+    }
+    return NULL;
+}
+
+/* Lock held: CUDA refuses to open memory of the same process. */
+static tmsg_status_t open_own(tmsg_ipc_memory_t *memory,
+                              const tmsg_ipc_name_t *name, view_t *view)
+{
+    if (memory->name.bytes != name->bytes) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "the GPU memory has %llu bytes, not %llu",
+                              (unsigned long long)memory->name.bytes,
+                              (unsigned long long)name->bytes);
+    }
+    memory->refs++;
+    view->memory = memory;
+    view->view.device = memory->device;
+    view->view.data = memory->data;
+    return TMSG_OK;
+}
+
+static tmsg_status_t open_other(const tmsg_ipc_name_t *name, view_t *view)
+{
+    tmsg_cu_ipc_handle_t handle;
+    tmsg_status_t status;
+    void *data;
+
+    if (!tmsg_cuda_is_loaded()) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "the process does not use CUDA");
+    }
+    status = tmsg_cuda_find_uuid(name->uuid, &view->view.device);
+    memcpy(handle.bytes, name->handle, sizeof(handle.bytes));
+    if (status == TMSG_OK) {
+        status =
+            tmsg_cuda_ipc_open(view->view.device, &handle, name->bytes, &data);
+    }
+    if (status == TMSG_OK) {
+        view->view.data = data;
+    }
+    return status;
+}
+
+/* Lock held. */
+static tmsg_status_t make_view(const tmsg_ipc_name_t *name, view_t **view_p)
+{
+    tmsg_ipc_memory_t *own = find_own(name->id);
+    tmsg_status_t status;
+    view_t *view;
+
+    if (views.count >= TMSG_IPC_VIEWS_MOST) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "%d pieces of other processes' GPU memory are "
+                              "open here",
+                              TMSG_IPC_VIEWS_MOST);
+    }
+    view = calloc(1, sizeof(*view));
+    if (view == NULL) {
+        return tmsg_error_memory("GPU memory of another process");
+    }
+    status = own != NULL ? open_own(own, name, view) : open_other(name, view);
+    if (status != TMSG_OK) {
+        free(view);
+        return status;
+    }
+    view->view.domain = &tmsg_domain_cuda;
+    view->view.bytes = name->bytes;
+    memcpy(view->id, name->id, sizeof(view->id));
+    tmsg_list_push(&views, &view->node);
+    *view_p = view;
+    return TMSG_OK;
+}
+
+tmsg_status_t tmsg_ipc_open(const tmsg_ipc_name_t *name,
+                            tmsg_ipc_view_t **view_p)
+{
+    tmsg_status_t status = TMSG_OK;
+    view_t *view;
+
+    pthread_mutex_lock(&lock);
+    view = find_view(name->id);
+    if (view == NULL) {
+        status = make_view(name, &view);
+    } else if (view->view.bytes != name->bytes) {
+        status = tmsg_error_set(TMSG_ERR_MALFORMED,
+                                "GPU memory that is open here has %llu bytes, "
+                                "not %llu",
+                                (unsigned long long)view->view.bytes,
+                                (unsigned long long)name->bytes);
+    }
+    if (status == TMSG_OK) {
+        view->refs++;
+        *view_p = &view->view;
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+static view_t *whole_view(tmsg_ipc_view_t *view)
+{
+    return TMSG_CONTAINER_OF(view, view_t, view);
+}
+
+void tmsg_ipc_hold(tmsg_ipc_view_t *view)
+{
+    pthread_mutex_lock(&lock);
+    whole_view(view)->refs++;
+    pthread_mutex_unlock(&lock);
+}
+
+void tmsg_ipc_close(tmsg_ipc_view_t *view)
+{
+    view_t *whole = whole_view(view);
+    bool last;
+
+    pthread_mutex_lock(&lock);
+    last = --whole->refs == 0;
+    if (last) {
+        tmsg_list_remove(&views, &whole->node);
+        if (whole->memory == NULL) {
+            tmsg_cuda_ipc_close(view->device, (void *)(uintptr_t)view->data);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    if (last && whole->memory != NULL) {
+        drop_memory(whole->memory);
+    }
+    if (last) {
+        free(whole);
+    }
+}
+
+tmsg_ipc_counts_t tmsg_ipc_count(void)
+{
+    tmsg_ipc_counts_t counts = {0};
+
+    pthread_mutex_lock(&lock);
+    counts.memories = (unsigned)memories.count;
+    counts.views = (unsigned)views.count;
+    for (tmsg_node_t *node = memories.head; node != NULL; node = node->next) {
+        counts.kept += memory_of(node)->refs == 0;
+    }
+    pthread_mutex_unlock(&lock);
+    return counts;
+}
