@@ -521,6 +521,8 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
  * "fastbox": whether small ones go past UCX ("stands",
  * "offered", or "none" and perhaps why), "reads": whether this side reads large
  * payloads out of the peer's memory ("yes", or "none" and perhaps why),
+ * "device_ipc": whether tensors of a device go by device memory that one side
+ * opens of the other (likewise; docs/domains.md),
  * "shared_memory": whether a peer can give back pages of the memory of rings
  * and fast boxes, which may be a signal here ("sealed": it cannot; "none": none
  * is in use); "unacknowledged_ms": for how long the peer's host has not

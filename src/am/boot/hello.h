@@ -42,6 +42,9 @@
 /* Its UCX writes memory of devices, and it takes fragments of such tensors that
  * have a size of their own. */
 #define TMSG_FEATURE_DEVICES 524288u
+/* May open device memory of the peer's, and copy fragments out of it;
+ * path/ipc.h. */
+#define TMSG_FEATURE_DEVICE_IPC 1048576u
 
 /* These values say who may open this process's memory. Linux decides this as
  * ptrace(2) says under "access mode checking". The decision applies to /proc,

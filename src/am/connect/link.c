@@ -28,6 +28,7 @@
 #include "am/net/sock.h"
 #include "am/net/unwanted.h"
 #include "am/path/bulk_tcp.h"
+#include "am/path/ipc.h"
 #include "am/path/loans.h"
 #include "am/path/offer.h"
 #include "am/tls/tls.h"
@@ -271,10 +272,10 @@ void tmsg_link_refuse(tmsg_endpoint_t *endpoint, tmsg_status_t status)
                                  : status);
 }
 
-/* Takes a frame of an open connection that may have a descriptor, which is its
- * handler's. */
-static tmsg_status_t on_frame_with_fd(tmsg_endpoint_t *endpoint, uint8_t type,
-                                      const uint8_t *data, size_t bytes)
+/* Takes a frame of an open connection. Some may have a descriptor, which is
+ * their handler's. */
+static tmsg_status_t on_open_frame(tmsg_endpoint_t *endpoint, uint8_t type,
+                                   const uint8_t *data, size_t bytes)
 {
     if (endpoint->ep == NULL) { /* the peer may have opened before us */
         tmsg_carrier_hear(endpoint);
@@ -282,6 +283,9 @@ static tmsg_status_t on_frame_with_fd(tmsg_endpoint_t *endpoint, uint8_t type,
     if (!endpoint->link.address_done || endpoint->ep == NULL) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
                               "a frame of type %u out of turn", type);
+    }
+    if (type == TMSG_FRAME_DEVICE) {
+        return tmsg_ipc_frame(endpoint, data, bytes);
     }
     return type == TMSG_FRAME_RING
                ? tmsg_offer_frame(endpoint, data, bytes,
@@ -324,7 +328,8 @@ static tmsg_status_t on_frame(tmsg_endpoint_t *endpoint, uint8_t type,
     case TMSG_FRAME_SEGMENT_REFUSED:
     case TMSG_FRAME_LOAN_BACK:
     case TMSG_FRAME_SEGMENT_GONE:
-        return on_frame_with_fd(endpoint, type, data, bytes);
+    case TMSG_FRAME_DEVICE:
+        return on_open_frame(endpoint, type, data, bytes);
     case TMSG_FRAME_COUNT:
         return tmsg_counted_asked(endpoint, bytes);
     case TMSG_FRAME_COUNTED:

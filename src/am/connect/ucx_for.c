@@ -65,9 +65,10 @@ static tmsg_status_t open_ucx(tmsg_worker_t *worker,
         TMSG_FEATURE_LEASE | TMSG_FEATURE_BULK | TMSG_FEATURE_RINGS |
         TMSG_FEATURE_FASTBOXES | TMSG_FEATURE_READS | TMSG_FEATURE_REPLIES |
         TMSG_FEATURE_LOANS | TMSG_FEATURE_PASSES | TMSG_FEATURE_CARRIERS |
-        TMSG_FEATURE_SUBFLOWS;
+        TMSG_FEATURE_SUBFLOWS | TMSG_FEATURE_DEVICE_IPC;
     if (scope->pipes) { /* nothing is read out of the peer's memory */
-        hello.features &= ~(TMSG_FEATURE_LEASE | TMSG_FEATURE_READS);
+        hello.features &= ~(TMSG_FEATURE_LEASE | TMSG_FEATURE_READS |
+                            TMSG_FEATURE_DEVICE_IPC);
     }
     if (worker->flags & TMSG_WORKER_BORROW) {
         hello.features |= TMSG_FEATURE_BORROWS;

@@ -42,6 +42,7 @@ enum {
     TMSG_FRAME_CARRIER = 18,
     TMSG_FRAME_COUNT = 19, /* asks for COUNTED; connect/counted.h */
     TMSG_FRAME_COUNTED = 20,
+    TMSG_FRAME_DEVICE = 21, /* device memory that one side opens of the other */
 };
 
 /* Handshakes of a listener that are under way by a stream, and those of them

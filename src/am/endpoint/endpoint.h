@@ -201,6 +201,7 @@ typedef struct {
     bool is_bulk;
     bool asks_loans;          /* this side has asked the peer for loans */
     struct tmsg_loans *loans; /* NULL: none of this connection yet */
+    struct tmsg_ipc *ipc;     /* NULL: as well; see path/ipc.h */
 } tmsg_endpoint_paths_t;
 
 /* Belongs to this room. The table, the handle, messages and sends hold

@@ -23,6 +23,7 @@
 #include "am/path/bulk.h"
 #include "am/path/cma.h"
 #include "am/path/fastboxes.h"
+#include "am/path/ipc.h"
 #include "am/path/loans.h"
 #include "am/path/shared.h"
 #include "am/recv/fetch_queue.h"
@@ -560,7 +561,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
     const tmsg_hello_t *peer;
     cJSON *object = cJSON_CreateObject();
     char transports[TMSG_TRANSPORTS_BYTES];
-    char ucx[48], reads[256];
+    char ucx[48], reads[256], ipc[256];
     bool ok = object != NULL;
     tmsg_status_t gone;
 
@@ -597,6 +598,8 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
         add_words(object, "fastbox", tmsg_fastboxes_words(endpoint)) &&
         add_words(object, "reads",
                   tmsg_cma_words(endpoint, reads, sizeof(reads))) &&
+        add_words(object, "device_ipc",
+                  tmsg_ipc_words(endpoint, ipc, sizeof(ipc))) &&
         add_lending(object, endpoint) &&
         add_words(object, "shared_memory", tmsg_shared_words(endpoint)) &&
         add_figure(object, "peer_wire_version", peer->wire_version) &&

@@ -12,6 +12,7 @@
 #include "am/engine/retire.h"
 #include "am/path/cma.h"
 #include "am/path/fastboxes.h"
+#include "am/path/ipc.h"
 #include "am/recv/template_in.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -65,7 +66,9 @@ static tmsg_ucx_status_t handle_read(tmsg_arrival_t *arrival)
     tmsg_cma_in_t in;
     tmsg_ucx_status_t ucs;
 
-    if (endpoint == NULL || !tmsg_cma_arrival(endpoint, arrival, &in)) {
+    if (endpoint == NULL || !(tmsg_ipc_is_place(arrival)
+                                  ? tmsg_ipc_arrival(endpoint, arrival, &in)
+                                  : tmsg_cma_arrival(endpoint, arrival, &in))) {
         return ignore_arrival(arrival, "a payload to be read that cannot be");
     }
     arrival->to_read = &in;

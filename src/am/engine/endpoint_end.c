@@ -29,6 +29,7 @@
 #include "am/listen/presence.h"
 #include "am/path/bulk.h"
 #include "am/path/fastboxes.h"
+#include "am/path/ipc.h"
 #include "am/path/loans.h"
 #include "am/publish/publisher.h"
 #include "am/recv/consumer.h"
@@ -167,6 +168,7 @@ static void cut_connection(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     tmsg_loans_take_back(endpoint);
     tmsg_messages_return(endpoint);
     tmsg_loans_last(endpoint);
+    tmsg_ipc_last(endpoint);
     tmsg_link_close(endpoint, writes);
     endpoint->dialect->end(endpoint);
     if (status == TMSG_ERR_PEER_LOST && writes && !alive) {
@@ -182,6 +184,7 @@ static void cut_connection(tmsg_endpoint_t *endpoint, tmsg_status_t status,
     close_ucx_ep(endpoint, status == TMSG_ERR_CLOSED);
     tmsg_cma_end(endpoint);
     tmsg_loans_end(endpoint);
+    tmsg_ipc_end(endpoint);
     tmsg_messages_abandon(endpoint);
     tmsg_bulk_end(endpoint);
     tmsg_fastboxes_end(endpoint);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include "am/endpoint/fail.h"
 #include "am/endpoint/lease.h"
 #include "am/endpoint/paths.h"
+#include "am/path/ipc.h"
 #include "am/ucx/reads.h"
 #include "am/ucx/ucx_events.h"
 #include "core/bytes.h"
@@ -109,15 +111,16 @@ static void ucx_reported_read(void *request, tmsg_ucx_status_t ucs, void *arg)
     note_handed(arg, ucs);
 }
 
-tmsg_ucx_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
-                                size_t header_bytes, const void *data,
-                                tmsg_cma_out_t *out)
+tmsg_ucx_status_t tmsg_cma_post_place(tmsg_endpoint_t *endpoint,
+                                      const void *header, size_t header_bytes,
+                                      const uint8_t *place, size_t place_bytes,
+                                      tmsg_cma_out_t *out)
 {
     const tmsg_ucx_send_t send = {
         .header = header,
         .header_bytes = header_bytes,
         .data = out->payload,
-        .bytes = TMSG_CMA_BYTES,
+        .bytes = place_bytes + 8,
         .flags = TMSG_UCX_SEND_EAGER | TMSG_UCX_SEND_REPLY,
     };
     tmsg_ucx_status_t ucs;
@@ -126,14 +129,25 @@ tmsg_ucx_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
     out->token = ++endpoint->cma.tokens;
     out->in_ucx = true;
     enlist_read(out, &endpoint->cma.lent);
-    tmsg_put_le(out->payload, (uint64_t)(uintptr_t)data, 8);
-    tmsg_put_le(out->payload + 8, out->token, 8);
+    memcpy(out->payload, place, place_bytes);
+    tmsg_put_le(out->payload + place_bytes, out->token, 8);
     ucs = tmsg_endpoint_send_am(endpoint, &send, ucx_reported_read, out);
     if (ucs == TMSG_UCX_IN_PROGRESS) {
         return TMSG_UCX_OK;
     }
     note_handed(out, ucs);
     return ucs;
+}
+
+tmsg_ucx_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
+                                size_t header_bytes, const void *data,
+                                tmsg_cma_out_t *out)
+{
+    uint8_t place[TMSG_CMA_BYTES - 8];
+
+    tmsg_put_le(place, (uint64_t)(uintptr_t)data, 8);
+    return tmsg_cma_post_place(endpoint, header, header_bytes, place,
+                               sizeof(place), out);
 }
 
 void tmsg_cma_abandon(tmsg_cma_out_t *out)
@@ -297,6 +311,9 @@ const void *tmsg_cma_place(const struct iovec *pieces, size_t read)
 void tmsg_cma_drop(tmsg_endpoint_t *endpoint, const tmsg_cma_in_t *in,
                    bool rejected)
 {
+    if (in->view != NULL) {
+        tmsg_ipc_release(endpoint, in->view);
+    }
     if (!tmsg_endpoint_is_down(endpoint)) {
         tmsg_control_read(
             endpoint, rejected ? TMSG_READ_WORD_REJECTED : TMSG_READ_WORD_DONE,

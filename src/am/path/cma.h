@@ -21,6 +21,11 @@
 #include "am/endpoint/kinds.h"
 #include "am/endpoint/paths.h"
 #include "core/list.h"
+#include "memory/device_ipc.h"
+
+/* A place where the receiver is to read has at most so many bytes. The token
+ * u64 follows. */
+#define TMSG_CMA_PLACE_MOST 16
 
 /* Describes a payload that the peer is to read. Embed this in what is sent. */
 typedef struct tmsg_cma_out {
@@ -31,13 +36,14 @@ typedef struct tmsg_cma_out {
     uint64_t token;
     bool in_ucx; /* UCX has the active message */
     tmsg_ucx_status_t status;
-    uint8_t payload[TMSG_CMA_BYTES]; /* UCX reads it while in_ucx is set */
+    uint8_t payload[TMSG_CMA_PLACE_MOST + 8]; /* UCX reads it: see in_ucx */
 } tmsg_cma_out_t;
 
 /* Describes a payload that this side is to read. */
 struct tmsg_cma_in {
-    uint64_t address;
+    uint64_t address; /* an offset, if there is a view */
     uint64_t token;
+    tmsg_ipc_view_t *view; /* it lies there (ipc.h); NULL: in the process */
 };
 
 /* Finds out whether this side can read the peer's memory, and tells the peer if
@@ -59,6 +65,12 @@ const char *tmsg_cma_words(const tmsg_endpoint_t *endpoint, char *text,
 tmsg_ucx_status_t tmsg_cma_post(tmsg_endpoint_t *endpoint, const void *header,
                                 size_t header_bytes, const void *data,
                                 tmsg_cma_out_t *out);
+
+/* Does what tmsg_cma_post() does, with another place than an address. */
+tmsg_ucx_status_t tmsg_cma_post_place(tmsg_endpoint_t *endpoint,
+                                      const void *header, size_t header_bytes,
+                                      const uint8_t *place, size_t place_bytes,
+                                      tmsg_cma_out_t *out);
 
 /* Takes `out` off its list when UCX is gone and will not report it. out->over()
  * is not called. */
@@ -94,7 +106,8 @@ const char *tmsg_cma_blame(const tmsg_endpoint_t *endpoint,
 /* Returns the address in the pieces at which a read stopped. */
 const void *tmsg_cma_place(const struct iovec *pieces, size_t read);
 
-/* Tells the peer that its payload is not read any more. `rejected`: it was not
+/* Tells the peer that its payload is not read any more, and lets go of the view
+ * that it lay in. `rejected`: it was not
  * read to its end. */
 void tmsg_cma_drop(tmsg_endpoint_t *endpoint, const tmsg_cma_in_t *in,
                    bool rejected);

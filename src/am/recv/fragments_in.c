@@ -63,6 +63,10 @@ static const char *claim_fragment(tmsg_message_t *message, fragment_t *fragment)
     wrong = tmsg_fragments_layout_claim(message, fragment->number,
                                         fragment->head.payload_bytes,
                                         &fragment->range);
+    if (wrong == NULL && fragment->to_read.view != NULL &&
+        fragment->range.is_slice) {
+        wrong = "a slice in memory of a device";
+    }
     if (wrong == NULL) {
         fragment->message = message;
     }
@@ -272,6 +276,43 @@ static tmsg_ucx_status_t read_fragment_now(fragment_t *fragment, void *place,
     return ucs;
 }
 
+/* Ends a fragment that lay in device memory of the sender's. If the sender has
+ * taken its lease back meanwhile, other bytes may have been copied. */
+static void ipc_copied(tmsg_copy_t *copy, tmsg_status_t status)
+{
+    fragment_t *fragment = TMSG_CONTAINER_OF(copy, fragment_t, copy);
+    tmsg_endpoint_t *endpoint = fragment->endpoint;
+    tmsg_ucx_status_t ucs = TMSG_UCX_OK;
+
+    if (status != TMSG_OK) {
+        tmsg_stage_in_failed(fragment->message, status);
+    } else if (tmsg_lease_look(endpoint) != TMSG_LEASE_READ) {
+        ucs = TMSG_UCX_CANCELED;
+    }
+    tmsg_cma_drop(endpoint, &fragment->to_read,
+                  status != TMSG_OK || ucs != TMSG_UCX_OK);
+    end_kept_fragment(fragment, ucs);
+}
+
+/* Begins to copy a fragment out of device memory of the sender's. */
+static void copy_from_sender(fragment_t *fragment)
+{
+    tmsg_message_t *message = fragment->message;
+    const tmsg_fragment_range_t *range = &fragment->range;
+    tmsg_status_t status;
+
+    tmsg_list_remove(&fragment->endpoint->rx.kept_fragments, &fragment->node);
+    message->pending++;
+    fragment->endpoint->in_ucx++; /* the endpoint stays until it is copied */
+    fragment->copy = (tmsg_copy_t){.over = ipc_copied};
+    status = tmsg_stage_in_copy_from(message, range->index, range->offset,
+                                     &fragment->to_read, range->bytes,
+                                     &fragment->copy);
+    if (status != TMSG_OK) {
+        ipc_copied(&fragment->copy, status);
+    }
+}
+
 /* Begins to fetch a fragment. The fragment is not kept any more from then on.
  */
 static void fetch_fragment(fragment_t *fragment)
@@ -459,6 +500,8 @@ void tmsg_fragments_chores(tmsg_endpoint_t *endpoint)
         node = node->next;
         if (fragment->refused) {
             drop_fragment(fragment);
+        } else if (fragment->to_read.view != NULL && may_be_fetched(fragment)) {
+            copy_from_sender(fragment);
         }
     }
     fetch_next(endpoint);

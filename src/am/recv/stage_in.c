@@ -17,6 +17,15 @@
 #include "core/map.h"
 #include "memory/domain.h"
 
+static void note_staged(tmsg_message_t *message, uint64_t bytes)
+{
+    message->endpoint->stats.received_staged++;
+    message->endpoint->stats.received_staged_bytes += bytes;
+    tmsg_copy_detour(message->endpoint->worker, TMSG_DETOUR_STAGED,
+                     "UCX does not write a device's memory: it is copied "
+                     "through the host's");
+}
+
 static void note_destinations(tmsg_message_t *message)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
@@ -31,12 +40,8 @@ static void note_destinations(tmsg_message_t *message)
             continue;
         } else if (dest->direct) {
             stats->received_direct++;
-        } else {
-            stats->received_staged++;
-            stats->received_staged_bytes += entries[i].bytes;
-            tmsg_copy_detour(message->endpoint->worker, TMSG_DETOUR_STAGED,
-                             "UCX does not write a device's memory: it is "
-                             "copied through the host's");
+        } else if (!dest->ipc) {
+            note_staged(message, entries[i].bytes);
         }
     }
 }
@@ -146,6 +151,12 @@ bool tmsg_stage_in_has_room(tmsg_message_t *message, size_t index,
             tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
                            "a fragment of %llu bytes is to be read by the CPU",
                            (unsigned long long)bytes));
+        recheck_message(message);
+        return false;
+    }
+    if (stage->dests[index].ipc &&
+        message->endpoint->worker->context->flags & TMSG_CONTEXT_REQUIRE_PATH) {
+        tmsg_stage_in_failed(message, tmsg_stage_in_no_path(message, index));
         recheck_message(message);
         return false;
     }
@@ -268,6 +279,9 @@ uint8_t *tmsg_stage_in_target(tmsg_message_t *message, size_t index,
         begin_direct(message, index);
         return data + offset;
     }
+    if (stage->dests[index].ipc && offset == 0) {
+        note_staged(message, tmsg_map_entries(message->map)[index].bytes);
+    }
     *chunk_p = stage->chunk;
     stage->chunk = NULL;
     return (*chunk_p)->data;
@@ -283,6 +297,25 @@ tmsg_status_t tmsg_stage_in_copy(tmsg_message_t *message, size_t index,
     return tmsg_copy_in(message->endpoint->worker, copy, chunk->domain,
                         entry->tensor.device, data + offset, chunk->data,
                         bytes);
+}
+
+tmsg_status_t tmsg_stage_in_copy_from(tmsg_message_t *message, size_t index,
+                                      uint64_t offset,
+                                      const tmsg_cma_in_t *place,
+                                      uint64_t bytes, tmsg_copy_t *copy)
+{
+    const tmsg_map_entry_t *entry = &tmsg_map_entries(message->map)[index];
+    const tmsg_domain_t *domain =
+        message->stage == NULL ? NULL : message->stage->dests[index].domain;
+    uint8_t *data = entry->tensor.data;
+
+    if (domain == NULL || tmsg_domain_is_plain(domain)) {
+        domain = &tmsg_domain_host;
+    }
+    message->endpoint->stats.received_ipc += offset == 0;
+    return tmsg_copy_from(message->endpoint->worker, copy, place->view,
+                          place->address, domain, entry->tensor.device,
+                          data + offset, bytes);
 }
 
 static void head_copied(tmsg_copy_t *copy, tmsg_status_t status)

@@ -74,6 +74,13 @@ void tmsg_stage_in_returned(tmsg_message_t *message, size_t index);
  * that has failed, which nobody writes any more. */
 bool tmsg_stage_in_is_lost(const tmsg_message_t *message);
 
+/* Copies a fragment of a message, with a stage or none, from device memory of
+ * the sender's to its place. On error nothing is under way. */
+tmsg_status_t tmsg_stage_in_copy_from(tmsg_message_t *message, size_t index,
+                                      uint64_t offset,
+                                      const tmsg_cma_in_t *place,
+                                      uint64_t bytes, tmsg_copy_t *copy);
+
 /* Copies a fragment from its chunk to its place. On error nothing is under way.
  */
 tmsg_status_t tmsg_stage_in_copy(tmsg_message_t *message, size_t index,

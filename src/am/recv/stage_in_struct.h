@@ -17,6 +17,8 @@ typedef struct {
     bool chosen;  /* the application chose the device: the host will not do */
     bool on_host; /* it goes to the host, because the device had no memory */
     bool direct;  /* UCX writes the device's memory */
+    bool ipc; /* its fragments may lie in device memory of the sender's: which
+               * way it came is counted as they come */
     int memory_type; /* UCX's type of that memory */
     uint64_t sum;    /* its checksum, once that is known */
     uint8_t *host;   /* host bytes to copy on, unless it travels in fragments */
@@ -58,6 +60,11 @@ static inline bool tmsg_dest_is_staged(const tmsg_dest_t *dest)
 {
     return dest->domain != NULL && !dest->direct;
 }
+
+/* Returns UNSUPPORTED: a tensor comes through the host, and a path is required.
+ */
+tmsg_status_t tmsg_stage_in_no_path(const tmsg_message_t *message,
+                                    size_t index);
 
 /* Counts a tensor that was sent from a device and came to the host. Lock held.
  */

@@ -5,6 +5,7 @@
 
 #include "am/boot/device_ids.h"
 #include "am/endpoint/endpoint.h"
+#include "am/path/ipc.h"
 #include "am/recv/stage_in_struct.h"
 #include "am/worker/staging.h"
 #include "core/error.h"
@@ -212,6 +213,16 @@ static uint64_t fragment_bytes(const tmsg_message_t *message, size_t index)
     return bytes < chunk ? bytes : chunk;
 }
 
+tmsg_status_t tmsg_stage_in_no_path(const tmsg_message_t *message, size_t index)
+{
+    return tmsg_error_set(
+        TMSG_ERR_UNSUPPORTED,
+        "tensor '%s': UCX does not write memory of the domain '%s', and a "
+        "path is required",
+        entry_name_of(&tmsg_map_entries(message->map)[index]).text,
+        message->stage->dests[index].domain->name);
+}
+
 /* Decides whether UCX writes a tensor's memory. Fails if nobody can write it.
  */
 static tmsg_status_t judge_dest(tmsg_message_t *message, size_t index)
@@ -226,12 +237,11 @@ static tmsg_status_t judge_dest(tmsg_message_t *message, size_t index)
     if (dest->direct) {
         return TMSG_OK;
     }
-    if (message->endpoint->worker->context->flags & TMSG_CONTEXT_REQUIRE_PATH) {
-        return tmsg_error_set(
-            TMSG_ERR_UNSUPPORTED,
-            "tensor '%s': UCX does not write memory of the domain '%s', and a "
-            "path is required",
-            entry_name_of(entry).text, dest->domain->name);
+    dest->ipc = travels_in_fragments(message, index) &&
+                tmsg_ipc_is_open(message->endpoint);
+    if (!dest->ipc &&
+        message->endpoint->worker->context->flags & TMSG_CONTEXT_REQUIRE_PATH) {
+        return tmsg_stage_in_no_path(message, index);
     }
     if (travels_in_fragments(message, index) &&
         fragment_bytes(message, index) > TMSG_CHUNK_BYTES_MOST) {

@@ -9,6 +9,7 @@
 #include "am/endpoint/lease.h"
 #include "am/endpoint/measures.h"
 #include "am/endpoint/transport.h"
+#include "am/path/ipc.h"
 #include "am/send/cancel.h"
 #include "am/send/fragments_out_struct.h"
 #include "am/staging/copy.h"
@@ -581,13 +582,15 @@ static void post_next(tmsg_fragments_out_t *fragments)
     source_t source = {.bytes = tmsg_fragments_out_next_bytes(fragments),
                        .memory_type = TMSG_UCX_MEMORY_HOST};
     uint32_t number = fragments->next.number;
+    const tmsg_ipc_block_t *block;
     bool is_read, is_there;
     tmsg_ucx_status_t ucs;
 
     source.data = tmsg_fragments_out_step(fragments, source.bytes, slot,
                                           &source.memory_type, &source.count);
-    is_read = tmsg_cma_sends(endpoint) && source.count <= 1 &&
-              source.memory_type == TMSG_UCX_MEMORY_HOST;
+    block = tmsg_stage_out_block(slot->fill);
+    is_read = block != NULL || (tmsg_cma_sends(endpoint) && source.count <= 1 &&
+                                source.memory_type == TMSG_UCX_MEMORY_HOST);
     is_there =
         source.data != NULL &&
         (!tmsg_transport_wants_own(endpoint) || slot->fill != NULL ||
@@ -606,9 +609,11 @@ static void post_next(tmsg_fragments_out_t *fragments)
         fail_soon(slot);
         return;
     }
-    ucs = is_read ? tmsg_cma_post(endpoint, slot->header, HEADER_BYTES,
-                                  source.data, &slot->read)
-                  : hand_fragment_to_ucx(slot, &source);
+    ucs = block != NULL ? tmsg_ipc_post(endpoint, slot->header, HEADER_BYTES,
+                                        block, source.data, &slot->read)
+          : is_read     ? tmsg_cma_post(endpoint, slot->header, HEADER_BYTES,
+                                        source.data, &slot->read)
+                        : hand_fragment_to_ucx(slot, &source);
     if (ucs != TMSG_UCX_OK) {
         tmsg_endpoint_unsent(endpoint, ucs);
     }

@@ -16,6 +16,7 @@
 #include "am/send/send.h"
 #include "am/send/stage_out.h"
 #include "am/send/template_out.h"
+#include "am/staging/ipc_block.h"
 #include "core/map.h"
 #include "core/tensor.h"
 #include "serialize/checksum.h"
@@ -375,16 +376,21 @@ static uint64_t chunk_of(const tmsg_send_t *send, const tmsg_payload_t *payload)
                                          : sayable(chunk);
 }
 
-/* Returns the bytes of a fragment of a tensor that UCX reads on its device, if
- * that differs from other fragments; else 0. */
+/* Returns the bytes of a fragment of a tensor that stays on its device, if that
+ * differs from other fragments; else 0. */
 static uint64_t others_chunk_of(const tmsg_send_t *send,
                                 const tmsg_payload_t *payload)
 {
-    return payload->measures->foreign > 0 && !tmsg_stage_out_stages(send) &&
-                   send->endpoint->peer_hello.features & TMSG_FEATURE_DEVICES
-               ? sayable(tmsg_stage_out_chunk(
-                     send, thresholds_of(send->endpoint)->device_chunk_bytes))
-               : 0;
+    uint64_t chunk = tmsg_stage_out_chunk(
+        send, thresholds_of(send->endpoint)->device_chunk_bytes);
+    bool ipc = tmsg_stage_out_is_ipc(send);
+
+    if (payload->measures->foreign == 0 || tmsg_stage_out_stages(send) ||
+        !(ipc || send->endpoint->peer_hello.features & TMSG_FEATURE_DEVICES)) {
+        return 0;
+    }
+    return ipc && chunk > TMSG_IPC_SLOT_BYTES ? TMSG_IPC_SLOT_BYTES
+                                              : sayable(chunk);
 }
 
 /* Says in the body which tensors travel in fragments, if the way has any. */

@@ -8,6 +8,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/measures.h"
+#include "am/path/ipc.h"
 #include "am/send/cancel.h"
 #include "am/send/fragments.h"
 #include "am/staging/sum.h"
@@ -52,7 +53,9 @@ struct tmsg_stage_out {
     tmsg_status_t failure;
     char why[240];
     const tmsg_split_t *split;
-    size_t staged;      /* tensors that UCX does not read */
+    size_t staged; /* tensors that UCX does not read */
+    uint64_t staged_bytes;
+    bool ipc;           /* they go by device memory that the peer opens */
     size_t copied;      /* tensors that UCX reads from blocks */
     uint8_t *is_copied; /* one a tensor; NULL: none is one of them */
     size_t tensor;      /* index of the next tensor that is copied */
@@ -403,24 +406,95 @@ static tmsg_status_t check_tensor_path(tmsg_send_t *send, size_t index,
                                                 : TMSG_OK;
     }
     send->stage->staged++;
-    return require_path(send, entry, domain);
+    send->stage->staged_bytes += entry->bytes;
+    return TMSG_OK;
+}
+
+/* Returns the domain of a tensor that is copied before it is sent, or NULL. */
+static const tmsg_domain_t *staged_domain(const tmsg_send_t *send,
+                                          const tmsg_map_entry_t *entry)
+{
+    const tmsg_domain_t *domain = foreign_domain(entry);
+    int type;
+
+    return domain == NULL || (tmsg_ucx_reaches(send->endpoint->ucx, domain,
+                                               entry->tensor.device, &type) &&
+                              !is_copied(send, entry))
+               ? NULL
+               : domain;
+}
+
+/* Returns whether a tensor is to go by device memory that the peer opens: UCX
+ * does not read it. */
+static bool wants_ipc(const tmsg_send_t *send, const tmsg_map_entry_t *entry)
+{
+    return staged_domain(send, entry) != NULL && !is_copied(send, entry);
+}
+
+/* Returns whether the message has so many bytes that device memory which the
+ * peer opens is worth its while. Any number has where a path is required. */
+static bool is_worth_ipc(const tmsg_send_t *send)
+{
+    const tmsg_endpoint_t *endpoint = send->endpoint;
+    const tmsg_context_t *context = endpoint->worker->context;
+    uint64_t least = context->tuning.of[endpoint->transport].device_ipc_bytes;
+
+    return least != UINT64_MAX && (send->stage->staged_bytes >= least ||
+                                   context->flags & TMSG_CONTEXT_REQUIRE_PATH);
+}
+
+/* Finds out whether all tensors that UCX does not read go by device memory that
+ * the peer opens. Errors: IN_PROGRESS (the peer has not answered). */
+static tmsg_status_t choose_ipc(tmsg_send_t *send)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(tmsg_send_map(send));
+    tmsg_stage_out_t *stage = send->stage;
+    tmsg_status_t status = TMSG_OK;
+    tmsg_ipc_block_t *block;
+
+    stage->ipc = false;
+    if (!is_worth_ipc(send)) {
+        return TMSG_OK;
+    }
+    for (size_t i = 0;
+         i < tmsg_map_size(tmsg_send_map(send)) && status == TMSG_OK; i++) {
+        if (wants_ipc(send, &entries[i])) {
+            status = tmsg_ipc_ready(send->endpoint, foreign_domain(&entries[i]),
+                                    entries[i].tensor.device, &block);
+        }
+    }
+    stage->ipc = status == TMSG_OK;
+    return status == TMSG_IN_PROGRESS && !(send->flags & TMSG_SEND_TRY)
+               ? TMSG_IN_PROGRESS
+               : TMSG_OK;
 }
 
 tmsg_status_t tmsg_stage_out_check(tmsg_send_t *send)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(tmsg_send_map(send));
+    size_t size = tmsg_map_size(tmsg_send_map(send));
     tmsg_status_t status = TMSG_OK;
 
     send->stage->staged = 0;
     send->stage->copied = 0;
     free(send->stage->is_copied);
     send->stage->is_copied = NULL;
-    for (size_t i = 0;
-         i < tmsg_map_size(tmsg_send_map(send)) && status == TMSG_OK; i++) {
+    send->stage->staged_bytes = 0;
+    for (size_t i = 0; i < size && status == TMSG_OK; i++) {
         const tmsg_domain_t *domain = foreign_domain(&entries[i]);
 
         if (domain != NULL) {
             status = check_tensor_path(send, i, domain);
+        }
+    }
+    if (status == TMSG_OK && send->stage->staged > 0) {
+        status = choose_ipc(send);
+    }
+    for (size_t i = 0; i < size && status == TMSG_OK && !send->stage->ipc;
+         i++) {
+        if (wants_ipc(send, &entries[i])) {
+            status =
+                require_path(send, &entries[i], foreign_domain(&entries[i]));
         }
     }
     return status;
@@ -496,7 +570,12 @@ bool tmsg_stage_out_sums(const tmsg_send_t *send)
 
 bool tmsg_stage_out_stages(const tmsg_send_t *send)
 {
-    return send->stage != NULL && send->stage->staged > 0;
+    return send->stage != NULL && send->stage->staged > 0 && !send->stage->ipc;
+}
+
+bool tmsg_stage_out_is_ipc(const tmsg_send_t *send)
+{
+    return send->stage != NULL && send->stage->ipc;
 }
 
 uint64_t tmsg_stage_out_chunk(const tmsg_send_t *send, uint64_t chunk)
@@ -507,20 +586,6 @@ uint64_t tmsg_stage_out_chunk(const tmsg_send_t *send, uint64_t chunk)
                         : chunk;
 
     return chunk < most ? chunk : most;
-}
-
-/* Returns the domain of a tensor that is copied before it is sent, or NULL. */
-static const tmsg_domain_t *staged_domain(const tmsg_send_t *send,
-                                          const tmsg_map_entry_t *entry)
-{
-    const tmsg_domain_t *domain = foreign_domain(entry);
-    int type;
-
-    return domain == NULL || (tmsg_ucx_reaches(send->endpoint->ucx, domain,
-                                               entry->tensor.device, &type) &&
-                              !is_copied(send, entry))
-               ? NULL
-               : domain;
 }
 
 /* Goes on to the next tensor that is copied, from stage->tensor on. */
@@ -548,6 +613,9 @@ static void note_sent(tmsg_send_t *send)
         if (is_copied(send, &entries[i])) {
             stats->sent_copied++;
             stats->sent_copied_bytes += entries[i].bytes;
+        } else if (staged_domain(send, &entries[i]) != NULL &&
+                   send->stage->ipc) {
+            stats->sent_ipc++;
         } else if (staged_domain(send, &entries[i]) != NULL) {
             stats->sent_staged++;
             stats->sent_staged_bytes += entries[i].bytes;
@@ -738,15 +806,36 @@ static tmsg_status_t lack_block(const tmsg_send_t *send,
     return TMSG_OK;
 }
 
-/* Takes a chunk for the next fragments. Without `call` it waits for none. */
+/* Takes a slot of device memory that the peer has opened. */
+static tmsg_status_t take_slot(tmsg_stage_out_t *stage,
+                               const tmsg_domain_t *domain, tmsg_soon_t *call,
+                               tmsg_chunk_t **chunk_p)
+{
+    const tmsg_map_entry_t *entries =
+        tmsg_map_entries(tmsg_send_map(stage->send));
+    tmsg_ipc_block_t *block;
+    tmsg_status_t status =
+        tmsg_ipc_ready(stage->send->endpoint, domain,
+                       entries[stage->tensor].tensor.device, &block);
+
+    return status == TMSG_OK ? tmsg_ipc_slot_take(block, call, chunk_p)
+                             : status;
+}
+
+/* Takes a chunk for the next fragments. If others wait for the message (`must`)
+ * and there is no slot, the host's memory serves, unless a path is required. */
 static tmsg_status_t take_chunk(tmsg_stage_out_t *stage,
-                                const tmsg_domain_t *domain, tmsg_soon_t *call,
+                                const tmsg_domain_t *domain, bool must,
                                 tmsg_chunk_t **chunk_p)
 {
     tmsg_send_t *send = stage->send;
     tmsg_worker_t *worker = send->endpoint->worker;
     const tmsg_map_entry_t *entry =
         &tmsg_map_entries(tmsg_send_map(send))[stage->tensor];
+    bool waits =
+        !must || has_chunk(stage) ||
+        (stage->ipc && worker->context->flags & TMSG_CONTEXT_REQUIRE_PATH);
+    tmsg_soon_t *call = waits ? &stage->call : NULL;
     tmsg_status_t status;
 
     if (is_copied(send, entry)) {
@@ -759,6 +848,12 @@ static tmsg_status_t take_chunk(tmsg_stage_out_t *stage,
         if (status != TMSG_OK) {
             return status;
         }
+    } else if (stage->ipc) {
+        status = take_slot(stage, domain, call, chunk_p);
+        if (status == TMSG_OK || (status == TMSG_IN_PROGRESS && waits)) {
+            return status;
+        }
+        send->endpoint->stats.sent_staged_bytes += next_bytes(stage);
     }
     return tmsg_chunk_take(worker, out_chunks(send), domain, next_bytes(stage),
                            call, chunk_p);
@@ -784,9 +879,7 @@ void tmsg_stage_out_pump(tmsg_send_t *send, bool must)
             return;
         }
         *fill = (tmsg_fill_t){.send = send};
-        status = take_chunk(stage, domain,
-                            must && !has_chunk(stage) ? NULL : &stage->call,
-                            &fill->chunk);
+        status = take_chunk(stage, domain, must, &fill->chunk);
         if (status == TMSG_OK) {
             stage->filled++;
             status = begin_fill(stage, fill, domain);
@@ -876,6 +969,11 @@ bool tmsg_stage_out_is_lost(const tmsg_send_t *send)
 {
     return send->stage != NULL && send->stage->lost && !send->in_ucx &&
            tmsg_fragments_in_ucx(send) == send->stage->direct;
+}
+
+const tmsg_ipc_block_t *tmsg_stage_out_block(const tmsg_fill_t *fill)
+{
+    return fill == NULL ? NULL : fill->chunk->ipc;
 }
 
 bool tmsg_stage_out_copies(const tmsg_send_t *send)

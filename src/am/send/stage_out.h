@@ -19,8 +19,10 @@
 tmsg_status_t tmsg_stage_out_create(tmsg_send_t *send);
 void tmsg_stage_out_free(tmsg_send_t *send); /* with nothing under way */
 
-/* Finds out which tensors UCX reads, once the endpoint stands. Errors:
- * UNSUPPORTED (work that only the CPU could do; or a path is required). */
+/* Finds out which way the tensors go, once the endpoint stands. Errors:
+ * IN_PROGRESS (the peer has yet to open device memory; worth another try when
+ * the endpoint has a chore), UNSUPPORTED (work that only the CPU could do; or a
+ * path is required). */
 tmsg_status_t tmsg_stage_out_check(tmsg_send_t *send);
 
 /* Writes the checksums of device memory into payload->checksums, for a send
@@ -32,8 +34,12 @@ tmsg_status_t tmsg_stage_out_sum(const tmsg_send_t *send,
 /* Returns whether the send waits for checksums that are not known yet. */
 bool tmsg_stage_out_sums(const tmsg_send_t *send);
 
-/* Returns whether UCX cannot read some of the map's device memory. */
+/* Returns whether some of the map's device memory passes through the host's. */
 bool tmsg_stage_out_stages(const tmsg_send_t *send);
+
+/* Returns whether what UCX does not read goes by device memory that the peer
+ * opens. */
+bool tmsg_stage_out_is_ipc(const tmsg_send_t *send);
 
 /* Returns the largest fragment of a message whose chunk would be `chunk`
  * otherwise. */
@@ -69,6 +75,9 @@ void tmsg_stage_out_returned(tmsg_send_t *send);
 /* Returns whether UCX has nothing of the send but memory of a device that has
  * failed, which nobody reads any more. */
 bool tmsg_stage_out_is_lost(const tmsg_send_t *send);
+/* Returns the block that a copy lies in, if the peer copies it out from there
+ * (path/ipc.h), or NULL. */
+const struct tmsg_ipc_block *tmsg_stage_out_block(const tmsg_fill_t *fill);
 
 /* Stops the copies: no more of the message is sent. */
 void tmsg_stage_out_stop(tmsg_send_t *send);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/staging/ipc_block.h"
 #include "am/staging/pin.h"
 #include "am/ucx/ucx.h"
 #include "am/worker/staging.h"
@@ -146,6 +147,7 @@ void tmsg_copies_close(tmsg_worker_t *worker)
     empty_chunks(&worker->stage.out);
     empty_chunks(&worker->stage.in);
     empty_chunks(&worker->stage.blocks);
+    tmsg_ipc_blocks_close(worker);
 }
 
 void tmsg_copy_detour(tmsg_worker_t *worker, tmsg_detour_t reason,
@@ -303,6 +305,10 @@ static bool is_worth_keeping(const tmsg_chunks_t *chunks,
 void tmsg_chunk_give(tmsg_worker_t *worker, tmsg_chunks_t *chunks,
                      tmsg_chunk_t *chunk)
 {
+    if (chunk->ipc != NULL) {
+        tmsg_ipc_slot_give(chunk);
+        return;
+    }
     chunks = chunk->on_device ? &worker->stage.blocks : chunks;
     if (!is_worth_keeping(chunks, chunk)) {
         free_chunk(chunks, chunk);
@@ -370,6 +376,53 @@ tmsg_status_t tmsg_copy_in(tmsg_worker_t *worker, tmsg_copy_t *copy,
                 domain->copy_in(domain->arg, device, to, host, bytes, none);
             if (status == TMSG_OK) {
                 return tmsg_copy_watch(worker, copy, domain, device, none);
+            }
+        }
+    }
+    return status;
+}
+
+static tmsg_status_t begin_copy_from(const tmsg_ipc_view_t *view,
+                                     const tmsg_domain_t *domain,
+                                     tmsg_device_t device, void *to,
+                                     const void *from, uint64_t bytes,
+                                     tmsg_stream_t stream)
+{
+    if (domain == &tmsg_domain_host) {
+        return view->domain->copy_out(view->domain->arg, device, to, from,
+                                      bytes, stream);
+    }
+    return domain->copy_within(domain->arg, device, to, from, bytes, stream);
+}
+
+tmsg_status_t tmsg_copy_from(tmsg_worker_t *worker, tmsg_copy_t *copy,
+                             const tmsg_ipc_view_t *view, uint64_t offset,
+                             const tmsg_domain_t *domain, tmsg_device_t device,
+                             void *to, uint64_t bytes)
+{
+    static const tmsg_stream_t none;
+    const tmsg_domain_t *by = view->domain;
+    const void *from = view->data + offset;
+    tmsg_stream_t stream;
+    tmsg_status_t status;
+
+    if (domain != by && domain != &tmsg_domain_host) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "memory of '%s' is not copied to that of '%s'",
+                              by->name, domain->name);
+    }
+    device = domain == by ? device : view->device;
+    status = tmsg_copy_stream(by, device, &stream);
+    if (status == TMSG_OK) {
+        status = begin_copy_from(view, domain, device, to, from, bytes, stream);
+    }
+    if (status == TMSG_OK) {
+        status = tmsg_copy_watch(worker, copy, by, device, stream);
+        if (status != TMSG_OK) {
+            status =
+                begin_copy_from(view, domain, device, to, from, bytes, none);
+            if (status == TMSG_OK) {
+                return tmsg_copy_watch(worker, copy, by, device, none);
             }
         }
     }

@@ -16,6 +16,7 @@
 #include "am/net/loop.h"
 #include "am/worker/staging.h"
 #include "core/list.h"
+#include "memory/device_ipc.h"
 
 typedef struct tmsg_worker tmsg_worker_t;
 typedef struct tmsg_ucx tmsg_ucx_t;
@@ -71,6 +72,15 @@ tmsg_status_t tmsg_copy_watch(tmsg_worker_t *worker, tmsg_copy_t *copy,
 tmsg_status_t tmsg_copy_in(tmsg_worker_t *worker, tmsg_copy_t *copy,
                            const tmsg_domain_t *domain, tmsg_device_t device,
                            void *to, const void *host, uint64_t bytes);
+
+/* Copies bytes that lie in a view, `offset` bytes from its begin, to memory of
+ * the view's domain or of the host, and watches the copy. On error nothing is
+ * under way. Errors: UNSUPPORTED (memory of another domain), those of drivers.
+ */
+tmsg_status_t tmsg_copy_from(tmsg_worker_t *worker, tmsg_copy_t *copy,
+                             const tmsg_ipc_view_t *view, uint64_t offset,
+                             const tmsg_domain_t *domain, tmsg_device_t device,
+                             void *to, uint64_t bytes);
 
 /* Stops watching a copy: copy->over is not called any more. */
 void tmsg_copy_forget(tmsg_worker_t *worker, tmsg_copy_t *copy);

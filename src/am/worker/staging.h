@@ -54,7 +54,8 @@ typedef struct tmsg_vital {
     void (*ask)(struct tmsg_vital *vital); /* outside UCX */
 } tmsg_vital_t;
 
-/* Describes a chunk: host memory that a domain pins, or a block. */
+/* Describes a chunk: host memory that a domain pins, a block, or a slot of
+ * device memory that the peer opens. */
 typedef struct {
     tmsg_node_t node;
     const tmsg_domain_t *domain;
@@ -62,8 +63,9 @@ typedef struct {
     uint64_t capacity;
     bool pinned;
     bool pin_tried;
-    bool on_device; /* it is a block, in memory of `device` */
+    bool on_device; /* it is a block or a slot, in memory of `device` */
     tmsg_device_t device;
+    struct tmsg_ipc_block *ipc; /* that the slot is of; NULL: it is none */
 } tmsg_chunk_t;
 
 /* Holds the chunks of one direction. Each direction has its own, so that
@@ -92,6 +94,7 @@ typedef struct {
     tmsg_chunks_t out, in, blocks;
     tmsg_pins_t *pins;  /* see staging/pin.h; NULL: nothing was pinned yet */
     bool pinning;       /* a chunk is out of use, because it is being pinned */
+    tmsg_list_t ipc_blocks; /* see staging/ipc_block.h */
     tmsg_timer_t timer; /* asks for the copies again while a thread sleeps */
     uint64_t wait_ns;
     tmsg_list_t vitals;

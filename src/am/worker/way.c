@@ -33,6 +33,7 @@ static const tmsg_tuning_t usual = {{
                                 .bulk_bytes = NEVER,
                                 .bulk_single_bytes = NEVER,
                                 .lend_bytes = NEVER,
+                                .device_ipc_bytes = NEVER,
                                 .fastbox_bytes = 0},
     [TMSG_TRANSPORT_SHM] = {.gather_bytes = 64 * KIB,
                             .gather_mean_bytes = 16 * KIB,
@@ -50,6 +51,7 @@ static const tmsg_tuning_t usual = {{
                             .bulk_bytes = 64 * KIB,
                             .bulk_single_bytes = 512 * KIB,
                             .lend_bytes = 64 * KIB,
+                            .device_ipc_bytes = 64 * KIB,
                             .fastbox_bytes = 2 * KIB},
     [TMSG_TRANSPORT_TCP] = {.gather_bytes = 64 * KIB,
                             .gather_mean_bytes = 16 * KIB,
@@ -67,6 +69,7 @@ static const tmsg_tuning_t usual = {{
                             .bulk_bytes = 256 * KIB,
                             .bulk_single_bytes = 256 * KIB,
                             .lend_bytes = NEVER,
+                            .device_ipc_bytes = NEVER,
                             .fastbox_bytes = 0},
     [TMSG_TRANSPORT_RDMA] = {.gather_bytes = 64 * KIB,
                              .gather_mean_bytes = 16 * KIB,
@@ -84,6 +87,7 @@ static const tmsg_tuning_t usual = {{
                              .bulk_bytes = NEVER,
                              .bulk_single_bytes = NEVER,
                              .lend_bytes = NEVER,
+                             .device_ipc_bytes = NEVER,
                              .fastbox_bytes = 0},
 }};
 
@@ -114,6 +118,7 @@ static const struct {
     {"bulk_bytes", offsetof(tmsg_thresholds_t, bulk_bytes), 0},
     {"bulk_single_bytes", offsetof(tmsg_thresholds_t, bulk_single_bytes), 0},
     {"lend_bytes", offsetof(tmsg_thresholds_t, lend_bytes), 0},
+    {"device_ipc_bytes", offsetof(tmsg_thresholds_t, device_ipc_bytes), 0},
     {"fastbox_bytes", offsetof(tmsg_thresholds_t, fastbox_bytes), 0},
 };
 

@@ -64,6 +64,9 @@ typedef struct {
     /* With TMSG_SEND_LEND a message of this size or more is lent. That of
      * shared memory counts, whatever carries the messages. */
     uint64_t lend_bytes;
+    /* With so many bytes of devices or more, that UCX does not reach, a message
+     * goes by memory of the devices that the peer opens. */
+    uint64_t device_ipc_bytes;
     uint64_t fastbox_bytes; /* a message up to this size goes by a fast box */
 } tmsg_thresholds_t;
 

@@ -60,6 +60,19 @@ static void a_fragment(const pair_t *pair, uint32_t number, forged_t *forged)
     point(forged, number * CHUNK);
 }
 
+/* Forges an offer of device memory, with number 1. */
+static void a_frame(const pair_t *pair, uint32_t number, forged_t *forged)
+{
+    const tmsg_preamble_t head = {.kind = TMSG_FRAME_DEVICE,
+                                  .payload_bytes = 106};
+
+    (void)number;
+    forged_make(pair, head, NULL, 0, forged);
+    tmsg_put_le(forged->payload, 0x100, 8);
+    memcpy(forged->payload + 101, "GPU-1", 5);
+    forged->way = BY_FRAME;
+}
+
 static const lie_t lies[] = {
     LIE("nothing", DELIVERED, SAY(a_map)),
     LIE("out of turn", DELIVERED,
@@ -86,12 +99,22 @@ static const lie_t lies[] = {
     LIE("a byte too many", ENDS("that cannot be"),
         SAY(a_map, {ADD(SENT_PAYLOAD), 1})),
     LIE("no address", ENDS("that cannot be"), SAY(a_map, {SENT_PAYLOAD, 0})),
+    LIE("a place in a device's memory", ENDS("that is not there"),
+        SAY(a_map, {SENT_PAYLOAD, 24})),
     LIE("an empty payload", ENDS("that cannot be"),
         SAY(a_map, {SAID_PAYLOAD, 0})),
     LIE("by rendezvous", ENDS("that cannot be"),
         SAY(a_map, {SENT_BY, BY_RENDEZVOUS})),
     LIE("a call on a channel of messages", ENDS("a call on a channel"),
         SAY(a_map, {SAID_KIND, TMSG_KIND_CALL})),
+    LIE("an offer of a device's memory that is none", ENDS("that is none"),
+        SAY(a_frame, {SENT_PAYLOAD, 101})),
+    LIE("an offer with number 0", ENDS("that is none"),
+        SAY(a_frame, {SAID_ADDRESS, 0})),
+    LIE("an answer about a device's memory", ENDS("that was not offered"),
+        SAY(a_frame, {SAID_ADDRESS, 0x101}, {SENT_PAYLOAD, 5})),
+    LIE("a device's memory that is gone", ENDS("that was not taken"),
+        SAY(a_frame, {SAID_ADDRESS, 0x103}, {SENT_PAYLOAD, 5})),
     LIE("a word of credit", IGNORED, SAY(a_map, {SAID_KIND, TMSG_KIND_CREDIT})),
     LIE("a word of reading", IGNORED, SAY(a_map, {SAID_KIND, TMSG_KIND_READ})),
 };

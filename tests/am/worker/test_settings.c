@@ -149,7 +149,8 @@ Test(settings, the_thresholds_in_force_are_told)
                         "\"lone_chunk_bytes\":1048576,"
                         "\"device_chunk_bytes\":4194304,"
                         "\"bulk_bytes\":262144,\"bulk_single_bytes\":262144,"
-                        "\"lend_bytes\":null,\"fastbox_bytes\":0}");
+                        "\"lend_bytes\":null,\"device_ipc_bytes\":null,"
+                        "\"fastbox_bytes\":0}");
     write_text("{\"version\": 1, \"thresholds\": {\"shm\": "
                "{\"gather_bytes\": 77, \"rndv_bytes\": 4096}}}");
     must_describe(&file, "\"shm\":{\"gather_bytes\":77,");
@@ -160,7 +161,8 @@ Test(settings, the_thresholds_in_force_are_told)
     must_describe(&file, "\"lone_chunk_bytes\":1048576,"
                          "\"device_chunk_bytes\":4194304,"
                          "\"bulk_bytes\":null,\"bulk_single_bytes\":null,"
-                         "\"lend_bytes\":null,\"fastbox_bytes\":0},\"rdma\"");
+                         "\"lend_bytes\":null,\"device_ipc_bytes\":null,"
+                         "\"fastbox_bytes\":0},\"rdma\"");
 }
 
 Test(settings, a_variable_names_the_file_unless_code_does)

@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "am/path/ipc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "am/endpoint/control.h"
+#include "am/endpoint/endpoint.h"
+#include "am/endpoint/fail.h"
+#include "am/endpoint/lease.h"
+#include "am/endpoint/link_ops.h"
+#include "am/endpoint/transport.h"
+#include "am/path/ipc_wire.h"
+#include "core/bytes.h"
+#include "core/error.h"
+#include "core/shown.h"
+
+/* Of a connection, in each direction. */
+#define BLOCKS_MOST 16
+
+typedef enum { ASKED, TAKEN, REFUSED } state_t;
+
+typedef struct {
+    tmsg_ipc_block_t *block;
+    uint8_t id[TMSG_IPC_ID_BYTES];
+    uint32_t number;
+    state_t state;
+    bool lent; /* the peer may have it open */
+} offered_t;
+
+typedef struct {
+    uint32_t number;
+    tmsg_ipc_view_t *view;
+} opened_t;
+
+/* What an endpoint keeps of device memory that one side opens of the other. */
+struct tmsg_ipc {
+    tmsg_endpoint_t *endpoint;
+    tmsg_timer_t late; /* the peer has not answered for too long */
+    offered_t offered[BLOCKS_MOST];
+    unsigned offered_count;
+    opened_t opened[BLOCKS_MOST];
+    unsigned opened_count;
+    uint32_t last_number; /* of the peer's offers */
+    unsigned held;        /* places that are yet to be copied from */
+    char why[200];        /* why tensors do not go so; "": they do */
+};
+
+static struct tmsg_ipc *ipc_of(tmsg_endpoint_t *endpoint)
+{
+    struct tmsg_ipc *ipc = endpoint->paths.ipc;
+
+    if (ipc == NULL) {
+        ipc = calloc(1, sizeof(*ipc));
+        if (ipc == NULL) {
+            tmsg_error_memory("device memory that a peer opens");
+            return NULL;
+        }
+        ipc->endpoint = endpoint;
+        endpoint->paths.ipc = ipc;
+    }
+    return ipc;
+}
+
+/* Returns why no device memory may be offered to the peer, or taken from it, or
+ * NULL. */
+static const char *find_obstacle(const tmsg_endpoint_t *endpoint)
+{
+    if (!(endpoint->peer_hello.features & TMSG_FEATURE_DEVICE_IPC)) {
+        return "the peer is of a version without it";
+    }
+    if (!tmsg_transport_may_find(endpoint, TMSG_FEATURE_DEVICE_IPC)) {
+        return "the peer shares no memory with this process";
+    }
+    if (endpoint->peer_hello.uid != endpoint->ucx->hello.uid) {
+        return "the peer is of another user";
+    }
+    return NULL;
+}
+
+static tmsg_status_t put_frame(tmsg_endpoint_t *endpoint,
+                               const tmsg_ipc_frame_t *frame)
+{
+    uint8_t data[TMSG_IPC_FRAME_BYTES + TMSG_IPC_WORDS_BYTES];
+    size_t bytes = tmsg_ipc_frame_encode(frame, data);
+    tmsg_status_t status =
+        tmsg_link_ops.put(endpoint, TMSG_FRAME_DEVICE, data, bytes);
+
+    if (status == TMSG_OK) {
+        tmsg_control_ring(endpoint, TMSG_RING_WORD_LOOK);
+    }
+    return status;
+}
+
+static bool is_sibling(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->peer_hello.pid == (uint32_t)getpid();
+}
+
+static void take_offer_back(const tmsg_endpoint_t *endpoint, offered_t *offered)
+{
+    if (offered->lent) {
+        offered->lent = false;
+        tmsg_ipc_returned(offered->id, (pid_t)endpoint->peer_hello.pid);
+    }
+}
+
+static void answer_is_late(tmsg_timer_t *timer)
+{
+    struct tmsg_ipc *ipc = TMSG_CONTAINER_OF(timer, struct tmsg_ipc, late);
+
+    for (unsigned i = 0; i < ipc->offered_count; i++) {
+        if (ipc->offered[i].state == ASKED) {
+            ipc->offered[i].state = REFUSED; /* it may open the memory yet */
+            snprintf(ipc->why, sizeof(ipc->why),
+                     "the peer did not say whether it opens device memory");
+        }
+    }
+    tmsg_worker_chore(ipc->endpoint->worker, ipc->endpoint);
+}
+
+static tmsg_status_t offer_block(struct tmsg_ipc *ipc, tmsg_ipc_block_t *block)
+{
+    tmsg_endpoint_t *endpoint = ipc->endpoint;
+    offered_t *offered = &ipc->offered[ipc->offered_count];
+    tmsg_ipc_frame_t frame = {.word = TMSG_IPC_OFFER,
+                              .number = ipc->offered_count + 1,
+                              .name = *tmsg_ipc_name(block->memory)};
+    tmsg_status_t status = TMSG_OK;
+
+    if (ipc->offered_count == BLOCKS_MOST) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "the peer was offered %d blocks already",
+                              BLOCKS_MOST);
+    }
+    if (!is_sibling(endpoint)) {
+        status = tmsg_ipc_lend(block->memory, (pid_t)endpoint->peer_hello.pid);
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    *offered = (offered_t){.block = block,
+                           .number = frame.number,
+                           .state = ASKED,
+                           .lent = !is_sibling(endpoint)};
+    memcpy(offered->id, frame.name.id, sizeof(offered->id));
+    status = put_frame(endpoint, &frame);
+    if (status != TMSG_OK) {
+        take_offer_back(endpoint, offered);
+        return status;
+    }
+    ipc->offered_count++;
+    ipc->late.expired = answer_is_late;
+    tmsg_loop_set_timer(
+        &endpoint->worker->loop, &ipc->late,
+        tmsg_context_peer_timeout_ms(endpoint->worker->context));
+    return TMSG_IN_PROGRESS;
+}
+
+static offered_t *find_offered(struct tmsg_ipc *ipc,
+                               const tmsg_ipc_block_t *block)
+{
+    for (unsigned i = 0; i < ipc->offered_count; i++) {
+        if (ipc->offered[i].block == block) {
+            return &ipc->offered[i];
+        }
+    }
+    return NULL;
+}
+
+static tmsg_status_t offer_of(struct tmsg_ipc *ipc, const tmsg_domain_t *domain,
+                              tmsg_device_t device, tmsg_ipc_block_t **block_p)
+{
+    const tmsg_endpoint_t *endpoint = ipc->endpoint;
+    const char *principal = endpoint->admit.principal;
+    const char *obstacle = find_obstacle(endpoint);
+    const offered_t *offered;
+    tmsg_status_t status;
+
+    if (obstacle != NULL) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED, "%s", obstacle);
+    }
+    status = tmsg_ipc_block_find(endpoint->worker, domain, device,
+                                 principal == NULL ? "" : principal, block_p);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    offered = find_offered(ipc, *block_p);
+    if (offered == NULL) {
+        return offer_block(ipc, *block_p);
+    }
+    return offered->state == TAKEN ? TMSG_OK
+           : offered->state == ASKED
+               ? TMSG_IN_PROGRESS
+               : tmsg_error_set(TMSG_ERR_UNSUPPORTED, "%s", ipc->why);
+}
+
+tmsg_status_t tmsg_ipc_ready(tmsg_endpoint_t *endpoint,
+                             const tmsg_domain_t *domain, tmsg_device_t device,
+                             tmsg_ipc_block_t **block_p)
+{
+    struct tmsg_ipc *ipc = ipc_of(endpoint);
+    tmsg_status_t status = ipc == NULL ? TMSG_ERR_NO_MEMORY
+                                       : offer_of(ipc, domain, device, block_p);
+
+    if (ipc != NULL && status != TMSG_OK && status != TMSG_IN_PROGRESS &&
+        strcmp(ipc->why, tmsg_error_message()) != 0) {
+        snprintf(ipc->why, sizeof(ipc->why), "%s", tmsg_error_message());
+    }
+    return status;
+}
+
+static offered_t *find_asked(struct tmsg_ipc *ipc, uint32_t number)
+{
+    return ipc == NULL || number > ipc->offered_count
+               ? NULL
+               : &ipc->offered[number - 1];
+}
+
+static bool is_expected(const offered_t *offered, tmsg_ipc_word_t word)
+{
+    return offered != NULL &&
+           (word == TMSG_IPC_CLOSED ? offered->state != ASKED
+                                    : offered->state != TAKEN);
+}
+
+/* Takes what the peer says of a block that it was offered. An answer may come
+ * when nobody waits for it any more. */
+static tmsg_status_t take_answer(tmsg_endpoint_t *endpoint,
+                                 const tmsg_ipc_frame_t *frame)
+{
+    struct tmsg_ipc *ipc = endpoint->paths.ipc;
+    offered_t *offered = find_asked(ipc, frame->number);
+
+    if (!is_expected(offered, frame->word)) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "an answer about device memory that was not "
+                              "offered");
+    }
+    tmsg_worker_chore(endpoint->worker, endpoint);
+    if (frame->word == TMSG_IPC_TAKEN) {
+        offered->state = offered->state == ASKED ? TAKEN : offered->state;
+        return TMSG_OK;
+    }
+    offered->state = REFUSED;
+    take_offer_back(endpoint, offered);
+    if (frame->word == TMSG_IPC_CLOSED) {
+        snprintf(ipc->why, sizeof(ipc->why),
+                 "the peer has closed the device memory");
+    } else {
+        tmsg_shown_format(ipc->why, sizeof(ipc->why),
+                          "the peer does not open device memory: %.*s",
+                          (int)frame->why_bytes, frame->why);
+    }
+    return TMSG_OK;
+}
+
+/* Opens memory that the peer offers. */
+static tmsg_status_t open_offered(struct tmsg_ipc *ipc,
+                                  const tmsg_ipc_frame_t *frame)
+{
+    tmsg_endpoint_t *endpoint = ipc->endpoint;
+    const char *obstacle = find_obstacle(endpoint);
+    opened_t *opened = &ipc->opened[ipc->opened_count];
+    tmsg_status_t status;
+
+    if (obstacle != NULL) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED, "%s", obstacle);
+    }
+    if (endpoint->worker->flags & TMSG_WORKER_HOST_ONLY) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "it takes memory of the host alone");
+    }
+    if (ipc->opened_count == BLOCKS_MOST) {
+        return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                              "%d blocks are open already", BLOCKS_MOST);
+    }
+    if (tmsg_lease_look(endpoint) != TMSG_LEASE_READ) {
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
+                              "it may not read the sender's process, and "
+                              "would not know of its end in time");
+    }
+    status = tmsg_ipc_open(&frame->name, &opened->view);
+    if (status == TMSG_OK) {
+        opened->number = frame->number;
+        ipc->opened_count++;
+    }
+    return status;
+}
+
+static tmsg_status_t take_offer(tmsg_endpoint_t *endpoint,
+                                const tmsg_ipc_frame_t *frame)
+{
+    struct tmsg_ipc *ipc = ipc_of(endpoint);
+    tmsg_ipc_frame_t answer = {.word = TMSG_IPC_TAKEN, .number = frame->number};
+
+    if (ipc == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    if (frame->number <= ipc->last_number) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "device memory without a number of its own");
+    }
+    ipc->last_number = frame->number;
+    if (open_offered(ipc, frame) != TMSG_OK) {
+        answer.word = TMSG_IPC_REFUSED;
+        answer.why = tmsg_error_message();
+        answer.why_bytes = strlen(answer.why);
+    }
+    return put_frame(endpoint, &answer);
+}
+
+static opened_t *find_opened(struct tmsg_ipc *ipc, uint64_t number)
+{
+    for (unsigned i = 0; ipc != NULL && i < ipc->opened_count; i++) {
+        if (ipc->opened[i].number == number) {
+            return &ipc->opened[i];
+        }
+    }
+    return NULL;
+}
+
+/* Closes memory that its owner does not use any more: no place in it is to be
+ * copied. */
+static tmsg_status_t close_opened(tmsg_endpoint_t *endpoint, uint32_t number)
+{
+    struct tmsg_ipc *ipc = endpoint->paths.ipc;
+    opened_t *opened = find_opened(ipc, number);
+    const tmsg_ipc_frame_t answer = {.word = TMSG_IPC_CLOSED, .number = number};
+
+    if (opened == NULL) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "device memory is gone that was not taken");
+    }
+    tmsg_ipc_close(opened->view);
+    *opened = ipc->opened[--ipc->opened_count];
+    return put_frame(endpoint, &answer);
+}
+
+tmsg_status_t tmsg_ipc_frame(tmsg_endpoint_t *endpoint, const uint8_t *data,
+                             size_t bytes)
+{
+    tmsg_ipc_frame_t frame;
+    tmsg_status_t status = tmsg_ipc_frame_decode(data, bytes, &frame);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    switch (frame.word) {
+    case TMSG_IPC_OFFER:
+        return take_offer(endpoint, &frame);
+    case TMSG_IPC_GONE:
+        return close_opened(endpoint, frame.number);
+    default:
+        return take_answer(endpoint, &frame);
+    }
+}
+
+tmsg_ucx_status_t tmsg_ipc_post(tmsg_endpoint_t *endpoint, const void *header,
+                                size_t header_bytes,
+                                const tmsg_ipc_block_t *block,
+                                const uint8_t *data, tmsg_cma_out_t *out)
+{
+    const offered_t *offered = find_offered(endpoint->paths.ipc, block);
+    uint8_t place[TMSG_IPC_PLACE_BYTES];
+
+    tmsg_put_le(place, offered->number, 8);
+    tmsg_put_le(place + 8, (uint64_t)(data - tmsg_ipc_data(block->memory)), 8);
+    return tmsg_cma_post_place(endpoint, header, header_bytes, place,
+                               sizeof(place), out);
+}
+
+bool tmsg_ipc_is_place(const tmsg_arrival_t *arrival)
+{
+    return arrival->data_bytes == TMSG_IPC_PLACE_BYTES + 8;
+}
+
+bool tmsg_ipc_arrival(tmsg_endpoint_t *endpoint, const tmsg_arrival_t *arrival,
+                      tmsg_cma_in_t *in_p)
+{
+    const uint8_t *data = arrival->data;
+    uint64_t bytes = arrival->head.payload_bytes;
+    uint64_t offset = tmsg_get_le(data + 8, 8);
+    const opened_t *opened =
+        find_opened(endpoint->paths.ipc, tmsg_get_le(data, 8));
+
+    if (arrival->head.kind != TMSG_KIND_FRAGMENT || arrival->rendezvous ||
+        arrival->by_fastbox || opened == NULL || bytes == 0 ||
+        offset > opened->view->bytes || bytes > opened->view->bytes - offset) {
+        tmsg_endpoint_break(endpoint, TMSG_ERR_MALFORMED,
+                            "a place in device memory that is not there");
+        return false;
+    }
+    tmsg_ipc_hold(opened->view);
+    endpoint->paths.ipc->held++;
+    *in_p = (tmsg_cma_in_t){.address = offset,
+                            .token = tmsg_get_le(data + 16, 8),
+                            .view = opened->view};
+    return true;
+}
+
+bool tmsg_ipc_is_open(const tmsg_endpoint_t *endpoint)
+{
+    return endpoint->paths.ipc != NULL && endpoint->paths.ipc->opened_count > 0;
+}
+
+void tmsg_ipc_release(tmsg_endpoint_t *endpoint, tmsg_ipc_view_t *view)
+{
+    tmsg_ipc_close(view);
+    if (endpoint->paths.ipc != NULL) {
+        endpoint->paths.ipc->held--;
+    }
+}
+
+void tmsg_ipc_last(tmsg_endpoint_t *endpoint)
+{
+    struct tmsg_ipc *ipc = endpoint->paths.ipc;
+
+    while (ipc != NULL && ipc->opened_count > 0) {
+        opened_t *opened = &ipc->opened[--ipc->opened_count];
+        const tmsg_ipc_frame_t frame = {.word = TMSG_IPC_CLOSED,
+                                        .number = opened->number};
+
+        tmsg_ipc_close(opened->view);
+        if (ipc->held == 0 && endpoint->link.fd >= 0) {
+            (void)put_frame(endpoint, &frame);
+        }
+    }
+}
+
+void tmsg_ipc_end(tmsg_endpoint_t *endpoint)
+{
+    struct tmsg_ipc *ipc = endpoint->paths.ipc;
+
+    if (ipc != NULL) {
+        tmsg_ipc_last(endpoint);
+        tmsg_loop_clear_timer(&endpoint->worker->loop, &ipc->late);
+        free(ipc);
+        endpoint->paths.ipc = NULL;
+    }
+}
+
+const char *tmsg_ipc_words(const tmsg_endpoint_t *endpoint, char *text,
+                           size_t bytes)
+{
+    const struct tmsg_ipc *ipc = endpoint->paths.ipc;
+
+    if (ipc == NULL || (ipc->why[0] == '\0' && ipc->opened_count == 0 &&
+                        ipc->offered_count == 0)) {
+        return "none";
+    }
+    if (ipc->why[0] == '\0') {
+        return "yes";
+    }
+    snprintf(text, bytes, "none: %s", ipc->why);
+    return text;
+}
