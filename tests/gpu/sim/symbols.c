@@ -4,7 +4,6 @@
 #include "gpu/sim/inside.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 static const struct {
@@ -103,89 +102,4 @@ API int cuGetProcAddress(const char *name, void **function, int version,
                          uint64_t flags)
 {
     return cuGetProcAddress_v2(name, function, version, flags, NULL);
-}
-
-/* What is no driver's: sim.h. */
-
-static int give(const op_t *op, void *handle)
-{
-    stream_t *stream;
-    bool node;
-    int result;
-
-    ANYWHERE;
-    if (sim_current() == NULL && handle <= (void *)2) {
-        return INVALID_CONTEXT;
-    }
-    COUNT(launches);
-    COUNT(kernels);
-    result = sim_stream_for_work(handle, &stream, &node);
-    if (result == OK && !node) {
-        sim_submit(stream, op);
-    }
-    return result;
-}
-
-static int launch(sim_kernel_fn kernel, void *arg, void *stream)
-{
-    return give(&(op_t){.work = KERNEL, .kernel = kernel, .arg = arg}, stream);
-}
-
-static int hold(const volatile int *go, void *stream)
-{
-    return give(&(op_t){.work = HOLD, .go = go}, stream);
-}
-
-static int fault(void *stream) { return give(&(op_t){.work = FAULT}, stream); }
-
-static void *reach(uint64_t address, size_t bytes)
-{
-    block_t *block;
-    char *view;
-    bool found;
-
-    pthread_mutex_lock(&sim_lock);
-    found = sim_reach(address, bytes, &view, &block);
-    pthread_mutex_unlock(&sim_lock);
-    return found ? view : NULL;
-}
-
-static int peek(void *to, uint64_t from, size_t bytes)
-{
-    void *view = reach(from, bytes);
-
-    if (view == NULL) {
-        return bytes == 0 ? OK : ILLEGAL_ADDRESS;
-    }
-    memcpy(to, view, bytes);
-    return OK;
-}
-
-static int poke(uint64_t to, const void *from, size_t bytes)
-{
-    void *view = reach(to, bytes);
-
-    if (view == NULL) {
-        return bytes == 0 ? OK : ILLEGAL_ADDRESS;
-    }
-    memcpy(view, from, bytes);
-    return OK;
-}
-
-static void set_delay(unsigned delay_us) { sim_delay_us = delay_us; }
-
-API const sim_cuda_t *sim_cuda(void)
-{
-    static sim_cuda_t sim;
-
-    sim = (sim_cuda_t){.counts = sim_counts,
-                       .launch = launch,
-                       .hold = hold,
-                       .fault = fault,
-                       .reach = reach,
-                       .peek = peek,
-                       .poke = poke,
-                       .set_delay = set_delay,
-                       .complaint = sim_complaint};
-    return &sim;
 }
