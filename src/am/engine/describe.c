@@ -593,8 +593,7 @@ tmsg_status_t tmsg_endpoint_describe(const tmsg_endpoint_t *endpoint,
         add_words(object, "transport",
                   tmsg_transport_name(endpoint->transport)) &&
         add_words(object, "bulk", tmsg_bulk_words(endpoint)) &&
-        add_figure(object, "bulk_connections",
-                   tmsg_bulk_subflows(endpoint)) &&
+        add_figure(object, "bulk_connections", tmsg_bulk_subflows(endpoint)) &&
         add_words(object, "fastbox", tmsg_fastboxes_words(endpoint)) &&
         add_words(object, "reads",
                   tmsg_cma_words(endpoint, reads, sizeof(reads))) &&

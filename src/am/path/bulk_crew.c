@@ -21,7 +21,7 @@ void tmsg_bulk_call_crew(tmsg_worker_t *worker)
     unsigned processors = tmsg_bulk_processors();
     unsigned count =
         (processors < TMSG_BULK_SUBFLOWS_MOST ? processors
-                                           : TMSG_BULK_SUBFLOWS_MOST) -
+                                              : TMSG_BULK_SUBFLOWS_MOST) -
         1;
     tmsg_bulk_crew_t *crew;
 
@@ -34,8 +34,9 @@ void tmsg_bulk_call_crew(tmsg_worker_t *worker)
     }
     if (crew == NULL || crew->threads == NULL) {
         free(crew);
-        tmsg_log(TMSG_LOG_INFO, "the connections of bulk streams take turns: "
-                                "there are no threads for them");
+        tmsg_log_of(TMSG_LOG_WITHOUT_KIND, "several subflows", TMSG_LOG_INFO,
+                    "the connections of bulk streams take turns: there are no "
+                    "threads for them");
         return;
     }
     crew->most = count + 1;

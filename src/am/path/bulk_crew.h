@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/path/bulk_crew.h - gives several subflows of bulk streams their turns at the
- * same time. The worker's thread says what is to be moved, and settles what
+/* am/path/bulk_crew.h - gives several subflows of bulk streams their turns at
+ * the same time. The worker's thread says what is to be moved, and settles what
  * was; between the two a few threads have the bytes encrypted and copied, and
  * the worker's thread waits for them with the lock held. So all that a fragment
  * lies in stays as it is, and nothing else needs a lock. */

@@ -248,12 +248,12 @@ static void lose_by_subflow(bool of_sender)
     pair_drop(&pair);
 }
 
-Test(subflows, a_subflow_that_breaks_at_its_sender_ends_the_connection)
+Test(subflows, one_that_breaks_at_its_sender_ends_the_connection)
 {
     lose_by_subflow(true);
 }
 
-Test(subflows, a_subflow_that_breaks_at_its_receiver_ends_the_connection)
+Test(subflows, one_that_breaks_at_its_receiver_ends_the_connection)
 {
     lose_by_subflow(false);
 }
