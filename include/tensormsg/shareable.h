@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <tensormsg/status.h>
+#include <tensormsg/tensor.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,10 +30,18 @@ extern "C" {
  * it writes there, the parent and its peers see. It must not write to them, and
  * cannot lend them. It may free them, which frees nothing of the parent's. */
 
-/* How a block is allocated. There is nothing to choose yet: room for huge pages
- * and for the memory of one NUMA node. */
+enum { TMSG_SHAREABLE_PARAM_DEVICE = 1 << 0 };
+
+/* How a block is allocated. */
 typedef struct tmsg_shareable_params {
-    uint64_t field_mask; /* 0 */
+    uint64_t field_mask; /* TMSG_SHAREABLE_PARAM_* */
+    /* The device whose memory it is; the host's without it. CUDA's devices have
+     * such blocks. Nothing of what is said here of pages, descriptors, zeros
+     * and loans holds for them: a process on the same machine and GPU copies
+     * tensors out of such a block without a copy at the sender
+     * (docs/domains.md), and the block may be written to again when the send
+     * has ended. */
+    tmsg_device_t device;
 } tmsg_shareable_params_t;
 
 /* Allocates a block of `bytes`, all zeros, which begins at a page. All its
@@ -45,7 +54,9 @@ typedef struct tmsg_shareable_params {
  *                   or RLIMIT_AS
  *   LIMIT_EXCEEDED  RLIMIT_FSIZE or RLIMIT_NOFILE
  *   UNSUPPORTED     the process may not call memfd_create() (seccomp), or the
- *                   kernel is older than 5.1
+ *                   kernel is older than 5.1; the device has no such memory, or
+ *                   is not in use
+ *   NOT_FOUND       there is no such device
  *   IO              another call failed */
 TMSG_API tmsg_status_t tmsg_shareable_alloc(
     uint64_t bytes, const tmsg_shareable_params_t *params, void **memory_p);

@@ -79,16 +79,20 @@ void tmsg_cuda_ipc_free(tmsg_device_t device, void *data)
     }
 }
 
-/* A peer may say that its memory is larger than it is. */
+/* A peer may say that its memory is larger than it is. What is mapped may begin
+ * before it, with its neighbours. */
 static tmsg_status_t check_range(const void *data, uint64_t bytes)
 {
     tmsg_memory_t memory = {.bytes = 0};
     tmsg_status_t status = tmsg_cuda_classify(NULL, data, &memory);
+    uint64_t before =
+        status == TMSG_OK ? ipc_address(data) - ipc_address(memory.base) : 0;
 
-    if (status != TMSG_OK || memory.base != data || memory.bytes < bytes) {
+    if (status != TMSG_OK || before > memory.bytes ||
+        memory.bytes - before < bytes) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
                               "the peer's GPU memory has %llu bytes, not %llu",
-                              (unsigned long long)memory.bytes,
+                              (unsigned long long)(memory.bytes - before),
                               (unsigned long long)bytes);
     }
     return TMSG_OK;

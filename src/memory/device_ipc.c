@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,9 @@
 #define PROCESS_BYTES 16
 #define HOLDERS 16
 #define GROUP_BYTES 256
+/* CUDA allocates so many bytes at a time, and another process that opens memory
+ * sees all of them. */
+#define UNIT_BYTES (UINT64_C(2) << 20)
 
 /* A process that may have the memory open. */
 typedef struct {
@@ -35,6 +39,8 @@ struct tmsg_ipc_memory {
     void *data;
     tmsg_ipc_name_t name;
     unsigned refs; /* of this process; 0: it is kept for its holders */
+    bool own;      /* it is the application's */
+    atomic_bool given_up;
     holder_t holders[HOLDERS];
     char group[GROUP_BYTES];
 };
@@ -50,7 +56,8 @@ typedef struct {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tmsg_list_t memories, views;
 static uint8_t process_id[PROCESS_BYTES];
-static uint64_t numbers; /* 0: process_id is not known */
+static uint64_t numbers;  /* 0: process_id is not known */
+static atomic_uint owned; /* memories of the application */
 
 static tmsg_ipc_memory_t *memory_of(tmsg_node_t *node)
 {
@@ -144,6 +151,10 @@ static tmsg_status_t make_memory(tmsg_ipc_memory_t *memory, uint64_t bytes)
                                 "the CUDA driver does not tell the device's "
                                 "UUID");
     }
+    if (status == TMSG_OK && bytes > UINT64_MAX - UNIT_BYTES) {
+        status = tmsg_error_memory("GPU memory that is shared");
+    }
+    bytes = (bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
     if (status == TMSG_OK) {
         status =
             tmsg_cuda_ipc_alloc(memory->device, bytes, &handle, &memory->data);
@@ -164,8 +175,9 @@ static tmsg_ipc_memory_t *take_kept(tmsg_device_t device, uint64_t bytes,
     for (tmsg_node_t *node = memories.head; node != NULL; node = node->next) {
         tmsg_ipc_memory_t *memory = memory_of(node);
 
-        if (memory->refs == 0 && memory->device.id == device.id &&
-            memory->name.bytes == bytes && strcmp(memory->group, group) == 0) {
+        if (memory->refs == 0 && !memory->own &&
+            memory->device.id == device.id && memory->name.bytes == bytes &&
+            strcmp(memory->group, group) == 0) {
             memory->refs = 1;
             return memory;
         }
@@ -173,9 +185,10 @@ static tmsg_ipc_memory_t *take_kept(tmsg_device_t device, uint64_t bytes,
     return NULL;
 }
 
-tmsg_status_t tmsg_ipc_alloc(const tmsg_domain_t *domain, tmsg_device_t device,
-                             uint64_t bytes, const char *group,
-                             tmsg_ipc_memory_t **memory_p)
+static tmsg_status_t alloc_memory(const tmsg_domain_t *domain,
+                                  tmsg_device_t device, uint64_t bytes,
+                                  const char *group, bool own,
+                                  tmsg_ipc_memory_t **memory_p)
 {
     tmsg_ipc_memory_t *memory;
     tmsg_list_t unheld;
@@ -189,7 +202,7 @@ tmsg_status_t tmsg_ipc_alloc(const tmsg_domain_t *domain, tmsg_device_t device,
                               domain->name, device.type);
     }
     pthread_mutex_lock(&lock);
-    memory = take_kept(device, bytes, group);
+    memory = own ? NULL : take_kept(device, bytes, group);
     unheld = take_unheld();
     count = memories.count;
     pthread_mutex_unlock(&lock);
@@ -198,7 +211,8 @@ tmsg_status_t tmsg_ipc_alloc(const tmsg_domain_t *domain, tmsg_device_t device,
         *memory_p = memory;
         return TMSG_OK;
     }
-    if (count >= TMSG_IPC_MEMORIES_MOST || strlen(group) >= GROUP_BYTES) {
+    if ((!own && count >= TMSG_IPC_MEMORIES_MOST) ||
+        strlen(group) >= GROUP_BYTES) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
                               "this process shares %zu pieces of GPU memory "
                               "already",
@@ -211,6 +225,7 @@ tmsg_status_t tmsg_ipc_alloc(const tmsg_domain_t *domain, tmsg_device_t device,
     memory->domain = domain;
     memory->device = device;
     memory->refs = 1;
+    memory->own = own;
     memcpy(memory->group, group, strlen(group) + 1);
     status = make_memory(memory, bytes);
     if (status == TMSG_OK) {
@@ -218,6 +233,7 @@ tmsg_status_t tmsg_ipc_alloc(const tmsg_domain_t *domain, tmsg_device_t device,
         status = write_id(memory->name.id);
         if (status == TMSG_OK) {
             tmsg_list_push(&memories, &memory->node);
+            owned += own;
         }
         pthread_mutex_unlock(&lock);
         if (status != TMSG_OK) {
@@ -230,6 +246,29 @@ tmsg_status_t tmsg_ipc_alloc(const tmsg_domain_t *domain, tmsg_device_t device,
     }
     *memory_p = memory;
     return TMSG_OK;
+}
+
+tmsg_status_t tmsg_ipc_alloc(const tmsg_domain_t *domain, tmsg_device_t device,
+                             uint64_t bytes, const char *group,
+                             tmsg_ipc_memory_t **memory_p)
+{
+    return alloc_memory(domain, device, bytes, group, false, memory_p);
+}
+
+tmsg_status_t tmsg_ipc_alloc_own(tmsg_device_t device, uint64_t bytes,
+                                 void **data_p)
+{
+    const tmsg_domain_t *domain;
+    tmsg_ipc_memory_t *memory;
+    tmsg_status_t status = tmsg_domain_find(device, &domain);
+
+    if (status == TMSG_OK) {
+        status = alloc_memory(domain, device, bytes, "", true, &memory);
+    }
+    if (status == TMSG_OK) {
+        *data_p = memory->data;
+    }
+    return status;
 }
 
 static void drop_memory(tmsg_ipc_memory_t *memory)
@@ -248,6 +287,71 @@ void tmsg_ipc_free(tmsg_ipc_memory_t *memory)
     if (memory != NULL) {
         drop_memory(memory);
     }
+}
+
+void tmsg_ipc_take(tmsg_ipc_memory_t *memory)
+{
+    pthread_mutex_lock(&lock);
+    memory->refs++;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Lock held: returns the application's memory in which these bytes lie. */
+static tmsg_ipc_memory_t *find_bytes(const uint8_t *data, uint64_t bytes)
+{
+    for (tmsg_node_t *node = memories.head; node != NULL; node = node->next) {
+        tmsg_ipc_memory_t *memory = memory_of(node);
+        const uint8_t *begin = memory->data;
+
+        if (memory->own && !memory->given_up && data >= begin &&
+            bytes <= memory->name.bytes &&
+            (uint64_t)(data - begin) <= memory->name.bytes - bytes) {
+            return memory;
+        }
+    }
+    return NULL;
+}
+
+tmsg_ipc_memory_t *tmsg_ipc_find(const void *data, uint64_t bytes)
+{
+    tmsg_ipc_memory_t *memory;
+
+    if (atomic_load_explicit(&owned, memory_order_relaxed) == 0) {
+        return NULL;
+    }
+    pthread_mutex_lock(&lock);
+    memory = find_bytes(data, bytes);
+    if (memory != NULL) {
+        memory->refs++;
+    }
+    pthread_mutex_unlock(&lock);
+    return memory;
+}
+
+bool tmsg_ipc_give_up(const void *data)
+{
+    tmsg_ipc_memory_t *memory;
+
+    pthread_mutex_lock(&lock);
+    memory = find_bytes(data, 1);
+    if (memory != NULL && memory->data == data) {
+        memory->given_up = true;
+        owned--;
+    } else {
+        memory = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    if (memory != NULL) {
+        drop_memory(memory);
+    }
+    return memory != NULL;
+}
+
+bool tmsg_ipc_is_own(const tmsg_ipc_memory_t *memory) { return memory->own; }
+
+bool tmsg_ipc_is_given_up(const tmsg_ipc_memory_t *memory)
+{
+    return memory->given_up;
 }
 
 uint8_t *tmsg_ipc_data(const tmsg_ipc_memory_t *memory) { return memory->data; }

@@ -42,6 +42,23 @@ tmsg_status_t tmsg_ipc_alloc(const tmsg_domain_t *domain, tmsg_device_t device,
                              tmsg_ipc_memory_t **memory_p);
 void tmsg_ipc_free(tmsg_ipc_memory_t *memory);
 
+/* Allocates memory of the application's (tmsg_shareable_alloc()), which begins
+ * at *data_p. tmsg_ipc_give_up() has the application free it; false: no such
+ * memory begins there. Errors: as tmsg_ipc_alloc(). */
+tmsg_status_t tmsg_ipc_alloc_own(tmsg_device_t device, uint64_t bytes,
+                                 void **data_p);
+bool tmsg_ipc_give_up(const void *data);
+
+/* Returns the application's memory in which all these bytes lie, with a
+ * reference for the caller, or NULL. Where the application has none, this is
+ * one load. */
+tmsg_ipc_memory_t *tmsg_ipc_find(const void *data, uint64_t bytes);
+void tmsg_ipc_take(tmsg_ipc_memory_t *memory); /* one more reference */
+
+/* Returns whether memory is the application's, and whether it was given up. */
+bool tmsg_ipc_is_own(const tmsg_ipc_memory_t *memory);
+bool tmsg_ipc_is_given_up(const tmsg_ipc_memory_t *memory);
+
 uint8_t *tmsg_ipc_data(const tmsg_ipc_memory_t *memory);
 const tmsg_ipc_name_t *tmsg_ipc_name(const tmsg_ipc_memory_t *memory);
 

@@ -14,6 +14,7 @@
 #include "core/params.h"
 #include "core/refs.h"
 #include "memory/available.h"
+#include "memory/device_ipc.h"
 #include "memory/memfd.h"
 
 /* To look what is available takes as long as the pages of so many bytes. */
@@ -508,8 +509,16 @@ tmsg_status_t tmsg_shareable_alloc(uint64_t bytes,
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "shareable memory: memory_p is NULL");
     }
-    if (params != NULL && params->field_mask != 0) {
-        return tmsg_params_unknown("shareable memory", params->field_mask);
+    if (params != NULL &&
+        (params->field_mask & ~(uint64_t)TMSG_SHAREABLE_PARAM_DEVICE) != 0) {
+        return tmsg_params_unknown("shareable memory",
+                                   params->field_mask &
+                                       ~(uint64_t)TMSG_SHAREABLE_PARAM_DEVICE);
+    }
+    if (params != NULL && params->field_mask & TMSG_SHAREABLE_PARAM_DEVICE &&
+        params->device.type != TMSG_DEVICE_CPU) {
+        return bytes == 0 ? refuse_bytes(bytes)
+                          : tmsg_ipc_alloc_own(params->device, bytes, memory_p);
     }
     if (bytes > MOST_BYTES) {
         return refuse_bytes(bytes);
@@ -531,7 +540,7 @@ tmsg_status_t tmsg_shareable_free(void *memory)
 {
     tmsg_shareable_t *segment;
 
-    if (memory == NULL) {
+    if (memory == NULL || tmsg_ipc_give_up(memory)) {
         return TMSG_OK;
     }
     segment = remove_segment(memory);

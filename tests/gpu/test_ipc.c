@@ -68,7 +68,23 @@ static const piece_t small[] = {{0, 300}, {0, 4000}};
 typedef struct {
     const piece_t *piece;
     void *data;
+    bool shareable;
 } owned_t;
+
+/* Whether memory of devices is tmsg_shareable_alloc()'s. */
+static bool shareable;
+
+static void alloc_on(int32_t device, size_t bytes, void **data_p)
+{
+    const tmsg_shareable_params_t params = {
+        .field_mask = TMSG_SHAREABLE_PARAM_DEVICE, .device = gpu(device)};
+
+    if (shareable && bytes > 0) {
+        must(tmsg_shareable_alloc(bytes, &params, data_p));
+    } else {
+        must(cuda->alloc(cuda->arg, gpu(device), bytes, 64, none, data_p));
+    }
+}
 
 static void free_piece(void *arg)
 {
@@ -76,6 +92,8 @@ static void free_piece(void *arg)
 
     if (owned->piece->device == ON_HOST) {
         free(owned->data);
+    } else if (owned->shareable) {
+        must(tmsg_shareable_free(owned->data));
     } else {
         cuda->free(cuda->arg, gpu(owned->piece->device), owned->data,
                    owned->piece->bytes, none);
@@ -102,12 +120,11 @@ static tmsg_map_t *make_map(uint64_t seed, const piece_t *pieces, size_t count)
                                               .release = free_piece,
                                               .release_arg = owned};
 
-        *owned = (owned_t){&pieces[i], bytes};
+        *owned = (owned_t){&pieces[i], bytes, shareable && pieces[i].bytes > 0};
         sample_fill(seed + i, bytes, pieces[i].bytes);
         if (pieces[i].device != ON_HOST) {
             tensor.device = gpu(pieces[i].device);
-            must(cuda->alloc(cuda->arg, tensor.device, pieces[i].bytes, 64,
-                             none, &owned->data));
+            alloc_on(pieces[i].device, pieces[i].bytes, &owned->data);
             must(cuda->copy_in(cuda->arg, tensor.device, owned->data, bytes,
                                pieces[i].bytes, none));
             free(bytes);
@@ -549,6 +566,69 @@ Test(ipc, uses_memory_again_that_a_receiver_keeps)
         must_eq(tmsg_ipc_count().memories, 1);
     }
     child_kill(&child);
+    end();
+}
+
+static bool is_freed(void *arg)
+{
+    (void)arg;
+    return tmsg_ipc_count().memories == 0;
+}
+
+/* Memory that is allocated for that is not copied by its sender, which reads
+ * nothing of it, and is freed while the connection goes on. */
+Test(ipc, copies_once_out_of_shareable_memory)
+{
+    const echo_t as = {
+        .link = LINK_UNIX, .pieces = large, .count = COUNT(large), .maps = 2};
+    tmsg_endpoint_t *endpoint;
+    child_t child;
+    side_t side;
+
+    shareable = true;
+    endpoint = run_echo(&as, &child, &side);
+    says(endpoint, "\"sent_ipc\":\t6,");
+    must_eq(sim->counts->ipc_exported, 6);
+    must_eq(sim->counts->copies_ipc, 8); /* what came back, of two fragments */
+    must_eq(sim->counts->copies_dtod, 8);
+    side_await(&side, is_freed, NULL, "memory that both have let go of");
+    must_eq(sim->counts->freed_while_open, 0);
+    close_echo(endpoint, &child, &side);
+}
+
+/* Where the peer does not open it, such memory is any other. */
+Test(ipc, stages_shareable_memory_that_is_not_opened)
+{
+    echo_t as = two_modest;
+
+    shareable = true;
+    as.barred = true;
+    falls_back(&as, "SIM_UNUSED", "",
+               "\"device_ipc\":\t\"none: the peer does not open device memory: "
+               "cuIpcOpenMemHandle: ");
+}
+
+Test(ipc, tells_what_is_wrong_with_shareable_memory)
+{
+    const tmsg_shareable_params_t none_such = {
+        .field_mask = TMSG_SHAREABLE_PARAM_DEVICE, .device = gpu(77)};
+    const tmsg_shareable_params_t here = {
+        .field_mask = TMSG_SHAREABLE_PARAM_DEVICE, .device = gpu(0)};
+    const tmsg_shareable_params_t unknown = {.field_mask = 6};
+    void *data = NULL;
+
+    begin();
+    must_be(tmsg_shareable_alloc(1, &unknown, &data), TMSG_ERR_INVALID_PARAM);
+    must_be(tmsg_shareable_alloc(0, &here, &data), TMSG_ERR_INVALID_PARAM);
+    must_be(tmsg_shareable_alloc(1, &none_such, &data), TMSG_ERR_NOT_FOUND);
+    must_be(tmsg_shareable_alloc(UINT64_MAX / 2, &here, &data),
+            TMSG_ERR_NO_MEMORY);
+    must_true(data == NULL);
+    must(tmsg_shareable_alloc(1000, &here, &data));
+    must_be(tmsg_shareable_free((uint8_t *)data + 1), TMSG_ERR_INVALID_PARAM);
+    must(tmsg_shareable_free(data));
+    must_be(tmsg_shareable_free(data), TMSG_ERR_INVALID_PARAM);
+    must_eq(tmsg_ipc_count().memories, 0);
     end();
 }
 

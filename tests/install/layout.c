@@ -370,8 +370,9 @@ AT(tmsg_server_params_t, queue, 12);
 AT(tmsg_server_params_t, threads, 16);
 AT(tmsg_server_params_t, flags, 20);
 
-SIZE(tmsg_shareable_params_t, 8);
+SIZE(tmsg_shareable_params_t, 16);
 AT(tmsg_shareable_params_t, field_mask, 0);
+AT(tmsg_shareable_params_t, device, 8);
 
 SIZE(tmsg_slice_t, 48);
 AT(tmsg_slice_t, name, 0);

@@ -244,7 +244,7 @@ Test(shareable, is_read_by_peers_after_it_was_freed)
 
 Test(shareable, of_odd_sizes_is_refused)
 {
-    const tmsg_shareable_params_t none = {0}, unknown = {.field_mask = 1};
+    const tmsg_shareable_params_t none = {0}, unknown = {.field_mask = 2};
     void *memory;
 
     refuses(0, TMSG_ERR_INVALID_PARAM, "0 bytes");

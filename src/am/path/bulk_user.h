@@ -42,9 +42,9 @@ typedef struct {
     /* Notes that the bulk stream does not read the fragment's memory any more.
      * May end the send of the fragment. */
     void (*handed)(const tmsg_fragment_t *fragment, tmsg_ucx_status_t ucs);
-    /* Fails the message of a fragment whose memory at `at` cannot be read, if it
-     * was not given up before; the error names the tensor. The fragment counts
-     * as handed over. */
+    /* Fails the message of a fragment whose memory at `at` cannot be read, if
+     * it was not given up before; the error names the tensor. The fragment
+     * counts as handed over. */
     void (*unreadable)(const tmsg_fragment_t *fragment, const void *at);
 
     /* Fills in where the bytes of a fragment go whose header has come. Returns

@@ -20,11 +20,13 @@
 /* Of a connection, in each direction. */
 #define BLOCKS_MOST 16
 
-typedef enum { ASKED, TAKEN, REFUSED } state_t;
+/* Memory that the application has freed is looked for so often. */
+#define TICK_MS 1000
+
+typedef enum { ASKED, TAKEN, REFUSED, GONE } state_t;
 
 typedef struct {
-    tmsg_ipc_block_t *block;
-    uint8_t id[TMSG_IPC_ID_BYTES];
+    tmsg_ipc_memory_t *memory; /* held */
     uint32_t number;
     state_t state;
     bool lent; /* the peer may have it open */
@@ -39,8 +41,10 @@ typedef struct {
 struct tmsg_ipc {
     tmsg_endpoint_t *endpoint;
     tmsg_timer_t late; /* the peer has not answered for too long */
+    tmsg_timer_t tick; /* tells of memory that the application has freed */
     offered_t offered[BLOCKS_MOST];
     unsigned offered_count;
+    uint32_t numbers; /* of this side's offers */
     opened_t opened[BLOCKS_MOST];
     unsigned opened_count;
     uint32_t last_number; /* of the peer's offers */
@@ -103,7 +107,8 @@ static void take_offer_back(const tmsg_endpoint_t *endpoint, offered_t *offered)
 {
     if (offered->lent) {
         offered->lent = false;
-        tmsg_ipc_returned(offered->id, (pid_t)endpoint->peer_hello.pid);
+        tmsg_ipc_returned(tmsg_ipc_name(offered->memory)->id,
+                          (pid_t)endpoint->peer_hello.pid);
     }
 }
 
@@ -121,13 +126,62 @@ static void answer_is_late(tmsg_timer_t *timer)
     tmsg_worker_chore(ipc->endpoint->worker, ipc->endpoint);
 }
 
-static tmsg_status_t offer_block(struct tmsg_ipc *ipc, tmsg_ipc_block_t *block)
+static void forget_offered(struct tmsg_ipc *ipc, offered_t *offered)
+{
+    tmsg_ipc_free(offered->memory);
+    *offered = ipc->offered[--ipc->offered_count];
+}
+
+/* Tells the peer of memory that the application has freed. */
+static void tell_of_freed(tmsg_timer_t *timer)
+{
+    struct tmsg_ipc *ipc = TMSG_CONTAINER_OF(timer, struct tmsg_ipc, tick);
+    bool more = false;
+
+    for (unsigned i = ipc->offered_count; i > 0; i--) {
+        offered_t *offered = &ipc->offered[i - 1];
+        const tmsg_ipc_frame_t frame = {.word = TMSG_IPC_GONE,
+                                        .number = offered->number};
+
+        if (!tmsg_ipc_is_own(offered->memory) || offered->state == ASKED ||
+            !tmsg_ipc_is_given_up(offered->memory)) {
+            more |= tmsg_ipc_is_own(offered->memory);
+        } else if (offered->state == REFUSED) {
+            forget_offered(ipc, offered);
+        } else if (offered->state == TAKEN &&
+                   put_frame(ipc->endpoint, &frame) == TMSG_OK) {
+            offered->state = GONE;
+        }
+    }
+    if (more) {
+        tmsg_loop_set_timer(&ipc->endpoint->worker->loop, &ipc->tick, TICK_MS);
+    }
+}
+
+static void set_timers(struct tmsg_ipc *ipc, bool own)
+{
+    tmsg_worker_t *worker = ipc->endpoint->worker;
+
+    ipc->late.expired = answer_is_late;
+    tmsg_loop_set_timer(&worker->loop, &ipc->late,
+                        tmsg_context_peer_timeout_ms(worker->context));
+    if (own && ipc->tick.deadline_ns == 0) {
+        ipc->tick.expired = tell_of_freed;
+        tmsg_loop_set_timer(&worker->loop, &ipc->tick, TICK_MS);
+    }
+}
+
+static tmsg_status_t offer_memory(struct tmsg_ipc *ipc,
+                                  tmsg_ipc_memory_t *memory)
 {
     tmsg_endpoint_t *endpoint = ipc->endpoint;
-    offered_t *offered = &ipc->offered[ipc->offered_count];
-    tmsg_ipc_frame_t frame = {.word = TMSG_IPC_OFFER,
-                              .number = ipc->offered_count + 1,
-                              .name = *tmsg_ipc_name(block->memory)};
+    offered_t offered = {.memory = memory,
+                         .number = ++ipc->numbers,
+                         .state = ASKED,
+                         .lent = !is_sibling(endpoint)};
+    const tmsg_ipc_frame_t frame = {.word = TMSG_IPC_OFFER,
+                                    .number = offered.number,
+                                    .name = *tmsg_ipc_name(memory)};
     tmsg_status_t status = TMSG_OK;
 
     if (ipc->offered_count == BLOCKS_MOST) {
@@ -135,61 +189,40 @@ static tmsg_status_t offer_block(struct tmsg_ipc *ipc, tmsg_ipc_block_t *block)
                               "the peer was offered %d blocks already",
                               BLOCKS_MOST);
     }
-    if (!is_sibling(endpoint)) {
-        status = tmsg_ipc_lend(block->memory, (pid_t)endpoint->peer_hello.pid);
+    if (offered.lent) {
+        status = tmsg_ipc_lend(memory, (pid_t)endpoint->peer_hello.pid);
     }
     if (status != TMSG_OK) {
         return status;
     }
-    *offered = (offered_t){.block = block,
-                           .number = frame.number,
-                           .state = ASKED,
-                           .lent = !is_sibling(endpoint)};
-    memcpy(offered->id, frame.name.id, sizeof(offered->id));
     status = put_frame(endpoint, &frame);
     if (status != TMSG_OK) {
-        take_offer_back(endpoint, offered);
+        take_offer_back(endpoint, &offered);
         return status;
     }
-    ipc->offered_count++;
-    ipc->late.expired = answer_is_late;
-    tmsg_loop_set_timer(
-        &endpoint->worker->loop, &ipc->late,
-        tmsg_context_peer_timeout_ms(endpoint->worker->context));
+    tmsg_ipc_take(memory);
+    ipc->offered[ipc->offered_count++] = offered;
+    set_timers(ipc, tmsg_ipc_is_own(memory));
     return TMSG_IN_PROGRESS;
 }
 
 static offered_t *find_offered(struct tmsg_ipc *ipc,
-                               const tmsg_ipc_block_t *block)
+                               const tmsg_ipc_memory_t *memory)
 {
     for (unsigned i = 0; i < ipc->offered_count; i++) {
-        if (ipc->offered[i].block == block) {
+        if (ipc->offered[i].memory == memory) {
             return &ipc->offered[i];
         }
     }
     return NULL;
 }
 
-static tmsg_status_t offer_of(struct tmsg_ipc *ipc, const tmsg_domain_t *domain,
-                              tmsg_device_t device, tmsg_ipc_block_t **block_p)
+static tmsg_status_t offer_once(struct tmsg_ipc *ipc, tmsg_ipc_memory_t *memory)
 {
-    const tmsg_endpoint_t *endpoint = ipc->endpoint;
-    const char *principal = endpoint->admit.principal;
-    const char *obstacle = find_obstacle(endpoint);
-    const offered_t *offered;
-    tmsg_status_t status;
+    const offered_t *offered = find_offered(ipc, memory);
 
-    if (obstacle != NULL) {
-        return tmsg_error_set(TMSG_ERR_UNSUPPORTED, "%s", obstacle);
-    }
-    status = tmsg_ipc_block_find(endpoint->worker, domain, device,
-                                 principal == NULL ? "" : principal, block_p);
-    if (status != TMSG_OK) {
-        return status;
-    }
-    offered = find_offered(ipc, *block_p);
     if (offered == NULL) {
-        return offer_block(ipc, *block_p);
+        return offer_memory(ipc, memory);
     }
     return offered->state == TAKEN ? TMSG_OK
            : offered->state == ASKED
@@ -197,36 +230,77 @@ static tmsg_status_t offer_of(struct tmsg_ipc *ipc, const tmsg_domain_t *domain,
                : tmsg_error_set(TMSG_ERR_UNSUPPORTED, "%s", ipc->why);
 }
 
-tmsg_status_t tmsg_ipc_ready(tmsg_endpoint_t *endpoint,
-                             const tmsg_domain_t *domain, tmsg_device_t device,
-                             tmsg_ipc_block_t **block_p)
+/* Notes why tensors do not go by device memory. */
+static tmsg_status_t note_ipc(struct tmsg_ipc *ipc, tmsg_status_t status)
 {
-    struct tmsg_ipc *ipc = ipc_of(endpoint);
-    tmsg_status_t status = ipc == NULL ? TMSG_ERR_NO_MEMORY
-                                       : offer_of(ipc, domain, device, block_p);
-
-    if (ipc != NULL && status != TMSG_OK && status != TMSG_IN_PROGRESS &&
+    if (status != TMSG_OK && status != TMSG_IN_PROGRESS &&
         strcmp(ipc->why, tmsg_error_message()) != 0) {
         snprintf(ipc->why, sizeof(ipc->why), "%s", tmsg_error_message());
     }
     return status;
 }
 
+/* Returns what is known of the endpoint, if device memory may be offered. */
+static tmsg_status_t begin_offer(tmsg_endpoint_t *endpoint,
+                                 struct tmsg_ipc **ipc_p)
+{
+    const char *obstacle = find_obstacle(endpoint);
+
+    *ipc_p = ipc_of(endpoint);
+    if (*ipc_p == NULL) {
+        return TMSG_ERR_NO_MEMORY;
+    }
+    return obstacle == NULL
+               ? TMSG_OK
+               : note_ipc(*ipc_p,
+                          tmsg_error_set(TMSG_ERR_UNSUPPORTED, "%s", obstacle));
+}
+
+tmsg_status_t tmsg_ipc_ready(tmsg_endpoint_t *endpoint,
+                             const tmsg_domain_t *domain, tmsg_device_t device,
+                             tmsg_ipc_block_t **block_p)
+{
+    const char *principal = endpoint->admit.principal;
+    struct tmsg_ipc *ipc;
+    tmsg_status_t status = begin_offer(endpoint, &ipc);
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = tmsg_ipc_block_find(endpoint->worker, domain, device,
+                                 principal == NULL ? "" : principal, block_p);
+    return note_ipc(ipc, status == TMSG_OK ? offer_once(ipc, (*block_p)->memory)
+                                           : status);
+}
+
+tmsg_status_t tmsg_ipc_offer(tmsg_endpoint_t *endpoint,
+                             tmsg_ipc_memory_t *memory)
+{
+    struct tmsg_ipc *ipc;
+    tmsg_status_t status = begin_offer(endpoint, &ipc);
+
+    return status == TMSG_OK ? note_ipc(ipc, offer_once(ipc, memory)) : status;
+}
+
 static offered_t *find_asked(struct tmsg_ipc *ipc, uint32_t number)
 {
-    return ipc == NULL || number > ipc->offered_count
-               ? NULL
-               : &ipc->offered[number - 1];
+    for (unsigned i = 0; ipc != NULL && i < ipc->offered_count; i++) {
+        if (ipc->offered[i].number == number) {
+            return &ipc->offered[i];
+        }
+    }
+    return NULL;
 }
 
 static bool is_expected(const offered_t *offered, tmsg_ipc_word_t word)
 {
     return offered != NULL &&
-           (word == TMSG_IPC_CLOSED ? offered->state != ASKED
-                                    : offered->state != TAKEN);
+           (word == TMSG_IPC_CLOSED
+                ? offered->state != ASKED
+                : offered->state == ASKED || offered->state == REFUSED);
 }
 
-/* Takes what the peer says of a block that it was offered. An answer may come
+/* Takes what the peer says of memory that it was offered. An answer may come
  * when nobody waits for it any more. */
 static tmsg_status_t take_answer(tmsg_endpoint_t *endpoint,
                                  const tmsg_ipc_frame_t *frame)
@@ -244,8 +318,12 @@ static tmsg_status_t take_answer(tmsg_endpoint_t *endpoint,
         offered->state = offered->state == ASKED ? TAKEN : offered->state;
         return TMSG_OK;
     }
-    offered->state = REFUSED;
     take_offer_back(endpoint, offered);
+    if (offered->state == GONE) {
+        forget_offered(ipc, offered);
+        return TMSG_OK;
+    }
+    offered->state = REFUSED;
     if (frame->word == TMSG_IPC_CLOSED) {
         snprintf(ipc->why, sizeof(ipc->why),
                  "the peer has closed the device memory");
@@ -360,14 +438,14 @@ tmsg_status_t tmsg_ipc_frame(tmsg_endpoint_t *endpoint, const uint8_t *data,
 
 tmsg_ucx_status_t tmsg_ipc_post(tmsg_endpoint_t *endpoint, const void *header,
                                 size_t header_bytes,
-                                const tmsg_ipc_block_t *block,
+                                const tmsg_ipc_memory_t *memory,
                                 const uint8_t *data, tmsg_cma_out_t *out)
 {
-    const offered_t *offered = find_offered(endpoint->paths.ipc, block);
+    const offered_t *offered = find_offered(endpoint->paths.ipc, memory);
     uint8_t place[TMSG_IPC_PLACE_BYTES];
 
     tmsg_put_le(place, offered->number, 8);
-    tmsg_put_le(place + 8, (uint64_t)(data - tmsg_ipc_data(block->memory)), 8);
+    tmsg_put_le(place + 8, (uint64_t)(data - tmsg_ipc_data(memory)), 8);
     return tmsg_cma_post_place(endpoint, header, header_bytes, place,
                                sizeof(place), out);
 }
@@ -436,7 +514,11 @@ void tmsg_ipc_end(tmsg_endpoint_t *endpoint)
 
     if (ipc != NULL) {
         tmsg_ipc_last(endpoint);
+        while (ipc->offered_count > 0) {
+            forget_offered(ipc, &ipc->offered[0]);
+        }
         tmsg_loop_clear_timer(&endpoint->worker->loop, &ipc->late);
+        tmsg_loop_clear_timer(&endpoint->worker->loop, &ipc->tick);
         free(ipc);
         endpoint->paths.ipc = NULL;
     }

@@ -30,11 +30,17 @@ tmsg_status_t tmsg_ipc_ready(tmsg_endpoint_t *endpoint,
                              const tmsg_domain_t *domain, tmsg_device_t device,
                              tmsg_ipc_block_t **block_p);
 
-/* Sends a fragment that lies at `data` in a block that the peer has opened. As
+/* Does the same for memory of the application's, which the peer then opens
+ * itself. Called for each send that needs it; the peer has it open until the
+ * application frees it. */
+tmsg_status_t tmsg_ipc_offer(tmsg_endpoint_t *endpoint,
+                             tmsg_ipc_memory_t *memory);
+
+/* Sends a fragment that lies at `data` in memory that the peer has opened. As
  * tmsg_cma_post(). */
 tmsg_ucx_status_t tmsg_ipc_post(tmsg_endpoint_t *endpoint, const void *header,
                                 size_t header_bytes,
-                                const tmsg_ipc_block_t *block,
+                                const tmsg_ipc_memory_t *memory,
                                 const uint8_t *data, tmsg_cma_out_t *out);
 
 /* Returns whether an active message with TMSG_HEADER_READ is such a fragment.

@@ -401,6 +401,8 @@ static const uint8_t *step_tensor(tmsg_fragments_out_t *fragments,
                                    bytes, memory_type_p, &slot->fill);
         slot->direct = tmsg_stage_out_hands_over(fragments->send, next->tensor,
                                                  slot->fill);
+        slot->memory =
+            tmsg_stage_out_memory(fragments->send, next->tensor, slot->fill);
     } else {
         data += next->offset;
     }
@@ -458,6 +460,7 @@ const void *tmsg_fragments_out_step(tmsg_fragments_out_t *fragments,
 {
     slot->fill = NULL;
     slot->direct = false;
+    slot->memory = NULL;
     fragments->send->endpoint->stats.sent_fragment_bytes += bytes;
     return is_slicing(fragments)
                ? step_slice(fragments, bytes, slot, count_p)
@@ -582,15 +585,14 @@ static void post_next(tmsg_fragments_out_t *fragments)
     source_t source = {.bytes = tmsg_fragments_out_next_bytes(fragments),
                        .memory_type = TMSG_UCX_MEMORY_HOST};
     uint32_t number = fragments->next.number;
-    const tmsg_ipc_block_t *block;
     bool is_read, is_there;
     tmsg_ucx_status_t ucs;
 
     source.data = tmsg_fragments_out_step(fragments, source.bytes, slot,
                                           &source.memory_type, &source.count);
-    block = tmsg_stage_out_block(slot->fill);
-    is_read = block != NULL || (tmsg_cma_sends(endpoint) && source.count <= 1 &&
-                                source.memory_type == TMSG_UCX_MEMORY_HOST);
+    is_read = slot->memory != NULL ||
+              (tmsg_cma_sends(endpoint) && source.count <= 1 &&
+               source.memory_type == TMSG_UCX_MEMORY_HOST);
     is_there =
         source.data != NULL &&
         (!tmsg_transport_wants_own(endpoint) || slot->fill != NULL ||
@@ -609,11 +611,12 @@ static void post_next(tmsg_fragments_out_t *fragments)
         fail_soon(slot);
         return;
     }
-    ucs = block != NULL ? tmsg_ipc_post(endpoint, slot->header, HEADER_BYTES,
-                                        block, source.data, &slot->read)
-          : is_read     ? tmsg_cma_post(endpoint, slot->header, HEADER_BYTES,
-                                        source.data, &slot->read)
-                        : hand_fragment_to_ucx(slot, &source);
+    ucs = slot->memory != NULL
+              ? tmsg_ipc_post(endpoint, slot->header, HEADER_BYTES,
+                              slot->memory, source.data, &slot->read)
+          : is_read ? tmsg_cma_post(endpoint, slot->header, HEADER_BYTES,
+                                    source.data, &slot->read)
+                    : hand_fragment_to_ucx(slot, &source);
     if (ucs != TMSG_UCX_OK) {
         tmsg_endpoint_unsent(endpoint, ucs);
     }

@@ -18,8 +18,10 @@ typedef struct {
     tmsg_op_t op;
     tmsg_send_t *send;
     bool busy;
-    tmsg_fill_t *fill;     /* what its device memory was copied to, or NULL */
-    bool direct;           /* it is device memory */
+    tmsg_fill_t *fill; /* what its device memory was copied to, or NULL */
+    /* The peer copies it out of this memory. NULL: it does not. */
+    const tmsg_ipc_memory_t *memory;
+    bool direct;           /* UCX gets its device memory */
     tmsg_pool_block_t own; /* host memory that it was copied or packed to */
     tmsg_cma_out_t read;
     /* UCX reads the fragment's preamble and number here until it reports. */

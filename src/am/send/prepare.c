@@ -389,8 +389,9 @@ static uint64_t others_chunk_of(const tmsg_send_t *send,
         !(ipc || send->endpoint->peer_hello.features & TMSG_FEATURE_DEVICES)) {
         return 0;
     }
-    return ipc && chunk > TMSG_IPC_SLOT_BYTES ? TMSG_IPC_SLOT_BYTES
-                                              : sayable(chunk);
+    return tmsg_stage_out_has_slots(send) && chunk > TMSG_IPC_SLOT_BYTES
+               ? TMSG_IPC_SLOT_BYTES
+               : sayable(chunk);
 }
 
 /* Says in the body which tensors travel in fragments, if the way has any. */

@@ -55,7 +55,11 @@ struct tmsg_stage_out {
     const tmsg_split_t *split;
     size_t staged; /* tensors that UCX does not read */
     uint64_t staged_bytes;
-    bool ipc;           /* they go by device memory that the peer opens */
+    bool ipc;     /* they go by device memory that the peer opens */
+    size_t slots; /* those of them that are copied into slots first */
+    /* Memory of the application's that they lie in, one a tensor; NULL: none */
+    tmsg_ipc_memory_t **own;
+    size_t own_count;   /* tensors of the map */
     size_t copied;      /* tensors that UCX reads from blocks */
     uint8_t *is_copied; /* one a tensor; NULL: none is one of them */
     size_t tensor;      /* index of the next tensor that is copied */
@@ -285,6 +289,16 @@ void tmsg_stage_out_stop(tmsg_send_t *send)
     }
 }
 
+static void drop_own(tmsg_stage_out_t *stage)
+{
+    for (size_t i = 0; i < stage->own_count; i++) {
+        tmsg_ipc_free(stage->own[i]);
+    }
+    free(stage->own);
+    stage->own = NULL;
+    stage->own_count = 0;
+}
+
 void tmsg_stage_out_free(tmsg_send_t *send)
 {
     tmsg_stage_out_t *stage = send->stage;
@@ -299,6 +313,7 @@ void tmsg_stage_out_free(tmsg_send_t *send)
     }
     free(stage->values);
     free(stage->is_copied);
+    drop_own(stage);
     free(stage);
     send->stage = NULL;
 }
@@ -410,6 +425,17 @@ static tmsg_status_t check_tensor_path(tmsg_send_t *send, size_t index,
     return TMSG_OK;
 }
 
+/* Returns the memory of the application's that the peer copies a tensor out of,
+ * or NULL. */
+static tmsg_ipc_memory_t *own_memory(const tmsg_send_t *send,
+                                     const tmsg_map_entry_t *entry)
+{
+    tmsg_ipc_memory_t **own = send->stage->own;
+
+    return own == NULL ? NULL
+                       : own[entry - tmsg_map_entries(tmsg_send_map(send))];
+}
+
 /* Returns the domain of a tensor that is copied before it is sent, or NULL. */
 static const tmsg_domain_t *staged_domain(const tmsg_send_t *send,
                                           const tmsg_map_entry_t *entry)
@@ -417,9 +443,10 @@ static const tmsg_domain_t *staged_domain(const tmsg_send_t *send,
     const tmsg_domain_t *domain = foreign_domain(entry);
     int type;
 
-    return domain == NULL || (tmsg_ucx_reaches(send->endpoint->ucx, domain,
-                                               entry->tensor.device, &type) &&
-                              !is_copied(send, entry))
+    return domain == NULL || own_memory(send, entry) != NULL ||
+                   (tmsg_ucx_reaches(send->endpoint->ucx, domain,
+                                     entry->tensor.device, &type) &&
+                    !is_copied(send, entry))
                ? NULL
                : domain;
 }
@@ -443,6 +470,46 @@ static bool is_worth_ipc(const tmsg_send_t *send)
                                    context->flags & TMSG_CONTEXT_REQUIRE_PATH);
 }
 
+static tmsg_status_t make_own(tmsg_stage_out_t *stage)
+{
+    size_t count = tmsg_map_size(tmsg_send_map(stage->send));
+
+    stage->own = calloc(count, sizeof(*stage->own));
+    if (stage->own == NULL) {
+        return tmsg_error_memory("a message's device memory");
+    }
+    stage->own_count = count;
+    return TMSG_OK;
+}
+
+/* Offers the memory of the application's that a tensor lies in, if it does.
+ * Where the peer does not open that, a slot serves. Errors: IN_PROGRESS,
+ * NO_MEMORY. */
+static tmsg_status_t offer_own(tmsg_send_t *send, size_t index)
+{
+    const tmsg_map_entry_t *entry =
+        &tmsg_map_entries(tmsg_send_map(send))[index];
+    tmsg_stage_out_t *stage = send->stage;
+    tmsg_ipc_memory_t *memory = tmsg_ipc_find(entry->tensor.data, entry->bytes);
+    tmsg_status_t status;
+
+    if (memory == NULL) {
+        return TMSG_OK;
+    }
+    status = tmsg_ipc_offer(send->endpoint, memory);
+    if (status == TMSG_OK && stage->own == NULL) {
+        status = make_own(stage);
+    }
+    if (status == TMSG_OK) {
+        stage->own[index] = memory;
+        return TMSG_OK;
+    }
+    tmsg_ipc_free(memory);
+    return status == TMSG_ERR_UNSUPPORTED || status == TMSG_ERR_LIMIT_EXCEEDED
+               ? TMSG_OK
+               : status;
+}
+
 /* Finds out whether all tensors that UCX does not read go by device memory that
  * the peer opens. Errors: IN_PROGRESS (the peer has not answered). */
 static tmsg_status_t choose_ipc(tmsg_send_t *send)
@@ -452,18 +519,24 @@ static tmsg_status_t choose_ipc(tmsg_send_t *send)
     tmsg_status_t status = TMSG_OK;
     tmsg_ipc_block_t *block;
 
-    stage->ipc = false;
     if (!is_worth_ipc(send)) {
         return TMSG_OK;
     }
     for (size_t i = 0;
          i < tmsg_map_size(tmsg_send_map(send)) && status == TMSG_OK; i++) {
         if (wants_ipc(send, &entries[i])) {
+            status = offer_own(send, i);
+        }
+        if (status == TMSG_OK && wants_ipc(send, &entries[i])) {
+            stage->slots++;
             status = tmsg_ipc_ready(send->endpoint, foreign_domain(&entries[i]),
                                     entries[i].tensor.device, &block);
         }
     }
     stage->ipc = status == TMSG_OK;
+    if (!stage->ipc) {
+        drop_own(stage);
+    }
     return status == TMSG_IN_PROGRESS && !(send->flags & TMSG_SEND_TRY)
                ? TMSG_IN_PROGRESS
                : TMSG_OK;
@@ -480,6 +553,9 @@ tmsg_status_t tmsg_stage_out_check(tmsg_send_t *send)
     free(send->stage->is_copied);
     send->stage->is_copied = NULL;
     send->stage->staged_bytes = 0;
+    send->stage->ipc = false;
+    send->stage->slots = 0;
+    drop_own(send->stage);
     for (size_t i = 0; i < size && status == TMSG_OK; i++) {
         const tmsg_domain_t *domain = foreign_domain(&entries[i]);
 
@@ -578,6 +654,11 @@ bool tmsg_stage_out_is_ipc(const tmsg_send_t *send)
     return send->stage != NULL && send->stage->ipc;
 }
 
+bool tmsg_stage_out_has_slots(const tmsg_send_t *send)
+{
+    return send->stage != NULL && send->stage->slots > 0;
+}
+
 uint64_t tmsg_stage_out_chunk(const tmsg_send_t *send, uint64_t chunk)
 {
     uint64_t most = tmsg_stage_out_stages(send) ? TMSG_CHUNK_BYTES
@@ -613,8 +694,9 @@ static void note_sent(tmsg_send_t *send)
         if (is_copied(send, &entries[i])) {
             stats->sent_copied++;
             stats->sent_copied_bytes += entries[i].bytes;
-        } else if (staged_domain(send, &entries[i]) != NULL &&
-                   send->stage->ipc) {
+        } else if (own_memory(send, &entries[i]) != NULL ||
+                   (send->stage->ipc &&
+                    staged_domain(send, &entries[i]) != NULL)) {
             stats->sent_ipc++;
         } else if (staged_domain(send, &entries[i]) != NULL) {
             stats->sent_staged++;
@@ -921,9 +1003,10 @@ const uint8_t *tmsg_stage_out_take(tmsg_send_t *send, size_t index,
     if (domain == NULL) {
         return data + offset;
     }
-    if (tmsg_ucx_reaches(send->endpoint->ucx, domain, entry->tensor.device,
-                         memory_type_p) &&
-        !is_copied(send, entry)) {
+    if ((tmsg_ucx_reaches(send->endpoint->ucx, domain, entry->tensor.device,
+                          memory_type_p) &&
+         !is_copied(send, entry)) ||
+        own_memory(send, entry) != NULL) {
         return data + offset;
     }
     if (!fill->chunk->on_device) {
@@ -954,10 +1037,12 @@ void tmsg_stage_out_reported(tmsg_send_t *send, tmsg_fill_t *fill)
 bool tmsg_stage_out_hands_over(tmsg_send_t *send, size_t index,
                                const tmsg_fill_t *fill)
 {
-    const tmsg_domain_t *domain =
-        foreign_domain(&tmsg_map_entries(tmsg_send_map(send))[index]);
-    bool direct =
-        fill == NULL && domain != NULL && !tmsg_domain_is_plain(domain);
+    const tmsg_map_entry_t *entry =
+        &tmsg_map_entries(tmsg_send_map(send))[index];
+    const tmsg_domain_t *domain = foreign_domain(entry);
+    bool direct = fill == NULL && domain != NULL &&
+                  !tmsg_domain_is_plain(domain) &&
+                  own_memory(send, entry) == NULL;
 
     send->stage->direct += direct;
     return direct;
@@ -971,9 +1056,14 @@ bool tmsg_stage_out_is_lost(const tmsg_send_t *send)
            tmsg_fragments_in_ucx(send) == send->stage->direct;
 }
 
-const tmsg_ipc_block_t *tmsg_stage_out_block(const tmsg_fill_t *fill)
+const tmsg_ipc_memory_t *tmsg_stage_out_memory(const tmsg_send_t *send,
+                                               size_t index,
+                                               const tmsg_fill_t *fill)
 {
-    return fill == NULL ? NULL : fill->chunk->ipc;
+    if (fill == NULL) {
+        return own_memory(send, &tmsg_map_entries(tmsg_send_map(send))[index]);
+    }
+    return fill->chunk->ipc == NULL ? NULL : fill->chunk->ipc->memory;
 }
 
 bool tmsg_stage_out_copies(const tmsg_send_t *send)

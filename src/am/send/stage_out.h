@@ -41,6 +41,9 @@ bool tmsg_stage_out_stages(const tmsg_send_t *send);
  * opens. */
 bool tmsg_stage_out_is_ipc(const tmsg_send_t *send);
 
+/* Returns whether some of that is copied into slots. */
+bool tmsg_stage_out_has_slots(const tmsg_send_t *send);
+
 /* Returns the largest fragment of a message whose chunk would be `chunk`
  * otherwise. */
 uint64_t tmsg_stage_out_chunk(const tmsg_send_t *send, uint64_t chunk);
@@ -75,9 +78,13 @@ void tmsg_stage_out_returned(tmsg_send_t *send);
 /* Returns whether UCX has nothing of the send but memory of a device that has
  * failed, which nobody reads any more. */
 bool tmsg_stage_out_is_lost(const tmsg_send_t *send);
-/* Returns the block that a copy lies in, if the peer copies it out from there
- * (path/ipc.h), or NULL. */
-const struct tmsg_ipc_block *tmsg_stage_out_block(const tmsg_fill_t *fill);
+
+/* Returns the memory that the peer copies a fragment of tensor `index` out of
+ * (path/ipc.h), which lies in `fill` if that is not NULL. NULL: it does not. */
+typedef struct tmsg_ipc_memory tmsg_ipc_memory_t;
+const tmsg_ipc_memory_t *tmsg_stage_out_memory(const tmsg_send_t *send,
+                                               size_t index,
+                                               const tmsg_fill_t *fill);
 
 /* Stops the copies: no more of the message is sent. */
 void tmsg_stage_out_stop(tmsg_send_t *send);

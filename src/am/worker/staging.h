@@ -92,8 +92,8 @@ typedef struct {
     tmsg_list_t copies;
     tmsg_list_t calls;
     tmsg_chunks_t out, in, blocks;
-    tmsg_pins_t *pins;  /* see staging/pin.h; NULL: nothing was pinned yet */
-    bool pinning;       /* a chunk is out of use, because it is being pinned */
+    tmsg_pins_t *pins; /* see staging/pin.h; NULL: nothing was pinned yet */
+    bool pinning;      /* a chunk is out of use, because it is being pinned */
     tmsg_list_t ipc_blocks; /* see staging/ipc_block.h */
     tmsg_timer_t timer; /* asks for the copies again while a thread sleeps */
     uint64_t wait_ns;

@@ -29,12 +29,8 @@ SIM_CUDA_STRICT=1 "$cases" > "$work/said" 2> "$work/error" || code=$?
 [ "$(grep -c '^case|.*|ok$' "$work/said")" -ge 6 ] || fail "not all cases"
 [ "$(counted undefined)" = 0 ] || fail "undefined behaviour"
 [ "$(counted held_bytes)" -lt 67108864 ] || fail "device memory was not freed"
+[ "$(counted copies_ipc)" -gt 0 ] || fail "CUDA IPC was not used"
 if [ -n "${TMSG_OTHER_HALF:-}" ]; then
-    grep -q '^rate|16777216|UCX|' "$work/said" || fail "UCX moved nothing"
-    [ "$(counted copies_ipc)" -gt 0 ] || fail "CUDA IPC was not used"
     ! grep -q 'UCX *ERROR' "$work/error" || fail "UCX reported an error"
-else
-    grep -q '^rate|16777216|IPC|' "$work/said" || fail "it was not IPC"
-    [ "$(counted copies_ipc)" -gt 0 ] || fail "CUDA IPC was not used"
 fi
 cat "$work/numbers"
