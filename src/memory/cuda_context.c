@@ -138,16 +138,36 @@ static void relax_capture(tmsg_cuda_scope_t *scope)
     scope->relaxed = scope->capture_mode != RELAXED;
 }
 
+static void restore_capture(const tmsg_cuda_functions_t *fn, int mode)
+{
+    int again = mode;
+
+    if (fn->cuThreadExchangeStreamCaptureMode(&again) != TMSG_CU_SUCCESS &&
+        again != RELAXED) { /* else it was done */
+        fn->cuThreadExchangeStreamCaptureMode(&mode);
+    }
+}
+
 static void end_scope(const tmsg_cuda_scope_t *scope)
 {
-    int mode = scope->capture_mode;
-
     pop_context(scope);
-    if (scope->relaxed &&
-        scope->fn->cuThreadExchangeStreamCaptureMode(&mode) !=
-            TMSG_CU_SUCCESS &&
-        mode != RELAXED) { /* else it was done */
-        scope->fn->cuThreadExchangeStreamCaptureMode(&mode);
+    if (scope->relaxed) {
+        restore_capture(scope->fn, scope->capture_mode);
+    }
+}
+
+int tmsg_cuda_relax(void)
+{
+    tmsg_cuda_scope_t scope = {.fn = &tmsg_cuda_driver()->fn};
+
+    relax_capture(&scope);
+    return scope.relaxed ? scope.capture_mode : RELAXED;
+}
+
+void tmsg_cuda_restore(int mode)
+{
+    if (mode != RELAXED) {
+        restore_capture(&tmsg_cuda_driver()->fn, mode);
     }
 }
 

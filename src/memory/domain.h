@@ -31,6 +31,11 @@ bool tmsg_cuda_shares(void);
 /* Waits until what cuMemFree() frees beside its callers is freed, for `ms` at
  * most. Returns whether it is. */
 bool tmsg_cuda_settle(uint64_t ms);
+/* tmsg_cuda_relax() has this thread's calls of the driver leave the captures of
+ * other threads alone, for a library that asks the driver, and returns what
+ * tmsg_cuda_restore() takes. The driver is open already. */
+int tmsg_cuda_relax(void);
+void tmsg_cuda_restore(int mode);
 const char *tmsg_nvml_report(void);
 
 /* Blocks of this size in bytes and larger use huge pages unless the owner sets

@@ -119,6 +119,10 @@ static void close_ucx_ep(tmsg_endpoint_t *endpoint, bool in_order)
     if (!in_order) {
         tmsg_wireup_cut_sockets(endpoint);
     }
+    if (endpoint->ucx->numb) { /* it is closed with its UCX worker */
+        endpoint->ep = NULL;
+        return;
+    }
     tmsg_op_begin(endpoint, &endpoint->events.closing, close_over);
     ucs = tmsg_ucx_ep_close(endpoint->ep, close_reported,
                             &endpoint->events.closing);

@@ -15,6 +15,7 @@
 #include "am/recv/fetch.h"
 #include "am/recv/fetch_queue.h"
 #include "am/staging/copy.h"
+#include "am/staging/vital.h"
 #include "am/ucx/retained.h"
 #include "am/ucx/siblings.h"
 #include "am/ucxx/ucxx.h"
@@ -265,6 +266,12 @@ tmsg_status_t tmsg_progress_arm(tmsg_worker_t *worker)
     }
     if (tmsg_copies_are_busy(&worker->stage) && !tmsg_copies_arm(worker)) {
         return TMSG_ERR_BUSY;
+    }
+    if (worker->stage.vitals.count > 0) {
+        tmsg_vital_ask_direct(worker);
+        if (worker_has_work(worker)) {
+            return TMSG_ERR_BUSY;
+        }
     }
     for (tmsg_ucx_t *ucx = worker->ucx; ucx != NULL; ucx = ucx->next) {
         tmsg_ucx_release_lifted(ucx);

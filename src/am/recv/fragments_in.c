@@ -178,7 +178,7 @@ static void fragment_over(fragment_t *fragment, tmsg_ucx_status_t ucs)
     tmsg_op_over(endpoint, &fragment->op);
     endpoint->rx.fragments_came++;
     if (fragment->chunk == NULL && !range->is_slice) {
-        tmsg_stage_in_returned(message, range->index);
+        tmsg_stage_in_returned(message, range->index, ucs);
     }
     if (endpoint->rx.kept_fragments.count > 0) {
         tmsg_worker_chore(endpoint->worker, endpoint);

@@ -11,7 +11,7 @@
 #include "am/recv/receive.h"
 #include "am/recv/stage_in_struct.h"
 #include "am/staging/vital.h"
-#include "am/ucx/ucx_events.h"
+#include "am/ucx/ucx.h"
 #include "am/worker/staging.h"
 #include "core/error.h"
 #include "core/map.h"
@@ -215,13 +215,13 @@ static void ask_devices_of_message(tmsg_vital_t *vital)
     tmsg_stage_in_failed(message, status);
     tmsg_posted_return(message);
     tmsg_endpoint_break(endpoint, status, why);
-    tmsg_ucx_events.supersede(endpoint->ucx);
+    tmsg_ucx_numb(endpoint->ucx);
 }
 
 bool tmsg_stage_in_is_lost(const tmsg_message_t *message)
 {
     return message->stage != NULL && message->stage->lost &&
-           message->pending == message->stage->direct;
+           message->pending == message->stage->vital.direct;
 }
 
 /* Returns whether a tensor without a chunk goes where the CPU cannot write. */
@@ -240,18 +240,47 @@ static void begin_direct(tmsg_message_t *message, size_t index)
     if (!is_direct(stage, index)) {
         return;
     }
-    stage->direct++;
+    stage->vital.direct++;
     stage->message = message;
     stage->vital.ask = ask_devices_of_message;
     tmsg_vital_watch(message->endpoint->worker, &stage->vital);
 }
 
-void tmsg_stage_in_returned(tmsg_message_t *message, size_t index)
+/* Refuses a message, and ends the connection: the sender's UCX hears nothing of
+ * a fragment that UCX did not write. */
+static void fail_unwritten(tmsg_message_t *message, tmsg_ucx_status_t ucs)
+{
+    tmsg_endpoint_t *endpoint = message->endpoint;
+    tmsg_status_t status = health_of_dests(message);
+    char why[200];
+
+    if (tmsg_endpoint_is_down(endpoint) || tmsg_ucx_is_loss(ucs)) {
+        return;
+    }
+    if (status == TMSG_OK) {
+        tmsg_error_set(TMSG_ERR_IO, "UCX could not write device memory: %s",
+                       tmsg_ucx_status_words(ucs));
+    } else {
+        tmsg_ucx_numb(endpoint->ucx);
+    }
+    snprintf(why, sizeof(why), "%s", tmsg_error_message());
+    tmsg_stage_in_failed(message, TMSG_ERR_IO);
+    tmsg_endpoint_break(endpoint, TMSG_ERR_IO, why);
+}
+
+void tmsg_stage_in_returned(tmsg_message_t *message, size_t index,
+                            tmsg_ucx_status_t ucs)
 {
     tmsg_stage_in_t *stage = message->stage;
 
-    if (stage != NULL && is_direct(stage, index) && --stage->direct == 0) {
+    if (stage == NULL || !is_direct(stage, index)) {
+        return;
+    }
+    if (--stage->vital.direct == 0) {
         tmsg_vital_forget(message->endpoint->worker, &stage->vital);
+    }
+    if (ucs != TMSG_UCX_OK) {
+        fail_unwritten(message, ucs);
     }
 }
 

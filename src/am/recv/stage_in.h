@@ -68,7 +68,8 @@ bool tmsg_stage_in_is_direct(const tmsg_message_t *message, size_t index);
 uint8_t *tmsg_stage_in_target(tmsg_message_t *message, size_t index,
                               uint64_t offset, bool by_host, int *memory_type_p,
                               tmsg_chunk_t **chunk_p);
-void tmsg_stage_in_returned(tmsg_message_t *message, size_t index);
+void tmsg_stage_in_returned(tmsg_message_t *message, size_t index,
+                            tmsg_ucx_status_t ucs);
 
 /* Returns whether nothing of the message is under way but to memory of a device
  * that has failed, which nobody writes any more. */

@@ -40,7 +40,6 @@ struct tmsg_stage_in {
     uint64_t head_bytes;    /* bytes of `head` that count against the budget */
     uint64_t pooled;        /* bytes of devices that count against the budget */
     size_t awaited;         /* streams that are not done */
-    size_t direct;          /* fragments that UCX writes to a device's memory */
     tmsg_vital_t vital;     /* listed while there are such fragments */
     bool lost;              /* UCX never reports them: the device has failed */
     bool begun;

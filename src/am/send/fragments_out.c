@@ -294,6 +294,9 @@ static void end_slot(tmsg_fragments_slot_t *slot, tmsg_ucx_status_t ucs)
     tmsg_endpoint_hold(endpoint);
     tmsg_op_over(endpoint, &slot->op);
     tmsg_fragments_out_give_slot(slot);
+    if (slot->direct && ucs != TMSG_UCX_OK) {
+        tmsg_stage_out_unread(send, ucs);
+    }
     if (slot->fill != NULL) {
         /* The chunk of the fragment is free from now on. */
         tmsg_lease_reported(endpoint, ucs);

@@ -13,7 +13,7 @@
 #include "am/send/fragments.h"
 #include "am/staging/sum.h"
 #include "am/staging/vital.h"
-#include "am/ucx/ucx_events.h"
+#include "am/ucx/ucx.h"
 #include "am/worker/staging.h"
 #include "core/bytes.h"
 #include "core/device.h"
@@ -48,8 +48,7 @@ struct tmsg_stage_out {
     tmsg_send_t *send;
     tmsg_soon_t call; /* waits for a chunk, or has to tell of a failure */
     tmsg_vital_t vital;
-    unsigned direct; /* fragments of device memory that UCX has */
-    bool lost;       /* UCX never reports them: the device has failed */
+    bool lost; /* UCX never reports its fragments: the device has failed */
     tmsg_status_t failure;
     char why[240];
     const tmsg_split_t *split;
@@ -185,7 +184,7 @@ static void ask_devices_of_send(tmsg_vital_t *vital)
     tmsg_stage_out_t *stage = TMSG_CONTAINER_OF(vital, tmsg_stage_out_t, vital);
     tmsg_send_t *send = stage->send;
     tmsg_endpoint_t *endpoint = send->endpoint;
-    bool direct = stage->direct > 0;
+    bool direct = vital->direct > 0;
     char why[sizeof(stage->why)];
     tmsg_status_t status;
 
@@ -202,7 +201,7 @@ static void ask_devices_of_send(tmsg_vital_t *vital)
     tmsg_send_fail(send, status, why);
     if (direct) {
         tmsg_endpoint_break(endpoint, status, why);
-        tmsg_ucx_events.supersede(endpoint->ucx);
+        tmsg_ucx_numb(endpoint->ucx);
     }
     tmsg_endpoint_drop(endpoint);
 }
@@ -1044,16 +1043,37 @@ bool tmsg_stage_out_hands_over(tmsg_send_t *send, size_t index,
                   !tmsg_domain_is_plain(domain) &&
                   own_memory(send, entry) == NULL;
 
-    send->stage->direct += direct;
+    send->stage->vital.direct += direct;
     return direct;
 }
 
-void tmsg_stage_out_returned(tmsg_send_t *send) { send->stage->direct--; }
+void tmsg_stage_out_returned(tmsg_send_t *send) { send->stage->vital.direct--; }
+
+void tmsg_stage_out_unread(tmsg_send_t *send, tmsg_ucx_status_t ucs)
+{
+    tmsg_endpoint_t *endpoint = send->endpoint;
+    tmsg_status_t status = health_of_map(tmsg_send_map(send));
+    char why[sizeof(send->stage->why)];
+
+    if (tmsg_endpoint_is_down(endpoint) || tmsg_ucx_is_loss(ucs)) {
+        return;
+    }
+    snprintf(why, sizeof(why), "%s%s",
+             status == TMSG_OK ? "UCX could not read its device memory: " : "",
+             status == TMSG_OK ? tmsg_ucx_status_words(ucs)
+                               : tmsg_error_message());
+    tmsg_send_answer(send, TMSG_ERR_IO, "%s: message %u: %s", endpoint->peer,
+                     send->message_id, why);
+    tmsg_endpoint_break(endpoint, TMSG_ERR_IO, why);
+    if (status != TMSG_OK) {
+        tmsg_ucx_numb(endpoint->ucx);
+    }
+}
 
 bool tmsg_stage_out_is_lost(const tmsg_send_t *send)
 {
     return send->stage != NULL && send->stage->lost && !send->in_ucx &&
-           tmsg_fragments_in_ucx(send) == send->stage->direct;
+           tmsg_fragments_in_ucx(send) == send->stage->vital.direct;
 }
 
 const tmsg_ipc_memory_t *tmsg_stage_out_memory(const tmsg_send_t *send,

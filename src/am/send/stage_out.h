@@ -75,6 +75,10 @@ bool tmsg_stage_out_hands_over(tmsg_send_t *send, size_t index,
                                const tmsg_fill_t *fill);
 void tmsg_stage_out_returned(tmsg_send_t *send);
 
+/* Fails a send, and the connection: UCX did not read such a fragment. The peer
+ * would wait for it, and UCX for what the peer has of it. May be inside UCX. */
+void tmsg_stage_out_unread(tmsg_send_t *send, tmsg_ucx_status_t ucs);
+
 /* Returns whether UCX has nothing of the send but memory of a device that has
  * failed, which nobody reads any more. */
 bool tmsg_stage_out_is_lost(const tmsg_send_t *send);

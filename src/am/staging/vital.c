@@ -10,10 +10,8 @@
 static void set_timer(tmsg_worker_t *worker);
 
 /* vital->ask() may take others out of the list. */
-static void ask_all(tmsg_timer_t *timer)
+static void ask_all(tmsg_worker_t *worker, bool direct_alone)
 {
-    tmsg_worker_t *worker =
-        TMSG_CONTAINER_OF(timer, tmsg_worker_t, stage.health);
     tmsg_list_t *vitals = &worker->stage.vitals;
 
     for (size_t i = vitals->count; i > 0 && vitals->count > 0; i--) {
@@ -21,16 +19,28 @@ static void ask_all(tmsg_timer_t *timer)
             TMSG_CONTAINER_OF(tmsg_list_pop(vitals), tmsg_vital_t, node);
 
         tmsg_list_push(vitals, &vital->node);
-        vital->ask(vital);
+        if (vital->direct > 0 || !direct_alone) {
+            vital->ask(vital);
+        }
     }
-    if (vitals->count > 0) {
+}
+
+void tmsg_vital_ask_direct(tmsg_worker_t *worker) { ask_all(worker, true); }
+
+static void ask_again(tmsg_timer_t *timer)
+{
+    tmsg_worker_t *worker =
+        TMSG_CONTAINER_OF(timer, tmsg_worker_t, stage.health);
+
+    ask_all(worker, false);
+    if (worker->stage.vitals.count > 0) {
         set_timer(worker);
     }
 }
 
 static void set_timer(tmsg_worker_t *worker)
 {
-    worker->stage.health.expired = ask_all;
+    worker->stage.health.expired = ask_again;
     tmsg_loop_set_timer(&worker->loop, &worker->stage.health, ASK_EVERY_MS);
 }
 

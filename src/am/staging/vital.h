@@ -23,6 +23,10 @@ typedef struct tmsg_worker tmsg_worker_t;
 void tmsg_vital_watch(tmsg_worker_t *worker, tmsg_vital_t *vital);
 void tmsg_vital_forget(tmsg_worker_t *worker, tmsg_vital_t *vital);
 
+/* Asks the devices whose memory UCX has, before UCX is armed: UCX 1.22 ends the
+ * process if the driver fails then. */
+void tmsg_vital_ask_direct(tmsg_worker_t *worker);
+
 /* Returns TMSG_OK unless the device has failed. Otherwise sets an error with
  * the driver's words. Any other error than IO is none of the device's. */
 tmsg_status_t tmsg_vital_device(const tmsg_domain_t *domain,

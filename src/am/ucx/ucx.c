@@ -22,6 +22,7 @@
 #include "am/ucx/peer_address.h"
 #include "am/ucx/retained.h"
 #include "am/ucx/siblings.h"
+#include "am/ucx/ucx_events.h"
 #include "am/ucx/ucx_pipe.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -53,6 +54,9 @@ static const char *blame_settings(const tmsg_ucx_t *ucx, char *text,
     }
     return text;
 }
+
+_Static_assert(TMSG_UCX_MEMORY_CUDA == (int)UCS_MEMORY_TYPE_CUDA,
+               "UCX's number of a type of memory");
 
 const tmsg_ucx_memory_type_t tmsg_ucx_memory_types[TMSG_UCX_MEMORY_TYPES] = {
     {"host", UCS_MEMORY_TYPE_HOST},
@@ -101,7 +105,7 @@ static tmsg_status_t open_context(tmsg_ucx_t *ucx)
         ucp_cleanup(ucx->context);
     }
     ucx->memory_types = status == TMSG_OK ? tmsg_ucx_memory(ucx->context) : 0;
-    if (ucx->memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) {
+    if (tmsg_ucx_knows_cuda(ucx)) {
         tmsg_cuda_share();
     }
     return status;
@@ -148,7 +152,7 @@ static pthread_mutex_t descriptors = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static void with_context(const tmsg_ucx_t *ucx, void (*call)(void *arg),
                          void *arg)
 {
-    if (ucx->memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) {
+    if (tmsg_ucx_knows_cuda(ucx)) {
         tmsg_cuda_within(call, arg);
     } else {
         call(arg);
@@ -623,10 +627,40 @@ tmsg_status_t tmsg_ucx_address(const tmsg_ucx_t *ucx, bool net_only,
 
 void tmsg_ucx_address_free(void *address) { free(address); }
 
+void tmsg_ucx_numb(tmsg_ucx_t *ucx)
+{
+    ucx->numb = true;
+    tmsg_ucx_events.supersede(ucx);
+}
+
+int tmsg_ucx_relax(const tmsg_ucx_t *ucx)
+{
+    return tmsg_ucx_knows_cuda(ucx) ? tmsg_cuda_relax() : -1;
+}
+
+void tmsg_ucx_restore(const tmsg_ucx_t *ucx, int mode)
+{
+    if (tmsg_ucx_knows_cuda(ucx)) {
+        tmsg_cuda_restore(mode);
+    }
+}
+
+__attribute__((noinline)) static unsigned progress_cuda(const tmsg_ucx_t *ucx)
+{
+    int mode = tmsg_cuda_relax();
+    unsigned count = ucp_worker_progress(ucx->ucp);
+
+    tmsg_cuda_restore(mode);
+    return count;
+}
+
 unsigned tmsg_ucx_progress(const tmsg_ucx_t *ucx)
 {
-    return ucx->pipes != NULL ? tmsg_pipes_progress(ucx->pipes)
-                              : ucp_worker_progress(ucx->ucp);
+    if (ucx->pipes != NULL) {
+        return tmsg_pipes_progress(ucx->pipes);
+    }
+    return tmsg_ucx_knows_cuda(ucx) ? progress_cuda(ucx)
+                                    : ucp_worker_progress(ucx->ucp);
 }
 
 typedef struct {
@@ -647,6 +681,9 @@ tmsg_status_t tmsg_ucx_arm(const tmsg_ucx_t *ucx)
 
     if (ucx->pipes != NULL) {
         return tmsg_pipes_arm(ucx->pipes) ? TMSG_OK : TMSG_ERR_BUSY;
+    }
+    if (ucx->numb) {
+        return TMSG_OK;
     }
     with_context(ucx, arm, &what);
     if (what.status == UCS_ERR_BUSY) {

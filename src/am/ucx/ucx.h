@@ -107,6 +107,7 @@ typedef struct tmsg_ucx {
     size_t max_am_header;
     /* Types of memory that UCX reads and writes, a bit for each. */
     uint64_t memory_types;
+    bool numb; /* it is not armed any more; see tmsg_ucx_numb() */
     tmsg_ucx_peer_t *peers;
     size_t peer_count;
     size_t peer_capacity;
@@ -189,6 +190,25 @@ void tmsg_ucx_let_go(tmsg_ucx_t *ucx);
 tmsg_status_t tmsg_ucx_address(const tmsg_ucx_t *ucx, bool net_only,
                                void **address_p, size_t *bytes_p);
 void tmsg_ucx_address_free(void *address);
+
+#define TMSG_UCX_MEMORY_CUDA 1 /* UCX's number for CUDA memory */
+
+static inline bool tmsg_ucx_knows_cuda(const tmsg_ucx_t *ucx)
+{
+    return (ucx->memory_types & 1U << TMSG_UCX_MEMORY_CUDA) != 0;
+}
+
+/* A device has failed whose memory UCX has. UCX 1.22 ends the process if it
+ * arms the transport of that memory, which it does by itself, too, when the
+ * last endpoint there is closed. So from now on the UCX worker is not armed,
+ * and its endpoints are not closed before it. It takes no new connections. */
+void tmsg_ucx_numb(tmsg_ucx_t *ucx);
+
+/* While this thread calls a UCX that knows CUDA, it is in CUDA's relaxed mode:
+ * what UCX asks the driver would invalidate the capture of another thread.
+ * tmsg_ucx_restore() gets what tmsg_ucx_relax() returned. */
+int tmsg_ucx_relax(const tmsg_ucx_t *ucx);
+void tmsg_ucx_restore(const tmsg_ucx_t *ucx, int mode);
 
 /* Makes UCX progress: UCX does what it has to do, and calls its callbacks.
  * Returns how much was done; 0: nothing. */

@@ -6,6 +6,7 @@
 
 #include "am/ucx/ucx_pipe.h"
 #include "core/error.h"
+#include "memory/domain.h"
 
 _Static_assert(sizeof(struct iovec) == sizeof(ucp_dt_iov_t) &&
                    offsetof(struct iovec, iov_base) ==
@@ -44,6 +45,20 @@ send_by_pipe(tmsg_pipe_t *pipe, const tmsg_ucx_send_t *send,
     return tmsg_pipe_send(pipe, &message, sent, arg);
 }
 
+/* UCX asks the driver about the memory. */
+__attribute__((noinline)) static tmsg_ucx_status_t
+send_from_cuda(tmsg_ucx_ep_t ep, const tmsg_ucx_send_t *send,
+               const ucp_request_param_t *param)
+{
+    int mode = tmsg_cuda_relax();
+    tmsg_ucx_status_t ucs = tmsg_ucx_request_status(
+        ucp_am_send_nbx(ep, TMSG_AM_ID, send->header, send->header_bytes,
+                        send->data, send->bytes, param));
+
+    tmsg_cuda_restore(mode);
+    return ucs;
+}
+
 /* This is inline for the link-time optimizer: fields that a caller leaves 0
  * cost nothing. */
 inline tmsg_ucx_status_t tmsg_ucx_am_send(tmsg_ucx_ep_t ep,
@@ -65,6 +80,9 @@ inline tmsg_ucx_status_t tmsg_ucx_am_send(tmsg_ucx_ep_t ep,
 
     if (pipe != NULL) {
         return send_by_pipe(pipe, send, sent, arg);
+    }
+    if (send->memory_type == TMSG_UCX_MEMORY_CUDA) {
+        return send_from_cuda(ep, send, &param);
     }
     return tmsg_ucx_request_status(ucp_am_send_nbx(
         ep, TMSG_AM_ID, send->header, send->header_bytes, send->data,
@@ -111,14 +129,19 @@ tmsg_ucx_status_t tmsg_ucx_am_receive(const tmsg_ucx_t *ucx, void *data,
         .datatype = ucp_dt_make_iov(),
         .memory_type = (ucs_memory_type_t)place->memory_type,
     };
+    tmsg_ucx_status_t ucs;
+    int mode;
 
     if (ucx->pipes != NULL) {
         return tmsg_ucx_pipe_fetch(data, place->data, place->bytes,
                                    place->pieces, received, arg);
     }
-    return tmsg_ucx_request_status(ucp_am_recv_data_nbx(
+    mode = tmsg_ucx_relax(ucx);
+    ucs = tmsg_ucx_request_status(ucp_am_recv_data_nbx(
         ucx->ucp, data, place->data,
         place->pieces > 0 ? place->pieces : place->bytes, &param));
+    tmsg_ucx_restore(ucx, mode);
+    return ucs;
 }
 
 void tmsg_ucx_am_release(const tmsg_ucx_t *ucx, void *data)

@@ -51,6 +51,7 @@ typedef struct tmsg_copy {
 typedef struct tmsg_vital {
     tmsg_node_t node;
     bool listed;
+    unsigned direct; /* fragments of the device's memory that UCX has */
     void (*ask)(struct tmsg_vital *vital); /* outside UCX */
 } tmsg_vital_t;
 

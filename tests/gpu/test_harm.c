@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What an application does to its device, or does wrong there, while a UCX that
+ * knows CUDA moves its memory, on the simulated driver. */
+#include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "gpu/sim/sim.h"
+#include "support/must.h"
+#include "support/peers.h"
+
+#define BYTES ((size_t)3 << 20)
+#define NOT_READY 600
+#define GLOBAL 0 /* CU_STREAM_CAPTURE_MODE_GLOBAL */
+
+static const tmsg_device_t gpu = {TMSG_DEVICE_CUDA, 0};
+static const sim_cuda_t *sim;
+
+/* The driver, as an application has it. */
+static struct {
+    int (*init)(unsigned flags);
+    int (*retain)(void **context, int device);
+    int (*reset)(int device);
+    int (*push)(void *context);
+    int (*alloc)(uint64_t *address, size_t bytes);
+    int (*create)(void **stream, unsigned flags);
+    int (*query)(void *stream);
+    int (*begin)(void *stream, int mode);
+    int (*end)(void *stream, void **graph);
+} driver;
+
+static void find(void *library, const char *name, void *function)
+{
+    void *found = dlsym(library, name);
+
+    must_true(found != NULL);
+    memcpy(function, &found, sizeof(found));
+}
+
+/* Called by each process of a test. */
+static void begin(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *context;
+    sim_cuda_fn get;
+
+    must_true(library != NULL);
+    find(library, "sim_cuda", &get);
+    find(library, "cuInit", &driver.init);
+    find(library, "cuDevicePrimaryCtxRetain", &driver.retain);
+    find(library, "cuDevicePrimaryCtxReset_v2", &driver.reset);
+    find(library, "cuCtxPushCurrent_v2", &driver.push);
+    find(library, "cuMemAlloc_v2", &driver.alloc);
+    find(library, "cuStreamCreate", &driver.create);
+    find(library, "cuStreamQuery", &driver.query);
+    find(library, "cuStreamBeginCapture_v2", &driver.begin);
+    find(library, "cuStreamEndCapture", &driver.end);
+    sim = get();
+    must_eq(driver.init(0), 0);
+    must_eq(driver.retain(&context, 0), 0);
+    must_eq(driver.push(context), 0);
+}
+
+static tmsg_map_t *new_map(void)
+{
+    const int64_t shape = (int64_t)BYTES;
+    tmsg_tensor_t tensor = {.device = gpu,
+                            .dtype = {TMSG_DTYPE_UINT, 8, 1},
+                            .ndim = 1,
+                            .shape = &shape};
+    uint64_t address;
+    tmsg_map_t *map;
+
+    must_eq(driver.alloc(&address, BYTES), 0);
+    tensor.data = (void *)(uintptr_t)address;
+    must(tmsg_map_create(&map));
+    must(tmsg_map_add(map, "x", &tensor, NULL));
+    return map;
+}
+
+/* torch.cuda.graph() does so, in the mode that is the default. */
+typedef struct {
+    pthread_t thread;
+    atomic_int stage; /* 1: it captures, 2: it may end */
+    int result;
+} capture_t;
+
+static void *capture(void *arg)
+{
+    capture_t *as = arg;
+    void *context, *stream, *graph;
+
+    must_eq(driver.retain(&context, 0), 0);
+    must_eq(driver.push(context), 0);
+    must_eq(driver.create(&stream, 1), 0);
+    must_eq(driver.begin(stream, GLOBAL), 0);
+    as->stage = 1;
+    while (as->stage != 2) {
+    }
+    as->result = driver.end(stream, &graph);
+    return NULL;
+}
+
+static capture_t other = {.result = -1};
+
+static void begin_capture(void)
+{
+    must_eq(pthread_create(&other.thread, NULL, capture, &other), 0);
+    while (other.stage != 1) {
+    }
+}
+
+static void end_capture(void)
+{
+    other.stage = 2;
+    must_eq(pthread_join(other.thread, NULL), 0);
+    must_eq(other.result, 0);
+}
+
+/* What the other process does, which receives until the connection ends. */
+typedef enum {
+    NO_HARM,
+    CAPTURES,      /* another thread does, while UCX copies */
+    FAULTS,        /* while UCX copies the second message */
+    FAULTED_BEFORE /* before it comes */
+} harm_t;
+
+static void do_harm(harm_t harm, tmsg_worker_t *worker)
+{
+    void *stream;
+
+    if (harm == CAPTURES) {
+        begin_capture();
+        return;
+    }
+    must_eq(driver.create(&stream, 1), 0);
+    if (harm == FAULTS) {
+        sim->set_delay(200000);
+    }
+    must_eq(sim->fault(stream), 0);
+    while (harm == FAULTED_BEFORE && driver.query(stream) == NOT_READY) {
+        tmsg_worker_progress(worker);
+    }
+}
+
+static void receive(pipes_t *pipes, void *arg)
+{
+    harm_t harm = *(harm_t *)arg;
+    tmsg_endpoint_t *endpoint;
+    tmsg_message_t *message;
+    tmsg_status_t status;
+    tmsg_map_t *map;
+    side_t side;
+
+    begin();
+    map = new_map();
+    side_open(&side, NULL);
+    side_listen_link(&side, LINK_UNIX);
+    line_put(pipes->out, tmsg_listener_url(side.listener));
+    endpoint = side_accept(&side);
+    for (int i = 0; (status = tmsg_endpoint_recv_into(
+                         endpoint, map, PEERS_BOUND_MS, &message)) == TMSG_OK;
+         i++) {
+        tmsg_message_destroy(message);
+        if (i == 0 && harm != NO_HARM) {
+            do_harm(harm, side.worker);
+            line_put(pipes->out, "harmed");
+        } else if (harm == CAPTURES) {
+            end_capture();
+            line_put(pipes->out, "unharmed");
+        }
+    }
+    if (harm > CAPTURES) {
+        must_be(status, TMSG_ERR_IO);
+        must_say(tmsg_error_message(), "illegal memory access");
+    }
+    side_close(&side);
+}
+
+typedef struct {
+    child_t child;
+    side_t side;
+    tmsg_endpoint_t *endpoint;
+} run_t;
+
+static void start(run_t *run, harm_t harm)
+{
+    char url[300];
+
+    child_start(&run->child, receive, &harm);
+    line_get(run->child.in, url, sizeof(url));
+    begin();
+    side_open(&run->side, NULL);
+    run->endpoint = side_connect(&run->side, url);
+}
+
+static void stop(run_t *run)
+{
+    tmsg_endpoint_destroy(run->endpoint);
+    child_join(&run->child);
+    side_close(&run->side);
+    must_eq(sim->counts->undefined, 0);
+}
+
+/* A kernel faults at the receiver, whose UCX copies. */
+static void faults(harm_t harm)
+{
+    tmsg_request_t *sent;
+    char line[20];
+    run_t run;
+
+    start(&run, harm);
+    must(side_finish(&run.side,
+                     send_map(run.endpoint, new_map(), TMSG_SEND_ACKED)));
+    child_await(&run.side, &run.child);
+    line_get(run.child.in, line, sizeof(line));
+    sent = send_map(run.endpoint, new_map(), TMSG_SEND_ACKED);
+    must_be(side_wait(&run.side, sent), TMSG_ERR_IO);
+    must_say(tmsg_request_error(sent), "illegal memory access");
+    tmsg_request_destroy(sent);
+    must_be(side_end_of(&run.side, run.endpoint), TMSG_ERR_IO);
+    stop(&run);
+}
+
+Test(harm, of_a_kernel_that_faults_is_told) { faults(FAULTS); }
+Test(harm, of_a_kernel_that_faulted_before_is_told) { faults(FAULTED_BEFORE); }
+
+/* UCX copies at the receiver, while another thread of it captures. */
+Test(harm, is_not_done_to_the_capture_of_another_thread)
+{
+    char line[20];
+    run_t run;
+
+    start(&run, CAPTURES);
+    for (int i = 0; i < 2; i++) {
+        must(side_finish(&run.side,
+                         send_map(run.endpoint, new_map(), TMSG_SEND_ACKED)));
+        child_await(&run.side, &run.child);
+        line_get(run.child.in, line, sizeof(line));
+        cr_expect_str_eq(line, i == 0 ? "harmed" : "unharmed");
+    }
+    stop(&run);
+}
