@@ -161,8 +161,30 @@ static gchar *fill(tmsg_map_t *map, TensormsgSink *self, GstBuffer *buffer)
     return error == NULL ? add_words(map, self) : error;
 }
 
+/* Whether a device may have mapped it: V4L2's memory, a dma-buf. */
+static gboolean is_mapped(GstBuffer *buffer)
+{
+    for (guint i = 0; i < gst_buffer_n_memory(buffer); i++) {
+        if (!gst_memory_is_type(gst_buffer_peek_memory(buffer, i),
+                                GST_ALLOCATOR_SYSMEM)) {
+            return TRUE;
+        }
+    }
+    return FALSE;
+}
+
+/* One tensor of 32 to 512 KiB is read by a receiver on this machine, in the
+ * memory of this process and by the kernel, which reads no pages of a device:
+ * that message would be lost. What goes eagerly, and what is longer, the CPU
+ * reads here. */
+#define READ_THERE (512 << 10)
+
 static gchar *sink_send(TensormsgSink *self, GstBuffer *buffer)
 {
+    const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_WAY,
+                                       .protocol = TMSG_PROTOCOL_EAGER};
+    const gboolean eagerly = buffer != NULL && is_mapped(buffer) &&
+                             gst_buffer_get_size(buffer) < READ_THERE;
     tmsg_map_t *map;
     gchar *error;
 
@@ -171,7 +193,8 @@ static gchar *sink_send(TensormsgSink *self, GstBuffer *buffer)
     }
     error = fill(map, self, buffer);
     if (error == NULL &&
-        tmsg_endpoint_send(self->endpoint, map, NULL, NULL) != TMSG_OK) {
+        tmsg_endpoint_send(self->endpoint, map, eagerly ? &params : NULL,
+                           NULL) != TMSG_OK) {
         error = g_strdup(tmsg_error_message());
     }
     tmsg_map_destroy(map);

@@ -4,8 +4,15 @@
  * memory and over TCP.
  *
  *   gst_frames PLUGIN */
+#include <gst/allocators/gstdmabuf.h>
 #include <gst/check/gstharness.h>
+#include <linux/dma-buf.h>
+#include <stdarg.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "gst_pattern.h"
 
@@ -472,6 +479,104 @@ static void check_bytes(pair_t *pair)
     }
 }
 
+/* ---- dma-bufs
+ *
+ * No device that makes one is needed. The memory is one that the kernel reads
+ * for no other process, as it is with most dma-bufs, or any where it has none
+ * such. GStreamer tells the kernel when the CPU reads; that is caught here. */
+
+static struct {
+    int fd;
+    gint begun, ended, other; /* calls for that descriptor, from any thread */
+} synced;
+
+int ioctl(int fd, unsigned long request, ...)
+{
+    const struct dma_buf_sync *sync;
+    va_list more;
+
+    va_start(more, request);
+    sync = va_arg(more, void *);
+    va_end(more);
+    if (request != DMA_BUF_IOCTL_SYNC || fd != synced.fd) {
+        return (int)syscall(SYS_ioctl, fd, request, sync);
+    }
+    g_atomic_int_inc(sync->flags == (DMA_BUF_SYNC_START | DMA_BUF_SYNC_READ)
+                         ? &synced.begun
+                     : sync->flags == (DMA_BUF_SYNC_END | DMA_BUF_SYNC_READ)
+                         ? &synced.ended
+                         : &synced.other);
+    return 0;
+}
+
+/* The same frame in a dma-buf. */
+static GstBuffer *in_dmabuf(GstBuffer *frame)
+{
+    gsize bytes = gst_buffer_get_size(frame);
+    GstAllocator *allocator = gst_dmabuf_allocator_new();
+    GstVideoMeta *meta = gst_buffer_get_video_meta(frame);
+    GstBuffer *buffer = gst_buffer_new();
+    GstMemory *memory;
+    GstMapInfo info;
+
+    synced.fd = (int)syscall(SYS_memfd_secret, 0);
+    if (synced.fd < 0) {
+        synced.fd = memfd_create("dma-buf", MFD_CLOEXEC);
+    }
+    if (synced.fd < 0 || ftruncate(synced.fd, (off_t)bytes) != 0) {
+        g_error("no memory");
+    }
+    memory = gst_dmabuf_allocator_alloc(allocator, synced.fd, bytes);
+    gst_memory_map(memory, &info, GST_MAP_WRITE);
+    gst_buffer_extract(frame, 0, info.data, bytes);
+    gst_memory_unmap(memory, &info);
+    gst_buffer_append_memory(buffer, memory);
+    if (meta != NULL) {
+        gst_buffer_add_video_meta_full(
+            buffer, meta->flags, meta->format, meta->width, meta->height,
+            meta->n_planes, meta->offset, meta->stride);
+    }
+    gst_object_unref(allocator);
+    gst_buffer_unref(frame);
+    return buffer;
+}
+
+static const frame_t in_dmabufs[] = {
+    {"GRAY8", 31, 33, 0, 0, META},    {"GRAY8", 320, 240, 0, 0, META},
+    {"GRAY8", 640, 480, 0, 0, 0},     {"GRAY8", 1280, 720, 0, 0, META},
+    {"NV12", 1280, 720, 64, 0, META}, {"RGB", 1280, 720, 0, 0, META},
+};
+
+/* Each plane is read between both calls. */
+static void check_dmabufs(pair_t *pair)
+{
+    for (gsize i = 0; i < LENGTH(in_dmabufs); i++) {
+        GstVideoInfo info;
+        GstBuffer *buffer = in_dmabuf(make_frame(&in_dmabufs[i], &info)), *got;
+        gint planes = (gint)GST_VIDEO_INFO_N_PLANES(&info);
+        gint64 wrong;
+
+        synced.begun = synced.ended = synced.other = 0;
+        set_caps(pair, &info);
+        got = pass(pair, buffer);
+        wrong = got == NULL ? -1 : count_wrong(got, &info);
+        CHECK(wrong == 0 && synced.begun == planes,
+              "%s: dma-buf %zu: %" G_GINT64_FORMAT
+              " bytes are wrong, begun %d times",
+              pair->name, i, wrong, synced.begun);
+        for (int turn = 0; turn < 30000; turn++) {
+            if (g_atomic_int_get(&synced.ended) >= planes) {
+                break;
+            }
+            g_usleep(1000); /* the sink hears of it by its own thread */
+        }
+        CHECK(synced.ended == planes && synced.other == 0,
+              "%s: dma-buf %zu: ended %d times, and %d other calls", pair->name,
+              i, synced.ended, synced.other);
+        gst_clear_buffer(&got);
+    }
+}
+
 /* ---- what is refused */
 
 static gchar *pop_error(pair_t *pair)
@@ -501,6 +606,8 @@ static void check_refused_caps(pair_t *pair)
         {"video/x-raw,format=GRAY8,width=70000,height=64", "large"},
         {"video/x-raw(memory:GLMemory),format=RGBA,width=64,height=64",
          "memory:GLMemory"},
+        {"video/x-raw(memory:DMABuf),format=RGBA,width=64,height=64",
+         "memory:DMABuf"},
         {"video/x-raw(meta:GstVideoOverlayComposition),format=I420,width=64,"
          "height=64",
          "meta:GstVideoOverlayComposition"},
@@ -618,6 +725,7 @@ static void check_all(const gchar *name, gboolean reads_meta)
     check_metas(&pair);
     check_deep_meta(&pair);
     check_bytes(&pair);
+    check_dmabufs(&pair);
     check_refused_caps(&pair);
     check_refused_frames(&pair);
     check_cropped(&pair);
