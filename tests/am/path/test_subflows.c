@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -133,6 +134,32 @@ Test(subflows, take_turns_on_one_processor)
     }
     must_true(sched_setaffinity(0, sizeof(allowed), &allowed) == 0);
     carry(DRIVE_POLLING);
+}
+
+/* Returns how often a thread of this process has gone to sleep. */
+static long count_sleeps(void)
+{
+    struct rusage usage;
+
+    must_true(getrusage(RUSAGE_SELF, &usage) == 0);
+    return usage.ru_nvcsw;
+}
+
+Test(subflows, that_are_idle_wake_nobody)
+{
+    enum { TURNS = 200 };
+    long before;
+    pair_t pair;
+
+    open_wide(&pair, DRIVE_POLLING);
+    tmsg_bulk_stir(pair.to_a);
+    tmsg_bulk_stir(pair.to_b);
+    before = count_sleeps();
+    for (int i = 0; i < TURNS; i++) {
+        progress_both(&pair);
+    }
+    cr_expect(lt(long, count_sleeps() - before, TURNS / 10));
+    pair_close(&pair);
 }
 
 Test(subflows, small_messages_pass)
