@@ -133,7 +133,7 @@ unsigned tmsg_bulk_subflows(const tmsg_endpoint_t *endpoint)
 
     for (const tmsg_bulk_t *bulk = endpoint->paths.bulk; bulk != NULL;
          bulk = bulk->next) {
-        count += bulk_stands(bulk);
+        count += bulk_stands(bulk) && bulk->mover->socket != NULL;
     }
     return count;
 }

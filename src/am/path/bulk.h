@@ -93,7 +93,7 @@ bool tmsg_bulk_make(tmsg_endpoint_t *endpoint);
  * there is none. */
 const char *tmsg_bulk_words(const tmsg_endpoint_t *endpoint);
 
-/* Returns how many subflows the bulk stream has that stand. */
+/* Returns how many subflows the bulk stream has that stand; 0 for rings. */
 unsigned tmsg_bulk_subflows(const tmsg_endpoint_t *endpoint);
 
 /* Prepares a bulk stream when it is known what carries an open endpoint. Lock

@@ -61,6 +61,11 @@ static uint32_t features_of_both(const tmsg_endpoint_t *endpoint)
                : endpoint->ucx->hello.features & endpoint->peer_hello.features;
 }
 
+static bool knows_subflows(const tmsg_endpoint_t *endpoint)
+{
+    return (features_of_both(endpoint) & TMSG_FEATURE_SUBFLOWS) != 0;
+}
+
 /* Returns in words why there can be no bulk stream, or NULL if there may be
  * one. */
 static const char *ruled_out(const tmsg_endpoint_t *endpoint)
@@ -269,7 +274,7 @@ static void widen(tmsg_bulk_t *bulk)
         return;
     }
     tcp->widened = true;
-    if (!(features_of_both(endpoint) & TMSG_FEATURE_SUBFLOWS)) {
+    if (!knows_subflows(endpoint)) {
         return;
     }
     for (unsigned wanted = count_wanted(tcp); wanted > 1 && status == TMSG_OK;
@@ -289,7 +294,8 @@ static bool takes_subflow(const tmsg_endpoint_t *endpoint)
     const tmsg_bulk_t *bulk = endpoint->paths.bulk;
     unsigned count = 0;
 
-    if (bulk != NULL && (bulk->maker != &tmsg_mover_tcp || bulk->lost)) {
+    if (bulk != NULL && (bulk->maker != &tmsg_mover_tcp || bulk->lost ||
+                         !knows_subflows(endpoint))) {
         return false;
     }
     for (; bulk != NULL; bulk = bulk->next) {

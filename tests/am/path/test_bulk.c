@@ -662,6 +662,9 @@ Test(bulk, claims_of_strangers_are_turned_away)
     claim(&pair, data, CLAIM_BYTES + 1); /* too long */
     claim(&pair, data, 0);
     prove(&pair, data);
+    pair.to_b->peer_hello.features &= ~TMSG_FEATURE_SUBFLOWS;
+    claim(&pair, data, CLAIM_BYTES); /* right, of a peer that knows of one */
+    pair.to_b->peer_hello.features |= TMSG_FEATURE_SUBFLOWS;
     for (size_t i = 0; i < TMSG_BULK_SUBFLOWS_MOST - 1; i++) {
         claim_subflow(&pair, data, &further[i]);
         cr_expect(eq(int, (int)tmsg_bulk_subflows(pair.to_b), (int)i + 2));
