@@ -1039,9 +1039,9 @@ bool tmsg_stage_out_hands_over(tmsg_send_t *send, size_t index,
     const tmsg_map_entry_t *entry =
         &tmsg_map_entries(tmsg_send_map(send))[index];
     const tmsg_domain_t *domain = foreign_domain(entry);
-    bool direct = fill == NULL && domain != NULL &&
-                  !tmsg_domain_is_plain(domain) &&
-                  own_memory(send, entry) == NULL;
+    bool direct = domain != NULL && !tmsg_domain_is_plain(domain) &&
+                  (fill == NULL || fill->chunk->on_device) &&
+                  tmsg_stage_out_memory(send, index, fill) == NULL;
 
     send->stage->vital.direct += direct;
     return direct;
