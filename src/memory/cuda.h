@@ -60,6 +60,11 @@ tmsg_status_t tmsg_cuda_enter(tmsg_device_t device, tmsg_stream_t stream,
  * tmsg_cuda_enter(). */
 tmsg_status_t tmsg_cuda_enter_any(tmsg_cuda_scope_t *scope_p);
 
+/* Returns the id of a context, which no other context ever has; 0 if the driver
+ * cannot tell, and TMSG_CUDA_GONE if there is no such context any more. */
+#define TMSG_CUDA_GONE UINT64_MAX
+uint64_t tmsg_cuda_context_id(const tmsg_cuda_functions_t *fn, void *context);
+
 /* Begins a scope with the given context. */
 tmsg_status_t tmsg_cuda_enter_context(void *context,
                                       tmsg_cuda_scope_t *scope_p);
@@ -130,8 +135,9 @@ void tmsg_cuda_ipc_close(tmsg_device_t device, void *data);
 /* Finds the device that has this UUID here. Errors: NOT_FOUND. */
 tmsg_status_t tmsg_cuda_find_uuid(const char *uuid, tmsg_device_t *device_p);
 
-/* Releases the contexts and streams that the domain keeps for all devices. Only
- * tests call it. */
+/* Releases the contexts and streams that the domain keeps for all devices, and
+ * the events that it keeps. Only tests call them. */
 void tmsg_cuda_forget(void);
+void tmsg_cuda_forget_events(void);
 
 #endif

@@ -26,6 +26,7 @@ typedef struct retired {
     struct retired *next;
     tmsg_device_t device;
     tmsg_stream_t stream;
+    uint32_t epoch;
     void *data;
     void *event;
 } retired_t;
@@ -35,6 +36,7 @@ typedef struct retired {
 typedef struct {
     tmsg_aside_job_t job;
     tmsg_device_t device;
+    uint32_t epoch;
     void *data;
 } freed_t;
 
@@ -66,7 +68,9 @@ static void run_free(tmsg_aside_job_t *job)
 {
     freed_t *freed = TMSG_CONTAINER_OF(job, freed_t, job);
 
-    free_now(freed->device, freed->data);
+    if (freed->epoch == tmsg_cuda_epoch(freed->device)) {
+        free_now(freed->device, freed->data);
+    }
     free(freed);
 }
 
@@ -79,7 +83,8 @@ static void free_plain(tmsg_device_t device, void *data)
         free_now(device, data);
         return;
     }
-    *freed = (freed_t){{.run = run_free}, device, data};
+    *freed =
+        (freed_t){{.run = run_free}, device, tmsg_cuda_epoch(device), data};
     tmsg_aside(&freeing, &freed->job);
 }
 
@@ -105,7 +110,10 @@ static bool retire_block(tmsg_device_t device, void *data, tmsg_stream_t stream)
     if (each == NULL) {
         return false;
     }
-    *each = (retired_t){.device = device, .stream = stream, .data = data};
+    *each = (retired_t){.device = device,
+                        .stream = stream,
+                        .epoch = tmsg_cuda_epoch(device),
+                        .data = data};
     status = tmsg_cuda_event_record(NULL, device, stream, &each->event);
     if (status != TMSG_OK && status != TMSG_ERR_BUSY) {
         free(each);
@@ -152,7 +160,9 @@ static void free_retired(void)
         retired_t *each = done;
 
         done = each->next;
-        tmsg_cuda_free(NULL, each->device, each->data, 0, none);
+        if (each->epoch == tmsg_cuda_epoch(each->device)) {
+            tmsg_cuda_free(NULL, each->device, each->data, 0, none);
+        }
         if (each->event != NULL) {
             tmsg_cuda_event_free(NULL, each->event);
         }

@@ -22,6 +22,8 @@ typedef struct {
     void *pool; /* the domain's own; NULL: the device's default pool */
     int handle;
     void *primary; /* the retained primary context, or NULL */
+    uint64_t id;   /* of that context; 0: unknown */
+    uint32_t epoch;
     void *streams[TMSG_CUDA_OWN_STREAMS];
 } device_t;
 
@@ -53,6 +55,59 @@ static tmsg_status_t get_device(tmsg_device_t device,
     return status;
 }
 
+uint64_t tmsg_cuda_context_id(const tmsg_cuda_functions_t *fn, void *context)
+{
+    unsigned long long id = 0;
+    int result;
+
+    if (fn->cuCtxGetId == NULL) {
+        return 0;
+    }
+    result = fn->cuCtxGetId(context, &id);
+    return result == TMSG_CU_SUCCESS ? id
+           : result == TMSG_CU_INVALID_CONTEXT ||
+                   result == TMSG_CU_CONTEXT_DESTROYED
+               ? TMSG_CUDA_GONE
+               : 0;
+}
+
+/* Tells whether the application has destroyed the primary context, as by
+ * cudaDeviceReset(). It may have made another one, at the same address. */
+static bool is_reset(const tmsg_cuda_functions_t *fn, const device_t *device)
+{
+    uint64_t id = tmsg_cuda_context_id(fn, device->primary);
+    int active = 1;
+    unsigned flags;
+
+    return (id != 0 && device->id != 0 && id != device->id) ||
+           (fn->cuDevicePrimaryCtxGetState(device->handle, &flags, &active) ==
+                TMSG_CU_SUCCESS &&
+            !active);
+}
+
+/* Forgets a primary context that was destroyed, if one was. Streams and pool
+ * have ended with it; the reference to it has not. Lock held. */
+static void notice_reset(const tmsg_cuda_functions_t *fn, device_t *device)
+{
+    if (device->primary != NULL && is_reset(fn, device)) {
+        fn->cuDevicePrimaryCtxRelease(device->handle);
+        *device = (device_t){.named = device->named,
+                             .handle = device->handle,
+                             .epoch = device->epoch + 1};
+    }
+}
+
+uint32_t tmsg_cuda_epoch(tmsg_device_t device)
+{
+    uint32_t epoch;
+
+    pthread_mutex_lock(&lock);
+    notice_reset(&tmsg_cuda_driver()->fn, &devices[device.id]);
+    epoch = devices[device.id].epoch;
+    pthread_mutex_unlock(&lock);
+    return epoch;
+}
+
 /* Requires that the caller holds the lock. */
 static tmsg_status_t retain_primary(const tmsg_cuda_driver_t *driver, int id,
                                     device_t *device)
@@ -62,6 +117,7 @@ static tmsg_status_t retain_primary(const tmsg_cuda_driver_t *driver, int id,
     void *primary = NULL;
     unsigned flags;
 
+    notice_reset(fn, device);
     if (device->primary != NULL) {
         return TMSG_OK;
     }
@@ -83,6 +139,7 @@ static tmsg_status_t retain_primary(const tmsg_cuda_driver_t *driver, int id,
     result = fn->cuDevicePrimaryCtxRetain(&primary, device->handle);
     if (result == TMSG_CU_SUCCESS) {
         device->primary = primary;
+        device->id = tmsg_cuda_context_id(fn, primary);
     }
     return tmsg_cuda_check(driver, result, "cuDevicePrimaryCtxRetain");
 }
@@ -563,6 +620,7 @@ void tmsg_cuda_forget(void)
     const tmsg_cuda_functions_t *fn = &tmsg_cuda_driver()->fn;
     void *context;
 
+    tmsg_cuda_forget_events();
     pthread_mutex_lock(&lock);
     for (int i = 0; i < TMSG_CUDA_DEVICES; i++) {
         device_t *device = &devices[i];

@@ -83,6 +83,7 @@ static const tmsg_symbol_t symbols[] = {
     NEEDED(cuCtxPopCurrent, SYMBOL("cuCtxPopCurrent_v2", 4000)),
     NEEDED(cuCtxGetCurrent, SYMBOL("cuCtxGetCurrent", 4000)),
     NEEDED(cuCtxGetDevice, SYMBOL("cuCtxGetDevice", 2000)),
+    OPTIONAL(cuCtxGetId, SYMBOL("cuCtxGetId", 12000)),
     NEEDED(cuPointerGetAttributes, SYMBOL("cuPointerGetAttributes", 7000)),
     OPTIONAL(cuMemRetainAllocationHandle,
              SYMBOL("cuMemRetainAllocationHandle", 11000)),

@@ -34,6 +34,7 @@ enum {
     TMSG_CU_NO_DEVICE = 100,
     TMSG_CU_INVALID_CONTEXT = 201,
     TMSG_CU_NOT_READY = 600,
+    TMSG_CU_CONTEXT_DESTROYED = 709,
     TMSG_CU_ALREADY_REGISTERED = 712,
     TMSG_CU_CAPTURE_IMPLICIT = 906
 };
@@ -94,6 +95,7 @@ typedef struct {
     int (*cuCtxPopCurrent)(void **context);
     int (*cuCtxGetCurrent)(void **context);
     int (*cuCtxGetDevice)(int *device);
+    int (*cuCtxGetId)(void *context, unsigned long long *id); /* optional */
 
     int (*cuPointerGetAttributes)(unsigned count, const int *attributes,
                                   void **values, tmsg_cu_address_t address);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "core/error.h"
@@ -6,12 +7,21 @@
 
 #define NO_TIMES 2 /* CU_EVENT_DISABLE_TIMING */
 
+#define SPARES_MOST 64
+
 /* Holds an event, and the context that it was created in. */
-typedef struct {
+typedef struct event {
+    struct event *next; /* of the spare ones */
     void *event;
     void *context;
-    void *own; /* the domain's own stream on which the event is, or NULL */
+    uint64_t id; /* of the context; 0: unknown */
+    void *own;   /* the domain's own stream on which the event is, or NULL */
 } event_t;
+
+/* Events that are used again, the newest first. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static event_t *spares;
+static unsigned spare_count;
 
 static tmsg_cu_address_t address_of(const void *data)
 {
@@ -186,30 +196,121 @@ static tmsg_status_t check_stream_given(tmsg_stream_t stream)
                           "an event needs a stream, and none was given");
 }
 
+/* Returns whether an event's context was destroyed, and the event with it. */
+static bool is_event_gone(const event_t *event)
+{
+    uint64_t id = event->id == 0 ? 0
+                                 : tmsg_cuda_context_id(&tmsg_cuda_driver()->fn,
+                                                        event->context);
+
+    return id != 0 && id != event->id;
+}
+
+static event_t *take_spare(void *context, uint64_t id)
+{
+    event_t *found = NULL;
+
+    pthread_mutex_lock(&lock);
+    for (event_t **at = &spares; *at != NULL && found == NULL;) {
+        if ((*at)->context == context && (*at)->id == id) {
+            found = *at;
+            *at = found->next;
+            spare_count--;
+        } else {
+            at = &(*at)->next;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+static bool keep_spare(event_t *event)
+{
+    bool kept;
+
+    pthread_mutex_lock(&lock);
+    kept = spare_count < SPARES_MOST;
+    if (kept) {
+        event->next = spares;
+        spares = event;
+        spare_count++;
+    }
+    pthread_mutex_unlock(&lock);
+    return kept;
+}
+
+static void destroy_event(event_t *event)
+{
+    tmsg_cuda_scope_t scope;
+
+    if (!is_event_gone(event) &&
+        tmsg_cuda_enter_context(event->context, &scope) == TMSG_OK) {
+        tmsg_cuda_leave(&scope, scope.fn->cuEventDestroy(event->event),
+                        "cuEventDestroy");
+    }
+    free(event);
+}
+
+void tmsg_cuda_forget_events(void)
+{
+    event_t *event;
+
+    pthread_mutex_lock(&lock);
+    event = spares;
+    spares = NULL;
+    spare_count = 0;
+    pthread_mutex_unlock(&lock);
+    while (event != NULL) {
+        event_t *next = event->next;
+
+        destroy_event(event);
+        event = next;
+    }
+}
+
+/* Takes a spare event of the scope's context, or makes one. NULL: *result_p is
+ * the driver's error, or success if there is no memory. */
+static event_t *get_event(const tmsg_cuda_scope_t *scope, int *result_p)
+{
+    uint64_t id = tmsg_cuda_context_id(scope->fn, scope->context);
+    event_t *event = take_spare(scope->context, id);
+
+    *result_p = TMSG_CU_SUCCESS;
+    if (event != NULL) {
+        return event;
+    }
+    event = malloc(sizeof(*event));
+    if (event == NULL) {
+        return NULL;
+    }
+    *event = (event_t){.context = scope->context, .id = id};
+    *result_p = scope->fn->cuEventCreate(&event->event, NO_TIMES);
+    if (*result_p != TMSG_CU_SUCCESS) {
+        free(event);
+        return NULL;
+    }
+    return event;
+}
+
 tmsg_status_t tmsg_cuda_event_record(void *arg, tmsg_device_t device,
                                      tmsg_stream_t stream, void **event_p)
 {
-    event_t *event = malloc(sizeof(*event));
     const char *call = "cuEventCreate";
     tmsg_cuda_scope_t scope;
     tmsg_status_t status = check_stream_given(stream);
+    event_t *event;
     int result;
 
     (void)arg;
-    if (status == TMSG_OK && event == NULL) {
-        status = tmsg_error_memory("an event");
-    }
     if (status == TMSG_OK) {
         status = tmsg_cuda_enter(device, stream, TMSG_CUDA_COPIES, &scope);
     }
     if (status != TMSG_OK) {
-        free(event);
         return status;
     }
-    *event = (event_t){.context = scope.context,
-                       .own = tmsg_cuda_is_own(&scope) ? scope.stream : NULL};
-    result = scope.fn->cuEventCreate(&event->event, NO_TIMES);
-    if (result == TMSG_CU_SUCCESS) {
+    event = get_event(&scope, &result);
+    if (event != NULL) {
+        event->own = tmsg_cuda_is_own(&scope) ? scope.stream : NULL;
         result = scope.fn->cuEventRecord(event->event, scope.stream);
         call = "cuEventRecord";
         if (result != TMSG_CU_SUCCESS) {
@@ -217,6 +318,9 @@ tmsg_status_t tmsg_cuda_event_record(void *arg, tmsg_device_t device,
         }
     }
     status = tmsg_cuda_leave(&scope, result, call);
+    if (status == TMSG_OK && event == NULL) {
+        return tmsg_error_memory("an event");
+    }
     if (status != TMSG_OK) {
         free(event);
         return status;
@@ -232,10 +336,16 @@ tmsg_status_t tmsg_cuda_event_query(void *arg, void *event)
 {
     const event_t *of = event;
     tmsg_cuda_scope_t scope;
-    tmsg_status_t status = tmsg_cuda_enter_context(of->context, &scope);
+    tmsg_status_t status;
     int result;
 
     (void)arg;
+    if (is_event_gone(of)) {
+        return tmsg_error_set(TMSG_ERR_IO,
+                              "the context of a CUDA stream was destroyed, as "
+                              "by cudaDeviceReset(), before its work was done");
+    }
+    status = tmsg_cuda_enter_context(of->context, &scope);
     if (status != TMSG_OK) {
         return status;
     }
@@ -271,15 +381,10 @@ tmsg_status_t tmsg_cuda_event_wait(void *arg, tmsg_device_t device, void *event,
 
 void tmsg_cuda_event_free(void *arg, void *event)
 {
-    event_t *of = event;
-    tmsg_cuda_scope_t scope;
-
     (void)arg;
-    if (tmsg_cuda_enter_context(of->context, &scope) == TMSG_OK) {
-        tmsg_cuda_leave(&scope, scope.fn->cuEventDestroy(of->event),
-                        "cuEventDestroy");
+    if (is_event_gone(event) || !keep_spare(event)) {
+        destroy_event(event);
     }
-    free(of);
 }
 
 const tmsg_domain_t tmsg_domain_cuda = {

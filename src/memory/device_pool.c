@@ -36,9 +36,20 @@ static void forget_event(tmsg_device_block_t *block)
     }
 }
 
+static uint32_t epoch_of(const tmsg_device_block_t *block)
+{
+    return block->domain == &tmsg_domain_cuda ? tmsg_cuda_epoch(block->device)
+                                              : 0;
+}
+
+/* Frees a block, unless it has gone with its device's context: its address may
+ * be the application's now. */
 static void free_block(tmsg_device_block_t *block)
 {
     forget_event(block);
+    if (block->epoch != epoch_of(block)) {
+        return;
+    }
     block->domain->free(block->domain->arg, block->device, block->data,
                         block->capacity, block->stream);
 }
@@ -79,6 +90,20 @@ static bool device_block_fits(const tmsg_device_block_t *block,
            block->capacity - bytes <= bytes + SLACK && is_done(block);
 }
 
+/* Forgets the blocks that have gone with their device's context. */
+static void forget_gone(tmsg_device_pool_t *pool, tmsg_device_t device,
+                        uint32_t epoch)
+{
+    for (size_t i = pool->count; i-- > 0;) {
+        if (tmsg_device_is(pool->blocks[i].device, device) &&
+            pool->blocks[i].epoch != epoch) {
+            tmsg_device_block_t block = remove_device_block(pool, i);
+
+            forget_event(&block);
+        }
+    }
+}
+
 static bool take_kept(tmsg_device_pool_t *pool, uint64_t bytes,
                       tmsg_device_block_t *block_p)
 {
@@ -86,6 +111,7 @@ static bool take_kept(tmsg_device_pool_t *pool, uint64_t bytes,
     bool found = false;
 
     pthread_mutex_lock(&pool->lock);
+    forget_gone(pool, block_p->device, block_p->epoch);
     for (size_t i = pool->count; i-- > 0 && !found;) {
         found = device_block_fits(&pool->blocks[i], block_p, bytes);
         if (found) {
@@ -108,6 +134,7 @@ tmsg_status_t tmsg_device_pool_take(tmsg_device_pool_t *pool, uint64_t bytes,
     tmsg_status_t status;
 
     block_p->event = NULL;
+    block_p->epoch = epoch_of(block_p);
     if (has_no_order(block_p) && take_kept(pool, bytes, block_p)) {
         return TMSG_OK;
     }
@@ -125,7 +152,8 @@ tmsg_status_t tmsg_device_pool_take(tmsg_device_pool_t *pool, uint64_t bytes,
 static bool prepare_to_keep(const tmsg_device_pool_t *pool,
                             tmsg_device_block_t *block)
 {
-    if (!has_no_order(block) || block->capacity > pool->most) {
+    if (!has_no_order(block) || block->capacity > pool->most ||
+        block->epoch != epoch_of(block)) {
         return false;
     }
     return block->stream.kind == TMSG_STREAM_NONE ||

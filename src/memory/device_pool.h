@@ -17,7 +17,8 @@ typedef struct {
     tmsg_stream_t stream; /* stream of the allocation */
     void *data;
     uint64_t capacity;
-    void *event; /* of a kept block: what its stream held; NULL: nothing */
+    uint32_t epoch; /* of CUDA's device, when it was allocated */
+    void *event;    /* of a kept block: what its stream held; NULL: nothing */
 } tmsg_device_block_t;
 
 typedef struct {

@@ -36,6 +36,10 @@ bool tmsg_cuda_settle(uint64_t ms);
  * tmsg_cuda_restore() takes. The driver is open already. */
 int tmsg_cuda_relax(void);
 void tmsg_cuda_restore(int mode);
+/* Counts how often a device's primary context was found destroyed, as by
+ * cudaDeviceReset(). Memory of an earlier count is gone, and its address may be
+ * another's. */
+uint32_t tmsg_cuda_epoch(tmsg_device_t device);
 const char *tmsg_nvml_report(void);
 
 /* Blocks of this size in bytes and larger use huge pages unless the owner sets

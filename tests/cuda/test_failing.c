@@ -102,7 +102,8 @@ static const char done_without[] =
     "cuDeviceGetAttribute cuMemHostRegister_v2 cuMemFreeAsync cuMemFree_v2 "
     "cuEventDestroy_v2 cuCtxPushCurrent_v2 cuEventCreate cuEventRecord "
     "cuStreamGetCtx cuStreamIsCapturing cuThreadExchangeStreamCaptureMode "
-    "cuMemPoolCreate cuMemPoolSetAttribute cuMemPoolDestroy";
+    "cuMemPoolCreate cuMemPoolSetAttribute cuMemPoolDestroy "
+    "cuDevicePrimaryCtxGetState cuCtxGetId";
 
 /* What may leave a block or an event behind: nothing can be freed without. */
 static const char loses[] =

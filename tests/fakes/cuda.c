@@ -90,7 +90,9 @@ int fake_begin(const char *name, bool needs_context)
     } else if (needs_context && fake_stack[fake_depth - 1]->primary &&
                uses[fake_stack[fake_depth - 1]->device] == 0) {
         fake_fault_set("%s: the context is gone", name);
-        result = 709;
+        result = CONTEXT_DESTROYED;
+    } else if (needs_context && fake_stack[fake_depth - 1]->reset) {
+        result = CONTEXT_DESTROYED;
     }
     pthread_mutex_unlock(&mutex);
     return result;
@@ -176,7 +178,7 @@ API int cuInit(unsigned flags)
     owner = getpid();
     devices = number("FAKE_CUDA_DEVICES", 2);
     for (int i = 0; i < FAKE_DEVICES; i++) {
-        fake_primaries[i] = (context_t){i, true};
+        fake_primaries[i] = (context_t){.device = i, .primary = true};
     }
     ready = result == OK && flags == 0 && devices > 0;
     return result == OK && devices == 0 ? NO_DEVICE : result;
@@ -287,7 +289,7 @@ API int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
 {
     ANYWHERE;
     *flags = 0;
-    *active = uses[device] > 0;
+    *active = uses[device] > 0 && !fake_primaries[device].reset;
     return fake_end(check_device(device));
 }
 
@@ -296,6 +298,7 @@ API int cuDevicePrimaryCtxRetain(void **context, int device)
     ANYWHERE;
     pthread_mutex_lock(&mutex);
     uses[device]++;
+    fake_primaries[device].reset = false;
     pthread_mutex_unlock(&mutex);
     *context = &fake_primaries[device];
     return fake_end(check_device(device));
@@ -341,6 +344,21 @@ API int cuCtxGetCurrent(void **context)
     *context = fake_depth == 0 ? NULL : fake_stack[fake_depth - 1];
     return fake_end(OK);
 }
+
+#if FAKE_CUDA_AGE >= 12000
+API int cuCtxGetId(void *context, unsigned long long *id)
+{
+    const context_t *asked = context;
+
+    ANYWHERE;
+    if (asked->reset) {
+        return CONTEXT_DESTROYED;
+    }
+    *id = asked->primary ? 1u + (unsigned)asked->device + 100u * asked->resets
+                         : (uintptr_t)asked;
+    return fake_end(OK);
+}
+#endif
 
 API int cuCtxGetDevice(int *device)
 {
@@ -688,6 +706,18 @@ static void *app_stream(int device)
     return fake_stream_new(device, false, true, &fake_primaries[device]);
 }
 
+static void reset(int device)
+{
+    fake_primaries[device].reset = true;
+    fake_primaries[device].resets++;
+    legacy[device] = NULL;
+    per_thread[device] = NULL;
+#if FAKE_CUDA_AGE >= 11020
+    pools[device].made = false;
+#endif
+    fake_reset(device);
+}
+
 static void *own_context(int device)
 {
     context_t *context = calloc(1, sizeof(*context));
@@ -719,6 +749,7 @@ const fake_cuda_t *fake_cuda(void)
         .finish = fake_finish,
         .alloc = app_alloc,
         .stream = app_stream,
+        .reset = reset,
         .context = own_context,
         .pool_keeps = pool_keeps,
         .hold_pins = hold_pins,

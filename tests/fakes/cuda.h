@@ -58,6 +58,9 @@ typedef struct {
     /* From now on a copy of pageable memory by a stream is a fault: it would be
      * done by the CPU within the call. */
     void (*pinned_only)(bool only);
+    /* As by cudaDeviceReset(): the primary context is gone with all that was in
+     * it, and is not active before it is retained once more. */
+    void (*reset)(int device);
     /* A context of the application's own; it is not made current. */
     void *(*context)(int device);
     /* What a pool beside the default one keeps; 0: there is none. */

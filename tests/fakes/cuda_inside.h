@@ -28,12 +28,15 @@ enum {
     ALREADY_REGISTERED = 712,
     NOT_REGISTERED = 713,
     NOT_SUPPORTED = 801,
+    CONTEXT_DESTROYED = 709,
     CAPTURE_IMPLICIT = 906
 };
 
 typedef struct {
     int device;
     bool primary;
+    bool reset; /* a primary one, and not retained since */
+    unsigned resets;
 } context_t;
 
 extern context_t fake_primaries[FAKE_DEVICES];

@@ -63,6 +63,7 @@ static const struct {
     {"cuCtxPushCurrent", 4000, "cuCtxPushCurrent_v2"},
     {"cuCtxPopCurrent", 4000, "cuCtxPopCurrent_v2"},
     {"cuCtxGetCurrent", 4000, "cuCtxGetCurrent"},
+    {"cuCtxGetId", 12000, "cuCtxGetId"},
     {"cuCtxGetDevice", 2000, "cuCtxGetDevice"},
     {"cuCtxGetDevice", 13000, "fake_another_shape"},
     {"cuPointerGetAttributes", 7000, "cuPointerGetAttributes"},

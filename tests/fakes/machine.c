@@ -591,6 +591,26 @@ void fake_finish(void)
     unlock();
 }
 
+void fake_reset(int device)
+{
+    lock();
+    for (fake_stream_t *each = streams; each != NULL; each = each->next) {
+        if (each->device == device) {
+            each->freed = true;
+            each->count = 0;
+        }
+    }
+    for (fake_event_t *each = events; each != NULL; each = each->next) {
+        each->freed = each->freed || each->device == device;
+    }
+    for (size_t i = 0; i < room; i++) {
+        if (slots[i].used && slots[i].block.device == device) {
+            end_block(&slots[i]);
+        }
+    }
+    unlock();
+}
+
 fake_event_t *fake_event_new(int device, void *owner)
 {
     fake_event_t *event = made(sizeof(*event));

@@ -78,6 +78,9 @@ void fake_synchronize(fake_stream_t *stream);
 /* All that any stream holds, but what waits for the program. */
 void fake_finish(void);
 
+/* Ends all streams, events and blocks of a device. */
+void fake_reset(int device);
+
 fake_event_t *fake_event_new(int device, void *owner);
 int fake_event_device(const fake_event_t *event);
 void *fake_event_owner(const fake_event_t *event);

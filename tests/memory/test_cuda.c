@@ -225,6 +225,62 @@ Test(cuda, puts_nothing_into_a_stream_that_is_captured)
     cuda->free(NULL, gpu0, data, 4, none);
 }
 
+/* As by cudaDeviceReset(): all is gone, and may be there again. */
+Test(cuda, goes_on_where_the_application_has_reset_a_device)
+{
+    tmsg_device_block_t block = {.domain = cuda, .device = gpu0}, other;
+    tmsg_device_pool_t pool;
+    tmsg_stream_t own;
+    void *data, *event;
+
+    if (fn->cuCtxGetId == NULL) {
+        cr_skip("a driver that cannot tell");
+    }
+    application_context(0);
+    tmsg_device_pool_init(&pool, 1 << 20);
+    must(tmsg_device_pool_take(&pool, 4, &block));
+    tmsg_device_pool_give(&pool, block);
+    must(tmsg_device_pool_take(&pool, 5000, &block));
+    other = block;
+    must(cuda->stream(NULL, gpu0, &own));
+    data = new_data(gpu0, 4, none);
+    must(cuda->copy_in(NULL, gpu0, data, "abc", 4, own));
+    must(cuda->event_record(NULL, gpu0, own, &event));
+    fake->reset(0);
+    must_be(cuda->event_query(NULL, event), TMSG_ERR_IO);
+    must_say(tmsg_error_message(), "as by cudaDeviceReset()");
+    must_be(cuda->copy_in(NULL, gpu0, data, "abc", 4, none),
+            TMSG_ERR_UNSUPPORTED);
+    must_say(tmsg_error_message(), "its primary context is not active");
+    cuda->event_free(NULL, event);
+    application_context(0);
+    data = new_data(gpu0, 4, none); /* where the block of the pool was */
+    must(cuda->copy_in(NULL, gpu0, data, "abc", 4, none));
+    block = (tmsg_device_block_t){.domain = cuda, .device = gpu0};
+    must(tmsg_device_pool_take(&pool, 4, &block));
+    must_true(block.data != data);
+    tmsg_device_pool_give(&pool, block);
+    tmsg_device_pool_give(&pool, other); /* which is gone */
+    tmsg_device_pool_free(&pool);
+    must_eq(fake->blocks(), 1);
+    cuda->free(NULL, gpu0, data, 4, none);
+}
+
+/* An event that was freed is used again. */
+Test(cuda, makes_few_events)
+{
+    tmsg_stream_t own;
+    void *event;
+
+    application_context(0);
+    must(cuda->stream(NULL, gpu0, &own));
+    for (int i = 0; i < 10; i++) {
+        must(cuda->event_record(NULL, gpu0, own, &event));
+        finish(event);
+    }
+    must_eq(fake->calls("cuEventCreate"), 1);
+}
+
 static void round_trip(tmsg_stream_t stream)
 {
     static char from[70000], to[70000];
@@ -344,6 +400,7 @@ Test(cuda, hands_over_between_streams_by_events)
     cuda->free(NULL, gpu0, data, 6, app);
     drain(gpu0, app);
     data = new_data(gpu0, 0, none); /* which frees what waited for the stream */
+    tmsg_cuda_forget_events();
     must_eq(fake->events(), 0);
 }
 
@@ -526,6 +583,7 @@ Test(cuda, keeps_shared_blocks_of_streams)
     cuda->free(NULL, gpu0, again.data, 1, none);
     must_true(tmsg_cuda_settle(10000));
     must_eq(fake->blocks(), 0);
+    tmsg_cuda_forget_events();
     must_eq(fake->events(), 0);
 }
 

@@ -175,7 +175,8 @@ static const char done_without[] =
     "cuDeviceGetPCIBusId cuDeviceGetAttribute cuDeviceGet cuCtxGetCurrent "
     "cuCtxGetDevice cuPointerGetAttributes cuMemRetainAllocationHandle "
     "cuMemRelease cuThreadExchangeStreamCaptureMode cuStreamIsCapturing "
-    "cuMemPoolCreate cuMemPoolSetAttribute cuMemPoolDestroy";
+    "cuMemPoolCreate cuMemPoolSetAttribute cuMemPoolDestroy "
+    "cuDevicePrimaryCtxGetState cuCtxGetId";
 
 /* What such a call makes nobody hears of, if it says that it made nothing. */
 static const char makes_block[] =
@@ -230,11 +231,12 @@ static const char *fail_call(const run_t *run, unsigned long n)
 static bool fail_one(const run_t *run, unsigned long n)
 {
     bool done = run->how == FAKE_DONE;
-    int blocks, events = fake->events();
+    int blocks, events;
     const char *failed;
 
     tmsg_cuda_forget();
     blocks = fake->blocks();
+    events = fake->events();
     failed = fail_call(run, n);
     must_be_restored();
     cuda->unpin(NULL, host, sizeof(host)); /* if it still is */
@@ -253,6 +255,7 @@ static bool fail_one(const run_t *run, unsigned long n)
     if (!run->while_let_go) {
         must_be_untouched();
     }
+    tmsg_cuda_forget_events();
     if (!run->while_let_go && run->how != FAKE_DONE_ALWAYS) {
         must_eq(fake->blocks(),
                 blocks + (done && is_one_of(failed, makes_block)));
@@ -341,6 +344,7 @@ Test(cuda_failures, of_the_process_to_allocate_are_told)
         must_eq(fake->depth(), 0);
         must_true(fake->fault() == NULL);
         settle(app);
+        tmsg_cuda_forget_events();
         must_eq(fake->events(), 0);
         must_eq(fake->blocks(), 0);
     }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "memory/cuda.h"
 #include "support/must.h"
 #include "support/simulated_device.h"
 
@@ -73,6 +74,9 @@ void devices_end(void)
         die("%s", fault);
     }
     devices_finish();
+    if (devices_are_cuda()) {
+        tmsg_cuda_forget_events();
+    }
     must_eq(devices_are_cuda() ? devices_driver()->events() : fake_events(), 0);
     must_eq(devices_are_cuda() ? devices_driver()->blocks() : fake_blocks(), 0);
 }
