@@ -26,6 +26,7 @@ static struct {
     int (*push)(void *context);
     int (*alloc)(uint64_t *address, size_t bytes);
     int (*create)(void **stream, unsigned flags);
+    int (*destroy)(void *stream);
     int (*query)(void *stream);
     int (*begin)(void *stream, int mode);
     int (*end)(void *stream, void **graph);
@@ -53,6 +54,7 @@ static void begin(void)
     find(library, "cuCtxPushCurrent_v2", &driver.push);
     find(library, "cuMemAlloc_v2", &driver.alloc);
     find(library, "cuStreamCreate", &driver.create);
+    find(library, "cuStreamDestroy_v2", &driver.destroy);
     find(library, "cuStreamQuery", &driver.query);
     find(library, "cuStreamBeginCapture_v2", &driver.begin);
     find(library, "cuStreamEndCapture", &driver.end);
@@ -62,8 +64,10 @@ static void begin(void)
     must_eq(driver.push(context), 0);
 }
 
-static tmsg_map_t *new_map(void)
+static tmsg_map_t *new_map_behind(tmsg_stream_t stream)
 {
+    const tmsg_map_add_params_t params = {
+        .field_mask = TMSG_MAP_ADD_PARAM_STREAM, .stream = stream};
     const int64_t shape = (int64_t)BYTES;
     tmsg_tensor_t tensor = {.device = gpu,
                             .dtype = {TMSG_DTYPE_UINT, 8, 1},
@@ -75,8 +79,13 @@ static tmsg_map_t *new_map(void)
     must_eq(driver.alloc(&address, BYTES), 0);
     tensor.data = (void *)(uintptr_t)address;
     must(tmsg_map_create(&map));
-    must(tmsg_map_add(map, "x", &tensor, NULL));
+    must(tmsg_map_add(map, "x", &tensor, &params));
     return map;
+}
+
+static tmsg_map_t *new_map(void)
+{
+    return new_map_behind((tmsg_stream_t){TMSG_STREAM_NONE, 0});
 }
 
 /* torch.cuda.graph() does so, in the mode that is the default. */
@@ -241,4 +250,58 @@ Test(harm, is_not_done_to_the_capture_of_another_thread)
         cr_expect_str_eq(line, i == 0 ? "harmed" : "unharmed");
     }
     stop(&run);
+}
+
+/* cudaDeviceReset(): the message on its way fails, and others follow when the
+ * application uses the device again. */
+Test(harm, of_a_reset_is_told_and_over_then)
+{
+    tmsg_request_t *sent;
+    tmsg_stream_t stream = {.kind = TMSG_STREAM_CUDA};
+    tmsg_status_t status;
+    void *context, *handle;
+    run_t run;
+
+    start(&run, NO_HARM);
+    must(side_finish(&run.side,
+                     send_map(run.endpoint, new_map(), TMSG_SEND_ACKED)));
+    must_eq(driver.create(&handle, 1), 0);
+    stream.handle = (uint64_t)(uintptr_t)handle;
+    sim->set_delay(300000);
+    sent = send_map(run.endpoint, new_map_behind(stream), TMSG_SEND_ACKED);
+    must_eq(driver.reset(0), 0);
+    sim->set_delay(0);
+    status = side_wait(&run.side, sent);
+    must_be(status, TMSG_ERR_IO);
+    must_say(tmsg_request_error(sent), "cudaDeviceReset()");
+    tmsg_request_destroy(sent);
+    must_eq(driver.retain(&context, 0), 0);
+    must_eq(driver.push(context), 0);
+    must(side_finish(&run.side,
+                     send_map(run.endpoint, new_map(), TMSG_SEND_ACKED)));
+    stop(&run);
+}
+
+/* A stream that was destroyed is refused by the driver's words. */
+Test(harm, of_a_stream_that_was_destroyed_is_told)
+{
+    tmsg_stream_t stream = {.kind = TMSG_STREAM_CUDA};
+    tmsg_request_t *sent = NULL;
+    tmsg_map_t *map;
+    void *handle;
+    run_t run;
+
+    start(&run, NO_HARM);
+    must_eq(driver.create(&handle, 1), 0);
+    stream.handle = (uint64_t)(uintptr_t)handle;
+    map = new_map_behind(stream);
+    must_eq(driver.destroy(handle), 0);
+    must_be(tmsg_endpoint_send(run.endpoint, map, NULL, &sent), TMSG_ERR_IO);
+    must_say(tmsg_error_message(), "tensor 'x': cuStreamGetCtx: ");
+    tmsg_map_destroy(map);
+    must(side_finish(&run.side,
+                     send_map(run.endpoint, new_map(), TMSG_SEND_ACKED)));
+    tmsg_endpoint_destroy(run.endpoint);
+    child_join(&run.child);
+    side_close(&run.side);
 }
