@@ -101,6 +101,9 @@ uint32_t tmsg_cuda_epoch(tmsg_device_t device)
 {
     uint32_t epoch;
 
+    if (tmsg_cuda_driver()->forked) {
+        return UINT32_MAX;
+    }
     pthread_mutex_lock(&lock);
     notice_reset(&tmsg_cuda_driver()->fn, &devices[device.id]);
     epoch = devices[device.id].epoch;
@@ -445,10 +448,14 @@ void tmsg_cuda_within(void (*call)(void *arg), void *arg)
 
 tmsg_status_t tmsg_cuda_enter_context(void *context, tmsg_cuda_scope_t *scope_p)
 {
-    const tmsg_cuda_driver_t *driver = tmsg_cuda_driver();
-    tmsg_cuda_scope_t scope = {.fn = &driver->fn, .device = -1};
-    tmsg_status_t status;
+    const tmsg_cuda_driver_t *driver;
+    tmsg_cuda_scope_t scope = {.device = -1};
+    tmsg_status_t status = get_driver(&driver);
 
+    if (status != TMSG_OK) {
+        return status;
+    }
+    scope.fn = &driver->fn;
     relax_capture(&scope);
     status = push_context(driver, context, &scope);
     if (status == TMSG_OK) {

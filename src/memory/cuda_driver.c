@@ -299,9 +299,23 @@ void tmsg_cuda_driver_open(tmsg_cuda_driver_t *driver, const char *path)
 
 static tmsg_cuda_driver_t process_driver;
 
+/* A lock of the domain may have been held when the process was forked. So the
+ * child does not get as far as that. */
+static void refuse_child(void)
+{
+    if (process_driver.outcome == TMSG_CUDA_READY) {
+        process_driver.forked = true;
+        tell_outcome(&process_driver, TMSG_CUDA_INIT_FAILED,
+                     "CUDA does not work in the child of a fork() whose parent "
+                     "has used it: start the child by exec() (in Python by "
+                     "'spawn' or 'forkserver'); GPUs are not used");
+    }
+}
+
 static void open_process_driver(void)
 {
     tmsg_cuda_driver_open(&process_driver, "libcuda.so.1");
+    pthread_atfork(NULL, NULL, refuse_child);
 }
 
 const tmsg_cuda_driver_t *tmsg_cuda_driver(void)

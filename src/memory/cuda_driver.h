@@ -7,6 +7,7 @@
 #ifndef TMSG_MEMORY_CUDA_DRIVER_H
 #define TMSG_MEMORY_CUDA_DRIVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -155,6 +156,7 @@ typedef struct {
 typedef struct {
     tmsg_cuda_outcome_t outcome;
     int version;   /* CUDA version: 12040 is 12.4, 0 is unknown */
+    bool forked;   /* this process is a child of the one that opened it */
     int devices;   /* number that CUDA_VISIBLE_DEVICES leaves visible */
     char why[256]; /* one line: what was found, and what follows from it */
     tmsg_cuda_functions_t fn; /* complete if the outcome is READY */

@@ -171,6 +171,11 @@ tmsg_status_t tmsg_cuda_classify(void *arg, const void *data,
     int result;
 
     (void)arg;
+    if (tmsg_cuda_is_loaded() && tmsg_cuda_driver()->forked) {
+        /* It may be the parent's, which is not the host's. */
+        return tmsg_error_set(TMSG_ERR_UNSUPPORTED, "%s",
+                              tmsg_cuda_driver()->why);
+    }
     if (!tmsg_cuda_is_loaded() ||
         tmsg_cuda_driver()->outcome != TMSG_CUDA_READY) {
         return TMSG_ERR_NOT_FOUND;

@@ -382,6 +382,10 @@ tmsg_status_t tmsg_cuda_event_wait(void *arg, tmsg_device_t device, void *event,
 void tmsg_cuda_event_free(void *arg, void *event)
 {
     (void)arg;
+    if (tmsg_cuda_driver()->forked) {
+        free(event);
+        return;
+    }
     if (is_event_gone(event) || !keep_spare(event)) {
         destroy_event(event);
     }
