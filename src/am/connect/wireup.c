@@ -199,12 +199,18 @@ tmsg_status_t tmsg_wireup_address(tmsg_endpoint_t *endpoint,
         .net_only = endpoint->link.net_only,
         .keyed = endpoint->admit.keyring != NULL,
     };
+    tmsg_status_t status;
 
     endpoint->conn.is_sibling = tmsg_siblings_have(
         &endpoint->peer_hello, sealed->address, sealed->address_bytes);
-    return tmsg_peer_address_check(endpoint->ucx, &claim, sealed->address,
-                                   sealed->address_bytes,
-                                   &endpoint->conn.peer_address);
+    status = tmsg_peer_address_check(endpoint->ucx, &claim, sealed->address,
+                                     sealed->address_bytes,
+                                     &endpoint->conn.peer_address);
+    if (status == TMSG_OK) {
+        endpoint->peer_memory =
+            tmsg_peer_address_memory(endpoint->conn.peer_address);
+    }
+    return status;
 }
 
 /* Proves the connect request, which is complete only when the UCX endpoint has

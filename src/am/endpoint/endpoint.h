@@ -315,6 +315,7 @@ struct tmsg_endpoint {
     uint8_t token[TMSG_TOKEN_BYTES]; /* the connection's secret */
     tmsg_endpoint_lease_t lease;
     tmsg_hello_t peer_hello;
+    uint64_t peer_memory; /* UCX's types of memory, a bit each, that it has */
     /* Lists the devices to be used; "": those of the address. */
     char devices[TMSG_DEVICES_BYTES];
     /* Points to the UCX endpoint by which the peer's wireup came. */

@@ -119,6 +119,7 @@ tmsg_status_t tmsg_endpoint_create(tmsg_worker_t *worker,
     atomic_init(&endpoint->user, NULL);
     atomic_init(&endpoint->admit.principal, NULL);
     endpoint->link.fd = -1;
+    endpoint->peer_memory = UINT64_MAX; /* until it is known */
     endpoint->link.source.fd = -1;
     endpoint->link.resolve_source.fd = -1;
     endpoint->id = slot;

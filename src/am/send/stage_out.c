@@ -327,18 +327,34 @@ static tmsg_status_t only_by_cpu(const tmsg_map_entry_t *entry,
         entry->tensor.device.type);
 }
 
+/* Returns whether UCX takes the memory as it is. The UCX of a peer that knows
+ * no such memory finds no way to fetch it, and gives the connection up. */
+static bool is_reached(const tmsg_send_t *send, const tmsg_map_entry_t *entry,
+                       const tmsg_domain_t *domain, int *memory_type_p)
+{
+    return tmsg_ucx_reaches(send->endpoint->ucx, domain, entry->tensor.device,
+                            memory_type_p) &&
+           send->endpoint->peer_memory & 1ULL << *memory_type_p;
+}
+
 static tmsg_status_t require_path(const tmsg_send_t *send,
                                   const tmsg_map_entry_t *entry,
                                   const tmsg_domain_t *domain)
 {
+    const char *why = "UCX was built without support of %s: its memory is "
+                      "copied through the host's";
     char words[200];
+    int type;
 
-    snprintf(words, sizeof(words),
-             domain->transport == NULL
-                 ? "UCX knows no memory of the domain '%s': it is copied "
-                   "through the host's"
-                 : "UCX was built without support of %s: its memory is copied "
-                   "through the host's",
+    if (domain->transport == NULL) {
+        why = "UCX knows no memory of the domain '%s': it is copied through "
+              "the host's";
+    } else if (tmsg_ucx_reaches(send->endpoint->ucx, domain,
+                                entry->tensor.device, &type)) {
+        why = "the peer's UCX knows no memory of %s: it is copied through the "
+              "host's";
+    }
+    snprintf(words, sizeof(words), why,
              domain->transport == NULL ? domain->name : domain->transport);
     if (send->endpoint->worker->context->flags & TMSG_CONTEXT_REQUIRE_PATH) {
         return tmsg_error_set(
@@ -414,8 +430,7 @@ static tmsg_status_t check_tensor_path(tmsg_send_t *send, size_t index,
                                       "lies)");
         }
     }
-    if (tmsg_ucx_reaches(send->endpoint->ucx, domain, entry->tensor.device,
-                         &type)) {
+    if (is_reached(send, entry, domain, &type)) {
         return is_unshared(send, entry, domain) ? note_copied(send, index)
                                                 : TMSG_OK;
     }
@@ -443,8 +458,7 @@ static const tmsg_domain_t *staged_domain(const tmsg_send_t *send,
     int type;
 
     return domain == NULL || own_memory(send, entry) != NULL ||
-                   (tmsg_ucx_reaches(send->endpoint->ucx, domain,
-                                     entry->tensor.device, &type) &&
+                   (is_reached(send, entry, domain, &type) &&
                     !is_copied(send, entry))
                ? NULL
                : domain;
@@ -1002,8 +1016,7 @@ const uint8_t *tmsg_stage_out_take(tmsg_send_t *send, size_t index,
     if (domain == NULL) {
         return data + offset;
     }
-    if ((tmsg_ucx_reaches(send->endpoint->ucx, domain, entry->tensor.device,
-                          memory_type_p) &&
+    if ((is_reached(send, entry, domain, memory_type_p) &&
          !is_copied(send, entry)) ||
         own_memory(send, entry) != NULL) {
         return data + offset;

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <ucp/api/ucp.h>
 
 #include "am/ucx/peer_transports.h"
 #include "am/ucx/segment_check.h"
@@ -11,6 +12,7 @@
 
 struct tmsg_peer_address {
     uint64_t uuid;
+    uint64_t memory;
     /* The segments that UCX will map, of as many bytes as it needs. */
     bool has_posix, has_sysv;
     tmsg_posix_segment_t posix;
@@ -488,6 +490,29 @@ bool tmsg_peer_address_holds(const tmsg_peer_address_t *address)
                                     address->sysv_bytes == 0));
 }
 
+static uint64_t memory_of(const tmsg_packed_t *packed)
+{
+    uint64_t memory = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+
+    for (size_t i = 0; i < packed->entry_count; i++) {
+        switch (tmsg_transport_kind_of(packed->entries[i].transport)->part) {
+        case TMSG_PART_CUDA_COPY:
+        case TMSG_PART_CUDA_IPC:
+            memory |= UCS_BIT(UCS_MEMORY_TYPE_CUDA) |
+                      UCS_BIT(UCS_MEMORY_TYPE_CUDA_MANAGED);
+            break;
+        case TMSG_PART_ROCM_COPY:
+        case TMSG_PART_ROCM_IPC:
+            memory |= UCS_BIT(UCS_MEMORY_TYPE_ROCM) |
+                      UCS_BIT(UCS_MEMORY_TYPE_ROCM_MANAGED);
+            break;
+        default:
+            break;
+        }
+    }
+    return memory;
+}
+
 tmsg_status_t tmsg_peer_address_check(const tmsg_ucx_t *ucx,
                                       const tmsg_address_claim_t *claim,
                                       const void *address, size_t bytes,
@@ -503,6 +528,7 @@ tmsg_status_t tmsg_peer_address_check(const tmsg_ucx_t *ucx,
     }
     memset(copy, 0, sizeof(*copy));
     memcpy(copy->bytes, address, bytes);
+    copy->memory = UINT64_MAX;
     if (ucx->own == NULL) {
         status = judge_unread(claim);
         goto out;
@@ -510,6 +536,7 @@ tmsg_status_t tmsg_peer_address_check(const tmsg_ucx_t *ucx,
     status = tmsg_packed_read(copy->bytes, bytes, ucx->own->minor, packed);
     if (status == TMSG_OK) {
         copy->uuid = packed->uuid;
+        copy->memory = memory_of(packed);
         status = judge(ucx->own, claim, packed);
     }
     if (status == TMSG_OK && packed->entry_count == 0) {
@@ -537,6 +564,11 @@ void tmsg_peer_address_free(tmsg_peer_address_t *address) { free(address); }
 const void *tmsg_peer_address_bytes(const tmsg_peer_address_t *address)
 {
     return address->bytes;
+}
+
+uint64_t tmsg_peer_address_memory(const tmsg_peer_address_t *address)
+{
+    return address->memory;
 }
 
 uint64_t tmsg_peer_address_uuid(const tmsg_peer_address_t *address)

@@ -55,6 +55,10 @@ bool tmsg_peer_address_holds(const tmsg_peer_address_t *address);
 /* Returns the bytes for UCX, aligned as malloc() does. */
 const void *tmsg_peer_address_bytes(const tmsg_peer_address_t *address);
 
+/* Returns a bit for each of UCX's types of memory that the peer's UCX has, too.
+ * An address that was not read has all of them. */
+uint64_t tmsg_peer_address_memory(const tmsg_peer_address_t *address);
+
 /* Returns UCX's own id of the peer's UCX worker; 0: it was not read. */
 uint64_t tmsg_peer_address_uuid(const tmsg_peer_address_t *address);
 
