@@ -1068,7 +1068,9 @@ void tmsg_stage_out_unread(tmsg_send_t *send, tmsg_ucx_status_t ucs)
     tmsg_status_t status = health_of_map(tmsg_send_map(send));
     char why[sizeof(send->stage->why)];
 
-    if (tmsg_endpoint_is_down(endpoint) || tmsg_ucx_is_loss(ucs)) {
+    /* A peer that refuses a message rejects what of it comes, and says why. */
+    if (tmsg_endpoint_is_down(endpoint) || tmsg_ucx_is_loss(ucs) ||
+        ucs == TMSG_UCX_REJECTED) {
         return;
     }
     snprintf(why, sizeof(why), "%s%s",
