@@ -609,12 +609,15 @@ static void receiver(side_t *side, const case_t *of)
 
 static void sender(side_t *side, const case_t *of)
 {
-    char url[200];
+    char url[200], why[300];
+    tmsg_request_t *over;
 
     EXPECT(read(side->in, url, sizeof(url)) == (ssize_t)sizeof(url));
     open_side(side, NULL);
     CHECK(tmsg_endpoint_connect(side->worker, url, NULL, &side->endpoint));
     of->send(side);
+    CHECK(tmsg_endpoint_close(side->endpoint, &over));
+    (void)finish(over, why, sizeof(why)); /* the peer may have gone before */
     tmsg_endpoint_destroy(side->endpoint);
     close_side(side);
 }

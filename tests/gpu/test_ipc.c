@@ -241,9 +241,15 @@ static tmsg_endpoint_t *run_echo(const echo_t *as, child_t *child, side_t *side)
     return endpoint;
 }
 
+/* In order, so that each side hears that its blocks are closed. */
 static void close_echo(tmsg_endpoint_t *endpoint, child_t *child, side_t *side)
 {
+    tmsg_request_t *over;
+
+    must(tmsg_endpoint_close(endpoint, &over));
+    must(side_finish(side, over));
     tmsg_endpoint_destroy(endpoint);
+    must_eq(tmsg_ipc_count().views, 0);
     child_join(child);
     side_close(side);
     end();

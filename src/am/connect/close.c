@@ -15,6 +15,7 @@
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
 #include "am/endpoint/scheme.h"
+#include "am/path/ipc.h"
 #include "am/send/consumer.h"
 #include "am/worker/engine.h"
 #include "core/bytes.h"
@@ -131,6 +132,7 @@ void tmsg_close_advance(tmsg_endpoint_t *endpoint)
         all_received(endpoint)) {
         endpoint->fin_sent = true;
         tmsg_liveness_after_fin(endpoint);
+        tmsg_ipc_last(endpoint); /* the peer may free it when FIN has come */
         say_fin(endpoint);
     }
     /* Nothing can be lost any more: the peer finds our FIN before the socket's
