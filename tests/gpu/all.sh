@@ -101,6 +101,11 @@ rates()
     rate "$1" 'as it is' || code=1
     rate "$1" unposted unposted || code=1
     rate "$1" 'from a pool' pool || code=1
+    if [ "$1" = plain ]; then
+        rate plain shareable shareable || code=1
+        rate plain 'through the host' \
+            TENSORMSG_THRESHOLDS=shm.device_ipc_bytes=never || code=1
+    fi
     if [ "$1" = cuda ]; then
         rate cuda 'GET on' UCX_CUDA_IPC_ENABLE_GET_ZCOPY=on || code=1
         rate cuda 'GET off' UCX_CUDA_IPC_ENABLE_GET_ZCOPY=off || code=1

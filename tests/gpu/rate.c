@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* rate.c - how fast maps of CUDA tensors go between two processes on one GPU.
  *
- *   gpu_rate [unposted] [pool] [most=BYTES]
+ *   gpu_rate [unposted] [pool | shareable] [most=BYTES]
  *
  * unposted: the receiver takes messages as they come, in memory of the library;
  * else it receives into tensors of its own (tmsg_endpoint_recv_into()). pool:
- * what is sent lies in memory of a stream-ordered pool, else of cuMemAlloc().
+ * what is sent lies in memory of a stream-ordered pool; shareable: of
+ * tmsg_shareable_alloc(); else of cuMemAlloc().
  * most: the longest tensor, 256 MiB by default.
  *
  * Prints a line for each measurement as it ends:
@@ -39,7 +40,7 @@
 static const tmsg_stream_t none;
 static const tmsg_device_t gpu = {TMSG_DEVICE_CUDA, 0};
 static const tmsg_domain_t *cuda;
-static bool unposted, pool;
+static bool unposted, pool, shareable;
 static int bound_ms;
 
 static void check(tmsg_status_t status, const char *what)
@@ -119,12 +120,21 @@ static void open_driver(void)
     EXPECT(driver.retain(&driver.context, 0) == 0);
 }
 
-/* cudaMalloc()'s memory, or cudaMallocAsync()'s. */
+/* cudaMalloc()'s memory, or cudaMallocAsync()'s, or the library's. */
 static void *gpu_alloc(uint64_t bytes)
 {
+    const tmsg_shareable_params_t params = {
+        .field_mask = TMSG_SHAREABLE_PARAM_DEVICE, .device = gpu};
     uint64_t address = 0;
-    void *context;
+    void *context, *data;
 
+    if (shareable && tmsg_shareable_alloc(bytes, &params, &data) == TMSG_OK) {
+        return data;
+    }
+    if (shareable) { /* a GPU without CUDA IPC */
+        fprintf(stderr, "no shareable memory: %s\n", tmsg_error_message());
+        shareable = false;
+    }
     EXPECT(driver.push(driver.context) == 0);
     if (pool) {
         EXPECT(driver.alloc_async(&address, bytes, NULL) == 0);
@@ -140,6 +150,10 @@ static void gpu_free(void *data)
 {
     void *context;
 
+    if (shareable) {
+        CHECK(tmsg_shareable_free(data));
+        return;
+    }
     EXPECT(driver.push(driver.context) == 0);
     EXPECT(driver.free((uint64_t)(uintptr_t)data) == 0);
     EXPECT(driver.pop(&context) == 0);
@@ -518,8 +532,11 @@ int main(int count, char **words)
             unposted = true;
         } else if (strcmp(words[i], "pool") == 0) {
             pool = true;
+        } else if (strcmp(words[i], "shareable") == 0) {
+            shareable = true;
         } else {
-            fprintf(stderr, "gpu_rate [unposted] [pool] [most=BYTES]\n");
+            fprintf(stderr, "gpu_rate [unposted] [pool | shareable] "
+                            "[most=BYTES]\n");
             return 2;
         }
     }

@@ -542,6 +542,46 @@ Test(ipc, frees_its_memory_when_a_receiver_was_killed)
     must_eq(sim->counts->undefined, 0); /* the driver misses a process's end */
 }
 
+static void take_with_a_fault(pipes_t *pipes, void *arg)
+{
+    tmsg_endpoint_t *endpoint;
+    side_t side;
+
+    (void)arg;
+    setenv("SIM_CUDA_FAULT_AT", "1", 1);
+    begin();
+    side_open(&side, NULL);
+    side_listen_link(&side, LINK_UNIX);
+    line_put(pipes->out, tmsg_listener_url(side.listener));
+    endpoint = side_accept(&side);
+    (void)side_end_of(&side, endpoint);
+    side_close(&side);
+}
+
+/* The device of the receiver fails while it copies. */
+Test(ipc, tells_the_sender_why_the_receiver_could_not_copy)
+{
+    tmsg_endpoint_t *endpoint;
+    tmsg_request_t *sent;
+    char url[300];
+    child_t child;
+    side_t side;
+
+    child_start(&child, take_with_a_fault, NULL);
+    line_get(child.in, url, sizeof(url));
+    begin();
+    side_open(&side, NULL);
+    endpoint = side_connect(&side, url);
+    sent =
+        send_map(endpoint, make_map(1, modest, COUNT(modest)), TMSG_SEND_ACKED);
+    must_true(side_wait(&side, sent) != TMSG_OK);
+    must_say(tmsg_request_error(sent), "illegal memory access");
+    tmsg_request_destroy(sent);
+    tmsg_endpoint_destroy(endpoint);
+    child_join(&child);
+    side_close(&side);
+}
+
 /* A block that a peer keeps is used again by the next worker. */
 Test(ipc, uses_memory_again_that_a_receiver_keeps)
 {
