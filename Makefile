@@ -94,7 +94,7 @@ compare:
 # The large counts; a soak that was stopped goes on where it was. Then races of
 # calls and streams, under each sanitizer.
 soak:
-	@scripts/setup.sh build test
+	@scripts/setup.sh build test soak
 	@$(configure) -DTMSG_BUILD_TESTS=ON > /dev/null
 	@$(compile)
 	@$(ctest) -C soak -L soak -LE races --verbose

@@ -1,6 +1,6 @@
 #!/bin/sh
 # setup.sh [GROUP...]: installs what is missing on a Debian 12 machine and says
-# why. Silent when nothing is. Groups: build (default), test, torch, bench,
+# why. Silent when nothing is. Groups: build (default), test, soak, torch, bench,
 # compare, python, docs, format, fuzz. Run it as often as you like.
 set -eu
 cd "$(dirname "$0")/.."
@@ -42,6 +42,7 @@ libclang-common-14-dev  the headers of that compiler
 valgrind           callgrind: counts the instructions of a message
 strace             counts its system calls
 EOF
+    soak) echo 'debootstrap        makes a root in which the run on a GPU is rehearsed' ;;
     torch) echo 'ca-certificates    lets pip reach its index' ;;
     bench) cat <<'EOF' ;;
 libgrpc++-dev             gRPC: calls are measured beside its
@@ -75,7 +76,7 @@ clang              compiles the fuzz targets
 libclang-rt-14-dev libFuzzer
 EOF
     *)
-        echo "setup.sh: no group '$1' (build, test, torch, bench, compare," \
+        echo "setup.sh: no group '$1' (build, test, soak, torch, bench, compare," \
             "python, docs, format, fuzz)" >&2
         exit 2
         ;;

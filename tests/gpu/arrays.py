@@ -11,6 +11,7 @@ all.sh runs it with the package that pack.sh unpacked beside it.
 import contextlib
 import ctypes
 import importlib
+import os
 import subprocess
 import sys
 import threading
@@ -20,8 +21,8 @@ import numpy as np
 
 import tensormsg
 
-WAIT = 15
-LARGE = 64 << 20
+WAIT = int(os.environ.get("TMSG_GPU_WAIT_S", "15"))
+LARGE = min(64 << 20, int(os.environ.get("TMSG_GPU_MOST", 64 << 20)))
 
 
 def pattern(nbytes, seed):
@@ -234,7 +235,7 @@ CASES = {
     "1 B to 5 MB": (sizes, take_sizes, LIBRARIES),
     "some rows and columns": (rows, take_rows, ["torch", "cupy"]),
     "filled by a stream": (late, take_late, ["torch"]),
-    "64 MiB arrays": (rate, take_rate, LIBRARIES),
+    f"{LARGE >> 20} MiB arrays": (rate, take_rate, LIBRARIES),
     "sent while another thread captures a graph":
         (capture, take_captured, ["torch"]),
 }

@@ -70,6 +70,13 @@ ends_with 3
 expect 'no GPU can be used: the CUDA driver works and shows no GPU'
 case $said in *'== rates-plain'*) echo "$said" >&2; exit 1 ;; esac
 
+# A UCX that has no plug-in for CUDA, where one with should be.
+mkdir -p "$work/carry/cuda/libucx"
+ln -s "$work/carry/plain" "$work/carry/cuda/libucx/lib"
+said=$(TMSG_GPU_MOST=64 "$all" rates-cuda 2>&1) || code=$?
+ends_with 1
+expect "- rates-cuda: FAILED, UCX does not know the GPU's memory"
+
 # The second failure is a UCX's last; what hangs is stopped, and what it said
 # stays.
 cat > "$work/carry/bin/gpu_cases" <<'EOF'
