@@ -57,7 +57,7 @@ tmsg_status_t tmsg_split_read(tmsg_cursor_t *cursor, tmsg_split_t *split)
     return TMSG_OK;
 }
 
-static bool is_in_others(const tmsg_split_t *split, size_t index)
+bool tmsg_split_names(const tmsg_split_t *split, size_t index)
 {
     return index / 8 < split->others_bytes &&
            split->others[index / 8] >> index % 8 & 1;
@@ -73,7 +73,7 @@ bool tmsg_split_has_none(const tmsg_split_t *split)
 bool tmsg_split_has(const tmsg_split_t *split, size_t index, uint64_t bytes)
 {
     return bytes > 0 && split->large > 0 &&
-           (bytes >= split->large || is_in_others(split, index));
+           (bytes >= split->large || tmsg_split_names(split, index));
 }
 
 size_t tmsg_split_next(const tmsg_split_t *split, const tmsg_map_t *map,
@@ -93,7 +93,7 @@ size_t tmsg_split_next(const tmsg_split_t *split, const tmsg_map_t *map,
 
 uint64_t tmsg_split_chunk(const tmsg_split_t *split, size_t index)
 {
-    return split->others_chunk > 0 && is_in_others(split, index)
+    return split->others_chunk > 0 && tmsg_split_names(split, index)
                ? split->others_chunk
                : split->chunk;
 }
@@ -121,7 +121,7 @@ tmsg_status_t tmsg_split_check(const tmsg_split_t *split, const tmsg_map_t *map)
     for (size_t i = size; i < 8 * split->others_bytes; i++) {
         if (i % 8 == 0 && split->others[i / 8] == 0) {
             i += 7; /* a peer may send many zero bytes */
-        } else if (is_in_others(split, i)) {
+        } else if (tmsg_split_names(split, i)) {
             return tmsg_error_set(TMSG_ERR_MALFORMED,
                                   "body: tensor %zu of %zu travels as parts", i,
                                   size);

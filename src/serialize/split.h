@@ -17,11 +17,14 @@ tmsg_status_t tmsg_split_read(tmsg_cursor_t *cursor, tmsg_split_t *split);
 tmsg_status_t tmsg_split_check(const tmsg_split_t *split,
                                const tmsg_map_t *map);
 
-/* tmsg_split_has() returns whether tensor `index` travels as parts.
+/* tmsg_split_names() returns whether tensor `index` is one that travels as
+ * parts whatever its size: its sender has it in memory of a device.
+ * tmsg_split_has() returns whether tensor `index` travels as parts.
  * tmsg_split_chunk() returns the bytes of a part of such a tensor, and
  * tmsg_split_parts() the number of its parts. tmsg_split_has_none() returns
  * whether no tensor of any size can travel as parts; such a split can still
  * have slices. */
+bool tmsg_split_names(const tmsg_split_t *split, size_t index);
 bool tmsg_split_has(const tmsg_split_t *split, size_t index, uint64_t bytes);
 uint64_t tmsg_split_chunk(const tmsg_split_t *split, size_t index);
 uint64_t tmsg_split_parts(const tmsg_split_t *split, size_t index,

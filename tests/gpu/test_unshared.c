@@ -16,6 +16,7 @@
 #define MIB ((size_t)1 << 20)
 
 static const tmsg_device_t gpu = {TMSG_DEVICE_CUDA, 0};
+static const tmsg_device_t managed_gpu = {TMSG_DEVICE_CUDA_MANAGED, 0};
 static const sim_cuda_t *sim;
 
 /* The driver, as an application has it. */
@@ -24,6 +25,7 @@ static struct {
     int (*push)(void *context);
     int (*plain)(uint64_t *address, size_t bytes);
     int (*pool)(uint64_t *address, size_t bytes, void *stream);
+    int (*managed)(uint64_t *address, size_t bytes, unsigned flags);
     int (*create)(uint64_t *handle, size_t bytes, const void *made,
                   unsigned long long flags);
     int (*reserve)(uint64_t *address, size_t bytes, size_t alignment,
@@ -53,6 +55,7 @@ static void begin(void)
     find(library, "cuCtxPushCurrent_v2", &driver.push);
     find(library, "cuMemAlloc_v2", &driver.plain);
     find(library, "cuMemAllocAsync", &driver.pool);
+    find(library, "cuMemAllocManaged", &driver.managed);
     find(library, "cuMemCreate", &driver.create);
     find(library, "cuMemAddressReserve", &driver.reserve);
     find(library, "cuMemMap", &driver.map);
@@ -104,6 +107,8 @@ static uint64_t new_data(const piece_t *piece, uint64_t seed)
     sample_fill(seed, host, piece->bytes);
     if (piece->kind == TMSG_MEMORY_MAPPED) {
         address = map_by_pieces(piece->bytes);
+    } else if (piece->kind == TMSG_MEMORY_MANAGED) {
+        must_eq(driver.managed(&address, piece->bytes, 1), 0);
     } else {
         must_eq(piece->kind == TMSG_MEMORY_POOL
                     ? driver.pool(&address, piece->bytes, (void *)2)
@@ -125,12 +130,13 @@ static tmsg_map_t *new_map(uint64_t seed, const piece_t *pieces, size_t count)
     for (size_t i = 0; i < count; i++) {
         const int64_t shape = (int64_t)pieces[i].bytes;
         const char name[] = {(char)('a' + i), '\0'};
-        const tmsg_tensor_t tensor = {(void *)new_data(&pieces[i], seed + i),
-                                      gpu,
-                                      {TMSG_DTYPE_UINT, 8, 1},
-                                      1,
-                                      &shape,
-                                      NULL};
+        const tmsg_tensor_t tensor = {
+            (void *)new_data(&pieces[i], seed + i),
+            pieces[i].kind == TMSG_MEMORY_MANAGED ? managed_gpu : gpu,
+            {TMSG_DTYPE_UINT, 8, 1},
+            1,
+            &shape,
+            NULL};
 
         must(tmsg_map_add(map, name, &tensor, NULL));
     }
@@ -164,6 +170,7 @@ typedef struct {
     bool on_host;
     uint64_t reads;      /* copies that it is to have made */
     uint64_t most_bytes; /* of the device, at a time */
+    unsigned others;     /* connections beside the first */
 } receives_t;
 
 static void receive(pipes_t *pipes, void *arg)
@@ -180,15 +187,18 @@ static void receive(pipes_t *pipes, void *arg)
     side_listen_link(&side, LINK_UNIX);
     line_put(pipes->out, tmsg_listener_url(side.listener));
     endpoint = side_accept(&side);
+    for (unsigned i = 0; i < as->others; i++) {
+        (void)side_accept(&side);
+    }
     for (unsigned i = 0; i < as->maps; i++) {
+        uint64_t seed = as->others > 0 ? 0 : 100 * i;
         tmsg_message_t *message = side_take(&side);
         tmsg_tensor_t tensor;
 
         must_eq(tmsg_map_size(tmsg_message_map(message)), as->count);
         for (size_t j = 0; j < as->count; j++) {
             must(tmsg_map_at(tmsg_message_map(message), j, NULL, &tensor));
-            check_tensor(&tensor, 100 * i + j, as->pieces[j].bytes,
-                         as->on_host);
+            check_tensor(&tensor, seed + j, as->pieces[j].bytes, as->on_host);
         }
         tmsg_message_destroy(message);
     }
@@ -206,21 +216,20 @@ typedef struct {
     child_t child;
     side_t side;
     tmsg_endpoint_t *endpoint;
+    char url[300];
 } run_t;
 
 /* `mib` of the sender's device; 0: plenty. */
 static void start(run_t *run, const receives_t *as, const char *mib)
 {
-    char url[300];
-
     child_start(&run->child, receive, (void *)(uintptr_t)as);
-    line_get(run->child.in, url, sizeof(url));
+    line_get(run->child.in, run->url, sizeof(run->url));
     if (mib != NULL) {
         setenv("SIM_CUDA_MEMORY_MIB", mib, 1);
     }
     begin();
     side_open(&run->side, NULL);
-    run->endpoint = side_connect(&run->side, url);
+    run->endpoint = side_connect(&run->side, run->url);
 }
 
 static void stop(run_t *run)
@@ -239,7 +248,8 @@ static const piece_t pool[] = {{TMSG_MEMORY_POOL, 17 * MIB}};
 Test(unshared, is_copied_once_on_its_device)
 {
     /* 40 MiB are three blocks, and the last has room for 4 MiB more. */
-    const receives_t as = {mixed, 3, 1, false, 3 + 1 + 1, 0};
+    const receives_t as = {
+        .pieces = mixed, .count = 3, .maps = 1, .reads = 3 + 1 + 1};
     const tmsg_stats_t *stats;
     run_t run;
 
@@ -260,7 +270,7 @@ Test(unshared, is_copied_once_on_its_device)
 /* A worker has four blocks, and one more for a message that others wait for. */
 Test(unshared, takes_few_blocks_for_many_messages)
 {
-    const receives_t as = {pool, 1, 6, false, 0, 0};
+    const receives_t as = {.pieces = pool, .count = 1, .maps = 6};
     tmsg_request_t *sent[6];
     run_t run;
 
@@ -281,7 +291,7 @@ Test(unshared, takes_few_blocks_for_many_messages)
 
 Test(unshared, goes_by_the_host_where_the_device_is_full)
 {
-    const receives_t as = {pool, 1, 1, false, 0, 0};
+    const receives_t as = {.pieces = pool, .count = 1, .maps = 1};
     run_t run;
 
     start(&run, &as, "32");
@@ -293,7 +303,7 @@ Test(unshared, goes_by_the_host_where_the_device_is_full)
 
 Test(unshared, is_not_sent_where_the_device_is_full_and_a_path_is_required)
 {
-    const receives_t as = {pool, 1, 0, false, 0, 0};
+    const receives_t as = {.pieces = pool, .count = 1, .maps = 0};
     tmsg_request_t *sent;
     run_t run;
 
@@ -307,19 +317,57 @@ Test(unshared, is_not_sent_where_the_device_is_full_and_a_path_is_required)
     stop(&run);
 }
 
-/* UCX bounces what comes from a device to the host through the device. */
+/* UCX bounces what comes from a device to the host through the device, and
+ * keeps the memory that it took for that: no more than two chunks of 32 MiB. */
 Test(unshared, has_ucx_take_little_of_the_device_of_a_receiver_on_the_host)
 {
-    static const piece_t plain[] = {{TMSG_MEMORY_DEVICE, 24 * MIB}};
-    const receives_t as = {plain, 1, 2, true, 0, 40 * MIB};
+    static const piece_t plain[] = {{TMSG_MEMORY_DEVICE, 40 * MIB}};
+    const receives_t as = {.pieces = plain,
+                           .count = 1,
+                           .maps = 3,
+                           .on_host = true,
+                           .most_bytes = 70 * MIB,
+                           .others = 2};
+    tmsg_endpoint_t *others[2];
+    tmsg_request_t *sent[3];
+    tmsg_map_t *map;
     run_t run;
 
     start(&run, &as, NULL);
-    for (unsigned i = 0; i < 2; i++) {
-        must(side_finish(&run.side,
-                         send_map(run.endpoint, new_map(100 * i, plain, 1),
-                                  TMSG_SEND_ACKED)));
+    map = new_map(0, plain, 1);
+    for (int i = 0; i < 2; i++) {
+        others[i] = side_connect(&run.side, run.url);
     }
-    must_eq(run.endpoint->stats.sent_direct, 2);
+    for (int i = 0; i < 3; i++) {
+        const tmsg_send_params_t params = {.field_mask = TMSG_SEND_PARAM_FLAGS,
+                                           .flags = TMSG_SEND_ACKED};
+
+        must(tmsg_endpoint_send(i < 2 ? others[i] : run.endpoint, map, &params,
+                                &sent[i]));
+    }
+    for (int i = 0; i < 3; i++) {
+        must(side_finish(&run.side, sent[i]));
+    }
+    must_eq(run.endpoint->stats.sent_direct, 1);
+    tmsg_map_destroy(map);
+    for (int i = 0; i < 2; i++) {
+        tmsg_endpoint_destroy(others[i]);
+    }
+    stop(&run);
+}
+
+/* UCX would pass it through the host by 8 KB. */
+Test(unshared, is_copied_if_it_is_managed)
+{
+    static const piece_t managed[] = {{TMSG_MEMORY_MANAGED, 3 * MIB}};
+    const receives_t as = {
+        .pieces = managed, .count = 1, .maps = 1, .on_host = true};
+    run_t run;
+
+    start(&run, &as, NULL);
+    must(side_finish(&run.side, send_map(run.endpoint, new_map(0, managed, 1),
+                                         TMSG_SEND_ACKED)));
+    must_eq(run.endpoint->stats.sent_copied, 1);
+    must_eq(sim->counts->copies_dtoh, 0);
     stop(&run);
 }

@@ -21,6 +21,7 @@
 #include "am/worker/staging.h"
 #include "core/bytes.h"
 #include "core/map.h"
+#include "serialize/split.h"
 
 #define NUMBER_BYTES 4
 
@@ -48,6 +49,7 @@ typedef struct {
     tmsg_cma_in_t to_read;
     struct iovec *iov;   /* list of the places that it goes to, if several */
     tmsg_chunk_t *chunk; /* chunk that it is copied on from; NULL: none */
+    uint64_t bounced;    /* its bytes, if UCX takes device memory for it */
     tmsg_copy_t copy;
 } fragment_t;
 
@@ -157,6 +159,57 @@ static void end_kept_fragment(fragment_t *fragment, tmsg_ucx_status_t ucs)
     tmsg_endpoint_reported(endpoint);
 }
 
+/* Returns whether UCX takes memory of a device to fetch the fragment, which
+ * comes from a device of this machine to the host. It keeps that memory. */
+static bool is_bounced(const fragment_t *fragment)
+{
+    const tmsg_message_t *message = fragment->message;
+    const tmsg_fragment_range_t *range = &fragment->range;
+
+    return !range->is_slice && !fragment->is_read &&
+           fragment->endpoint->transport == TMSG_TRANSPORT_SHM &&
+           message->ucx->memory_types & ~(1ULL << TMSG_UCX_MEMORY_HOST) &&
+           tmsg_split_names(&message->extra.split, range->index) &&
+           tmsg_map_entry_is_on_host(
+               &tmsg_map_entries(message->map)[range->index]);
+}
+
+/* Returns whether UCX may take device memory for the fragment, in addition. If
+ * not, the endpoint gets a chore when another such fragment has come. */
+static bool may_bounce(const fragment_t *fragment)
+{
+    tmsg_staging_t *stage = &fragment->endpoint->worker->stage;
+    bool may = !is_bounced(fragment) || stage->bounced == 0 ||
+               stage->bounced + fragment->range.bytes <= TMSG_BOUNCED_BYTES;
+
+    stage->bounce_missed |= !may;
+    return may;
+}
+
+static void begin_bounce(fragment_t *fragment)
+{
+    fragment->bounced = is_bounced(fragment) ? fragment->range.bytes : 0;
+    fragment->endpoint->worker->stage.bounced += fragment->bounced;
+}
+
+static void end_bounce(const fragment_t *fragment)
+{
+    tmsg_worker_t *worker = fragment->endpoint->worker;
+    tmsg_endpoint_t *endpoint;
+    uint32_t i = 0;
+
+    worker->stage.bounced -= fragment->bounced;
+    if (fragment->bounced == 0 || !worker->stage.bounce_missed) {
+        return;
+    }
+    worker->stage.bounce_missed = false;
+    while ((endpoint = tmsg_endpoint_next(worker, NULL, &i)) != NULL) {
+        if (endpoint->rx.kept_fragments.count > 0) {
+            tmsg_worker_chore(worker, endpoint);
+        }
+    }
+}
+
 static void fragment_copied(tmsg_copy_t *copy, tmsg_status_t status)
 {
     fragment_t *fragment = TMSG_CONTAINER_OF(copy, fragment_t, copy);
@@ -176,6 +229,7 @@ static void fragment_over(fragment_t *fragment, tmsg_ucx_status_t ucs)
 
     give_fragment_segment(fragment);
     tmsg_op_over(endpoint, &fragment->op);
+    end_bounce(fragment);
     endpoint->rx.fragments_came++;
     if (fragment->chunk == NULL && !range->is_slice) {
         tmsg_stage_in_returned(message, range->index, ucs);
@@ -333,6 +387,7 @@ static void fetch_fragment(fragment_t *fragment)
     tmsg_list_remove(&fragment->endpoint->rx.kept_fragments, &fragment->node);
     message->pending++;
     fragment->endpoint->rx.fragments_asked++;
+    begin_bounce(fragment);
     tmsg_op_begin(fragment->endpoint, &fragment->op, fragment_abandoned);
     ucs = fragment->is_read
               ? read_fragment_now(fragment, place, count)
@@ -365,9 +420,12 @@ static bool may_be_fetched(const fragment_t *fragment)
 }
 
 /* Returns whether a fragment can be fetched: if it is copied on to a device, it
- * needs a chunk. */
+ * needs a chunk; if UCX takes device memory for it, that is bounded. */
 static bool has_fragment_room(const fragment_t *fragment)
 {
+    if (!may_bounce(fragment)) {
+        return false;
+    }
     return fragment->message->stage == NULL || fragment->range.is_slice ||
            tmsg_stage_in_has_room(fragment->message, fragment->range.index,
                                   fragment->range.bytes, fragment->is_read);

@@ -223,6 +223,14 @@ tmsg_status_t tmsg_stage_in_no_path(const tmsg_message_t *message, size_t index)
         message->stage->dests[index].domain->name);
 }
 
+/* Returns whether UCX has to pass such memory through the host's, by small
+ * pieces: the sender cannot map it, nor can the device read the sender's. */
+static bool is_slow_for_ucx(const tmsg_message_t *message, tmsg_device_t device)
+{
+    return device.type == TMSG_DEVICE_CUDA_MANAGED &&
+           message->endpoint->transport == TMSG_TRANSPORT_SHM;
+}
+
 /* Decides whether UCX writes a tensor's memory. Fails if nobody can write it.
  */
 static tmsg_status_t judge_dest(tmsg_message_t *message, size_t index)
@@ -233,6 +241,7 @@ static tmsg_status_t judge_dest(tmsg_message_t *message, size_t index)
 
     dest->direct = tmsg_ucx_reaches(message->ucx, dest->domain,
                                     entry->tensor.device, &dest->memory_type) &&
+                   !is_slow_for_ucx(message, entry->tensor.device) &&
                    (plain || travels_in_fragments(message, index));
     if (dest->direct) {
         return TMSG_OK;

@@ -377,7 +377,8 @@ static bool is_unshared(const tmsg_send_t *send, const tmsg_map_entry_t *entry,
            domain->classify(domain->arg, entry->tensor.data, &memory) ==
                TMSG_OK &&
            (memory.kind == TMSG_MEMORY_POOL ||
-            memory.kind == TMSG_MEMORY_MAPPED);
+            memory.kind == TMSG_MEMORY_MAPPED ||
+            memory.kind == TMSG_MEMORY_MANAGED);
 }
 
 static tmsg_status_t note_copied(tmsg_send_t *send, size_t index)
@@ -901,6 +902,17 @@ static tmsg_status_t lack_block(const tmsg_send_t *send,
     return TMSG_OK;
 }
 
+/* Returns the device that a tensor's blocks are on. */
+static tmsg_device_t block_device(const tmsg_map_entry_t *entry)
+{
+    tmsg_device_t device = entry->tensor.device;
+
+    if (device.type == TMSG_DEVICE_CUDA_MANAGED) {
+        device.type = TMSG_DEVICE_CUDA;
+    }
+    return device;
+}
+
 /* Takes a slot of device memory that the peer has opened. */
 static tmsg_status_t take_slot(tmsg_stage_out_t *stage,
                                const tmsg_domain_t *domain, tmsg_soon_t *call,
@@ -934,8 +946,8 @@ static tmsg_status_t take_chunk(tmsg_stage_out_t *stage,
     tmsg_status_t status;
 
     if (is_copied(send, entry)) {
-        status = tmsg_block_take(worker, domain, entry->tensor.device, call,
-                                 chunk_p);
+        status =
+            tmsg_block_take(worker, domain, block_device(entry), call, chunk_p);
         if (status == TMSG_OK || status == TMSG_IN_PROGRESS) {
             return status;
         }
@@ -1023,6 +1035,9 @@ const uint8_t *tmsg_stage_out_take(tmsg_send_t *send, size_t index,
     }
     if (!fill->chunk->on_device) {
         *memory_type_p = TMSG_UCX_MEMORY_HOST;
+    } else {
+        (void)tmsg_ucx_reaches(send->endpoint->ucx, domain, fill->chunk->device,
+                               memory_type_p);
     }
     data = fill->chunk->data + fill->at;
     fill->at = align_fill(fill->at + bytes);

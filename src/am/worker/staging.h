@@ -26,6 +26,10 @@
  * device that UCX does not write here, it gets a chunk of its own, alone. */
 #define TMSG_CHUNK_BYTES_MOST (256ULL << 20)
 
+/* UCX takes so much memory of a device at most, or as much as one fragment
+ * needs, for fragments that come from devices to the host. */
+#define TMSG_BOUNCED_BYTES (64ULL << 20)
+
 /* Describes a call that the next progress makes, outside UCX. It is embedded in
  * the record that the call is about. */
 typedef struct tmsg_soon {
@@ -93,8 +97,10 @@ typedef struct {
     tmsg_list_t copies;
     tmsg_list_t calls;
     tmsg_chunks_t out, in, blocks;
-    tmsg_pins_t *pins; /* see staging/pin.h; NULL: nothing was pinned yet */
-    bool pinning;      /* a chunk is out of use, because it is being pinned */
+    uint64_t bounced;   /* bytes of fragments from devices to the host */
+    bool bounce_missed; /* an endpoint waits for the end of one */
+    tmsg_pins_t *pins;  /* see staging/pin.h; NULL: nothing was pinned yet */
+    bool pinning;       /* a chunk is out of use, because it is being pinned */
     tmsg_list_t ipc_blocks; /* see staging/ipc_block.h */
     tmsg_timer_t timer; /* asks for the copies again while a thread sleeps */
     uint64_t wait_ns;
