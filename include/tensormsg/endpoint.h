@@ -114,6 +114,9 @@ typedef struct tmsg_endpoint_params {
     uint64_t field_mask;        /* TMSG_ENDPOINT_PARAM_*; unset: defaults */
     int32_t connect_timeout_ms; /* resolving, connecting and the hello
                                  * together, of each attempt; default 10000.
+                                 * Of several addresses of a host, the next
+                                 * one is dialled where one has not answered
+                                 * for a quarter of it.
                                  * A listener without a free place is dialled
                                  * again until then; the endpoint then ends
                                  * with BUSY instead of TIMED_OUT. With

@@ -87,6 +87,31 @@ static void try_next(tmsg_endpoint_t *endpoint)
     }
 }
 
+/* Closes the socket that is being connected. */
+static void give_up_address(tmsg_endpoint_t *endpoint)
+{
+    tmsg_link_t *link = &endpoint->link;
+
+    tmsg_loop_remove(&endpoint->worker->loop, &link->source);
+    tmsg_frame_free(&link->stream);
+    close(link->fd);
+    link->fd = -1;
+}
+
+void tmsg_link_dial_other(tmsg_endpoint_t *endpoint)
+{
+    const tmsg_link_t *link = &endpoint->link;
+    const tmsg_address_t *addresses;
+    size_t count;
+
+    if (link->fd >= 0 && !link->connected && link->resolve != NULL &&
+        tmsg_resolve_take(link->resolve, &addresses, &count) == TMSG_OK &&
+        link->next_address < count) {
+        give_up_address(endpoint);
+        try_next(endpoint);
+    }
+}
+
 void tmsg_link_dialled(tmsg_endpoint_t *endpoint)
 {
     tmsg_link_t *link = &endpoint->link;
@@ -96,10 +121,7 @@ void tmsg_link_dialled(tmsg_endpoint_t *endpoint)
         return;
     }
     if (status != TMSG_OK) {
-        tmsg_loop_remove(&endpoint->worker->loop, &link->source);
-        tmsg_frame_free(&link->stream);
-        close(link->fd);
-        link->fd = -1;
+        give_up_address(endpoint);
         try_next(endpoint);
         return;
     }

@@ -108,6 +108,7 @@ static void slice_ended(tmsg_timer_t *timer)
         if (endpoint->link.slices != SLICES_MOST / 2 ||
             !tmsg_redial_halfway(endpoint, what_is_missing(endpoint))) {
             next_slice(endpoint);
+            tmsg_link_dial_other(endpoint);
         }
     } else if (tmsg_redial_waited_in_vain(endpoint)) {
         return;

@@ -73,6 +73,11 @@ tmsg_status_t tmsg_link_adopt(tmsg_endpoint_t *endpoint, int fd);
 /* Continues when the socket that is being dialled may be connected. */
 void tmsg_link_dialled(tmsg_endpoint_t *endpoint);
 
+/* Goes on to the next address of the host, if it has one, and the one that is
+ * being dialled has not answered: it may be behind a firewall. May end the
+ * endpoint. */
+void tmsg_link_dial_other(tmsg_endpoint_t *endpoint);
+
 /* Sets how long connecting may take. Only the time in which this process runs
  * counts: if the process or its machine is stopped, that costs a quarter of the
  * time at most, unless the time is very short. */

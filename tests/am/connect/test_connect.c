@@ -665,3 +665,70 @@ Test(connect, a_full_queue_is_waited_for)
     side_close(&pair.b);
     side_close(&pair.a);
 }
+
+/* Behind the first address nobody answers. */
+static int two_addresses(const char *host, const char *service,
+                         const struct addrinfo *hints,
+                         struct addrinfo **result_p)
+{
+    int error = getaddrinfo("127.0.0.2", service, hints, result_p);
+
+    (void)host;
+    must_true(error == 0 && (*result_p)->ai_next == NULL);
+    return getaddrinfo("127.0.0.1", service, hints, &(*result_p)->ai_next);
+}
+
+static int dial_silence(uint16_t port)
+{
+    const struct sockaddr_in at = {.sin_family = AF_INET,
+                                   .sin_port = htons(port),
+                                   .sin_addr.s_addr = htonl(0x7f000002)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    must_eq(connect(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
+    return fd;
+}
+
+/* Its queue has room for one. */
+static int listen_silently(uint16_t port)
+{
+    const struct sockaddr_in at = {.sin_family = AF_INET,
+                                   .sin_port = htons(port),
+                                   .sin_addr.s_addr = htonl(0x7f000002)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    must_eq(bind(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
+    must_eq(listen(fd, 0), 0);
+    return fd;
+}
+
+Test(connect, to_the_address_that_answers)
+{
+    const tmsg_endpoint_params_t params = {
+        .field_mask = TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT,
+        .connect_timeout_ms = 6000};
+    tmsg_request_t *ready;
+    int silent, first;
+    tmsg_url_t url;
+    char named[64];
+    pair_t pair;
+
+    memset(&pair, 0, sizeof(pair));
+    pair.sides[0] = &pair.a;
+    pair.sides[1] = &pair.b;
+    side_open(&pair.a, NULL);
+    side_open(&pair.b, NULL);
+    side_listen(&pair.a, "tcp://127.0.0.1:0");
+    must(tmsg_url_parse(tmsg_listener_url(pair.a.listener), &url));
+    silent = listen_silently(url.port);
+    first = dial_silence(url.port);
+    snprintf(named, sizeof(named), "tcp://two.addresses:%u", url.port);
+    tmsg_resolve_set_lookup(two_addresses);
+    must(tmsg_endpoint_connect(pair.b.worker, named, &params, &pair.to_a));
+    must(tmsg_endpoint_ready(pair.to_a, &ready));
+    must(pair_finish(&pair, ready));
+    tmsg_resolve_set_lookup(NULL);
+    pair_drop(&pair);
+    close(first);
+    close(silent);
+}
