@@ -135,6 +135,12 @@ void tmsg_cuda_ipc_close(tmsg_device_t device, void *data);
 /* Finds the device that has this UUID here. Errors: NOT_FOUND. */
 tmsg_status_t tmsg_cuda_find_uuid(const char *uuid, tmsg_device_t *device_p);
 
+/* Has the driver write to an eventfd when an event of the scope's context is
+ * done, if it is no error. `id` is the context's. Returns false if it cannot.
+ * This function is in cuda_signal.c. */
+bool tmsg_cuda_ring(const tmsg_cuda_scope_t *scope, uint64_t id, void *event,
+                    int event_fd);
+
 /* Releases the contexts and streams that the domain keeps for all devices, and
  * the events that it keeps. Only tests call them. */
 void tmsg_cuda_forget(void);

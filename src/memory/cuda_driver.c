@@ -114,6 +114,7 @@ static const tmsg_symbol_t symbols[] = {
     OPTIONAL(cuStreamIsCapturing, SYMBOL("cuStreamIsCapturing", 10000)),
     OPTIONAL(cuThreadExchangeStreamCaptureMode,
              SYMBOL("cuThreadExchangeStreamCaptureMode", 10010)),
+    OPTIONAL(cuLaunchHostFunc, SYMBOL("cuLaunchHostFunc", 10000)),
     NEEDED(cuEventCreate, SYMBOL("cuEventCreate", 2000)),
     NEEDED(cuEventDestroy, SYMBOL("cuEventDestroy_v2", 4000)),
     NEEDED(cuEventRecord, SYMBOL("cuEventRecord", 2000)),

@@ -147,6 +147,8 @@ typedef struct {
     int (*cuStreamGetCtx)(void *stream, void **context);   /* optional */
     int (*cuStreamIsCapturing)(void *stream, int *status); /* optional */
     int (*cuThreadExchangeStreamCaptureMode)(int *mode);   /* optional */
+    int (*cuLaunchHostFunc)(void *stream, void (*call)(void *arg),
+                            void *arg); /* optional */
     int (*cuEventCreate)(void **event, unsigned flags);
     int (*cuEventDestroy)(void *event);
     int (*cuEventRecord)(void *event, void *stream);

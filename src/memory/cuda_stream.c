@@ -360,6 +360,21 @@ tmsg_status_t tmsg_cuda_event_query(void *arg, void *event)
     return tmsg_cuda_leave(&scope, result, "cuEventQuery");
 }
 
+bool tmsg_cuda_signal(const void *event, int event_fd)
+{
+    const event_t *of = event;
+    tmsg_cuda_scope_t scope;
+    bool rings;
+
+    if (is_event_gone(of) ||
+        tmsg_cuda_enter_context(of->context, &scope) != TMSG_OK) {
+        return false;
+    }
+    rings = tmsg_cuda_ring(&scope, of->id, of->event, event_fd);
+    tmsg_cuda_leave(&scope, TMSG_CU_SUCCESS, "");
+    return rings;
+}
+
 tmsg_status_t tmsg_cuda_event_wait(void *arg, tmsg_device_t device, void *event,
                                    tmsg_stream_t stream)
 {

@@ -36,6 +36,9 @@ bool tmsg_cuda_settle(uint64_t ms);
  * tmsg_cuda_restore() takes. The driver is open already. */
 int tmsg_cuda_relax(void);
 void tmsg_cuda_restore(int mode);
+/* Has an eventfd written to when an event of the CUDA domain is done. Returns
+ * false if the driver cannot. Nothing is written if work has failed. */
+bool tmsg_cuda_signal(const void *event, int event_fd);
 /* Counts how often a device's primary context was found destroyed, as by
  * cudaDeviceReset(). Memory of an earlier count is gone, and its address may be
  * another's. */

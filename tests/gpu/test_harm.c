@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "gpu/sim/sim.h"
 #include "support/must.h"
@@ -195,12 +196,15 @@ typedef struct {
 
 static void start(run_t *run, harm_t harm)
 {
+    /* Who polls for a while before it sleeps asks a lot meanwhile. */
+    const side_options_t options = {
+        .worker = {.field_mask = TMSG_WORKER_PARAM_SPIN_US, .spin_us = 0}};
     char url[300];
 
     child_start(&run->child, receive, &harm);
     line_get(run->child.in, url, sizeof(url));
     begin();
-    side_open(&run->side, NULL);
+    side_open(&run->side, &options);
     run->endpoint = side_connect(&run->side, url);
 }
 
@@ -304,4 +308,51 @@ Test(harm, of_a_stream_that_was_destroyed_is_told)
     tmsg_endpoint_destroy(run.endpoint);
     child_join(&run.child);
     side_close(&run.side);
+}
+
+/* A thread that sleeps is woken by the driver, and does not ask all the time
+ * before. */
+typedef struct {
+    pthread_t thread;
+    volatile int go;
+    uint64_t queries; /* in 300 ms */
+} hold_t;
+
+static void *let_go(void *arg)
+{
+    hold_t *hold = arg;
+    uint64_t before;
+
+    usleep(100000);
+    before = sim->counts->events_queried;
+    usleep(300000);
+    hold->queries = sim->counts->events_queried - before;
+    hold->go = 1;
+    return NULL;
+}
+
+Test(harm, is_no_sleep_that_a_timer_ends)
+{
+    tmsg_stream_t stream = {.kind = TMSG_STREAM_CUDA};
+    hold_t hold = {.go = 0};
+    tmsg_request_t *sent;
+    tmsg_map_t *map;
+    void *handle;
+    run_t run;
+
+    start(&run, NO_HARM);
+    must_eq(driver.create(&handle, 1), 0);
+    stream.handle = (uint64_t)(uintptr_t)handle;
+    map = new_map_behind(stream);
+    must_eq(sim->hold(&hold.go, handle), 0);
+    sent = send_map(run.endpoint, map, TMSG_SEND_ACKED);
+    must_eq(pthread_create(&hold.thread, NULL, let_go, &hold), 0);
+    must(tmsg_request_wait(sent, PEERS_BOUND_MS));
+    must_eq(pthread_join(hold.thread, NULL), 0);
+    if (hold.queries > 20) { /* a timer of 2 ms asked 150 times */
+        die("asked %llu times", (unsigned long long)hold.queries);
+    }
+    must_true(sim->counts->host_functions > 0);
+    tmsg_request_destroy(sent);
+    stop(&run);
 }

@@ -19,6 +19,9 @@
  * twice as long. */
 #define WAIT_LEAST_NS 50000
 #define WAIT_MOST_NS 2000000
+/* A thread that the driver wakes asks again after this time all the same: after
+ * a failure the driver wakes nobody. */
+#define WAIT_SIGNALED_NS 100000000
 
 #define BLOCK_ALIGNMENT 256
 
@@ -103,10 +106,31 @@ unsigned tmsg_copies_poll(tmsg_worker_t *worker)
 
 static void wake_for_copies(tmsg_timer_t *timer) { (void)timer; }
 
+/* Has the driver wake a thread that is about to sleep, when a copy is done.
+ * Returns whether it does so for all copies. */
+static bool have_signaled(tmsg_worker_t *worker)
+{
+    bool all = true;
+
+    for (tmsg_node_t *node = worker->stage.copies.head; node != NULL;
+         node = node->next) {
+        tmsg_copy_t *copy = TMSG_CONTAINER_OF(node, tmsg_copy_t, node);
+
+        if (!copy->signaled && copy->event != NULL &&
+            copy->domain == &tmsg_domain_cuda) {
+            copy->signaled =
+                tmsg_cuda_signal(copy->event, worker->loop.event_fd);
+        }
+        all &= copy->signaled;
+    }
+    return all;
+}
+
 bool tmsg_copies_arm(tmsg_worker_t *worker)
 {
     tmsg_staging_t *stage = &worker->stage;
     uint64_t wait = stage->wait_ns * 2;
+    bool signaled;
 
     if (stage->calls.count > 0) {
         return false;
@@ -115,11 +139,14 @@ bool tmsg_copies_arm(tmsg_worker_t *worker)
         tmsg_loop_clear_timer(&worker->loop, &stage->timer);
         return true;
     }
-    if (stage->timer.deadline_ns == 0) {
+    signaled = have_signaled(worker);
+    if (stage->timer.deadline_ns == 0 || stage->patient != signaled) {
         wait = wait < WAIT_LEAST_NS ? WAIT_LEAST_NS : wait;
         stage->wait_ns = wait > WAIT_MOST_NS ? WAIT_MOST_NS : wait;
+        stage->patient = signaled;
         stage->timer.expired = wake_for_copies;
-        tmsg_loop_set_alarm(&worker->loop, &stage->timer, stage->wait_ns);
+        tmsg_loop_set_alarm(&worker->loop, &stage->timer,
+                            signaled ? WAIT_SIGNALED_NS : stage->wait_ns);
     }
     return true;
 }
@@ -339,6 +366,7 @@ tmsg_status_t tmsg_copy_watch(tmsg_worker_t *worker, tmsg_copy_t *copy,
 
     copy->domain = domain;
     copy->event = NULL;
+    copy->signaled = false;
     if (stream.kind != TMSG_STREAM_NONE && domain->event_record == NULL) {
         return tmsg_error_set(TMSG_ERR_INVALID_PARAM,
                               "memory of '%s' knows no streams, and one of "

@@ -44,7 +44,8 @@ typedef struct tmsg_copy {
     tmsg_node_t node;
     bool listed;
     const tmsg_domain_t *domain;
-    void *event; /* NULL: the copy was done at once */
+    void *event;   /* NULL: the copy was done at once */
+    bool signaled; /* the driver wakes a thread that sleeps */
     /* Called outside UCX when the copy has ended. If the copy failed,
      * tmsg_error_message() says why. */
     void (*over)(struct tmsg_copy *copy, tmsg_status_t status);
@@ -104,6 +105,7 @@ typedef struct {
     tmsg_list_t ipc_blocks; /* see staging/ipc_block.h */
     tmsg_timer_t timer; /* asks for the copies again while a thread sleeps */
     uint64_t wait_ns;
+    bool patient; /* `timer` is a long one: the driver wakes before */
     tmsg_list_t vitals;
     tmsg_timer_t health;    /* asks the devices of `vitals` whether they work */
     unsigned told;          /* a bit for each reason that was logged */
