@@ -40,6 +40,7 @@ static void begin(pair_t *pair)
     fake_ucx = (fake_ucx_t){.memory_types = 1 << CUDA_TYPE, .move = move};
     device_maps_begin();
     pair_open(pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    pair->to_a->peer_memory = UINT64_MAX; /* its UCX knows it, too */
 }
 
 static void end(pair_t *pair)

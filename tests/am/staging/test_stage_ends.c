@@ -428,6 +428,7 @@ static void open_direct(pair_t *pair, link_t link)
     by_ucx_alone();
     without_reading();
     pair_open(pair, link, DRIVE_FD, NULL, NULL);
+    pair->to_a->peer_memory = UINT64_MAX; /* its UCX knows it, too */
 }
 
 /* Memory that stays the caller's: whether it is free counts. UCX has it. */
