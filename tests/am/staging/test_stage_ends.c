@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "am/endpoint/endpoint.h"
 #include "am/staging/copy.h"
 #include "support/device_maps.h"
 #include "support/peers.h"
