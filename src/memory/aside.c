@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -31,6 +32,7 @@ static void *make_calls(void *arg)
     tmsg_aside_t *aside = arg;
     tmsg_aside_job_t *job;
 
+    (void)prctl(PR_SET_NAME, TMSG_ASIDE_NAME, 0, 0, 0);
     pthread_mutex_lock(&lock);
     while ((job = aside->first) != NULL) {
         aside->first = job->next;

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define TMSG_ASIDE_NAME "tmsg-aside" /* of the threads, for debuggers */
+
 /* Describes a call. It is embedded in what the call is about. */
 typedef struct tmsg_aside_job {
     struct tmsg_aside_job *next;

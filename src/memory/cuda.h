@@ -106,6 +106,8 @@ tmsg_status_t tmsg_cuda_alloc(void *arg, tmsg_device_t device, uint64_t bytes,
                               void **data_p);
 void tmsg_cuda_free(void *arg, tmsg_device_t device, void *data, uint64_t bytes,
                     tmsg_stream_t stream);
+/* Frees memory of cuMemAlloc() that nothing uses, on a thread beside. */
+void tmsg_cuda_free_beside(tmsg_device_t device, void *data);
 tmsg_status_t tmsg_cuda_pin(void *arg, void *host, uint64_t bytes);
 void tmsg_cuda_unpin(void *arg, void *host, uint64_t bytes);
 

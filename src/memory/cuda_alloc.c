@@ -74,10 +74,9 @@ static void run_free(tmsg_aside_job_t *job)
     free(freed);
 }
 
-/* Frees a block of no pool. */
-static void free_plain(tmsg_device_t device, void *data)
+void tmsg_cuda_free_beside(tmsg_device_t device, void *data)
 {
-    freed_t *freed = tmsg_cuda_shares() ? malloc(sizeof(*freed)) : NULL;
+    freed_t *freed = malloc(sizeof(*freed));
 
     if (freed == NULL) {
         free_now(device, data);
@@ -86,6 +85,16 @@ static void free_plain(tmsg_device_t device, void *data)
     *freed =
         (freed_t){{.run = run_free}, device, tmsg_cuda_epoch(device), data};
     tmsg_aside(&freeing, &freed->job);
+}
+
+/* Frees a block of no pool. */
+static void free_plain(tmsg_device_t device, void *data)
+{
+    if (tmsg_cuda_shares()) {
+        tmsg_cuda_free_beside(device, data);
+    } else {
+        free_now(device, data);
+    }
 }
 
 /* Returns whether a block is to be freed to a pool. Where blocks are shared a

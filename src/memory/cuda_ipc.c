@@ -58,25 +58,19 @@ tmsg_status_t tmsg_cuda_ipc_alloc(tmsg_device_t device, uint64_t bytes,
     if (result == TMSG_CU_SUCCESS) {
         result = scope.fn->cuIpcGetMemHandle(handle_p, address);
         call = "cuIpcGetMemHandle";
-        if (result != TMSG_CU_SUCCESS) {
-            scope.fn->cuMemFree(address);
-        }
     }
     status = tmsg_cuda_leave(&scope, result, call);
     if (status == TMSG_OK) {
         *data_p = (void *)(uintptr_t)address;
+    } else if (address != 0) {
+        tmsg_cuda_free_beside(device, (void *)(uintptr_t)address);
     }
     return status;
 }
 
 void tmsg_cuda_ipc_free(tmsg_device_t device, void *data)
 {
-    tmsg_cuda_scope_t scope;
-
-    if (enter_ipc(device, &scope) == TMSG_OK) {
-        tmsg_cuda_leave(&scope, scope.fn->cuMemFree(ipc_address(data)),
-                        "cuMemFree");
-    }
+    tmsg_cuda_free_beside(device, data);
 }
 
 /* A peer may say that its memory is larger than it is. What is mapped may begin

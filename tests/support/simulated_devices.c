@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "memory/cuda.h"
+#include "memory/domain.h"
 #include "support/must.h"
 #include "support/simulated_device.h"
 
@@ -89,6 +90,7 @@ void devices_end(void)
         die("%s", fault);
     }
     devices_finish();
+    must_true(tmsg_cuda_settle(20000)); /* what is freed on a thread beside */
     if (devices_are_cuda()) {
         give_back();
         tmsg_cuda_forget_events();
