@@ -8,20 +8,26 @@
 # each step, and results.md, the tables of all of them. Each step has a time limit,
 # all together have TMSG_GPU_LIMIT_S (540). TMSG_GPU_MOST: the largest tensor.
 # After the second failure with a UCX nothing more is run with that one. With
-# names of steps (the table below) it runs these alone.
+# names of steps (the table below) it runs these alone. Their UCX is
+#
+#   cuda    a CUDA-aware one
+#   plain   Debian's, without CUDA: the library uses CUDA IPC itself
+#   staged  the same without CUDA IPC: through pinned memory of the host
 #
 # Exit: 0 all is well, 1 something failed, 2 usage, 3 no GPU can be used, 4 all is
 # well, but the driver is a simulated one: no figure is of a GPU.
 set -u
 steps='facts         15  facts.txt
-cases-cuda    60  cases.txt
-cases-plain   60  cases.txt
-rates-cuda    90  rates.txt
-raw           70  rates.txt
-rates-plain   60  rates.txt
-probe         50  probe.txt
-python-cuda   50  python.txt
-python-plain  40  python.txt
+cases-cuda    50  cases.txt
+cases-plain   50  cases.txt
+cases-staged  40  cases.txt
+rates-cuda    80  rates.txt
+raw           60  rates.txt
+rates-plain   50  rates.txt
+rates-staged  40  rates.txt
+probe         45  probe.txt
+python-cuda   45  python.txt
+python-plain  35  python.txt
 protocols     15  protocols.txt'
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -37,10 +43,13 @@ limit=${TMSG_GPU_LIMIT_S:-540}
 # with UCX COMMAND...: on that UCX
 with()
 {
-    local ucx=$here/plain
-    [ "$1" = plain ] || ucx=$here/cuda/libucx/lib
+    local ucx=$here/plain set=A=
+    case $1 in
+    cuda) ucx=$here/cuda/libucx/lib ;;
+    staged) set=TENSORMSG_THRESHOLDS=shm.device_ipc_bytes=never ;;
+    esac
     shift
-    LD_LIBRARY_PATH=$here/lib:$ucx${driver:+:$driver} "$@"
+    env LD_LIBRARY_PATH="$here/lib:$ucx${driver:+:$driver}" $set "$@"
 }
 
 facts()
@@ -100,12 +109,8 @@ rates()
     local code=0
     rate "$1" 'as it is' || code=1
     rate "$1" unposted unposted || code=1
-    rate "$1" 'from a pool' pool || code=1
-    if [ "$1" = plain ]; then
-        rate plain shareable shareable || code=1
-        rate plain 'through the host' \
-            TENSORMSG_THRESHOLDS=shm.device_ipc_bytes=never || code=1
-    fi
+    [ "$1" = staged ] || rate "$1" 'from a pool' pool || code=1
+    [ "$1" = staged ] || rate "$1" shareable shareable || code=1
     if [ "$1" = cuda ]; then
         rate cuda 'GET on' UCX_CUDA_IPC_ENABLE_GET_ZCOPY=on || code=1
         rate cuda 'GET off' UCX_CUDA_IPC_ENABLE_GET_ZCOPY=off || code=1
@@ -189,7 +194,7 @@ python()
 # What UCX says of how it moves such memory.
 protocols()
 {
-    with cuda env UCX_PROTO_INFO=y TMSG_GPU_RATE_MS=1 "$here/bin/gpu_rate" most=1
+    with cuda env UCX_PROTO_INFO=y TMSG_GPU_RATE_MS=1 "$here/bin/gpu_rate" most=64
 }
 
 if [ "${1:-}" = --inside ]; then
@@ -214,7 +219,7 @@ export driver
 export TMSG_GPU_WAIT_S=${TMSG_GPU_WAIT_S:-10} TMSG_GPU_CASE_S=${TMSG_GPU_CASE_S:-25}
 mkdir -p "$OUT" || exit 2
 rm -f "$OUT"/{facts,cases,rates,probe,python,protocols}.txt "$OUT/results.md"
-declare -A failed=([cuda]=0 [plain]=0)
+declare -A failed=([cuda]=0 [plain]=0 [staged]=0)
 notes=() worst=0
 export simulated=
 

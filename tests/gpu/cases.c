@@ -398,14 +398,16 @@ static void send_to_host(side_t *side)
 {
     const piece_t piece = {.on_gpu = true, .bytes = 3 * MIB};
     tmsg_request_t *request;
+    tmsg_status_t status;
     char why[300];
     tmsg_map_t *map;
 
     CHECK(tmsg_map_create(&map));
     add(map, "x", &piece, 4);
     request = post(side, map, TMSG_POLICY_STRICT);
-    EXPECT(finish(request, why, sizeof(why)) == TMSG_ERR_REFUSED);
-    EXPECT(strstr(why, "and the policy is strict") != NULL);
+    status = finish(request, why, sizeof(why));
+    expect(status == TMSG_ERR_REFUSED, why);
+    expect(strstr(why, "and the policy is strict") != NULL, why);
     send_whole(side, map, TMSG_POLICY_HOST_FALLBACK);
 }
 

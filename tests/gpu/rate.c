@@ -6,8 +6,8 @@
  * unposted: the receiver takes messages as they come, in memory of the library;
  * else it receives into tensors of its own (tmsg_endpoint_recv_into()). pool:
  * what is sent lies in memory of a stream-ordered pool; shareable: of
- * tmsg_shareable_alloc(); else of cuMemAlloc().
- * most: the longest tensor, 256 MiB by default.
+ * tmsg_shareable_alloc(); else of cuMemAlloc(). most: the longest tensor,
+ * 256 MiB by default.
  *
  * Prints a line for each measurement as it ends:
  *
@@ -120,7 +120,7 @@ static void open_driver(void)
     EXPECT(driver.retain(&driver.context, 0) == 0);
 }
 
-/* cudaMalloc()'s memory, or cudaMallocAsync()'s, or the library's. */
+/* cudaMalloc()'s memory, cudaMallocAsync()'s, or the library's. */
 static void *gpu_alloc(uint64_t bytes)
 {
     const tmsg_shareable_params_t params = {
@@ -128,12 +128,9 @@ static void *gpu_alloc(uint64_t bytes)
     uint64_t address = 0;
     void *context, *data;
 
-    if (shareable && tmsg_shareable_alloc(bytes, &params, &data) == TMSG_OK) {
+    if (shareable) {
+        CHECK(tmsg_shareable_alloc(bytes, &params, &data));
         return data;
-    }
-    if (shareable) { /* a GPU without CUDA IPC */
-        fprintf(stderr, "no shareable memory: %s\n", tmsg_error_message());
-        shareable = false;
     }
     EXPECT(driver.push(driver.context) == 0);
     if (pool) {
@@ -452,7 +449,7 @@ static void receiver(side_t *side)
     char url[200] = "";
     job_t job;
 
-    pool = false; /* it is the sender's memory that may be of one */
+    pool = shareable = false; /* that is the sender's memory */
     open_side(side);
     CHECK(tmsg_listener_create(side->worker, "tcp://127.0.0.1:0", &params,
                                &listener));
@@ -472,7 +469,22 @@ static void receiver(side_t *side)
     close_side(side);
 }
 
-static void sender(side_t *side, uint64_t most)
+/* Where CUDA's IPC is barred, as in a part of a GPU, there is none. */
+static bool can_share(void)
+{
+    const tmsg_shareable_params_t params = {
+        .field_mask = TMSG_SHAREABLE_PARAM_DEVICE, .device = gpu};
+    void *data;
+
+    if (tmsg_shareable_alloc(1, &params, &data) != TMSG_OK) {
+        printf("rate|not run: %s\n", tmsg_error_message());
+        return false;
+    }
+    tmsg_shareable_free(data);
+    return true;
+}
+
+static void measure_all(side_t *side, uint64_t most)
 {
     static const uint64_t sizes[] = {64,       4096,     64 << 10, MIB,
                                      16 * MIB, 64 * MIB, 256 * MIB};
@@ -481,6 +493,22 @@ static void sender(side_t *side, uint64_t most)
                                       {"latency", 4096, 1, 1, 0, true},
                                       {"latency", 64 << 10, 1, 1, 0, true},
                                       {"latency", MIB, 1, 1, 0, true}};
+
+    for (size_t i = 0; i < sizeof(latencies) / sizeof(latencies[0]); i++) {
+        if (latencies[i].bytes <= most) {
+            measure(side, latencies[i]);
+        }
+    }
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        if (sizes[i] <= most) {
+            measure(side, (job_t){"1 ahead", sizes[i], 1, 1, 0, false});
+            measure(side, (job_t){"4 ahead", sizes[i], 1, 4, 0, false});
+        }
+    }
+}
+
+static void sender(side_t *side, uint64_t most)
+{
     tmsg_request_t *ready;
     char url[200];
 
@@ -489,14 +517,8 @@ static void sender(side_t *side, uint64_t most)
     CHECK(tmsg_endpoint_connect(side->worker, url, NULL, &side->endpoint));
     CHECK(tmsg_endpoint_ready(side->endpoint, &ready));
     finish(ready);
-    for (size_t i = 0; i < sizeof(latencies) / sizeof(latencies[0]); i++) {
-        measure(side, latencies[i]);
-    }
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        if (sizes[i] <= most) {
-            measure(side, (job_t){"1 ahead", sizes[i], 1, 1, 0, false});
-            measure(side, (job_t){"4 ahead", sizes[i], 1, 4, 0, false});
-        }
+    if (!shareable || can_share()) {
+        measure_all(side, most);
     }
     close(side->to); /* it was the last */
     close_side(side);

@@ -49,9 +49,13 @@ for file in facts cases rates probe python protocols; do
     [ -s "$out/$file.txt" ] || { echo "rehearse.sh: nothing of $file" >&2; exit 1; }
 done
 for words in 'case|cuda|memory of a pool|ok' 'case|plain|memory of a pool|ok' \
-    'rate|cuda|as it is|4 ahead|16777216|' 'rate|plain|unposted|latency x8|64|' \
-    'raw|host|bw|16777216|' 'python|cuda|driver|1 B to 5 MB|ok' \
-    'python|plain|driver|1 B to 5 MB|ok'; do
+    'case|staged|memory of a pool|ok' 'rate|plain|unposted|latency x8|64|' \
+    'rate|plain|shareable|4 ahead|16777216|' 'raw|host|bw|16777216|' \
+    'python|cuda|driver|1 B to 5 MB|ok' 'python|plain|driver|1 B to 5 MB|ok'; do
     cat "$out"/*.txt | grep -qF "$words" ||
         { echo "rehearse.sh: no line with $words" >&2; exit 1; }
+done
+for way in cuda:sent_direct plain:sent_ipc staged:sent_staged; do
+    grep -q "^rate|${way%:*}|as it is|4 ahead|16777216|.*|${way#*:}\$" "$out/rates.txt" ||
+        { echo "rehearse.sh: no ${way#*:} with ${way%:*}" >&2; exit 1; }
 done
