@@ -153,7 +153,7 @@ static void print_message(const tmsg_map_t *map)
 
     tmsg_pool_init(&pool, 0, 0);
     must(tmsg_checksum_find(TMSG_CHECKSUM_XXH3, &extra.checksum));
-    must(tmsg_plan_measure(map, TMSG_WAY_NO_FRAGMENTS, &measures));
+    must(tmsg_plan_measure(map, TMSG_WAY_NO_FRAGMENTS, 0, &measures));
     must(tmsg_plan_make(&payload, &pool, &plan));
     must(tmsg_body_encode(map, &extra, NULL, 0, &needed));
     header = malloc(TMSG_PREAMBLE_BYTES + needed);

@@ -30,8 +30,17 @@ typedef struct {
     uint64_t fragments_bytes;
     uint64_t fragments_packed;
     uint64_t head_bytes; /* bytes of the others, with gaps between them */
-    size_t foreign;      /* tensors that must be: their memory is a device's */
+    size_t foreign;      /* tensors in a device's memory; they must be */
+    uint64_t small;      /* but for those that the library gathers; gather.h */
+    size_t gathered;     /* these are so many */
+    uint64_t gathered_bytes;
 } tmsg_measures_t;
+
+/* Returns whether some tensors travel in fragments whatever their size. */
+static inline bool tmsg_measures_name(const tmsg_measures_t *measures)
+{
+    return measures->foreign > measures->gathered;
+}
 
 /* Tells what the caller asks for, and what the peer allows. All zero bits:
  * nothing. */
@@ -75,6 +84,9 @@ typedef struct {
     void *spare;      /* memory for gathered data, if it is large enough */
     size_t spare_bytes;
     bool owned; /* UCX is given only our memory: see tmsg_plan_own() */
+    /* Where the gathered tensors of devices are; gather.h. NULL: there are
+     * none. */
+    const uint8_t *gathered;
 } tmsg_payload_t;
 
 /* Describes a payload as one piece or as a scatter list. All zero bits:

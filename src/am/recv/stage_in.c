@@ -2,6 +2,7 @@
 /* Brings the tensors of a message to the memory of their devices. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "am/endpoint/endpoint.h"
 #include "am/endpoint/fail.h"
@@ -13,6 +14,7 @@
 #include "am/staging/vital.h"
 #include "am/ucx/ucx.h"
 #include "am/worker/staging.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "core/map.h"
 #include "memory/domain.h"
@@ -40,6 +42,8 @@ static void note_destinations(tmsg_message_t *message)
             continue;
         } else if (dest->direct) {
             stats->received_direct++;
+        } else if (dest->gathered && dest->reached) {
+            stats->received_gathered++;
         } else if (!dest->ipc) {
             note_staged(message, entries[i].bytes);
         }
@@ -347,37 +351,176 @@ tmsg_status_t tmsg_stage_in_copy_from(tmsg_message_t *message, size_t index,
                           data + offset, bytes);
 }
 
-static void head_copied(tmsg_copy_t *copy, tmsg_status_t status)
+#define BATCH_MOST 128
+#define POUR_ALIGNMENT 64 /* of the tensors in a chunk */
+
+/* Goes on to the next tensor that is copied to its device. Returns NULL if
+ * there is none. */
+static const tmsg_dest_t *find_next_poured(tmsg_message_t *message)
 {
-    tmsg_message_t *message =
-        TMSG_CONTAINER_OF(copy, tmsg_step_t, copy)->message;
+    tmsg_stage_in_t *stage = message->stage;
+
+    for (; stage->pour.next < stage->count; stage->pour.next++) {
+        const tmsg_dest_t *dest = &stage->dests[stage->pour.next];
+
+        if (tmsg_dest_is_staged(dest) && dest->host != NULL &&
+            tmsg_map_entries(message->map)[stage->pour.next].bytes > 0) {
+            return dest;
+        }
+    }
+    return NULL;
+}
+
+/* Fills the chunk with the next tensors of one device, and begins to copy
+ * them. */
+static tmsg_status_t pour_chunk(tmsg_message_t *message, tmsg_device_t device,
+                                tmsg_stream_t stream)
+{
+    const tmsg_map_entry_t *entries = tmsg_map_entries(message->map);
+    tmsg_pour_t *pour = &message->stage->pour;
+    tmsg_chunk_t *chunk = pour->chunk;
+    tmsg_domain_copy_t copies[BATCH_MOST];
+    const tmsg_dest_t *dest;
+    uint64_t at = 0, count = 0;
+
+    while (count < BATCH_MOST && at < chunk->capacity &&
+           (dest = find_next_poured(message)) != NULL) {
+        const tmsg_map_entry_t *entry = &entries[pour->next];
+        uint64_t left = entry->bytes - pour->offset;
+        uint64_t room = chunk->capacity - at;
+        uint64_t bytes = left < room ? left : room;
+
+        if (!tmsg_device_is(entry->tensor.device, device) ||
+            dest->domain != chunk->domain) {
+            break;
+        }
+        memcpy(chunk->data + at, dest->host + pour->offset, bytes);
+        copies[count++] =
+            (tmsg_domain_copy_t){(uint8_t *)entry->tensor.data + pour->offset,
+                                 chunk->data + at, bytes};
+        at =
+            (at + bytes + POUR_ALIGNMENT - 1) & ~(uint64_t)(POUR_ALIGNMENT - 1);
+        pour->offset += bytes;
+        if (pour->offset == entry->bytes) {
+            pour->offset = 0;
+            pour->next++;
+        }
+    }
+    return tmsg_domain_copy(chunk->domain, device, false, copies, count,
+                            stream);
+}
+
+/* Begins the next copy. Returns IN_PROGRESS if it did, or waits for a chunk,
+ * and OK if all are over. */
+static tmsg_status_t pour_on(tmsg_message_t *message)
+{
+    static const tmsg_stream_t none;
+    tmsg_worker_t *worker = message->endpoint->worker;
+    tmsg_pour_t *pour = &message->stage->pour;
+    const tmsg_dest_t *dest = find_next_poured(message);
+    tmsg_device_t device;
+    void *first;
+    tmsg_stream_t stream;
+    tmsg_status_t status;
+
+    if (dest == NULL) {
+        return TMSG_OK;
+    }
+    device = tmsg_map_entries(message->map)[pour->next].tensor.device;
+    first = tmsg_map_entries(message->map)[pour->next].tensor.data;
+    if (pour->chunk != NULL && pour->chunk->domain != dest->domain) {
+        tmsg_chunk_give(worker, chunks_for_receive(message), pour->chunk);
+        pour->chunk = NULL;
+    }
+    if (pour->chunk == NULL) {
+        status =
+            tmsg_chunk_take(worker, chunks_for_receive(message), dest->domain,
+                            TMSG_CHUNK_BYTES, &pour->call, &pour->chunk);
+        if (status != TMSG_OK) {
+            return status;
+        }
+    }
+    status = tmsg_copy_stream(dest->domain, device, &stream);
+    if (status != TMSG_OK) {
+        return status;
+    }
+    status = pour_chunk(message, device, stream);
+    if (status == TMSG_OK) {
+        status = tmsg_copy_watch(worker, &pour->copy, pour->chunk->domain,
+                                 device, stream);
+    }
+    if (status == TMSG_OK) {
+        return TMSG_IN_PROGRESS;
+    }
+    /* What began ends before this copy, which waits. */
+    (void)pour->chunk->domain->copy_in(pour->chunk->domain->arg, device, first,
+                                       pour->chunk->data, 1, none);
+    return status;
+}
+
+static void end_pour(tmsg_message_t *message, tmsg_status_t status)
+{
+    tmsg_stage_in_t *stage = message->stage;
     tmsg_endpoint_t *endpoint = message->endpoint;
 
     if (status != TMSG_OK) {
         tmsg_stage_in_failed(message, status);
     }
+    if (stage->pour.chunk != NULL) {
+        tmsg_chunk_give(endpoint->worker, chunks_for_receive(message),
+                        stage->pour.chunk);
+        stage->pour.chunk = NULL;
+    }
+    stage->pouring = false;
     tmsg_message_fetched(message, TMSG_UCX_OK);
     tmsg_endpoint_reported(endpoint);
 }
 
-/* Copies a tensor of the message itself to its device. */
-static tmsg_status_t copy_on(tmsg_message_t *message, size_t index)
+static void run_pour(tmsg_soon_t *call)
 {
-    const tmsg_map_entry_t *entry = &tmsg_map_entries(message->map)[index];
-    const tmsg_dest_t *dest = &message->stage->dests[index];
-    tmsg_step_t *step = &message->stage->steps[index];
+    tmsg_message_t *message =
+        TMSG_CONTAINER_OF(call, tmsg_pour_t, call)->message;
+    tmsg_status_t status =
+        tmsg_stage_in_is_wanted(message) ? pour_on(message) : TMSG_OK;
+
+    if (status != TMSG_IN_PROGRESS) {
+        end_pour(message, status);
+    }
+}
+
+static void chunk_poured(tmsg_copy_t *copy, tmsg_status_t status)
+{
+    tmsg_pour_t *pour = TMSG_CONTAINER_OF(copy, tmsg_pour_t, copy);
+
+    if (status == TMSG_OK) {
+        run_pour(&pour->call);
+    } else {
+        end_pour(pour->message, status);
+    }
+}
+
+/* Begins to copy the tensors of the message itself to their devices. Returns
+ * whether there are any. */
+static bool begin_pour(tmsg_message_t *message)
+{
+    tmsg_stage_in_t *stage = message->stage;
     tmsg_status_t status;
 
-    *step = (tmsg_step_t){.copy = {.over = head_copied}, .message = message};
-    status = tmsg_copy_in(message->endpoint->worker, &step->copy, dest->domain,
-                          entry->tensor.device, entry->tensor.data, dest->host,
-                          entry->bytes);
-    if (status == TMSG_OK) {
-        message->pending++;
-        /* The endpoint stays until the copy is done. */
-        message->endpoint->in_ucx++;
+    if (find_next_poured(message) == NULL) {
+        return false;
     }
-    return status;
+    stage->pouring = true;
+    stage->pour.message = message;
+    stage->pour.copy.over = chunk_poured;
+    stage->pour.call.run = run_pour;
+    message->pending++;
+    message->endpoint->in_ucx++; /* the endpoint stays until that is done */
+    status = pour_on(message);
+    if (status != TMSG_IN_PROGRESS) {
+        tmsg_stage_in_failed(message, status);
+        tmsg_soon(message->endpoint->worker, &stage->pour.call);
+    }
+    return true;
 }
 
 static void dest_sum_found(tmsg_sums_t *sums, size_t index, uint64_t value)
@@ -439,8 +582,6 @@ bool tmsg_stage_in_sum(const void *message, size_t index, uint64_t *value_p)
 bool tmsg_stage_in_copies(tmsg_message_t *message)
 {
     tmsg_stage_in_t *stage = message->stage;
-    tmsg_status_t status = TMSG_OK;
-    bool any = false;
 
     if (message->aborted) {
         return false;
@@ -452,21 +593,7 @@ bool tmsg_stage_in_copies(tmsg_message_t *message)
         return true;
     }
     stage->copied = true;
-    for (size_t i = 0; i < stage->count && status == TMSG_OK; i++) {
-        if (tmsg_dest_is_staged(&stage->dests[i]) &&
-            stage->dests[i].host != NULL) {
-            status = copy_on(message, i);
-            any = any || status == TMSG_OK;
-        }
-    }
-    if (status != TMSG_OK) {
-        tmsg_stage_in_failed(message, status);
-        if (!any) {
-            recheck_message(message);
-        }
-        return true;
-    }
-    return any || begin_dest_sums(message);
+    return begin_pour(message) || begin_dest_sums(message);
 }
 
 void tmsg_stage_in_stop(tmsg_message_t *message)
@@ -479,6 +606,10 @@ void tmsg_stage_in_stop(tmsg_message_t *message)
     }
     if (stage->summing) {
         tmsg_sums_stop(&stage->sums);
+    }
+    if (stage->pouring && stage->pour.call.list != NULL) {
+        /* It may wait for a chunk. */
+        tmsg_soon(worker, &stage->pour.call);
     }
     tmsg_soon_forget(&stage->call);
     if (stage->chunk != NULL) {

@@ -19,19 +19,31 @@ typedef struct {
     bool direct;  /* UCX writes the device's memory */
     bool ipc; /* its fragments may lie in device memory of the sender's: which
                * way it came is counted as they come */
+    bool gathered;   /* it travels in the message because it is small */
+    bool reached;    /* UCX, or a copy by CUDA IPC, could write that memory */
     int memory_type; /* UCX's type of that memory */
     uint64_t sum;    /* its checksum, once that is known */
     uint8_t *host;   /* host bytes to copy on, unless it travels in fragments */
     tmsg_device_memory_t memory; /* its device memory, if that is not lent */
 } tmsg_dest_t;
 
-/* A tensor's step first waits for the stream, before the tensor's memory is
- * written. If the tensor travels in the message itself, the step then waits for
- * the copy. */
+/* A tensor's step waits for the stream, before the tensor's memory is written.
+ */
 typedef struct {
     tmsg_copy_t copy;
     tmsg_message_t *message;
 } tmsg_step_t;
+
+/* The tensors of the message itself go to their devices by a chunk, as many at
+ * a time as fit. */
+typedef struct {
+    tmsg_copy_t copy;
+    tmsg_soon_t call; /* goes on when a chunk is free */
+    tmsg_message_t *message;
+    tmsg_chunk_t *chunk;
+    size_t next;     /* tensor to be copied */
+    uint64_t offset; /* in that tensor */
+} tmsg_pour_t;
 
 struct tmsg_stage_in {
     tmsg_soon_t call;       /* called when a chunk is free */
@@ -44,6 +56,8 @@ struct tmsg_stage_in {
     bool lost;              /* UCX never reports them: the device has failed */
     bool begun;
     bool copied;  /* copies of tensors in the message itself were begun */
+    bool pouring; /* these are not over */
+    tmsg_pour_t pour;
     bool summing; /* checksums were begun, after the copies */
     bool summed;
     tmsg_message_t *message; /* the message that `sums` and `vital` are for */

@@ -42,6 +42,12 @@ static tmsg_error_name_t entry_name_of(const tmsg_map_entry_t *entry)
     return tmsg_error_name(entry->name, entry->name_bytes);
 }
 
+static bool travels_in_fragments(const tmsg_message_t *message, size_t index)
+{
+    return tmsg_split_has(&message->extra.split, index,
+                          tmsg_map_entries(message->map)[index].bytes);
+}
+
 /* Returns the domain that a tensor stays in if it can, or NULL. */
 static const tmsg_domain_t *domain_of(const tmsg_message_t *message,
                                       tmsg_device_t device)
@@ -141,6 +147,8 @@ static tmsg_status_t tensor_decoded(tmsg_message_t *message, size_t index)
     status = make_stage(message);
     if (status == TMSG_OK) {
         message->stage->dests[index].domain = domain;
+        message->stage->dests[index].gathered =
+            !travels_in_fragments(message, index);
     }
     return status;
 }
@@ -198,12 +206,6 @@ void tmsg_stage_in_placed(tmsg_message_t *message, size_t index)
     }
 }
 
-static bool travels_in_fragments(const tmsg_message_t *message, size_t index)
-{
-    return tmsg_split_has(&message->extra.split, index,
-                          tmsg_map_entries(message->map)[index].bytes);
-}
-
 /* Returns the bytes of a tensor's longest fragment. */
 static uint64_t fragment_bytes(const tmsg_message_t *message, size_t index)
 {
@@ -240,10 +242,11 @@ static tmsg_status_t judge_dest(tmsg_message_t *message, size_t index)
     bool plain = tmsg_domain_is_plain(dest->domain);
 
     dest->direct = tmsg_ucx_reaches(message->ucx, dest->domain,
-                                    entry->tensor.device, &dest->memory_type) &&
-                   !is_slow_for_ucx(message, entry->tensor.device) &&
-                   (plain || travels_in_fragments(message, index));
-    if (dest->direct) {
+                                    entry->tensor.device, &dest->memory_type);
+    dest->reached = dest->direct || tmsg_ipc_is_open(message->endpoint);
+    dest->direct &= !is_slow_for_ucx(message, entry->tensor.device) &&
+                    (plain || travels_in_fragments(message, index));
+    if (dest->direct || (dest->reached && dest->gathered)) {
         return TMSG_OK;
     }
     dest->ipc = travels_in_fragments(message, index) &&

@@ -48,12 +48,12 @@ static bool is_split(const tmsg_measures_t *measures, uint64_t spill,
     if (measures->fragments == 0 || !wish.fragments) {
         return false;
     }
-    if (measures->foreign == 0 && spill > 0 &&
+    if (!tmsg_measures_name(measures) && spill > 0 &&
         measures->head_bytes + spill > SPILLED_HEAD_MOST &&
         !may_slice(measures->head_bytes, spill, thresholds, wish)) {
         return false;
     }
-    return wish.way == TMSG_WAY_FRAGMENTS || measures->foreign > 0 ||
+    return wish.way == TMSG_WAY_FRAGMENTS || tmsg_measures_name(measures) ||
            measures->tensors > 1 || measures->packed > 0 || spill > 0 ||
            (measures->bytes - 1) / TMSG_FRAGMENTS_SENT >=
                thresholds->chunk_bytes;
@@ -145,7 +145,8 @@ tmsg_way_t tmsg_way_choose(const tmsg_measures_t *measures, uint64_t spill,
                          ? is_gathered_for_bulk(pieces, bytes, thresholds)
                          : way.gather;
     }
-    way.packs = way.slices && !way.gather && packed > 0;
+    way.packs =
+        way.slices && !way.gather && packed > 0 && measures->gathered == 0;
     if (way.slices) {
         way.protocol =
             spill > 0 ? TMSG_PROTOCOL_EAGER : (int32_t)TMSG_PROTOCOL_AUTO;

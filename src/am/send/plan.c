@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "am/endpoint/measures.h"
+#include "am/send/gather.h"
 #include "am/send/pack.h"
 #include "am/staging/sum.h"
 #include "core/bytes.h"
@@ -92,6 +93,17 @@ void tmsg_plan_say_unreadable(const tmsg_map_t *map, const void *at, char *why,
              tmsg_error_name(entry->name, entry->name_bytes).text);
 }
 
+/* Returns where the bytes of the next tensor were gathered from its device, or
+ * NULL. */
+static const void *step_gathered(const tmsg_payload_t *payload,
+                                 const tmsg_map_entry_t *entry,
+                                 tmsg_gather_walk_t *walk)
+{
+    return payload->gathered != NULL && tmsg_gather_next(walk, entry)
+               ? payload->gathered + walk->at
+               : NULL;
+}
+
 /* Copies all tensors into one buffer, for small tensors. */
 static tmsg_status_t gather_tensors(const tmsg_payload_t *payload,
                                     tmsg_pool_t *pool, tmsg_plan_t *plan)
@@ -100,6 +112,7 @@ static tmsg_status_t gather_tensors(const tmsg_payload_t *payload,
     size_t count = tmsg_map_size(payload->map);
     bool summed = is_summed(payload);
     cursor_t at = {0, 0};
+    tmsg_gather_walk_t walk = {.small = payload->measures->small};
     uint8_t *begin = payload->spare;
     uint8_t *to;
     tmsg_status_t status = TMSG_OK;
@@ -115,6 +128,7 @@ static tmsg_status_t gather_tensors(const tmsg_payload_t *payload,
     to = begin + tmsg_layout_spill(payload->spill);
     for (size_t i = 0; i < count && status == TMSG_OK; i++) {
         const tmsg_tensor_t *tensor = &entries[i].tensor;
+        const void *gathered = step_gathered(payload, &entries[i], &walk);
 
         if (goes_in_fragments(payload, i)) {
             continue;
@@ -124,7 +138,9 @@ static tmsg_status_t gather_tensors(const tmsg_payload_t *payload,
             memset(to, 0, at.gap);
             to += at.gap;
         }
-        if (tensor->strides != NULL && !tmsg_tensor_is_dense(tensor)) {
+        if (gathered != NULL) {
+            tmsg_copy_small(to, gathered, entries[i].bytes);
+        } else if (tensor->strides != NULL && !tmsg_tensor_is_dense(tensor)) {
             status = tmsg_plan_pack(&entries[i], to);
         } else if (entries[i].bytes > 0) {
             tmsg_copy_small(to, tensor->data, entries[i].bytes);
@@ -160,7 +176,8 @@ static void append_piece(tmsg_plan_t *plan, const void *data, uint64_t bytes)
     plan->iov_count++;
 }
 
-/* Lists the tensors; what has to be packed goes to `staging`. */
+/* Lists the tensors; what has to be packed, or was gathered, goes to `staging`.
+ */
 static tmsg_status_t list_tensors(const tmsg_payload_t *payload,
                                   uint8_t *staging, tmsg_plan_t *plan)
 {
@@ -168,11 +185,13 @@ static tmsg_status_t list_tensors(const tmsg_payload_t *payload,
     size_t count = tmsg_map_size(payload->map);
     bool dense = payload->measures->packed == 0;
     bool summed = is_summed(payload);
+    tmsg_gather_walk_t walk = {.small = payload->measures->small};
     cursor_t at = {0, 0};
     tmsg_status_t status = TMSG_OK;
 
     for (size_t i = 0; i < count && status == TMSG_OK; i++) {
         const tmsg_tensor_t *tensor = &entries[i].tensor;
+        const void *gathered = step_gathered(payload, &entries[i], &walk);
         const void *data = tensor->data;
 
         if (goes_in_fragments(payload, i)) {
@@ -180,7 +199,11 @@ static tmsg_status_t list_tensors(const tmsg_payload_t *payload,
         }
         advance_cursor(&at, &entries[i]);
         append_piece(plan, zeros, at.gap);
-        if (!dense && !tmsg_tensor_is_dense(tensor)) {
+        if (gathered != NULL) {
+            memcpy(staging, gathered, entries[i].bytes);
+            data = staging;
+            staging += entries[i].bytes;
+        } else if (!dense && !tmsg_tensor_is_dense(tensor)) {
             status = tmsg_plan_pack(&entries[i], staging);
             data = staging;
             staging += entries[i].bytes;
@@ -200,7 +223,7 @@ static tmsg_status_t scatter_tensors(const tmsg_payload_t *payload,
 {
     uint64_t head = tmsg_layout_spill(payload->spill);
     const tmsg_measures_t *measures = payload->measures;
-    uint64_t staged = head + measures->packed -
+    uint64_t staged = head + measures->gathered_bytes + measures->packed -
                       (payload->way.fragments ? measures->fragments_packed : 0);
     uint8_t *staging;
     tmsg_status_t status;
@@ -322,16 +345,20 @@ static bool needs_fragments(const tmsg_map_entry_t *entry)
 }
 
 static void measure_tensor(const tmsg_map_entry_t *entry,
-                           tmsg_measures_t *measures)
+                           tmsg_gather_walk_t *walk, tmsg_measures_t *measures)
 {
     uint64_t packed = tmsg_tensor_is_dense(&entry->tensor) ? 0 : entry->bytes;
     bool foreign = needs_fragments(entry);
+    bool gathered = foreign && tmsg_gather_next(walk, entry);
 
     measures->tensors += entry->bytes > 0;
     measures->packed += packed;
     measures->foreign += foreign;
     measures->broadcast += tmsg_tensor_is_broadcast(&entry->tensor);
-    if (entry->bytes > 0 && (foreign || entry->bytes >= measures->large)) {
+    measures->gathered += gathered;
+    measures->gathered_bytes += gathered ? entry->bytes : 0;
+    if (entry->bytes > 0 &&
+        ((foreign && !gathered) || entry->bytes >= measures->large)) {
         measures->fragments++;
         measures->fragments_bytes += entry->bytes;
         measures->fragments_packed += packed;
@@ -343,11 +370,13 @@ static void measure_tensor(const tmsg_map_entry_t *entry,
 }
 
 tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map, uint64_t large,
-                                tmsg_measures_t *measures_p)
+                                uint64_t small, tmsg_measures_t *measures_p)
 {
     const tmsg_limits_t limits = {.message_bytes = INT64_MAX};
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
-    tmsg_measures_t measures = {.stamp = tmsg_map_stamp(map), .large = large};
+    tmsg_measures_t measures = {
+        .stamp = tmsg_map_stamp(map), .large = large, .small = small};
+    tmsg_gather_walk_t walk = {.small = small};
     tmsg_status_t status =
         tmsg_layout_measure(map, &limits, &measures.bytes, &measures.out_bytes);
 
@@ -355,18 +384,21 @@ tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map, uint64_t large,
         return status;
     }
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
-        measure_tensor(&entries[i], &measures);
+        measure_tensor(&entries[i], &walk, &measures);
     }
     *measures_p = measures;
     return TMSG_OK;
 }
 
-void tmsg_plan_name_foreign(const tmsg_map_t *map, uint8_t *bits)
+void tmsg_plan_name_foreign(const tmsg_map_t *map, uint64_t small,
+                            uint8_t *bits)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(map);
+    tmsg_gather_walk_t walk = {.small = small};
 
     for (size_t i = 0; i < tmsg_map_size(map); i++) {
-        if (needs_fragments(&entries[i])) {
+        if (needs_fragments(&entries[i]) &&
+            !tmsg_gather_next(&walk, &entries[i])) {
             bits[i / 8] |= (uint8_t)(1u << i % 8);
         }
     }

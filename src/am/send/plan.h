@@ -17,14 +17,15 @@
 /* A plan of more bytes is not copied: see tmsg_plan_own(). */
 #define TMSG_PLAN_OWN_MOST (16ULL << 20)
 
-/* Measures a map. `large` is tmsg_way_large(). Errors: LIMIT_EXCEEDED
- * (bytes). */
+/* Measures a map. `large` is tmsg_way_large(), and `small` as in gather.h.
+ * Errors: LIMIT_EXCEEDED (bytes). */
 tmsg_status_t tmsg_plan_measure(const tmsg_map_t *map, uint64_t large,
-                                tmsg_measures_t *measures_p);
+                                uint64_t small, tmsg_measures_t *measures_p);
 
 /* Sets bit i % 8 of byte i / 8 for each tensor i that cannot travel with the
- * others because its memory is not the host's. */
-void tmsg_plan_name_foreign(const tmsg_map_t *map, uint8_t *bits);
+ * others because its memory is not the host's, and it is not gathered. */
+void tmsg_plan_name_foreign(const tmsg_map_t *map, uint64_t small,
+                            uint8_t *bits);
 
 /* A strategy makes the plan of a payload that is not empty. To add one, add its
  * function, and a line to tmsg_strategy_of() in plan.c. */

@@ -107,6 +107,19 @@ static const tmsg_thresholds_t *thresholds_of(const tmsg_endpoint_t *endpoint)
     return &endpoint->worker->context->tuning.of[endpoint->transport];
 }
 
+/* Returns from which size on tensors of devices are not gathered. A send that
+ * waits for nothing gathers none, for it would wait for them. */
+static uint64_t small_of(const tmsg_send_t *send, uint64_t large)
+{
+    uint64_t small = thresholds_of(send->endpoint)->device_gather_bytes;
+
+    if (send->stage == NULL || !send->wish.fragments ||
+        send->flags & TMSG_SEND_TRY) {
+        return 0;
+    }
+    return small < large ? small : large;
+}
+
 /* Measures the layout and compares it with the peer's limits, once. */
 static tmsg_status_t judge_layout(const tmsg_send_t *send,
                                   const tmsg_map_t *map,
@@ -114,14 +127,16 @@ static tmsg_status_t judge_layout(const tmsg_send_t *send,
 {
     tmsg_measures_t *known = tmsg_send_measured(send->endpoint, map);
     uint64_t large = tmsg_way_large(thresholds_of(send->endpoint), send->wish);
+    uint64_t small = small_of(send, large);
     tmsg_measures_t measures;
     tmsg_status_t status;
 
     *measures_p = known;
-    if (known->stamp == tmsg_map_stamp(map) && known->large == large) {
+    if (known->stamp == tmsg_map_stamp(map) && known->large == large &&
+        known->small == small) {
         return TMSG_OK;
     }
-    status = tmsg_plan_measure(map, large, &measures);
+    status = tmsg_plan_measure(map, large, small, &measures);
     if (status == TMSG_OK) {
         status = tmsg_send_limits_layout(send);
     }
@@ -243,7 +258,8 @@ static tmsg_status_t plan_payload(tmsg_send_t *send, tmsg_payload_t *payload)
     tmsg_pool_t *pool = tmsg_budget_pool(send->endpoint->worker->budget);
 
     return send->shared_plan != NULL && payload->spill == 0 &&
-                   !payload->way.packs && payload->map == tmsg_send_map(send)
+                   payload->gathered == NULL && !payload->way.packs &&
+                   payload->map == tmsg_send_map(send)
                ? tmsg_shared_plan_make(send->shared_plan, payload, pool,
                                        &send->plan)
                : tmsg_plan_make(payload, pool, &send->plan);
@@ -385,7 +401,7 @@ static uint64_t others_chunk_of(const tmsg_send_t *send,
         send, thresholds_of(send->endpoint)->device_chunk_bytes);
     bool ipc = tmsg_stage_out_is_ipc(send);
 
-    if (payload->measures->foreign == 0 || tmsg_stage_out_stages(send) ||
+    if (!tmsg_measures_name(payload->measures) || tmsg_stage_out_stages(send) ||
         !(ipc || send->endpoint->peer_hello.features & TMSG_FEATURE_DEVICES)) {
         return 0;
     }
@@ -406,7 +422,7 @@ static tmsg_status_t name_fragments(const tmsg_send_t *send,
     *split = (tmsg_split_t){0};
     free(payload->foreign);
     payload->foreign = NULL;
-    if (!payload->way.fragments && measures->foreign > 0) {
+    if (!payload->way.fragments && tmsg_measures_name(measures)) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                               "%s: this peer takes tensors of the host's "
                               "memory alone",
@@ -422,12 +438,12 @@ static tmsg_status_t name_fragments(const tmsg_send_t *send,
     split->chunk = tmsg_stage_out_chunk(send, chunk);
     split->others_chunk =
         payload->way.fragments ? others_chunk_of(send, payload) : 0;
-    if (payload->way.fragments && measures->foreign > 0) {
+    if (payload->way.fragments && tmsg_measures_name(measures)) {
         payload->foreign = calloc(1, bytes);
         if (payload->foreign == NULL) {
             return tmsg_error_memory("a message's fragments");
         }
-        tmsg_plan_name_foreign(payload->map, payload->foreign);
+        tmsg_plan_name_foreign(payload->map, measures->small, payload->foreign);
         split->others = payload->foreign;
         split->others_bytes = bytes;
     }
@@ -555,7 +571,7 @@ static tmsg_status_t choose_way(tmsg_send_t *send, tmsg_preamble_t *head,
         payload->way = way;
         return TMSG_OK;
     }
-    if (payload->measures->foreign > 0 && !way.fragments) {
+    if (tmsg_measures_name(payload->measures) && !way.fragments) {
         return refuse_head(send, payload);
     }
     payload->way = way;
@@ -600,6 +616,10 @@ static tmsg_status_t make_payload(tmsg_send_t *send, tmsg_payload_t *payload)
     }
     if (status == TMSG_OK && payload->way.slices) {
         status = tmsg_fragments_slice(send, payload);
+    }
+    if (status == TMSG_OK && send->stage != NULL) {
+        tmsg_stage_out_gathered(send);
+        tmsg_stage_out_note(send, payload);
     }
     return status;
 }
@@ -699,6 +719,9 @@ tmsg_status_t tmsg_send_prepare(tmsg_send_t *send)
     }
     if (status == TMSG_OK) {
         status = judge_map(send, &payload);
+    }
+    if (status == TMSG_OK && send->stage != NULL) {
+        status = tmsg_stage_out_gather(send, &payload);
     }
     if (status == TMSG_OK && send->flags & TMSG_SEND_LEND) {
         status = prepare_loan(send, &head, &payload);

@@ -131,7 +131,7 @@ void tmsg_send_hand_over(tmsg_send_t *send)
 
 bool tmsg_send_is_for_fastbox(const tmsg_send_t *send)
 {
-    return send->fragments == NULL && send->stage == NULL &&
+    return send->fragments == NULL &&
            !(send->am_flags & TMSG_UCX_SEND_RENDEZVOUS) &&
            send->wish.way == TMSG_WAY_AUTO &&
            send->wish.protocol == TMSG_PROTOCOL_AUTO &&

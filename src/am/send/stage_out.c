@@ -11,6 +11,7 @@
 #include "am/path/ipc.h"
 #include "am/send/cancel.h"
 #include "am/send/fragments.h"
+#include "am/send/gather.h"
 #include "am/staging/sum.h"
 #include "am/staging/vital.h"
 #include "am/ucx/ucx.h"
@@ -70,7 +71,8 @@ struct tmsg_stage_out {
     tmsg_sums_t sums; /* used if `values` is set */
     uint64_t *values; /* checksums, one a tensor */
     bool summed;      /* all of `values` are known */
-    size_t awaited;   /* streams that are not done */
+    tmsg_gather_t gather;
+    size_t awaited; /* streams that are not done */
     size_t streams;
     await_t streams_of[];
 };
@@ -278,6 +280,7 @@ void tmsg_stage_out_stop(tmsg_send_t *send)
         return;
     }
     end_sums(stage);
+    tmsg_gather_end(&stage->gather);
     if (stage->stopped) {
         return;
     }
@@ -652,6 +655,30 @@ tmsg_status_t tmsg_stage_out_sum(const tmsg_send_t *send,
     return TMSG_OK;
 }
 
+void tmsg_stage_out_fail(const tmsg_send_t *send, tmsg_status_t status)
+{
+    fail_stage(send->stage, status);
+}
+
+tmsg_status_t tmsg_stage_out_gather(const tmsg_send_t *send,
+                                    tmsg_payload_t *payload)
+{
+    tmsg_stage_out_t *stage = send->stage;
+
+    if (payload->measures->gathered == 0) {
+        return TMSG_OK;
+    }
+    return stage->awaited > 0 || stage->failure != TMSG_OK
+               ? TMSG_IN_PROGRESS
+               : tmsg_gather(&stage->gather, stage->send, payload->map,
+                             payload->measures->small, &payload->gathered);
+}
+
+void tmsg_stage_out_gathered(const tmsg_send_t *send)
+{
+    tmsg_gather_end(&send->stage->gather);
+}
+
 bool tmsg_stage_out_sums(const tmsg_send_t *send)
 {
     return send->stage != NULL && send->flags & TMSG_SEND_VERIFY &&
@@ -691,21 +718,36 @@ static const tmsg_domain_t *find_next_staged(tmsg_stage_out_t *stage)
     size_t size = tmsg_map_size(tmsg_send_map(stage->send));
     const tmsg_domain_t *domain = NULL;
 
-    while (stage->tensor < size &&
-           (domain = staged_domain(stage->send, &entries[stage->tensor])) ==
-               NULL) {
-        stage->tensor++;
+    for (; stage->tensor < size; stage->tensor++) {
+        if (tmsg_split_has(stage->split, stage->tensor,
+                           entries[stage->tensor].bytes) &&
+            (domain = staged_domain(stage->send, &entries[stage->tensor])) !=
+                NULL) {
+            break;
+        }
     }
     return domain;
 }
 
-static void note_sent(tmsg_send_t *send)
+/* Returns whether a tensor of a device could go without the host's memory. */
+static bool has_path(const tmsg_send_t *send, const tmsg_map_entry_t *entry)
+{
+    return send->stage->ipc || staged_domain(send, entry) == NULL ||
+           is_copied(send, entry);
+}
+
+void tmsg_stage_out_note(const tmsg_send_t *send, const tmsg_payload_t *payload)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(tmsg_send_map(send));
     tmsg_stats_t *stats = &send->endpoint->stats;
+    tmsg_gather_walk_t walk = {.small = payload->measures->small};
 
     for (size_t i = 0; i < tmsg_map_size(tmsg_send_map(send)); i++) {
-        if (is_copied(send, &entries[i])) {
+        bool gathered = tmsg_gather_next(&walk, &entries[i]);
+
+        if (gathered && has_path(send, &entries[i])) {
+            stats->sent_gathered++;
+        } else if (is_copied(send, &entries[i])) {
             stats->sent_copied++;
             stats->sent_copied_bytes += entries[i].bytes;
         } else if (own_memory(send, &entries[i]) != NULL ||
@@ -731,7 +773,6 @@ void tmsg_stage_out_begin(tmsg_send_t *send, const tmsg_split_t *split)
     stage->first = 0;
     stage->filled = 0;
     stage->stopped = false;
-    note_sent(send);
 }
 
 static uint64_t next_bytes(const tmsg_stage_out_t *stage)

@@ -31,6 +31,20 @@ tmsg_status_t tmsg_stage_out_check(tmsg_send_t *send);
 tmsg_status_t tmsg_stage_out_sum(const tmsg_send_t *send,
                                  const tmsg_payload_t *payload);
 
+/* Copies the small tensors to the host, if some are gathered, and says where in
+ * payload->gathered; that is there until tmsg_stage_out_gathered(). Errors:
+ * IN_PROGRESS (as above), NO_MEMORY, those of the driver. */
+tmsg_status_t tmsg_stage_out_gather(const tmsg_send_t *send,
+                                    tmsg_payload_t *payload);
+void tmsg_stage_out_gathered(const tmsg_send_t *send);
+
+/* Counts the tensors of a payload that is made. */
+void tmsg_stage_out_note(const tmsg_send_t *send,
+                         const tmsg_payload_t *payload);
+
+/* Has the send fail in the next progress, with tmsg_error_message(). */
+void tmsg_stage_out_fail(const tmsg_send_t *send, tmsg_status_t status);
+
 /* Returns whether the send waits for checksums that are not known yet. */
 bool tmsg_stage_out_sums(const tmsg_send_t *send);
 

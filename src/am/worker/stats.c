@@ -95,6 +95,8 @@ void tmsg_stats_add(tmsg_stats_t *sum, const tmsg_stats_t *more)
     sum->sent_copied += more->sent_copied;
     sum->sent_copied_bytes += more->sent_copied_bytes;
     sum->sent_ipc += more->sent_ipc;
+    sum->sent_gathered += more->sent_gathered;
+    sum->received_gathered += more->received_gathered;
     sum->sent_staged += more->sent_staged;
     sum->sent_staged_bytes += more->sent_staged_bytes;
     sum->received_direct += more->received_direct;
@@ -164,10 +166,12 @@ static bool describe_devices(cJSON *parent, const tmsg_stats_t *stats)
            add_counter(object, "sent_copied", stats->sent_copied) &&
            add_counter(object, "sent_copied_bytes", stats->sent_copied_bytes) &&
            add_counter(object, "sent_ipc", stats->sent_ipc) &&
+           add_counter(object, "sent_gathered", stats->sent_gathered) &&
            add_counter(object, "sent_staged", stats->sent_staged) &&
            add_counter(object, "sent_staged_bytes", stats->sent_staged_bytes) &&
            add_counter(object, "received_direct", stats->received_direct) &&
            add_counter(object, "received_ipc", stats->received_ipc) &&
+           add_counter(object, "received_gathered", stats->received_gathered) &&
            add_counter(object, "received_staged", stats->received_staged) &&
            add_counter(object, "received_staged_bytes",
                        stats->received_staged_bytes) &&

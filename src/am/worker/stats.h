@@ -64,11 +64,13 @@ typedef struct {
     /* The next fields count tensors in device memory. direct: UCX moved them
      * itself. copied: UCX moved copies on the same device. ipc: the receiver
      * copied them out of device memory of the sender's. staged: they went
-     * through host memory. on_host: they had to be delivered in host memory. */
+     * through host memory for want of all these. gathered: so did they, because
+     * they are small. on_host: they had to be delivered in host memory. */
     uint64_t sent_direct, sent_copied, sent_copied_bytes, sent_ipc;
     uint64_t sent_staged, sent_staged_bytes;
     uint64_t received_direct, received_ipc;
     uint64_t received_staged, received_staged_bytes;
+    uint64_t sent_gathered, received_gathered;
     uint64_t received_on_host;
     tmsg_histogram_t sent_sizes; /* bytes of payload */
     tmsg_histogram_t received_sizes;

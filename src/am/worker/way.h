@@ -56,6 +56,8 @@ typedef struct {
     uint64_t lone_chunk_bytes;
     /* Used instead of chunk_bytes for tensors of a device that UCX reads. */
     uint64_t device_chunk_bytes;
+    /* Tensors of a device with fewer bytes are gathered: send/gather.h. */
+    uint64_t device_gather_bytes;
     /* A message of this size or more goes by the bulk stream. */
     uint64_t bulk_bytes;
     /* Works as bulk_bytes, for a single tensor that the peer reads from where

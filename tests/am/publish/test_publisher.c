@@ -267,7 +267,7 @@ Test(publisher, sends_share_their_payload)
     const void *first = NULL;
 
     tmsg_pool_init(&pool, 1 << 20, 0);
-    must(tmsg_plan_measure(map, UINT64_MAX, &measures));
+    must(tmsg_plan_measure(map, UINT64_MAX, 0, &measures));
     for (int i = 0; i < 4; i++) { /* the last one goes another way */
         tmsg_body_extra_t extra = {0};
         tmsg_payload_t payload = {.map = map,

@@ -30,7 +30,7 @@ static tmsg_payload_t payload_of(const tmsg_map_t *map, size_t spill)
     static tmsg_measures_t measures;
     const tmsg_tuning_t tuning = tmsg_tuning_usual();
 
-    cr_assert_eq(tmsg_plan_measure(map, TMSG_WAY_NO_FRAGMENTS, &measures),
+    cr_assert_eq(tmsg_plan_measure(map, TMSG_WAY_NO_FRAGMENTS, 0, &measures),
                  TMSG_OK, "%s", tmsg_error_message());
     return (tmsg_payload_t){
         .map = map,

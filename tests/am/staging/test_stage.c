@@ -307,7 +307,7 @@ Test(stage, is_counted)
 
 static tmsg_map_t *with_metadata(uint64_t seed, size_t bytes)
 {
-    static const device_tensor_t one[] = {{.device = 1, .bytes = 50000}};
+    static const device_tensor_t one[] = {{.device = 1, .bytes = 100000}};
     tmsg_map_t *map = device_map(seed, one, 1);
     void *value = calloc(1, bytes);
 
@@ -336,7 +336,7 @@ static bool has_begun(void *arg)
 Test(stage, waits_for_room_for_its_description)
 {
     enum { MESSAGES = 8 };
-    static const device_tensor_t one[] = {{.device = 1, .bytes = 50000}};
+    static const device_tensor_t one[] = {{.device = 1, .bytes = 100000}};
     const side_options_t ample = {
         .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
                    .held_bytes = (uint64_t)1 << 31}};
@@ -366,7 +366,7 @@ Test(stage, follows_a_description_that_the_peer_takes_at_once)
         .limits = {.field_mask = TMSG_LIMIT_HELD_BYTES,
                    .held_bytes = (uint64_t)1 << 31}};
     try_t try;
-    static const device_tensor_t one[] = {{.device = 1, .bytes = 50000}};
+    static const device_tensor_t one[] = {{.device = 1, .bytes = 100000}};
     tmsg_request_t *sent;
     tmsg_message_t *message;
     tmsg_map_t *map;

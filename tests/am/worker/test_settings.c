@@ -148,6 +148,7 @@ Test(settings, the_thresholds_in_force_are_told)
                         "\"slice_bytes\":16777216,"
                         "\"lone_chunk_bytes\":1048576,"
                         "\"device_chunk_bytes\":4194304,"
+                        "\"device_gather_bytes\":65536,"
                         "\"bulk_bytes\":262144,\"bulk_single_bytes\":262144,"
                         "\"lend_bytes\":null,\"device_ipc_bytes\":null,"
                         "\"fastbox_bytes\":0}");
@@ -160,6 +161,7 @@ Test(settings, the_thresholds_in_force_are_told)
     must_describe(&file, "\"eager_bytes\":88,");
     must_describe(&file, "\"lone_chunk_bytes\":1048576,"
                          "\"device_chunk_bytes\":4194304,"
+                         "\"device_gather_bytes\":65536,"
                          "\"bulk_bytes\":null,\"bulk_single_bytes\":null,"
                          "\"lend_bytes\":null,\"device_ipc_bytes\":null,"
                          "\"fastbox_bytes\":0},\"rdma\"");
