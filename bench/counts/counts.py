@@ -29,6 +29,7 @@ PARTS = {
     "memory": ("allocations", "copies", "copies_in_ucx"),
     "system_calls": ("system_calls",),
     "sharing": ("switches", "polls_in_vain"),
+    "devices": ("launches", "ucx_messages"),
 }
 
 # By how much, as a share of it and beyond that, a figure may rise above its
@@ -44,6 +45,8 @@ ALLOWED = {
     "system_calls": (0, 1e-4),
     "switches": (0.5, 0),
     "polls_in_vain": (0.5, 0),
+    "launches": (0, 1e-4),
+    "ucx_messages": (0.05, 0.5),
 }
 UNITS = {
     "sender_instructions": "instructions of the sending side a message",
@@ -54,6 +57,8 @@ UNITS = {
     "system_calls": "system calls a message",
     "switches": "context switches a message",
     "polls_in_vain": "polls of UCX in vain a message",
+    "launches": "copies, or batches of them, that a device was given a message",
+    "ucx_messages": "active messages of UCX, both ways, a message",
 }
 
 # What strace sees only because it is there, or where there is no vDSO.
@@ -166,6 +171,22 @@ def count_sharing(program):
     return rows, {}
 
 
+def count_devices(program):
+    simulated = os.path.join(os.path.dirname(os.path.abspath(program)),
+                             "tests", "gpu", "sim")
+    if not os.path.exists(program + "-devices"):
+        raise Missing("there is no simulated driver of CUDA in this build")
+    before = os.environ.get("LD_LIBRARY_PATH")
+    os.environ["LD_LIBRARY_PATH"] = ":".join(filter(None, (simulated, before)))
+    rows = {}
+    for line in run(program + "-devices").splitlines():
+        *label, launches, messages = line.split(";")
+        shape, phase, _, count = read_label(";".join(label))
+        rows[shape, phase] = {"launches": int(launches) / count,
+                              "ucx_messages": int(messages) / count}
+    return rows, {}
+
+
 def read_callgrind(path):
     """The label of a dump, and what each object file executed itself."""
     names = {}
@@ -218,7 +239,8 @@ def count_instructions(program, *shape):
 
 
 COUNTERS = {"instructions": count_instructions, "memory": count_memory,
-            "system_calls": count_system_calls, "sharing": count_sharing}
+            "system_calls": count_system_calls, "sharing": count_sharing,
+            "devices": count_devices}
 
 
 def nice(value):
