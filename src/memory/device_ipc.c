@@ -15,10 +15,12 @@
 #include "core/bytes.h"
 #include "core/error.h"
 #include "core/list.h"
+#include "memory/aside.h"
 #include "memory/cuda.h"
 #include "memory/domain.h"
 
 #define PROCESS_BYTES 16
+#define MOMENT_MS 10
 #define HOLDERS 16
 #define GROUP_BYTES 256
 /* CUDA allocates so many bytes at a time, and another process that opens memory
@@ -34,6 +36,7 @@ typedef struct {
 
 struct tmsg_ipc_memory {
     tmsg_node_t node;
+    tmsg_aside_job_t job; /* frees it */
     const tmsg_domain_t *domain;
     tmsg_device_t device;
     void *data;
@@ -48,10 +51,15 @@ struct tmsg_ipc_memory {
 typedef struct {
     tmsg_ipc_view_t view;
     tmsg_node_t node;
+    tmsg_aside_job_t job; /* closes it */
     uint8_t id[TMSG_IPC_ID_BYTES];
     unsigned refs;
     tmsg_ipc_memory_t *memory; /* of this process; NULL: of another */
 } view_t;
+
+/* The driver frees and closes memory when all that its device does is done, and
+ * a kernel of the application may wait for the caller. */
+static tmsg_aside_t aside;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tmsg_list_t memories, views;
@@ -117,6 +125,14 @@ static tmsg_list_t take_unheld(void)
     return unheld;
 }
 
+static void free_memory(tmsg_aside_job_t *job)
+{
+    tmsg_ipc_memory_t *memory = TMSG_CONTAINER_OF(job, tmsg_ipc_memory_t, job);
+
+    tmsg_cuda_ipc_free(memory->device, memory->data);
+    free(memory);
+}
+
 static void free_list(tmsg_list_t *unheld)
 {
     tmsg_node_t *node;
@@ -124,8 +140,8 @@ static void free_list(tmsg_list_t *unheld)
     while ((node = tmsg_list_pop(unheld)) != NULL) {
         tmsg_ipc_memory_t *memory = memory_of(node);
 
-        tmsg_cuda_ipc_free(memory->device, memory->data);
-        free(memory);
+        memory->job.run = free_memory;
+        tmsg_aside(&aside, &memory->job);
     }
 }
 
@@ -559,7 +575,15 @@ void tmsg_ipc_hold(tmsg_ipc_view_t *view)
     pthread_mutex_unlock(&lock);
 }
 
-void tmsg_ipc_close(tmsg_ipc_view_t *view)
+static void close_view(tmsg_aside_job_t *job)
+{
+    view_t *view = TMSG_CONTAINER_OF(job, view_t, job);
+
+    tmsg_cuda_ipc_close(view->view.device, (void *)(uintptr_t)view->view.data);
+    free(view);
+}
+
+bool tmsg_ipc_close(tmsg_ipc_view_t *view)
 {
     view_t *whole = whole_view(view);
     bool last;
@@ -568,17 +592,18 @@ void tmsg_ipc_close(tmsg_ipc_view_t *view)
     last = --whole->refs == 0;
     if (last) {
         tmsg_list_remove(&views, &whole->node);
-        if (whole->memory == NULL) {
-            tmsg_cuda_ipc_close(view->device, (void *)(uintptr_t)view->data);
-        }
     }
     pthread_mutex_unlock(&lock);
-    if (last && whole->memory != NULL) {
-        drop_memory(whole->memory);
+    if (last && whole->memory == NULL) {
+        whole->job.run = close_view;
+        tmsg_aside(&aside, &whole->job);
+        return tmsg_aside_wait(&aside, MOMENT_MS);
     }
     if (last) {
+        drop_memory(whole->memory);
         free(whole);
     }
+    return true;
 }
 
 tmsg_ipc_counts_t tmsg_ipc_count(void)

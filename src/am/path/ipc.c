@@ -401,20 +401,21 @@ static opened_t *find_opened(struct tmsg_ipc *ipc, uint64_t number)
 }
 
 /* Closes memory that its owner does not use any more: no place in it is to be
- * copied. */
+ * copied. If that is not done in a moment the owner never hears of it. */
 static tmsg_status_t close_opened(tmsg_endpoint_t *endpoint, uint32_t number)
 {
     struct tmsg_ipc *ipc = endpoint->paths.ipc;
     opened_t *opened = find_opened(ipc, number);
     const tmsg_ipc_frame_t answer = {.word = TMSG_IPC_CLOSED, .number = number};
+    bool closed;
 
     if (opened == NULL) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
                               "device memory is gone that was not taken");
     }
-    tmsg_ipc_close(opened->view);
+    closed = tmsg_ipc_close(opened->view);
     *opened = ipc->opened[--ipc->opened_count];
-    return put_frame(endpoint, &answer);
+    return closed ? put_frame(endpoint, &answer) : TMSG_OK;
 }
 
 tmsg_status_t tmsg_ipc_frame(tmsg_endpoint_t *endpoint, const uint8_t *data,
@@ -501,8 +502,8 @@ void tmsg_ipc_last(tmsg_endpoint_t *endpoint)
         const tmsg_ipc_frame_t frame = {.word = TMSG_IPC_CLOSED,
                                         .number = opened->number};
 
-        tmsg_ipc_close(opened->view);
-        if (ipc->held == 0 && endpoint->link.fd >= 0) {
+        if (tmsg_ipc_close(opened->view) && ipc->held == 0 &&
+            endpoint->link.fd >= 0) {
             (void)put_frame(endpoint, &frame);
         }
     }
