@@ -8,7 +8,7 @@
 #include "memory/domain.h"
 
 #define SLACK 4096     /* limit of a block: twice the request plus SLACK */
-#define SETTLE_MS 1000 /* the process may be about to end, and the driver */
+#define SETTLE_MS 250 /* the process may be about to end, and the driver */
 
 void tmsg_device_pool_init(tmsg_device_pool_t *pool, uint64_t most)
 {

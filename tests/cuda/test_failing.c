@@ -272,6 +272,7 @@ static void fail_all(run_t run)
     pair_close(&pair);
     device_free(device_alloc(0, 1, 0)); /* frees what waited for a stream */
     devices_finish();
+    must_true(tmsg_cuda_settle(20000));
     must_true(fake->blocks() + fake->events() <= run.lost);
 }
 
