@@ -12,6 +12,7 @@
  * TMSG_GPU_WAIT_S bounds each wait (60), TMSG_GPU_CASE_S each case (300). */
 #include <dlfcn.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -69,7 +70,6 @@ static int seconds_of(const char *name, int standard)
 
 static int bound_ms(void) { return 1000 * seconds_of("TMSG_GPU_WAIT_S", 60); }
 
-#ifdef TMSG_GPU_KERNELS
 static double seconds(void)
 {
     struct timespec now;
@@ -77,7 +77,6 @@ static double seconds(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
-#endif
 
 /* The driver, as an application has it. */
 static struct {
@@ -444,6 +443,145 @@ static void take_from_host(side_t *side)
     tmsg_message_destroy(message);
 }
 
+/* ---- what others do with the GPU meanwhile */
+
+static const char fault_ptx[] = ".version 7.0\n"
+                                ".target sm_75\n"
+                                ".address_size 64\n"
+                                ".visible .entry fault()\n"
+                                "{\n"
+                                " .reg .b64 %a;\n"
+                                " .reg .b32 %v;\n"
+                                " mov.u64 %a, 8;\n"
+                                " mov.u32 %v, 1;\n"
+                                " st.global.u32 [%a], %v;\n"
+                                " ret;\n"
+                                "}\n";
+
+/* A kernel that writes where nothing is: from then on all calls fail. */
+static void launch_fault(uint64_t stream)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    int (*load)(void **module, const void *image);
+    int (*get)(void **function, void *module, const char *name);
+    int (*launch)(void *function, unsigned, unsigned, unsigned, unsigned,
+                  unsigned, unsigned, unsigned shared, void *stream,
+                  void **arguments, void **extra);
+    void *context, *module, *function;
+
+    find(library, "cuModuleLoadData", &load);
+    find(library, "cuModuleGetFunction", &get);
+    find(library, "cuLaunchKernel", &launch);
+    EXPECT(driver.push(driver.context) == 0);
+    EXPECT(load(&module, fault_ptx) == 0);
+    EXPECT(get(&function, module, "fault") == 0);
+    EXPECT(launch(function, 1, 1, 1, 1, 1, 1, 0, (void *)(uintptr_t)stream,
+                  NULL, NULL) == 0);
+    EXPECT(driver.pop(&context) == 0);
+}
+
+/* The send behind it ends soon, with the driver's words. */
+static void send_behind_fault(side_t *side)
+{
+    const int64_t shape = MIB;
+    const tmsg_tensor_t tensor = {.data = gpu_alloc(MIB),
+                                  .device = gpu,
+                                  .dtype = {TMSG_DTYPE_UINT, 8, 1},
+                                  .ndim = 1,
+                                  .shape = &shape};
+    const tmsg_map_add_params_t params = {
+        .field_mask = TMSG_MAP_ADD_PARAM_STREAM, .stream = gpu_stream()};
+    double began = seconds();
+    tmsg_status_t status;
+    char why[300];
+    tmsg_map_t *map;
+
+    launch_fault(params.stream.handle);
+    CHECK(tmsg_map_create(&map));
+    CHECK(tmsg_map_add(map, "x", &tensor, &params));
+    status = finish(post(side, map, TMSG_POLICY_STRICT), why, sizeof(why));
+    tmsg_map_destroy(map);
+    expect(status == TMSG_ERR_IO, why);
+    EXPECT(seconds() - began < 5);
+}
+
+static void take_nothing(side_t *side) { (void)side; }
+
+/* Graphs are captured, one after the other, until `stop`. */
+typedef struct {
+    _Atomic bool stop;
+    unsigned captured, broken;
+} capturer_t;
+
+static void take_sizes_twice(side_t *side)
+{
+    take_sizes(side);
+    take_sizes(side);
+}
+
+static void *capture(void *arg)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    int (*begin)(void *stream, int mode), (*end)(void *stream, void **graph);
+    int (*destroy)(void *graph);
+    void *stream = (void *)(uintptr_t)gpu_stream().handle, *graph;
+    capturer_t *self = arg;
+
+    find(library, "cuStreamBeginCapture_v2", &begin);
+    find(library, "cuStreamEndCapture", &end);
+    find(library, "cuGraphDestroy", &destroy);
+    EXPECT(driver.push(driver.context) == 0);
+    while (!self->stop) {
+        EXPECT(begin(stream, 0) == 0); /* in global mode, as torch's */
+        usleep(2000);
+        graph = NULL;
+        if (end(stream, &graph) == 0 && graph != NULL) {
+            self->captured++;
+            EXPECT(destroy(graph) == 0);
+        } else {
+            self->broken++;
+        }
+    }
+    return NULL;
+}
+
+static void send_maps(side_t *side, tmsg_map_t *const *maps)
+{
+    char why[300];
+
+    for (unsigned i = 0; i < SIZES; i++) {
+        check(finish(post(side, maps[i], TMSG_POLICY_STRICT), why, sizeof(why)),
+              why);
+    }
+}
+
+/* No thread of the program may take memory while one captures in global mode.
+ * Each map is sent once before: UCX 1.22 takes memory of the device when it
+ * first chooses how a message goes. */
+static void send_while_captured(side_t *side)
+{
+    capturer_t capturer = {.stop = false};
+    tmsg_map_t *maps[SIZES];
+    pthread_t thread;
+
+    for (unsigned i = 0; i < SIZES; i++) {
+        const piece_t piece = {.on_gpu = true, .bytes = sizes[i]};
+
+        CHECK(tmsg_map_create(&maps[i]));
+        add(maps[i], "x", &piece, i);
+    }
+    send_maps(side, maps);
+    EXPECT(pthread_create(&thread, NULL, capture, &capturer) == 0);
+    send_maps(side, maps);
+    capturer.stop = true;
+    EXPECT(pthread_join(thread, NULL) == 0);
+    for (unsigned i = 0; i < SIZES; i++) {
+        tmsg_map_destroy(maps[i]);
+    }
+    EXPECT(capturer.captured > 0);
+    EXPECT(capturer.broken == 0);
+}
+
 #ifdef TMSG_GPU_KERNELS
 static void check_cuda(int error, const char *what)
 {
@@ -534,23 +672,28 @@ typedef struct {
     void (*take)(side_t *side);
     uint32_t flags; /* of the receiver */
     tmsg_header_fn on_header;
-    bool kernels; /* which a driver that is none does not run */
+    bool kernels;      /* which a driver that is none does not run */
+    const char *needs; /* a function that not every driver has */
 } case_t;
 
 static const case_t cases[] = {
-    {"GPU to GPU, 1 B to 16 MiB", send_sizes, take_sizes, 0, NULL, false},
-    {"GPU and host in one map", send_mixed, take_mixed, 0, NULL, false},
-    {"memory of a pool", send_pool, take_pool, 0, NULL, false},
+    {"GPU to GPU, 1 B to 16 MiB", send_sizes, take_sizes, 0, NULL, false, NULL},
+    {"GPU and host in one map", send_mixed, take_mixed, 0, NULL, false, NULL},
+    {"memory of a pool", send_pool, take_pool, 0, NULL, false, NULL},
     {"streams of sender and receiver", send_streams, take_streams, 0,
-     choose_stream, false},
+     choose_stream, false, NULL},
     {"GPU to a host-only receiver", send_to_host, take_on_host,
-     TMSG_WORKER_HOST_ONLY, NULL, false},
+     TMSG_WORKER_HOST_ONLY, NULL, false, NULL},
     {"host to the receiver's GPU", send_host, take_from_host, 0, choose_gpu,
-     false},
+     false, NULL},
+    {"a graph that another thread captures", send_while_captured,
+     take_sizes_twice, 0, NULL, false, "cuGraphDestroy"},
 #ifdef TMSG_GPU_KERNELS
     {"a kernel writes, another checks", send_by_kernel, take_by_kernel, 0,
-     choose_stream, true},
+     choose_stream, true, NULL},
 #endif
+    {"a kernel that faults", send_behind_fault, take_nothing, 0, NULL, false,
+     "cuLaunchKernel"},
 };
 
 /* Both sides. */
@@ -687,6 +830,13 @@ static int look(void)
     return WEXITSTATUS(status);
 }
 
+static bool driver_has(const char *name)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+
+    return name == NULL || (library != NULL && dlsym(library, name) != NULL);
+}
+
 int main(void)
 {
     int found, failures = 0;
@@ -699,7 +849,8 @@ int main(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const char *outcome = "ok";
 
-        if (cases[i].kernels && found == NO_DRIVER) {
+        if ((cases[i].kernels && found == NO_DRIVER) ||
+            !driver_has(cases[i].needs)) {
             outcome = "not run";
         } else if (failures == FAILURES) {
             outcome = "not run: two failed";
