@@ -40,6 +40,7 @@ struct tmsg_ipc_memory {
     const tmsg_domain_t *domain;
     tmsg_device_t device;
     void *data;
+    uint32_t epoch; /* of the device; see tmsg_cuda_epoch() */
     tmsg_ipc_name_t name;
     unsigned refs; /* of this process; 0: it is kept for its holders */
     bool own;      /* it is the application's */
@@ -125,11 +126,18 @@ static tmsg_list_t take_unheld(void)
     return unheld;
 }
 
+bool tmsg_ipc_stands(const tmsg_ipc_memory_t *memory)
+{
+    return memory->epoch == tmsg_cuda_epoch(memory->device);
+}
+
 static void free_memory(tmsg_aside_job_t *job)
 {
     tmsg_ipc_memory_t *memory = TMSG_CONTAINER_OF(job, tmsg_ipc_memory_t, job);
 
-    tmsg_cuda_ipc_free(memory->device, memory->data);
+    if (tmsg_ipc_stands(memory)) {
+        tmsg_cuda_ipc_free(memory->device, memory->data);
+    }
     free(memory);
 }
 
@@ -172,6 +180,7 @@ static tmsg_status_t make_memory(tmsg_ipc_memory_t *memory, uint64_t bytes)
     }
     bytes = (bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
     if (status == TMSG_OK) {
+        memory->epoch = tmsg_cuda_epoch(memory->device);
         status =
             tmsg_cuda_ipc_alloc(memory->device, bytes, &handle, &memory->data);
     }
@@ -193,7 +202,7 @@ static tmsg_ipc_memory_t *take_kept(tmsg_device_t device, uint64_t bytes,
 
         if (memory->refs == 0 && !memory->own &&
             memory->device.id == device.id && memory->name.bytes == bytes &&
-            strcmp(memory->group, group) == 0) {
+            strcmp(memory->group, group) == 0 && tmsg_ipc_stands(memory)) {
             memory->refs = 1;
             return memory;
         }

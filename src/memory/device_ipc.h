@@ -42,6 +42,10 @@ tmsg_status_t tmsg_ipc_alloc(const tmsg_domain_t *domain, tmsg_device_t device,
                              tmsg_ipc_memory_t **memory_p);
 void tmsg_ipc_free(tmsg_ipc_memory_t *memory);
 
+/* Returns whether the memory is still there: it goes with its device's context
+ * (cudaDeviceReset()). */
+bool tmsg_ipc_stands(const tmsg_ipc_memory_t *memory);
+
 /* Allocates memory of the application's (tmsg_shareable_alloc()), which begins
  * at *data_p. tmsg_ipc_give_up() has the application free it; false: no such
  * memory begins there. Errors: as tmsg_ipc_alloc(). */

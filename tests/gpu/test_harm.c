@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "gpu/sim/sim.h"
+#include "memory/device_ipc.h"
+#include "memory/domain.h"
 #include "support/must.h"
 #include "support/peers.h"
 
@@ -284,6 +286,26 @@ Test(harm, of_a_reset_is_told_and_over_then)
     must(side_finish(&run.side,
                      send_map(run.endpoint, new_map(), TMSG_SEND_ACKED)));
     stop(&run);
+}
+
+/* The library's own memory that others open goes with the context: its address
+ * may be the application's then. */
+Test(harm, of_a_reset_frees_nothing_twice)
+{
+    tmsg_ipc_memory_t *memory;
+    uint64_t frees;
+    void *context;
+
+    begin();
+    must(tmsg_ipc_alloc(&tmsg_domain_cuda, gpu, BYTES, "all", &memory));
+    must_true(tmsg_ipc_stands(memory));
+    must_eq(driver.reset(0), 0);
+    must_eq(driver.retain(&context, 0), 0);
+    must_true(!tmsg_ipc_stands(memory));
+    frees = sim->counts->frees;
+    tmsg_ipc_free(memory);
+    must_true(tmsg_cuda_settle(PEERS_BOUND_MS));
+    must_eq(sim->counts->frees, frees);
 }
 
 /* A stream that was destroyed is refused by the driver's words. */

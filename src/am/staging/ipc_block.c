@@ -78,6 +78,12 @@ tmsg_status_t tmsg_ipc_block_find(tmsg_worker_t *worker,
     if (block == NULL) {
         return tmsg_error_memory("device memory that a peer opens");
     }
+    if (block->memory != NULL && !tmsg_ipc_stands(block->memory) &&
+        block->used == 0) { /* what is under way fails first */
+        tmsg_ipc_free(block->memory);
+        block->memory = NULL;
+        make_slots(block);
+    }
     if (block->memory == NULL) {
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED, "%s", block->why);
     }
