@@ -131,6 +131,8 @@ bool tmsg_ipc_stands(const tmsg_ipc_memory_t *memory)
     return memory->epoch == tmsg_cuda_epoch(memory->device);
 }
 
+bool tmsg_ipc_settle(uint64_t ms) { return tmsg_aside_wait(&aside, ms); }
+
 static void free_memory(tmsg_aside_job_t *job)
 {
     tmsg_ipc_memory_t *memory = TMSG_CONTAINER_OF(job, tmsg_ipc_memory_t, job);

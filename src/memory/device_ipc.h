@@ -100,4 +100,8 @@ typedef struct {
 } tmsg_ipc_counts_t;
 tmsg_ipc_counts_t tmsg_ipc_count(void);
 
+/* Waits until what is freed and closed beside its callers is, for `ms` at most.
+ * Returns whether it is. */
+bool tmsg_ipc_settle(uint64_t ms);
+
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "memory/cuda.h"
+#include "memory/device_ipc.h"
 #include "memory/domain.h"
 #include "support/must.h"
 #include "support/simulated_device.h"
@@ -78,6 +79,7 @@ static void give_back(void)
         device_domain()->free(NULL, device_at(0), data, 1, none);
     }
     must_true(tmsg_cuda_settle(10000));
+    must_true(tmsg_ipc_settle(10000));
     devices_finish();
 }
 
@@ -90,7 +92,8 @@ void devices_end(void)
         die("%s", fault);
     }
     devices_finish();
-    must_true(tmsg_cuda_settle(20000)); /* what is freed on a thread beside */
+    /* What is freed on threads beside. */
+    must_true(tmsg_cuda_settle(20000) && tmsg_ipc_settle(20000));
     if (devices_are_cuda()) {
         give_back();
         tmsg_cuda_forget_events();
