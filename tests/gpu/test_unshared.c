@@ -25,6 +25,7 @@ static struct {
     int (*push)(void *context);
     int (*plain)(uint64_t *address, size_t bytes);
     int (*pool)(uint64_t *address, size_t bytes, void *stream);
+    int (*wait)(void *stream);
     int (*managed)(uint64_t *address, size_t bytes, unsigned flags);
     int (*create)(uint64_t *handle, size_t bytes, const void *made,
                   unsigned long long flags);
@@ -55,6 +56,7 @@ static void begin(void)
     find(library, "cuCtxPushCurrent_v2", &driver.push);
     find(library, "cuMemAlloc_v2", &driver.plain);
     find(library, "cuMemAllocAsync", &driver.pool);
+    find(library, "cuStreamSynchronize", &driver.wait);
     find(library, "cuMemAllocManaged", &driver.managed);
     find(library, "cuMemCreate", &driver.create);
     find(library, "cuMemAddressReserve", &driver.reserve);
@@ -109,11 +111,11 @@ static uint64_t new_data(const piece_t *piece, uint64_t seed)
         address = map_by_pieces(piece->bytes);
     } else if (piece->kind == TMSG_MEMORY_MANAGED) {
         must_eq(driver.managed(&address, piece->bytes, 1), 0);
+    } else if (piece->kind == TMSG_MEMORY_POOL) {
+        must_eq(driver.pool(&address, piece->bytes, (void *)2), 0);
+        must_eq(driver.wait((void *)2), 0); /* other streams may use it now */
     } else {
-        must_eq(piece->kind == TMSG_MEMORY_POOL
-                    ? driver.pool(&address, piece->bytes, (void *)2)
-                    : driver.plain(&address, piece->bytes),
-                0);
+        must_eq(driver.plain(&address, piece->bytes), 0);
     }
     must(tmsg_memory_query((void *)address, &memory));
     must_eq(memory.kind, piece->kind);
