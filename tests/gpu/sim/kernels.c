@@ -98,7 +98,8 @@ static void *reach(uint64_t address, size_t bytes)
     bool found;
 
     pthread_mutex_lock(&sim_lock);
-    found = sim_reach(address, bytes, &view, &block);
+    found = sim_reach(address, bytes, &view, &block) &&
+            (block == NULL || !block->unborn);
     pthread_mutex_unlock(&sim_lock);
     return found ? view : NULL;
 }

@@ -93,7 +93,8 @@ typedef struct {
     int (*fault)(void *stream);
     /* Where a kernel finds device memory; NULL: an illegal address. */
     void *(*reach)(uint64_t address, size_t bytes);
-    /* Lets a program see and fill device memory, at once. */
+    /* Lets a program see and fill device memory, at once. Memory of a pool is
+     * there when its stream has come to the allocation, for reach(), too. */
     int (*peek)(void *to, uint64_t from, size_t bytes);
     int (*poke)(uint64_t to, const void *from, size_t bytes);
     void (*set_delay)(unsigned delay_us); /* as SIM_CUDA_DELAY_US */
