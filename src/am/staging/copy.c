@@ -126,13 +126,28 @@ static bool have_signaled(tmsg_worker_t *worker)
     return all;
 }
 
+/* Returns whether a copy is done of which the driver may have told already, to
+ * nobody: tmsg_loop_hear() came behind it. */
+static bool is_any_done(tmsg_worker_t *worker)
+{
+    for (tmsg_node_t *node = worker->stage.copies.head; node != NULL;
+         node = node->next) {
+        const tmsg_copy_t *copy = TMSG_CONTAINER_OF(node, tmsg_copy_t, node);
+
+        if (copy->signaled && ask_copy(copy) != TMSG_IN_PROGRESS) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool tmsg_copies_arm(tmsg_worker_t *worker)
 {
     tmsg_staging_t *stage = &worker->stage;
     uint64_t wait = stage->wait_ns * 2;
     bool signaled;
 
-    if (stage->calls.count > 0) {
+    if (stage->calls.count > 0 || is_any_done(worker)) {
         return false;
     }
     if (stage->copies.count == 0) {
