@@ -78,8 +78,7 @@ static void give_back(void)
         TMSG_OK) {
         device_domain()->free(NULL, device_at(0), data, 1, none);
     }
-    must_true(tmsg_cuda_settle(10000));
-    must_true(tmsg_ipc_settle(10000));
+    must_true(tmsg_ipc_settle(10000) && tmsg_cuda_settle(10000));
     devices_finish();
 }
 
@@ -92,8 +91,8 @@ void devices_end(void)
         die("%s", fault);
     }
     devices_finish();
-    /* What is freed on threads beside. */
-    must_true(tmsg_cuda_settle(20000) && tmsg_ipc_settle(20000));
+    /* What is freed on threads beside: the first gives it to the second. */
+    must_true(tmsg_ipc_settle(20000) && tmsg_cuda_settle(20000));
     if (devices_are_cuda()) {
         give_back();
         tmsg_cuda_forget_events();
