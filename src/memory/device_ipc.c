@@ -20,7 +20,6 @@
 #include "memory/domain.h"
 
 #define PROCESS_BYTES 16
-#define MOMENT_MS 10
 #define HOLDERS 16
 #define GROUP_BYTES 256
 /* CUDA allocates so many bytes at a time, and another process that opens memory
@@ -594,7 +593,7 @@ static void close_view(tmsg_aside_job_t *job)
     free(view);
 }
 
-bool tmsg_ipc_close(tmsg_ipc_view_t *view)
+void tmsg_ipc_close(tmsg_ipc_view_t *view)
 {
     view_t *whole = whole_view(view);
     bool last;
@@ -608,13 +607,10 @@ bool tmsg_ipc_close(tmsg_ipc_view_t *view)
     if (last && whole->memory == NULL) {
         whole->job.run = close_view;
         tmsg_aside(&aside, &whole->job);
-        return tmsg_aside_wait(&aside, MOMENT_MS);
-    }
-    if (last) {
+    } else if (last) {
         drop_memory(whole->memory);
         free(whole);
     }
-    return true;
 }
 
 tmsg_ipc_counts_t tmsg_ipc_count(void)

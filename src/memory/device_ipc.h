@@ -89,10 +89,9 @@ tmsg_status_t tmsg_ipc_open(const tmsg_ipc_name_t *name,
                             tmsg_ipc_view_t **view_p);
 void tmsg_ipc_hold(tmsg_ipc_view_t *view);
 
-/* Lets go of a view; the last one to do so closes it. Returns whether that was
- * done: the driver may wait for the device, which is not waited for here for
- * more than a moment. */
-bool tmsg_ipc_close(tmsg_ipc_view_t *view);
+/* Lets go of a view; the last one to do so has it closed. That is done beside
+ * the caller, for the driver may wait for the device. */
+void tmsg_ipc_close(tmsg_ipc_view_t *view);
 
 /* For tests: how many memories and views there are. */
 typedef struct {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "gpu/sim/sim.h"
+#include "memory/cuda.h"
 #include "memory/device_ipc.h"
 #include "support/forged_messages.h"
 #include "support/numbered_keys.h"
@@ -644,6 +645,91 @@ Test(ipc, copies_once_out_of_shareable_memory)
     side_await(&side, is_freed, NULL, "memory that both have let go of");
     must_eq(sim->counts->freed_while_open, 0);
     close_echo(endpoint, &child, &side);
+}
+
+static bool is_let_go(void *arg)
+{
+    (void)arg;
+    return tmsg_ipc_count().views == 0;
+}
+
+/* Starts a kernel that runs until *go is not 0. */
+static void hold(const volatile int *go)
+{
+    tmsg_cuda_scope_t scope;
+
+    must(tmsg_cuda_enter(gpu(0), none, TMSG_CUDA_ALLOCATIONS, &scope));
+    scope.own = false;
+    must(tmsg_cuda_leave(&scope, sim->hold(go, NULL), "hold"));
+}
+
+/* A kernel holds up the driver when it is to close the peer's memory. */
+static void close_late(pipes_t *pipes, void *arg)
+{
+    static volatile int go;
+    tmsg_endpoint_t *endpoint;
+    char line[8];
+    side_t side;
+
+    (void)arg;
+    begin();
+    side_open(&side, NULL);
+    side_listen_link(&side, LINK_UNIX);
+    line_put(pipes->out, tmsg_listener_url(side.listener));
+    endpoint = side_accept(&side);
+    tmsg_message_destroy(side_take(&side));
+    hold(&go);
+    line_put(pipes->out, "it holds");
+    side_await(&side, is_let_go, NULL, "memory that is to be closed");
+    must_true(!tmsg_ipc_settle(30));
+    go = 1;
+    (void)side_end_of(&side, endpoint);
+    side_close(&side);
+    line_get(pipes->in, line, sizeof(line));
+    end();
+}
+
+/* The owner hears all the same that it is closed, and frees it before the
+ * peer's process has ended. */
+static void closed_late(bool own)
+{
+    tmsg_endpoint_t *endpoint;
+    tmsg_request_t *over;
+    char url[300];
+    child_t child;
+    side_t side;
+
+    child_start(&child, close_late, NULL);
+    line_get(child.in, url, sizeof(url));
+    shareable = own;
+    begin();
+    side_open(&side, NULL);
+    endpoint = side_connect(&side, url);
+    must(side_finish(&side,
+                     send_map(endpoint, make_map(1, modest, COUNT(modest)),
+                              TMSG_SEND_ACKED)));
+    child_await(&side, &child);
+    if (own) {
+        side_await(&side, is_freed, NULL, "memory that both have let go of");
+    }
+    must(tmsg_endpoint_close(endpoint, &over));
+    must(side_finish(&side, over));
+    tmsg_endpoint_destroy(endpoint);
+    side_close(&side);
+    must_eq(tmsg_ipc_count().memories, 0);
+    line_put(child.out, "end");
+    child_join(&child);
+    end();
+}
+
+Test(ipc, frees_memory_that_a_kernel_of_the_receiver_holds_up)
+{
+    closed_late(true);
+}
+
+Test(ipc, ends_when_memory_is_closed_that_a_kernel_of_the_receiver_holds_up)
+{
+    closed_late(false);
 }
 
 /* Where the peer does not open it, such memory is any other. */

@@ -128,11 +128,11 @@ void tmsg_close_advance(tmsg_endpoint_t *endpoint)
         endpoint->conn.bye_sent = true;
         say_bye(endpoint);
     }
+    /* The peer may free its device memory when FIN has come. */
     if (!endpoint->fin_sent && endpoint->conn.bye_sent &&
-        all_received(endpoint)) {
+        all_received(endpoint) && tmsg_ipc_leave(endpoint)) {
         endpoint->fin_sent = true;
         tmsg_liveness_after_fin(endpoint);
-        tmsg_ipc_last(endpoint); /* the peer may free it when FIN has come */
         say_fin(endpoint);
     }
     /* Nothing can be lost any more: the peer finds our FIN before the socket's

@@ -23,6 +23,14 @@
 /* Memory that the application has freed is looked for so often. */
 #define TICK_MS 1000
 
+/* Whether memory is closed is looked at after 1 ms, 2 ms more, 4 ms more and so
+ * on. FIN waits until all these up to LEAVE_LOOK_MS are over, a quarter of a
+ * second. A connection that ends otherwise waits a moment. */
+#define LOOK_FIRST_MS 1
+#define LEAVE_LOOK_MS 128
+#define LOOK_LAST_MS 512
+#define MOMENT_MS 10
+
 typedef enum { ASKED, TAKEN, REFUSED, GONE } state_t;
 
 typedef struct {
@@ -42,11 +50,15 @@ struct tmsg_ipc {
     tmsg_endpoint_t *endpoint;
     tmsg_timer_t late; /* the peer has not answered for too long */
     tmsg_timer_t tick; /* tells of memory that the application has freed */
+    tmsg_timer_t look; /* whether memory is closed */
+    unsigned look_ms;
     offered_t offered[BLOCKS_MOST];
     unsigned offered_count;
     uint32_t numbers; /* of this side's offers */
     opened_t opened[BLOCKS_MOST];
     unsigned opened_count;
+    uint32_t closing[BLOCKS_MOST]; /* numbers, of which the peer is to hear */
+    unsigned closing_count;
     uint32_t last_number; /* of the peer's offers */
     unsigned held;        /* places that are yet to be copied from */
     char why[200];        /* why tensors do not go so; "": they do */
@@ -351,7 +363,7 @@ static tmsg_status_t open_offered(struct tmsg_ipc *ipc,
         return tmsg_error_set(TMSG_ERR_UNSUPPORTED,
                               "it takes memory of the host alone");
     }
-    if (ipc->opened_count == BLOCKS_MOST) {
+    if (ipc->opened_count + ipc->closing_count == BLOCKS_MOST) {
         return tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
                               "%d blocks are open already", BLOCKS_MOST);
     }
@@ -400,22 +412,60 @@ static opened_t *find_opened(struct tmsg_ipc *ipc, uint64_t number)
     return NULL;
 }
 
+/* Tells the peer what is closed. Returns whether all is. */
+static bool tell_of_closed(struct tmsg_ipc *ipc, uint64_t ms)
+{
+    if (ipc->closing_count > 0 && !tmsg_ipc_settle(ms)) {
+        return false;
+    }
+    while (ipc->closing_count > 0) {
+        const tmsg_ipc_frame_t frame = {.word = TMSG_IPC_CLOSED,
+                                        .number =
+                                            ipc->closing[--ipc->closing_count]};
+
+        if (ipc->endpoint->link.fd >= 0) {
+            (void)put_frame(ipc->endpoint, &frame);
+        }
+    }
+    return true;
+}
+
+static void look_at_closing(tmsg_timer_t *timer)
+{
+    struct tmsg_ipc *ipc = TMSG_CONTAINER_OF(timer, struct tmsg_ipc, look);
+
+    if (!tell_of_closed(ipc, 0)) {
+        if (ipc->look_ms < LOOK_LAST_MS) {
+            ipc->look_ms *= 2;
+        }
+        tmsg_loop_set_timer(&ipc->endpoint->worker->loop, timer, ipc->look_ms);
+    }
+    tmsg_worker_chore(ipc->endpoint->worker, ipc->endpoint);
+}
+
+static void close_view(struct tmsg_ipc *ipc, opened_t *opened)
+{
+    tmsg_ipc_close(opened->view);
+    ipc->closing[ipc->closing_count++] = opened->number;
+    *opened = ipc->opened[--ipc->opened_count];
+    ipc->look_ms = LOOK_FIRST_MS;
+    ipc->look.expired = look_at_closing;
+    tmsg_loop_set_timer(&ipc->endpoint->worker->loop, &ipc->look,
+                        LOOK_FIRST_MS);
+}
+
 /* Closes memory that its owner does not use any more: no place in it is to be
- * copied. If that is not done in a moment the owner never hears of it. */
+ * copied. The owner hears of it when it is done. */
 static tmsg_status_t close_opened(tmsg_endpoint_t *endpoint, uint32_t number)
 {
-    struct tmsg_ipc *ipc = endpoint->paths.ipc;
-    opened_t *opened = find_opened(ipc, number);
-    const tmsg_ipc_frame_t answer = {.word = TMSG_IPC_CLOSED, .number = number};
-    bool closed;
+    opened_t *opened = find_opened(endpoint->paths.ipc, number);
 
     if (opened == NULL) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
                               "device memory is gone that was not taken");
     }
-    closed = tmsg_ipc_close(opened->view);
-    *opened = ipc->opened[--ipc->opened_count];
-    return closed ? put_frame(endpoint, &answer) : TMSG_OK;
+    close_view(endpoint->paths.ipc, opened);
+    return TMSG_OK;
 }
 
 tmsg_status_t tmsg_ipc_frame(tmsg_endpoint_t *endpoint, const uint8_t *data,
@@ -493,19 +543,36 @@ void tmsg_ipc_release(tmsg_endpoint_t *endpoint, tmsg_ipc_view_t *view)
     }
 }
 
+/* Closes all. What is still copied from is open until then, and the owner hears
+ * of nothing. */
+static void close_all(struct tmsg_ipc *ipc)
+{
+    while (ipc->opened_count > 0) {
+        close_view(ipc, &ipc->opened[0]);
+    }
+    if (ipc->held > 0) {
+        ipc->closing_count = 0;
+    }
+}
+
+bool tmsg_ipc_leave(tmsg_endpoint_t *endpoint)
+{
+    struct tmsg_ipc *ipc = endpoint->paths.ipc;
+
+    if (ipc == NULL) {
+        return true;
+    }
+    close_all(ipc);
+    return ipc->look_ms > LEAVE_LOOK_MS || tell_of_closed(ipc, 0);
+}
+
 void tmsg_ipc_last(tmsg_endpoint_t *endpoint)
 {
     struct tmsg_ipc *ipc = endpoint->paths.ipc;
 
-    while (ipc != NULL && ipc->opened_count > 0) {
-        opened_t *opened = &ipc->opened[--ipc->opened_count];
-        const tmsg_ipc_frame_t frame = {.word = TMSG_IPC_CLOSED,
-                                        .number = opened->number};
-
-        if (tmsg_ipc_close(opened->view) && ipc->held == 0 &&
-            endpoint->link.fd >= 0) {
-            (void)put_frame(endpoint, &frame);
-        }
+    if (ipc != NULL) {
+        close_all(ipc);
+        (void)tell_of_closed(ipc, MOMENT_MS);
     }
 }
 
@@ -514,12 +581,12 @@ void tmsg_ipc_end(tmsg_endpoint_t *endpoint)
     struct tmsg_ipc *ipc = endpoint->paths.ipc;
 
     if (ipc != NULL) {
-        tmsg_ipc_last(endpoint);
         while (ipc->offered_count > 0) {
             forget_offered(ipc, &ipc->offered[0]);
         }
         tmsg_loop_clear_timer(&endpoint->worker->loop, &ipc->late);
         tmsg_loop_clear_timer(&endpoint->worker->loop, &ipc->tick);
+        tmsg_loop_clear_timer(&endpoint->worker->loop, &ipc->look);
         free(ipc);
         endpoint->paths.ipc = NULL;
     }

@@ -62,11 +62,17 @@ void tmsg_ipc_release(tmsg_endpoint_t *endpoint, tmsg_ipc_view_t *view);
 tmsg_status_t tmsg_ipc_frame(tmsg_endpoint_t *endpoint, const uint8_t *data,
                              size_t bytes);
 
-/* Closes what the peer has offered, and tells it so, before the socket is
- * closed. What is being copied stays open until it is copied. */
+/* Has what the peer has offered closed, and tells it when that is done. Called
+ * until it returns true, before FIN: all is told, or the driver takes too long.
+ * Until then the endpoint gets chores. */
+bool tmsg_ipc_leave(tmsg_endpoint_t *endpoint);
+
+/* The same before the socket is closed, for a connection that ends otherwise;
+ * the driver gets a moment. What is being copied stays open until it is copied.
+ */
 void tmsg_ipc_last(tmsg_endpoint_t *endpoint);
 
-/* Forgets all of a connection that is over. */
+/* Forgets all of a connection that is over, after tmsg_ipc_last(). */
 void tmsg_ipc_end(tmsg_endpoint_t *endpoint);
 
 /* Returns what describe() says: "yes", or "none", perhaps with the reason. */
