@@ -5,9 +5,10 @@
 #include <string.h>
 
 #include "core/device.h"
+#include "memory/device_ipc.h"
 #include "memory/domain.h"
 
-#define SLACK 4096     /* limit of a block: twice the request plus SLACK */
+#define SLACK 4096    /* limit of a block: twice the request plus SLACK */
 #define SETTLE_MS 250 /* the process may be about to end, and the driver */
 
 void tmsg_device_pool_init(tmsg_device_pool_t *pool, uint64_t most)
@@ -61,7 +62,8 @@ void tmsg_device_pool_free(tmsg_device_pool_t *pool)
 
         free_block(&block);
     }
-    (void)tmsg_cuda_settle(SETTLE_MS);
+    /* What the first row frees goes through the second one. */
+    (void)(tmsg_ipc_settle(SETTLE_MS) && tmsg_cuda_settle(SETTLE_MS));
     pthread_mutex_destroy(&pool->lock);
 }
 
