@@ -367,6 +367,9 @@ int sim_wait(stream_t *stream)
     while (stream->done < until && sim_is_alive(context, id)) {
         if (turn(stream) == NOW) {
             tell_waiters();
+            if (resting) { /* it passed by what was under way here */
+                pthread_cond_signal(&given);
+            }
         } else {
             sim_pause();
         }
