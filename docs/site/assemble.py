@@ -200,7 +200,10 @@ def main():
           (SOURCE / "LICENSE").read_text(encoding="utf-8") + "```\n")
     for page in PAGES:
         text = (SOURCE / page).read_text(encoding="utf-8")
-        text = re.sub(r"\]\(([^)\s]+)\)", turned(page), text)
+        # Not of code, of which Go's has "](" as well.
+        text = "```".join(
+            part if i % 2 else re.sub(r"\]\(([^)\s]+)\)", turned(page), part)
+            for i, part in enumerate(text.split("```")))
         if page == "README.md":
             text += contents()
         text = drawn(page, text) + figures(page)

@@ -57,7 +57,8 @@ def blocks(*languages):
 
 def test_every_block_says_its_language():
     """One without is a drawing, bytes, or what a program printed."""
-    known = {"", "c", "cmake", "console", "ebnf", "json", "python", "sh"}
+    known = {"", "c", "cmake", "console", "ebnf", "go", "json", "python",
+             "sh"}  # go: go/package
     for page, text in TEXT.items():
         assert {match[2] for match in FENCE.finditer(text)} <= known, page
         assert text.count("```") == 2 * len(FENCE.findall(text)), page
@@ -432,6 +433,7 @@ WAYS = [
     (r"python3? -m tensormsg (perf|record|replay|cut|top) ", Terminal.read),
     (r"bash build/gpu-carry/", Terminal.read),  # gpu/all
     (r"gst-launch-1\.0 ", Terminal.read),  # embed/gstreamer
+    (r"bindings/go/with.sh ", Terminal.read),  # go/package
     (r"find /dev/shm ", Terminal.read),  # of all programs of the machine
 ]
 

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+package tensormsg
+
+/*
+#include <stdlib.h>
+#include "hub.h"
+*/
+import "C"
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"unsafe"
+)
+
+// An Endpoint is a connection to one peer.
+type Endpoint struct {
+	w    *Worker
+	c    unsafe.Pointer // nil: closed. w.life guards it
+	peer string
+}
+
+func (ep *Endpoint) handle() *C.tmsg_endpoint_t { return (*C.tmsg_endpoint_t)(ep.c) }
+
+// enter is the worker's, and fails where the endpoint is closed.
+func (ep *Endpoint) enter() bool {
+	if !ep.w.enter() {
+		return false
+	}
+	if ep.c == nil {
+		ep.w.leave()
+		return false
+	}
+	return true
+}
+
+// Within enter(), or alone with it.
+func (w *Worker) newEndpoint(c *C.tmsg_endpoint_t) *Endpoint {
+	return &Endpoint{w: w, c: unsafe.Pointer(c), peer: C.GoString(C.tmsg_endpoint_peer(c))}
+}
+
+// A DialOption is one of those that begin with Dial.
+type DialOption func(*C.tmsg_endpoint_params_t)
+
+// DialWait waits until somebody listens there, as long as the context allows.
+func DialWait() DialOption {
+	return func(p *C.tmsg_endpoint_params_t) {
+		p.field_mask |= C.TMSG_ENDPOINT_PARAM_FLAGS
+		p.flags |= C.TMSG_ENDPOINT_WAIT
+	}
+}
+
+// Dial connects to a listener: "tcp://host:port", "unix:///path". It returns
+// when the connection stands, or ctx has ended; without a deadline it tries for
+// 10 s, or with DialWait for ever. Fails with ErrInvalidParam (the URL),
+// ErrNotFound (the host), ErrUnreachable, ErrTimedOut, ErrRefused,
+// ErrInsecure, ErrIncompatible and ErrPeerLost.
+func (w *Worker) Dial(ctx context.Context, url string, options ...DialOption) (*Endpoint, error) {
+	if ctx.Err() != nil {
+		return nil, ctxError(ctx, "dialling "+url)
+	}
+	var params C.tmsg_endpoint_params_t
+	for _, option := range options {
+		option(&params)
+	}
+	if ms := timeoutMS(ctx); ms > 0 || params.flags&C.TMSG_ENDPOINT_WAIT != 0 {
+		params.field_mask |= C.TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT
+		params.connect_timeout_ms = C.int32_t(ms)
+	}
+	text := C.CString(url)
+	defer C.free(unsafe.Pointer(text))
+	if !w.enter() {
+		return nil, errClosed
+	}
+	var c *C.tmsg_endpoint_t
+	var ready *C.tmsg_request_t
+	err := errOf(C.tmsggo_dial(w.hub, text, params, &c, &ready))
+	w.leave()
+	if err != nil {
+		return nil, err
+	}
+	w.kickParked()
+	ep := &Endpoint{w: w, c: unsafe.Pointer(c)}
+	if err := w.finish(ctx, ep, ready); err != nil {
+		ep.destroy()
+		return nil, err
+	}
+	if !ep.enter() {
+		return nil, errClosed
+	}
+	defer w.leave()
+	ep.peer = C.GoString(C.tmsg_endpoint_peer(c))
+	return ep, nil
+}
+
+// Peer is the peer in words: "tcp://10.0.0.7:4000 (pid 4711 on node7)".
+func (ep *Endpoint) Peer() string { return ep.peer }
+
+// String is Peer.
+func (ep *Endpoint) String() string { return "Endpoint(" + ep.peer + ")" }
+
+// Describe gives the connection's transports and counters as JSON.
+func (ep *Endpoint) Describe() (string, error) {
+	if !ep.enter() {
+		return "", errClosed
+	}
+	defer ep.w.leave()
+	return taken(C.tmsggo_describe_endpoint(ep.handle()))
+}
+
+// A SendOption says more about one message.
+type SendOption func(*sendOptions)
+
+type sendOptions struct {
+	flags   C.uint32_t
+	channel uint16
+	meta    Meta
+}
+
+// Acked has Send wait until the peer's application has taken the message.
+func Acked() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_ACKED } }
+
+// Verified is Acked, with a checksum of each tensor: ErrCorrupt where data came
+// that are not those sent.
+func Verified() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_VERIFY } }
+
+// OnChannel sends on another channel than 0: each has an order of its own.
+func OnChannel(channel uint16) SendOption { return func(o *sendOptions) { o.channel = channel } }
+
+// WithMeta sends values beside the tensors.
+func WithMeta(meta Meta) SendOption { return func(o *sendOptions) { o.meta = meta } }
+
+// Send sends a map. It returns when the slices of m may be changed; with Acked
+// when the peer's application has the message. The deadline of ctx is that of
+// the whole operation. When ctx has ended the send is given up, and Send
+// returns when the slices are free: after at most the peer's timeout, at which
+// the endpoint is broken. What it says does not tell whether the peer has got
+// the message. Fails with ErrInvalidParam (a tensor, which is named),
+// ErrLimitExceeded, ErrBusy (a full queue), ErrPeerLost, ErrRefused,
+// ErrCorrupt, ErrTimedOut, ErrCanceled and ErrClosed.
+func (ep *Endpoint) Send(ctx context.Context, m Map, options ...SendOption) error {
+	if ctx.Err() != nil {
+		return ctxError(ctx, "nothing was sent")
+	}
+	var o sendOptions
+	for _, option := range options {
+		option(&o)
+	}
+	f := flats.Get().(*flat)
+	defer f.free()
+	made, err := f.build(m, o.meta)
+	if err != nil {
+		return err
+	}
+	if !ep.enter() {
+		C.tmsg_map_destroy(made)
+		return errClosed
+	}
+	var request *C.tmsg_request_t
+	err = errOf(C.tmsggo_send(ep.handle(), made, o.flags, C.uint16_t(o.channel), timeoutMS(ctx), &request))
+	C.tmsg_map_destroy(made)
+	ep.w.leave()
+	ep.w.kickParked()
+	if err == nil && request != nil {
+		err = ep.w.finish(ctx, ep, request)
+	}
+	runtime.KeepAlive(m)
+	return err
+}
+
+// Recv gives the next message, which the caller closes. When ctx has ended,
+// with ErrTimedOut or ErrCanceled, nothing is lost. When all was received that
+// came it fails with ErrClosed, where the peer has closed in order, or with
+// what the endpoint ended with, as ErrPeerLost.
+func (ep *Endpoint) Recv(ctx context.Context) (*Message, error) {
+	for {
+		if ctx.Err() != nil {
+			return nil, ctxError(ctx, "nothing has come from "+ep.peer)
+		}
+		if !ep.enter() {
+			return nil, errClosed
+		}
+		var c *C.tmsg_message_t
+		err := errOf(C.tmsggo_recv(ep.handle(), &c))
+		ep.w.leave()
+		if err == nil {
+			return newMessage(c, ep), nil
+		}
+		if !errors.Is(err, ErrTimedOut) {
+			return nil, err
+		}
+		ep.w.kickParked()
+		if err := ep.w.wait(ctx, C.TMSGGO_RECV, &ep.c); err != nil && ctx.Err() == nil {
+			return nil, err
+		}
+	}
+}
+
+// Close closes in order, and waits until the peer has all that was sent; its
+// Recv then ends with ErrClosed. The endpoint is freed in any case: when ctx
+// has ended it is closed at once. Again does nothing. Fails with ErrPeerLost,
+// what else the endpoint ended with, ErrTimedOut and ErrCanceled.
+func (ep *Endpoint) Close(ctx context.Context) error {
+	if !ep.enter() {
+		return nil
+	}
+	var request *C.tmsg_request_t
+	err := errOf(C.tmsggo_close(ep.handle(), &request))
+	ep.w.leave()
+	if err == nil {
+		ep.w.kickParked()
+		err = ep.w.finish(ctx, ep, request)
+	}
+	ep.destroy()
+	return err
+}
+
+// Abort closes at once: operations of this side end with ErrCanceled, those of
+// the peer's with the status of why, and its words. The endpoint is to be
+// closed nonetheless.
+func (ep *Endpoint) Abort(why error) {
+	status := ErrCanceled
+	errors.As(why, &status)
+	text := C.CString(why.Error())
+	defer C.free(unsafe.Pointer(text))
+	if ep.enter() {
+		C.tmsg_endpoint_abort(ep.handle(), C.tmsg_status_t(status), text)
+		ep.w.leave()
+		ep.w.kickParked()
+	}
+}
+
+func (ep *Endpoint) destroy() {
+	w := ep.w
+	w.life.Lock()
+	if !w.isShut && ep.c != nil {
+		C.tmsggo_endpoint_destroy(w.hub, ep.handle())
+	}
+	ep.c = nil
+	w.life.Unlock()
+	w.kickParked()
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+package tensormsg_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"tensormsg"
+)
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// show receives one map of whoever connects.
+func show(ctx context.Context, l *tensormsg.Listener) error {
+	ep, err := l.Accept(ctx)
+	if err != nil {
+		return err
+	}
+	defer ep.Close(ctx)
+	msg, err := ep.Recv(ctx)
+	if err != nil {
+		return err
+	}
+	defer msg.Close() // its memory is the library's until then
+	pixels, err := tensormsg.Data[float32](msg.Get("image"))
+	if err != nil {
+		return err
+	}
+	fmt.Println(msg, msg.Meta()["frame"], len(pixels))
+	return nil
+}
+
+// send dials and sends one map.
+func send(ctx context.Context, url string) error {
+	w, err := tensormsg.NewWorker(nil)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	ep, err := w.Dial(ctx, url)
+	if err != nil {
+		return err
+	}
+	pixels := make([]float32, 3*480*640)
+	err = ep.Send(ctx, tensormsg.Map{
+		"image": tensormsg.Of(pixels, 3, 480, 640),
+		"ids":   tensormsg.Of([]int64{1, 2}),
+	}, tensormsg.WithMeta(tensormsg.Meta{"frame": 7}))
+	if err != nil {
+		return err
+	}
+	return ep.Close(ctx) // returns when the viewer's library has it
+}
+
+func Example() {
+	folder, err := os.MkdirTemp("", "tensormsg")
+	check(err)
+	defer os.RemoveAll(folder)
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	w, err := tensormsg.NewWorker(nil)
+	check(err)
+	defer w.Close()
+	l, err := w.Listen("unix://" + filepath.Join(folder, "frames"))
+	check(err)
+	defer l.Close()
+	sent := make(chan error, 1)
+	go func() { sent <- send(ctx, l.URL()) }()
+	check(show(ctx, l))
+	check(<-sent)
+	// Output: Message{ids: int64[2], image: float32[3 480 640]} 7 921600
+}
+
+func ExampleEndpoint_Send() {
+	explain := func(err error) string {
+		switch {
+		case err == nil:
+			return "sent"
+		case errors.Is(err, tensormsg.ErrPeerLost):
+			return "the viewer is gone: dial again"
+		case errors.Is(err, context.DeadlineExceeded):
+			return "too late for this frame"
+		default:
+			return err.Error() // what, which and why, in one line
+		}
+	}
+	fmt.Println(explain(nil))
+	// Output: sent
+}
+
+func ExampleTensor_WithStrides() {
+	grid := tensormsg.Of([]int32{0, 1, 2, 3, 4, 5}, 2, 3)
+	turned := grid.WithStrides([]int{3, 2}, []int{1, 3})
+	columns, err := tensormsg.Clone[int32](turned)
+	fmt.Println(grid, turned, columns, err)
+	// Output: int32[2 3] int32[3 2] [0 3 1 4 2 5] <nil>
+}
+
+// The tutorial's code is what runs here.
+func TestTheTutorialIsTheseExamples(t *testing.T) {
+	page, err := os.ReadFile("../../docs/go.md")
+	check(err)
+	source, err := os.ReadFile("example_test.go")
+	check(err)
+	flat := func(text string) string {
+		lines := strings.Split(text, "\n")
+		for i := range lines {
+			lines[i] = strings.TrimSpace(lines[i])
+		}
+		return strings.Join(lines, "\n")
+	}
+	blocks := strings.Split(string(page), "```go\n")[1:]
+	for _, block := range blocks {
+		code, _, _ := strings.Cut(block, "```")
+		if !strings.Contains(flat(string(source)), flat(code)) {
+			t.Errorf("docs/go.md has code that is not in example_test.go:\n%s", code)
+		}
+	}
+	if len(blocks) < 4 {
+		t.Errorf("docs/go.md has %d blocks of Go", len(blocks))
+	}
+}

@@ -1,0 +1,3 @@
+module tensormsg
+
+go 1.21

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hub.c - a worker as Go holds it. */
+#include "hub.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct watch {
+    uint64_t id;
+    int kind;
+    void *thing;
+} watch_t;
+
+struct tmsggo_hub {
+    pthread_mutex_t lock;
+    tmsg_worker_t *worker;
+    watch_t *watched;
+    size_t count;
+    size_t room;
+};
+
+struct tmsggo_door {
+    tmsggo_hub_t *hub;
+    tmsg_listener_t *listener;
+    tmsg_endpoint_t **endpoints;
+    size_t count;
+    size_t room;
+};
+
+static tmsggo_result_t result(tmsg_status_t status)
+{
+    tmsggo_result_t r = {status, NULL};
+    if (status < 0) {
+        r.words = strdup(tmsg_error_message());
+    }
+    return r;
+}
+
+tmsggo_result_t tmsggo_context(tmsg_context_params_t params,
+                               tmsg_context_t **context_p)
+{
+    return result(tmsg_context_create(&params, context_p));
+}
+
+tmsggo_result_t tmsggo_hub_create(tmsg_context_t *context,
+                                  tmsg_worker_params_t params,
+                                  tmsggo_hub_t **hub_p)
+{
+    tmsggo_hub_t *hub = calloc(1, sizeof(*hub));
+    if (hub == NULL) {
+        return (tmsggo_result_t){TMSG_ERR_NO_MEMORY, NULL};
+    }
+    tmsg_status_t status = tmsg_worker_create(context, &params, &hub->worker);
+    if (status != TMSG_OK) {
+        free(hub);
+        return result(status);
+    }
+    pthread_mutex_init(&hub->lock, NULL);
+    *hub_p = hub;
+    return result(TMSG_OK);
+}
+
+void tmsggo_hub_destroy(tmsggo_hub_t *hub)
+{
+    tmsg_worker_destroy(hub->worker);
+    pthread_mutex_destroy(&hub->lock);
+    free(hub->watched);
+    free(hub);
+}
+
+int tmsggo_hub_fd(const tmsggo_hub_t *hub)
+{
+    return tmsg_worker_fd(hub->worker);
+}
+
+static int is_over(const watch_t *watch)
+{
+    tmsg_status_t status = TMSG_IN_PROGRESS;
+    switch (watch->kind) {
+    case TMSGGO_REQUEST:
+        status = tmsg_request_test(watch->thing);
+        break;
+    case TMSGGO_CALL:
+        status = tmsg_call_status(watch->thing);
+        break;
+    case TMSGGO_RECV:
+        return tmsg_endpoint_readable(watch->thing);
+    case TMSGGO_GONE:
+        return 1;
+    case TMSGGO_ACCEPT:
+        return ((const tmsggo_door_t *)watch->thing)->count > 0;
+    default:
+        break;
+    }
+    return status != TMSG_IN_PROGRESS && status != TMSG_CANCEL_PENDING;
+}
+
+int tmsggo_watch(tmsggo_hub_t *hub, int kind, void *thing, uint64_t id)
+{
+    watch_t watch = {id, kind, thing};
+    pthread_mutex_lock(&hub->lock);
+    int over = is_over(&watch);
+    if (!over && hub->count == hub->room) {
+        size_t room = hub->room > 0 ? 2 * hub->room : 16;
+        watch_t *watched = realloc(hub->watched, room * sizeof(*watched));
+        if (watched == NULL) {
+            abort(); /* as Go does itself without memory */
+        }
+        hub->watched = watched;
+        hub->room = room;
+    }
+    if (!over) {
+        hub->watched[hub->count++] = watch;
+    }
+    pthread_mutex_unlock(&hub->lock);
+    return over;
+}
+
+void tmsggo_unwatch(tmsggo_hub_t *hub, uint64_t id)
+{
+    pthread_mutex_lock(&hub->lock);
+    for (size_t i = 0; i < hub->count; i++) {
+        if (hub->watched[i].id == id) {
+            hub->watched[i] = hub->watched[--hub->count];
+            break;
+        }
+    }
+    pthread_mutex_unlock(&hub->lock);
+}
+
+void tmsggo_look(tmsggo_hub_t *hub, tmsggo_over_t *over)
+{
+    over->count = 0;
+    pthread_mutex_lock(&hub->lock);
+    for (size_t i = hub->count; i-- > 0 && over->count < TMSGGO_IDS;) {
+        if (is_over(&hub->watched[i])) {
+            over->ids[over->count++] = hub->watched[i].id;
+            hub->watched[i] = hub->watched[--hub->count];
+        }
+    }
+    pthread_mutex_unlock(&hub->lock);
+}
+
+static uint64_t now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+void tmsggo_drive(tmsggo_hub_t *hub, uint32_t spin_us, tmsggo_over_t *over)
+{
+    /* The goroutine comes back in any case, so that it can see that its context
+     * has ended. */
+    uint64_t end = now_us() + spin_us;
+    for (;;) {
+        unsigned events = tmsg_worker_progress(hub->worker);
+        tmsggo_look(hub, over);
+        if (over->count > 0 || now_us() >= end) {
+            return;
+        }
+        if (events == 0 && !tmsg_worker_pause(hub->worker)) {
+            return;
+        }
+    }
+}
+
+int tmsggo_arm(tmsggo_hub_t *hub, int fd, tmsggo_over_t *over)
+{
+    over->count = 0;
+    if (tmsg_worker_arm(hub->worker) != TMSG_OK) {
+        return 0;
+    }
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    if (poll(&ready, 1, 0) != 0) {
+        return 0; /* Go's poller tells of what comes from now on */
+    }
+    tmsggo_look(hub, over);
+    return over->count == 0;
+}
+
+static void accepted(void *arg, tmsg_endpoint_t *endpoint)
+{
+    tmsggo_door_t *door = arg;
+    pthread_mutex_lock(&door->hub->lock);
+    if (door->count == door->room) {
+        size_t room = door->room > 0 ? 2 * door->room : 4;
+        tmsg_endpoint_t **endpoints =
+            realloc(door->endpoints, room * sizeof(*endpoints));
+        if (endpoints != NULL) {
+            door->endpoints = endpoints;
+            door->room = room;
+        }
+    }
+    int has_room = door->count < door->room;
+    if (has_room) {
+        door->endpoints[door->count++] = endpoint;
+    }
+    pthread_mutex_unlock(&door->hub->lock);
+    if (!has_room) {
+        tmsg_endpoint_abort(endpoint, TMSG_ERR_NO_MEMORY, "no memory");
+        tmsg_endpoint_destroy(endpoint);
+    }
+}
+
+tmsggo_result_t tmsggo_listen(tmsggo_hub_t *hub, const char *url,
+                              tmsg_listener_params_t params,
+                              tmsggo_door_t **door_p)
+{
+    tmsggo_door_t *door = calloc(1, sizeof(*door));
+    if (door == NULL) {
+        return (tmsggo_result_t){TMSG_ERR_NO_MEMORY, NULL};
+    }
+    door->hub = hub;
+    params.field_mask |= TMSG_LISTENER_PARAM_ON_ACCEPT;
+    params.on_accept = accepted;
+    params.on_accept_arg = door;
+    tmsg_status_t status =
+        tmsg_listener_create(hub->worker, url, &params, &door->listener);
+    if (status != TMSG_OK) {
+        free(door);
+        return result(status);
+    }
+    *door_p = door;
+    return result(TMSG_OK);
+}
+
+const char *tmsggo_door_url(const tmsggo_door_t *door)
+{
+    return tmsg_listener_url(door->listener);
+}
+
+tmsg_endpoint_t *tmsggo_door_take(tmsggo_door_t *door)
+{
+    tmsg_endpoint_t *endpoint = NULL;
+    pthread_mutex_lock(&door->hub->lock);
+    if (door->count > 0) {
+        endpoint = door->endpoints[0];
+        memmove(door->endpoints, door->endpoints + 1,
+                --door->count * sizeof(endpoint));
+    }
+    pthread_mutex_unlock(&door->hub->lock);
+    return endpoint;
+}
+
+/* Ends the waits for `thing`, which nothing looks at any more. */
+static void forget(tmsggo_hub_t *hub, const void *thing)
+{
+    pthread_mutex_lock(&hub->lock);
+    for (size_t i = 0; i < hub->count; i++) {
+        if (hub->watched[i].thing == thing) {
+            hub->watched[i].kind = TMSGGO_GONE;
+        }
+    }
+    pthread_mutex_unlock(&hub->lock);
+}
+
+void tmsggo_door_destroy(tmsggo_door_t *door)
+{
+    tmsg_listener_destroy(door->listener);
+    forget(door->hub, door);
+    for (size_t i = 0; i < door->count; i++) {
+        tmsg_endpoint_destroy(door->endpoints[i]);
+    }
+    free(door->endpoints);
+    free(door);
+}
+
+tmsggo_result_t tmsggo_dial(tmsggo_hub_t *hub, const char *url,
+                            tmsg_endpoint_params_t params,
+                            tmsg_endpoint_t **endpoint_p,
+                            tmsg_request_t **ready_p)
+{
+    tmsg_status_t status =
+        tmsg_endpoint_connect(hub->worker, url, &params, endpoint_p);
+    if (status != TMSG_OK) {
+        return result(status);
+    }
+    status = tmsg_endpoint_ready(*endpoint_p, ready_p);
+    tmsggo_result_t answer = result(status);
+    if (status != TMSG_OK) {
+        tmsg_endpoint_destroy(*endpoint_p);
+    }
+    return answer;
+}
+
+void tmsggo_endpoint_destroy(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint)
+{
+    forget(hub, endpoint);
+    tmsg_endpoint_destroy(endpoint);
+}
+
+tmsggo_result_t tmsggo_close(tmsg_endpoint_t *endpoint,
+                             tmsg_request_t **request_p)
+{
+    return result(tmsg_endpoint_close(endpoint, request_p));
+}
+
+static tmsg_status_t add_tensors(tmsg_map_t *map,
+                                 const tmsggo_tensor_t *tensors, size_t count,
+                                 const int64_t *dims, const char *bytes)
+{
+    for (size_t i = 0; i < count; i++) {
+        const tmsggo_tensor_t *from = &tensors[i];
+        const int64_t *shape = from->ndim > 0 ? dims + from->dims : NULL;
+        tmsg_tensor_t tensor = {
+            .data = (void *)from->data, /* pinned by Go */
+            .device = from->device,
+            .dtype = from->dtype,
+            .ndim = from->ndim,
+            .shape = shape,
+            .strides =
+                from->strided && shape != NULL ? shape + from->ndim : NULL,
+        };
+        tmsg_status_t status =
+            tmsg_map_add(map, bytes + from->name, &tensor, NULL);
+        if (status != TMSG_OK) {
+            return status;
+        }
+    }
+    return TMSG_OK;
+}
+
+static tmsg_status_t add_metas(tmsg_map_t *map, const tmsggo_meta_t *metas,
+                               size_t count, const char *bytes)
+{
+    for (size_t i = 0; i < count; i++) {
+        const tmsggo_meta_t *from = &metas[i];
+        tmsg_meta_t value = {
+            .type = from->type,
+            .boolean = from->boolean,
+            .i64 = from->i64,
+            .f64 = from->f64,
+            .data = bytes + from->data,
+            .bytes = from->data_bytes,
+        };
+        tmsg_status_t status =
+            tmsg_map_set_meta(map, bytes + from->key, &value);
+        if (status != TMSG_OK) {
+            return status;
+        }
+    }
+    return TMSG_OK;
+}
+
+tmsggo_result_t tmsggo_map(const tmsggo_tensor_t *tensors, size_t count,
+                           const int64_t *dims, const tmsggo_meta_t *metas,
+                           size_t meta_count, const char *bytes,
+                           tmsg_map_t **map_p)
+{
+    tmsg_map_t *map = NULL;
+    tmsg_status_t status = tmsg_map_create(&map);
+    if (status == TMSG_OK) {
+        status = add_tensors(map, tensors, count, dims, bytes);
+    }
+    if (status == TMSG_OK) {
+        status = add_metas(map, metas, meta_count, bytes);
+    }
+    tmsggo_result_t answer = result(status);
+    if (status == TMSG_OK) {
+        *map_p = map;
+    } else {
+        tmsg_map_destroy(map);
+    }
+    return answer;
+}
+
+tmsggo_result_t tmsggo_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                            uint32_t flags, uint16_t channel, int timeout_ms,
+                            tmsg_request_t **request_p)
+{
+    const tmsg_send_params_t params = {
+        .field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_CHANNEL |
+                      TMSG_SEND_PARAM_TIMEOUT,
+        .flags = flags,
+        .channel = channel,
+        .timeout_ms = timeout_ms,
+    };
+    tmsg_request_t *request = NULL;
+    tmsg_status_t status = tmsg_endpoint_send(endpoint, map, &params, &request);
+    if (status != TMSG_OK) {
+        return result(status);
+    }
+    status = tmsg_request_test(request);
+    if (status != TMSG_IN_PROGRESS && status != TMSG_CANCEL_PENDING) {
+        return tmsggo_request_end(request);
+    }
+    *request_p = request;
+    return result(TMSG_OK);
+}
+
+tmsggo_result_t tmsggo_request_end(tmsg_request_t *request)
+{
+    tmsggo_result_t answer = {tmsg_request_test(request), NULL};
+    if (answer.status < 0) {
+        answer.words = strdup(tmsg_request_error(request));
+    }
+    tmsg_request_destroy(request);
+    return answer;
+}
+
+tmsggo_result_t tmsggo_recv(tmsg_endpoint_t *endpoint,
+                            tmsg_message_t **message_p)
+{
+    tmsg_status_t status = tmsg_endpoint_recv(endpoint, 0, message_p);
+    if (status == TMSG_ERR_TIMED_OUT) {
+        return (tmsggo_result_t){status, NULL}; /* to be asked again */
+    }
+    return result(status);
+}
+
+tmsggo_result_t tmsggo_dtype_parse(const char *name, tmsg_dtype_t *dtype_p)
+{
+    return result(tmsg_dtype_parse(name, dtype_p));
+}
+
+static char *described(tmsg_status_t status, char *json)
+{
+    char *text = status == TMSG_OK ? strdup(json) : NULL;
+    if (status == TMSG_OK) {
+        tmsg_string_free(json);
+    }
+    return text;
+}
+
+char *tmsggo_describe_context(tmsg_context_t *context)
+{
+    char *json = NULL;
+    tmsg_status_t status = tmsg_context_describe(context, &json);
+    return described(status, json);
+}
+
+char *tmsggo_describe_worker(tmsggo_hub_t *hub)
+{
+    char *json = NULL;
+    tmsg_status_t status = tmsg_worker_describe(hub->worker, &json);
+    return described(status, json);
+}
+
+char *tmsggo_describe_endpoint(const tmsg_endpoint_t *endpoint)
+{
+    char *json = NULL;
+    tmsg_status_t status = tmsg_endpoint_describe(endpoint, &json);
+    return described(status, json);
+}
+
+void tmsggo_tensors(const tmsg_map_t *map, tmsg_tensor_t *tensors,
+                    const char **names)
+{
+    for (size_t i = 0; i < tmsg_map_size(map); i++) {
+        (void)tmsg_map_at(map, i, &names[i], &tensors[i]);
+    }
+}

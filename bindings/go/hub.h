@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hub.h - a worker as Go holds it. The library never calls Go: what Go waits
+ * for is on a list here, and one call drives the worker and looks at all of
+ * it. */
+#ifndef TENSORMSG_GO_HUB_H
+#define TENSORMSG_GO_HUB_H
+
+#include <tensormsg/tensormsg.h>
+
+typedef struct tmsggo_hub tmsggo_hub_t;
+typedef struct tmsggo_door tmsggo_door_t;
+
+/* A status with its words, which are fetched in the call that failed: the next
+ * one may be on another thread. `words` is freed with free(); NULL: none. */
+typedef struct tmsggo_result {
+    tmsg_status_t status;
+    char *words;
+} tmsggo_result_t;
+
+/* A tensor without pointers of Go's in it. */
+typedef struct tmsggo_tensor {
+    uintptr_t data;
+    tmsg_device_t device;
+    tmsg_dtype_t dtype;
+    int32_t ndim;
+    int32_t strided; /* its strides follow its shape in `dims` */
+    uint64_t name;   /* where its name begins in `bytes` */
+    uint64_t dims;   /* where its shape begins in `dims` */
+} tmsggo_tensor_t;
+
+/* A value of metadata. Key and data lie in `bytes`. */
+typedef struct tmsggo_meta {
+    int32_t type; /* tmsg_meta_type_t */
+    int32_t boolean;
+    int64_t i64;
+    double f64;
+    uint64_t key;
+    uint64_t data;
+    uint64_t data_bytes;
+} tmsggo_meta_t;
+
+/* What a goroutine can wait for. */
+enum {
+    TMSGGO_REQUEST, /* a request that has ended, its memory free */
+    TMSGGO_CALL,    /* a call that has ended */
+    TMSGGO_RECV,    /* an endpoint that is readable */
+    TMSGGO_ACCEPT,  /* a door with an endpoint */
+    TMSGGO_GONE     /* what was destroyed meanwhile */
+};
+
+enum { TMSGGO_IDS = 64 }; /* that one look gives at most */
+
+/* The identities of those whose wait is over. */
+typedef struct tmsggo_over {
+    uint64_t ids[TMSGGO_IDS];
+    int32_t count;
+} tmsggo_over_t;
+
+tmsggo_result_t tmsggo_context(tmsg_context_params_t params,
+                               tmsg_context_t **context_p);
+
+tmsggo_result_t tmsggo_hub_create(tmsg_context_t *context,
+                                  tmsg_worker_params_t params,
+                                  tmsggo_hub_t **hub_p);
+/* Destroys the worker, too. */
+void tmsggo_hub_destroy(tmsggo_hub_t *hub);
+int tmsggo_hub_fd(const tmsggo_hub_t *hub);
+
+/* Puts a wait on the list; 1: it is over already, and not on the list. */
+int tmsggo_watch(tmsggo_hub_t *hub, int kind, void *thing, uint64_t id);
+void tmsggo_unwatch(tmsggo_hub_t *hub, uint64_t id);
+
+/* Takes those that are over off the list. */
+void tmsggo_look(tmsggo_hub_t *hub, tmsggo_over_t *over);
+
+/* Drives the worker until somebody's wait is over, or nothing has come for
+ * spin_us. */
+void tmsggo_drive(tmsggo_hub_t *hub, uint32_t spin_us, tmsggo_over_t *over);
+
+/* 1: nothing is to be done, and one may sleep on `fd`. */
+int tmsggo_arm(tmsggo_hub_t *hub, int fd, tmsggo_over_t *over);
+
+tmsggo_result_t tmsggo_listen(tmsggo_hub_t *hub, const char *url,
+                              tmsg_listener_params_t params,
+                              tmsggo_door_t **door_p);
+const char *tmsggo_door_url(const tmsggo_door_t *door);
+tmsg_endpoint_t *tmsggo_door_take(tmsggo_door_t *door);
+void tmsggo_door_destroy(tmsggo_door_t *door);
+
+tmsggo_result_t tmsggo_dial(tmsggo_hub_t *hub, const char *url,
+                            tmsg_endpoint_params_t params,
+                            tmsg_endpoint_t **endpoint_p,
+                            tmsg_request_t **ready_p);
+
+/* The waits for it are over. */
+void tmsggo_endpoint_destroy(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint);
+tmsggo_result_t tmsggo_close(tmsg_endpoint_t *endpoint,
+                             tmsg_request_t **request_p);
+
+/* Builds a map. */
+tmsggo_result_t tmsggo_map(const tmsggo_tensor_t *tensors, size_t count,
+                           const int64_t *dims, const tmsggo_meta_t *metas,
+                           size_t meta_count, const char *bytes,
+                           tmsg_map_t **map_p);
+
+/* Sends a map. If the send has ended at once there is no request. */
+tmsggo_result_t tmsggo_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                            uint32_t flags, uint16_t channel, int timeout_ms,
+                            tmsg_request_t **request_p);
+/* The outcome, with which the request is destroyed. */
+tmsggo_result_t tmsggo_request_end(tmsg_request_t *request);
+
+/* Of what has come alone. */
+tmsggo_result_t tmsggo_recv(tmsg_endpoint_t *endpoint,
+                            tmsg_message_t **message_p);
+
+tmsggo_result_t tmsggo_dtype_parse(const char *name, tmsg_dtype_t *dtype_p);
+
+/* Descriptions, which are freed with free(); NULL: no memory. */
+char *tmsggo_describe_context(tmsg_context_t *context);
+char *tmsggo_describe_worker(tmsggo_hub_t *hub);
+char *tmsggo_describe_endpoint(const tmsg_endpoint_t *endpoint);
+
+/* The tensors of a map, for which there is room. Names stay the map's. */
+void tmsggo_tensors(const tmsg_map_t *map, tmsg_tensor_t *tensors,
+                    const char **names);
+
+#endif

@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+package tensormsg
+
+/*
+#include <stdlib.h>
+#include "hub.h"
+*/
+import "C"
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// A Context is what the workers of a process share: limits, UCX's keys, how
+// long a peer may be silent.
+type Context struct {
+	c      *C.tmsg_context_t
+	silent time.Duration
+	close  sync.Once
+}
+
+// A ContextOption is one of those that begin with Context.
+type ContextOption func(*contextOptions)
+
+type contextOptions struct {
+	params C.tmsg_context_params_t
+	texts  []unsafe.Pointer
+}
+
+func (o *contextOptions) text(text string) *C.char {
+	c := C.CString(text)
+	o.texts = append(o.texts, unsafe.Pointer(c))
+	return c
+}
+
+// ContextPeerTimeout says after which silence a peer is lost: 200 ms or more;
+// 0: never; 5 s by default.
+func ContextPeerTimeout(d time.Duration) ContextOption {
+	return func(o *contextOptions) {
+		o.params.field_mask |= C.TMSG_CONTEXT_PARAM_PEER_TIMEOUT
+		o.params.peer_timeout_ms = C.uint32_t(d.Milliseconds())
+	}
+}
+
+// ContextUCXConfig gives keys of UCX, "TLS=tcp;RNDV_THRESH=64k".
+func ContextUCXConfig(keys string) ContextOption {
+	return func(o *contextOptions) {
+		o.params.field_mask |= C.TMSG_CONTEXT_PARAM_UCX_CONFIG
+		o.params.ucx_config = o.text(keys)
+	}
+}
+
+// ContextConfigFile names a configuration file (docs/configuration.md).
+func ContextConfigFile(name string) ContextOption {
+	return func(o *contextOptions) {
+		o.params.field_mask |= C.TMSG_CONTEXT_PARAM_CONFIG_FILE
+		o.params.config_file = o.text(name)
+	}
+}
+
+// NewContext makes a context. Fails with ErrInvalidParam, ErrNotFound, ErrIO
+// and ErrNoMemory.
+func NewContext(options ...ContextOption) (*Context, error) {
+	var o contextOptions
+	for _, option := range options {
+		option(&o)
+	}
+	defer func() {
+		for _, text := range o.texts {
+			C.free(text)
+		}
+	}()
+	c := &Context{}
+	if err := errOf(C.tmsggo_context(o.params, &c.c)); err != nil {
+		return nil, err
+	}
+	if err := c.describe(); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// How long a peer may be silent, which a variable or a file may say, too.
+func (c *Context) describe() error {
+	text, err := taken(C.tmsggo_describe_context(c.c))
+	if err != nil {
+		return err
+	}
+	var said struct {
+		MS int64 `json:"peer_timeout_ms"`
+	}
+	if err := json.Unmarshal([]byte(text), &said); err != nil {
+		return fail(ErrInternal, err.Error())
+	}
+	c.silent = time.Duration(said.MS) * time.Millisecond
+	return nil
+}
+
+// Close gives the context back. Its workers keep what they need of it. The
+// error is nil.
+func (c *Context) Close() error {
+	c.close.Do(func() { C.tmsg_context_destroy(c.c) })
+	return nil
+}
+
+// A Worker moves the messages of its listeners and endpoints.
+type Worker struct {
+	hub *C.tmsggo_hub_t
+
+	// Held for reading around each call of C; for writing where something is
+	// destroyed.
+	life   sync.RWMutex
+	closed chan struct{} // no more calls
+	gone   chan struct{} // and nothing is left
+	isShut bool
+	silent time.Duration
+
+	lead   chan struct{} // whose place in it drives
+	parked atomic.Bool
+	file   *os.File
+	raw    syscall.RawConn
+
+	mu      sync.Mutex
+	waiters map[uint64]chan struct{}
+	last    uint64
+}
+
+// A WorkerOption is one of those that begin with Worker.
+type WorkerOption func(*C.tmsg_worker_params_t)
+
+// WorkerQueueDepth says how many messages may wait to be received, for each
+// channel of each endpoint, before the sender waits. 256 by default.
+func WorkerQueueDepth(messages int) WorkerOption {
+	return func(p *C.tmsg_worker_params_t) {
+		p.field_mask |= C.TMSG_WORKER_PARAM_QUEUE_DEPTH
+		p.queue_depth = C.uint32_t(messages)
+	}
+}
+
+const spinUS = 50
+
+// NewWorker makes a worker of a context; nil: of one of its own with all
+// defaults. It opens no port yet. Fails as NewContext does.
+func NewWorker(c *Context, options ...WorkerOption) (*Worker, error) {
+	if c == nil {
+		own, err := NewContext()
+		if err != nil {
+			return nil, err
+		}
+		defer own.Close()
+		c = own
+	}
+	params := C.tmsg_worker_params_t{field_mask: C.TMSG_WORKER_PARAM_FLAGS, flags: C.TMSG_WORKER_SHARED}
+	for _, option := range options {
+		option(&params)
+	}
+	w := &Worker{
+		closed:  make(chan struct{}),
+		gone:    make(chan struct{}),
+		lead:    make(chan struct{}, 1),
+		waiters: map[uint64]chan struct{}{},
+		silent:  c.silent,
+	}
+	if err := errOf(C.tmsggo_hub_create(c.c, params, &w.hub)); err != nil {
+		return nil, err
+	}
+	if err := w.openFile(); err != nil {
+		C.tmsggo_hub_destroy(w.hub)
+		return nil, fail(ErrIO, err.Error())
+	}
+	return w, nil
+}
+
+// Go's poller takes descriptors that do not block.
+func (w *Worker) openFile() error {
+	fd, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(C.tmsggo_hub_fd(w.hub)), syscall.F_DUPFD_CLOEXEC, 0)
+	if errno != 0 {
+		return errno
+	}
+	if err := syscall.SetNonblock(int(fd), true); err != nil {
+		syscall.Close(int(fd))
+		return err
+	}
+	w.file = os.NewFile(fd, "tensormsg worker")
+	var err error
+	w.raw, err = w.file.SyscallConn()
+	if err == nil {
+		err = w.file.SetReadDeadline(time.Time{}) // fails where it is not polled
+	}
+	if err != nil {
+		w.file.Close()
+	}
+	return err
+}
+
+var errClosed = fail(ErrClosed, "the worker, or what was called of it, is closed")
+
+// Around each call of C on the worker or on what is on it.
+func (w *Worker) enter() bool {
+	w.life.RLock()
+	if w.isShut {
+		w.life.RUnlock()
+		return false
+	}
+	return true
+}
+
+func (w *Worker) leave() { w.life.RUnlock() }
+
+// Close ends the worker with all of its listeners and endpoints: at once, so
+// that close endpoints first whose messages are to arrive. Calls that wait end
+// with ErrClosed. Messages stay valid. The error is nil.
+func (w *Worker) Close() error {
+	w.mu.Lock()
+	first := !isClosed(w.closed)
+	if first {
+		close(w.closed)
+	}
+	w.mu.Unlock()
+	if first {
+		w.kick()
+		w.life.Lock()
+		w.isShut = true
+		C.tmsggo_hub_destroy(w.hub)
+		w.life.Unlock()
+		w.file.Close()
+		close(w.gone)
+	}
+	<-w.gone
+	return nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+var longAgo = time.Unix(1, 0)
+
+// Wakes the goroutine that sleeps for all.
+func (w *Worker) kick() { w.file.SetReadDeadline(longAgo) }
+
+func (w *Worker) kickParked() {
+	if w.parked.Load() {
+		w.kick()
+	}
+}
+
+// Waits for *thing, which is looked at when nothing can be destroyed: where it
+// is nil then, or becomes so, there is nothing to wait for, and whoever waits
+// sees why.
+func (w *Worker) wait(ctx context.Context, kind C.int, thing *unsafe.Pointer) error {
+	ready := make(chan struct{}, 1)
+	w.mu.Lock()
+	w.last++
+	id := w.last
+	w.waiters[id] = ready
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		delete(w.waiters, id)
+		w.mu.Unlock()
+	}()
+
+	if !w.enter() {
+		return errClosed
+	}
+	over := *thing == nil || C.tmsggo_watch(w.hub, kind, *thing, C.uint64_t(id)) != 0
+	w.leave()
+	if over {
+		return nil
+	}
+	for {
+		select {
+		case <-ready:
+			return nil
+		case <-w.closed:
+			return errClosed
+		case <-ctx.Done():
+			if w.enter() {
+				C.tmsggo_unwatch(w.hub, C.uint64_t(id))
+				w.leave()
+			}
+			return ctxError(ctx, "")
+		case w.lead <- struct{}{}:
+			w.drive(ctx, ready)
+			<-w.lead
+		}
+	}
+}
+
+// Drives the worker for all that wait, until this one is ready, or its context
+// has ended.
+func (w *Worker) drive(ctx context.Context, ready <-chan struct{}) {
+	var over C.tmsggo_over_t
+	var stop func() bool
+	for len(ready) == 0 && ctx.Err() == nil && w.enter() {
+		C.tmsggo_drive(w.hub, spinUS, &over)
+		w.leave()
+		w.deliver(&over)
+		if over.count > 0 {
+			continue
+		}
+		if stop == nil {
+			stop = context.AfterFunc(ctx, w.kick)
+			defer stop()
+		}
+		w.park(ctx, ready, &over)
+		w.deliver(&over)
+	}
+}
+
+func (w *Worker) park(ctx context.Context, ready <-chan struct{}, over *C.tmsggo_over_t) {
+	w.parked.Store(true)
+	defer w.parked.Store(false)
+	if len(ready) > 0 || ctx.Err() != nil || isClosed(w.closed) {
+		return
+	}
+	armed := false
+	err := w.raw.Read(func(fd uintptr) bool {
+		if armed || !w.enter() {
+			return true
+		}
+		armed = C.tmsggo_arm(w.hub, C.int(fd), over) != 0
+		w.leave()
+		return !armed
+	})
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		w.file.SetReadDeadline(time.Time{})
+	}
+}
+
+// Tells those whose wait is over.
+func (w *Worker) deliver(over *C.tmsggo_over_t) {
+	if over.count == 0 {
+		return
+	}
+	w.mu.Lock()
+	for _, id := range over.ids[:over.count] {
+		if ready := w.waiters[uint64(id)]; ready != nil {
+			ready <- struct{}{} // there is room: an id comes once
+		}
+	}
+	w.mu.Unlock()
+}
+
+// How long an operation may take, for the library; -1: no limit.
+func timeoutMS(ctx context.Context) C.int {
+	deadline, limited := ctx.Deadline()
+	if !limited {
+		return -1
+	}
+	ms := (time.Until(deadline) + time.Millisecond - 1) / time.Millisecond
+	return C.int(max(1, min(ms, math.MaxInt32)))
+}
+
+// Also where peers may be silent for ever.
+const leastSilence = 200 * time.Millisecond
+
+// Waits for a request, which is destroyed with it. When ctx has ended it is
+// given up; but what was lent to it is free when this returns, for which the
+// endpoint is broken where its peer does not answer.
+func (w *Worker) finish(ctx context.Context, ep *Endpoint, request *C.tmsg_request_t) error {
+	thing := unsafe.Pointer(request)
+	err := w.wait(ctx, C.TMSGGO_REQUEST, &thing)
+	if err != nil && !isClosed(w.closed) {
+		if w.enter() {
+			C.tmsg_request_cancel(request)
+			w.leave()
+		}
+		patience, cancel := context.WithTimeout(context.Background(), max(w.silent, leastSilence))
+		defer cancel()
+		if w.wait(patience, C.TMSGGO_REQUEST, &thing) != nil {
+			ep.Abort(fail(ErrTimedOut, "a send that was given up did not end"))
+			w.wait(context.Background(), C.TMSGGO_REQUEST, &thing)
+		}
+	}
+	if isClosed(w.closed) {
+		<-w.gone
+	}
+	end := errOf(C.tmsggo_request_end(request))
+	if end != nil && err != nil && ctx.Err() != nil {
+		return ctxError(ctx, end.(*Error).Words)
+	}
+	return end
+}
+
+// Describe gives the worker's state and counters as JSON.
+func (w *Worker) Describe() (string, error) {
+	if !w.enter() {
+		return "", errClosed
+	}
+	defer w.leave()
+	return taken(C.tmsggo_describe_worker(w.hub))
+}
+
+func taken(text *C.char) (string, error) {
+	if text == nil {
+		return "", fail(ErrNoMemory, "")
+	}
+	defer C.free(unsafe.Pointer(text))
+	return C.GoString(text), nil
+}
