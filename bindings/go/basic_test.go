@@ -222,8 +222,13 @@ func TestAnEndedContextEndsAWaitAndLosesNothing(t *testing.T) {
 }
 
 func TestAGivenUpSendReturnsWhenItsSliceIsFree(t *testing.T) {
-	a, _ := pair(t, ContextPeerTimeout(time.Second))
-	// Nobody drives the other side, so that a large one does not go.
+	a, b := pair(t, ContextPeerTimeout(time.Second))
+	select { // nobody drives the other side from here on
+	case b.w.yield <- struct{}{}:
+	default:
+	}
+	b.w.kick()
+	b.w.lead <- struct{}{}
 	big := make([]byte, 64<<20)
 	brief, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()

@@ -84,6 +84,44 @@ func Example() {
 	// Output: Message{ids: int64[2], image: float32[3 480 640]} 7 921600
 }
 
+func ExampleEndpoint_Call() {
+	folder, err := os.MkdirTemp("", "tensormsg")
+	check(err)
+	defer os.RemoveAll(folder)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	server, err := tensormsg.NewWorker(nil)
+	check(err)
+	defer server.Close()
+
+	check(server.Handle("sum", func(ctx context.Context, in *tensormsg.Message) (tensormsg.Map, error) {
+		x, err := tensormsg.Data[float32](in.Get("x"))
+		if err != nil {
+			return nil, err
+		}
+		var sum float32
+		for _, value := range x {
+			sum += value
+		}
+		return tensormsg.Map{"sum": tensormsg.Scalar(sum)}, nil
+	}))
+	l, err := server.Listen("unix://"+filepath.Join(folder, "sums"), tensormsg.ListenKeep())
+	check(err)
+	go server.Serve(ctx)
+
+	w, err := tensormsg.NewWorker(nil)
+	check(err)
+	defer w.Close()
+	ep, err := w.Dial(ctx, l.URL())
+	check(err)
+	reply, err := ep.Call(ctx, "sum", tensormsg.Map{"x": tensormsg.Of([]float32{1, 2, 3.5})})
+	check(err)
+	defer reply.Close()
+	sum, err := tensormsg.Data[float32](reply.Get("sum"))
+	fmt.Println(sum, err)
+	// Output: [6.5] <nil>
+}
+
 func ExampleEndpoint_Send() {
 	explain := func(err error) string {
 		switch {

@@ -4,6 +4,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -20,7 +21,29 @@ struct tmsggo_hub {
     watch_t *watched;
     size_t count;
     size_t room;
+    tmsg_server_t *server;
+    tmsggo_task_t *tasks; /* oldest first */
+    tmsggo_task_t **tasks_end;
 };
+
+struct tmsggo_call {
+    atomic_int lent; /* first: is_over() asks both kinds */
+    tmsg_call_t *call;
+};
+
+struct tmsggo_task {
+    atomic_int lent;
+    tmsggo_hub_t *hub;
+    tmsg_task_t *task;
+    uint32_t index;
+    tmsggo_task_t *next;
+};
+
+/* What a method's handler is given. */
+typedef struct offer {
+    tmsggo_hub_t *hub;
+    uint32_t index;
+} offer_t;
 
 struct tmsggo_door {
     tmsggo_hub_t *hub;
@@ -59,13 +82,20 @@ tmsggo_result_t tmsggo_hub_create(tmsg_context_t *context,
         return result(status);
     }
     pthread_mutex_init(&hub->lock, NULL);
+    hub->tasks_end = &hub->tasks;
     *hub_p = hub;
     return result(TMSG_OK);
 }
 
 void tmsggo_hub_destroy(tmsggo_hub_t *hub)
 {
+    tmsg_server_destroy(hub->server);
     tmsg_worker_destroy(hub->worker);
+    while (hub->tasks != NULL) {
+        tmsggo_task_t *task = hub->tasks;
+        hub->tasks = task->next;
+        tmsggo_task_destroy(task);
+    }
     pthread_mutex_destroy(&hub->lock);
     free(hub->watched);
     free(hub);
@@ -84,10 +114,17 @@ static int is_over(const watch_t *watch)
         status = tmsg_request_test(watch->thing);
         break;
     case TMSGGO_CALL:
-        status = tmsg_call_status(watch->thing);
+        status = tmsg_call_status(((const tmsggo_call_t *)watch->thing)->call);
         break;
     case TMSGGO_RECV:
         return tmsg_endpoint_readable(watch->thing);
+    case TMSGGO_LENT:
+        return !atomic_load((const atomic_int *)watch->thing);
+    case TMSGGO_TASKS:
+        return ((const tmsggo_hub_t *)watch->thing)->tasks != NULL;
+    case TMSGGO_TASK:
+        return tmsg_task_status(((const tmsggo_task_t *)watch->thing)->task) !=
+               TMSG_OK;
     case TMSGGO_GONE:
         return 1;
     case TMSGGO_ACCEPT:
@@ -207,7 +244,7 @@ static void accepted(void *arg, tmsg_endpoint_t *endpoint)
 }
 
 tmsggo_result_t tmsggo_listen(tmsggo_hub_t *hub, const char *url,
-                              tmsg_listener_params_t params,
+                              tmsg_listener_params_t params, int keep,
                               tmsggo_door_t **door_p)
 {
     tmsggo_door_t *door = calloc(1, sizeof(*door));
@@ -215,9 +252,11 @@ tmsggo_result_t tmsggo_listen(tmsggo_hub_t *hub, const char *url,
         return (tmsggo_result_t){TMSG_ERR_NO_MEMORY, NULL};
     }
     door->hub = hub;
-    params.field_mask |= TMSG_LISTENER_PARAM_ON_ACCEPT;
-    params.on_accept = accepted;
-    params.on_accept_arg = door;
+    if (!keep) {
+        params.field_mask |= TMSG_LISTENER_PARAM_ON_ACCEPT;
+        params.on_accept = accepted;
+        params.on_accept_arg = door;
+    }
     tmsg_status_t status =
         tmsg_listener_create(hub->worker, url, &params, &door->listener);
     if (status != TMSG_OK) {
@@ -410,6 +449,149 @@ tmsggo_result_t tmsggo_recv(tmsg_endpoint_t *endpoint,
         return (tmsggo_result_t){status, NULL}; /* to be asked again */
     }
     return result(status);
+}
+
+static void released(void *arg) { atomic_store((atomic_int *)arg, 0); }
+
+tmsggo_result_t tmsggo_call(tmsg_endpoint_t *endpoint, const char *method,
+                            const tmsg_map_t *map, tmsg_call_params_t params,
+                            tmsggo_call_t **call_p)
+{
+    tmsggo_call_t *call = calloc(1, sizeof(*call));
+    if (call == NULL) {
+        return (tmsggo_result_t){TMSG_ERR_NO_MEMORY, NULL};
+    }
+    atomic_store(&call->lent, 1);
+    params.field_mask |= TMSG_CALL_PARAM_ON_RELEASE;
+    params.on_release = released;
+    params.on_release_arg = &call->lent;
+    tmsg_status_t status =
+        tmsg_endpoint_call(endpoint, method, map, &params, &call->call);
+    tmsggo_result_t answer = result(status);
+    if (status == TMSG_OK) {
+        *call_p = call;
+    } else {
+        free(call);
+    }
+    return answer;
+}
+
+void tmsggo_call_cancel(tmsggo_call_t *call) { tmsg_call_cancel(call->call); }
+
+tmsggo_result_t tmsggo_call_end(const tmsggo_call_t *call, int32_t *code_p,
+                                const tmsg_map_t **reply_p)
+{
+    tmsggo_result_t answer = {tmsg_call_status(call->call), NULL};
+    if (answer.status < 0) {
+        answer.words = strdup(tmsg_call_error(call->call));
+    }
+    *code_p = tmsg_call_code(call->call);
+    *reply_p = tmsg_call_reply(call->call);
+    return answer;
+}
+
+void tmsggo_call_destroy(tmsggo_call_t *call)
+{
+    tmsg_call_destroy(call->call);
+    free(call);
+}
+
+static void called(void *arg, tmsg_task_t *handle)
+{
+    const offer_t *offer = arg;
+    tmsggo_task_t *task = calloc(1, sizeof(*task));
+    if (task == NULL) {
+        (void)tmsg_task_fail(handle, TMSG_ERR_NO_MEMORY, 0, NULL, NULL);
+        return;
+    }
+    task->hub = offer->hub;
+    task->index = offer->index;
+    task->task = tmsg_task_keep(handle);
+    pthread_mutex_lock(&task->hub->lock);
+    *task->hub->tasks_end = task;
+    task->hub->tasks_end = &task->next;
+    pthread_mutex_unlock(&task->hub->lock);
+}
+
+tmsggo_result_t tmsggo_offer(tmsggo_hub_t *hub, const char *method,
+                             uint32_t index, tmsg_method_params_t params)
+{
+    tmsg_status_t status = TMSG_OK;
+    if (hub->server == NULL) {
+        status = tmsg_server_create(hub->worker, NULL, &hub->server);
+    }
+    offer_t *offer = status == TMSG_OK ? malloc(sizeof(*offer)) : NULL;
+    if (offer == NULL) {
+        return result(status == TMSG_OK ? TMSG_ERR_NO_MEMORY : status);
+    }
+    *offer = (offer_t){hub, index};
+    status = tmsg_server_register(hub->server, method, called, offer, &params);
+    tmsggo_result_t answer = result(status);
+    if (status != TMSG_OK) {
+        free(offer);
+    }
+    return answer;
+}
+
+tmsggo_result_t tmsggo_drain(tmsggo_hub_t *hub)
+{
+    return result(hub->server == NULL ? TMSG_OK
+                                      : tmsg_server_drain(hub->server, 0));
+}
+
+tmsggo_task_t *tmsggo_take(tmsggo_hub_t *hub)
+{
+    pthread_mutex_lock(&hub->lock);
+    tmsggo_task_t *task = hub->tasks;
+    if (task != NULL) {
+        hub->tasks = task->next;
+        if (hub->tasks == NULL) {
+            hub->tasks_end = &hub->tasks;
+        }
+    }
+    pthread_mutex_unlock(&hub->lock);
+    return task;
+}
+
+uint32_t tmsggo_task_index(const tmsggo_task_t *task) { return task->index; }
+
+int tmsggo_task_remaining_ms(const tmsggo_task_t *task)
+{
+    return tmsg_task_remaining_ms(task->task);
+}
+
+const tmsg_map_t *tmsggo_task_map(const tmsggo_task_t *task)
+{
+    return tmsg_task_map(task->task);
+}
+
+tmsggo_result_t tmsggo_reply(tmsggo_task_t *task, const tmsg_map_t *map)
+{
+    const tmsg_reply_params_t params = {
+        .field_mask = TMSG_REPLY_PARAM_ON_RELEASE,
+        .on_release = released,
+        .on_release_arg = &task->lent,
+    };
+    atomic_store(&task->lent, 1);
+    tmsg_status_t status = tmsg_task_reply(task->task, map, &params);
+    tmsggo_result_t answer = result(status);
+    if (status != TMSG_OK) {
+        atomic_store(&task->lent, 0);
+    }
+    return answer;
+}
+
+void tmsggo_fail(tmsggo_task_t *task, tmsg_status_t status, int32_t code,
+                 const char *words)
+{
+    /* It harms nobody where no answer is awaited any more. */
+    (void)tmsg_task_fail(task->task, status, code, words, NULL);
+}
+
+void tmsggo_task_destroy(tmsggo_task_t *task)
+{
+    tmsg_task_destroy(task->task);
+    free(task);
 }
 
 tmsggo_result_t tmsggo_dtype_parse(const char *name, tmsg_dtype_t *dtype_p)

@@ -9,6 +9,8 @@
 
 typedef struct tmsggo_hub tmsggo_hub_t;
 typedef struct tmsggo_door tmsggo_door_t;
+typedef struct tmsggo_call tmsggo_call_t;
+typedef struct tmsggo_task tmsggo_task_t;
 
 /* A status with its words, which are fetched in the call that failed: the next
  * one may be on another thread. `words` is freed with free(); NULL: none. */
@@ -42,9 +44,12 @@ typedef struct tmsggo_meta {
 /* What a goroutine can wait for. */
 enum {
     TMSGGO_REQUEST, /* a request that has ended, its memory free */
-    TMSGGO_CALL,    /* a call that has ended */
+    TMSGGO_CALL,    /* a call (tmsggo_call_t) that has ended */
     TMSGGO_RECV,    /* an endpoint that is readable */
     TMSGGO_ACCEPT,  /* a door with an endpoint */
+    TMSGGO_LENT,    /* a call or task, what was lent to which is free */
+    TMSGGO_TASKS,   /* a hub with a task */
+    TMSGGO_TASK,    /* a task whose answer nobody waits for any more */
     TMSGGO_GONE     /* what was destroyed meanwhile */
 };
 
@@ -80,8 +85,9 @@ void tmsggo_drive(tmsggo_hub_t *hub, uint32_t spin_us, tmsggo_over_t *over);
 /* 1: nothing is to be done, and one may sleep on `fd`. */
 int tmsggo_arm(tmsggo_hub_t *hub, int fd, tmsggo_over_t *over);
 
+/* `keep`: the listener keeps its endpoints, and the door has none. */
 tmsggo_result_t tmsggo_listen(tmsggo_hub_t *hub, const char *url,
-                              tmsg_listener_params_t params,
+                              tmsg_listener_params_t params, int keep,
                               tmsggo_door_t **door_p);
 const char *tmsggo_door_url(const tmsggo_door_t *door);
 tmsg_endpoint_t *tmsggo_door_take(tmsggo_door_t *door);
@@ -113,6 +119,32 @@ tmsggo_result_t tmsggo_request_end(tmsg_request_t *request);
 /* Of what has come alone. */
 tmsggo_result_t tmsggo_recv(tmsg_endpoint_t *endpoint,
                             tmsg_message_t **message_p);
+
+/* A call, and how it ended, with its number. */
+tmsggo_result_t tmsggo_call(tmsg_endpoint_t *endpoint, const char *method,
+                            const tmsg_map_t *map, tmsg_call_params_t params,
+                            tmsggo_call_t **call_p);
+void tmsggo_call_cancel(tmsggo_call_t *call);
+tmsggo_result_t tmsggo_call_end(const tmsggo_call_t *call, int32_t *code_p,
+                                const tmsg_map_t **reply_p);
+/* Once nothing is lent to it any more. */
+void tmsggo_call_destroy(tmsggo_call_t *call);
+
+/* Offers a method, whose tasks have this index. */
+tmsggo_result_t tmsggo_offer(tmsggo_hub_t *hub, const char *method,
+                             uint32_t index, tmsg_method_params_t params);
+tmsggo_result_t tmsggo_drain(tmsggo_hub_t *hub);
+/* NULL: there is none. */
+tmsggo_task_t *tmsggo_take(tmsggo_hub_t *hub);
+uint32_t tmsggo_task_index(const tmsggo_task_t *task);
+int tmsggo_task_remaining_ms(const tmsggo_task_t *task);
+const tmsg_map_t *tmsggo_task_map(const tmsggo_task_t *task);
+/* An answer, after which the map is lent, if it is OK. */
+tmsggo_result_t tmsggo_reply(tmsggo_task_t *task, const tmsg_map_t *map);
+void tmsggo_fail(tmsggo_task_t *task, tmsg_status_t status, int32_t code,
+                 const char *words);
+/* Once nothing is lent to it any more. */
+void tmsggo_task_destroy(tmsggo_task_t *task);
 
 tmsggo_result_t tmsggo_dtype_parse(const char *name, tmsg_dtype_t *dtype_p);
 

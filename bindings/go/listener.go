@@ -21,25 +21,33 @@ type Listener struct {
 }
 
 // A ListenOption is one of those that begin with Listen.
-type ListenOption func(*C.tmsg_listener_params_t)
+type ListenOption func(*listenOptions)
+
+type listenOptions struct {
+	params C.tmsg_listener_params_t
+	keep   C.int
+}
 
 // ListenUnauthenticated lets strangers connect who can reach an address that
 // is not loopback.
 func ListenUnauthenticated() ListenOption {
-	return func(p *C.tmsg_listener_params_t) {
-		p.field_mask |= C.TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED
-		p.allow_unauthenticated = 1
+	return func(o *listenOptions) {
+		o.params.field_mask |= C.TMSG_LISTENER_PARAM_ALLOW_UNAUTHENTICATED
+		o.params.allow_unauthenticated = 1
 	}
 }
 
+// ListenKeep has the listener keep its endpoints, and free those that end:
+// their peers call methods (Worker.Handle). Accept gives none of them.
+func ListenKeep() ListenOption { return func(o *listenOptions) { o.keep = 1 } }
+
 // Listen listens at "tcp://host:port" (port 0: a free one) or "unix:///path".
-// Peers connect while some goroutine waits in a method of the worker's, as
-// Accept is. Fails with ErrInvalidParam (the URL), ErrNotFound (the host),
+// Fails with ErrInvalidParam (the URL), ErrNotFound (the host),
 // ErrAlreadyExists (the address is in use), ErrInsecure and ErrIO.
 func (w *Worker) Listen(url string, options ...ListenOption) (*Listener, error) {
-	var params C.tmsg_listener_params_t
+	var o listenOptions
 	for _, option := range options {
-		option(&params)
+		option(&o)
 	}
 	text := C.CString(url)
 	defer C.free(unsafe.Pointer(text))
@@ -48,7 +56,7 @@ func (w *Worker) Listen(url string, options ...ListenOption) (*Listener, error) 
 	}
 	defer w.leave()
 	var door *C.tmsggo_door_t
-	if err := errOf(C.tmsggo_listen(w.hub, text, params, &door)); err != nil {
+	if err := errOf(C.tmsggo_listen(w.hub, text, o.params, o.keep, &door)); err != nil {
 		return nil, err
 	}
 	w.kickParked()

@@ -22,16 +22,23 @@ import (
 // A message that is not closed is freed by the garbage collector, unless Data
 // has given a slice of it, which the collector does not see.
 type Message struct {
-	c       *C.tmsg_message_t
+	in      *C.tmsg_map_t
+	free    func()
 	from    *Endpoint
+	channel uint16
 	tensors Map
 	closed  atomic.Bool
 	viewed  atomic.Bool
 }
 
 func newMessage(c *C.tmsg_message_t, from *Endpoint) *Message {
-	m := &Message{c: c, from: from}
-	in := C.tmsg_message_map(c)
+	m := newMap(C.tmsg_message_map(c), func() { C.tmsg_message_destroy(c) })
+	m.from, m.channel = from, uint16(C.tmsg_message_channel(c))
+	return m
+}
+
+func newMap(in *C.tmsg_map_t, free func()) *Message {
+	m := &Message{in: in, free: free}
 	count := int(C.tmsg_map_size(in))
 	m.tensors = make(Map, count)
 	if count > 0 {
@@ -88,12 +95,11 @@ func (m *Message) Map() Map {
 // Meta gives what came beside the tensors; nil where nothing did.
 func (m *Message) Meta() Meta {
 	m.open("Meta")
-	in := C.tmsg_message_map(m.c)
 	var meta Meta
-	for i := C.size_t(0); i < C.tmsg_map_meta_size(in); i++ {
+	for i := C.size_t(0); i < C.tmsg_map_meta_size(m.in); i++ {
 		var key *C.char
 		var v C.tmsg_meta_t
-		if C.tmsg_map_meta_at(in, i, &key, &v) != C.TMSG_OK {
+		if C.tmsg_map_meta_at(m.in, i, &key, &v) != C.TMSG_OK {
 			break
 		}
 		if meta == nil {
@@ -116,15 +122,12 @@ func (m *Message) Meta() Meta {
 	return meta
 }
 
-// Endpoint is the one that it came over, to answer the sender.
+// Endpoint is the one that it came over, to answer the sender; nil of a call's
+// map or reply.
 func (m *Message) Endpoint() *Endpoint { return m.from }
 
 // Channel is the one that it came on.
-func (m *Message) Channel() uint16 {
-	m.open("Channel")
-	defer runtime.KeepAlive(m)
-	return uint16(C.tmsg_message_channel(m.c))
-}
+func (m *Message) Channel() uint16 { return m.channel }
 
 // String gives names, dtypes and shapes.
 func (m *Message) String() string {
@@ -138,7 +141,7 @@ func (m *Message) String() string {
 func (m *Message) Close() error {
 	if m.closed.CompareAndSwap(false, true) {
 		runtime.SetFinalizer(m, nil)
-		C.tmsg_message_destroy(m.c)
+		m.free()
 	}
 	return nil
 }

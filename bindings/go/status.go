@@ -55,6 +55,7 @@ func (s Status) Error() string {
 type Error struct {
 	Status Status
 	Words  string
+	Code   int32 // of a handler's own failure (ErrApplication)
 }
 
 func (e *Error) Error() string {
@@ -74,7 +75,7 @@ func (e *Error) Is(target error) bool {
 		e.Status == ErrCanceled && target == context.Canceled
 }
 
-func fail(status Status, words string) error { return &Error{status, words} }
+func fail(status Status, words string) error { return &Error{Status: status, Words: words} }
 
 // Of a context that has ended.
 func ctxError(ctx context.Context, words string) error {

@@ -284,11 +284,17 @@ func (f *flat) add(name string, t Tensor) error {
 		f.dims = append(f.dims, t.Strides...)
 	}
 	if t.Size() > 0 {
-		f.pins.Pin(t.data)
+		pin(&f.pins, t.data)
 		c.data = C.uintptr_t(uintptr(t.data))
 	}
 	f.tensors = append(f.tensors, c)
 	return nil
+}
+
+// Memory that is not Go's stays where it is; up to Go 1.21 its Pinner panics.
+func pin(pins *runtime.Pinner, data unsafe.Pointer) {
+	defer func() { recover() }()
+	pins.Pin(data)
 }
 
 func (f *flat) addMeta(key string, value any) error {

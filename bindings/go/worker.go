@@ -124,16 +124,23 @@ type Worker struct {
 	closed chan struct{} // no more calls
 	gone   chan struct{} // and nothing is left
 	isShut bool
+	ended  context.Context // with closed
+	end    context.CancelFunc
 	silent time.Duration
 
-	lead   chan struct{} // whose place in it drives
-	parked atomic.Bool
-	file   *os.File
-	raw    syscall.RawConn
+	lead    chan struct{} // whose place in it drives
+	parked  atomic.Bool
+	keeping atomic.Bool   // keep() has the lead,
+	yield   chan struct{} // and is asked for it
+	idle    *time.Timer   // until it takes it again
+	file    *os.File
+	raw     syscall.RawConn
 
 	mu      sync.Mutex
-	waiters map[uint64]chan struct{}
+	waiters map[uint64]func() // called once, with mu held
 	last    uint64
+
+	handlers []Handler
 }
 
 // A WorkerOption is one of those that begin with Worker.
@@ -169,9 +176,11 @@ func NewWorker(c *Context, options ...WorkerOption) (*Worker, error) {
 		closed:  make(chan struct{}),
 		gone:    make(chan struct{}),
 		lead:    make(chan struct{}, 1),
-		waiters: map[uint64]chan struct{}{},
+		yield:   make(chan struct{}, 1),
+		waiters: map[uint64]func(){},
 		silent:  c.silent,
 	}
+	w.ended, w.end = context.WithCancel(context.Background())
 	if err := errOf(C.tmsggo_hub_create(c.c, params, &w.hub)); err != nil {
 		return nil, err
 	}
@@ -179,7 +188,37 @@ func NewWorker(c *Context, options ...WorkerOption) (*Worker, error) {
 		C.tmsggo_hub_destroy(w.hub)
 		return nil, fail(ErrIO, err.Error())
 	}
+	w.idle = time.AfterFunc(idleTime, w.keep)
 	return w, nil
+}
+
+// How long nobody drives before a goroutine of the worker's does. One that
+// calls again soon finds the lead free.
+const idleTime = time.Millisecond
+
+// Drives while nobody waits, so that peers can connect, acknowledgements come
+// and go, and who is given up hears of it.
+func (w *Worker) keep() {
+	select {
+	case w.lead <- struct{}{}:
+	default:
+		return // whoever has the lead sets the timer when leaving
+	}
+	select {
+	case <-w.yield:
+	default:
+	}
+	w.keeping.Store(true)
+	w.drive(w.ended, w.yield)
+	w.keeping.Store(false)
+	w.release()
+}
+
+func (w *Worker) release() {
+	<-w.lead
+	if !isClosed(w.closed) {
+		w.idle.Reset(idleTime)
+	}
 }
 
 // Go's poller takes descriptors that do not block.
@@ -226,10 +265,12 @@ func (w *Worker) Close() error {
 	first := !isClosed(w.closed)
 	if first {
 		close(w.closed)
+		w.end()
 	}
 	w.mu.Unlock()
 	if first {
 		w.kick()
+		w.idle.Stop()
 		w.life.Lock()
 		w.isShut = true
 		C.tmsggo_hub_destroy(w.hub)
@@ -261,21 +302,27 @@ func (w *Worker) kickParked() {
 	}
 }
 
+func (w *Worker) await(over func()) uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last++
+	w.waiters[w.last] = over
+	return w.last
+}
+
+func (w *Worker) forget(id uint64) {
+	w.mu.Lock()
+	delete(w.waiters, id)
+	w.mu.Unlock()
+}
+
 // Waits for *thing, which is looked at when nothing can be destroyed: where it
 // is nil then, or becomes so, there is nothing to wait for, and whoever waits
 // sees why.
 func (w *Worker) wait(ctx context.Context, kind C.int, thing *unsafe.Pointer) error {
 	ready := make(chan struct{}, 1)
-	w.mu.Lock()
-	w.last++
-	id := w.last
-	w.waiters[id] = ready
-	w.mu.Unlock()
-	defer func() {
-		w.mu.Lock()
-		delete(w.waiters, id)
-		w.mu.Unlock()
-	}()
+	id := w.await(func() { ready <- struct{}{} })
+	defer w.forget(id)
 
 	if !w.enter() {
 		return errClosed
@@ -284,6 +331,13 @@ func (w *Worker) wait(ctx context.Context, kind C.int, thing *unsafe.Pointer) er
 	w.leave()
 	if over {
 		return nil
+	}
+	if w.keeping.Load() {
+		select {
+		case w.yield <- struct{}{}:
+			w.kick()
+		default:
+		}
 	}
 	for {
 		select {
@@ -299,7 +353,7 @@ func (w *Worker) wait(ctx context.Context, kind C.int, thing *unsafe.Pointer) er
 			return ctxError(ctx, "")
 		case w.lead <- struct{}{}:
 			w.drive(ctx, ready)
-			<-w.lead
+			w.release()
 		}
 	}
 }
@@ -352,8 +406,8 @@ func (w *Worker) deliver(over *C.tmsggo_over_t) {
 	}
 	w.mu.Lock()
 	for _, id := range over.ids[:over.count] {
-		if ready := w.waiters[uint64(id)]; ready != nil {
-			ready <- struct{}{} // there is room: an id comes once
+		if over := w.waiters[uint64(id)]; over != nil {
+			over()
 		}
 	}
 	w.mu.Unlock()
