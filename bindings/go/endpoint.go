@@ -141,33 +141,61 @@ func WithMeta(meta Meta) SendOption { return func(o *sendOptions) { o.meta = met
 // ErrLimitExceeded, ErrBusy (a full queue), ErrPeerLost, ErrRefused,
 // ErrCorrupt, ErrTimedOut, ErrCanceled and ErrClosed.
 func (ep *Endpoint) Send(ctx context.Context, m Map, options ...SendOption) error {
+	f, request, err := ep.post(ctx, m, options)
+	if request != nil {
+		err = ep.w.finish(ctx, ep, request)
+	}
+	f.free()
+	runtime.KeepAlive(m)
+	return err
+}
+
+// SendOwned is Send for slices that nobody changes any more: it returns at
+// once, and what Send would have said comes by the channel, which nobody has
+// to read.
+func (ep *Endpoint) SendOwned(ctx context.Context, m Map, options ...SendOption) <-chan error {
+	said := make(chan error, 1)
+	f, request, err := ep.post(ctx, m, options)
+	if request == nil {
+		f.free()
+		said <- err
+		return said
+	}
+	go func() {
+		said <- ep.w.finish(ctx, ep, request)
+		f.free()
+		runtime.KeepAlive(m)
+	}()
+	return said
+}
+
+// Begins a send. Without a request it has ended. What it pins is free with f.
+func (ep *Endpoint) post(ctx context.Context, m Map, options []SendOption) (*flat, *C.tmsg_request_t, error) {
+	f := flats.Get().(*flat)
 	if ctx.Err() != nil {
-		return ctxError(ctx, "nothing was sent")
+		return f, nil, ctxError(ctx, "nothing was sent")
 	}
 	var o sendOptions
 	for _, option := range options {
 		option(&o)
 	}
-	f := flats.Get().(*flat)
-	defer f.free()
 	made, err := f.build(m, o.meta)
 	if err != nil {
-		return err
+		return f, nil, err
 	}
+	defer C.tmsg_map_destroy(made)
+	request, err := ep.send(ctx, made, o.flags, o.channel)
+	return f, request, err
+}
+
+func (ep *Endpoint) send(ctx context.Context, c *C.tmsg_map_t, flags C.uint32_t, channel uint16) (*C.tmsg_request_t, error) {
 	if !ep.enter() {
-		C.tmsg_map_destroy(made)
-		return errClosed
+		return nil, errClosed
 	}
-	var request *C.tmsg_request_t
-	err = errOf(C.tmsggo_send(ep.handle(), made, o.flags, C.uint16_t(o.channel), timeoutMS(ctx), &request))
-	C.tmsg_map_destroy(made)
+	sent := C.tmsggo_send(ep.handle(), c, flags, C.uint16_t(channel), timeoutMS(ctx))
 	ep.w.leave()
 	ep.w.kickParked()
-	if err == nil && request != nil {
-		err = ep.w.finish(ctx, ep, request)
-	}
-	runtime.KeepAlive(m)
-	return err
+	return sent.request, errOf(sent.result)
 }
 
 // Recv gives the next message, which the caller closes. When ctx has ended,

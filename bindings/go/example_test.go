@@ -122,6 +122,47 @@ func ExampleEndpoint_Call() {
 	// Output: [6.5] <nil>
 }
 
+func show2(ctx context.Context, l *tensormsg.Listener) {
+	ep, err := l.Accept(ctx)
+	check(err)
+	pixels := make([]uint8, 640*480)
+	in, err := tensormsg.Prepare(tensormsg.Map{"image": tensormsg.Of(pixels)})
+	check(err)
+	defer in.Close()
+	check(ep.RecvInto(ctx, in))
+	check(ep.RecvInto(ctx, in))
+	fmt.Println(pixels[0])
+}
+
+func ExamplePrepare() {
+	folder, err := os.MkdirTemp("", "tensormsg")
+	check(err)
+	defer os.RemoveAll(folder)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	w, err := tensormsg.NewWorker(nil)
+	check(err)
+	defer w.Close()
+	l, err := w.Listen("unix://" + filepath.Join(folder, "frames"))
+	check(err)
+	shown := make(chan struct{})
+	go func() { show2(ctx, l); close(shown) }()
+	ep, err := w.Dial(ctx, l.URL())
+	check(err)
+
+	frames := [][]uint8{make([]uint8, 640*480), make([]uint8, 640*480)}
+	frames[1][0] = 7
+	out, err := tensormsg.Prepare(tensormsg.Map{"image": tensormsg.Of(frames[0])})
+	check(err)
+	defer out.Close()
+	for _, frame := range frames {
+		check(out.Set("image", tensormsg.Of(frame)))
+		check(ep.SendPrepared(ctx, out))
+	}
+	<-shown
+	// Output: 7
+}
+
 func ExampleEndpoint_Send() {
 	explain := func(err error) string {
 		switch {

@@ -407,9 +407,8 @@ tmsggo_result_t tmsggo_map(const tmsggo_tensor_t *tensors, size_t count,
     return answer;
 }
 
-tmsggo_result_t tmsggo_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
-                            uint32_t flags, uint16_t channel, int timeout_ms,
-                            tmsg_request_t **request_p)
+tmsggo_sent_t tmsggo_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                          uint32_t flags, uint16_t channel, int timeout_ms)
 {
     const tmsg_send_params_t params = {
         .field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_CHANNEL |
@@ -418,17 +417,51 @@ tmsggo_result_t tmsggo_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         .channel = channel,
         .timeout_ms = timeout_ms,
     };
-    tmsg_request_t *request = NULL;
-    tmsg_status_t status = tmsg_endpoint_send(endpoint, map, &params, &request);
+    tmsggo_sent_t sent = {{TMSG_OK, NULL}, NULL};
+    tmsg_status_t status =
+        tmsg_endpoint_send(endpoint, map, &params, &sent.request);
     if (status != TMSG_OK) {
-        return result(status);
+        sent.result = result(status);
+        return sent;
     }
-    status = tmsg_request_test(request);
+    status = tmsg_request_test(sent.request);
     if (status != TMSG_IN_PROGRESS && status != TMSG_CANCEL_PENDING) {
-        return tmsggo_request_end(request);
+        sent.result = tmsggo_request_end(sent.request);
+        sent.request = NULL;
     }
-    *request_p = request;
-    return result(TMSG_OK);
+    return sent;
+}
+
+tmsggo_result_t tmsggo_set(tmsg_map_t *map, size_t index, uintptr_t data)
+{
+    return result(tmsg_map_set_data(map, index, (void *)data, NULL));
+}
+
+tmsggo_result_t tmsggo_recv_into(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
+                                 const tmsg_map_t *map, uint32_t spin_us,
+                                 tmsggo_over_t *over)
+{
+    uint64_t end = 0;
+    for (;;) {
+        tmsg_message_t *message = NULL;
+        tmsg_status_t status =
+            tmsg_endpoint_recv_into(endpoint, map, 0, &message);
+        if (status == TMSG_OK) {
+            tmsg_message_destroy(message);
+        } else if (status != TMSG_ERR_TIMED_OUT) {
+            return result(status);
+        }
+        if (status == TMSG_OK || spin_us == 0) {
+            return (tmsggo_result_t){status, NULL};
+        }
+        end = end > 0 ? end : now_us() + spin_us;
+        unsigned events = tmsg_worker_progress(hub->worker);
+        tmsggo_look(hub, over);
+        if (over->count > 0 || now_us() >= end ||
+            (events == 0 && !tmsg_worker_pause(hub->worker))) {
+            spin_us = 0; /* once more */
+        }
+    }
 }
 
 tmsggo_result_t tmsggo_request_end(tmsg_request_t *request)

@@ -109,10 +109,13 @@ tmsggo_result_t tmsggo_map(const tmsggo_tensor_t *tensors, size_t count,
                            size_t meta_count, const char *bytes,
                            tmsg_map_t **map_p);
 
-/* Sends a map. If the send has ended at once there is no request. */
-tmsggo_result_t tmsggo_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
-                            uint32_t flags, uint16_t channel, int timeout_ms,
-                            tmsg_request_t **request_p);
+/* Sends a map. If the send has ended at once, its request is NULL. */
+typedef struct tmsggo_sent {
+    tmsggo_result_t result;
+    tmsg_request_t *request;
+} tmsggo_sent_t;
+tmsggo_sent_t tmsggo_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                          uint32_t flags, uint16_t channel, int timeout_ms);
 /* The outcome, with which the request is destroyed. */
 tmsggo_result_t tmsggo_request_end(tmsg_request_t *request);
 
@@ -145,6 +148,14 @@ void tmsggo_fail(tmsggo_task_t *task, tmsg_status_t status, int32_t code,
                  const char *words);
 /* Once nothing is lent to it any more. */
 void tmsggo_task_destroy(tmsggo_task_t *task);
+
+/* Receives into a map what comes within spin_us, in which the worker is driven,
+ * and takes the waits that are over off the list meanwhile; 0: what is here.
+ * CANCEL_PENDING: a message is under way into the map. */
+tmsggo_result_t tmsggo_recv_into(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
+                                 const tmsg_map_t *map, uint32_t spin_us,
+                                 tmsggo_over_t *over);
+tmsggo_result_t tmsggo_set(tmsg_map_t *map, size_t index, uintptr_t data);
 
 tmsggo_result_t tmsggo_dtype_parse(const char *name, tmsg_dtype_t *dtype_p);
 

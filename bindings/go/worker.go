@@ -133,6 +133,7 @@ type Worker struct {
 	keeping atomic.Bool   // keep() has the lead,
 	yield   chan struct{} // and is asked for it
 	idle    *time.Timer   // until it takes it again
+	over    *C.tmsggo_over_t
 	file    *os.File
 	raw     syscall.RawConn
 
@@ -177,6 +178,7 @@ func NewWorker(c *Context, options ...WorkerOption) (*Worker, error) {
 		gone:    make(chan struct{}),
 		lead:    make(chan struct{}, 1),
 		yield:   make(chan struct{}, 1),
+		over:    new(C.tmsggo_over_t),
 		waiters: map[uint64]func(){},
 		silent:  c.silent,
 	}
@@ -212,6 +214,16 @@ func (w *Worker) keep() {
 	w.drive(w.ended, w.yield)
 	w.keeping.Store(false)
 	w.release()
+}
+
+func (w *Worker) askForLead() {
+	if w.keeping.Load() {
+		select {
+		case w.yield <- struct{}{}:
+			w.kick()
+		default:
+		}
+	}
 }
 
 func (w *Worker) release() {
@@ -332,13 +344,7 @@ func (w *Worker) wait(ctx context.Context, kind C.int, thing *unsafe.Pointer) er
 	if over {
 		return nil
 	}
-	if w.keeping.Load() {
-		select {
-		case w.yield <- struct{}{}:
-			w.kick()
-		default:
-		}
-	}
+	w.askForLead()
 	for {
 		select {
 		case <-ready:
@@ -361,12 +367,12 @@ func (w *Worker) wait(ctx context.Context, kind C.int, thing *unsafe.Pointer) er
 // Drives the worker for all that wait, until this one is ready, or its context
 // has ended.
 func (w *Worker) drive(ctx context.Context, ready <-chan struct{}) {
-	var over C.tmsggo_over_t
+	over := w.over // of whoever has the lead
 	var stop func() bool
 	for len(ready) == 0 && ctx.Err() == nil && w.enter() {
-		C.tmsggo_drive(w.hub, spinUS, &over)
+		C.tmsggo_drive(w.hub, spinUS, over)
 		w.leave()
-		w.deliver(&over)
+		w.deliver(over)
 		if over.count > 0 {
 			continue
 		}
@@ -374,8 +380,8 @@ func (w *Worker) drive(ctx context.Context, ready <-chan struct{}) {
 			stop = context.AfterFunc(ctx, w.kick)
 			defer stop()
 		}
-		w.park(ctx, ready, &over)
-		w.deliver(&over)
+		w.park(ctx, ready, over)
+		w.deliver(over)
 	}
 }
 
