@@ -207,12 +207,12 @@ func (ep *Endpoint) Recv(ctx context.Context) (*Message, error) {
 		if ctx.Err() != nil {
 			return nil, ctxError(ctx, "nothing has come from "+ep.peer)
 		}
-		if !ep.enter() {
-			return nil, errClosed
-		}
 		var c *C.tmsg_message_t
-		err := errOf(C.tmsggo_recv(ep.handle(), &c))
-		ep.w.leave()
+		err := ep.lookFor(func(spin C.uint32_t, over *C.tmsggo_over_t) error {
+			r := C.tmsggo_recv(ep.w.hub, ep.handle(), spin, over)
+			c = r.message
+			return errOf(r.result)
+		})
 		if err == nil {
 			return newMessage(c, ep), nil
 		}
@@ -224,6 +224,31 @@ func (ep *Endpoint) Recv(ctx context.Context) (*Message, error) {
 			return nil, err
 		}
 	}
+}
+
+// Has C look for what has come, or, if nobody has the lead, drive for a moment.
+func (ep *Endpoint) lookFor(look func(spin C.uint32_t, over *C.tmsggo_over_t) error) error {
+	w := ep.w
+	w.askForLead()
+	leads := false
+	select {
+	case w.lead <- struct{}{}:
+		leads = true
+		defer w.release()
+	default:
+	}
+	if !ep.enter() {
+		return errClosed
+	}
+	if !leads {
+		defer w.leave()
+		return look(0, nil)
+	}
+	w.over.count = 0
+	err := look(spinUS, w.over)
+	w.leave()
+	w.deliver(w.over)
+	return err
 }
 
 // Close closes in order, and waits until the peer has all that was sent; its

@@ -437,29 +437,37 @@ tmsggo_result_t tmsggo_set(tmsg_map_t *map, size_t index, uintptr_t data)
     return result(tmsg_map_set_data(map, index, (void *)data, NULL));
 }
 
+/* One more look for who spins: 0 when it is to be the last. */
+static int spin(tmsggo_hub_t *hub, uint64_t *end_p, uint32_t spin_us,
+                tmsggo_over_t *over)
+{
+    unsigned events = tmsg_worker_progress(hub->worker);
+    tmsggo_look(hub, over);
+    if (over->count > 0) {
+        return 0;
+    }
+    if (*end_p == 0) {
+        *end_p = now_us() + spin_us;
+    }
+    return now_us() < *end_p && (events > 0 || tmsg_worker_pause(hub->worker));
+}
+
 tmsggo_result_t tmsggo_recv_into(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
                                  const tmsg_map_t *map, uint32_t spin_us,
                                  tmsggo_over_t *over)
 {
     uint64_t end = 0;
-    for (;;) {
+    for (int more = spin_us > 0;; more = spin(hub, &end, spin_us, over)) {
         tmsg_message_t *message = NULL;
         tmsg_status_t status =
             tmsg_endpoint_recv_into(endpoint, map, 0, &message);
         if (status == TMSG_OK) {
             tmsg_message_destroy(message);
-        } else if (status != TMSG_ERR_TIMED_OUT) {
+        } else if (status < 0 && status != TMSG_ERR_TIMED_OUT) {
             return result(status);
         }
-        if (status == TMSG_OK || spin_us == 0) {
+        if (status == TMSG_OK || !more) {
             return (tmsggo_result_t){status, NULL};
-        }
-        end = end > 0 ? end : now_us() + spin_us;
-        unsigned events = tmsg_worker_progress(hub->worker);
-        tmsggo_look(hub, over);
-        if (over->count > 0 || now_us() >= end ||
-            (events == 0 && !tmsg_worker_pause(hub->worker))) {
-            spin_us = 0; /* once more */
         }
     }
 }
@@ -474,14 +482,23 @@ tmsggo_result_t tmsggo_request_end(tmsg_request_t *request)
     return answer;
 }
 
-tmsggo_result_t tmsggo_recv(tmsg_endpoint_t *endpoint,
-                            tmsg_message_t **message_p)
+tmsggo_received_t tmsggo_recv(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
+                              uint32_t spin_us, tmsggo_over_t *over)
 {
-    tmsg_status_t status = tmsg_endpoint_recv(endpoint, 0, message_p);
-    if (status == TMSG_ERR_TIMED_OUT) {
-        return (tmsggo_result_t){status, NULL}; /* to be asked again */
+    tmsggo_received_t received = {{TMSG_OK, NULL}, NULL};
+    uint64_t end = 0;
+    for (int more = spin_us > 0;; more = spin(hub, &end, spin_us, over)) {
+        tmsg_status_t status =
+            tmsg_endpoint_recv(endpoint, 0, &received.message);
+        if (status == TMSG_ERR_TIMED_OUT) {
+            received.result.status = status; /* to be asked again */
+        } else {
+            received.result = result(status);
+        }
+        if (status != TMSG_ERR_TIMED_OUT || !more) {
+            return received;
+        }
     }
-    return result(status);
 }
 
 static void released(void *arg) { atomic_store((atomic_int *)arg, 0); }

@@ -119,9 +119,14 @@ tmsggo_sent_t tmsggo_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
 /* The outcome, with which the request is destroyed. */
 tmsggo_result_t tmsggo_request_end(tmsg_request_t *request);
 
-/* Of what has come alone. */
-tmsggo_result_t tmsggo_recv(tmsg_endpoint_t *endpoint,
-                            tmsg_message_t **message_p);
+/* Receives what comes within spin_us, in which the worker is driven, and takes
+ * the waits that are over off the list meanwhile; 0: what is here. */
+typedef struct tmsggo_received {
+    tmsggo_result_t result;
+    tmsg_message_t *message;
+} tmsggo_received_t;
+tmsggo_received_t tmsggo_recv(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
+                              uint32_t spin_us, tmsggo_over_t *over);
 
 /* A call, and how it ended, with its number. */
 tmsggo_result_t tmsggo_call(tmsg_endpoint_t *endpoint, const char *method,
@@ -149,9 +154,7 @@ void tmsggo_fail(tmsggo_task_t *task, tmsg_status_t status, int32_t code,
 /* Once nothing is lent to it any more. */
 void tmsggo_task_destroy(tmsggo_task_t *task);
 
-/* Receives into a map what comes within spin_us, in which the worker is driven,
- * and takes the waits that are over off the list meanwhile; 0: what is here.
- * CANCEL_PENDING: a message is under way into the map. */
+/* The same, into a map. CANCEL_PENDING: a message is under way into the map. */
 tmsggo_result_t tmsggo_recv_into(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
                                  const tmsg_map_t *map, uint32_t spin_us,
                                  tmsggo_over_t *over);

@@ -10,6 +10,7 @@ import "C"
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -179,20 +180,14 @@ func (ep *Endpoint) RecvInto(ctx context.Context, p *Prepared) error {
 		if ctx.Err() != nil {
 			return ctxError(ctx, "nothing has come from "+ep.peer)
 		}
-		w.askForLead()
-		leads := false
-		select {
-		case w.lead <- struct{}{}:
-			leads = true
-		default:
-		}
-		err, pending := ep.recvInto(p.c, leads)
-		if leads {
-			w.deliver(w.over)
-			w.release()
-		}
+		pending := false
+		err := ep.lookFor(func(spin C.uint32_t, over *C.tmsggo_over_t) error {
+			r := C.tmsggo_recv_into(w.hub, ep.handle(), p.c, spin, over)
+			pending = r.status == C.TMSG_CANCEL_PENDING
+			return errOf(r)
+		})
 		p.pending = pending
-		if !pending && (err == nil || err.(*Error).Status != ErrTimedOut) {
+		if !pending && (err == nil || !errors.Is(err, ErrTimedOut)) {
 			return err
 		}
 		w.kickParked()
@@ -200,19 +195,4 @@ func (ep *Endpoint) RecvInto(ctx context.Context, p *Prepared) error {
 			return err
 		}
 	}
-}
-
-func (ep *Endpoint) recvInto(c *C.tmsg_map_t, leads bool) (err error, pending bool) {
-	if !ep.enter() {
-		return errClosed, false
-	}
-	defer ep.w.leave()
-	var r C.tmsggo_result_t
-	if leads {
-		ep.w.over.count = 0
-		r = C.tmsggo_recv_into(ep.w.hub, ep.handle(), c, spinUS, ep.w.over)
-	} else {
-		r = C.tmsggo_recv_into(ep.w.hub, ep.handle(), c, 0, nil)
-	}
-	return errOf(r), r.status == C.TMSG_CANCEL_PENDING
 }

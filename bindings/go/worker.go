@@ -132,7 +132,10 @@ type Worker struct {
 	parked  atomic.Bool
 	keeping atomic.Bool   // keep() has the lead,
 	yield   chan struct{} // and is asked for it
-	idle    *time.Timer   // until it takes it again
+	idle    *time.Timer   // until it takes it again, if nobody does
+	timed   atomic.Bool   // idle is set
+	turns   atomic.Uint64 // how often somebody had the lead,
+	seen    atomic.Uint64 // and had when idle ended
 	over    *C.tmsggo_over_t
 	file    *os.File
 	raw     syscall.RawConn
@@ -190,17 +193,23 @@ func NewWorker(c *Context, options ...WorkerOption) (*Worker, error) {
 		C.tmsggo_hub_destroy(w.hub)
 		return nil, fail(ErrIO, err.Error())
 	}
+	w.timed.Store(true)
 	w.idle = time.AfterFunc(idleTime, w.keep)
 	return w, nil
 }
 
-// How long nobody drives before a goroutine of the worker's does. One that
-// calls again soon finds the lead free.
+// How long nobody drives, at most twice, before a goroutine of the worker's
+// does. One that calls again soon finds the lead free.
 const idleTime = time.Millisecond
 
 // Drives while nobody waits, so that peers can connect, acknowledgements come
 // and go, and who is given up hears of it.
 func (w *Worker) keep() {
+	w.timed.Store(false)
+	if turns := w.turns.Load(); w.seen.Swap(turns) != turns {
+		w.setTimer() // others are at it
+		return
+	}
 	select {
 	case w.lead <- struct{}{}:
 	default:
@@ -227,8 +236,14 @@ func (w *Worker) askForLead() {
 }
 
 func (w *Worker) release() {
+	w.turns.Add(1)
 	<-w.lead
-	if !isClosed(w.closed) {
+	w.setTimer()
+}
+
+// Not again where it is set: that would take longer than a message.
+func (w *Worker) setTimer() {
+	if !w.timed.Load() && !w.timed.Swap(true) && !isClosed(w.closed) {
 		w.idle.Reset(idleTime)
 	}
 }
