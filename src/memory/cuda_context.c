@@ -101,6 +101,9 @@ uint32_t tmsg_cuda_epoch(tmsg_device_t device)
 {
     uint32_t epoch;
 
+    if (device.id < 0 || device.id >= TMSG_CUDA_DEVICES) {
+        return 0; /* of which nothing can be had */
+    }
     if (tmsg_cuda_driver()->forked) {
         return UINT32_MAX;
     }

@@ -20,7 +20,7 @@ typedef struct {
 static tmsg_aside_t row;
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int done;
-static int order[JOBS];
+static int order[JOBS + 1]; /* the child of a fork has one more */
 static pthread_t maker;
 
 static void run(tmsg_aside_job_t *job)
