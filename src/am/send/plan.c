@@ -94,14 +94,12 @@ void tmsg_plan_say_unreadable(const tmsg_map_t *map, const void *at, char *why,
 }
 
 /* Returns where the bytes of the next tensor were gathered from its device, or
- * NULL. */
-static const void *step_gathered(const tmsg_payload_t *payload,
-                                 const tmsg_map_entry_t *entry,
-                                 tmsg_gather_walk_t *walk)
+ * NULL. Kept out of the loops of maps that lie in the host's memory. */
+__attribute__((noinline)) static const void *
+step_gathered(const tmsg_payload_t *payload, const tmsg_map_entry_t *entry,
+              tmsg_gather_walk_t *walk)
 {
-    return payload->gathered != NULL && tmsg_gather_next(walk, entry)
-               ? payload->gathered + walk->at
-               : NULL;
+    return tmsg_gather_next(walk, entry) ? payload->gathered + walk->at : NULL;
 }
 
 /* Copies all tensors into one buffer, for small tensors. */
@@ -113,6 +111,7 @@ static tmsg_status_t gather_tensors(const tmsg_payload_t *payload,
     bool summed = is_summed(payload);
     cursor_t at = {0, 0};
     tmsg_gather_walk_t walk = {.small = payload->measures->small};
+    bool gathers = payload->gathered != NULL;
     uint8_t *begin = payload->spare;
     uint8_t *to;
     tmsg_status_t status = TMSG_OK;
@@ -128,7 +127,8 @@ static tmsg_status_t gather_tensors(const tmsg_payload_t *payload,
     to = begin + tmsg_layout_spill(payload->spill);
     for (size_t i = 0; i < count && status == TMSG_OK; i++) {
         const tmsg_tensor_t *tensor = &entries[i].tensor;
-        const void *gathered = step_gathered(payload, &entries[i], &walk);
+        const void *gathered =
+            gathers ? step_gathered(payload, &entries[i], &walk) : NULL;
 
         if (goes_in_fragments(payload, i)) {
             continue;
@@ -186,12 +186,14 @@ static tmsg_status_t list_tensors(const tmsg_payload_t *payload,
     bool dense = payload->measures->packed == 0;
     bool summed = is_summed(payload);
     tmsg_gather_walk_t walk = {.small = payload->measures->small};
+    bool gathers = payload->gathered != NULL;
     cursor_t at = {0, 0};
     tmsg_status_t status = TMSG_OK;
 
     for (size_t i = 0; i < count && status == TMSG_OK; i++) {
         const tmsg_tensor_t *tensor = &entries[i].tensor;
-        const void *gathered = step_gathered(payload, &entries[i], &walk);
+        const void *gathered =
+            gathers ? step_gathered(payload, &entries[i], &walk) : NULL;
         const void *data = tensor->data;
 
         if (goes_in_fragments(payload, i)) {
