@@ -301,10 +301,12 @@ void tmsg_call_quit(tmsg_call_t *call, tmsg_status_t status, bool may_have_run,
     call->event.fire = fire_given_up;
 }
 
-/* Writes why a call has no reply yet. Sets *unseen_p where no handler saw the
- * attempt that is under way, and none will. Lock not held. */
-static const char *explain_expiry(tmsg_call_t *call, bool *unseen_p,
-                                  char *words, size_t room)
+/* Writes why a call has no reply yet, and to `about` what it asks for, if it
+ * says so. Sets *unseen_p where no handler saw the attempt that is under way,
+ * and none will. Lock not held. */
+static const char *explain_expiry(tmsg_call_t *call,
+                                  char about[TMSG_CALL_TEXT_MOST + 1],
+                                  bool *unseen_p, char *words, size_t room)
 {
     tmsg_hub_t *hub = call->peer->hub;
     const char *why = words;
@@ -315,6 +317,8 @@ static const char *explain_expiry(tmsg_call_t *call, bool *unseen_p,
     id = call->id;
     endpoint = call->current->endpoint;
     tmsg_calls_hold(endpoint);
+    snprintf(about, TMSG_CALL_TEXT_MOST + 1, "%s",
+             call->has_about ? call->reply_text : "");
     tmsg_hub_unlock(hub);
     if (id == 0) {
         *unseen_p = true;
@@ -323,10 +327,10 @@ static const char *explain_expiry(tmsg_call_t *call, bool *unseen_p,
                !tmsg_calls_awaited(endpoint, id,
                                    call->stream == NULL ? unseen_p : NULL,
                                    words, room)) {
-        why = call->has_about ? ""
-                              : "; its request was sent, and its handler has "
-                                "not answered, or nothing moves the peer's "
-                                "messages";
+        why = about[0] != '\0' ? ""
+                               : "; its request was sent, and its handler has "
+                                 "not answered, or nothing moves the peer's "
+                                 "messages";
     }
     tmsg_calls_drop(endpoint);
     return why;
@@ -338,13 +342,14 @@ static void fire_expired(tmsg_rpc_event_t *event)
 {
     tmsg_call_t *call = TMSG_CONTAINER_OF(event, tmsg_call_t, expired);
     tmsg_hub_t *hub = call->peer->hub;
-    char why[256 + sizeof(call->reply_text)], words[128] = "";
+    char about[TMSG_CALL_TEXT_MOST + 1];
+    char why[256 + sizeof(about)], words[128] = "";
     bool unseen = false;
-    const char *awaited = explain_expiry(call, &unseen, words, sizeof(words));
+    const char *awaited =
+        explain_expiry(call, about, &unseen, words, sizeof(words));
 
     snprintf(why, sizeof(why), "no reply in %d ms%s%s%s", call->timeout_ms,
-             call->has_about ? ", " : "",
-             call->has_about ? call->reply_text : "", awaited);
+             about[0] != '\0' ? ", " : "", about, awaited);
     tmsg_hub_lock(hub);
     if (!tmsg_call_has_ended(call)) {
         tmsg_call_quit(call, TMSG_ERR_TIMED_OUT, !unseen, why);
