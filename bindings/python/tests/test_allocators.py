@@ -767,7 +767,9 @@ def send(ep, i):
     assert lib.tmsg_endpoint_send(
         ffi.cast("tmsg_endpoint_t *", ep._number), map_p[0], ffi.NULL,
         request_p) == 0
-    assert (lib.tmsg_request_wait(request_p[0], 30000) == 0) == (i < 6)
+    # So small a tensor travels in the message: whether the receiver had memory
+    # for it is no affair of a send that is not acknowledged.
+    assert lib.tmsg_request_wait(request_p[0], 30000) == 0
     lib.tmsg_request_destroy(request_p[0])
     lib.tmsg_map_destroy(map_p[0])
 

@@ -346,21 +346,31 @@ static bool needs_fragments(const tmsg_map_entry_t *entry)
            tmsg_domain_of(entry->tensor.device) != &tmsg_domain_host;
 }
 
+/* Returns whether a tensor of a device travels in fragments. Kept out of the
+ * loop of maps that lie in the host's memory. */
+__attribute__((noinline)) static bool
+measure_foreign(const tmsg_map_entry_t *entry, tmsg_gather_walk_t *walk,
+                tmsg_measures_t *measures)
+{
+    bool gathered = tmsg_gather_next(walk, entry);
+
+    measures->foreign++;
+    measures->gathered += gathered;
+    measures->gathered_bytes += gathered ? entry->bytes : 0;
+    return !gathered;
+}
+
 static void measure_tensor(const tmsg_map_entry_t *entry,
                            tmsg_gather_walk_t *walk, tmsg_measures_t *measures)
 {
     uint64_t packed = tmsg_tensor_is_dense(&entry->tensor) ? 0 : entry->bytes;
-    bool foreign = needs_fragments(entry);
-    bool gathered = foreign && tmsg_gather_next(walk, entry);
+    bool named =
+        needs_fragments(entry) && measure_foreign(entry, walk, measures);
 
     measures->tensors += entry->bytes > 0;
     measures->packed += packed;
-    measures->foreign += foreign;
     measures->broadcast += tmsg_tensor_is_broadcast(&entry->tensor);
-    measures->gathered += gathered;
-    measures->gathered_bytes += gathered ? entry->bytes : 0;
-    if (entry->bytes > 0 &&
-        ((foreign && !gathered) || entry->bytes >= measures->large)) {
+    if (entry->bytes > 0 && (named || entry->bytes >= measures->large)) {
         measures->fragments++;
         measures->fragments_bytes += entry->bytes;
         measures->fragments_packed += packed;
