@@ -138,12 +138,12 @@ static tmsg_status_t gather_tensors(const tmsg_payload_t *payload,
             memset(to, 0, at.gap);
             to += at.gap;
         }
-        if (gathered != NULL) {
-            tmsg_copy_small(to, gathered, entries[i].bytes);
-        } else if (tensor->strides != NULL && !tmsg_tensor_is_dense(tensor)) {
+        if (gathered == NULL && tensor->strides != NULL &&
+            !tmsg_tensor_is_dense(tensor)) {
             status = tmsg_plan_pack(&entries[i], to);
         } else if (entries[i].bytes > 0) {
-            tmsg_copy_small(to, tensor->data, entries[i].bytes);
+            tmsg_copy_small(to, gathered != NULL ? gathered : tensor->data,
+                            entries[i].bytes);
         }
         if (summed) {
             tmsg_plan_note_checksum(payload, i, to, entries[i].bytes);
