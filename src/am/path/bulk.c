@@ -246,13 +246,6 @@ void tmsg_bulk_give_up(tmsg_bulk_t *bulk, const char *why)
     }
 }
 
-static void free_subflow(tmsg_bulk_t *bulk)
-{
-    shut_bulk(bulk);
-    tmsg_bulk_drop(bulk);
-    bulk->mover->free(bulk);
-}
-
 void tmsg_bulk_free_subflow(tmsg_bulk_t *bulk)
 {
     tmsg_bulk_t **at = &bulk->endpoint->paths.bulk;
@@ -261,7 +254,9 @@ void tmsg_bulk_free_subflow(tmsg_bulk_t *bulk)
         at = &(*at)->next;
     }
     *at = bulk->next;
-    free_subflow(bulk);
+    shut_bulk(bulk);
+    tmsg_bulk_drop(bulk);
+    bulk->mover->free(bulk);
 }
 
 void tmsg_bulk_end(tmsg_endpoint_t *endpoint)
