@@ -2,12 +2,13 @@
 #include "core/crew.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/types.h>
 #include <unistd.h>
+
+#include "core/thread.h"
 
 #define CREW_MOST 16
 
@@ -64,16 +65,11 @@ static void *serve_crew(void *arg)
 
 static void start_threads(tmsg_crew_t *crew, unsigned count)
 {
-    sigset_t all, before;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (crew->count < count && crew->count < CREW_MOST &&
-           pthread_create(&crew->threads[crew->count], NULL, serve_crew,
-                          crew) == 0) {
+           tmsg_thread_start(&crew->threads[crew->count], serve_crew, crew) ==
+               0) {
         crew->count++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 tmsg_crew_t *tmsg_crew_create(unsigned count)

@@ -2,10 +2,11 @@
 #include "memory/aside.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <time.h>
+
+#include "core/thread.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t emptied = PTHREAD_COND_INITIALIZER;
@@ -46,23 +47,6 @@ static void *make_calls(void *arg)
     return NULL;
 }
 
-/* The application's signals are for its own threads. */
-static bool start_calls(tmsg_aside_t *aside)
-{
-    sigset_t all, before;
-    pthread_t thread;
-    bool started;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    started = pthread_create(&thread, NULL, make_calls, aside) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (started) {
-        pthread_detach(thread);
-    }
-    return started;
-}
-
 /* Lock held. The calls of a thread that a fork() has left behind are made by
  * the next one. */
 static bool is_running(const tmsg_aside_t *aside)
@@ -80,7 +64,7 @@ void tmsg_aside(tmsg_aside_t *aside, tmsg_aside_job_t *job)
     pthread_mutex_lock(&lock);
     if (!is_running(aside)) {
         aside->forks = forks;
-        aside->running = start_calls(aside);
+        aside->running = tmsg_thread_detach(make_calls, aside) == 0;
     }
     taken = aside->running;
     if (taken) {

@@ -3,12 +3,13 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#include "core/thread.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 8u
@@ -89,23 +90,6 @@ static void *drop_in_thread(void *arg)
     return NULL;
 }
 
-/* The application's signals are for its own threads. */
-static bool start_thread(dropped_t *dropped)
-{
-    sigset_t all, before;
-    pthread_t thread;
-    bool started;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    started = pthread_create(&thread, NULL, drop_in_thread, dropped) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (started) {
-        pthread_detach(thread);
-    }
-    return started;
-}
-
 void tmsg_memfd_drop(int fd, void *memory, size_t bytes)
 {
     const dropped_t dropped = {fd, memory, bytes};
@@ -113,7 +97,7 @@ void tmsg_memfd_drop(int fd, void *memory, size_t bytes)
 
     if (kept != NULL) {
         *kept = dropped;
-        if (start_thread(kept)) {
+        if (tmsg_thread_detach(drop_in_thread, kept) == 0) {
             return;
         }
         free(kept);

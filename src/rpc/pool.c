@@ -2,10 +2,11 @@
 #include "rpc/pool.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #include <tensormsg/span.h>
+
+#include "core/thread.h"
 
 static void *serve(void *arg)
 {
@@ -45,7 +46,6 @@ void tmsg_pool_stop(tmsg_server_t *server)
 tmsg_status_t tmsg_pool_start(tmsg_server_t *server)
 {
     uint32_t count = server->thread_count;
-    sigset_t all, before;
     int error = 0;
 
     if (count == 0) {
@@ -56,17 +56,12 @@ tmsg_status_t tmsg_pool_start(tmsg_server_t *server)
         server->thread_count = 0;
         return tmsg_error_memory("a server's threads");
     }
-    /* Pool threads block all signals: only the application's own threads
-     * may take them. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     server->thread_count = 0;
     while (server->thread_count < count && error == 0) {
-        error = pthread_create(&server->threads[server->thread_count], NULL,
-                               serve, server);
+        error = tmsg_thread_start(&server->threads[server->thread_count], serve,
+                                  server);
         server->thread_count += error == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
         tmsg_pool_stop(server);
         errno = error;

@@ -2,13 +2,13 @@
 #include "am/boot/keepalive.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "am/net/loop.h"
 #include "core/error.h"
+#include "core/thread.h"
 
 #define NS_PER_MS 1000000ULL
 #define NS_PER_S 1000000000ULL
@@ -143,13 +143,8 @@ static bool is_forked(const tmsg_keepalive_t *keepalive)
 
 static tmsg_status_t start_keepalive(tmsg_keepalive_t *keepalive)
 {
-    sigset_t all, before;
-    int error;
+    int error = tmsg_thread_start(&keepalive->thread, run_keepalive, keepalive);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&keepalive->thread, NULL, run_keepalive, keepalive);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
         errno = error;
         return tmsg_error_errno(TMSG_ERR_IO, "the context's thread");

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -32,6 +31,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/params.h"
+#include "core/thread.h"
 
 #define QUEUE_DEPTH_DEFAULT 256
 
@@ -152,17 +152,12 @@ static tmsg_status_t read_worker_params(const tmsg_worker_params_t *params,
 /* Lock held. */
 static tmsg_status_t start_thread(tmsg_worker_t *worker)
 {
-    sigset_t all, before;
     int error;
 
     if (worker->threaded) {
         return TMSG_OK;
     }
-    /* The application's signals are for its own threads. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&worker->thread, NULL, tmsg_worker_run, worker);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    error = tmsg_thread_start(&worker->thread, tmsg_worker_run, worker);
     if (error != 0) {
         errno = error;
         return tmsg_error_errno(TMSG_ERR_IO, "a worker's thread");

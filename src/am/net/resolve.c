@@ -5,7 +5,6 @@
 #include <net/if.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/thread.h"
 
 /* Holds a lookup, which the caller and, while it runs, the lookup's thread
  * share. The last one to let go frees it. */
@@ -150,17 +150,11 @@ static void *run_lookup(void *arg)
 
 static tmsg_status_t start_lookup_thread(tmsg_resolve_t *resolve)
 {
-    sigset_t all, before;
-    pthread_t thread;
     int error;
 
     /* The thread has a reference. */
     resolve->references++;
-    /* The application's signal handlers run on its own threads alone. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&thread, NULL, run_lookup, resolve);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    error = tmsg_thread_detach(run_lookup, resolve);
     if (error != 0) {
         resolve->references--;
         errno = error;
@@ -168,7 +162,6 @@ static tmsg_status_t start_lookup_thread(tmsg_resolve_t *resolve)
                                 "starting a thread to look up host '%s'",
                                 resolve->host);
     }
-    pthread_detach(thread);
     return TMSG_OK;
 }
 

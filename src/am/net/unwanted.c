@@ -3,10 +3,11 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#include "core/thread.h"
 
 #define WAITING_MOST 8
 
@@ -65,17 +66,7 @@ static void watch_forks(void)
 /* Starts the thread. `lock` held. */
 static bool start(void)
 {
-    sigset_t all, before;
-    pthread_t thread;
-
-    /* The application's signals are for its own threads. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    running = pthread_create(&thread, NULL, close_them, NULL) == 0;
-    if (running) {
-        pthread_detach(thread);
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    running = tmsg_thread_detach(close_them, NULL) == 0;
     return running;
 }
 

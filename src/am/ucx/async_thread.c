@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/thread.h"
 
 #define EVENTS_MOST 16
 #define NUMBERS_MOST 65536 /* numbers of descriptors that are tried */
@@ -177,8 +177,6 @@ static void *serve(void *arg)
 
 tmsg_status_t tmsg_async_thread_start(void)
 {
-    sigset_t all, before;
-    pthread_t thread;
     int error;
 
     if (!has_member(set)) {
@@ -189,16 +187,11 @@ tmsg_status_t tmsg_async_thread_start(void)
     if (running) {
         return TMSG_OK;
     }
-    /* The application's signals are for its own threads. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&thread, NULL, serve, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    error = tmsg_thread_detach(serve, NULL);
     if (error != 0) {
         errno = error;
         return tmsg_error_errno(TMSG_ERR_IO, "a thread for UCX");
     }
-    pthread_detach(thread);
     running = true;
     return TMSG_OK;
 }

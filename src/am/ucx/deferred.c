@@ -2,13 +2,13 @@
 #include "am/ucx/deferred.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "am/ucx/linger.h"
 #include "core/log.h"
+#include "core/thread.h"
 
 #define UCX_MOST 16
 #define PEERS_MOST 64 /* peers that do not hang up: each has a socket */
@@ -189,21 +189,10 @@ static void set_up(void)
 /* Starts the thread. `lock` held. */
 static bool start(void)
 {
-    pthread_attr_t attr;
-    pthread_t thread;
-    sigset_t all, before;
-
-    /* The application's signals are for its own threads. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     atomic_store(&running, true);
-    if (pthread_create(&thread, &attr, look_after, NULL) != 0) {
+    if (tmsg_thread_detach(look_after, NULL) != 0) {
         atomic_store(&running, false);
     }
-    pthread_attr_destroy(&attr);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return atomic_load(&running);
 }
 
