@@ -376,7 +376,9 @@ static void hung_up(tmsg_endpoint_t *endpoint, tmsg_status_t status)
         return;
     }
     if (endpoint->ep != NULL) {
+        endpoint->link.hung_up = true;
         tmsg_ucx_events.drain(endpoint->ucx);
+        endpoint->link.hung_up = false;
     }
     tmsg_endpoint_break(endpoint, TMSG_ERR_PEER_LOST, why);
 }

@@ -62,6 +62,7 @@ typedef struct {
         pulse; /* heartbeats of the stream; only liveness.c changes it */
     int fd;    /* -1: none yet, none any more, or a blob's */
     bool connected;
+    bool hung_up;      /* its end was read, and is about to be told */
     bool hello_done;   /* the peer's hello was accepted */
     uint64_t hello_ns; /* when that was */
     /* The peer may have our address: it can write to our UCX worker. */

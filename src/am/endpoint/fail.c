@@ -37,11 +37,15 @@ static void no_last_words(tmsg_timer_t *timer)
 }
 
 /* Waits for the peer's last words: a peer that ends a connection says why on
- * the socket, but UCX and the bulk stream may be faster. False: there is no
- * socket to wait for. */
+ * the socket, but UCX and the bulk stream may be faster. What the socket said
+ * goes before what they say afterwards. False: there is no socket to wait for.
+ */
 static bool awaits_last_words(tmsg_endpoint_t *endpoint, const char *why)
 {
     tmsg_lease_withdraw(endpoint); /* sends end that the peer may be reading */
+    if (endpoint->link.hung_up) {
+        return true;
+    }
     if (endpoint->link.source.fd < 0 || !endpoint->link.connected) {
         return false;
     }
