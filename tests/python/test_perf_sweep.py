@@ -119,11 +119,17 @@ def test_a_number_of_messages():
 
 @pytest.mark.once
 def test_phases_are_parts_of_the_whole():
-    for row in measured("-m", "bandwidth,calls", "-b", 64, "--in-flight", 1,
-                        "--over", "tcp", "--phases"):
-        assert all(0 < row[name] <= row["max_us"] for name in PHASES)
-        parts = sum(row[name] for name in PHASES)  # medians, each for itself
-        assert row["p50_us"] / 2 < parts < row["p50_us"] * 2
+    # Medians, each for itself: on a machine with other work they may be those
+    # of different messages. One round of five where they fit is enough.
+    for _ in range(5):
+        rows = measured("-m", "bandwidth,calls", "-b", 64, "--in-flight", 1,
+                        "--over", "tcp", "--phases")
+        for row in rows:
+            assert all(0 < row[name] <= row["max_us"] for name in PHASES)
+        if all(row["p50_us"] / 2 < sum(row[name] for name in PHASES)
+               < row["p50_us"] * 2 for row in rows):
+            return
+    pytest.fail(f"the phases are not parts of the whole: {rows}")
 
 
 def test_both_sides_may_sleep():
