@@ -93,38 +93,29 @@ void tmsg_plan_say_unreadable(const tmsg_map_t *map, const void *at, char *why,
              tmsg_error_name(entry->name, entry->name_bytes).text);
 }
 
+/* A loop over the tensors of a map is compiled twice: for maps that lie in the
+ * host's memory it asks nothing about devices. */
+#define FOR_BOTH static inline __attribute__((always_inline))
+
 /* Returns where the bytes of the next tensor were gathered from its device, or
- * NULL. Kept out of the loops of maps that lie in the host's memory. */
-__attribute__((noinline)) static const void *
-step_gathered(const tmsg_payload_t *payload, const tmsg_map_entry_t *entry,
-              tmsg_gather_walk_t *walk)
+ * NULL. */
+FOR_BOTH const void *step_gathered(const tmsg_payload_t *payload,
+                                   const tmsg_map_entry_t *entry,
+                                   tmsg_gather_walk_t *walk)
 {
     return tmsg_gather_next(walk, entry) ? payload->gathered + walk->at : NULL;
 }
 
-/* Copies all tensors into one buffer, for small tensors. */
-static tmsg_status_t gather_tensors(const tmsg_payload_t *payload,
-                                    tmsg_pool_t *pool, tmsg_plan_t *plan)
+FOR_BOTH tmsg_status_t copy_tensors(const tmsg_payload_t *payload, uint8_t *to,
+                                    bool gathers)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
     size_t count = tmsg_map_size(payload->map);
     bool summed = is_summed(payload);
     cursor_t at = {0, 0};
     tmsg_gather_walk_t walk = {.small = payload->measures->small};
-    bool gathers = payload->gathered != NULL;
-    uint8_t *begin = payload->spare;
-    uint8_t *to;
     tmsg_status_t status = TMSG_OK;
 
-    if (plan->bytes > payload->spare_bytes) {
-        status = tmsg_pool_take(pool, plan->bytes, &plan->staging);
-        begin = plan->staging.data;
-    }
-    if (status != TMSG_OK) {
-        return status;
-    }
-    plan->contiguous = begin;
-    to = begin + tmsg_layout_spill(payload->spill);
     for (size_t i = 0; i < count && status == TMSG_OK; i++) {
         const tmsg_tensor_t *tensor = &entries[i].tensor;
         const void *gathered =
@@ -150,6 +141,28 @@ static tmsg_status_t gather_tensors(const tmsg_payload_t *payload,
         }
         to += entries[i].bytes;
     }
+    return status;
+}
+
+/* Copies all tensors into one buffer, for small tensors. */
+static tmsg_status_t gather_tensors(const tmsg_payload_t *payload,
+                                    tmsg_pool_t *pool, tmsg_plan_t *plan)
+{
+    uint8_t *begin = payload->spare;
+    uint8_t *to;
+    tmsg_status_t status = TMSG_OK;
+
+    if (plan->bytes > payload->spare_bytes) {
+        status = tmsg_pool_take(pool, plan->bytes, &plan->staging);
+        begin = plan->staging.data;
+    }
+    if (status != TMSG_OK) {
+        return status;
+    }
+    plan->contiguous = begin;
+    to = begin + tmsg_layout_spill(payload->spill);
+    status = payload->gathered == NULL ? copy_tensors(payload, to, false)
+                                       : copy_tensors(payload, to, true);
     if (status == TMSG_OK && payload->spill > 0) {
         status = write_body(payload, begin);
     }
@@ -178,15 +191,15 @@ static void append_piece(tmsg_plan_t *plan, const void *data, uint64_t bytes)
 
 /* Lists the tensors; what has to be packed, or was gathered, goes to `staging`.
  */
-static tmsg_status_t list_tensors(const tmsg_payload_t *payload,
-                                  uint8_t *staging, tmsg_plan_t *plan)
+FOR_BOTH tmsg_status_t list_tensors(const tmsg_payload_t *payload,
+                                    uint8_t *staging, tmsg_plan_t *plan,
+                                    bool gathers)
 {
     const tmsg_map_entry_t *entries = tmsg_map_entries(payload->map);
     size_t count = tmsg_map_size(payload->map);
     bool dense = payload->measures->packed == 0;
     bool summed = is_summed(payload);
     tmsg_gather_walk_t walk = {.small = payload->measures->small};
-    bool gathers = payload->gathered != NULL;
     cursor_t at = {0, 0};
     tmsg_status_t status = TMSG_OK;
 
@@ -242,9 +255,14 @@ static tmsg_status_t scatter_tensors(const tmsg_payload_t *payload,
     }
     staging = plan->staging.data;
     append_piece(plan, staging, head);
-    status = list_tensors(payload, head == 0 ? staging : staging + head, plan);
+    if (head > 0) {
+        staging += head;
+    }
+    status = payload->gathered == NULL
+                 ? list_tensors(payload, staging, plan, false)
+                 : list_tensors(payload, staging, plan, true);
     if (status == TMSG_OK && head > 0) {
-        status = write_body(payload, staging);
+        status = write_body(payload, plan->staging.data);
     }
     /* UCX moves a single piece faster than a list of one. */
     if (plan->iov_count == 1) {

@@ -645,22 +645,25 @@ void tmsg_ucx_restore(const tmsg_ucx_t *ucx, int mode)
     }
 }
 
-__attribute__((noinline)) static unsigned progress_cuda(const tmsg_ucx_t *ucx)
+__attribute__((noinline)) static unsigned progress_other(const tmsg_ucx_t *ucx)
 {
-    int mode = tmsg_cuda_relax();
-    unsigned count = ucp_worker_progress(ucx->ucp);
+    unsigned count;
+    int mode;
 
+    if (ucx->pipes != NULL) {
+        return tmsg_pipes_progress(ucx->pipes);
+    }
+    mode = tmsg_cuda_relax();
+    count = ucp_worker_progress(ucx->ucp);
     tmsg_cuda_restore(mode);
     return count;
 }
 
 unsigned tmsg_ucx_progress(const tmsg_ucx_t *ucx)
 {
-    if (ucx->pipes != NULL) {
-        return tmsg_pipes_progress(ucx->pipes);
-    }
-    return tmsg_ucx_knows_cuda(ucx) ? progress_cuda(ucx)
-                                    : ucp_worker_progress(ucx->ucp);
+    return ucx->pipes != NULL || tmsg_ucx_knows_cuda(ucx)
+               ? progress_other(ucx)
+               : ucp_worker_progress(ucx->ucp);
 }
 
 typedef struct {
