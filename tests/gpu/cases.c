@@ -508,16 +508,13 @@ static void send_behind_fault(side_t *side)
 static void take_nothing(side_t *side) { (void)side; }
 
 /* Graphs are captured, one after the other, until `stop`. */
-typedef struct {
+static struct {
+    pthread_t thread;
     _Atomic bool stop;
-    unsigned captured, broken;
-} capturer_t;
-
-static void take_sizes_twice(side_t *side)
-{
-    take_sizes(side);
-    take_sizes(side);
-}
+    _Atomic unsigned captured;
+    unsigned broken;
+    tmsg_map_t *maps[SIZES + 1]; /* the last one is of the host */
+} capturer;
 
 static void *capture(void *arg)
 {
@@ -525,61 +522,72 @@ static void *capture(void *arg)
     int (*begin)(void *stream, int mode), (*end)(void *stream, void **graph);
     int (*destroy)(void *graph);
     void *stream = (void *)(uintptr_t)gpu_stream().handle, *graph;
-    capturer_t *self = arg;
 
     find(library, "cuStreamBeginCapture_v2", &begin);
     find(library, "cuStreamEndCapture", &end);
     find(library, "cuGraphDestroy", &destroy);
     EXPECT(driver.push(driver.context) == 0);
-    while (!self->stop) {
+    while (!capturer.stop) {
         EXPECT(begin(stream, 0) == 0); /* in global mode, as torch's */
         usleep(2000);
         graph = NULL;
         if (end(stream, &graph) == 0 && graph != NULL) {
-            self->captured++;
+            capturer.captured++;
             EXPECT(destroy(graph) == 0);
         } else {
-            self->broken++;
+            capturer.broken++;
         }
     }
-    return NULL;
+    return arg;
 }
 
-static void send_maps(side_t *side, tmsg_map_t *const *maps)
+/* No thread of the program may take memory while one captures in global mode:
+ * what the program itself needs is there before. */
+static void begin_captures(void)
+{
+    for (unsigned i = 0; i < SIZES; i++) {
+        const piece_t piece = {.on_gpu = true, .bytes = sizes[i]};
+
+        CHECK(tmsg_map_create(&capturer.maps[i]));
+        add(capturer.maps[i], "x", &piece, i);
+    }
+    CHECK(tmsg_map_create(&capturer.maps[SIZES]));
+    add(capturer.maps[SIZES], "x", &(piece_t){.bytes = 3 * MIB}, 6);
+    EXPECT(pthread_create(&capturer.thread, NULL, capture, NULL) == 0);
+    while (capturer.captured == 0) {
+        usleep(1000);
+    }
+}
+
+static void end_captures(void)
+{
+    capturer.stop = true;
+    EXPECT(pthread_join(capturer.thread, NULL) == 0);
+    EXPECT(capturer.broken == 0);
+    for (unsigned i = 0; i <= SIZES; i++) {
+        tmsg_map_destroy(capturer.maps[i]);
+    }
+}
+
+static void send_while_captured(side_t *side)
 {
     char why[300];
 
-    for (unsigned i = 0; i < SIZES; i++) {
-        check(finish(post(side, maps[i], TMSG_POLICY_STRICT), why, sizeof(why)),
+    for (unsigned i = 0; i <= SIZES; i++) {
+        check(finish(post(side, capturer.maps[i], TMSG_POLICY_STRICT), why,
+                     sizeof(why)),
               why);
     }
 }
 
-/* No thread of the program may take memory while one captures in global mode.
- * Each map is sent once before: UCX 1.22 takes memory of the device when it
- * first chooses how a message goes. */
-static void send_while_captured(side_t *side)
+static void take_while_captured(side_t *side)
 {
-    capturer_t capturer = {.stop = false};
-    tmsg_map_t *maps[SIZES];
-    pthread_t thread;
+    tmsg_message_t *message;
 
-    for (unsigned i = 0; i < SIZES; i++) {
-        const piece_t piece = {.on_gpu = true, .bytes = sizes[i]};
-
-        CHECK(tmsg_map_create(&maps[i]));
-        add(maps[i], "x", &piece, i);
-    }
-    send_maps(side, maps);
-    EXPECT(pthread_create(&thread, NULL, capture, &capturer) == 0);
-    send_maps(side, maps);
-    capturer.stop = true;
-    EXPECT(pthread_join(thread, NULL) == 0);
-    for (unsigned i = 0; i < SIZES; i++) {
-        tmsg_map_destroy(maps[i]);
-    }
-    EXPECT(capturer.captured > 0);
-    EXPECT(capturer.broken == 0);
+    take_sizes(side);
+    message = take(side);
+    find_tensor(message, "x", false, 6);
+    tmsg_message_destroy(message);
 }
 
 #ifdef TMSG_GPU_KERNELS
@@ -674,35 +682,37 @@ typedef struct {
     tmsg_header_fn on_header;
     bool kernels;      /* which a driver that is none does not run */
     const char *needs; /* a function that not every driver has */
+    /* Each process calls them before it opens the library, and at its end. */
+    void (*before)(void), (*after)(void);
 } case_t;
 
 static const case_t cases[] = {
-    {"GPU to GPU, 1 B to 16 MiB", send_sizes, take_sizes, 0, NULL, false, NULL},
-    {"GPU and host in one map", send_mixed, take_mixed, 0, NULL, false, NULL},
-    {"memory of a pool", send_pool, take_pool, 0, NULL, false, NULL},
-    {"streams of sender and receiver", send_streams, take_streams, 0,
-     choose_stream, false, NULL},
+    {"GPU to GPU, 1 B to 16 MiB", send_sizes, take_sizes, .flags = 0},
+    {"GPU and host in one map", send_mixed, take_mixed, .flags = 0},
+    {"memory of a pool", send_pool, take_pool, .flags = 0},
+    {"streams of sender and receiver", send_streams, take_streams,
+     .on_header = choose_stream},
     {"GPU to a host-only receiver", send_to_host, take_on_host,
-     TMSG_WORKER_HOST_ONLY, NULL, false, NULL},
-    {"host to the receiver's GPU", send_host, take_from_host, 0, choose_gpu,
-     false, NULL},
-    {"a graph that another thread captures", send_while_captured,
-     take_sizes_twice, 0, NULL, false, "cuGraphDestroy"},
+     .flags = TMSG_WORKER_HOST_ONLY},
+    {"host to the receiver's GPU", send_host, take_from_host,
+     .on_header = choose_gpu},
+    {"graphs that other threads capture", send_while_captured,
+     take_while_captured, .needs = "cuGraphDestroy", .before = begin_captures,
+     .after = end_captures},
 #ifdef TMSG_GPU_KERNELS
-    {"a kernel writes, another checks", send_by_kernel, take_by_kernel, 0,
-     choose_stream, true, NULL},
+    {"a kernel writes, another checks", send_by_kernel, take_by_kernel,
+     .on_header = choose_stream, .kernels = true},
 #endif
-    {"a kernel that faults", send_behind_fault, take_nothing, 0, NULL, false,
-     "cuLaunchKernel"},
+    {"a kernel that faults", send_behind_fault, take_nothing,
+     .needs = "cuLaunchKernel"},
 };
 
-/* Both sides. */
-static void open_side(side_t *side, const case_t *of)
+static void open_side(side_t *side, const case_t *of, bool receives)
 {
     tmsg_worker_params_t params = {.field_mask = 0};
 
     open_driver();
-    if (of != NULL) {
+    if (receives) {
         own_stream = gpu_stream();
         params.field_mask = TMSG_WORKER_PARAM_FLAGS;
         params.flags = of->flags;
@@ -712,14 +722,20 @@ static void open_side(side_t *side, const case_t *of)
             params.on_header_arg = &own_stream;
         }
     }
+    if (of->before != NULL) {
+        of->before();
+    }
     CHECK(tmsg_context_create(NULL, &side->context));
     CHECK(tmsg_worker_create(side->context, &params, &side->worker));
 }
 
-static void close_side(side_t *side)
+static void close_side(side_t *side, const case_t *of)
 {
     tmsg_worker_destroy(side->worker);
     tmsg_context_destroy(side->context);
+    if (of->after != NULL) {
+        of->after();
+    }
 }
 
 static void receiver(side_t *side, const case_t *of)
@@ -732,7 +748,7 @@ static void receiver(side_t *side, const case_t *of)
     char url[200] = "";
     char byte;
 
-    open_side(side, of);
+    open_side(side, of, true);
     CHECK(tmsg_listener_create(side->worker, "tcp://127.0.0.1:0", &params,
                                &listener));
     snprintf(url, sizeof(url), "%s", tmsg_listener_url(listener));
@@ -749,7 +765,7 @@ static void receiver(side_t *side, const case_t *of)
             break;
         }
     }
-    close_side(side);
+    close_side(side, of);
 }
 
 static void sender(side_t *side, const case_t *of)
@@ -758,13 +774,13 @@ static void sender(side_t *side, const case_t *of)
     tmsg_request_t *over;
 
     EXPECT(read(side->in, url, sizeof(url)) == (ssize_t)sizeof(url));
-    open_side(side, NULL);
+    open_side(side, of, false);
     CHECK(tmsg_endpoint_connect(side->worker, url, NULL, &side->endpoint));
     of->send(side);
     CHECK(tmsg_endpoint_close(side->endpoint, &over));
     (void)finish(over, why, sizeof(why)); /* the peer may have gone before */
     tmsg_endpoint_destroy(side->endpoint);
-    close_side(side);
+    close_side(side, of);
 }
 
 static bool ended_well(pid_t pid)

@@ -391,9 +391,8 @@ static bool has_plugin(const char *library)
            access(path, R_OK) == 0;
 }
 
-/* Returns whether this process uses CUDA and its UCX knows CUDA. Another UCX
- * would complain of what is set for CUDA. */
-static bool serves_cuda(void)
+/* Another UCX would complain of what is set for CUDA. */
+bool tmsg_ucx_config_serves_cuda(void)
 {
     Dl_info info;
     void *symbol = dlsym(RTLD_DEFAULT, "ucp_worker_progress");
@@ -405,7 +404,7 @@ static bool serves_cuda(void)
 
 static const char *choose_for_cuda(const char *without, const char *with)
 {
-    return serves_cuda() ? with : without;
+    return tmsg_ucx_config_serves_cuda() ? with : without;
 }
 
 /* Sets the transports. A ucx:// scope gets no shared memory: a process that
@@ -517,7 +516,7 @@ static void put_cuda(tmsg_ucx_keys_t *keys)
     };
     tmsg_ucx_version_t version = tmsg_ucx_version();
 
-    if (!serves_cuda()) {
+    if (!tmsg_ucx_config_serves_cuda()) {
         return;
     }
     for (size_t i = 0; i < sizeof(cuda) / sizeof(cuda[0]); i++) {

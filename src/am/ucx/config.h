@@ -89,6 +89,9 @@ tmsg_status_t tmsg_ucx_config_resolve(const tmsg_ucx_given_t *given,
 tmsg_status_t tmsg_ucx_config_apply(const tmsg_ucx_keys_t *keys,
                                     tmsg_ucx_config_t **config_p);
 
+/* Returns whether this process uses CUDA and its UCX knows CUDA. */
+bool tmsg_ucx_config_serves_cuda(void);
+
 /* Returns whether this UCX knows the key by another name, by which it is
  * set. */
 bool tmsg_ucx_config_is_translated(const tmsg_ucx_key_t *key);

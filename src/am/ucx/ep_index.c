@@ -41,7 +41,7 @@ static tmsg_status_t create_ep(tmsg_ucx_t *ucx,
         .err_handler = {.cb = ucx_failed, .arg = ucx},
     };
     tmsg_watched_t *before = tmsg_ep_sockets_before(&ucx->sets);
-    ucs_status_t ucs = ucp_ep_create(ucx->ucp, &params, ep_p);
+    ucs_status_t ucs = tmsg_ucx_ep_create(ucx, &params, ep_p);
 
     tmsg_ep_sockets_find(before, &ucx->sets, ucx->fd, sockets);
     if (ucs == UCS_OK) {

@@ -63,13 +63,16 @@ static tmsg_status_t survey(const tmsg_ucx_keys_t *keys,
     ucp_config_t *config;
     ucp_context_h context;
     ucs_status_t ucs;
+    int mode;
     tmsg_status_t status = tmsg_ucx_config_apply(keys, &config);
 
     *survey_p = (tmsg_ucx_survey_t){.transports = NULL};
     if (status != TMSG_OK) {
         return status;
     }
+    mode = tmsg_ucx_relax();
     ucs = ucp_init(&params, config, &context);
+    tmsg_ucx_restore(mode);
     ucp_config_release(config);
     if (ucs != UCS_OK) {
         return tmsg_error_set(TMSG_ERR_INTERNAL, "%s", ucs_status_string(ucs));

@@ -58,6 +58,8 @@ static const char *blame_settings(const tmsg_ucx_t *ucx, char *text,
 _Static_assert(TMSG_UCX_MEMORY_CUDA == (int)UCS_MEMORY_TYPE_CUDA,
                "UCX's number of a type of memory");
 
+_Atomic bool tmsg_ucx_beside_cuda;
+
 const tmsg_ucx_memory_type_t tmsg_ucx_memory_types[TMSG_UCX_MEMORY_TYPES] = {
     {"host", UCS_MEMORY_TYPE_HOST},
     {"cuda", UCS_MEMORY_TYPE_CUDA},
@@ -86,12 +88,18 @@ static tmsg_status_t open_context(tmsg_ucx_t *ucx)
         .name = "tensormsg",
     };
     ucs_status_t ucs;
+    int mode;
     tmsg_status_t status = tmsg_ucx_config_apply(&ucx->keys, &config);
 
     if (status != TMSG_OK) {
         return status;
     }
+    if (tmsg_ucx_config_serves_cuda()) {
+        tmsg_ucx_beside_cuda = true;
+    }
+    mode = tmsg_ucx_relax();
     ucs = ucp_init(&params, config, &ucx->context);
+    tmsg_ucx_restore(mode);
     ucp_config_release(config);
     if (ucs != UCS_OK) {
         return tmsg_error_set(
@@ -106,6 +114,7 @@ static tmsg_status_t open_context(tmsg_ucx_t *ucx)
     }
     ucx->memory_types = status == TMSG_OK ? tmsg_ucx_memory(ucx->context) : 0;
     if (tmsg_ucx_knows_cuda(ucx)) {
+        tmsg_ucx_beside_cuda = true;
         tmsg_cuda_share();
     }
     return status;
@@ -197,10 +206,13 @@ static tmsg_status_t open_worker(tmsg_ucx_t *ucx, tmsg_ucx_arrived_t handler)
     char settings[BLAME_BYTES];
     tmsg_watched_t *before;
     ucs_status_t ucs;
+    int mode;
 
     pthread_mutex_lock(&descriptors);
     before = tmsg_socket_sets_before();
+    mode = tmsg_ucx_relax();
     ucs = ucp_worker_create(ucx->context, &params, &ucx->ucp);
+    tmsg_ucx_restore(mode);
     tmsg_socket_sets_find(before, &ucx->sets);
     pthread_mutex_unlock(&descriptors);
     if (ucs == UCS_OK) {
@@ -631,18 +643,6 @@ void tmsg_ucx_numb(tmsg_ucx_t *ucx)
 {
     ucx->numb = true;
     tmsg_ucx_events.supersede(ucx);
-}
-
-int tmsg_ucx_relax(const tmsg_ucx_t *ucx)
-{
-    return tmsg_ucx_knows_cuda(ucx) ? tmsg_cuda_relax() : -1;
-}
-
-void tmsg_ucx_restore(const tmsg_ucx_t *ucx, int mode)
-{
-    if (tmsg_ucx_knows_cuda(ucx)) {
-        tmsg_cuda_restore(mode);
-    }
 }
 
 __attribute__((noinline)) static unsigned progress_other(const tmsg_ucx_t *ucx)

@@ -15,6 +15,7 @@
 #include "am/ucx/ucx_types.h"
 #include "core/list.h"
 #include "core/refs.h"
+#include "memory/domain.h"
 
 typedef struct tmsg_worker tmsg_worker_t;
 typedef struct tmsg_probe tmsg_probe_t;
@@ -204,11 +205,27 @@ static inline bool tmsg_ucx_knows_cuda(const tmsg_ucx_t *ucx)
  * and its endpoints are not closed before it. It takes no new connections. */
 void tmsg_ucx_numb(tmsg_ucx_t *ucx);
 
+/* A UCX of this process knows CUDA, or may. */
+extern _Atomic bool tmsg_ucx_beside_cuda;
+
 /* While this thread calls a UCX that knows CUDA, it is in CUDA's relaxed mode:
- * what UCX asks the driver would invalidate the capture of another thread.
- * tmsg_ucx_restore() gets what tmsg_ucx_relax() returned. */
-int tmsg_ucx_relax(const tmsg_ucx_t *ucx);
-void tmsg_ucx_restore(const tmsg_ucx_t *ucx, int mode);
+ * what UCX asks the driver, and allocates for its own use, would invalidate the
+ * capture of another thread. UCX does so for host memory, too, when it first
+ * chooses how a message goes. tmsg_ucx_restore() gets what tmsg_ucx_relax()
+ * returned. */
+static inline int tmsg_ucx_relax(void)
+{
+    return atomic_load_explicit(&tmsg_ucx_beside_cuda, memory_order_relaxed)
+               ? tmsg_cuda_relax()
+               : -1;
+}
+
+static inline void tmsg_ucx_restore(int mode)
+{
+    if (mode >= 0) {
+        tmsg_cuda_restore(mode);
+    }
+}
 
 /* Makes UCX progress: UCX does what it has to do, and calls its callbacks.
  * Returns how much was done; 0: nothing. */

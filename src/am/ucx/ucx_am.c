@@ -6,7 +6,6 @@
 
 #include "am/ucx/ucx_pipe.h"
 #include "core/error.h"
-#include "memory/domain.h"
 
 _Static_assert(sizeof(struct iovec) == sizeof(ucp_dt_iov_t) &&
                    offsetof(struct iovec, iov_base) ==
@@ -45,18 +44,29 @@ send_by_pipe(tmsg_pipe_t *pipe, const tmsg_ucx_send_t *send,
     return tmsg_pipe_send(pipe, &message, sent, arg);
 }
 
-/* UCX asks the driver about the memory. */
-__attribute__((noinline)) static tmsg_ucx_status_t
-send_from_cuda(tmsg_ucx_ep_t ep, const tmsg_ucx_send_t *send,
-               const ucp_request_param_t *param)
+__attribute__((noinline)) static ucs_status_ptr_t
+send_beside_cuda(tmsg_ucx_ep_t ep, const void *header, size_t header_bytes,
+                 const void *data, size_t count,
+                 const ucp_request_param_t *param)
 {
-    int mode = tmsg_cuda_relax();
-    tmsg_ucx_status_t ucs = tmsg_ucx_request_status(
-        ucp_am_send_nbx(ep, TMSG_AM_ID, send->header, send->header_bytes,
-                        send->data, send->bytes, param));
+    int mode = tmsg_ucx_relax();
+    ucs_status_ptr_t posted = ucp_am_send_nbx(ep, TMSG_AM_ID, header,
+                                              header_bytes, data, count, param);
 
-    tmsg_cuda_restore(mode);
-    return ucs;
+    tmsg_ucx_restore(mode);
+    return posted;
+}
+
+/* `count`: bytes, or pieces. */
+static inline ucs_status_ptr_t send_by_ucx(tmsg_ucx_ep_t ep, const void *header,
+                                           size_t header_bytes,
+                                           const void *data, size_t count,
+                                           const ucp_request_param_t *param)
+{
+    return atomic_load_explicit(&tmsg_ucx_beside_cuda, memory_order_relaxed)
+               ? send_beside_cuda(ep, header, header_bytes, data, count, param)
+               : ucp_am_send_nbx(ep, TMSG_AM_ID, header, header_bytes, data,
+                                 count, param);
 }
 
 /* This is inline for the link-time optimizer: fields that a caller leaves 0
@@ -81,12 +91,9 @@ inline tmsg_ucx_status_t tmsg_ucx_am_send(tmsg_ucx_ep_t ep,
     if (pipe != NULL) {
         return send_by_pipe(pipe, send, sent, arg);
     }
-    if (send->memory_type == TMSG_UCX_MEMORY_CUDA) {
-        return send_from_cuda(ep, send, &param);
-    }
-    return tmsg_ucx_request_status(ucp_am_send_nbx(
-        ep, TMSG_AM_ID, send->header, send->header_bytes, send->data,
-        send->pieces > 0 ? send->pieces : send->bytes, &param));
+    return tmsg_ucx_request_status(
+        send_by_ucx(ep, send->header, send->header_bytes, send->data,
+                    send->pieces > 0 ? send->pieces : send->bytes, &param));
 }
 
 /* If UCX knows other types of memory, it may never send at once what it has not
@@ -103,8 +110,8 @@ tmsg_ucx_status_t tmsg_ucx_am_send_now(tmsg_ucx_ep_t ep, const void *header,
         .memory_type = UCS_MEMORY_TYPE_HOST,
     };
 
-    return UCS_PTR_RAW_STATUS(ucp_am_send_nbx(
-        ep, TMSG_AM_ID, header, header_bytes, payload, payload_bytes, &param));
+    return UCS_PTR_RAW_STATUS(
+        send_by_ucx(ep, header, header_bytes, payload, payload_bytes, &param));
 }
 
 tmsg_status_t tmsg_ucx_am_unsent(tmsg_ucx_ep_t ep, tmsg_ucx_status_t status)
@@ -136,11 +143,11 @@ tmsg_ucx_status_t tmsg_ucx_am_receive(const tmsg_ucx_t *ucx, void *data,
         return tmsg_ucx_pipe_fetch(data, place->data, place->bytes,
                                    place->pieces, received, arg);
     }
-    mode = tmsg_ucx_relax(ucx);
+    mode = tmsg_ucx_relax();
     ucs = tmsg_ucx_request_status(ucp_am_recv_data_nbx(
         ucx->ucp, data, place->data,
         place->pieces > 0 ? place->pieces : place->bytes, &param));
-    tmsg_ucx_restore(ucx, mode);
+    tmsg_ucx_restore(mode);
     return ucs;
 }
 

@@ -11,6 +11,17 @@
 
 #define TOLD (UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA)
 
+tmsg_ucx_status_t tmsg_ucx_ep_create(const tmsg_ucx_t *ucx,
+                                     const struct ucp_ep_params *params,
+                                     tmsg_ucx_ep_t *ep_p)
+{
+    int mode = tmsg_ucx_relax();
+    tmsg_ucx_status_t ucs = ucp_ep_create(ucx->ucp, params, ep_p);
+
+    tmsg_ucx_restore(mode);
+    return ucs;
+}
+
 tmsg_ucx_status_t tmsg_ucx_ep_within(const tmsg_ucx_t *ucx,
                                      const tmsg_ucx_t *other,
                                      tmsg_ucx_ep_t *ep_p)
@@ -23,7 +34,7 @@ tmsg_ucx_status_t tmsg_ucx_ep_within(const tmsg_ucx_t *ucx,
         return ucs;
     }
     params.address = attr.address;
-    ucs = ucp_ep_create(ucx->ucp, &params, ep_p);
+    ucs = tmsg_ucx_ep_create(ucx, &params, ep_p);
     ucp_worker_release_address(other->ucp, attr.address);
     return ucs;
 }
@@ -40,7 +51,7 @@ static tmsg_status_t connect_ep(const tmsg_ucx_t *ucx, ucp_ep_params_t *params,
     params->err_mode = UCP_ERR_HANDLING_MODE_PEER;
     params->err_handler.cb = failed;
     params->err_handler.arg = arg;
-    ucs = ucp_ep_create(ucx->ucp, params, ep_p);
+    ucs = tmsg_ucx_ep_create(ucx, params, ep_p);
     if (ucs != UCS_OK) {
         *ep_p = NULL;
         return tmsg_error_set(TMSG_ERR_UNREACHABLE,
@@ -85,8 +96,22 @@ tmsg_ucx_status_t tmsg_ucx_ep_flush(tmsg_ucx_ep_t ep, tmsg_ucx_sent_t sent,
         .cb.send = sent,
         .user_data = arg,
     };
+    int mode = tmsg_ucx_relax();
+    tmsg_ucx_status_t ucs =
+        tmsg_ucx_request_status(ucp_ep_flush_nbx(ep, &param));
 
-    return tmsg_ucx_request_status(ucp_ep_flush_nbx(ep, &param));
+    tmsg_ucx_restore(mode);
+    return ucs;
+}
+
+static ucs_status_ptr_t close_ep(tmsg_ucx_ep_t ep,
+                                 const ucp_request_param_t *param)
+{
+    int mode = tmsg_ucx_relax();
+    ucs_status_ptr_t request = ucp_ep_close_nbx(ep, param);
+
+    tmsg_ucx_restore(mode);
+    return request;
 }
 
 tmsg_ucx_status_t tmsg_ucx_ep_close(tmsg_ucx_ep_t ep, tmsg_ucx_sent_t sent,
@@ -104,14 +129,14 @@ tmsg_ucx_status_t tmsg_ucx_ep_close(tmsg_ucx_ep_t ep, tmsg_ucx_sent_t sent,
         tmsg_pipe_close(pipe);
         return TMSG_UCX_OK;
     }
-    return tmsg_ucx_request_status(ucp_ep_close_nbx(ep, &param));
+    return tmsg_ucx_request_status(close_ep(ep, &param));
 }
 
 void tmsg_ucx_ep_abandon(tmsg_ucx_ep_t ep)
 {
     const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
                                        .flags = UCP_EP_CLOSE_FLAG_FORCE};
-    ucs_status_ptr_t request = ucp_ep_close_nbx(ep, &param);
+    ucs_status_ptr_t request = close_ep(ep, &param);
 
     if (UCS_PTR_IS_PTR(request)) {
         /* UCX frees the request when the close is done */
@@ -126,6 +151,7 @@ void tmsg_ucx_transports(tmsg_ucx_ep_t ep, char *text, size_t size)
     char *report = NULL, *line, *rest;
     size_t length, used = 0;
     FILE *stream;
+    int mode;
 
     if (tmsg_ucx_pipe_of(ep) != NULL) {
         snprintf(text, size, "stream/%s", tmsg_ucx_pipe_kind(ep));
@@ -136,7 +162,9 @@ void tmsg_ucx_transports(tmsg_ucx_ep_t ep, char *text, size_t size)
         return; /* the text that was known before stays */
     }
     text[0] = '\0';
+    mode = tmsg_ucx_relax();
     ucp_ep_print_info(ep, stream);
+    tmsg_ucx_restore(mode);
     fclose(stream);
     for (line = strtok_r(report, "\n", &rest); line != NULL;
          line = strtok_r(NULL, "\n", &rest)) {
@@ -162,9 +190,12 @@ tmsg_ucx_status_t tmsg_ucx_stream_send(tmsg_ucx_ep_t ep, const void *data,
         .cb.send = sent,
         .user_data = arg,
     };
+    int mode = tmsg_ucx_relax();
+    tmsg_ucx_status_t ucs =
+        tmsg_ucx_request_status(ucp_stream_send_nbx(ep, data, bytes, &param));
 
-    return tmsg_ucx_request_status(
-        ucp_stream_send_nbx(ep, data, bytes, &param));
+    tmsg_ucx_restore(mode);
+    return ucs;
 }
 
 tmsg_ucx_status_t tmsg_ucx_stream_receive(tmsg_ucx_ep_t ep, void *data,
@@ -179,7 +210,10 @@ tmsg_ucx_status_t tmsg_ucx_stream_receive(tmsg_ucx_ep_t ep, void *data,
         .user_data = arg,
     };
     size_t length;
-
-    return tmsg_ucx_request_status(
+    int mode = tmsg_ucx_relax();
+    tmsg_ucx_status_t ucs = tmsg_ucx_request_status(
         ucp_stream_recv_nbx(ep, data, bytes, &length, &param));
+
+    tmsg_ucx_restore(mode);
+    return ucs;
 }

@@ -12,6 +12,12 @@
 
 #include "am/ucx/ucx.h"
 
+/* Calls ucp_ep_create(). */
+struct ucp_ep_params;
+tmsg_ucx_status_t tmsg_ucx_ep_create(const tmsg_ucx_t *ucx,
+                                     const struct ucp_ep_params *params,
+                                     tmsg_ucx_ep_t *ep_p);
+
 /* Makes an endpoint to another UCX worker of this process. UCX tells nobody
  * when it is lost. */
 tmsg_ucx_status_t tmsg_ucx_ep_within(const tmsg_ucx_t *ucx,
