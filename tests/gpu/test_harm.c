@@ -340,15 +340,22 @@ typedef struct {
     uint64_t queries; /* in 300 ms */
 } hold_t;
 
+/* A timer of 2 ms asks 150 times. The device is asked 3 times whether it works,
+ * by an event that is looked at 7 times each. */
+#define QUIET 60
+
+/* Waits until the sender sleeps: on a busy machine that may be late. */
 static void *let_go(void *arg)
 {
     hold_t *hold = arg;
-    uint64_t before;
 
-    usleep(100000);
-    before = sim->counts->events_queried;
-    usleep(300000);
-    hold->queries = sim->counts->events_queried - before;
+    hold->queries = UINT64_MAX;
+    for (int i = 0; i < 20 && hold->queries > QUIET; i++) {
+        uint64_t before = sim->counts->events_queried;
+
+        usleep(300000);
+        hold->queries = sim->counts->events_queried - before;
+    }
     hold->go = 1;
     return NULL;
 }
@@ -371,7 +378,7 @@ Test(harm, is_no_sleep_that_a_timer_ends)
     must_eq(pthread_create(&hold.thread, NULL, let_go, &hold), 0);
     must(tmsg_request_wait(sent, PEERS_BOUND_MS));
     must_eq(pthread_join(hold.thread, NULL), 0);
-    if (hold.queries > 20) { /* a timer of 2 ms asked 150 times */
+    if (hold.queries > QUIET) {
         die("asked %llu times", (unsigned long long)hold.queries);
     }
     must_true(sim->counts->host_functions > 0);
