@@ -59,6 +59,7 @@ Test(exchange, leaves_the_current_context_as_it_was)
     must_eq(devices_driver()->depth(), 1);
     must_eq(fn->cuCtxPopCurrent(&now), 0);
     must_true(now == own);
+    free(own);
     device_maps_end();
 }
 
