@@ -12,18 +12,58 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"runtime"
+	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
 )
 
-// Waits until nothing is lent to a call or a task any more, or the worker is
-// gone.
-func (w *Worker) released(thing unsafe.Pointer) {
-	if w.wait(context.Background(), C.TMSGGO_LENT, &thing) != nil {
+// Waits until nothing is lent to a call, a task or a stream any more, or the
+// worker is gone. When ctx has ended it insists.
+func (w *Worker) released(ctx context.Context, on breakable, thing unsafe.Pointer) {
+	if w.wait(ctx, C.TMSGGO_LENT, &thing) != nil && !isClosed(w.closed) {
+		w.insist(on, C.TMSGGO_LENT, &thing)
+	}
+	if isClosed(w.closed) {
 		<-w.gone
 	}
+}
+
+// What a call or a stream begins with, in C. free() follows in any case.
+type opening struct {
+	flat   *flat
+	method *C.char
+	made   *C.tmsg_map_t
+}
+
+func (o *opening) build(ctx context.Context, method string, m Map, options []SendOption) error {
+	o.flat = flats.Get().(*flat)
+	if ctx.Err() != nil {
+		return ctxError(ctx, "nothing was called")
+	}
+	if err := badName("the method's name", method); err != nil {
+		return err
+	}
+	var more sendOptions
+	for _, option := range options {
+		option(&more)
+	}
+	if more.flags != 0 || more.channel != 0 {
+		return fail(ErrInvalidParam, "a call, and the opening of a stream, take WithMeta only")
+	}
+	var err error
+	o.made, err = o.flat.build(m, more.meta)
+	o.method = C.CString(method)
+	return err
+}
+
+func (o *opening) free() {
+	C.tmsg_map_destroy(o.made)
+	C.free(unsafe.Pointer(o.method))
+	o.flat.free()
 }
 
 // Call calls a method of the peer's with a map, and gives its reply, which the
@@ -33,35 +73,17 @@ func (w *Worker) released(thing unsafe.Pointer) {
 // ErrNotFound (no such method), ErrUnavailable (nobody serves),
 // ErrResourceExhausted, ErrTimedOut, ErrCanceled, ErrPeerLost and ErrClosed.
 func (ep *Endpoint) Call(ctx context.Context, method string, m Map, options ...SendOption) (*Message, error) {
-	if ctx.Err() != nil {
-		return nil, ctxError(ctx, "nothing was called")
-	}
-	if err := badName("the method's name", method); err != nil {
+	var o opening
+	defer o.free()
+	if err := o.build(ctx, method, m, options); err != nil {
 		return nil, err
 	}
-	var o sendOptions
-	for _, option := range options {
-		option(&o)
-	}
-	if o.flags != 0 || o.channel != 0 {
-		return nil, fail(ErrInvalidParam, "a call takes WithMeta only")
-	}
-	f := flats.Get().(*flat)
-	defer f.free()
-	made, err := f.build(m, o.meta)
-	if err != nil {
-		return nil, err
-	}
-	text := C.CString(method)
-	defer C.free(unsafe.Pointer(text))
 	params := C.tmsg_call_params_t{field_mask: C.TMSG_CALL_PARAM_TIMEOUT, timeout_ms: C.int32_t(timeoutMS(ctx))}
 	if !ep.enter() {
-		C.tmsg_map_destroy(made)
 		return nil, errClosed
 	}
 	var call *C.tmsggo_call_t
-	err = errOf(C.tmsggo_call(ep.handle(), text, made, params, &call))
-	C.tmsg_map_destroy(made)
+	err := errOf(C.tmsggo_call(ep.handle(), o.method, o.made, params, &call))
 	w := ep.w
 	w.leave()
 	if err != nil {
@@ -73,10 +95,7 @@ func (ep *Endpoint) Call(ctx context.Context, method string, m Map, options ...S
 		C.tmsggo_call_cancel(call)
 		w.leave()
 	}
-	if isClosed(w.closed) {
-		<-w.gone
-	}
-	w.released(thing)
+	w.released(ctx, ep, thing)
 	runtime.KeepAlive(m)
 
 	var code C.int32_t
@@ -97,7 +116,8 @@ func (ep *Endpoint) Call(ctx context.Context, method string, m Map, options ...S
 // caller gives up or is lost, and when the worker closes. The message, and what
 // Data gives of it, is valid until it returns, and in what it returns. An
 // *Error goes to the caller as it is, with its Code; another error as
-// ErrApplication, with its words.
+// ErrApplication, with its words. A panic fails the call with ErrInternal, and
+// is logged with its stack; the worker serves on.
 type Handler func(ctx context.Context, in *Message) (Map, error)
 
 // A MethodOption is one of those that begin with Method.
@@ -135,28 +155,46 @@ func MethodConcurrency(calls int) MethodOption {
 // Calls run, each in a goroutine, while Serve does. Fails with ErrInvalidParam,
 // ErrAlreadyExists and ErrClosed.
 func (w *Worker) Handle(method string, handler Handler, options ...MethodOption) error {
-	if err := badName("the method's name", method); err != nil {
+	return w.offer(method, handler, nil, options)
+}
+
+// What is offered: a call's handler or a stream's.
+type method struct {
+	name   string
+	call   Handler
+	stream StreamHandler
+}
+
+func (w *Worker) offer(name string, call Handler, stream StreamHandler, options []MethodOption) error {
+	if err := badName("the method's name", name); err != nil {
 		return err
+	}
+	if call == nil && stream == nil {
+		return fail(ErrInvalidParam, fmt.Sprintf("the handler of %q is nil", name))
 	}
 	var o methodOptions
 	for _, option := range options {
 		option(&o)
 	}
-	o.texts = append(o.texts, unsafe.Pointer(C.CString(method)))
+	text := o.text(name)
 	defer func() {
 		for _, text := range o.texts {
 			C.free(text)
 		}
 	}()
+	streams := C.int(0)
+	if stream != nil {
+		streams = 1
+	}
 	w.life.Lock() // no task comes before its handler is there
 	defer w.life.Unlock()
 	if w.isShut {
 		return errClosed
 	}
-	if err := errOf(C.tmsggo_offer(w.hub, (*C.char)(o.texts[len(o.texts)-1]), C.uint32_t(len(w.handlers)), o.params)); err != nil {
+	if err := errOf(C.tmsggo_offer(w.hub, text, streams, C.uint32_t(len(w.methods)), o.params)); err != nil {
 		return err
 	}
-	w.handlers = append(w.handlers, handler)
+	w.methods = append(w.methods, method{name, call, stream})
 	return nil
 }
 
@@ -175,16 +213,20 @@ func (w *Worker) Serve(ctx context.Context) error {
 		if task == nil && ctx.Err() != nil {
 			C.tmsggo_drain(w.hub)
 		}
-		var handler Handler
+		var called method
 		if task != nil {
-			handler = w.handlers[C.tmsggo_task_index(task)]
+			called = w.methods[C.tmsggo_task_index(task)]
 		}
 		w.leave()
 		if task != nil {
 			running.Add(1)
 			go func() {
 				defer running.Done()
-				w.run(task, handler)
+				if called.stream != nil {
+					w.runStream(C.tmsggo_task_stream(task), called)
+				} else {
+					w.run(task, called)
+				}
 			}()
 			continue
 		}
@@ -197,63 +239,113 @@ func (w *Worker) Serve(ctx context.Context) error {
 	}
 }
 
-func (w *Worker) run(task *C.tmsggo_task_t, handler Handler) {
+// A context that ends with a call or a stream of a peer's, with its time, where
+// it has some, and with the worker. end() follows.
+func (w *Worker) contextOf(kind C.int, thing unsafe.Pointer, ms C.int) (ctx context.Context, end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	if ms := C.tmsggo_task_remaining_ms(task); ms >= 0 {
-		var end context.CancelFunc
-		ctx, end = context.WithTimeout(ctx, time.Duration(ms)*time.Millisecond)
-		defer end()
+	if ms >= 0 {
+		timed, expire := context.WithTimeout(ctx, time.Duration(ms)*time.Millisecond)
+		both := cancel
+		ctx, cancel = timed, func() { expire(); both() }
 	}
 	id := w.await(cancel)
 	if w.enter() {
-		if C.tmsggo_watch(w.hub, C.TMSGGO_TASK, unsafe.Pointer(task), C.uint64_t(id)) != 0 {
+		if C.tmsggo_watch(w.hub, kind, thing, C.uint64_t(id)) != 0 {
 			cancel()
 		}
 		w.leave()
 	}
 	stop := context.AfterFunc(w.ended, cancel)
-	in := newMap(C.tmsggo_task_map(task), func() {})
-	out, err := handler(ctx, in)
-	stop()
-	w.forget(id)
-	if w.enter() {
-		C.tmsggo_unwatch(w.hub, C.uint64_t(id))
-		w.leave()
+	return ctx, func() {
+		stop()
+		w.forget(id)
+		if w.enter() {
+			C.tmsggo_unwatch(w.hub, C.uint64_t(id))
+			w.leave()
+		}
+		cancel()
 	}
-	w.answer(task, out, err)
-	in.Close()
-	C.tmsggo_task_destroy(task)
 }
 
-func (w *Worker) answer(task *C.tmsggo_task_t, out Map, err error) {
+// What a caller hears of a handler that has left by runtime.Goexit, or, with
+// what recover() said, by a panic.
+func (m method) left(said any) error {
+	if said == nil {
+		return fail(ErrInternal, fmt.Sprintf("the handler of %q has left without an answer", m.name))
+	}
+	log.Printf("tensormsg: the handler of %q panicked: %v\n%s", m.name, said, debug.Stack())
+	return fail(ErrInternal, fmt.Sprintf("the handler of %q panicked: %v", m.name, said))
+}
+
+func (w *Worker) run(task *C.tmsggo_task_t, called method) {
+	ctx, end := w.contextOf(C.TMSGGO_TASK, unsafe.Pointer(task), C.tmsggo_task_remaining_ms(task))
+	in := newMap(C.tmsggo_task_map(task), func() {})
+	var out Map
+	var err error
+	returned := false
+	defer func() {
+		if !returned {
+			out, err = nil, called.left(recover())
+		}
+		end()
+		w.answer(task, called, out, err)
+		in.Close()
+		C.tmsggo_task_destroy(task)
+	}()
+	out, err = called.call(ctx, in)
+	returned = true
+}
+
+// The reply, of which a tensor may be one of a closed message, which panics.
+func (m method) build(f *flat, out Map) (made *C.tmsg_map_t, err error) {
+	defer func() {
+		if said := recover(); said != nil {
+			err = m.left(said)
+		}
+	}()
+	made, err = f.build(out, nil)
+	if err != nil {
+		err = fail(ErrInternal, "the reply: "+err.Error())
+	}
+	return made, err
+}
+
+func (w *Worker) answer(task *C.tmsggo_task_t, called method, out Map, err error) {
 	f := flats.Get().(*flat)
 	defer f.free()
 	var made *C.tmsg_map_t
 	if err == nil {
-		if made, err = f.build(out, nil); err != nil {
-			err = fail(ErrInternal, "the reply: "+err.Error())
-		}
+		made, err = called.build(f, out)
 	}
+	defer C.tmsg_map_destroy(made)
 	if !w.enter() {
-		C.tmsg_map_destroy(made)
 		return
 	}
 	if err == nil {
 		// Where it fails the library has told the caller why, or nobody waits.
 		errOf(C.tmsggo_reply(task, made))
 	} else {
-		said := &Error{Status: ErrApplication, Words: err.Error()}
-		errors.As(err, &said)
+		said := failure(err)
 		text := C.CString(said.Words)
 		C.tmsggo_fail(task, C.tmsg_status_t(said.Status), C.int32_t(said.Code), text)
 		C.free(unsafe.Pointer(text))
 	}
-	C.tmsg_map_destroy(made)
 	w.leave()
 	w.kickParked()
-	w.released(unsafe.Pointer(task))
+	w.released(context.Background(), nil, unsafe.Pointer(task))
 	runtime.KeepAlive(out)
+}
+
+// What a peer is told of a handler's error.
+func failure(err error) *Error {
+	said := &Error{Status: ErrApplication, Words: err.Error()}
+	errors.As(err, &said)
+	told := *said
+	if told.Status >= 0 {
+		told.Status = ErrApplication
+	}
+	told.Words = strings.ToValidUTF8(told.Words, "?")
+	return &told
 }
 
 // Errorf is a failure of a handler's own, with a number for the caller.

@@ -141,9 +141,19 @@ func WithMeta(meta Meta) SendOption { return func(o *sendOptions) { o.meta = met
 // ErrLimitExceeded, ErrBusy (a full queue), ErrPeerLost, ErrRefused,
 // ErrCorrupt, ErrTimedOut, ErrCanceled and ErrClosed.
 func (ep *Endpoint) Send(ctx context.Context, m Map, options ...SendOption) error {
-	f, request, err := ep.post(ctx, m, options)
+	return ep.w.send(ctx, ep, m, options)
+}
+
+// What maps are sent to: an endpoint or a stream.
+type sender interface {
+	breakable
+	post(ctx context.Context, c *C.tmsg_map_t, o *sendOptions) (*C.tmsg_request_t, error)
+}
+
+func (w *Worker) send(ctx context.Context, to sender, m Map, options []SendOption) error {
+	f, request, err := post(ctx, to, m, options)
 	if request != nil {
-		err = ep.w.finish(ctx, ep, request)
+		err = w.finish(ctx, to, request)
 	}
 	f.free()
 	runtime.KeepAlive(m)
@@ -155,7 +165,7 @@ func (ep *Endpoint) Send(ctx context.Context, m Map, options ...SendOption) erro
 // to read.
 func (ep *Endpoint) SendOwned(ctx context.Context, m Map, options ...SendOption) <-chan error {
 	said := make(chan error, 1)
-	f, request, err := ep.post(ctx, m, options)
+	f, request, err := post(ctx, ep, m, options)
 	if request == nil {
 		f.free()
 		said <- err
@@ -170,7 +180,7 @@ func (ep *Endpoint) SendOwned(ctx context.Context, m Map, options ...SendOption)
 }
 
 // Begins a send. Without a request it has ended. What it pins is free with f.
-func (ep *Endpoint) post(ctx context.Context, m Map, options []SendOption) (*flat, *C.tmsg_request_t, error) {
+func post(ctx context.Context, to sender, m Map, options []SendOption) (*flat, *C.tmsg_request_t, error) {
 	f := flats.Get().(*flat)
 	if ctx.Err() != nil {
 		return f, nil, ctxError(ctx, "nothing was sent")
@@ -184,15 +194,15 @@ func (ep *Endpoint) post(ctx context.Context, m Map, options []SendOption) (*fla
 		return f, nil, err
 	}
 	defer C.tmsg_map_destroy(made)
-	request, err := ep.send(ctx, made, o.flags, o.channel)
+	request, err := to.post(ctx, made, &o)
 	return f, request, err
 }
 
-func (ep *Endpoint) send(ctx context.Context, c *C.tmsg_map_t, flags C.uint32_t, channel uint16) (*C.tmsg_request_t, error) {
+func (ep *Endpoint) post(ctx context.Context, c *C.tmsg_map_t, o *sendOptions) (*C.tmsg_request_t, error) {
 	if !ep.enter() {
 		return nil, errClosed
 	}
-	sent := C.tmsggo_send(ep.handle(), c, flags, C.uint16_t(channel), timeoutMS(ctx))
+	sent := C.tmsggo_send(ep.handle(), c, o.flags, C.uint16_t(o.channel), timeoutMS(ctx))
 	ep.w.leave()
 	ep.w.kickParked()
 	return sent.request, errOf(sent.result)
@@ -208,7 +218,7 @@ func (ep *Endpoint) Recv(ctx context.Context) (*Message, error) {
 			return nil, ctxError(ctx, "nothing has come from "+ep.peer)
 		}
 		var c *C.tmsg_message_t
-		err := ep.lookFor(func(spin C.uint32_t, over *C.tmsggo_over_t) error {
+		err := ep.w.lookFor(ep, func(spin C.uint32_t, over *C.tmsggo_over_t) error {
 			r := C.tmsggo_recv(ep.w.hub, ep.handle(), spin, over)
 			c = r.message
 			return errOf(r.result)
@@ -227,8 +237,7 @@ func (ep *Endpoint) Recv(ctx context.Context) (*Message, error) {
 }
 
 // Has C look for what has come, or, if nobody has the lead, drive for a moment.
-func (ep *Endpoint) lookFor(look func(spin C.uint32_t, over *C.tmsggo_over_t) error) error {
-	w := ep.w
+func (w *Worker) lookFor(in interface{ enter() bool }, look func(spin C.uint32_t, over *C.tmsggo_over_t) error) error {
 	w.askForLead()
 	leads := false
 	select {
@@ -237,7 +246,7 @@ func (ep *Endpoint) lookFor(look func(spin C.uint32_t, over *C.tmsggo_over_t) er
 		defer w.release()
 	default:
 	}
-	if !ep.enter() {
+	if !in.enter() {
 		return errClosed
 	}
 	if !leads {
@@ -284,6 +293,8 @@ func (ep *Endpoint) Abort(why error) {
 		ep.w.kickParked()
 	}
 }
+
+func (ep *Endpoint) breakOff(words string) { ep.Abort(fail(ErrTimedOut, words)) }
 
 func (ep *Endpoint) destroy() {
 	w := ep.w

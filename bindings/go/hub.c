@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hub.c - a worker as Go holds it. */
 #include "hub.h"
+#include "stream.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -34,7 +35,8 @@ struct tmsggo_call {
 struct tmsggo_task {
     atomic_int lent;
     tmsggo_hub_t *hub;
-    tmsg_task_t *task;
+    tmsg_task_t *task;       /* NULL: a stream, */
+    tmsggo_stream_t *stream; /* which is this */
     uint32_t index;
     tmsggo_task_t *next;
 };
@@ -61,6 +63,8 @@ static tmsggo_result_t result(tmsg_status_t status)
     }
     return r;
 }
+
+tmsggo_result_t tmsggo_result(tmsg_status_t status) { return result(status); }
 
 tmsggo_result_t tmsggo_context(tmsg_context_params_t params,
                                tmsg_context_t **context_p)
@@ -106,6 +110,8 @@ int tmsggo_hub_fd(const tmsggo_hub_t *hub)
     return tmsg_worker_fd(hub->worker);
 }
 
+tmsg_worker_t *tmsggo_worker(tmsggo_hub_t *hub) { return hub->worker; }
+
 static int is_over(const watch_t *watch)
 {
     tmsg_status_t status = TMSG_IN_PROGRESS;
@@ -129,8 +135,13 @@ static int is_over(const watch_t *watch)
         return 1;
     case TMSGGO_ACCEPT:
         return ((const tmsggo_door_t *)watch->thing)->count > 0;
+    case TMSGGO_READ:
+        return tmsggo_stream_is_readable(watch->thing);
+    case TMSGGO_STREAM:
+        return tmsggo_stream_is_over(watch->thing);
     default:
-        break;
+        return tmsg_publisher_size(watch->thing) >=
+               (size_t)(watch->kind - TMSGGO_CROWD);
     }
     return status != TMSG_IN_PROGRESS && status != TMSG_CANCEL_PENDING;
 }
@@ -285,8 +296,7 @@ tmsg_endpoint_t *tmsggo_door_take(tmsggo_door_t *door)
     return endpoint;
 }
 
-/* Ends the waits for `thing`, which nothing looks at any more. */
-static void forget(tmsggo_hub_t *hub, const void *thing)
+void tmsggo_forget(tmsggo_hub_t *hub, const void *thing)
 {
     pthread_mutex_lock(&hub->lock);
     for (size_t i = 0; i < hub->count; i++) {
@@ -300,7 +310,7 @@ static void forget(tmsggo_hub_t *hub, const void *thing)
 void tmsggo_door_destroy(tmsggo_door_t *door)
 {
     tmsg_listener_destroy(door->listener);
-    forget(door->hub, door);
+    tmsggo_forget(door->hub, door);
     for (size_t i = 0; i < door->count; i++) {
         tmsg_endpoint_destroy(door->endpoints[i]);
     }
@@ -328,7 +338,7 @@ tmsggo_result_t tmsggo_dial(tmsggo_hub_t *hub, const char *url,
 
 void tmsggo_endpoint_destroy(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint)
 {
-    forget(hub, endpoint);
+    tmsggo_forget(hub, endpoint);
     tmsg_endpoint_destroy(endpoint);
 }
 
@@ -407,6 +417,20 @@ tmsggo_result_t tmsggo_map(const tmsggo_tensor_t *tensors, size_t count,
     return answer;
 }
 
+tmsggo_sent_t tmsggo_sent(tmsg_status_t status, tmsg_request_t *request)
+{
+    tmsggo_sent_t sent = {result(status), request};
+    if (status != TMSG_OK) {
+        return sent;
+    }
+    status = tmsg_request_test(request);
+    if (status != TMSG_IN_PROGRESS && status != TMSG_CANCEL_PENDING) {
+        sent.result = tmsggo_request_end(request);
+        sent.request = NULL;
+    }
+    return sent;
+}
+
 tmsggo_sent_t tmsggo_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                           uint32_t flags, uint16_t channel, int timeout_ms)
 {
@@ -417,19 +441,9 @@ tmsggo_sent_t tmsggo_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
         .channel = channel,
         .timeout_ms = timeout_ms,
     };
-    tmsggo_sent_t sent = {{TMSG_OK, NULL}, NULL};
-    tmsg_status_t status =
-        tmsg_endpoint_send(endpoint, map, &params, &sent.request);
-    if (status != TMSG_OK) {
-        sent.result = result(status);
-        return sent;
-    }
-    status = tmsg_request_test(sent.request);
-    if (status != TMSG_IN_PROGRESS && status != TMSG_CANCEL_PENDING) {
-        sent.result = tmsggo_request_end(sent.request);
-        sent.request = NULL;
-    }
-    return sent;
+    tmsg_request_t *request = NULL;
+    tmsg_status_t status = tmsg_endpoint_send(endpoint, map, &params, &request);
+    return tmsggo_sent(status, request);
 }
 
 tmsggo_result_t tmsggo_set(tmsg_map_t *map, size_t index, uintptr_t data)
@@ -437,8 +451,7 @@ tmsggo_result_t tmsggo_set(tmsg_map_t *map, size_t index, uintptr_t data)
     return result(tmsg_map_set_data(map, index, (void *)data, NULL));
 }
 
-/* One more look for who spins: 0 when it is to be the last. */
-static int spin(tmsggo_hub_t *hub, uint64_t *end_p, uint32_t spin_us,
+int tmsggo_spin(tmsggo_hub_t *hub, uint64_t *end_p, uint32_t spin_us,
                 tmsggo_over_t *over)
 {
     unsigned events = tmsg_worker_progress(hub->worker);
@@ -457,7 +470,8 @@ tmsggo_result_t tmsggo_recv_into(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
                                  tmsggo_over_t *over)
 {
     uint64_t end = 0;
-    for (int more = spin_us > 0;; more = spin(hub, &end, spin_us, over)) {
+    for (int more = spin_us > 0;;
+         more = tmsggo_spin(hub, &end, spin_us, over)) {
         tmsg_message_t *message = NULL;
         tmsg_status_t status =
             tmsg_endpoint_recv_into(endpoint, map, 0, &message);
@@ -487,7 +501,8 @@ tmsggo_received_t tmsggo_recv(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
 {
     tmsggo_received_t received = {{TMSG_OK, NULL}, NULL};
     uint64_t end = 0;
-    for (int more = spin_us > 0;; more = spin(hub, &end, spin_us, over)) {
+    for (int more = spin_us > 0;;
+         more = tmsggo_spin(hub, &end, spin_us, over)) {
         tmsg_status_t status =
             tmsg_endpoint_recv(endpoint, 0, &received.message);
         if (status == TMSG_ERR_TIMED_OUT) {
@@ -546,24 +561,42 @@ void tmsggo_call_destroy(tmsggo_call_t *call)
     free(call);
 }
 
-static void called(void *arg, tmsg_task_t *handle)
+static void list_task(tmsggo_task_t *task, const offer_t *offer)
 {
-    const offer_t *offer = arg;
-    tmsggo_task_t *task = calloc(1, sizeof(*task));
-    if (task == NULL) {
-        (void)tmsg_task_fail(handle, TMSG_ERR_NO_MEMORY, 0, NULL, NULL);
-        return;
-    }
     task->hub = offer->hub;
     task->index = offer->index;
-    task->task = tmsg_task_keep(handle);
     pthread_mutex_lock(&task->hub->lock);
     *task->hub->tasks_end = task;
     task->hub->tasks_end = &task->next;
     pthread_mutex_unlock(&task->hub->lock);
 }
 
-tmsggo_result_t tmsggo_offer(tmsggo_hub_t *hub, const char *method,
+static void called(void *arg, tmsg_task_t *handle)
+{
+    tmsggo_task_t *task = calloc(1, sizeof(*task));
+    if (task == NULL) {
+        (void)tmsg_task_fail(handle, TMSG_ERR_NO_MEMORY, 0, NULL, NULL);
+        return;
+    }
+    task->task = tmsg_task_keep(handle);
+    list_task(task, arg);
+}
+
+static void opened(void *arg, tmsg_call_stream_t *handle)
+{
+    tmsggo_task_t *task = calloc(1, sizeof(*task));
+    if (task != NULL) {
+        task->stream = tmsggo_stream_keep(handle);
+    }
+    if (task == NULL || task->stream == NULL) {
+        free(task);
+        (void)tmsg_call_stream_end(handle, TMSG_ERR_NO_MEMORY, 0, NULL, NULL);
+        return;
+    }
+    list_task(task, arg);
+}
+
+tmsggo_result_t tmsggo_offer(tmsggo_hub_t *hub, const char *method, int stream,
                              uint32_t index, tmsg_method_params_t params)
 {
     tmsg_status_t status = TMSG_OK;
@@ -575,7 +608,10 @@ tmsggo_result_t tmsggo_offer(tmsggo_hub_t *hub, const char *method,
         return result(status == TMSG_OK ? TMSG_ERR_NO_MEMORY : status);
     }
     *offer = (offer_t){hub, index};
-    status = tmsg_server_register(hub->server, method, called, offer, &params);
+    status = stream ? tmsg_server_register_stream(hub->server, method, opened,
+                                                  offer, &params)
+                    : tmsg_server_register(hub->server, method, called, offer,
+                                           &params);
     tmsggo_result_t answer = result(status);
     if (status != TMSG_OK) {
         free(offer);
@@ -601,6 +637,15 @@ tmsggo_task_t *tmsggo_take(tmsggo_hub_t *hub)
     }
     pthread_mutex_unlock(&hub->lock);
     return task;
+}
+
+tmsggo_stream_t *tmsggo_task_stream(tmsggo_task_t *task)
+{
+    tmsggo_stream_t *stream = task->stream;
+    if (stream != NULL) {
+        free(task);
+    }
+    return stream;
 }
 
 uint32_t tmsggo_task_index(const tmsggo_task_t *task) { return task->index; }
@@ -640,6 +685,9 @@ void tmsggo_fail(tmsggo_task_t *task, tmsg_status_t status, int32_t code,
 
 void tmsggo_task_destroy(tmsggo_task_t *task)
 {
+    if (task->stream != NULL) {
+        tmsggo_stream_destroy(NULL, task->stream);
+    }
     tmsg_task_destroy(task->task);
     free(task);
 }
@@ -649,7 +697,7 @@ tmsggo_result_t tmsggo_dtype_parse(const char *name, tmsg_dtype_t *dtype_p)
     return result(tmsg_dtype_parse(name, dtype_p));
 }
 
-static char *described(tmsg_status_t status, char *json)
+char *tmsggo_described(tmsg_status_t status, char *json)
 {
     char *text = status == TMSG_OK ? strdup(json) : NULL;
     if (status == TMSG_OK) {
@@ -662,21 +710,21 @@ char *tmsggo_describe_context(tmsg_context_t *context)
 {
     char *json = NULL;
     tmsg_status_t status = tmsg_context_describe(context, &json);
-    return described(status, json);
+    return tmsggo_described(status, json);
 }
 
 char *tmsggo_describe_worker(tmsggo_hub_t *hub)
 {
     char *json = NULL;
     tmsg_status_t status = tmsg_worker_describe(hub->worker, &json);
-    return described(status, json);
+    return tmsggo_described(status, json);
 }
 
 char *tmsggo_describe_endpoint(const tmsg_endpoint_t *endpoint)
 {
     char *json = NULL;
     tmsg_status_t status = tmsg_endpoint_describe(endpoint, &json);
-    return described(status, json);
+    return tmsggo_described(status, json);
 }
 
 void tmsggo_tensors(const tmsg_map_t *map, tmsg_tensor_t *tensors,

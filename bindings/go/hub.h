@@ -11,6 +11,7 @@ typedef struct tmsggo_hub tmsggo_hub_t;
 typedef struct tmsggo_door tmsggo_door_t;
 typedef struct tmsggo_call tmsggo_call_t;
 typedef struct tmsggo_task tmsggo_task_t;
+typedef struct tmsggo_stream tmsggo_stream_t;
 
 /* A status with its words, which are fetched in the call that failed: the next
  * one may be on another thread. `words` is freed with free(); NULL: none. */
@@ -50,7 +51,10 @@ enum {
     TMSGGO_LENT,    /* a call or task, what was lent to which is free */
     TMSGGO_TASKS,   /* a hub with a task */
     TMSGGO_TASK,    /* a task whose answer nobody waits for any more */
-    TMSGGO_GONE     /* what was destroyed meanwhile */
+    TMSGGO_READ,    /* a stream (tmsggo_stream_t) with something to be read */
+    TMSGGO_STREAM,  /* a stream that is over */
+    TMSGGO_GONE,    /* what was destroyed meanwhile */
+    TMSGGO_CROWD    /* + n: a publisher with n subscribers; the last of these */
 };
 
 enum { TMSGGO_IDS = 64 }; /* that one look gives at most */
@@ -61,6 +65,9 @@ typedef struct tmsggo_over {
     int32_t count;
 } tmsggo_over_t;
 
+/* The words of the call before, which failed on this thread. */
+tmsggo_result_t tmsggo_result(tmsg_status_t status);
+
 tmsggo_result_t tmsggo_context(tmsg_context_params_t params,
                                tmsg_context_t **context_p);
 
@@ -70,10 +77,13 @@ tmsggo_result_t tmsggo_hub_create(tmsg_context_t *context,
 /* Destroys the worker, too. */
 void tmsggo_hub_destroy(tmsggo_hub_t *hub);
 int tmsggo_hub_fd(const tmsggo_hub_t *hub);
+tmsg_worker_t *tmsggo_worker(tmsggo_hub_t *hub);
 
 /* Puts a wait on the list; 1: it is over already, and not on the list. */
 int tmsggo_watch(tmsggo_hub_t *hub, int kind, void *thing, uint64_t id);
 void tmsggo_unwatch(tmsggo_hub_t *hub, uint64_t id);
+/* Ends the waits for `thing`, which nothing looks at any more. */
+void tmsggo_forget(tmsggo_hub_t *hub, const void *thing);
 
 /* Takes those that are over off the list. */
 void tmsggo_look(tmsggo_hub_t *hub, tmsggo_over_t *over);
@@ -81,6 +91,11 @@ void tmsggo_look(tmsggo_hub_t *hub, tmsggo_over_t *over);
 /* Drives the worker until somebody's wait is over, or nothing has come for
  * spin_us. */
 void tmsggo_drive(tmsggo_hub_t *hub, uint32_t spin_us, tmsggo_over_t *over);
+
+/* One more look for who spins; *end_p is 0 at first. 0: it is to be the last.
+ */
+int tmsggo_spin(tmsggo_hub_t *hub, uint64_t *end_p, uint32_t spin_us,
+                tmsggo_over_t *over);
 
 /* 1: nothing is to be done, and one may sleep on `fd`. */
 int tmsggo_arm(tmsggo_hub_t *hub, int fd, tmsggo_over_t *over);
@@ -114,6 +129,8 @@ typedef struct tmsggo_sent {
     tmsggo_result_t result;
     tmsg_request_t *request;
 } tmsggo_sent_t;
+/* Of a send that returned `status`. */
+tmsggo_sent_t tmsggo_sent(tmsg_status_t status, tmsg_request_t *request);
 tmsggo_sent_t tmsggo_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                           uint32_t flags, uint16_t channel, int timeout_ms);
 /* The outcome, with which the request is destroyed. */
@@ -138,12 +155,15 @@ tmsggo_result_t tmsggo_call_end(const tmsggo_call_t *call, int32_t *code_p,
 /* Once nothing is lent to it any more. */
 void tmsggo_call_destroy(tmsggo_call_t *call);
 
-/* Offers a method, whose tasks have this index. */
-tmsggo_result_t tmsggo_offer(tmsggo_hub_t *hub, const char *method,
+/* Offers a method, or a stream, whose tasks have this index. */
+tmsggo_result_t tmsggo_offer(tmsggo_hub_t *hub, const char *method, int stream,
                              uint32_t index, tmsg_method_params_t params);
 tmsggo_result_t tmsggo_drain(tmsggo_hub_t *hub);
 /* NULL: there is none. */
 tmsggo_task_t *tmsggo_take(tmsggo_hub_t *hub);
+/* The stream that it is, which is the caller's, with nothing left of the task;
+ * NULL: a call. */
+tmsggo_stream_t *tmsggo_task_stream(tmsggo_task_t *task);
 uint32_t tmsggo_task_index(const tmsggo_task_t *task);
 int tmsggo_task_remaining_ms(const tmsggo_task_t *task);
 const tmsg_map_t *tmsggo_task_map(const tmsggo_task_t *task);
@@ -163,6 +183,7 @@ tmsggo_result_t tmsggo_set(tmsg_map_t *map, size_t index, uintptr_t data);
 tmsggo_result_t tmsggo_dtype_parse(const char *name, tmsg_dtype_t *dtype_p);
 
 /* Descriptions, which are freed with free(); NULL: no memory. */
+char *tmsggo_described(tmsg_status_t status, char *json);
 char *tmsggo_describe_context(tmsg_context_t *context);
 char *tmsggo_describe_worker(tmsggo_hub_t *hub);
 char *tmsggo_describe_endpoint(const tmsg_endpoint_t *endpoint);

@@ -149,6 +149,10 @@ func keepForEver(p *Prepared) {
 
 // SendPrepared is Send of a prepared map.
 func (ep *Endpoint) SendPrepared(ctx context.Context, p *Prepared) error {
+	return ep.w.sendPrepared(ctx, ep, p)
+}
+
+func (w *Worker) sendPrepared(ctx context.Context, to sender, p *Prepared) error {
 	if ctx.Err() != nil {
 		return ctxError(ctx, "nothing was sent")
 	}
@@ -157,9 +161,9 @@ func (ep *Endpoint) SendPrepared(ctx context.Context, p *Prepared) error {
 	if p.c == nil {
 		return errClosed
 	}
-	request, err := ep.send(ctx, p.c, p.options.flags, p.options.channel)
+	request, err := to.post(ctx, p.c, &p.options)
 	if request != nil {
-		err = ep.w.finish(ctx, ep, request)
+		err = w.finish(ctx, to, request)
 	}
 	return err
 }
@@ -181,7 +185,7 @@ func (ep *Endpoint) RecvInto(ctx context.Context, p *Prepared) error {
 			return ctxError(ctx, "nothing has come from "+ep.peer)
 		}
 		pending := false
-		err := ep.lookFor(func(spin C.uint32_t, over *C.tmsggo_over_t) error {
+		err := ep.w.lookFor(ep, func(spin C.uint32_t, over *C.tmsggo_over_t) error {
 			r := C.tmsggo_recv_into(w.hub, ep.handle(), p.c, spin, over)
 			pending = r.status == C.TMSG_CANCEL_PENDING
 			return errOf(r)

@@ -327,6 +327,12 @@ func (f *flat) addMeta(key string, value any) error {
 
 // Pins what m points to, and builds the library's map of it. free() follows.
 func (f *flat) build(m Map, meta Meta) (*C.tmsg_map_t, error) {
+	built := false
+	defer func() {
+		if !built { // a tensor of a closed message panics, and Pinners may not be lost
+			f.pins.Unpin()
+		}
+	}()
 	for _, name := range sorted(m) {
 		if err := f.add(name, m[name]); err != nil {
 			return nil, err
@@ -337,6 +343,7 @@ func (f *flat) build(m Map, meta Meta) (*C.tmsg_map_t, error) {
 			return nil, err
 		}
 	}
+	built = true
 	var made *C.tmsg_map_t
 	err := errOf(C.tmsggo_map(unsafe.SliceData(f.tensors), C.size_t(len(f.tensors)),
 		(*C.int64_t)(unsafe.SliceData(f.dims)), unsafe.SliceData(f.metas), C.size_t(len(f.metas)),

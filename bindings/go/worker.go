@@ -144,7 +144,7 @@ type Worker struct {
 	waiters map[uint64]func() // called once, with mu held
 	last    uint64
 
-	handlers []Handler
+	methods []method
 }
 
 // A WorkerOption is one of those that begin with Worker.
@@ -447,10 +447,23 @@ func timeoutMS(ctx context.Context) C.int {
 // Also where peers may be silent for ever.
 const leastSilence = 200 * time.Millisecond
 
+// An endpoint, or a stream with its endpoint.
+type breakable interface{ breakOff(words string) }
+
+// Waits until what was given up no longer uses what was lent to it. Where its
+// peer does not answer the endpoint is broken for that.
+func (w *Worker) insist(on breakable, kind C.int, thing *unsafe.Pointer) {
+	patience, cancel := context.WithTimeout(context.Background(), max(w.silent, leastSilence))
+	defer cancel()
+	if w.wait(patience, kind, thing) != nil {
+		on.breakOff("what was given up did not end")
+		w.wait(context.Background(), kind, thing)
+	}
+}
+
 // Waits for a request, which is destroyed with it. When ctx has ended it is
-// given up; but what was lent to it is free when this returns, for which the
-// endpoint is broken where its peer does not answer.
-func (w *Worker) finish(ctx context.Context, ep *Endpoint, request *C.tmsg_request_t) error {
+// given up; but what was lent to it is free when this returns.
+func (w *Worker) finish(ctx context.Context, on breakable, request *C.tmsg_request_t) error {
 	thing := unsafe.Pointer(request)
 	err := w.wait(ctx, C.TMSGGO_REQUEST, &thing)
 	if err != nil && !isClosed(w.closed) {
@@ -458,12 +471,7 @@ func (w *Worker) finish(ctx context.Context, ep *Endpoint, request *C.tmsg_reque
 			C.tmsg_request_cancel(request)
 			w.leave()
 		}
-		patience, cancel := context.WithTimeout(context.Background(), max(w.silent, leastSilence))
-		defer cancel()
-		if w.wait(patience, C.TMSGGO_REQUEST, &thing) != nil {
-			ep.Abort(fail(ErrTimedOut, "a send that was given up did not end"))
-			w.wait(context.Background(), C.TMSGGO_REQUEST, &thing)
-		}
+		w.insist(on, C.TMSGGO_REQUEST, &thing)
 	}
 	if isClosed(w.closed) {
 		<-w.gone
