@@ -52,7 +52,7 @@ typedef struct {
     tmsg_ipc_view_t view;
     tmsg_node_t node;
     tmsg_aside_job_t job; /* closes it */
-    uint8_t id[TMSG_IPC_ID_BYTES];
+    tmsg_ipc_name_t name;
     unsigned refs;
     tmsg_ipc_memory_t *memory; /* of this process; NULL: of another */
 } view_t;
@@ -466,13 +466,22 @@ void tmsg_ipc_returned(const uint8_t *id, pid_t pid)
     free_list(&unheld);
 }
 
+/* An id tells nothing of who says it, and others can be guessed from one. The
+ * handle is known to those who may open the memory. */
+static bool is_same(const tmsg_ipc_name_t *one, const tmsg_ipc_name_t *other)
+{
+    return memcmp(one->id, other->id, TMSG_IPC_ID_BYTES) == 0 &&
+           memcmp(one->handle, other->handle, TMSG_IPC_HANDLE_BYTES) == 0 &&
+           strcmp(one->uuid, other->uuid) == 0;
+}
+
 /* Lock held. */
-static view_t *find_view(const uint8_t *id)
+static view_t *find_view(const tmsg_ipc_name_t *name)
 {
     for (tmsg_node_t *node = views.head; node != NULL; node = node->next) {
         view_t *view = view_of(node);
 
-        if (memcmp(view->id, id, TMSG_IPC_ID_BYTES) == 0) {
+        if (is_same(&view->name, name)) {
             return view;
         }
     }
@@ -483,6 +492,11 @@ static view_t *find_view(const uint8_t *id)
 static tmsg_status_t open_own(tmsg_ipc_memory_t *memory,
                               const tmsg_ipc_name_t *name, view_t *view)
 {
+    if (!is_same(&memory->name, name)) {
+        return tmsg_error_set(TMSG_ERR_MALFORMED,
+                              "the GPU memory of that id is this process's, "
+                              "and has another handle");
+    }
     if (memory->name.bytes != name->bytes) {
         return tmsg_error_set(TMSG_ERR_MALFORMED,
                               "the GPU memory has %llu bytes, not %llu",
@@ -542,7 +556,7 @@ static tmsg_status_t make_view(const tmsg_ipc_name_t *name, view_t **view_p)
     }
     view->view.domain = &tmsg_domain_cuda;
     view->view.bytes = name->bytes;
-    memcpy(view->id, name->id, sizeof(view->id));
+    view->name = *name;
     tmsg_list_push(&views, &view->node);
     *view_p = view;
     return TMSG_OK;
@@ -555,7 +569,7 @@ tmsg_status_t tmsg_ipc_open(const tmsg_ipc_name_t *name,
     view_t *view;
 
     pthread_mutex_lock(&lock);
-    view = find_view(name->id);
+    view = find_view(name);
     if (view == NULL) {
         status = make_view(name, &view);
     } else if (view->view.bytes != name->bytes) {

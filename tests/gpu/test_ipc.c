@@ -807,6 +807,80 @@ Test(ipc, has_a_block_for_each_principal)
     end();
 }
 
+/* Nobody else than the kernel tells whose process a peer is: memory that is
+ * lent to the wrong one would never be freed, or too early. */
+Test(ipc, offers_nothing_to_a_peer_that_the_kernel_does_not_confirm)
+{
+    pair_t pair;
+
+    begin();
+    pair_open(&pair, LINK_SHM, DRIVE_POLLING, NULL, NULL);
+    pair.to_a->lease.doubt = "the kernel names another";
+    pass_map(&pair, modest, COUNT(modest));
+    says(pair.to_a, "\"device_ipc\":\t\"none: the kernel names another\"");
+    must_eq(sim->counts->ipc_exported, 0);
+    pair_close(&pair);
+    end();
+}
+
+#define NAMES 2
+
+static void tell_names(pipes_t *pipes, void *arg)
+{
+    tmsg_ipc_memory_t *memories[NAMES];
+    char line[8];
+
+    (void)arg;
+    begin();
+    for (int i = 0; i < NAMES; i++) {
+        const tmsg_ipc_name_t *name;
+
+        must(tmsg_ipc_alloc(cuda, gpu(0), MIB, "", &memories[i]));
+        name = tmsg_ipc_name(memories[i]);
+        must_eq(write(pipes->out, name, sizeof(*name)), sizeof(*name));
+    }
+    line_get(pipes->in, line, sizeof(line));
+    for (int i = 0; i < NAMES; i++) {
+        tmsg_ipc_free(memories[i]);
+    }
+    end();
+}
+
+/* A peer that gives its memory the id of another's, which can be guessed, does
+ * not come into the place of that. */
+Test(ipc, takes_no_memory_for_another_of_the_same_id)
+{
+    tmsg_ipc_name_t names[NAMES], name;
+    tmsg_ipc_view_t *views[NAMES], *same;
+    tmsg_ipc_memory_t *own;
+    child_t child;
+
+    child_start(&child, tell_names, NULL);
+    must_eq(read(child.in, &names[0], sizeof(name)), sizeof(name));
+    must_eq(read(child.in, &names[1], sizeof(name)), sizeof(name));
+    begin();
+    memcpy(names[0].id, names[1].id, sizeof(name.id));
+    for (int i = 0; i < NAMES; i++) {
+        must(tmsg_ipc_open(&names[i], &views[i]));
+    }
+    must_true(views[0]->data != views[1]->data);
+    must(tmsg_ipc_open(&names[1], &same));
+    must_true(same == views[1]);
+    must(tmsg_ipc_alloc(cuda, gpu(0), MIB, "", &own));
+    name = *tmsg_ipc_name(own);
+    name.handle[0] ^= 1;
+    must_be(tmsg_ipc_open(&name, &same), TMSG_ERR_MALFORMED);
+    must_say(tmsg_error_message(), "has another handle");
+    tmsg_ipc_free(own);
+    tmsg_ipc_close(views[0]);
+    tmsg_ipc_close(views[1]);
+    tmsg_ipc_close(views[1]);
+    must_true(tmsg_ipc_settle(WAIT_MS));
+    line_put(child.out, "end");
+    child_join(&child);
+    end();
+}
+
 /* A fragment, said to lie in a block of b's. */
 static void a_place(const pair_t *pair, uint32_t number, forged_t *forged)
 {

@@ -93,7 +93,9 @@ static const char *find_obstacle(const tmsg_endpoint_t *endpoint)
     if (endpoint->peer_hello.uid != endpoint->ucx->hello.uid) {
         return "the peer is of another user";
     }
-    return NULL;
+    /* Otherwise the peer may be of another process or user than it says. */
+    return tmsg_lease_is_known(endpoint) ? tmsg_lease_doubt(endpoint)
+                                         : "the peer grants no lease";
 }
 
 static tmsg_status_t put_frame(tmsg_endpoint_t *endpoint,
