@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +30,9 @@
 /* A process that may have the memory open. */
 typedef struct {
     pid_t pid;
-    int process;   /* pidfd; -1: nobody tells when it ends */
+    int process;   /* pidfd; -1: the kernel gives none */
     unsigned uses; /* 0: the place is free */
+    unsigned left; /* uses whose end nobody will tell of */
 } holder_t;
 
 struct tmsg_ipc_memory {
@@ -82,7 +84,8 @@ static bool has_ended(const holder_t *holder)
 {
     struct pollfd fd = {.fd = holder->process, .events = POLLIN};
 
-    return holder->process >= 0 && poll(&fd, 1, 0) == 1;
+    return holder->process >= 0 ? poll(&fd, 1, 0) == 1
+                                : kill(holder->pid, 0) != 0 && errno == ESRCH;
 }
 
 static void drop_holder(holder_t *holder)
@@ -408,8 +411,8 @@ static holder_t *add_holder(tmsg_ipc_memory_t *memory, pid_t pid)
             drop_holder(holder);
         }
         if (holder->uses == 0) {
-            holder->pid = pid;
-            holder->process = (int)syscall(SYS_pidfd_open, pid, 0);
+            *holder = (holder_t){
+                .pid = pid, .process = (int)syscall(SYS_pidfd_open, pid, 0)};
             return holder;
         }
     }
@@ -418,6 +421,7 @@ static holder_t *add_holder(tmsg_ipc_memory_t *memory, pid_t pid)
 
 tmsg_status_t tmsg_ipc_lend(tmsg_ipc_memory_t *memory, pid_t pid)
 {
+    tmsg_status_t status = TMSG_OK;
     holder_t *holder;
 
     pthread_mutex_lock(&lock);
@@ -425,15 +429,48 @@ tmsg_status_t tmsg_ipc_lend(tmsg_ipc_memory_t *memory, pid_t pid)
     if (holder == NULL) {
         holder = add_holder(memory, pid);
     }
-    if (holder != NULL) {
+    if (holder == NULL) {
+        status =
+            tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
+                           "%d processes have this GPU memory open", HOLDERS);
+    } else if (holder->uses == 0 && has_ended(holder)) {
+        drop_holder(holder);
+        status = tmsg_error_set(TMSG_ERR_UNSUPPORTED, "process %d has ended",
+                                (int)pid);
+    } else {
         holder->uses++;
     }
     pthread_mutex_unlock(&lock);
-    return holder != NULL
-               ? TMSG_OK
-               : tmsg_error_set(TMSG_ERR_LIMIT_EXCEEDED,
-                                "%d processes have this GPU memory open",
-                                HOLDERS);
+    return status;
+}
+
+void tmsg_ipc_leave_lent(tmsg_ipc_memory_t *memory, pid_t pid)
+{
+    holder_t *holder;
+
+    pthread_mutex_lock(&lock);
+    holder = find_holder(memory, pid);
+    if (holder != NULL) {
+        holder->left++;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+bool tmsg_ipc_look(void)
+{
+    bool left = false;
+    tmsg_list_t unheld;
+
+    pthread_mutex_lock(&lock);
+    unheld = take_unheld();
+    for (tmsg_node_t *node = memories.head; node != NULL; node = node->next) {
+        for (unsigned i = 0; i < HOLDERS; i++) {
+            left |= memory_of(node)->holders[i].left > 0;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    free_list(&unheld);
+    return left;
 }
 
 /* Lock held. */

@@ -69,9 +69,15 @@ const tmsg_ipc_name_t *tmsg_ipc_name(const tmsg_ipc_memory_t *memory);
 /* tmsg_ipc_lend() notes that a process is told the name, before it is told.
  * tmsg_ipc_returned() takes that back: the process has closed the memory with
  * this id, or has not opened it. What is never returned counts until the
- * process has ended. Errors: LIMIT_EXCEEDED. */
+ * process has ended. Errors: LIMIT_EXCEEDED, UNSUPPORTED (it has ended). */
 tmsg_status_t tmsg_ipc_lend(tmsg_ipc_memory_t *memory, pid_t pid);
 void tmsg_ipc_returned(const uint8_t *id, pid_t pid);
+
+/* Notes that memory will not be returned: nobody hears the process any more.
+ * tmsg_ipc_look() frees what is kept for processes that have ended; it returns
+ * whether some of those is left, so that another look is worth while. */
+void tmsg_ipc_leave_lent(tmsg_ipc_memory_t *memory, pid_t pid);
+bool tmsg_ipc_look(void);
 
 /* Memory of another process, as it lies here. Memory of this process is not
  * opened: the view has its address. */

@@ -547,6 +547,58 @@ Test(ipc, frees_its_memory_when_a_receiver_was_killed)
     must_eq(sim->counts->undefined, 0); /* the driver misses a process's end */
 }
 
+static bool is_freed(void *arg)
+{
+    (void)arg;
+    return tmsg_ipc_count().memories == 0;
+}
+
+/* The connection ends without a word of the receiver, which is killed later.
+ * The application has freed its memory before. */
+Test(ipc, frees_memory_when_a_receiver_is_killed_that_said_nothing)
+{
+    tmsg_endpoint_t *endpoint;
+    tmsg_request_t *sent;
+    char url[300];
+    child_t child;
+    side_t side;
+
+    child_start(&child, take_for_ever, NULL);
+    line_get(child.in, url, sizeof(url));
+    shareable = true;
+    begin();
+    side_open(&side, NULL);
+    endpoint = side_connect(&side, url);
+    sent =
+        send_map(endpoint, make_map(1, modest, COUNT(modest)), TMSG_SEND_ACKED);
+    child_await(&side, &child);
+    tmsg_endpoint_destroy(endpoint);
+    must_true(side_finish(&side, sent) != TMSG_OK);
+    must_eq(tmsg_ipc_count().kept, COUNT(modest));
+    child_kill(&child);
+    side_await(&side, is_freed, NULL, "memory of a process that has ended");
+    side_close(&side);
+    must_eq(sim->counts->undefined, 0); /* the driver misses a process's end */
+}
+
+/* A peer may have ended before it is offered anything. */
+Test(ipc, lends_nothing_to_a_process_that_has_ended)
+{
+    tmsg_ipc_memory_t *memory;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        _exit(0);
+    }
+    must_eq(waitpid(pid, NULL, 0), pid);
+    begin();
+    must(tmsg_ipc_alloc(cuda, gpu(0), MIB, "", &memory));
+    must_be(tmsg_ipc_lend(memory, pid), TMSG_ERR_UNSUPPORTED);
+    tmsg_ipc_free(memory);
+    must_eq(tmsg_ipc_count().memories, 0);
+    end();
+}
+
 static void take_with_a_fault(pipes_t *pipes, void *arg)
 {
     tmsg_endpoint_t *endpoint;
@@ -618,12 +670,6 @@ Test(ipc, uses_memory_again_that_a_receiver_keeps)
     }
     child_kill(&child);
     end();
-}
-
-static bool is_freed(void *arg)
-{
-    (void)arg;
-    return tmsg_ipc_count().memories == 0;
 }
 
 /* Memory that is allocated for that is not copied by its sender, which reads

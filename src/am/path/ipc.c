@@ -31,6 +31,10 @@
 #define LOOK_LAST_MS 512
 #define MOMENT_MS 10
 
+/* A process that does not say whether it has closed memory is looked at as
+ * often, at last after so long, until it has ended. */
+#define LENT_LOOK_MS 4096
+
 typedef enum { ASKED, TAKEN, REFUSED, GONE } state_t;
 
 typedef struct {
@@ -578,13 +582,42 @@ void tmsg_ipc_last(tmsg_endpoint_t *endpoint)
     }
 }
 
+static void look_at_lent(tmsg_timer_t *timer)
+{
+    tmsg_worker_t *worker =
+        TMSG_CONTAINER_OF(timer, tmsg_worker_t, paths.ipc_look);
+    unsigned *ms = &worker->paths.ipc_look_ms;
+
+    if (tmsg_ipc_look()) {
+        *ms = *ms < LENT_LOOK_MS ? *ms * 2 : *ms;
+        tmsg_loop_set_timer(&worker->loop, timer, *ms);
+    }
+}
+
+/* Forgets an offer of which the peer says nothing any more. A process that is
+ * killed closes its sockets before it has ended. */
+static void leave_offered(struct tmsg_ipc *ipc, offered_t *offered)
+{
+    tmsg_worker_t *worker = ipc->endpoint->worker;
+
+    if (offered->lent) {
+        tmsg_ipc_leave_lent(offered->memory,
+                            (pid_t)ipc->endpoint->peer_hello.pid);
+        worker->paths.ipc_look.expired = look_at_lent;
+        worker->paths.ipc_look_ms = LOOK_FIRST_MS;
+        tmsg_loop_set_timer(&worker->loop, &worker->paths.ipc_look,
+                            LOOK_FIRST_MS);
+    }
+    forget_offered(ipc, offered);
+}
+
 void tmsg_ipc_end(tmsg_endpoint_t *endpoint)
 {
     struct tmsg_ipc *ipc = endpoint->paths.ipc;
 
     if (ipc != NULL) {
         while (ipc->offered_count > 0) {
-            forget_offered(ipc, &ipc->offered[0]);
+            leave_offered(ipc, &ipc->offered[0]);
         }
         tmsg_loop_clear_timer(&endpoint->worker->loop, &ipc->late);
         tmsg_loop_clear_timer(&endpoint->worker->loop, &ipc->tick);

@@ -130,6 +130,9 @@ typedef struct {
     struct tmsg_lender *lender; /* NULL: nothing was lent or borrowed yet */
     /* Helps bulk streams with several subflows; NULL: there is none. */
     struct tmsg_bulk_crew *crew;
+    /* Looks whether processes have ended that device memory was lent to. */
+    tmsg_timer_t ipc_look;
+    unsigned ipc_look_ms;
 } tmsg_worker_paths_t;
 
 /* Belongs to the room endpoint: bytes that all peers may send ahead; see
