@@ -52,6 +52,15 @@ func DialWait() DialOption {
 	}
 }
 
+// DialLive asks a peer that publishes for the newest map alone, whenever this
+// side took the one before.
+func DialLive() DialOption {
+	return func(p *C.tmsg_endpoint_params_t) {
+		p.field_mask |= C.TMSG_ENDPOINT_PARAM_SUBSCRIBE
+		p.subscribe |= C.TMSG_SUBSCRIBE_NEWEST
+	}
+}
+
 // Dial connects to a listener: "tcp://host:port", "unix:///path". It returns
 // when the connection stands, or ctx has ended; without a deadline it tries for
 // 10 s, or with DialWait for ever. Fails with ErrInvalidParam (the URL),

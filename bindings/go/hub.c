@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hub.c - a worker as Go holds it. */
 #include "hub.h"
+
+#include "publisher.h"
 #include "stream.h"
 
 #include <poll.h>
@@ -139,9 +141,10 @@ static int is_over(const watch_t *watch)
         return tmsggo_stream_is_readable(watch->thing);
     case TMSGGO_STREAM:
         return tmsggo_stream_is_over(watch->thing);
+    case TMSGGO_CROWD:
+        return tmsggo_crowd_is_complete(watch->thing);
     default:
-        return tmsg_publisher_size(watch->thing) >=
-               (size_t)(watch->kind - TMSGGO_CROWD);
+        break;
     }
     return status != TMSG_IN_PROGRESS && status != TMSG_CANCEL_PENDING;
 }

@@ -53,8 +53,8 @@ enum {
     TMSGGO_TASK,    /* a task whose answer nobody waits for any more */
     TMSGGO_READ,    /* a stream (tmsggo_stream_t) with something to be read */
     TMSGGO_STREAM,  /* a stream that is over */
-    TMSGGO_GONE,    /* what was destroyed meanwhile */
-    TMSGGO_CROWD    /* + n: a publisher with n subscribers; the last of these */
+    TMSGGO_CROWD,   /* a crowd (tmsggo_crowd_t) that is complete */
+    TMSGGO_GONE     /* what was destroyed meanwhile */
 };
 
 enum { TMSGGO_IDS = 64 }; /* that one look gives at most */

@@ -41,6 +41,15 @@ func ListenUnauthenticated() ListenOption {
 // their peers call methods (Worker.Handle). Accept gives none of them.
 func ListenKeep() ListenOption { return func(o *listenOptions) { o.keep = 1 } }
 
+// ListenLive asks peers that publish for the newest map alone, whenever this
+// side took the one before.
+func ListenLive() ListenOption {
+	return func(o *listenOptions) {
+		o.params.field_mask |= C.TMSG_LISTENER_PARAM_SUBSCRIBE
+		o.params.subscribe |= C.TMSG_SUBSCRIBE_NEWEST
+	}
+}
+
 // Listen listens at "tcp://host:port" (port 0: a free one) or "unix:///path".
 // Fails with ErrInvalidParam (the URL), ErrNotFound (the host),
 // ErrAlreadyExists (the address is in use), ErrInsecure and ErrIO.
