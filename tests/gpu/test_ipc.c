@@ -3,6 +3,8 @@
  * a UCX that knows nothing of CUDA. */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -697,6 +699,109 @@ static bool is_let_go(void *arg)
 {
     (void)arg;
     return tmsg_ipc_count().views == 0;
+}
+
+/* Exchanges maps with the other side until the connection ends. */
+static void exchange(side_t *side, tmsg_endpoint_t *endpoint)
+{
+    while (tmsg_endpoint_status(endpoint) == TMSG_OK) {
+        tmsg_map_t *map = make_map(1, modest, COUNT(modest));
+        tmsg_request_t *sent;
+        tmsg_message_t *message;
+
+        if (tmsg_endpoint_send(endpoint, map, NULL, &sent) == TMSG_OK) {
+            (void)side_finish(side, sent);
+        }
+        tmsg_map_destroy(map);
+        while (tmsg_worker_recv(side->worker, 0, &message) == TMSG_OK) {
+            check_map(1, modest, COUNT(modest), tmsg_message_map(message),
+                      false);
+            tmsg_message_destroy(message);
+        }
+    }
+}
+
+typedef struct {
+    bool shareable;
+    unsigned after_us;
+} killed_t;
+
+static void *kill_late(void *arg)
+{
+    usleep(((const killed_t *)arg)->after_us);
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+static void exchange_until_killed(pipes_t *pipes, void *arg)
+{
+    tmsg_endpoint_t *endpoint;
+    pthread_t thread;
+    char url[300];
+    side_t side;
+
+    shareable = ((const killed_t *)arg)->shareable;
+    line_get(pipes->in, url, sizeof(url));
+    begin();
+    sim->set_delay(500);
+    side_open(&side, NULL);
+    endpoint = side_connect(&side, url);
+    must_eq(pthread_create(&thread, NULL, kill_late, arg), 0);
+    exchange(&side, endpoint);
+    pause();
+}
+
+#define KILLED 10
+
+typedef struct {
+    side_t *side;
+    child_t *child;
+} coming_t;
+
+static bool is_accepted_or_gone(void *arg)
+{
+    const coming_t *coming = arg;
+    struct pollfd end = {coming->child->pidfd, POLLIN, 0};
+
+    return coming->side->accepted != NULL || poll(&end, 1, 0) > 0;
+}
+
+/* A process is killed at any time: its connection ends, what it had open is
+ * freed, and what it shared is closed. The next one finds all well. */
+Test(ipc, outlives_processes_that_are_killed_at_any_time)
+{
+    child_t children[KILLED];
+    killed_t killed;
+    side_t side;
+
+    for (unsigned i = 0; i < KILLED; i++) {
+        killed = (killed_t){i % 2 == 1, i * 2000};
+        child_start(&children[i], exchange_until_killed, &killed);
+    }
+    begin();
+    sim->set_delay(500);
+    side_open(&side, NULL);
+    side_listen_link(&side, LINK_UNIX);
+    for (unsigned i = 0; i < KILLED; i++) {
+        tmsg_endpoint_t *endpoint;
+
+        shareable = i % 4 < 2;
+        side.accepted = NULL;
+        line_put(children[i].out, tmsg_listener_url(side.listener));
+        side_await(&side, is_accepted_or_gone, &(coming_t){&side, &children[i]},
+                   "a child, or its end");
+        endpoint = side.accepted;
+        if (endpoint != NULL) {
+            exchange(&side, endpoint);
+            tmsg_endpoint_destroy(endpoint);
+        }
+        child_kill(&children[i]);
+        side_await(&side, is_let_go, NULL, "memory of a killed process");
+    }
+    side_close(&side);
+    must_true(tmsg_ipc_settle(WAIT_MS));
+    must_eq(tmsg_ipc_count().memories, 0);
+    must_eq(sim->counts->undefined, 0); /* the driver misses a process's end */
 }
 
 /* Starts a kernel that runs until *go is not 0. */
