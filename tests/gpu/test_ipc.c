@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "support/numbered_keys.h"
 #include "support/peers.h"
 #include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 #define MIB (1u << 20)
 #define ON_HOST (-1)
@@ -411,6 +413,46 @@ Test(ipc, takes_the_pointer_in_the_same_process)
     must_eq(tmsg_ipc_count().memories, 0);
     end();
 }
+
+/* A session that comes back offers its device memory anew, and copies again
+ * what had not arrived. */
+static void comes_back(bool own)
+{
+    const how_t how = {.link = LINK_SHM, .direct = true};
+    tmsg_request_t *sent[12];
+    joined_t joined;
+
+    shareable = own;
+    begin();
+    sim->set_delay(300);
+    joined_open(&joined, &how);
+    for (unsigned i = 0; i < COUNT(sent); i++) {
+        sent[i] =
+            send_map(joined.pair.to_a, make_map(100 * i, modest, COUNT(modest)),
+                     TMSG_SEND_ACKED);
+    }
+    for (unsigned i = 0; i < COUNT(sent); i++) {
+        tmsg_message_t *message = pair_take(&joined.pair, &joined.pair.a);
+
+        check_map(100 * i, modest, COUNT(modest), tmsg_message_map(message),
+                  false);
+        tmsg_message_destroy(message);
+        if (i % 4 == 1 && joined_is_open(&joined)) {
+            must_eq(shutdown(joined.pair.to_a->link.fd, SHUT_RDWR), 0);
+        }
+    }
+    for (unsigned i = 0; i < COUNT(sent); i++) {
+        must(pair_finish(&joined.pair, sent[i]));
+    }
+    must_true(described(joined.pair.to_a, "sent_ipc") >=
+              (long)(2 * COUNT(sent)));
+    joined_close(&joined);
+    must_eq(tmsg_ipc_count().memories, 0);
+    end();
+}
+
+Test(ipc, comes_back_with_a_session) { comes_back(false); }
+Test(ipc, comes_back_with_a_session_and_shareable_memory) { comes_back(true); }
 
 /* Where a path is required this is one, for small maps, too. */
 Test(ipc, is_a_path)
