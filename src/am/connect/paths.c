@@ -48,14 +48,16 @@ static unsigned look_at_all(tmsg_endpoint_t *endpoint, path_t paths[PATHS_MOST])
 {
     tmsg_ep_sockets_t *sockets = &endpoint->conn.sockets;
     tmsg_bulk_path_t subflows[TMSG_BULK_SUBFLOWS_MOST];
-    unsigned subflow_count = tmsg_bulk_look(endpoint, subflows), count = 0;
+    unsigned subflow_count = tmsg_bulk_sockets(endpoint, subflows), count = 0;
 
+    tmsg_bulk_look(endpoint);
     tmsg_ep_sockets_look(sockets);
     for (; count < sockets->count; count++) {
         paths[count] =
             (path_t){&sockets->of[count].unacked, sockets->of[count].fd, NULL};
     }
     for (unsigned i = 0; i < subflow_count; i++) {
+        tmsg_unacked_look(&subflows[i].bulk->unacked, subflows[i].fd);
         paths[count++] = (path_t){&subflows[i].bulk->unacked, subflows[i].fd,
                                   subflows[i].bulk};
     }
@@ -180,8 +182,8 @@ static uint64_t longer_ns(uint64_t ns, const tmsg_unacked_t *unacked)
 uint64_t tmsg_paths_unacked_ns(const tmsg_endpoint_t *endpoint)
 {
     tmsg_ep_sockets_t sockets = endpoint->conn.sockets;
-    tmsg_unacked_t subflows[TMSG_BULK_SUBFLOWS_MOST];
-    unsigned subflow_count = tmsg_bulk_peek(endpoint, subflows);
+    tmsg_bulk_path_t subflows[TMSG_BULK_SUBFLOWS_MOST];
+    unsigned subflow_count = tmsg_bulk_sockets(endpoint, subflows);
     uint64_t longest = 0;
 
     tmsg_ep_sockets_look(&sockets);
@@ -189,7 +191,10 @@ uint64_t tmsg_paths_unacked_ns(const tmsg_endpoint_t *endpoint)
         longest = longer_ns(longest, &sockets.of[i].unacked);
     }
     for (unsigned i = 0; i < subflow_count; i++) {
-        longest = longer_ns(longest, &subflows[i]);
+        tmsg_unacked_t unacked = subflows[i].bulk->unacked;
+
+        tmsg_unacked_look(&unacked, subflows[i].fd);
+        longest = longer_ns(longest, &unacked);
     }
     return longest;
 }

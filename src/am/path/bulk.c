@@ -191,8 +191,8 @@ static int socket_of_bulk(const tmsg_bulk_t *bulk)
                : -1;
 }
 
-unsigned tmsg_bulk_look(tmsg_endpoint_t *endpoint,
-                        tmsg_bulk_path_t paths[TMSG_BULK_SUBFLOWS_MOST])
+unsigned tmsg_bulk_sockets(const tmsg_endpoint_t *endpoint,
+                           tmsg_bulk_path_t paths[TMSG_BULK_SUBFLOWS_MOST])
 {
     unsigned count = 0;
 
@@ -200,32 +200,21 @@ unsigned tmsg_bulk_look(tmsg_endpoint_t *endpoint,
          bulk = bulk->next) {
         int fd = socket_of_bulk(bulk);
 
-        if (bulk->mover->look != NULL) {
-            bulk->mover->look(bulk);
-        }
         if (fd >= 0) {
-            tmsg_unacked_look(&bulk->unacked, fd);
             paths[count++] = (tmsg_bulk_path_t){bulk, fd};
         }
     }
     return count;
 }
 
-unsigned tmsg_bulk_peek(const tmsg_endpoint_t *endpoint,
-                        tmsg_unacked_t looks[TMSG_BULK_SUBFLOWS_MOST])
+void tmsg_bulk_look(const tmsg_endpoint_t *endpoint)
 {
-    unsigned count = 0;
-
-    for (const tmsg_bulk_t *bulk = endpoint->paths.bulk; bulk != NULL;
+    for (tmsg_bulk_t *bulk = endpoint->paths.bulk; bulk != NULL;
          bulk = bulk->next) {
-        int fd = socket_of_bulk(bulk);
-
-        if (fd >= 0) {
-            looks[count] = bulk->unacked;
-            tmsg_unacked_look(&looks[count++], fd);
+        if (bulk->mover->look != NULL) {
+            bulk->mover->look(bulk);
         }
     }
-    return count;
 }
 
 bool tmsg_bulk_is_intact(const tmsg_endpoint_t *endpoint)

@@ -117,16 +117,13 @@ unsigned tmsg_bulk_turn_all(tmsg_worker_t *worker);
  * held. */
 bool tmsg_bulk_arm_all(tmsg_worker_t *worker);
 
-/* Looks at the sockets of the bulk stream's subflows by tmsg_unacked_look(),
- * and lists those that stand. Returns their number. Stirs a bulk stream whose
- * wake-up was lost. */
-unsigned tmsg_bulk_look(tmsg_endpoint_t *endpoint,
-                        tmsg_bulk_path_t paths[TMSG_BULK_SUBFLOWS_MOST]);
+/* Lists the subflows of the bulk stream that stand and have a socket. Returns
+ * their number. */
+unsigned tmsg_bulk_sockets(const tmsg_endpoint_t *endpoint,
+                           tmsg_bulk_path_t paths[TMSG_BULK_SUBFLOWS_MOST]);
 
-/* Does so without changing anything: `unacked` of each subflow is a copy in
- * `looks`. */
-unsigned tmsg_bulk_peek(const tmsg_endpoint_t *endpoint,
-                        tmsg_unacked_t looks[TMSG_BULK_SUBFLOWS_MOST]);
+/* Stirs a bulk stream whose wake-up was lost. */
+void tmsg_bulk_look(const tmsg_endpoint_t *endpoint);
 
 /* Returns whether nobody else wrote to the bulk stream's memory. */
 bool tmsg_bulk_is_intact(const tmsg_endpoint_t *endpoint);
