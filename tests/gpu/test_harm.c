@@ -2,13 +2,11 @@
 /* What an application does to its device, or does wrong there, while a UCX that
  * knows CUDA moves its memory, on the simulated driver. */
 #include <criterion/criterion.h>
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "gpu/sim/sim.h"
+#include "gpu/sim_driver.h"
 #include "memory/device_ipc.h"
 #include "memory/domain.h"
 #include "support/must.h"
@@ -23,10 +21,7 @@ static const sim_cuda_t *sim;
 
 /* The driver, as an application has it. */
 static struct {
-    int (*init)(unsigned flags);
-    int (*retain)(void **context, int device);
     int (*reset)(int device);
-    int (*push)(void *context);
     int (*alloc)(uint64_t *address, size_t bytes);
     int (*create)(void **stream, unsigned flags);
     int (*destroy)(void *stream);
@@ -35,36 +30,21 @@ static struct {
     int (*end)(void *stream, void **graph);
 } driver;
 
-static void find(void *library, const char *name, void *function)
-{
-    void *found = dlsym(library, name);
-
-    must_true(found != NULL);
-    memcpy(function, &found, sizeof(found));
-}
-
 /* Called by each process of a test. */
 static void begin(void)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *context;
-    sim_cuda_fn get;
+    const sim_symbol_t symbols[] = {
+        {"cuDevicePrimaryCtxReset_v2", &driver.reset},
+        {"cuMemAlloc_v2", &driver.alloc},
+        {"cuStreamCreate", &driver.create},
+        {"cuStreamDestroy_v2", &driver.destroy},
+        {"cuStreamQuery", &driver.query},
+        {"cuStreamBeginCapture_v2", &driver.begin},
+        {"cuStreamEndCapture", &driver.end},
+        {NULL, NULL}};
 
-    must_true(library != NULL);
-    find(library, "sim_cuda", &get);
-    find(library, "cuInit", &driver.init);
-    find(library, "cuDevicePrimaryCtxRetain", &driver.retain);
-    find(library, "cuDevicePrimaryCtxReset_v2", &driver.reset);
-    find(library, "cuCtxPushCurrent_v2", &driver.push);
-    find(library, "cuMemAlloc_v2", &driver.alloc);
-    find(library, "cuStreamCreate", &driver.create);
-    find(library, "cuStreamDestroy_v2", &driver.destroy);
-    find(library, "cuStreamQuery", &driver.query);
-    find(library, "cuStreamBeginCapture_v2", &driver.begin);
-    find(library, "cuStreamEndCapture", &driver.end);
-    sim = get();
-    must_eq(driver.init(0), 0);
-    must_eq(driver.retain(&context, 0), 0);
-    must_eq(driver.push(context), 0);
+    sim = sim_open(symbols);
+    sim_enter();
 }
 
 static tmsg_map_t *new_map_behind(tmsg_stream_t stream)
@@ -101,10 +81,9 @@ typedef struct {
 static void *capture(void *arg)
 {
     capture_t *as = arg;
-    void *context, *stream, *graph;
+    void *stream, *graph;
 
-    must_eq(driver.retain(&context, 0), 0);
-    must_eq(driver.push(context), 0);
+    sim_enter();
     must_eq(driver.create(&stream, 1), 0);
     must_eq(driver.begin(stream, GLOBAL), 0);
     as->stage = 1;
@@ -265,7 +244,7 @@ Test(harm, of_a_reset_is_told_and_over_then)
     tmsg_request_t *sent;
     tmsg_stream_t stream = {.kind = TMSG_STREAM_CUDA};
     tmsg_status_t status;
-    void *context, *handle;
+    void *handle;
     run_t run;
 
     start(&run, NO_HARM);
@@ -281,8 +260,7 @@ Test(harm, of_a_reset_is_told_and_over_then)
     must_be(status, TMSG_ERR_IO);
     must_say(tmsg_request_error(sent), "cudaDeviceReset()");
     tmsg_request_destroy(sent);
-    must_eq(driver.retain(&context, 0), 0);
-    must_eq(driver.push(context), 0);
+    sim_enter();
     must(side_finish(&run.side,
                      send_map(run.endpoint, new_map(), TMSG_SEND_ACKED)));
     stop(&run);
@@ -294,13 +272,12 @@ Test(harm, of_a_reset_frees_nothing_twice)
 {
     tmsg_ipc_memory_t *memory;
     uint64_t frees;
-    void *context;
 
     begin();
     must(tmsg_ipc_alloc(&tmsg_domain_cuda, gpu, BYTES, "all", &memory));
     must_true(tmsg_ipc_stands(memory));
     must_eq(driver.reset(0), 0);
-    must_eq(driver.retain(&context, 0), 0);
+    sim_enter();
     must_true(!tmsg_ipc_stands(memory));
     frees = sim->counts->frees;
     tmsg_ipc_free(memory);

@@ -2,7 +2,6 @@
 /* CUDA IPC of the library's own (am/path/ipc.h), on the simulated driver, with
  * a UCX that knows nothing of CUDA. */
 #include <criterion/criterion.h>
-#include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "gpu/sim/sim.h"
+#include "gpu/sim_driver.h"
 #include "memory/cuda.h"
 #include "memory/device_ipc.h"
 #include "support/forged_messages.h"
@@ -37,15 +36,9 @@ static tmsg_device_t gpu(int32_t id)
 /* Called by each process of a test. */
 static void begin(void)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    void *found = library == NULL ? NULL : dlsym(library, "sim_cuda");
-    sim_cuda_fn get;
-
     /* Small tensors go by CUDA IPC, too, and not in the message. */
     setenv("TENSORMSG_THRESHOLDS", "shm.device_gather_bytes=0", 0);
-    must_true(found != NULL);
-    memcpy(&get, &found, sizeof(get));
-    sim = get();
+    sim = sim_open(&(sim_symbol_t){NULL, NULL});
     must(tmsg_domain_use(gpu(0)));
     must(tmsg_domain_find(gpu(0), &cuda));
 }

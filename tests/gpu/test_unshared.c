@@ -2,13 +2,12 @@
 /* Device memory that only its own process can map, sent by a UCX that knows
  * CUDA, on the simulated driver: it is copied on its device first. */
 #include <criterion/criterion.h>
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "am/endpoint/endpoint.h"
 #include "am/worker/staging.h"
-#include "gpu/sim/sim.h"
+#include "gpu/sim_driver.h"
 #include "support/must.h"
 #include "support/peers.h"
 #include "support/seeded_maps.h"
@@ -21,8 +20,6 @@ static const sim_cuda_t *sim;
 
 /* The driver, as an application has it. */
 static struct {
-    int (*retain)(void **context, int device);
-    int (*push)(void *context);
     int (*plain)(uint64_t *address, size_t bytes);
     int (*pool)(uint64_t *address, size_t bytes, void *stream);
     int (*wait)(void *stream);
@@ -36,36 +33,22 @@ static struct {
     int (*allow)(uint64_t address, size_t bytes, const void *who, size_t count);
 } driver;
 
-static void find(void *library, const char *name, void *function)
-{
-    void *found = dlsym(library, name);
-
-    must_true(found != NULL);
-    memcpy(function, &found, sizeof(found));
-}
-
 /* Called by each process of a test. */
 static void begin(void)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *context;
-    sim_cuda_fn get;
+    const sim_symbol_t symbols[] = {{"cuMemAlloc_v2", &driver.plain},
+                                    {"cuMemAllocAsync", &driver.pool},
+                                    {"cuStreamSynchronize", &driver.wait},
+                                    {"cuMemAllocManaged", &driver.managed},
+                                    {"cuMemCreate", &driver.create},
+                                    {"cuMemAddressReserve", &driver.reserve},
+                                    {"cuMemMap", &driver.map},
+                                    {"cuMemSetAccess", &driver.allow},
+                                    {NULL, NULL}};
 
-    must_true(library != NULL);
-    find(library, "sim_cuda", &get);
-    find(library, "cuDevicePrimaryCtxRetain", &driver.retain);
-    find(library, "cuCtxPushCurrent_v2", &driver.push);
-    find(library, "cuMemAlloc_v2", &driver.plain);
-    find(library, "cuMemAllocAsync", &driver.pool);
-    find(library, "cuStreamSynchronize", &driver.wait);
-    find(library, "cuMemAllocManaged", &driver.managed);
-    find(library, "cuMemCreate", &driver.create);
-    find(library, "cuMemAddressReserve", &driver.reserve);
-    find(library, "cuMemMap", &driver.map);
-    find(library, "cuMemSetAccess", &driver.allow);
-    sim = get();
+    sim = sim_open(symbols);
     must(tmsg_domain_use(gpu));
-    must_eq(driver.retain(&context, 0), 0);
-    must_eq(driver.push(context), 0);
+    sim_enter();
 }
 
 static void end(void)
