@@ -10,139 +10,32 @@
  * TMSG_GPU_KERNELS, which kernels.sh sets, kernels write and check, too.
  *
  * TMSG_GPU_WAIT_S bounds each wait (60), TMSG_GPU_CASE_S each case (300). */
-#include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <tensormsg/tensormsg.h>
-
 #include "kernels.h"
+#include "sides.h"
 
-#define FAILURES 2 /* of one UCX, which is then left alone */
-#define NO_GPU 3
+#define FAILURES 2  /* of one UCX, which is then left alone */
 #define NO_DRIVER 4 /* all is well, and nothing was measured */
-#define MIB (1ull << 20)
 
-static const tmsg_stream_t none;
-static const tmsg_device_t gpu = {TMSG_DEVICE_CUDA, 0};
 static const tmsg_device_t cpu = {TMSG_DEVICE_CPU, 0};
-static const tmsg_domain_t *cuda;
 static tmsg_stream_t own_stream; /* of the side that runs a case */
 
-static void check(tmsg_status_t status, const char *what)
-{
-    if (status != TMSG_OK) {
-        fprintf(stderr, "%s: %s: %s\n", what, tmsg_status_name(status),
-                tmsg_error_message());
-        exit(1);
-    }
-}
-
-#define CHECK(call) check((call), #call)
-
-static void expect(bool condition, const char *what)
-{
-    if (!condition) {
-        fprintf(stderr, "not as it should be: %s\n", what);
-        exit(1);
-    }
-}
-
-#define EXPECT(condition) expect((condition), #condition)
-
-/* A number of seconds, which whoever has few of them sets lower. */
-static int seconds_of(const char *name, int standard)
-{
-    const char *set = getenv(name);
-    int number = set == NULL ? standard : atoi(set);
-
-    expect(number > 0 && number <= 3600, name);
-    return number;
-}
-
-static int bound_ms(void) { return 1000 * seconds_of("TMSG_GPU_WAIT_S", 60); }
-
-static double seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
-/* The driver, as an application has it. */
-static struct {
-    int (*retain)(void **context, int device);
-    int (*push)(void *context);
-    int (*pop)(void **context);
-    int (*stream)(void **stream, unsigned flags);
-    int (*alloc)(uint64_t *address, size_t bytes);
-    int (*free)(uint64_t address);
-    bool fake;
-    void *context;
-} driver;
-
-static void find(void *library, const char *name, void *function)
-{
-    void *found = dlsym(library, name);
-
-    expect(found != NULL, name);
-    memcpy(function, &found, sizeof(found));
-}
-
-static void open_driver(void)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-
-    EXPECT(library != NULL);
-    find(library, "cuDevicePrimaryCtxRetain", &driver.retain);
-    find(library, "cuCtxPushCurrent_v2", &driver.push);
-    find(library, "cuCtxPopCurrent_v2", &driver.pop);
-    find(library, "cuStreamCreate", &driver.stream);
-    find(library, "cuMemAlloc_v2", &driver.alloc);
-    find(library, "cuMemFree_v2", &driver.free);
-    driver.fake = dlsym(library, "fake_cuda") != NULL;
-    CHECK(tmsg_domain_use(gpu));
-    CHECK(tmsg_domain_find(gpu, &cuda));
-    EXPECT(driver.retain(&driver.context, 0) == 0);
-}
-
-/* cudaMalloc's kind of memory, which CUDA's IPC can share. */
-static void *gpu_alloc(uint64_t bytes)
-{
-    uint64_t address = 0;
-    void *context;
-
-    EXPECT(driver.push(driver.context) == 0);
-    EXPECT(driver.alloc(&address, bytes == 0 ? 1 : bytes) == 0);
-    EXPECT(driver.pop(&context) == 0);
-    return (void *)(uintptr_t)address;
-}
-
-static void gpu_free(void *data)
-{
-    void *context;
-
-    EXPECT(driver.push(driver.context) == 0);
-    EXPECT(driver.free((uint64_t)(uintptr_t)data) == 0);
-    EXPECT(driver.pop(&context) == 0);
-}
+static int bound_ms(void) { return 1000 * number_of("TMSG_GPU_WAIT_S", 60); }
 
 static tmsg_stream_t gpu_stream(void)
 {
-    void *context, *stream;
+    int (*create)(void **stream, unsigned flags);
+    void *stream;
 
-    EXPECT(driver.push(driver.context) == 0);
-    EXPECT(driver.stream(&stream, 1) == 0);
-    EXPECT(driver.pop(&context) == 0);
+    find("cuStreamCreate", &create);
+    enter_gpu();
+    EXPECT(create(&stream, 1) == 0);
+    leave_gpu();
     return (tmsg_stream_t){TMSG_STREAM_CUDA, (uint64_t)(uintptr_t)stream};
 }
 
@@ -225,19 +118,6 @@ static void add(tmsg_map_t *map, const char *name, const piece_t *piece,
     }
     params.release_arg = tensor.data;
     CHECK(tmsg_map_add(map, name, &tensor, &params));
-}
-
-/* One side of a case. */
-typedef struct {
-    tmsg_context_t *context;
-    tmsg_worker_t *worker;
-    tmsg_endpoint_t *endpoint;
-    int in, out; /* pipes */
-} side_t;
-
-static void accepted(void *arg, tmsg_endpoint_t *endpoint)
-{
-    ((side_t *)arg)->endpoint = endpoint;
 }
 
 /* As fast as a program that does nothing else. */
@@ -461,23 +341,22 @@ static const char fault_ptx[] = ".version 7.0\n"
 /* A kernel that writes where nothing is: from then on all calls fail. */
 static void launch_fault(uint64_t stream)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     int (*load)(void **module, const void *image);
     int (*get)(void **function, void *module, const char *name);
     int (*launch)(void *function, unsigned, unsigned, unsigned, unsigned,
                   unsigned, unsigned, unsigned shared, void *stream,
                   void **arguments, void **extra);
-    void *context, *module, *function;
+    void *module, *function;
 
-    find(library, "cuModuleLoadData", &load);
-    find(library, "cuModuleGetFunction", &get);
-    find(library, "cuLaunchKernel", &launch);
-    EXPECT(driver.push(driver.context) == 0);
+    find("cuModuleLoadData", &load);
+    find("cuModuleGetFunction", &get);
+    find("cuLaunchKernel", &launch);
+    enter_gpu();
     EXPECT(load(&module, fault_ptx) == 0);
     EXPECT(get(&function, module, "fault") == 0);
     EXPECT(launch(function, 1, 1, 1, 1, 1, 1, 0, (void *)(uintptr_t)stream,
                   NULL, NULL) == 0);
-    EXPECT(driver.pop(&context) == 0);
+    leave_gpu();
 }
 
 /* The send behind it ends soon, with the driver's words. */
@@ -518,15 +397,14 @@ static struct {
 
 static void *capture(void *arg)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     int (*begin)(void *stream, int mode), (*end)(void *stream, void **graph);
     int (*destroy)(void *graph);
     void *stream = (void *)(uintptr_t)gpu_stream().handle, *graph;
 
-    find(library, "cuStreamBeginCapture_v2", &begin);
-    find(library, "cuStreamEndCapture", &end);
-    find(library, "cuGraphDestroy", &destroy);
-    EXPECT(driver.push(driver.context) == 0);
+    find("cuStreamBeginCapture_v2", &begin);
+    find("cuStreamEndCapture", &end);
+    find("cuGraphDestroy", &destroy);
+    enter_gpu();
     while (!capturer.stop) {
         EXPECT(begin(stream, 0) == 0); /* in global mode, as torch's */
         usleep(2000);
@@ -707,10 +585,12 @@ static const case_t cases[] = {
      .needs = "cuLaunchKernel"},
 };
 
-static void open_side(side_t *side, const case_t *of, bool receives)
+/* Both processes of a case; only what is received may lie on the host. */
+static void begin_side(side_t *side, const case_t *of, bool receives)
 {
     tmsg_worker_params_t params = {.field_mask = 0};
 
+    alarm((unsigned)number_of("TMSG_GPU_CASE_S", 300));
     open_driver();
     if (receives) {
         own_stream = gpu_stream();
@@ -725,156 +605,75 @@ static void open_side(side_t *side, const case_t *of, bool receives)
     if (of->before != NULL) {
         of->before();
     }
-    CHECK(tmsg_context_create(NULL, &side->context));
-    CHECK(tmsg_worker_create(side->context, &params, &side->worker));
+    open_side(side, &params);
 }
 
-static void close_side(side_t *side, const case_t *of)
+static void end_side(side_t *side, const case_t *of)
 {
-    tmsg_worker_destroy(side->worker);
-    tmsg_context_destroy(side->context);
+    close_side(side);
     if (of->after != NULL) {
         of->after();
     }
 }
 
-static void receiver(side_t *side, const case_t *of)
+static void receiver(side_t *side, const void *arg)
 {
-    const tmsg_listener_params_t params = {.field_mask =
-                                               TMSG_LISTENER_PARAM_ON_ACCEPT,
-                                           .on_accept = accepted,
-                                           .on_accept_arg = side};
-    tmsg_listener_t *listener;
-    char url[200] = "";
+    const case_t *of = arg;
     char byte;
 
-    open_side(side, of, true);
-    CHECK(tmsg_listener_create(side->worker, "tcp://127.0.0.1:0", &params,
-                               &listener));
-    snprintf(url, sizeof(url), "%s", tmsg_listener_url(listener));
-    EXPECT(write(side->out, url, sizeof(url)) == (ssize_t)sizeof(url));
-    while (side->endpoint == NULL) {
-        tmsg_worker_progress(side->worker);
-    }
+    begin_side(side, of, true);
+    listen_side(side);
     of->take(side);
     while (tmsg_endpoint_status(side->endpoint) == TMSG_OK) {
-        struct pollfd closed = {.fd = side->in, .events = POLLIN};
+        struct pollfd closed = {.fd = side->from, .events = POLLIN};
 
         tmsg_worker_progress(side->worker);
-        if (poll(&closed, 1, 0) > 0 && read(side->in, &byte, 1) <= 0) {
+        if (poll(&closed, 1, 0) > 0 && read(side->from, &byte, 1) <= 0) {
             break;
         }
     }
-    close_side(side, of);
+    end_side(side, of);
 }
 
-static void sender(side_t *side, const case_t *of)
+static void sender(side_t *side, const void *arg)
 {
-    char url[200], why[300];
+    const case_t *of = arg;
+    char url[URL_BYTES], why[300];
     tmsg_request_t *over;
 
-    EXPECT(read(side->in, url, sizeof(url)) == (ssize_t)sizeof(url));
-    open_side(side, of, false);
+    await_url(side, url);
+    begin_side(side, of, false);
     CHECK(tmsg_endpoint_connect(side->worker, url, NULL, &side->endpoint));
     of->send(side);
     CHECK(tmsg_endpoint_close(side->endpoint, &over));
     (void)finish(over, why, sizeof(why)); /* the peer may have gone before */
-    tmsg_endpoint_destroy(side->endpoint);
-    close_side(side, of);
-}
-
-static bool ended_well(pid_t pid)
-{
-    int status;
-
-    return waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
-           WEXITSTATUS(status) == 0;
-}
-
-/* Two processes that never had a driver before. */
-static bool run(const case_t *of)
-{
-    int there[2], back[2];
-    pid_t pids[2];
-    bool well;
-
-    EXPECT(pipe(there) == 0 && pipe(back) == 0);
-    for (int i = 0; i < 2; i++) {
-        pids[i] = fork();
-        EXPECT(pids[i] >= 0);
-        if (pids[i] == 0) {
-            side_t side = {.in = i == 0 ? back[0] : there[0],
-                           .out = i == 0 ? there[1] : back[1]};
-
-            alarm((unsigned)seconds_of("TMSG_GPU_CASE_S", 300));
-            close(i == 0 ? back[1] : there[1]);
-            if (i == 0) {
-                receiver(&side, of);
-            } else {
-                sender(&side, of);
-            }
-            _exit(0);
-        }
-    }
-    close(there[0]);
-    close(there[1]);
-    close(back[0]);
-    close(back[1]);
-    well = ended_well(pids[1]);
-    if (!well) {
-        kill(pids[0], SIGKILL);
-    }
-    return ended_well(pids[0]) && well;
-}
-
-/* In a process of its own: who forks after cuInit() has no CUDA. */
-static int look(void)
-{
-    pid_t pid = fork();
-    int status;
-
-    if (pid == 0) {
-        if (tmsg_domain_use(gpu) != TMSG_OK) {
-            printf("no GPU can be used: %s\n", tmsg_error_message());
-            fflush(stdout);
-            _exit(NO_GPU);
-        }
-        open_driver();
-        _exit(driver.fake ? NO_DRIVER : 0);
-    }
-    EXPECT(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-static bool driver_has(const char *name)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-
-    return name == NULL || (library != NULL && dlsym(library, name) != NULL);
+    end_side(side, of);
 }
 
 int main(void)
 {
     int found, failures = 0;
+    bool fake;
 
     setvbuf(stdout, NULL, _IOLBF, 0); /* a time limit loses no line */
-    found = look();
-    if (found == NO_GPU || found == 1) {
+    found = look_for_gpu();
+    if (found != 0) {
         return found;
     }
+    fake = has_function("fake_cuda");
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const char *outcome = "ok";
 
-        if ((cases[i].kernels && found == NO_DRIVER) ||
-            !driver_has(cases[i].needs)) {
+        if ((cases[i].kernels && fake) ||
+            (cases[i].needs != NULL && !has_function(cases[i].needs))) {
             outcome = "not run";
         } else if (failures == FAILURES) {
             outcome = "not run: two failed";
-        } else if (!run(&cases[i])) {
+        } else if (!run_sides(receiver, sender, &cases[i])) {
             outcome = "FAILED";
             failures++;
         }
         printf("case|%s|%s\n", cases[i].name, outcome);
     }
-    return failures > 0 ? 1 : found;
+    return failures > 0 ? 1 : fake ? NO_DRIVER : 0;
 }

@@ -12,6 +12,7 @@ here=$(dirname "$0")
 sum()
 {
     cat "$0" "$here/cases.c" "$here/kernels.cu" "$here/kernels.h" \
+        "$here"/sides.[ch] \
         "$here"/../../include/tensormsg/*.h | cksum
 }
 
@@ -43,7 +44,7 @@ fi
 # For H100 and H200 as they are; any other's driver compiles them when it starts.
 "$nvcc" -O2 -gencode arch=compute_75,code=compute_75 \
     -gencode arch=compute_90,code=sm_90 -Xcompiler -Wall,-Wextra -Werror all-warnings -DTMSG_GPU_KERNELS \
-    -I "$here/../../include" "$here/cases.c" "$here/kernels.cu" \
+    -I "$here/../../include" "$here/cases.c" "$here/sides.c" "$here/kernels.cu" \
     -o "$work/gpu_kernels" -L "$build" -ltensormsg -ldl \
     -Xlinker -rpath -Xlinker "$build"
 echo "$of" > "$work/of"

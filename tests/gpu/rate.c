@@ -19,141 +19,55 @@
  * in this run. Counters are those of device tensors that grew meanwhile, at the
  * sender. Both processes spin. TMSG_GPU_RATE_MS: how long each is measured
  * (250), after 3 maps to get warm. TMSG_GPU_WAIT_S bounds each wait (60). */
-#include <dlfcn.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <tensormsg/tensormsg.h>
+#include "sides.h"
 
-#define MIB (1ull << 20)
 #define MOST_AHEAD 4
 #define MOST_TENSORS 8
 #define WARM 3
-#define NO_GPU 3
 
-static const tmsg_stream_t none;
-static const tmsg_device_t gpu = {TMSG_DEVICE_CUDA, 0};
-static const tmsg_domain_t *cuda;
 static bool unposted, pool, shareable;
 static int bound_ms;
 
-static void check(tmsg_status_t status, const char *what)
-{
-    if (status != TMSG_OK) {
-        fprintf(stderr, "%s: %s: %s\n", what, tmsg_status_name(status),
-                tmsg_error_message());
-        exit(1);
-    }
-}
-
-#define CHECK(call) check((call), #call)
-
-static void expect(bool condition, const char *what)
-{
-    if (!condition) {
-        fprintf(stderr, "not as it should be: %s\n", what);
-        exit(1);
-    }
-}
-
-#define EXPECT(condition) expect((condition), #condition)
-
-static double seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
-static int number_of(const char *name, int standard)
-{
-    const char *set = getenv(name);
-
-    return set == NULL ? standard : atoi(set);
-}
-
 /* ---- memory */
 
-/* The driver, as an application has it. */
-static struct {
-    int (*retain)(void **context, int device);
-    int (*push)(void *context);
-    int (*pop)(void **context);
-    int (*alloc)(uint64_t *address, size_t bytes);
-    int (*alloc_async)(uint64_t *address, size_t bytes, void *stream);
-    int (*wait)(void *stream);
-    int (*free)(uint64_t address);
-    void *context;
-} driver;
-
-static void find(void *library, const char *name, void *function)
-{
-    void *found = dlsym(library, name);
-
-    expect(found != NULL, name);
-    memcpy(function, &found, sizeof(found));
-}
-
-static void open_driver(void)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-
-    EXPECT(library != NULL);
-    find(library, "cuDevicePrimaryCtxRetain", &driver.retain);
-    find(library, "cuCtxPushCurrent_v2", &driver.push);
-    find(library, "cuCtxPopCurrent_v2", &driver.pop);
-    find(library, "cuMemAlloc_v2", &driver.alloc);
-    find(library, "cuMemFree_v2", &driver.free);
-    if (pool) {
-        find(library, "cuMemAllocAsync", &driver.alloc_async);
-        find(library, "cuStreamSynchronize", &driver.wait);
-    }
-    CHECK(tmsg_domain_use(gpu));
-    CHECK(tmsg_domain_find(gpu, &cuda));
-    EXPECT(driver.retain(&driver.context, 0) == 0);
-}
-
 /* cudaMalloc()'s memory, cudaMallocAsync()'s, or the library's. */
-static void *gpu_alloc(uint64_t bytes)
+static void *alloc(uint64_t bytes)
 {
     const tmsg_shareable_params_t params = {
         .field_mask = TMSG_SHAREABLE_PARAM_DEVICE, .device = gpu};
+    int (*alloc_async)(uint64_t * address, size_t bytes, void *stream);
+    int (*wait_for)(void *stream);
     uint64_t address = 0;
-    void *context, *data;
+    void *data;
 
     if (shareable) {
         CHECK(tmsg_shareable_alloc(bytes, &params, &data));
         return data;
     }
-    EXPECT(driver.push(driver.context) == 0);
-    if (pool) {
-        EXPECT(driver.alloc_async(&address, bytes, NULL) == 0);
-        EXPECT(driver.wait(NULL) == 0);
-    } else {
-        EXPECT(driver.alloc(&address, bytes) == 0);
+    if (!pool) {
+        return gpu_alloc(bytes);
     }
-    EXPECT(driver.pop(&context) == 0);
+    find("cuMemAllocAsync", &alloc_async);
+    find("cuStreamSynchronize", &wait_for);
+    enter_gpu();
+    EXPECT(alloc_async(&address, bytes, NULL) == 0);
+    EXPECT(wait_for(NULL) == 0);
+    leave_gpu();
     return (void *)(uintptr_t)address;
 }
 
-static void gpu_free(void *data)
+static void give_back(void *data)
 {
-    void *context;
-
     if (shareable) {
         CHECK(tmsg_shareable_free(data));
-        return;
+    } else {
+        gpu_free(data);
     }
-    EXPECT(driver.push(driver.context) == 0);
-    EXPECT(driver.free((uint64_t)(uintptr_t)data) == 0);
-    EXPECT(driver.pop(&context) == 0);
 }
 
 /* The first and the last MiB are looked at. */
@@ -208,9 +122,9 @@ static tmsg_map_t *make_map(const job_t *job)
     CHECK(tmsg_map_create(&map));
     for (unsigned i = 0; i < job->tensors; i++) {
         tmsg_map_add_params_t params = {
-            .field_mask = TMSG_MAP_ADD_PARAM_RELEASE, .release = gpu_free};
+            .field_mask = TMSG_MAP_ADD_PARAM_RELEASE, .release = give_back};
 
-        tensor.data = gpu_alloc(job->bytes);
+        tensor.data = alloc(job->bytes);
         params.release_arg = tensor.data;
         edges(&tensor, true);
         snprintf(name, sizeof(name), "x%u", i);
@@ -219,14 +133,9 @@ static tmsg_map_t *make_map(const job_t *job)
     return map;
 }
 
-/* One process. */
-typedef struct {
-    tmsg_context_t *context;
-    tmsg_worker_t *worker;
-    tmsg_endpoint_t *endpoint;
-    tmsg_map_t *out, *in; /* of the job */
-    int from, to;         /* pipes */
-} side_t;
+static struct {
+    tmsg_map_t *out, *in;
+} maps; /* of the job */
 
 static void take(side_t *side, bool look)
 {
@@ -236,7 +145,7 @@ static void take(side_t *side, bool look)
     if (unposted) {
         CHECK(tmsg_endpoint_recv(side->endpoint, bound_ms, &message));
     } else {
-        CHECK(tmsg_endpoint_recv_into(side->endpoint, side->in, bound_ms,
+        CHECK(tmsg_endpoint_recv_into(side->endpoint, maps.in, bound_ms,
                                       &message));
     }
     if (look) {
@@ -255,7 +164,7 @@ static tmsg_request_t *post(side_t *side, uint32_t flags)
                                        .policy = TMSG_POLICY_STRICT};
     tmsg_request_t *request;
 
-    CHECK(tmsg_endpoint_send(side->endpoint, side->out, &params, &request));
+    CHECK(tmsg_endpoint_send(side->endpoint, maps.out, &params, &request));
     return request;
 }
 
@@ -315,7 +224,7 @@ static void agree(side_t *side, const job_t *job)
 
 static double copy_alone(uint64_t bytes, double limit)
 {
-    void *from = gpu_alloc(bytes), *to = gpu_alloc(bytes);
+    void *from = alloc(bytes), *to = alloc(bytes);
     double began = 0, now = 0;
     unsigned rounds = 0;
 
@@ -328,8 +237,8 @@ static double copy_alone(uint64_t bytes, double limit)
             began = now;
         }
     }
-    gpu_free(from);
-    gpu_free(to);
+    give_back(from);
+    give_back(to);
     return rounds <= 1
                ? 0
                : (double)(rounds - 1) * (double)bytes / (now - began) / 1e9;
@@ -392,8 +301,8 @@ static void measure(side_t *side, job_t job)
     unsigned count;
     double time;
 
-    side->out = make_map(&job);
-    side->in = job.back ? make_map(&job) : NULL;
+    maps.out = make_map(&job);
+    maps.in = job.back ? make_map(&job) : NULL;
     count = read_counters(side, before);
     job.rounds = WARM;
     agree(side, &job);
@@ -405,8 +314,8 @@ static void measure(side_t *side, job_t job)
     if (read_counters(side, after) != count) {
         count = 0;
     }
-    tmsg_map_destroy(side->out);
-    tmsg_map_destroy(side->in);
+    tmsg_map_destroy(maps.out);
+    tmsg_map_destroy(maps.in);
     if (!job.back) {
         snprintf(copy, sizeof(copy), "%.2f", copy_alone(job.bytes, limit / 5));
     }
@@ -417,54 +326,30 @@ static void measure(side_t *side, job_t job)
     print_grown(before, after, count);
 }
 
-static void open_side(side_t *side)
+static void begin_side(side_t *side)
 {
     const tmsg_worker_params_t params = {
         .field_mask = TMSG_WORKER_PARAM_SPIN_US, .spin_us = 1000};
 
     open_driver();
-    CHECK(tmsg_context_create(NULL, &side->context));
-    CHECK(tmsg_worker_create(side->context, &params, &side->worker));
+    open_side(side, &params);
 }
 
-static void close_side(side_t *side)
+static void receiver(side_t *side, const void *arg)
 {
-    tmsg_endpoint_destroy(side->endpoint);
-    tmsg_worker_destroy(side->worker);
-    tmsg_context_destroy(side->context);
-}
-
-static void accepted(void *arg, tmsg_endpoint_t *endpoint)
-{
-    ((side_t *)arg)->endpoint = endpoint;
-}
-
-static void receiver(side_t *side)
-{
-    const tmsg_listener_params_t params = {.field_mask =
-                                               TMSG_LISTENER_PARAM_ON_ACCEPT,
-                                           .on_accept = accepted,
-                                           .on_accept_arg = side};
-    tmsg_listener_t *listener;
-    char url[200] = "";
     job_t job;
 
+    (void)arg;
     pool = shareable = false; /* that is the sender's memory */
-    open_side(side);
-    CHECK(tmsg_listener_create(side->worker, "tcp://127.0.0.1:0", &params,
-                               &listener));
-    snprintf(url, sizeof(url), "%s", tmsg_listener_url(listener));
-    EXPECT(write(side->to, url, sizeof(url)) == (ssize_t)sizeof(url));
-    while (side->endpoint == NULL) {
-        tmsg_worker_progress(side->worker);
-    }
+    begin_side(side);
+    listen_side(side);
     while (read(side->from, &job, sizeof(job)) == (ssize_t)sizeof(job)) {
-        side->in = make_map(&job);
-        side->out = job.back ? make_map(&job) : NULL;
+        maps.in = make_map(&job);
+        maps.out = job.back ? make_map(&job) : NULL;
         EXPECT(write(side->to, "", 1) == 1);
         take_all(side, &job);
-        tmsg_map_destroy(side->in);
-        tmsg_map_destroy(side->out);
+        tmsg_map_destroy(maps.in);
+        tmsg_map_destroy(maps.out);
     }
     close_side(side);
 }
@@ -507,45 +392,27 @@ static void measure_all(side_t *side, uint64_t most)
     }
 }
 
-static void sender(side_t *side, uint64_t most)
+static void sender(side_t *side, const void *arg)
 {
     tmsg_request_t *ready;
-    char url[200];
+    char url[URL_BYTES];
 
-    EXPECT(read(side->from, url, sizeof(url)) == (ssize_t)sizeof(url));
-    open_side(side);
+    await_url(side, url);
+    begin_side(side);
     CHECK(tmsg_endpoint_connect(side->worker, url, NULL, &side->endpoint));
     CHECK(tmsg_endpoint_ready(side->endpoint, &ready));
     finish(ready);
     if (!shareable || can_share()) {
-        measure_all(side, most);
+        measure_all(side, *(const uint64_t *)arg);
     }
     close(side->to); /* it was the last */
     close_side(side);
 }
 
-/* In a process of its own: who forks after cuInit() has no CUDA. */
-static bool has_gpu(void)
-{
-    int status;
-    pid_t pid = fork();
-
-    if (pid == 0) {
-        if (tmsg_domain_use(gpu) != TMSG_OK) {
-            printf("no GPU can be used: %s\n", tmsg_error_message());
-            fflush(stdout);
-            _exit(NO_GPU);
-        }
-        _exit(0);
-    }
-    return waitpid(pid, &status, 0) == pid && status == 0;
-}
-
 int main(int count, char **words)
 {
     uint64_t most = 256 * MIB;
-    int there[2], back[2], status, code = 0;
-    pid_t pids[2];
+    int found;
 
     for (int i = 1; i < count; i++) {
         if (strncmp(words[i], "most=", 5) == 0) {
@@ -565,37 +432,9 @@ int main(int count, char **words)
     bound_ms = 1000 * number_of("TMSG_GPU_WAIT_S", 60);
     setvbuf(stdout, NULL, _IOLBF, 0); /* a time limit loses no line */
     signal(SIGPIPE, SIG_IGN);
-    if (!has_gpu()) {
-        return NO_GPU;
+    found = look_for_gpu();
+    if (found != 0) {
+        return found;
     }
-    EXPECT(pipe(there) == 0 && pipe(back) == 0);
-    for (int i = 0; i < 2; i++) {
-        side_t side = {.from = i == 0 ? back[0] : there[0],
-                       .to = i == 0 ? there[1] : back[1]};
-
-        pids[i] = fork();
-        EXPECT(pids[i] >= 0);
-        if (pids[i] == 0) {
-            close(i == 0 ? back[1] : there[1]);
-            close(i == 0 ? there[0] : back[0]);
-            if (i == 0) {
-                receiver(&side);
-            } else {
-                sender(&side, most);
-            }
-            exit(0);
-        }
-    }
-    close(there[0]);
-    close(there[1]);
-    close(back[0]);
-    close(back[1]);
-    while (wait(&status) > 0) {
-        if (status != 0 && code == 0) { /* the other would wait for it */
-            code = 1;
-            kill(pids[0], SIGKILL);
-            kill(pids[1], SIGKILL);
-        }
-    }
-    return code;
+    return run_sides(receiver, sender, &most) ? 0 : 1;
 }
