@@ -221,11 +221,19 @@ func TestAnEndedContextEndsAWaitAndLosesNothing(t *testing.T) {
 	m.Close()
 }
 
-func TestAGivenUpSendReturnsWhenItsSliceIsFree(t *testing.T) {
-	a, b := pair(t, ContextPeerTimeout(300*time.Millisecond))
+// A pair whose accepting side nobody drives, until its lead is released, while
+// UCX reads what the other side sends.
+func stalled(t *testing.T, timeout time.Duration) (dialled, accepted *Endpoint) {
+	t.Setenv("TENSORMSG_THRESHOLDS", "shm.bulk_bytes=never,shm.fragment_bytes=never")
+	a, b := pair(t, ContextPeerTimeout(timeout))
 	b.w.askForLead()
-	b.w.lead <- struct{}{} // nobody drives the other side from here on
-	big := make([]byte, 64<<20)
+	b.w.lead <- struct{}{}
+	return a, b
+}
+
+func TestAGivenUpSendReturnsWhenItsSliceIsFree(t *testing.T) {
+	a, _ := stalled(t, 300*time.Millisecond)
+	big := make([]byte, 8<<20)
 	brief, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	err := a.Send(brief, Map{"x": Of(big)})

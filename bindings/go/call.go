@@ -37,6 +37,7 @@ type opening struct {
 	flat   *flat
 	method *C.char
 	made   *C.tmsg_map_t
+	borrow C.uint32_t
 }
 
 func (o *opening) build(ctx context.Context, method string, m Map, options []SendOption) error {
@@ -52,8 +53,9 @@ func (o *opening) build(ctx context.Context, method string, m Map, options []Sen
 		option(&more)
 	}
 	if more.flags != 0 || more.channel != 0 {
-		return fail(ErrInvalidParam, "a call, and the opening of a stream, take WithMeta only")
+		return fail(ErrInvalidParam, "a call, and the opening of a stream, take no option of a send but WithMeta")
 	}
+	o.borrow = more.borrow
 	var err error
 	o.made, err = o.flat.build(m, more.meta)
 	o.method = C.CString(method)
@@ -78,17 +80,28 @@ func (ep *Endpoint) Call(ctx context.Context, method string, m Map, options ...S
 	if err := o.build(ctx, method, m, options); err != nil {
 		return nil, err
 	}
-	params := C.tmsg_call_params_t{field_mask: C.TMSG_CALL_PARAM_TIMEOUT, timeout_ms: C.int32_t(timeoutMS(ctx))}
+	params := C.tmsg_call_params_t{
+		field_mask: C.TMSG_CALL_PARAM_TIMEOUT | C.TMSG_CALL_PARAM_FLAGS,
+		timeout_ms: C.int32_t(timeoutMS(ctx)),
+		flags:      o.borrow,
+	}
 	if !ep.enter() {
 		return nil, errClosed
 	}
 	var call *C.tmsggo_call_t
 	err := errOf(C.tmsggo_call(ep.handle(), o.method, o.made, params, &call))
-	w := ep.w
-	w.leave()
+	ep.w.leave()
 	if err != nil {
 		return nil, err
 	}
+	defer runtime.KeepAlive(m)
+	return ep.finishCall(ctx, call)
+}
+
+// Waits for a call or a fetch, and gives its reply. What was lent to it is free
+// then.
+func (ep *Endpoint) finishCall(ctx context.Context, call *C.tmsggo_call_t) (*Message, error) {
+	w := ep.w
 	w.kickParked()
 	thing := unsafe.Pointer(call)
 	if w.wait(ctx, C.TMSGGO_CALL, &thing) != nil && w.enter() {
@@ -96,13 +109,12 @@ func (ep *Endpoint) Call(ctx context.Context, method string, m Map, options ...S
 		w.leave()
 	}
 	w.released(ctx, ep, thing)
-	runtime.KeepAlive(m)
 
-	var code C.int32_t
+	var code, lent C.int
 	var reply *C.tmsg_map_t
-	err = errOf(C.tmsggo_call_end(call, &code, &reply))
+	err := errOf(C.tmsggo_call_end(call, (*C.int32_t)(&code), &reply, &lent))
 	if err == nil {
-		return newMap(reply, func() { C.tmsggo_call_destroy(call) }), nil
+		return newMap(reply, lent != 0, func() { C.tmsggo_call_destroy(call) }), nil
 	}
 	C.tmsggo_call_destroy(call)
 	if ctx.Err() != nil && errors.Is(err, ErrCanceled) {
@@ -279,7 +291,7 @@ func (m method) left(said any) error {
 
 func (w *Worker) run(task *C.tmsggo_task_t, called method) {
 	ctx, end := w.contextOf(C.TMSGGO_TASK, unsafe.Pointer(task), C.tmsggo_task_remaining_ms(task))
-	in := newMap(C.tmsggo_task_map(task), func() {})
+	in := newMap(C.tmsggo_task_map(task), false, func() {})
 	var out Map
 	var err error
 	returned := false

@@ -159,3 +159,17 @@ func TestManyGoroutinesCallAServerWhilePeersGo(t *testing.T) {
 	}
 	all.Wait()
 }
+
+func TestACallThatIsGivenUpReturnsThoughItsPeerDoesNotAnswer(t *testing.T) {
+	a, _ := stalled(t, 300*time.Millisecond)
+	big := make([]byte, 8<<20)
+	brief, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := a.Call(brief, "any", Map{"x": Of(big)}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	big[0] = 1 // free
+	if err := a.Send(generous(t), nil); err == nil {
+		t.Error("the endpoint is not broken")
+	}
+}

@@ -124,6 +124,7 @@ type SendOption func(*sendOptions)
 
 type sendOptions struct {
 	flags   C.uint32_t
+	borrow  C.uint32_t
 	channel uint16
 	meta    Meta
 }

@@ -188,18 +188,21 @@ func ExampleTensor_WithStrides() {
 	// Output: int32[2 3] int32[3 2] [0 3 1 4 2 5] <nil>
 }
 
-// The tutorial's code is what runs here.
-func TestTheTutorialIsTheseExamples(t *testing.T) {
-	page, err := os.ReadFile("../../docs/go.md")
+func readAll(pattern string) string {
+	files, err := filepath.Glob(pattern)
 	check(err)
-	files, err := filepath.Glob("example*_test.go")
-	check(err)
-	var source []byte
+	var all strings.Builder
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		check(err)
-		source = append(source, text...)
+		all.Write(text)
 	}
+	return all.String()
+}
+
+// The code of the pages is what runs here.
+func TestTheTutorialIsTheseExamples(t *testing.T) {
+	page, source := readAll("../../docs/go*.md"), readAll("example*_test.go")
 	flat := func(text string) string {
 		lines := strings.Split(text, "\n")
 		for i := range lines {
@@ -207,14 +210,14 @@ func TestTheTutorialIsTheseExamples(t *testing.T) {
 		}
 		return strings.Join(lines, "\n")
 	}
-	blocks := strings.Split(string(page), "```go\n")[1:]
+	blocks := strings.Split(page, "```go\n")[1:]
 	for _, block := range blocks {
 		code, _, _ := strings.Cut(block, "```")
-		if !strings.Contains(flat(string(source)), flat(code)) {
-			t.Errorf("docs/go.md has code that is in no example:\n%s", code)
+		if !strings.Contains(flat(source), flat(code)) {
+			t.Errorf("docs/go*.md have code that is in no example:\n%s", code)
 		}
 	}
 	if len(blocks) < 4 {
-		t.Errorf("docs/go.md has %d blocks of Go", len(blocks))
+		t.Errorf("docs/go*.md have %d blocks of Go", len(blocks))
 	}
 }

@@ -351,24 +351,32 @@ tmsggo_result_t tmsggo_close(tmsg_endpoint_t *endpoint,
     return result(tmsg_endpoint_close(endpoint, request_p));
 }
 
+tmsg_tensor_t tmsggo_tensor_of(const tmsggo_tensor_t *from, const int64_t *dims)
+{
+    const int64_t *shape = from->ndim > 0 ? dims + from->dims : NULL;
+    return (tmsg_tensor_t){
+        .data = (void *)from->data, /* pinned by Go */
+        .device = from->device,
+        .dtype = from->dtype,
+        .ndim = from->ndim,
+        .shape = shape,
+        .strides = from->strided && shape != NULL ? shape + from->ndim : NULL,
+    };
+}
+
 static tmsg_status_t add_tensors(tmsg_map_t *map,
                                  const tmsggo_tensor_t *tensors, size_t count,
                                  const int64_t *dims, const char *bytes)
 {
     for (size_t i = 0; i < count; i++) {
-        const tmsggo_tensor_t *from = &tensors[i];
-        const int64_t *shape = from->ndim > 0 ? dims + from->dims : NULL;
-        tmsg_tensor_t tensor = {
-            .data = (void *)from->data, /* pinned by Go */
-            .device = from->device,
-            .dtype = from->dtype,
-            .ndim = from->ndim,
-            .shape = shape,
-            .strides =
-                from->strided && shape != NULL ? shape + from->ndim : NULL,
+        tmsg_tensor_t tensor = tmsggo_tensor_of(&tensors[i], dims);
+        const tmsg_map_add_params_t on_stream = {
+            .field_mask = TMSG_MAP_ADD_PARAM_STREAM,
+            .stream = tensors[i].stream,
         };
-        tmsg_status_t status =
-            tmsg_map_add(map, bytes + from->name, &tensor, NULL);
+        tmsg_status_t status = tmsg_map_add(
+            map, bytes + tensors[i].name, &tensor,
+            tensors[i].stream.kind == TMSG_STREAM_NONE ? NULL : &on_stream);
         if (status != TMSG_OK) {
             return status;
         }
@@ -449,9 +457,16 @@ tmsggo_sent_t tmsggo_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     return tmsggo_sent(status, request);
 }
 
-tmsggo_result_t tmsggo_set(tmsg_map_t *map, size_t index, uintptr_t data)
+tmsggo_result_t tmsggo_set(tmsg_map_t *map, size_t index, uintptr_t data,
+                           tmsg_stream_t stream)
 {
-    return result(tmsg_map_set_data(map, index, (void *)data, NULL));
+    const tmsg_map_add_params_t on_stream = {
+        .field_mask = TMSG_MAP_ADD_PARAM_STREAM,
+        .stream = stream,
+    };
+    return result(
+        tmsg_map_set_data(map, index, (void *)data,
+                          stream.kind == TMSG_STREAM_NONE ? NULL : &on_stream));
 }
 
 int tmsggo_spin(tmsggo_hub_t *hub, uint64_t *end_p, uint32_t spin_us,
@@ -473,8 +488,7 @@ tmsggo_result_t tmsggo_recv_into(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
                                  tmsggo_over_t *over)
 {
     uint64_t end = 0;
-    for (int more = spin_us > 0;;
-         more = tmsggo_spin(hub, &end, spin_us, over)) {
+    for (;;) {
         tmsg_message_t *message = NULL;
         tmsg_status_t status =
             tmsg_endpoint_recv_into(endpoint, map, 0, &message);
@@ -483,7 +497,15 @@ tmsggo_result_t tmsggo_recv_into(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
         } else if (status < 0 && status != TMSG_ERR_TIMED_OUT) {
             return result(status);
         }
-        if (status == TMSG_OK || !more) {
+        if (status == TMSG_OK || spin_us == 0) {
+            return (tmsggo_result_t){status, NULL};
+        }
+        /* Nothing else drives here: what arrives while the map is not posted
+         * is copied into it. */
+        tmsggo_look(hub, over);
+        uint64_t now = now_us();
+        end = end > 0 ? end : now + spin_us;
+        if (over->count > 0 || now >= end || !tmsg_worker_pause(hub->worker)) {
             return (tmsggo_result_t){status, NULL};
         }
     }
@@ -544,10 +566,21 @@ tmsggo_result_t tmsggo_call(tmsg_endpoint_t *endpoint, const char *method,
     return answer;
 }
 
+tmsggo_call_t *tmsggo_call_of(tmsg_call_t *handle)
+{
+    tmsggo_call_t *call = calloc(1, sizeof(*call));
+    if (call == NULL) {
+        tmsg_call_destroy(handle);
+        return NULL;
+    }
+    call->call = handle;
+    return call;
+}
+
 void tmsggo_call_cancel(tmsggo_call_t *call) { tmsg_call_cancel(call->call); }
 
 tmsggo_result_t tmsggo_call_end(const tmsggo_call_t *call, int32_t *code_p,
-                                const tmsg_map_t **reply_p)
+                                const tmsg_map_t **reply_p, int *lent_p)
 {
     tmsggo_result_t answer = {tmsg_call_status(call->call), NULL};
     if (answer.status < 0) {
@@ -555,6 +588,7 @@ tmsggo_result_t tmsggo_call_end(const tmsggo_call_t *call, int32_t *code_p,
     }
     *code_p = tmsg_call_code(call->call);
     *reply_p = tmsg_call_reply(call->call);
+    *lent_p = tmsg_call_reply_is_lent(call->call);
     return answer;
 }
 

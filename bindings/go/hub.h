@@ -24,6 +24,7 @@ typedef struct tmsggo_result {
 typedef struct tmsggo_tensor {
     uintptr_t data;
     tmsg_device_t device;
+    tmsg_stream_t stream;
     tmsg_dtype_t dtype;
     int32_t ndim;
     int32_t strided; /* its strides follow its shape in `dims` */
@@ -48,7 +49,8 @@ enum {
     TMSGGO_CALL,    /* a call (tmsggo_call_t) that has ended */
     TMSGGO_RECV,    /* an endpoint that is readable */
     TMSGGO_ACCEPT,  /* a door with an endpoint */
-    TMSGGO_LENT,    /* a call or task, what was lent to which is free */
+    TMSGGO_LENT,    /* what begins with an atomic_int that is 0: nothing is
+                     * lent to it any more */
     TMSGGO_TASKS,   /* a hub with a task */
     TMSGGO_TASK,    /* a task whose answer nobody waits for any more */
     TMSGGO_READ,    /* a stream (tmsggo_stream_t) with something to be read */
@@ -118,6 +120,10 @@ void tmsggo_endpoint_destroy(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint);
 tmsggo_result_t tmsggo_close(tmsg_endpoint_t *endpoint,
                              tmsg_request_t **request_p);
 
+/* A tensor as the library takes it. */
+tmsg_tensor_t tmsggo_tensor_of(const tmsggo_tensor_t *from,
+                               const int64_t *dims);
+
 /* Builds a map. */
 tmsggo_result_t tmsggo_map(const tmsggo_tensor_t *tensors, size_t count,
                            const int64_t *dims, const tmsggo_meta_t *metas,
@@ -149,9 +155,11 @@ tmsggo_received_t tmsggo_recv(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
 tmsggo_result_t tmsggo_call(tmsg_endpoint_t *endpoint, const char *method,
                             const tmsg_map_t *map, tmsg_call_params_t params,
                             tmsggo_call_t **call_p);
+/* One to which nothing is lent. NULL: no memory, and the call is destroyed. */
+tmsggo_call_t *tmsggo_call_of(tmsg_call_t *call);
 void tmsggo_call_cancel(tmsggo_call_t *call);
 tmsggo_result_t tmsggo_call_end(const tmsggo_call_t *call, int32_t *code_p,
-                                const tmsg_map_t **reply_p);
+                                const tmsg_map_t **reply_p, int *lent_p);
 /* Once nothing is lent to it any more. */
 void tmsggo_call_destroy(tmsggo_call_t *call);
 
@@ -178,7 +186,8 @@ void tmsggo_task_destroy(tmsggo_task_t *task);
 tmsggo_result_t tmsggo_recv_into(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
                                  const tmsg_map_t *map, uint32_t spin_us,
                                  tmsggo_over_t *over);
-tmsggo_result_t tmsggo_set(tmsg_map_t *map, size_t index, uintptr_t data);
+tmsggo_result_t tmsggo_set(tmsg_map_t *map, size_t index, uintptr_t data,
+                           tmsg_stream_t stream);
 
 tmsggo_result_t tmsggo_dtype_parse(const char *name, tmsg_dtype_t *dtype_p);
 

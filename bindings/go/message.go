@@ -22,23 +22,33 @@ import (
 // A message that is not closed is freed by the garbage collector, unless Data
 // has given a slice of it, which the collector does not see.
 type Message struct {
+	*memory
 	in      *C.tmsg_map_t
-	free    func()
 	from    *Endpoint
 	channel uint16
 	tensors Map
-	closed  atomic.Bool
-	viewed  atomic.Bool
+}
+
+// What the tensors of a message lie in. The message and its tensors point to it,
+// and it to neither: in a cycle the garbage collector would free none of them.
+type memory struct {
+	free   func()
+	lent   bool
+	into   *Prepared // whose slices it is
+	closed atomic.Bool
+	viewed atomic.Bool
+	debug  debugged
 }
 
 func newMessage(c *C.tmsg_message_t, from *Endpoint) *Message {
-	m := newMap(C.tmsg_message_map(c), func() { C.tmsg_message_destroy(c) })
+	m := newMap(C.tmsg_message_map(c), C.tmsg_message_is_lent(c) != 0, func() { C.tmsg_message_destroy(c) })
 	m.from, m.channel = from, uint16(C.tmsg_message_channel(c))
 	return m
 }
 
-func newMap(in *C.tmsg_map_t, free func()) *Message {
-	m := &Message{in: in, free: free}
+func newMap(in *C.tmsg_map_t, lent bool, free func()) *Message {
+	m := &Message{memory: &memory{free: free, lent: lent}, in: in}
+	m.born()
 	count := int(C.tmsg_map_size(in))
 	m.tensors = make(Map, count)
 	if count > 0 {
@@ -49,27 +59,30 @@ func newMap(in *C.tmsg_map_t, free func()) *Message {
 			m.tensors[C.GoString(names[i])] = m.tensor(t)
 		}
 	}
-	runtime.SetFinalizer(m, (*Message).collected)
+	runtime.SetFinalizer(m.memory, (*memory).collected)
 	return m
 }
 
 func (m *Message) tensor(c C.tmsg_tensor_t) Tensor {
 	t := Tensor{
-		DType: DType{uint8(c.dtype.code), uint8(c.dtype.bits), uint16(c.dtype.lanes)},
-		data:  c.data,
-		owner: m,
+		DType:  DType{uint8(c.dtype.code), uint8(c.dtype.bits), uint16(c.dtype.lanes)},
+		Device: deviceOf(c.device),
+		owner:  m.memory,
 	}
 	t.Shape = append(t.Shape, unsafe.Slice((*int64)(c.shape), c.ndim)...)
 	if c.strides != nil {
 		t.Strides = append(t.Strides, unsafe.Slice((*int64)(c.strides), c.ndim)...)
 	}
-	if c.device._type != C.TMSG_DEVICE_CPU {
-		t.err = fail(ErrUnsupported, "the tensor is in a device's memory")
+	if t.Device.readable() {
+		t.data = c.data
+		t.data = m.kept(t)
+	} else {
+		t.address = uintptr(c.data)
 	}
 	return t
 }
 
-func (m *Message) open(what string) {
+func (m *memory) open(what string) {
 	if m.closed.Load() {
 		panic("tensormsg: " + what + " of a closed Message")
 	}
@@ -139,21 +152,36 @@ func (m *Message) String() string {
 
 // Close gives the memory back. Once; again does nothing. The error is nil.
 func (m *Message) Close() error {
-	if m.closed.CompareAndSwap(false, true) {
-		runtime.SetFinalizer(m, nil)
-		m.free()
-	}
+	m.release()
 	return nil
 }
 
-var leaked sync.Once
+func (m *memory) release() {
+	if m.closed.CompareAndSwap(false, true) {
+		runtime.SetFinalizer(m, nil)
+		m.bar()
+		m.free()
+	}
+}
 
-func (m *Message) collected() {
+var dropped struct {
+	freed, leaked atomic.Uint64
+	once          sync.Once
+}
+
+// Dropped says how many messages of this process nobody closed: those that the
+// garbage collector has freed, and those whose memory stays taken, for Data had
+// given slices of them. The first of these is logged.
+func Dropped() (freed, leaked uint64) { return dropped.freed.Load(), dropped.leaked.Load() }
+
+func (m *memory) collected() {
 	if !m.viewed.Load() {
-		m.Close()
+		dropped.freed.Add(1)
+		m.release()
 		return
 	}
-	leaked.Do(func() {
-		log.Print("tensormsg: a Message was not closed, and slices of it were given out: its memory stays taken (this is said once)")
+	dropped.leaked.Add(1)
+	dropped.once.Do(func() {
+		log.Print("tensormsg: a Message was not closed, and slices of it were given out: its memory stays taken (this is said once, and Dropped counts)" + m.origin())
 	})
 }

@@ -4,7 +4,7 @@ package tensormsg
 
 /*
 #include <stdlib.h>
-#include "hub.h"
+#include "offers.h"
 */
 import "C"
 
@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"unsafe"
 )
 
 // A Prepared is a map for a loop, which sends it or receives into it again and
@@ -22,12 +23,13 @@ import (
 // collector.
 type Prepared struct {
 	mu      sync.Mutex
-	c       *C.tmsg_map_t // nil: closed
+	c       *C.tmsg_map_t    // nil: closed
+	into    *C.tmsggo_into_t // the same tensors, to be received into. nil: not yet
 	options sendOptions
 	index   map[string]int
+	names   []string // as tensors
 	tensors []Tensor
 	pins    []runtime.Pinner
-	pending bool // a receive may still write into it
 }
 
 // Prepare makes one of a map, to be sent with these options. Fails as Send does
@@ -43,11 +45,13 @@ func Prepare(m Map, options ...SendOption) (*Prepared, error) {
 	if p.c, err = f.build(m, p.options.meta); err != nil {
 		return nil, err
 	}
-	for i, name := range sorted(m) {
+	freeLate()
+	p.names = sorted(m)
+	for i, name := range p.names {
 		p.index[name] = i
 		p.tensors = append(p.tensors, m[name])
 		if m[name].Size() > 0 {
-			pin(&p.pins[i], m[name].data)
+			m[name].pinned(&p.pins[i])
 		}
 	}
 	// It runs before the Pinners', which panic where something is pinned.
@@ -75,22 +79,59 @@ func (p *Prepared) Set(name string, t Tensor) error {
 	if t.err != nil {
 		return t.err
 	}
-	if was := p.tensors[i]; !same(was.Shape, t.Shape) || !same(was.Strides, t.Strides) || was.DType != t.DType {
-		return fail(ErrInvalidParam, fmt.Sprintf("tensor %q was prepared as %v with the strides %v, not as %v with %v",
-			name, was, was.Strides, t, t.Strides))
+	was := p.tensors[i]
+	if !same(was.Shape, t.Shape) || !same(was.Strides, t.Strides) || was.DType != t.DType || was.Device.c() != t.Device.c() {
+		return fail(ErrInvalidParam, fmt.Sprintf("tensor %q was prepared as %v on %v with the strides %v, not as %v on %v with %v",
+			name, was, was.Device, was.Strides, t, t.Device, t.Strides))
 	}
 	if t.Size() == 0 {
 		return nil
 	}
 	var pins runtime.Pinner
-	pin(&pins, t.data)
-	if err := errOf(C.tmsggo_set(p.c, C.size_t(i), C.uintptr_t(uintptr(t.data)))); err != nil {
+	t.pinned(&pins)
+	if err := p.point(i, t); err != nil {
+		p.point(i, p.tensors[i])
 		pins.Unpin()
 		return err
 	}
 	p.pins[i].Unpin()
 	p.pins[i], p.tensors[i] = pins, t
 	return nil
+}
+
+func (p *Prepared) point(i int, t Tensor) error {
+	data := C.uintptr_t(t.address)
+	if t.data != nil {
+		data = C.uintptr_t(uintptr(t.data))
+	}
+	if p.into != nil {
+		if err := errOf(C.tmsggo_into_set(p.into, C.size_t(i), data, t.stream())); err != nil {
+			return err
+		}
+	}
+	return errOf(C.tmsggo_set(p.c, C.size_t(i), data, t.stream()))
+}
+
+// With mu: the map to receive into.
+func (p *Prepared) receiver() (*C.tmsg_map_t, error) {
+	if p.c == nil {
+		return nil, errClosed
+	}
+	if p.into == nil {
+		f := flats.Get().(*flat)
+		defer f.free()
+		for i, name := range p.names {
+			if err := f.add(name, p.tensors[i]); err != nil {
+				return nil, err
+			}
+		}
+		err := errOf(C.tmsggo_into_create(unsafe.SliceData(f.tensors), C.size_t(len(f.tensors)),
+			(*C.int64_t)(unsafe.SliceData(f.dims)), (*C.char)(unsafe.Pointer(unsafe.SliceData(f.bytes))), &p.into))
+		if err != nil {
+			return nil, err
+		}
+	}
+	return C.tmsggo_into_map(p.into), nil
 }
 
 func same(a, b []int64) bool {
@@ -125,26 +166,49 @@ func (p *Prepared) Close() error {
 	runtime.SetFinalizer(p, nil)
 	C.tmsg_map_destroy(p.c)
 	p.c = nil
-	if p.pending {
-		keepForEver(p)
-		return nil
+	if p.into != nil {
+		C.tmsggo_into_leave(p.into)
+		if C.tmsggo_into_is_lent(p.into) != 0 {
+			late.Lock()
+			late.all = append(late.all, p)
+			late.Unlock()
+			return nil
+		}
+	}
+	p.unpin()
+	return nil
+}
+
+// With mu. Nothing writes to the slices any more.
+func (p *Prepared) unpin() {
+	if p.into != nil {
+		C.tmsggo_into_free(p.into)
+		p.into = nil
 	}
 	for i := range p.pins {
 		p.pins[i].Unpin()
 	}
-	return nil
 }
 
-var kept struct {
+// Those that were closed while a message was on its way into them.
+var late struct {
 	sync.Mutex
 	all []*Prepared
 }
 
-// What UCX may still write to is never given back: it is little, and rare.
-func keepForEver(p *Prepared) {
-	kept.Lock()
-	kept.all = append(kept.all, p)
-	kept.Unlock()
+func freeLate() {
+	late.Lock()
+	defer late.Unlock()
+	still := late.all[:0]
+	for _, p := range late.all {
+		if C.tmsggo_into_is_lent(p.into) != 0 {
+			still = append(still, p)
+		} else {
+			p.unpin()
+		}
+	}
+	clear(late.all[len(still):])
+	late.all = still
 }
 
 // SendPrepared is Send of a prepared map.
@@ -168,34 +232,45 @@ func (w *Worker) sendPrepared(ctx context.Context, to sender, p *Prepared) error
 	return err
 }
 
-// RecvInto receives the next message into the slices of a prepared map. Tensors
-// that are only in one of them are left out. Fails as Recv does, and with
-// ErrInvalidParam where a tensor has another dtype or shape, which is named;
-// then the message stays, and the next receive gets it. A receive that was
-// given up may have written into the slices, and may do so until the next one.
+// RecvInto receives the next message into the slices of a prepared map, without
+// a copy if it arrives while this waits and is large. Tensors that are only in
+// one of them are left out. Fails as Recv does, and with ErrInvalidParam where a
+// tensor has another dtype or shape, which is named; then the message stays, and
+// the next receive gets it. A receive that was given up may have written into
+// the slices, and may do so until the next one.
 func (ep *Endpoint) RecvInto(ctx context.Context, p *Prepared) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.c == nil {
-		return errClosed
+	into, err := p.receiver()
+	if err != nil {
+		return err
 	}
 	w := ep.w
+	here := false
+	look := func(spin C.uint32_t, over *C.tmsggo_over_t) error {
+		r := C.tmsggo_recv_into(w.hub, ep.handle(), into, spin, over)
+		here = r.status != C.TMSG_CANCEL_PENDING && r.status != C.TMSG_ERR_TIMED_OUT
+		return errOf(r)
+	}
 	for {
 		if ctx.Err() != nil {
 			return ctxError(ctx, "nothing has come from "+ep.peer)
 		}
-		pending := false
-		err := ep.w.lookFor(ep, func(spin C.uint32_t, over *C.tmsggo_over_t) error {
-			r := C.tmsggo_recv_into(w.hub, ep.handle(), p.c, spin, over)
-			pending = r.status == C.TMSG_CANCEL_PENDING
-			return errOf(r)
-		})
-		p.pending = pending
-		if !pending && (err == nil || !errors.Is(err, ErrTimedOut)) {
+		if err := w.lookFor(ep, look); here || errors.Is(err, ErrClosed) {
 			return err
 		}
 		w.kickParked()
-		if err := w.wait(ctx, C.TMSGGO_RECV, &ep.c); err != nil && ctx.Err() == nil {
+		var said error
+		err := w.waitBy(ctx, C.TMSGGO_RECV, &ep.c, func(over *C.tmsggo_over_t) bool {
+			if ep.c != nil {
+				said = look(spinUS, over)
+			}
+			return here
+		})
+		if here {
+			return said
+		}
+		if err != nil && ctx.Err() == nil {
 			return err
 		}
 	}

@@ -294,7 +294,7 @@ func (w *Worker) HandleStream(method string, handler StreamHandler, options ...M
 
 func (w *Worker) runStream(c *C.tmsggo_stream_t, called method) {
 	ctx, end := w.contextOf(C.TMSGGO_STREAM, unsafe.Pointer(c), C.tmsggo_stream_remaining_ms(c))
-	in := newMap(C.tmsggo_stream_map(c), func() {})
+	in := newMap(C.tmsggo_stream_map(c), false, func() {})
 	s := w.newStream(c, called.name)
 	var err error
 	returned := false

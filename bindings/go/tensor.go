@@ -25,10 +25,14 @@ type Tensor struct {
 	Shape   []int64
 	Strides []int64 // in elements; nil: C order
 
-	data  unsafe.Pointer
-	elems int64 // that the slice has, from data on
-	owner *Message
-	err   error
+	Device Device // where they lie; the zero value is the CPU
+
+	data    unsafe.Pointer
+	address uintptr // of a device's memory, which has no data
+	work    uint64  // the stream of its device, 0: none
+	elems   int64   // that the slice has, from data on
+	owner   *memory
+	err     error
 }
 
 // A Map is what a message carries: tensors by name. They travel in the order
@@ -79,6 +83,9 @@ func (t *Tensor) setShape(shape []int) {
 			return
 		}
 		size *= int64(extent)
+	}
+	if t.address != 0 {
+		t.elems = size
 	}
 	if size != t.elems && !(t.DType.Bits < 8 && size < t.elems) {
 		t.err = fail(ErrInvalidParam, fmt.Sprintf("the shape %v has %d elements, the slice %d", shape, size, t.elems))
@@ -208,6 +215,9 @@ func readable[T Element](t Tensor) error {
 	if t.err != nil {
 		return t.err
 	}
+	if !t.Device.readable() {
+		return fail(ErrUnsupported, fmt.Sprintf("the tensor is in the memory of %v, which the CPU does not read", t.Device))
+	}
 	if want := DTypeOf[T](); want != t.DType {
 		return fail(ErrInvalidParam, fmt.Sprintf("the tensor is %v, not %v", t.DType, want))
 	}
@@ -272,7 +282,8 @@ func (f *flat) add(name string, t Tensor) error {
 		return fail(e.Status, fmt.Sprintf("tensor %q: %s", name, e.Words))
 	}
 	c := C.tmsggo_tensor_t{
-		device: C.tmsg_device_t{_type: C.TMSG_DEVICE_CPU},
+		device: t.Device.c(),
+		stream: t.stream(),
 		dtype:  t.DType.c(),
 		ndim:   C.int32_t(len(t.Shape)),
 		name:   f.text(name),
@@ -284,11 +295,19 @@ func (f *flat) add(name string, t Tensor) error {
 		f.dims = append(f.dims, t.Strides...)
 	}
 	if t.Size() > 0 {
-		pin(&f.pins, t.data)
-		c.data = C.uintptr_t(uintptr(t.data))
+		c.data = t.pinned(&f.pins)
 	}
 	f.tensors = append(f.tensors, c)
 	return nil
+}
+
+// Where a tensor with elements lies, which does not move any more.
+func (t Tensor) pinned(pins *runtime.Pinner) C.uintptr_t {
+	if t.data == nil {
+		return C.uintptr_t(t.address)
+	}
+	pin(pins, t.data)
+	return C.uintptr_t(uintptr(t.data))
 }
 
 // Memory that is not Go's stays where it is; up to Go 1.21 its Pinner panics.
@@ -348,6 +367,7 @@ func (f *flat) build(m Map, meta Meta) (*C.tmsg_map_t, error) {
 	err := errOf(C.tmsggo_map(unsafe.SliceData(f.tensors), C.size_t(len(f.tensors)),
 		(*C.int64_t)(unsafe.SliceData(f.dims)), unsafe.SliceData(f.metas), C.size_t(len(f.metas)),
 		(*C.char)(unsafe.Pointer(unsafe.SliceData(f.bytes))), &made))
+	built = true
 	return made, err
 }
 

@@ -44,7 +44,8 @@ func (o *contextOptions) text(text string) *C.char {
 }
 
 // ContextPeerTimeout says after which silence a peer is lost: 200 ms or more;
-// 0: never; 5 s by default.
+// 5 s by default. 0: never; then a call whose context has ended, while the peer
+// may still read its slices, waits until the peer answers or is gone.
 func ContextPeerTimeout(d time.Duration) ContextOption {
 	return func(o *contextOptions) {
 		o.params.field_mask |= C.TMSG_CONTEXT_PARAM_PEER_TIMEOUT
@@ -145,6 +146,7 @@ type Worker struct {
 	last    uint64
 
 	methods []method
+	offers  map[*Offer]struct{} // whose memory is lent. mu guards it
 }
 
 // A WorkerOption is one of those that begin with Worker.
@@ -183,6 +185,7 @@ func NewWorker(c *Context, options ...WorkerOption) (*Worker, error) {
 		yield:   make(chan struct{}, 1),
 		over:    new(C.tmsggo_over_t),
 		waiters: map[uint64]func(){},
+		offers:  map[*Offer]struct{}{},
 		silent:  c.silent,
 	}
 	w.ended, w.end = context.WithCancel(context.Background())
@@ -220,7 +223,7 @@ func (w *Worker) keep() {
 	default:
 	}
 	w.keeping.Store(true)
-	w.drive(w.ended, w.yield)
+	w.drive(w.ended, w.yield, w.turn)
 	w.keeping.Store(false)
 	w.release()
 }
@@ -303,6 +306,7 @@ func (w *Worker) Close() error {
 		C.tmsggo_hub_destroy(w.hub)
 		w.life.Unlock()
 		w.file.Close()
+		w.endOffers()
 		close(w.gone)
 	}
 	<-w.gone
@@ -347,6 +351,16 @@ func (w *Worker) forget(id uint64) {
 // is nil then, or becomes so, there is nothing to wait for, and whoever waits
 // sees why.
 func (w *Worker) wait(ctx context.Context, kind C.int, thing *unsafe.Pointer) error {
+	return w.waitBy(ctx, kind, thing, w.turn)
+}
+
+// One turn of who drives: true ends the wait.
+func (w *Worker) turn(over *C.tmsggo_over_t) bool {
+	C.tmsggo_drive(w.hub, spinUS, over)
+	return false
+}
+
+func (w *Worker) waitBy(ctx context.Context, kind C.int, thing *unsafe.Pointer, turn func(*C.tmsggo_over_t) bool) error {
 	ready := make(chan struct{}, 1)
 	id := w.await(func() { ready <- struct{}{} })
 	defer w.forget(id)
@@ -367,27 +381,39 @@ func (w *Worker) wait(ctx context.Context, kind C.int, thing *unsafe.Pointer) er
 		case <-w.closed:
 			return errClosed
 		case <-ctx.Done():
-			if w.enter() {
-				C.tmsggo_unwatch(w.hub, C.uint64_t(id))
-				w.leave()
-			}
+			w.unwatch(id)
 			return ctxError(ctx, "")
 		case w.lead <- struct{}{}:
-			w.drive(ctx, ready)
+			done := w.drive(ctx, ready, turn)
 			w.release()
+			if done {
+				w.unwatch(id)
+				return nil
+			}
 		}
 	}
 }
 
+func (w *Worker) unwatch(id uint64) {
+	if w.enter() {
+		C.tmsggo_unwatch(w.hub, C.uint64_t(id))
+		w.leave()
+	}
+}
+
 // Drives the worker for all that wait, until this one is ready, or its context
-// has ended.
-func (w *Worker) drive(ctx context.Context, ready <-chan struct{}) {
+// has ended; true: or until its turn says so.
+func (w *Worker) drive(ctx context.Context, ready <-chan struct{}, turn func(*C.tmsggo_over_t) bool) bool {
 	over := w.over // of whoever has the lead
 	var stop func() bool
 	for len(ready) == 0 && ctx.Err() == nil && w.enter() {
-		C.tmsggo_drive(w.hub, spinUS, over)
+		over.count = 0
+		done := turn(over)
 		w.leave()
 		w.deliver(over)
+		if done {
+			return true
+		}
 		if over.count > 0 {
 			continue
 		}
@@ -398,6 +424,7 @@ func (w *Worker) drive(ctx context.Context, ready <-chan struct{}) {
 		w.park(ctx, ready, over)
 		w.deliver(over)
 	}
+	return false
 }
 
 func (w *Worker) park(ctx context.Context, ready <-chan struct{}, over *C.tmsggo_over_t) {
@@ -444,21 +471,22 @@ func timeoutMS(ctx context.Context) C.int {
 	return C.int(max(1, min(ms, math.MaxInt32)))
 }
 
-// Also where peers may be silent for ever.
-const leastSilence = 200 * time.Millisecond
-
 // An endpoint, or a stream with its endpoint.
 type breakable interface{ breakOff(words string) }
 
 // Waits until what was given up no longer uses what was lent to it. Where its
-// peer does not answer the endpoint is broken for that.
+// peer does not answer the endpoint is broken for that; but a peer that may be
+// silent for ever is waited for.
 func (w *Worker) insist(on breakable, kind C.int, thing *unsafe.Pointer) {
-	patience, cancel := context.WithTimeout(context.Background(), max(w.silent, leastSilence))
-	defer cancel()
-	if w.wait(patience, kind, thing) != nil {
+	if w.silent > 0 {
+		patience, cancel := context.WithTimeout(context.Background(), w.silent)
+		defer cancel()
+		if w.wait(patience, kind, thing) == nil {
+			return
+		}
 		on.breakOff("what was given up did not end")
-		w.wait(context.Background(), kind, thing)
 	}
+	w.wait(context.Background(), kind, thing)
 }
 
 // Waits for a request, which is destroyed with it. When ctx has ended it is
