@@ -71,12 +71,21 @@ func (d Device) readable() bool {
 	return d.Type == 0 || d.Type == CPUDevice || d.Type == CUDAHostDevice
 }
 
+// Use tells that this program uses the device. The library touches no CUDA device
+// before whose primary context nobody has made active, as CUDA packages do when
+// they first allocate. Fails with ErrNotFound (no such device) and
+// ErrUnsupported (no working driver, and what was met).
+func (d Device) Use() error { return errOf(C.tmsggo_use(d.c())) }
+
 // OnDevice describes memory of a device, packed in C order from that address on.
 // It stays the caller's, who keeps it valid as long as a slice that is sent. It
 // must be whole when the call begins, or when the work is done that its stream
 // holds (WithStream).
 func OnDevice(device Device, dtype DType, address uintptr, shape ...int) Tensor {
-	t := Tensor{DType: dtype, Device: device, address: address}
+	t := Tensor{DType: dtype, Device: device, address: address, elems: -1}
+	if device.readable() {
+		t.data = *(*unsafe.Pointer)(unsafe.Pointer(&address))
+	}
 	t.setShape(shape)
 	if t.err == nil && address == 0 && t.Size() > 0 {
 		t.err = fail(ErrInvalidParam, fmt.Sprintf("the address on %v is 0", device))

@@ -28,6 +28,11 @@ tmsggo_result_t tmsggo_devices(tmsg_devices_params_t params,
     return tmsggo_result(tmsg_devices_create(&params, devices_p));
 }
 
+tmsggo_result_t tmsggo_use(tmsg_device_t device)
+{
+    return tmsggo_result(tmsg_domain_use(device));
+}
+
 tmsggo_result_t tmsggo_device_parse(const char *name, tmsg_device_t *device_p)
 {
     return tmsggo_result(tmsg_device_parse(name, device_p));

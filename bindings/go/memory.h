@@ -12,6 +12,7 @@ int tmsggo_is_lent(uintptr_t block);
 
 tmsggo_result_t tmsggo_devices(tmsg_devices_params_t params,
                                tmsg_devices_t **devices_p);
+tmsggo_result_t tmsggo_use(tmsg_device_t device);
 tmsggo_result_t tmsggo_device_parse(const char *name, tmsg_device_t *device_p);
 tmsggo_result_t tmsggo_device_of(tmsg_context_t *context, uint32_t index,
                                  tmsg_device_t *device_p);

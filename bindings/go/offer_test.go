@@ -349,3 +349,45 @@ func TestAPeerThatMayBeSilentForEverIsNotBroken(t *testing.T) {
 	must(t, err)
 	m.Close()
 }
+
+func TestOffersGoToCAndComeFromIt(t *testing.T) {
+	w := newWorker(t)
+	l, err := w.Listen("unix://"+filepath.Join(t.TempDir(), "s"), ListenKeep())
+	must(t, err)
+	weights := make([]float32, 6*4)
+	for i := range weights {
+		weights[i] = float32(i)
+	}
+	o, err := w.Offer(Map{"w": Of(weights, 6, 4)}, OfferName("weights", 5))
+	must(t, err)
+	defer o.Close()
+	out, err := example(t, "fetch", l.URL()).Output()
+	if want := "version 5: 6 x 4, the first is 0\nversion 5: 2 x 3, the first is 4\n"; err != nil || string(out) != want {
+		t.Errorf("a fetcher in C printed %q (%v)", out, err)
+	}
+	out, err = command(t, "call", l.URL(), "tensormsg.fetch", "--meta", "name=weights").Output()
+	if err != nil || !strings.Contains(string(out), "w  float32  [6,4]") {
+		t.Errorf("the command printed %q (%v)", out, err)
+	}
+
+	there := "unix://" + filepath.Join(t.TempDir(), "c")
+	owner := example(t, "offer", there)
+	must(t, owner.Start())
+	defer owner.Wait()
+	defer owner.Process.Kill()
+	ctx := generous(t)
+	ep, err := newWorker(t).Dial(ctx, there, DialWait())
+	must(t, err)
+	m, err := ep.Fetch(ctx, "weights", FetchAtLeast(3), FetchWait(0))
+	must(t, err)
+	if w, err := Data[float32](m.Get("w")); err != nil || int(w[0]) != int(m.OfferVersion().Number) {
+		t.Errorf("version %d is %v (%v)", m.OfferVersion().Number, w[0], err)
+	}
+	m.Close()
+	ended := make(chan error, 1)
+	go func() { _, err := ep.Fetch(ctx, "never", FetchWait(0)); ended <- err }()
+	owner.Process.Kill()
+	if err := <-ended; !errors.Is(err, ErrPeerLost) {
+		t.Errorf("the owner was killed: %v", err)
+	}
+}

@@ -84,7 +84,7 @@ func (t *Tensor) setShape(shape []int) {
 		}
 		size *= int64(extent)
 	}
-	if t.address != 0 {
+	if t.elems < 0 { // as many as the shape says
 		t.elems = size
 	}
 	if size != t.elems && !(t.DType.Bits < 8 && size < t.elems) {
