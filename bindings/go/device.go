@@ -77,12 +77,19 @@ func (d Device) readable() bool {
 // ErrUnsupported (no working driver, and what was met).
 func (d Device) Use() error { return errOf(C.tmsggo_use(d.c())) }
 
+// Where a tensor of a device lies.
+type place struct {
+	device  Device
+	address uintptr
+	stream  C.tmsg_stream_t
+}
+
 // OnDevice describes memory of a device, packed in C order from that address on.
 // It stays the caller's, who keeps it valid as long as a slice that is sent. It
 // must be whole when the call begins, or when the work is done that its stream
 // holds (WithStream).
 func OnDevice(device Device, dtype DType, address uintptr, shape ...int) Tensor {
-	t := Tensor{DType: dtype, Device: device, address: address, elems: -1}
+	t := Tensor{DType: dtype, there: &place{device: device, address: address}, elems: -1}
 	if device.readable() {
 		t.data = *(*unsafe.Pointer)(unsafe.Pointer(&address))
 	}
@@ -100,10 +107,15 @@ func (t Tensor) Address() uintptr {
 		t.owner.open("its tensor")
 		t.owner.viewed.Store(true)
 	}
-	if t.data != nil {
-		return uintptr(t.data)
+	return uintptr(t.at())
+}
+
+// Device says where the elements of a tensor lie.
+func (t Tensor) Device() Device {
+	if t.there == nil {
+		return Device{}
 	}
-	return t.address
+	return t.there.device
 }
 
 // WithStream says on which CUstream or cudaStream_t the elements of a tensor of
@@ -111,18 +123,23 @@ func (t Tensor) Address() uintptr {
 // when the call begins. The stream lives until the call ends. 1 is the legacy
 // default stream.
 func (t Tensor) WithStream(handle uintptr) Tensor {
-	if t.err == nil && (t.Device.Type != CUDADevice || handle == 0) {
-		t.err = fail(ErrInvalidParam, fmt.Sprintf("the stream %#x of a tensor on %v: only CUDA devices have streams, and 0 is none of them", handle, t.Device))
+	if t.Device().Type != CUDADevice || handle == 0 {
+		if t.err == nil {
+			t.err = fail(ErrInvalidParam, fmt.Sprintf("the stream %#x of a tensor on %v: only CUDA devices have streams, and 0 is none of them", handle, t.Device()))
+		}
+		return t
 	}
-	t.work = uint64(handle)
+	there := *t.there
+	there.stream = C.tmsg_stream_t{kind: C.TMSG_STREAM_CUDA, handle: C.uint64_t(handle)}
+	t.there = &there
 	return t
 }
 
 func (t Tensor) stream() C.tmsg_stream_t {
-	if t.work == 0 {
+	if t.there == nil {
 		return C.tmsg_stream_t{}
 	}
-	return C.tmsg_stream_t{kind: C.TMSG_STREAM_CUDA, handle: C.uint64_t(t.work)}
+	return t.there.stream
 }
 
 // A DeviceInfo tells one device of the machine from another. A text that is not

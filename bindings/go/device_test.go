@@ -56,8 +56,8 @@ func TestTensorsOfADeviceGoBothWays(t *testing.T) {
 		defer there[i].Close()
 	}
 	tensor := there[0].Tensor(Float32DType, 256, count/256)
-	if tensor.Device != CUDA(0) || tensor.Address() != there[0].Address() || tensor.String() != "float32[256 256]" {
-		t.Errorf("%v on %v", tensor, tensor.Device)
+	if tensor.Device() != CUDA(0) || tensor.Address() != there[0].Address() || tensor.String() != "float32[256 256]" {
+		t.Errorf("%v on %v", tensor, tensor.Device())
 	}
 
 	a, b := pairAt(t, "unix://"+filepath.Join(t.TempDir(), "s"))
@@ -77,8 +77,8 @@ func TestTensorsOfADeviceGoBothWays(t *testing.T) {
 	m, err := a.Recv(ctx)
 	must(t, err)
 	came := m.Get("x")
-	if came.Device != CUDA(0) || came.Address() == 0 {
-		t.Errorf("it came to %v", came.Device)
+	if came.Device() != CUDA(0) || came.Address() == 0 {
+		t.Errorf("it came to %v", came.Device())
 	}
 	if _, err := Data[float32](came); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "cuda:0") {
 		t.Errorf("read by the CPU: %v", err)

@@ -65,19 +65,19 @@ func newMap(in *C.tmsg_map_t, lent bool, free func()) *Message {
 
 func (m *Message) tensor(c C.tmsg_tensor_t) Tensor {
 	t := Tensor{
-		DType:  DType{uint8(c.dtype.code), uint8(c.dtype.bits), uint16(c.dtype.lanes)},
-		Device: deviceOf(c.device),
-		owner:  m.memory,
+		DType: DType{uint8(c.dtype.code), uint8(c.dtype.bits), uint16(c.dtype.lanes)},
+		owner: m.memory,
 	}
 	t.Shape = append(t.Shape, unsafe.Slice((*int64)(c.shape), c.ndim)...)
 	if c.strides != nil {
 		t.Strides = append(t.Strides, unsafe.Slice((*int64)(c.strides), c.ndim)...)
 	}
-	if t.Device.readable() {
+	if c.device._type != C.TMSG_DEVICE_CPU {
+		t.there = &place{device: deviceOf(c.device), address: uintptr(c.data)}
+	}
+	if t.Device().readable() {
 		t.data = c.data
 		t.data = m.kept(t)
-	} else {
-		t.address = uintptr(c.data)
 	}
 	return t
 }

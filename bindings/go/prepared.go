@@ -80,9 +80,9 @@ func (p *Prepared) Set(name string, t Tensor) error {
 		return t.err
 	}
 	was := p.tensors[i]
-	if !same(was.Shape, t.Shape) || !same(was.Strides, t.Strides) || was.DType != t.DType || was.Device.c() != t.Device.c() {
+	if !same(was.Shape, t.Shape) || !same(was.Strides, t.Strides) || was.DType != t.DType || was.Device().c() != t.Device().c() {
 		return fail(ErrInvalidParam, fmt.Sprintf("tensor %q was prepared as %v on %v with the strides %v, not as %v on %v with %v",
-			name, was, was.Device, was.Strides, t, t.Device, t.Strides))
+			name, was, was.Device(), was.Strides, t, t.Device(), t.Strides))
 	}
 	if t.Size() == 0 {
 		return nil
@@ -100,10 +100,7 @@ func (p *Prepared) Set(name string, t Tensor) error {
 }
 
 func (p *Prepared) point(i int, t Tensor) error {
-	data := C.uintptr_t(t.address)
-	if t.data != nil {
-		data = C.uintptr_t(uintptr(t.data))
-	}
+	data := t.at()
 	if p.into != nil {
 		if err := errOf(C.tmsggo_into_set(p.into, C.size_t(i), data, t.stream())); err != nil {
 			return err

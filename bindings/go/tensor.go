@@ -25,14 +25,11 @@ type Tensor struct {
 	Shape   []int64
 	Strides []int64 // in elements; nil: C order
 
-	Device Device // where they lie; the zero value is the CPU
-
-	data    unsafe.Pointer
-	address uintptr // of a device's memory, which has no data
-	work    uint64  // the stream of its device, 0: none
-	elems   int64   // that the slice has, from data on
-	owner   *memory
-	err     error
+	data  unsafe.Pointer
+	elems int64 // that the slice has, from data on
+	owner *memory
+	there *place // nil: in the host's memory
+	err   error
 }
 
 // A Map is what a message carries: tensors by name. They travel in the order
@@ -215,8 +212,8 @@ func readable[T Element](t Tensor) error {
 	if t.err != nil {
 		return t.err
 	}
-	if !t.Device.readable() {
-		return fail(ErrUnsupported, fmt.Sprintf("the tensor is in the memory of %v, which the CPU does not read", t.Device))
+	if !t.Device().readable() {
+		return fail(ErrUnsupported, fmt.Sprintf("the tensor is in the memory of %v, which the CPU does not read", t.Device()))
 	}
 	if want := DTypeOf[T](); want != t.DType {
 		return fail(ErrInvalidParam, fmt.Sprintf("the tensor is %v, not %v", t.DType, want))
@@ -282,7 +279,7 @@ func (f *flat) add(name string, t Tensor) error {
 		return fail(e.Status, fmt.Sprintf("tensor %q: %s", name, e.Words))
 	}
 	c := C.tmsggo_tensor_t{
-		device: t.Device.c(),
+		device: t.Device().c(),
 		stream: t.stream(),
 		dtype:  t.DType.c(),
 		ndim:   C.int32_t(len(t.Shape)),
@@ -303,10 +300,16 @@ func (f *flat) add(name string, t Tensor) error {
 
 // Where a tensor with elements lies, which does not move any more.
 func (t Tensor) pinned(pins *runtime.Pinner) C.uintptr_t {
-	if t.data == nil {
-		return C.uintptr_t(t.address)
+	if t.data != nil {
+		pin(pins, t.data)
 	}
-	pin(pins, t.data)
+	return t.at()
+}
+
+func (t Tensor) at() C.uintptr_t {
+	if t.data == nil && t.there != nil {
+		return C.uintptr_t(t.there.address)
+	}
 	return C.uintptr_t(uintptr(t.data))
 }
 
