@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "gpu/sim_driver.h"
@@ -197,14 +198,24 @@ static void stop(run_t *run)
     must_eq(sim->counts->undefined, 0);
 }
 
-/* A kernel faults at the receiver, whose UCX copies. */
+static void hear(void *arg, tmsg_log_level_t level, const char *line)
+{
+    if (level <= TMSG_LOG_ERROR) {
+        *(bool *)arg |= strstr(line, "no active messages transport") != NULL;
+    }
+}
+
+/* A kernel faults at the receiver, whose UCX copies. That UCX does not close
+ * its endpoint: it asks the sender's, which is closed, whether it lives. */
 static void faults(harm_t harm)
 {
+    bool complained = false;
     tmsg_request_t *sent;
     char line[20];
     run_t run;
 
     start(&run, harm);
+    tmsg_log_set_ucx(hear, &complained);
     must(side_finish(&run.side,
                      send_map(run.endpoint, new_map(), TMSG_SEND_ACKED)));
     child_await(&run.side, &run.child);
@@ -215,6 +226,8 @@ static void faults(harm_t harm)
     tmsg_request_destroy(sent);
     must_be(side_end_of(&run.side, run.endpoint), TMSG_ERR_IO);
     stop(&run);
+    tmsg_log_set_ucx(NULL, NULL);
+    must_true(!complained);
 }
 
 Test(harm, of_a_kernel_that_faults_is_told) { faults(FAULTS); }

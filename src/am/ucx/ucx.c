@@ -24,6 +24,7 @@
 #include "am/ucx/siblings.h"
 #include "am/ucx/ucx_events.h"
 #include "am/ucx/ucx_pipe.h"
+#include "am/ucx/words.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "memory/domain.h"
@@ -654,7 +655,9 @@ __attribute__((noinline)) static unsigned progress_other(const tmsg_ucx_t *ucx)
         return tmsg_pipes_progress(ucx->pipes);
     }
     mode = tmsg_cuda_relax();
+    tmsg_ucx_words_serving = true;
     count = ucp_worker_progress(ucx->ucp);
+    tmsg_ucx_words_serving = false;
     tmsg_cuda_restore(mode);
     return count;
 }

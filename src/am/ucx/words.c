@@ -16,6 +16,8 @@
 
 #define LINE_BYTES 1024
 
+_Thread_local bool tmsg_ucx_words_serving;
+
 static const char *name_of(ucs_log_level_t level)
 {
     static const char *const names[] = {
@@ -43,6 +45,12 @@ static bool is_left_out(ucs_log_level_t level, const char *file)
            !tmsg_log_may(TMSG_LOG_UCX_SAID_KIND, file, level_of(level));
 }
 
+static bool is_in_vain(ucs_log_level_t level, const char *function)
+{
+    return tmsg_ucx_words_serving && level == UCS_LOG_LEVEL_ERROR &&
+           strcmp(function, "ucp_wireup_select_transport") == 0;
+}
+
 /* UCX writes what is fatal to standard error itself, and ends the process. It
  * prints what its settings ask for, such as statistics, where they say. */
 static ucs_log_func_rc_t say(const char *file, unsigned line,
@@ -54,18 +62,20 @@ static ucs_log_func_rc_t say(const char *file, unsigned line,
     char text[LINE_BYTES], passed[LINE_BYTES + 64];
     struct timeval now;
 
-    (void)function;
+    bool in_vain = is_in_vain(level, function);
+
     (void)component;
     if (level == UCS_LOG_LEVEL_FATAL || level == UCS_LOG_LEVEL_PRINT) {
         return UCS_LOG_FUNC_RC_CONTINUE;
     }
     file = slash == NULL ? file : slash + 1;
+    level = in_vain ? UCS_LOG_LEVEL_DEBUG : level;
     if (is_left_out(level, file)) {
         return UCS_LOG_FUNC_RC_STOP;
     }
     vsnprintf(text, sizeof(text), format, arguments);
     snprintf(passed, sizeof(passed), "%.40s:%u %s", file, line, text);
-    if (tmsg_log_pass_ucx(level_of(level), passed)) {
+    if (tmsg_log_pass_ucx(level_of(level), passed) || in_vain) {
         return UCS_LOG_FUNC_RC_STOP;
     }
     gettimeofday(&now, NULL);
