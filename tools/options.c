@@ -250,6 +250,11 @@ static bool is_consistent(const connection_options_t *connection, unsigned does)
         complain("--sandbox goes with tcp://, tls:// and unix://, where the "
                  "library listens, and not with %s",
                  listen);
+    } else if (connection->sandbox && listen != NULL &&
+               strncmp(listen, "unix://@", 8) == 0) {
+        complain("--sandbox goes with a socket file, unix:///PATH, and not "
+                 "with %s",
+                 listen);
     } else if (connection->wait && connection->url == NULL) {
         complain("--wait goes with a URL");
     } else if (connection->key != NULL && listen == NULL &&

@@ -144,7 +144,8 @@ typedef struct tmsg_endpoint_params {
 /* Starts to connect to a listener and returns at once. `url` is
  * "tcp://host:port" (a name, an IPv4 address, or an IPv6 address in brackets,
  * with its device where it is link-local: [fe80::1%eth0]; "host:port" alone
- * means tcp), "tls://host:port", all of which is encrypted, "unix:///path", or
+ * means tcp), "tls://host:port", all of which is encrypted, "unix:///path",
+ * "unix://@name" (an abstract socket: REFUSED if another user listens), or
  * "ucx://host:port" for a peer that uses UCXX (docs/ucxx.md: maps of one
  * tensor, nothing ACKED). Sends may follow immediately: they wait for the
  * connection, and fail with its error if it cannot be made. To wait for it, see

@@ -136,6 +136,9 @@ typedef struct tmsg_listener_params {
  *   "unix:///path"     a socket file; traffic stays in shared memory and UCX
  *                      opens no port; peers in other namespaces are carried
  *                      by a stream. A stale file is replaced.
+ *   "unix://@name"     the same without a file: an abstract socket (unix(7)),
+ *                      gone with the process, reached within its network
+ *                      namespace. Connections of other users are dropped.
  *   "blob://host"      no socket: peers come by tmsg_listener_blob(), over
  *                      the network device that has this address (empty:
  *                      loopback), by the same rule.

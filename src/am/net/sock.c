@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include <unistd.h>
 
 #include "am/net/netif.h"
+#include "am/net/peer.h"
 #include "core/error.h"
 
 #define HANDSHAKE_TIMEOUT_MS 20000 /* for a host that vanishes */
@@ -149,9 +151,22 @@ static tmsg_address_t unix_address(const char *path)
 
     snprintf(un.sun_path, sizeof(un.sun_path), "%s", path);
     memset(&address, 0, sizeof(address));
-    memcpy(&address.sa, &un, sizeof(un));
     address.bytes = sizeof(un);
+    if (tmsg_url_is_abstract(path)) { /* all its bytes are the name */
+        un.sun_path[0] = '\0';
+        address.bytes =
+            (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
+    }
+    memcpy(&address.sa, &un, sizeof(un));
     return address;
+}
+
+/* Returns whether the other end may be at an abstract socket: any user may bind
+ * or dial its name, so the kernel has to say that the user is this one. */
+static bool is_own_user(int fd, const char *path)
+{
+    return !tmsg_url_is_abstract(path) ||
+           tmsg_peer_is_user(fd, (uint32_t)geteuid());
 }
 
 /* What is accepted from a Unix socket that listens is as that is. */
@@ -261,6 +276,25 @@ static int replace_and_listen(int fd, const char *path,
     return bind_and_listen(fd, address, backlog);
 }
 
+static tmsg_status_t listen_abstract(const char *name, const char *path,
+                                     int backlog,
+                                     tmsg_sock_listener_t *listener)
+{
+    tmsg_address_t address = unix_address(path);
+    int fd = open_socket(AF_UNIX);
+
+    if (fd < 0) {
+        return fail_by_errno(name);
+    }
+    if (bind_and_listen(fd, &address, backlog) != 0) {
+        close_quietly(fd);
+        return fail_by_errno(name);
+    }
+    listener->fd = fd;
+    memcpy(listener->path, path, sizeof(listener->path));
+    return TMSG_OK;
+}
+
 static tmsg_status_t listen_unix(const char *name, const char *path,
                                  int backlog, tmsg_sock_listener_t *listener)
 {
@@ -303,7 +337,9 @@ tmsg_status_t tmsg_sock_listen(const tmsg_url_t *url,
     tmsg_status_t status;
 
     if (tmsg_url_has_path(url)) {
-        status = listen_unix(name, url->path, backlog, &listener);
+        status = tmsg_url_is_abstract(url->path)
+                     ? listen_abstract(name, url->path, backlog, &listener)
+                     : listen_unix(name, url->path, backlog, &listener);
     } else {
         status = listen_tcp(name, address, backlog, &listener.fd);
     }
@@ -322,7 +358,7 @@ void tmsg_sock_listener_close(tmsg_sock_listener_t *listener)
     }
     /* The file is removed first: once the socket is closed another process may
      * take the path. */
-    if (listener->path[0] != '\0' && lstat(listener->path, &file) == 0 &&
+    if (listener->path[0] == '/' && lstat(listener->path, &file) == 0 &&
         file.st_dev == listener->device && file.st_ino == listener->inode) {
         unlink(listener->path);
     }
@@ -372,6 +408,10 @@ tmsg_status_t tmsg_sock_accept(const tmsg_sock_listener_t *listener, int *fd_p)
     do {
         fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     } while (fd < 0 && is_lost_connection(errno));
+    if (fd >= 0 && !is_own_user(fd, listener->path)) {
+        close(fd); /* others may wait: the listener stays readable */
+        return TMSG_IN_PROGRESS;
+    }
     if (fd >= 0) {
         tune_socket(fd, listener->path[0] != '\0' ? AF_UNIX : AF_INET);
         *fd_p = fd;
@@ -436,7 +476,8 @@ static int connect_now(int fd, const tmsg_url_t *url,
 {
     int lock, result = connect(fd, &address->sa.any, address->bytes);
 
-    if (result == 0 || !tmsg_url_has_path(url) || errno != ECONNREFUSED) {
+    if (result == 0 || !tmsg_url_has_path(url) || errno != ECONNREFUSED ||
+        tmsg_url_is_abstract(url->path)) {
         return result;
     }
     if (!is_new(url->path)) {
@@ -472,6 +513,11 @@ tmsg_status_t tmsg_sock_connect(const tmsg_url_t *url,
     }
     tune_socket(fd, address->sa.any.sa_family);
     if (connect_now(fd, url, address) == 0) {
+        if (!is_own_user(fd, url->path)) {
+            close(fd);
+            return tmsg_error_set(TMSG_ERR_REFUSED,
+                                  "%s: another user listens there", name);
+        }
         *fd_p = fd;
         return TMSG_OK;
     }

@@ -20,8 +20,8 @@
 
 typedef struct {
     int fd;
-    char path[TMSG_URL_PATH_BYTES]; /* of the file we made; "" for tcp */
-    dev_t device;                   /* of that file: we remove no other */
+    char path[TMSG_URL_PATH_BYTES]; /* of the URL; "" for tcp */
+    dev_t device;                   /* of the file: we remove no other */
     ino_t inode;                    /* of that file, likewise */
 } tmsg_sock_listener_t;
 
@@ -29,8 +29,9 @@ typedef struct {
  * IPv6 socket serves IPv6 alone. For unix it takes url->path, and makes the
  * file with mode 0600. A socket file that nobody listens on is replaced;
  * anything else there is kept. To look may take up to a second while another
- * process does the same in that folder. On OK the caller ends *listener_p with
- * tmsg_sock_listener_close(). Errors: ALREADY_EXISTS (port, live socket or
+ * process does the same in that folder. An abstract name ("@name") has no file,
+ * and connections of other users are dropped. On OK the caller ends *listener_p
+ * with tmsg_sock_listener_close(). Errors: ALREADY_EXISTS (port, live socket or
  * other file), NOT_FOUND (the address is not of this machine; no such folder),
  * LIMIT_EXCEEDED, IO. */
 tmsg_status_t tmsg_sock_listen(const tmsg_url_t *url,
@@ -42,9 +43,9 @@ tmsg_status_t tmsg_sock_listen(const tmsg_url_t *url,
 void tmsg_sock_listener_close(tmsg_sock_listener_t *listener);
 
 /* Takes one connection that waits, and makes it ready for frames (TCP_NODELAY,
- * keepalive). Errors: IN_PROGRESS (none waits), LIMIT_EXCEEDED (the connection
- * keeps waiting, and the listener stays readable: stop polling it for a while),
- * IO. */
+ * keepalive). Errors: IN_PROGRESS (none waits, or one was dropped),
+ * LIMIT_EXCEEDED (the connection keeps waiting, and the listener stays
+ * readable: stop polling it for a while), IO. */
 tmsg_status_t tmsg_sock_accept(const tmsg_sock_listener_t *listener, int *fd_p);
 
 /* Lets descriptors come by a Unix socket that was accepted or connected here.
@@ -55,8 +56,8 @@ void tmsg_sock_take_fds(int fd);
  * *fd_p becomes writable when tmsg_sock_connect_result() knows more. Either way
  * the caller closes *fd_p. The file of a Unix socket that refuses may be new:
  * the call then waits up to a second for the process that is about to listen.
- * Errors: UNREACHABLE, BUSY (a Unix listener's queue is full: try later),
- * LIMIT_EXCEEDED, IO. */
+ * Errors: UNREACHABLE, REFUSED (another user listens at the abstract name),
+ * BUSY (a Unix listener's queue is full: try later), LIMIT_EXCEEDED, IO. */
 tmsg_status_t tmsg_sock_connect(const tmsg_url_t *url,
                                 const tmsg_address_t *address, int *fd_p);
 

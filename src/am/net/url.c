@@ -176,11 +176,16 @@ static tmsg_status_t take_path(const char *text, const char *from,
                                tmsg_url_t *url)
 {
     size_t length = strlen(from);
+    bool is_abstract = *from == TMSG_URL_ABSTRACT;
 
-    if (*from != '/') {
-        return bad_url(text, "the path is not absolute: unix:///run/x.sock");
+    if (*from != '/' && !is_abstract) {
+        return bad_url(text, "the path is not absolute: unix:///run/x.sock, or "
+                             "without a file unix://@name");
     }
-    if (from[length - 1] == '/') {
+    if (is_abstract && length == 1) {
+        return bad_url(text, "no name follows the @");
+    }
+    if (!is_abstract && from[length - 1] == '/') {
         return bad_url(text, "the path names no file");
     }
     if (hides_something(from, length)) {
@@ -250,6 +255,11 @@ tmsg_status_t tmsg_url_parse(const char *text, tmsg_url_t *url_p)
 
 bool tmsg_url_has_path(const tmsg_url_t *url) { return form_of(url) == PATH; }
 
+bool tmsg_url_is_abstract(const char *path)
+{
+    return path[0] == TMSG_URL_ABSTRACT;
+}
+
 const char *tmsg_url_scheme(tmsg_url_kind_t kind) { return schemes[kind].name; }
 
 const char *tmsg_url_format(const tmsg_url_t *url, char *text, size_t bytes)
@@ -305,8 +315,13 @@ static void format_unix(const struct sockaddr_un *un, socklen_t un_bytes,
     if (length > sizeof(un->sun_path)) {
         length = sizeof(un->sun_path);
     }
-    /* An abstract name begins with NUL and so shows as unnamed. */
-    tmsg_shown_format(text, bytes, "unix://%.*s", (int)length, un->sun_path);
+    if (length > 1 && un->sun_path[0] == '\0' && un->sun_path[1] != '\0') {
+        tmsg_shown_format(text, bytes, "unix://%c%.*s", TMSG_URL_ABSTRACT,
+                          (int)length - 1, un->sun_path + 1);
+    } else {
+        tmsg_shown_format(text, bytes, "unix://%.*s", (int)length,
+                          un->sun_path);
+    }
 }
 
 const char *tmsg_url_format_sockaddr(const struct sockaddr *address,

@@ -12,6 +12,7 @@
 
 #define TMSG_URL_HOST_BYTES 256 /* longest host, NUL included */
 #define TMSG_URL_PATH_BYTES 108 /* as in sockaddr_un */
+#define TMSG_URL_ABSTRACT '@'   /* stands for the NUL of an abstract name */
 #define TMSG_URL_TEXT_BYTES 272 /* holds every URL we format, NUL included */
 
 /* Lists the schemes, a line each: SCHEME(NAME, name, what follows "name://").
@@ -31,15 +32,15 @@ typedef struct {
     tmsg_url_kind_t kind;
     char host[TMSG_URL_HOST_BYTES]; /* no brackets; "": loopback */
     uint16_t port;                  /* of HOST_PORT; 0: the kernel picks one */
-    char path[TMSG_URL_PATH_BYTES]; /* of PATH: absolute */
+    char path[TMSG_URL_PATH_BYTES]; /* of PATH: absolute, or "@name" */
 } tmsg_url_t;
 
 /* Parses "tcp://host:port", "host:port" (which means tcp), "ucx://host:port",
- * "tls://host:port", "unix:///path" or "blob://host". IPv6 addresses stand in
- * brackets. Only link-local ones have a %zone, which is one of this host's
- * devices. Nothing may follow, and a host holds only what names and addresses
- * hold. Unused fields of *url_p are zeroed. Errors: INVALID_PARAM, with the
- * text and what is wrong with it. */
+ * "tls://host:port", "unix:///path", "unix://@name" or "blob://host". IPv6
+ * addresses stand in brackets. Only link-local ones have a %zone, which is one
+ * of this host's devices. Nothing may follow, and a host holds only what names
+ * and addresses hold. Unused fields of *url_p are zeroed. Errors:
+ * INVALID_PARAM, with the text and what is wrong with it. */
 tmsg_status_t tmsg_url_parse(const char *text, tmsg_url_t *url_p);
 
 /* Writes the URL in its full form, cut to `bytes` and NUL-terminated. Returns
@@ -47,8 +48,9 @@ tmsg_status_t tmsg_url_parse(const char *text, tmsg_url_t *url_p);
 const char *tmsg_url_format(const tmsg_url_t *url, char *text, size_t bytes);
 
 /* Writes an address as a URL: "tcp://127.0.0.1:4000", "tcp://[::1]:4000" (an
- * IPv4-mapped one as IPv4), "unix:///run/x.sock", "unix://" for an unnamed
- * socket; "unknown address" for what is none of these. Returns `text`. */
+ * IPv4-mapped one as IPv4), "unix:///run/x.sock", "unix://@name" for an
+ * abstract socket, "unix://" for an unnamed one; "unknown address" for what is
+ * none of these. Returns `text`. */
 const char *tmsg_url_format_sockaddr(const struct sockaddr *address,
                                      socklen_t address_bytes, char *text,
                                      size_t bytes);
@@ -57,8 +59,12 @@ const char *tmsg_url_format_sockaddr(const struct sockaddr *address,
  * `bytes`. */
 void tmsg_url_rename(char *text, size_t bytes, tmsg_url_kind_t kind);
 
-/* Returns whether a file stands in the URL, and no host. */
+/* Returns whether a Unix socket stands in the URL, and no host. */
 bool tmsg_url_has_path(const tmsg_url_t *url);
+
+/* Returns whether the path of a URL names an abstract socket (unix(7)): it has
+ * no file, and is gone with the process that listens. */
+bool tmsg_url_is_abstract(const char *path);
 
 /* Returns the name of a scheme, as "tcp". */
 const char *tmsg_url_scheme(tmsg_url_kind_t kind);

@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -701,5 +703,93 @@ Test(sock, names_both_ends_of_unix_by_the_path)
                          expected);
         close(fds[i]);
     }
+    tmsg_sock_listener_close(&listener);
+}
+
+static tmsg_url_t abstract_url(const char *name)
+{
+    tmsg_url_t url = {.kind = TMSG_URL_UNIX};
+
+    snprintf(url.path, sizeof(url.path), "@tmsg-%d-%s", (int)getpid(), name);
+    return url;
+}
+
+Test(sock, an_abstract_socket_has_no_file_and_one_listener)
+{
+    char name[TMSG_URL_TEXT_BYTES], expected[TMSG_URL_TEXT_BYTES];
+    tmsg_url_t url = abstract_url("x");
+    tmsg_sock_listener_t listener, other;
+    int client;
+
+    cr_assert(
+        eq(int, tmsg_sock_listen(&url, NULL, BACKLOG, &listener), TMSG_OK),
+        "%s", tmsg_error_message());
+    talk(&listener, &url, NULL);
+    cr_assert(eq(int, tmsg_sock_connect(&url, NULL, &client), TMSG_OK));
+    cr_expect_str_eq(tmsg_sock_peer_name(client, name, sizeof(name)),
+                     tmsg_url_format(&url, expected, sizeof(expected)));
+    close(client);
+    cr_expect(eq(int, tmsg_sock_listen(&url, NULL, BACKLOG, &other),
+                 TMSG_ERR_ALREADY_EXISTS));
+    tmsg_sock_listener_close(&listener);
+    cr_expect(
+        eq(int, tmsg_sock_connect(&url, NULL, &client), TMSG_ERR_UNREACHABLE));
+}
+
+/* Forks a child of another user, which calls `act` and exits with what that
+ * returns. */
+static pid_t as_another_user(int (*act)(const tmsg_url_t *url),
+                             const tmsg_url_t *url)
+{
+    pid_t child = fork();
+
+    if (child == 0) {
+        _exit(setuid(65534) == 0 ? act(url) : 99);
+    }
+    return child;
+}
+
+static int dial_and_read(const tmsg_url_t *url)
+{
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    socklen_t bytes =
+        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(url->path));
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    char byte;
+
+    memcpy(un.sun_path + 1, url->path + 1, strlen(url->path) - 1);
+    if (connect(fd, (const struct sockaddr *)&un, bytes) != 0) {
+        return 98;
+    }
+    return read(fd, &byte, 1) == 0 ? 0 : 1;
+}
+
+static int dial_a_stranger(const tmsg_url_t *url)
+{
+    int fd;
+
+    return tmsg_sock_connect(url, NULL, &fd) == TMSG_ERR_REFUSED ? 0 : 1;
+}
+
+Test(sock, another_user_gets_nowhere_by_an_abstract_name)
+{
+    tmsg_url_t url = abstract_url("y");
+    tmsg_sock_listener_t listener;
+    int fd, status;
+    pid_t child;
+
+    if (geteuid() != 0) {
+        cr_skip_test("not root, who alone can become another user");
+    }
+    cr_assert(
+        eq(int, tmsg_sock_listen(&url, NULL, BACKLOG, &listener), TMSG_OK));
+    child = as_another_user(dial_and_read, &url);
+    cr_assert(wait_for(listener.fd, POLLIN));
+    cr_expect(eq(int, tmsg_sock_accept(&listener, &fd), TMSG_IN_PROGRESS));
+    cr_assert(eq(int, waitpid(child, &status, 0), child));
+    cr_expect(eq(int, status, 0));
+    child = as_another_user(dial_a_stranger, &url);
+    cr_assert(eq(int, waitpid(child, &status, 0), child));
+    cr_expect(eq(int, status, 0));
     tmsg_sock_listener_close(&listener);
 }

@@ -47,6 +47,7 @@ static const struct {
      "unix:///run/x.sock"},
     {"unix:///tmp/a b:[é]", TMSG_URL_UNIX, "", 0, "/tmp/a b:[é]",
      "unix:///tmp/a b:[é]"},
+    {"unix://@a/b", TMSG_URL_UNIX, "", 0, "@a/b", "unix://@a/b"},
     {"unix://" TEXT_107, TMSG_URL_UNIX, "", 0, TEXT_107, "unix://" TEXT_107},
     {"ucx://127.0.0.1:13337", TMSG_URL_UCX, "127.0.0.1", 13337, "",
      "ucx://127.0.0.1:13337"},
@@ -122,6 +123,8 @@ static const struct {
     {"host\n:80", "no host name has"},
     {"unix://run/x.sock", "not absolute"},
     {"unix://", "not absolute"},
+    {"unix://@", "no name follows the @"},
+    {"unix://@a\nb", "a control character"},
     {"unix:///", "names no file"},
     {"unix:///tmp/", "names no file"},
     {"unix:///tmp/a\nb", "a control character"},
@@ -217,6 +220,9 @@ Test(url, formats_unix_and_unknown_addresses)
                      "unix://");
     strcpy(un.sun_path, "/run/a\nb\xe2\x80\xae"); /* a peer may bind this */
     cr_expect_str_eq(format(&un, sizeof(un)), "unix:///run/a\\x0ab\\u202e");
+    memcpy(un.sun_path, "\0x\ny", 5);
+    cr_expect_str_eq(format(&un, offsetof(struct sockaddr_un, sun_path) + 4),
+                     "unix://@x\\x0ay");
     memset(un.sun_path, 'a', sizeof(un.sun_path));
     cr_expect(eq(sz, strlen(format(&un, sizeof(un))), 7 + 108));
     cr_expect_str_eq(format(&unknown, sizeof(unknown)), "unknown address");
