@@ -127,9 +127,10 @@ func (ep *Endpoint) finishCall(ctx context.Context, call *C.tmsggo_call_t) (*Mes
 // A Handler answers a call. Its context ends with the caller's time, when the
 // caller gives up or is lost, and when the worker closes. The message, and what
 // Data gives of it, is valid until it returns, and in what it returns. An
-// *Error goes to the caller as it is, with its Code; another error as
-// ErrApplication, with its words. A panic fails the call with ErrInternal, and
-// is logged with its stack; the worker serves on.
+// *Error goes to the caller as it is, with its Code; an error of a context as
+// ErrTimedOut or ErrCanceled, another one as ErrApplication, with its words. A
+// panic fails the call with ErrInternal, and is logged with its stack; the
+// worker serves on.
 type Handler func(ctx context.Context, in *Message) (Map, error)
 
 // A MethodOption is one of those that begin with Method.
@@ -350,7 +351,14 @@ func (w *Worker) answer(task *C.tmsggo_task_t, called method, out Map, err error
 
 // What a peer is told of a handler's error.
 func failure(err error) *Error {
-	said := &Error{Status: ErrApplication, Words: err.Error()}
+	status := ErrApplication
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		status = ErrTimedOut
+	case errors.Is(err, context.Canceled):
+		status = ErrCanceled
+	}
+	said := &Error{Status: status, Words: err.Error()}
 	errors.As(err, &said)
 	told := *said
 	if told.Status >= 0 {

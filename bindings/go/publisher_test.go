@@ -50,11 +50,11 @@ func TestAPublishedMapComesToAll(t *testing.T) {
 	ctx := generous(t)
 	viewers := []*Endpoint{subscribe(t, url), subscribe(t, url)}
 	must(t, p.WaitFor(ctx, 2))
-	grid := []int32{0, 1, 2, 3, 4, 5}
-	sent := Map{"turned": Of(grid, 2, 3).WithStrides([]int{3, 2}, []int{1, 3}), "x": Of([]int{7}), "none": Of([]int8{}, 0, 3)}
+	grid, large := []int32{0, 1, 2, 3, 4, 5}, make([]int64, 1<<18)
+	sent := Map{"turned": Of(grid, 2, 3).WithStrides([]int{3, 2}, []int{1, 3}), "x": Of([]int{7}), "none": Of([]int8{}, 0, 3), "large": Of(large)}
 	must(t, p.Publish(ctx, sent, WithMeta(Meta{"frame": int64(3)}), OnChannel(2), Verified(), Acked()))
 	for i := range grid {
-		grid[i] = 99 // it was copied
+		grid[i], large[i] = 99, 99 // they were copied
 	}
 	viewers = append(viewers, subscribe(t, url)) // a newcomer is sent what is kept
 	for _, viewer := range viewers {
@@ -63,6 +63,9 @@ func TestAPublishedMapComesToAll(t *testing.T) {
 		turned, err := Clone[int32](m.Get("turned"))
 		if want := []int32{0, 3, 1, 4, 2, 5}; err != nil || !reflect.DeepEqual(turned, want) {
 			t.Errorf("%v, not %v (%v)", turned, want, err)
+		}
+		if got, err := Data[int64](m.Get("large")); err != nil || got[0] != 0 {
+			t.Errorf("a large one: %d (%v)", got[0], err)
 		}
 		if m.Meta()["frame"] != int64(3) || m.Channel() != 2 || m.Get("none").String() != "int8[0 3]" {
 			t.Errorf("%v with %v on channel %d", m, m.Meta(), m.Channel())

@@ -132,7 +132,7 @@ func (s *Stream) Send(ctx context.Context, m Map, options ...SendOption) error {
 		return err
 	}
 	defer func() { <-s.sends }()
-	return s.outcome(s.w.send(ctx, s, m, options))
+	return s.sent(ctx, s.w.send(ctx, s, m, options))
 }
 
 // SendPrepared is Send of a prepared map.
@@ -141,7 +141,7 @@ func (s *Stream) SendPrepared(ctx context.Context, p *Prepared) error {
 		return err
 	}
 	defer func() { <-s.sends }()
-	return s.outcome(s.w.sendPrepared(ctx, s, p))
+	return s.sent(ctx, s.w.sendPrepared(ctx, s, p))
 }
 
 func (s *Stream) await(ctx context.Context, place chan<- struct{}) error {
@@ -231,23 +231,41 @@ func (s *Stream) Wait(ctx context.Context) error {
 	return s.outcome(err)
 }
 
-// An error of a call of C, with the number that the server ended the stream with.
+// An error of a call of C, as the end of the stream explains it.
 func (s *Stream) outcome(err error) error {
 	var said *Error
 	if !errors.As(err, &said) {
 		return err
 	}
-	if said.Status == ErrCanceled && s.opened.Err() != nil {
+	canceled := said.Status == ErrCanceled
+	if canceled && s.opened.Err() != nil {
 		return ctxError(s.opened, said.Words)
 	}
-	if s.enter() {
-		var code C.int32_t
-		if errOf(C.tmsggo_stream_outcome(s.handle(), &code)) != nil {
-			err = &Error{Status: said.Status, Words: said.Words, Code: int32(code)}
-		}
-		s.w.leave()
+	if !s.enter() {
+		return err
+	}
+	var code C.int32_t
+	r := C.tmsggo_stream_outcome(s.handle(), &code)
+	s.w.leave()
+	failed, over := errOf(r).(*Error)
+	switch {
+	case over && canceled: // the stream's end took it along
+		failed.Code = int32(code)
+		return failed
+	case over:
+		return &Error{Status: said.Status, Words: said.Words, Code: int32(code)}
+	case canceled && r.status == C.TMSG_OK:
+		return fail(ErrClosed, said.Words)
 	}
 	return err
+}
+
+// The same of a send with this context.
+func (s *Stream) sent(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	return s.outcome(err)
 }
 
 // Close gives a stream back at its opener: one that goes on is given up, on both
@@ -281,9 +299,10 @@ func (s *Stream) destroy() {
 // until the handler returns, as s is. Its context ends with the opener's time,
 // when the opener gives up or is lost, and when the worker closes. A handler
 // that returns nil ends the stream in order, behind what it has sent. An *Error
-// goes to the opener as it is, with its Code; another error as ErrApplication,
-// with its words. A panic fails the stream with ErrInternal, and is logged with
-// its stack; the worker serves on.
+// goes to the opener as it is, with its Code; an error of a context as
+// ErrTimedOut or ErrCanceled, another one as ErrApplication, with its words. A
+// panic fails the stream with ErrInternal, and is logged with its stack; the
+// worker serves on.
 type StreamHandler func(ctx context.Context, in *Message, s *Stream) error
 
 // HandleStream offers a method that is a stream to the peers of the worker, as

@@ -350,6 +350,168 @@ func TestWaitsOfAStreamEndWithClose(t *testing.T) {
 	}
 }
 
+func TestAHandlerThatReturnsEndsItsStreamForBothSides(t *testing.T) {
+	w, ep, _ := streaming(t, WorkerQueueDepth(2))
+	ctx := generous(t)
+	leave := make(chan error)
+	theirs := make(chan *Stream, 1)
+	must(t, w.HandleStream("leaves", func(ctx context.Context, in *Message, s *Stream) error {
+		s.Close() // does nothing here
+		theirs <- s
+		return <-leave
+	}))
+	for _, c := range []struct{ said, sent, received error }{
+		{nil, ErrClosed, io.EOF},
+		{Errorf(7, "enough"), ErrApplication, ErrApplication},
+	} {
+		s, err := ep.Stream(ctx, "leaves", nil)
+		must(t, err)
+		ended := make(chan error, 1)
+		go func() {
+			var err error
+			for err == nil {
+				err = s.Send(ctx, Map{"x": Of([]int8{1})})
+			}
+			ended <- err
+		}()
+		there := <-theirs
+		for len(s.sends) == 0 { // it sends, or waits for the reader
+			runtime.Gosched()
+		}
+		leave <- c.said
+		if err := <-ended; !errors.Is(err, c.sent) {
+			t.Errorf("a send to a handler that has left with %v: %v", c.said, err)
+		}
+		if _, err := s.Recv(ctx); !errors.Is(err, c.received) {
+			t.Errorf("the end by a handler that has left with %v: %v", c.said, err)
+		}
+		if err := s.Wait(ctx); c.said == nil && err != nil || c.said != nil && !errors.Is(err, c.received) {
+			t.Errorf("the outcome of a handler that has left with %v: %v", c.said, err)
+		}
+		for there.enter() { // until the handler's side is gone, too
+			w.leave()
+			time.Sleep(time.Millisecond)
+		}
+		if err := there.Send(ctx, nil); !errors.Is(err, ErrClosed) {
+			t.Errorf("a send after the handler's return: %v", err)
+		}
+		s.Close()
+	}
+}
+
+func TestManyGoroutinesReceiveByAStream(t *testing.T) {
+	_, ep, _ := streaming(t)
+	ctx := generous(t)
+	const messages = 2000
+	s, err := ep.Stream(ctx, "count", Map{"n": Of([]int64{messages})})
+	must(t, err)
+	defer s.Close()
+	counts := make(chan int)
+	for i := 0; i < 8; i++ {
+		go func() {
+			n := 0
+			for {
+				m, err := s.Recv(ctx)
+				if err != nil {
+					if err != io.EOF {
+						t.Error(err)
+					}
+					counts <- n
+					return
+				}
+				n++
+				m.Close()
+			}
+		}()
+	}
+	all := 0
+	for i := 0; i < 8; i++ {
+		all += <-counts
+	}
+	if all != messages {
+		t.Errorf("%d of %d messages came", all, messages)
+	}
+}
+
+func TestAHandlersContextErrorIsItsCallers(t *testing.T) {
+	w, ep, _ := streaming(t)
+	ctx := generous(t)
+	for _, want := range []error{context.Canceled, context.DeadlineExceeded} {
+		want := want
+		name := want.Error()
+		must(t, w.Handle(name, func(context.Context, *Message) (Map, error) { return nil, fmt.Errorf("a model: %w", want) }))
+		must(t, w.HandleStream(name+"-s", func(context.Context, *Message, *Stream) error { return want }))
+		if _, err := ep.Call(ctx, name, nil); !errors.Is(err, want) || !strings.Contains(err.Error(), "a model") {
+			t.Errorf("a call: %v, not %v", err, want)
+		}
+		s, err := ep.Stream(ctx, name+"-s", nil)
+		must(t, err)
+		if _, err := s.Recv(ctx); !errors.Is(err, want) {
+			t.Errorf("a stream: %v, not %v", err, want)
+		}
+		s.Close()
+	}
+}
+
+func TestManyStreamsShareAConnection(t *testing.T) {
+	_, ep, ended := streaming(t)
+	ctx := generous(t)
+	var open []*Stream
+	for i := 0; ; i++ {
+		s, err := ep.Stream(ctx, "sums", nil)
+		if err != nil {
+			if i != 512 || !errors.Is(err, ErrResourceExhausted) {
+				t.Errorf("stream %d: %v", i, err)
+			}
+			break
+		}
+		open = append(open, s)
+	}
+	for _, s := range open { // which gives the places back, soon
+		s.Close()
+	}
+	var all sync.WaitGroup
+	for i := 0; i < 100; i++ {
+		all.Add(1)
+		go func(i int) {
+			defer all.Done()
+			method := "sums"
+			if i%4 == 0 {
+				method = "deaf"
+			}
+			s, err := ep.Stream(ctx, method, nil)
+			for errors.Is(err, ErrResourceExhausted) { // the server has not heard of those ends yet
+				time.Sleep(time.Millisecond)
+				s, err = ep.Stream(ctx, method, nil)
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			for j := 1; j <= 5 && method == "sums"; j++ {
+				if err := s.Send(ctx, Map{"x": Scalar(float32(i))}); err != nil {
+					t.Error(err)
+					return
+				}
+				m, err := s.Recv(ctx)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if x, err := Data[float32](m.Get("x")); err != nil || x[0] != float32(i*j) {
+					t.Errorf("stream %d: %v, not %d (%v)", i, x, i*j, err)
+				}
+				m.Close()
+			}
+		}(i)
+	}
+	all.Wait()
+	for i := 0; i < 25; i++ {
+		<-ended
+	}
+}
+
 func TestAHandlersPanicFailsItsCallAlone(t *testing.T) {
 	w, ep, _ := streaming(t)
 	ctx := generous(t)
@@ -378,9 +540,18 @@ func TestAHandlersPanicFailsItsCallAlone(t *testing.T) {
 		in.Close()
 		return x, nil
 	}))
+	must(t, w.HandleStream("sends", func(ctx context.Context, in *Message, s *Stream) error {
+		x := Map{"a": Of([]int8{1}), "x": in.Get("x")}
+		in.Close()
+		return s.Send(ctx, x)
+	}))
 	must(t, w.Handle("none", func(context.Context, *Message) (Map, error) { return nil, &Error{Words: "no status"} }))
 	for name := range bad {
-		if _, err := ep.Call(ctx, name, Map{"x": Of([]int8{1})}); !errors.Is(err, ErrInternal) || !strings.Contains(err.Error(), name) {
+		how := fmt.Sprintf("the handler of %q panicked: ", name)
+		if name == "exits" {
+			how = `the handler of "exits" has left`
+		}
+		if _, err := ep.Call(ctx, name, Map{"x": Of([]int8{1})}); !errors.Is(err, ErrInternal) || !strings.Contains(err.Error(), how) {
 			t.Errorf("%s: %v", name, err)
 		}
 		s, err := ep.Stream(ctx, name+"-s", nil)
@@ -388,7 +559,8 @@ func TestAHandlersPanicFailsItsCallAlone(t *testing.T) {
 		m, err := s.Recv(ctx)
 		must(t, err)
 		m.Close()
-		if _, err := s.Recv(ctx); !errors.Is(err, ErrInternal) || !strings.Contains(err.Error(), name) {
+		how = strings.Replace(how, name, name+"-s", 1)
+		if _, err := s.Recv(ctx); !errors.Is(err, ErrInternal) || !strings.Contains(err.Error(), how) {
 			t.Errorf("%s, a stream: %v", name, err)
 		}
 		s.Close()
@@ -396,11 +568,19 @@ func TestAHandlersPanicFailsItsCallAlone(t *testing.T) {
 	if _, err := ep.Call(ctx, "returns", Map{"x": Of([]int8{1})}); !errors.Is(err, ErrInternal) {
 		t.Errorf("a tensor of a closed message: %v", err)
 	}
+	sends, err := ep.Stream(ctx, "sends", Map{"x": Of([]int8{1})})
+	must(t, err)
+	if _, err := sends.Recv(ctx); !errors.Is(err, ErrInternal) || !strings.Contains(err.Error(), "its tensor of a closed Message") {
+		t.Errorf("a sent tensor of a closed message: %v", err)
+	}
+	sends.Close()
 	if _, err := ep.Call(ctx, "none", nil); !errors.Is(err, ErrApplication) || !strings.Contains(err.Error(), "no status") {
 		t.Errorf("an error without a status: %v", err)
 	}
-	runtime.GC() // a Pinner that is collected with its pins panics
-	runtime.GC()
+	for i := 0; i < 3; i++ {
+		runtime.GC() // a Pinner that is collected with its pins panics
+		time.Sleep(time.Millisecond)
+	}
 	s, err := ep.Stream(ctx, "count", Map{"n": Of([]int64{0})}) // it serves on
 	must(t, err)
 	must(t, s.Wait(ctx))
