@@ -137,14 +137,8 @@ type Handler func(ctx context.Context, in *Message) (Map, error)
 type MethodOption func(*methodOptions)
 
 type methodOptions struct {
+	given
 	params C.tmsg_method_params_t
-	texts  []unsafe.Pointer
-}
-
-func (o *methodOptions) text(text string) *C.char {
-	c := C.CString(text)
-	o.texts = append(o.texts, unsafe.Pointer(c))
-	return c
 }
 
 // MethodSignature says what a method takes and gives (docs/signatures.md):
@@ -152,7 +146,7 @@ func (o *methodOptions) text(text string) *C.char {
 func MethodSignature(signature string) MethodOption {
 	return func(o *methodOptions) {
 		o.params.field_mask |= C.TMSG_METHOD_PARAM_SIGNATURE
-		o.params.signature = o.text(signature)
+		o.params.signature = o.text("MethodSignature", signature)
 	}
 }
 
@@ -160,7 +154,7 @@ func MethodSignature(signature string) MethodOption {
 func MethodConcurrency(calls int) MethodOption {
 	return func(o *methodOptions) {
 		o.params.field_mask |= C.TMSG_METHOD_PARAM_CONCURRENCY
-		o.params.concurrency = C.uint32_t(calls)
+		o.params.concurrency = o.count("MethodConcurrency", calls)
 	}
 }
 
@@ -189,12 +183,11 @@ func (w *Worker) offer(name string, call Handler, stream StreamHandler, options 
 	for _, option := range options {
 		option(&o)
 	}
-	text := o.text(name)
-	defer func() {
-		for _, text := range o.texts {
-			C.free(text)
-		}
-	}()
+	text := o.text("the method's name", name)
+	defer o.free()
+	if o.err != nil {
+		return o.err
+	}
 	streams := C.int(0)
 	if stream != nil {
 		streams = 1

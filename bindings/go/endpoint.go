@@ -17,9 +17,11 @@ import (
 
 // An Endpoint is a connection to one peer.
 type Endpoint struct {
-	w    *Worker
-	c    unsafe.Pointer // nil: closed. w.life guards it
-	peer string
+	w         *Worker
+	c         unsafe.Pointer // nil: closed. w.life guards it
+	events    unsafe.Pointer // of its session; nil: it keeps none. It goes with c
+	peer      string
+	principal string
 }
 
 func (ep *Endpoint) handle() *C.tmsg_endpoint_t { return (*C.tmsg_endpoint_t)(ep.c) }
@@ -38,85 +40,9 @@ func (ep *Endpoint) enter() bool {
 
 // Within enter(), or alone with it.
 func (w *Worker) newEndpoint(c *C.tmsg_endpoint_t) *Endpoint {
-	return &Endpoint{w: w, c: unsafe.Pointer(c), peer: C.GoString(C.tmsg_endpoint_peer(c))}
-}
-
-// A DialOption is one of those that begin with Dial.
-type DialOption func(*C.tmsg_endpoint_params_t)
-
-// DialWait waits until somebody listens there, as long as the context allows.
-func DialWait() DialOption {
-	return func(p *C.tmsg_endpoint_params_t) {
-		p.field_mask |= C.TMSG_ENDPOINT_PARAM_FLAGS
-		p.flags |= C.TMSG_ENDPOINT_WAIT
-	}
-}
-
-// DialLive asks a peer that publishes for the newest map alone, whenever this
-// side took the one before.
-func DialLive() DialOption {
-	return func(p *C.tmsg_endpoint_params_t) {
-		p.field_mask |= C.TMSG_ENDPOINT_PARAM_SUBSCRIBE
-		p.subscribe |= C.TMSG_SUBSCRIBE_NEWEST
-	}
-}
-
-// Dial connects to a listener: "tcp://host:port", "unix:///path". It returns
-// when the connection stands, or ctx has ended; without a deadline it tries for
-// 10 s, or with DialWait for ever. Fails with ErrInvalidParam (the URL),
-// ErrNotFound (the host), ErrUnreachable, ErrTimedOut, ErrRefused,
-// ErrInsecure, ErrIncompatible and ErrPeerLost.
-func (w *Worker) Dial(ctx context.Context, url string, options ...DialOption) (*Endpoint, error) {
-	if ctx.Err() != nil {
-		return nil, ctxError(ctx, "dialling "+url)
-	}
-	var params C.tmsg_endpoint_params_t
-	for _, option := range options {
-		option(&params)
-	}
-	if ms := timeoutMS(ctx); ms > 0 || params.flags&C.TMSG_ENDPOINT_WAIT != 0 {
-		params.field_mask |= C.TMSG_ENDPOINT_PARAM_CONNECT_TIMEOUT
-		params.connect_timeout_ms = C.int32_t(ms)
-	}
-	text := C.CString(url)
-	defer C.free(unsafe.Pointer(text))
-	if !w.enter() {
-		return nil, errClosed
-	}
-	var c *C.tmsg_endpoint_t
-	var ready *C.tmsg_request_t
-	err := errOf(C.tmsggo_dial(w.hub, text, params, &c, &ready))
-	w.leave()
-	if err != nil {
-		return nil, err
-	}
-	w.kickParked()
-	ep := &Endpoint{w: w, c: unsafe.Pointer(c)}
-	if err := w.finish(ctx, ep, ready); err != nil {
-		ep.destroy()
-		return nil, err
-	}
-	if !ep.enter() {
-		return nil, errClosed
-	}
-	defer w.leave()
-	ep.peer = C.GoString(C.tmsg_endpoint_peer(c))
-	return ep, nil
-}
-
-// Peer is the peer in words: "tcp://10.0.0.7:4000 (pid 4711 on node7)".
-func (ep *Endpoint) Peer() string { return ep.peer }
-
-// String is Peer.
-func (ep *Endpoint) String() string { return "Endpoint(" + ep.peer + ")" }
-
-// Describe gives the connection's transports and counters as JSON.
-func (ep *Endpoint) Describe() (string, error) {
-	if !ep.enter() {
-		return "", errClosed
-	}
-	defer ep.w.leave()
-	return taken(C.tmsggo_describe_endpoint(ep.handle()))
+	ep := &Endpoint{w: w, c: unsafe.Pointer(c), events: C.tmsg_endpoint_user(c)}
+	ep.peer, ep.principal = textOf(C.tmsggo_peer(c)), C.GoString(C.tmsg_endpoint_principal(c))
+	return ep
 }
 
 // A SendOption says more about one message.
@@ -312,7 +238,7 @@ func (ep *Endpoint) destroy() {
 	if !w.isShut && ep.c != nil {
 		C.tmsggo_endpoint_destroy(w.hub, ep.handle())
 	}
-	ep.c = nil
+	ep.c, ep.events = nil, nil
 	w.life.Unlock()
 	w.kickParked()
 }

@@ -2,6 +2,7 @@
 /* hub.c - a worker as Go holds it. */
 #include "hub.h"
 
+#include "events.h"
 #include "publisher.h"
 #include "stream.h"
 
@@ -18,13 +19,22 @@ typedef struct watch {
     void *thing;
 } watch_t;
 
+/* An endpoint whose session is kept, and its events. */
+typedef struct link {
+    tmsggo_events_t *events;
+    struct link *next;
+} link_t;
+
 struct tmsggo_hub {
     pthread_mutex_t lock;
     tmsg_worker_t *worker;
     watch_t *watched;
     size_t count;
     size_t room;
+    tmsg_server_params_t server_params;
     tmsg_server_t *server;
+    link_t *links;
+    tmsggo_door_t *doors;
     tmsggo_task_t *tasks; /* oldest first */
     tmsggo_task_t **tasks_end;
 };
@@ -52,6 +62,9 @@ typedef struct offer {
 struct tmsggo_door {
     tmsggo_hub_t *hub;
     tmsg_listener_t *listener;
+    int resumes;             /* it keeps the sessions of its endpoints */
+    tmsggo_events_t *events; /* of its peers, or NULL */
+    struct tmsggo_door *next;
     tmsg_endpoint_t **endpoints;
     size_t count;
     size_t room;
@@ -76,6 +89,7 @@ tmsggo_result_t tmsggo_context(tmsg_context_params_t params,
 
 tmsggo_result_t tmsggo_hub_create(tmsg_context_t *context,
                                   tmsg_worker_params_t params,
+                                  tmsg_server_params_t server_params,
                                   tmsggo_hub_t **hub_p)
 {
     tmsggo_hub_t *hub = calloc(1, sizeof(*hub));
@@ -89,14 +103,33 @@ tmsggo_result_t tmsggo_hub_create(tmsg_context_t *context,
     }
     pthread_mutex_init(&hub->lock, NULL);
     hub->tasks_end = &hub->tasks;
+    hub->server_params = server_params;
     *hub_p = hub;
     return result(TMSG_OK);
+}
+
+static void free_door(tmsggo_door_t *door)
+{
+    tmsggo_events_destroy(door->events);
+    free(door->endpoints);
+    free(door);
 }
 
 void tmsggo_hub_destroy(tmsggo_hub_t *hub)
 {
     tmsg_server_destroy(hub->server);
     tmsg_worker_destroy(hub->worker);
+    while (hub->doors != NULL) {
+        tmsggo_door_t *door = hub->doors;
+        hub->doors = door->next;
+        free_door(door);
+    }
+    while (hub->links != NULL) {
+        link_t *link = hub->links;
+        hub->links = link->next;
+        tmsggo_events_destroy(link->events);
+        free(link);
+    }
     while (hub->tasks != NULL) {
         tmsggo_task_t *task = hub->tasks;
         hub->tasks = task->next;
@@ -233,9 +266,33 @@ int tmsggo_arm(tmsggo_hub_t *hub, int fd, tmsggo_over_t *over)
     return over->count == 0;
 }
 
+enum { SESSION_EVENTS = 64, PEER_EVENTS = 4096 };
+
+/* Keeps what happens to the session of an endpoint; without memory for that
+ * nothing is told of it. */
+static void follow(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint)
+{
+    link_t *link = malloc(sizeof(*link));
+    tmsggo_events_t *events = tmsggo_events_create(SESSION_EVENTS);
+    if (link == NULL || events == NULL) {
+        free(link);
+        tmsggo_events_destroy(events);
+        return;
+    }
+    link->events = events;
+    pthread_mutex_lock(&hub->lock);
+    link->next = hub->links;
+    hub->links = link;
+    pthread_mutex_unlock(&hub->lock);
+    tmsggo_events_of_session(events, endpoint);
+}
+
 static void accepted(void *arg, tmsg_endpoint_t *endpoint)
 {
     tmsggo_door_t *door = arg;
+    if (door->resumes) {
+        follow(door->hub, endpoint);
+    }
     pthread_mutex_lock(&door->hub->lock);
     if (door->count == door->room) {
         size_t room = door->room > 0 ? 2 * door->room : 4;
@@ -253,19 +310,28 @@ static void accepted(void *arg, tmsg_endpoint_t *endpoint)
     pthread_mutex_unlock(&door->hub->lock);
     if (!has_room) {
         tmsg_endpoint_abort(endpoint, TMSG_ERR_NO_MEMORY, "no memory");
-        tmsg_endpoint_destroy(endpoint);
+        tmsggo_endpoint_destroy(door->hub, endpoint);
     }
 }
 
 tmsggo_result_t tmsggo_listen(tmsggo_hub_t *hub, const char *url,
                               tmsg_listener_params_t params, int keep,
-                              tmsggo_door_t **door_p)
+                              int peers, tmsggo_door_t **door_p)
 {
     tmsggo_door_t *door = calloc(1, sizeof(*door));
     if (door == NULL) {
         return (tmsggo_result_t){TMSG_ERR_NO_MEMORY, NULL};
     }
     door->hub = hub;
+    door->resumes = (params.field_mask & TMSG_LISTENER_PARAM_RESUME) != 0;
+    if (peers) {
+        door->events = tmsggo_events_create(PEER_EVENTS);
+        if (door->events == NULL) {
+            free_door(door);
+            return (tmsggo_result_t){TMSG_ERR_NO_MEMORY, NULL};
+        }
+        tmsggo_events_of_peers(door->events, &params);
+    }
     if (!keep) {
         params.field_mask |= TMSG_LISTENER_PARAM_ON_ACCEPT;
         params.on_accept = accepted;
@@ -273,12 +339,41 @@ tmsggo_result_t tmsggo_listen(tmsggo_hub_t *hub, const char *url,
     }
     tmsg_status_t status =
         tmsg_listener_create(hub->worker, url, &params, &door->listener);
+    tmsggo_result_t answer = result(status);
     if (status != TMSG_OK) {
-        free(door);
-        return result(status);
+        free_door(door);
+        return answer;
     }
+    pthread_mutex_lock(&hub->lock);
+    door->next = hub->doors;
+    hub->doors = door;
+    pthread_mutex_unlock(&hub->lock);
     *door_p = door;
-    return result(TMSG_OK);
+    return answer;
+}
+
+tmsggo_events_t *tmsggo_door_events(const tmsggo_door_t *door)
+{
+    return door->events;
+}
+
+tmsggo_result_t tmsggo_door_blob(const tmsggo_door_t *door, void **blob_p,
+                                 size_t *bytes_p)
+{
+    const void *blob = NULL;
+    pthread_mutex_lock(&door->hub->lock); /* the next call changes the blob */
+    tmsg_status_t status = tmsg_listener_blob(door->listener, &blob, bytes_p);
+    tmsggo_result_t answer = result(status);
+    if (status == TMSG_OK) {
+        *blob_p = malloc(*bytes_p);
+        if (*blob_p == NULL) {
+            answer.status = TMSG_ERR_NO_MEMORY;
+        } else {
+            memcpy(*blob_p, blob, *bytes_p);
+        }
+    }
+    pthread_mutex_unlock(&door->hub->lock);
+    return answer;
 }
 
 const char *tmsggo_door_url(const tmsggo_door_t *door)
@@ -314,35 +409,99 @@ void tmsggo_door_destroy(tmsggo_door_t *door)
 {
     tmsg_listener_destroy(door->listener);
     tmsggo_forget(door->hub, door);
+    tmsggo_forget(door->hub, door->events);
     for (size_t i = 0; i < door->count; i++) {
-        tmsg_endpoint_destroy(door->endpoints[i]);
+        tmsggo_endpoint_destroy(door->hub, door->endpoints[i]);
     }
-    free(door->endpoints);
-    free(door);
+    pthread_mutex_lock(&door->hub->lock);
+    tmsggo_door_t **at = &door->hub->doors;
+    while (*at != door) {
+        at = &(*at)->next;
+    }
+    *at = door->next;
+    pthread_mutex_unlock(&door->hub->lock);
+    free_door(door);
 }
 
 tmsggo_result_t tmsggo_dial(tmsggo_hub_t *hub, const char *url,
+                            const void *blob, size_t blob_bytes,
                             tmsg_endpoint_params_t params,
                             tmsg_endpoint_t **endpoint_p,
                             tmsg_request_t **ready_p)
 {
     tmsg_status_t status =
-        tmsg_endpoint_connect(hub->worker, url, &params, endpoint_p);
+        blob != NULL
+            ? tmsg_endpoint_connect_blob(hub->worker, blob, blob_bytes, &params,
+                                         endpoint_p)
+            : tmsg_endpoint_connect(hub->worker, url, &params, endpoint_p);
     if (status != TMSG_OK) {
         return result(status);
+    }
+    if ((params.field_mask & TMSG_ENDPOINT_PARAM_RECONNECT) != 0) {
+        follow(hub, *endpoint_p);
     }
     status = tmsg_endpoint_ready(*endpoint_p, ready_p);
     tmsggo_result_t answer = result(status);
     if (status != TMSG_OK) {
-        tmsg_endpoint_destroy(*endpoint_p);
+        tmsggo_endpoint_destroy(hub, *endpoint_p);
+        *endpoint_p = NULL;
     }
     return answer;
 }
 
 void tmsggo_endpoint_destroy(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint)
 {
+    tmsggo_events_t *events = tmsg_endpoint_user(endpoint);
     tmsggo_forget(hub, endpoint);
     tmsg_endpoint_destroy(endpoint);
+    if (events == NULL) {
+        return;
+    }
+    tmsggo_forget(hub, events);
+    pthread_mutex_lock(&hub->lock);
+    link_t **at = &hub->links;
+    while ((*at)->events != events) {
+        at = &(*at)->next;
+    }
+    link_t *link = *at;
+    *at = link->next;
+    pthread_mutex_unlock(&hub->lock);
+    tmsggo_events_destroy(events);
+    free(link);
+}
+
+char *tmsggo_peer(const tmsg_endpoint_t *endpoint)
+{
+    return strdup(tmsg_endpoint_peer(endpoint));
+}
+
+tmsggo_result_t tmsggo_endpoint_status(const tmsg_endpoint_t *endpoint)
+{
+    return (tmsggo_result_t){tmsg_endpoint_status(endpoint),
+                             strdup(tmsg_endpoint_error(endpoint))};
+}
+
+tmsggo_result_t tmsggo_ready(tmsg_endpoint_t *endpoint,
+                             tmsg_request_t **request_p)
+{
+    return result(tmsg_endpoint_ready(endpoint, request_p));
+}
+
+tmsggo_result_t tmsggo_ping(tmsg_endpoint_t *endpoint,
+                            tmsg_request_t **request_p)
+{
+    return result(tmsg_endpoint_ping(endpoint, request_p));
+}
+
+tmsggo_result_t tmsggo_set_queue(tmsg_endpoint_t *endpoint,
+                                 tmsg_queue_params_t params)
+{
+    return result(tmsg_endpoint_set_queue(endpoint, &params));
+}
+
+tmsggo_result_t tmsggo_discard(tmsg_endpoint_t *endpoint)
+{
+    return result(tmsg_endpoint_discard(endpoint));
 }
 
 tmsggo_result_t tmsggo_close(tmsg_endpoint_t *endpoint,
@@ -638,7 +797,8 @@ tmsggo_result_t tmsggo_offer(tmsggo_hub_t *hub, const char *method, int stream,
 {
     tmsg_status_t status = TMSG_OK;
     if (hub->server == NULL) {
-        status = tmsg_server_create(hub->worker, NULL, &hub->server);
+        status =
+            tmsg_server_create(hub->worker, &hub->server_params, &hub->server);
     }
     offer_t *offer = status == TMSG_OK ? malloc(sizeof(*offer)) : NULL;
     if (offer == NULL) {
@@ -754,6 +914,20 @@ char *tmsggo_describe_worker(tmsggo_hub_t *hub)
 {
     char *json = NULL;
     tmsg_status_t status = tmsg_worker_describe(hub->worker, &json);
+    return tmsggo_described(status, json);
+}
+
+char *tmsggo_describe_door(const tmsggo_door_t *door)
+{
+    char *json = NULL;
+    tmsg_status_t status = tmsg_listener_describe(door->listener, &json);
+    return tmsggo_described(status, json);
+}
+
+char *tmsggo_overview(tmsggo_hub_t *hub)
+{
+    char *json = NULL;
+    tmsg_status_t status = tmsg_worker_overview(hub->worker, &json);
     return tmsggo_described(status, json);
 }
 

@@ -9,6 +9,7 @@
 
 typedef struct tmsggo_hub tmsggo_hub_t;
 typedef struct tmsggo_door tmsggo_door_t;
+typedef struct tmsggo_events tmsggo_events_t;
 typedef struct tmsggo_call tmsggo_call_t;
 typedef struct tmsggo_task tmsggo_task_t;
 typedef struct tmsggo_stream tmsggo_stream_t;
@@ -43,6 +44,9 @@ typedef struct tmsggo_meta {
     uint64_t data_bytes;
 } tmsggo_meta_t;
 
+/* A status with the words of this thread's last failure. */
+tmsggo_result_t tmsggo_result(tmsg_status_t status);
+
 /* What a goroutine can wait for. */
 enum {
     TMSGGO_REQUEST, /* a request that has ended, its memory free */
@@ -50,7 +54,7 @@ enum {
     TMSGGO_RECV,    /* an endpoint that is readable */
     TMSGGO_ACCEPT,  /* a door with an endpoint */
     TMSGGO_LENT,    /* what begins with an atomic_int that is 0: nothing is
-                     * lent to it any more */
+                     * lent to it any more, or events, of which there is one */
     TMSGGO_TASKS,   /* a hub with a task */
     TMSGGO_TASK,    /* a task whose answer nobody waits for any more */
     TMSGGO_READ,    /* a stream (tmsggo_stream_t) with something to be read */
@@ -75,6 +79,7 @@ tmsggo_result_t tmsggo_context(tmsg_context_params_t params,
 
 tmsggo_result_t tmsggo_hub_create(tmsg_context_t *context,
                                   tmsg_worker_params_t params,
+                                  tmsg_server_params_t server_params,
                                   tmsggo_hub_t **hub_p);
 /* Destroys the worker, too. */
 void tmsggo_hub_destroy(tmsggo_hub_t *hub);
@@ -102,15 +107,37 @@ int tmsggo_spin(tmsggo_hub_t *hub, uint64_t *end_p, uint32_t spin_us,
 /* 1: nothing is to be done, and one may sleep on `fd`. */
 int tmsggo_arm(tmsggo_hub_t *hub, int fd, tmsggo_over_t *over);
 
-/* `keep`: the listener keeps its endpoints, and the door has none. */
+/* `keep`: the listener keeps its endpoints, and the door has none. `peers`: the
+ * door has events of its peers. */
 tmsggo_result_t tmsggo_listen(tmsggo_hub_t *hub, const char *url,
                               tmsg_listener_params_t params, int keep,
-                              tmsggo_door_t **door_p);
+                              int peers, tmsggo_door_t **door_p);
+tmsggo_events_t *tmsggo_door_events(const tmsggo_door_t *door);
+/* *blob_p is freed with free(). */
+tmsggo_result_t tmsggo_door_blob(const tmsggo_door_t *door, void **blob_p,
+                                 size_t *bytes_p);
 const char *tmsggo_door_url(const tmsggo_door_t *door);
 tmsg_endpoint_t *tmsggo_door_take(tmsggo_door_t *door);
 void tmsggo_door_destroy(tmsggo_door_t *door);
 
+/* What happened to a session, or to a peer of a listener. The texts are freed
+ * with free(); any may be NULL. */
+typedef struct tmsggo_event {
+    int32_t kind;   /* tmsg_session_event_t, or 0: a peer came; -1: it ended */
+    int32_t status; /* how it ended */
+    char *peer;
+    char *principal;
+    char *words;
+} tmsggo_event_t;
+
+/* 0: there is none. The end of a session is given again and again. */
+int tmsggo_events_take(tmsggo_events_t *events, tmsggo_event_t *event);
+
+/* `blob`, if not NULL, takes the place of the URL. With `reconnect` the word of
+ * the endpoint's user is the events of its session, as of a door with
+ * `resume`. */
 tmsggo_result_t tmsggo_dial(tmsggo_hub_t *hub, const char *url,
+                            const void *blob, size_t blob_bytes,
                             tmsg_endpoint_params_t params,
                             tmsg_endpoint_t **endpoint_p,
                             tmsg_request_t **ready_p);
@@ -123,6 +150,17 @@ tmsggo_result_t tmsggo_close(tmsg_endpoint_t *endpoint,
 /* A tensor as the library takes it. */
 tmsg_tensor_t tmsggo_tensor_of(const tmsggo_tensor_t *from,
                                const int64_t *dims);
+
+char *tmsggo_peer(const tmsg_endpoint_t *endpoint); /* freed with free() */
+/* Also of one that connects, or is to come back, with words. */
+tmsggo_result_t tmsggo_endpoint_status(const tmsg_endpoint_t *endpoint);
+tmsggo_result_t tmsggo_ready(tmsg_endpoint_t *endpoint,
+                             tmsg_request_t **request_p);
+tmsggo_result_t tmsggo_ping(tmsg_endpoint_t *endpoint,
+                            tmsg_request_t **request_p);
+tmsggo_result_t tmsggo_set_queue(tmsg_endpoint_t *endpoint,
+                                 tmsg_queue_params_t params);
+tmsggo_result_t tmsggo_discard(tmsg_endpoint_t *endpoint);
 
 /* Builds a map. */
 tmsggo_result_t tmsggo_map(const tmsggo_tensor_t *tensors, size_t count,
@@ -189,12 +227,31 @@ tmsggo_result_t tmsggo_recv_into(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
 tmsggo_result_t tmsggo_set(tmsg_map_t *map, size_t index, uintptr_t data,
                            tmsg_stream_t stream);
 
+/* Keys and certificates. */
+tmsggo_result_t tmsggo_key_generate(uint8_t *key);
+tmsggo_result_t tmsggo_key_save(const char *path, const char *principal,
+                                const uint8_t *key);
+void tmsggo_wipe(uint8_t *keys, size_t bytes);
+tmsggo_result_t tmsggo_keyring(tmsg_keyring_t **ring_p);
+tmsggo_result_t tmsggo_keyring_add(tmsg_keyring_t *ring, const char *principal,
+                                   const uint8_t *key);
+tmsggo_result_t tmsggo_keyring_remove(tmsg_keyring_t *ring,
+                                      const char *principal);
+tmsggo_result_t tmsggo_keyring_load(tmsg_keyring_t *ring, const char *path);
+/* `names`: each with a NUL behind it. */
+tmsggo_result_t tmsggo_keyring_replace(tmsg_keyring_t *ring, const char *names,
+                                       const uint8_t *keys, size_t count);
+tmsggo_result_t tmsggo_tls(tmsg_tls_params_t params, tmsg_tls_t **tls_p);
+tmsggo_result_t tmsggo_tls_reload(tmsg_tls_t *tls);
+
 tmsggo_result_t tmsggo_dtype_parse(const char *name, tmsg_dtype_t *dtype_p);
 
 /* Descriptions, which are freed with free(); NULL: no memory. */
 char *tmsggo_described(tmsg_status_t status, char *json);
 char *tmsggo_describe_context(tmsg_context_t *context);
 char *tmsggo_describe_worker(tmsggo_hub_t *hub);
+char *tmsggo_describe_door(const tmsggo_door_t *door);
+char *tmsggo_overview(tmsggo_hub_t *hub);
 char *tmsggo_describe_endpoint(const tmsg_endpoint_t *endpoint);
 
 /* The tensors of a map, for which there is room. Names stay the map's. */

@@ -10,6 +10,7 @@ import "C"
 
 import (
 	"context"
+	"time"
 	"unsafe"
 )
 
@@ -18,14 +19,19 @@ type Listener struct {
 	w   *Worker
 	c   unsafe.Pointer // nil: closed. w.life guards it
 	url string
+
+	events unsafe.Pointer // of its peers; nil: it was not asked for them. It goes with c
 }
 
 // A ListenOption is one of those that begin with Listen.
 type ListenOption func(*listenOptions)
 
 type listenOptions struct {
+	given
+	proofs
 	params C.tmsg_listener_params_t
 	keep   C.int
+	peers  C.int
 }
 
 // ListenUnauthenticated lets strangers connect who can reach an address that
@@ -50,26 +56,116 @@ func ListenLive() ListenOption {
 	}
 }
 
-// Listen listens at "tcp://host:port" (port 0: a free one) or "unix:///path".
-// Fails with ErrInvalidParam (the URL), ErrNotFound (the host),
-// ErrAlreadyExists (the address is in use), ErrInsecure and ErrIO.
+// ListenPeerEvents has PeerEvent tell which peers come and go. Who asks for
+// that has to take them: the 4096 newest are kept.
+func ListenPeerEvents() ListenOption { return func(o *listenOptions) { o.peers = 1 } }
+
+// ListenResume keeps the session of a peer whose connection broke, and that
+// comes back by itself (DialReconnect), for that long; below 0: for ever. By
+// default its endpoint ends at once.
+func ListenResume(d time.Duration) ListenOption {
+	return func(o *listenOptions) {
+		o.params.field_mask |= C.TMSG_LISTENER_PARAM_RESUME
+		o.params.resume_ms = o.limit("ListenResume", d)
+	}
+}
+
+// ListenHandshakeTimeout bounds the time from accept to connected: 5 s by
+// default.
+func ListenHandshakeTimeout(d time.Duration) ListenOption {
+	return func(o *listenOptions) {
+		o.params.field_mask |= C.TMSG_LISTENER_PARAM_HANDSHAKE_TIMEOUT
+		o.params.handshake_timeout_ms = o.time("ListenHandshakeTimeout", d)
+	}
+}
+
+// ListenMaxHandshakes bounds the connections that are in their handshake at
+// once: 128 by default.
+func ListenMaxHandshakes(connections int) ListenOption {
+	return func(o *listenOptions) {
+		o.params.field_mask |= C.TMSG_LISTENER_PARAM_MAX_HANDSHAKES
+		o.params.max_handshakes = o.count("ListenMaxHandshakes", connections)
+	}
+}
+
+// ListenMaxHandshakeBytes bounds a frame of a peer that has proved no key yet:
+// 4096 by default, 1024 or more.
+func ListenMaxHandshakeBytes(bytes int) ListenOption {
+	return func(o *listenOptions) {
+		o.params.field_mask |= C.TMSG_LISTENER_PARAM_MAX_HANDSHAKE_BYTES
+		o.params.max_handshake_bytes = o.count("ListenMaxHandshakeBytes", bytes)
+	}
+}
+
+// ListenAdvertise gives what URL says, "tcp://host:port" as peers reach it (a
+// container, NAT); port 0 stands for the bound one.
+func ListenAdvertise(url string) ListenOption {
+	return func(o *listenOptions) {
+		o.params.field_mask |= C.TMSG_LISTENER_PARAM_ADVERTISE
+		o.params.advertise = o.text("ListenAdvertise", url)
+	}
+}
+
+// ListenDevices names what UCX may use for its connections, "eth1" or
+// "eth1,mlx5_0:1".
+func ListenDevices(names string) ListenOption {
+	return func(o *listenOptions) {
+		o.params.field_mask |= C.TMSG_LISTENER_PARAM_DEVICES
+		o.params.devices = o.text("ListenDevices", names)
+	}
+}
+
+// ListenCarrier says what the messages go by.
+func ListenCarrier(carrier Carrier) ListenOption {
+	return func(o *listenOptions) {
+		o.params.field_mask |= C.TMSG_LISTENER_PARAM_CARRIER
+		o.params.carrier = C.int32_t(carrier)
+	}
+}
+
+// Listen listens at "tcp://host:port" (port 0: a free one), "tls://host:port",
+// "unix:///path", "blob://host" or "ucx://host:port". Fails with
+// ErrInvalidParam (the URL, an option), ErrNotFound (the host),
+// ErrAlreadyExists (the address is in use), ErrInsecure, ErrUnsupported (an
+// option, at such a URL) and ErrIO.
 func (w *Worker) Listen(url string, options ...ListenOption) (*Listener, error) {
+	return w.listen(url, options, w.enter, func(o *listenOptions, url *C.char, door **C.tmsggo_door_t) C.tmsggo_result_t {
+		return C.tmsggo_listen(w.hub, url, o.params, o.keep, o.peers, door)
+	})
+}
+
+func (w *Worker) listen(url string, options []ListenOption, enter func() bool,
+	open func(o *listenOptions, url *C.char, door **C.tmsggo_door_t) C.tmsggo_result_t) (*Listener, error) {
 	var o listenOptions
 	for _, option := range options {
 		option(&o)
 	}
-	text := C.CString(url)
-	defer C.free(unsafe.Pointer(text))
-	if !w.enter() {
+	defer o.free()
+	text := o.text("the URL", url)
+	ring, tls := o.hold(&o.given)
+	defer o.let()
+	if o.err != nil {
+		return nil, o.err
+	}
+	if ring != nil || o.noRing {
+		o.params.field_mask |= C.TMSG_LISTENER_PARAM_KEYRING
+		o.params.keyring = ring
+	}
+	if tls != nil {
+		o.params.field_mask |= C.TMSG_LISTENER_PARAM_TLS
+		o.params.tls = tls
+	}
+	if !enter() {
 		return nil, errClosed
 	}
 	defer w.leave()
 	var door *C.tmsggo_door_t
-	if err := errOf(C.tmsggo_listen(w.hub, text, o.params, o.keep, &door)); err != nil {
+	if err := errOf(open(&o, text, &door)); err != nil {
 		return nil, err
 	}
 	w.kickParked()
-	return &Listener{w: w, c: unsafe.Pointer(door), url: C.GoString(C.tmsggo_door_url(door))}, nil
+	return &Listener{w: w, c: unsafe.Pointer(door), url: C.GoString(C.tmsggo_door_url(door)),
+		events: unsafe.Pointer(C.tmsggo_door_events(door))}, nil
 }
 
 // URL is where it listens, with the port that was picked.
@@ -110,8 +206,47 @@ func (l *Listener) Close() error {
 	if !l.w.isShut && l.c != nil {
 		C.tmsggo_door_destroy((*C.tmsggo_door_t)(l.c))
 	}
-	l.c = nil
+	l.c, l.events = nil, nil
 	l.w.life.Unlock()
 	l.w.kickParked()
 	return nil
+}
+
+func (l *Listener) ask(what func(*C.tmsggo_door_t) error) error {
+	if !l.w.enter() {
+		return errClosed
+	}
+	defer l.w.leave()
+	if l.c == nil {
+		return errClosed
+	}
+	return what((*C.tmsggo_door_t)(l.c))
+}
+
+// Describe gives its handshakes, and how many peers were accepted and refused,
+// as JSON.
+func (l *Listener) Describe() (text string, err error) {
+	err = l.ask(func(door *C.tmsggo_door_t) (err error) {
+		text, err = taken(C.tmsggo_describe_door(door))
+		return err
+	})
+	return text, err
+}
+
+// Blob is what peers of a listener at "blob://host" dial (DialBlob), to be
+// carried to them by a way of your own. With a keyring it is proved by the keys
+// that this has now. Fails with ErrInvalidParam (another kind of listener) and
+// ErrClosed.
+func (l *Listener) Blob() (blob []byte, err error) {
+	err = l.ask(func(door *C.tmsggo_door_t) error {
+		var data unsafe.Pointer
+		var size C.size_t
+		err := errOf(C.tmsggo_door_blob(door, &data, &size))
+		if err == nil {
+			blob = C.GoBytes(data, C.int(size))
+			C.free(data)
+		}
+		return err
+	})
+	return blob, err
 }

@@ -16,7 +16,7 @@ func Lend() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_LE
 // (docs/loans.md). Message.Lent says which are: a program that writes to their
 // slices is ended by a signal.
 func WorkerBorrow() WorkerOption {
-	return func(p *C.tmsg_worker_params_t) { p.flags |= C.TMSG_WORKER_BORROW }
+	return func(o *workerOptions) { o.params.flags |= C.TMSG_WORKER_BORROW }
 }
 
 // BorrowReply takes the reply to a Call as a loan, where the handler lends it.

@@ -19,13 +19,13 @@ tmsggo_result_t tmsggo_publisher(tmsggo_hub_t *hub,
 
 tmsggo_result_t tmsggo_publisher_listen(tmsggo_hub_t *hub, const char *url,
                                         tmsg_listener_params_t params,
-                                        tmsg_publisher_t *publisher,
+                                        int peers, tmsg_publisher_t *publisher,
                                         tmsggo_door_t **door_p)
 {
     params.field_mask |= TMSG_LISTENER_PARAM_ON_ACCEPT;
     params.on_accept = tmsg_publisher_accept;
     params.on_accept_arg = publisher;
-    return tmsggo_listen(hub, url, params, 1, door_p);
+    return tmsggo_listen(hub, url, params, 1, peers, door_p);
 }
 
 tmsggo_result_t tmsggo_publisher_add(tmsg_publisher_t *publisher,

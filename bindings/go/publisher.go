@@ -153,22 +153,12 @@ func (p *Publisher) enter() bool {
 // receive. They may also call the worker's methods. The listener's Accept gives
 // none of them. Fails as Worker.Listen does.
 func (p *Publisher) Listen(url string, options ...ListenOption) (*Listener, error) {
-	var o listenOptions
-	for _, option := range options {
-		option(&o)
-	}
-	text := C.CString(url)
-	defer C.free(unsafe.Pointer(text))
-	if !p.enter() {
-		return nil, errClosed
-	}
-	defer p.w.leave()
-	var door *C.tmsggo_door_t
-	if err := errOf(C.tmsggo_publisher_listen(p.w.hub, text, o.params, p.handle(), &door)); err != nil {
+	l, err := p.w.listen(url, options, p.enter, func(o *listenOptions, url *C.char, door **C.tmsggo_door_t) C.tmsggo_result_t {
+		return C.tmsggo_publisher_listen(p.w.hub, url, o.params, o.peers, p.handle(), door)
+	})
+	if err != nil {
 		return nil, err
 	}
-	p.w.kickParked()
-	l := &Listener{w: p.w, c: unsafe.Pointer(door), url: C.GoString(C.tmsggo_door_url(door))}
 	p.mu.Lock()
 	p.doors = append(p.doors, l)
 	p.mu.Unlock()

@@ -13,7 +13,7 @@ tmsggo_result_t tmsggo_publisher(tmsggo_hub_t *hub,
 /* A listener whose peers are subscribers. Its door has none of them. */
 tmsggo_result_t tmsggo_publisher_listen(tmsggo_hub_t *hub, const char *url,
                                         tmsg_listener_params_t params,
-                                        tmsg_publisher_t *publisher,
+                                        int peers, tmsg_publisher_t *publisher,
                                         tmsggo_door_t **door_p);
 tmsggo_result_t tmsggo_publisher_add(tmsg_publisher_t *publisher,
                                      tmsg_endpoint_t *endpoint,

@@ -10,7 +10,6 @@ import "C"
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"math"
 	"os"
@@ -20,100 +19,6 @@ import (
 	"time"
 	"unsafe"
 )
-
-// A Context is what the workers of a process share: limits, UCX's keys, how
-// long a peer may be silent.
-type Context struct {
-	c      *C.tmsg_context_t
-	silent time.Duration
-	close  sync.Once
-}
-
-// A ContextOption is one of those that begin with Context.
-type ContextOption func(*contextOptions)
-
-type contextOptions struct {
-	params C.tmsg_context_params_t
-	texts  []unsafe.Pointer
-}
-
-func (o *contextOptions) text(text string) *C.char {
-	c := C.CString(text)
-	o.texts = append(o.texts, unsafe.Pointer(c))
-	return c
-}
-
-// ContextPeerTimeout says after which silence a peer is lost: 200 ms or more;
-// 5 s by default. 0: never; then a call whose context has ended, while the peer
-// may still read its slices, waits until the peer answers or is gone.
-func ContextPeerTimeout(d time.Duration) ContextOption {
-	return func(o *contextOptions) {
-		o.params.field_mask |= C.TMSG_CONTEXT_PARAM_PEER_TIMEOUT
-		o.params.peer_timeout_ms = C.uint32_t(d.Milliseconds())
-	}
-}
-
-// ContextUCXConfig gives keys of UCX, "TLS=tcp;RNDV_THRESH=64k".
-func ContextUCXConfig(keys string) ContextOption {
-	return func(o *contextOptions) {
-		o.params.field_mask |= C.TMSG_CONTEXT_PARAM_UCX_CONFIG
-		o.params.ucx_config = o.text(keys)
-	}
-}
-
-// ContextConfigFile names a configuration file (docs/configuration.md).
-func ContextConfigFile(name string) ContextOption {
-	return func(o *contextOptions) {
-		o.params.field_mask |= C.TMSG_CONTEXT_PARAM_CONFIG_FILE
-		o.params.config_file = o.text(name)
-	}
-}
-
-// NewContext makes a context. Fails with ErrInvalidParam, ErrNotFound, ErrIO
-// and ErrNoMemory.
-func NewContext(options ...ContextOption) (*Context, error) {
-	var o contextOptions
-	for _, option := range options {
-		option(&o)
-	}
-	defer func() {
-		for _, text := range o.texts {
-			C.free(text)
-		}
-	}()
-	c := &Context{}
-	if err := errOf(C.tmsggo_context(o.params, &c.c)); err != nil {
-		return nil, err
-	}
-	if err := c.describe(); err != nil {
-		c.Close()
-		return nil, err
-	}
-	return c, nil
-}
-
-// How long a peer may be silent, which a variable or a file may say, too.
-func (c *Context) describe() error {
-	text, err := taken(C.tmsggo_describe_context(c.c))
-	if err != nil {
-		return err
-	}
-	var said struct {
-		MS int64 `json:"peer_timeout_ms"`
-	}
-	if err := json.Unmarshal([]byte(text), &said); err != nil {
-		return fail(ErrInternal, err.Error())
-	}
-	c.silent = time.Duration(said.MS) * time.Millisecond
-	return nil
-}
-
-// Close gives the context back. Its workers keep what they need of it. The
-// error is nil.
-func (c *Context) Close() error {
-	c.close.Do(func() { C.tmsg_context_destroy(c.c) })
-	return nil
-}
 
 // A Worker moves the messages of its listeners and endpoints.
 type Worker struct {
@@ -149,18 +54,6 @@ type Worker struct {
 	offers  map[*Offer]struct{} // whose memory is lent. mu guards it
 }
 
-// A WorkerOption is one of those that begin with Worker.
-type WorkerOption func(*C.tmsg_worker_params_t)
-
-// WorkerQueueDepth says how many messages may wait to be received, for each
-// channel of each endpoint, before the sender waits. 256 by default.
-func WorkerQueueDepth(messages int) WorkerOption {
-	return func(p *C.tmsg_worker_params_t) {
-		p.field_mask |= C.TMSG_WORKER_PARAM_QUEUE_DEPTH
-		p.queue_depth = C.uint32_t(messages)
-	}
-}
-
 const spinUS = 50
 
 // NewWorker makes a worker of a context; nil: of one of its own with all
@@ -174,9 +67,20 @@ func NewWorker(c *Context, options ...WorkerOption) (*Worker, error) {
 		defer own.Close()
 		c = own
 	}
-	params := C.tmsg_worker_params_t{field_mask: C.TMSG_WORKER_PARAM_FLAGS, flags: C.TMSG_WORKER_SHARED}
+	var o workerOptions
+	defer o.free()
+	o.params.field_mask |= C.TMSG_WORKER_PARAM_FLAGS
+	o.params.flags = C.TMSG_WORKER_SHARED
 	for _, option := range options {
-		option(&params)
+		option(&o)
+	}
+	if o.err != nil {
+		return nil, o.err
+	}
+	c.life.RLock()
+	defer c.life.RUnlock()
+	if c.c == nil {
+		return nil, fail(ErrClosed, "the context is closed")
 	}
 	w := &Worker{
 		closed:  make(chan struct{}),
@@ -189,7 +93,7 @@ func NewWorker(c *Context, options ...WorkerOption) (*Worker, error) {
 		silent:  c.silent,
 	}
 	w.ended, w.end = context.WithCancel(context.Background())
-	if err := errOf(C.tmsggo_hub_create(c.c, params, &w.hub)); err != nil {
+	if err := errOf(C.tmsggo_hub_create(c.c, o.params, o.server, &w.hub)); err != nil {
 		return nil, err
 	}
 	if err := w.openFile(); err != nil {
