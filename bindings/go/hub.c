@@ -792,14 +792,27 @@ static void opened(void *arg, tmsg_call_stream_t *handle)
     list_task(task, arg);
 }
 
+static tmsg_status_t serve(tmsggo_hub_t *hub)
+{
+    return hub->server != NULL
+               ? TMSG_OK
+               : tmsg_server_create(hub->worker, &hub->server_params,
+                                    &hub->server);
+}
+
+tmsggo_result_t tmsggo_set_health(tmsggo_hub_t *hub, const char *method,
+                                  tmsg_health_t health)
+{
+    tmsg_status_t status = serve(hub);
+    return result(status == TMSG_OK
+                      ? tmsg_server_set_health(hub->server, method, health)
+                      : status);
+}
+
 tmsggo_result_t tmsggo_offer(tmsggo_hub_t *hub, const char *method, int stream,
                              uint32_t index, tmsg_method_params_t params)
 {
-    tmsg_status_t status = TMSG_OK;
-    if (hub->server == NULL) {
-        status =
-            tmsg_server_create(hub->worker, &hub->server_params, &hub->server);
-    }
+    tmsg_status_t status = serve(hub);
     offer_t *offer = status == TMSG_OK ? malloc(sizeof(*offer)) : NULL;
     if (offer == NULL) {
         return result(status == TMSG_OK ? TMSG_ERR_NO_MEMORY : status);

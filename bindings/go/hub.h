@@ -204,6 +204,8 @@ void tmsggo_call_destroy(tmsggo_call_t *call);
 /* Offers a method, or a stream, whose tasks have this index. */
 tmsggo_result_t tmsggo_offer(tmsggo_hub_t *hub, const char *method, int stream,
                              uint32_t index, tmsg_method_params_t params);
+tmsggo_result_t tmsggo_set_health(tmsggo_hub_t *hub, const char *method,
+                                  tmsg_health_t health);
 tmsggo_result_t tmsggo_drain(tmsggo_hub_t *hub);
 /* NULL: there is none. */
 tmsggo_task_t *tmsggo_take(tmsggo_hub_t *hub);
@@ -226,6 +228,30 @@ tmsggo_result_t tmsggo_recv_into(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
                                  tmsggo_over_t *over);
 tmsggo_result_t tmsggo_set(tmsg_map_t *map, size_t index, uintptr_t data,
                            tmsg_stream_t stream);
+
+/* What goes on inside. */
+tmsggo_result_t tmsggo_metrics_start(tmsggo_hub_t *hub);
+tmsggo_result_t tmsggo_metrics_text(tmsggo_hub_t *hub, char **text_p);
+tmsggo_result_t tmsggo_metrics_read(tmsggo_hub_t *hub, tmsg_side_t side,
+                                    const char *method,
+                                    tmsg_call_metrics_t *metrics_p);
+tmsggo_result_t tmsggo_metrics_latency(tmsggo_hub_t *hub, tmsg_side_t side,
+                                       const char *method, uint32_t millionths,
+                                       uint64_t *ns_p);
+tmsggo_result_t tmsggo_methods_read(const tmsg_map_t *reply,
+                                    tmsg_methods_t **methods_p);
+tmsggo_result_t tmsggo_health_read(const tmsg_map_t *reply,
+                                   tmsg_health_report_t *report_p);
+
+/* Files. */
+tmsggo_result_t tmsggo_load(const char *path, tmsg_file_load_params_t params,
+                            tmsg_map_t **map_p);
+tmsggo_result_t tmsggo_save(const tmsg_map_t *map, const char *path,
+                            tmsg_file_save_params_t params);
+
+/* The library's lines, and UCX's, go to a descriptor, each behind a letter ('t'
+ * or 'u') and the digit of its level; below 0: to standard error. */
+void tmsggo_log(int fd, tmsg_log_level_t level);
 
 /* Keys and certificates. */
 tmsggo_result_t tmsggo_key_generate(uint8_t *key);
