@@ -170,6 +170,7 @@ type method struct {
 	name   string
 	call   Handler
 	stream StreamHandler
+	meta   Meta // of the reply
 }
 
 func (w *Worker) offer(name string, call Handler, stream StreamHandler, options []MethodOption) error {
@@ -200,7 +201,7 @@ func (w *Worker) offer(name string, call Handler, stream StreamHandler, options 
 	if err := errOf(C.tmsggo_offer(w.hub, text, streams, C.uint32_t(len(w.methods)), o.params)); err != nil {
 		return err
 	}
-	w.methods = append(w.methods, method{name, call, stream})
+	w.methods = append(w.methods, method{name: name, call: call, stream: stream})
 	return nil
 }
 
@@ -285,6 +286,7 @@ func (m method) left(said any) error {
 
 func (w *Worker) run(task *C.tmsggo_task_t, called method) {
 	ctx, end := w.contextOf(C.TMSGGO_TASK, unsafe.Pointer(task), C.tmsggo_task_remaining_ms(task))
+	ctx, details := w.newTask(ctx, C.tmsggo_task_endpoint(task), called.name)
 	in := newMap(C.tmsggo_task_map(task), false, func() {})
 	var out Map
 	var err error
@@ -294,6 +296,8 @@ func (w *Worker) run(task *C.tmsggo_task_t, called method) {
 			out, err = nil, called.left(recover())
 		}
 		end()
+		details.end()
+		called.meta = details.replyMeta()
 		w.answer(task, called, out, err)
 		in.Close()
 		C.tmsggo_task_destroy(task)
@@ -309,7 +313,7 @@ func (m method) build(f *flat, out Map) (made *C.tmsg_map_t, err error) {
 			err = m.left(said)
 		}
 	}()
-	made, err = f.build(out, nil)
+	made, err = f.build(out, m.meta)
 	if err != nil {
 		err = fail(ErrInternal, "the reply: "+err.Error())
 	}

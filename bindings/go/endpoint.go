@@ -22,6 +22,7 @@ type Endpoint struct {
 	events    unsafe.Pointer // of its session; nil: it keeps none. It goes with c
 	peer      string
 	principal string
+	borrowed  bool // c is another's
 }
 
 func (ep *Endpoint) handle() *C.tmsg_endpoint_t { return (*C.tmsg_endpoint_t)(ep.c) }
@@ -235,7 +236,11 @@ func (ep *Endpoint) breakOff(words string) { ep.Abort(fail(ErrTimedOut, words)) 
 func (ep *Endpoint) destroy() {
 	w := ep.w
 	w.life.Lock()
-	if !w.isShut && ep.c != nil {
+	switch {
+	case w.isShut || ep.c == nil: // it has gone
+	case ep.borrowed:
+		C.tmsggo_forget(w.hub, ep.c)
+	default:
 		C.tmsggo_endpoint_destroy(w.hub, ep.handle())
 	}
 	ep.c, ep.events = nil, nil

@@ -100,3 +100,37 @@ func ExampleNewTLS() {
 	fmt.Println(errors.Is(withCertificates(w), tensormsg.ErrNotFound))
 	// Output: true
 }
+
+func ExampleTaskOf() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	server, err := tensormsg.NewWorker(nil)
+	check(err)
+	defer server.Close()
+	keys, err := tensormsg.NewKeyring()
+	check(err)
+	defer keys.Close()
+	key, err := tensormsg.GenerateKey()
+	check(err)
+	check(keys.Add("camera", key))
+
+	hello := func(ctx context.Context, in *tensormsg.Message) (tensormsg.Map, error) {
+		task := tensormsg.TaskOf(ctx)
+		task.SetReplyMeta(tensormsg.Meta{"to": task.Principal()})
+		return nil, nil
+	}
+	check(server.Handle("hello", hello, tensormsg.MethodPrincipals("camera", "viewer")))
+	l, err := server.Listen("tls://127.0.0.1:0", tensormsg.ListenKeep(), tensormsg.ListenKeyring(keys))
+	check(err)
+	go server.Serve(ctx)
+	w, err := tensormsg.NewWorker(nil)
+	check(err)
+	defer w.Close()
+	ep, err := w.Dial(ctx, l.URL(), tensormsg.DialKeyring(keys))
+	check(err)
+	reply, err := ep.Call(ctx, "hello", nil)
+	check(err)
+	defer reply.Close()
+	fmt.Println(reply.Meta()["to"])
+	// Output: camera
+}

@@ -865,6 +865,11 @@ int tmsggo_task_remaining_ms(const tmsggo_task_t *task)
     return tmsg_task_remaining_ms(task->task);
 }
 
+tmsg_endpoint_t *tmsggo_task_endpoint(const tmsggo_task_t *task)
+{
+    return tmsg_task_endpoint(task->task);
+}
+
 const tmsg_map_t *tmsggo_task_map(const tmsggo_task_t *task)
 {
     return tmsg_task_map(task->task);

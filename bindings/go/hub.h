@@ -215,6 +215,7 @@ tmsggo_stream_t *tmsggo_task_stream(tmsggo_task_t *task);
 uint32_t tmsggo_task_index(const tmsggo_task_t *task);
 int tmsggo_task_remaining_ms(const tmsggo_task_t *task);
 const tmsg_map_t *tmsggo_task_map(const tmsggo_task_t *task);
+tmsg_endpoint_t *tmsggo_task_endpoint(const tmsggo_task_t *task);
 /* An answer, after which the map is lent, if it is OK. */
 tmsggo_result_t tmsggo_reply(tmsggo_task_t *task, const tmsg_map_t *map);
 void tmsggo_fail(tmsggo_task_t *task, tmsg_status_t status, int32_t code,

@@ -128,6 +128,11 @@ tmsggo_result_t tmsggo_stream_outcome(const tmsggo_stream_t *stream,
     return answer;
 }
 
+tmsg_endpoint_t *tmsggo_stream_endpoint(const tmsggo_stream_t *stream)
+{
+    return tmsg_call_stream_endpoint(stream->stream);
+}
+
 const tmsg_map_t *tmsggo_stream_map(const tmsggo_stream_t *stream)
 {
     return tmsg_call_stream_map(stream->stream);

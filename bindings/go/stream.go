@@ -313,6 +313,7 @@ func (w *Worker) HandleStream(method string, handler StreamHandler, options ...M
 
 func (w *Worker) runStream(c *C.tmsggo_stream_t, called method) {
 	ctx, end := w.contextOf(C.TMSGGO_STREAM, unsafe.Pointer(c), C.tmsggo_stream_remaining_ms(c))
+	ctx, details := w.newTask(ctx, C.tmsggo_stream_endpoint(c), called.name)
 	in := newMap(C.tmsggo_stream_map(c), false, func() {})
 	s := w.newStream(c, called.name)
 	var err error
@@ -322,6 +323,7 @@ func (w *Worker) runStream(c *C.tmsggo_stream_t, called method) {
 			err = called.left(recover())
 		}
 		end()
+		details.end()
 		s.end(err)
 		in.Close()
 		s.destroy()

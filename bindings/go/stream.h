@@ -33,6 +33,7 @@ tmsggo_result_t tmsggo_stream_outcome(const tmsggo_stream_t *stream,
 
 /* At the server: the map that it was opened with, what is left of its time, and
  * its end. */
+tmsg_endpoint_t *tmsggo_stream_endpoint(const tmsggo_stream_t *stream);
 const tmsg_map_t *tmsggo_stream_map(const tmsggo_stream_t *stream);
 int tmsggo_stream_remaining_ms(const tmsggo_stream_t *stream);
 void tmsggo_stream_end(tmsggo_stream_t *stream, tmsg_status_t status,

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+package tensormsg
+
+import (
+	"context"
+	"errors"
+	"io"
+	"reflect"
+	"testing"
+)
+
+func TestAHandlerKnowsWhoCallsAndCallsBack(t *testing.T) {
+	ctx := generous(t)
+	keys := newKeyring(t)
+	must(t, keys.Add("alice", newKey(t)))
+	server, client := newWorker(t), newWorker(t)
+	var kept *Task
+	must(t, server.Handle("who", func(ctx context.Context, in *Message) (Map, error) {
+		task := TaskOf(ctx)
+		kept = task
+		task.SetReplyMeta(Meta{"method": task.Method(), "principal": task.Principal(), "peer": task.Peer(), "asked": in.Meta()["q"]})
+		back, err := task.Endpoint().Call(ctx, "name", nil)
+		if err != nil {
+			return nil, err
+		}
+		defer back.Close()
+		name, err := Clone[uint8](back.Get("name"))
+		return Map{"name": Of(name)}, err
+	}, MethodPrincipals("alice")))
+	must(t, server.HandleStream("stream", func(ctx context.Context, in *Message, s *Stream) error {
+		return s.Send(ctx, nil, WithMeta(Meta{"principal": TaskOf(ctx).Principal()}))
+	}))
+	must(t, client.Handle("name", func(context.Context, *Message) (Map, error) {
+		return Map{"name": Of([]uint8("camera"))}, nil
+	}))
+	l, err := server.Listen("tcp://127.0.0.1:0", ListenKeep(), ListenKeyring(keys))
+	must(t, err)
+	serving, stop := context.WithCancel(ctx)
+	served := make(chan error, 2)
+	go func() { served <- server.Serve(serving) }()
+	go func() { served <- client.Serve(serving) }()
+	ep, err := client.Dial(ctx, l.URL(), DialKeyring(keys))
+	must(t, err)
+	for i := 0; i < 3; i++ {
+		reply, err := ep.Call(ctx, "who", nil, WithMeta(Meta{"q": 7}))
+		must(t, err)
+		name, err := Data[uint8](reply.Get("name"))
+		if err != nil || string(name) != "camera" {
+			t.Errorf("%q (%v)", name, err)
+		}
+		meta := reply.Meta()
+		if peer, is := meta["peer"].(string); !is || peer == "" {
+			t.Errorf("%v", meta)
+		}
+		delete(meta, "peer")
+		if want := (Meta{"method": "who", "principal": "alice", "asked": int64(7)}); !reflect.DeepEqual(meta, want) {
+			t.Errorf("%v, not %v", meta, want)
+		}
+		reply.Close()
+		if err := kept.Endpoint().Send(ctx, nil); !errors.Is(err, ErrClosed) {
+			t.Errorf("the task is over: %v", err)
+		}
+	}
+	s, err := ep.Stream(ctx, "stream", nil)
+	must(t, err)
+	m, err := s.Recv(ctx)
+	must(t, err)
+	if m.Meta()["principal"] != "alice" {
+		t.Errorf("%v", m.Meta())
+	}
+	m.Close()
+	if _, err := s.Recv(ctx); err != io.EOF {
+		t.Errorf("%v", err)
+	}
+	s.Close()
+	must(t, ep.Err()) // the connection goes on
+	if TaskOf(ctx) != nil {
+		t.Error("a task outside of a handler")
+	}
+	stop()
+	<-served
+	<-served
+}
