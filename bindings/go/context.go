@@ -245,6 +245,8 @@ type workerOptions struct {
 	given
 	params C.tmsg_worker_params_t
 	server C.tmsg_server_params_t
+
+	refusals C.int
 }
 
 // WorkerQueueDepth says how many messages may wait to be received, for each
@@ -273,6 +275,10 @@ func WorkerChannels(channels int) WorkerOption {
 		o.params.channels = o.count("WorkerChannels", channels)
 	}
 }
+
+// WorkerRefusedEvents has RefusedEvent tell which messages could not be
+// delivered. Who asks for that has to take them: the 4096 newest are kept.
+func WorkerRefusedEvents() WorkerOption { return func(o *workerOptions) { o.refusals = 1 } }
 
 // WorkerHostOnly has tensors come to the host's memory, if their sender allows
 // it, whatever memory they were sent from.

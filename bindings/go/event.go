@@ -99,8 +99,34 @@ func (l *Listener) PeerEvent(ctx context.Context) (PeerEvent, error) {
 	return p, nil
 }
 
+// A RefusedEvent tells of a message of a peer's that could not be delivered.
+type RefusedEvent struct {
+	Peer      string // in words, as Endpoint.Peer
+	Principal string // as Endpoint.Principal
+	Channel   uint16
+	Sequence  uint32 // its number among those of the channel, from 0
+	Err       error  // why: ErrLimitExceeded, ErrMalformed, ErrCorrupt, ErrNoMemory, ErrCanceled (by its sender), ...
+}
+
+// RefusedEvent waits for the next message that could not be delivered, on a
+// worker with WorkerRefusedEvents. Its sender hears the same, if it still waits.
+// Fails with ErrTimedOut and ErrCanceled (ctx has ended), ErrClosed, and with
+// ErrUnsupported without WorkerRefusedEvents.
+func (w *Worker) RefusedEvent(ctx context.Context) (RefusedEvent, error) {
+	events := w.refusals
+	if events == nil {
+		return RefusedEvent{}, fail(ErrUnsupported, "the worker was made without WorkerRefusedEvents")
+	}
+	e, err := w.nextEvent(ctx, &events)
+	if err != nil {
+		return RefusedEvent{}, err
+	}
+	return RefusedEvent{e.peer, e.principal, uint16(e.channel), e.sequence, fail(Status(e.status), e.words)}, nil
+}
+
 type event struct {
 	kind, status           int32
+	channel, sequence      uint32
 	peer, principal, words string
 }
 
@@ -121,7 +147,8 @@ func (w *Worker) nextEvent(ctx context.Context, events *unsafe.Pointer) (event, 
 		came := C.tmsggo_events_take((*C.tmsggo_events_t)(*events), &c) != 0
 		w.leave()
 		if came {
-			return event{int32(c.kind), int32(c.status), textOf(c.peer), textOf(c.principal), textOf(c.words)}, nil
+			return event{int32(c.kind), int32(c.status), uint32(c.channel), uint32(c.sequence),
+				textOf(c.peer), textOf(c.principal), textOf(c.words)}, nil
 		}
 		if err := w.wait(ctx, C.TMSGGO_LENT, events); err != nil && ctx.Err() == nil {
 			return event{}, err

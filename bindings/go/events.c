@@ -162,3 +162,26 @@ void tmsggo_events_of_peers(tmsggo_events_t *events,
     params->on_lost = gone;
     params->on_peer_arg = events;
 }
+
+static void refused(void *arg, tmsg_endpoint_t *endpoint, uint16_t channel,
+                    uint32_t sequence, tmsg_status_t status, const char *error)
+{
+    add(arg,
+        (tmsggo_event_t){
+            .status = status,
+            .channel = channel,
+            .sequence = sequence,
+            .peer = (char *)tmsg_endpoint_peer(endpoint),
+            .principal = (char *)tmsg_endpoint_principal(endpoint),
+            .words = (char *)error,
+        },
+        0);
+}
+
+void tmsggo_events_of_refused(tmsggo_events_t *events,
+                              tmsg_worker_params_t *params)
+{
+    params->field_mask |= TMSG_WORKER_PARAM_ON_REFUSED;
+    params->on_refused = refused;
+    params->on_refused_arg = events;
+}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* events.h - what happens to sessions and peers, until Go takes it. */
+/* events.h - what happens to sessions, peers and messages, until Go takes it.
+ */
 #ifndef TENSORMSG_GO_EVENTS_H
 #define TENSORMSG_GO_EVENTS_H
 
@@ -17,5 +18,9 @@ void tmsggo_events_of_session(tmsggo_events_t *events,
 /* Has a listener tell of its peers. */
 void tmsggo_events_of_peers(tmsggo_events_t *events,
                             tmsg_listener_params_t *params);
+
+/* Has a worker tell of messages that could not be delivered. */
+void tmsggo_events_of_refused(tmsggo_events_t *events,
+                              tmsg_worker_params_t *params);
 
 #endif

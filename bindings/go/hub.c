@@ -33,6 +33,7 @@ struct tmsggo_hub {
     size_t room;
     tmsg_server_params_t server_params;
     tmsg_server_t *server;
+    tmsggo_events_t *refusals; /* or NULL */
     link_t *links;
     tmsggo_door_t *doors;
     tmsggo_task_t *tasks; /* oldest first */
@@ -87,25 +88,43 @@ tmsggo_result_t tmsggo_context(tmsg_context_params_t params,
     return result(tmsg_context_create(&params, context_p));
 }
 
+enum { SESSION_EVENTS = 64, MANY_EVENTS = 4096 };
+
 tmsggo_result_t tmsggo_hub_create(tmsg_context_t *context,
                                   tmsg_worker_params_t params,
                                   tmsg_server_params_t server_params,
-                                  tmsggo_hub_t **hub_p)
+                                  int refusals, tmsggo_hub_t **hub_p)
 {
     tmsggo_hub_t *hub = calloc(1, sizeof(*hub));
-    if (hub == NULL) {
-        return (tmsggo_result_t){TMSG_ERR_NO_MEMORY, NULL};
+    tmsggo_events_t *events =
+        refusals ? tmsggo_events_create(MANY_EVENTS) : NULL;
+    tmsg_status_t status = TMSG_ERR_NO_MEMORY;
+    if (hub == NULL || (refusals && events == NULL)) {
+        goto err_free;
     }
-    tmsg_status_t status = tmsg_worker_create(context, &params, &hub->worker);
+    if (refusals) {
+        tmsggo_events_of_refused(events, &params);
+    }
+    status = tmsg_worker_create(context, &params, &hub->worker);
     if (status != TMSG_OK) {
-        free(hub);
-        return result(status);
+        goto err_free;
     }
     pthread_mutex_init(&hub->lock, NULL);
     hub->tasks_end = &hub->tasks;
     hub->server_params = server_params;
+    hub->refusals = events;
     *hub_p = hub;
     return result(TMSG_OK);
+
+err_free:
+    tmsggo_events_destroy(events);
+    free(hub);
+    return result(status);
+}
+
+tmsggo_events_t *tmsggo_hub_refusals(const tmsggo_hub_t *hub)
+{
+    return hub->refusals;
 }
 
 static void free_door(tmsggo_door_t *door)
@@ -135,6 +154,7 @@ void tmsggo_hub_destroy(tmsggo_hub_t *hub)
         hub->tasks = task->next;
         tmsggo_task_destroy(task);
     }
+    tmsggo_events_destroy(hub->refusals);
     pthread_mutex_destroy(&hub->lock);
     free(hub->watched);
     free(hub);
@@ -266,8 +286,6 @@ int tmsggo_arm(tmsggo_hub_t *hub, int fd, tmsggo_over_t *over)
     return over->count == 0;
 }
 
-enum { SESSION_EVENTS = 64, PEER_EVENTS = 4096 };
-
 /* Keeps what happens to the session of an endpoint; without memory for that
  * nothing is told of it. */
 static void follow(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint)
@@ -325,7 +343,7 @@ tmsggo_result_t tmsggo_listen(tmsggo_hub_t *hub, const char *url,
     door->hub = hub;
     door->resumes = (params.field_mask & TMSG_LISTENER_PARAM_RESUME) != 0;
     if (peers) {
-        door->events = tmsggo_events_create(PEER_EVENTS);
+        door->events = tmsggo_events_create(MANY_EVENTS);
         if (door->events == NULL) {
             free_door(door);
             return (tmsggo_result_t){TMSG_ERR_NO_MEMORY, NULL};

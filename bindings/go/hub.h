@@ -80,7 +80,9 @@ tmsggo_result_t tmsggo_context(tmsg_context_params_t params,
 tmsggo_result_t tmsggo_hub_create(tmsg_context_t *context,
                                   tmsg_worker_params_t params,
                                   tmsg_server_params_t server_params,
-                                  tmsggo_hub_t **hub_p);
+                                  int refusals, tmsggo_hub_t **hub_p);
+/* Of messages that were refused, if it was made with `refusals`. */
+tmsggo_events_t *tmsggo_hub_refusals(const tmsggo_hub_t *hub);
 /* Destroys the worker, too. */
 void tmsggo_hub_destroy(tmsggo_hub_t *hub);
 int tmsggo_hub_fd(const tmsggo_hub_t *hub);
@@ -120,11 +122,13 @@ const char *tmsggo_door_url(const tmsggo_door_t *door);
 tmsg_endpoint_t *tmsggo_door_take(tmsggo_door_t *door);
 void tmsggo_door_destroy(tmsggo_door_t *door);
 
-/* What happened to a session, or to a peer of a listener. The texts are freed
- * with free(); any may be NULL. */
+/* What happened to a session, a peer of a listener, or a message that was
+ * refused. The texts are freed with free(); any may be NULL. */
 typedef struct tmsggo_event {
     int32_t kind;   /* tmsg_session_event_t, or 0: a peer came; -1: it ended */
     int32_t status; /* how it ended */
+    uint32_t channel;  /* of a message, */
+    uint32_t sequence; /* and its number there */
     char *peer;
     char *principal;
     char *words;

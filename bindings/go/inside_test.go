@@ -251,6 +251,33 @@ func TestLimitsHoldForWhatPeersSend(t *testing.T) {
 	must(t, a.Send(ctx, Map{"x": Of(make([]int8, 100))}))
 }
 
+func TestAWorkerTellsWhatItHasRefused(t *testing.T) {
+	ctx := generous(t)
+	c, err := NewContext(ContextLimits(Limits{HeldBytes: 1 << 16}))
+	must(t, err)
+	defer c.Close()
+	w, err := NewWorker(c, WorkerRefusedEvents())
+	must(t, err)
+	defer w.Close()
+	l, err := w.Listen("unix://" + filepath.Join(t.TempDir(), "s"))
+	must(t, err)
+	a, err := newWorker(t).Dial(ctx, l.URL())
+	must(t, err)
+	b, err := l.Accept(ctx)
+	must(t, err)
+	said := a.SendOwned(ctx, Map{"x": Of(make([]byte, 1<<20))}, OnChannel(3))
+	e, err := w.RefusedEvent(ctx)
+	if err != nil || !errors.Is(e.Err, ErrLimitExceeded) || e.Channel != 3 || e.Sequence != 0 || e.Peer != b.Peer() {
+		t.Errorf("%+v (%v)", e, err)
+	}
+	if err := <-said; !errors.Is(err, ErrLimitExceeded) {
+		t.Errorf("its sender: %v", err)
+	}
+	if _, err := a.w.RefusedEvent(ctx); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("nobody asked: %v", err)
+	}
+}
+
 func TestAQueueDropsWhatIsOld(t *testing.T) {
 	a, b := pair(t)
 	ctx := generous(t)

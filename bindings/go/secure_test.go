@@ -391,6 +391,15 @@ func TestAListenerTellsWhoComesAndGoes(t *testing.T) {
 	if took, err := ep.Ping(ctx); err != nil || took <= 0 {
 		t.Errorf("%v (%v)", took, err)
 	}
+	server.askForLead()
+	server.lead <- struct{}{} // nobody drives the other side meanwhile
+	brief, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	if _, err := ep.Ping(brief); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("no answer: %v", err)
+	}
+	server.release()
+	must(t, ep.Err())
 	must(t, ep.Close(ctx))
 	next(true, ErrClosed)
 	_, err = w.Dial(ctx, url)

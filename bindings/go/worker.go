@@ -22,7 +22,8 @@ import (
 
 // A Worker moves the messages of its listeners and endpoints.
 type Worker struct {
-	hub *C.tmsggo_hub_t
+	hub      *C.tmsggo_hub_t
+	refusals unsafe.Pointer // nil: it was not asked for them
 
 	// Held for reading around each call of C; for writing where something is
 	// destroyed.
@@ -93,13 +94,14 @@ func NewWorker(c *Context, options ...WorkerOption) (*Worker, error) {
 		silent:  c.silent,
 	}
 	w.ended, w.end = context.WithCancel(context.Background())
-	if err := errOf(C.tmsggo_hub_create(c.c, o.params, o.server, &w.hub)); err != nil {
+	if err := errOf(C.tmsggo_hub_create(c.c, o.params, o.server, o.refusals, &w.hub)); err != nil {
 		return nil, err
 	}
 	if err := w.openFile(); err != nil {
 		C.tmsggo_hub_destroy(w.hub)
 		return nil, fail(ErrIO, err.Error())
 	}
+	w.refusals = unsafe.Pointer(C.tmsggo_hub_refusals(w.hub))
 	w.timed.Store(true)
 	w.idle = time.AfterFunc(idleTime, w.keep)
 	return w, nil
