@@ -5,6 +5,5 @@ set -eu
 cd "$(dirname "$0")/.."
 venv=$1/bench-venv
 [ -x "$venv/bin/pip" ] || python3 -m venv --clear "$venv"
-"$venv/bin/python" -m pip --disable-pip-version-check -q install \
-    ./bindings/python
+"$venv/bin/python" -m pip --disable-pip-version-check -q install .
 "$venv/bin/python" bench/python_rows.py "$2"

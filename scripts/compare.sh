@@ -15,7 +15,7 @@ pip="$venv/bin/python -m pip --disable-pip-version-check -q install"
 install_python()
 {
     [ -x "$venv/bin/pip" ] || python3 -m venv --clear "$venv"
-    $pip -r bench/compare/requirements.txt && $pip ./bindings/python || return 1
+    $pip -r bench/compare/requirements.txt && $pip . || return 1
     $pip --no-deps -r tests/requirements-alone.txt || echo 'compare: no UCXX'
 }
 

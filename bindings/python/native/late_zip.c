@@ -4,6 +4,17 @@
  * does not load. */
 #include "late_zip.h"
 
+#ifndef TMSGPY_ZIP /* it is linked in */
+
+PyObject *tmsgpy_load_zip(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    Py_RETURN_NONE;
+}
+
+#else
+
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -115,3 +126,5 @@ PyObject *tmsgpy_load_zip(PyObject *self, PyObject *unused)
     why = dlerror();
     return PyUnicode_DecodeFSDefault(why != NULL ? why : TMSGPY_ZIP);
 }
+
+#endif

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """install.py DIST SOURCE FOLDER: what the README says of pip, each in a new
-environment in the folder: `pip install SOURCE[cuda13]`, as pip does it, which
-fetches what builds the wheel; and the wheel in DIST with [cuda12]. An index is
-asked. Then each block of the README runs with the UCX of the distribution, and,
+environment in the folder: `pip install SDIST[ucx]`, the sdist of SOURCE, as pip does
+it, which fetches what builds the wheel; and the wheel in DIST with [cuda12]. An
+index is asked. Then each block of the README runs with the UCX of the distribution, and,
 where the loader does not find that, with PyPI's."""
 
 import os
@@ -10,6 +10,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import venv
@@ -52,6 +53,21 @@ class Installed:
             stdout=subprocess.PIPE, check=True).stdout.split()
 
 
+def make_sdist(source, folder):
+    """Without tests, documents and what else no wheel is made of."""
+    subprocess.run(
+        [sys.executable, "-c", "import sys, scikit_build_core.build as backend; "
+         "backend.build_sdist(sys.argv[1])", folder], check=True, cwd=source)
+    made, = folder.glob("*.tar.gz")
+    with tarfile.open(made) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"LICENSE", "PKG-INFO", "src/core/map.c",
+            "bindings/python/native/hot.c"} <= names
+    assert not any(name.startswith(("tests/", "docs/", "bindings/go/"))
+                   for name in names)
+    return made
+
+
 def main(dist, source, folder):
     folder = pathlib.Path(folder).resolve()
     wheel, = pathlib.Path(dist).resolve().glob("*.whl")
@@ -63,12 +79,11 @@ def main(dist, source, folder):
     hidden = {"LD_LIBRARY_PATH": str(nowhere)}
     blocks = blocks_of(wheel)
     assert blocks
-    for extra, what in (("cuda13", pathlib.Path(source).resolve()),
-                        ("cuda12", wheel)):
+    for extra, ucx, what in (("ucx", "libucx-cu13", make_sdist(source, folder)),
+                             ("cuda12", "libucx-cu12", wheel)):
         there = Installed(folder / extra, f"{what}[{extra}]")
         listed = there.listed()
-        assert any(one.startswith(f"libucx-{extra.replace('da', '')}==")
-                   for one in listed), listed
+        assert any(one.startswith(f"{ucx}==") for one in listed), listed
         for environment, why in (({}, "the loader found it"),
                                  (hidden, "from the package libucx")):
             version, path, said = there.run(WHICH, **environment).splitlines()

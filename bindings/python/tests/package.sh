@@ -7,7 +7,7 @@ set -eu
 python=$1
 mkdir -p "$2"
 folder=$(cd "$2" && pwd)
-source=$(cd "$(dirname "$0")/.." && pwd)
+source=$(cd "$(dirname "$0")/../../.." && pwd)
 export PYTHONDONTWRITEBYTECODE=1 PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
 # The backend imports every package that offers files to CMake; ucxx's refuses
@@ -18,7 +18,7 @@ for name in ucxx libucxx; do
 done
 
 rm -rf "$folder/dist"
-launcher="$source/../../tests/install/as_built.sh;$3;src/core:src/serialize:src/memory:src/am:src/rpc"
+launcher="$source/tests/install/as_built.sh;$3;src/core:src/serialize:src/memory:src/am:src/rpc"
 tls=$(sed -n 's/^TMSG_TLS:[A-Z]*=//p' "$3/CMakeCache.txt")
 # The build around this one has the library that is optimized as a whole.
 PYTHONPATH="$folder/empty" "$python" -m pip -q wheel --no-build-isolation --no-deps \

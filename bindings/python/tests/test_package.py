@@ -2,6 +2,7 @@
 """The wheel, and which UCX it finds."""
 
 import ast
+import importlib.metadata
 import inspect
 import json
 import os
@@ -38,6 +39,37 @@ def test_the_wheel_holds_all_but_ucx():
     assert libraries == {"_native.abi3", "libbz2", "libcjson", "libsodium",
                          "libxxhash", "libz", "libzip"}
     assert any(name.name == "py.typed" for name in names)
+
+
+@pytest.mark.skipif(not PACKAGE, reason="no wheel was built here")
+def test_the_wheel_holds_the_licences_of_all_it_bundles():
+    """As the packages of the distribution have them."""
+    wheel, = pathlib.Path(PACKAGE, "dist").glob("*.whl")
+    licences = {}
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            _, found, path = name.partition(".dist-info/licenses/")
+            if found:
+                licences[path] = archive.read(name).decode()
+    assert licences.pop("LICENSE").startswith("BSD 3-Clause License")
+    owners = {path.removesuffix("/copyright").strip("0123456789.-")
+              for path in licences}
+    assert owners == {"libbz", "libcjson", "libmsgpack-dev", "libsodium",
+                      "libxxhash", "libzip", "zlib1g"}
+    assert all("Copyright" in text for text in licences.values())
+
+
+@pytest.mark.skipif(not PACKAGE, reason="no wheel was built here")
+def test_the_metadata_says_whose_it_is_and_what_for():
+    metadata = importlib.metadata.metadata("tensormsg")
+    assert metadata["Author"] == "tensormsg developers"
+    assert metadata["License-Expression"] == "BSD-3-Clause"
+    assert metadata.get_all("Project-URL") is None  # it has no home yet
+    assert "shared memory" in metadata["Keywords"]
+    assert {"ucx", "cuda12", "cuda13"} <= set(
+        metadata.get_all("Provides-Extra"))
+    assert "Programming Language :: Python :: 3.9" in \
+        metadata.get_all("Classifier")
 
 
 @pytest.mark.skipif(not PACKAGE, reason="no wheel was built here")
