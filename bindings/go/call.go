@@ -116,18 +116,19 @@ func (ep *Endpoint) finishCall(ctx context.Context, call *C.tmsggo_call_t) (*Mes
 	if err == nil {
 		return newMap(reply, lent != 0, func() { C.tmsggo_call_destroy(call) }), nil
 	}
+	details := detailsOf(reply)
 	C.tmsggo_call_destroy(call)
 	if ctx.Err() != nil && errors.Is(err, ErrCanceled) {
 		return nil, ctxError(ctx, err.(*Error).Words)
 	}
-	err.(*Error).Code = int32(code)
+	err.(*Error).Code, err.(*Error).Details = int32(code), details
 	return nil, err
 }
 
 // A Handler answers a call. Its context ends with the caller's time, when the
 // caller gives up or is lost, and when the worker closes. The message, and what
 // Data gives of it, is valid until it returns, and in what it returns. An
-// *Error goes to the caller as it is, with its Code; an error of a context as
+// *Error goes to the caller as it is, with Code and Details; an error of a context as
 // ErrTimedOut or ErrCanceled, another one as ErrApplication, with its words. A
 // panic fails the call with ErrInternal, and is logged with its stack; the
 // worker serves on.
@@ -306,8 +307,9 @@ func (w *Worker) run(task *C.tmsggo_task_t, called method) {
 	returned = true
 }
 
-// The reply, of which a tensor may be one of a closed message, which panics.
-func (m method) build(f *flat, out Map) (made *C.tmsg_map_t, err error) {
+// What a handler has returned, of which a tensor may be one of a closed message,
+// which panics.
+func (m method) build(f *flat, out Map, what string) (made *C.tmsg_map_t, err error) {
 	defer func() {
 		if said := recover(); said != nil {
 			err = m.left(said)
@@ -315,7 +317,7 @@ func (m method) build(f *flat, out Map) (made *C.tmsg_map_t, err error) {
 	}()
 	made, err = f.build(out, m.meta)
 	if err != nil {
-		err = fail(ErrInternal, "the reply: "+err.Error())
+		err = fail(ErrInternal, what+": "+err.Error())
 	}
 	return made, err
 }
@@ -325,7 +327,7 @@ func (w *Worker) answer(task *C.tmsggo_task_t, called method, out Map, err error
 	defer f.free()
 	var made *C.tmsg_map_t
 	if err == nil {
-		made, err = called.build(f, out)
+		made, err = called.build(f, out, "the reply")
 	}
 	defer C.tmsg_map_destroy(made)
 	if !w.enter() {
@@ -335,10 +337,11 @@ func (w *Worker) answer(task *C.tmsggo_task_t, called method, out Map, err error
 		// Where it fails the library has told the caller why, or nobody waits.
 		errOf(C.tmsggo_reply(task, made))
 	} else {
-		said := failure(err)
+		said, details := called.failure(err)
 		text := C.CString(said.Words)
-		C.tmsggo_fail(task, C.tmsg_status_t(said.Status), C.int32_t(said.Code), text)
+		C.tmsggo_fail(task, C.tmsg_status_t(said.Status), C.int32_t(said.Code), text, details)
 		C.free(unsafe.Pointer(text))
+		C.tmsg_map_destroy(details)
 	}
 	w.leave()
 	w.kickParked()

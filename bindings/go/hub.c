@@ -910,10 +910,10 @@ tmsggo_result_t tmsggo_reply(tmsggo_task_t *task, const tmsg_map_t *map)
 }
 
 void tmsggo_fail(tmsggo_task_t *task, tmsg_status_t status, int32_t code,
-                 const char *words)
+                 const char *words, const tmsg_map_t *details)
 {
     /* It harms nobody where no answer is awaited any more. */
-    (void)tmsg_task_fail(task->task, status, code, words, NULL);
+    (void)tmsg_task_fail(task->task, status, code, words, details);
 }
 
 void tmsggo_task_destroy(tmsggo_task_t *task)

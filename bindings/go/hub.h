@@ -222,8 +222,9 @@ const tmsg_map_t *tmsggo_task_map(const tmsggo_task_t *task);
 tmsg_endpoint_t *tmsggo_task_endpoint(const tmsggo_task_t *task);
 /* An answer, after which the map is lent, if it is OK. */
 tmsggo_result_t tmsggo_reply(tmsggo_task_t *task, const tmsg_map_t *map);
+/* `details` (NULL: none) have memory of their own. */
 void tmsggo_fail(tmsggo_task_t *task, tmsg_status_t status, int32_t code,
-                 const char *words);
+                 const char *words, const tmsg_map_t *details);
 /* Once nothing is lent to it any more. */
 void tmsggo_task_destroy(tmsggo_task_t *task);
 

@@ -93,6 +93,17 @@ int tmsggo_crowd_is_complete(const tmsggo_crowd_t *crowd)
            tmsg_publisher_size(crowd->publisher) >= crowd->least;
 }
 
+tmsggo_result_t tmsggo_tensor_bytes(const tmsg_tensor_t *tensor,
+                                    uint64_t *bytes_p)
+{
+    return tmsggo_result(tmsg_tensor_bytes(tensor, bytes_p));
+}
+
+tmsggo_result_t tmsggo_tensor_pack(const tmsg_tensor_t *tensor, void *buffer)
+{
+    return tmsggo_result(tmsg_tensor_pack(tensor, buffer));
+}
+
 enum { ALIGNMENT = 64 };
 
 /* The memory of a copied map, which goes with the last of its tensors. */

@@ -38,6 +38,10 @@ typedef struct tmsggo_crowd {
 tmsggo_crowd_t *tmsggo_crowd(const tmsg_publisher_t *publisher, size_t least);
 int tmsggo_crowd_is_complete(const tmsggo_crowd_t *crowd);
 
+tmsggo_result_t tmsggo_tensor_bytes(const tmsg_tensor_t *tensor,
+                                    uint64_t *bytes_p);
+tmsggo_result_t tmsggo_tensor_pack(const tmsg_tensor_t *tensor, void *buffer);
+
 /* Copies a map, whose tensors are in the host's memory, with memory of its
  * own. */
 tmsggo_result_t tmsggo_copy(const tmsg_map_t *map, tmsg_map_t **copy_p);

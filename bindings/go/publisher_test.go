@@ -414,6 +414,9 @@ func TestStreamsAndFramesGoToPythonAndComeFromIt(t *testing.T) {
 	if _, err := fails.Recv(ctx); !errors.As(err, &why) || why.Code != 9 || !strings.Contains(why.Words, "nothing to double") {
 		t.Errorf("a failure in Python: %v", err)
 	}
+	if at, err := Data[int](why.Details["at"]); err != nil || len(at) != 2 || at[0] != 4 {
+		t.Errorf("its details: %v (%v)", at, err)
+	}
 	in.Close()
 	must(t, peer.Wait())
 }

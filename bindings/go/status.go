@@ -56,6 +56,10 @@ type Error struct {
 	Status Status
 	Words  string
 	Code   int32 // of a handler's own failure (ErrApplication)
+
+	// Details are what a handler sends along with its failure. Where they were
+	// received they are in Go's memory.
+	Details Map
 }
 
 func (e *Error) Error() string {

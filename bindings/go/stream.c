@@ -118,13 +118,15 @@ tmsggo_received_t tmsggo_stream_recv(tmsggo_hub_t *hub, tmsggo_stream_t *stream,
 }
 
 tmsggo_result_t tmsggo_stream_outcome(const tmsggo_stream_t *stream,
-                                      int32_t *code_p)
+                                      int32_t *code_p,
+                                      const tmsg_map_t **details_p)
 {
     tmsggo_result_t answer = {tmsg_call_stream_status(stream->stream), NULL};
     if (answer.status < 0) {
         answer.words = strdup(tmsg_call_stream_error(stream->stream));
     }
     *code_p = tmsg_call_stream_code(stream->stream);
+    *details_p = tmsg_call_stream_details(stream->stream);
     return answer;
 }
 
@@ -144,10 +146,11 @@ int tmsggo_stream_remaining_ms(const tmsggo_stream_t *stream)
 }
 
 void tmsggo_stream_end(tmsggo_stream_t *stream, tmsg_status_t status,
-                       int32_t code, const char *words)
+                       int32_t code, const char *words,
+                       const tmsg_map_t *details)
 {
     /* It harms nobody where the stream is over already. */
-    (void)tmsg_call_stream_end(stream->stream, status, code, words, NULL);
+    (void)tmsg_call_stream_end(stream->stream, status, code, words, details);
 }
 
 void tmsggo_stream_cancel(tmsggo_stream_t *stream)

@@ -226,7 +226,8 @@ func (s *Stream) Wait(ctx context.Context) error {
 		return errClosed
 	}
 	var code C.int32_t
-	err := errOf(C.tmsggo_stream_outcome(s.handle(), &code))
+	var details *C.tmsg_map_t
+	err := errOf(C.tmsggo_stream_outcome(s.handle(), &code, &details))
 	s.w.leave()
 	return s.outcome(err)
 }
@@ -245,15 +246,19 @@ func (s *Stream) outcome(err error) error {
 		return err
 	}
 	var code C.int32_t
-	r := C.tmsggo_stream_outcome(s.handle(), &code)
-	s.w.leave()
+	var details *C.tmsg_map_t
+	r := C.tmsggo_stream_outcome(s.handle(), &code, &details)
 	failed, over := errOf(r).(*Error)
+	if over {
+		failed.Code, failed.Details = int32(code), detailsOf(details)
+	}
+	s.w.leave()
 	switch {
-	case over && canceled: // the stream's end took it along
-		failed.Code = int32(code)
+	case over && !canceled:
+		failed.Status, failed.Words = said.Status, said.Words
 		return failed
-	case over:
-		return &Error{Status: said.Status, Words: said.Words, Code: int32(code)}
+	case over: // the stream's end took it along
+		return failed
 	case canceled && r.status == C.TMSG_OK:
 		return fail(ErrClosed, said.Words)
 	}
@@ -299,7 +304,7 @@ func (s *Stream) destroy() {
 // until the handler returns, as s is. Its context ends with the opener's time,
 // when the opener gives up or is lost, and when the worker closes. A handler
 // that returns nil ends the stream in order, behind what it has sent. An *Error
-// goes to the opener as it is, with its Code; an error of a context as
+// goes to the opener as it is, with Code and Details; an error of a context as
 // ErrTimedOut or ErrCanceled, another one as ErrApplication, with its words. A
 // panic fails the stream with ErrInternal, and is logged with its stack; the
 // worker serves on.
@@ -324,7 +329,7 @@ func (w *Worker) runStream(c *C.tmsggo_stream_t, called method) {
 		}
 		end()
 		details.end()
-		s.end(err)
+		s.end(called, err)
 		in.Close()
 		s.destroy()
 	}()
@@ -332,15 +337,17 @@ func (w *Worker) runStream(c *C.tmsggo_stream_t, called method) {
 	returned = true
 }
 
-func (s *Stream) end(err error) {
+func (s *Stream) end(called method, err error) {
 	said := &Error{Status: C.TMSG_OK}
+	var details *C.tmsg_map_t
 	if err != nil {
-		said = failure(err)
+		said, details = called.failure(err)
 	}
+	defer C.tmsg_map_destroy(details)
 	words := C.CString(said.Words)
 	defer C.free(unsafe.Pointer(words))
 	if s.enter() {
-		C.tmsggo_stream_end(s.handle(), C.tmsg_status_t(said.Status), C.int32_t(said.Code), words)
+		C.tmsggo_stream_end(s.handle(), C.tmsg_status_t(said.Status), C.int32_t(said.Code), words, details)
 		s.w.leave()
 		s.w.kickParked()
 	}

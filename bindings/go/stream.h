@@ -27,17 +27,20 @@ tmsggo_result_t tmsggo_stream_finish(tmsggo_stream_t *stream);
 tmsggo_received_t tmsggo_stream_recv(tmsggo_hub_t *hub, tmsggo_stream_t *stream,
                                      uint32_t spin_us, tmsggo_over_t *over);
 
-/* How it ended, with the number that its server gave. */
+/* How it ended, with the number and the details (NULL: none) that its server
+ * gave. */
 tmsggo_result_t tmsggo_stream_outcome(const tmsggo_stream_t *stream,
-                                      int32_t *code_p);
+                                      int32_t *code_p,
+                                      const tmsg_map_t **details_p);
 
 /* At the server: the map that it was opened with, what is left of its time, and
- * its end. */
+ * its end. `details` (NULL: none) have memory of their own. */
 tmsg_endpoint_t *tmsggo_stream_endpoint(const tmsggo_stream_t *stream);
 const tmsg_map_t *tmsggo_stream_map(const tmsggo_stream_t *stream);
 int tmsggo_stream_remaining_ms(const tmsggo_stream_t *stream);
 void tmsggo_stream_end(tmsggo_stream_t *stream, tmsg_status_t status,
-                       int32_t code, const char *words);
+                       int32_t code, const char *words,
+                       const tmsg_map_t *details);
 
 void tmsggo_stream_cancel(tmsggo_stream_t *stream);
 /* Ends the connection of the stream. */

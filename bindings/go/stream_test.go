@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -450,6 +451,50 @@ func TestAHandlersContextErrorIsItsCallers(t *testing.T) {
 			t.Errorf("a stream: %v, not %v", err, want)
 		}
 		s.Close()
+	}
+}
+
+func TestAFailureHasDetails(t *testing.T) {
+	w, ep, _ := streaming(t)
+	ctx := generous(t)
+	grid := []int32{0, 1, 2, 3, 4, 5}
+	for name, details := range map[string]Map{
+		"some": {"turned": Of(grid, 2, 3).WithStrides([]int{3, 2}, []int{1, 3}), "at": Scalar(2.5), "none": Of([]bool{}, 0, 2)},
+		"bad":  {"x": Of(grid, 7)},
+		"none": nil,
+	} {
+		failure := &Error{Status: ErrBusy, Words: "enough", Code: 5, Details: details}
+		must(t, w.Handle(name, func(context.Context, *Message) (Map, error) { return nil, failure }))
+		must(t, w.HandleStream(name+"-s", func(context.Context, *Message, *Stream) error { return failure }))
+		_, err := ep.Call(ctx, name, nil)
+		s, opens := ep.Stream(ctx, name+"-s", nil)
+		must(t, opens)
+		_, received := s.Recv(ctx)
+		waited := s.Wait(ctx)
+		s.Close()
+		for what, err := range map[string]error{"the call": err, "Recv": received, "Wait": waited} {
+			said := err.(*Error)
+			switch name {
+			case "bad":
+				if said.Status != ErrInternal || !strings.Contains(said.Words, `the details: tensormsg: invalid parameter: tensor "x"`) {
+					t.Errorf("%s: %v", what, err)
+				}
+				continue
+			case "none":
+				if said.Details != nil {
+					t.Errorf("%s: %v", what, said.Details)
+				}
+				continue
+			}
+			turned, err := Data[int32](said.Details["turned"])
+			if want := []int32{0, 3, 1, 4, 2, 5}; err != nil || !reflect.DeepEqual(turned, want) {
+				t.Errorf("%s: %v, not %v (%v)", what, turned, want, err)
+			}
+			at, err := Data[float64](said.Details["at"])
+			if err != nil || at[0] != 2.5 || said.Code != 5 || said.Status != ErrBusy || said.Details.String() != "{at: float64[], none: bool[0 2], turned: int32[3 2]}" {
+				t.Errorf("%s: %v with %v (%v)", what, said, said.Details, err)
+			}
+		}
 	}
 }
 

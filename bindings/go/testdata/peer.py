@@ -33,7 +33,8 @@ async def main(streams, frames, folder):
         async def twice(stream):
             async for msg in stream:
                 if msg["x"].size == 0:
-                    raise tensormsg.CallError("nothing to double", code=9)
+                    raise tensormsg.CallError("nothing to double", code=9,
+                                              details={"at": np.array([4, 2])})
                 yield {"y": 2 * msg["x"]}
 
         async with tensormsg.publish(f"unix://{folder}/f") as camera:
