@@ -12,7 +12,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math"
 	"runtime"
 	"sync"
 	"time"
@@ -33,6 +32,7 @@ type Publisher struct {
 type PublisherOption func(*publisherOptions)
 
 type publisherOptions struct {
+	given
 	params     C.tmsg_publisher_params_t
 	subscriber C.tmsg_subscriber_params_t
 }
@@ -76,7 +76,7 @@ func PublisherSlow(slow Slow) PublisherOption {
 func PublisherQueue(messages int) PublisherOption {
 	return func(o *publisherOptions) {
 		o.subscriber.field_mask |= C.TMSG_SUBSCRIBER_PARAM_MESSAGES
-		o.subscriber.messages = C.uint32_t(messages)
+		o.subscriber.messages = o.count("PublisherQueue", messages)
 	}
 }
 
@@ -85,6 +85,9 @@ func PublisherQueue(messages int) PublisherOption {
 func PublisherQueueBytes(bytes int64) PublisherOption {
 	return func(o *publisherOptions) {
 		o.subscriber.field_mask |= C.TMSG_SUBSCRIBER_PARAM_BYTES
+		if bytes < 0 {
+			o.wrong("PublisherQueueBytes", "%d is negative", bytes)
+		}
 		o.subscriber.bytes = C.uint64_t(bytes)
 	}
 }
@@ -94,7 +97,7 @@ func PublisherQueueBytes(bytes int64) PublisherOption {
 func PublisherQueueTime(most time.Duration) PublisherOption {
 	return func(o *publisherOptions) {
 		o.subscriber.field_mask |= C.TMSG_SUBSCRIBER_PARAM_MOST_MS
-		o.subscriber.most_ms = C.uint32_t(min(most.Milliseconds(), math.MaxUint32))
+		o.subscriber.most_ms = C.uint32_t(o.time("PublisherQueueTime", most))
 	}
 }
 
@@ -104,7 +107,7 @@ func PublisherQueueTime(most time.Duration) PublisherOption {
 func PublisherWindow(messages int) PublisherOption {
 	return func(o *publisherOptions) {
 		o.subscriber.field_mask |= C.TMSG_SUBSCRIBER_PARAM_WINDOW
-		o.subscriber.window = C.uint32_t(messages)
+		o.subscriber.window = o.count("PublisherWindow", messages)
 	}
 }
 
@@ -113,7 +116,7 @@ func PublisherWindow(messages int) PublisherOption {
 func PublisherKeep(maps int) PublisherOption {
 	return func(o *publisherOptions) {
 		o.params.field_mask |= C.TMSG_PUBLISHER_PARAM_KEEP
-		o.params.keep = C.uint32_t(maps)
+		o.params.keep = o.count("PublisherKeep", maps)
 	}
 }
 
@@ -123,6 +126,9 @@ func (w *Worker) NewPublisher(options ...PublisherOption) (*Publisher, error) {
 	var o publisherOptions
 	for _, option := range options {
 		option(&o)
+	}
+	if o.err != nil {
+		return nil, o.err
 	}
 	if !w.enter() {
 		return nil, errClosed
@@ -174,6 +180,9 @@ func (p *Publisher) Add(ep *Endpoint, options ...PublisherOption) error {
 	var o publisherOptions
 	for _, option := range options {
 		option(&o)
+	}
+	if o.err != nil {
+		return o.err
 	}
 	if o.params.field_mask != 0 {
 		return fail(ErrInvalidParam, "PublisherKeep is of the publisher, not of one subscriber")

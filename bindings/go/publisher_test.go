@@ -109,6 +109,17 @@ func TestAPublishedMapComesToAll(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+	for name, option := range map[string]PublisherOption{
+		"PublisherQueue": PublisherQueue(-1), "PublisherQueueBytes": PublisherQueueBytes(-1), "PublisherKeep": PublisherKeep(-1),
+		"PublisherQueueTime": PublisherQueueTime(-time.Second), "PublisherWindow": PublisherWindow(1 << 40),
+	} {
+		if _, err := p.w.NewPublisher(option); !errors.Is(err, ErrInvalidParam) || !strings.Contains(err.Error(), name+": ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := p.Add(viewers[0], PublisherWindow(-1)); !errors.Is(err, ErrInvalidParam) {
+		t.Errorf("Add: %v", err)
+	}
 	over, cancel := context.WithCancel(ctx)
 	cancel()
 	if err := p.Publish(over, nil); !errors.Is(err, context.Canceled) {
