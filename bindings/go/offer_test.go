@@ -247,9 +247,7 @@ func TestLargeMessagesAreReceivedIntoWithoutACopy(t *testing.T) {
 			sent[len(sent)-1] = float32(i)
 			done := make(chan error, 1)
 			go func() { done <- b.RecvInto(ctx, in) }()
-			for !b.w.parked.Load() {
-				runtime.Gosched()
-			}
+			awaitSleeper(ctx, b.w)
 			must(t, a.Send(ctx, Map{"x": Of(sent)}))
 			must(t, <-done) // there is no memory for it elsewhere
 			if got[len(got)-1] != float32(i) {

@@ -153,3 +153,52 @@ func BenchmarkMap8x64(bench *testing.B) {
 		got.Close()
 	}
 }
+
+// Waits until a goroutine that waits in a method drives the worker, and sleeps.
+func awaitSleeper(ctx context.Context, w *Worker) {
+	for ctx.Err() == nil && (w.keeping.Load() || !w.parked.Load() || w.keeping.Load()) {
+		runtime.Gosched()
+	}
+}
+
+func TestAMapThatIsClosedStaysPinnedWhileAMessageComesIntoIt(t *testing.T) {
+	a, b := pair(t)
+	ctx := generous(t)
+	waiting := func() int {
+		freeLate()
+		late.Lock()
+		defer late.Unlock()
+		return len(late.all)
+	}
+	sent := make([]byte, 32<<20)
+	sent[0] = 1
+	pinned := false
+	for try := 0; !pinned && try < 50; try++ {
+		got := make([]byte, len(sent))
+		in, err := Prepare(Map{"x": Of(got)})
+		must(t, err)
+		brief, cancel := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- b.RecvInto(brief, in) }()
+		awaitSleeper(ctx, b.w)
+		acked := a.SendOwned(ctx, Map{"x": Of(sent)})
+		for got[0] == 0 && len(ended) == 0 && ctx.Err() == nil {
+			runtime.Gosched()
+		}
+		cancel() // in the middle of it
+		err = <-ended
+		in.Close()
+		pinned = waiting() > 0
+		in, got = nil, nil
+		runtime.GC()
+		if err != nil {
+			m, err := b.Recv(ctx)
+			must(t, err)
+			must(t, m.Close())
+		}
+		must(t, <-acked)
+	}
+	if n := waiting(); !pinned || n != 0 {
+		t.Errorf("a map was pinned: %v; %d are pinned still", pinned, n)
+	}
+}
