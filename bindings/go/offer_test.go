@@ -3,9 +3,11 @@
 package tensormsg
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -388,4 +390,64 @@ func TestOffersGoToCAndComeFromIt(t *testing.T) {
 	if err := <-ended; !errors.Is(err, ErrPeerLost) {
 		t.Errorf("the owner was killed: %v", err)
 	}
+}
+
+func TestOffersAndLoansGoToPythonAndComeFromIt(t *testing.T) {
+	package_ := os.Getenv("TMSG_PACKAGE") // as of the tests of the Python package
+	if package_ == "" {
+		t.Skip("TMSG_PACKAGE does not name a folder with the Python package")
+	}
+	ctx := generous(t)
+	w := newWorker(t)
+	l, err := w.Listen("unix://"+filepath.Join(t.TempDir(), "s"), ListenKeep())
+	must(t, err)
+	buffer, err := Alloc[float32](4 << 14)
+	must(t, err)
+	defer buffer.Close()
+	for i := range buffer.Slice() {
+		buffer.Slice()[i] = float32(i)
+	}
+	o, err := w.Offer(Map{"w": buffer.Tensor(1<<14, 4)}, OfferName("weights", 3), OfferLend())
+	must(t, err)
+	there := "unix://" + filepath.Join(t.TempDir(), "p")
+	peer := exec.CommandContext(ctx, filepath.Join(package_, "venv/bin/python"), "-B", "testdata/offers.py", l.URL(), there)
+	peer.Stderr = os.Stderr
+	in, err := peer.StdinPipe()
+	must(t, err)
+	out, err := peer.StdoutPipe()
+	must(t, err)
+	must(t, peer.Start())
+	defer peer.Process.Kill()
+	said := ""
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && lines.Text() != "ready" {
+		said += lines.Text() + "\n"
+	}
+	if want := `[('weights', {'version': 3, 'tensors': 1, 'bytes': 262144, 'offers': 1})]
+3 [20.0, 21.0, 22.0, 23.0]
+[[6.0, 7.0], [10.0, 11.0]]
+[20.0, 21.0, 22.0, 23.0]
+False [20.0, 21.0, 22.0, 23.0]
+`; said != want {
+		t.Errorf("Python says %q, not %q", said, want)
+	}
+	must(t, o.Withdraw(ctx)) // its loan came back
+	if s := o.Stats(); s.Fetches != 4 || s.UnderWay != 0 || buffer.Lent() {
+		t.Errorf("%+v, lent: %v", s, buffer.Lent())
+	}
+	ep, err := newWorker(t).Dial(ctx, there, DialWait())
+	must(t, err)
+	m, err := ep.Fetch(ctx, "frame", FetchAtLeast(7), FetchBorrow())
+	must(t, err)
+	x, err := Data[int64](m.Get("frame"))
+	if err != nil || !m.Lent() || m.OfferVersion().Number != 7 || len(x) != 1<<16 || x[777] != 777 {
+		t.Errorf("%v of version %v, lent: %v (%v)", m, m.OfferVersion(), m.Lent(), err)
+	}
+	must(t, peer.Process.Kill())
+	in.Close()
+	peer.Wait()
+	if x[1<<16-1] != 1<<16-1 { // a loan outlives its owner
+		t.Error("the loan has changed")
+	}
+	m.Close()
 }
