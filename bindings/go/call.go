@@ -89,7 +89,7 @@ func (ep *Endpoint) Call(ctx context.Context, method string, m Map, options ...S
 		return nil, errClosed
 	}
 	var call *C.tmsggo_call_t
-	err := errOf(C.tmsggo_call(ep.handle(), o.method, o.made, params, &call))
+	err := errOf(C.tmsggo_call(ep.w.hub, ep.handle(), o.method, o.made, params, &call))
 	ep.w.leave()
 	if err != nil {
 		return nil, err
@@ -107,6 +107,7 @@ func (ep *Endpoint) finishCall(ctx context.Context, call *C.tmsggo_call_t) (*Mes
 	if w.wait(ctx, C.TMSGGO_CALL, &thing) != nil && w.enter() {
 		C.tmsggo_call_cancel(call)
 		w.leave()
+		w.wait(context.Background(), C.TMSGGO_CALL, &thing)
 	}
 	w.released(ctx, ep, thing)
 

@@ -139,7 +139,7 @@ func (ep *Endpoint) post(ctx context.Context, c *C.tmsg_map_t, o *sendOptions) (
 	if !ep.enter() {
 		return nil, errClosed
 	}
-	sent := C.tmsggo_send(ep.handle(), c, o.flags, C.uint16_t(o.channel), timeoutMS(ctx))
+	sent := C.tmsggo_send(ep.w.hub, ep.handle(), c, o.flags, C.uint16_t(o.channel), timeoutMS(ctx))
 	ep.w.leave()
 	ep.w.kickParked()
 	return sent.request, errOf(sent.result)
@@ -152,6 +152,7 @@ func (ep *Endpoint) post(ctx context.Context, c *C.tmsg_map_t, o *sendOptions) (
 func (ep *Endpoint) Recv(ctx context.Context) (*Message, error) {
 	for {
 		if ctx.Err() != nil {
+			ep.w.passOn()
 			return nil, ctxError(ctx, "nothing has come from "+ep.peer)
 		}
 		var c *C.tmsg_message_t
@@ -187,8 +188,10 @@ func (w *Worker) lookFor(in interface{ enter() bool }, look func(spin C.uint32_t
 		return errClosed
 	}
 	if !leads {
-		defer w.leave()
-		return look(0, nil)
+		err := look(0, nil)
+		w.leave()
+		w.kickParked() // it may have received for others
+		return err
 	}
 	w.over.count = 0
 	err := look(spinUS, w.over)

@@ -5,6 +5,7 @@
 #include "events.h"
 #include "publisher.h"
 #include "stream.h"
+#include "waits.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -13,11 +14,11 @@
 #include <string.h>
 #include <time.h>
 
-typedef struct watch {
-    uint64_t id;
-    int kind;
-    void *thing;
-} watch_t;
+/* A turn takes about as long as to read the clock. */
+#define CLOCK_TURNS 16
+
+/* More of those that are asked after each event are too many. */
+#define FEW 8
 
 /* An endpoint whose session is kept, and its events. */
 typedef struct link {
@@ -28,9 +29,12 @@ typedef struct link {
 struct tmsggo_hub {
     pthread_mutex_t lock;
     tmsg_worker_t *worker;
-    watch_t *watched;
-    size_t count;
-    size_t room;
+    tmsggo_waits_t waits;
+    uint64_t arrivals;   /* of the worker, when receives were asked for last */
+    atomic_int has_over; /* somebody is to be told */
+    atomic_int rescan;   /* receives are to be asked for in any case */
+    atomic_int crowded;  /* many wait for what is asked after each event */
+    uint64_t asked;      /* questions so far */
     tmsg_server_params_t server_params;
     tmsg_server_t *server;
     tmsggo_events_t *refusals; /* or NULL */
@@ -41,7 +45,9 @@ struct tmsggo_hub {
 };
 
 struct tmsggo_call {
-    atomic_int lent; /* first: is_over() asks both kinds */
+    atomic_int lent;   /* first: is_over() asks both kinds */
+    tmsggo_hub_t *hub; /* NULL: nothing tells of its end */
+    int has_ended;     /* with the hub's lock */
     tmsg_call_t *call;
 };
 
@@ -156,7 +162,7 @@ void tmsggo_hub_destroy(tmsggo_hub_t *hub)
     }
     tmsggo_events_destroy(hub->refusals);
     pthread_mutex_destroy(&hub->lock);
-    free(hub->watched);
+    tmsggo_waits_free(&hub->waits);
     free(hub);
 }
 
@@ -167,57 +173,81 @@ int tmsggo_hub_fd(const tmsggo_hub_t *hub)
 
 tmsg_worker_t *tmsggo_worker(tmsggo_hub_t *hub) { return hub->worker; }
 
-static int is_over(const watch_t *watch)
+static int is_over(int kind, const void *thing)
 {
     tmsg_status_t status = TMSG_IN_PROGRESS;
-    switch (watch->kind) {
+    switch (kind) {
     case TMSGGO_REQUEST:
-        status = tmsg_request_test(watch->thing);
+        status = tmsg_request_test(thing);
         break;
-    case TMSGGO_CALL:
-        status = tmsg_call_status(((const tmsggo_call_t *)watch->thing)->call);
+    case TMSGGO_CALL: {
+        const tmsggo_call_t *call = thing;
+        if (call->hub != NULL) {
+            return call->has_ended;
+        }
+        status = tmsg_call_status(call->call);
         break;
+    }
     case TMSGGO_RECV:
-        return tmsg_endpoint_readable(watch->thing);
+        return tmsg_endpoint_readable(thing);
     case TMSGGO_LENT:
-        return !atomic_load((const atomic_int *)watch->thing);
+        return !atomic_load((const atomic_int *)thing);
     case TMSGGO_TASKS:
-        return ((const tmsggo_hub_t *)watch->thing)->tasks != NULL;
+        return ((const tmsggo_hub_t *)thing)->tasks != NULL;
     case TMSGGO_TASK:
-        return tmsg_task_status(((const tmsggo_task_t *)watch->thing)->task) !=
-               TMSG_OK;
-    case TMSGGO_GONE:
-        return 1;
+        return tmsg_task_status(thing) != TMSG_OK;
     case TMSGGO_ACCEPT:
-        return ((const tmsggo_door_t *)watch->thing)->count > 0;
+        return ((const tmsggo_door_t *)thing)->count > 0;
     case TMSGGO_READ:
-        return tmsggo_stream_is_readable(watch->thing);
+        return tmsggo_stream_is_readable(thing);
     case TMSGGO_STREAM:
-        return tmsggo_stream_is_over(watch->thing);
+        return tmsggo_stream_is_over(thing);
     case TMSGGO_CROWD:
-        return tmsggo_crowd_is_complete(watch->thing);
+        return tmsggo_crowd_is_complete(thing);
     default:
         break;
     }
     return status != TMSG_IN_PROGRESS && status != TMSG_CANCEL_PENDING;
 }
 
+/* With the lock. */
+static tmsggo_list_t list_of(tmsggo_hub_t *hub, int kind, const void *thing)
+{
+    switch (kind) {
+    case TMSGGO_RECV:
+        return TMSGGO_ARRIVALS;
+    case TMSGGO_TASK:
+        return TMSGGO_NEVER;
+    case TMSGGO_CALL:
+        return ((const tmsggo_call_t *)thing)->hub != NULL ? TMSGGO_NEVER
+                                                           : TMSGGO_EVENTS;
+    case TMSGGO_REQUEST:
+        return tmsggo_waits_find(&hub->waits, TMSGGO_TOLD, thing) != NULL
+                   ? TMSGGO_NEVER
+                   : TMSGGO_EVENTS;
+    default:
+        return TMSGGO_EVENTS;
+    }
+}
+
+static void note_crowd(tmsggo_hub_t *hub)
+{
+    atomic_store_explicit(&hub->crowded,
+                          hub->waits.lists[TMSGGO_EVENTS].count > FEW,
+                          memory_order_relaxed);
+}
+
 int tmsggo_watch(tmsggo_hub_t *hub, int kind, void *thing, uint64_t id)
 {
-    watch_t watch = {id, kind, thing};
-    pthread_mutex_lock(&hub->lock);
-    int over = is_over(&watch);
-    if (!over && hub->count == hub->room) {
-        size_t room = hub->room > 0 ? 2 * hub->room : 16;
-        watch_t *watched = realloc(hub->watched, room * sizeof(*watched));
-        if (watched == NULL) {
-            abort(); /* as Go does itself without memory */
-        }
-        hub->watched = watched;
-        hub->room = room;
+    if (kind == TMSGGO_TASK) {
+        thing = ((tmsggo_task_t *)thing)->task; /* which task_over() knows */
     }
+    pthread_mutex_lock(&hub->lock);
+    int over = is_over(kind, thing);
     if (!over) {
-        hub->watched[hub->count++] = watch;
+        tmsggo_waits_add(&hub->waits, kind, thing, list_of(hub, kind, thing),
+                         id);
+        note_crowd(hub);
     }
     pthread_mutex_unlock(&hub->lock);
     return over;
@@ -226,26 +256,94 @@ int tmsggo_watch(tmsggo_hub_t *hub, int kind, void *thing, uint64_t id)
 void tmsggo_unwatch(tmsggo_hub_t *hub, uint64_t id)
 {
     pthread_mutex_lock(&hub->lock);
-    for (size_t i = 0; i < hub->count; i++) {
-        if (hub->watched[i].id == id) {
-            hub->watched[i] = hub->watched[--hub->count];
-            break;
+    (void)tmsggo_waits_remove(&hub->waits, id);
+    pthread_mutex_unlock(&hub->lock);
+}
+
+uint64_t tmsggo_asked(tmsggo_hub_t *hub)
+{
+    pthread_mutex_lock(&hub->lock);
+    uint64_t asked = hub->asked;
+    pthread_mutex_unlock(&hub->lock);
+    return asked;
+}
+
+void tmsggo_pass_on(tmsggo_hub_t *hub) { atomic_store(&hub->rescan, 1); }
+
+/* With the lock. */
+static void end_waits(tmsggo_hub_t *hub, tmsggo_group_t *group, size_t most)
+{
+    tmsggo_waits_end(&hub->waits, group, most);
+    atomic_store(&hub->has_over, 1);
+}
+
+/* With the lock. */
+static void tell(tmsggo_hub_t *hub, int kind, const void *thing)
+{
+    tmsggo_group_t *group = tmsggo_waits_find(&hub->waits, kind, thing);
+    if (group != NULL && is_over(kind, thing)) {
+        end_waits(hub, group, group->count);
+    }
+}
+
+void tmsggo_stir(tmsggo_hub_t *hub, int kind, const void *thing)
+{
+    pthread_mutex_lock(&hub->lock);
+    tell(hub, kind, thing);
+    pthread_mutex_unlock(&hub->lock);
+}
+
+/* As many receive as there are messages; all, where no more come. */
+static size_t receivers(const tmsggo_group_t *group)
+{
+    size_t messages = tmsg_endpoint_waiting(group->thing);
+    return messages > 0 && messages < group->count ? messages : group->count;
+}
+
+/* With the lock. A group that ends gives its place to the last one. */
+static void ask(tmsggo_hub_t *hub, tmsggo_list_t list)
+{
+    const tmsggo_groups_t *groups = &hub->waits.lists[list];
+    for (size_t i = groups->count; i-- > 0;) {
+        tmsggo_group_t *group = groups->all[i];
+        hub->asked++;
+        if (is_over(group->kind, group->thing)) {
+            end_waits(hub, group,
+                      list == TMSGGO_ARRIVALS ? receivers(group)
+                                              : group->count);
         }
     }
+}
+
+/* Takes the waits that are over; asks for those that do not tell, if there were
+ * events. */
+static void glance(tmsggo_hub_t *hub, int has_events, tmsggo_over_t *over)
+{
+    over->count = 0;
+    uint64_t arrivals = tmsg_worker_arrivals(hub->worker);
+    if (!has_events && arrivals == hub->arrivals &&
+        !atomic_load_explicit(&hub->has_over, memory_order_relaxed) &&
+        !atomic_load_explicit(&hub->rescan, memory_order_relaxed)) {
+        return;
+    }
+    pthread_mutex_lock(&hub->lock);
+    if (atomic_exchange(&hub->rescan, 0) || arrivals != hub->arrivals) {
+        hub->arrivals = arrivals;
+        ask(hub, TMSGGO_ARRIVALS);
+    }
+    if (has_events) {
+        ask(hub, TMSGGO_EVENTS);
+        note_crowd(hub);
+    }
+    over->count =
+        (int32_t)tmsggo_waits_take(&hub->waits, over->ids, TMSGGO_IDS);
+    atomic_store(&hub->has_over, hub->waits.over_count > 0);
     pthread_mutex_unlock(&hub->lock);
 }
 
 void tmsggo_look(tmsggo_hub_t *hub, tmsggo_over_t *over)
 {
-    over->count = 0;
-    pthread_mutex_lock(&hub->lock);
-    for (size_t i = hub->count; i-- > 0 && over->count < TMSGGO_IDS;) {
-        if (is_over(&hub->watched[i])) {
-            over->ids[over->count++] = hub->watched[i].id;
-            hub->watched[i] = hub->watched[--hub->count];
-        }
-    }
-    pthread_mutex_unlock(&hub->lock);
+    glance(hub, 1, over);
 }
 
 static uint64_t now_us(void)
@@ -255,20 +353,44 @@ static uint64_t now_us(void)
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
+int tmsggo_spin(tmsggo_hub_t *hub, uint64_t *end_p, uint32_t spin_us,
+                tmsggo_over_t *over)
+{
+    over->count = 0;
+    for (unsigned turns = 1;; turns++) {
+        unsigned events = tmsg_worker_progress(hub->worker);
+        glance(hub, events > 0, over);
+        if (over->count > 0) {
+            return 0;
+        }
+        if (events > 0) {
+            return 1;
+        }
+        if (!tmsg_worker_pause(hub->worker)) {
+            return 0;
+        }
+        if (turns % CLOCK_TURNS == 0) {
+            uint64_t now = now_us();
+            if (*end_p == 0) {
+                *end_p = now + spin_us;
+            } else if (now >= *end_p) {
+                return 0;
+            }
+        }
+    }
+}
+
 void tmsggo_drive(tmsggo_hub_t *hub, uint32_t spin_us, tmsggo_over_t *over)
 {
     /* The goroutine comes back in any case, so that it can see that its context
      * has ended. */
-    uint64_t end = now_us() + spin_us;
-    for (;;) {
-        unsigned events = tmsg_worker_progress(hub->worker);
-        tmsggo_look(hub, over);
-        if (over->count > 0 || now_us() >= end) {
-            return;
-        }
-        if (events == 0 && !tmsg_worker_pause(hub->worker)) {
-            return;
-        }
+    uint64_t end = 0;
+    tmsg_worker_progress(hub->worker);
+    tmsggo_look(hub, over);
+    while (over->count == 0 && tmsggo_spin(hub, &end, spin_us, over)) {
+    }
+    if (over->count == 0) {
+        tmsggo_look(hub, over); /* what other threads have ended */
     }
 }
 
@@ -415,9 +537,12 @@ tmsg_endpoint_t *tmsggo_door_take(tmsggo_door_t *door)
 void tmsggo_forget(tmsggo_hub_t *hub, const void *thing)
 {
     pthread_mutex_lock(&hub->lock);
-    for (size_t i = 0; i < hub->count; i++) {
-        if (hub->watched[i].thing == thing) {
-            hub->watched[i].kind = TMSGGO_GONE;
+    for (tmsggo_list_t list = TMSGGO_EVENTS; list <= TMSGGO_ARRIVALS; list++) {
+        const tmsggo_groups_t *groups = &hub->waits.lists[list];
+        for (size_t i = groups->count; i-- > 0;) {
+            if (groups->all[i]->thing == thing) {
+                end_waits(hub, groups->all[i], groups->all[i]->count);
+            }
         }
     }
     pthread_mutex_unlock(&hub->lock);
@@ -619,19 +744,79 @@ tmsggo_sent_t tmsggo_sent(tmsg_status_t status, tmsg_request_t *request)
     return sent;
 }
 
-tmsggo_sent_t tmsggo_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
-                          uint32_t flags, uint16_t channel, int timeout_ms)
+/* A send that tells of its end. */
+typedef struct told {
+    tmsggo_hub_t *hub;
+    tmsg_request_t *request; /* once it is known, */
+    int is_known;            /* or that nobody waits */
+    int has_ended;
+} told_t;
+
+static void send_ended(void *arg, tmsg_status_t status, const char *error)
 {
-    const tmsg_send_params_t params = {
+    told_t *told = arg;
+    tmsggo_hub_t *hub = told->hub;
+    (void)status, (void)error;
+    pthread_mutex_lock(&hub->lock);
+    int is_known = told->is_known;
+    told->has_ended = 1;
+    if (is_known && told->request != NULL) {
+        tmsggo_waits_unmark(&hub->waits, TMSGGO_TOLD, told->request);
+        tell(hub, TMSGGO_REQUEST, told->request);
+    }
+    pthread_mutex_unlock(&hub->lock);
+    if (is_known) {
+        free(told);
+    }
+}
+
+/* What becomes of it: `request` is waited for, or is NULL. */
+static void know(told_t *told, tmsg_request_t *request)
+{
+    pthread_mutex_lock(&told->hub->lock);
+    int has_ended = told->has_ended;
+    told->is_known = 1;
+    told->request = request;
+    if (!has_ended && request != NULL) {
+        tmsggo_waits_mark(&told->hub->waits, TMSGGO_TOLD, request);
+    }
+    pthread_mutex_unlock(&told->hub->lock);
+    if (has_ended) {
+        free(told);
+    }
+}
+
+tmsggo_sent_t tmsggo_send(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
+                          const tmsg_map_t *map, uint32_t flags,
+                          uint16_t channel, int timeout_ms)
+{
+    tmsg_send_params_t params = {
         .field_mask = TMSG_SEND_PARAM_FLAGS | TMSG_SEND_PARAM_CHANNEL |
                       TMSG_SEND_PARAM_TIMEOUT,
         .flags = flags,
         .channel = channel,
         .timeout_ms = timeout_ms,
     };
+    told_t *told = NULL;
+    if (flags & (TMSG_SEND_ACKED | TMSG_SEND_VERIFY) ||
+        atomic_load_explicit(&hub->crowded, memory_order_relaxed)) {
+        told = calloc(1, sizeof(*told));
+    }
+    if (told != NULL) {
+        told->hub = hub;
+        params.field_mask |= TMSG_SEND_PARAM_ON_DONE;
+        params.on_done = send_ended;
+        params.on_done_arg = told;
+    }
     tmsg_request_t *request = NULL;
     tmsg_status_t status = tmsg_endpoint_send(endpoint, map, &params, &request);
-    return tmsggo_sent(status, request);
+    tmsggo_sent_t sent = tmsggo_sent(status, request);
+    if (told != NULL && status != TMSG_OK) {
+        free(told);
+    } else if (told != NULL) {
+        know(told, sent.request);
+    }
+    return sent;
 }
 
 tmsggo_result_t tmsggo_set(tmsg_map_t *map, size_t index, uintptr_t data,
@@ -646,26 +831,12 @@ tmsggo_result_t tmsggo_set(tmsg_map_t *map, size_t index, uintptr_t data,
                           stream.kind == TMSG_STREAM_NONE ? NULL : &on_stream));
 }
 
-int tmsggo_spin(tmsggo_hub_t *hub, uint64_t *end_p, uint32_t spin_us,
-                tmsggo_over_t *over)
-{
-    unsigned events = tmsg_worker_progress(hub->worker);
-    tmsggo_look(hub, over);
-    if (over->count > 0) {
-        return 0;
-    }
-    if (*end_p == 0) {
-        *end_p = now_us() + spin_us;
-    }
-    return now_us() < *end_p && (events > 0 || tmsg_worker_pause(hub->worker));
-}
-
 tmsggo_result_t tmsggo_recv_into(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
                                  const tmsg_map_t *map, uint32_t spin_us,
                                  tmsggo_over_t *over)
 {
     uint64_t end = 0;
-    for (;;) {
+    for (unsigned turns = 0;; turns++) {
         tmsg_message_t *message = NULL;
         tmsg_status_t status =
             tmsg_endpoint_recv_into(endpoint, map, 0, &message);
@@ -679,8 +850,9 @@ tmsggo_result_t tmsggo_recv_into(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
         }
         /* Nothing else drives here: what arrives while the map is not posted
          * is copied into it. */
-        tmsggo_look(hub, over);
-        uint64_t now = now_us();
+        int reads_clock = turns % CLOCK_TURNS == 0;
+        glance(hub, reads_clock, over);
+        uint64_t now = reads_clock ? now_us() : 0;
         end = end > 0 ? end : now + spin_us;
         if (over->count > 0 || now >= end || !tmsg_worker_pause(hub->worker)) {
             return (tmsggo_result_t){status, NULL};
@@ -718,18 +890,31 @@ tmsggo_received_t tmsggo_recv(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
     }
 }
 
+static void call_ended(void *arg, tmsg_call_t *handle)
+{
+    tmsggo_call_t *call = arg;
+    (void)handle;
+    pthread_mutex_lock(&call->hub->lock);
+    call->has_ended = 1;
+    tell(call->hub, TMSGGO_CALL, call);
+    pthread_mutex_unlock(&call->hub->lock);
+}
+
 static void released(void *arg) { atomic_store((atomic_int *)arg, 0); }
 
-tmsggo_result_t tmsggo_call(tmsg_endpoint_t *endpoint, const char *method,
-                            const tmsg_map_t *map, tmsg_call_params_t params,
-                            tmsggo_call_t **call_p)
+tmsggo_result_t tmsggo_call(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
+                            const char *method, const tmsg_map_t *map,
+                            tmsg_call_params_t params, tmsggo_call_t **call_p)
 {
     tmsggo_call_t *call = calloc(1, sizeof(*call));
     if (call == NULL) {
         return (tmsggo_result_t){TMSG_ERR_NO_MEMORY, NULL};
     }
     atomic_store(&call->lent, 1);
-    params.field_mask |= TMSG_CALL_PARAM_ON_RELEASE;
+    call->hub = hub;
+    params.field_mask |= TMSG_CALL_PARAM_ON_DONE | TMSG_CALL_PARAM_ON_RELEASE;
+    params.on_done = call_ended;
+    params.on_done_arg = call;
     params.on_release = released;
     params.on_release_arg = &call->lent;
     tmsg_status_t status =
@@ -775,6 +960,12 @@ void tmsggo_call_destroy(tmsggo_call_t *call)
     free(call);
 }
 
+static void task_over(void *arg, tmsg_task_t *handle, tmsg_status_t status)
+{
+    (void)status;
+    tmsggo_stir(arg, TMSGGO_TASK, handle);
+}
+
 static void list_task(tmsggo_task_t *task, const offer_t *offer)
 {
     task->hub = offer->hub;
@@ -793,6 +984,7 @@ static void called(void *arg, tmsg_task_t *handle)
         return;
     }
     task->task = tmsg_task_keep(handle);
+    tmsg_task_on_over(handle, task_over, ((const offer_t *)arg)->hub);
     list_task(task, arg);
 }
 

@@ -60,7 +60,7 @@ enum {
     TMSGGO_READ,    /* a stream (tmsggo_stream_t) with something to be read */
     TMSGGO_STREAM,  /* a stream that is over */
     TMSGGO_CROWD,   /* a crowd (tmsggo_crowd_t) that is complete */
-    TMSGGO_GONE     /* what was destroyed meanwhile */
+    TMSGGO_TOLD     /* a request that tells of its end; a mark */
 };
 
 enum { TMSGGO_IDS = 64 }; /* that one look gives at most */
@@ -94,6 +94,16 @@ void tmsggo_unwatch(tmsggo_hub_t *hub, uint64_t id);
 /* Ends the waits for `thing`, which nothing looks at any more. */
 void tmsggo_forget(tmsggo_hub_t *hub, const void *thing);
 
+/* How often a thing was asked whether a wait for it is over. */
+uint64_t tmsggo_asked(tmsggo_hub_t *hub);
+
+/* The waits for a thing are over, if it is: for callbacks. */
+void tmsggo_stir(tmsggo_hub_t *hub, int kind, const void *thing);
+
+/* Who was told that something can be received has not received it: others are
+ * asked for. */
+void tmsggo_pass_on(tmsggo_hub_t *hub);
+
 /* Takes those that are over off the list. */
 void tmsggo_look(tmsggo_hub_t *hub, tmsggo_over_t *over);
 
@@ -101,8 +111,8 @@ void tmsggo_look(tmsggo_hub_t *hub, tmsggo_over_t *over);
  * spin_us. */
 void tmsggo_drive(tmsggo_hub_t *hub, uint32_t spin_us, tmsggo_over_t *over);
 
-/* One more look for who spins; *end_p is 0 at first. 0: it is to be the last.
- */
+/* Polls until something was handled: 1. 0: somebody's wait is over, or it has
+ * polled for spin_us, since *end_p was 0. */
 int tmsggo_spin(tmsggo_hub_t *hub, uint64_t *end_p, uint32_t spin_us,
                 tmsggo_over_t *over);
 
@@ -177,10 +187,11 @@ typedef struct tmsggo_sent {
     tmsggo_result_t result;
     tmsg_request_t *request;
 } tmsggo_sent_t;
+tmsggo_sent_t tmsggo_send(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
+                          const tmsg_map_t *map, uint32_t flags,
+                          uint16_t channel, int timeout_ms);
 /* Of a send that returned `status`. */
 tmsggo_sent_t tmsggo_sent(tmsg_status_t status, tmsg_request_t *request);
-tmsggo_sent_t tmsggo_send(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
-                          uint32_t flags, uint16_t channel, int timeout_ms);
 /* The outcome, with which the request is destroyed. */
 tmsggo_result_t tmsggo_request_end(tmsg_request_t *request);
 
@@ -194,9 +205,9 @@ tmsggo_received_t tmsggo_recv(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
                               uint32_t spin_us, tmsggo_over_t *over);
 
 /* A call, and how it ended, with its number. */
-tmsggo_result_t tmsggo_call(tmsg_endpoint_t *endpoint, const char *method,
-                            const tmsg_map_t *map, tmsg_call_params_t params,
-                            tmsggo_call_t **call_p);
+tmsggo_result_t tmsggo_call(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
+                            const char *method, const tmsg_map_t *map,
+                            tmsg_call_params_t params, tmsggo_call_t **call_p);
 /* One to which nothing is lent. NULL: no memory, and the call is destroyed. */
 tmsggo_call_t *tmsggo_call_of(tmsg_call_t *call);
 void tmsggo_call_cancel(tmsggo_call_t *call);

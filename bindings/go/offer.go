@@ -177,7 +177,7 @@ func (o *Offer) free() {
 	}
 	w := o.w
 	w.mu.Lock()
-	delete(w.waiters, o.id)
+	w.forgetLocked(o.id)
 	delete(w.offers, o)
 	w.mu.Unlock()
 	o.f.free()

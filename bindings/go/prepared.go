@@ -235,7 +235,7 @@ func (w *Worker) sendPrepared(ctx context.Context, to sender, p *Prepared) error
 // tensor has another dtype or shape, which is named; then the message stays, and
 // the next receive gets it. A receive that was given up may have written into
 // the slices, and may do so until the next one.
-func (ep *Endpoint) RecvInto(ctx context.Context, p *Prepared) error {
+func (ep *Endpoint) RecvInto(ctx context.Context, p *Prepared) (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	into, err := p.receiver()
@@ -243,6 +243,11 @@ func (ep *Endpoint) RecvInto(ctx context.Context, p *Prepared) error {
 		return err
 	}
 	w := ep.w
+	defer func() {
+		if err != nil {
+			w.passOn()
+		}
+	}()
 	here := false
 	look := func(spin C.uint32_t, over *C.tmsggo_over_t) error {
 		r := C.tmsggo_recv_into(w.hub, ep.handle(), into, spin, over)

@@ -637,10 +637,13 @@ func TestAHandlersPanicFailsItsCallAlone(t *testing.T) {
 
 func nothing() []int { return nil }
 
-// A process that dials, and is killed: tests below run it.
+// Processes that dial, and are killed: tests run them.
 func TestMain(m *testing.M) {
 	if url := os.Getenv("TMSGGO_KILLED"); url != "" {
 		killed(url)
+	}
+	if url := os.Getenv("TMSGGO_CALLS"); url != "" {
+		callsUntilKilled(url)
 	}
 	os.Exit(m.Run())
 }

@@ -5,6 +5,7 @@ package tensormsg
 /*
 #include <stdlib.h>
 #include "hub.h"
+#include "waits.h"
 */
 import "C"
 
@@ -35,6 +36,9 @@ type Worker struct {
 	end    context.CancelFunc
 	silent time.Duration
 
+	seats    atomic.Int32  // for those within enter(), less those that wait
+	standing chan struct{} // for a seat
+
 	lead    chan struct{} // whose place in it drives
 	parked  atomic.Bool
 	keeping atomic.Bool   // keep() has the lead,
@@ -48,7 +52,8 @@ type Worker struct {
 	raw     syscall.RawConn
 
 	mu      sync.Mutex
-	waiters map[uint64]func() // called once, with mu held
+	waiters []waiter // by the low bits of their identities
+	free    []uint32 // places in it
 	last    uint64
 
 	methods []method
@@ -56,6 +61,10 @@ type Worker struct {
 }
 
 const spinUS = 50
+
+// How many goroutines may be in C at once for a worker. They wait for one lock
+// there, each on a thread of its own: further ones wait in Go, on none.
+const seats = 16
 
 // NewWorker makes a worker of a context; nil: of one of its own with all
 // defaults. It opens no port yet. Fails as NewContext does.
@@ -84,15 +93,16 @@ func NewWorker(c *Context, options ...WorkerOption) (*Worker, error) {
 		return nil, fail(ErrClosed, "the context is closed")
 	}
 	w := &Worker{
-		closed:  make(chan struct{}),
-		gone:    make(chan struct{}),
-		lead:    make(chan struct{}, 1),
-		yield:   make(chan struct{}, 1),
-		over:    new(C.tmsggo_over_t),
-		waiters: map[uint64]func(){},
-		offers:  map[*Offer]struct{}{},
-		silent:  c.silent,
+		closed:   make(chan struct{}),
+		gone:     make(chan struct{}),
+		standing: make(chan struct{}, places),
+		lead:     make(chan struct{}, 1),
+		yield:    make(chan struct{}, 1),
+		over:     new(C.tmsggo_over_t),
+		offers:   map[*Offer]struct{}{},
+		silent:   c.silent,
 	}
+	w.seats.Store(seats)
 	w.ended, w.end = context.WithCancel(context.Background())
 	if err := errOf(C.tmsggo_hub_create(c.c, o.params, o.server, o.refusals, &w.hub)); err != nil {
 		return nil, err
@@ -183,15 +193,23 @@ var errClosed = fail(ErrClosed, "the worker, or what was called of it, is closed
 
 // Around each call of C on the worker or on what is on it.
 func (w *Worker) enter() bool {
+	if w.seats.Add(-1) < 0 {
+		<-w.standing
+	}
 	w.life.RLock()
 	if w.isShut {
-		w.life.RUnlock()
+		w.leave()
 		return false
 	}
 	return true
 }
 
-func (w *Worker) leave() { w.life.RUnlock() }
+func (w *Worker) leave() {
+	w.life.RUnlock()
+	if w.seats.Add(1) <= 0 {
+		w.standing <- struct{}{}
+	}
+}
 
 // Close ends the worker with all of its listeners and endpoints: at once, so
 // that close endpoints first whose messages are to arrive. Calls that wait end
@@ -239,18 +257,41 @@ func (w *Worker) kickParked() {
 	}
 }
 
+// One that waits, and what is called when its wait is over, with mu held.
+type waiter struct {
+	id   uint64
+	over func()
+}
+
+const places = 1 << C.TMSGGO_PLACE_BITS
+
 func (w *Worker) await(over func()) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.last++
-	w.waiters[w.last] = over
-	return w.last
+	place := uint32(len(w.waiters))
+	if last := len(w.free) - 1; last >= 0 {
+		place, w.free = w.free[last], w.free[:last]
+	} else if place == places {
+		panic("tensormsg: 16777216 goroutines wait on one Worker")
+	} else {
+		w.waiters = append(w.waiters, waiter{})
+	}
+	w.last += places
+	w.waiters[place] = waiter{w.last + uint64(place), over}
+	return w.last + uint64(place)
 }
 
 func (w *Worker) forget(id uint64) {
 	w.mu.Lock()
-	delete(w.waiters, id)
+	w.forgetLocked(id)
 	w.mu.Unlock()
+}
+
+func (w *Worker) forgetLocked(id uint64) {
+	if place := uint32(id % places); w.waiters[place].id == id {
+		w.waiters[place] = waiter{}
+		w.free = append(w.free, place)
+	}
 }
 
 // Waits for *thing, which is looked at when nothing can be destroyed: where it
@@ -307,6 +348,22 @@ func (w *Worker) unwatch(id uint64) {
 	}
 }
 
+// How often the things that are waited for were asked.
+func (w *Worker) asked() uint64 {
+	w.enter()
+	defer w.leave()
+	return uint64(C.tmsggo_asked(w.hub))
+}
+
+// Has others hear of what this goroutine may have been told of, and leaves.
+func (w *Worker) passOn() {
+	if w.enter() {
+		C.tmsggo_pass_on(w.hub)
+		w.leave()
+		w.kickParked()
+	}
+}
+
 // Drives the worker for all that wait, until this one is ready, or its context
 // has ended; true: or until its turn says so.
 func (w *Worker) drive(ctx context.Context, ready <-chan struct{}, turn func(*C.tmsggo_over_t) bool) bool {
@@ -360,8 +417,8 @@ func (w *Worker) deliver(over *C.tmsggo_over_t) {
 	}
 	w.mu.Lock()
 	for _, id := range over.ids[:over.count] {
-		if over := w.waiters[uint64(id)]; over != nil {
-			over()
+		if waits := w.waiters[id%places]; waits.id == uint64(id) {
+			waits.over()
 		}
 	}
 	w.mu.Unlock()
