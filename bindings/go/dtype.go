@@ -55,6 +55,18 @@ type Element interface {
 
 // DTypeOf gives the dtype of T. int and uint are of 64 bits.
 func DTypeOf[T Element]() DType {
+	switch any((*T)(nil)).(type) { // the usual ones, without reflection
+	case *float32:
+		return Float32DType
+	case *uint8:
+		return Uint8DType
+	case *int64:
+		return Int64DType
+	case *int32:
+		return Int32DType
+	case *float64:
+		return Float64DType
+	}
 	t := reflect.TypeOf((*T)(nil)).Elem()
 	switch t {
 	case reflect.TypeOf(Float16(0)):

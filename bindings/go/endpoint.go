@@ -126,11 +126,10 @@ func post(ctx context.Context, to sender, m Map, options []SendOption) (*flat, *
 	for _, option := range options {
 		option(&o)
 	}
-	made, err := f.build(m, o.meta)
+	made, err := f.ready(m, o.meta, o.flags&C.TMSG_SEND_LEND != 0)
 	if err != nil {
 		return f, nil, err
 	}
-	defer C.tmsg_map_destroy(made)
 	request, err := to.post(ctx, made, &o)
 	return f, request, err
 }

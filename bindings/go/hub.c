@@ -1166,10 +1166,28 @@ char *tmsggo_describe_endpoint(const tmsg_endpoint_t *endpoint)
     return tmsggo_described(status, json);
 }
 
-void tmsggo_tensors(const tmsg_map_t *map, tmsg_tensor_t *tensors,
-                    const char **names)
+tmsg_status_t tmsggo_point(tmsg_map_t *map, const tmsggo_tensor_t *tensors,
+                           size_t count)
 {
-    for (size_t i = 0; i < tmsg_map_size(map); i++) {
-        (void)tmsg_map_at(map, i, &names[i], &tensors[i]);
+    for (size_t i = 0; i < count; i++) {
+        tmsg_tensor_t tensor;
+        void *data = (void *)tensors[i].data;
+        tmsg_status_t status = tmsg_map_at(map, i, NULL, &tensor);
+        if (status == TMSG_OK && tensor.data != data) {
+            status = tmsg_map_set_data(map, i, data, NULL);
+        }
+        if (status != TMSG_OK) {
+            return status;
+        }
+    }
+    return TMSG_OK;
+}
+
+void tmsggo_show(const tmsg_map_t *map, size_t first, tmsggo_shown_t *shown)
+{
+    shown->count = tmsg_map_size(map);
+    for (size_t i = 0; i < TMSGGO_SHOWN && first + i < shown->count; i++) {
+        (void)tmsg_map_at(map, first + i, &shown->names[i], &shown->tensors[i]);
+        shown->name_bytes[i] = strlen(shown->names[i]);
     }
 }

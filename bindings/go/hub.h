@@ -297,8 +297,20 @@ char *tmsggo_describe_door(const tmsggo_door_t *door);
 char *tmsggo_overview(tmsggo_hub_t *hub);
 char *tmsggo_describe_endpoint(const tmsg_endpoint_t *endpoint);
 
-/* The tensors of a map, for which there is room. Names stay the map's. */
-void tmsggo_tensors(const tmsg_map_t *map, tmsg_tensor_t *tensors,
-                    const char **names);
+/* Points tensors of a map of the same layout to their data, but those that are
+ * there. */
+tmsg_status_t tmsggo_point(tmsg_map_t *map, const tmsggo_tensor_t *tensors,
+                           size_t count);
+
+/* The first tensors of a map, up to `room`, from `first` on. Names stay the
+ * map's. */
+enum { TMSGGO_SHOWN = 16 };
+typedef struct tmsggo_shown {
+    size_t count; /* of all tensors */
+    tmsg_tensor_t tensors[TMSGGO_SHOWN];
+    const char *names[TMSGGO_SHOWN];
+    size_t name_bytes[TMSGGO_SHOWN];
+} tmsggo_shown_t;
+void tmsggo_show(const tmsg_map_t *map, size_t first, tmsggo_shown_t *shown);
 
 #endif

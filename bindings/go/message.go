@@ -26,7 +26,8 @@ type Message struct {
 	in      *C.tmsg_map_t
 	from    *Endpoint
 	channel uint16
-	tensors Map
+	list    []named
+	places  map[string]int // in list; nil: they are few
 }
 
 // What the tensors of a message lie in. The message and its tensors point to it,
@@ -40,46 +41,84 @@ type memory struct {
 	debug  debugged
 }
 
+type named struct {
+	name   string
+	tensor Tensor
+}
+
 func newMessage(c *C.tmsg_message_t, from *Endpoint) *Message {
 	m := newMap(C.tmsg_message_map(c), C.tmsg_message_is_lent(c) != 0, func() { C.tmsg_message_destroy(c) })
 	m.from, m.channel = from, uint16(C.tmsg_message_channel(c))
 	return m
 }
 
+var shows = sync.Pool{New: func() any { return new(C.tmsggo_shown_t) }}
+
 func newMap(in *C.tmsg_map_t, lent bool, free func()) *Message {
 	m := &Message{memory: &memory{free: free, lent: lent}, in: in}
 	m.born()
-	count := int(C.tmsg_map_size(in))
-	m.tensors = make(Map, count)
-	if count > 0 {
-		tensors := make([]C.tmsg_tensor_t, count)
-		names := make([]*C.char, count)
-		C.tmsggo_tensors(in, &tensors[0], &names[0])
-		for i, t := range tensors {
-			m.tensors[C.GoString(names[i])] = m.tensor(t)
+	shown := shows.Get().(*C.tmsggo_shown_t)
+	C.tmsggo_show(in, 0, shown)
+	count := int(shown.count)
+	m.list = make([]named, 0, count)
+	for {
+		m.add(shown, min(count-len(m.list), C.TMSGGO_SHOWN))
+		*shown = C.tmsggo_shown_t{} // cgo wants no pointer in it
+		if len(m.list) == count {
+			break
+		}
+		C.tmsggo_show(in, C.size_t(len(m.list)), shown)
+	}
+	shows.Put(shown)
+	if count > C.TMSGGO_SHOWN {
+		m.places = make(map[string]int, count)
+		for i := range m.list {
+			m.places[m.list[i].name] = i
 		}
 	}
 	runtime.SetFinalizer(m.memory, (*memory).collected)
 	return m
 }
 
-func (m *Message) tensor(c C.tmsg_tensor_t) Tensor {
-	t := Tensor{
-		DType: DType{uint8(c.dtype.code), uint8(c.dtype.bits), uint16(c.dtype.lanes)},
-		owner: m.memory,
+// Adds tensors with two allocations: of their names and of their shapes.
+func (m *Message) add(shown *C.tmsggo_shown_t, count int) {
+	var room [256]byte
+	bytes, dims := room[:0], 0
+	for i := 0; i < count; i++ {
+		bytes = append(bytes, unsafe.Slice((*byte)(unsafe.Pointer(shown.names[i])), shown.name_bytes[i])...)
+		dims += int(shown.tensors[i].ndim)
+		if shown.tensors[i].strides != nil {
+			dims += int(shown.tensors[i].ndim)
+		}
 	}
-	t.Shape = append(t.Shape, unsafe.Slice((*int64)(c.shape), c.ndim)...)
-	if c.strides != nil {
-		t.Strides = append(t.Strides, unsafe.Slice((*int64)(c.strides), c.ndim)...)
+	names, all := string(bytes), make([]int64, 0, dims)
+	cut := func(from *C.int64_t, count C.int32_t) []int64 {
+		first := len(all)
+		all = append(all, unsafe.Slice((*int64)(from), count)...)
+		return all[first:len(all):len(all)]
 	}
-	if c.device._type != C.TMSG_DEVICE_CPU {
-		t.there = &place{device: deviceOf(c.device), address: uintptr(c.data)}
+	for i := 0; i < count; i++ {
+		c := &shown.tensors[i]
+		t := Tensor{
+			DType: DType{uint8(c.dtype.code), uint8(c.dtype.bits), uint16(c.dtype.lanes)},
+			owner: m.memory,
+		}
+		if c.ndim > 0 {
+			t.Shape = cut(c.shape, c.ndim)
+		}
+		if c.strides != nil {
+			t.Strides = cut(c.strides, c.ndim)
+		}
+		if c.device._type != C.TMSG_DEVICE_CPU {
+			t.there = &place{device: deviceOf(c.device), address: uintptr(c.data)}
+		}
+		if t.Device().readable() {
+			t.data = c.data
+			t.data = m.kept(t)
+		}
+		m.list = append(m.list, named{names[:shown.name_bytes[i]], t})
+		names = names[shown.name_bytes[i]:]
 	}
-	if t.Device().readable() {
-		t.data = c.data
-		t.data = m.kept(t)
-	}
-	return t
 }
 
 func (m *memory) open(what string) {
@@ -92,17 +131,29 @@ func (m *memory) open(what string) {
 // ErrNotFound.
 func (m *Message) Get(name string) Tensor {
 	m.open("Get")
-	t, found := m.tensors[name]
-	if !found {
-		t.err = fail(ErrNotFound, "the message "+m.tensors.String()+" has no tensor "+name)
+	if i, found := m.places[name]; found {
+		return m.list[i].tensor
 	}
-	return t
+	for i := range m.list {
+		if m.places == nil && m.list[i].name == name {
+			return m.list[i].tensor
+		}
+	}
+	return Tensor{err: fail(ErrNotFound, "the message "+m.all().String()+" has no tensor "+name)}
 }
 
 // Map gives all tensors, which can be sent on before Close.
 func (m *Message) Map() Map {
 	m.open("Map")
-	return m.tensors
+	return m.all()
+}
+
+func (m *Message) all() Map {
+	all := make(Map, len(m.list))
+	for i := range m.list {
+		all[m.list[i].name] = m.list[i].tensor
+	}
+	return all
 }
 
 // Meta gives what came beside the tensors; nil where nothing did.
@@ -147,7 +198,7 @@ func (m *Message) String() string {
 	if m.closed.Load() {
 		return "Message(closed)"
 	}
-	return "Message" + m.tensors.String()
+	return "Message" + m.all().String()
 }
 
 // Close gives the memory back. Once; again does nothing. The error is nil.

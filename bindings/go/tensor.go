@@ -11,6 +11,7 @@ import "C"
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -43,9 +44,10 @@ type Map map[string]Tensor
 func Of[T Element](data []T, shape ...int) Tensor {
 	t := Tensor{DType: DTypeOf[T](), data: unsafe.Pointer(unsafe.SliceData(data)), elems: int64(len(data))}
 	if len(shape) == 0 {
-		shape = []int{len(data)}
+		t.Shape = []int64{t.elems}
+	} else {
+		t.setShape(shape)
 	}
-	t.setShape(shape)
 	return t
 }
 
@@ -249,7 +251,13 @@ type flat struct {
 	dims    []int64
 	metas   []C.tmsggo_meta_t
 	bytes   []byte
+	names   []string
 	pins    runtime.Pinner
+	pinned  bool           // something is
+	block   unsafe.Pointer // where small tensors are copied to, if it is not nil
+	used    int            // bytes of it
+	once    *C.tmsg_map_t  // that free() destroys
+	kept    layout
 }
 
 var flats = sync.Pool{New: func() any { return new(flat) }}
@@ -291,8 +299,12 @@ func (f *flat) add(name string, t Tensor) error {
 		c.strided = 1
 		f.dims = append(f.dims, t.Strides...)
 	}
-	if t.Size() > 0 {
+	if place := f.place(t); len(place) > 0 {
+		copy(place, unsafe.Slice((*byte)(t.data), len(place)))
+		c.data = C.uintptr_t(uintptr(unsafe.Pointer(&place[0])))
+	} else if t.Size() > 0 {
 		c.data = t.pinned(&f.pins)
+		f.pinned = true
 	}
 	f.tensors = append(f.tensors, c)
 	return nil
@@ -311,12 +323,6 @@ func (t Tensor) at() C.uintptr_t {
 		return C.uintptr_t(t.there.address)
 	}
 	return C.uintptr_t(uintptr(t.data))
-}
-
-// Memory that is not Go's stays where it is; up to Go 1.21 its Pinner panics.
-func pin(pins *runtime.Pinner, data unsafe.Pointer) {
-	defer func() { recover() }()
-	pins.Pin(data)
 }
 
 func (f *flat) addMeta(key string, value any) error {
@@ -349,33 +355,54 @@ func (f *flat) addMeta(key string, value any) error {
 
 // Pins what m points to, and builds the library's map of it. free() follows.
 func (f *flat) build(m Map, meta Meta) (*C.tmsg_map_t, error) {
-	built := false
-	defer func() {
-		if !built { // a tensor of a closed message panics, and Pinners may not be lost
-			f.pins.Unpin()
-		}
-	}()
-	for _, name := range sorted(m) {
-		if err := f.add(name, m[name]); err != nil {
-			return nil, err
-		}
+	if err := f.addAll(m); err != nil {
+		return nil, err
 	}
 	for _, key := range sorted(meta) {
 		if err := f.addMeta(key, meta[key]); err != nil {
 			return nil, err
 		}
 	}
-	built = true
+	return f.make()
+}
+
+func (f *flat) addAll(m Map) error {
+	added := false
+	defer func() {
+		if !added { // a tensor of a closed message panics, and Pinners may not be lost
+			f.pins.Unpin()
+		}
+	}()
+	f.names = f.names[:0]
+	for name := range m {
+		f.names = append(f.names, name)
+	}
+	slices.Sort(f.names)
+	for _, name := range f.names {
+		if err := f.add(name, m[name]); err != nil {
+			return err
+		}
+	}
+	added = true
+	return nil
+}
+
+func (f *flat) make() (*C.tmsg_map_t, error) {
 	var made *C.tmsg_map_t
 	err := errOf(C.tmsggo_map(unsafe.SliceData(f.tensors), C.size_t(len(f.tensors)),
 		(*C.int64_t)(unsafe.SliceData(f.dims)), unsafe.SliceData(f.metas), C.size_t(len(f.metas)),
 		(*C.char)(unsafe.Pointer(unsafe.SliceData(f.bytes))), &made))
-	built = true
 	return made, err
 }
 
 func (f *flat) free() {
-	f.pins.Unpin()
+	if f.pinned {
+		f.pins.Unpin()
+	}
+	if f.once != nil {
+		C.tmsg_map_destroy(f.once)
+	}
 	f.tensors, f.dims, f.metas, f.bytes = f.tensors[:0], f.dims[:0], f.metas[:0], f.bytes[:0]
+	f.pinned, f.used, f.once = false, 0, nil
 	flats.Put(f)
 }
