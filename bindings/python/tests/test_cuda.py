@@ -145,6 +145,84 @@ def test_cuda_memory_is_sent(tmp_path, script, age):
     assert (ran.returncode, ran.stdout) == (0, ""), ran.stdout
 
 
+# The simulated driver, which has CUDA's IPC; its table of functions.
+SHAREABLE = """
+import ctypes, gc, sys, types
+import numpy as np
+import tensormsg
+
+sim = ctypes.CDLL("libcuda.so.1").sim_cuda
+sim.restype = ctypes.POINTER(ctypes.c_void_p)
+number, address, size = ctypes.c_int, ctypes.c_uint64, ctypes.c_size_t
+peek = ctypes.CFUNCTYPE(number, ctypes.c_void_p, address, size)(sim()[5])
+poke = ctypes.CFUNCTYPE(number, address, ctypes.c_void_p, size)(sim()[6])
+
+def at(array):
+    return array.__cuda_array_interface__["data"][0]
+
+given = []
+
+def take(nbytes, device):
+    given.append(tensormsg.empty(nbytes, "u1", device=f"cuda:{device}"))
+    return given[-1]
+
+with tensormsg.sync.listen(":0", background=True,
+                           allocators={"cuda": take}) as listener, \\
+        tensormsg.sync.connect(listener.url, background=True) as ep:
+    x = tensormsg.empty((500, 1000), "f4", device="cuda")
+    assert (x.shape, x.dtype, x.ndim, x.nbytes, x.device, repr(x)) == (
+        (500, 1000), "f4", 2, 2000000, "cuda:0",
+        "<array of float32, shape (500, 1000), on cuda:0>")
+    values = np.arange(500000, dtype="f4").reshape(500, 1000)
+    assert poke(at(x), values.ctypes.data, values.nbytes) == 0
+    ep.send({"x": x})
+    msg = listener.recv(30)
+    assert msg["x"].shape == (500, 1000) and msg["x"].dtype == "float32"
+    got = np.empty_like(values)
+    assert peek(got.ctypes.data, at(given[0]), got.nbytes) == 0
+    assert (got == values).all()
+    assert ep.describe()["device_tensors"]["sent_ipc"] == 1, ep.describe()
+    assert not tensormsg.is_lent(x)
+
+    # One block for both, and no memory for none.
+    both = tensormsg.empty({"a": (3, "u1"), "b": ((2, 2), "i8"),
+                            "none": ((0, 4), "f4")}, device="cuda:0")
+    assert at(both["b"]) - at(both["a"]) == 64 and at(both["none"]) == 0
+    ep.send(both)
+    assert listener.recv(30)["none"].shape == (0, 4)
+    sys.modules["cupy"] = types.ModuleType("cupy")
+    sys.modules["cupy"].asarray = lambda array: [array.device]
+    assert tensormsg.empty(3, device="cuda:0", like="cupy") == ["cuda:0"]
+    host = tensormsg.empty(3, device="cpu")
+    assert isinstance(host, np.ndarray)
+    for more, error, words in (
+            ({"device": "gpu"}, ValueError, "device='gpu': None, 'cpu', 'cuda'"),
+            ({"device": "cuda:7"}, tensormsg.NotFound, "no CUDA device 7"),
+            ({"like": "cupy"}, ValueError, "'cupy' for a GPU"),
+            ({"device": "cuda", "dtype": "O"}, TypeError, "'array'")):
+        try:
+            tensormsg.empty(3, **more)
+            raise SystemExit(f"taken: {more}")
+        except error as told:
+            assert words in str(told), told
+    del x, both, msg, given[:]
+    gc.collect()
+"""
+
+
+@pytest.mark.skipif(not os.path.exists(os.path.join(
+    os.environ.get("TMSG_SIM", ""), "libcuda.so.1")),
+    reason="no simulated driver was built here")
+def test_memory_of_a_gpu_is_shareable(tmp_path):
+    (tmp_path / "shareable.py").write_text(SHAREABLE)
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", tmp_path / "shareable.py"], text=True,
+        env={**os.environ, "UCX_LOG_LEVEL": "fatal", "TENSORMSG_UCX": "system",
+             "LD_LIBRARY_PATH": os.environ["TMSG_SIM"]},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100)
+    assert (ran.returncode, ran.stdout) == (0, ""), ran.stdout
+
+
 class Interface:
     def __init__(self, **about):
         self.__cuda_array_interface__ = {

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays in memory that can be lent to peers."""
+"""Arrays in memory that can be lent to peers, or copied by them."""
 
 from __future__ import annotations
 
 import importlib
 import math
 from types import ModuleType
-from typing import Any, Dict, Mapping, Tuple, Union
+from typing import Any, Dict, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
-from . import _data
+from . import _data, _shareable
 from ._count import count
 from ._lib import hot
 
@@ -54,16 +54,42 @@ class _Wanted:
         return torch.from_numpy(piece).view(self.as_torch).reshape(self.shape)
 
 
+    def on_device(self, block: _shareable.Block, library: Any) -> Any:
+        """The array in memory of a GPU, as this module's, torch's or cupy's."""
+        array = _shareable.DeviceArray(block, self.offset, self.shape,
+                                       self.dtype)
+        if library is None:
+            return array
+        if library.__name__ == "cupy":
+            return library.asarray(array)
+        if self.bytes == 0:
+            return library.empty(
+                self.shape, device=array.device, dtype=self.as_torch or
+                library.from_numpy(np.empty(0, self.dtype)).dtype)
+        if self.as_torch is None:
+            return library.as_tensor(array, device=array.device)
+        array.shape = self.bytes,
+        return library.as_tensor(array, device=array.device).view(
+            self.as_torch).reshape(self.shape)
+
+
+def _cupy_of(like: Union[None, str, ModuleType]) -> Any:
+    if like == "cupy" or getattr(like, "__name__", "") == "cupy":
+        return importlib.import_module("cupy")
+    return None
+
+
 def _torch_of(like: Union[None, str, ModuleType]) -> Any:
     if like is None or like == "numpy":
         return None
     if like == "torch" or getattr(like, "__name__", "") == "torch":
         return importlib.import_module("torch")
-    raise ValueError(f"like={like!r}: None, 'numpy' or 'torch'")
+    raise ValueError(f"like={like!r}: None, 'numpy' or 'torch', or 'cupy' for "
+                     "a GPU")
 
 
 def empty(shape: Any, dtype: Any = "float32", *,
-          like: Union[None, str, ModuleType] = None) -> Any:
+          like: Union[None, str, ModuleType] = None, device: Any = None) -> Any:
     """An array in memory that can be lent to peers, which then read it in place:
     ep.send({"image": array}, lend=True). It is all zeros.
 
@@ -78,24 +104,40 @@ def empty(shape: Any, dtype: Any = "float32", *,
     cannot be: do not write to them while is_lent(). The child of a fork shares
     this memory: it must not write to it.
 
+    `device`: "cuda:1" or the like, or one of torch's, gives memory of that GPU,
+    not set. A process of the same machine and GPU copies what is sent of it by
+    itself, once; nothing is lent. The array has __cuda_array_interface__, with
+    `like` it is torch's or cupy's. It may be written to again when send() has
+    returned.
+
     Raises NoMemory, LimitExceeded (RLIMIT_NOFILE, RLIMIT_FSIZE), Unsupported (no
     memfd_create(), or Linux before 5.1), TypeError (no tensor has that
-    dtype)."""
-    torch = _torch_of(like)
+    dtype); of a GPU Unsupported (no driver, or it shares no memory) and NotFound
+    (no such GPU), too."""
+    cupy = None if device is None else _cupy_of(like)
+    torch = _torch_of(like) if cupy is None else None
+    number = _shareable.number_of(device, torch)
+    library = torch if number is None else cupy or torch
     if not isinstance(shape, Mapping):
-        return _arrays({"": _Wanted("array", shape, dtype, torch)}, torch)[""]
+        return _arrays({"": _Wanted("array", shape, dtype, torch)}, library,
+                       number)[""]
     return _arrays({name: _Wanted(name, each[0], each[1], torch)
-                    for name, each in shape.items()}, torch)
+                    for name, each in shape.items()}, library, number)
 
 
-def _arrays(wanted: Dict[str, _Wanted], torch: Any) -> Dict[str, Any]:
+def _arrays(wanted: Dict[str, _Wanted], library: Any, number: Optional[int]
+            ) -> Dict[str, Any]:
     end = 0
     for one in wanted.values():
         one.offset = -(-end // _ALIGNMENT) * _ALIGNMENT
         if one.bytes > 0:
             end = one.offset + one.bytes
+    if number is not None:
+        there = _shareable.Block(end, number)
+        return {name: one.on_device(there, library)
+                for name, one in wanted.items()}
     block = hot.block(end) if end > 0 else np.empty(0, "u1")
-    return {name: one.of(block, torch) for name, one in wanted.items()}
+    return {name: one.of(block, library) for name, one in wanted.items()}
 
 
 def is_lent(array: Any) -> bool:
@@ -106,4 +148,6 @@ def is_lent(array: Any) -> bool:
     always count as lent."""
     if hasattr(array, "data_ptr"):
         return hot.is_lent(array.data_ptr())
+    if hasattr(array, "__cuda_array_interface__"):
+        return False
     return hot.is_lent(np.asarray(array).__array_interface__["data"][0])
