@@ -56,6 +56,60 @@ int sim_check_legacy(context_t *context)
     return OK;
 }
 
+/* A graph, executable or not: its nodes, in an order in which they may be
+ * executed. */
+typedef struct {
+    op_t *first, *last;
+} graph_t;
+
+static void append(op_t **first, op_t **last, const op_t *from)
+{
+    op_t *op = malloc(sizeof(*op));
+
+    if (op == NULL) {
+        abort();
+    }
+    *op = *from;
+    op->next = NULL;
+    *(*last == NULL ? first : &(*last)->next) = op;
+    *last = op;
+}
+
+void sim_give_work(stream_t *stream, bool node, const op_t *op)
+{
+    if (node) {
+        append(&stream->capture->first, &stream->capture->last, op);
+    } else {
+        sim_submit(stream, op);
+    }
+}
+
+static graph_t *copy_graph(const op_t *first)
+{
+    graph_t *graph = calloc(1, sizeof(*graph));
+
+    for (const op_t *op = first; graph != NULL && op != NULL; op = op->next) {
+        append(&graph->first, &graph->last, op);
+    }
+    return graph;
+}
+
+static int free_graph(graph_t *graph)
+{
+    ANYWHERE;
+    if (graph == NULL) {
+        return INVALID_VALUE;
+    }
+    while (graph->first != NULL) {
+        op_t *next = graph->first->next;
+
+        free(graph->first);
+        graph->first = next;
+    }
+    free(graph);
+    return OK;
+}
+
 API int cuThreadExchangeStreamCaptureMode(int *wanted)
 {
     int before = mode;
@@ -104,7 +158,6 @@ API int cuStreamBeginCapture_v2(void *handle, int wanted)
  * same thread"; an invalidated capture gives no graph. */
 API int cuStreamEndCapture(void *handle, void **graph)
 {
-    static int graphs;
     capture_t *capture;
     stream_t *stream;
     int result;
@@ -132,14 +185,44 @@ API int cuStreamEndCapture(void *handle, void **graph)
     if (capture->invalid) {
         return CAPTURE_INVALIDATED;
     }
-    *graph = &graphs;
-    return OK;
+    *graph = copy_graph(capture->first);
+    return *graph == NULL ? OUT_OF_MEMORY : OK;
 }
 
-API int cuGraphDestroy(void *graph)
+API int cuGraphDestroy(void *graph) { return free_graph(graph); }
+
+/* "Instantiates graph as an executable graph", which is one of its own. */
+API int cuGraphInstantiateWithFlags(void **exec, void *graph, uint64_t flags)
 {
     ANYWHERE;
-    return graph == NULL ? INVALID_VALUE : OK;
+    if (graph == NULL || flags != 0) {
+        return INVALID_VALUE;
+    }
+    *exec = copy_graph(((const graph_t *)graph)->first);
+    return *exec == NULL ? OUT_OF_MEMORY : OK;
+}
+
+API int cuGraphExecDestroy(void *exec) { return free_graph(exec); }
+
+/* "Executes hGraphExec in hStream." What was captured by several streams is
+ * done in the order of its capture. */
+API int cuGraphLaunch(void *exec, void *handle)
+{
+    stream_t *stream;
+    bool node;
+    int result;
+
+    IN_CONTEXT;
+    if (exec == NULL) {
+        return INVALID_VALUE;
+    }
+    COUNT(launches);
+    result = sim_stream_for_work(handle, &stream, &node);
+    for (const op_t *op = ((const graph_t *)exec)->first;
+         result == OK && op != NULL; op = op->next) {
+        sim_give_work(stream, node, op);
+    }
+    return result;
 }
 
 /* "If called on the legacy stream while a blocking stream of the context is

@@ -105,6 +105,9 @@ static int give(const copy_t *copy, void *handle, stream_t **stream_p,
     if (result == OK) {
         result = sim_stream_for_work(handle, stream_p, &node);
     }
+    if (result == OK && node) {
+        sim_give_work(*stream_p, true, &op);
+    }
     if (result != OK || node) {
         *sync_p = false;
         return result;
@@ -278,12 +281,13 @@ static int fill(address_t to, unsigned char value, size_t bytes, void *handle,
     }
     COUNT(launches);
     result = sim_stream_for_work(handle, &stream, &node);
-    if (result == OK && !node) {
-        sim_submit(
-            stream,
+    if (result == OK) {
+        sim_give_work(
+            stream, node,
             &(op_t){.work = FILL, .to = to, .bytes = bytes, .value = value});
     }
-    return result == OK && wait && target->sync ? sim_wait(stream) : result;
+    return result == OK && !node && wait && target->sync ? sim_wait(stream)
+                                                         : result;
 }
 
 /* "cuMemset() is asynchronous with respect to the host" on device memory. */

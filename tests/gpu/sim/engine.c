@@ -4,11 +4,13 @@
 #include "gpu/sim/inside.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
 #define STREAM_MAGIC 0x53747265u
 #define POLL_NS 50000 /* for what this process is not told of */
+#define YIELDS 200    /* before that, for a word that the CPU is to write */
 
 static pthread_cond_t given = PTHREAD_COND_INITIALIZER;
 static pthread_cond_t done = PTHREAD_COND_INITIALIZER;
@@ -75,10 +77,34 @@ static bool is_behind_legacy(const stream_t *stream, uint64_t order)
     return false;
 }
 
-typedef enum { LATER, POLLED, NOW } when_t;
+/* SOON: the CPU is to write a word. */
+typedef enum { LATER, POLLED, SOON, NOW } when_t;
+
+/* "CU_STREAM_WAIT_VALUE_GEQ: wait until (int64_t)(*addr - value) >= 0", "EQ:
+ * wait until *addr == value", "AND: wait until (*addr & value) != 0", "NOR:
+ * wait until ~(*addr | value) != 0". */
+static bool has_value(const op_t *op)
+{
+    uint64_t word =
+        __atomic_load_n((const uint64_t *)(uintptr_t)op->to, __ATOMIC_ACQUIRE);
+
+    switch (op->flags) {
+    case 0:
+        return (int64_t)(word - op->word) >= 0;
+    case 1:
+        return word == op->word;
+    case 2:
+        return (word & op->word) != 0;
+    default:
+        return ~(word | op->word) != 0;
+    }
+}
 
 static when_t when(const stream_t *stream, const op_t *op)
 {
+    if (op->work == AWAIT_VALUE && !has_value(op)) {
+        return SOON;
+    }
     if (op->work == HOLD && *op->go == 0) {
         return POLLED;
     }
@@ -149,6 +175,19 @@ static void tell(stream_t *stream, const op_t *op)
     pthread_mutex_lock(&sim_lock);
 }
 
+/* "By default, the write is ordered after all previous work of the stream, by a
+ * memory barrier of the system" (CU_STREAM_WRITE_VALUE_DEFAULT). */
+static void write_value(const op_t *op)
+{
+    if (op->bytes == sizeof(uint32_t)) {
+        __atomic_store_n((uint32_t *)(uintptr_t)op->to, (uint32_t)op->word,
+                         __ATOMIC_RELEASE);
+    } else {
+        __atomic_store_n((uint64_t *)(uintptr_t)op->to, op->word,
+                         __ATOMIC_RELEASE);
+    }
+}
+
 static void execute(stream_t *stream, const op_t *op)
 {
     block_t *block;
@@ -178,8 +217,12 @@ static void execute(stream_t *stream, const op_t *op)
             sim_pool_gave(block);
         }
         break;
+    case WRITE_VALUE:
+        write_value(op);
+        break;
     case HOLD:
     case WAIT:
+    case AWAIT_VALUE:
         break;
     }
 }
@@ -239,8 +282,16 @@ static when_t turn(stream_t *stream)
 
 static void rest(when_t best)
 {
+    static unsigned yields; /* in a row */
     struct timespec until;
 
+    yields = best == SOON ? yields + 1 : 0;
+    if (best == SOON && yields < YIELDS) {
+        pthread_mutex_unlock(&sim_lock);
+        sched_yield();
+        pthread_mutex_lock(&sim_lock);
+        return;
+    }
     resting = true;
     if (best == LATER) {
         pthread_cond_wait(&given, &sim_lock);

@@ -293,6 +293,9 @@ API int cuDeviceGetAttribute(int *value, int attribute, int device)
     if (attribute == 125) { /* IPC_EVENT_SUPPORTED */
         *value = getenv("SIM_CUDA_NO_IPC") == NULL;
     }
+    if (attribute == 122) { /* CAN_USE_64_BIT_STREAM_MEM_OPS */
+        *value = getenv("SIM_CUDA_NO_MEMOPS") == NULL;
+    }
     for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++) {
         if (attributes[i].attribute == attribute) {
             *value = attributes[i].value;

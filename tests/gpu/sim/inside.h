@@ -169,7 +169,9 @@ typedef enum {
     RECORD,
     WAIT,
     BORN,
-    GIVE
+    GIVE,
+    AWAIT_VALUE, /* cuStreamWaitValue64() */
+    WRITE_VALUE  /* cuStreamWriteValue32() or 64(): `bytes` says which */
 } work_t;
 
 typedef struct op {
@@ -188,6 +190,8 @@ typedef struct op {
     };
     void *arg;
     unsigned char value;
+    uint64_t word; /* AWAIT_VALUE, WRITE_VALUE */
+    unsigned flags;
 } op_t;
 
 typedef struct capture {
@@ -196,6 +200,7 @@ typedef struct capture {
     pthread_t thread;
     bool invalid, ended;
     unsigned nodes;
+    op_t *first, *last; /* of the graph */
     struct capture *next;
 } capture_t;
 
@@ -227,6 +232,8 @@ struct event {
 stream_t *sim_stream_new(context_t *context, bool blocking, bool legacy);
 /* Gives work to a stream that is not captured. */
 void sim_submit(stream_t *stream, const op_t *op);
+/* Gives work to a stream, or to the graph that it is captured into: `node`. */
+void sim_give_work(stream_t *stream, bool node, const op_t *op);
 /* Until all that was given has been done. Returns the sticky error if there is
  * one. */
 int sim_wait(stream_t *stream);

@@ -51,8 +51,8 @@ static int give(const op_t *op, void *handle)
     COUNT(launches);
     COUNT(kernels);
     result = sim_stream_for_work(handle, &stream, &node);
-    if (result == OK && !node) {
-        sim_submit(stream, op);
+    if (result == OK) {
+        sim_give_work(stream, node, op);
     }
     return result;
 }

@@ -27,6 +27,7 @@
  *   SIM_CUDA_MISSING     names of functions that this driver does not have
  *   SIM_CUDA_NO_IPC      CUDA IPC is barred: "open" no handle can be opened,
  *                        anything else none can be made
+ *   SIM_CUDA_NO_MEMOPS   no stream operation waits for a word or writes one
  *   SIM_CUDA_STRICT      a host function needs a current context, too
  *
  * A program that loads the library may look up sim_cuda (sim_cuda_fn). */

@@ -178,8 +178,8 @@ static int give_function(void *handle, const op_t *op)
     }
     COUNT(host_functions);
     result = sim_stream_for_work(handle, &stream, &node);
-    if (result == OK && !node) {
-        sim_submit(stream, op);
+    if (result == OK) {
+        sim_give_work(stream, node, op);
     }
     return result;
 }

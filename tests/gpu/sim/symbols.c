@@ -41,6 +41,9 @@ static const struct {
     {"cuMemsetD8", 3020, "cuMemsetD8_v2"},
     {"cuStreamBeginCapture", 10010, "cuStreamBeginCapture_v2"},
     {"cuStreamDestroy", 4000, "cuStreamDestroy_v2"},
+    {"cuStreamWaitValue64", 11070, "cuStreamWaitValue64_v2"},
+    {"cuStreamWriteValue32", 11070, "cuStreamWriteValue32_v2"},
+    {"cuStreamWriteValue64", 11070, "cuStreamWriteValue64_v2"},
 };
 
 static bool is_missing(const char *name)
