@@ -19,12 +19,13 @@ func detailsOf(c *C.tmsg_map_t) Map {
 	if count == 0 {
 		return nil
 	}
-	tensors := make([]C.tmsg_tensor_t, count)
-	names := make([]*C.char, count)
-	C.tmsggo_tensors(c, &tensors[0], &names[0])
 	m := make(Map, count)
-	for i := range tensors {
-		m[C.GoString(names[i])] = copied(&tensors[i])
+	for i := C.size_t(0); i < count; i++ {
+		var name *C.char
+		var tensor C.tmsg_tensor_t
+		if C.tmsg_map_at(c, i, &name, &tensor) == C.TMSG_OK {
+			m[C.GoString(name)] = copied(&tensor)
+		}
 	}
 	return m
 }
