@@ -35,7 +35,8 @@ type Message struct {
 type memory struct {
 	free   func()
 	lent   bool
-	into   *Prepared // whose slices it is
+	into   *Prepared    // whose slices it is
+	holds  atomic.Int32 // of the message, and of what sends its tensors
 	closed atomic.Bool
 	viewed atomic.Bool
 	debug  debugged
@@ -56,6 +57,7 @@ var shows = sync.Pool{New: func() any { return new(C.tmsggo_shown_t) }}
 
 func newMap(in *C.tmsg_map_t, lent bool, free func()) *Message {
 	m := &Message{memory: &memory{free: free, lent: lent}, in: in}
+	m.holds.Store(1)
 	m.born()
 	shown := shows.Get().(*C.tmsggo_shown_t)
 	C.tmsggo_show(in, 0, shown)
@@ -142,7 +144,8 @@ func (m *Message) Get(name string) Tensor {
 	return Tensor{err: fail(ErrNotFound, "the message "+m.all().String()+" has no tensor "+name)}
 }
 
-// Map gives all tensors, which can be sent on before Close.
+// Map gives all tensors, which can be sent on. If Close is called meanwhile, the
+// memory is given back when the send has ended.
 func (m *Message) Map() Map {
 	m.open("Map")
 	return m.all()
@@ -210,6 +213,30 @@ func (m *Message) Close() error {
 func (m *memory) release() {
 	if m.closed.CompareAndSwap(false, true) {
 		runtime.SetFinalizer(m, nil)
+		m.drop()
+	}
+}
+
+// Keeps the memory of a tensor that is sent, whoever closes its message. nil: it
+// is none of a message.
+func (m *memory) hold() {
+	if m == nil {
+		return
+	}
+	m.open("its tensor")
+	for {
+		n := m.holds.Load()
+		if n == 0 {
+			m.open("its tensor")
+		}
+		if n > 0 && m.holds.CompareAndSwap(n, n+1) {
+			return
+		}
+	}
+}
+
+func (m *memory) drop() {
+	if m != nil && m.holds.Add(-1) == 0 {
 		m.bar()
 		m.free()
 	}

@@ -31,7 +31,7 @@ func (k OfferKey) String() string { return hex.EncodeToString(k[:]) }
 // that is dropped is live, too.
 type Offer struct {
 	w        *Worker
-	m        Map
+	words    string
 	key      OfferKey
 	id       uint64
 	released chan struct{}
@@ -138,7 +138,7 @@ func (w *Worker) Offer(m Map, options ...OfferOption) (*Offer, error) {
 		return nil, err
 	}
 	defer C.tmsg_map_destroy(made)
-	o := &Offer{w: w, m: m, f: f, released: make(chan struct{})}
+	o := &Offer{w: w, words: "Offer" + m.String(), f: f, released: make(chan struct{})}
 	if err := o.begin(made, how.params); err != nil {
 		f.free()
 		return nil, err
@@ -168,11 +168,15 @@ func (o *Offer) begin(made *C.tmsg_map_t, params C.tmsg_offer_params_t) error {
 	return nil
 }
 
-// Its memory is free: unpins it, once.
+// Its memory is free, or the worker is gone: unpins it, once.
 func (o *Offer) free() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.f == nil {
+		return
+	}
+	if C.tmsggo_offered_is_lent(o.c) != 0 {
+		keepForEver(o)
 		return
 	}
 	w := o.w
@@ -181,7 +185,7 @@ func (o *Offer) free() {
 	delete(w.offers, o)
 	w.mu.Unlock()
 	o.f.free()
-	o.f, o.m = nil, nil
+	o.f = nil
 	close(o.released)
 	o.destroy()
 }
@@ -210,6 +214,19 @@ func (w *Worker) endOffers() {
 	for _, o := range all {
 		o.free()
 	}
+}
+
+var kept struct {
+	sync.Mutex
+	all []*Offer
+}
+
+// What UCX may still read, for it does not say that it has ended, is never given
+// back: it is little, and rare.
+func keepForEver(o *Offer) {
+	kept.Lock()
+	kept.all = append(kept.all, o)
+	kept.Unlock()
 }
 
 // Key names the offer to peers.
@@ -299,11 +316,4 @@ func (o *Offer) Close() error {
 }
 
 // String gives names, dtypes and shapes of what it offers.
-func (o *Offer) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.f == nil {
-		return "Offer(released)"
-	}
-	return "Offer" + o.m.String()
-}
+func (o *Offer) String() string { return o.words }

@@ -296,6 +296,48 @@ func TestWhatIsDroppedKeepsNoPins(t *testing.T) {
 	}
 }
 
+func TestAClosedMessageIsGivenBackWhenItsTensorsWereSent(t *testing.T) {
+	a, b := pair(t)
+	ctx := generous(t)
+	freed := func(m *Message) bool { return m.holds.Load() == 0 }
+	receive := func() *Message {
+		must(t, a.Send(ctx, Map{"x": Of([]int32{5})}))
+		m, err := b.Recv(ctx)
+		must(t, err)
+		return m
+	}
+	first, second := receive(), receive()
+	o, err := b.w.Offer(first.Map(), OfferName("x", 1))
+	must(t, err)
+	p, err := Prepare(first.Map())
+	must(t, err)
+	first.Close()
+	must(t, p.Set("x", second.Get("x")))
+	must(t, p.Set("x", second.Get("x")))
+	second.Close()
+	m, err := a.Fetch(ctx, "x")
+	must(t, err)
+	if x, err := Data[int32](m.Get("x")); err != nil || x[0] != 5 {
+		t.Errorf("%v (%v)", x, err)
+	}
+	m.Close()
+	must(t, b.SendPrepared(ctx, p))
+	m, err = a.Recv(ctx)
+	must(t, err)
+	if x, err := Data[int32](m.Get("x")); err != nil || x[0] != 5 {
+		t.Errorf("%v (%v)", x, err)
+	}
+	m.Close()
+	if freed(first) || freed(second) {
+		t.Errorf("freed: %v, %v", freed(first), freed(second))
+	}
+	p.Close()
+	must(t, o.Withdraw(ctx))
+	if !freed(first) || !freed(second) || !freed(m) {
+		t.Errorf("freed: %v, %v, %v", freed(first), freed(second), freed(m))
+	}
+}
+
 // A tensor of a message that is closed.
 func closed(t *testing.T, a, b *Endpoint) Tensor {
 	must(t, a.Send(generous(t), Map{"x": Of([]int8{1})}))

@@ -45,17 +45,18 @@ func Prepare(m Map, options ...SendOption) (*Prepared, error) {
 	if p.c, err = f.build(m, p.options.meta); err != nil {
 		return nil, err
 	}
+	// It runs before the Pinners', which panic where something is pinned.
+	runtime.SetFinalizer(p, (*Prepared).Close)
 	freeLate()
 	p.names = sorted(m)
 	for i, name := range p.names {
+		m[name].owner.hold()
 		p.index[name] = i
 		p.tensors = append(p.tensors, m[name])
 		if m[name].Size() > 0 {
 			m[name].pinned(&p.pins[i])
 		}
 	}
-	// It runs before the Pinners', which panic where something is pinned.
-	runtime.SetFinalizer(p, (*Prepared).Close)
 	return p, nil
 }
 
@@ -73,9 +74,9 @@ func (p *Prepared) Set(name string, t Tensor) error {
 	if !found {
 		return fail(ErrNotFound, fmt.Sprintf("no tensor %q was prepared", name))
 	}
-	if t.owner != nil {
-		t.owner.open("its tensor")
-	}
+	t.owner.hold()
+	unused := t.owner
+	defer func() { unused.drop() }()
 	if t.err != nil {
 		return t.err
 	}
@@ -95,7 +96,7 @@ func (p *Prepared) Set(name string, t Tensor) error {
 		return err
 	}
 	p.pins[i].Unpin()
-	p.pins[i], p.tensors[i] = pins, t
+	p.pins[i], p.tensors[i], unused = pins, t, was.owner
 	return nil
 }
 
@@ -184,6 +185,9 @@ func (p *Prepared) unpin() {
 	}
 	for i := range p.pins {
 		p.pins[i].Unpin()
+	}
+	for _, t := range p.tensors {
+		t.owner.drop()
 	}
 }
 

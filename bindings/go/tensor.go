@@ -253,6 +253,7 @@ type flat struct {
 	bytes   []byte
 	names   []string
 	pins    runtime.Pinner
+	owners  []*memory      // that are held
 	pinned  bool           // something is
 	block   unsafe.Pointer // where small tensors are copied to, if it is not nil
 	used    int            // bytes of it
@@ -279,8 +280,9 @@ func (f *flat) add(name string, t Tensor) error {
 	if err := badName("the tensor's name", name); err != nil {
 		return err
 	}
+	t.owner.hold()
 	if t.owner != nil {
-		t.owner.open("its tensor")
+		f.owners = append(f.owners, t.owner)
 	}
 	if t.err != nil {
 		e := t.err.(*Error)
@@ -370,7 +372,7 @@ func (f *flat) addAll(m Map) error {
 	added := false
 	defer func() {
 		if !added { // a tensor of a closed message panics, and Pinners may not be lost
-			f.pins.Unpin()
+			f.unpin()
 		}
 	}()
 	f.names = f.names[:0]
@@ -395,14 +397,24 @@ func (f *flat) make() (*C.tmsg_map_t, error) {
 	return made, err
 }
 
-func (f *flat) free() {
+func (f *flat) unpin() {
 	if f.pinned {
 		f.pins.Unpin()
+		f.pinned = false
 	}
+	for i, owner := range f.owners {
+		owner.drop()
+		f.owners[i] = nil
+	}
+	f.owners = f.owners[:0]
+}
+
+func (f *flat) free() {
+	f.unpin()
 	if f.once != nil {
 		C.tmsg_map_destroy(f.once)
 	}
 	f.tensors, f.dims, f.metas, f.bytes = f.tensors[:0], f.dims[:0], f.metas[:0], f.bytes[:0]
-	f.pinned, f.used, f.once = false, 0, nil
+	f.used, f.once = 0, nil
 	flats.Put(f)
 }
