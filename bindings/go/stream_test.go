@@ -581,12 +581,12 @@ func TestAHandlersPanicFailsItsCallAlone(t *testing.T) {
 		}))
 	}
 	must(t, w.Handle("returns", func(ctx context.Context, in *Message) (Map, error) {
-		x := Map{"a": Of([]int8{1}), "x": in.Get("x")}
+		x := Map{"a": Of(make([]int8, 1<<16)), "x": in.Get("x")} // which is pinned
 		in.Close()
 		return x, nil
 	}))
 	must(t, w.HandleStream("sends", func(ctx context.Context, in *Message, s *Stream) error {
-		x := Map{"a": Of([]int8{1}), "x": in.Get("x")}
+		x := Map{"a": Of(make([]int8, 1<<16)), "x": in.Get("x")} // which is pinned
 		in.Close()
 		return s.Send(ctx, x)
 	}))
