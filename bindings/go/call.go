@@ -289,7 +289,8 @@ func (m method) left(said any) error {
 func (w *Worker) run(task *C.tmsggo_task_t, called method) {
 	ctx, end := w.contextOf(C.TMSGGO_TASK, unsafe.Pointer(task), C.tmsggo_task_remaining_ms(task))
 	ctx, details := w.newTask(ctx, C.tmsggo_task_endpoint(task), called.name)
-	in := newMap(C.tmsggo_task_map(task), false, func() {})
+	in := newMap(C.tmsggo_task_map(task), false, func() { C.tmsggo_task_destroy(task) })
+	in.hold() // the handler may close it
 	var out Map
 	var err error
 	returned := false
@@ -302,7 +303,7 @@ func (w *Worker) run(task *C.tmsggo_task_t, called method) {
 		called.meta = details.replyMeta()
 		w.answer(task, called, out, err)
 		in.Close()
-		C.tmsggo_task_destroy(task)
+		in.drop()
 	}()
 	out, err = called.call(ctx, in)
 	returned = true

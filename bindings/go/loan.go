@@ -25,4 +25,12 @@ func BorrowReply() SendOption { return func(o *sendOptions) { o.borrow |= C.TMSG
 // Lent says whether the tensors lie in memory that the peer lends: they must not
 // be written to, stay as they are even if the peer dies, and are given back by
 // Close, before which the peer cannot use its memory again.
-func (m *Message) Lent() bool { return m.lent }
+func (m *Message) Lent() bool {
+	m.open("Lent")
+	for i := range m.list { // the library says it of messages and replies alone
+		if !m.lent && C.tmsg_shareable_is_borrowed(m.list[i].tensor.data) != 0 {
+			return true
+		}
+	}
+	return m.lent
+}

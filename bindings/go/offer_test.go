@@ -338,6 +338,38 @@ func TestAClosedMessageIsGivenBackWhenItsTensorsWereSent(t *testing.T) {
 	}
 }
 
+func TestAHandlersMessageIsGivenBackWhenItsTensorsAreOfferedNoMore(t *testing.T) {
+	a, b := pair(t)
+	ctx := generous(t)
+	came := make(chan *Message, 1)
+	must(t, b.w.Handle("keep", func(_ context.Context, in *Message) (Map, error) {
+		came <- in
+		_, err := b.w.Offer(in.Map(), OfferName("kept", 1), OfferFetches(1))
+		return nil, err
+	}))
+	go b.w.Serve(ctx)
+	reply, err := a.Call(ctx, "keep", Map{"x": Of([]int32{5, 6})})
+	must(t, err)
+	reply.Close()
+	in := <-came
+	for !in.closed.Load() && ctx.Err() == nil { // the handler has returned
+		runtime.Gosched()
+	}
+	if in.holds.Load() == 0 {
+		t.Error("it was given back")
+	}
+	m, err := a.Fetch(ctx, "kept")
+	must(t, err)
+	if x, err := Data[int32](m.Get("x")); err != nil || x[1] != 6 {
+		t.Errorf("%v (%v)", x, err)
+	}
+	m.Close()
+	for in.holds.Load() != 0 {
+		must(t, ctx.Err())
+		runtime.Gosched()
+	}
+}
+
 // A tensor of a message that is closed.
 func closed(t *testing.T, a, b *Endpoint) Tensor {
 	must(t, a.Send(generous(t), Map{"x": Of([]int8{1})}))
@@ -440,7 +472,14 @@ func TestOffersAndLoansGoToPythonAndComeFromIt(t *testing.T) {
 		t.Skip("TMSG_PACKAGE does not name a folder with the Python package")
 	}
 	ctx := generous(t)
-	w := newWorker(t)
+	w, err := NewWorker(nil, WorkerBorrow())
+	must(t, err)
+	defer w.Close()
+	must(t, w.Handle("look", func(_ context.Context, in *Message) (Map, error) {
+		x, err := Data[int64](in.Get("frame"))
+		return Map{"seen": Of([]bool{in.Lent(), err == nil && x[777] == 777})}, err
+	}))
+	go w.Serve(ctx)
 	l, err := w.Listen("unix://"+filepath.Join(t.TempDir(), "s"), ListenKeep())
 	must(t, err)
 	buffer, err := Alloc[float32](4 << 14)
@@ -470,6 +509,7 @@ func TestOffersAndLoansGoToPythonAndComeFromIt(t *testing.T) {
 [[6.0, 7.0], [10.0, 11.0]]
 [20.0, 21.0, 22.0, 23.0]
 False [20.0, 21.0, 22.0, 23.0]
+[True, True]
 `; said != want {
 		t.Errorf("Python says %q, not %q", said, want)
 	}

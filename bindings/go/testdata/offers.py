@@ -20,9 +20,10 @@ def main(owner, url):
         loan = ep.fetch(name="weights", loan=True)["w"]
         print(loan.flags.writeable, loan[5].tolist())
         del loan
-    with sync.listen(url, background=True) as listener:
         frame = empty((1 << 16,), "i8")
         frame[:] = np.arange(1 << 16)
+        print(ep.call("look", {"frame": frame}, lend=True)["seen"].tolist())
+    with sync.listen(url, background=True) as listener:
         offer = listener.offer({"frame": frame}, name="frame", version=7,
                                lend=True)
         print("ready", flush=True)
