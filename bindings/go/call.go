@@ -37,7 +37,7 @@ type opening struct {
 	flat   *flat
 	method *C.char
 	made   *C.tmsg_map_t
-	borrow C.uint32_t
+	params C.tmsg_call_params_t
 }
 
 func (o *opening) build(ctx context.Context, method string, m Map, options []SendOption) error {
@@ -55,7 +55,12 @@ func (o *opening) build(ctx context.Context, method string, m Map, options []Sen
 	if more.flags != 0 || more.channel != 0 {
 		return fail(ErrInvalidParam, "a call, and the opening of a stream, take no option of a send but WithMeta")
 	}
-	o.borrow = more.borrow
+	if more.call != nil {
+		if more.call.err != nil {
+			return more.call.err
+		}
+		o.params = more.call.params
+	}
 	var err error
 	o.made, err = o.flat.build(m, more.meta)
 	o.method = C.CString(method)
@@ -71,7 +76,8 @@ func (o *opening) free() {
 // Call calls a method of the peer's with a map, and gives its reply, which the
 // caller closes. The server is told the deadline of ctx; when ctx has ended,
 // so has the context of its handler. Slices of m may be changed when Call has
-// returned. Fails with what the handler says (its Code is in *Error), and with
+// returned. Fails with what the handler says (*Error has its Code, and tells
+// whether a handler may have run), and with
 // ErrNotFound (no such method), ErrUnavailable (nobody serves),
 // ErrResourceExhausted, ErrTimedOut, ErrCanceled, ErrPeerLost and ErrClosed.
 func (ep *Endpoint) Call(ctx context.Context, method string, m Map, options ...SendOption) (*Message, error) {
@@ -80,16 +86,13 @@ func (ep *Endpoint) Call(ctx context.Context, method string, m Map, options ...S
 	if err := o.build(ctx, method, m, options); err != nil {
 		return nil, err
 	}
-	params := C.tmsg_call_params_t{
-		field_mask: C.TMSG_CALL_PARAM_TIMEOUT | C.TMSG_CALL_PARAM_FLAGS,
-		timeout_ms: C.int32_t(timeoutMS(ctx)),
-		flags:      o.borrow,
-	}
+	o.params.field_mask |= C.TMSG_CALL_PARAM_TIMEOUT
+	o.params.timeout_ms = C.int32_t(timeoutMS(ctx))
 	if !ep.enter() {
 		return nil, errClosed
 	}
 	var call *C.tmsggo_call_t
-	err := errOf(C.tmsggo_call(ep.w.hub, ep.handle(), o.method, o.made, params, &call))
+	err := errOf(C.tmsggo_call(ep.w.hub, ep.handle(), o.method, o.made, o.params, &call))
 	ep.w.leave()
 	if err != nil {
 		return nil, err
@@ -118,11 +121,13 @@ func (ep *Endpoint) finishCall(ctx context.Context, call *C.tmsggo_call_t) (*Mes
 		return newMap(reply, lent != 0, func() { C.tmsggo_call_destroy(call) }), nil
 	}
 	details := detailsOf(reply)
+	mayHaveRun := C.tmsggo_call_may_have_run(call) != 0
 	C.tmsggo_call_destroy(call)
 	if ctx.Err() != nil && errors.Is(err, ErrCanceled) {
-		return nil, ctxError(ctx, err.(*Error).Words)
+		err = ctxError(ctx, err.(*Error).Words)
 	}
-	err.(*Error).Code, err.(*Error).Details = int32(code), details
+	said := err.(*Error)
+	said.Code, said.Details, said.MayHaveRun = int32(code), details, mayHaveRun
 	return nil, err
 }
 

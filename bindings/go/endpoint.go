@@ -51,7 +51,7 @@ type SendOption func(*sendOptions)
 
 type sendOptions struct {
 	flags   C.uint32_t
-	borrow  C.uint32_t
+	call    *callOptions // nil: none
 	channel uint16
 	meta    Meta
 }
@@ -125,6 +125,9 @@ func post(ctx context.Context, to sender, m Map, options []SendOption) (*flat, *
 	var o sendOptions
 	for _, option := range options {
 		option(&o)
+	}
+	if err := o.notForCalls("a send"); err != nil {
+		return f, nil, err
 	}
 	made, err := f.ready(m, o.meta, o.flags&C.TMSG_SEND_LEND != 0)
 	if err != nil {

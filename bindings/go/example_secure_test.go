@@ -128,7 +128,8 @@ func ExampleTaskOf() {
 	defer w.Close()
 	ep, err := w.Dial(ctx, l.URL(), tensormsg.DialKeyring(keys))
 	check(err)
-	reply, err := ep.Call(ctx, "hello", nil)
+	reply, err := ep.Call(ctx, "hello", nil, tensormsg.CallWait(),
+		tensormsg.CallRetry(tensormsg.Retry{Attempts: 5}))
 	check(err)
 	defer reply.Close()
 	fmt.Println(reply.Meta()["to"])

@@ -642,6 +642,13 @@ tmsggo_result_t tmsggo_set_queue(tmsg_endpoint_t *endpoint,
     return result(tmsg_endpoint_set_queue(endpoint, &params));
 }
 
+tmsggo_result_t tmsggo_set_retry_budget(tmsg_endpoint_t *endpoint,
+                                        uint32_t tokens, uint32_t thousandths)
+{
+    return result(
+        tmsg_endpoint_set_retry_budget(endpoint, tokens, thousandths));
+}
+
 tmsggo_result_t tmsggo_discard(tmsg_endpoint_t *endpoint)
 {
     return result(tmsg_endpoint_discard(endpoint));
@@ -937,6 +944,11 @@ tmsggo_call_t *tmsggo_call_of(tmsg_call_t *handle)
     }
     call->call = handle;
     return call;
+}
+
+int tmsggo_call_may_have_run(const tmsggo_call_t *call)
+{
+    return tmsg_call_may_have_run(call->call);
 }
 
 void tmsggo_call_cancel(tmsggo_call_t *call) { tmsg_call_cancel(call->call); }

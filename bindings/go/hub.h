@@ -174,6 +174,8 @@ tmsggo_result_t tmsggo_ping(tmsg_endpoint_t *endpoint,
                             tmsg_request_t **request_p);
 tmsggo_result_t tmsggo_set_queue(tmsg_endpoint_t *endpoint,
                                  tmsg_queue_params_t params);
+tmsggo_result_t tmsggo_set_retry_budget(tmsg_endpoint_t *endpoint,
+                                        uint32_t tokens, uint32_t thousandths);
 tmsggo_result_t tmsggo_discard(tmsg_endpoint_t *endpoint);
 
 /* Builds a map. */
@@ -210,6 +212,7 @@ tmsggo_result_t tmsggo_call(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
                             tmsg_call_params_t params, tmsggo_call_t **call_p);
 /* One to which nothing is lent. NULL: no memory, and the call is destroyed. */
 tmsggo_call_t *tmsggo_call_of(tmsg_call_t *call);
+int tmsggo_call_may_have_run(const tmsggo_call_t *call);
 void tmsggo_call_cancel(tmsggo_call_t *call);
 tmsggo_result_t tmsggo_call_end(const tmsggo_call_t *call, int32_t *code_p,
                                 const tmsg_map_t **reply_p, int *lent_p);

@@ -20,7 +20,7 @@ func WorkerBorrow() WorkerOption {
 }
 
 // BorrowReply takes the reply to a Call as a loan, where the handler lends it.
-func BorrowReply() SendOption { return func(o *sendOptions) { o.borrow |= C.TMSG_CALL_BORROW } }
+func BorrowReply() SendOption { return callFlag(C.TMSG_CALL_BORROW) }
 
 // Lent says whether the tensors lie in memory that the peer lends: they must not
 // be written to, stay as they are even if the peer dies, and are given back by

@@ -39,6 +39,9 @@ func Prepare(m Map, options ...SendOption) (*Prepared, error) {
 	for _, option := range options {
 		option(&p.options)
 	}
+	if err := p.options.notForCalls("a prepared map"); err != nil {
+		return nil, err
+	}
 	f := flats.Get().(*flat)
 	defer f.free()
 	var err error

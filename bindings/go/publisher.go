@@ -281,6 +281,9 @@ func (p *Publisher) build(ctx context.Context, o *opening, m Map, options []Send
 	for _, option := range options {
 		option(more)
 	}
+	if err := more.notForCalls("a publisher"); err != nil {
+		return nil, err
+	}
 	var err error
 	o.made, err = o.flat.build(m, more.meta)
 	return more, err

@@ -482,3 +482,37 @@ func TestOptionsThatAreWrongAreNamed(t *testing.T) {
 		}
 	}
 }
+
+func TestTheCommandProvesKeysAndCertificatesOfGo(t *testing.T) {
+	folder := certificates(t, "farm", "probe")
+	file := filepath.Join(folder, "secret.key")
+	must(t, SaveKey(file, "probe", newKey(t)))
+	k, err := LoadKeyring(file)
+	must(t, err)
+	defer k.Close()
+	farm, err := NewTLS(filesOf(folder, "farm"))
+	must(t, err)
+	defer farm.Close()
+	server := newWorker(t)
+	must(t, server.Handle("m", func(context.Context, *Message) (Map, error) { return nil, nil }, MethodPrincipals("probe")))
+	ask := func(words []string, options ...ListenOption) (string, error) {
+		l, err := server.Listen("tls://127.0.0.1:0", append(options, ListenKeep())...)
+		must(t, err)
+		defer l.Close()
+		said, err := command(t, append([]string{"health", l.URL(), "m"}, words...)...).Output()
+		return string(said), err
+	}
+	if said, err := ask([]string{"--key", file}, ListenKeyring(k)); err != nil || !strings.Contains(said, "SERVING") {
+		t.Errorf("by a key: %s (%v)", said, err)
+	}
+	mine := filesOf(folder, "probe")
+	by := []string{"--tls-ca", mine.CA, "--tls-cert", mine.Cert, "--tls-key", mine.Key}
+	if said, err := ask(by, ListenTLS(farm)); err != nil || !strings.Contains(said, "SERVING") {
+		t.Errorf("by a certificate: %s (%v)", said, err)
+	}
+	saved := filepath.Join(folder, "a.safetensors")
+	must(t, Save(saved, Map{"image": Of([]float32{1, 2}, 2, 1)}))
+	if said, err := command(t, "dump", saved).Output(); err != nil || !strings.Contains(string(said), "image") {
+		t.Errorf("a file: %s (%v)", said, err)
+	}
+}

@@ -71,6 +71,9 @@ func (ep *Endpoint) Stream(ctx context.Context, method string, m Map, options ..
 	if err := o.build(ctx, method, m, options); err != nil {
 		return nil, err
 	}
+	if o.params.field_mask != 0 {
+		return nil, fail(ErrInvalidParam, "the opening of a stream takes no CallRetry, CallIdempotent, CallWait or BorrowReply")
+	}
 	if !ep.enter() {
 		return nil, errClosed
 	}

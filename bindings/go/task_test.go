@@ -6,8 +6,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"path/filepath"
 	"reflect"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func TestAHandlerKnowsWhoCallsAndCallsBack(t *testing.T) {
@@ -80,5 +84,67 @@ func TestAHandlerKnowsWhoCallsAndCallsBack(t *testing.T) {
 	}
 	stop()
 	<-served
+	<-served
+}
+
+func TestACallIsMadeAgainUntilItsServerIsReady(t *testing.T) {
+	ctx := generous(t)
+	server, err := NewWorker(nil, WorkerNotReady(), WorkerCalls(8, 0))
+	must(t, err)
+	defer server.Close()
+	must(t, server.SetHealth("", HealthNotServing)) // it serves, but not yet
+	l, err := server.Listen("unix://"+filepath.Join(t.TempDir(), "s"), ListenKeep())
+	must(t, err)
+	ep, err := newWorker(t).Dial(ctx, l.URL())
+	must(t, err)
+	if _, err := ep.Call(ctx, "count", nil); !errors.Is(err, ErrUnavailable) || err.(*Error).MayHaveRun {
+		t.Errorf("not ready: %+v", err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		reply, err := ep.Call(ctx, "count", nil, CallWait())
+		if err == nil {
+			reply.Close()
+		}
+		done <- err
+	}()
+	var ran atomic.Int32
+	must(t, server.Handle("count", func(context.Context, *Message) (Map, error) { ran.Add(1); return nil, nil }))
+	must(t, server.Handle("busy", func(context.Context, *Message) (Map, error) {
+		if ran.Add(1) < 4 {
+			return nil, fail(ErrUnavailable, "later")
+		}
+		return nil, nil
+	}))
+	must(t, server.SetHealth("", HealthServing))
+	serving, stop := context.WithCancel(ctx)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(serving) }()
+	must(t, <-done)
+	again := CallRetry(Retry{Attempts: 5, FirstBackoff: time.Millisecond})
+	if _, err := ep.Call(ctx, "busy", nil, again); !errors.Is(err, ErrUnavailable) || !err.(*Error).MayHaveRun || ran.Load() != 2 {
+		t.Errorf("it ran, and is not idempotent: %v after %d", err, ran.Load())
+	}
+	must(t, ep.SetRetryBudget(0, 0))
+	reply, err := ep.Call(ctx, "busy", nil, again, CallIdempotent())
+	must(t, err)
+	reply.Close()
+	if ran.Load() != 4 {
+		t.Errorf("it ran %d times", ran.Load())
+	}
+	if _, err := ep.Call(ctx, "busy", nil, CallRetry(Retry{Attempts: -1})); !errors.Is(err, ErrInvalidParam) || !strings.Contains(err.Error(), "CallRetry: Attempts") {
+		t.Errorf("-1 attempts: %v", err)
+	}
+	if err := ep.Send(ctx, nil, CallWait()); !errors.Is(err, ErrInvalidParam) || !strings.Contains(err.Error(), "CallWait") {
+		t.Errorf("a send: %v", err)
+	}
+	if _, err := ep.Stream(ctx, "busy", nil, CallWait()); !errors.Is(err, ErrInvalidParam) {
+		t.Errorf("a stream: %v", err)
+	}
+	grid := Of([]int32{0, 1, 2, 3, 4, 5}, 2, 3)
+	if err := ep.Send(ctx, Map{"column": grid.WithStrides([]int{2}, []int{3})}, NoPack()); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "column") {
+		t.Errorf("it would have to be packed: %v", err)
+	}
+	stop()
 	<-served
 }
