@@ -256,10 +256,14 @@ static tmsg_status_t leave_ucx(tmsg_endpoint_t *endpoint)
     return choose_ucx(endpoint);
 }
 
+/* Once: its name is read unlocked. */
 static void name_peer(tmsg_endpoint_t *endpoint)
 {
     char url[TMSG_URL_TEXT_BYTES];
 
+    if (endpoint->peer == endpoint->peer_name) {
+        return;
+    }
     if (tmsg_url_has_path(&endpoint->link.url)) {
         tmsg_url_format(&endpoint->link.url, url, sizeof(url));
     } else {
@@ -314,7 +318,7 @@ static tmsg_status_t judge_hello(tmsg_endpoint_t *endpoint, const uint8_t *data,
         return status;
     }
     *place_of_hello(endpoint) = theirs;
-    if (endpoint->peer != endpoint->peer_name) { /* once: read unlocked */
+    if (place_of_hello(endpoint) == &endpoint->peer_hello) {
         name_peer(endpoint);
     }
     status = tmsg_carrier_choose(endpoint, &theirs);
@@ -379,6 +383,7 @@ static tmsg_status_t believe_hello(tmsg_endpoint_t *endpoint)
 
     if (status == TMSG_OK && theirs != &endpoint->peer_hello) {
         endpoint->peer_hello = *theirs;
+        name_peer(endpoint);
     }
     return status;
 }
