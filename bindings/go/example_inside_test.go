@@ -70,6 +70,38 @@ func ExampleWorker_MetricsText() {
 	// infer labels of an image SERVING
 }
 
+// As go.opentelemetry.io/otel/propagation has it.
+type traceContext struct{}
+
+func (traceContext) Inject(_ context.Context, carrier interface{ Set(key, value string) }) {
+	carrier.Set("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+}
+
+func ExampleTraceCarrier() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	w, err := tensormsg.NewWorker(nil)
+	check(err)
+	defer w.Close()
+	check(w.Handle("infer", func(ctx context.Context, in *tensormsg.Message) (tensormsg.Map, error) {
+		fmt.Println(tensormsg.TraceCarrier(in.Meta()).Get("traceparent"))
+		return nil, nil
+	}))
+	l, err := w.Listen("tcp://127.0.0.1:0", tensormsg.ListenKeep())
+	check(err)
+	go w.Serve(ctx)
+	ep, err := w.Dial(ctx, l.URL())
+	check(err)
+	var propagator traceContext
+
+	meta := tensormsg.Meta{}
+	propagator.Inject(ctx, tensormsg.TraceCarrier(meta))
+	reply, err := ep.Call(ctx, "infer", nil, tensormsg.WithMeta(meta))
+	check(err)
+	reply.Close()
+	// Output: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
+}
+
 func ExampleLogTo() {
 	check(tensormsg.LogTo(slog.Default(), slog.LevelWarn))
 	check(tensormsg.LogTo(nil, slog.LevelError)) // to standard error

@@ -3,9 +3,12 @@
 package tensormsg
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
+
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -147,4 +150,46 @@ func TestACallIsMadeAgainUntilItsServerIsReady(t *testing.T) {
 	}
 	stop()
 	<-served
+}
+
+func TestTheCommandIsRestartedUnderAnEndpoint(t *testing.T) {
+	ctx := generous(t)
+	url := "unix://" + filepath.Join(t.TempDir(), "s")
+	file := filepath.Join(t.TempDir(), "secret.key")
+	must(t, SaveKey(file, "site", newKey(t)))
+	k, err := LoadKeyring(file)
+	must(t, err)
+	defer k.Close()
+	serve := func() *exec.Cmd {
+		c := command(t, "serve", "--echo", "--listen", url, "--key", file)
+		out, err := c.StdoutPipe()
+		must(t, err)
+		must(t, c.Start())
+		t.Cleanup(func() { c.Process.Kill() })
+		_, err = bufio.NewReader(out).ReadString('\n') // it listens
+		must(t, err)
+		return c
+	}
+	first := serve()
+	ep, err := newWorker(t).Dial(ctx, url, DialKeyring(k), DialReconnect(Reconnect{FirstBackoff: 10 * time.Millisecond}))
+	must(t, err)
+	peer := ep.Peer()
+	must(t, first.Process.Kill())
+	first.Wait()
+	expect(t, ep, SessionAway)
+	serve()
+	meta := Meta{}
+	TraceCarrier(meta).Set("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	TraceCarrier(meta).Set("baggage", "x=1")
+	reply, err := ep.Call(ctx, "echo", Map{"x": Of([]int8{1})}, WithMeta(meta), CallRetry(Retry{Attempts: 10}), CallIdempotent())
+	must(t, err)
+	defer reply.Close()
+	expect(t, ep, SessionNew)
+	if ep.Peer() == peer || ep.Principal() != "site" {
+		t.Errorf("%s, after %s, or %q", ep.Peer(), peer, ep.Principal())
+	}
+	back := TraceCarrier(reply.Meta())
+	if back.Get("traceparent") != meta[MetaTraceParent] || !reflect.DeepEqual(back.Keys(), []string{"traceparent"}) || len(back) != 1 {
+		t.Errorf("%v", back)
+	}
 }
