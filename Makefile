@@ -17,7 +17,7 @@ override FILE := $(value FILE)
 export FILE
 
 .PHONY: all test test-torch demo docs bench counts scale compare soak fuzz coverage format check-format \
-        install update-symbols update-counts update-seconds clean
+        install wheel update-symbols update-counts update-seconds clean
 
 all:
 	@scripts/setup.sh build
@@ -112,6 +112,10 @@ format:
 
 check-format:
 	@scripts/format.sh --check
+
+# For users without a compiler: build/wheel/dist (docs/install.md).
+wheel:
+	@scripts/wheel.sh
 
 # After a change to the public functions that was meant.
 update-symbols: all

@@ -1,7 +1,7 @@
 #!/bin/sh
 # setup.sh [GROUP...]: installs what is missing on a Debian 12 machine and says
 # why. Silent when nothing is. Groups: build (default), test, soak, torch, go,
-# bench, compare, python, docs, format, fuzz. Run it as often as you like.
+# bench, compare, python, wheel, docs, format, fuzz. Run it as often as you like.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -64,6 +64,18 @@ EOF
 python3-venv       an environment of its own for the Python package
 python3-dev        Python.h: compiles its extension
 EOF
+    wheel) cat <<'EOF' ;;
+build-essential    make, and dpkg-source
+autoconf           libsodium's configure
+automake           and what it configures
+libtool            and that
+cmake              configures the build
+ninja-build        runs the build
+pkg-config         finds the libraries that are built
+python3-venv       build/wheel/venv: the compiler and what builds wheels
+python3-dev        Python.h: compiles the extension
+ca-certificates    lets pip reach its index
+EOF
     docs) cat <<'EOF' ;;
 doxygen            reads the public headers for the documentation site
 groff-base         reads the man page for it
@@ -77,7 +89,7 @@ libclang-rt-14-dev libFuzzer
 EOF
     *)
         echo "setup.sh: no group '$1' (build, test, soak, torch, go, bench," \
-            "compare, python, docs, format, fuzz)" >&2
+            "compare, python, wheel, docs, format, fuzz)" >&2
         exit 2
         ;;
     esac

@@ -290,6 +290,39 @@ print(tensormsg.info()["ucx"]["version"])
 """
 
 
+SECOND_UCX = """
+import ctypes
+second = ctypes.CDLL({path!r})
+context, worker = ctypes.c_void_p(), ctypes.c_void_p()
+params = (ctypes.c_uint64 * 64)(1, 1)  # UCP_PARAM_FIELD_FEATURES: tags
+assert second.ucp_init_version(1, 22, params, None, ctypes.byref(context)) == 0
+params = (ctypes.c_uint64 * 64)()
+assert second.ucp_worker_create(context, params, ctypes.byref(worker)) == 0
+second.ucp_worker_progress(worker)
+"""
+
+
+@pytest.mark.skipif(not UCX_1_22, reason="no UCX 1.22")
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+def test_another_package_may_bring_a_ucx_under_names_of_its_own(tmp_path,
+                                                                first):
+    """As NIXL's wheel does: both are then in the process, and both work."""
+    for name in ["libucm.so.0", "libucp.so.0", "libucs.so.0", "libuct.so.0"]:
+        content = pathlib.Path(UCX_1_22, name).read_bytes()
+        for letter in b"mpst":
+            content = content.replace(b"libuc%c.so.0" % letter,
+                                      b"libxy%c.so.0" % letter)
+        (tmp_path / name.replace("libuc", "libxy")).write_bytes(content)
+    theirs = SECOND_UCX.format(path=str(tmp_path / "libxyp.so.0"))
+    parts = [ROUND_TRIP, theirs, ROUND_TRIP] if first == "ours" else \
+        [theirs, ROUND_TRIP, "second.ucp_worker_progress(worker)\n"]
+    ran = run("".join(parts) + "print(open('/proc/self/maps').read())",
+              LD_LIBRARY_PATH=str(tmp_path), UCX_LOG_LEVEL="fatal",
+              UCX_MEM_BISTRO_GRACE_DURATION="0us", TENSORMSG_UCX="system")
+    assert ran.returncode == 0, ran.stderr
+    assert "/libucp.so.0" in ran.stdout and "/libxyp.so.0" in ran.stdout
+
+
 @pytest.mark.skipif(not UCX_1_22, reason="no UCX 1.22")
 @pytest.mark.parametrize("ucx", ["system", "wheel"])
 def test_messages_move_by_either(ucx):

@@ -83,12 +83,14 @@ def load() -> None:
         raise ImportError(
             "tensormsg needs UCX 1.13.1 or later. Install the distribution's "
             "(apt-get install libucx0) or PyPI's (pip install "
-            "libucx-cu13, which needs no GPU), or name the folder of "
-            f"{NAME} in TENSORMSG_UCX ({error})") from error
+            "'tensormsg[ucx]', which is libucx-cu13 and needs no GPU), or name "
+            f"the folder of {NAME} in TENSORMSG_UCX ({error})") from error
     number, text = version()
     if number < LEAST:
-        raise ImportError(f"tensormsg needs UCX 1.13.1 or later; {_loaded()} "
-                          f"is {text} ({_why})")
+        raise ImportError(
+            f"tensormsg needs UCX 1.13.1 or later; {_loaded()} is {text} "
+            f"({_why}). TENSORMSG_UCX=wheel takes PyPI's (pip install "
+            "'tensormsg[ucx]'), TENSORMSG_UCX=FOLDER another")
 
 
 def version() -> Tuple[Tuple[int, int], str]:
