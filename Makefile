@@ -36,7 +36,7 @@ test-torch:
 	@scripts/setup.sh build test torch
 	@test -d build/torch-venv
 	@$(configure) -DTMSG_BUILD_TESTS=ON > /dev/null
-	@$(ctest) -R '^bindings/(torch|tensordict|jax)$$'
+	@$(ctest) -R '^bindings/(torch|torch_ray|torch_weights|tensordict|jax)$$'
 
 demo: all
 	@scripts/demo.sh

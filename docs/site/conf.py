@@ -44,7 +44,7 @@ breathe_default_members = ("members", "undoc-members")
 default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_mock_imports = ["opentelemetry", "prometheus_client"]
+autodoc_mock_imports = ["opentelemetry", "prometheus_client", "ray"]
 
 # The package is read from its sources, without its extension.
 sources = tempfile.TemporaryDirectory()

@@ -4,8 +4,8 @@ one; links lead somewhere; what is named exists.
 
 Beside this, test_cli.py runs README's C program and examples/, test_ucxx.py the
 Python of docs/ucxx.md, bindings/python/tests/test_recording.py that of
-docs/recording.md, and bindings/python/tests/test_docs.py that of README and
-of its tutorial.
+docs/recording.md, rays.py there that of docs/engines.md, and
+bindings/python/tests/test_docs.py that of README and of its tutorial.
 """
 
 import ast
@@ -314,7 +314,7 @@ def test_the_bytes_of_the_wire_format_are_what_it_says():
 def test_python_is_run_by_others():
     """On these pages, wholly; on another they would not see it."""
     assert {block.values[0] for block in blocks("python")} == {
-        "README.md", "docs/loans.md", "docs/observability.md", "docs/recording.md",
+        "README.md", "docs/engines.md", "docs/loans.md", "docs/observability.md", "docs/recording.md",
         "docs/tls.md", "docs/ucxx.md"}
 
 

@@ -190,6 +190,17 @@ PyObject *tmsgpy_is_lent(PyObject *self, PyObject *number)
                            tmsg_shareable_is_lent(address));
 }
 
+PyObject *tmsgpy_in_block(PyObject *self, PyObject *number)
+{
+    void *address = PyLong_AsVoidPtr(number);
+
+    (void)self;
+    if (address == NULL && PyErr_Occurred()) {
+        return NULL;
+    }
+    return PyBool_FromLong(find_block(address) != NULL);
+}
+
 bool tmsgpy_in_blocks(PyObject *values)
 {
     Py_ssize_t count = PyList_Size(values);

@@ -23,6 +23,9 @@ PyObject *tmsgpy_block_given(PyObject *self, PyObject *array);
  * by a message that waits. */
 PyObject *tmsgpy_is_lent(PyObject *self, PyObject *number);
 
+/* in_block(address): whether it lies in a block. */
+PyObject *tmsgpy_in_block(PyObject *self, PyObject *number);
+
 /* Returns whether each value of a list lies in a block; without values: no. */
 bool tmsgpy_in_blocks(PyObject *values);
 

@@ -645,6 +645,7 @@ static PyMethodDef functions[] = {
     {"block_given", tmsgpy_block_given, METH_O, NULL},
     {"borrows", tmsgpy_borrows, METH_O, NULL},
     {"is_lent", tmsgpy_is_lent, METH_O, NULL},
+    {"in_block", tmsgpy_in_block, METH_O, NULL},
     {"array", hot_array, METH_VARARGS, NULL},
     {"raw", hot_raw, METH_VARARGS, NULL},
     {"dlpack", hot_dlpack, METH_VARARGS, NULL},
