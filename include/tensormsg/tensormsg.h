@@ -4,6 +4,7 @@
 #define TENSORMSG_TENSORMSG_H
 
 #include <tensormsg/api.h>
+#include <tensormsg/bell.h>
 #include <tensormsg/call.h>
 #include <tensormsg/context.h>
 #include <tensormsg/device.h>

@@ -218,6 +218,10 @@ tmsg_status_t tmsg_map_copy_layout(const tmsg_map_t *map, tmsg_map_t **copy_p);
  * of `map`. Errors: NO_MEMORY. */
 tmsg_status_t tmsg_map_copy_out(const tmsg_map_t *map, tmsg_map_t **copy_p);
 
+/* Copies a map, with its data, which it borrows, and metadata. No tensor of the
+ * copy has a stream. Errors: NO_MEMORY. */
+tmsg_status_t tmsg_map_copy_ready(const tmsg_map_t *map, tmsg_map_t **copy_p);
+
 /* Copies a map, with its data and metadata. A tensor that would have to be
  * packed is its span in the copy; in the other function only if it lies in the
  * memory of a device. Errors: NO_MEMORY. */

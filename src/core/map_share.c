@@ -242,6 +242,15 @@ static tmsg_status_t put_device_span(tmsg_map_t *copy,
                                            : put_span(copy, from, entry);
 }
 
+static tmsg_status_t put_ready(tmsg_map_t *copy, const tmsg_map_entry_t *from,
+                               tmsg_map_entry_t *entry)
+{
+    (void)copy;
+    entry->tensor.data = from->tensor.data;
+    entry->stream = (tmsg_stream_t){.kind = TMSG_STREAM_NONE};
+    return TMSG_OK;
+}
+
 typedef tmsg_status_t (*put_fn)(tmsg_map_t *copy, const tmsg_map_entry_t *from,
                                 tmsg_map_entry_t *entry);
 
@@ -275,6 +284,11 @@ static tmsg_status_t copy_map(const tmsg_map_t *map, put_fn put,
 tmsg_status_t tmsg_map_copy_out(const tmsg_map_t *map, tmsg_map_t **copy_p)
 {
     return copy_map(map, put_out, copy_p);
+}
+
+tmsg_status_t tmsg_map_copy_ready(const tmsg_map_t *map, tmsg_map_t **copy_p)
+{
+    return copy_map(map, put_ready, copy_p);
 }
 
 tmsg_status_t tmsg_map_copy_spans(const tmsg_map_t *map, tmsg_map_t **copy_p)

@@ -55,6 +55,12 @@ typedef struct {
 tmsg_status_t tmsg_cuda_enter(tmsg_device_t device, tmsg_stream_t stream,
                               tmsg_cuda_own_t own, tmsg_cuda_scope_t *scope_p);
 
+/* Begins a scope for work that a stream which is being captured may record.
+ * Errors: those of tmsg_cuda_enter(), without BUSY. */
+tmsg_status_t tmsg_cuda_enter_to_record(tmsg_device_t device,
+                                        tmsg_stream_t stream,
+                                        tmsg_cuda_scope_t *scope_p);
+
 /* Begins a scope with any context of a device in use, for calls that belong to
  * no device. Errors: NOT_FOUND (no device is in use), and those of
  * tmsg_cuda_enter(). */

@@ -363,8 +363,10 @@ static tmsg_status_t check_cuda_stream(tmsg_stream_t stream)
     return TMSG_OK;
 }
 
-tmsg_status_t tmsg_cuda_enter(tmsg_device_t device, tmsg_stream_t stream,
-                              tmsg_cuda_own_t own, tmsg_cuda_scope_t *scope_p)
+/* `records`: the stream may be one that is captured. */
+static tmsg_status_t enter(tmsg_device_t device, tmsg_stream_t stream,
+                           tmsg_cuda_own_t own, bool records,
+                           tmsg_cuda_scope_t *scope_p)
 {
     tmsg_cuda_scope_t scope = {.device = device.id};
     const tmsg_cuda_driver_t *driver;
@@ -380,7 +382,7 @@ tmsg_status_t tmsg_cuda_enter(tmsg_device_t device, tmsg_stream_t stream,
     relax_capture(&scope);
     if (stream.kind == TMSG_STREAM_CUDA) {
         status = enter_stream(driver, stream, &scope);
-        if (status == TMSG_OK) {
+        if (status == TMSG_OK && !records) {
             status = refuse_captured(&scope);
         }
     } else {
@@ -395,6 +397,19 @@ tmsg_status_t tmsg_cuda_enter(tmsg_device_t device, tmsg_stream_t stream,
     }
     *scope_p = scope;
     return TMSG_OK;
+}
+
+tmsg_status_t tmsg_cuda_enter(tmsg_device_t device, tmsg_stream_t stream,
+                              tmsg_cuda_own_t own, tmsg_cuda_scope_t *scope_p)
+{
+    return enter(device, stream, own, false, scope_p);
+}
+
+tmsg_status_t tmsg_cuda_enter_to_record(tmsg_device_t device,
+                                        tmsg_stream_t stream,
+                                        tmsg_cuda_scope_t *scope_p)
+{
+    return enter(device, stream, TMSG_CUDA_COPIES, true, scope_p);
 }
 
 /* Makes the context of some device current that is in use. */

@@ -125,6 +125,8 @@ typedef struct {
     int (*cuIpcCloseMemHandle)(tmsg_cu_address_t address); /* optional */
     int (*cuMemHostRegister)(void *data, size_t bytes, unsigned flags);
     int (*cuMemHostUnregister)(void *data);
+    int (*cuMemHostGetDevicePointer)(tmsg_cu_address_t *address, void *data,
+                                     unsigned flags); /* optional */
 
     int (*cuMemcpyHtoDAsync)(tmsg_cu_address_t to, const void *from,
                              size_t bytes, void *stream);
@@ -147,6 +149,10 @@ typedef struct {
     int (*cuStreamGetCtx)(void *stream, void **context);   /* optional */
     int (*cuStreamIsCapturing)(void *stream, int *status); /* optional */
     int (*cuThreadExchangeStreamCaptureMode)(int *mode);   /* optional */
+    int (*cuStreamWaitValue64)(void *stream, tmsg_cu_address_t address,
+                               uint64_t value, unsigned flags); /* optional */
+    int (*cuStreamWriteValue32)(void *stream, tmsg_cu_address_t address,
+                                uint32_t value, unsigned flags); /* optional */
     int (*cuLaunchHostFunc)(void *stream, void (*call)(void *arg),
                             void *arg); /* optional */
     int (*cuEventCreate)(void **event, unsigned flags);

@@ -57,8 +57,8 @@ def blocks(*languages):
 
 def test_every_block_says_its_language():
     """One without is a drawing, bytes, or what a program printed."""
-    known = {"", "c", "cmake", "console", "ebnf", "go", "json", "python",
-             "sh"}  # go: go/package
+    known = {"", "c", "cmake", "console", "cuda", "ebnf", "go", "json",
+             "python", "sh"}  # cuda: gpu/ptx; go: go/package
     for page, text in TEXT.items():
         assert {match[2] for match in FENCE.finditer(text)} <= known, page
         assert text.count("```") == 2 * len(FENCE.findall(text)), page
@@ -526,7 +526,7 @@ def written(folder, *kinds):
 
 @pytest.fixture(scope="module")
 def words():
-    return written("include/tensormsg", "*.h") | written("src", "**/*.[ch]") | \
+    return written("include/tensormsg", "**/*.h") | written("src", "**/*.[ch]") | \
         written(".", "CMakeLists.txt", "cmake/*.cmake", "scripts/*.sh",
                 "tests/**/*.[ch]")
 

@@ -3,6 +3,7 @@
 
 #include <time.h>
 
+#include "am/bell/bell.h"
 #include "am/calls/calls.h"
 #include "am/endpoint/endpoint.h"
 #include "am/engine/dispatch.h"
@@ -205,6 +206,9 @@ __attribute__((noinline)) static unsigned tend_rest(tmsg_worker_t *worker,
     if (worker->seldom & TMSG_SELDOM_LOANS) {
         count += tmsg_loans_tend(worker);
     }
+    if (worker->seldom & TMSG_SELDOM_BELLS) {
+        count += tmsg_bells_poll(worker);
+    }
     if (worker->seldom & TMSG_SELDOM_RETIRED) {
         tmsg_worker_close_retired(worker);
     }
@@ -288,7 +292,7 @@ tmsg_status_t tmsg_progress_arm(tmsg_worker_t *worker)
         }
     }
     if (!tmsg_fastboxes_arm(worker) || !tmsg_bulk_arm_all(worker) ||
-        !tmsg_loans_arm(worker)) {
+        !tmsg_loans_arm(worker) || !tmsg_bells_arm(worker)) {
         return TMSG_ERR_BUSY;
     }
     await_counts(worker);
@@ -328,5 +332,6 @@ bool tmsg_progress_is_idle(tmsg_worker_t *worker)
     return !worker_has_work(worker) && !tmsg_copies_are_busy(&worker->stage) &&
            worker->bulk_streams.count == 0 && tmsg_fetch_count(worker) == 0 &&
            !has_news(worker) && !tmsg_loans_wait(worker) &&
+           !(worker->seldom & TMSG_SELDOM_BELLS) &&
            tmsg_fastboxes_are_quiet(worker);
 }

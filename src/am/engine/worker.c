@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "am/bell/bell.h"
 #include "am/boot/hello.h"
 #include "am/calls/calls.h"
 #include "am/endpoint/control.h"
@@ -415,6 +416,7 @@ void tmsg_worker_finish(tmsg_worker_t *worker)
     tmsg_worker_dispatch(worker);
     drop_chores(worker);
     tmsg_worker_unlock(worker);
+    tmsg_bells_finish(worker, drained);
     while ((message = tmsg_message_pull(worker, NULL)) != NULL) {
         tmsg_message_destroy(message);
     }

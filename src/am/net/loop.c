@@ -198,13 +198,23 @@ void tmsg_loop_hear(tmsg_loop_t *loop)
 void tmsg_loop_arm(tmsg_loop_t *loop)
 {
     uint64_t at = loop->timers == NULL ? 0 : loop->timers->deadline_ns;
-    struct itimerspec when = {.it_value = {.tv_sec = (time_t)(at / NS_PER_S),
-                                           .tv_nsec = (long)(at % NS_PER_S)}};
+    struct itimerspec when = {.it_interval = {0}};
 
+    if (loop->wake_ns != 0 && (at == 0 || loop->wake_ns < at)) {
+        at = loop->wake_ns;
+    }
+    loop->wake_ns = 0;
+    when.it_value.tv_sec = (time_t)(at / NS_PER_S);
+    when.it_value.tv_nsec = (long)(at % NS_PER_S);
     if (at != loop->timer_set_ns) {
         timerfd_settime(loop->timer_fd, TFD_TIMER_ABSTIME, &when, NULL);
         loop->timer_set_ns = at;
     }
+}
+
+void tmsg_loop_wake_after(tmsg_loop_t *loop, uint64_t ns)
+{
+    loop->wake_ns = tmsg_now_ns() + ns;
 }
 
 void tmsg_loop_signal(int event_fd)

@@ -35,6 +35,7 @@ typedef struct {
     tmsg_source_t timer; /* source of timer_fd, to tell its events */
     bool heard;          /* event_fd is readable, until tmsg_loop_hear() */
     uint64_t timer_set_ns;
+    uint64_t wake_ns;         /* see tmsg_loop_wake_after(); 0: not set */
     tmsg_timer_t *timers;     /* soonest first */
     tmsg_timer_t *last_timer; /* end of the list, where most timers belong */
     struct epoll_event events[TMSG_LOOP_BATCH];
@@ -67,6 +68,10 @@ unsigned tmsg_loop_run(tmsg_loop_t *loop);
 
 /* Makes epoll_fd wake at the soonest deadline. */
 void tmsg_loop_arm(tmsg_loop_t *loop);
+
+/* Makes the next tmsg_loop_arm() have epoll_fd wake after this time, though no
+ * timer expires then. */
+void tmsg_loop_wake_after(tmsg_loop_t *loop, uint64_t ns);
 
 /* tmsg_loop_signal() makes epoll_fd readable, from any thread, until
  * tmsg_loop_hear(). A thread that is about to sleep on epoll_fd calls

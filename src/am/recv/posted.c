@@ -221,9 +221,7 @@ void tmsg_posted_delivered(tmsg_message_t *message)
     }
 }
 
-/* Releases a map without the lock, because the release function is the
- * application's. */
-static void let_go_of_map(const tmsg_map_t *map)
+void tmsg_posted_let_go(const tmsg_map_t *map)
 {
     if (map != NULL && tmsg_map_unhold(map)) {
         tmsg_map_free(map);
@@ -245,7 +243,7 @@ static void run_leave(tmsg_due_t *due)
         posted->map = NULL;
     }
     tmsg_worker_unlock(worker);
-    let_go_of_map(map);
+    tmsg_posted_let_go(map);
     tmsg_endpoint_drop(endpoint);
 }
 
@@ -344,10 +342,8 @@ static tmsg_message_t *find_ready(const tmsg_endpoint_t *endpoint,
     return NULL;
 }
 
-/* Posts a map. A map that an earlier call gave up and that was not released yet
- * makes room, and is *stale_p. */
-static tmsg_status_t post_map(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
-                              const tmsg_map_t **stale_p)
+tmsg_status_t tmsg_posted_post(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                               const tmsg_map_t **stale_p)
 {
     tmsg_posted_t *posted = &endpoint->rx.posted;
     tmsg_status_t status;
@@ -377,14 +373,14 @@ static tmsg_status_t post_map(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
     return TMSG_OK;
 }
 
-static bool is_settled(void *arg)
+bool tmsg_posted_is_settled(const tmsg_endpoint_t *endpoint)
 {
-    const tmsg_endpoint_t *endpoint = arg;
-
     return endpoint->rx.posted.message == NULL &&
            (endpoint->ready.count > 0 ||
             tmsg_endpoint_now(endpoint)->state == TMSG_EP_ENDED);
 }
+
+static bool is_settled(void *arg) { return tmsg_posted_is_settled(arg); }
 
 typedef struct {
     tmsg_endpoint_t *endpoint;
@@ -517,6 +513,17 @@ static tmsg_status_t copy_taken(tmsg_message_t *message, const tmsg_map_t *map)
     return status;
 }
 
+tmsg_status_t tmsg_posted_settle(tmsg_endpoint_t *endpoint,
+                                 const tmsg_map_t *map, tmsg_status_t status,
+                                 tmsg_message_t **message_p,
+                                 const tmsg_map_t **spent_p)
+{
+    bool copy = false;
+
+    status = settle_post(endpoint, map, status, message_p, &copy, spent_p);
+    return copy ? copy_taken(*message_p, map) : status;
+}
+
 tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
                                       const tmsg_map_t *map, int timeout_ms,
                                       tmsg_message_t **message_p)
@@ -524,7 +531,6 @@ tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
     tmsg_worker_t *worker = endpoint->worker;
     const tmsg_map_t *spent = NULL, *stale = NULL;
     tmsg_message_t *message = NULL;
-    bool copy = false;
     tmsg_status_t status = tmsg_endpoint_check_pull(endpoint);
 
     if (status != TMSG_OK) {
@@ -533,13 +539,10 @@ tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
     tmsg_worker_enter(worker);
     /* A callback may destroy the endpoint meanwhile. */
     tmsg_endpoint_hold(endpoint);
-    status = post_map(endpoint, map, &stale);
+    status = tmsg_posted_post(endpoint, map, &stale);
     if (status == TMSG_OK) {
         status = await_message(endpoint, map, timeout_ms);
-        status = settle_post(endpoint, map, status, &message, &copy, &spent);
-    }
-    if (copy) {
-        status = copy_taken(message, map);
+        status = tmsg_posted_settle(endpoint, map, status, &message, &spent);
     }
     tmsg_worker_leave(worker, message != NULL);
     tmsg_endpoint_drop(endpoint);
@@ -548,8 +551,8 @@ tmsg_status_t tmsg_endpoint_recv_into(tmsg_endpoint_t *endpoint,
         tmsg_message_destroy(message);
         message = NULL;
     }
-    let_go_of_map(spent);
-    let_go_of_map(stale);
+    tmsg_posted_let_go(spent);
+    tmsg_posted_let_go(stale);
     if (message != NULL) {
         *message_p = message;
     }

@@ -43,6 +43,33 @@ tmsg_status_t tmsg_posted_finish(tmsg_message_t *message);
 /* Any thread: checks whether a map may be posted. Errors: UNSUPPORTED, BUSY. */
 tmsg_status_t tmsg_posted_check(const tmsg_map_t *map);
 
+/* The steps of a receive into a map, for a caller that does not wait in it. The
+ * endpoint is the handle's.
+ *
+ * tmsg_posted_post() posts a map. A map that an earlier call gave up and that
+ * was not released yet makes room, and is *stale_p. Errors: INVALID_PARAM,
+ * BUSY, UNSUPPORTED. */
+tmsg_status_t tmsg_posted_post(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
+                               const tmsg_map_t **stale_p);
+
+/* Returns whether there is a message for the posted map, or never will be. */
+bool tmsg_posted_is_settled(const tmsg_endpoint_t *endpoint);
+
+/* Takes the message for a posted map, or, where `status` is an error, gives the
+ * receive up. Device memory is written whatever its streams hold. The lock is
+ * let go while the message is copied. *spent_p is a map to let go of. Errors:
+ * those of tmsg_endpoint_recv_into(); there may be a *message_p all the same,
+ * which is the caller's to destroy. CANCEL_PENDING: a message is under way into
+ * the map, which stays posted. */
+tmsg_status_t tmsg_posted_settle(tmsg_endpoint_t *endpoint,
+                                 const tmsg_map_t *map, tmsg_status_t status,
+                                 tmsg_message_t **message_p,
+                                 const tmsg_map_t **spent_p);
+
+/* Without the lock, because the release function is the application's: releases
+ * a map, if it is not NULL. */
+void tmsg_posted_let_go(const tmsg_map_t *map);
+
 /* Gives the posted map to the message that took it, now that it is delivered.
  * Does nothing for other messages. */
 void tmsg_posted_delivered(tmsg_message_t *message);

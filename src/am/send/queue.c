@@ -178,9 +178,9 @@ static tmsg_send_t *oldest_droppable(tmsg_endpoint_t *endpoint)
 }
 
 /* Returns whether the queue has room, and if not for which bound. */
-static bool look_for_room(const tmsg_send_t *send, tmsg_queue_drop_t *bound_p)
+static bool look_for_room(tmsg_endpoint_t *endpoint, uint64_t bytes,
+                          tmsg_queue_drop_t *bound_p)
 {
-    tmsg_endpoint_t *endpoint = send->endpoint;
     const tmsg_queue_t *queue = &endpoint->queue;
     size_t waiting = waiting_for(endpoint);
     const tmsg_send_t *oldest;
@@ -193,7 +193,7 @@ static bool look_for_room(const tmsg_send_t *send, tmsg_queue_drop_t *bound_p)
         return false;
     }
     if (queue->bytes > queue->bounds.bytes ||
-        send->queued_bytes > queue->bounds.bytes - queue->bytes) {
+        bytes > queue->bounds.bytes - queue->bytes) {
         *bound_p = TMSG_QUEUE_DROP_BYTES;
         return false;
     }
@@ -206,7 +206,14 @@ static bool queue_has_room(const tmsg_send_t *send)
 {
     tmsg_queue_drop_t bound;
 
-    return look_for_room(send, &bound);
+    return look_for_room(send->endpoint, send->queued_bytes, &bound);
+}
+
+bool tmsg_queue_takes(tmsg_endpoint_t *endpoint, const tmsg_map_t *map)
+{
+    tmsg_queue_drop_t bound;
+
+    return look_for_room(endpoint, tensor_bytes_of(map), &bound);
 }
 
 bool tmsg_queue_lets_go(const tmsg_send_t *send)
@@ -377,7 +384,7 @@ static tmsg_queue_drop_t explain_no_room(const tmsg_send_t *send, char *why,
     size_t waiting = waiting_for(send->endpoint);
     tmsg_queue_drop_t bound = TMSG_QUEUE_DROP_MESSAGES;
 
-    look_for_room(send, &bound);
+    look_for_room(send->endpoint, send->queued_bytes, &bound);
     switch (bound) {
     case TMSG_QUEUE_DROP_MESSAGES:
         snprintf(why, bytes,
@@ -430,7 +437,7 @@ static void drop_oldest(tmsg_send_t *send, const char *why)
     tmsg_send_t *victim;
     tmsg_queue_drop_t bound;
 
-    while (!look_for_room(send, &bound) &&
+    while (!look_for_room(send->endpoint, send->queued_bytes, &bound) &&
            (victim = oldest_droppable(send->endpoint)) != NULL) {
         drop_send(victim, bound, why);
     }

@@ -22,6 +22,9 @@ extern const tmsg_queue_params_t tmsg_queue_usual;
  * blocks. Errors: BUSY, WOULD_BLOCK, TIMED_OUT, CLOSED. */
 tmsg_status_t tmsg_queue_enter(tmsg_send_t *send);
 
+/* Returns whether a send of that map would find room in the queue. */
+bool tmsg_queue_takes(tmsg_endpoint_t *endpoint, const tmsg_map_t *map);
+
 /* Queues a send whatever the bounds. Its queued_bytes are set. */
 void tmsg_queue_push(tmsg_send_t *send);
 

@@ -310,6 +310,13 @@ static tmsg_status_t read_params_of_send(const tmsg_send_params_t *params,
     return TMSG_OK;
 }
 
+tmsg_status_t tmsg_send_check_params(const tmsg_send_params_t *params)
+{
+    tmsg_send_t send = {.flags = 0};
+
+    return read_params_of_send(params, &send);
+}
+
 /* Refuses memory that no domain holds, and device memory for a peer that speaks
  * another dialect: UCX would read memory that it does not know, and crash.
  * *foreign_p says whether there is device memory. */

@@ -129,6 +129,10 @@ uint64_t tmsg_send_left_us(uint64_t deadline_ns);
 void tmsg_send_hand_over(tmsg_send_t *send);
 void tmsg_send_ucx_reported(void *request, tmsg_ucx_status_t ucs, void *arg);
 
+/* Checks the parameters of a send that comes later; they may be NULL. Errors:
+ * INVALID_PARAM. */
+tmsg_status_t tmsg_send_check_params(const tmsg_send_params_t *params);
+
 /* Begins a send, as tmsg_endpoint_send() does. `shared_plan` is what the send
  * has in common with others, or NULL. `call` makes it a call, or is NULL. Lock
  * held; it is let go while the queue blocks. */

@@ -19,6 +19,11 @@
 tmsg_status_t tmsg_stage_out_create(tmsg_send_t *send);
 void tmsg_stage_out_free(tmsg_send_t *send); /* with nothing under way */
 
+/* Returns whether a tensor is copied within its device before UCX moves it over
+ * this open endpoint. */
+bool tmsg_stage_out_detours(const tmsg_endpoint_t *endpoint,
+                            const tmsg_map_entry_t *entry);
+
 /* Finds out which way the tensors go, once the endpoint stands. Errors:
  * IN_PROGRESS (the peer has yet to open device memory; worth another try when
  * the endpoint has a chore), UNSUPPORTED (work that only the CPU could do; or a

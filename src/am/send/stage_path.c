@@ -90,18 +90,31 @@ static tmsg_status_t require_path(const tmsg_send_t *send,
 
 /* Returns whether UCX has to pass such memory through the host's, where the
  * peer is on this machine: nobody else can map it. */
-static bool is_unshared(const tmsg_send_t *send, const tmsg_map_entry_t *entry,
+static bool is_unshared(const tmsg_endpoint_t *endpoint,
+                        const tmsg_map_entry_t *entry,
                         const tmsg_domain_t *domain)
 {
     tmsg_memory_t memory;
 
-    return send->endpoint->transport == TMSG_TRANSPORT_SHM &&
+    return endpoint->transport == TMSG_TRANSPORT_SHM &&
            !tmsg_domain_is_plain(domain) && domain->classify != NULL &&
            domain->classify(domain->arg, entry->tensor.data, &memory) ==
                TMSG_OK &&
            (memory.kind == TMSG_MEMORY_POOL ||
             memory.kind == TMSG_MEMORY_MAPPED ||
             memory.kind == TMSG_MEMORY_MANAGED);
+}
+
+bool tmsg_stage_out_detours(const tmsg_endpoint_t *endpoint,
+                            const tmsg_map_entry_t *entry)
+{
+    const tmsg_domain_t *domain = tmsg_stage_domain(entry);
+    int type;
+
+    return domain != NULL &&
+           tmsg_ucx_reaches(endpoint->ucx, domain, entry->tensor.device,
+                            &type) &&
+           is_unshared(endpoint, entry, domain);
 }
 
 static tmsg_status_t note_copied(tmsg_send_t *send, size_t index)
@@ -147,8 +160,9 @@ static tmsg_status_t check_tensor_path(tmsg_send_t *send, size_t index,
         }
     }
     if (tmsg_stage_is_reached(send, entry, domain, &type)) {
-        return is_unshared(send, entry, domain) ? note_copied(send, index)
-                                                : TMSG_OK;
+        return is_unshared(send->endpoint, entry, domain)
+                   ? note_copied(send, index)
+                   : TMSG_OK;
     }
     send->stage->staged++;
     send->stage->staged_bytes += entry->bytes;

@@ -335,6 +335,7 @@ tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
         return tmsg_error_memory("a context");
     }
     tmsg_refs_init(&context->refs, 1);
+    tmsg_lines_init(&context->lines);
     context->limits = tmsg_limits_usual();
     context->peer_timeout_ms = PEER_TIMEOUT_MS;
     status = read_context_params(params == NULL ? &defaults : params, context);
@@ -364,6 +365,7 @@ void tmsg_context_destroy(tmsg_context_t *context)
 {
     if (context != NULL && tmsg_refs_drop(&context->refs)) {
         tmsg_keepalive_close(&context->keepalive);
+        tmsg_lines_end(&context->lines);
         free(context->ucx_config);
         free(context->observers);
         tmsg_settings_free(&context->settings);

@@ -15,6 +15,7 @@
 #include "am/worker/settings.h"
 #include "am/worker/way.h"
 #include "core/refs.h"
+#include "memory/lines.h"
 
 struct tmsg_context {
     tmsg_refs_t refs; /* one of the application, and one of each worker */
@@ -38,6 +39,7 @@ struct tmsg_context {
     tmsg_trace_fn on_trace; /* NULL: nobody traces */
     void *on_trace_arg;
     tmsg_keepalive_t keepalive;
+    tmsg_lines_t lines; /* of bells */
     uint8_t instance_id[TMSG_INSTANCE_BYTES];
 };
 

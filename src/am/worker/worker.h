@@ -142,6 +142,11 @@ typedef struct {
     uint32_t count;
 } tmsg_worker_windows_t;
 
+/* Belongs to the room bell. */
+typedef struct {
+    tmsg_list_t all; /* that may be rung, or have something under way */
+} tmsg_worker_bells_t;
+
 /* Belongs to the engine: sums over endpoints that have left the table. */
 typedef struct {
     tmsg_stats_t stats;
@@ -151,6 +156,7 @@ typedef struct {
 
 #define TMSG_SELDOM_RETIRED 1u /* some UCX workers wait to be closed */
 #define TMSG_SELDOM_LOANS 2u   /* peers have lent something; path/loans.h */
+#define TMSG_SELDOM_BELLS 4u   /* there are bells; bell/bell.h */
 
 struct tmsg_worker {
     pid_t pid; /* that made it */
@@ -223,6 +229,7 @@ struct tmsg_worker {
     struct tmsg_publisher *publishers;
     struct tmsg_calls *calls; /* NULL: no calls were made or taken; calls.h */
 
+    tmsg_worker_bells_t bells;
     tmsg_staging_t stage; /* copies to and from devices */
 
     tmsg_budget_t *budget;
