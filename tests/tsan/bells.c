@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Threads play kernels that ring bells, while the workers' own threads send and
- * receive what they write and read. With an argument one direction alone:
- * "send" has a kernel fill a map, "receive" has one read it. */
+ * receive what they write and read. With an argument ("send", "receive") in one
+ * direction alone, by a kernel that does not order what it does: that is a
+ * race. */
 #include <stdio.h>
 #include <string.h>
 
@@ -78,6 +79,7 @@ static void run_receiver(void)
 int main(int argc, char **argv)
 {
     if (argc > 1) {
+        played_weakly();
         if (strcmp(argv[1], "send") == 0) {
             run_sender();
         } else {

@@ -69,14 +69,10 @@ TMSG_BELL_FN void tmsg_bell_nap(uint32_t ns)
 }
 #else
 #define TMSG_BELL_FN static inline
-/* The tests set this to see that something weaker is found out. */
-#ifndef TMSG_BELL_RELEASE
-#define TMSG_BELL_RELEASE __ATOMIC_RELEASE
-#endif
 
 TMSG_BELL_FN void tmsg_bell_store(uint64_t *to, uint64_t value)
 {
-    __atomic_store_n(to, value, TMSG_BELL_RELEASE);
+    __atomic_store_n(to, value, __ATOMIC_RELEASE);
 }
 
 TMSG_BELL_FN uint64_t tmsg_bell_load(const uint64_t *from)
