@@ -302,7 +302,9 @@ static void record_receiving(void *arg, void *stream)
     must(tmsg_bell_ring(flow->receives, as_stream(stream)));
 }
 
-static tmsg_map_t *device_map_of(void *data, size_t bytes, int32_t device)
+/* `stream` is the one that rings: a send that waited for it would not end. */
+static tmsg_map_t *device_map_of(void *data, size_t bytes, int32_t device,
+                                 void *stream)
 {
     tmsg_map_t *map;
     int64_t shape[] = {(int64_t)bytes};
@@ -311,10 +313,8 @@ static tmsg_map_t *device_map_of(void *data, size_t bytes, int32_t device)
                                   .dtype = {TMSG_DTYPE_UINT, 8, 1},
                                   .device = gpu(device),
                                   .shape = shape};
-    /* Nobody asks this stream: a send that waited for it would not end. */
-    const tmsg_map_add_params_t params = {.field_mask =
-                                              TMSG_MAP_ADD_PARAM_STREAM,
-                                          .stream = as_stream((void *)2)};
+    const tmsg_map_add_params_t params = {
+        .field_mask = TMSG_MAP_ADD_PARAM_STREAM, .stream = as_stream(stream)};
 
     must(tmsg_map_create(&map));
     must(tmsg_map_add(map, "data", &tensor, &params));
@@ -331,12 +331,12 @@ static void flow(link_t link, size_t bytes, int rounds)
     must(cuda->alloc(cuda->arg, gpu(0), bytes, 64, none, &flow.from));
     must(cuda->alloc(cuda->arg, gpu(0), bytes, 64, none, &flow.to));
     pair_open(&pair, link, DRIVE_THREAD, NULL, NULL);
-    from = device_map_of(flow.from, bytes, 0);
-    to = device_map_of(flow.to, bytes, 0);
-    must(tmsg_bell_create(pair.to_a, from, NULL, &flow.sends));
-    must(tmsg_bell_receive(pair.to_b, to, &flow.receives));
     must_eq(fn->cuStreamCreate(&sending, 1), 0);
     must_eq(fn->cuStreamCreate(&receiving, 1), 0);
+    from = device_map_of(flow.from, bytes, 0, sending);
+    to = device_map_of(flow.to, bytes, 0, receiving);
+    must(tmsg_bell_create(pair.to_a, from, NULL, &flow.sends));
+    must(tmsg_bell_receive(pair.to_b, to, &flow.receives));
     from_graph = capture(sending, record_sending, &flow);
     to_graph = capture(receiving, record_receiving, &flow);
     for (int i = 0; i < rounds; i++) {
@@ -412,7 +412,7 @@ Test(bells, memory_that_no_bell_moves_is_refused)
     for (int i = 0; i < 2; i++) {
         must(cuda->alloc(cuda->arg, gpu(i), BYTES, 64, none, &data[i]));
     }
-    map = device_map_of(data[0], BYTES, 0);
+    map = device_map_of(data[0], BYTES, 0, (void *)2);
     tensor.data = data[1];
     must(tmsg_map_add(map, "other", &tensor, NULL));
     must_be(tmsg_bell_create(pair.to_a, map, NULL, &bell),

@@ -2,6 +2,7 @@
 /* Bells, rung by threads that play kernels. */
 #include <criterion/criterion.h>
 #include <sched.h>
+#include <time.h>
 
 #include "support/peers.h"
 #include "support/played_kernels.h"
@@ -91,6 +92,7 @@ Test(bell, a_worker_that_sleeps_hears_it)
         .drive = DRIVE_THREAD,
         .quiet = true,
         .worker = {.field_mask = TMSG_WORKER_PARAM_SPIN_US, .spin_us = 0}};
+    const struct timespec while_it_falls_asleep = {.tv_nsec = 100000000};
     tmsg_message_t *message;
     tmsg_map_t *map;
     tmsg_bell_t *bell;
@@ -100,6 +102,7 @@ Test(bell, a_worker_that_sleeps_hears_it)
     pair_open(&pair, LINK_SHM, DRIVE_THREAD, &sleepy, &sleepy);
     map = played_map(out, SMALL);
     must(tmsg_bell_create(pair.to_a, map, NULL, &bell));
+    nanosleep(&while_it_falls_asleep, NULL);
     played_send(&kernel, bell, out, SMALL, 1);
     must_eq(played_join(&kernel), 0);
     message = pair_take(&pair, &pair.a);
