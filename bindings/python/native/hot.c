@@ -11,6 +11,7 @@
 
 #include "apart.h"
 #include "arrays.h"
+#include "bells.h"
 #include "blocks.h"
 #include "calls.h"
 #include "device.h"
@@ -608,6 +609,12 @@ static PyMethodDef functions[] = {
     {"call", tmsgpy_call, METH_VARARGS, NULL},
     {"result", tmsgpy_result, METH_O, NULL},
     {"fetch", tmsgpy_fetch, METH_VARARGS, NULL},
+    {"bell", tmsgpy_bell, METH_VARARGS, NULL},
+    {"bell_ring", tmsgpy_bell_ring, METH_VARARGS, NULL},
+    {"bell_line", tmsgpy_bell_line, METH_O, NULL},
+    {"bell_state", tmsgpy_bell_state, METH_O, NULL},
+    {"bell_warm", tmsgpy_bell_warm, METH_VARARGS, NULL},
+    {"bell_end", tmsgpy_bell_end, METH_O, NULL},
     {"offer", tmsgpy_offer, METH_VARARGS, NULL},
     {"offer_end", tmsgpy_offer_end, METH_VARARGS, NULL},
     {"offer_state", tmsgpy_offer_state, METH_O, NULL},

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include <tensormsg/bell.h>
 #include <tensormsg/offer.h>
 
 /* What an allocator of Python's is given as arg. */
@@ -69,6 +70,11 @@ void tmsgpy_hub_let_go(tmsgpy_hub_t *hub);
 tmsgpy_stream_t *tmsgpy_offer_handle(tmsgpy_hub_t *hub);
 void tmsgpy_offer_own(tmsgpy_stream_t *handle, tmsg_offer_t *offer);
 tmsg_offer_t *tmsgpy_offer_of(const tmsgpy_stream_t *handle);
+
+/* The same of a bell. */
+tmsgpy_stream_t *tmsgpy_bell_handle(tmsgpy_hub_t *hub);
+void tmsgpy_bell_own(tmsgpy_stream_t *handle, tmsg_bell_t *bell);
+tmsg_bell_t *tmsgpy_bell_of(const tmsgpy_stream_t *handle);
 
 /* The worker is gone: handles that had to wait for that go. */
 void tmsgpy_hub_drop_left_over(tmsgpy_hub_t *hub);

@@ -13,8 +13,9 @@ struct told {
 struct tmsgpy_stream {
     tmsgpy_stream_t *next; /* of those left over */
     tmsgpy_hub_t *hub;
-    tmsg_call_stream_t *stream; /* NULL: it is an offer's */
+    tmsg_call_stream_t *stream; /* NULL: it is an offer's, or a bell's */
     tmsg_offer_t *offer;
+    tmsg_bell_t *bell;
 };
 
 tmsgpy_stream_t *tmsgpy_stream_make(tmsgpy_hub_t *hub,
@@ -23,7 +24,7 @@ tmsgpy_stream_t *tmsgpy_stream_make(tmsgpy_hub_t *hub,
     tmsgpy_stream_t *handle = malloc(sizeof(*handle));
 
     if (handle != NULL) {
-        *handle = (tmsgpy_stream_t){NULL, hub, stream, NULL};
+        *handle = (tmsgpy_stream_t){.hub = hub, .stream = stream};
         pthread_mutex_lock(&hub->lock);
         hub->holds++;
         pthread_mutex_unlock(&hub->lock);
@@ -46,11 +47,27 @@ tmsg_offer_t *tmsgpy_offer_of(const tmsgpy_stream_t *handle)
     return handle->offer;
 }
 
+tmsgpy_stream_t *tmsgpy_bell_handle(tmsgpy_hub_t *hub)
+{
+    return tmsgpy_stream_make(hub, NULL);
+}
+
+void tmsgpy_bell_own(tmsgpy_stream_t *handle, tmsg_bell_t *bell)
+{
+    handle->bell = bell;
+}
+
+tmsg_bell_t *tmsgpy_bell_of(const tmsgpy_stream_t *handle)
+{
+    return handle->bell;
+}
+
 /* Each of them allows NULL. */
 static void destroy_held(const tmsgpy_stream_t *handle)
 {
     tmsg_call_stream_destroy(handle->stream);
     tmsg_offer_destroy(handle->offer);
+    tmsg_bell_destroy(handle->bell);
 }
 
 tmsg_call_stream_t *tmsgpy_stream_of(const tmsgpy_stream_t *handle)

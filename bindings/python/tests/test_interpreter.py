@@ -35,7 +35,7 @@ def members(kind):
 
 def test_each_call_is_known_to_wait_or_not():
     """A new one has its line in a table of waiting.py."""
-    kinds = sync.Call, sync.Endpoint, sync.Listener, sync.Offer, \
+    kinds = sync.Bell, sync.Call, sync.Endpoint, sync.Listener, sync.Offer, \
         sync.Publisher, sync.Server, sync.Stream, tensormsg.Connecting, tensormsg.Listening, \
         tensormsg.Publishing, tensormsg.Context, tensormsg.Keyring, tensormsg.TLS
     public = set().union(*map(members, kinds))
@@ -62,7 +62,7 @@ def test_no_kind_of_thing_is_left_out():
 
 
 def test_with_asyncio_what_may_wait_is_awaited():
-    kinds = tensormsg.Call, tensormsg.Endpoint, tensormsg.Listener, \
+    kinds = tensormsg.Bell, tensormsg.Call, tensormsg.Endpoint, tensormsg.Listener, \
         tensormsg.Offer, tensormsg.Publisher, tensormsg.Server, \
         tensormsg.Stream
     plain = {name for kind in kinds for name in members(kind)

@@ -27,7 +27,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, get_type_hints
 
 from . import _ucx, sync
-from ._aio import Call, Endpoint, Listener, Message, Offer, PeerEvent, \
+from ._aio import Bell, Call, Endpoint, Listener, Message, Offer, PeerEvent, \
     Publisher, Server, ServerStream, Stream
 from ._files import File, load, open, save
 from ._intercept import InterceptedCall, Interceptor
@@ -51,7 +51,7 @@ from .keys import Keyring, generate_key, save_key
 from .tls import TLS
 
 __all__ = [
-    "AlreadyExists", "ApplicationFailed", "Busy", "Call", "CallError",
+    "AlreadyExists", "ApplicationFailed", "Bell", "Busy", "Call", "CallError",
     "CallMetrics", "Canceled", "Closed", "Connecting", "Context", "Corrupt", "DLPack",
     "Dropped", "Endpoint", "Error", "File", "Health", "IOFailed", "Incompatible",
     "Insecure", "InterceptedCall", "Interceptor", "Internal",

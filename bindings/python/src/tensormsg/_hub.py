@@ -1116,6 +1116,17 @@ class Hub:
             self._go_to_background()
         return offer, key
 
+    def bell(self, endpoint: int, data: Any, meta: Optional[Dict[str, Any]],
+             *how: Any) -> Any:
+        """A bell of these arrays. Who waits for a stream may be who drives the
+        worker otherwise."""
+        bell = _data.packed(
+            lambda data, meta: hot.bell(self.number, endpoint, data, meta,
+                                        *how), data, meta)
+        if not self.background:
+            self._go_to_background()
+        return bell
+
     def _go_to_background(self) -> None:
         self.enter()
         try:
