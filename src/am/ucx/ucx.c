@@ -621,9 +621,11 @@ tmsg_status_t tmsg_ucx_address(const tmsg_ucx_t *ucx, bool net_only,
             UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS,
         .address_flags = net_only ? UCP_WORKER_ADDRESS_FLAG_NET_ONLY : 0,
     };
+    int mode = tmsg_ucx_relax();
     ucs_status_t ucs = ucp_worker_query(ucx->ucp, &attr);
     void *copy;
 
+    tmsg_ucx_restore(mode);
     if (ucs != UCS_OK) {
         return tmsg_error_set(TMSG_ERR_INTERNAL, "UCX worker address: %s",
                               ucs_status_string(ucs));

@@ -151,10 +151,22 @@ tmsg_ucx_status_t tmsg_ucx_am_receive(const tmsg_ucx_t *ucx, void *data,
     return ucs;
 }
 
+/* UCX answers a message that was not fetched. */
+__attribute__((noinline)) static void release_beside_cuda(const tmsg_ucx_t *ucx,
+                                                          void *data)
+{
+    int mode = tmsg_ucx_relax();
+
+    ucp_am_data_release(ucx->ucp, data);
+    tmsg_ucx_restore(mode);
+}
+
 void tmsg_ucx_am_release(const tmsg_ucx_t *ucx, void *data)
 {
     if (ucx->pipes != NULL) {
         tmsg_ucx_pipe_release(data);
+    } else if (tmsg_ucx_knows_cuda(ucx)) {
+        release_beside_cuda(ucx, data);
     } else {
         ucp_am_data_release(ucx->ucp, data);
     }
