@@ -289,6 +289,7 @@ func TestAMethodOfAClosedMessagePanicsByName(t *testing.T) {
 	for name, f := range map[string]func(){
 		"Get":        func() { m.Get("x") },
 		"Meta":       func() { m.Meta() },
+		"Names":      func() { m.Names() },
 		"its tensor": func() { Data[int8](x) },
 	} {
 		func() {

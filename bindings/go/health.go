@@ -96,7 +96,22 @@ func (ep *Endpoint) Health(ctx context.Context, method string) (HealthReport, er
 	if err := errOf(C.tmsggo_health_read(reply.in, &c)); err != nil {
 		return HealthReport{}, err
 	}
-	return HealthReport{Health(c.health), uint64(c.running), uint64(c.waiting), uint64(c.stalls), C.GoString(&c.why[0])}, nil
+	return reportOf(&c), nil
+}
+
+// Health says how the worker's own server is, or one of its methods, as a peer
+// would be told; "": the whole server. Fails with ErrInvalidParam and ErrClosed.
+func (w *Worker) Health(method string) (HealthReport, error) {
+	var c C.tmsg_health_report_t
+	err := w.ofServer(method, func(name *C.char) C.tmsggo_result_t { return C.tmsggo_report(w.hub, name, &c) })
+	if err != nil {
+		return HealthReport{}, err
+	}
+	return reportOf(&c), nil
+}
+
+func reportOf(c *C.tmsg_health_report_t) HealthReport {
+	return HealthReport{Health(c.health), uint64(c.running), uint64(c.waiting), uint64(c.stalls), C.GoString(&c.why[0])}
 }
 
 // SetHealth says how a method (""; the whole server) is from now on:
@@ -107,6 +122,13 @@ func (w *Worker) SetHealth(method string, health Health) error {
 	if health != HealthServing && health != HealthNotServing && health != HealthDraining {
 		return fail(ErrInvalidParam, fmt.Sprintf("%v is not for the application to say", health))
 	}
+	return w.ofServer(method, func(name *C.char) C.tmsggo_result_t {
+		return C.tmsggo_set_health(w.hub, name, C.tmsg_health_t(health))
+	})
+}
+
+// Asks the server, or has one, which there is from then on.
+func (w *Worker) ofServer(method string, ask func(name *C.char) C.tmsggo_result_t) error {
 	var g given
 	defer g.free()
 	var name *C.char
@@ -121,7 +143,7 @@ func (w *Worker) SetHealth(method string, health Health) error {
 	if w.isShut {
 		return errClosed
 	}
-	return errOf(C.tmsggo_set_health(w.hub, name, C.tmsg_health_t(health)))
+	return errOf(ask(name))
 }
 
 // MethodQueue says how many calls of the method may wait for their turn;

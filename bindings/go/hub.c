@@ -1022,6 +1022,15 @@ static tmsg_status_t serve(tmsggo_hub_t *hub)
                                     &hub->server);
 }
 
+tmsggo_result_t tmsggo_report(tmsggo_hub_t *hub, const char *method,
+                              tmsg_health_report_t *report_p)
+{
+    tmsg_status_t status = serve(hub);
+    return result(status == TMSG_OK
+                      ? tmsg_server_report(hub->server, method, report_p)
+                      : status);
+}
+
 tmsggo_result_t tmsggo_set_health(tmsggo_hub_t *hub, const char *method,
                                   tmsg_health_t health)
 {

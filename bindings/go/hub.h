@@ -222,6 +222,8 @@ void tmsggo_call_destroy(tmsggo_call_t *call);
 /* Offers a method, or a stream, whose tasks have this index. */
 tmsggo_result_t tmsggo_offer(tmsggo_hub_t *hub, const char *method, int stream,
                              uint32_t index, tmsg_method_params_t params);
+tmsggo_result_t tmsggo_report(tmsggo_hub_t *hub, const char *method,
+                              tmsg_health_report_t *report_p);
 tmsggo_result_t tmsggo_set_health(tmsggo_hub_t *hub, const char *method,
                                   tmsg_health_t health);
 tmsggo_result_t tmsggo_drain(tmsggo_hub_t *hub);

@@ -124,6 +124,9 @@ func TestAServerTellsWhatItHasAndHowItIs(t *testing.T) {
 			t.Errorf("%q: %v (%v), not %v", method, report.Health, err, want)
 		}
 	}
+	if report, err := server.Health("double"); err != nil || report.Health != HealthNotServing {
+		t.Errorf("itself: %+v (%v)", report, err)
+	}
 	if err := server.SetHealth("halve", HealthServing); !errors.Is(err, ErrNotFound) {
 		t.Errorf("no such method: %v", err)
 	}
@@ -272,6 +275,26 @@ func TestAWorkerTellsWhatItHasRefused(t *testing.T) {
 	}
 	if err := <-said; !errors.Is(err, ErrLimitExceeded) {
 		t.Errorf("its sender: %v", err)
+	}
+	for i := 0; i < 2; i++ {
+		a.SendOwned(ctx, Map{"x": Of(make([]byte, 40000)), "a": Of([]int8{1})})
+	}
+	m, err := b.Recv(ctx)
+	must(t, err)
+	if !reflect.DeepEqual(m.Names(), []string{"a", "x"}) {
+		t.Errorf("%v", m.Names())
+	}
+	for end := time.Now().Add(time.Minute); !w.Starves(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the second does not wait")
+		}
+	}
+	m.Close()
+	m, err = b.Recv(ctx)
+	must(t, err)
+	m.Close()
+	if w.Starves() {
+		t.Error("it has come")
 	}
 	if _, err := a.w.RefusedEvent(ctx); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("nobody asked: %v", err)

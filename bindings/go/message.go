@@ -144,6 +144,16 @@ func (m *Message) Get(name string) Tensor {
 	return Tensor{err: fail(ErrNotFound, "the message "+m.all().String()+" has no tensor "+name)}
 }
 
+// Names gives the names of the tensors in the order in which they came.
+func (m *Message) Names() []string {
+	m.open("Names")
+	names := make([]string, len(m.list))
+	for i := range m.list {
+		names[i] = m.list[i].name
+	}
+	return names
+}
+
 // Map gives all tensors, which can be sent on. If Close is called meanwhile, the
 // memory is given back when the send has ended.
 func (m *Message) Map() Map {

@@ -117,6 +117,16 @@ func (w *Worker) measure(method string, read func(name *C.char) C.tmsggo_result_
 	return errOf(read(name))
 }
 
+// Starves says whether a message waits for memory that others hold, which were
+// not closed yet (Limits.HeldBytes): until they are nothing more comes.
+func (w *Worker) Starves() bool {
+	if !w.enter() {
+		return false
+	}
+	defer w.leave()
+	return C.tmsg_worker_starves(C.tmsggo_worker(w.hub)) != 0
+}
+
 // Overview gives what is on the worker as JSON: its counters, each endpoint and
 // each publisher (docs/introspection.md).
 func (w *Worker) Overview() (string, error) {
