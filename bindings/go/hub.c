@@ -839,8 +839,8 @@ tmsggo_result_t tmsggo_set(tmsg_map_t *map, size_t index, uintptr_t data,
 }
 
 tmsggo_result_t tmsggo_recv_into(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
-                                 const tmsg_map_t *map, uint32_t spin_us,
-                                 tmsggo_over_t *over)
+                                 const tmsg_map_t *map, int posts,
+                                 uint32_t spin_us, tmsggo_over_t *over)
 {
     uint64_t end = 0;
     for (unsigned turns = 0;; turns++) {
@@ -854,6 +854,10 @@ tmsggo_result_t tmsggo_recv_into(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
         }
         if (status == TMSG_OK || spin_us == 0) {
             return (tmsggo_result_t){status, NULL};
+        }
+        if (!posts) {
+            spin_us = tmsggo_spin(hub, &end, spin_us, over) ? spin_us : 0;
+            continue;
         }
         /* Nothing else drives here: what arrives while the map is not posted
          * is copied into it. */

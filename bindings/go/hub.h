@@ -244,10 +244,12 @@ void tmsggo_fail(tmsggo_task_t *task, tmsg_status_t status, int32_t code,
 /* Once nothing is lent to it any more. */
 void tmsggo_task_destroy(tmsggo_task_t *task);
 
-/* The same, into a map. CANCEL_PENDING: a message is under way into the map. */
+/* The same, into a map. CANCEL_PENDING: a message is under way into the map.
+ * `posts`: what comes meanwhile is received into it at once, without a copy,
+ * for which each look takes longer. */
 tmsggo_result_t tmsggo_recv_into(tmsggo_hub_t *hub, tmsg_endpoint_t *endpoint,
-                                 const tmsg_map_t *map, uint32_t spin_us,
-                                 tmsggo_over_t *over);
+                                 const tmsg_map_t *map, int posts,
+                                 uint32_t spin_us, tmsggo_over_t *over);
 tmsggo_result_t tmsggo_set(tmsg_map_t *map, size_t index, uintptr_t data,
                            tmsg_stream_t stream);
 

@@ -30,7 +30,10 @@ type Prepared struct {
 	names   []string // as tensors
 	tensors []Tensor
 	pins    []runtime.Pinner
+	posts   C.int // into: it is large enough to do without a copy
 }
+
+const postBytes = 65536
 
 // Prepare makes one of a map, to be sent with these options. Fails as Send does
 // with what is wrong in the map.
@@ -121,10 +124,15 @@ func (p *Prepared) receiver() (*C.tmsg_map_t, error) {
 	if p.into == nil {
 		f := flats.Get().(*flat)
 		defer f.free()
+		bytes := 0
 		for i, name := range p.names {
 			if err := f.add(name, p.tensors[i]); err != nil {
 				return nil, err
 			}
+			bytes += p.tensors[i].bytes()
+		}
+		if bytes >= postBytes {
+			p.posts = 1
 		}
 		err := errOf(C.tmsggo_into_create(unsafe.SliceData(f.tensors), C.size_t(len(f.tensors)),
 			(*C.int64_t)(unsafe.SliceData(f.dims)), (*C.char)(unsafe.Pointer(unsafe.SliceData(f.bytes))), &p.into))
@@ -257,7 +265,7 @@ func (ep *Endpoint) RecvInto(ctx context.Context, p *Prepared) (err error) {
 	}()
 	here := false
 	look := func(spin C.uint32_t, over *C.tmsggo_over_t) error {
-		r := C.tmsggo_recv_into(w.hub, ep.handle(), into, spin, over)
+		r := C.tmsggo_recv_into(w.hub, ep.handle(), into, p.posts, spin, over)
 		here = r.status != C.TMSG_CANCEL_PENDING && r.status != C.TMSG_ERR_TIMED_OUT
 		return errOf(r)
 	}

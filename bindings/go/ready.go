@@ -74,12 +74,14 @@ func onDevice(m Map) bool {
 	return false
 }
 
+func (t Tensor) bytes() int { return (t.Size()*int(t.DType.Bits)*int(t.DType.Lanes) + 7) / 8 }
+
 // The place in the block for a tensor that is copied there; nil: it is pinned.
 func (f *flat) place(t Tensor) []byte {
 	if f.block == nil || t.Strides != nil {
 		return nil
 	}
-	bytes := (t.Size()*int(t.DType.Bits)*int(t.DType.Lanes) + 7) / 8
+	bytes := t.bytes()
 	end := f.used + bytes
 	if bytes > smallBytes || end > blockBytes {
 		return nil
