@@ -46,7 +46,8 @@ docs:
 	@scripts/setup.sh docs
 	@scripts/docs.sh $(BUILD)
 
-# Calls are measured beside gRPC where that can be had, and Python where pip is.
+# Calls are measured beside gRPC where that can be had, Python where pip is, and
+# Go where build/go-venv is.
 bench:
 	@scripts/setup.sh build
 	@$(configure) -DTMSG_BENCH_LTO=ON > /dev/null
@@ -56,6 +57,8 @@ bench:
 	    --grpc $(BUILD)/grpc/tensormsg-bench-grpc
 	@scripts/bench-python.sh $(BUILD) $(BUILD)/bench.json || \
 	    echo 'bench: no Python beside' >&2
+	@scripts/bench-go.sh $(BUILD) $(BUILD)/bench.json || \
+	    echo 'bench: no Go beside' >&2
 
 # How costs go with the number of tensors, bytes, endpoints and processes: some
 # minutes, and up to 20 GB of memory where that is free.

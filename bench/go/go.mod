@@ -1,0 +1,7 @@
+module bench
+
+go 1.21
+
+require tensormsg v0.0.0
+
+replace tensormsg => ../../bindings/go
