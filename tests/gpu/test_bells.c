@@ -328,9 +328,9 @@ static void flow(link_t link, size_t bytes, int rounds)
     tmsg_map_t *from, *to;
     pair_t pair;
 
+    pair_open(&pair, link, DRIVE_THREAD, NULL, NULL);
     must(cuda->alloc(cuda->arg, gpu(0), bytes, 64, none, &flow.from));
     must(cuda->alloc(cuda->arg, gpu(0), bytes, 64, none, &flow.to));
-    pair_open(&pair, link, DRIVE_THREAD, NULL, NULL);
     must_eq(fn->cuStreamCreate(&sending, 1), 0);
     must_eq(fn->cuStreamCreate(&receiving, 1), 0);
     from = device_map_of(flow.from, bytes, 0, sending);

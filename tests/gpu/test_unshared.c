@@ -356,3 +356,30 @@ Test(unshared, is_copied_if_it_is_managed)
     must_eq(sim->counts->copies_dtoh, 0);
     stop(&run);
 }
+
+/* It would be copied on its device, which a waiting kernel may occupy. */
+Test(unshared, is_refused_by_bells)
+{
+    static const piece_t plain[] = {{TMSG_MEMORY_DEVICE, MIB}};
+    const piece_t *const refused[] = {&mixed[0], &mixed[2]};
+    tmsg_bell_t *bell;
+    tmsg_map_t *map;
+    pair_t pair;
+
+    begin();
+    pair_open(&pair, LINK_UNIX, DRIVE_THREAD, NULL, NULL);
+    for (size_t i = 0; i < 2; i++) {
+        map = new_map(0, refused[i], 1);
+        must_be(tmsg_bell_create(pair.to_a, map, NULL, &bell),
+                TMSG_ERR_UNSUPPORTED);
+        must_say(tmsg_error_message(), "tensor 'a': memory of a pool");
+        must_be(tmsg_bell_receive(pair.to_b, map, &bell), TMSG_ERR_UNSUPPORTED);
+        tmsg_map_destroy(map);
+    }
+    map = new_map(0, plain, 1);
+    must(tmsg_bell_create(pair.to_a, map, NULL, &bell));
+    tmsg_bell_destroy(bell);
+    tmsg_map_destroy(map);
+    pair_drop(&pair);
+    end();
+}
