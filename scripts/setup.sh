@@ -1,7 +1,8 @@
 #!/bin/sh
 # setup.sh [GROUP...]: installs what is missing on a Debian 12 machine and says
-# why. Silent when nothing is. Groups: build (default), test, soak, torch, go,
-# bench, compare, python, wheel, docs, format, fuzz. Run it as often as you like.
+# why. Silent when nothing is. Groups: build (default), test, soak, deb, torch,
+# go, bench, compare, python, wheel, docs, format, fuzz. Run it as often as you
+# like.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -39,10 +40,20 @@ libgstreamer-plugins-base1.0-dev  gstreamer-video: how a frame lies in a buffer
 ucx-utils          ucx_info: what UCX itself says of its keys
 libclang1-14       libclang: which room touches which field
 libclang-common-14-dev  the headers of that compiler
+abigail-tools      abidiff: what of the ABI has changed
 valgrind           callgrind: counts the instructions of a message
 strace             counts its system calls
 EOF
-    soak) echo 'debootstrap        makes a root in which the run on a GPU is rehearsed' ;;
+    soak) echo 'debootstrap        makes the roots of other distributions' ;;
+    deb) cat <<'EOF' ;;
+debhelper          builds the packages of debian/control
+dh-python          installs the Python package for it
+dpkg-dev           runs that
+lintian            looks at the packages
+python3-cffi       the Python package is built with the distribution's
+python3-dev        Python.h: compiles its extension
+python3-numpy      its arrays
+EOF
     torch | go) echo 'ca-certificates    lets pip reach its index' ;;
     bench) cat <<'EOF' ;;
 libgrpc++-dev             gRPC: calls are measured beside its
@@ -88,8 +99,8 @@ clang              compiles the fuzz targets
 libclang-rt-14-dev libFuzzer
 EOF
     *)
-        echo "setup.sh: no group '$1' (build, test, soak, torch, go, bench," \
-            "compare, python, wheel, docs, format, fuzz)" >&2
+        echo "setup.sh: no group '$1' (build, test, soak, deb, torch, go," \
+            "bench, compare, python, wheel, docs, format, fuzz)" >&2
         exit 2
         ;;
     esac
