@@ -17,7 +17,7 @@ override FILE := $(value FILE)
 export FILE
 
 .PHONY: all test test-torch demo docs bench counts scale compare soak fuzz coverage format check-format \
-        install wheel update-symbols update-counts update-seconds clean
+        deb release install wheel update-symbols update-counts update-seconds clean
 
 all:
 	@scripts/setup.sh build
@@ -119,6 +119,16 @@ check-format:
 # For users without a compiler: build/wheel/dist (docs/install.md).
 wheel:
 	@scripts/wheel.sh
+
+# Packages of the Debian that this runs on, of the commit that is checked out.
+deb:
+	@scripts/setup.sh build deb
+	@scripts/deb.sh $(BUILD)/deb
+
+# Everything that a release consists of, in one folder: docs/releases.md.
+release:
+	@scripts/setup.sh build deb wheel
+	@scripts/release.sh $(BUILD)/release
 
 # After a change to the public functions that was meant.
 update-symbols: all
