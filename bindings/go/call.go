@@ -133,11 +133,11 @@ func (ep *Endpoint) finishCall(ctx context.Context, call *C.tmsggo_call_t) (*Mes
 
 // A Handler answers a call. Its context ends with the caller's time, when the
 // caller gives up or is lost, and when the worker closes. The message, and what
-// Data gives of it, is valid until it returns, and in what it returns. An
-// *Error goes to the caller as it is, with Code and Details; an error of a context as
-// ErrTimedOut or ErrCanceled, another one as ErrApplication, with its words. A
-// panic fails the call with ErrInternal, and is logged with its stack; the
-// worker serves on.
+// Data gives of it, is valid until it returns; its tensors also in what it
+// returns, and in what it has begun to send. An *Error goes to the caller as it
+// is, with Code and Details; an error of a context as ErrTimedOut or
+// ErrCanceled, another one as ErrApplication, with its words. A panic fails the
+// call with ErrInternal, and is logged with its stack; the worker serves on.
 type Handler func(ctx context.Context, in *Message) (Map, error)
 
 // A MethodOption is one of those that begin with Method.

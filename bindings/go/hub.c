@@ -1136,7 +1136,7 @@ void tmsggo_fail(tmsggo_task_t *task, tmsg_status_t status, int32_t code,
 void tmsggo_task_destroy(tmsggo_task_t *task)
 {
     if (task->stream != NULL) {
-        tmsggo_stream_destroy(NULL, task->stream);
+        tmsggo_stream_destroy(task->stream);
     }
     tmsg_task_destroy(task->task);
     free(task);

@@ -164,11 +164,14 @@ void tmsggo_stream_abort(tmsggo_stream_t *stream, const char *words)
                         TMSG_ERR_TIMED_OUT, words);
 }
 
-void tmsggo_stream_destroy(tmsggo_hub_t *hub, tmsggo_stream_t *stream)
+void tmsggo_stream_leave(tmsggo_hub_t *hub, tmsggo_stream_t *stream)
 {
-    if (hub != NULL) {
-        tmsggo_forget(hub, stream);
-    }
+    tmsggo_forget(hub, stream);
+    (void)tmsg_call_stream_set_events(stream->stream, NULL);
+}
+
+void tmsggo_stream_destroy(tmsggo_stream_t *stream)
+{
     tmsg_call_stream_destroy(stream->stream);
     free(stream);
 }

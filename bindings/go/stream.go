@@ -283,24 +283,25 @@ func (s *Stream) sent(ctx context.Context, err error) error {
 func (s *Stream) Close() error {
 	if s.stop != nil {
 		s.stop()
-		s.destroy()
+		if c := s.leave(); c != nil {
+			C.tmsggo_stream_destroy(c)
+		}
+		s.w.kickParked()
 	}
 	return nil
 }
 
-func (s *Stream) destroy() {
+// Ends the use of a stream, and gives what is still to be destroyed.
+func (s *Stream) leave() *C.tmsggo_stream_t {
 	w := s.w
 	w.life.Lock()
-	if s.c != nil {
-		hub := w.hub
-		if w.isShut {
-			hub = nil
-		}
-		C.tmsggo_stream_destroy(hub, s.handle())
+	defer w.life.Unlock()
+	c := s.handle()
+	if c != nil && !w.isShut {
+		C.tmsggo_stream_leave(w.hub, c)
 	}
 	s.c = nil
-	w.life.Unlock()
-	w.kickParked()
+	return c
 }
 
 // A StreamHandler serves a stream; in is the map that it was opened with, valid
@@ -322,7 +323,8 @@ func (w *Worker) HandleStream(method string, handler StreamHandler, options ...M
 func (w *Worker) runStream(c *C.tmsggo_stream_t, called method) {
 	ctx, end := w.contextOf(C.TMSGGO_STREAM, unsafe.Pointer(c), C.tmsggo_stream_remaining_ms(c))
 	ctx, details := w.newTask(ctx, C.tmsggo_stream_endpoint(c), called.name)
-	in := newMap(C.tmsggo_stream_map(c), false, func() {})
+	in := newMap(C.tmsggo_stream_map(c), false, func() { C.tmsggo_stream_destroy(c) })
+	in.hold() // until here, also where the handler closes it
 	s := w.newStream(c, called.name)
 	var err error
 	returned := false
@@ -333,8 +335,10 @@ func (w *Worker) runStream(c *C.tmsggo_stream_t, called method) {
 		end()
 		details.end()
 		s.end(called, err)
+		s.leave()
 		in.Close()
-		s.destroy()
+		in.drop() // what still sends its tensors keeps them
+		w.kickParked()
 	}()
 	err = called.stream(ctx, in, s)
 	returned = true

@@ -46,8 +46,10 @@ void tmsggo_stream_cancel(tmsggo_stream_t *stream);
 /* Ends the connection of the stream. */
 void tmsggo_stream_abort(tmsggo_stream_t *stream, const char *words);
 
-/* The waits for it are over. No other call of the worker may run meanwhile, and
- * nothing may be lent to it. hub NULL: the worker is gone. */
-void tmsggo_stream_destroy(tmsggo_hub_t *hub, tmsggo_stream_t *stream);
+/* The waits for it are over, and nothing tells of it any more. No other call of
+ * the worker may run meanwhile. */
+void tmsggo_stream_leave(tmsggo_hub_t *hub, tmsggo_stream_t *stream);
+/* After that, or after the worker is gone. Nothing may be lent to it. */
+void tmsggo_stream_destroy(tmsggo_stream_t *stream);
 
 #endif

@@ -498,6 +498,49 @@ func TestAFailureHasDetails(t *testing.T) {
 	}
 }
 
+func TestAHandlerSendsOnWhatItWasGivenAndReturns(t *testing.T) {
+	w, ep, _ := streaming(t)
+	ctx := generous(t)
+	l, err := newWorker(t).Listen("unix://" + filepath.Join(t.TempDir(), "o"))
+	must(t, err)
+	on, err := w.Dial(ctx, l.URL())
+	must(t, err)
+	far, err := l.Accept(ctx)
+	must(t, err)
+	var sent []<-chan error
+	must(t, w.Handle("on", func(ctx context.Context, in *Message) (Map, error) {
+		sent = append(sent, on.SendOwned(generous(t), in.Map()))
+		return nil, in.Close()
+	}))
+	must(t, w.HandleStream("on-s", func(ctx context.Context, in *Message, s *Stream) error {
+		sent = append(sent, on.SendOwned(generous(t), in.Map()))
+		return nil
+	}))
+	for i := 0; i < 2; i++ { // memory that was given back is used again
+		x := make([]int, 1<<20)
+		x[len(x)-1] = i
+		reply, err := ep.Call(ctx, "on", Map{"x": Of(x)})
+		must(t, err)
+		reply.Close()
+		x[len(x)-1] = i + 10
+		s, err := ep.Stream(ctx, "on-s", Map{"x": Of(x)})
+		must(t, err)
+		must(t, s.Wait(ctx))
+		s.Close()
+	}
+	for _, want := range []int{0, 10, 1, 11} {
+		m, err := far.Recv(ctx)
+		must(t, err)
+		if x, err := Data[int](m.Get("x")); err != nil || x[len(x)-1] != want {
+			t.Errorf("%d, not %d (%v)", x[len(x)-1], want, err)
+		}
+		m.Close()
+	}
+	for _, said := range sent {
+		must(t, <-said)
+	}
+}
+
 func TestManyStreamsShareAConnection(t *testing.T) {
 	_, ep, ended := streaming(t)
 	ctx := generous(t)
