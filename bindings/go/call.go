@@ -38,6 +38,7 @@ type opening struct {
 	method *C.char
 	made   *C.tmsg_map_t
 	params C.tmsg_call_params_t
+	into   *Prepared // nil: the reply comes to memory of the library's
 }
 
 func (o *opening) build(ctx context.Context, method string, m Map, options []SendOption) error {
@@ -59,7 +60,7 @@ func (o *opening) build(ctx context.Context, method string, m Map, options []Sen
 		if more.call.err != nil {
 			return more.call.err
 		}
-		o.params = more.call.params
+		o.params, o.into = more.call.params, more.call.into
 	}
 	var err error
 	o.made, err = o.flat.build(m, more.meta)
@@ -88,22 +89,28 @@ func (ep *Endpoint) Call(ctx context.Context, method string, m Map, options ...S
 	}
 	o.params.field_mask |= C.TMSG_CALL_PARAM_TIMEOUT
 	o.params.timeout_ms = C.int32_t(timeoutMS(ctx))
-	if !ep.enter() {
-		return nil, errClosed
-	}
 	var call *C.tmsggo_call_t
-	err := errOf(C.tmsggo_call(ep.w.hub, ep.handle(), o.method, o.made, o.params, &call))
-	ep.w.leave()
+	err := o.into.lend(func(into *C.tmsg_map_t) error {
+		if into != nil {
+			o.params.field_mask |= C.TMSG_CALL_PARAM_REPLY_INTO
+			o.params.reply_into = into
+		}
+		if !ep.enter() {
+			return errClosed
+		}
+		defer ep.w.leave()
+		return errOf(C.tmsggo_call(ep.w.hub, ep.handle(), o.method, o.made, o.params, &call))
+	})
 	if err != nil {
 		return nil, err
 	}
 	defer runtime.KeepAlive(m)
-	return ep.finishCall(ctx, call)
+	return ep.finishCall(ctx, call, o.into)
 }
 
 // Waits for a call or a fetch, and gives its reply. What was lent to it is free
-// then.
-func (ep *Endpoint) finishCall(ctx context.Context, call *C.tmsggo_call_t) (*Message, error) {
+// then. `into`: what the reply was received into, or nil.
+func (ep *Endpoint) finishCall(ctx context.Context, call *C.tmsggo_call_t, into *Prepared) (*Message, error) {
 	w := ep.w
 	w.kickParked()
 	thing := unsafe.Pointer(call)
@@ -118,7 +125,9 @@ func (ep *Endpoint) finishCall(ctx context.Context, call *C.tmsggo_call_t) (*Mes
 	var reply *C.tmsg_map_t
 	err := errOf(C.tmsggo_call_end(call, (*C.int32_t)(&code), &reply, &lent))
 	if err == nil {
-		return newMap(reply, lent != 0, func() { C.tmsggo_call_destroy(call) }), nil
+		m := newMap(reply, lent != 0, func() { C.tmsggo_call_destroy(call) })
+		m.into = into
+		return m, nil
 	}
 	details := detailsOf(reply)
 	mayHaveRun := C.tmsggo_call_may_have_run(call) != 0

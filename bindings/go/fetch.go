@@ -79,12 +79,17 @@ func FetchSlices(slices ...Slice) FetchOption {
 	return func(o *fetchOptions) { o.slices, o.sliced = slices, true }
 }
 
-// FetchInto receives into the slices of a prepared map, by name; what is only
-// in the offer goes where it would go without. The slices are the message's
-// until it is closed: until then, and while late bytes of a fetch that failed
-// may be written there, Set and further receives fail with ErrBusy. A fetch that
-// failed may have written into them.
+// FetchInto receives into the slices of a prepared map, by name; what is only in
+// the offer goes where it would go without, and what is only in the prepared map
+// is left as it was. The slices are the message's until it is closed: until
+// then, and while late bytes of a fetch that failed may be written there, Set and
+// further receives fail with ErrBusy. A fetch that failed may have written into
+// them.
 func FetchInto(p *Prepared) FetchOption { return func(o *fetchOptions) { o.into = p } }
+
+// ReplyInto receives the reply to a Call into the slices of a prepared map, as
+// FetchInto does what is fetched.
+func ReplyInto(p *Prepared) SendOption { return func(o *sendOptions) { o.forCalls().into = p } }
 
 // FetchBorrow takes a loan, where the owner lends (OfferLend) and the connection
 // is of unix://: Data gives views of the owner's memory, which a program that
@@ -132,37 +137,21 @@ func (ep *Endpoint) fetch(ctx context.Context, name string, o fetchOptions, opti
 		return nil, err
 	}
 	o.fetch.count = C.uint64_t(len(slices))
-	call, err := ep.beginFetch(name, &o, slices, f)
+	text := C.CString(name)
+	defer C.free(unsafe.Pointer(text))
+	var call *C.tmsggo_call_t
+	err = o.into.lend(func(into *C.tmsg_map_t) error {
+		if !ep.enter() {
+			return errClosed
+		}
+		defer ep.w.leave()
+		return errOf(C.tmsggo_fetch(ep.handle(), text, o.fetch, unsafe.SliceData(slices),
+			(*C.int64_t)(unsafe.SliceData(f.dims)), (*C.char)(unsafe.Pointer(unsafe.SliceData(f.bytes))), into, &call))
+	})
 	if err != nil {
 		return nil, err
 	}
-	m, err := ep.finishCall(ctx, call)
-	if m != nil {
-		m.into = o.into
-	}
-	return m, err
-}
-
-func (ep *Endpoint) beginFetch(name string, o *fetchOptions, slices []C.tmsggo_slice_t, f *flat) (*C.tmsggo_call_t, error) {
-	var into *C.tmsg_map_t
-	if o.into != nil {
-		o.into.mu.Lock()
-		defer o.into.mu.Unlock()
-		var err error
-		if into, err = o.into.receiver(); err != nil {
-			return nil, err
-		}
-	}
-	text := C.CString(name)
-	defer C.free(unsafe.Pointer(text))
-	if !ep.enter() {
-		return nil, errClosed
-	}
-	defer ep.w.leave()
-	var call *C.tmsggo_call_t
-	err := errOf(C.tmsggo_fetch(ep.handle(), text, o.fetch, unsafe.SliceData(slices),
-		(*C.int64_t)(unsafe.SliceData(f.dims)), (*C.char)(unsafe.Pointer(unsafe.SliceData(f.bytes))), into, &call))
-	return call, err
+	return ep.finishCall(ctx, call, o.into)
 }
 
 func (f *flat) addSlices(slices []Slice, sliced bool) ([]C.tmsggo_slice_t, error) {

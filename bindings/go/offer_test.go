@@ -175,11 +175,25 @@ func TestAFetchIntoFillsASliceWithoutAnother(t *testing.T) {
 		m.Close()
 	}
 	must(t, in.Set("w", Of(make([]float32, len(big)))))
+	must(t, b.w.Handle("get", func(context.Context, *Message) (Map, error) { return Map{"w": Of(big)}, nil }))
+	go b.w.Serve(ctx)
+	must(t, in.Set("w", Of(got)))
+	got[5] = 0
+	m, err := a.Call(ctx, "get", nil, ReplyInto(in))
+	must(t, err)
+	if got[5] != 3 {
+		t.Errorf("%v is the reply, elsewhere", got[5])
+	}
+	m.Close()
 	other, err := Prepare(Map{"w": Of(make([]float32, 3))})
 	must(t, err)
 	defer other.Close()
 	if _, err := a.Fetch(ctx, "w", FetchInto(other)); !errors.Is(err, ErrInvalidParam) || !strings.Contains(err.Error(), "'w'") {
 		t.Errorf("another shape: %v", err)
+	}
+	in.Close()
+	if _, err := a.Fetch(ctx, "w", FetchInto(in)); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed: %v", err)
 	}
 }
 

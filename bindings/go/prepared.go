@@ -143,6 +143,20 @@ func (p *Prepared) receiver() (*C.tmsg_map_t, error) {
 	return C.tmsggo_into_map(p.into), nil
 }
 
+// Begins what receives into the map; nil: into none.
+func (p *Prepared) lend(begin func(into *C.tmsg_map_t) error) error {
+	if p == nil {
+		return begin(nil)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	into, err := p.receiver()
+	if err != nil {
+		return err
+	}
+	return begin(into)
+}
+
 func same(a, b []int64) bool {
 	if len(a) != len(b) {
 		return false

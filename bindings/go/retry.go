@@ -18,6 +18,7 @@ type Retry struct {
 type callOptions struct {
 	given
 	params C.tmsg_call_params_t
+	into   *Prepared
 }
 
 func (o *sendOptions) forCalls() *callOptions {
@@ -62,7 +63,7 @@ func (o *sendOptions) notForCalls(what string) error {
 	if o.call == nil {
 		return nil
 	}
-	return fail(ErrInvalidParam, what+" takes no CallRetry, CallIdempotent, CallWait or BorrowReply")
+	return fail(ErrInvalidParam, what+" takes no CallRetry, CallIdempotent, CallWait, BorrowReply or ReplyInto")
 }
 
 // SetRetryBudget bounds the retries of an endpoint, so that they do not add to
