@@ -504,6 +504,11 @@ func TestOffersAndLoansGoToPythonAndComeFromIt(t *testing.T) {
 	}
 	o, err := w.Offer(Map{"w": buffer.Tensor(1<<14, 4)}, OfferName("weights", 3), OfferLend())
 	must(t, err)
+	held, err := Alloc[float32](1 << 16)
+	must(t, err)
+	defer held.Close()
+	kept, err := w.Offer(Map{"w": held.Tensor()}, OfferName("kept", 1), OfferLend())
+	must(t, err)
 	there := "unix://" + filepath.Join(t.TempDir(), "p")
 	peer := exec.CommandContext(ctx, filepath.Join(package_, "venv/bin/python"), "-B", "testdata/offers.py", l.URL(), there)
 	peer.Stderr = os.Stderr
@@ -518,7 +523,7 @@ func TestOffersAndLoansGoToPythonAndComeFromIt(t *testing.T) {
 	for lines.Scan() && lines.Text() != "ready" {
 		said += lines.Text() + "\n"
 	}
-	if want := `[('weights', {'version': 3, 'tensors': 1, 'bytes': 262144, 'offers': 1})]
+	if want := `{'version': 3, 'tensors': 1, 'bytes': 262144, 'offers': 1}
 3 [20.0, 21.0, 22.0, 23.0]
 [[6.0, 7.0], [10.0, 11.0]]
 [20.0, 21.0, 22.0, 23.0]
@@ -539,9 +544,16 @@ False [20.0, 21.0, 22.0, 23.0]
 	if err != nil || !m.Lent() || m.OfferVersion().Number != 7 || len(x) != 1<<16 || x[777] != 777 {
 		t.Errorf("%v of version %v, lent: %v (%v)", m, m.OfferVersion(), m.Lent(), err)
 	}
+	kept.Close()
+	select {
+	case <-kept.Released():
+		t.Error("the peer keeps a loan of it")
+	default:
+	}
 	must(t, peer.Process.Kill())
 	in.Close()
 	peer.Wait()
+	gone(t, kept.Released(), "a loan of a process that was killed did not come back")
 	if x[1<<16-1] != 1<<16-1 { // a loan outlives its owner
 		t.Error("the loan has changed")
 	}

@@ -10,7 +10,7 @@ from tensormsg import empty, sync
 
 def main(owner, url):
     with sync.connect(owner) as ep:
-        print(list(ep.offers().items()))
+        print(ep.offers()["weights"])
         whole = ep.fetch(name="weights", at_least=1)
         print(whole.meta["tensormsg.offer.version"], whole["w"][5].tolist())
         print(ep.fetch(name="weights", slices={"w": np.s_[1:3, 2:]})["w"].tolist())
@@ -23,12 +23,13 @@ def main(owner, url):
         frame = empty((1 << 16,), "i8")
         frame[:] = np.arange(1 << 16)
         print(ep.call("look", {"frame": frame}, lend=True)["seen"].tolist())
-    with sync.listen(url, background=True) as listener:
-        offer = listener.offer({"frame": frame}, name="frame", version=7,
-                               lend=True)
-        print("ready", flush=True)
-        sys.stdin.read()
-        del offer
+        kept = ep.fetch(name="kept", loan=True)
+        with sync.listen(url, background=True) as listener:
+            offer = listener.offer({"frame": frame}, name="frame", version=7,
+                                   lend=True)
+            print("ready", flush=True)
+            sys.stdin.read()
+            del offer, kept
 
 
 main(*sys.argv[1:])
