@@ -14,8 +14,9 @@
 #include "core/map.h"
 #include "memory/domain.h"
 
-#define TMSG_STAGE_FILLS 3 /* one with UCX, one that may go, one being copied  \
-                            */
+#define TMSG_STAGE_FILLS                                                       \
+    3 /* one with UCX, one that may go, one being copied                       \
+       */
 
 /* Describes a chunk with fragments that follow each other. */
 struct tmsg_fill {
