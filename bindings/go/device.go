@@ -10,6 +10,7 @@ import "C"
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 )
 
@@ -160,18 +161,16 @@ type DeviceInfo struct {
 type DevicesOption func(*devicesOptions)
 
 type devicesOptions struct {
+	given
 	params C.tmsg_devices_params_t
-	table  *C.char
 }
 
 // DevicesTable names a device table, or gives its JSON (docs/devices.md). By
 // default that is what TENSORMSG_DEVICE_TABLE says.
 func DevicesTable(table string) DevicesOption {
 	return func(o *devicesOptions) {
-		C.free(unsafe.Pointer(o.table))
-		o.table = C.CString(table)
 		o.params.field_mask |= C.TMSG_DEVICES_PARAM_TABLE
-		o.params.table = o.table
+		o.params.table = o.text("DevicesTable", table)
 	}
 }
 
@@ -192,7 +191,10 @@ func Devices(options ...DevicesOption) ([]DeviceInfo, error) {
 	for _, option := range options {
 		option(&o)
 	}
-	defer func() { C.free(unsafe.Pointer(o.table)) }()
+	defer o.free()
+	if o.err != nil {
+		return nil, o.err
+	}
 	var c *C.tmsg_devices_t
 	if err := errOf(C.tmsggo_devices(o.params, &c)); err != nil {
 		return nil, err
@@ -219,10 +221,27 @@ func Devices(options ...DevicesOption) ([]DeviceInfo, error) {
 	return all, nil
 }
 
+// ContextDeviceTable names a device table, or gives its JSON (docs/devices.md).
+// By default that is what TENSORMSG_DEVICE_TABLE says.
+func ContextDeviceTable(table string) ContextOption {
+	return func(o *contextOptions) {
+		o.params.field_mask |= C.TMSG_CONTEXT_PARAM_DEVICE_TABLE
+		o.params.device_table = o.text("ContextDeviceTable", table)
+	}
+}
+
 // Device is the one that the context's device table calls by index. Fails with
-// ErrNotFound (no such entry, or no table) and ErrUnsupported (no driver shows
-// it).
+// ErrNotFound (no such entry, or no table), ErrUnsupported (no driver shows it)
+// and ErrClosed.
 func (c *Context) Device(index int) (Device, error) {
+	if index < 0 || int64(index) > math.MaxUint32 {
+		return Device{}, fail(ErrNotFound, fmt.Sprintf("no table has the index %d", index))
+	}
+	c.life.RLock()
+	defer c.life.RUnlock()
+	if c.c == nil {
+		return Device{}, fail(ErrClosed, "the context is closed")
+	}
 	var d C.tmsg_device_t
 	if err := errOf(C.tmsggo_device_of(c.c, C.uint32_t(index), &d)); err != nil {
 		return Device{}, err

@@ -47,6 +47,20 @@ func TestTensorsOfADeviceGoBothWays(t *testing.T) {
 	if all[0].Kind != "host" || !strings.HasPrefix(gpu.UUID, "GPU-") || gpu.BusID == "" {
 		t.Fatalf("%+v", all)
 	}
+	c, err := NewContext(ContextDeviceTable(`{"version": 1, "devices": [{"index": 5, "kind": "cuda", "bus_id": "` + gpu.BusID + `"}]}`))
+	must(t, err)
+	if d, err := c.Device(5); d != CUDA(0) || err != nil {
+		t.Errorf("5 is %v (%v)", d, err)
+	}
+	for _, index := range []int{4, -1} {
+		if _, err := c.Device(index); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%d: %v", index, err)
+		}
+	}
+	c.Close()
+	if _, err := c.Device(5); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
 	must(t, gpu.Device.Use())
 	const count = 1 << 16
 	var there [2]*DeviceBuffer

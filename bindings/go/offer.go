@@ -11,8 +11,6 @@ import "C"
 import (
 	"context"
 	"encoding/hex"
-	"fmt"
-	"math"
 	"sync"
 	"time"
 	"unsafe"
@@ -47,41 +45,32 @@ type Offer struct {
 type OfferOption func(*offerOptions)
 
 type offerOptions struct {
+	given
 	params C.tmsg_offer_params_t
-	texts  []unsafe.Pointer
 	meta   Meta
-	err    error
-}
-
-func (o *offerOptions) text(text string) *C.char {
-	c := C.CString(text)
-	o.texts = append(o.texts, unsafe.Pointer(c))
-	return c
 }
 
 // OfferName lets peers fetch by that name, of 1 to 255 bytes. Of several offers
 // of one name a fetch gets the one with the highest version.
 func OfferName(name string, version uint64) OfferOption {
 	return func(o *offerOptions) {
-		if err := badName("the offer's name", name); err != nil {
-			o.err = err
-			return
+		if name == "" {
+			o.wrong("OfferName", "it is empty")
 		}
 		o.params.field_mask |= C.TMSG_OFFER_PARAM_NAME | C.TMSG_OFFER_PARAM_VERSION
-		o.params.name = o.text(name)
+		o.params.name = o.text("OfferName", name)
 		o.params.version = C.uint64_t(version)
 	}
 }
 
-// OfferTTL says how long it is live: 1 ms or more.
+// OfferTTL says how long it is live.
 func OfferTTL(d time.Duration) OfferOption {
 	return func(o *offerOptions) {
-		if d < time.Millisecond {
-			o.err = fail(ErrInvalidParam, fmt.Sprintf("OfferTTL: %v is less than a millisecond", d))
-			return
+		if d == 0 {
+			o.wrong("OfferTTL", "0 is no time")
 		}
 		o.params.field_mask |= C.TMSG_OFFER_PARAM_TTL
-		o.params.ttl_ms = C.int32_t(min(d.Milliseconds(), math.MaxInt32))
+		o.params.ttl_ms = o.time("OfferTTL", d)
 	}
 }
 
@@ -98,7 +87,7 @@ func OfferFetches(count uint32) OfferOption {
 func OfferPrincipals(principals string) OfferOption {
 	return func(o *offerOptions) {
 		o.params.field_mask |= C.TMSG_OFFER_PARAM_PRINCIPALS
-		o.params.principals = o.text(principals)
+		o.params.principals = o.text("OfferPrincipals", principals)
 	}
 }
 
@@ -123,11 +112,7 @@ func (w *Worker) Offer(m Map, options ...OfferOption) (*Offer, error) {
 	for _, option := range options {
 		option(&how)
 	}
-	defer func() {
-		for _, text := range how.texts {
-			C.free(text)
-		}
-	}()
+	defer how.free()
 	if how.err != nil {
 		return nil, how.err
 	}

@@ -91,8 +91,12 @@ func TestAnOfferIsFetchedByNameByKeyAndInParts(t *testing.T) {
 	if _, err := b.w.Offer(nil, OfferName("weights", 3)); !errors.Is(err, ErrAlreadyExists) {
 		t.Errorf("twice: %v", err)
 	}
-	if _, err := b.w.Offer(nil, OfferTTL(0)); !errors.Is(err, ErrInvalidParam) {
-		t.Errorf("no time: %v", err)
+	for words, option := range map[string]OfferOption{
+		"OfferTTL: 0": OfferTTL(0), "OfferTTL: -1s": OfferTTL(-time.Second), "OfferName": OfferName("", 1), "NUL": OfferPrincipals("a\x00b"),
+	} {
+		if _, err := b.w.Offer(nil, option); !errors.Is(err, ErrInvalidParam) || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: %v", words, err)
+		}
 	}
 	must(t, o.Withdraw(ctx))
 	weights[0] = 1 // free since
