@@ -57,7 +57,7 @@ type Error struct {
 	Words  string
 	Code   int32 // of a handler's own failure (ErrApplication)
 
-	MayHaveRun bool // of a Call: false where no handler saw it, so that it can be made again whatever it does
+	MayHaveRun bool // of a call or a stream: false where no handler saw it, so that it can be made again whatever it does
 
 	// Details are what a handler sends along with its failure. Where they were
 	// received they are in Go's memory.

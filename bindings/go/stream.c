@@ -135,6 +135,11 @@ tmsg_endpoint_t *tmsggo_stream_endpoint(const tmsggo_stream_t *stream)
     return tmsg_call_stream_endpoint(stream->stream);
 }
 
+int tmsggo_stream_may_have_run(const tmsggo_stream_t *stream)
+{
+    return tmsg_call_stream_may_have_run(stream->stream);
+}
+
 const tmsg_map_t *tmsggo_stream_map(const tmsggo_stream_t *stream)
 {
     return tmsg_call_stream_map(stream->stream);

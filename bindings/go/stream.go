@@ -254,6 +254,7 @@ func (s *Stream) outcome(err error) error {
 	failed, over := errOf(r).(*Error)
 	if over {
 		failed.Code, failed.Details = int32(code), detailsOf(details)
+		failed.MayHaveRun = C.tmsggo_stream_may_have_run(s.handle()) != 0
 	}
 	s.w.leave()
 	switch {

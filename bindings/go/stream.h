@@ -33,6 +33,9 @@ tmsggo_result_t tmsggo_stream_outcome(const tmsggo_stream_t *stream,
                                       int32_t *code_p,
                                       const tmsg_map_t **details_p);
 
+/* At the opener, of one that failed: 0 where no handler saw it. */
+int tmsggo_stream_may_have_run(const tmsggo_stream_t *stream);
+
 /* At the server: the map that it was opened with, what is left of its time, and
  * its end. `details` (NULL: none) have memory of their own. */
 tmsg_endpoint_t *tmsggo_stream_endpoint(const tmsggo_stream_t *stream);

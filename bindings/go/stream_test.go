@@ -199,7 +199,7 @@ func TestAStreamFailsAsItsHandlerSays(t *testing.T) {
 		if method == "typed" {
 			must(t, s.Send(ctx, Map{"x": Of([]int8{1})}))
 		}
-		if _, err := s.Recv(ctx); !errors.Is(err, want) || err.(*Error).Words == "" {
+		if _, err := s.Recv(ctx); !errors.Is(err, want) || err.(*Error).Words == "" || err.(*Error).MayHaveRun != (method == "typed") {
 			t.Errorf("%s: %v, not %v", method, err, want)
 		}
 		s.Close()
