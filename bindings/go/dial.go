@@ -146,6 +146,9 @@ func (w *Worker) dial(ctx context.Context, url string, blob []byte, options []Di
 		o.params.field_mask |= C.TMSG_ENDPOINT_PARAM_TLS
 		o.params.tls = tls
 	}
+	if o.params.field_mask&C.TMSG_ENDPOINT_PARAM_RECONNECT != 0 {
+		w.sendsAgain.Store(true)
+	}
 	ep := &Endpoint{w: w}
 	ready, err := ep.begin(text, blob, &o)
 	o.let()

@@ -155,6 +155,9 @@ func (w *Worker) listen(url string, options []ListenOption, enter func() bool,
 		o.params.field_mask |= C.TMSG_LISTENER_PARAM_TLS
 		o.params.tls = tls
 	}
+	if o.params.field_mask&C.TMSG_LISTENER_PARAM_RESUME != 0 {
+		w.sendsAgain.Store(true)
+	}
 	if !enter() {
 		return nil, errClosed
 	}

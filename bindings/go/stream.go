@@ -4,6 +4,7 @@ package tensormsg
 
 /*
 #include <stdlib.h>
+#include "publisher.h"
 #include "stream.h"
 */
 import "C"
@@ -130,12 +131,18 @@ func (s *Stream) String() string { return "Stream(" + s.method + ")" }
 // finished, or the stream is over), and as Endpoint.Send does; of these
 // ErrInvalidParam (also where the map is not what the method's signature says)
 // and ErrLimitExceeded leave the stream as it was.
+//
+// On a worker with sessions (DialReconnect, ListenResume) a message is kept
+// until the other side has read it. Send copies it there, and does not wait for
+// that, but where 64 are kept, with an option beside WithMeta, and with tensors
+// of a device.
 func (s *Stream) Send(ctx context.Context, m Map, options ...SendOption) error {
 	if err := s.await(ctx, s.sends); err != nil {
 		return err
 	}
-	defer func() { <-s.sends }()
-	return s.sent(ctx, s.w.send(ctx, s, m, options))
+	one := &streamSend{Stream: s}
+	defer one.done()
+	return s.sent(ctx, s.w.send(ctx, one, m, options))
 }
 
 // SendPrepared is Send of a prepared map.
@@ -143,8 +150,39 @@ func (s *Stream) SendPrepared(ctx context.Context, p *Prepared) error {
 	if err := s.await(ctx, s.sends); err != nil {
 		return err
 	}
-	defer func() { <-s.sends }()
-	return s.sent(ctx, s.w.sendPrepared(ctx, s, p))
+	one := &streamSend{Stream: s}
+	defer one.done()
+	return s.sent(ctx, s.w.sendPrepared(ctx, one, p))
+}
+
+// One send, and its place among those of the stream.
+type streamSend struct {
+	*Stream
+	goesOn bool // with its place
+}
+
+func (one *streamSend) done() {
+	if !one.goesOn {
+		<-one.sends
+	}
+}
+
+func (one *streamSend) post(ctx context.Context, c *C.tmsg_map_t, o *sendOptions) (*C.tmsg_request_t, error) {
+	s := one.Stream
+	var copied *C.tmsg_map_t
+	if !s.w.sendsAgain.Load() || o.flags != 0 || errOf(C.tmsggo_copy(c, &copied)) != nil {
+		return s.post(ctx, c, o)
+	}
+	defer C.tmsg_map_destroy(copied)
+	request, err := s.post(context.Background(), copied, o)
+	if request != nil {
+		one.goesOn = true
+		go func() {
+			s.w.finish(context.Background(), s, request)
+			<-s.sends
+		}()
+	}
+	return nil, err
 }
 
 func (s *Stream) await(ctx context.Context, place chan<- struct{}) error {

@@ -541,6 +541,37 @@ func TestAHandlerSendsOnWhatItWasGivenAndReturns(t *testing.T) {
 	}
 }
 
+func TestBothSidesOfAStreamSendBeforeTheyReadByASession(t *testing.T) {
+	w, _, _ := streaming(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	l, err := w.Listen("unix://"+filepath.Join(t.TempDir(), "r"), ListenKeep(), ListenResume(time.Minute))
+	must(t, err)
+	ep, err := newWorker(t).Dial(ctx, l.URL(), DialReconnect(Reconnect{GiveUp: -1}))
+	must(t, err)
+	s, err := ep.Stream(ctx, "sums", nil)
+	must(t, err)
+	defer s.Close()
+	x := []float32{0}
+	for x[0] = 1; x[0] <= 30; x[0]++ { // which is changed at once
+		brief, done := context.WithTimeout(ctx, time.Minute)
+		must(t, s.Send(brief, Map{"x": Of(x), "large": Of(make([]int8, 1<<16))}))
+		done()
+	}
+	must(t, s.Finish())
+	for i := 1; i <= 30; i++ {
+		m, err := s.Recv(ctx)
+		must(t, err)
+		if sum := number(t, m, "x"); sum != float32(i*(i+1)/2) {
+			t.Errorf("%v, not %d", sum, i*(i+1)/2)
+		}
+	}
+	if _, err := s.Recv(ctx); err != io.EOF {
+		t.Errorf("the end: %v", err)
+	}
+	must(t, s.Wait(ctx))
+}
+
 func TestManyStreamsShareAConnection(t *testing.T) {
 	_, ep, ended := streaming(t)
 	ctx := generous(t)

@@ -56,6 +56,8 @@ type Worker struct {
 	free    []uint32 // places in it
 	last    uint64
 
+	sendsAgain atomic.Bool // what a peer with a session has not read
+
 	methods []method
 	offers  map[*Offer]struct{} // whose memory is lent. mu guards it
 }
