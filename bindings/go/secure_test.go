@@ -16,6 +16,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -362,10 +363,15 @@ func TestASessionComesBack(t *testing.T) {
 	if _, err := a.SessionEvent(ctx); !errors.Is(err, ErrApplication) {
 		t.Errorf("the end again: %v", err)
 	}
-	go func() { _, err := a.SessionEvent(ctx); waits <- err }()
 	a.Close(ctx)
-	<-waits
-	if _, err := a.SessionEvent(ctx); !errors.Is(err, ErrClosed) {
+	a, err = a.w.Dial(ctx, l.URL(), again)
+	must(t, err)
+	go func() { _, err := a.SessionEvent(ctx); waits <- err }()
+	for ctx.Err() == nil && (len(a.w.lead) == 0 || a.w.keeping.Load()) {
+		runtime.Gosched()
+	}
+	a.Close(ctx)
+	if err := <-waits; !errors.Is(err, ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
 }
