@@ -3,6 +3,7 @@
 package tensormsg
 
 import (
+	"bufio"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -15,6 +16,7 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -521,4 +523,77 @@ func TestTheCommandProvesKeysAndCertificatesOfGo(t *testing.T) {
 	if said, err := command(t, "dump", saved).Output(); err != nil || !strings.Contains(string(said), "image") {
 		t.Errorf("a file: %s (%v)", said, err)
 	}
+}
+
+func TestPythonProvesKeysAndCertificatesAndComesBack(t *testing.T) {
+	python := os.Getenv("TMSG_PACKAGE") // as of the tests of the Python package
+	if python == "" {
+		t.Skip("TMSG_PACKAGE does not name a folder with the Python package")
+	}
+	ctx := generous(t)
+	folder := certificates(t, "farm", "python")
+	must(t, SaveKey(filepath.Join(folder, "secret.key"), "site", newKey(t)))
+	k, err := LoadKeyring(filepath.Join(folder, "secret.key"))
+	must(t, err)
+	defer k.Close()
+	farm, err := NewTLS(filesOf(folder, "farm"))
+	must(t, err)
+	defer farm.Close()
+	must(t, Save(filepath.Join(folder, "go.safetensors"), Map{"image": Of([]int16{1, 2, 3, 4}, 2, 2)}))
+	w := newWorker(t)
+	must(t, w.Handle("who", func(ctx context.Context, in *Message) (Map, error) {
+		TaskOf(ctx).SetReplyMeta(Meta{"principal": TaskOf(ctx).Principal(), "asked": in.Meta()["q"]})
+		return nil, nil
+	}))
+	byCertificate, err := w.Listen("tls://127.0.0.1:0", ListenTLS(farm), ListenKeep())
+	must(t, err)
+	byKey, err := w.Listen("tcp://127.0.0.1:0", ListenKeyring(k), ListenKeep())
+	must(t, err)
+	serving, stop := context.WithCancel(ctx)
+	served := make(chan error, 1)
+	go func() { served <- w.Serve(serving) }()
+	defer func() { stop(); <-served }()
+
+	peer := exec.CommandContext(ctx, filepath.Join(python, "venv/bin/python"), "-B", "testdata/secure.py",
+		folder, byCertificate.URL(), byKey.URL())
+	peer.Stderr = os.Stderr
+	in, err := peer.StdinPipe()
+	must(t, err)
+	out, err := peer.StdoutPipe()
+	must(t, err)
+	must(t, peer.Start())
+	defer peer.Process.Kill()
+	lines := bufio.NewScanner(out)
+	next := func() string { lines.Scan(); return lines.Text() }
+	for _, want := range []string{
+		"farm python 7", "SERVING ['who']", "site site 7", "SERVING ['who']", "[[1, 2], [3, 4]]",
+	} {
+		if said := next(); said != want {
+			t.Errorf("Python says %q, not %q", said, want)
+		}
+	}
+	m, err := Load(filepath.Join(folder, "python.npz"))
+	must(t, err)
+	image, err := Data[float64](m.Get("image"))
+	if err != nil || len(image) != 6 || image[5] != 5 {
+		t.Errorf("%v (%v)", image, err)
+	}
+	m.Close()
+	r := newRelay(t, strings.TrimPrefix(next(), "listens "))
+	ep, err := newWorker(t).Dial(ctx, r.url(), DialKeyring(k), DialReconnect(Reconnect{FirstBackoff: 10 * time.Millisecond}))
+	must(t, err)
+	for i := int64(1); i <= 2; i++ {
+		must(t, ep.Send(ctx, Map{"x": Scalar(i)}, Acked()))
+		if said, want := next(), fmt.Sprint("site ", i); said != want {
+			t.Errorf("Python says %q, not %q", said, want)
+		}
+		if i == 1 {
+			r.cut()
+			expect(t, ep, SessionAway)
+			expect(t, ep, SessionBack)
+		}
+	}
+	in.Close()
+	ep.Close(ctx)
+	must(t, peer.Wait())
 }
