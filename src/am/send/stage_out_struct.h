@@ -14,9 +14,8 @@
 #include "core/map.h"
 #include "memory/domain.h"
 
-#define TMSG_STAGE_FILLS                                                       \
-    3 /* one with UCX, one that may go, one being copied                       \
-       */
+/* One with UCX, one that may go, one that is being copied. */
+#define TMSG_STAGE_FILLS 3
 
 /* Describes a chunk with fragments that follow each other. */
 struct tmsg_fill {
