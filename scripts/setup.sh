@@ -1,8 +1,8 @@
 #!/bin/sh
 # setup.sh [GROUP...]: installs what is missing on a Debian 12 machine and says
 # why. Silent when nothing is. Groups: build (default), test, soak, deb, torch,
-# go, bench, compare, python, wheel, docs, format, fuzz. Run it as often as you
-# like.
+# ray, go, bench, compare, python, wheel, docs, format, fuzz. Run it as often as
+# you like.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -54,7 +54,7 @@ python3-cffi       the Python package is built with the distribution's
 python3-dev        Python.h: compiles its extension
 python3-numpy      its arrays
 EOF
-    torch | go) echo 'ca-certificates    lets pip reach its index' ;;
+    torch | ray | go) echo 'ca-certificates    lets pip reach its index' ;;
     bench) cat <<'EOF' ;;
 libgrpc++-dev             gRPC: calls are measured beside its
 libprotobuf-dev           protobuf: its messages
@@ -99,8 +99,8 @@ clang              compiles the fuzz targets
 libclang-rt-14-dev libFuzzer
 EOF
     *)
-        echo "setup.sh: no group '$1' (build, test, soak, deb, torch, go," \
-            "bench, compare, python, wheel, docs, format, fuzz)" >&2
+        echo "setup.sh: no group '$1' (build, test, soak, deb, torch, ray," \
+            "go, bench, compare, python, wheel, docs, format, fuzz)" >&2
         exit 2
         ;;
     esac
@@ -203,6 +203,25 @@ install_goroot()
         cp "$1" "$2/requirements.txt"
 }
 
+# Two Rays, each with what it asks for in a folder of its own. torch is that of
+# build/torch-venv.
+install_ray()
+{
+    wanted=tests/requirements-ray.txt
+    cmp -s $wanted build/ray-venv/requirements.txt && return
+    echo 'install build/ray-venv      Ray, the newest and the oldest that is known'
+    rm -rf build/ray-venv
+    mkdir -p build/ray-venv
+    oldest=$(sed -n 's/^# oldest: //p' $wanted)
+    sed "s/^ray==.*/$oldest/" $wanted > build/ray-venv/oldest.txt
+    build/venv/bin/python -m pip --disable-pip-version-check -q install \
+        --no-deps --target build/ray-venv/newest -r $wanted &&
+        build/venv/bin/python -m pip --disable-pip-version-check -q install \
+            --no-deps --target build/ray-venv/oldest \
+            -r build/ray-venv/oldest.txt &&
+        cp $wanted build/ray-venv/requirements.txt
+}
+
 torch_folder()
 {
     echo "${XDG_CACHE_HOME:-$HOME/.cache}/tensormsg/torch-$(
@@ -279,6 +298,8 @@ for group in "$@"; do
     fi
     [ "$group" != torch ] || install_torch ||
         echo 'not installed, and not tested: torch, tensordict and jax'
+    [ "$group" != ray ] || install_ray ||
+        echo 'not installed, and not tested: Ray'
     [ "$group" != go ] || install_go ||
         echo 'not installed, and not tested: Go'
     [ "$group" != docs ] || install_docs_venv

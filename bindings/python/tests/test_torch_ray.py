@@ -7,6 +7,9 @@ import abc
 import dataclasses
 import gc
 import importlib
+import os
+import pathlib
+import subprocess
 import sys
 import threading
 import time
@@ -18,8 +21,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tensormsg  # noqa: E402
+from conftest import environment  # noqa: E402
 from tensormsg import sync  # noqa: E402
 
+RAYS = pathlib.Path(__file__).parent / "../../../build/ray-venv"
 WAIT = 30
 BIG = 100_000  # elements: more bytes than shm.lend_bytes
 
@@ -171,6 +176,18 @@ def test_another_ray_is_refused_by_its_version_and_the_method(
         module.register()
 
 
+@pytest.mark.parametrize("which", ["newest", "oldest"])
+def test_a_real_ray_is_known(which):
+    folder = RAYS / which
+    if not folder.exists():
+        pytest.skip("no Ray: scripts/setup.sh ray installs it")
+    subprocess.run(
+        [sys.executable, "-B", "-c", "import tensormsg.ray as t; t.register()"],
+        check=True, timeout=200, env={
+            **environment(), "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH":
+            os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])})
+
+
 def test_registering_twice_is_once(monkeypatch):
     module = stand_in(monkeypatch)
     module.register(frozen=True)
@@ -232,6 +249,10 @@ def test_a_copy_for_others_of_this_host_is_made_in_memory_used_before(sides):
         before = got  # is kept while the next is made
         owner.free(str(i))
     assert seen[0] is None  # nobody of this host had fetched
+    large = [torch.randn(3 << 20), torch.tensor(True),
+             torch.randn(1 << 20, dtype=torch.complex64)]
+    got = receiver.get(owner.put(large, "large"))
+    assert all(torch.equal(x, y) for x, y in zip(got, large))
     assert len(set(seen[1:])) <= 3
     assert (before == 5).all()
 

@@ -25,6 +25,7 @@ import os
 import secrets
 import threading
 import time
+from concurrent import futures
 from dataclasses import dataclass
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
@@ -55,6 +56,8 @@ CONNECT_S = 10.0
 FREE_S = 1.0
 _ABORTED_MOST = 1024
 _ALIGNMENT = 64  # of each tensor of a block
+_SPLIT_BYTES = 4 << 20  # of a tensor that several threads copy
+_THREADS = 4
 _IDLE_MOST = 2   # blocks that wait to be used again
 _ENDED_MOST = 64  # objects that are over and still read
 _log = logging.getLogger("tensormsg")
@@ -253,6 +256,8 @@ class _Blocks:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._copiers = futures.ThreadPoolExecutor(
+            _THREADS, thread_name_prefix="tensormsg-copy")
         self._ended: List[Tuple[List[sync.Offer], Any]] = []
 
     def copy(self, tensors: List[Any]) -> Tuple[Any, List[Any]]:
@@ -266,8 +271,18 @@ class _Blocks:
         copies = []
         for tensor, place in zip(tensors, places):
             copy = block[place].view(tensor.dtype).reshape(tensor.shape)
-            copies.append(copy.copy_(tensor))
+            self._copy(block[place], tensor.reshape(-1).view(block.dtype))
+            copies.append(copy)
         return block, copies
+
+    def _copy(self, to: Any, flat: Any) -> None:
+        """By several threads, if that is worth it."""
+        if len(flat) < _SPLIT_BYTES:
+            to.copy_(flat)
+            return
+        step = -(-len(flat) // _THREADS)
+        parts = [slice(at, at + step) for at in range(0, len(flat), step)]
+        list(self._copiers.map(lambda part: to[part].copy_(flat[part]), parts))
 
     def _take(self, nbytes: int) -> Any:
         with self._lock:
