@@ -5,8 +5,8 @@ loopback alone, of its own.
 
     rays.py ROUNDS TORCH RAY [PART...]
 
-The two are folders with torch, and with a Ray (scripts/setup.sh torch ray). Skips
-(77) where there is no Ray, torch, or leave to make namespaces.
+The two are folders with torch, and with a Ray (scripts/setup.sh torch ray). Ends
+with 77 where there is no Ray, torch, or leave to make namespaces.
 """
 
 import gc
