@@ -64,6 +64,7 @@ type Error struct {
 	Details Map
 }
 
+// Error gives the status's name and the words.
 func (e *Error) Error() string {
 	if e.Words == "" {
 		return "tensormsg: " + e.Status.Error()
