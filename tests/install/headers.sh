@@ -59,5 +59,12 @@ $ours
 EOF
     count=$((count + 1))
 done
+# For kernels: with bodies, and as the CPU sees them.
+for header in "$include"/tensormsg/device/*.h; do
+    [ "$3" -ne 0 ] || compile "$header" <<EOF
+#include <tensormsg/device/${header##*/}>
+EOF
+    count=$((count + 1))
+done
 echo "$count headers"
 exit $failed

@@ -7,6 +7,7 @@
 #include "support/peers.h"
 #include "support/played_kernels.h"
 #include "support/seeded_maps.h"
+#include "support/session_pair.h"
 
 enum { SMALL = 100, MIDDLE = 70000, LARGE = 3 << 20 };
 
@@ -392,4 +393,32 @@ Test(bell, it_has_one_kind_of_poster)
     tmsg_bell_destroy(bell);
     pair_drop(&pair);
     tmsg_map_destroy(map);
+}
+
+/* What is rung while the connection is away goes when it is back, by the same
+ * session. */
+Test(bell, it_outlives_a_break)
+{
+    const how_t how = {.drive = DRIVE_THREAD};
+    tmsg_map_t *from = played_map(out, SMALL), *into = played_map(in, SMALL);
+    tmsg_bell_t *sends, *receives;
+    played_t sender, receiver;
+    joined_t joined;
+
+    joined_open(&joined, &how);
+    must(tmsg_bell_create(joined.pair.to_a, from, NULL, &sends));
+    must(tmsg_bell_receive(joined.pair.to_b, into, &receives));
+    joined_break(&joined);
+    must_be(tmsg_bell_create(joined.pair.to_a, from, NULL, &sends),
+            TMSG_ERR_BUSY);
+    played_receive(&receiver, receives, in, SMALL, 5);
+    played_send(&sender, sends, out, SMALL, 5);
+    joined_mend(&joined);
+    must_eq(played_join(&sender), 0);
+    must_eq(played_join(&receiver), 0);
+    tmsg_bell_destroy(sends);
+    tmsg_bell_destroy(receives);
+    joined_drop(&joined);
+    tmsg_map_destroy(from);
+    tmsg_map_destroy(into);
 }
