@@ -36,7 +36,7 @@ func film(ctx context.Context, p *tensormsg.Publisher, rate float64) error {
 		// Publish has copied the frame when it returns.
 		err := p.Publish(ctx, tensormsg.Map{"image": tensormsg.Of(pixels, height, width, 3)},
 			tensormsg.WithMeta(tensormsg.Meta{"frame": frame}))
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			return err
 		}
 		select {
