@@ -270,6 +270,17 @@ def test_freeing_waits_for_no_loan_and_the_loan_keeps_what_it_has(sides):
         assert (got == 1).all()
 
 
+def test_freeing_never_raises(sides, monkeypatch, caplog):
+    def fail(*_):
+        raise OSError("out of luck")
+
+    owner, receiver = sides()
+    owner.put([torch.ones(3)])
+    monkeypatch.setattr(sync.Offer, "withdraw", fail)
+    owner.free()
+    assert "object: out of luck" in caplog.text
+
+
 def test_what_is_frozen_is_copied_once_or_never(sides):
     owner, receiver = sides(frozen=True)
     block = tensormsg.empty(BIG, like="torch")

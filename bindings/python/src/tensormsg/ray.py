@@ -489,8 +489,8 @@ class _Transport(base.TensorTransportManager):  # type: ignore[misc]
             return
         try:
             known.end(self._blocks)
-        except Error as error:  # a raise would leave the object with Ray
-            _log.debug("freeing object %s: %s", obj_id, error)
+        except Exception as error:  # Ray would keep the object
+            _log.warning("freeing object %s: %s", obj_id, error)
 
     def abort_transport(self, obj_id: str, communicator_metadata: Any) -> None:
         with self._lock:
