@@ -44,7 +44,10 @@ abigail-tools      abidiff: what of the ABI has changed
 valgrind           callgrind: counts the instructions of a message
 strace             counts its system calls
 EOF
-    soak) echo 'debootstrap        makes the roots of other distributions' ;;
+    soak) cat <<'EOF' ;;
+debootstrap        makes the roots of other distributions
+qemu-user-static   runs tests that are compiled for aarch64
+EOF
     deb) cat <<'EOF' ;;
 debhelper          builds the packages of debian/control
 dh-python          installs the Python package for it

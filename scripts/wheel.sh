@@ -65,12 +65,12 @@ EOF
 make_compiler()
 {
     zig=$(echo "$venv"/lib/python3*/site-packages/ziglang/zig)
-    export ZIG_GLOBAL_CACHE_DIR=$all/zig ZIG_LOCAL_CACHE_DIR=$all/zig
     bin=$folder/bin
     include=$root/usr/include/$arch-linux-gnu
     mkdir -p "$bin" "$include"
     cat > "$bin/cc" <<EOF
 #!/bin/sh
+export ZIG_GLOBAL_CACHE_DIR=$all/zig ZIG_LOCAL_CACHE_DIR=$all/zig
 exec $zig cc -target $arch-linux-gnu.$glibc -isystem $root/usr/include -isystem $include "\$@"
 EOF
     for name in ar ranlib; do
@@ -92,9 +92,10 @@ set(CMAKE_LIBRARY_ARCHITECTURE $arch-linux-gnu)
 set(CMAKE_FIND_ROOT_PATH $root)
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(ENV{PKG_CONFIG_SYSROOT_DIR} $root)
+set(ENV{PKG_CONFIG_PATH} "")
+set(ENV{PKG_CONFIG_LIBDIR} $root/usr/lib/pkgconfig:$root/usr/lib/$arch-linux-gnu/pkgconfig)
 EOF
-    export PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_PATH=
-    export PKG_CONFIG_LIBDIR=$root/usr/lib/pkgconfig:$root/usr/lib/$arch-linux-gnu/pkgconfig
 }
 
 # What is outside of the wheel is there for its headers, and for the linker.
@@ -198,13 +199,19 @@ for definition in CMAKE_TOOLCHAIN_FILE="$folder/toolchain.cmake" CMAKE_C_FLAGS=-
     CMAKE_MODULE_LINKER_FLAGS=-s TMSG_STATIC="$folder/licenses"; do
     set -- "$@" -C cmake.define."$definition"
 done
-"$venv/bin/python" -m pip --disable-pip-version-check -q wheel --no-build-isolation \
+_PYTHON_HOST_PLATFORM=linux-$arch \
+    "$venv/bin/python" -m pip --disable-pip-version-check -q wheel --no-build-isolation \
     --no-deps "$@" -w "$folder/dist" .
 
-# Refuses a wheel that asks for a newer glibc, or for another library. Gives it its name.
-PATH=$venv/bin:$PATH "$venv/bin/auditwheel" repair --only-plat --plat "manylinux_${glibc/./_}_$arch" \
-    --exclude 'libuc[ps].so.0' -w "$to" "$folder"/dist/*.whl 2> "$folder/auditwheel.log" || {
+# Gives it its name. auditwheel refuses one that asks for a newer glibc, or for another
+# library; it knows this machine's processor only.
+tag=manylinux_${glibc/./_}_$arch
+if [ "$arch" != "$(uname -m)" ]; then
+    "$venv/bin/python" -m wheel tags --remove --platform-tag "$tag" "$folder"/dist/*.whl
+    cp "$folder"/dist/*.whl "$to/"
+elif ! PATH=$venv/bin:$PATH "$venv/bin/auditwheel" repair --only-plat --plat "$tag" \
+    --exclude 'libuc[ps].so.0' -w "$to" "$folder"/dist/*.whl 2> "$folder/auditwheel.log"; then
     cat "$folder/auditwheel.log" >&2
     exit 1
-}
+fi
 ls -l "$to"/*.whl
