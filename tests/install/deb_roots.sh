@@ -49,20 +49,24 @@ files='find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp \
     -o -path /var/cache -o -path /var/lib/apt -o -path /var/lib/dpkg \
     -o -path /var/log -o -path /deb \) -prune -o -print | sort'
 
+commit=$(git -C "$here" rev-parse HEAD)
 for suite; do
     echo "== $suite: the packages are built"
     builder=$work/$suite-builder
     [ -d "$builder" ] || make_root "$builder" "$suite"
-    rm -rf "$builder/src"
-    mkdir "$builder/src"
-    git -C "$here/../.." archive HEAD | tar -x -C "$builder/src"
-    within "$builder" "
-        apt-get -qq update
-        $install build-essential > /dev/null
-        cd /src
-        apt-get -qq -y -o Dpkg::Use-Pty=0 build-dep ./ > /dev/null
-        dpkg-buildpackage --build=binary --no-sign -j\$(nproc) > /build.log 2>&1 ||
-            { tail -30 /build.log; exit 1; }"
+    if [ "$(cat "$builder/commit" 2> /dev/null)" != "$commit" ]; then
+        rm -rf "$builder/src" "$builder"/*.deb
+        mkdir "$builder/src"
+        git -C "$here/../.." archive "$commit" | tar -x -C "$builder/src"
+        within "$builder" "
+            apt-get -qq update
+            $install build-essential > /dev/null
+            cd /src
+            apt-get -qq -y -o Dpkg::Use-Pty=0 build-dep ./ > /dev/null
+            dpkg-buildpackage --build=binary --no-sign -j\$(nproc) > /build.log \
+                2>&1 || { tail -30 /build.log; exit 1; }"
+        echo "$commit" > "$builder/commit"
+    fi
 
     echo "== $suite: they are installed, used and removed"
     root=$work/$suite
@@ -96,7 +100,10 @@ END"
         $install gcc libc6-dev pkgconf /deb/libtensormsg-dev_*.deb > /dev/null
         cd /tmp
         gcc -O2 -Wall /deb/hello.c -o hello \$(pkg-config --cflags --libs tensormsg)
-        ./hello"
+        ./hello > said &
+        until ./hello tcp://127.0.0.1:13337 2> /dev/null; do sleep 0.1; done
+        wait
+        cat said"
     echo "$suite: hello.c in $((SECONDS - since)) s"
     within "$root" "
         apt-get -qq -y purge 'libtensormsg*' tensormsg-tools python3-tensormsg > /dev/null
