@@ -39,6 +39,8 @@ within()
         [ -c "$root/dev/null" ] || mount --rbind /dev "$root/dev"
         mkdir -p "$root/dev/shm"
         mount -t tmpfs tmpfs "$root/dev/shm"
+        mkdir -p "$root/dev/pts"
+        mount -t devpts devpts "$root/dev/pts"
         exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin \
             HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
             bash -euc "$command"'
