@@ -54,9 +54,9 @@ struct tmsg_bell {
     bool ending;             /* the handle is gone */
     tmsg_request_t *request; /* of the send under way; NULL: none */
     bool posted;             /* the map is posted to be received into */
-    bool is_due;
-    tmsg_due_t due;     /* receives */
-    tmsg_due_t end_due; /* drops the list's reference */
+    bool is_due;             /* `due` is queued, or runs */
+    tmsg_due_t due;          /* receives */
+    tmsg_due_t end_due;      /* drops the list's reference */
     atomic_int status;
     char *error; /* set before `status`; NULL: no memory for it */
 };

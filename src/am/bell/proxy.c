@@ -140,7 +140,8 @@ static tmsg_status_t begin_send(tmsg_bell_t *bell)
 }
 
 /* Posts the map, and takes the message once there is one. Without the lock,
- * because what it lets go of may be the application's. */
+ * because what it lets go of may be the application's. Other threads drive the
+ * worker meanwhile: it is due until it has ended. */
 static void run_receive(tmsg_due_t *due)
 {
     tmsg_bell_t *bell = TMSG_CONTAINER_OF(due, tmsg_bell_t, due);
@@ -150,7 +151,6 @@ static void run_receive(tmsg_due_t *due)
     tmsg_status_t status = TMSG_OK;
 
     tmsg_worker_lock(worker);
-    bell->is_due = false;
     if (!bell->posted && bell->ending) {
         status = TMSG_ERR_CANCELED;
     } else if (!bell->posted) {
@@ -166,6 +166,7 @@ static void run_receive(tmsg_due_t *due)
     } else if (status == TMSG_OK) {
         status = TMSG_IN_PROGRESS;
     }
+    bell->is_due = status <= TMSG_OK;
     tmsg_worker_unlock(worker);
     /* The map is the bell's again before the next receive. */
     tmsg_message_destroy(message);
@@ -173,6 +174,7 @@ static void run_receive(tmsg_due_t *due)
     tmsg_posted_let_go(stale);
     if (status <= TMSG_OK) {
         tmsg_worker_lock(worker);
+        bell->is_due = false;
         answer(bell, status, tmsg_error_message());
         tmsg_worker_unlock(worker);
     }
@@ -180,17 +182,15 @@ static void run_receive(tmsg_due_t *due)
 
 static void make_due(tmsg_bell_t *bell)
 {
-    if (!bell->is_due) {
-        bell->is_due = true;
-        bell->due.run = run_receive;
-        tmsg_worker_due(bell->worker, &bell->due);
-    }
+    bell->is_due = true;
+    bell->due.run = run_receive;
+    tmsg_worker_due(bell->worker, &bell->due);
 }
 
 static bool has_news(const tmsg_bell_t *bell)
 {
     if (bell->busy) {
-        return bell->posted &&
+        return bell->posted && !bell->is_due &&
                (bell->ending || tmsg_posted_is_settled(bell->endpoint));
     }
     return !has_failed(bell) && (bell->warming || is_rung(bell)) &&

@@ -2,6 +2,7 @@
 /* Bells, rung by threads that play kernels. */
 #include <criterion/criterion.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "support/peers.h"
@@ -230,6 +231,43 @@ Test(bell, the_end_of_its_worker_releases_who_waits)
     tmsg_map_destroy(scene.into);
     side_close(&scene.pair.a);
     side_close(&scene.pair.b);
+}
+
+static void *drive(void *arg)
+{
+    scene_t *scene = arg;
+
+    while (tmsg_bell_status(scene->receives) == TMSG_OK &&
+           __atomic_load_n(&scene->receiver.done, __ATOMIC_RELAXED) <
+               scene->receiver.rounds) {
+        tmsg_worker_progress(scene->pair.a.worker);
+    }
+    return NULL;
+}
+
+/* A thread drives while another one copies a map into place; messages wait
+ * meanwhile. */
+Test(bell, threads_that_drive_at_the_same_time_receive_each_map_once)
+{
+    const uint64_t rounds = 60;
+    pthread_t driver;
+    scene_t scene;
+
+    open_scene(&scene, LINK_SHM, MIDDLE);
+    for (uint64_t n = 1; n <= rounds; n++) {
+        uint8_t *data = malloc(MIDDLE);
+        const played_t as = {.data = data, .bytes = MIDDLE};
+        tmsg_map_t *map = played_map(data, MIDDLE);
+
+        played_fill(&as, n);
+        must(pair_finish(&scene.pair, send_map(scene.pair.to_a, map, 0)));
+        free(data);
+    }
+    played_receive(&scene.receiver, scene.receives, in, MIDDLE, rounds);
+    must_eq(pthread_create(&driver, NULL, drive, &scene), 0);
+    must_eq(played_join(&scene.receiver), 0);
+    must_eq(pthread_join(driver, NULL), 0);
+    close_scene(&scene);
 }
 
 /* The message of another shape stays, for who receives it otherwise. */
