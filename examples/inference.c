@@ -51,6 +51,14 @@ static void check_cuda(int result)
     }
 }
 
+static void check_bell(const tmsg_bell_t *bell)
+{
+    if (tmsg_bell_status(bell) != TMSG_OK) {
+        fprintf(stderr, "inference: %s\n", tmsg_bell_error(bell));
+        exit(1);
+    }
+}
+
 static void find(void *driver, const char *name, void *function)
 {
     void *found = dlsym(driver, name);
@@ -113,21 +121,27 @@ static tmsg_worker_t *make_worker(tmsg_context_t *context)
     return worker;
 }
 
-/* Who sends frames, and gets a result for each. */
-static void *run_client(void *url)
+typedef struct {
+    char *url;
+    tmsg_context_t *context;
+    tmsg_worker_t *worker;
+} client_t;
+
+/* Who sends frames, and gets a result for each. It stays connected: bells fail
+ * when their peer goes. */
+static void *run_client(void *arg)
 {
+    client_t *client = arg;
     static uint8_t frame[BYTES], result[BYTES];
     tmsg_map_t *frames = make_map("frame", frame, TMSG_DEVICE_CPU);
     tmsg_map_t *results = make_map("result", result, TMSG_DEVICE_CPU);
-    tmsg_context_t *context;
     tmsg_endpoint_t *server;
     tmsg_request_t *sent;
-    tmsg_worker_t *worker;
     tmsg_message_t *message;
 
-    check(tmsg_context_create(NULL, &context));
-    worker = make_worker(context);
-    check(tmsg_endpoint_connect(worker, url, NULL, &server));
+    check(tmsg_context_create(NULL, &client->context));
+    client->worker = make_worker(client->context);
+    check(tmsg_endpoint_connect(client->worker, client->url, NULL, &server));
     for (int i = 0; i < FRAMES; i++) {
         memset(frame, i, BYTES);
         check(tmsg_endpoint_send(server, frames, NULL, &sent));
@@ -140,8 +154,6 @@ static void *run_client(void *url)
         check(tmsg_request_wait(sent, WAIT_MS));
         tmsg_request_destroy(sent);
     }
-    tmsg_worker_destroy(worker);
-    tmsg_context_destroy(context);
     tmsg_map_destroy(frames);
     tmsg_map_destroy(results);
     return NULL;
@@ -196,8 +208,8 @@ static void serve(tmsg_endpoint_t *client)
         loop.results,
         (tmsg_stream_t){TMSG_STREAM_CUDA, (uint64_t)(uintptr_t)stream}));
     check_cuda(cu.cuStreamSynchronize(stream));
-    check(tmsg_bell_status(loop.frames));
-    check(tmsg_bell_status(loop.results));
+    check_bell(loop.frames);
+    check_bell(loop.results);
     tmsg_bell_destroy(loop.frames);
     tmsg_bell_destroy(loop.results);
     tmsg_map_destroy(frames);
@@ -213,7 +225,7 @@ static void on_accept(void *arg, tmsg_endpoint_t *endpoint)
 
 int main(void)
 {
-    tmsg_endpoint_t *client = NULL, *accepted = NULL;
+    tmsg_endpoint_t *connected = NULL, *accepted = NULL;
     const tmsg_listener_params_t params = {.field_mask =
                                                TMSG_LISTENER_PARAM_ON_ACCEPT,
                                            .on_accept = on_accept,
@@ -221,25 +233,28 @@ int main(void)
     tmsg_context_t *context;
     tmsg_listener_t *listener;
     tmsg_worker_t *worker;
+    client_t client = {NULL};
     pthread_t thread;
-    char *url;
 
     open_driver();
     check(tmsg_context_create(NULL, &context));
     worker = make_worker(context);
     check(
         tmsg_listener_create(worker, "tcp://127.0.0.1:0", &params, &listener));
-    url = strdup(tmsg_listener_url(listener));
-    if (url == NULL || pthread_create(&thread, NULL, run_client, url) != 0) {
+    client.url = strdup(tmsg_listener_url(listener));
+    if (client.url == NULL ||
+        pthread_create(&thread, NULL, run_client, &client) != 0) {
         return 1;
     }
-    while (client == NULL) {
+    while (connected == NULL) {
         (void)tmsg_worker_wait(worker, 100);
-        client = __atomic_load_n(&accepted, __ATOMIC_ACQUIRE);
+        connected = __atomic_load_n(&accepted, __ATOMIC_ACQUIRE);
     }
-    serve(client);
+    serve(connected);
     pthread_join(thread, NULL);
-    free(url);
+    tmsg_worker_destroy(client.worker);
+    tmsg_context_destroy(client.context);
+    free(client.url);
     tmsg_worker_destroy(worker);
     tmsg_context_destroy(context);
     printf("%d frames, each with its result\n", FRAMES);
