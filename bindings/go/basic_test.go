@@ -5,9 +5,11 @@ package tensormsg
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -274,6 +276,25 @@ func TestAPeerThatGoesIsLost(t *testing.T) {
 	a.w.Close()
 	if _, err := b.Recv(generous(t)); !errors.Is(err, ErrPeerLost) {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestAnAbortTellsThePeerWhy(t *testing.T) {
+	for _, abort := range []struct {
+		why  error
+		said Status
+	}{
+		{fmt.Errorf("the disk is full: %w", ErrResourceExhausted), ErrResourceExhausted},
+		{errors.New("the disk is full"), ErrCanceled},
+		{ErrClosed, ErrCanceled}, // which is no failure,
+		{nil, ErrCanceled},       // nor is this
+	} {
+		a, b := pair(t)
+		a.Abort(abort.why)
+		_, err := b.Recv(generous(t))
+		if !errors.Is(err, abort.said) || abort.why != nil && !strings.Contains(err.Error(), abort.why.Error()) {
+			t.Errorf("Abort(%v): the peer hears %v", abort.why, err)
+		}
 	}
 }
 

@@ -178,7 +178,7 @@ func MethodConcurrency(calls int) MethodOption {
 // Calls run, each in a goroutine, while Serve does. Fails with ErrInvalidParam,
 // ErrAlreadyExists and ErrClosed.
 func (w *Worker) Handle(method string, handler Handler, options ...MethodOption) error {
-	return w.offer(method, handler, nil, options)
+	return w.register(method, handler, nil, options)
 }
 
 // What is offered: a call's handler or a stream's.
@@ -189,7 +189,7 @@ type method struct {
 	meta   Meta // of the reply
 }
 
-func (w *Worker) offer(name string, call Handler, stream StreamHandler, options []MethodOption) error {
+func (w *Worker) register(name string, call Handler, stream StreamHandler, options []MethodOption) error {
 	if err := badName("the method's name", name); err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (w *Worker) offer(name string, call Handler, stream StreamHandler, options 
 	if w.isShut {
 		return errClosed
 	}
-	if err := errOf(C.tmsggo_offer(w.hub, text, streams, C.uint32_t(len(w.methods)), o.params)); err != nil {
+	if err := errOf(C.tmsggo_register(w.hub, text, streams, C.uint32_t(len(w.methods)), o.params)); err != nil {
 		return err
 	}
 	w.methods = append(w.methods, method{name: name, call: call, stream: stream})

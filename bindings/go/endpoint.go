@@ -222,15 +222,21 @@ func (ep *Endpoint) Close(ctx context.Context) error {
 }
 
 // Abort closes at once: operations of this side end with ErrCanceled, those of
-// the peer's with the status of why, and its words. The endpoint is to be
-// closed nonetheless.
+// the peer's with the status of why, and its words; with ErrCanceled where why
+// has no status, is nil, ErrClosed or ErrDropped. The endpoint is to be closed
+// nonetheless.
 func (ep *Endpoint) Abort(why error) {
-	status := ErrCanceled
-	errors.As(why, &status)
-	text := C.CString(why.Error())
+	status, words := ErrCanceled, ""
+	if why != nil {
+		errors.As(why, &status)
+		words = why.Error()
+	}
+	text := C.CString(words)
 	defer C.free(unsafe.Pointer(text))
 	if ep.enter() {
-		C.tmsg_endpoint_abort(ep.handle(), C.tmsg_status_t(status), text)
+		if C.tmsg_endpoint_abort(ep.handle(), C.tmsg_status_t(status), text) == C.TMSG_ERR_INVALID_PARAM {
+			C.tmsg_endpoint_abort(ep.handle(), C.TMSG_ERR_CANCELED, text)
+		}
 		ep.w.leave()
 		ep.w.kickParked()
 	}

@@ -26,6 +26,13 @@ typedef struct link {
     struct link *next;
 } link_t;
 
+/* What a method's handler is given. */
+typedef struct served {
+    tmsggo_hub_t *hub;
+    uint32_t index;
+    struct served *next;
+} served_t;
+
 struct tmsggo_hub {
     pthread_mutex_t lock;
     tmsg_worker_t *worker;
@@ -37,6 +44,7 @@ struct tmsggo_hub {
     uint64_t asked;      /* questions so far */
     tmsg_server_params_t server_params;
     tmsg_server_t *server;
+    served_t *served;          /* its methods */
     tmsggo_events_t *refusals; /* or NULL */
     link_t *links;
     tmsggo_door_t *doors;
@@ -59,12 +67,6 @@ struct tmsggo_task {
     uint32_t index;
     tmsggo_task_t *next;
 };
-
-/* What a method's handler is given. */
-typedef struct offer {
-    tmsggo_hub_t *hub;
-    uint32_t index;
-} offer_t;
 
 struct tmsggo_door {
     tmsggo_hub_t *hub;
@@ -159,6 +161,11 @@ void tmsggo_hub_destroy(tmsggo_hub_t *hub)
         tmsggo_task_t *task = hub->tasks;
         hub->tasks = task->next;
         tmsggo_task_destroy(task);
+    }
+    while (hub->served != NULL) {
+        served_t *served = hub->served;
+        hub->served = served->next;
+        free(served);
     }
     tmsggo_events_destroy(hub->refusals);
     pthread_mutex_destroy(&hub->lock);
@@ -982,10 +989,10 @@ static void task_over(void *arg, tmsg_task_t *handle, tmsg_status_t status)
     tmsggo_stir(arg, TMSGGO_TASK, handle);
 }
 
-static void list_task(tmsggo_task_t *task, const offer_t *offer)
+static void list_task(tmsggo_task_t *task, const served_t *served)
 {
-    task->hub = offer->hub;
-    task->index = offer->index;
+    task->hub = served->hub;
+    task->index = served->index;
     pthread_mutex_lock(&task->hub->lock);
     *task->hub->tasks_end = task;
     task->hub->tasks_end = &task->next;
@@ -1000,7 +1007,7 @@ static void called(void *arg, tmsg_task_t *handle)
         return;
     }
     task->task = tmsg_task_keep(handle);
-    tmsg_task_on_over(handle, task_over, ((const offer_t *)arg)->hub);
+    tmsg_task_on_over(handle, task_over, ((const served_t *)arg)->hub);
     list_task(task, arg);
 }
 
@@ -1044,22 +1051,25 @@ tmsggo_result_t tmsggo_set_health(tmsggo_hub_t *hub, const char *method,
                       : status);
 }
 
-tmsggo_result_t tmsggo_offer(tmsggo_hub_t *hub, const char *method, int stream,
-                             uint32_t index, tmsg_method_params_t params)
+tmsggo_result_t tmsggo_register(tmsggo_hub_t *hub, const char *method,
+                                int stream, uint32_t index,
+                                tmsg_method_params_t params)
 {
     tmsg_status_t status = serve(hub);
-    offer_t *offer = status == TMSG_OK ? malloc(sizeof(*offer)) : NULL;
-    if (offer == NULL) {
+    served_t *served = status == TMSG_OK ? malloc(sizeof(*served)) : NULL;
+    if (served == NULL) {
         return result(status == TMSG_OK ? TMSG_ERR_NO_MEMORY : status);
     }
-    *offer = (offer_t){hub, index};
+    *served = (served_t){hub, index, hub->served};
     status = stream ? tmsg_server_register_stream(hub->server, method, opened,
-                                                  offer, &params)
-                    : tmsg_server_register(hub->server, method, called, offer,
+                                                  served, &params)
+                    : tmsg_server_register(hub->server, method, called, served,
                                            &params);
     tmsggo_result_t answer = result(status);
-    if (status != TMSG_OK) {
-        free(offer);
+    if (status == TMSG_OK) {
+        hub->served = served;
+    } else {
+        free(served);
     }
     return answer;
 }

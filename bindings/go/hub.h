@@ -44,9 +44,6 @@ typedef struct tmsggo_meta {
     uint64_t data_bytes;
 } tmsggo_meta_t;
 
-/* A status with the words of this thread's last failure. */
-tmsggo_result_t tmsggo_result(tmsg_status_t status);
-
 /* What a goroutine can wait for. */
 enum {
     TMSGGO_REQUEST, /* a request that has ended, its memory free */
@@ -220,8 +217,9 @@ tmsggo_result_t tmsggo_call_end(const tmsggo_call_t *call, int32_t *code_p,
 void tmsggo_call_destroy(tmsggo_call_t *call);
 
 /* Offers a method, or a stream, whose tasks have this index. */
-tmsggo_result_t tmsggo_offer(tmsggo_hub_t *hub, const char *method, int stream,
-                             uint32_t index, tmsg_method_params_t params);
+tmsggo_result_t tmsggo_register(tmsggo_hub_t *hub, const char *method,
+                                int stream, uint32_t index,
+                                tmsg_method_params_t params);
 tmsggo_result_t tmsggo_report(tmsggo_hub_t *hub, const char *method,
                               tmsg_health_report_t *report_p);
 tmsggo_result_t tmsggo_set_health(tmsggo_hub_t *hub, const char *method,

@@ -131,11 +131,12 @@ func ListenCarrier(carrier Carrier) ListenOption {
 func (w *Worker) Listen(url string, options ...ListenOption) (*Listener, error) {
 	return w.listen(url, options, w.enter, func(o *listenOptions, url *C.char, door **C.tmsggo_door_t) C.tmsggo_result_t {
 		return C.tmsggo_listen(w.hub, url, o.params, o.keep, o.peers, door)
-	})
+	}, func(*Listener) {})
 }
 
+// Both functions are called within enter().
 func (w *Worker) listen(url string, options []ListenOption, enter func() bool,
-	open func(o *listenOptions, url *C.char, door **C.tmsggo_door_t) C.tmsggo_result_t) (*Listener, error) {
+	open func(o *listenOptions, url *C.char, door **C.tmsggo_door_t) C.tmsggo_result_t, opened func(*Listener)) (*Listener, error) {
 	var o listenOptions
 	for _, option := range options {
 		option(&o)
@@ -167,8 +168,10 @@ func (w *Worker) listen(url string, options []ListenOption, enter func() bool,
 		return nil, err
 	}
 	w.kickParked()
-	return &Listener{w: w, c: unsafe.Pointer(door), url: C.GoString(C.tmsggo_door_url(door)),
-		events: unsafe.Pointer(C.tmsggo_door_events(door))}, nil
+	l := &Listener{w: w, c: unsafe.Pointer(door), url: C.GoString(C.tmsggo_door_url(door)),
+		events: unsafe.Pointer(C.tmsggo_door_events(door))}
+	opened(l)
+	return l, nil
 }
 
 // URL is where it listens, with the port that was picked.
@@ -206,13 +209,18 @@ func (l *Listener) Accept(ctx context.Context) (*Endpoint, error) {
 // nil.
 func (l *Listener) Close() error {
 	l.w.life.Lock()
+	l.destroy()
+	l.w.life.Unlock()
+	l.w.kickParked()
+	return nil
+}
+
+// With w.life for writing.
+func (l *Listener) destroy() {
 	if !l.w.isShut && l.c != nil {
 		C.tmsggo_door_destroy((*C.tmsggo_door_t)(l.c))
 	}
 	l.c, l.events = nil, nil
-	l.w.life.Unlock()
-	l.w.kickParked()
-	return nil
 }
 
 func (l *Listener) ask(what func(*C.tmsggo_door_t) error) error {

@@ -128,7 +128,7 @@ func AllocOn(device Device, bytes int) (*DeviceBuffer, error) {
 // is an error of the call that sends it.
 func (b *DeviceBuffer) Tensor(dtype DType, shape ...int) Tensor {
 	t := OnDevice(b.device, dtype, b.block.address("Tensor"), shape...)
-	if need := uint64(t.Size()) * uint64(dtype.Bits) * uint64(dtype.Lanes) / 8; t.err == nil && need > b.bytes {
+	if need := uint64(t.bytes()); t.err == nil && need > b.bytes {
 		t.err = fail(ErrInvalidParam, fmt.Sprintf("%v takes %d bytes, the DeviceBuffer has %d", t, need, b.bytes))
 	}
 	return t

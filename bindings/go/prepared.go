@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"unsafe"
 )
@@ -87,7 +88,7 @@ func (p *Prepared) Set(name string, t Tensor) error {
 		return t.err
 	}
 	was := p.tensors[i]
-	if !same(was.Shape, t.Shape) || !same(was.Strides, t.Strides) || was.DType != t.DType || was.Device().c() != t.Device().c() {
+	if !slices.Equal(was.Shape, t.Shape) || !slices.Equal(was.Strides, t.Strides) || was.DType != t.DType || was.Device().c() != t.Device().c() {
 		return fail(ErrInvalidParam, fmt.Sprintf("tensor %q was prepared as %v on %v with the strides %v, not as %v on %v with %v",
 			name, was, was.Device(), was.Strides, t, t.Device(), t.Strides))
 	}
@@ -155,18 +156,6 @@ func (p *Prepared) lend(begin func(into *C.tmsg_map_t) error) error {
 		return err
 	}
 	return begin(into)
-}
-
-func same(a, b []int64) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // String gives names, dtypes and shapes.

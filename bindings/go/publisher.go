@@ -159,16 +159,13 @@ func (p *Publisher) enter() bool {
 // receive. They may also call the worker's methods. The listener's Accept gives
 // none of them. Fails as Worker.Listen does.
 func (p *Publisher) Listen(url string, options ...ListenOption) (*Listener, error) {
-	l, err := p.w.listen(url, options, p.enter, func(o *listenOptions, url *C.char, door **C.tmsggo_door_t) C.tmsggo_result_t {
+	return p.w.listen(url, options, p.enter, func(o *listenOptions, url *C.char, door **C.tmsggo_door_t) C.tmsggo_result_t {
 		return C.tmsggo_publisher_listen(p.w.hub, url, o.params, o.peers, p.handle(), door)
+	}, func(l *Listener) { // destroy() finds it
+		p.mu.Lock()
+		p.doors = append(p.doors, l)
+		p.mu.Unlock()
 	})
-	if err != nil {
-		return nil, err
-	}
-	p.mu.Lock()
-	p.doors = append(p.doors, l)
-	p.mu.Unlock()
-	return l, nil
 }
 
 // Add subscribes an endpoint of the same worker, whichever side dialled; with
@@ -439,6 +436,9 @@ func (p *Publisher) destroy() {
 		for crowd := range p.crowds {
 			crowd.publisher = nil
 			C.tmsggo_forget(w.hub, unsafe.Pointer(crowd))
+		}
+		for _, door := range p.doors { // opened since Close began
+			door.destroy()
 		}
 		p.mu.Unlock()
 		C.tmsg_publisher_destroy(p.handle())

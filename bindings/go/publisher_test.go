@@ -324,6 +324,25 @@ func TestAPublisherClosesInOrder(t *testing.T) {
 	}
 }
 
+// A listener that outlived its publisher would hand peers to what was freed.
+func TestAPublisherThatClosesLeavesNoListener(t *testing.T) {
+	w, folder := newWorker(t), t.TempDir()
+	for i := 0; i < 30; i++ {
+		p, err := w.NewPublisher()
+		must(t, err)
+		closed := make(chan error, 1)
+		go func() { closed <- p.Close(generous(t)) }()
+		l, err := p.Listen("unix://" + filepath.Join(folder, "l"))
+		must(t, <-closed)
+		if err != nil {
+			continue // the other one was first
+		}
+		if _, err := l.Describe(); !errors.Is(err, ErrClosed) {
+			t.Fatalf("round %d: a publisher is closed, and its listener listens (%v)", i, err)
+		}
+	}
+}
+
 func TestAKilledSubscriberHoldsNobodyUp(t *testing.T) {
 	p, url := publishing(t, PublisherAll(), PublisherWindow(1), PublisherQueue(1))
 	ctx := generous(t)

@@ -356,7 +356,7 @@ type StreamHandler func(ctx context.Context, in *Message, s *Stream) error
 // HandleStream offers a method that is a stream to the peers of the worker, as
 // Handle does one that is a call. A signature holds for each message.
 func (w *Worker) HandleStream(method string, handler StreamHandler, options ...MethodOption) error {
-	return w.offer(method, nil, handler, options)
+	return w.register(method, nil, handler, options)
 }
 
 func (w *Worker) runStream(c *C.tmsggo_stream_t, called method) {

@@ -352,7 +352,9 @@ func (w *Worker) unwatch(id uint64) {
 
 // How often the things that are waited for were asked.
 func (w *Worker) asked() uint64 {
-	w.enter()
+	if !w.enter() {
+		return 0
+	}
 	defer w.leave()
 	return uint64(C.tmsggo_asked(w.hub))
 }
