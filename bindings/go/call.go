@@ -157,8 +157,9 @@ type methodOptions struct {
 	params C.tmsg_method_params_t
 }
 
-// MethodSignature says what a method takes and gives (docs/signatures.md):
-// other maps do not reach the handler.
+// MethodSignature says what a method takes and gives, as
+// "(image: uint8[h,w,3]) -> (scores: float32[1000])" (docs/signatures.md): other
+// maps do not reach the handler.
 func MethodSignature(signature string) MethodOption {
 	return func(o *methodOptions) {
 		o.params.field_mask |= C.TMSG_METHOD_PARAM_SIGNATURE

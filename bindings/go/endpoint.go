@@ -46,7 +46,8 @@ func (w *Worker) newEndpoint(c *C.tmsg_endpoint_t) *Endpoint {
 	return ep
 }
 
-// A SendOption says more about one message.
+// A SendOption says more about one message. Those that begin with Call are for
+// calls alone.
 type SendOption func(*sendOptions)
 
 type sendOptions struct {
@@ -68,6 +69,23 @@ func OnChannel(channel uint16) SendOption { return func(o *sendOptions) { o.chan
 
 // WithMeta sends values beside the tensors.
 func WithMeta(meta Meta) SendOption { return func(o *sendOptions) { o.meta = meta } }
+
+// Unordered has a message delivered as soon as it is whole, whatever is before
+// it on its channel.
+func Unordered() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_UNORDERED } }
+
+// Try has Send fail with ErrWouldBlock, and send nothing, unless the message can
+// go at once.
+func Try() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_TRY } }
+
+// NoPack has Send fail with ErrUnsupported, and send nothing, if a tensor has
+// strides for which it would have to be packed; it is named.
+func NoPack() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_NO_PACK } }
+
+// KeepStrides has a tensor travel with all that lies between its elements, and
+// arrive with its strides, where it would have to be packed otherwise. The peer
+// gets what lies there, too.
+func KeepStrides() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_KEEP_STRIDES } }
 
 // Send sends a map. It returns when the slices of m may be changed; with Acked
 // when the peer's application has the message. The deadline of ctx is that of

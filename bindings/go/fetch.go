@@ -87,9 +87,9 @@ func FetchSlices(slices ...Slice) FetchOption {
 // them.
 func FetchInto(p *Prepared) FetchOption { return func(o *fetchOptions) { o.into = p } }
 
-// ReplyInto receives the reply to a Call into the slices of a prepared map, as
+// CallInto receives the reply to a Call into the slices of a prepared map, as
 // FetchInto does what is fetched.
-func ReplyInto(p *Prepared) SendOption { return func(o *sendOptions) { o.forCalls().into = p } }
+func CallInto(p *Prepared) SendOption { return func(o *sendOptions) { o.forCalls().into = p } }
 
 // FetchBorrow takes a loan, where the owner lends (OfferLend) and the connection
 // is of unix://: Data gives views of the owner's memory, which a program that

@@ -11,7 +11,6 @@ import "C"
 import (
 	"context"
 	"fmt"
-	"strings"
 )
 
 // A Health is how a server, or one of its methods, is.
@@ -167,13 +166,8 @@ func MethodDescription(words string) MethodOption {
 // them; "*" is whoever has proved a key. Calls of others fail with ErrRefused.
 func MethodPrincipals(names ...string) MethodOption {
 	return func(o *methodOptions) {
-		for _, name := range names {
-			if name == "" || strings.Contains(name, " ") {
-				o.wrong("MethodPrincipals", "%q is empty or has a space", name)
-			}
-		}
 		o.params.field_mask |= C.TMSG_METHOD_PARAM_PRINCIPALS
-		o.params.principals = o.text("MethodPrincipals", strings.Join(names, " "))
+		o.params.principals = o.principals("MethodPrincipals", names)
 	}
 }
 

@@ -19,8 +19,8 @@ func WorkerBorrow() WorkerOption {
 	return func(o *workerOptions) { o.params.flags |= C.TMSG_WORKER_BORROW }
 }
 
-// BorrowReply takes the reply to a Call as a loan, where the handler lends it.
-func BorrowReply() SendOption { return callFlag(C.TMSG_CALL_BORROW) }
+// CallBorrow takes the reply to a Call as a loan, where the handler lends it.
+func CallBorrow() SendOption { return callFlag(C.TMSG_CALL_BORROW) }
 
 // Lent says whether the tensors lie in memory that the peer lends: they must not
 // be written to, stay as they are even if the peer dies, and are given back by

@@ -82,12 +82,12 @@ func OfferFetches(count uint32) OfferOption {
 	}
 }
 
-// OfferPrincipals says who may fetch it, and see it in a list: principals with
-// spaces between them (docs/security.md).
-func OfferPrincipals(principals string) OfferOption {
+// OfferPrincipals says who may fetch it, and see it in a list, as
+// MethodPrincipals says who may call a method.
+func OfferPrincipals(names ...string) OfferOption {
 	return func(o *offerOptions) {
 		o.params.field_mask |= C.TMSG_OFFER_PARAM_PRINCIPALS
-		o.params.principals = o.text("OfferPrincipals", principals)
+		o.params.principals = o.principals("OfferPrincipals", names)
 	}
 }
 

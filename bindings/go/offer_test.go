@@ -92,7 +92,7 @@ func TestAnOfferIsFetchedByNameByKeyAndInParts(t *testing.T) {
 		t.Errorf("twice: %v", err)
 	}
 	for words, option := range map[string]OfferOption{
-		"OfferTTL: 0": OfferTTL(0), "OfferTTL: -1s": OfferTTL(-time.Second), "OfferName": OfferName("", 1), "NUL": OfferPrincipals("a\x00b"),
+		"OfferTTL: 0": OfferTTL(0), "OfferTTL: -1s": OfferTTL(-time.Second), "OfferName": OfferName("", 1), "NUL": OfferPrincipals("a\x00b"), "OfferPrincipals: \"a b\"": OfferPrincipals("a b"),
 	} {
 		if _, err := b.w.Offer(nil, option); !errors.Is(err, ErrInvalidParam) || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s: %v", words, err)
@@ -183,7 +183,7 @@ func TestAFetchIntoFillsASliceWithoutAnother(t *testing.T) {
 	go b.w.Serve(ctx)
 	must(t, in.Set("w", Of(got)))
 	got[5] = 0
-	m, err := a.Call(ctx, "get", nil, ReplyInto(in))
+	m, err := a.Call(ctx, "get", nil, CallInto(in))
 	must(t, err)
 	if got[5] != 3 {
 		t.Errorf("%v is the reply, elsewhere", got[5])

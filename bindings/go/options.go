@@ -45,6 +45,15 @@ func (g *given) text(option, text string) *C.char {
 	return c
 }
 
+func (g *given) principals(option string, names []string) *C.char {
+	for _, name := range names {
+		if name == "" || strings.Contains(name, " ") {
+			g.wrong(option, "%q is empty or has a space", name)
+		}
+	}
+	return g.text(option, strings.Join(names, " "))
+}
+
 func (g *given) count(option string, n int) C.uint32_t {
 	if n < 0 || int64(n) > math.MaxUint32 {
 		g.wrong(option, "%d is not a number from 0 to %d", n, uint32(math.MaxUint32))

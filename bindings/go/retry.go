@@ -63,7 +63,7 @@ func (o *sendOptions) notForCalls(what string) error {
 	if o.call == nil {
 		return nil
 	}
-	return fail(ErrInvalidParam, what+" takes no CallRetry, CallIdempotent, CallWait, BorrowReply or ReplyInto")
+	return fail(ErrInvalidParam, what+" takes no CallRetry, CallIdempotent, CallWait, CallBorrow or CallInto")
 }
 
 // SetRetryBudget bounds the retries of an endpoint, so that they do not add to
@@ -83,20 +83,3 @@ func (ep *Endpoint) SetRetryBudget(tokens, thousandths int) error {
 	defer ep.w.leave()
 	return errOf(C.tmsggo_set_retry_budget(ep.handle(), most, back))
 }
-
-// Unordered has a message delivered as soon as it is whole, whatever is before
-// it on its channel.
-func Unordered() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_UNORDERED } }
-
-// Try has Send fail with ErrWouldBlock, and send nothing, unless the message can
-// go at once.
-func Try() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_TRY } }
-
-// NoPack has Send fail with ErrUnsupported, and send nothing, if a tensor has
-// strides for which it would have to be packed; it is named.
-func NoPack() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_NO_PACK } }
-
-// KeepStrides has a tensor travel with all that lies between its elements, and
-// arrive with its strides, where it would have to be packed otherwise. The peer
-// gets what lies there, too.
-func KeepStrides() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_KEEP_STRIDES } }

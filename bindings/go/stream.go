@@ -73,7 +73,7 @@ func (ep *Endpoint) Stream(ctx context.Context, method string, m Map, options ..
 		return nil, err
 	}
 	if o.params.field_mask != 0 {
-		return nil, fail(ErrInvalidParam, "the opening of a stream takes no CallRetry, CallIdempotent, CallWait, BorrowReply or ReplyInto")
+		return nil, fail(ErrInvalidParam, "the opening of a stream takes no CallRetry, CallIdempotent, CallWait, CallBorrow or CallInto")
 	}
 	if !ep.enter() {
 		return nil, errClosed

@@ -47,8 +47,8 @@ func (t *Task) Peer() string { return t.Endpoint().peer }
 func (t *Task) Principal() string { return t.Endpoint().principal }
 
 // Endpoint is the connection to the caller, to send or to call back. It is
-// another value than that of Accept or Dial, and is closed when the handler
-// returns; the connection is not.
+// another value than that of Accept or Dial, and ends when the handler returns;
+// the connection does not, unless Close of this value is called.
 func (t *Task) Endpoint() *Endpoint {
 	t.mu.Lock()
 	defer t.mu.Unlock()
