@@ -719,6 +719,9 @@ func TestMain(m *testing.M) {
 	if url := os.Getenv("TMSGGO_CALLS"); url != "" {
 		callsUntilKilled(url)
 	}
+	if folder := os.Getenv("TMSGGO_STRESSES"); folder != "" {
+		stressUntilKilled(folder)
+	}
 	os.Exit(m.Run())
 }
 
