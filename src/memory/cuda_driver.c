@@ -118,6 +118,8 @@ static const tmsg_symbol_t symbols[] = {
              SYMBOL("cuThreadExchangeStreamCaptureMode", 10010)),
     OPTIONAL(cuStreamWaitValue64, SYMBOL("cuStreamWaitValue64_v2", 11070)),
     OPTIONAL(cuStreamWriteValue32, SYMBOL("cuStreamWriteValue32_v2", 11070)),
+    OPTIONAL(cuFlushGPUDirectRDMAWrites,
+             SYMBOL("cuFlushGPUDirectRDMAWrites", 11030)),
     OPTIONAL(cuLaunchHostFunc, SYMBOL("cuLaunchHostFunc", 10000)),
     NEEDED(cuEventCreate, SYMBOL("cuEventCreate", 2000)),
     NEEDED(cuEventDestroy, SYMBOL("cuEventDestroy_v2", 4000)),

@@ -153,6 +153,7 @@ typedef struct {
                                uint64_t value, unsigned flags); /* optional */
     int (*cuStreamWriteValue32)(void *stream, tmsg_cu_address_t address,
                                 uint32_t value, unsigned flags); /* optional */
+    int (*cuFlushGPUDirectRDMAWrites)(int target, int scope);    /* optional */
     int (*cuLaunchHostFunc)(void *stream, void (*call)(void *arg),
                             void *arg); /* optional */
     int (*cuEventCreate)(void **event, unsigned flags);

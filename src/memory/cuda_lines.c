@@ -11,6 +11,13 @@
 #define WRITE_AFTER 0 /* CU_STREAM_WRITE_VALUE_DEFAULT: behind a barrier */
 /* CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, of CUDA 11.7 */
 #define HAS_WORDS 122
+/* CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS and
+ * ..._WRITES_ORDERING, of CUDA 11.3 */
+#define FLUSH_OPTIONS 117
+#define FLUSH_BY_HOST 1 /* a bit of it */
+#define ORDERING 118
+#define ORDERED_FOR_OWNER 100 /* of ORDERING, and the scope of a flush */
+#define CURRENT_CONTEXT 0     /* the target of a flush */
 
 static const tmsg_stream_t none;
 
@@ -78,6 +85,43 @@ void tmsg_cuda_find_used(tmsg_device_t *device_p)
     (void)tmsg_cuda_leave(&scope, TMSG_CU_SUCCESS, "");
 }
 
+static int attribute_of(const tmsg_cuda_functions_t *fn, tmsg_device_t device,
+                        int attribute)
+{
+    int handle, value = 0;
+
+    return fn->cuDeviceGet(&handle, device.id) == TMSG_CU_SUCCESS &&
+                   fn->cuDeviceGetAttribute(&value, attribute, handle) ==
+                       TMSG_CU_SUCCESS
+               ? value
+               : 0;
+}
+
+bool tmsg_cuda_needs_flush(tmsg_device_t device)
+{
+    const tmsg_cuda_functions_t *fn = &tmsg_cuda_driver()->fn;
+
+    return fn->cuFlushGPUDirectRDMAWrites != NULL &&
+           (attribute_of(fn, device, FLUSH_OPTIONS) & FLUSH_BY_HOST) != 0 &&
+           attribute_of(fn, device, ORDERING) < ORDERED_FOR_OWNER;
+}
+
+tmsg_status_t tmsg_cuda_flush_writes(tmsg_device_t device)
+{
+    tmsg_cuda_scope_t scope;
+    tmsg_status_t status =
+        tmsg_cuda_enter(device, none, TMSG_CUDA_COPIES, &scope);
+    int result;
+
+    if (status != TMSG_OK) {
+        return status;
+    }
+    scope.own = false; /* there is nothing to wait for */
+    result = scope.fn->cuFlushGPUDirectRDMAWrites(CURRENT_CONTEXT,
+                                                  ORDERED_FOR_OWNER);
+    return tmsg_cuda_leave(&scope, result, "cuFlushGPUDirectRDMAWrites");
+}
+
 bool tmsg_cuda_unmap_lines(void *host)
 {
     tmsg_cuda_scope_t scope;
@@ -91,12 +135,9 @@ static tmsg_status_t check_words(const tmsg_cuda_scope_t *scope,
                                  tmsg_device_t device)
 {
     const tmsg_cuda_functions_t *fn = scope->fn;
-    int handle, has = 0;
 
     if (fn->cuStreamWaitValue64 != NULL && fn->cuStreamWriteValue32 != NULL &&
-        fn->cuDeviceGet(&handle, device.id) == TMSG_CU_SUCCESS &&
-        fn->cuDeviceGetAttribute(&has, HAS_WORDS, handle) == TMSG_CU_SUCCESS &&
-        has != 0) {
+        attribute_of(fn, device, HAS_WORDS) != 0) {
         return TMSG_OK;
     }
     return tmsg_error_set(

@@ -15,6 +15,12 @@ tmsg_status_t tmsg_cuda_map_lines(tmsg_device_t device, void *host,
  * none. */
 void tmsg_cuda_find_used(tmsg_device_t *device_p);
 
+/* Returns whether work that runs on a device sees what other devices have
+ * written to its memory (GPUDirect RDMA) only after tmsg_cuda_flush_writes().
+ */
+bool tmsg_cuda_needs_flush(tmsg_device_t device);
+tmsg_status_t tmsg_cuda_flush_writes(tmsg_device_t device);
+
 /* Returns false if the driver still has that memory mapped. */
 bool tmsg_cuda_unmap_lines(void *host);
 

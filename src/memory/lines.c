@@ -131,6 +131,8 @@ static tmsg_status_t choose_device(tmsg_device_t *device)
 tmsg_status_t tmsg_line_take(tmsg_lines_t *lines, tmsg_device_t device,
                              tmsg_line_t *line_p)
 {
+    bool is_host =
+        device.type == TMSG_DEVICE_CPU || device.type == TMSG_DEVICE_CUDA_HOST;
     tmsg_status_t status = choose_device(&device);
     page_t *page;
 
@@ -147,11 +149,17 @@ tmsg_status_t tmsg_line_take(tmsg_lines_t *lines, tmsg_device_t device,
         *line_p = (tmsg_line_t){
             .host = page->host + page->used,
             .address = page->address == 0 ? 0 : page->address + page->used,
-            .device = device};
+            .device = device,
+            .flushes = !is_host && tmsg_cuda_needs_flush(device)};
         page->used += TMSG_LINE_BYTES;
     }
     pthread_mutex_unlock(&lines->lock);
     return status;
+}
+
+tmsg_status_t tmsg_line_flush(const tmsg_line_t *line)
+{
+    return line->flushes ? tmsg_cuda_flush_writes(line->device) : TMSG_OK;
 }
 
 static tmsg_status_t give_stream(const tmsg_line_t *line, tmsg_stream_t stream,

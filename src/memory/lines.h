@@ -34,6 +34,7 @@ typedef struct {
     void *host;
     uint64_t address; /* at which the device has it; 0: no device has it */
     tmsg_device_t device;
+    bool flushes; /* see tmsg_line_flush() */
 } tmsg_line_t;
 
 void tmsg_lines_init(tmsg_lines_t *lines);
@@ -45,6 +46,11 @@ void tmsg_lines_end(tmsg_lines_t *lines);
  * driver does not map host memory). */
 tmsg_status_t tmsg_line_take(tmsg_lines_t *lines, tmsg_device_t device,
                              tmsg_line_t *line_p);
+
+/* Before a line tells a stream or a kernel that data has come to the memory of
+ * the device for which it was taken. A NIC may have written them, and work that
+ * was there before does not see that on each device. Errors: IO. */
+tmsg_status_t tmsg_line_flush(const tmsg_line_t *line);
 
 /* Have a stream, which may be captured, wait until the line is free, and then,
  * tmsg_line_ring() alone, write 1. From any thread. Errors: UNSUPPORTED (no

@@ -365,6 +365,22 @@ Test(bells, graphs_send_and_receive_memory_of_a_device)
     end();
 }
 
+/* A kernel that waits sees what a NIC wrote before the bell tells it. */
+Test(bells, what_came_is_flushed_where_the_device_says_so)
+{
+    uint64_t before;
+
+    setenv("SIM_CUDA_UNORDERED", "1", 1);
+    begin();
+    before = sim->counts->flushes;
+    flow(LINK_TCP, BYTES, 10);
+    must_eq(sim->counts->flushes - before, 10);
+    unsetenv("SIM_CUDA_UNORDERED");
+    flow(LINK_TCP, BYTES, 10);
+    must_eq(sim->counts->flushes - before, 10);
+    end();
+}
+
 /* A stream that is not captured, and one bell for many rings of it. */
 Test(bells, a_stream_rings_it_without_a_graph)
 {

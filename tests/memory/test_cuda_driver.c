@@ -45,7 +45,8 @@ Test(cuda_driver, of_today)
     /* The streams of this driver go on when they are asked alone. */
     void *const lacks[] = {
         &driver.fn.cuLaunchHostFunc, &driver.fn.cuMemHostGetDevicePointer,
-        &driver.fn.cuStreamWaitValue64, &driver.fn.cuStreamWriteValue32};
+        &driver.fn.cuStreamWaitValue64, &driver.fn.cuStreamWriteValue32,
+        &driver.fn.cuFlushGPUDirectRDMAWrites};
 
     met("new", TMSG_CUDA_READY, "a driver of CUDA 13.0 with 2 GPUs; all");
     cr_expect_eq(driver.version, 13000);

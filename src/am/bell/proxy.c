@@ -168,6 +168,9 @@ static void run_receive(tmsg_due_t *due)
     }
     bell->is_due = status <= TMSG_OK;
     tmsg_worker_unlock(worker);
+    if (status == TMSG_OK) {
+        status = tmsg_line_flush(&bell->line);
+    }
     /* The map is the bell's again before the next receive. */
     tmsg_message_destroy(message);
     tmsg_posted_let_go(spent);

@@ -296,6 +296,12 @@ API int cuDeviceGetAttribute(int *value, int attribute, int device)
     if (attribute == 122) { /* CAN_USE_64_BIT_STREAM_MEM_OPS */
         *value = getenv("SIM_CUDA_NO_MEMOPS") == NULL;
     }
+    if (attribute == 117) { /* GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS: HOST */
+        *value = 1;
+    }
+    if (attribute == 118) { /* GPU_DIRECT_RDMA_WRITES_ORDERING */
+        *value = getenv("SIM_CUDA_UNORDERED") == NULL ? 200 : 0;
+    }
     for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++) {
         if (attributes[i].attribute == attribute) {
             *value = attributes[i].value;

@@ -28,6 +28,17 @@ static int give(void *handle, op_t *op, address_t address)
     return result;
 }
 
+/* "Blocks until remote writes are visible to the specified scope." */
+API int cuFlushGPUDirectRDMAWrites(int target, int scope)
+{
+    IN_CONTEXT;
+    if (target != 0 || (scope != 100 && scope != 200)) {
+        return INVALID_VALUE;
+    }
+    COUNT(flushes);
+    return OK;
+}
+
 /* "Enqueues a synchronization of the stream on the given memory location. Work
  * ordered after the operation will block until the given condition on the
  * memory is satisfied." CU_STREAM_WAIT_VALUE_FLUSH is refused where

@@ -28,6 +28,7 @@
  *   SIM_CUDA_NO_IPC      CUDA IPC is barred: "open" no handle can be opened,
  *                        anything else none can be made
  *   SIM_CUDA_NO_MEMOPS   no stream operation waits for a word or writes one
+ *   SIM_CUDA_UNORDERED   what NICs write has to be flushed to be seen
  *   SIM_CUDA_STRICT      a host function needs a current context, too
  *
  * A program that loads the library may look up sim_cuda (sim_cuda_fn). */
@@ -55,6 +56,7 @@
     COUNT(copies_bytes)                                                        \
     COUNT(batches)                                                             \
     COUNT(kernels)                                                             \
+    COUNT(flushes)                                                             \
     COUNT(host_functions)                                                      \
     COUNT(events_created)                                                      \
     COUNT(events_recorded)                                                     \
