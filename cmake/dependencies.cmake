@@ -11,6 +11,12 @@ pkg_check_modules(OPENSSL IMPORTED_TARGET openssl>=3.0)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 # msgpack-c renamed its file in version 6.
 pkg_search_module(MSGPACK REQUIRED IMPORTED_TARGET msgpack-c msgpack)
+# Debian 13's says "-Iinclude", which is no folder.
+get_target_property(msgpack_headers PkgConfig::MSGPACK
+                    INTERFACE_INCLUDE_DIRECTORIES)
+list(FILTER msgpack_headers INCLUDE REGEX "^/")
+set_property(TARGET PkgConfig::MSGPACK
+             PROPERTY INTERFACE_INCLUDE_DIRECTORIES ${msgpack_headers})
 
 option(TMSG_TLS "Build tls://, by OpenSSL 3" ${OPENSSL_FOUND})
 if(TMSG_TLS AND NOT OPENSSL_FOUND)
