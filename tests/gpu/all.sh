@@ -25,6 +25,8 @@ rates-cuda    80  rates.txt
 raw           60  rates.txt
 rates-plain   50  rates.txt
 rates-staged  40  rates.txt
+bells-cuda    30  bells.txt
+bells-plain   30  bells.txt
 probe         45  probe.txt
 python-cuda   45  python.txt
 python-plain  35  python.txt
@@ -163,6 +165,13 @@ EOF
     [ $failures = 0 ]
 }
 
+bells()
+{
+    [ -x "$here/bin/gpu_bell_rate" ] || { echo "bell|$1|not packed"; return; }
+    with "$1" "$here/bin/gpu_bell_rate" ${TMSG_GPU_MOST:+most=$TMSG_GPU_MOST} |
+        sed -u "s/^bell|/bell|$1|/"
+}
+
 probe()
 {
     local code=0 said
@@ -218,7 +227,7 @@ ldconfig -p 2> /dev/null | grep -q 'libcuda\.so\.1' ||
 export driver
 export TMSG_GPU_WAIT_S=${TMSG_GPU_WAIT_S:-10} TMSG_GPU_CASE_S=${TMSG_GPU_CASE_S:-25}
 mkdir -p "$OUT" || exit 2
-rm -f "$OUT"/{facts,cases,rates,probe,python,protocols}.txt "$OUT/results.md"
+rm -f "$OUT"/{facts,cases,rates,bells,probe,python,protocols}.txt "$OUT/results.md"
 declare -A failed=([cuda]=0 [plain]=0 [staged]=0)
 notes=() worst=0
 export simulated=
@@ -310,6 +319,7 @@ results()
         rate rates.txt
     table 'UCX alone (`ucx_perftest`)' 'memory | what | bytes | setting | GB/s | us' \
         raw rates.txt
+    table 'Bells' 'UCX | what | bytes | maps | p50 us | p99 us' bell bells.txt
     table 'Python' 'UCX | library | case | outcome' python python.txt
     echo
     sed -n 's/^\(packed\|run\): .*/- &/p; s/^\(.*, GPU-.*\)/- \1/p' "$OUT/facts.txt" 2> /dev/null

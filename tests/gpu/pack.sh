@@ -6,7 +6,8 @@
 #
 #     OUT=RESULTS bash FOLDER/all.sh
 #
-#   bin/      gpu_cases, gpu_rate, gpu_kernels, gpu_probe, tensormsg
+#   bin/      gpu_cases, gpu_rate, gpu_bell_rate, gpu_kernels, gpu_probe,
+#             tensormsg
 #   lib/      the library and what it needs, but the C library
 #   plain/    the UCX that the build found, without CUDA
 #   cuda/     UCX 1.22 with its CUDA plug-ins and ucx_perftest, of libucx-cu13
@@ -47,7 +48,7 @@ library=$(readlink -f "$build/libtensormsg.so")
 soname=$(readelf -d "$library" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
 strip -o "$to/lib/$soname" "$library"
 strip -o "$to/bin/tensormsg" "$build/tensormsg"
-for program in "$build"/tests/gpu/gpu_{cases,rate,probe}; do
+for program in "$build"/tests/gpu/gpu_{cases,rate,bell_rate,probe}; do
     [ ! -x "$program" ] || strip -o "$to/bin/$(basename "$program")" "$program"
 done
 if [ -x "$to/bin/gpu_probe" ]; then
@@ -66,6 +67,9 @@ case $code in
 0)
     strip -o "$to/bin/gpu_kernels" "$build/tests/gpu/gpu_kernels"
     say "kernels: $said"
+    # The driver compiles it for its GPU.
+    "$nvcc" -ptx -arch=compute_75 -I "$root/include" "$here/bell_kernel.cu" \
+        -o "$to/bin/bell_kernel.ptx"
     ;;
 77) missing "gpu_kernels: $said" ;;
 *)

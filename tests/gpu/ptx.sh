@@ -1,6 +1,6 @@
 #!/bin/sh
 # ptx.sh NVCC SOURCE WORK: what tensormsg/device/bell.h becomes in the kernels of
-# docs/bells.md, for two architectures. Exit 77, with why: nvcc compiles nothing
+# docs/bells.md, for two architectures, and that of bell_rate.c. Exit 77, with why: nvcc compiles nothing
 # here.
 set -eu
 nvcc=$1 source=$2 work=$3
@@ -41,3 +41,9 @@ for arch in sm_75 sm_90; do
     count "$ptx" 'ld\.global\.nc' 0
     count "$ptx" 'atom\.\|red\.' 0
 done
+
+# The kernel that is measured.
+"$nvcc" -ptx -arch=compute_75 -I "$source/include" \
+    "$source/tests/gpu/bell_kernel.cu" -o "$work/bell_kernel.ptx"
+count "$work/bell_kernel.ptx" '\.entry ring' 1
+count "$work/bell_kernel.ptx" 'st\.release\.sys\.u64' 1

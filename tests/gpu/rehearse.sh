@@ -39,17 +39,18 @@ root=$root carry=$build/gpu-carry driver=$driver out=$out unshare -m bash -euc '
     mkdir -p "$root/dev/shm"
     mount -t tmpfs tmpfs "$root/dev/shm"
     exec chroot "$root" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/tmp OUT=/out \
-        LD_LIBRARY_PATH=/driver TMSG_GPU_MOST=16777216 TMSG_GPU_RATE_MS=50 \
+        LD_LIBRARY_PATH=/driver TMSG_GPU_MOST=16777216 TMSG_GPU_RATE_MS=50 TMSG_GPU_BELL_MAPS=50 \
         TMSG_GPU_CASE_S=60 TMSG_GPU_WAIT_S=30 bash /carry/all.sh
 ' || code=$?
 
 # A simulated driver is told apart, and every step was run.
 [ $code = 4 ] || { echo "rehearse.sh: all.sh ended with $code, not with 4" >&2; exit 1; }
-for file in facts cases rates probe python protocols; do
+for file in facts cases rates bells probe python protocols; do
     [ -s "$out/$file.txt" ] || { echo "rehearse.sh: nothing of $file" >&2; exit 1; }
 done
 for words in 'case|cuda|memory of a pool|ok' 'case|plain|memory of a pool|ok' \
     'case|staged|memory of a pool|ok' 'rate|plain|unposted|latency x8|64|' \
+    'bell|cuda|stream bell|8388608|' 'bell|plain|stream bell, and back|64|' \
     'rate|plain|shareable|4 ahead|16777216|' 'raw|host|bw|16777216|' \
     'python|cuda|driver|1 B to 5 MB|ok' 'python|plain|driver|1 B to 5 MB|ok'; do
     cat "$out"/*.txt | grep -qF "$words" ||

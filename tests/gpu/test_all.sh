@@ -28,7 +28,7 @@ ends_with()
 # missing. There is no environment of Python's with a CUDA-aware UCX either.
 mkdir -p "$work/build/tests/gpu" "$work/bin"
 echo "TMSG_VENV:PATH=$work/venv" > "$work/build/CMakeCache.txt"
-for file in tests/gpu/gpu_cases tests/gpu/gpu_rate tensormsg libtensormsg.so; do
+for file in tests/gpu/gpu_cases tests/gpu/gpu_rate tests/gpu/gpu_bell_rate tensormsg libtensormsg.so; do
     ln -s "$build/$file" "$work/build/$file"
 done
 for what in cases nothing; do
@@ -61,6 +61,7 @@ expect '| plain | as it is | latency x8 | 64 | 0.'
 expect '| plain | unposted | 4 ahead | 64 | '
 expect '| plain | shareable | not run: cuIpcGetMemHandle'
 expect 'case|staged|memory of a pool|ok'
+expect '| plain | not run: this driver launches nothing |'
 expect '- 8 x 64 B, plain: '
 expect '- cases-cuda: not run, no CUDA-aware UCX was packed'
 expect '**no figure is of a GPU**'
