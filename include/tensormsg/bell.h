@@ -68,7 +68,8 @@ TMSG_API tmsg_status_t tmsg_bell_create(tmsg_endpoint_t *endpoint,
  *
  * `into` is held as the map of tmsg_bell_create(). Errors: as there, and
  * INVALID_PARAM (the worker has a message handler; tensors that overlap), BUSY
- * (`into` is in use). */
+ * (`into` is in use; another bell receives from this endpoint, or was destroyed
+ * and has yet to end). */
 TMSG_API tmsg_status_t tmsg_bell_receive(tmsg_endpoint_t *endpoint,
                                          const tmsg_map_t *into,
                                          tmsg_bell_t **bell_p);

@@ -381,6 +381,26 @@ Test(bells, what_came_is_flushed_where_the_device_says_so)
     end();
 }
 
+/* Page-locking may wait for the device, and so for streams that wait for a
+ * bell: the worker answers them meanwhile. */
+Test(bells, are_made_while_a_stream_waits_for_another)
+{
+    enum { MORE = 33 }; /* than a page has lines */
+    tmsg_bell_t *more[MORE];
+    scene_t scene;
+
+    open_scene(&scene, LINK_SHM);
+    setenv("SIM_CUDA_PIN_WAITS", "1", 1);
+    launch(&scene, 1000);
+    for (int i = 0; i < MORE; i++) {
+        must(tmsg_bell_create(scene.pair.to_a, scene.map, NULL, &more[i]));
+    }
+    for (int i = 0; i < MORE; i++) {
+        tmsg_bell_destroy(more[i]);
+    }
+    close_scene(&scene);
+}
+
 /* A stream that is not captured, and one bell for many rings of it. */
 Test(bells, a_stream_rings_it_without_a_graph)
 {

@@ -140,6 +140,42 @@ static tmsg_status_t check_endpoint(tmsg_endpoint_t *endpoint,
     return status;
 }
 
+/* Finds a bell that receives from this endpoint. Lock held. */
+static bool has_receiver(const tmsg_endpoint_t *endpoint)
+{
+    for (tmsg_node_t *node = endpoint->worker->bells.all.head; node != NULL;
+         node = node->next) {
+        const tmsg_bell_t *bell = TMSG_CONTAINER_OF(node, tmsg_bell_t, node);
+
+        if (bell->receives && bell->endpoint == endpoint) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Lock held. `endpoint` is the handle's. */
+static tmsg_status_t check_all(const tmsg_endpoint_t *endpoint,
+                               const tmsg_map_t *map,
+                               const tmsg_send_params_t *params, bool receives)
+{
+    tmsg_status_t status = tmsg_worker_check(endpoint->worker);
+
+    if (status == TMSG_OK) {
+        status = check_endpoint(tmsg_endpoint_now(endpoint), map, params);
+    }
+    if (status == TMSG_OK && receives && has_receiver(endpoint)) {
+        status = tmsg_error_set(TMSG_ERR_BUSY,
+                                "%s: another bell receives from this endpoint; "
+                                "destroy it first",
+                                endpoint->peer);
+    }
+    if (status == TMSG_OK && receives) {
+        status = tmsg_posted_check(map);
+    }
+    return status;
+}
+
 void tmsg_bell_drop(tmsg_bell_t *bell)
 {
     if (!tmsg_refs_drop(&bell->refs)) {
@@ -153,31 +189,40 @@ void tmsg_bell_drop(tmsg_bell_t *bell)
     free(bell);
 }
 
+/* Lets the lock go: the driver may wait for all that its device does, and a
+ * stream that waits for a bell needs the worker. */
+static tmsg_status_t take_line(tmsg_worker_t *worker, const tmsg_map_t *map,
+                               tmsg_line_t *line_p)
+{
+    tmsg_device_t device;
+    tmsg_status_t status = find_device(map, &device);
+
+    if (status == TMSG_OK) {
+        tmsg_worker_unlock(worker);
+        status = tmsg_line_take(&worker->context->lines, device, line_p);
+        tmsg_worker_lock(worker);
+    }
+    return status;
+}
+
 /* Makes a bell that is in no list. Lock held. */
 static tmsg_status_t make_bell(tmsg_endpoint_t *endpoint, const tmsg_map_t *map,
                                const tmsg_send_params_t *params,
-                               tmsg_bell_t **bell_p)
+                               const tmsg_line_t *line, tmsg_bell_t **bell_p)
 {
     tmsg_worker_t *worker = endpoint->worker;
     tmsg_bell_t *bell = calloc(1, sizeof(*bell));
-    tmsg_device_t device;
     tmsg_status_t status;
 
     if (bell == NULL) {
         return tmsg_error_memory("a bell");
     }
-    status = find_device(map, &device);
-    if (status == TMSG_OK) {
-        status = tmsg_map_copy_ready(map, &bell->map);
-    }
-    if (status == TMSG_OK) {
-        status = tmsg_line_take(&worker->context->lines, device, &bell->line);
-    }
+    status = tmsg_map_copy_ready(map, &bell->map);
     if (status != TMSG_OK) {
-        tmsg_map_destroy(bell->map);
         free(bell);
         return status;
     }
+    bell->line = *line;
     tmsg_refs_init(&bell->refs, 1);
     bell->worker = worker;
     bell->life = worker->life;
@@ -211,6 +256,7 @@ static tmsg_status_t create_bell(tmsg_endpoint_t *endpoint,
 {
     tmsg_worker_t *worker = endpoint->worker;
     tmsg_bell_t *bell = NULL;
+    tmsg_line_t line;
     tmsg_status_t status = tmsg_endpoint_check_worker(endpoint);
 
     if (status != TMSG_OK) {
@@ -221,15 +267,16 @@ static tmsg_status_t create_bell(tmsg_endpoint_t *endpoint,
     }
     tmsg_worker_enter(worker);
     endpoint = endpoint->face;
-    status = tmsg_worker_check(worker);
+    tmsg_endpoint_hold(endpoint);
+    status = check_all(endpoint, map, params, receives);
     if (status == TMSG_OK) {
-        status = check_endpoint(tmsg_endpoint_now(endpoint), map, params);
+        status = take_line(worker, map, &line);
     }
-    if (status == TMSG_OK && receives) {
-        status = tmsg_posted_check(map);
+    if (status == TMSG_OK) { /* much may have happened meanwhile */
+        status = check_all(endpoint, map, params, receives);
     }
     if (status == TMSG_OK) {
-        status = make_bell(endpoint, map, params, &bell);
+        status = make_bell(endpoint, map, params, &line, &bell);
     }
     if (status == TMSG_OK) {
         bell->receives = receives;
@@ -237,6 +284,7 @@ static tmsg_status_t create_bell(tmsg_endpoint_t *endpoint,
         *bell_p = bell;
     }
     tmsg_worker_leave(worker, true);
+    tmsg_endpoint_drop(endpoint);
     return status;
 }
 

@@ -270,6 +270,22 @@ Test(bell, threads_that_drive_at_the_same_time_receive_each_map_once)
     close_scene(&scene);
 }
 
+/* One that was destroyed makes room. */
+Test(bell, one_bell_receives_from_an_endpoint)
+{
+    tmsg_map_t *other = played_map(out, SMALL);
+    tmsg_bell_t *bell;
+    scene_t scene;
+
+    open_scene(&scene, LINK_TCP, SMALL);
+    must_be(tmsg_bell_receive(scene.pair.to_b, other, &bell), TMSG_ERR_BUSY);
+    must_say(tmsg_error_message(), "another bell");
+    tmsg_bell_destroy(scene.receives);
+    must(tmsg_bell_receive(scene.pair.to_b, other, &scene.receives));
+    close_scene(&scene);
+    tmsg_map_destroy(other);
+}
+
 /* The message of another shape stays, for who receives it otherwise. */
 Test(bell, a_map_of_another_shape_fails_it)
 {

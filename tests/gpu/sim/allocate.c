@@ -142,6 +142,12 @@ API int cuMemHostRegister_v2(void *data, size_t bytes, unsigned flags)
     if (result != OK) {
         return result;
     }
+    if (getenv("SIM_CUDA_PIN_WAITS") != NULL) {
+        result = sim_wait_context(sim_current());
+        if (result != OK) {
+            return result;
+        }
+    }
     if (overlaps((address_t)(uintptr_t)data, bytes)) {
         return ALREADY_REGISTERED;
     }

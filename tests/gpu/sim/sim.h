@@ -29,6 +29,7 @@
  *                        anything else none can be made
  *   SIM_CUDA_NO_MEMOPS   no stream operation waits for a word or writes one
  *   SIM_CUDA_UNORDERED   what NICs write has to be flushed to be seen
+ *   SIM_CUDA_PIN_WAITS   cuMemHostRegister() waits for all work of the device
  *   SIM_CUDA_STRICT      a host function needs a current context, too
  *
  * A program that loads the library may look up sim_cuda (sim_cuda_fn). */
