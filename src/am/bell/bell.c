@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "am/bell/bell.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "am/endpoint/channel.h"
@@ -333,21 +334,28 @@ static tmsg_status_t check_bell(const tmsg_bell_t *bell)
 }
 
 /* The first use decides who rings the bell. Of a bell that receives the map may
- * be filled from then on. */
+ * be filled from then on; no stream is to find its word free before. */
 static tmsg_status_t use_by(tmsg_bell_t *bell, tmsg_bell_form_t form)
 {
-    int before = TMSG_BELL_UNUSED;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    int before;
 
     if (atomic_load_explicit(&bell->form, memory_order_acquire) == (int)form) {
         return TMSG_OK;
     }
-    if (!atomic_compare_exchange_strong(&bell->form, &before, (int)form)) {
+    pthread_mutex_lock(&lock);
+    before = atomic_load(&bell->form);
+    if (before == TMSG_BELL_UNUSED) {
+        if (form == TMSG_BELL_BY_STREAM && bell->receives) {
+            __atomic_store_n((uint32_t *)bell->line.host, 1, __ATOMIC_RELEASE);
+        }
+        atomic_store(&bell->form, (int)form);
+    }
+    pthread_mutex_unlock(&lock);
+    if (before != TMSG_BELL_UNUSED && before != (int)form) {
         return tmsg_error_set(
             TMSG_ERR_INVALID_PARAM, "this bell is rung by a %s already",
             form == TMSG_BELL_BY_STREAM ? "kernel" : "stream");
-    }
-    if (form == TMSG_BELL_BY_STREAM && bell->receives) {
-        __atomic_store_n((uint32_t *)bell->line.host, 1, __ATOMIC_RELEASE);
     }
     return TMSG_OK;
 }

@@ -270,6 +270,63 @@ Test(bell, threads_that_drive_at_the_same_time_receive_each_map_once)
     close_scene(&scene);
 }
 
+typedef struct {
+    tmsg_bell_t *bell;
+    tmsg_worker_t *worker; /* NULL: it stays */
+    _Atomic bool done;
+} ending_t;
+
+static void end_inside(void *arg, tmsg_message_t *message)
+{
+    ending_t *ending = arg;
+
+    tmsg_message_destroy(message);
+    tmsg_bell_destroy(ending->bell);
+    if (ending->worker != NULL) {
+        tmsg_worker_destroy(ending->worker);
+    }
+    ending->done = true;
+}
+
+static bool has_ended(void *arg) { return ((ending_t *)arg)->done; }
+
+/* A handler ends a bell, and its worker, while the bell sends. */
+static void end_in_a_callback(bool worker)
+{
+    ending_t ending = {.done = false};
+    const side_options_t handles = {
+        .drive = DRIVE_THREAD,
+        .worker = {.field_mask = TMSG_WORKER_PARAM_HANDLER,
+                   .handler = end_inside,
+                   .handler_arg = &ending}};
+    tmsg_map_t *map = played_map(out, LARGE);
+    played_t kernel;
+    pair_t pair;
+
+    pair_open(&pair, LINK_TCP, DRIVE_THREAD, &handles, NULL);
+    must(tmsg_bell_create(pair.to_b, map, NULL, &ending.bell));
+    ending.worker = worker ? pair.a.worker : NULL;
+    played_send(&kernel, ending.bell, out, LARGE, 1000);
+    tmsg_message_destroy(pair_take(&pair, &pair.b));
+    tmsg_request_destroy(send_map(pair.to_a, sample_bytes(1, SMALL), 0));
+    pair_await(&pair, has_ended, &ending, "the end of the bell");
+    must_eq(played_join(&kernel), TMSG_ERR_CANCELED);
+    if (worker) {
+        pair.a.worker = NULL;
+        side_close(&pair.a);
+        side_close(&pair.b);
+    } else {
+        pair_drop(&pair);
+    }
+    tmsg_map_destroy(map);
+}
+
+Test(bell, a_callback_destroys_it)
+{
+    end_in_a_callback(false);
+    end_in_a_callback(true);
+}
+
 /* One that was destroyed makes room. */
 Test(bell, one_bell_receives_from_an_endpoint)
 {
