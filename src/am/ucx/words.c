@@ -8,6 +8,8 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/time.h>
+/* UCX 1.18 writes GNU C here; in C11 the word is __asm__. */
+#define asm __asm__
 #include <ucs/config/global_opts.h>
 #include <ucs/debug/log_def.h>
 #include <unistd.h>
