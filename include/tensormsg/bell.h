@@ -125,7 +125,8 @@ TMSG_API const char *tmsg_bell_error(const tmsg_bell_t *bell);
 
 /* Ends the bell. A send that is under way is canceled: what waits for it goes
  * on as soon as UCX does not read the memory any more; what waits for anything
- * else goes on at once. May be called after the worker's end, too. NULL is
+ * else goes on at once. May be called after the worker's end, too. Does nothing
+ * in the child of a fork(), which has no line of its parent's bells. NULL is
  * allowed. */
 TMSG_API void tmsg_bell_destroy(tmsg_bell_t *bell);
 

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "am/endpoint/channel.h"
 #include "am/endpoint/dialect.h"
@@ -452,6 +453,9 @@ void tmsg_bell_destroy(tmsg_bell_t *bell)
     if (!atomic_load(&bell->life->over)) {
         tmsg_worker_t *worker = bell->worker;
 
+        if (worker->pid != getpid()) {
+            return; /* the bell is of the process that forked this one */
+        }
         tmsg_worker_enter(worker);
         bell->ending = true;
         if (bell->request != NULL) {

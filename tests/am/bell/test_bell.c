@@ -3,7 +3,9 @@
 #include <criterion/criterion.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "support/peers.h"
 #include "support/played_kernels.h"
@@ -325,6 +327,27 @@ Test(bell, a_callback_destroys_it)
 {
     end_in_a_callback(false);
     end_in_a_callback(true);
+}
+
+Test(bell, the_child_of_a_fork_leaves_it_alone)
+{
+    scene_t scene;
+    int status;
+    pid_t pid;
+
+    open_scene(&scene, LINK_TCP, SMALL);
+    pid = fork();
+    if (pid == 0) {
+        tmsg_bell_destroy(scene.sends);
+        tmsg_bell_destroy(scene.receives);
+        _exit(0);
+    }
+    must_eq(waitpid(pid, &status, 0), pid);
+    must_eq(status, 0);
+    start_both(&scene, SMALL, 1);
+    must_eq(played_join(&scene.sender), 0);
+    must_eq(played_join(&scene.receiver), 0);
+    close_scene(&scene);
 }
 
 /* One that was destroyed makes room. */
