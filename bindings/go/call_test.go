@@ -86,7 +86,7 @@ func TestACallIsAnswered(t *testing.T) {
 
 func TestAHandlersContextEndsWithItsCaller(t *testing.T) {
 	w, ep, gaveUp := serving(t)
-	brief, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	brief, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	if _, err := ep.Call(brief, "wait", nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a deadline: %v", err)

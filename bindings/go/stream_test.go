@@ -273,7 +273,7 @@ func TestAReaderThatDoesNotReadHoldsItsWriterUp(t *testing.T) {
 func TestAStreamEndsWithItsContext(t *testing.T) {
 	w, ep, ended := streaming(t)
 	ctx := generous(t)
-	brief, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	brief, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	s, err := ep.Stream(brief, "deaf", nil)
 	must(t, err)
