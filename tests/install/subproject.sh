@@ -8,7 +8,9 @@ trap 'rm -rf "$work"' EXIT
 cat > "$work/CMakeLists.txt" <<END
 cmake_minimum_required(VERSION 3.25)
 project(outer C)
-add_subdirectory($1 tensormsg)
+include(FetchContent)
+FetchContent_Declare(tensormsg SOURCE_DIR $1)
+FetchContent_MakeAvailable(tensormsg)
 foreach(target IN ITEMS tensormsg::tensormsg tensormsg::static)
     if(NOT TARGET \${target})
         message(FATAL_ERROR "no target \${target}")
