@@ -137,7 +137,7 @@ FILENAME == allowed {
         }
     }
 }
-/^Test Passed[.]$/ { outcome = "passed" } # a skipped one has this, too
+/^Test (Passed[.]|Pass Reason:)$/ { outcome = "passed" } # a skipped one, too
 END {
     end_entry()
     for (i = 1; i <= kept; i++) {

@@ -486,6 +486,7 @@ def test_a_sender_that_fails_is_told_of(tmp_path, capsys):
         end = time.monotonic() + WAIT
         while "has gone before the file was whole" not in err:
             assert time.monotonic() < end
+            time.sleep(0.01)
             err += capsys.readouterr().err
         assert it.stop() == FAILED
     assert "x.npy: it grew" in err and err.count("\n") == 2

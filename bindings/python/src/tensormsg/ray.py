@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensors from one actor of Ray to another, past Ray's object store:
+"""Tensors from one actor of Ray to another, past Ray's object store::
 
     import ray
     import tensormsg.ray
