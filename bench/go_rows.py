@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rows of `make bench` of the Go package: what a map costs in Go over C. Each
-round is two new processes of bench/go, each bound to a core, in which Go and C
-take turns. The rows are added to the file of the others."""
+round is, for prepared maps and for maps that are built each time, two new
+processes of bench/go, each bound to a core, in which Go and C take turns: the
+garbage of the second would be collected while the first is measured. The rows
+are added to the file of the others."""
 
 import argparse
 import json
@@ -22,7 +24,8 @@ class Metric(NamedTuple):
     limit: float
     unit: str = "x"
 
-    def of(self, said):
+    def of(self, round_):
+        said = round_[self.way.split("_")[0]]
         return said[self.way] / said[self.base] if self.base else said[self.way]
 
 
@@ -39,12 +42,12 @@ def cores():
     return mine[0], mine[1 % len(mine)]
 
 
-def measure(program, blocks, turns):
+def measure(program, way, blocks, turns):
     """What the side that asks said."""
     with tempfile.TemporaryDirectory() as folder:
         asks, answers = (subprocess.Popen(
-            ["taskset", "-c", str(core), program, side, folder, str(blocks),
-             str(turns)], stdout=subprocess.PIPE)
+            ["taskset", "-c", str(core), program, side, folder, way,
+             str(blocks), str(turns)], stdout=subprocess.PIPE)
             for core, side in zip(cores(), ("ask", "answer")))
         try:
             said, _ = asks.communicate(timeout=120)
@@ -58,10 +61,11 @@ def measure(program, blocks, turns):
 
 
 def rows_of(program, rounds, blocks, turns):
-    said = [measure(program, blocks, turns) for _ in range(rounds)]
+    said = [{way: measure(program, way, blocks, turns if way == "map" else 0)
+             for way in ("prepared", "map")} for _ in range(rounds)]
     place = ",".join(map(str, cores()))
     for metric in METRICS:
-        values = [metric.of(one) for one in said]
+        values = [metric.of(round_) for round_ in said]
         ours = statistics.median(values)
         ratio = ours / metric.limit if metric.limit else None
         print(f"{metric.work:16} {'shm':4} {place:5} {metric.name:19} "

@@ -27,6 +27,7 @@ import (
 
 const (
 	rounds = 64 // of a block
+	meets  = 8  // before each, unmeasured: whoever came first may sleep by then
 	large  = 16 << 20
 	pushes = 8 // of a block
 	window = 4
@@ -48,8 +49,8 @@ func got[T any](value T, err error) T {
 // One way to do the same: blocks of round trips, and of large messages.
 type way struct {
 	name         string
-	ask, answer  func() // a block
-	push, pull   func() // likewise; nil: not measured
+	ask, answer  func(rounds int)
+	push, pull   func() // a block; nil: not measured
 	times, rates []float64
 	allocations  uint64
 }
@@ -57,8 +58,13 @@ type way struct {
 func main() {
 	log.SetFlags(0)
 	asking, folder := os.Args[1] == "ask", os.Args[2]
-	blocks, turns := got(strconv.Atoi(os.Args[3])), got(strconv.Atoi(os.Args[4]))
-	ways := append(inC("unix://"+filepath.Join(folder, "c"), asking), inGo("unix://"+filepath.Join(folder, "go"), asking)...)
+	blocks, turns := got(strconv.Atoi(os.Args[4])), got(strconv.Atoi(os.Args[5]))
+	ways := inC("unix://"+filepath.Join(folder, "c"), asking)
+	for _, w := range inGo("unix://"+filepath.Join(folder, "go"), asking) {
+		if w.name == os.Args[3] {
+			ways = append(ways, w)
+		}
+	}
 
 	all := len(ways)
 	for i := 0; i < blocks; i++ {
@@ -68,15 +74,16 @@ func main() {
 				w = ways[all-1-j]
 			}
 			if !asking {
-				w.answer()
+				w.answer(meets + rounds)
 				continue
 			}
 			var before, after runtime.MemStats
 			if i == blocks-1 {
 				runtime.ReadMemStats(&before)
 			}
+			w.ask(meets)
 			begun := time.Now()
-			w.ask()
+			w.ask(rounds)
 			w.times = append(w.times, time.Since(begun).Seconds()*1e6/(2*rounds))
 			if i == blocks-1 {
 				runtime.ReadMemStats(&after)
@@ -108,7 +115,7 @@ func tell(ways []*way) {
 	for _, w := range ways {
 		said[w.name+"_us"] = part(w.times, .5)
 		said[w.name+"_best_us"] = part(w.times, .1)
-		said[w.name+"_allocations"] = float64(w.allocations) / rounds
+		said[w.name+"_allocations"] = float64(w.allocations) / (meets + rounds)
 		if w.push != nil {
 			said[w.name+"_gb_s"] = part(w.rates, .5)
 			said[w.name+"_best_gb_s"] = part(w.rates, .9)
@@ -141,8 +148,8 @@ func inC(url string, asking bool) []*way {
 	small, into, big := openC(url, asking, 0, 8, 64), openC(url+"-into", asking, 1, 8, 64), openC(url+"-large", asking, 0, 1, large)
 	return []*way{{
 		name:   "C",
-		ask:    func() { C.c_side_ask(small, rounds) },
-		answer: func() { C.c_side_answer(small, rounds) },
+		ask:    func(rounds int) { C.c_side_ask(small, C.int(rounds)) },
+		answer: func(rounds int) { C.c_side_answer(small, C.int(rounds)) },
 		push: func() {
 			C.c_side_push(big, pushes, window)
 			C.c_side_pull(big, 1)
@@ -153,7 +160,7 @@ func inC(url string, asking bool) []*way {
 		},
 	}, {
 		name:   "C_into",
-		ask:    func() { C.c_side_ask(into, rounds) },
-		answer: func() { C.c_side_answer(into, rounds) },
+		ask:    func(rounds int) { C.c_side_ask(into, C.int(rounds)) },
+		answer: func(rounds int) { C.c_side_answer(into, C.int(rounds)) },
 	}}
 }
