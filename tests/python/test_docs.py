@@ -320,11 +320,13 @@ def test_python_is_run_by_others():
 
 @pytest.mark.parametrize("page, code", blocks("cmake"))
 def test_cmake_is_what_a_consumer_says(page, code):
-    """install/packages builds one."""
-    consumer = (SOURCE / "tests/install/consumer/CMakeLists.txt").read_text()
+    """install/packages builds one, install/subproject configures another."""
+    installed = (SOURCE / "tests/install/consumer/CMakeLists.txt").read_text()
+    inside = (SOURCE / "tests/install/subproject.sh").read_text()
     names = re.findall(r"tensormsg::\w+", code)
-    assert names and all(name in consumer for name in names)
-    assert re.search(r"find_package\(.*\)", code)[0] in consumer
+    assert names and all(name in installed for name in names)
+    for call in re.findall(r"(?:find_package|Fetch\w+)\(.*\)", code):
+        assert call.replace("/path/to/checkout", "$1") in installed + inside
 
 
 # --- shell ---
