@@ -27,7 +27,6 @@ import (
 
 const (
 	rounds = 64 // of a block
-	meets  = 8  // before each, unmeasured: whoever came first may sleep by then
 	large  = 16 << 20
 	pushes = 8 // of a block
 	window = 4
@@ -49,8 +48,8 @@ func got[T any](value T, err error) T {
 // One way to do the same: blocks of round trips, and of large messages.
 type way struct {
 	name         string
-	ask, answer  func(rounds int)
-	push, pull   func() // a block; nil: not measured
+	ask, answer  func() // a block
+	push, pull   func() // likewise; nil: not measured
 	times, rates []float64
 	allocations  uint64
 }
@@ -74,16 +73,15 @@ func main() {
 				w = ways[all-1-j]
 			}
 			if !asking {
-				w.answer(meets + rounds)
+				w.answer()
 				continue
 			}
 			var before, after runtime.MemStats
 			if i == blocks-1 {
 				runtime.ReadMemStats(&before)
 			}
-			w.ask(meets)
 			begun := time.Now()
-			w.ask(rounds)
+			w.ask()
 			w.times = append(w.times, time.Since(begun).Seconds()*1e6/(2*rounds))
 			if i == blocks-1 {
 				runtime.ReadMemStats(&after)
@@ -115,7 +113,7 @@ func tell(ways []*way) {
 	for _, w := range ways {
 		said[w.name+"_us"] = part(w.times, .5)
 		said[w.name+"_best_us"] = part(w.times, .1)
-		said[w.name+"_allocations"] = float64(w.allocations) / (meets + rounds)
+		said[w.name+"_allocations"] = float64(w.allocations) / rounds
 		if w.push != nil {
 			said[w.name+"_gb_s"] = part(w.rates, .5)
 			said[w.name+"_best_gb_s"] = part(w.rates, .9)
@@ -148,8 +146,8 @@ func inC(url string, asking bool) []*way {
 	small, into, big := openC(url, asking, 0, 8, 64), openC(url+"-into", asking, 1, 8, 64), openC(url+"-large", asking, 0, 1, large)
 	return []*way{{
 		name:   "C",
-		ask:    func(rounds int) { C.c_side_ask(small, C.int(rounds)) },
-		answer: func(rounds int) { C.c_side_answer(small, C.int(rounds)) },
+		ask:    func() { C.c_side_ask(small, rounds) },
+		answer: func() { C.c_side_answer(small, rounds) },
 		push: func() {
 			C.c_side_push(big, pushes, window)
 			C.c_side_pull(big, 1)
@@ -160,7 +158,7 @@ func inC(url string, asking bool) []*way {
 		},
 	}, {
 		name:   "C_into",
-		ask:    func(rounds int) { C.c_side_ask(into, C.int(rounds)) },
-		answer: func(rounds int) { C.c_side_answer(into, C.int(rounds)) },
+		ask:    func() { C.c_side_ask(into, rounds) },
+		answer: func() { C.c_side_answer(into, rounds) },
 	}}
 }

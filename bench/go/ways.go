@@ -56,8 +56,8 @@ func inGo(url string, asking bool) []*way {
 	}
 }
 
-func turns(first, second func()) func(rounds int) {
-	return func(rounds int) {
+func turns(first, second func()) func() {
+	return func() {
 		for i := 0; i < rounds; i++ {
 			first()
 			second()

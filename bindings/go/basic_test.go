@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -32,6 +33,30 @@ func newWorker(t testing.TB, options ...ContextOption) *Worker {
 	c.Close()
 	t.Cleanup(func() { w.Close() })
 	return w
+}
+
+// The interpreter that has the Python package, for a peer. Without one the test
+// is skipped.
+func python(t testing.TB) string {
+	t.Helper()
+	folder := os.Getenv("TMSG_PACKAGE") // as of the tests of the Python package
+	if folder == "" {
+		t.Skip("TMSG_PACKAGE does not name a folder with the Python package")
+	}
+	return filepath.Join(folder, "venv/bin/python")
+}
+
+// A handler: the sum of "x".
+func sum(ctx context.Context, in *Message) (Map, error) {
+	x, err := Data[float32](in.Get("x"))
+	if err != nil {
+		return nil, err
+	}
+	var sum float32
+	for _, value := range x {
+		sum += value
+	}
+	return Map{"sum": Scalar(sum), "x": in.Get("x")}, nil
 }
 
 func must(t testing.TB, err error) {

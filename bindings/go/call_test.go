@@ -18,17 +18,7 @@ func serving(t *testing.T, options ...MethodOption) (*Worker, *Endpoint, chan er
 	w := newWorker(t)
 	l, err := w.Listen("unix://"+filepath.Join(t.TempDir(), "s"), ListenKeep())
 	must(t, err)
-	must(t, w.Handle("sum", func(ctx context.Context, in *Message) (Map, error) {
-		x, err := Data[float32](in.Get("x"))
-		if err != nil {
-			return nil, err
-		}
-		var sum float32
-		for _, value := range x {
-			sum += value
-		}
-		return Map{"sum": Scalar(sum), "x": in.Get("x")}, nil
-	}, options...))
+	must(t, w.Handle("sum", sum, options...))
 	must(t, w.Handle("fail", func(context.Context, *Message) (Map, error) {
 		return nil, Errorf(7, "no model %q", "resnet")
 	}))

@@ -51,17 +51,7 @@ func callee(t *testing.T) (url string, waiting *atomic.Int64) {
 	w := newWorker(t)
 	l, err := w.Listen("unix://"+filepath.Join(t.TempDir(), "s"), ListenKeep())
 	must(t, err)
-	must(t, w.Handle("sum", func(ctx context.Context, in *Message) (Map, error) {
-		x, err := Data[float32](in.Get("x"))
-		if err != nil {
-			return nil, err
-		}
-		var sum float32
-		for _, value := range x {
-			sum += value
-		}
-		return Map{"sum": Scalar(sum)}, nil
-	}))
+	must(t, w.Handle("sum", sum))
 	waiting = new(atomic.Int64)
 	must(t, w.Handle("wait", func(ctx context.Context, in *Message) (Map, error) {
 		waiting.Add(1)

@@ -485,10 +485,7 @@ func TestOffersGoToCAndComeFromIt(t *testing.T) {
 }
 
 func TestOffersAndLoansGoToPythonAndComeFromIt(t *testing.T) {
-	package_ := os.Getenv("TMSG_PACKAGE") // as of the tests of the Python package
-	if package_ == "" {
-		t.Skip("TMSG_PACKAGE does not name a folder with the Python package")
-	}
+	interpreter := python(t)
 	ctx := generous(t)
 	w, err := NewWorker(nil, WorkerBorrow())
 	must(t, err)
@@ -514,7 +511,7 @@ func TestOffersAndLoansGoToPythonAndComeFromIt(t *testing.T) {
 	kept, err := w.Offer(Map{"w": held.Tensor()}, OfferName("kept", 1), OfferLend())
 	must(t, err)
 	there := "unix://" + filepath.Join(t.TempDir(), "p")
-	peer := exec.CommandContext(ctx, filepath.Join(package_, "venv/bin/python"), "-B", "testdata/offers.py", l.URL(), there)
+	peer := exec.CommandContext(ctx, interpreter, "-B", "testdata/offers.py", l.URL(), there)
 	peer.Stderr = os.Stderr
 	in, err := peer.StdinPipe()
 	must(t, err)

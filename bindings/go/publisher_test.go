@@ -381,15 +381,12 @@ func TestAKilledSubscriberHoldsNobodyUp(t *testing.T) {
 }
 
 func TestStreamsAndFramesGoToPythonAndComeFromIt(t *testing.T) {
-	package_ := os.Getenv("TMSG_PACKAGE") // as of the tests of the Python package
-	if package_ == "" {
-		t.Skip("TMSG_PACKAGE does not name a folder with the Python package")
-	}
+	interpreter := python(t)
 	ctx := generous(t)
 	_, streams, _ := streamServer(t)
 	p, frames := publishing(t)
 	folder := t.TempDir()
-	peer := exec.CommandContext(ctx, filepath.Join(package_, "venv/bin/python"), "-B", "testdata/peer.py", streams, frames, folder)
+	peer := exec.CommandContext(ctx, interpreter, "-B", "testdata/peer.py", streams, frames, folder)
 	peer.Stderr = os.Stderr
 	in, err := peer.StdinPipe()
 	must(t, err)

@@ -532,10 +532,7 @@ func TestTheCommandProvesKeysAndCertificatesOfGo(t *testing.T) {
 }
 
 func TestPythonProvesKeysAndCertificatesAndComesBack(t *testing.T) {
-	python := os.Getenv("TMSG_PACKAGE") // as of the tests of the Python package
-	if python == "" {
-		t.Skip("TMSG_PACKAGE does not name a folder with the Python package")
-	}
+	interpreter := python(t)
 	ctx := generous(t)
 	folder := certificates(t, "farm", "python")
 	must(t, SaveKey(filepath.Join(folder, "secret.key"), "site", newKey(t)))
@@ -560,7 +557,7 @@ func TestPythonProvesKeysAndCertificatesAndComesBack(t *testing.T) {
 	go func() { served <- w.Serve(serving) }()
 	defer func() { stop(); <-served }()
 
-	peer := exec.CommandContext(ctx, filepath.Join(python, "venv/bin/python"), "-B", "testdata/secure.py",
+	peer := exec.CommandContext(ctx, interpreter, "-B", "testdata/secure.py",
 		folder, byCertificate.URL(), byKey.URL())
 	peer.Stderr = os.Stderr
 	in, err := peer.StdinPipe()

@@ -155,15 +155,12 @@ func TestEverythingGoesToCAndBack(t *testing.T) {
 }
 
 func TestEverythingGoesToPythonAndComesFromIt(t *testing.T) {
-	folder := os.Getenv("TMSG_PACKAGE") // as of the tests of the Python package
-	if folder == "" {
-		t.Skip("TMSG_PACKAGE does not name a folder with the Python package")
-	}
+	interpreter := python(t)
 	ctx := generous(t)
 	for _, url := range []string{"unix://" + filepath.Join(t.TempDir(), "s"), "tcp://127.0.0.1:0"} {
 		l, err := newWorker(t).Listen(url)
 		must(t, err)
-		peer := exec.CommandContext(ctx, filepath.Join(folder, "venv/bin/python"), "-B", "testdata/zoo.py", l.URL())
+		peer := exec.CommandContext(ctx, interpreter, "-B", "testdata/zoo.py", l.URL())
 		peer.Stderr = os.Stderr
 		var said bytes.Buffer
 		peer.Stdout = &said
