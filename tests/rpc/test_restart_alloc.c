@@ -106,13 +106,14 @@ static void check_status(tmsg_status_t status, bool failed)
 }
 
 /* Whether an allocation failed. */
-static bool play(unsigned long nth)
+static bool play(const void *arg, unsigned long nth)
 {
     round_t round = {
         .restarted = {.link = LINK_TCP, .serve = serve, .leave = leave}};
     restarted_t *restarted = &round.restarted;
     bool failed, goes_on;
 
+    (void)arg;
     restarted->arg = &round;
     restarted->server_options.worker.field_mask = TMSG_WORKER_PARAM_QUEUE_DEPTH;
     restarted->server_options.worker.queue_depth = 2;
@@ -153,18 +154,8 @@ static bool play(unsigned long nth)
 
 Test(restart_alloc, leaves_what_it_has)
 {
-    unsigned long nth = 1;
-    size_t live;
+    unsigned long nth = watched_alloc_play_each(play, NULL, ROUNDS_MOST);
 
-    play(0);
-    live = watched_alloc_live();
-    while (play(nth)) {
-        if (watched_alloc_live() != live) {
-            watched_alloc_report();
-            die("allocation %lu left something behind", nth);
-        }
-        must_true(++nth < ROUNDS_MOST);
-    }
     fprintf(stderr, "%lu allocations\n", nth - 1);
     must_true(nth > 5);
 }

@@ -195,6 +195,28 @@ __attribute__((unused)) static void watched_alloc_fail_each(
     fprintf(stderr, "%lu allocations, %lu errors\n", n - 1, errors);
 }
 
+/* Fails each in turn, `most` at most. play() does something with its n-th
+ * failing; false: it has not as many. Dies where more is live afterwards than
+ * before. Returns how many plays there were. */
+__attribute__((unused)) static unsigned long
+watched_alloc_play_each(bool (*play)(const void *arg, unsigned long n),
+                        const void *arg, unsigned long most)
+{
+    unsigned long n = 1;
+    size_t live;
+
+    play(arg, 0); /* what is made once and kept for ever */
+    live = watched_alloc_live();
+    while (play(arg, n)) {
+        if (watched_alloc_live() != live) {
+            watched_alloc_report();
+            die("allocation %lu left something behind", n);
+        }
+        must_true(++n < most);
+    }
+    return n;
+}
+
 static bool watched_is_ours(uintptr_t caller)
 {
     for (size_t i = 0; i < watched_range_count; i++) {

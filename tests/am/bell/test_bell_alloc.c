@@ -72,12 +72,13 @@ static bool run(pair_t *pair, const tmsg_map_t *from, const tmsg_map_t *into)
 }
 
 /* Returns whether an allocation failed. */
-static bool play(unsigned long nth)
+static bool play(const void *arg, unsigned long nth)
 {
     tmsg_map_t *from = played_map(out, BYTES), *into = played_map(in, BYTES);
     bool ok, failed;
     pair_t pair;
 
+    (void)arg;
     pair_open(&pair, LINK_UNIX, DRIVE_POLLING, NULL, NULL);
     watched_alloc_arm(nth);
     ok = run(&pair, from, into);
@@ -93,17 +94,7 @@ static bool play(unsigned long nth)
 
 Test(bell_alloc, every_allocation_may_fail, .timeout = 120)
 {
-    unsigned long nth = 1;
-    size_t live;
+    unsigned long nth = watched_alloc_play_each(play, NULL, ROUNDS_MAX);
 
-    play(0);
-    live = watched_alloc_live();
-    while (play(nth)) {
-        if (watched_alloc_live() != live) {
-            watched_alloc_report();
-            die("allocation %lu left something behind", nth);
-        }
-        must_true(++nth < ROUNDS_MAX);
-    }
     must_true(nth > 10);
 }

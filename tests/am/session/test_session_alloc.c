@@ -153,14 +153,20 @@ static void make_place(round_t *round)
     must(tmsg_map_add(round->place, name, &tensor, NULL));
 }
 
+typedef struct {
+    link_t link;
+    bool into;
+} scene_t;
+
 /* Whether an allocation failed. */
-static bool play(link_t link, bool into, unsigned long nth)
+static bool play(const void *arg, unsigned long nth)
 {
-    round_t round = {.into = into};
-    how_t how = {.link = link};
+    const scene_t *scene = arg;
+    round_t round = {.into = scene->into};
+    how_t how = {.link = scene->link};
     bool failed;
 
-    if (into) {
+    if (scene->into) {
         how.a.worker =
             (tmsg_worker_params_t){.field_mask = TMSG_WORKER_PARAM_ON_HEADER,
                                    .on_header = place_first,
@@ -184,18 +190,9 @@ static bool play(link_t link, bool into, unsigned long nth)
 
 static void fail_each(link_t link, bool into)
 {
-    unsigned long nth = 1;
-    size_t live;
+    const scene_t scene = {link, into};
+    unsigned long nth = watched_alloc_play_each(play, &scene, ROUNDS_MOST);
 
-    play(link, into, 0);
-    live = watched_alloc_live();
-    while (play(link, into, nth)) {
-        if (watched_alloc_live() != live) {
-            watched_alloc_report();
-            die("allocation %lu left something behind", nth);
-        }
-        must_true(++nth < ROUNDS_MOST);
-    }
     fprintf(stderr, "%s: %lu allocations\n", link_names[link], nth - 1);
     must_true(nth > 10);
 }
