@@ -148,17 +148,17 @@ static bool has_gone_on(void *arg)
 
 static void open_run(run_t *run, side_t *side, uint64_t bytes, bool bell)
 {
+    const job_t job = {bytes, count_of_maps + 1};
     char ready;
 
     *run = (run_t){.side = side,
-                   .job = {bytes, count_of_maps + 1},
+                   .job = job,
                    .data = gpu_alloc(bytes),
                    .took = calloc(count_of_maps, sizeof(double))};
     EXPECT(run->took != NULL);
     run->map = make_map(bytes, run->data, !bell);
     atomic_store(&arrived->count, 0);
-    EXPECT(write(side->to, &run->job, sizeof(run->job)) ==
-           (ssize_t)sizeof(run->job));
+    EXPECT(write(side->to, &job, sizeof(job)) == (ssize_t)sizeof(job));
     EXPECT(read(side->from, &ready, 1) == 1);
     if (bell) {
         CHECK(tmsg_bell_create(side->endpoint, run->map, NULL, &run->bell));
