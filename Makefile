@@ -116,7 +116,7 @@ format:
 check-format:
 	@scripts/format.sh --check
 
-# For users without a compiler: build/wheel/dist (docs/install.md).
+# For users without a compiler: build/wheel/dist (docs/start/install.md).
 wheel:
 	@scripts/wheel.sh
 
@@ -125,7 +125,7 @@ deb:
 	@scripts/setup.sh build deb
 	@scripts/deb.sh $(BUILD)/deb
 
-# Everything that a release consists of, in one folder: docs/releases.md.
+# Everything that a release consists of, in one folder: docs/project/releases.md.
 release:
 	@scripts/setup.sh build deb wheel
 	@scripts/release.sh $(BUILD)/release

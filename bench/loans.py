@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Measures loans (docs/loans.md) beside other ways to give a large array to
+"""Measures loans (docs/reference/loans.md) beside other ways to give a large
+array to
 another process of one machine: iceoryx2, multiprocessing.shared_memory, ZeroMQ.
 
 Each row is there and back: the owner hands an array over, the reader looks at it

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """strangers.py [COMMAND] - what one stranger costs a listener, for the table of
-docs/security.md: memory and descriptors while it holds a place, the processor's
+docs/understand/security.md: memory and descriptors while it holds a place, the
+processor's
 time and bytes of the log for one that comes and goes, at a listener without a
 key and at one with a key. COMMAND is the `tensormsg` to measure, by default
 build/tensormsg."""

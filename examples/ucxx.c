@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ucxx: talks to a program that uses UCXX (docs/ucxx.md).
+/* ucxx: talks to a program that uses UCXX (docs/how-to/ucxx.md).
  *
  *   ucxx listen [URL]   prints the URL, then every message, and sends each back
  *   ucxx send URL       sends one tensor, and prints what comes back

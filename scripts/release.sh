@@ -2,7 +2,8 @@
 # release.sh [FOLDER]: all that a release consists of, of the commit that is
 # checked out, in FOLDER (build/release): the source tarball, built twice and
 # equal; wheels and the Python sources; Debian packages; a list of what they
-# hold (SPDX); the notes; and the SHA-256 of each. docs/releases.md says how to
+# hold (SPDX); the notes; and the SHA-256 of each. docs/project/releases.md says
+# how to
 # publish it. Without TMSG_RELEASE_ANYWAY=1 nothing may be uncommitted.
 set -euo pipefail
 cd "$(dirname "$0")/.."

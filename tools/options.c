@@ -38,7 +38,7 @@ static const struct {
     {LISTENS,
      {"allow-unauthenticated", KEY_ALLOW, NULL, 0,
       "Listen without a key where other machines reach the address (see "
-      "docs/security.md)",
+      "docs/understand/security.md)",
       GROUP}},
     {SANDBOXES,
      {"sandbox", KEY_SANDBOX, NULL, 0,

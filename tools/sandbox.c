@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A peer that lies to UCX can write to the process (docs/security.md). In a
- * sandbox it gains little by that: a folder to write into, and nothing to run.
+/* A peer that lies to UCX can write to the process
+ * (docs/understand/security.md). In a sandbox it gains little by that: a folder
+ * to write into, and nothing to run.
  *
  * UCX has threads by the time that a listener stands. Landlock is of a thread,
  * so each is made to restrict itself, by a signal. */

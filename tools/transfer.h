@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* transfer.h - the control messages between `tensormsg send` and `tensormsg
  * recv`. They are maps without tensors; their metadata tell what they are.
- * docs/transfer.md specifies them. */
+ * docs/wire/transfer.md specifies them. */
 #ifndef TMSG_TRANSFER_H
 #define TMSG_TRANSFER_H
 

@@ -158,7 +158,7 @@ type methodOptions struct {
 }
 
 // MethodSignature says what a method takes and gives, as
-// "(image: uint8[h,w,3]) -> (scores: float32[1000])" (docs/signatures.md): other
+// "(image: uint8[h,w,3]) -> (scores: float32[1000])" (docs/reference/signatures.md): other
 // maps do not reach the handler.
 func MethodSignature(signature string) MethodOption {
 	return func(o *methodOptions) {

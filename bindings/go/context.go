@@ -50,7 +50,7 @@ func ContextUCXConfig(keys string) ContextOption {
 	}
 }
 
-// ContextConfigFile names a configuration file (docs/configuration.md).
+// ContextConfigFile names a configuration file (docs/reference/configuration.md).
 func ContextConfigFile(name string) ContextOption {
 	return func(o *contextOptions) {
 		o.params.field_mask |= C.TMSG_CONTEXT_PARAM_CONFIG_FILE
@@ -77,7 +77,7 @@ func ContextNoThread() ContextOption {
 
 // ContextRequirePath has tensors of devices fail, with ErrUnsupported, where
 // they would go through the host's memory and a faster path is there
-// (docs/domains.md).
+// (docs/reference/domains.md).
 func ContextRequirePath() ContextOption {
 	return func(o *contextOptions) {
 		o.params.field_mask |= C.TMSG_CONTEXT_PARAM_FLAGS

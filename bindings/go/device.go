@@ -18,7 +18,7 @@ import (
 type DeviceType int32
 
 // The kinds of memory that can be sent and received where a driver is
-// (docs/domains.md).
+// (docs/reference/domains.md).
 const (
 	CPUDevice      DeviceType = C.TMSG_DEVICE_CPU
 	CUDADevice     DeviceType = C.TMSG_DEVICE_CUDA
@@ -165,7 +165,7 @@ type devicesOptions struct {
 	params C.tmsg_devices_params_t
 }
 
-// DevicesTable names a device table, or gives its JSON (docs/devices.md). By
+// DevicesTable names a device table, or gives its JSON (docs/reference/devices.md). By
 // default that is what TENSORMSG_DEVICE_TABLE says.
 func DevicesTable(table string) DevicesOption {
 	return func(o *devicesOptions) {
@@ -221,7 +221,7 @@ func Devices(options ...DevicesOption) ([]DeviceInfo, error) {
 	return all, nil
 }
 
-// ContextDeviceTable names a device table, or gives its JSON (docs/devices.md).
+// ContextDeviceTable names a device table, or gives its JSON (docs/reference/devices.md).
 // By default that is what TENSORMSG_DEVICE_TABLE says.
 func ContextDeviceTable(table string) ContextOption {
 	return func(o *contextOptions) {

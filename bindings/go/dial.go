@@ -201,7 +201,7 @@ func (ep *Endpoint) Peer() string {
 func (ep *Endpoint) String() string { return "Endpoint(" + ep.Peer() + ")" }
 
 // Describe gives the connection's transports and counters as JSON
-// (docs/introspection.md).
+// (docs/reference/introspection.md).
 func (ep *Endpoint) Describe() (string, error) {
 	if !ep.enter() {
 		return "", errClosed

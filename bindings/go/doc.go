@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Package tensormsg sends maps of tensors between processes. docs/go.md is its
+// Package tensormsg sends maps of tensors between processes. docs/reference/go.md is its
 // tutorial.
 //
 // A [Worker] moves the messages of its listeners and endpoints. One of the

@@ -202,7 +202,7 @@ func readAll(pattern string) string {
 
 // The code of the pages is what runs here.
 func TestTheTutorialIsTheseExamples(t *testing.T) {
-	page, source := readAll("../../docs/go*.md"), readAll("example*_test.go")
+	page, source := readAll("../../docs/reference/go*.md"), readAll("example*_test.go")
 	flat := func(text string) string {
 		lines := strings.Split(text, "\n")
 		for i := range lines {
@@ -214,10 +214,10 @@ func TestTheTutorialIsTheseExamples(t *testing.T) {
 	for _, block := range blocks {
 		code, _, _ := strings.Cut(block, "```")
 		if !strings.Contains(flat(source), flat(code)) {
-			t.Errorf("docs/go*.md have code that is in no example:\n%s", code)
+			t.Errorf("docs/reference/go*.md have code that is in no example:\n%s", code)
 		}
 	}
 	if len(blocks) < 4 {
-		t.Errorf("docs/go*.md have %d blocks of Go", len(blocks))
+		t.Errorf("docs/reference/go*.md have %d blocks of Go", len(blocks))
 	}
 }

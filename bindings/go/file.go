@@ -49,7 +49,7 @@ func FileOverwrite() FileOption { return func(o *fileOptions) { o.overwrite = tr
 // FileMeta saves values beside the tensors; a .safetensors holds strings.
 func FileMeta(meta Meta) FileOption { return func(o *fileOptions) { o.meta = meta } }
 
-// Load loads a .safetensors, .npz or .npy file (docs/files.md), as a message
+// Load loads a .safetensors, .npz or .npy file (docs/reference/files.md), as a message
 // that came from nowhere, which the caller closes. The file is mapped: it must
 // not change until then. Fails with ErrNotFound, ErrMalformed, ErrUnsupported (a
 // dtype; a name without a known extension), ErrLimitExceeded, ErrInvalidParam

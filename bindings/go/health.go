@@ -43,7 +43,7 @@ type HealthReport struct {
 type Method struct {
 	Name           string
 	Description    string
-	Signature      string // docs/signatures.md; "": any map
+	Signature      string // docs/reference/signatures.md; "": any map
 	Concurrency    int    // calls that may run at once; 0: not said
 	Queue          int    // and that may wait beside them
 	Health         Health

@@ -51,7 +51,7 @@ func TestTheCommandReceivesFromGoAndSendsToGo(t *testing.T) {
 	defer send.Process.Kill()
 	ep, err = l.Accept(ctx)
 	must(t, err)
-	reply := func(state string) { // docs/transfer.md
+	reply := func(state string) { // docs/wire/transfer.md
 		must(t, ep.Send(ctx, nil, WithMeta(Meta{"transfer.reply": 1, "transfer.state": state, "transfer.file": ""})))
 	}
 	offer, err := ep.Recv(ctx)

@@ -45,7 +45,7 @@ func SaveKey(path, principal string, key Key) error {
 }
 
 // A Keyring holds keys, each of a named principal, 64 at most. A side with a
-// keyring takes no peer that does not prove one of them (docs/security.md). It
+// keyring takes no peer that does not prove one of them (docs/understand/security.md). It
 // is given to contexts, listeners and endpoints, to any number of them.
 // Changes hold for connections that begin after them. One without keys admits
 // nobody. All methods may be called by any goroutine.

@@ -13,7 +13,7 @@ import "C"
 func Lend() SendOption { return func(o *sendOptions) { o.flags |= C.TMSG_SEND_LEND } }
 
 // WorkerBorrow takes messages that their sender lends as views of its memory
-// (docs/loans.md). Message.Lent says which are: a program that writes to their
+// (docs/reference/loans.md). Message.Lent says which are: a program that writes to their
 // slices is ended by a signal.
 func WorkerBorrow() WorkerOption {
 	return func(o *workerOptions) { o.params.flags |= C.TMSG_WORKER_BORROW }

@@ -36,7 +36,7 @@ type CallMetrics struct {
 	Stalls        uint64            // how often calls have waited for a second, and none began
 }
 
-// StartMetrics counts calls and streams from now on (docs/rpc.md, "Metrics").
+// StartMetrics counts calls and streams from now on (docs/reference/calls.md, "Metrics").
 // Again: nothing changes. Fails with ErrClosed and ErrNoMemory.
 func (w *Worker) StartMetrics() error {
 	if !w.enter() {
@@ -128,7 +128,7 @@ func (w *Worker) Starves() bool {
 }
 
 // Overview gives what is on the worker as JSON: its counters, each endpoint and
-// each publisher (docs/introspection.md).
+// each publisher (docs/reference/introspection.md).
 func (w *Worker) Overview() (string, error) {
 	if !w.enter() {
 		return "", errClosed

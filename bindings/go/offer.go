@@ -24,7 +24,7 @@ type OfferKey [C.TMSG_OFFER_KEY_BYTES]byte
 func (k OfferKey) String() string { return hex.EncodeToString(k[:]) }
 
 // An Offer is a map that its owner keeps and that peers fetch when they like,
-// whole or in part (docs/offers.md). No code of the owner's runs for that. It is
+// whole or in part (docs/reference/offers.md). No code of the owner's runs for that. It is
 // live until Withdraw, Close, its worker's Close, or what its options say; one
 // that is dropped is live, too.
 type Offer struct {

@@ -19,7 +19,7 @@ import (
 )
 
 // A Publisher sends each map to all of its subscribers, none of which slows
-// another (docs/publish.md).
+// another (docs/reference/publish.md).
 type Publisher struct {
 	w      *Worker
 	c      unsafe.Pointer // nil: closed. w.life guards it

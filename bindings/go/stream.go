@@ -17,7 +17,7 @@ import (
 	"unsafe"
 )
 
-// A Stream is a call of many messages (docs/streams.md). Either side sends
+// A Stream is a call of many messages (docs/reference/streams.md). Either side sends
 // maps, in order, until it finishes; the server says how it ended. Both sides
 // have one: its opener from Endpoint.Stream, its server in a StreamHandler.
 type Stream struct {

@@ -30,7 +30,7 @@ type TLSFiles struct {
 }
 
 // A TLS is what was read of these files. It is given to listeners and endpoints
-// of tls://, to any number of them (docs/tls.md). All methods may be called by
+// of tls://, to any number of them (docs/reference/tls.md). All methods may be called by
 // any goroutine.
 type TLS struct {
 	life sync.RWMutex

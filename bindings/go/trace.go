@@ -19,7 +19,7 @@ const (
 
 // A TraceCarrier is metadata as OpenTelemetry's propagators read and write it
 // (its propagation.TextMapCarrier). It has "traceparent" and "tracestate", under
-// the keys by which peers in C and Python know them (docs/interceptors.md);
+// the keys by which peers in C and Python know them (docs/reference/interceptors.md);
 // other keys are left out.
 type TraceCarrier Meta
 

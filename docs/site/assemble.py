@@ -23,13 +23,18 @@ KUBERNETES = "examples/kubernetes/README.md"
 
 
 def listed():
-    """What docs/README.md lists, in its order: pages of use, pages of bytes."""
+    """What docs/README.md lists: the pages of each section, in its order."""
     text = (SOURCE / "docs/README.md").read_text(encoding="utf-8")
-    use, wire = text[text.index("\n## Pages\n"):].split("\nTo talk to it ")
-    found = [re.findall(r"^- \[.*?\]\(([\w-]+)\.md\)", part, re.MULTILINE)
-             for part in (use, wire)]
-    there = {path.stem for path in (SOURCE / "docs").glob("*.md")}
-    if unlike := {"README", *found[0], *found[1]} ^ there:
+    found = {}
+    for part in text.split("\n## ")[1:]:
+        title, _, rest = part.partition("\n")
+        if pages := re.findall(r"^- \[.*?\]\(([\w/-]+\.md)\)", rest,
+                               re.MULTILINE):
+            found[title] = [f"docs/{page}" for page in pages]
+    there = {path.relative_to(SOURCE).as_posix()
+             for path in (SOURCE / "docs").rglob("*.md")
+             if "history" not in path.parts}
+    if unlike := {"docs/README.md", *sum(found.values(), [])} ^ there:
         sys.exit("assemble.py: not both in docs/ and in the list of "
                  f"docs/README.md: {sorted(unlike)}")
     return found
@@ -41,11 +46,11 @@ def examples():
             yield path.relative_to(SOURCE).as_posix()
 
 
-USE, WIRE = listed()
+SECTIONS = listed()
 RESULTS = sorted((path.relative_to(SOURCE).as_posix() for path in
                   (SOURCE / "bench/results").glob("*.md")), reverse=True)
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", TUTORIAL,
-         "docs/README.md", *(f"docs/{name}.md" for name in USE + WIRE),
+         "docs/README.md", *sum(SECTIONS.values(), []),
          KUBERNETES,
          "bench/compare/README.md", "bench/counts/README.md", *RESULTS]
 SHOWN = {name: f"{name}.md" for name in examples()}
@@ -89,17 +94,16 @@ def toctree(caption, entries):
 
 def contents():
     """The table of contents, which is the first page's."""
-    return "".join([
-        toctree("To begin", ["docs/README", "docs/tutorial",
-                             f"Python <{TUTORIAL[:-3]}>", "examples/index",
-                             "command"]),
-        toctree("How to", [f"docs/{name}" for name in USE
-                           if name != "tutorial"] + [KUBERNETES[:-3]]),
-        toctree("Reference", ["C <c/index>", "Python <python>"]),
-        toctree("What travels", [f"docs/{name}" for name in WIRE]),
-        toctree("The project", [
+    more = {
+        "Start": ["docs/README", f"Python <{TUTORIAL[:-3]}>", "examples/index"],
+        "How to": [KUBERNETES[:-3]],
+        "Reference": ["C <c/index>", "Python <python>", "command"],
+        "The project": [
             "bench/compare/README", *(page[:-3] for page in RESULTS),
-            "bench/counts/README", "CHANGELOG", "CONTRIBUTING", "license"])])
+            "bench/counts/README", "CHANGELOG", "CONTRIBUTING", "license"]}
+    return "".join(
+        toctree(title, [page[:-3] for page in pages] + more.get(title, []))
+        for title, pages in SECTIONS.items())
 
 
 def write_c():
@@ -122,7 +126,8 @@ def write_c():
           "# The C interface\n\nWhat each function promises stands in its "
           "header; these pages are made from them. `tensormsg/tensormsg.h` "
           "includes them all. How they go together is "
-          f"in the [guide](../docs/guide.md).\n\n| | |\n|---|---|\n{rows}\n\n"
+          "in the [guide](../docs/understand/guide.md).\n\n"
+          f"| | |\n|---|---|\n{rows}\n\n"
           f"```{{toctree}}\n:hidden:\n\n{entries}\n```\n")
 
 

@@ -6,7 +6,7 @@
  * `scheduler [ROUNDS] [cuda]` starts and stops the pipeline so often, 3 times
  * if nothing is said; with `cuda` the frames lie on the first GPU. Built as an
  * operator pair of Holoscan's the same calls are made in the same places:
- * docs/embedding.md. */
+ * docs/how-to/gstreamer-holoscan.md. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <poll.h>

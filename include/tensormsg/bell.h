@@ -14,7 +14,8 @@ extern "C" {
  * a graph, or a kernel (tensormsg/device/bell.h), or a thread of this process
  * by the same header. The GPU talks to nobody but the worker: it writes a word
  * of host memory, and the worker, which has to be driven meanwhile, looks at
- * that word once in each round of progress. docs/bells.md is the guide.
+ * that word once in each round of progress. docs/reference/bells.md is the
+ * guide.
  *
  * One poster rings a bell: one stream at a time, or one kernel, never both
  * kinds. A bell has one map under way at a time.

@@ -15,7 +15,7 @@ extern "C" {
  * what comes back: a map, or a failure. Either side of a connection may call
  * the other, with any number of calls under way at once, which are answered in
  * any order. Calls travel beside messages, in no order with them or with each
- * other, and take no credits of theirs. See docs/rpc.md.
+ * other, and take no credits of theirs. See docs/reference/calls.md.
  *
  * Threads: as for a request. To wait and to cancel belong to the thread of the
  * worker (any thread, where it is shared); to ask what came of it and to
@@ -46,9 +46,9 @@ enum {
      * written to, and which stay as they are if the server dies. It is a loan
      * if its handler lends it (TMSG_SEND_LEND of tmsg_reply_params_t), the
      * server knows of this flag, and the connection passes descriptors
-     * (docs/loans.md); else, and with reply_into, a copy. A worker with
-     * TMSG_WORKER_BORROW gets loans without it. tmsg_call_reply_is_lent() says
-     * which it is. */
+     * (docs/reference/loans.md); else, and with reply_into, a copy. A worker
+     * with TMSG_WORKER_BORROW gets loans without it. tmsg_call_reply_is_lent()
+     * says which it is. */
     TMSG_CALL_BORROW = 1 << 1,
     /* The tensors of `map` are lent, as with TMSG_SEND_LEND, to a server on a
      * worker that borrows. Then on_release may come after the reply: when the
@@ -56,8 +56,8 @@ enum {
     TMSG_CALL_LEND = 1 << 2,
     /* The call waits for a server that is not ready: while the peer answers
      * UNAVAILABLE and no handler saw the call, it is made again, as below.
-     * Calls with TMSG_CALL_PARAM_RETRY do so in any case. See docs/rpc.md,
-     * "Waiting for a server". */
+     * Calls with TMSG_CALL_PARAM_RETRY do so in any case. See
+     * docs/reference/calls.md, "Waiting for a server". */
     TMSG_CALL_WAIT = 1 << 3
 };
 

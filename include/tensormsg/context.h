@@ -34,13 +34,14 @@ enum {
      * and hears theirs while the application computes. Neither side of a
      * connection then notices that the other one is stopped or hangs, and a
      * host that is cut off is noticed by TCP alone, in no less than 2 s; see
-     * "A peer that falls silent" in docs/guide.md. */
+     * "A peer that falls silent" in docs/understand/guide.md. */
     TMSG_CONTEXT_NO_THREAD = 1 << 0,
 
     /* Where a faster path for device memory exists and cannot be taken (UCX
      * does not know that memory, or the receiver has none of its kind), the
      * send or the receive fails with UNSUPPORTED and says why, in place of
-     * being staged or falling back to the host. See docs/domains.md. */
+     * being staged or falling back to the host. See docs/reference/domains.md.
+     */
     TMSG_CONTEXT_REQUIRE_PATH = 1 << 1
 };
 
@@ -61,17 +62,17 @@ typedef struct tmsg_context_params {
                                * with PEER_LOST. 0: never; else at least 200.
                                * Default 5000, or what the variable
                                * TENSORMSG_PEER_TIMEOUT_MS says */
-    const char *config_file;  /* JSON, docs/configuration.md: what stands
-                               * behind the fields above and the variables.
-                               * Default what the variable TENSORMSG_CONFIG
-                               * names, or none; "" is none */
+    const char *config_file;  /* JSON, docs/reference/configuration.md: what
+                               * stands  behind the fields above and the
+                               * variables.  Default what the variable
+                               * TENSORMSG_CONFIG  names, or none; "" is none */
     tmsg_trace_fn on_trace;   /* told of each step of each message; default
                                * NULL, which costs nothing */
     void *on_trace_arg;       /* passed to on_trace; set with it */
     const char *device_table; /* numbers for devices: JSON, or the name of a
-                               * file of it (docs/devices.md). Default what
-                               * the variable TENSORMSG_DEVICE_TABLE says, or
-                               * none; "" is none */
+                               * file of it (docs/reference/devices.md). Default
+                               * what the variable TENSORMSG_DEVICE_TABLE says,
+                               * or none; "" is none */
     tmsg_keyring_t *keyring; /* that peers have to prove a key of, and that this
                               * side proves one of (tensormsg/key.h), of all
                               * listeners and endpoints that are given none of
@@ -80,18 +81,19 @@ typedef struct tmsg_context_params {
 
 /* Creates a context. *params (NULL: all defaults) is copied with what it
  * points to. The variable TENSORMSG_THRESHOLDS says at which sizes messages
- * take another way (docs/transfer-ways.md), TENSORMSG_HUGE_PAGE_BYTES from
- * which size on the library asks for huge pages (docs/configuration.md). On
- * TMSG_OK the caller owns *context_p and frees it with tmsg_context_destroy().
- * Opens no network port and starts no thread yet: the first connection starts
- * the small one, which blocks all signals and ends with the context.
- * Thread-safe. Errors: INVALID_PARAM (unknown bit or flag, a limit of 0, a
- * peer_timeout_ms below 200, a variable that says no such thing, a
- * configuration file that is not as docs/configuration.md has it, a device
- * table that is not as docs/devices.md has it or names no device of this
- * machine, malformed ucx_config, a value that UCX cannot read or a key that it
- * has not; up to UCX 1.16 such a key shows when UCX is first opened, by a
- * listener or a connection), NOT_FOUND (no such file), IO, NO_MEMORY. */
+ * take another way (docs/understand/paths.md),
+ * TENSORMSG_HUGE_PAGE_BYTES from which size on the library asks for huge pages
+ * (docs/reference/configuration.md). On TMSG_OK the caller owns *context_p and
+ * frees it with tmsg_context_destroy(). Opens no network port and starts no
+ * thread yet: the first connection starts the small one, which blocks all
+ * signals and ends with the context. Thread-safe. Errors: INVALID_PARAM
+ * (unknown bit or flag, a limit of 0, a peer_timeout_ms below 200, a variable
+ * that says no such thing, a configuration file that is not as
+ * docs/reference/configuration.md has it, a device table that is not as
+ * docs/reference/devices.md has it or names no device of this machine,
+ * malformed ucx_config, a value that UCX cannot read or a key that it has not;
+ * up to UCX 1.16 such a key shows when UCX is first opened, by a listener or a
+ * connection), NOT_FOUND (no such file), IO, NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_context_create(const tmsg_context_params_t *params,
                                            tmsg_context_t **context_p);
 
@@ -112,19 +114,19 @@ TMSG_API tmsg_status_t tmsg_context_device(const tmsg_context_t *context,
  * there is none; "config_file", the one that was read or "";
  * "peer_timeout_ms", and "heartbeats", false with TMSG_CONTEXT_NO_THREAD;
  * "limits" (tensormsg/limits.h); "huge_page_bytes" and "bulk_connections"
- * (docs/configuration.md);
- * "thresholds" of docs/transfer-ways.md for each transport (null: never);
- * "ucx_keys", UCX's keys that are ours or the user's, each with "name",
- * "value", "origin" (code, environment, file or default) and "why" we set it,
- * and all UCX_* variables of the environment; "transports", with their devices,
- * and "ucx_memory_types" that UCX finds; "domains", the kinds of memory with
- * "how" their tensors travel (docs/domains.md); "devices" of the machine as
- * tensormsg/devices.h has them; "cuda_driver" and "nvml", which of NVIDIA's
- * drivers was met and what follows. Opens and closes UCX to look, which takes
- * some milliseconds; where that fails "transports" is empty, "ucx_memory_types"
- * is missing, and "ucx_error" says why. Opens NVIDIA's drivers, if there are
- * some, and makes no context on a GPU. *json_p is freed with
- * tmsg_string_free(). Errors: NO_MEMORY. */
+ * (docs/reference/configuration.md);
+ * "thresholds" of docs/understand/paths.md for each transport
+ * (null: never); "ucx_keys", UCX's keys that are ours or the user's, each with
+ * "name", "value", "origin" (code, environment, file or default) and "why" we
+ * set it, and all UCX_* variables of the environment; "transports", with their
+ * devices, and "ucx_memory_types" that UCX finds; "domains", the kinds of
+ * memory with "how" their tensors travel (docs/reference/domains.md); "devices"
+ * of the machine as tensormsg/devices.h has them; "cuda_driver" and "nvml",
+ * which of NVIDIA's drivers was met and what follows. Opens and closes UCX to
+ * look, which takes some milliseconds; where that fails "transports" is empty,
+ * "ucx_memory_types" is missing, and "ucx_error" says why. Opens NVIDIA's
+ * drivers, if there are some, and makes no context on a GPU. *json_p is freed
+ * with tmsg_string_free(). Errors: NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_context_describe(tmsg_context_t *context,
                                              char **json_p);
 

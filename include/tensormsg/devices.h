@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tensormsg/devices.h - which devices there are, and by which number a table
- * calls them. See docs/devices.md. */
+ * calls them. See docs/reference/devices.md. */
 #ifndef TENSORMSG_DEVICES_H
 #define TENSORMSG_DEVICES_H
 
@@ -78,9 +78,9 @@ typedef struct tmsg_devices_params {
  * tmsg_devices_destroy(). NVIDIA's libraries are loaded, if there are some, and
  * asked (cuInit(), nvmlInit()); no context is made on a device. From any
  * thread. Errors: INVALID_PARAM (unknown bit; flag; a table that is not as
- * docs/devices.md has it, or an entry that is no device of this machine, or
- * several, or one that another entry is; each named), NOT_FOUND (no such file),
- * IO, LIMIT_EXCEEDED (a file over 1 MiB), NO_MEMORY. */
+ * docs/reference/devices.md has it, or an entry that is no device of this
+ * machine, or several, or one that another entry is; each named), NOT_FOUND (no
+ * such file), IO, LIMIT_EXCEEDED (a file over 1 MiB), NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_devices_create(const tmsg_devices_params_t *params,
                                            tmsg_devices_t **devices_p);
 

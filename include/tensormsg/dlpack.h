@@ -64,7 +64,8 @@ TMSG_API tmsg_status_t tmsg_tensor_from_dlpack_versioned(
  * A read-only tensor can be sent; tmsg_endpoint_recv_into() refuses it. A
  * device's data have to be there, for no stream is known of them: who has one
  * describes the tensor, and gives it to tmsg_map_add() with the stream and a
- * release function that calls the deleter (docs/domains.md, "Streams").
+ * release function that calls the deleter (docs/reference/domains.md,
+ * "Streams").
  *
  * Errors: as of describing and of tmsg_map_add(), with the tensor's name; a
  * `managed` that is NULL is INVALID_PARAM. */

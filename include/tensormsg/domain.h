@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* A domain is memory that one driver reaches: the host's, CUDA's, or another
- * that an application adds. docs/domains.md tells how to add one. */
+ * that an application adds. docs/reference/domains.md tells how to add one. */
 
 typedef enum {
     /* No stream. What was done before the call has been done: the data are

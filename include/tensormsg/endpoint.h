@@ -33,7 +33,7 @@ typedef enum {
     TMSG_CARRIER_UCX = 1, /* RDMA, shared memory, or UCX's TCP */
     /* TCP connections of this library (of unix:// a Unix socket), all of them
      * to the listener's port: the peer meets no port of UCX. For tcp:// and
-     * unix://. See docs/connection.md, "The stream carrier" */
+     * unix://. See docs/wire/connection.md, "The stream carrier" */
     TMSG_CARRIER_STREAM = 2
 } tmsg_carrier_t;
 
@@ -125,7 +125,7 @@ typedef struct tmsg_endpoint_params {
     const char *devices; /* that UCX may use for this connection, "eth1" or
                           * "eth1,mlx5_0:1", 63 bytes at most; default NULL:
                           * the one of the address at this end. For tcp://
-                          * and blobs. See docs/nothing-arrives.md */
+                          * and blobs. See docs/how-to/nothing-arrives.md */
     uint32_t subscribe;  /* TMSG_SUBSCRIBE_*; default 0 */
     tmsg_reconnect_t reconnect; /* default: the end when it breaks */
     tmsg_keyring_t *keyring; /* that the listener has to prove a key of, and of
@@ -146,7 +146,7 @@ typedef struct tmsg_endpoint_params {
  * with its device where it is link-local: [fe80::1%eth0]; "host:port" alone
  * means tcp), "tls://host:port", all of which is encrypted, "unix:///path",
  * "unix://@name" (an abstract socket: REFUSED if another user listens), or
- * "ucx://host:port" for a peer that uses UCXX (docs/ucxx.md: maps of one
+ * "ucx://host:port" for a peer that uses UCXX (docs/how-to/ucxx.md: maps of one
  * tensor, nothing ACKED). Sends may follow immediately: they wait for the
  * connection, and fail with its error if it cannot be made. To wait for it, see
  * tmsg_endpoint_ready(). *params (NULL: defaults) is copied. The caller frees
@@ -165,12 +165,12 @@ TMSG_API tmsg_status_t tmsg_endpoint_connect(
 /* The same, to the blob of a listener that was carried here by a rendezvous
  * of your own (tmsg_listener_blob()). `blob` is copied. With a keyring nothing
  * in it is believed that a key of it has not proved; without one it is trusted
- * no more than its checksum allows: see docs/security.md. Errors here also:
- * MALFORMED, INCOMPATIBLE, REFUSED (its listener asks for a key, and there is
- * none), INSECURE (it asks for none, or for others), UNSUPPORTED (reconnect, or
- * to wait).
- * A listener whose keyring has changed since does not answer: TIMED_OUT; of one
- * in this process that is gone that is known at once: PEER_LOST. */
+ * no more than its checksum allows: see docs/understand/security.md. Errors
+ * here also: MALFORMED, INCOMPATIBLE, REFUSED (its listener asks for a key, and
+ * there is none), INSECURE (it asks for none, or for others), UNSUPPORTED
+ * (reconnect, or to wait). A listener whose keyring has changed since does not
+ * answer: TIMED_OUT; of one in this process that is gone that is known at once:
+ * PEER_LOST. */
 TMSG_API tmsg_status_t tmsg_endpoint_connect_blob(
     tmsg_worker_t *worker, const void *blob, size_t blob_bytes,
     const tmsg_endpoint_params_t *params, tmsg_endpoint_t **endpoint_p);
@@ -215,7 +215,8 @@ enum {
      * gets it, so it must be memory that may be read, and nothing that the peer
      * is not to see. A peer of an older version, or of ucx://, gets it packed,
      * unless TMSG_SEND_NO_PACK is given, too, which then fails with
-     * UNSUPPORTED. See docs/transfer-ways.md for when it pays. */
+     * UNSUPPORTED. See docs/understand/paths.md for when it
+     * pays. */
     TMSG_SEND_KEEP_STRIDES = 1 << 5,
 
     /* The peer reads the tensors in this process's memory instead of getting a
@@ -228,7 +229,8 @@ enum {
      * peer has given all of it back; until then nothing may write to tensors
      * that are lent where they lie. If the connection ends before, that is when
      * the peer's process has ended, or this worker. A block of
-     * tmsg_shareable_alloc() is lent as a whole. See docs/loans.md. */
+     * tmsg_shareable_alloc() is lent as a whole. See docs/reference/loans.md.
+     */
     TMSG_SEND_LEND = 1 << 6
 };
 
@@ -240,9 +242,9 @@ typedef enum {
 } tmsg_policy_t;
 
 /* How a message's tensors travel, which the receiver cannot tell; where the
- * automatic choice changes from one to the other is in docs/transfer-ways.md.
- * A way that cannot be taken (fragments to an older peer, say) is taken as far
- * as it can. */
+ * automatic choice changes from one to the other is in
+ * docs/understand/paths.md. A way that cannot be taken
+ * (fragments to an older peer, say) is taken as far as it can. */
 typedef enum {
     TMSG_WAY_AUTO = 0,     /* by sizes and by the endpoint's transport */
     TMSG_WAY_GATHER = 1,   /* all are copied into one buffer first */
@@ -518,15 +520,15 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
 
 /* Describes the connection as a JSON object: peer, versions, which transports
  * carry it and why, "transport": which thresholds hold for it (shm, tcp, rdma
- * or other, docs/transfer-ways.md), "bulk": whether large payloads go by a
- * connection of their own ("stands", "dialled", "lost", or "none", at the side
- * that connected with the reason where TCP carries it) or by rings of shared
- * memory ("ring"), "bulk_connections": how many such connections there are,
- * "fastbox": whether small ones go past UCX ("stands",
+ * or other, docs/understand/paths.md), "bulk": whether large
+ * payloads go by a connection of their own ("stands", "dialled", "lost", or
+ * "none", at the side that connected with the reason where TCP carries it) or
+ * by rings of shared memory ("ring"), "bulk_connections": how many such
+ * connections there are, "fastbox": whether small ones go past UCX ("stands",
  * "offered", or "none" and perhaps why), "reads": whether this side reads large
  * payloads out of the peer's memory ("yes", or "none" and perhaps why),
  * "device_ipc": whether tensors of a device go by device memory that one side
- * opens of the other (likewise; docs/domains.md),
+ * opens of the other (likewise; docs/reference/domains.md),
  * "shared_memory": whether a peer can give back pages of the memory of rings
  * and fast boxes, which may be a signal here ("sealed": it cannot; "none": none
  * is in use); "unacknowledged_ms": for how long the peer's host has not
@@ -543,10 +545,10 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
  * message is that is under way; "sent_by_fastbox" and
  * "received_by_fastbox": those by a fast box; "received_in_place": those whose
  * tensors lie where UCX received them; "device_tensors": those of devices'
- * memory, by the path that they took (docs/domains.md); "reconnects": true
- * where both sides keep the session, with the number of times that it came back
- * in "reconnected", and in "sessions" how many sessions there were, with this
- * one (the counters are of this one); and "deferred_payloads": those that
+ * memory, by the path that they took (docs/reference/domains.md); "reconnects":
+ * true where both sides keep the session, with the number of times that it came
+ * back in "reconnected", and in "sessions" how many sessions there were, with
+ * this one (the counters are of this one); and "deferred_payloads": those that
  * waited here, for the peer had let no more bytes be sent ahead. Where more
  * than channel 0 was used, "channels" counts for each. Histograms, objects of
  * "count", "mean", "p50", "p90", "p99", "most" and "buckets" (pairs of the

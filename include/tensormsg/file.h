@@ -45,9 +45,9 @@ typedef struct tmsg_file_load_params {
  * The file must not change while the map lives: what others write to it shows
  * in the tensors, and in what is sent of them, and to read beyond the end of
  * one that was cut is SIGBUS. Nothing here looks at the file again:
- * docs/files.md, "Files that change", says how to notice. Metadata gets
- * TMSG_META_FILE_NAME (the last path component) and TMSG_META_FILE_FORMAT; a
- * safetensors `__metadata__` becomes string metadata under its own keys.
+ * docs/reference/files.md, "Files that change", says how to notice. Metadata
+ * gets TMSG_META_FILE_NAME (the last path component) and TMSG_META_FILE_FORMAT;
+ * a safetensors `__metadata__` becomes string metadata under its own keys.
  * Fortran order is kept, as strides. `params` may be NULL: all defaults. From
  * any thread.
  *

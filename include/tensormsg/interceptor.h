@@ -17,7 +17,8 @@ extern "C" {
  * refuse, to log, to count, to add metadata. Those of TMSG_SIDE_CALLER see what
  * this worker's endpoints call and open, those of TMSG_SIDE_SERVER what its
  * server is asked for, the library's own methods included. See
- * docs/interceptors.md; tensormsg/span.h is one that is there already. */
+ * docs/reference/interceptors.md; tensormsg/span.h is one that is there
+ * already. */
 
 /* A call, or a stream, as an interceptor sees it; the library's, and valid
  * until the hook returns, as is what it points to. It may grow at its end. */

@@ -17,12 +17,12 @@ TMSG_API void tmsg_string_free(char *text);
 
 /* Writes names, dtypes, shapes, strides, devices, bytes (of a broadcast tensor
  * each element's once) and metadata, not the
- * tensor data, in insertion order, as docs/guide.md shows. A value of the
- * metadata is an object of one key, its type: {"i64":7}. Integers beyond 2^53
- * become strings, f64 that are not finite "NaN", "Infinity" or "-Infinity",
- * bytes base64. *json_p is freed with tmsg_string_free(). The map is read as
- * by any other call: by one thread at a time. Errors: INVALID_PARAM (map is
- * NULL), NO_MEMORY. */
+ * tensor data, in insertion order, as docs/understand/guide.md shows. A value
+ * of the metadata is an object of one key, its type: {"i64":7}. Integers beyond
+ * 2^53 become strings, f64 that are not finite "NaN", "Infinity" or
+ * "-Infinity", bytes base64. *json_p is freed with tmsg_string_free(). The map
+ * is read as by any other call: by one thread at a time. Errors: INVALID_PARAM
+ * (map is NULL), NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_map_to_json(const tmsg_map_t *map, char **json_p);
 
 /* The same for the bytes of a message header as they travelled (docs/

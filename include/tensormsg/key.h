@@ -28,7 +28,8 @@ enum {
  * admitted by the first key in the other side's ring that is among them; nobody
  * between the two can leave some of these proofs out, and so choose another.
  * Where a process is several principals, a ring of each one's says which it
- * dials as. At tls:// it proves the first key alone, by TLS (docs/tls.md).
+ * dials as. At tls:// it proves the first key alone, by TLS
+ * (docs/reference/tls.md).
  *
  * A keyring is given to a context, for all that is made in it, or to a listener
  * or an endpoint alone (TMSG_CONTEXT_PARAM_KEYRING, TMSG_LISTENER_PARAM_KEYRING
@@ -36,7 +37,7 @@ enum {
  * be destroyed at any time. Changes hold for all connections that begin after
  * them; those that stand stay. An empty keyring admits nobody. The functions
  * may be called from any thread. What is protected, and what is not, says
- * docs/security.md. */
+ * docs/understand/security.md. */
 typedef struct tmsg_keyring tmsg_keyring_t;
 
 /* Writes a new random key. Errors: IO. */

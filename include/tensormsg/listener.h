@@ -73,7 +73,8 @@ typedef struct tmsg_listener_params {
                             * bound one, "tcp://host:port" as peers reach it
                             * (a container, NAT); port 0 stands for the bound
                             * one. For tcp://. It changes nothing of what UCX
-                            * says of itself: see docs/nothing-arrives.md.
+                            * says of itself: see
+                            * docs/how-to/nothing-arrives.md.
                             * Default NULL: the bound one */
     const char *devices;   /* that UCX may use for its connections, "eth1" or
                             * "eth1,mlx5_0:1", 63 bytes at most; default NULL:
@@ -143,9 +144,9 @@ typedef struct tmsg_listener_params {
  *                      the network device that has this address (empty:
  *                      loopback), by the same rule.
  *   "ucx://host:port"  UCX's own listener, for peers that use UCXX: see
- *                      docs/ucxx.md for what they can and cannot, and who may
- *                      reach it. By the same rule; max_handshakes rejects
- *                      further ones.
+ *                      docs/how-to/ucxx.md for what they can and cannot, and
+ *                      who may reach it. By the same rule; max_handshakes
+ *                      rejects further ones.
  * A host name is resolved here, which may block, but not the worker; in one of
  * its callbacks a name is WOULD_BLOCK (addresses work). UCX is opened (some
  * 25 ms, once for each address of a worker), so that what keeps it from

@@ -18,7 +18,7 @@ extern "C" {
  * never taken back. Names come from this program alone: those it registered,
  * and those it called, of which the first 256 have counts of their own and the
  * others share those of the name "". So do, at a server, all that peers ask for
- * and nobody has registered. See docs/rpc.md.
+ * and nobody has registered. See docs/reference/calls.md.
  *
  * Latencies are kept in a log-linear histogram of 8.5 KiB: from 0 to 2,048 ns
  * in steps of 32 ns, and from there on 32 steps of equal width to each power of

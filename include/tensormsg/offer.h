@@ -15,7 +15,8 @@ extern "C" {
  * part, once or often, into memory of their own, until the offer is *over*. No
  * code of the owner's runs for a fetch: the library answers on the thread that
  * progresses. An offer is there for the peers of one worker, whichever side
- * dialled, with or without a server (tensormsg/server.h). See docs/offers.md.
+ * dialled, with or without a server (tensormsg/server.h). See
+ * docs/reference/offers.md.
  *
  * Threads: as for a worker. On a worker that is not shared, its thread alone
  * calls the functions below; tmsg_offer_key() and tmsg_offer_stats() may be
@@ -55,7 +56,7 @@ enum {
      * first such fetch copies the tensors, in the thread that progresses, into
      * memory of the library's, which all of them share. That takes as many
      * bytes again until the offer is over and the last loan has come back. See
-     * docs/loans.md. */
+     * docs/reference/loans.md. */
     TMSG_OFFER_LEND = 1 << 0
 };
 
@@ -204,14 +205,13 @@ typedef struct tmsg_fetch_params {
  *                 owner or never was there, if the owner still knows;
  *  CANCELED       it was withdrawn meanwhile;
  *  INVALID_PARAM  a slice does not fit, or `into` does not: the words name the
- *                 tensor; or the slices are too many to wait (docs/offers.md);
- *  REFUSED        the key is of an offer for other principals (of a name, such
- *                 offers are not there);
- *  RESOURCE_EXHAUSTED  too many fetches wait there;
- *  UNSUPPORTED    the peer has a library without offers.
- * It never ends with OK and other bytes than those of the offer, unless another
- * receive into the memory of `into`, by another map, has not ended, or failed
- * and may still write there: see reply_into in call.h.
+ *                 tensor; or the slices are too many to wait
+ * (docs/reference/offers.md); REFUSED        the key is of an offer for other
+ * principals (of a name, such offers are not there); RESOURCE_EXHAUSTED  too
+ * many fetches wait there; UNSUPPORTED    the peer has a library without
+ * offers. It never ends with OK and other bytes than those of the offer, unless
+ * another receive into the memory of `into`, by another map, has not ended, or
+ * failed and may still write there: see reply_into in call.h.
  *
  * Errors here: those of tmsg_endpoint_call(), INVALID_PARAM (in slices: none,
  * two of one name, a name above 4090 bytes; wait_ms or epoch, by key),

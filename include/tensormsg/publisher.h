@@ -20,7 +20,7 @@ extern "C" {
  * that the publisher waits. Payload and header are
  * prepared once for all of them, and the map is held until the last one has it.
  * It belongs to its worker, and its calls to the threads that may use that
- * (worker.h). See docs/publish.md. */
+ * (worker.h). See docs/reference/publish.md. */
 typedef struct tmsg_publisher tmsg_publisher_t;
 
 /* What happens to a subscriber for which too much waits. */

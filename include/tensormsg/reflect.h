@@ -17,18 +17,19 @@ extern "C" {
  * to (TMSG_SERVER_PARAM_FLAGS): TMSG_METHOD_METHODS lists what was registered,
  * TMSG_METHOD_HEALTH says how the server, or one method, is. They answer on the
  * thread that progresses, whatever the bounds of the server are, and while it
- * drains. What travels is in docs/rpc.md. Where a peer does not have them the
- * functions below end as any call to a method that there is not: NOT_FOUND, or
- * UNSUPPORTED where nobody serves or the peer is an older one. */
+ * drains. What travels is in docs/reference/calls.md. Where a peer does not
+ * have them the functions below end as any call to a method that there is not:
+ * NOT_FOUND, or UNSUPPORTED where nobody serves or the peer is an older one. */
 #define TMSG_METHOD_METHODS "tensormsg.methods"
 #define TMSG_METHOD_HEALTH "tensormsg.health"
 
 /* Every worker, with a server or without, answers TMSG_METHOD_DESCRIBE with
- * what goes on there (docs/introspection.md): connections, queues, publishers,
- * and calls, which are counted from the first time on. It is told to whoever
- * may connect without a key, or, where the variable TENSORMSG_OBSERVERS of the
- * process is set, to the principals that it names alone, with a space between
- * two ("*": whoever has proved a key). Others get REFUSED. */
+ * what goes on there (docs/reference/introspection.md): connections, queues,
+ * publishers, and calls, which are counted from the first time on. It is told
+ * to whoever may connect without a key, or, where the variable
+ * TENSORMSG_OBSERVERS of the process is set, to the principals that it names
+ * alone, with a space between two ("*": whoever has proved a key). Others get
+ * REFUSED. */
 #define TMSG_METHOD_DESCRIBE "tensormsg.describe"
 
 typedef enum {
@@ -82,10 +83,10 @@ typedef struct tmsg_methods tmsg_methods_t;
 typedef struct tmsg_method_info {
     const char *name;        /* 1 to 128 bytes of UTF-8 */
     const char *description; /* "" where there is none */
-    const char *signature;   /* as docs/signatures.md; NULL: any map */
-    uint32_t concurrency;    /* calls that may run at once, */
-    uint32_t queue;          /* and wait beside them; 0 too if it is not said */
-    int32_t health;          /* tmsg_health_t */
+    const char *signature; /* as docs/reference/signatures.md; NULL: any map */
+    uint32_t concurrency;  /* calls that may run at once, */
+    uint32_t queue;        /* and wait beside them; 0 too if it is not said */
+    int32_t health;        /* tmsg_health_t */
     int32_t is_stream;     /* 1: it is opened (tensormsg/stream.h), 0: called */
     int32_t is_idempotent; /* 1: TMSG_METHOD_IDEMPOTENT */
     int32_t needs_principal; /* 1: who has proved no key may not call it; who

@@ -97,14 +97,15 @@ typedef struct tmsg_method_params {
     uint32_t concurrency; /* as of the server, for this method alone; default:
                            * as many as that */
     uint32_t queue;       /* likewise */
-    /* What it takes and gives, as text (docs/signatures.md, tensormsg/
-     * signature.h); default, or NULL: any map. A call with another map ends
-     * with INVALID_PARAM and words that say which tensor is wrong and how, and
-     * reaches no handler; one whose handler replies with another map ends with
-     * INTERNAL, and such words. Of a stream each message is held against it by
-     * itself: what its opener sends, which ends it with INVALID_PARAM before it
-     * can be read, and what its server sends, which is then not sent; the map
-     * that it is opened with, and the details of its end, are not. */
+    /* What it takes and gives, as text (docs/reference/signatures.md,
+     * tensormsg/ signature.h); default, or NULL: any map. A call with another
+     * map ends with INVALID_PARAM and words that say which tensor is wrong and
+     * how, and reaches no handler; one whose handler replies with another map
+     * ends with INTERNAL, and such words. Of a stream each message is held
+     * against it by itself: what its opener sends, which ends it with
+     * INVALID_PARAM before it can be read, and what its server sends, which is
+     * then not sent; the map that it is opened with, and the details of its
+     * end, are not. */
     const char *signature;
     /* One line for people, UTF-8 without control characters; default none. Both
      * are told to peers that ask (tensormsg/reflect.h). */
@@ -113,7 +114,7 @@ typedef struct tmsg_method_params {
      * between two; "*" is whoever has proved a key. Calls of others end with
      * REFUSED, before the handler. It keeps apart peers that do not lie to UCX:
      * one that does can speak under another's endpoint on the same worker
-     * (docs/security.md). Default NULL: anybody. */
+     * (docs/understand/security.md). Default NULL: anybody. */
     const char *principals;
     uint32_t flags; /* TMSG_METHOD_*; default 0 */
 } tmsg_method_params_t;

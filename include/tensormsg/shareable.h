@@ -13,10 +13,10 @@ extern "C" {
 #endif
 
 /* A peer on the same machine can read such memory in place: a message whose
- * tensors lie in it need not be copied (docs/loans.md). Each block is lent as a
- * whole, and is a file without a name: no path names it, and it is gone when no
- * process has it any more, however these end. Any thread may call these
- * functions.
+ * tensors lie in it need not be copied (docs/reference/loans.md). Each block is
+ * lent as a whole, and is a file without a name: no path names it, and it is
+ * gone when no process has it any more, however these end. Any thread may call
+ * these functions.
  *
  * A block takes whole pages of memory and one descriptor (RLIMIT_NOFILE), and
  * to allocate one costs as much as to touch all its pages. So take few large
@@ -39,8 +39,8 @@ typedef struct tmsg_shareable_params {
      * such blocks. Nothing of what is said here of pages, descriptors, zeros
      * and loans holds for them: a process on the same machine and GPU copies
      * tensors out of such a block without a copy at the sender
-     * (docs/domains.md), and the block may be written to again when the send
-     * has ended. */
+     * (docs/reference/domains.md), and the block may be written to again when
+     * the send has ended. */
     tmsg_device_t device;
 } tmsg_shareable_params_t;
 

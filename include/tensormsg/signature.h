@@ -14,7 +14,7 @@ extern "C" {
 
 /* The tensors, and keys of the metadata, that a map has to have: names, dtypes
  * and extents, for the maps that go in (the request) and those that come out
- * (the reply). As text, whose grammar is in docs/signatures.md:
+ * (the reply). As text, whose grammar is in docs/reference/signatures.md:
  *
  *   (image: uint8[b,h,w,3], threshold?: float32[]) -> (scores: float32[b,1000])
  *
@@ -104,8 +104,8 @@ tmsg_signature_check_outputs(const tmsg_signature_t *signature,
 TMSG_API tmsg_status_t tmsg_signature_to_text(const tmsg_signature_t *signature,
                                               char **text_p);
 
-/* The same as JSON, as docs/signatures.md shows; freed likewise. Errors:
- * INVALID_PARAM (signature is NULL), NO_MEMORY. */
+/* The same as JSON, as docs/reference/signatures.md shows; freed likewise.
+ * Errors: INVALID_PARAM (signature is NULL), NO_MEMORY. */
 TMSG_API tmsg_status_t tmsg_signature_to_json(const tmsg_signature_t *signature,
                                               char **json_p);
 

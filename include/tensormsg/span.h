@@ -18,7 +18,7 @@ extern "C" {
  * Recommendation of 23 November 2021) says how one program tells the next: two
  * strings, which travel in the metadata of a call as TMSG_META_TRACE_PARENT and
  * TMSG_META_TRACE_STATE. What happens to single messages is another thing:
- * tensormsg/trace.h. See docs/interceptors.md. */
+ * tensormsg/trace.h. See docs/reference/interceptors.md. */
 
 enum {
     TMSG_TRACE_ID_BYTES = 16,

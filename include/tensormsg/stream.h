@@ -20,7 +20,8 @@ extern "C" {
  *
  * Each has a channel of its own: a side that does not read stops the other one
  * of that stream after a queue_depth of messages (tensormsg/worker.h), and
- * nobody else. tmsg_stream_t is another thing, of CUDA's. See docs/streams.md.
+ * nobody else. tmsg_stream_t is another thing, of CUDA's. See
+ * docs/reference/streams.md.
  *
  * Both sides have the same object. It is *over* once, on each side: at the
  * opener when the server's end has come; at the server when it has ended it; or

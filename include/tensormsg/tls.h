@@ -66,7 +66,8 @@ typedef struct tmsg_tls_params {
  * bytes of printable ASCII without spaces: a listener refuses any other.
  *
  * Without certificates a keyring does: the peers of tls:// then prove a key of
- * it by TLS itself (tensormsg/key.h). See docs/security.md, "tls://". */
+ * it by TLS itself (tensormsg/key.h). See docs/understand/security.md,
+ * "tls://". */
 typedef struct tmsg_tls tmsg_tls_t;
 
 /* Reads the files. The caller frees *tls_p with tmsg_tls_destroy(). Errors:

@@ -37,7 +37,7 @@ typedef struct tmsg_trace_event {
                           * FAILED and REFUSED */
     uint64_t time_ns;    /* of CLOCK_MONOTONIC */
     uint64_t bytes;      /* of the payload; 0 while QUEUED, and without
-                          * fragments (docs/transfer-ways.md) when ARRIVED */
+                          * fragments (docs/understand/paths.md) when ARRIVED */
     uint32_t message_id; /* of its sender's; the same at both ends */
     uint32_t sequence;   /* among those of its channel; 0 while QUEUED */
     uint32_t channel;

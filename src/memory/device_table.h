@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory/device_table.h - reads device indices from JSON. docs/devices.md
- * describes the format. */
+/* memory/device_table.h - reads device indices from JSON.
+ * docs/reference/devices.md describes the format. */
 #ifndef TMSG_MEMORY_DEVICE_TABLE_H
 #define TMSG_MEMORY_DEVICE_TABLE_H
 

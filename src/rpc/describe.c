@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Answers peers that ask what goes on in this process. docs/rpc.md, "What
- * travels", has the messages. */
+/* Answers peers that ask what goes on in this process. docs/reference/calls.md,
+ * "What travels", has the messages. */
 #include <stdlib.h>
 #include <string.h>
 

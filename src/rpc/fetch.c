@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Implements the fetcher's part of tensormsg/offer.h. docs/offers.md, "What
- * travels", has the messages. */
+/* Implements the fetcher's part of tensormsg/offer.h. docs/reference/offers.md,
+ * "What travels", has the messages. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

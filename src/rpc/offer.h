@@ -16,7 +16,7 @@
 #include "rpc/server.h"
 
 /* The methods of the library's own, and the words of their messages:
- * docs/offers.md, "What travels". */
+ * docs/reference/offers.md, "What travels". */
 #define TMSG_OFFER_FETCH "tensormsg.fetch"
 #define TMSG_OFFER_LIST "tensormsg.offers"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Implements the methods by which a server describes itself. docs/rpc.md, "What
- * travels", has their messages. */
+/* Implements the methods by which a server describes itself.
+ * docs/reference/calls.md, "What travels", has their messages. */
 #include "rpc/reflect.h"
 
 #include <stdlib.h>

@@ -5,7 +5,8 @@
 
 #include "rpc/server.h"
 
-/* These keys are in the metadata that travels: docs/rpc.md, "What travels". */
+/* These keys are in the metadata that travels: docs/reference/calls.md, "What
+ * travels". */
 /* This prefix and a method's name make a key in the list of methods. The value
  * is a JSON object that describes the method. */
 #define TMSG_REFLECT_METHOD "method/"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Parses the text of a signature; docs/signatures.md has the grammar. The
- * functions that parse a part of it return false if they have set an error. The
- * first error ends the parsing. */
+/* Parses the text of a signature; docs/reference/signatures.md has the grammar.
+ * The functions that parse a part of it return false if they have set an error.
+ * The first error ends the parsing. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

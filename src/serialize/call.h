@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* serialize/call.h - encodes and decodes the preamble of a CALL and of a STREAM
  * message. Such a preamble has more fields than the preamble of a map.
- * docs/wire-format.md, "Calls" and "Streams", has the format. */
+ * docs/wire/wire-format.md, "Calls" and "Streams", has the format. */
 #ifndef TMSG_SERIALIZE_CALL_H
 #define TMSG_SERIALIZE_CALL_H
 

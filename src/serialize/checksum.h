@@ -8,7 +8,7 @@
 #include "serialize/header.h"
 
 /* One algorithm. A new algorithm needs a line in the table of checksum.c and a
- * row in the table of docs/wire-format.md. */
+ * row in the table of docs/wire/wire-format.md. */
 struct tmsg_checksum {
     uint8_t number; /* number on the wire, 1 to 31 */
     uint8_t bytes;  /* bytes of a value on the wire: up to 8, little-endian */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* serialize/header.h - encodes and decodes the header of a message: preamble
- * and body. docs/wire-format.md has the format. */
+ * and body. docs/wire/wire-format.md has the format. */
 #ifndef TMSG_SERIALIZE_HEADER_H
 #define TMSG_SERIALIZE_HEADER_H
 
@@ -114,8 +114,8 @@ typedef struct {
 
 /* Says which tensors travel as parts, and whether the bytes of all other
  * tensors travel in slices. Parts and slices are messages of their own;
- * docs/wire-format.md names them so, and src/am calls them fragments. If all
- * bits are zero, no tensor travels as parts, and there are no slices. */
+ * docs/wire/wire-format.md names them so, and src/am calls them fragments. If
+ * all bits are zero, no tensor travels as parts, and there are no slices. */
 typedef struct {
     uint64_t large; /* tensors from this size on travel as parts; 0: none */
     uint64_t chunk; /* bytes of a part; a tensor's last one may be shorter */

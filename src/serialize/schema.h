@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* serialize/schema.h - keeps the layouts that are sent once and then referred
- * to by number. docs/connection.md, "Schemas", has the rules.
- * docs/wire-format.md, "Schemas", has the bytes.
+ * to by number. docs/wire/connection.md, "Schemas", has the rules.
+ * docs/wire/wire-format.md, "Schemas", has the bytes.
  *
  * A layout is what a body says of a map's tensors: names, dtypes, shapes,
  * strides and devices, without data and metadata. These functions are not

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* serialize/split.h - decides which tensors of a map travel as parts.
- * docs/wire-format.md, "Parts", has the format. */
+ * docs/wire/wire-format.md, "Parts", has the format. */
 #ifndef TMSG_SERIALIZE_SPLIT_H
 #define TMSG_SERIALIZE_SPLIT_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* serialize/ucxx.h - encodes and decodes the header of UCXX's active messages,
- * and the map that such a message contains. docs/ucxx.md has the format. */
+ * and the map that such a message contains. docs/how-to/ucxx.md has the format.
+ */
 #ifndef TMSG_SERIALIZE_UCXX_H
 #define TMSG_SERIALIZE_UCXX_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* serialize/wire.h - the numbers of docs/wire-format.md that the encoder and
- * the decoder share. */
+/* serialize/wire.h - the numbers of docs/wire/wire-format.md that the encoder
+ * and the decoder share. */
 #ifndef TMSG_SERIALIZE_WIRE_H
 #define TMSG_SERIALIZE_WIRE_H
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # ptx.sh NVCC SOURCE WORK: what tensormsg/device/bell.h becomes in the kernels of
-# docs/bells.md, for two architectures, and that of bell_rate.c. Exit 77, with why: nvcc compiles nothing
+# docs/reference/bells.md, for two architectures, and that of bell_rate.c. Exit
+# 77, with why: nvcc compiles nothing
 # here.
 set -eu
 nvcc=$1 source=$2 work=$3
@@ -28,8 +29,9 @@ count()
 
 # What goes by a stream is of the reader's program; the kernels are compiled.
 awk '/^```cuda$/ { inside = 1; next } /^```$/ { inside = 0 } inside' \
-    "$source/docs/bells.md" | sed -n '/^#include/,$p' > "$work/page.cu"
-grep -q __global__ "$work/page.cu" || fail "docs/bells.md has no kernel"
+    "$source/docs/reference/bells.md" | sed -n '/^#include/,$p' > "$work/page.cu"
+grep -q __global__ "$work/page.cu" || fail "docs/reference/bells.md has no
+kernel"
 
 # Each of the two waits loads before its loop, within it, and the status after it.
 for arch in sm_75 sm_90; do

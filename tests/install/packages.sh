@@ -88,7 +88,7 @@ build_all "$prefix"
 
 # What the man page refers to is there.
 doc=$prefix/share/doc/tensormsg
-grep -oE 'docs/[a-z-]+\.md' "$prefix/share/man/man1/tensormsg.1" |
+grep -oE 'docs/[a-z/-]+\.md' "$prefix/share/man/man1/tensormsg.1" |
     sort -u | while read -r page; do
     [ -f "$doc/$page" ] || fail "$doc/$page is missing"
 done

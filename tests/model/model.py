@@ -482,7 +482,7 @@ class Run:
             link.session = True
             give_up = self.RESUME_MS
         # Where peers read each other's memory a proxy would tell them too late
-        # that what they read is no longer lent (docs/connection.md).
+        # that what they read is no longer lent (docs/wire/connection.md).
         if self.by_tcp and not self.hosts \
                 and self.random.random() < .5:
             link.proxy = proxy.Proxy(url)
@@ -759,7 +759,8 @@ class Run:
 
     def may_leave(self, actor):
         """By shared memory, to a peer that did not hang up within 250 ms: then
-        UCX stays open, for that peer may still write (docs/connection.md)."""
+        UCX stays open, for that peer may still write
+        (docs/wire/connection.md)."""
         ends = [(end, link.other(end)) for link in self.links
                 for end in link.ends if end.actor is actor]
         return not self.by_tcp and any(

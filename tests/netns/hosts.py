@@ -93,7 +93,7 @@ class Program:
     def leave(self):
         """Lets it end in its own way, which must be a good one: whatever has
         become of who was at the other end, a peer has nothing left of it. By
-        TCP alone no UCX keeps anything (docs/connection.md)."""
+        TCP alone no UCX keeps anything (docs/wire/connection.md)."""
         self.process.stdin.close()
         assert self.process.wait(BOUND) == 0, self.said
         if self.is_peer:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Hosts with two networks, of which a named one carries the bytes, and routers
-that translate addresses, before either side (docs/nothing-arrives.md)."""
+that translate addresses, before either side
+(docs/how-to/nothing-arrives.md)."""
 
 import time
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The bootstrap socket and its admission once more, from docs/bootstrap.md:
+"""The bootstrap socket and its admission once more, from
+docs/wire/bootstrap.md:
 what another implementation has to do."""
 
 import hashlib

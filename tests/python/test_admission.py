@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The library admits another implementation of docs/bootstrap.md that has the
+"""The library admits another implementation of docs/wire/bootstrap.md that has
+the
 key, is admitted by it, and admits none that has not."""
 
 import os

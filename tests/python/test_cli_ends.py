@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What ends when: the commands with a peer that is mute, slow, lying, stopped or
-killed, and with signals. Each row of the tables in docs/ends.md is a case here.
+killed, and with signals. Each row of the tables in docs/reference/exit-codes.md
+is a case here.
 They run side by side, because they mostly wait."""
 
 import concurrent.futures
@@ -650,5 +651,5 @@ def test_it_ends(ends, key):
 
 def test_every_row_is_a_case():
     rows = re.findall(r"^\| (`[^|]*`) \| ([^|]*) \|",
-                      (SOURCE / "docs/ends.md").read_text(), re.M)
+                      (SOURCE / "docs/reference/exit-codes.md").read_text(), re.M)
     assert sorted(rows) == sorted(CASES)

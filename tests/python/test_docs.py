@@ -3,8 +3,8 @@
 one; links lead somewhere; what is named exists.
 
 Beside this, test_cli.py runs README's C program and examples/, test_ucxx.py the
-Python of docs/ucxx.md, bindings/python/tests/test_recording.py that of
-docs/recording.md, rays.py there that of docs/engines.md, and
+Python of docs/how-to/ucxx.md, bindings/python/tests/test_recording.py that of
+docs/how-to/recording.md, rays.py there that of docs/understand/engines.md, and
 bindings/python/tests/test_docs.py that of README and of its tutorial.
 """
 
@@ -35,8 +35,8 @@ TUTORIAL = "bindings/python/README.md"
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", TUTORIAL,
          "tests/README.md", "bench/compare/README.md",
          "examples/kubernetes/README.md",
-         *sorted(f"docs/{page.name}"
-                 for page in (SOURCE / "docs").glob("*.md"))]
+         *sorted(page.relative_to(SOURCE).as_posix()
+                 for page in (SOURCE / "docs").rglob("*.md"))]
 TEXT = {page: (SOURCE / page).read_text() for page in PAGES}
 FENCE = re.compile(r"^( *)```([a-z]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
@@ -220,8 +220,9 @@ def ucx_headers():
 
 
 def test_programs_that_show_faults_of_ucx_compile():
-    """Nothing of ours in them; what they show is in docs/upstream.md."""
-    folder = SOURCE / "docs/upstream"
+    """Nothing of ours in them; what they show is in
+    docs/project/upstream.md."""
+    folder = SOURCE / "docs/project/upstream"
     programs = sorted(folder.glob("*.c"))
     assert len(programs) >= 6
     for headers in ucx_headers():
@@ -231,7 +232,7 @@ def test_programs_that_show_faults_of_ucx_compile():
             capture_output=True, text=True, timeout=BOUND)
         assert compiled.returncode == 0, compiled.stderr
     for program in programs:
-        assert f"`{program.stem}`" in TEXT["docs/upstream.md"]
+        assert f"`{program.stem}`" in TEXT["docs/project/upstream.md"]
         patch = program.with_suffix(".patch").read_text()
         lines = [line for line in patch.splitlines()
                  if not line.startswith(("diff ", "---", "+++"))]
@@ -241,22 +242,24 @@ def test_programs_that_show_faults_of_ucx_compile():
 # --- data, and languages that others run ---
 
 # What the library writes, or reads of others: the tests of that have its form.
-SHOWN = {"docs/guide.md": "tmsg_map_to_json", "docs/rpc.md": "tensormsg.methods",
-         "docs/offers.md": "tensormsg.offers",
-         "docs/signatures.md": "tmsg_signature_to_json",
-         "docs/ucxx.md": "dtype"}
+SHOWN = {"docs/understand/guide.md": "tmsg_map_to_json",
+         "docs/reference/calls.md": "tensormsg.methods",
+         "docs/reference/offers.md": "tensormsg.offers",
+         "docs/reference/signatures.md": "tmsg_signature_to_json",
+         "docs/how-to/ucxx.md": "dtype"}
 
 
 @pytest.mark.parametrize("page, code", blocks("json"))
 def test_json_is_whole(page, code):
     json.loads(code)
-    assert page in ("docs/configuration.md", "docs/devices.md",
-                    "docs/perf.md") or SHOWN[page] in TEXT[page]
+    assert page in ("docs/reference/configuration.md",
+                    "docs/reference/devices.md",
+                    "docs/reference/perf.md") or SHOWN[page] in TEXT[page]
 
 
 def test_a_workload_is_measured(tmp_path):
     (_, code), = [block.values for block in blocks("json")
-                  if block.values[0] == "docs/perf.md"]
+                  if block.values[0] == "docs/reference/perf.md"]
     (tmp_path / "file.json").write_text(code)
     shown = cli.run("perf", "--quick", "--over", "tcp", "-w",
                     tmp_path / "file.json")
@@ -265,7 +268,8 @@ def test_a_workload_is_measured(tmp_path):
 
 
 @pytest.mark.parametrize("page, code", [
-    block for block in blocks("json") if block.values[0] == "docs/devices.md"])
+    block for block in blocks("json")
+    if block.values[0] == "docs/reference/devices.md"])
 def test_a_device_table_is_read(page, code):
     """To its first device, which is not here."""
     shown = cli.run("info", env={**os.environ, "TENSORMSG_DEVICE_TABLE": code})
@@ -275,7 +279,7 @@ def test_a_device_table_is_read(page, code):
 
 def test_the_configuration_file_is_taken(tmp_path):
     (_, code), = [block.values for block in blocks("json")
-                  if block.values[0] == "docs/configuration.md"]
+                  if block.values[0] == "docs/reference/configuration.md"]
     (tmp_path / "file.json").write_text(code)
     shown = cli.run("info", "--json", env={
         **os.environ, "TENSORMSG_CONFIG": str(tmp_path / "file.json")})
@@ -287,7 +291,7 @@ def test_the_configuration_file_is_taken(tmp_path):
 def msgpack_examples():
     """Bytes on the left of a block, what they mean on the right; a line that
     is set in goes on with the one before."""
-    for match in FENCE.finditer(TEXT["docs/wire-format.md"]):
+    for match in FENCE.finditer(TEXT["docs/wire/wire-format.md"]):
         examples = []
         for line in match[3].splitlines():
             if not (parts := re.match(r"( +(?:[0-9a-f]{2} +)+) +(.*)", line)):
@@ -314,8 +318,9 @@ def test_the_bytes_of_the_wire_format_are_what_it_says():
 def test_python_is_run_by_others():
     """On these pages, wholly; on another they would not see it."""
     assert {block.values[0] for block in blocks("python")} == {
-        "README.md", "docs/engines.md", "docs/loans.md", "docs/observability.md", "docs/recording.md",
-        "docs/tls.md", "docs/ucxx.md"}
+        "README.md", "docs/how-to/recording.md", "docs/how-to/ucxx.md",
+        "docs/reference/loans.md", "docs/reference/observability.md",
+        "docs/reference/tls.md", "docs/understand/engines.md"}
 
 
 @pytest.mark.parametrize("page, code", blocks("cmake"))
@@ -451,7 +456,7 @@ def commands(code):
 
 def sessions():
     """Each block is one, but those of some pages follow each other."""
-    pages = {"docs/tutorial.md": [], "docs/tls.md": []}
+    pages = {"docs/start/tutorial.md": [], "docs/reference/tls.md": []}
     for block in blocks("sh", "console"):
         page, code = block.values
         if page in pages:
@@ -515,9 +520,9 @@ def test_links_lead_somewhere(page):
 def test_the_table_of_documents_has_all():
     table = TEXT["docs/README.md"]
     for page in PAGES:
-        name = pathlib.Path(page)
-        assert name.parent.name != "docs" or name.name == "README.md" or \
-            f"({name.name})" in table, page
+        folder, _, name = page.partition("/")
+        assert folder != "docs" or name == "README.md" or \
+            f"({name})" in table, page
 
 
 def written(folder, *kinds):
@@ -565,7 +570,8 @@ def entries():
 
 def test_the_tests_that_security_names_exist(entries):
     """Each row of its table names one, or promises nothing."""
-    _, _, table = TEXT["docs/security.md"].partition("| tested by |\n")
+    _, _, table = TEXT["docs/understand/security.md"].partition(
+        "| tested by |\n")
     rows = table.partition("\n\n")[0].splitlines()[1:]
     assert len(rows) > 10
     for row in rows:

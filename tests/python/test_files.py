@@ -390,7 +390,7 @@ def test_npy_other_small_types(library, tmp_path, dtype):
     assert same(np.load(tmp_path / "b.npy").view(array.dtype), array)
 
 
-# Deliberate differences, which docs/files.md lists.
+# Deliberate differences, which docs/reference/files.md lists.
 ONLY_NUMPY = ["l", "L", "p", "P", "n", "N", "int", "uint", "intp", "float",
               "double", "single", "half", "complex", "cdouble", "longlong",
               "bool_", "int_", "i04", "V3"]

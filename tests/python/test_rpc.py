@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The examples of docs/rpc.md, docs/streams.md, docs/offers.md and
-docs/interceptors.md."""
+"""The examples of docs/reference/calls.md, docs/reference/streams.md,
+docs/reference/offers.md and
+docs/reference/interceptors.md."""
 
 import json
 import os

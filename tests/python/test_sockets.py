@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Which sockets listening, and dialling, opens: what the table "Sockets" of
-docs/security.md says, and no other."""
+docs/understand/security.md says, and no other."""
 
 import contextlib
 import os
@@ -90,7 +90,7 @@ def process(*words, carrier="auto"):
 
 def promised():
     """The table, by what is in its first column: ours, UCX's."""
-    text = (cli.SOURCE / "docs/security.md").read_text()
+    text = (cli.SOURCE / "docs/understand/security.md").read_text()
     table = text.split("\n## Sockets\n")[1].split("\n## ")[0]
     cells = [[cell.strip() for cell in line.strip("|").split("|")]
              for line in table.splitlines() if line.startswith("| ")]

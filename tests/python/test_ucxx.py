@@ -110,8 +110,8 @@ def test_python_dials():
 
 
 def test_what_the_page_says_in_python():
-    """As it stands in docs/ucxx.md, but for the port."""
-    page = (cli.SOURCE / "docs/ucxx.md").read_text()
+    """As it stands in docs/how-to/ucxx.md, but for the port."""
+    page = (cli.SOURCE / "docs/how-to/ucxx.md").read_text()
     code, = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert "13337" in code and "reply = " in code
     with listening() as (ours, port):

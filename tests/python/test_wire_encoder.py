@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the library's encoder writes (the program encode_maps prints it), read
-by the decoder that was written from docs/wire-format.md alone: exactly the
+by the decoder that was written from docs/wire/wire-format.md alone: exactly the
 maps that were made up here."""
 
 import gc

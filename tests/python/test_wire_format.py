@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The library and a second decoder, written from docs/wire-format.md alone,
+"""The library and a second decoder, written from docs/wire/wire-format.md
+alone,
 must agree: on the frozen bytes, and on headers made up here, whole and
 damaged."""
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A second decoder of docs/wire-format.md, written from that text alone."""
+"""A second decoder of docs/wire/wire-format.md, written from that text
+alone."""
 
 import base64
 import copy

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Offers: every row of the table "How a fetch ends" of docs/offers.md, over
- * TCP, shared memory, a blob and through a session, and what offers have as
- * calls. The rows of processes that die or are stopped: test_offer_lives.c; of
- * slices, versions, principals and limits: files of these names. */
+/* Offers: every row of the table "How a fetch ends" of
+ * docs/reference/offers.md, over TCP, shared memory, a blob and through a
+ * session, and what offers have as calls. The rows of processes that die or are
+ * stopped: test_offer_lives.c; of slices, versions, principals and limits:
+ * files of these names. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>

@@ -193,7 +193,7 @@ Test(file_memory, one_large_thing_costs_less_than_the_header)
     }
 }
 
-/* The map takes memory of its own (docs/files.md). */
+/* The map takes memory of its own (docs/reference/files.md). */
 Test(file_memory, a_file_that_is_loaded_costs_its_map)
 {
     char *file = begin_file();

@@ -71,7 +71,7 @@ Test(layout, begins_at_the_next_multiple)
     }
 }
 
-/* The figure of docs/wire-format.md. */
+/* The figure of docs/wire/wire-format.md. */
 Test(layout, adds_up_tensors_and_gaps)
 {
     static const int64_t shape[] = {3, 2, 0, 1};

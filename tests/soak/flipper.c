@@ -13,7 +13,7 @@
 #include "support/must.h"
 #include "support/seeded_maps.h"
 
-/* docs/connection.md, "Rings" and "Fast boxes". */
+/* docs/wire/connection.md, "Rings" and "Fast boxes". */
 enum {
     HEAD_BYTES = 4096,
     PLACE_BYTES = 2560,

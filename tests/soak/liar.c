@@ -426,7 +426,7 @@ static void visit(const door_t *door, const liar_role_t *role, uint64_t *state)
         evil.mutator.changed += flipper_stop(&flipper);
     }
     /* Who leaves a blob's listener without a word may take it along, which is
-     * told there and no finding (docs/connection.md). */
+     * told there and no finding (docs/wire/connection.md). */
     if (dice(&liar, 4) > 0 || role->link == LINK_BLOB) {
         tmsg_call_stream_destroy(liar.stream);
         side_close(&liar.side);

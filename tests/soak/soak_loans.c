@@ -569,8 +569,8 @@ static void await_number(const _Atomic uint64_t *number, uint64_t least,
 }
 
 /* Looks for files in a folder, which are none but those that UCX leaves of a
- * process that is killed just while it connects (docs/nothing-arrives.md).
- * Returns the number of these. */
+ * process that is killed just while it connects
+ * (docs/how-to/nothing-arrives.md). Returns the number of these. */
 static unsigned must_be_empty(const char *path)
 {
     static const char left_by_ucx[] = "ucx_shm_posix_";

@@ -281,8 +281,9 @@ static void change(mutator_t *mutator, mutant_t *mutant)
     }
 }
 
-/* Peers that share a worker can speak for each other (docs/security.md), which
- * is no finding: a wrong id is of the same place in the receiver's table. */
+/* Peers that share a worker can speak for each other
+ * (docs/understand/security.md), which is no finding: a wrong id is of the same
+ * place in the receiver's table. */
 static void spare_others(const mutator_t *mutator, mutant_t *mutant)
 {
     uint8_t *at = mutant->header + ENDPOINT_AT;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* `tensormsg recv` before senders that are not `tensormsg send`: by the words
- * of docs/transfer.md, and by lies. */
+ * of docs/wire/transfer.md, and by lies. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <stdio.h>

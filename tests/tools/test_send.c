@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* `tensormsg send` before receivers that are not `tensormsg recv`, by the words
- * of docs/transfer.md, and files that change meanwhile. */
+ * of docs/wire/transfer.md, and files that change meanwhile. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -50,8 +50,8 @@ typedef struct {
 bool workload_uniform(size_t tensors, size_t bytes, workload_t *workload,
                       char why[WORKLOAD_WHY_BYTES]);
 
-/* Reads a file in the format of bench/workloads/ (docs/perf.md). Returns false
- * if the file is wrong; `why` tells the reason. */
+/* Reads a file in the format of bench/workloads/ (docs/reference/perf.md).
+ * Returns false if the file is wrong; `why` tells the reason. */
 bool workload_read(const char *path, workload_t *workload,
                    char why[WORKLOAD_WHY_BYTES]);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Writes the configuration file of --tune (docs/configuration.md). */
+/* Writes the configuration file of --tune (docs/reference/configuration.md). */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

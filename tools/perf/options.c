@@ -43,7 +43,8 @@ static const struct argp_option option_list[] = {
     {"tensors", 'T', "LIST", 0, "Tensors of each map: a list of numbers, too",
      1},
     {"workload", 'w', "FILE", 0,
-     "The maps of a file instead (docs/perf.md); may be given several times",
+     "The maps of a file instead (docs/reference/perf.md); may be given "
+     "several times",
      1},
     {"in-flight", KEY_IN_FLIGHT, "LIST", 0,
      "Messages, or calls, that are under way at a time; default 8", 1},
@@ -75,7 +76,8 @@ static const struct argp_option option_list[] = {
     {"json", KEY_JSON, NULL, 0, "As a JSON array of objects", 3},
     {NULL, 0, NULL, 0, "Thresholds:", 4},
     {"tune", KEY_TUNE, NULL, 0,
-     "Measure the thresholds of docs/transfer-ways.md and write them as a "
+     "Measure the thresholds of docs/understand/paths.md and "
+     "write them as a "
      "configuration file",
      4},
     {"out", 'o', "FILE", 0, "With --tune: write FILE, not standard output", 4},

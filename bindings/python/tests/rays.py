@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """tensormsg.ray with a real Ray: what it promises, the program of
-docs/engines.md, and faults. Each part runs in a process, and a namespace with
+docs/understand/engines.md, and faults. Each part runs in a process, and a
+namespace with
 loopback alone, of its own.
 
     rays.py ROUNDS TORCH RAY [PART...]
@@ -338,8 +339,8 @@ def part_random(rounds):
 
 def part_document():
     from conftest import blocks_of
-    (block,) = blocks_of(HERE / "../../../docs/engines.md", "ray")
-    exec(compile(block, "docs/engines.md", "exec"), {})
+    (block,) = blocks_of(HERE / "../../../docs/understand/engines.md", "ray")
+    exec(compile(block, "docs/understand/engines.md", "exec"), {})
 
 
 def main():

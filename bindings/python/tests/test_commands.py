@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """python -m tensormsg: each command, by the names, the options and the exit codes
-of the command `tensormsg` (docs/ends.md) where it has it, too."""
+of the command `tensormsg` (docs/reference/exit-codes.md) where it has it,
+too."""
 
 import contextlib
 import csv

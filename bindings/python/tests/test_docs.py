@@ -16,8 +16,8 @@ from conftest import blocks_of
 
 HERE = pathlib.Path(__file__).parent
 BLOCKS = blocks_of(HERE / "../README.md")
-OBSERVED = HERE / "../../../docs/observability.md"
-OF_LOANS = blocks_of(HERE / "../../../docs/loans.md")
+OBSERVED = HERE / "../../../docs/reference/observability.md"
+OF_LOANS = blocks_of(HERE / "../../../docs/reference/loans.md")
 EXAMPLES = sorted((HERE / "../../../examples/python").glob("*.py"))
 
 
@@ -48,7 +48,7 @@ def test_tls_of_the_tutorial(tmp_path):
 
 
 def test_tls_of_its_page(tmp_path):
-    (block,) = blocks_of(HERE / "../../../docs/tls.md")
+    (block,) = blocks_of(HERE / "../../../docs/reference/tls.md")
     site = Site(tmp_path)
     site.issue("server")
     site.issue("alice")

@@ -16,7 +16,7 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE / "../../.."
 EXAMPLES = sorted((ROOT / "examples/python").glob("*.py"))
 PAGES = [HERE / "../README.md", ROOT / "README.md",
-         *sorted((ROOT / "docs").glob("*.md"))]
+         *sorted((ROOT / "docs").rglob("*.md"))]
 # Programs in documents have no annotations, and packages without types.
 MYPY = """[mypy]
 strict = True

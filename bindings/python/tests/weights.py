@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Weights of 500 MB for four inference workers, by the recipe of
-docs/engines.md: each fetches a quarter of each layer into its parameters, one all
+docs/understand/engines.md: each fetches a quarter of each layer into its
+parameters, one all
 of them, and all read the whole as a loan. One joins late, and the trainer is
 started again.
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """weights: a trainer offers each version of its model, and inference workers
 fetch what has changed, straight into their parameters. Here all of them are
-threads of one process; docs/engines.md says more."""
+threads of one process; docs/understand/engines.md says more."""
 
 import threading
 from typing import Any, Dict, List, Optional

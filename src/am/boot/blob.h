@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/boot/blob.h - worker addresses under a checksum, alone or with a hello.
- * docs/bootstrap.md has the formats.
+ * docs/wire/bootstrap.md has the formats.
  *
  * UCX trusts the addresses that it is given, so every address passes this file
  * before UCX gets it. The checksum finds accidents, not lies; those

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/boot/frame.h - whole frames over a nonblocking stream socket.
- * docs/bootstrap.md has the format. */
+ * docs/wire/bootstrap.md has the format. */
 #ifndef TMSG_AM_BOOT_FRAME_H
 #define TMSG_AM_BOOT_FRAME_H
 

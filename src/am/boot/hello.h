@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/boot/hello.h - what two peers tell each other before anything else.
- * docs/bootstrap.md has the format. */
+ * docs/wire/bootstrap.md has the format. */
 #ifndef TMSG_AM_BOOT_HELLO_H
 #define TMSG_AM_BOOT_HELLO_H
 
@@ -35,7 +35,7 @@
 #define TMSG_FEATURE_LOANS 16384u   /* knows loans; path/loans.h */
 #define TMSG_FEATURE_BORROWS 32768u /* takes any message as a loan */
 /* Takes the memory of rings and fast boxes by a descriptor that comes by the
- * bootstrap socket; docs/connection.md. */
+ * bootstrap socket; docs/wire/connection.md. */
 #define TMSG_FEATURE_PASSES 65536u
 #define TMSG_FEATURE_CARRIERS 131072u /* knows streams; pipe/pipe.h */
 #define TMSG_FEATURE_SUBFLOWS 262144u /* knows subflows of a bulk stream */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/boot/passing.h - the descriptors that pass with the frames of a Unix
  * socket: those that wait for their frame to go, and those that came.
- * docs/bootstrap.md, "Descriptors", has the rules. The bytes of either
+ * docs/wire/bootstrap.md, "Descriptors", has the rules. The bytes of either
  * direction are counted from 0, and these numbers tell which frame a descriptor
  * belongs to. */
 #ifndef TMSG_AM_BOOT_PASSING_H

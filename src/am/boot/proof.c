@@ -6,7 +6,8 @@
 #include "core/bytes.h"
 
 /* The labels. Each begins what is hashed for one purpose, and for no other.
- * They are bytes of the protocol (docs/bootstrap.md), and keep former words. */
+ * They are bytes of the protocol (docs/wire/bootstrap.md), and keep former
+ * words. */
 #define LABEL_BYTES 16
 static const char hellos[] = "tensormsg hellos";
 static const char lists[] = "tensormsg proofs";

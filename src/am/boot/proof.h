@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am/boot/proof.h - what two peers compute from a key. docs/bootstrap.md has
- * the bytes, and the names T, T2, T3 used here. */
+/* am/boot/proof.h - what two peers compute from a key. docs/wire/bootstrap.md
+ * has the bytes, and the names T, T2, T3 used here. */
 #ifndef TMSG_AM_BOOT_PROOF_H
 #define TMSG_AM_BOOT_PROOF_H
 
@@ -46,7 +46,7 @@ void tmsg_proof_bind(const uint8_t transcript[TMSG_HASH_BYTES],
 
 /* Computes the proof that the side in this role has the key. The transcript is
  * T for the dialling side, T2 for the dialled side; by blob as
- * docs/bootstrap.md says. */
+ * docs/wire/bootstrap.md says. */
 void tmsg_proof_make(const uint8_t key[TMSG_KEY_BYTES], tmsg_role_t role,
                      const uint8_t transcript[TMSG_HASH_BYTES],
                      uint8_t proof[TMSG_PROOF_BYTES]);

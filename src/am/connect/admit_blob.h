@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/connect/admit_blob.h - whether a peer that comes by blob has a key, and
- * whether a blob is of a side that has one. docs/bootstrap.md has the bytes. */
+ * whether a blob is of a side that has one. docs/wire/bootstrap.md has the
+ * bytes. */
 #ifndef TMSG_AM_CONNECT_ADMIT_BLOB_H
 #define TMSG_AM_CONNECT_ADMIT_BLOB_H
 

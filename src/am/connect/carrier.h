@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/connect/carrier.h - what carries the messages of a connection: UCX, or a
- * stream of this library's own (pipe/pipe.h). docs/connection.md has the
+ * stream of this library's own (pipe/pipe.h). docs/wire/connection.md has the
  * rules, "The stream carrier". Lock held, for all functions here. */
 #ifndef TMSG_AM_CONNECT_CARRIER_H
 #define TMSG_AM_CONNECT_CARRIER_H

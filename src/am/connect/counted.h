@@ -4,7 +4,7 @@
  * so that the kernel tells nothing (net/unacked.h). This side asks by the
  * bootstrap socket, COUNT, and the peer's worker answers how many bytes it has
  * read, COUNTED. A peer that computes answers nothing, and is not judged.
- * docs/connection.md has the rules, "Paths". */
+ * docs/wire/connection.md has the rules, "Paths". */
 #ifndef TMSG_AM_CONNECT_COUNTED_H
 #define TMSG_AM_CONNECT_COUNTED_H
 

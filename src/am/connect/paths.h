@@ -2,7 +2,7 @@
 /* am/connect/paths.h - whether each path by which an endpoint's bytes travel
  * still carries them: UCX's TCP connections, the bulk stream, rings and fast
  * boxes. Each path can fail by itself while heartbeats go on over the bootstrap
- * socket. docs/connection.md has the rules, "Paths". */
+ * socket. docs/wire/connection.md has the rules, "Paths". */
 #ifndef TMSG_AM_CONNECT_PATHS_H
 #define TMSG_AM_CONNECT_PATHS_H
 

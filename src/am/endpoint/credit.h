@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/endpoint/credit.h - how many bytes a peer may send before this side has
- * found memory for them. docs/connection.md, "Bytes", has the rules. Lock held,
- * for all functions here. */
+ * found memory for them. docs/wire/connection.md, "Bytes", has the rules. Lock
+ * held, for all functions here. */
 #ifndef TMSG_AM_ENDPOINT_CREDIT_H
 #define TMSG_AM_ENDPOINT_CREDIT_H
 

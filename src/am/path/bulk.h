@@ -3,8 +3,8 @@
  * messages, so that no small message waits behind them. A mover (mover.h) moves
  * the fragments: by a second TCP connection, or by rings in shared memory.
  * Where one processor is not enough for a TCP connection the bulk stream has
- * several subflows, each a connection. The rules are docs/connection.md, "The
- * bulk stream" and "Rings".
+ * several subflows, each a connection. The rules are docs/wire/connection.md,
+ * "The bulk stream" and "Rings".
  *
  * Both sides of an endpoint go without a bulk stream where none can be had. */
 #ifndef TMSG_AM_PATH_BULK_H

@@ -3,7 +3,7 @@
  * side sends, and the peer's ring. Each side makes its own ring when it has a
  * large message for the first time, and offers it (offer.h). The other side
  * takes or refuses it; nothing waits for that. The rules are
- * docs/connection.md, "Rings". */
+ * docs/wire/connection.md, "Rings". */
 #ifndef TMSG_AM_PATH_BULK_RING_H
 #define TMSG_AM_PATH_BULK_RING_H
 

@@ -2,7 +2,7 @@
 /* am/path/bulk_tcp.h - a bulk stream over a second TCP connection, to a peer
  * that is reached by TCP. The kernel copies fragments from and to the tensors'
  * own memory.
- * The rules are docs/connection.md, "The bulk stream".
+ * The rules are docs/wire/connection.md, "The bulk stream".
  *
  * The dialling side dials the bulk stream once the endpoint is open, at the
  * listener that it has dialled before; further subflows once much has gone by

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/path/cma.h - a rendezvous of our own over shared memory: the receiver
  * reads a payload straight out of the sender's memory (cross-memory attach,
- * process_vm_readv(2)). The rules are docs/connection.md, "Reading".
+ * process_vm_readv(2)). The rules are docs/wire/connection.md, "Reading".
  *
  * UCX has the same, but is not given it: its transport takes a read that ended
  * early for the whole. A payload whose memory is gone at its end would be

@@ -3,8 +3,8 @@
  * past UCX: one fast box for the messages of this side, and one for the peer's.
  * Each side makes its own fast box when it has sent a few messages, and offers
  * it by an active message. The other side takes or refuses it; nothing waits
- * for that. The rules are docs/connection.md, "Fast boxes". Lock held, for all
- * functions here.
+ * for that. The rules are docs/wire/connection.md, "Fast boxes". Lock held, for
+ * all functions here.
  *
  * Messages by fast box and by UCX keep one order. A message in a fast box says
  * how many active messages of its connection went to UCX before it, and stays

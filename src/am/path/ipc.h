@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/path/ipc.h - fragments that the receiver copies out of device memory of
  * the sender's (CUDA IPC), where UCX does not know such memory. The rules are
- * docs/connection.md, "Device memory".
+ * docs/wire/connection.md, "Device memory".
  *
  * The owner offers a block by a frame; the peer opens it, or refuses it by
  * name. A FRAGMENT with TMSG_HEADER_READ then brings a place in the block in

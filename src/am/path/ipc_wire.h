@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/path/ipc_wire.h - the bytes of frames about device memory that the peer
- * opens. docs/connection.md, "Device memory", has the format. */
+ * opens. docs/wire/connection.md, "Device memory", has the format. */
 #ifndef TMSG_AM_PATH_IPC_WIRE_H
 #define TMSG_AM_PATH_IPC_WIRE_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/path/loans.h - messages whose tensors are not sent but lent: their
- * receiver reads them in the sender's memory. The rules are docs/connection.md,
- * "Loans".
+ * receiver reads them in the sender's memory. The rules are
+ * docs/wire/connection.md, "Loans".
  *
  * The *owner* lends *segments*, each a file without a name whose descriptor the
  * *borrower* gets by the bootstrap socket. A *lending* is what the tensors of

@@ -3,8 +3,8 @@
  * or fast box is. Where descriptors pass by the bootstrap socket, the offer is
  * a frame with the memory's descriptor. Elsewhere it is an active message with
  * the descriptor's number, and the other side opens that in /proc. Answers are
- * active messages. The rules are docs/connection.md, "Rings". Lock held, for
- * all functions here. */
+ * active messages. The rules are docs/wire/connection.md, "Rings". Lock held,
+ * for all functions here. */
 #ifndef TMSG_AM_PATH_OFFER_H
 #define TMSG_AM_PATH_OFFER_H
 

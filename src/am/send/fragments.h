@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/send/fragments.h - sends large tensors, and the rest of large messages, in
- * fragments. The rules are docs/connection.md, "Fragments". Lock held, for all
- * functions here. */
+ * fragments. The rules are docs/wire/connection.md, "Fragments". Lock held, for
+ * all functions here. */
 #ifndef TMSG_AM_SEND_FRAGMENTS_H
 #define TMSG_AM_SEND_FRAGMENTS_H
 

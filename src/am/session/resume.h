@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/session/resume.h - an endpoint that survives its connection.
- * docs/connection.md has the rules.
+ * docs/wire/connection.md has the rules.
  *
  * An endpoint that is OPEN or CLOSING becomes AWAY when the connection of its
  * session breaks: its socket is shut down, and its UCX endpoint is closed by

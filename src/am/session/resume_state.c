@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Encodes, checks and applies what the two sides of a session tell each other
  * when it gets another connection. There is one record for each channel;
- * docs/connection.md has its bytes. Sequence numbers are compared modulo
+ * docs/wire/connection.md has its bytes. Sequence numbers are compared modulo
  * 2^32. */
 #include <string.h>
 

@@ -236,7 +236,7 @@ err:
 }
 
 /* There is no goodbye of TLS: the socket may be closed, and the orderly end is
- * said by frames (docs/connection.md). */
+ * said by frames (docs/wire/connection.md). */
 static void free_secure(void *io)
 {
     tmsg_secure_t *secure = io;

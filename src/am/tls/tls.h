@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/tls/tls.h - TLS 1.3 on a connection, by OpenSSL, which this room alone
- * sees. docs/tls.md has the rules. */
+ * sees. docs/reference/tls.md has the rules. */
 #ifndef TMSG_AM_TLS_TLS_H
 #define TMSG_AM_TLS_TLS_H
 

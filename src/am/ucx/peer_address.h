@@ -10,7 +10,7 @@
  * others.
  *
  * A right address may still name a socket or a segment that is not the peer's
- * (docs/security.md). */
+ * (docs/understand/security.md). */
 #ifndef TMSG_AM_UCX_PEER_ADDRESS_H
 #define TMSG_AM_UCX_PEER_ADDRESS_H
 

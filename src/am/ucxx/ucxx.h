@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/ucxx/ucxx.h - peers of ucx://, which come by UCX's own listener and speak
- * UCXX's active messages. docs/ucxx.md tells what they can and cannot do. */
+ * UCXX's active messages. docs/how-to/ucxx.md tells what they can and cannot
+ * do. */
 #ifndef TMSG_AM_UCXX_UCXX_H
 #define TMSG_AM_UCXX_UCXX_H
 

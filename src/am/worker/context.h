@@ -29,7 +29,7 @@ struct tmsg_context {
     uint32_t bulk_connections;
     uint32_t flags;
     /* Tells the smallest block that gets huge pages; see
-     * docs/configuration.md. */
+     * docs/reference/configuration.md. */
     uint32_t huge_page_bytes;
     tmsg_devices_t *devices; /* numbered by the device table; NULL: no table */
     /* Holds the keys of all that name no keyring; NULL: no key. */

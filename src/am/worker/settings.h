@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* am/worker/settings.h - the configuration file. Code and environment variables
- * override it. docs/configuration.md describes the format. */
+ * override it. docs/reference/configuration.md describes the format. */
 #ifndef TMSG_AM_WORKER_SETTINGS_H
 #define TMSG_AM_WORKER_SETTINGS_H
 

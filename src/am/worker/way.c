@@ -13,9 +13,9 @@
 #define NEVER TMSG_THRESHOLD_NEVER
 
 /* Holds the default thresholds. bench/NOTES.md says where they come from.
- * Nobody has measured those of RDMA, see docs/model.md: a fragment costs as
- * much as 20 KB on a wire of 400 Gb/s, and a list costs a copy at each end. On
- * TCP, UCX sends at most 5 entries of a list at a time. */
+ * Nobody has measured those of RDMA, see docs/understand/untested-networks.md:
+ * a fragment costs as much as 20 KB on a wire of 400 Gb/s, and a list costs a
+ * copy at each end. On TCP, UCX sends at most 5 entries of a list at a time. */
 static const tmsg_tuning_t usual = {{
     [TMSG_TRANSPORT_UNKNOWN] = {.gather_bytes = 64 * KIB,
                                 .gather_mean_bytes = 16 * KIB,
@@ -240,7 +240,8 @@ static bool read_threshold(const char *text, size_t bytes,
     return true;
 }
 
-/* Names of thresholds that an older version had; docs/glossary.md lists them.
+/* Names of thresholds that an older version had; docs/reference/glossary.md
+ * lists them.
  */
 static const struct {
     const char *former, *now;

@@ -78,7 +78,7 @@ typedef struct {
 } tmsg_tuning_t;
 
 /* Returns the default thresholds, which were measured for each transport. Those
- * of RDMA are estimates of docs/model.md. */
+ * of RDMA are estimates of docs/understand/untested-networks.md. */
 tmsg_tuning_t tmsg_tuning_usual(void);
 
 /* A threshold that no size reaches has this value, and a setting writes it

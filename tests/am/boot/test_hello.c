@@ -207,7 +207,8 @@ Test(hello, says_when_the_buffer_is_too_small)
     cr_expect(eq(sz, untouched, 77));
 }
 
-/* The encoding may not change by accident: docs/bootstrap.md promises it. */
+/* The encoding may not change by accident: docs/wire/bootstrap.md promises it.
+ */
 Test(hello, begins_with_the_documented_bytes)
 {
     static const uint8_t head[] = {1,   0, 1, 0, TMSG_WIRE_VERSION, /* wire */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The golden bytes were computed by Python's hashlib, from
- * docs/bootstrap.md. */
+ * docs/wire/bootstrap.md. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>

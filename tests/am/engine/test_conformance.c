@@ -17,7 +17,7 @@ static const size_t counts[] = {1, 7, 64, 1000};
 
 /* Returns whether some tensors are of a device's memory. Beside those, the rest
  * must fit what the peer takes at once, which by blob is a header
- * (docs/domains.md). */
+ * (docs/reference/domains.md). */
 static bool with_devices(void) { return getenv("SAMPLE_DEVICES") != NULL; }
 
 /* Returns how many of the largest elements take as many bytes as these. */

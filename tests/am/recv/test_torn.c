@@ -3,9 +3,9 @@
 /* A receiver hears late or not at all by the socket that the sender has given
  * the connection up and uses the memory that it sent from for something else.
  * By blob there is no socket, and the receiver reads the sender's memory:
- * without the lease of docs/connection.md it delivers the second contents. A
- * proxy may be late; behind one the kernel does not say who the sender is, and
- * nothing is read out of its memory. */
+ * without the lease of docs/wire/connection.md it delivers the second contents.
+ * A proxy may be late; behind one the kernel does not say who the sender is,
+ * and nothing is read out of its memory. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -134,8 +134,8 @@ static size_t body_bytes(const tmsg_map_t *map)
     return needed;
 }
 
-/* The payload as docs/wire-format.md has it: the body padded to 64, then each
- * tensor at its alignment, dense ones as they lie. */
+/* The payload as docs/wire/wire-format.md has it: the body padded to 64, then
+ * each tensor at its alignment, dense ones as they lie. */
 static uint8_t *expected_payload(const tmsg_map_t *map, size_t spill,
                                  uint64_t *bytes_p)
 {

@@ -4,7 +4,7 @@
  * session comes back when there are some again, and loses nothing. One side
  * runs out, here; the other, and what breaks the connection, are in a child.
  * Over TCP some are left: who has none when the last connection of a UCX worker
- * ends is aborted by UCX (docs/nothing-arrives.md). */
+ * ends is aborted by UCX (docs/how-to/nothing-arrives.md). */
 #include <criterion/criterion.h>
 #include <poll.h>
 #include <stdio.h>

@@ -664,7 +664,8 @@ Test(fastbox, an_offer_without_a_place_ends_the_connection)
     pair_drop(&pair);
 }
 
-/* Where the length of the header is that was put last: docs/connection.md. */
+/* Where the length of the header is that was put last: docs/wire/connection.md.
+ */
 static uint32_t *header_bytes_of_last(tmsg_fastbox_t *fastbox)
 {
     uint8_t *places = tmsg_fastbox_segment(fastbox)->memory + 4096;

@@ -18,7 +18,7 @@
 
 enum { SMALL = 100, LARGE = 3 << 20, TURNS = 1000 };
 
-/* docs/connection.md, "Fast boxes" and "Rings". */
+/* docs/wire/connection.md, "Fast boxes" and "Rings". */
 enum {
     FASTBOX_TAKEN = 64,
     PLACES_AT = 4096,

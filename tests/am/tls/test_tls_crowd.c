@@ -211,7 +211,7 @@ static void measure_time(const secured_t *secured, const char *by,
            (seconds() - began) / PASSING * 1e6, bytes, by);
 }
 
-/* For docs/security.md. */
+/* For docs/understand/security.md. */
 Test(tls_crowd, a_client_hello_has_a_price)
 {
     uint8_t words[2048];

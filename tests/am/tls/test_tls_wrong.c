@@ -2,7 +2,7 @@
 /* ctest: once */
 /* Who is refused at tls://, and in which words, on both sides: peers of ours,
  * openssl's client and server, and those who speak something else. The same
- * table is in docs/security.md. */
+ * table is in docs/understand/security.md. */
 #include <criterion/criterion.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>

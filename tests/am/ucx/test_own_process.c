@@ -257,9 +257,9 @@ Test(own_process, one_of_two_ends_at_any_point_unix) { run(LINK_UNIX); }
 Test(own_process, one_of_two_ends_at_any_point_shm) { run(LINK_SHM); }
 
 /* A blob is sent during UCX's own wireup of the endpoints, where UCX crashes
- * from 1.17 on if the peer goes (docs/connection.md): in some of a hundred runs
- * on a loaded machine with 1.22, ucp_ep_set_lanes_failed() of no lanes, or it
- * pairs the endpoint with another one. */
+ * from 1.17 on if the peer goes (docs/wire/connection.md): in some of a hundred
+ * runs on a loaded machine with 1.22, ucp_ep_set_lanes_failed() of no lanes, or
+ * it pairs the endpoint with another one. */
 static void spare_ucx(void)
 {
     if (tmsg_ucx_version().minor >= 17) {

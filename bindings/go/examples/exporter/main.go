@@ -3,7 +3,7 @@
 // Exporter tells Prometheus what goes on in processes that use tensormsg, in
 // whatever language: calls by method, and counters of messages and connections.
 // It asks them when it is asked itself, by the method that every worker has
-// (docs/introspection.md):
+// (docs/reference/introspection.md):
 //
 //	exporter -listen localhost:9464 tcp://10.0.0.7:4000 unix:///run/frames
 //	curl 'localhost:9464/metrics?target=unix:///run/frames'
@@ -111,7 +111,7 @@ func (e *exporter) ServeHTTP(out http.ResponseWriter, request *http.Request) {
 }
 
 // The numbers of the worker, and of each endpoint. What is a counter and what is
-// a gauge is in docs/introspection.md; here all are untyped.
+// a gauge is in docs/reference/introspection.md; here all are untyped.
 func writeProcess(out io.Writer, text string) error {
 	var process struct {
 		Worker    map[string]any

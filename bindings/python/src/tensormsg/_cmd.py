@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the commands of `python -m tensormsg` have in common: their exit codes,
-options of connections, and how they end. docs/ends.md has the codes."""
+options of connections, and how they end. docs/reference/exit-codes.md has the
+codes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sends files, one after the other, to `python -m tensormsg recv` or the command
-`tensormsg recv`, which write them as files again (docs/transfer.md). A file that
+`tensormsg recv`, which write them as files again (docs/wire/transfer.md). A
+file that
 the receiver refuses does not hold up the next, and one that changes while it is
 sent is not kept.
 """

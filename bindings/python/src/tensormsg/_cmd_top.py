@@ -2,7 +2,7 @@
 """Shows what goes on at a URL: connections with their rates and queues, publishers
 and their subscribers, calls with their latencies, and whether it is stalled. The
 process there tells it by itself; its program needs nothing for it
-(docs/introspection.md).
+(docs/reference/introspection.md).
 """
 
 from __future__ import annotations

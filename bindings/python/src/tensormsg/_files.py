@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Files of tensors, mapped: .safetensors, .npz and .npy (docs/files.md)."""
+"""Files of tensors, mapped: .safetensors, .npz and .npy
+(docs/reference/files.md)."""
 
 from __future__ import annotations
 
@@ -143,7 +144,7 @@ def load(path: Path, *, like: Like = None,
     Nothing is read but the header, and nothing copied: arrays lie in the page
     cache (File says until when). Compressed members of a .npz, and what is in
     another byte order, take memory of their own. Everything is checked before it
-    is believed, and nothing in a file is evaluated (docs/files.md).
+    is believed, and nothing in a file is evaluated (docs/reference/files.md).
     `like`: what the arrays are, as for connect(). `format`: "safetensors", "npz"
     or "npy", whatever the file's name is.
 

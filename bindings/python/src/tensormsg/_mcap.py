@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A tensor map as a message of an MCAP file, and an image of it as one that
-Foxglove shows. docs/recording.md has the layout."""
+Foxglove shows. docs/how-to/recording.md has the layout."""
 
 from __future__ import annotations
 

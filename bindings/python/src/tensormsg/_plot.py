@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rows that were measured, as a picture: those of tensormsg.bench, and those of the
-command `tensormsg perf` (docs/perf.md)."""
+command `tensormsg perf` (docs/reference/perf.md)."""
 
 from __future__ import annotations
 

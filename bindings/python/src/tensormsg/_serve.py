@@ -221,7 +221,8 @@ class BaseServer(Stays, Generic[H]):
         sent last.
 
         `signature`: what it takes and gives, "(image: uint8[b,h,w,3]) ->
-        (scores: float32[b,1000])" (docs/signatures.md); calls and replies that
+        (scores: float32[b,1000])" (docs/reference/signatures.md); calls and
+        replies that
         are not so fail and say why. `description`: a line for people, the
         first of the docstring unless said. `concurrency`: how many may run at
         once, `queue`: how many more may wait. `principals`: names of who may

@@ -133,7 +133,8 @@ class Pipe(_Theirs):
                      host: str = "", **options: Any) -> "Pipe":
         """Waits for the first that connects, and lets nobody else in. Without
         a `host` that is this machine only: for others say "0.0.0.0" or an
-        address, and allow_unauthenticated=True (docs/security.md). `port` may
+        address, and allow_unauthenticated=True (docs/understand/security.md).
+        `port` may
         be a URL. `options`: as for tensormsg.listen(), whose errors it
         raises."""
         door = _Door(_place(host, port), options)
