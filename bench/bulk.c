@@ -13,7 +13,7 @@
 #define MAPS_TIMED 2   /* of them, the last */
 #define SECONDS_MOST 6 /* of calls, where each of them takes long */
 
-/* `chunk_bytes` of a transport: docs/understand/paths.md. */
+/* `chunk_bytes` of a transport: docs/reference/thresholds.md. */
 static double chunk_bytes(bench_transport_t transport)
 {
     return transport == BENCH_TCP ? 128 << 10 : 256 << 10;

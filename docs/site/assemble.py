@@ -126,7 +126,7 @@ def write_c():
           "# The C interface\n\nWhat each function promises stands in its "
           "header; these pages are made from them. `tensormsg/tensormsg.h` "
           "includes them all. How they go together is "
-          "in the [guide](../docs/understand/guide.md).\n\n"
+          "in [ownership](../docs/understand/ownership.md).\n\n"
           f"| | |\n|---|---|\n{rows}\n\n"
           f"```{{toctree}}\n:hidden:\n\n{entries}\n```\n")
 

@@ -34,7 +34,7 @@ enum {
      * and hears theirs while the application computes. Neither side of a
      * connection then notices that the other one is stopped or hangs, and a
      * host that is cut off is noticed by TCP alone, in no less than 2 s; see
-     * "A peer that falls silent" in docs/understand/guide.md. */
+     * "Silent peers" in docs/understand/connections.md. */
     TMSG_CONTEXT_NO_THREAD = 1 << 0,
 
     /* Where a faster path for device memory exists and cannot be taken (UCX
@@ -81,7 +81,7 @@ typedef struct tmsg_context_params {
 
 /* Creates a context. *params (NULL: all defaults) is copied with what it
  * points to. The variable TENSORMSG_THRESHOLDS says at which sizes messages
- * take another way (docs/understand/paths.md),
+ * take another way (docs/reference/thresholds.md),
  * TENSORMSG_HUGE_PAGE_BYTES from which size on the library asks for huge pages
  * (docs/reference/configuration.md). On TMSG_OK the caller owns *context_p and
  * frees it with tmsg_context_destroy(). Opens no network port and starts no
@@ -115,7 +115,7 @@ TMSG_API tmsg_status_t tmsg_context_device(const tmsg_context_t *context,
  * "peer_timeout_ms", and "heartbeats", false with TMSG_CONTEXT_NO_THREAD;
  * "limits" (tensormsg/limits.h); "huge_page_bytes" and "bulk_connections"
  * (docs/reference/configuration.md);
- * "thresholds" of docs/understand/paths.md for each transport
+ * "thresholds" of docs/reference/thresholds.md for each transport
  * (null: never); "ucx_keys", UCX's keys that are ours or the user's, each with
  * "name", "value", "origin" (code, environment, file or default) and "why" we
  * set it, and all UCX_* variables of the environment; "transports", with their

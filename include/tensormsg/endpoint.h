@@ -215,7 +215,7 @@ enum {
      * gets it, so it must be memory that may be read, and nothing that the peer
      * is not to see. A peer of an older version, or of ucx://, gets it packed,
      * unless TMSG_SEND_NO_PACK is given, too, which then fails with
-     * UNSUPPORTED. See docs/understand/paths.md for when it
+     * UNSUPPORTED. See docs/reference/strides.md for when it
      * pays. */
     TMSG_SEND_KEEP_STRIDES = 1 << 5,
 
@@ -243,7 +243,7 @@ typedef enum {
 
 /* How a message's tensors travel, which the receiver cannot tell; where the
  * automatic choice changes from one to the other is in
- * docs/understand/paths.md. A way that cannot be taken
+ * docs/reference/thresholds.md. A way that cannot be taken
  * (fragments to an older peer, say) is taken as far as it can. */
 typedef enum {
     TMSG_WAY_AUTO = 0,     /* by sizes and by the endpoint's transport */
@@ -520,7 +520,7 @@ TMSG_API tmsg_status_t tmsg_endpoint_ping(tmsg_endpoint_t *endpoint,
 
 /* Describes the connection as a JSON object: peer, versions, which transports
  * carry it and why, "transport": which thresholds hold for it (shm, tcp, rdma
- * or other, docs/understand/paths.md), "bulk": whether large
+ * or other, docs/reference/thresholds.md), "bulk": whether large
  * payloads go by a connection of their own ("stands", "dialled", "lost", or
  * "none", at the side that connected with the reason where TCP carries it) or
  * by rings of shared memory ("ring"), "bulk_connections": how many such

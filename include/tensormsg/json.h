@@ -17,7 +17,7 @@ TMSG_API void tmsg_string_free(char *text);
 
 /* Writes names, dtypes, shapes, strides, devices, bytes (of a broadcast tensor
  * each element's once) and metadata, not the
- * tensor data, in insertion order, as docs/understand/guide.md shows. A value
+ * tensor data, in insertion order, as docs/reference/json.md shows. A value
  * of the metadata is an object of one key, its type: {"i64":7}. Integers beyond
  * 2^53 become strings, f64 that are not finite "NaN", "Infinity" or
  * "-Infinity", bytes base64. *json_p is freed with tmsg_string_free(). The map

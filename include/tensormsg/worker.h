@@ -197,8 +197,8 @@ typedef struct tmsg_worker_params {
  * before the first listener or endpoint; UCX, which is opened with it, runs a
  * thread of its own ("async") from there on. Errors: INVALID_PARAM, NO_MEMORY,
  * IO, UNSUPPORTED (this process was forked, and UCX cannot be used in it, as
- * docs/understand/guide.md says under "Fork"; or its first thread has ended by
- * pthread_exit()). */
+ * docs/understand/threads.md says under "Fork"; or its first thread has ended
+ * by pthread_exit()). */
 TMSG_API tmsg_status_t tmsg_worker_create(tmsg_context_t *context,
                                           const tmsg_worker_params_t *params,
                                           tmsg_worker_t **worker_p);

@@ -407,8 +407,8 @@ def test_the_echo_example():
                           capture_output=True, text=True, timeout=BOUND)
     assert (echo.returncode, echo.stderr) == (DONE, "")
     assert echo.stdout == "ramp came back as it was\n"
-    guide = (SOURCE / "docs/understand/guide.md").read_text()
-    handler = re.search(r"static void echo.*?\n}\n", guide, re.DOTALL)[0]
+    page = (SOURCE / "docs/understand/ownership.md").read_text()
+    handler = re.search(r"static void echo.*?\n}\n", page, re.DOTALL)[0]
     assert handler in (SOURCE / "examples/echo.c").read_text()
 
 
@@ -455,8 +455,8 @@ def test_the_camera_example():
     assert camera.stdout in [
         f"the last frame came, others were dropped\na further one is {end}\n"
         for end in ("canceled", "gone already")]
-    guide = (SOURCE / "docs/understand/guide.md").read_text()
-    queue = re.search(r"static void prefer_new.*?\n}\n", guide, re.DOTALL)[0]
+    page = (SOURCE / "docs/reference/sending.md").read_text()
+    queue = re.search(r"static void prefer_new.*?\n}\n", page, re.DOTALL)[0]
     assert queue in (SOURCE / "examples/camera.c").read_text()
 
 

@@ -242,7 +242,7 @@ def test_programs_that_show_faults_of_ucx_compile():
 # --- data, and languages that others run ---
 
 # What the library writes, or reads of others: the tests of that have its form.
-SHOWN = {"docs/understand/guide.md": "tmsg_map_to_json",
+SHOWN = {"docs/reference/json.md": "tmsg_map_to_json",
          "docs/reference/calls.md": "tensormsg.methods",
          "docs/reference/offers.md": "tensormsg.offers",
          "docs/reference/signatures.md": "tmsg_signature_to_json",

@@ -76,7 +76,7 @@ static const struct argp_option option_list[] = {
     {"json", KEY_JSON, NULL, 0, "As a JSON array of objects", 3},
     {NULL, 0, NULL, 0, "Thresholds:", 4},
     {"tune", KEY_TUNE, NULL, 0,
-     "Measure the thresholds of docs/understand/paths.md and "
+     "Measure the thresholds of docs/reference/thresholds.md and "
      "write them as a "
      "configuration file",
      4},

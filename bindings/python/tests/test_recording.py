@@ -126,7 +126,7 @@ def test_the_page_has_a_reader_without_us(tmp_path, monkeypatch, capsys):
 
 
 def test_others_read_each_kind_of_value(tmp_path):
-    """The arrays, and the metadata as docs/understand/guide.md has them."""
+    """The arrays, and the metadata as docs/reference/json.md has them."""
     with recording.Writer(tmp_path / "out.mcap") as writer:
         writer.write("left", TREE, meta=META)
     (tmp_path / "theirs.py").write_text(blocks_of(PAGE)[1])

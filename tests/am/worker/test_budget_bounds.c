@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ctest: twice in soak */
 /* What a receiver may come to take, whatever its peers send, where its
- * application takes nothing (docs/understand/paths.md, "What a
- * receiver takes"): by the library's counters and by the memory of the process.
- */
+ * application takes nothing (docs/reference/receiving.md, "Memory
+ * bounds"): by the library's counters and by the memory of the process. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
